@@ -36,6 +36,17 @@ enum container_role {
     CONTAINER_INIT,    /* spec.initContainers that end before the others start */
 };
 
+/* Sums of one resource over the containers of a pod, at most RESOURCES_MAX * 1000 each.
+ * Sidecars and init containers are added in the order in which they start. App containers do
+ * not change the peak, so their position does not matter. */
+struct container_sum {
+    int64_t running;  /* app containers and sidecars */
+    int64_t peak;     /* maximum of the init phase */
+    int64_t sidecars; /* sidecars that have started so far */
+};
+void container_sum_add(struct container_sum *sum, enum container_role role,
+                       int64_t amount);
+
 /*
  * A pod: the fields that GPU scheduling needs. domain/request.h and domain/promise.h
  * interpret its limits and annotations.

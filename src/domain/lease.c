@@ -2,43 +2,39 @@
 /* Reads and writes Leases. */
 #include "domain/lease.h"
 
-#include "base/jwrite.h"
 #include "base/mem.h"
+#include "domain/fields.h"
 
-static void read_spec(struct jread *j, struct arena *a, struct lease *lease)
+#define SPEC(key, member) FIELD("spec.", key, lease, member)
+
+static const struct field spec_fields[] = {
+    {SPEC("holderIdentity", holder)},
+    {SPEC("leaseDurationSeconds", duration_s), FIELD_IS_NUMBER},
+    {SPEC("renewTime", renew_time)},
+    {SPEC("acquireTime", acquire_time)},
+    {SPEC("leaseTransitions", transitions), FIELD_IS_NUMBER},
+    FIELDS_END,
+};
+
+static void read_meta(struct field_reader *r, const struct field *f, void *at)
 {
-    struct jread_str key;
-    jread_object(j, "spec");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "holderIdentity"))
-            jread_text(j, "spec.holderIdentity", a, &lease->holder);
-        else if (jread_key_is(key, "leaseDurationSeconds"))
-            jread_i64(j, "spec.leaseDurationSeconds", &lease->duration_s);
-        else if (jread_key_is(key, "renewTime"))
-            jread_text(j, "spec.renewTime", a, &lease->renew_time);
-        else if (jread_key_is(key, "acquireTime"))
-            jread_text(j, "spec.acquireTime", a, &lease->acquire_time);
-        else if (jread_key_is(key, "leaseTransitions"))
-            jread_i64(j, "spec.leaseTransitions", &lease->transitions);
-        else
-            jread_skip(j);
-    }
+    struct lease *lease = at;
+    const struct object_field fields[] = {{OBJECT_OWNER, SPAN("Node"), &lease->node}};
+    (void)f;
+    object_meta_read(r->j, r->a, &lease->meta, fields, ARRAY_LEN(fields));
 }
+
+static const struct field lease_fields[] = {
+    {FIELD("", "metadata", lease, meta), .type = FIELD_OTHER, .read = read_meta},
+    {FIELD("", "spec", lease, meta), FIELD_IS_OBJECT(spec_fields)},
+    FIELDS_END,
+};
 
 void lease_read(struct jread *j, struct arena *a, struct lease *lease)
 {
-    struct jread_str key;
+    struct field_reader r = {.j = j, .a = a};
     *lease = (struct lease){0};
-    const struct object_field fields[] = {{OBJECT_OWNER, SPAN("Node"), &lease->node}};
-    jread_object(j, "lease");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "metadata"))
-            object_meta_read(j, a, &lease->meta, fields, ARRAY_LEN(fields));
-        else if (jread_key_is(key, "spec"))
-            read_spec(j, a, lease);
-        else
-            jread_skip(j);
-    }
+    fields_read(&r, "lease", lease_fields, lease);
     object_meta_check(j, &lease->meta);
 }
 

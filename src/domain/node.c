@@ -6,121 +6,115 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "domain/fields.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
 #include "domain/scv.h"
 
-static const int64_t amount_max = (int64_t)1 << 40;
+#define AMOUNT_MAX (INT64_C(1) << 40)
 
-static void read_quantity(struct jread *j, struct arena *a, const char *where,
-                          int64_t *out)
+/* A whole number of one of our resources. */
+static void read_amount(struct field_reader *r, const struct field *f, void *at)
 {
     struct span text = {0};
-    if (jread_peek(j) == JREAD_NUMBER)
-        jread_raw(j, &text);
-    else
-        jread_text(j, where, a, &text);
+    int64_t *amount = at;
+    fields_read_quantity(r->j, f->where, r->a, &text);
     if (!text.p)
         return;
-    if (quantity_read(text, out, NULL))
-        jread_fail(j, where, "a quantity is not a whole number");
-    else if (*out > amount_max)
-        jread_fail(j, where, "a quantity exceeds the capacity of any node");
+    if (quantity_read(text, amount, NULL))
+        jread_fail(r->j, f->where, "a quantity is not a whole number");
+    else if (*amount > AMOUNT_MAX)
+        jread_fail(r->j, f->where, "a quantity exceeds the capacity of any node");
 }
+
+/* Of CPU, memory or pods, in thousandths. */
+static void read_milli(struct field_reader *r, const struct field *f, void *at)
+{
+    struct span text = {0};
+    fields_read_quantity(r->j, f->where, r->a, &text);
+    *(int64_t *)at = text.p ? quantity_milli(text, RESOURCES_MAX * 1000) : 0;
+}
+
+/* status.capacity or status.allocatable; CPU, memory and pods in thousandths. */
+struct amounts {
+    struct node_resources ours;
+    struct resources room;
+};
+
+#define AMOUNT(key, member, function)                                                    \
+    .name = {key, sizeof(key) - 1}, .at = offsetof(struct amounts, member),              \
+    .type = FIELD_OTHER, .read = (function)
+static const struct field amount_fields[] = {
+    {AMOUNT(KEY_GPU_MEM, ours.mem, read_amount)},
+    {AMOUNT(KEY_GPU_COUNT, ours.cards, read_amount)},
+    {AMOUNT(KEY_NVIDIA_GPU, ours.devices, read_amount)},
+    {AMOUNT(KEY_GPU_CORE, ours.core, read_amount)},
+    {AMOUNT("cpu", room.cpu_milli, read_milli)},
+    {AMOUNT("memory", room.memory, read_milli)},
+    {AMOUNT("pods", room.pods, read_milli)},
+    FIELDS_END,
+};
+
+struct address {
+    struct span type, address;
+};
+static const struct field address_fields[] = {
+    {FIELD("status.addresses[].", "type", address, type)},
+    {FIELD("status.addresses[].", "address", address, address)},
+    FIELDS_END,
+};
+
+static void read_address(struct field_reader *r, const struct field *f, void *at)
+{
+    struct span *first = at;
+    struct address address = {0};
+    fields_read(r, f->where, address_fields, &address);
+    if (!first->n && span_eq(address.type, SPAN("InternalIP")))
+        *first = address.address;
+}
+
+/* A Node while it is read. */
+struct reading {
+    struct node node;
+    struct amounts capacity, allocatable;
+    struct span mode;
+};
+
+static void read_meta(struct field_reader *r, const struct field *f, void *at)
+{
+    struct reading *q = at;
+    const struct object_field fields[] = {
+        {OBJECT_LABEL, SPAN(KEY_MODE), &q->mode},
+        {OBJECT_LABEL, SPAN(KEY_CARDS), &q->node.cards_label},
+        {OBJECT_ANNOTATION, SPAN(KEY_CARDS), &q->node.cards_note},
+    };
+    (void)f;
+    object_meta_read(r->j, r->a, &q->node.meta, fields, ARRAY_LEN(fields));
+}
+
+static const struct field spec_fields[] = {
+    {FIELD("spec.", "unschedulable", reading, node.cordoned), .type = FIELD_FLAG},
+    FIELDS_END,
+};
+static const struct field status_fields[] = {
+    {FIELD("status.", "capacity", reading, capacity), FIELD_IS_OBJECT(amount_fields)},
+    {FIELD("status.", "allocatable", reading, allocatable),
+     FIELD_IS_OBJECT(amount_fields)},
+    {FIELD("status.", "addresses", reading, node.address), .type = FIELD_LIST,
+     .read = read_address},
+    FIELDS_END,
+};
+static const struct field node_fields[] = {
+    {FIELD("", "metadata", reading, node), .type = FIELD_OTHER, .read = read_meta},
+    {FIELD("", "spec", reading, node), FIELD_IS_OBJECT(spec_fields)},
+    {FIELD("", "status", reading, node), FIELD_IS_OBJECT(status_fields)},
+    FIELDS_END,
+};
+_Static_assert(offsetof(struct reading, node) == 0, "the members of both");
 
 static int64_t at_most(int64_t n, int64_t limit)
 {
     return n < limit ? n : limit;
-}
-
-/* Of CPU, memory or pods, in thousandths. */
-static int64_t read_milli(struct jread *j, struct arena *a, const char *where)
-{
-    struct span text = {0};
-    if (jread_peek(j) == JREAD_NUMBER)
-        jread_raw(j, &text);
-    else
-        jread_text(j, where, a, &text);
-    return text.p ? quantity_milli(text, RESOURCES_MAX * 1000) : 0;
-}
-
-/* Reads the amounts of our resources to `out`, and CPU, memory and pods to `room` unless it
- * is NULL. */
-static void read_resources(struct jread *j, struct arena *a, const char *where,
-                           struct node_resources *out, struct resources *room)
-{
-    struct jread_str key;
-    jread_object(j, where);
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, KEY_GPU_MEM))
-            read_quantity(j, a, where, &out->mem);
-        else if (jread_key_is(key, KEY_GPU_COUNT))
-            read_quantity(j, a, where, &out->cards);
-        else if (jread_key_is(key, KEY_NVIDIA_GPU))
-            read_quantity(j, a, where, &out->devices);
-        else if (jread_key_is(key, KEY_GPU_CORE))
-            read_quantity(j, a, where, &out->core);
-        else if (room && jread_key_is(key, "cpu"))
-            room->cpu_milli = at_most(read_milli(j, a, where), RESOURCES_MAX);
-        else if (room && jread_key_is(key, "memory"))
-            room->memory = read_milli(j, a, where) / 1000;
-        else if (room && jread_key_is(key, "pods"))
-            room->pods = at_most(read_milli(j, a, where) / 1000, UINT32_MAX);
-        else
-            jread_skip(j);
-    }
-}
-
-static void read_address(struct jread *j, struct arena *a, struct node *node)
-{
-    struct jread_str key;
-    struct span type = {0}, address = {0};
-    jread_object(j, "status.addresses[]");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "type"))
-            jread_text(j, "status.addresses[].type", a, &type);
-        else if (jread_key_is(key, "address"))
-            jread_text(j, "status.addresses[].address", a, &address);
-        else
-            jread_skip(j);
-    }
-    if (!node->address.n && span_eq(type, SPAN("InternalIP")))
-        node->address = address;
-}
-
-static void read_addresses(struct jread *j, struct arena *a, struct node *node)
-{
-    jread_array(j, "status.addresses");
-    while (jread_item(j))
-        read_address(j, a, node);
-}
-
-static void read_status(struct jread *j, struct arena *a, struct node *node)
-{
-    struct jread_str key;
-    jread_object(j, "status");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "capacity"))
-            read_resources(j, a, "status.capacity", &node->capacity, NULL);
-        else if (jread_key_is(key, "allocatable"))
-            read_resources(j, a, "status.allocatable", &node->allocatable, &node->room);
-        else if (jread_key_is(key, "addresses"))
-            read_addresses(j, a, node);
-        else
-            jread_skip(j);
-    }
-}
-
-static void read_spec(struct jread *j, struct node *node)
-{
-    struct jread_str key;
-    jread_object(j, "spec");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "unschedulable"))
-            jread_bool(j, "spec.unschedulable", &node->cordoned);
-        else
-            jread_skip(j);
-    }
 }
 
 static enum node_mode mode_of(struct span label)
@@ -136,26 +130,18 @@ static enum node_mode mode_of(struct span label)
 
 void node_read(struct jread *j, struct arena *a, struct node *node)
 {
-    struct span mode = {0};
-    const struct object_field fields[] = {
-        {OBJECT_LABEL, SPAN(KEY_MODE), &mode},
-        {OBJECT_LABEL, SPAN(KEY_CARDS), &node->cards_label},
-        {OBJECT_ANNOTATION, SPAN(KEY_CARDS), &node->cards_note},
-    };
-    struct jread_str key;
-    *node = (struct node){.capacity = {-1, -1, -1, -1}, .allocatable = {-1, -1, -1, -1}};
-    jread_object(j, "node");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "metadata"))
-            object_meta_read(j, a, &node->meta, fields, ARRAY_LEN(fields));
-        else if (jread_key_is(key, "spec"))
-            read_spec(j, node);
-        else if (jread_key_is(key, "status"))
-            read_status(j, a, node);
-        else
-            jread_skip(j);
-    }
-    node->mode = mode_of(mode);
+    static const struct node_resources unknown = {-1, -1, -1, -1};
+    struct field_reader r = {.j = j, .a = a};
+    struct reading q = {.capacity.ours = unknown, .allocatable.ours = unknown};
+    fields_read(&r, "node", node_fields, &q);
+    const struct resources *room = &q.allocatable.room;
+    *node = q.node;
+    node->capacity = q.capacity.ours;
+    node->allocatable = q.allocatable.ours;
+    node->room = (struct resources){at_most(room->cpu_milli, RESOURCES_MAX),
+                                    room->memory / 1000,
+                                    at_most(room->pods / 1000, UINT32_MAX)};
+    node->mode = mode_of(q.mode);
     object_meta_check(j, &node->meta);
 }
 
@@ -192,37 +178,32 @@ static void read_list(struct arena *a, struct span text, struct unhealthy_cards 
     }
 }
 
-static void read_data(struct jread *j, struct arena *a, struct span *gpus)
-{
-    struct jread_str key;
-    jread_object(j, "data");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, KEY_UNHEALTHY_DATA))
-            jread_text(j, "data.gpus", a, gpus);
-        else
-            jread_skip(j);
-    }
-}
+struct configmap {
+    struct object_meta meta;
+    struct span gpus;
+};
+static const struct field data_fields[] = {
+    {FIELD("data.", KEY_UNHEALTHY_DATA, configmap, gpus)},
+    FIELDS_END,
+};
+static const struct field configmap_fields[] = {
+    {FIELD("", "metadata", configmap, meta), .type = FIELD_META},
+    {FIELD("", "data", configmap, meta), FIELD_IS_OBJECT(data_fields)},
+    FIELDS_END,
+};
 
 void node_unhealthy_read(struct jread *j, struct arena *a, struct unhealthy_cards *u)
 {
-    struct jread_str key;
-    struct span gpus = {0}, prefix = SPAN(KEY_UNHEALTHY_PREFIX);
-    *u = (struct unhealthy_cards){0};
-    jread_object(j, "configmap");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "metadata"))
-            object_meta_read(j, a, &u->meta, NULL, 0);
-        else if (jread_key_is(key, "data"))
-            read_data(j, a, &gpus);
-        else
-            jread_skip(j);
-    }
+    struct field_reader r = {.j = j, .a = a};
+    struct span prefix = SPAN(KEY_UNHEALTHY_PREFIX);
+    struct configmap map = {.gpus = {0}};
+    fields_read(&r, "configmap", configmap_fields, &map);
+    *u = (struct unhealthy_cards){.meta = map.meta};
     object_meta_check(j, &u->meta);
     if (!span_starts(u->meta.name, prefix))
         return;
     u->node = (struct span){u->meta.name.p + prefix.n, u->meta.name.n - prefix.n};
-    read_list(a, gpus, u);
+    read_list(a, map.gpus, u);
 }
 
 /* -- gpushare.io/cards: the cards of a template Node -- */

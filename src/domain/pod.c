@@ -3,6 +3,7 @@
 #include "domain/pod.h"
 
 #include "base/mem.h"
+#include "domain/fields.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
 
@@ -35,13 +36,6 @@ struct resource_list {
     bool has_cpu, has_memory;
     bool has_any; /* another resource that a pod as a whole may request */
     bool present; /* the list is not null */
-};
-
-/* Sums over containers. */
-struct container_sum {
-    int64_t running;  /* app containers and sidecars */
-    int64_t peak;     /* maximum of the init phase */
-    int64_t sidecars; /* sidecars that have started so far */
 };
 
 struct container_sums {
@@ -83,95 +77,68 @@ enum {
 
 static const int64_t milli_max = RESOURCES_MAX * 1000;
 
-static void read_amount(struct jread *j, struct arena *a, const char *where,
-                        int64_t *amount, bool *has)
+static void read_amount(struct field_reader *r, const struct field *f, int64_t *amount,
+                        bool *has)
 {
     struct span text = {0};
-    if (jread_peek(j) == JREAD_NUMBER)
-        jread_raw(j, &text);
-    else
-        jread_text(j, where, a, &text);
+    fields_read_quantity(r->j, f->where, r->a, &text);
     if (!text.p)
         return;
     *amount = quantity_milli(text, milli_max);
     *has = true;
 }
 
-static void resource_list_read(struct jread *j, struct arena *a, const char *where,
-                        struct resource_list *list)
+static void read_resource_list(struct field_reader *r, const struct field *f, void *at)
 {
+    struct resource_list *list = at;
     struct jread_str key;
-    list->present = jread_peek(j) != JREAD_NULL;
-    jread_object(j, where);
-    while (jread_member(j, &key)) {
+    list->present = jread_peek(r->j) != JREAD_NULL;
+    jread_object(r->j, f->where);
+    while (jread_member(r->j, &key)) {
         if (jread_key_is(key, "cpu")) {
-            read_amount(j, a, where, &list->cpu, &list->has_cpu);
+            read_amount(r, f, &list->cpu, &list->has_cpu);
         } else if (jread_key_is(key, "memory")) {
-            read_amount(j, a, where, &list->memory, &list->has_memory);
+            read_amount(r, f, &list->memory, &list->has_memory);
         } else {
             list->has_any |= span_starts((struct span){key.p, key.n}, SPAN("hugepages-"));
-            jread_skip(j);
+            jread_skip(r->j);
         }
     }
 }
 
-/* Reads "requests" of a ResourceRequirements. */
-static void read_requests(struct jread *j, struct arena *a, const char *where,
-                          struct resource_list *list)
-{
-    struct jread_str key;
-    jread_object(j, where);
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "requests"))
-            resource_list_read(j, a, where, list);
-        else
-            jread_skip(j);
-    }
-}
+#define RESOURCE_LIST .type = FIELD_OTHER, .read = read_resource_list
 
-static void pod_requests_read_pod_level(struct jread *j, struct arena *a,
-                                 struct pod_requests_reader *r)
-{
-    read_requests(j, a, "spec.resources", &r->pod_spec);
-}
+/* A ResourceRequirements; only its requests count. */
+struct requirements {
+    struct resource_list requests;
+};
+static const struct field requirements_fields[] = {
+    {FIELD("resources.", "requests", requirements, requests), RESOURCE_LIST},
+    FIELDS_END,
+};
 
-static void pod_requests_read_pod_status(struct jread *j, struct arena *a,
-                                  struct pod_requests_reader *r)
-{
-    r->has_pod_status = jread_peek(j) != JREAD_NULL;
-    read_requests(j, a, "status.resources", &r->pod_actuated);
-}
+struct condition {
+    struct span type, reason;
+};
+static const struct field condition_fields[] = {
+    {FIELD("status.conditions[].", "type", condition, type)},
+    {FIELD("status.conditions[].", "reason", condition, reason)},
+    FIELDS_END,
+};
 
-static void read_condition(struct jread *j, struct pod_requests_reader *r)
+static void read_condition(struct field_reader *r, const struct field *f, void *at)
 {
-    struct jread_str key, text;
-    bool resize = false, infeasible = false;
-    jread_object(j, "status.conditions[]");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "type"))
-            resize = jread_string(j, "status.conditions[].type", &text) &&
-                     jread_key_is(text, "PodResizePending");
-        else if (jread_key_is(key, "reason"))
-            infeasible = jread_string(j, "status.conditions[].reason", &text) &&
-                         jread_key_is(text, "Infeasible");
-        else
-            jread_skip(j);
-    }
-    if (!resize || r->has_resize)
+    struct pod_requests_reader *requests = at;
+    struct condition c = {0};
+    fields_read(r, f->where, condition_fields, &c);
+    if (!span_eq(c.type, SPAN("PodResizePending")) || requests->has_resize)
         return;
-    r->has_resize = true;
-    r->infeasible = infeasible;
-}
-
-static void pod_requests_read_conditions(struct jread *j, struct pod_requests_reader *r)
-{
-    jread_array(j, "status.conditions");
-    while (jread_item(j))
-        read_condition(j, r);
+    requests->has_resize = true;
+    requests->infeasible = span_eq(c.reason, SPAN("Infeasible"));
 }
 
 static void entry_append(struct container_list *list, struct arena *a,
-                   const struct container_entry *entry)
+                         const struct container_entry *entry)
 {
     if (list->n++ >= ENTRIES_MAX)
         return;
@@ -183,32 +150,21 @@ static void entry_append(struct container_list *list, struct arena *a,
     list->end = &copy->next;
 }
 
-static void read_container_status(struct jread *j, struct arena *a, struct container_list *list)
+#define STATUS(key, member)                                                              \
+    FIELD("status.containerStatuses[].", key, container_entry, member)
+static const struct field container_status_fields[] = {
+    {STATUS("name", name)},
+    {STATUS("allocatedResources", allocated), RESOURCE_LIST},
+    {STATUS("resources", actuated), FIELD_IS_OBJECT(requirements_fields)},
+    FIELDS_END,
+};
+
+static void read_container_status(struct field_reader *r, const struct field *f, void *at)
 {
     struct container_entry entry = {0};
-    struct jread_str key;
-    jread_object(j, "status.containerStatuses[]");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "name"))
-            jread_text(j, "status.containerStatuses[].name", a, &entry.name);
-        else if (jread_key_is(key, "allocatedResources"))
-            resource_list_read(j, a, "status.containerStatuses[].allocatedResources",
-                               &entry.allocated);
-        else if (jread_key_is(key, "resources"))
-            read_requests(j, a, "status.containerStatuses[].resources", &entry.actuated);
-        else
-            jread_skip(j);
-    }
+    fields_read(r, f->where, container_status_fields, &entry);
     if (entry.allocated.present || entry.actuated.present)
-        entry_append(list, a, &entry);
-}
-
-static void pod_requests_read_statuses(struct jread *j, struct arena *a,
-                                struct pod_requests_reader *r, bool init)
-{
-    jread_array(j, "status.containerStatuses");
-    while (jread_item(j))
-        read_container_status(j, a, init ? &r->init_statuses : &r->statuses);
+        entry_append(at, r->a, &entry);
 }
 
 static int64_t add_saturated(int64_t a, int64_t b)
@@ -222,9 +178,8 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Sidecars and init containers come in the order in which they start. App containers do
- * not change the peak, so their position does not matter. */
-static void sum_add(struct container_sum *sum, enum container_role role, int64_t amount)
+void container_sum_add(struct container_sum *sum, enum container_role role,
+                       int64_t amount)
 {
     int64_t init = add_saturated(sum->sidecars, amount);
     if (role != CONTAINER_APP)
@@ -238,8 +193,8 @@ static void sum_add(struct container_sum *sum, enum container_role role, int64_t
 static void sums_add(struct container_sums *sums, enum container_role role,
                      const struct resource_list *list)
 {
-    sum_add(&sums->cpu, role, list->cpu);
-    sum_add(&sums->memory, role, list->memory);
+    container_sum_add(&sums->cpu, role, list->cpu);
+    container_sum_add(&sums->memory, role, list->memory);
 }
 
 static void sums_total(const struct container_sums *sums, struct resource_list *total)
@@ -256,15 +211,6 @@ static void raise_to(struct resource_list *most, const struct resource_list *lis
     most->memory = larger(most->memory, list->memory);
     most->has_cpu |= list->has_cpu;
     most->has_memory |= list->has_memory;
-}
-
-static void pod_requests_add_container(struct pod_requests_reader *r, struct arena *a,
-                                enum container_role role, struct span name,
-                                const struct resource_list *spec)
-{
-    const struct container_entry entry = {.role = role, .name = name, .spec = *spec};
-    sums_add(&r->spec, role, spec);
-    entry_append(role == CONTAINER_APP ? &r->containers : &r->inits, a, &entry);
 }
 
 static const struct container_entry *entry_find(const struct container_list *list,
@@ -360,86 +306,65 @@ static struct resources pod_requests_of(const struct pod_requests_reader *r)
 
 /* -- the object -- */
 
-/* Containers while they are read: the number of app containers is not known yet. */
+/* A pod while it is read: the number of app containers is not known yet. */
 struct reading {
-    struct pod *pod;
-    struct arena *a;
-    size_t cap;
+    struct pod pod;
+    size_t cap; /* of its containers */
     uint32_t apps, sidecars, inits;
     struct pod_requests_reader requests;
+    struct span phase, preemption_policy;
 };
 
-/* A quantity: a string, or a number as users write in manifests. */
-static void read_quantity(struct jread *j, struct arena *a, struct span *out)
-{
-    struct span raw;
-    if (jread_peek(j) == JREAD_NUMBER) {
-        if (jread_raw(j, &raw))
-            *out = raw;
-    } else {
-        jread_text(j, "resources.limits", a, out);
-    }
-}
+struct container {
+    struct pod_container c;
+    struct resource_list requests;
+    struct span restart_policy;
+};
 
-static void read_limits(struct jread *j, struct arena *a, struct pod_container *c)
-{
-    struct jread_str key;
-    jread_object(j, "resources.limits");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, KEY_GPU_MEM))
-            read_quantity(j, a, &c->mem);
-        else if (jread_key_is(key, KEY_GPU_COUNT))
-            read_quantity(j, a, &c->cards);
-        else if (jread_key_is(key, KEY_NVIDIA_GPU))
-            read_quantity(j, a, &c->devices);
-        else if (jread_key_is(key, KEY_GPU_CORE))
-            read_quantity(j, a, &c->core);
-        else
-            jread_skip(j);
-    }
-}
-
-static void read_resources(struct jread *j, struct arena *a, struct pod_container *c,
-                           struct resource_list *requests)
-{
-    struct jread_str key;
-    jread_object(j, "resources");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "limits"))
-            read_limits(j, a, c);
-        else if (jread_key_is(key, "requests"))
-            resource_list_read(j, a, "resources.requests", requests);
-        else
-            jread_skip(j);
-    }
-}
+#define NAME_FIELD(path) .name = {"name", 4}, .where = path ".name"
+static const struct field variable_fields[] = {{NAME_FIELD("env")}, FIELDS_END};
 
 /* Are NVIDIA_VISIBLE_DEVICES and LD_PRELOAD among the variables? */
-static void read_env(struct jread *j, struct pod_container *c)
+static void read_variable(struct field_reader *r, const struct field *f, void *at)
 {
-    struct jread_str key, name;
-    jread_array(j, "env");
-    while (jread_item(j)) {
-        jread_object(j, "env");
-        while (jread_member(j, &key)) {
-            if (!jread_key_is(key, "name"))
-                jread_skip(j);
-            else if (jread_string(j, "env.name", &name)) {
-                c->own_devices |= jread_key_is(name, KEY_VISIBLE_DEVICES);
-                c->own_preload |= jread_key_is(name, KEY_PRELOAD);
-            }
-        }
-    }
+    struct pod_container *c = at;
+    struct span name = {0};
+    fields_read(r, f->where, variable_fields, &name);
+    c->own_devices |= span_eq(name, SPAN(KEY_VISIBLE_DEVICES));
+    c->own_preload |= span_eq(name, SPAN(KEY_PRELOAD));
 }
 
-static void add_container(struct reading *r, const struct pod_container *c)
+#define LIMIT(key, member)                                                               \
+    FIELD("resources.limits.", key, pod_container, member), .type = FIELD_QUANTITY
+static const struct field limit_fields[] = {
+    {LIMIT(KEY_GPU_MEM, mem)},        {LIMIT(KEY_GPU_COUNT, cards)},
+    {LIMIT(KEY_NVIDIA_GPU, devices)}, {LIMIT(KEY_GPU_CORE, core)},
+    FIELDS_END,
+};
+
+static const struct field resources_fields[] = {
+    {FIELD("resources.", "limits", container, c), FIELD_IS_OBJECT(limit_fields)},
+    {FIELD("resources.", "requests", container, requests), RESOURCE_LIST},
+    FIELDS_END,
+};
+
+static const struct field container_fields[] = {
+    {.name = {"resources", 9}, .where = "resources", FIELD_IS_OBJECT(resources_fields)},
+    {FIELD("container.", "name", container, c.name)},
+    {FIELD("container.", "env", container, c), .type = FIELD_LIST, .read = read_variable},
+    {FIELD("container.", "restartPolicy", container, restart_policy)},
+    FIELDS_END,
+};
+
+static void add_container(struct reading *r, struct arena *a,
+                          const struct pod_container *c)
 {
-    struct pod *pod = r->pod;
+    struct pod *pod = &r->pod;
     if (!c->mem.p && !c->cards.p && !c->devices.p && !c->core.p)
         return;
     if (pod->n_containers == r->cap) {
         size_t cap = r->cap ? r->cap * 2 : 4;
-        struct pod_container *more = arena_alloc(r->a, cap * sizeof *more);
+        struct pod_container *more = arena_alloc(a, cap * sizeof *more);
         if (r->cap)
             memcpy(more, pod->containers, r->cap * sizeof *more);
         pod->containers = more;
@@ -448,85 +373,42 @@ static void add_container(struct reading *r, const struct pod_container *c)
     pod->containers[pod->n_containers++] = *c;
 }
 
-static void read_container(struct jread *j, struct reading *r, bool init)
+static void read_container(struct field_reader *reader, const struct field *f, void *at)
 {
-    struct jread_str key, policy;
-    struct pod_container c = {.role = init ? CONTAINER_INIT : CONTAINER_APP};
-    struct resource_list requests = {0};
-    jread_object(j, "container");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "resources")) {
-            read_resources(j, r->a, &c, &requests);
-        } else if (jread_key_is(key, "name")) {
-            jread_text(j, "container.name", r->a, &c.name);
-        } else if (jread_key_is(key, "env")) {
-            read_env(j, &c);
-        } else if (init && jread_key_is(key, "restartPolicy")) {
-            if (jread_string(j, "restartPolicy", &policy) &&
-                jread_key_is(policy, "Always"))
-                c.role = CONTAINER_SIDECAR;
-        } else {
-            jread_skip(j);
-        }
+    struct reading *r = at;
+    struct container read = {0};
+    struct pod_container *c = &read.c;
+    fields_read(reader, f->where, container_fields, &read);
+    if (span_eq(f->name, SPAN("containers"))) {
+        c->role = CONTAINER_APP;
+        c->order = c->index = r->apps++;
+    } else {
+        c->role = span_eq(read.restart_policy, SPAN("Always")) ? CONTAINER_SIDECAR
+                                                               : CONTAINER_INIT;
+        c->order = r->inits++;
+        c->index = c->role == CONTAINER_SIDECAR ? r->sidecars++ : 0;
     }
-    c.order = init ? r->inits++ : r->apps;
-    c.index = c.role == CONTAINER_APP ? r->apps++ : 0;
-    if (c.role == CONTAINER_SIDECAR)
-        c.index = r->sidecars++;
-    add_container(r, &c);
-    pod_requests_add_container(&r->requests, r->a, c.role, c.name, &requests);
-}
-
-static void read_containers(struct jread *j, struct reading *r, bool init)
-{
-    jread_array(j, init ? "spec.initContainers" : "spec.containers");
-    while (jread_item(j))
-        read_container(j, r, init);
-}
-
-static void read_preemption_policy(struct jread *j, struct pod *pod)
-{
-    struct jread_str policy;
-    if (jread_string(j, "spec.preemptionPolicy", &policy))
-        pod->never_preempts = jread_key_is(policy, "Never");
-}
-
-/* A text of the pod that names its gang. */
-struct gang_text {
-    struct span key;
-    struct span *out;
-};
-
-static void read_gang_texts(struct jread *j, struct arena *a, const char *where,
-                            const struct gang_text *texts, size_t n)
-{
-    struct jread_str key;
-    jread_object(j, where);
-    while (jread_member(j, &key)) {
-        size_t i = 0;
-        while (i < n && !jread_str_eq(key, texts[i].key))
-            i++;
-        if (i == n)
-            jread_skip(j);
-        else
-            jread_text(j, where, a, texts[i].out);
-    }
+    add_container(r, reader->a, c);
+    struct pod_requests_reader *requests = &r->requests;
+    const struct container_entry entry = {
+        .role = c->role, .name = c->name, .spec = read.requests};
+    sums_add(&requests->spec, c->role, &read.requests);
+    entry_append(c->role == CONTAINER_APP ? &requests->containers : &requests->inits,
+                 reader->a, &entry);
 }
 
 /* k8s.io/api/core/v1: PodSpec.WorkloadRef of 1.35, PodSpec.SchedulingGroup since 1.36. */
-static void read_workload(struct jread *j, struct arena *a, struct pod_gang *gang)
-{
-    const struct gang_text texts[] = {{SPAN("name"), &gang->workload},
-                                      {SPAN("podGroup"), &gang->workload_group},
-                                      {SPAN("podGroupReplicaKey"), &gang->replica}};
-    read_gang_texts(j, a, "spec.workloadRef", texts, ARRAY_LEN(texts));
-}
-
-static void read_scheduling_group(struct jread *j, struct arena *a, struct pod_gang *gang)
-{
-    const struct gang_text texts[] = {{SPAN("podGroupName"), &gang->group}};
-    read_gang_texts(j, a, "spec.schedulingGroup", texts, ARRAY_LEN(texts));
-}
+#define WORKLOAD(key, member) FIELD("spec.workloadRef.", key, pod_gang, member)
+static const struct field workload_fields[] = {
+    {WORKLOAD("name", workload)},
+    {WORKLOAD("podGroup", workload_group)},
+    {WORKLOAD("podGroupReplicaKey", replica)},
+    FIELDS_END,
+};
+static const struct field scheduling_group_fields[] = {
+    {FIELD("spec.schedulingGroup.", "podGroupName", pod_gang, group)},
+    FIELDS_END,
+};
 
 /* Preferences decide nothing here: values of other types are skipped, not faults. */
 static bool is_next(struct jread *j, enum jread_type type)
@@ -549,35 +431,38 @@ static void read_preferred(struct jread *j, struct pod *pod)
 }
 
 /* nodeAffinity, podAffinity and podAntiAffinity have a list of that name. */
-static void read_affinity(struct jread *j, struct pod *pod)
+static void read_affinity(struct field_reader *r, const struct field *f, void *at)
 {
+    struct jread *j = r->j;
     struct jread_str key;
     if (!is_next(j, JREAD_OBJECT))
         return;
-    jread_object(j, "spec.affinity");
+    jread_object(j, f->where);
     while (jread_member(j, &key)) {
         if (!is_next(j, JREAD_OBJECT))
             continue;
-        jread_object(j, "spec.affinity");
+        jread_object(j, f->where);
         while (jread_member(j, &key)) {
             if (jread_key_is(key, "preferredDuringSchedulingIgnoredDuringExecution"))
-                read_preferred(j, pod);
+                read_preferred(j, at);
             else
                 jread_skip(j);
         }
     }
 }
 
-static void read_spread(struct jread *j, struct pod *pod)
+static void read_spread(struct field_reader *r, const struct field *f, void *at)
 {
+    struct jread *j = r->j;
+    struct pod *pod = at;
     struct jread_str key, when;
     if (!is_next(j, JREAD_ARRAY))
         return;
-    jread_array(j, "spec.topologySpreadConstraints");
+    jread_array(j, f->where);
     while (jread_item(j)) {
         if (!is_next(j, JREAD_OBJECT))
             continue;
-        jread_object(j, "spec.topologySpreadConstraints");
+        jread_object(j, f->where);
         while (jread_member(j, &key)) {
             if (!jread_key_is(key, "whenUnsatisfiable") || jread_peek(j) != JREAD_STRING)
                 jread_skip(j);
@@ -587,85 +472,22 @@ static void read_spread(struct jread *j, struct pod *pod)
     }
 }
 
-static void read_spec(struct jread *j, struct reading *r)
+static enum pod_phase phase_of(struct span text)
 {
-    struct pod *pod = r->pod;
-    struct jread_str key;
-    jread_object(j, "spec");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "nodeName"))
-            jread_text(j, "spec.nodeName", r->a, &pod->node);
-        else if (jread_key_is(key, "priority"))
-            jread_i64(j, "spec.priority", &pod->priority);
-        else if (jread_key_is(key, "preemptionPolicy"))
-            read_preemption_policy(j, pod);
-        else if (jread_key_is(key, "containers"))
-            read_containers(j, r, false);
-        else if (jread_key_is(key, "initContainers"))
-            read_containers(j, r, true);
-        else if (jread_key_is(key, "overhead"))
-            resource_list_read(j, r->a, "spec.overhead", &r->requests.overhead);
-        else if (jread_key_is(key, "resources"))
-            pod_requests_read_pod_level(j, r->a, &r->requests);
-        else if (jread_key_is(key, "workloadRef"))
-            read_workload(j, r->a, &pod->gang);
-        else if (jread_key_is(key, "schedulingGroup"))
-            read_scheduling_group(j, r->a, &pod->gang);
-        else if (jread_key_is(key, "affinity"))
-            read_affinity(j, pod);
-        else if (jread_key_is(key, "topologySpreadConstraints"))
-            read_spread(j, pod);
-        else
-            jread_skip(j);
-    }
-}
-
-static void read_phase(struct jread *j, enum pod_phase *phase)
-{
-    static const struct {
-        struct span name;
-        enum pod_phase phase;
-    } names[] = {
-        {{"Pending", 7}, POD_PENDING},     {{"Running", 7}, POD_RUNNING},
-        {{"Succeeded", 9}, POD_SUCCEEDED}, {{"Failed", 6}, POD_FAILED},
-        {{"Unknown", 7}, POD_UNKNOWN},
-    };
-    struct jread_str s;
-    if (!jread_string(j, "status.phase", &s))
-        return;
+    static const char *const names[] = {[POD_PENDING] = "Pending",
+                                        [POD_RUNNING] = "Running",
+                                        [POD_SUCCEEDED] = "Succeeded",
+                                        [POD_FAILED] = "Failed",
+                                        [POD_UNKNOWN] = "Unknown"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (jread_str_eq(s, names[i].name))
-            *phase = names[i].phase;
+        if (span_eq(text, span_of(names[i])))
+            return (enum pod_phase)i;
+    return POD_PENDING;
 }
 
-static void read_status(struct jread *j, struct reading *r)
+static void read_meta(struct field_reader *r, const struct field *f, void *at)
 {
-    struct pod *pod = r->pod;
-    struct jread_str key;
-    jread_object(j, "status");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "phase"))
-            read_phase(j, &pod->phase);
-        else if (jread_key_is(key, "nominatedNodeName"))
-            jread_text(j, "status.nominatedNodeName", r->a, &pod->nominated_node);
-        else if (jread_key_is(key, "conditions"))
-            pod_requests_read_conditions(j, &r->requests);
-        else if (jread_key_is(key, "containerStatuses"))
-            pod_requests_read_statuses(j, r->a, &r->requests, false);
-        else if (jread_key_is(key, "initContainerStatuses"))
-            pod_requests_read_statuses(j, r->a, &r->requests, true);
-        else if (jread_key_is(key, "resources"))
-            pod_requests_read_pod_status(j, r->a, &r->requests);
-        else if (jread_key_is(key, "allocatedResources"))
-            resource_list_read(j, r->a, "status.allocatedResources",
-                               &r->requests.pod_allocated);
-        else
-            jread_skip(j);
-    }
-}
-
-static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
-{
+    struct pod *pod = at;
     struct span mirror = {0}, daemon_set = {0};
     const struct object_field fields[] = {
         {OBJECT_LABEL, SPAN(KEY_GPU_COUNT), &pod->count_label},
@@ -696,10 +518,51 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
         {OBJECT_ANNOTATION, SPAN(KEY_VOLCANO_KUBE_GROUP), &pod->gang.volcano_kube},
         {OBJECT_ANNOTATION, SPAN(KEY_GANG_MINIMUM), &pod->gang.minimum},
     };
-    object_meta_read(j, a, &pod->meta, fields, ARRAY_LEN(fields));
+    (void)f;
+    object_meta_read(r->j, r->a, &pod->meta, fields, ARRAY_LEN(fields));
     pod->mirror = mirror.p != NULL;
     pod->daemon = daemon_set.n > 0;
 }
+
+#define SPEC(key, member)   FIELD("spec.", key, reading, member)
+#define STATE(key, member)  FIELD("status.", key, reading, member)
+#define LIST_OF(function)   .type = FIELD_LIST, .read = (function)
+#define READ_WITH(function) .type = FIELD_OTHER, .read = (function)
+
+static const struct field spec_fields[] = {
+    {SPEC("nodeName", pod.node)},
+    {SPEC("priority", pod.priority), FIELD_IS_NUMBER},
+    {SPEC("preemptionPolicy", preemption_policy)},
+    {SPEC("containers", pod), LIST_OF(read_container)},
+    {SPEC("initContainers", pod), LIST_OF(read_container)},
+    {SPEC("overhead", requests.overhead), RESOURCE_LIST},
+    {SPEC("resources", requests.pod_spec), FIELD_IS_OBJECT(requirements_fields)},
+    {SPEC("workloadRef", pod.gang), FIELD_IS_OBJECT(workload_fields)},
+    {SPEC("schedulingGroup", pod.gang), FIELD_IS_OBJECT(scheduling_group_fields)},
+    {SPEC("affinity", pod), READ_WITH(read_affinity)},
+    {SPEC("topologySpreadConstraints", pod), READ_WITH(read_spread)},
+    FIELDS_END,
+};
+
+static const struct field status_fields[] = {
+    {STATE("phase", phase)},
+    {STATE("nominatedNodeName", pod.nominated_node)},
+    {STATE("conditions", requests), LIST_OF(read_condition)},
+    {STATE("containerStatuses", requests.statuses), LIST_OF(read_container_status)},
+    {STATE("initContainerStatuses", requests.init_statuses), LIST_OF(read_container_status)},
+    {STATE("resources", requests.pod_actuated), FIELD_IS_OBJECT(requirements_fields),
+     .has = offsetof(struct reading, requests.has_pod_status)},
+    {STATE("allocatedResources", requests.pod_allocated), RESOURCE_LIST},
+    FIELDS_END,
+};
+
+static const struct field pod_fields[] = {
+    {FIELD("", "metadata", reading, pod), READ_WITH(read_meta)},
+    {FIELD("", "spec", reading, pod), FIELD_IS_OBJECT(spec_fields)},
+    {FIELD("", "status", reading, pod), FIELD_IS_OBJECT(status_fields)},
+    FIELDS_END,
+};
+_Static_assert(offsetof(struct reading, pod) == 0, "so that it is both");
 
 /* These names become parts of URL paths and of replies. */
 static void check_name(struct jread *j, const char *where, struct span name)
@@ -710,20 +573,12 @@ static void check_name(struct jread *j, const char *where, struct span name)
 
 void pod_read(struct jread *j, struct arena *a, struct pod *pod)
 {
-    struct jread_str key;
-    struct reading r = {.pod = pod, .a = a};
-    *pod = (struct pod){0};
-    jread_object(j, "pod");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "metadata"))
-            read_meta(j, a, pod);
-        else if (jread_key_is(key, "spec"))
-            read_spec(j, &r);
-        else if (jread_key_is(key, "status"))
-            read_status(j, &r);
-        else
-            jread_skip(j);
-    }
+    struct field_reader reader = {.j = j, .a = a};
+    struct reading r = {.pod = {.phase = POD_PENDING}};
+    fields_read(&reader, "pod", pod_fields, &r);
+    *pod = r.pod;
+    pod->phase = phase_of(r.phase);
+    pod->never_preempts = span_eq(r.preemption_policy, SPAN("Never"));
     for (size_t i = 0; i < pod->n_containers; i++)
         if (pod->containers[i].role == CONTAINER_SIDECAR)
             pod->containers[i].index += r.apps;

@@ -9,54 +9,32 @@
 
 /* -- limits -- */
 
-/* One resource, added up over the containers of a pod. */
-struct sum {
-    int64_t running;  /* app containers and sidecars */
-    int64_t peak;     /* maximum of the init phase */
-    int64_t sidecars; /* sidecars that have started so far */
-};
-
-static int64_t add_limits(int64_t a, int64_t b)
+static int64_t at_most(int64_t n, int64_t most)
 {
-    int64_t sum = a + b; /* both are at most LIMITS_MAX */
-    return sum < LIMITS_MAX ? sum : LIMITS_MAX;
+    return n < most ? n : most;
 }
 
 static int64_t limit_amount(struct span limit)
 {
-    int64_t value = limit.p ? quantity_ceil(limit) : 0;
-    return value < LIMITS_MAX ? value : LIMITS_MAX;
+    return limit.p ? at_most(quantity_ceil(limit), LIMITS_MAX) : 0;
 }
 
-/* Sidecars and init containers come in the order in which they start. App containers do
- * not change the peak, so their position does not matter. */
-static void sum_add(struct sum *sum, enum container_role role, int64_t n)
+static int64_t sum_total(const struct container_sum *sum)
 {
-    int64_t init = add_limits(sum->sidecars, n);
-    if (role != CONTAINER_APP && init > sum->peak)
-        sum->peak = init;
-    if (role == CONTAINER_SIDECAR)
-        sum->sidecars = init;
-    if (role != CONTAINER_INIT)
-        sum->running = add_limits(sum->running, n);
-}
-
-static int64_t sum_total(const struct sum *sum)
-{
-    return sum->running > sum->peak || MUTANT(init_containers_forgotten) ? sum->running
-                                                                         : sum->peak;
+    bool running = sum->running > sum->peak || MUTANT(init_containers_forgotten);
+    return at_most(running ? sum->running : sum->peak, LIMITS_MAX);
 }
 
 struct limits limits_of(const struct pod *pod)
 {
-    struct sum mem = {0}, cards = {0}, devices = {0}, core = {0};
+    struct container_sum mem = {0}, cards = {0}, devices = {0}, core = {0};
     bool mem_in_init = false;
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i];
-        sum_add(&mem, c->role, limit_amount(c->mem));
-        sum_add(&cards, c->role, limit_amount(c->cards));
-        sum_add(&devices, c->role, limit_amount(c->devices));
-        sum_add(&core, c->role, limit_amount(c->core));
+        container_sum_add(&mem, c->role, limit_amount(c->mem));
+        container_sum_add(&cards, c->role, limit_amount(c->cards));
+        container_sum_add(&devices, c->role, limit_amount(c->devices));
+        container_sum_add(&core, c->role, limit_amount(c->core));
         mem_in_init |= c->role == CONTAINER_INIT && limit_amount(c->mem) > 0;
     }
     return (struct limits){sum_total(&mem), sum_total(&cards), sum_total(&devices),
@@ -328,7 +306,7 @@ static int check_kinds(const struct limits *l, struct err *err)
 /* With time-slicing a node can have more devices than cards. */
 static uint32_t device_count(const struct limits *l)
 {
-    return l->devices < UNITS_MAX ? (uint32_t)l->devices : UNITS_MAX;
+    return (uint32_t)at_most(l->devices, UNITS_MAX);
 }
 
 /* The request of the limits alone. */
@@ -353,12 +331,12 @@ void request_of_limits(const struct limits *l, const struct request_rules *rules
     *r = (struct request){.devices = device_count(l), .units = l->mem};
     if (l->cards) {
         r->kind = REQUEST_CARDS;
-        r->cards = l->cards < REQUEST_MAX_CARDS ? (uint32_t)l->cards : REQUEST_MAX_CARDS;
+        r->cards = (uint32_t)at_most(l->cards, REQUEST_MAX_CARDS);
     } else if (l->mem) {
         r->kind = REQUEST_MEMORY;
         r->cards = 1;
         r->mib_per_card = l->mem * rules->unit_mib;
-        r->core = (uint8_t)(l->core < REQUEST_CORE ? l->core : REQUEST_CORE);
+        r->core = (uint8_t)at_most(l->core, REQUEST_CORE);
     } else if (l->devices) {
         r->kind = REQUEST_DEVICES;
         r->cards = r->devices;

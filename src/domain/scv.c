@@ -1,124 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and writes Scv objects. One table of fields per object says how each member is read,
- * checked and written; members are written in the order of the tables, by name, so that
- * equal objects are equal bytes. */
+/* Reads and writes Scv objects, by tables of their fields (domain/fields.h). */
 #include "domain/scv.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/jwrite.h"
 #include "base/mem.h"
+#include "domain/fields.h"
 
 #define MIB_MAX (INT64_C(1) << 40)
 
-/* -- fields -- */
-
-enum field_type {
-    FIELD_TEXT,     /* struct span; written unless empty */
-    FIELD_FLAG,     /* bool; written if true */
-    FIELD_NUMBER,   /* int64_t; out of range: a fault */
-    FIELD_INDEX,    /* int32_t, always written; out of range: a fault */
-    FIELD_MEASURED, /* int64_t; out of range: unknown, and no fault, because a fault makes
-                       the cards of the node unusable */
-    FIELD_OTHER,    /* `read` and `write` */
-};
-
-/* Numbers that equal `absent` are not written, unless `has` names a flag that says so. */
-enum absent { ABSENT_ZERO, ABSENT_NEGATIVE, ABSENT_NEVER };
-
-struct reader {
-    struct jread *j;
-    struct arena *a;
-    bool all; /* scv_read_all */
-    struct scv *scv;
+/* An Scv while it is read. */
+struct reading {
+    struct scv scv;
     size_t cap_held, cap_assignments, cap_uses;
+    struct span update_time;
+    struct span uuids[SCV_MAX_CARDS]; /* of one container */
+    struct scv_use uses[SCV_MAX_CARDS];
 };
 
-struct field {
-    struct span name;
-    const char *where; /* the path, for messages */
-    size_t at;         /* offset of the value in the struct */
-    enum field_type type;
-    enum absent absent;
-    size_t has; /* offset of the flag that a value is there; 0: none */
-    bool all;   /* scv_read ignores it */
-    int64_t min, max;
-    const char *why; /* of a fault */
-    void (*read)(struct reader *r, void *object);
-    void (*write)(struct jwrite *w, const void *object);
-};
-
-#define FIELD(path, key, object, member)                                                 \
-    .name = {key, sizeof(key) - 1}, .where = path key, .at = offsetof(struct object, member)
-
-static void read_number(struct jread *j, const struct field *f, char *object)
-{
-    int64_t v = 0;
-    bool read = jread_i64(j, f->where, &v), valid = v >= f->min && v <= f->max;
-    if (read && !valid && f->type != FIELD_MEASURED)
-        jread_fail(j, f->where, f->why);
-    else if (read && valid && f->type == FIELD_INDEX)
-        *(int32_t *)(void *)(object + f->at) = (int32_t)v;
-    else if (read && valid)
-        *(int64_t *)(void *)(object + f->at) = v;
-    if (f->has)
-        *(bool *)(object + f->has) = read;
-}
-
-/* The table ends with an empty name. */
-static void read_fields(struct reader *r, const char *where, const struct field *fields,
-                        void *object)
-{
-    struct jread_str key;
-    jread_object(r->j, where);
-    while (jread_member(r->j, &key)) {
-        const struct field *f = fields;
-        while (f->name.n && !jread_str_eq(key, f->name))
-            f++;
-        char *at = (char *)object + f->at;
-        if (!f->name.n || (f->all && !r->all))
-            jread_skip(r->j);
-        else if (f->type == FIELD_TEXT)
-            jread_text(r->j, f->where, r->a, (struct span *)(void *)at);
-        else if (f->type == FIELD_FLAG)
-            jread_bool(r->j, f->where, (bool *)at);
-        else if (f->type == FIELD_OTHER)
-            f->read(r, object);
-        else
-            read_number(r->j, f, object);
-    }
-}
-
-static void write_number(struct jwrite *w, const struct field *f, const char *object)
-{
-    int64_t v = *(const int64_t *)(const void *)(object + f->at);
-    if (f->has ? *(const bool *)(object + f->has)
-               : f->absent == ABSENT_NEVER || (f->absent == ABSENT_ZERO ? v != 0 : v >= 0))
-        jwrite_i64(w, f->name.p, v);
-}
-
-static void write_fields(struct jwrite *w, const struct field *fields, const void *object)
-{
-    jwrite_object(w, NULL);
-    for (const struct field *f = fields; f->name.n; f++) {
-        const void *at = (const char *)object + f->at;
-        if (f->type == FIELD_TEXT)
-            jwrite_str_set(w, f->name.p, *(const struct span *)at);
-        else if (f->type == FIELD_INDEX)
-            jwrite_i64(w, f->name.p, *(const int32_t *)at);
-        else if (f->type == FIELD_OTHER)
-            f->write(w, object);
-        else if (f->type != FIELD_FLAG)
-            write_number(w, f, object);
-        else if (*(const bool *)at)
-            jwrite_bool(w, f->name.p, true);
-    }
-    jwrite_object_end(w);
-}
+#define LIST_OF(function) .type = FIELD_LIST, .read = (function)
 
 /* -- cards -- */
 
@@ -149,29 +52,26 @@ static const struct field card_fields[] = {
      .why = "is not a percentage", .all = true,
      .has = offsetof(struct scv_card, has_utilization)},
     {CARD("uuid", uuid)},
-    {.name = {0}},
+    FIELDS_END,
 };
 
 /* Keeps the cards sorted by id. */
-static void read_cards(struct reader *r)
+static void read_card(struct field_reader *r, const struct field *f, void *at)
 {
-    struct scv *scv = r->scv;
+    struct scv *scv = at;
+    struct scv_card card = {0};
     size_t cap = SCV_MAX_CARDS;
-    scv->n_cards = 0;
-    scv->cards = arena_alloc(r->a, cap * sizeof *scv->cards);
-    jread_array(r->j, "status.cardList");
-    while (jread_item(r->j)) {
-        struct scv_card card = {0};
-        read_fields(r, "status.cardList[]", card_fields, &card);
-        card.healthy = span_eq(card.health, SPAN("Healthy"));
-        size_t at = ARRAY_LOWER_BOUND(c, scv->cards, scv->n_cards, c->id < card.id);
-        if (scv->n_cards == SCV_MAX_CARDS)
-            jread_fail(r->j, "status.cardList", "has more than 64 cards");
-        else if (at < scv->n_cards && scv->cards[at].id == card.id)
-            jread_fail(r->j, "status.cardList[].id", "is a duplicate");
-        else
-            *ARRAY_INSERT(scv->cards, scv->n_cards, cap, at) = card;
-    }
+    if (!scv->cards)
+        scv->cards = arena_alloc(r->a, cap * sizeof *scv->cards);
+    fields_read(r, f->where, card_fields, &card);
+    card.healthy = span_eq(card.health, SPAN("Healthy"));
+    size_t i = ARRAY_LOWER_BOUND(c, scv->cards, scv->n_cards, c->id < card.id);
+    if (scv->n_cards == SCV_MAX_CARDS)
+        jread_fail(r->j, f->where, "has more than 64 cards");
+    else if (i < scv->n_cards && scv->cards[i].id == card.id)
+        jread_fail(r->j, "status.cardList[].id", "is a duplicate");
+    else
+        *ARRAY_INSERT(scv->cards, scv->n_cards, cap, i) = card;
 }
 
 int64_t scv_card_used(const struct scv_card *card)
@@ -219,25 +119,18 @@ static const struct field use_fields[] = {
     {USE("usedMemory", used_mib), MEASURED(MIB_MAX)},
     {USE("utilization", sm_percent), MEASURED(100)},
     {USE("uuid", uuid)},
-    {.name = {0}},
+    FIELDS_END,
 };
 
-static void read_uuids(struct reader *r, void *object)
+static void read_uuid(struct field_reader *r, const struct field *f, void *at)
 {
-    struct scv_held *held = object;
-    struct span uuids[SCV_MAX_CARDS];
-    held->n_uuids = 0;
-    jread_array(r->j, "status.podList[].cards");
-    while (jread_item(r->j)) {
-        struct span uuid = {0};
-        jread_text(r->j, "status.podList[].cards[]", r->a, &uuid);
-        if (held->n_uuids == SCV_MAX_CARDS)
-            jread_fail(r->j, "status.podList[].cards", "has more than 64 cards");
-        else
-            uuids[held->n_uuids++] = uuid;
-    }
-    held->uuids = arena_alloc(r->a, held->n_uuids * sizeof *uuids);
-    memcpy(held->uuids, uuids, held->n_uuids * sizeof *uuids);
+    struct scv_held *held = at;
+    struct span uuid = {0};
+    jread_text(r->j, f->where, r->a, &uuid);
+    if (held->n_uuids == SCV_MAX_CARDS)
+        jread_fail(r->j, f->where, "has more than 64 cards");
+    else
+        held->uuids[held->n_uuids++] = uuid;
 }
 
 static void write_uuids(struct jwrite *w, const void *object)
@@ -249,20 +142,13 @@ static void write_uuids(struct jwrite *w, const void *object)
     jwrite_array_end(w);
 }
 
-static void read_uses(struct reader *r, void *object)
+static void read_use(struct field_reader *r, const struct field *f, void *at)
 {
-    struct scv_held *held = object;
-    struct scv_use uses[SCV_MAX_CARDS];
-    held->n_uses = 0;
-    jread_array(r->j, "status.podList[].usage");
-    while (jread_item(r->j)) {
-        struct scv_use use = {.promised_mib = -1, .used_mib = -1, .sm_percent = -1};
-        read_fields(r, "status.podList[].usage[]", use_fields, &use);
-        if (held->n_uses < SCV_MAX_CARDS)
-            uses[held->n_uses++] = use;
-    }
-    held->uses = arena_alloc(r->a, held->n_uses * sizeof *uses);
-    memcpy(held->uses, uses, held->n_uses * sizeof *uses);
+    struct scv_held *held = at;
+    struct scv_use use = {.promised_mib = -1, .used_mib = -1, .sm_percent = -1};
+    fields_read(r, f->where, use_fields, &use);
+    if (held->n_uses < SCV_MAX_CARDS)
+        held->uses[held->n_uses++] = use;
 }
 
 static void write_uses(struct jwrite *w, const void *object)
@@ -272,20 +158,20 @@ static void write_uses(struct jwrite *w, const void *object)
         return;
     jwrite_array(w, "usage");
     for (size_t i = 0; i < held->n_uses; i++)
-        write_fields(w, use_fields, &held->uses[i]);
+        fields_write(w, use_fields, &held->uses[i]);
     jwrite_array_end(w);
 }
 
 static const struct field held_fields[] = {
-    {HELD("cards", uuids), .type = FIELD_OTHER, .read = read_uuids, .write = write_uuids},
+    {HELD("cards", ns), LIST_OF(read_uuid), .write = write_uuids},
     {HELD("container", container)},
     {HELD("name", pod)},
     {HELD("namespace", ns)},
     {HELD("resource", resource)},
     {HELD("units", units), .type = FIELD_NUMBER, .absent = ABSENT_NEVER, .max = MIB_MAX,
      .why = too_large},
-    {HELD("usage", uses), .type = FIELD_OTHER, .read = read_uses, .write = write_uses},
-    {.name = {0}},
+    {HELD("usage", ns), LIST_OF(read_use), .write = write_uses},
+    FIELDS_END,
 };
 
 static const struct field process_fields[] = {
@@ -298,150 +184,128 @@ static const struct field process_fields[] = {
     {PROC("usedMemory", used_mib), MEASURED(MIB_MAX)},
     {PROC("utilization", sm_percent), MEASURED(100)},
     {PROC("uuid", uuid)},
-    {.name = {0}},
+    FIELDS_END,
 };
 
-/* podList and processList add to the uses, in any order. */
-static void add_pod_use(struct reader *r, struct scv_pod_use use, struct span uuid)
+/* The use is of the pod with this UID, or name if the UID is unknown. podList and processList
+ * add to the uses, in any order. */
+static void add_pod_use(struct reading *q, struct span ns, struct span pod,
+                        struct span pod_uid, struct span uuid, struct scv_pod_use use)
 {
-    struct scv *scv = r->scv;
+    struct scv *scv = &q->scv;
     if (scv->n_uses == SCV_MAX_HELD)
         return;
+    if (use.user != SCV_USER_PROCESS) {
+        use.user = pod_uid.n ? SCV_USER_UID : SCV_USER_NAME;
+        use.pod = pod_uid.n ? scv_hash(pod_uid) : scv_pod_hash(ns, pod);
+    }
     use.card = scv_hash(uuid);
-    MEM_GROW(scv->uses, r->cap_uses, scv->n_uses + 1);
+    MEM_GROW(scv->uses, q->cap_uses, scv->n_uses + 1);
     scv->uses[scv->n_uses++] = use;
 }
 
-/* Whose use it is: of the pod with this UID, or name if the UID is unknown. */
-static struct scv_pod_use use_of_pod(struct span ns, struct span pod, struct span uid,
-                                     int64_t used_mib, int64_t sm_percent)
+static void *copy_list(struct arena *a, const void *list, size_t bytes)
 {
-    return (struct scv_pod_use){.user = uid.n ? SCV_USER_UID : SCV_USER_NAME,
-                                .pod = uid.n ? scv_hash(uid) : scv_pod_hash(ns, pod),
-                                .used_mib = used_mib,
-                                .sm_percent = sm_percent};
+    return bytes ? memcpy(arena_alloc(a, bytes), list, bytes) : NULL;
 }
 
-static void read_pods(struct reader *r)
+static void read_held(struct field_reader *r, const struct field *f, void *at)
 {
-    struct scv *scv = r->scv;
-    scv->n_held = scv->n_assignments = 0;
-    jread_array(r->j, "status.podList");
-    while (jread_item(r->j)) {
-        struct scv_held held = {0};
-        read_fields(r, "status.podList[]", held_fields, &held);
-        for (size_t i = 0; i < held.n_uses; i++) {
-            const struct scv_use *u = &held.uses[i];
-            if (u->uuid.n)
-                add_pod_use(r,
-                            use_of_pod(held.ns, held.pod, u->pod_uid, u->used_mib,
-                                       u->sm_percent),
-                            u->uuid);
+    struct reading *q = at;
+    struct scv *scv = &q->scv;
+    struct scv_held held = {.uuids = q->uuids, .uses = q->uses};
+    fields_read(r, f->where, held_fields, &held);
+    for (size_t i = 0; i < held.n_uses; i++) {
+        const struct scv_use *u = &held.uses[i];
+        if (u->uuid.n)
+            add_pod_use(q, held.ns, held.pod, u->pod_uid, u->uuid,
+                        (struct scv_pod_use){.used_mib = u->used_mib,
+                                             .sm_percent = u->sm_percent});
+    }
+    if (r->all || scv_is_nvidia_resource(held.resource)) {
+        if (scv->n_held == SCV_MAX_HELD) {
+            jread_fail(r->j, f->where, "has more than 8192 containers");
+            return;
         }
-        if (r->all || scv_is_nvidia_resource(held.resource)) {
-            if (scv->n_held == SCV_MAX_HELD) {
-                jread_fail(r->j, "status.podList", "has more than 8192 containers");
-                continue;
-            }
-            MEM_GROW(scv->held, r->cap_held, scv->n_held + 1);
-            scv->held[scv->n_held++] = held;
+        held.uuids = copy_list(r->a, held.uuids, held.n_uuids * sizeof *held.uuids);
+        held.uses = copy_list(r->a, held.uses, held.n_uses * sizeof *held.uses);
+        MEM_GROW(scv->held, q->cap_held, scv->n_held + 1);
+        scv->held[scv->n_held++] = held;
+        return;
+    }
+    for (size_t i = 0; i < held.n_uuids && held.units; i++) {
+        if (!held.uuids[i].n || scv->n_assignments == SCV_MAX_HELD)
             continue;
-        }
-        for (size_t i = 0; i < held.n_uuids && held.units; i++) {
-            if (!held.uuids[i].n || scv->n_assignments == SCV_MAX_HELD)
-                continue;
-            MEM_GROW(scv->assignments, r->cap_assignments, scv->n_assignments + 1);
-            scv->assignments[scv->n_assignments++] = (struct scv_assignment){
-                scv_pod_hash(held.ns, held.pod), scv_hash(held.uuids[i])};
-        }
+        MEM_GROW(scv->assignments, q->cap_assignments, scv->n_assignments + 1);
+        scv->assignments[scv->n_assignments++] = (struct scv_assignment){
+            scv_pod_hash(held.ns, held.pod), scv_hash(held.uuids[i])};
     }
 }
 
-static void read_processes(struct reader *r)
+static void read_process(struct field_reader *r, const struct field *f, void *at)
 {
-    struct scv *scv = r->scv;
-    scv->n_processes = 0;
-    scv->processes =
-        r->all ? arena_alloc(r->a, SCV_MAX_PROCESSES * sizeof *scv->processes) : NULL;
-    jread_array(r->j, "status.processList");
-    while (jread_item(r->j)) {
-        struct scv_process p = {.used_mib = -1, .sm_percent = -1};
-        read_fields(r, "status.processList[]", process_fields, &p);
-        if (!p.pid) { /* a container: `name` is that of its pod */
-            p.pod = p.name;
-            p.name = (struct span){0};
-        }
-        struct scv_pod_use use =
-            use_of_pod(p.ns, p.pod, p.pod_uid, p.used_mib, p.sm_percent);
-        if (p.pid) {
-            use.user = SCV_USER_PROCESS;
-            use.pod = 0;
-        }
-        add_pod_use(r, use, p.uuid);
-        if (r->all && scv->n_processes < SCV_MAX_PROCESSES)
-            scv->processes[scv->n_processes++] = p;
+    struct reading *q = at;
+    struct scv *scv = &q->scv;
+    struct scv_process p = {.used_mib = -1, .sm_percent = -1};
+    fields_read(r, f->where, process_fields, &p);
+    if (!p.pid) { /* a container: `name` is that of its pod */
+        p.pod = p.name;
+        p.name = (struct span){0};
     }
+    add_pod_use(q, p.ns, p.pod, p.pod_uid, p.uuid,
+                (struct scv_pod_use){.used_mib = p.used_mib,
+                                     .sm_percent = p.sm_percent,
+                                     .user = p.pid ? SCV_USER_PROCESS : SCV_USER_NAME});
+    if (!r->all || scv->n_processes == SCV_MAX_PROCESSES)
+        return;
+    if (!scv->processes)
+        scv->processes = arena_alloc(r->a, SCV_MAX_PROCESSES * sizeof p);
+    scv->processes[scv->n_processes++] = p;
 }
 
 /* -- the object -- */
 
-static void read_status(struct reader *r)
-{
-    struct jread *j = r->j;
-    struct scv *scv = r->scv;
-    struct jread_str key;
-    struct span time;
-    jread_object(j, "status");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "cardList"))
-            read_cards(r);
-        else if (jread_key_is(key, "updateTime"))
-            scv->has_update_time = jread_text(j, "status.updateTime", r->a, &time) &&
-                                   clock_parse(time, &scv->update_time);
-        else if (r->all && jread_key_is(key, "driverVersion"))
-            jread_text(j, "status.driverVersion", r->a, &scv->driver_version);
-        else if (r->all && jread_key_is(key, "cudaVersion"))
-            jread_text(j, "status.cudaVersion", r->a, &scv->cuda_version);
-        else if (jread_key_is(key, "podList"))
-            read_pods(r);
-        else if (jread_key_is(key, "processList"))
-            read_processes(r);
-        else
-            jread_skip(j);
-    }
-}
+#define STATUS(key, member) FIELD("status.", key, reading, member)
+
+static const struct field status_fields[] = {
+    {STATUS("cardList", scv), LIST_OF(read_card)},
+    {STATUS("updateTime", update_time)},
+    {STATUS("driverVersion", scv.driver_version), .all = true},
+    {STATUS("cudaVersion", scv.cuda_version), .all = true},
+    {STATUS("podList", scv), LIST_OF(read_held)},
+    {STATUS("processList", scv), LIST_OF(read_process)},
+    FIELDS_END,
+};
 
 static const struct field spec_fields[] = {
     {FIELD("spec.", "updateInterval", scv, update_interval_ms), .type = FIELD_NUMBER,
      .max = MIB_MAX, .why = too_large},
-    {.name = {0}},
+    FIELDS_END,
 };
 
-/* Moves a list into the arena. */
+static const struct field scv_fields[] = {
+    {FIELD("", "metadata", reading, scv.meta), .type = FIELD_META},
+    {FIELD("", "spec", reading, scv), FIELD_IS_OBJECT(spec_fields), .all = true},
+    {FIELD("", "status", reading, scv), FIELD_IS_OBJECT(status_fields)},
+    FIELDS_END,
+};
+_Static_assert(offsetof(struct reading, scv) == 0, "the functions cast one to the other");
+
 static void *move_list(struct arena *a, void *list, size_t bytes)
 {
-    void *copy = bytes ? memcpy(arena_alloc(a, bytes), list, bytes) : NULL;
+    void *copy = copy_list(a, list, bytes);
     free(list);
     return copy;
 }
 
 static void read_scv(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
-    struct reader r = {.j = j, .a = a, .all = all, .scv = scv};
-    struct jread_str key;
-    *scv = (struct scv){0};
-    jread_object(j, "scv");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "metadata"))
-            object_meta_read(j, a, &scv->meta, NULL, 0);
-        else if (jread_key_is(key, "status"))
-            read_status(&r);
-        else if (all && jread_key_is(key, "spec"))
-            read_fields(&r, "spec", spec_fields, scv);
-        else
-            jread_skip(j);
-    }
+    struct field_reader r = {.j = j, .a = a, .all = all};
+    struct reading q = {.scv = {.n_cards = 0}};
+    fields_read(&r, "scv", scv_fields, &q);
+    *scv = q.scv;
     object_meta_check(j, &scv->meta);
+    scv->has_update_time = q.update_time.p && clock_parse(q.update_time, &scv->update_time);
     scv->held = move_list(a, scv->held, scv->n_held * sizeof *scv->held);
     scv->assignments =
         move_list(a, scv->assignments, scv->n_assignments * sizeof *scv->assignments);
@@ -465,7 +329,7 @@ static void write_status(struct jwrite *w, const struct scv *scv)
     if (scv->n_cards) {
         jwrite_array(w, "cardList");
         for (size_t i = 0; i < scv->n_cards; i++) {
-            write_fields(w, card_fields, &scv->cards[i]);
+            fields_write(w, card_fields, &scv->cards[i]);
             total += scv->cards[i].total_mib;
             free_mib += scv->cards[i].free_mib;
         }
@@ -479,7 +343,7 @@ static void write_status(struct jwrite *w, const struct scv *scv)
     if (scv->n_held) {
         jwrite_array(w, "podList");
         for (size_t i = 0; i < scv->n_held; i++)
-            write_fields(w, held_fields, &scv->held[i]);
+            fields_write(w, held_fields, &scv->held[i]);
         jwrite_array_end(w);
     }
     if (scv->n_processes) {
@@ -487,7 +351,7 @@ static void write_status(struct jwrite *w, const struct scv *scv)
         for (size_t i = 0; i < scv->n_processes && i < SCV_MAX_PROCESSES; i++) {
             struct scv_process p = scv->processes[i];
             p.name = p.pid ? p.name : p.pod;
-            write_fields(w, process_fields, &p);
+            fields_write(w, process_fields, &p);
         }
         jwrite_array_end(w);
     }
@@ -528,7 +392,7 @@ void scv_write(struct buf *out, const struct scv *scv)
     jwrite_str_set(&w, "resourceVersion", scv->meta.version);
     jwrite_object_end(&w);
     jwrite_key(&w, SPAN("spec"));
-    write_fields(&w, spec_fields, scv);
+    fields_write(&w, spec_fields, scv);
     jwrite_key(&w, SPAN("status"));
     write_status(&w, scv);
     jwrite_object_end(&w);
