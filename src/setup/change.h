@@ -22,24 +22,16 @@ enum change_kind {
 
 struct change {
     struct {
-        char *path;       /* NULL: no change */
+        const char *path; /* borrowed from the facts; NULL: no change */
         struct buf bytes; /* the new content */
     } files[CHANGE_FILES];
-    /* After an error: instructions for the changes that cannot be made safely; may be
-     * empty. */
-    struct buf by_hand;
 };
 
 struct change_input {
     const struct facts *facts;
-    const char *root;    /* prefix of paths on the node */
     const char *address; /* HOST:PORT; NULL: the existing address, or that of policy/ */
     bool insecure;       /* plain HTTP, for an extender with --insecure */
     struct span config;  /* policy/kube-scheduler-config.yaml */
-    /* Reads a file of the node that the manifest does not name; `path` includes the root.
-     * ERR_NOT_FOUND: no such file. */
-    int (*read)(void *ctx, const char *path, struct buf *out, struct err *err);
-    void *ctx;
 };
 
 /* All changes. Without a Secret (facts.secret_why), the node must have its files. */

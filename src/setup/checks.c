@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Judges the facts: the static pod, its configuration, the certificate, the extender's
- * answer, and the other pods of kube-system. */
+/* Judges the facts: the static pod, its configuration, the certificate, and the extender's
+ * answer. */
 
 #include "setup/checks.h"
 
@@ -21,6 +21,8 @@
 #define AS_ROOT     "sudo scripts/install --check"
 #define PENDING     "pods that request GPU memory stay pending"
 #define NO_CARD     "kube-scheduler gives pods that request GPU memory a node, but no card"
+#define CERTIFICATE                                                                      \
+    INSTALL "    # or --renew, if only the files of the certificate are old"
 
 enum {
     TIMEOUT_MIN_S = 22, /* a bind takes at most 15 s, and 7 s more without a leader */
@@ -62,7 +64,7 @@ void checks_fini(struct checks *c)
     *c = (struct checks){0};
 }
 
-size_t checks_count(const struct checks *c, enum checks_kind kind)
+static size_t count(const struct checks *c, enum checks_kind kind)
 {
     size_t n = 0;
     for (size_t i = 0; i < c->n; i++)
@@ -72,7 +74,7 @@ size_t checks_count(const struct checks *c, enum checks_kind kind)
 
 int checks_exit_status(const struct checks *c)
 {
-    return checks_count(c, CHECKS_PROBLEM) ? 1 : checks_count(c, CHECKS_UNKNOWN) ? 2 : 0;
+    return count(c, CHECKS_PROBLEM) ? 1 : count(c, CHECKS_UNKNOWN) ? 2 : 0;
 }
 
 /* Indents all lines by the width of the mark, which precedes the first. Terminals also
@@ -111,119 +113,36 @@ void checks_write(const struct checks *c, struct buf *out)
 
 /* -- the static pod -- */
 
-static const char managed[] = "only the static pod of a control plane node of kubeadm "
-                              "can be configured. Everywhere "
-                              "else the chart runs a kube-scheduler of its own";
-static const char managed_fix[] = "on a control plane node: scripts/install --check\n"
-                                  "elsewhere: " FACTS_INSTEAD;
-
-/* False: there is no folder of static pods to be checked. */
-static bool check_folder(const struct facts *f, struct checks *out)
+/* Adds a finding for a file that could not be read or parsed. */
+static void add_file(struct checks *out, const char *id, const struct err *why,
+                     const char *effect, const char *fix)
 {
-    if (f->distribution) {
-        add(out, CHECKS_UNKNOWN, "other-distribution", managed,
-            FACTS_INSTEAD "\nor by hand: policy/README.md",
-            "this is a node of %s, without a static pod of kubeadm", f->distribution);
-        return false;
-    }
-    if (f->manifests_why.code == ERR_NOT_FOUND)
-        add(out, CHECKS_PROBLEM, "no-static-pods", managed, managed_fix,
-            "no folder of static pods: %s", f->manifests_why.msg);
-    else if (f->manifests_why.code != ERR_NONE)
-        add(out, CHECKS_UNKNOWN, "manifests-unreadable", NULL, AS_ROOT, "%s",
-            f->manifests_why.msg);
-    return f->manifests_why.code == ERR_NONE;
+    bool denied = why->code == ERR_FORBIDDEN;
+    add(out, denied ? CHECKS_UNKNOWN : CHECKS_PROBLEM, id, effect, denied ? AS_ROOT : fix,
+        "%s", why->msg);
 }
 
-/* The kubelet runs every manifest in the folder, also a backup copy. */
-static void check_manifests(const struct facts *f, const struct facts_file *manifest,
-                            const struct scheduler_config_pod *pod, struct checks *out)
+static void check_process(const struct facts *f, struct checks *out)
 {
-    for (size_t i = 0; i < f->n_files; i++) {
-        const struct facts_file *file = &f->files[i];
-        struct scheduler_config_pod other;
-        cleanup_free char *move = xasprintf("mv %s /root/", file->path);
-        bool denied = file->why.code == ERR_FORBIDDEN;
-        if (!file->json)
-            add(out, denied ? CHECKS_UNKNOWN : CHECKS_PROBLEM, "manifest-malformed",
-                "the kubelet ignores manifests that it cannot parse, and reads only the "
-                "first of several documents",
-                denied ? AS_ROOT : "journalctl -u kubelet", "%s", file->why.msg);
-        else if (manifest && file != manifest &&
-                 scheduler_config_read_pod(file->json, &other) &&
-                 !strcmp(other.name, pod->name))
-            add(out, CHECKS_PROBLEM, "two-manifests",
-                "the kubelet reads every file in this folder, whatever its suffix, and "
-                "runs one of the two, perhaps the old one",
-                move, "%s and %s are the same static pod, %s", manifest->path, file->path,
-                pod->name);
-    }
-}
-
-/* False: kube-scheduler reads no configuration file that can be checked. */
-static bool check_option(const struct facts *f, const struct scheduler_config_pod *pod,
-                         const char *path, struct checks *out)
-{
-    const char *inside = scheduler_config_option(pod, "config");
-    const struct facts_file *file = &f->config;
-    if (scheduler_config_option(pod, "policy-config-file")) {
-        add(out, CHECKS_PROBLEM, "policy-refused",
-            "since Kubernetes 1.23, kube-scheduler exits with \"unknown flag\"; the "
-            "Policy of earlier versions is not checked",
-            "remove the option, then " INSTALL
-            ", which adds --config\nup to 1.22, or keep it, by hand: policy/README.md",
-            "%s has --policy-config-file", path);
-        return false;
-    }
-    if (!inside) {
-        add(out, CHECKS_PROBLEM, "no-option",
-            "kube-scheduler does not call the extender: it gives pods that request GPU "
-            "memory a node, but no card",
-            INSTALL, "kube-scheduler (%s) has no --config", path);
-        return false;
-    }
-    cleanup_free char *copy =
-        xasprintf("cp policy/kube-scheduler-config.yaml %s", file->path);
-    cleanup_free char *exits = xasprintf(
-        "%s names this file as %s; kube-scheduler exits without it", path, inside);
-    if (!f->config_mounted)
-        add(out, CHECKS_PROBLEM, "not-mounted",
-            "kube-scheduler does not find the file in its container, and exits",
-            INSTALL ", which adds the mount", "%s: no hostPath volume is mounted at %s",
-            path, inside);
-    else if (file->why.code == ERR_FORBIDDEN)
-        add(out, CHECKS_UNKNOWN, "file-unreadable", NULL, AS_ROOT, "%s", file->why.msg);
-    else if (file->why.code == ERR_NOT_FOUND || file->why.code == ERR_UNAVAILABLE)
-        add(out, CHECKS_PROBLEM, "file-absent", exits, copy, "%s", file->why.msg);
-    else
-        return true;
-    return false;
-}
-
-static void check_process(const struct facts *f, const struct scheduler_config_pod *pod,
-                          const char *path, struct checks *out)
-{
-    const struct facts_process *p = facts_scheduler(f, pod);
-    const struct facts_file *newer = p ? facts_newer_file(f, p) : NULL;
+    const char *path = f->manifest.path;
+    const struct facts_file *newer = facts_newer_file(f);
     cleanup_free char *restart =
-        xasprintf("kill %d    # the kubelet restarts it", p ? p->pid : 0);
+        xasprintf("kill %d    # the kubelet restarts it", f->pid);
     if (newer)
         add(out, CHECKS_PROBLEM, "older-than-file",
             "kube-scheduler reads this file only when it starts", restart,
-            "kube-scheduler (process %d) started before %s was changed", p->pid,
+            "kube-scheduler (process %d) started before %s was changed", f->pid,
             newer->path);
-    else if (p)
+    else if (f->pid)
         add(out, CHECKS_OK, "process", NULL, NULL,
-            "process %d runs with the options of %s", p->pid, path);
-    else if (f->processes_why.code != ERR_NONE)
-        add(out, CHECKS_UNKNOWN, "processes", NULL, NULL, "%s", f->processes_why.msg);
-    else if (f->n_processes)
+            "process %d runs with the options of %s", f->pid, path);
+    else if (f->other_pid)
         add(out, CHECKS_PROBLEM, "other-arguments",
             "the kubelet has not applied the manifest: it is busy, stopped, or rejects "
             "the file",
             KUBELET_LOG,
             "kube-scheduler (process %d) does not run with the options of %s",
-            f->processes[0].pid, path);
+            f->other_pid, path);
     else
         add(out, CHECKS_PROBLEM, "not-running",
             "it exited, perhaps because of its configuration, or the kubelet does not "
@@ -231,96 +150,83 @@ static void check_process(const struct facts *f, const struct scheduler_config_p
             CRASH_LOG "\n" KUBELET_LOG, "kube-scheduler does not run on this node");
 }
 
-/* False: the configuration cannot be checked. */
+/* False: kube-scheduler reads no configuration with an entry of the extender. */
 static bool check_scheduler(const struct facts *f, struct checks *out)
 {
-    struct scheduler_config_pod pod;
-    if (!check_folder(f, out))
+    const char *inside = facts_option(f, "config"), *path = f->config.path;
+    const struct err *why = &f->manifest.why;
+    if (why->code == ERR_NOT_FOUND)
+        add(out, CHECKS_PROBLEM, "no-static-pod",
+            "only the static pod of a control plane node of kubeadm can be configured. "
+            "Everywhere else the chart runs a kube-scheduler of its own",
+            "on a control plane node of kubeadm: scripts/install --check\n"
+            "elsewhere: " FACTS_INSTEAD,
+            "%s", why->msg);
+    else if (why->code != ERR_NONE)
+        add_file(out, why->code == ERR_CONFLICT ? "two-manifests" : "manifest-unreadable",
+                 why,
+                 "the kubelet reads every file in this folder, whatever its suffix, and "
+                 "ignores manifests that it cannot parse",
+                 "journalctl -u kubelet");
+    if (why->code != ERR_NONE)
         return false;
-    const struct facts_file *manifest = facts_manifest(f, &pod);
-    if (manifest) {
-        int minor = facts_minor(f, &pod);
-        add(out, CHECKS_OK, "manifest", NULL, NULL, "%s: kube-scheduler%s%.0d",
-            manifest->path, minor ? " 1." : ", version unknown", minor);
-    }
-    check_manifests(f, manifest, &pod, out);
-    if (!manifest) {
-        if (!f->n_files)
-            add(out, CHECKS_PROBLEM, "no-static-pod", managed, managed_fix,
-                "%s has no static pod of kube-scheduler", f->manifests);
+    if (inside && !f->config.mounted)
+        add(out, CHECKS_PROBLEM, "not-mounted",
+            "kube-scheduler does not find the file in its container, and exits",
+            INSTALL ", which adds the mount", "%s: no hostPath volume is mounted at %s",
+            f->manifest.path, inside);
+    else if (!inside)
+        add(out, CHECKS_PROBLEM, "no-option", NO_CARD, INSTALL,
+            "kube-scheduler (%s) has no --config", f->manifest.path);
+    check_process(f, out);
+    if (!inside || !f->config.mounted)
         return false;
+    if (f->config.why.code == ERR_NOT_FOUND || f->config.why.code == ERR_UNAVAILABLE) {
+        cleanup_free char *copy =
+            xasprintf("cp policy/kube-scheduler-config.yaml %s", path);
+        add_file(out, "file-absent", &f->config.why, "kube-scheduler exits without it",
+                 copy);
+    } else if (f->config.why.code != ERR_NONE) {
+        add_file(out, "config-malformed", &f->config.why,
+                 "kube-scheduler exits when it reads this file", NULL);
+    } else if (strcmp(edit_string(f->config.json, "kind"),
+                      "KubeSchedulerConfiguration")) {
+        add(out, CHECKS_PROBLEM, "config-kind",
+            "kube-scheduler exits when it reads this file", NULL,
+            "%s is not a KubeSchedulerConfiguration", path);
+    } else if (!f->entry) {
+        add(out, CHECKS_PROBLEM, "no-extender", NO_CARD, INSTALL ", which adds the entry",
+            "%s has no extender for aliyun.com/gpu-mem", path);
     }
-    bool usable = check_option(f, &pod, manifest->path, out);
-    check_process(f, &pod, manifest->path, out);
-    return usable;
+    return f->entry != NULL;
 }
 
 /* -- the configuration -- */
 
-/* False: the file has no entry that can be checked. */
-static bool check_form(const struct facts *f, struct checks *out)
+static void check_entry(const struct facts *f, struct checks *out)
 {
-    static const char exits[] = "kube-scheduler exits when it reads this file";
-    const json_t *json = f->config.json;
-    const char *path = f->config.path, *api = edit_string(json, "apiVersion");
-    struct scheduler_config_pod pod;
-    facts_manifest(f, &pod);
-    int minor = facts_minor(f, &pod);
-    const char *kubeconfig = scheduler_config_option(&pod, "kubeconfig");
-    cleanup_free char *version =
-        xasprintf("apiVersion: %s", scheduler_config_newest_api(minor));
-    cleanup_free char *client = xasprintf(
-        "add:\nclientConnection:\n  kubeconfig: %s",
-        kubeconfig && *kubeconfig ? kubeconfig : "/etc/kubernetes/scheduler.conf");
-    if (!json)
-        add(out, CHECKS_PROBLEM, "config-malformed", exits, NULL, "%s",
-            f->config.why.msg);
-    else if (strcmp(edit_string(json, "kind"), "KubeSchedulerConfiguration"))
-        add(out, CHECKS_PROBLEM, "config-kind", exits, NULL,
-            "%s has kind \"%s\" instead of KubeSchedulerConfiguration", path,
-            edit_string(json, "kind"));
-    else if (minor && !scheduler_config_reads_api(api, minor))
-        add(out, CHECKS_PROBLEM, "api-version",
-            "kube-scheduler exits with \"no kind KubeSchedulerConfiguration is "
-            "registered\"",
-            version, "%s has apiVersion \"%s\", which kube-scheduler 1.%d does not read",
-            path, api, minor);
-    else {
-        if (!*edit_string(json, "clientConnection.kubeconfig"))
-            add(out, CHECKS_PROBLEM, "no-kubeconfig",
-                "with --config, kube-scheduler ignores --kubeconfig and does not find "
-                "the "
-                "API server",
-                client, "%s has no clientConnection.kubeconfig", path);
-        if (scheduler_config_extender(json))
-            return true;
-        add(out, CHECKS_PROBLEM, "no-extender", NO_CARD, INSTALL ", which adds the entry",
-            "%s has no extender for aliyun.com/gpu-mem", path);
-    }
-    return false;
-}
-
-static const struct {
-    const char *id, *name, *want, *why;
-} members[] = {
-    {"no-filter", "filterVerb", "filter", "nodes whose cards are full are not rejected"},
-    {"no-bind", "bindVerb", "bind",
-     "pods are bound without a card, and their containers do not start"},
-    {"no-prioritize", "prioritizeVerb", "prioritize",
-     "pods are spread over the nodes, so that large pods do not fit later"},
-    {"no-preempt", "preemptVerb", "preempt",
-     "kube-scheduler evicts pods without knowing whether that frees a card"},
-    {"ignorable", "ignorable", "false",
-     "while the extender is unavailable, pods are bound without a card (since 1.30 also "
-     "after a failed bind)"},
-    {"no-node-cache", "nodeCacheCapable", "true",
-     "each call carries whole Node objects, and all nodes look idle to prioritize"}};
-
-static void check_members(const char *path, const json_t *entry, struct checks *out)
-{
+    static const struct {
+        const char *id, *name, *want, *why;
+    } members[] = {
+        {"no-filter", "filterVerb", "filter",
+         "nodes whose cards are full are not rejected"},
+        {"no-bind", "bindVerb", "bind",
+         "pods are bound without a card, and their containers do not start"},
+        {"no-prioritize", "prioritizeVerb", "prioritize",
+         "pods are spread over the nodes, so that large pods do not fit later"},
+        {"no-preempt", "preemptVerb", "preempt",
+         "kube-scheduler evicts pods without knowing whether that frees a card"},
+        {"ignorable", "ignorable", "false",
+         "while the extender is unavailable, pods are bound without a card (since 1.30 "
+         "also after a failed bind)"},
+        {"no-node-cache", "nodeCacheCapable", "true",
+         "each call carries whole Node objects, and all nodes look idle to prioritize"}};
+    static const char *const names[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count"};
+    const json_t *all = edit_value(f->entry, "managedResources");
+    const char *path = f->config.path;
     int64_t ms = 0;
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
-        const json_t *v = edit_value(entry, members[i].name);
+        const json_t *v = edit_value(f->entry, members[i].name);
         const char *value = json_is_true(v)    ? "true"
                             : json_is_false(v) ? "false"
                                                : edit_string(v, "");
@@ -329,79 +235,32 @@ static void check_members(const char *path, const json_t *entry, struct checks *
             add(out, CHECKS_PROBLEM, members[i].id, members[i].why, fix,
                 "%s: %s is \"%s\"", path, members[i].name, value);
     }
-    const char *timeout = edit_string(entry, "httpTimeout");
+    const char *timeout = edit_string(f->entry, "httpTimeout");
     if (!*timeout || (opt_parse_duration(span_of(timeout), &ms, NULL) == 0 &&
                       ms < TIMEOUT_MIN_S * 1000))
         add(out, CHECKS_PROBLEM, "timeout-short",
             "a bind may take 22 s; kube-scheduler would give up before",
             "httpTimeout: 30s", "%s: httpTimeout is %s", path,
             *timeout ? timeout : "not set, which means 5 s");
-}
-
-/* A request of compute needs memory as well, so the extender gets every valid pod without
- * that resource, too. */
-static void check_resources(const char *path, const json_t *entry, struct checks *out)
-{
-    static const char *const names[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count",
-                                        "aliyun.com/gpu-core.percentage"};
-    const json_t *all = edit_value(entry, "managedResources");
-    if (!json_array_size(all)) {
-        add(out, CHECKS_UNKNOWN, "all-pods",
-            "kube-scheduler calls the extender for every pod, also to bind it: without "
-            "the extender no pod of the cluster starts. That is intended only for an "
-            "extender with --bind-any and at least two replicas, which is not checked",
-            "kubectl get deployments -A -l component=gpushare-schd-extender -o yaml\n"
-            "else: managedResources as in policy/kube-scheduler-config.yaml",
-            "%s: no managedResources", path);
-        return;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const json_t *found = NULL;
-        bool compute = i == 2;
+    /* Without managedResources, kube-scheduler calls the extender for all pods. */
+    for (size_t i = 0; json_array_size(all) && i < ARRAY_LEN(names); i++) {
+        bool found = false;
+        for (size_t k = 0; k < json_array_size(all); k++)
+            found |= !strcmp(edit_string(json_array_get(all, k), "name"), names[i]);
         cleanup_free char *fix =
             xasprintf("- name: %s\n  ignoredByScheduler: false", names[i]);
-        for (size_t k = 0; k < json_array_size(all); k++)
-            if (!strcmp(edit_string(json_array_get(all, k), "name"), names[i]))
-                found = json_array_get(all, k);
         if (!found)
-            add(out, compute ? CHECKS_NOTE : CHECKS_PROBLEM,
-                compute ? "compute-unmanaged" : "resource-missing",
+            add(out, CHECKS_PROBLEM, "resource-missing",
                 "kube-scheduler does not call the extender for pods that request only "
                 "this resource",
                 fix, "%s: managedResources does not list %s", path, names[i]);
-        else if (json_is_true(edit_value(found, "ignoredByScheduler")))
-            add(out, CHECKS_PROBLEM, "ignored-by-scheduler",
-                "kube-scheduler does not count this resource: it never preempts for it, "
-                "and calls the extender for full nodes, too",
-                "ignoredByScheduler: false", "%s: %s has ignoredByScheduler: true", path,
-                names[i]);
     }
-}
-
-/* kube-scheduler uses tlsConfig in any case. enableHTTPS matters where tlsConfig names no
- * authority: with it, the certificate is not verified. */
-static void check_https(const struct facts *f, const json_t *entry, bool tls,
-                        struct checks *out)
-{
-    bool on = json_is_true(edit_value(entry, "enableHTTPS"));
-    bool trusts = json_is_true(edit_value(entry, "tlsConfig.insecure")) ||
-                  *edit_string(entry, "tlsConfig.caFile") ||
-                  *edit_string(entry, "tlsConfig.caData");
-    if (tls != on && !(tls && trusts))
-        add(out, CHECKS_PROBLEM, "https",
-            tls ? "without a caFile in tlsConfig, kube-scheduler trusts only public "
-                  "authorities"
-                : "kube-scheduler does not encrypt the calls",
-            tls ? "enableHTTPS: true" : "enableHTTPS: false",
-            "%s: urlPrefix begins with %s, but enableHTTPS is %s", f->config.path,
-            tls ? "https://" : "http://", on ? "true" : "not true");
-    for (size_t i = 0; i < FACTS_TLS_FILES; i++) {
-        const struct facts_file *file = &f->tls[i];
-        if (file->path && file->why.code != ERR_NONE)
-            add(out, file->why.code == ERR_FORBIDDEN ? CHECKS_UNKNOWN : CHECKS_PROBLEM,
-                "tls-file", "kube-scheduler exits without this file", NULL,
-                "tlsConfig of %s: %s", f->config.path, file->why.msg);
-    }
+    if (!*edit_string(f->config.json, "clientConnection.kubeconfig"))
+        add(out, CHECKS_PROBLEM, "no-kubeconfig",
+            "with --config, kube-scheduler ignores --kubeconfig and does not find the "
+            "API server",
+            "clientConnection:\n  kubeconfig: /etc/kubernetes/scheduler.conf",
+            "%s has no clientConnection.kubeconfig", path);
 }
 
 /* -- the certificate -- */
@@ -416,19 +275,31 @@ static bool holds_cas(struct span bundle, struct span ca)
     return n && all.n == n;
 }
 
-/* The files against each other, the time, and the Secret. */
-static void check_files(const struct facts *f, bool of_secret, struct checks *out)
+/* The files of tlsConfig against each other, the time, and the Secret. */
+static void check_certificate(const struct facts *f, struct checks *out)
 {
-    static const char rejects[] = "the extender rejects the calls of kube-scheduler";
     static const char broken[] = "kube-scheduler cannot connect to the extender";
-    const char *path = f->tls[FACTS_CERT].path;
-    struct span cert = buf_span(&f->tls[FACTS_CERT].bytes),
-                key = buf_span(&f->tls[FACTS_KEY].bytes),
-                ca = buf_span(&f->secret[FACTS_CA]);
-    size_t before = checks_count(out, CHECKS_PROBLEM);
+    const struct facts_file *file = &f->named[FACTS_CERT];
+    const char *path = file->path;
+    struct span cert = buf_span(&file->bytes),
+                key = buf_span(&f->named[FACTS_KEY].bytes), ca = {0};
+    size_t before = count(out, CHECKS_PROBLEM);
     struct x509_info info;
-    char until[32];
     struct tm tm;
+    char until[32];
+    for (size_t i = 0; i < FACTS_TLS_FILES; i++)
+        if (f->named[i].why.code != ERR_NONE)
+            add_file(out, "tls-file", &f->named[i].why,
+                     "kube-scheduler exits without this file", INSTALL);
+    if (*edit_string(f->entry, "tlsConfig.certData") ||
+        count(out, CHECKS_PROBLEM) > before)
+        return;
+    if (!path || !f->named[FACTS_KEY].path) {
+        add(out, CHECKS_PROBLEM, "no-client-certificate",
+            "the extender accepts the verbs only with a client certificate", INSTALL,
+            "%s: tlsConfig has no certFile or no keyFile", f->config.path);
+        return;
+    }
     if (x509_read(cert, &info, NULL)) {
         add(out, CHECKS_PROBLEM, "certificate-malformed", broken, RENEW,
             "%s is not a certificate", path);
@@ -447,196 +318,74 @@ static void check_files(const struct facts *f, bool of_secret, struct checks *ou
     else if (left_s < (int64_t)WARN_DAYS * DAY_S)
         add(out, CHECKS_PROBLEM, "certificate-expiring", "after that, " PENDING, RENEW,
             "%s expires in %" PRId64 " days, at %s", path, left_s / DAY_S, until);
-    if (ca.n && of_secret && !x509_is_issued_by(cert, ca))
-        add(out, CHECKS_PROBLEM, "certificate-other-ca", rejects, RENEW,
+    if (facts_has_our_certificate(f))
+        ca = buf_span(&f->secret[FACTS_CA]);
+    if (ca.n && !x509_is_issued_by(cert, ca))
+        add(out, CHECKS_PROBLEM, "certificate-other-ca",
+            "the extender rejects the calls of kube-scheduler", RENEW,
             "%s is not signed by the CA in Secret " FACTS_SECRET, path);
-    else if (ca.n && of_secret && !holds_cas(buf_span(&f->tls[FACTS_CA].bytes), ca))
+    else if (ca.n && !holds_cas(buf_span(&f->named[FACTS_CA].bytes), ca))
         add(out, CHECKS_PROBLEM, "ca-outdated",
             "kube-scheduler will not trust the extender's next certificate", RENEW,
             "%s stands beside a caFile without the CA in Secret " FACTS_SECRET, path);
-    else if (ca.n && of_secret && !span_eq(cert, buf_span(&f->secret[FACTS_CERT])))
+    else if (ca.n && !span_eq(cert, buf_span(&f->secret[FACTS_CERT])))
         add(out, CHECKS_NOTE, "certificate-renewed", NULL, RENEW,
             "Secret " FACTS_SECRET
             " has a newer certificate than %s, which is valid until %s",
             path, until);
-    if (checks_count(out, CHECKS_PROBLEM) == before)
+    if (count(out, CHECKS_PROBLEM) == before)
         add(out, CHECKS_OK, "certificate", NULL, NULL, "%s is valid until %s", path,
             until);
 }
 
-static void check_certificate(const struct facts *f, const json_t *entry,
-                              struct checks *out)
-{
-    const char *named = edit_string(entry, "tlsConfig.certFile");
-    if (*edit_string(entry, "tlsConfig.certData"))
-        return;
-    if (!*named) {
-        add(out, CHECKS_PROBLEM, "no-client-certificate",
-            "the extender accepts the verbs only with a client certificate", INSTALL,
-            "%s: tlsConfig has no certFile", f->config.path);
-        return;
-    }
-    for (int i = FACTS_CERT; i <= FACTS_KEY; i++)
-        if (!f->tls[i].path || f->tls[i].why.code != ERR_NONE)
-            return; /* reported with the other files */
-    check_files(f, !strcmp(named, facts_tls_path(FACTS_CERT)), out);
-}
-
-/* False: there is no usable entry. */
-static bool check_config(const struct facts *f, struct checks *out)
-{
-    struct scheduler_config_url url;
-    struct err err = {0};
-    const char *path = f->config.path;
-    size_t before = checks_count(out, CHECKS_PROBLEM);
-    if (!check_form(f, out))
-        return false;
-    const json_t *entry = scheduler_config_extender(f->config.json);
-    const char *prefix = edit_string(entry, "urlPrefix");
-    if (scheduler_config_read_url(prefix, &url, &err)) {
-        add(out, CHECKS_PROBLEM, "bad-url", NULL,
-            "urlPrefix: https://127.0.0.1:32766/gpushare-scheduler",
-            "%s: invalid urlPrefix \"%s\": %s", path, prefix, err.msg);
-        return false;
-    }
-    check_members(path, entry, out);
-    check_resources(path, entry, out);
-    check_https(f, entry, url.tls, out);
-    if (url.tls)
-        check_certificate(f, entry, out);
-    if (checks_count(out, CHECKS_PROBLEM) == before)
-        add(out, CHECKS_OK, "config", NULL, NULL, "%s configures the extender correctly",
-            path);
-    return true;
-}
-
 /* -- the extender -- */
-
-static const struct {
-    const char *id, *what, *fix;
-} answers[] = {
-    [FACTS_REACH_NO_ANSWER] = {"no-answer", "the extender does not answer", NULL},
-    [FACTS_REACH_OTHER_PROGRAM] = {"wrong-program", "the server is not an extender",
-                                   NULL},
-    [FACTS_REACH_GO_EXTENDER] =
-        {"go-extender", "another extender answers, with a ledger of its own",
-         "kubectl replace -f manifests/deployment.yaml    # migration: "
-         "docs/install.md\n"
-         "kubectl -n kube-system get deployments,pods -o wide"},
-    [FACTS_REACH_WRONG_PATH] = {"wrong-path",
-                                "the extender does not serve this path, to which "
-                                "kube-scheduler appends the verb",
-                                "urlPrefix: .../gpushare-scheduler"},
-    [FACTS_REACH_NOT_READY] = {"not-ready", "the extender is not ready",
-                               "kubectl get pods -A -l component=gpushare-schd-extender"},
-    [FACTS_REACH_WANTS_HTTPS] = {"plain-http",
-                                 "the extender accepts only HTTPS, and kube-scheduler "
-                                 "has http://",
-                                 INSTALL},
-    [FACTS_REACH_WANTS_HTTP] = {"insecure-extender",
-                                "the extender runs with --insecure, and kube-scheduler "
-                                "has https://",
-                                INSTALL " --insecure    # or remove --insecure of the "
-                                        "extender"},
-    [FACTS_REACH_UNTRUSTED] = {"untrusted",
-                               "the extender's certificate is not signed by the CA in "
-                               "tlsConfig, or has another name",
-                               INSTALL "    # or --renew, if only the files are old"},
-    [FACTS_REACH_NO_CREDENTIALS] = {"no-certificate",
-                                    "the extender rejects calls without a valid client "
-                                    "certificate",
-                                    INSTALL
-                                    "    # or --renew, if only the files are old"},
-    [FACTS_REACH_FORBIDDEN] = {"certificate-name",
-                               "the extender rejects this client certificate",
-                               INSTALL "    # or --renew, if only the files are old"},
-};
 
 void checks_reach(const struct facts *f, struct checks *out)
 {
-    const struct facts_reach *r = &f->reach;
-    cleanup_buf struct buf url = {0}, fix = {0};
-    scheduler_config_url_base(&r->url, &url);
-    buf_adds(&url, r->url.path);
-    if (r->answer == FACTS_REACH_NOT_TRIED) {
-        add(out, CHECKS_UNKNOWN, "not-called", NULL, NULL, "%s was not called: %s", url.p,
-            r->detail.msg);
-        return;
-    }
-    if (r->answer == FACTS_REACH_OK) {
-        add(out, CHECKS_OK, "reach", NULL, NULL, "the extender answers at %s", url.p);
-        return;
-    }
-    if (answers[r->answer].fix)
-        buf_adds(&fix, answers[r->answer].fix);
-    else
-        buf_printf(&fix,
-                   "kubectl get pods,services,endpointslices -A -l "
-                   "component=gpushare-schd-extender\n"
-                   "curl -ik https://NODE-ADDRESS:%u/readyz    # if it answers, because "
-                   "kube-proxy serves no node ports on 127.0.0.1:\n" INSTALL
-                   " --address NODE-ADDRESS:%u",
-                   r->url.port, r->url.port);
-    add(out, CHECKS_PROBLEM, answers[r->answer].id,
-        PENDING ", with this error in their events", fix.p, "%s: %s%s%s", url.p,
-        answers[r->answer].what, *r->detail.msg ? ": " : "", r->detail.msg);
-}
-
-/* -- the cluster -- */
-
-/* The images of other extenders, such as k8s-gpushare-schd-extender; the name of ours is
- * gpushare-extender. */
-static bool is_other_extender(const char *image)
-{
-    const char *slash = strrchr(image, '/');
-    struct span rest = span_of(slash ? slash + 1 : image), name = span_cut(&rest, ':');
-    cleanup_free char *text = xmemdup0(name.p ? name.p : "", name.n);
-    return strstr(text, "gpushare") && strstr(text, "extender") &&
-           strcmp(text, "gpushare-extender") != 0;
-}
-
-static void check_cluster(const struct facts *f, struct checks *out)
-{
-    struct scheduler_config_pod mine, other;
-    const json_t *pods = edit_value(f->pods, "items");
-    bool known = facts_manifest(f, &mine);
-    if (f->cluster_why.code != ERR_NONE || !f->pods) {
-        add(out, CHECKS_UNKNOWN, "no-api", NULL,
-            "scripts/install --check --kubeconfig /etc/kubernetes/admin.conf",
-            "the API server was not checked: %s", f->cluster_why.msg);
-        return;
-    }
-    for (size_t i = 0; i < json_array_size(pods); i++) {
-        const json_t *pod = json_array_get(pods, i);
-        const char *node = edit_string(pod, "spec.nodeName");
-        const char *image = edit_string(pod, "spec.containers.0.image");
-        cleanup_free char *mirror = xasprintf("%s-%s", known ? mine.name : "", node);
-        cleanup_free char *fix = xasprintf(INSTALL "    # on node %s", node);
-        if (known && scheduler_config_read_pod(pod, &other) &&
-            !strcmp(other.name, mirror) &&
-            !span_eq(span_of(scheduler_config_option(&mine, "config")),
-                     span_of(scheduler_config_option(&other, "config"))))
-            add(out, CHECKS_PROBLEM, "control-planes-differ",
-                "when that control plane node leads, pods that request GPU memory are "
-                "scheduled differently. (On this node: the kubelet has not applied the "
-                "manifest.)",
-                fix, "on node %s, kube-scheduler has another configuration file", node);
-        if (is_other_extender(image))
-            add(out, CHECKS_PROBLEM, "second-extender",
-                "it has its own ledger: if any kube-scheduler calls it, cards are "
-                "overcommitted",
-                "delete its Deployment, or, if it has the same name:\n"
-                "kubectl replace -f manifests/deployment.yaml    # migration: "
-                "docs/install.md",
-                "pod kube-system/%s runs another extender: %s",
-                edit_string(pod, "metadata.name"), image);
-    }
+    static const struct {
+        const char *id, *what, *fix;
+    } answers[] = {
+        [FACTS_REACH_NO_ANSWER] =
+            {"no-answer", "the extender does not answer",
+             "kubectl get pods,services,endpointslices -A -l "
+             "component=gpushare-schd-extender\n"
+             "curl -ik https://NODE-ADDRESS:32766/readyz    # if it answers, because "
+             "kube-proxy serves no node ports on 127.0.0.1:\n" INSTALL
+             " --address NODE-ADDRESS:32766\n" CERTIFICATE},
+        [FACTS_REACH_GO_EXTENDER] =
+            {"go-extender", "another extender answers, with a ledger of its own",
+             "kubectl replace -f manifests/deployment.yaml    # migration: "
+             "docs/install.md\n"
+             "kubectl -n kube-system get deployments,pods -o wide"},
+        [FACTS_REACH_NOT_READY] =
+            {"not-ready", "the extender is not ready",
+             "kubectl get pods -A -l component=gpushare-schd-extender"},
+        [FACTS_REACH_REJECTED] =
+            {"rejected", "no extender, another path, or another certificate",
+             "urlPrefix: .../gpushare-scheduler    # of the extender's Service\n"
+             CERTIFICATE},
+    };
+    if (f->answer == FACTS_REACH_OK)
+        add(out, CHECKS_OK, "reach", NULL, NULL, "the extender answers at %s", f->url);
+    else if (f->answer != FACTS_REACH_NOT_TRIED)
+        add(out, CHECKS_PROBLEM, answers[f->answer].id,
+            PENDING ", with this error in their events", answers[f->answer].fix,
+            "%s: %s%s%s", f->url, answers[f->answer].what, *f->detail.msg ? ": " : "",
+            f->detail.msg);
 }
 
 void checks_run(const struct facts *f, bool with_cluster, struct checks *out)
 {
-    if (check_scheduler(f, out) && check_config(f, out))
+    const struct err *why = &f->secret_why;
+    if (check_scheduler(f, out)) {
+        check_entry(f, out);
+        if (!strncmp(edit_string(f->entry, "urlPrefix"), "https:", 6))
+            check_certificate(f, out);
         checks_reach(f, out);
-    if (with_cluster)
-        check_cluster(f, out);
+    }
+    /* An extender with --insecure has no Secret. */
+    if (with_cluster && why->code != ERR_NONE && why->code != ERR_NOT_FOUND)
+        add(out, CHECKS_UNKNOWN, "no-api", NULL,
+            "scripts/install --check --kubeconfig /etc/kubernetes/admin.conf", "%s",
+            why->msg);
 }

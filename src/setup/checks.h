@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/mem.h"
 #include "setup/facts.h"
 
 /*
@@ -30,13 +31,12 @@ struct checks {
     struct arena texts;
 };
 
-/* All checks; those of the API server only if `with_cluster`. */
+/* All checks; that of the API server only if `with_cluster`. */
 void checks_run(const struct facts *f, bool with_cluster, struct checks *out);
 /* The extender's answer alone. */
 void checks_reach(const struct facts *f, struct checks *out);
 void checks_fini(struct checks *c);
 
-size_t checks_count(const struct checks *c, enum checks_kind kind);
 /* Appends the findings as text. Control characters, which objects of the cluster may
  * contain, become '?'. */
 void checks_write(const struct checks *c, struct buf *out);

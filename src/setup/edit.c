@@ -7,6 +7,27 @@
 #include "base/mem.h"
 #include "wire/yaml.h"
 
+json_t *edit_parse(const char *name, struct span text, struct yaml **yaml,
+                   struct err *err)
+{
+    cleanup_yaml struct yaml *y = yaml_parse(name, text.p ? text.p : "", text.n, err);
+    cleanup_buf struct buf json = {0};
+    json_error_t bad;
+    if (!y)
+        return NULL;
+    if (yaml_count(y) != 1 || !yaml_document(y, 0)) {
+        err_set(err, ERR_INVALID, "%s: not a single document", name);
+        return NULL;
+    }
+    yaml_json(yaml_document(y, 0), &json);
+    json_t *j = json_loadb(json.p, json.n, JSON_DECODE_ANY, &bad);
+    if (!j)
+        err_set(err, ERR_INVALID, "%s: %s", name, bad.text);
+    else if (yaml)
+        *yaml = steal(&y);
+    return j;
+}
+
 const json_t *edit_value(const json_t *j, const char *path)
 {
     struct span rest = span_of(path);
@@ -44,20 +65,12 @@ static void doc_fini(struct doc *d)
 
 static int doc_read(const char *name, struct span text, struct doc *d, struct err *err)
 {
-    cleanup_buf struct buf json = {0};
-    json_error_t bad;
     *d = (struct doc){.name = name, .text = text};
     /* Positions are by LF; other line breaks of YAML would shift them. */
     if (memchr(text.p ? text.p : "", '\r', text.n))
         return err_set(err, ERR_INVALID, "%s: lines end in CRLF", name);
-    d->yaml = yaml_parse(name, text.p ? text.p : "", text.n, err);
-    if (!d->yaml)
-        return -1;
-    if (yaml_count(d->yaml) != 1)
-        return err_set(err, ERR_INVALID, "%s: not a single document", name);
-    yaml_json(yaml_document(d->yaml, 0), &json);
-    d->json = json_loadb(json.p, json.n, JSON_DECODE_ANY, &bad);
-    return d->json ? 0 : err_set(err, ERR_INVALID, "%s: %s", name, bad.text);
+    d->json = edit_parse(name, text, &d->yaml, err);
+    return d->json ? 0 : -1;
 }
 
 static const struct yaml_node *doc_node(const struct doc *d, const char *path)
@@ -97,7 +110,8 @@ static size_t doc_line(const struct doc *d, unsigned line)
 static int refuse(const struct doc *d, struct err *err)
 {
     return err_set(err, ERR_INVALID,
-                   "%s: the YAML is written in a form that cannot be edited safely",
+                   "%s: the YAML is written in a form that cannot be edited safely. Edit "
+                   "it by hand: policy/README.md",
                    d->name);
 }
 
@@ -137,27 +151,29 @@ static int insert_after(const struct doc *d, struct buf *text,
     return doc_splice(d, text, at, at, out.p ? out.p : "", err);
 }
 
-/* Are there only spaces before the node? */
-static bool is_first_on_line(const struct doc *d, const struct yaml_node *node)
+/* Appends a key to the mapping at `path`; `entry` has its lines at the left margin. */
+static int add_key(const struct doc *d, struct buf *text, const char *path,
+                   const char *entry, struct err *err)
 {
-    size_t at = doc_line(d, node->line), n = 0;
-    while (at + n < d->text.n && d->text.p[at + n] == ' ')
-        n++;
-    return n >= node->column - 1;
+    cleanup_doc struct doc more = {0};
+    const struct yaml_node *map = doc_node(d, path);
+    if (doc_read("entry", span_of(entry), &more, err))
+        return -1;
+    if (!map || map->type != YAML_MAPPING || map->flow || !map->n)
+        return refuse(d, err);
+    json_object_update_missing(doc_value(d, path), more.json);
+    return insert_after(d, text, map, entry, err);
 }
 
-int edit_add_key(const char *name, struct buf *text, const char *path, const char *entry,
-                 struct err *err)
+/* A list in block style, which begins on a line of its own. */
+static bool is_block_list(const struct doc *d, const struct yaml_node *list)
 {
-    cleanup_doc struct doc d = {0}, more = {0};
-    if (doc_read(name, buf_span(text), &d, err) ||
-        doc_read("entry", span_of(entry), &more, err))
-        return -1;
-    const struct yaml_node *map = doc_node(&d, path);
-    if (!map || map->type != YAML_MAPPING || map->flow || !map->n)
-        return refuse(&d, err);
-    json_object_update_missing(doc_value(&d, path), more.json);
-    return insert_after(&d, text, map, entry, err);
+    if (!list || list->type != YAML_SEQUENCE || list->flow || !list->n)
+        return false;
+    size_t at = doc_line(d, list->line), n = 0;
+    while (at + n < d->text.n && d->text.p[at + n] == ' ')
+        n++;
+    return n >= list->column - 1;
 }
 
 int edit_add_item(const char *name, struct buf *text, const char *parent, const char *key,
@@ -169,10 +185,9 @@ int edit_add_item(const char *name, struct buf *text, const char *parent, const 
     if (doc_read(name, buf_span(text), &d, err))
         return -1;
     if (!edit_value(d.json, path))
-        return edit_add_key(name, text, parent, entry, err);
+        return add_key(&d, text, parent, entry, err);
     const struct yaml_node *list = doc_node(&d, path);
-    if (list->type != YAML_SEQUENCE || list->flow || !list->n ||
-        !is_first_on_line(&d, list))
+    if (!is_block_list(&d, list))
         return refuse(&d, err);
     if (doc_read("item", span_of(item), &more, err))
         return -1;
@@ -192,42 +207,27 @@ int edit_set(const char *name, struct buf *text, const char *path, const char *v
              struct err *err)
 {
     cleanup_doc struct doc d = {0};
-    const char *key;
-    cleanup_free char *parent = cut_key(path, &key);
-    cleanup_free char *line = xasprintf("%s: %s\n", key, value);
+    const char *key, *map;
+    cleanup_free char *parent = cut_key(path, &key), *above = cut_key(parent, &map);
     if (doc_read(name, buf_span(text), &d, err))
         return -1;
-    const json_t *old = edit_value(d.json, path);
-    json_t *in = doc_value(&d, parent);
-    if (!old || json_is_null(old))
-        return edit_add_key(name, text, parent, line, err);
+    json_t *old = doc_value(&d, path), *in = doc_value(&d, parent);
+    if (!old || json_is_null(old)) {
+        cleanup_free char *line = in ? xasprintf("%s: %s\n", key, value)
+                                     : xasprintf("%s:\n  %s: %s\n", map, key, value);
+        return add_key(&d, text, in ? parent : above, line, err);
+    }
+    json_t *now = json_is_boolean(old) ? json_boolean(!strcmp(value, "true"))
+                                       : json_string(value);
+    bool same = json_equal(old, now);
     const struct yaml_node *node = doc_node(&d, path);
-    if (node->type != YAML_SCALAR || !json_is_object(in))
-        return refuse(&d, err);
     size_t at = doc_line(&d, node->line) + node->column - 1;
     at += !node->plain; /* its quote */
-    if (at + node->text.n > text->n ||
+    if (json_object_set_new(in, key, now) || node->type != YAML_SCALAR ||
+        at + node->text.n > text->n ||
         !span_eq((struct span){text->p + at, node->text.n}, node->text))
         return refuse(&d, err);
-    json_object_set_new(in, key,
-                        json_is_boolean(old) ? json_boolean(!strcmp(value, "true"))
-                                             : json_string(value));
-    return doc_splice(&d, text, at, at + node->text.n, value, err);
-}
-
-/* The line of `key`, whose value begins on this line or below; 0: not found. */
-static unsigned line_of_key(const struct doc *d, const char *key, unsigned line)
-{
-    cleanup_free char *plain = xasprintf("%s:", key);
-    cleanup_free char *quoted = xasprintf("\"%s\":", key);
-    for (; line; line--) {
-        size_t from = doc_line(d, line);
-        struct span rest = {d->text.p + from, d->text.n - from};
-        struct span at = span_trim(span_cut(&rest, '\n'));
-        if (span_starts(at, span_of(plain)) || span_starts(at, span_of(quoted)))
-            break;
-    }
-    return line;
+    return same ? 0 : doc_splice(&d, text, at, at + node->text.n, value, err);
 }
 
 int edit_remove(const char *name, struct buf *text, const char *path, struct err *err)
@@ -238,11 +238,12 @@ int edit_remove(const char *name, struct buf *text, const char *path, struct err
     if (doc_read(name, buf_span(text), &d, err))
         return -1;
     const struct yaml_node *node = doc_node(&d, path);
-    unsigned line = node ? line_of_key(&d, key, node->line) : 0;
-    if (!line || json_object_del(doc_value(&d, parent), key))
+    if (!node || json_object_del(doc_value(&d, parent), key))
         return refuse(&d, err);
-    return doc_splice(&d, text, doc_line(&d, line), doc_line(&d, node->last_line + 1), "",
-                      err);
+    /* The key of a mapping or list in block style stands on the line before it. */
+    bool block = node->type != YAML_SCALAR && !node->flow && node->line > 1;
+    return doc_splice(&d, text, doc_line(&d, node->line - block),
+                      doc_line(&d, node->last_line + 1), "", err);
 }
 
 int edit_lines(const char *name, struct span text, const char *path, struct buf *out,
@@ -252,7 +253,7 @@ int edit_lines(const char *name, struct span text, const char *path, struct buf 
     if (doc_read(name, text, &d, err))
         return -1;
     const struct yaml_node *list = doc_node(&d, path);
-    if (!list || list->type != YAML_SEQUENCE || list->flow || !is_first_on_line(&d, list))
+    if (!is_block_list(&d, list))
         return refuse(&d, err);
     for (unsigned line = list->line; line <= list->last_line; line++) {
         size_t at = doc_line(&d, line), end = doc_line(&d, line + 1);

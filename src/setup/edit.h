@@ -7,28 +7,33 @@
 #include "base/str.h"
 
 /*
- * Values of YAML and JSON files by path, and minimal changes to YAML files that users
- * wrote: lines are inserted or removed, or one value is replaced, and every other byte
- * stays. The new text is parsed and compared with the old values plus this change; if
- * they differ, the text stays as it was. An edit therefore may fail (a list in brackets, a
- * value of several lines, CRLF), but never does anything else.
+ * Minimal changes to YAML files that users wrote: lines are inserted or removed, or one
+ * value is replaced, and every other byte stays. The new text is parsed and compared with
+ * the old values plus this change; if they differ, the text stays as it was. An edit
+ * therefore may fail (a list in brackets, a value of several lines, CRLF), but never does
+ * anything else.
  *
  * A path is "spec.containers.0.command": keys, and indexes of lists; "" is the whole
  * document. `name` is the file's name for messages. All errors are ERR_INVALID.
  */
 
-/* NULL: not found. A NULL object has no members. Borrowed. */
+struct yaml;
+
+/* The value at a path, and a string. NULL: not found. A NULL object has no members.
+ * Borrowed. */
 const json_t *edit_value(const json_t *j, const char *path);
 const char *edit_string(const json_t *j, const char *path); /* "": not a string */
+
+/* The values of a single document. New. *yaml, unless `yaml` is NULL: its nodes. */
+json_t *edit_parse(const char *name, struct span text, struct yaml **yaml,
+                   struct err *err);
 
 /* Appends an item to the list `key` of the mapping at `parent`, and creates the list if it
  * is missing. `item` has the item's lines, from "- " at the left margin. */
 int edit_add_item(const char *name, struct buf *text, const char *parent, const char *key,
                   const char *item, struct err *err);
-/* Appends a key to the mapping at `path`; `entry` has its lines at the left margin. */
-int edit_add_key(const char *name, struct buf *text, const char *path, const char *entry,
-                 struct err *err);
-/* Sets the key to `value`, a text on one line without escapes. A missing key is added. */
+/* Sets the key to `value`, a text on one line without escapes. A missing key is added,
+ * and so is the mapping that has it. */
 int edit_set(const char *name, struct buf *text, const char *path, const char *value,
              struct err *err);
 /* Removes the lines of the key at `path`, and of its value. */

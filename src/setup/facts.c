@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Reads what the checks and the changes need: files and processes of the node, objects of
- * the API server, and the extender's answer. */
+/* Reads what the checks and the changes need: files and processes of the node, the Secret
+ * of the API server, and the extender's answer. */
 
 #include "setup/facts.h"
 
@@ -21,12 +21,10 @@
 #include "wire/httpc.h"
 #include "wire/tls.h"
 #include "wire/x509.h"
-#include "wire/yaml.h"
 
 #define KUBELET   "/var/lib/kubelet/config.yaml"
 #define MANIFESTS "/etc/kubernetes/manifests"
 #define ADMIN     "/etc/kubernetes/admin.conf"
-#define SECRET    "Secret " FACTS_SECRET
 
 enum {
     FILE_MAX = 1 << 20,
@@ -40,138 +38,102 @@ enum {
     BODY_MAX = 64 * 1024
 };
 
-static const struct {
-    enum kube_tls_key key;
-    const char *name, *member, *path;
-} tls_files[FACTS_TLS_FILES] = {
-    [FACTS_CA] = {KUBE_TLS_CA, "ca.crt", "caFile", FACTS_TLS_DIR "/ca.crt"},
-    [FACTS_CERT] = {KUBE_TLS_CERT, "tls.crt", "certFile", FACTS_TLS_DIR "/client.crt"},
-    [FACTS_KEY] = {KUBE_TLS_KEY, "tls.key", "keyFile", FACTS_TLS_DIR "/client.key"},
+const struct facts_tls_name facts_tls_names[FACTS_TLS_FILES] = {
+    [FACTS_CA] = {"tlsConfig.caFile", FACTS_TLS_DIR "/ca.crt"},
+    [FACTS_CERT] = {"tlsConfig.certFile", FACTS_TLS_DIR "/client.crt"},
+    [FACTS_KEY] = {"tlsConfig.keyFile", FACTS_TLS_DIR "/client.key"},
 };
 
-const char *facts_tls_member(int file)
-{
-    return tls_files[file].member;
-}
-
-const char *facts_tls_path(int file)
-{
-    return tls_files[file].path;
-}
-
-void facts_file_fini(struct facts_file *file)
+static void file_fini(struct facts_file *file)
 {
     free(file->path);
-    buf_fini(&file->bytes);
+    tls_wipe(&file->bytes);
     json_decref(file->json);
 }
 
 void facts_fini(struct facts *f)
 {
-    free(f->manifests);
-    for (size_t i = 0; i < f->n_files; i++)
-        facts_file_fini(&f->files[i]);
-    free(f->files);
-    for (size_t i = 0; i < f->n_processes; i++)
-        buf_fini(&f->processes[i].arguments);
-    free(f->processes);
-    facts_file_fini(&f->config);
+    file_fini(&f->manifest);
+    file_fini(&f->config);
     for (int i = 0; i < FACTS_TLS_FILES; i++) {
-        facts_file_fini(&f->tls[i]);
+        file_fini(&f->named[i]);
+        file_fini(&f->tls[i]);
         tls_wipe(&f->secret[i]);
     }
-    json_decref(f->version);
-    json_decref(f->pods);
+    free(f->url);
     *f = (struct facts){0};
 }
 
-void facts_file_parse(struct facts_file *file)
+/* -- the static pod -- */
+
+/* The i-th word of command and args; NULL after the last. */
+static const char *word_at(const json_t *container, size_t i)
 {
-    cleanup_yaml struct yaml *y =
-        yaml_parse(file->path, file->bytes.p, file->bytes.n, &file->why);
-    cleanup_buf struct buf text = {0};
-    json_error_t bad;
-    if (!y)
-        return;
-    if (yaml_count(y) != 1 || !yaml_document(y, 0)) {
-        err_set(&file->why, ERR_INVALID, "%s: %s", file->path,
-                yaml_count(y) > 1 ? "more than one document" : "empty");
-        return;
-    }
-    yaml_json(yaml_document(y, 0), &text);
-    file->json = json_loadb(text.p, text.n, 0, &bad);
-    if (!file->json)
-        err_set(&file->why, ERR_INVALID, "%s: %s", file->path, bad.text);
-    else if (!json_is_object(file->json))
-        err_set(&file->why, ERR_INVALID, "%s: not a mapping", file->path);
+    const json_t *command = edit_value(container, "command");
+    size_t n = json_array_size(command);
+    const json_t *word = i < n ? json_array_get(command, i)
+                               : json_array_get(edit_value(container, "args"), i - n);
+    return !word ? NULL : json_is_string(word) ? json_string_value(word) : "";
 }
 
-const char *facts_namespace(const struct facts *f)
+const char *facts_option(const struct facts *f, const char *name)
 {
-    return f->namespace ? f->namespace : "kube-system";
-}
-
-char *facts_server_name(const struct facts *f)
-{
-    return xasprintf("gpushare-schd-extender.%s.svc", facts_namespace(f));
-}
-
-const struct facts_file *facts_manifest(const struct facts *f,
-                                        struct scheduler_config_pod *pod)
-{
-    const struct facts_file *first = NULL;
-    struct scheduler_config_pod other;
-    for (size_t i = 0; i < f->n_files; i++) {
-        if (!f->files[i].json || !scheduler_config_read_pod(f->files[i].json, &other))
+    const char *value = NULL, *word, *next;
+    size_t n = strlen(name);
+    for (size_t i = 0; (word = word_at(f->container, i)); i++) {
+        if (strspn(word, "-") != 2 || strncmp(word + 2, name, n) != 0)
             continue;
-        bool kubeadm = !strcmp(other.name, "kube-scheduler");
-        if (first && !kubeadm)
-            continue;
-        first = &f->files[i];
-        *pod = other;
-        if (kubeadm)
-            break;
+        if (word[2 + n] == '=')
+            value = word + 3 + n;
+        else if (!word[2 + n])
+            value = (next = word_at(f->container, i + 1)) && *next != '-' ? next : "";
     }
-    return first;
+    return value;
 }
 
-const struct facts_process *facts_scheduler(const struct facts *f,
-                                            const struct scheduler_config_pod *pod)
+/* The rest of `path` below `mount`, a folder or the file itself; NULL: not below it. */
+static const char *below(const char *path, const char *mount)
 {
-    const struct facts_process *youngest = NULL;
-    for (size_t i = 0; i < f->n_processes; i++) {
-        const struct facts_process *p = &f->processes[i];
-        if (scheduler_config_is_process(pod, buf_span(&p->arguments)) &&
-            (!youngest || p->started_ns > youngest->started_ns))
-            youngest = p;
+    size_t n = strlen(mount);
+    while (n > 1 && mount[n - 1] == '/')
+        n--;
+    if (n == 1 && *mount == '/')
+        return path;
+    if (!n || strncmp(path, mount, n) != 0 || (path[n] && path[n] != '/'))
+        return NULL;
+    return path + n;
+}
+
+/* The path on the node of a path in the container, by its hostPath volumes. Without such a
+ * volume, *mounted is false, and the path is the same. New. */
+static char *path_on_node(const struct facts *f, const char *root, const char *path,
+                          bool *mounted)
+{
+    const json_t *mounts = edit_value(f->container, "volumeMounts"),
+                 *volumes = edit_value(f->manifest.json, "spec.volumes"), *best = NULL;
+    const char *rest = NULL, *from = NULL;
+    for (size_t i = 0; i < json_array_size(mounts); i++) {
+        const json_t *mount = json_array_get(mounts, i);
+        const char *r = below(path, edit_string(mount, "mountPath"));
+        if (r && (!rest || strlen(r) <= strlen(rest))) {
+            rest = r;
+            best = mount;
+        }
     }
-    return youngest;
+    for (size_t i = 0; best && !from && i < json_array_size(volumes); i++) {
+        const json_t *volume = json_array_get(volumes, i);
+        if (!strcmp(edit_string(volume, "name"), edit_string(best, "name")))
+            from = json_string_value(edit_value(volume, "hostPath.path"));
+    }
+    *mounted = from != NULL;
+    const char *sub = edit_string(best, "subPath");
+    return from ? xasprintf("%s%s%s%s%s", root, from, *sub ? "/" : "", sub, rest)
+                : xasprintf("%s%s", root, path);
 }
 
-static bool is_older(const struct facts_process *p, const struct facts_file *file)
-{
-    return p->started_ns < file->changed_ns - SLACK_NS;
-}
+/* -- files -- */
 
-const struct facts_file *facts_newer_file(const struct facts *f,
-                                          const struct facts_process *p)
-{
-    const struct facts_file *ca = &f->tls[FACTS_CA];
-    if (is_older(p, &f->config))
-        return &f->config;
-    return ca->path && is_older(p, ca) ? ca : NULL;
-}
-
-int facts_minor(const struct facts *f, const struct scheduler_config_pod *pod)
-{
-    if (pod->minor)
-        return pod->minor;
-    return scheduler_config_minor(edit_string(f->version, "gitVersion"));
-}
-
-/* -- files and processes -- */
-
-static void read_bytes(struct facts_file *file)
+static void read_file(struct facts_file *file)
 {
     struct stat st;
     if (stat(file->path, &st)) {
@@ -182,129 +144,104 @@ static void read_bytes(struct facts_file *file)
         return;
     }
     file->changed_ns = st.st_ctim.tv_sec * INT64_C(1000000000) + st.st_ctim.tv_nsec;
+    /* A pipe would block. */
     if (!S_ISREG(st.st_mode))
-        err_set(&file->why, ERR_UNAVAILABLE, "%s: %s", file->path,
-                S_ISDIR(st.st_mode) ? "is a directory" : "is not a regular file");
+        err_set(&file->why, ERR_UNAVAILABLE, "%s: not a regular file", file->path);
     else
         file_read(file->path, FILE_MAX, &file->bytes, &file->why);
 }
 
 static void read_yaml(struct facts_file *file)
 {
-    read_bytes(file);
-    if (file->why.code == ERR_NONE)
-        facts_file_parse(file);
+    read_file(file);
+    if (file->why.code != ERR_NONE)
+        return;
+    file->json = edit_parse(file->path, buf_span(&file->bytes), NULL, &file->why);
+    if (file->json && !json_is_object(file->json))
+        err_set(&file->why, ERR_INVALID, "%s: not a mapping", file->path);
 }
 
-/* The kubelet's staticPodPath. */
-static char *manifests_of(const char *root)
+/* One file of the kubelet's folder. kubeadm's pod is recognized by its name, which the
+ * static pods of other distributions and second schedulers do not have. */
+static void read_manifest(const char *folder, const char *name, struct facts *f)
 {
-    struct facts_file kubelet = {.path = xasprintf("%s%s", root, KUBELET)};
-    read_yaml(&kubelet);
-    const char *path = edit_string(kubelet.json, "staticPodPath");
-    char *out = xasprintf("%s%s", root, *path == '/' ? path : MANIFESTS);
-    facts_file_fini(&kubelet);
-    return out;
-}
-
-static bool is_of_scheduler(const struct facts_file *file)
-{
-    struct scheduler_config_pod pod;
-    if (file->json)
-        return scheduler_config_read_pod(file->json, &pod);
-    return strstr(strrchr(file->path, '/'), "scheduler") ||
-           (file->bytes.n && memmem(file->bytes.p, file->bytes.n, "kube-scheduler",
-                                    strlen("kube-scheduler")));
-}
-
-static void add_file(struct facts *f, const char *name)
-{
-    struct facts_file file = {.path = xasprintf("%s/%s", f->manifests, name)};
+    struct facts_file file = {.path = xasprintf("%s/%s", folder, name)};
     struct stat st;
     /* The kubelet also reads regular files only. */
     if (stat(file.path, &st) == 0 && S_ISREG(st.st_mode))
         read_yaml(&file);
-    if ((!file.why.code && !file.json) || !is_of_scheduler(&file)) {
-        facts_file_fini(&file);
+    static const char ours[] = "kube-scheduler";
+    bool unreadable =
+        file.why.code != ERR_NONE &&
+        (strstr(name, "scheduler") ||
+         (file.bytes.n && memmem(file.bytes.p, file.bytes.n, ours, strlen(ours))));
+    bool found = file.why.code == ERR_NONE &&
+                 !strcmp(edit_string(file.json, "metadata.name"), ours) &&
+                 edit_value(file.json, "spec.containers.0");
+    if (f->manifest.why.code == ERR_NONE && unreadable) {
+        f->manifest.why = file.why;
+    } else if (found && f->manifest.path) {
+        err_set(&f->manifest.why, ERR_CONFLICT,
+                "%s and %s are the same static pod: move one of them out of the folder",
+                f->manifest.path, file.path);
+    } else if (found) {
+        file.why = f->manifest.why;
+        f->manifest = file;
         return;
     }
-    f->files = xreallocarray(f->files, f->n_files + 1, sizeof *f->files);
-    f->files[f->n_files++] = file;
+    file_fini(&file);
 }
 
+/* The static pod, in the kubelet's staticPodPath. The kubelet runs every file of the
+ * folder, whatever its suffix: a malformed or second one may be the one that runs. */
 static void read_manifests(const char *root, struct facts *f)
 {
+    struct facts_file kubelet = {.path = xasprintf("%s%s", root, KUBELET)};
     struct dirent **names;
-    f->manifests = manifests_of(root);
-    int n = scandir(f->manifests, &names, NULL, alphasort);
+    read_yaml(&kubelet);
+    const char *path = edit_string(kubelet.json, "staticPodPath");
+    cleanup_free char *folder = xasprintf("%s%s", root, *path == '/' ? path : MANIFESTS);
+    file_fini(&kubelet);
+    int n = scandir(folder, &names, NULL, alphasort);
     if (n < 0) {
-        err_set(&f->manifests_why,
+        err_set(&f->manifest.why,
                 errno == ENOENT || errno == ENOTDIR ? ERR_NOT_FOUND : ERR_FORBIDDEN,
-                "%s: %m", f->manifests);
+                "%s: %m", folder);
         return;
     }
     for (int i = 0; i < n; i++) {
         if (names[i]->d_name[0] != '.') /* the kubelet skips these, too */
-            add_file(f, names[i]->d_name);
+            read_manifest(folder, names[i]->d_name, f);
         free(names[i]);
     }
     free(names);
+    f->container = edit_value(f->manifest.json, "spec.containers.0");
+    if (!f->container && f->manifest.why.code == ERR_NONE)
+        err_set(&f->manifest.why, ERR_NOT_FOUND, "%s has no static pod kube-scheduler",
+                folder);
 }
 
-/* A file by its path in the container. False: not mounted. */
-static bool file_of(const char *root, const struct scheduler_config_pod *pod,
-                    const char *inside, struct facts_file *out)
+/* The extender's entry, recognized by its urlPrefix or its managedResources. */
+static const json_t *find_entry(const json_t *config)
 {
-    cleanup_buf struct buf path = {0};
-    bool mounted = scheduler_config_host_path(pod, inside, &path);
-    out->path = mounted ? xasprintf("%s%s", root, path.p) : xstrdup(inside);
-    if (!mounted)
-        err_set(&out->why, ERR_NOT_FOUND,
-                "%s is not mounted in the container of kube-scheduler", inside);
-    return mounted;
-}
-
-static void read_config(const char *root, struct facts *f)
-{
-    struct scheduler_config_pod pod;
-    const char *inside =
-        facts_manifest(f, &pod) ? scheduler_config_option(&pod, "config") : NULL;
-    if (!inside || !*inside)
-        return;
-    f->config_mounted = file_of(root, &pod, inside, &f->config);
-    if (!f->config_mounted)
-        return;
-    read_yaml(&f->config);
-    const json_t *ours = scheduler_config_extender(f->config.json);
-    for (int i = 0; i < FACTS_TLS_FILES; i++) {
-        cleanup_free char *member = xasprintf("tlsConfig.%s", facts_tls_member(i));
-        const char *named = edit_string(ours, member);
-        if (*named && file_of(root, &pod, named, &f->tls[i]))
-            read_bytes(&f->tls[i]);
+    const json_t *list = edit_value(config, "extenders"), *second = NULL;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *extender = json_array_get(list, i),
+                     *managed = edit_value(extender, "managedResources");
+        const char *url = edit_string(extender, "urlPrefix");
+        bool ours = strstr(url, ":32766") != NULL;
+        if (strstr(url, FACTS_VERBS))
+            return extender;
+        for (size_t k = 0; k < json_array_size(managed); k++)
+            ours |= span_starts(span_of(edit_string(json_array_get(managed, k), "name")),
+                                SPAN("aliyun.com/gpu-"));
+        if (!second && ours)
+            second = extender;
     }
+    return second;
 }
 
-/* The distribution by its folders. A static pod of kubeadm counts, whatever else was
- * installed on the node once; that of OpenShift has another name. */
-static void find_distribution(const char *root, struct facts *f)
-{
-    static const struct {
-        const char *path, *name;
-    } folders[] = {{"/etc/kubernetes/static-pod-resources", "OpenShift"},
-                   {"/var/lib/rancher/rke2", "RKE2"},
-                   {"/etc/rancher/rke2", "RKE2"},
-                   {"/var/lib/rancher/k3s", "k3s"},
-                   {"/etc/rancher/k3s", "k3s"}};
-    struct scheduler_config_pod pod;
-    struct stat st;
-    if (facts_manifest(f, &pod) && !strcmp(pod.name, "kube-scheduler"))
-        return;
-    for (size_t i = 0; i < ARRAY_LEN(folders) && !f->distribution; i++) {
-        cleanup_free char *path = xasprintf("%s%s", root, folders[i].path);
-        if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-            f->distribution = folders[i].name;
-    }
-}
+/* -- processes -- */
 
 static bool read_of(const char *proc, const char *pid, const char *name, struct buf *out)
 {
@@ -333,58 +270,149 @@ static bool read_start(const char *proc, const char *pid, int64_t *ns)
     return true;
 }
 
-static void add_process(const char *proc, const char *pid, struct facts *f)
+/* Of several processes with the pod's command, the youngest counts. */
+static void read_process(const char *proc, const char *pid, struct facts *f)
 {
-    cleanup_buf struct buf name = {0};
-    struct facts_process p = {.pid = atoi(pid)};
-    if (!read_of(proc, pid, "comm", &name) ||
-        !span_eq(span_trim(buf_span(&name)), SPAN("kube-scheduler")))
-        return;
+    cleanup_buf struct buf name = {0}, line = {0};
+    const char *word;
+    int64_t started_ns;
+    bool same = true;
     /* A zombie has no arguments. */
-    if (!read_of(proc, pid, "cmdline", &p.arguments) ||
-        !read_start(proc, pid, &p.started_ns)) {
-        buf_fini(&p.arguments);
+    if (!read_of(proc, pid, "comm", &name) ||
+        !span_eq(span_trim(buf_span(&name)), SPAN("kube-scheduler")) ||
+        !read_of(proc, pid, "cmdline", &line) || !read_start(proc, pid, &started_ns))
         return;
+    struct span rest = buf_span(&line);
+    for (size_t i = 0; same && (word = word_at(f->container, i)); i++) {
+        struct span argument = span_cut(&rest, '\0');
+        same = argument.p && span_eq(argument, span_of(word));
     }
-    f->processes = xreallocarray(f->processes, f->n_processes + 1, sizeof *f->processes);
-    f->processes[f->n_processes++] = p;
+    if (!same || rest.n) {
+        f->other_pid = atoi(pid);
+    } else if (!f->pid || started_ns > f->started_ns) {
+        f->pid = atoi(pid);
+        f->started_ns = started_ns;
+    }
 }
 
-static void read_processes(const char *proc, struct facts *f)
-{
-    DIR *dir = opendir(proc);
-    if (!dir) {
-        err_set(&f->processes_why, ERR_UNAVAILABLE, "%s: %m", proc);
-        return;
-    }
-    for (const struct dirent *e; (e = readdir(dir));)
-        if (*e->d_name >= '1' && *e->d_name <= '9')
-            add_process(proc, e->d_name, f);
-    closedir(dir);
-}
-
-void facts_read_host(const char *root, const char *proc, struct facts *f)
+void facts_read_node(const char *root, const char *proc, struct facts *f)
 {
     f->now_s = clock_wall_ns() / 1000000000;
     read_manifests(root, f);
-    find_distribution(root, f);
-    if (f->distribution || f->manifests_why.code != ERR_NONE)
+    if (!f->container)
         return;
-    read_config(root, f);
-    read_processes(proc, f);
+    const char *inside = facts_option(f, "config");
+    f->config.path = path_on_node(f, root, inside && *inside ? inside : FACTS_CONFIG,
+                                  &f->config.mounted);
+    read_yaml(&f->config);
+    if (inside)
+        f->entry = find_entry(f->config.json);
+    for (int i = 0; i < FACTS_TLS_FILES; i++) {
+        struct facts_file *named = &f->named[i], *ours = &f->tls[i];
+        const char *path = edit_string(f->entry, facts_tls_names[i].member);
+        ours->path = path_on_node(f, root, facts_tls_names[i].path, &ours->mounted);
+        read_file(ours);
+        if (!*path)
+            continue;
+        named->path = path_on_node(f, root, path, &named->mounted);
+        if (named->mounted)
+            read_file(named);
+        else
+            err_set(&named->why, ERR_NOT_FOUND,
+                    "%s is not mounted in the container of kube-scheduler", path);
+    }
+    DIR *dir = opendir(proc);
+    for (const struct dirent *e; dir && (e = readdir(dir));)
+        if (*e->d_name >= '1' && *e->d_name <= '9')
+            read_process(proc, e->d_name, f);
+    if (dir)
+        closedir(dir);
 }
 
 /* -- the API server -- */
 
-/* The body of a successful answer. */
-static int get(struct kube_client *client, const char *path, struct httpc_reply *reply,
-               struct err *err)
+int facts_decode_secret(struct span json, struct facts *f, struct err *err)
 {
+    static const struct {
+        enum kube_tls_key key;
+        const char *name;
+    } keys[FACTS_TLS_FILES] = {[FACTS_CA] = {KUBE_TLS_CA, "ca.crt"},
+                               [FACTS_CERT] = {KUBE_TLS_CERT, "tls.crt"},
+                               [FACTS_KEY] = {KUBE_TLS_KEY, "tls.key"}};
+    struct kube_tls_secret secret = {0};
+    struct span pem[FACTS_TLS_FILES];
+    int rc = kube_tls_secret_decode(json, &secret, err);
+    for (int i = 0; i < FACTS_TLS_FILES; i++) {
+        pem[i] = buf_span(&secret.data[keys[i].key]);
+        if (rc == 0 && !pem[i].n)
+            rc = err_set(err, ERR_INVALID, "no %s", keys[i].name);
+    }
+    if (rc == 0)
+        rc = x509_read_pair(pem[FACTS_CERT], pem[FACTS_KEY], NULL, err);
+    if (rc == 0 && !x509_is_issued_by(pem[FACTS_CERT], pem[FACTS_CA]))
+        rc = err_set(err, ERR_INVALID, "tls.crt is not signed by ca.crt");
+    for (int i = 0; rc == 0 && i < FACTS_TLS_FILES; i++) {
+        tls_wipe(&f->secret[i]);
+        buf_add_span(&f->secret[i], pem[i]);
+    }
+    kube_tls_secret_fini(&secret);
+    return rc;
+}
+
+void facts_read_secret(const char *root, const char *kubeconfig, const char *context,
+                       struct facts *f)
+{
+    cleanup_free char *admin = xasprintf("%s" ADMIN, root);
+    cleanup_free char *path =
+        xasprintf("/api/v1/namespaces/%s/secrets/" FACTS_SECRET, facts_namespace(f));
     const struct kube_request request = {
         .method = "GET", .path = path, .gzip = true, .timeout_ms = API_MS};
-    if (kube_call(client, &request, reply, err))
-        return -1;
-    return kube_reply_check(reply->status, buf_span(&reply->body), err);
+    struct httpc_reply reply = {0};
+    if (!kubeconfig && access(admin, R_OK) == 0)
+        kubeconfig = admin;
+    struct kube_client *client = kube_connect(kubeconfig, context, &f->secret_why);
+    int rc = client ? kube_call(client, &request, &reply, &f->secret_why) : -1;
+    if (!client) /* also without a kubeconfig, which says nothing about the Secret */
+        f->secret_why.code = ERR_UNAVAILABLE;
+    if (rc == 0)
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), &f->secret_why);
+    if (rc == 0)
+        rc = facts_decode_secret(buf_span(&reply.body), f, &f->secret_why);
+    if (rc)
+        err_wrap(&f->secret_why, "Secret %s/" FACTS_SECRET, facts_namespace(f));
+    tls_wipe(&reply.body);
+    httpc_reply_fini(&reply);
+    kube_client_free(client);
+}
+
+/* -- the extender and kube-scheduler -- */
+
+/* A client of the server of `url`; *path is the rest. Without a CA it does not verify the
+ * server's certificate, as kube-scheduler. New. */
+static struct httpc *connect_to(const char *url, const struct httpc_config *tls,
+                                const char **path, struct err *err)
+{
+    const char *host = strstr(url, "://");
+    *path = host ? strchrnul(host + 3, '/') : "";
+    cleanup_free char *base = xmemdup0(url, strlen(url) - strlen(*path));
+    struct httpc_config config = *tls;
+    config.url = base;
+    config.insecure = !tls->ca_pem.n;
+    config.user_agent = "gpushare-setup";
+    config.connect_ms = CONNECT_MS;
+    return httpc_new(&config, err);
+}
+
+static int send_request(struct httpc *http, const char *path, struct span body,
+                        struct httpc_reply *reply, struct err *err)
+{
+    const struct httpc_request request = {.method = body.n ? "POST" : "GET",
+                                          .path = path,
+                                          .body = body,
+                                          .content_type =
+                                              body.n ? "application/json" : NULL,
+                                          .timeout_ms = ANSWER_MS};
+    return httpc_call(http, &request, BODY_MAX, reply, err);
 }
 
 /* The body as JSON; NULL: it is none. New. */
@@ -393,250 +421,151 @@ static json_t *json_of(const struct httpc_reply *reply)
     return json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
 }
 
-static json_t *get_json(struct kube_client *client, const char *path, struct err *err)
+/* Calls the extender at f->url. */
+static void call_extender(struct facts *f, const struct httpc_config *tls)
 {
-    struct httpc_reply reply = {0};
-    json_t *j = NULL;
-    if (get(client, path, &reply, err) == 0 && !(j = json_of(&reply)))
-        err_set(err, ERR_INVALID, "%s: the response is not JSON", path);
-    httpc_reply_fini(&reply);
-    return j;
-}
-
-int facts_read_secret(struct span json, struct facts *f, struct err *err)
-{
-    struct kube_tls_secret secret = {0};
-    struct span pem[FACTS_TLS_FILES];
-    int rc = kube_tls_secret_decode(json, &secret, err);
-    for (int i = 0; i < FACTS_TLS_FILES; i++) {
-        struct buf *from = &secret.data[tls_files[i].key];
-        if (rc == 0 && !from->n)
-            rc = err_set(err, ERR_INVALID, SECRET " has no %s", tls_files[i].name);
-        pem[i] = buf_span(from);
-    }
-    if (rc == 0 && x509_read_pair(pem[FACTS_CERT], pem[FACTS_KEY], NULL, err))
-        rc = err_wrap(err, SECRET);
-    if (rc == 0 && !x509_is_issued_by(pem[FACTS_CERT], pem[FACTS_CA]))
-        rc = err_set(err, ERR_INVALID, SECRET ": tls.crt is not signed by ca.crt");
-    for (int i = 0; rc == 0 && i < FACTS_TLS_FILES; i++) {
-        struct buf *from = &secret.data[tls_files[i].key];
-        tls_wipe(&f->secret[i]);
-        f->secret[i] = *from;
-        *from = (struct buf){0};
-    }
-    kube_tls_secret_fini(&secret);
-    return rc;
-}
-
-void facts_read_cluster(const struct facts_api *api, struct facts *f)
-{
-    cleanup_free char *admin = xasprintf("%s" ADMIN, api->root);
+    static const char pod[] = "{\"Pod\":{\"metadata\":{\"name\":\"gpushare-setup\","
+                              "\"namespace\":\"kube-system\",\"uid\":\"gpushare-setup\"},"
+                              "\"spec\":{\"containers\":[]}},\"Nodes\":null,"
+                              "\"NodeNames\":[]}";
+    const char *verb = edit_string(f->entry, "filterVerb"), *prefix;
+    struct httpc_reply reply = {0}, version = {0};
+    json_t *j = NULL, *v = NULL;
+    struct httpc *http = connect_to(f->url, tls, &prefix, &f->detail);
+    size_t n = strlen(prefix);
+    while (n && prefix[n - 1] == '/')
+        n--;
     cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/%s/secrets/" FACTS_SECRET, facts_namespace(f));
-    struct httpc_reply reply = {0};
-    struct kube_client *client = NULL;
-    const char *config = api->kubeconfig;
-    if (!config && access(admin, R_OK) == 0)
-        config = admin;
-    if (api->none)
-        err_set(&f->cluster_why, ERR_UNAVAILABLE, "--no-cluster");
-    else
-        client = kube_connect(config, api->context, &f->cluster_why);
-    if (!client)
-        return;
-    f->version = get_json(client, "/version", &f->cluster_why);
-    if (f->version) {
-        struct err why = {0};
-        f->pods = get_json(client, "/api/v1/namespaces/kube-system/pods", &why);
-        f->secret_read = true;
-        if (get(client, path, &reply, &f->secret_why) == 0)
-            facts_read_secret(buf_span(&reply.body), f, &f->secret_why);
-        tls_wipe(&reply.body);
-        httpc_reply_fini(&reply);
-    }
-    kube_client_free(client);
-}
-
-/* -- the extender and kube-scheduler -- */
-
-static const char filter_body[] =
-    "{\"Pod\":{\"metadata\":{\"name\":\"gpushare-setup\",\"namespace\":\"kube-system\","
-    "\"uid\":\"gpushare-setup\"},\"spec\":{\"containers\":[]}},\"Nodes\":null,"
-    "\"NodeNames\":[]}";
-
-/* A TLS client's files; empty or NULL: none. Without `ca` the server's certificate is not
- * verified, as by kube-scheduler. */
-struct tls_client {
-    struct span ca, cert, key;
-    const char *server_name;
-};
-
-static struct httpc *connect_to(const struct scheduler_config_url *url,
-                                const struct tls_client *tls, struct err *err)
-{
-    cleanup_buf struct buf base = {0};
-    scheduler_config_url_base(url, &base);
-    const struct httpc_config config = {.url = base.p,
-                                        .ca_pem = tls->ca,
-                                        .cert_pem = tls->cert,
-                                        .key_pem = tls->key,
-                                        .server_name = tls->server_name,
-                                        .insecure = !tls->ca.n,
-                                        .user_agent = "gpushare-setup",
-                                        .connect_ms = CONNECT_MS};
-    return httpc_new(&config, err);
-}
-
-static int send_request(struct httpc *http, const char *method, const char *path,
-                        struct span text, struct httpc_reply *reply, struct err *err)
-{
-    const struct httpc_request request = {.method = method,
-                                          .path = path,
-                                          .body = text,
-                                          .content_type =
-                                              text.n ? "application/json" : NULL,
-                                          .timeout_ms = ANSWER_MS};
-    return httpc_call(http, &request, BODY_MAX, reply, err);
-}
-
-/* Only this project's extender returns its version as JSON. */
-static bool is_ours(struct httpc *http)
-{
-    struct httpc_reply reply = {0};
-    if (send_request(http, "GET", "/version", SPAN(""), &reply, NULL))
-        return false;
-    json_t *j = json_of(&reply);
-    bool ours = reply.status == 200 && json_is_string(edit_value(j, "version"));
-    json_decref(j);
-    httpc_reply_fini(&reply);
-    return ours;
-}
-
-/* Is our extender there, with `tls` or without, if its certificate is not verified? */
-static bool is_ours_at(const struct scheduler_config_url *url, bool tls,
-                       const struct tls_client *credentials)
-{
-    const struct tls_client unverified = {.cert = credentials->cert,
-                                          .key = credentials->key};
-    struct scheduler_config_url other = *url;
-    other.tls = tls;
-    struct httpc *http = connect_to(&other, &unverified, NULL);
-    bool ours = http && is_ours(http);
-    httpc_free(http);
-    return ours;
-}
-
-/* An answer of HTTP: who gives it, and what it says. */
-static void classify_reply(struct facts_reach *r, struct httpc *http,
-                           const struct httpc_reply *reply)
-{
-    json_t *j = json_of(reply);
-    bool result = reply->status == 200 && json_object_get(j, "NodeNames") &&
-                  json_object_get(j, "FailedNodes");
-    const char *error = edit_string(j, "Error");
-    error = *error ? error : edit_string(j, "error");
-    if (!is_ours(http))
-        r->answer = result ? FACTS_REACH_GO_EXTENDER : FACTS_REACH_OTHER_PROGRAM;
-    else
-        r->answer = result                 ? FACTS_REACH_OK
-                    : reply->status == 503 ? FACTS_REACH_NOT_READY
-                    : reply->status == 401 ? FACTS_REACH_NO_CREDENTIALS
-                    : reply->status == 403 ? FACTS_REACH_FORBIDDEN
-                                           : FACTS_REACH_WRONG_PATH;
-    if (!result)
-        err_set(&r->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", reply->status,
+        xasprintf("%.*s/%s", (int)n, prefix, *verb ? verb : "filter");
+    f->answer = FACTS_REACH_NO_ANSWER;
+    if (!http || send_request(http, path, span_of(pod), &reply, &f->detail))
+        goto out;
+    j = json_of(&reply);
+    if (reply.status == 200 && json_object_get(j, "NodeNames") &&
+        json_object_get(j, "FailedNodes")) {
+        /* Only this project's extender returns its version as JSON. */
+        if (send_request(http, "/version", SPAN(""), &version, NULL) == 0)
+            v = json_of(&version);
+        f->answer =
+            *edit_string(v, "version") ? FACTS_REACH_OK : FACTS_REACH_GO_EXTENDER;
+    } else {
+        const char *error = edit_string(j, "Error");
+        error = *error ? error : edit_string(j, "error");
+        f->answer = reply.status == 503 ? FACTS_REACH_NOT_READY : FACTS_REACH_REJECTED;
+        err_set(&f->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", reply.status,
                 *error ? ": " : "", error);
+    }
+out:
     json_decref(j);
-}
-
-/* Calls the extender at f->reach.url. */
-static void call_extender(struct facts *f, const json_t *ours,
-                          const struct tls_client *tls)
-{
-    struct facts_reach *r = &f->reach;
-    const char *verb = edit_string(ours, "filterVerb");
-    cleanup_free char *path = xasprintf("%s/%s", r->url.path, *verb ? verb : "filter");
-    struct httpc_reply reply = {0};
-    struct httpc *http = connect_to(&r->url, tls, &r->detail);
-    r->answer = FACTS_REACH_NO_ANSWER;
-    if (!http)
-        return;
-    if (send_request(http, "POST", path, span_of(filter_body), &reply, &r->detail) == 0)
-        classify_reply(r, http, &reply);
-    else if (r->url.tls && is_ours_at(&r->url, true, tls))
-        r->answer = FACTS_REACH_UNTRUSTED;
-    else if (is_ours_at(&r->url, !r->url.tls, tls))
-        r->answer = r->url.tls ? FACTS_REACH_WANTS_HTTP : FACTS_REACH_WANTS_HTTPS;
+    json_decref(v);
     httpc_reply_fini(&reply);
+    httpc_reply_fini(&version);
     httpc_free(http);
 }
 
 /* The entry's own files and its name. */
-static struct tls_client entry_tls(const struct facts *f, const json_t *ours)
+static struct httpc_config entry_tls(const struct facts *f)
 {
-    const char *name = edit_string(ours, "tlsConfig.serverName");
-    return (struct tls_client){buf_span(&f->tls[FACTS_CA].bytes),
-                               buf_span(&f->tls[FACTS_CERT].bytes),
-                               buf_span(&f->tls[FACTS_KEY].bytes), *name ? name : NULL};
+    const char *name = edit_string(f->entry, "tlsConfig.serverName");
+    return (struct httpc_config){.ca_pem = buf_span(&f->named[FACTS_CA].bytes),
+                                 .cert_pem = buf_span(&f->named[FACTS_CERT].bytes),
+                                 .key_pem = buf_span(&f->named[FACTS_KEY].bytes),
+                                 .server_name = *name ? name : NULL};
 }
 
 void facts_reach_configured(struct facts *f)
 {
-    const json_t *ours = scheduler_config_extender(f->config.json);
-    struct tls_client tls = entry_tls(f, ours);
-    if (ours &&
-        !scheduler_config_read_url(edit_string(ours, "urlPrefix"), &f->reach.url, NULL))
-        call_extender(f, ours, &tls);
+    const struct httpc_config tls = entry_tls(f);
+    if (!f->entry)
+        return;
+    f->url = xstrdup(edit_string(f->entry, "urlPrefix"));
+    call_extender(f, &tls);
 }
 
 /* The certificate that the changes leave or put there is the administrator's own, or that
  * of the Secret, or without a Secret the files on the node. */
 void facts_reach_planned(struct facts *f, const char *address, bool insecure)
 {
-    const json_t *ours = scheduler_config_extender(f->config.json);
-    const char *cert = edit_string(ours, "tlsConfig.certFile");
     cleanup_free char *server = facts_server_name(f);
-    cleanup_free char *url =
-        xasprintf("http://%s/gpushare-scheduler", address ? address : "127.0.0.1:32766");
-    bool known = scheduler_config_read_url(edit_string(ours, "urlPrefix"), &f->reach.url,
-                                           NULL) == 0;
-    if ((!known || address) && scheduler_config_read_url(url, &f->reach.url, NULL))
-        return;
-    f->reach.url.tls = !insecure;
-    struct tls_client tls = {buf_span(&f->secret[FACTS_CA]),
-                             buf_span(&f->secret[FACTS_CERT]),
-                             buf_span(&f->secret[FACTS_KEY]), server};
+    struct httpc_config tls = {.ca_pem = buf_span(&f->secret[FACTS_CA]),
+                               .cert_pem = buf_span(&f->secret[FACTS_CERT]),
+                               .key_pem = buf_span(&f->secret[FACTS_KEY]),
+                               .server_name = server};
     if (insecure)
-        tls = (struct tls_client){0};
-    else if (!tls.cert.n || (*cert && strcmp(cert, facts_tls_path(FACTS_CERT))))
-        tls = entry_tls(f, ours);
-    call_extender(f, ours, &tls);
+        tls = (struct httpc_config){0};
+    else if (!tls.cert_pem.n || facts_has_own_certificate(f))
+        tls = entry_tls(f);
+    f->url = facts_planned_url(f, address, insecure);
+    call_extender(f, &tls);
 }
 
-bool facts_is_healthy(const struct scheduler_config_pod *pod, struct err *err)
+bool facts_is_healthy(const struct facts *f, struct err *err)
 {
-    const char *port = scheduler_config_option(pod, "secure-port");
-    const char *host = scheduler_config_option(pod, "bind-address");
+    const char *port = facts_option(f, "secure-port");
+    const char *host = facts_option(f, "bind-address");
     bool any = !host || !*host || !strcmp(host, "0.0.0.0") || !strcmp(host, "::");
     bool ipv6 = !any && strchr(host, ':');
     cleanup_free char *url =
-        xasprintf("https://%s%s%s:%s", ipv6 ? "[" : "", any ? "127.0.0.1" : host,
+        xasprintf("https://%s%s%s:%s/healthz", ipv6 ? "[" : "", any ? "127.0.0.1" : host,
                   ipv6 ? "]" : "", port && *port ? port : "10259");
-    const struct httpc_config config = {.url = url,
-                                        .insecure = true,
-                                        .user_agent = "gpushare-setup",
-                                        .connect_ms = HEALTH_MS};
-    const struct httpc_request request = {
-        .method = "GET", .path = "/healthz", .timeout_ms = HEALTH_MS};
+    const struct httpc_config unverified = {0};
     struct httpc_reply reply = {0};
-    struct httpc *http = httpc_new(&config, err);
-    if (!http)
-        return false;
-    int rc = httpc_call(http, &request, FILE_MAX, &reply, err);
+    const char *path;
+    struct httpc *http = connect_to(url, &unverified, &path, err);
+    int rc = http ? send_request(http, path, SPAN(""), &reply, err) : -1;
     if (rc == 0 && reply.status != 200)
-        err_set(err, ERR_UNAVAILABLE, "%s/healthz: HTTP status %u", url, reply.status);
-    bool healthy = rc == 0 && reply.status == 200;
+        rc = err_set(err, ERR_UNAVAILABLE, "%s: HTTP status %u", url, reply.status);
     httpc_reply_fini(&reply);
     httpc_free(http);
-    return healthy;
+    return rc == 0;
+}
+
+/* -- conclusions -- */
+
+const char *facts_namespace(const struct facts *f)
+{
+    return f->namespace ? f->namespace : "kube-system";
+}
+
+char *facts_server_name(const struct facts *f)
+{
+    return xasprintf("gpushare-schd-extender.%s.svc", facts_namespace(f));
+}
+
+bool facts_has_our_certificate(const struct facts *f)
+{
+    for (int i = 0; i < FACTS_TLS_FILES; i++)
+        if (strcmp(edit_string(f->entry, facts_tls_names[i].member),
+                   facts_tls_names[i].path))
+            return false;
+    return true;
+}
+
+bool facts_has_own_certificate(const struct facts *f)
+{
+    cleanup_free char *server = facts_server_name(f);
+    bool moved = f->namespace && facts_has_our_certificate(f) &&
+                 strcmp(edit_string(f->entry, "tlsConfig.serverName"), server) != 0;
+    return !moved && !strncmp(edit_string(f->entry, "urlPrefix"), "https://", 8) &&
+           (*edit_string(f->entry, "tlsConfig.certFile") ||
+            *edit_string(f->entry, "tlsConfig.certData"));
+}
+
+char *facts_planned_url(const struct facts *f, const char *address, bool insecure)
+{
+    const char *old = strstr(edit_string(f->entry, "urlPrefix"), "://");
+    const char *scheme = insecure ? "http" : "https";
+    return old && !address ? xasprintf("%s%s", scheme, old)
+                           : xasprintf("%s://%s" FACTS_VERBS, scheme,
+                                       address ? address : FACTS_ADDRESS);
+}
+
+const struct facts_file *facts_newer_file(const struct facts *f)
+{
+    const struct facts_file *const files[] = {&f->config, &f->named[FACTS_CA]};
+    bool reads = f->pid && facts_option(f, "config");
+    for (size_t i = 0; reads && i < ARRAY_LEN(files); i++)
+        if (f->started_ns < files[i]->changed_ns - SLACK_NS)
+            return files[i];
+    return NULL;
 }

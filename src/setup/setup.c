@@ -125,11 +125,14 @@ static char *without_slash(const char *path)
     return xmemdup0(n ? path : "", n);
 }
 
-static void read_cluster(struct run *r)
+static void read_facts(struct run *r)
 {
-    const struct facts_api api = {r->options->kubeconfig, r->options->context, r->root,
-                                  r->options->no_cluster};
-    facts_read_cluster(&api, &r->facts);
+    const struct options *o = r->options;
+    facts_read_node(r->root, r->proc, &r->facts);
+    if (o->no_cluster)
+        err_set(&r->facts.secret_why, ERR_UNAVAILABLE, "the Secret was not read");
+    else
+        facts_read_secret(r->root, o->kubeconfig, o->context, &r->facts);
 }
 
 static int print(struct buf *out, struct err *err)
@@ -140,117 +143,98 @@ static int print(struct buf *out, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
 }
 
-/* Prints the findings; returns the exit status. */
-static int print_checks(struct run *r, struct checks *found, struct err *err)
+/* check, and reach: calls the extender as kube-scheduler does after plan. */
+static int check(struct run *r, struct err *err)
 {
-    int status = checks_exit_status(found);
-    checks_write(found, &r->out);
-    checks_fini(found);
+    const struct options *o = r->options;
+    struct checks found = {0};
+    read_facts(r);
+    if (!strcmp(o->args.items[0], "reach")) {
+        facts_reach_planned(&r->facts, o->address, o->insecure);
+        checks_reach(&r->facts, &found);
+    } else {
+        facts_reach_configured(&r->facts);
+        checks_run(&r->facts, !o->no_cluster, &found);
+    }
+    int status = checks_exit_status(&found);
+    checks_write(&found, &r->out);
+    checks_fini(&found);
     return print(&r->out, err) ? -1 : status;
 }
 
-static int check(struct run *r, struct err *err)
-{
-    struct checks found = {0};
-    facts_read_host(r->root, r->proc, &r->facts);
-    facts_reach_configured(&r->facts);
-    read_cluster(r);
-    checks_run(&r->facts, !r->options->no_cluster, &found);
-    return print_checks(r, &found, err);
-}
-
-/* Calls the extender as kube-scheduler does after the changes of plan. */
-static int reach(struct run *r, struct err *err)
-{
-    struct checks found = {0};
-    facts_read_host(r->root, r->proc, &r->facts);
-    read_cluster(r);
-    facts_reach_planned(&r->facts, r->options->address, r->options->insecure);
-    checks_reach(&r->facts, &found);
-    return print_checks(r, &found, err);
-}
-
-static int read_node_file(void *ctx, const char *path, struct buf *out, struct err *err)
-{
-    (void)ctx;
-    return file_read(path, FILE_MAX, out, err);
-}
-
-/* Writes each file to --out, and prints a line with its destination. */
-static int write_changes(struct run *r, const struct change *made, struct err *err)
+/* plan and renew: writes each new file to --out, and prints its destination. */
+static int plan(struct run *r, struct err *err)
 {
     static const char *const names[CHANGE_FILES] = {"ca", "cert", "key", "config",
                                                     "manifest"};
-    for (int i = 0; i < CHANGE_FILES; i++) {
-        if (!made->files[i].path)
-            continue;
-        cleanup_free char *to = xasprintf("%s/%s", r->options->out, names[i]);
-        if (file_write(to, buf_span(&made->files[i].bytes), err))
-            return -1;
-        buf_printf(&r->out, "%s %s\n", names[i], made->files[i].path);
-    }
-    return print(&r->out, err);
-}
-
-static int plan(struct run *r, struct err *err)
-{
-    bool renew = !strcmp(r->options->args.items[0], "renew");
+    const struct options *o = r->options;
+    bool renew = !strcmp(o->args.items[0], "renew");
     cleanup_buf struct buf config = {0};
     cleanup_free char *policy =
-        xasprintf("%s/kube-scheduler-config.yaml",
-                  r->options->policy ? r->options->policy : "policy");
+        xasprintf("%s/kube-scheduler-config.yaml", o->policy ? o->policy : "policy");
     struct change made = {0};
-    if (!r->options->out)
-        return err_set(err, ERR_INVALID, "%s: --out is required",
-                       r->options->args.items[0]);
+    if (!o->out)
+        return err_set(err, ERR_INVALID, "%s: --out is required", o->args.items[0]);
     if (file_read(policy, FILE_MAX, &config, err))
         return -1;
-    facts_read_host(r->root, r->proc, &r->facts);
-    read_cluster(r);
+    read_facts(r);
     const struct change_input in = {.facts = &r->facts,
-                                    .root = r->root,
-                                    .address = r->options->address,
-                                    .insecure = r->options->insecure,
-                                    .config = buf_span(&config),
-                                    .read = read_node_file};
+                                    .address = o->address,
+                                    .insecure = o->insecure,
+                                    .config = buf_span(&config)};
     int rc = (renew ? change_renew : change_make)(&in, &made, err);
-    if (rc == 0)
-        rc = write_changes(r, &made, err);
-    else if (made.by_hand.n)
-        fprintf(stderr, "Make these changes by hand:\n%s", made.by_hand.p);
+    for (int i = 0; rc == 0 && i < CHANGE_FILES; i++) {
+        cleanup_free char *to = xasprintf("%s/%s", o->out, names[i]);
+        if (!made.files[i].path)
+            continue;
+        rc = file_write(to, buf_span(&made.files[i].bytes), err);
+        buf_printf(&r->out, "%s %s\n", names[i], made.files[i].path);
+    }
     change_fini(&made);
-    return rc;
+    return rc ? rc : print(&r->out, err);
 }
 
 /* Prints kube-scheduler's process id, if there is one. 0: it runs with the current files
  * and is healthy. 2: it started before a file was changed. 1: otherwise. */
 static int running(struct run *r, struct err *err)
 {
-    struct scheduler_config_pod pod;
+    const struct facts *f = &r->facts;
     struct err why = {0};
-    facts_read_host(r->root, r->proc, &r->facts);
-    const struct facts_file *manifest = facts_manifest(&r->facts, &pod);
-    if (!manifest || r->facts.distribution)
-        return err_set(err, ERR_NOT_FOUND, "%s has no static pod of kube-scheduler",
-                       r->facts.manifests);
-    const struct facts_process *p = facts_scheduler(&r->facts, &pod);
-    const struct facts_file *newer = p ? facts_newer_file(&r->facts, p) : NULL;
     int status = 1;
-    if (p)
-        buf_printf(&r->out, "%d\n", p->pid);
+    facts_read_node(r->root, r->proc, &r->facts);
+    if (!f->container)
+        return err_set(err, ERR_NOT_FOUND, "%s", f->manifest.why.msg);
+    const struct facts_file *newer = facts_newer_file(f);
+    if (f->pid)
+        buf_printf(&r->out, "%d\n", f->pid);
     if (newer) {
         status = RUNNING_OLDER;
-        err_set(&why, ERR_CONFLICT, "process %d started before %s was changed", p->pid,
+        err_set(&why, ERR_CONFLICT, "process %d started before %s was changed", f->pid,
                 newer->path);
-    } else if (!p) {
+    } else if (!f->pid) {
         err_set(&why, ERR_NOT_FOUND, "no kube-scheduler runs with the options of %s",
-                manifest->path);
-    } else if (facts_is_healthy(&pod, &why)) {
+                f->manifest.path);
+    } else if (facts_is_healthy(f, &why)) {
         status = 0;
     }
     if (why.code != ERR_NONE)
         fprintf(stderr, "%s\n", why.msg);
     return print(&r->out, err) ? -1 : status;
+}
+
+/* HOST:PORT or [HOST]:PORT. */
+static bool is_address(const char *text)
+{
+    struct span rest = span_of(text);
+    int64_t port;
+    bool ipv6 = *text == '[';
+    struct span host = span_cut(&rest, ipv6 ? ']' : ':');
+    if (ipv6 && !span_starts(rest, SPAN(":")))
+        return false;
+    rest.p += ipv6;
+    rest.n -= ipv6;
+    return host.n > ipv6 && strcspn(text, "/?#@ \t\r\n\"'") == strlen(text) &&
+           span_i64(rest, &port) && port > 0 && port < 65536;
 }
 
 static int command(struct run *r, struct err *err)
@@ -261,15 +245,16 @@ static int command(struct run *r, struct err *err)
     } commands[] = {{"check", check},
                     {"plan", plan},
                     {"renew", plan},
-                    {"reach", reach},
+                    {"reach", check},
                     {"running", running}};
     const struct opt_list *args = &r->options->args;
     const char *namespace = r->options->namespace, *address = r->options->address;
     /* It becomes a part of a path and of a name. */
     if (namespace && !object_is_namespace(namespace))
         return err_set(err, ERR_INVALID, "--namespace: invalid name \"%s\"", namespace);
-    if (address && scheduler_config_check_address(address, err))
-        return err_wrap(err, "--address");
+    if (address && !is_address(address))
+        return err_set(err, ERR_INVALID,
+                       "--address: invalid address \"%s\"; expected HOST:PORT", address);
     r->facts.namespace = namespace;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
         if (args->n == 1 && !strcmp(args->items[0], commands[i].name))

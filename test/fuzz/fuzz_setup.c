@@ -6,6 +6,11 @@
  * plan must be empty. Whether an edit keeps all other bytes is tested in test/setup.
  */
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/file.h"
 #include "base/mem.h"
 #include "fuzz/fuzz.h"
@@ -16,46 +21,59 @@ enum { FILE_MAX = 1 << 20 };
 
 static struct buf config; /* of policy/ */
 
-static int not_there(void *ctx, const char *path, struct buf *out, struct err *err)
-{
-    (void)ctx;
-    (void)out;
-    return err_set(err, ERR_NOT_FOUND, "%s: not there", path);
-}
+static char root[] = "/tmp/gpushare-fuzz-XXXXXX";
 
-static struct facts_file file(const char *path, struct span text)
+/* Writes a file of the node; `text` NULL: removes it. */
+static void write_file(const char *name, const struct span *text)
 {
-    struct facts_file f = {.path = xstrdup(path)};
-    buf_add_span(&f.bytes, text);
-    facts_file_parse(&f);
-    return f;
+    cleanup_free char *path = xasprintf("%s%s", root, name);
+    if (!text)
+        unlink(path);
+    else if (file_write(path, *text, NULL))
+        exit(1);
 }
 
 /* `text` NULL: no configuration file. */
 static struct facts facts(struct span manifest, const struct span *text)
 {
-    struct facts f = {.n_files = 1, .files = xcalloc(1, sizeof *f.files)};
-    struct scheduler_config_pod pod;
-    cleanup_buf struct buf path = {0};
-    f.files[0] = file("/m/s.yaml", manifest);
-    if (text)
-        f.config = file("/c.yaml", *text);
-    else
-        err_set(&f.config.why, ERR_NOT_FOUND, "not there");
-    const char *option =
-        facts_manifest(&f, &pod) ? scheduler_config_option(&pod, "config") : NULL;
-    f.config_mounted = option && scheduler_config_host_path(&pod, option, &path);
+    struct facts f = {0};
+    write_file("/etc/kubernetes/manifests/s.yaml", &manifest);
+    write_file(FACTS_CONFIG, text);
+    facts_read_node(root, root, &f);
     return f;
+}
+
+static void remove_root(void)
+{
+    static const char *const names[] = {"/etc/kubernetes/manifests/s.yaml", FACTS_CONFIG,
+                                        "/etc/kubernetes/manifests", "/etc/kubernetes",
+                                        "/etc", ""};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        cleanup_free char *path = xasprintf("%s%s", root, names[i]);
+        remove(path);
+    }
+}
+
+static void make_root(void)
+{
+    static const char *const folders[] = {"/etc", "/etc/kubernetes",
+                                          "/etc/kubernetes/manifests"};
+    if (!mkdtemp(root) ||
+        file_read("policy/kube-scheduler-config.yaml", FILE_MAX, &config, NULL))
+        exit(1);
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+        cleanup_free char *path = xasprintf("%s%s", root, folders[i]);
+        if (mkdir(path, 0700))
+            exit(1);
+    }
+    atexit(remove_root);
 }
 
 static int make(const struct facts *f, struct change *plan)
 {
     struct err err = {0};
-    const struct change_input in = {.facts = f,
-                                    .root = "",
-                                    .address = "h:1",
-                                    .config = buf_span(&config),
-                                    .read = not_there};
+    const struct change_input in = {
+        .facts = f, .address = "h:1", .config = buf_span(&config)};
     int rc = change_make(&in, plan, &err);
     if (rc && (err.code == ERR_NONE || !*err.msg))
         fuzz_fail("an error without a message");
@@ -70,7 +88,9 @@ static struct span of(const struct change *plan, enum change_kind kind, struct s
 static void check_plan(struct facts *f, struct span manifest, struct span text)
 {
     struct change plan = {0}, again = {0};
-    if (make(f, &plan) == 0) {
+    cleanup_free char *path = xasprintf("%s" FACTS_CONFIG, root);
+    /* The manifest may name a configuration in a folder that does not exist. */
+    if (make(f, &plan) == 0 && !strcmp(f->config.path, path)) {
         struct span second = of(&plan, CHANGE_CONFIG, text);
         struct facts after = facts(of(&plan, CHANGE_MANIFEST, manifest), &second);
         if (make(&after, &again))
@@ -88,13 +108,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct span text = {(const char *)data, size}, manifest = span_cut(&text, '\0');
     struct checks found = {0};
     cleanup_buf struct buf said = {0};
-    if (!config.n &&
-        file_read("policy/kube-scheduler-config.yaml", FILE_MAX, &config, NULL))
-        exit(1);
+    if (!config.n)
+        make_root();
     struct facts f = facts(manifest, text.p ? &text : NULL);
-    scheduler_config_read_url("http://h:1", &f.reach.url, NULL);
-    err_set(&f.cluster_why, ERR_UNAVAILABLE, "not asked");
+    err_set(&f.secret_why, ERR_UNAVAILABLE, "not asked");
     checks_run(&f, true, &found);
+    f.secret_why = (struct err){0};
     checks_write(&found, &said);
     if (!said.n || !checks_exit_status(&found))
         fuzz_fail("no finding, although nothing was called");

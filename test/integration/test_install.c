@@ -45,6 +45,40 @@ START_TEST(the_extender_answers_or_refuses)
 }
 END_TEST
 
+/* The Go extender: returns a filter result, and a version that is not JSON. */
+static void play_go(struct stub_conn *conn, void *ctx)
+{
+    struct stub *s = conn->server;
+    (void)ctx;
+    while (stub_read(conn)) {
+        cleanup_free char *request = stub_request(s, stub_requests(s) - 1);
+        stub_reply(conn, 200, "",
+                   strstr(request, "GET /version")
+                       ? "0.1.0"
+                       : "{\"NodeNames\":[],\"FailedNodes\":{},\"Error\":\"\"}");
+    }
+}
+
+START_TEST(another_program_answers)
+{
+    struct sim s;
+    sim_start(&s, ARGV(NULL));
+    struct stub *go = stub_start(play_go, NULL);
+    const struct {
+        unsigned port;
+        const char *says;
+    } cases[] = {{s.api.port, "HTTP status 404"}, {stub_port(go), "go-extender: "}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *url = node_files_url(cases[i].port);
+        node_files_make_installed(url);
+        cleanup_free char *said = node_files_check(1);
+        ck_assert_contains(said, cases[i].says);
+    }
+    stub_stop(go);
+    sim_stop(&s);
+}
+END_TEST
+
 START_TEST(the_api_server_is_checked)
 {
     struct sim s;
@@ -57,13 +91,6 @@ START_TEST(the_api_server_is_checked)
     cleanup_free char *fine =
         node_files_install(0, ARGV("--check", "--kubeconfig", config));
     ck_assert_ptr_null(strstr(fine, "PROBLEM"));
-    sim_load(&s,
-             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"old\","
-             "\"namespace\":\"kube-system\"},\"spec\":{\"containers\":[{\"name\":\"c\","
-             "\"image\":\"x/k8s-gpushare-schd-extender:1\"}]}}");
-    cleanup_free char *second =
-        node_files_install(1, ARGV("--check", "--kubeconfig", config));
-    ck_assert_contains(second, "PROBLEM second-extender: ");
     cleanup_free char *gone =
         node_files_install(2, ARGV("--check", "--kubeconfig", "/nowhere/admin.conf"));
     ck_assert_contains(gone, "unknown no-api: ");
@@ -72,44 +99,22 @@ START_TEST(the_api_server_is_checked)
 }
 END_TEST
 
-/* Nodes whose kube-scheduler this program does not configure. */
+/* A node whose kube-scheduler this program does not configure. */
 START_TEST(other_distributions)
 {
-    static const struct {
-        const char *name, *folder;
-    } cases[] = {{"k3s", "root/etc/rancher/k3s"},
-                 {"RKE2", "root/var/lib/rancher/rke2"},
-                 {"OpenShift", "root/etc/kubernetes/static-pod-resources"}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_free char *name = xasprintf("node of %s", cases[i].name);
-        cleanup_free char *folder = temp_path(lib_dir, cases[i].folder);
-        cleanup_free char *root = temp_path(lib_dir, "root");
-        cleanup_free char *line = xasprintf("rm -rf '%s' && mkdir -p '%s'", root, folder);
-        struct program p;
-        program_start(&p, lib_dir, ARGV("sh", "-c", line));
-        ck_assert_int_eq(program_wait(&p), 0);
-        program_fini(&p);
-        cleanup_free char *checked = node_files_check(2);
-        ck_assert_contains(checked, "unknown other-distribution: ");
-        ck_assert_contains(checked, name);
-        ck_assert_contains(checked, "--set scheduler.enabled=true");
-        cleanup_free char *refused = node_files_install(3, ARGV("--insecure", "--yes"));
-        ck_assert_contains(refused, name);
-        ck_assert_contains(refused, "policy/README.md");
-    }
-    /* A static pod of kubeadm counts, whatever else was installed on the node once. */
     node_files_make(0);
     node_files_add_process(1, NULL, 0);
-    cleanup_free char *both = node_files_check(1);
-    ck_assert_contains(both, "PROBLEM no-option: ");
-    /* OpenShift's has another name. */
     char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
     manifest = node_files_swap(manifest, "  name: kube-scheduler\n  names",
                                "  name: openshift-kube-scheduler\n  names");
     temp_write(lib_dir, NODE_FILES_MANIFEST, manifest);
     free(manifest);
-    cleanup_free char *openshift = node_files_check(2);
-    ck_assert_contains(openshift, "node of OpenShift");
+    cleanup_free char *checked = node_files_check(1);
+    ck_assert_contains(checked, "PROBLEM no-static-pod: ");
+    ck_assert_contains(checked, "--set scheduler.enabled=true");
+    cleanup_free char *refused = node_files_install(3, ARGV("--insecure", "--yes"));
+    ck_assert_contains(refused, "--set scheduler.enabled=true");
+    ck_assert_contains(refused, "policy/README.md");
 }
 END_TEST
 
@@ -136,11 +141,11 @@ START_TEST(hostile_files)
         buf_adds(&huge, "- [[[[[");
     temp_write_bytes(lib_dir, NODE_FILES_MANIFESTS "/d-scheduler", buf_span(&huge));
     cleanup_free char *big = node_files_check(1);
-    ck_assert_contains(big, "PROBLEM manifest-malformed: ");
+    ck_assert_contains(big, "PROBLEM manifest-unreadable: ");
     ck_assert_contains(big, "larger than");
     temp_write(lib_dir, NODE_FILES_MANIFESTS "/d-scheduler", "a: &a\n- *a\n\x1b[2J");
     cleanup_free char *bad = node_files_check(1);
-    ck_assert_contains(bad, "PROBLEM manifest-malformed: ");
+    ck_assert_contains(bad, "PROBLEM manifest-unreadable: ");
     ck_assert_ptr_null(strchr(bad, '\x1b'));
 }
 END_TEST
@@ -496,6 +501,7 @@ START_TEST(a_missing_or_unknown_command)
 END_TEST
 
 LIB_MAIN("install", 120, a_missing_or_unknown_command, the_extender_answers_or_refuses,
+         another_program_answers,
          the_api_server_is_checked, other_distributions, hostile_files,
          nothing_is_changed_without_confirmation, a_copy_of_the_manifest_prevents_changes,
          install_twice_and_undo, an_unhealthy_kube_scheduler_restores_the_files,

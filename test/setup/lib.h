@@ -1,19 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <inttypes.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "lib/temp.h"
 #include "lib/unit.h"
+#include "setup/edit.h"
 #include "setup/facts.h"
 
-/* Files of a control plane node. */
+/* A control plane node of kubeadm: a folder with its files and its /proc. */
 
-#define KUBEADM    "test/data/kubeadm/kube-scheduler-"
-#define CONFIG     "policy/kube-scheduler-config.yaml"
-#define CONFIG_ALL "policy/kube-scheduler-config-all-pods.yaml"
-#define CONFIG_AT  "/etc/kubernetes/kube-scheduler-config.yaml"
+#define KUBEADM     "test/data/kubeadm/kube-scheduler-"
+#define CONFIG      "policy/kube-scheduler-config.yaml"
+#define MANIFESTS   "root/etc/kubernetes/manifests"
+#define MANIFEST_AT MANIFESTS "/kube-scheduler.yaml"
+#define CONFIG_AT   "root" FACTS_CONFIG
+#define PROCESS     "proc/4711"
+
+static char *dir, *root, *proc;
+
+static void begin(void)
+{
+    static const char *const folders[] = {
+        "root",    "root/etc",           "root/etc/kubernetes",
+        MANIFESTS, "root" FACTS_TLS_DIR, "proc",
+        PROCESS};
+    dir = temp_dir();
+    root = temp_path(dir, "root");
+    proc = temp_path(dir, "proc");
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        temp_mkdir(dir, folders[i]);
+}
+
+static void end(void)
+{
+    temp_dir_remove(dir);
+    free(dir);
+    free(root);
+    free(proc);
+}
 
 static inline char *lib_read(const char *path)
 {
@@ -21,6 +51,13 @@ static inline char *lib_read(const char *path)
     struct err err = {0};
     ck_assert_done(file_read(path, 1 << 20, &b, &err), err);
     return buf_take(&b);
+}
+
+/* kubeadm's manifest of a version ("1.31"). */
+static inline char *lib_kubeadm(const char *version)
+{
+    cleanup_free char *path = xasprintf(KUBEADM "%s.yaml", version);
+    return lib_read(path);
 }
 
 /* Replaces every `from`, of which there must be at least one. Takes the text. */
@@ -39,47 +76,63 @@ static inline char *lib_swap(char *text, const char *from, const char *to)
     return buf_take(&out);
 }
 
-/* kubeadm's manifest of a version ("1.31") with --config and its mount added. */
+/* kubeadm's manifest with --config and its mount added. */
 static inline char *lib_manifest(const char *version)
 {
-    const char *at = CONFIG_AT;
-    cleanup_free char *path = xasprintf(KUBEADM "%s.yaml", version);
-    cleanup_free char *command =
-        xasprintf("    - --leader-elect=true\n    - --config=%s\n", at);
-    cleanup_free char *mount =
-        xasprintf("    volumeMounts:\n    - mountPath: %s\n      name: added\n", at);
-    cleanup_free char *volume =
-        xasprintf("  volumes:\n  - hostPath:\n      path: %s\n    name: added\n", at);
-    char *text = lib_swap(lib_read(path), "    - --leader-elect=true\n", command);
-    text = lib_swap(text, "    volumeMounts:\n", mount);
-    return lib_swap(text, "  volumes:\n", volume);
+    char *text = lib_swap(lib_kubeadm(version), "    - --leader-elect=true\n",
+                          "    - --leader-elect=true\n    - --config=" FACTS_CONFIG "\n");
+    text = lib_swap(text, "    volumeMounts:\n",
+                    "    volumeMounts:\n    - mountPath: " FACTS_CONFIG
+                    "\n      name: added\n");
+    return lib_swap(text, "  volumes:\n",
+                    "  volumes:\n  - hostPath:\n      path: " FACTS_CONFIG
+                    "\n    name: added\n");
 }
 
-/* A file with this content. Takes the text. */
-static inline struct facts_file lib_file(const char *path, char *text)
+/* Replaces a file of the node (NULL: removes it). Takes the text. */
+static inline void lib_write(const char *name, char *text)
 {
-    struct facts_file file = {.path = xstrdup(path), .changed_ns = 1000000000};
-    buf_adds(&file.bytes, text);
-    facts_file_parse(&file);
-    free(text);
-    return file;
-}
-
-/* A node with this manifest and configuration (NULL: no such file). Takes the texts. */
-static inline struct facts lib_node(char *manifest, char *config)
-{
-    struct facts f = {.manifests = xstrdup("/etc/kubernetes/manifests"),
-                      .n_files = 1,
-                      .files = xcalloc(1, sizeof *f.files)};
-    struct scheduler_config_pod pod;
-    cleanup_buf struct buf path = {0};
-    f.files[0] = lib_file("/etc/kubernetes/manifests/kube-scheduler.yaml", manifest);
-    if (config)
-        f.config = lib_file(CONFIG_AT, config);
+    cleanup_free char *path = temp_path(dir, name);
+    if (text)
+        temp_write_bytes(dir, name, span_of(text));
     else
-        err_set(&f.config.why, ERR_NOT_FOUND, "not there");
-    const char *option =
-        facts_manifest(&f, &pod) ? scheduler_config_option(&pod, "config") : NULL;
-    f.config_mounted = option && scheduler_config_host_path(&pod, option, &path);
-    return f;
+        unlink(path);
+    free(text);
+}
+
+static inline void lib_read_node(struct facts *f)
+{
+    facts_fini(f);
+    facts_read_node(root, proc, f);
+}
+
+/* Adds the process of the manifest's command and `more`, started so much from now. */
+static inline void lib_add_process(const char *folder, int64_t from_now_s,
+                                   const char *more)
+{
+    struct facts f = {0};
+    struct timespec up;
+    cleanup_buf struct buf line = {0};
+    facts_read_node(root, proc, &f);
+    const json_t *words = edit_value(f.container, "command");
+    for (size_t i = 0; i < json_array_size(words); i++) {
+        buf_adds(&line, json_string_value(json_array_get(words, i)));
+        buf_addc(&line, '\0');
+    }
+    buf_adds(&line, more);
+    facts_fini(&f);
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    cleanup_free char *stat =
+        xasprintf("1 (a) S 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 9 0 %" PRId64 " 1\n",
+                  (up.tv_sec + from_now_s) * sysconf(_SC_CLK_TCK));
+    const struct {
+        const char *name;
+        struct span text;
+    } files[] = {{"comm", SPAN("kube-scheduler\n")},
+                 {"stat", span_of(stat)},
+                 {"cmdline", buf_span(&line)}};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        cleanup_free char *name = xasprintf("%s/%s", folder, files[i].name);
+        temp_write_bytes(dir, name, files[i].text);
+    }
 }

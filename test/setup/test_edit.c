@@ -6,7 +6,7 @@
 
 static struct err err;
 
-enum op { ITEM, KEY, SET, REMOVE };
+enum op { ITEM, SET, REMOVE };
 
 static int apply(enum op op, struct buf *text, const char *path, const char *value)
 {
@@ -15,8 +15,6 @@ static int apply(enum op op, struct buf *text, const char *path, const char *val
     switch (op) {
     case ITEM:
         return edit_add_item("f", text, parent, dot ? dot + 1 : path, value, &err);
-    case KEY:
-        return edit_add_key("f", text, path, value, &err);
     case SET:
         return edit_set("f", text, path, value, &err);
     default:
@@ -49,12 +47,13 @@ START_TEST(an_edit_keeps_the_rest)
         {ITEM, "a: &x\n- x\n", "a", "- y\n", NULL},
         {ITEM, "a: [", "a", "- y\n", NULL},
         {ITEM, "", "a", "- y\n", NULL},
-        {KEY, "spec:\n  a: 1\n  b:\n    c: 2\nend: 1\n", "spec", "new:\n- 1\n",
+        {ITEM, "spec:\n  a: 1\n  b:\n    c: 2\nend: 1\n", "spec.new", "- 1\n",
          "spec:\n  a: 1\n  b:\n    c: 2\n  new:\n  - 1\nend: 1\n"},
-        {KEY, "a: 1\n# c\n", "", "new: 2\n", "a: 1\nnew: 2\n# c\n"},
-        {KEY, "{a: 1}\n", "", "new: 2\n", NULL},
-        {KEY, "a: 1\n", "", "a: 2\n", NULL},
-        {KEY, "a: 1\n...\n", "a", "b: 2\n", NULL},
+        {SET, "a: 1\n# c\n", "new", "z", "a: 1\nnew: z\n# c\n"},
+        {SET, "a: 1\n# c\n", "new.b", "z", "a: 1\nnew:\n  b: z\n# c\n"},
+        {SET, "{a: 1}\n", "new", "z", NULL},
+        {SET, "a:\n", "a.b", "z", NULL},
+        {SET, "a: 1\n...\n", "a.b", "z", NULL},
         {SET, "a:\n- b:  x # x\n  c: x\n", "a.0.b", "yy", "a:\n- b:  yy # x\n  c: x\n"},
         {SET, "{\"a\": \"x\"}", "a", "y", "{\"a\": \"y\"}"},
         {SET, "a: 'x'", "a", "", "a: ''"},
@@ -67,8 +66,9 @@ START_TEST(an_edit_keeps_the_rest)
         {SET, "a: |\n  x\n", "a", "z", NULL},
         {SET, "a:\n  b: 1\n", "a", "z", NULL},
         {REMOVE, "a: 1\nb:\n  c: 2 # x\n  d: {e: 1}\nf: 3\n", "b", "", "a: 1\nf: 3\n"},
-        {REMOVE, "x:\n- a: 1\n  b:\n  # c\n    c: 2\n- d\n", "x.0.b", "",
+        {REMOVE, "x:\n- a: 1\n  b:\n    c: 2\n- d\n", "x.0.b", "",
          "x:\n- a: 1\n- d\n"},
+        {REMOVE, "x:\n- a: 1\n  b:\n  # c\n    c: 2\n- d\n", "x.0.b", "", NULL},
         /* Its lines hold something else, too. */
         {REMOVE, "{\"a\": 1, \"b\": 2}\n", "b", "", NULL},
         {REMOVE, "- b: 1\n  c: 2\n", "0.b", "", NULL},
@@ -108,4 +108,4 @@ START_TEST(the_lines_of_a_list)
 }
 END_TEST
 
-UNIT_MAIN("setup/edit", an_edit_keeps_the_rest, the_lines_of_a_list)
+UNIT_MAIN_AROUND("setup/edit", begin, end, an_edit_keeps_the_rest, the_lines_of_a_list)
