@@ -115,9 +115,11 @@ struct dp_mount {
 struct dp_spec {
     struct span container_path, host_path, permissions; /* "rwm" */
 };
-struct dp_allocation {                         /* of one container */
-    const struct dp_entry *envs, *annotations; /* the last of equal keys wins */
-    size_t n_envs, n_annotations;
+struct dp_allocation {           /* of one container */
+    const struct dp_entry *envs; /* the last of equal keys wins */
+    size_t n_envs;
+    const struct dp_entry *annotations;
+    size_t n_annotations;
     const struct dp_mount *mounts;
     size_t n_mounts;
     const struct dp_spec *specs; /* device nodes */

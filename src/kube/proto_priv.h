@@ -2,46 +2,56 @@
 #pragma once
 
 #include <protobuf-c/protobuf-c.h>
+#include <stddef.h>
 
 #include "base/err.h"
 #include "base/str.h"
-#include "kube/topology.pb-c.h"
 
 /*
- * A safe wrapper of protobuf-c. Two bytes of a message can become a struct of a hundred
- * bytes, so the memory for a message is bounded by its size; strings are validated, which
- * protobuf-c does not do.
+ * A safe wrapper of protobuf-c, and the conversion between its messages and our structs,
+ * which tables describe. Two bytes of a message can become a struct of a hundred bytes, so
+ * the memory for a message is bounded by its size; strings are validated, which protobuf-c
+ * does not do.
  *
  * The .pb-c.h files are generated from the .proto files in this folder; only
- * deviceplugin*.c, podresources.c and proto.c include them and protobuf-c.
+ * deviceplugin.c, podresources.c and proto.c include them and protobuf-c.
  */
 
-/* New; release with proto_free. ERR_INVALID: malformed; ERR_TOO_LARGE: needs too much
- * memory. */
-void *proto_unpack(const ProtobufCMessageDescriptor *type, struct span bytes,
-                   struct err *err);
-void proto_cleanup_free(void *message_p);
-#define cleanup_proto __attribute__((cleanup(proto_cleanup_free)))
+enum proto_rule {
+    PROTO_ANY,
+    PROTO_ID,           /* encode: a device id, 1 to DP_ID_MAX bytes */
+    PROTO_VARIABLE,     /* encode: a name of an environment variable */
+    PROTO_NOT_NEGATIVE, /* a number */
+    PROTO_HEALTH,       /* the text "Healthy" is true, any other is false */
+    PROTO_IF_FILLED,    /* encode: a message that is a list, only if that has items */
+    PROTO_REQUIRED,     /* decode: a message that must be present */
+};
 
-/* Appends the encoded message. ERR_TOO_LARGE: more than `max` bytes. */
-int proto_pack(const ProtobufCMessage *message, size_t max, struct buf *out,
-               struct err *err);
+/* A field. A text is a struct span. A repeated field is a pointer to the first item, followed
+ * by the number of items in a size_t. */
+struct proto_field {
+    size_t at;                     /* offset in the struct */
+    const struct proto_type *type; /* of a message; NULL: a text, number or bool */
+    enum proto_rule rule;
+};
 
-/* Copies the bytes to the arena, as a string. */
-int proto_text(const ProtobufCBinaryData *b, struct arena *a, const char *what, size_t i,
-               struct span *out, struct err *err);
-int proto_texts(const ProtobufCBinaryData *b, size_t n, struct arena *a, const char *what,
-                const struct span **out, struct err *err);
-/* Converts a string to bytes, which are borrowed; the array is allocated in the arena. */
-int proto_bytes(struct span s, const char *what, size_t i, ProtobufCBinaryData *out,
-                struct err *err);
-int proto_bytes_list(const struct span *s, size_t n, struct arena *a, const char *what,
-                     ProtobufCBinaryData **out, struct err *err);
+struct proto_type {
+    const ProtobufCMessageDescriptor *wire;
+    const char *name; /* for errors: as Kubernetes calls the message; or NULL */
+    size_t size;      /* of the struct */
+    /* Those of the .proto file, all of them and in its order. */
+    struct proto_field fields[5];
+};
 
-/* Allocates n zeroed structs in the arena, and an array of pointers to them. */
-void *proto_array(struct arena *a, size_t n, size_t size, void ***pointers);
+/* TopologyInfo: a list of the NUMA nodes' ids. */
+extern const struct proto_type proto_topology;
 
-/* TopologyInfo from and to a list of NUMA node ids; an empty list is NULL. */
-Topology__Topology *proto_topology_of(const int64_t *numa, size_t n, struct arena *a);
-size_t proto_topology_from(const Topology__Topology *t, struct arena *a,
-                           const int64_t **numa);
+/* Appends the message. ERR_INVALID: a string is not UTF-8 or contains a NUL, or a rule;
+ * the error names the field. ERR_TOO_LARGE: more than `max` bytes. After an error, `out` is
+ * unchanged. */
+int proto_encode(const struct proto_type *type, const void *from, size_t max,
+                 struct buf *out, struct err *err);
+/* Strings and lists are allocated in the arena. ERR_INVALID: malformed, or as above;
+ * ERR_TOO_LARGE: needs too much memory. */
+int proto_decode(const struct proto_type *type, struct span bytes, struct arena *a,
+                 void *to, struct err *err);

@@ -94,7 +94,7 @@ START_TEST(a_device_list_must_fit_into_a_message)
     size_t before = out.n;
     ck_assert_int_eq(dp_devices_encode(&m, &out, &err), -1);
     ck_assert_int_eq(err.code, ERR_TOO_LARGE);
-    ck_assert_str_eq(err.msg, "ListAndWatchResponse of 140000 devices: message has "
+    ck_assert_str_eq(err.msg, "ListAndWatchResponse: message has "
                               "5880000 bytes, at most 4194304 are allowed");
     ck_assert_uint_eq(out.n, before);
     free(items);
@@ -136,8 +136,8 @@ START_TEST(preferences)
 
     ck_assert_int_eq(
         dp_preferences_decode(hex_in("0a0b18ffffffffffffffffff01"), &a, &got, &err), -1);
-    ck_assert_str_eq(err.msg,
-                     "PreferredAllocationRequest: container 0: negative size -1");
+    ck_assert_str_eq(
+        err.msg, "PreferredAllocationRequest: containers[0]: size: negative number -1");
 }
 END_TEST
 
@@ -192,14 +192,13 @@ START_TEST(messages_that_the_kubelet_would_misread_are_rejected)
     memset(long_id, 'x', sizeof long_id);
     expect_rejected_device(
         (struct span){long_id, 64},
-        "ListAndWatchResponse: device 0: id[0]: 64 bytes, expected 1 to 63");
+        "ListAndWatchResponse: devices[0]: id: 64 bytes, expected 1 to 63");
     expect_rejected_device(
-        S(""), "ListAndWatchResponse: device 0: id[0]: 0 bytes, expected 1 to 63");
+        S(""), "ListAndWatchResponse: devices[0]: id: 0 bytes, expected 1 to 63");
     expect_rejected_device(S("a\0b"),
-                           "ListAndWatchResponse: device 0: devices[0]: NUL at byte 1");
+                           "ListAndWatchResponse: devices[0]: id: NUL at byte 1");
     expect_rejected_device(
-        S("ab\xff"),
-        "ListAndWatchResponse: device 0: devices[0]: invalid UTF-8 at byte 2");
+        S("ab\xff"), "ListAndWatchResponse: devices[0]: id: invalid UTF-8 at byte 2");
 
     const struct dp_entry bad[] = {
         {S(""), S("x")}, {S("A=B"), S("x")}, {S("A"), S("\0")}};
@@ -223,20 +222,25 @@ static void expect_rejected_groups(const char *hex, enum err_code code, const ch
 
 START_TEST(hostile_bytes_are_rejected)
 {
-    expect_rejected_groups("0a060a01610a01", ERR_INVALID,
-                           "malformed message of type ContainersIds, 7 bytes");
-    expect_rejected_groups("0aff", ERR_INVALID,
-                           "malformed message of type ContainersIds, 2 bytes");
-    expect_rejected_groups("ff", ERR_INVALID,
-                           "malformed message of type ContainersIds, 1 bytes");
-    expect_rejected_groups("0aff7f", ERR_INVALID,
-                           "malformed message of type ContainersIds, 3 bytes");
-    expect_rejected_groups("0b", ERR_INVALID,
-                           "malformed message of type ContainersIds, 1 bytes");
+    expect_rejected_groups(
+        "0a060a01610a01", ERR_INVALID,
+        "device ids: malformed message of type ContainersIds, 7 bytes");
+    expect_rejected_groups(
+        "0aff", ERR_INVALID,
+        "device ids: malformed message of type ContainersIds, 2 bytes");
+    expect_rejected_groups(
+        "ff", ERR_INVALID,
+        "device ids: malformed message of type ContainersIds, 1 bytes");
+    expect_rejected_groups(
+        "0aff7f", ERR_INVALID,
+        "device ids: malformed message of type ContainersIds, 3 bytes");
+    expect_rejected_groups(
+        "0b", ERR_INVALID,
+        "device ids: malformed message of type ContainersIds, 1 bytes");
     expect_rejected_groups("0a030a01ff", ERR_INVALID,
-                           "container 0: ids[0]: invalid UTF-8 at byte 0");
+                           "device ids: containers[0]: ids[0]: invalid UTF-8 at byte 0");
     expect_rejected_groups("0a060a01610a01000a00", ERR_INVALID,
-                           "container 0: ids[1]: NUL at byte 0");
+                           "device ids: containers[0]: ids[1]: NUL at byte 0");
 }
 END_TEST
 

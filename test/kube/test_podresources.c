@@ -59,7 +59,7 @@ START_TEST(get)
     ck_encodes(podres_get_encode(&pod, &out, &err), "0a0b0a017012016e1a030a0163");
     ck_assert_int_eq(podres_get_decode(S(""), &a, &pod, &err), -1);
     ck_assert_int_eq(err.code, ERR_INVALID);
-    ck_assert_str_eq(err.msg, "GetPodResourcesResponse: no pod");
+    ck_assert_str_eq(err.msg, "GetPodResourcesResponse: pod: missing");
 }
 END_TEST
 
@@ -91,8 +91,8 @@ START_TEST(hostile_bytes_are_rejected)
     *(char *)memchr(out.p, 'Q', out.n) = (char)0xff;
     ck_assert_int_eq(podres_list_decode(buf_span(&out), &a, &got, &err), -1);
     ck_assert_str_eq(err.msg,
-                     "ListPodResourcesResponse: pod 0: n/p: container 0: devices "
-                     "0: device_ids[1]: invalid UTF-8 at byte 0");
+                     "ListPodResourcesResponse: pods[0]: containers[0]: "
+                     "devices[0]: device_ids[1]: invalid UTF-8 at byte 0");
 }
 END_TEST
 
