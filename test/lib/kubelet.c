@@ -431,14 +431,6 @@ void kubelet_remove(struct kubelet *k, const char *name)
     pthread_mutex_unlock(&k->lock);
 }
 
-bool kubelet_knows(struct kubelet *k, const char *name)
-{
-    pthread_mutex_lock(&k->lock);
-    bool knows = find(k, span_of(name));
-    pthread_mutex_unlock(&k->lock);
-    return knows;
-}
-
 void kubelet_give(struct kubelet *k, const char *pod, const char *container, int resource,
                   json_t *ids)
 {

@@ -71,7 +71,6 @@ json_t *kubelet_units(const char *uuid, int from, int to);
 struct kubelet_pod *kubelet_add(struct kubelet *k, const char *name,
                                 const char *const *containers);
 void kubelet_remove(struct kubelet *k, const char *name);
-bool kubelet_knows(struct kubelet *k, const char *name);
 /* Sets the ids of a container. */
 void kubelet_give(struct kubelet *k, const char *pod, const char *container, int resource,
                   json_t *ids);

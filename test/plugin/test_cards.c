@@ -2,256 +2,216 @@
 #include "plugin/cards.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "lib/unit.h"
 
-/* Health over time: test/node/test_card_health.c. */
-
-enum {
-    TOLERATED_MS = 3000,
-    RECOVERY_MS = 30 * 1000,
-    HOLD_MS = 600 * 1000,
-    SILENT_MS = 35 * 1000
-};
+/*
+ * Scripts: a line is "TIME COMMAND -> STATE". Health over time: test/node/test_card_health.c.
+ *
+ *     see UUID@INDEX=MIB...   a sample; "!" behind a card: it is failed, "?": unreadable
+ *     fail                    a sample that failed
+ *     tick [MS]               time passes; the process was suspended for MS of it
+ *     xid UUID@INDEX          an XID; each may be missing
+ *     index I, uuid UUID      the card that cards_by_index, cards_by_uuid finds
+ *     check                   the error of cards_check
+ *
+ * The state begins with "*" if the device list has changed. Then each card has its units now,
+ * and the most ever, and why it is unhealthy.
+ */
 
 static struct cards cards;
-static struct err err;
 
-static void begin(int64_t unit_mib)
+/* The index, -1 if the word has none. Cuts the word behind the UUID. */
+static int32_t cut_index(struct span *word)
 {
-    cards_init(&cards,
-               &(struct cards_settings){.unit_mib = unit_mib,
-                                        .silent_ms = SILENT_MS,
-                                        .health = {TOLERATED_MS, RECOVERY_MS, HOLD_MS}});
+    struct span rest = *word;
+    *word = span_cut(&rest, '@');
+    return rest.p ? atoi(rest.p) : -1;
 }
 
-/* A card of a sample; failed if there is a reason. */
-static struct card_seen seen(const char *uuid, int32_t index, int64_t mib,
-                             const char *reason)
+static bool sample(int64_t now, struct span words)
 {
-    struct card_seen s = {.index = index,
-                          .mib = mib,
-                          .reading = *reason ? CARD_HEALTH_FAILED : CARD_HEALTH_GOOD};
-    snprintf(s.uuid, sizeof s.uuid, "%s", uuid);
-    snprintf(s.reason, sizeof s.reason, "%s", reason);
-    return s;
+    struct card_seen seen[CARDS_MAX + 1] = {0};
+    struct err err;
+    size_t n = 0;
+    for (; words.n; n++) {
+        struct span word = span_cut(&words, ' '), mib = word;
+        bool failed = word.p[word.n - 1] == '!', unreadable = word.p[word.n - 1] == '?';
+        span_cut(&mib, '=');
+        seen[n].mib = atoll(mib.p);
+        seen[n].index = cut_index(&word);
+        seen[n].reading = failed       ? CARD_HEALTH_FAILED
+                          : unreadable ? CARD_HEALTH_UNREADABLE
+                                       : CARD_HEALTH_GOOD;
+        snprintf(seen[n].uuid, sizeof seen[n].uuid, "%.*s", SPAN_ARG(word));
+        snprintf(seen[n].reason, sizeof seen[n].reason, "%s", failed ? "lost" : "");
+    }
+    bool changed = cards_sampled(&cards, now, seen, n, &err);
+    ck_assert_int_eq(err.code, n > CARDS_MAX ? ERR_TOO_LARGE : ERR_NONE);
+    return changed;
 }
 
-static bool sample(int64_t now, struct card_seen s)
+static bool xid(int64_t now, struct span word)
 {
-    return cards_sampled(&cards, now, &s, 1, &err);
-}
-
-static bool xid(int64_t now, const char *uuid, int32_t index, int64_t number)
-{
-    struct gpu_event e = {.kind = GPU_EVENT_XID, .xid = number, .index = index};
-    snprintf(e.uuid, sizeof e.uuid, "%s", uuid);
+    struct gpu_event e = {.kind = GPU_EVENT_XID, .xid = 79, .index = cut_index(&word)};
+    snprintf(e.uuid, sizeof e.uuid, "%.*s", SPAN_ARG(word));
     return cards_event(&cards, now, &e);
 }
 
-START_TEST(cards_are_listed_in_units_rounded_down)
+/* Runs a command, and writes what is behind its "->". */
+static void run(struct span line, struct buf *out)
 {
-    begin(1024);
-    struct card_seen two[] = {seen("GPU-a", 0, 143771, ""), seen("GPU-b", 1, 1023, "")};
-    ck_assert(cards_sampled(&cards, 0, two, 2, &err));
-    ck_assert_int_eq(err.code, ERR_NONE);
-    ck_assert_uint_eq(cards.n, 2);
-    ck_assert_int_eq(cards.items[0].units, 140);
-    ck_assert_int_eq(cards.items[1].units, 0);
-    ck_assert(cards.items[0].health.healthy && cards.items[1].health.healthy);
-    ck_assert(!cards_sampled(&cards, 1, two, 2, &err)); /* nothing new */
-    ck_assert_ptr_eq(cards_by_uuid(&cards, SPAN("GPU-b")), &cards.items[1]);
-    ck_assert_ptr_eq(cards_by_tag(&cards, &cards.items[1].tag), &cards.items[1]);
-    ck_assert_ptr_eq(cards_by_index(&cards, 1), &cards.items[1]);
-    ck_assert_ptr_null(cards_by_index(&cards, 2));
-    ck_assert_ptr_null(cards_by_uuid(&cards, SPAN("GPU-c")));
-}
-END_TEST
-
-START_TEST(a_lost_card_stays_on_the_list)
-{
-    begin(1024);
-    struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
-    cards_sampled(&cards, 0, two, 2, &err);
-    /* The driver renumbers: the remaining card has the other one's index. */
-    two[1].index = 0;
-    ck_assert(cards_sampled(&cards, 1, &two[1], 1, &err));
-    ck_assert_uint_eq(cards.n, 2);
-    ck_assert(!cards.items[0].health.healthy);
-    ck_assert_int_eq(cards.items[0].most_units, 4);
-    ck_assert(cards.items[1].health.healthy);
-    ck_assert_ptr_eq(cards_by_index(&cards, 0), &cards.items[1]);
-    /* Smaller than before: all its ids stay listed. */
-    two[1].mib = 2048;
-    ck_assert(cards_sampled(&cards, 2, &two[1], 1, &err));
-    ck_assert_int_eq(cards.items[1].units, 2);
-    ck_assert_int_eq(cards.items[1].most_units, 8);
-}
-END_TEST
-
-START_TEST(one_failed_sample_is_tolerated)
-{
-    begin(1024);
-    sample(1000, seen("GPU-a", 0, 4096, ""));
-    ck_assert(!cards_sample_failed(&cards, 2000, "no driver"));
-    ck_assert(cards.items[0].health.healthy && !cards.failed);
-    ck_assert(cards_sample_failed(&cards, 2000 + TOLERATED_MS, "no driver"));
-    ck_assert(cards.failed);
-    ck_assert_str_eq(cards.items[0].health.reason, "no driver");
-}
-END_TEST
-
-START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
-{
-    begin(1024);
-    struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
-    cards_sampled(&cards, 1000, two, 2, &err);
-    ck_assert(!cards_tick(&cards, 999 + SILENT_MS, 0));
-    ck_assert(!cards.failed);
-    ck_assert(cards_tick(&cards, 1000 + SILENT_MS, 0));
-    ck_assert(cards.failed && !cards.items[0].health.healthy &&
-              !cards.items[1].health.healthy);
-    ck_assert_str_eq(cards.items[1].health.reason, "the driver does not respond");
-    ck_assert_int_eq(cards.failure.since_ms, 1000);
-    ck_assert(!cards_tick(&cards, 2000 + SILENT_MS, 0)); /* nothing new */
-    /* The driver responds again. */
-    ck_assert(!cards_sampled(&cards, 50000, two, 2, &err));
-    ck_assert(!cards.failed && !cards.failure.since_ms);
-    ck_assert(cards_sampled(&cards, 50000 + RECOVERY_MS, two, 2, &err));
-    ck_assert(cards.items[0].health.healthy && cards.items[1].health.healthy);
-}
-END_TEST
-
-START_TEST(the_check_gives_the_reason)
-{
-    begin(1024);
-    ck_assert_int_eq(cards_check(&cards, 1, &err), -1);
-    ck_assert_str_eq(err.msg, "no card was sampled yet");
-    cards_sample_failed(&cards, 2, "no driver");
-    ck_assert_int_eq(cards_check(&cards, 3, &err), -1);
-    ck_assert_str_eq(err.msg, "no card was sampled yet: no driver");
-    struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
-    cards_sampled(&cards, 1000, two, 2, &err);
-    ck_assert_done(cards_check(&cards, 1000, &err), err);
-    xid(1000, "GPU-a", -1, 79);
-    ck_assert_done(cards_check(&cards, 1000, &err), err);
-    xid(1000, "GPU-b", -1, 48);
-    ck_assert_int_eq(cards_check(&cards, 1000, &err), -1);
-    ck_assert_str_eq(err.msg, "none of 2 cards is healthy; GPU-a: XID 79");
-    cards_sample_failed(&cards, 2000, "no driver");
-    cards_sample_failed(&cards, 22000, "no driver");
-    ck_assert_int_eq(cards_check(&cards, 25000, &err), -1);
-    ck_assert_str_eq(err.msg, "no sample for 23s: no driver");
-}
-END_TEST
-
-START_TEST(an_error_is_a_response_of_the_driver)
-{
-    begin(1024);
-    sample(1000, seen("GPU-a", 0, 4096, ""));
-    cards_sample_failed(&cards, 10000, "no driver");
-    ck_assert(!cards_tick(&cards, 9999 + SILENT_MS, 0));
-    ck_assert_str_eq(cards.failure.err.msg, "no driver");
-    ck_assert_int_eq(cards.failure.since_ms, 10000);
-}
-END_TEST
-
-START_TEST(a_suspended_process_has_not_waited)
-{
-    begin(1024);
-    sample(1000, seen("GPU-a", 0, 4096, ""));
-    ck_assert(!cards_tick(&cards, 1000000, 998000));
-    ck_assert(!cards_tick(&cards, 998999 + SILENT_MS, 0));
-    ck_assert(cards_tick(&cards, 999000 + SILENT_MS, 0));
-}
-END_TEST
-
-START_TEST(events_concern_one_card_or_all)
-{
-    begin(1024);
-    struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
-    cards_sampled(&cards, 0, two, 2, &err);
-    ck_assert(xid(1, "GPU-b", -1, 79));
-    ck_assert(cards.items[0].health.healthy && !cards.items[1].health.healthy);
-    ck_assert(!xid(1, "GPU-b", -1, 79));
-    ck_assert(xid(2, "", -1, 48));
-    ck_assert(!cards.items[0].health.healthy);
-    begin(1024);
-    cards_sampled(&cards, 0, two, 2, &err);
-    ck_assert(xid(1, "", 0, 79));
-    ck_assert(!cards.items[0].health.healthy && cards.items[1].health.healthy);
-}
-END_TEST
-
-START_TEST(the_index_identifies_a_card_without_uuid)
-{
-    begin(1024);
-    ck_assert(sample(0, seen("", 3, 4096, "")));
-    ck_assert_str_eq(cards.items[0].uuid, "index-3");
-    ck_assert(!cards.items[0].has_uuid);
-    /* A card that was never readable and has no UUID is not listed. */
-    ck_assert(sample(1, seen("", 4, 0, "lost")));
-    ck_assert_uint_eq(cards.n, 1);
-}
-END_TEST
-
-START_TEST(a_card_that_cannot_be_opened_is_the_one_at_its_index)
-{
-    struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
-    begin(1024);
-    cards_sampled(&cards, 0, two, 2, &err);
-    two[1] = seen("", 1, 0, "");
-    two[1].reading = CARD_HEALTH_UNREADABLE;
-    ck_assert(!cards_sampled(&cards, 1000, two, 2, &err));
-    ck_assert(cards_sampled(&cards, 1000 + TOLERATED_MS, two, 2, &err));
-    ck_assert_uint_eq(cards.n, 2);
-    ck_assert(cards.items[0].health.healthy && !cards.items[1].health.healthy);
-}
-END_TEST
-
-START_TEST(the_number_of_cards_is_limited)
-{
-    struct card_seen many[CARDS_MAX + 1];
-    char uuid[32];
-    for (int i = 0; i <= CARDS_MAX; i++) {
-        snprintf(uuid, sizeof uuid, "GPU-%d", i);
-        many[i] = seen(uuid, i, 4096, "");
+    struct span rest = line;
+    int64_t now = atoll(span_cut(&rest, ' ').p);
+    struct span verb = span_cut(&rest, ' ');
+    struct err err = {0};
+    bool changed = false;
+#define IS(text) span_eq(verb, SPAN(text))
+    if (IS("check")) {
+        buf_adds(out, cards_check(&cards, now, &err) ? err.msg : "ok");
+        return;
     }
-    begin(1024);
-    ck_assert(cards_sampled(&cards, 0, many, CARDS_MAX + 1, &err));
+    if (IS("index") || IS("uuid")) {
+        const struct plugin_card *c = IS("uuid") ? cards_by_uuid(&cards, rest)
+                                                 : cards_by_index(&cards, atoi(rest.p));
+        buf_adds(out, c ? c->uuid : "none");
+        ck_assert(!c || cards_by_tag(&cards, &c->tag) == c);
+        return;
+    }
+    if (IS("see"))
+        changed = sample(now, rest);
+    else if (IS("fail"))
+        changed = cards_sample_failed(&cards, now, "no driver");
+    else if (IS("tick"))
+        changed = cards_tick(&cards, now, rest.n ? atoll(rest.p) : 0);
+    else
+        changed = xid(now, rest);
+#undef IS
+    buf_adds(out, changed ? "*" : "");
+    for (size_t i = 0; i < cards.n; i++) {
+        const struct plugin_card *c = &cards.items[i];
+        buf_printf(out, " %s %lld/%lld", c->uuid, (long long)c->units,
+                   (long long)c->most_units);
+        if (!c->health.healthy)
+            buf_printf(out, " (%s)", c->health.reason);
+    }
+}
+
+static void play(int64_t unit_mib, const char *script)
+{
+    cards_init(&cards, &(struct cards_settings){.unit_mib = unit_mib,
+                                                .silent_ms = 35000,
+                                                .health = {3000, 30000, 600000}});
+    for (struct span rest = span_of(script); rest.n;) {
+        struct span line = span_cut(&rest, '\n');
+        const char *arrow = memmem(line.p, line.n, " ->", 3);
+        cleanup_buf struct buf is = {0};
+        struct span want = {arrow + 3, line.n - (size_t)(arrow + 3 - line.p)};
+        buf_adds(&is, arrow[3] == ' ' ? " " : "");
+        run((struct span){line.p, (size_t)(arrow - line.p)}, &is);
+        ck_assert_msg(span_eq(buf_span(&is), want), "%.*s: %s", SPAN_ARG(line), is.p);
+    }
+}
+
+#define TWO "GPU-a@0=4096 GPU-b@1=8192"
+
+static const char *const scripts[] = {
+    /* Units are rounded down; nothing new. */
+    "0 see GPU-a@0=143771 GPU-b@1=1023 -> * GPU-a 140/140 GPU-b 0/0\n"
+    "1 see GPU-a@0=143771 GPU-b@1=1023 ->  GPU-a 140/140 GPU-b 0/0\n"
+    "1 uuid GPU-b -> GPU-b\n"
+    "1 uuid GPU-c -> none\n"
+    "1 index 1 -> GPU-b\n"
+    "1 index 2 -> none",
+    /* A lost card stays on the list. The driver renumbers: the remaining card has the other
+     * one's index. A card that is smaller than before keeps all its ids. */
+    "0 see " TWO " -> * GPU-a 4/4 GPU-b 8/8\n"
+    "1 see GPU-b@0=8192 -> * GPU-a 4/4 (NVML no longer lists the card) GPU-b 8/8\n"
+    "1 index 0 -> GPU-b\n"
+    "2 see GPU-b@0=2048 -> * GPU-a 4/4 (NVML no longer lists the card) GPU-b 2/8",
+    /* One failed sample is tolerated. */
+    "1000 see GPU-a@0=4096 -> * GPU-a 4/4\n"
+    "2000 fail ->  GPU-a 4/4\n"
+    "5000 fail -> * GPU-a 4/4 (no driver)\n"
+    "25000 check -> no sample for 23s: no driver",
+    /* A driver that hangs makes all cards unhealthy, and then responds again. */
+    "1000 see " TWO " -> * GPU-a 4/4 GPU-b 8/8\n"
+    "35999 tick ->  GPU-a 4/4 GPU-b 8/8\n"
+    "36000 tick -> * GPU-a 4/4 (the driver does not respond) GPU-b 8/8 (the driver does "
+    "not respond)\n"
+    "36000 check -> no sample for 35s: the driver does not respond\n"
+    "37000 tick ->  GPU-a 4/4 (the driver does not respond) GPU-b 8/8 (the driver does "
+    "not respond)\n"
+    "50000 see " TWO " ->  GPU-a 4/4 (the driver does not respond) GPU-b 8/8 (the driver "
+    "does not respond)\n"
+    "80000 see " TWO " -> * GPU-a 4/4 GPU-b 8/8",
+    /* An error is a response of the driver. */
+    "1000 see GPU-a@0=4096 -> * GPU-a 4/4\n"
+    "10000 fail ->  GPU-a 4/4\n"
+    "44999 tick ->  GPU-a 4/4",
+    /* A suspended process has not waited. */
+    "1000 see GPU-a@0=4096 -> * GPU-a 4/4\n"
+    "1000000 tick 998000 ->  GPU-a 4/4\n"
+    "1033999 tick ->  GPU-a 4/4\n"
+    "1034000 tick -> * GPU-a 4/4 (the driver does not respond)",
+    /* The check gives the reason; an event concerns one card or all. */
+    "1 check -> no card was sampled yet\n"
+    "2 fail ->\n"
+    "3 check -> no card was sampled yet: no driver\n"
+    "1000 see " TWO " -> * GPU-a 4/4 GPU-b 8/8\n"
+    "1000 check -> ok\n"
+    "1000 xid GPU-b -> * GPU-a 4/4 GPU-b 8/8 (XID 79)\n"
+    "1000 xid GPU-b ->  GPU-a 4/4 GPU-b 8/8 (XID 79)\n"
+    "1000 check -> ok\n"
+    "1000 xid @0 -> * GPU-a 4/4 (XID 79) GPU-b 8/8 (XID 79)\n"
+    "1000 check -> none of 2 cards is healthy; GPU-a: XID 79",
+    "0 see " TWO " -> * GPU-a 4/4 GPU-b 8/8\n"
+    "1 xid  -> * GPU-a 4/4 (XID 79) GPU-b 8/8 (XID 79)",
+    /* The index identifies a card without UUID. One that was never readable is not listed. */
+    "0 see @3=4096 -> * index-3 4/4\n"
+    "1 see @4=0! -> * index-3 4/4 (NVML no longer lists the card)",
+    /* A card that cannot be opened is the one at its index. */
+    "0 see " TWO " -> * GPU-a 4/4 GPU-b 8/8\n"
+    "1000 see GPU-a@0=4096 @1=0? ->  GPU-a 4/4 GPU-b 8/8\n"
+    "4000 see GPU-a@0=4096 @1=0? -> * GPU-a 4/4 GPU-b 8/8 ()",
+};
+
+START_TEST(cards_over_time)
+{
+    play(1024, scripts[_i]);
+}
+END_TEST
+
+/* A card too many is left out. A unit that makes the list too long is reported. */
+START_TEST(limits_of_the_list)
+{
+    cleanup_buf struct buf many = {0}, eight = {0};
+    for (int i = 0; i <= CARDS_MAX; i++)
+        buf_printf(&many, "%sGPU-%d@%d=4096", i ? " " : "", i, i);
+    for (int i = 0; i < 8; i++)
+        buf_printf(&eight, "%sGPU-%d@%d=143771", i ? " " : "", i, i);
+    play(1024, "");
+    ck_assert(sample(0, buf_span(&many)));
     ck_assert_uint_eq(cards.n, CARDS_MAX);
-    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
-}
-END_TEST
-
-START_TEST(a_unit_that_is_too_small_is_reported)
-{
-    struct card_seen eight[8];
-    char uuid[32];
-    for (int i = 0; i < 8; i++) {
-        snprintf(uuid, sizeof uuid, "GPU-%d", i);
-        eight[i] = seen(uuid, i, 143771, "");
-    }
-    begin(1024);
-    cards_sampled(&cards, 0, eight, 8, &err);
+    play(1024, "");
+    ck_assert(sample(0, buf_span(&eight)));
+    struct err err = {0};
     ck_assert_done(cards_fit(&cards, &err), err);
-    begin(1);
-    cards_sampled(&cards, 0, eight, 8, &err);
+    play(1, "");
+    ck_assert(sample(0, buf_span(&eight)));
     ck_assert_int_eq(cards_fit(&cards, &err), -1);
     ck_assert_msg(strstr(err.msg, "in units of MiB") &&
-                      strstr(err.msg, "limit of "
-                                      "4194304") &&
+                      strstr(err.msg, "limit of 4194304") &&
                       strstr(err.msg, "--memory-unit=8MiB"),
                   "%s", err.msg);
 }
 END_TEST
 
-UNIT_MAIN("cards", cards_are_listed_in_units_rounded_down,
-          a_lost_card_stays_on_the_list,
-          one_failed_sample_is_tolerated, a_driver_that_hangs_makes_all_cards_unhealthy,
-          the_check_gives_the_reason, an_error_is_a_response_of_the_driver,
-          a_suspended_process_has_not_waited, events_concern_one_card_or_all,
-          the_index_identifies_a_card_without_uuid,
-          a_card_that_cannot_be_opened_is_the_one_at_its_index,
-          the_number_of_cards_is_limited, a_unit_that_is_too_small_is_reported)
+int main(void)
+{
+    const struct unit_loop tests[] = {{cards_over_time, (int)ARRAY_LEN(scripts)},
+                                      {limits_of_the_list, 1}};
+    return unit_run_loops("cards", tests, ARRAY_LEN(tests), 60);
+}

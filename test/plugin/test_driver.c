@@ -77,7 +77,6 @@ static void has_not(const char *text, const char *part)
 
 START_TEST(the_plugin_writes_a_specification_where_nobody_did)
 {
-    begin();
     make_host("");
     struct driver_view *v = view("/", DRIVER_AUTO, two, 2);
     ck_assert_str_eq(v->reason, "");
@@ -120,13 +119,11 @@ START_TEST(the_plugin_writes_a_specification_where_nobody_did)
         ck_assert_str_eq(v->cdi_kind, "nvidia.com/gpu");
         driver_view_free(v);
     }
-    end();
 }
 END_TEST
 
 START_TEST(the_hook_makes_links_and_the_cache_of_the_loader)
 {
-    begin();
     make_host("");
     make("/usr/bin/nvidia-ctk");
     driver_view_free(view("/", DRIVER_CDI_CRI, two, 2));
@@ -141,13 +138,11 @@ START_TEST(the_hook_makes_links_and_the_cache_of_the_loader)
     driver_view_free(view("/", DRIVER_CDI_CRI, two, 2));
     cleanup_free char *hook = spec();
     has(hook, "\"args\":[\"nvidia-cdi-hook\",\"create-symlinks\"");
-    end();
 }
 END_TEST
 
 START_TEST(debians_packages_have_a_directory_of_their_own)
 {
-    begin();
     make_host("");
     make(LIBS "/nvidia/current/libnvidia-opencl.so.570.12");
     make("/usr/bin/nvidia-cdi-hook");
@@ -156,14 +151,12 @@ START_TEST(debians_packages_have_a_directory_of_their_own)
     has(text, "\"containerPath\":\"" LIBS "/nvidia/current/libnvidia-opencl.so.570.12\"");
     has(text, "\"update-ldcache\",\"--folder\",\"" LIBS "\",\"--folder\",\"" LIBS
               "/nvidia/current\"]");
-    end();
 }
 END_TEST
 
 /* As the GPU Operator's driver container shows it. */
 START_TEST(a_driver_container_has_a_root_of_its_own)
 {
-    begin();
     make_host("/run/nvidia/driver");
     struct driver_view *v = view("/run/nvidia/driver", DRIVER_AUTO, two, 2);
     ck_assert_str_eq(v->reason, "");
@@ -180,7 +173,6 @@ START_TEST(a_driver_container_has_a_root_of_its_own)
     driver_view_free(view("/run/nvidia/driver", DRIVER_AUTO, two, 2));
     cleanup_free char *other = spec();
     has(other, "{\"path\":\"/dev/nvidia3\",\"hostPath\":\"/dev/nvidia3\"}");
-    end();
 }
 END_TEST
 
@@ -189,7 +181,6 @@ START_TEST(names_of_a_generator_come_first)
     static const char yaml[] = "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n"
                                "- name: \"0\"\n  containerEdits: {}\n"
                                "- name: GPU-a\n  containerEdits: {}\n";
-    begin();
     make_host("");
     temp_write(cdi, "broken.yaml", "kind: [");
     temp_write(cdi, "list.json", "[1]");
@@ -213,14 +204,12 @@ START_TEST(names_of_a_generator_come_first)
     v = view("/", DRIVER_AUTO, two, 2);
     ck_assert_str_eq(v->cdi_kind, "nvidia.com/gpu");
     driver_view_free(v);
-    end();
 }
 END_TEST
 
 /* An older manifest mounts no host: the names of a generator need none. */
 START_TEST(names_of_a_generator_need_no_host_root)
 {
-    begin();
     const struct driver_view_settings settings = {.strategy = DRIVER_CDI_CRI,
                                                   .host_root = "",
                                                   .driver_root = "/",
@@ -236,14 +225,12 @@ START_TEST(names_of_a_generator_need_no_host_root)
     v = driver_view_new(&settings, "570.12", two, 2);
     ck_assert_str_eq(v->cdi_kind, "nvidia.com/gpu");
     driver_view_free(v);
-    end();
 }
 END_TEST
 
 /* The reasons that a person reads in the log and in events. */
 START_TEST(no_names_without_a_driver)
 {
-    begin();
     struct driver_view *v = view("/", DRIVER_AUTO, two, 2);
     ck_assert_ptr_null(v->cdi_kind);
     ck_assert_str_eq(v->reason, "no library of the driver below / on the host");
@@ -262,12 +249,18 @@ START_TEST(no_names_without_a_driver)
     cleanup_free char *path = temp_path(cdi, DRIVER_CDI_FILE);
     ck_assert_int_ne(access(path, F_OK), 0);
     driver_view_free(v);
-    end();
 }
 END_TEST
 
-UNIT_MAIN("driver", the_plugin_writes_a_specification_where_nobody_did,
-          the_hook_makes_links_and_the_cache_of_the_loader,
-          debians_packages_have_a_directory_of_their_own,
-          a_driver_container_has_a_root_of_its_own, names_of_a_generator_come_first,
-          names_of_a_generator_need_no_host_root, no_names_without_a_driver)
+int main(void)
+{
+    static const struct unit_fixtures around = {.begin = begin, .end = end};
+    const TTest *const tests[] = {the_plugin_writes_a_specification_where_nobody_did,
+                                  the_hook_makes_links_and_the_cache_of_the_loader,
+                                  debians_packages_have_a_directory_of_their_own,
+                                  a_driver_container_has_a_root_of_its_own,
+                                  names_of_a_generator_come_first,
+                                  names_of_a_generator_need_no_host_root,
+                                  no_names_without_a_driver};
+    return unit_run_with("driver", tests, ARRAY_LEN(tests), 60, &around);
+}

@@ -26,7 +26,10 @@ static struct pod_allocation *planned(const char *annotations, const char *inits
 #define SIDECAR(name, n)                                                                 \
     "{'name':'" name "','restartPolicy':'Always','resources':{'limits':{'" KEY_GPU_MEM   \
     "':'" #n "'}}}"
-#define IDX(i) "'" KEY_MEM_IDX "':'" i "'"
+#define IDX(i)   "'" KEY_MEM_IDX "':'" i "'"
+#define COUNT(n) "'" KEY_GPU_COUNT "':'" #n "',"
+/* The allocation annotation. */
+#define PARTS(text) ",'" KEY_ALLOCATION "':'{" text "}'"
 
 /* "name:resource amount=card*units,... ..." */
 static const char *text(struct pod_allocation *alloc)
@@ -46,11 +49,77 @@ static const char *text(struct pod_allocation *alloc)
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
-START_TEST(containers_are_in_admission_order)
+static const struct {
+    const char *annotations, *inits, *apps, *text;
+} cases[] = {
+    /* Containers are in the order of admission. */
+    {IDX("2"), MEM("i", 4) "," SIDECAR("s", 1), MEM("a", 3) "," MEM("b", 2),
+     "i:mem4=2*4 s:mem1=2*1 a:mem3=2*3 b:mem2=2*2"},
+    /* Each gets its annotated share. A sidecar is indexed after the app containers. */
+    {IDX("0,3") PARTS("\\'0\\':{\\'3\\':1},\\'1\\':{\\'0\\':1}"), "",
+     CARDS("a", 1) "," CARDS("b", 1), "a:cards1=3*1 b:cards1=0*1"},
+    {COUNT(2) IDX("0,3") PARTS("\\'0\\':{\\'0\\':2,\\'3\\':2},"
+                               "\\'1\\':{\\'0\\':1,\\'3\\':1}"),
+     "", MEM("a", 4) "," MEM("b", 2), "a:mem4=0*2,3*2 b:mem2=0*1,3*1"},
+    {IDX("1") PARTS("\\'0\\':{\\'1\\':3},\\'1\\':{\\'1\\':2}"), SIDECAR("s", 2),
+     MEM("a", 3), "s:mem2=1*2 a:mem3=1*3"},
+    /* An annotation that covers one of two containers is ignored: the cards are shared out,
+     * none twice. So is one that covers less than the limit. */
+    {IDX("0,3") PARTS("\\'0\\':{\\'3\\':1}"), "", CARDS("a", 1) "," CARDS("b", 1),
+     "a:cards1=3*1 b:cards1=0*1"},
+    {IDX("1") PARTS("\\'0\\':{\\'1\\':3}"), "", MEM("a", 4), "a:mem4=1*4"},
+    /* Whole cards are shared out in order. An init container runs alone and gets all. */
+    {IDX("1,4,6"), "", CARDS("a", 2) "," CARDS("b", 1), "a:cards2=1*1,4*1 b:cards1=6*1"},
+    {IDX("1,4"), CARDS("i", 2), CARDS("a", 1) "," CARDS("b", 1),
+     "i:cards2=1*1,4*1 a:cards1=1*1 b:cards1=4*1"},
+    /* Contradictions are reported. */
+    {IDX("1"), "", CARDS("a", 2),
+     "a:cards2 [the promise has 1 cards, fewer than the containers request]"},
+    {COUNT(3) IDX("1,2"), "", MEM("a", 3),
+     "a:mem3 [the promise has 2 cards, and the 3 units of container a are not divisible by "
+     "it]"},
+    {IDX("1"), "", MEM("a", 3) "," CARDS("b", 1),
+     "a:mem3 b:cards1 [limits of both aliyun.com/gpu-mem and aliyun.com/gpu-count in one "
+     "pod]"},
+    /* Annotations can be forged; limits cannot change. */
+    {IDX("1,2"), "", MEM("a", 4),
+     "a:mem4 [the annotations promise 2 cards, and the pod requests 1]"},
+    {IDX("1") PARTS("\\'0\\':{\\'3\\':4}"), "", MEM("a", 4),
+     "a:mem4 [the annotations promise 2 cards, and the pod requests 1]"},
+    {IDX("0,1,2"), "", CARDS("a", 2),
+     "a:cards2 [the annotations promise 3 cards, and the pod requests 2]"},
+    {IDX("1") PARTS("\\'0\\':{\\'1\\':999999}"), "", MEM("a", 1),
+     "a:mem1 [the annotation scheduler.framework.gpushare.allocation promises 999999 "
+     "units, and the limits request 1]"},
+    {IDX("1") PARTS("\\'0\\':{\\'1\\':3},\\'1\\':{\\'1\\':1}"), "",
+     MEM("a", 3) ",{'name':'b'}", /* units for a container without a limit */
+     "a:mem3 [the annotation scheduler.framework.gpushare.allocation promises 4 units, and "
+     "the limits request 3]"},
+    /* The ledger counts parts as annotated. A part that no container has would be divided
+     * evenly, and one card would get more than it counts. With as many cards as requested,
+     * the ledger counts the even part of each at least. */
+    {COUNT(3) IDX("0,1") PARTS("\\'7\\':{\\'0\\':1,\\'1\\':5}"), "", MEM("a", 6),
+     "a:mem6 [the annotation scheduler.framework.gpushare.allocation does not match the "
+     "limits of the containers]"},
+    {COUNT(2) IDX("0,1") PARTS("\\'7\\':{\\'0\\':1,\\'1\\':5}"), "", MEM("a", 6),
+     "a:mem6=0*3,1*3"},
+    /* The number of cards was a label, which was removed after the bind: an exact allocation
+     * stays valid. An init container would get half of its limit on each card, and more than
+     * the annotation has on one of them. */
+    {IDX("0,3") PARTS("\\'0\\':{\\'0\\':2,\\'3\\':2},\\'1\\':{\\'0\\':1,\\'3\\':1}"), "",
+     MEM("a", 4) "," MEM("b", 2), "a:mem4=0*2,3*2 b:mem2=0*1,3*1"},
+    {IDX("0,3") PARTS("\\'0\\':{\\'0\\':1,\\'3\\':3}"), MEM("i", 4), MEM("a", 4),
+     "i:mem4 a:mem4 [the annotations promise 2 cards, and the pod requests 1]"},
+    /* An unpromised pod has no shares. */
+    {"", "", MEM("a", 3), "a:mem3"},
+    {IDX("1"), "", MEM("a", 0) ",{'name':'b'}", ""},
+};
+
+START_TEST(shares_of_containers)
 {
-    const char *is = text(
-        planned(IDX("2"), MEM("i", 4) "," SIDECAR("s", 1), MEM("a", 3) "," MEM("b", 2)));
-    ck_assert_str_eq(is, "i:mem4=2*4 s:mem1=2*1 a:mem3=2*3 b:mem2=2*2");
+    ck_assert_str_eq(
+        text(planned(cases[_i].annotations, cases[_i].inits, cases[_i].apps)),
+        cases[_i].text);
 }
 END_TEST
 
@@ -69,138 +138,6 @@ START_TEST(the_pod_is_identified)
     ck_assert_span_eq(alloc->containers[0].shares[0].uuid, "GPU-c");
     pod_allocation_free(alloc);
     pod_allocation_free(NULL);
-}
-END_TEST
-
-START_TEST(each_container_gets_its_annotated_share)
-{
-    ck_assert_str_eq(
-        text(planned(IDX("0,3") ",'" KEY_ALLOCATION
-                                "':'{\\'0\\':{\\'3\\':1},\\'1\\':{\\'0\\':1}}'",
-                     "", CARDS("a", 1) "," CARDS("b", 1))),
-        "a:cards1=3*1 b:cards1=0*1");
-    ck_assert_str_eq(text(planned("'" KEY_GPU_COUNT
-                                  "':'2'," IDX("0,3") ",'" KEY_ALLOCATION
-                                                      "':'{\\'0\\':{\\'0\\':2,\\'3\\':2},"
-                                                      "\\'1\\':{\\'0\\':1,\\'3\\':1}}'",
-                                  "", MEM("a", 4) "," MEM("b", 2))),
-                     "a:mem4=0*2,3*2 b:mem2=0*1,3*1");
-}
-END_TEST
-
-START_TEST(a_sidecar_is_indexed_after_the_app_containers)
-{
-    ck_assert_str_eq(
-        text(planned(IDX("1") ",'" KEY_ALLOCATION
-                              "':'{\\'0\\':{\\'1\\':3},\\'1\\':{\\'1\\':2}}'",
-                     SIDECAR("s", 2), MEM("a", 3))),
-        "s:mem2=1*2 a:mem3=1*3");
-}
-END_TEST
-
-START_TEST(a_partial_allocation_annotation_is_ignored)
-{
-    /* It covers one of two containers: the cards are shared out, none twice. */
-    ck_assert_str_eq(
-        text(planned(IDX("0,3") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'3\\':1}}'", "",
-                     CARDS("a", 1) "," CARDS("b", 1))),
-        "a:cards1=3*1 b:cards1=0*1");
-    /* It covers less than the limit. */
-    ck_assert_str_eq(
-        text(planned(IDX("1") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':3}}'", "",
-                     MEM("a", 4))),
-        "a:mem4=1*4");
-}
-END_TEST
-
-START_TEST(whole_cards_are_shared_out_in_order)
-{
-    ck_assert_str_eq(text(planned(IDX("1,4,6"), "", CARDS("a", 2) "," CARDS("b", 1))),
-                     "a:cards2=1*1,4*1 b:cards1=6*1");
-    /* An init container runs alone and gets all cards. */
-    ck_assert_str_eq(
-        text(planned(IDX("1,4"), CARDS("i", 2), CARDS("a", 1) "," CARDS("b", 1))),
-        "i:cards2=1*1,4*1 a:cards1=1*1 b:cards1=4*1");
-}
-END_TEST
-
-START_TEST(contradictions_are_reported)
-{
-    ck_assert_str_eq(text(planned(IDX("1"), "", CARDS("a", 2))),
-                     "a:cards2 [the promise has 1 cards, fewer than the containers "
-                     "request]");
-    ck_assert_str_eq(
-        text(planned("'" KEY_GPU_COUNT "':'3'," IDX("1,2"), "", MEM("a", 3))),
-        "a:mem3 [the promise has 2 cards, and the 3 units of container a are not "
-        "divisible by it]");
-    ck_assert_str_eq(
-        text(planned(IDX("1"), "", MEM("a", 3) "," CARDS("b", 1))),
-        "a:mem3 b:cards1 [limits of both aliyun.com/gpu-mem and aliyun.com/gpu-count in "
-        "one pod]");
-}
-END_TEST
-
-/* Annotations can be forged; limits cannot change. */
-START_TEST(a_promise_beyond_the_limits_is_rejected)
-{
-    ck_assert_str_eq(text(planned(IDX("1,2"), "", MEM("a", 4))),
-                     "a:mem4 [the annotations promise 2 cards, and the pod requests 1]");
-    ck_assert_str_eq(
-        text(planned(IDX("1") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'3\\':4}}'", "",
-                     MEM("a", 4))),
-        "a:mem4 [the annotations promise 2 cards, and the pod requests 1]");
-    ck_assert_str_eq(
-        text(planned(IDX("0,1,2"), "", CARDS("a", 2))),
-        "a:cards2 [the annotations promise 3 cards, and the pod requests 2]");
-    ck_assert_str_eq(
-        text(planned(IDX("1") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':999999}}'", "",
-                     MEM("a", 1))),
-        "a:mem1 [the annotation scheduler.framework.gpushare.allocation promises 999999 "
-        "units, and the limits request 1]");
-    /* Units for a container without a limit. */
-    ck_assert_str_eq(
-        text(planned(IDX("1") ",'" KEY_ALLOCATION
-                              "':'{\\'0\\':{\\'1\\':3},\\'1\\':{\\'1\\':1}}'",
-                     "", MEM("a", 3) ",{'name':'b'}")),
-        "a:mem3 [the annotation scheduler.framework.gpushare.allocation promises 4 "
-        "units, "
-        "and the limits request 3]");
-}
-END_TEST
-
-/* The ledger counts these parts as annotated. A part that no container has would be
- * divided evenly, and one card would get more than it counts. */
-START_TEST(parts_of_no_container_are_rejected)
-{
-    ck_assert_str_eq(
-        text(planned("'" KEY_GPU_COUNT "':'3'," IDX(
-                         "0,1") ",'" KEY_ALLOCATION "':'{\\'7\\':{\\'0\\':1,\\'1\\':5}}'",
-                     "", MEM("a", 6))),
-        "a:mem6 [the annotation scheduler.framework.gpushare.allocation does not match "
-        "the limits of the containers]");
-    /* As many cards as requested: the ledger counts the even part of each at least. */
-    ck_assert_str_eq(
-        text(planned("'" KEY_GPU_COUNT "':'2'," IDX(
-                         "0,1") ",'" KEY_ALLOCATION "':'{\\'7\\':{\\'0\\':1,\\'1\\':5}}'",
-                     "", MEM("a", 6))),
-        "a:mem6=0*3,1*3");
-}
-END_TEST
-
-/* The number of cards was a label, which was removed after the bind. */
-START_TEST(an_exact_allocation_stays_valid_without_its_label)
-{
-    ck_assert_str_eq(
-        text(planned(IDX("0,3") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'0\\':2,\\'3\\':2},"
-                                "\\'1\\':{\\'0\\':1,\\'3\\':1}}'",
-                     "", MEM("a", 4) "," MEM("b", 2))),
-        "a:mem4=0*2,3*2 b:mem2=0*1,3*1");
-    /* An init container would get half of its limit on each, and more than the annotation
-     * has on one of them. */
-    ck_assert_str_eq(
-        text(planned(IDX("0,3") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'0\\':1,\\'3\\':3}}'",
-                     MEM("i", 4), MEM("a", 4))),
-        "i:mem4 a:mem4 [the annotations promise 2 cards, and the pod requests 1]");
 }
 END_TEST
 
@@ -226,18 +163,10 @@ START_TEST(a_pod_that_requests_nothing_has_no_cards)
 }
 END_TEST
 
-START_TEST(an_unpromised_pod_has_no_shares)
-{
-    struct pod_allocation *alloc = planned("", "", MEM("a", 3));
-    ck_assert_int_eq(alloc->promise, POD_ALLOCATION_UNPROMISED);
-    ck_assert_str_eq(text(alloc), "a:mem3");
-    ck_assert_str_eq(text(planned(IDX("1"), "", MEM("a", 0) ",{'name':'b'}")), "");
-}
-END_TEST
-
 START_TEST(cards_can_be_assigned)
 {
     struct pod_allocation *alloc = planned("", MEM("i", 2), MEM("a", 3));
+    ck_assert_int_eq(alloc->promise, POD_ALLOCATION_UNPROMISED);
     struct pod_allocation_share card = {SPAN("GPU-x"), 5, 3};
     pod_allocation_assign(alloc, &card, 1);
     ck_assert_int_eq(alloc->promise, POD_ALLOCATION_PROMISED);
@@ -246,13 +175,12 @@ START_TEST(cards_can_be_assigned)
 }
 END_TEST
 
-UNIT_MAIN("pod_allocation", containers_are_in_admission_order, the_pod_is_identified,
-          each_container_gets_its_annotated_share,
-          a_sidecar_is_indexed_after_the_app_containers,
-          a_partial_allocation_annotation_is_ignored, whole_cards_are_shared_out_in_order,
-          contradictions_are_reported, a_promise_beyond_the_limits_is_rejected,
-          parts_of_no_container_are_rejected,
-          an_exact_allocation_stays_valid_without_its_label,
-          a_rejected_promise_still_names_its_cards,
-          a_pod_that_requests_nothing_has_no_cards, an_unpromised_pod_has_no_shares,
-          cards_can_be_assigned)
+int main(void)
+{
+    const struct unit_loop tests[] = {{shares_of_containers, (int)ARRAY_LEN(cases)},
+                                      {the_pod_is_identified, 1},
+                                      {a_rejected_promise_still_names_its_cards, 1},
+                                      {a_pod_that_requests_nothing_has_no_cards, 1},
+                                      {cards_can_be_assigned, 1}};
+    return unit_run_loops("pod_allocation", tests, ARRAY_LEN(tests), 60);
+}
