@@ -30,6 +30,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* The functions have the parameters of the driver, and a fake uses some of them. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 #define EXPORT __attribute__((visibility("default")))
 
 enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500 };
@@ -288,7 +291,6 @@ static bool is(const struct object *o, enum kind kind)
 
 FN(cuInit, (unsigned flags), (flags))
 {
-    (void)flags;
     enter();
     return leave(OK);
 }
@@ -340,7 +342,6 @@ FN(cuDeviceGetUuid, (unsigned char *uuid, int device), (uuid, device))
 
 FN(cuDeviceTotalMem_v2, (size_t * total, int device), (total, device))
 {
-    (void)device;
     enter();
     *total = books->capacity;
     return leave(OK);
@@ -348,7 +349,6 @@ FN(cuDeviceTotalMem_v2, (size_t * total, int device), (total, device))
 
 FN(cuDeviceTotalMem, (unsigned *total, int device), (total, device))
 {
-    (void)device;
     *total = 0xffffffff;
     return OK;
 }
@@ -363,27 +363,23 @@ static int make_context(handle *context, int device)
 
 FN(cuCtxCreate, (handle * c, unsigned flags, int device), (c, flags, device))
 {
-    (void)flags;
     return make_context(c, device);
 }
 
 FN(cuCtxCreate_v2, (handle * c, unsigned flags, int device), (c, flags, device))
 {
-    (void)flags;
     return make_context(c, device);
 }
 
 FN(cuCtxCreate_v3, (handle * c, void *affinity, int n, unsigned flags, int device),
    (c, affinity, n, flags, device))
 {
-    (void)affinity, (void)n, (void)flags;
     return make_context(c, device);
 }
 
 FN(cuCtxCreate_v4, (handle * c, void *params, unsigned flags, int device),
    (c, params, flags, device))
 {
-    (void)params, (void)flags;
     return make_context(c, device);
 }
 
@@ -524,7 +520,6 @@ FN(cuMemAlloc, (unsigned *p, unsigned bytes), (p, bytes))
 
 FN(cuMemAllocManaged, (dptr * p, size_t bytes, unsigned flags), (p, bytes, flags))
 {
-    (void)flags;
     return make_linear(LINEAR, bytes, p);
 }
 
@@ -532,7 +527,6 @@ FN(cuMemAllocPitch_v2,
    (dptr * p, size_t *pitch, size_t width, size_t height, unsigned element),
    (p, pitch, width, height, element))
 {
-    (void)element;
     *pitch = (width + 1023) / 1024 * 1024; /* longer than the library expects */
     return make_linear(LINEAR, *pitch * height, p);
 }
@@ -732,7 +726,6 @@ FN(cuMemPoolGetAttribute, (handle pool, int which, unsigned long long *value),
 
 FN(cuDeviceGetMemPool, (handle * pool, int device), (pool, device))
 {
-    (void)device;
     enter();
     *pool = default_pool();
     return leave(OK);
@@ -798,7 +791,6 @@ static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
     }                                                                                    \
     FN(cuMemFreeAsync##suffix, (dptr p, void *stream), (p, stream))                      \
     {                                                                                    \
-        (void)stream;                                                                    \
         enter();                                                                         \
         struct object *o = find(LINEAR, p);                                              \
         if (!o)                                                                          \
@@ -808,7 +800,6 @@ static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
     }                                                                                    \
     FN(cuStreamSynchronize##suffix, (void *stream), (stream))                            \
     {                                                                                    \
-        (void)stream;                                                                    \
         return impl_cuCtxSynchronize();                                                  \
     }                                                                                    \
     FN(cuStreamGetCaptureInfo_v2##suffix,                                                \
@@ -816,7 +807,6 @@ static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
         const handle **nodes, size_t *n),                                                \
        (stream, status, id, graph, nodes, n))                                            \
     {                                                                                    \
-        (void)id, (void)nodes, (void)n;                                                  \
         *status = stream == (void *)1 && captured;                                       \
         *graph = captured;                                                               \
         return OK;                                                                       \
@@ -833,7 +823,6 @@ FN(cuCtxSynchronize, (void), ())
 
 FN(cuEventSynchronize, (void *event), (event))
 {
-    (void)event;
     return impl_cuCtxSynchronize();
 }
 
@@ -855,7 +844,6 @@ FN(cuMemCreate,
    (dptr * h, size_t bytes, const struct memory_prop *prop, unsigned long long flags),
    (h, bytes, prop, flags))
 {
-    (void)flags;
     enter();
     struct object *o =
         make(MEMORY, prop->location.type == 1 ? prop->location.id : 1, bytes);
@@ -883,7 +871,6 @@ FN(cuMemRelease, (dptr h), (h))
 FN(cuMemMap, (dptr at, size_t bytes, size_t offset, dptr h, unsigned long long flags),
    (at, bytes, offset, h, flags))
 {
-    (void)offset, (void)flags;
     enter();
     struct object *o = find(MEMORY, h), *m = o ? make(MAPPING, 1, bytes) : NULL;
     if (!m)
@@ -938,7 +925,6 @@ struct node_params {
 
 FN(cuGraphCreate, (handle * graph, unsigned flags), (graph, flags))
 {
-    (void)flags;
     enter();
     *graph = make(GRAPH, 1, 0);
     return leave(OK);
@@ -946,7 +932,6 @@ FN(cuGraphCreate, (handle * graph, unsigned flags), (graph, flags))
 
 FN(cuStreamBeginCapture, (void *stream, int mode), (stream, mode))
 {
-    (void)stream, (void)mode;
     enter();
     captured = make(GRAPH, 1, 0);
     return leave(OK);
@@ -954,7 +939,6 @@ FN(cuStreamBeginCapture, (void *stream, int mode), (stream, mode))
 
 FN(cuStreamEndCapture, (void *stream, handle *graph), (stream, graph))
 {
-    (void)stream;
     *graph = captured;
     captured = NULL;
     return OK;
@@ -964,7 +948,6 @@ FN(cuGraphAddMemAllocNode,
    (handle * node, handle graph, const handle *from, size_t n, struct alloc_node *params),
    (node, graph, from, n, params))
 {
-    (void)from, (void)n;
     enter();
     struct object *o = make(NODE, 1, params->bytes);
     o->of = graph;
@@ -988,7 +971,6 @@ FN(cuGraphAddNode_v2,
     struct node_params *params),
    (node, graph, from, edges, n, params))
 {
-    (void)edges;
     return impl_cuGraphAddNode(node, graph, from, n, params);
 }
 
@@ -1016,34 +998,29 @@ static int instantiate(handle *exec, handle graph)
 FN(cuGraphInstantiate, (handle * e, handle g, handle *node, char *log, size_t n),
    (e, g, node, log, n))
 {
-    (void)node, (void)log, (void)n;
     return instantiate(e, g);
 }
 
 FN(cuGraphInstantiate_v2, (handle * e, handle g, handle *node, char *log, size_t n),
    (e, g, node, log, n))
 {
-    (void)node, (void)log, (void)n;
     return instantiate(e, g);
 }
 
 FN(cuGraphInstantiateWithFlags, (handle * e, handle g, unsigned long long flags),
    (e, g, flags))
 {
-    (void)flags;
     return instantiate(e, g);
 }
 
 FN(cuGraphInstantiateWithParams, (handle * e, handle g, void *params), (e, g, params))
 {
-    (void)params;
     return instantiate(e, g);
 }
 
 FN(cuGraphInstantiateWithParams_ptsz, (handle * e, handle g, void *params),
    (e, g, params))
 {
-    (void)params;
     return instantiate(e, g);
 }
 
@@ -1052,7 +1029,6 @@ static unsigned long long graph_idle; /* of it by ended ones */
 
 FN(cuGraphLaunch, (handle exec, void *stream), (exec, stream))
 {
-    (void)stream;
     enter();
     if (!exec->launched && take(exec->size) != OK)
         return leave(OUT_OF_MEMORY);
@@ -1073,7 +1049,6 @@ FN(cuGraphExecDestroy, (handle exec), (exec))
 
 FN(cuDeviceGraphMemTrim, (int device), (device))
 {
-    (void)device;
     enter();
     give(graph_idle);
     graph_held -= graph_idle;
@@ -1084,7 +1059,6 @@ FN(cuDeviceGraphMemTrim, (int device), (device))
 FN(cuDeviceGetGraphMemAttribute, (int device, int which, unsigned long long *value),
    (device, which, value))
 {
-    (void)device;
     enter();
     *value = graph_held;
     return leave(which == 2 ? OK : INVALID);
@@ -1094,7 +1068,6 @@ FN(cuDeviceGetGraphMemAttribute, (int device, int which, unsigned long long *val
 
 FN(cuMemHostAlloc, (void **p, size_t bytes, unsigned flags), (p, bytes, flags))
 {
-    (void)flags;
     *p = malloc(bytes);
     return OK;
 }
@@ -1102,7 +1075,6 @@ FN(cuMemHostAlloc, (void **p, size_t bytes, unsigned flags), (p, bytes, flags))
 FN(cuIpcOpenMemHandle_v2, (dptr * p, const char *handle64, unsigned flags),
    (p, handle64, flags))
 {
-    (void)handle64, (void)flags;
     *p = 0x600000000000;
     return OK;
 }
@@ -1110,7 +1082,6 @@ FN(cuIpcOpenMemHandle_v2, (dptr * p, const char *handle64, unsigned flags),
 FN(cuMemImportFromShareableHandle, (dptr * h, void *os_handle, int type),
    (h, os_handle, type))
 {
-    (void)os_handle, (void)type;
     *h = 0x610000000000;
     return OK;
 }
