@@ -7,9 +7,9 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
-#include "cli/session.h"
 #include "cli/show.h"
 #include "domain/keys.h"
+#include "domain/quantity.h"
 
 struct check {
     struct buf *out;
@@ -19,23 +19,27 @@ struct check {
     int64_t unit;
 };
 
-/* Appends a counted line; control characters are replaced. */
-static void differs(struct check *c, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static void differs(struct check *c, const char *fmt, ...)
+static void add_line(struct check *c, const char *before, const char *fmt, va_list ap)
 {
-    cleanup_buf struct buf line = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&line, fmt, ap);
-    va_end(ap);
+    buf_adds(c->out, before);
     if (c->node) {
         buf_adds(c->out, "node ");
         table_plain(c->out, c->node->name);
         buf_adds(c->out, ": ");
     }
-    table_plain(c->out, buf_span(&line));
+    table_vtext(c->out, fmt, ap);
     buf_addc(c->out, '\n');
+}
+
+/* Appends a counted line. */
+static void differs(struct check *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void differs(struct check *c, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    add_line(c, "", fmt, ap);
+    va_end(ap);
     c->n++;
 }
 
@@ -43,16 +47,10 @@ static void note(struct check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 static void note(struct check *c, const char *fmt, ...)
 {
-    cleanup_buf struct buf line = {0};
     va_list ap;
     va_start(ap, fmt);
-    buf_vprintf(&line, fmt, ap);
+    add_line(c, "note: ", fmt, ap);
     va_end(ap);
-    buf_adds(c->out, "note: node ");
-    table_plain(c->out, c->node->name);
-    buf_adds(c->out, ": ");
-    table_plain(c->out, buf_span(&line));
-    buf_addc(c->out, '\n');
 }
 
 static void check_card(struct check *c, const struct card *card)
@@ -82,58 +80,42 @@ static void check_card(struct check *c, const struct card *card)
                 card->index, card->overuse_mib);
 }
 
-/* kube-scheduler uses the Node's capacity. */
-static void check_capacity(struct check *c)
+/* kube-scheduler uses the Node's capacity, and an autoscaler judges the next node of the
+ * group by the cards that it names. */
+static void check_object(struct check *c)
 {
     const struct cluster_state_node *object = cluster_state_node(c->cs, c->node->name);
-    int64_t units = 0;
-    if (!object || c->node->source != SOURCE_SCV || c->node->state == NODE_SCV_DAMAGED)
+    const struct ledger_node *node = c->node;
+    cleanup_buf struct buf capacity = {0};
+    if (!object)
         return;
-    for (uint32_t i = 0; i < c->node->n_cards; i++)
-        units += c->node->cards[i].total_mib / c->unit;
-    if (!ledger_mem_matches(c->node, c->unit, object->capacity.mem))
-        differs(c,
-                "capacity is %" PRId64 " " KEY_GPU_MEM ", but its cards make %" PRId64
-                " (check that --memory-unit is the same here, in the extender and in the "
-                "device plugin)",
-                object->capacity.mem, units);
-    if (!ledger_count_matches(c->node, object->capacity.cards))
+    show_capacity(&capacity, c->cs, node);
+    if (capacity.n)
+        differs(c, "%s", capacity.p);
+    if (node->source == SOURCE_SCV && node->state != NODE_SCV_DAMAGED &&
+        !ledger_count_matches(node, object->capacity.cards))
         differs(c,
                 "capacity is %" PRId64 " " KEY_GPU_COUNT ", but its Scv lists %" PRIu32
                 " cards",
-                object->capacity.cards, c->node->n_cards);
-}
-
-/* An autoscaler judges the next node of the group by this text. */
-static void check_named_cards(struct check *c)
-{
-    const struct cluster_state_node *object = cluster_state_node(c->cs, c->node->name);
-    if (object && object->named_invalid)
+                object->capacity.cards, node->n_cards);
+    if (object->named_invalid)
         differs(c, KEY_CARDS " is not of the form 4x16384MiB, or label and annotation "
                              "differ");
-    if (!object || !object->named.n || c->node->source != SOURCE_SCV ||
-        !c->node->n_cards || ledger_matches_template(&object->named, c->node))
-        return;
-    differs(c,
-            KEY_CARDS " is %" PRIu32 "x%" PRId64 "MiB, but its Scv lists %" PRIu32
-                      " cards, GPU%" PRId32 " with %" PRId64 " MiB",
-            object->named.n, object->named.mib, c->node->n_cards, c->node->cards[0].index,
-            c->node->cards[0].total_mib);
-}
-
-/* Annotations that differ from the request, or from the cards that the kubelet gave. */
-static void check_forged(struct check *c, const struct ledger_pod *pod)
-{
-    cleanup_buf struct buf why = {0};
-    bool only_cards;
-    if (ledger_pod_is_forged(c->node, pod, &why, &only_cards))
-        differs(c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
-                SPAN_ARG(buf_span(&why)));
+    if (object->named.n && node->source == SOURCE_SCV && node->n_cards &&
+        !ledger_matches_template(&object->named, node))
+        differs(c,
+                KEY_CARDS " is %" PRIu32 "x%" PRId64 "MiB, but its Scv lists %" PRIu32
+                          " cards, GPU%" PRId32 " with %" PRId64 " MiB",
+                object->named.n, object->named.mib, node->n_cards, node->cards[0].index,
+                node->cards[0].total_mib);
 }
 
 static void check_pod(struct check *c, const struct ledger_pod *pod)
 {
-    check_forged(c, pod);
+    cleanup_buf struct buf why = {0};
+    bool only_cards;
+    if (ledger_pod_is_forged(c->node, pod, &why, &only_cards))
+        differs(c, "pod %.*s/%.*s: %s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name), why.p);
     if (pod->request->kind == REQUEST_DEVICES || pod->request->kind == REQUEST_NONE)
         return;
     if (!pod->n_shares && (c->node->n_cards != 1 || pod->request->by_label))
@@ -159,21 +141,14 @@ static const struct ledger_pod *find_pod(const struct ledger_node *node, struct 
     return pod;
 }
 
-/* `uuid` is a card that the kubelet allocated to a container of the pod. */
-static void check_allocated_card(struct check *c, const struct ledger_pod *pod,
-                                 const struct scv_held *held, struct span uuid)
+static bool names_card(const struct ledger_pod *pod, struct span uuid)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         const struct ledger_share *s = &pod->shares[i];
         if (span_eq(s->on ? s->on->uuid : s->uuid, uuid))
-            return;
+            return true;
     }
-    differs(
-        c,
-        "container %.*s of pod %.*s/%.*s has card %.*s, which the pod's annotations do "
-        "not name",
-        SPAN_ARG(held->container), SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
-        SPAN_ARG(uuid));
+    return false;
 }
 
 /* `held` is a container's allocation as the kubelet reports it. */
@@ -182,17 +157,19 @@ static void check_allocation(struct check *c, const struct scv_held *held)
     if (!held->units || scv_is_nvidia_resource(held->resource))
         return;
     const struct ledger_pod *pod = find_pod(c->node, held->ns, held->pod);
-    if (!pod) {
+    if (!pod)
         note(c,
              "container %.*s of pod %.*s/%.*s holds %" PRId64
              " %.*s, but no such pod is bound here (the pod may have just ended)",
              SPAN_ARG(held->container), SPAN_ARG(held->ns), SPAN_ARG(held->pod),
              held->units, SPAN_ARG(held->resource));
-        return;
-    }
-    for (size_t k = 0; k < held->n_uuids && pod->n_shares; k++)
-        if (held->uuids[k].n)
-            check_allocated_card(c, pod, held, held->uuids[k]);
+    for (size_t k = 0; pod && pod->n_shares && k < held->n_uuids; k++)
+        if (held->uuids[k].n && !names_card(pod, held->uuids[k]))
+            differs(c,
+                    "container %.*s of pod %.*s/%.*s has card %.*s, which the pod's "
+                    "annotations do not name",
+                    SPAN_ARG(held->container), SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
+                    SPAN_ARG(held->uuids[k]));
 }
 
 static void check_node(struct check *c, struct arena *a)
@@ -206,7 +183,7 @@ static void check_node(struct check *c, struct arena *a)
     if (heartbeat.n)
         note(c, "%s", heartbeat.p);
     if (why.n && c->node->state != NODE_NO_GPU && c->node->state != NODE_UNKNOWN)
-        differs(c, "%.*s", (int)why.n, why.p);
+        differs(c, "%s", why.p);
     if (c->node->unknown_listed_card >= 0)
         differs(c,
                 "ConfigMap " KEY_UNHEALTHY_PREFIX "%.*s lists GPU%" PRId32
@@ -214,24 +191,11 @@ static void check_node(struct check *c, struct arena *a)
                 SPAN_ARG(c->node->name), c->node->unknown_listed_card);
     for (uint32_t i = 0; i < c->node->n_cards; i++)
         check_card(c, &c->node->cards[i]);
-    check_capacity(c);
-    check_named_cards(c);
+    check_object(c);
     for (size_t i = 0; i < n; i++)
         check_pod(c, pods[i]);
     for (size_t i = 0; scv && i < scv->scv.n_held; i++)
         check_allocation(c, &scv->scv.held[i]);
-}
-
-/* Invalid requests and annotations. */
-static void check_pods(struct check *c, struct span node, struct arena *a)
-{
-    const struct cluster_state_pod **pods;
-    size_t n = cluster_state_pods(c->cs, a, &pods);
-    for (size_t i = 0; i < n; i++)
-        if (pods[i]->invalid && !pods[i]->finished &&
-            (!node.n || span_eq(node, pods[i]->node)))
-            differs(c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pods[i]->ns),
-                    SPAN_ARG(pods[i]->name), SPAN_ARG(pods[i]->reason));
 }
 
 size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct span node)
@@ -240,13 +204,19 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
     struct check c = {.out = out, .cs = cs, .unit = ledger_settings(l)->unit_mib};
     cleanup_arena struct arena a = {0};
     const struct ledger_node **nodes;
-    size_t n = show_nodes(l, node, &a, &nodes);
+    const struct cluster_state_pod **pods;
+    size_t n = show_nodes(l, node, &a, &nodes),
+           n_pods = cluster_state_pods(cs, &a, &pods);
     for (size_t i = 0; i < n; i++) {
         c.node = nodes[i];
         check_node(&c, &a);
     }
     c.node = NULL;
-    check_pods(&c, node, &a);
+    for (size_t i = 0; i < n_pods; i++)
+        if (pods[i]->invalid && !pods[i]->finished &&
+            (!node.n || span_eq(node, pods[i]->node)))
+            differs(&c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pods[i]->ns),
+                    SPAN_ARG(pods[i]->name), SPAN_ARG(pods[i]->reason));
     for (size_t i = 0; i < cluster_state_errors(cs) && !node.n; i++)
         differs(&c, "%.*s", SPAN_ARG(cluster_state_error(cs, i)));
     return c.n;
@@ -254,23 +224,22 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
 
 /* -- the extender's view -- */
 
-static const json_t *find_by_name(const json_t *list, struct span name)
+static struct span text_at(const json_t *o, const char *key)
 {
-    size_t i;
-    const json_t *item;
-    json_array_foreach(
-        list, i,
-        item) if (span_eq(span_of(json_string_value(json_object_get(item, "name"))),
-                          name)) return item;
-    return NULL;
+    return span_of(json_string_value(json_object_get(o, key)));
 }
 
-static const json_t *find_card(const json_t *devs, int32_t index)
+/* The item with that name, and with that namespace unless it is empty. */
+static const json_t *find_by_name(const json_t *list, struct span ns, struct span name)
 {
     size_t i;
     const json_t *item;
-    json_array_foreach(devs, i, item) if (json_integer_value(json_object_get(
-                                              item, "id")) == index) return item;
+    json_array_foreach(list, i, item)
+    {
+        if (span_eq(text_at(item, "name"), name) &&
+            (!ns.n || span_eq(text_at(item, "namespace"), ns)))
+            return item;
+    }
     return NULL;
 }
 
@@ -288,19 +257,6 @@ static bool same_amount(const struct check *c, const json_t *card, const char *m
     return *theirs / c->unit == mib / c->unit;
 }
 
-static bool lists_pod(const json_t *pods, const struct ledger_pod *pod)
-{
-    size_t i;
-    const json_t *item;
-    json_array_foreach(
-        pods, i,
-        item) if (span_eq(span_of(json_string_value(json_object_get(item, "name"))),
-                          pod->name) &&
-                  span_eq(span_of(json_string_value(json_object_get(item, "namespace"))),
-                          pod->ns)) return true;
-    return false;
-}
-
 static void compare_pods(struct check *c, const struct card *card, const json_t *dev,
                          const struct ledger_pod **pods, size_t n)
 {
@@ -308,14 +264,13 @@ static void compare_pods(struct check *c, const struct card *card, const json_t 
     size_t i;
     for (i = 0; i < n; i++) {
         bool here = ledger_pod_mib(pods[i], card) >= 0;
-        if (here && !lists_pod(theirs, pods[i]))
+        if (here && !find_by_name(theirs, pods[i]->ns, pods[i]->name))
             differs(c, "GPU%" PRId32 ": the extender does not count pod %.*s/%.*s",
                     card->index, SPAN_ARG(pods[i]->ns), SPAN_ARG(pods[i]->name));
     }
     json_array_foreach(theirs, i, item)
     {
-        struct span ns = span_of(json_string_value(json_object_get(item, "namespace")));
-        struct span name = span_of(json_string_value(json_object_get(item, "name")));
+        struct span ns = text_at(item, "namespace"), name = text_at(item, "name");
         const struct ledger_pod *pod = find_pod(c->node, ns, name);
         if (!pod || ledger_pod_mib(pod, card) < 0)
             differs(c,
@@ -345,7 +300,7 @@ static void compare_card(struct check *c, const struct card *card, const json_t 
 static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
 {
     const struct ledger_pod **pods;
-    size_t n = show_pods_on(c->node, a, &pods);
+    size_t n = show_pods_on(c->node, a, &pods), k;
     const json_t *devs = json_object_get(theirs, "devs");
     const char *reason = json_string_value(json_object_get(theirs, "reason"));
     cleanup_buf struct buf why = {0};
@@ -354,7 +309,12 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
         differs(c, "the extender rejects all pods here: %s", reason);
     for (uint32_t i = 0; i < c->node->n_cards; i++) {
         const struct card *card = &c->node->cards[i];
-        const json_t *dev = find_card(devs, card->index);
+        const json_t *dev = NULL, *item;
+        json_array_foreach(devs, k, item)
+        {
+            if (json_integer_value(json_object_get(item, "id")) == card->index)
+                dev = item;
+        }
         if (!dev) {
             differs(c, "the extender does not list GPU%" PRId32, card->index);
             continue;
@@ -382,13 +342,13 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
         differs(&c, "the extender: %s", error ? error : "the response lists no nodes");
         return c.n;
     }
-    if (session_unit_of_view(view, &unit) && unit != c.unit)
+    if (quantity_read_unit(text_at(view, "unit"), &unit, NULL) == 0 && unit != c.unit)
         differs(&c,
                 "one unit of " KEY_GPU_MEM " is %" PRId64 " MiB, but %" PRId64
                 " MiB for the extender",
                 c.unit, unit);
     for (i = 0; i < n; i++) {
-        const json_t *theirs = find_by_name(list, nodes[i]->name);
+        const json_t *theirs = find_by_name(list, (struct span){0}, nodes[i]->name);
         c.node = nodes[i];
         if (theirs)
             compare_node(&c, theirs, &a);
@@ -398,7 +358,7 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
     c.node = NULL;
     json_array_foreach(list, i, item)
     {
-        struct span name = span_of(json_string_value(json_object_get(item, "name")));
+        struct span name = text_at(item, "name");
         if (!node.n && !ledger_node_find(l, name) &&
             json_array_size(json_object_get(item, "devs")))
             differs(&c, "the extender lists node %.*s, which does not exist",

@@ -4,7 +4,6 @@
 
 #include "cli/classic.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -16,11 +15,16 @@ enum {
     COUNT_MAX = 1024, /* no node has more cards */
 };
 
-/* A pod of a node. */
+/* Units of a pod on one card. */
+struct go_share {
+    int64_t card, units;
+};
+
 struct row {
     const struct cluster_state_pod *pod;
-    struct promise split; /* n 0: all its memory is on `card` */
-    int64_t card;
+    struct go_share *shares;
+    size_t n;
+    bool split; /* by the allocation; else all of its memory is on one card, or PENDING */
 };
 
 struct go_node {
@@ -28,6 +32,7 @@ struct go_node {
     int64_t total, count;
     struct row *rows;
     size_t n;
+    bool pending; /* a row is PENDING */
 };
 
 struct cluster {
@@ -42,138 +47,95 @@ struct cluster {
 static int64_t row_on(const struct row *row, int64_t card)
 {
     int64_t units = 0;
-    if (!row->split.n)
-        return row->card == card ? row->pod->go_units : 0;
-    for (size_t i = 0; i < row->split.n; i++)
-        if (row->split.shares[i].card == card)
-            units += row->split.shares[i].units;
+    for (size_t i = 0; i < row->n; i++)
+        if (row->shares[i].card == card)
+            units += row->shares[i].units;
     return units;
 }
 
-static int64_t row_units(const struct row *row)
+static void read_row(struct arena *a, const struct cluster_state_pod *pod,
+                     struct row *row)
 {
-    int64_t units = 0;
-    for (size_t i = 0; i < row->split.n; i++)
-        units += row->split.shares[i].units;
-    return row->split.n ? units : row->pod->go_units;
+    const struct pod only = {.allocation = pod->allocation};
+    struct promise promise;
+    *row = (struct row){.pod = pod, .split = promise_of(&only, a, &promise)};
+    row->n = row->split ? promise.n : 1;
+    row->shares = arena_alloc(a, row->n * sizeof *row->shares);
+    row->shares[0] = (struct go_share){PENDING, pod->go_units};
+    if (!row->split && !span_i64(pod->idx, &row->shares[0].card))
+        row->shares[0].card = PENDING;
+    for (size_t i = 0; row->split && i < row->n; i++)
+        row->shares[i] =
+            (struct go_share){promise.shares[i].card, promise.shares[i].units};
 }
 
-/* The first card of a pod, by which rows are sorted; rows without a card come last. */
-static uint64_t sort_key(const struct row *row)
+/* The first card of a pod; rows without a card come last. */
+static uint64_t first_card(const struct row *row)
 {
-    int64_t card = row->card;
-    for (size_t i = 0; i < row->split.n; i++)
-        if (i == 0 || row->split.shares[i].card < card)
-            card = row->split.shares[i].card;
+    int64_t card = row->shares[0].card;
+    for (size_t i = 1; i < row->n; i++)
+        if (row->shares[i].card < card)
+            card = row->shares[i].card;
     return (uint64_t)card;
 }
 
-static int by_card(const void *a, const void *b)
+static int compare_rows(const void *a, const void *b)
 {
     const struct row *x = a, *y = b;
-    uint64_t p = sort_key(x), q = sort_key(y);
-    if (p != q)
-        return p < q ? -1 : 1;
-    int c = span_cmp(x->pod->ns, y->pod->ns);
+    uint64_t p = first_card(x), q = first_card(y);
+    int c = span_cmp(x->pod->node, y->pod->node);
+    c = c ? c : (p > q) - (p < q);
+    c = c ? c : span_cmp(x->pod->ns, y->pod->ns);
     c = c ? c : span_cmp(x->pod->name, y->pod->name);
     return c ? c : span_cmp(x->pod->uid, y->pod->uid);
 }
 
-static void read_row(struct cluster *c, const struct cluster_state_pod *pod,
-                     struct row *row)
-{
-    const struct pod only = {.allocation = pod->allocation};
-    *row = (struct row){.pod = pod, .card = PENDING};
-    if (!promise_of(&only, &c->arena, &row->split) && pod->idx.p &&
-        !span_i64(pod->idx, &row->card))
-        row->card = PENDING;
-}
-
-static int by_node(const void *a, const void *b)
-{
-    return span_cmp((*(const struct cluster_state_pod *const *)a)->node,
-                    (*(const struct cluster_state_pod *const *)b)->node);
-}
-
-/* The pods of a node; `pods` is sorted by node. */
-static const struct cluster_state_pod **
-pods_of(struct span node, const struct cluster_state_pod **pods, size_t *n)
-{
-    size_t low = 0, high = *n, end;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (span_cmp(pods[middle]->node, node) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (end = low; end < *n && span_eq(pods[end]->node, node); end++)
-        ;
-    *n = end - low;
-    return pods + low;
-}
-
-static void add_rows(struct cluster *c, struct go_node *node,
-                     const struct cluster_state_pod **pods, size_t n)
-{
-    pods = pods_of(node->object->name, pods, &n);
-    node->rows = arena_alloc(&c->arena, n * sizeof *node->rows);
-    for (size_t i = 0; i < n; i++)
-        if (!pods[i]->finished && pods[i]->go_units > 0)
-            read_row(c, pods[i], &node->rows[node->n++]);
-    if (node->n)
-        qsort(node->rows, node->n, sizeof *node->rows, by_card);
-}
-
-static bool has_pending(const struct go_node *node)
-{
-    for (size_t i = 0; i < node->n; i++)
-        if (!node->rows[i].split.n && node->rows[i].card == PENDING)
-            return true;
-    return false;
-}
-
-static void add_node(struct cluster *c, const struct cluster_state_node *object,
-                     const struct cluster_state_pod **pods, size_t n_pods)
-{
-    struct go_node *node = &c->nodes[c->n++];
-    *node = (struct go_node){.object = object, .total = object->allocatable.mem};
-    node->count = object->allocatable.cards > 0 ? object->allocatable.cards : 0;
-    if (node->count > COUNT_MAX)
-        node->count = COUNT_MAX;
-    add_rows(c, node, pods, n_pods);
-    if (!*c->unit && node->count > 0)
-        c->unit = node->total / node->count > 100 ? "MiB" : "GiB";
-    if (node->count > c->max_count)
-        c->max_count = node->count;
-    c->pending |= has_pending(node);
-}
-
+/* False: no such node. */
 static bool collect(struct cluster *c, const struct cluster_state *cs, struct span name)
 {
     const struct cluster_state_node **nodes;
     const struct cluster_state_pod **pods;
-    size_t n = cluster_state_nodes(cs, &c->arena, &nodes),
+    size_t n = cluster_state_nodes(cs, &c->arena, &nodes), n_rows = 0,
            n_pods = cluster_state_pods(cs, &c->arena, &pods);
+    struct row *rows = arena_alloc(&c->arena, n_pods * sizeof *rows), *row = rows;
     bool found = !name.n;
     c->unit = "";
-    if (n_pods)
-        qsort(pods, n_pods, sizeof *pods, by_node);
     c->nodes = arena_alloc(&c->arena, n * sizeof *c->nodes);
+    for (size_t i = 0; i < n_pods; i++)
+        if (!pods[i]->finished && pods[i]->go_units > 0)
+            read_row(&c->arena, pods[i], &rows[n_rows++]);
+    if (n_rows)
+        qsort(rows, n_rows, sizeof *rows, compare_rows);
     for (size_t i = 0; i < n; i++) {
+        const struct node_resources *has = &nodes[i]->allocatable;
         bool is = span_eq(nodes[i]->name, name);
         found |= is;
-        if ((!name.n || is) && nodes[i]->allocatable.mem > 0)
-            add_node(c, nodes[i], pods, n_pods);
+        if ((name.n && !is) || has->mem <= 0)
+            continue;
+        struct go_node *node = &c->nodes[c->n++];
+        *node = (struct go_node){.object = nodes[i], .total = has->mem};
+        node->count = has->cards > COUNT_MAX ? COUNT_MAX
+                      : has->cards > 0       ? has->cards
+                                             : 0;
+        while (row < rows + n_rows && span_cmp(row->pod->node, nodes[i]->name) < 0)
+            row++;
+        node->rows = row;
+        for (; row < rows + n_rows && span_eq(row->pod->node, nodes[i]->name); row++) {
+            node->n++;
+            node->pending |= !row->split && row->shares[0].card == PENDING;
+        }
+        if (!*c->unit && node->count > 0)
+            c->unit = node->total / node->count > 100 ? "MiB" : "GiB";
+        if (node->count > c->max_count)
+            c->max_count = node->count;
+        c->pending |= node->pending;
     }
     return found;
 }
 
-static const struct span unknown = {"unknown", 7};
-
 static struct span address_of(const struct go_node *node)
 {
-    return node->object->address.n ? node->object->address : unknown;
+    return node->object->address.n ? node->object->address : SPAN("unknown");
 }
 
 static long long percent(int64_t used, int64_t total)
@@ -181,154 +143,137 @@ static long long percent(int64_t used, int64_t total)
     return total > 0 ? (long long)((double)used / (double)total * 100) : 0;
 }
 
+/* Ends a line whose last cell ends with a tab, too. */
+static void end_tab(struct table *t)
+{
+    table_span(t, PLAIN, SPAN(""));
+    table_end(t);
+}
+
+/* The Go plugin's rule is as long as the bytes of rows before columns are aligned. */
+static size_t length(const struct table *t)
+{
+    return t->text.n + t->n;
+}
+
 static void add_rule(struct table *t, size_t n)
 {
     cleanup_buf struct buf dashes = {0};
     while (dashes.n < n)
         buf_addc(&dashes, '-');
-    table_end(t, PLAIN, "%s", dashes.n ? dashes.p : "");
+    table_span(t, PLAIN, buf_span(&dashes));
+    table_end(t);
 }
 
-/* Does the node have that card, or does a pod's annotation name it? */
-static bool has_card(const struct go_node *node, int64_t card)
+/* Ends both layouts. */
+static void add_total(struct table *t, int64_t used, int64_t total)
 {
-    bool any = card < node->count;
-    for (size_t i = 0; i < node->n && !any; i++) {
-        const struct row *row = &node->rows[i];
-        any = row->card == card && !row->split.n;
-        for (size_t k = 0; k < row->split.n; k++)
-            any |= row->split.shares[k].card == card;
+    table_cell(t, PLAIN, "%lld/%lld (%lld%%)", (long long)used, (long long)total,
+               percent(used, total));
+    end_tab(t);
+}
+
+/* Does the node have that card, or does a pod's annotation name it? *used: units on it. */
+static bool card_use(const struct go_node *node, int64_t card, int64_t *used)
+{
+    bool any = card >= 0 && card < node->count;
+    *used = 0;
+    for (size_t i = 0; i < node->n; i++) {
+        *used += row_on(&node->rows[i], card);
+        for (size_t k = 0; k < node->rows[i].n; k++)
+            any |= node->rows[i].shares[k].card == card;
     }
     return any;
 }
 
-static int64_t used_on(const struct go_node *node, int64_t card)
+static int64_t add_summary(struct table *t, const struct cluster *c,
+                           const struct go_node *node)
 {
-    int64_t used = 0;
-    for (size_t i = 0; i < node->n; i++)
-        used += row_on(&node->rows[i], card);
-    return used;
-}
-
-/* Counts the bytes of a row before columns are aligned: the Go plugin's rule of dashes
- * has that length. */
-struct line {
-    struct table *table;
-    size_t bytes;
-};
-
-static void cell(struct line *l, struct span text)
-{
-    table_span(l->table, PLAIN, text);
-    l->bytes += text.n + 1;
-}
-
-static void cell_amounts(struct line *l, int64_t used, int64_t total)
-{
-    cleanup_buf struct buf text = {0};
-    buf_printf(&text, "%lld", (long long)used);
-    if (total >= 0)
-        buf_printf(&text, "/%lld", (long long)total);
-    cell(l, buf_span(&text));
-}
-
-static void add_summary(struct table *t, const struct cluster *c,
-                        const struct go_node *node, int64_t *used, size_t *bytes)
-{
-    struct line l = {t, 0};
-    int64_t per_card = node->count ? node->total / node->count : 0;
-    *used = 0;
-    cell(&l, node->object->name);
-    cell(&l, address_of(node));
+    int64_t per_card = node->count ? node->total / node->count : 0, all = 0, used;
+    table_span(t, PLAIN, node->object->name);
+    table_span(t, PLAIN, address_of(node));
     for (int64_t i = 0; i < c->max_count; i++) {
-        bool has = has_card(node, i);
-        int64_t on = has ? used_on(node, i) : 0;
-        cell_amounts(&l, on, has ? per_card : 0);
-        *used += on;
+        bool has = card_use(node, i, &used);
+        table_cell(t, PLAIN, "%lld/%lld", (long long)used,
+                   (long long)(has ? per_card : 0));
+        all += used;
     }
     if (!c->max_count)
-        cell(&l, SPAN(""));
-    if (c->pending && has_pending(node)) {
-        cell_amounts(&l, used_on(node, PENDING), -1);
-        *used += used_on(node, PENDING);
+        table_span(t, PLAIN, SPAN(""));
+    if (c->pending && card_use(node, PENDING, &used)) {
+        table_cell(t, PLAIN, "%lld", (long long)used);
+        all += used;
     } else if (c->pending) {
-        cell(&l, SPAN(""));
+        table_span(t, PLAIN, SPAN(""));
     }
-    int n = snprintf(NULL, 0, "%lld/%lld", (long long)*used, (long long)node->total);
-    table_end(t, PLAIN, "%lld/%lld", (long long)*used, (long long)node->total);
-    *bytes = l.bytes + (size_t)n + 1;
+    table_cell(t, PLAIN, "%lld/%lld", (long long)all, (long long)node->total);
+    table_end(t);
+    return all;
 }
 
 static void write_summary(struct table *t, const struct cluster *c)
 {
     int64_t used = 0, total = 0;
     size_t rule = 0;
-    table_cell(t, PLAIN, "NAME");
-    table_cell(t, PLAIN, "IPADDRESS");
+    table_span(t, PLAIN, SPAN("NAME"));
+    table_span(t, PLAIN, SPAN("IPADDRESS"));
     for (int64_t i = 0; i < c->max_count; i++)
         table_cell(t, PLAIN, "GPU%lld(Allocated/Total)", (long long)i);
     if (c->pending)
-        table_cell(t, PLAIN, "PENDING(Allocated)");
-    table_end(t, PLAIN, "GPU Memory(%s)", c->unit);
+        table_span(t, PLAIN, SPAN("PENDING(Allocated)"));
+    table_cell(t, PLAIN, "GPU Memory(%s)", c->unit);
+    table_end(t);
     for (size_t i = 0; i < c->n; i++) {
-        int64_t of_node;
-        size_t bytes;
-        add_summary(t, c, &c->nodes[i], &of_node, &bytes);
-        used += of_node;
+        size_t before = length(t);
+        used += add_summary(t, c, &c->nodes[i]);
         total += c->nodes[i].total;
-        rule = rule ? rule : bytes + 20;
+        rule = rule ? rule : length(t) - before + 20;
     }
     add_rule(t, rule);
-    table_end(t, PLAIN, "Allocated/Total GPU Memory In Cluster:");
-    table_cell(t, PLAIN, "%lld/%lld (%lld%%)", (long long)used, (long long)total,
-               percent(used, total));
-    table_end(t, PLAIN, "%s", "");
-}
-
-static size_t add_pod(struct table *t, const struct go_node *node, const struct row *row,
-                      bool pending)
-{
-    struct line l = {t, 0};
-    cell(&l, row->pod->name);
-    cell(&l, row->pod->ns);
-    for (int64_t i = 0; i < node->count; i++)
-        cell_amounts(&l, row_on(row, i), -1);
-    if (pending)
-        cell_amounts(&l, row->split.n ? row_on(row, node->count) : row_on(row, PENDING),
-                     -1);
-    table_end(t, PLAIN, "%s", "");
-    return l.bytes + 1;
+    table_span(t, PLAIN, SPAN("Allocated/Total GPU Memory In Cluster:"));
+    table_end(t);
+    add_total(t, used, total);
 }
 
 static int64_t add_details(struct table *t, const struct go_node *node, size_t *rule)
 {
-    bool pending = has_pending(node);
     int64_t used = 0;
-    size_t bytes = 0;
-    table_end(t, PLAIN, "%s", "");
-    table_cell(t, PLAIN, "NAME:");
-    table_end(t, PLAIN, "%.*s", SPAN_ARG(node->object->name));
-    table_cell(t, PLAIN, "IPADDRESS:");
-    table_end(t, PLAIN, "%.*s", SPAN_ARG(address_of(node)));
-    table_end(t, PLAIN, "%s", "");
-    table_cell(t, PLAIN, "NAME");
-    table_cell(t, PLAIN, "NAMESPACE");
+    table_end(t);
+    table_span(t, PLAIN, SPAN("NAME:"));
+    table_span(t, PLAIN, node->object->name);
+    table_end(t);
+    table_span(t, PLAIN, SPAN("IPADDRESS:"));
+    table_span(t, PLAIN, address_of(node));
+    table_end(t);
+    table_end(t);
+    table_span(t, PLAIN, SPAN("NAME"));
+    table_span(t, PLAIN, SPAN("NAMESPACE"));
     for (int64_t i = 0; i < node->count; i++)
         table_cell(t, PLAIN, "GPU%lld(Allocated)", (long long)i);
-    if (pending)
-        table_cell(t, PLAIN, "Pending(Allocated)");
-    table_end(t, PLAIN, "%s", "");
+    if (node->pending)
+        table_span(t, PLAIN, SPAN("Pending(Allocated)"));
+    end_tab(t);
+    size_t before = length(t);
     for (size_t i = 0; i < node->n; i++) {
-        bytes += add_pod(t, node, &node->rows[i], pending);
-        used += row_units(&node->rows[i]);
+        const struct row *row = &node->rows[i];
+        table_span(t, PLAIN, row->pod->name);
+        table_span(t, PLAIN, row->pod->ns);
+        for (int64_t k = 0; k < node->count; k++)
+            table_cell(t, PLAIN, "%lld", (long long)row_on(row, k));
+        if (node->pending)
+            table_cell(t, PLAIN, "%lld",
+                       (long long)row_on(row, row->split ? node->count : PENDING));
+        end_tab(t);
+        for (size_t k = 0; k < row->n; k++)
+            used += row->shares[k].units;
     }
-    *rule = *rule ? *rule : bytes + 10;
-    table_cell(t, PLAIN, "Allocated :");
+    *rule = *rule ? *rule : length(t) - before + 10;
+    table_span(t, PLAIN, SPAN("Allocated :"));
     table_cell(t, PLAIN, "%lld (%lld%%)", (long long)used, percent(used, node->total));
-    table_end(t, PLAIN, "%s", "");
-    table_cell(t, PLAIN, "Total :");
+    end_tab(t);
+    table_span(t, PLAIN, SPAN("Total :"));
     table_cell(t, PLAIN, "%lld ", (long long)node->total);
-    table_end(t, PLAIN, "%s", "");
+    end_tab(t);
     add_rule(t, *rule);
     return used;
 }
@@ -341,12 +286,10 @@ static void write_details(struct table *t, const struct cluster *c)
         used += add_details(t, &c->nodes[i], &rule);
         total += c->nodes[i].total;
     }
-    table_end(t, PLAIN, "%s", "");
-    table_end(t, PLAIN, "%s", "");
-    table_cell(t, PLAIN, "Allocated/Total GPU Memory In Cluster:");
-    table_cell(t, PLAIN, "%lld/%lld (%lld%%)", (long long)used, (long long)total,
-               percent(used, total));
-    table_end(t, PLAIN, "%s", "");
+    table_end(t);
+    table_end(t);
+    table_span(t, PLAIN, SPAN("Allocated/Total GPU Memory In Cluster:"));
+    add_total(t, used, total);
 }
 
 bool classic_write(struct buf *out, const struct cluster_state *cs, struct span node,
@@ -359,8 +302,7 @@ bool classic_write(struct buf *out, const struct cluster_state *cs, struct span 
         buf_printf(out, "Failed due to nodes \"%.*s\" not found", SPAN_ARG(node));
     else
         (details ? write_details : write_summary)(&t, &c);
-    if (found)
-        table_write(&t, out);
+    table_write(&t, out);
     arena_fini(&c.arena);
     return found;
 }

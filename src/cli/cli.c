@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "cli/check.h"
 #include "cli/classic.h"
-#include "cli/defrag_apply.h"
+#include "cli/defrag.h"
 #include "cli/explain.h"
 #include "cli/serve.h"
 #include "wire/yaml.h"
@@ -56,70 +56,6 @@ static const struct cluster_state *cli_state(const struct cli_run *r)
     return session_state(&r->session);
 }
 
-#define NAME "kubectl-inspect-gpushare"
-
-/* Each script runs `__complete` and drops its last line, kubectl's directive. bash splits
- * words at colons, which no completion of this program contains. */
-static const struct script {
-    const char *shell, *text;
-} scripts[] = {
-    {"bash", "# bash completion for " NAME ": source <(" NAME " completion bash)\n"
-             "_kubectl_inspect_gpushare() {\n"
-             "    local IFS=$'\\n'\n"
-             "    COMPREPLY=($(" NAME
-             " __complete \"${COMP_WORDS[@]:1:COMP_CWORD}\" 2>/dev/null |\n"
-             "        grep -v '^:'))\n"
-             "}\n"
-             "complete -F _kubectl_inspect_gpushare " NAME "\n"},
-    {"zsh",
-     "#compdef " NAME "\n"
-     "# zsh completion for " NAME ": source <(" NAME " completion zsh)\n"
-     "_kubectl_inspect_gpushare() {\n"
-     "    local -a found\n"
-     "    found=(\"${(@f)$(" NAME " __complete \"${(@)words[2,CURRENT]}\" 2>/dev/null |\n"
-     "        grep -v '^:')}\")\n"
-     "    compadd -- \"${found[@]}\"\n"
-     "}\n"
-     "compdef _kubectl_inspect_gpushare " NAME "\n"},
-    {"fish", "# fish completion for " NAME ": " NAME " completion fish | source\n"
-             "function __kubectl_inspect_gpushare\n"
-             "    set -l words (commandline -opc) (commandline -ct)\n"
-             "    " NAME " __complete $words[2..-1] 2>/dev/null | string match -v ':*'\n"
-             "end\n"
-             "complete -c " NAME " -f -a '(__kubectl_inspect_gpushare)'\n"},
-};
-
-int cli_complete_script(const char *shell, struct buf *out, struct err *err)
-{
-    for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
-        if (strcmp(shell, scripts[i].shell) != 0)
-            continue;
-        buf_adds(out, scripts[i].text);
-        return 0;
-    }
-    return err_set(err, ERR_INVALID,
-                   "unknown shell \"%s\"; expected one of bash, zsh, fish", shell);
-}
-
-/* Copies the lines of `from` that begin with the prefix. */
-static void add_matching(struct buf *out, struct span from, struct span prefix)
-{
-    while (from.n) {
-        struct span line = span_cut(&from, '\n');
-        if (!line.n || !span_starts(line, prefix))
-            continue;
-        buf_add_span(out, line);
-        buf_addc(out, '\n');
-    }
-}
-
-static void add_options(struct buf *all)
-{
-    for (const struct opt *o = NULL; (o = opt_next(&cli_program, o));)
-        buf_printf(all, "--%s\n", o->name);
-    buf_adds(all, "--config\n--help\n--version\n");
-}
-
 /* The option that the word names, if it needs a value; else NULL. */
 static const struct opt *option_with_value(const char *word)
 {
@@ -133,21 +69,6 @@ static const struct opt *option_with_value(const char *word)
     return NULL;
 }
 
-/* The words of "GiB|MiB|<n>MiB", without placeholders in angle brackets. */
-static void add_values(struct buf *all, const char *arg)
-{
-    struct span rest = span_of(arg);
-    if (!strchr(arg, '|'))
-        return;
-    while (rest.n) {
-        struct span word = span_cut(&rest, '|');
-        if (memchr(word.p, '<', word.n))
-            continue;
-        buf_add_span(all, word);
-        buf_addc(all, '\n');
-    }
-}
-
 /* Commands, or names of the cluster, that can follow the arguments so far. */
 static void add_arguments(struct buf *all, const struct cli_config *c, struct span prefix,
                           cli_names_fn names, void *ctx)
@@ -155,14 +76,12 @@ static void add_arguments(struct buf *all, const struct cli_config *c, struct sp
     const char *first = c->args.n ? c->args.items[0] : "";
     bool of_pod = !strcmp(first, "explain") || !strcmp(first, "defrag");
     if (c->args.n == 0) {
-        buf_adds(all, "explain\ndefrag\nusage\ncompletion\n");
+        buf_adds(all, "explain\ndefrag\nusage\n");
         names(ctx, c, false, prefix, all);
     } else if (c->args.n == 1 && of_pod) {
         buf_adds(all, "pod\n");
     } else if (c->args.n == 2 && of_pod) {
         names(ctx, c, true, prefix, all);
-    } else if (c->args.n == 1 && !strcmp(first, "completion")) {
-        buf_adds(all, "bash\nzsh\nfish\n");
     }
 }
 
@@ -175,16 +94,28 @@ void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names
     struct cli_config config = {0};
     FILE *null = fopen("/dev/null", "w");
     if (previous) {
-        add_values(&all, previous->arg);
+        /* The words of "GiB|MiB|<n>MiB", but no placeholders in angle brackets. */
+        struct span rest = span_of(strchr(previous->arg, '|') ? previous->arg : NULL);
+        while (rest.n) {
+            struct span word = span_cut(&rest, '|');
+            if (!memchr(word.p, '<', word.n))
+                buf_printf(&all, "%.*s\n", SPAN_ARG(word));
+        }
     } else if (*last == '-') {
-        add_options(&all);
+        for (const struct opt *o = NULL; (o = opt_next(&cli_program, o));)
+            buf_printf(&all, "--%s\n", o->name);
+        buf_adds(&all, "--config\n--help\n--version\n");
     } else if (null && opt_load(&cli_program, &config, argc > 1 ? argc - 1 : 1, argv, env,
                                 yaml_read_options, null, NULL) == OPT_RUN) {
         add_arguments(&all, &config, span_of(last), names, ctx);
     }
     if (null)
         fclose(null);
-    add_matching(out, buf_span(&all), span_of(last));
+    for (struct span rest = buf_span(&all); rest.n;) {
+        struct span line = span_cut(&rest, '\n');
+        if (line.n && span_starts(line, span_of(last)))
+            buf_printf(out, "%.*s\n", SPAN_ARG(line));
+    }
     buf_adds(out, ":4\n");
     opt_free(&cli_program, &config);
 }
@@ -196,62 +127,42 @@ enum {
     EXIT_DIFFERENCES = 2,
 };
 
-struct comparison {
-    json_t *view;   /* NULL: the call failed, or --extender names none */
-    struct err why; /* the call failed */
-};
-
-static void fetch_view(struct cli_run *r, struct comparison *c)
-{
-    json_decref(c->view);
-    c->view = session_fetch_view(&r->session, VIEW_MS, &c->why);
-}
-
 /* The cluster may change between reading the API server and the extender: a difference
  * counts only if it remains. */
-static size_t compare(struct cli_run *r, struct comparison *c)
-{
-    size_t found = 0;
-    for (int i = 0; i < COMPARISONS; i++) {
-        buf_clear(&r->out);
-        fetch_view(r, c);
-        if (i == 0) /* the view is newer than the lists: catch up */
-            session_wait(&r->session, RECHECK_MS);
-        found = check_cluster(&r->out, cli_state(r), r->node);
-        size_t found_in_view =
-            c->view ? check_extender(&r->out, cli_state(r), c->view, r->node) : 0;
-        found += found_in_view;
-        if (!found_in_view)
-            break;
-        session_wait(&r->session, RECHECK_MS);
-    }
-    return found;
-}
-
-static void add_verdict(struct buf *out, size_t found, const struct comparison *c)
-{
-    if (found)
-        buf_printf(out, "%zu difference%s", found, found == 1 ? "" : "s");
-    else
-        buf_adds(out, "no differences");
-    buf_adds(out, c->view ? "; compared with the extender\n"
-                          : "; not compared with the extender (see --extender)\n");
-}
-
 static int cli_check(struct cli_run *r, struct err *err)
 {
-    struct comparison c = {0};
+    json_t *view = NULL;
+    struct err why = {0};
+    size_t found = 0, in_view = 1;
     if (cli_load(r, err))
         return -1;
     if (r->node.n && !ledger_node_find(cluster_state_ledger(cli_state(r)), r->node))
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
-    size_t found = compare(r, &c);
-    if (!c.view && c.why.code != ERR_NONE) {
-        *err = c.why;
+    for (int i = 0; i < COMPARISONS && in_view; i++) {
+        buf_clear(&r->out);
+        json_decref(view);
+        view = session_fetch_view(&r->session, VIEW_MS, &why);
+        if (i == 0) /* the view is newer than the lists: catch up */
+            session_wait(&r->session, RECHECK_MS);
+        in_view = 0;
+        found = check_cluster(&r->out, cli_state(r), r->node);
+        if (view)
+            in_view = check_extender(&r->out, cli_state(r), view, r->node);
+        found += in_view;
+        if (in_view)
+            session_wait(&r->session, RECHECK_MS);
+    }
+    if (!view && why.code != ERR_NONE) {
+        *err = why;
         return err_wrap(err, "--extender %s", r->config->extender);
     }
-    add_verdict(&r->out, found, &c);
-    json_decref(c.view);
+    if (found)
+        buf_printf(&r->out, "%zu difference%s", found, show_plural(found));
+    else
+        buf_adds(&r->out, "no differences");
+    buf_adds(&r->out, view ? "; compared with the extender\n"
+                           : "; not compared with the extender (see --extender)\n");
+    json_decref(view);
     return cli_print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
 }
 
@@ -283,18 +194,6 @@ static struct span default_namespace(const struct cli_run *r)
     return span_of(r->config->ns ? r->config->ns : r->session.ns);
 }
 
-/* Without its view, reservations and layout preemption are unknown. */
-static void add_extender_error(struct cli_run *r)
-{
-    if (r->session.view_error.code == ERR_NONE)
-        return;
-    buf_adds(&r->out, "! --extender ");
-    table_plain(&r->out, span_of(r->config->extender));
-    buf_adds(&r->out, ": ");
-    table_plain(&r->out, span_of(r->session.view_error.msg));
-    buf_addc(&r->out, '\n');
-}
-
 static int cli_explain(struct cli_run *r, struct err *err)
 {
     struct span name, ns;
@@ -309,10 +208,9 @@ static int cli_explain(struct cli_run *r, struct err *err)
     explain_load(&r->session, ns, name, &loaded);
     loaded.facts.colors = cli_has_colors(r->config);
     int rc = explain_pod(&r->out, cli_state(r), ns, name, &loaded.facts, err);
-    if (rc == 0 && r->session.unit_assumed)
-        show_unit_assumed(&r->out,
-                          ledger_settings(cluster_state_ledger(cli_state(r)))->unit_mib);
-    add_extender_error(r);
+    if (r->session.view_error.code != ERR_NONE) /* reservations are unknown */
+        table_line(&r->out, "! --extender %s: %s", r->config->extender,
+                   r->session.view_error.msg);
     explain_load_fini(&loaded);
     return rc ? -1 : cli_print(&r->out, err);
 }
@@ -334,41 +232,33 @@ static int read_goal(struct cli_run *r, struct defrag_plan_goal *goal, struct er
             err, ERR_INVALID,
             "invalid arguments; expected defrag pod [NAMESPACE/]NAME, or defrag "
             "with --cards, --memory or both");
-    if (c->apply && c->format > SHOW_WIDE)
+    if (c->apply && c->format == SHOW_JSON)
         return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
     goal->node = span_of(c->node);
     return 0;
 }
 
-static void complete_goal(struct cli_run *r, struct defrag_plan_goal *goal)
+static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
+                      struct defrag_plan_goal *goal, struct err *err)
 {
-    const struct cli_config *c = r->config;
     enum { MIB = 1 << 20 };
+    const struct cli_config *c = r->config;
+    const struct cluster_state *cs = cli_state(r);
+    cleanup_arena struct arena a = {0};
+    struct defrag_plan_result plan;
     if (goal->name.n && !goal->ns.n)
         goal->ns = default_namespace(r);
     if (!goal->name.n)
         goal->shape = defrag_plan_shape(
             c->cards ? c->cards : 1, (c->memory + MIB - 1) / MIB, span_of(c->model),
-            ledger_settings(cluster_state_ledger(cli_state(r)))->unit_mib);
+            ledger_settings(cluster_state_ledger(cs))->unit_mib);
     goal->node_is_cordoned = goal->node.n > 0;
-}
-
-static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
-                      struct defrag_plan_goal *goal, struct err *err)
-{
-    const struct cli_config *c = r->config;
-    cleanup_arena struct arena a = {0};
-    struct defrag_plan_result plan;
-    complete_goal(r, goal);
     if (defrag_apply_load(&r->session, rules, err) ||
-        defrag_plan_compute(cli_state(r), rules, goal, &a, &plan, err))
+        defrag_plan_compute(cs, rules, goal, &a, &plan, err))
         return -1;
-    defrag_plan_write(&r->out, cli_state(r), rules, &plan, c->format, cli_has_colors(c));
-    if (c->format <= SHOW_WIDE && plan.plan.n && !c->apply)
+    defrag_plan_write(&r->out, cs, rules, &plan, c->format, cli_has_colors(c));
+    if (c->format != SHOW_JSON && plan.plan.n && !c->apply)
         buf_adds(&r->out, "nothing was changed; --apply evicts these pods one by one\n");
-    if (c->format <= SHOW_WIDE && r->session.unit_assumed)
-        show_unit_assumed(&r->out,
-                          ledger_settings(cluster_state_ledger(cli_state(r)))->unit_mib);
     if (cli_print(&r->out, err))
         return -1;
     if (!plan.found)
@@ -383,7 +273,7 @@ static int cli_defrag(struct cli_run *r, struct err *err)
     struct defrag_plan_goal goal = {0};
     if (read_goal(r, &goal, err) || cli_load(r, err))
         return -1;
-    struct defrag_rules *rules = defrag_rules_new((uint64_t)clock_wall_ns());
+    struct defrag_rules *rules = defrag_rules_new();
     int rc = plan_moves(r, rules, &goal, err);
     defrag_rules_free(rules);
     return rc;
@@ -393,12 +283,6 @@ enum {
     REDRAW_MS = 1000,    /* minimum interval of --watch */
     AGES_MS = 10 * 1000, /* interval at which --watch updates ages on a terminal */
 };
-
-static void finish(struct cli_run *r)
-{
-    session_fini(&r->session);
-    buf_fini(&r->out);
-}
 
 /* Renders the state once. -1: no such node; *missing: no such node, with --classic. */
 static int render(struct cli_run *r, bool *missing, struct err *err)
@@ -411,7 +295,6 @@ static int render(struct cli_run *r, bool *missing, struct err *err)
                         .node = r->node,
                         .usage = r->usage,
                         .ns = span_of(r->usage ? c->ns : NULL),
-                        .unit_assumed = r->session.unit_assumed,
                         .now_s = clock_wall_ns() / 1000000000};
     *missing = false;
     if (c->classic) {
@@ -423,31 +306,22 @@ static int render(struct cli_run *r, bool *missing, struct err *err)
     return 0;
 }
 
-static void render_warning(struct cli_run *r)
-{
-    struct err why;
-    if (!r->config->classic && cluster_state_check_fresh(cli_state(r), &why) == 0)
-        return;
-    if (r->config->classic || r->config->format > SHOW_WIDE)
-        return;
-    buf_adds(&r->out, "! not up to date: ");
-    table_plain(&r->out, span_of(why.msg));
-    buf_addc(&r->out, '\n');
-}
-
 /* Runs until an error, such as a closed standard output. */
 static int watch(struct cli_run *r, struct err *err)
 {
     bool terminal = isatty(STDOUT_FILENO) != 0, missing, first = true;
+    bool tables = !r->config->classic && r->config->format != SHOW_JSON;
+    struct err why;
     for (;;) {
         int64_t rendered_ms = clock_mono_ms();
         if (terminal)
             buf_adds(&r->out, "\033[H\033[2J");
         else if (!first)
-            buf_adds(&r->out, r->config->format == SHOW_YAML ? "---\n" : "\n");
+            buf_addc(&r->out, '\n');
         if (render(r, &missing, err))
             return -1;
-        render_warning(r);
+        if (tables && cluster_state_check_fresh(cli_state(r), &why))
+            table_line(&r->out, "! not up to date: %s", why.msg);
         if (cli_print(&r->out, err))
             return -1;
         first = false;
@@ -486,15 +360,10 @@ static int serve(struct cli_run *r, struct err *err)
     return serve_run(&r->session, err);
 }
 
-static int completion(struct cli_run *r, struct err *err)
+static void finish(struct cli_run *r)
 {
-    const struct opt_list *args = &r->config->args;
-    if (args->n != 2)
-        return err_set(err, ERR_INVALID,
-                       "missing shell; expected one of bash, zsh, fish");
-    if (cli_complete_script(args->items[1], &r->out, err))
-        return -1;
-    return cli_print(&r->out, err);
+    session_fini(&r->session);
+    buf_fini(&r->out);
 }
 
 /* A cli_names_fn; appends nothing if the cluster does not respond within seconds. */
@@ -520,32 +389,18 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
         for (size_t i = 0; i < n; i++) {
             if (pods && !ledger_pod_find(cluster_state_ledger(cs), all[i]->uid))
                 continue;
-            if (pods && !span_eq(all[i]->ns, own)) {
-                table_plain(out, all[i]->ns);
-                buf_addc(out, '/');
-            }
-            table_plain(out, pods ? all[i]->name : nodes[i]->name);
-            buf_addc(out, '\n');
+            if (pods && !span_eq(all[i]->ns, own))
+                table_text(out, "%.*s/", SPAN_ARG(all[i]->ns));
+            table_line(out, "%.*s", SPAN_ARG(pods ? all[i]->name : nodes[i]->name));
         }
     }
     finish(&r);
-}
-
-static int complete(int argc, char **argv)
-{
-    cleanup_buf struct buf out = {0};
-    log_set_level(LOG_ERROR);
-    cli_complete_words(argc - 1, argv + 1, environ, complete_names, NULL, &out);
-    fwrite(out.p, 1, out.n, stdout);
-    return EXIT_SUCCESS;
 }
 
 static int command(struct cli_run *r, struct err *err)
 {
     const struct cli_config *c = r->config;
     const char *first = c->args.n ? c->args.items[0] : "";
-    if (!strcmp(first, "completion"))
-        return completion(r, err);
     if (!strcmp(first, "explain"))
         return cli_explain(r, err);
     if (!strcmp(first, "defrag"))
@@ -585,8 +440,13 @@ int cli_main(int argc, char **argv)
     struct cli_run run = {.config = &config};
     struct err err = {0};
     int rc = -1;
-    if (argc > 1 && !strcmp(argv[1], "__complete"))
-        return complete(argc, argv);
+    if (argc > 1 && !strcmp(argv[1], "__complete")) {
+        log_set_level(LOG_ERROR);
+        cli_complete_words(argc - 1, argv + 1, environ, complete_names, NULL, &run.out);
+        rc = cli_print(&run.out, &err);
+        finish(&run);
+        return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+    }
     enum opt_result r = opt_load(&cli_program, &config, argc, argv, environ,
                                  yaml_read_options, stdout, &err);
     if (r == OPT_RUN) {

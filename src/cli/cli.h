@@ -11,8 +11,6 @@
  * --check has found differences. */
 int cli_main(int argc, char **argv);
 
-/* `completion SHELL`: appends the completion script of that shell. */
-int cli_complete_script(const char *shell, struct buf *out, struct err *err);
 /* Appends the names of the cluster's nodes, or of its pods, one per line. Pods are
  * NAMESPACE/NAME; those of the user's namespace are NAME unless `prefix` has a slash. */
 typedef void (*cli_names_fn)(void *ctx, const struct cli_config *config, bool pods,

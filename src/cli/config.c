@@ -26,7 +26,7 @@ static int parse_unit(struct span text, void *field, struct err *err)
 static const struct opt table[] = {
     {.name = "output",
      .letter = 'o',
-     .arg = "table|wide|json|yaml",
+     .arg = "table|wide|json",
      .init = "table",
      .type = OPT_CHOICE,
      .offset = AT(format),
@@ -125,8 +125,8 @@ static const struct opt table[] = {
      .type = OPT_CUSTOM,
      .parse = parse_unit,
      .offset = AT(unit_mib),
-     .help = "Unit of aliyun.com/gpu-mem. auto derives the unit from the nodes, then "
-             "--extender."},
+     .help = "Unit of aliyun.com/gpu-mem. auto: MiB if a node has over 1024 units per "
+             "card, else GiB."},
     {.name = "external-tolerance",
      .arg = "MIB",
      .init = "1024",
@@ -187,6 +187,6 @@ const struct opt_program cli_program = {
     .version = GPUSHARE_VERSION,
     .table = table,
     .rest = "[NODE | explain pod [NAMESPACE/]NAME | defrag [pod [NAMESPACE/]NAME] | "
-            "usage | completion bash|zsh|fish]",
+            "usage]",
     .rest_at = AT(args),
 };

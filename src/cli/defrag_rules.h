@@ -21,7 +21,7 @@
 
 struct defrag_rules;
 
-struct defrag_rules *defrag_rules_new(uint64_t seed); /* new */
+struct defrag_rules *defrag_rules_new(void); /* new */
 void defrag_rules_free(struct defrag_rules *m);
 
 /* Adds the items of a PodList that the ledger has, or of a NodeList. An item replaces the
@@ -38,5 +38,8 @@ struct span defrag_rules_controller(const struct defrag_rules *m, struct span ui
 /* May the pod run on the node? UID empty: a pod without constraints that tolerates every
  * taint. `cordoned_too`: also on a cordoned node that its tolerations
  * allow. */
-bool defrag_rules_allow(struct defrag_rules *m, struct span uid, struct span node,
+bool defrag_rules_allow(const struct defrag_rules *m, struct span uid, struct span node,
                         bool cordoned_too);
+/* Does a Pod, as the API server returns it, tolerate the taint of cordoned nodes? Pods of
+ * DaemonSets do. */
+bool defrag_rules_tolerate_cordon(const json_t *pod);

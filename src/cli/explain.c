@@ -10,19 +10,15 @@
 #include "base/clock.h"
 #include "base/jread.h"
 #include "base/mem.h"
+#include "cli/defrag_rules.h"
 #include "domain/keys.h"
 #include "kube/pod_group.h"
-
-void explain_plain(struct explain_page *p, struct span text)
-{
-    table_plain(p->out, text);
-}
 
 void explain_request(struct explain_page *p)
 {
     cleanup_buf struct buf text = {0};
     request_write(&text, p->pod->request, p->unit);
-    explain_plain(p, buf_span(&text));
+    table_plain(p->out, buf_span(&text));
 }
 
 struct span explain_text_at(const json_t *o, const char *key)
@@ -30,37 +26,13 @@ struct span explain_text_at(const json_t *o, const char *key)
     return span_of(json_string_value(json_object_get(o, key)));
 }
 
-static const json_t *at(const json_t *o, const char *a, const char *b)
-{
-    return json_object_get(json_object_get(o, a), b);
-}
-
-/* Does the pod tolerate the taint of cordoned nodes, which has no value? Pods of
- * DaemonSets do. */
-static bool tolerates_cordon(const json_t *pod)
-{
-    const json_t *item;
-    size_t i;
-    json_array_foreach(at(pod, "spec", "tolerations"), i, item)
-    {
-        struct span key = explain_text_at(item, "key"),
-                    effect = explain_text_at(item, "effect");
-        bool any = span_eq(explain_text_at(item, "operator"), SPAN("Exists"));
-        bool matches =
-            key.n ? span_eq(key, SPAN("node.kubernetes.io/unschedulable")) : any;
-        if (matches && (any || !explain_text_at(item, "value").n) &&
-            (!effect.n || span_eq(effect, SPAN("NoSchedule"))))
-            return true;
-    }
-    return false;
-}
-
 /* kube-scheduler's own reason, which also covers CPU, taints and volumes. */
 static void add_condition(struct explain_page *p)
 {
     const json_t *item;
     size_t i;
-    json_array_foreach(at(p->facts->object, "status", "conditions"), i, item)
+    const json_t *status = json_object_get(p->facts->object, "status");
+    json_array_foreach(json_object_get(status, "conditions"), i, item)
     {
         struct span message = explain_text_at(item, "message");
         if (!span_eq(explain_text_at(item, "type"), SPAN("PodScheduled")) ||
@@ -91,22 +63,19 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
 static void add_share(struct explain_page *p, const struct card *card, int64_t mib)
 {
     cleanup_arena struct arena a = {0};
-    table_text(p->out, "  GPU%" PRId32 "  %.*s%s%.*s%s%s promised of ", card->index,
+    cleanup_buf struct buf others = {0};
+    if (card->pods > 1)
+        explain_promises(&others, p->pod->node, card, p->unit, &a);
+    table_text(p->out, "  GPU%" PRId32 "  %.*s%s%.*s%s%s promised of %s", card->index,
                SPAN_ARG(card->model), card->model.n ? "  " : "", SPAN_ARG(card->uuid),
-               card->uuid.n ? "  " : "", show_units(mib, p->unit).s);
-    buf_adds(p->out, show_units(card->total_mib, p->unit).s);
+               card->uuid.n ? "  " : "", show_units(mib, p->unit).s,
+               show_units(card->total_mib, p->unit).s);
     if (p->pod->request->kind == REQUEST_CARDS)
         buf_adds(p->out, " (the whole card)");
     if (card->used_mib >= 0)
         buf_printf(p->out, "; in use by all processes: %s",
                    show_units(card->used_mib, p->unit).s);
-    buf_printf(p->out, "; %s", show_health(card->state));
-    if (card->pods > 1) {
-        cleanup_buf struct buf others = {0};
-        explain_promises(&others, p->pod->node, card, p->unit, &a);
-        explain_plain(p, buf_span(&others));
-    }
-    buf_addc(p->out, '\n');
+    table_line(p->out, "; %s%s", show_health(card->state), others.n ? others.p : "");
 }
 
 /* The Go plugin overwrites the time when it confirms the pod; our device plugin does not.
@@ -114,11 +83,10 @@ static void add_share(struct explain_page *p, const struct card *card, int64_t m
 static void add_time(struct explain_page *p, const struct cluster_state_pod *object)
 {
     const json_t *metadata = json_object_get(p->facts->object, "metadata");
-    const json_t *annotations = json_object_get(metadata, "annotations");
     struct span time =
-        span_of(json_string_value(json_object_get(annotations, KEY_MEM_ASSUME_TIME)));
+        explain_text_at(json_object_get(metadata, "annotations"), KEY_MEM_ASSUME_TIME);
     int64_t ns;
-    if (time.n && span_i64(time, &ns) && ns > 0) {
+    if (span_i64(time, &ns) && ns > 0) {
         buf_adds(p->out, span_eq(object->assigned, SPAN("true"))
                              ? "  cards chosen, or confirmed by the Go plugin, at "
                              : "  cards chosen at ");
@@ -144,14 +112,11 @@ static void add_source(struct explain_page *p, const struct cluster_state_pod *o
                  "card of the node\n");
         return;
     }
-    buf_adds(p->out, "  annotation ");
-    if (object->idx.p)
-        buf_adds(p->out, KEY_MEM_IDX " \"");
-    else
-        buf_adds(p->out, KEY_ALLOCATION " \"");
-    explain_plain(p, object->idx.p ? object->idx : object->allocation);
-    buf_adds(p->out, object->allocation.p ? "\", written by the extender at bind"
-                                          : "\", in the form of the Go extender");
+    table_text(p->out, "  annotation %s \"%.*s\", %s",
+               object->idx.p ? KEY_MEM_IDX : KEY_ALLOCATION,
+               SPAN_ARG(object->idx.p ? object->idx : object->allocation),
+               object->allocation.p ? "written by the extender at bind"
+                                    : "in the form of the Go extender");
     if (r->kind == REQUEST_MEMORY && object->allocation.p)
         buf_printf(p->out, "; policy %s: the card with the %s free memory that fits",
                    binpack ? "binpack" : "spread", binpack ? "least" : "most");
@@ -161,25 +126,15 @@ static void add_source(struct explain_page *p, const struct cluster_state_pod *o
                          : "  not yet confirmed by the device plugin\n");
 }
 
-static void add_differences(struct explain_page *p)
-{
-    cleanup_buf struct buf why = {0};
-    bool only_cards;
-    if (!ledger_pod_is_forged(p->pod->node, p->pod, &why, &only_cards))
-        return;
-    table_line(p->out, "  difference: %s", why.p);
-}
-
 static void explain_bound(struct explain_page *p, const struct cluster_state_pod *object)
 {
     const struct ledger_node *node = p->pod->node;
-    bool any = false;
-    buf_adds(p->out, " is bound to node ");
-    explain_plain(p, node->name);
-    buf_adds(p->out, p->pod->running ? " and running" : ", not running yet");
-    buf_adds(p->out, "; requests ");
+    cleanup_buf struct buf why = {0};
+    bool any = false, only_cards;
+    table_text(p->out, " is bound to node %.*s%s; requests ", SPAN_ARG(node->name),
+               p->pod->running ? " and running" : ", not running yet");
     if (p->pod->invalid_reason)
-        explain_plain(p, span_of(p->pod->invalid_reason));
+        table_text(p->out, "%s", p->pod->invalid_reason);
     else
         explain_request(p);
     buf_addc(p->out, '\n');
@@ -197,51 +152,41 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
         table_line(p->out,
                    "  GPU%" PRId32 "  %.*s%s%s promised, but the node does not have this "
                    "card",
-                   share->card, SPAN_ARG(share->uuid),
-                   share->uuid.n ? "  " : "",
+                   share->card, SPAN_ARG(share->uuid), share->uuid.n ? "  " : "",
                    show_units(share->mib, p->unit).s);
         any = true;
     }
     if (!any)
         buf_adds(p->out, "  no card is recorded for this pod\n");
-    add_differences(p);
+    if (ledger_pod_is_forged(node, p->pod, &why, &only_cards))
+        table_line(p->out, "  difference: %s", why.p);
     add_source(p, object);
     add_time(p, object);
 }
 
 /* -- any pod -- */
 
-static const struct cluster_state_pod *
-find(const struct cluster_state *cs, struct span ns, struct span name, struct arena *a)
-{
-    const struct cluster_state_pod **pods;
-    size_t n = cluster_state_pods(cs, a, &pods);
-    for (size_t i = 0; i < n; i++)
-        if (span_eq(pods[i]->ns, ns) && span_eq(pods[i]->name, name))
-            return pods[i];
-    return NULL;
-}
-
 int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
                 struct span name, const struct explain_facts *facts, struct err *err)
 {
     cleanup_arena struct arena a = {0};
-    const struct cluster_state_pod *found = find(cs, ns, name, &a);
+    const struct cluster_state_pod **pods, *found = NULL;
+    size_t n = cluster_state_pods(cs, &a, &pods);
+    for (size_t i = 0; i < n && !found; i++)
+        if (span_eq(pods[i]->ns, ns) && span_eq(pods[i]->name, name))
+            found = pods[i];
     struct explain_page p = {.out = out,
                              .cs = cs,
                              .l = cluster_state_ledger(cs),
                              .facts = facts,
                              .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib,
-                             .tolerates = tolerates_cordon(facts->object)};
+                             .tolerates = defrag_rules_tolerate_cordon(facts->object)};
     if (!found)
         return err_set(err, ERR_NOT_FOUND,
                        "pod %.*s/%.*s not found, or all its containers have ended",
                        SPAN_ARG(ns), SPAN_ARG(name));
     p.pod = ledger_pod_find(p.l, found->uid);
-    buf_adds(out, "pod ");
-    explain_plain(&p, ns);
-    buf_addc(out, '/');
-    explain_plain(&p, name);
+    table_text(out, "pod %.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(name));
     if (!p.pod) {
         buf_adds(out,
                  " requests no GPU memory; gpushare does not affect where it runs\n");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* explain pod, of a pending pod: why nodes and cards reject it, its gang, its reservations,
- * layout preemption, and the verdict. */
+/* explain pod, of a pending pod: why nodes and cards reject it, the changes that would let it
+ * fit, its gang, its reservations, and layout preemption. */
 
 #include "cli/explain_priv.h"
 
@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/change.h"
+#include "domain/keys.h"
 #include "domain/quantity.h"
 #include "placement/gang.h"
 #include "placement/preempt.h"
@@ -24,11 +24,6 @@ static void add_cores(struct buf *out, int64_t milli)
     buf_printf(out, ".%03" PRId64, milli % 1000);
     while (out->p[out->n - 1] == '0')
         out->p[--out->n] = '\0';
-}
-
-static void add_mib(struct buf *out, int64_t bytes)
-{
-    buf_printf(out, "%" PRId64 " MiB", (bytes >> 20) + (bytes % (1 << 20) != 0));
 }
 
 static int64_t left(int64_t offered, int64_t requested)
@@ -52,9 +47,11 @@ static bool add_lacks(struct buf *out, const struct ledger_node *node,
         add_cores(out, cpu);
     }
     if (has.memory && wanted.memory > memory) {
-        buf_adds(out, "; lacks node memory: the pod requests ");
-        add_mib(out, wanted.memory);
-        buf_printf(out, ", free are %" PRId64 " MiB", memory >> 20);
+        buf_printf(out,
+                   "; lacks node memory: the pod requests %" PRId64
+                   " MiB, free are %" PRId64 " MiB",
+                   (wanted.memory >> 20) + (wanted.memory % (1 << 20) != 0),
+                   memory >> 20);
     }
     if (has.pods && used.pods >= has.pods)
         buf_printf(out, "; no pod slot is free: %" PRId64 " of %" PRId64 " are taken",
@@ -63,83 +60,37 @@ static bool add_lacks(struct buf *out, const struct ledger_node *node,
 }
 
 /* Cards that the extender has reserved for pods from filter to bind. The API objects do not
- * show them: only the leader's view does. */
-
-/* A node's name has no slash. */
-static char *card_key(struct span node, int64_t card)
-{
-    return xasprintf("%.*s/%" PRId64, SPAN_ARG(node), card);
-}
-
-static json_t *reservations_of(const json_t *view)
-{
-    json_t *all = json_object();
-    const json_t *node, *dev;
-    size_t i, k;
-    json_array_foreach(json_object_get(view, "nodes"), i, node)
-    {
-        json_array_foreach(json_object_get(node, "devs"), k, dev)
-        {
-            json_t *of_card = json_object_get(dev, "reservations");
-            if (json_array_size(of_card) == 0)
-                continue;
-            cleanup_free char *key =
-                card_key(explain_text_at(node, "name"),
-                         json_integer_value(json_object_get(dev, "id")));
-            json_object_set(all, key, of_card);
-        }
-    }
-    return all;
-}
-
+ * show them: only the leader's view does. Its nodes are sorted by name, as the rows are. */
 static void add_reserved(struct explain_page *p, struct buf *out,
                          const struct ledger_node *node, const struct card *card)
 {
-    cleanup_free char *key = card_key(node->name, card->index);
-    const json_t *item;
-    size_t i;
+    const json_t *nodes = json_object_get(p->facts->view, "nodes"), *dev, *item;
     const char *before = "; reserved: ";
-    json_array_foreach(json_object_get(p->reservations, key), i, item)
-    {
-        struct span ns = explain_text_at(item, "namespace");
-        struct span name = explain_text_at(item, "name");
-        int64_t mib = json_integer_value(json_object_get(item, "mib"));
-        buf_printf(out, "%s%.*s/%.*s %s", before, SPAN_ARG(ns), SPAN_ARG(name),
-                   show_units(mib, p->unit).s);
-        before = ", ";
-    }
-}
-
-static bool is_reserved_for(const json_t *reservations, struct span uid)
-{
-    const json_t *item;
-    size_t i;
-    json_array_foreach(reservations, i, item)
-    {
-        if (span_eq(explain_text_at(item, "uid"), uid))
-            return true;
-    }
-    return false;
-}
-
-static void add_own_reservation(struct explain_page *p)
-{
-    const json_t *node, *dev;
     size_t i, k;
-    json_array_foreach(json_object_get(p->facts->view, "nodes"), i, node)
+    while (p->at < json_array_size(nodes) &&
+           span_cmp(explain_text_at(json_array_get(nodes, p->at), "name"), node->name) <
+               0)
+        p->at++;
+    const json_t *viewed = json_array_get(nodes, p->at);
+    if (!span_eq(explain_text_at(viewed, "name"), node->name))
+        return;
+    json_array_foreach(json_object_get(viewed, "devs"), k, dev)
     {
-        const char *before = "Reserved for this pod until its bind: ";
-        json_array_foreach(json_object_get(node, "devs"), k, dev)
-        {
-            if (!is_reserved_for(json_object_get(dev, "reservations"), p->pod->uid))
-                continue;
-            buf_printf(p->out, "%sGPU%" PRId64, before,
-                       (int64_t)json_integer_value(json_object_get(dev, "id")));
-            before = ", ";
-        }
-        if (*before != ',')
+        if (json_integer_value(json_object_get(dev, "id")) != card->index)
             continue;
-        table_line(p->out, " of node %.*s.", SPAN_ARG(explain_text_at(node, "name")));
+        json_array_foreach(json_object_get(dev, "reservations"), i, item)
+        {
+            int64_t mib = json_integer_value(json_object_get(item, "mib"));
+            buf_printf(out, "%s%.*s/%.*s %s", before,
+                       SPAN_ARG(explain_text_at(item, "namespace")),
+                       SPAN_ARG(explain_text_at(item, "name")),
+                       show_units(mib, p->unit).s);
+            before = ", ";
+            if (!span_eq(explain_text_at(item, "uid"), p->pod->uid))
+                continue;
+            buf_printf(&p->own, "%sGPU%" PRId32, p->own.n ? ", " : "", card->index);
+            p->own_node = node->name;
+        }
     }
 }
 
@@ -216,15 +167,14 @@ static bool may_be_offered(const struct ledger_node *node, const struct ledger_p
     return !node->cordoned && node->state == NODE_USABLE && !add_lacks(&lacks, node, pod);
 }
 
-static struct evictions cheapest(const struct explain_page *p,
-                                 const struct ledger_node **nodes, size_t n,
-                                 int64_t priority, struct arena *a)
+static struct evictions cheapest(const struct explain_page *p, int64_t priority,
+                                 struct arena *a)
 {
     struct evictions best = {0};
-    for (size_t i = 0; i < n; i++) {
-        const struct ledger_node *node = nodes[i];
+    for (size_t i = 0; i < p->n; i++) {
+        const struct ledger_node *node = p->nodes[i];
         struct preempt_victims set;
-        if (!may_be_offered(node, p->pod) || !total_suffices(node, p->pod->request) ||
+        if (!may_be_offered(node, p->pod) || !total_suffices(node, p->r) ||
             !select_on(p->pod, node, priority, a, &set))
             continue;
         int64_t top = set.pods[0]->priority;
@@ -235,29 +185,26 @@ static struct evictions cheapest(const struct explain_page *p,
 }
 
 /* What it would do on the nodes. False: nothing helps. */
-static bool add_evictions(struct explain_page *p, const struct ledger_node **nodes,
-                          size_t n)
+static bool add_evictions(struct explain_page *p)
 {
-    const struct ledger_pod *pod = p->pod;
     cleanup_arena struct arena a = {0};
-    struct evictions now = cheapest(p, nodes, n, pod->priority, &a);
-    struct evictions any = now.node ? now : cheapest(p, nodes, n, HIGHEST_PRIORITY, &a);
+    struct evictions now = cheapest(p, p->pod->priority, &a);
+    struct evictions any = now.node ? now : cheapest(p, HIGHEST_PRIORITY, &a);
     if (!any.node)
         return false;
-    cleanup_buf struct buf what = {0};
+    table_text(p->out,
+               "Node %.*s has enough free memory in total, so kube-scheduler evicts no "
+               "pods there. With --preempt-after, the extender would ",
+               SPAN_ARG(any.node->name));
     if (now.node)
-        buf_printf(&what,
+        buf_printf(p->out,
                    "evict %zu pod%s of priority %" PRId64
-                   "%s, if kube-scheduler offers this node.",
-                   now.n, now.n == 1 ? "" : "s", now.priority,
+                   "%s, if kube-scheduler offers this node.\n",
+                   now.n, show_plural(now.n), now.priority,
                    now.n == 1 ? "" : " or lower");
     else
-        buf_printf(&what, "do so for a pod of priority %" PRId64 " or higher.",
+        buf_printf(p->out, "do so for a pod of priority %" PRId64 " or higher.\n",
                    any.priority + 1);
-    table_line(p->out,
-               "Node %.*s has enough free memory in total, so kube-scheduler evicts no "
-               "pods there. With --preempt-after, the extender would %s",
-               SPAN_ARG(any.node->name), what.p);
     return true;
 }
 
@@ -268,24 +215,12 @@ static int64_t number_at(const json_t *o, const char *key)
     return json_integer_value(json_object_get(o, key));
 }
 
-static const json_t *find_pending(const struct explain_page *p)
-{
-    const json_t *item;
-    size_t i;
-    json_array_foreach(json_object_get(p->facts->view, "pendingPods"), i, item)
-    {
-        if (span_eq(explain_text_at(item, "uid"), p->pod->uid))
-            return item;
-    }
-    return NULL;
-}
-
 /* "2026-11-21T09:00:00Z (5 s ago)" */
 static void add_time(struct explain_page *p, const json_t *o, const char *key)
 {
     struct span text = explain_text_at(o, key);
     int64_t s;
-    explain_plain(p, text);
+    table_plain(p->out, text);
     if (!clock_parse(text, &s))
         return;
     if (s > p->facts->now_s)
@@ -294,50 +229,43 @@ static void add_time(struct explain_page *p, const json_t *o, const char *key)
         buf_printf(p->out, " (%" PRId64 " s ago)", p->facts->now_s - s);
 }
 
-static void add_search(struct explain_page *p, const json_t *entry)
+/* What the leader does for the pod. */
+static void add_entry(struct explain_page *p, const json_t *entry)
 {
     struct span last = explain_text_at(entry, "lastSearch");
-    int64_t nodes = number_at(entry, "candidateNodes");
-    buf_printf(p->out, "  evictions could help on %" PRId64 " node%s, since ", nodes,
-               nodes == 1 ? "" : "s");
-    add_time(p, entry, "since");
-    buf_adds(p->out, "\n  the leader searches for victims from ");
-    add_time(p, entry, "searchAfter");
-    buf_adds(p->out, " on, for one pod after the other\n");
-    if (span_eq(last, SPAN("no-victims")))
-        buf_adds(p->out, "  the last search found no victims: pods of lower priority do "
-                         "not suffice, or may not be evicted\n");
-    else if (span_eq(last, SPAN("not-needed")))
-        buf_adds(p->out, "  the last search found that the pod fits when terminating "
-                         "pods have left\n");
-    if (p->pod->nomination)
-        table_line(p->out, "  nothing is evicted while status.nominatedNodeName is %.*s",
-                   SPAN_ARG(p->pod->nomination->node->name));
-}
-
-static void add_progress(struct explain_page *p, const json_t *entry)
-{
     struct span node = explain_text_at(entry, "node");
-    if (node.n)
+    int64_t nodes = number_at(entry, "candidateNodes");
+    int64_t refused = number_at(entry, "refusedEvictions");
+    bool waits = span_eq(explain_text_at(entry, "state"), SPAN("waiting"));
+    if (waits) {
+        buf_printf(p->out, "  evictions could help on %" PRId64 " node%s, since ", nodes,
+                   show_plural((size_t)nodes));
+        add_time(p, entry, "since");
+        buf_adds(p->out, "\n  the leader searches for victims from ");
+        add_time(p, entry, "searchAfter");
+        buf_adds(p->out, " on, for one pod after the other\n");
+        if (span_eq(last, SPAN("no-victims")))
+            buf_adds(p->out, "  the last search found no victims: pods of lower priority "
+                             "do not suffice, or may not be evicted\n");
+        else if (span_eq(last, SPAN("not-needed")))
+            buf_adds(p->out, "  the last search found that the pod fits when terminating "
+                             "pods have left\n");
+        if (p->pod->nomination)
+            table_line(p->out,
+                       "  nothing is evicted while status.nominatedNodeName is %.*s",
+                       SPAN_ARG(p->pod->nomination->node->name));
+    } else if (node.n) {
         table_line(p->out,
                    "  the cards on node %.*s are kept for the pod; victims: %" PRId64
                    ", not evicted yet: %" PRId64,
                    SPAN_ARG(node), number_at(entry, "victims"),
                    number_at(entry, "victimsLeft"));
+    }
     if (explain_text_at(entry, "noEvictionBefore").n) {
         buf_adds(p->out, "  no further pod is evicted for it before ");
         add_time(p, entry, "noEvictionBefore");
         buf_addc(p->out, '\n');
     }
-}
-
-static void add_entry(struct explain_page *p, const json_t *entry)
-{
-    int64_t refused = number_at(entry, "refusedEvictions");
-    if (span_eq(explain_text_at(entry, "state"), SPAN("waiting")))
-        add_search(p, entry);
-    else
-        add_progress(p, entry);
     if (refused)
         buf_printf(p->out, "  refused evictions: %" PRId64 ", the last one %s\n", refused,
                    json_is_true(json_object_get(entry, "refusedByBudget"))
@@ -382,15 +310,19 @@ static void add_state(struct explain_page *p, const json_t *pending, const json_
     }
 }
 
-static void add_preemption(struct explain_page *p, const struct ledger_node **nodes,
-                           size_t n, bool rejected)
+static void add_preemption(struct explain_page *p, bool rejected)
 {
-    const json_t *view = p->facts->view;
-    const json_t *after = json_object_get(view, "preemptAfterSeconds");
-    const json_t *pending = find_pending(p);
+    const json_t *after = json_object_get(p->facts->view, "preemptAfterSeconds");
+    const json_t *pending = NULL, *item;
+    size_t i;
+    json_array_foreach(json_object_get(p->facts->view, "pendingPods"), i, item)
+    {
+        if (span_eq(explain_text_at(item, "uid"), p->pod->uid))
+            pending = item;
+    }
     const json_t *entry = json_object_get(pending, "preemption");
     bool acts = entry && !span_eq(explain_text_at(entry, "state"), SPAN("waiting"));
-    bool helps = rejected && !acts && !excluded(p) && add_evictions(p, nodes, n);
+    bool helps = rejected && !acts && !excluded(p) && add_evictions(p);
     if (json_integer_value(after) > 0 && (rejected || acts))
         add_state(p, pending, entry);
     else if (helps && after)
@@ -403,87 +335,51 @@ static void add_preemption(struct explain_page *p, const struct ledger_node **no
 
 /* -- nodes, cards and the verdict -- */
 
-static void add_card_reason(struct explain_page *p, struct buf *out,
-                            const struct ledger_node *node, const struct card *card)
-{
-    const struct request *r = p->pod->request;
-    int64_t clock = card_clock_mhz(card);
-    if (request_is_selective(r) && !request_accepts_card(r, card->model, clock))
-        buf_adds(out, "model or clock does not match");
-    else if (card->total_mib < r->mib_per_card)
-        buf_adds(out, "too small");
-    else if (card->state == CARD_UNHEALTHY)
-        buf_adds(out, "unhealthy");
-    else if (card->state == CARD_LISTED)
-        buf_adds(out, "excluded by the ConfigMap");
-    else if (card->state == CARD_HELD)
-        buf_adds(out, "allocated through nvidia.com/gpu");
-    else if (card->state == CARD_DUPLICATE)
-        buf_adds(out, "has the same UUID as another card");
-    else if (card->whole)
-        buf_adds(out, "promised as a whole card");
-    else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card)
-        buf_printf(out, "lacks %s",
-                   show_units(r->mib_per_card - card->free_mib, p->unit).s);
-    else if (r->core > card_core_left(card))
-        buf_printf(out, "lacks %u %% of its compute", r->core - card_core_left(card));
-    else if (r->kind == REQUEST_MEMORY || card_is_free(card))
-        buf_adds(out, "fits");
-    else
-        buf_adds(out, "not entirely free");
-    if (card->state == CARD_AVAILABLE && card_external_mib(card))
-        buf_printf(out, "; used outside Kubernetes: %s",
-                   show_units(card_external_mib(card), p->unit).s);
-    if (card->state == CARD_AVAILABLE && card->overuse_mib)
-        buf_printf(out, "; used by pods beyond their promises: %s",
-                   show_units(card->overuse_mib, p->unit).s);
-    cleanup_arena struct arena a = {0};
-    explain_promises(out, node, card, p->unit, &a);
-    add_reserved(p, out, node, card);
-}
-
-static void add_node_row(struct explain_page *p, struct table *t,
-                         const struct ledger_node *node, enum fit fit)
-{
-    cleanup_buf struct buf why = {0};
-    const struct select_pod pod = select_pod_of(p->pod);
-    const struct request *r = p->pod->request;
-    struct select_view view;
-    uint64_t chosen;
-    if (fit != FIT_YES && p->tolerates)
-        reason_add(&why, node, r, select_fit(node, r));
-    else if (fit != FIT_YES)
-        reason_add_schedulable(&why, node, &pod);
-    else {
-        select_view(&view, node, NULL, SELECT_AS_IS);
-        select_cards(&view, r, SELECT_ALL_CARDS, &chosen);
-        buf_adds(&why, chosen ? "fits:" : "fits");
-        for (; chosen; chosen &= chosen - 1)
-            buf_printf(&why, " GPU%" PRId32, node->cards[__builtin_ctzll(chosen)].index);
-    }
-    bool space = !add_lacks(&why, node, p->pod);
-    table_span(t, BOLD, node->name);
-    table_cell(t, PLAIN, "%s", "");
-    table_cell(t, PLAIN, "%s", "");
-    table_end(t,
-              fit == FIT_YES && space ? GREEN
-              : fit == FIT_NEVER      ? RED
-                                      : YELLOW,
-              "%s", why.n ? why.p : "");
-}
-
 static void add_card_row(struct explain_page *p, struct table *t,
                          const struct ledger_node *node, const struct card *card)
 {
-    cleanup_buf struct buf reason = {0}, free = {0};
-    add_card_reason(p, &reason, node, card);
-    show_amount(&free, card->free_mib, p->unit);
-    buf_addc(&free, '/');
-    show_amount(&free, card->total_mib, p->unit);
-    table_cell(t, PLAIN, "%s", "");
+    static const char *const states[] = {
+        [CARD_UNHEALTHY] = "unhealthy",
+        [CARD_LISTED] = "excluded by the ConfigMap",
+        [CARD_HELD] = "allocated through nvidia.com/gpu",
+        [CARD_DUPLICATE] = "has the same UUID as another card",
+    };
+    const struct request *r = p->r;
+    bool available = card->state == CARD_AVAILABLE;
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf why = {0};
+    if (request_is_selective(r) &&
+        !request_accepts_card(r, card->model, card_clock_mhz(card)))
+        buf_adds(&why, "model or clock does not match");
+    else if (card->total_mib < r->mib_per_card)
+        buf_adds(&why, "too small");
+    else if (!available)
+        buf_adds(&why, states[card->state]);
+    else if (card->whole)
+        buf_adds(&why, "promised as a whole card");
+    else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card)
+        buf_printf(&why, "lacks %s",
+                   show_units(r->mib_per_card - card->free_mib, p->unit).s);
+    else if (r->core > card_core_left(card))
+        buf_printf(&why, "lacks %u %% of its compute", r->core - card_core_left(card));
+    else if (r->kind == REQUEST_MEMORY || card_is_free(card))
+        buf_adds(&why, "fits");
+    else
+        buf_adds(&why, "not entirely free");
+    if (available && card_external_mib(card))
+        buf_printf(&why, "; used outside Kubernetes: %s",
+                   show_units(card_external_mib(card), p->unit).s);
+    if (available && card->overuse_mib)
+        buf_printf(&why, "; used by pods beyond their promises: %s",
+                   show_units(card->overuse_mib, p->unit).s);
+    explain_promises(&why, node, card, p->unit, &a);
+    add_reserved(p, &why, node, card);
+    table_span(t, PLAIN, SPAN(""));
     table_cell(t, PLAIN, "GPU%" PRId32, card->index);
-    table_span(t, PLAIN, buf_span(&free));
-    table_end(t, PLAIN, "%s", reason.n ? reason.p : "");
+    table_cell(t, PLAIN, "%s/%s", show_amount(card->free_mib, p->unit).s,
+               show_amount(card->total_mib, p->unit).s);
+    table_span(t, PLAIN, buf_span(&why));
+    table_end(t);
 }
 
 /* On how many nodes the request fits, and on how many only the cordon prevents it, or the
@@ -492,55 +388,403 @@ struct fits {
     size_t open, cordoned, crowded;
 };
 
-static enum fit fit_on(const struct explain_page *p, const struct ledger_node *node,
-                       struct fits *fits)
+static void add_node_row(struct explain_page *p, struct table *t,
+                         const struct ledger_node *node, struct fits *fits)
 {
-    const struct ledger_pod *pod = p->pod;
-    const struct select_pod asks = select_pod_of(pod);
-    enum fit uncordoned = select_fit_pod(node, &asks);
-    enum fit fit = p->tolerates ? uncordoned : select_fit_schedulable(node, &asks);
-    cleanup_buf struct buf lacks = {0};
-    bool crowded = fit == FIT_YES && add_lacks(&lacks, node, pod);
+    cleanup_buf struct buf why = {0};
+    const struct select_pod pod = select_pod_of(p->pod);
+    enum fit uncordoned = select_fit_pod(node, &pod);
+    enum fit fit = p->tolerates ? uncordoned : select_fit_schedulable(node, &pod);
+    if (fit == FIT_YES) {
+        struct select_view view;
+        uint64_t chosen;
+        select_view(&view, node, NULL, SELECT_AS_IS);
+        select_cards(&view, p->r, SELECT_ALL_CARDS, &chosen);
+        buf_adds(&why, chosen ? "fits:" : "fits");
+        for (; chosen; chosen &= chosen - 1)
+            buf_printf(&why, " GPU%" PRId32, node->cards[__builtin_ctzll(chosen)].index);
+    } else if (p->tolerates) {
+        reason_add(&why, node, p->r, select_fit(node, p->r));
+    } else {
+        reason_add_schedulable(&why, node, &pod);
+    }
+    bool crowded = add_lacks(&why, node, p->pod);
     fits->open += fit == FIT_YES && !crowded;
-    fits->crowded += crowded;
+    fits->crowded += fit == FIT_YES && crowded;
     fits->cordoned += fit != FIT_YES && uncordoned == FIT_YES;
-    return fit;
+    table_span(t, BOLD, node->name);
+    table_span(t, PLAIN, SPAN(""));
+    table_span(t, PLAIN, SPAN(""));
+    table_span(t,
+               fit == FIT_YES && !crowded ? GREEN
+               : fit == FIT_NEVER         ? RED
+                                          : YELLOW,
+               buf_span(&why));
+    table_end(t);
 }
 
-static struct fits add_nodes(struct explain_page *p, const struct ledger_node **nodes,
-                             size_t n)
+static struct fits add_nodes(struct explain_page *p)
 {
     cleanup_table struct table t = {.colors = p->facts->colors};
-    cleanup_buf struct buf unit = {0};
+    cleanup_buf struct buf header = {0};
     struct fits fits = {0};
-    quantity_write_unit(&unit, p->unit);
-    table_cell(&t, BOLD, "NODE");
-    table_cell(&t, BOLD, "GPU");
-    table_cell(&t, BOLD, "FREE/TOTAL(%s)", unit.p);
-    table_end(&t, BOLD, "REASON");
-    for (size_t i = 0; i < n; i++) {
-        add_node_row(p, &t, nodes[i], fit_on(p, nodes[i], &fits));
-        for (uint32_t k = 0; k < nodes[i]->n_cards; k++)
-            add_card_row(p, &t, nodes[i], &nodes[i]->cards[k]);
+    buf_adds(&header, "NODE\tGPU\tFREE/TOTAL(");
+    quantity_write_unit(&header, p->unit);
+    buf_adds(&header, ")\tREASON");
+    table_header(&t, header.p);
+    for (size_t i = 0; i < p->n; i++) {
+        add_node_row(p, &t, p->nodes[i], &fits);
+        for (uint32_t k = 0; k < p->nodes[i]->n_cards; k++)
+            add_card_row(p, &t, p->nodes[i], &p->nodes[i]->cards[k]);
     }
     table_write(&t, p->out);
     return fits;
 }
 
-static const char *plural(size_t n)
+/* -- single changes that would let the pod fit -- */
+
+/* Does kube-scheduler skip the node because it is cordoned? */
+static bool is_skipped(const struct explain_page *p, const struct ledger_node *node)
 {
-    return n == 1 ? "" : "s";
+    return node->cordoned && !p->tolerates;
 }
 
-static void add_verdict(struct explain_page *p, const struct ledger_node **nodes,
-                        size_t n, struct fits fits)
+/* A copy of a node with one change applied. */
+struct trial {
+    struct ledger_node node;
+    struct card cards[SCV_MAX_CARDS];
+};
+
+static void trial_init(struct trial *g, const struct ledger_node *node)
 {
+    g->node = *node;
+    if (node->n_cards)
+        memcpy(g->cards, node->cards, node->n_cards * sizeof *g->cards);
+}
+
+/* Does the request fit on the changed cards? */
+static enum fit trial_fit(struct trial *g, const struct request *r)
+{
+    struct select_view view;
+    for (uint32_t i = 0; i < g->node.n_cards; i++)
+        g->cards[i].free_mib = card_left_mib(&g->cards[i]);
+    select_view_cards(&view, &g->node, g->cards, g->node.claimed);
+    return select_cards(&view, r, SELECT_ALL_CARDS, NULL);
+}
+
+/* Appends a change as one line. */
+__attribute__((format(printf, 2, 3))) static void add_change(struct explain_page *p,
+                                                             const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    buf_adds(&p->changes, "  - ");
+    table_vtext(&p->changes, fmt, ap);
+    buf_addc(&p->changes, '\n');
+    va_end(ap);
+}
+
+/* The pod with another request. */
+static struct select_pod pod_with(const struct explain_page *p, const struct request *r)
+{
+    return (struct select_pod){r, p->pod->priority, p->pod->uid, NULL};
+}
+
+/* Names the first cordoned node with enough memory, and the number of others. */
+static void try_uncordon(struct explain_page *p)
+{
+    const struct ledger_node *first = NULL;
+    const struct select_pod pod = pod_with(p, p->r);
+    size_t more = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        if (!is_skipped(p, p->nodes[i]) || select_fit_pod(p->nodes[i], &pod) != FIT_YES)
+            continue;
+        more += first != NULL;
+        first = first ? first : p->nodes[i];
+    }
+    if (more)
+        add_change(p,
+                   "kubectl uncordon %.*s: the pod fits there and on %zu more cordoned "
+                   "node%s",
+                   SPAN_ARG(first->name), more, show_plural(more));
+    else if (first)
+        add_change(p, "kubectl uncordon %.*s: the pod fits there", SPAN_ARG(first->name));
+}
+
+/* -- pods to remove -- */
+
+static int64_t total_of(const struct preempt_victims *set)
+{
+    int64_t mib = 0;
+    for (size_t i = 0; i < set->n; i++)
+        for (uint32_t k = 0; k < set->pods[i]->n_shares; k++)
+            mib += set->pods[i]->shares[k].mib;
+    return mib;
+}
+
+/* The fewest pods, then of the lowest priority, then with the least memory. */
+static bool is_smaller(const struct preempt_victims *a, const struct preempt_victims *b)
+{
+    if (a->n != b->n)
+        return a->n < b->n;
+    int32_t x = a->pods[0]->priority, y = b->pods[0]->priority;
+    return x != y ? x < y : total_of(a) < total_of(b);
+}
+
+static void add_victim(struct explain_page *p, struct buf *out,
+                       const struct ledger_pod *pod)
+{
+    buf_printf(out, "pod %.*s/%.*s (", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    if (pod->request->kind == REQUEST_DEVICES)
+        buf_printf(out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
+    for (uint32_t k = 0; k < pod->n_shares; k++) {
+        const struct ledger_share *share = &pod->shares[k];
+        int64_t mib = share->on ? ledger_pod_mib(pod, share->on) : share->mib;
+        buf_printf(out, "%s%s on GPU%" PRId32, k ? ", " : "", show_units(mib, p->unit).s,
+                   share->on ? share->on->index : share->card);
+    }
+    buf_addc(out, ')');
+}
+
+static void try_removal(struct explain_page *p)
+{
+    cleanup_arena struct arena a = {0};
+    const struct preemptor ask = {
+        .pod = {.request = p->r, .priority = INT64_MAX, .uid = p->pod->uid}};
+    struct preempt_victims best = {0}, set;
+    const struct ledger_node *node = NULL;
+    for (size_t i = 0; i < p->n; i++) {
+        if (is_skipped(p, p->nodes[i]) ||
+            !preempt_select(&ask, p->nodes[i], NULL, 0, &a, &set) || !set.n)
+            continue;
+        if (!node || is_smaller(&set, &best)) {
+            best = set;
+            node = p->nodes[i];
+        }
+    }
+    if (!node)
+        return;
+    cleanup_buf struct buf victims = {0};
+    for (size_t i = 0; i < best.n; i++) {
+        buf_adds(&victims, i == 0 ? "" : i + 1 == best.n ? " and " : ", ");
+        add_victim(p, &victims, best.pods[i]);
+    }
+    add_change(p, "the pod fits on node %.*s without %s", SPAN_ARG(node->name),
+               victims.p);
+}
+
+/* -- smaller or other requests -- */
+
+static const struct ledger_node *find_fit(const struct explain_page *p,
+                                          const struct request *r)
+{
+    const struct select_pod pod = pod_with(p, r);
+    for (size_t i = 0; i < p->n; i++)
+        if (!is_skipped(p, p->nodes[i]) && select_fit_pod(p->nodes[i], &pod) == FIT_YES)
+            return p->nodes[i];
+    return NULL;
+}
+
+static void try_less_memory(struct explain_page *p)
+{
+    struct request less = *p->r;
+    const struct ledger_node *node = NULL;
+    if (p->r->kind != REQUEST_MEMORY || p->r->mib_per_card <= 0)
+        return;
+    /* A limit is a whole number of units per card. */
+    int64_t low = 0, high = (p->r->mib_per_card - 1) / p->unit;
+    while (low <
+           high) { /* `low` units fit on `node` or are 0; more than `high` do not fit */
+        int64_t middle = low + (high - low + 1) / 2;
+        less.mib_per_card = middle * p->unit;
+        const struct ledger_node *on = find_fit(p, &less);
+        if (on) {
+            node = on;
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    if (node)
+        add_change(p, "request %s%s instead of %s: the pod fits on node %.*s",
+                   show_units(low * p->unit, p->unit).s,
+                   p->r->cards > 1 ? " per card" : "",
+                   show_units(p->r->mib_per_card, p->unit).s, SPAN_ARG(node->name));
+}
+
+static void try_without_compute(struct explain_page *p)
+{
+    struct request less = *p->r;
+    less.core = 0;
+    const struct ledger_node *node = p->r->core ? find_fit(p, &less) : NULL;
+    if (node)
+        add_change(p, "without limit " KEY_GPU_CORE ", the pod fits on node %.*s",
+                   SPAN_ARG(node->name));
+}
+
+static void try_fewer_cards(struct explain_page *p)
+{
+    struct request less = *p->r;
+    while (less.cards > 1) {
+        less.cards--;
+        const struct ledger_node *node = find_fit(p, &less);
+        if (!node)
+            continue;
+        add_change(p,
+                   "request %" PRIu32 " card%s instead of %" PRIu32
+                   "%s: the pod fits on node %.*s",
+                   less.cards, show_plural(less.cards), p->r->cards,
+                   p->r->kind == REQUEST_MEMORY ? " (with the same memory per card)" : "",
+                   SPAN_ARG(node->name));
+        return;
+    }
+}
+
+enum { MODELS_MAX = 32 };
+
+/* Appends the models of the cluster. Does a card have a model and a clock that the request
+ * accepts? */
+static bool list_models(const struct explain_page *p, struct buf *out)
+{
+    struct span models[MODELS_MAX];
+    size_t n = 0;
+    bool any = false;
+    for (size_t i = 0; i < p->n; i++)
+        for (uint32_t k = 0; k < p->nodes[i]->n_cards; k++) {
+            const struct card *card = &p->nodes[i]->cards[k];
+            size_t at = 0;
+            any |= request_accepts_card(p->r, card->model, card_clock_mhz(card));
+            while (at < n && !span_eq(models[at], card->model))
+                at++;
+            if (at < n || n == MODELS_MAX || !card->model.n)
+                continue;
+            models[n++] = card->model;
+            buf_printf(out, "%s%.*s", n > 1 ? ", " : "", SPAN_ARG(card->model));
+        }
+    return any;
+}
+
+static void try_any_model(struct explain_page *p)
+{
+    struct request any = *p->r;
+    if (!request_is_selective(p->r))
+        return;
+    any.models = (struct span){0};
+    any.clock_mhz = 0;
+    const struct ledger_node *node = find_fit(p, &any);
+    cleanup_buf struct buf text = {0}, models = {0};
+    bool matches = list_models(p, &models);
+    if (matches && !node)
+        return;
+    if (!matches)
+        buf_printf(&text, "%s%.*s; models in the cluster: %s",
+                   p->r->models.n ? "no node has model "
+                                  : "no node has cards with this clock",
+                   SPAN_ARG(p->r->models), models.n ? models.p : "none known");
+    if (node)
+        buf_printf(&text, "%swith any model or clock, the pod fits on node %.*s",
+                   matches ? "" : "; ", SPAN_ARG(node->name));
+    add_change(p, "%s", text.p);
+}
+
+/* -- nodes and cards back in service -- */
+
+static void try_card(struct explain_page *p, const struct ledger_node *node, uint32_t i)
+{
+    static const char *const words[] = {
+        [CARD_UNHEALTHY] = " becomes healthy",
+        [CARD_LISTED] = " is removed from the ConfigMap",
+        [CARD_HELD] = " is released by the pod that has nvidia.com/gpu",
+        [CARD_DUPLICATE] = " gets a UUID of its own in the Scv",
+    };
+    struct trial g;
+    const struct card *card = &node->cards[i];
+    if (card->state == CARD_AVAILABLE && !card->withheld_mib)
+        return;
+    trial_init(&g, node);
+    g.cards[i].state = CARD_AVAILABLE;
+    g.cards[i].withheld_mib = card->state == CARD_AVAILABLE ? 0 : card->withheld_mib;
+    if (trial_fit(&g, p->r) != FIT_YES)
+        return;
+    cleanup_buf struct buf how = {0};
+    int64_t external = card_external_mib(card);
+    if (card->state != CARD_AVAILABLE)
+        buf_printf(&how, " if GPU%" PRId32 "%s", card->index, words[card->state]);
+    if (card->state == CARD_AVAILABLE && external)
+        buf_printf(&how, " if processes outside Kubernetes free %s of GPU%" PRId32,
+                   show_units(external, p->unit).s, card->index);
+    if (card->state == CARD_AVAILABLE && card->overuse_mib)
+        buf_printf(&how,
+                   " %s pods that use more than their promises free %s of GPU%" PRId32,
+                   external ? "and" : "if", show_units(card->overuse_mib, p->unit).s,
+                   card->index);
+    add_change(p, "the pod fits on node %.*s%s", SPAN_ARG(node->name),
+               how.n ? how.p : "");
+}
+
+static void try_node(struct explain_page *p, const struct ledger_node *node)
+{
+    struct trial g;
+    trial_init(&g, node);
+    g.node.state = NODE_USABLE;
+    if (g.node.mode != NODE_ANY && node->state == NODE_USABLE)
+        g.node.mode = NODE_ANY;
+    if ((node->state == NODE_USABLE && node->mode == NODE_ANY) ||
+        trial_fit(&g, p->r) != FIT_YES)
+        return;
+    cleanup_buf struct buf why = {0};
+    if (node->state == NODE_USABLE)
+        buf_adds(&why, " without the label gpushare/mode");
+    else
+        buf_adds(&why, " once this is resolved: ");
+    if (node->state != NODE_USABLE)
+        reason_add(&why, node, p->r, FIT_LATER);
+    add_change(p, "the pod fits on node %.*s%s", SPAN_ARG(node->name), why.p);
+}
+
+static void report_nominated(struct explain_page *p, const struct ledger_node *node)
+{
+    if (select_fit(node, p->r) != FIT_YES)
+        return;
+    cleanup_buf struct buf pods = {0};
+    for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
+        if (m->pod->priority >= p->pod->priority && !span_eq(m->pod->uid, p->pod->uid))
+            buf_printf(&pods, " pod %.*s/%.*s", SPAN_ARG(m->pod->ns),
+                       SPAN_ARG(m->pod->name));
+    add_change(p,
+               "node %.*s has enough free memory%s, but reserves it for%s, nominated to "
+               "this node",
+               SPAN_ARG(node->name), p->r->core ? " and compute" : "",
+               pods.n ? pods.p : "");
+}
+
+static void add_changes(struct explain_page *p)
+{
+    try_uncordon(p);
+    try_removal(p);
+    try_less_memory(p);
+    try_without_compute(p);
+    try_fewer_cards(p);
+    try_any_model(p);
+    for (size_t i = 0; i < p->n; i++) {
+        if (is_skipped(p, p->nodes[i]))
+            continue;
+        report_nominated(p, p->nodes[i]);
+        try_node(p, p->nodes[i]);
+        for (uint32_t k = 0; k < p->nodes[i]->n_cards; k++)
+            try_card(p, p->nodes[i], k);
+    }
+}
+
+static void add_verdict(struct explain_page *p, struct fits fits)
+{
+    bool any_cordoned = false;
     if (fits.open) {
         buf_printf(
             p->out,
             "The request fits on %zu node%s. kube-scheduler decides the rest: taints, "
             "affinity, volumes.\n",
-            fits.open, plural(fits.open));
+            fits.open, show_plural(fits.open));
         return;
     }
     if (fits.crowded) {
@@ -548,50 +792,42 @@ static void add_verdict(struct explain_page *p, const struct ledger_node **nodes
             p->out,
             "The request for GPUs fits on %zu node%s, but not the pod's CPU, memory "
             "or slot.\n",
-            fits.crowded, plural(fits.crowded));
+            fits.crowded, show_plural(fits.crowded));
         return;
     }
-    cleanup_buf struct buf changes = {0};
-    size_t n_changes =
-        change_list(&changes, p->l, (const struct ledger_node *const *)nodes, n, p->pod,
-                    p->tolerates);
-    bool any_cordoned = false;
-    for (size_t i = 0; i < n && !p->tolerates; i++)
-        any_cordoned |= nodes[i]->cordoned;
+    add_changes(p);
+    for (size_t i = 0; i < p->n; i++)
+        any_cordoned |= is_skipped(p, p->nodes[i]);
     if (fits.cordoned)
         buf_printf(p->out, "The request fits only on %zu cordoned node%s.\n",
-                   fits.cordoned, plural(fits.cordoned));
-    if (n_changes) {
-        buf_adds(p->out, "Each of these changes alone would let the pod fit:\n");
-        buf_add_span(p->out, buf_span(&changes));
-        return;
-    }
-    buf_printf(
-        p->out,
-        "No single change would let the pod fit. The pod needs a node %swith more or "
-        "larger cards.\n",
-        any_cordoned ? "that is not cordoned, or one " : "");
+                   fits.cordoned, show_plural(fits.cordoned));
+    if (p->changes.n)
+        buf_printf(p->out, "Each of these changes alone would let the pod fit:\n%s",
+                   p->changes.p);
+    else
+        buf_printf(p->out,
+                   "No single change would let the pod fit. The pod needs a node %swith "
+                   "more or larger cards.\n",
+                   any_cordoned ? "that is not cordoned, or one " : "");
 }
 
 /* Whether the members of the pod's gang fit together on the nodes that the pod may use. */
-static void add_gang(struct explain_page *p, const struct ledger_node **nodes, size_t n,
-                     struct arena *a)
+static void add_gang(struct explain_page *p, struct arena *a)
 {
     const struct ledger_member *m = p->pod->member;
-    const struct ledger_node **open = arena_alloc(a, n * sizeof *open);
+    const struct ledger_node **open = arena_alloc(a, p->n * sizeof *open);
     cleanup_buf struct buf text = {0};
     struct gang_verdict v;
     size_t n_open = 0;
-    for (size_t i = 0; i < n; i++)
-        if (p->tolerates || !nodes[i]->cordoned)
-            open[n_open++] = nodes[i];
+    for (size_t i = 0; i < p->n; i++)
+        if (!is_skipped(p, p->nodes[i]))
+            open[n_open++] = p->nodes[i];
     struct gang_asker asker = {.pod = select_pod_of(p->pod),
                                .name = m->gang->name,
                                .minimum = minimum_of(p),
                                .requests = ledger_pod_requests(p->pod)};
     asker.pod.gang = m->gang;
-    gang_judge(p->l, &asker, open, n_open, p->pod->request->placement == PLACE_SPREAD, a,
-               &v);
+    gang_judge(p->l, &asker, open, n_open, p->r->placement == PLACE_SPREAD, a, &v);
     if (v.fits)
         buf_printf(&text,
                    "gang %.*s: %" PRIu32 " of %" PRIu32 " members are bound; the "
@@ -602,42 +838,37 @@ static void add_gang(struct explain_page *p, const struct ledger_node **nodes, s
     table_line(p->out, "%s.", text.p);
 }
 
-/* Heartbeats that make the table unreliable. */
-static void add_heartbeats(struct explain_page *p, const struct ledger_node **nodes,
-                           size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        cleanup_buf struct buf note = {0};
-        cluster_state_note_heartbeat(&note, p->cs, nodes[i]);
-        if (note.n)
-            table_line(p->out, "! %.*s: %s", SPAN_ARG(nodes[i]->name), note.p);
-    }
-}
-
 void explain_pending(struct explain_page *p)
 {
     cleanup_arena struct arena a = {0};
-    const struct ledger_node **nodes;
-    size_t n = show_nodes(p->l, (struct span){0}, &a, &nodes);
     if (p->pod->invalid_reason) {
         table_line(p->out, " is pending; request invalid: %s", p->pod->invalid_reason);
         return;
     }
+    p->r = p->pod->request;
+    p->n = show_nodes(p->l, (struct span){0}, &a, &p->nodes);
     buf_adds(p->out, " is pending; requests ");
     explain_request(p);
     buf_printf(p->out, " (priority %" PRId32 ")\n\n", p->pod->priority);
-    if (n) {
-        p->reservations = reservations_of(p->facts->view);
-        struct fits fits = add_nodes(p, nodes, n);
-        json_decref(p->reservations);
-        p->reservations = NULL;
-        buf_addc(p->out, '\n');
-        add_heartbeats(p, nodes, n);
-        add_verdict(p, nodes, n, fits);
-        add_own_reservation(p);
-        add_preemption(p, nodes, n, !fits.open && !fits.crowded);
-        if (waits_for_gang(p))
-            add_gang(p, nodes, n, &a);
-    } else
+    if (!p->n) {
         buf_adds(p->out, "no node of the cluster has a GPU managed by gpushare\n");
+        return;
+    }
+    struct fits fits = add_nodes(p);
+    buf_addc(p->out, '\n');
+    for (size_t i = 0; i < p->n; i++) { /* heartbeats that make the table unreliable */
+        cleanup_buf struct buf note = {0};
+        cluster_state_note_heartbeat(&note, p->cs, p->nodes[i]);
+        if (note.n)
+            table_line(p->out, "! %.*s: %s", SPAN_ARG(p->nodes[i]->name), note.p);
+    }
+    add_verdict(p, fits);
+    if (p->own.n)
+        table_line(p->out, "Reserved for this pod until its bind: %s of node %.*s.",
+                   p->own.p, SPAN_ARG(p->own_node));
+    add_preemption(p, !fits.open && !fits.crowded);
+    if (waits_for_gang(p))
+        add_gang(p, &a);
+    buf_fini(&p->changes);
+    buf_fini(&p->own);
 }

@@ -16,15 +16,21 @@ struct explain_page {
     const struct ledger *l;
     const struct ledger_pod *pod;
     const struct explain_facts *facts;
-    json_t *reservations; /* of the extender's view, by "NODE/CARD" */
     int64_t unit;
     bool tolerates; /* the pod tolerates cordoned nodes */
+
+    /* of a pending pod */
+    const struct request *r;
+    const struct ledger_node **nodes;
+    size_t n;
+    size_t at;             /* of the extender's view: the node of the last row */
+    struct buf own;        /* the cards that are reserved for the pod */
+    struct span own_node;  /* ... on that node */
+    struct buf changes;    /* lines */
 };
 
 /* The string of a JSON object's member; empty if there is none. */
 struct span explain_text_at(const json_t *o, const char *key);
-/* Appends text of the cluster's objects without control characters. */
-void explain_plain(struct explain_page *p, struct span text);
 void explain_request(struct explain_page *p); /* of p->pod */
 /* Appends the pods that have promises on the card. */
 void explain_promises(struct buf *out, const struct ledger_node *node,

@@ -13,7 +13,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/table.h"
-#include "domain/quantity.h"
 #include "kube/client.h"
 #include "kube/list_watch.h"
 
@@ -69,20 +68,14 @@ static void cluster_free(struct session_cluster *c)
     free(c);
 }
 
-static void start_requests(struct session_cluster *c)
-{
-    cleanup_free struct core_output *request = NULL;
-    while (free(request), (request = cluster_state_take_request(c->state)))
-        apisync_streams_start(c->loop, request);
-}
-
 /* Runs until the next timer or I/O, at most until `until_ms`. */
 static void run_loop(struct session_cluster *c, int64_t until_ms)
 {
     pthread_mutex_lock(&c->lock);
     cluster_state_tick(c->state);
     pthread_mutex_unlock(&c->lock);
-    start_requests(c);
+    for (struct core_output *o; (o = cluster_state_take_request(c->state)); free(o))
+        apisync_streams_start(c->loop, o);
     int64_t due = cluster_state_due(c->state), now = clock_mono_ms();
     if (due > until_ms)
         due = until_ms;
@@ -92,12 +85,9 @@ static void run_loop(struct session_cluster *c, int64_t until_ms)
 static int cluster_load(struct session_cluster *c, int64_t timeout_ms, struct err *err)
 {
     int64_t from_ms = clock_mono_ms(), until_ms = from_ms + timeout_ms;
-    struct err why;
-    while (cluster_state_check_ready(c->state, &why)) {
-        if (why.code != ERR_NONE) {
-            *err = why;
+    while (cluster_state_check_ready(c->state, err)) {
+        if (err->code != ERR_NONE)
             return -1;
-        }
         if (clock_mono_ms() >= until_ms)
             return err_set(err, ERR_TIMEOUT,
                            "the API server did not list all objects within %lld s",
@@ -158,21 +148,14 @@ static bool parse_service(const char *address, struct span *ns, struct span *ser
     return ns->n && name.n && rest.n && !memchr(service->p, '/', service->n);
 }
 
-static int check_address(const char *address, struct err *err)
-{
-    struct span ns, service;
-    if (is_url(address) || parse_service(address, &ns, &service))
-        return 0;
-    return err_set(err, ERR_INVALID,
-                   "invalid address \"%s\"; expected http://HOST:PORT, https://HOST:PORT "
-                   "or NAMESPACE/SERVICE:PORT",
-                   address);
-}
-
 int session_check_extender(const struct session_extender *from, struct err *err)
 {
-    if (check_address(from->address, err))
-        return -1;
+    struct span ns, service;
+    if (!is_url(from->address) && !parse_service(from->address, &ns, &service))
+        return err_set(err, ERR_INVALID,
+                       "invalid address \"%s\"; expected http://HOST:PORT, "
+                       "https://HOST:PORT or NAMESPACE/SERVICE:PORT",
+                       from->address);
     if (from->token_file && !span_starts(span_of(from->address), SPAN("https://")))
         return err_set(
             err, ERR_INVALID,
@@ -181,35 +164,23 @@ int session_check_extender(const struct session_extender *from, struct err *err)
     return 0;
 }
 
-static void wipe(struct buf *b)
-{
-    if (b->p)
-        explicit_bzero(b->p, b->cap);
-    buf_fini(b);
-}
-
-static int read_files(const struct session_extender *from, struct buf *authorization,
-                      struct buf *ca, struct err *err)
-{
-    buf_adds(authorization, "Bearer ");
-    if (from->token_file &&
-        file_read(from->token_file, FILE_MAX_BYTES, authorization, err))
-        return -1;
-    while (authorization->n && strchr(" \r\n\t", authorization->p[authorization->n - 1]))
-        authorization->p[--authorization->n] = '\0';
-    return from->ca_file ? file_read(from->ca_file, FILE_MAX_BYTES, ca, err) : 0;
-}
-
 static int call_url(const struct session_extender *from, int64_t timeout_ms,
                     struct httpc_reply *reply, struct err *err)
 {
     struct span base = span_of(from->address);
-    struct buf authorization = {0};
+    cleanup_buf_wipe struct buf authorization = {0};
     cleanup_buf struct buf ca = {0};
     while (base.n && base.p[base.n - 1] == '/')
         base.n--;
     cleanup_free char *clean = xmemdup0(base.p, base.n);
-    int rc = read_files(from, &authorization, &ca, err);
+    buf_adds(&authorization, "Bearer ");
+    if (from->token_file &&
+        file_read(from->token_file, FILE_MAX_BYTES, &authorization, err))
+        return -1;
+    while (strchr(" \r\n\t", authorization.p[authorization.n - 1]))
+        authorization.p[--authorization.n] = '\0';
+    if (from->ca_file && file_read(from->ca_file, FILE_MAX_BYTES, &ca, err))
+        return -1;
     const struct httpc_config config = {.url = clean,
                                         .ca_pem = buf_span(&ca),
                                         .user_agent = "kubectl-inspect-gpushare",
@@ -220,10 +191,9 @@ static int call_url(const struct session_extender *from, int64_t timeout_ms,
                                               from->token_file ? authorization.p : NULL,
                                           .timeout_ms = timeout_ms,
                                           .gzip = true};
-    struct httpc *http = rc ? NULL : httpc_new(&config, err);
-    rc = http ? httpc_call(http, &request, KUBE_MAX_BODY, reply, err) : -1;
+    struct httpc *http = httpc_new(&config, err);
+    int rc = http ? httpc_call(http, &request, KUBE_MAX_BODY, reply, err) : -1;
     httpc_free(http);
-    wipe(&authorization);
     return rc;
 }
 
@@ -232,8 +202,7 @@ static int call_service(struct kube_client *client, const char *address,
 {
     cleanup_buf struct buf path = {0};
     struct span ns, service;
-    if (!parse_service(address, &ns, &service))
-        return check_address(address, err);
+    parse_service(address, &ns, &service);
     buf_adds(&path, "/api/v1/namespaces/");
     list_watch_escape(&path, ns);
     buf_adds(&path, "/services/");
@@ -269,6 +238,8 @@ json_t *session_call_extender(struct kube_client *client,
     struct httpc_reply reply = {0};
     json_error_t bad;
     json_t *view = NULL;
+    if (session_check_extender(from, err))
+        return NULL;
     int rc = is_url(address) ? call_url(from, timeout_ms, &reply, err)
                              : call_service(client, address, timeout_ms, &reply, err);
     if (rc == 0)
@@ -280,127 +251,39 @@ json_t *session_call_extender(struct kube_client *client,
     return view;
 }
 
-enum {
-    GIB = 1024,
-    CARD_MAX = 1024, /* units of a card; no GPU has more than 1 TiB */
-};
+enum { GIB = 1024 };
 
-/* Sum over the node's cards, each rounded down to whole units. */
-static int64_t units_of(const struct ledger_node *node, int64_t mib)
+int64_t session_unit_of_cluster(const struct cluster_state *cs)
 {
-    int64_t units = 0;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        units += node->cards[i].total_mib / mib;
-    return units;
-}
-
-/* Can the node's capacity be compared with the cards of its Scv? */
-static bool is_comparable(const struct ledger_node *node,
-                          const struct cluster_state_node *object)
-{
-    return object && object->capacity.mem > 0 && node->source == SOURCE_SCV &&
-           node->state != NODE_SCV_DAMAGED && units_of(node, 1) > 0 &&
-           (object->capacity.cards <= 0 || object->capacity.cards == node->n_cards);
-}
-
-/* How many nodes' capacities match a unit, and how many do not. */
-struct votes {
-    size_t yes, no;
-};
-
-static struct votes count(const struct cluster_state *cs, int64_t mib)
-{
-    const struct ledger *l = cluster_state_ledger(cs);
-    struct votes votes = {0};
-    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
-        const struct ledger_node *node = ledger_node_at(l, i);
-        const struct cluster_state_node *object =
-            node ? cluster_state_node(cs, node->name) : NULL;
-        if (!node || !is_comparable(node, object))
-            continue;
-        bool yes = object->capacity.mem == units_of(node, mib);
-        votes.yes += yes;
-        votes.no += !yes;
+    enum { CARD_MAX_GIB = 1024 };
+    cleanup_arena struct arena a = {0};
+    const struct cluster_state_node **nodes;
+    size_t n = cluster_state_nodes(cs, &a, &nodes);
+    for (size_t i = 0; i < n; i++) {
+        const struct node_resources *r = &nodes[i]->capacity;
+        if (r->cards > 0 && r->mem / r->cards > CARD_MAX_GIB)
+            return 1;
     }
-    return votes;
-}
-
-/* A fraction of a GiB, such as 256MiB, that matches all nodes. Multiples are not tried: a
- * capacity that is too small may also be one where a card is missing. */
-static bool find_fraction(const struct cluster_state *cs, int64_t *mib)
-{
-    for (int64_t unit = GIB / 2; unit > 1; unit /= 2) {
-        struct votes votes = count(cs, unit);
-        if (!votes.yes || votes.no)
-            continue;
-        *mib = unit;
-        return true;
-    }
-    return false;
-}
-
-/* Without an Scv, only the capacity itself can rule GiB out. */
-static bool is_beyond_gib(const struct cluster_state *cs)
-{
-    const struct ledger *l = cluster_state_ledger(cs);
-    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
-        const struct ledger_node *node = ledger_node_at(l, i);
-        const struct cluster_state_node *object =
-            node ? cluster_state_node(cs, node->name) : NULL;
-        if (object && node->source == SOURCE_CAPACITY && object->capacity.cards > 0 &&
-            object->capacity.mem / object->capacity.cards > CARD_MAX)
-            return true;
-    }
-    return false;
-}
-
-bool session_unit_of_cluster(const struct cluster_state *cs, int64_t *mib)
-{
-    struct votes gib = count(cs, GIB), one = count(cs, 1);
-    *mib = GIB;
-    if (gib.yes && !one.yes) /* --check reports the nodes that do not match */
-        return true;
-    if (one.yes) {
-        *mib = 1;
-        return !gib.yes;
-    }
-    if (gib.no)
-        return find_fraction(cs, mib);
-    if (!is_beyond_gib(cs))
-        return true;
-    *mib = 1;
-    return false;
-}
-
-bool session_unit_of_view(const json_t *view, int64_t *mib)
-{
-    struct span text = span_of(json_string_value(json_object_get(view, "unit")));
-    return text.n && quantity_read_unit(text, mib, NULL) == 0;
+    return GIB;
 }
 
 enum {
-    DEFAULT_UNIT_MIB = 1024,
     OPTIONAL_VIEW_MS = 2000, /* timeout of a view that the output does not depend on */
 };
 
-static bool has_extender(const struct session *s)
-{
-    const char *address = s->config->extender;
-    return address && strcmp(address, "none") != 0;
-}
-
-static struct session_extender view_of(const struct session *s)
+/* `address` NULL: --extender names none. */
+static struct session_extender extender_of(const struct session *s)
 {
     const struct cli_config *c = s->config;
-    return (struct session_extender){c->extender, c->extender_token, c->extender_ca};
+    bool none = c->extender && !strcmp(c->extender, "none");
+    return (struct session_extender){none ? NULL : c->extender, c->extender_token,
+                                     c->extender_ca};
 }
 
 json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *err)
 {
-    if (!has_extender(s))
-        return NULL;
-    struct session_extender from = view_of(s);
-    return session_call_extender(s->client, &from, timeout_ms, err);
+    struct session_extender from = extender_of(s);
+    return from.address ? session_call_extender(s->client, &from, timeout_ms, err) : NULL;
 }
 
 const json_t *session_view(struct session *s)
@@ -430,33 +313,23 @@ static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
     return cluster_load(s->cluster, c->timeout_ms, err);
 }
 
-/* All amounts depend on the unit: if it is not the default, everything is listed again.
- */
-static int determine_unit(struct session *s, struct err *err)
-{
-    int64_t unit;
-    s->unit_assumed = !session_unit_of_cluster(session_state(s), &unit);
-    if (s->unit_assumed && session_unit_of_view(session_view(s), &unit))
-        s->unit_assumed = false;
-    return unit == DEFAULT_UNIT_MIB ? 0 : load_cluster(s, unit, err);
-}
-
 int session_load(struct session *s, struct err *err)
 {
     const struct cli_config *c = s->config;
-    struct session_extender from = view_of(s);
+    struct session_extender from = extender_of(s);
     if (!c->extender && c->extender_token)
         return err_set(err, ERR_INVALID,
                        "--extender-token needs --extender https://HOST:PORT");
-    if (has_extender(s) && session_check_extender(&from, err))
+    if (from.address && session_check_extender(&from, err))
         return err_wrap(err, "--extender");
     s->client = kube_connect_in(c->kubeconfig, c->context, &s->ns, err);
-    if (!s->client || load_cluster(s, c->unit_mib ? c->unit_mib : DEFAULT_UNIT_MIB, err))
+    if (!s->client || load_cluster(s, c->unit_mib ? c->unit_mib : GIB, err))
         return -1;
     if (c->classic) /* uses nodes and pods only */
         return 0;
-    if (!c->unit_mib && determine_unit(s, err))
-        return -1;
+    int64_t unit = c->unit_mib ? GIB : session_unit_of_cluster(session_state(s));
+    if (unit != GIB && load_cluster(s, unit, err))
+        return -1; /* all amounts depend on the unit: everything is listed again */
     struct cluster_state *cs = s->cluster->state;
     if (c->node_grace_ms && cluster_state_needs_view(cs))
         cluster_state_apply_view(cs, session_view(s));

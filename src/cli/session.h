@@ -18,7 +18,6 @@ struct session {
     struct kube_client *client;
     struct session_cluster *cluster; /* what is listed and watched */
     char *ns;                        /* namespace of the kubeconfig's context */
-    bool unit_assumed;               /* the memory unit could not be determined */
     struct err view_error; /* session_view failed; ERR_NONE: not called, or no extender */
 
     /* private to session.c */
@@ -26,8 +25,8 @@ struct session {
     bool view_fetched;
 };
 
-/* Lists everything, then determines the memory unit (unless configured) and the
- * nodes whose heartbeat is missing. `s` is zeroed except for its config; release it with
+/* Lists everything, then determines the memory unit (unless configured) and the nodes whose
+ * heartbeat is missing. `s` is zeroed except for its config; release it with
  * session_fini, also after -1. */
 int session_load(struct session *s, struct err *err);
 void session_fini(struct session *s);
@@ -70,11 +69,7 @@ json_t *session_call_extender(struct kube_client *client,
 int session_check_extender(const struct session_extender *from, struct err *err);
 
 /*
- * The cluster's unit of aliyun.com/gpu-mem when no option sets it. A device plugin reports
- * as capacity the number of units that the cards of the node's Scv make.
+ * The unit of aliyun.com/gpu-mem when no option sets it: MiB if the capacity of a node has
+ * more units per card than any GPU has GiB, else GiB. Works with a state of any unit.
  */
-/* Works with a state of any unit. True: *mib follows from the nodes, or nothing speaks
- * against GiB. False: *mib is only the most likely unit. */
-bool session_unit_of_cluster(const struct cluster_state *cs, int64_t *mib);
-/* The unit in the extender's view. False: it has no valid one. */
-bool session_unit_of_view(const json_t *view, int64_t *mib);
+int64_t session_unit_of_cluster(const struct cluster_state *cs);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A cluster_state as tables, as JSON and as YAML. */
+/* A cluster_state as tables and as JSON. */
 
 #include "cli/show.h"
 
@@ -13,6 +13,7 @@
 #include "domain/keys.h"
 #include "domain/quantity.h"
 #include "placement/reason.h"
+#include "view/inspect.h"
 
 /* The tables in progress. */
 struct page {
@@ -84,12 +85,6 @@ size_t show_pods_on(const struct ledger_node *node, struct arena *a,
     return sorted(node->pods, a, out);
 }
 
-static size_t show_pending(const struct ledger *l, struct arena *a,
-                           const struct ledger_pod ***out)
-{
-    return sorted(ledger_first_pending(l), a, out);
-}
-
 const char *show_health(enum card_state out)
 {
     static const char *const names[] = {[CARD_AVAILABLE] = "Healthy",
@@ -100,34 +95,29 @@ const char *show_health(enum card_state out)
     return names[out];
 }
 
-void show_amount(struct buf *out, int64_t mib, int64_t unit)
+struct show_text show_amount(int64_t mib, int64_t unit)
 {
+    struct show_text text = {"-"};
     int64_t tenths = mib / unit * 10 + mib % unit * 10 / unit;
-    buf_add_i64(out, tenths / 10);
-    if (mib % unit == 0)
-        return;
-    buf_addc(out, '.');
-    buf_add_i64(out, tenths % 10);
+    if (mib >= 0 && mib % unit == 0)
+        snprintf(text.s, sizeof text.s, "%" PRId64, mib / unit);
+    else if (mib >= 0)
+        snprintf(text.s, sizeof text.s, "%" PRId64 ".%" PRId64, tenths / 10, tenths % 10);
+    return text;
 }
 
-struct show_units show_units(int64_t mib, int64_t unit)
+struct show_text show_units(int64_t mib, int64_t unit)
 {
-    cleanup_buf struct buf text = {0};
-    struct show_units units;
-    show_amount(&text, mib, unit);
-    buf_addc(&text, ' ');
-    quantity_write_unit(&text, unit);
-    snprintf(units.s, sizeof units.s, "%s", text.p);
-    return units;
+    cleanup_buf struct buf name = {0};
+    struct show_text text;
+    quantity_write_unit(&name, unit);
+    snprintf(text.s, sizeof text.s, "%s %s", show_amount(mib, unit).s, name.p);
+    return text;
 }
 
-void show_unit_assumed(struct buf *out, int64_t unit_mib)
+const char *show_plural(size_t n)
 {
-    buf_adds(out,
-             "! cannot derive the unit of " KEY_GPU_MEM " from the nodes' capacity, and "
-             "the extender is unavailable: assuming ");
-    quantity_write_unit(out, unit_mib);
-    buf_adds(out, " (set --memory-unit)\n");
+    return n == 1 ? "" : "s";
 }
 
 void show_state(struct buf *out, const struct ledger_node *node)
@@ -137,9 +127,26 @@ void show_state(struct buf *out, const struct ledger_node *node)
         reason_add(out, node, &any, select_fit(node, &any));
 }
 
+void show_capacity(struct buf *out, const struct cluster_state *cs,
+                   const struct ledger_node *node)
+{
+    const struct cluster_state_node *object = cluster_state_node(cs, node->name);
+    int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib, units = 0;
+    if (!object || node->source != SOURCE_SCV || node->state == NODE_SCV_DAMAGED ||
+        ledger_mem_matches(node, unit, object->capacity.mem))
+        return;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        units += node->cards[i].total_mib / unit;
+    buf_printf(out,
+               "capacity is %" PRId64 " " KEY_GPU_MEM ", but its cards make %" PRId64
+               " (check that --memory-unit is the same here, in the extender and in the "
+               "device plugin)",
+               object->capacity.mem, units);
+}
+
 /* Whether the item of the node's processList is shown for itself: not if it is a container
  * of a pod that the ledger has on the node, because the pod's row has its use. */
-static bool show_is_other_use(const struct ledger_node *node, const struct scv_process *p)
+static bool is_other_use(const struct ledger_node *node, const struct scv_process *p)
 {
     for (const struct ledger_pod *pod = node->pods; pod && !p->pid; pod = pod->next)
         if (span_eq(pod->name, p->pod) && span_eq(pod->ns, p->ns))
@@ -157,128 +164,104 @@ static const struct scv_card *scv_card_of(const struct cluster_state *cs,
     return NULL;
 }
 
-static struct buf amount_of(const struct page *p, int64_t mib)
-{
-    struct buf text = {0};
-    if (mib < 0)
-        buf_adds(&text, "-");
-    else
-        show_amount(&text, mib, p->unit);
-    return text;
-}
+/* A promise, and measured use; -1: none, or unknown. */
+struct share {
+    int64_t mib;
+    struct ledger_use use;
+};
 
-static void add_amount(struct page *p, enum color color, int64_t mib)
+/* False: the pod neither has a promise of the card nor is known to use it. */
+static bool share_of(const struct ledger_node *node, const struct ledger_pod *pod,
+                     const struct card *card, struct share *share)
 {
-    cleanup_buf struct buf text = amount_of(p, mib);
-    table_span(&p->table, color, buf_span(&text));
-}
-
-/* Ends the line. */
-static void add_last_amount(struct page *p, int64_t mib)
-{
-    cleanup_buf struct buf text = amount_of(p, mib);
-    table_end(&p->table, PLAIN, "%s", text.p);
+    *share = (struct share){ledger_pod_mib(pod, card), {-1, -1}};
+    if (ledger_pod_use(node, pod, card, &share->use))
+        return true;
+    share->use = (struct ledger_use){-1, -1};
+    return share->mib >= 0;
 }
 
 static void write_page(struct page *p, struct buf *out)
 {
-    p->table.colors = p->show->colors;
     table_write(&p->table, out);
     table_fini(&p->table);
 }
 
-static void percent(struct page *p, int64_t value)
+/* "37%"; "-" if below 0. */
+static struct show_text measure(int64_t value, const char *suffix)
 {
-    if (value < 0)
-        table_cell(&p->table, PLAIN, "-");
-    else
-        table_cell(&p->table, PLAIN, "%" PRId64 "%%", value);
+    struct show_text text = {"-"};
+    if (value >= 0)
+        snprintf(text.s, sizeof text.s, "%" PRId64 "%s", value, suffix);
+    return text;
 }
 
-/* What is used, and if the pod was promised a share, what that is. */
-static void add_compute(struct page *p, int64_t used, uint32_t promised)
-{
-    if (!promised)
-        percent(p, used);
-    else if (used < 0)
-        table_cell(&p->table, PLAIN, "-/%u%%", promised);
-    else
-        table_cell(&p->table, used > promised ? YELLOW : PLAIN, "%" PRId64 "%%/%u%%",
-                   used, promised);
-}
-
-/* `mib`: the promise; -1: none that is known. */
+/* `card` NULL: the pod's card is unknown. */
 static void add_pod_row(struct page *p, const struct ledger_node *node,
-                        const struct ledger_pod *pod, const char *gpu, int64_t mib,
-                        const struct ledger_use *use, uint32_t core)
+                        const struct ledger_pod *pod, const struct card *card,
+                        const struct share *share)
 {
     const struct cluster_state_pod *object = cluster_state_pod(p->cs, pod->uid);
     bool assigned = object && span_eq(object->assigned, SPAN("true"));
-    table_span(&p->table, PLAIN, node->name);
-    table_cell(&p->table, gpu ? PLAIN : YELLOW, "%s", gpu ? gpu : "none");
-    table_span(&p->table, PLAIN, pod->ns);
-    table_span(&p->table, PLAIN, pod->name);
-    add_amount(p, PLAIN, mib);
-    add_amount(p, mib >= 0 && use->used_mib > mib ? RED : PLAIN, use->used_mib);
-    add_compute(p, use->sm_percent, core);
-    table_end(&p->table, PLAIN, "%s",
-              pod->running ? "running"
-              : assigned   ? "assigned"
-                           : "bound");
+    uint32_t core = card ? ledger_pod_core(pod, card) : 0;
+    const struct ledger_use *use = &share->use;
+    struct table *t = &p->table;
+    table_span(t, PLAIN, node->name);
+    table_cell(t, card ? PLAIN : YELLOW, "%s",
+               card ? measure(card->index, "").s : "none");
+    table_span(t, PLAIN, pod->ns);
+    table_span(t, PLAIN, pod->name);
+    table_cell(t, PLAIN, "%s", show_amount(share->mib, p->unit).s);
+    table_cell(t, share->mib >= 0 && use->used_mib > share->mib ? RED : PLAIN, "%s",
+               show_amount(use->used_mib, p->unit).s);
+    if (core)
+        table_cell(t, use->sm_percent > core ? YELLOW : PLAIN, "%s/%u%%",
+                   measure(use->sm_percent, "%").s, core);
+    else
+        table_cell(t, PLAIN, "%s", measure(use->sm_percent, "%").s);
+    table_cell(t, PLAIN, "%s",
+               pod->running ? "running"
+               : assigned   ? "assigned"
+                            : "bound");
+    table_end(t);
 }
 
-/* The pods of the node, of show->ns if that is set. */
-static size_t list_pods(const struct show *show, const struct ledger_node *node,
-                        struct arena *a, const struct ledger_pod ***pods)
+/* What each pod was promised of each card, and uses of it now. */
+static void add_pods(struct page *p, struct buf *out, const struct ledger_node **nodes,
+                     size_t n)
 {
-    size_t n = show_pods_on(node, a, pods), kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!show->ns.n || span_eq((*pods)[i]->ns, show->ns))
-            (*pods)[kept++] = (*pods)[i];
-    return kept;
-}
-
-static void add_pod_rows(struct page *p, const struct ledger_node *node)
-{
-    static const struct ledger_use unknown = {-1, -1};
-    const struct ledger_pod **pods;
-    size_t n = list_pods(p->show, node, &p->arena, &pods);
+    table_header(&p->table, "NODE\tGPU\tNAMESPACE\tPOD\tPROMISED\tUSED\tSM\tSTATE");
     for (size_t i = 0; i < n; i++) {
-        bool any = false;
-        for (uint32_t k = 0; k < node->n_cards; k++) {
-            int64_t mib = ledger_pod_mib(pods[i], &node->cards[k]);
-            cleanup_free char *gpu = xasprintf("%" PRId32, node->cards[k].index);
-            struct ledger_use use = unknown;
-            if (!ledger_pod_use(node, pods[i], &node->cards[k], &use)) {
-                if (mib < 0)
+        const struct ledger_pod **pods;
+        size_t n_pods = show_pods_on(nodes[i], &p->arena, &pods);
+        for (size_t j = 0; j < n_pods; j++) {
+            struct share share;
+            bool any = false;
+            if (p->show->ns.n && !span_eq(pods[j]->ns, p->show->ns))
+                continue;
+            for (uint32_t k = 0; k < nodes[i]->n_cards; k++) {
+                const struct card *card = &nodes[i]->cards[k];
+                if (!share_of(nodes[i], pods[j], card, &share))
                     continue;
-                use = unknown;
+                add_pod_row(p, nodes[i], pods[j], card, &share);
+                any = true;
             }
-            add_pod_row(p, node, pods[i], gpu, mib, &use,
-                        ledger_pod_core(pods[i], &node->cards[k]));
-            any = true;
+            if (!any && pods[j]->request->kind != REQUEST_NONE)
+                add_pod_row(p, nodes[i], pods[j], NULL, &(struct share){-1, {-1, -1}});
         }
-        if (!any && pods[i]->request->kind != REQUEST_NONE)
-            add_pod_row(p, node, pods[i], NULL, -1, &unknown, 0);
     }
-}
-
-static void add_names(struct page *p, const char *const *names, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        (i + 1 < n ? table_cell : table_end)(&p->table, BOLD, "%s", names[i]);
+    write_page(p, out);
 }
 
 static void add_pending(struct page *p, struct buf *out)
 {
-    static const char *const names[] = {"NAMESPACE", "PENDING POD", "REQUEST",
-                                        "PRIORITY"};
     const struct ledger_pod **pods;
-    size_t n = show_pending(cluster_state_ledger(p->cs), &p->arena, &pods);
+    const struct ledger *l = cluster_state_ledger(p->cs);
+    size_t n = sorted(ledger_first_pending(l), &p->arena, &pods);
     if (!n || p->show->node.n)
         return;
     buf_addc(out, '\n');
-    add_names(p, names, ARRAY_LEN(names));
+    table_header(&p->table, "NAMESPACE\tPENDING POD\tREQUEST\tPRIORITY");
     for (size_t i = 0; i < n; i++) {
         cleanup_buf struct buf request = {0};
         if (pods[i]->invalid_reason)
@@ -288,145 +271,53 @@ static void add_pending(struct page *p, struct buf *out)
         table_span(&p->table, PLAIN, pods[i]->ns);
         table_span(&p->table, PLAIN, pods[i]->name);
         table_span(&p->table, pods[i]->invalid_reason ? RED : PLAIN, buf_span(&request));
-        table_end(&p->table, PLAIN, "%" PRId32, pods[i]->priority);
+        table_cell(&p->table, PLAIN, "%" PRId32, pods[i]->priority);
+        table_end(&p->table);
     }
     write_page(p, out);
-}
-
-static int32_t index_of(const struct ledger_node *node, struct span uuid)
-{
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        if (span_eq(node->cards[i].uuid, uuid))
-            return node->cards[i].index;
-    return -1;
 }
 
 static void add_other_use(struct page *p, const struct ledger_node *node,
                           const struct scv_process *use)
 {
-    int32_t index = index_of(node, use->uuid);
-    cleanup_buf struct buf what = {0};
-    buf_add_span(&what, use->name);
-    if (!use->pid)
-        buf_printf(&what, "pod %.*s/%.*s", SPAN_ARG(use->ns), SPAN_ARG(use->pod));
-    else if (use->unmapped)
-        buf_adds(&what, ", not known whether in a pod");
-    else
-        buf_adds(&what, ", outside Kubernetes");
+    int32_t index = -1;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        if (span_eq(node->cards[i].uuid, use->uuid))
+            index = node->cards[i].index;
     table_span(&p->table, PLAIN, node->name);
-    if (index < 0)
-        table_cell(&p->table, PLAIN, "-");
-    else
-        table_cell(&p->table, PLAIN, "%" PRId32, index);
-    table_span(&p->table, YELLOW, buf_span(&what));
+    table_cell(&p->table, PLAIN, "%s", measure(index, "").s);
     if (use->pid)
-        table_cell(&p->table, PLAIN, "%" PRId64, use->pid);
+        table_cell(&p->table, YELLOW, "%.*s%s", SPAN_ARG(use->name),
+                   use->unmapped ? ", not known whether in a pod"
+                                 : ", outside Kubernetes");
     else
-        table_cell(&p->table, PLAIN, "-");
-    percent(p, use->sm_percent);
-    add_last_amount(p, use->used_mib);
+        table_cell(&p->table, YELLOW, "%.*spod %.*s/%.*s", SPAN_ARG(use->name),
+                   SPAN_ARG(use->ns), SPAN_ARG(use->pod));
+    table_cell(&p->table, PLAIN, "%s", measure(use->pid ? use->pid : -1, "").s);
+    table_cell(&p->table, PLAIN, "%s", measure(use->sm_percent, "%").s);
+    table_cell(&p->table, PLAIN, "%s", show_amount(use->used_mib, p->unit).s);
+    table_end(&p->table);
 }
 
 /* What uses cards without a promise. */
 static void add_other_uses(struct page *p, struct buf *out,
                            const struct ledger_node **nodes, size_t n)
 {
-    static const char *const names[] = {"NODE", "GPU", "OTHER USE", "PID", "SM", "USED"};
     bool any = false;
     for (size_t i = 0; i < n; i++) {
         const struct cluster_state_scv *s = cluster_state_scv(p->cs, nodes[i]->name);
         for (size_t k = 0; s && k < s->scv.n_processes; k++) {
-            if (!show_is_other_use(nodes[i], &s->scv.processes[k]))
+            if (!is_other_use(nodes[i], &s->scv.processes[k]))
                 continue;
             if (!any)
-                add_names(p, names, ARRAY_LEN(names));
+                table_header(&p->table, "NODE\tGPU\tOTHER USE\tPID\tSM\tUSED");
             any = true;
             add_other_use(p, nodes[i], &s->scv.processes[k]);
         }
     }
-    if (!any)
-        return;
-    buf_addc(out, '\n');
-    write_page(p, out);
-}
-
-/* What each pod was promised of each card, and uses of it now. */
-static void add_pods(struct page *p, struct buf *out, const struct ledger_node **nodes,
-                     size_t n)
-{
-    static const char *const names[] = {"NODE",     "GPU",  "NAMESPACE", "POD",
-                                        "PROMISED", "USED", "SM",        "STATE"};
-    add_names(p, names, ARRAY_LEN(names));
-    for (size_t i = 0; i < n; i++)
-        add_pod_rows(p, nodes[i]);
-    write_page(p, out);
-}
-
-static void add_details(struct page *p, struct buf *out, const struct ledger_node **nodes,
-                        size_t n)
-{
-    bool any = false;
-    for (size_t i = 0; i < n; i++)
-        any |= nodes[i]->pods != NULL;
-    if (any) {
+    if (any)
         buf_addc(out, '\n');
-        add_pods(p, out, nodes, n);
-    }
-    add_other_uses(p, out, nodes, n);
-    add_pending(p, out);
-}
-
-static bool is_wide(const struct page *p)
-{
-    return p->show->format == SHOW_WIDE;
-}
-
-/* Shares of compute are in the table of cards where pods or columns are asked for. */
-static bool has_compute(const struct page *p)
-{
-    return is_wide(p) || p->show->details;
-}
-
-static void add_header(struct page *p)
-{
-    static const char *const first[] = {"NODE", "GPU", "MODEL", "HEALTH"};
-    static const char *const wide[] = {"WITHHELD", "OVERUSE", "UTIL",    "TEMP",
-                                       "ADDRESS",  "SOURCE",  "MEASURED"};
-    cleanup_buf struct buf unit = {0};
-    quantity_write_unit(&unit, p->unit);
-    for (size_t i = 0; i < ARRAY_LEN(first); i++)
-        table_cell(&p->table, BOLD, "%s", first[i]);
-    table_cell(&p->table, BOLD, "PROMISED/TOTAL(%s)", unit.p);
-    table_cell(&p->table, BOLD, "USED");
-    table_cell(&p->table, BOLD, "FREE");
-    if (has_compute(p))
-        table_cell(&p->table, BOLD, "COMPUTE");
-    if (!is_wide(p)) {
-        table_end(&p->table, BOLD, "PODS");
-        return;
-    }
-    table_cell(&p->table, BOLD, "PODS");
-    for (size_t i = 0; i < ARRAY_LEN(wide); i++)
-        table_cell(&p->table, BOLD, "%s", wide[i]);
-    table_end(&p->table, BOLD, "UUID");
-}
-
-static enum color promised_color(const struct card *card)
-{
-    if (card->overcommitted)
-        return RED;
-    return card->promised_mib >= card->total_mib && card->total_mib > 0 ? YELLOW : PLAIN;
-}
-
-static void add_promised(struct page *p, const struct card *card)
-{
-    cleanup_buf struct buf text = {0};
-    show_amount(&text, card->promised_mib, p->unit);
-    buf_addc(&text, '/');
-    buf_add_i64(&text, card->total_mib / p->unit);
-    if (card->overcommitted)
-        buf_adds(&text, "!");
-    table_span(&p->table, promised_color(card), buf_span(&text));
+    write_page(p, out);
 }
 
 /* What is promised of the card's compute. Pods with whole cards have all of it. */
@@ -442,18 +333,6 @@ static void add_card_compute(struct page *p, const struct ledger_node *node,
                    over ? "!" : "");
 }
 
-static void add_age(struct buf *out, int64_t s)
-{
-    if (s < 0)
-        s = 0;
-    if (s < 120)
-        buf_printf(out, "%" PRId64 "s", s);
-    else if (s < 120 * 60)
-        buf_printf(out, "%" PRId64 "m", s / 60);
-    else
-        buf_printf(out, "%" PRId64 "h", s / 3600);
-}
-
 static const char *source_name(enum node_source source)
 {
     return source == SOURCE_SCV ? "scv" : source == SOURCE_CAPACITY ? "capacity" : "none";
@@ -465,103 +344,104 @@ static void add_wide(struct page *p, const struct ledger_node *node,
     const struct scv_card *scv = scv_card_of(p->cs, node->name, card->index);
     const struct cluster_state_node *object = cluster_state_node(p->cs, node->name);
     struct ledger_node_info info = ledger_node_info(node);
-    cleanup_buf struct buf age = {0};
-    add_amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
-    add_amount(p, card->overuse_mib ? RED : PLAIN,
-               card->use_known ? card->overuse_mib : -1);
-    if (scv && scv->has_utilization)
-        table_cell(&p->table, PLAIN, "%" PRId64 "%%", scv->utilization);
-    else
-        table_cell(&p->table, PLAIN, "-");
-    if (scv && scv->has_temperature)
-        table_cell(&p->table, PLAIN, "%" PRId64 "C", scv->temperature);
-    else
-        table_cell(&p->table, PLAIN, "-");
-    table_span(&p->table, PLAIN,
-               object && object->address.n ? object->address : SPAN("-"));
-    table_cell(&p->table, PLAIN, "%s", source_name(node->source));
-    if (info.has_sample)
-        add_age(&age, p->show->now_s - info.sample_s);
-    else
-        buf_adds(&age, "-");
-    table_span(&p->table, PLAIN, buf_span(&age));
-}
-
-static void add_card(struct page *p, const struct ledger_node *node,
-                     const struct card *card)
-{
+    struct table *t = &p->table;
     struct span none = SPAN("-");
-    table_span(&p->table, PLAIN, node->name);
-    table_cell(&p->table, PLAIN, "%" PRId32, card->index);
-    table_span(&p->table, PLAIN, card->model.n ? card->model : none);
-    table_cell(&p->table,
-               card->state != CARD_AVAILABLE ? RED
-               : node->cordoned              ? YELLOW
-                                             : GREEN,
-               "%s%s", show_health(card->state), node->cordoned ? "," SHOW_CORDONED : "");
-    add_promised(p, card);
-    add_amount(p, PLAIN, card->used_mib);
-    table_cell(&p->table, PLAIN, "%" PRId64,
-               node->state == NODE_USABLE ? card->free_mib / p->unit : 0);
-    if (has_compute(p))
-        add_card_compute(p, node, card);
-    if (!is_wide(p)) {
-        table_end(&p->table, PLAIN, "%" PRIu32, card->pods);
-        return;
-    }
-    table_cell(&p->table, PLAIN, "%" PRIu32, card->pods);
-    add_wide(p, node, card);
-    table_end(&p->table, PLAIN, "%.*s", SPAN_ARG(card->uuid.n ? card->uuid : none));
+    int64_t age = -1;
+    if (info.has_sample)
+        age = p->show->now_s > info.sample_s ? p->show->now_s - info.sample_s : 0;
+    table_cell(t, card->withheld_mib ? YELLOW : PLAIN, "%s",
+               show_amount(card->withheld_mib, p->unit).s);
+    table_cell(t, card->overuse_mib ? RED : PLAIN, "%s",
+               show_amount(card->use_known ? card->overuse_mib : -1, p->unit).s);
+    table_cell(t, PLAIN, "%s",
+               measure(scv && scv->has_utilization ? scv->utilization : -1, "%").s);
+    table_cell(t, PLAIN, "%s",
+               measure(scv && scv->has_temperature ? scv->temperature : -1, "C").s);
+    table_span(t, PLAIN, object && object->address.n ? object->address : none);
+    table_cell(t, PLAIN, "%s", source_name(node->source));
+    table_cell(t, PLAIN, "%s",
+               age < 120        ? measure(age, "s").s
+               : age < 120 * 60 ? measure(age / 60, "m").s
+                                : measure(age / 3600, "h").s);
+    table_span(t, PLAIN, card->uuid.n ? card->uuid : none);
 }
 
-struct sums {
-    int64_t total, promised, used, free;
-    int64_t cordoned; /* part of `free` that is on cordoned nodes */
-    size_t cards, healthy, nodes, unmeasured;
-};
-
-static void sum_card(struct sums *s, const struct ledger_node *node,
-                     const struct card *card)
+/* Shares of compute are in the table of cards where pods or columns are asked for. */
+static void add_cards(struct page *p, const struct ledger_node **nodes, size_t n)
 {
-    s->cards++;
-    s->healthy += card->state == CARD_AVAILABLE;
-    s->total += card->total_mib;
-    s->promised += card->promised_mib;
-    s->used += card->used_mib > 0 ? card->used_mib : 0;
-    s->unmeasured += card->used_mib < 0;
-    int64_t free = node->state == NODE_USABLE ? card->free_mib : 0;
-    s->free += free;
-    s->cordoned += node->cordoned ? free : 0;
+    bool wide = p->show->format == SHOW_WIDE, compute = wide || p->show->details;
+    cleanup_buf struct buf unit = {0}, header = {0};
+    struct table *t = &p->table;
+    quantity_write_unit(&unit, p->unit);
+    buf_printf(&header,
+               "NODE\tGPU\tMODEL\tHEALTH\tPROMISED/TOTAL(%s)\tUSED\tFREE%s\tPODS%s",
+               unit.p, compute ? "\tCOMPUTE" : "",
+               wide ? "\tWITHHELD\tOVERUSE\tUTIL\tTEMP\tADDRESS\tSOURCE\tMEASURED\tUUID"
+                    : "");
+    table_header(t, header.p);
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger_node *node = nodes[i];
+        for (uint32_t k = 0; k < node->n_cards; k++) {
+            const struct card *card = &node->cards[k];
+            bool full = card->total_mib > 0 && card->promised_mib >= card->total_mib;
+            table_span(t, PLAIN, node->name);
+            table_cell(t, PLAIN, "%" PRId32, card->index);
+            table_span(t, PLAIN, card->model.n ? card->model : SPAN("-"));
+            table_cell(t,
+                       card->state != CARD_AVAILABLE ? RED
+                       : node->cordoned              ? YELLOW
+                                                     : GREEN,
+                       "%s%s", show_health(card->state),
+                       node->cordoned ? "," SHOW_CORDONED : "");
+            table_cell(t,
+                       card->overcommitted ? RED
+                       : full              ? YELLOW
+                                           : PLAIN,
+                       "%s/%" PRId64 "%s", show_amount(card->promised_mib, p->unit).s,
+                       card->total_mib / p->unit, card->overcommitted ? "!" : "");
+            table_cell(t, PLAIN, "%s", show_amount(card->used_mib, p->unit).s);
+            table_cell(t, PLAIN, "%" PRId64,
+                       node->state == NODE_USABLE ? card->free_mib / p->unit : 0);
+            if (compute)
+                add_card_compute(p, node, card);
+            table_cell(t, PLAIN, "%" PRIu32, card->pods);
+            if (wide)
+                add_wide(p, node, card);
+            table_end(t);
+        }
+    }
 }
 
-static const char *plural(size_t n)
+static void add_sums(struct page *p, struct buf *out, const struct ledger_node **nodes,
+                     size_t n)
 {
-    return n == 1 ? "" : "s";
-}
-
-static void add_sums(struct page *p, struct buf *out, const struct sums *s)
-{
-    size_t pending = ledger_pending(cluster_state_ledger(p->cs));
-    int64_t percent = s->total ? s->promised * 100 / s->total : 0;
-    show_amount(out, s->promised, p->unit);
-    buf_printf(out, " of %s promised (%" PRId64 "%%), ", show_units(s->total, p->unit).s,
-               percent);
-    show_amount(out, s->free, p->unit);
-    buf_adds(out, " free");
-    if (s->cordoned) {
-        buf_adds(out, " (");
-        show_amount(out, s->cordoned, p->unit);
-        buf_adds(out, " on cordoned nodes)");
-    }
-    if (s->unmeasured < s->cards) {
-        buf_adds(out, ", ");
-        show_amount(out, s->used, p->unit);
-        buf_adds(out, " in use");
-    }
-    buf_printf(out, "; %zu card%s (%zu healthy) on %zu node%s", s->cards,
-               plural(s->cards), s->healthy, s->nodes, plural(s->nodes));
-    if (pending && !p->show->node.n)
-        buf_printf(out, "; %zu pending pod%s", pending, plural(pending));
+    int64_t total = 0, promised = 0, used = 0, free = 0, cordoned = 0;
+    size_t cards = 0, healthy = 0, measured = 0;
+    size_t pending = p->show->node.n ? 0 : ledger_pending(cluster_state_ledger(p->cs));
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < nodes[i]->n_cards; k++) {
+            const struct card *card = &nodes[i]->cards[k];
+            int64_t left = nodes[i]->state == NODE_USABLE ? card->free_mib : 0;
+            cards++;
+            healthy += card->state == CARD_AVAILABLE;
+            total += card->total_mib;
+            promised += card->promised_mib;
+            used += card->used_mib > 0 ? card->used_mib : 0;
+            measured += card->used_mib >= 0;
+            free += left;
+            cordoned += nodes[i]->cordoned ? left : 0;
+        }
+    buf_printf(out, "\n%s of %s promised (%" PRId64 "%%), %s free",
+               show_amount(promised, p->unit).s, show_units(total, p->unit).s,
+               total ? promised * 100 / total : 0, show_amount(free, p->unit).s);
+    if (cordoned)
+        buf_printf(out, " (%s on cordoned nodes)", show_amount(cordoned, p->unit).s);
+    if (measured)
+        buf_printf(out, ", %s in use", show_amount(used, p->unit).s);
+    buf_printf(out, "; %zu card%s (%zu healthy) on %zu node%s", cards, show_plural(cards),
+               healthy, n, show_plural(n));
+    if (pending)
+        buf_printf(out, "; %zu pending pod%s", pending, show_plural(pending));
     buf_addc(out, '\n');
 }
 
@@ -569,14 +449,17 @@ static void add_sums(struct page *p, struct buf *out, const struct sums *s)
 static void add_notes(struct buf *out, const struct cluster_state *cs,
                       const struct ledger_node *node)
 {
-    cleanup_buf struct buf why = {0}, note = {0};
+    cleanup_buf struct buf why = {0}, note = {0}, capacity = {0};
     show_state(&why, node);
     cluster_state_note_heartbeat(&note, cs, node);
+    show_capacity(&capacity, cs, node);
     if (why.n)
         table_line(out, "! %.*s%s: %s", SPAN_ARG(node->name),
                    node->cordoned ? " (" SHOW_CORDONED ")" : "", why.p);
     if (note.n)
         table_line(out, "! %.*s: %s", SPAN_ARG(node->name), note.p);
+    if (capacity.n)
+        table_line(out, "! %.*s: %s", SPAN_ARG(node->name), capacity.p);
     if (node->unknown_listed_card >= 0)
         table_line(out,
                    "! %.*s: its ConfigMap lists GPU%" PRId32
@@ -589,113 +472,120 @@ static bool show_table(struct buf *out, const struct cluster_state *cs,
 {
     struct page p = {.cs = cs,
                      .show = show,
-                     .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib};
+                     .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib,
+                     .table.colors = show->colors};
     const struct ledger_node **nodes;
-    struct sums sums = {0};
     size_t n = show_nodes(cluster_state_ledger(cs), show->node, &p.arena, &nodes);
+    bool found = n || !show->node.n, any_pods = false;
     if (show->usage) {
         add_pods(&p, out, nodes, n);
         buf_adds(out, "in units of ");
         quantity_write_unit(out, p.unit);
         buf_addc(out, '\n');
-        if (show->unit_assumed)
-            show_unit_assumed(out, p.unit);
-        arena_fini(&p.arena);
-        return true;
-    }
-    add_header(&p);
-    for (size_t i = 0; i < n; i++) {
-        sums.nodes++;
-        for (uint32_t k = 0; k < nodes[i]->n_cards; k++) {
-            add_card(&p, nodes[i], &nodes[i]->cards[k]);
-            sum_card(&sums, nodes[i], &nodes[i]->cards[k]);
-        }
-    }
-    if (n || !show->node.n) {
+    } else if (found) {
+        add_cards(&p, nodes, n);
         write_page(&p, out);
-        if (show->unit_assumed)
-            show_unit_assumed(out, p.unit);
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++) {
             add_notes(out, cs, nodes[i]);
-        if (show->details)
-            add_details(&p, out, nodes, n);
-        buf_addc(out, '\n');
-        add_sums(&p, out, &sums);
+            any_pods |= show->details && nodes[i]->pods;
+        }
+        if (any_pods) {
+            buf_addc(out, '\n');
+            add_pods(&p, out, nodes, n);
+        }
+        if (show->details) {
+            add_other_uses(&p, out, nodes, n);
+            add_pending(&p, out);
+        }
+        add_sums(&p, out, nodes, n);
     }
-    table_fini(&p.table);
     arena_fini(&p.arena);
-    return n || !show->node.n;
+    return found;
 }
 
-static json_t *to_json_string(struct span text)
+/*
+ * JSON: the extender's inspect, and what only the API objects say.
+ */
+
+json_t *show_json_text(struct span text)
 {
     json_t *s = json_stringn(text.n ? text.p : "", text.n);
     return s ? s : json_string("?"); /* invalid UTF-8 */
 }
 
+/* Each leaves out an unknown or false value. */
 static void put_text(json_t *o, const char *key, struct span text)
 {
     if (text.n)
-        json_object_set_new(o, key, to_json_string(text));
+        json_object_set_new(o, key, show_json_text(text));
 }
 
-static void put(json_t *o, const char *key, int64_t number)
+static void put_amount(json_t *o, const char *key, int64_t number)
 {
-    json_object_set_new(o, key, json_integer(number));
+    if (number >= 0)
+        json_object_set_new(o, key, json_integer(number));
 }
 
-/* False is left out. */
 static void put_flag(json_t *o, const char *key, bool value)
 {
     if (value)
         json_object_set_new(o, key, json_true());
 }
 
-static void put_use(json_t *o, int64_t used_mib, int64_t sm_percent)
+/* Completes the pods with promises, and adds those that use the card without one. */
+static void complete_pods(json_t *list, const struct cluster_state *cs,
+                          const struct ledger_node *node, const struct card *card)
 {
-    if (used_mib >= 0)
-        put(o, "usedMiB", used_mib);
-    if (sm_percent >= 0)
-        put(o, "utilizationPercent", sm_percent);
+    json_t *o;
+    size_t i;
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+        struct share share;
+        if (ledger_pod_mib(pod, card) >= 0 || !share_of(node, pod, card, &share))
+            continue;
+        o = json_object();
+        put_text(o, "namespace", pod->ns);
+        put_text(o, "name", pod->name);
+        put_text(o, "uid", pod->uid);
+        put_amount(o, "usedMiB", share.use.used_mib);
+        put_amount(o, "utilizationPercent", share.use.sm_percent);
+        json_array_append_new(list, o);
+    }
+    json_array_foreach(list, i, o)
+    {
+        struct span uid = span_of(json_string_value(json_object_get(o, "uid")));
+        const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
+        const struct cluster_state_pod *object = cluster_state_pod(cs, uid);
+        put_flag(o, "running", pod && pod->running);
+        put_flag(o, "assigned", object && span_eq(object->assigned, SPAN("true")));
+    }
 }
 
-/* `mib`: the promise; below 0: none that is known. */
-static json_t *pod_json(const struct cluster_state *cs, const struct ledger_pod *pod,
-                        int64_t mib)
+static void complete_card(json_t *o, const struct cluster_state *cs,
+                          const struct ledger_node *node, const struct card *card)
 {
-    const struct cluster_state_pod *object = cluster_state_pod(cs, pod->uid);
-    json_t *o = json_object();
-    put_text(o, "namespace", pod->ns);
-    put_text(o, "name", pod->name);
-    put_text(o, "uid", pod->uid);
-    if (mib >= 0)
-        put(o, "mib", mib);
-    put_flag(o, "wholeCard", pod->request->kind == REQUEST_CARDS);
-    put_flag(o, "running", pod->running);
-    if (object)
-        put_flag(o, "assigned", span_eq(object->assigned, SPAN("true")));
-    return o;
-}
-
-/* What uses the card without a promise. */
-static void put_processes(const struct cluster_state *cs, const struct ledger_node *node,
-                          const struct card *card, json_t *o)
-{
+    const struct scv_card *scv = scv_card_of(cs, node->name, card->index);
     const struct cluster_state_scv *s = cluster_state_scv(cs, node->name);
     json_t *list = json_array();
+    if (node->state != NODE_USABLE)
+        put_amount(o, "freeMiB", 0);
+    if (scv && scv->has_utilization)
+        put_amount(o, "utilizationPercent", scv->utilization);
+    if (scv && scv->has_temperature)
+        put_amount(o, "temperatureCelsius", scv->temperature);
+    complete_pods(json_object_get(o, "pods"), cs, node, card);
     for (size_t i = 0; s && i < s->scv.n_processes; i++) {
         const struct scv_process *p = &s->scv.processes[i];
-        if (!card->uuid.n || !span_eq(p->uuid, card->uuid) || !show_is_other_use(node, p))
+        if (!card->uuid.n || !span_eq(p->uuid, card->uuid) || !is_other_use(node, p))
             continue;
         json_t *one = json_object();
         put_text(one, "namespace", p->ns);
         put_text(one, "pod", p->pod);
         put_text(one, "container", p->container);
         put_text(one, "name", p->name);
-        if (p->pid)
-            put(one, "pid", p->pid);
+        put_amount(one, "pid", p->pid ? p->pid : -1);
         put_flag(one, "unmapped", p->unmapped);
-        put_use(one, p->used_mib, p->sm_percent);
+        put_amount(one, "usedMiB", p->used_mib);
+        put_amount(one, "utilizationPercent", p->sm_percent);
         json_array_append_new(list, one);
     }
     if (json_array_size(list))
@@ -703,164 +593,78 @@ static void put_processes(const struct cluster_state *cs, const struct ledger_no
     json_decref(list);
 }
 
-static json_t *card_json(const struct cluster_state *cs, const struct ledger_node *node,
-                         const struct card *card, const struct ledger_pod **pods,
-                         size_t n)
+static void complete_node(json_t *o, const struct cluster_state *cs,
+                          const struct ledger_node *node)
 {
-    const struct scv_card *scv = scv_card_of(cs, node->name, card->index);
-    json_t *o = json_object(), *list = json_array();
-    put(o, "index", card->index);
-    put_text(o, "uuid", card->uuid);
-    put_text(o, "model", card->model);
-    put_text(o, "health", span_of(show_health(card->state)));
-    put(o, "totalMiB", card->total_mib);
-    put(o, "promisedMiB", card->promised_mib);
-    if (card->core_promised)
-        put(o, "promisedComputePercent", card->core_promised);
-    if (card->used_mib >= 0)
-        put(o, "usedMiB", card->used_mib);
-    if (card->withheld_mib)
-        put(o, "withheldMiB", card->withheld_mib);
-    if (card->overuse_mib)
-        put(o, "overuseMiB", card->overuse_mib);
-    put_flag(o, "usageComplete", card->use_known);
-    put(o, "freeMiB", node->state == NODE_USABLE ? card->free_mib : 0);
-    put_flag(o, "overcommitted", card->overcommitted);
-    if (scv && scv->has_utilization)
-        put(o, "utilizationPercent", scv->utilization);
-    if (scv && scv->has_temperature)
-        put(o, "temperatureCelsius", scv->temperature);
-    for (size_t i = 0; i < n; i++) {
-        int64_t mib = ledger_pod_mib(pods[i], card);
-        struct ledger_use use;
-        bool used = ledger_pod_use(node, pods[i], card, &use);
-        if (mib < 0 && !used)
-            continue;
-        json_t *pod = pod_json(cs, pods[i], mib);
-        uint32_t core = ledger_pod_core(pods[i], card);
-        if (core)
-            put(pod, "computePercent", core);
-        if (used)
-            put_use(pod, use.used_mib, use.sm_percent);
-        json_array_append_new(list, pod);
-    }
-    json_object_set_new(o, "pods", list);
-    put_processes(cs, node, card, o);
-    return o;
-}
-
-/* Does the pod have a card in the ledger? */
-static bool is_placed(const struct ledger_pod *pod)
-{
-    for (uint32_t k = 0; k < pod->node->n_cards; k++)
-        if (ledger_pod_mib(pod, &pod->node->cards[k]) >= 0)
-            return true;
-    return pod->request->kind == REQUEST_DEVICES || pod->request->kind == REQUEST_NONE;
-}
-
-static void put_unplaced(const struct cluster_state *cs, json_t *o,
-                         const struct ledger_pod **pods, size_t n)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) {
-        int64_t mib = pods[i]->request->cards * pods[i]->request->mib_per_card;
-        if (!is_placed(pods[i]))
-            json_array_append_new(list, pod_json(cs, pods[i], mib));
-    }
-    if (json_array_size(list))
-        json_object_set(o, "unplaced", list);
-    json_decref(list);
-}
-
-static json_t *node_json(const struct cluster_state *cs, const struct show *show,
-                         const struct ledger_node *node, struct arena *a)
-{
-    static const char *const sources[] = {
-        [SOURCE_NONE] = "none", [SOURCE_SCV] = "scv", [SOURCE_CAPACITY] = "capacity"};
     const struct cluster_state_node *object = cluster_state_node(cs, node->name);
     const struct cluster_state_scv *scv = cluster_state_scv(cs, node->name);
-    const struct cluster_state_heartbeat *heartbeat =
-        cluster_state_heartbeat(cs, node->name);
-    struct ledger_node_info info = ledger_node_info(node);
-    cleanup_buf struct buf why = {0}, time = {0}, note = {0};
-    const struct ledger_pod **pods;
-    size_t n = list_pods(show, node, a, &pods);
-    json_t *o = json_object(), *cards = json_array();
-    put_text(o, "name", node->name);
-    put_text(o, "address", object ? object->address : (struct span){0});
-    put_text(o, "source", span_of(sources[node->source]));
-    if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
-        put_text(o, "mode", node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
-    put_flag(o, "schedulingDisabled", node->cordoned);
-    show_state(&why, node);
-    put_text(o, "reason", buf_span(&why));
-    if (heartbeat)
-        put_text(o, "heartbeat", heartbeat->renewed);
+    const struct cluster_state_heartbeat *h = cluster_state_heartbeat(cs, node->name);
+    const struct ledger_node_info info = ledger_node_info(node);
+    cleanup_buf struct buf time = {0}, note = {0};
+    put_text(o, "address", object ? object->address : SPAN(""));
+    put_text(o, "heartbeat", h ? h->renewed : SPAN(""));
     cluster_state_note_heartbeat(&note, cs, node);
     put_text(o, "heartbeatNote", buf_span(&note));
     if (info.has_sample)
         clock_format_s(&time, info.sample_s);
     put_text(o, "measured", buf_span(&time));
-    if (scv) {
-        put_text(o, "driverVersion", scv->scv.driver_version);
-        put_text(o, "cudaVersion", scv->scv.cuda_version);
-    }
-    if (node->unknown_listed_card >= 0)
-        put(o, "unknownCard", node->unknown_listed_card);
-    if (node->claimed)
-        put(o, "claimedCards", node->claimed);
+    put_text(o, "driverVersion", scv ? scv->scv.driver_version : SPAN(""));
+    put_text(o, "cudaVersion", scv ? scv->scv.cuda_version : SPAN(""));
     for (uint32_t i = 0; i < node->n_cards; i++)
-        json_array_append_new(cards, card_json(cs, node, &node->cards[i], pods, n));
-    json_object_set_new(o, "cards", cards);
-    put_unplaced(cs, o, pods, n);
-    return o;
+        complete_card(json_array_get(json_object_get(o, "devs"), i), cs, node,
+                      &node->cards[i]);
 }
 
-static json_t *pending_json(const struct ledger *l, const struct ledger_pod *pod)
+/* Only the state's own thread reads it, so no lock is needed. */
+static const struct core *read_core(void *ctx)
 {
-    cleanup_buf struct buf request = {0};
-    json_t *o = json_object();
-    put_text(o, "namespace", pod->ns);
-    put_text(o, "name", pod->name);
-    put_text(o, "uid", pod->uid);
-    put(o, "priority", pod->priority);
-    if (pod->nomination)
-        put_text(o, "nominatedNode", pod->nomination->node->name);
-    request_write(&request, pod->request, ledger_settings(l)->unit_mib);
-    if (pod->invalid_reason)
-        put_text(o, "error", span_of(pod->invalid_reason));
-    else
-        put_text(o, "request", buf_span(&request));
-    return o;
+    return cluster_state_core(ctx);
 }
 
+static void end_read(void *ctx)
+{
+    (void)ctx;
+}
+
+static void keep_namespace(json_t *pods, struct span ns)
+{
+    for (size_t i = json_array_size(pods); ns.n && i-- > 0;) {
+        const json_t *of = json_object_get(json_array_get(pods, i), "namespace");
+        if (!span_eq(span_of(json_string_value(of)), ns))
+            json_array_remove(pods, i);
+    }
+}
+
+/* NULL: no such node. */
 static json_t *show_json(const struct cluster_state *cs, const struct show *show)
 {
     const struct ledger *l = cluster_state_ledger(cs);
-    cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf unit = {0};
-    const struct ledger_node **nodes;
-    const struct ledger_pod **pods;
-    size_t n = show_nodes(l, show->node, &a, &nodes);
-    if (show->node.n && !n)
+    const struct view_source source = {read_core, end_read, (void *)cs, true};
+    cleanup_buf struct buf text = {0};
+    json_t *dev;
+    size_t k;
+    if (!show->node.n)
+        view_inspect_all(&source, &text);
+    else if (!view_inspect_node(&source, show->node, &text))
         return NULL;
-    json_t *o = json_object(), *list = json_array(), *pending = json_array();
-    quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
-    put_text(o, "unit", buf_span(&unit));
-    put(o, "unitMiB", ledger_settings(l)->unit_mib);
-    put_flag(o, "unitAssumed", show->unit_assumed);
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, node_json(cs, show, nodes[i], &a));
-    json_object_set_new(o, "nodes", list);
-    n = show->node.n ? 0 : show_pending(l, &a, &pods);
-    for (size_t i = 0; i < n; i++)
-        if (!show->ns.n || span_eq(pods[i]->ns, show->ns))
-            json_array_append_new(pending, pending_json(l, pods[i]));
-    if (show->node.n)
-        json_decref(pending);
-    else
-        json_object_set_new(o, "pendingPods", pending);
-    return o;
+    json_t *all = json_loadb(text.p, text.n, JSON_ALLOW_NUL, NULL);
+    json_t *nodes = json_object_get(all, "nodes");
+    put_amount(all, "unitMiB", ledger_settings(l)->unit_mib);
+    keep_namespace(json_object_get(all, "pendingPods"), show->ns);
+    for (size_t i = json_array_size(nodes); i-- > 0;) {
+        json_t *o = json_array_get(nodes, i);
+        const struct ledger_node *node =
+            ledger_node_find(l, span_of(json_string_value(json_object_get(o, "name"))));
+        if (!node || (!show->node.n && !is_relevant(node))) {
+            json_array_remove(nodes, i);
+            continue;
+        }
+        complete_node(o, cs, node);
+        keep_namespace(json_object_get(o, "unplaced"), show->ns);
+        json_array_foreach(json_object_get(o, "devs"), k, dev)
+            keep_namespace(json_object_get(dev, "pods"), show->ns);
+    }
+    return all;
 }
 
 static int add_bytes(const char *p, size_t n, void *out)
@@ -869,104 +673,19 @@ static int add_bytes(const char *p, size_t n, void *out)
     return 0;
 }
 
-static void indent(struct buf *out, int depth)
+void show_dump(struct buf *out, json_t *j)
 {
-    for (int i = 0; i < depth; i++)
-        buf_adds(out, "  ");
-}
-
-/* A JSON string is valid YAML; but YAML also requires C1 control characters to be
- * escaped, which could control a terminal. */
-static void yaml_string(struct buf *out, const json_t *j)
-{
-    const char *p = json_string_value(j);
-    size_t n = json_string_length(j);
-    buf_addc(out, '"');
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)p[i];
-        if (c == 0xc2 && i + 1 < n && (unsigned char)p[i + 1] < 0xa0)
-            buf_printf(out, "\\u%04x", (unsigned char)p[++i]);
-        else if (c < ' ' || c == 0x7f)
-            buf_printf(out, "\\u%04x", c);
-        else if (c == '"' || c == '\\')
-            buf_printf(out, "\\%c", c);
-        else
-            buf_addc(out, (char)c);
-    }
-    buf_addc(out, '"');
-}
-
-static void yaml_scalar(struct buf *out, const json_t *j)
-{
-    if (json_is_string(j))
-        yaml_string(out, j);
-    else
-        json_dump_callback(j, add_bytes, out, JSON_ENCODE_ANY | JSON_COMPACT);
-    buf_addc(out, '\n');
-}
-
-static void yaml_value(struct buf *out, const json_t *j, int depth);
-
-/* `first`: "- " has been written before the first key. */
-static void yaml_object(struct buf *out, const json_t *j, int depth, bool first)
-{
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)j, key, value)
-    {
-        if (!first)
-            indent(out, depth);
-        first = false;
-        buf_adds(out, key); /* our own keys: plain words */
-        buf_addc(out, ':');
-        yaml_value(out, value, depth);
-    }
-}
-
-/* The value after a "key:" of that depth. */
-static void yaml_value(struct buf *out, const json_t *j, int depth)
-{
-    size_t i;
-    json_t *item;
-    if (json_is_array(j) && json_array_size(j)) {
-        buf_addc(out, '\n');
-        json_array_foreach(j, i, item)
-        {
-            indent(out, depth);
-            buf_adds(out, "- ");
-            if (json_is_object(item)) {
-                yaml_object(out, item, depth + 1, true);
-                continue;
-            }
-            yaml_scalar(out, item);
-        }
-    } else if (json_is_object(j) && json_object_size(j)) {
-        buf_addc(out, '\n');
-        yaml_object(out, j, depth + 1, false);
-    } else {
-        buf_addc(out, ' ');
-        yaml_scalar(out, j);
-    }
-}
-
-void show_dump(struct buf *out, const json_t *j, bool yaml)
-{
-    if (yaml) {
-        yaml_object(out, j, 0, false);
-        return;
-    }
     json_dump_callback(j, add_bytes, out, JSON_INDENT(2) | JSON_ENSURE_ASCII);
     buf_addc(out, '\n');
+    json_decref(j);
 }
 
 bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show)
 {
-    if (show->format == SHOW_TABLE || show->format == SHOW_WIDE)
+    if (show->format != SHOW_JSON)
         return show_table(out, cs, show);
     json_t *j = show_json(cs, show);
-    if (!j)
-        return false;
-    show_dump(out, j, show->format == SHOW_YAML);
-    json_decref(j);
-    return true;
+    if (j)
+        show_dump(out, j);
+    return j != NULL;
 }

@@ -7,11 +7,12 @@
 #include "cli/table.h"
 
 /*
- * A cluster_state as tables for users, and as JSON or YAML for programs. Nodes are sorted
- * by name, cards by index, pods by namespace and name.
+ * A cluster_state as tables for users, and as JSON for programs: that of inspect
+ * (view/inspect.h) with more members. Nodes are sorted by name, cards by index, pods by
+ * namespace and name.
  */
 
-enum show_format { SHOW_TABLE, SHOW_WIDE, SHOW_JSON, SHOW_YAML };
+enum show_format { SHOW_TABLE, SHOW_WIDE, SHOW_JSON };
 
 struct show {
     enum show_format format;
@@ -20,7 +21,6 @@ struct show {
     bool usage;        /* tables: show only pods, with promises and use */
     struct span ns;    /* only pods of this namespace; empty: all */
     struct span node;  /* only this node; empty: all nodes with GPUs or promises */
-    bool unit_assumed; /* say that the memory unit is an assumption */
     int64_t now_s;     /* since 1970, for ages */
 };
 
@@ -35,19 +35,22 @@ size_t show_pods_on(const struct ledger_node *node, struct arena *a,
 /* Follows the health of a cordoned node's cards; kubectl's own word. */
 #define SHOW_CORDONED "SchedulingDisabled"
 const char *show_health(enum card_state out); /* "Healthy", "Unhealthy", ... */
-/* MiB in units, with one decimal unless it is a whole number of units: "2", "1.8". */
-void show_amount(struct buf *out, int64_t mib, int64_t unit_mib);
-/* The same with the unit, "1.8 GiB", as the argument of one printf. */
-struct show_units {
+/* The argument of one printf. */
+struct show_text {
     char s[64];
 };
-struct show_units show_units(int64_t mib, int64_t unit_mib);
-/* Appends the line which says that the unit is an assumption. */
-void show_unit_assumed(struct buf *out, int64_t unit_mib);
+/* MiB in units, with one decimal unless it is a whole number of units: "2", "1.8"; below 0:
+ * "-". */
+struct show_text show_amount(int64_t mib, int64_t unit_mib);
+struct show_text show_units(int64_t mib, int64_t unit_mib); /* "1.8 GiB" */
+const char *show_plural(size_t n);                          /* "s" unless n is 1 */
 /* Appends why the node is unusable for every pod; nothing if it is usable. */
 void show_state(struct buf *out, const struct ledger_node *node);
+/* Appends how the Node's capacity of memory differs from its cards; nothing otherwise. */
+void show_capacity(struct buf *out, const struct cluster_state *cs,
+                   const struct ledger_node *node);
 
 /* False: no such node. */
 bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show);
-/* The value as indented JSON or as YAML. */
-void show_dump(struct buf *out, const json_t *j, bool yaml);
+json_t *show_json_text(struct span text); /* new */
+void show_dump(struct buf *out, json_t *j); /* indented; consumes the value */

@@ -11,11 +11,10 @@
 enum { PADDING = 2 };
 
 struct table_cell {
-    size_t at, n;        /* in the text */
-    size_t width;        /* code points */
-    size_t column_width; /* with padding */
-    uint32_t column;     /* index in its line */
-    bool last;           /* ends the line */
+    size_t at, n; /* in the text */
+    size_t width; /* code points */
+    size_t block; /* in table.widths; not of the last one */
+    bool last;    /* ends the line */
     enum color color;
 };
 
@@ -23,7 +22,8 @@ void table_fini(struct table *t)
 {
     buf_fini(&t->text);
     free(t->cells);
-    *t = (struct table){0};
+    free(t->widths);
+    *t = (struct table){.colors = t->colors};
 }
 
 /* C0 and C1 control characters, and DEL. */
@@ -37,29 +37,15 @@ void table_plain(struct buf *out, struct span text)
     }
 }
 
-static size_t width_of(const char *p, size_t n)
-{
-    size_t width = 0;
-    for (size_t i = 0; i < n; i++)
-        width += ((unsigned char)p[i] & 0xc0) != 0x80;
-    return width;
-}
-
-static void add(struct table *t, enum color color, struct span text, bool last)
-{
-    struct table_cell cell = {.at = t->text.n, .last = last, .color = color};
-    if (t->n && !t->cells[t->n - 1].last)
-        cell.column = t->cells[t->n - 1].column + 1;
-    table_plain(&t->text, text);
-    cell.n = t->text.n - cell.at;
-    cell.width = width_of(t->text.p + cell.at, cell.n);
-    MEM_GROW(t->cells, t->cap, t->n + 1);
-    t->cells[t->n++] = cell;
-}
-
 void table_span(struct table *t, enum color color, struct span text)
 {
-    add(t, color, text, false);
+    struct table_cell cell = {.at = t->text.n, .color = color};
+    table_plain(&t->text, text);
+    cell.n = t->text.n - cell.at;
+    for (size_t i = cell.at; i < t->text.n; i++)
+        cell.width += ((unsigned char)t->text.p[i] & 0xc0) != 0x80;
+    MEM_GROW(t->cells, t->cap, t->n + 1);
+    t->cells[t->n++] = cell;
 }
 
 void table_cell(struct table *t, enum color color, const char *fmt, ...)
@@ -69,59 +55,36 @@ void table_cell(struct table *t, enum color color, const char *fmt, ...)
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    add(t, color, buf_span(&text), false);
+    table_span(t, color, buf_span(&text));
 }
 
-void table_end(struct table *t, enum color color, const char *fmt, ...)
+void table_header(struct table *t, const char *names)
 {
-    cleanup_buf struct buf text = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
-    va_end(ap);
-    add(t, color, buf_span(&text), true);
+    for (struct span rest = span_of(names); rest.n;)
+        table_span(t, BOLD, span_cut(&rest, '\t'));
+    table_end(t);
 }
 
-/* A block of one column that has not ended yet. */
-struct block {
-    size_t width;
-    size_t *cells; /* indexes */
-    size_t n, cap;
-};
-
-static void close_block(struct table_cell *cells, struct block *b)
+/* A cell continues the column of the cell above. */
+void table_end(struct table *t)
 {
-    for (size_t i = 0; i < b->n; i++)
-        cells[b->cells[i]].column_width = b->width + PADDING;
-    b->n = b->width = 0;
-}
-
-static void measure(const struct table *t)
-{
-    struct block *blocks = NULL;
-    size_t n_blocks = 0, cap = 0;
-    for (size_t i = 0; i < t->n; i++) {
-        const struct table_cell *cell = &t->cells[i];
-        if (cell->last) { /* columns that this line does not have end here */
-            for (size_t k = cell->column; k < n_blocks; k++)
-                close_block(t->cells, &blocks[k]);
-            continue;
+    if (t->n == t->line)
+        table_span(t, PLAIN, SPAN(""));
+    for (size_t i = t->line, above = t->above; i + 1 < t->n; i++, above++) {
+        struct table_cell *cell = &t->cells[i];
+        if (above + 1 < t->line) {
+            cell->block = t->cells[above].block;
+        } else {
+            MEM_GROW(t->widths, t->widths_cap, t->n_widths + 1);
+            cell->block = t->n_widths;
+            t->widths[t->n_widths++] = 0;
         }
-        while (n_blocks <= cell->column) {
-            MEM_GROW(blocks, cap, n_blocks + 1);
-            blocks[n_blocks++] = (struct block){0};
-        }
-        struct block *b = &blocks[cell->column];
-        MEM_GROW(b->cells, b->cap, b->n + 1);
-        b->cells[b->n++] = i;
-        if (cell->width > b->width)
-            b->width = cell->width;
+        if (cell->width > t->widths[cell->block])
+            t->widths[cell->block] = cell->width;
     }
-    for (size_t k = 0; k < n_blocks; k++) {
-        close_block(t->cells, &blocks[k]);
-        free(blocks[k].cells);
-    }
-    free(blocks);
+    t->cells[t->n - 1].last = true;
+    t->above = t->line;
+    t->line = t->n;
 }
 
 static const char *const codes[] = {
@@ -131,7 +94,6 @@ static const char *const codes[] = {
 
 void table_write(const struct table *t, struct buf *out)
 {
-    measure(t);
     for (size_t i = 0; i < t->n; i++) {
         const struct table_cell *cell = &t->cells[i];
         bool colored = t->colors && cell->color != PLAIN && cell->n;
@@ -140,8 +102,9 @@ void table_write(const struct table *t, struct buf *out)
         buf_adds(out, colored ? "\033[0m" : "");
         if (cell->last)
             buf_addc(out, '\n');
-        for (size_t k = cell->width; !cell->last && k < cell->column_width; k++)
-            buf_addc(out, ' ');
+        else
+            buf_printf(out, "%*s", (int)(t->widths[cell->block] + PADDING - cell->width),
+                       "");
     }
 }
 

@@ -24,19 +24,23 @@ struct table {
     struct buf text; /* all cells, concatenated */
     struct table_cell *cells;
     size_t n, cap;
+    size_t above, line; /* first cells of the last complete line and of this one */
+    size_t *widths;     /* of the columns */
+    size_t n_widths, widths_cap;
     bool colors;
 };
 
 void table_fini(struct table *t);
 #define cleanup_table __attribute__((cleanup(table_fini)))
 
-/* Adds a cell that ends with a tab. */
+/* Adds a cell, which ends with a tab unless it is the last of its line. */
 void table_cell(struct table *t, enum color color, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void table_span(struct table *t, enum color color, struct span text);
-/* Adds the text after the last tab, which may be empty, and ends the line. */
-void table_end(struct table *t, enum color color, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Ends the line. A line without cells has an empty one. */
+void table_end(struct table *t);
+/* Adds a line of bold cells, which tabs of the text separate. */
+void table_header(struct table *t, const char *names);
 void table_write(const struct table *t, struct buf *out);
 
 /* Each appends text with its control characters replaced by '?'. A line ends with a newline

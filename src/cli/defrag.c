@@ -1,0 +1,652 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* defrag: computes, writes and executes the plan. */
+
+#include "cli/defrag.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "cli/table.h"
+#include "kube/body.h"
+#include "kube/list_watch.h"
+
+struct sources {
+    struct defrag_rules *rules;
+    const struct defrag_plan_goal *goal;
+    const struct ledger_pod *pod; /* of the target; NULL: a shape */
+};
+
+static bool may_move(void *ctx, const struct ledger_pod *pod)
+{
+    const struct sources *s = ctx;
+    return !defrag_rules_stays(s->rules, pod->uid);
+}
+
+static bool may_run(void *ctx, const struct ledger_pod *pod,
+                    const struct ledger_node *node)
+{
+    const struct sources *s = ctx;
+    bool target = !pod;
+    if (target)
+        pod = s->pod;
+    return defrag_rules_allow(s->rules, pod ? pod->uid : (struct span){0}, node->name,
+                              !(target && s->goal->node_is_cordoned));
+}
+
+/* 0 of a node means unknown. */
+static int64_t left(int64_t allocatable, int64_t requested)
+{
+    return allocatable ? allocatable - requested : RESOURCES_MAX;
+}
+
+static struct resources node_room(void *ctx, const struct ledger_node *node)
+{
+    struct resources all = ledger_node_allocatable(node),
+                     taken = ledger_node_requested(node);
+    (void)ctx;
+    return (struct resources){left(all.cpu_milli, taken.cpu_milli),
+                              left(all.memory, taken.memory), left(all.pods, taken.pods)};
+}
+
+static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
+{
+    (void)ctx;
+    return ledger_pod_requests(pod);
+}
+
+struct request defrag_plan_shape(int64_t cards, int64_t mib, struct span models,
+                                 int64_t unit_mib)
+{
+    return (struct request){.kind = mib ? REQUEST_MEMORY : REQUEST_CARDS,
+                            .cards = (uint32_t)cards,
+                            .units = mib ? (mib + unit_mib - 1) / unit_mib * cards : 0,
+                            .mib_per_card = mib,
+                            .by_label = mib % unit_mib != 0,
+                            .models = models};
+}
+
+static int find_pod(const struct ledger *l, const struct defrag_plan_goal *goal,
+                    struct defrag_plan_result *plan, struct err *err)
+{
+    struct ledger_pod *p = ledger_first_pod(l);
+    while (p && !(span_eq(p->ns, goal->ns) && span_eq(p->name, goal->name)))
+        p = ledger_next_pod(l, p);
+    if (!p)
+        return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s not found among pods with GPUs",
+                       SPAN_ARG(goal->ns), SPAN_ARG(goal->name));
+    if (p->node)
+        return err_set(err, ERR_INVALID, "pod %.*s/%.*s is already bound to node %.*s",
+                       SPAN_ARG(p->ns), SPAN_ARG(p->name), SPAN_ARG(p->node->name));
+    if (p->invalid_reason)
+        return err_set(err, ERR_INVALID, "pod %.*s/%.*s: %s", SPAN_ARG(p->ns),
+                       SPAN_ARG(p->name), p->invalid_reason);
+    if (p->request->kind != REQUEST_MEMORY && p->request->kind != REQUEST_CARDS)
+        return err_set(err, ERR_INVALID,
+                       "pod %.*s/%.*s requests nvidia.com/gpu, whose cards the kubelet "
+                       "chooses; expected gpu-mem or gpu-count",
+                       SPAN_ARG(p->ns), SPAN_ARG(p->name));
+    plan->pod = p;
+    plan->request = *p->request;
+    return 0;
+}
+
+int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rules,
+                        const struct defrag_plan_goal *goal, struct arena *a,
+                        struct defrag_plan_result *plan, struct err *err)
+{
+    const struct ledger *l = cluster_state_ledger(cs);
+    *plan = (struct defrag_plan_result){.request = goal->shape};
+    if (goal->name.n && find_pod(l, goal, plan, err))
+        return -1;
+    plan->node = goal->node.n ? ledger_node_find(l, goal->node) : NULL;
+    if (goal->node.n && !plan->node)
+        return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found",
+                       SPAN_ARG(goal->node));
+    struct sources s = {rules, goal, plan->pod};
+    const struct defrag_world world = {l, &s, may_move, may_run, node_room, pod_room};
+    struct defrag_target target = {
+        .pod.request = &plan->request, .room = {.pods = 1}, .node = goal->node};
+    if (plan->pod) {
+        target.room = pod_room(NULL, plan->pod);
+        target.pod.priority = plan->pod->priority;
+        target.pod.uid = plan->pod->uid;
+    }
+    plan->found = defrag_find(&world, &target, a, &plan->plan);
+    return 0;
+}
+
+/* The cards of the pod on the node, as bits. */
+static uint64_t cards_of(const struct ledger_node *node, const struct ledger_pod *pod)
+{
+    uint64_t cards = 0;
+    for (uint32_t c = 0; c < node->n_cards; c++)
+        cards |= (uint64_t)(ledger_pod_mib(pod, &node->cards[c]) >= 0) << c;
+    return cards;
+}
+
+/* "n1 GPU0,GPU1" */
+static char *place_text(const struct ledger_node *node, uint64_t cards)
+{
+    struct buf out = {0};
+    buf_add_span(&out, node->name);
+    for (const char *before = " GPU"; cards; cards &= cards - 1, before = ",GPU")
+        buf_printf(&out, "%s%d", before, node->cards[__builtin_ctzll(cards)].index);
+    return buf_take(&out);
+}
+
+static void add_rows(struct buf *out, const struct defrag_plan *d, int64_t unit,
+                     bool colors)
+{
+    cleanup_table struct table t = {.colors = colors};
+    table_header(&t, "MOVE\tPOD\tREQUEST\tFROM\tTO");
+    for (size_t i = 0; i < d->n; i++) {
+        const struct defrag_move *m = &d->moves[i];
+        cleanup_buf struct buf request = {0};
+        cleanup_free char *from = place_text(d->node, cards_of(d->node, m->pod));
+        cleanup_free char *to = place_text(m->to, m->cards);
+        request_write(&request, m->pod->request, unit);
+        table_cell(&t, PLAIN, "%zu", i + 1);
+        table_cell(&t, PLAIN, "%.*s/%.*s", SPAN_ARG(m->pod->ns), SPAN_ARG(m->pod->name));
+        table_span(&t, PLAIN, buf_span(&request));
+        table_cell(&t, PLAIN, "%s", from);
+        table_cell(&t, PLAIN, "%s", to);
+        table_end(&t);
+    }
+    table_write(&t, out);
+}
+
+/* A reason for which pods stay. */
+struct stay {
+    const char *why;
+    size_t pods;
+    const struct ledger_pod *first; /* by namespace and name */
+};
+enum { STAYS_MAX = 32 };
+
+static int compare_stays(const void *a, const void *b)
+{
+    const struct stay *x = a, *y = b;
+    if (x->pods != y->pods)
+        return x->pods > y->pods ? -1 : 1;
+    return strcmp(x->why, y->why);
+}
+
+/* The reasons for which pods with cards stay: on the node, or anywhere if it is NULL. */
+static size_t list_stays(const struct cluster_state *cs, const struct defrag_rules *rules,
+                         const struct ledger_node *node, struct stay *stays)
+{
+    const struct ledger *l = cluster_state_ledger(cs);
+    size_t n = 0;
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
+        const char *why = p->node && (!node || p->node == node)
+                              ? defrag_rules_stays(rules, p->uid)
+                              : NULL;
+        size_t i = 0;
+        if (!why)
+            continue;
+        while (i < n && strcmp(stays[i].why, why) != 0)
+            i++;
+        if (i == STAYS_MAX)
+            continue;
+        if (i == n)
+            stays[n++] = (struct stay){.why = why, .first = p};
+        stays[i].pods++;
+        int order = span_cmp(p->ns, stays[i].first->ns);
+        if (order < 0 || (!order && span_cmp(p->name, stays[i].first->name) < 0))
+            stays[i].first = p;
+    }
+    qsort(stays, n, sizeof *stays, compare_stays);
+    return n;
+}
+
+static void add_stays(struct buf *out, const struct cluster_state *cs,
+                      const struct defrag_rules *rules, const struct ledger_node *node)
+{
+    struct stay stays[STAYS_MAX];
+    size_t n = list_stays(cs, rules, node, stays);
+    for (size_t i = 0; i < n; i++) {
+        table_text(out, "stays: pod %.*s/%.*s", SPAN_ARG(stays[i].first->ns),
+                   SPAN_ARG(stays[i].first->name));
+        if (stays[i].pods > 1)
+            buf_printf(out, " (and %zu more)", stays[i].pods - 1);
+        buf_printf(out, " %s\n", stays[i].why);
+    }
+}
+
+static void write_text(struct buf *out, const struct cluster_state *cs,
+                       const struct defrag_rules *rules,
+                       const struct defrag_plan_result *plan, bool colors)
+{
+    const struct defrag_plan *d = &plan->plan;
+    int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;
+    cleanup_buf struct buf request = {0};
+    request_write(&request, &plan->request, unit);
+    if (plan->pod)
+        table_text(out, "pod %.*s/%.*s (%s)", SPAN_ARG(plan->pod->ns),
+                   SPAN_ARG(plan->pod->name), request.p);
+    else
+        table_plain(out, buf_span(&request));
+    if (!plan->found) {
+        if (plan->node)
+            buf_printf(out, " does not fit on node %.*s, ", SPAN_ARG(plan->node->name));
+        else
+            buf_adds(out, " fits on no node, ");
+        buf_adds(out, d->bounded ? "and the search found no moves that help in its time\n"
+                                 : "whatever pods move\n");
+        add_stays(out, cs, rules, plan->node);
+        return;
+    }
+    cleanup_free char *place = place_text(d->node, d->cards);
+    buf_printf(out, " fits on node %.*s (%s) ", SPAN_ARG(d->node->name),
+               place + d->node->name.n + 1);
+    if (!d->n) {
+        buf_adds(out, "already; no pod has to move\n");
+        return;
+    }
+    buf_printf(out, "after %zu move%s%s\n", d->n, show_plural(d->n),
+               d->bounded ? " (a shorter plan may exist)" : "");
+    add_rows(out, d, unit, colors);
+    add_stays(out, cs, rules, d->node);
+}
+
+static json_t *pod_json(const struct ledger_pod *pod)
+{
+    return json_pack("{s:o,s:o,s:o}", "namespace", show_json_text(pod->ns), "name",
+                     show_json_text(pod->name), "uid", show_json_text(pod->uid));
+}
+
+static json_t *cards_json(const struct ledger_node *node, uint64_t cards)
+{
+    json_t *list = json_array();
+    for (; cards; cards &= cards - 1)
+        json_array_append_new(list,
+                              json_integer(node->cards[__builtin_ctzll(cards)].index));
+    return list;
+}
+
+static json_t *plan_json(const struct cluster_state *cs, const struct defrag_rules *rules,
+                         const struct defrag_plan_result *plan)
+{
+    const struct defrag_plan *d = &plan->plan;
+    cleanup_buf struct buf text = {0};
+    struct stay stays[STAYS_MAX];
+    json_t *moves = json_array(), *list = json_array();
+    request_write(&text, &plan->request,
+                  ledger_settings(cluster_state_ledger(cs))->unit_mib);
+    for (size_t i = 0; i < d->n; i++) {
+        const struct defrag_move *m = &d->moves[i];
+        json_t *o = pod_json(m->pod);
+        json_object_set_new(o, "fromNode", show_json_text(d->node->name));
+        json_object_set_new(o, "fromCards",
+                            cards_json(d->node, cards_of(d->node, m->pod)));
+        json_object_set_new(o, "toNode", show_json_text(m->to->name));
+        json_object_set_new(o, "toCards", cards_json(m->to, m->cards));
+        json_array_append_new(moves, o);
+    }
+    size_t n = list_stays(cs, rules, d->node ? d->node : plan->node, stays);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:s,s:I,s:o}", "reason", stays[i].why,
+                                              "pods", (json_int_t)stays[i].pods, "first",
+                                              pod_json(stays[i].first)));
+    return json_pack("{s:o*,s:o,s:b,s:b,s:o*,s:o*,s:o,s:o}", "pod",
+                     plan->pod ? pod_json(plan->pod) : NULL, "request",
+                     show_json_text(buf_span(&text)), "found", plan->found, "shortest",
+                     !d->bounded, "node",
+                     plan->found ? show_json_text(d->node->name) : NULL, "cards",
+                     plan->found ? cards_json(d->node, d->cards) : NULL, "moves", moves,
+                     "stays", list);
+}
+
+void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
+                       const struct defrag_rules *rules,
+                       const struct defrag_plan_result *plan, enum show_format format,
+                       bool colors)
+{
+    if (format == SHOW_JSON)
+        show_dump(out, plan_json(cs, rules, plan));
+    else
+        write_text(out, cs, rules, plan, colors);
+}
+
+/* -- Execution, move by move -- */
+
+enum {
+    PAGE = 500,    /* objects per list call */
+    POLL_MS = 200, /* between two looks at signals and time */
+    RETRY_S = 5,   /* after an eviction that a PodDisruptionBudget delays */
+    RETRY_MAX_S = 60,
+};
+
+struct applying {
+    struct session *s;
+    struct defrag_rules *rules;
+    struct defrag_plan_goal goal; /* node: that of the plan */
+    sigset_t signals;
+};
+
+static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static void say(const char *fmt, ...)
+{
+    cleanup_buf struct buf text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    table_vtext(&text, fmt, ap);
+    va_end(ap);
+    printf("%s\n", text.p);
+    fflush(stdout);
+}
+
+static int call(const struct session *s, const char *method, const char *path,
+                const char *type, struct span body, struct httpc_reply *reply,
+                struct err *err)
+{
+    const struct kube_request request = {.method = method,
+                                         .path = path,
+                                         .content_type = type,
+                                         .body = body,
+                                         .gzip = true,
+                                         .timeout_ms = s->config->timeout_ms};
+    return kube_call(s->client, &request, reply, err);
+}
+
+/* New. NULL: the call failed, with its status in *status (0: no response). */
+static json_t *get(const struct session *s, const char *path, unsigned *status,
+                   struct err *err)
+{
+    struct httpc_reply reply = {0};
+    json_t *object = NULL;
+    int rc = call(s, "GET", path, NULL, (struct span){0}, &reply, err);
+    *status = rc ? 0 : reply.status;
+    if (rc == 0 && kube_reply_check(reply.status, buf_span(&reply.body), err) == 0 &&
+        !(object =
+              json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL)))
+        err_set(err, ERR_INVALID, "GET %s: the response is not JSON", path);
+    httpc_reply_fini(&reply);
+    return object;
+}
+
+/* Reads all pages of a list of nodes or of pods. */
+static int read_list(struct session *s, const char *what, struct defrag_rules *rules,
+                     bool nodes, struct err *err)
+{
+    cleanup_buf struct buf path = {0};
+    const char *next;
+    unsigned status;
+    bool more;
+    buf_printf(&path, "%s?limit=%d", what, PAGE);
+    do {
+        json_t *list = get(s, path.p, &status, err);
+        if (!list)
+            return -1;
+        const json_t *items = json_object_get(list, "items");
+        if (nodes)
+            defrag_rules_add_nodes(rules, items);
+        else
+            defrag_rules_add_pods(rules, cluster_state_ledger(session_state(s)), items);
+        next = json_string_value(
+            json_object_get(json_object_get(list, "metadata"), "continue"));
+        buf_clear(&path);
+        buf_printf(&path, "%s?limit=%d&continue=", what, PAGE);
+        list_watch_escape(&path, span_of(next));
+        more = next && *next;
+        json_decref(list);
+    } while (more);
+    return 0;
+}
+
+int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err)
+{
+    return read_list(s, "/api/v1/nodes", rules, true, err) ||
+                   read_list(s, "/api/v1/pods", rules, false, err)
+               ? -1
+               : 0;
+}
+
+/* Reads the pods that have come since the lists. */
+static int read_new_pods(struct applying *w, struct err *err)
+{
+    const struct ledger *l = cluster_state_ledger(session_state(w->s));
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
+        cleanup_buf struct buf path = {0};
+        unsigned status;
+        if (defrag_rules_has_pod(w->rules, p->uid))
+            continue;
+        session_pod_path(&path, p->ns, p->name);
+        json_t *pod = get(w->s, path.p, &status, err);
+        if (!pod && status != 404)
+            return -1;
+        json_t *items = json_pack("[o]", pod);
+        defrag_rules_add_pods(w->rules, l, items);
+        json_decref(items);
+    }
+    return 0;
+}
+
+static int set_cordon(struct applying *w, bool cordoned, struct err *err)
+{
+    cleanup_buf struct buf path = {0};
+    struct httpc_reply reply = {0};
+    struct span body = cordoned ? SPAN("{\"spec\":{\"unschedulable\":true}}")
+                                : SPAN("{\"spec\":{\"unschedulable\":null}}");
+    buf_adds(&path, "/api/v1/nodes/");
+    list_watch_escape(&path, w->goal.node);
+    int rc =
+        call(w->s, "PATCH", path.p, "application/merge-patch+json", body, &reply, err);
+    if (rc == 0)
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+    httpc_reply_fini(&reply);
+    return rc ? err_wrap(err, "node %.*s: cannot be %s", SPAN_ARG(w->goal.node),
+                         cordoned ? "cordoned" : "uncordoned")
+              : 0;
+}
+
+/* -- Waiting -- */
+
+/* Follows the cluster for a moment. -1: interrupted, or too late. */
+static int wait_a_moment(struct applying *w, int64_t until_ms, const char *what,
+                         struct err *err)
+{
+    static const struct timespec now = {0};
+    if (sigtimedwait(&w->signals, NULL, &now) > 0)
+        return err_set(err, ERR_UNAVAILABLE, "interrupted while waiting for %s", what);
+    if (clock_mono_ms() >= until_ms)
+        return err_set(err, ERR_TIMEOUT, "%s: not within --move-timeout %lld s", what,
+                       (long long)w->s->config->move_timeout_ms / 1000);
+    session_wait(w->s, POLL_MS);
+    return 0;
+}
+
+static int64_t deadline(const struct applying *w)
+{
+    return clock_mono_ms() + w->s->config->move_timeout_ms;
+}
+
+/* -- One move -- */
+
+/* The evicted pod. The strings are in the arena, because the ledger drops the pod. */
+struct evicted {
+    struct span uid, ns, name, controller;
+    struct span *before; /* UIDs of the controller's pods before the eviction */
+    size_t n_before;
+};
+
+static void read_evicted(struct applying *w, const struct ledger_pod *pod,
+                         struct arena *a, struct evicted *e)
+{
+    const struct ledger *l = cluster_state_ledger(session_state(w->s));
+    size_t n = 0;
+    *e = (struct evicted){.uid = arena_copy(a, pod->uid),
+                          .ns = arena_copy(a, pod->ns),
+                          .name = arena_copy(a, pod->name)};
+    e->controller = arena_copy(a, defrag_rules_controller(w->rules, pod->uid));
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
+        n++;
+    e->before = arena_alloc(a, (n + 1) * sizeof *e->before);
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
+        if (span_eq(defrag_rules_controller(w->rules, p->uid), e->controller))
+            e->before[e->n_before++] = arena_copy(a, p->uid);
+}
+
+/* 429: a PodDisruptionBudget does not allow the eviction now. */
+static int evict(struct applying *w, const struct evicted *e, struct err *err)
+{
+    cleanup_buf struct buf what = {0}, path = {0}, body = {0};
+    int64_t until_ms = deadline(w);
+    bool said = false;
+    session_pod_path(&path, e->ns, e->name);
+    buf_adds(&path, "/eviction");
+    body_eviction(&body, e->ns, e->name, e->uid, -1);
+    buf_printf(&what, "eviction of pod %.*s/%.*s", SPAN_ARG(e->ns), SPAN_ARG(e->name));
+    for (;;) {
+        struct httpc_reply reply = {0};
+        if (call(w->s, "POST", path.p, NULL, buf_span(&body), &reply, err))
+            return err_wrap(err, "%s", what.p);
+        int rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+        unsigned status = reply.status;
+        int64_t after_s = reply.retry_after_s > 0 ? reply.retry_after_s : RETRY_S;
+        httpc_reply_fini(&reply);
+        if (rc == 0 || status == 404)
+            return 0;
+        if (status != 429)
+            return err_wrap(err, "%s", what.p);
+        if (!said)
+            say("%s: %s; retrying", what.p, err->msg);
+        said = true;
+        int64_t retry_ms =
+            clock_mono_ms() + (after_s < RETRY_MAX_S ? after_s : RETRY_MAX_S) * 1000;
+        while (clock_mono_ms() < retry_ms)
+            if (wait_a_moment(w, until_ms, what.p, err))
+                return -1;
+    }
+}
+
+/* The bound pod that the controller has created since; NULL: none yet. */
+static const struct ledger_pod *find_replacement(struct applying *w,
+                                                 const struct evicted *e)
+{
+    const struct ledger *l = cluster_state_ledger(session_state(w->s));
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
+        size_t i = 0;
+        while (i < e->n_before && !span_eq(e->before[i], p->uid))
+            i++;
+        if (p->node && i == e->n_before &&
+            span_eq(defrag_rules_controller(w->rules, p->uid), e->controller))
+            return p;
+    }
+    return NULL;
+}
+
+/* Waits until the replacement is bound and the evicted pod is gone. */
+static int await_replacement(struct applying *w, const struct evicted *e, struct err *err)
+{
+    cleanup_buf struct buf what = {0};
+    int64_t until_ms = deadline(w);
+    buf_printf(&what, "replacement of pod %.*s/%.*s is bound", SPAN_ARG(e->ns),
+               SPAN_ARG(e->name));
+    for (;;) {
+        if (read_new_pods(w, err))
+            return -1;
+        const struct ledger *l = cluster_state_ledger(session_state(w->s));
+        const struct ledger_pod *p = find_replacement(w, e);
+        if (p && span_eq(p->node->name, w->goal.node))
+            return err_set(
+                err, ERR_CONFLICT,
+                "pod %.*s/%.*s, which replaces %.*s, is bound to the same node",
+                SPAN_ARG(p->ns), SPAN_ARG(p->name), SPAN_ARG(e->name));
+        if (p && !ledger_pod_find(l, e->uid)) {
+            say("pod %.*s/%.*s is bound to node %.*s", SPAN_ARG(p->ns), SPAN_ARG(p->name),
+                SPAN_ARG(p->node->name));
+            return 0;
+        }
+        if (wait_a_moment(w, until_ms, what.p, err))
+            return -1;
+    }
+}
+
+static int move_one(struct applying *w, const struct defrag_move *move, struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    struct evicted e;
+    read_evicted(w, move->pod, &a, &e);
+    say("evicting pod %.*s/%.*s from node %.*s", SPAN_ARG(e.ns), SPAN_ARG(e.name),
+        SPAN_ARG(w->goal.node));
+    return evict(w, &e, err) || await_replacement(w, &e, err) ? -1 : 0;
+}
+
+/* Moves pods until the request fits on the node. */
+static int move_all(struct applying *w, struct err *err)
+{
+    for (;;) {
+        cleanup_arena struct arena a = {0};
+        struct defrag_plan_result plan;
+        if (read_new_pods(w, err) ||
+            defrag_plan_compute(session_state(w->s), w->rules, &w->goal, &a, &plan, err))
+            return -1;
+        if (!plan.found)
+            return err_set(err, ERR_CONFLICT,
+                           "the other pods on node %.*s have no place elsewhere now; no "
+                           "further pod is evicted",
+                           SPAN_ARG(w->goal.node));
+        if (!plan.plan.n)
+            return 0;
+        if (move_one(w, &plan.plan.moves[0], err))
+            return -1;
+    }
+}
+
+static int await_bound(struct applying *w, struct span uid, struct err *err)
+{
+    cleanup_buf struct buf what = {0};
+    int64_t until_ms = deadline(w);
+    buf_printf(&what, "pod %.*s/%.*s is bound", SPAN_ARG(w->goal.ns),
+               SPAN_ARG(w->goal.name));
+    for (;;) {
+        const struct ledger_pod *p =
+            ledger_pod_find(cluster_state_ledger(session_state(w->s)), uid);
+        if (!p)
+            return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s no longer exists",
+                           SPAN_ARG(w->goal.ns), SPAN_ARG(w->goal.name));
+        if (p->node) {
+            say("pod %.*s/%.*s is bound to node %.*s", SPAN_ARG(p->ns), SPAN_ARG(p->name),
+                SPAN_ARG(p->node->name));
+            return 0;
+        }
+        if (wait_a_moment(w, until_ms, what.p, err))
+            return -1;
+    }
+}
+
+int defrag_apply_run(struct session *s, struct defrag_rules *rules,
+                     const struct defrag_plan_goal *goal,
+                     const struct defrag_plan_result *plan, struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    struct applying w = {.s = s, .rules = rules, .goal = *goal};
+    struct span uid = plan->pod ? arena_copy(&a, plan->pod->uid) : (struct span){0};
+    bool cordoned = plan->plan.node->cordoned;
+    struct err why = {0};
+    w.goal.node = arena_copy(&a, plan->plan.node->name);
+    w.goal.node_is_cordoned = true;
+    w.signals = signals_block();
+    if (cordoned) {
+        say("node %.*s is cordoned already and stays so", SPAN_ARG(w.goal.node));
+        return move_all(&w, err);
+    }
+    if (set_cordon(&w, true, err))
+        return -1;
+    say("node %.*s cordoned; if this program is killed: kubectl uncordon %.*s",
+        SPAN_ARG(w.goal.node), SPAN_ARG(w.goal.node));
+    int rc = move_all(&w, err);
+    if (set_cordon(&w, false, &why) == 0) {
+        say("node %.*s uncordoned", SPAN_ARG(w.goal.node));
+        return rc || !uid.n ? rc : await_bound(&w, uid, err);
+    }
+    say("%s; to do: kubectl uncordon %.*s", why.msg, SPAN_ARG(w.goal.node));
+    if (rc == 0)
+        *err = why;
+    return -1;
+}
