@@ -209,83 +209,6 @@ START_TEST(a_rejected_pod_gets_one_event_with_the_closest_node)
 }
 END_TEST
 
-/* A request for whole cards counts free cards; an unusable node is never the closest. */
-START_TEST(the_closest_node_depends_on_the_request)
-{
-    json_t *pod = waiting(POD("u1", "gpu-mem\":\"1\"",
-                              ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
-    json_object_set_new(json_object_get(pod, "spec"), "nodeName", json_string("n1"));
-    json_t *lease = json_pack("{s:s,s:{s:s,s:s}}", "kind", "Lease", "metadata", "name",
-                              "n0", "namespace", "nvidia-gpu-scheduler-node-lease");
-    begin(json_pack("[oooo]", lease,
-                    scv("n1", CARD(0, "Healthy", 16384) "," CARD(1, "Unhealthy", 16384)),
-                    scv("n2", CARD(0, "Healthy", 8192) "," CARD(1, "Unhealthy", 8192)),
-                    pod));
-    filter(POD("u2", "gpu-count\":\"2\"", ""), "\"n0\",\"n1\",\"n2\"");
-    wait_for(1);
-    ck_assert_str_eq(said(0, "reason"), "GPUNoRoom");
-    ck_assert_ptr_nonnull(strstr(said(0, "note"), "closest is n2: "));
-    filter(POD("u3", "gpu-mem\":\"1\"", ""), "\"n0\"");
-    wait_for(2);
-    ck_assert_ptr_nonnull(
-        strstr(said(1, "note"), "closest is n0: the node's Scv object is missing"));
-    end();
-}
-END_TEST
-
-static json_t *on_card_0(const char *uid, const char *node, int units)
-{
-    cleanup_free char *text =
-        xasprintf("{\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\","
-                  "\"uid\":\"%s\",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}},"
-                  "\"spec\":{\"nodeName\":\"%s\",\"containers\":[{\"resources\":{"
-                  "\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]}}",
-                  uid, uid, node, units);
-    return json_loads(text, 0, NULL);
-}
-
-/* Free memory on cards of other models does not count. */
-START_TEST(the_closest_node_has_most_free_memory_of_the_model)
-{
-    static const char pod[] =
-        POD("u3", "gpu-mem\":\"10\"",
-            ",\"annotations\":{\"nvidia-gpu-scheduler/gpu.model\":\"Tesla T4\"}");
-    json_t *mixed =
-        scv("n1", CARD(0, "Healthy",
-                       16384) ",{\"id\":1,\"health\":\"Healthy\",\"model\":"
-                              "\"Tesla V100\",\"totalMemory\":16384,\"uuid\":\"GPU-1\"}");
-    begin(json_pack("[oooo]", mixed, scv("n2", CARD(0, "Healthy", 16384)),
-                    on_card_0("u1", "n1", 14), on_card_0("u2", "n2", 8)));
-    filter(pod, "\"n1\",\"n2\"");
-    wait_for(1);
-    ck_assert_str_eq(
-        said(0, "note"),
-        "the pod fits on none of the 2 nodes that kube-scheduler offered; the closest is "
-        "n2: needs "
-        "10240 MiB on one card, model Tesla T4; most free: 8192 of 16384 MiB on GPU0; "
-        "2048 MiB short");
-    end();
-}
-END_TEST
-
-/* kube-scheduler offers a cordoned node to pods that tolerate the taint; it counts then.
- */
-START_TEST(an_offered_cordoned_node_can_be_the_closest)
-{
-    json_t *node = json_loads("{\"kind\":\"Node\",\"metadata\":{\"name\":\"n2\"},"
-                              "\"spec\":{\"unschedulable\":true},\"status\":{}}",
-                              0, NULL);
-    begin(json_pack("[ooo]",
-                    scv("n1", CARD(0, "Healthy", 4096) "," CARD(1, "Bad", 16384)),
-                    scv("n2", CARD(0, "Healthy", 8192) "," CARD(1, "Bad", 16384)), node));
-    filter(POD("u1", "gpu-mem\":\"10\"", ""), "\"n1\",\"n2\"");
-    wait_for(1);
-    ck_assert_ptr_nonnull(strstr(said(0, "note"), "closest is n2: needs 10240 MiB"));
-    ck_assert_ptr_null(strstr(said(0, "note"), "cordon"));
-    end();
-}
-END_TEST
-
 START_TEST(never_fitting_and_invalid_pods_get_their_own_reasons)
 {
     begin(two_nodes());
@@ -525,29 +448,6 @@ END_TEST
 #define ILL(id)  CARD(id, "Unhealthy", 4096)
 #define WELL(id) CARD(id, "Healthy", 4096)
 
-START_TEST(each_card_is_reported_independently)
-{
-    begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
-    struct event_scan *w = event_scan_new(1);
-    look(w);
-    show(ILL(0) "," WELL(1));
-    look(w);
-    show(ILL(0) "," ILL(1));
-    look(w);
-    show(WELL(0) "," ILL(1));
-    look(w);
-    show(ILL(0) "," ILL(1));
-    look(w);
-    wait_for(4);
-    ck_said(0, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
-    ck_said(1, "GPULost", "no new pods are placed on GPU1 (unhealthy)" PROMISED);
-    ck_said(2, "GPUBack", "new pods are placed again on GPU0");
-    ck_said(3, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
-    event_scan_free(w);
-    end();
-}
-END_TEST
-
 #define OTHER(id, uuid)                                                                  \
     "{\"id\":" #id ",\"health\":\"Healthy\",\"totalMemory\":4096,\"uuid\":\"" uuid "\"}"
 
@@ -760,17 +660,14 @@ END_TEST
 
 UNIT_MAIN("events", a_pod_that_is_not_listed_gets_no_event,
           a_rejected_pod_gets_one_event_with_the_closest_node,
-          the_closest_node_depends_on_the_request,
-          the_closest_node_has_most_free_memory_of_the_model,
-          an_offered_cordoned_node_can_be_the_closest,
           never_fitting_and_invalid_pods_get_their_own_reasons,
           the_event_names_a_better_node_that_was_not_offered,
           a_fitting_pod_gets_no_event_from_filter,
           a_bound_pod_gets_its_card_and_the_policy,
           a_pod_with_whole_cards_gets_their_indexes,
           a_hanging_api_server_blocks_no_caller, a_lost_card_and_its_return_are_reported,
-          an_overcommitted_card_is_reported, each_card_is_reported_independently,
-          a_replaced_card_is_reported, a_lost_card_replaced_by_another_is_reported,
+          an_overcommitted_card_is_reported, a_replaced_card_is_reported,
+          a_lost_card_replaced_by_another_is_reported,
           the_next_leader_reports_changes_without_a_leader,
           changes_reported_by_another_leader_are_not_repeated,
           a_flapping_card_is_rate_limited, rate_limited_events_are_written_later,

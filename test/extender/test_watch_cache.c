@@ -77,36 +77,6 @@ START_TEST(deleting_one_of_two_namesakes_resends_the_other)
 }
 END_TEST
 
-START_TEST(a_reader_that_misses_too_many_deletions_resyncs)
-{
-    struct watch_cache_item *items[12] = {0}, *last = NULL;
-    struct watch_cache_reader r = {0}, quick = {0};
-    cleanup_buf struct buf out = {0};
-    w = watch_cache_new(&kind, 4);
-    for (int i = 0; i < 12; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "n%d", i);
-        put(&items[i], name, i);
-    }
-    watch_cache_read(w, &r, 100000, &out);
-    watch_cache_read(w, &quick, 100000, &out);
-    for (int i = 0; i < 10; i++) {
-        buf_clear(&out);
-        watch_cache_drop(w, &items[i]);
-        watch_cache_read(w, &quick, 100000, &out);
-        ck_assert_ptr_null(strstr(out.p, "RESYNC"));
-        ck_assert_ptr_nonnull(strstr(out.p, "DELETED"));
-    }
-    put(&last, "last", 1);
-    assert_reads(&r, "{\"Type\":\"RESYNC\"}\n" SYNCED("n10", "11", "10")
-                         SYNCED("n11", "12", "11") SYNCED("last", "23", "1") "\n");
-    assert_reads(&quick, SYNCED("last", "23", "1"));
-    watch_cache_drop(w, &items[10]);
-    assert_reads(&r, DELETED("n10"));
-    watch_cache_free(w);
-}
-END_TEST
-
 START_TEST(a_list_is_a_snapshot)
 {
     struct watch_cache_item *b = NULL, *a = NULL, *c = NULL;
@@ -120,8 +90,7 @@ START_TEST(a_list_is_a_snapshot)
     put(&b, "b", 1);
     put(&a, "a", 1);
     put(&c, "c", 1);
-    struct watch_cache_list *l = watch_cache_list(w),
-                            *unread = watch_cache_list(w);
+    struct watch_cache_list *l = watch_cache_list(w), *unread = watch_cache_list(w);
     ck_assert_ptr_eq(l, unread); /* shared until the next change */
     put(&a, "a", 2);
     watch_cache_drop(w, &b);
@@ -289,6 +258,5 @@ START_TEST(endless_changes_take_bounded_memory)
 END_TEST
 
 UNIT_MAIN("watch_cache", a_reader_gets_the_initial_state_then_changes,
-          deleting_one_of_two_namesakes_resends_the_other,
-          a_reader_that_misses_too_many_deletions_resyncs, a_list_is_a_snapshot,
+          deleting_one_of_two_namesakes_resends_the_other, a_list_is_a_snapshot,
           every_reader_ends_with_the_current_state, endless_changes_take_bounded_memory)
