@@ -180,56 +180,39 @@ START_TEST(manifests_are_loaded_and_unserved_kinds_are_logged)
     program_fini(&c);
 }
 
-START_TEST(kubectl_creates_changes_and_deletes)
+START_TEST(kubectl_shows_the_objects)
 {
     struct sim s;
     struct buf said = {0};
     if (!have_kubectl())
         return;
-    temp_write(dir, "pod.yaml",
-               "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n"
-               "  containers: [{name: c, image: i}]\n---\n"
-               "apiVersion: core.run-linux.com/v1\nkind: Scv\n"
-               "metadata: {name: n1}\nspec: {updateInterval: 1000}\n");
-    cleanup_free char *path = temp_path(dir, "pod.yaml");
-    sim_start(&s, ARGV("--port", "0"));
-    ck_assert_int_eq(KUBECTL(&s, &said, "apply", "--validate=false", "-f", path), 0);
-    ck_assert_contains(said.p, "pod/p created");
-    ck_assert_contains(said.p, "scv.core.run-linux.com/n1 created");
-    ck_assert_int_eq(KUBECTL(&s, &said, "apply", "--validate=false", "-f", path), 0);
-    ck_assert_contains(said.p, "pod/p unchanged");
-    temp_write(dir, "team.yaml",
-               "apiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n---\n"
-               "apiVersion: v1\nkind: ConfigMap\n"
-               "metadata: {name: m, namespace: team}\ndata: {a: b}\n");
-    cleanup_free char *team = temp_path(dir, "team.yaml");
-    ck_assert_int_eq(KUBECTL(&s, &said, "create", "--validate=false", "-f", team), 0);
-    ck_assert_int_eq(KUBECTL(&s, &said, "get", "configmap", "m", "-n", "team", "-o",
-                             "jsonpath={.data.a}"),
+    sim_start(&s, ARGV("--port", "0", "--generate", "nodes=3,cards=2,pods=2,leases=1"));
+    ck_assert_int_eq(KUBECTL(&s, &said, "get",
+                             "nodes,pods,scvs,leases,events,configmaps,namespaces", "-A"),
                      0);
-    ck_assert_str_eq(said.p, "b");
-    ck_assert_int_eq(KUBECTL(&s, &said, "label", "pod", "p", "a=b"), 0);
-    ck_assert_int_eq(KUBECTL(&s, &said, "annotate", "scv", "n1", "x=y"), 0);
+    static const char *const lines[] = {
+        "node/node-00000", "pod/gpu-00002-001", "scv.core.run-linux.com/node-00001",
+        "lease.coordination.k8s.io/node-00002", "namespace/kube-system"};
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+        ck_assert_contains(said.p, lines[i]);
+    ck_assert_int_eq(KUBECTL(&s, &said, "get", "pods", "--field-selector",
+                             "spec.nodeName=node-00001", "-o", "name"),
+                     0);
+    ck_assert_str_eq(said.p, "pod/gpu-00001-000\npod/gpu-00001-001\n");
     ck_assert_int_eq(
-        KUBECTL(&s, &said, "get", "pod", "p", "-o", "jsonpath={.metadata.labels.a}"), 0);
-    ck_assert_str_eq(said.p, "b");
-    ck_assert_int_eq(KUBECTL(&s, &said, "delete", "-f", path, "--timeout=30s"), 0);
-    ck_assert_int_eq(KUBECTL(&s, &said, "get", "pods,scvs"), 0);
-    ck_assert_contains(said.p, "No resources found");
+        KUBECTL(&s, &said, "get", "nodes", "--chunk-size", "1", "-o", "name"), 0);
+    ck_assert_str_eq(said.p, "node/node-00000\nnode/node-00001\nnode/node-00002\n");
+    ck_assert_int_eq(KUBECTL(&s, &said, "get", "pod", "none"), 1);
+    ck_assert_contains(said.p, "Error from server (NotFound): pods \"none\" not found");
     buf_fini(&said);
     sim_stop(&s);
 }
-
-struct wait_running {
-    const struct sim *s;
-    struct raw_reply reply;
-};
 
 int main(void)
 {
     const TTest *const tests[] = {help_and_bad_options_do_not_start_it,
                                   manifests_are_loaded_and_unserved_kinds_are_logged,
-                                  kubectl_creates_changes_and_deletes};
+                                  kubectl_shows_the_objects};
     return unit_run_with("kube-sim", tests, ARRAY_LEN(tests), 180,
                          &(struct unit_fixtures){.begin = begin, .end = end});
 }

@@ -117,14 +117,6 @@ static const char *last_key(const struct same *s)
     return dot ? dot + 1 : s->path.p ? s->path.p : "";
 }
 
-/* "5m12s", as in tables. */
-static bool is_age(const char *text)
-{
-    size_t n = strlen(text);
-    return n && isdigit((unsigned char)text[0]) && strchr("smhdy", text[n - 1]) &&
-           strspn(text, "0123456789smhdy") == n;
-}
-
 static bool same_text(const struct same *s, const char *theirs, const char *ours)
 {
     cleanup_buf struct buf a = {0}, b = {0};
@@ -133,7 +125,7 @@ static bool same_text(const struct same *s, const char *theirs, const char *ours
     if (strcmp(key, "resourceVersion") == 0)
         return strspn(theirs, "0123456789") == strlen(theirs) &&
                strspn(ours, "0123456789") == strlen(ours);
-    if (strcmp(key, "continue") == 0 || (is_age(theirs) && is_age(ours)))
+    if (strcmp(key, "continue") == 0)
         return true;
     normal(theirs, message, &a);
     normal(ours, message, &b);
@@ -181,8 +173,7 @@ static void root(struct same *s, const json_t *theirs, const json_t *ours)
 static bool starts_object(const struct same *s)
 {
     struct span p = buf_span(&s->path);
-    return span_eq(p, span_of("items.[]")) || span_eq(p, span_of("object")) ||
-           span_eq(p, span_of("rows.[].object"));
+    return span_eq(p, span_of("items.[]")) || span_eq(p, span_of("object"));
 }
 
 static void compare_objects(struct same *s, const json_t *theirs, const json_t *ours)

@@ -25,14 +25,6 @@ static void add(struct faults *f, const char *rule)
     ck_assert_done(faults_add(f, span_of(rule), &err), err);
 }
 
-START_TEST(without_rules_there_are_no_faults)
-{
-    struct faults *f = faults_new();
-    for (int i = 0; i < 3; i++)
-        ck_assert_int_eq(bind_action(f), FAULT_NONE);
-    faults_free(f);
-}
-
 START_TEST(nth_fires_once)
 {
     struct faults *f = faults_new();
@@ -157,20 +149,8 @@ START_TEST(rules_and_counters_can_be_read)
     faults_free(f);
 }
 
-START_TEST(a_fault_is_answered_as_a_status)
-{
-    struct fault fault = {.action = FAULT_ANSWER, .status = 429, .retry_after_s = 2};
-    cleanup_buf struct buf out = {0};
-    faults_status(&fault, &out);
-    json_t *j = json_loads(out.p, 0, NULL);
-    ck_assert_str_eq(json_string_value(json_object_get(j, "kind")), "Status");
-    ck_assert_str_eq(json_string_value(json_object_get(j, "reason")), "TooManyRequests");
-    ck_assert_int_eq(json_integer_value(json_object_get(j, "code")), 429);
-    json_decref(j);
-}
-
-UNIT_MAIN("faults", without_rules_there_are_no_faults, nth_fires_once,
+UNIT_MAIN("faults", nth_fires_once,
           a_rule_fires_for_a_number_of_requests_or_always,
           each_member_of_a_rule_restricts_its_matches, the_first_rule_that_fires_applies,
           an_array_with_a_malformed_rule_is_refused_as_a_whole,
-          rules_and_counters_can_be_read, a_fault_is_answered_as_a_status)
+          rules_and_counters_can_be_read)

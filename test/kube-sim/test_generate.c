@@ -27,36 +27,6 @@ static json_t *items(struct api *api, const char *path)
     return list;
 }
 
-static size_t size_of(const json_t *j)
-{
-    char *text = json_dumps(j, JSON_COMPACT);
-    size_t n = strlen(text);
-    free(text);
-    return n;
-}
-
-START_TEST(objects_have_the_requested_size)
-{
-    struct api *api = generate("nodes=20,cards=8,pods=8,node-bytes=10240,pod-bytes=3400");
-    json_t *nodes = items(api, "/api/v1/nodes"), *pods = items(api, "/api/v1/pods"), *o;
-    size_t i;
-    ck_assert_uint_eq(json_array_size(nodes), 20);
-    ck_assert_uint_eq(json_array_size(pods), 160);
-    json_array_foreach(nodes, i, o)
-    {
-        ck_assert_uint_gt(size_of(o), 9900);
-        ck_assert_uint_lt(size_of(o), 10500);
-    }
-    json_array_foreach(pods, i, o)
-    {
-        ck_assert_uint_gt(size_of(o), 3250);
-        ck_assert_uint_lt(size_of(o), 3550);
-    }
-    json_decref(nodes);
-    json_decref(pods);
-    api_free(api);
-}
-
 static int number(const char *text)
 {
     return (int)strtol(text, NULL, 10);
@@ -191,26 +161,6 @@ START_TEST(scvs_have_the_members_of_yodas_scv)
     api_free(api);
 }
 
-START_TEST(the_same_parameters_give_the_same_objects)
-{
-    json_t *a = NULL;
-    for (int round = 0; round < 2; round++) {
-        struct api *api = generate("nodes=10,cards=4,pods=6,seed=9,uuid=1,leases=1");
-        json_t *b = items(api, "/api/v1/pods");
-        if (a)
-            ck_assert(json_equal(a, b));
-        json_decref(a);
-        a = b;
-        api_free(api);
-    }
-    struct api *api = generate("nodes=10,cards=4,pods=6,seed=10,uuid=1,leases=1");
-    json_t *b = items(api, "/api/v1/pods");
-    ck_assert(!json_equal(a, b));
-    json_decref(a);
-    json_decref(b);
-    api_free(api);
-}
-
 START_TEST(bad_parameters_are_refused)
 {
     static const char *const bad[] = {"nodes",      "nodes=",    "nodes=x", "nodes=-1",
@@ -223,7 +173,6 @@ START_TEST(bad_parameters_are_refused)
     }
 }
 
-UNIT_MAIN("generate", objects_have_the_requested_size,
+UNIT_MAIN("generate",
           no_card_is_overcommitted_and_full_nodes_are_full,
-          uuids_are_the_same_in_scv_and_pod, scvs_have_the_members_of_yodas_scv,
-          the_same_parameters_give_the_same_objects, bad_parameters_are_refused)
+          uuids_are_the_same_in_scv_and_pod, scvs_have_the_members_of_yodas_scv, bad_parameters_are_refused)

@@ -6,9 +6,6 @@
 
 #include "kube-sim/pure.h"
 #include "lib/raw.h"
-#include "lib/temp.h"
-#include "lib/tls.h"
-#include "wire/httpc.h"
 
 /* The HTTP server: behavior that needs a network. */
 
@@ -146,34 +143,6 @@ static void expect_event(struct watch *w, const char *type)
 
 /* -- watches over a network -- */
 
-START_TEST(a_sleeping_watch_gets_its_event_immediately)
-{
-    struct front f;
-    struct watch w, other;
-    start(&f);
-    ck_assert_uint_eq(watch_open(&f, &w, "/api/v1/pods?watch=1", NULL), 200);
-    ck_assert_uint_eq(watch_open(&f, &other, "/api/v1/nodes?watch=1", NULL), 200);
-    int64_t best = INT64_MAX;
-    for (int i = 0; i < 5; i++) {
-        char path[64];
-        cleanup_buf struct buf line = {0};
-        ck_assert_uint_eq(ask(&f, "POST", PODS, pod_body, NULL), 201);
-        int64_t before = raw_now_ms();
-        expect_event(&w, "ADDED");
-        int64_t took = raw_now_ms() - before;
-        best = took < best ? took : best;
-        snprintf(path, sizeof path, PODS "/p?gracePeriodSeconds=0");
-        ck_assert_uint_eq(ask(&f, "DELETE", path, NULL, NULL), 200);
-        expect_event(&w, "MODIFIED");
-        expect_event(&w, "DELETED");
-        ck_assert_int_eq(watch_next(&other, 1, &line), 0);
-    }
-    ck_assert_int_lt(best, 500); /* not after the sleep of one second */
-    watch_close(&w);
-    watch_close(&other);
-    stop(&f);
-}
-
 START_TEST(watches_can_be_cut_ended_and_stalled)
 {
     struct front f;
@@ -237,21 +206,6 @@ START_TEST(a_reply_can_be_lost_before_and_after_the_change)
     stop(&f);
 }
 
-START_TEST(a_fault_carries_retry_after)
-{
-    struct front f;
-    struct raw_reply reply = {0};
-    start(&f);
-    add_fault(&f, "{\"resource\":\"nodes\",\"action\":\"answer\",\"status\":429,"
-                  "\"retryAfter\":7}");
-    ck_assert_uint_eq(ask(&f, "GET", "/api/v1/nodes", NULL, &reply), 429);
-    ck_assert_span_eq(raw_header(&reply, "Retry-After"), "7");
-    ck_assert_ptr_nonnull(strstr(reply.body.p, "\"reason\":\"TooManyRequests\""));
-    ck_assert_uint_eq(ask(&f, "GET", "/api/v1/pods", NULL, NULL), 200);
-    raw_reply_fini(&reply);
-    stop(&f);
-}
-
 START_TEST(a_request_that_times_out_is_not_executed)
 {
     struct front f;
@@ -274,23 +228,6 @@ START_TEST(a_request_that_times_out_is_not_executed)
     stop(&f);
 }
 
-START_TEST(requests_are_counted)
-{
-    struct front f;
-    struct raw_reply reply = {0};
-    start(&f);
-    ask(&f, "GET", "/api/v1/nodes", NULL, NULL);
-    ask(&f, "GET", "/api/v1/nodes", NULL, NULL);
-    ask(&f, "GET", "/api/v1/nodes/n", NULL, NULL);
-    ask(&f, "GET", "/kube-sim/counters", NULL, &reply);
-    ck_assert_ptr_nonnull(strstr(reply.body.p, "\"verb\":\"list\",\"resource\":\"nodes\","
-                                               "\"group\":\"\",\"subresource\":\"\","
-                                               "\"count\":2}"));
-    ck_assert_ptr_nonnull(strstr(reply.body.p, "\"verb\":\"get\""));
-    raw_reply_fini(&reply);
-    stop(&f);
-}
-
 START_TEST(the_control_paths_refuse_invalid_requests)
 {
     struct front f;
@@ -307,123 +244,7 @@ START_TEST(the_control_paths_refuse_invalid_requests)
     stop(&f);
 }
 
-START_TEST(freeze_and_load_work_over_http)
-{
-    struct front f;
-    struct raw_reply reply = {0};
-    start(&f);
-    order(&f, "/kube-sim/freeze", "{\"resource\":\"nodes\"}");
-    order(&f, "/kube-sim/load",
-          "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}}");
-    ask(&f, "GET", "/api/v1/nodes?resourceVersion=0", NULL, &reply);
-    ck_assert_ptr_nonnull(strstr(reply.body.p, "\"items\":[]"));
-    ask(&f, "GET", "/api/v1/nodes", NULL, &reply);
-    ck_assert_ptr_nonnull(strstr(reply.body.p, "n1"));
-    order(&f, "/kube-sim/freeze", "{\"resource\":\"nodes\",\"frozen\":false}");
-    ask(&f, "GET", "/api/v1/nodes?resourceVersion=0", NULL, &reply);
-    ck_assert_ptr_nonnull(strstr(reply.body.p, "n1"));
-    ask(&f, "GET", "/kube-sim/state", NULL, &reply);
-    ck_assert_ptr_nonnull(strstr(reply.body.p, "\"nodes\":1"));
-    raw_reply_fini(&reply);
-    stop(&f);
-}
-
 /* -- size, time, credentials -- */
-
-START_TEST(a_long_list_is_streamed_completely)
-{
-    struct front f;
-    struct raw_reply reply = {0};
-    cleanup_buf struct buf body = {0};
-    start(&f);
-    buf_addc(&body, '[');
-    for (int i = 0; i < 3000; i++)
-        buf_printf(
-            &body,
-            "%s{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":"
-            "\"c%04d\"},\"data\":{\"a\":\"%0500d\"}}",
-            i ? "," : "", i, i);
-    buf_addc(&body, ']');
-    order(&f, "/kube-sim/load", body.p);
-    ck_assert_uint_eq(ask(&f, "GET", "/api/v1/configmaps", NULL, &reply), 200);
-    ck_assert_span_eq(raw_header(&reply, "Transfer-Encoding"), "chunked");
-    json_t *j = json_loadb(reply.body.p, reply.body.n, 0, NULL);
-    ck_assert_uint_eq(json_array_size(json_object_get(j, "items")), 3000);
-    json_decref(j);
-    ck_assert_uint_eq(ask(&f, "GET", "/api/v1/configmaps?limit=10", NULL, &reply), 200);
-    ck_assert(raw_header(&reply, "Content-Length").n);
-    raw_reply_fini(&reply);
-    stop(&f);
-}
-
-START_TEST(a_body_that_is_too_large_is_answered_with_a_status)
-{
-    struct front f;
-    struct raw_reply reply = {0};
-    size_t n = (3 << 20) + 1;
-    char *body = xmalloc(n + 1);
-    memset(body, ' ', n);
-    body[n] = '\0';
-    start(&f);
-    ck_assert_uint_eq(ask(&f, "POST", PODS, body, &reply), 413);
-    ck_assert_ptr_nonnull(strstr(reply.body.p, "RequestEntityTooLarge"));
-    raw_reply_fini(&reply);
-    free(body);
-    stop(&f);
-}
-
-START_TEST(requests_without_the_token_get_401)
-{
-    struct front f;
-    struct raw c;
-    struct raw_reply reply = {0};
-    struct sim_server_config config = {.address = "127.0.0.1", .token = "secret"};
-    start_with(&f, &config);
-    ck_assert_uint_eq(ask(&f, "GET", "/api/v1/nodes", NULL, &reply), 401);
-    ck_assert_ptr_nonnull(strstr(reply.body.p, "\"reason\":\"Unauthorized\""));
-    ck_assert_uint_eq(ask(&f, "GET", "/kube-sim/state", NULL, NULL), 401);
-    raw_open(&c, f.port);
-    raw_call(
-        &c, &reply,
-        "GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong\r\n\r\n");
-    ck_assert_uint_eq(reply.status, 401);
-    raw_call(
-        &c, &reply,
-        "GET /api/v1/nodes HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\r\n");
-    ck_assert_uint_eq(reply.status, 200);
-    raw_close(&c);
-    raw_reply_fini(&reply);
-    stop(&f);
-}
-
-START_TEST(tls_works)
-{
-    struct front f;
-    struct err err = {0};
-    char *dir = temp_dir();
-    tls_make_ca(dir, "ca");
-    tls_make_cert(dir, "ca", "api", "IP:127.0.0.1");
-    cleanup_free char *ca = temp_read(dir, "ca.crt");
-    cleanup_free char *cert = temp_read(dir, "api.crt"), *key = temp_read(dir, "api.key");
-    struct sim_server_config config = {
-        .address = "127.0.0.1", .cert_pem = cert, .key_pem = key};
-    start_with(&f, &config);
-    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", f.port);
-    struct httpc_config hc = {.url = url, .ca_pem = span_of(ca)};
-    struct httpc *c = httpc_new(&hc, &err);
-    struct httpc_request req = {
-        .method = "GET", .path = "/api/v1/namespaces", .timeout_ms = 10000};
-    struct httpc_reply reply;
-    ck_assert_done(httpc_call(c, &req, 1 << 20, &reply, &err), err);
-    ck_assert_uint_eq(reply.status, 200);
-    httpc_reply_fini(&reply);
-    httpc_free(c);
-    stop(&f);
-    temp_dir_remove(dir);
-    free(dir);
-    free(key);
-    key = NULL;
-}
 
 START_TEST(stopping_ends_watches_and_hanging_requests)
 {
@@ -507,13 +328,9 @@ START_TEST(concurrent_writers_and_watchers_lose_no_event)
     stop(&f);
 }
 
-UNIT_MAIN_SECONDS("server", 120, a_sleeping_watch_gets_its_event_immediately,
-                  watches_can_be_cut_ended_and_stalled,
+UNIT_MAIN_SECONDS("server", 120, watches_can_be_cut_ended_and_stalled,
                   a_reply_can_be_lost_before_and_after_the_change,
-                  a_fault_carries_retry_after, a_request_that_times_out_is_not_executed,
-                  requests_are_counted, the_control_paths_refuse_invalid_requests,
-                  freeze_and_load_work_over_http, a_long_list_is_streamed_completely,
-                  a_body_that_is_too_large_is_answered_with_a_status,
-                  requests_without_the_token_get_401, tls_works,
+                  a_request_that_times_out_is_not_executed,
+                  the_control_paths_refuse_invalid_requests,
                   stopping_ends_watches_and_hanging_requests,
                   concurrent_writers_and_watchers_lose_no_event)

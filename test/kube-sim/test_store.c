@@ -79,35 +79,6 @@ START_TEST(every_past_state_can_be_walked)
     sim_store_fini(&s);
 }
 
-struct from {
-    struct span key;
-    size_t n;
-};
-
-static bool check_from(void *ctx, struct object *o)
-{
-    struct from *f = ctx;
-    ck_assert_int_ge(span_cmp(o->key, f->key), 0);
-    return ++f->n < 3;
-}
-
-START_TEST(a_walk_starts_at_a_key_and_stops_at_false)
-{
-    struct store s;
-    struct model m = {0};
-    struct rng rng;
-    rng_init(&rng, 7);
-    sim_store_init(&s, sim_kind_by_resource(SPAN("configmaps")), 1000, 1 << 30);
-    for (uint64_t rv = 1; rv <= 200; rv++)
-        step(&s, &rng, &m, rv);
-    for (uint64_t rv = 100; rv <= 200; rv++) {
-        struct from f = {SPAN("ns/k05"), 0};
-        sim_store_walk(&s, rv, f.key, check_from, &f);
-        ck_assert_uint_eq(f.n, 3);
-    }
-    sim_store_fini(&s);
-}
-
 START_TEST(history_is_bounded_by_events_and_by_bytes)
 {
     struct store s;
@@ -133,31 +104,9 @@ START_TEST(history_is_bounded_by_events_and_by_bytes)
     sim_store_fini(&s);
 }
 
-START_TEST(an_object_keeps_its_bytes_under_another_version)
-{
-    struct object *o = make(3, 5, 9), *p = sim_object_with_rv(o, 1234567);
-    cleanup_buf struct buf a = {0};
-    cleanup_json_value json_t *x = sim_object_parse(o), *y = sim_object_parse(p);
-    ck_assert_str_eq(sim_jsonx_str(x, "metadata.resourceVersion"), "9");
-    ck_assert_str_eq(sim_jsonx_str(y, "metadata.resourceVersion"), "1234567");
-    json_object_del(json_object_get(x, "metadata"), "resourceVersion");
-    json_object_del(json_object_get(y, "metadata"), "resourceVersion");
-    ck_assert(json_equal(x, y));
-    sim_object_add_bytes(o, 1234567, &a);
-    ck_assert(span_eq(buf_span(&a), p->bytes));
-    sim_object_unref(o);
-    ck_assert_span_eq(p->key, "ns/k03");
-    ck_assert_span_eq(p->name, "k03");
-    ck_assert_span_eq(p->fields[0], "k03");
-    sim_object_unref(p);
-}
-
 int main(void)
 {
-    const struct unit_loop tests[] = {
-        {every_past_state_can_be_walked, 5},
-        {a_walk_starts_at_a_key_and_stops_at_false, 1},
-        {history_is_bounded_by_events_and_by_bytes, 1},
-        {an_object_keeps_its_bytes_under_another_version, 1}};
+    const struct unit_loop tests[] = {{every_past_state_can_be_walked, 5},
+                                      {history_is_bounded_by_events_and_by_bytes, 1}};
     return unit_run_loops("store", tests, ARRAY_LEN(tests), 60);
 }

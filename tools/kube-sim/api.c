@@ -35,7 +35,8 @@ const struct object *sim_change_put(struct api *api, const struct kind *kind,
 const struct object *sim_change_remove(struct api *api, const struct object *o)
 {
     struct store *store = sim_api_store(api, o->kind);
-    struct object *last = sim_object_with_rv(o, ++api->rv);
+    cleanup_json_value json_t *root = sim_object_parse(o);
+    struct object *last = sim_object_new(o->kind, root, ++api->rv);
     sim_store_remove(store, last);
     announce(api, store);
     return last; /* the history holds a reference */
@@ -85,35 +86,26 @@ static void renew(struct api *api, const struct object *o, int64_t now_ms)
 static void sim_agents_renew(struct api *api, int64_t now_ms)
 {
     int64_t period_ms = api->config.renew_leases_ms;
-    const struct kind *kind = sim_kind_by_resource(SPAN("leases"));
-    struct store *store = sim_api_store(api, kind);
+    struct store *store = sim_api_store(api, sim_kind_by_resource(SPAN("leases")));
     size_t first = sim_store_lower(store, SPAN("nvidia-gpu-scheduler-node-lease/"));
-    size_t end = sim_store_lower(store, SPAN("nvidia-gpu-scheduler-node-lease0"));
-    int64_t n = (int64_t)(end - first);
-    if (!api->renewed_ms)
+    int64_t n = (int64_t)(sim_store_lower(store, SPAN("nvidia-gpu-scheduler-node-lease0")) -
+                          first);
+    int64_t passed_ms = api->renewed_ms ? now_ms - api->renewed_ms : 0;
+    int64_t due = passed_ms < period_ms ? n * passed_ms / period_ms : n;
+    if (!n || due == n || !api->renewed_ms)
         api->renewed_ms = now_ms;
-    if (!period_ms || !n)
-        return;
-    int64_t due = n * (now_ms - api->renewed_ms) / period_ms;
-    if (due > n)
-        api->renewed_ms =
-            now_ms; /* more than one period has passed: renew each Lease once */
     else
         api->renewed_ms += due * period_ms / n;
-    for (int64_t i = 0; i < due && i < n; i++)
+    for (int64_t i = 0; i < due; i++)
         renew(api, store->items[first + api->next_lease++ % (size_t)n], now_ms);
 }
-
-enum { SWEEP_MS = 60 * 1000 };
 
 /* Like the kubelet's final deletion with grace period 0. */
 static void remove_pod(struct api *api, const struct object *o)
 {
     cleanup_json_value json_t *root = sim_object_parse(o);
     sim_jsonx_set_int(json_object_get(root, "metadata"), "deletionGracePeriodSeconds", 0);
-    const struct object *now = sim_change_put(api, o->kind, root);
-    if (!sim_meta_has_finalizers(root))
-        sim_change_remove(api, now);
+    sim_change_remove(api, sim_change_put(api, o->kind, root));
 }
 
 static void run_timer(struct api *api, const struct timer *e, int64_t now_ms)
@@ -145,30 +137,12 @@ static void run_timers(struct api *api, int64_t now_ms)
     api->n_timers -= n - kept;
 }
 
-/* Removes the objects that have not changed since a version. */
-static void sweep(struct api *api, struct store *store, uint64_t before)
-{
-    for (size_t i = store->n; i-- > 0;)
-        if (store->items[i]->rv <= before)
-            sim_change_remove(api, store->items[i]);
-}
-
 void api_tick(struct api *api, int64_t now_ms)
 {
     if (api->n_timers)
         run_timers(api, now_ms);
     if (api->config.renew_leases_ms)
         sim_agents_renew(api, now_ms);
-    if (now_ms < api->next_sweep_ms)
-        return;
-    /* Objects up to the version of a sweep were written before that sweep. */
-    uint64_t *at = &api->sweeps[api->n_sweeps++ % SWEEPS];
-    if (api->n_sweeps > SWEEPS)
-        for (size_t k = 0; k < KINDS_N; k++)
-            if (api->stores[k].kind->passing)
-                sweep(api, &api->stores[k], *at);
-    *at = api->rv;
-    api->next_sweep_ms = now_ms + SWEEP_MS;
 }
 
 struct store *sim_api_store(struct api *api, const struct kind *kind)
@@ -189,7 +163,7 @@ void api_free(struct api *api)
     if (!api)
         return;
     for (size_t i = 0; i < KINDS_N; i++) {
-        assert(!api->watches[i]);
+        assert(list_is_empty(&api->watches[i]));
         thaw(&api->frozen[i]);
         sim_store_fini(&api->stores[i]);
     }

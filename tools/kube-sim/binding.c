@@ -116,22 +116,17 @@ static void bind_pod(struct call *c, json_t *pod, const json_t *b)
     merge_texts(pod, b, "annotations");
     merge_texts(pod, b, "labels");
     sim_pod_set_condition(pod, "PodScheduled", "True", c->now_ms);
-    if (!c->dry_run)
-        sim_change_put(c->api, c->route.kind, pod);
+    sim_change_put(c->api, c->route.kind, pod);
 }
 
 void sim_binding_handle(struct call *c)
 {
-    cleanup_buf struct buf key = {0};
     cleanup_json_value json_t *b = read_binding(c);
     if (!b || check_binding(c, b))
         return;
-    const struct object *o = sim_store_find(
-        c->store, sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
-    if (!o) {
-        sim_refuse_not_found(c, c->route.kind, c->route.name);
+    const struct object *o = sim_call_object(c);
+    if (!o)
         return;
-    }
     cleanup_json_value json_t *pod = sim_object_parse(o);
     if (check_preconditions(c, b, o) || check_pod(c, pod))
         return;

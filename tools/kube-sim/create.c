@@ -4,8 +4,6 @@
 
 /* POST of an object. */
 
-enum { GENERATED = 5, GENERATED_PREFIX_MAX = 63 - GENERATED };
-
 /* Appends a version 4 UUID. */
 static void add_uuid(struct rng *rng, struct buf *out)
 {
@@ -14,24 +12,6 @@ static void add_uuid(struct rng *rng, struct buf *out)
                (unsigned)(a >> 16 & 0xffff), (unsigned)(a & 0xfff),
                (unsigned)(0x8000 | (b >> 48 & 0x3fff)),
                (unsigned long long)(b & 0xffffffffffff));
-}
-
-static void generate_name(struct call *c, json_t *meta)
-{
-    static const char letters[] = "bcdfghjklmnpqrstvwxz2456789";
-    struct span prefix = sim_jsonx_span(meta, "generateName");
-    if (!prefix.n || sim_jsonx_span(meta, "name").n)
-        return;
-    cleanup_buf struct buf name = {0}, key = {0};
-    do {
-        buf_clear(&name);
-        buf_add(&name, prefix.p,
-                prefix.n < GENERATED_PREFIX_MAX ? prefix.n : GENERATED_PREFIX_MAX);
-        for (int i = 0; i < GENERATED; i++)
-            buf_addc(&name, letters[rng_below(&c->api->rng, sizeof letters - 1)]);
-    } while (sim_store_find(
-        c->store, sim_kind_key(c->route.kind, c->route.ns, buf_span(&name), &key)));
-    json_object_set_new(meta, "name", json_stringn(name.p, name.n));
 }
 
 static int set_namespace(struct call *c, json_t *meta)
@@ -83,7 +63,6 @@ int sim_create_prepare(struct call *c, json_t *object, bool keep)
     json_t *meta = json_object_get(object, "metadata");
     if ((!keep && check_namespace_exists(c)) || set_namespace(c, meta))
         return -1;
-    generate_name(c, meta);
     if (!keep && c->route.kind->binding)
         json_object_del(object, "status"); /* set through the status subresource only */
     if (c->route.kind->fill)
@@ -98,46 +77,24 @@ int sim_create_prepare(struct call *c, json_t *object, bool keep)
     return f.n ? sim_refuse_invalid(c, sim_jsonx_span(meta, "name"), &f) : 0;
 }
 
-void sim_create_store(struct call *c, json_t *object)
-{
-    if (c->dry_run) { /* a dry run has no resourceVersion */
-        struct object *o = sim_object_new(c->route.kind, object, c->api->rv);
-        cleanup_json_value json_t *root = sim_object_parse(o);
-        json_object_del(json_object_get(root, "metadata"), "resourceVersion");
-        c->reply->status = 201;
-        sim_jsonx_dump(&c->reply->body, root);
-        buf_addc(&c->reply->body, '\n');
-        sim_object_unref(o);
-        return;
-    }
-    sim_answer_object(c, 201, sim_change_put(c->api, c->route.kind, object));
-}
-
-static int check_absent(struct call *c, struct span name)
-{
-    cleanup_buf struct buf key = {0}, resource = {0};
-    sim_kind_add_resource(c->route.kind, &resource);
-    if (!sim_store_find(c->store, sim_kind_key(c->route.kind, c->route.ns, name, &key)))
-        return 0;
-    return sim_refuse_about(c, 409, "AlreadyExists", name, "%s \"%.*s\" already exists",
-                            resource.p, SPAN_ARG(name));
-}
-
-static int check_no_version(struct call *c, const json_t *object)
-{
-    if (!sim_jsonx_span(object, "metadata.resourceVersion").n)
-        return 0;
-    return sim_refuse_unknown(
-        c, "resourceVersion should not be set on objects to be created");
-}
-
 void sim_create_handle(struct call *c)
 {
     cleanup_json_value json_t *object = sim_body_object(c);
     if (!object)
         return;
-    if (check_no_version(c, object) || sim_create_prepare(c, object, false) ||
-        check_absent(c, sim_jsonx_span(object, "metadata.name")))
+    if (sim_jsonx_span(object, "metadata.resourceVersion").n) {
+        sim_refuse_unknown(c, "resourceVersion should not be set on objects to be created");
         return;
-    sim_create_store(c, object);
+    }
+    if (sim_create_prepare(c, object, false))
+        return;
+    struct span name = sim_jsonx_span(object, "metadata.name");
+    cleanup_buf struct buf key = {0}, resource = {0};
+    if (!sim_store_find(c->store, sim_kind_key(c->route.kind, c->route.ns, name, &key))) {
+        sim_answer_object(c, 201, sim_change_put(c->api, c->route.kind, object));
+        return;
+    }
+    sim_kind_add_resource(c->route.kind, &resource);
+    sim_refuse_about(c, 409, "AlreadyExists", name, "%s \"%.*s\" already exists", resource.p,
+                     SPAN_ARG(name));
 }

@@ -21,70 +21,15 @@ json_t *sim_jsonx_parse(struct span text, struct err *err)
     return j;
 }
 
-/* Writes a decimal point or an exponent, so that the value stays a real number. */
-static void dump_real(struct buf *out, double v)
+static int append(const char *p, size_t n, void *out)
 {
-    size_t start = out->n;
-    buf_printf(out, "%.17g", v);
-    if (strcspn(out->p + start, ".e") == out->n - start)
-        buf_adds(out, ".0");
+    buf_add(out, p, n);
+    return 0;
 }
 
-static void dump_members(struct buf *out, const json_t *j)
-{
-    const char *key, *sep = "";
-    json_t *v;
-    buf_addc(out, '{');
-    json_object_foreach((json_t *)j, key, v)
-    {
-        buf_adds(out, sep);
-        sep = ",";
-        buf_add_json(out, span_of(key));
-        buf_addc(out, ':');
-        sim_jsonx_dump(out, v);
-    }
-    buf_addc(out, '}');
-}
-
-static void dump_elements(struct buf *out, const json_t *j)
-{
-    size_t i;
-    json_t *v;
-    buf_addc(out, '[');
-    json_array_foreach(j, i, v)
-    {
-        if (i)
-            buf_addc(out, ',');
-        sim_jsonx_dump(out, v);
-    }
-    buf_addc(out, ']');
-}
-
-/* Twice as fast as json_dumps, which handles each character separately. */
 void sim_jsonx_dump(struct buf *out, const json_t *j)
 {
-    switch (json_typeof(j)) {
-    case JSON_OBJECT:
-        dump_members(out, j);
-        break;
-    case JSON_ARRAY:
-        dump_elements(out, j);
-        break;
-    case JSON_STRING:
-        buf_add_json(out, sim_jsonx_text(j));
-        break;
-    case JSON_INTEGER:
-        buf_add_i64(out, json_integer_value(j));
-        break;
-    case JSON_REAL:
-        dump_real(out, json_real_value(j));
-        break;
-    case JSON_NULL:
-        buf_adds(out, "null");
-        break;
-    default:
-        buf_adds(out, json_is_true(j) ? "true" : "false");
-    }
+    json_dump_callback(j, append, out, JSON_COMPACT | JSON_ENCODE_ANY);
 }
 
 json_t *sim_jsonx_at(const json_t *j, const char *path)

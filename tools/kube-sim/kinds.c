@@ -33,22 +33,7 @@ static const struct field pod_fields[] = {NAME_FIELD,
                                           {"status.podIP", NULL, NULL},
                                           {"status.nominatedNodeName", NULL, NULL},
                                           {0}};
-static const struct field event_fields[] = {
-    NAME_FIELD,
-    NS_FIELD,
-    {"involvedObject.kind", NULL, NULL},
-    {"involvedObject.namespace", NULL, NULL},
-    {"involvedObject.name", NULL, NULL},
-    {"involvedObject.uid", NULL, NULL},
-    {"involvedObject.apiVersion", NULL, NULL},
-    {"involvedObject.resourceVersion", NULL, NULL},
-    {"involvedObject.fieldPath", NULL, NULL},
-    {"reason", NULL, NULL},
-    {"reportingComponent", NULL, NULL},
-    {"source", "source.component", NULL},
-    {"type", NULL, NULL},
-    {0}};
-static const struct field event_v1_fields[] = {NAME_FIELD,
+static const struct field event_fields[] = {NAME_FIELD,
                                                NS_FIELD,
                                                {"regarding.kind", NULL, NULL},
                                                {"regarding.namespace", NULL, NULL},
@@ -70,8 +55,7 @@ const struct kind sim_kinds[KINDS_N] = {
      .unconditional = true,
      .fields = namespace_fields,
      .shape = sim_shape_namespace,
-     .fill = sim_fill_namespace,
-     .check = sim_check_namespace},
+     .fill = sim_fill_namespace},
     {.group = "",
      .version = "v1",
      .plural = "nodes",
@@ -82,8 +66,7 @@ const struct kind sim_kinds[KINDS_N] = {
      .unconditional = true,
      .fields = node_fields,
      .shape = sim_shape_node,
-     .fill = sim_fill_node,
-     .check = sim_check_node},
+     .fill = sim_fill_node},
     {.group = "",
      .version = "v1",
      .plural = "pods",
@@ -102,20 +85,6 @@ const struct kind sim_kinds[KINDS_N] = {
      .check = sim_pod_check},
     {.group = "",
      .version = "v1",
-     .plural = "events",
-     .singular = "event",
-     .kind = "Event",
-     .short_names = "ev",
-     .namespaced = true,
-     .unconditional = true,
-     .create_on_put = true,
-     .passing = true,
-     .fields = event_fields,
-     .shape = sim_shape_event,
-     .fill = sim_fill_event,
-     .check = sim_check_event},
-    {.group = "",
-     .version = "v1",
      .plural = "configmaps",
      .singular = "configmap",
      .kind = "ConfigMap",
@@ -123,8 +92,7 @@ const struct kind sim_kinds[KINDS_N] = {
      .namespaced = true,
      .unconditional = true,
      .fields = namespaced,
-     .shape = sim_shape_configmap,
-     .check = sim_check_configmap},
+     .shape = sim_shape_configmap},
     {.group = "",
      .version = "v1",
      .plural = "secrets",
@@ -144,11 +112,9 @@ const struct kind sim_kinds[KINDS_N] = {
      .kind = "Lease",
      .short_names = "",
      .namespaced = true,
-     .create_on_put = true,
      .fields = namespaced,
      .shape = sim_shape_lease,
-     .fill = sim_fill_lease,
-     .check = sim_check_lease},
+     .fill = sim_fill_lease},
     {.group = "events.k8s.io",
      .version = "v1",
      .plural = "events",
@@ -157,13 +123,11 @@ const struct kind sim_kinds[KINDS_N] = {
      .short_names = "ev",
      .namespaced = true,
      .unconditional = true,
-     .create_on_put = true,
-     .passing = true,
-     .fields = event_v1_fields,
-     .shape = sim_shape_event_v1,
+     .fields = event_fields,
+     .shape = sim_shape_event,
      .core_faults = true,
-     .fill = sim_fill_event_v1,
-     .check = sim_check_event_v1},
+     .fill = sim_fill_event,
+     .check = sim_check_event},
     {.group = "core.run-linux.com",
      .version = "v1",
      .plural = "scvs",
@@ -224,12 +188,17 @@ void sim_kind_add_group_version(const struct kind *k, struct buf *out)
     buf_adds(out, k->version);
 }
 
+void sim_kind_add_root(const struct kind *k, struct buf *out)
+{
+    buf_adds(out, k->group[0] ? "/apis/" : "/api/");
+    sim_kind_add_group_version(k, out);
+}
+
 bool sim_kind_knows_path(struct span path)
 {
     for (size_t i = 0; i < KINDS_N; i++) {
         cleanup_buf struct buf root = {0};
-        buf_adds(&root, sim_kinds[i].group[0] ? "/apis/" : "/api/");
-        sim_kind_add_group_version(&sim_kinds[i], &root);
+        sim_kind_add_root(&sim_kinds[i], &root);
         buf_addc(&root, '/');
         if (span_starts(path, buf_span(&root)))
             return true;

@@ -23,7 +23,7 @@ static void make_namespace(struct api *api, int64_t now_ms, struct span name)
     cleanup_json_value json_t *object =
         json_pack("{s:{s:s%}}", "metadata", "name", name.p, name.n);
     if (sim_create_prepare(&c, object, true) == 0)
-        sim_create_store(&c, object);
+        sim_change_put(api, c.route.kind, object);
     api_reply_fini(&reply);
 }
 
@@ -35,10 +35,12 @@ struct api *api_new(const struct api_config *config)
     api->config = *config;
     api->rv = config->version;
     rng_init(&api->rng, config->seed);
-    for (size_t i = 0; i < KINDS_N; i++)
+    for (size_t i = 0; i < KINDS_N; i++) {
+        list_init(&api->watches[i]);
         sim_store_init(&api->stores[i], &sim_kinds[i],
                        config->history ? config->history : HISTORY,
                        config->history_bytes ? config->history_bytes : HISTORY_BYTES);
+    }
     api_compact(api);
     for (size_t i = 0; i < ARRAY_LEN(namespaces); i++)
         make_namespace(api, config->now_ms, span_of(namespaces[i]));
@@ -121,17 +123,6 @@ int api_load(struct api *api, int64_t now_ms, struct span text, struct err *err)
     return 0;
 }
 
-static int load_one(struct api *api, int64_t now_ms, json_t *object, struct err *err)
-{
-    struct err why;
-    if (sim_load_tree(api, now_ms, object, &why) == 0)
-        return 0;
-    if (why.code != ERR_NOT_FOUND)
-        return err_set(err, why.code, "%s", why.msg);
-    log_warn("manifest", "object skipped", LOG_S("reason", why.msg));
-    return 0;
-}
-
 /* "kind: List", "kind: PodList", ... */
 static bool is_list(const json_t *object)
 {
@@ -142,21 +133,23 @@ static bool is_list(const json_t *object)
            json_is_array(json_object_get(object, "items"));
 }
 
-static int load_document(struct api *api, int64_t now_ms, const struct yaml_node *node,
-                         struct err *err)
+/* Loads the object, or the items of a List. */
+static int load_document(struct api *api, int64_t now_ms, json_t *object, struct err *err)
 {
-    cleanup_buf struct buf text = {0};
-    yaml_json(node, &text);
-    cleanup_json_value json_t *object = sim_jsonx_parse(buf_span(&text), err);
-    if (!object)
-        return -1;
-    sim_jsonx_strip_nulls(object);
-    if (!is_list(object))
-        return load_one(api, now_ms, object, err);
-    size_t i;
-    json_t *item;
-    json_array_foreach(json_object_get(object, "items"), i,
-                       item) if (load_one(api, now_ms, item, err)) return -1;
+    struct err why;
+    if (is_list(object)) {
+        size_t i;
+        json_t *item;
+        json_array_foreach(json_object_get(object, "items"), i, item)
+            if (load_document(api, now_ms, item, err))
+                return -1;
+        return 0;
+    }
+    if (sim_load_tree(api, now_ms, object, &why) == 0)
+        return 0;
+    if (why.code != ERR_NOT_FOUND)
+        return err_set(err, why.code, "%s", why.msg);
+    log_warn("manifest", "object skipped", LOG_S("reason", why.msg));
     return 0;
 }
 
@@ -167,7 +160,13 @@ int manifest_load(struct api *api, int64_t now_ms, const char *path, struct err 
         return -1;
     for (size_t i = 0; i < yaml_count(y); i++) {
         const struct yaml_node *node = yaml_document(y, i);
-        if (node && load_document(api, now_ms, node, err))
+        if (!node)
+            continue;
+        cleanup_buf struct buf text = {0};
+        yaml_json(node, &text);
+        cleanup_json_value json_t *object = sim_jsonx_parse(buf_span(&text), err);
+        sim_jsonx_strip_nulls(object);
+        if (!object || load_document(api, now_ms, object, err))
             return err_wrap(err, "%s, document %zu", path, i + 1);
     }
     return 0;

@@ -44,23 +44,13 @@ static json_t *order_members(const struct kind *kind, json_t *root)
     return ordered;
 }
 
-/* A field's value as text; `scratch` owns the text of a value that is not a string. */
-static struct span field_value(const struct field *field, const json_t *root,
-                               char scratch[static 24])
+static struct span field_value(const struct field *field, const json_t *root)
 {
     json_t *v = sim_jsonx_at(root, field->path ? field->path : field->name);
     if (json_is_string(v))
         return sim_jsonx_text(v);
     if (json_is_boolean(v))
         return span_of(json_is_true(v) ? "true" : "false");
-    if (json_is_integer(v)) {
-        struct buf digits = {0};
-        buf_add_i64(&digits, json_integer_value(v));
-        memcpy(scratch, digits.p, digits.n);
-        size_t n = digits.n;
-        buf_fini(&digits);
-        return (struct span){scratch, n};
-    }
     return span_of(field->otherwise ? field->otherwise : "");
 }
 
@@ -72,46 +62,30 @@ static size_t count_fields(const struct kind *kind)
     return n;
 }
 
-/* An object is one block of memory; the cutter allocates its parts. */
-struct cutter {
-    char *at;
-};
-
-static struct span cut(struct cutter *c, struct span s)
-{
-    char *p = c->at;
-    if (s.n)
-        memcpy(p, s.p, s.n);
-    c->at += s.n;
-    return (struct span){p, s.n};
-}
-
 static size_t texts_size(const struct kind *kind, const json_t *root, json_t *labels)
 {
     size_t n = 0;
-    char scratch[24];
     const char *key;
     json_t *v;
     for (const struct field *f = kind->fields; f->name; f++)
-        n += field_value(f, root, scratch).n;
+        n += field_value(f, root).n;
     json_object_foreach(labels, key, v) n += strlen(key) + json_string_length(v);
     return n;
 }
 
-static void cut_texts(struct object *o, struct cutter *c, const json_t *root,
+static void put_texts(struct object *o, char **at, const json_t *root,
                       json_t *labels)
 {
-    char scratch[24];
     const char *key;
     json_t *v;
     size_t i = 0;
     for (const struct field *f = o->kind->fields; f->name; f++)
-        o->fields[i++] = cut(c, field_value(f, root, scratch));
+        o->fields[i++] = span_put(field_value(f, root), at);
     i = 0;
     json_object_foreach(labels, key, v)
     {
-        o->labels[i].key = cut(c, span_of(key));
-        o->labels[i++].value = cut(c, sim_jsonx_text(v));
+        o->labels[i].key = span_put(span_of(key), at);
+        o->labels[i++].value = span_put(sim_jsonx_text(v), at);
     }
 }
 
@@ -125,23 +99,22 @@ static void find_rv(struct object *o)
     o->rv_n = strspn(at, "0123456789");
 }
 
-static void cut_key(struct object *o, struct cutter *c, struct span ns, struct span name)
+static void put_key(struct object *o, char **at, struct span ns, struct span name)
 {
-    char *start = c->at;
+    char *start = *at;
     if (o->kind->namespaced) {
-        o->ns = cut(c, ns);
-        cut(c, SPAN("/"));
+        o->ns = span_put(ns, at);
+        span_put(SPAN("/"), at);
     }
-    o->name = cut(c, name);
-    o->key = (struct span){start, (size_t)(c->at - start)};
+    o->name = span_put(name, at);
+    o->key = (struct span){start, (size_t)(*at - start)};
 }
 
 static void set_rv(json_t *root, uint64_t rv)
 {
-    cleanup_buf struct buf digits = {0};
-    buf_add_i64(&digits, (int64_t)rv);
-    json_object_set_new(json_object_get(root, "metadata"), "resourceVersion",
-                        json_stringn(digits.p, digits.n));
+    char digits[STR_U64 + 1];
+    *str_put_u64(digits, rv) = '\0';
+    sim_jsonx_set_str(json_object_get(root, "metadata"), "resourceVersion", digits);
 }
 
 struct object *sim_object_new(const struct kind *kind, json_t *given, uint64_t rv)
@@ -167,11 +140,11 @@ struct object *sim_object_new(const struct kind *kind, json_t *given, uint64_t r
                          .n_labels = n_labels};
     o->labels = (struct object_label *)(o + 1);
     o->fields = (struct span *)(o->labels + n_labels);
-    struct cutter c = {(char *)(o->fields + n_fields)};
-    cut_key(o, &c, ns, name);
-    o->uid = cut(&c, uid);
-    cut_texts(o, &c, root, labels);
-    o->bytes = cut(&c, buf_span(&bytes));
+    char *at = (char *)(o->fields + n_fields);
+    put_key(o, &at, ns, name);
+    o->uid = span_put(uid, &at);
+    put_texts(o, &at, root, labels);
+    o->bytes = span_put(buf_span(&bytes), &at);
     const char *meta = memmem(o->bytes.p, o->bytes.n, "\"metadata\":", 11);
     o->head = (size_t)(meta - o->bytes.p);
     find_rv(o);
@@ -195,46 +168,6 @@ json_t *sim_object_parse(const struct object *o)
     json_t *root = sim_jsonx_parse(o->bytes, NULL);
     assert(root); /* sim_object_new wrote the bytes */
     return root;
-}
-
-static void move_span(struct span *s, const struct object *from, struct object *to)
-{
-    if (s->p)
-        s->p = (char *)to + (s->p - (const char *)from);
-}
-
-/* Copies the block and relocates the spans into it. */
-struct object *sim_object_with_rv(const struct object *from, uint64_t rv)
-{
-    cleanup_buf struct buf digits = {0};
-    buf_add_i64(&digits, (int64_t)rv);
-    size_t before = (size_t)(from->bytes.p - (const char *)from);
-    size_t size = before + from->bytes.n - from->rv_n + digits.n;
-    struct object *o = xmalloc(size);
-    /* Without the count, which other threads may change. */
-    size_t count = offsetof(struct object, kind);
-    memcpy((char *)o + count, (const char *)from + count, before + from->rv_at - count);
-    o->refs = 1;
-    o->rv = rv;
-    move_span(&o->key, from, o);
-    move_span(&o->ns, from, o);
-    move_span(&o->name, from, o);
-    move_span(&o->uid, from, o);
-    o->labels = (struct object_label *)(o + 1);
-    o->fields = (struct span *)(o->labels + o->n_labels);
-    for (size_t i = 0; i < o->n_labels; i++) {
-        move_span(&o->labels[i].key, from, o);
-        move_span(&o->labels[i].value, from, o);
-    }
-    for (size_t i = 0; i < count_fields(o->kind); i++)
-        move_span(&o->fields[i], from, o);
-    char *bytes = (char *)o + before;
-    size_t tail = from->rv_at + from->rv_n;
-    memcpy(bytes + o->rv_at, digits.p, digits.n);
-    memcpy(bytes + o->rv_at + digits.n, from->bytes.p + tail, from->bytes.n - tail);
-    o->bytes = (struct span){bytes, size - before};
-    o->rv_n = digits.n;
-    return o;
 }
 
 void sim_object_add_bytes(const struct object *o, uint64_t rv, struct buf *out)
@@ -370,11 +303,6 @@ void sim_meta_count_change(json_t *object, const json_t *old, bool but_status)
         return;
     sim_jsonx_set_int(json_object_get(object, "metadata"), "generation",
                       sim_jsonx_int(old, "metadata.generation", 0) + 1);
-}
-
-bool sim_meta_has_finalizers(const json_t *object)
-{
-    return json_array_size(sim_jsonx_at(object, "metadata.finalizers")) > 0;
 }
 
 const char sim_name_dns_label_rule[] =

@@ -3,7 +3,9 @@
 
 #include <stdlib.h>
 
+#include "base/base64.h"
 #include "base/mem.h"
+#include "base/opt.h"
 
 /* The query of a request: options, field and label selectors, continue tokens. */
 
@@ -87,71 +89,11 @@ int sim_query_int(const struct query *q, const char *key, int64_t otherwise, int
     return 0;
 }
 
-static bool is_digit(char c)
+int sim_query_timeout_ms(const struct query *q, int64_t *ms, struct err *err)
 {
-    return c >= '0' && c <= '9';
-}
-
-static double take_number(struct span *s)
-{
-    double value = 0, place = 1;
-    size_t i = 0;
-    for (; i < s->n && is_digit(s->p[i]); i++)
-        value = value * 10 + (s->p[i] - '0');
-    if (i < s->n && s->p[i] == '.')
-        for (i++; i < s->n && is_digit(s->p[i]); i++)
-            value += (s->p[i] - '0') * (place /= 10);
-    *s = (struct span){s->p + i, s->n - i};
-    return value;
-}
-
-static double take_unit(struct span *s)
-{
-    static const struct {
-        const char *name;
-        double ns;
-    } units[] = {{"ns", 1},   {"us", 1e3}, {"\u00b5s", 1e3}, {"\u03bcs", 1e3},
-                 {"ms", 1e6}, {"s", 1e9},  {"m", 60e9},      {"h", 3600e9}};
-    struct span unit = {s->p, 0};
-    while (unit.n < s->n && !is_digit(s->p[unit.n]) && s->p[unit.n] != '.')
-        unit.n++;
-    *s = (struct span){s->p + unit.n, s->n - unit.n};
-    for (size_t i = 0; i < ARRAY_LEN(units); i++)
-        if (span_eq(unit, span_of(units[i].name)))
-            return units[i].ns;
-    return 0;
-}
-
-/* Reads a number with its unit, such as "1m" of "1m30s". */
-static bool take_duration(struct span *s, double *ns)
-{
-    if (!is_digit(*s->p) && (*s->p != '.' || s->n < 2 || !is_digit(s->p[1])))
-        return false;
-    double number = take_number(s), unit = take_unit(s);
-    *ns += number * unit;
-    return unit > 0 && *ns < (double)INT64_MAX;
-}
-
-int sim_query_timeout_ns(const struct query *q, int64_t *ns, struct err *err)
-{
-    struct span v = sim_query_get(q, "timeout"), rest = v;
-    bool negative = v.n && v.p[0] == '-', good = true;
-    double sum = 0;
-    *ns = 0;
-    if (!v.n || span_eq(v, SPAN("0")))
-        return 0;
-    if (negative || v.p[0] == '+')
-        rest = (struct span){v.p + 1, v.n - 1};
-    do
-        good = rest.n && take_duration(&rest, &sum);
-    while (good && rest.n);
-    if (!good)
-        return err_set(err, ERR_INVALID,
-                       "invalid timeout specified in the request URL - time: "
-                       "invalid duration \"%.*s\"",
-                       SPAN_ARG(v));
-    *ns = negative ? 0 : (int64_t)sum;
-    return 0;
+    struct span v = sim_query_get(q, "timeout");
+    *ms = 0;
+    return v.n ? opt_parse_duration(v, ms, err) : 0;
 }
 
 enum op { OP_EQUAL, OP_UNEQUAL, OP_EXISTS, OP_ABSENT };
@@ -350,66 +292,24 @@ bool sim_selector_match(const struct selector *s, const struct object *o)
     return true;
 }
 
-static const char digits[] =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-static void encode(struct buf *out, struct span s)
-{
-    const unsigned char *p = (const unsigned char *)s.p;
-    for (size_t i = 0; i < s.n; i += 3) {
-        size_t left = s.n - i;
-        unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) |
-                     (left > 2 ? p[i + 2] : 0);
-        buf_addc(out, digits[v >> 18]);
-        buf_addc(out, digits[v >> 12 & 63]);
-        if (left > 1)
-            buf_addc(out, digits[v >> 6 & 63]);
-        if (left > 2)
-            buf_addc(out, digits[v & 63]);
-    }
-}
-
-static bool decode_token(struct buf *out, struct span s)
-{
-    unsigned v = 0, bits = 0;
-    for (size_t i = 0; i < s.n; i++) {
-        const char *digit = s.p[i] ? strchr(digits, s.p[i]) : NULL;
-        if (!digit)
-            return false;
-        v = v << 6 | (unsigned)(digit - digits);
-        bits += 6;
-        if (bits >= 8) {
-            bits -= 8;
-            buf_addc(out, (char)(v >> bits & 0xff));
-        }
-    }
-    return true;
-}
-
-void sim_token_write(struct buf *out, int64_t rv, struct span last)
+void sim_token_write(struct buf *out, uint64_t rv, struct span last)
 {
     cleanup_buf struct buf text = {0};
-    buf_printf(&text, "{\"v\":\"meta.k8s.io/v1\",\"rv\":%lld,\"start\":", (long long)rv);
-    buf_add_json(&text, last); /* a key needs no escapes */
-    text.n--;                  /* the closing quote */
-    buf_adds(&text, "\\u0000\"}");
-    encode(out, buf_span(&text));
+    buf_printf(&text, "%llu/%.*s", (unsigned long long)rv, SPAN_ARG(last));
+    base64_encode(buf_span(&text), out);
 }
 
-bool sim_token_read(struct span text, struct token *t)
+bool sim_token_read(struct span text, uint64_t *rv, struct buf *start)
 {
-    *t = (struct token){0};
     cleanup_buf struct buf plain = {0};
-    if (!decode_token(&plain, text))
+    int64_t n;
+    if (!base64_decode(text, &plain))
         return false;
-    cleanup_json_value json_t *j =
-        json_loadb(plain.p ? plain.p : "", plain.n, JSON_ALLOW_NUL, NULL);
-    json_t *rv = json_object_get(j, "rv");
-    struct span start = sim_jsonx_span(j, "start");
-    if (strcmp(sim_jsonx_str(j, "v"), "meta.k8s.io/v1") != 0 || !json_is_integer(rv) ||
-        !start.n)
+    struct span rest = buf_span(&plain);
+    if (!span_i64(span_cut(&rest, '/'), &n) || n <= 0 || !rest.n)
         return false;
-    t->rv = json_integer_value(rv);
-    buf_add_span(&t->start, start);
-    return t->rv == -1 || t->rv > 0;
+    *rv = (uint64_t)n;
+    buf_add_span(start, rest);
+    buf_addc(start, '\0'); /* the first key after it */
+    return true;
 }

@@ -18,8 +18,6 @@ static void add_resource(const struct kind *k, const char *sub, const char *type
                k->namespaced ? "true" : "false", type, sub_verbs);
     if (!sub && k->short_names[0])
         buf_printf(out, ",\"shortNames\":[\"%s\"]", k->short_names);
-    if (!sub && k->binding) /* for `kubectl get all` */
-        buf_adds(out, ",\"categories\":[\"all\"]");
     buf_addc(out, '}');
 }
 
@@ -73,40 +71,20 @@ static void add_groups(struct buf *out)
     buf_adds(out, "]}\n");
 }
 
-/* "/apis/GROUP" and "/apis/GROUP/VERSION". */
-static bool group_paths(struct span path, struct buf *out)
+static void add_list(const char *group, const char *version, struct buf *out)
 {
-    static const struct span prefix = {"/apis/", 6};
-    if (!span_starts(path, prefix))
-        return false;
-    struct span rest = {path.p + prefix.n, path.n - prefix.n};
-    struct span group = span_cut(&rest, '/');
-    const struct kind *k = sim_kinds;
-    while (k < sim_kinds + KINDS_N && !(k->group[0] && span_eq(group, span_of(k->group))))
-        k++;
-    if (k == sim_kinds + KINDS_N || (rest.p && !span_eq(rest, span_of(k->version))))
-        return false;
-    if (!rest.p) {
-        buf_adds(out, "{\"kind\":\"APIGroup\",\"apiVersion\":\"v1\",");
-        add_group(k, out);
-        buf_addc(out, '\n');
-        return true;
-    }
     buf_printf(out,
                "{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\","
-               "\"groupVersion\":\"%s/%s\",\"resources\":[",
-               k->group, k->version);
-    add_resources(group, out);
+               "\"groupVersion\":\"%s%s%s\",\"resources\":[",
+               group, group[0] ? "/" : "", version);
+    add_resources(span_of(group), out);
     buf_adds(out, "]}\n");
-    return true;
 }
 
-struct page {
+static const struct page {
     const char *path, *type; /* type NULL: JSON */
     const char *text;
-};
-
-static const struct page pages[] = {
+} pages[] = {
     {"/healthz", "text/plain", "ok"},
     {"/readyz", "text/plain", "ok"},
     {"/livez", "text/plain", "ok"},
@@ -120,83 +98,47 @@ static const struct page pages[] = {
      "\"compiler\":\"gc\",\"platform\":\"linux/amd64\"}\n"},
 };
 
-static bool fixed_pages(struct call *c)
-{
-    for (size_t i = 0; i < ARRAY_LEN(pages); i++) {
-        if (strcmp(c->req->path, pages[i].path) != 0)
-            continue;
-        c->reply->content_type = pages[i].type;
-        buf_adds(&c->reply->body, pages[i].text);
-        return true;
-    }
-    return false;
-}
-
-static void add_paths(struct buf *out)
-{
-    buf_adds(out, "{\"paths\":[\"/api\",\"/api/v1\",\"/apis\"");
-    for (const struct kind *k = sim_kinds; k < sim_kinds + KINDS_N; k++)
-        if (k->group[0])
-            buf_printf(out, ",\"/apis/%s\",\"/apis/%s/%s\"", k->group, k->group,
-                       k->version);
-    for (size_t i = 0; i < ARRAY_LEN(pages); i++)
-        if (strcmp(pages[i].path, "/api") != 0)
-            buf_printf(out, ",\"%s\"", pages[i].path);
-    buf_adds(out, "]}\n");
-}
-
-/* Discovery and health: /api, /apis, /version, /healthz, /openapi. False: the path is none
- * of these. */
-static bool sim_discovery_handle(struct call *c)
+/* Health, version, and the discovery that kubectl needs. False: the path is none of
+ * these. */
+static bool serve_page(struct call *c)
 {
     struct buf *out = &c->reply->body;
     const char *path = c->req->path;
     c->reply->status = 200;
-    if (fixed_pages(c) || group_paths(span_of(path), out))
-        return true;
-    if (strcmp(path, "/") == 0) {
-        add_paths(out);
-        return true;
+    for (size_t i = 0; i < ARRAY_LEN(pages); i++) {
+        if (strcmp(path, pages[i].path) == 0) {
+            c->reply->content_type = pages[i].type;
+            buf_adds(out, pages[i].text);
+        }
     }
-    if (strcmp(path, "/apis") == 0) {
+    if (strcmp(path, "/apis") == 0)
         add_groups(out);
-        return true;
+    for (const struct kind *k = sim_kinds; !out->n && k < sim_kinds + KINDS_N; k++) {
+        cleanup_buf struct buf root = {0};
+        sim_kind_add_root(k, &root);
+        if (span_eq(span_of(path), buf_span(&root)))
+            add_list(k->group, k->version, out);
     }
-    if (strcmp(path, "/api/v1") == 0) {
-        buf_adds(out,
-                 "{\"kind\":\"APIResourceList\",\"groupVersion\":\"v1\",\"resources\":[");
-        add_resources(SPAN(""), out);
-        buf_adds(out, "]}\n");
-        return true;
-    }
-    return false;
+    return out->n > 0;
 }
 
-enum { MAX_BODY = 3 << 20, TOO_SHORT_NS = 100 * 1000 };
+enum { MAX_BODY = 3 << 20 };
 
-/* The object of a frozen resource, for reads with resourceVersion=0. */
-static const struct object *find_frozen(const struct frozen *f, struct span key)
+struct object *sim_call_object(struct call *c)
 {
-    for (size_t i = 0; i < f->n; i++)
-        if (span_eq(f->items[i]->key, key))
-            return f->items[i];
-    return NULL;
+    cleanup_buf struct buf key = {0};
+    struct object *o = sim_store_find(
+        c->store, sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
+    if (!o)
+        sim_refuse_not_found(c, c->route.kind, c->route.name);
+    return o;
 }
 
 static void get_handle(struct call *c)
 {
-    cleanup_buf struct buf key = {0};
-    const struct frozen *frozen = &c->api->frozen[sim_kind_index(c->route.kind)];
-    bool stale =
-        frozen->on && span_eq(sim_query_get(&c->query, "resourceVersion"), SPAN("0"));
-    sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key);
-    const struct object *o = stale ? find_frozen(frozen, buf_span(&key))
-                                   : sim_store_find(c->store, buf_span(&key));
-    if (!o) {
-        sim_refuse_not_found(c, c->route.kind, c->route.name);
-    } else {
+    const struct object *o = sim_call_object(c);
+    if (o)
         sim_answer_object(c, 200, o);
-    }
 }
 
 /* A path outside of the served groups gets plain text, not a Status. */
@@ -283,33 +225,16 @@ static void single(struct call *c)
         refuse_method(c);
 }
 
-/* Checks ?timeout= of a request that is not a watch. Requests take no time here (fault
- * rules make them hang in server.c), but a timeout that is too short for any real server
- * expires here too. */
-static bool is_in_time(struct call *c)
-{
-    struct err err;
-    int64_t ns = 0;
-    if (is_watch(c))
-        return true;
-    if (sim_query_timeout_ns(&c->query, &ns, &err)) {
-        sim_refuse(c, 400, "%s", err.msg);
-        return false;
-    }
-    if (ns <= 0 || ns >= TOO_SHORT_NS)
-        return true;
-    c->reply->status = 504;
-    c->reply->content_type = SIM_STATUS_TIMEOUT_TYPE;
-    sim_status_write_timeout(&c->reply->body);
-    return false;
-}
-
 static void dispatch(struct call *c)
 {
-    if (!is_in_time(c))
-        return;
     const char *group;
-    if (c->req->body.n > MAX_BODY) {
+    struct err err;
+    int64_t ms; /* fault rules make requests hang in server.c */
+    if (!is_watch(c) && sim_query_timeout_ms(&c->query, &ms, &err)) {
+        sim_refuse(c, 400, "invalid timeout specified in the request URL - %s", err.msg);
+    } else if (sim_query_has(&c->query, "dryRun")) {
+        sim_refuse(c, 400, "kube-sim has no dry runs");
+    } else if (c->req->body.n > MAX_BODY) {
         sim_refuse(c, 413, "Request entity too large: limit is %d", MAX_BODY);
     } else if (sim_review_resource(c->req->path, &group)) {
         sim_review_handle(c);
@@ -319,7 +244,7 @@ static void dispatch(struct call *c)
         else
             refuse_path(c);
     } else if (!c->route.kind) {
-        if (!sim_discovery_handle(c))
+        if (!serve_page(c))
             refuse_path(c);
         else if (strcmp(c->req->method, "GET") != 0)
             refuse_method(c);
@@ -340,7 +265,6 @@ void api_handle(struct api *api, int64_t now_ms, const struct api_request *req,
     c.route = sim_route_parse(req->path);
     c.store = c.route.kind ? sim_api_store(api, c.route.kind) : NULL;
     sim_query_init(&c.query, req->query);
-    c.dry_run = sim_query_get(&c.query, "dryRun").p;
     dispatch(&c);
     sim_query_fini(&c.query);
 }
@@ -409,6 +333,5 @@ void api_reply_fini(struct api_reply *r)
 {
     buf_fini(&r->body);
     api_watch_free(r->watch);
-    api_list_free(r->list);
     *r = (struct api_reply){0};
 }

@@ -10,18 +10,6 @@
 
 /* HTTP in front of the API: threads, watches, compression. */
 
-enum {
-    LEVEL = 1,
-    WINDOW = 15 + 16, /* 15: the largest; 16: gzip format */
-    MEMORY = 8,       /* zlib's default */
-    ROOM = 16 * 1024, /* output bytes reserved at a time */
-    INPUT_MAX = 1 << 30,
-};
-
-struct gzip {
-    z_stream z;
-};
-
 bool sim_gzip_wanted(const char *accept_encoding)
 {
     struct span rest = span_of(accept_encoding);
@@ -31,58 +19,32 @@ bool sim_gzip_wanted(const char *accept_encoding)
     return false;
 }
 
-static void *take(void *opaque, unsigned n, unsigned size)
+static void compress_reply(struct sim_server *s, struct httpd_reply *reply)
 {
-    (void)opaque;
-    return xcalloc(n, size);
-}
-
-static void give(void *opaque, void *p)
-{
-    (void)opaque;
-    free(p);
-}
-
-static struct gzip *sim_gzip_new(void)
-{
-    struct gzip *z = xcalloc(1, sizeof *z);
-    z->z.zalloc = take;
-    z->z.zfree = give;
-    /* Fails only if zlib's version differs from its header's. */
-    if (deflateInit2(&z->z, LEVEL, Z_DEFLATED, WINDOW, MEMORY, Z_DEFAULT_STRATEGY) !=
+    enum { LEVEL = 1, GZIP_WINDOW = 15 + 16, MEMORY = 8 /* zlib's default */ };
+    if (reply->body.n <= SIM_GZIP_ABOVE)
+        return; /* a watch has no body */
+    cleanup_buf struct buf plain = reply->body;
+    z_stream z = {.next_in = (Bytef *)plain.p, .avail_in = (uInt)plain.n};
+    if (deflateInit2(&z, LEVEL, Z_DEFLATED, GZIP_WINDOW, MEMORY, Z_DEFAULT_STRATEGY) !=
         Z_OK)
         abort();
-    return z;
-}
-
-static void add_some(struct gzip *z, struct span bytes, int flush, struct buf *out)
-{
-    z->z.next_in = (Bytef *)(uintptr_t)bytes.p;
-    z->z.avail_in = (uInt)bytes.n;
-    do {
-        buf_reserve(out, ROOM);
-        size_t room = out->cap - out->n - 1;
-        z->z.next_out = (Bytef *)out->p + out->n;
-        z->z.avail_out = room < INPUT_MAX ? (uInt)room : INPUT_MAX;
-        uInt before = z->z.avail_out;
-        deflate(&z->z, flush);
-        out->n += before - z->z.avail_out;
-    } while (z->z.avail_out == 0);
-    out->p[out->n] = '\0';
-}
-
-static void sim_gzip_add(struct gzip *z, struct span bytes, bool last, struct buf *out)
-{
-    for (; bytes.n > INPUT_MAX; bytes.p += INPUT_MAX, bytes.n -= INPUT_MAX)
-        add_some(z, (struct span){bytes.p, INPUT_MAX}, Z_NO_FLUSH, out);
-    add_some(z, bytes, last ? Z_FINISH : Z_NO_FLUSH, out);
-}
-
-static void sim_gzip_free(struct gzip *z)
-{
-    if (z)
-        deflateEnd(&z->z);
-    free(z);
+    reply->body = (struct buf){0};
+    buf_reserve(&reply->body, deflateBound(&z, plain.n));
+    z.next_out = (Bytef *)reply->body.p;
+    z.avail_out = (uInt)reply->body.cap;
+    deflate(&z, Z_FINISH); /* has room for all */
+    reply->body.n = z.total_out;
+    deflateEnd(&z);
+    reply->gzip = true;
+    size_t i = 0;
+    while (reply->header[i][0])
+        i++;
+    reply->header[i][0] = "Vary";
+    reply->header[i][1] = "Accept-Encoding";
+    pthread_mutex_lock(&s->lock);
+    s->compressed++;
+    pthread_mutex_unlock(&s->lock);
 }
 
 enum { PIECE = 64 * 1024 }; /* approximate bytes of events per call */
@@ -90,15 +52,10 @@ enum { PIECE = 64 * 1024 }; /* approximate bytes of events per call */
 struct stream {
     struct sim_server *server;
     struct api_watch *watch;
-    struct stream *next, **link;
+    struct list link;
     struct httpd_open_stream *waker; /* NULL before open */
     enum httpd_stream_result fate;   /* HTTPD_STREAM_MORE: the watch is open */
 };
-
-static size_t stall_index(const char *resource)
-{
-    return sim_kind_index(sim_kind_by_resource(span_of(resource)));
-}
 
 /* -- watches -- */
 
@@ -121,7 +78,8 @@ static enum httpd_stream_result take_events(struct stream *st, struct buf *out)
 {
     if (st->fate != HTTPD_STREAM_MORE)
         return st->fate;
-    if (st->server->stalled[stall_index(api_watch_resource(st->watch))])
+    struct span resource = span_of(api_watch_resource(st->watch));
+    if (st->server->stalled[sim_kind_index(sim_kind_by_resource(resource))])
         return HTTPD_STREAM_WAIT;
     int64_t now_ms = front_now_ms();
     int rc = 1;
@@ -143,9 +101,7 @@ static void close_watch(void *ctx)
 {
     struct stream *st = ctx;
     pthread_mutex_lock(&st->server->lock);
-    *st->link = st->next;
-    if (st->next)
-        st->next->link = st->link;
+    list_remove(&st->link);
     api_watch_free(st->watch);
     pthread_mutex_unlock(&st->server->lock);
     free(st);
@@ -154,27 +110,11 @@ static void close_watch(void *ctx)
 static const struct httpd_stream watch_stream = {
     .open = open_watch, .fill = fill_watch, .close = close_watch};
 
-static void sim_stream_watch(struct sim_server *s, struct api_watch *w,
-                             struct httpd_reply *reply)
-{
-    struct stream *st = xcalloc(1, sizeof *st);
-    *st = (struct stream){.server = s,
-                          .watch = w,
-                          .next = s->streams,
-                          .link = &s->streams,
-                          .fate = HTTPD_STREAM_MORE};
-    if (st->next)
-        st->next->link = &st->next;
-    s->streams = st;
-    reply->stream = &watch_stream;
-    reply->stream_ctx = st;
-}
-
 size_t sim_stream_order(struct sim_server *s, const char *resource,
                         enum stream_order order)
 {
     size_t n = 0;
-    for (struct stream *st = s->streams; st; st = st->next) {
+    LIST_EACH (struct stream, st, &s->streams, link) {
         if (resource && strcmp(resource, api_watch_resource(st->watch)) != 0)
             continue;
         n++;
@@ -186,84 +126,6 @@ size_t sim_stream_order(struct sim_server *s, const char *resource,
             httpd_stream_wake(st->waker);
     }
     return n;
-}
-
-/* -- lists -- */
-
-struct list {
-    struct api_list *list;
-    struct gzip *gzip; /* NULL: no compression */
-    struct buf piece;  /* before it is compressed */
-};
-
-static void open_list(void *ctx, struct httpd_open_stream *waker)
-{
-    (void)ctx;
-    (void)waker;
-}
-
-/* The compressor may keep a whole piece; then the next piece is added. */
-static enum httpd_stream_result fill_list(void *ctx, struct buf *out)
-{
-    struct list *l = ctx;
-    bool more = true;
-    if (!l->gzip)
-        return api_list_next(l->list, out) ? HTTPD_STREAM_MORE : HTTPD_STREAM_END;
-    while (more && !out->n) {
-        buf_clear(&l->piece);
-        more = api_list_next(l->list, &l->piece);
-        sim_gzip_add(l->gzip, buf_span(&l->piece), !more, out);
-    }
-    return more ? HTTPD_STREAM_MORE : HTTPD_STREAM_END;
-}
-
-static void close_list(void *ctx)
-{
-    struct list *l = ctx;
-    api_list_free(l->list);
-    sim_gzip_free(l->gzip);
-    buf_fini(&l->piece);
-    free(l);
-}
-
-static const struct httpd_stream list_stream = {
-    .open = open_list, .fill = fill_list, .close = close_list};
-
-/* A list that fits into one piece becomes an ordinary body. */
-static void sim_stream_list(struct api_list *list, struct httpd_reply *reply)
-{
-    if (!api_list_next(list, &reply->body)) {
-        api_list_free(list);
-        return;
-    }
-    struct list *l = xcalloc(1, sizeof *l);
-    l->list = list;
-    reply->stream = &list_stream;
-    reply->stream_ctx = l;
-}
-
-static void sim_stream_compress(struct sim_server *s, struct httpd_reply *reply)
-{
-    if (reply->body.n <= SIM_GZIP_ABOVE)
-        return; /* the first piece of a streamed list is larger; a watch has no body */
-    cleanup_buf struct buf plain = reply->body;
-    struct list *l = reply->stream_ctx;
-    struct gzip *z = sim_gzip_new();
-    reply->body = (struct buf){0};
-    sim_gzip_add(z, buf_span(&plain), !l, &reply->body);
-    if (l)
-        l->gzip = z;
-    else
-        sim_gzip_free(z);
-    reply->gzip = true;
-    size_t i = 0;
-    while (reply->header[i][0])
-        i++;
-    reply->header[i][0] = "Vary";
-    reply->header[i][1] = "Accept-Encoding";
-    pthread_mutex_lock(&s->lock);
-    s->compressed++;
-    pthread_mutex_unlock(&s->lock);
 }
 
 enum {
@@ -281,12 +143,6 @@ static void set_retry_after(struct sim_server *s, int64_t seconds,
         return;
     reply->header[0][0] = "Retry-After";
     reply->header[0][1] = s->seconds[seconds];
-}
-
-static void answer_status(unsigned code, const char *message, struct httpd_reply *reply)
-{
-    reply->status = code;
-    sim_status_write(&reply->body, code, sim_status_reason(code), message, NULL);
 }
 
 static void answer_timeout(struct httpd_reply *reply)
@@ -308,8 +164,14 @@ static void take_reply(struct sim_server *s, struct api_reply *from,
     struct buf spare = to->body; /* empty, but may own memory */
     to->body = from->body;
     from->body = spare;
-    if (from->watch)
-        sim_stream_watch(s, steal(&from->watch), to);
+    if (!from->watch)
+        return;
+    struct stream *st = xcalloc(1, sizeof *st);
+    *st = (struct stream){
+        .server = s, .watch = steal(&from->watch), .fate = HTTPD_STREAM_MORE};
+    list_append(&s->streams, &st->link);
+    to->stream = &watch_stream;
+    to->stream_ctx = st;
 }
 
 static void apply(struct sim_server *s, const struct api_request *req,
@@ -322,8 +184,6 @@ static void apply(struct sim_server *s, const struct api_request *req,
         take_reply(s, &reply, to);
     api_watch_free(steal(&reply.watch)); /* the reply is dropped */
     pthread_mutex_unlock(&s->lock);
-    if (to && reply.list)
-        sim_stream_list(steal(&reply.list), to);
     api_reply_fini(&reply);
 }
 
@@ -331,29 +191,12 @@ static void apply(struct sim_server *s, const struct api_request *req,
 
 static int64_t time_limit_ms(const struct api_request *req)
 {
-    int64_t ns;
+    int64_t ms;
     cleanup_query struct query q;
     sim_query_init(&q, req->query);
-    if (sim_query_timeout_ns(&q, &ns, NULL) || ns <= 0 || ns / 1000000 > REQUEST_MS)
+    if (sim_query_timeout_ms(&q, &ms, NULL) || ms <= 0 || ms > REQUEST_MS)
         return REQUEST_MS;
-    return ns / 1000000;
-}
-
-/* Waits; returns early when the server stops. */
-static void wait_ms(struct sim_server *s, int64_t ms)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    pthread_mutex_lock(&s->lock);
-    while (!s->stopping && pthread_cond_timedwait(&s->stop, &s->lock, &until) == 0)
-        ;
-    pthread_mutex_unlock(&s->lock);
+    return ms;
 }
 
 /* A request that times out while it hangs is not executed: a real server passes the
@@ -363,7 +206,7 @@ static void hang(struct sim_server *s, const struct fault *fault,
 {
     int64_t limit_ms = time_limit_ms(req);
     bool late = fault->hang_ms >= limit_ms;
-    wait_ms(s, late ? limit_ms : fault->hang_ms);
+    stop_flag_wait(&s->stop, late ? limit_ms : fault->hang_ms);
     if (late)
         answer_timeout(reply);
     else if (fault->action == FAULT_HANG_CUT)
@@ -383,29 +226,17 @@ static void answer_fault(struct sim_server *s, const struct fault *fault,
 static void carry_out(struct sim_server *s, const struct fault *fault,
                       const struct api_request *req, struct httpd_reply *reply)
 {
-    switch (fault->action) {
-    case FAULT_NONE:
+    enum fault_action action = fault->action;
+    if (action == FAULT_APPLY_ANSWER || action == FAULT_APPLY_CUT)
+        apply(s, req, NULL);
+    if (action == FAULT_NONE)
         apply(s, req, reply);
-        break;
-    case FAULT_APPLY_ANSWER:
-        apply(s, req, NULL);
-        answer_fault(s, fault, reply);
-        break;
-    case FAULT_ANSWER:
-        answer_fault(s, fault, reply);
-        break;
-    case FAULT_APPLY_CUT:
-        apply(s, req, NULL);
-        reply->abort = true;
-        break;
-    case FAULT_CUT:
-        reply->abort = true;
-        break;
-    case FAULT_HANG:
-    case FAULT_HANG_CUT:
+    else if (action == FAULT_HANG || action == FAULT_HANG_CUT)
         hang(s, fault, req, reply);
-        break;
-    }
+    else if (action == FAULT_CUT || action == FAULT_APPLY_CUT)
+        reply->abort = true;
+    else
+        answer_fault(s, fault, reply);
 }
 
 /* -- requests -- */
@@ -424,8 +255,7 @@ static void handle_api(struct sim_server *s, const struct httpd_request *req,
                             .query = req->query,
                             .content_type = httpd_header(req, "Content-Type"),
                             .accept = httpd_header(req, "Accept"),
-                            .body = req->body,
-                            .defer = true};
+                            .body = req->body};
     struct api_target target;
     struct fault fault = {0};
     if (api_classify(&r, &target)) {
@@ -435,18 +265,20 @@ static void handle_api(struct sim_server *s, const struct httpd_request *req,
     }
     carry_out(s, &fault, &r, reply);
     if (sim_gzip_wanted(httpd_header(req, "Accept-Encoding")))
-        sim_stream_compress(s, reply);
+        compress_reply(s, reply);
 }
 
 static void handle(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     struct sim_server *s = ctx;
-    if (!is_allowed(s, req))
-        answer_status(401, "Unauthorized", reply);
-    else if (span_starts(span_of(req->path), SPAN("/kube-sim/")))
+    if (!is_allowed(s, req)) {
+        reply->status = 401;
+        sim_status_write(&reply->body, 401, "Unauthorized", "Unauthorized", NULL);
+    } else if (span_starts(span_of(req->path), SPAN("/kube-sim/"))) {
         sim_control_handle(s, req, reply);
-    else
+    } else {
         handle_api(s, req, reply);
+    }
     log_debug("server", "request", LOG_S("method", req->method), LOG_S("path", req->path),
               LOG_S("query", req->query),
               LOG_I("status", reply->abort ? 0 : reply->status));
@@ -460,7 +292,7 @@ static void free_server(struct sim_server *s)
 {
     httpd_free(s->httpd);
     faults_free(s->faults);
-    pthread_cond_destroy(&s->stop);
+    stop_flag_fini(&s->stop);
     pthread_mutex_destroy(&s->lock);
     free(s->authorization);
     free(s);
@@ -470,11 +302,8 @@ static struct sim_server *new_server(struct api *api,
                                      const struct sim_server_config *config)
 {
     struct sim_server *s = xcalloc(1, sizeof *s);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->stop, &attr);
-    pthread_condattr_destroy(&attr);
+    stop_flag_init(&s->stop);
+    list_init(&s->streams);
     pthread_mutex_init(&s->lock, NULL);
     s->api = api;
     s->faults = faults_new();
@@ -519,10 +348,7 @@ void sim_server_stop(struct sim_server *s)
 {
     if (!s)
         return;
-    pthread_mutex_lock(&s->lock);
-    s->stopping = true;
-    pthread_cond_broadcast(&s->stop);
-    pthread_mutex_unlock(&s->lock);
+    stop_flag_set(&s->stop);
     httpd_drain(s->httpd, DRAIN_MS);
     free_server(s);
 }

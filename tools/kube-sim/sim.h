@@ -9,8 +9,10 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/list.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "wire/httpd.h"
 
 /*
@@ -28,7 +30,6 @@
  */
 
 struct api;
-struct api_list;
 struct api_watch;
 
 struct api_config {
@@ -50,7 +51,6 @@ struct api_request {
     const char *content_type; /* or NULL */
     struct span body;
     const char *accept; /* or NULL */
-    bool defer;         /* the reply to a list may be reply.list */
 };
 
 struct api_reply {
@@ -59,10 +59,8 @@ struct api_reply {
     const char *content_type; /* static; NULL: application/json */
     int64_t retry_after_s;    /* for a Retry-After header, if > 0 */
     struct api_watch *watch;  /* new, if the request opened a watch; body is empty then */
-    struct api_list *list;    /* new, with `defer`: the body, in pieces; body is empty */
 };
-void api_reply_fini(
-    struct api_reply *r); /* frees list and watch too; steal them to keep them */
+void api_reply_fini(struct api_reply *r); /* frees the watch too; steal it to keep it */
 
 struct api *api_new(const struct api_config *config);
 void api_free(struct api *api); /* all its watches must have been freed */
@@ -70,8 +68,8 @@ void api_free(struct api *api); /* all its watches must have been freed */
 /* now_ms: milliseconds since 1970. `reply` is zeroed by the caller. */
 void api_handle(struct api *api, int64_t now_ms, const struct api_request *req,
                 struct api_reply *reply);
-/* Does what is due by now_ms: removes pods after their grace period, starts pods, removes
- * old events. */
+/* Does what is due by now_ms: removes pods after their grace period, starts pods, renews
+ * Leases. */
 void api_tick(struct api *api, int64_t now_ms);
 
 /* Appends the next line of the watch with its newline. Returns 1 if it appended a line, 0
@@ -86,11 +84,6 @@ typedef void (*api_wake_fn)(void *ctx);
 void api_watch_on_ready(struct api_watch *w, api_wake_fn wake, void *ctx);
 /* Calls `wake` after every change of any object. */
 void api_on_change(struct api *api, api_wake_fn wake, void *ctx);
-
-/* Appends the next piece of a list's body. False at its end. Needs no lock: a list is
- * immutable and holds references to its objects. */
-bool api_list_next(struct api_list *list, struct buf *out);
-void api_list_free(struct api_list *list); /* NULL is accepted; also without a lock */
 
 /* Discards the history like an etcd compaction: older watches and continue tokens get
  * 410. */
@@ -293,7 +286,7 @@ const char *sim_jsonx_type(const json_t *j);
 struct faultlist;
 struct shape;
 
-enum { KINDS_N = 9 };
+enum { KINDS_N = 8 };
 
 struct field {
     const char *name;      /* in the selector: "spec.nodeName" */
@@ -310,10 +303,8 @@ struct kind {
     bool graceful;      /* deleted with a grace period (pods) */
     bool custom;        /* a custom resource */
     bool unconditional; /* PUT needs no metadata.resourceVersion */
-    bool create_on_put;
     bool core_faults;           /* validation errors name the kind without its group */
     bool generation;            /* has metadata.generation */
-    bool passing;               /* removed an hour after the last change (events) */
     const struct field *fields; /* for field selectors; ends with a NULL name */
     const struct shape *shape;  /* types of known members */
 
@@ -330,6 +321,8 @@ const struct kind *sim_kind_by_type(struct span group_version, struct span kind)
 /* The first kind with this plural in any group. */
 const struct kind *sim_kind_by_resource(struct span plural);
 void sim_kind_add_group_version(const struct kind *k, struct buf *out);
+/* Appends "/api/v1" or "/apis/GROUP/VERSION". */
+void sim_kind_add_root(const struct kind *k, struct buf *out);
 /* Does the path begin with a served group and version ("/api/v1/...")? */
 bool sim_kind_knows_path(struct span path);
 /* "pods", or "leases.coordination.k8s.io". */
@@ -375,8 +368,6 @@ struct object *sim_object_new(const struct kind *kind, json_t *root, uint64_t rv
 struct object *sim_object_ref(struct object *o);
 void sim_object_unref(struct object *o); /* NULL is accepted */
 
-/* The same state under another resourceVersion, as in the event of a deletion. New. */
-struct object *sim_object_with_rv(const struct object *o, uint64_t rv);
 /* The object as a tree. New. */
 json_t *sim_object_parse(const struct object *o);
 /* Appends the bytes with this resourceVersion. */
@@ -443,8 +434,6 @@ void sim_store_walk(const struct store *s, uint64_t rv, struct span from,
 
 /* The state of an API server. */
 
-enum { SWEEPS = 60 }; /* one per minute: events are removed after an hour */
-
 /* An action on an object at a later time, if the object still has the same UID then. */
 struct timer {
     int64_t at_ms;
@@ -465,12 +454,9 @@ struct api {
     struct rng rng;
     struct store stores[KINDS_N];
     struct frozen frozen[KINDS_N];
-    struct api_watch *watches[KINDS_N]; /* linked lists of open watches */
+    struct list watches[KINDS_N]; /* of struct api_watch: open watches */
     struct timer *timers;
     size_t n_timers, cap_timers;
-    uint64_t sweeps[SWEEPS]; /* ring: the version at each sweep of the last hour */
-    size_t n_sweeps;
-    int64_t next_sweep_ms;
     int64_t renewed_ms; /* heartbeat Leases have been renewed up to this time */
     size_t next_lease;
     json_t *access; /* rules of the reviews, or NULL */
@@ -507,9 +493,8 @@ bool sim_query_bool(const struct query *q, const char *key);
 /* Reads a whole number; `otherwise` if absent. ERR_INVALID: not a whole number. */
 int sim_query_int(const struct query *q, const char *key, int64_t otherwise, int64_t *out,
                   struct err *err);
-/* Reads ?timeout= in Go's format: "3s", "500ms", "1m30s". Sets 0, which means no limit, if
- * it is absent or not positive. */
-int sim_query_timeout_ns(const struct query *q, int64_t *ns, struct err *err);
+/* Reads ?timeout=, such as "3s" or "500ms". 0: absent, which means no limit. */
+int sim_query_timeout_ms(const struct query *q, int64_t *ms, struct err *err);
 
 /* The resource, object or subresource of a path. */
 struct route {
@@ -568,8 +553,6 @@ void sim_fault_type(struct faultlist *f, const char *field, const char *given,
                     const char *wanted);
 void sim_fault_required(struct faultlist *f, const char *field, const char *detail);
 void sim_fault_forbidden(struct faultlist *f, const char *field, const char *detail);
-void sim_fault_unsupported(struct faultlist *f, const char *field, struct span value,
-                           const char *supported);
 void sim_fault_duplicate(struct faultlist *f, const char *field, struct span value);
 void sim_fault_too_long(struct faultlist *f, const char *field, int64_t limit);
 
@@ -583,8 +566,10 @@ struct call {
     struct route route;
     struct store *store; /* of route.kind */
     struct query query;
-    bool dry_run;
 };
+
+/* The object of the route, borrowed; NULL: the request has been refused with 404. */
+struct object *sim_call_object(struct call *c);
 
 /* Each sim_refuse function writes an error reply and returns -1. */
 
@@ -608,9 +593,6 @@ int sim_refuse_no_version(struct call *c); /* 422: the update lacks a resourceVe
 /* 422: the patched object does not match the types of its kind. */
 int sim_refuse_patch(struct call *c, const json_t *object, const char *why);
 int sim_refuse_invalid(struct call *c, struct span name, const struct faultlist *f);
-/* 422: invalid options of a list or watch. */
-int sim_refuse_options(struct call *c, const struct faultlist *f);
-int sim_refuse_option(struct call *c, const char *field, const char *why);
 void sim_answer_object(struct call *c, unsigned code, const struct object *o);
 
 /* Every change of an object: assigns the version, records the event, notifies watches. */
@@ -631,21 +613,13 @@ void sim_change_schedule(struct api *api, int64_t at_ms, enum timer_action what,
 void sim_fill_namespace(json_t *object);
 void sim_fill_node(json_t *object);
 void sim_fill_event(json_t *object);
-void sim_fill_event_v1(json_t *object);
 void sim_fill_lease(json_t *object);
 void sim_fill_secret(json_t *object);
-void sim_check_namespace(const json_t *object, const json_t *old, struct faultlist *f);
-void sim_check_node(const json_t *object, const json_t *old, struct faultlist *f);
 void sim_check_event(const json_t *object, const json_t *old, struct faultlist *f);
-void sim_check_event_v1(const json_t *object, const json_t *old, struct faultlist *f);
-void sim_check_configmap(const json_t *object, const json_t *old, struct faultlist *f);
 void sim_check_secret(const json_t *object, const json_t *old, struct faultlist *f);
-void sim_check_lease(const json_t *object, const json_t *old, struct faultlist *f);
 void sim_check_scv(const json_t *object, const json_t *old, struct faultlist *f);
 
 /* Shared by the files of the HTTP server. */
-
-struct stream;
 
 enum { RETRY_AFTER_MAX = 60 };
 
@@ -654,12 +628,11 @@ struct sim_server {
     char *authorization;                  /* required Authorization header, or NULL */
     char seconds[RETRY_AFTER_MAX + 1][4]; /* "0".."60", for Retry-After headers */
 
+    struct stop_flag stop;
     pthread_mutex_t lock; /* protects the members below and the API */
-    pthread_cond_t stop;  /* stopping was set */
-    bool stopping;
     struct api *api;
     struct faults *faults;
-    struct stream *streams; /* linked list of open watches */
+    struct list streams;    /* of struct stream: open watches */
     uint64_t compressed;    /* compressed replies so far */
     bool stalled[KINDS_N];  /* index: the first kind of that plural */
 };
@@ -703,8 +676,6 @@ enum { SIM_GZIP_ABOVE = 128 * 1024 };
 /* Does the header (NULL: absent) name gzip? As in a real server, an entry with a weight
  * ("gzip;q=1") does not count. */
 bool sim_gzip_wanted(const char *accept_encoding);
-
-struct gzip;
 
 /*
  * The selection of a list or watch: namespace, label selector, field selector.
@@ -753,8 +724,6 @@ void sim_meta_carry_over(json_t *object, const json_t *old, struct faultlist *f)
  * has changed. */
 void sim_meta_count_change(json_t *object, const json_t *old, bool but_status);
 
-bool sim_meta_has_finalizers(const json_t *object);
-
 /* The syntax of Kubernetes names. */
 
 bool sim_name_is_dns_label(struct span s);     /* up to 63 of [a-z0-9-] */
@@ -768,18 +737,10 @@ extern const char sim_name_dns_subdomain_rule[];
 extern const char sim_name_qualified_rule[];
 extern const char sim_name_label_value_rule[];
 
-/*
- * Merge patches (RFC 7386), which replace lists, and strategic merge patches of objects
- * and plain values, as `kubectl label` and `kubectl annotate` send them. Lists and
- * directives ($patch, $setElementOrder/x, ...) in a strategic merge patch are refused.
- */
+/* Merge patches (RFC 7386). */
 
 /* Changes `target`; `patch` stays as it is. */
 void sim_patch_merge(json_t *target, const json_t *patch);
-
-/* Returns -1 with ERR_INVALID, and leaves `target` as it is, when the patch contains a list
- * or a directive. */
-int sim_patch_strategic(json_t *target, const json_t *patch, struct err *err);
 
 /* Pods. The first two are functions for struct kind. */
 
@@ -854,7 +815,7 @@ struct shape {
 
 extern const struct shape sim_shape_meta[]; /* of every kind; ends with a NULL path */
 extern const struct shape sim_shape_namespace[], sim_shape_node[], sim_shape_pod[],
-    sim_shape_event[], sim_shape_event_v1[], sim_shape_configmap[], sim_shape_secret[],
+    sim_shape_event[], sim_shape_configmap[], sim_shape_secret[],
     sim_shape_lease[], sim_shape_scv[], sim_shape_binding[], sim_shape_delete_options[],
     sim_shape_eviction[];
 
@@ -883,20 +844,10 @@ enum stream_order {
 size_t sim_stream_order(struct sim_server *s, const char *resource,
                         enum stream_order order);
 
-/*
- * The continue token of a list: version and first key of the next page, in the format of a
- * real server, base64 of {"v":"meta.k8s.io/v1","rv":7,"start":"default/p1\u0000"}.
- */
-
-struct token {
-    int64_t rv;       /* -1: the newest version (an inconsistent list) */
-    struct buf start; /* first key */
-};
-
-/* `last`: the last key of the page. */
-void sim_token_write(struct buf *out, int64_t rv, struct span last);
-/* False: not a valid token. Release with buf_fini(&t->start) in every case. */
-bool sim_token_read(struct span text, struct token *t);
+/* The continue token of a list: its version, and the last key of the page. */
+void sim_token_write(struct buf *out, uint64_t rv, struct span last);
+/* Appends the first key of the next page to `start`. False: not a valid token. */
+bool sim_token_read(struct span text, uint64_t *rv, struct buf *start);
 
 /* GET of a collection with ?watch. */
 void sim_watch_handle(struct call *c);
@@ -912,11 +863,6 @@ void sim_delete_handle(struct call *c);   /* DELETE of an object */
 void sim_binding_handle(struct call *c);  /* POST on pods/NAME/binding */
 void sim_eviction_handle(struct call *c); /* POST on pods/NAME/eviction */
 
-/* Deletes a pod gracefully; `grace_s` -1: with its own grace period. Writes no reply.
- * Returns its last version, borrowed. */
-const struct object *sim_delete_pod(struct call *c, const struct object *o,
-                                    int64_t grace_s);
-
 /* Parses the body, checks its types and removes nulls. New; NULL: the request has been
  * refused. */
 json_t *sim_body_object(struct call *c);
@@ -930,5 +876,4 @@ bool sim_body_is(const struct call *c, const char *type);
 /* Sets the members of a new object (UID, creation time, defaults) and validates it. `keep`
  * keeps the given UID, creation time and version (api_load). */
 int sim_create_prepare(struct call *c, json_t *object, bool keep);
-/* Stores a validated object and writes the reply. */
-void sim_create_store(struct call *c, json_t *object);
+

@@ -175,15 +175,6 @@ void sim_fault_forbidden(struct faultlist *f, const char *field, const char *det
     add(f, "FieldValueForbidden", field, &text);
 }
 
-void sim_fault_unsupported(struct faultlist *f, const char *field, struct span value,
-                           const char *supported)
-{
-    cleanup_buf struct buf text = {0};
-    add_value(&text, "Unsupported value", value);
-    buf_printf(&text, ": supported values: %s", supported);
-    add(f, "FieldValueNotSupported", field, &text);
-}
-
 void sim_fault_duplicate(struct faultlist *f, const char *field, struct span value)
 {
     cleanup_buf struct buf text = {0};
@@ -354,18 +345,6 @@ int sim_refuse_patch(struct call *c, const json_t *object, const char *why)
     sim_jsonx_dump(&value, object);
     sim_fault_invalid(&f, "patch", buf_span(&value), why);
     return refuse_faults(c, "", "", SPAN(""), &f);
-}
-
-int sim_refuse_options(struct call *c, const struct faultlist *f)
-{
-    return refuse_faults(c, "meta.k8s.io", "ListOptions", SPAN(""), f);
-}
-
-int sim_refuse_option(struct call *c, const char *field, const char *why)
-{
-    cleanup_faultlist struct faultlist f = {0};
-    sim_fault_forbidden(&f, field, why);
-    return sim_refuse_options(c, &f);
 }
 
 void sim_answer_object(struct call *c, unsigned code, const struct object *o)

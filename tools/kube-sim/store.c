@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "base/mem.h"
 
@@ -43,17 +44,7 @@ void sim_store_fini(struct store *s)
 
 size_t sim_store_lower(const struct store *s, struct span key)
 {
-    size_t lo = 0, hi = s->n;
-    if (hi && span_cmp(s->items[hi - 1]->key, key) < 0)
-        return hi; /* keys are often added in order */
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if (span_cmp(s->items[mid]->key, key) < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    return ARRAY_LOWER_BOUND(o, s->items, s->n, span_cmp((*o)->key, key) < 0);
 }
 
 static bool is_at(const struct store *s, size_t i, struct span key)
@@ -103,10 +94,7 @@ void sim_store_put(struct store *s, struct object *o)
         record(s, CHANGE_MODIFIED, o, prev);
         return;
     }
-    MEM_GROW(s->items, s->cap, s->n + 1);
-    memmove(s->items + i + 1, s->items + i, (s->n - i) * sizeof *s->items);
-    s->items[i] = o;
-    s->n++;
+    *ARRAY_INSERT(s->items, s->n, s->cap, i) = o;
     record(s, CHANGE_ADDED, o, NULL);
 }
 
@@ -115,8 +103,7 @@ void sim_store_remove(struct store *s, struct object *last)
     size_t i = sim_store_lower(s, last->key);
     assert(is_at(s, i, last->key));
     struct object *prev = s->items[i];
-    s->n--;
-    memmove(s->items + i, s->items + i + 1, (s->n - i) * sizeof *s->items);
+    ARRAY_REMOVE(s->items, s->n, i);
     record(s, CHANGE_DELETED, last, prev);
     sim_object_unref(last);
 }

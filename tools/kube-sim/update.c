@@ -5,13 +5,6 @@
 
 /* PUT and PATCH: both build a new tree from the old one, validate it and store it. */
 
-static struct object *find(struct call *c)
-{
-    cleanup_buf struct buf key = {0};
-    return sim_store_find(c->store,
-                          sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
-}
-
 static bool is_status(const struct call *c)
 {
     return c->route.sub.p;
@@ -110,35 +103,13 @@ static void replace(struct call *c, json_t *object, const json_t *old, struct ob
         sim_meta_count_change(object, old, kind->status);
     keep_member(json_object_get(object, "metadata"), json_object_get(old, "metadata"),
                 "resourceVersion");
-    if (json_equal(object, (json_t *)old)) {
-        sim_answer_object(c, 200, o);
-    } else if (c->dry_run) {
-        struct object *made = sim_object_new(kind, object, o->rv);
-        sim_answer_object(c, 200, made);
-        sim_object_unref(made);
-    } else {
-        const struct object *now = sim_change_put(c->api, kind, object);
-        sim_answer_object(c, 200, now);
-        /* The update may have removed the last finalizer of a terminating object. */
-        bool may_remove =
-            now->deleting && !sim_meta_has_finalizers(object) &&
-            sim_jsonx_int(object, "metadata.deletionGracePeriodSeconds", 0) == 0;
-        if (may_remove)
-            sim_change_remove(c->api, now);
-    }
+    sim_answer_object(c, 200,
+                      json_equal(object, (json_t *)old)
+                          ? o
+                          : sim_change_put(c->api, kind, object));
 }
 
 /* -- PUT -- */
-
-static int put_absent(struct call *c, json_t *object)
-{
-    if (!c->route.kind->create_on_put || is_status(c))
-        return sim_refuse_not_found(c, c->route.kind, c->route.name);
-    if (sim_create_prepare(c, object, false))
-        return -1;
-    sim_create_store(c, object);
-    return -1;
-}
 
 static int check_put(struct call *c, const json_t *object, const struct object *o)
 {
@@ -156,29 +127,14 @@ static void put(struct call *c)
     cleanup_json_value json_t *object = sim_body_object(c);
     if (!object || check_names(c, object))
         return;
-    struct object *o = find(c);
-    if (!o ? put_absent(c, object) : check_put(c, object, o))
+    struct object *o = sim_call_object(c);
+    if (!o || check_put(c, object, o))
         return;
     cleanup_json_value json_t *old = sim_object_parse(o);
     replace(c, object, old, o);
 }
 
 /* -- PATCH -- */
-
-static const char merge_type[] = "application/merge-patch+json";
-static const char strategic_type[] = "application/strategic-merge-patch+json";
-
-static int check_patch_type(struct call *c)
-{
-    bool strategic = !c->route.kind->custom;
-    if (sim_body_is(c, merge_type) || (strategic && sim_body_is(c, strategic_type)))
-        return 0;
-    return sim_refuse(
-        c, 415,
-        "the body of the request was in an unknown format - accepted media types "
-        "include: %s%s%s",
-        merge_type, strategic ? ", " : "", strategic ? strategic_type : "");
-}
 
 /* The old tree with the patch applied. New; NULL: the request has been refused. */
 static json_t *patched(struct call *c, const json_t *old)
@@ -191,12 +147,7 @@ static json_t *patched(struct call *c, const json_t *old)
         return NULL;
     }
     cleanup_json_value json_t *object = json_deep_copy(old);
-    if (sim_body_is(c, merge_type)) {
-        sim_patch_merge(object, patch);
-    } else if (sim_patch_strategic(object, patch, &err)) {
-        sim_refuse(c, 415, "%s", err.msg);
-        return NULL;
-    }
+    sim_patch_merge(object, patch);
     if (!json_is_string(json_object_get(object, "kind")))
         json_object_del(object,
                         "metadata"); /* without kind, a real server drops the metadata */
@@ -210,13 +161,17 @@ static json_t *patched(struct call *c, const json_t *old)
 
 static void patch(struct call *c)
 {
-    if (check_patch_type(c))
-        return;
-    struct object *o = find(c);
-    if (!o) {
-        sim_refuse_not_found(c, c->route.kind, c->route.name);
+    static const char type[] = "application/merge-patch+json";
+    if (!sim_body_is(c, type)) {
+        sim_refuse(c, 415,
+                   "the body of the request was in an unknown format - accepted media "
+                   "types include: %s",
+                   type);
         return;
     }
+    struct object *o = sim_call_object(c);
+    if (!o)
+        return;
     cleanup_json_value json_t *old = sim_object_parse(o);
     cleanup_json_value json_t *object = patched(c, old);
     if (!object || check_names(c, object))
@@ -245,32 +200,4 @@ void sim_patch_merge(json_t *target, const json_t *patch)
         else
             json_object_set_new(target, key, json_deep_copy(v));
     }
-}
-
-/* The first member that is a list, or a directive such as $patch; NULL: there is none. */
-static const char *unsupported(const json_t *patch)
-{
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)patch, key, v)
-    {
-        if (key[0] == '$' || json_is_array(v))
-            return key;
-        const char *inner = json_is_object(v) ? unsupported(v) : NULL;
-        if (inner)
-            return inner;
-    }
-    return NULL;
-}
-
-int sim_patch_strategic(json_t *target, const json_t *patch, struct err *err)
-{
-    const char *key = unsupported(patch);
-    if (key)
-        return err_set(err, ERR_INVALID,
-                       "%.200s: kube-sim merges no lists and knows no directives in a "
-                       "strategic merge patch; use a merge patch",
-                       key);
-    sim_patch_merge(target, patch);
-    return 0;
 }

@@ -17,7 +17,7 @@ enum {
 struct api_watch {
     struct api *api;
     size_t kind; /* index */
-    struct api_watch *next, **link;
+    struct list link;
     struct selector selector;
     struct object **initial; /* shared: the initial state, sent first */
     size_t n_initial, at_initial;
@@ -34,19 +34,6 @@ struct api_watch {
 };
 
 /* -- opening -- */
-
-static int check_options(struct call *c)
-{
-    if (sim_query_has(&c->query, "sendInitialEvents"))
-        return sim_refuse_option(c, "sendInitialEvents",
-                                 "sendInitialEvents is forbidden for watch unless the "
-                                 "WatchList feature gate is enabled");
-    if (sim_query_get(&c->query, "resourceVersionMatch").p)
-        return sim_refuse_option(c, "resourceVersionMatch",
-                                 "resourceVersionMatch is forbidden for watch unless "
-                                 "sendInitialEvents is provided");
-    return 0;
-}
 
 static int read_times(struct call *c, struct api_watch *w)
 {
@@ -86,23 +73,13 @@ static int read_version(struct call *c, struct api_watch *w)
     return 0;
 }
 
-static void enlist(struct api_watch *w)
-{
-    struct api_watch **first = &w->api->watches[w->kind];
-    w->next = *first;
-    w->link = first;
-    if (w->next)
-        w->next->link = &w->next;
-    *first = w;
-}
-
 void sim_watch_handle(struct call *c)
 {
     struct api_watch *w = xcalloc(1, sizeof *w);
     w->api = c->api;
     w->kind = sim_kind_index(c->route.kind);
-    enlist(w);
-    if (check_options(c) || read_times(c, w) || sim_list_selector(c, &w->selector) ||
+    list_append(&c->api->watches[w->kind], &w->link);
+    if (read_times(c, w) || sim_list_selector(c, &w->selector) ||
         read_version(c, w)) {
         api_watch_free(w);
         return;
@@ -115,9 +92,7 @@ void api_watch_free(struct api_watch *w)
 {
     if (!w)
         return;
-    *w->link = w->next;
-    if (w->next)
-        w->next->link = w->link;
+    list_remove(&w->link);
     for (size_t i = w->at_initial; i < w->n_initial; i++)
         sim_object_unref(w->initial[i]);
     free(w->initial);
@@ -154,7 +129,7 @@ void api_watch_on_ready(struct api_watch *w, api_wake_fn wake, void *ctx)
 void sim_watch_notify(struct api *api, size_t kind, const struct sim_event *e)
 {
     enum change change;
-    for (struct api_watch *w = api->watches[kind]; w; w = w->next) {
+    LIST_EACH (struct api_watch, w, &api->watches[kind], link) {
         if (!w->wake || w->woken || !seen_as(w, e, &change))
             continue;
         w->woken = true;
