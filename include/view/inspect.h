@@ -42,6 +42,12 @@ void view_inspect_state(const struct view_source *source, struct buf *out);
 bool view_inspect_node(const struct view_source *source, struct span name,
                        struct buf *out);
 
+/* What other views share: the word for a card's health ("Healthy", "Unhealthy", ...), and the
+ * pods of a list by namespace, name and UID, allocated in the arena. */
+const char *view_health(enum card_state state);
+size_t view_sort_pods(const struct ledger_pod *first, struct arena *a,
+                      const struct ledger_pod ***out);
+
 /* The parts of view_inspect_all: the object of one node, and the members after `nodes`.
  */
 void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,

@@ -10,6 +10,7 @@
 #include "cli/show.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
+#include "view/inspect.h"
 
 struct check {
     struct buf *out;
@@ -177,7 +178,7 @@ static void check_node(struct check *c, struct arena *a)
     const struct cluster_state_scv *scv = cluster_state_scv(c->cs, c->node->name);
     cleanup_buf struct buf why = {0}, heartbeat = {0};
     const struct ledger_pod **pods;
-    size_t n = show_pods_on(c->node, a, &pods);
+    size_t n = view_sort_pods(c->node->pods, a, &pods);
     show_state(&why, c->node);
     cluster_state_note_heartbeat(&heartbeat, c->cs, c->node);
     if (heartbeat.n)
@@ -292,15 +293,15 @@ static void compare_card(struct check *c, const struct card *card, const json_t 
                 "GPU%" PRId32 ": %" PRId64 " MiB are promised, but %" PRId64
                 " for the extender",
                 card->index, card->promised_mib, theirs);
-    if (health && strcmp(health, show_health(card->state)) != 0)
+    if (health && strcmp(health, view_health(card->state)) != 0)
         differs(c, "GPU%" PRId32 " is %s, but %s for the extender", card->index,
-                show_health(card->state), health);
+                view_health(card->state), health);
 }
 
 static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
 {
     const struct ledger_pod **pods;
-    size_t n = show_pods_on(c->node, a, &pods), k;
+    size_t n = view_sort_pods(c->node->pods, a, &pods), k;
     const json_t *devs = json_object_get(theirs, "devs");
     const char *reason = json_string_value(json_object_get(theirs, "reason"));
     cleanup_buf struct buf why = {0};

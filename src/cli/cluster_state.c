@@ -507,17 +507,6 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
         check_heartbeat(cs, &r->heartbeat, server_s, since_s);
 }
 
-/* Overrides the Lease of a node with what the extender, which watches Leases, has seen:
- * no renewal for `stale_s` seconds; 0: the heartbeat is not missing. */
-static void cluster_state_set_silence(struct cluster_state *cs, struct span node,
-                                      int64_t stale_s)
-{
-    struct record *r = map_get(&cs->tables[CORE_LEASES].by_key, node);
-    if (r)
-        r->heartbeat.confirmed = stale_s <= 0;
-    set_silence(cs, node, stale_s);
-}
-
 int cluster_state_check_fresh(const struct cluster_state *cs, struct err *err)
 {
     return core_ready(cs->core, now(), err);
@@ -571,16 +560,8 @@ static struct span text_at(const json_t *o, const char *key)
     return span_of(json_string_value(json_object_get(o, key)));
 }
 
-/* Seconds without a renewal, 0 for a node in use, -1 if the node is rejected for another
- * reason, which says nothing of its heartbeat. */
-static int64_t silence_in(const json_t *node)
-{
-    int64_t seconds = json_integer_value(json_object_get(node, "heartbeatAgeSeconds"));
-    if (seconds > 0)
-        return seconds;
-    return text_at(node, "reason").n ? -1 : 0;
-}
-
+/* The extender, which watches Leases, knows for how many seconds there was no renewal. A node
+ * that it rejects for another reason says nothing of its heartbeat. */
 void cluster_state_apply_view(struct cluster_state *cs, const json_t *view)
 {
     const json_t *item;
@@ -591,27 +572,18 @@ void cluster_state_apply_view(struct cluster_state *cs, const json_t *view)
     {
         struct span name = text_at(item, "name");
         const struct ledger_node *node = ledger_node_find(cluster_state_ledger(cs), name);
-        const struct cluster_state_heartbeat *h = cluster_state_heartbeat(cs, name);
-        int64_t silence = silence_in(item);
-        if (!node || !is_unclear(cs, node) || silence < 0)
+        struct record *r = map_get(&cs->tables[CORE_LEASES].by_key, name);
+        int64_t silence =
+            json_integer_value(json_object_get(item, "heartbeatAgeSeconds"));
+        if (!node || !is_unclear(cs, node) ||
+            (silence <= 0 && text_at(item, "reason").n))
             continue;
-        if (silence && h && h->age_s > silence)
-            silence = h->age_s;
-        cluster_state_set_silence(cs, node->name, silence);
+        if (r)
+            r->heartbeat.confirmed = silence <= 0;
+        if (r && silence > 0 && r->heartbeat.age_s > silence)
+            silence = r->heartbeat.age_s;
+        set_silence(cs, node->name, silence > 0 ? silence : 0);
     }
-}
-
-static void add_time(struct buf *out, const struct cluster_state_heartbeat *h)
-{
-    buf_adds(out, "Lease last renewed at ");
-    table_plain(out, h->renewed);
-}
-
-static void add_conclusion(struct buf *out, const struct cluster_state_heartbeat *h)
-{
-    buf_adds(out, h->confirmed
-                      ? "; the extender receives renewals: check the node's clock"
-                      : "; cannot tell whether scv-agent is running");
 }
 
 void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *cs,
@@ -620,6 +592,8 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
     const struct cluster_state_heartbeat *h = cluster_state_heartbeat(cs, node->name);
     if (!h || node->source != SOURCE_SCV)
         return;
+    static const char confirmed[] =
+        "; the extender receives renewals: check the node's clock";
     bool open = node->state != NODE_STALE && !h->confirmed;
     switch (h->freshness) {
     case HEARTBEAT_FRESH:
@@ -627,17 +601,20 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
     case HEARTBEAT_OLD:
         if (!h->confirmed && ledger_node_info(node).foreign)
             break; /* the node's reason names the Lease's owner and time */
-        add_time(out, h);
-        buf_printf(out, ", %" PRId64 " s ago by the API server's clock", h->age_s);
-        if (h->confirmed)
-            add_conclusion(out, h);
+        table_text(out,
+                   "Lease last renewed at %.*s, %" PRId64
+                   " s ago by the API server's clock%s",
+                   SPAN_ARG(h->renewed), h->age_s, h->confirmed ? confirmed : "");
         break;
     case HEARTBEAT_AHEAD:
         if (node->state == NODE_STALE)
             break;
-        add_time(out, h);
-        buf_printf(out, ", %" PRId64 " s ahead of the API server's clock", -h->age_s);
-        add_conclusion(out, h);
+        table_text(out,
+                   "Lease last renewed at %.*s, %" PRId64
+                   " s ahead of the API server's clock%s",
+                   SPAN_ARG(h->renewed), -h->age_s,
+                   h->confirmed ? confirmed
+                                : "; cannot tell whether scv-agent is running");
         break;
     case HEARTBEAT_UNDATED:
         if (open)

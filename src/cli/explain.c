@@ -46,7 +46,7 @@ void explain_promises(struct buf *out, const struct ledger_node *node,
                       const struct card *card, int64_t unit, struct arena *a)
 {
     const struct ledger_pod **pods;
-    size_t n = show_pods_on(node, a, &pods);
+    size_t n = view_sort_pods(node->pods, a, &pods);
     const char *before = "; promised: ";
     for (size_t i = 0; i < n; i++) {
         int64_t mib = ledger_pod_mib(pods[i], card);
@@ -75,7 +75,7 @@ static void add_share(struct explain_page *p, const struct card *card, int64_t m
     if (card->used_mib >= 0)
         buf_printf(p->out, "; in use by all processes: %s",
                    show_units(card->used_mib, p->unit).s);
-    table_line(p->out, "; %s%s", show_health(card->state), others.n ? others.p : "");
+    table_line(p->out, "; %s%s", view_health(card->state), others.n ? others.p : "");
 }
 
 /* The Go plugin overwrites the time when it confirms the pod; our device plugin does not.

@@ -77,17 +77,6 @@ static void reader_close(void *ctx)
     free(r);
 }
 
-static void serve_stream(const struct view_source *source, struct httpd_reply *reply)
-{
-    static const struct httpd_stream stream = {
-        .open = reader_open, .fill = reader_fill, .close = reader_close};
-    struct reader *r = xcalloc(1, sizeof *r);
-    r->source = *source;
-    r->changes = view_changes_new(source);
-    reply->stream = &stream;
-    reply->stream_ctx = r;
-}
-
 enum {
     TOKEN_BYTES = 16,
     CONNECTIONS = 64, /* a browser opens six */
@@ -102,14 +91,11 @@ struct serve {
 
 static bool is_ours(struct span authority, unsigned port)
 {
-    cleanup_buf struct buf want = {0};
-    for (int i = 0; i < 2; i++) {
-        buf_clear(&want);
-        buf_printf(&want, "%s:%u", i ? "localhost" : "127.0.0.1", port);
-        if (span_eq_nocase(authority, buf_span(&want)))
-            return true;
-    }
-    return false;
+    cleanup_buf struct buf name = {0}, address = {0};
+    buf_printf(&name, "localhost:%u", port);
+    buf_printf(&address, "127.0.0.1:%u", port);
+    return span_eq_nocase(authority, buf_span(&name)) ||
+           span_eq_nocase(authority, buf_span(&address));
 }
 
 static bool is_our_origin(struct span origin, unsigned port)
@@ -168,28 +154,30 @@ static bool authorize(void *ctx, const struct httpd_request *req,
     return false;
 }
 
-static void inspect(const struct serve *s, const struct httpd_request *req,
-                    struct httpd_reply *reply)
-{
-    const char *watch = httpd_param(req, "watch");
-    if (watch && !strcmp(watch, "true"))
-        serve_stream(&s->source, reply);
-    else
-        view_inspect_all(&s->source, &reply->body);
-    reply->header[0][0] = "Cache-Control";
-    reply->header[0][1] = "no-store";
-}
-
 static void on_get(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
+    static const struct httpd_stream stream = {
+        .open = reader_open, .fill = reader_fill, .close = reader_close};
     const struct serve *s = ctx;
+    const char *watch = httpd_param(req, "watch");
     struct err err;
     struct httpd_request inner = *req;
     inner.path = checked(s, req, &err);
-    if (!strcmp(inner.path, "/inspect"))
-        inspect(s, req, reply);
-    else
+    if (strcmp(inner.path, "/inspect") != 0) {
         view_web_answer(&inner, reply);
+        return;
+    }
+    if (watch && !strcmp(watch, "true")) {
+        struct reader *r = xcalloc(1, sizeof *r);
+        r->source = s->source;
+        r->changes = view_changes_new(&s->source);
+        reply->stream = &stream;
+        reply->stream_ctx = r;
+    } else {
+        view_inspect_all(&s->source, &reply->body);
+    }
+    reply->header[0][0] = "Cache-Control";
+    reply->header[0][1] = "no-store";
 }
 
 static int make_token(char *token, struct err *err)
@@ -202,28 +190,11 @@ static int make_token(char *token, struct err *err)
     return 0;
 }
 
-static int print_url(const struct serve *s, struct err *err)
-{
-    printf("serving the page on http://127.0.0.1:%u/%s/\n"
-           "It shows the cluster with the rights of your kubeconfig to anyone with this "
-           "URL; Ctrl-C ends it.\n",
-           s->port, s->token);
-    if (fflush(stdout) == 0)
-        return 0;
-    return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
-}
-
-static void follow(struct session *session, const sigset_t *signals)
-{
-    static const struct timespec now = {0};
-    while (sigtimedwait(signals, NULL, &now) < 0)
-        session_wait(session, SIGNAL_MS);
-}
-
 int serve_run(struct session *session, struct err *err)
 {
     static const struct httpd_route routes[] = {{"GET", "/*", on_get},
                                                 {NULL, NULL, NULL}};
+    static const struct timespec now = {0};
     struct serve s = {.source = session_source(session)};
     const struct httpd_listener_config listener = {.name = "page",
                                                    .address = "127.0.0.1",
@@ -238,10 +209,16 @@ int serve_run(struct session *session, struct err *err)
         return -1;
     struct httpd *d = httpd_new(NULL);
     int rc = httpd_listen(d, &listener, &s.port, err);
-    if (rc == 0)
-        rc = print_url(&s, err);
-    if (rc == 0)
-        follow(session, &signals);
+    if (rc == 0) {
+        printf("serving the page on http://127.0.0.1:%u/%s/\n"
+               "It shows the cluster with the rights of your kubeconfig to anyone with this "
+               "URL; Ctrl-C ends it.\n",
+               s.port, s.token);
+        if (fflush(stdout))
+            rc = err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
+        while (rc == 0 && sigtimedwait(&signals, NULL, &now) < 0)
+            session_wait(session, SIGNAL_MS);
+    }
     httpd_free(d);
     return rc;
 }

@@ -30,15 +30,6 @@ static int by_node(const void *a, const void *b)
                     (*(const struct ledger_node *const *)b)->name);
 }
 
-static int by_pod(const void *a, const void *b)
-{
-    const struct ledger_pod *x = *(const struct ledger_pod *const *)a;
-    const struct ledger_pod *y = *(const struct ledger_pod *const *)b;
-    int c = span_cmp(x->ns, y->ns);
-    c = c ? c : span_cmp(x->name, y->name);
-    return c ? c : span_cmp(x->uid, y->uid);
-}
-
 static bool is_relevant(const struct ledger_node *node)
 {
     bool plain = node->state == NODE_NO_GPU || node->state == NODE_UNKNOWN;
@@ -63,36 +54,6 @@ size_t show_nodes(const struct ledger *l, struct span only, struct arena *a,
     if (n)
         qsort(*out, n, sizeof **out, by_node);
     return n;
-}
-
-static size_t sorted(const struct ledger_pod *first, struct arena *a,
-                     const struct ledger_pod ***out)
-{
-    size_t n = 0, i = 0;
-    for (const struct ledger_pod *pod = first; pod; pod = pod->next)
-        n++;
-    *out = arena_alloc(a, n * sizeof **out);
-    for (const struct ledger_pod *pod = first; pod; pod = pod->next)
-        (*out)[i++] = pod;
-    if (n)
-        qsort(*out, n, sizeof **out, by_pod);
-    return n;
-}
-
-size_t show_pods_on(const struct ledger_node *node, struct arena *a,
-                    const struct ledger_pod ***out)
-{
-    return sorted(node->pods, a, out);
-}
-
-const char *show_health(enum card_state out)
-{
-    static const char *const names[] = {[CARD_AVAILABLE] = "Healthy",
-                                        [CARD_UNHEALTHY] = "Unhealthy",
-                                        [CARD_LISTED] = "Excluded",
-                                        [CARD_HELD] = "OtherPlugin",
-                                        [CARD_DUPLICATE] = "DuplicateUUID"};
-    return names[out];
 }
 
 struct show_text show_amount(int64_t mib, int64_t unit)
@@ -233,7 +194,7 @@ static void add_pods(struct page *p, struct buf *out, const struct ledger_node *
     table_header(&p->table, "NODE\tGPU\tNAMESPACE\tPOD\tPROMISED\tUSED\tSM\tSTATE");
     for (size_t i = 0; i < n; i++) {
         const struct ledger_pod **pods;
-        size_t n_pods = show_pods_on(nodes[i], &p->arena, &pods);
+        size_t n_pods = view_sort_pods(nodes[i]->pods, &p->arena, &pods);
         for (size_t j = 0; j < n_pods; j++) {
             struct share share;
             bool any = false;
@@ -257,7 +218,7 @@ static void add_pending(struct page *p, struct buf *out)
 {
     const struct ledger_pod **pods;
     const struct ledger *l = cluster_state_ledger(p->cs);
-    size_t n = sorted(ledger_first_pending(l), &p->arena, &pods);
+    size_t n = view_sort_pods(ledger_first_pending(l), &p->arena, &pods);
     if (!n || p->show->node.n)
         return;
     buf_addc(out, '\n');
@@ -333,11 +294,6 @@ static void add_card_compute(struct page *p, const struct ledger_node *node,
                    over ? "!" : "");
 }
 
-static const char *source_name(enum node_source source)
-{
-    return source == SOURCE_SCV ? "scv" : source == SOURCE_CAPACITY ? "capacity" : "none";
-}
-
 static void add_wide(struct page *p, const struct ledger_node *node,
                      const struct card *card)
 {
@@ -358,7 +314,10 @@ static void add_wide(struct page *p, const struct ledger_node *node,
     table_cell(t, PLAIN, "%s",
                measure(scv && scv->has_temperature ? scv->temperature : -1, "C").s);
     table_span(t, PLAIN, object && object->address.n ? object->address : none);
-    table_cell(t, PLAIN, "%s", source_name(node->source));
+    table_cell(t, PLAIN, "%s",
+               node->source == SOURCE_SCV        ? "scv"
+               : node->source == SOURCE_CAPACITY ? "capacity"
+                                                 : "none");
     table_cell(t, PLAIN, "%s",
                age < 120        ? measure(age, "s").s
                : age < 120 * 60 ? measure(age / 60, "m").s
@@ -391,7 +350,7 @@ static void add_cards(struct page *p, const struct ledger_node **nodes, size_t n
                        card->state != CARD_AVAILABLE ? RED
                        : node->cordoned              ? YELLOW
                                                      : GREEN,
-                       "%s%s", show_health(card->state),
+                       "%s%s", view_health(card->state),
                        node->cordoned ? "," SHOW_CORDONED : "");
             table_cell(t,
                        card->overcommitted ? RED

@@ -24,17 +24,14 @@ struct show {
     int64_t now_s;     /* since 1970, for ages */
 };
 
-/* The nodes to show, or the pods, sorted; allocated in the arena. Nodes without GPUs and
- * without promises are left out unless `only` names them. */
+/* The nodes to show, sorted; allocated in the arena. Nodes without GPUs and without promises
+ * are left out unless `only` names them. */
 size_t show_nodes(const struct ledger *l, struct span only, struct arena *a,
                   const struct ledger_node ***out);
-size_t show_pods_on(const struct ledger_node *node, struct arena *a,
-                    const struct ledger_pod ***out);
 
 /* Words and amounts that all formats share. */
 /* Follows the health of a cordoned node's cards; kubectl's own word. */
 #define SHOW_CORDONED "SchedulingDisabled"
-const char *show_health(enum card_state out); /* "Healthy", "Unhealthy", ... */
 /* The argument of one printf. */
 struct show_text {
     char s[64];
@@ -52,5 +49,5 @@ void show_capacity(struct buf *out, const struct cluster_state *cs,
 
 /* False: no such node. */
 bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show);
-json_t *show_json_text(struct span text); /* new */
+json_t *show_json_text(struct span text);   /* new */
 void show_dump(struct buf *out, json_t *j); /* indented; consumes the value */

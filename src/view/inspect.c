@@ -12,7 +12,7 @@
 /* The ledger as JSON: nodes and cards, pending pods with the reason of each, and the state of
  * this process. */
 
-static int compare_ledger_pods(const void *a, const void *b)
+static int compare_pods(const void *a, const void *b)
 {
     const struct ledger_pod *x = *(const struct ledger_pod *const *)a;
     const struct ledger_pod *y = *(const struct ledger_pod *const *)b;
@@ -21,21 +21,18 @@ static int compare_ledger_pods(const void *a, const void *b)
     return c ? c : span_cmp(x->uid, y->uid);
 }
 
-struct pods {
-    const struct ledger_pod **items;
-    size_t n, cap;
-};
-
-static void pods_add(struct pods *pods, const struct ledger_pod *pod)
+size_t view_sort_pods(const struct ledger_pod *first, struct arena *a,
+                      const struct ledger_pod ***out)
 {
-    MEM_GROW(pods->items, pods->cap, pods->n + 1);
-    pods->items[pods->n++] = pod;
-}
-
-static void pods_sort(struct pods *pods)
-{
-    if (pods->n)
-        qsort(pods->items, pods->n, sizeof *pods->items, compare_ledger_pods);
+    size_t n = 0, i = 0;
+    for (const struct ledger_pod *pod = first; pod; pod = pod->next)
+        n++;
+    *out = arena_alloc(a, n * sizeof **out);
+    for (const struct ledger_pod *pod = first; pod; pod = pod->next)
+        (*out)[i++] = pod;
+    if (n)
+        qsort(*out, n, sizeof **out, compare_pods);
+    return n;
 }
 
 /* `use`: what it uses of the card; NULL: unknown. `core`: percent of the compute. */
@@ -59,7 +56,7 @@ static void write_pod(struct jwrite *w, const struct ledger_pod *pod, int64_t mi
     jwrite_object_end(w);
 }
 
-static const char *health(enum card_state state)
+const char *view_health(enum card_state state)
 {
     static const char *const names[] = {[CARD_AVAILABLE] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
@@ -98,25 +95,26 @@ static void write_reservations(struct jwrite *w, const struct ledger_node *node,
 }
 
 static void write_card(struct jwrite *w, const struct ledger_node *node,
-                       const struct card *card, const struct pods *pods, int64_t unit)
+                       const struct card *card, const struct ledger_pod **pods,
+                       size_t n, int64_t unit)
 {
     jwrite_object(w, NULL);
     jwrite_i64(w, "id", card->index);
     jwrite_i64(w, "totalGPU", card->total_mib / unit);
     jwrite_i64(w, "usedGPU", card->promised_mib / unit);
     jwrite_array(w, "pods");
-    for (size_t i = 0; i < pods->n; i++) {
-        int64_t mib = ledger_pod_mib(pods->items[i], card);
+    for (size_t i = 0; i < n; i++) {
+        int64_t mib = ledger_pod_mib(pods[i], card);
         struct ledger_use use;
-        bool used = ledger_pod_use(node, pods->items[i], card, &use);
+        bool used = ledger_pod_use(node, pods[i], card, &use);
         if (mib >= 0)
-            write_pod(w, pods->items[i], mib, unit, used ? &use : NULL,
-                      ledger_pod_core(pods->items[i], card));
+            write_pod(w, pods[i], mib, unit, used ? &use : NULL,
+                      ledger_pod_core(pods[i], card));
     }
     jwrite_array_end(w);
     jwrite_str_set(w, "uuid", card->uuid);
     jwrite_str_set(w, "model", card->model);
-    jwrite_str_set(w, "health", span_of(health(card->state)));
+    jwrite_str_set(w, "health", span_of(view_health(card->state)));
     jwrite_i64(w, "totalMiB", card->total_mib);
     jwrite_i64(w, "promisedMiB", card->promised_mib);
     if (card->core_promised)
@@ -138,11 +136,12 @@ static void write_card(struct jwrite *w, const struct ledger_node *node,
 }
 
 /* Promises on cards that the node does not have, and pods whose card is unknown. */
-static void write_unplaced(struct jwrite *w, const struct pods *pods, int64_t unit)
+static void write_unplaced(struct jwrite *w, const struct ledger_pod **pods, size_t n,
+                           int64_t unit)
 {
     bool any = false;
-    for (size_t i = 0; i < pods->n; i++) {
-        const struct ledger_pod *pod = pods->items[i];
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger_pod *pod = pods[i];
         const struct request *r = pod->request;
         int64_t mib = r->kind == REQUEST_MEMORY ? r->cards * r->mib_per_card : 0;
         if (pod->n_shares || r->kind == REQUEST_DEVICES || r->kind == REQUEST_NONE)
@@ -152,9 +151,8 @@ static void write_unplaced(struct jwrite *w, const struct pods *pods, int64_t un
                 mib = (mib < 0 ? 0 : mib) + pod->shares[k].mib;
         if (mib < 0)
             continue;
-        if (!any) {
+        if (!any)
             jwrite_array(w, "unplaced");
-        }
         any = true;
         write_pod(w, pod, mib, unit, NULL, 0);
     }
@@ -190,12 +188,9 @@ static void write_inspected(const struct ledger *l, const struct ledger_node *no
                             struct jwrite *w)
 {
     int64_t unit = ledger_settings(l)->unit_mib, total = 0, used = 0;
-    cleanup_free const struct ledger_pod **items = NULL;
-    struct pods pods = {0};
-    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        pods_add(&pods, pod);
-    items = pods.items;
-    pods_sort(&pods);
+    cleanup_arena struct arena a = {0};
+    const struct ledger_pod **pods;
+    size_t n = view_sort_pods(node->pods, &a, &pods);
     for (uint32_t i = 0; i < node->n_cards; i++) {
         total += node->cards[i].total_mib / unit;
         used += node->cards[i].promised_mib / unit;
@@ -206,10 +201,10 @@ static void write_inspected(const struct ledger *l, const struct ledger_node *no
     jwrite_i64(w, "usedGPU", used);
     jwrite_array(w, "devs");
     for (uint32_t i = 0; i < node->n_cards; i++)
-        write_card(w, node, &node->cards[i], &pods, unit);
+        write_card(w, node, &node->cards[i], pods, n, unit);
     jwrite_array_end(w);
     jwrite_str_set(w, "source", span_of(source(node->source)));
-    write_unplaced(w, &pods, unit);
+    write_unplaced(w, pods, n, unit);
     if (node->n_cards)
         write_space(w, node);
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
@@ -320,24 +315,19 @@ struct pending_pods {
     size_t n_answers;
 };
 
-static int compare_pending(const void *a, const void *b)
-{
-    const struct pending_pod *x = a, *y = b;
-    int c = span_cmp(x->ns, y->ns);
-    c = c ? c : span_cmp(x->name, y->name);
-    return c ? c : span_cmp(x->uid, y->uid);
-}
-
 static void copy_pending(struct pending_pods *all, const struct view_source *source)
 {
     struct arena *a = &all->arena;
     const struct core *core = source->read(source->ctx);
     const struct ledger *l = core_ledger(core);
+    const struct ledger_pod **pods;
     all->unit_mib = ledger_settings(l)->unit_mib;
     all->n_preemptions = core_preempt_list(core, a, &all->preemptions);
-    all->pods = arena_zalloc(a, ledger_pending(l) * sizeof *all->pods);
-    for (const struct ledger_pod *pod = ledger_first_pending(l); pod; pod = pod->next) {
-        struct pending_pod *p = &all->pods[all->n++];
+    all->n = view_sort_pods(ledger_first_pending(l), a, &pods);
+    all->pods = arena_alloc(a, all->n * sizeof *all->pods);
+    for (size_t i = 0; i < all->n; i++) {
+        const struct ledger_pod *pod = pods[i];
+        struct pending_pod *p = &all->pods[i];
         *p = (struct pending_pod){.ns = arena_copy(a, pod->ns),
                                   .name = arena_copy(a, pod->name),
                                   .uid = arena_copy(a, pod->uid),
@@ -351,8 +341,6 @@ static void copy_pending(struct pending_pods *all, const struct view_source *sou
         p->request.n_parts = 0;
     }
     source->read_end(source->ctx);
-    if (all->n)
-        qsort(all->pods, all->n, sizeof *all->pods, compare_pending);
 }
 
 /* Scans nodes from *slot on. The closest node so far is kept by name, because it may be
