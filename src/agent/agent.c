@@ -225,60 +225,15 @@ static int check_name(const struct agent_config *config, struct err *err)
         return err_set(err, ERR_INVALID,
                        "--lease-namespace: \"%s\" is not a valid namespace name",
                        config->lease_namespace);
-    if (config->grace_ms <= config->renew_ms)
+    if (config->publisher.grace_ms <= config->publisher.renew_ms)
         return err_set(err, ERR_INVALID,
                        "--lease-grace: must be longer than --lease-renew");
     return 0;
 }
 
-static struct card_inventory_settings
-card_inventory_settings(const struct agent_config *config)
-{
-    return (struct card_inventory_settings){
-        .keep_lost_ms = config->keep_lost_ms,
-        .health = {.unhealthy_after_ms = config->unhealthy_after_ms,
-                   .healthy_after_ms = config->healthy_after_ms,
-                   .xid_hold_ms = config->xid_hold_ms},
-    };
-}
-
 static int64_t pods_limit_ms(const struct agent_config *config)
 {
     return 3 * config->pods_ms + 30 * 1000;
-}
-
-static struct publisher *new_publisher(struct agent *agent,
-                                       const struct agent_config *config)
-{
-    struct publisher_settings settings = {
-        .node = agent->node,
-        .lease_namespace = agent->lease_namespace,
-        .interval_ms = config->interval_ms,
-        .refresh_ms = config->refresh_ms,
-        .renew_ms = config->renew_ms,
-        .grace_ms = config->grace_ms,
-        .late_ms = config->late_ms,
-        .sampler_limit_ms = config->sampler_limit_ms,
-        .with_pods = agent->podresources != NULL,
-        .pods_limit_ms = pods_limit_ms(config),
-        .cards = card_inventory_settings(config),
-        .seed = rng_entropy(),
-    };
-    return publisher_new(&settings, time_now());
-}
-
-static struct overuse_actor *new_overuse_actor(struct agent *agent,
-                                               const struct agent_config *config)
-{
-    const struct overuse_actor_settings settings = {
-        .decide = {.most = (enum overuse_type)config->on_overuse,
-                   .always = config->overuse_always,
-                   .grace_ms = config->overuse_grace_ms,
-                   .tolerance_mib = config->overuse_tolerance >> 20},
-        .node = agent->node,
-        .client = agent->client,
-    };
-    return overuse_actor_start(&settings);
 }
 
 static void start_threads(struct agent *agent, int64_t pods_ms)
@@ -323,8 +278,17 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
         agent->client =
             kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (agent->client) {
-        agent->publisher = new_publisher(agent, config);
-        agent->overuse_actor = new_overuse_actor(agent, config);
+        struct publisher_settings publisher = config->publisher;
+        struct overuse_actor_settings overuse = {config->overuse, agent->node,
+                                                 agent->client};
+        publisher.node = agent->node;
+        publisher.lease_namespace = agent->lease_namespace;
+        publisher.with_pods = agent->podresources != NULL;
+        publisher.pods_limit_ms = pods_limit_ms(config);
+        publisher.seed = rng_entropy();
+        agent->publisher = publisher_new(&publisher, time_now());
+        overuse.decide.tolerance_mib = config->overuse_tolerance >> 20;
+        agent->overuse_actor = overuse_actor_start(&overuse);
         agent->status_server = status_server_start(config->entry.listen,
                                                    (unsigned)config->port, &status, err);
     }
@@ -386,7 +350,6 @@ bool agent_stop(struct agent *agent)
 int agent_once(const struct agent_config *config, struct buf *out, struct err *err)
 {
     char host[256] = "unknown";
-    struct card_inventory_settings settings = card_inventory_settings(config);
     cleanup_gpu_sample struct gpu_sample sample = {0};
     cleanup_arena struct arena a = {0};
     struct gpu *gpu = gpu_open(config->gpu_source, err);
@@ -395,10 +358,10 @@ int agent_once(const struct agent_config *config, struct buf *out, struct err *e
     gethostname(host, sizeof host - 1);
     int rc = gpu_sample(gpu, &sample, err);
     if (rc == 0) {
-        struct card_inventory *inv = card_inventory_new(&settings);
+        struct card_inventory *inv = card_inventory_new(&config->publisher.cards);
         struct scv scv = {
             .meta.name = span_of(config->node_name ? config->node_name : host),
-            .update_interval_ms = config->interval_ms,
+            .update_interval_ms = config->publisher.interval_ms,
             .has_update_time = true,
             .update_time = clock_wall_ns() / 1000000000,
         };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "agent/publisher.h"
+#include "node/overuse.h"
 #include "wire/entry.h"
 
 /*
@@ -13,16 +14,12 @@ struct agent_config {
     char *node_name;
     char *gpu_source;
     char *host_root;
-    int64_t interval_ms, refresh_ms;
-    int64_t unhealthy_after_ms, healthy_after_ms, xid_hold_ms, keep_lost_ms;
-    int64_t sampler_limit_ms, late_ms;
+    struct publisher_settings publisher; /* without names, pods and seed */
     char *podresources, *plugin_state;
     int64_t pods_ms;
-    int on_overuse; /* enum overuse_type */
-    int64_t overuse_grace_ms, overuse_tolerance;
-    bool overuse_always;
+    struct overuse_settings overuse; /* without tolerance_mib */
+    int64_t overuse_tolerance;       /* bytes */
     char *lease_namespace;
-    int64_t renew_ms, grace_ms;
     int64_t port;
     bool once;
 };

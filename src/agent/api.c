@@ -21,70 +21,56 @@ enum {
 #define SCVS   "/apis/core.run-linux.com/v1/scvs"
 #define LEASES "/apis/coordination.k8s.io/v1/namespaces/"
 
-static const char *path(struct arena *a, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static const char *path(struct arena *a, const char *fmt, ...)
-{
-    cleanup_buf struct buf b = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
-    va_end(ap);
-    return arena_copy(a, buf_span(&b)).p;
-}
-
-/* A watch of our own object only: with 1,000 agents that watch every Scv, each change
- * would be sent 1,000 times. */
-static const char *watch_path(const char *node, const struct publisher_output *o,
-                              struct arena *a)
-{
-    cleanup_buf struct buf b = {0};
-    buf_adds(&b, SCVS "?fieldSelector=metadata.name%3D");
-    list_watch_escape(&b, span_of(node));
-    buf_addc(&b, '&');
-    list_watch_watch_query(&b, span_of(o->version),
-                          WATCH_MIN_S + (int64_t)(o->run % WATCH_MORE_S));
-    return arena_copy(a, buf_span(&b)).p;
-}
-
 void api_request(const struct api_names *names, const struct publisher_output *o,
                  struct arena *a, struct kube_request *r)
 {
+    static const char merge[] = "application/merge-patch+json";
+    static const struct {
+        const char *method, *content_type;
+    } calls[] = {
+        [PUBLISHER_WATCH] = {"GET", NULL},     [PUBLISHER_LIST] = {"GET", NULL},
+        [PUBLISHER_CREATE] = {"POST", NULL},   [PUBLISHER_PATCH] = {"PATCH", merge},
+        [PUBLISHER_GET_NODE] = {"GET", NULL},  [PUBLISHER_CREATE_LEASE] = {"POST", NULL},
+        [PUBLISHER_PATCH_LEASE] = {"PATCH", merge}};
     const char *node = names->node, *ns = names->lease_namespace;
-    *r = (struct kube_request){.method = "GET", .timeout_ms = PUBLISHER_CALL_MS};
+    cleanup_buf struct buf path = {0};
+    *r = (struct kube_request){.method = calls[o->type].method,
+                               .content_type = calls[o->type].content_type,
+                               .timeout_ms = PUBLISHER_CALL_MS};
     if (o->body)
         r->body = arena_copy(a, span_of(o->body));
     switch (o->type) {
     case PUBLISHER_WATCH:
-        r->path = watch_path(node, o, a);
+        /* Of our own object only: with 1,000 agents that watch every Scv, each change
+         * would be sent 1,000 times. */
+        buf_adds(&path, SCVS "?fieldSelector=metadata.name%3D");
+        list_watch_escape(&path, span_of(node));
+        buf_addc(&path, '&');
+        list_watch_watch_query(&path, span_of(o->version),
+                               WATCH_MIN_S + (int64_t)(o->run % WATCH_MORE_S));
         r->timeout_ms = 0;
         r->stall_ms = STALL_MS;
         break;
     case PUBLISHER_LIST:
-        r->path = path(a, SCVS "?fieldSelector=metadata.name%%3D%s", node);
+        buf_printf(&path, SCVS "?fieldSelector=metadata.name%%3D%s", node);
         break;
     case PUBLISHER_CREATE:
-        r->method = "POST";
-        r->path = SCVS;
+        buf_adds(&path, SCVS);
         break;
     case PUBLISHER_PATCH:
-        r->method = "PATCH";
-        r->path = path(a, SCVS "/%s", node);
+        buf_printf(&path, SCVS "/%s", node);
         break;
     case PUBLISHER_CREATE_LEASE:
-        r->method = "POST";
-        r->path = path(a, LEASES "%s/leases", ns);
+        buf_printf(&path, LEASES "%s/leases", ns);
         break;
     case PUBLISHER_PATCH_LEASE:
-        r->method = "PATCH";
-        r->path = path(a, LEASES "%s/leases/%s", ns, node);
+        buf_printf(&path, LEASES "%s/leases/%s", ns, node);
         break;
     default:
-        r->path = path(a, "/api/v1/nodes/%s", node);
+        buf_printf(&path, "/api/v1/nodes/%s", node);
         break;
     }
-    if (*r->method == 'P' && r->method[1] == 'A')
-        r->content_type = "application/merge-patch+json";
+    r->path = arena_copy(a, buf_span(&path)).p;
 }
 
 static int read_body(const struct publisher_output *o, struct span body, struct arena *a,

@@ -6,56 +6,28 @@
 
 /* -- metadata -- */
 
-static void read_owner(struct jread *j, struct arena *a, struct api_object *o)
-{
-    struct owner owner = {0};
-    struct jread_str key;
-    struct jread inner;
-    if (!jread_raw(j, &owner.raw) || o->n_owners == API_OBJECT_MAX_OWNERS)
-        return;
-    jread_init(&inner, owner.raw.p, owner.raw.n);
-    jread_object(&inner, "owner");
-    while (jread_member(&inner, &key)) {
-        if (jread_key_is(key, "uid"))
-            jread_text(&inner, "uid", a, &owner.uid);
-        else if (jread_key_is(key, "kind"))
-            jread_text(&inner, "kind", a, &owner.kind);
-        else if (jread_key_is(key, "name"))
-            jread_text(&inner, "name", a, &owner.name);
-        else
-            jread_skip(&inner);
-    }
-    o->owners[o->n_owners++] = owner;
-}
-
-static void read_owners(struct span metadata, struct arena *a, struct api_object *o)
-{
-    struct jread j;
-    struct jread_str key;
-    jread_init(&j, metadata.p, metadata.n);
-    jread_object(&j, "metadata");
-    while (jread_member(&j, &key)) {
-        if (!jread_key_is(key, "ownerReferences")) {
-            jread_skip(&j);
-            continue;
-        }
-        jread_array(&j, "metadata.ownerReferences");
-        while (jread_item(&j))
-            read_owner(&j, a, o);
-    }
-}
-
 static void read_meta(struct jread *j, struct arena *a, struct api_object *o)
 {
     const struct object_field message = {OBJECT_ANNOTATION, SPAN(KEY_MESSAGE),
                                          &o->message};
     struct span raw;
     struct jread inner;
+    struct jread_str key;
     if (!jread_raw(j, &raw))
         return;
     jread_init(&inner, raw.p, raw.n);
     object_meta_read(&inner, a, &o->meta, &message, 1);
-    read_owners(raw, a, o);
+    jread_init(&inner, raw.p, raw.n);
+    jread_object(&inner, "metadata");
+    while (jread_member(&inner, &key)) {
+        if (!jread_key_is(key, "ownerReferences")) {
+            jread_skip(&inner);
+            continue;
+        }
+        jread_array(&inner, "metadata.ownerReferences");
+        for (; jread_item(&inner); o->owned = true)
+            jread_skip(&inner);
+    }
 }
 
 /* -- spec and status -- */

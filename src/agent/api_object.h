@@ -10,17 +10,9 @@
 /* Annotation of an Scv: its problems in words; absent when there is none. */
 #define KEY_MESSAGE "gpushare/message"
 
-enum {
-    API_OBJECT_MAX_OWNERS = 16,
-};
-
 struct api_object {
     struct object_meta meta;
-    struct owner {
-        struct span raw; /* the JSON of the reference */
-        struct span kind, name, uid;
-    } owners[API_OBJECT_MAX_OWNERS]; /* further ones are dropped */
-    size_t n_owners;
+    bool owned;          /* it has an owner reference */
     struct span message; /* annotation; {NULL, 0}: none */
     bool has_interval;
     int64_t interval_ms; /* spec.updateInterval */

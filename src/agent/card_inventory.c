@@ -12,6 +12,7 @@ struct item {
     struct gpu_card card; /* as published; without processes */
     struct card_health health;
     bool present; /* in the last sample */
+    bool unhealthy_shown; /* by card_inventory_changed */
     int64_t
         missing_since_ms; /* samples succeed without the card since then; -1: present */
 };
@@ -357,6 +358,17 @@ const struct gpu_card *card_inventory_card(const struct card_inventory *inv, siz
     *healthy = inv->items[i].health.healthy;
     *reason = inv->items[i].health.reason;
     return &inv->shown[i];
+}
+
+const struct gpu_card *card_inventory_changed(struct card_inventory *inv, bool *healthy,
+                                              const char **reason)
+{
+    for (size_t i = 0; i < inv->n; i++)
+        if (inv->items[i].unhealthy_shown == inv->items[i].health.healthy) {
+            inv->items[i].unhealthy_shown = !inv->items[i].health.healthy;
+            return card_inventory_card(inv, i, healthy, reason);
+        }
+    return NULL;
 }
 
 void card_inventory_report(const struct card_inventory *inv, struct arena *a,

@@ -46,6 +46,10 @@ size_t card_inventory_count(const struct card_inventory *inv);
  * change. */
 const struct gpu_card *card_inventory_card(const struct card_inventory *inv, size_t i,
                                            bool *healthy, const char **reason);
+/* The next card whose health changed since the last call that returned it, or that is
+ * unhealthy and was not returned yet; NULL: none. */
+const struct gpu_card *card_inventory_changed(struct card_inventory *inv, bool *healthy,
+                                              const char **reason);
 /* Sets the cards and versions of *scv, as node_scv_add_cards does. */
 void card_inventory_report(const struct card_inventory *inv, struct arena *a,
                            struct scv *scv);

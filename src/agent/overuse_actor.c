@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -47,9 +48,9 @@ struct overuse_actor {
     _Atomic size_t overusing; /* containers */
 };
 
-/* An eviction. The strings are stored after the struct. */
+/* An eviction. A longer name is none of the API server. */
 struct job {
-    char *ns, *pod, *uid, *note;
+    char ns[256], pod[256], uid[64], note[512];
 };
 
 /* -- events and evictions -- */
@@ -67,24 +68,6 @@ static void add_event(struct overuse_actor *a, const struct usage_container *c,
                                                        .action = action,
                                                        .note = note}))
         a->counts[EVENT_DROPPED]++;
-}
-
-static struct job *job_new(const struct usage_container *c, const struct buf *note)
-{
-    struct span strings[] = {c->ns, c->pod, c->pod_uid, buf_span(note)};
-    size_t n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(strings); i++)
-        n += strings[i].n + 1;
-    struct job *job = xcalloc(1, sizeof *job + n);
-    char **const to[] = {&job->ns, &job->pod, &job->uid, &job->note};
-    char *at = (char *)(job + 1);
-    for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
-        *to[i] = at;
-        if (strings[i].n)
-            memcpy(at, strings[i].p, strings[i].n);
-        at += strings[i].n + 1;
-    }
-    return job;
 }
 
 static int post_eviction(struct overuse_actor *a, const struct job *job,
@@ -176,8 +159,14 @@ static void add_eviction(struct overuse_actor *a, const struct usage *u,
                          const struct overuse_action *action)
 {
     cleanup_buf struct buf note = {0};
+    const struct usage_container *c = &u->containers[action->container];
+    struct job *job = xcalloc(1, sizeof *job);
     describe(u, action, "evicted: ", &note);
-    worker_add(a->worker, job_new(&u->containers[action->container], &note));
+    snprintf(job->ns, sizeof job->ns, "%.*s", SPAN_ARG(c->ns));
+    snprintf(job->pod, sizeof job->pod, "%.*s", SPAN_ARG(c->pod));
+    snprintf(job->uid, sizeof job->uid, "%.*s", SPAN_ARG(c->pod_uid));
+    snprintf(job->note, sizeof job->note, "%s", note.p);
+    worker_add(a->worker, job);
 }
 
 static void kill_processes(struct overuse_actor *a, const struct usage *u,

@@ -41,10 +41,9 @@ void publisher_free(struct publisher *p)
     if (!p)
         return;
     struct buf *const bufs[] = {
-        &p->observed.version, &p->observed.owners, &p->written.status,
-        &p->written.message,  &p->want,            &p->want_message,
-        &p->watch_version,    &p->node_uid,        &p->lease_owners,
-        &p->usage_failure};
+        &p->observed.version, &p->written.status, &p->written.message,
+        &p->want,             &p->want_message,   &p->watch_version,
+        &p->node_uid,         &p->usage_failure};
     for (size_t i = 0; i < ARRAY_LEN(bufs); i++)
         buf_fini(bufs[i]);
     card_inventory_free(p->cards);
@@ -52,7 +51,6 @@ void publisher_free(struct publisher *p)
     node_scv_numbers_fini(&p->written.numbers);
     arena_fini(&p->pods_arena);
     arena_fini(&p->scratch);
-    free(p->logged);
     free(p->node);
     free(p->lease_namespace);
     free(p);
@@ -113,14 +111,11 @@ void publisher_call_succeeded(struct step *s, enum publisher_lane i, const char 
     lane->due_ms = s->now.mono_ms;
 }
 
-/* -- owner references -- */
-
-void publisher_write_owners(const struct publisher *p, const struct buf *others,
-                            struct jwrite *w)
+/* An object without owner references gets this one. Those of other clients stay, and one
+ * of a former Node with this name makes the garbage collector delete the object. */
+void publisher_write_owner(const struct publisher *p, struct jwrite *w)
 {
     jwrite_array(w, "ownerReferences");
-    if (others && others->n)
-        jwrite_raw(w, NULL, buf_span(others));
     jwrite_object(w, NULL);
     jwrite_str(w, "apiVersion", SPAN("v1"));
     jwrite_str(w, "kind", SPAN("Node"));
@@ -130,56 +125,18 @@ void publisher_write_owners(const struct publisher *p, const struct buf *others,
     jwrite_array_end(w);
 }
 
-bool publisher_read_owners(const struct publisher *p, const struct api_object *o,
-                           struct buf *others)
-{
-    bool ours = false;
-    buf_clear(others);
-    for (size_t i = 0; i < o->n_owners; i++) {
-        const struct owner *owner = &o->owners[i];
-        /* A Node with our name and another UID no longer exists. */
-        if (span_eq(owner->kind, SPAN("Node")) &&
-            span_eq(owner->name, span_of(p->node))) {
-            ours |= span_eq(owner->uid, buf_span(&p->node_uid));
-            continue;
-        }
-        if (others->n)
-            buf_addc(others, ',');
-        buf_add_span(others, owner->raw);
-    }
-    return ours;
-}
-
 /* -- cards -- */
 
 /* Logs every card whose health changed. */
 static void log_health(struct step *s)
 {
-    struct publisher *p = s->p;
-    size_t n = card_inventory_count(p->cards);
-    struct logged_health *now = xcalloc(n + 1, sizeof *now);
-    for (size_t i = 0; i < n; i++) {
-        const char *reason;
-        bool healthy;
-        const struct gpu_card *g = card_inventory_card(p->cards, i, &healthy, &reason);
-        const struct logged_health *before = NULL;
-        for (size_t k = 0; k < p->n_logged && !before; k++)
-            if (strcmp(p->logged[k].uuid, g->uuid) == 0 &&
-                (g->uuid[0] || p->logged[k].index == g->index))
-                before = &p->logged[k];
-        if (!healthy && (!before || before->healthy))
-            publisher_log(s, "cards", ERR_UNAVAILABLE, "GPU%d %s is Unhealthy: %s",
-                          (int)g->index, g->uuid, reason);
-        else if (healthy && before && !before->healthy)
-            publisher_log(s, "cards", ERR_NONE, "GPU%d %s is Healthy again",
-                          (int)g->index, g->uuid);
-        memcpy(now[i].uuid, g->uuid, sizeof now[i].uuid);
-        now[i].index = g->index;
-        now[i].healthy = healthy;
-    }
-    free(p->logged);
-    p->logged = now;
-    p->n_logged = n;
+    const char *reason;
+    bool healthy;
+    const struct gpu_card *g;
+    while ((g = card_inventory_changed(s->p->cards, &healthy, &reason)))
+        publisher_log(s, "cards", healthy ? ERR_NONE : ERR_UNAVAILABLE, "GPU%d %s is %s%s",
+                      (int)g->index, g->uuid, healthy ? "Healthy again" : "Unhealthy: ",
+                      reason);
 }
 
 static void observe_sample(struct step *s)
@@ -330,8 +287,6 @@ static void observe_node(struct step *s)
             publisher_log(s, "node", ERR_NONE, "Node %s was recreated", p->node);
         buf_clear(&p->node_uid);
         buf_add_span(&p->node_uid, uid);
-        if (recreated)
-            p->observed.owned = p->lease_owned = false;
         p->node_seen_ms = lane->sent_ms;
         p->node_unknown_ms = -1;
         return;
@@ -366,7 +321,7 @@ static void send_lease(struct step *s, bool create)
         jwrite_object(&w, "metadata");
         if (create)
             jwrite_str(&w, "name", span_of(p->node));
-        publisher_write_owners(p, create ? NULL : &p->lease_owners, &w);
+        publisher_write_owner(p, &w);
         jwrite_object_end(&w);
     }
     jwrite_object(&w, "spec");
@@ -427,7 +382,7 @@ static void observe_lease(struct step *s)
         p->renewed_ms = lane->sent_ms;
         lane->due_ms = lane->sent_ms + p->settings.renew_ms;
         if (s->in->object)
-            p->lease_owned = publisher_read_owners(p, s->in->object, &p->lease_owners);
+            p->lease_owned = s->in->object->owned;
     } else if (!created && code == ERR_NOT_FOUND) {
         p->lease_missing = true;
         p->lease_missing_ms = s->now.mono_ms;

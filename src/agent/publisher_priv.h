@@ -25,8 +25,7 @@ struct observed {
     struct buf version;
     uint64_t hash; /* of the members that we write */
     bool has_message;
-    bool owned;          /* by our Node */
-    struct buf owners;   /* the other owner references, separated by commas */
+    bool owned;          /* has an owner reference */
     int64_t interval_ms; /* spec.updateInterval; 0: none */
 };
 
@@ -42,13 +41,6 @@ struct written {
     int64_t at_ms;
 };
 
-/* The health of a card that was logged last. */
-struct logged_health {
-    char uuid[96];
-    int32_t index;
-    bool healthy;
-};
-
 struct publisher {
     struct publisher_settings settings;
     char *node, *lease_namespace;
@@ -59,8 +51,6 @@ struct publisher {
 
     /* the cards */
     struct card_inventory *cards;
-    struct logged_health *logged; /* per card */
-    size_t n_logged;
     bool sampled;        /* a sample succeeded or failed at least once */
     bool sampling_works; /* the last sample succeeded */
     bool silent;         /* it was logged that the driver does not respond */
@@ -101,7 +91,6 @@ struct publisher {
     bool lease_missing;
     int64_t lease_missing_ms;
     bool lease_owned;
-    struct buf lease_owners;
     int64_t renewed_ms;
     bool withheld;      /* the Lease is deliberately not renewed */
     int64_t clamped_ms; /* the invalid interval that was logged */
@@ -129,12 +118,8 @@ void publisher_call_succeeded(struct step *s, enum publisher_lane lane, const ch
 /* Milliseconds to wait after the n-th failure in a row. */
 int64_t publisher_backoff(struct publisher *p, unsigned failures, int64_t retry_after_ms);
 enum err_code publisher_error_code(const struct publisher_input *in);
-/* Writes owner references: the other ones, if not NULL, and ours. */
-void publisher_write_owners(const struct publisher *p, const struct buf *others,
-                            struct jwrite *w);
-/* Takes the other owner references out of an object; returns whether ours is there. */
-bool publisher_read_owners(const struct publisher *p, const struct api_object *o,
-                           struct buf *others);
+/* Writes the owner reference to the Node. */
+void publisher_write_owner(const struct publisher *p, struct jwrite *w);
 
 /* Takes the cards of the Scv that the previous process published. */
 void publisher_adopt(struct step *s, const struct scv *scv);

@@ -70,7 +70,7 @@ static void observe(struct step *s, const struct api_object *o)
     set(&observed->version, o->meta.version);
     observed->hash = hash_of(o);
     observed->has_message = o->message.p != NULL;
-    observed->owned = publisher_read_owners(s->p, o, &observed->owners);
+    observed->owned = o->owned;
 }
 
 static void observe_missing(struct publisher *p, int64_t since_ms)
@@ -265,7 +265,7 @@ static void write_scv(struct step *s)
         jwrite_object_end(&w);
     }
     if (create || (p->node_uid.n && !p->observed.owned)) {
-        publisher_write_owners(p, create ? NULL : &p->observed.owners, &w);
+        publisher_write_owner(p, &w);
         p->owner_tried_ms = create ? p->owner_tried_ms : s->now.mono_ms;
     }
     jwrite_object_end(&w);
