@@ -339,8 +339,13 @@ struct ledger_node_info {
     int64_t sample_s;            /* when the Scv's values were measured */
     const struct scv_held *held; /* containers with cards of nvidia.com/..., at least */
     size_t n_held;
+    uint64_t held_cards; /* bit i: one of them has card i */
 };
 struct ledger_node_info ledger_node_info(const struct ledger_node *node);
+/* The cards that containers of the pod have through nvidia.com/... by the podList, as bits.
+ * *devices: of nvidia.com/gpu, if not NULL. */
+uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_pod *pod,
+                          int64_t *devices);
 /* MiB withheld because of processes outside Kubernetes, so without overuse. */
 static inline int64_t card_external_mib(const struct card *card)
 {

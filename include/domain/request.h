@@ -130,10 +130,23 @@ static inline uint32_t request_full_core(const struct request *r)
     return all < REQUEST_CORE ? all : REQUEST_CORE;
 }
 
-/* Does it restrict the model or clock of cards? */
+/* Does the list of models, which is not empty, name this one? */
+bool request_names_model(const struct request *r, struct span model);
+
+/* Does it accept a card of that model and memory clock (0: unknown)? A new condition on what
+ * a card is belongs here, and nowhere else. */
+static inline bool request_accepts_card(const struct request *r, struct span model,
+                                        int64_t clock_mhz)
+{
+    bool clock = !r->clock_mhz || (r->clock_exact ? clock_mhz == r->clock_mhz
+                                                  : clock_mhz >= r->clock_mhz);
+    return clock && (!r->models.n || request_names_model(r, model));
+}
+
+/* Does it set a condition, so that it does not accept a card of which nothing is known? */
 static inline bool request_is_selective(const struct request *r)
 {
-    return r->models.n > 0 || r->clock_mhz > 0;
+    return !request_accepts_card(r, (struct span){0}, 0);
 }
 
 /* Does it fit every node, because it needs nothing of ours? */
@@ -142,9 +155,6 @@ static inline bool request_fits_anywhere(const struct request *r)
     return r->kind == REQUEST_NONE || (r->kind == REQUEST_DEVICES &&
                                        !request_is_selective(r) && r->mib_per_card == 0);
 }
-
-/* Does it accept a card of that model and memory clock (0: unknown)? */
-bool request_accepts_card(const struct request *r, struct span model, int64_t clock_mhz);
 
 /* Are the requests the same, apart from their parts? */
 bool request_equal(const struct request *a, const struct request *b);

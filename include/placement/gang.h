@@ -46,14 +46,10 @@ struct gang_plan {
     bool spread; /* over the nodes: each member tries the next node */
 };
 
-/* Fills the results of the members and returns how many have a place. 0 if there are more
- * members or shapes than above. `a` gets the working memory. */
+/* Fills the results of the members and returns how many have a place. 0 with *too_large if
+ * there are more members or shapes than above. `a` gets the working memory. */
 size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *members,
-                       size_t n, struct arena *a);
-
-/* Is the number of different requests at most GANG_PLAN_SHAPES, and that of members at most
- * GANG_PLAN_MEMBERS? */
-bool gang_plan_is_bounded(const struct gang_plan_member *members, size_t n);
+                       size_t n, struct arena *a, bool *too_large);
 
 /*
  * Whether a gang can start: which of its members have a place already, and whether the

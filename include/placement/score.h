@@ -68,6 +68,7 @@ struct score_run {
     const struct score_pod *pod; /* borrowed until score_end */
     struct score_scratch *scratch;
     struct score_survey survey;
+    int64_t mean_card_mib; /* while nodes are rated */
 };
 /* `n`: number of all nodes. `mix` is read during the call only. */
 void score_begin(struct score_run *run, enum score_policy policy,

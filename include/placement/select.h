@@ -7,10 +7,11 @@
  * Which cards of a node a request gets, and whether it fits there at all. Filter, score, bind,
  * reservations, gangs, preemption and defrag all ask here, so they cannot disagree.
  *
- * A new condition that a request sets on a card belongs into select_card_suits, and
- * request_is_selective must be true for such a request: the others are decided by sums and
- * rows of the node, without reading its cards. A reason why a card takes no pod at all belongs
- * into the state of the card (domain/ledger_derive.c).
+ * A new condition that a request sets on a card has one place: on what the card is,
+ * request_accepts_card (domain/request.h); on what is left of it, card_takes in select.c. Which
+ * requests the sums and rows of a node decide, without its cards, follows from these two. A
+ * reason why a card takes no pod at all belongs into the state of the card
+ * (domain/ledger_derive.c).
  *
  * A set of cards is a uint64_t: bit i is node->cards[i]. A request gets cards that fit, in the
  * order of the pod's policy:

@@ -126,7 +126,8 @@ struct ledger_node_info ledger_node_info(const struct ledger_node *node)
                                      .has_sample = f->has_sample,
                                      .sample_s = f->sample_s,
                                      .held = f->holders,
-                                     .n_held = f->n_holders};
+                                     .n_held = f->n_holders,
+                                     .held_cards = f->held};
 }
 
 uint64_t ledger_generation(const struct ledger *l)

@@ -370,8 +370,10 @@ static void claim_cards(struct ledger_node *node)
     int64_t claimed = 0, capacity = f->has[LEDGER_NODE] ? f->capacity.devices : UINT32_MAX;
     uint32_t left = 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        int64_t asked = request_devices(pod->request);
-        int64_t more = asked - (asked ? ledger_facts_devices_of(f, pod) : 0);
+        int64_t asked = request_devices(pod->request), has = 0;
+        if (asked)
+            ledger_pod_holds(node, pod, &has);
+        int64_t more = asked - has;
         claimed += more > 0 && !MUTANT(claims_forgotten) ? more : 0;
     }
     claimed = at_most(claimed, at_most(capacity > 0 ? capacity : 0, UINT32_MAX));

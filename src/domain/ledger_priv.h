@@ -165,13 +165,6 @@ const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_f
                                                       size_t *n);
 /* The pod leaves: without a podList its assignments have no other end. */
 void ledger_facts_forget(struct ledger_node_facts *f, const struct ledger_pod *pod);
-/* Does the podList show a container of the pod that has the card through nvidia.com/...? */
-bool ledger_facts_holds(const struct ledger_node_facts *f, const struct ledger_pod *pod,
-                        uint32_t card);
-/* Devices of the pod in the podList. */
-int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
-                                const struct ledger_pod *pod);
-
 /* Does the newest sample show memory of the pod, by its UID, on the card at this
  * position? */
 bool ledger_use_shows(const struct ledger_node_facts *f, const struct ledger_pod *pod,

@@ -151,7 +151,7 @@ int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_p
 {
     int64_t total = node->cards[card].total_mib;
     if (pod->request->kind == REQUEST_DEVICES)
-        return ledger_facts_holds(node->facts, pod, card) ? total : 0;
+        return ledger_pod_holds(node, pod, NULL) >> card & 1 ? total : 0;
     int64_t mib = ledger_pod_mib(pod, &node->cards[card]);
     return mib < 0 ? 0 : mib < total ? mib : total;
 }
@@ -531,29 +531,22 @@ void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
     find_assigned_cards(f);
 }
 
-bool ledger_facts_holds(const struct ledger_node_facts *f, const struct ledger_pod *pod,
-                        uint32_t card)
+uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_pod *pod,
+                          int64_t *devices)
 {
+    const struct ledger_node_facts *f = node->facts;
+    uint64_t cards = 0;
+    int64_t gpus = 0;
     for (size_t i = 0; i < f->n_holders; i++) {
         const struct scv_held *h = &f->holders[i];
-        if (span_eq(h->pod, pod->name) && span_eq(h->ns, pod->ns) &&
-            scv_is_nvidia_resource(h->resource) && cards_of(f, h) >> card & 1)
-            return true;
+        if (!span_eq(h->pod, pod->name) || !span_eq(h->ns, pod->ns))
+            continue;
+        cards |= scv_is_nvidia_resource(h->resource) ? cards_of(f, h) : 0;
+        gpus += span_eq(h->resource, SPAN(KEY_NVIDIA_GPU)) ? h->units : 0;
     }
-    return false;
-}
-
-int64_t ledger_facts_devices_of(const struct ledger_node_facts *f,
-                                const struct ledger_pod *pod)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < f->n_holders; i++) {
-        const struct scv_held *h = &f->holders[i];
-        if (span_eq(h->pod, pod->name) && span_eq(h->ns, pod->ns) &&
-            span_eq(h->resource, SPAN(KEY_NVIDIA_GPU)))
-            n += h->units;
-    }
-    return n;
+    if (devices)
+        *devices = gpus;
+    return cards;
 }
 
 /* -- departures -- */

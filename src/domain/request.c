@@ -375,14 +375,9 @@ int request_of(const struct pod *pod, const struct request_rules *rules, struct 
     return 0;
 }
 
-bool request_accepts_card(const struct request *r, struct span model, int64_t clock_mhz)
+bool request_names_model(const struct request *r, struct span model)
 {
     struct span rest = r->models;
-    if (r->clock_mhz &&
-        (clock_mhz < r->clock_mhz || (r->clock_exact && clock_mhz != r->clock_mhz)))
-        return false;
-    if (!rest.n)
-        return true;
     model = span_trim(model);
     while (model.n && rest.p)
         if (span_eq_nocase(span_trim(span_cut(&rest, ',')), model))

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 /*
@@ -113,33 +114,17 @@ static size_t next_place(const struct defrag_state *s, const struct request *r,
     return i;
 }
 
-static bool same_room(struct resources a, struct resources b)
-{
-    return a.cpu_milli == b.cpu_milli && a.memory == b.memory && a.pods == b.pods;
-}
-
-static uint64_t hash_of(const struct request *r, struct resources room)
-{
-    const uint64_t parts[] = {(uint64_t)r->kind,         r->cards,
-                              (uint64_t)r->mib_per_card, (uint64_t)room.cpu_milli,
-                              (uint64_t)room.memory,     (uint64_t)room.pods};
-    uint64_t h = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        h = (h ^ parts[i]) * 0x9e3779b97f4a7c15ULL;
-        h ^= h >> 29;
-    }
-    return h;
-}
-
 /* The slot of the shape, or a free one; NULL: the table is full. */
 static struct defrag_shape *find_shape(struct defrag_state *s, const struct request *r,
                                        struct resources room)
 {
-    uint64_t h = hash_of(r, room);
+    const int64_t parts[] = {r->kind,        r->cards,    r->mib_per_card,
+                             room.cpu_milli, room.memory, room.pods};
+    uint64_t h = hash_bytes(0, parts, sizeof parts);
     for (size_t i = 0; i < 64; i++) {
         struct defrag_shape *shape = &s->shapes[(h + i) % DEFRAG_SHAPES];
         if (!shape->request ||
-            (same_room(shape->room, room) && request_equal(shape->request, r)))
+            (resources_equal(&shape->room, &room) && request_equal(shape->request, r)))
             return shape;
     }
     return NULL;
@@ -356,12 +341,13 @@ static size_t least_of_card(const struct defrag_node *node, uint32_t c, size_t f
     return missing > 0 ? SIZE_MAX : least;
 }
 
-/* The same for CPU, memory or pod slots: `missing` of what each item gives back. */
-static size_t least_of_room(const struct defrag_node *node, size_t from, int64_t missing,
-                            size_t field)
+/* The same for CPU, memory or pod slots: `field` is the offset in struct resources of what is
+ * missing and of what each item gives back. */
+static size_t least_of_room(const struct defrag_node *node, size_t from,
+                            const struct resources *missing, size_t field)
 {
-    int64_t most = 0, sum = 0;
-    if (missing <= 0)
+    int64_t lacks = *(const int64_t *)((const char *)missing + field), most = 0, sum = 0;
+    if (lacks <= 0)
         return 0;
     for (size_t i = from; i < node->n; i++) {
         const struct defrag_item *item = &node->items[i];
@@ -371,7 +357,7 @@ static size_t least_of_room(const struct defrag_node *node, size_t from, int64_t
         sum += gives;
         most = gives > most ? gives : most;
     }
-    return sum < missing ? SIZE_MAX : (size_t)((missing + most - 1) / most);
+    return sum < lacks ? SIZE_MAX : (size_t)((lacks + most - 1) / most);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -401,13 +387,11 @@ static size_t least_of(const struct defrag_state *s, const struct defrag_node *n
         sum += of_cards[k];
     defrag_add_room(&missing, node->room, -1);
     size_t least = (sum + node->widest - 1) / node->widest;
-#define FIELD(f)                                                                         \
-    least = larger(least,                                                                \
-                   least_of_room(node, from, missing.f, offsetof(struct resources, f)))
-    FIELD(cpu_milli);
-    FIELD(memory);
-    FIELD(pods);
-#undef FIELD
+    static const size_t fields[] = {offsetof(struct resources, cpu_milli),
+                                    offsetof(struct resources, memory),
+                                    offsetof(struct resources, pods)};
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+        least = larger(least, least_of_room(node, from, &missing, fields[i]));
     return least;
 }
 

@@ -40,18 +40,14 @@ struct search {
     bool backward;
 };
 
-static bool same_shape(const struct request *a, const struct resources *x,
-                       const struct request *b, const struct resources *y)
-{
-    return x->cpu_milli == y->cpu_milli && x->memory == y->memory && request_equal(a, b);
-}
-
 static struct shape *shape_find(const struct search *s, const struct gang_plan_member *m)
 {
-    for (size_t i = 0; i < s->n_shapes; i++)
-        if (same_shape(s->shapes[i].request, &s->shapes[i].requests, m->request,
-                       &m->requests))
-            return &s->shapes[i];
+    for (size_t i = 0; i < s->n_shapes; i++) {
+        struct shape *shape = &s->shapes[i];
+        if (resources_equal(&shape->requests, &m->requests) &&
+            request_equal(shape->request, m->request))
+            return shape;
+    }
     return NULL;
 }
 
@@ -220,22 +216,13 @@ static void count_alone(struct search *s)
             s->shapes[k].alone += fits_alone(s, i, &s->shapes[k]);
 }
 
-static void keep_best(struct gang_plan_member *best,
-                      const struct gang_plan_member *members, size_t n, size_t *most,
-                      size_t placed)
-{
-    if (placed <= *most)
-        return;
-    *most = placed;
-    memcpy(best, members, n * sizeof *members);
-}
-
 size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *members,
-                       size_t n, struct arena *a)
+                       size_t n, struct arena *a, bool *too_large)
 {
     struct search s = {.plan = plan, .a = a};
     s.shapes = arena_alloc(a, GANG_PLAN_SHAPES * sizeof *s.shapes);
-    if (!group_shapes(&s, members, n))
+    *too_large = !group_shapes(&s, members, n);
+    if (*too_large)
         return 0;
     s.seen = arena_alloc(a, (plan->n_nodes + 1) * sizeof *s.seen);
     s.full = arena_alloc(a, plan->n_nodes + 1);
@@ -249,28 +236,14 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
                   i == 0 ? compare_size : compare_alone);
         s.backward = i & 1;
         size_t placed = place_all(&s, members, n);
-        keep_best(best, members, n, &most, placed);
+        if (placed <= most)
+            continue;
+        most = placed;
+        memcpy(best, members, n * sizeof *members);
     }
     if (most)
         memcpy(members, best, n * sizeof *members);
     return most;
-}
-
-bool gang_plan_is_bounded(const struct gang_plan_member *members, size_t n)
-{
-    const struct gang_plan_member *shapes[GANG_PLAN_SHAPES];
-    size_t n_shapes = 0;
-    for (size_t i = 0; i < n && n <= GANG_PLAN_MEMBERS; i++) {
-        size_t k = 0;
-        while (k < n_shapes && !same_shape(shapes[k]->request, &shapes[k]->requests,
-                                           members[i].request, &members[i].requests))
-            k++;
-        if (k == GANG_PLAN_SHAPES)
-            return false;
-        if (k == n_shapes)
-            shapes[n_shapes++] = &members[i];
-    }
-    return n <= GANG_PLAN_MEMBERS;
 }
 
 /* -- The verdict -- */
@@ -348,16 +321,17 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
     *v = (struct gang_verdict){.total = 1, .needed = asker->minimum};
     v->members = arena_alloc(a, (GANG_PLAN_MEMBERS + 1) * sizeof *v->members);
     v->members[v->n_members++] = (struct gang_plan_member){.request = asker->pod.request,
-                                                           .requests = asker->requests,
+                                                           .requests = one_of(&asker->requests),
                                                            .uid = asker->pod.uid};
     struct gang_plan plan = {
         .nodes = nodes, .n_nodes = n_nodes, .pod = asker->pod, .spread = spread};
     list_members(l, asker, v, &plan.pod.priority);
     v->needed = needed_of(v->needed, v->total);
-    v->too_large |= !gang_plan_is_bounded(v->members, v->n_members);
     if (v->too_large)
         return;
-    v->found = (uint32_t)gang_plan_place(&plan, v->members, v->n_members, a);
+    v->found = (uint32_t)gang_plan_place(&plan, v->members, v->n_members, a, &v->too_large);
+    if (v->too_large)
+        return;
     for (size_t i = v->n_members; i > 0; i--) {
         if (v->members[i - 1].placed)
             continue;

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/mutant.h"
-#include "domain/keys.h"
 
 /*
  * The first step finds the lowest priority limit: if all pods up to it are removed, the
@@ -98,61 +97,25 @@ static void recompute(struct preempt_state *state)
  * unknown cards count in favor of the request.
  */
 
-static struct preempt_pod *find_held_pod(struct preempt_state *state,
-                                         const struct scv_held *held)
-{
-    for (size_t i = 0; i < state->n; i++) {
-        const struct ledger_pod *pod = state->pods[i].pod;
-        if (span_eq(pod->name, held->pod) && span_eq(pod->ns, held->ns))
-            return &state->pods[i];
-    }
-    return NULL;
-}
-
-/* The cards of the container, as bits. */
-static uint64_t cards_of(const struct preempt_state *state, const struct scv_held *held)
-{
-    uint64_t bits = 0;
-    for (size_t k = 0; k < held->n_uuids; k++)
-        for (uint32_t c = 0; c < state->node->n_cards && held->uuids[k].n; c++)
-            if (span_eq(held->uuids[k], state->empty[c].uuid))
-                bits |= UINT64_C(1) << c;
-    return bits;
-}
-
-/* The pod counts as if it had these cards whole: they are not free before it leaves. */
-static void assign_cards(struct preempt_state *state, struct preempt_pod *p,
-                         const struct scv_held *held, uint64_t bits)
-{
-    if (span_eq(held->resource, SPAN(KEY_NVIDIA_GPU)))
-        p->claims -= held->units < p->claims ? held->units : p->claims;
-    for (uint32_t c = 0; c < state->node->n_cards; c++)
-        if (bits >> c & 1)
-            p->mib[c] = state->empty[c].total_mib;
-}
-
-/* Assigns the cards that the podList shows as allocated to their pods. `unknown`: a pod leaves
- * that the ledger does not know. */
+/* Assigns the cards that the podList shows as allocated to their pods. A pod counts as if it
+ * had these cards whole: they are not free before it leaves. `unknown`: a pod leaves that the
+ * ledger does not know. */
 static void read_held_cards(struct preempt_state *state, bool unknown)
 {
-    struct ledger_node_info info = ledger_node_info(state->node);
-    uint64_t unmatched = 0;
-    for (size_t i = 0; i < state->n; i++)
-        state->pods[i].claims = request_devices(state->pods[i].pod->request);
-    for (size_t i = 0; i < info.n_held; i++) {
-        const struct scv_held *held = &info.held[i];
-        if (!scv_is_nvidia_resource(held->resource))
-            continue;
-        struct preempt_pod *p = find_held_pod(state, held);
-        uint64_t bits = cards_of(state, held);
-        state->held |= bits;
-        if (p)
-            assign_cards(state, p, held, bits);
-        else
-            unmatched |= bits;
+    uint64_t matched = 0;
+    state->held = ledger_node_info(state->node).held_cards;
+    for (size_t i = 0; i < state->n; i++) {
+        struct preempt_pod *p = &state->pods[i];
+        int64_t devices, asked = request_devices(p->pod->request);
+        uint64_t bits = ledger_pod_holds(state->node, p->pod, &devices) & ~matched;
+        p->claims = asked > devices ? asked - devices : 0;
+        matched |= bits;
+        for (; bits; bits &= bits - 1)
+            p->mib[__builtin_ctzll(bits)] = state->empty[__builtin_ctzll(bits)].total_mib;
     }
     for (uint32_t c = 0; c < state->node->n_cards; c++)
-        if (state->empty[c].state == CARD_HELD && (unknown || !(unmatched >> c & 1)))
+        if (state->empty[c].state == CARD_HELD &&
+            (unknown || !((state->held & ~matched) >> c & 1)))
             state->empty[c].state = CARD_AVAILABLE;
 }
 
@@ -468,40 +431,25 @@ static void remove_up_to(struct preempt_state *state, int64_t limit)
             set_victim(state, i, state->pods[i].pod->priority <= limit);
 }
 
-static void restore_all(struct preempt_state *state)
-{
-    for (size_t i = 0; i < state->n; i++)
-        if (state->pods[i].eligible)
-            set_victim(state, i, false);
-}
-
-/* The lowest priority of an eligible pod, if !any: above `above`. False: there is none. */
-static bool next_priority(const struct preempt_state *state, bool any, int64_t above,
-                          int64_t *priority)
-{
-    bool found = false;
-    for (size_t i = 0; i < state->n; i++) {
-        const struct preempt_pod *p = &state->pods[i];
-        if (!p->eligible || (!any && p->pod->priority <= above))
-            continue;
-        if (!found || p->pod->priority < *priority)
-            *priority = p->pod->priority;
-        found = true;
-    }
-    return found;
-}
-
 /* The lowest priority limit up to which removing all eligible pods helps. */
 static bool find_limit(struct preempt_state *state, int64_t *limit)
 {
-    bool any = true;
-    while (next_priority(state, any, *limit, limit)) {
-        any = false;
+    for (int64_t above = INT64_MIN;; above = *limit) {
+        bool found = false;
+        for (size_t i = 0; i < state->n; i++) {
+            const struct preempt_pod *p = &state->pods[i];
+            if (!p->eligible || p->pod->priority <= above ||
+                (found && p->pod->priority >= *limit))
+                continue;
+            *limit = p->pod->priority;
+            found = true;
+        }
+        if (!found)
+            return false;
         remove_up_to(state, *limit);
         if (fits_now(state, NULL))
             return true;
     }
-    return false;
 }
 
 /* Frees card by card. False: the request does not fit after that. */
@@ -509,7 +457,7 @@ static bool choose_by_cards(struct preempt_state *state, int64_t limit)
 {
     const struct request *r = state->preemptor->pod.request;
     bool used[SCV_MAX_CARDS] = {false};
-    restore_all(state);
+    remove_up_to(state, INT64_MIN);
     for (uint32_t k = 0; k < r->cards; k++) {
         struct preempt_choice best = {0}, choice;
         uint32_t card = state->node->n_cards;
@@ -533,18 +481,15 @@ static bool choose_by_cards(struct preempt_state *state, int64_t limit)
     return fits_now(state, NULL);
 }
 
-static bool is_restored_first(const struct preempt_pod *a, const struct preempt_pod *b)
-{
-    if (a->pod->priority != b->pod->priority)
-        return a->pod->priority > b->pod->priority;
-    if (a->all_mib != b->all_mib)
-        return a->all_mib > b->all_mib;
-    return span_cmp(a->pod->uid, b->pod->uid) > 0;
-}
-
+/* The pod that is restored first comes first. */
 static int compare_pods(const void *a, const void *b)
 {
-    return is_restored_first(a, b) ? -1 : 1;
+    const struct preempt_pod *x = a, *y = b;
+    if (x->pod->priority != y->pod->priority)
+        return x->pod->priority > y->pod->priority ? -1 : 1;
+    if (x->all_mib != y->all_mib)
+        return x->all_mib > y->all_mib ? -1 : 1;
+    return span_cmp(y->pod->uid, x->pod->uid);
 }
 
 /* Restores the victims that are not needed, the most important first: state->pods are in
@@ -585,7 +530,7 @@ static int64_t freed_beyond(struct preempt_state *state, const int64_t *missing)
 static void find_missing(struct preempt_state *state, int64_t *missing)
 {
     const struct request *r = state->preemptor->pod.request;
-    restore_all(state);
+    remove_up_to(state, INT64_MIN);
     recompute(state);
     for (uint32_t c = 0; c < state->node->n_cards; c++) {
         const struct card *card = &state->cards[c];
@@ -597,17 +542,23 @@ static void find_missing(struct preempt_state *state, int64_t *missing)
     }
 }
 
-/* Tries every set of eligible pods up to the limit and takes the best one. */
-static void try_all(struct preempt_state *state, int64_t limit)
+/* Tries every set of eligible pods up to the limit and takes the best one. False: that is too
+ * much work, because every set costs a dry run of the whole node. */
+static bool try_all(struct preempt_state *state, int64_t limit)
 {
     size_t pods[TRY_ALL_MAX], n = 0;
-    int64_t missing[SCV_MAX_CARDS];
+    int64_t missing[SCV_MAX_CARDS], best_mib = 0;
     unsigned best = 0;
     int best_n = TRY_ALL_MAX + 1;
-    int64_t best_mib = 0;
-    for (size_t i = 0; i < state->n; i++)
-        if (state->pods[i].eligible && state->pods[i].pod->priority <= limit)
-            pods[n++] = i;
+    for (size_t i = 0; i < state->n; i++) {
+        if (!state->pods[i].eligible || state->pods[i].pod->priority > limit)
+            continue;
+        if (n == TRY_ALL_MAX)
+            return false;
+        pods[n++] = i;
+    }
+    if (state->n * state->node->n_cards > (size_t)TRY_ALL_WORK >> n)
+        return false;
     find_missing(state, missing);
     for (unsigned set = 1; set < 1U << n; set++) {
         int count = __builtin_popcount(set);
@@ -626,6 +577,7 @@ static void try_all(struct preempt_state *state, int64_t limit)
     }
     for (size_t k = 0; k < n; k++)
         set_victim(state, pods[k], best >> k & 1);
+    return true;
 }
 
 /* Does the removal of any eligible pod change at most one card, and nothing else than
@@ -644,29 +596,11 @@ static bool is_simple(const struct preempt_state *state)
     return true;
 }
 
-static size_t count_up_to(const struct preempt_state *state, int64_t limit)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < state->n; i++)
-        n += state->pods[i].eligible && state->pods[i].pod->priority <= limit;
-    return n;
-}
-
-/* Every set costs a dry run of the whole node. */
-static bool can_try_all(const struct preempt_state *state, int64_t limit)
-{
-    size_t n = count_up_to(state, limit);
-    return n <= TRY_ALL_MAX &&
-           state->n * state->node->n_cards <= (size_t)TRY_ALL_WORK >> n;
-}
-
 static void choose(struct preempt_state *state, int64_t limit)
 {
     bool simple = is_simple(state);
-    if (!simple && can_try_all(state, limit)) {
-        try_all(state, limit);
+    if (!simple && try_all(state, limit))
         return;
-    }
     bool done = !state->preemptor->pod.request->core && choose_by_cards(state, limit);
     if (!done)
         remove_up_to(state, limit);

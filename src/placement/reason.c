@@ -39,57 +39,49 @@ void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node)
     buf_adds(out, "): delete it if another system left it behind");
 }
 
+/* Why a node is unusable for every pod, by its state: the text before and after the name of the
+ * node, or before its seconds without a heartbeat. */
+static const struct state_text {
+    const char *before, *after;
+} state_texts[] = {
+    [NODE_UNKNOWN] = {"the GPUs of this node are not known yet", NULL},
+    [NODE_SCV_MISSING] = {"the node's Scv object is missing, so its cards are unknown",
+                          NULL},
+    [NODE_SCV_DAMAGED] = {"the node's Scv object is invalid; see the extender's log",
+                          NULL},
+    [NODE_SCV_EMPTY] = {"the node's Scv object lists no cards", NULL},
+    [NODE_STALE] = {REASON_NO_HEARTBEAT, NULL},
+    [NODE_NO_GPU] = {"the node has no GPU memory (no Scv object, no capacity)", NULL},
+    [NODE_NO_COUNT] = {"the node's capacity has aliyun.com/gpu-mem but no "
+                       "aliyun.com/gpu-count",
+                       NULL},
+    [NODE_ALLOCATABLE_LOW] = {"allocatable GPU memory is below capacity, and no ConfigMap "
+                              "unhealthy-gpu-",
+                              " names the unhealthy card"},
+    [NODE_LIST_DAMAGED] = {"ConfigMap unhealthy-gpu-",
+                           " is not a comma-separated list of card indexes"},
+    [NODE_MISSING] = {"no Node object of this name exists, only an Scv object", NULL},
+    [NODE_DAMAGED] = {"the Node object cannot be decoded", NULL},
+};
+
 /* Appends why the node is unusable for every pod. False: it is usable. */
 static bool add_state(struct buf *out, const struct ledger_node *node)
 {
-    switch (node->state) {
-    case NODE_UNKNOWN:
-        buf_adds(out, "the GPUs of this node are not known yet");
-        return true;
-    case NODE_SCV_MISSING:
-        buf_adds(out, "the node's Scv object is missing, so its cards are unknown");
-        reason_add_foreign_lease(out, node);
-        return true;
-    case NODE_SCV_DAMAGED:
-        buf_adds(out, "the node's Scv object is invalid; see the extender's log");
-        return true;
-    case NODE_SCV_EMPTY:
-        buf_adds(out, "the node's Scv object lists no cards");
-        return true;
-    case NODE_STALE:
-        buf_adds(out, REASON_NO_HEARTBEAT);
+    const struct state_text *text = &state_texts[node->state];
+    if (node->state == NODE_USABLE)
+        return false;
+    buf_adds(out, text->before);
+    if (text->after) {
+        buf_add_span(out, node->name);
+        buf_adds(out, text->after);
+    }
+    if (node->state == NODE_STALE) {
         buf_add_i64(out, node->stale_s);
         buf_adds(out, " s");
-        reason_add_foreign_lease(out, node);
-        return true;
-    case NODE_NO_GPU:
-        buf_adds(out, "the node has no GPU memory (no Scv object, no capacity)");
-        return true;
-    case NODE_NO_COUNT:
-        buf_adds(out, "the node's capacity has aliyun.com/gpu-mem but no "
-                      "aliyun.com/gpu-count");
-        return true;
-    case NODE_ALLOCATABLE_LOW:
-        buf_adds(out, "allocatable GPU memory is below capacity, and no ConfigMap "
-                      "unhealthy-gpu-");
-        buf_add_span(out, node->name);
-        buf_adds(out, " names the unhealthy card");
-        return true;
-    case NODE_LIST_DAMAGED:
-        buf_adds(out, "ConfigMap unhealthy-gpu-");
-        buf_add_span(out, node->name);
-        buf_adds(out, " is not a comma-separated list of card indexes");
-        return true;
-    case NODE_MISSING:
-        buf_adds(out, "no Node object of this name exists, only an Scv object");
-        return true;
-    case NODE_DAMAGED:
-        buf_adds(out, "the Node object cannot be decoded");
-        return true;
-    case NODE_USABLE:
-        break;
     }
-    return false;
+    if (node->state == NODE_STALE || node->state == NODE_SCV_MISSING)
+        reason_add_foreign_lease(out, node);
+    return true;
 }
 
 /* -- What a request needs: the first part of most reasons, the same for all nodes -- */
@@ -178,42 +170,13 @@ static void add_card_name(struct buf *out, int32_t index)
     buf_add_i64(out, index);
 }
 
-static bool is_unhealthy(const struct card *card)
-{
-    return card->state == CARD_UNHEALTHY;
-}
-
-static bool is_listed(const struct card *card)
-{
-    return card->state == CARD_LISTED;
-}
-
-static bool is_held(const struct card *card)
-{
-    return card->state == CARD_HELD;
-}
-
-static bool is_duplicate(const struct card *card)
-{
-    return card->state == CARD_DUPLICATE;
-}
-
-static bool is_promised(const struct card *card)
-{
-    return card->state == CARD_AVAILABLE && card->pods > 0;
-}
-
-static bool is_whole(const struct card *card)
-{
-    return card->state == CARD_AVAILABLE && card->whole;
-}
-
+/* The cards in that state; `test`, unless NULL: those that pass it. */
 static void add_cards(struct buf *out, const struct ledger_node *node, const char *what,
-                      bool (*test)(const struct card *))
+                      enum card_state state, bool (*test)(const struct card *))
 {
     bool any = false;
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        if (!test(&node->cards[i]))
+        if (node->cards[i].state != state || (test && !test(&node->cards[i])))
             continue;
         buf_adds(out, any ? "," : what);
         add_card_name(out, node->cards[i].index);
@@ -221,12 +184,22 @@ static void add_cards(struct buf *out, const struct ledger_node *node, const cha
     }
 }
 
-static bool any_card(const struct ledger_node *node, bool (*test)(const struct card *))
+static bool is_promised(const struct card *card)
 {
+    return card->pods > 0;
+}
+
+static bool is_whole(const struct card *card)
+{
+    return card->whole;
+}
+
+static bool any_held(const struct ledger_node *node)
+{
+    bool any = false;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        if (test(&node->cards[i]))
-            return true;
-    return false;
+        any |= node->cards[i].state == CARD_HELD;
+    return any;
 }
 
 static int64_t overuse_of(const struct card *card)
@@ -259,11 +232,11 @@ static void add_amounts(struct buf *out, const struct ledger_node *node, const c
 
 static void add_excluded(struct buf *out, const struct ledger_node *node)
 {
-    add_cards(out, node, "; unhealthy: ", is_unhealthy);
-    add_cards(out, node, "; excluded by ConfigMap: ", is_listed);
-    add_cards(out, node, "; allocated through nvidia.com/gpu: ", is_held);
-    add_cards(out, node, "; duplicate UUID: ", is_duplicate);
-    add_cards(out, node, "; promised as whole cards: ", is_whole);
+    add_cards(out, node, "; unhealthy: ", CARD_UNHEALTHY, NULL);
+    add_cards(out, node, "; excluded by ConfigMap: ", CARD_LISTED, NULL);
+    add_cards(out, node, "; allocated through nvidia.com/gpu: ", CARD_HELD, NULL);
+    add_cards(out, node, "; duplicate UUID: ", CARD_DUPLICATE, NULL);
+    add_cards(out, node, "; promised as whole cards: ", CARD_AVAILABLE, is_whole);
     add_amounts(out, node, "; used outside Kubernetes: ", card_external_mib);
     add_amounts(out, node, "; used by pods beyond their promises: ", overuse_of);
     add_amounts(out, node, "; reserved for pods that are being bound: ", reserved_of);
@@ -410,7 +383,7 @@ static void add_free(struct buf *out, const struct ledger_node *node,
     buf_add_i64(out, count_on(node, r, select_card_could_fit));
     if (r->kind != REQUEST_DEVICES)
         return;
-    add_cards(out, node, "; promised to pods: ", is_promised);
+    add_cards(out, node, "; promised to pods: ", CARD_AVAILABLE, is_promised);
     if (node->claimed) {
         buf_adds(out, "; requested by pods whose cards are not known yet: ");
         buf_add_i64(out, node->claimed);
@@ -442,7 +415,7 @@ static void add_later(struct buf *out, const struct ledger_node *node,
 {
     struct best best = best_of(node, r);
     if (best.index < 0) {
-        buf_adds(out, any_card(node, is_held)   ? "; no card is available"
+        buf_adds(out, any_held(node)   ? "; no card is available"
                       : request_is_selective(r) ? "; no such card is healthy"
                                                 : "; no card is healthy");
     } else if (r->kind != REQUEST_MEMORY) {

@@ -18,24 +18,16 @@ __extension__ typedef __int128 wide;
 /* Of binpack and spread: values from 0 to 1 << SHARE_SHIFT. */
 enum { SHARE_SHIFT = 40 };
 
-struct score_call {
-    const struct score_pod *pod;
-    const struct score_survey *survey; /* of all nodes */
-    const struct score_node *nodes;    /* those to rate */
-    size_t n;
-    struct frag *frag; /* prepared for the mix */
-};
-
 /* The node as filter sees it for the pod, and the cards that the pod would get there: for
  * nvidia.com/gpu, where the kubelet chooses, the first ones that fit. False: the node is unknown,
  * the pod does not fit, or requests no GPU. */
-static bool choose_cards(const struct score_call *call, const struct score_node *at,
+static bool choose_cards(const struct score_run *run, const struct score_node *at,
                          struct select_view *view, uint64_t *chosen)
 {
-    const struct request *r = call->pod->pod.request;
+    const struct request *r = run->pod->pod.request;
     if (!at->node || r->kind == REQUEST_NONE)
         return false;
-    select_view(view, at->node, &call->pod->pod, SELECT_ALL);
+    select_view(view, at->node, &run->pod->pod, SELECT_ALL);
     if (r->kind != REQUEST_DEVICES)
         return select_cards(view, r, SELECT_ALL_CARDS, chosen) == FIT_YES;
     uint64_t left = select_mask(view, r);
@@ -43,51 +35,41 @@ static bool choose_cards(const struct score_call *call, const struct score_node 
     for (uint32_t k = 0; k < r->cards && left; k++, left &= left - 1)
         *chosen |= left & -left;
     return (uint32_t)__builtin_popcountll(*chosen) == r->cards &&
-           select_fit_pod(at->node, &call->pod->pod) == FIT_YES;
+           select_fit_pod(at->node, &run->pod->pod) == FIT_YES;
 }
 
 /* -- binpack and spread: how much is free on the cards of the pod after the placement -- */
 
-/* Free memory relative to the size of the cards, or what is not free. For whole cards: the
- * node's free cards, relative to all its cards. */
-static void rate_by_fullness(const struct score_call *call, bool emptiest,
-                             int64_t *values)
+/* Free memory relative to the size of the cards, rounded up: the points of a whole tenth must
+ * not be less. For whole cards: the node's free cards, relative to all its cards. */
+static int64_t rate_spread(const struct score_run *run, const struct score_node *at)
 {
-    const struct request *r = call->pod->pod.request;
+    const struct request *r = run->pod->pod.request;
     struct select_view view;
     uint64_t chosen;
-    for (size_t i = 0; i < call->n; i++) {
-        int64_t left = 0, total = 0;
-        values[i] = SCORE_NO_FIT;
-        if (!choose_cards(call, &call->nodes[i], &view, &chosen))
-            continue;
-        if (r->kind != REQUEST_MEMORY) {
-            bool changed = view.cards != view.node->cards;
-            left = changed ? 0 : view.node->free_cards;
-            for (uint32_t c = 0; changed && c < view.node->n_cards; c++)
-                left += card_is_free(&view.cards[c]);
-            left = left > r->cards ? left - r->cards : 0;
-            total = view.node->n_cards;
-        }
-        for (; r->kind == REQUEST_MEMORY && chosen; chosen &= chosen - 1) {
-            const struct card *card = &view.cards[__builtin_ctzll(chosen)];
-            left += card->free_mib - r->mib_per_card;
-            total += card->total_mib;
-        }
-        /* Rounded up: the points of a whole tenth must not be less. */
-        int64_t empty = (int64_t)((((wide)left << SHARE_SHIFT) + total - 1) / total);
-        values[i] = emptiest ? empty : (INT64_C(1) << SHARE_SHIFT) - empty;
+    int64_t left = 0, total = 0;
+    if (!choose_cards(run, at, &view, &chosen))
+        return SCORE_NO_FIT;
+    if (r->kind != REQUEST_MEMORY) {
+        bool changed = view.cards != view.node->cards;
+        left = changed ? 0 : view.node->free_cards;
+        for (uint32_t c = 0; changed && c < view.node->n_cards; c++)
+            left += card_is_free(&view.cards[c]);
+        left = left > r->cards ? left - r->cards : 0;
+        total = view.node->n_cards;
     }
+    for (; r->kind == REQUEST_MEMORY && chosen; chosen &= chosen - 1) {
+        const struct card *card = &view.cards[__builtin_ctzll(chosen)];
+        left += card->free_mib - r->mib_per_card;
+        total += card->total_mib;
+    }
+    return (int64_t)((((wide)left << SHARE_SHIFT) + total - 1) / total);
 }
 
-static void rate_binpack(const struct score_call *call, int64_t *values)
+static int64_t rate_binpack(const struct score_run *run, const struct score_node *at)
 {
-    rate_by_fullness(call, false, values);
-}
-
-static void rate_spread(const struct score_call *call, int64_t *values)
-{
-    rate_by_fullness(call, true, values);
+    int64_t empty = rate_spread(run, at);
+    return empty == SCORE_NO_FIT ? SCORE_NO_FIT : (INT64_C(1) << SHARE_SHIFT) - empty;
 }
 
 /* -- scv: Yoda-Scheduler's score of a node, with its weights --
@@ -135,22 +117,20 @@ static int64_t scv_share(int64_t part, int64_t whole)
     return whole > 0 ? (int64_t)((wide)part * SCV_ONE / whole) : 0;
 }
 
-/* Raises the maximum of each term to that of the nodes' cards. */
-static void survey_terms(const struct score_call *call, struct score_survey *survey)
+/* Raises the maximum of each term to that of the node's cards. */
+static void survey_terms(struct score_run *run, const struct ledger_node *node)
 {
-    const struct request *r = call->pod->pod.request;
+    const struct request *r = run->pod->pod.request;
     struct select_view view;
     int64_t terms[TERMS];
-    for (size_t i = 0; i < call->n && r->kind != REQUEST_NONE; i++) {
-        if (!call->nodes[i].node)
-            continue;
-        select_view(&view, call->nodes[i].node, &call->pod->pod, SELECT_ALL);
-        for (uint64_t fit = select_mask(&view, r); fit; fit &= fit - 1) {
-            terms_of(&view.cards[__builtin_ctzll(fit)], terms);
-            for (int t = 0; t < TERMS; t++)
-                if (terms[t] > survey->most[t])
-                    survey->most[t] = terms[t];
-        }
+    if (r->kind == REQUEST_NONE)
+        return;
+    select_view(&view, node, &run->pod->pod, SELECT_ALL);
+    for (uint64_t fit = select_mask(&view, r); fit; fit &= fit - 1) {
+        terms_of(&view.cards[__builtin_ctzll(fit)], terms);
+        for (int t = 0; t < TERMS; t++)
+            if (terms[t] > run->survey.most[t])
+                run->survey.most[t] = terms[t];
     }
 }
 
@@ -178,14 +158,13 @@ static int64_t scv_value(const struct select_view *view, uint64_t chosen,
            NODE_LEFT_WEIGHT * scv_share(left, size);
 }
 
-static void rate_scv(const struct score_call *call, int64_t *values)
+static int64_t rate_scv(const struct score_run *run, const struct score_node *at)
 {
     struct select_view view;
     uint64_t chosen;
-    for (size_t i = 0; i < call->n; i++)
-        values[i] = choose_cards(call, &call->nodes[i], &view, &chosen)
-                        ? scv_value(&view, chosen, call->survey->most)
-                        : SCORE_NO_FIT;
+    return choose_cards(run, at, &view, &chosen)
+               ? scv_value(&view, chosen, run->survey.most)
+               : SCORE_NO_FIT;
 }
 
 /* -- fgd: the fragmentation gradient --
@@ -214,15 +193,12 @@ static int64_t frag_share(int64_t part, int64_t whole)
     return whole > 0 ? (part << FRAG_SHIFT) / whole : 0;
 }
 
-static void survey_cards(const struct score_call *call, struct score_survey *survey)
+static void survey_cards(struct score_run *run, const struct ledger_node *node)
 {
-    for (size_t i = 0; i < call->n; i++) {
-        const struct ledger_node *node = call->nodes[i].node;
-        if (!node || node->largest_mib <= 0)
-            continue;
-        survey->card_sum += frag_clamp(node->largest_mib);
-        survey->cards++;
-    }
+    if (node->largest_mib <= 0)
+        return;
+    run->survey.card_sum += frag_clamp(node->largest_mib);
+    run->survey.cards++;
 }
 
 /* The mean over the candidate nodes of the size of the largest card. */
@@ -231,28 +207,27 @@ static int64_t mean_card(const struct score_survey *survey)
     return survey->cards ? survey->card_sum / survey->cards : 0;
 }
 
-static int64_t fgd_value(const struct score_call *call, const struct score_node *at,
-                         int64_t card)
+static int64_t rate_fgd(const struct score_run *run, const struct score_node *at)
 {
-    const struct request *r = call->pod->pod.request;
+    const struct request *r = run->pod->pod.request;
     struct select_view view;
     struct frag_node node;
     uint64_t chosen = 0;
-    int64_t size = 0, free = 0, cpu_free = FRAG_CPU_UNKNOWN;
+    int64_t size = 0, free = 0, cpu_free = FRAG_CPU_UNKNOWN, card = run->mean_card_mib;
     if (r->kind == REQUEST_NONE && at->node && at->cpu_milli)
-        select_view(&view, at->node, &call->pod->pod, SELECT_ALL);
-    else if (!choose_cards(call, at, &view, &chosen))
+        select_view(&view, at->node, &run->pod->pod, SELECT_ALL);
+    else if (!choose_cards(run, at, &view, &chosen))
         return SCORE_NO_FIT;
     if (at->cpu_milli) { /* a pod that is judged again does not count against itself */
         const struct ledger_reservation *own =
-            at->node->has_reserved ? ledger_reservation_on(at->node, call->pod->pod.uid)
+            at->node->has_reserved ? ledger_reservation_on(at->node, run->pod->pod.uid)
                                    : NULL;
         cpu_free = at->cpu_free + (own ? own->requests.cpu_milli : 0);
     }
     frag_read(&view, cpu_free, &node);
     int64_t mib = r->kind == REQUEST_MEMORY ? r->mib_per_card : INT64_MAX;
     int64_t drop =
-        frag_take(call->frag, &node, chosen, mib, frag_clamp(call->pod->cpu_milli));
+        frag_take(&run->scratch->frag, &node, chosen, mib, frag_clamp(run->pod->cpu_milli));
     for (uint32_t i = 0; i < node.n; i++)
         free += node.free_mib[i];
     if (view.rows)
@@ -262,19 +237,12 @@ static int64_t fgd_value(const struct score_call *call, const struct score_node 
                     ? frag_clamp(view.cards[i].total_mib)
                     : 0;
     int64_t memory = frag_share(free, size);
-    if (!at->cpu_milli || !call->pod->cpu_milli)
+    if (!at->cpu_milli || !run->pod->cpu_milli)
         return drop - card * memory / FULLNESS;
     int64_t cpu = frag_share(node.cpu_free, frag_clamp(at->cpu_milli));
     int64_t apart = size > 0 ? cpu - memory : 0;
     return drop - card * (cpu + memory) / 2 / FULLNESS -
            card * (apart * apart >> FRAG_SHIFT) / BALANCE;
-}
-
-static void rate_fgd(const struct score_call *call, int64_t *values)
-{
-    int64_t card = mean_card(call->survey);
-    for (size_t i = 0; i < call->n; i++)
-        values[i] = fgd_value(call, &call->nodes[i], card);
 }
 
 /* Differences smaller than that between a full and an empty node are not stretched over all
@@ -288,9 +256,8 @@ static int64_t fgd_least(const struct score_survey *survey)
 
 static const struct policy {
     const char *name;
-    void (*survey)(const struct score_call *call,
-                   struct score_survey *survey); /* or NULL */
-    void (*rate)(const struct score_call *call, int64_t *values);
+    void (*survey)(struct score_run *run, const struct ledger_node *node); /* or NULL */
+    int64_t (*rate)(const struct score_run *run, const struct score_node *at);
     /* The smallest range of values that is stretched over all points. NULL: 0. */
     int64_t (*least)(const struct score_survey *survey);
     enum { STRETCHED, EMPTY, FULL } points; /* how values become points */
@@ -380,24 +347,19 @@ void score_begin(struct score_run *run, enum score_policy policy,
         frag_prepare(&scratch->frag, mix, true);
 }
 
-static struct score_call call_of(const struct score_run *run,
-                                 const struct score_node *nodes, size_t n)
-{
-    return (struct score_call){run->pod, &run->survey, nodes, n, &run->scratch->frag};
-}
-
 void score_survey(struct score_run *run, const struct score_node *nodes, size_t n)
 {
-    const struct score_call call = call_of(run, nodes, n);
-    if (policies[run->policy].survey)
-        policies[run->policy].survey(&call, &run->survey);
+    for (size_t i = 0; policies[run->policy].survey && i < n; i++)
+        if (nodes[i].node)
+            policies[run->policy].survey(run, nodes[i].node);
 }
 
 void score_rate(struct score_run *run, const struct score_node *nodes, size_t at,
                 size_t n)
 {
-    const struct score_call call = call_of(run, nodes, n);
-    policies[run->policy].rate(&call, run->scratch->values + at);
+    run->mean_card_mib = mean_card(&run->survey);
+    for (size_t i = 0; i < n; i++)
+        run->scratch->values[at + i] = policies[run->policy].rate(run, &nodes[i]);
 }
 
 void score_end(struct score_run *run, size_t n, int *points)

@@ -8,9 +8,11 @@
 
 /* The selection of cards: views of a node, the cards that fit, and the choice among them. */
 
+/* -- the conditions that a request sets on a card -- */
+
 bool select_card_suits(const struct card *card, const struct request *r)
 {
-    return !request_is_selective(r) || MUTANT(model_ignored) ||
+    return MUTANT(model_ignored) ||
            request_accepts_card(r, card->model, card_clock_mhz(card));
 }
 
@@ -21,30 +23,38 @@ bool select_card_could_fit(const struct card *card, const struct request *r)
            select_card_suits(card, r);
 }
 
+/* Can the card take its part of the request now? */
+static inline bool card_takes(const struct card *card, const struct request *r)
+{
+    bool fits;
+    if (r->kind == REQUEST_CARDS)
+        fits = card_is_free(card) && card->total_mib >= r->mib_per_card;
+    else if (r->kind == REQUEST_DEVICES) /* memory used by other processes does not matter */
+        fits = card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
+               card->reserved_mib == 0 && card->total_mib >= r->mib_per_card;
+    else
+        fits = card->free_mib >= r->mib_per_card && card->free_mib > 0 &&
+               (!r->core || card_core_left(card) >= r->core || MUTANT(compute_ignored));
+    return fits && select_card_suits(card, r);
+}
+
+/* Do the rows and sums of a node decide about the request? They know the free memory of a
+ * card, and whether it is wholly free. So they do if a card takes the request that has that
+ * and nothing else: no known size, model or clock, and no compute left. */
+static inline bool rows_suffice(const struct request *r)
+{
+    static const struct card bare = {
+        .total_mib = 1, .free_mib = INT64_MAX, .core_promised = REQUEST_CORE};
+    return r->kind != REQUEST_DEVICES && card_takes(&bare, r);
+}
+
 bool select_mode_allows(const struct ledger_node *node, const struct request *r)
 {
     return r->kind == REQUEST_DEVICES || node->mode == NODE_ANY ||
            node->mode == (r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY);
 }
 
-static bool has_capacity(const struct card *card, const struct request *r)
-{
-    if (r->kind == REQUEST_CARDS)
-        return card_is_free(card) && card->total_mib >= r->mib_per_card;
-    if (r->kind == REQUEST_DEVICES) /* memory used by other processes does not matter */
-        return card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
-               card->reserved_mib == 0 && card->total_mib >= r->mib_per_card;
-    return card->free_mib >= r->mib_per_card && card->free_mib > 0 &&
-           (!r->core || card_core_left(card) >= r->core || MUTANT(compute_ignored));
-}
-
-/* Do the rows have all that decides about the request? */
-static bool rows_suffice(const struct request *r)
-{
-    return !request_is_selective(r) && !r->core &&
-           (r->kind == REQUEST_MEMORY ||
-            (r->kind == REQUEST_CARDS && r->mib_per_card == 0));
-}
+/* -- cards of a view -- */
 
 uint64_t select_mask(const struct select_view *view, const struct request *r)
 {
@@ -59,11 +69,8 @@ uint64_t select_mask(const struct select_view *view, const struct request *r)
         }
         return mask;
     }
-    for (uint32_t i = 0; i < view->node->n_cards; i++) {
-        const struct card *card = &view->cards[i];
-        bool fits = has_capacity(card, r) && select_card_suits(card, r);
-        mask |= (uint64_t)fits << i;
-    }
+    for (uint32_t i = 0; i < view->node->n_cards; i++)
+        mask |= (uint64_t)card_takes(&view->cards[i], r) << i;
     return mask;
 }
 

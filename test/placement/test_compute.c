@@ -336,13 +336,14 @@ START_TEST(a_gang_shares_the_compute)
     start(2, 200);
     struct request r = ask(10, 40, 1);
     struct gang_plan_member members[6];
+    bool too_large;
     const struct ledger_node *node = n1();
     const struct gang_plan plan = {.nodes = &node, .n_nodes = 1, .pod.uid = SPAN("m")};
     for (int i = 0; i < 6; i++)
         members[i] = (struct gang_plan_member){.request = &r, .uid = SPAN("m")};
-    ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena), 4);
+    ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena, &too_large), 4);
     place("a", ask(10, 30, 1), 1);
-    ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena), 3);
+    ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena, &too_large), 3);
     stop();
 }
 END_TEST
