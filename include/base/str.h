@@ -102,6 +102,13 @@ static inline void buf_add_span(struct buf *b, struct span s)
     buf_add(b, s.p, s.n);
 }
 
+/* Replaces the content. */
+static inline void buf_set(struct buf *b, struct span s)
+{
+    b->n = 0;
+    buf_add_span(b, s);
+}
+
 void buf_add_i64(struct buf *b, int64_t v); /* decimal, without printf */
 void buf_printf(struct buf *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -5,7 +5,7 @@
 
 /*
  * The bodies of writes that more than one program sends to the API server, as JSON. All
- * functions append to `out`. (Events: kube/event_recorder.h. Secrets: kube/tls_secret.h. The
+ * functions append to `out`. (Events: kube/event_recorder.h. Secrets: kube/secret.h. The
  * Lease and the Scv: domain.)
  */
 

@@ -36,9 +36,9 @@ struct kube_request {
 
 enum { KUBE_MAX_BODY = 64 << 20 }; /* bytes of a response to kube_call */
 
-/* New. `config` is copied. Does not connect and does not run a plugin. Must be called
+/* New. Takes the content of *config, also when it fails. Does not connect and does not run a plugin. Must be called
  * before other threads start, because it initializes libcurl and jansson. */
-struct kube_client *kube_client_new(const struct kube_config *config, struct err *err);
+struct kube_client *kube_client_new(struct kube_config *config, struct err *err);
 void kube_client_free(struct kube_client *c); /* no call may run; streams may */
 
 /* Like httpc_call. A status of 400 or above is a reply, not an error: see

@@ -58,7 +58,7 @@ struct list_watch {
 };
 
 void list_watch_init(struct list_watch *f, const struct list_watch_handler *handler,
-                    void *ctx);
+                     void *ctx);
 void list_watch_fini(struct list_watch *f);
 void list_watch_set_version(struct list_watch *f, struct span version);
 

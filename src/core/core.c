@@ -92,12 +92,6 @@ void core_disown(struct span *s)
     *s = (struct span){0};
 }
 
-void core_set(struct buf *b, struct span text)
-{
-    buf_clear(b);
-    buf_add_span(b, text);
-}
-
 /* NULL in an observer. */
 static char *name_copy(const char *name)
 {

@@ -141,7 +141,7 @@ static void check_uid(struct step *s, const struct lease *lease)
         leader->lead_from_ms =
             s->now.mono_ms + (MUTANT(absent_lease_is_free) ? 0 : CORE_LEASE_MS);
     leader->absent = false;
-    core_set(&leader->uid, lease->meta.uid);
+    buf_set(&leader->uid, lease->meta.uid);
 }
 
 /* The Lease was written, by us or by another process: the API server accepts writes. (A
@@ -164,9 +164,9 @@ static void observe(struct step *s, const struct lease *lease)
         leader->observed_ms = s->now.mono_ms;
         leader->duration_s = lease->duration_s;
         leader->transitions = lease->transitions;
-        core_set(&leader->version, lease->meta.version);
-        core_set(&leader->holder, lease->holder);
-        core_set(&leader->acquire_time, lease->acquire_time);
+        buf_set(&leader->version, lease->meta.version);
+        buf_set(&leader->holder, lease->holder);
+        buf_set(&leader->acquire_time, lease->acquire_time);
     }
     leader->known = true;
     if (leader_is_holder(s->core))
@@ -198,7 +198,7 @@ static void log_waiting(struct step *s)
     struct span holder = buf_span(&leader->holder);
     if (span_eq(buf_span(&leader->logged_holder), holder))
         return;
-    core_set(&leader->logged_holder, holder);
+    buf_set(&leader->logged_holder, holder);
     core_log(s, ERR_NONE, "lease %s/%s: held by %.*s; waiting", s->core->lease_namespace,
              s->core->lease_name, SPAN_ARG(holder));
 }
@@ -266,7 +266,7 @@ static void log_recreated(struct step *s)
         leader->due_ms = leader->lead_from_ms;
     if (span_eq(buf_span(&leader->logged_holder), buf_span(&leader->holder)))
         return;
-    core_set(&leader->logged_holder, buf_span(&leader->holder));
+    buf_set(&leader->logged_holder, buf_span(&leader->holder));
     core_log(
         s, ERR_NONE,
         "lease %s/%s: created; binding starts in %lld s, when every previous lease has "

@@ -201,8 +201,7 @@ struct core_output *core_output_add(struct step *s, enum core_output_type type);
 uint64_t core_next_id(struct core *core);
 /* A copy, NUL-terminated; release it with core_disown. */
 struct span core_own(struct span s);
-void core_disown(struct span *s);               /* sets it to {0} */
-void core_set(struct buf *b, struct span text); /* replaces the content */
+void core_disown(struct span *s); /* sets it to {0} */
 /* -1; err (may be NULL) gets the text, followed by the failure if there is one. */
 int core_unavailable(struct err *err, const struct step_failure *failure, const char *fmt,
                      ...) __attribute__((format(printf, 3, 4)));

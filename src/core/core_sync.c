@@ -350,7 +350,7 @@ static struct cursor *current(struct step *s)
 static void see_version(struct cursor *c, struct span version)
 {
     if (version.n)
-        core_set(&c->version, version);
+        buf_set(&c->version, version);
 }
 
 static struct span object_node(const struct core_input *in)
@@ -491,7 +491,7 @@ void core_sync_list_ended(struct step *s)
     if (!c || c->state != CURSOR_LISTING)
         return;
     listed(s, c);
-    core_set(&c->version, s->in->version);
+    buf_set(&c->version, s->in->version);
     c->state = CURSOR_WATCH_DUE;
     c->due_ms = s->now.mono_ms;
 }

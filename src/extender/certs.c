@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "kube/tls_secret.h"
+#include "kube/secret.h"
 #include "wire/x509.h"
 
 enum {
@@ -19,12 +19,12 @@ enum {
     POLL_FIRST_MS = 500, /* while there is no certificate */
     POLL_AGAIN_MS = 200, /* after a write */
     CALL_MS = 3000,
-    CAS_MAX = 12, /* certificates in a ca.crt */
+    CAS_MAX = 12,              /* certificates in a ca.crt */
     LIFE_S = 10 * 365 * 86400, /* as kubeadm's CA */
     BACKDATE_S = 3600,         /* clocks of machines differ */
 };
 
-enum secret { CA, SERVER, CLIENT, SECRETS };
+enum cert_secret { CA, SERVER, CLIENT, SECRETS };
 static const char *const secret_names[SECRETS] = {
     "gpushare-extender-ca", "gpushare-extender-tls", "gpushare-scheduler-tls"};
 
@@ -40,10 +40,10 @@ struct certs {
     atomic_bool stopping;
 
     /* CERTS_SECRETS: */
-    int64_t due_ms;                       /* of the next read */
-    struct kube_tls_secret seen[SECRETS]; /* the last read of each */
-    struct buf served; /* what the listeners have: certificate and CAs */
-    pthread_mutex_t lock; /* protects the members below */
+    int64_t due_ms;              /* of the next read */
+    struct secret seen[SECRETS]; /* the last read of each */
+    struct buf served;           /* what the listeners have: certificate and CAs */
+    pthread_mutex_t lock;        /* protects the members below */
     bool ready;
     struct buf problem; /* lines */
 };
@@ -72,45 +72,41 @@ static void wipe_reply(struct httpc_reply *reply)
     httpc_reply_fini(reply);
 }
 
-static int read_secret(struct certs *c, enum secret secret, struct err *err)
+static int read_secret(struct certs *c, enum cert_secret secret, struct err *err)
 {
     const char *name = secret_names[secret];
-    cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/%s/secrets/%s", c->ns, name);
+    cleanup_free char *path = xasprintf("/api/v1/namespaces/%s/secrets/%s", c->ns, name);
     struct kube_request request = {.method = "GET", .path = path, .timeout_ms = CALL_MS};
-    struct kube_tls_secret now = {0};
+    struct secret now = {0};
     struct httpc_reply reply;
     struct err why = {0};
     int rc = call_api(c, &request, &reply, &why);
     if (rc == 0)
-        rc = kube_tls_secret_decode(buf_span(&reply.body), &now, &why);
+        rc = secret_decode(buf_span(&reply.body), &now, &why);
     wipe_reply(&reply);
     if (rc && why.code != ERR_NOT_FOUND)
         return err_set(err, why.code, "Secret %s/%s: cannot read: %s", c->ns, name,
                        why.msg);
-    kube_tls_secret_fini(&c->seen[secret]);
+    secret_fini(&c->seen[secret]);
     c->seen[secret] = now;
     return 0;
 }
 
 /* ERR_CONFLICT: the Secret exists by now. */
-static int create_secret(struct certs *c, enum secret secret,
+static int create_secret(struct certs *c, enum cert_secret secret,
                          const struct x509_pair *pair, struct span ca, struct err *err)
 {
     const char *name = secret_names[secret];
     cleanup_free char *path = xasprintf("/api/v1/namespaces/%s/secrets", c->ns);
-    struct kube_tls_secret made = {.data = {[KUBE_TLS_CERT] = pair->cert,
-                                            [KUBE_TLS_KEY] = pair->key}};
+    struct secret made = {.data = {[SECRET_CERT] = pair->cert, [SECRET_KEY] = pair->key}};
     struct buf body = {0};
     struct httpc_reply reply;
     struct err wrong = {0};
-    buf_add_span(&made.data[KUBE_TLS_CA], ca);
-    kube_tls_secret_encode(&made, c->ns, name, &body);
-    buf_fini(&made.data[KUBE_TLS_CA]); /* the others belong to the pair */
-    struct kube_request request = {.method = "POST",
-                                   .path = path,
-                                   .body = buf_span(&body),
-                                   .timeout_ms = CALL_MS};
+    buf_add_span(&made.data[SECRET_CA], ca);
+    secret_encode(&made, c->ns, name, &body);
+    buf_fini(&made.data[SECRET_CA]); /* the others belong to the pair */
+    struct kube_request request = {
+        .method = "POST", .path = path, .body = buf_span(&body), .timeout_ms = CALL_MS};
     int rc = call_api(c, &request, &reply, &wrong);
     tls_wipe(&body);
     wipe_reply(&reply);
@@ -125,24 +121,23 @@ static int create_secret(struct certs *c, enum secret secret,
 
 /* The ca.crt of a new Secret: its CA, and every CA that is found, so that those of lost Secrets
  * stay trusted. */
-static void add_bundle(const struct certs *c, const struct x509_pair *ca,
-                       struct buf *out)
+static void add_bundle(const struct certs *c, const struct x509_pair *ca, struct buf *out)
 {
     x509_add_cas(out, buf_span(&ca->cert), CAS_MAX);
     for (int i = 0; i < SECRETS; i++)
-        x509_add_cas(out, buf_span(&c->seen[i].data[KUBE_TLS_CA]), CAS_MAX);
+        x509_add_cas(out, buf_span(&c->seen[i].data[SECRET_CA]), CAS_MAX);
 }
 
 /* The CA of its Secret, or a new one, which it writes there. */
 static int get_ca(struct certs *c, int64_t now_s, struct x509_pair *ca,
                   struct x509_info *info, struct err *err)
 {
-    const struct kube_tls_secret *seen = &c->seen[CA];
+    const struct secret *seen = &c->seen[CA];
     cleanup_buf struct buf all = {0}, since = {0};
     if (seen->exists) {
         struct err why = {0};
-        struct span cert = buf_span(&seen->data[KUBE_TLS_CERT]),
-                    key = buf_span(&seen->data[KUBE_TLS_KEY]);
+        struct span cert = buf_span(&seen->data[SECRET_CERT]),
+                    key = buf_span(&seen->data[SECRET_KEY]);
         int rc = x509_read_pair(cert, key, info, &why);
         if (rc == 0 && !info->ca)
             rc = err_set(&why, ERR_INVALID, "the certificate is of no authority");
@@ -165,14 +160,13 @@ static int get_ca(struct certs *c, int64_t now_s, struct x509_pair *ca,
                              .ca = true,
                              .begins_s = now_s - BACKDATE_S,
                              .expires_s = now_s + LIFE_S};
-    if (x509_make(&spec, NULL, ca, err) ||
-        x509_read(buf_span(&ca->cert), info, err))
+    if (x509_make(&spec, NULL, ca, err) || x509_read(buf_span(&ca->cert), info, err))
         return -1;
     add_bundle(c, ca, &all);
     return create_secret(c, CA, ca, buf_span(&all), err);
 }
 
-static int sign(struct certs *c, enum secret secret, int64_t now_s,
+static int sign(struct certs *c, enum cert_secret secret, int64_t now_s,
                 const struct x509_pair *ca, const struct x509_info *ca_info,
                 struct err *err)
 {
@@ -180,16 +174,16 @@ static int sign(struct certs *c, enum secret secret, int64_t now_s,
                       *service = xasprintf(CERTS_HOST ".%s.svc", c->ns);
     /* The second Service is that of the API server (manifests/apiservice.yaml.example). */
     cleanup_free char *observe = xasprintf("gpushare-observe.%s.svc", c->ns);
-    const char *const hosts[] = {CERTS_HOST, in_ns,       service, observe,
-                                 "localhost",       "127.0.0.1", NULL};
+    const char *const hosts[] = {CERTS_HOST,  in_ns,       service, observe,
+                                 "localhost", "127.0.0.1", NULL};
     const bool server = secret == SERVER;
-    struct x509_spec spec = {
-        .common_name = server ? CERTS_SERVER_NAME : CERTS_CLIENT_NAME,
-        .names = server ? hosts : NULL,
-        .server = server,
-        .client = true,
-        .begins_s = now_s - BACKDATE_S,
-        .expires_s = now_s + LIFE_S};
+    struct x509_spec spec = {.common_name =
+                                 server ? CERTS_SERVER_NAME : CERTS_CLIENT_NAME,
+                             .names = server ? hosts : NULL,
+                             .server = server,
+                             .client = true,
+                             .begins_s = now_s - BACKDATE_S,
+                             .expires_s = now_s + LIFE_S};
     struct x509_pair made = {{0}, {0}};
     cleanup_buf struct buf all = {0};
     if (spec.expires_s > ca_info->expires_s)
@@ -215,11 +209,11 @@ static bool make_missing(struct certs *c, struct buf *problem)
     int rc = read_secret(c, CA, &err);
     if (rc == 0)
         rc = get_ca(c, now_s, &ca, &info, &err);
-    for (enum secret i = SERVER; i < SECRETS && rc == 0; i++)
+    for (enum cert_secret i = SERVER; i < SECRETS && rc == 0; i++)
         if (!c->seen[i].exists)
             rc = sign(c, i, now_s, &ca, &info, &err);
     x509_pair_fini(&ca);
-    kube_tls_secret_fini(&c->seen[CA]); /* its key is needed for a moment only */
+    secret_fini(&c->seen[CA]); /* its key is needed for a moment only */
     if (rc && err.code != ERR_CONFLICT) {
         buf_printf(problem, "%s\n", err.msg);
         return false;
@@ -234,8 +228,7 @@ static int serve(struct certs *c, struct err *err)
 {
     cleanup_buf struct buf ca = {0}, all = {0}, until = {0};
     const struct buf *data = c->seen[SERVER].data;
-    struct span cert = buf_span(&data[KUBE_TLS_CERT]),
-                key = buf_span(&data[KUBE_TLS_KEY]);
+    struct span cert = buf_span(&data[SECRET_CERT]), key = buf_span(&data[SECRET_KEY]);
     cleanup_free char *from = xasprintf("Secret %s/%s", c->ns, secret_names[SERVER]);
     struct x509_info info;
     if (!c->seen[SERVER].exists)
@@ -246,8 +239,8 @@ static int serve(struct certs *c, struct err *err)
         return err_set(err, ERR_INVALID,
                        "%s: the certificate has expired; the extender keeps what it has",
                        from);
-    for (enum secret i = SERVER; i < SECRETS; i++)
-        x509_add_cas(&ca, buf_span(&c->seen[i].data[KUBE_TLS_CA]), 2 * CAS_MAX);
+    for (enum cert_secret i = SERVER; i < SECRETS; i++)
+        x509_add_cas(&ca, buf_span(&c->seen[i].data[SECRET_CA]), 2 * CAS_MAX);
     buf_add_span(&all, cert);
     buf_add_span(&all, buf_span(&ca));
     if (span_eq(buf_span(&all), buf_span(&c->served)))
@@ -304,7 +297,7 @@ static void step(struct certs *c)
         if (!again && serve(c, &err) && err.code != ERR_NOT_FOUND)
             buf_printf(&problem, "%s\n", err.msg);
     }
-    kube_tls_secret_fini(&c->seen[CLIENT]); /* only its ca.crt is needed */
+    secret_fini(&c->seen[CLIENT]); /* only its ca.crt is needed */
     if (!atomic_load(&c->stopping))
         set_problem(c, buf_span(&problem));
     c->due_ms = clock_mono_ms() + (again         ? POLL_AGAIN_MS
@@ -343,9 +336,8 @@ static enum certs_mode mode_of(const struct certs_config *config, const char *li
 {
     bool has_options = config->cert_file || config->key_file || config->client_ca_file ||
                        config->front_ca_file || config->observe_ca_file;
-    bool insecure =
-        config->insecure == OPT_ON ||
-        (config->insecure == OPT_UNSET && is_loopback(listen) && !has_options);
+    bool insecure = config->insecure == OPT_ON || (config->insecure == OPT_UNSET &&
+                                                   is_loopback(listen) && !has_options);
     return insecure ? CERTS_INSECURE : config->cert_file ? CERTS_FILES : CERTS_SECRETS;
 }
 
@@ -385,8 +377,7 @@ static void log_mode(const struct certs *c, const struct certs_config *config,
                  LOG_S("certificates", config->cert_file),
                  LOG_S("client-ca", config->client_ca_file));
     } else if (c->mode == CERTS_SECRETS) {
-        cleanup_free char *from =
-            xasprintf("Secret %s/%s", c->ns, secret_names[SERVER]);
+        cleanup_free char *from = xasprintf("Secret %s/%s", c->ns, secret_names[SERVER]);
         log_info("certs",
                  "verbs: client certificate required; not ready until the Secret is read",
                  LOG_S("certificates", from));
@@ -425,8 +416,7 @@ static size_t split(const struct opt_list *list, struct arena *a, const char ***
     return n;
 }
 
-static const char *const own_names[] = {CERTS_CLIENT_NAME,
-                                        CERTS_SERVER_NAME};
+static const char *const own_names[] = {CERTS_CLIENT_NAME, CERTS_SERVER_NAME};
 
 static int listen_with(struct certs *c, const struct certs_config *config,
                        const struct x509_pair *first, struct err *err)
@@ -527,7 +517,7 @@ void certs_free(struct certs *c)
     tls_free(c->verbs);
     tls_free(c->observers);
     for (int i = 0; i < SECRETS; i++)
-        kube_tls_secret_fini(&c->seen[i]);
+        secret_fini(&c->seen[i]);
     pthread_mutex_destroy(&c->lock);
     buf_fini(&c->served);
     buf_fini(&c->problem);

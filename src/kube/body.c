@@ -20,18 +20,17 @@ void body_binding(struct buf *out, const struct body_binding *b)
         buf_adds(out, ",\"annotations\":");
         buf_adds(out, b->annotations);
     }
-    member(out, "},\"target\":{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":",
-           b->node);
+    member(out,
+           "},\"target\":{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":", b->node);
     buf_adds(out, "}}");
 }
 
 void body_eviction(struct buf *out, struct span ns, struct span name, struct span uid,
                    int grace_s)
 {
-    member(
-        out,
-        "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":",
-        name);
+    member(out,
+           "{\"apiVersion\":\"policy/v1\",\"kind\":\"Eviction\",\"metadata\":{\"name\":",
+           name);
     member(out, ",\"namespace\":", ns);
     buf_adds(out, "},\"deleteOptions\":{");
     if (grace_s >= 0)

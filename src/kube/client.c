@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "kube/client_priv.h"
 #include "kube/credential_priv.h"
 
 /* The client of the API server: calls, streams, errors, and how a program connects. */
@@ -53,19 +52,21 @@ static void wiping_free(void *p)
     free(p);
 }
 
-struct kube_client *kube_client_new(const struct kube_config *config, struct err *err)
+struct kube_client *kube_client_new(struct kube_config *config, struct err *err)
 {
     json_object_seed(0); /* neither is thread-safe */
     json_set_alloc_funcs(malloc, wiping_free);
     struct kube_client *c = xcalloc(1, sizeof *c);
-    kube_config_copy(&c->config, config);
+    c->config = *config;
+    *config = (struct kube_config){0};
+    config = &c->config;
     c->now_ms = clock_mono_ms;
     pthread_mutex_init(&c->lock, NULL);
     c->credential = kube_credential_new(&c->config);
     const struct kube_identity first = {.ca_pem = config->ca_pem,
                                         .cert_pem = config->cert_pem,
                                         .key_pem = config->key_pem};
-    c->http = http_new(&c->config, &first, err);
+    c->http = http_new(config, &first, err);
     if (c->http)
         return c;
     err_wrap(err, "%s", config->source ? config->source : config->server);
@@ -281,10 +282,10 @@ struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,
     if (kube_config_load(&sources, &config, err) == 0)
         client = kube_client_new(&config, err);
     if (client)
-        log_info("kube", "API server: configured", LOG_S("server", config.server),
-                 LOG_S("source", config.source));
+        log_info("kube", "API server: configured", LOG_S("server", client->config.server),
+                 LOG_S("source", client->config.source));
     if (client && ns)
-        *ns = xstrdup(config.ns);
+        *ns = xstrdup(client->config.ns);
     kube_config_fini(&config);
     return client;
 }

@@ -153,33 +153,30 @@ static void read_token(struct kube_credential *c, struct kube_identity *want,
     want->authorization = *authorization;
 }
 
-/* Reads a PEM file into `text` and sets *pem to it. 0 without effect if path is NULL. */
-static int read_pem(const char *path, bool *warned, struct buf *text, struct span *pem)
+/* Replaces *pem by the content of a PEM file, which is new in *read. 0 without effect if path
+ * is NULL. */
+static int read_pem(const char *path, bool *warned, struct span *read, struct span *pem)
 {
     struct err err = {0};
     if (!path)
         return 0;
-    if (file_read(path, KUBE_FILE_MAX, text, &err))
+    if (kube_read_pem(path, read, &err))
         return keep_old(path, warned, &err);
-    if (!kube_is_pem(buf_span(text))) {
-        err_set(&err, ERR_INVALID, "%s: expected a PEM file", path);
-        return keep_old(path, warned, &err);
-    }
-    *pem = buf_span(text);
+    *pem = *read;
     return 0;
 }
 
 static void read_tls(struct kube_credential *c, struct kube_identity *want,
-                     struct buf text[3])
+                     struct span read[3])
 {
     const struct kube_config *config = c->config;
     struct span cert = want->cert_pem, key = want->key_pem;
-    if (!read_pem(config->ca_file, &c->warned_ca, &text[0], &want->ca_pem))
+    if (!read_pem(config->ca_file, &c->warned_ca, &read[0], &want->ca_pem))
         c->warned_ca = false;
     if (c->has_plugin_pair)
         return;
-    if (!read_pem(config->cert_file, &c->warned_pair, &text[1], &cert) &&
-        !read_pem(config->key_file, &c->warned_pair, &text[2], &key)) {
+    if (!read_pem(config->cert_file, &c->warned_pair, &read[1], &cert) &&
+        !read_pem(config->key_file, &c->warned_pair, &read[2], &key)) {
         c->warned_pair = false;
         want->cert_pem = cert;
         want->key_pem = key;
@@ -203,17 +200,17 @@ static int load_files(struct kube_credential *c, int64_t now_ms, struct err *err
     struct err why = {0};
     if (must_load(c, now_ms)) {
         struct kube_identity want = c->latest->id;
-        struct buf text[3] = {{0}};
+        struct span read[3] = {{0}};
         cleanup_wipe char *authorization = NULL;
         uint64_t tls_version = want.tls_version;
         c->has_loaded = true;
         c->is_rejected = c->is_connect_failed = false;
         c->loaded_ms = now_ms;
         read_token(c, &want, &authorization, &why);
-        read_tls(c, &want, text);
+        read_tls(c, &want, read);
         set_latest(c, &want);
-        for (size_t i = 0; i < ARRAY_LEN(text); i++)
-            buf_wipe(&text[i]);
+        for (size_t i = 0; i < ARRAY_LEN(read); i++)
+            kube_span_free(&read[i]);
         if (c->latest->id.tls_version != tls_version)
             log_info("kube", "certificates: reloaded",
                      LOG_S("source", c->config->source));

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "base/str.h"
+#include "kube/client.h"
 #include "kube/kubeconfig_priv.h"
 
 /*
@@ -86,3 +88,12 @@ int kube_exec_parse(const struct kube_exec *e, struct span text,
 
 /* The text on one line, without control characters, truncated to `max` bytes; new. */
 char *kube_printable(struct span s, size_t max);
+
+struct kube_client {
+    struct kube_config config;
+    struct kube_credential *credential;
+    int64_t (*now_ms)(void); /* clock_mono_ms; tests of long intervals replace it */
+    pthread_mutex_t lock;    /* protects the fields below */
+    struct httpc *http;
+    uint64_t tls_version; /* of the identity that http was made for */
+};

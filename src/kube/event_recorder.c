@@ -9,13 +9,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/prom.h"
+#include "base/step.h"
 #include "base/thread.h"
 
 /* Writes Events: what is written, how it is encoded, and the thread that posts it. */
 
 enum {
     CALL_MS = 5000,
-    LOG_MS = 10 * 60 * 1000, /* between two log lines about the same error */
     /* The table of recent events is a set-associative cache. */
     SETS = 2048,
     WAYS = 4,
@@ -37,9 +37,8 @@ struct event_recorder {
     const char *controller;
     char *instance;
     struct worker *worker;
-    enum err_code logged; /* the last error in the log; of the worker's thread */
-    int64_t logged_ms;
-    pthread_mutex_t lock; /* protects the members below */
+    struct step_failure failure; /* of the worker's thread */
+    pthread_mutex_t lock;        /* protects the members below */
     struct recent recent[SETS][WAYS];
     int64_t tokens_ms; /* token bucket; an event costs TOKEN_MS */
     int64_t refilled_ms;
@@ -147,8 +146,8 @@ static bool encode(const struct event_recorder *r, const struct event *e, int64_
 static uint64_t key_of(const struct event_recorder *r, struct span uid,
                        const char *reason)
 {
-    uint64_t key = hash_bytes(hash_bytes(r->settings.seed, uid.p, uid.n), reason,
-                              strlen(reason));
+    uint64_t key =
+        hash_bytes(hash_bytes(r->settings.seed, uid.p, uid.n), reason, strlen(reason));
     return key ? key : 1;
 }
 
@@ -255,19 +254,6 @@ static struct job *job_new(const struct buf *path, const struct buf *body)
     return job;
 }
 
-/* A missing permission fails every event, so the same error is logged once per LOG_MS. */
-static void log_failure(struct event_recorder *r, const struct job *job,
-                        const struct err *err)
-{
-    int64_t now_ms = clock_mono_ms();
-    if (err->code == r->logged && now_ms - r->logged_ms < LOG_MS)
-        return;
-    r->logged = err->code;
-    r->logged_ms = now_ms;
-    log_warn("event", "cannot write an event; not retried", LOG_S("path", job->path),
-             LOG_ERR(err));
-}
-
 /* The event is not queued any more. */
 static void ended(struct event_recorder *r, bool written)
 {
@@ -287,8 +273,10 @@ static void post(void *ctx, void *work)
         .method = "POST", .path = job->path, .body = job->body, .timeout_ms = CALL_MS};
     int rc = r->settings.post(r->settings.ctx, &request, &err);
     ended(r, rc == 0);
-    if (rc)
-        log_failure(r, job, &err);
+    /* A missing permission fails every event: logged once a minute. */
+    if (rc && step_failed(&r->failure, clock_mono_ms(), &err))
+        log_warn("event", "cannot write an event; not retried", LOG_S("path", job->path),
+                 LOG_ERR(&err));
 }
 
 struct event_recorder *

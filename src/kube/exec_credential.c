@@ -261,47 +261,28 @@ static const char *text_in(const json_t *object, const char *key)
     return json_string_value(json_object_get(object, key));
 }
 
-static int take_certificate(const json_t *status, struct kube_exec_credential *credential,
-                            struct err *err)
+static int read_status(const json_t *status, struct kube_exec_credential *credential,
+                       struct err *err)
 {
     struct span cert = span_of(text_in(status, "clientCertificateData"));
     struct span key = span_of(text_in(status, "clientKeyData"));
-    if (!cert.n && !key.n)
-        return 0;
-    if (!kube_is_pem(cert) || !kube_is_pem(key))
-        return err_set(err, ERR_INVALID,
-                       "expected PEM in clientCertificateData and clientKeyData");
-    credential->cert_pem = kube_span_copy(cert);
-    credential->key_pem = kube_span_copy(key);
-    return 0;
-}
-
-static int take_token(const json_t *status, struct kube_exec_credential *credential,
-                      struct err *err)
-{
     struct span token = span_trim(span_of(text_in(status, "token")));
-    if (!token.n)
-        return 0;
-    if (!kube_token_ok(token))
+    const json_t *expiry = json_object_get(status, "expirationTimestamp");
+    if (token.n && !kube_token_ok(token))
         return err_set(err, ERR_INVALID,
                        "token: expected printable ASCII without spaces");
-    credential->token = xmemdup0(token.p, token.n);
-    return 0;
-}
-
-static int take_status(const json_t *status, struct kube_exec_credential *credential,
-                       struct err *err)
-{
-    const json_t *expiry = json_object_get(status, "expirationTimestamp");
-    if (take_token(status, credential, err) || take_certificate(status, credential, err))
-        return -1;
-    if (!credential->token && !credential->cert_pem.n)
+    if ((cert.n || key.n) && (!kube_is_pem(cert) || !kube_is_pem(key)))
+        return err_set(err, ERR_INVALID,
+                       "expected PEM in clientCertificateData and clientKeyData");
+    if (!token.n && !cert.n)
         return err_set(err, ERR_INVALID, "status has neither a token nor a certificate");
-    if (!expiry || json_is_null(expiry))
-        return 0;
-    credential->expires = true;
-    if (!clock_parse(span_of(json_string_value(expiry)), &credential->expires_s))
+    credential->expires = expiry && !json_is_null(expiry);
+    if (credential->expires &&
+        !clock_parse(span_of(json_string_value(expiry)), &credential->expires_s))
         return err_set(err, ERR_INVALID, "expirationTimestamp: expected RFC 3339");
+    credential->token = token.n ? xmemdup0(token.p, token.n) : NULL;
+    credential->cert_pem = kube_span_copy(cert);
+    credential->key_pem = kube_span_copy(key);
     return 0;
 }
 
@@ -320,7 +301,7 @@ int kube_exec_parse(const struct kube_exec *e, struct span text,
         rc = err_set(err, ERR_INVALID, "expected apiVersion %s in its output",
                      e->api_version);
     else
-        rc = take_status(json_object_get(root, "status"), credential, err);
+        rc = read_status(json_object_get(root, "status"), credential, err);
     json_decref(root);
     if (rc)
         kube_exec_credential_fini(credential);

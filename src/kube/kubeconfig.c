@@ -14,8 +14,8 @@
 /* -- clusters and users -- */
 
 /* Sets an error about the value of `key`, with file and line. Returns -1. */
-static int kube_entry_fail(const struct kube_entry *e, const char *key, const char *why,
-                    struct err *err)
+static int entry_fail(const struct kube_entry *e, const char *key, const char *why,
+                      struct err *err)
 {
     const struct yaml_node *value = yaml_get(e->body, key);
     unsigned line = value ? value->line : e->body ? e->body->line : 0;
@@ -27,28 +27,28 @@ static int kube_entry_fail(const struct kube_entry *e, const char *key, const ch
 }
 
 /* Prepends the entry to a message that already has file and line. Returns -1. */
-static int kube_entry_wrap(const struct kube_entry *e, struct err *err)
+static int entry_wrap(const struct kube_entry *e, struct err *err)
 {
     return err_wrap(err, "%s \"%s\"", e->what, e->name);
 }
 
 /* The boolean of a key; *out is unchanged if the key is absent. */
-static int kube_entry_bool(const struct kube_entry *e, const char *key, bool *out,
-                    struct err *err)
+static int entry_bool(const struct kube_entry *e, const char *key, bool *out,
+                      struct err *err)
 {
     struct span text;
     if (yaml_text(e->body, key, &text, err))
-        return kube_entry_wrap(e, err);
+        return entry_wrap(e, err);
     if (!text.p)
         return 0;
     if (!span_eq(text, SPAN("true")) && !span_eq(text, SPAN("false")))
-        return kube_entry_fail(e, key, "expected true or false", err);
+        return entry_fail(e, key, "expected true or false", err);
     *out = text.n == strlen("true");
     return 0;
 }
 
 /* The path, relative to the entry's file; new. */
-static char *kube_entry_path(const struct kube_entry *e, const char *path)
+static char *entry_path(const struct kube_entry *e, const char *path)
 {
     const char *slash = strrchr(e->path, '/');
     if (*path == '/' || !slash)
@@ -61,24 +61,18 @@ static int get(const struct kube_entry *e, const char *key, char **out, struct e
 {
     cleanup_wipe char *s = NULL;
     if (yaml_string(e->body, key, &s, err))
-        return kube_entry_wrap(e, err);
+        return entry_wrap(e, err);
     *out = s && *s ? steal(&s) : NULL;
     return 0;
 }
 
-static int read_pem_file(const struct kube_entry *e, const char *key, const char *path,
-                         struct span *pem, struct err *err)
+int kube_read_pem(const char *path, struct span *pem, struct err *err)
 {
     cleanup_buf_wipe struct buf bytes = {0};
-    struct err why = {0};
-    if (file_read(path, KUBE_FILE_MAX, &bytes, &why)) {
-        kube_entry_fail(e, key, why.msg, err);
-        if (err)
-            err->code = why.code;
+    if (file_read(path, KUBE_FILE_MAX, &bytes, err))
         return -1;
-    }
     if (!kube_is_pem(buf_span(&bytes)))
-        return kube_entry_fail(e, key, "expected a PEM file", err);
+        return err_set(err, ERR_INVALID, "%s: expected a PEM file", path);
     *pem = kube_span_copy(buf_span(&bytes));
     return 0;
 }
@@ -92,16 +86,22 @@ static int get_pem(const struct kube_entry *e, const char *key, struct span *pem
     if (get(e, data_key, &data, err) || get(e, key, &name, err))
         return -1;
     if (!data && name) {
-        *file = kube_entry_path(e, name);
-        return read_pem_file(e, key, *file, pem, err);
+        struct err why = {0};
+        *file = entry_path(e, name);
+        if (!kube_read_pem(*file, pem, &why))
+            return 0;
+        entry_fail(e, key, why.msg, err);
+        if (err)
+            err->code = why.code;
+        return -1;
     }
     if (!data)
         return 0;
     cleanup_buf_wipe struct buf bytes = {0};
     if (!base64_decode(span_of(data), &bytes))
-        return kube_entry_fail(e, data_key, "invalid base64", err);
+        return entry_fail(e, data_key, "invalid base64", err);
     if (!kube_is_pem(buf_span(&bytes)))
-        return kube_entry_fail(e, data_key, "expected base64 of a PEM text", err);
+        return entry_fail(e, data_key, "expected base64 of a PEM text", err);
     *pem = kube_span_copy(buf_span(&bytes));
     return 0;
 }
@@ -114,9 +114,9 @@ static int read_server(const struct kube_entry *e, struct kube_config *config,
     if (get(e, "server", &url, err))
         return -1;
     if (!url)
-        return kube_entry_fail(e, "server", "missing", err);
+        return entry_fail(e, "server", "missing", err);
     if (kube_config_server(config, span_of(url), &why))
-        return kube_entry_fail(e, "server", why.msg, err);
+        return entry_fail(e, "server", why.msg, err);
     return 0;
 }
 
@@ -131,21 +131,21 @@ static bool proxy_is_known(const char *url)
 }
 
 /* Fill the config from the body of a cluster or user entry. */
-static int kube_config_cluster(const struct kube_entry *e, struct kube_config *config,
-                        struct err *err)
+static int apply_cluster(const struct kube_entry *e, struct kube_config *config,
+                         struct err *err)
 {
     if (read_server(e, config, err) ||
         get_pem(e, "certificate-authority", &config->ca_pem, &config->ca_file, err) ||
         get(e, "tls-server-name", &config->server_name, err) ||
         get(e, "proxy-url", &config->proxy, err) ||
-        kube_entry_bool(e, "insecure-skip-tls-verify", &config->insecure, err))
+        entry_bool(e, "insecure-skip-tls-verify", &config->insecure, err))
         return -1;
     if (config->insecure && config->ca_pem.n)
-        return kube_entry_fail(e, "insecure-skip-tls-verify",
-                               "conflicts with certificate-authority", err);
+        return entry_fail(e, "insecure-skip-tls-verify",
+                          "conflicts with certificate-authority", err);
     if (config->proxy && !proxy_is_known(config->proxy))
-        return kube_entry_fail(e, "proxy-url",
-                               "expected an http, https, socks5 or socks5h URL", err);
+        return entry_fail(e, "proxy-url",
+                          "expected an http, https, socks5 or socks5h URL", err);
     return 0;
 }
 
@@ -158,7 +158,7 @@ static int reject_unsupported(const struct kube_entry *e, struct err *err)
         bool empty = yaml_is_null(value) ||
                      (value->type == YAML_SCALAR ? !value->text.n : !value->n);
         if (!empty)
-            return kube_entry_fail(e, keys[i], "not supported", err);
+            return entry_fail(e, keys[i], "not supported", err);
     }
     return 0;
 }
@@ -170,16 +170,15 @@ static int check_token(const struct kube_entry *e, char **token, struct err *err
         return 0;
     struct span s = span_trim(span_of(*token));
     if (!kube_token_ok(s))
-        return kube_entry_fail(e, "token", "expected printable ASCII without spaces",
-                               err);
+        return entry_fail(e, "token", "expected printable ASCII without spaces", err);
     char *trimmed = xmemdup0(s.p, s.n);
     mem_wipe(*token);
     *token = trimmed;
     return 0;
 }
 
-static int kube_config_user(const struct kube_entry *e, struct kube_config *config,
-                     struct err *err)
+static int apply_user(const struct kube_entry *e, struct kube_config *config,
+                      struct err *err)
 {
     cleanup_free char *token_file = NULL;
     if (reject_unsupported(e, err) ||
@@ -189,11 +188,11 @@ static int kube_config_user(const struct kube_entry *e, struct kube_config *conf
         get(e, "tokenFile", &token_file, err))
         return -1;
     if (config->cert_pem.n && !config->key_pem.n)
-        return kube_entry_fail(e, "client-key", "missing", err);
+        return entry_fail(e, "client-key", "missing", err);
     if (config->key_pem.n && !config->cert_pem.n)
-        return kube_entry_fail(e, "client-certificate", "missing", err);
+        return entry_fail(e, "client-certificate", "missing", err);
     if (token_file)
-        config->token_file = kube_entry_path(e, token_file);
+        config->token_file = entry_path(e, token_file);
     return 0;
 }
 
@@ -221,18 +220,18 @@ static int read_argv(const struct kube_entry *e, struct kube_exec *exec, struct 
     const struct yaml_node *args = yaml_get(e->body, "args");
     cleanup_free char *command = NULL;
     if (yaml_string(e->body, "command", &command, err))
-        return kube_entry_wrap(e, err);
+        return entry_wrap(e, err);
     if (!command || !*command)
-        return kube_entry_fail(e, "command", "missing", err);
+        return entry_fail(e, "command", "missing", err);
     if (!yaml_is_null(args) && args->type != YAML_SEQUENCE)
-        return kube_entry_fail(e, "args", "expected a list of strings", err);
+        return entry_fail(e, "args", "expected a list of strings", err);
     size_t n = yaml_is_null(args) ? 0 : args->n;
     exec->argv = words_new(n + 1);
-    exec->argv[0] = strchr(command, '/') ? kube_entry_path(e, command) : xstrdup(command);
+    exec->argv[0] = strchr(command, '/') ? entry_path(e, command) : xstrdup(command);
     for (size_t i = 0; i < n; i++) {
         exec->argv[i + 1] = word_of(args->items[i]);
         if (!exec->argv[i + 1])
-            return kube_entry_fail(e, "args", "expected a list of strings", err);
+            return entry_fail(e, "args", "expected a list of strings", err);
     }
     return 0;
 }
@@ -241,14 +240,14 @@ static int read_env(const struct kube_entry *e, struct kube_exec *exec, struct e
 {
     const struct yaml_node *env = yaml_get(e->body, "env");
     if (!yaml_is_null(env) && env->type != YAML_SEQUENCE)
-        return kube_entry_fail(e, "env", "expected a list of name and value", err);
+        return entry_fail(e, "env", "expected a list of name and value", err);
     size_t n = yaml_is_null(env) ? 0 : env->n;
     exec->env = words_new(n);
     for (size_t i = 0; i < n; i++) {
         cleanup_free char *name = word_of(yaml_get(env->items[i], "name"));
         cleanup_free char *value = word_of(yaml_get(env->items[i], "value"));
         if (!name || !*name || strchr(name, '=') || !value)
-            return kube_entry_fail(e, "env", "expected a list of name and value", err);
+            return entry_fail(e, "env", "expected a list of name and value", err);
         exec->env[i] = xasprintf("%s=%s", name, value);
     }
     return 0;
@@ -258,11 +257,11 @@ static int read_version(const struct kube_entry *e, struct kube_exec *exec,
                         struct err *err)
 {
     if (yaml_string(e->body, "apiVersion", &exec->api_version, err))
-        return kube_entry_wrap(e, err);
+        return entry_wrap(e, err);
     if (!exec->api_version || (strcmp(exec->api_version, EXEC_GROUP "v1") &&
                                strcmp(exec->api_version, EXEC_GROUP "v1beta1")))
-        return kube_entry_fail(e, "apiVersion",
-                               "expected " EXEC_GROUP "v1 or " EXEC_GROUP "v1beta1", err);
+        return entry_fail(e, "apiVersion",
+                          "expected " EXEC_GROUP "v1 or " EXEC_GROUP "v1beta1", err);
     return 0;
 }
 
@@ -271,13 +270,13 @@ static int check_mode(const struct kube_entry *e, struct err *err)
 {
     struct span mode;
     if (yaml_text(e->body, "interactiveMode", &mode, err))
-        return kube_entry_wrap(e, err);
+        return entry_wrap(e, err);
     if (span_eq(mode, SPAN("Always")))
-        return kube_entry_fail(e, "interactiveMode",
-                               "Always is not supported: there is no terminal", err);
+        return entry_fail(e, "interactiveMode",
+                          "Always is not supported: there is no terminal", err);
     if (mode.n && !span_eq(mode, SPAN("Never")) && !span_eq(mode, SPAN("IfAvailable")))
-        return kube_entry_fail(e, "interactiveMode",
-                               "expected Never, IfAvailable or Always", err);
+        return entry_fail(e, "interactiveMode", "expected Never, IfAvailable or Always",
+                          err);
     return 0;
 }
 
@@ -328,26 +327,26 @@ static char *info_of(const struct kube_exec *exec, const struct kube_config *con
     return buf_take(&out);
 }
 
-/* Reads the exec plugin of the user e; kube_config_cluster must have filled the config.
+/* Reads the exec plugin of the user e; apply_cluster must have filled the config.
  */
-static int kube_config_exec(const struct kube_entry *user, const struct kube_entry *cluster,
-                     struct kube_config *config, struct err *err)
+static int apply_exec(const struct kube_entry *user, const struct kube_entry *cluster,
+                      struct kube_config *config, struct err *err)
 {
     const struct yaml_node *body = yaml_get(user->body, "exec");
     if (yaml_is_null(body))
         return 0;
     if (body->type != YAML_MAPPING)
-        return kube_entry_fail(user, "exec", "expected a mapping", err);
+        return entry_fail(user, "exec", "expected a mapping", err);
     struct kube_entry e = {"exec plugin of user", user->name, body, user->path};
     struct kube_exec *exec = config->exec = xcalloc(1, sizeof *exec);
     bool with_cluster = false;
     exec->user = xstrdup(user->name);
     if (read_version(&e, exec, err) || read_argv(&e, exec, err) ||
         read_env(&e, exec, err) || check_mode(&e, err) ||
-        kube_entry_bool(&e, "provideClusterInfo", &with_cluster, err))
+        entry_bool(&e, "provideClusterInfo", &with_cluster, err))
         return -1;
     if (yaml_string(body, "installHint", &exec->install_hint, err))
-        return kube_entry_wrap(&e, err);
+        return entry_wrap(&e, err);
     exec->info = info_of(exec, config, with_cluster ? cluster : NULL);
     return 0;
 }
@@ -357,38 +356,6 @@ static void words_free(char **words)
     for (size_t i = 0; words && words[i]; i++)
         free(words[i]);
     free(words);
-}
-
-static char **words_copy(char *const *words)
-{
-    size_t n = 0;
-    while (words && words[n])
-        n++;
-    char **copy = xcalloc(n + 1, sizeof *copy);
-    for (size_t i = 0; i < n; i++)
-        copy[i] = xstrdup(words[i]);
-    return copy;
-}
-
-static char *copy_of(const char *s)
-{
-    return s ? xstrdup(s) : NULL;
-}
-
-struct kube_exec *kube_exec_copy(const struct kube_exec *e)
-{
-    if (!e)
-        return NULL;
-    struct kube_exec *copy = xcalloc(1, sizeof *copy);
-    *copy = (struct kube_exec){
-        .user = copy_of(e->user),
-        .api_version = copy_of(e->api_version),
-        .argv = words_copy(e->argv),
-        .env = words_copy(e->env),
-        .install_hint = copy_of(e->install_hint),
-        .info = copy_of(e->info),
-    };
-    return copy;
 }
 
 void kube_exec_free(struct kube_exec *e)
@@ -497,21 +464,6 @@ static int find_in(const struct yaml_node *list, const char *what, const char *n
     return 0;
 }
 
-static bool is_named_before(const struct kubeconfig *k, size_t file, size_t item,
-                            const char *what, struct span name)
-{
-    for (size_t i = 0; i <= file; i++) {
-        const struct yaml_node *list;
-        struct span other;
-        if (section(k, i, what, &list, NULL) || !list)
-            continue;
-        for (size_t n = 0; n < list->n && (i < file || n < item); n++)
-            if (!yaml_text(list->items[n], "name", &other, NULL) && span_eq(other, name))
-                return true;
-    }
-    return false;
-}
-
 /* The names of all entries, "a, b, c", for an error message. */
 static char *names_of(const struct kubeconfig *k, const char *what)
 {
@@ -523,8 +475,7 @@ static char *names_of(const struct kubeconfig *k, const char *what)
         if (section(k, i, what, &list, NULL) || !list)
             continue;
         for (size_t n = 0; n < list->n && out.n < ENOUGH; n++) {
-            if (yaml_text(list->items[n], "name", &name, NULL) || !name.n ||
-                is_named_before(k, i, n, what, name))
+            if (yaml_text(list->items[n], "name", &name, NULL) || !name.n)
                 continue;
             buf_adds(&out, out.n ? ", " : "");
             buf_add_span(&out, name);
@@ -537,7 +488,7 @@ static char *names_of(const struct kubeconfig *k, const char *what)
 
 /* Finds the entry in the first file that has it. */
 static int kubeconfig_find(const struct kubeconfig *k, const char *what, const char *name,
-                    struct kube_entry *e, struct err *err)
+                           struct kube_entry *e, struct err *err)
 {
     for (size_t i = 0; i < k->n; i++) {
         const struct yaml_node *list, *item;
@@ -580,12 +531,12 @@ static int follow(const struct kubeconfig *k, const struct kube_entry *context,
                   const char *what, char **name, struct kube_entry *e, struct err *err)
 {
     if (yaml_string(context->body, what, name, err))
-        return kube_entry_wrap(context, err);
+        return entry_wrap(context, err);
     if (!*name || !**name)
         return err_set(err, ERR_INVALID, "%s: context \"%s\" has no %s", context->path,
                        context->name, what);
     if (kubeconfig_find(k, what, *name, e, err))
-        return kube_entry_wrap(context, err);
+        return entry_wrap(context, err);
     return 0;
 }
 
@@ -593,13 +544,13 @@ static int apply_namespace(const struct kube_entry *context, struct kube_config 
                            struct err *err)
 {
     if (yaml_string(context->body, "namespace", &config->ns, err))
-        return kube_entry_wrap(context, err);
+        return entry_wrap(context, err);
     if (!config->ns || !*config->ns) {
         free(config->ns);
         config->ns = xstrdup("default");
     }
     if (!object_is_namespace(config->ns))
-        return kube_entry_fail(context, "namespace", "invalid namespace name", err);
+        return entry_fail(context, "namespace", "invalid namespace name", err);
     return 0;
 }
 
@@ -616,9 +567,8 @@ int kubeconfig_apply(const struct kubeconfig *k, const char *wanted,
         follow(k, &context, "user", &user_name, &user, err) ||
         apply_namespace(&context, config, err))
         return -1;
-    if (kube_config_cluster(&cluster, config, err) ||
-        kube_config_user(&user, config, err) ||
-        kube_config_exec(&user, &cluster, config, err))
+    if (apply_cluster(&cluster, config, err) || apply_user(&user, config, err) ||
+        apply_exec(&user, &cluster, config, err))
         return -1;
     config->source = xasprintf("context %s of %s", name, context.path);
     return 0;
@@ -719,13 +669,8 @@ static int load_account(const struct kube_config_sources *sources,
     config->token_file = xasprintf("%s/token", dir);
     config->ca_file = xasprintf("%s/ca.crt", dir);
     config->source = xasprintf("service account in %s", dir);
-    cleanup_buf struct buf ca = {0};
-    if (file_read(config->ca_file, KUBE_FILE_MAX, &ca, err))
+    if (kube_read_pem(config->ca_file, &config->ca_pem, err))
         return -1;
-    if (!kube_is_pem(buf_span(&ca)))
-        return err_set(err, ERR_INVALID, "%s: expected a PEM certificate",
-                       config->ca_file);
-    config->ca_pem = kube_span_copy(buf_span(&ca));
     return load_namespace(dir, config, err);
 }
 
@@ -786,31 +731,4 @@ void kube_config_fini(struct kube_config *config)
     free(config->ns);
     free(config->source);
     *config = (struct kube_config){0};
-}
-
-static char *copy(const char *s)
-{
-    return s ? xstrdup(s) : NULL;
-}
-
-void kube_config_copy(struct kube_config *to, const struct kube_config *from)
-{
-    *to = (struct kube_config){
-        .server = copy(from->server),
-        .path_prefix = copy(from->path_prefix),
-        .server_name = copy(from->server_name),
-        .proxy = copy(from->proxy),
-        .insecure = from->insecure,
-        .ca_pem = kube_span_copy(from->ca_pem),
-        .ca_file = copy(from->ca_file),
-        .cert_pem = kube_span_copy(from->cert_pem),
-        .key_pem = kube_span_copy(from->key_pem),
-        .cert_file = copy(from->cert_file),
-        .key_file = copy(from->key_file),
-        .token = copy(from->token),
-        .token_file = copy(from->token_file),
-        .exec = kube_exec_copy(from->exec),
-        .ns = copy(from->ns),
-        .source = copy(from->source),
-    };
 }

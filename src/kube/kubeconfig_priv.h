@@ -31,7 +31,6 @@ struct kube_exec {
     char *info;         /* KUBERNETES_EXEC_INFO: a JSON object */
 };
 
-struct kube_exec *kube_exec_copy(const struct kube_exec *e); /* new; NULL of NULL */
 void kube_exec_free(struct kube_exec *e);
 
 struct kube_config {
@@ -64,8 +63,6 @@ struct kube_config_sources {
 int kube_config_load(const struct kube_config_sources *sources,
                      struct kube_config *config, struct err *err);
 void kube_config_fini(struct kube_config *config);
-/* Deep copy into *to, which is overwritten. */
-void kube_config_copy(struct kube_config *to, const struct kube_config *from);
 
 enum { KUBE_FILE_MAX = 1 << 20 }; /* bytes of a certificate, key or token file */
 
@@ -94,12 +91,13 @@ void kubeconfig_fini(struct kubeconfig *k);
 int kubeconfig_apply(const struct kubeconfig *k, const char *context,
                      struct kube_config *config, struct err *err);
 
-
 /* Splits the URL of a server into config->server and config->path_prefix. */
 int kube_config_server(struct kube_config *config, struct span url, struct err *err);
 /* Whether it is a valid bearer token: printable ASCII without spaces, not empty. */
 bool kube_token_ok(struct span token);
 
+/* Reads a PEM file; *pem is new. */
+int kube_read_pem(const char *path, struct span *pem, struct err *err);
 /* Whether the text contains a PEM header; it is not decoded. */
 bool kube_is_pem(struct span s);
 /* A new copy; release with kube_span_free, which overwrites it. */

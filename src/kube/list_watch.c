@@ -17,7 +17,7 @@ enum {
 };
 
 void list_watch_init(struct list_watch *f, const struct list_watch_handler *handler,
-                    void *ctx)
+                     void *ctx)
 {
     *f = (struct list_watch){.handler = handler, .ctx = ctx, .retry_after_ms = -1};
 }
@@ -38,15 +38,9 @@ void list_watch_fini(struct list_watch *f)
     buf_fini(&f->error_body);
 }
 
-static void set(struct buf *to, struct span text)
-{
-    buf_clear(to);
-    buf_add_span(to, text);
-}
-
 void list_watch_set_version(struct list_watch *f, struct span version)
 {
-    set(&f->version, version);
+    buf_set(&f->version, version);
 }
 
 /* -- requests -- */
@@ -109,8 +103,8 @@ static void read_member(void *ctx, struct jread_str key, struct jread *j)
     }
     if (jread_check(j, NULL))
         return;
-    set(&f->version, version);
-    set(&f->next, next);
+    buf_set(&f->version, version);
+    buf_set(&f->next, next);
 }
 
 static void read_item(void *ctx, struct jread *j)

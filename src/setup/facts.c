@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "kube/client.h"
-#include "kube/tls_secret.h"
+#include "kube/secret.h"
 #include "setup/edit.h"
 #include "wire/httpc.h"
 #include "wire/tls.h"
@@ -334,14 +334,14 @@ void facts_read_node(const char *root, const char *proc, struct facts *f)
 int facts_decode_secret(struct span json, struct facts *f, struct err *err)
 {
     static const struct {
-        enum kube_tls_key key;
+        enum secret_key key;
         const char *name;
-    } keys[FACTS_TLS_FILES] = {[FACTS_CA] = {KUBE_TLS_CA, "ca.crt"},
-                               [FACTS_CERT] = {KUBE_TLS_CERT, "tls.crt"},
-                               [FACTS_KEY] = {KUBE_TLS_KEY, "tls.key"}};
-    struct kube_tls_secret secret = {0};
+    } keys[FACTS_TLS_FILES] = {[FACTS_CA] = {SECRET_CA, "ca.crt"},
+                               [FACTS_CERT] = {SECRET_CERT, "tls.crt"},
+                               [FACTS_KEY] = {SECRET_KEY, "tls.key"}};
+    struct secret secret = {0};
     struct span pem[FACTS_TLS_FILES];
-    int rc = kube_tls_secret_decode(json, &secret, err);
+    int rc = secret_decode(json, &secret, err);
     for (int i = 0; i < FACTS_TLS_FILES; i++) {
         pem[i] = buf_span(&secret.data[keys[i].key]);
         if (rc == 0 && !pem[i].n)
@@ -355,7 +355,7 @@ int facts_decode_secret(struct span json, struct facts *f, struct err *err)
         tls_wipe(&f->secret[i]);
         buf_add_span(&f->secret[i], pem[i]);
     }
-    kube_tls_secret_fini(&secret);
+    secret_fini(&secret);
     return rc;
 }
 
@@ -446,8 +446,7 @@ static void call_extender(struct facts *f, const struct httpc_config *tls)
         /* Only this project's extender returns its version as JSON. */
         if (send_request(http, "/version", SPAN(""), &version, NULL) == 0)
             v = json_of(&version);
-        f->answer =
-            *edit_string(v, "version") ? FACTS_REACH_OK : FACTS_REACH_GO_EXTENDER;
+        f->answer = *edit_string(v, "version") ? FACTS_REACH_OK : FACTS_REACH_GO_EXTENDER;
     } else {
         const char *error = edit_string(j, "Error");
         error = *error ? error : edit_string(j, "error");

@@ -69,8 +69,8 @@ static json_t *get(const char *body, const char *address, bool by_service, char 
 {
     struct stub *server = stub_start(stub_echo, (void *)body);
     cleanup_free char *slash = xasprintf("%s/", stub_url(server));
-    const struct kube_config config = {.server = (char *)stub_url(server),
-                                       .path_prefix = (char *)"/k8s"};
+    struct kube_config config = {.server = xstrdup(stub_url(server)),
+                                 .path_prefix = xstrdup("/k8s")};
     struct kube_client *client = kube_client_new(&config, err);
     ck_assert_ptr_nonnull(client);
     const struct session_extender from = {.address = by_service ? address : slash};

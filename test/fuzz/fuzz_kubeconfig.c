@@ -29,18 +29,13 @@ static bool is_one_word(const char *s)
 
 static void check_exec(const struct kube_exec *e)
 {
-    struct kube_exec *copy = kube_exec_copy(e);
     if (!e->argv || !e->argv[0] || !e->argv[0][0] || !e->env)
         fuzz_fail("a credential plugin without a command");
-    for (size_t i = 0; e->argv[i]; i++)
-        if (!same(e->argv[i], copy->argv[i]))
-            fuzz_fail("the copy of a credential plugin differs");
     for (size_t i = 0; e->env[i]; i++)
-        if (!strchr(e->env[i], '=') || !same(e->env[i], copy->env[i]))
-            fuzz_fail("a variable without a value, or a different copy");
+        if (!strchr(e->env[i], '='))
+            fuzz_fail("a variable without a value");
     if (strncmp(e->info, "{\"kind\":\"ExecCredential\"", 24))
         fuzz_fail("KUBERNETES_EXEC_INFO is wrong");
-    kube_exec_free(copy);
 }
 
 static void check(const struct kube_config *c)
@@ -69,7 +64,7 @@ static void compare(const struct kube_config *a, const struct kube_config *b)
         !same(a->ns, b->ns) || a->insecure != b->insecure ||
         !span_eq(a->ca_pem, b->ca_pem) || !span_eq(a->cert_pem, b->cert_pem) ||
         !span_eq(a->key_pem, b->key_pem) || !a->exec != !b->exec)
-        fuzz_fail("the file named twice, or a copy, differs");
+        fuzz_fail("the file named twice differs");
 }
 
 /* Loads with a nonexistent folder, so that no certificate or token file is found. */
@@ -91,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *path = fuzz_file(data, size);
     cleanup_free char *twice = xasprintf("%s::%s", path, path);
-    struct kube_config one = {0}, two = {0}, copy = {0};
+    struct kube_config one = {0}, two = {0};
     struct err err = {0}, other = {0};
     int rc = load(path, &one, &err);
     if (rc != load(twice, &two, &other))
@@ -101,11 +96,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!rc) {
         check(&one);
         compare(&one, &two);
-        kube_config_copy(&copy, &one);
-        compare(&one, &copy);
     }
     kube_config_fini(&one);
     kube_config_fini(&two);
-    kube_config_fini(&copy);
     return 0;
 }

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kube/tls_secret.h"
+#include "kube/secret.h"
 #include "lib/sim.h"
 #include "wire/httpc.h"
 #include "wire/tls.h"
@@ -30,21 +30,21 @@ static bool has_secret(const struct sim *s, const char *name)
     return peer_status(&s->api, name) == 200;
 }
 
-/* The Secret, which must exist. Release with kube_tls_secret_fini. */
-static void get(const struct sim *s, const char *name, struct kube_tls_secret *out)
+/* The Secret, which must exist. Release with secret_fini. */
+static void get(const struct sim *s, const char *name, struct secret *out)
 {
     cleanup_free char *path = xasprintf(SECRETS "/%s", name);
     cleanup_buf struct buf json = {0};
     struct err err = {0};
-    *out = (struct kube_tls_secret){0};
+    *out = (struct secret){0};
     ck_assert_msg(peer_call(&s->api, "GET", path, NULL, &json) == 200, "%s", json.p);
-    ck_assert_msg(kube_tls_secret_decode(buf_span(&json), out, &err) == 0, "%s", err.msg);
+    ck_assert_msg(secret_decode(buf_span(&json), out, &err) == 0, "%s", err.msg);
 }
 
-static void put(const struct sim *s, const char *name, const struct kube_tls_secret *to)
+static void put(const struct sim *s, const char *name, const struct secret *to)
 {
     struct buf body = {0};
-    kube_tls_secret_encode(to, "kube-system", name, &body);
+    secret_encode(to, "kube-system", name, &body);
     sim_load(s, "%s", body.p);
     tls_wipe(&body);
 }
@@ -57,19 +57,19 @@ static void drop(const struct sim *s, const char *name)
 }
 
 /* One of the values of a Secret; new. "" if there is no Secret or value. */
-static char *value(const struct sim *s, const char *name, enum kube_tls_key key)
+static char *value(const struct sim *s, const char *name, enum secret_key key)
 {
     cleanup_free char *path = xasprintf(SECRETS "/%s", name);
-    struct kube_tls_secret got;
+    struct secret got;
     if (!has_secret(s, path))
         return xstrdup("");
     get(s, name, &got);
     char *text = xmemdup0(got.data[key].p ? got.data[key].p : "", got.data[key].n);
-    kube_tls_secret_fini(&got);
+    secret_fini(&got);
     return text;
 }
 
-static bool differs(const struct sim *s, const char *name, enum kube_tls_key key,
+static bool differs(const struct sim *s, const char *name, enum secret_key key,
                     const char *from)
 {
     cleanup_free char *now = value(s, name, key);
@@ -82,7 +82,7 @@ static bool has_three(const struct sim *s)
            has_secret(s, SECRETS "/" CLIENT);
 }
 
-static void set(struct kube_tls_secret *s, enum kube_tls_key key, struct span bytes)
+static void set(struct secret *s, enum secret_key key, struct span bytes)
 {
     buf_clear(&s->data[key]);
     buf_add_span(&s->data[key], bytes);
@@ -117,19 +117,19 @@ static void make(struct x509_pair *out, const struct x509_pair *issuer,
 static void put_pair(const struct sim *s, const char *name, const struct x509_pair *pair,
                      const struct x509_pair *ca)
 {
-    struct kube_tls_secret secret = {0};
-    set(&secret, KUBE_TLS_CERT, buf_span(&pair->cert));
-    set(&secret, KUBE_TLS_KEY, buf_span(&pair->key));
-    set(&secret, KUBE_TLS_CA, buf_span(&ca->cert));
+    struct secret secret = {0};
+    set(&secret, SECRET_CERT, buf_span(&pair->cert));
+    set(&secret, SECRET_KEY, buf_span(&pair->key));
+    set(&secret, SECRET_CA, buf_span(&ca->cert));
     put(s, name, &secret);
-    kube_tls_secret_fini(&secret);
+    secret_fini(&secret);
 }
 
 /* -- Clients -- */
 
 /* What kube-scheduler has in its files: a copy of the Secret. */
 struct identity {
-    struct kube_tls_secret secret;
+    struct secret secret;
     const char *flag_header;
 };
 
@@ -141,7 +141,7 @@ static void take(const struct sim *s, const char *name, struct identity *id)
 
 static void identity_fini(struct identity *id)
 {
-    kube_tls_secret_fini(&id->secret);
+    secret_fini(&id->secret);
 }
 
 /* On a new connection, as `id`; NULL: without a certificate, and any server is accepted.
@@ -161,9 +161,9 @@ static unsigned call(unsigned port, const struct identity *id, const char *path,
     struct httpc_reply reply;
     struct err err = {0};
     if (id) {
-        config.ca_pem = buf_span(&id->secret.data[KUBE_TLS_CA]);
-        config.cert_pem = buf_span(&id->secret.data[KUBE_TLS_CERT]);
-        config.key_pem = buf_span(&id->secret.data[KUBE_TLS_KEY]);
+        config.ca_pem = buf_span(&id->secret.data[SECRET_CA]);
+        config.cert_pem = buf_span(&id->secret.data[SECRET_CERT]);
+        config.key_pem = buf_span(&id->secret.data[SECRET_KEY]);
     }
     struct httpc *http = httpc_new(&config, &err);
     ck_assert_msg(http, "%s", err.msg);
@@ -279,27 +279,27 @@ START_TEST(a_fresh_start_makes_the_certificates)
     ck_assert_msg(filter(&e, &replica, &said) == 200, "%s", said.p);
 
     /* A certificate of our CA with another name, and one of another CA. */
-    struct kube_tls_secret ca;
+    struct secret ca;
     struct x509_pair issuer = {{0}, {0}}, other = {{0}, {0}}, pair = {{0}, {0}};
     get(&s, CA, &ca);
-    buf_add_span(&issuer.cert, buf_span(&ca.data[KUBE_TLS_CERT]));
-    buf_add_span(&issuer.key, buf_span(&ca.data[KUBE_TLS_KEY]));
+    buf_add_span(&issuer.cert, buf_span(&ca.data[SECRET_CERT]));
+    buf_add_span(&issuer.key, buf_span(&ca.data[SECRET_KEY]));
     make(&pair, &issuer, "somebody", 60, DAY_S);
     take(&s, CLIENT, &unknown);
-    set(&unknown.secret, KUBE_TLS_CERT, buf_span(&pair.cert));
-    set(&unknown.secret, KUBE_TLS_KEY, buf_span(&pair.key));
+    set(&unknown.secret, SECRET_CERT, buf_span(&pair.cert));
+    set(&unknown.secret, SECRET_KEY, buf_span(&pair.key));
     ck_assert_uint_eq(filter(&e, &unknown, &said), 403);
     ck_assert_contains(said.p, "somebody");
     x509_pair_fini(&pair);
     make(&other, NULL, "other", 60, DAY_S);
     make(&pair, &other, "gpushare-scheduler", 60, DAY_S);
-    set(&unknown.secret, KUBE_TLS_CERT, buf_span(&pair.cert));
-    set(&unknown.secret, KUBE_TLS_KEY, buf_span(&pair.key));
+    set(&unknown.secret, SECRET_CERT, buf_span(&pair.cert));
+    set(&unknown.secret, SECRET_KEY, buf_span(&pair.key));
     ck_assert_uint_eq(filter(&e, &unknown, &said), 401);
     x509_pair_fini(&pair);
     x509_pair_fini(&other);
     x509_pair_fini(&issuer);
-    kube_tls_secret_fini(&ca);
+    secret_fini(&ca);
     identity_fini(&unknown);
     identity_fini(&scheduler);
     identity_fini(&replica);
@@ -322,7 +322,7 @@ START_TEST(replicas_share_the_certificates_and_a_restart_keeps_them)
         lib_wait(is_ready(&e[i]));
     lib_wait(has_three(&s));
     take(&s, CLIENT, &scheduler);
-    cleanup_free char *cert = value(&s, SERVER, KUBE_TLS_CERT);
+    cleanup_free char *cert = value(&s, SERVER, SECRET_CERT);
     for (int i = 0; i < REPLICAS; i++)
         ck_assert_msg(filter(&e[i], &scheduler, &said) == 200, "%d: %s", i, said.p);
     ck_assert_int_eq(sim_count(&s, "create", "secrets", ""), 3);
@@ -342,7 +342,7 @@ START_TEST(replicas_share_the_certificates_and_a_restart_keeps_them)
     ck_assert_msg(binds(&e[follower], &scheduler, "q", &said), "%s", said.p);
     start_ready(&e[leader], &s);
     ck_assert_msg(filter(&e[leader], &scheduler, &said) == 200, "%s", said.p);
-    cleanup_free char *again = value(&s, SERVER, KUBE_TLS_CERT);
+    cleanup_free char *again = value(&s, SERVER, SECRET_CERT);
     ck_assert_str_eq(again, cert);
     ck_assert_int_eq(sim_count(&s, "create", "secrets", ""), 3);
     ck_assert_int_eq(sim_count(&s, "patch", "secrets", ""), 0);
@@ -362,8 +362,8 @@ START_TEST(deleted_secrets_are_made_again_without_an_outage)
     begin(&s);
     start_ready(&e, &s);
     take(&s, CLIENT, &old);
-    cleanup_free char *cert = value(&s, SERVER, KUBE_TLS_CERT),
-                      *ca = value(&s, CA, KUBE_TLS_CERT);
+    cleanup_free char *cert = value(&s, SERVER, SECRET_CERT),
+                      *ca = value(&s, CA, SECRET_CERT);
     struct x509_info info = {0}, ca_info = {0};
     ck_assert_int_eq(x509_read(span_of(cert), &info, NULL), 0);
     ck_assert_int_eq(x509_read(span_of(ca), &ca_info, NULL), 0);
@@ -374,29 +374,29 @@ START_TEST(deleted_secrets_are_made_again_without_an_outage)
     drop(&s, SERVER);
     while (!has_secret(&s, SECRETS "/" SERVER))
         ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
-    lib_wait(differs(&s, SERVER, KUBE_TLS_CERT, cert));
-    ck_assert(!differs(&s, CA, KUBE_TLS_CERT, ca));
+    lib_wait(differs(&s, SERVER, SECRET_CERT, cert));
+    ck_assert(!differs(&s, CA, SECRET_CERT, ca));
     ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
 
     /* The CA alone is missed when it has to sign: the former one stays trusted. */
     drop(&s, CA);
     drop(&s, CLIENT);
     lib_wait(has_three(&s));
-    ck_assert(differs(&s, CA, KUBE_TLS_CERT, ca));
+    ck_assert(differs(&s, CA, SECRET_CERT, ca));
     take(&s, CLIENT, &new);
     lib_wait(filter(&e, &new, &said) == 200);
     ck_assert_msg(filter(&e, &old, &said) == 200, "%s", said.p);
     identity_fini(&new);
 
     /* All of them: nothing of before is trusted any more. */
-    cleanup_free char *second = value(&s, CA, KUBE_TLS_CERT);
+    cleanup_free char *second = value(&s, CA, SECRET_CERT);
     do { /* the first can be back before the last is deleted */
         if (has_secret(&s, SECRETS "/" CA))
             drop(&s, CA);
         drop(&s, SERVER);
         drop(&s, CLIENT);
         lib_wait(has_three(&s));
-    } while (!differs(&s, CA, KUBE_TLS_CERT, second));
+    } while (!differs(&s, CA, SECRET_CERT, second));
     take(&s, CLIENT, &new);
     lib_wait(filter(&e, &new, &said) == 200);
     identity_fini(&old);
@@ -440,7 +440,7 @@ START_TEST(a_secret_that_exists_is_served_or_reported_and_never_written)
     put_pair(&s, SERVER, &server, &ca);
     lib_wait(observers_say(&e, "/healthz", 200, SERVER ": private key"));
     ck_assert_msg(filter(&e, &scheduler, &said) == 200, "%s", said.p);
-    ck_assert(!differs(&s, SERVER, KUBE_TLS_CERT, server.cert.p));
+    ck_assert(!differs(&s, SERVER, SECRET_CERT, server.cert.p));
 
     /* A renewal of another program, of a new CA, is used without a restart. */
     x509_pair_fini(&server);
@@ -448,11 +448,11 @@ START_TEST(a_secret_that_exists_is_served_or_reported_and_never_written)
     make(&ca, NULL, "corporate 2", 60, 30 * DAY_S);
     make(&server, &ca, "gpushare-extender", 60, 30 * DAY_S);
     put_pair(&s, SERVER, &server, &ca);
-    set(&scheduler.secret, KUBE_TLS_CA, buf_span(&ca.cert));
+    set(&scheduler.secret, SECRET_CA, buf_span(&ca.cert));
     lib_wait(filter(&e, &scheduler, &said) == 200);
     lib_wait(observers_say(&e, "/healthz", 200, "ok\n"));
-    ck_assert(!differs(&s, SERVER, KUBE_TLS_CERT, server.cert.p));
-    ck_assert(!differs(&s, CLIENT, KUBE_TLS_CERT, client.cert.p));
+    ck_assert(!differs(&s, SERVER, SECRET_CERT, server.cert.p));
+    ck_assert(!differs(&s, CLIENT, SECRET_CERT, client.cert.p));
     ck_assert_int_eq(sim_count(&s, "create", "secrets", ""), 0);
     ck_assert_int_eq(sim_count(&s, "patch", "secrets", ""), 0);
     identity_fini(&scheduler);

@@ -244,8 +244,7 @@ static void loop_request(void *ctx, size_t slot, struct arena *a,
                          struct kube_request *request)
 {
     (void)ctx, (void)a;
-    *request =
-        (struct kube_request){.method = "GET", .path = slot ? "/nodes" : "/pods"};
+    *request = (struct kube_request){.method = "GET", .path = slot ? "/nodes" : "/pods"};
 }
 
 static void loop_begin(void *ctx, size_t slot, unsigned status, int64_t retry_after_s)
@@ -274,8 +273,7 @@ START_TEST(an_older_run_does_not_cancel_a_newer_one)
     struct err err = {0};
     atomic_int ended = 0;
     struct stub *server = stub_start(hold, gate);
-    struct kube_config config = {.server = (char *)stub_url(server),
-                                 .path_prefix = (char *)""};
+    struct kube_config config = {.server = xstrdup(stub_url(server))};
     struct kube_client *client = kube_client_new(&config, &err);
     ck_assert_msg(client != NULL, "%s", err.msg);
     struct list_watch_loop *loop = list_watch_loop_new(client, 2, &fns, &ended);

@@ -90,9 +90,8 @@ START_TEST(hostile_bytes_are_rejected)
     ck_assert_done(podres_list_encode(&(struct podres_list){&pod, 1}, &out, &err), err);
     *(char *)memchr(out.p, 'Q', out.n) = (char)0xff;
     ck_assert_int_eq(podres_list_decode(buf_span(&out), &a, &got, &err), -1);
-    ck_assert_str_eq(err.msg,
-                     "ListPodResourcesResponse: pods[0]: containers[0]: "
-                     "devices[0]: device_ids[1]: invalid UTF-8 at byte 0");
+    ck_assert_str_eq(err.msg, "ListPodResourcesResponse: pods[0]: containers[0]: "
+                              "devices[0]: device_ids[1]: invalid UTF-8 at byte 0");
 }
 END_TEST
 

@@ -6,7 +6,7 @@
 #include "kube/client.h"
 #include "kube/fixture.h"
 #include "kube/kubeconfig_priv.h"
-#include "kube/tls_secret.h"
+#include "kube/secret.h"
 #include "wire/tls.h"
 #include "wire/x509.h"
 
@@ -190,8 +190,7 @@ START_TEST(credential_plugins_leave_no_key)
         .user = user, .api_version = version, .argv = argv, .env = env, .info = info};
     w.config.exec = &exec;
     /* Makes jansson overwrite what it releases. */
-    struct kube_config any = {.server = (char *)"https://127.0.0.1:1",
-                              .path_prefix = (char *)""};
+    struct kube_config any = {.server = xstrdup("https://127.0.0.1:1")};
     kube_client_free(kube_client_new(&any, NULL));
     watch(BODY, TOKEN);
     start();
@@ -225,19 +224,19 @@ START_TEST(certificates_and_secrets_leave_no_key)
                                NULL, &pair, &err),
                      0);
     char *line = line_of(&pair), *copy = xmemdup0(pair.key.p, pair.key.n);
-    struct kube_tls_secret a = {.exists = true}, b = {0};
+    struct secret a = {.exists = true}, b = {0};
     struct buf body = {0}, cert = {0}, key = {0};
     const struct tls_config config = {
         .name = "x", .cert_pem = buf_span(&pair.cert), .key_pem = span_of(copy)};
     watch(line, NULL);
-    buf_add_span(&a.data[KUBE_TLS_CERT], buf_span(&pair.cert));
-    buf_reserve(&a.data[KUBE_TLS_KEY], pair.key.n);
-    buf_add_span(&a.data[KUBE_TLS_KEY], buf_span(&pair.key));
-    kube_tls_secret_encode(&a, "ns", "name", &body);
-    ck_assert_int_eq(kube_tls_secret_decode(buf_span(&body), &b, &err), 0);
-    ck_assert(span_eq(buf_span(&b.data[KUBE_TLS_KEY]), buf_span(&pair.key)));
-    ck_assert_int_eq(x509_read_pair(buf_span(&b.data[KUBE_TLS_CERT]),
-                                    buf_span(&b.data[KUBE_TLS_KEY]), NULL, &err),
+    buf_add_span(&a.data[SECRET_CERT], buf_span(&pair.cert));
+    buf_reserve(&a.data[SECRET_KEY], pair.key.n);
+    buf_add_span(&a.data[SECRET_KEY], buf_span(&pair.key));
+    secret_encode(&a, "ns", "name", &body);
+    ck_assert_int_eq(secret_decode(buf_span(&body), &b, &err), 0);
+    ck_assert(span_eq(buf_span(&b.data[SECRET_KEY]), buf_span(&pair.key)));
+    ck_assert_int_eq(x509_read_pair(buf_span(&b.data[SECRET_CERT]),
+                                    buf_span(&b.data[SECRET_KEY]), NULL, &err),
                      0);
     struct tls *t = tls_new(&config, &err);
     ck_assert_msg(t, "%s", err.msg);
@@ -248,8 +247,8 @@ START_TEST(certificates_and_secrets_leave_no_key)
     tls_wipe(&body);
     tls_wipe(&key);
     buf_fini(&cert);
-    kube_tls_secret_fini(&a);
-    kube_tls_secret_fini(&b);
+    secret_fini(&a);
+    secret_fini(&b);
     x509_pair_fini(&pair);
     check_nothing_left();
     mem_wipe(copy);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/tls_secret.h"
+#include "kube/secret.h"
 #include "lib.h"
 #include "lib/tls.h"
 #include "setup/checks.h"
@@ -210,16 +210,16 @@ END_TEST
 static int read_secret(const char *ca, const char *cert, const char *key,
                        struct err *err)
 {
-    struct kube_tls_secret s = {0};
-    static const enum kube_tls_key keys[] = {KUBE_TLS_CA, KUBE_TLS_CERT, KUBE_TLS_KEY};
+    struct secret s = {0};
+    static const enum secret_key keys[] = {SECRET_CA, SECRET_CERT, SECRET_KEY};
     const char *const names[] = {ca, cert, key};
     cleanup_buf struct buf out = {0};
     for (int i = 0; i < FACTS_TLS_FILES; i++) {
         cleanup_free char *text = names[i] ? temp_read(certs, names[i]) : NULL;
         buf_adds(&s.data[keys[i]], text ? text : "");
     }
-    kube_tls_secret_encode(&s, "kube-system", FACTS_SECRET, &out);
-    kube_tls_secret_fini(&s);
+    secret_encode(&s, "kube-system", FACTS_SECRET, &out);
+    secret_fini(&s);
     return facts_decode_secret(buf_span(&out), &f, err);
 }
 

@@ -12,22 +12,22 @@
  * freed.
  */
 
-enum kube_tls_key {
-    KUBE_TLS_CERT, /* tls.crt */
-    KUBE_TLS_KEY,  /* tls.key */
-    KUBE_TLS_CA,   /* ca.crt */
-    KUBE_TLS_KEYS,
+enum secret_key {
+    SECRET_CERT, /* tls.crt */
+    SECRET_KEY,  /* tls.key */
+    SECRET_CA,   /* ca.crt */
+    SECRET_KEYS,
 };
 
-struct kube_tls_secret {
+struct secret {
     bool exists;
-    struct buf data[KUBE_TLS_KEYS]; /* decoded; empty: missing, or not base64 */
+    struct buf data[SECRET_KEYS]; /* decoded; empty: missing, or not base64 */
 };
 
-void kube_tls_secret_fini(struct kube_tls_secret *s);
+void secret_fini(struct secret *s);
 
 /* Fills *s, which must be empty, from the API server's JSON. */
-int kube_tls_secret_decode(struct span json, struct kube_tls_secret *s, struct err *err);
+int secret_decode(struct span json, struct secret *s, struct err *err);
 /* Appends the body of a POST. Release it with tls_wipe. */
-void kube_tls_secret_encode(const struct kube_tls_secret *s, const char *ns,
+void secret_encode(const struct secret *s, const char *ns,
                             const char *name, struct buf *out);

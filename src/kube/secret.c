@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/tls_secret.h"
+#include "kube/secret.h"
 
-#include "base/jread.h"
 #include "base/base64.h"
+#include "base/jread.h"
 #include "wire/tls.h"
 
-static const char *const keys[KUBE_TLS_KEYS] = {"tls.crt", "tls.key", "ca.crt"};
+static const char *const keys[SECRET_KEYS] = {"tls.crt", "tls.key", "ca.crt"};
 
-void kube_tls_secret_fini(struct kube_tls_secret *s)
+void secret_fini(struct secret *s)
 {
-    for (int i = 0; i < KUBE_TLS_KEYS; i++)
+    for (int i = 0; i < SECRET_KEYS; i++)
         tls_wipe(&s->data[i]);
-    *s = (struct kube_tls_secret){0};
+    *s = (struct secret){0};
 }
 
-static void read_data(struct jread *j, struct kube_tls_secret *s)
+static void read_data(struct jread *j, struct secret *s)
 {
     struct jread_str key, value;
     jread_object(j, "data");
     while (jread_member(j, &key)) {
         struct buf *to = NULL;
-        for (int i = 0; i < KUBE_TLS_KEYS; i++)
+        for (int i = 0; i < SECRET_KEYS; i++)
             if (jread_str_eq(key, span_of(keys[i])))
                 to = &s->data[i];
         if (!to)
@@ -32,7 +32,7 @@ static void read_data(struct jread *j, struct kube_tls_secret *s)
     }
 }
 
-int kube_tls_secret_decode(struct span json, struct kube_tls_secret *s, struct err *err)
+int secret_decode(struct span json, struct secret *s, struct err *err)
 {
     struct jread j;
     struct jread_str key;
@@ -47,16 +47,16 @@ int kube_tls_secret_decode(struct span json, struct kube_tls_secret *s, struct e
     s->exists = true;
     if (jread_finish(&j, err) == 0)
         return 0;
-    kube_tls_secret_fini(s);
+    secret_fini(s);
     return -1;
 }
 
-void kube_tls_secret_encode(const struct kube_tls_secret *s, const char *ns,
+void secret_encode(const struct secret *s, const char *ns,
                             const char *name, struct buf *out)
 {
     size_t bytes = 1024 + strlen(ns) + strlen(name);
     const char *comma = "";
-    for (int i = 0; i < KUBE_TLS_KEYS; i++)
+    for (int i = 0; i < SECRET_KEYS; i++)
         bytes += s->data[i].n * 2;
     buf_reserve(out, bytes); /* a later realloc would leave a copy of a key */
     buf_adds(out, "{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"metadata\":{\"name\":");
@@ -64,7 +64,7 @@ void kube_tls_secret_encode(const struct kube_tls_secret *s, const char *ns,
     buf_adds(out, ",\"namespace\":");
     buf_add_json(out, span_of(ns));
     buf_adds(out, "},\"type\":\"kubernetes.io/tls\",\"data\":{");
-    for (int i = 0; i < KUBE_TLS_KEYS; i++) {
+    for (int i = 0; i < SECRET_KEYS; i++) {
         if (!s->data[i].n)
             continue;
         buf_printf(out, "%s\"%s\":\"", comma, keys[i]);
