@@ -72,8 +72,7 @@ void tls_report(struct tls *t, struct buf *out);
 int tls_read_ca(const char *file, struct buf *pem, struct err *err);
 
 /* Appends the certificate and key in use, for example for a client certificate of the
- * same process. Release the key with tls_wipe. */
+ * same process. Release the key with buf_wipe. */
 void tls_copy_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem);
 /* Appends the certificate authorities of the third group. */
 void tls_copy_own_ca(struct tls *t, struct buf *pem);
-void tls_wipe(struct buf *secret); /* overwrites and frees it */

@@ -68,7 +68,7 @@ static int call_api(struct certs *c, const struct kube_request *request,
 /* A Secret's content contains private keys. */
 static void wipe_reply(struct httpc_reply *reply)
 {
-    tls_wipe(&reply->body);
+    buf_wipe(&reply->body);
     httpc_reply_fini(reply);
 }
 
@@ -108,7 +108,7 @@ static int create_secret(struct certs *c, enum cert_secret secret,
     struct kube_request request = {
         .method = "POST", .path = path, .body = buf_span(&body), .timeout_ms = CALL_MS};
     int rc = call_api(c, &request, &reply, &wrong);
-    tls_wipe(&body);
+    buf_wipe(&body);
     wipe_reply(&reply);
     if (rc)
         return err_set(err, wrong.code, "Secret %s/%s: cannot write: %s", c->ns, name,

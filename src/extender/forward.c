@@ -152,7 +152,7 @@ static struct httpc *client_for(struct forward *f, const char *address, struct e
     }
     struct httpc *http = f->http ? httpc_ref(f->http) : NULL;
     pthread_mutex_unlock(&f->lock);
-    tls_wipe(&key);
+    buf_wipe(&key);
     return http;
 }
 

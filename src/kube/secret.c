@@ -10,7 +10,7 @@ static const char *const keys[SECRET_KEYS] = {"tls.crt", "tls.key", "ca.crt"};
 void secret_fini(struct secret *s)
 {
     for (int i = 0; i < SECRET_KEYS; i++)
-        tls_wipe(&s->data[i]);
+        buf_wipe(&s->data[i]);
     *s = (struct secret){0};
 }
 
@@ -26,7 +26,7 @@ static void read_data(struct jread *j, struct secret *s)
         if (!to)
             jread_skip(j);
         else if (jread_string(j, "data", &value) && !value.escaped && value.n) {
-            tls_wipe(to);
+            buf_wipe(to);
             base64_decode((struct span){value.p, value.n}, to);
         }
     }

@@ -20,7 +20,7 @@
 void change_fini(struct change *c)
 {
     for (int i = 0; i < CHANGE_FILES; i++)
-        tls_wipe(&c->files[i].bytes); /* one of them is a private key */
+        buf_wipe(&c->files[i].bytes); /* one of them is a private key */
     *c = (struct change){0};
 }
 

@@ -47,7 +47,7 @@ const struct facts_tls_name facts_tls_names[FACTS_TLS_FILES] = {
 static void file_fini(struct facts_file *file)
 {
     free(file->path);
-    tls_wipe(&file->bytes);
+    buf_wipe(&file->bytes);
     json_decref(file->json);
 }
 
@@ -58,7 +58,7 @@ void facts_fini(struct facts *f)
     for (int i = 0; i < FACTS_TLS_FILES; i++) {
         file_fini(&f->named[i]);
         file_fini(&f->tls[i]);
-        tls_wipe(&f->secret[i]);
+        buf_wipe(&f->secret[i]);
     }
     free(f->url);
     *f = (struct facts){0};
@@ -352,7 +352,7 @@ int facts_decode_secret(struct span json, struct facts *f, struct err *err)
     if (rc == 0 && !x509_is_issued_by(pem[FACTS_CERT], pem[FACTS_CA]))
         rc = err_set(err, ERR_INVALID, "tls.crt is not signed by ca.crt");
     for (int i = 0; rc == 0 && i < FACTS_TLS_FILES; i++) {
-        tls_wipe(&f->secret[i]);
+        buf_wipe(&f->secret[i]);
         buf_add_span(&f->secret[i], pem[i]);
     }
     secret_fini(&secret);
@@ -380,7 +380,7 @@ void facts_read_secret(const char *root, const char *kubeconfig, const char *con
         rc = facts_decode_secret(buf_span(&reply.body), f, &f->secret_why);
     if (rc)
         err_wrap(&f->secret_why, "Secret %s/" FACTS_SECRET, facts_namespace(f));
-    tls_wipe(&reply.body);
+    buf_wipe(&reply.body);
     httpc_reply_fini(&reply);
     kube_client_free(client);
 }

@@ -271,7 +271,7 @@ static int start(struct httpd *d, struct httpd_listener *listener,
         pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     int rc = start_mhd(listener, config, config->tls ? cert.p : config->cert_pem,
                        config->tls ? key.p : config->key_pem, err);
-    tls_wipe(&key);
+    buf_wipe(&key);
     if (config->yields)
         pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
     if (rc == 0)

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "wire/tls_priv.h"
+#include "wire/x509.h"
 
 /* -- Files -- */
 
@@ -38,11 +39,12 @@ struct tls_part {
 };
 
 struct tls {
-    struct tls_config conf;   /* all strings owned */
-    atomic_llong rejected_ms; /* time of the last log line about a rejected client */
-    atomic_uint rejected;     /* clients rejected since then */
+    struct tls_config conf; /* its strings are in `texts` */
+    struct arena texts;
 
     pthread_mutex_t lock; /* protects the fields below; held for a copy */
+    int64_t rejected_ms;  /* time of the last log line about a rejected client */
+    unsigned rejected;    /* clients rejected since then */
     struct tls_material *material;
     struct tls_part pair, ca; /* written by tls_refresh and tls_set only */
     struct buf own_ca;        /* written by tls_set only */
@@ -55,19 +57,9 @@ enum {
     CONFIRMATIONS = 2, /* checks that find the same invalid files before it is reported */
 };
 
-void tls_wipe(struct buf *secret)
-{
-    buf_wipe(secret);
-}
-
 static gnutls_datum_t datum(const struct buf *b)
 {
     return (gnutls_datum_t){(unsigned char *)b->p, (unsigned)b->n};
-}
-
-static int fail_gnutls(struct err *err, const char *what, const char *file, int rc)
-{
-    return err_set(err, ERR_INVALID, "%s %s: %s", what, file, gnutls_strerror(rc));
 }
 
 /* For messages. */
@@ -76,111 +68,81 @@ static const char *origin(const char *file)
     return file ? file : "in memory";
 }
 
-/* Expiry of the first certificate, seconds since 1970. */
-static int read_expiry(const struct tls *t, const struct buf *pem, int64_t *expires_s,
-                       struct err *err)
-{
-    gnutls_x509_crt_t chain[CHAIN_MAX];
-    unsigned n = CHAIN_MAX;
-    gnutls_datum_t data = datum(pem);
-    int rc = gnutls_x509_crt_list_import(chain, &n, &data, GNUTLS_X509_FMT_PEM,
-                                         GNUTLS_X509_CRT_LIST_IMPORT_FAIL_IF_EXCEED);
-    if (rc < 0)
-        return fail_gnutls(err, "certificate", origin(t->conf.cert_file), rc);
-    *expires_s = gnutls_x509_crt_get_expiration_time(chain[0]);
-    for (unsigned i = 0; i < n; i++)
-        gnutls_x509_crt_deinit(chain[i]);
-    return 0;
-}
-
-static int set_pair(const struct tls *t, gnutls_certificate_credentials_t cred,
-                    const struct buf pair[2], struct err *err)
-{
-    gnutls_datum_t cert = datum(&pair[0]), key = datum(&pair[1]);
-    int rc = gnutls_certificate_set_x509_key_mem2(cred, &cert, &key, GNUTLS_X509_FMT_PEM,
-                                                  NULL, 0);
-    if (rc < 0)
-        return err_set(err, ERR_INVALID, "certificate %s with key %s: %s",
-                       origin(t->conf.cert_file), origin(t->conf.key_file),
-                       gnutls_strerror(rc));
-    return 0;
-}
-
-static int set_ca(const char *file, gnutls_certificate_credentials_t cred,
-                  const struct buf *pem, struct err *err)
-{
-    gnutls_datum_t ca = datum(pem);
-    int rc = gnutls_certificate_set_x509_trust_mem(cred, &ca, GNUTLS_X509_FMT_PEM);
-    if (rc < 0)
-        return fail_gnutls(err, "CA file", file, rc);
-    if (rc == 0)
-        return err_set(err, ERR_INVALID, "CA file %s: no certificate found", file);
-    return 0;
-}
-
 int tls_read_ca(const char *file, struct buf *pem, struct err *err)
 {
-    gnutls_certificate_credentials_t cred;
+    struct x509_info info;
     if (file_read(file, FILE_MAX, pem, err))
         return err_wrap(err, "CA file");
-    if (gnutls_certificate_allocate_credentials(&cred))
+    if (x509_read(buf_span(pem), &info, err))
+        return err_wrap(err, "CA file %s", file);
+    return 0;
+}
+
+static void material_unref(struct tls_material *m)
+{
+    if (!m || atomic_fetch_sub(&m->refs, 1) > 1)
+        return;
+    gnutls_certificate_free_credentials(m->cred);
+    for (int i = 0; i < TLS_GROUPS; i++)
+        if (m->lists[i])
+            gnutls_x509_trust_list_deinit(m->lists[i], 1);
+    free(m);
+}
+
+/* The credentials verify a client; the list tells which group has verified it. */
+static int add_group(struct tls_material *m, int group, const char *file,
+                     const struct buf *pem, struct err *err)
+{
+    gnutls_datum_t ca = datum(pem);
+    int rc = gnutls_certificate_set_x509_trust_mem(m->cred, &ca, GNUTLS_X509_FMT_PEM);
+    if (rc <= 0)
+        return err_set(err, ERR_INVALID, "CA file %s: %s", file,
+                       rc ? gnutls_strerror(rc) : "no certificate found");
+    if (gnutls_x509_trust_list_init(&m->lists[group], 0))
         abort();
-    int rc = set_ca(file, cred, pem, err);
-    gnutls_certificate_free_credentials(cred);
-    return rc;
-}
-
-static int set_cas(const struct tls *t, gnutls_certificate_credentials_t cred,
-                   const struct buf ca[2], struct err *err)
-{
-    const char *files[2] = {t->conf.client_ca_file, t->conf.secondary_ca_file};
-    for (int i = 0; i < 2; i++)
-        if (files[i] && set_ca(files[i], cred, &ca[i], err))
-            return -1;
+    gnutls_x509_trust_list_add_trust_mem(m->lists[group], &ca, NULL, GNUTLS_X509_FMT_PEM,
+                                         0, 0);
     return 0;
 }
 
-/* Credentials from a certificate pair, CA files and own CAs; each may be NULL. */
-static gnutls_certificate_credentials_t
-credentials_new(const struct tls *t, const struct buf *pair, const struct buf *ca,
-                const struct buf *own_ca, struct err *err)
+/* Makes the credentials of later connections. -1: something is invalid, or has expired
+ * while the certificate in use has not; nothing changes. */
+static int use(struct tls *t, const struct buf pair[2], const struct buf ca[2],
+               const struct buf *own_ca, struct err *err)
 {
-    gnutls_certificate_credentials_t cred = NULL;
-    if (gnutls_certificate_allocate_credentials(&cred) < 0) {
-        err_set(err, ERR_INTERNAL, "gnutls: out of memory");
-        return NULL;
+    const struct tls_config *c = &t->conf;
+    const char *cert_file = origin(c->cert_file);
+    int64_t now = clock_wall_ns() / 1000000000;
+    gnutls_datum_t cert = datum(&pair[0]), key = datum(&pair[1]);
+    struct x509_info info;
+    if (x509_read(buf_span(&pair[0]), &info, err))
+        return err_wrap(err, "%s", cert_file);
+    if (info.expires_s <= now && t->expires_s > now)
+        return err_set(err, ERR_INVALID, "certificate %s: has expired", cert_file);
+    struct tls_material *m = xcalloc(1, sizeof *m), *old = m;
+    atomic_init(&m->refs, 1);
+    if (gnutls_certificate_allocate_credentials(&m->cred))
+        abort();
+    int rc = gnutls_certificate_set_x509_key_mem2(m->cred, &cert, &key,
+                                                  GNUTLS_X509_FMT_PEM, NULL, 0);
+    if (rc < 0)
+        err_set(err, ERR_INVALID, "certificate %s with key %s: %s", cert_file,
+                origin(c->key_file), gnutls_strerror(rc));
+    if (rc >= 0 && c->client_ca_file)
+        rc = add_group(m, TLS_FIRST, c->client_ca_file, &ca[0], err);
+    if (rc >= 0 && c->secondary_ca_file)
+        rc = add_group(m, TLS_SECOND, c->secondary_ca_file, &ca[1], err);
+    if (rc >= 0 && own_ca->n)
+        rc = add_group(m, TLS_OWN, origin(NULL), own_ca, err);
+    if (rc >= 0) {
+        pthread_mutex_lock(&t->lock);
+        old = t->material;
+        t->material = m;
+        t->expires_s = info.expires_s;
+        pthread_mutex_unlock(&t->lock);
     }
-    if ((pair && set_pair(t, cred, pair, err)) || (ca && set_cas(t, cred, ca, err)) ||
-        (own_ca && own_ca->n && set_ca(origin(NULL), cred, own_ca, err))) {
-        gnutls_certificate_free_credentials(cred);
-        return NULL;
-    }
-    return cred;
-}
-
-/* Checks the new files without using them. */
-static int check_pair(struct tls *t, const struct buf *pair, struct err *err)
-{
-    int64_t expires_s, now = clock_wall_ns() / 1000000000;
-    if (read_expiry(t, &pair[0], &expires_s, err))
-        return -1;
-    if (expires_s <= now && t->expires_s > now)
-        return err_set(err, ERR_INVALID, "certificate %s: has expired",
-                       t->conf.cert_file);
-    gnutls_certificate_credentials_t cred = credentials_new(t, pair, NULL, NULL, err);
-    if (!cred)
-        return -1;
-    gnutls_certificate_free_credentials(cred);
-    return 0;
-}
-
-static int check_ca(struct tls *t, const struct buf *ca, struct err *err)
-{
-    gnutls_certificate_credentials_t cred = credentials_new(t, NULL, ca, NULL, err);
-    if (!cred)
-        return -1;
-    gnutls_certificate_free_credentials(cred);
-    return 0;
+    material_unref(old);
+    return rc < 0 ? -1 : 0;
 }
 
 static int read_part(const struct tls *t, bool pair, struct buf now[2], struct err *err)
@@ -203,56 +165,10 @@ static bool same(const struct buf a[2], const struct buf b[2])
 static void move(struct buf to[2], struct buf from[2])
 {
     for (int i = 0; i < 2; i++) {
-        tls_wipe(&to[i]);
+        buf_wipe(&to[i]);
         to[i] = from[i];
         from[i] = (struct buf){0};
     }
-}
-
-static void material_unref(struct tls_material *m)
-{
-    if (!m || atomic_fetch_sub(&m->refs, 1) > 1)
-        return;
-    gnutls_certificate_free_credentials(m->cred);
-    for (int i = 0; i < TLS_GROUPS; i++)
-        if (m->lists[i])
-            gnutls_x509_trust_list_deinit(m->lists[i], 1);
-    free(m);
-}
-
-/* The credentials only verify a client; these lists tell which group has verified it. */
-static void make_lists(const struct tls *t, const struct buf *own_ca,
-                       struct tls_material *m)
-{
-    const struct buf *cas[TLS_GROUPS] = {&t->ca.used[0], &t->ca.used[1], own_ca};
-    for (int i = 0; i < TLS_GROUPS; i++) {
-        gnutls_datum_t ca = datum(cas[i]);
-        if (!ca.size)
-            continue;
-        if (gnutls_x509_trust_list_init(&m->lists[i], 0))
-            abort();
-        gnutls_x509_trust_list_add_trust_mem(m->lists[i], &ca, NULL, GNUTLS_X509_FMT_PEM,
-                                             0, 0);
-    }
-}
-
-static int use(struct tls *t, const struct buf pair[2], const struct buf *own_ca,
-               struct err *err)
-{
-    gnutls_certificate_credentials_t cred =
-        credentials_new(t, pair, t->ca.used, own_ca, err);
-    if (!cred)
-        return -1;
-    struct tls_material *m = xcalloc(1, sizeof *m);
-    atomic_init(&m->refs, 1);
-    m->cred = cred;
-    make_lists(t, own_ca, m);
-    pthread_mutex_lock(&t->lock);
-    struct tls_material *old = t->material;
-    t->material = m;
-    pthread_mutex_unlock(&t->lock);
-    material_unref(old);
-    return 0;
 }
 
 static void set_problem(struct tls *t, struct tls_part *part, const struct err *why)
@@ -266,96 +182,69 @@ static void set_problem(struct tls *t, struct tls_part *part, const struct err *
                   LOG_S("listener", t->conf.name), LOG_ERR(why));
 }
 
-/* Checks the files of a part. True: they have changed and are valid, and are now `used`.
- */
-static bool refresh_part(struct tls *t, struct tls_part *part, bool pair)
+/* Checks the files of a part, and uses them if they have changed and are valid. */
+static void refresh_part(struct tls *t, struct tls_part *part)
 {
+    bool is_pair = part == &t->pair;
     struct buf now[2] = {0};
     struct err why = {0};
-    bool reloaded = false;
-    int rc = read_part(t, pair, now, &why);
+    int rc = read_part(t, is_pair, now, &why);
     if (rc) { /* compare the error message instead of the bytes */
-        tls_wipe(&now[1]);
+        buf_wipe(&now[1]);
         buf_clear(&now[0]);
         buf_adds(&now[0], why.msg);
-    } else if (same(now, part->used)) {
-        set_problem(t, part, &(struct err){0});
-        part->checks = 0;
-        goto done;
+    } else if (!same(now, part->used)) {
+        rc = use(t, is_pair ? now : t->pair.used, is_pair ? t->ca.used : now, &t->own_ca,
+                 &why);
     }
-    part->checks = part->checks && same(now, part->seen) ? part->checks + 1 : 1;
-    if (rc == 0)
-        rc = pair ? check_pair(t, now, &why) : check_ca(t, now, &why);
-    if (rc == 0) {
-        pthread_mutex_lock(&t->lock);
-        move(part->used, now);
-        pthread_mutex_unlock(&t->lock);
-        set_problem(t, part, &why);
-        part->checks = 0;
-        reloaded = true;
-    } else {
+    if (rc) {
+        part->checks = part->checks && same(now, part->seen) ? part->checks + 1 : 1;
         move(part->seen, now);
         if (part->checks >= CONFIRMATIONS)
             set_problem(t, part, &why);
-    }
-done:
-    tls_wipe(&now[0]);
-    tls_wipe(&now[1]);
-    return reloaded;
-}
-
-static void set_expiry(struct tls *t)
-{
-    int64_t expires_s = 0;
-    if (read_expiry(t, &t->pair.used[0], &expires_s, NULL))
         return;
+    }
+    set_problem(t, part, &why);
+    part->checks = 0;
+    if (!same(now, part->used)) {
+        cleanup_buf struct buf until = {0};
+        clock_format_s(&until, t->expires_s);
+        log_info("tls", is_pair ? "certificate: reloaded" : "CA files: reloaded",
+                 LOG_S("listener", t->conf.name),
+                 LOG_SPAN("valid-until", buf_span(&until)));
+    }
     pthread_mutex_lock(&t->lock);
-    t->expires_s = expires_s;
+    move(part->used, now);
     pthread_mutex_unlock(&t->lock);
 }
 
 void tls_refresh(struct tls *t)
 {
-    struct err err = {0};
-    bool has_ca = t->conf.client_ca_file || t->conf.secondary_ca_file;
-    bool pair = t->conf.cert_file && refresh_part(t, &t->pair, true);
-    bool ca = has_ca && refresh_part(t, &t->ca, false);
-    if (pair)
-        set_expiry(t);
-    if (!pair && !ca)
-        return;
-    if (use(t, t->pair.used, &t->own_ca,
-            &err)) { /* both parts are valid: only an allocation can fail */
-        log_error("tls", "reload: failed; still using the old files", LOG_ERR(&err));
-        return;
-    }
-    cleanup_buf struct buf until = {0};
-    clock_format_s(&until, t->expires_s);
-    log_info("tls", pair ? "certificate: reloaded" : "CA files: reloaded",
-             LOG_S("listener", t->conf.name), LOG_SPAN("valid-until", buf_span(&until)));
+    if (t->conf.cert_file)
+        refresh_part(t, &t->pair);
+    if (t->conf.client_ca_file || t->conf.secondary_ca_file)
+        refresh_part(t, &t->ca);
 }
 
 int tls_set(struct tls *t, struct span cert_pem, struct span key_pem, struct span own_ca,
             struct err *err)
 {
     struct buf pair[2] = {{0}}, ca = {0};
-    int64_t expires_s;
     buf_reserve(&pair[1], key_pem.n); /* a later realloc would leave a copy */
     buf_add_span(&pair[0], cert_pem);
     buf_add_span(&pair[1], key_pem);
     buf_add_span(&ca, own_ca);
-    int rc = read_expiry(t, &pair[0], &expires_s, err) || use(t, pair, &ca, err) ? -1 : 0;
+    int rc = use(t, pair, t->ca.used, &ca, err);
     if (rc == 0) {
         pthread_mutex_lock(&t->lock);
         move(t->pair.used, pair);
-        t->expires_s = expires_s;
-        struct buf old = t->own_ca;
+        buf_fini(&t->own_ca);
         t->own_ca = ca;
-        ca = old;
+        ca = (struct buf){0};
         pthread_mutex_unlock(&t->lock);
     }
-    tls_wipe(&pair[0]);
-    tls_wipe(&pair[1]);
+    buf_wipe(&pair[0]);
+    buf_wipe(&pair[1]);
     buf_fini(&ca);
     return rc;
 }
@@ -393,67 +282,40 @@ void tls_copy_own_ca(struct tls *t, struct buf *pem)
     pthread_mutex_unlock(&t->lock);
 }
 
-static char *copy(const char *s)
+static const char *copy(struct tls *t, const char *s)
 {
-    return s ? xstrdup(s) : NULL;
+    return s ? arena_copy(&t->texts, span_of(s)).p : NULL;
 }
 
-/* Copies of the strings; new. */
-static const char *const *names_copy(const char *const *from, size_t n)
+static const char *const *names_copy(struct tls *t, const char *const *from, size_t n)
 {
-    char **names = xcalloc(n + 1, sizeof *names);
+    const char **names = arena_alloc(&t->texts, (n + 1) * sizeof *names);
     for (size_t i = 0; i < n; i++)
-        names[i] = xstrdup(from[i]);
-    return (const char *const *)names;
-}
-
-static void names_free(const char *const *names, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        free((char *)names[i]);
-    free((char **)names);
-}
-
-static void conf_copy(struct tls_config *to, const struct tls_config *from)
-{
-    *to = *from;
-    to->name = xstrdup(from->name);
-    to->cert_file = copy(from->cert_file);
-    to->key_file = copy(from->key_file);
-    to->cert_pem = to->key_pem = (struct span){0}; /* in tls.pair */
-    to->client_ca_file = copy(from->client_ca_file);
-    to->secondary_ca_file = copy(from->secondary_ca_file);
-    to->client_names = names_copy(from->client_names, from->n_client_names);
-    to->own_names = names_copy(from->own_names, from->n_own_names);
-}
-
-static void conf_fini(struct tls_config *c)
-{
-    names_free(c->client_names, c->n_client_names);
-    names_free(c->own_names, c->n_own_names);
-    free((char *)c->name);
-    free((char *)c->cert_file);
-    free((char *)c->key_file);
-    free((char *)c->client_ca_file);
-    free((char *)c->secondary_ca_file);
-}
-
-static int load(struct tls *t, const struct tls_config *config, struct err *err)
-{
-    if (!config->cert_file)
-        return tls_set(t, config->cert_pem, config->key_pem, (struct span){0}, err);
-    if (read_part(t, true, t->pair.used, err) ||
-        read_expiry(t, &t->pair.used[0], &t->expires_s, err))
-        return -1;
-    return use(t, t->pair.used, &t->own_ca, err);
+        names[i] = copy(t, from[i]);
+    return names;
 }
 
 struct tls *tls_new(const struct tls_config *config, struct err *err)
 {
     struct tls *t = xcalloc(1, sizeof *t);
+    struct tls_config *c = &t->conf;
     pthread_mutex_init(&t->lock, NULL);
-    conf_copy(&t->conf, config);
-    if (read_part(t, false, t->ca.used, err) || load(t, config, err)) {
+    *c = *config;
+    c->name = copy(t, c->name);
+    c->cert_file = copy(t, c->cert_file);
+    c->key_file = copy(t, c->key_file);
+    c->client_ca_file = copy(t, c->client_ca_file);
+    c->secondary_ca_file = copy(t, c->secondary_ca_file);
+    c->client_names = names_copy(t, c->client_names, c->n_client_names);
+    c->own_names = names_copy(t, c->own_names, c->n_own_names);
+    c->cert_pem = c->key_pem = (struct span){0}; /* in tls.pair */
+    int rc = read_part(t, false, t->ca.used, err);
+    if (rc == 0 && !c->cert_file)
+        rc = tls_set(t, config->cert_pem, config->key_pem, (struct span){0}, err);
+    else if (rc == 0)
+        rc = read_part(t, true, t->pair.used, err) ||
+             use(t, t->pair.used, t->ca.used, &t->own_ca, err);
+    if (rc) {
         tls_free(t);
         return NULL;
     }
@@ -466,13 +328,13 @@ void tls_free(struct tls *t)
         return;
     material_unref(t->material);
     for (int i = 0; i < 2; i++) {
-        tls_wipe(&t->pair.used[i]);
-        tls_wipe(&t->pair.seen[i]);
-        tls_wipe(&t->ca.used[i]);
-        tls_wipe(&t->ca.seen[i]);
+        buf_wipe(&t->pair.used[i]);
+        buf_wipe(&t->pair.seen[i]);
+        buf_wipe(&t->ca.used[i]);
+        buf_wipe(&t->ca.seen[i]);
     }
     buf_fini(&t->own_ca);
-    conf_fini(&t->conf);
+    arena_fini(&t->texts);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
@@ -501,22 +363,24 @@ enum {
 static void log_rejected(struct tls *t, const char *why, const char *name)
 {
     int64_t now = clock_mono_ms();
-    long long before = atomic_load(&t->rejected_ms);
-    unsigned n = atomic_fetch_add(&t->rejected, 1) + 1;
-    if (before && now - before < REJECTED_LOG_MS)
-        return;
-    if (!atomic_compare_exchange_strong(&t->rejected_ms, &before, now))
-        return;
-    atomic_fetch_sub(&t->rejected, n);
-    log_warn("tls", "client certificate: rejected", LOG_S("listener", t->conf.name),
-             LOG_S("reason", why), LOG_S("client", name ? name : ""),
-             LOG_I("rejected", n));
+    pthread_mutex_lock(&t->lock);
+    unsigned n = ++t->rejected;
+    bool is_due = !t->rejected_ms || now - t->rejected_ms >= REJECTED_LOG_MS;
+    if (is_due) {
+        t->rejected_ms = now;
+        t->rejected = 0;
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (is_due)
+        log_warn("tls", "client certificate: rejected", LOG_S("listener", t->conf.name),
+                 LOG_S("reason", why), LOG_S("client", name ? name : ""),
+                 LOG_I("rejected", n));
 }
 
-static bool is_listed(const struct tls_config *conf, const char *name, size_t n)
+static bool is_listed(const char *const *names, size_t n, struct span name)
 {
-    for (size_t i = 0; i < conf->n_client_names; i++)
-        if (span_eq(span_of(conf->client_names[i]), (struct span){name, n}))
+    for (size_t i = 0; i < n; i++)
+        if (span_eq(span_of(names[i]), name))
             return true;
     return false;
 }
@@ -553,16 +417,9 @@ static bool alternative_is_listed(const struct tls_config *conf, gnutls_x509_crt
             continue;
         if (!*first)
             *first = xmemdup0(name, n);
-        listed |= is_listed(conf, name, n);
+        listed |= is_listed(conf->client_names, conf->n_client_names,
+                            (struct span){name, n});
     }
-}
-
-static bool is_own_name(const struct tls_config *conf, const char *name)
-{
-    for (size_t i = 0; i < conf->n_own_names; i++)
-        if (strcmp(conf->own_names[i], name) == 0)
-            return true;
-    return false;
 }
 
 /* Sets the client's name. A common name with a NUL is ignored. *own: whether the common
@@ -577,8 +434,9 @@ static bool set_name(struct tls_client *c, gnutls_x509_crt_t crt, bool *own)
             0 &&
         !memchr(name, '\0', n)) {
         c->name = xmemdup0(name, n);
-        listed |= is_listed(conf, name, n);
-        *own = is_own_name(conf, c->name);
+        const struct span common = {name, n};
+        listed |= is_listed(conf->client_names, conf->n_client_names, common);
+        *own = is_listed(conf->own_names, conf->n_own_names, common);
     }
     if (!conf->common_name_only)
         listed |= alternative_is_listed(conf, crt, &c->name);

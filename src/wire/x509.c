@@ -176,7 +176,7 @@ enum { SERIAL_BYTES = 16, KEY_ID_BYTES = 64 };
 void x509_pair_fini(struct x509_pair *pair)
 {
     buf_fini(&pair->cert);
-    tls_wipe(&pair->key);
+    buf_wipe(&pair->key);
 }
 
 static int fail(struct err *err, const char *what, int rc)

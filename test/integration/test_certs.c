@@ -46,7 +46,7 @@ static void put(const struct sim *s, const char *name, const struct secret *to)
     struct buf body = {0};
     secret_encode(to, "kube-system", name, &body);
     sim_load(s, "%s", body.p);
-    tls_wipe(&body);
+    buf_wipe(&body);
 }
 
 static void drop(const struct sim *s, const char *name)

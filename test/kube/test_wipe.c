@@ -244,8 +244,8 @@ START_TEST(certificates_and_secrets_leave_no_key)
                      0);
     tls_copy_pair(t, &cert, &key);
     tls_free(t);
-    tls_wipe(&body);
-    tls_wipe(&key);
+    buf_wipe(&body);
+    buf_wipe(&key);
     buf_fini(&cert);
     secret_fini(&a);
     secret_fini(&b);

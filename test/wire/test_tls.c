@@ -199,7 +199,7 @@ static void ck_server_cert(struct tls_fixture *w, const char *file)
     cleanup_free char *want = temp_read(w->dir, file);
     tls_copy_pair(w->tls, &cert, &key);
     ck_assert_str_eq(cert.p, want);
-    tls_wipe(&key);
+    buf_wipe(&key);
 }
 
 /* Clients without a valid certificate complete the handshake, and are unauthenticated. */
@@ -454,8 +454,8 @@ START_TEST(bad_files_are_rejected_and_reported)
         const char *cert, *key, *ca, *says;
     } cases[] = {
         {"server2.crt", "server.key", "ca.crt", "tls.crt with key "},
-        {"nonsense.crt", "server.key", "ca.crt", "certificate "},
-        {"empty.crt", "server.key", "ca.crt", "certificate "},
+        {"nonsense.crt", "server.key", "ca.crt", "tls.crt: certificate: "},
+        {"empty.crt", "server.key", "ca.crt", "tls.crt: certificate: "},
         {"late.crt", "late.key", "ca.crt", "has expired"},
         {NULL, "server.key", "ca.crt", "tls.crt"},
         {"server.crt", NULL, "ca.crt", "tls.key"},
