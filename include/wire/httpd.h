@@ -53,12 +53,13 @@ struct httpd_request {
     const char *path;        /* from '/', without the query; percent-decoded */
     const char *query;       /* the raw query string after '?', "" if none */
     struct span body;        /* valid until the handler returns */
-    struct httpd_conn *conn; /* for httpd_param and httpd_header */
+    struct httpd_conn *conn; /* for httpd_header and the like */
 };
 
-/* The value of a query parameter (decoded) or header; borrowed until the handler returns;
- * NULL if absent, "" if it has no value. Header names are case-insensitive. */
-const char *httpd_param(const struct httpd_request *req, const char *name);
+/* Whether the query has watch=true. */
+bool httpd_is_watch(const struct httpd_request *req);
+/* The value of a header; borrowed until the handler returns; NULL if absent, "" if it has
+ * no value. Names are case-insensitive. */
 const char *httpd_header(const struct httpd_request *req, const char *name);
 /* The name in the client's certificate, if tls_config.client_ca_file verifies it and
  * client_names allows it; else NULL. Borrowed until the handler returns. */

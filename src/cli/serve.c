@@ -159,7 +159,6 @@ static void on_get(void *ctx, const struct httpd_request *req, struct httpd_repl
     static const struct httpd_stream stream = {
         .open = reader_open, .fill = reader_fill, .close = reader_close};
     const struct serve *s = ctx;
-    const char *watch = httpd_param(req, "watch");
     struct err err;
     struct httpd_request inner = *req;
     inner.path = checked(s, req, &err);
@@ -167,7 +166,7 @@ static void on_get(void *ctx, const struct httpd_request *req, struct httpd_repl
         view_web_answer(&inner, reply);
         return;
     }
-    if (watch && !strcmp(watch, "true")) {
+    if (httpd_is_watch(req)) {
         struct reader *r = xcalloc(1, sizeof *r);
         r->source = s->source;
         r->changes = view_changes_new(&s->source);

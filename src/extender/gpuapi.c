@@ -524,11 +524,10 @@ static bool can_answer(struct gpuapi *v)
 void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t end_ms,
                    const struct httpd_request *req, struct httpd_reply *reply)
 {
-    const char *param = httpd_param(req, "watch");
     if (!can_answer(v)) {
         httpd_fail(reply, 503, "not every kind of object has been listed yet");
         seats_retry_after(reply);
-    } else if (param && strcmp(param, "true") == 0) {
+    } else if (httpd_is_watch(req)) {
         watch(v, kind, main, end_ms, reply);
     } else {
         gpuapi_list(v, kind, reply);

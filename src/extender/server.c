@@ -114,8 +114,7 @@ static void on_inspect(void *ctx, const struct httpd_request *req,
     const struct server_port *port = ctx;
     struct server *s = port->server;
     cleanup_buf struct buf state = {0};
-    const char *watch = httpd_param(req, "watch");
-    if (watch && strcmp(watch, "true") == 0) {
+    if (httpd_is_watch(req)) {
         inspect_stream_watch(s->stream, port->main,
                              access_stream_end_ms(&s->access, port->main, req), reply);
         return;

@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/prom.h"
+#include "base/thread.h"
 #include "wire/httpd.h"
 #include "wire/httpd_priv.h"
 
@@ -100,11 +100,8 @@ struct httpd *httpd_new(const struct httpd_limits *limits)
         d->limits.idle_ms = 120 * 1000;
     d->wake_fd = d->hup_fd = -1;
     pthread_mutex_init(&d->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&d->gone, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&d->gone, NULL);
+    list_init(&d->conns);
     return d;
 }
 
@@ -220,7 +217,6 @@ static int start_mhd(struct httpd_listener *listener,
         {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)httpd_on_connection, listener},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)httpd_on_completed, listener},
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)httpd_on_line, listener},
-        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)httpd_on_unescape, listener},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, threads ? POOL_THREADS : POOL_EVENTS, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, limit < INT32_MAX ? limit : INT32_MAX, NULL},
         tls ? (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)cert_pem}
@@ -313,20 +309,13 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
 
 bool httpd_drain(struct httpd *d, int64_t timeout_ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += timeout_ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
+    int64_t until_ms = clock_mono_ms() + timeout_ms;
     atomic_store(&d->state, HTTPD_DRAINING);
     if (d->has_acceptor) {
         httpd_acceptor_wake(d);
         pthread_mutex_lock(&d->lock);
         while (!d->closed || d->connections)
-            if (pthread_cond_timedwait(&d->gone, &d->lock, &until) != 0)
+            if (!thread_wait_until(&d->gone, &d->lock, until_ms))
                 break;
         pthread_mutex_unlock(&d->lock);
     }

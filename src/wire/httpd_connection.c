@@ -130,10 +130,7 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
     p->first_due_ms = now + d->limits.first_request_ms;
     atomic_init(&p->due, deadline_of(HTTPD_NEW, p->first_due_ms));
     pthread_mutex_lock(&d->lock);
-    p->next = d->conns;
-    if (p->next)
-        p->next->prev = p;
-    d->conns = p;
+    list_prepend(&d->conns, &p->link);
     pthread_mutex_unlock(&d->lock);
     struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = p};
     if (epoll_ctl(d->hup_fd, EPOLL_CTL_ADD, p->fd, &event) != 0)
@@ -162,12 +159,7 @@ static void on_closed(struct httpd_conn *p)
     bool lingers = must_linger(p);
     pthread_mutex_lock(&d->lock);
     epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
-    if (p->next)
-        p->next->prev = p->prev;
-    if (p->prev)
-        p->prev->next = p->next;
-    else
-        d->conns = p->next;
+    list_remove(&p->link);
     if (lingers)
         begin_linger(d, p->fd);
     bool was_full = listener->open >= listener->conf.connections;
@@ -181,9 +173,7 @@ static void on_closed(struct httpd_conn *p)
     buf_fini(&p->target);
     buf_fini(&p->body);
     buf_fini(&p->sent);
-    arena_fini(&p->params);
     tls_client_fini(&p->client);
-    free(p->host);
     free(p);
 }
 
@@ -216,7 +206,6 @@ void httpd_conn_begin(struct httpd_conn *p)
         atomic_fetch_add(&d->in_flight, 1);
     p->in_request = true;
     p->seen_head = p->must_linger = p->chunked = p->authorized = p->is_probe = false;
-    free(steal(&p->host));
     for (int i = 0; i < TLS_GROUPS; i++)
         if (p->client.trusted[i])
             atomic_store(&p->trusted, true);
@@ -246,7 +235,6 @@ void httpd_conn_end(struct httpd_conn *p)
     httpd_conn_uncharge(p);
     buf_fini(&p->body);
     buf_fini(&p->target);
-    arena_fini(&p->params);
     int64_t now = clock_mono_ms();
     p->busy_ms = atomic_exchange(&p->since_ms, now);
     httpd_conn_enter(p, HTTPD_IDLE, now + p->listener->conf.idle_ms);
@@ -344,7 +332,7 @@ static bool evict_some(struct httpd_listener *listener)
     pthread_mutex_lock(&d->lock);
     cleanup_free struct candidate *all = xcalloc(listener->open, sizeof *all);
     size_t listed = 0, n = 0;
-    for (struct httpd_conn *p = d->conns; p; p = p->next) {
+    LIST_EACH (struct httpd_conn, p, &d->conns, link) {
         if (p->listener != listener || listed == listener->open)
             continue;
         listed++;
@@ -375,11 +363,12 @@ static bool evict_some(struct httpd_listener *listener)
     return done > 0;
 }
 
-/* Whether the body of `a` is to be evicted before that of `b`. */
-static bool goes_first(const struct httpd_conn *a, const struct httpd_conn *b)
+/* Whether the body of `a`, with n bytes, is to be evicted before that of `b`. */
+static bool goes_first(const struct httpd_conn *a, uint64_t n, const struct httpd_conn *b,
+                       uint64_t b_n)
 {
     bool x = atomic_load(&a->trusted), y = atomic_load(&b->trusted);
-    return x != y ? y : atomic_load(&a->charged) > atomic_load(&b->charged);
+    return x != y ? y : n > b_n;
 }
 
 /* Closes the connection with the largest incomplete body in favor of n more bytes of p.
@@ -388,23 +377,23 @@ static bool goes_first(const struct httpd_conn *a, const struct httpd_conn *b)
 static bool evict_body(struct httpd_conn *p, uint64_t n)
 {
     struct httpd *d = p->listener->d;
-    struct httpd_conn *most = NULL;
-    bool done = false;
+    struct httpd_conn *most = p;
+    uint64_t most_n = atomic_load(&p->charged) + n;
     pthread_mutex_lock(&d->lock);
-    for (struct httpd_conn *q = d->conns; q; q = q->next)
-        if (q != p && !q->leaving && atomic_load(&q->charged) &&
+    LIST_EACH (struct httpd_conn, q, &d->conns, link) {
+        uint64_t q_n = atomic_load(&q->charged);
+        if (q != p && !q->leaving && q_n &&
             httpd_conn_deadline_phase(atomic_load(&q->due)) == HTTPD_REQUEST &&
-            (!most || goes_first(q, most)))
+            goes_first(q, q_n, most, most_n)) {
             most = q;
-    bool less_trusted = most && atomic_load(&p->trusted) && !atomic_load(&most->trusted);
-    bool more_trusted = most && !atomic_load(&p->trusted) && atomic_load(&most->trusted);
-    if (most && !more_trusted &&
-        (less_trusted || atomic_load(&most->charged) > atomic_load(&p->charged) + n)) {
-        uint64_t due = atomic_load(&most->due);
-        done = httpd_conn_deadline_phase(due) == HTTPD_REQUEST && evict(most, due);
-        if (done) /* its memory is freed shortly after */
-            httpd_conn_uncharge(most);
+            most_n = q_n;
+        }
     }
+    uint64_t due = atomic_load(&most->due);
+    bool done = most != p && httpd_conn_deadline_phase(due) == HTTPD_REQUEST &&
+                evict(most, due);
+    if (done) /* its memory is freed shortly after */
+        httpd_conn_uncharge(most);
     pthread_mutex_unlock(&d->lock);
     return done;
 }
@@ -656,7 +645,7 @@ static int64_t check_conns(struct httpd *d, int64_t now)
         if (d->listeners[i]->leaving)
             wait = HTTPD_ROUND_MIN_MS;
     }
-    for (struct httpd_conn *p = d->conns; p; p = p->next) {
+    LIST_EACH (struct httpd_conn, p, &d->conns, link) {
         int64_t due = check_conn(p, now, draining);
         if (due - now < wait)
             wait = due - now;

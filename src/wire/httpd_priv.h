@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "wire/httpd.h"
 #include "wire/tls_priv.h"
 
@@ -66,7 +67,7 @@ struct httpd {
     pthread_cond_t gone;  /* a connection was closed, or the listeners were */
     bool closed;          /* all listeners are closed */
     unsigned connections;
-    struct httpd_conn *conns;
+    struct list conns; /* struct httpd_conn */
     struct httpd_listener **listeners; /* append-only; the elements do not move */
     size_t n_listeners, cap_listeners;
     struct httpd_linger linger[HTTPD_LINGERS];
@@ -111,7 +112,7 @@ struct httpd_conn {
     struct MHD_Connection *mhd;
     int fd;
     _Atomic uint64_t due;           /* phase and deadline; see httpd_conn_enter */
-    struct httpd_conn *prev, *next; /* httpd.lock */
+    struct list link; /* of httpd.conns; httpd.lock */
     struct httpd_open_stream *stream;     /* httpd.lock */
     struct httpd_deferred *deferred;    /* httpd.lock; the request waits, or NULL */
     /* Since when the connection waits, is idle, or serves requests without a pause between
@@ -133,9 +134,8 @@ struct httpd_conn {
     bool must_linger; /* input may be unread: a body was rejected */
     bool chunked;
     bool http_1_0;
-    struct buf target; /* path, NUL, query */
-    char *host;        /* of an absolute target; NULL: that of the header applies */
-    const char *method, *query;
+    struct buf target; /* raw */
+    const char *method, *path, *query;
     const struct httpd_route *route;
     bool is_probe;
     bool authorized;       /* `authorize` has allowed the request */
@@ -145,7 +145,6 @@ struct httpd_conn {
     _Atomic uint64_t charged; /* part of httpd.body_bytes */
     uint64_t discarded;
     struct buf body;
-    struct arena params;
 
     struct buf sent;       /* the reply that libmicrohttpd is sending */
     struct budget *budget; /* of the reply that is being sent; or NULL */
@@ -170,7 +169,6 @@ int64_t httpd_conn_deadline_ms(uint64_t due);
 
 /* httpd_request.c */
 void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd);
-size_t httpd_on_unescape(void *cls, struct MHD_Connection *mhd, char *s);
 enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const char *url,
                                  const char *method, const char *version,
                                  const char *data, size_t *data_n, void **ctx);

@@ -1,174 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A request: libmicrohttpd's callbacks, target, parameters and headers, routes,
+ * A request: libmicrohttpd's callbacks, target and headers, routes,
  * authorization, how many handlers run at once, and the call of the handler.
  */
 
+#include <ctype.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "wire/httpd_priv.h"
 
-/* -- Target, parameters, headers -- */
+/* -- Target and headers -- */
 
-/* The value of a hexadecimal digit, or -1. */
-static int hex(char c)
+/* Only the form of a path: absolute targets (RFC 9112, section 3.2.2) are for proxies. The
+ * escape %00 is invalid. */
+static bool is_target_valid(const char *s)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* The byte encoded by the escape at s, or -1; %00 is invalid. */
-static int escape(struct span s)
-{
-    if (s.n < 3 || hex(s.p[1]) < 0 || hex(s.p[2]) < 0)
-        return -1;
-    int byte = hex(s.p[1]) << 4 | hex(s.p[2]);
-    return byte ? byte : -1;
-}
-
-static bool escapes_valid(struct span s)
-{
-    for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] == '%' && escape((struct span){s.p + i, s.n - i}) < 0)
+    if (*s != '/')
+        return false;
+    for (; *s; s++) {
+        if ((unsigned char)*s <= ' ' || *s == 0x7f)
             return false;
+        if (*s == '%' && (!isxdigit((unsigned char)s[1]) ||
+                          !isxdigit((unsigned char)s[2]) || !strncmp(s + 1, "00", 2)))
+            return false;
+    }
     return true;
 }
 
-/* Decodes s, whose escapes are valid, into `to`; may decode in place. */
-static void decode(struct span s, bool plus_is_space, char *to)
+bool httpd_is_watch(const struct httpd_request *req)
 {
-    for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] == '%') {
-            *to++ = (char)escape((struct span){s.p + i, s.n - i});
-            i += 2;
-        } else {
-            *to++ = plus_is_space && s.p[i] == '+' ? ' ' : s.p[i];
-        }
-    }
-    *to = '\0';
-}
-
-/* The bytes of a host and port by RFC 3986, section 3.2, without user information, which
- * RFC 9110, section 4.2.4, calls suspicious. */
-static bool is_authority(struct span s)
-{
-    static const char marks[] = "-._~!$&'()*+,;=:[]";
-    for (size_t i = 0; i < s.n; i++) {
-        char low = (char)(s.p[i] | 0x20);
-        bool plain = (low >= 'a' && low <= 'z') || (s.p[i] >= '0' && s.p[i] <= '9');
-        if (!plain && (s.p[i] == '\0' || !strchr(marks, s.p[i])))
-            return false;
-    }
-    return s.n > 0 && s.p[0] != ':';
-}
-
-static bool has_scheme(struct span target, struct span scheme)
-{
-    return target.n >= scheme.n &&
-           span_eq_nocase((struct span){target.p, scheme.n}, scheme);
-}
-
-/* Reduces an absolute target (RFC 9112, section 3.2.2) to its path and query. */
-static bool cut_authority(struct httpd_conn *p)
-{
-    struct span all = buf_span(&p->target), scheme = {0};
-    if (has_scheme(all, SPAN("http://")))
-        scheme = SPAN("http://");
-    else if (has_scheme(all, SPAN("https://")))
-        scheme = SPAN("https://");
-    else
-        return false;
-    struct span rest = {all.p + scheme.n, all.n - scheme.n};
-    size_t n = 0;
-    while (n < rest.n && rest.p[n] != '/' && rest.p[n] != '?')
-        n++;
-    if (!is_authority((struct span){rest.p, n}))
-        return false;
-    p->host = xmemdup0(rest.p, n);
-    cleanup_buf struct buf path = {0};
-    if (n == rest.n || rest.p[n] != '/') /* RFC 9110, section 4.2.3 */
-        buf_addc(&path, '/');
-    buf_add(&path, rest.p + n, rest.n - n);
-    buf_clear(&p->target);
-    buf_add_span(&p->target, buf_span(&path));
-    return true;
-}
-
-static bool parse_target(struct httpd_conn *p)
-{
-    if (!p->target.n || (p->target.p[0] != '/' && !cut_authority(p)))
-        return false;
-    char *s = p->target.p;
-    size_t n = p->target.n;
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)s[i] <= ' ' || s[i] == 0x7f)
-            return false;
-    if (memchr(s, '%', n) && !escapes_valid((struct span){s, n}))
-        return false;
-    char *mark = memchr(s, '?', n);
-    struct span path = {s, mark ? (size_t)(mark - s) : n};
-    if (mark)
-        *mark = '\0';
-    p->query = mark ? mark + 1 : "";
-    if (memchr(path.p, '%', path.n))
-        decode(path, false, s);
-    return true;
-}
-
-/* A token by RFC 9110, section 5.6.2: the syntax of a header name. */
-static bool is_token(struct span s)
-{
-    static const char marks[] = "!#$%&'*+-.^_`|~";
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i], low = (char)(c | 0x20);
-        bool plain = (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9') || c == '-';
-        if (!plain && (c == '\0' || !strchr(marks, c)))
-            return false;
-    }
-    return s.n > 0;
-}
-
-static bool is_header_sane(struct span name, struct span value)
-{
-    for (size_t i = 0; i < value.n; i++)
-        if (((unsigned char)value.p[i] < ' ' && value.p[i] != '\t') || value.p[i] == 0x7f)
-            return false;
-    return is_token(name);
-}
-
-static struct span decoded(struct arena *arena, struct span s)
-{
-    if (!s.n)
-        return SPAN("");
-    char *p = arena_alloc(arena, s.n + 1);
-    decode(s, true, p);
-    return span_of(p);
-}
-
-const char *httpd_param(const struct httpd_request *req, const char *name)
-{
-    struct arena *arena = &req->conn->params;
-    struct span want = span_of(name), rest = span_of(req->query);
-    while (rest.n) {
-        struct span value = span_cut(&rest, '&');
-        struct span key = span_cut(&value, '=');
-        if (memchr(key.p, '%', key.n) || memchr(key.p, '+', key.n))
-            key = decoded(arena, key);
-        if (key.n && span_eq(key, want))
-            return decoded(arena, value).p;
-    }
-    return NULL;
+    struct span rest = span_of(req->query);
+    while (rest.n)
+        if (span_eq(span_cut(&rest, '&'), SPAN("watch=true")))
+            return true;
+    return false;
 }
 
 const char *httpd_header(const struct httpd_request *req, const char *name)
 {
     const char *value = NULL;
-    if (req->conn->host && span_eq_nocase(span_of(name), SPAN("Host")))
-        return req->conn->host; /* RFC 9112, section 3.2.2: the header is ignored */
     if (MHD_lookup_connection_value_n(req->conn->mhd, MHD_HEADER_KIND, name, strlen(name),
                                       &value, NULL) != MHD_YES)
         return NULL;
@@ -287,7 +160,7 @@ static void find_route(struct httpd_conn *p)
 {
     bool known = false;
     for (const struct httpd_route *r = p->listener->conf.routes; r->handler; r++) {
-        if (!path_matches(r, p->target.p))
+        if (!path_matches(r, p->path))
             continue;
         known = true;
         if (!method_matches(r, p->method))
@@ -307,11 +180,11 @@ static void list_allowed_methods(const struct httpd_conn *p, struct buf *out)
 {
     const struct httpd_route *routes = p->listener->conf.routes;
     for (const struct httpd_route *r = routes; r->handler; r++) {
-        if (!path_matches(r, p->target.p))
+        if (!path_matches(r, p->path))
             continue;
         bool seen = false;
         for (const struct httpd_route *q = routes; q < r && !seen; q++)
-            seen = path_matches(q, p->target.p) && strcmp(q->method, r->method) == 0;
+            seen = path_matches(q, p->path) && strcmp(q->method, r->method) == 0;
         if (seen)
             continue;
         buf_adds(out, out->n ? ", " : "");
@@ -338,7 +211,7 @@ static enum MHD_Result reject(struct httpd_conn *p)
 static struct httpd_request request_of(struct httpd_conn *p)
 {
     return (struct httpd_request){.method = p->method,
-                                  .path = p->target.p,
+                                  .path = p->path,
                                   .query = p->query,
                                   .body = p->body.n ? buf_span(&p->body) : SPAN(""),
                                   .conn = p};
@@ -417,9 +290,9 @@ static enum MHD_Result handle_request(struct httpd_conn *p)
 
 enum { PRESIZE_MAX = 64 << 10 };
 
-/* Copies the raw target, which libmicrohttpd is about to split in place. The query is
- * hidden from libmicrohttpd: with very many parameters it would run out of its buffer and
- * never reply. */
+/* Copies the raw target, which libmicrohttpd is about to decode and split in place. The
+ * query is hidden from libmicrohttpd: with very many parameters it would run out of its
+ * buffer and never reply. */
 void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
 {
     (void)cls;
@@ -429,16 +302,10 @@ void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
     buf_clear(&p->target);
     buf_adds(&p->target, uri);
     char *query = (char *)strchr(uri, '?');
+    p->query = query ? strchr(p->target.p, '?') + 1 : "";
     if (query)
         query[1] = '\0';
     return p;
-}
-
-/* Disables libmicrohttpd's decoding: parse_target and httpd_param decode. */
-size_t httpd_on_unescape(void *cls, struct MHD_Connection *mhd, char *s)
-{
-    (void)cls, (void)mhd;
-    return strlen(s);
 }
 
 struct head {
@@ -448,22 +315,15 @@ struct head {
     uint64_t length;
 };
 
-static void read_length(struct head *head, struct span value)
+/* Both are NUL-terminated. */
+static bool is_header_sane(struct span name, struct span value)
 {
-    uint64_t n = 0;
-    if (head->has_length)
-        head->wrong = "more than one Content-Length";
-    head->has_length = true;
-    if (!value.n)
-        head->wrong = "malformed Content-Length";
-    for (size_t i = 0; i < value.n; i++) {
-        unsigned digit = (unsigned char)value.p[i] - (unsigned)'0';
-        if (digit > 9)
-            head->wrong = "malformed Content-Length";
-        if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, digit, &n))
-            n = UINT64_MAX;
-    }
-    head->length = n;
+    static const char token[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ"; /* RFC 9110, 5.6.2 */
+    for (size_t i = 0; i < value.n; i++)
+        if (((unsigned char)value.p[i] < ' ' && value.p[i] != '\t') || value.p[i] == 0x7f)
+            return false;
+    return name.n && strspn(name.p, token) == name.n;
 }
 
 static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char *name,
@@ -475,7 +335,12 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
     if (!is_header_sane(k, v))
         head->wrong = "malformed header";
     if (span_eq_nocase(k, SPAN("Content-Length"))) {
-        read_length(head, v);
+        if (head->has_length)
+            head->wrong = "more than one Content-Length";
+        else if (!v.n || strspn(v.p, "0123456789") != v.n)
+            head->wrong = "malformed Content-Length";
+        head->has_length = true;
+        head->length = strtoull(v.p, NULL, 10); /* the largest one if it does not fit */
     } else if (span_eq_nocase(k, SPAN("Transfer-Encoding"))) {
         if (head->has_coding || !span_eq_nocase(v, SPAN("chunked")))
             head->wrong = "unsupported Transfer-Encoding";
@@ -500,7 +365,7 @@ static const char *read_head(struct httpd_conn *p, struct head *head)
         return "both Content-Length and Transfer-Encoding";
     if (head->chunked && p->http_1_0)
         return "Transfer-Encoding in HTTP/1.0";
-    if (!parse_target(p))
+    if (!is_target_valid(p->target.p))
         return "malformed request target";
     return NULL;
 }
@@ -585,11 +450,12 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
                                  const char *method, const char *version,
                                  const char *data, size_t *data_n, void **ctx)
 {
-    (void)cls, (void)mhd, (void)url;
+    (void)cls, (void)mhd;
     struct httpd_conn *p = *ctx;
     if (!p->seen_head) {
         p->seen_head = true;
         p->method = method;
+        p->path = url;
         return on_head(p, version);
     }
     if (*data_n) {

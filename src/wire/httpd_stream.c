@@ -8,10 +8,10 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "wire/httpd_priv.h"
 
 /* -- Streamed replies -- */
@@ -54,7 +54,7 @@ void httpd_stream_wake_at(struct httpd_open_stream *s, int64_t at_ms)
 
 void httpd_stream_wake_all(struct httpd *d)
 {
-    for (struct httpd_conn *p = d->conns; p; p = p->next)
+    LIST_EACH (struct httpd_conn, p, &d->conns, link)
         if (p->stream)
             httpd_stream_wake(p->stream);
 }
@@ -90,12 +90,10 @@ static bool hung_up(const struct httpd_open_stream *s)
 
 static void wait_here(struct httpd_open_stream *s)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += HTTPD_STREAM_WAIT_MS / 1000;
+    int64_t until_ms = clock_mono_ms() + HTTPD_STREAM_WAIT_MS;
     pthread_mutex_lock(&s->lock);
     while (!s->woken && is_running(s))
-        if (pthread_cond_timedwait(&s->cond, &s->lock, &until) != 0)
+        if (!thread_wait_until(&s->cond, &s->lock, until_ms))
             break;
     pthread_mutex_unlock(&s->lock);
 }
@@ -228,11 +226,7 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
     else
         buf_fini(&reply->body);
     reply->body = (struct buf){0};
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&s->cond, NULL);
     pthread_mutex_init(&s->lock, NULL);
     struct httpd *d = p->listener->d;
     pthread_mutex_lock(&d->lock);
@@ -328,7 +322,7 @@ void httpd_deferred_cancel(struct httpd_conn *p)
 
 void httpd_deferred_cancel_all(struct httpd *d)
 {
-    for (struct httpd_conn *p = d->conns; p; p = p->next)
+    LIST_EACH (struct httpd_conn, p, &d->conns, link)
         httpd_deferred_cancel(p);
 }
 

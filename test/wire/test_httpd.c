@@ -41,7 +41,7 @@ START_TEST(pipelined_requests_get_replies_in_order)
                   "1\r\nc\r\n1\r\nd\r\n0\r\n\r\n"
                   "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
                   "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-        const char *bodies[] = {"ab", "GET [/show] [a=1] [1] [(none)]", "cd",
+        const char *bodies[] = {"ab", "GET [/show] [a=1] [(none)]", "cd",
                                 "{\"error\":\"path not found\"}\n", "hello\n"};
         for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
             ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
@@ -67,7 +67,7 @@ START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
         ck_assert_uint_eq(r.status, 405);
         ck_assert_span_eq(raw_header(&r, "Allow"), "POST");
         raw_call(&c, &r, "BREW /any?x HTTP/1.1\r\nHost: x\r\n\r\n");
-        ck_assert_body(r, "BREW [/any] [x] [(none)] [(none)]");
+        ck_assert_body(r, "BREW [/any] [x] [(none)]");
         /* A body without a handler is not read: the connection is closed. */
         raw_call(&c, &r,
                  "POST /hell HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
@@ -95,22 +95,17 @@ START_TEST(head_is_get_without_the_body)
 }
 END_TEST
 
-START_TEST(paths_and_parameters_are_decoded)
+START_TEST(paths_are_decoded_and_queries_are_not)
 {
     static const struct {
         const char *target, *seen;
     } cases[] = {
-        {"/show", "GET [/show] [] [(none)] [(none)]"},
-        {"/sh%6Fw?", "GET [/show] [] [(none)] [(none)]"},
-        {"/pre/%41%2fb%3F%C3%a4?x=%25",
-         "GET [/pre/A/b?\xc3\xa4] [x=%25] [(none)] [(none)]"},
-        {"/pre//../x", "GET [/pre//../x] [] [(none)] [(none)]"},
-        {"/show?a=%26b%3D+c", "GET [/show] [a=%26b%3D+c] [&b= c] [(none)]"},
-        {"/show?a", "GET [/show] [a] [] [(none)]"},
-        {"/show?a=", "GET [/show] [a=] [] [(none)]"},
-        {"/show?=1&&b&%61=2&a=3", "GET [/show] [=1&&b&%61=2&a=3] [2] [(none)]"},
-        {"/show?aa=1&b=a", "GET [/show] [aa=1&b=a] [(none)] [(none)]"},
-        {"/show?a=1?a=2", "GET [/show] [a=1?a=2] [1?a=2] [(none)]"},
+        {"/sh%6Fw?", "GET [/show] [] [(none)]"},
+        {"/pre/%41%2fb%3F%C3%a4?x=%25", "GET [/pre/A/b?\xc3\xa4] [x=%25] [(none)]"},
+        {"/pre//../x", "GET [/pre//../x] [] [(none)]"},
+        {"/show?a&watch=true", "GET [/show] [a&watch=true] [(none)] watch"},
+        {"/show?watch=true1?watch=true",
+         "GET [/show] [watch=true1?watch=true] [(none)]"},
     };
     FOR_BOTH_CLIENTS(NULL)
     {
@@ -120,37 +115,9 @@ START_TEST(paths_and_parameters_are_decoded)
             ck_assert_body(r, cases[i].seen);
         }
         raw_call(&c, &r, "GET /show HTTP/1.1\r\nHost: x\r\nX-TEST:  some thing\r\n\r\n");
-        ck_assert_body(r, "GET [/show] [] [(none)] [some thing]");
+        ck_assert_body(r, "GET [/show] [] [some thing]");
         raw_call(&c, &r, "GET /show HTTP/1.1\r\nHost: x\r\nX-Test:\r\n\r\n");
-        ck_assert_body(r, "GET [/show] [] [(none)] []");
-    }
-}
-END_TEST
-
-/* RFC 9112, section 3.2.2. */
-START_TEST(an_absolute_target_is_its_path_and_replaces_the_host)
-{
-    static const struct {
-        const char *target, *seen;
-    } cases[] = {
-        {"http://a.test/show", "GET [/show] [] [(none)] [(none)]"},
-        {"HTTPS://a.test:8443/sh%6Fw?a=1", "GET [/show] [a=1] [1] [(none)]"},
-        {"http://[::1]:80/show?a=http://b/", "GET [/show] [a=http://b/] [http://b/] "
-                                             "[(none)]"},
-        {"http://a.test/host", "a.test"},
-        {"http://[::1]:80/host", "[::1]:80"},
-        {"/host", "x"},
-        {"http://a.test", "{\"error\":\"path not found\"}\n"},
-        {"http://a.test?a=1", "{\"error\":\"path not found\"}\n"},
-        {"/host", "x"},
-    };
-    FOR_BOTH_CLIENTS(NULL)
-    {
-        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-            raw_sendf(&c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", cases[i].target);
-            ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
-            ck_assert_body(r, cases[i].seen);
-        }
+        ck_assert_body(r, "GET [/show] [] []");
     }
 }
 END_TEST
@@ -164,11 +131,11 @@ START_TEST(a_query_of_very_many_parameters_is_served)
         buf_adds(&req, "GET /show?");
         for (int i = 0; i < 2000; i++)
             buf_adds(&req, "b=c&");
-        buf_adds(&req, "a=last HTTP/1.1\r\nHost: x\r\n\r\n");
+        buf_adds(&req, "watch=true HTTP/1.1\r\nHost: x\r\n\r\n");
         raw_open(&c, kit.port);
         raw_call(&c, &r, req.p);
         ck_assert_uint_eq(r.status, 200);
-        ck_assert_ptr_nonnull(strstr(r.body.p, "[last]"));
+        ck_assert_ptr_nonnull(strstr(r.body.p, "] watch"));
         raw_close(&c);
     }
 }
@@ -215,16 +182,7 @@ START_TEST(ambiguous_requests_are_rejected)
         "GET /hello% HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "GET /hello?a=%4 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "GET hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
-        "GET http://x/hello HTTP/1.1\r\n\r\n" SMUGGLED,
-        "GET http://x/hello HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n" SMUGGLED,
-        "GET http:///hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
-        "GET http:// HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
-        "GET http://:80/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
-        "GET http://me@x/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
-        "GET http://x%00/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
-        "GET http://x\\y/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
-        "GET http:/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
-        "GET ftp://x/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET http://x/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "GET /hel lo HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "GET /hello\t HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
@@ -381,8 +339,7 @@ END_TEST
 UNIT_MAIN("httpd", a_route_gets_its_request_and_the_connection_is_reused,
           pipelined_requests_get_replies_in_order,
           a_wrong_path_is_404_and_a_wrong_method_405_with_allow,
-          head_is_get_without_the_body, paths_and_parameters_are_decoded,
-          an_absolute_target_is_its_path_and_replaces_the_host,
+          head_is_get_without_the_body, paths_are_decoded_and_queries_are_not,
           a_query_of_very_many_parameters_is_served, ambiguous_requests_are_rejected,
           a_reply_can_fail_have_headers_and_be_aborted,
           two_listeners_have_their_own_routes_and_context, a_listener_may_use_ipv6,

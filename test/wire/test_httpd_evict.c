@@ -121,7 +121,7 @@ static const char *const beginnings[] = {
     "GET /hel",
     "GET /hello HTTP/1.1\r\nHost: x\r\nX: ",
     "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc",
-    "GET /big?a=16 HTTP/1.1\r\nHost: x\r\n\r\n", /* never read */
+    "GET /big?16 HTTP/1.1\r\nHost: x\r\n\r\n", /* never read */
     "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n",
     HELLO,
     HELLO HELLO "GET /hel", /* pipelined */

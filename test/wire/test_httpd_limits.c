@@ -143,7 +143,7 @@ START_TEST(a_client_that_does_not_read_its_reply_is_disconnected)
 {
     FOR_BOTH_CLIENTS(&(struct httpd_limits){.idle_ms = 300})
     {
-        raw_sendf(&c, "GET /big?a=64 HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_sendf(&c, "GET /big?64 HTTP/1.1\r\nHost: x\r\n\r\n");
         struct pollfd fd = {.fd = c.fd, .events = POLLIN};
         ck_assert_int_eq(poll(&fd, 1, RAW_WAIT_MS), 1);
     }
@@ -163,7 +163,7 @@ static bool read_slowly(enum httpd_mode mode, int64_t idle_ms)
     struct raw_reply r = {0};
     raw_open(&c, kit.port);
     int64_t begin = raw_now_ms();
-    raw_sendf(&c, "GET /big?a=64 HTTP/1.1\r\nHost: x\r\n\r\n");
+    raw_sendf(&c, "GET /big?64 HTTP/1.1\r\nHost: x\r\n\r\n");
     bool open = raw_read_head(&c, &r) == RAW_OK;
     cleanup_free char *bytes = xmalloc(MOST);
     size_t got = c.in.n;
@@ -200,7 +200,7 @@ START_TEST(excess_input_does_not_discard_the_reply)
 {
     FOR_BOTH_CLIENTS(NULL)
     {
-        raw_sendf(&c, "GET /big?a=16 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        raw_sendf(&c, "GET /big?16 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         raw_sendf(&c, "\r\n"); /* while the reply is queued */
         cleanup_buf struct buf body = {0};

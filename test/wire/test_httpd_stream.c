@@ -113,9 +113,9 @@ START_TEST(the_body_precedes_the_stream_and_head_opens_none)
         expect_counts(&kit, 0, 1);
         raw_close(&c);
         raw_open(&c, kit.port);
-        raw_sendf(&c, "GET /stream?first=first%%0A HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_sendf(&c, "GET /stream?first HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
-        expect_body(&c, &r, "first\n");
+        expect_body(&c, &r, "first");
         fixture_say(&kit, "second\n", HTTPD_STREAM_WAIT, true);
         expect_body(&c, &r, "second\n");
         raw_close(&c);
@@ -164,7 +164,7 @@ START_TEST(an_http_1_0_stream_ends_with_the_connection)
         raw_open(&older, kit.port);
         raw_call(&older, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         raw_open(&c, kit.port);
-        raw_sendf(&c, "GET /stream?first=a HTTP/1.0\r\n\r\n");
+        raw_sendf(&c, "GET /stream?a HTTP/1.0\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         ck_assert_ptr_null(raw_header(&r, "Transfer-Encoding").p);
         expect_counts(&kit, 1, 0);

@@ -163,7 +163,7 @@ START_TEST(streams_and_drain_work_over_tls)
             struct fixture kit;
             tls_start(&kit, &pair, mode, NULL);
             cleanup_buf struct buf out = {0};
-            CURL *curl = client(&kit, &pair, "/stream?first=a", &out);
+            CURL *curl = client(&kit, &pair, "/stream?a", &out);
             pthread_t thread;
             pthread_create(&thread, NULL, get_stream, curl);
             ck_assert(raw_until(stream_is_open, &kit));
