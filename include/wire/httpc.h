@@ -89,7 +89,7 @@ void httpc_reply_fini(struct httpc_reply *r);
  *   connection was closed before the response was complete: see reply->sent;
  * - ERR_TOO_LARGE: the decompressed body is larger than `max_body`; the status and the
  *   first `max_body` bytes are in the reply;
- * - ERR_INVALID: the request is malformed (path, method or header). */
+ * - ERR_INVALID: path or credentials are malformed. */
 int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body,
                struct httpc_reply *reply, struct err *err);
 

@@ -35,8 +35,6 @@ int x509_make(const struct x509_spec *spec, const struct x509_pair *issuer,
 struct x509_info {
     int64_t begins_s, expires_s;
     bool ca;
-    bool server, client; /* allowed by its extended key usage, or it has none */
-    char common_name[128];
 };
 
 /* Reads the first certificate of the text. */

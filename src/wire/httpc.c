@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "wire/httpc.h"
 
@@ -278,46 +279,19 @@ static void exchange_fini(struct httpc_exchange *x)
     x->easy = NULL;
 }
 
-/* A header value may contain anything except control characters. */
-static bool value_is_clean(const char *s)
-{
-    for (; *s; s++)
-        if ((unsigned char)*s < ' ' || *s == 0x7f)
-            return false;
-    return true;
-}
-
-static bool path_is_clean(const char *s)
-{
-    if (*s != '/')
-        return false;
-    for (; *s; s++)
-        if ((unsigned char)*s <= ' ' || (unsigned char)*s >= 0x7f || *s == '#')
-            return false;
-    return true;
-}
-
-static bool method_is_clean(const char *s)
-{
-    return *s && !s[strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")];
-}
-
-#define HEADER_NAME "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
-
+/* Checks what comes from outside the program. */
 static int check(const struct httpc_request *req, struct err *err)
 {
-    if (!method_is_clean(req->method))
-        return err_set(err, ERR_INVALID, "invalid HTTP method");
-    if (!path_is_clean(req->path))
+    const char *path = req->path, *authorization = req->authorization;
+    bool is_escaped = *path == '/';
+    for (; *path; path++)
+        is_escaped &= (unsigned char)*path > ' ' && (unsigned char)*path < 0x7f &&
+                      *path != '#';
+    if (!is_escaped)
         return err_set(err, ERR_INVALID, "invalid path: not escaped");
-    if (req->authorization && !value_is_clean(req->authorization))
-        return err_set(err, ERR_INVALID, "invalid credentials: control characters");
-    if ((req->accept && !value_is_clean(req->accept)) ||
-        (req->content_type && !value_is_clean(req->content_type)))
-        return err_set(err, ERR_INVALID, "invalid media type: control characters");
-    if (req->flag_header &&
-        (!*req->flag_header || req->flag_header[strspn(req->flag_header, HEADER_NAME)]))
-        return err_set(err, ERR_INVALID, "invalid header name");
+    for (; authorization && *authorization; authorization++)
+        if ((unsigned char)*authorization < ' ' || *authorization == 0x7f)
+            return err_set(err, ERR_INVALID, "invalid credentials: control characters");
     return 0;
 }
 
@@ -607,12 +581,12 @@ struct httpc_stream {
     bool is_added; /* to the multi handle */
     bool is_bad;   /* the request is invalid: `bad` */
     struct err bad;
-    struct httpc_stream *prev, *next;
+    struct list link; /* of loop.streams */
 };
 
 struct httpc_loop {
     CURLM *multi;
-    struct httpc_stream *first;
+    struct list streams;
     unsigned sink_calls;
 };
 
@@ -628,18 +602,11 @@ struct httpc_loop *httpc_loop_new(void)
 {
     init_once();
     struct httpc_loop *loop = xcalloc(1, sizeof *loop);
+    list_init(&loop->streams);
     loop->multi = curl_multi_init();
     if (!loop->multi)
         abort();
     return loop;
-}
-
-static void link_in(struct httpc_loop *loop, struct httpc_stream *s)
-{
-    s->next = loop->first;
-    if (s->next)
-        s->next->prev = s;
-    loop->first = s;
 }
 
 /* Removes the stream from the multi handle and the list; the caller frees it. */
@@ -648,12 +615,7 @@ static void detach(struct httpc_stream *s)
     if (s->is_added)
         must_multi(curl_multi_remove_handle(s->loop->multi, s->x.easy));
     s->is_added = false;
-    if (s->prev)
-        s->prev->next = s->next;
-    else
-        s->loop->first = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
+    list_remove(&s->link);
 }
 
 static void stream_free(struct httpc_stream *s)
@@ -712,7 +674,7 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
     s->req.method = s->method = xstrdup(req->method);
     s->req.path = s->path = xstrdup(req->path);
     s->req.authorization = s->req.accept = s->req.content_type = NULL;
-    link_in(loop, s);
+    list_prepend(&loop->streams, &s->link);
     return s;
 }
 
@@ -731,22 +693,38 @@ static void finish(struct httpc_stream *s, struct err *why)
     stream_free(s);
 }
 
-static void start_new(struct httpc_loop *loop)
+/* Milliseconds until the stream counts as stalled. Before its request is written, the
+ * limit is connect_ms. */
+static int64_t stall_left(const struct httpc_stream *s, int64_t now)
 {
-    struct httpc_stream *s = loop->first;
-    while (s) {
+    if (s->req.stall_ms <= 0 || !s->x.attempts)
+        return INT64_MAX;
+    return s->x.last_byte_ms + s->req.stall_ms - now;
+}
+
+/* The first stream with an invalid request, or a stalled one; NULL: none. */
+static struct httpc_stream *next_failed(struct httpc_loop *loop, struct err *why)
+{
+    LIST_EACH (struct httpc_stream, s, &loop->streams, link) {
         if (s->is_bad) {
-            finish(s, &s->bad);
-            s = loop->first; /* `end` may have changed the list */
-            continue;
+            *why = s->bad;
+            return s;
         }
-        if (!s->is_added) {
-            s->x.last_byte_ms = clock_mono_ms();
-            must_multi(curl_multi_add_handle(loop->multi, s->x.easy));
-            s->is_added = true;
+        if (stall_left(s, clock_mono_ms()) <= 0) {
+            err_set(why, ERR_TIMEOUT, "no data for %lld ms", (long long)s->req.stall_ms);
+            return s;
         }
-        s = s->next;
     }
+    return NULL;
+}
+
+/* From the first again after each, because `end` may change the list. */
+static void end_failed(struct httpc_loop *loop)
+{
+    struct err why = {0};
+    struct httpc_stream *s;
+    while ((s = next_failed(loop, &why)))
+        finish(s, &why);
 }
 
 static void reap(struct httpc_loop *loop)
@@ -762,46 +740,29 @@ static void reap(struct httpc_loop *loop)
     }
 }
 
-/* Milliseconds until the stream counts as stalled. Before its request is written, the
- * limit is connect_ms. */
-static int64_t stall_left(const struct httpc_stream *s, int64_t now)
-{
-    if (s->req.stall_ms <= 0 || !s->x.attempts)
-        return INT64_MAX;
-    return s->x.last_byte_ms + s->req.stall_ms - now;
-}
-
-static void end_stalled(struct httpc_loop *loop)
-{
-    struct httpc_stream *s = loop->first;
-    while (s) {
-        if (stall_left(s, clock_mono_ms()) > 0) {
-            s = s->next;
-            continue;
-        }
-        struct err why = {0};
-        err_set(&why, ERR_TIMEOUT, "no data for %lld ms", (long long)s->req.stall_ms);
-        finish(s, &why);
-        s = loop->first;
-    }
-}
-
 /* Processes all pending I/O without waiting. Returns whether a sink was called. */
 static bool advance(struct httpc_loop *loop)
 {
     unsigned before = loop->sink_calls;
     int running;
-    start_new(loop);
+    end_failed(loop);
+    LIST_EACH (struct httpc_stream, s, &loop->streams, link) {
+        if (s->is_added)
+            continue;
+        s->x.last_byte_ms = clock_mono_ms();
+        must_multi(curl_multi_add_handle(loop->multi, s->x.easy));
+        s->is_added = true;
+    }
     must_multi(curl_multi_perform(loop->multi, &running));
     reap(loop);
-    end_stalled(loop);
+    end_failed(loop);
     return loop->sink_calls != before;
 }
 
 static int wait_limit(const struct httpc_loop *loop, int64_t wait_ms)
 {
     int64_t limit = wait_ms < INT_MAX ? wait_ms : INT_MAX, now = clock_mono_ms();
-    for (const struct httpc_stream *s = loop->first; s; s = s->next) {
+    LIST_EACH (struct httpc_stream, s, &loop->streams, link) {
         int64_t left = stall_left(s, now);
         if (left < limit)
             limit = left;
@@ -834,8 +795,8 @@ void httpc_loop_free(struct httpc_loop *loop)
 {
     if (!loop)
         return;
-    while (loop->first)
-        httpc_stream_cancel(loop->first);
+    LIST_EACH (struct httpc_stream, s, &loop->streams, link)
+        httpc_stream_cancel(s);
     must_multi(curl_multi_cleanup(loop->multi));
     free(loop);
 }
@@ -866,20 +827,6 @@ static int url_part(CURLU *u, CURLUPart part, char **out)
     return 0;
 }
 
-/* Whether the URL has parts other than scheme, host and port. */
-static bool has_extra(CURLU *u)
-{
-    static const CURLUPart extra[] = {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_QUERY,
-                                      CURLUPART_FRAGMENT, CURLUPART_ZONEID};
-    cleanup_free char *path = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(extra); i++) {
-        cleanup_free char *s = NULL;
-        if (!url_part(u, extra[i], &s))
-            return true;
-    }
-    return url_part(u, CURLUPART_PATH, &path) || strcmp(path, "/");
-}
-
 static bool name_is_plain(const char *name)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -895,6 +842,7 @@ static int set_server_name(struct httpc *c, const char *name, const char *host,
     if (!name_is_plain(name))
         return err_set(err, ERR_INVALID, "invalid server name \"%s\"", name);
     const char *open = strchr(name, ':') ? "[" : "", *close = *open ? "]" : "";
+    free(c->origin);
     c->origin = xasprintf("https://%s%s%s:%s", open, name, close, port);
     cleanup_free char *to =
         xasprintf("%s%s%s:%s:%s:%s", open, name, close, port, host, port);
@@ -909,21 +857,22 @@ static int set_server_name(struct httpc *c, const char *name, const char *host,
 static int read_url(struct httpc *c, CURLU *u, const struct httpc_config *config,
                     struct err *err)
 {
-    cleanup_free char *scheme = NULL, *host = NULL, *port = NULL;
+    cleanup_free char *scheme = NULL, *host = NULL, *port = NULL, *whole = NULL;
     if (curl_url_set(u, CURLUPART_URL, config->url, 0) != CURLUE_OK ||
         url_part(u, CURLUPART_SCHEME, &scheme) || url_part(u, CURLUPART_HOST, &host))
         return err_set(err, ERR_INVALID, "invalid URL \"%s\"", config->url);
     bool tls = !strcmp(scheme, "https");
     if (!tls && strcmp(scheme, "http"))
         return err_set(err, ERR_INVALID, "%s: expected https or http", config->url);
-    if (has_extra(u))
-        return err_set(err, ERR_INVALID, "expected a URL of the form https://host:port");
     bool has_port = url_part(u, CURLUPART_PORT, &port) == 0;
+    c->origin = xasprintf("%s://%s%s%s", scheme, host, has_port ? ":" : "",
+                          has_port ? port : "");
+    cleanup_free char *plain = xasprintf("%s/", c->origin);
+    if (url_part(u, CURLUPART_URL, &whole) || strcmp(whole, plain)) /* user, path, … */
+        return err_set(err, ERR_INVALID, "expected a URL of the form https://host:port");
     if (tls && config->server_name)
         return set_server_name(c, config->server_name, host, has_port ? port : "443",
                                has_port, err);
-    c->origin = has_port ? xasprintf("%s://%s:%s", scheme, host, port)
-                         : xasprintf("%s://%s", scheme, host);
     return 0;
 }
 

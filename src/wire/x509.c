@@ -45,23 +45,6 @@ static void chain_fini(struct chain *c)
 
 #define cleanup_chain __attribute__((cleanup(chain_fini)))
 
-/* Whether the extended key usage has the purpose; a certificate without that extension
- * has every purpose. */
-static bool has_purpose(gnutls_x509_crt_t crt, const char *wanted)
-{
-    for (unsigned i = 0;; i++) {
-        char oid[128];
-        size_t n = sizeof oid;
-        int rc = gnutls_x509_crt_get_key_purpose_oid(crt, i, oid, &n, NULL);
-        if (rc == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
-            return i == 0;
-        if (rc == 0 && (strcmp(oid, wanted) == 0 || strcmp(oid, GNUTLS_KP_ANY) == 0))
-            return true;
-        if (rc < 0 && rc != GNUTLS_E_SHORT_MEMORY_BUFFER)
-            return false;
-    }
-}
-
 static bool is_ca(gnutls_x509_crt_t crt)
 {
     unsigned critical;
@@ -70,17 +53,11 @@ static bool is_ca(gnutls_x509_crt_t crt)
 
 static void describe(gnutls_x509_crt_t crt, struct x509_info *info)
 {
-    size_t n = sizeof info->common_name;
     *info = (struct x509_info){
         .begins_s = gnutls_x509_crt_get_activation_time(crt),
         .expires_s = gnutls_x509_crt_get_expiration_time(crt),
         .ca = is_ca(crt),
-        .server = has_purpose(crt, GNUTLS_KP_TLS_WWW_SERVER),
-        .client = has_purpose(crt, GNUTLS_KP_TLS_WWW_CLIENT),
     };
-    if (gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0,
-                                      info->common_name, &n) < 0)
-        info->common_name[0] = '\0';
 }
 
 int x509_read(struct span cert_pem, struct x509_info *info, struct err *err)

