@@ -24,7 +24,10 @@ enum access_class {
  * (ClusterRole system:discovery). */
 #define GET(url)                                                                         \
     {                                                                                    \
-        "get nonResourceURL " url, {.verb = "get", .path = url}                          \
+        "get nonResourceURL " url,                                                       \
+        {                                                                                \
+            .verb = "get", .path = url                                                   \
+        }                                                                                \
     }
 #define LIST_PODS                                                                        \
     {                                                                                    \
@@ -211,8 +214,8 @@ static bool allows_view(const struct access *a, bool main,
     if (is_reader(main, req))
         return true;
     if (token.n)
-        answer = delegated_auth_check(a->auth, token, question_of(req->path),
-                                      (void *)req, &err);
+        answer = delegated_auth_check(a->auth, token, question_of(req->path), (void *)req,
+                                      &err);
     else
         err_set(&err, ERR_UNAUTHORIZED,
                 "a bearer token or a client certificate is required for %s", req->path);

@@ -27,7 +27,7 @@ enum { ACCESS_STREAM_MS = 5 * 60 * 1000 };
 
 /* Both are borrowed. */
 struct access {
-    struct certs *certs;         /* NULL: insecure; else there is an `auth` */
+    struct certs *certs; /* NULL: insecure; else there is an `auth` */
     struct delegated_auth *auth;
 };
 

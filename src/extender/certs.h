@@ -35,13 +35,13 @@
  */
 
 struct certs_config {
-    enum opt_switch insecure;               /* --insecure */
-    char *cert_file, *key_file;             /* or NULL */
-    char *client_ca_file;                   /* CA of clients of the verbs, or NULL */
-    struct opt_list client_names;           /* each item a comma list */
-    char *front_ca_file;                    /* CA of the front proxy; NULL: there is none */
-    struct opt_list front_names;            /* common names of the front proxy */
-    char *observe_ca_file;                  /* CA of observers, or NULL */
+    enum opt_switch insecure;     /* --insecure */
+    char *cert_file, *key_file;   /* or NULL */
+    char *client_ca_file;         /* CA of clients of the verbs, or NULL */
+    struct opt_list client_names; /* each item a comma list */
+    char *front_ca_file;          /* CA of the front proxy; NULL: there is none */
+    struct opt_list front_names;  /* common names of the front proxy */
+    char *observe_ca_file;        /* CA of observers, or NULL */
 };
 
 #define CERTS_SERVER_NAME "gpushare-extender"      /* common name of the server */

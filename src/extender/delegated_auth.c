@@ -13,7 +13,7 @@ enum {
     SETS = 128,
     WAYS = 8,
     HASH_BYTES = 32,
-    THREADS = 2, /* at most one of them reviews an unknown token */
+    THREADS = 2,      /* at most one of them reviews an unknown token */
     UNKNOWN_MAX = 64, /* reviews of unknown tokens, waiting or running */
     CALL_MS = 5000,
     LOG_MS = 10 * 1000, /* between two log lines about failed reviews */
@@ -25,6 +25,7 @@ struct hash {
     unsigned char bytes[HASH_BYTES];
 };
 
+enum count { TOKEN_REVIEWS, ACCESS_REVIEWS, FAILURES, LIMITED, COUNTS };
 enum outcome { UNUSED, ALLOWED, DENIED, UNAUTHORIZED, FAILED };
 
 struct kept {
@@ -67,7 +68,7 @@ struct delegated_auth {
     struct table rejected;     /* of all others */
     int64_t bucket, bucket_ms; /* thousandths of a review of an unknown token */
     int64_t logged_ms;
-    uint64_t token_reviews, access_reviews, failed, limited;
+    uint64_t counts[COUNTS];
 };
 
 static void wipe(struct buf *b)
@@ -161,7 +162,7 @@ static struct review *review_of(struct delegated_auth *a, const struct hash *has
         if (same_hash(&(*at)->hash, hash))
             return *at;
     if (unknown && (a->n_unknown >= UNKNOWN_MAX || !take_from_bucket(a, now_ms))) {
-        a->limited++;
+        a->counts[LIMITED]++;
         return NULL;
     }
     struct review *r = *at = xcalloc(1, sizeof *r);
@@ -245,6 +246,10 @@ static enum outcome ask(struct delegated_auth *a, const struct review *r,
 /* Makes a review. Called with the lock, which it releases during the calls. */
 static void perform(struct delegated_auth *a, struct review *r)
 {
+    static const int64_t keep_ms[] = {[ALLOWED] = DELEGATED_AUTH_ALLOWED_MS,
+                                      [DENIED] = DELEGATED_AUTH_DENIED_MS,
+                                      [UNAUTHORIZED] = DELEGATED_AUTH_UNAUTHORIZED_MS,
+                                      [FAILED] = DELEGATED_AUTH_FAILED_MS};
     struct review_user user = {0};
     struct err err = {0};
     r->running = true;
@@ -253,19 +258,12 @@ static void perform(struct delegated_auth *a, struct review *r)
     enum outcome outcome = ask(a, r, &user, &err);
     int64_t now_ms = a->conf.now_ms();
     pthread_mutex_lock(&a->lock);
-    a->token_reviews++;
-    a->access_reviews += user.name != NULL;
-    a->failed += outcome == FAILED;
-    if (outcome == ALLOWED)
-        kept_set(&a->known, &r->hash, outcome, now_ms, DELEGATED_AUTH_ALLOWED_MS, NULL);
-    else if (outcome == DENIED)
-        kept_set(&a->known, &r->hash, outcome, now_ms, DELEGATED_AUTH_DENIED_MS,
-                 steal(&user.name));
-    else if (outcome == FAILED)
-        kept_set(&a->rejected, &r->hash, outcome, now_ms, DELEGATED_AUTH_FAILED_MS, NULL);
-    else
-        kept_set(&a->rejected, &r->hash, outcome, now_ms, DELEGATED_AUTH_UNAUTHORIZED_MS,
-                 NULL);
+    a->counts[TOKEN_REVIEWS]++;
+    a->counts[ACCESS_REVIEWS] += user.name != NULL;
+    a->counts[FAILURES] += outcome == FAILED;
+    kept_set(outcome == ALLOWED || outcome == DENIED ? &a->known : &a->rejected, &r->hash,
+             outcome, now_ms, keep_ms[outcome],
+             outcome == DENIED ? steal(&user.name) : NULL);
     if (outcome == UNAUTHORIZED)
         kept_drop(kept_find(&a->known, &r->hash, now_ms));
     /* Every new token fails if a permission is missing. */
@@ -337,12 +335,11 @@ delegated_auth_check(struct delegated_auth *a, struct span token,
     struct hash hash = hash_of(a, question->text, token);
     int64_t now_ms = a->conf.now_ms();
     pthread_mutex_lock(&a->lock);
-    const struct kept *known = kept_find(&a->known, &hash, now_ms),
-                      *rejected = kept_find(&a->rejected, &hash, now_ms);
-    if (known && known->until_ms > now_ms) {
-        answer = say(known, question->text, err);
-    } else if (rejected && rejected->until_ms > now_ms) {
-        answer = say(rejected, question->text, err);
+    const struct kept *known = kept_find(&a->known, &hash, now_ms), *k = known;
+    if (!k || k->until_ms <= now_ms)
+        k = kept_find(&a->rejected, &hash, now_ms);
+    if (k && k->until_ms > now_ms) {
+        answer = say(k, question->text, err);
     } else {
         struct review *r = review_of(a, &hash, token, question, !known, now_ms);
         if (r) {
@@ -416,18 +413,16 @@ void delegated_auth_free(struct delegated_auth *a)
 void delegated_auth_write(struct delegated_auth *a, struct buf *out)
 {
     static const char name[] = "gpushare_view_reviews_total";
-    static const char *const kinds[] = {"token", "access", "failed", "rate-limited"};
-    uint64_t n[ARRAY_LEN(kinds)] = {0};
+    static const char *const kinds[COUNTS] = {"token", "access", "failed",
+                                              "rate-limited"};
+    uint64_t n[COUNTS] = {0};
     if (a) {
         pthread_mutex_lock(&a->lock);
-        n[0] = a->token_reviews;
-        n[1] = a->access_reviews;
-        n[2] = a->failed;
-        n[3] = a->limited;
+        memcpy(n, a->counts, sizeof n);
         pthread_mutex_unlock(&a->lock);
     }
     prom_family(out, name, PROM_COUNTER, "Reviews of clients of views, by kind.");
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+    for (int i = 0; i < COUNTS; i++)
         prom_sample(out, name, &(struct prom_label){"kind", span_of(kinds[i])}, 1,
                     (int64_t)n[i]);
 }

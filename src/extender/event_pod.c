@@ -45,45 +45,28 @@ static void pause_search(struct search *s, struct core_driver *driver)
     core_driver_read_end(driver);
 }
 
-/* Finds the candidate that comes closest; none if the ledger knows no candidate. */
+/* Finds the node that comes closest: of the candidates, or else (`offered` false) of all whose
+ * cards could take the pod. kube-scheduler does not offer a node whose sum of memory is too
+ * small or that another plugin rejects. No name: none. */
 static void find_closest(struct search *s, struct core_driver *driver,
-                         const struct verb_args *args)
+                         const struct verb_args *args, bool offered)
 {
     nearest_node_init(&s->n, &(struct select_pod){&args->request, args->pod.priority,
                                                   args->pod.meta.uid, NULL});
-    s->n.offered = true;
-    for (size_t i = 0; i < args->n;) {
+    s->n.offered = offered;
+    for (size_t i = 0, n = 1; i < n;) {
         const struct ledger *l = resume(s, driver);
-        for (size_t k = 0; k < VERB_LOCK_NODES && i < args->n; k++, i++) {
-            const struct ledger_node *node = ledger_node_find(l, args->nodes[i].name);
-            if (node)
+        n = offered ? args->n : ledger_node_slots(l);
+        for (size_t k = 0; k < VERB_LOCK_NODES && i < n; k++, i++) {
+            const struct ledger_node *node =
+                offered ? ledger_node_find(l, args->nodes[i].name)
+                        : ledger_node_at(l, (uint32_t)i);
+            if (node && (offered || node->state == NODE_USABLE))
                 nearest_node_visit(&s->n, node);
         }
         pause_search(s, driver);
     }
-}
-
-/* The closest of all nodes whose cards could take the pod; no name: none. kube-scheduler
- * does not offer a node whose sum of memory is too small or that another plugin rejects.
- */
-static void find_not_offered(struct search *s, struct core_driver *driver,
-                             const struct verb_args *args)
-{
-    bool more = true;
-    nearest_node_init(&s->n, &(struct select_pod){&args->request, args->pod.priority,
-                                                  args->pod.meta.uid, NULL});
-    for (uint32_t slot = 0; more;) {
-        const struct ledger *l = resume(s, driver);
-        uint32_t slots = ledger_node_slots(l);
-        for (uint32_t k = 0; k < VERB_LOCK_NODES && slot < slots; k++, slot++) {
-            const struct ledger_node *node = ledger_node_at(l, slot);
-            if (node && node->state == NODE_USABLE)
-                nearest_node_visit(&s->n, node);
-        }
-        more = slot < slots;
-        pause_search(s, driver);
-    }
-    if (s->n.fit == FIT_NEVER)
+    if (!offered && s->n.fit == FIT_NEVER)
         s->name[0] = '\0';
 }
 
@@ -104,12 +87,12 @@ static void write_closest(const struct search *s, struct buf *note)
         buf_printf(note, "; %lld MiB short", (long long)n->missing);
 }
 
-/* Writes nothing if the pod fits by now. `other`: the result of find_not_offered(). */
+/* Writes nothing if the pod fits by now. `other`: a node that was not offered, or "". */
 static void write_rejection(const struct verb_args *args, struct core_driver *driver,
                             const char *other, struct buf *note)
 {
     struct search s = {0};
-    find_closest(&s, driver, args);
+    find_closest(&s, driver, args, true);
     if (s.n.fits)
         return;
     if (args->n == 1)
@@ -155,7 +138,7 @@ void event_pod_rejected(struct event_recorder *r, struct core_driver *driver,
     } else {
         struct search other = {0};
         if (!later)
-            find_not_offered(&other, driver, args);
+            find_closest(&other, driver, args, false);
         if (other.name[0])
             event.reason = "GPUNoRoom";
         write_rejection(args, driver, other.name, &note);

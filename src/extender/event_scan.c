@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -38,7 +39,6 @@ struct known_node {
     size_t n, cap;
     int64_t budget_ms; /* see within_limit() */
     uint64_t scan;
-    struct known_node *next;
 };
 
 /* A pod with a difference. Pods without one are forgotten at the end of a scan. */
@@ -51,25 +51,20 @@ struct known_pod {
     int64_t again_ms;          /* earliest next attempt */
     uint64_t scan;
     bool reported;
-    struct known_pod *next;
 };
 
 struct event_scan {
-    struct map nodes_by_name;
-    struct known_node *nodes;
-    struct map pods_by_uid;
-    struct known_pod *pods;
+    struct known_node **nodes; /* by name */
+    struct known_pod **pods;   /* by UID */
+    size_t n_nodes, nodes_cap, n_pods, pods_cap;
     struct buf text; /* of the pod being scanned */
     uint64_t scan;   /* number of the current one */
     struct event_scan_settings now;
 };
 
-struct event_scan *event_scan_new(uint64_t seed)
+struct event_scan *event_scan_new(void)
 {
-    struct event_scan *s = xcalloc(1, sizeof *s);
-    map_init(&s->nodes_by_name, seed, offsetof(struct known_node, name));
-    map_init(&s->pods_by_uid, seed, offsetof(struct known_pod, uid));
-    return s;
+    return xcalloc(1, sizeof(struct event_scan));
 }
 
 static void node_free(struct known_node *node)
@@ -92,16 +87,12 @@ void event_scan_free(struct event_scan *s)
 {
     if (!s)
         return;
-    for (struct known_node *node = s->nodes, *next; node; node = next) {
-        next = node->next;
-        node_free(node);
-    }
-    for (struct known_pod *pod = s->pods, *next; pod; pod = next) {
-        next = pod->next;
-        pod_free(pod);
-    }
-    map_fini(&s->nodes_by_name);
-    map_fini(&s->pods_by_uid);
+    for (size_t i = 0; i < s->n_nodes; i++)
+        node_free(s->nodes[i]);
+    for (size_t i = 0; i < s->n_pods; i++)
+        pod_free(s->pods[i]);
+    free(s->nodes);
+    free(s->pods);
     buf_fini(&s->text);
     free(s);
 }
@@ -110,15 +101,14 @@ void event_scan_free(struct event_scan *s)
 
 static struct known_node *node_of(struct event_scan *s, struct span name)
 {
-    struct known_node *node = map_get(&s->nodes_by_name, name);
-    if (node)
-        return node;
-    node = xcalloc(1, sizeof *node);
+    size_t at =
+        ARRAY_LOWER_BOUND(k, s->nodes, s->n_nodes, span_cmp((*k)->name, name) < 0);
+    if (at < s->n_nodes && span_eq(s->nodes[at]->name, name))
+        return s->nodes[at];
+    struct known_node *node = xcalloc(1, sizeof *node);
     node->name = (struct span){xmemdup0(name.p, name.n), name.n};
     node->budget_ms = INT64_MIN;
-    node->next = s->nodes;
-    s->nodes = node;
-    map_set(&s->nodes_by_name, node);
+    *ARRAY_INSERT(s->nodes, s->n_nodes, s->nodes_cap, at) = node;
     return node;
 }
 
@@ -238,21 +228,20 @@ static void take_cards(struct event_scan *s, const struct ledger_node *node)
 
 static struct known_pod *pod_of(struct event_scan *s, const struct ledger_pod *pod)
 {
-    struct known_pod *known = map_get(&s->pods_by_uid, pod->uid);
+    size_t at =
+        ARRAY_LOWER_BOUND(k, s->pods, s->n_pods, span_cmp((*k)->uid, pod->uid) < 0);
     cleanup_buf struct buf strings = {0};
-    if (known)
-        return known;
+    if (at < s->n_pods && span_eq(s->pods[at]->uid, pod->uid))
+        return s->pods[at];
     buf_add_span(&strings, pod->uid);
     buf_add_span(&strings, pod->ns);
     buf_add_span(&strings, pod->name);
-    known = xcalloc(1, sizeof *known);
+    struct known_pod *known = xcalloc(1, sizeof *known);
     known->strings = xmemdup0(strings.p, strings.n);
     known->uid = (struct span){known->strings, pod->uid.n};
     known->ns = (struct span){known->uid.p + pod->uid.n, pod->ns.n};
     known->name = (struct span){known->ns.p + pod->ns.n, pod->name.n};
-    known->next = s->pods;
-    s->pods = known;
-    map_set(&s->pods_by_uid, known);
+    *ARRAY_INSERT(s->pods, s->n_pods, s->pods_cap, at) = known;
     return known;
 }
 
@@ -460,29 +449,28 @@ void event_scan_node(struct event_scan *s, const struct ledger_node *node)
 bool event_scan_end(struct event_scan *s)
 {
     bool left = false;
-    for (struct known_node **at = &s->nodes; *at;) {
-        struct known_node *node = *at;
-        if (node->scan == s->scan) {
-            left |= report_node(s, node);
-            at = &node->next;
+    size_t n_nodes = 0, n_pods = 0;
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        struct known_node *node = s->nodes[i];
+        if (node->scan != s->scan) {
+            node_free(node);
             continue;
         }
-        *at = node->next;
-        map_remove(&s->nodes_by_name, node->name);
-        node_free(node);
+        left |= report_node(s, node);
+        s->nodes[n_nodes++] = node;
     }
-    for (struct known_pod **at = &s->pods; *at;) {
-        struct known_pod *pod = *at;
-        if (pod->scan == s->scan) {
-            report_pod(s, pod);
-            left |= !pod->reported;
-            at = &pod->next;
+    for (size_t i = 0; i < s->n_pods; i++) {
+        struct known_pod *pod = s->pods[i];
+        if (pod->scan != s->scan) {
+            pod_free(pod);
             continue;
         }
-        *at = pod->next;
-        map_remove(&s->pods_by_uid, pod->uid);
-        pod_free(pod);
+        report_pod(s, pod);
+        left |= !pod->reported;
+        s->pods[n_pods++] = pod;
     }
+    s->n_nodes = n_nodes;
+    s->n_pods = n_pods;
     return left;
 }
 
@@ -540,12 +528,12 @@ static int64_t next_scan(void *ctx)
 static const struct ticker_fns ticker_fns = {scan_ledger, next_scan};
 
 struct event_scan_thread *event_scan_start(struct core_driver *driver,
-                                           struct event_recorder *recorder, uint64_t seed)
+                                           struct event_recorder *recorder)
 {
     struct event_scan_thread *t = xcalloc(1, sizeof *t);
     t->driver = driver;
     t->recorder = recorder;
-    t->scan = event_scan_new(seed);
+    t->scan = event_scan_new();
     t->ticker = ticker_new();
     ticker_start(t->ticker, &ticker_fns, t);
     return t;

@@ -21,8 +21,7 @@ struct event_scan_thread;
 /* New; the thread runs at once, and scans once a second if the ledger has changed or an event
  * is left to write. `driver` and `recorder` are borrowed. */
 struct event_scan_thread *event_scan_start(struct core_driver *driver,
-                                           struct event_recorder *recorder,
-                                           uint64_t seed);
+                                           struct event_recorder *recorder);
 void event_scan_stop(struct event_scan_thread *t);        /* joins; NULL is accepted */
 void event_scan_thread_free(struct event_scan_thread *t); /* NULL is accepted */
 
@@ -49,8 +48,8 @@ struct event_scan_settings {
     int64_t led_ms;
 };
 
-struct event_scan *event_scan_new(uint64_t seed); /* new */
-void event_scan_free(struct event_scan *s);       /* NULL is accepted */
+struct event_scan *event_scan_new(void);    /* new */
+void event_scan_free(struct event_scan *s); /* NULL is accepted */
 
 /* A scan of all nodes: begin, each node once, end. Nodes that are left out are forgotten.
  * Only `end` writes events, so nodes may be scanned under a lock. True: something is left

@@ -147,7 +147,7 @@ static void start_events(struct extender *e, const char *identity)
                                                .instance = identity,
                                                .seed = rng_entropy()};
     e->recorder = event_recorder_start(&recorder);
-    e->scan = event_scan_start(e->driver, e->recorder, rng_entropy());
+    e->scan = event_scan_start(e->driver, e->recorder);
 }
 
 static struct core_settings core_settings_of(const struct extender_config *config,
@@ -215,8 +215,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
     if (check_advertise(config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (e->client)
-        e->certs = certs_new(&config->certs, config->entry.listen,
-                             config->lease_namespace, err);
+        e->certs =
+            certs_new(&config->certs, config->entry.listen, config->lease_namespace, err);
     if (!e->certs || start_forward(e, config, err)) {
         extender_stop(e);
         return NULL;

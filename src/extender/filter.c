@@ -183,7 +183,7 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
         const struct ledger_node *nodes[MAP_BATCH] = {NULL};
         size_t n = 1;
         if (by_ledger)
-            n = verb_find_nodes(args, i, end, r->ledger, nodes);
+            n = verb_find_nodes(args, NULL, i, end, r->ledger, nodes);
         for (size_t k = 0; k < n; k++, i++) {
             const struct verb_candidate *c = &args->nodes[i];
             bool fits = by_ledger ? judge_node(call, mode, r, c, nodes[k])
@@ -461,7 +461,7 @@ static bool is_simulation(struct verbs *v, const struct verb_args *args)
         size_t end = args->n - i < VERB_LOCK_NODES ? args->n : i + VERB_LOCK_NODES;
         while (i < end && !known) {
             const struct ledger_node *nodes[MAP_BATCH];
-            size_t found = verb_find_nodes(args, i, end, ledger, nodes);
+            size_t found = verb_find_nodes(args, NULL, i, end, ledger, nodes);
             for (size_t k = 0; k < found; k++)
                 known |= nodes[k] != NULL;
             i += found;

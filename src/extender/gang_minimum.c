@@ -41,22 +41,17 @@ void gang_minimum_free(struct gang_minimum *g)
     free(g);
 }
 
-/* Requires the lock. */
-static struct answer *find(struct gang_minimum *g, struct span key)
-{
-    for (size_t i = 0; i < GANG_MINIMUM_KEPT; i++)
-        if (span_eq(g->kept[i].key, key))
-            return &g->kept[i];
-    return NULL;
-}
-
-/* Requires the lock. The answer that expired longest ago, or will expire first. */
-static struct answer *oldest(struct gang_minimum *g)
+/* The answer for the key, or the place for one: that of the answer that expired longest ago, or
+ * will expire first. Requires the lock. */
+static struct answer *place_of(struct gang_minimum *g, struct span key)
 {
     struct answer *a = &g->kept[0];
-    for (size_t i = 1; i < GANG_MINIMUM_KEPT; i++)
+    for (size_t i = 0; i < GANG_MINIMUM_KEPT; i++) {
+        if (span_eq(g->kept[i].key, key))
+            return &g->kept[i];
         if (g->kept[i].until_ms < a->until_ms)
             a = &g->kept[i];
+    }
     return a;
 }
 
@@ -67,9 +62,10 @@ uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct ga
     gang_key(&key, ns, gang);
     pthread_mutex_lock(&g->lock);
     int64_t now_ms = g->from.now_ms();
-    struct answer *a = find(g, buf_span(&key));
-    uint32_t minimum = a ? a->minimum : 0;
-    bool enough = now_ms < g->read_ms[gang->kind] || (a && a->until_ms > now_ms);
+    struct answer *a = place_of(g, buf_span(&key));
+    bool known = span_eq(a->key, buf_span(&key));
+    uint32_t minimum = known ? a->minimum : 0;
+    bool enough = now_ms < g->read_ms[gang->kind] || (known && a->until_ms > now_ms);
     pthread_mutex_unlock(&g->lock);
     if (enough)
         return minimum;
@@ -83,9 +79,8 @@ uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct ga
     if (rc && (err.code == ERR_TIMEOUT || err.code == ERR_UNAVAILABLE)) {
         g->read_ms[gang->kind] = now_ms + GANG_MINIMUM_PAUSE_MS;
     } else {
-        a = find(g, buf_span(&key));
-        if (!a) {
-            a = oldest(g);
+        a = place_of(g, buf_span(&key));
+        if (!span_eq(a->key, buf_span(&key))) {
             free((char *)a->key.p);
             a->key = (struct span){xmemdup0(key.p, key.n), key.n};
         }

@@ -303,7 +303,8 @@ static void *run(void *arg)
         if (atomic_load(&v->wanted) && round_is_due(v))
             run_round(v);
         rest_when_idle(v);
-        pause_ms = PAUSE_MS + (int64_t)atomic_load(&v->watches.taken) / PAUSE_WATCHES_PER_MS;
+        pause_ms =
+            PAUSE_MS + (int64_t)atomic_load(&v->watches.taken) / PAUSE_WATCHES_PER_MS;
     } while (wait_for_change(v, pause_ms));
     return NULL;
 }
@@ -326,8 +327,10 @@ struct gpuapi *gpuapi_start(struct core_driver *driver,
     struct gpuapi *v = xcalloc(1, sizeof *v);
     v->driver = driver;
     v->conf = *config;
-    v->lists = (struct seats){.what = "lists", .most = GPUAPI_LISTS, .main_most = GPUAPI_LISTS};
-    v->watches = (struct seats){.what = "watches", .most = GPUAPI_WATCHES, .main_most = GPUAPI_MAIN_WATCHES};
+    v->lists =
+        (struct seats){.what = "lists", .most = GPUAPI_LISTS, .main_most = GPUAPI_LISTS};
+    v->watches = (struct seats){
+        .what = "watches", .most = GPUAPI_WATCHES, .main_most = GPUAPI_MAIN_WATCHES};
     for (int i = 0; i < GPUAPI_KINDS; i++) {
         v->caches[i] = watch_cache_new(&gpuapi_kinds[i], GONE_MAX);
         list_init(&v->waiters[i]);

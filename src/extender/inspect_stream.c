@@ -44,7 +44,9 @@ struct inspect_stream *inspect_stream_new(struct core_driver *driver,
     s->driver = driver;
     s->source = core_driver_source(driver);
     s->heartbeat_ms = heartbeat_ms;
-    s->watches = (struct seats){.what = "watches", .most = INSPECT_STREAM_WATCHES, .main_most = INSPECT_STREAM_MAIN_WATCHES};
+    s->watches = (struct seats){.what = "watches",
+                                .most = INSPECT_STREAM_WATCHES,
+                                .main_most = INSPECT_STREAM_MAIN_WATCHES};
     pthread_mutex_init(&s->lock, NULL);
     return s;
 }
@@ -58,34 +60,22 @@ void inspect_stream_free(struct inspect_stream *s)
     free(s);
 }
 
-/* Computes the cluster line, unless that was done less than CLUSTER_MS ago. */
-static void refresh_cluster(struct inspect_stream *s, int64_t now_ms)
-{
-    cleanup_buf struct buf text = {0};
-    pthread_mutex_lock(&s->lock);
-    bool due = !s->cluster_no || now_ms - s->cluster_ms >= CLUSTER_MS;
-    s->cluster_ms = due ? now_ms : s->cluster_ms;
-    pthread_mutex_unlock(&s->lock);
-    if (!due)
-        return;
-    buf_adds(&text, "{\"Cluster\":{");
-    view_inspect_write_cluster(&s->source, &text);
-    buf_adds(&text, "},\"Type\":\"SYNCED\"}\n");
-    pthread_mutex_lock(&s->lock);
-    if (!span_eq(buf_span(&text), buf_span(&s->cluster))) {
-        struct buf old = s->cluster;
-        s->cluster = text;
-        text = old;
-        s->cluster_no++;
-    }
-    pthread_mutex_unlock(&s->lock);
-}
-
+/* Appends the cluster line, if the reader has another one. It is computed again after
+ * CLUSTER_MS. */
 static void write_cluster(struct reader *r, int64_t now_ms, struct buf *out)
 {
     struct inspect_stream *s = r->stream;
-    refresh_cluster(s, now_ms);
     pthread_mutex_lock(&s->lock);
+    if (!s->cluster_no || now_ms - s->cluster_ms >= CLUSTER_MS) {
+        struct buf text = {0};
+        buf_adds(&text, "{\"Cluster\":{");
+        view_inspect_write_cluster(&s->source, &text);
+        buf_adds(&text, "},\"Type\":\"SYNCED\"}\n");
+        s->cluster_no += !span_eq(buf_span(&text), buf_span(&s->cluster));
+        buf_fini(&s->cluster);
+        s->cluster = text;
+        s->cluster_ms = now_ms;
+    }
     if (r->cluster_no != s->cluster_no) {
         r->cluster_no = s->cluster_no;
         buf_add_span(out, buf_span(&s->cluster));
@@ -133,7 +123,7 @@ static const struct httpd_stream reader_stream = {
     .open = reader_open, .fill = reader_fill, .close = reader_close};
 
 void inspect_stream_watch(struct inspect_stream *s, bool main, int64_t end_ms,
-                               struct httpd_reply *reply)
+                          struct httpd_reply *reply)
 {
     struct err err = {0};
     int rc = core_ready(core_driver_read(s->driver), core_driver_now(), &err);

@@ -9,23 +9,6 @@
  * used again if the ledger is unchanged.
  */
 
-/* Looks up the candidates at[i..end) (NULL: the i-th up to the end-th). */
-static void find_nodes(struct verb_work *w, const struct ledger *l, const uint32_t *at,
-                       size_t i, size_t end)
-{
-    while (i < end) {
-        const struct ledger_node *nodes[MAP_BATCH];
-        struct span names[MAP_BATCH];
-        size_t n = end - i < MAP_BATCH ? end - i : MAP_BATCH;
-        for (size_t k = 0; k < n; k++)
-            names[k] = w->args.nodes[at ? at[i + k] : i + k].name;
-        ledger_nodes_find(l, names, n, nodes);
-        for (size_t k = 0; k < n; k++)
-            w->nodes[i + k] = score_node_of(nodes[k]);
-        i += n;
-    }
-}
-
 /* Scores n candidates, at[0..n) or the first n. Only score_end or score_best is left to do.
  */
 static void score(struct verb_call *call, const uint32_t *at, size_t n,
@@ -47,8 +30,12 @@ static void score(struct verb_call *call, const uint32_t *at, size_t n,
                 generation = ledger_generation(l);
             }
             changed |= ledger_generation(l) != generation;
-            if (changed || visit == 0)
-                find_nodes(w, l, at, i, end);
+            for (size_t k = i, found; (changed || visit == 0) && k < end; k += found) {
+                const struct ledger_node *nodes[MAP_BATCH];
+                found = verb_find_nodes(&w->args, at, k, end, l, nodes);
+                for (size_t m = 0; m < found; m++)
+                    w->nodes[k + m] = score_node_of(nodes[m]);
+            }
             if (visit == 0)
                 score_survey(run, w->nodes + i, end - i);
             else

@@ -11,8 +11,8 @@
  */
 
 struct seats {
-    const char *what; /* "watches" */
-    unsigned most;    /* on both ports ... */
+    const char *what;   /* "watches" */
+    unsigned most;      /* on both ports ... */
     unsigned main_most; /* ... and on the main port */
     atomic_uint taken, main_taken;
 };

@@ -148,9 +148,8 @@ static void on_gpuapi(void *ctx, const struct httpd_request *req,
 {
     const struct server_port *port = ctx;
     struct server *s = port->server;
-    enum gpuapi_kind kind = strcmp(strrchr(req->path, '/'), "/gpunodes") == 0
-                                ? GPUAPI_NODES
-                                : GPUAPI_PODS;
+    enum gpuapi_kind kind =
+        strcmp(strrchr(req->path, '/'), "/gpunodes") == 0 ? GPUAPI_NODES : GPUAPI_PODS;
     gpuapi_answer(s->conf.gpuapi, kind, port->main,
                   access_stream_end_ms(&s->access, port->main, req), req, reply);
 }
@@ -190,7 +189,8 @@ static void on_healthz(void *ctx, const struct httpd_request *req,
     (void)req;
     reply->content_type = "text/plain";
     buf_adds(&reply->body, "ok\n");
-    certs_report(s->conf.certs, &reply->body); /* problems that a restart does not solve */
+    certs_report(s->conf.certs,
+                 &reply->body); /* problems that a restart does not solve */
 }
 
 static void on_readyz(void *ctx, const struct httpd_request *req,
@@ -249,8 +249,8 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
         {"GET", PREFIX "/inspect", on_inspect},                                          \
         {"GET", PREFIX "/inspect/*", on_inspect_node}, {"GET", "/", on_web},             \
         {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web},                       \
-        {"GET", API, on_discovery}, {"GET", API "/gpunodes", on_gpuapi},               \
-        {"GET", API "/gpupods", on_gpuapi}, {NULL, API, on_not_get},                    \
+        {"GET", API, on_discovery}, {"GET", API "/gpunodes", on_gpuapi},                 \
+        {"GET", API "/gpupods", on_gpuapi}, {NULL, API, on_not_get},                     \
         {NULL, API "/gpunodes", on_not_get}, {NULL, API "/gpupods", on_not_get},         \
         {NULL, "/apis", on_api_not_found},                                               \
     {                                                                                    \

@@ -22,8 +22,8 @@ struct snapshot {
 };
 
 struct shelf {
-    pthread_mutex_t render_lock;                 /* held while a text is rendered */
-    _Atomic uint64_t renderings;                 /* begun */
+    pthread_mutex_t render_lock;                /* held while a text is rendered */
+    _Atomic uint64_t renderings;                /* begun */
     struct snapshot *texts[SHARED_REPLY_TEXTS]; /* the newest first; NULL: none */
 };
 
@@ -39,7 +39,9 @@ struct shared_replies *shared_replies_new(struct budget *budget)
 {
     struct shared_replies *s = xcalloc(1, sizeof *s);
     s->budget = budget;
-    s->readers = (struct seats){.what = "large replies", .most = SHARED_REPLY_READERS, .main_most = SHARED_REPLY_MAIN_READERS};
+    s->readers = (struct seats){.what = "large replies",
+                                .most = SHARED_REPLY_READERS,
+                                .main_most = SHARED_REPLY_MAIN_READERS};
     pthread_mutex_init(&s->lock, NULL);
     for (int kind = 0; kind < SHARED_REPLY_KINDS; kind++)
         pthread_mutex_init(&s->shelves[kind].render_lock, NULL);
@@ -99,37 +101,33 @@ static size_t tidy(struct shared_replies *s, struct shelf *shelf)
     return n;
 }
 
-/* The text to share; NULL: a new one must be rendered. */
+/* The text to share. NULL: a new one must be rendered, for which there is room unless
+ * *may_render is false: all are being read, and none long enough. */
 static struct snapshot *find(struct shared_replies *s, struct shelf *shelf,
-                             struct span state, uint64_t arrived, int64_t now_ms)
+                             struct span state, uint64_t arrived, bool *may_render)
 {
-    size_t n = tidy(s, shelf);
+    int64_t now_ms = clock_mono_ms();
+    size_t n = tidy(s, shelf), drop = n;
     struct snapshot *newest = shelf->texts[0];
+    *may_render = true;
     if (!n)
         return NULL;
     bool current = newest->number > arrived || span_eq(buf_span(&newest->state), state);
     bool pressed = n > 1 && now_ms - newest->began_ms < SHARED_REPLY_FRESH_MS;
-    return current || pressed ? newest : NULL;
-}
-
-/* Makes room for one more text. False: all are being read, and none long enough. */
-static bool make_room(struct shared_replies *s, struct shelf *shelf, int64_t now_ms)
-{
-    size_t n = tidy(s, shelf);
-    if (n == 1 && !is_read(shelf->texts[0])) {
-        unref(s, shelf->texts[0]);
-        shelf->texts[0] = NULL;
-        n = 0;
+    if (current || pressed)
+        return newest;
+    if (n == 1 && !is_read(newest))
+        drop = 0;
+    else if (n == SHARED_REPLY_TEXTS &&
+             now_ms - shelf->texts[n - 1]->began_ms >= SHARED_REPLY_READ_MS)
+        drop = n - 1;
+    if (drop < n) {
+        drop_text(s, shelf->texts[drop]);
+        unref(s, shelf->texts[drop]);
+        shelf->texts[drop] = NULL;
     }
-    if (n < SHARED_REPLY_TEXTS)
-        return true;
-    struct snapshot *oldest = shelf->texts[n - 1];
-    if (now_ms - oldest->began_ms < SHARED_REPLY_READ_MS)
-        return false;
-    drop_text(s, oldest);
-    unref(s, oldest);
-    shelf->texts[n - 1] = NULL;
-    return true;
+    *may_render = drop < SHARED_REPLY_TEXTS;
+    return NULL;
 }
 
 /* False: the budget is used up. */
@@ -168,10 +166,9 @@ static struct snapshot *get(struct shared_replies *s,
     uint64_t arrived = atomic_load(&shelf->renderings);
     pthread_mutex_lock(&shelf->render_lock);
     pthread_mutex_lock(&s->lock);
-    int64_t now_ms = clock_mono_ms();
-    struct snapshot *at = find(s, shelf, source->state, arrived, now_ms);
-    bool may_render = !at && make_room(s, shelf, now_ms);
-    if (may_render) {
+    bool may_render;
+    struct snapshot *at = find(s, shelf, source->state, arrived, &may_render);
+    if (!at && may_render) {
         pthread_mutex_unlock(&s->lock);
         at = render(shelf, source);
         pthread_mutex_lock(&s->lock);
@@ -230,9 +227,8 @@ static void reader_close(void *ctx)
 static const struct httpd_stream reader_stream = {
     .open = reader_open, .fill = reader_fill, .close = reader_close};
 
-void shared_reply_send(struct shared_replies *s,
-                         const struct shared_reply_source *source, bool main,
-                         struct httpd_reply *reply)
+void shared_reply_send(struct shared_replies *s, const struct shared_reply_source *source,
+                       bool main, struct httpd_reply *reply)
 {
     size_t bytes = 0;
     if (!seats_take(&s->readers, main, reply))

@@ -42,6 +42,5 @@ struct shared_reply_source {
 /* Answers with the text, after what reply->body has; or with 503 and Retry-After. Renders
  * it, unless there is one of the same state, or one whose rendering began during this
  * call. `main`: the request came on the main port. */
-void shared_reply_send(struct shared_replies *s,
-                         const struct shared_reply_source *source, bool main,
-                         struct httpd_reply *reply);
+void shared_reply_send(struct shared_replies *s, const struct shared_reply_source *source,
+                       bool main, struct httpd_reply *reply);

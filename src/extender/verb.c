@@ -181,33 +181,15 @@ static void add_candidate(struct reading *r, struct span raw, struct span name)
 
 static void add_name(struct reading *r, const struct jread_str *name)
 {
-    struct span decoded = jread_span(*name, r->a);
-    if (object_is_name(decoded))
+    struct span decoded = {name->p, name->n};
+    /* A long list of names is nearly always one of plain names. */
+    bool plain = name->plain && object_is_plain_name(decoded);
+    if (!plain)
+        decoded = jread_span(*name, r->a);
+    if (plain || object_is_name(decoded))
         add_candidate(r, (struct span){name->p - 1, name->n + 2}, decoded);
     else
         jread_fail(&r->j, "NodeNames[]", "is not a valid node name");
-}
-
-/* A long list of names is nearly always one of plain names. */
-static void add_names(struct reading *r, const struct jread_str *names, size_t n)
-{
-    struct verb_args *args = r->args;
-    bool plain = n <= r->limits->nodes - r->seen;
-    for (size_t i = 0; i < n; i++)
-        plain &=
-            names[i].plain && object_is_plain_name((struct span){names[i].p, names[i].n});
-    if (!plain) {
-        for (size_t i = 0; i < n && !r->failed; i++)
-            add_name(r, &names[i]);
-        return;
-    }
-    MEM_GROW(args->nodes, args->cap, args->n + n);
-    struct verb_candidate *to = args->nodes + args->n;
-    for (size_t i = 0; i < n; i++)
-        to[i] = (struct verb_candidate){{names[i].p - 1, names[i].n + 2},
-                                        {names[i].p, names[i].n}};
-    args->n += n;
-    r->seen += n;
 }
 
 static void read_names(struct reading *r)
@@ -221,7 +203,8 @@ static void read_names(struct reading *r)
     do {
         size_t n;
         while (!r->failed && (n = jread_strings(j, names, ARRAY_LEN(names))) > 0)
-            add_names(r, names, n);
+            for (size_t i = 0; i < n && !r->failed; i++)
+                add_name(r, &names[i]);
         more = !r->failed && jread_item(j);
         if (more && jread_string(j, "NodeNames[]", &names[0]))
             add_name(r, &names[0]);
@@ -346,13 +329,14 @@ unsigned verb_read(struct verb_call *call)
     return verb_charge(call, 0);
 }
 
-size_t verb_find_nodes(const struct verb_args *args, size_t i, size_t end,
-                       const struct ledger *l, const struct ledger_node *nodes[MAP_BATCH])
+size_t verb_find_nodes(const struct verb_args *args, const uint32_t *at, size_t i,
+                       size_t end, const struct ledger *l,
+                       const struct ledger_node *nodes[MAP_BATCH])
 {
     struct span names[MAP_BATCH];
     size_t n = end - i < MAP_BATCH ? end - i : MAP_BATCH;
     for (size_t k = 0; k < n; k++)
-        names[k] = args->nodes[i + k].name;
+        names[k] = args->nodes[at ? at[i + k] : i + k].name;
     ledger_nodes_find(l, names, n, nodes);
     return n;
 }

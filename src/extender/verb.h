@@ -186,8 +186,8 @@ int verb_too_many_nodes(const struct verb_limits *limits, struct err *err);
  * the caller gives back. */
 int verb_read_pod(struct jread *j, struct arena *a, struct budget *budget,
                   struct pod *pod, uint64_t *charged, struct err *err);
-/* The ledger's nodes for the candidates from the i-th up to the end-th, at most MAP_BATCH;
- * NULL for a node that the ledger does not know. Returns how many. */
-size_t verb_find_nodes(const struct verb_args *args, size_t i, size_t end,
-                       const struct ledger *l,
+/* The ledger's nodes for the candidates at[i..end) (NULL: the i-th up to the end-th), at most
+ * MAP_BATCH; NULL for a node that the ledger does not know. Returns how many. */
+size_t verb_find_nodes(const struct verb_args *args, const uint32_t *at, size_t i,
+                       size_t end, const struct ledger *l,
                        const struct ledger_node *nodes[MAP_BATCH]);

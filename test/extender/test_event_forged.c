@@ -33,7 +33,7 @@ static void start(void)
     rig_new((struct core_settings){.ledger = {.unit_mib = 1024}});
     rig_lead();
     rig_scv(object_scv_even(&r.arena, "n1", 2, 16384));
-    pods = event_scan_new(1);
+    pods = event_scan_new();
     recorder = event_recorder_start(
         &(struct event_recorder_settings){.post = post, .instance = "me"});
 }

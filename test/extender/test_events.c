@@ -394,7 +394,7 @@ START_TEST(a_lost_card_and_its_return_are_reported)
 {
     begin(json_pack("[o]", scv("n1", CARD(0, "Healthy", 4096) "," //
                                CARD(1, "Unhealthy", 4096) "," CARD(2, "Healthy", 4096))));
-    struct event_scan *w = event_scan_new(1);
+    struct event_scan *w = event_scan_new();
     look(w); /* GPU1 was unhealthy before: not reported */
     look(w);
     show(CARD(0, "Unhealthy", 4096) "," CARD(1, "Unhealthy", 4096));
@@ -428,7 +428,7 @@ START_TEST(an_overcommitted_card_is_reported)
                               ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
     json_object_set_new(json_object_get(pod, "spec"), "nodeName", json_string("n1"));
     begin(json_pack("[oo]", scv("n1", CARD(0, "Healthy", 4096)), pod));
-    struct event_scan *w = event_scan_new(1);
+    struct event_scan *w = event_scan_new();
     look(w);
     show(CARD(0, "Healthy", 3000));
     look(w);
@@ -456,7 +456,7 @@ END_TEST
 START_TEST(a_replaced_card_is_reported)
 {
     begin(json_pack("[o]", scv("n1", OTHER(0, "A") "," OTHER(1, "B"))));
-    struct event_scan *w = event_scan_new(1);
+    struct event_scan *w = event_scan_new();
     look(w);
     show(OTHER(0, "B") "," OTHER(1, "A"));
     look(w); /* not reported */
@@ -481,7 +481,7 @@ END_TEST
 START_TEST(a_lost_card_replaced_by_another_is_reported)
 {
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
-    struct event_scan *w = event_scan_new(1);
+    struct event_scan *w = event_scan_new();
     look(w);
     show(ILL(0) "," WELL(1));
     look(w);
@@ -501,7 +501,7 @@ END_TEST
 START_TEST(the_next_leader_reports_changes_without_a_leader)
 {
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
-    struct event_scan *w = event_scan_new(1);
+    struct event_scan *w = event_scan_new();
     ck_assert(!look_at(w, start_ms, false, 0));
     show(ILL(0) "," ILL(1));
     ck_assert(look_at(w, start_ms + 1000, false, 0));
@@ -521,7 +521,7 @@ START_TEST(changes_reported_by_another_leader_are_not_repeated)
 {
     int64_t lost_ms = start_ms + 1000;
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
-    struct event_scan *w = event_scan_new(1);
+    struct event_scan *w = event_scan_new();
     ck_assert(!look_at(w, start_ms, false, start_ms));
     show(ILL(0) "," WELL(1));
     ck_assert(look_at(w, lost_ms, false, lost_ms - 100));
@@ -548,7 +548,7 @@ START_TEST(a_flapping_card_is_rate_limited)
     int64_t now_ms = start_ms;
     bool left = false;
     begin(json_pack("[o]", scv("n1", WELL(0))));
-    struct event_scan *w = event_scan_new(1);
+    struct event_scan *w = event_scan_new();
     look_at(w, now_ms, true, 0);
     for (int i = 0; i < 99; i++, now_ms += 100) {
         show(i % 2 ? WELL(0) : ILL(0));
@@ -578,7 +578,7 @@ START_TEST(rate_limited_events_are_written_later)
         json_array_append_new(objects, scv(name, WELL(0)));
     }
     begin(objects);
-    struct event_scan *w = event_scan_new(1);
+    struct event_scan *w = event_scan_new();
     look(w);
     for (int i = 0; i < NODES; i++) {
         snprintf(name, sizeof name, "n%d", i);
@@ -617,7 +617,7 @@ START_TEST(many_cards_of_one_node_are_all_reported)
     bool reported[SCV_MAX_CARDS] = {0};
     cleanup_free char *well = cards_of("Healthy", 0), *ill = cards_of("Unhealthy", 0);
     begin(json_pack("[o]", scv("n1", well)));
-    struct event_scan *w = event_scan_new(1);
+    struct event_scan *w = event_scan_new();
     look(w);
     show(ill);
     while (look_at(w, start_ms, true, 0))
@@ -638,7 +638,7 @@ END_TEST
 START_TEST(invented_uuids_do_not_grow_the_state)
 {
     begin(json_pack("[o]", scv("n1", WELL(0))));
-    struct event_scan *w = event_scan_new(1);
+    struct event_scan *w = event_scan_new();
     for (int round = 0; round < 20; round++) {
         cleanup_free char *cards = cards_of("Healthy", round);
         show(cards);
