@@ -18,7 +18,7 @@
 #define PLUGIN "gpushare-device-plugin"
 #define AGENT  "scv-agent"
 
-enum { ARGS = 40, LOG_MAX = 64 << 20, PLUGIN_PORT = 12348 };
+enum { LOG_MAX = 64 << 20, PLUGIN_PORT = 12348 };
 
 const struct node_card node_cards[NODE_CARDS] = {
     {"GPU-11111111-0a0a-4b4b-8c8c-000000000001", 8},
@@ -109,16 +109,10 @@ static void start_daemon(const char *program, const char *const *first,
     cleanup_free char *script = xasprintf("FAKE_NVML=%s/nvml", cluster.dir);
     cleanup_free char *source = xasprintf("nvml:%s", nvml);
     cleanup_free char *kubeconfig = kubeconfig_of(program);
-    const char *argv[ARGS] = {
+    const char *argv[PROGRAM_ARGS] = {
         "env",         script, path,           "--listen", "127.0.0.1",    "--port", "0",
         "--node-name", NODE,   "--kubeconfig", kubeconfig, "--gpu-source", source};
-    size_t n = 13;
-    while (*first)
-        argv[n++] = *first++;
-    for (; *more; more++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n++] = *more;
-    }
+    program_args(argv, program_args(argv, 13, first), more);
     cluster_add_program(program, argv);
 }
 

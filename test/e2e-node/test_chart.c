@@ -17,7 +17,7 @@
 
 #define KUBE_SYSTEM "/api/v1/namespaces/kube-system/"
 
-enum { ARGS = 32, NODE_PORT = 32766 };
+enum { NODE_PORT = 32766 };
 
 /* The first library folder of Debian's loader. */
 #ifdef __aarch64__
@@ -116,11 +116,9 @@ static void start_helm(struct program *p, const char *const *args)
 {
     cleanup_free char *helm = cluster_program("helm");
     cleanup_free char *config = temp_path(cluster.dir, "admin.kubeconfig");
-    const char *argv[ARGS] = {helm, "--kubeconfig", config, "--namespace", "kube-system"};
-    for (size_t n = 5; *args; n++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n] = *args++;
-    }
+    const char *argv[PROGRAM_ARGS] = {helm, "--kubeconfig", config, "--namespace",
+                                      "kube-system"};
+    program_args(argv, 5, args);
     program_start(p, lib_dir, argv);
 }
 

@@ -159,12 +159,9 @@ END_TEST
 /* Renders the chart for namespace "gpu" with further options (ends with NULL). */
 static json_t *rendered_in_gpu(const char *const *more)
 {
-    const char *argv[16] = {"template", "gpushare",       CHART, "-n",
-                            "gpu",      "--kube-version", "1.35"};
-    for (size_t n = 7; *more; n++, more++) {
-        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
-        argv[n] = *more;
-    }
+    const char *argv[PROGRAM_ARGS] = {"template", "gpushare",       CHART, "-n",
+                                      "gpu",      "--kube-version", "1.35"};
+    program_args(argv, 7, more);
     cleanup_free char *said = tools_run("helm", 0, argv);
     cleanup_free char *file = temp_path(lib_dir, "gpu.yaml");
     temp_write(lib_dir, "gpu.yaml", said);

@@ -26,11 +26,8 @@ enum { RUN_MS = 240 * 1000, NODE_PORT = 32766 };
 static void script(const char *const *args)
 {
     struct program p;
-    const char *home = getenv("HOME"), *argv[24] = {"scripts/cluster"};
-    for (size_t n = 1; *args; n++, args++) {
-        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
-        argv[n] = *args;
-    }
+    const char *home = getenv("HOME"), *argv[PROGRAM_ARGS] = {"scripts/cluster"};
+    program_args(argv, 1, args);
     program_start(&p, home ? home : "/", argv); /* which has the cache of the programs */
     ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
                   program_output(&p));

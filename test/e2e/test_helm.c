@@ -17,11 +17,8 @@
 
 static char *helm(int status, const char *verb, const char *const *more)
 {
-    const char *argv[16] = {verb, "-n", SYSTEM, "gpushare"};
-    for (size_t n = 4; *more; n++, more++) {
-        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
-        argv[n] = *more;
-    }
+    const char *argv[PROGRAM_ARGS] = {verb, "-n", SYSTEM, "gpushare"};
+    program_args(argv, 4, more);
     return tools_run("helm", status, argv);
 }
 

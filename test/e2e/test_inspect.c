@@ -19,11 +19,9 @@ static char *as_viewer(int status, const char *const *args)
     cleanup_free char *folder = xmemdup0(plugin, (size_t)(strrchr(plugin, '/') - plugin));
     cleanup_free char *path = xasprintf("PATH=%s:%s", folder, getenv("PATH"));
     cleanup_free char *kubeconfig = xasprintf("KUBECONFIG=%s", config);
-    const char *argv[16] = {"env", path, kubeconfig, "kubectl", "inspect", "gpushare"};
-    for (size_t n = 6; *args; n++, args++) {
-        ck_assert_uint_lt(n, 15);
-        argv[n] = *args;
-    }
+    const char *argv[PROGRAM_ARGS] = {"env",     path,      kubeconfig,
+                                      "kubectl", "inspect", "gpushare"};
+    program_args(argv, 6, args);
     program_start(&p, lib_dir, argv);
     return program_end(&p, status);
 }

@@ -38,12 +38,9 @@ static char *run_install(int status, const char *const *options)
 {
     cleanup_free char *build = xasprintf("BUILD=%s", getenv("GPUSHARE_BUILD"));
     cleanup_free char *admin = temp_path(cluster.dir, "admin.kubeconfig");
-    const char *argv[24] = {"env",    build,   "scripts/install", "--root", node_root,
-                            "--proc", "/proc", "--kubeconfig",    admin};
-    for (size_t n = 9; *options; n++, options++) {
-        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
-        argv[n] = *options;
-    }
+    const char *argv[PROGRAM_ARGS] = {"env",    build,   "scripts/install", "--root",
+                                      node_root, "--proc", "/proc", "--kubeconfig", admin};
+    program_args(argv, 9, options);
     return run_command(status, argv);
 }
 

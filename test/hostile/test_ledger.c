@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "lib/raw.h"
 #include "lib/world.h"
 
 /*
@@ -101,7 +102,7 @@ START_TEST(cards_with_one_uuid_keep_their_promises_apart)
     for (int round = 0; round < 2; round++) {
         for (size_t card = 0; card < 2; card++) {
             struct want want = {&w, card, "promisedMiB", 10240};
-            ck_assert(program_until(is_shown, &want));
+            ck_assert(raw_until(is_shown, &want));
         }
         cleanup_free char *name = xasprintf("c%d", round);
         ck_rejected(&w, name, MEM("1"), "UUID");
@@ -132,10 +133,10 @@ START_TEST(a_departed_pod_does_not_hide_memory_in_use)
     world_restart(&w);
     set_phase(&w, "Succeeded"); /* the object stays, as that of a Job does */
     struct want freed = {&w, 0, "promisedMiB", 0};
-    ck_assert(program_until(is_shown, &freed));
+    ck_assert(raw_until(is_shown, &freed));
     set_cards(&w, "2020-01-01T00:01:00Z", used);
     struct want measured = {&w, 0, "usedMiB", 8192};
-    ck_assert(program_until(is_shown, &measured));
+    ck_assert(raw_until(is_shown, &measured));
     ck_rejected(&w, "b", MEM("12"), NO_ROOM);
     world_restart(&w);
     ck_rejected(&w, "c", MEM("12"), NO_ROOM);

@@ -11,7 +11,6 @@
 
 /* kube-sim as a program, and kubectl as its client. */
 
-enum { ARGS = 16 };
 
 static char *dir; /* of this test */
 
@@ -25,15 +24,9 @@ struct sim {
 /* `more` ends with NULL. */
 static void sim_begin(struct program *p, const char *const *more)
 {
-    const char *argv[ARGS];
-    size_t n = 0;
     cleanup_free char *path = program_path("kube-sim");
-    argv[n++] = path;
-    for (; *more; more++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n++] = *more;
-    }
-    argv[n] = NULL;
+    const char *argv[PROGRAM_ARGS] = {path};
+    program_args(argv, 1, more);
     program_start(p, dir, argv);
 }
 
@@ -83,12 +76,9 @@ static bool have_kubectl(void)
 static int kubectl(const struct sim *s, struct buf *said, const char *const *more)
 {
     char server[64];
-    const char *argv[ARGS] = {"kubectl", "--server", server};
-    size_t n = 3;
+    const char *argv[PROGRAM_ARGS] = {"kubectl", "--server", server};
     snprintf(server, sizeof server, "http://127.0.0.1:%u", s->port);
-    for (; *more; more++)
-        argv[n++] = *more;
-    argv[n] = NULL;
+    program_args(argv, 3, more);
     struct program p;
     program_start(&p, dir, argv);
     int rc = program_wait(&p);

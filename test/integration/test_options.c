@@ -13,21 +13,13 @@
 static void check_start(const char *kubeconfig, const char *const *more, const char *text,
                         const char *where)
 {
-    const char *argv[16];
-    size_t n = 0;
     struct program p;
     cleanup_free char *path = program_path("gpushare-extender");
-    const char *const first[] = {path, "--listen",       "127.0.0.1", "--port",
-                                 "0",  "--observe-port", "0"};
-    for (size_t i = 0; i < ARRAY_LEN(first); i++)
-        argv[n++] = first[i];
-    if (kubeconfig) {
-        argv[n++] = "--kubeconfig";
-        argv[n++] = kubeconfig;
-    }
-    while (*more)
-        argv[n++] = *more++;
-    argv[n] = NULL;
+    const char *argv[PROGRAM_ARGS] = {path, "--listen",       "127.0.0.1", "--port",
+                                      "0",  "--observe-port", "0"};
+    size_t n = program_args(
+        argv, 7, kubeconfig ? ARGV("--kubeconfig", kubeconfig) : ARGV(NULL));
+    program_args(argv, n, more);
     program_start(&p, lib_dir, argv);
     int status = program_wait(&p);
     ck_assert_msg(status == 1, "%s: exit status %d, %s", where, status, p.said.p);

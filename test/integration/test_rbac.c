@@ -129,7 +129,7 @@ static void bind_and_mark(struct pair *p)
                           "\"binding\",\"nth\":1,\"action\":\"apply-cut\"}",
                           NULL),
                       200);
-    ck_assert(program_until(first_waits, p));
+    ck_assert(raw_until(first_waits, p));
     watch_of_pods(p, "stall");
     ck_assert_uint_eq(ask(p->port, "POST", "/bind",
                           "{\"PodName\":\"first\",\"PodNamespace\":\"default\","
@@ -142,11 +142,11 @@ static void bind_and_mark(struct pair *p)
                           "{\"NodeNames\":[\"n1\"],\"Pod\":" POD("second") "}", &second),
                       200);
     ck_assert_contains(str_at(second, "FailedNodes/n1"), "most free: 0 of 8192 MiB");
-    ck_assert(program_until(second_waits, p));
+    ck_assert(raw_until(second_waits, p));
     load(p, NODE("16", "2"));
-    ck_assert_msg(program_until(node_is_marked, p),
+    ck_assert_msg(raw_until(node_is_marked, p),
                   "the extender never set gpushare/room-since");
-    ck_assert_msg(program_until(event_is_written, p),
+    ck_assert_msg(raw_until(event_is_written, p),
                   "the extender never wrote an event");
 }
 
@@ -219,12 +219,12 @@ START_TEST(rules_grant_the_requests_of_the_extender_and_no_others)
     pair_start(&lost, &rights, NULL, NULL);
     pair_start(&usual, &rights, "manifests/namespace.yaml", NULL);
     pair_start(&fresh, &rights, "manifests/namespace.yaml", "--insecure=off");
-    ck_assert(program_until(holds, &usual));
+    ck_assert(raw_until(holds, &usual));
     bind_and_mark(&usual);
     read_groups(&usual);
     review(&usual);
-    ck_assert(program_until(holds, &lost)); /* creates the Lease, after five seconds */
-    ck_assert(program_until(has_made_secrets, &fresh));
+    ck_assert(raw_until(holds, &lost)); /* creates the Lease, after five seconds */
+    ck_assert(raw_until(has_made_secrets, &fresh));
     /* Reads the record once it no longer changes. */
     program_stop(&usual.extender);
     program_stop(&lost.extender);

@@ -166,7 +166,7 @@ static void world_start(struct world *w)
             load(w, resident(samples[i].name, samples[i].first));
     }
     w->port = start_extender(&w->extender, w->dir, w->api, NULL);
-    ck_assert(program_until(is_ready, w));
+    ck_assert(raw_until(is_ready, w));
 }
 
 static void world_stop(struct world *w)

@@ -115,14 +115,11 @@ static void curl_until(const char *until, struct fixture *f, const char *path,
                           xasprintf("https://127.0.0.1:%u%s", f->e.observers.port, path),
                       *crt = xasprintf("%s/%s.crt", lib_dir, cert ? cert : ""),
                       *key = xasprintf("%s/%s.key", lib_dir, cert ? cert : "");
-    const char *argv[24] = {"curl", "-sSiN", "--noproxy", "*", "--cacert", f->ca, url};
-    size_t n = 7;
-    if (cert) {
-        argv[n++] = "--cert", argv[n++] = crt;
-        argv[n++] = "--key", argv[n++] = key;
-    }
-    for (; *more; more++)
-        argv[n++] = *more;
+    const char *argv[PROGRAM_ARGS] = {"curl", "-sSiN", "--noproxy", "*", "--cacert",
+                                      f->ca,  url};
+    size_t n =
+        program_args(argv, 7, cert ? ARGV("--cert", crt, "--key", key) : ARGV(NULL));
+    program_args(argv, n, more);
     program_start(&p, lib_dir, argv);
     if (until)
         ck_assert(program_wait_output(&p, until));

@@ -16,11 +16,6 @@
  * roles. */
 void audit_check(const char *account);
 
-/* Fails the test unless requests of the account have used every verb of every rule in the
- * roles of its name that are bound to it, for each resource and each resource name. Waits
- * for the requests. */
-void audit_check_used(const char *account);
-
 /* How many requests of the extender of this verb ("create") and resource ("pods/binding")
  * so far. */
 size_t audit_count(const char *verb, const char *resource);

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 
-enum { ARGS = 64, TESTS = 64 };
+enum { TESTS = 64 };
 
 struct cluster cluster;
 
@@ -33,11 +33,8 @@ static struct {
 static void script(const char *const *args)
 {
     struct program p;
-    const char *home = getenv("HOME"), *argv[ARGS] = {"scripts/cluster"};
-    for (size_t n = 1; *args; n++, args++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n] = *args;
-    }
+    const char *home = getenv("HOME"), *argv[PROGRAM_ARGS] = {"scripts/cluster"};
+    program_args(argv, 1, args);
     program_start(&p, home ? home : "/", argv); /* contains the cache of the programs */
     suite.running = p.pid;
     ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
@@ -58,21 +55,15 @@ void cluster_start(const char *program)
 
 void cluster_start_with(const char *program, const char *const *options)
 {
-    const char *argv[ARGS] = {"start", "--dir", cluster.dir, program, "--"};
-    for (size_t n = 5; *options; n++, options++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n] = *options;
-    }
+    const char *argv[PROGRAM_ARGS] = {"start", "--dir", cluster.dir, program, "--"};
+    program_args(argv, 5, options);
     script(argv);
 }
 
 void cluster_add_program(const char *name, const char *const *command)
 {
-    const char *argv[ARGS] = {"run", name, "--dir", cluster.dir, "--"};
-    for (size_t n = 5; *command; n++, command++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n] = *command;
-    }
+    const char *argv[PROGRAM_ARGS] = {"run", name, "--dir", cluster.dir, "--"};
+    program_args(argv, 5, command);
     script(argv);
 }
 
@@ -163,9 +154,7 @@ static void on_interrupt(void (*handler)(int))
 static void begin_all(void)
 {
     char owner[16];
-    const char *argv[ARGS] = {"up", "--dir"};
     cleanup_free char *base = temp_dir(), *keep = logs();
-    size_t n = 2;
     suite.tally = mmap(NULL, sizeof *suite.tally, PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(suite.tally != MAP_FAILED);
@@ -174,17 +163,9 @@ static void begin_all(void)
     suite.down = xasprintf("scripts/cluster down --dir '%s' --logs '%s'; rm -rf '%s'",
                            cluster.dir, keep, getenv("TMPDIR"));
     on_interrupt(interrupted);
-    argv[n++] = cluster.dir;
-    argv[n++] = "--owner";
-    argv[n++] = owner;
-    argv[n++] = "--logs";
-    argv[n++] = keep;
-    argv[n++] = "--k8s";
-    argv[n++] = cluster_release();
-    for (const char *const *more = suite.up; *more; more++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n++] = *more;
-    }
+    const char *argv[PROGRAM_ARGS] = {"up",     "--dir", cluster.dir, "--owner",        owner,
+                                      "--logs", keep,    "--k8s",     cluster_release()};
+    program_args(argv, 9, suite.up);
     script(argv);
     suite.kubectl = cluster_program("kubectl");
 }
@@ -334,11 +315,8 @@ char *cluster_kubectl(const char *const *args)
 {
     struct program p;
     cleanup_free char *config = temp_path(cluster.dir, "admin.kubeconfig");
-    const char *argv[ARGS] = {suite.kubectl, "--kubeconfig", config};
-    for (size_t n = 3; *args; n++, args++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n] = *args;
-    }
+    const char *argv[PROGRAM_ARGS] = {suite.kubectl, "--kubeconfig", config};
+    program_args(argv, 3, args);
     program_start(&p, lib_dir, argv);
     ck_assert_msg(program_wait(&p) == 0, "kubectl %s: %s", argv[3], program_output(&p));
     char *said = xstrdup(program_output(&p));

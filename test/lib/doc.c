@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "lib/lib.h"
 
-enum { DOC_MAX = 4 << 20, ARGS = 24, SHOWN = 4000 };
+enum { DOC_MAX = 4 << 20, SHOWN = 4000 };
 
 /* Links and code of a line of prose. Code may continue on the next line: *in_code. */
 static void read_prose(struct doc_part part, struct span line, bool *in_code,
@@ -133,15 +133,10 @@ unsigned doc_run(const char *path, const char *info, const char *objects, const 
                folder, folder, root, build, build);
     doc_read(path, add_block, &s);
     temp_write(dir, "run", s.text.p);
-    const char *argv[ARGS] = {"env", "-u",        "MAKEFLAGS",
-                              "-u",  "MAKELEVEL", "NO_PROXY=127.0.0.1,localhost"};
-    size_t n = 6;
-    for (; *env; env++) {
-        ck_assert_uint_lt(n, ARGS - 6);
-        argv[n++] = *env;
-    }
-    const char *const shell[] = {"bash", "-eu", "-o", "pipefail", script};
-    memcpy(&argv[n], shell, sizeof shell);
+    const char *argv[PROGRAM_ARGS] = {"env", "-u",        "MAKEFLAGS",
+                                      "-u",  "MAKELEVEL", "NO_PROXY=127.0.0.1,localhost"};
+    program_args(argv, program_args(argv, 6, env),
+                 ARGV("bash", "-eu", "-o", "pipefail", script));
     struct program p;
     program_start(&p, dir, argv);
     for (int64_t end = lib_now_ms() + limit_ms; program_runs(&p);) {

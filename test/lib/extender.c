@@ -52,17 +52,11 @@ bool extender_ready(const struct extender *e)
     return peer_status(&e->observers, "/readyz") == 200;
 }
 
-static bool is_ready(void *ctx)
-{
-    struct extender *e = ctx;
-    return extender_ready(e) || !program_runs(&e->program);
-}
-
 void extender_wait_ready(const struct extender *e)
 {
-    struct extender *mine = (struct extender *)e;
-    program_until(is_ready, mine);
-    ck_assert_msg(extender_ready(e), "not ready: %s", program_output(&mine->program));
+    struct program *p = &((struct extender *)e)->program;
+    lib_wait(extender_ready(e) || !program_runs(p));
+    ck_assert_msg(extender_ready(e), "not ready: %s", program_output(p));
 }
 
 void extender_wait_answers(const struct extender *e)

@@ -8,8 +8,6 @@
 #include "base/mem.h"
 #include "lib/raw.h"
 
-enum { ARGS = 32 };
-
 const char *lib_dir;
 
 static char
@@ -122,17 +120,9 @@ void lib_pause(void)
 void lib_program(struct program *p, const char *name, const char *const *first,
                  const char *const *more)
 {
-    const char *argv[ARGS];
-    size_t n = 0;
     cleanup_free char *path = program_path(name);
-    argv[n++] = path;
-    while (*first)
-        argv[n++] = *first++;
-    for (; *more; more++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n++] = *more;
-    }
-    argv[n] = NULL;
+    const char *argv[PROGRAM_ARGS] = {path};
+    program_args(argv, program_args(argv, 1, first), more);
     program_start(p, lib_dir, argv);
 }
 

@@ -123,18 +123,9 @@ static inline unsigned ask(unsigned port, const char *method, const char *path,
 static inline unsigned start_sim(struct program *p, const char *dir,
                                  const char *const *more)
 {
-    enum { ARGS = 128 };
-    const char *argv[ARGS];
     cleanup_free char *path = program_path("kube-sim");
-    size_t n = 0;
-    argv[n++] = path;
-    argv[n++] = "--port";
-    argv[n++] = "0";
-    for (; *more; more++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n++] = *more;
-    }
-    argv[n] = NULL;
+    const char *argv[PROGRAM_ARGS] = {path, "--port", "0"};
+    program_args(argv, 3, more);
     program_start(p, dir, argv);
     return program_port(p, "listening on");
 }

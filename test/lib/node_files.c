@@ -140,12 +140,9 @@ char *node_files_install(int status, const char *const *options)
     cleanup_free char *build = xasprintf("BUILD=%s", getenv("GPUSHARE_BUILD"));
     cleanup_free char *root = temp_path(lib_dir, "root"),
                       *proc = temp_path(lib_dir, "proc");
-    const char *argv[24] = {"env",    build, "scripts/install", "--root", root,
-                            "--proc", proc};
-    for (size_t n = 7; *options; n++, options++) {
-        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
-        argv[n] = *options;
-    }
+    const char *argv[PROGRAM_ARGS] = {"env",    build, "scripts/install", "--root", root,
+                                      "--proc", proc};
+    program_args(argv, 7, options);
     program_start(&p, lib_dir, argv);
     return program_end(&p, status);
 }

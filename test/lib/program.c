@@ -59,6 +59,16 @@ void program_start(struct program *p, const char *home, const char *const *argv)
     free(env);
 }
 
+size_t program_args(const char *argv[PROGRAM_ARGS], size_t n, const char *const *more)
+{
+    for (; *more; more++) {
+        ck_assert_uint_lt(n, PROGRAM_ARGS - 1);
+        argv[n++] = *more;
+    }
+    argv[n] = NULL;
+    return n;
+}
+
 const char *program_output(struct program *p)
 {
     enum { PIECE = 4096 };
@@ -83,17 +93,6 @@ bool program_runs(struct program *p)
     return p->pid != 0;
 }
 
-bool program_until(bool (*is_true)(void *ctx), void *ctx)
-{
-    const struct timespec pause = {.tv_nsec = 2000000};
-    for (int64_t end = raw_now_ms() + PROGRAM_WAIT_MS; raw_now_ms() < end;) {
-        if (is_true(ctx))
-            return true;
-        nanosleep(&pause, NULL);
-    }
-    return is_true(ctx);
-}
-
 struct saying {
     struct program *p;
     const char *text;
@@ -111,7 +110,7 @@ static bool said_or_ended(void *ctx)
 bool program_wait_output(struct program *p, const char *text)
 {
     struct saying s = {p, text, false};
-    ck_assert_msg(program_until(said_or_ended, &s), "output lacks \"%s\": %s", text,
+    ck_assert_msg(raw_until(said_or_ended, &s), "output lacks \"%s\": %s", text,
                   p->said.p);
     return s.said;
 }
@@ -129,7 +128,7 @@ static bool has_ended(void *ctx)
 
 int program_wait(struct program *p)
 {
-    if (!program_until(has_ended, p)) {
+    if (!raw_until(has_ended, p)) {
         program_signal(p, SIGKILL);
         ck_abort_msg("still running after %d s: %s", PROGRAM_WAIT_MS / 1000,
                      program_output(p));
@@ -203,7 +202,7 @@ static bool has_port(void *ctx)
 unsigned program_port(struct program *p, const char *mark)
 {
     struct line l = {p, mark, 0};
-    program_until(has_port, &l);
+    raw_until(has_port, &l);
     ck_assert_msg(l.port > 0, "no port after \"%s\": %s", mark, p->said.p);
     return l.port;
 }

@@ -23,6 +23,10 @@ struct program {
 /* Finds argv[0] in PATH; argv ends with NULL. HOME is `home`; environment variables that our
  * programs read as options are removed. */
 void program_start(struct program *p, const char *home, const char *const *argv);
+/* Adds further words to an argv of n words; the list `more` ends with NULL. Returns the new
+ * number; argv[it] is NULL. */
+enum { PROGRAM_ARGS = 128 };
+size_t program_args(const char *argv[PROGRAM_ARGS], size_t n, const char *const *more);
 /* Waits until the output contains the text. False: the program ended without it. */
 bool program_wait_output(struct program *p, const char *text);
 /* The output so far. */
@@ -46,9 +50,6 @@ char *program_path(const char *name);
 /* Waits for the line "MARK ADDRESS:PORT" and returns the port. Fails the test if the program
  * ends without this line. */
 unsigned program_port(struct program *p, const char *mark);
-
-/* Calls is_true until it returns true. False after PROGRAM_WAIT_MS. */
-bool program_until(bool (*is_true)(void *ctx), void *ctx);
 
 #define ARGV(...) ((const char *const[]){__VA_ARGS__, NULL})
 

@@ -7,26 +7,16 @@
 #include "lib/cluster.h"
 #include "lib/yamlfile.h"
 
-enum { ARGS = 64 };
-
 char *tools_run(const char *program, int status, const char *const *args)
 {
     struct program p;
     cleanup_free char *path = cluster_program(program),
                       *config = temp_path(cluster.dir, "admin.kubeconfig"),
                       *kubeconfig = xasprintf("KUBECONFIG=%s", config);
-    const char *argv[ARGS] = {"env", kubeconfig, path};
-    for (size_t n = 3; *args; n++, args++) {
-        ck_assert_uint_lt(n, ARGS - 1);
-        argv[n] = *args;
-    }
+    const char *argv[PROGRAM_ARGS] = {"env", kubeconfig, path};
+    program_args(argv, 3, args);
     program_start(&p, lib_dir, argv);
-    int got = program_wait(&p);
-    char *said = xstrdup(program_output(&p));
-    ck_assert_msg(got == status, "%s %s: exit status %d: %s", program, argv[3], got,
-                  said);
-    program_fini(&p);
-    return said;
+    return program_end(&p, status);
 }
 
 char *tools_render(const char *set)
