@@ -252,7 +252,7 @@ coverage: deps ## Report the lines of src/ and tools/ that the tests run
 	$(Q)scripts/coverage build/coverage
 
 bench: deps ## Measure docs/benchmarks.md; BENCH_ARGS="--nodes 5000 --rounds 3"
-	$(Q)$(MAKE) $(BINARIES) $(B)/bench $(B)/bench-floor $(B)/bench-count.so
+	$(Q)$(MAKE) $(BINARIES) $(B)/bench
 	$(Q)$(B)/bench serve --build $(B) $(BENCH_ARGS)
 bench-watchers: deps ## Measure filter with and without 2,000 watches; BENCH_ARGS="--nodes 5000"
 	$(Q)$(MAKE) $(BINARIES) $(B)/bench
@@ -260,15 +260,15 @@ bench-watchers: deps ## Measure filter with and without 2,000 watches; BENCH_ARG
 bench-cluster: ## Measure pods/s through the real kube-scheduler; BENCH_NODES= BENCH_PODS= BENCH_ROUNDS=
 	$(Q)scripts/install-deps.sh --e2e
 	$(Q)scripts/e2e-programs >/dev/null
-	$(Q)$(MAKE) $(BINARIES) $(B)/bench-echo $(B)/bench-cluster
+	$(Q)$(MAKE) $(BINARIES) $(B)/bench
 	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) BENCH_NODES=$(BENCH_NODES) BENCH_PODS=$(BENCH_PODS) \
-		BENCH_ROUNDS=$(BENCH_ROUNDS) $(B)/bench-cluster
+		BENCH_ROUNDS=$(BENCH_ROUNDS) $(B)/bench cluster
 bench-openb: ## Measure the packing of a trace in the real cluster; OPENB_NODES= OPENB_PODS= OPENB_SEEDS=
 	$(Q)scripts/install-deps.sh --e2e
 	$(Q)scripts/e2e-programs >/dev/null
-	$(Q)$(MAKE) $(BINARIES) $(B)/bench-openb
-	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) $(foreach v,NODES PODS SEEDS FIRST_SEED SETUPS CHURN,OPENB_$v="$(OPENB_$v)") \
-		$(B)/bench-openb
+	$(Q)$(MAKE) $(BINARIES) $(B)/bench
+	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) $(foreach v,NODES PODS SEEDS FIRST_SEED SETUPS,OPENB_$v="$(OPENB_$v)") \
+		$(B)/bench openb
 bench-hostile: deps ## Serve kube-scheduler under 1,000 hostile clients; BENCH_ARGS="--tls=off --time 60s"
 	$(Q)$(MAKE) $(BINARIES) $(B)/bench
 	$(Q)$(B)/bench hostile --build $(B) $(BENCH_ARGS)

@@ -29,8 +29,6 @@ $(B)/test/kube/test_wipe: LDFLAGS += -Wl,--wrap=malloc,--wrap=free,--wrap=reallo
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
 $(B)/test/extender/test_prioritize: LDFLAGS += -Wl,--wrap=core_driver_read_end
 
-# The part of make bench-openb that needs no cluster.
-$(B)/test/replay/test_openb: $(B)/test/bench/openb_trace.o
 
 # The conformance cases: on the API of kube-sim, and in test/e2e on the real API server.
 CASES := $(call shared,kube-sim)
@@ -202,26 +200,7 @@ ARCH_TESTS := $(filter-out $(OUTSIDE) %/test_clock %/test_credential_exec %/test
 
 # -- Benchmarks --
 
-# bench-cluster and bench-openb are suites of a real cluster: they are linked with Check and test/lib,
-# which the others do without.
-
-bench_objects = $(patsubst %,$(B)/test/bench/%.o,$(1))
-$(B)/bench: $(call bench_objects,bench load testbed bodies serve watchers hostile attackers soak) $(B)/lib/base.a
+$(B)/bench: $(call objects,$(wildcard test/bench/*.c)) $(LIB) $(B)/lib/replay.a \
+            $(call archives,kube) $(call archives,placement)
 	$(link)
-$(B)/bench: private LIBS = $$(pkg-config --libs libcurl jansson gnutls) -pthread
-$(B)/bench-floor: $(call bench_objects,floor)
-	$(link)
-$(B)/bench-echo: $(call bench_objects,echo)
-	$(link)
-$(B)/bench-floor $(B)/bench-echo: private LIBS = $$(pkg-config --libs libmicrohttpd jansson libcurl)
-$(B)/bench-cluster: $(call bench_objects,cluster kube_node) $(LIB) $(call archives,kube)
-	$(link)
-$(B)/bench-cluster: private LIBS = $(call libs,kube) $(CHECK_LIBS)
-$(B)/bench-openb: $(call bench_objects,openb openb_churn openb_cluster openb_log openb_trace kube_node) \
-                  $(LIB) $(B)/lib/replay.a $(call archives,kube) $(call archives,placement)
-	$(link)
-$(B)/bench-openb: private LIBS = $(call libs,replay) $(call libs,kube) $(CHECK_LIBS)
-$(B)/bench-count.so: test/bench/count.c test/bench/count.h
-	$(call say,LD,$@)
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -shared -o $@ $<
+$(B)/bench: private LIBS = $(call libs,replay) $(call libs,kube) $(CHECK_LIBS) $$(pkg-config --libs libmicrohttpd gnutls)

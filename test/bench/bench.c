@@ -22,6 +22,9 @@ static const struct bench_command *const commands[] = {
     &bench_watchers,
     &bench_hostile,
     &bench_soak,
+    &bench_cluster,
+    &bench_openb,
+    &bench_floor,
 };
 
 void bench_die(const char *format, ...)
@@ -125,7 +128,7 @@ int main(int argc, char **argv)
                                         .table = c->options};
     cleanup_free void *config = xcalloc(1, c->size);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    enum opt_result r = opt_load(&program, config, argc - 1, argv + 1, (char *[]){NULL},
+    enum opt_result r = opt_load(&program, config, argc - 1, argv + 1, environ,
                                  NULL, stdout, &err);
     int status = r == OPT_FAILED ? 2 : 0;
     if (r == OPT_FAILED)

@@ -22,7 +22,8 @@ struct bench_command {
     size_t size;              /* of the config that the options fill */
     int (*run)(void *config); /* returns the exit status */
 };
-extern const struct bench_command bench_serve, bench_watchers, bench_hostile, bench_soak;
+extern const struct bench_command bench_serve, bench_watchers, bench_hostile, bench_soak,
+    bench_cluster, bench_openb, bench_floor;
 
 #define BENCH_OPT(n, a, t, i, low, high, at, text)                                       \
     {                                                                                    \
@@ -163,7 +164,7 @@ struct bodies {
     size_t n_nodes;
     struct span filter[BODIES_KINDS][BODIES_ORDERS];
     /* With the nodes that passed filter. */
-    struct span prioritize[BODIES_KINDS][BODIES_ORDERS];
+    struct span prioritize[BODIES_ORDERS];
     struct span full[2];  /* filter with whole Nodes */
     struct span *bind;    /* to the extender */
     struct span *binding; /* the resulting call to the API server */

@@ -101,10 +101,14 @@ static void make_names(struct bodies *b, enum bodies_order kind, const json_t *p
         json_t *body =
             json_pack("{s:O,s:n,s:o}", "Pod", pod, "Nodes", "NodeNames", names);
         b->filter[kind][i] = post("/gpushare-scheduler/filter", json_incref(body));
+        if (kind != BODIES_SCHEDULER) {
+            json_decref(body);
+            continue;
+        }
         cleanup_free char *text = json_dumps(body, JSON_COMPACT);
         json_t *reply = call(port, "/filter", text);
         json_object_set(body, "NodeNames", json_object_get(reply, "NodeNames"));
-        b->prioritize[kind][i] = post("/gpushare-scheduler/prioritize", body);
+        b->prioritize[i] = post("/gpushare-scheduler/prioritize", body);
         json_decref(reply);
     }
 }
@@ -184,7 +188,7 @@ void bodies_make(struct bodies *b, const struct testbed *w, size_t n_nodes, size
     make_names(b, BODIES_SHUFFLED, pod, w->extender.port);
     make_full(b, pod, sim_port);
 
-    json_t *passed = json_loads(strstr(b->prioritize[0][0].p, "\r\n\r\n") + 4, 0, NULL);
+    json_t *passed = json_loads(strstr(b->prioritize[0].p, "\r\n\r\n") + 4, 0, NULL);
     json_t *nodes = json_object_get(passed, "NodeNames");
     if (json_array_size(nodes) < 2)
         bench_die("no two nodes have room");
@@ -196,11 +200,11 @@ void bodies_make(struct bodies *b, const struct testbed *w, size_t n_nodes, size
 
 void bodies_fini(struct bodies *b)
 {
-    for (size_t kind = 0; kind < BODIES_KINDS; kind++)
-        for (size_t i = 0; i < BODIES_ORDERS; i++) {
+    for (size_t i = 0; i < BODIES_ORDERS; i++) {
+        for (size_t kind = 0; kind < BODIES_KINDS; kind++)
             free((char *)b->filter[kind][i].p);
-            free((char *)b->prioritize[kind][i].p);
-        }
+        free((char *)b->prioritize[i].p);
+    }
     for (size_t i = 0; i < ARRAY_LEN(b->full); i++)
         free((char *)b->full[i].p);
     for (size_t i = 0; i < b->n_pods; i++) {

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "bench/bench.h"
-#include "bench/count.h"
 
 /*
  * make bench: latency and throughput of the extender for several cluster sizes, compared
@@ -201,83 +197,12 @@ static void measure_starts(struct rig *rig)
     series_fini(&mib);
 }
 
-/* -- allocations -- */
-
-static struct counts *counts_open(const char *path)
-{
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    void *p = MAP_FAILED;
-    if (fd >= 0 && ftruncate(fd, sizeof(struct counts)) == 0)
-        p = mmap(NULL, sizeof(struct counts), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED) {
-        bench_die("%s: %s", path, strerror(errno));
-    }
-    close(fd);
-    return p;
-}
-
-struct allocations {
-    double program, libraries;
-};
-
-static struct allocations counts_run(const struct counts *counts, struct load *load,
-                                     size_t calls)
-{
-    struct load_result r;
-    uint64_t program = counts->program, libraries = counts->libraries;
-    load->calls = calls;
-    load_run(load, &r);
-    series_fini(&r.ms);
-    load->first += calls;
-    return (struct allocations){(double)(counts->program - program),
-                                (double)(counts->libraries - libraries)};
-}
-
-/* Allocations per call of a warm server: a connection with many calls minus one with half as
- * many, so that the connection's own allocations cancel out. Uses COUNTS_CALLS requests of
- * the load. */
-static struct allocations counts_measure(const struct counts *counts,
-                                         const struct load *load)
-{
-    enum { SOME = COUNTS_CALLS / 4 };
-    struct load l = *load;
-    counts_run(counts, &l, SOME);
-    struct allocations once = counts_run(counts, &l, SOME),
-                       twice = counts_run(counts, &l, 2 * SOME);
-    return (struct allocations){(twice.program - once.program) / SOME,
-                                (twice.libraries - once.libraries) / SOME};
-}
-
-/* Counts allocations of a separate extender, while nothing is timed. */
-static void count_all(struct rig *rig, const struct bench *benches, size_t n)
-{
-    cleanup_free char *library = xasprintf("%s/bench-count.so", rig->config->build);
-    cleanup_free char *path = testbed_path(&rig->testbed, "counts");
-    struct counts *counts = counts_open(path);
-    setenv("LD_PRELOAD", library, 1);
-    setenv(COUNTS_FILE, path, 1);
-    start_extender(rig, false, false);
-    unsetenv("LD_PRELOAD");
-    server_wait(&rig->testbed.extender, "/readyz");
-    for (size_t i = 0; i < n; i++) {
-        const struct bench *b = &benches[i];
-        if (b->best || !span_starts(span_of(b->name), span_of(rig->config->only)))
-            continue;
-        struct load load = {b->ours->port, 1, b->requests, b->n_requests, b->used, 0};
-        struct allocations a = counts_measure(counts, &load);
-        printf("  %-22s allocations of a call: %.2f by the program, %.2f by libraries\n",
-               b->name, a.program, a.libraries);
-    }
-    munmap(counts, sizeof *counts);
-}
-
 static void run_all(struct rig *rig, const struct bodies *b)
 {
     size_t calls = (size_t)rig->config->calls, rounds = (size_t)rig->config->rounds;
     const struct span *const filter = b->filter[BODIES_SCHEDULER],
                              *const shuffled = b->filter[BODIES_SHUFFLED],
-                             *const prioritize = b->prioritize[BODIES_SCHEDULER],
-                             *const prioritize_shuffled = b->prioritize[BODIES_SHUFFLED];
+                             *const prioritize = b->prioritize;
     const struct server *ours = &rig->testbed.extender, *floor = &rig->floor,
                         *sim = &rig->testbed.sim;
     size_t some = BODIES_ORDERS, full = ARRAY_LEN(b->full), calls16 = 4 * calls;
@@ -288,8 +213,6 @@ static void run_all(struct rig *rig, const struct bodies *b)
          .once = false},
         {"prioritize, NodeNames", ours, floor, prioritize, prioritize, some, calls,
          calls16, .once = false},
-        {"prioritize, shuffled", ours, floor, prioritize_shuffled, prioritize_shuffled,
-         some, calls, calls16, .once = false},
         {"filter, whole Nodes", ours, floor, b->full, b->full, full, calls / 20,
          .once = false},
         {"bind", ours, sim, b->bind, b->binding, b->n_pods, BINDS / 2, BINDS / 2,
@@ -321,7 +244,6 @@ static void run_all(struct rig *rig, const struct bodies *b)
     if (mib > 0)
         printf("; of the extender with the best node: %.1f MiB", last);
     printf("\n");
-    count_all(rig, benches, ARRAY_LEN(benches));
 }
 
 static void bench_size(struct rig *rig, long nodes)
@@ -330,15 +252,15 @@ static void bench_size(struct rig *rig, long nodes)
     struct testbed *w = &rig->testbed;
     cleanup_free char *what = xasprintf(
         "nodes=%ld,cards=8,pods=8,full=30,node-bytes=10240,pod-bytes=3400,uuid=1", nodes);
-    cleanup_free char *floor = xasprintf("%s/bench-floor", rig->config->build);
+    cleanup_free char *bench = xasprintf("%s/bench", rig->config->build);
     printf("%ld nodes, %ld pods, --node-score %s\n", nodes, nodes * 8,
            rig->config->score);
     testbed_start(w, rig->config->build, what, false);
     cleanup_free char *log = testbed_path(w, "floor.log");
-    server_start(&rig->floor, log, (const char *const[]){floor, NULL});
+    server_start(&rig->floor, log, (const char *const[]){bench, "floor", NULL});
     measure_starts(rig);
     bodies_make(&bodies, w, (size_t)nodes,
-                (size_t)rig->config->rounds * BINDS + COUNTS_CALLS);
+                (size_t)rig->config->rounds * BINDS);
     run_all(rig, &bodies);
     bodies_fini(&bodies);
     server_stop(&rig->floor, SIGTERM);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,15 +22,15 @@
  * other machines.
  */
 
-enum { ROUNDS_MAX = 99, PODS = 4, READ = 64 * 1024, IDLE_MS = 4000 };
+enum { PODS = 4, READ = 64 * 1024 };
 
 struct config {
     char *build;
     int64_t nodes, watchers, changes, rounds, calls;
 };
 
-/* -- the watch process: reads 'o' (open all), 'n' (count), 'c' (close all) or 'q' (quit), and
- * replies with the lines of all watches, or of the one with the fewest when they close -- */
+/* -- the watch process: reads 'o' (open all), 'c' (close all) or 'q' (quit), and replies; when
+ * they close, with the fewest lines that a watch got -- */
 
 struct watch {
     int fd;
@@ -66,14 +67,12 @@ static void watch_read(struct watch *w)
     w->last = bytes[n - 1];
 }
 
-static size_t crowd_poll(int epoll, int wait_ms)
+static void crowd_poll(int epoll, int wait_ms)
 {
     struct epoll_event events[256];
     int n = epoll_wait(epoll, events, 256, wait_ms);
     for (int i = 0; i < n; i++)
-        if (events[i].data.ptr)
-            watch_read(events[i].data.ptr);
-    return n > 0 ? (size_t)n : 0;
+        watch_read(events[i].data.ptr);
 }
 
 static void crowd_open(struct watch *all, size_t n, int epoll, unsigned port)
@@ -101,14 +100,6 @@ static uint64_t crowd_close(struct watch *all, size_t n)
     return least;
 }
 
-static uint64_t crowd_lines(const struct watch *all, size_t n)
-{
-    uint64_t lines = 0;
-    for (size_t i = 0; i < n; i++)
-        lines += all[i].lines;
-    return lines;
-}
-
 struct crowd {
     size_t n;
     unsigned port;
@@ -120,28 +111,22 @@ static void crowd_run(int from, int to, const void *ctx)
     unsigned port = ((const struct crowd *)ctx)->port;
     struct watch *all = xcalloc(n, sizeof *all);
     int epoll = epoll_create1(EPOLL_CLOEXEC);
-    struct epoll_event event = {.events = EPOLLIN};
-    int before = getpriority(PRIO_PROCESS, 0);
-    setpriority(PRIO_PROCESS, 0, before + 12);
-    epoll_ctl(epoll, EPOLL_CTL_ADD, from, &event);
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 12);
     for (;;) {
-        fd_set ready;
-        struct timeval now = {0};
-        FD_ZERO(&ready);
-        FD_SET(from, &ready);
+        struct pollfd order = {.fd = from, .events = POLLIN};
         char what = 0;
         crowd_poll(epoll, 100);
-        if (select(from + 1, &ready, NULL, NULL, &now) != 1)
+        if (poll(&order, 1, 0) != 1)
             continue;
-        if (read(from, &what, 1) != 1 || what == 'q')
+        bench_get(from, &what, 1);
+        if (what == 'q')
             _exit(0);
-        uint64_t answer = 0;
+        uint64_t least = 0;
         if (what == 'o')
             crowd_open(all, n, epoll, port);
         else
-            answer = what == 'n' ? crowd_lines(all, n) : crowd_close(all, n);
-        if (write(to, &answer, sizeof answer) != sizeof answer)
-            _exit(1);
+            least = crowd_close(all, n);
+        bench_put(to, &least, sizeof least);
     }
 }
 
@@ -194,106 +179,68 @@ static void *change_all(void *arg)
 
 /* -- the rounds -- */
 
+enum { ALONE, WATCHED };
+
+/* Of each round, without and with the watches. */
 struct results {
-    double p50[2], p99[2];
-    double idle_cpu, cpu; /* of the extender in percent: without and with filter calls */
-    double line_us;       /* of the extender for a line, without filter calls */
+    struct series p50[2], p99[2];
 };
 
-static void measure_idle(const struct server *server, struct bench_child *crowd,
-                         struct results *f)
-{
-    uint64_t lines = crowd ? crowd_do(crowd, 'n') : 0;
-    double cpu = server_cpu_ms(server);
-    usleep(IDLE_MS * 1000);
-    cpu = server_cpu_ms(server) - cpu;
-    if (crowd)
-        lines = crowd_do(crowd, 'n') - lines;
-    f->idle_cpu = cpu * 100 / IDLE_MS;
-    f->line_us = lines ? cpu * 1000 / (double)lines : 0;
-}
-
-/* `crowd` is NULL without watches. */
 static void measure(const struct config *config, const struct server *server,
-                    const struct bodies *b, struct bench_child *crowd, struct results *f)
+                    const struct bodies *b, int turn, struct results *f)
 {
-    static const unsigned connections[2] = {1, 16};
-    measure_idle(server, crowd, f);
-    double seconds = 0, cpu = server_cpu_ms(server);
-    for (int i = 0; i < 2; i++) {
-        struct load_result r;
-        struct load load = {.port = server->port,
-                            .connections = connections[i],
-                            .requests = b->filter[BODIES_SCHEDULER],
-                            .n_requests = BODIES_ORDERS,
-                            .calls = (size_t)config->calls};
-        load_run(&load, &r);
-        f->p50[i] = series_quantile(&r.ms, 0.5);
-        f->p99[i] = series_quantile(&r.ms, 0.99);
-        seconds += r.seconds;
-        if (r.failed)
-            bench_die("calls failed");
-        series_fini(&r.ms);
+    struct load_result r;
+    struct load load = {.port = server->port,
+                        .connections = 1,
+                        .requests = b->filter[BODIES_SCHEDULER],
+                        .n_requests = BODIES_ORDERS,
+                        .calls = (size_t)config->calls};
+    load_run(&load, &r);
+    if (r.failed)
+        bench_die("calls failed");
+    if (f) {
+        series_note(&f->p50[turn], series_quantile(&r.ms, 0.5));
+        series_note(&f->p99[turn], series_quantile(&r.ms, 0.99));
     }
-    f->cpu = (server_cpu_ms(server) - cpu) / seconds / 10;
+    series_fini(&r.ms);
 }
 
-static struct series series_of(const struct results (*f)[2], int64_t n, int with,
-                               size_t at)
+static void show(const char *what, struct series *s)
 {
-    struct series s = {0};
-    for (int64_t i = 0; i < n; i++)
-        series_note(&s, *(const double *)((const char *)&f[i][with] + at));
-    return s;
-}
-
-static void show(const char *what, const struct results (*f)[2], int64_t n, size_t at)
-{
-    struct series without = series_of(f, n, 0, at), with = series_of(f, n, 1, at);
-    struct series ratio = series_ratio(&with, &without);
+    struct series ratio = series_ratio(&s[WATCHED], &s[ALONE]);
     printf("  %-28s %8.3f %8.3f   ratio %.3f (%.3f-%.3f)\n", what,
-           series_quantile(&without, 0.5), series_quantile(&with, 0.5),
+           series_quantile(&s[ALONE], 0.5), series_quantile(&s[WATCHED], 0.5),
            series_quantile(&ratio, 0.5), series_quantile(&ratio, 0),
            series_quantile(&ratio, 1));
-    series_fini(&without);
-    series_fini(&with);
     series_fini(&ratio);
+    series_fini(&s[ALONE]);
+    series_fini(&s[WATCHED]);
 }
 
 static void run_rounds(const struct config *config, const struct server *extender,
                        struct bench_child *crowd, const struct bodies *b,
                        struct change *change)
 {
-    struct results f[ROUNDS_MAX][2];
+    struct results f = {0};
     uint64_t least = UINT64_MAX;
-    measure(config, extender, b, NULL, &f[0][0]); /* warm-up */
+    measure(config, extender, b, ALONE, NULL); /* warm-up */
     for (int64_t r = 0; r < config->rounds; r++)
-        for (int turn = 0; turn < 2; turn++) {
-            int with = turn ^ (r & 1);
-            if (with)
+        for (int i = 0; i < 2; i++) {
+            int turn = i ^ (r & 1);
+            if (turn == WATCHED)
                 crowd_do(crowd, 'o');
-            measure(config, extender, b, with ? crowd : NULL, &f[r][with]);
-            uint64_t lines = with ? crowd_do(crowd, 'c') : UINT64_MAX;
+            measure(config, extender, b, turn, &f);
+            uint64_t lines = turn == WATCHED ? crowd_do(crowd, 'c') : UINT64_MAX;
             if (lines < least)
                 least = lines;
         }
     printf("  %-28s %8s %8s\n", "filter, milliseconds", "alone", "watched");
-    show("p50, 1 connection", f, config->rounds, offsetof(struct results, p50[0]));
-    show("p99, 1 connection", f, config->rounds, offsetof(struct results, p99[0]));
-    show("p50, 16 connections", f, config->rounds, offsetof(struct results, p50[1]));
-    show("p99, 16 connections", f, config->rounds, offsetof(struct results, p99[1]));
-    show("extender, % of a CPU", f, config->rounds, offsetof(struct results, cpu));
-    show("... without filter calls", f, config->rounds,
-         offsetof(struct results, idle_cpu));
-    struct series us = series_of(f, config->rounds, 1, offsetof(struct results, line_us));
-    printf(
-        "  processor time of the extender for a line of a watch: %.1f us (%.1f-%.1f)\n",
-        series_quantile(&us, 0.5), series_quantile(&us, 0), series_quantile(&us, 1));
-    series_fini(&us);
-    printf("  each watch of nodes got at least %llu lines in its half of a round; the "
-           "extender has %.1f MiB\n",
-           (unsigned long long)least, vitals_now(extender).mib);
-    printf("  %llu changes in all\n", (unsigned long long)atomic_load(&change->done));
+    show("p50", f.p50);
+    show("p99", f.p99);
+    printf("  each watch of nodes got at least %llu lines in its half of a round; %llu "
+           "changes in all; the extender has %.1f MiB\n",
+           (unsigned long long)least, (unsigned long long)atomic_load(&change->done),
+           vitals_now(extender).mib);
 }
 
 static int run(void *arg)
@@ -335,7 +282,7 @@ static const struct opt options[] = {
               "Number of watches, half of gpunodes and half of gpupods."),
     BENCH_OPT("changes", "N", INT, "20", 1, 1000, changes,
               "Health changes of cards per second."),
-    BENCH_OPT("rounds", "N", INT, "11", 1, ROUNDS_MAX, rounds, "Number of rounds."),
+    BENCH_OPT("rounds", "N", INT, "11", 1, 99, rounds, "Number of rounds."),
     BENCH_OPT("calls", "N", INT, "3000", 1, 1000000, calls,
               "Filter calls in each half of a round."),
     BENCH_BUILD,

@@ -218,7 +218,7 @@ static void filter(const struct target *t, struct samples *s)
     if (!t->extender)
         return;
     double begin = lib_now_exact_ms();
-    enum fit fit = UNANSWERED;
+    enum filter_result fit = UNANSWERED;
     for (int i = 0; i < TRIES && fit == UNANSWERED; i++)
         fit = extender_filter(t->extender, 4, "n1", &why);
     ck_assert_msg(fit == FITS, "%s: filter: %s", t->name, why.p);

@@ -22,7 +22,7 @@
 static const struct {
     const char *node;
     int cards;
-    enum fit before, after;
+    enum filter_result before, after;
     const char *reason; /* after the change */
 } nodes[] = {
     {"bound-by-go", 1, FITS, NOT_NOW, "most free: 6144 of 16384 MiB on GPU0"},
@@ -103,7 +103,7 @@ static void check_before(const struct fixture *f)
 {
     for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
         cleanup_buf struct buf why = {0};
-        enum fit fit = extender_filter(&f->extender, 16, nodes[i].node, &why);
+        enum filter_result fit = extender_filter(&f->extender, 16, nodes[i].node, &why);
         ck_assert_msg(fit == nodes[i].before, "%s: %s before the change: %d, %s", f->name,
                       nodes[i].node, (int)fit, why.p);
     }
@@ -114,7 +114,7 @@ static void check_after(const struct fixture *f)
     int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
         cleanup_buf struct buf why = {0};
-        enum fit fit = UNANSWERED;
+        enum filter_result fit = UNANSWERED;
         while (fit = extender_filter(&f->extender, 16, nodes[i].node, &why),
                fit != nodes[i].after || !strstr(why.p, nodes[i].reason)) {
             ck_assert_msg(lib_now_ms() < end, "%s: %s after the change: %d, %s", f->name,

@@ -337,7 +337,7 @@ void cluster_check_free(const char *node, int units)
     cleanup_buf struct buf why = {0};
     ck_assert_msg(extender_filter(&cluster.extender, units, node, &why) == FITS, "%s",
                   why.p);
-    enum fit more = extender_filter(&cluster.extender, units + 1, node, &why);
+    enum filter_result more = extender_filter(&cluster.extender, units + 1, node, &why);
     ck_assert_msg(more == NOT_NOW || more == NEVER, "%d on %s: %s", units + 1, node,
                   why.p);
 }

@@ -112,7 +112,7 @@ bool extender_bind(const struct extender *e, const char *pod, const char *node,
     return status == 200 && j && !*error;
 }
 
-enum fit extender_filter(const struct extender *e, int units, const char *node,
+enum filter_result extender_filter(const struct extender *e, int units, const char *node,
                          struct buf *why)
 {
     cleanup_buf struct buf body = {0}, reply = {0};

@@ -37,10 +37,10 @@ void lib_bind_body(struct buf *out, const char *pod, const char *node);
 /* True: bound. False: `why` (may be NULL) gets the reason. */
 bool extender_bind(const struct extender *e, const char *pod, const char *node,
                    struct buf *why);
-enum fit { FITS, NOT_NOW, NEVER, UNANSWERED };
+enum filter_result { FITS, NOT_NOW, NEVER, UNANSWERED };
 /* Asks filter whether a new pod that requests `units` fits on the node. The pod has no UID,
  * so that nothing is reserved for it. */
-enum fit extender_filter(const struct extender *e, int units, const char *node,
+enum filter_result extender_filter(const struct extender *e, int units, const char *node,
                          struct buf *why);
 /* The inspect reply for a node. New. */
 json_t *extender_inspect(const struct extender *e, const char *node);
