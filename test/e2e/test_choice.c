@@ -53,27 +53,6 @@ START_TEST(the_extender_adds_victims_on_one_card)
     cluster_agrees();
 }
 
-/* The node has 8 GiB free, but only 4 on each card. The filters of kube-scheduler accept
- * the pod, so kube-scheduler never calls preempt. */
-START_TEST(no_pod_is_evicted_if_only_the_layout_rejects_the_pod)
-{
-    create_classes();
-    cluster_add_node("n1", NULL, NULL, CARDS(8192, 8192));
-    run_pod("a", 4, SPREAD, CLASS("lowest"));
-    run_pod("b", 4, SPREAD, CLASS("lowest"));
-    cluster_create_pod("important", 6, "", CLASS("urgent"));
-    cluster_wait_refused("important",
-                         "needs 6144 MiB on one card; most free: 4096 of 8192 MiB");
-    ck_assert(!cluster_is_gone("a") && !cluster_is_gone("b") &&
-              !cluster_bound("important"));
-    cleanup_json json_t *pod = cluster_pod("important");
-    ck_assert_str_eq(lib_str(pod, "status.nominatedNodeName"), "");
-    cluster_delete(PODS "/a"); /* after one pod ends by itself */
-    cluster_wait_running("important");
-    expect_on("important", "n1", "0");
-    cluster_agrees();
-}
-
 /* -- models -- */
 
 #define T4       "Tesla T4"
@@ -206,83 +185,25 @@ START_TEST(pods_of_nvidias_plugin_that_name_a_model)
     cluster_wait_refused("w", "model Tesla P4; the node has 2 x " V100);
 }
 
-/* Publishes the podList of an scv-agent: the pod of each card of `mixed`; NULL: none. */
-static void show_holders(const char *const holders[4])
-{
-    cleanup_buf struct buf body = {0};
-    buf_adds(&body, "{\"status\":{\"podList\":[");
-    for (int i = 0; i < 4; i++)
-        if (holders[i])
-            buf_printf(&body,
-                       "%s{\"namespace\":\"default\",\"name\":\"%s\",\"container\":"
-                       "\"c\",\"resource\":\"nvidia.com/gpu\",\"units\":1,\"cards\":["
-                       "\"GPU-mixed-%d\"]}",
-                       body.p[body.n - 1] == '[' ? "" : ",", holders[i], i);
-    buf_adds(&body, "]}}");
-    json_decref(peer_json(&cluster.api, "PATCH", "/apis/core.run-linux.com/v1/scvs/mixed",
-                          body.p));
-}
-
-/* The number of cards with pods that the podList does not contain. */
-static json_int_t claimed(void)
-{
-    cleanup_json json_t *node = extender_inspect(&cluster.extender, "mixed");
-    return json_integer_value(json_object_get(node, "claimedCards"));
-}
-
-/* kube-scheduler counts cards of all models and proposes the pod of the lowest priority.
- * The podList shows which model that would free, so no pod is evicted for a card of
- * another model. */
-START_TEST(a_pod_on_a_card_of_another_model_is_not_evicted)
-{
-    create_classes();
-    cluster_create_priority("highest", 2000, "");
-    add_models("mixed", ARGV(T4, T4, V100, V100));
-    manage_nvidia_gpu();
-    create_asking("h0", "nvidia.com/gpu", 1, "", CLASS("highest"));
-    create_asking("h1", "nvidia.com/gpu", 1, "", CLASS("highest"));
-    create_asking("least", "nvidia.com/gpu", 1, "", CLASS("lowest"));
-    create_asking("less", "nvidia.com/gpu", 1, "", CLASS("low"));
-    cluster_wait_running("h0");
-    cluster_wait_running("h1");
-    cluster_wait_running("least");
-    cluster_wait_running("less");
-    show_holders(ARGV("h0", "h1", "least", "less"));
-    lib_wait(claimed() == 0);
-    create_asking("important", "nvidia.com/gpu", 1, MODEL(T4), CLASS("urgent"));
-    cluster_wait_refused("important", "Insufficient nvidia.com/gpu");
-    ck_assert(!cluster_is_gone("least") && !cluster_is_gone("less") &&
-              !cluster_bound("important"));
-    cleanup_json json_t *pod = cluster_pod("important");
-    ck_assert_str_eq(lib_str(pod, "status.nominatedNodeName"), "");
-    cluster_delete(PODS "/important");
-
-    show_holders((const char *const[]){"h0", "least", NULL, "less"}); /* h1: a V100 */
-    lib_wait(claimed() == 1);
-    create_asking("again", "nvidia.com/gpu", 1, MODEL(T4), CLASS("urgent"));
-    lib_wait(cluster_is_gone("least"));
-    show_holders(ARGV("h0", NULL, "h1", "less")); /* as the agent publishes it later */
-    cluster_wait_running("again");
-    ck_assert(!cluster_is_gone("less") && !cluster_is_gone("h0") &&
-              !cluster_is_gone("h1"));
-}
-
 /* -- labels of Yoda-Scheduler -- */
 
 #define YODA "yoda-scheduler"
 
-/* One more kube-scheduler, with a configuration of policy/, as that user. */
-static void start_scheduler(struct program *p, const char *text, const char *user)
+/* One more kube-scheduler, with the configuration of policy/. */
+static void start_yoda(struct program *p)
 {
-    cleanup_buf struct buf out = {0};
+    cleanup_buf struct buf out = {0}, text = {0};
+    struct err err = {0};
     cleanup_free char *programs = temp_read(cluster.dir, "run/programs"),
-                      *name = xasprintf("%s.kubeconfig", user),
-                      *kubeconfig = temp_path(cluster.dir, name),
+                      *kubeconfig = temp_path(cluster.dir, "scheduler.kubeconfig"),
                       *config = temp_path(cluster.dir, "second-scheduler.yaml");
     programs[strcspn(programs, "\n")] = '\0';
     cleanup_free char *scheduler = xasprintf("%s/kube-scheduler", programs);
     bool tls = false; /* inside tlsConfig, which an extender on 127.0.0.1 does not need */
-    for (struct span rest = span_of(text); rest.n;) {
+    free(cluster_kubectl(ARGV("apply", "-f", "policy/" YODA "-rbac.yaml")));
+    ck_assert_done(
+        file_read("policy/kube-scheduler-config-yoda.yaml", 1 << 16, &text, &err), err);
+    for (struct span rest = buf_span(&text); rest.n;) {
         struct span line = span_cut(&rest, '\n');
         tls = span_starts(line, SPAN("  tlsConfig:")) ||
               (tls && span_starts(line, SPAN("    ")));
@@ -301,16 +222,6 @@ static void start_scheduler(struct program *p, const char *text, const char *use
                   ARGV(scheduler, "--config", config, "--secure-port", "0",
                        "--authentication-kubeconfig", kubeconfig,
                        "--authorization-kubeconfig", kubeconfig));
-}
-
-static void start_yoda(struct program *p)
-{
-    struct err err = {0};
-    cleanup_buf struct buf text = {0};
-    free(cluster_kubectl(ARGV("apply", "-f", "policy/" YODA "-rbac.yaml")));
-    ck_assert_done(
-        file_read("policy/kube-scheduler-config-yoda.yaml", 1 << 16, &text, &err), err);
-    start_scheduler(p, text.p, "scheduler");
 }
 
 static void create_labelled(const char *name, const char *labels)
@@ -375,36 +286,8 @@ START_TEST(labels_of_yoda_under_a_second_scheduler)
     program_stop(&yoda);
 }
 
-/* -- managed control planes -- */
-
-#define SECOND "gpushare-scheduler"
-
-START_TEST(a_second_scheduler_with_its_own_service_account)
-{
-    struct program second;
-    cluster_add_node("n1", NULL, NULL, CARDS(16 * 1024, 16 * 1024));
-    free(cluster_kubectl(ARGV("apply", "-f", "policy/second-scheduler.yaml.example")));
-    cluster_add_user("second", "/CN=system:serviceaccount:kube-system:" SECOND);
-    cleanup_json json_t *map = peer_json(
-        &cluster.api, "GET", "/api/v1/namespaces/kube-system/configmaps/" SECOND, NULL);
-    start_scheduler(
-        &second, json_string_value(json_object_get(lib_at(map, "data"), "config.yaml")),
-        "second");
-    cluster_create(PODS, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
-                         "\"p\"},\"spec\":{\"schedulerName\":\"" SECOND "\","
-                         "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":"
-                         "{\"limits\":{\"aliyun.com/gpu-mem\":\"4\"}}}]}}");
-    cluster_wait_running("p");
-    expect_on("p", "n1", "0");
-    ck_assert_ptr_null(strstr(program_output(&second), "forbidden"));
-    program_stop(&second);
-    free(cluster_kubectl(ARGV("delete", "-f", "policy/second-scheduler.yaml.example")));
-}
-
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("choice", 120, up, the_extender_adds_victims_on_one_card,
-             no_pod_is_evicted_if_only_the_layout_rejects_the_pod, models_on_mixed_nodes,
+             models_on_mixed_nodes,
              pods_of_nvidias_plugin_that_name_a_model,
-             a_pod_on_a_card_of_another_model_is_not_evicted,
-             labels_of_yoda_under_a_second_scheduler,
-             a_second_scheduler_with_its_own_service_account)
+             labels_of_yoda_under_a_second_scheduler)

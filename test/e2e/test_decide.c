@@ -15,11 +15,10 @@
 enum { NODES = 4, CARDS_EACH = 2, UNITS = 3, OF_A_CARD = 2 };
 enum { FIT = NODES * CARDS_EACH * OF_A_CARD };
 
-static void start(const char *policy)
+static void start(void)
 {
-    cleanup_free char *score = xasprintf("--node-score=%s", policy);
     cluster_stop("gpushare-extender", "TERM");
-    cluster_start_with("gpushare-extender", ARGV("--filter-answer=best", score));
+    cluster_start_with("gpushare-extender", ARGV("--filter-answer=best"));
     extender_wait_answers(&cluster.extender);
     lib_wait(extender_metric(&cluster.extender, "gpushare_may_bind") == 1);
 }
@@ -56,7 +55,7 @@ static int bound_pods(int n)
 
 START_TEST(a_burst_is_packed_without_failed_binds)
 {
-    start("fgd");
+    start();
     add_nodes();
     create_pods(0, FIT + 2);
     lib_wait(bound_pods(FIT + 2) == FIT);
@@ -79,28 +78,9 @@ START_TEST(a_burst_is_packed_without_failed_binds)
     cluster_agrees();
 }
 
-/* Every node is filled before the next one is used; equal nodes in the order of their
- * names. (fgd also weighs the CPU, which these pods do not use.) */
-START_TEST(pods_one_after_the_other_fill_one_node_first)
-{
-    start("binpack");
-    add_nodes();
-    for (int i = 0; i < CARDS_EACH * OF_A_CARD; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "p%02d", i);
-        create_pods(i, 1);
-        cluster_wait_running(name);
-        expect_on(name, "n0", i < OF_A_CARD ? "0" : "1");
-    }
-    create_pods(90, 1);
-    cluster_wait_running("p90");
-    expect_on("p90", "n1", "0");
-    cluster_agrees();
-}
-
 START_TEST(constraints_of_kube_scheduler_hold)
 {
-    start("fgd");
+    start();
     add_nodes();
     cluster_create_pod("on-n2", UNITS, "", ON("n2"));
     cluster_wait_running("on-n2");
@@ -119,20 +99,5 @@ START_TEST(constraints_of_kube_scheduler_hold)
     cluster_agrees();
 }
 
-START_TEST(a_pending_pod_has_the_reasons_of_all_nodes)
-{
-    start("fgd");
-    add_nodes();
-    create_pods(0, FIT);
-    lib_wait(bound_pods(FIT) == FIT);
-    cluster_create_pod("waits", UNITS, "", "");
-    cluster_wait_refused("waits", "most free: 2048 of 8192 MiB on GPU0");
-    cluster_delete(CLUSTER_PODS "/p05");
-    cluster_wait_running("waits");
-    cluster_agrees();
-}
-
 CLUSTER_MAIN("decide", 300, ARGV("--nodes", "0"), a_burst_is_packed_without_failed_binds,
-             pods_one_after_the_other_fill_one_node_first,
-             constraints_of_kube_scheduler_hold,
-             a_pending_pod_has_the_reasons_of_all_nodes)
+             constraints_of_kube_scheduler_hold)

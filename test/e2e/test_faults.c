@@ -208,31 +208,6 @@ static char *bind_by_hand(const char *name, const char *uid, const char *node)
     return xstrdup(lib_str(j, "Error"));
 }
 
-START_TEST(a_pod_that_is_deleted_between_filter_and_bind)
-{
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
-    cluster_create_pod("pod", 4, "", SCHEDULER("nobody"));
-    cleanup_json json_t *old = cluster_pod("pod");
-    lib_wait(cluster_knows_pending());
-    cluster_delete(PODS "/pod");
-    cleanup_free char *gone = bind_by_hand("pod", lib_str(old, "metadata.uid"), "n1");
-    ck_assert_msg(strstr(gone, "not found") || strstr(gone, "pod not found") ||
-                      strstr(gone, "the pod was deleted"),
-                  "%s", gone);
-    cluster_agrees();
-    cluster_create_pod("pod", 4, "", SCHEDULER("nobody"));
-    cleanup_json json_t *new = cluster_pod("pod");
-    cleanup_free char *other = bind_by_hand("pod", lib_str(old, "metadata.uid"), "n1");
-    ck_assert_contains(other,
-                       "the pod was deleted; a pod of the same name has another UID");
-    ck_assert(!cluster_bound("pod"));
-    cluster_agrees();
-    cleanup_free char *bound = bind_by_hand("pod", lib_str(new, "metadata.uid"), "n1");
-    ck_assert_str_eq(bound, "");
-    expect_placed("pod", 0);
-    cluster_settle();
-}
-
 enum { RACES = 40, RUNNERS = 8 };
 
 struct race {
@@ -331,39 +306,7 @@ START_TEST(a_second_scheduler_without_the_extender)
     program_kill(&p);
 }
 
-START_TEST(a_pod_with_nodename_set_manually)
-{
-    attempt_without_policies();
-    add_nodes_of_one_and_two();
-    cluster_create_pod("on-one", 6, "", ",\"nodeName\":\"one\"");
-    cluster_create_pod("on-two", 6, "", ",\"nodeName\":\"two\"");
-    check_foreign();
-}
-
-/* A user copied a running pod. */
-START_TEST(a_copied_pod_with_nodename_and_annotations)
-{
-    attempt_without_policies();
-    add_nodes_of_one_and_two();
-    cluster_create_pod(
-        "copy", 6,
-        ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\","
-        "\"ALIYUN_COM_GPU_MEM_POD\":\"6\",\"ALIYUN_COM_GPU_MEM_DEV\":\"16\","
-        "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\","
-        "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1637000000000000000\"}",
-        ",\"nodeName\":\"two\"");
-    cluster_wait_running("copy");
-    lib_wait(extender_promised(&cluster.extender, "two") == 6);
-    int64_t begun = expect_now_ns();
-    cluster_create_pod("beside", 10, "", ON("two"));
-    expect_placed("beside", begun);
-    expect_on("beside", "two", "1");
-    cluster_settle();
-}
-
 CLUSTER_MAIN("faults", 400, ARGV("--nodes", "0"), an_extender_that_is_killed_in_a_burst,
              an_api_server_that_is_killed_in_a_burst, an_etcd_that_is_stopped_in_a_burst,
              a_stopped_watch_whose_history_was_compacted,
-             a_pod_that_is_deleted_between_filter_and_bind,
-             deletions_that_race_with_binds, a_second_scheduler_without_the_extender,
-             a_pod_with_nodename_set_manually, a_copied_pod_with_nodename_and_annotations)
+             deletions_that_race_with_binds, a_second_scheduler_without_the_extender)

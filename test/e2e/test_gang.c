@@ -90,23 +90,11 @@ START_TEST(three_members_on_two_cards_wait_for_a_third)
 }
 END_TEST
 
-START_TEST(two_of_three_members_start_if_the_minimum_is_two)
-{
-    gangs_of_three_start_two(gangs(), "elastic");
-}
-END_TEST
-
 START_TEST(members_of_a_basic_group_start_alone)
 {
     struct gangs basic = *gangs();
     basic.object = basic.object == pod_group ? basic_pod_group : basic_workload;
     gangs_of_three_start_two(&basic, "basic");
-}
-END_TEST
-
-START_TEST(two_members_on_two_cards_are_bound)
-{
-    gangs_of_two_run(gangs());
 }
 END_TEST
 
@@ -120,9 +108,7 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {three_members_on_two_cards_wait_for_a_third,
-                                  two_of_three_members_start_if_the_minimum_is_two,
                                   members_of_a_basic_group_start_alone,
-                                  two_members_on_two_cards_are_bound,
                                   fifty_gangs_of_four_use_every_card};
     bool old = strcmp(cluster_release(), "1.35") == 0;
     const char *const up[] = {

@@ -10,7 +10,6 @@
  * memory in total, but no card has, so kube-scheduler's own preemption finds no victims.
  */
 
-#define PODS     CLUSTER_PODS
 #define CLASS(c) ",\"priorityClassName\":\"" c "\""
 #define BUDGETS  "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 static const char rules[] = "manifests/rbac-preemption.yaml.example";
@@ -77,24 +76,6 @@ START_TEST(the_cheapest_pod_is_evicted_and_the_pod_is_bound)
 }
 END_TEST
 
-/* kube-scheduler counts two free cards on each node: pods of gpu-mem take none of them. */
-START_TEST(a_whole_card_is_freed)
-{
-    begin(true);
-    fill();
-    cluster_create(
-        PODS, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
-              "\"whole\"},\"spec\":{\"priorityClassName\":\"urgent\",\"containers\":[{"
-              "\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"
-              "\"aliyun.com/gpu-count\":\"1\"}}}]}}");
-    cluster_wait_running("whole");
-    expect_on("whole", "n1", "0");
-    ck_assert(cluster_is_gone("a"));
-    ck_assert_int_eq(count_left(), 3);
-    cluster_agrees();
-}
-END_TEST
-
 /* Allows no eviction, as long as fewer than 100 pods match. */
 static void protect(const char *app)
 {
@@ -122,42 +103,6 @@ START_TEST(a_pod_of_a_disruption_budget_stays_and_another_leaves)
 }
 END_TEST
 
-START_TEST(nothing_is_evicted_if_budgets_protect_all_pods)
-{
-    begin(true);
-    fill();
-    protect("first");
-    protect("second");
-    cluster_create_pod("important", 6, "", CLASS("urgent"));
-    lib_wait(extender_metric(&cluster.extender,
-                             "gpushare_preemption_refused_evictions_total") >= 2);
-    ck_assert_int_eq(count_left(), 4);
-    ck_assert(!cluster_bound("important"));
-    ck_assert_int_eq(
-        extender_metric(&cluster.extender, "gpushare_preemption_evicted_pods_total"), 0);
-}
-END_TEST
-
-START_TEST(equal_priority_and_preemption_policy_never_evict_nobody)
-{
-    begin(true);
-    cluster_add_node("n1", NULL, NULL, CARDS(8192, 8192));
-    run_pod("a", "first", "low", "n1");
-    run_pod("b", "second", "low", "n1");
-    cluster_create_pod("equal", 6, "", CLASS("low"));
-    cluster_create_pod("never", 6, "", CLASS("never"));
-    cluster_wait_refused("equal", "needs 6144 MiB on one card");
-    cluster_wait_refused("never", "needs 6144 MiB on one card");
-    /* A pod for which evictions help has its turn after them, if they had one. */
-    cluster_create_pod("important", 6, "", CLASS("urgent"));
-    cluster_wait_running("important");
-    ck_assert(!cluster_is_gone("a") != !cluster_is_gone("b"));
-    ck_assert(!cluster_bound("equal") && !cluster_bound("never"));
-    ck_assert_int_eq(
-        extender_metric(&cluster.extender, "gpushare_preemption_started_total"), 1);
-}
-END_TEST
-
 START_TEST(without_the_permissions_nothing_is_evicted)
 {
     begin(false);
@@ -172,7 +117,5 @@ END_TEST
 
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("layout", 180, up, the_cheapest_pod_is_evicted_and_the_pod_is_bound,
-             a_whole_card_is_freed, a_pod_of_a_disruption_budget_stays_and_another_leaves,
-             nothing_is_evicted_if_budgets_protect_all_pods,
-             equal_priority_and_preemption_policy_never_evict_nobody,
+             a_pod_of_a_disruption_budget_stays_and_another_leaves,
              without_the_permissions_nothing_is_evicted)

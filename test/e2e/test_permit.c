@@ -99,13 +99,6 @@ START_TEST(two_of_three_members_start_if_min_member_is_two)
 }
 END_TEST
 
-START_TEST(two_members_on_two_cards_are_bound)
-{
-    start_scheduler();
-    gangs_of_two_run(&gangs);
-}
-END_TEST
-
 START_TEST(fifty_gangs_of_four_use_every_card)
 {
     start_scheduler();
@@ -116,4 +109,4 @@ END_TEST
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("permit", 200, up, three_members_on_two_cards_wait_for_a_third,
              two_of_three_members_start_if_min_member_is_two,
-             two_members_on_two_cards_are_bound, fifty_gangs_of_four_use_every_card)
+             fifty_gangs_of_four_use_every_card)

@@ -104,17 +104,6 @@ START_TEST(the_leader_is_killed)
     burst_with(kill_it, "280 pods, and the holder is killed");
 }
 
-static void stop_it(size_t leader)
-{
-    cluster_stop(names[leader], "TERM");
-    cluster_start(names[leader]);
-}
-
-START_TEST(the_leader_is_terminated)
-{
-    burst_with(stop_it, "280 pods, and the holder is stopped");
-}
-
 /* Pauses it until another replica is the leader and has bound pods. When it resumes, it
  * still believes for a moment that it holds the Lease. */
 static void freeze_it(size_t leader)
@@ -153,5 +142,5 @@ START_TEST(a_rolling_update_replaces_all_replicas)
 
 static const char *const up[] = {"--nodes", "0", "--extenders", "3", NULL};
 CLUSTER_MAIN("replicas", 120, up, all_three_answer_and_one_binds, the_leader_is_killed,
-             the_leader_is_terminated, the_leader_is_paused_and_resumes,
+             the_leader_is_paused_and_resumes,
              a_rolling_update_replaces_all_replicas)

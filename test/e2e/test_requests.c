@@ -30,13 +30,9 @@ static void create(const char *name, const char *metadata, const char *spec)
     "\":\"" amount "\"}}}"
 #define MEM(name, units)  CONTAINER(name, "aliyun.com/gpu-mem", units)
 #define CARDS_OF(name, n) CONTAINER(name, "aliyun.com/gpu-count", n)
-#define SIDECAR(name, units)                                                             \
-    "{\"name\":\"" name "\",\"image\":\"i\",\"restartPolicy\":\"Always\",\"resources\":" \
-    "{\"limits\":{\"aliyun.com/gpu-mem\":\"" units "\"}}}"
 #define RUN(c)            "\"containers\":[" c "]"
 #define RUN2(a, b)        "\"containers\":[" a "," b "]"
 #define INIT(c)           "\"initContainers\":[" c "],"
-#define INIT2(a, b)       "\"initContainers\":[" a "," b "],"
 #define LABEL(key, value) ",\"labels\":{\"" key "\":\"" value "\"}"
 #define NOTE(key, value)  ",\"annotations\":{\"" key "\":\"" value "\"}"
 #define COUNT             "aliyun.com/gpu-count"
@@ -137,47 +133,6 @@ START_TEST(every_sample_runs)
 
 /* -- forms -- */
 
-START_TEST(memory_is_packed_on_the_fullest_card_that_takes_it)
-{
-    cluster_add_node("n1", NULL, NULL, CARDS(16276, 16276, 8 * GIB));
-    refused("large", "", RUN(MEM("c", "16")), "the largest card has 16276 MiB");
-    placed("first", "", RUN(MEM("c", "5")));
-    expect_on("first", "n1", "2"); /* least free memory */
-    placed("second", "", RUN(MEM("c", "4")));
-    expect_on("second", "n1", "0");
-    placed("third", "", RUN(MEM("c", "3")));
-    expect_on("third", "n1", "2"); /* fills the card completely */
-    placed("fourth", "", RUN(MEM("c", "13")));
-    expect_on("fourth", "n1", "1");
-    refused("fifth", "", RUN(MEM("c", "12")),
-            "needs 12288 MiB on one card; most free: 12180");
-    settle();
-}
-
-START_TEST(spread_takes_the_emptiest_card)
-{
-    cluster_add_node("n1", NULL, NULL, CARDS(8 * GIB, 16 * GIB, 16 * GIB));
-    placed("first", NOTE("gpushare/placement", "spread"), RUN(MEM("c", "2")));
-    expect_on("first", "n1", "1");
-    placed("second", NOTE("gpushare/placement", "spread"), RUN(MEM("c", "2")));
-    expect_on("second", "n1", "2");
-    placed("third", "", RUN(MEM("c", "2")));
-    expect_on("third", "n1", "0");
-    settle();
-}
-
-/* kube-scheduler itself gives equal scores to nodes that differ only in their cards. */
-START_TEST(the_fuller_node_is_preferred)
-{
-    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB));
-    cluster_add_node("n2", NULL, NULL, CARDS(16 * GIB));
-    placed("first", "", RUN(MEM("c", "10")));
-    cleanup_json json_t *pod = cluster_pod("first");
-    placed("second", "", RUN(MEM("c", "6")));
-    expect_on("second", lib_str(pod, "spec.nodeName"), "0");
-    settle();
-}
-
 START_TEST(memory_over_several_cards_is_split_evenly)
 {
     cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 16 * GIB, 16 * GIB));
@@ -204,30 +159,6 @@ START_TEST(whole_cards_are_not_shared)
     refused("another", "", RUN(CARDS_OF("c", "1")), "whole card");
     placed("beside", "", RUN(MEM("c", "14")));
     expect_on("beside", "n1", "1");
-    settle();
-}
-
-START_TEST(containers_are_added_up_as_kubernetes_does)
-{
-    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 12 * GIB));
-    placed("apps", "", RUN2(MEM("a", "3"), MEM("b", "4")));
-    expect_on("apps", "n1", "1");
-    placed("init", "", INIT(MEM("i", "6")) RUN(MEM("a", "2")));
-    expect_on("init", "n1", "0"); /* six, while it starts */
-    placed("sidecar", "", INIT2(SIDECAR("s", "1"), MEM("i", "2")) RUN(MEM("a", "4")));
-    expect_on("sidecar", "n1", "1"); /* five */
-    settle();
-}
-
-START_TEST(a_node_can_be_reserved_for_one_kind)
-{
-    cluster_add_node("cards", "gpushare/mode", "card", CARDS(16 * GIB, 16 * GIB));
-    refused("memory", "", RUN(MEM("c", "1")), "gpushare/mode");
-    cluster_add_node("memory", "gpushare/mode", "memory", CARDS(16 * GIB, 16 * GIB));
-    cluster_wait_running("memory"); /* the new node makes kube-scheduler try again */
-    expect_on("memory", "memory", "0");
-    placed("card", "", RUN(CARDS_OF("c", "2")));
-    expect_on("card", "cards", "0,1");
     settle();
 }
 
@@ -272,10 +203,6 @@ START_TEST(the_role_grants_every_request)
 }
 
 CLUSTER_MAIN("requests", 120, ARGV("--nodes", "0"), binpack_1_as_it_was_published,
-             every_sample_runs, memory_is_packed_on_the_fullest_card_that_takes_it,
-             spread_takes_the_emptiest_card, the_fuller_node_is_preferred,
-             memory_over_several_cards_is_split_evenly, whole_cards_are_not_shared,
-             containers_are_added_up_as_kubernetes_does,
-             a_node_can_be_reserved_for_one_kind,
+             every_sample_runs, memory_over_several_cards_is_split_evenly, whole_cards_are_not_shared,
              invalid_requests_are_rejected_with_a_reason,
              a_card_excluded_by_a_configmap_is_not_used, the_role_grants_every_request)

@@ -294,53 +294,6 @@ END_TEST
 
 enum { OF_EACH = 20, CPU = 4, NODE_CPU = 64 };
 
-/* Has the pod a node, or the reason why it has none? */
-static bool is_decided(const json_t *pod)
-{
-    const json_t *conditions = lib_at(pod, "status.conditions");
-    size_t i;
-    json_t *c;
-    json_array_foreach(conditions, i, c) if (strcmp(lib_str(c, "type"), "PodScheduled") ==
-                                             0) return true;
-    return *lib_str(pod, "spec.nodeName");
-}
-
-/* Are all pods bound or rejected? Sets the CPU of the bound ones. */
-static bool all_decided(int *cpu)
-{
-    cleanup_json json_t *all = cluster_items(PODS);
-    size_t i;
-    json_t *pod;
-    *cpu = 0;
-    json_array_foreach(all, i, pod)
-    {
-        if (!is_decided(pod))
-            return false;
-        *cpu += *lib_str(pod, "spec.nodeName") ? CPU : 0;
-    }
-    return json_array_size(all) == 2 * OF_EACH;
-}
-
-/* One kube-scheduler can see a bind of the other too late. A card is never promised twice: it
- * has one ledger, which the suite compares with the annotations after each test. */
-START_TEST(two_schedulers_fill_one_node)
-{
-    struct program second;
-    int cpu = 0;
-    begin_two(&second);
-    for (int i = 0; i < OF_EACH; i++) {
-        cleanup_free char *gpu = xasprintf("gpu-%d", i),
-                          *plain = xasprintf("plain-%d", i);
-        create(gpu, CPU, 1, "");
-        create(plain, CPU, 0, "");
-    }
-    lib_wait(all_decided(&cpu));
-    ck_assert_int_ge(cpu, NODE_CPU);
-    printf("two kube-schedulers bound %d CPU to a node of %d\n", cpu, NODE_CPU);
-    end_two(&second);
-}
-END_TEST
-
 /* -- helm test -- */
 
 /* Runs the command of the pod that asks the extender, with another address. Returns its exit
@@ -390,7 +343,6 @@ int main(void)
     enum { NEED_POLICIES = 2 }; /* the last of these */
     const TTest *const tests[] = {
         a_pod_that_the_kubelet_rejects_for_cpu_gives_its_card_back,
-        two_schedulers_fill_one_node,
         the_pod_of_helm_test_asks_the_extender,
         pods_that_ask_for_gpu_memory_get_the_scheduler_and_the_class,
         with_all_pods_labels_of_yoda_count_as_a_request,

@@ -5,24 +5,20 @@
 #include "base/mem.h"
 #include "lib/cluster.h"
 
-/* The token of the extender is replaced, or revoked, while it runs. */
+/* The token of the extender is revoked while it runs. */
 
 #define SYSTEM   "/api/v1/namespaces/kube-system"
 #define ACCOUNT  "gpushare-schd-extender"
-#define EXTENDER "gpushare-extender"
 
 #define TOKEN_FILE "extender.token"
 
-/* A new token of the extender's ServiceAccount; `bound`: a further field of spec, or "".
- * New. */
-static char *new_token(const char *bound)
+/* A new token of the extender's ServiceAccount. New. */
+static char *new_token(void)
 {
-    cleanup_free char *body =
-        xasprintf("{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":"
-                  "\"TokenRequest\",\"spec\":{\"expirationSeconds\":3600%s}}",
-                  bound);
-    cleanup_json json_t *j = peer_json(&cluster.api, "POST",
-                                       SYSTEM "/serviceaccounts/" ACCOUNT "/token", body);
+    cleanup_json json_t *j =
+        peer_json(&cluster.api, "POST", SYSTEM "/serviceaccounts/" ACCOUNT "/token",
+                  "{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":"
+                  "\"TokenRequest\",\"spec\":{\"expirationSeconds\":3600}}");
     return xstrdup(lib_str(j, "status.token"));
 }
 
@@ -61,7 +57,7 @@ START_TEST(a_token_that_is_revoked)
     cleanup_free char *old = temp_read(cluster.dir, TOKEN_FILE);
     old[strcspn(old, "\n")] = '\0';
     ck_assert_uint_eq(status_with(old), 401);
-    cleanup_free char *token = new_token("");
+    cleanup_free char *token = new_token();
     begun = lib_now_ms();
     temp_write(cluster.dir, TOKEN_FILE, token);
     cluster_wait_running("waits");
@@ -69,39 +65,4 @@ START_TEST(a_token_that_is_revoked)
     cluster_settle();
 }
 
-/* The old token ends with the Secret to which it is bound. */
-START_TEST(a_token_that_is_rotated)
-{
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
-    cluster_create(SYSTEM "/secrets", "{\"apiVersion\":\"v1\",\"kind\":\"Secret\","
-                                      "\"metadata\":{\"name\":\"rotated\"}}");
-    cleanup_free char *first =
-        new_token(",\"boundObjectRef\":{\"apiVersion\":\"v1\",\"kind\":\"Secret\","
-                  "\"name\":\"rotated\"}");
-    cluster_stop(EXTENDER, "TERM");
-    temp_write(cluster.dir, TOKEN_FILE, first);
-    cluster_start(EXTENDER);
-    lib_wait(extender_ready(&cluster.extender));
-    cluster_listen();
-    cleanup_free char *second = new_token("");
-    temp_write(cluster.dir, TOKEN_FILE, second);
-    ck_assert_uint_eq(status_with(first), 200);
-    cluster_delete(SYSTEM "/secrets/rotated");
-    int i = 0;
-    for (int64_t end = 0; !end || lib_now_ms() < end; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "p%d", i);
-        cluster_create_pod(name, 1, "", "");
-        cluster_wait_running(name);
-        if (!end && status_with(first) == 401)
-            end = lib_now_ms() + 5000; /* the duration of the Lease */
-        if (i % 8 == 7)
-            cluster_delete_pods();
-    }
-    ck_assert(!cluster_logged("no longer") && !cluster_logged("Unauthorized"));
-    cluster_settle();
-}
-
-/* The second test deletes the account of the first. */
-CLUSTER_MAIN("tokens", 200, ARGV("--nodes", "0"), a_token_that_is_rotated,
-             a_token_that_is_revoked)
+CLUSTER_MAIN("tokens", 200, ARGV("--nodes", "0"), a_token_that_is_revoked)
