@@ -120,17 +120,6 @@ void gangs_of_three_start_two(const struct gangs *g, const char *name)
     cluster_agrees();
 }
 
-void gangs_of_two_run(const struct gangs *g)
-{
-    start_extender();
-    cluster_add_node("n1", NULL, NULL, CARDS(16276));
-    cluster_add_node("n2", NULL, NULL, CARDS(16276));
-    create(g, "pair", 2);
-    wait_running("pair", 2);
-    end(g, "pair", 2);
-    cluster_agrees();
-}
-
 /* The number of bound pods of each gang "gNN". */
 static void count_bound(int *bound, int gangs)
 {

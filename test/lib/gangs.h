@@ -24,9 +24,6 @@ void gangs_wait_for_a_third_card(const struct gangs *g);
  * run. `name`: of the gang; PodGroups outlive their deletion for a while. */
 void gangs_of_three_start_two(const struct gangs *g, const char *name);
 
-/* Two members on two cards run. */
-void gangs_of_two_run(const struct gangs *g);
-
 /* 50 gangs of four on 40 cards: ten gangs fit at a time. When all those have run, the next
  * ten start. Each time all cards are used, and no gang stays bound in part. */
 void gangs_use_every_card(const struct gangs *g);
