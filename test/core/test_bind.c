@@ -51,24 +51,6 @@ START_TEST(a_bind_reserves_sends_one_binding_and_answers)
 }
 END_TEST
 
-START_TEST(two_concurrent_binds_never_share_one_reservation)
-{
-    start();
-    rig_bind(1, "c", "n1");
-    rig_bind(2, "a", "n1");
-    rig_bind(3, "b", "n1");
-    ck_free(0, 0);
-    ck_free(1, 0);
-    ck_count(CORE_CALL_BIND, 3);
-    rig_pending("d", 1);
-    rig_bind(4, "d", "n1");
-    expect_reply(4, ERR_CONFLICT,
-                 "no card of node n1 fits: needs 1 MiB on one card; most "
-                 "free: 0 of 16000 MiB on GPU0");
-    ck_count(CORE_CALL_BIND, 3);
-}
-END_TEST
-
 START_TEST(assume_times_of_one_process_differ)
 {
     start();
@@ -111,45 +93,6 @@ START_TEST(a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit)
     expect_reply(1, ERR_TIMEOUT, "has not taken effect");
     ck_free(0, 16000);
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-}
-END_TEST
-
-START_TEST(a_binding_that_overtakes_the_first_late_get_counts)
-{
-    start();
-    struct core_output bind = bound("a");
-    rig_pass(10000);
-    rig_answer(bind.call, ERR_TIMEOUT);
-    rig_show_pod(rig_mem("a", 8000));
-    rig_show_pod(rig_bound_pod("a", 8000, "n1", bind.annotations));
-    expect_reply(1, ERR_NONE, "");
-    ck_free(0, 8000);
-}
-END_TEST
-
-/* The GET ends the op that sent it; other ops continue. */
-START_TEST(a_get_that_ends_a_bind_keeps_the_others)
-{
-    start();
-    rig_bind(1, "a", "n1");
-    rig_bind(2, "b", "n1");
-    struct core_output a = rig_take(CORE_CALL_BIND);
-    struct core_output b = rig_take(CORE_CALL_BIND);
-    rig_answer(a.call, ERR_TIMEOUT);
-    rig_show_pod(rig_bound_pod("a", 8000, "n1", a.annotations));
-    expect_reply(1, ERR_NONE, "");
-    ck_free(0, 0);
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 1);
-    rig_answer(b.call, ERR_NONE);
-    expect_reply(2, ERR_NONE, "");
-
-    /* The same for an unknown pod that is fetched. */
-    rig_bind(3, "x", "n1");
-    rig_bind(4, "y", "n1");
-    struct core_output x = rig_take(CORE_CALL_GET_POD);
-    rig_answer_pod(x.call, rig_bound_pod("x", 8000, "n1", "{}"));
-    expect_reply(3, ERR_NONE, "");
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 1);
 }
 END_TEST
 
@@ -240,26 +183,6 @@ START_TEST(a_second_bind_joins_the_first)
 }
 END_TEST
 
-START_TEST(a_bound_pod_is_freed_only_when_it_ends)
-{
-    start();
-    rig_bind(1, "a", "n1");
-    rig_end(CORE_CALL_BIND, ERR_NONE);
-
-    rig_pending("a", 8000); /* an old event */
-    ck_free(0, 8000);
-    struct pod bound = rig_bound_pod("a", 8000, "n1", "{'" KEY_MEM_IDX "':'0'}");
-    bound.meta.deleting = true; /* the containers still run */
-    rig_see(bound);
-    ck_free(0, 8000);
-    rig_delete(rig_mem("other", 8000));
-    ck_free(0, 8000);
-    bound.phase = POD_SUCCEEDED;
-    rig_see(bound);
-    ck_free(0, 16000);
-}
-END_TEST
-
 static void list_pods_again(void)
 {
     rig_watch_ended(CORE_PODS, ERR_GONE);
@@ -267,58 +190,6 @@ static void list_pods_again(void)
         rig_pass(100);
     rig_take(CORE_LIST);
 }
-
-START_TEST(absence_is_proof_only_in_a_list_requested_after_the_answer)
-{
-    start();
-    struct core_output bind = bound("a");
-    list_pods_again(); /* requested while the Binding is in flight */
-    rig_tick(10);
-    rig_answer(bind.call, ERR_NONE);
-    rig_list_end(CORE_PODS);
-    ck_free(0, 8000);
-    rig_show_pod(/* this decides */ rig_bound_pod("a", 8000, "n1", bind.annotations));
-    ck_free(0, 8000);
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-
-    rig_tick(10);
-    list_pods_again(); /* requested after the answer */
-    rig_list_end(CORE_PODS);
-    ck_free(0, 16000);
-}
-END_TEST
-
-START_TEST(a_pod_that_ended_before_an_older_list_is_detected)
-{
-    start();
-    struct core_output bind = bound("a");
-    list_pods_again();
-    rig_tick(10);
-    rig_answer(bind.call, ERR_NONE);
-    rig_list_end(CORE_PODS); /* the watch never shows the pod again */
-    rig_end(CORE_CALL_GET_POD, ERR_TIMEOUT);
-    rig_pass(1000);
-    ck_free(0, 8000);
-    rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
-    ck_free(0, 16000);
-}
-END_TEST
-
-START_TEST(a_list_that_ends_before_the_answer_triggers_a_get_too)
-{
-    start();
-    struct core_output bind = bound("a");
-    list_pods_again();
-    rig_list_end(CORE_PODS);
-    ck_free(0, 8000);
-    ck_count(CORE_CALL_GET_POD, 0);
-    rig_answer(bind.call, ERR_NONE);
-    expect_reply(1, ERR_NONE, "");
-    rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
-    ck_free(0, 16000);
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-}
-END_TEST
 
 START_TEST(a_get_that_shows_a_bound_pod_unbound_is_old)
 {
@@ -346,19 +217,6 @@ START_TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
     expect_reply(1, ERR_UNAVAILABLE, "connection refused");
     ck_free(0, 16000);
     ck_assert_ptr_null(rig_ledger_pod("a"));
-}
-END_TEST
-
-START_TEST(a_list_that_shows_the_pod_unbound_frees_nothing)
-{
-    start();
-    rig_bind(1, "a", "n1");
-    rig_end(CORE_CALL_BIND, ERR_NONE);
-    rig_tick(10);
-    list_pods_again();
-    rig_pending("a", 8000);
-    rig_list_end(CORE_PODS);
-    ck_free(0, 8000);
 }
 END_TEST
 
@@ -749,20 +607,6 @@ START_TEST(a_bind_by_another_program_replaces_our_reservation)
 }
 END_TEST
 
-START_TEST(a_bind_with_another_name_does_not_join)
-{
-    start();
-    rig_bind(1, "a", "n1");
-    rig_step((struct core_input){.type = CORE_BIND,
-                                 .token = 2,
-                                 .uid = SPAN("a"),
-                                 .ns = SPAN("other"),
-                                 .name = SPAN("else"),
-                                 .node_name = SPAN("n1")});
-    expect_reply(2, ERR_INVALID, "UID a belongs to pod default/pod-a");
-}
-END_TEST
-
 static uint64_t overcommits(void)
 {
     return core_overcommits(r.core);
@@ -801,21 +645,14 @@ RIG_MAIN(
     "bind", an_overcommitted_card_is_reported_but_not_during_a_list,
     edited_annotations_do_not_change_a_promise,
     a_bind_by_another_program_replaces_our_reservation,
-    a_bind_with_another_name_does_not_join, a_bind_reserves_sends_one_binding_and_answers,
-    two_concurrent_binds_never_share_one_reservation, assume_times_of_one_process_differ,
+    a_bind_reserves_sends_one_binding_and_answers, assume_times_of_one_process_differ,
     a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit,
-    a_binding_that_overtakes_the_first_late_get_counts,
-    a_get_that_ends_a_bind_keeps_the_others, an_event_can_confirm_before_the_lost_answer,
+    an_event_can_confirm_before_the_lost_answer,
     a_conflict_is_checked_by_get_before_the_reply,
     a_rejection_is_replied_at_once_and_frees_memory_after_proof,
     a_binding_that_was_not_sent_is_freed_at_once, the_get_is_retried_until_it_succeeds,
-    a_second_bind_joins_the_first, a_bound_pod_is_freed_only_when_it_ends,
-    absence_is_proof_only_in_a_list_requested_after_the_answer,
-    a_pod_that_ended_before_an_older_list_is_detected,
-    a_list_that_ends_before_the_answer_triggers_a_get_too,
-    a_get_that_shows_a_bound_pod_unbound_is_old,
+    a_second_bind_joins_the_first, a_get_that_shows_a_bound_pod_unbound_is_old,
     an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod,
-    a_list_that_shows_the_pod_unbound_frees_nothing,
     deletion_during_a_binding_frees_and_replies, an_unknown_pod_is_fetched_first,
     a_get_that_a_list_overtook_is_repeated,
     a_failed_fetch_removes_a_pod_that_a_list_lacks, bind_any_binds_without_annotations,

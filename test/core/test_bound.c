@@ -209,25 +209,6 @@ static void not_sent(uint64_t call)
     rig_reset();
 }
 
-START_TEST(an_edit_during_a_failed_bind_is_applied)
-{
-    struct core_output o = binding();
-    ask_for("9000");
-    ck_assert_int_eq(card(0)->promised_mib, 1000); /* the Binding may still arrive */
-    not_sent(o.call);
-    ck_assert_int_eq(card(0)->promised_mib, 0);
-    rig_bind(2, "a", "n1");
-    o = rig_take(CORE_CALL_BIND);
-    ck_assert_int_eq(card(0)->promised_mib, 9000);
-
-    ask_for("8Gi");
-    not_sent(o.call);
-    rig_bind(3, "a", "n1");
-    o = rig_take(CORE_REPLY);
-    ck_assert_ptr_nonnull(strstr(o.text, "scv/memory"));
-}
-END_TEST
-
 START_TEST(an_edit_that_is_reverted_during_a_bind_changes_nothing)
 {
     struct core_output o = binding();
@@ -294,7 +275,6 @@ RIG_MAIN("bound", a_bound_pod_counts_for_its_raw_limits, raw_limits_saturate,
          a_promise_by_labels_outlives_the_labels,
          a_copied_card_memory_means_nothing_beside_limits,
          the_promise_of_another_replica_replaces_the_reservation,
-         an_edit_during_a_failed_bind_is_applied,
          an_edit_that_is_reverted_during_a_bind_changes_nothing,
          labels_removed_during_a_failed_bind_leave_no_request,
          a_nomination_during_a_failed_bind_is_applied)

@@ -38,9 +38,13 @@ static void show(int n, int mib)
 
 static char text[512];
 
-static const char *ask_as(struct pod pod, const struct gang *gang, int first, int n)
+/* filter of the pod with the first `n` nodes from n`first` on: the node where cards are
+ * reserved, or "" with the reason in `text`. */
+static const char *ask(struct pod pod, int first, int n)
 {
     struct span nodes[8];
+    struct gang gang;
+    bool in_gang = gang_of(&pod, &gang);
     struct request request = object_request(&r.arena, &pod, 1);
     for (int i = 0; i < n; i++)
         nodes[i] = rig_text("n%d", first + i);
@@ -51,7 +55,7 @@ static const char *ask_as(struct pod pod, const struct gang *gang, int first, in
                                  .request = &request,
                                  .priority = pod.priority,
                                  .requests = pod.requests,
-                                 .gang = gang,
+                                 .gang = in_gang ? &gang : NULL,
                                  .nodes = nodes,
                                  .n_nodes = (size_t)n});
     struct core_output o = rig_take(CORE_RESERVED);
@@ -60,21 +64,6 @@ static const char *ask_as(struct pod pod, const struct gang *gang, int first, in
               !o.node);
     ck_assert_int_eq(o.reserve == CORE_RESERVE_GANG_REJECTED, o.text != NULL);
     return o.reserve == CORE_RESERVE_DONE ? o.node : "";
-}
-
-/* filter of the pod with the first `n` nodes from n`first` on: the node where cards are
- * reserved, or "" with the reason in `text`. */
-static const char *ask(struct pod pod, int first, int n)
-{
-    struct gang gang;
-    bool in_gang = gang_of(&pod, &gang);
-    return ask_as(pod, in_gang ? &gang : NULL, first, n);
-}
-
-/* The same of a member that does not wait for the others, by its PodGroup. */
-static const char *ask_alone(struct pod pod, int first, int n)
-{
-    return ask_as(pod, NULL, first, n);
 }
 
 static const char *node_of(const char *uid)
@@ -138,27 +127,6 @@ START_TEST(pods_of_other_namespaces_and_gangs_are_no_members)
     rig_see(member("q2", "h", 10850));
     ck_ask("p1", 10850, 2, "n1");
     ck_reserved(1);
-}
-END_TEST
-
-/* Each gang needs both cards. */
-START_TEST(of_two_gangs_one_gets_all_cards_and_the_other_none)
-{
-    start(2);
-    show(2, 10850);
-    rig_see(member("q1", "h", 10850));
-    rig_see(member("q2", "h", 10850));
-    ck_ask("p1", 10850, 2, "n1");
-    ck_assert_str_eq(ask(member("q1", "h", 10850), 1, 2), "");
-    ck_assert_str_eq(node_of("q2"), "");
-    ck_reserved(2);
-    rig_pass(CORE_GANG_RESERVATION_MS - 1000);
-    ck_ask("p2", 10850, 2, "n2"); /* not renewed */
-    ck_reserved(2);
-    rig_pass(1000);
-    ck_reserved(0);
-    ck_assert_str_eq(ask(member("q2", "h", 10850), 1, 2), "n1");
-    ck_assert_str_eq(node_of("q1"), "n2");
 }
 END_TEST
 
@@ -231,22 +199,6 @@ START_TEST(the_other_members_keep_their_cards_when_one_is_deleted)
 }
 END_TEST
 
-/* Also when an old member is asked about, whose own reservation would still serve. */
-START_TEST(an_old_member_is_judged_together_with_new_ones)
-{
-    start(3);
-    show(2, 10850);
-    ck_ask("p1", 10850, 3, "n1");
-    ck_reserved(2);
-    show(3, 10850);
-    ck_assert_str_ne(ask(member("p1", "g", 10850), 1, 3), "");
-    ck_reserved(3);
-    show(4, 10850);
-    ck_ask("p1", 10850, 3, "");
-    ck_reserved(0);
-}
-END_TEST
-
 START_TEST(a_member_whose_node_is_not_offered_gets_another)
 {
     start(3);
@@ -270,22 +222,6 @@ START_TEST(a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang)
     ck_assert_str_eq(ask(urgent, 1, 1), "n1");
     ck_reserved(1);
     ck_assert_str_eq(node_of("p2"), "");
-}
-END_TEST
-
-/* By the policy basic of its PodGroup, which filter has read. */
-START_TEST(members_that_do_not_wait_lose_their_reservations_alone)
-{
-    start(2);
-    show(2, 10850);
-    ck_assert_str_eq(ask_alone(member("p1", "g", 10850), 1, 1), "n1");
-    ck_assert_str_eq(ask_alone(member("p2", "g", 10850), 2, 1), "n2");
-    struct pod urgent = rig_mem("urgent", 10850);
-    urgent.priority = 10;
-    rig_see(urgent);
-    ck_assert_str_eq(ask(urgent, 1, 1), "n1");
-    ck_assert_str_eq(node_of("p1"), "");
-    ck_assert_str_eq(node_of("p2"), "n2");
 }
 END_TEST
 
@@ -473,21 +409,6 @@ START_TEST(a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node)
 }
 END_TEST
 
-START_TEST(a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu)
-{
-    start(0);
-    add_cpu_node("n1", 4, 4000);
-    plain_pod("a", 1000, false);
-    rig_watch_ended(CORE_PODS, ERR_GONE);
-    rig_pass(2000);
-    rig_see(worker("p1", "g", 2000));
-    rig_reset();
-    rig_list_end(CORE_PODS);
-    rig_pass(10);
-    ck_count(CORE_CALL_WAKEUP, 1);
-}
-END_TEST
-
 /* The cards suffice for four members of each gang, the CPU for two members in all. */
 START_TEST(a_reservation_holds_cpu_too)
 {
@@ -576,22 +497,18 @@ END_TEST
 RIG_MAIN("gang", a_gang_that_does_not_fit_gets_nothing, the_first_member_reserves_for_all,
          a_pod_that_no_watch_has_shown_yet_is_a_member,
          pods_of_other_namespaces_and_gangs_are_no_members,
-         of_two_gangs_one_gets_all_cards_and_the_other_none,
          a_new_member_does_not_extend_the_time_limit,
          a_filter_just_after_the_time_limit_reserves_again,
          bound_members_have_their_place,
          the_other_members_keep_their_cards_when_one_is_deleted,
-         an_old_member_is_judged_together_with_new_ones,
          a_member_whose_node_is_not_offered_gets_another,
          a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,
-         members_that_do_not_wait_lose_their_reservations_alone,
          a_node_that_is_offered_twice_has_its_cards_once,
          a_minimum_lets_the_gang_start_with_fewer,
          a_member_beyond_the_minimum_does_not_end_the_others,
          a_gang_that_is_too_large_is_rejected,
          a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves,
          a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node,
-         a_waiting_gang_is_retried_when_a_list_lacks_a_pod_without_gpu,
          a_waiting_gang_is_retried_when_a_node_gains_memory, a_reservation_holds_cpu_too,
          a_pod_of_higher_priority_sees_the_cpu_as_free,
          a_single_pod_avoids_the_cpu_that_a_gang_has_reserved,

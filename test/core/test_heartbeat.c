@@ -303,53 +303,6 @@ START_TEST(the_first_list_after_a_silence_may_end_an_outage)
 }
 END_TEST
 
-START_TEST(an_open_watch_proves_nothing)
-{
-    begin();
-    rig_pass(GRACE - 4000);
-    rig_watch_ended(CORE_LEASES, ERR_NONE);
-    rig_progress(CORE_LEASES);
-    rig_pass(2000);
-    rig_progress(CORE_LEASES);
-    rig_tick(0);
-    ck_assert(!is_stale("n1"));
-}
-END_TEST
-
-START_TEST(a_broken_watch_makes_no_node_stale)
-{
-    begin();
-    for (int i = 0; i < 20; i++) {
-        rig_watch_ended(CORE_LEASES, ERR_UNAVAILABLE);
-        rig_pass(GRACE);
-        rig_progress(CORE_LEASES);
-        rig_pass(1000);
-    }
-    ck_assert(!is_stale("n1") && !is_stale("n2"));
-    /* It works again: both have the whole grace period. */
-    bookmark();
-    pass(GRACE - 1);
-    ck_assert(!is_stale("n1"));
-    pass(1000);
-    ck_assert(is_stale("n1") && is_stale("n2"));
-}
-END_TEST
-
-START_TEST(a_failed_list_makes_no_node_stale)
-{
-    begin();
-    rig_pass(GRACE + 2000);
-    for (int i = 0; i < 20; i++) {
-        rig_list_failed(CORE_LEASES, ERR_UNAVAILABLE, -1);
-        ck_assert(!is_stale("n1"));
-        rig_pass(60000);
-    }
-    rig_reset();
-    rig_list_end(CORE_LEASES);
-    ck_assert(!is_stale("n1"));
-}
-END_TEST
-
 /* This process was suspended for a minute: the renewals of that minute are unread. */
 START_TEST(a_backlog_is_read_first)
 {
@@ -462,8 +415,6 @@ RIG_MAIN("heartbeat", a_node_without_renewal_is_stale_after_the_grace,
          promises_of_a_stale_node_stay, a_lease_that_is_deleted_is_not_renewed,
          another_daemon_may_take_over, a_recreated_node_is_not_stale,
          without_any_event_a_list_decides,
-         the_first_list_after_a_silence_may_end_an_outage, an_open_watch_proves_nothing,
-         a_broken_watch_makes_no_node_stale, a_failed_list_makes_no_node_stale,
-         a_backlog_is_read_first, without_a_grace_no_node_is_stale,
-         a_driver_can_set_the_age_of_a_heartbeat,
+         the_first_list_after_a_silence_may_end_an_outage, a_backlog_is_read_first,
+         without_a_grace_no_node_is_stale, a_driver_can_set_the_age_of_a_heartbeat,
          the_cost_of_a_renewal_does_not_depend_on_the_number_of_nodes)

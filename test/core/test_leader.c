@@ -44,36 +44,6 @@ START_TEST(a_free_lease_is_acquired_before_the_pods_are_listed)
 }
 END_TEST
 
-START_TEST(after_a_wait_for_the_lease_the_pods_are_listed_again)
-{
-    rig_start();
-    rig_lease_read("other", "1");
-    ck_count(CORE_LIST, CORE_KINDS);
-    rig_lists_end();
-    struct err err = {0};
-    ck_assert_int_eq(core_ready(r.core, r.now, &err), 0); /* filters at once */
-    ck_assert_ptr_nonnull(strstr(no_bind(), "held by \"other\""));
-    rig_reset();
-
-    /* GET twice a second; not acquired before it expires. */
-    int64_t seen = r.now.mono_ms;
-    while (r.now.mono_ms < seen + CORE_LEASE_MS - 100) {
-        rig_tick(100);
-        if (rig_count(CORE_CALL_LEASE_GET))
-            rig_lease_read("other", "1");
-        ck_count(CORE_CALL_LEASE_WRITE, 0);
-    }
-    rig_tick(100);
-    rig_lease_read("other", "1");
-    rig_lease_written("me", "2");
-    ck_assert(core_is_leader(r.core));
-    ck_assert(!may_bind());
-    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_PODS);
-    rig_list_end(CORE_PODS);
-    ck_assert(may_bind());
-}
-END_TEST
-
 START_TEST(the_time_of_the_last_other_leader_is_known)
 {
     rig_start();
@@ -204,24 +174,6 @@ START_TEST(a_created_lease_leads_only_after_one_lease_duration)
 }
 END_TEST
 
-START_TEST(a_lease_recreated_between_two_gets_leads_only_after_one_duration)
-{
-    rig_start();
-    rig_end(CORE_CALL_LEASE_GET, ERR_NOT_FOUND);
-    rig_answer_lease_of(rig_take(CORE_CALL_LEASE_WRITE).call, "me", "1", "uid-1");
-    hold(CORE_LEASE_MS - 100, "uid-1");
-    rig_tick(CORE_RENEW_MS);
-    rig_end(CORE_CALL_LEASE_WRITE, ERR_CONFLICT);
-    /* An administrator created an empty one. */
-    rig_answer_lease_of(rig_take(CORE_CALL_LEASE_GET).call, "", "7", "uid-2");
-    rig_answer_lease_of(rig_take(CORE_CALL_LEASE_WRITE).call, "me", "8", "uid-2");
-    hold(CORE_LEASE_MS - 1, "uid-2");
-    ck_assert(!core_is_leader(r.core));
-    hold(2, "uid-2");
-    ck_assert(core_is_leader(r.core));
-}
-END_TEST
-
 START_TEST(binds_stop_before_the_lease_can_expire)
 {
     rig_start();
@@ -255,20 +207,6 @@ START_TEST(a_clock_jump_stops_binds_until_the_lease_is_renewed)
 }
 END_TEST
 
-START_TEST(a_binding_must_be_sent_while_the_lease_allows_it)
-{
-    rig_start();
-    rig_lead();
-    int64_t renewed = r.now.mono_ms;
-    rig_cards("n1", 1, 16000);
-    rig_pending("a", 100);
-    rig_tick(1300);
-    rig_bind(1, "a", "n1");
-    ck_assert_int_eq(rig_take(CORE_CALL_BIND).send_by.mono_ms,
-                     renewed + CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS);
-}
-END_TEST
-
 START_TEST(the_lease_is_renewed_with_its_version)
 {
     rig_start();
@@ -285,34 +223,6 @@ START_TEST(the_lease_is_renewed_with_its_version)
 }
 END_TEST
 
-START_TEST(a_lost_renewal_is_checked_and_retried)
-{
-    rig_start();
-    rig_lead();
-    rig_tick(CORE_RENEW_MS);
-    rig_end(CORE_CALL_LEASE_WRITE, ERR_TIMEOUT);
-    rig_tick(500);
-    rig_lease_read("me", "9");
-    struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
-    ck_assert_span_eq(lease_of(put).meta.version, "9");
-    rig_answer_lease(put.call, "me", "10");
-    ck_assert(may_bind());
-    ck_count(CORE_LIST, 0); /* this process held it all the time */
-}
-END_TEST
-
-START_TEST(a_former_leader_does_not_bind)
-{
-    rig_start();
-    rig_lead();
-    rig_tick(CORE_RENEW_MS);
-    rig_end(CORE_CALL_LEASE_WRITE, ERR_CONFLICT);
-    rig_lease_read("other", "9");
-    ck_assert(!core_is_leader(r.core));
-    ck_assert(!may_bind());
-}
-END_TEST
-
 START_TEST(a_deleted_lease_is_recreated_by_its_holder)
 {
     rig_start();
@@ -325,26 +235,6 @@ START_TEST(a_deleted_lease_is_recreated_by_its_holder)
     ck_assert(put.create);
     rig_answer_lease(put.call, "me", "1");
     ck_assert(may_bind());
-}
-END_TEST
-
-START_TEST(a_late_leader_that_recreates_the_lease_does_not_lead)
-{
-    rig_start();
-    rig_lead();
-    rig_tick(CORE_RENEW_MS);
-    struct core_output put = rig_take(CORE_CALL_LEASE_WRITE);
-    rig_tick(CORE_LEASE_MS); /* suspended; another process held it and it was deleted */
-    rig_answer(put.call, ERR_TIMEOUT);
-    ck_assert(!core_is_leader(r.core));
-    rig_tick(500);
-    rig_end(CORE_CALL_LEASE_GET, ERR_NOT_FOUND);
-    rig_lease_written("me", "1");
-    ck_assert(!core_is_leader(r.core));
-    hold(CORE_LEASE_MS - 1, "");
-    ck_assert(!core_is_leader(r.core));
-    hold(2, "");
-    ck_assert(core_is_leader(r.core));
 }
 END_TEST
 
@@ -540,19 +430,15 @@ START_TEST(a_process_that_never_led_releases_nothing)
 END_TEST
 
 RIG_MAIN("leader", a_free_lease_is_acquired_before_the_pods_are_listed,
-         after_a_wait_for_the_lease_the_pods_are_listed_again,
          the_time_of_the_last_other_leader_is_known,
          a_persistent_failure_is_logged_once_a_minute,
          a_process_that_cannot_write_the_lease_gives_the_reason,
          a_leader_that_cannot_renew_gives_the_reason, a_renewed_lease_is_held_longer,
          a_created_lease_leads_only_after_one_lease_duration,
-         a_lease_recreated_between_two_gets_leads_only_after_one_duration,
          binds_stop_before_the_lease_can_expire,
          a_clock_jump_stops_binds_until_the_lease_is_renewed,
-         a_binding_must_be_sent_while_the_lease_allows_it,
-         the_lease_is_renewed_with_its_version, a_lost_renewal_is_checked_and_retried,
-         a_former_leader_does_not_bind, a_deleted_lease_is_recreated_by_its_holder,
-         a_late_leader_that_recreates_the_lease_does_not_lead,
+         the_lease_is_renewed_with_its_version,
+         a_deleted_lease_is_recreated_by_its_holder,
          a_clean_stop_releases_the_lease_when_no_bind_is_in_flight,
          a_failed_release_is_retried,
          a_bind_is_forwarded_while_the_holders_lease_is_valid,

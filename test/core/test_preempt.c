@@ -254,20 +254,6 @@ START_TEST(the_generation_changes_with_the_status)
 }
 END_TEST
 
-/* kube-scheduler begins each try at another node. */
-START_TEST(the_generation_ignores_the_order_of_nodes)
-{
-    static const char *const nodes[] = {"n1", "unknown", "other", "n1"};
-    start();
-    rejected("p", nodes, 3);
-    uint64_t first = core_preempt_generation(r.core);
-    rejected("p", nodes + 1, 3);
-    ck_assert_uint_eq(core_preempt_generation(r.core), first);
-    rejected("p", nodes, 2);
-    ck_assert_uint_ne(core_preempt_generation(r.core), first);
-}
-END_TEST
-
 static void evicts_nobody(const char *uid)
 {
     rejected_on_n1(uid);
@@ -336,20 +322,6 @@ static void start_two_victims(void)
     rejected("q", (const char *const[]){"n2"}, 1);
     nominated("q", "n2");
 }
-
-START_TEST(one_victim_after_the_other)
-{
-    start_two_victims();
-    struct core_output first = rig_take(CORE_CALL_EVICT);
-    nothing_happens(20 * 1000);
-    rig_answer(first.call, ERR_NONE);
-    struct core_output second = rig_take(CORE_CALL_EVICT);
-    ck_assert_str_ne(first.uid, second.uid);
-    rig_answer(second.call, ERR_NONE);
-    nothing_happens(20 * 1000);
-    ck_assert_uint_eq(counts().evicted, 2);
-}
-END_TEST
 
 START_TEST(a_victim_that_left_by_itself_is_not_evicted)
 {
@@ -441,23 +413,6 @@ START_TEST(a_failed_nomination_evicts_nobody)
     rig_answer(nomination("p", "n1").call, ERR_FORBIDDEN);
     rig_take(CORE_CALL_NOMINATE);
     nothing_happens(50 * 1000);
-}
-END_TEST
-
-START_TEST(never_twice_within_the_limit)
-{
-    start();
-    rig_answer(first_eviction().call, ERR_NONE);
-    rig_delete(on_card("a0", 10, 0, "n1", 0, ""));
-    see(on_card("b", 10, 0, "n1", 0, "")); /* another program binds a pod there */
-    for (int i = 0; i < 9; i++) {
-        rejected_on_n1("p");
-        nothing_happens(30 * 1000);
-    }
-    pass(31 * 1000); /* the limit is over */
-    rejected_on_n1("p");
-    nominated("p", "n1");
-    eviction("b");
 }
 END_TEST
 
@@ -587,15 +542,14 @@ RIG_MAIN("preempt", some_pods_evict_nobody, some_pods_are_not_evicted,
          a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
          a_whole_card_is_freed_and_kept, the_status_of_a_pod_follows_its_preemption,
          the_status_says_that_no_node_has_victims_and_what_was_refused,
-         the_generation_changes_with_the_status,
-         the_generation_ignores_the_order_of_nodes, the_cheapest_node_is_chosen,
-         one_victim_after_the_other, a_victim_that_left_by_itself_is_not_evicted,
+         the_generation_changes_with_the_status, the_cheapest_node_is_chosen,
+         a_victim_that_left_by_itself_is_not_evicted,
          an_eviction_of_a_missing_pod_counts_as_done,
          a_budget_ends_the_preemption_and_others_are_chosen,
          a_budget_after_an_eviction_means_waiting_for_the_limit,
          an_unknown_outcome_is_retried_and_then_counts, retry_after_is_respected,
          a_victim_whose_eviction_was_lost_but_applied_is_not_evicted_again,
-         a_failed_nomination_evicts_nobody, never_twice_within_the_limit,
+         a_failed_nomination_evicts_nobody,
          freed_cards_are_kept_from_equal_and_lower_priority,
          cards_stay_kept_when_kube_scheduler_clears_the_nomination,
          cards_are_released_at_the_limit, cards_are_released_when_the_pod_is_deleted,

@@ -149,42 +149,6 @@ START_TEST(a_pending_pod_that_loses_its_labels_ends_its_reservation)
 }
 END_TEST
 
-START_TEST(a_bind_elsewhere_ends_the_reservation)
-{
-    start();
-    rig_pending("a", 10000);
-    reserve("a", 10000);
-    rig_bind(1, "a", "n2");
-    ck_assert_int_eq(free_on("n1"), 16000);
-    ck_assert_int_eq(free_on("n2"), 6000);
-    ck_reserved(0);
-}
-END_TEST
-
-START_TEST(a_bind_by_another_scheduler_ends_the_reservation)
-{
-    start();
-    reserve("a", 10000);
-    rig_see(rig_bound_pod("a", 10000, "n2", "{'" KEY_MEM_IDX "':'0'}"));
-    ck_assert_int_eq(free_on("n1"), 16000);
-    ck_reserved(0);
-}
-END_TEST
-
-START_TEST(a_pod_of_equal_priority_gets_no_reserved_memory)
-{
-    start();
-    rig_pending("b", 10000);
-    reserve("a", 10000);
-    rig_bind(1, "b", "n1");
-    struct core_output o = rig_take(CORE_REPLY);
-    ck_assert_int_eq(o.code, ERR_CONFLICT);
-    ck_assert_ptr_nonnull(
-        strstr(o.text, "reserved for pods that are being bound: 10000 MiB on GPU0"));
-    ck_count(CORE_CALL_BIND, 0);
-}
-END_TEST
-
 START_TEST(a_bind_of_higher_priority_takes_reserved_memory)
 {
     start();
@@ -252,34 +216,6 @@ START_TEST(a_second_filter_of_the_pod_replaces_its_reservation)
 }
 END_TEST
 
-START_TEST(a_deleted_pod_reserves_nothing)
-{
-    start();
-    rig_pending("a", 10000);
-    reserve("a", 10000);
-    rig_delete(pod_of("a", 10000, 0));
-    ck_reserved(0);
-    ck_assert_int_eq(free_on("n1"), 16000);
-    /* also one that the watch has not shown before its deletion */
-    reserve("b", 10000);
-    rig_delete(pod_of("b", 10000, 0));
-    ck_reserved(0);
-}
-END_TEST
-
-START_TEST(a_list_without_the_pod_ends_its_reservation)
-{
-    start();
-    rig_pending("a", 10000);
-    reserve("a", 10000);
-    rig_watch_ended(CORE_PODS, ERR_GONE);
-    rig_pass(2000);
-    rig_list_end(CORE_PODS);
-    ck_reserved(0);
-    ck_assert_int_eq(free_on("n1"), 16000);
-}
-END_TEST
-
 START_TEST(a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler)
 {
     start();
@@ -344,17 +280,6 @@ START_TEST(only_the_leader_reserves)
 }
 END_TEST
 
-START_TEST(reservations_end_with_the_leadership)
-{
-    start();
-    reserve("a", 10000);
-    rig_tick(CORE_LEASE_MS);
-    ck_assert(!core_is_leader(r.core));
-    ck_reserved(0);
-    ck_assert_int_eq(free_on("n1"), 16000);
-}
-END_TEST
-
 START_TEST(a_pod_with_a_promise_gets_no_reservation)
 {
     start();
@@ -391,26 +316,6 @@ START_TEST(the_reservation_of_a_deleted_node_harms_nobody)
     ck_reserved(1);
     ck_assert_str_eq(reserve("a", 10000), "n2");
     ck_assert_ptr_null(rig_ledger_node("n1"));
-}
-END_TEST
-
-/* Its start may fail again and again, after filter and before bind. */
-START_TEST(a_later_filter_does_not_renew_the_time_limit)
-{
-    start();
-    reserve("a", 10000);
-    rig_pass(CORE_RESERVATION_MS - 1000);
-    ck_assert_str_eq(reserve("a", 10000), "n1");
-    ck_reserves("a", 12000, 0, "n2", "n2");
-    ck_reserved(1);
-    rig_pass(999);
-    ck_reserved(1);
-    rig_pass(1);
-    ck_reserved(0);
-    /* Pods that wait were woken; the next filter of any pod has a new limit. */
-    ck_assert_str_eq(reserve("a", 10000), "n1");
-    rig_pass(CORE_RESERVATION_MS - 1);
-    ck_reserved(1);
 }
 END_TEST
 
@@ -494,21 +399,15 @@ RIG_MAIN("core/reserve", a_reservation_takes_free_memory_and_is_no_promise,
          a_bind_turns_the_reservation_into_the_promise_on_the_same_card,
          the_reserved_card_is_kept_when_the_policy_would_choose_another,
          a_pending_pod_that_loses_its_labels_ends_its_reservation,
-         a_bind_elsewhere_ends_the_reservation,
-         a_bind_by_another_scheduler_ends_the_reservation,
-         a_pod_of_equal_priority_gets_no_reserved_memory,
          a_bind_of_higher_priority_takes_reserved_memory,
          a_reservation_of_higher_priority_ends_only_the_weakest_that_it_needs,
          whole_cards_are_reserved_and_taken_whole,
          a_second_filter_of_the_pod_replaces_its_reservation,
-         a_deleted_pod_reserves_nothing, a_list_without_the_pod_ends_its_reservation,
          a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler,
          a_node_whose_room_is_reserved_meanwhile_wakes_the_scheduler, a_bind_wakes_nobody,
-         only_the_leader_reserves, reservations_end_with_the_leadership,
-         a_pod_with_a_promise_gets_no_reservation,
+         only_the_leader_reserves, a_pod_with_a_promise_gets_no_reservation,
          a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind,
          the_reservation_of_a_deleted_node_harms_nobody,
-         a_later_filter_does_not_renew_the_time_limit,
          a_filter_just_after_the_time_limit_gets_a_new_one,
          a_filter_that_keeps_the_place_wakes_nobody,
          the_number_of_reservations_is_limited,

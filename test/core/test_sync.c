@@ -204,44 +204,6 @@ START_TEST(an_invalid_pod_keeps_its_promise)
 }
 END_TEST
 
-/* A pod without a request. */
-static void without_label(const char *uid, const char *node, const char *phase,
-                          const char *annotations)
-{
-    struct span json =
-        rig_text("{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',"
-                 "'annotations':%s},'spec':{'nodeName':'%s','containers':[{}]},"
-                 "'status':{'phase':'%s'}}",
-                 uid, uid, annotations, node, phase);
-    rig_see(object_pod(&r.arena, json));
-}
-
-/* This process first sees the pod after its label was removed. */
-START_TEST(a_promise_outlives_the_label_it_was_made_for)
-{
-    rig_start();
-    rig_lead();
-    rig_cards("n1", 2, 16000);
-    without_label("a", "n1", "Running",
-                  "{'" KEY_MEM_IDX "':'0','" KEY_MEM_DEV "':'16000','" KEY_MEM_POD
-                  "':'9000','" KEY_MEM_ASSIGNED "':'true','" KEY_MEM_ASSUME_TIME
-                  "':'1','" KEY_CARD_UUID "':'','" KEY_CARD_MEMORY
-                  "':'9000','" KEY_ALLOCATION "':'{\\\"0\\\":{\\\"0\\\":9000}}'}");
-    ck_assert_int_eq(rig_free_mib("n1", 0), 7000);
-    /* Without a node, terminal or without annotations: no promise. */
-    const char *allocation = "{'" KEY_ALLOCATION "':'{\\\"0\\\":{\\\"1\\\":9000}}'}";
-    without_label("b", "", "Pending", allocation);
-    without_label("c", "n1", "Succeeded", allocation);
-    without_label("e", "n1", "Running", "{}");
-    ck_assert_int_eq(rig_free_mib("n1", 1), 16000);
-    const char *others[] = {"b", "c", "e"};
-    for (size_t i = 0; i < ARRAY_LEN(others); i++)
-        ck_assert_ptr_null(rig_ledger_pod(others[i]));
-    without_label("a", "n1", "Succeeded", "{}");
-    ck_assert_int_eq(rig_free_mib("n1", 0), 16000);
-}
-END_TEST
-
 START_TEST(no_events_make_it_unready_and_progress_ready)
 {
     rig_start();
@@ -346,7 +308,6 @@ START_TEST(an_observer_lists_at_once_and_makes_no_call)
 END_TEST
 
 RIG_MAIN("sync", an_observer_lists_at_once_and_makes_no_call,
-         a_promise_outlives_the_label_it_was_made_for,
          nothing_is_answered_before_the_first_full_list, not_ready_gives_the_reason,
          a_watch_continues_from_the_last_version,
          watches_that_end_at_once_restart_once_a_second,

@@ -40,6 +40,21 @@ static inline void hex_expect(const char *want)
         hex_expect(hex);                                                                 \
     } while (0)
 
+/* `out` is decoded to the same struct that it was encoded from: it gives the same bytes. */
+#define ck_decodes(decode, encode, hex)                                                  \
+    do {                                                                                 \
+        ck_assert_done(decode, err);                                                     \
+        ck_encodes(encode, hex);                                                         \
+    } while (0)
+
+/* The call fails with this code and message. */
+#define ck_rejects(call, want, text)                                                     \
+    do {                                                                                 \
+        ck_assert_int_eq(call, -1);                                                      \
+        ck_assert_int_eq(err.code, want);                                                \
+        ck_assert_str_eq(err.msg, text);                                                 \
+    } while (0)
+
 static inline void hex_end(void)
 {
     arena_fini(&a);

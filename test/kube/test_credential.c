@@ -287,18 +287,6 @@ START_TEST(a_failing_plugin_is_not_run_for_each_call)
 }
 END_TEST
 
-START_TEST(an_expired_credential_runs_the_plugin_again)
-{
-    with_plugin("cat answer");
-    set_answer("one", -5);
-    check_get(T, "Bearer one");
-    check_get(T + 100, "Bearer one");
-    ck_assert_uint_eq(runs(), 1);
-    check_get(T + 20000, "Bearer one");
-    ck_assert_uint_eq(runs(), 2);
-}
-END_TEST
-
 START_TEST(a_token_has_precedence_over_a_plugin)
 {
     with_plugin("cat answer");
@@ -309,21 +297,6 @@ START_TEST(a_token_has_precedence_over_a_plugin)
     check_get(T, "Bearer fixed");
     ck_assert_uint_eq(runs(), 0);
     ck_assert(!kube_credential_can_change(w.c));
-}
-END_TEST
-
-START_TEST(a_plugin_can_return_a_certificate)
-{
-    with_plugin("cat answer");
-    put("answer", ANSWER("{\"clientCertificateData\":\"-----BEGIN C-----\","
-                         "\"clientKeyData\":\"-----BEGIN K-----\"}"));
-    struct kube_identity *id = kube_credential_get(w.c, T, &w.err);
-    ck_assert_msg(id != NULL, "%s", w.err.msg);
-    ck_assert_ptr_null(id->authorization);
-    ck_assert_span_eq(id->cert_pem, "-----BEGIN C-----");
-    ck_assert_span_eq(id->key_pem, "-----BEGIN K-----");
-    ck_assert_uint_eq(id->tls_version, id->version);
-    kube_identity_free(id);
 }
 END_TEST
 
@@ -394,7 +367,5 @@ UNIT_MAIN_AROUND("credential", fixture_begin, fixture_end, a_static_token_does_n
                  a_plugin_runs_once_until_its_credential_expires,
                  a_401_runs_the_plugin_at_most_once_a_second,
                  a_failing_plugin_is_not_run_for_each_call,
-                 an_expired_credential_runs_the_plugin_again,
-                 a_token_has_precedence_over_a_plugin, a_plugin_can_return_a_certificate,
-                 one_run_serves_all_threads,
+                 a_token_has_precedence_over_a_plugin, one_run_serves_all_threads,
                  during_a_run_other_threads_use_the_old_credential)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/deviceplugin.h"
 
-#include <stdlib.h>
-
 #include "kube/hex.h"
 
 /*
@@ -30,11 +28,8 @@ START_TEST(register_request)
         S("v1beta1"), S("gpushare.sock"), S("aliyun.com/gpu-mem"), {true, true}};
     struct dp_register got;
     ck_encodes(dp_register_encode(&m, &out, &err), register_hex);
-    ck_assert_done(dp_register_decode(buf_span(&out), &a, &got, &err), err);
-    ck_assert_span_eq(got.version, "v1beta1");
-    ck_assert_span_eq(got.endpoint, "gpushare.sock");
-    ck_assert_span_eq(got.resource, "aliyun.com/gpu-mem");
-    ck_assert(got.options.pre_start_required && got.options.preferred_allocation);
+    ck_decodes(dp_register_decode(hex_in(register_hex), &a, &got, &err),
+               dp_register_encode(&got, &out, &err), register_hex);
     ck_assert_done(dp_register_decode(S(""), &a, &got, &err), err);
     ck_assert_span_eq(got.version, "");
     ck_assert(!got.options.pre_start_required);
@@ -43,15 +38,11 @@ END_TEST
 
 START_TEST(options)
 {
-    for (int i = 0; i < 4; i++) {
-        const struct dp_options m = {i & 1, i & 2};
-        struct dp_options got = {0};
-        buf_clear(&out);
-        ck_assert_done(dp_options_encode(&m, &out, &err), err);
-        ck_assert_done(dp_options_decode(buf_span(&out), &got, &err), err);
-        ck_assert_int_eq(got.pre_start_required, m.pre_start_required);
-        ck_assert_int_eq(got.preferred_allocation, m.preferred_allocation);
-    }
+    const struct dp_options m = {.preferred_allocation = true};
+    struct dp_options got;
+    ck_encodes(dp_options_encode(&m, &out, &err), "1001");
+    ck_assert_done(dp_options_decode(buf_span(&out), &got, &err), err);
+    ck_assert(got.preferred_allocation && !got.pre_start_required);
 }
 END_TEST
 
@@ -63,42 +54,29 @@ START_TEST(devices)
     struct dp_devices got;
     ck_encodes(dp_devices_encode(&(struct dp_devices){items, 2}, &out, &err),
                devices_hex);
-    ck_assert_done(dp_devices_decode(buf_span(&out), &a, &got, &err), err);
-    ck_assert_uint_eq(got.n, 2);
-    ck_assert_span_eq(got.items[0].id, "a1-0");
-    ck_assert(got.items[0].is_healthy && !got.items[1].is_healthy);
-    ck_assert_uint_eq(got.items[0].n_numa, 2);
-    ck_assert_int_eq(got.items[0].numa[1], 1);
-    ck_assert_uint_eq(got.items[1].n_numa, 0);
+    ck_decodes(dp_devices_decode(hex_in(devices_hex), &a, &got, &err),
+               dp_devices_encode(&got, &out, &err), devices_hex);
 }
 END_TEST
 
 START_TEST(a_device_list_must_fit_into_a_message)
 {
     enum { N = 140000 };
-    struct dp_device *items = xcalloc(N, sizeof *items);
-    char *ids = xcalloc(N, 16);
-    for (size_t i = 0; i < N; i++) {
-        size_t n = (size_t)snprintf(ids + i * 16, 16, "7fa3-%05zx", i);
-        items[i] = (struct dp_device){{ids + i * 16, n}, true, NULL, 0};
-    }
+    struct dp_device *items = arena_zalloc(&a, N * sizeof *items);
     struct dp_devices m = {items, N}, got;
+    for (size_t i = 0; i < N; i++)
+        items[i] = (struct dp_device){.id = S("7fa3-00001"), .is_healthy = true};
     ck_assert_done(dp_devices_encode(&m, &out, &err), err);
     ck_assert_uint_le(out.n, DP_MESSAGE_MAX);
     ck_assert_done(dp_devices_decode(buf_span(&out), &a, &got, &err), err);
     ck_assert_uint_eq(got.n, N);
-    ck_assert(span_eq(got.items[N - 1].id, items[N - 1].id));
-
     for (size_t i = 0; i < N; i++)
         items[i].id = S("an-id-that-is-somewhat-longer");
     size_t before = out.n;
-    ck_assert_int_eq(dp_devices_encode(&m, &out, &err), -1);
-    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
-    ck_assert_str_eq(err.msg, "ListAndWatchResponse: message has "
-                              "5880000 bytes, at most 4194304 are allowed");
+    ck_rejects(dp_devices_encode(&m, &out, &err), ERR_TOO_LARGE,
+               "ListAndWatchResponse: message has 5880000 bytes, at most 4194304 are "
+               "allowed");
     ck_assert_uint_eq(out.n, before);
-    free(items);
-    free(ids);
 }
 END_TEST
 
@@ -109,15 +87,11 @@ START_TEST(ids_and_groups)
     struct dp_groups got;
     struct dp_ids ids;
     ck_encodes(dp_groups_encode(&(struct dp_groups){groups, 2}, &out, &err), groups_hex);
-    ck_assert_done(dp_groups_decode(buf_span(&out), &a, &got, &err), err);
-    ck_assert_uint_eq(got.n, 2);
-    ck_assert_uint_eq(got.items[0].n, 2);
-    ck_assert_span_eq(got.items[0].items[1], "b");
-    ck_assert_span_eq(got.items[1].items[0], "c");
+    ck_decodes(dp_groups_decode(hex_in(groups_hex), &a, &got, &err),
+               dp_groups_encode(&got, &out, &err), groups_hex);
     ck_encodes(dp_ids_encode(&groups[0], &out, &err), "0a01610a0162");
-    ck_assert_done(dp_ids_decode(buf_span(&out), &a, &ids, &err), err);
-    ck_assert_uint_eq(ids.n, 2);
-    ck_assert_span_eq(ids.items[0], "a");
+    ck_decodes(dp_ids_decode(hex_in("0a01610a0162"), &a, &ids, &err),
+               dp_ids_encode(&ids, &out, &err), "0a01610a0162");
 }
 END_TEST
 
@@ -128,16 +102,12 @@ START_TEST(preferences)
     struct dp_preferences got;
     ck_encodes(dp_preferences_encode(&(struct dp_preferences){&item, 1}, &out, &err),
                preferences_hex);
-    ck_assert_done(dp_preferences_decode(buf_span(&out), &a, &got, &err), err);
-    ck_assert_uint_eq(got.n, 1);
-    ck_assert_int_eq(got.items[0].size, 300);
-    ck_assert_uint_eq(got.items[0].available.n, 2);
-    ck_assert_span_eq(got.items[0].must_include.items[0], "b");
-
-    ck_assert_int_eq(
-        dp_preferences_decode(hex_in("0a0b18ffffffffffffffffff01"), &a, &got, &err), -1);
-    ck_assert_str_eq(
-        err.msg, "PreferredAllocationRequest: containers[0]: size: negative number -1");
+    ck_decodes(dp_preferences_decode(hex_in(preferences_hex), &a, &got, &err),
+               dp_preferences_encode(&got, &out, &err), preferences_hex);
+    ck_rejects(
+        dp_preferences_decode(hex_in("0a0b18ffffffffffffffffff01"), &a, &got, &err),
+        ERR_INVALID,
+        "PreferredAllocationRequest: containers[0]: size: negative number -1");
 }
 END_TEST
 
@@ -162,85 +132,60 @@ START_TEST(allocations)
     struct dp_allocations got;
     ck_encodes(dp_allocations_encode(&(struct dp_allocations){items, 2}, &out, &err),
                allocations_hex);
-    ck_assert_done(dp_allocations_decode(buf_span(&out), &a, &got, &err), err);
-    ck_assert_uint_eq(got.n, 2);
-    const struct dp_allocation *first = &got.items[0];
-    ck_assert_span_eq(first->envs[0].key, "NVIDIA_VISIBLE_DEVICES");
-    ck_assert_span_eq(first->envs[0].value, "GPU-1");
-    ck_assert_span_eq(first->annotations[0].value, "v");
-    ck_assert_span_eq(first->mounts[0].host_path, "/h");
-    ck_assert(first->mounts[0].read_only);
-    ck_assert_span_eq(first->specs[0].permissions, "rw");
-    ck_assert_span_eq(first->cdi[0], "nvidia.com/gpu=0");
-    ck_assert_uint_eq(got.items[1].n_envs + got.items[1].n_cdi, 0);
+    ck_decodes(dp_allocations_decode(hex_in(allocations_hex), &a, &got, &err),
+               dp_allocations_encode(&got, &out, &err), allocations_hex);
 }
 END_TEST
-
-static void expect_rejected_device(struct span id, const char *words)
-{
-    const struct dp_device item = {id, true, NULL, 0};
-    buf_clear(&out);
-    ck_assert_int_eq(dp_devices_encode(&(struct dp_devices){&item, 1}, &out, &err), -1);
-    ck_assert_int_eq(err.code, ERR_INVALID);
-    ck_assert_str_eq(err.msg, words);
-    ck_assert_uint_eq(out.n, 0);
-}
 
 START_TEST(messages_that_the_kubelet_would_misread_are_rejected)
 {
     char long_id[65];
     memset(long_id, 'x', sizeof long_id);
-    expect_rejected_device(
-        (struct span){long_id, 64},
-        "ListAndWatchResponse: devices[0]: id: 64 bytes, expected 1 to 63");
-    expect_rejected_device(
-        S(""), "ListAndWatchResponse: devices[0]: id: 0 bytes, expected 1 to 63");
-    expect_rejected_device(S("a\0b"),
-                           "ListAndWatchResponse: devices[0]: id: NUL at byte 1");
-    expect_rejected_device(
-        S("ab\xff"), "ListAndWatchResponse: devices[0]: id: invalid UTF-8 at byte 2");
-
+    const struct {
+        struct span id;
+        const char *want;
+    } ids[] = {
+        {{long_id, 64}, "64 bytes, expected 1 to 63"},
+        {S(""), "0 bytes, expected 1 to 63"},
+        {S("a\0b"), "NUL at byte 1"},
+        {S("ab\xff"), "invalid UTF-8 at byte 2"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+        const struct dp_device item = {.id = ids[i].id, .is_healthy = true};
+        cleanup_free char *want =
+            xasprintf("ListAndWatchResponse: devices[0]: id: %s", ids[i].want);
+        ck_rejects(dp_devices_encode(&(struct dp_devices){&item, 1}, &out, &err),
+                   ERR_INVALID, want);
+        ck_assert_uint_eq(out.n, 0);
+    }
     const struct dp_entry bad[] = {
         {S(""), S("x")}, {S("A=B"), S("x")}, {S("A"), S("\0")}};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         const struct dp_allocation item = {.envs = &bad[i], .n_envs = 1};
         ck_assert_int_eq(
             dp_allocations_encode(&(struct dp_allocations){&item, 1}, &out, &err), -1);
-        ck_assert_int_eq(err.code, ERR_INVALID);
         ck_assert_msg(strstr(err.msg, "envs[0]") != NULL, "%s", err.msg);
     }
 }
 END_TEST
 
-static void expect_rejected_groups(const char *hex, enum err_code code, const char *words)
-{
-    struct dp_groups got;
-    ck_assert_int_eq(dp_groups_decode(hex_in(hex), &a, &got, &err), -1);
-    ck_assert_int_eq(err.code, code);
-    ck_assert_str_eq(err.msg, words);
-}
-
 START_TEST(hostile_bytes_are_rejected)
 {
-    expect_rejected_groups(
-        "0a060a01610a01", ERR_INVALID,
-        "device ids: malformed message of type ContainersIds, 7 bytes");
-    expect_rejected_groups(
-        "0aff", ERR_INVALID,
-        "device ids: malformed message of type ContainersIds, 2 bytes");
-    expect_rejected_groups(
-        "ff", ERR_INVALID,
-        "device ids: malformed message of type ContainersIds, 1 bytes");
-    expect_rejected_groups(
-        "0aff7f", ERR_INVALID,
-        "device ids: malformed message of type ContainersIds, 3 bytes");
-    expect_rejected_groups(
-        "0b", ERR_INVALID,
-        "device ids: malformed message of type ContainersIds, 1 bytes");
-    expect_rejected_groups("0a030a01ff", ERR_INVALID,
-                           "device ids: containers[0]: ids[0]: invalid UTF-8 at byte 0");
-    expect_rejected_groups("0a060a01610a01000a00", ERR_INVALID,
-                           "device ids: containers[0]: ids[1]: NUL at byte 0");
+    static const struct {
+        const char *hex, *want;
+    } cases[] = {
+        {"0a060a01610a01", "malformed message of type ContainersIds, 7 bytes"},
+        {"0aff", "malformed message of type ContainersIds, 2 bytes"},
+        {"0b", "malformed message of type ContainersIds, 1 bytes"},
+        {"0a030a01ff", "containers[0]: ids[0]: invalid UTF-8 at byte 0"},
+        {"0a060a01610a01000a00", "containers[0]: ids[1]: NUL at byte 0"},
+    };
+    struct dp_groups got;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *want = xasprintf("device ids: %s", cases[i].want);
+        ck_rejects(dp_groups_decode(hex_in(cases[i].hex), &a, &got, &err), ERR_INVALID,
+                   want);
+    }
 }
 END_TEST
 
@@ -248,10 +193,6 @@ START_TEST(unknown_fields_are_skipped)
 {
     struct dp_groups got;
     /* 10, 11, 4, 18 */
-    ck_assert_int_eq(
-        dp_groups_decode(hex_in("5205ffffffff000a060a016192010178580122010b"), &a, &got,
-                         &err),
-        -1);
     ck_assert_done(dp_groups_decode(hex_in("5205ffffffff000a070a01619201017858012201"
                                            "0b"),
                                     &a, &got, &err),
