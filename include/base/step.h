@@ -50,7 +50,6 @@ void *step_add(struct step_outputs *out, size_t size);
 const char *step_text(struct step_outputs *out, struct span text);
 const char *step_printf(struct step_outputs *out, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-const char *step_vprintf(struct step_outputs *out, const char *fmt, va_list ap);
 /* Appends a log line; `subject` is a static string. */
 void step_log(struct step_outputs *out, enum log_level level, const char *subject,
               enum err_code code, const char *fmt, ...)

@@ -141,6 +141,9 @@ struct arena {
 void *arena_alloc(struct arena *a, size_t n); /* aligned for any type; not zeroed */
 void *arena_zalloc(struct arena *a, size_t n);
 struct span arena_copy(struct arena *a, struct span s); /* NUL-terminated */
+const char *arena_vprintf(struct arena *a, const char *fmt, va_list ap);
+const char *arena_printf(struct arena *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 void arena_reset(struct arena *a);
 size_t arena_bytes(const struct arena *a); /* total size of its blocks */
 void arena_fini(struct arena *a);

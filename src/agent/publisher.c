@@ -90,7 +90,7 @@ void publisher_call_failed(struct step *s, enum publisher_lane i, const char *fm
     struct err err;
     va_list ap;
     va_start(ap, fmt);
-    err_set(&err, publisher_error_code(s->in), "%s", step_vprintf(s->out, fmt, ap));
+    err_set(&err, publisher_error_code(s->in), "%s", arena_vprintf(&s->out->arena, fmt, ap));
     va_end(ap);
     bool log = step_failed(&lane->failure, s->now.mono_ms, &err);
     int64_t backoff = publisher_backoff(s->p, lane->failure.failures + lane->conflicts,

@@ -323,18 +323,6 @@ bool apisync_is_call(const struct core_output *output)
     }
 }
 
-static const char *path(struct arena *a, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static const char *path(struct arena *a, const char *fmt, ...)
-{
-    cleanup_buf struct buf b = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
-    va_end(ap);
-    return arena_copy(a, buf_span(&b)).p;
-}
-
 /* Sets the method, path and body of a write. */
 static void write_request(struct kube_request *r, const char *method, const char *path,
                           const struct buf *body, struct arena *a)
@@ -359,7 +347,7 @@ void apisync_call(const struct core_output *call, struct arena *a, struct kube_r
                                                    .node = span_of(call->node),
                                                    .annotations = call->annotations});
         write_request(r, "POST",
-                      path(a, PODS "%s/pods/%s/binding?timeout=%ds", ns, name,
+                      arena_printf(a, PODS "%s/pods/%s/binding?timeout=%ds", ns, name,
                            CORE_SERVER_MS / 1000),
                       &body, a);
         r->timeout_ms = BIND_MS;
@@ -367,33 +355,33 @@ void apisync_call(const struct core_output *call, struct arena *a, struct kube_r
         r->send_by = call->send_by;
         break;
     case CORE_CALL_GET_POD:
-        r->path = path(a, PODS "%s/pods/%s", ns, name);
+        r->path = arena_printf(a, PODS "%s/pods/%s", ns, name);
         break;
     case CORE_CALL_LEASE_GET:
-        r->path = path(a, LEASES "%s/leases/%s", ns, name);
+        r->path = arena_printf(a, LEASES "%s/leases/%s", ns, name);
         r->timeout_ms = LEASE_MS;
         break;
     case CORE_CALL_LEASE_WRITE:
         buf_adds(&body, call->body);
         write_request(r, call->create ? "POST" : "PATCH",
-                      call->create ? path(a, LEASES "%s/leases", ns)
-                                   : path(a, LEASES "%s/leases/%s", ns, name),
+                      call->create ? arena_printf(a, LEASES "%s/leases", ns)
+                                   : arena_printf(a, LEASES "%s/leases/%s", ns, name),
                       &body, a);
         r->timeout_ms = LEASE_MS;
         break;
     case CORE_CALL_NOMINATE:
         body_nomination(&body, span_of(call->uid), span_of(call->node));
-        write_request(r, "PATCH", path(a, PODS "%s/pods/%s/status", ns, name), &body, a);
+        write_request(r, "PATCH", arena_printf(a, PODS "%s/pods/%s/status", ns, name), &body, a);
         r->send_by = call->send_by;
         break;
     case CORE_CALL_EVICT:
         body_eviction(&body, span_of(ns), span_of(name), span_of(call->uid), -1);
-        write_request(r, "POST", path(a, PODS "%s/pods/%s/eviction", ns, name), &body, a);
+        write_request(r, "POST", arena_printf(a, PODS "%s/pods/%s/eviction", ns, name), &body, a);
         r->send_by = call->send_by;
         break;
     default:
         body_annotation(&body, (struct span){0}, KEY_ROOM_SINCE, span_of(call->value));
-        write_request(r, "PATCH", path(a, "/api/v1/nodes/%s", call->node), &body, a);
+        write_request(r, "PATCH", arena_printf(a, "/api/v1/nodes/%s", call->node), &body, a);
         break;
     }
 }

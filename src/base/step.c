@@ -36,18 +36,11 @@ const char *step_text(struct step_outputs *out, struct span text)
     return arena_copy(&out->arena, text).p;
 }
 
-const char *step_vprintf(struct step_outputs *out, const char *fmt, va_list ap)
-{
-    cleanup_buf struct buf text = {0};
-    buf_vprintf(&text, fmt, ap);
-    return step_text(out, buf_span(&text));
-}
-
 const char *step_printf(struct step_outputs *out, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    const char *text = step_vprintf(out, fmt, ap);
+    const char *text = arena_vprintf(&out->arena, fmt, ap);
     va_end(ap);
     return text;
 }
@@ -57,7 +50,7 @@ void step_log(struct step_outputs *out, enum log_level level, const char *subjec
 {
     va_list ap;
     va_start(ap, fmt);
-    const char *text = step_vprintf(out, fmt, ap);
+    const char *text = arena_vprintf(&out->arena, fmt, ap);
     va_end(ap);
     MEM_GROW(out->lines, out->cap_lines, out->n_lines + 1);
     out->lines[out->n_lines++] = (struct step_line){level, subject, text, code};

@@ -265,6 +265,22 @@ struct span arena_copy(struct arena *a, struct span s)
     return (struct span){p, s.n};
 }
 
+const char *arena_vprintf(struct arena *a, const char *fmt, va_list ap)
+{
+    cleanup_buf struct buf b = {0};
+    buf_vprintf(&b, fmt, ap);
+    return arena_copy(a, buf_span(&b)).p;
+}
+
+const char *arena_printf(struct arena *a, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = arena_vprintf(a, fmt, ap);
+    va_end(ap);
+    return text;
+}
+
 size_t arena_bytes(const struct arena *a)
 {
     size_t n = 0;

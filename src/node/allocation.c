@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "base/jwrite.h"
 #include "base/mem.h"
+#include "domain/fields.h"
 
 enum {
     CARDS_MAX = 64, /* of one container; a node has at most as many */
@@ -172,31 +172,66 @@ static void add_units(struct buf *out, const struct allocation_card *c)
     }
 }
 
-static void write_allocation(struct jwrite *w, const struct allocation *al)
+/* A card of an allocation; no units: the whole card. */
+struct card_entry {
+    struct span uuid, units;
+    int32_t index;
+};
+
+static const struct field card_fields[] = {
+    {FIELD("cards[].", "uuid", card_entry, uuid)},
+    {FIELD("cards[].", "index", card_entry, index),
+     .type = FIELD_INDEX,
+     .min = INT32_MIN,
+     .max = INT32_MAX,
+     .why = "is no index"},
+    {FIELD("cards[].", "units", card_entry, units)},
+    FIELDS_END,
+};
+
+/* An allocation. Its cards are decoded last, because they depend on the resource. */
+struct entry {
+    struct span uid, ns, name, container, role, resource;
+    int64_t time_ns;
+    struct span cards;           /* read */
+    const struct allocation *of; /* written */
+};
+
+static void write_cards(struct jwrite *w, const void *object)
 {
-    jwrite_object(w, NULL);
-    jwrite_str(w, "uid", al->uid);
-    jwrite_str(w, "namespace", al->ns);
-    jwrite_str(w, "pod", al->name);
-    jwrite_str(w, "container", al->container);
-    jwrite_str(w, "role", span_of(roles[al->role]));
-    jwrite_str(w, "resource", span_of(ids_resource_name(al->resource)));
-    jwrite_i64(w, "time", al->time_ns);
+    const struct allocation *al = ((const struct entry *)object)->of;
     jwrite_array(w, "cards");
     for (size_t i = 0; i < al->n_cards; i++) {
-        jwrite_object(w, NULL);
-        jwrite_str(w, "uuid", al->cards[i].uuid);
-        jwrite_i64(w, "index", al->cards[i].index);
-        if (al->resource == IDS_MEM) {
-            cleanup_buf struct buf units = {0};
+        cleanup_buf struct buf units = {0};
+        if (al->resource == IDS_MEM)
             add_units(&units, &al->cards[i]);
-            jwrite_str(w, "units", buf_span(&units));
-        }
-        jwrite_object_end(w);
+        fields_write(w, card_fields,
+                     &(struct card_entry){al->cards[i].uuid, buf_span(&units),
+                                          al->cards[i].index});
     }
     jwrite_array_end(w);
-    jwrite_object_end(w);
 }
+
+static void read_cards(struct field_reader *r, const struct field *f, void *at)
+{
+    (void)f;
+    jread_raw(r->j, at);
+}
+
+static const struct field entry_fields[] = {
+    {FIELD("grants[].", "uid", entry, uid)},
+    {FIELD("grants[].", "namespace", entry, ns)},
+    {FIELD("grants[].", "pod", entry, name)},
+    {FIELD("grants[].", "container", entry, container)},
+    {FIELD("grants[].", "role", entry, role)},
+    {FIELD("grants[].", "resource", entry, resource)},
+    {FIELD("grants[].", "time", entry, time_ns), FIELD_IS_NUMBER, .absent = ABSENT_NEVER},
+    {FIELD("grants[].", "cards", entry, cards),
+     .type = FIELD_OTHER,
+     .read = read_cards,
+     .write = write_cards},
+    FIELDS_END,
+};
 
 void allocation_set_write(struct buf *out, const struct allocation_set *set,
                           struct span node)
@@ -207,8 +242,17 @@ void allocation_set_write(struct buf *out, const struct allocation_set *set,
     jwrite_str(&w, "node", node);
     jwrite_array(&w, "grants");
     for (size_t i = 0; i < set->n; i++) {
+        const struct allocation *al = set->items[i];
+        const struct entry e = {.uid = al->uid,
+                                .ns = al->ns,
+                                .name = al->name,
+                                .container = al->container,
+                                .role = span_of(roles[al->role]),
+                                .resource = span_of(ids_resource_name(al->resource)),
+                                .time_ns = al->time_ns,
+                                .of = al};
         buf_addc(out, '\n');
-        write_allocation(&w, set->items[i]);
+        fields_write(&w, entry_fields, &e);
     }
     jwrite_array_end(&w);
     jwrite_object_end(&w);
@@ -220,9 +264,11 @@ static bool read_unit(struct span text, int64_t *unit)
     return span_i64(text, unit) && *unit >= 0 && *unit < IDS_UNITS_MAX;
 }
 
+/* The state file as it is read. */
 struct reading {
-    struct allocation_set *set;
-    struct arena *a;
+    int64_t version;
+    struct span node;
+    struct allocation_set set;
     int64_t units; /* read so far, of all allocations */
 };
 
@@ -246,71 +292,23 @@ static bool read_units(struct reading *r, struct allocation *al, struct span uui
     return true;
 }
 
-static bool read_whole(struct reading *r, struct allocation *al, struct span uuid,
-                       int32_t index)
+static void read_card(struct reading *r, struct field_reader *from, struct allocation *al)
 {
-    return ++r->units <= ALLOCATION_SET_UNITS_MAX && allocation_add(al, uuid, index, -1);
-}
-
-static void read_card(struct reading *r, struct jread *j, struct allocation *al)
-{
-    struct jread_str key;
-    struct span uuid = {0}, units = {0};
-    int64_t index = -1;
-    jread_object(j, "cards");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "uuid"))
-            jread_text(j, "uuid", r->a, &uuid);
-        else if (jread_key_is(key, "index"))
-            jread_i64(j, "index", &index);
-        else if (jread_key_is(key, "units"))
-            jread_text(j, "units", r->a, &units);
-        else
-            jread_skip(j);
-    }
-    if (jread_check(j, NULL))
+    struct card_entry c = {.index = -1};
+    fields_read(from, "cards[]", card_fields, &c);
+    if (jread_check(from->j, NULL))
         return;
-    if (!uuid.n || index < INT32_MIN || index > INT32_MAX)
-        jread_fail(j, "cards", "invalid uuid or index");
-    else if (al->resource == IDS_COUNT ? !read_whole(r, al, uuid, (int32_t)index)
-                                       : !read_units(r, al, uuid, (int32_t)index, units))
-        jread_fail(j, "cards", "invalid units, or too many");
-}
-
-/* An allocation. Its cards are decoded last, because they depend on the resource. */
-struct entry {
-    struct span uid, ns, name, container, role, resource, cards;
-    int64_t time_ns;
-};
-
-static void read_entry(struct jread *j, struct arena *a, struct entry *e)
-{
-    struct jread_str key;
-    *e = (struct entry){0};
-    const struct {
-        struct span key;
-        struct span *to;
-    } texts[] = {{SPAN("uid"), &e->uid},   {SPAN("namespace"), &e->ns},
-                 {SPAN("pod"), &e->name},  {SPAN("container"), &e->container},
-                 {SPAN("role"), &e->role}, {SPAN("resource"), &e->resource}};
-    jread_object(j, "grants");
-    while (jread_member(j, &key)) {
-        size_t i = 0;
-        while (i < ARRAY_LEN(texts) && !jread_str_eq(key, texts[i].key))
-            i++;
-        if (i < ARRAY_LEN(texts))
-            jread_text(j, texts[i].key.p, a, texts[i].to);
-        else if (jread_key_is(key, "cards"))
-            jread_raw(j, &e->cards);
-        else if (jread_key_is(key, "time"))
-            jread_i64(j, "time", &e->time_ns);
-        else
-            jread_skip(j);
-    }
+    if (!c.uuid.n)
+        jread_fail(from->j, "cards[].uuid", "is missing");
+    else if (al->resource == IDS_COUNT
+                 ? ++r->units > ALLOCATION_SET_UNITS_MAX ||
+                       !allocation_add(al, c.uuid, c.index, -1)
+                 : !read_units(r, al, c.uuid, c.index, c.units))
+        jread_fail(from->j, "cards[].units", "are invalid, or too many");
 }
 
 static struct allocation *allocation_of(struct reading *r, const struct entry *e,
-                                        struct jread *outer)
+                                        struct field_reader *outer)
 {
     size_t role = 0;
     enum ids_resource resource;
@@ -318,7 +316,7 @@ static struct allocation *allocation_of(struct reading *r, const struct entry *e
         role++;
     if (!e->uid.n || !e->cards.p || role == ARRAY_LEN(roles) ||
         !ids_resource_read(e->resource, &resource)) {
-        jread_fail(outer, "grants",
+        jread_fail(outer->j, "grants",
                    "uid, role, resource or cards are missing or invalid");
         return NULL;
     }
@@ -326,83 +324,74 @@ static struct allocation *allocation_of(struct reading *r, const struct entry *e
                                            (enum container_role)role, resource);
     al->time_ns = e->time_ns;
     struct jread j;
+    struct field_reader cards = {.j = &j, .a = outer->a};
     jread_init(&j, e->cards.p, e->cards.n);
     jread_array(&j, "cards");
     while (jread_item(&j))
-        read_card(r, &j, al);
+        read_card(r, &cards, al);
     struct err err;
     if (jread_finish(&j, &err) == 0)
         return al;
     allocation_free(al);
-    jread_fail(outer, "grants", "invalid cards");
+    jread_fail(outer->j, "grants", "invalid cards");
     return NULL;
 }
 
-static void read_grants(struct reading *r, struct jread *j)
+static void read_grant(struct field_reader *from, const struct field *f, void *at)
 {
-    struct entry e;
-    jread_array(j, "grants");
-    while (jread_item(j)) {
-        if (r->set->n == ALLOCATION_SET_MAX)
-            jread_fail(j, "grants", "too many allocations");
-        if (r->set->n == ALLOCATION_SET_MAX || r->units > ALLOCATION_SET_UNITS_MAX) {
-            jread_skip(j);
-            continue;
-        }
-        read_entry(j, r->a, &e);
-        if (jread_check(j, NULL))
-            continue;
-        struct allocation *al = allocation_of(r, &e, j);
-        if (al)
-            allocation_set_put(r->set, al);
+    struct reading *r = at;
+    struct entry e = {0};
+    (void)f;
+    if (r->set.n == ALLOCATION_SET_MAX)
+        jread_fail(from->j, "grants", "too many allocations");
+    if (r->set.n == ALLOCATION_SET_MAX || r->units > ALLOCATION_SET_UNITS_MAX) {
+        jread_skip(from->j);
+        return;
     }
+    fields_read(from, "grants[]", entry_fields, &e);
+    struct allocation *al = jread_check(from->j, NULL) ? NULL : allocation_of(r, &e, from);
+    if (al)
+        allocation_set_put(&r->set, al);
 }
 
-static int read_all(struct allocation_set *set, struct span text, struct span node,
+static const struct field state_fields[] = {
+    {FIELD("", "version", reading, version), FIELD_IS_NUMBER},
+    {FIELD("", "node", reading, node)},
+    {FIELD("", "grants", reading, version), .type = FIELD_LIST, .read = read_grant},
+    FIELDS_END,
+};
+
+static int read_all(struct reading *r, struct span text, struct span node,
                     struct err *err)
 {
     cleanup_arena struct arena a = {0};
-    struct reading r = {.set = set, .a = &a};
     struct jread j;
-    struct jread_str key;
-    struct span of = {0};
-    int64_t version = 0;
     jread_init(&j, text.p, text.n);
-    jread_object(&j, "state");
-    while (jread_member(&j, &key)) {
-        if (jread_key_is(key, "version"))
-            jread_i64(&j, "version", &version);
-        else if (jread_key_is(key, "node"))
-            jread_text(&j, "node", &a, &of);
-        else if (jread_key_is(key, "grants"))
-            read_grants(&r, &j);
-        else
-            jread_skip(&j);
-    }
+    fields_read(&(struct field_reader){.j = &j, .a = &a}, "state", state_fields, r);
     if (jread_finish(&j, err))
         return -1;
-    if (version != VERSION)
+    if (r->version != VERSION)
         return err_set(err, ERR_INVALID, "version: %lld is not supported; expected %d",
-                       (long long)version, VERSION);
-    if (!span_eq(of, node))
+                       (long long)r->version, VERSION);
+    if (!span_eq(r->node, node))
         return err_set(err, ERR_CONFLICT,
-                       "it belongs to node \"%.*s\"; expected \"%.*s\"", SPAN_ARG(of),
-                       SPAN_ARG(node));
+                       "it belongs to node \"%.*s\"; expected \"%.*s\"",
+                       SPAN_ARG(r->node), SPAN_ARG(node));
     return 0;
 }
 
 int allocation_set_read(struct allocation_set *set, struct span text, struct span node,
                     struct err *err)
 {
-    struct allocation_set found = {0};
+    struct reading found = {0};
     int rc = read_all(&found, text, node, err);
-    for (size_t i = 0; i < found.n && rc == 0; i++) {
-        struct allocation *al = found.items[i];
+    for (size_t i = 0; i < found.set.n && rc == 0; i++) {
+        struct allocation *al = found.set.items[i];
         if (allocation_set_find(set, al->uid, al->container, al->resource))
             continue;
-        found.items[i] = NULL;
+        found.set.items[i] = NULL;
         allocation_set_put(set, al);
     }
-    allocation_set_fini(&found);
+    allocation_set_fini(&found.set);
     return rc;
 }

@@ -66,7 +66,7 @@ void alloc_event(struct alloc *a, const struct pod_allocation *pod, const char *
     struct alloc_output *o = alloc_add_of_pod(a, ALLOC_EVENT, pod);
     va_start(ap, fmt);
     o->reason = reason;
-    o->text = step_vprintf(a->out, fmt, ap);
+    o->text = arena_vprintf(&a->out->arena, fmt, ap);
     va_end(ap);
 }
 

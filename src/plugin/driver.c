@@ -65,15 +65,10 @@ static bool exists(const struct search *s, const char *path, mode_t type)
     return fd >= 0 && fstat(fd, &st) == 0 && (!type || (st.st_mode & S_IFMT) == type);
 }
 
-static const char *joined(struct arena *a, const char *x, const char *y)
-{
-    cleanup_free char *path = xasprintf("%s%s", x, y);
-    return arena_copy(a, span_of(path)).p;
-}
-
 static struct driver_file file_of(const struct search *s, const char *path)
 {
-    return (struct driver_file){joined(s->a, s->prefix, path), joined(s->a, path, "")};
+    const char *host = arena_printf(s->a, "%s%s", s->prefix, path);
+    return (struct driver_file){host, host + strlen(s->prefix)};
 }
 
 static size_t find_files(const struct search *s, const char *const *paths, size_t n,
@@ -116,10 +111,9 @@ static void add_link(const struct search *s, int dir, const char *at, const char
     const char *base = strrchr(real, '/');
     if (!base || !is_library(base + 1, ending))
         return;
-    cleanup_free char *library = xasprintf("%s%s", at, base);
-    out->links[out->n_links++] =
-        (struct driver_link){at, joined(s->a, name, ""), joined(s->a, target, ""),
-                             joined(s->a, s->prefix, library)};
+    out->links[out->n_links++] = (struct driver_link){
+        at, arena_printf(s->a, "%s", name), arena_printf(s->a, "%s", target),
+        arena_printf(s->a, "%s%s%s", s->prefix, at, base)};
 }
 
 static void read_directory(const struct search *s, const char *at, struct span ending,
@@ -206,7 +200,7 @@ static int find_driver(const char *mount, const char *driver_root, const char *v
         driver = (struct search){inside, driver_root, a};
     bool has_dev = driver.prefix[0] && exists(&driver, "/dev/nvidiactl", S_IFCHR);
     const struct search *dev = has_dev ? &driver : &own;
-    out->dev = joined(a, dev->prefix, "");
+    out->dev = arena_printf(a, "%s", dev->prefix);
     out->n_nodes = find_files(dev, common_nodes, ARRAY_LEN(common_nodes), S_IFCHR,
                               &out->nodes);
     for (unsigned minor = 0; minor < DRIVER_CARDS_MAX; minor++) {
@@ -229,12 +223,10 @@ static int find_driver(const char *mount, const char *driver_root, const char *v
 bool driver_card_file(const struct driver_files *files, int64_t minor, struct arena *a,
                       struct driver_file *out)
 {
-    char path[32];
     if (minor < 0 || minor >= DRIVER_CARDS_MAX || !files->has_card[minor])
         return false;
-    snprintf(path, sizeof path, "/dev/nvidia%d", (int)minor);
-    out->container = joined(a, path, "");
-    out->host = joined(a, files->dev, path);
+    out->container = arena_printf(a, "/dev/nvidia%d", (int)minor);
+    out->host = arena_printf(a, "%s%s", files->dev, out->container);
     return true;
 }
 

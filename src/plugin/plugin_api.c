@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/thread.h"
+#include "domain/fields.h"
 #include "domain/keys.h"
 #include "kube/body.h"
 #include "kube/event_recorder.h"
@@ -71,22 +72,18 @@ static void set_failure(struct plugin_api *api, struct step_failure *f,
 /* Jobs of the workers, which carry them out one at a time. */
 
 struct patch {
-    char *ns, *name, *uid, *annotations; /* stored behind the struct */
+    char ns[64], name[256], uid[128]; /* as long as Kubernetes allows */
+    char annotations[];
 };
 
 static struct patch *patch_new(const struct alloc_output *o)
 {
-    const char *from[] = {o->ns, o->name, o->uid, o->annotations};
-    size_t n = 0;
-    for (size_t i = 0; i < ARRAY_LEN(from); i++)
-        n += strlen(from[i]) + 1;
+    size_t n = strlen(o->annotations) + 1;
     struct patch *patch = xcalloc(1, sizeof *patch + n);
-    char **to[] = {&patch->ns, &patch->name, &patch->uid, &patch->annotations};
-    char *at = (char *)(patch + 1);
-    for (size_t i = 0; i < ARRAY_LEN(from); i++) {
-        *to[i] = at;
-        at = stpcpy(at, from[i]) + 1;
-    }
+    snprintf(patch->ns, sizeof patch->ns, "%s", o->ns);
+    snprintf(patch->name, sizeof patch->name, "%s", o->name);
+    snprintf(patch->uid, sizeof patch->uid, "%s", o->uid);
+    memcpy(patch->annotations, o->annotations, n);
     return patch;
 }
 
@@ -136,49 +133,45 @@ static void patch_pod(void *ctx, void *arg)
                  LOG_S("namespace", job->ns), LOG_S("pod", job->name), LOG_ERR(&err));
 }
 
-/* status.nodeInfo: the versions of the node's programs. */
-static void read_status(struct jread *j, struct arena *a, struct driver_node *node)
+/* What a Node says of its programs, and the label cgpu.disable.isolation. */
+struct node_facts {
+    struct object_meta meta;
+    struct span runtime, kubelet, disable;
+};
+
+static void read_meta(struct field_reader *r, const struct field *f, void *at)
 {
-    struct jread_str key;
-    struct span text;
-    jread_object(j, "status");
-    while (jread_member(j, &key)) {
-        if (!jread_key_is(key, "nodeInfo")) {
-            jread_skip(j);
-            continue;
-        }
-        jread_object(j, "status.nodeInfo");
-        while (jread_member(j, &key)) {
-            bool runtime = jread_key_is(key, "containerRuntimeVersion");
-            if (!runtime && !jread_key_is(key, "kubeletVersion"))
-                jread_skip(j);
-            else if (jread_text(j, "status.nodeInfo", a, &text))
-                snprintf(runtime ? node->runtime : node->kubelet, sizeof node->runtime,
-                         "%.*s", SPAN_ARG(text));
-        }
-    }
+    struct node_facts *facts = at;
+    const struct object_field field = {OBJECT_LABEL, SPAN(KEY_CGPU_DISABLE),
+                                       &facts->disable};
+    (void)f;
+    object_meta_read(r->j, r->a, &facts->meta, &field, 1);
 }
+
+#define INFO(key, member) FIELD("status.nodeInfo.", key, node_facts, member)
+
+static const struct field info_fields[] = {{INFO("containerRuntimeVersion", runtime)},
+                                           {INFO("kubeletVersion", kubelet)},
+                                           FIELDS_END};
+static const struct field status_fields[] = {
+    {FIELD("status.", "nodeInfo", node_facts, meta), FIELD_IS_OBJECT(info_fields)},
+    FIELDS_END};
+static const struct field node_fields[] = {
+    {FIELD("", "metadata", node_facts, meta), .type = FIELD_OTHER, .read = read_meta},
+    {FIELD("", "status", node_facts, meta), FIELD_IS_OBJECT(status_fields)},
+    FIELDS_END};
 
 /* Returns whether the Node has cgpu.disable.isolation=true. */
 static bool decode_node(struct span body, struct driver_node *node)
 {
     cleanup_arena struct arena a = {0};
-    struct span value = {0};
-    const struct object_field field = {OBJECT_LABEL, SPAN(KEY_CGPU_DISABLE), &value};
-    struct object_meta meta = {0};
+    struct node_facts facts = {0};
     struct jread j;
-    struct jread_str key;
     jread_init(&j, body.p, body.n);
-    jread_object(&j, "node");
-    while (jread_member(&j, &key)) {
-        if (jread_key_is(key, "metadata"))
-            object_meta_read(&j, &a, &meta, &field, 1);
-        else if (jread_key_is(key, "status"))
-            read_status(&j, &a, node);
-        else
-            jread_skip(&j);
-    }
-    return jread_finish(&j, NULL) == 0 && span_eq(value, SPAN("true"));
+    fields_read(&(struct field_reader){.j = &j, .a = &a}, "node", node_fields, &facts);
+    snprintf(node->runtime, sizeof node->runtime, "%.*s", SPAN_ARG(facts.runtime));
+    snprintf(node->kubelet, sizeof node->kubelet, "%.*s", SPAN_ARG(facts.kubelet));
+    return jread_finish(&j, NULL) == 0 && span_eq(facts.disable, SPAN("true"));
 }
 
 static void read_node(void *ctx, void *job)

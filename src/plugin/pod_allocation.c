@@ -63,13 +63,11 @@ static void damaged(struct pod_allocation *alloc, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 static void damaged(struct pod_allocation *alloc, const char *fmt, ...)
 {
-    cleanup_buf struct buf b = {0};
     va_list ap;
     va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
-    va_end(ap);
     alloc->promise = POD_ALLOCATION_DAMAGED;
-    alloc->why_not = arena_copy(&alloc->arena, buf_span(&b));
+    alloc->why_not = span_of(arena_vprintf(&alloc->arena, fmt, ap));
+    va_end(ap);
 }
 
 static void share_evenly(struct pod_allocation *alloc, struct pod_allocation_container *c)

@@ -24,23 +24,6 @@ struct work {
     struct response *r;
 };
 
-static const char *keep(struct arena *a, const struct buf *b)
-{
-    return arena_copy(a, buf_span(b)).p;
-}
-
-static const char *printed(struct arena *a, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static const char *printed(struct arena *a, const char *fmt, ...)
-{
-    cleanup_buf struct buf b = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
-    va_end(ap);
-    return keep(a, &b);
-}
-
 static struct response *empty(struct arena *a)
 {
     struct response *r = arena_zalloc(a, sizeof *r);
@@ -57,7 +40,7 @@ static void add_env(struct response *r, const char *key, const char *value)
 
 static void add_number(struct response *r, struct arena *a, const char *key, int64_t n)
 {
-    add_env(r, key, printed(a, "%lld", (long long)n));
+    add_env(r, key, arena_printf(a, "%lld", (long long)n));
 }
 
 static void add_mount(struct response *r, const char *at, const char *from,
@@ -78,8 +61,9 @@ static bool is_cdi(const struct work *w)
 static const char *name_of(const struct work *w, size_t i)
 {
     const struct plugin_card *card = w->cards[i];
-    return w->settings->by_index || !card->has_uuid ? printed(w->a, "%d", card->index)
-                                                    : card->uuid;
+    return w->settings->by_index || !card->has_uuid
+               ? arena_printf(w->a, "%d", card->index)
+               : card->uuid;
 }
 
 enum list { NAMES, INDEXES, SIZES };
@@ -96,7 +80,7 @@ static const char *list(const struct work *w, enum list what, const char *prefix
         else
             buf_add_i64(&b, what == INDEXES ? w->cards[i]->index : w->cards[i]->units);
     }
-    return keep(w->a, &b);
+    return arena_copy(w->a, buf_span(&b)).p;
 }
 
 static int check_cdi(const struct work *w, struct err *err)
@@ -123,7 +107,7 @@ static void add_visible(const struct work *w)
     struct dp_entry *annotation;
     struct span *names;
     const char *cdi =
-        is_cdi(w) ? printed(w->a, "%s=", w->settings->view->cdi_kind) : NULL;
+        is_cdi(w) ? arena_printf(w->a, "%s=", w->settings->view->cdi_kind) : NULL;
     switch (w->settings->strategy) {
     case DRIVER_AUTO: /* not decided yet */
     case DRIVER_ENVVAR:
@@ -132,8 +116,8 @@ static void add_visible(const struct work *w)
     case DRIVER_VOLUME_MOUNTS:
         add_env(r, KEY_VISIBLE_DEVICES, VOLUME_DEVICES);
         for (size_t i = 0; i < w->n; i++)
-            add_mount(r, printed(w->a, VOLUME_DEVICES "/%s", name_of(w, i)), "/dev/null",
-                      false);
+            add_mount(r, arena_printf(w->a, VOLUME_DEVICES "/%s", name_of(w, i)),
+                      "/dev/null", false);
         break;
     case DRIVER_CDI_ANNOTATIONS:
         /* Runtimes read all annotations whose names begin so. A container can have an
@@ -150,7 +134,7 @@ static void add_visible(const struct work *w)
     case DRIVER_CDI_CRI:
         names = arena_zalloc(w->a, (w->n + 1) * sizeof *names);
         for (size_t i = 0; i < w->n; i++)
-            names[i] = span_of(printed(w->a, "%s%s", cdi, name_of(w, i)));
+            names[i] = span_of(arena_printf(w->a, "%s%s", cdi, name_of(w, i)));
         r->dp.cdi = names;
         r->dp.n_cdi = w->n;
         break;
@@ -217,12 +201,12 @@ static void add_mps(const struct work *w, const struct pod_allocation *pod)
             core = c->core / (int64_t)w->n;
     }
     percent = core > 0 && core <= 100 ? core : percent;
-    add_env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", keep(w->a, &limit));
+    add_env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", arena_copy(w->a, buf_span(&limit)).p);
     add_number(r, w->a, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent > 0 ? percent : 1);
     add_env(r, "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
-    add_mount(r, "/tmp/nvidia-mps", printed(w->a, "%s/pipe", w->settings->mps_dir),
+    add_mount(r, "/tmp/nvidia-mps", arena_printf(w->a, "%s/pipe", w->settings->mps_dir),
               false);
-    add_mount(r, "/dev/shm", printed(w->a, "%s/shm", w->settings->mps_dir), false);
+    add_mount(r, "/dev/shm", arena_printf(w->a, "%s/shm", w->settings->mps_dir), false);
 }
 
 /* The limit */
@@ -274,7 +258,7 @@ static enum isolation choose_isolation(const struct response_settings *settings,
         why = "this node has no libgpushare-limit.so";
     }
     if (why)
-        r->not_isolated = printed(
+        r->not_isolated = arena_printf(
             a, "annotation gpushare/isolation \"%.*s\": %s; its containers have %s",
             (int)(asks.n < 32 ? asks.n : 32), asks.n ? asks.p : "", why,
             isolation_name(is));
@@ -323,26 +307,26 @@ static void add_limit(const struct response_settings *settings, const struct car
             return;
         }
         plan->cards[plan->n++] =
-            (struct limit_card){card->has_uuid ? printed(a, "%s", card->uuid) : "",
+            (struct limit_card){card->has_uuid ? card->uuid : "",
                                 units * settings->unit_mib};
     }
     if (!plan->n)
         return;
     size_t before = r->dp.n_mounts;
     r->limit = plan;
-    add_mount(r, library, printed(a, "%s/libgpushare-limit.so", dir), true);
+    add_mount(r, library, arena_printf(a, "%s/libgpushare-limit.so", dir), true);
     /* glibc reads the file, and musl only the variable. A library is loaded once. */
     if (r->preload & PRELOAD_FILE)
-        add_mount(r, "/etc/ld.so.preload", printed(a, "%s/ld.so.preload", dir), true);
+        add_mount(r, "/etc/ld.so.preload", arena_printf(a, "%s/ld.so.preload", dir), true);
     if (r->preload & PRELOAD_ENV) {
         add_env(r, KEY_PRELOAD, library);
         r->n_limit_envs++;
     }
     add_mount(r, LIMIT_DIR_CONTAINER "/limit",
-              printed(a, "%s/pods/%s/limit", dir, plan->uid), true);
+              arena_printf(a, "%s/pods/%s/limit", dir, plan->uid), true);
     for (size_t i = 0; i < plan->n; i++)
-        add_mount(r, printed(a, LIMIT_DIR_CONTAINER "/state/%zu", i),
-                  printed(a, "%s/pods/%s/state/%zu", dir, plan->uid, i), false);
+        add_mount(r, arena_printf(a, LIMIT_DIR_CONTAINER "/state/%zu", i),
+                  arena_printf(a, "%s/pods/%s/state/%zu", dir, plan->uid, i), false);
     r->n_limit_mounts = r->dp.n_mounts - before;
 }
 
@@ -388,7 +372,7 @@ struct response *response_of(const struct response_settings *settings,
     for (size_t i = 0; i < pod->n_containers && w.r->preload == PRELOAD_ENV; i++)
         if (pod->containers[i].own_preload && !w.r->not_isolated &&
             span_eq(pod->containers[i].name, al->container))
-            w.r->not_isolated = printed(a,
+            w.r->not_isolated = arena_printf(a,
                                         "container %.*s sets LD_PRELOAD itself, so "
                                         "gpushare/isolation: limit-env does not limit it",
                                         SPAN_ARG(al->container));
@@ -413,7 +397,7 @@ struct response *response_without(const struct response_settings *settings, int6
     buf_printf(&none, "no-gpu-has-%lld", (long long)units);
     quantity_write_unit(&none, settings->unit_mib);
     buf_adds(&none, "-to-run");
-    add_env(r, KEY_VISIBLE_DEVICES, keep(a, &none));
+    add_env(r, KEY_VISIBLE_DEVICES, arena_copy(a, buf_span(&none)).p);
     add_env(r, KEY_MEM_IDX, "-1");
     add_number(r, a, KEY_MEM_POD, units);
     add_number(r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", units);

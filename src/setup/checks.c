@@ -33,13 +33,6 @@ enum {
 
 /* -- findings -- */
 
-static const char *format(struct checks *c, const char *fmt, va_list ap)
-{
-    cleanup_buf struct buf b = {0};
-    buf_vprintf(&b, fmt, ap);
-    return arena_copy(&c->texts, b.n ? buf_span(&b) : SPAN("")).p;
-}
-
 /* Adds a finding with its effect and its repair, which may be NULL. */
 __attribute__((format(printf, 6, 7))) static void
 add(struct checks *c, enum checks_kind kind, const char *id, const char *why,
@@ -51,7 +44,7 @@ add(struct checks *c, enum checks_kind kind, const char *id, const char *why,
     c->items[c->n++] = (struct checks_finding){
         .kind = kind,
         .id = id,
-        .what = format(c, fmt, ap),
+        .what = arena_vprintf(&c->texts, fmt, ap),
         .why = why ? arena_copy(&c->texts, span_of(why)).p : NULL,
         .fix = fix ? arena_copy(&c->texts, span_of(fix)).p : NULL};
     va_end(ap);

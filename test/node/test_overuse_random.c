@@ -188,17 +188,7 @@ static struct measurement *measure(struct world *w)
 
 /* -- the module -- */
 
-static struct span text(struct arena *a, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static struct span text(struct arena *a, const char *fmt, ...)
-{
-    cleanup_buf struct buf b = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&b, fmt, ap);
-    va_end(ap);
-    return arena_copy(a, buf_span(&b));
-}
+#define text(...) span_of(arena_printf(__VA_ARGS__))
 
 static struct usage_container container_of(const struct world *w, struct arena *a,
                                            const struct part *part, int card, int pod,
