@@ -167,11 +167,11 @@ static struct local_pod *add_static_pod(struct alloc *a,
         memcmp(view->name.p + view->name.n - n, suffix, n) != 0)
         return NULL;
     struct pod_allocation *pod = xcalloc(1, sizeof *pod);
-    cleanup_free char *uid =
-        xasprintf("static:%.*s/%.*s", SPAN_ARG(view->ns), SPAN_ARG(view->name));
-    pod->uid = arena_copy(&pod->arena, span_of(uid));
     pod->ns = arena_copy(&pod->arena, view->ns);
     pod->name = arena_copy(&pod->arena, view->name);
+    pod->full_name =
+        arena_printf(&pod->arena, "%.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    pod->uid = span_of(arena_printf(&pod->arena, "static:%s", pod->full_name));
     pod->mirror = true;
     pod->promise = POD_ALLOCATION_UNPROMISED;
     pod->request = (struct request){
@@ -234,9 +234,8 @@ static enum verdict explain_survey(struct pending_request *req, const struct sur
 {
     cleanup_free char *names = NULL;
     if (s->matches > 1) {
-        const struct pod_allocation *a = s->other, *b = s->match.local->pod;
-        names = xasprintf(", among them %.*s/%.*s and %.*s/%.*s", SPAN_ARG(a->ns),
-                          SPAN_ARG(a->name), SPAN_ARG(b->ns), SPAN_ARG(b->name));
+        names = xasprintf(", among them %s and %s", s->other->full_name,
+                          s->match.local->pod->full_name);
         alloc_request_explain(
             req, VERDICT_WAIT, REJECTED_AMBIGUOUS,
             "cannot identify the pod: %zu pods of this node lack %lld ids of %s%s",
@@ -444,8 +443,7 @@ static void report_mismatch(struct alloc *a, struct local_pod *p, const char *wh
         return;
     p->mismatch_reported = true;
     a->state.stats.mismatches++;
-    alloc_log(a, LOG_ERROR, "pod %.*s/%.*s: %s", SPAN_ARG(p->pod->ns),
-              SPAN_ARG(p->pod->name), what);
+    alloc_log(a, LOG_ERROR, "pod %s: %s", p->pod->full_name, what);
     alloc_event(a, p->pod, "GPUMismatch", "%s", what);
 }
 
@@ -459,8 +457,8 @@ static void report_shared(struct alloc *a, struct local_pod *p, struct span cont
         step_printf(a->out, "container %.*s of pod %.*s/%.*s", SPAN_ARG(holder->container),
                      SPAN_ARG(holder->ns), SPAN_ARG(holder->name));
     if (foreign && !p->mismatch_reported)
-        alloc_log(a, LOG_ERROR, "card %s: %s holds an id of pod %.*s/%.*s", card, name,
-                  SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name));
+        alloc_log(a, LOG_ERROR, "card %s: %s holds an id of pod %s", card, name,
+                  p->pod->full_name);
     report_mismatch(a, p,
                     step_printf(a->out, "container %.*s and %s hold the same id of card %s",
                                  SPAN_ARG(container),

@@ -157,10 +157,9 @@ static enum verdict assign_untouched(struct alloc *a, struct pending_request *re
         }
         if (!best)
             return alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PROMISE,
-                                         "pod %.*s/%.*s has no promised card, and fewer "
-                                         "than %u cards of %lld units have no promises",
-                                         SPAN_ARG(pod->ns), SPAN_ARG(pod->name), r->cards,
-                                         (long long)units);
+                                         "pod %s has no promised card, and fewer than %u "
+                                         "cards of %lld units have no promises",
+                                         pod->full_name, r->cards, (long long)units);
         taken[best - cards->items] = true;
         shares[i] = (struct pod_allocation_share){
             .uuid = span_of(best->uuid), .index = best->index, .units = units};
@@ -170,8 +169,8 @@ static enum verdict assign_untouched(struct alloc *a, struct pending_request *re
     return pod->promise == POD_ALLOCATION_PROMISED
                ? VERDICT_YES
                : alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST,
-                                       "pod %.*s/%.*s: %.*s", SPAN_ARG(pod->ns),
-                                       SPAN_ARG(pod->name), SPAN_ARG(pod->why_not));
+                                       "pod %s: %.*s", pod->full_name,
+                                       SPAN_ARG(pod->why_not));
 }
 
 /* Has the container a promise, and can its cards be used? */
@@ -180,8 +179,7 @@ static enum verdict check_promise(struct alloc *a, struct pending_request *req,
 {
     struct pod_allocation *pod = t->local->pod;
     const struct pod_allocation_container *c = container_of(t);
-    const char *name =
-        step_printf(a->out, "%.*s/%.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    const char *name = pod->full_name;
     enum verdict v = VERDICT_YES;
     if (pod->promise == POD_ALLOCATION_INVALID || pod->promise == POD_ALLOCATION_DAMAGED)
         return alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST,
@@ -274,9 +272,9 @@ static enum verdict explain_wrong_card(struct alloc *a, struct pending_request *
                    c->shares[i].uuid.n ? " " : "", SPAN_ARG(c->shares[i].uuid));
     return alloc_request_explain(
         req, VERDICT_NO, REJECTED_WRONG_CARD,
-        "id %s belongs to card %s; container %.*s of pod %.*s/%.*s is promised %s",
-        id_text(a, unit), unit->card->uuid, SPAN_ARG(c->name), SPAN_ARG(pod->ns),
-        SPAN_ARG(pod->name), cards.p ? cards.p : "nothing");
+        "id %s belongs to card %s; container %.*s of pod %s is promised %s",
+        id_text(a, unit), unit->card->uuid, SPAN_ARG(c->name), pod->full_name,
+        cards.p ? cards.p : "nothing");
 }
 
 /* May the container hold these ids? Sorts them. */
@@ -289,9 +287,8 @@ static enum verdict check_ids(struct alloc *a, struct pending_request *req,
     if (n != (size_t)c->amount)
         return alloc_request_explain(
             req, VERDICT_NO, REJECTED_WRONG_CARD,
-            "%zu ids for container %.*s of pod %.*s/%.*s, which requests %lld", n,
-            SPAN_ARG(c->name), SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
-            (long long)c->amount);
+            "%zu ids for container %.*s of pod %s, which requests %lld", n,
+            SPAN_ARG(c->name), pod->full_name, (long long)c->amount);
     sort_units(ids, n);
     for (size_t i = 0, to; i < n; i = to) {
         for (to = i; to < n && ids[to].card == ids[i].card;)
@@ -418,8 +415,8 @@ static enum verdict commit(struct alloc *a, struct pending_request *req,
     struct alloc_output *o = alloc_add_of_pod(a, ALLOC_ALLOCATED, pod);
     o->token = req->token;
     o->response = r;
-    alloc_log(a, LOG_INFO, "pod %.*s/%.*s: container %.*s got %lld %s of %s%s",
-              SPAN_ARG(pod->ns), SPAN_ARG(pod->name), SPAN_ARG(al->container),
+    alloc_log(a, LOG_INFO, "pod %s: container %.*s got %lld %s of %s%s",
+              pod->full_name, SPAN_ARG(al->container),
               (long long)req->size, ids_resource_name(req->resource),
               al->cards[0].uuid.p, al->n_cards > 1 ? " and others" : "");
     if (c->own_devices && !p->env_override_reported &&
@@ -599,9 +596,10 @@ static void try_allocate(struct alloc *a, struct pending_request *req)
 static void try_request(struct alloc *a, struct pending_request *req)
 {
     if (req->n_unknown) {
-        alloc_request_explain(req, VERDICT_NO, REJECTED_UNKNOWN_ID,
-                              "%s is not a device id of this node", req->unknown);
-        conclude(a, req, VERDICT_NO, NULL);
+        enum verdict v = alloc_request_explain(req, VERDICT_NO, REJECTED_UNKNOWN_ID,
+                                               "%s is not a device id of this node",
+                                               req->unknown);
+        conclude(a, req, v, NULL);
     } else if (req->type == ALLOC_REQUEST_PREFERRED) {
         query(a, req, NULL);
     } else {
@@ -620,22 +618,22 @@ static void confirm_allocate(struct alloc *a, struct pending_request *req,
         return;
     }
     const struct pod_allocation *pod = t.local->pod;
-    if (view->n_pods == 0) {
-        alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-                              "the kubelet no longer has pod %.*s/%.*s",
-                              SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
-        conclude(a, req, VERDICT_WAIT, NULL);
-    } else if (!alloc_podresources_is_next(a, &t, view->pods)) {
-        alloc_request_explain(
+    enum verdict v = VERDICT_YES;
+    if (view->n_pods == 0)
+        v = alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
+                                  "the kubelet no longer has pod %s", pod->full_name);
+    else if (!alloc_podresources_is_next(a, &t, view->pods))
+        v = alloc_request_explain(
             req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-            "container %.*s of pod %.*s/%.*s is not the next one without ids in the "
-            "kubelet's view",
-            SPAN_ARG(container_of(&t)->name), SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
-        conclude(a, req, VERDICT_WAIT, NULL);
-    } else {
-        req->get_confirmed = true;
-        allocate(a, req, &t);
+            "container %.*s of pod %s is not the next one without ids in the kubelet's "
+            "view",
+            SPAN_ARG(container_of(&t)->name), pod->full_name);
+    if (v != VERDICT_YES) {
+        conclude(a, req, v, NULL);
+        return;
     }
+    req->get_confirmed = true;
+    allocate(a, req, &t);
 }
 
 void alloc_request_kubelet_answered(struct alloc *a, struct pending_request *req,
@@ -647,9 +645,10 @@ void alloc_request_kubelet_answered(struct alloc *a, struct pending_request *req
         a->no_get = true;
         try_allocate(a, req);
     } else if (view->err) {
-        alloc_request_explain(req, VERDICT_WAIT, REJECTED_PODRESOURCES,
-                              "podresources: %s", view->err->msg);
-        conclude(a, req, VERDICT_WAIT, NULL);
+        enum verdict v =
+            alloc_request_explain(req, VERDICT_WAIT, REJECTED_PODRESOURCES,
+                                  "podresources: %s", view->err->msg);
+        conclude(a, req, v, NULL);
     } else if (req->type == ALLOC_REQUEST_ALLOCATE) {
         confirm_allocate(a, req, view);
     } else {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The dispatcher: its queue, the kubelet's open calls, the outputs of the allocator, the
- * sockets and registrations, and the thread that drives them.
+ * The dispatcher: its queue, the servers of the resources with the kubelet's open calls, the
+ * outputs of the allocator, the sockets and registrations, and the thread that drives them.
  */
 
 #include "plugin/dispatcher.h"
@@ -18,9 +18,11 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "domain/keys.h"
+#include "kube/deviceplugin.h"
 #include "node/allocation.h"
-#include "plugin/endpoint.h"
 #include "plugin/registration.h"
+#include "wire/grpcd.h"
 
 enum {
     POLL_MAX_MS = 1000,
@@ -28,6 +30,7 @@ enum {
     SCAN_MS = 30 * 1000, /* inotify events can get lost */
     STATE_MAX = 64 << 20,
     LIMITS_MS = 3 * 1000, /* time between two checks of the files of the limits */
+    REQUEST_MAX = 16 << 20, /* a kubelet lists all free ids in a request */
 };
 
 /* A call of the kubelet that is still open. */
@@ -40,6 +43,13 @@ struct pending_call {
     int64_t began_us;
 };
 
+/* The device plugin server of one resource. */
+struct endpoint {
+    struct dispatcher *dispatcher;
+    enum ids_resource resource;
+    struct grpcd *server; /* NULL: not served */
+};
+
 struct dispatcher {
     struct dispatcher_settings settings;
     char *node;
@@ -47,7 +57,7 @@ struct dispatcher {
     const struct alloc_state *state; /* of `alloc` */
     struct step_outputs out; /* of struct alloc_output */
     struct registration_dir *dir;
-    struct endpoint *endpoints[IDS_RESOURCES];
+    struct endpoint endpoints[IDS_RESOURCES];
     struct registration registration[IDS_RESOURCES];
     struct err register_err[IDS_RESOURCES]; /* of the last attempt; ERR_NONE: none */
     bool size_reported;
@@ -119,7 +129,7 @@ void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m)
     wake(d);
 }
 
-/* The kubelet's open calls. The handlers run in the endpoints' threads. */
+/* The kubelet's calls. The handlers run in the servers' threads. */
 
 /* Returns the call's token. `type` is ALLOC_REQUEST_TYPES for a stream. */
 static uint64_t add_pending(struct dispatcher *d, struct grpcd_call *call,
@@ -134,29 +144,111 @@ static uint64_t add_pending(struct dispatcher *d, struct grpcd_call *call,
     return token;
 }
 
-static void on_stream_opened(void *ctx, enum ids_resource r, struct grpcd_call *call)
+/* Ends the call with the message, or with the error if `rc` is not 0. NULL: it has ended. */
+static void answer(struct grpcd_call *call, int rc, struct buf *message,
+                   const struct err *err)
 {
-    struct dispatcher *d = ctx;
-    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_STREAM_OPENED);
-    m->resource = r;
-    m->token = add_pending(d, call, ALLOC_REQUEST_TYPES);
-    dispatcher_post(d, m);
+    if (call && rc)
+        grpcd_fail(call, err);
+    else if (call)
+        grpcd_reply(call, message);
 }
 
-static void on_request(void *ctx, struct grpcd_call *call,
-                       const struct alloc_request *req, struct arena *arena)
+static void on_options(void *ctx, struct grpcd_call *call, struct span request)
 {
-    struct dispatcher *d = ctx;
+    const struct endpoint *e = ctx;
+    struct dp_options options = {.preferred_allocation = e->resource != IDS_CORE};
+    cleanup_buf struct buf out = {0};
+    struct err err;
+    (void)request;
+    answer(call, dp_options_encode(&options, &out, &err), &out, &err);
+}
+
+static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span request)
+{
+    const struct endpoint *e = ctx;
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_STREAM_OPENED);
+    (void)request;
+    m->resource = e->resource;
+    m->token = add_pending(e->dispatcher, call, ALLOC_REQUEST_TYPES);
+    dispatcher_post(e->dispatcher, m);
+}
+
+/* A kubelet sends one container per request and reads only one answer. */
+static int decode(struct span bytes, struct arena *a, struct alloc_request *req,
+                  struct err *err)
+{
+    struct dp_preferences preferences = {0};
+    struct dp_groups groups = {0};
+    int rc = req->type == ALLOC_REQUEST_PREFERRED
+                 ? dp_preferences_decode(bytes, a, &preferences, err)
+                 : dp_groups_decode(bytes, a, &groups, err);
+    size_t n = preferences.n + groups.n;
+    if (rc)
+        return -1;
+    if (n != 1)
+        return err_set(err, ERR_INVALID, "%zu containers in one request; expected one",
+                       n);
+    const struct dp_ids *ids =
+        preferences.n ? &preferences.items->available : groups.items;
+    req->ids = ids->items;
+    req->n_ids = ids->n;
+    if (preferences.n) {
+        req->must = preferences.items->must_include.items;
+        req->n_must = preferences.items->must_include.n;
+        req->size = preferences.items->size;
+    }
+    return 0;
+}
+
+/* A share of compute has no card of its own: Allocate of the container's memory gives it,
+ * and its variables. */
+static void on_request(const struct endpoint *e, struct grpcd_call *call,
+                       struct span bytes, enum alloc_request_type type)
+{
     struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_REQUEST);
-    m->arena = *arena;
-    m->in.request = *req;
-    m->in.request.token = add_pending(d, call, req->type);
-    dispatcher_post(d, m);
+    struct alloc_request *req = &m->in.request;
+    cleanup_buf struct buf out = {0};
+    struct err err;
+    req->type = type;
+    req->resource = e->resource;
+    int rc = decode(arena_copy(&m->arena, bytes), &m->arena, req, &err);
+    if (rc == 0 && e->resource != IDS_CORE) {
+        req->token = add_pending(e->dispatcher, call, type);
+        dispatcher_post(e->dispatcher, m);
+        return;
+    }
+    if (rc == 0 && type == ALLOC_REQUEST_PREFERRED)
+        rc = err_set(&err, ERR_INVALID, "%s has no such call", KEY_GPU_CORE);
+    else if (rc == 0)
+        rc = dp_allocations_encode(
+            &(struct dp_allocations){&(struct dp_allocation){0}, 1}, &out, &err);
+    answer(call, rc, &out, &err);
+    free_msg(m);
+}
+
+static void on_preferred(void *ctx, struct grpcd_call *call, struct span bytes)
+{
+    on_request(ctx, call, bytes, ALLOC_REQUEST_PREFERRED);
+}
+
+static void on_allocate(void *ctx, struct grpcd_call *call, struct span bytes)
+{
+    on_request(ctx, call, bytes, ALLOC_REQUEST_ALLOCATE);
+}
+
+/* A kubelet calls it only for a plugin that asks for it (DevicePluginOptions). */
+static void on_prestart(void *ctx, struct grpcd_call *call, struct span bytes)
+{
+    cleanup_buf struct buf empty = {0};
+    (void)ctx;
+    (void)bytes;
+    grpcd_reply(call, &empty);
 }
 
 static void on_call_closed(void *ctx, struct grpcd_call *call)
 {
-    struct dispatcher *d = ctx;
+    struct dispatcher *d = ((const struct endpoint *)ctx)->dispatcher;
     uint64_t token = 0;
     pthread_mutex_lock(&d->lock);
     for (size_t i = 0; i < d->n_pending; i++)
@@ -169,6 +261,15 @@ static void on_call_closed(void *ctx, struct grpcd_call *call)
     m->token = token;
     dispatcher_post(d, m);
 }
+
+static const struct grpcd_method methods[] = {
+    {DP_OPTIONS, false, on_options, NULL},
+    {DP_WATCH, true, on_list_and_watch, on_call_closed},
+    {DP_PREFERRED, false, on_preferred, on_call_closed},
+    {DP_ALLOCATE, false, on_allocate, on_call_closed},
+    {DP_PRESTART, false, on_prestart, NULL},
+    {0},
+};
 
 /* Removes the call from `pending`; the caller ends it. NULL: it was ended already. */
 static struct grpcd_call *take_pending(struct dispatcher *d, uint64_t token)
@@ -247,17 +348,6 @@ static void load(struct dispatcher *d)
                  LOG_S("file", d->settings.state));
 }
 
-/* Answers with the message, or with the error if `rc` is not 0. */
-static void answer(struct dispatcher *d, uint64_t token, int rc, struct buf *message,
-                   const struct err *err)
-{
-    struct grpcd_call *call = take_pending(d, token);
-    if (call && rc)
-        grpcd_fail(call, err);
-    else if (call)
-        grpcd_reply(call, message);
-}
-
 /* Without its files the library does not limit, and a container starts nevertheless. */
 static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
                        struct response *r, const struct err *err)
@@ -288,8 +378,21 @@ static void answer_allocated(struct dispatcher *d, const struct alloc_output *o)
             drop_limit(d, o, &r, &err);
         count(d, failed ? &d->stats.limit_failed : &d->stats.limited);
     }
-    int rc = endpoint_allocated(&r, &message, &err);
-    answer(d, o->token, rc, &message, &err);
+    int rc = dp_allocations_encode(&(struct dp_allocations){&r.dp, 1}, &message, &err);
+    answer(take_pending(d, o->token), rc, &message, &err);
+}
+
+static void answer_preferred(struct dispatcher *d, const struct alloc_output *o)
+{
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf message = {0};
+    struct err err;
+    struct span *ids = arena_zalloc(&a, (o->n_ids + 1) * sizeof *ids);
+    for (size_t i = 0; i < o->n_ids; i++)
+        ids[i] = span_of(o->ids[i]);
+    int rc = dp_groups_encode(&(struct dp_groups){&(struct dp_ids){ids, o->n_ids}, 1},
+                              &message, &err);
+    answer(take_pending(d, o->token), rc, &message, &err);
 }
 
 static void change_limit(struct dispatcher *d, const struct alloc_output *o)
@@ -307,7 +410,7 @@ static void send_list(struct dispatcher *d, enum ids_resource r,
 {
     cleanup_buf struct buf list = {0};
     struct err err;
-    if (endpoint_list(&d->state->cards, r, &list, &err)) {
+    if (response_list(&d->state->cards, r, &list, &err)) {
         log_error("endpoint", "cannot encode the device list", LOG_ERR(&err));
         return;
     }
@@ -354,8 +457,6 @@ static void send_devices(struct dispatcher *d)
 
 static void carry_out(struct dispatcher *d, const struct alloc_output *o)
 {
-    cleanup_buf struct buf message = {0};
-    struct err err;
     switch (o->type) {
     case ALLOC_LIST:
     case ALLOC_GET:
@@ -364,11 +465,9 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
     case ALLOC_RELIST:
         d->settings.callbacks.carry_out(d->settings.callbacks.ctx, o);
         break;
-    case ALLOC_PREFERRED: {
-        int rc = endpoint_preferred(o->ids, o->n_ids, &message, &err);
-        answer(d, o->token, rc, &message, &err);
+    case ALLOC_PREFERRED:
+        answer_preferred(d, o);
         break;
-    }
     case ALLOC_ALLOCATED:
         answer_allocated(d, o);
         break;
@@ -443,24 +542,27 @@ static void scan(struct dispatcher *d)
         step(d, &(struct alloc_input){.type = ALLOC_IN_KUBELET_STARTED});
     }
     for (int r = 0; r < IDS_RESOURCES; r++) {
-        if (d->endpoints[r] && d->registration[r].reachable)
+        if (d->endpoints[r].server && d->registration[r].reachable)
             registration_serving(&d->registration[r], now,
-                                 endpoint_is_reachable(d->endpoints[r]));
+                                 grpcd_is_reachable(d->endpoints[r].server));
         registration_kubelet_socket(&d->registration[r], now, kubelet);
     }
 }
 
 static void serve(struct dispatcher *d, enum ids_resource r)
 {
-    const struct endpoint_handlers handlers = {on_stream_opened, on_request,
-                                               on_call_closed, d};
-    endpoint_free(d->endpoints[r]);
-    d->endpoints[r] = endpoint_start(d->dir->sockets[r], r, &handlers,
-                                     &d->register_err[r]);
-    if (!d->endpoints[r])
+    struct endpoint *e = &d->endpoints[r];
+    const struct grpcd_config config = {.path = d->dir->sockets[r],
+                                        .methods = methods,
+                                        .ctx = e,
+                                        .max_message = REQUEST_MAX};
+    grpcd_free(e->server);
+    *e = (struct endpoint){d, r, NULL};
+    e->server = grpcd_start(&config, &d->register_err[r]);
+    if (!e->server)
         log_error("endpoint", "cannot serve the device plugin socket; retrying",
                   LOG_S("resource", ids_resource_name(r)), LOG_ERR(&d->register_err[r]));
-    registration_serving(&d->registration[r], clock_mono_ms(), d->endpoints[r] != NULL);
+    registration_serving(&d->registration[r], clock_mono_ms(), e->server != NULL);
 }
 
 /* Does what is due. */
@@ -675,8 +777,8 @@ static void *run(void *arg)
     }
     end_calls(d);
     for (int r = 0; r < IDS_RESOURCES; r++)
-        if (d->endpoints[r])
-            endpoint_stop(d->endpoints[r]);
+        if (d->endpoints[r].server)
+            grpcd_stop(d->endpoints[r].server, STOP_MS);
     end_calls(d); /* calls that arrived meanwhile */
     return NULL;
 }
@@ -732,7 +834,7 @@ void dispatcher_free(struct dispatcher *d)
         free_msg(m);
     }
     for (int r = 0; r < IDS_RESOURCES; r++)
-        endpoint_free(d->endpoints[r]);
+        grpcd_free(d->endpoints[r].server);
     alloc_free(d->alloc);
     step_outputs_fini(&d->out);
     registration_dir_close(d->dir);

@@ -219,6 +219,8 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     alloc->uid = arena_copy(a, pod->meta.uid);
     alloc->ns = arena_copy(a, pod->meta.ns);
     alloc->name = arena_copy(a, pod->meta.name);
+    alloc->full_name =
+        arena_printf(a, "%.*s/%.*s", SPAN_ARG(alloc->ns), SPAN_ARG(alloc->name));
     alloc->isolation = arena_copy(a, pod->isolation);
     alloc->terminal = pod_is_terminal(pod);
     alloc->started = pod->phase != POD_PENDING;

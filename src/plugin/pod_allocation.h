@@ -43,6 +43,7 @@ enum pod_allocation_promise {
 struct pod_allocation {
     struct arena arena;
     struct span uid, ns, name;
+    const char *full_name; /* "namespace/name" */
     struct span isolation; /* the annotation gpushare/isolation; empty: none */
     bool terminal;         /* none of its containers will run again */
     bool started;          /* its phase is not Pending any more */

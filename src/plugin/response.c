@@ -404,3 +404,39 @@ struct response *response_without(const struct response_settings *settings, int6
     add_env(r, KEY_MEM_DEV, "0");
     return r;
 }
+
+/* The device list */
+
+int response_list(const struct cards *cards, enum ids_resource r, struct buf *out,
+                  struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf id = {0};
+    size_t n = r == IDS_CORE ? cards->most_in_use * REQUEST_CORE : 0;
+    for (size_t i = 0; i < cards->n && r != IDS_CORE; i++)
+        n += r == IDS_MEM ? (size_t)cards->items[i].most_units : 1;
+    struct dp_device *devices = arena_zalloc(&a, (n + 1) * sizeof *devices);
+    struct dp_devices list = {.items = devices};
+    /* Ids of compute name no card and stay healthy with an unhealthy one: an id that is
+     * unhealthy while a container of another card has it makes the kubelet reject the
+     * container's pod when the kubelet restarts. */
+    for (; r == IDS_CORE && list.n < n; list.n++) {
+        buf_clear(&id);
+        ids_write_core(&id, (int64_t)list.n);
+        devices[list.n] =
+            (struct dp_device){.id = arena_copy(&a, buf_span(&id)), .is_healthy = true};
+    }
+    for (size_t i = 0; i < cards->n && list.n < n; i++) {
+        const struct plugin_card *c = &cards->items[i];
+        int64_t units = r == IDS_MEM ? c->most_units : 1;
+        for (int64_t u = 0; u < units; u++) {
+            struct ids_id one = {c->tag, r == IDS_MEM ? u : -1};
+            buf_clear(&id);
+            ids_write(&id, &one);
+            devices[list.n++] = (struct dp_device){
+                .id = arena_copy(&a, buf_span(&id)),
+                .is_healthy = c->health.healthy && (r == IDS_COUNT || u < c->units)};
+        }
+    }
+    return dp_devices_encode(&list, out, err);
+}

@@ -69,6 +69,9 @@ struct response *response_changed_limit(const struct response_settings *settings
                                         const struct cards *cards,
                                         const struct pod_allocation *pod,
                                         struct arena *a);
+/* Appends the encoded answer to ListAndWatch: the devices of a resource. */
+int response_list(const struct cards *cards, enum ids_resource r, struct buf *out,
+                  struct err *err);
 /* As the Go plugin answers when it has no card: a success that names none. */
 struct response *response_without(const struct response_settings *settings, int64_t units,
                                   struct arena *a);

@@ -35,7 +35,7 @@
 #include "domain/objects.h"
 #include "kube/deviceplugin.h"
 #include "plugin/alloc.h"
-#include "plugin/endpoint.h"
+#include "plugin/response.h"
 
 enum { PODS = 64, CONTAINERS = 4, IDS = 256, TEXT = 64 };
 
@@ -478,7 +478,7 @@ static int64_t count_core_ids(void)
     cleanup_arena struct arena a = {0};
     struct dp_devices list;
     struct err err;
-    ck_assert_int_eq(endpoint_list(&state()->cards, IDS_CORE, &out, &err), 0);
+    ck_assert_int_eq(response_list(&state()->cards, IDS_CORE, &out, &err), 0);
     ck_assert_int_eq(dp_devices_decode(buf_span(&out), &a, &list, &err), 0);
     for (size_t i = 0; i < list.n; i++)
         ck_assert(list.items[i].is_healthy);
