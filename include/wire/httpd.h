@@ -181,9 +181,8 @@ struct httpd_listener_config {
     const char *const *probes;
     int64_t idle_ms;                /* as in struct httpd_limits; 0: the value there */
     size_t max_body;                /* bytes; larger bodies get 413; 0: no bodies */
-    const char *cert_pem, *key_pem; /* both NULL: plain HTTP; else PEM text, copied */
-    /* Instead of cert_pem and key_pem: certificates that are reloaded, and verification
-     * of client certificates. Every client completes the handshake; `authorize` and the
+    /* The certificate, and the verification of client certificates; NULL: plain HTTP. Every
+     * client completes the handshake; `authorize` and the
      * handlers decide what it may do. Borrowed. */
     struct tls *tls;
     /* Called for each request for a known route, and once more for a request that

@@ -148,8 +148,6 @@ static struct httpd_listener *listener_new(struct httpd *d,
     listener->conf = *config;
     listener->conf.name = xstrdup(config->name ? config->name : "http");
     listener->conf.address = xstrdup(config->address);
-    listener->conf.cert_pem = listener->conf.key_pem = NULL;
-    listener->has_tls = config->tls || config->cert_pem;
     if (!listener->conf.connections)
         listener->conf.connections = CONNECTIONS;
     if (listener->conf.idle_ms <= 0)
@@ -203,7 +201,7 @@ static int start_mhd(struct httpd_listener *listener,
                      const struct httpd_listener_config *config, const char *cert_pem,
                      const char *key_pem, struct err *err)
 {
-    bool threads = config->mode == HTTPD_THREADS, tls = cert_pem;
+    bool threads = config->mode == HTTPD_THREADS, tls = config->tls;
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_NO_LISTEN_SOCKET |
                      MHD_USE_ITC | MHD_USE_ERROR_LOG;
     flags |= threads ? (unsigned)(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_AUTO)
@@ -265,8 +263,7 @@ static int start(struct httpd *d, struct httpd_listener *listener,
     const struct sched_param none = {0}; /* threads inherit how they are scheduled */
     if (config->yields)
         pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
-    int rc = start_mhd(listener, config, config->tls ? cert.p : config->cert_pem,
-                       config->tls ? key.p : config->key_pem, err);
+    int rc = start_mhd(listener, config, cert.p, key.p, err);
     buf_wipe(&key);
     if (config->yields)
         pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
@@ -284,10 +281,6 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
     int rc = -1;
     if (atomic_load(&d->state) != HTTPD_RUNNING)
         err_set(err, ERR_UNAVAILABLE, "server is stopping");
-    else if (!config->cert_pem != !config->key_pem)
-        err_set(err, ERR_INVALID, "expected both a certificate and its key");
-    else if (config->tls && config->cert_pem)
-        err_set(err, ERR_INVALID, "both cert_pem and tls are set");
     else if (resolve_and_open(listener, err) == 0)
         rc = start(d, listener, config, err);
     if (rc != 0) {

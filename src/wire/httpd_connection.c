@@ -347,7 +347,7 @@ static bool evict_some(struct httpd_listener *listener)
     bool is_complete = listed == listener->open;
     qsort(all, n, sizeof *all, by_order);
     int64_t grace_ms =
-        listener->conf.connections / ACCEPTS_PER_MS * (listener->has_tls ? 2 : 1);
+        listener->conf.connections / ACCEPTS_PER_MS * (listener->conf.tls ? 2 : 1);
     int64_t latest_ms =
         clock_mono_ms() - (grace_ms < GRACE_MAX_MS ? grace_ms : GRACE_MAX_MS);
     for (size_t i = 0; i < n && done < most; i++) {

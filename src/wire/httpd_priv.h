@@ -76,10 +76,9 @@ struct httpd {
 
 struct httpd_listener {
     struct httpd *d;
-    struct httpd_listener_config conf; /* without the certificate */
-    int fd;                            /* -1: closed */
+    struct httpd_listener_config conf;
+    int fd; /* -1: closed */
     struct MHD_Daemon *mhd;
-    bool has_tls;
     unsigned open;         /* connections, also those not yet added to mhd; httpd.lock */
     unsigned leaving;      /* those of them that are evicted; httpd.lock */
     unsigned descriptors;  /* budget */

@@ -116,7 +116,7 @@ static int use(struct tls *t, const struct buf pair[2], const struct buf ca[2],
     gnutls_datum_t cert = datum(&pair[0]), key = datum(&pair[1]);
     struct x509_info info;
     if (x509_read(buf_span(&pair[0]), &info, err))
-        return err_wrap(err, "%s", cert_file);
+        return err_wrap(err, "certificate %s", cert_file);
     if (info.expires_s <= now && t->expires_s > now)
         return err_set(err, ERR_INVALID, "certificate %s: has expired", cert_file);
     struct tls_material *m = xcalloc(1, sizeof *m), *old = m;

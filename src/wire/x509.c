@@ -65,7 +65,7 @@ int x509_read(struct span cert_pem, struct x509_info *info, struct err *err)
     cleanup_chain struct chain c;
     int rc = chain_read(&c, cert_pem);
     if (rc < 0)
-        return err_set(err, ERR_INVALID, "certificate: %s", gnutls_strerror(rc));
+        return err_set(err, ERR_INVALID, "%s", gnutls_strerror(rc));
     describe(c.crts[0], info);
     return 0;
 }

@@ -20,39 +20,6 @@ START_TEST(every_status_has_a_name_and_a_code)
 }
 END_TEST
 
-START_TEST(a_message_follows_its_prefix)
-{
-    static const struct {
-        struct span in;
-        enum grpc_read got;
-        const char *message;
-    } cases[] = {
-        {SPAN("\0\0\0\0\3abc\0"), GRPC_READ_MESSAGE, "abc"},
-        {SPAN("\0\0\0\0\0"), GRPC_READ_MESSAGE, ""},
-        {SPAN("\0\0\0\0\3ab"), GRPC_READ_MORE, NULL},
-        {SPAN("\1\0\0\0"), GRPC_READ_MORE, NULL},
-        {SPAN("\0\0\0\0\4"), GRPC_READ_INVALID, NULL},
-        {SPAN("\0\xff\xff\xff\xff"), GRPC_READ_INVALID, NULL},
-        {SPAN("\1\0\0\0\1"), GRPC_READ_INVALID, NULL},
-        {SPAN("\2\0\0\0\1"), GRPC_READ_INVALID, NULL},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct span message = {0};
-        ck_assert_int_eq(grpc_message_read(cases[i].in, 3, &message, NULL, NULL),
-                         cases[i].got);
-        if (cases[i].message)
-            ck_assert_span_eq(message, cases[i].message);
-    }
-    cleanup_buf struct buf out = {0};
-    char bytes[70000] = {0};
-    struct span got;
-    grpc_message_add(&out, (struct span){bytes, sizeof bytes});
-    ck_assert_int_eq(grpc_message_read(buf_span(&out), sizeof bytes, &got, NULL, NULL),
-                     GRPC_READ_MESSAGE);
-    ck_assert_uint_eq(got.n, sizeof bytes);
-}
-END_TEST
-
 START_TEST(grpc_message_is_percent_encoded)
 {
     static const struct {
@@ -103,24 +70,5 @@ START_TEST(timeouts)
 }
 END_TEST
 
-START_TEST(a_socket_path_has_at_most_107_bytes)
-{
-    char path[GRPC_PATH_MAX + 2];
-    struct sockaddr_un addr;
-    struct err err = {0};
-    memset(path, 'x', sizeof path);
-    path[sizeof path - 1] = '\0';
-    ck_assert(!grpc_address(path, &addr, &err));
-    ck_assert_int_eq(err.code, ERR_INVALID);
-    ck_assert_msg(strstr(err.msg, "socket path has 108 bytes, expected 1 to 107") != NULL,
-                  "%s", err.msg);
-    path[GRPC_PATH_MAX] = '\0';
-    ck_assert(grpc_address(path, &addr, &err));
-    ck_assert_str_eq(addr.sun_path, path);
-    ck_assert(!grpc_address("", &addr, &err));
-}
-END_TEST
-
-UNIT_MAIN("grpc", every_status_has_a_name_and_a_code, a_message_follows_its_prefix, grpc_message_is_percent_encoded,
-          timeouts,
-          a_socket_path_has_at_most_107_bytes)
+UNIT_MAIN("grpc", every_status_has_a_name_and_a_code, grpc_message_is_percent_encoded,
+          timeouts)

@@ -352,18 +352,6 @@ static int connect_plain(const struct fixture *w)
     return connect(fd, (struct sockaddr *)&addr, sizeof addr) == 0 ? fd : -1;
 }
 
-START_TEST(a_connection_that_does_not_speak_http2_is_closed)
-{
-    struct fixture *w = fixture_new();
-    cleanup_close int fd = connect_plain(w);
-    char bytes[4096];
-    ck_assert_int_eq(write(fd, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27), 27);
-    while (read(fd, bytes, sizeof bytes) > 0)
-        ;
-    fixture_free(w);
-}
-END_TEST
-
 /* Connects as an unprivileged user; exit status 0: closed without a byte. */
 static void connect_unprivileged(const struct fixture *w)
 {
@@ -388,24 +376,6 @@ START_TEST(other_users_are_not_served)
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), 0);
     ck_assert_done(call(w, "/t.T/Echo", ""), w->err);
-    fixture_free(w);
-}
-END_TEST
-
-START_TEST(a_client_that_does_not_read_is_disconnected)
-{
-    struct fixture *w = fixture_new_with((struct grpcd_config){.stall_ms = 50});
-    struct grpcc_stream *s = watch(w);
-    wait_for(waiting(w) == 1);
-    struct buf list = {0};
-    buf_reserve(&list, 8 << 20);
-    memset(list.p, 1, 8 << 20);
-    list.n = 8 << 20;
-    grpcd_send(w->waiting[0], &list);
-    wait_for(on_stream_cancel(w) == 1);
-    grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
-    ck_assert_int_eq(grpcc_next(s, 20000, &w->reply, NULL, &w->err), GRPCC_FAILED);
-    grpcc_close(s);
     fixture_free(w);
 }
 END_TEST
@@ -472,7 +442,7 @@ UNIT_MAIN("grpcd", a_unary_call_gets_its_response, a_handler_fails_a_call_with_a
           a_call_may_be_ended_later_by_another_thread,
           a_stream_has_any_number_of_messages, a_disconnect_or_reset_cancels_the_call,
           a_stop_ends_streams_waits_for_calls_and_removes_the_socket,
-          a_handle_outlives_its_server, a_connection_that_does_not_speak_http2_is_closed,
-          other_users_are_not_served, a_client_that_does_not_read_is_disconnected,
+          a_handle_outlives_its_server,
+          other_users_are_not_served,
           a_dead_socket_is_replaced_and_nothing_else,
           the_socket_of_another_server_is_not_removed)

@@ -115,24 +115,6 @@ static void request(struct peer *p, uint32_t id, const char *head, struct span b
 static const char ok[] = "HEADERS 1 :status=200 content-type=application/grpc\n"
                          "DATA 1 7\nHEADERS 1 grpc-status=0 end\n";
 
-START_TEST(a_call_in_single_bytes)
-{
-    FOR_PEER()
-    {
-        headers(&p.out, 0, 1, call_head);
-        frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\0"));
-        frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\0\2h"));
-        frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("i"));
-        frame(&p.out, NGHTTP2_DATA, END, 1, SPAN(""));
-        for (size_t i = 0; i + 1 < p.out.n; i++)
-            grpcd_conn_feed(p.c, (const uint8_t *)p.out.p + i, 1, p.now_ms);
-        ck_assert_str_eq(output_of(&p), "");
-        grpcd_conn_feed(p.c, (const uint8_t *)p.out.p + p.out.n - 1, 1, p.now_ms);
-        ck_assert_str_eq(output_of(&p), ok);
-    }
-}
-END_TEST
-
 START_TEST(any_printable_authority_is_accepted)
 {
     static const char *const good[] = {
@@ -206,21 +188,6 @@ START_TEST(a_bad_request_gets_its_status)
 }
 END_TEST
 
-START_TEST(a_large_message_is_rejected_before_its_end)
-{
-    FOR_PEER(.max_message = 100)
-    {
-        headers(&p.out, 0, 1, call_head);
-        frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\145"));
-        ck_assert_str_eq(exchange(&p),
-                         ANSWER("grpc-status=8 grpc-message=message has 101 "
-                                "bytes, at most 100 are accepted"));
-        frame(&p.out, NGHTTP2_DATA, END, 1, SPAN("late"));
-        ck_assert_str_eq(exchange(&p), "");
-    }
-}
-END_TEST
-
 START_TEST(an_incomplete_request_times_out)
 {
     FOR_PEER(.request_ms = 500)
@@ -255,23 +222,6 @@ START_TEST(the_deadline_counts_from_the_headers)
                          ANSWER("grpc-status=4 grpc-message=client deadline exceeded"));
         ck_assert_uint_eq(p.n_cancelled, 1);
     }
-}
-END_TEST
-
-START_TEST(a_reset_cancels_the_call)
-{
-    struct peer p;
-    peer_begin(&p, (struct grpcd_config){0});
-    request(&p, 1, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
-    exchange(&p);
-    ck_assert_ptr_nonnull(p.parked);
-    frame(&p.out, NGHTTP2_RST_STREAM, 0, 1, SPAN("\0\0\0\10"));
-    ck_assert_str_eq(exchange(&p), "");
-    ck_assert_uint_eq(p.n_cancelled, 1);
-    request(&p, 3, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
-    exchange(&p);
-    peer_end(&p); /* the connection is closed */
-    ck_assert_uint_eq(p.n_cancelled, 2);
 }
 END_TEST
 
@@ -345,41 +295,6 @@ START_TEST(a_newer_message_replaces_the_queued_one)
 }
 END_TEST
 
-START_TEST(a_drain_ends_streams_and_waits_for_calls)
-{
-    FOR_PEER()
-    {
-        request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
-        request(&p, 3, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
-        headers(&p.out, 0, 5, call_head);
-        exchange(&p);
-        struct grpcd_call *call = p.parked;
-        grpcd_conn_drain(p.c);
-        grpcd_conn_drain(p.c);
-        const char *output = output_of(&p);
-        ck_assert_msg(strstr(output, "GOAWAY NO_ERROR\n") != NULL, "%s", output);
-        ck_assert_msg(strstr(output,
-                             "HEADERS 1 :status=200 content-type=application/grpc "
-                             "grpc-status=14 grpc-message=server is stopping end\n"),
-                      "%s", output);
-        ck_assert_msg(strstr(output,
-                             "HEADERS 5 :status=200 content-type=application/grpc "
-                             "grpc-status=14 grpc-message=server is stopping end\n"),
-                      "%s", output);
-        ck_assert_uint_eq(p.n_cancelled, 1);
-        ck_assert(!grpcd_conn_is_done(p.c));
-        request(&p, 7, call_head, SPAN("hi")); /* too late */
-        ck_assert_str_eq(exchange(&p), "");
-        struct buf reply = {0};
-        grpcd_reply(call, &reply);
-        output = output_of(&p);
-        ck_assert_msg(strstr(output, "HEADERS 3 grpc-status=0 end\n") != NULL, "%s",
-                      output);
-        ck_assert(grpcd_conn_is_done(p.c));
-    }
-}
-END_TEST
-
 START_TEST(trailers_of_a_client_end_its_request)
 {
     FOR_PEER()
@@ -392,9 +307,7 @@ START_TEST(trailers_of_a_client_end_its_request)
 }
 END_TEST
 
-UNIT_MAIN("grpcd_conn", a_call_in_single_bytes, any_printable_authority_is_accepted,
-          a_bad_request_gets_its_status, a_large_message_is_rejected_before_its_end,
-          an_incomplete_request_times_out, the_deadline_counts_from_the_headers,
-          a_reset_cancels_the_call, a_client_that_does_not_read_is_disconnected,
-          an_idle_stream_stays_open, a_newer_message_replaces_the_queued_one,
-          a_drain_ends_streams_and_waits_for_calls, trailers_of_a_client_end_its_request)
+UNIT_MAIN("grpcd_conn", any_printable_authority_is_accepted,
+          a_bad_request_gets_its_status,
+          an_incomplete_request_times_out, the_deadline_counts_from_the_headers, a_client_that_does_not_read_is_disconnected,
+          an_idle_stream_stays_open, a_newer_message_replaces_the_queued_one, trailers_of_a_client_end_its_request)

@@ -125,24 +125,6 @@ START_TEST(head_has_a_response_without_a_body)
 }
 END_TEST
 
-START_TEST(a_large_body_arrives_whole_and_without_expect)
-{
-    enum { SIZE = 3 << 20 };
-    FOR_CLIENT(stub_echo, (void *)"ok")
-    {
-        cleanup_free char *body = xmalloc(SIZE + 1);
-        for (size_t i = 0; i < SIZE; i++)
-            body[i] = (char)('a' + i * 7919 % 26);
-        body[SIZE] = '\0';
-        struct httpc_request req = request("POST", "/", body);
-        call_ok(c, &req, "ok");
-        cleanup_free char *got = stub_request(s, 0);
-        ck_assert(strcasestr(got, "\r\nExpect") == NULL);
-        ck_assert_str_eq(strstr(got, "\r\n\r\n") + 4, body);
-    }
-}
-END_TEST
-
 struct worker {
     struct httpc *c;
     pthread_t thread;
@@ -298,20 +280,6 @@ START_TEST(a_proxy_is_used_only_if_configured)
 }
 END_TEST
 
-START_TEST(the_last_reference_frees_the_client)
-{
-    struct stub *s = stub_start(stub_echo, (void *)"ok");
-    struct httpc *c = client_of(stub_url(s)), *mine = httpc_ref(c);
-    ck_assert_ptr_eq(mine, c);
-    httpc_free(c);
-    struct httpc_request req = request("GET", "/", NULL);
-    call_ok(mine, &req, "ok");
-    httpc_free(mine);
-    httpc_free(NULL);
-    stub_stop(s);
-}
-END_TEST
-
 /* Responds once all requests have arrived, then waits for the client to disconnect. */
 struct crowd {
     atomic_uint here, open;
@@ -365,7 +333,6 @@ END_TEST
 UNIT_MAIN("httpc", idle_connections_are_limited_in_number_and_time,
           a_call_sends_the_request_and_returns_the_response,
           every_method_has_the_right_headers_and_body, head_has_a_response_without_a_body,
-          a_large_body_arrives_whole_and_without_expect,
           threads_share_a_client_and_connections_are_reused, any_status_is_a_response,
           a_malformed_request_is_rejected_and_not_sent, a_bad_configuration_is_rejected,
-          a_proxy_is_used_only_if_configured, the_last_reference_frees_the_client)
+          a_proxy_is_used_only_if_configured)

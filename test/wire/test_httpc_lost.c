@@ -123,39 +123,6 @@ START_TEST(a_get_is_not_retried_more_than_once)
 }
 END_TEST
 
-/* Responds once and closes in the middle of the second request's body. */
-static void close_in_the_body(struct stub_conn *conn, void *ctx)
-{
-    struct gate *seen = ctx;
-    char byte;
-    stub_read(conn);
-    stub_reply(conn, 200, "", "first");
-    if (recv(conn->fd, &byte, 1, 0) == 1)
-        gate_open(seen);
-    stub_reset_at_close(conn);
-}
-
-START_TEST(a_partly_sent_body_is_not_sent_again)
-{
-    enum { SIZE = 8 << 20 };
-    struct gate *seen = gate_new();
-    FOR_NARROW(close_in_the_body, seen)
-    {
-        cleanup_free char *body = xcalloc(1, SIZE + 1);
-        memset(body, 'b', SIZE);
-        struct httpc_request req = request("POST", "small");
-        ck_assert_uint_eq(call(c, &req).status, 200);
-        req.body = (struct span){body, SIZE};
-        struct outcome o = call(c, &req);
-        gate_wait(seen);
-        ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
-        ck_assert(o.sent);
-        ck_assert_uint_eq(stub_connections(s), 1);
-    }
-    gate_free(seen);
-}
-END_TEST
-
 START_TEST(a_refused_connection_is_known_not_to_have_sent)
 {
     struct stub *s = stub_start(stub_echo, (void *)"ok");
@@ -361,16 +328,6 @@ static struct outcome get_unacknowledged(int64_t timeout_ms, int64_t tcp_user_ti
     return o;
 }
 
-START_TEST(unacknowledged_bytes_reset_the_connection_after_tcp_user_timeout)
-{
-    struct silence silence;
-    struct outcome o = get_unacknowledged(TIMEOUT_MS, 300, &silence);
-    ck_assert(o.sent);
-    ck_assert_int_ne(o.code, ERR_TIMEOUT);
-    ck_assert(silence.was_reset);
-}
-END_TEST
-
 START_TEST(with_tcp_user_timeout_a_timeout_discards_undelivered_bytes)
 {
     struct silence given_up = {0}, closed = {0};
@@ -534,38 +491,16 @@ START_TEST(a_decompression_bomb_is_truncated)
 }
 END_TEST
 
-START_TEST(a_compressed_response_of_exactly_the_limit_is_accepted)
-{
-    cleanup_buf struct buf zipped = zip_zeros(MAX_BODY);
-    FOR_CLIENT(send_zipped, &zipped)
-    {
-        struct httpc_request req = request("GET", NULL);
-        req.gzip = true;
-        struct outcome o = call(c, &req);
-        ck_assert_msg(o.rc == 0, "%s", o.err.msg);
-        ck_assert_uint_eq(o.n, MAX_BODY);
-        cleanup_free char *got = stub_request(s, 0);
-        ck_assert(strstr(got, "\r\nAccept-Encoding: gzip\r\n") != NULL);
-        req.gzip = false;
-        ck_assert_uint_eq(call(c, &req).n, zipped.n);
-        cleanup_free char *plain = stub_request(s, 1);
-        ck_assert(strstr(plain, "Accept-Encoding") == NULL);
-    }
-}
-END_TEST
-
 UNIT_MAIN("httpc_lost", a_connection_with_unexpected_input_is_not_reused,
           a_write_is_never_retried_on_another_connection,
           a_get_is_retried_once_when_a_reused_connection_closes,
-          a_get_is_not_retried_more_than_once, a_partly_sent_body_is_not_sent_again,
+          a_get_is_not_retried_more_than_once,
           a_refused_connection_is_known_not_to_have_sent,
           a_request_after_its_deadline_is_not_sent,
           no_response_is_a_timeout_and_closes_the_connection,
           connect_ms_covers_tls_and_nothing_was_sent,
-          unacknowledged_bytes_reset_the_connection_after_tcp_user_timeout,
           with_tcp_user_timeout_a_timeout_discards_undelivered_bytes,
           tcp_user_timeout_applies_to_a_reused_connection,
           calls_with_tcp_user_timeout_have_connections_of_their_own,
           a_truncated_response_is_an_error, a_body_is_truncated_at_its_limit,
-          a_decompression_bomb_is_truncated,
-          a_compressed_response_of_exactly_the_limit_is_accepted)
+          a_decompression_bomb_is_truncated)

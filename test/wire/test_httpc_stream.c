@@ -136,20 +136,6 @@ START_TEST(the_date_of_the_server_is_returned)
 }
 END_TEST
 
-START_TEST(an_error_status_is_passed_on_with_its_body)
-{
-    struct story story = {0};
-    tell(send_all_lines,
-         (void *)"HTTP/1.1 429 No\r\nRetry-After: 5\r\nContent-Length: 4\r\n\r\nbusy",
-         watch_of("/watch"), &story);
-    ck_assert_uint_eq(story.status, 429);
-    ck_assert_int_eq(story.retry_after_s, 5);
-    ck_assert_int_eq(story.why.code, ERR_NONE);
-    ck_assert_span_eq(buf_span(&story.body), "busy");
-    buf_fini(&story.body);
-}
-END_TEST
-
 START_TEST(a_truncated_stream_ends_with_an_error)
 {
     static const char *const answers[] = {
@@ -212,38 +198,6 @@ START_TEST(a_stalled_stream_ends_after_stall_ms)
 END_TEST
 
 enum { PIECES = 30 };
-
-/* Sends the pieces over *ctx milliseconds. */
-static void send_slowly(struct stub_conn *conn, void *ctx)
-{
-    const int64_t *all_ms = ctx;
-    stub_read(conn);
-    stub_printf(conn, CHUNKED);
-    for (int i = 0; i < PIECES; i++) {
-        for (int64_t until = clock_mono_ms() + *all_ms / PIECES; clock_mono_ms() < until;)
-            stub_pause();
-        stub_printf(conn, "1\r\nx\r\n");
-    }
-    stub_printf(conn, "0\r\n\r\n");
-}
-
-START_TEST(a_slow_stream_is_not_a_stalled_one)
-{
-    struct httpc_request req = watch_of("/");
-    bool whole = false;
-    /* On a busy machine the server itself can pause for longer than stall_ms. */
-    for (req.stall_ms = 2000; !whole; req.stall_ms *= 2) {
-        struct story story = {0};
-        int64_t all_ms = req.stall_ms * 3 / 2;
-        tell(send_slowly, &all_ms, req, &story);
-        whole = story.why.code == ERR_NONE;
-        ck_assert_msg(whole || (story.why.code == ERR_TIMEOUT && req.stall_ms < 30000),
-                      "%s", story.why.msg);
-        ck_assert(!whole || story.body.n == PIECES);
-        buf_fini(&story.body);
-    }
-}
-END_TEST
 
 START_TEST(timeout_ms_limits_a_stream_as_a_whole)
 {
@@ -370,29 +324,6 @@ START_TEST(a_cancelled_stream_makes_no_more_calls)
 }
 END_TEST
 
-START_TEST(a_loop_can_be_freed_while_streams_run)
-{
-    struct stub *s = stub_start(keep_or_close, NULL);
-    struct httpc *c = client_of(stub_url(s));
-    struct httpc_loop *loop = httpc_loop_new();
-    struct story stories[4] = {0};
-    struct httpc_request req = watch_of("/stay");
-    for (size_t i = 0; i < ARRAY_LEN(stories); i++) {
-        httpc_stream_start(loop, c, &req, &sink, &stories[i]);
-        if (i < 3) /* the last one is not started */
-            run_until(loop, &stories[i].begins, 1);
-    }
-    httpc_free(c);
-    httpc_loop_free(loop);
-    httpc_loop_free(NULL);
-    for (size_t i = 0; i < ARRAY_LEN(stories); i++) {
-        ck_assert_uint_eq(stories[i].ends, 0);
-        buf_fini(&stories[i].body);
-    }
-    stub_stop(s);
-}
-END_TEST
-
 static void *wake(void *loop)
 {
     httpc_loop_wake(loop);
@@ -418,10 +349,10 @@ START_TEST(another_thread_can_wake_the_loop)
 END_TEST
 
 UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once,
-          the_date_of_the_server_is_returned, an_error_status_is_passed_on_with_its_body,
+          the_date_of_the_server_is_returned,
           a_truncated_stream_ends_with_an_error, the_sink_can_stop_a_stream,
-          a_stalled_stream_ends_after_stall_ms, a_slow_stream_is_not_a_stalled_one,
+          a_stalled_stream_ends_after_stall_ms,
           timeout_ms_limits_a_stream_as_a_whole, an_invalid_request_is_reported_to_end,
           a_stream_can_be_started_from_the_end_of_another,
-          a_cancelled_stream_makes_no_more_calls, a_loop_can_be_freed_while_streams_run,
+          a_cancelled_stream_makes_no_more_calls,
           another_thread_can_wake_the_loop)

@@ -25,20 +25,6 @@ static void post_size(struct raw *c, struct raw_reply *r, size_t n, size_t chunk
     ck_assert(n == 0 || memcmp(r->body.p, body, n) == 0);
 }
 
-START_TEST(bodies_of_every_size_arrive_whole)
-{
-    static const size_t sizes[] = {0, 1, 87 * 1024, 100 * 1000, 5 << 20, 3, 1 << 20};
-    FOR_BOTH_CLIENTS(NULL)
-    {
-        for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-            post_size(&c, &r, sizes[i], 0);
-            post_size(&c, &r, sizes[i], 50 * 1000);
-        }
-        post_size(&c, &r, 2000, 1);
-    }
-}
-END_TEST
-
 START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
 {
     FOR_BOTH_MODES(mode)
@@ -312,7 +298,7 @@ START_TEST(a_client_is_rejected_before_it_sends_its_body)
 }
 END_TEST
 
-UNIT_MAIN("httpd_body", bodies_of_every_size_arrive_whole,
+UNIT_MAIN("httpd_body",
           a_body_over_the_limit_is_413_before_it_is_read,
           chunks_over_the_limit_are_413_and_then_disconnected,
           bodies_are_counted_as_they_are_received,

@@ -77,38 +77,6 @@ START_TEST(a_request_in_flight_gets_its_whole_reply)
 }
 END_TEST
 
-START_TEST(a_partly_received_request_is_served)
-{
-    FOR_BOTH_SERVERS(NULL)
-    {
-        struct drain drain;
-        struct raw head, body;
-        raw_open(&head, kit.port);
-        raw_sendf(&head, "GET /hello HTTP/1.1\r\nHo");
-        raw_open(&body, kit.port);
-        raw_call(&body, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-        raw_sendf(&body,
-                  "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
-        struct httpd_stats stats;
-        do
-            httpd_stats(kit.d, &stats);
-        while (stats.in_flight < 2);
-        drain_begin(&drain, &kit, RAW_WAIT_MS);
-        raw_sendf(&head, "st: x\r\n\r\n");
-        ck_assert_int_eq(raw_read(&head, &r), RAW_OK);
-        ck_assert_body(r, "hello\n");
-        ck_assert_span_eq(raw_header(&r, "Connection"), "close");
-        raw_sendf(&body, "def");
-        ck_assert_int_eq(raw_read(&body, &r), RAW_OK);
-        ck_assert_body(r, "abcdef");
-        ck_assert_span_eq(raw_header(&r, "Connection"), "close");
-        ck_assert(drain_end(&drain));
-        raw_close(&head);
-        raw_close(&body);
-    }
-}
-END_TEST
-
 START_TEST(a_connection_in_the_backlog_is_served)
 {
     FOR_BOTH_SERVERS(NULL)
@@ -131,22 +99,6 @@ START_TEST(a_connection_in_the_backlog_is_served)
         ck_assert_body(r, "hello\n");
         raw_close(&used);
         raw_close(&late);
-    }
-}
-END_TEST
-
-START_TEST(a_big_reply_is_delivered_whole)
-{
-    FOR_BOTH_CLIENTS(NULL)
-    {
-        struct drain drain;
-        raw_sendf(&c, "GET /big?32 HTTP/1.1\r\nHost: x\r\n\r\n");
-        ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
-        drain_begin(&drain, &kit, RAW_WAIT_MS);
-        cleanup_buf struct buf rest = {0};
-        ck_assert_int_eq(raw_read_all(&c, &rest), RAW_OK);
-        ck_assert_uint_eq(rest.n, (size_t)32 << 20);
-        ck_assert(drain_end(&drain));
     }
 }
 END_TEST
@@ -330,9 +282,7 @@ START_TEST(stopping_without_a_drain_closes_all_connections)
 }
 END_TEST
 
-UNIT_MAIN("httpd_drain", a_request_in_flight_gets_its_whole_reply,
-          a_partly_received_request_is_served, a_connection_in_the_backlog_is_served,
-          a_big_reply_is_delivered_whole, waiting_streams_end_cleanly,
+UNIT_MAIN("httpd_drain", a_request_in_flight_gets_its_whole_reply, a_connection_in_the_backlog_is_served, waiting_streams_end_cleanly,
           idle_connections_are_closed_before_their_limit,
           a_drain_gives_up_at_its_deadline, nothing_can_be_started_after_a_drain,
           a_drain_under_load_loses_no_request,

@@ -76,45 +76,6 @@ static void call_from(struct raw *c, const struct fixture *kit, const char *addr
     raw_reply_fini(&r);
 }
 
-static bool is_idle(void *ctx)
-{
-    return stats_of(ctx).in_flight == 0;
-}
-
-/* Waits until the server counts all connections as idle, and until its clock has gone on:
- * a client has its reply a moment before that. */
-static void settle(struct fixture *kit)
-{
-    ck_assert(raw_until(is_idle, kit));
-    for (int64_t now = raw_now_ms(); raw_now_ms() == now;)
-        raw_pause();
-}
-
-START_TEST(the_connection_idle_the_longest_gives_way)
-{
-    FOR_BOTH_SERVERS(&never, LISTENER)
-    {
-        struct raw c[FULL], next;
-        for (int i = 0; i < FULL; i++) {
-            call_from(&c[i], &kit, "127.0.0.1", HELLO);
-            settle(&kit);
-        }
-        raw_call(&c[0], &r, HELLO); /* now the second is idle the longest */
-        settle(&kit);
-        call_from(&next, &kit, "127.0.0.1", HELLO);
-        ck_assert(raw_ended(&c[1]));
-        for (int i = 0; i < FULL; i++)
-            ck_assert(i == 1 || is_open(&c[i]));
-        ck_assert_uint_eq(stats_of(&kit).evicted, 1);
-        ck_assert(raw_until(is_full, &kit));
-        for (int i = 0; i < FULL; i++)
-            raw_close(&c[i]);
-        raw_close(&next);
-        ck_assert(raw_until(kit_is_empty, &kit));
-    }
-}
-END_TEST
-
 /* What connections may wait for. */
 static const char *const beginnings[] = {
     "",
@@ -258,57 +219,7 @@ START_TEST(a_trusted_client_keeps_its_connection_and_has_a_handler)
 }
 END_TEST
 
-/* If all clients are trusted, they give way to each other. */
-START_TEST(trusted_clients_do_not_keep_a_probe_out)
-{
-    FOR_BOTH_SERVERS(&never, LISTENER)
-    {
-        struct raw c[FULL];
-        for (int i = 0; i < FULL; i++)
-            call_from(&c[i], &kit, "127.0.0.1", TRUSTED("/hello"));
-        probe(&kit);
-        for (int i = 0; i < FULL; i++)
-            raw_close(&c[i]);
-        ck_assert(raw_until(kit_is_empty, &kit));
-    }
-}
-END_TEST
-
-/* Connections without a pause, some reset, while another client is served. */
-START_TEST(a_storm_of_connections_leaks_nothing)
-{
-    enum { STORM = 3000 / LIB_SLOWER, PROBES = 6 };
-    FOR_BOTH_MODES(mode)
-    {
-        struct fixture kit;
-        static struct raw c[STORM];
-        unsigned before = raw_count_fds();
-        start(&kit, mode, 0);
-        for (int i = 0; i < STORM; i++) {
-            char address[16];
-            snprintf(address, sizeof address, "127.0.%d.1", i % 50);
-            ck_assert(raw_try_open_from(&c[i], address, kit.port));
-            const char *begin = beginnings[(size_t)i % ARRAY_LEN(beginnings)];
-            raw_send(&c[i], begin, strlen(begin));
-            if (i % 3 == 0)
-                raw_reset(&c[i]);
-            if (i >= 200)
-                raw_close(&c[i - 200]);
-            if (i % (STORM / PROBES) == 0)
-                probe(&kit);
-        }
-        for (int i = STORM - 200; i < STORM; i++)
-            raw_close(&c[i]);
-        ck_assert(raw_until(kit_is_empty, &kit));
-        fixture_fini(&kit);
-        ck_assert_int_le(atomic_load(&kit.opened), atomic_load(&kit.closed));
-        ck_assert_uint_eq(raw_count_fds(), before);
-    }
-}
-END_TEST
-
-UNIT_MAIN("httpd_evict", the_connection_idle_the_longest_gives_way,
+UNIT_MAIN("httpd_evict",
           every_kind_of_waiting_connection_gives_way,
           blocked_handlers_do_not_keep_a_probe_out, a_stop_ends_the_wait_for_a_handler,
-          a_trusted_client_keeps_its_connection_and_has_a_handler,
-          trusted_clients_do_not_keep_a_probe_out, a_storm_of_connections_leaks_nothing)
+          a_trusted_client_keeps_its_connection_and_has_a_handler)

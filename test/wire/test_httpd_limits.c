@@ -43,73 +43,52 @@ static void send_slowly(struct raw *c, int64_t begin)
     }
 }
 
-START_TEST(a_slow_first_request_times_out)
+/* A first request, and a later one. */
+START_TEST(a_slow_request_times_out)
 {
-    FOR_BOTH_SERVERS(&(struct httpd_limits){.first_request_ms = SHORT_MS})
-    {
-        struct raw c[STARTS];
-        int64_t begin = raw_now_ms();
-        for (size_t i = 0; i < STARTS; i++)
-            raw_open(&c[i], kit.port);
-        send_slowly(c, begin);
-        for (size_t i = 0; i < STARTS; i++)
-            raw_close(&c[i]);
-        ck_assert(raw_until(kit_is_empty, &kit));
-        struct httpd_stats stats;
-        httpd_stats(kit.d, &stats);
-        ck_assert_uint_eq(stats.timed_out, STARTS);
+    const struct httpd_limits limits = {.first_request_ms = SHORT_MS, .idle_ms = SHORT_MS};
+    for (int later = 0; later < 2; later++) {
+        FOR_BOTH_SERVERS(&limits)
+        {
+            struct raw c[STARTS];
+            struct httpd_stats stats;
+            int64_t begin = raw_now_ms();
+            for (size_t i = 0; i < STARTS; i++) {
+                if (later)
+                    fixture_call_in_time(&kit, &c[i], SHORT_MS);
+                else
+                    raw_open(&c[i], kit.port);
+            }
+            send_slowly(c, begin);
+            for (size_t i = 0; i < STARTS; i++)
+                raw_close(&c[i]);
+            ck_assert(raw_until(kit_is_empty, &kit));
+            httpd_stats(kit.d, &stats);
+            ck_assert_uint_ge(stats.timed_out, STARTS);
+        }
     }
 }
 END_TEST
 
-START_TEST(a_slow_later_request_times_out)
-{
-    FOR_BOTH_MODES(mode)
-    {
-        struct fixture kit;
-        struct raw c[STARTS];
-        fixture_start(
-            &kit, mode,
-            &(struct httpd_limits){.first_request_ms = SHORT_MS, .idle_ms = SHORT_MS});
-        int64_t begin = raw_now_ms();
-        for (size_t i = 0; i < STARTS; i++)
-            fixture_call_in_time(&kit, &c[i], SHORT_MS);
-        send_slowly(c, begin);
-        for (size_t i = 0; i < STARTS; i++)
-            raw_close(&c[i]);
-        ck_assert(raw_until(kit_is_empty, &kit));
-        fixture_fini(&kit);
-    }
-}
-END_TEST
-
+/* Before the first request, and after one. */
 START_TEST(a_connection_without_a_request_times_out)
 {
-    const struct httpd_limits limits = {.first_request_ms = SHORT_MS, .idle_ms = NEVER_MS};
-    FOR_BOTH_CLIENTS(&limits)
-    {
-        int64_t begin = raw_now_ms();
-        ck_assert(raw_ended(&c));
-        ck_assert_int_ge(raw_now_ms() - begin, SHORT_MS);
-    }
-}
-END_TEST
-
-START_TEST(an_idle_connection_times_out)
-{
-    FOR_BOTH_MODES(mode)
-    {
-        struct fixture kit;
-        struct raw c;
-        fixture_start(
-            &kit, mode,
-            &(struct httpd_limits){.first_request_ms = NEVER_MS, .idle_ms = SHORT_MS});
-        int64_t begin = raw_now_ms();
-        fixture_call_in_time(&kit, &c, SHORT_MS);
-        ck_assert(raw_ended(&c));
-        ck_assert_int_ge(raw_now_ms() - begin, SHORT_MS);
-        raw_close(&c);
-        fixture_fini(&kit);
+    for (int idle = 0; idle < 2; idle++) {
+        const struct httpd_limits limits = {
+            .first_request_ms = idle ? NEVER_MS : SHORT_MS,
+            .idle_ms = idle ? SHORT_MS : NEVER_MS};
+        FOR_BOTH_SERVERS(&limits)
+        {
+            struct raw c;
+            int64_t begin = raw_now_ms();
+            if (idle)
+                fixture_call_in_time(&kit, &c, SHORT_MS);
+            else
+                raw_open(&c, kit.port);
+            ck_assert(raw_ended(&c));
+            ck_assert_int_ge(raw_now_ms() - begin, SHORT_MS);
+            raw_close(&c);
+        }
     }
 }
 END_TEST
@@ -210,9 +189,8 @@ START_TEST(excess_input_does_not_discard_the_reply)
 }
 END_TEST
 
-UNIT_MAIN_SECONDS("httpd_limits", 120, a_slow_first_request_times_out,
-                  a_slow_later_request_times_out,
-                  a_connection_without_a_request_times_out, an_idle_connection_times_out,
+UNIT_MAIN_SECONDS("httpd_limits", 120, a_slow_request_times_out,
+                  a_connection_without_a_request_times_out,
                   a_handler_may_take_longer_than_every_limit,
                   a_client_that_does_not_read_its_reply_is_disconnected,
                   a_slow_client_gets_a_big_reply_whole,

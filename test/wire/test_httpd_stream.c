@@ -47,37 +47,6 @@ static void expect_counts(struct fixture *kit, int opened, int closed)
     ck_assert_int_eq(atomic_load(&kit->closed), closed);
 }
 
-START_TEST(a_waiting_stream_is_woken_by_another_thread)
-{
-    FOR_BOTH_SERVERS(NULL)
-    {
-        struct raw c;
-        open_stream(&kit, &c, &r);
-        expect_counts(&kit, 1, 0);
-        /* Without a wake-up, each would take a second. */
-        int64_t best = INT64_MAX;
-        for (int i = 0; i < 20; i++) {
-            int64_t begin = raw_now_ms();
-            fixture_say(&kit, "event\n", HTTPD_STREAM_WAIT, true);
-            expect_body(&c, &r, "event\n");
-            if (raw_now_ms() - begin < best)
-                best = raw_now_ms() - begin;
-        }
-        ck_assert_int_lt(best, 500);
-        fixture_say(&kit, "last\n", HTTPD_STREAM_END, true);
-        bool last = false;
-        while (!last)
-            ck_assert_int_eq(raw_read_chunk(&c, &r, &last), RAW_OK);
-        ck_assert_body(r, "last\n");
-        expect_counts(&kit, 1, 1);
-        /* The connection stays open. */
-        raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-        ck_assert_body(r, "hello\n");
-        raw_close(&c);
-    }
-}
-END_TEST
-
 START_TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
 {
     FOR_BOTH_MODES(mode)
@@ -180,22 +149,6 @@ START_TEST(an_http_1_0_stream_ends_with_the_connection)
         ck_assert(raw_until(has_one_connection, &kit));
         raw_close(&c);
         raw_close(&older);
-    }
-}
-END_TEST
-
-START_TEST(a_disconnect_closes_the_stream)
-{
-    FOR_BOTH_SERVERS(NULL)
-    {
-        struct raw a, b;
-        open_stream(&kit, &a, &r);
-        open_stream(&kit, &b, &r);
-        expect_counts(&kit, 2, 0);
-        raw_close(&a);
-        raw_reset(&b);
-        expect_counts(&kit, 2, 2);
-        ck_assert(raw_until(kit_is_empty, &kit));
     }
 }
 END_TEST
@@ -313,53 +266,6 @@ START_TEST(a_slow_reader_of_a_stream_is_not_disconnected)
             ck_assert_int_lt(idle_ms, RAW_WAIT_MS);
         }
     }
-}
-END_TEST
-
-START_TEST(five_hundred_waiting_streams_need_no_thread_and_all_wake)
-{
-    enum { N = 500 };
-    struct rlimit limit;
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    unsigned before = raw_count_fds();
-    struct fixture kit;
-    fixture_start(&kit, HTTPD_EVENTS, NULL);
-    static struct raw c[N];
-    struct raw_reply r = {0};
-    for (int i = 0; i < N; i++)
-        open_stream(&kit, &c[i], &r);
-    expect_counts(&kit, N, 0);
-    /* Other requests are served meanwhile. */
-    struct raw other;
-    raw_open(&other, kit.port);
-    raw_call(&other, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-    ck_assert_body(r, "hello\n");
-    for (int round = 0; round < 3; round++) {
-        fixture_say(&kit, "all\n", HTTPD_STREAM_WAIT, true);
-        for (int i = 0; i < N; i++)
-            expect_body(&c[i], &r, (raw_reply_fini(&r), "all\n"));
-    }
-    for (int i = 0; i < N; i++) {
-        if (i % 2)
-            raw_close(&c[i]);
-        else if (i % 4)
-            raw_reset(&c[i]);
-    }
-    expect_counts(&kit, N, N - N / 4);
-    fixture_say(&kit, "rest\n", HTTPD_STREAM_WAIT, true);
-    for (int i = 0; i < N; i += 4) {
-        raw_reply_fini(&r);
-        expect_body(&c[i], &r, "rest\n");
-        raw_close(&c[i]);
-    }
-    raw_close(&other);
-    raw_reply_fini(&r);
-    ck_assert(raw_until(kit_is_empty, &kit));
-    fixture_fini(&kit);
-    ck_assert_int_eq(atomic_load(&kit.closed), N);
-    ck_assert_uint_eq(raw_count_fds(), before);
 }
 END_TEST
 
@@ -507,15 +413,14 @@ START_TEST(a_stream_is_filled_at_the_time_that_it_names)
 }
 END_TEST
 
-UNIT_MAIN("httpd_stream", a_waiting_stream_is_woken_by_another_thread,
+UNIT_MAIN("httpd_stream",
           a_stream_is_filled_after_a_second_without_a_wakeup,
           a_stream_is_filled_at_the_time_that_it_names,
           the_body_precedes_the_stream_and_head_opens_none,
           an_aborted_stream_ends_without_its_last_chunk,
-          an_http_1_0_stream_ends_with_the_connection, a_disconnect_closes_the_stream,
+          an_http_1_0_stream_ends_with_the_connection,
           a_half_closed_connection_closes_its_stream,
           a_client_that_does_not_read_its_stream_is_disconnected,
           a_slow_reader_of_a_stream_is_not_disconnected,
-          five_hundred_waiting_streams_need_no_thread_and_all_wake,
           stopping_closes_waiting_streams_once,
           wakeups_may_race_with_connects_and_disconnects)

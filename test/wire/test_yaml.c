@@ -54,22 +54,6 @@ START_TEST(block_and_flow_style_give_the_same_tree)
 }
 END_TEST
 
-START_TEST(nodes_have_lines_and_quotes)
-{
-    cleanup_yaml struct yaml *y =
-        parse("# c\na: yes\nb: 'yes'\nc: |\n  one\n  two\nd:\n- e\n");
-    const struct yaml_node *root = yaml_document(y, 0);
-    ck_assert_uint_eq(root->line, 2);
-    ck_assert_uint_eq(yaml_get(root, "a")->line, 2);
-    ck_assert(yaml_get(root, "a")->plain);
-    ck_assert(!yaml_get(root, "b")->plain);
-    ck_assert_uint_eq(yaml_get(root, "c")->line, 4);
-    ck_assert_span_eq(yaml_get(root, "c")->text, "one\ntwo\n");
-    ck_assert_uint_eq(yaml_get(root, "d")->items[0]->line, 8);
-    ck_assert_str_eq(root->file, "f.yaml");
-}
-END_TEST
-
 /* Places to insert text. */
 START_TEST(nodes_have_their_first_and_last_line)
 {
@@ -265,23 +249,6 @@ START_TEST(size_and_number_of_values_are_bounded)
 }
 END_TEST
 
-START_TEST(many_keys_are_read_in_order_and_compared)
-{
-    cleanup_buf struct buf b = {0};
-    for (int i = 0; i < 50000; i++)
-        buf_printf(&b, "key%d: v%d\n", i, i);
-    cleanup_yaml struct yaml *y = parse(b.p);
-    const struct yaml_node *root = yaml_document(y, 0);
-    ck_assert_uint_eq(root->n, 50000);
-    ck_assert_span_eq(root->keys[49999], "key49999");
-    ck_assert_span_eq(text_of(root, "key31337"), "v31337");
-    buf_adds(&b, "key7: again\n");
-    struct err err = {0};
-    ck_assert_ptr_null(yaml_parse("f", b.p, b.n, &err));
-    ck_assert_str_eq(err.msg, "f:50001: duplicate key \"key7\"");
-}
-END_TEST
-
 START_TEST(a_tree_becomes_json)
 {
     static const struct {
@@ -372,9 +339,8 @@ START_TEST(options_are_read_pair_by_pair)
 }
 END_TEST
 
-UNIT_MAIN("yaml", block_and_flow_style_give_the_same_tree, nodes_have_lines_and_quotes,
+UNIT_MAIN("yaml", block_and_flow_style_give_the_same_tree,
           nodes_have_their_first_and_last_line, a_file_may_hold_several_documents_or_none,
           null_differs_from_text, a_string_contains_no_nul, an_error_names_file_and_line,
-          depth_is_bounded, size_and_number_of_values_are_bounded,
-          many_keys_are_read_in_order_and_compared, a_tree_becomes_json,
+          depth_is_bounded, size_and_number_of_values_are_bounded, a_tree_becomes_json,
           options_are_read_pair_by_pair)

@@ -97,20 +97,15 @@ static int fill(const struct config *c, struct api *api, struct err *err)
 static struct sim_server *start(const struct config *c, struct api *api, unsigned *port,
                                 struct err *err)
 {
-    enum { PEM_MAX = 1 << 20 };
-    cleanup_buf struct buf cert = {0}, key = {0};
     if (!c->cert != !c->key) {
         err_set(err, ERR_INVALID, "--cert and --key must be given together");
         return NULL;
     }
-    if (c->cert && (file_read(c->cert, PEM_MAX, &cert, err) ||
-                    file_read(c->key, PEM_MAX, &key, err)))
-        return NULL;
     struct sim_server_config sc = {.address = c->listen,
                                    .port = (unsigned)c->port,
                                    .token = c->token,
-                                   .cert_pem = cert.p,
-                                   .key_pem = key.p,
+                                   .cert_file = c->cert,
+                                   .key_file = c->key,
                                    .connections = (unsigned)c->connections};
     return sim_server_start(api, &sc, port, err);
 }

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "wire/tls.h"
 
 /* HTTP in front of the API: threads, watches, compression. */
 
@@ -291,6 +292,7 @@ static const struct httpd_route routes[] = {{NULL, "/*", handle}, {0}};
 static void free_server(struct sim_server *s)
 {
     httpd_free(s->httpd);
+    tls_free(s->tls);
     faults_free(s->faults);
     stop_flag_fini(&s->stop);
     pthread_mutex_destroy(&s->lock);
@@ -325,12 +327,14 @@ struct sim_server *sim_server_start(struct api *api,
                                              .mode = HTTPD_THREADS,
                                              .connections = config->connections,
                                              .max_body = MAX_BODY,
-                                             .cert_pem = config->cert_pem,
-                                             .key_pem = config->key_pem,
                                              .routes = routes,
                                              .ctx = s};
     s->httpd = httpd_new(NULL);
-    if (httpd_listen(s->httpd, &listener, port, err)) {
+    const struct tls_config tls = {
+        .name = "api", .cert_file = config->cert_file, .key_file = config->key_file};
+    if (config->cert_file)
+        listener.tls = s->tls = tls_new(&tls, err);
+    if ((config->cert_file && !s->tls) || httpd_listen(s->httpd, &listener, port, err)) {
         free_server(s);
         return NULL;
     }

@@ -223,11 +223,11 @@ int generate_run(const struct generate *g, struct api *api, int64_t now_ms,
 struct sim_server;
 
 struct sim_server_config {
-    const char *address;            /* "127.0.0.1" */
-    unsigned port;                  /* 0: a free one */
-    const char *token;              /* NULL: no authentication */
-    const char *cert_pem, *key_pem; /* PEM text; both NULL: plain HTTP */
-    unsigned connections;           /* maximum; 0: 1024 */
+    const char *address;              /* "127.0.0.1" */
+    unsigned port;                    /* 0: a free one */
+    const char *token;                /* NULL: no authentication */
+    const char *cert_file, *key_file; /* both NULL: plain HTTP */
+    unsigned connections;             /* maximum; 0: 1024 */
 };
 
 /* Serves `api`, which is borrowed; only the server uses it until sim_server_stop. Sets
@@ -624,6 +624,7 @@ void sim_check_scv(const json_t *object, const json_t *old, struct faultlist *f)
 enum { RETRY_AFTER_MAX = 60 };
 
 struct sim_server {
+    struct tls *tls; /* NULL: plain HTTP */
     struct httpd *httpd;
     char *authorization;                  /* required Authorization header, or NULL */
     char seconds[RETRY_AFTER_MAX + 1][4]; /* "0".."60", for Retry-After headers */
