@@ -138,9 +138,10 @@ bool request_names_model(const struct request *r, struct span model);
 static inline bool request_accepts_card(const struct request *r, struct span model,
                                         int64_t clock_mhz)
 {
-    bool clock = !r->clock_mhz || (r->clock_exact ? clock_mhz == r->clock_mhz
-                                                  : clock_mhz >= r->clock_mhz);
-    return clock && (!r->models.n || request_names_model(r, model));
+    if (r->clock_mhz &&
+        (clock_mhz < r->clock_mhz || (r->clock_exact && clock_mhz != r->clock_mhz)))
+        return false;
+    return !r->models.n || request_names_model(r, model);
 }
 
 /* Does it set a condition, so that it does not accept a card of which nothing is known? */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/mutant.h"
 #include "domain/ledger.h"
 
 /*
@@ -117,7 +118,12 @@ static inline bool select_fits_one(const struct ledger_node *node, int64_t least
 }
 
 /* Has the card the model and clock that the request names? */
-bool select_card_suits(const struct card *card, const struct request *request);
+static inline bool select_card_suits(const struct card *card,
+                                     const struct request *request)
+{
+    return MUTANT(model_ignored) ||
+           request_accepts_card(request, card->model, card_clock_mhz(card));
+}
 /* Could the card take its part of the request if it were empty and healthy? */
 bool select_card_could_fit(const struct card *card, const struct request *request);
 /* Does the node's label gpushare/mode allow the request? */

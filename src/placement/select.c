@@ -10,12 +10,6 @@
 
 /* -- the conditions that a request sets on a card -- */
 
-bool select_card_suits(const struct card *card, const struct request *r)
-{
-    return MUTANT(model_ignored) ||
-           request_accepts_card(r, card->model, card_clock_mhz(card));
-}
-
 bool select_card_could_fit(const struct card *card, const struct request *r)
 {
     return card->total_mib >= r->mib_per_card &&
@@ -240,7 +234,7 @@ void select_view(struct select_view *view, const struct ledger_node *node,
                  const struct select_pod *pod, enum select_nominated nominated)
 {
     select_view_cards(view, node, node->cards, node->claimed);
-    if (nominated == SELECT_AS_IS || (!node->reserved && !node->nominated)) {
+    if (nominated == SELECT_AS_IS || (!node->has_reserved && !node->has_nominated)) {
         view->rows = node->rows.valid ? &node->rows : NULL;
         return;
     }
@@ -254,11 +248,15 @@ void select_view(struct select_view *view, const struct ledger_node *node,
             take_kept(view, m->pod);
 }
 
+static int64_t least_of(const struct request *r)
+{
+    return r->mib_per_card > 0 ? r->mib_per_card : 1;
+}
+
 int64_t select_least_mib(const struct request *r)
 {
     bool one = r->kind == REQUEST_MEMORY && r->cards == 1 && rows_suffice(r);
-    int64_t least = r->mib_per_card > 0 ? r->mib_per_card : 1;
-    return one ? least : INT64_MAX;
+    return one ? least_of(r) : INT64_MAX;
 }
 
 /* Memory on any one card, or any whole cards: decided by the node's sums. */
@@ -267,7 +265,7 @@ static enum fit fit_by_sums(const struct ledger_node *node, const struct request
     enum fit fit = node_fits(node, r);
     if (fit != FIT_YES)
         return fit;
-    if (r->kind == REQUEST_MEMORY && node->best_free_mib >= select_least_mib(r))
+    if (r->kind == REQUEST_MEMORY && node->best_free_mib >= least_of(r))
         return FIT_YES;
     if (r->kind == REQUEST_MEMORY)
         return node->largest_mib >= r->mib_per_card && node->n_cards ? FIT_LATER
@@ -295,7 +293,8 @@ enum fit select_fit_pod(const struct ledger_node *node, const struct select_pod 
 {
     enum fit fit = select_fit(node, pod->request);
     /* Nominated pods only take, and reservations that do not count only give back. */
-    if ((!(fit == FIT_YES && node->nominated) && !(fit == FIT_LATER && node->reserved)) ||
+    if ((!(fit == FIT_YES && node->has_nominated) &&
+         !(fit == FIT_LATER && node->has_reserved)) ||
         request_fits_anywhere(pod->request))
         return fit;
     struct select_view view;
