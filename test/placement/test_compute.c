@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rng.h"
 #include "domain/promise.h"
-#include "domain/objects.h"
-#include "placement/choose.h"
 #include "placement/defrag.h"
+#include "placement/fixture.h"
 #include "placement/gang.h"
 #include "placement/preempt.h"
-#include "placement/reason.h"
 
 /*
  * Shares of compute: each card has 100 percent, and a request needs its memory and its
@@ -15,16 +13,11 @@
 
 enum { CARD_MIB = 100 };
 
-static struct arena arena;
-static struct ledger *ledger;
-
 /* A node n1 with cards of 100 MiB; `core`: what its Node offers, -1: no such resource. */
 static void start(int cards, int core)
 {
-    const struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
-    struct scv scv = object_scv_even(&arena, "n1", cards, CARD_MIB);
+    restart();
     cleanup_buf struct buf offer = {0};
-    ledger = ledger_new(&s, 1);
     if (core >= 0)
         buf_printf(&offer, ",'" KEY_GPU_CORE "':'%d'", core);
     struct node node = object_node(
@@ -32,19 +25,13 @@ static void start(int cards, int core)
                        "{'metadata':{'name':'n1'},'status':{'capacity':{'" KEY_GPU_MEM
                        "':'%d'%s}}}",
                        cards * CARD_MIB, offer.n ? offer.p : ""));
-    ledger_scv_seen(ledger, &scv, 0);
+    even_node("n1", cards, CARD_MIB);
     ledger_node_seen(ledger, &node, 0);
-}
-
-static void stop(void)
-{
-    ledger_free(ledger);
-    arena_fini(&arena);
 }
 
 static const struct ledger_node *n1(void)
 {
-    return ledger_node_find(ledger, SPAN("n1"));
+    return node_of("n1");
 }
 
 static const struct card *card(int i)
@@ -54,30 +41,14 @@ static const struct card *card(int i)
 
 static struct request ask(int mib, int core, uint32_t cards)
 {
-    return (struct request){.kind = REQUEST_MEMORY,
-                            .cards = cards,
-                            .units = (int64_t)mib * cards,
-                            .mib_per_card = mib,
-                            .core = (uint8_t)core};
+    struct request r = memory(mib, cards);
+    r.core = (uint8_t)core;
+    return r;
 }
 
 static struct ledger_pod *place(const char *uid, struct request r, int first)
 {
-    struct pod pod = object_pod_mem(&arena, uid, 1);
-    struct ledger_share shares[4];
-    for (uint32_t i = 0; i < r.cards; i++)
-        shares[i] = (struct ledger_share){.card = first + (int)i, .mib = r.mib_per_card};
-    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
-    ledger_pod_place(ledger, p, SPAN("n1"), shares, r.cards);
-    p->final = true;
-    return p;
-}
-
-static const char *reason(struct request r)
-{
-    cleanup_buf struct buf b = {0};
-    reason_add(&b, n1(), &r, select_fit(n1(), &r));
-    return arena_copy(&arena, buf_span(&b)).p;
+    return bound_pod("n1", uid, r, first);
 }
 
 /* The first card for the request; -1: none. */
@@ -105,28 +76,20 @@ START_TEST(a_card_has_a_hundred_percent)
     ck_assert_int_eq(choose(ask(10, 41, 1)), -1);
     ck_assert_int_eq(choose(ask(85, 10, 1)), -1);
     ck_assert_int_eq(choose(ask(50, 0, 1)), 1);
-    ck_assert_int_eq(select_fit(n1(), &(struct request){.kind = REQUEST_MEMORY,
-                                                        .cards = 1,
-                                                        .mib_per_card = 10,
-                                                        .core = 100}),
-                     FIT_LATER);
+    expect_fit(n1(), ask(10, 100, 1), FIT_LATER);
     ledger_pod_remove(ledger, a);
     ck_assert_uint_eq(card_core_left(card(0)), 100);
     ck_assert_int_eq(choose(ask(10, 100, 1)), 0);
     ck_assert_uint_eq(ledger_overcommitted(ledger), 0);
-    stop();
 }
 END_TEST
 
 START_TEST(two_shares_on_one_card_add_up)
 {
     start(1, 100);
-    struct pod pod = object_pod_mem(&arena, "a", 1);
-    struct request r = ask(10, 60, 2);
     const struct ledger_share shares[] = {{.card = 0, .mib = 10}, {.card = 0, .mib = 10}};
-    struct ledger_pod *a = ledger_pod_add(ledger, &pod, &r, NULL);
+    struct ledger_pod *a = place("a", ask(10, 60, 2), -1);
     ledger_pod_place(ledger, a, SPAN("n1"), shares, ARRAY_LEN(shares));
-    a->final = true;
     ck_assert_uint_eq(card(0)->core_promised, 120);
     ck_assert_uint_eq(ledger_pod_core(a, card(0)), 120);
     struct request one = ask(10, 50, 1);
@@ -134,7 +97,6 @@ START_TEST(two_shares_on_one_card_add_up)
     struct preempt_victims set;
     ck_assert(preempt_select(&who, n1(), NULL, 0, &arena, &set));
     ck_assert_uint_eq(set.n, 1);
-    stop();
 }
 END_TEST
 
@@ -143,16 +105,11 @@ START_TEST(a_rejection_names_the_compute)
     start(2, 200);
     place("a", ask(20, 70, 1), 0);
     place("b", ask(80, 40, 1), 1);
-    ck_assert_str_eq(
-        reason(ask(30, 50, 1)),
-        "needs 30 MiB and 50 % of the compute on one card; most free: 80 of "
+    expect_reason(n1(), ask(30, 50, 1), FIT_LATER, "needs 30 MiB and 50 % of the compute on one card; most free: 80 of "
         "100 MiB on GPU0; most free compute beside that memory: 30 % on GPU0");
-    ck_assert_str_eq(reason(ask(90, 50, 1)),
-                     "needs 90 MiB and 50 % of the compute on one card; most free: 80 of "
+    expect_reason(n1(), ask(90, 50, 1), FIT_LATER, "needs 90 MiB and 50 % of the compute on one card; most free: 80 of "
                      "100 MiB on GPU0");
-    ck_assert_str_eq(
-        reason(ask(10, 31, 2)),
-        "needs 10 MiB and 31 % of the compute on each of 2 cards; cards with "
+    expect_reason(n1(), ask(10, 31, 2), FIT_LATER, "needs 10 MiB and 31 % of the compute on each of 2 cards; cards with "
         "enough free memory and compute: 1; most free: 80 of 100 MiB on GPU0; "
         "most free compute beside that memory: 60 % on GPU1");
     struct request r = ask(30, 50, 1);
@@ -164,7 +121,6 @@ START_TEST(a_rejection_names_the_compute)
     ck_assert_int_eq(reason_class_of(n1(), &r, select_fit(n1(), &r)), REASON_MEMORY);
     r = ask(10, 31, 2);
     ck_assert_int_eq(reason_class_of(n1(), &r, select_fit(n1(), &r)), REASON_COMPUTE);
-    stop();
 }
 END_TEST
 
@@ -183,7 +139,6 @@ START_TEST(compute_is_judged_on_cards_that_suit)
     ck_assert_int_eq(reason_class_of(n1(), &r, select_fit(n1(), &r)), REASON_MEMORY);
     r.models = SPAN("Tesla V100");
     ck_assert_int_eq(reason_class_of(n1(), &r, select_fit(n1(), &r)), REASON_COMPUTE);
-    stop();
 }
 END_TEST
 
@@ -193,15 +148,12 @@ START_TEST(a_node_has_to_offer_the_resource)
     start(1, -1);
     ck_assert_int_eq(choose(ask(10, 1, 1)), -1);
     ck_assert_int_eq(choose(ask(10, 0, 1)), 0);
-    ck_assert_str_eq(reason(ask(10, 1, 1)),
-                     "needs 10 MiB and 1 % of the compute on one card; the node's device "
+    expect_reason(n1(), ask(10, 1, 1), FIT_LATER, "needs 10 MiB and 1 % of the compute on one card; the node's device "
                      "plugin does not offer " KEY_GPU_CORE);
     place("a", ask(10, 60, 1), 0); /* it is bound: it counts nevertheless */
     ck_assert_uint_eq(card_core_left(card(0)), 40);
-    ledger_free(ledger);
     start(1, 0);
     ck_assert_int_eq(choose(ask(10, 1, 1)), -1);
-    stop();
 }
 END_TEST
 
@@ -209,10 +161,8 @@ END_TEST
 START_TEST(unclear_cards_count_in_full)
 {
     start(3, 300);
-    struct request r = ask(10, 30, 2);
-    struct pod pod = object_pod_mem(&arena, "a", 1);
     struct ledger_share one = {.card = 1, .mib = 20};
-    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
+    struct ledger_pod *p = place("a", ask(10, 30, 2), -1);
     ledger_pod_place(ledger, p, SPAN("n1"), &one, 1);
     ck_assert_uint_eq(card(1)->core_promised, 60);
     ledger_pod_place(ledger, p, SPAN("n1"), NULL, 0); /* no card is known */
@@ -226,7 +176,6 @@ START_TEST(unclear_cards_count_in_full)
     place("c", ask(10, 80, 1), 0);
     ck_assert_uint_eq(ledger_overcommitted(ledger), 1);
     ck_assert_uint_eq(card_core_left(card(0)), 0);
-    stop();
 }
 END_TEST
 
@@ -270,7 +219,6 @@ START_TEST(a_bound_pod_counts_for_its_limits)
         ck_assert_int_eq(r.kind, cases[i].kind);
         ck_assert_msg(r.core == cases[i].core, "case %zu: %u", i, r.core);
     }
-    arena_fini(&arena);
 }
 END_TEST
 
@@ -305,20 +253,14 @@ START_TEST(reservations_keep_compute)
     ck_assert(span_eq(lost->uid, SPAN("r")));
     ledger_reservation_end(ledger, lost);
     ck_assert_ptr_null(ledger_reservation_lost(n1(), 100));
-    stop();
 }
 END_TEST
 
 START_TEST(nominated_pods_come_first)
 {
     start(1, 100);
-    struct pod pod = object_pod(
-        &arena, quoted(&arena, "{'metadata':{'name':'n','uid':'n'},'spec':{'priority':7,"
-                               "'containers':[{'resources':{'limits':{'" KEY_GPU_MEM
-                               "':'10','" KEY_GPU_CORE "':'80'}}}]},'status':{"
-                               "'nominatedNodeName':'n1'}}"));
-    struct request r = object_request(&arena, &pod, 1), small = ask(10, 21, 1);
-    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
+    struct request small = ask(10, 21, 1);
+    struct ledger_pod *p = nominated_pod("n1", "n", ask(10, 80, 1), 7);
     ck_assert_int_eq(fit_of_pod(n1(), &small, 7, SPAN("x")), FIT_LATER);
     ck_assert_int_eq(fit_of_pod(n1(), &small, 8, SPAN("x")), FIT_YES);
     small.core = 20;
@@ -327,7 +269,6 @@ START_TEST(nominated_pods_come_first)
     ledger_pod_keep(ledger, p, SPAN("n1"), 1);
     ck_assert_uint_eq(bind_cards(n1(), &small, 7, SPAN("x")), 0);
     ck_assert_uint_ne(bind_cards(n1(), &small, 8, SPAN("x")), 0);
-    stop();
 }
 END_TEST
 
@@ -344,7 +285,6 @@ START_TEST(a_gang_shares_the_compute)
     ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena, &too_large), 4);
     place("a", ask(10, 30, 1), 1);
     ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena, &too_large), 3);
-    stop();
 }
 END_TEST
 
@@ -381,8 +321,7 @@ static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
 START_TEST(moves_make_room_for_compute)
 {
     start(1, 100);
-    struct scv other = object_scv_even(&arena, "n2", 1, CARD_MIB);
-    ledger_scv_seen(ledger, &other, 0);
+    even_node("n2", 1, CARD_MIB);
     place("a", ask(10, 50, 1), 0);
     place("b", ask(10, 20, 1), 0);
     place("c", ask(10, 0, 1), 0);
@@ -398,13 +337,8 @@ START_TEST(moves_make_room_for_compute)
     ck_assert_uint_eq(plan.n, 1);
     ck_assert(span_eq(plan.moves[0].pod->uid, SPAN("a")));
     /* On n2 it would not fit beside this pod. */
-    struct pod pod = object_pod_mem(&arena, "d", 1);
-    struct request full = ask(10, 60, 1);
-    struct ledger_share share = {.card = 0, .mib = 10};
-    ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &full, NULL), SPAN("n2"),
-                     &share, 1);
+    bound_pod("n2", "d", ask(10, 60, 1), 0);
     ck_assert(!defrag_find(&world, &target, &arena, &plan));
-    stop();
 }
 END_TEST
 
@@ -438,28 +372,17 @@ static bool model_fits(const struct model *m, const bool *gone, const struct req
 
 static void add_random(struct model *m, struct rng *rng, const struct request *r, int at)
 {
-    char uid[8];
-    struct request one = *r;
-    struct pod pod;
-    snprintf(uid, sizeof uid, "p%d", at);
-    pod = object_pod_mem(&arena, uid, 1);
-    pod.priority = (int)rng_below(rng, 4);
-    uint64_t chosen = chosen_cards(n1(), &one);
+    int priority = (int)rng_below(rng, 4);
+    uint64_t chosen = chosen_cards(n1(), r);
     int first = chosen ? __builtin_ctzll(chosen) : 0;
-    if (chosen >> first != (UINT64_C(1) << one.cards) - 1)
+    if (chosen >> first != (UINT64_C(1) << r->cards) - 1)
         return;
-    struct ledger_share shares[CARDS];
-    for (uint32_t i = 0; i < one.cards; i++)
-        shares[i] =
-            (struct ledger_share){.card = first + (int)i, .mib = one.mib_per_card};
-    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &one, NULL);
-    ledger_pod_place(ledger, p, SPAN("n1"), shares, one.cards);
-    p->final = true;
+    place(quoted(&arena, "p%d", at).p, *r, first)->priority = priority;
     m->pods[m->n].card = first;
-    m->pods[m->n].cards = (int)one.cards;
-    m->pods[m->n].mib = (int)one.mib_per_card;
-    m->pods[m->n].core = one.core;
-    m->pods[m->n++].priority = (int)pod.priority;
+    m->pods[m->n].cards = (int)r->cards;
+    m->pods[m->n].mib = (int)r->mib_per_card;
+    m->pods[m->n].core = r->core;
+    m->pods[m->n++].priority = priority;
 }
 
 /* Victims have a lower priority, suffice, and none of them is without need. */
@@ -518,14 +441,13 @@ START_TEST(fit_choice_and_victims_agree_with_a_model)
                                10 * (1 + (int)rng_below(&rng, 10)), 1);
         preempted += !model_fits(&m, none, &r);
         check_victims(&m, &r, 1 + (int)rng_below(&rng, 4));
-        stop();
     }
     ck_assert_uint_gt(rejected, ROUNDS / 10);
     ck_assert_uint_gt(preempted, ROUNDS / 10);
 }
 END_TEST
 
-UNIT_MAIN("compute", a_card_has_a_hundred_percent, two_shares_on_one_card_add_up,
+UNIT_MAIN_AROUND("compute", begin, end, a_card_has_a_hundred_percent, two_shares_on_one_card_add_up,
           a_rejection_names_the_compute, compute_is_judged_on_cards_that_suit,
           a_node_has_to_offer_the_resource, unclear_cards_count_in_full,
           a_bound_pod_counts_for_its_limits, reservations_keep_compute,

@@ -2,12 +2,11 @@
 #include "placement/gang.h"
 
 #include "base/rng.h"
-#include "domain/objects.h"
+#include "placement/fixture.h"
 
 enum { CARD_MIB = 16276, NODES_MAX = 64, MEMBERS_MAX = 300 };
 
-static struct arena arena, work;
-static struct ledger *ledger;
+static struct arena work;
 static const struct ledger_node *nodes[NODES_MAX];
 static size_t n_nodes;
 static struct request requests[MEMBERS_MAX];
@@ -17,15 +16,13 @@ static char uids[MEMBERS_MAX][8];
 
 static void start(void)
 {
-    const struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
-    ledger = ledger_new(&s, 1);
+    restart();
     n_nodes = n_members = 0;
 }
 
 static void stop(void)
 {
-    ledger_free(ledger);
-    arena_fini(&arena);
+    end();
     arena_fini(&work);
 }
 
@@ -33,16 +30,9 @@ static void stop(void)
 static void add_node(int cards, int64_t card_mib, int64_t taken)
 {
     const char *name = quoted(&arena, "n%zu", n_nodes).p;
-    struct scv scv = object_scv_even(&arena, name, cards, (int)card_mib);
-    ledger_scv_seen(ledger, &scv, 0);
-    if (taken) {
-        struct pod pod = object_pod_mem(&arena, quoted(&arena, "on-%s", name).p, 1);
-        struct request r = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = taken};
-        struct ledger_share share = {.card = 0, .mib = taken};
-        ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &r, NULL), span_of(name),
-                         &share, 1);
-    }
-    nodes[n_nodes++] = ledger_node_find(ledger, span_of(name));
+    nodes[n_nodes++] = even_node(name, cards, card_mib);
+    if (taken)
+        bound_pod(name, quoted(&arena, "on-%s", name).p, memory(taken, 1), 0);
 }
 
 static void add(struct request r, int times)
@@ -54,19 +44,6 @@ static void add(struct request r, int times)
                                                        .uid = span_of(uids[n_members])};
         n_members++;
     }
-}
-
-static struct request memory(int64_t mib, uint32_t cards)
-{
-    return (struct request){.kind = REQUEST_MEMORY,
-                            .cards = cards,
-                            .mib_per_card = mib,
-                            .units = mib * cards};
-}
-
-static struct request whole(uint32_t cards)
-{
-    return (struct request){.kind = REQUEST_CARDS, .cards = cards};
 }
 
 static bool too_large;
@@ -105,7 +82,6 @@ static void check_valid(void)
 
 START_TEST(three_members_need_three_places)
 {
-    start();
     add_node(1, CARD_MIB, 0);
     add_node(1, CARD_MIB, 0);
     add(memory(10850, 1), 3);
@@ -114,13 +90,11 @@ START_TEST(three_members_need_three_places)
     ck_assert_uint_eq(place(false), 2);
     ck_assert_ptr_ne(members[0].node, members[1].node);
     check_valid();
-    stop();
 }
 END_TEST
 
 START_TEST(members_fill_the_first_node_unless_they_are_spread)
 {
-    start();
     add_node(2, CARD_MIB, 0);
     add_node(2, CARD_MIB, 0);
     add(memory(8000, 1), 4);
@@ -131,13 +105,11 @@ START_TEST(members_fill_the_first_node_unless_they_are_spread)
     for (int i = 0; i < 4; i++)
         ck_assert_ptr_eq(members[i].node, nodes[i % 2]);
     check_valid();
-    stop();
 }
 END_TEST
 
 START_TEST(large_members_choose_first)
 {
-    start();
     add_node(2, CARD_MIB, 0);
     add_node(1, CARD_MIB, 0);
     add(memory(8000, 1), 2); /* on the single card of the second node, or none is left */
@@ -146,13 +118,11 @@ START_TEST(large_members_choose_first)
     ck_assert_ptr_eq(members[2].node, nodes[0]);
     ck_assert_ptr_eq(members[0].node, nodes[1]);
     check_valid();
-    stop();
 }
 END_TEST
 
 START_TEST(a_second_attempt_finds_what_the_first_missed)
 {
-    start();
     add_node(1, CARD_MIB, 0);
     add_node(1, 2 * CARD_MIB, 0);
     struct scv scv = object_scv(
@@ -168,14 +138,12 @@ START_TEST(a_second_attempt_finds_what_the_first_missed)
     ck_assert_uint_eq(place(false), 2);
     ck_assert_ptr_eq(members[0].node, nodes[1]);
     ck_assert_ptr_eq(members[1].node, nodes[0]);
-    stop();
 }
 END_TEST
 
 /* Two members fit on the cards of each node, but only one beside the node's CPU. */
 START_TEST(members_share_the_cpu_memory_and_slots_of_a_node)
 {
-    start();
     add_node(2, CARD_MIB, 0);
     add_node(2, CARD_MIB, 0);
     for (int i = 0; i < 2; i++) {
@@ -196,24 +164,20 @@ START_TEST(members_share_the_cpu_memory_and_slots_of_a_node)
     ck_assert_uint_eq(place(false), 3);
     members[2].requests.memory = (int64_t)9 << 30;
     ck_assert_uint_eq(place(false), 2);
-    stop();
 }
 END_TEST
 
 START_TEST(members_without_a_need_of_ours_always_have_a_place)
 {
-    start();
     add((struct request){.kind = REQUEST_NONE}, 2);
     add(memory(1, 1), 1);
     ck_assert_uint_eq(place(false), 2);
     ck_assert(members[0].placed && !members[0].node && !members[2].placed);
-    stop();
 }
 END_TEST
 
 START_TEST(devices_leave_no_card_to_others)
 {
-    start();
     add_node(2, CARD_MIB, 0);
     struct request device = {.kind = REQUEST_DEVICES, .cards = 1, .mib_per_card = 1};
     add(device, 2);
@@ -221,13 +185,11 @@ START_TEST(devices_leave_no_card_to_others)
     ck_assert_uint_eq(place(false), 2);
     add_node(1, CARD_MIB, 0);
     ck_assert_uint_eq(place(false), 3);
-    stop();
 }
 END_TEST
 
 START_TEST(the_work_is_bounded)
 {
-    start();
     for (int i = 0; i < NODES_MAX; i++)
         add_node(8, CARD_MIB, 0);
     add(memory(100, 1), GANG_PLAN_MEMBERS);
@@ -244,7 +206,6 @@ START_TEST(the_work_is_bounded)
     add(memory(99, 1), 1);
     ck_assert_uint_eq(place(false), 0);
     ck_assert(too_large);
-    stop();
 }
 END_TEST
 
@@ -267,7 +228,6 @@ START_TEST(equal_requests_for_one_card_find_every_place)
         want = want < n_members ? want : n_members;
         ck_assert_uint_eq(place(rng_below(&rng, 2)), want);
         check_valid();
-        stop();
     }
 }
 END_TEST
@@ -293,13 +253,12 @@ START_TEST(every_placement_of_a_mixed_gang_is_valid)
         ck_assert_uint_eq(found, counted);
         check_valid();
         placed += found;
-        stop();
     }
     ck_assert_uint_gt(placed, 500);
 }
 END_TEST
 
-UNIT_MAIN("gang", three_members_need_three_places,
+UNIT_MAIN_AROUND("gang", begin, stop, three_members_need_three_places,
           members_fill_the_first_node_unless_they_are_spread, large_members_choose_first,
           a_second_attempt_finds_what_the_first_missed,
           members_share_the_cpu_memory_and_slots_of_a_node,

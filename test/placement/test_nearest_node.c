@@ -1,36 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/reason.h"
+#include "placement/fixture.h"
 
-#include "domain/objects.h"
-
-static struct arena arena;
-static struct ledger *ledger;
-
-/* Adds a node with cards of 16000 MiB. `promised`: MiB promised on the first cards; -1
- * ends the list. */
-static void add_node(const char *name, int cards, const int *promised)
-{
-    struct scv scv = object_scv_even(&arena, name, cards, 16000);
-    ledger_scv_seen(ledger, &scv, 0);
-    for (int i = 0; promised[i] >= 0; i++) {
-        char uid[64];
-        snprintf(uid, sizeof uid, "%s-%d", name, i);
-        struct pod pod = object_pod_mem(&arena, uid, promised[i]);
-        struct request r = object_request(&arena, &pod, 1);
-        struct ledger_share share = {.card = i, .mib = promised[i]};
-        ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &r, NULL), span_of(name),
-                         &share, 1);
-    }
-}
-#define ADD_NODE(name, cards, ...) add_node(name, cards, (const int[]){__VA_ARGS__, -1})
+/* A node with cards of 16000 MiB with this much free memory. */
+#define NODE(name, ...) node_with_free_of(name, 16000, (const int[]){__VA_ARGS__, -1})
 
 static void start(void)
 {
-    struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
-    ledger = ledger_new(&s, 1);
-    ADD_NODE("n1", 2, 12000, 9000);  /* free: 4000, 7000 */
-    ADD_NODE("n2", 2, 10000, 10000); /* 6000, 6000 */
-    ADD_NODE("n3", 1, 16000);
+    begin();
+    NODE("n1", 4000, 7000);
+    NODE("n2", 6000, 6000);
+    NODE("n3", 0);
 }
 
 static struct nearest_node find_closest(struct request r)
@@ -45,19 +24,6 @@ static struct nearest_node find_closest(struct request r)
     return n;
 }
 
-static struct request memory(int64_t mib, uint32_t cards)
-{
-    return (struct request){.kind = REQUEST_MEMORY,
-                            .cards = cards,
-                            .units = mib * cards,
-                            .mib_per_card = mib};
-}
-
-static struct request whole(uint32_t cards)
-{
-    return (struct request){.kind = REQUEST_CARDS, .cards = cards};
-}
-
 static void assert_closest(struct request r, const char *node, uint32_t fits,
                            int64_t missing)
 {
@@ -70,7 +36,6 @@ static void assert_closest(struct request r, const char *node, uint32_t fits,
 
 START_TEST(closest_node_has_the_least_missing)
 {
-    start();
     assert_closest(memory(8000, 1), "n1", 0, 1000);
     assert_closest(memory(7000, 1), "n1", 1, 0);
     assert_closest(memory(7000, 2), "n2", 0, 2000); /* n1: 3000 */
@@ -79,65 +44,53 @@ START_TEST(closest_node_has_the_least_missing)
     assert_closest(memory(7000, 3), "n2", 0, 9000); /* no node has three */
     assert_closest(memory(20000, 1), "n1", 0, 13000);
     assert_closest(whole(2), "n1", 0, 2);
-    ADD_NODE("n0", 2, 1);
+    NODE("n0", 15999, 16000);
     assert_closest(whole(2), "n0", 0, 1);
     assert_closest(whole(1), "n0", 1, 0);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(not_now_is_closer_than_never)
 {
-    start();
-    struct scv scv = object_scv_even(&arena, "a", 1, 7900);
-    ledger_scv_seen(ledger, &scv, 0);
+    even_node("a", 1, 7900);
     /* More memory is missing on n1, but there the request can fit later. */
     assert_closest(memory(8000, 1), "n1", 0, 1000);
     ck_assert_int_eq(find_closest(memory(8000, 1)).fit, FIT_LATER);
     ck_assert_int_eq(find_closest(memory(16001, 1)).fit, FIT_NEVER);
     assert_closest(memory(16001, 1), "a", 0, 8101);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(unusable_node_comes_last)
 {
-    start();
     struct node mode = object_node(
         &arena,
         quoted(&arena, "{'metadata':{'name':'a','labels':{'gpushare/mode':'card'}}}"));
     struct node bare = object_node(&arena, quoted(&arena, "{'metadata':{'name':'b'}}"));
-    struct scv scv = object_scv_even(&arena, "a", 2, 16000);
-    ledger_scv_seen(ledger, &scv, 0);
+    even_node("a", 2, 16000);
     ledger_node_seen(ledger, &mode, 0);
     ledger_node_seen(ledger, &bare, 0);
     struct request r = memory(8000, 1), two = whole(2);
-    ck_assert_int_eq(nearest_node_shortfall(ledger_node_find(ledger, SPAN("a")), &r),
+    ck_assert_int_eq(nearest_node_shortfall(node_of("a"), &r),
                      INT64_MAX);
-    ck_assert_int_eq(nearest_node_shortfall(ledger_node_find(ledger, SPAN("a")), &two),
+    ck_assert_int_eq(nearest_node_shortfall(node_of("a"), &two),
                      0);
-    ck_assert_int_eq(nearest_node_shortfall(ledger_node_find(ledger, SPAN("b")), &two),
+    ck_assert_int_eq(nearest_node_shortfall(node_of("b"), &two),
                      INT64_MAX);
     assert_closest(r, "n1", 0, 1000);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(memory_reserved_for_nominated_pods_is_not_free)
 {
-    start();
-    struct pod pod = object_pod_mem(&arena, "first", 7000);
-    pod.priority = 5;
-    pod.nominated_node = SPAN("n1");
-    struct request r = object_request(&arena, &pod, 1);
-    ledger_pod_add(ledger, &pod, &r, NULL);
+    struct request r = memory(7000, 1);
+    nominated_pod("n1", "first", r, 5);
     assert_closest(memory(7000, 1), "n1", 0, 0);
     ck_assert_int_eq(find_closest(memory(7000, 1)).fit, FIT_LATER);
     struct nearest_node own;
     nearest_node_init(&own, &(struct select_pod){&r, 5, SPAN("first"), NULL});
-    nearest_node_visit(&own, ledger_node_find(ledger, SPAN("n1")));
+    nearest_node_visit(&own, node_of("n1"));
     ck_assert_uint_eq(own.fits, 1);
-    ledger_free(ledger);
 }
 END_TEST
 
@@ -152,7 +105,7 @@ static void cordon(const char *name, bool cordoned)
 static void assert_reason(const char *name, struct request r, const char *why)
 {
     cleanup_buf struct buf out = {0};
-    reason_add_schedulable(&out, ledger_node_find(ledger, span_of(name)),
+    reason_add_schedulable(&out, node_of(name),
                            &(struct select_pod){&r, 0, SPAN("me"), NULL});
     ck_assert_str_eq(out.p ? out.p : "", why);
 }
@@ -160,7 +113,6 @@ static void assert_reason(const char *name, struct request r, const char *why)
 /* Nothing fits on a node that kube-scheduler does not offer, and other nodes are closer. */
 START_TEST(cordoned_node_is_not_offered)
 {
-    start();
     assert_closest(memory(6500, 1), "n1", 1, 0);
     cordon("n1", true);
     ck_assert_int_eq(find_closest(memory(6500, 1)).fit, FIT_LATER);
@@ -182,20 +134,17 @@ START_TEST(cordoned_node_is_not_offered)
     assert_closest(memory(6500, 1), "n1", 0, 0);
     cordon("n1", false);
     assert_closest(memory(6500, 1), "n1", 1, 0);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(no_nodes_no_closest_node)
 {
-    struct ledger_settings s = {.unit_mib = 1};
-    ledger = ledger_new(&s, 1);
+    restart();
     ck_assert_ptr_null(find_closest(memory(1, 1)).node);
     ck_assert_uint_eq(find_closest(memory(1, 1)).seen, 0);
-    ledger_free(ledger);
 }
 END_TEST
 
-UNIT_MAIN("nearest_node", closest_node_has_the_least_missing, not_now_is_closer_than_never,
+UNIT_MAIN_AROUND("nearest_node", start, end, closest_node_has_the_least_missing, not_now_is_closer_than_never,
           unusable_node_comes_last, memory_reserved_for_nominated_pods_is_not_free,
           cordoned_node_is_not_offered, no_nodes_no_closest_node)
