@@ -5,6 +5,21 @@
 #include "base/rng.h"
 #include "lib/unit.h"
 
+static struct request_mix mix;
+static struct frag frag;
+
+static void end(void)
+{
+    frag_fini(&frag);
+}
+
+/* The measure of the node for the mix, which changed. */
+static int64_t measured(const struct frag_node *node, bool by_scarcity)
+{
+    frag_prepare(&frag, &mix, by_scarcity);
+    return frag_measure(&frag, node);
+}
+
 /* The measure by its definition, shape by shape. */
 static int64_t unused_by(const struct request_mix_shape *s, const struct frag_node *node)
 {
@@ -21,23 +36,23 @@ static int64_t unused_by(const struct request_mix_shape *s, const struct frag_no
     return s->cpu_milli > node->cpu_free || usable < s->cards ? free : too_small;
 }
 
-static int64_t by_definition(const struct request_mix *mix, const struct frag_node *node)
+static int64_t by_definition(const struct frag_node *node)
 {
     int64_t total = 0, sum = 0;
-    for (uint32_t i = 0; i < mix->n; i++)
-        total += mix->shapes[i].weight;
-    for (uint32_t i = 0; i < mix->n; i++)
-        if (mix->shapes[i].kind != REQUEST_NONE)
-            sum += (mix->shapes[i].weight << FRAG_SHIFT) / total *
-                   unused_by(&mix->shapes[i], node);
+    for (uint32_t i = 0; i < mix.n; i++)
+        total += mix.shapes[i].weight;
+    for (uint32_t i = 0; i < mix.n; i++)
+        if (mix.shapes[i].kind != REQUEST_NONE)
+            sum += (mix.shapes[i].weight << FRAG_SHIFT) / total *
+                   unused_by(&mix.shapes[i], node);
     return sum;
 }
 
-static struct request_mix random_mix(struct rng *rng)
+static void fill_mix(struct rng *rng)
 {
     static const char *const models[] = {"A", "B", "C", "D", "A,B", "C,B,D", "X"};
-    struct request_mix mix = {0};
     uint64_t selective = rng_below(rng, 3);
+    mix = (struct request_mix){0};
     for (const char *model = "ABCDAE"; *model; model++)
         request_mix_add_card(&mix, (struct span){model, 1}, 0, 1000);
     uint64_t pods = rng_below(rng, 60), cpus = 1 + rng_below(rng, 6);
@@ -51,7 +66,6 @@ static struct request_mix random_mix(struct rng *rng)
             r.mib_per_card = INT64_C(1) << rng_below(rng, 60);
         request_mix_add(&mix, &r, (int64_t)rng_below(rng, cpus) * 1000);
     }
-    return mix;
 }
 
 static struct frag_node random_node(struct rng *rng)
@@ -70,16 +84,15 @@ static struct frag_node random_node(struct rng *rng)
 START_TEST(measure_matches_its_definition)
 {
     struct rng rng;
-    struct frag frag = {0};
     rng_init(&rng, 7);
     int64_t largest = 0;
     for (int m = 0; m < 400; m++) {
-        struct request_mix mix = random_mix(&rng);
+        fill_mix(&rng);
         frag_prepare(&frag, &mix, false);
         for (int i = 0; i < 50; i++) {
             struct frag_node node = random_node(&rng);
             int64_t sum = frag_measure(&frag, &node);
-            ck_assert_int_eq(sum, by_definition(&mix, &node));
+            ck_assert_int_eq(sum, by_definition(&node));
             largest = sum > largest ? sum : largest;
             uint32_t first = (uint32_t)rng_below(&rng, 4);
             uint64_t cards = UINT64_C(7) << first & ((UINT64_C(1) << node.n) - 1);
@@ -87,11 +100,10 @@ START_TEST(measure_matches_its_definition)
             int64_t drop =
                 frag_take(&frag, &node, cards, mib,
                           (int64_t)rng_below(&rng, 2 * (uint64_t)node.cpu_free + 1));
-            ck_assert_int_eq(drop, sum - by_definition(&mix, &node));
+            ck_assert_int_eq(drop, sum - by_definition(&node));
         }
     }
     ck_assert_int_gt(largest, 1000 << FRAG_SHIFT); /* not all measures were 0 */
-    frag_fini(&frag);
 }
 END_TEST
 
@@ -99,8 +111,6 @@ END_TEST
  * bound, or of a node that shrank. */
 START_TEST(a_node_with_more_requests_than_cpu_has_none_left)
 {
-    struct request_mix mix = {0};
-    struct frag frag = {0};
     struct ledger_node full = {.n_cards = 0};
     struct select_view view;
     struct frag_node node;
@@ -116,39 +126,30 @@ START_TEST(a_node_with_more_requests_than_cpu_has_none_left)
     frag_read(&view, FRAG_CPU_UNKNOWN, &node);
     node.n = 1;
     ck_assert_int_eq(frag_measure(&frag, &node), 0);
-    frag_fini(&frag);
 }
 END_TEST
 
 START_TEST(measure_of_a_worked_example)
 {
-    struct request_mix mix = {0};
-    struct frag frag = {0};
     struct request small = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 300};
     struct request large = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 800};
     struct request whole = {.kind = REQUEST_CARDS, .cards = 2};
     struct frag_node node = {.free_mib = {200, 500, 1000}, .n = 3};
     node.whole[2] = true;
-    frag_prepare(&frag, &mix, false);
-    ck_assert_int_eq(frag_measure(&frag, &node), 0); /* an empty mix */
+    ck_assert_int_eq(measured(&node, false), 0); /* an empty mix */
     request_mix_add(&mix, &small, 0);
-    frag_prepare(&frag, &mix, false);
-    ck_assert_int_eq(frag_measure(&frag, &node), 200 << FRAG_SHIFT);
+    ck_assert_int_eq(measured(&node, false), 200 << FRAG_SHIFT);
     request_mix_add(&mix, &large, 0);
-    frag_prepare(&frag, &mix, false); /* (200 + 700) / 2 */
-    ck_assert_int_eq(frag_measure(&frag, &node), 450 << FRAG_SHIFT);
+    ck_assert_int_eq(measured(&node, false), /* (200 + 700) / 2 */ 450 << FRAG_SHIFT);
     request_mix_add(&mix, &whole, 0);
     request_mix_add(&mix, &whole, 0);
     frag_prepare(&frag, &mix, false); /* (200 + 700 + 2 * 1700) / 4: no two whole cards */
     ck_assert_int_eq(frag_measure(&frag, &node), 1075 << FRAG_SHIFT);
-    frag_fini(&frag);
 }
 END_TEST
 
 START_TEST(cards_count_only_for_shapes_that_accept_them)
 {
-    struct request_mix mix = {0};
-    struct frag frag = {0};
     uint8_t a = request_mix_add_card(&mix, SPAN("A"), 0, 1000);
     uint8_t b = request_mix_add_card(&mix, SPAN("B"), 0, 1000);
     struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 300};
@@ -174,7 +175,6 @@ START_TEST(cards_count_only_for_shapes_that_accept_them)
     /* (200 + 700 + 2 * 1700) / 4: the other card of A is alone */
     ck_assert_int_eq(frag_take(&frag, &node, UINT64_C(1) << 2, INT64_MAX, 0),
                      (575 - 1075) * (INT64_C(1) << FRAG_SHIFT));
-    frag_fini(&frag);
 }
 END_TEST
 
@@ -182,8 +182,6 @@ END_TEST
  * the more a GiB there is worth to the pods that need it. */
 START_TEST(scarce_models_weigh_more)
 {
-    struct request_mix mix = {0};
-    struct frag frag = {0};
     uint8_t a = request_mix_add_card(&mix, SPAN("A"), 0, 1000);
     uint8_t b = request_mix_add_card(&mix, SPAN("B"), 0, 1000);
     struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 100};
@@ -199,11 +197,9 @@ START_TEST(scarce_models_weigh_more)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         request_mix_add_free(&mix, a, cases[i].free_a - mix.kinds[a].free_mib);
         request_mix_add_free(&mix, b, cases[i].free_b - mix.kinds[b].free_mib);
-        frag_prepare(&frag, &mix, true);
-        ck_assert_int_eq(frag_measure(&frag, &node),
+            ck_assert_int_eq(measured(&node, true),
                          cases[i].scarcity * 500 << FRAG_SHIFT);
-        frag_prepare(&frag, &mix, false); /* the share of the memory itself */
-        ck_assert_int_eq(frag_measure(&frag, &node), 500 << FRAG_SHIFT);
+            ck_assert_int_eq(measured(&node, false), /* the share of the memory itself */ 500 << FRAG_SHIFT);
     }
     request_mix_add(&mix, &nowhere, 0); /* a model that no card has makes no difference */
     request_mix_add(&mix, &nowhere, 0);
@@ -211,15 +207,12 @@ START_TEST(scarce_models_weigh_more)
     int64_t on_b = frag_measure(&frag, &node);
     node.kind[0] = a;
     ck_assert_int_eq(on_b - frag_measure(&frag, &node), 250 << FRAG_SHIFT);
-    frag_fini(&frag);
 }
 END_TEST
 
 /* A node of the largest cards, and shapes with the largest weights: the sanitizers check. */
 START_TEST(the_largest_sum_does_not_overflow)
 {
-    struct request_mix mix = {0};
-    struct frag frag = {0};
     uint8_t rare = request_mix_add_card(&mix, SPAN("A"), 0, 1);
     uint8_t other = request_mix_add_card(&mix, SPAN("B"), 0, INT64_MAX);
     struct request r = {.kind = REQUEST_CARDS, .cards = 2, .models = SPAN("A")};
@@ -235,15 +228,12 @@ START_TEST(the_largest_sum_does_not_overflow)
         node.kind[i] = other;
     }
     ck_assert_int_eq(frag_measure(&frag, &node), INT64_C(1) << 62);
-    frag_fini(&frag);
 }
 END_TEST
 
 /* Tables for each model cost nothing while no pod names one. */
 START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
 {
-    struct request_mix mix = {0};
-    struct frag frag = {0};
     struct request r = {.kind = REQUEST_CARDS, .cards = 1};
     for (int64_t i = 1; i <= 20; i++)
         request_mix_add_card(&mix, SPAN("A"), 0, i);
@@ -255,11 +245,10 @@ START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
     request_mix_add(&mix, &r, 0);
     frag_prepare(&frag, &mix, false);
     ck_assert_uint_eq(frag.n_classes, 2);
-    frag_fini(&frag);
 }
 END_TEST
 
-UNIT_MAIN("fragmentation", measure_matches_its_definition,
+UNIT_MAIN_AROUND("fragmentation", NULL, end, measure_matches_its_definition,
           a_node_with_more_requests_than_cpu_has_none_left, measure_of_a_worked_example,
           cards_count_only_for_shapes_that_accept_them, scarce_models_weigh_more,
           the_largest_sum_does_not_overflow,

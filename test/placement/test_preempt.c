@@ -3,8 +3,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "domain/objects.h"
-#include "placement/choose.h"
+#include "placement/fixture.h"
 
 /*
  * On small nodes the selected victims are compared with every possible set. The cost of a
@@ -12,9 +11,6 @@
  */
 
 enum { CARDS_MAX = 4, PODS_MAX = 9, CARD_MIB = 16 };
-
-static struct arena arena;
-static struct ledger *ledger;
 
 struct pod_spec {
     int priority;
@@ -25,16 +21,8 @@ struct pod_spec {
 
 static void start(int cards)
 {
-    struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
-    ledger = ledger_new(&s, 1);
-    struct scv scv = object_scv_even(&arena, "n1", cards, CARD_MIB);
-    ledger_scv_seen(ledger, &scv, 0);
-}
-
-static void stop(void)
-{
-    ledger_free(ledger);
-    arena_fini(&arena);
+    restart();
+    even_node("n1", cards, CARD_MIB);
 }
 
 static const char *uid_of(int i)
@@ -46,32 +34,20 @@ static const char *uid_of(int i)
 
 static void add_pod(int i, const struct pod_spec *p)
 {
-    struct pod pod = object_pod_mem(&arena, uid_of(i), 1);
-    struct request r = object_request(&arena, &pod, 1);
     struct ledger_share shares[CARDS_MAX];
     uint32_t n = 0;
     for (int c = 0; c < CARDS_MAX && !p->devices; c++)
         if (p->mib[c])
             shares[n++] = (struct ledger_share){.card = c, .mib = p->mib[c]};
-    r.kind = p->devices ? REQUEST_DEVICES : p->whole ? REQUEST_CARDS : REQUEST_MEMORY;
-    r.cards = p->devices ? (uint32_t)p->devices : r.cards;
-    pod.priority = p->priority;
-    struct ledger_pod *entry = ledger_pod_add(ledger, &pod, &r, NULL);
+    struct ledger_pod *entry =
+        bound_pod("n1", uid_of(i),
+                  p->devices ? devices((uint32_t)p->devices)
+                  : p->whole ? whole(1)
+                             : memory(1, 1),
+                  -1);
     ledger_pod_place(ledger, entry, SPAN("n1"), shares, n);
+    entry->priority = p->priority;
     entry->final = !p->unsure;
-}
-
-static struct request ask_memory(int mib, int cards)
-{
-    return (struct request){.kind = REQUEST_MEMORY,
-                            .cards = (uint32_t)cards,
-                            .units = mib * cards,
-                            .mib_per_card = mib};
-}
-
-static struct request ask_whole(int cards)
-{
-    return (struct request){.kind = REQUEST_CARDS, .cards = (uint32_t)cards};
 }
 
 /* The UIDs of the victims, each followed by a space; "never" if no set helps. */
@@ -81,7 +57,7 @@ static const char *victims_of(struct request r, int priority, const char *leavin
     struct preempt_victims victims;
     struct span uid = span_of(leaving);
     cleanup_buf struct buf out = {0};
-    if (!preempt_select(&preemptor, ledger_node_find(ledger, SPAN("n1")), &uid,
+    if (!preempt_select(&preemptor, node_of("n1"), &uid,
                         *leaving ? 1 : 0, &arena, &victims))
         return "never";
     for (size_t i = 0; i < victims.n; i++)
@@ -89,26 +65,26 @@ static const char *victims_of(struct request r, int priority, const char *leavin
     return arena_copy(&arena, buf_span(&out)).p;
 }
 
+static void expect_victims(struct request r, int priority, const char *leaving,
+                           const char *victims)
+{
+    ck_assert_str_eq(victims_of(r, priority, leaving), victims);
+}
+
 #define ADD_POD(i, prio, ...)                                                            \
     add_pod(i, &(struct pod_spec){.priority = (prio), .mib = __VA_ARGS__})
 
-START_TEST(one_card_counts_not_the_sum)
+START_TEST(pods_that_leave_in_any_case_count_as_removed)
 {
     start(2);
     ADD_POD(1, 0, {8});
     ADD_POD(2, 0, {0, 8});
     ADD_POD(3, 0, {4});
     ADD_POD(4, 0, {0, 4});
-    /* 4 are free on each: 12 need 8 more on one of them. */
-    ck_assert_str_eq(victims_of(ask_memory(12, 1), 1, ""), "p1 ");
-    ck_assert_str_eq(victims_of(ask_memory(4, 1), 1, ""), "");
-    ck_assert_str_eq(victims_of(ask_memory(16, 1), 1, ""), "p1 p3 ");
-    ck_assert_str_eq(victims_of(ask_memory(17, 1), 1, ""), "never");
-    /* Pods that leave in any case count as removed. */
-    ck_assert_str_eq(victims_of(ask_memory(16, 1), 1, "p2"), "p4 ");
-    ck_assert_str_eq(victims_of(ask_memory(12, 1), 1, "p2"), "");
-    ck_assert_str_eq(victims_of(ask_memory(12, 1), 1, "elsewhere"), "p1 ");
-    stop();
+    expect_victims(memory(16, 1), 1, "", "p1 p3 ");
+    expect_victims(memory(16, 1), 1, "p2", "p4 ");
+    expect_victims(memory(12, 1), 1, "p2", "");
+    expect_victims(memory(12, 1), 1, "elsewhere", "p1 ");
 }
 END_TEST
 
@@ -127,17 +103,16 @@ START_TEST(only_cards_of_the_model_are_freed)
     ADD_POD(1, 0, {8});
     ADD_POD(2, 0, {0, 12});
     ADD_POD(3, 1, {0, 0, 12});
-    struct request r = ask_memory(12, 1);
+    struct request r = memory(12, 1);
     r.models = SPAN("Tesla T4");
-    ck_assert_str_eq(victims_of(r, 5, ""), "p2 ");
+    expect_victims(r, 5, "", "p2 ");
     r.cards = 2;
-    ck_assert_str_eq(victims_of(r, 5, ""), "p3 p2 ");
-    r = ask_whole(2);
+    expect_victims(r, 5, "", "p3 p2 ");
+    r = whole(2);
     r.models = SPAN("Tesla V100");
-    ck_assert_str_eq(victims_of(r, 5, ""), "never");
+    expect_victims(r, 5, "", "never");
     r.cards = 1;
-    ck_assert_str_eq(victims_of(r, 5, ""), "p1 ");
-    stop();
+    expect_victims(r, 5, "", "p1 ");
 }
 END_TEST
 
@@ -178,8 +153,7 @@ static void start_held(const struct pod_spec *specs, int n, int unknown)
 
 static struct request ask_devices(int n, const char *model)
 {
-    return (struct request){
-        .kind = REQUEST_DEVICES, .cards = (uint32_t)n, .models = span_of(model)};
+    return of_model(devices((uint32_t)n), model);
 }
 
 /* The podList shows the pod of each card: two of the first model, two of the second. */
@@ -192,19 +166,17 @@ START_TEST(victims_free_the_cards_that_the_pod_list_shows)
         {.priority = 9, .mib = {0, 0, 0, 1}, .devices = 1}};
     start_held(specs, 4, -1);
     struct request r = ask_devices(1, "Tesla T4");
-    ck_assert_str_eq(victims_of(r, 9, "p0"),
-                     "never"); /* does not help: its card is a V100 */
-    ck_assert_str_eq(victims_of(r, 9, "web"), "never");
-    ck_assert_str_eq(victims_of(r, 9, "p2"), "");
+    expect_victims(r, 9, "p0", "never"); /* does not help: its card is a V100 */
+    expect_victims(r, 9, "web", "never");
+    expect_victims(r, 9, "p2", "");
     r = ask_devices(1, "Tesla V100");
-    ck_assert_str_eq(victims_of(r, 9, "p0"), "");
-    ck_assert_str_eq(victims_of(r, 9, "p2"), "p0 ");
-    ck_assert_str_eq(victims_of(r, 0, "p2"), "never");
+    expect_victims(r, 9, "p0", "");
+    expect_victims(r, 9, "p2", "p0 ");
+    expect_victims(r, 0, "p2", "never");
     r.cards = 2;
-    ck_assert_str_eq(victims_of(r, 9, "p0"), "p1 ");
-    ck_assert_str_eq(victims_of(r, 3, "p0"), "never");
-    ck_assert_str_eq(victims_of(ask_devices(1, "A100"), 99, ""), "never");
-    stop();
+    expect_victims(r, 9, "p0", "p1 ");
+    expect_victims(r, 3, "p0", "never");
+    expect_victims(ask_devices(1, "A100"), 99, "", "never");
 }
 END_TEST
 
@@ -220,20 +192,17 @@ START_TEST(cards_of_unlisted_pods_are_unknown)
                                             {.priority = 9, .devices = 2}};
     start_held(claims, 4, -1);
     /* The other pods may have the V100s and one T4. */
-    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla T4"), 9, "p3"), "");
-    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla T4"), 9, ""), "never");
-    ck_assert_str_eq(victims_of(ask_devices(2, "Tesla T4"), 9, "p3"), "never");
-    stop();
+    expect_victims(ask_devices(1, "Tesla T4"), 9, "p3", "");
+    expect_victims(ask_devices(1, "Tesla T4"), 9, "", "never");
+    expect_victims(ask_devices(2, "Tesla T4"), 9, "p3", "never");
     start_held(shown, 3, -1);
     /* p2 must have the T4s. */
-    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla T4"), 9, "p0"), "never");
-    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla V100"), 9, "p0"), "");
-    ck_assert_str_eq(victims_of(ask_devices(2, "Tesla V100"), 9, "p0"), "p1 ");
-    stop();
+    expect_victims(ask_devices(1, "Tesla T4"), 9, "p0", "never");
+    expect_victims(ask_devices(1, "Tesla V100"), 9, "p0", "");
+    expect_victims(ask_devices(2, "Tesla V100"), 9, "p0", "p1 ");
 }
 END_TEST
 
-/* A pod that the ledger does not know may have the card. */
 /* A bound pod with limits of both resources is invalid, but it gets its devices. */
 START_TEST(devices_beside_memory_are_claimed)
 {
@@ -242,14 +211,13 @@ START_TEST(devices_beside_memory_are_claimed)
     start(2);
     add_pod(0, &specs[0]);
     add_pod(1, &specs[1]);
-    ck_assert_str_eq(victims_of(ask_devices(1, ""), 9, ""), "p1 ");
+    expect_victims(ask_devices(1, ""), 9, "", "p1 ");
     struct ledger_pod *p0 = ledger_pod_find(ledger, SPAN("p0"));
     struct request both = *p0->request;
     both.devices = 2;
     ledger_pod_set_request(ledger, p0, &both, NULL);
     show_held(specs, 2, 2, 0, -1);
-    ck_assert_str_eq(victims_of(ask_devices(1, ""), 9, ""), "never");
-    stop();
+    expect_victims(ask_devices(1, ""), 9, "", "never");
 }
 END_TEST
 
@@ -259,10 +227,9 @@ START_TEST(unknown_pod_may_have_the_card)
         {.priority = 0, .mib = {1, 1}, .devices = 2},
         {.priority = 9, .mib = {0, 0, 1}, .devices = 1}};
     start_held(specs, 2, 3);
-    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla T4"), 9, "p0"), "never");
-    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla T4"), 9, "unknown"), "");
-    ck_assert_str_eq(victims_of(ask_devices(2, "Tesla T4"), 9, "unknown"), "never");
-    stop();
+    expect_victims(ask_devices(1, "Tesla T4"), 9, "p0", "never");
+    expect_victims(ask_devices(1, "Tesla T4"), 9, "unknown", "");
+    expect_victims(ask_devices(2, "Tesla T4"), 9, "unknown", "never");
 }
 END_TEST
 
@@ -272,14 +239,13 @@ START_TEST(promises_block_nvidias_plugin)
                                             {.priority = 1, .mib = {8}},
                                             {.priority = 0, .mib = {0, 1}, .devices = 1}};
     start_held(specs, 3, -1);
-    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla V100"), 9, ""), "p2 ");
-    ck_assert_str_eq(victims_of(ask_devices(1, "Tesla V100"), 9, "p0"), "p2 ");
-    ck_assert_str_eq(victims_of(ask_devices(2, "Tesla V100"), 9, ""), "p1 p2 p0 ");
+    expect_victims(ask_devices(1, "Tesla V100"), 9, "", "p2 ");
+    expect_victims(ask_devices(1, "Tesla V100"), 9, "p0", "p2 ");
+    expect_victims(ask_devices(2, "Tesla V100"), 9, "", "p1 p2 p0 ");
     struct scv scv = object_scv_even(&arena, "n1", 4, CARD_MIB);
     scv.cards[0].healthy = scv.cards[1].healthy = false;
     ledger_scv_seen(ledger, &scv, 0);
-    ck_assert_str_eq(victims_of(ask_devices(3, "Tesla T4"), 9, ""), "never");
-    stop();
+    expect_victims(ask_devices(3, "Tesla T4"), 9, "", "never");
 }
 END_TEST
 
@@ -290,32 +256,10 @@ START_TEST(nominated_pod_takes_a_card_of_nvidias_plugin)
         {.priority = 0, .mib = {0, 0, 1}, .devices = 1},
         {.priority = 0, .mib = {0, 0, 0, 1}, .devices = 1}};
     start_held(specs, 2, -1);
-    struct pod pod = object_pod_mem(&arena, "first", 1);
     struct request r = ask_devices(1, "Tesla T4");
-    pod.priority = 7;
-    pod.nominated_node = SPAN("n1");
-    ledger_pod_add(ledger, &pod, &r, NULL);
-    ck_assert_str_eq(victims_of(r, 5, "p0"), "p1 ");
-    ck_assert_str_eq(victims_of(r, 8, "p0"), "");
-    stop();
-}
-END_TEST
-
-START_TEST(lowest_priority_then_fewest_pods_then_least_memory)
-{
-    start(2);
-    ADD_POD(1, 5, {16});
-    ADD_POD(2, 1, {0, 6});
-    ADD_POD(3, 1, {0, 5});
-    ADD_POD(4, 3, {0, 5});
-    /* One pod of priority 5, or two of at most 1. */
-    ck_assert_str_eq(victims_of(ask_memory(9, 1), 9, ""), "p2 p3 ");
-    /* One pod of priority 1 is enough, even the smaller one. */
-    ck_assert_str_eq(victims_of(ask_memory(5, 1), 9, ""), "p3 ");
-    ck_assert_str_eq(victims_of(ask_memory(6, 1), 9, ""), "p2 ");
-    ck_assert_str_eq(victims_of(ask_memory(12, 1), 9, ""), "p4 p2 p3 ");
-    ck_assert_str_eq(victims_of(ask_memory(12, 1), 3, ""), "never");
-    stop();
+    nominated_pod("n1", "first", r, 7);
+    expect_victims(r, 5, "p0", "p1 ");
+    expect_victims(r, 8, "p0", "");
 }
 END_TEST
 
@@ -324,29 +268,9 @@ START_TEST(equal_priority_and_unconfirmed_pods_are_not_eligible)
     start(1);
     ADD_POD(1, 3, {8});
     ADD_POD(2, 0, {8}, .unsure = true);
-    ck_assert_str_eq(victims_of(ask_memory(8, 1), 3, ""), "never");
-    ck_assert_str_eq(victims_of(ask_memory(8, 1), 4, ""), "p1 ");
-    ck_assert_str_eq(victims_of(ask_memory(9, 1), 4, ""), "never");
-    stop();
-}
-END_TEST
-
-START_TEST(whole_cards_are_freed)
-{
-    start(3);
-    ADD_POD(1, 0, {16}, .whole = true);
-    ADD_POD(2, 0, {0, 3});
-    ADD_POD(3, 0, {0, 3});
-    ADD_POD(4, 0, {0, 0, 9});
-    ADD_POD(5, 2, {0, 0, 1});
-    ck_assert_str_eq(victims_of(ask_whole(1), 1, ""), "p1 ");
-    ck_assert_str_eq(victims_of(ask_whole(2), 1, ""), "p1 p3 p2 ");
-    ck_assert_str_eq(victims_of(ask_whole(3), 1, ""), "never");
-    ck_assert_str_eq(victims_of(ask_whole(3), 9, ""), "p5 p1 p4 p3 p2 ");
-    /* A request of shared memory can get the card of a pod that had it whole. */
-    ck_assert_str_eq(victims_of(ask_memory(16, 1), 1, ""), "p1 ");
-    ck_assert_str_eq(victims_of(ask_memory(15, 2), 1, ""), "p1 p4 ");
-    stop();
+    expect_victims(memory(8, 1), 3, "", "never");
+    expect_victims(memory(8, 1), 4, "", "p1 ");
+    expect_victims(memory(9, 1), 4, "", "never");
 }
 END_TEST
 
@@ -355,17 +279,12 @@ START_TEST(nominated_pods_come_first)
     start(1);
     ADD_POD(1, 0, {8});
     ADD_POD(2, 0, {8});
-    struct pod pod = object_pod_mem(&arena, "first", 8);
-    struct request r = object_request(&arena, &pod, 1);
-    pod.priority = 7;
-    pod.nominated_node = SPAN("n1");
-    ledger_pod_add(ledger, &pod, &r, NULL);
+    nominated_pod("n1", "first", memory(8, 1), 7);
     /* The nominated pod needs one of the victims, so both are needed. */
-    ck_assert_str_eq(victims_of(ask_memory(8, 1), 5, ""), "p2 p1 ");
-    ck_assert_str_eq(victims_of(ask_memory(8, 1), 5, "p1"), "p2 ");
-    ck_assert_str_eq(victims_of(ask_memory(9, 1), 5, ""), "never");
-    ck_assert_str_eq(victims_of(ask_memory(9, 1), 8, ""), "p2 p1 ");
-    stop();
+    expect_victims(memory(8, 1), 5, "", "p2 p1 ");
+    expect_victims(memory(8, 1), 5, "p1", "p2 ");
+    expect_victims(memory(9, 1), 5, "", "never");
+    expect_victims(memory(9, 1), 8, "", "p2 p1 ");
 }
 END_TEST
 
@@ -374,18 +293,17 @@ START_TEST(spared_pods_are_not_eligible)
     start(1);
     ADD_POD(1, 0, {8});
     ADD_POD(2, 3, {8});
-    struct request r = ask_memory(8, 1);
+    struct request r = memory(8, 1);
     struct span spared = SPAN("p1");
     struct preemptor preemptor = {
         .pod = {&r, 5, SPAN("me"), NULL}, .spared = &spared, .n_spared = 1};
     struct preempt_victims v;
-    const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
+    const struct ledger_node *n1 = node_of("n1");
     ck_assert(preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
     ck_assert_uint_eq(v.n, 1);
     ck_assert_span_eq(v.pods[0]->uid, "p2");
-    r = ask_memory(16, 1);
+    r = memory(16, 1);
     ck_assert(!preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
-    stop();
 }
 END_TEST
 
@@ -394,12 +312,10 @@ START_TEST(kept_cards_are_taken)
 {
     start(2);
     ADD_POD(1, 0, {10});
-    struct pod pod = object_pod_mem(&arena, "q", 12);
-    struct request r = object_request(&arena, &pod, 1), small = ask_memory(4, 1);
-    pod.priority = 5;
-    struct ledger_pod *q = ledger_pod_add(ledger, &pod, &r, NULL);
+    struct request small = memory(4, 1);
+    struct ledger_pod *q = nominated_pod("", "q", memory(12, 1), 5);
     ledger_pod_keep(ledger, q, SPAN("n1"), 1);
-    const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
+    const struct ledger_node *n1 = node_of("n1");
     ck_assert_uint_eq(bind_cards(n1, &small, 5, SPAN("me")), CARD(1));
     ck_assert_uint_eq(bind_cards(n1, &small, 6, SPAN("me")), CARD(0));
     ck_assert_uint_eq(bind_cards(n1, &small, 5, SPAN("q")), CARD(0));
@@ -408,7 +324,6 @@ START_TEST(kept_cards_are_taken)
     ck_assert_int_eq(fit_of_pod(n1, &small, 6, SPAN("me")), FIT_YES);
     ledger_pod_keep(ledger, q, (struct span){0}, 0);
     ck_assert_int_eq(fit_of_pod(n1, &small, 5, SPAN("me")), FIT_YES);
-    stop();
 }
 END_TEST
 
@@ -419,8 +334,7 @@ START_TEST(no_victims_on_an_unusable_node)
     struct scv scv = object_scv_even(&arena, "n1", 1, CARD_MIB);
     scv.damaged = true;
     ledger_scv_seen(ledger, &scv, 0);
-    ck_assert_str_eq(victims_of(ask_memory(1, 1), 1, ""), "never");
-    stop();
+    expect_victims(memory(1, 1), 1, "", "never");
 }
 END_TEST
 
@@ -428,8 +342,7 @@ END_TEST
 START_TEST(search_of_a_full_card_is_bounded)
 {
     start(1);
-    struct scv scv = object_scv_even(&arena, "n1", 1, 1 << 20);
-    ledger_scv_seen(ledger, &scv, 0);
+    even_node("n1", 1, 1 << 20);
     struct rng rng;
     rng_init(&rng, 3);
     int left = 1 << 20, n = 0;
@@ -440,8 +353,7 @@ START_TEST(search_of_a_full_card_is_bounded)
         ADD_POD(n++, (int)rng_below(&rng, 3), {mib});
     }
     for (int need = 1; need < 1 << 20; need += 104729)
-        ck_assert_str_ne(victims_of(ask_memory(need, 1), 5, ""), "never");
-    stop();
+        ck_assert_str_ne(victims_of(memory(need, 1), 5, ""), "never");
 }
 END_TEST
 
@@ -452,19 +364,17 @@ static int64_t us_with(int spanning)
     enum { CARDS = 8, OTHERS = 240, ROUNDS = 10 };
     int64_t best = INT64_MAX;
     start(CARDS);
-    struct scv scv = object_scv_even(&arena, "n1", CARDS, 1000);
-    ledger_scv_seen(ledger, &scv, 0);
+    even_node("n1", CARDS, 1000);
     for (int i = 0; i < spanning; i++)
         ADD_POD(i, 0, {90, 90});
     for (int i = 0; i < OTHERS; i++)
         ADD_POD(spanning + i, 9, {0, 0, 1});
     for (int i = 0; i < ROUNDS; i++) {
         int64_t at = clock_mono_us();
-        ck_assert(strlen(victims_of(ask_memory(700, CARDS), 5, "")) >= strlen("p1 ") * 7);
+        ck_assert(strlen(victims_of(memory(700, CARDS), 5, "")) >= strlen("p1 ") * 7);
         at = clock_mono_us() - at;
         best = at < best ? at : best;
     }
-    stop();
     return best;
 }
 
@@ -582,8 +492,8 @@ static void fill_scenario(struct scenario *w, struct rng *rng, bool spanning, bo
         w->specs[w->n++] = p;
     }
     int cards = 1 + (int)rng_below(rng, (uint64_t)w->cards);
-    w->request = rng_below(rng, 3) ? ask_memory(1 + (int)rng_below(rng, CARD_MIB), cards)
-                                   : ask_whole(cards);
+    w->request = rng_below(rng, 3) ? memory(1 + (int)rng_below(rng, CARD_MIB), (uint32_t)cards)
+                                   : whole(cards);
     if (nvidia)
         w->request = ask_devices(cards, "Tesla T4");
 }
@@ -609,7 +519,7 @@ static unsigned selected_set(const struct scenario *w, bool *found)
     struct preemptor preemptor = {.pod = {&w->request, w->priority, SPAN("me"), NULL}};
     struct preempt_victims victims;
     unsigned removed = 0;
-    *found = preempt_select(&preemptor, ledger_node_find(ledger, SPAN("n1")), NULL, 0,
+    *found = preempt_select(&preemptor, node_of("n1"), NULL, 0,
                             &arena, &victims);
     for (size_t i = 0; i < victims.n; i++) {
         removed |= 1U << (victims.pods[i]->uid.p[1] - '0');
@@ -618,7 +528,7 @@ static unsigned selected_set(const struct scenario *w, bool *found)
     if (*found)
         check_cards(w, removed, victims.cards);
     if (!*found || removed)
-        ck_assert(preempt_could_help(&preemptor, ledger_node_find(ledger, SPAN("n1")),
+        ck_assert(preempt_could_help(&preemptor, node_of("n1"),
                                      &arena) == *found);
     return removed;
 }
@@ -658,7 +568,6 @@ static void compare_many(bool spanning, bool nvidia, uint64_t rounds)
             add_pod(i, &w.specs[i]);
         show_held(w.specs, w.n, w.cards, 0, -1);
         compare(&w, round);
-        stop();
     }
 }
 
@@ -681,14 +590,13 @@ START_TEST(no_set_is_cheaper_with_cards_of_nvidias_plugin)
 }
 END_TEST
 
-UNIT_MAIN("preempt", one_card_counts_not_the_sum,
-          lowest_priority_then_fewest_pods_then_least_memory,
+UNIT_MAIN_AROUND("preempt", begin, end, pods_that_leave_in_any_case_count_as_removed,
           only_cards_of_the_model_are_freed,
           victims_free_the_cards_that_the_pod_list_shows,
           cards_of_unlisted_pods_are_unknown, devices_beside_memory_are_claimed,
           unknown_pod_may_have_the_card, promises_block_nvidias_plugin,
           nominated_pod_takes_a_card_of_nvidias_plugin,
-          equal_priority_and_unconfirmed_pods_are_not_eligible, whole_cards_are_freed,
+          equal_priority_and_unconfirmed_pods_are_not_eligible,
           nominated_pods_come_first, no_victims_on_an_unusable_node,
           spared_pods_are_not_eligible, kept_cards_are_taken,
           search_of_a_full_card_is_bounded, exact_search_is_limited_to_few_pods,
