@@ -149,7 +149,7 @@ static int64_t interval(void *ctx, bool *reopen)
     return ms;
 }
 
-static void on_pods(void *ctx, const struct podresources *pods, const struct err *err)
+static void on_pods(void *ctx, struct podresources *pods, const struct err *err)
 {
     struct agent *agent = ctx;
     if (!err)

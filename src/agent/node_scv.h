@@ -19,8 +19,7 @@
 void node_scv_add_cards(const struct gpu_sample *s, const bool *healthy, struct arena *a,
                         struct scv *scv);
 
-/* Sets scv->held, which podresources_normalize has sorted. The cards follow from the device
- * ids; see ids_match_card. */
+/* Sets scv->held. The cards follow from the device ids; see ids_match_card. */
 void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct arena *a);
 
 /*

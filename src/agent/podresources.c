@@ -19,13 +19,21 @@ enum {
     UNITS_EVERY = 10,     /* polls; a device plugin with another --memory-unit changes them */
 };
 
-/* -- sorted entries -- */
+struct podresources *podresources_ref(struct podresources *p)
+{
+    p->refs++;
+    return p;
+}
 
-/* One id of one container. */
-struct row {
-    const struct podresources_entry *of;
-    struct span id;
-};
+void podresources_unref(struct podresources *p)
+{
+    if (!p || --p->refs)
+        return;
+    arena_fini(&p->arena);
+    free(p);
+}
+
+/* -- sorted entries -- */
 
 static int by_holder(const struct podresources_entry *a,
                      const struct podresources_entry *b)
@@ -38,67 +46,90 @@ static int by_holder(const struct podresources_entry *a,
     return order ? order : span_cmp(a->resource, b->resource);
 }
 
-static int by_row(const void *a, const void *b)
+/* Of entries with one id each. */
+static int by_id(const void *a, const void *b)
 {
-    const struct row *x = a, *y = b;
-    int order = x->of == y->of ? 0 : by_holder(x->of, y->of);
-    return order ? order : span_cmp(x->id, y->id);
+    const struct podresources_entry *x = a, *y = b;
+    int order = by_holder(x, y);
+    return order ? order : span_cmp(*x->ids, *y->ids);
 }
 
-static size_t gpu_ids_of(const struct podresources_entry *e)
+/* Appends an entry for each id of the container. */
+static void add_ids(const struct podres_pod *pod, const struct podres_container *c,
+                    struct podresources_entry **rows, size_t *n, size_t *cap)
 {
-    enum ids_resource ours;
-    return ids_resource_read(e->resource, &ours) || scv_is_nvidia_resource(e->resource)
-               ? e->n_ids
-               : 0;
-}
-
-void podresources_normalize(const struct podresources *from, struct arena *a,
-                            struct podresources *to)
-{
-    cleanup_arena struct arena scratch = {0};
-    size_t n = 0, all = 0;
-    for (size_t i = 0; i < from->n; i++)
-        all += gpu_ids_of(&from->entries[i]);
-    struct row *rows = arena_alloc(&scratch, (all + 1) * sizeof *rows);
-    for (size_t i = 0; i < from->n; i++)
-        for (size_t k = 0; k < gpu_ids_of(&from->entries[i]); k++)
-            rows[n++] = (struct row){&from->entries[i], from->entries[i].ids[k]};
-    qsort(rows, n, sizeof *rows, by_row);
-    struct podresources_entry *entries = arena_alloc(a, (n + 1) * sizeof *entries);
-    struct span *ids = arena_alloc(a, (n + 1) * sizeof *ids);
-    *to = (struct podresources){.entries = entries};
-    for (size_t i = 0; i < n; i++) {
-        const struct row *row = &rows[i];
-        bool same = i && by_holder(rows[i - 1].of, row->of) == 0;
-        if (same && span_eq(rows[i - 1].id, row->id))
+    for (size_t d = 0; d < c->n_devices; d++) {
+        const struct podres_devices *of = &c->devices[d];
+        enum ids_resource ours;
+        if (!ids_resource_read(of->resource, &ours) &&
+            !scv_is_nvidia_resource(of->resource))
             continue;
-        if (!same)
-            entries[to->n++] =
-                (struct podresources_entry){.ns = arena_copy(a, row->of->ns),
-                                            .pod = arena_copy(a, row->of->pod),
-                                            .container = arena_copy(a, row->of->container),
-                                            .resource = arena_copy(a, row->of->resource),
-                                            .ids = ids};
-        *ids++ = arena_copy(a, row->id);
-        entries[to->n - 1].n_ids++;
+        MEM_GROW(*rows, *cap, *n + of->n_ids);
+        for (size_t i = 0; i < of->n_ids; i++)
+            (*rows)[(*n)++] = (struct podresources_entry){
+                pod->ns, pod->name, c->name, of->resource, &of->ids[i], 1};
+    }
+}
+
+void podresources_sort(const struct podres_list *list, struct podresources *to)
+{
+    cleanup_free struct podresources_entry *rows = NULL;
+    size_t n = 0, cap = 0;
+    for (size_t i = 0; i < list->n; i++)
+        for (size_t k = 0; k < list->pods[i].n_containers; k++)
+            add_ids(&list->pods[i], &list->pods[i].containers[k], &rows, &n, &cap);
+    if (n)
+        qsort(rows, n, sizeof *rows, by_id);
+    struct podresources_entry *entries =
+        arena_alloc(&to->arena, (n + 1) * sizeof *entries);
+    struct span *ids = arena_alloc(&to->arena, (n + 1) * sizeof *ids);
+    to->entries = entries;
+    to->n = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool same = i && by_holder(&rows[i - 1], &rows[i]) == 0;
+        if (same && span_eq(*rows[i - 1].ids, *rows[i].ids))
+            continue;
+        *ids = *rows[i].ids;
+        if (same) {
+            entries[to->n - 1].n_ids++;
+        } else {
+            entries[to->n] = rows[i];
+            entries[to->n++].ids = ids;
+        }
+        ids++;
     }
 }
 
 /* -- units -- */
 
-static int by_tag(const void *a, const void *b)
+int64_t podresources_units_of(const struct podresources_units *units,
+                              const struct ids_tag *tag)
 {
-    return memcmp(a, b, sizeof(struct ids_tag));
+    for (size_t i = 0; i < units->n; i++)
+        if (!memcmp(&units->cards[i].tag, tag, sizeof *tag))
+            return units->cards[i].n;
+    return 0;
 }
 
-void podresources_count_units(const struct podres_allocatable *all, struct arena *a,
-                              struct podresources *to)
+/* A node has no more cards than there is room for. */
+static void add_units(struct podresources_units *units, const struct ids_tag *tag,
+                      int64_t n)
 {
-    size_t max = 0, found = 0, kept = 0;
-    for (size_t i = 0; i < all->n; i++)
-        max += all->devices[i].n_ids;
-    struct podresources_units *units = arena_zalloc(a, (max + 1) * sizeof *units);
+    size_t i = 0;
+    while (i < units->n && memcmp(&units->cards[i].tag, tag, sizeof *tag))
+        i++;
+    if (i == ARRAY_LEN(units->cards))
+        return;
+    units->cards[i].tag = *tag;
+    units->cards[i].n += n;
+    units->n += i == units->n;
+}
+
+void podresources_count_units(const struct podres_allocatable *all,
+                              struct podresources_units *units)
+{
+    const struct podresources_units former = *units;
+    *units = (struct podresources_units){0};
     for (size_t i = 0; i < all->n; i++) {
         const struct podres_devices *d = &all->devices[i];
         enum ids_resource resource;
@@ -107,16 +138,11 @@ void podresources_count_units(const struct podres_allocatable *all, struct arena
             continue;
         for (size_t k = 0; k < d->n_ids; k++)
             if (ids_read(IDS_MEM, d->ids[k], &id))
-                units[found++].tag = id.tag;
+                add_units(units, &id.tag, 1);
     }
-    qsort(units, found, sizeof *units, by_tag);
-    for (size_t i = 0; i < found; i++) {
-        if (!kept || by_tag(&units[kept - 1], &units[i]))
-            units[kept++] = (struct podresources_units){units[i].tag, 0};
-        units[kept - 1].n++;
-    }
-    to->units = units;
-    to->n_units = kept;
+    for (size_t i = 0; i < former.n; i++)
+        if (!podresources_units_of(units, &former.cards[i].tag))
+            add_units(units, &former.cards[i].tag, former.cards[i].n);
 }
 
 int64_t podresources_unit_mib(int64_t total_mib, int64_t n)
@@ -144,18 +170,20 @@ static int64_t units_beside(const struct allocation_set *set,
     return units;
 }
 
-static void add_inits(const struct allocation_set *set, struct arena *a,
-                      struct podresources *to)
+int podresources_read_inits(struct span state, struct span node, struct podresources *to,
+                            struct err *err)
 {
+    struct allocation_set set = {0};
+    struct arena *a = &to->arena;
     size_t n = 0;
-    for (size_t i = 0; i < set->n; i++)
-        n += set->items[i]->n_cards;
+    int rc = allocation_set_read(&set, state, node, err);
+    for (size_t i = 0; i < set.n; i++)
+        n += set.items[i]->n_cards;
     struct podresources_init *inits = arena_alloc(a, (n + 1) * sizeof *inits);
     to->inits = inits;
     to->n_inits = 0;
-    to->inits_known = true;
-    for (size_t i = 0; i < set->n; i++) {
-        const struct allocation *al = set->items[i];
+    for (size_t i = 0; rc == 0 && i < set.n; i++) {
+        const struct allocation *al = set.items[i];
         for (size_t c = 0; c < al->n_cards && al->role == CONTAINER_INIT; c++)
             inits[to->n_inits++] = (struct podresources_init){
                 .pod_uid = arena_copy(a, al->uid),
@@ -165,56 +193,31 @@ static void add_inits(const struct allocation_set *set, struct arena *a,
                 .uuid = arena_copy(a, al->cards[c].uuid),
                 .whole = al->resource == IDS_COUNT,
                 .units = (int64_t)al->cards[c].n_units,
-                .beside = units_beside(set, al, al->cards[c].uuid)};
+                .beside = units_beside(&set, al, al->cards[c].uuid)};
     }
-}
-
-int podresources_read_inits(const char *path, struct span node, struct arena *a,
-                            struct podresources *to, struct err *err)
-{
-    cleanup_buf struct buf text = {0};
-    struct allocation_set set = {0};
-    *err = (struct err){0};
-    int rc = file_read(path, STATE_MAX, &text, err);
-    if (rc && err->code == ERR_NOT_FOUND)
-        rc = 0;
-    else if (rc == 0)
-        rc = allocation_set_read(&set, buf_span(&text), node, err);
-    if (rc == 0)
-        add_inits(&set, a, to);
     allocation_set_fini(&set);
     return rc;
 }
 
 /* -- the kubelet -- */
 
-int podresources_list(const char *socket, struct arena *a, struct podresources *to,
-                      struct err *err)
+int podresources_list(const char *socket, struct podresources *to, struct err *err)
 {
     struct podres_list list;
-    size_t devices = 0, containers = 0;
-    int64_t asked_ms = clock_mono_ms();
-    if (podresources_client_list(socket, a, &list, err))
+    size_t containers = 0;
+    to->asked_ms = clock_mono_ms();
+    if (podresources_client_list(socket, &to->arena, &list, err))
         return -1;
-    for (size_t i = 0; i < list.n; i++) {
-        containers += list.pods[i].n_containers;
-        for (size_t k = 0; k < list.pods[i].n_containers; k++)
-            devices += list.pods[i].containers[k].n_devices;
-    }
-    struct podresources_entry *entries = arena_alloc(a, (devices + 1) * sizeof *entries);
-    struct usage_listed *listed = arena_alloc(a, (containers + 1) * sizeof *listed);
-    *to = (struct podresources){
-        .entries = entries, .listed = listed, .asked_ms = asked_ms};
+    podresources_sort(&list, to);
     for (size_t i = 0; i < list.n; i++)
-        for (size_t k = 0; k < list.pods[i].n_containers; k++) {
-            const struct podres_pod *pod = &list.pods[i];
-            const struct podres_container *c = &pod->containers[k];
-            listed[to->n_listed++] = (struct usage_listed){pod->ns, pod->name, c->name};
-            for (size_t d = 0; d < c->n_devices; d++)
-                entries[to->n++] = (struct podresources_entry){
-                    pod->ns,          pod->name, c->name, c->devices[d].resource,
-                    c->devices[d].ids, c->devices[d].n_ids};
-        }
+        containers += list.pods[i].n_containers;
+    struct usage_listed *listed =
+        arena_alloc(&to->arena, (containers + 1) * sizeof *listed);
+    to->listed = listed;
+    for (size_t i = 0; i < list.n; i++)
+        for (size_t k = 0; k < list.pods[i].n_containers; k++)
+            listed[to->n_listed++] = (struct usage_listed){
+                list.pods[i].ns, list.pods[i].name, list.pods[i].containers[k].name};
     return 0;
 }
 
@@ -223,42 +226,54 @@ struct podresources_poller {
     pthread_t thread;
     struct stop_flag stop;
     unsigned polls;
-    bool units_known;
+    struct podresources_units units;
+    struct buf state;  /* of the device plugin, as it was read last */
     bool state_failed; /* it was logged */
 };
 
-/* The units of the cards. A kubelet that does not answer leaves them unknown. */
-static void poll_units(struct podresources_poller *l, struct arena *a,
-                       struct podresources *pods)
+/* The promises of init containers. Without the file there are none: another device plugin
+ * runs here, or none. One that cannot be read leaves them as they were. */
+static void poll_inits(struct podresources_poller *l, struct podresources *pods)
 {
-    struct podres_allocatable all = {0};
+    const struct podresources_poller_settings *set = &l->settings;
+    cleanup_buf struct buf state = {0};
     struct err err = {0};
-    if (l->polls++ % UNITS_EVERY && l->units_known)
+    int rc = file_read(set->plugin_state, STATE_MAX, &state, &err);
+    if (rc == 0)
+        rc = podresources_read_inits(buf_span(&state), set->node, pods, &err);
+    if (rc && err.code != ERR_NOT_FOUND) {
+        if (!l->state_failed)
+            log_warn("pods",
+                     "cannot read the state of the device plugin; promises of init "
+                     "containers stay as they were",
+                     LOG_ERR(&err));
+        l->state_failed = true;
+        podresources_read_inits(buf_span(&l->state), set->node, pods, NULL);
         return;
-    if (podresources_client_allocatable(l->settings.socket, a, &all, &err) == 0)
-        podresources_count_units(&all, a, pods);
-    l->units_known = pods->n_units > 0;
+    }
+    l->state_failed = false;
+    buf_clear(&l->state);
+    buf_add_span(&l->state, buf_span(&state));
 }
 
 static void poll(struct podresources_poller *l)
 {
     const struct podresources_poller_settings *set = &l->settings;
-    cleanup_arena struct arena a = {0};
-    struct podresources pods = {0};
-    struct err err = {0}, state = {0};
-    if (podresources_list(set->socket, &a, &pods, &err)) {
-        set->polled(set->ctx, &pods, &err);
-        return;
+    struct podresources *pods = podresources_ref(xcalloc(1, sizeof *pods));
+    struct podres_allocatable all = {0};
+    struct err err = {0};
+    if (podresources_list(set->socket, pods, &err)) {
+        set->polled(set->ctx, NULL, &err);
+    } else {
+        /* A kubelet that does not answer leaves the units as they were. */
+        if ((l->polls++ % UNITS_EVERY == 0 || !l->units.n) &&
+            podresources_client_allocatable(set->socket, &pods->arena, &all, &err) == 0)
+            podresources_count_units(&all, &l->units);
+        pods->units = l->units;
+        poll_inits(l, pods);
+        set->polled(set->ctx, pods, NULL);
     }
-    poll_units(l, &a, &pods);
-    int rc = podresources_read_inits(set->plugin_state, set->node, &a, &pods, &state);
-    if (rc && !l->state_failed)
-        log_warn("pods",
-                 "cannot read the state of the device plugin; promises of init "
-                 "containers stay as they were",
-                 LOG_ERR(&state));
-    l->state_failed = rc != 0;
-    set->polled(set->ctx, &pods, NULL);
+    podresources_unref(pods);
 }
 
 static void *run_poller(void *arg)
@@ -295,5 +310,6 @@ void podresources_poller_free(struct podresources_poller *l)
     if (!l)
         return;
     stop_flag_fini(&l->stop);
+    buf_fini(&l->state);
     free(l);
 }

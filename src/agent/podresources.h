@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "domain/ids.h"
-#include "node/allocation.h"
+#include "gpu/gpu.h"
 #include "kube/podresources.h"
+#include "node/allocation.h"
 #include "node/usage.h"
 
 /*
@@ -19,10 +22,13 @@ struct podresources_entry {
     size_t n_ids;
 };
 
-/* How many devices the kubelet can allocate on a card. */
+/* How many devices of aliyun.com/gpu-mem the kubelet can allocate on each card. */
 struct podresources_units {
-    struct ids_tag tag; /* of the card */
-    int64_t n;
+    struct {
+        struct ids_tag tag; /* of the card */
+        int64_t n;
+    } cards[GPU_MAX_CARDS];
+    size_t n;
 };
 
 /* What a plain init container has of a card, and the sidecars of its pod: units of
@@ -34,45 +40,48 @@ struct podresources_init {
     int64_t units, beside;
 };
 
-/* One answer of the kubelet, with the state of the device plugin. */
+/* One answer of the kubelet, with the state of the device plugin. It does not change, and
+ * its owners share it. */
 struct podresources {
+    atomic_uint refs;
+    struct arena arena; /* has the arrays and strings */
+    /* The devices of GPU resources, sorted by namespace, pod, container and resource, one
+     * entry for each. */
     const struct podresources_entry *entries;
     size_t n;
-    /* aliyun.com/gpu-mem, one for each card; none: not asked, or not known. */
-    const struct podresources_units *units;
-    size_t n_units;
+    struct podresources_units units;
     /* Every container that the kubelet lists, also without devices. */
     const struct usage_listed *listed;
     size_t n_listed;
     const struct podresources_init *inits;
     size_t n_inits;
-    bool inits_known; /* false: they could not be read */
     int64_t asked_ms; /* monotonic time when the kubelet was asked */
 };
 
-/* Copies the entries of GPU resources, and nothing else, sorted by namespace, pod, container
- * and resource, one entry for each. A kubelet returns an entry for each id and NUMA node, in
- * no fixed order: without this, the same state would differ in each answer. Everything is in
- * the arena. */
-void podresources_normalize(const struct podresources *from, struct arena *a,
-                            struct podresources *to);
+/* Adds a reference. Returns p. */
+struct podresources *podresources_ref(struct podresources *p);
+void podresources_unref(struct podresources *p); /* NULL is accepted */
 
-/* Counts the ids of aliyun.com/gpu-mem that the kubelet can allocate, by card; in the
- * arena. */
-void podresources_count_units(const struct podres_allocatable *all, struct arena *a,
-                              struct podresources *to);
+/* Fills `to` from one List. */
+int podresources_list(const char *socket, struct podresources *to, struct err *err);
+/* Sets the entries of `to` from a list. A kubelet returns an entry for each id and NUMA
+ * node, in no fixed order: without sorting, the same state would differ in each answer. */
+void podresources_sort(const struct podres_list *list, struct podresources *to);
+
+/* Replaces the units of the cards that the kubelet names. Other cards keep theirs: it
+ * leaves out cards that are not healthy. */
+void podresources_count_units(const struct podres_allocatable *all,
+                              struct podresources_units *units);
+/* The units of a card; 0: not known. */
+int64_t podresources_units_of(const struct podresources_units *units,
+                              const struct ids_tag *tag);
 /* The size of a unit on a card of `total_mib`: the power of two of which the card has `n`;
  * -1: none. */
 int64_t podresources_unit_mib(int64_t total_mib, int64_t n);
 
-/* One List. Fills *to; strings and arrays are in the arena. */
-int podresources_list(const char *socket, struct arena *a, struct podresources *to,
-                      struct err *err);
-
-/* Sets the inits of `to`, in the arena, from the state file of the node. Without the file
- * there are none: another device plugin runs here, or none. On error they are not known. */
-int podresources_read_inits(const char *path, struct span node, struct arena *a,
-                            struct podresources *to, struct err *err);
+/* Sets the inits of `to` from the state of the device plugin of `node`. */
+int podresources_read_inits(struct span state, struct span node, struct podresources *to,
+                            struct err *err);
 
 /*
  * The thread that polls all of this.
@@ -89,8 +98,8 @@ struct podresources_poller_settings {
     int64_t interval_ms;
     const char *plugin_state; /* state file of our device plugin; borrowed */
     struct span node;         /* its name; borrowed */
-    /* `err`: the kubelet did not answer; NULL: *pods is its answer. */
-    void (*polled)(void *ctx, const struct podresources *pods, const struct err *err);
+    /* `err`: the kubelet did not answer; NULL: `pods` is its answer. */
+    void (*polled)(void *ctx, struct podresources *pods, const struct err *err);
     void *ctx;
 };
 

@@ -49,7 +49,7 @@ void publisher_free(struct publisher *p)
     card_inventory_free(p->cards);
     usage_fini(&p->usage);
     node_scv_numbers_fini(&p->written.numbers);
-    arena_fini(&p->pods_arena);
+    podresources_unref(p->pods);
     arena_fini(&p->scratch);
     free(p->node);
     free(p->lease_namespace);
@@ -200,10 +200,9 @@ static void observe_pods(struct step *s)
     if (p->pods_failure_logged)
         publisher_log(s, "podresources", ERR_NONE, "List succeeded again");
     p->pods_failure_logged = false;
-    p->has_pods = true;
     p->pods_ms = s->now.mono_ms;
-    arena_reset(&p->pods_arena);
-    podresources_normalize(s->in->pods, &p->pods_arena, &p->pods);
+    podresources_unref(p->pods);
+    p->pods = podresources_ref(s->in->pods);
     publisher_scv_render(p);
 }
 
@@ -243,8 +242,9 @@ static void expire_samples_and_pods(struct step *s)
         p->sampling_works = false;
         publisher_scv_render(p);
     }
-    if (p->has_pods && s->now.mono_ms - p->pods_ms > p->settings.pods_limit_ms) {
-        p->has_pods = false;
+    if (p->pods && s->now.mono_ms - p->pods_ms > p->settings.pods_limit_ms) {
+        podresources_unref(p->pods);
+        p->pods = NULL;
         publisher_scv_render(p);
     }
 }

@@ -80,7 +80,7 @@ struct publisher_input {
     enum publisher_input_type type;
     const struct gpu_sample *sample;
     const struct gpu_event *event;
-    const struct podresources *pods;
+    struct podresources *pods; /* the step adds a reference */
     struct usage *usage; /* taken: left empty */
     uint64_t run;        /* of the watch; inputs of an older one are ignored */
     struct span version; /* resourceVersion: WATCH_ALIVE (or empty), ANSWER of a list */

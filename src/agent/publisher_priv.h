@@ -56,10 +56,11 @@ struct publisher {
     bool silent;         /* it was logged that the driver does not respond */
     int64_t started_ms, sampled_ms, taken_wall_ns;
 
-    /* podList: the strings are in the arena */
-    struct podresources pods;
-    struct arena pods_arena, scratch;
-    bool has_pods, pods_failure_logged;
+    struct arena scratch;
+
+    /* podList */
+    struct podresources *pods; /* NULL: not known */
+    bool pods_failure_logged;
     int64_t pods_ms;
 
     /* what containers use */

@@ -162,8 +162,8 @@ static struct scv content(struct publisher *p, bool whole)
     card_inventory_report(p->cards, &p->scratch, &scv);
     for (size_t i = 0; i < scv.n_cards && !whole; i++)
         scv.cards[i].has_utilization = scv.cards[i].has_temperature = false;
-    if (p->has_pods)
-        node_scv_add_pods(&p->pods, &scv, &p->scratch);
+    if (p->pods)
+        node_scv_add_pods(p->pods, &scv, &p->scratch);
     if (whole)
         node_scv_add_usage(&p->usage, &scv, &p->scratch);
     return scv;

@@ -12,9 +12,7 @@ struct usage_meter {
     char *host_root;
     int64_t pods_limit_ms;
     pthread_mutex_t lock; /* protects the rest */
-    struct podresources devices;
-    struct arena arena; /* of the devices */
-    bool has_devices;
+    struct podresources *devices; /* or NULL */
     int64_t devices_ms;
 };
 
@@ -32,27 +30,18 @@ void usage_meter_free(struct usage_meter *m)
     if (!m)
         return;
     free(m->host_root);
-    arena_fini(&m->arena);
+    podresources_unref(m->devices);
     pthread_mutex_destroy(&m->lock);
     free(m);
 }
 
 /* -- promises -- */
 
-static const struct podresources_units *
-units_of(const struct podresources *devices, const struct ids_tag *tag)
-{
-    for (size_t i = 0; i < devices->n_units; i++)
-        if (!memcmp(devices->units[i].tag.text, tag->text, sizeof tag->text))
-            return &devices->units[i];
-    return NULL;
-}
-
 static int64_t unit_mib_of(const struct podresources *devices,
                            const struct ids_card *card, int64_t total_mib)
 {
-    const struct podresources_units *units = units_of(devices, &card->tag);
-    return units ? podresources_unit_mib(total_mib, units->n) : -1;
+    return podresources_unit_mib(total_mib,
+                                 podresources_units_of(&devices->units, &card->tag));
 }
 
 /* The id of a whole card is its UUID, or our tag. */
@@ -176,73 +165,15 @@ static size_t init_promises(const struct podresources *devices,
 
 /* -- inputs -- */
 
-/* The units of the new answer, and the former ones of other cards. */
-static void keep_units(const struct podresources *former,
-                       const struct podresources *now, struct arena *a,
-                       struct podresources *to)
+void usage_meter_pods(struct usage_meter *m, int64_t now_ms, struct podresources *devices)
 {
-    size_t n = now->n_units;
-    struct podresources_units *kept =
-        arena_alloc(a, (n + former->n_units + 1) * sizeof *kept);
-    if (n)
-        memcpy(kept, now->units, n * sizeof *kept);
-    for (size_t i = 0; i < former->n_units && n < GPU_MAX_CARDS; i++)
-        if (!units_of(now, &former->units[i].tag))
-            kept[n++] = former->units[i];
-    to->units = kept;
-    to->n_units = n;
-}
-
-static void keep_listed(const struct podresources *from, struct arena *a,
-                        struct podresources *to)
-{
-    struct usage_listed *kept = arena_alloc(a, (from->n_listed + 1) * sizeof *kept);
-    for (size_t i = 0; i < from->n_listed; i++) {
-        const struct usage_listed *l = &from->listed[i];
-        kept[i] = (struct usage_listed){arena_copy(a, l->ns), arena_copy(a, l->pod),
-                                        arena_copy(a, l->container)};
-    }
-    to->listed = kept;
-    to->n_listed = from->n_listed;
-}
-
-/* Those of the last answer that has them. */
-static void keep_inits(const struct podresources *former,
-                       const struct podresources *now, struct arena *a,
-                       struct podresources *to)
-{
-    const struct podresources *from = now->inits_known ? now : former;
-    struct podresources_init *kept =
-        arena_alloc(a, (from->n_inits + 1) * sizeof *kept);
-    for (size_t i = 0; i < from->n_inits; i++) {
-        kept[i] = from->inits[i];
-        kept[i].pod_uid = arena_copy(a, kept[i].pod_uid);
-        kept[i].ns = arena_copy(a, kept[i].ns);
-        kept[i].pod = arena_copy(a, kept[i].pod);
-        kept[i].container = arena_copy(a, kept[i].container);
-        kept[i].uuid = arena_copy(a, kept[i].uuid);
-    }
-    to->inits = kept;
-    to->n_inits = from->n_inits;
-}
-
-void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
-                      const struct podresources *devices)
-{
-    struct arena arena = {0};
-    struct podresources copy = {0};
+    struct podresources *former;
     pthread_mutex_lock(&m->lock);
-    podresources_normalize(devices, &arena, &copy);
-    keep_units(&m->devices, devices, &arena, &copy);
-    keep_listed(devices, &arena, &copy);
-    keep_inits(&m->devices, devices, &arena, &copy);
-    copy.asked_ms = devices->asked_ms;
-    arena_fini(&m->arena);
-    m->arena = arena;
-    m->devices = copy;
-    m->has_devices = true;
+    former = m->devices;
+    m->devices = podresources_ref(devices);
     m->devices_ms = now_ms;
     pthread_mutex_unlock(&m->lock);
+    podresources_unref(former);
 }
 
 static void read_host(struct usage_meter *m, struct usage_input *in, struct arena *a,
@@ -268,14 +199,18 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
     if (sample)
         read_host(m, &in, &a, err);
     pthread_mutex_lock(&m->lock);
-    in.promised_ms = m->devices.asked_ms;
-    in.promises_known = m->has_devices && now_ms - m->devices_ms <= m->pods_limit_ms;
-    if (sample && in.promises_known) {
-        in.n_promises = usage_meter_promises(&m->devices, sample, &a, &in.promises);
-        in.n_inits = init_promises(&m->devices, sample, &a, &in.inits);
-    }
-    in.listed = m->devices.listed;
-    in.n_listed = m->devices.n_listed;
-    usage_build(&in, u);
+    struct podresources *devices = m->devices ? podresources_ref(m->devices) : NULL;
+    in.promises_known = devices && now_ms - m->devices_ms <= m->pods_limit_ms;
     pthread_mutex_unlock(&m->lock);
+    if (sample && in.promises_known) {
+        in.n_promises = usage_meter_promises(devices, sample, &a, &in.promises);
+        in.n_inits = init_promises(devices, sample, &a, &in.inits);
+    }
+    if (devices) {
+        in.promised_ms = devices->asked_ms;
+        in.listed = devices->listed;
+        in.n_listed = devices->n_listed;
+    }
+    usage_build(&in, u);
+    podresources_unref(devices);
 }

@@ -23,23 +23,29 @@ static inline const struct gpu_sample *sample_of(const char *cards)
     return &data.sample;
 }
 
-/* "ns/p/c aliyun.com/gpu-mem id id", one a line. */
-static inline void read_entries(const char *text, struct arena *a,
-                                struct podresources *pods)
+/* A List: "ns/p/c aliyun.com/gpu-mem id id", one device a line. */
+static inline struct podres_list list_of(const char *text, struct arena *a)
 {
     struct span rest = span_of(text);
-    struct podresources_entry *entries = arena_zalloc(a, 64 * sizeof *entries);
-    *pods = (struct podresources){.entries = entries};
+    struct podres_pod *pods = arena_zalloc(a, 64 * sizeof *pods);
+    struct podres_list list = {pods, 0};
     while (rest.n) {
         struct span line = span_cut(&rest, '\n');
-        struct podresources_entry *e = &entries[pods->n++];
+        struct podres_pod *pod = &pods[list.n++];
+        struct podres_container *c = arena_zalloc(a, sizeof *c);
+        struct podres_devices *d = arena_zalloc(a, sizeof *d);
         struct span *ids = arena_alloc(a, 64 * sizeof *ids);
-        e->ns = span_cut(&line, '/');
-        e->pod = span_cut(&line, '/');
-        e->container = span_cut(&line, ' ');
-        e->resource = span_cut(&line, ' ');
-        e->ids = ids;
+        pod->ns = span_cut(&line, '/');
+        pod->name = span_cut(&line, '/');
+        pod->containers = c;
+        pod->n_containers = 1;
+        c->name = span_cut(&line, ' ');
+        c->devices = d;
+        c->n_devices = 1;
+        d->resource = span_cut(&line, ' ');
+        d->ids = ids;
         while (line.n)
-            ids[e->n_ids++] = span_cut(&line, ' ');
+            ids[d->n_ids++] = span_cut(&line, ' ');
     }
+    return list;
 }

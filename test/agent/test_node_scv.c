@@ -93,10 +93,10 @@ static void held_is(const char *entries, const char *want)
     cleanup_buf struct buf got = {0};
     struct scv_card cards[] = {{.uuid = SPAN("GPU-0")}, {0}, {.uuid = SPAN("GPU-1")}};
     struct scv scv = {.cards = cards, .n_cards = ARRAY_LEN(cards)};
-    struct podresources pods, kept;
-    read_entries(entries, &arena, &pods);
-    podresources_normalize(&pods, &arena, &kept);
-    node_scv_add_pods(&kept, &scv, &arena);
+    struct podresources pods = {0};
+    const struct podres_list list = list_of(entries, &arena);
+    podresources_sort(&list, &pods);
+    node_scv_add_pods(&pods, &scv, &arena);
     for (size_t i = 0; i < scv.n_held; i++) {
         const struct scv_held *h = &scv.held[i];
         buf_printf(&got, "%.*s %.*s %lld:", SPAN_ARG(h->pod), SPAN_ARG(h->resource),
@@ -106,6 +106,7 @@ static void held_is(const char *entries, const char *want)
         buf_addc(&got, '\n');
     }
     ck_assert_str_eq(got.p, want);
+    arena_fini(&pods.arena);
 }
 
 /* test_ids.c has all forms of ids. */
@@ -196,7 +197,7 @@ static void has_pods(void)
     static const struct podresources_entry entries[] = {
         {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("nvidia.com/gpu"), &id, 1},
         {SPAN("ns"), SPAN("p"), SPAN("d"), SPAN("nvidia.com/gpu"), &id, 1}};
-    const struct podresources pods = {.entries = entries, .n = 2};
+    static struct podresources pods = {.refs = 1, .entries = entries, .n = 2};
     step((struct publisher_input){.type = PUBLISHER_PODS, .pods = &pods});
 }
 

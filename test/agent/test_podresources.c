@@ -79,56 +79,70 @@ static void end(void)
     free(state);
 }
 
+static void entries_are(const struct podresources *pods, const char *want)
+{
+    cleanup_buf struct buf got = {0};
+    buf_adds(&got, "");
+    for (size_t i = 0; i < pods->n; i++) {
+        const struct podresources_entry *e = &pods->entries[i];
+        buf_printf(&got, "%.*s/%.*s/%.*s %.*s", SPAN_ARG(e->ns), SPAN_ARG(e->pod),
+                   SPAN_ARG(e->container), SPAN_ARG(e->resource));
+        for (size_t k = 0; k < e->n_ids; k++)
+            buf_printf(&got, " %.*s", SPAN_ARG(e->ids[k]));
+        buf_addc(&got, '\n');
+    }
+    ck_assert_str_eq(got.p, want);
+}
+
+static void sorted_is(const struct podres_list *from, const char *want)
+{
+    struct podresources pods = {0};
+    podresources_sort(from, &pods);
+    entries_are(&pods, want);
+    arena_fini(&pods.arena);
+}
+
 START_TEST(each_resource_of_each_container_is_an_entry)
 {
-    cleanup_arena struct arena a = {0};
     struct podresources pods = {0};
     struct err err = {0};
     start_kubelet();
-    ck_assert_done(podresources_list(path, &a, &pods, &err), err);
-    ck_assert_uint_eq(pods.n, 3);
-    ck_assert_span_eq(pods.entries[1].ns, "ns");
-    ck_assert_span_eq(pods.entries[1].pod, "p");
-    ck_assert_span_eq(pods.entries[1].container, "main");
-    ck_assert_span_eq(pods.entries[1].resource, "nvidia.com/gpu");
-    ck_assert_span_eq(pods.entries[1].ids[0], "GPU-1");
-    ck_assert_span_eq(pods.entries[2].container, "side");
-    ck_assert_uint_eq(pods.entries[2].n_ids, 3);
-    ck_assert_span_eq(pods.entries[2].ids[2], "bbbbbbb-1");
+    ck_assert_done(podresources_list(path, &pods, &err), err);
+    entries_are(&pods, "ns/p/main nvidia.com/gpu GPU-0 GPU-1\n"
+                       "ns/p/side aliyun.com/gpu-mem aaaaaaa-1 aaaaaaa-2 bbbbbbb-1\n");
     ck_assert_uint_eq(pods.n_listed, 3); /* also the one without devices */
     ck_assert_span_eq(pods.listed[1].ns, "ns");
     ck_assert_span_eq(pods.listed[1].pod, "p");
     ck_assert_span_eq(pods.listed[1].container, "none");
+    arena_fini(&pods.arena);
 }
 END_TEST
 
 START_TEST(errors_are_returned)
 {
-    cleanup_arena struct arena a = {0};
     struct podresources pods = {0};
     struct err err = {0};
-    ck_assert_int_eq(podresources_list(path, &a, &pods, &err), -1);
+    ck_assert_int_eq(podresources_list(path, &pods, &err), -1);
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
     start_kubelet();
     rate_limited = true;
-    ck_assert_int_eq(podresources_list(path, &a, &pods, &err), -1);
+    ck_assert_int_eq(podresources_list(path, &pods, &err), -1);
     ck_assert_msg(strstr(err.msg, "rejected by rate limit"), "%s", err.msg);
+    arena_fini(&pods.arena);
 }
 END_TEST
 
-static atomic_int good, bad, inits, unread;
+static atomic_int good, bad, inits;
 
-static void count_poll(void *ctx, const struct podresources *pods, const struct err *err)
+static void count_poll(void *ctx, struct podresources *pods, const struct err *err)
 {
     (void)ctx;
     /* `good` is the last: a test that waits for it reads the others. */
-    if (!err && pods->n_inits == 1 && pods->inits_known)
-        inits++;
-    if (!err && !pods->inits_known)
-        unread++;
+    if (!err)
+        inits = (int)pods->n_inits;
     if (err)
         bad++;
-    else if (pods->n == 3)
+    else if (pods->n == 2)
         good++;
 }
 
@@ -174,53 +188,34 @@ START_TEST(the_state_of_the_device_plugin_comes_with_the_pods)
     struct podresources_poller *l = start_poller();
     wait_for(&good); /* without the file */
     ck_assert_int_eq(inits, 0);
-    ck_assert_int_eq(unread, 0);
     temp_write(dir, "device-plugin.json",
                "{\"version\":1,\"node\":\"n1\",\"grants\":[{\"uid\":\"u\","
                "\"namespace\":\"ns\",\"pod\":\"p\",\"container\":\"i\","
                "\"role\":\"init\",\"resource\":\"aliyun.com/gpu-mem\",\"time\":1,"
                "\"cards\":[{\"uuid\":\"GPU-0\",\"index\":0,\"units\":\"0-3\"}]}]}");
     wait_for(&inits);
+    /* One that cannot be read leaves them as they were; without a file there are none. */
     temp_write(dir, "device-plugin.json", "{");
-    wait_for(&unread);
+    for (int i = 0; i < 3; i++) {
+        good = 0;
+        wait_for(&good);
+        ck_assert_int_eq(inits, 1);
+    }
+    temp_remove(dir, "device-plugin.json");
+    while (inits)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     podresources_poller_stop(l);
     podresources_poller_free(l);
 }
 END_TEST
-
-/* -- sorted entries -- */
-
-static void write_entries(const struct podresources *pods, struct buf *out)
-{
-    for (size_t i = 0; i < pods->n; i++) {
-        const struct podresources_entry *e = &pods->entries[i];
-        buf_printf(out, "%.*s/%.*s/%.*s %.*s", SPAN_ARG(e->ns), SPAN_ARG(e->pod),
-                   SPAN_ARG(e->container), SPAN_ARG(e->resource));
-        for (size_t k = 0; k < e->n_ids; k++)
-            buf_printf(out, " %.*s", SPAN_ARG(e->ids[k]));
-        buf_addc(out, '\n');
-    }
-}
-
-static void kept_is(const struct podresources *from, const char *want)
-{
-    cleanup_buf struct buf got = {0};
-    cleanup_arena struct arena a = {0};
-    struct podresources kept;
-    podresources_normalize(from, &a, &kept);
-    buf_adds(&got, "");
-    write_entries(&kept, &got);
-    ck_assert_str_eq(got.p, want);
-}
 
 /* A kubelet has an entry for each id, of a container twice if it is near two NUMA nodes,
  * and what it has comes out of hash tables. */
 START_TEST(equal_states_have_equal_entries)
 {
     struct rng rng;
-    struct podresources pods;
     rng_init(&rng, 5);
-    read_entries("ns/p/c aliyun.com/gpu-mem aaaaaaa-1\n"
+    struct podres_list list = list_of("ns/p/c aliyun.com/gpu-mem aaaaaaa-1\n"
                  "ns/p/c aliyun.com/gpu-mem aaaaaaa-0\n"
                  "ns/p/c aliyun.com/gpu-count bbbbbbb\n"
                  "ns/p/d aliyun.com/gpu-mem aaaaaaa-2\n"
@@ -228,24 +223,61 @@ START_TEST(equal_states_have_equal_entries)
                  "ns/n/c nvidia.com/gpu GPU-1\n"
                  "ns/n/c nvidia.com/gpu GPU-1\n"
                  "ns/n/c nvidia.com/gpu GPU-0\n"
-                 "a/z/c nvidia.com/mig-1g.5gb MIG-7\n", &arena, &pods);
-    struct podresources_entry *e = (struct podresources_entry *)pods.entries;
+                 "a/z/c nvidia.com/mig-1g.5gb MIG-7\n", &arena);
+    struct podres_pod *e = (struct podres_pod *)list.pods;
     for (int round = 0; round < 50; round++) {
-        for (size_t i = pods.n; i > 1; i--) {
+        for (size_t i = list.n; i > 1; i--) {
             size_t k = rng_below(&rng, i);
-            struct podresources_entry other = e[k];
+            struct podres_pod other = e[k];
             e[k] = e[i - 1];
             e[i - 1] = other;
         }
-        kept_is(&pods, "a/z/c nvidia.com/mig-1g.5gb MIG-7\n"
+        sorted_is(&list, "a/z/c nvidia.com/mig-1g.5gb MIG-7\n"
                        "ns/n/c nvidia.com/gpu GPU-0 GPU-1\n"
                        "ns/p/c aliyun.com/gpu-count bbbbbbb\n"
                        "ns/p/c aliyun.com/gpu-mem aaaaaaa-0 aaaaaaa-1\n"
                        "ns/p/d aliyun.com/gpu-mem aaaaaaa-2\n");
     }
-    kept_is(&(struct podresources){0}, "");
-    read_entries("ns/p/c aliyun.com/gpu-mem\nns/p/c cpu 1\n", &arena, &pods);
-    kept_is(&pods, "");
+    sorted_is(&(struct podres_list){0}, "");
+    list = list_of("ns/p/c aliyun.com/gpu-mem\nns/p/c cpu 1\n", &arena);
+    sorted_is(&list, "");
+}
+END_TEST
+
+/* -- units -- */
+
+/* So many units on a card are what the kubelet can allocate. */
+static void allocatable(struct podresources_units *units, const char *uuid, size_t n)
+{
+    const struct ids_tag tag = ids_tag_of(span_of(uuid));
+    struct span *ids = arena_alloc(&arena, n * sizeof *ids);
+    for (size_t i = 0; i < n; i++) {
+        cleanup_buf struct buf id = {0};
+        ids_write(&id, &(struct ids_id){tag, (int64_t)i});
+        ids[i] = arena_copy(&arena, buf_span(&id));
+    }
+    const struct podres_devices all[] = {
+        {SPAN("aliyun.com/gpu-mem"), ids, n, NULL, 0},
+        {SPAN("aliyun.com/gpu-count"), ids, n, NULL, 0}};
+    podresources_count_units(&(struct podres_allocatable){all, ARRAY_LEN(all)}, units);
+    ck_assert_int_eq(podresources_units_of(units, &tag), (int64_t)n);
+}
+
+/* The kubelet lists no units of a card that is not healthy. A node whose cards change
+ * often keeps those of so many. */
+START_TEST(units_of_former_cards_are_kept_and_bounded)
+{
+    struct podresources_units units = {0};
+    const struct ids_tag first = ids_tag_of(SPAN("GPU-0"));
+    allocatable(&units, "GPU-0", 16);
+    allocatable(&units, "GPU-1", 8);
+    ck_assert_int_eq(podresources_units_of(&units, &first), 16);
+    for (int i = 0; i < 2 * GPU_MAX_CARDS; i++) {
+        cleanup_free char *uuid = xasprintf("GPU-new-%d", i);
+        allocatable(&units, uuid, 1);
+    }
+    ck_assert_uint_eq(units.n, GPU_MAX_CARDS);
+    ck_assert_int_eq(podresources_units_of(&units, &first), 0);
 }
 END_TEST
 
@@ -267,11 +299,6 @@ static void allocate(const char *uid, const char *container, enum container_role
     allocation_set_put(&set, al);
 }
 
-static int read_file(struct err *err)
-{
-    return podresources_read_inits(state, SPAN("n1"), &arena, &devices, err);
-}
-
 START_TEST(init_containers_and_the_sidecars_beside_them)
 {
     cleanup_buf struct buf text = {0};
@@ -284,9 +311,8 @@ START_TEST(init_containers_and_the_sidecars_beside_them)
     allocate("u2", "side", CONTAINER_SIDECAR, "GPU-0", 5);
     allocate("u2", "w", CONTAINER_INIT, "GPU-2", 0);
     allocation_set_write(&text, &set, SPAN("n1"));
-    temp_write(dir, "device-plugin.json", text.p);
-    ck_assert_msg(read_file(&err) == 0, "%s", err.msg);
-    ck_assert(devices.inits_known);
+    ck_assert_done(podresources_read_inits(buf_span(&text), SPAN("n1"), &devices, &err),
+                   err);
     ck_assert_uint_eq(devices.n_inits, 2);
     const struct podresources_init *i = devices.inits;
     ck_assert_span_eq(i->pod_uid, "u1");
@@ -301,16 +327,7 @@ START_TEST(init_containers_and_the_sidecars_beside_them)
     ck_assert_span_eq(i[1].uuid, "GPU-2");
     ck_assert_int_eq(i[1].beside, 0);
     allocation_set_fini(&set);
-}
-END_TEST
-
-/* Without our device plugin there is no file. */
-START_TEST(no_file_is_no_error)
-{
-    struct err err;
-    ck_assert_int_eq(read_file(&err), 0);
-    ck_assert(devices.inits_known);
-    ck_assert_uint_eq(devices.n_inits, 0);
+    arena_fini(&devices.arena);
 }
 END_TEST
 
@@ -321,14 +338,11 @@ START_TEST(other_files_are_not_believed)
                                         "{\"version\":1,\"node\":\"n2\",\"grants\":[]}"};
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-        devices = (struct podresources){0};
-        temp_write(dir, "device-plugin.json", texts[i]);
-        ck_assert_int_eq(read_file(&err), -1);
-        ck_assert(!devices.inits_known && !devices.n_inits);
+        ck_assert_int_eq(
+            podresources_read_inits(span_of(texts[i]), SPAN("n1"), &devices, &err), -1);
+        ck_assert_uint_eq(devices.n_inits, 0);
     }
-    temp_remove(dir, "device-plugin.json");
-    temp_mkdir(dir, "device-plugin.json");
-    ck_assert_int_eq(read_file(&err), -1);
+    arena_fini(&devices.arena);
 }
 END_TEST
 
@@ -338,8 +352,9 @@ int main(void)
                                   errors_are_returned, polling_survives_a_kubelet_restart,
                                   the_state_of_the_device_plugin_comes_with_the_pods,
                                   equal_states_have_equal_entries,
+                                  units_of_former_cards_are_kept_and_bounded,
                                   init_containers_and_the_sidecars_beside_them,
-                                  no_file_is_no_error, other_files_are_not_believed};
+                                  other_files_are_not_believed};
     const struct unit_fixtures around = {.begin = begin, .end = end};
     return unit_run_with("podresources", tests, ARRAY_LEN(tests), 60, &around);
 }
