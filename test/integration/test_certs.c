@@ -239,7 +239,7 @@ START_TEST(a_fresh_start_makes_the_certificates)
 {
     struct sim s;
     struct extender e;
-    struct identity scheduler, replica, unknown;
+    struct identity scheduler, replica;
     cleanup_buf struct buf said = {0};
     begin(&s);
     sim_fault(&s, "{\"verb\":\"create\",\"resource\":\"secrets\",\"action\":\"answer\","
@@ -277,30 +277,6 @@ START_TEST(a_fresh_start_makes_the_certificates)
     scheduler.flag_header = replica.flag_header = "X-Gpushare-Report";
     ck_assert_uint_eq(filter(&e, &scheduler, &said), 403);
     ck_assert_msg(filter(&e, &replica, &said) == 200, "%s", said.p);
-
-    /* A certificate of our CA with another name, and one of another CA. */
-    struct secret ca;
-    struct x509_pair issuer = {{0}, {0}}, other = {{0}, {0}}, pair = {{0}, {0}};
-    get(&s, CA, &ca);
-    buf_add_span(&issuer.cert, buf_span(&ca.data[SECRET_CERT]));
-    buf_add_span(&issuer.key, buf_span(&ca.data[SECRET_KEY]));
-    make(&pair, &issuer, "somebody", 60, DAY_S);
-    take(&s, CLIENT, &unknown);
-    set(&unknown.secret, SECRET_CERT, buf_span(&pair.cert));
-    set(&unknown.secret, SECRET_KEY, buf_span(&pair.key));
-    ck_assert_uint_eq(filter(&e, &unknown, &said), 403);
-    ck_assert_contains(said.p, "somebody");
-    x509_pair_fini(&pair);
-    make(&other, NULL, "other", 60, DAY_S);
-    make(&pair, &other, "gpushare-scheduler", 60, DAY_S);
-    set(&unknown.secret, SECRET_CERT, buf_span(&pair.cert));
-    set(&unknown.secret, SECRET_KEY, buf_span(&pair.key));
-    ck_assert_uint_eq(filter(&e, &unknown, &said), 401);
-    x509_pair_fini(&pair);
-    x509_pair_fini(&other);
-    x509_pair_fini(&issuer);
-    secret_fini(&ca);
-    identity_fini(&unknown);
     identity_fini(&scheduler);
     identity_fini(&replica);
     extender_stop(&e);

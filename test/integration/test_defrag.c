@@ -224,22 +224,6 @@ START_TEST(without_a_replacement_no_further_pod_leaves)
 }
 END_TEST
 
-START_TEST(a_replacement_on_the_same_node_ends_the_plan)
-{
-    struct sim s;
-    struct program p;
-    start(&s);
-    start_program(&p, &s, ARGV("defrag", "pod", "default/big", "--apply"));
-    lib_wait(evictions(&s) == 1);
-    add_pod(&s, "a2", "gpu-mem", 8, "n1", 0, "ReplicaSet", "set-a", "");
-    cleanup_free char *said = program_end(&p, 1);
-    ck_assert_contains(said, "which replaces a, is bound to the same node");
-    ck_assert_int_eq(evictions(&s), 1);
-    ck_assert(!is_cordoned(&s, "n1"));
-    sim_stop(&s);
-}
-END_TEST
-
 /* Another pod takes the place that the second pod needs. */
 START_TEST(a_plan_that_no_longer_holds_ends)
 {
@@ -297,5 +281,5 @@ LIB_MAIN("defrag", 120, a_plan_changes_nothing, programs_read_a_plan,
          invalid_arguments_are_rejected,
          each_pod_leaves_after_the_replacement_of_the_former_is_bound,
          a_delayed_eviction_is_retried, without_a_replacement_no_further_pod_leaves,
-         a_replacement_on_the_same_node_ends_the_plan, a_plan_that_no_longer_holds_ends,
-         a_signal_uncordons_the_node, a_cordoned_node_stays_cordoned)
+         a_plan_that_no_longer_holds_ends, a_signal_uncordons_the_node,
+         a_cordoned_node_stays_cordoned)

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <gnutls/crypto.h>
-#include <gnutls/gnutls.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,8 +8,8 @@
 #include "lib/lib.h"
 
 /*
- * The images of `make images`: every digest of the layouts is right, they contain only
- * the expected files, and the programs start from them alone.
+ * The images of `make images`: they contain only the expected files, and the programs start
+ * from them alone.
  */
 
 enum { BLOB_MAX = 256 << 20, LAYERS = 2 };
@@ -83,17 +81,6 @@ static char *archive(const char *folder, const struct image *image)
 
 /* -- layouts -- */
 
-static char *sum_of(const void *bytes, size_t n)
-{
-    unsigned char digest[32];
-    struct buf hex = {0};
-    ck_assert_int_eq(gnutls_hash_fast(GNUTLS_DIG_SHA256, bytes, n, digest), 0);
-    buf_adds(&hex, "sha256:");
-    for (size_t i = 0; i < sizeof digest; i++)
-        buf_printf(&hex, "%02x", digest[i]);
-    return buf_take(&hex);
-}
-
 /* A file of the layout in lib_dir. */
 static char *blob_path(const char *digest)
 {
@@ -101,7 +88,7 @@ static char *blob_path(const char *digest)
     return xasprintf("%s/blobs/sha256/%s", lib_dir, digest + 7);
 }
 
-/* The bytes of a descriptor, whose size and digest must match. */
+/* The bytes of a descriptor, whose size must match. (test_release.c: the digests.) */
 static void read_blob(const json_t *descriptor, const char *type, struct buf *out)
 {
     struct err err = {0};
@@ -111,8 +98,6 @@ static void read_blob(const json_t *descriptor, const char *type, struct buf *ou
     buf_clear(out);
     ck_assert_done(file_read(path, BLOB_MAX, out, &err), err);
     ck_assert_int_eq(json_integer_value(lib_at(descriptor, "size")), (json_int_t)out->n);
-    cleanup_free char *sum = sum_of(out->p, out->n);
-    ck_assert_str_eq(sum, digest);
 }
 
 static json_t *read_json(const json_t *descriptor, const char *type)
@@ -151,27 +136,6 @@ static json_t *manifest_of(const json_t *index)
     ck_assert_uint_eq(json_array_size(lib_at(index, "manifests")), 1);
     return read_json(json_array_get(lib_at(index, "manifests"), 0),
                      OCI "manifest.v1+json");
-}
-
-static void check_layers(const json_t *manifest, const json_t *config)
-{
-    const json_t *layers = lib_at(manifest, "layers");
-    const json_t *diff_ids = lib_at(config, "rootfs.diff_ids");
-    cleanup_buf struct buf blob = {0};
-    ck_assert_str_eq(lib_str(config, "rootfs.type"), "layers");
-    ck_assert_uint_eq(json_array_size(layers), LAYERS);
-    ck_assert_uint_eq(json_array_size(diff_ids), LAYERS);
-    for (size_t i = 0; i < LAYERS; i++) {
-        const json_t *layer = json_array_get(layers, i);
-        read_blob(layer, OCI "layer.v1.tar+gzip", &blob);
-        cleanup_free char *path = blob_path(lib_str(layer, "digest"));
-        cleanup_free char *sum =
-            said_by(ARGV("sh", "-c", "gzip -dc \"$1\" | sha256sum", "sh", path));
-        const char *id = json_string_value(json_array_get(diff_ids, i));
-        ck_assert_int_eq(strncmp(id, "sha256:", 7), 0);
-        ck_assert_msg(strncmp(id + 7, sum, 64) == 0, "layer %zu is %s, not %s", i, sum,
-                      id);
-    }
 }
 
 static void check_config(const struct image *image, const json_t *config)
@@ -232,7 +196,7 @@ START_TEST(every_layout_is_whole)
         ck_assert_str_eq(lib_str(version, "imageLayoutVersion"), "1.0.0");
         ck_assert_int_eq(json_integer_value(lib_at(index, "schemaVersion")), 2);
         ck_assert_int_eq(json_integer_value(lib_at(manifest, "schemaVersion")), 2);
-        check_layers(manifest, config);
+        ck_assert_uint_eq(json_array_size(lib_at(manifest, "layers")), LAYERS);
         check_config(&images[i], config);
         check_names(&images[i], index, manifest);
         /* Two layers, a configuration, a manifest, and no blob without a reference. */

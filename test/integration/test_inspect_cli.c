@@ -172,25 +172,25 @@ START_TEST(errors_are_clear)
 {
     struct sim s;
     sim_start(&s, ARGV(NULL));
-    cleanup_free char *node = inspect(&s, 1, ARGV("nope"));
-    ck_assert_str_eq(node, "kubectl-inspect-gpushare: nodes \"nope\" not found\n");
-    cleanup_free char *two = inspect(&s, 1, ARGV("a", "b"));
-    ck_assert_contains(two, "unexpected argument \"b\"; expected at most one node name");
-    cleanup_free char *form = inspect(&s, 1, ARGV("-o", "xml"));
-    ck_assert_contains(form, "--output: \"xml\" is not one of table|wide|json");
-    cleanup_free char *unit = inspect(&s, 1, ARGV("--memory-unit", "3 apples"));
-    ck_assert_contains(unit, "--memory-unit: \"3 apples\" is not one of auto|GiB|MiB|");
-    cleanup_free char *letter = inspect(&s, 1, ARGV("-x"));
-    ck_assert_contains(letter, "unknown option -x");
-    cleanup_free char *what = inspect(&s, 1, ARGV("explain", "node", "n1"));
-    ck_assert_contains(what, "expected explain pod [NAMESPACE/]NAME");
-    cleanup_free char *where = inspect(&s, 1, ARGV("--extender=x"));
-    ck_assert_contains(where,
-                       "--extender: invalid address \"x\"; expected http://HOST:PORT, "
-                       "https://HOST:PORT or "
-                       "NAMESPACE/SERVICE:PORT");
-    cleanup_free char *token = inspect(&s, 1, ARGV("--extender-token=x"));
-    ck_assert_contains(token, "--extender-token needs --extender https://HOST:PORT\n");
+    static const struct {
+        const char *options[4], *says;
+    } cases[] = {
+        {{"nope"}, "kubectl-inspect-gpushare: nodes \"nope\" not found\n"},
+        {{"a", "b"}, "unexpected argument \"b\"; expected at most one node name"},
+        {{"-o", "xml"}, "--output: \"xml\" is not one of table|wide|json|yaml"},
+        {{"--memory-unit", "3 apples"},
+         "--memory-unit: \"3 apples\" is not one of auto|GiB|MiB|"},
+        {{"-x"}, "unknown option -x"},
+        {{"explain", "node", "n1"}, "expected explain pod [NAMESPACE/]NAME"},
+        {{"--extender=x"},
+         "--extender: invalid address \"x\"; expected http://HOST:PORT, "
+         "https://HOST:PORT or NAMESPACE/SERVICE:PORT"},
+        {{"--extender-token=x"}, "--extender-token needs --extender https://HOST:PORT\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *said = inspect(&s, 1, cases[i].options);
+        ck_assert_contains(said, cases[i].says);
+    }
     sim_fault(&s, "{\"resource\":\"leases\",\"action\":\"answer\",\"status\":403}");
     cleanup_free char *right = inspect(&s, 1, ARGV(NULL));
     ck_assert_contains(right, "list of leases: ");

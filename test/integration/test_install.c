@@ -39,8 +39,7 @@ START_TEST(the_extender_answers_or_refuses)
     ck_assert_contains(good, "ok      the extender answers at http://127.0.0.1:");
     ck_assert_ptr_null(strstr(good, "PROBLEM"));
     extender_stop(&e);
-    cleanup_free char *refused = node_files_check(1);
-    ck_assert_contains(refused, "PROBLEM no-answer: http://127.0.0.1:");
+    node_files_says(1, "PROBLEM no-answer: http://127.0.0.1:", NODE_FILES_CHECK);
     sim_stop(&s);
 }
 END_TEST
@@ -91,9 +90,8 @@ START_TEST(the_api_server_is_checked)
     cleanup_free char *fine =
         node_files_install(0, ARGV("--check", "--kubeconfig", config));
     ck_assert_ptr_null(strstr(fine, "PROBLEM"));
-    cleanup_free char *gone =
-        node_files_install(2, ARGV("--check", "--kubeconfig", "/nowhere/admin.conf"));
-    ck_assert_contains(gone, "unknown no-api: ");
+    node_files_says(
+        2, "unknown no-api: ", ARGV("--check", "--kubeconfig", "/nowhere/admin.conf"));
     extender_stop(&e);
     sim_stop(&s);
 }
@@ -166,14 +164,35 @@ struct rig {
     struct sim sim;
     struct extender extender;
     struct tls_server *scheduler; /* serves /healthz */
-    char *address;
+    char *address, *kubeconfig;
     char *before; /* the manifest */
 };
 
-static void rig_start(struct rig *r)
+/* The process of kube-scheduler, which started that many seconds from now. */
+static void run_scheduler(const struct rig *r, int64_t from_now_s, const char *option)
+{
+    node_files_add_process(from_now_s, option, tls_server_port(r->scheduler));
+}
+
+/* `namespace`: that of an extender that makes its own certificates; NULL: it serves plain
+ * HTTP. */
+static void rig_start(struct rig *r, const char *namespace)
 {
     sim_start(&r->sim, ARGV(NULL));
-    extender_start(&r->extender, &r->sim, ARGV(NULL));
+    sim_add_lease(&r->sim);
+    sim_load(
+        &r->sim,
+        "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\",\"metadata\":{"
+        "\"name\":\"gpushare-extender\",\"namespace\":\"gpus\"},\"spec\":{}}");
+    sim_add_node(&r->sim, "n1", 2, 15);
+    r->kubeconfig = lib_kubeconfig("admin", "http", r->sim.api.port, "", "");
+    if (namespace) {
+        cleanup_free char *option = xasprintf("--lease-namespace=%s", namespace);
+        extender_start_at(&r->extender, r->kubeconfig, ARGV("--insecure=off", option));
+        ck_assert(program_wait_output(&r->extender.program, "valid-until="));
+    } else {
+        extender_start(&r->extender, &r->sim, ARGV(NULL));
+    }
     tls_make_ca(lib_dir, "ca");
     tls_make_cert(lib_dir, "ca", "scheduler", "IP:127.0.0.1");
     r->scheduler = tls_server_start(
@@ -183,8 +202,7 @@ static void rig_start(struct rig *r)
     cleanup_free char *path = temp_path(lib_dir, NODE_FILES_MANIFEST);
     ck_assert_int_eq(chmod(path, 0600), 0);
     r->before = node_files_state(NODE_FILES_MANIFEST);
-    /* The process of the changed manifest. */
-    node_files_add_process(SOON_S, NODE_FILES_OPTION, tls_server_port(r->scheduler));
+    run_scheduler(r, SOON_S, NODE_FILES_OPTION); /* of the changed manifest */
 }
 
 static void rig_stop(struct rig *r)
@@ -193,26 +211,24 @@ static void rig_stop(struct rig *r)
     extender_stop(&r->extender);
     sim_stop(&r->sim);
     free(r->address);
+    free(r->kubeconfig);
     free(r->before);
 }
 
 START_TEST(nothing_is_changed_without_confirmation)
 {
     struct rig r;
-    rig_start(&r);
+    rig_start(&r, NULL);
     cleanup_free char *said =
         node_files_install(1, ARGV("--insecure", "--address", r.address));
     ck_assert_contains(said, "+    - " NODE_FILES_OPTION "\n");
     ck_assert_contains(said, "nothing was changed");
     expect_untouched(r.before);
     /* Nor if the extender does not answer. */
-    cleanup_free char *none =
-        node_files_install(3, ARGV("--insecure", "--yes", "--address", "127.0.0.1:1"));
-    ck_assert_contains(none, "install the extender first");
+    node_files_says(3, "install the extender first",
+                    ARGV("--insecure", "--yes", "--address", "127.0.0.1:1"));
     expect_untouched(r.before);
-    cleanup_free char *bad =
-        node_files_install(3, ARGV("--insecure", "--yes", "--address", "nonsense"));
-    ck_assert_contains(bad, "HOST:PORT");
+    node_files_says(3, "HOST:PORT", ARGV("--insecure", "--yes", "--address", "nonsense"));
     expect_untouched(r.before);
     rig_stop(&r);
 }
@@ -221,15 +237,13 @@ END_TEST
 START_TEST(a_copy_of_the_manifest_prevents_changes)
 {
     struct rig r;
-    rig_start(&r);
+    rig_start(&r, NULL);
     cleanup_free char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
     temp_write(lib_dir, NODE_FILES_MANIFEST ".bak", manifest);
-    cleanup_free char *said =
-        node_files_install(3, ARGV("--insecure", "--yes", "--address", r.address));
-    ck_assert_contains(said, "are the same static pod");
+    node_files_says(3, "are the same static pod",
+                    ARGV("--insecure", "--yes", "--address", r.address));
     expect_untouched(r.before);
-    cleanup_free char *checked = node_files_check(1);
-    ck_assert_contains(checked, "PROBLEM two-manifests: ");
+    node_files_says(1, "PROBLEM two-manifests: ", NODE_FILES_CHECK);
     rig_stop(&r);
 }
 END_TEST
@@ -237,7 +251,7 @@ END_TEST
 START_TEST(install_twice_and_undo)
 {
     struct rig r;
-    rig_start(&r);
+    rig_start(&r, NULL);
     cleanup_free char *said = node_files_install(
         0, ARGV("--insecure", "--yes", "--no-cluster", "--address", r.address));
     ck_assert_contains(said, "kube-scheduler is healthy with the new files");
@@ -247,18 +261,14 @@ START_TEST(install_twice_and_undo)
     ck_assert_contains(after, "    - " NODE_FILES_OPTION "\n");
     ck_assert_int_eq(strncmp(after, "600\n", 4), 0);
     ck_assert_contains(config, r.address);
-    cleanup_free char *again =
-        node_files_install(0, ARGV("--insecure", "--yes", "--no-cluster"));
-    ck_assert_contains(again, "nothing to change");
+    node_files_says(0, "nothing to change", ARGV("--insecure", "--yes", "--no-cluster"));
     cleanup_free char *still = node_files_state(NODE_FILES_MANIFEST);
     ck_assert_str_eq(still, after);
 
-    node_files_add_process(SOON_S, NULL, tls_server_port(r.scheduler));
-    cleanup_free char *undone = node_files_install(0, ARGV("--undo"));
-    ck_assert_contains(undone, "restored: ");
+    run_scheduler(&r, SOON_S, NULL);
+    node_files_says(0, "restored: ", ARGV("--undo"));
     expect_untouched(r.before);
-    cleanup_free char *nothing = node_files_install(0, ARGV("--undo"));
-    ck_assert_contains(nothing, "nothing to undo");
+    node_files_says(0, "nothing to undo", ARGV("--undo"));
     rig_stop(&r);
 }
 END_TEST
@@ -266,10 +276,8 @@ END_TEST
 START_TEST(an_unhealthy_kube_scheduler_restores_the_files)
 {
     struct rig r;
-    rig_start(&r);
-    node_files_add_process(
-        SOON_S, NULL,
-        tls_server_port(r.scheduler)); /* the process never gets the option */
+    rig_start(&r, NULL);
+    run_scheduler(&r, SOON_S, NULL); /* the process never gets the option */
     cleanup_free char *said =
         node_files_install(3, ARGV("--insecure", "--yes", "--no-cluster", "--wait", "1",
                                    "--address", r.address));
@@ -301,7 +309,7 @@ START_TEST(a_file_that_is_not_restored_keeps_its_backup)
 {
     struct rig r;
     struct program p;
-    rig_start(&r);
+    rig_start(&r, NULL);
     cleanup_free char *old = temp_read(lib_dir, NODE_FILES_MANIFEST),
                       *build = make_editor(), *root = temp_path(lib_dir, "root"),
                       *proc = temp_path(lib_dir, "proc");
@@ -329,8 +337,8 @@ START_TEST(a_signal_restores_the_files)
 {
     struct rig r;
     struct program p;
-    rig_start(&r);
-    node_files_add_process(SOON_S, NULL, tls_server_port(r.scheduler));
+    rig_start(&r, NULL);
+    run_scheduler(&r, SOON_S, NULL);
     cleanup_free char *build = xasprintf("BUILD=%s", getenv("GPUSHARE_BUILD"));
     cleanup_free char *root = temp_path(lib_dir, "root"),
                       *proc = temp_path(lib_dir, "proc");
@@ -392,15 +400,14 @@ END_TEST
 START_TEST(undo_keeps_a_changed_file)
 {
     struct rig r;
-    rig_start(&r);
+    rig_start(&r, NULL);
     free(node_files_install(
         0, ARGV("--insecure", "--yes", "--no-cluster", "--address", r.address)));
     cleanup_free char *config = temp_read(lib_dir, NODE_FILES_CONFIG);
     config = node_files_swap(config, "weight: 3", "weight: 9");
     temp_write(lib_dir, NODE_FILES_CONFIG, config);
-    cleanup_free char *said = node_files_install(3, ARGV("--undo"));
-    ck_assert_contains(said,
-                       "kube-scheduler-config.yaml was changed since the installation");
+    node_files_says(3, "kube-scheduler-config.yaml was changed since the installation",
+                    ARGV("--undo"));
     cleanup_free char *still = temp_read(lib_dir, NODE_FILES_CONFIG);
     ck_assert_str_eq(still, config);
     rig_stop(&r);
@@ -424,12 +431,12 @@ static void edit_manifest(struct stub_conn *conn, void *ctx)
 START_TEST(concurrent_edits_are_not_lost)
 {
     struct rig r;
-    rig_start(&r);
+    rig_start(&r, NULL);
     struct stub *s = stub_start(edit_manifest, NULL);
     cleanup_free char *address = xasprintf("127.0.0.1:%u", stub_port(s));
-    cleanup_free char *said = node_files_install(
-        3, ARGV("--insecure", "--yes", "--without-extender", "--address", address));
-    ck_assert_contains(said, "the files were changed during the confirmation");
+    node_files_says(
+        3, "the files were changed during the confirmation",
+        ARGV("--insecure", "--yes", "--without-extender", "--address", address));
     cleanup_free char *manifest = node_files_state(NODE_FILES_MANIFEST),
                       *config = node_files_state(NODE_FILES_CONFIG);
     ck_assert_contains(manifest, edited);
@@ -445,8 +452,8 @@ START_TEST(a_closed_standard_output_does_not_stop_it)
 {
     struct rig r;
     struct program p;
-    rig_start(&r);
-    node_files_add_process(SOON_S, NULL, tls_server_port(r.scheduler));
+    rig_start(&r, NULL);
+    run_scheduler(&r, SOON_S, NULL);
     cleanup_free char *root = temp_path(lib_dir, "root"),
                       *proc = temp_path(lib_dir, "proc");
     cleanup_free char *line = xasprintf(
@@ -465,7 +472,7 @@ END_TEST
 START_TEST(a_symbolic_link_is_not_replaced)
 {
     struct rig r;
-    rig_start(&r);
+    rig_start(&r, NULL);
     cleanup_free char *from = temp_path(lib_dir, NODE_FILES_MANIFEST);
     cleanup_free char *to = temp_path(lib_dir, "elsewhere.yaml");
     ck_assert_int_eq(rename(from, to), 0);
@@ -474,6 +481,239 @@ START_TEST(a_symbolic_link_is_not_replaced)
         node_files_install(3, ARGV("--insecure", "--yes", "--address", r.address));
     ck_assert_contains(said, "is a symbolic link");
     expect_untouched(r.before);
+    rig_stop(&r);
+}
+END_TEST
+
+/* -- an extender that makes its own certificates: kube-scheduler's comes from the Secret -- */
+
+#define SECRET "/api/v1/namespaces/kube-system/secrets/gpushare-scheduler-tls"
+#define FOLDER "root/etc/kubernetes/gpushare"
+
+/* With the API server; the extender may not be ready at once. */
+static char *run(const struct rig *r, int status, const char *mode, const char *more)
+{
+    char *said = NULL;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    do {
+        ck_assert_msg(lib_now_ms() < end, "never ready: %s", said ? said : "");
+        free(said);
+        said = node_files_install(
+            -1, more ? ARGV("--kubeconfig", r->kubeconfig, mode, more, r->address)
+                     : ARGV("--kubeconfig", r->kubeconfig, mode));
+    } while (strstr(said, "not-ready") || strstr(said, "HTTP status 503"));
+    free(said);
+    return node_files_install(
+        status, more ? ARGV("--kubeconfig", r->kubeconfig, mode, more, r->address)
+                     : ARGV("--kubeconfig", r->kubeconfig, mode));
+}
+
+static void expect_mode(const char *name, const char *mode)
+{
+    cleanup_free char *path = xasprintf(FOLDER "/%s", name);
+    cleanup_free char *state = node_files_state(path);
+    ck_assert_msg(strncmp(state, mode, strlen(mode)) == 0, "%s: %s", name, state);
+}
+
+static void expect_no_key_in_backups(void)
+{
+    struct program p;
+    cleanup_free char *kept = temp_path(lib_dir, "root/var/lib/gpushare-install");
+    program_start(&p, lib_dir, ARGV("grep", "-r", "PRIVATE KEY", kept));
+    ck_assert_msg(program_wait(&p) == 1, "%s", program_output(&p));
+    program_fini(&p);
+}
+
+START_TEST(the_certificate_comes_from_the_secret)
+{
+    struct rig r;
+    rig_start(&r, "kube-system");
+    cleanup_free char *shown = node_files_install(
+        -1, ARGV("--kubeconfig", r.kubeconfig, "--address", r.address));
+    ck_assert_contains(shown, "client.key: from Secret kube-system/");
+    ck_assert_ptr_null(strstr(shown, "PRIVATE KEY"));
+    run_scheduler(&r, -SOON_S, NODE_FILES_OPTION);
+    node_files_says(3, "restoring the previous files",
+                    ARGV("--kubeconfig", r.kubeconfig, "--yes", "--address", r.address,
+                         "--wait", "1"));
+    expect_no_key_in_backups();
+    run_scheduler(&r, SOON_S, NODE_FILES_OPTION);
+    cleanup_free char *done = run(&r, 0, "--yes", "--address");
+    ck_assert_contains(done, "ok      the extender answers at https://127.0.0.1:");
+    ck_assert_contains(done, "client.crt is valid until 20");
+    expect_mode("ca.crt", "644\n");
+    expect_mode("client.crt", "644\n");
+    expect_mode("client.key", "600\n");
+    cleanup_free char *config = node_files_state(NODE_FILES_CONFIG);
+    ck_assert_contains(config, "https://127.0.0.1:");
+    expect_no_key_in_backups();
+    cleanup_free char *again = run(&r, 0, "--yes", "--address");
+    ck_assert_contains(again, "nothing to change");
+    cleanup_free char *fresh = run(&r, 0, "--renew", NULL);
+    ck_assert_contains(fresh, "nothing to renew");
+    cleanup_free char *silent =
+        node_files_install(3, ARGV("--kubeconfig", "/none-such", "--renew"));
+    ck_assert_contains(silent, "Secret kube-system/gpushare-scheduler-tls: ");
+    ck_assert_contains(silent, "/none-such");
+
+    run_scheduler(&r, SOON_S, NULL);
+    free(node_files_install(0, ARGV("--undo")));
+    cleanup_free char *manifest = node_files_state(NODE_FILES_MANIFEST);
+    cleanup_free char *folder = temp_path(lib_dir, FOLDER);
+    ck_assert_str_eq(manifest, r.before);
+    struct stat st;
+    ck_assert_int_eq(stat(folder, &st), -1);
+    rig_stop(&r);
+}
+END_TEST
+
+START_TEST(a_renewed_certificate_is_reported_and_copied)
+{
+    struct rig r;
+    rig_start(&r, "kube-system");
+    free(run(&r, 0, "--yes", "--address"));
+    cleanup_free char *ca = node_files_state(FOLDER "/ca.crt");
+    cleanup_free char *old = node_files_state(FOLDER "/client.crt");
+    cleanup_buf struct buf reply = {0};
+    ck_assert_uint_eq(peer_call(&r.sim.api, "DELETE", SECRET, NULL, &reply), 200);
+    lib_wait(peer_status(&r.sim.api, SECRET) == 200); /* the leader makes another */
+    cleanup_free char *noted = run(&r, 0, "--check", NULL);
+    ck_assert_contains(noted, "note    Secret gpushare-scheduler-tls has a "
+                              "newer certificate");
+    cleanup_free char *renewed = run(&r, 0, "--renew", NULL);
+    ck_assert_ptr_null(strstr(renewed, "restarting")); /* of the same CA */
+    cleanup_free char *now = node_files_state(FOLDER "/client.crt"),
+                      *same = node_files_state(FOLDER "/ca.crt");
+    ck_assert_str_ne(now, old);
+    ck_assert_str_eq(same, ca);
+    expect_mode("client.key", "600\n");
+    cleanup_free char *good = run(&r, 0, "--check", NULL);
+    ck_assert_ptr_null(strstr(good, "newer certificate"));
+
+    /* --undo removes the files whatever was renewed since. */
+    run_scheduler(&r, SOON_S, NULL);
+    free(node_files_install(0, ARGV("--undo")));
+    cleanup_free char *gone = node_files_state(FOLDER "/client.key");
+    ck_assert_str_eq(gone, "absent");
+    rig_stop(&r);
+}
+END_TEST
+
+/* kube-scheduler reads the CA only when it starts. */
+START_TEST(a_renewed_ca_restarts_kube_scheduler)
+{
+    struct rig r;
+    rig_start(&r, "kube-system");
+    free(run(&r, 0, "--yes", "--address"));
+    cleanup_free char *other = temp_read(lib_dir, "ca.crt");
+    temp_write(lib_dir, FOLDER "/ca.crt", other);
+    cleanup_free char *found = run(&r, 1, "--check", NULL);
+    ck_assert_contains(found, "PROBLEM ca-outdated: ");
+    ck_assert_contains(found, "PROBLEM no-answer: ");
+    run_scheduler(&r, -3600, NODE_FILES_OPTION);
+    cleanup_free char *said = node_files_install(
+        3, ARGV("--kubeconfig", r.kubeconfig, "--renew", "--wait", "1"));
+    ck_assert_contains(said, "renewed: ");
+    ck_assert_contains(said, "restarting kube-scheduler (process " NODE_FILES_PID ")");
+    ck_assert_contains(said, " was changed");
+    run_scheduler(&r, SOON_S, NODE_FILES_OPTION);
+    free(run(&r, 0, "--renew", NULL));
+    free(run(&r, 0, "--check", NULL));
+    rig_stop(&r);
+}
+END_TEST
+
+/* The configuration of a release without certificates. */
+START_TEST(plain_http_is_upgraded)
+{
+    struct rig r;
+    rig_start(&r, "kube-system");
+    cleanup_free char *url = node_files_url(r.extender.verbs.port);
+    node_files_make_installed(url);
+    cleanup_free char *old = temp_read(lib_dir, NODE_FILES_CONFIG);
+    char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
+    cleanup_free char *port = xasprintf("    - --secure-port=%u\n    - --config=",
+                                        tls_server_port(r.scheduler));
+    manifest = node_files_swap(manifest, "    - --config=", port);
+    temp_write(lib_dir, NODE_FILES_MANIFEST, manifest);
+    cleanup_free char *before = node_files_state(NODE_FILES_MANIFEST);
+    free(manifest);
+    run_scheduler(&r, SOON_S, NODE_FILES_OPTION);
+    cleanup_free char *found = run(&r, 1, "--check", NULL);
+    ck_assert_contains(found, "PROBLEM no-answer: ");
+    ck_assert_contains(found, " scripts/install --yes    # or --renew");
+    cleanup_free char *none = run(&r, 3, "--renew", NULL);
+    ck_assert_contains(none, "run scripts/install first");
+    node_files_says(0, "ok      the extender answers at https://127.0.0.1:",
+                    ARGV("--kubeconfig", r.kubeconfig, "--yes"));
+    expect_mode("client.key", "600\n");
+    free(node_files_install(0, ARGV("--undo")));
+    cleanup_free char *now = temp_read(lib_dir, NODE_FILES_CONFIG);
+    cleanup_free char *after = node_files_state(NODE_FILES_MANIFEST);
+    cleanup_free char *key = node_files_state(FOLDER "/client.key");
+    ck_assert_str_eq(now, old);
+    ck_assert_str_eq(after, before);
+    ck_assert_str_eq(key, "absent");
+    rig_stop(&r);
+}
+END_TEST
+
+START_TEST(without_a_certificate_nothing_is_changed)
+{
+    struct rig r;
+    rig_start(&r, "kube-system");
+    node_files_says(3, "the certificate of kube-scheduler: the Secret was not read",
+                    ARGV("--yes", "--no-cluster", "--address", r.address));
+    /* An extender with --insecure makes no Secret. */
+    extender_stop(&r.extender);
+    extender_start(&r.extender, &r.sim, ARGV("--insecure"));
+    cleanup_buf struct buf reply = {0};
+    peer_call(&r.sim.api, "DELETE", SECRET, NULL, &reply);
+    cleanup_free char *absent = node_files_install(
+        3, ARGV("--kubeconfig", r.kubeconfig, "--yes", "--address", r.address));
+    ck_assert_contains(absent, "not found");
+    ck_assert_contains(absent, "scripts/install --insecure");
+    cleanup_free char *manifest = node_files_state(NODE_FILES_MANIFEST);
+    ck_assert_str_eq(manifest, r.before);
+    rig_stop(&r);
+}
+END_TEST
+
+/* The release is in another namespace: so are the Secret and the extender's name. */
+START_TEST(an_extender_in_another_namespace)
+{
+    struct rig r;
+    rig_start(&r, "gpus");
+    node_files_says(3, "Secret kube-system/gpushare-scheduler-tls",
+                    ARGV("--kubeconfig", r.kubeconfig, "--yes", "--address", r.address));
+    node_files_says(3, "--namespace: invalid name \"../x\"",
+                    ARGV("--kubeconfig", r.kubeconfig, "--namespace", "../x", "--check"));
+    const char *in[] = {"--kubeconfig", r.kubeconfig, "--namespace", "gpus",
+                        "--yes",        "--address",  r.address,     NULL};
+    char *said = NULL; /* the extender may not be ready at once */
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    do {
+        ck_assert_msg(lib_now_ms() < end, "never ready: %s", said ? said : "");
+        free(said);
+        said = node_files_install(-1, in);
+    } while (strstr(said, "not-ready") || strstr(said, "HTTP status 503"));
+    ck_assert_contains(said, "client.key: from Secret gpus/gpushare-scheduler-tls");
+    ck_assert_contains(said, "ok      the extender answers at https://127.0.0.1:");
+    free(said);
+    cleanup_free char *config = temp_read(lib_dir, NODE_FILES_CONFIG);
+    ck_assert_contains(config, "serverName: gpushare-schd-extender.gpus.svc");
+    /* An entry with the name of a former namespace. */
+    char *old = node_files_swap(xstrdup(config), "extender.gpus.svc", "extender.old.svc");
+    temp_write(lib_dir, NODE_FILES_CONFIG, old);
+    free(old);
+    cleanup_free char *found = node_files_install(
+        1, ARGV("--kubeconfig", r.kubeconfig, "--namespace", "gpus", "--check"));
+    ck_assert_contains(found, "PROBLEM no-answer: ");
+    ck_assert_contains(found, " scripts/install --namespace gpus --yes    # or --renew");
+    run_scheduler(&r, SOON_S, NODE_FILES_OPTION);
+    free(node_files_install(0, in));
+    cleanup_free char *now = temp_read(lib_dir, NODE_FILES_CONFIG);
+    ck_assert_str_eq(now, config);
     rig_stop(&r);
 }
 END_TEST
@@ -501,11 +741,14 @@ START_TEST(a_missing_or_unknown_command)
 END_TEST
 
 LIB_MAIN("install", 120, a_missing_or_unknown_command, the_extender_answers_or_refuses,
-         another_program_answers,
-         the_api_server_is_checked, other_distributions, hostile_files,
-         nothing_is_changed_without_confirmation, a_copy_of_the_manifest_prevents_changes,
-         install_twice_and_undo, an_unhealthy_kube_scheduler_restores_the_files,
+         another_program_answers, the_api_server_is_checked, other_distributions,
+         hostile_files, nothing_is_changed_without_confirmation,
+         a_copy_of_the_manifest_prevents_changes, install_twice_and_undo,
+         an_unhealthy_kube_scheduler_restores_the_files,
          a_file_that_is_not_restored_keeps_its_backup, a_signal_restores_the_files,
          installed_under_another_prefix, undo_keeps_a_changed_file,
          concurrent_edits_are_not_lost, a_closed_standard_output_does_not_stop_it,
-         a_symbolic_link_is_not_replaced)
+         a_symbolic_link_is_not_replaced, the_certificate_comes_from_the_secret,
+         a_renewed_certificate_is_reported_and_copied,
+         a_renewed_ca_restarts_kube_scheduler, plain_http_is_upgraded,
+         without_a_certificate_nothing_is_changed, an_extender_in_another_namespace)

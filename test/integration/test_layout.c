@@ -163,17 +163,6 @@ START_TEST(explain_says_what_the_leader_does)
 }
 END_TEST
 
-START_TEST(explain_says_that_it_is_off)
-{
-    set_up("0s");
-    ck_assert(!fits("high", 100, 12));
-    cleanup_free char *off = explained("high");
-    ck_assert_contains(off, "Layout preemption is off: the extender runs without ");
-    extender_stop(&extender);
-    tear_down();
-}
-END_TEST
-
 START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
 {
     cleanup_buf struct buf why = {0};
@@ -220,5 +209,4 @@ START_TEST(a_follower_reports_to_the_leader)
 END_TEST
 
 LIB_MAIN("layout", 120, a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound,
-         a_follower_reports_to_the_leader, explain_says_what_the_leader_does,
-         explain_says_that_it_is_off)
+         a_follower_reports_to_the_leader, explain_says_what_the_leader_does)

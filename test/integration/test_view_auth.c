@@ -315,44 +315,7 @@ START_TEST(kubectl_inspect_compares_with_the_extender)
 }
 END_TEST
 
-enum { INVENTED = 10000, CLIENTS = 8, ATTACK_MS = 30 * 1000 };
-static int64_t attack_end_ms;
-
-static void invent(void *ctx, size_t i)
-{
-    cleanup_buf struct buf said = {0};
-    for (int k = 0; k < INVENTED / CLIENTS && clock_mono_ms() < attack_end_ms; k++) {
-        cleanup_free char *token = xasprintf("invented-%zu-%d", i, k);
-        unsigned status = get(ctx, token, "/metrics", &said);
-        ck_assert_msg(status == 401 || status == 503, "%u", status);
-    }
-}
-
-START_TEST(invented_tokens_neither_reach_the_api_server_nor_replace_known_ones)
-{
-    struct fixture f;
-    cleanup_buf struct buf said = {0};
-    set_up(&f);
-    ck_assert_uint_eq(get(&f, "prom", "/metrics", &said), 200);
-    int64_t begun_ms = clock_mono_ms();
-    attack_end_ms = begun_ms + ATTACK_MS; /* the answer for prom is kept for a minute */
-    lib_threads(CLIENTS, invent, &f);
-    int64_t s = (clock_mono_ms() - begun_ms + 999) / 1000;
-    ck_assert_int_le(reviews(&f, "tokenreviews"), 1 + 50 + 10 * (int)s);
-    int before = reviews(&f, "tokenreviews");
-    ck_assert_uint_eq(get(&f, "prom", "/metrics", &said), 200);
-    ck_assert_int_eq(reviews(&f, "tokenreviews"), before);
-    cleanup_buf struct buf huge = {0};
-    for (int i = 0; i < 20 * 1024; i++)
-        buf_addc(&huge, 'a');
-    ck_assert_uint_ge(get(&f, huge.p, "/metrics", &said), 400);
-    ck_assert_int_eq(reviews(&f, "tokenreviews"), before);
-    tear_down(&f);
-}
-END_TEST
-
 LIB_MAIN("view_auth", 120, views_need_a_token_with_the_right,
          who_may_list_all_pods_sees_all_of_them, certificates_admit_too,
          answers_are_cached_and_survive_the_api_server,
-         kubectl_inspect_compares_with_the_extender,
-         invented_tokens_neither_reach_the_api_server_nor_replace_known_ones)
+         kubectl_inspect_compares_with_the_extender)

@@ -147,9 +147,15 @@ char *node_files_install(int status, const char *const *options)
     return program_end(&p, status);
 }
 
+void node_files_says(int status, const char *text, const char *const *options)
+{
+    cleanup_free char *said = node_files_install(status, options);
+    ck_assert_contains(said, text);
+}
+
 char *node_files_check(int status)
 {
-    return node_files_install(status, ARGV("--check", "--no-cluster"));
+    return node_files_install(status, NODE_FILES_CHECK);
 }
 
 char *node_files_url(unsigned port)

@@ -26,7 +26,10 @@ void node_files_make(unsigned port);
 void node_files_make_installed(const char *url);
 /* Runs scripts/install; status -1: any. Returns its output, new. */
 char *node_files_install(int status, const char *const *options);
+/* Its output has the text. */
+void node_files_says(int status, const char *text, const char *const *options);
 /* Runs --check without the API server. */
+#define NODE_FILES_CHECK ARGV("--check", "--no-cluster")
 char *node_files_check(int status);
 /* urlPrefix of an extender at that port. New. */
 char *node_files_url(unsigned port);
