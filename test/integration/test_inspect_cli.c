@@ -177,7 +177,7 @@ START_TEST(errors_are_clear)
     } cases[] = {
         {{"nope"}, "kubectl-inspect-gpushare: nodes \"nope\" not found\n"},
         {{"a", "b"}, "unexpected argument \"b\"; expected at most one node name"},
-        {{"-o", "xml"}, "--output: \"xml\" is not one of table|wide|json|yaml"},
+        {{"-o", "xml"}, "--output: \"xml\" is not one of table|wide|json\n"},
         {{"--memory-unit", "3 apples"},
          "--memory-unit: \"3 apples\" is not one of auto|GiB|MiB|"},
         {{"-x"}, "unknown option -x"},

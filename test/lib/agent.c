@@ -84,37 +84,19 @@ json_int_t agent_number(const struct sim *s, const char *path)
     return at ? json_integer_value(at) : -1;
 }
 
-char *agent_message(const struct sim *s)
-{
-    cleanup_json json_t *scv = agent_scv(s);
-    const json_t *notes = scv ? lib_at(scv, "metadata.annotations") : NULL;
-    const char *text = json_string_value(json_object_get(notes, "gpushare/message"));
-    return xstrdup(text ? text : "");
-}
-
-char *agent_health(const struct sim *s)
-{
-    cleanup_json json_t *scv = agent_scv(s);
-    struct buf out = {0};
-    size_t i;
-    json_t *card;
-    buf_adds(&out, "");
-    json_array_foreach(scv ? lib_at(scv, "status.cardList") : NULL, i, card)
-        buf_printf(&out, "%s%s", i ? " " : "", lib_str(card, "health"));
-    return buf_take(&out);
-}
-
 bool agent_scv_is(const struct sim *s, const char *health, const char *message)
 {
-    cleanup_free char *h = agent_health(s);
-    cleanup_free char *m = agent_message(s);
-    return strcmp(h, health) == 0 &&
-           (*message ? strstr(m, message) != NULL : m[0] == '\0');
-}
-
-char *agent_part(const struct agent *a, const char *part)
-{
-    return agent_line(&a->health, "/healthz", part);
+    cleanup_json json_t *scv = agent_scv(s);
+    cleanup_buf struct buf is = {0};
+    size_t i;
+    json_t *card;
+    buf_adds(&is, "");
+    json_array_foreach(scv ? lib_at(scv, "status.cardList") : NULL, i, card)
+        buf_printf(&is, "%s%s", i ? " " : "", lib_str(card, "health"));
+    const json_t *notes = scv ? lib_at(scv, "metadata.annotations") : NULL;
+    const char *text = json_string_value(json_object_get(notes, "gpushare/message"));
+    return strcmp(is.p, health) == 0 &&
+           (*message ? text && strstr(text, message) : !text || !*text);
 }
 
 char *agent_line(const struct peer *health, const char *path, const char *part)
@@ -135,6 +117,6 @@ char *agent_line(const struct peer *health, const char *path, const char *part)
 
 bool agent_part_is(const struct agent *a, const char *part, const char *text)
 {
-    cleanup_free char *line = agent_part(a, part);
+    cleanup_free char *line = agent_line(&a->health, "/healthz", part);
     return strstr(line, text) != NULL;
 }

@@ -31,14 +31,10 @@ void agent_script(const char *text);
 json_t *agent_scv(const struct sim *s);
 /* The number at a path of the Scv; -1: absent. */
 json_int_t agent_number(const struct sim *s, const char *path);
-/* The annotation gpushare/message of the Scv; "" if absent. New. */
-char *agent_message(const struct sim *s);
-/* The health of the cards, such as "Healthy Unhealthy". New. */
-char *agent_health(const struct sim *s);
-/* Does the Scv have this health and this message? */
+/* Does the Scv have this health of its cards, such as "Healthy Unhealthy", and this text in its
+ * annotation gpushare/message ("": none)? */
 bool agent_scv_is(const struct sim *s, const char *health, const char *message);
 /* The line of a check in the reply of a health endpoint. New. */
 char *agent_line(const struct peer *health, const char *path, const char *part);
-/* agent_line in /healthz. New. */
-char *agent_part(const struct agent *a, const char *part);
+/* Does agent_line in /healthz contain the text? */
 bool agent_part_is(const struct agent *a, const char *part, const char *text);

@@ -335,14 +335,6 @@ size_t kubelet_devices(struct kubelet *k, int resource, bool healthy)
     return n;
 }
 
-int kubelet_listed(struct kubelet *k)
-{
-    pthread_mutex_lock(&k->lock);
-    int lists = k->lists;
-    pthread_mutex_unlock(&k->lock);
-    return lists;
-}
-
 static struct grpcd *serve(const char *path, const struct grpcd_method *methods,
                            struct kubelet *k)
 {

@@ -60,7 +60,6 @@ bool kubelet_serve(struct kubelet *k); /* handles pending input; true: there was
 /* Has the plugin ended the stream of that resource? */
 bool kubelet_lost(struct kubelet *k, int resource);
 size_t kubelet_devices(struct kubelet *k, int resource, bool healthy);
-int kubelet_listed(struct kubelet *k); /* number of List calls */
 
 /* Adds `n` units of aliyun.com/gpu-mem on a card to the allocatable devices. */
 void kubelet_add_units(struct kubelet *k, const char *uuid, int n);
