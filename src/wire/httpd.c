@@ -105,25 +105,16 @@ struct httpd *httpd_new(const struct httpd_limits *limits)
     return d;
 }
 
-/* Log lines of libmicrohttpd. The last one before a failed start is the error message;
- * others are logged at level debug. */
+/* Log lines of libmicrohttpd, mostly about what a client did. */
 static void on_log(void *cls, const char *fmt, va_list ap)
 {
-    struct httpd_listener *listener = cls;
-    bool starting =
-        pthread_equal(pthread_self(), listener->starter) && listener->starting;
-    if (!starting && !log_enabled(LOG_DEBUG))
-        return;
+    const struct httpd_listener *listener = cls;
     char text[256];
+    if (!log_enabled(LOG_DEBUG))
+        return;
     int n = vsnprintf(text, sizeof text, fmt, ap);
-    struct span s = {text, n < 0 ? 0 : strlen(text)};
-    s = span_trim(s);
-    if (starting && s.n) {
-        free(listener->starting);
-        listener->starting = xmemdup0(s.p, s.n);
-    }
     log_debug("httpd", "libmicrohttpd", LOG_S("listener", listener->conf.name),
-              LOG_SPAN("text", s));
+              LOG_SPAN("text", span_trim((struct span){text, n < 0 ? 0 : strlen(text)})));
 }
 
 static void listener_free(struct httpd_listener *listener)
@@ -134,7 +125,6 @@ static void listener_free(struct httpd_listener *listener)
         close(listener->fd);
     free((char *)listener->conf.name);
     free((char *)listener->conf.address);
-    free(listener->starting);
     pthread_cond_destroy(&listener->handed);
     free(listener);
 }
@@ -223,13 +213,12 @@ static int start_mhd(struct httpd_listener *listener,
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)tls_priorities},
         end,
     };
-    listener->starter = pthread_self();
-    listener->starting = xstrdup("libmicrohttpd: cannot start");
     listener->mhd = MHD_start_daemon(flags, 0, NULL, NULL, httpd_on_request, listener,
                                      MHD_OPTION_ARRAY, options, MHD_OPTION_END);
-    int rc = listener->mhd ? 0 : err_set(err, ERR_INVALID, "%s", listener->starting);
-    free(steal(&listener->starting));
-    return rc;
+    if (listener->mhd)
+        return 0;
+    return err_set(err, ERR_UNAVAILABLE,
+                   "libmicrohttpd cannot start; --log-level debug says why");
 }
 
 static unsigned real_port(int fd)

@@ -526,14 +526,15 @@ static bool accept_one(struct httpd_listener *listener)
 /* -- The acceptor -- */
 
 /*
- * The acceptor sleeps until the next deadline, at most for the shortest limit: a deadline
- * that a connection sets meanwhile is never earlier. So an accept needs no look at the
- * other connections, unless the listener is full.
+ * The acceptor sleeps until the next deadline, at most for ROUND_MAX_MS, because a
+ * connection may set an earlier one meanwhile. An accept needs no look at the other
+ * connections, unless the listener is full.
  */
 
 enum {
     DRAIN_GRACE_MS = 300, /* a drain closes connections idle for this long */
     HANGUPS = 64,         /* events per round */
+    ROUND_MAX_MS = 200,   /* the latest that a deadline is noticed */
     FIRST_LISTENER = 2,
 };
 
@@ -634,17 +635,10 @@ static int64_t check_conn(struct httpd_conn *p, int64_t now, bool draining)
 static int64_t check_conns(struct httpd *d, int64_t now)
 {
     bool draining = atomic_load(&d->state) != HTTPD_RUNNING;
-    int64_t wait = d->limits.first_request_ms;
-    for (size_t i = 0; i < d->n_listeners; i++) {
-        const struct httpd_listener_config *conf = &d->listeners[i]->conf;
-        int64_t limit = conf->mode == HTTPD_EVENTS && conf->idle_ms > HTTPD_STREAM_WAIT_MS
-                            ? HTTPD_STREAM_WAIT_MS
-                            : conf->idle_ms;
-        if (wait > limit)
-            wait = limit;
+    int64_t wait = ROUND_MAX_MS;
+    for (size_t i = 0; i < d->n_listeners; i++)
         if (d->listeners[i]->leaving)
             wait = HTTPD_ROUND_MIN_MS;
-    }
     LIST_EACH (struct httpd_conn, p, &d->conns, link) {
         int64_t due = check_conn(p, now, draining);
         if (due - now < wait)

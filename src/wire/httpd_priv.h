@@ -87,8 +87,6 @@ struct httpd_listener {
     pthread_cond_t handed; /* a handler has returned; with httpd.lock */
     int64_t retry_ms;  /* next accept after a failure; acceptor only */
     int64_t warned_ms; /* next warning; acceptor only */
-    pthread_t starter;
-    char *starting; /* last log line of mhd; only during httpd_listen, by its thread */
 };
 
 /* What a connection does. Phase and deadline are one atomic word, because the acceptor

@@ -2,8 +2,8 @@
 
 /*
  * The readers of API objects on arbitrary bytes: no crash, no overread, and accepted
- * objects are consistent. The first byte of a line selects the kind. An Scv is unchanged
- * by a write and a read; errors in the details that only scv_read_all reads do not affect
+ * objects are consistent. The first byte of a line selects the kind. An Scv or a Lease is
+ * unchanged by a write and a read; errors in the details that only scv_read_all reads do not affect
  * scv_read.
  */
 
@@ -165,6 +165,22 @@ static void check_scv(struct span text, const struct scv *plain, bool ok, struct
         fuzz_fail("the Scv changes when written and read");
 }
 
+/* buf_add_json would replace invalid UTF-8, but the reader has rejected that already. */
+static void check_lease(const struct lease *lease, struct arena *a)
+{
+    struct lease again;
+    struct jread j;
+    cleanup_buf struct buf once = {0}, twice = {0};
+    lease_write(&once, lease);
+    jread_init(&j, once.p, once.n);
+    lease_read(&j, a, &again);
+    if (jread_finish(&j, NULL))
+        fuzz_fail("the written Lease cannot be read");
+    lease_write(&twice, &again);
+    if (!span_eq(buf_span(&once), buf_span(&twice)))
+        fuzz_fail("the Lease changes when written and read");
+}
+
 /* The same Node as an autoscaler would send it. */
 static void check_template(const struct ledger *l, struct span text)
 {
@@ -209,6 +225,7 @@ static struct span read_one(struct ledger *l, char kind, struct jread *j, struct
         lease_read(j, a, &lease);
         if (jread_finish(j, NULL))
             break;
+        check_lease(&lease, a);
         ledger_lease_seen(l, &lease, 1);
         return lease.meta.name;
     case 'c':

@@ -126,27 +126,6 @@ START_TEST(resets_have_a_status)
 }
 END_TEST
 
-START_TEST(messages_arrive_in_order)
-{
-    struct buf b = {0};
-    struct grpcc_response a;
-    cleanup_buf struct buf got = {0};
-    begin(&a, 100);
-    headers(&b, 0, 1, GRPC_200);
-    frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\1a\0\0\0\0\0\0\0\0\0\1b"));
-    headers(&b, END, 1, "grpc-status: 0\n");
-    grpcc_response_feed(&a, (const uint8_t *)b.p, b.n);
-    for (int i = 0; i < 3; i++)
-        ck_assert(grpcc_response_take(&a, &got));
-    ck_assert(!grpcc_response_take(&a, &got));
-    ck_assert_span_eq(buf_span(&got), "ab");
-    ck_assert(a.is_done);
-    ck_assert_int_eq(a.status, GRPC_OK);
-    grpcc_response_fini(&a);
-    buf_fini(&b);
-}
-END_TEST
-
 /* A peer on a real socket that sends the same bytes to every client. */
 struct peer {
     char *dir, *path;
@@ -357,7 +336,7 @@ END_TEST
 
 UNIT_MAIN("grpcc", a_status_in_the_headers_is_enough,
           an_invalid_status_is_unknown, a_response_without_a_status_is_an_error,
-          bad_messages_are_rejected, resets_have_a_status, messages_arrive_in_order,
+          bad_messages_are_rejected, resets_have_a_status,
           a_missing_socket_or_listener_is_unavailable, a_peer_that_closes_is_unavailable,
           a_response_before_the_close_counts, a_unary_response_has_exactly_one_message,
           other_protocols_than_http2_end_the_call,

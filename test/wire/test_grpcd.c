@@ -198,31 +198,6 @@ static void *ask(void *arg)
     return NULL;
 }
 
-START_TEST(a_call_may_be_ended_later_by_another_thread)
-{
-    struct fixture *w = fixture_new();
-    struct asker askers[4];
-    pthread_t threads[4];
-    for (unsigned i = 0; i < 4; i++) {
-        askers[i] = (struct asker){.w = w};
-        pthread_create(&threads[i], NULL, ask, &askers[i]);
-        wait_for(waiting(w) == i + 1);
-    }
-    for (unsigned i = 4; i-- > 0;) { /* in reverse order */
-        struct buf reply = {0};
-        buf_addc(&reply, (char)('a' + i));
-        grpcd_reply(w->waiting[i], &reply);
-        pthread_join(threads[i], NULL);
-        ck_assert_done(askers[i].rc, askers[i].err);
-        ck_assert_uint_eq(askers[i].reply.n, 1);
-        ck_assert_int_eq(askers[i].reply.p[0], (char)('a' + i));
-        buf_fini(&askers[i].reply);
-    }
-    ck_assert_uint_eq(on_stream_cancel(w), 0);
-    fixture_free(w);
-}
-END_TEST
-
 static struct grpcc_stream *watch(struct fixture *w)
 {
     struct err err = {0};
@@ -439,7 +414,6 @@ END_TEST
 
 UNIT_MAIN("grpcd", a_unary_call_gets_its_response, a_handler_fails_a_call_with_a_message,
           messages_have_a_largest_size_on_both_sides,
-          a_call_may_be_ended_later_by_another_thread,
           a_stream_has_any_number_of_messages, a_disconnect_or_reset_cancels_the_call,
           a_stop_ends_streams_waits_for_calls_and_removes_the_socket,
           a_handle_outlives_its_server,

@@ -165,47 +165,6 @@ START_TEST(threads_share_a_client_and_connections_are_reused)
 }
 END_TEST
 
-static void respond_status(struct stub_conn *conn, void *ctx)
-{
-    static const char *const heads[] = {
-        "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!",
-        "HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n",
-        "HTTP/1.1 429 Slow\r\nretry-after:  7 \r\nContent-Length: 0\r\n\r\n",
-        "HTTP/1.1 503 No\r\nRetry-After: Wed, 21 Oct 2026 07:28:00 GMT\r\n"
-        "Content-Length: 0\r\n\r\n",
-        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nRetry-After: 9\r\n\r\n"
-        "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nhi",
-    };
-    (void)ctx;
-    for (size_t i = 0; i < ARRAY_LEN(heads) && stub_read(conn); i++)
-        stub_printf(conn, "%s", heads[i]);
-}
-
-START_TEST(any_status_is_a_response)
-{
-    static const struct {
-        unsigned status;
-        int64_t retry_after_s;
-        const char *body;
-    } want[] = {
-        {404, -1, "no!"}, {302, -1, ""}, {429, 7, ""}, {503, -1, ""}, {201, -1, "hi"}};
-    FOR_CLIENT(respond_status, NULL)
-    {
-        for (size_t i = 0; i < ARRAY_LEN(want); i++) {
-            struct httpc_request req = request("POST", "/", "{}");
-            struct httpc_reply reply;
-            struct err err = {0};
-            ck_assert_done(httpc_call(c, &req, MAX_BODY, &reply, &err), err);
-            ck_assert_uint_eq(reply.status, want[i].status);
-            ck_assert_int_eq(reply.retry_after_s, want[i].retry_after_s);
-            ck_assert_span_eq(buf_span(&reply.body), want[i].body);
-            httpc_reply_fini(&reply);
-        }
-        ck_assert_uint_eq(stub_requests(s), ARRAY_LEN(want));
-    }
-}
-END_TEST
-
 START_TEST(a_malformed_request_is_rejected_and_not_sent)
 {
     FOR_CLIENT(stub_echo, (void *)"ok")
@@ -333,6 +292,6 @@ END_TEST
 UNIT_MAIN("httpc", idle_connections_are_limited_in_number_and_time,
           a_call_sends_the_request_and_returns_the_response,
           every_method_has_the_right_headers_and_body, head_has_a_response_without_a_body,
-          threads_share_a_client_and_connections_are_reused, any_status_is_a_response,
+          threads_share_a_client_and_connections_are_reused,
           a_malformed_request_is_rejected_and_not_sent, a_bad_configuration_is_rejected,
           a_proxy_is_used_only_if_configured)

@@ -168,24 +168,6 @@ START_TEST(a_client_certificate_is_sent_when_required)
 }
 END_TEST
 
-START_TEST(with_tls_1_3_a_rejected_client_may_have_sent)
-{
-    /* With TLS 1.3 the server's alert arrives after the client has finished its
-     * handshake.
-     */
-    struct fixture *w = fixture_new();
-    fixture_serve(w, (const char *[]){SERVER, "-Verify", "1", "-verify_return_error",
-                                      "-CAfile", "ca.crt", "-tls1_3", NULL});
-    struct err err = {0};
-    bool sent = false;
-    cleanup_free char *page = ask(w, &err, &sent);
-    ck_assert_ptr_null(page);
-    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
-    ck_assert(sent);
-    fixture_free(w);
-}
-END_TEST
-
 START_TEST(a_key_that_does_not_match_is_an_error)
 {
     struct fixture *w = fixture_new();
@@ -293,6 +275,5 @@ END_TEST
 UNIT_MAIN("httpc_tls", the_server_must_have_a_certificate_of_the_ca,
           the_server_name_replaces_the_host_in_sni_and_verification,
           a_client_certificate_is_sent_when_required,
-          with_tls_1_3_a_rejected_client_may_have_sent,
           a_key_that_does_not_match_is_an_error, tls_below_1_2_is_not_supported,
           a_connection_closed_by_the_server_is_not_reused)

@@ -214,35 +214,6 @@ START_TEST(a_reply_can_fail_have_headers_and_be_aborted)
 }
 END_TEST
 
-START_TEST(two_listeners_have_their_own_routes_and_context)
-{
-    static const struct httpd_route only_hello[] = {{"GET", "/hello", fixture_on_hello},
-                                                    {0}};
-    struct fixture kit;
-    fixture_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener_config second = fixture_listener(&kit, HTTPD_EVENTS);
-    second.routes = only_hello;
-    unsigned port;
-    struct err err = {0};
-    ck_assert_done(httpd_listen(kit.d, &second, &port, &err), err);
-    ck_assert_uint_ne(port, kit.port);
-    struct raw a, b;
-    struct raw_reply r = {0};
-    raw_open(&a, kit.port);
-    raw_open(&b, port);
-    raw_call(&a, &r, "GET /show HTTP/1.1\r\nHost: x\r\n\r\n");
-    ck_assert_uint_eq(r.status, 200);
-    raw_call(&b, &r, "GET /show HTTP/1.1\r\nHost: x\r\n\r\n");
-    ck_assert_uint_eq(r.status, 404);
-    raw_call(&b, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-    ck_assert_uint_eq(r.status, 200);
-    raw_reply_fini(&r);
-    raw_close(&a);
-    raw_close(&b);
-    fixture_fini(&kit);
-}
-END_TEST
-
 START_TEST(a_listener_may_use_ipv6)
 {
     struct fixture kit;
@@ -341,7 +312,6 @@ UNIT_MAIN("httpd", a_route_gets_its_request_and_the_connection_is_reused,
           a_wrong_path_is_404_and_a_wrong_method_405_with_allow,
           head_is_get_without_the_body, paths_are_decoded_and_queries_are_not,
           a_query_of_very_many_parameters_is_served, ambiguous_requests_are_rejected,
-          a_reply_can_fail_have_headers_and_be_aborted,
-          two_listeners_have_their_own_routes_and_context, a_listener_may_use_ipv6,
+          a_reply_can_fail_have_headers_and_be_aborted, a_listener_may_use_ipv6,
           a_bad_address_is_an_error_that_names_it,
           no_descriptor_is_inherited_and_all_signals_are_blocked)
