@@ -34,7 +34,7 @@ struct apisync {
     const struct apisync_sink *sink; /* borrowed */
     void *ctx;
     struct list_watch in; /* the parser; its version is where a watch starts */
-    size_t objects;      /* of this run */
+    size_t objects;       /* of this run */
 };
 
 /* Begins a run, a list or a watch. `version`: the resourceVersion at which a watch
@@ -49,7 +49,7 @@ void apisync_request(const struct apisync *s, bool gzip, struct arena *a,
                      struct kube_request *request);
 
 /* The answer begins; a part of its body. False: discard the rest. */
-bool apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s);
+void apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s);
 bool apisync_data(struct apisync *s, const char *p, size_t n);
 /* The answer is complete (`why` NULL), or ended with an error. True: the list has another
  * page. False: the run has ended, and the sink has got its end. */
@@ -66,7 +66,6 @@ struct apisync_streams {
 
     struct apisync_stream { /* private */
         struct apisync sync;
-        bool active; /* sync is in use */
         int64_t since_ms;
     } kinds[CORE_KINDS];
 };
@@ -108,4 +107,4 @@ struct apisync_answer {
 
 /* Decodes the result of a call. The answer borrows from the body and the arena. */
 void apisync_answer(const struct core_output *call, const struct apisync_result *result,
-                     struct arena *a, struct apisync_answer *answer);
+                    struct arena *a, struct apisync_answer *answer);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "apisync/apisync.h"
 
+#include <jansson.h>
+
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -41,7 +43,7 @@ void apisync_request(const struct apisync *s, bool gzip, struct arena *a,
     if (s->watch) {
         uint64_t spread = hash_bytes(0, &s->run, sizeof s->run) % WATCH_MORE_S;
         list_watch_watch_query(&path, buf_span(&s->in.version),
-                              WATCH_MIN_S + (int64_t)spread);
+                               WATCH_MIN_S + (int64_t)spread);
     } else {
         list_watch_list_query(&path, &s->in);
     }
@@ -82,12 +84,11 @@ static void emit(struct apisync *s, struct core_input in)
     s->sink->input(s->ctx, &in);
 }
 
-bool apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s)
+void apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s)
 {
     list_watch_begin(&s->in, status, retry_after_s);
     if (status == 200 && s->watch)
         emit(s, (struct core_input){.type = CORE_WATCH_PROGRESS});
-    return true;
 }
 
 bool apisync_data(struct apisync *s, const char *p, size_t n)
@@ -229,9 +230,7 @@ static void stream_start(void *ctx, size_t kind, const struct list_watch_run *ru
 {
     struct apisync_streams *streams = ctx;
     struct apisync_stream *s = &streams->kinds[kind];
-    if (s->active)
-        apisync_fini(&s->sync);
-    s->active = true;
+    apisync_fini(&s->sync);
     s->since_ms = clock_mono_ms();
     apisync_start(&s->sync, (enum core_kind)kind, run->watch, run->run,
                   span_of(run->version), streams->sink, streams->ctx);
@@ -290,8 +289,7 @@ void apisync_streams_start(struct list_watch_loop *loop, const struct core_outpu
 void apisync_streams_fini(struct apisync_streams *streams)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        if (streams->kinds[kind].active)
-            apisync_fini(&streams->kinds[kind].sync);
+        apisync_fini(&streams->kinds[kind].sync);
 }
 
 /* -- calls -- */
@@ -309,36 +307,15 @@ enum {
 
 bool apisync_is_call(const struct core_output *output)
 {
-    switch (output->type) {
-    case CORE_CALL_BIND:
-    case CORE_CALL_GET_POD:
-    case CORE_CALL_LEASE_GET:
-    case CORE_CALL_LEASE_WRITE:
-    case CORE_CALL_WAKEUP:
-    case CORE_CALL_NOMINATE:
-    case CORE_CALL_EVICT:
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Sets the method, path and body of a write. */
-static void write_request(struct kube_request *r, const char *method, const char *path,
-                          const struct buf *body, struct arena *a)
-{
-    r->method = method;
-    if (!strcmp(method, "PATCH"))
-        r->content_type = "application/merge-patch+json";
-    r->path = path;
-    r->body = arena_copy(a, buf_span(body));
+    return output->type >= CORE_CALL_BIND && output->type <= CORE_CALL_EVICT;
 }
 
 void apisync_call(const struct core_output *call, struct arena *a, struct kube_request *r)
 {
     cleanup_buf struct buf body = {0};
     const char *ns = call->ns, *name = call->name;
-    *r = (struct kube_request){.method = "GET", .timeout_ms = CALL_MS};
+    *r = (struct kube_request){
+        .method = "GET", .timeout_ms = CALL_MS, .send_by = call->send_by};
     switch (call->type) {
     case CORE_CALL_BIND:
         body_binding(&body, &(struct body_binding){.ns = span_of(ns),
@@ -346,13 +323,11 @@ void apisync_call(const struct core_output *call, struct arena *a, struct kube_r
                                                    .uid = span_of(call->uid),
                                                    .node = span_of(call->node),
                                                    .annotations = call->annotations});
-        write_request(r, "POST",
-                      arena_printf(a, PODS "%s/pods/%s/binding?timeout=%ds", ns, name,
-                           CORE_SERVER_MS / 1000),
-                      &body, a);
+        r->method = "POST";
+        r->path = arena_printf(a, PODS "%s/pods/%s/binding?timeout=%ds", ns, name,
+                               CORE_SERVER_MS / 1000);
         r->timeout_ms = BIND_MS;
         r->tcp_user_timeout_ms = CORE_DELIVERY_MS;
-        r->send_by = call->send_by;
         break;
     case CORE_CALL_GET_POD:
         r->path = arena_printf(a, PODS "%s/pods/%s", ns, name);
@@ -363,27 +338,30 @@ void apisync_call(const struct core_output *call, struct arena *a, struct kube_r
         break;
     case CORE_CALL_LEASE_WRITE:
         buf_adds(&body, call->body);
-        write_request(r, call->create ? "POST" : "PATCH",
-                      call->create ? arena_printf(a, LEASES "%s/leases", ns)
-                                   : arena_printf(a, LEASES "%s/leases/%s", ns, name),
-                      &body, a);
+        r->method = call->create ? "POST" : "PATCH";
+        r->path = call->create ? arena_printf(a, LEASES "%s/leases", ns)
+                               : arena_printf(a, LEASES "%s/leases/%s", ns, name);
         r->timeout_ms = LEASE_MS;
         break;
     case CORE_CALL_NOMINATE:
         body_nomination(&body, span_of(call->uid), span_of(call->node));
-        write_request(r, "PATCH", arena_printf(a, PODS "%s/pods/%s/status", ns, name), &body, a);
-        r->send_by = call->send_by;
+        r->method = "PATCH";
+        r->path = arena_printf(a, PODS "%s/pods/%s/status", ns, name);
         break;
     case CORE_CALL_EVICT:
         body_eviction(&body, span_of(ns), span_of(name), span_of(call->uid), -1);
-        write_request(r, "POST", arena_printf(a, PODS "%s/pods/%s/eviction", ns, name), &body, a);
-        r->send_by = call->send_by;
+        r->method = "POST";
+        r->path = arena_printf(a, PODS "%s/pods/%s/eviction", ns, name);
         break;
     default:
         body_annotation(&body, (struct span){0}, KEY_ROOM_SINCE, span_of(call->value));
-        write_request(r, "PATCH", arena_printf(a, "/api/v1/nodes/%s", call->node), &body, a);
+        r->method = "PATCH";
+        r->path = arena_printf(a, "/api/v1/nodes/%s", call->node);
         break;
     }
+    r->body = arena_copy(a, buf_span(&body));
+    if (!strcmp(r->method, "PATCH"))
+        r->content_type = "application/merge-patch+json";
 }
 
 static void read_body(const struct core_output *call, struct span body, struct arena *a,
@@ -411,50 +389,26 @@ static void read_body(const struct core_output *call, struct span body, struct a
     }
 }
 
-static bool has_cause(struct jread *j)
-{
-    struct jread_str key, reason;
-    bool found = false;
-    jread_array(j, "details.causes");
-    while (jread_item(j)) {
-        jread_object(j, "details.causes[]");
-        while (jread_member(j, &key))
-            if (!jread_key_is(key, "reason"))
-                jread_skip(j);
-            else if (jread_string(j, "details.causes[].reason", &reason))
-                found |= jread_key_is(reason, "DisruptionBudget");
-    }
-    return found;
-}
-
 /* The API server answers an eviction with 429 if a PodDisruptionBudget does not allow it,
  * and also if it is overloaded: only the former has this cause (k8s.io/api/policy/v1,
  * DisruptionBudgetCause). */
 static bool is_disruption_budget(struct span body)
 {
-    struct jread j;
-    struct jread_str key;
-    struct err err;
+    json_t *root = json_loadb(body.p ? body.p : "", body.n, 0, NULL);
+    json_t *causes = json_object_get(json_object_get(root, "details"), "causes"), *cause;
     bool found = false;
-    jread_init(&j, body.p, body.n);
-    jread_object(&j, "status");
-    while (jread_member(&j, &key)) {
-        if (!jread_key_is(key, "details")) {
-            jread_skip(&j);
-            continue;
-        }
-        jread_object(&j, "details");
-        while (jread_member(&j, &key))
-            if (jread_key_is(key, "causes"))
-                found |= has_cause(&j);
-            else
-                jread_skip(&j);
+    size_t i;
+    json_array_foreach(causes, i, cause)
+    {
+        const char *reason = json_string_value(json_object_get(cause, "reason"));
+        found |= reason && !strcmp(reason, "DisruptionBudget");
     }
-    return jread_finish(&j, &err) == 0 && found;
+    json_decref(root);
+    return found;
 }
 
 void apisync_answer(const struct core_output *call, const struct apisync_result *result,
-                     struct arena *a, struct apisync_answer *answer)
+                    struct arena *a, struct apisync_answer *answer)
 {
     *answer = (struct apisync_answer){
         .input = {.type = CORE_ANSWER, .call = call->call, .retry_after_ms = -1}};
