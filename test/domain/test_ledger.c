@@ -8,16 +8,42 @@
 static struct arena arena;
 static struct ledger *ledger;
 
-static void start(int64_t unit_mib, bool require_scv)
+static void begin(void)
 {
-    struct ledger_settings s = {
-        .unit_mib = unit_mib, .external_tolerance_mib = 1024, .require_scv = require_scv};
+    const struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
     ledger = ledger_new(&s, 1);
+}
+
+static void end(void)
+{
+    ledger_free(ledger);
+    arena_fini(&arena);
+}
+
+/* A ledger with other settings, in place of the one of `begin`. */
+static void start_with(struct ledger_settings s)
+{
+    ledger_free(ledger);
+    ledger = ledger_new(&s, 1);
+}
+
+static void start_gib(void)
+{
+    start_with((struct ledger_settings){.unit_mib = 1024, .external_tolerance_mib = 1024});
 }
 
 static const struct ledger_node *node(const char *name)
 {
     return ledger_node_find(ledger, span_of(name));
+}
+
+/* The field of a card of n1 has that value. */
+#define CARD_HAS(i, field, value) ck_assert_int_eq(node("n1")->cards[i].field, value)
+
+static void see_even(const char *name, int cards, long mib)
+{
+    const struct scv scv = object_scv_even(&arena, name, cards, mib);
+    ledger_scv_seen(ledger, &scv, 0);
 }
 
 static void see_scv(const char *json)
@@ -95,7 +121,6 @@ static int64_t drift(enum ledger_drift kind)
 
 START_TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
 {
-    start(1, false);
     see_uuids("GPU-a", "GPU-b", "GPU-c");
     place("a", 60, "n1", 0, "GPU-a");
     place("b", 70, "n1", 1, "GPU-b");
@@ -103,33 +128,30 @@ START_TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
     see_uuids("GPU-a", "GPU-a", "GPU-c"); /* cards with promises */
     ck_assert_int_eq(drift(DRIFT_DUPLICATE), 2);
     for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(node("n1")->cards[i].state, CARD_DUPLICATE);
-        ck_assert_int_eq(node("n1")->cards[i].free_mib, 0);
+        CARD_HAS(i, state, CARD_DUPLICATE);
+        CARD_HAS(i, free_mib, 0);
     }
-    ck_assert_int_eq(node("n1")->cards[2].free_mib, 100);
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
+    CARD_HAS(2, free_mib, 100);
+    CARD_HAS(0, promised_mib, 60);
     place("c", 30, "n1", 1, "GPU-a"); /* same UUID: the index decides */
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
-    ck_assert_int_eq(node("n1")->cards[1].promised_mib, 30);
+    CARD_HAS(0, promised_mib, 60);
+    CARD_HAS(1, promised_mib, 30);
     place("d", 5, "n1", 2, "GPU-a"); /* neither has the index */
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 65);
+    CARD_HAS(0, promised_mib, 65);
     see_uuids("GPU-a", "GPU-b", "GPU-c");
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 95);
-    ck_assert_int_eq(node("n1")->cards[1].promised_mib, 70);
-    ck_assert_int_eq(node("n1")->cards[0].state, CARD_AVAILABLE);
-    ledger_free(ledger);
+    CARD_HAS(0, promised_mib, 95);
+    CARD_HAS(1, promised_mib, 70);
+    CARD_HAS(0, state, CARD_AVAILABLE);
 }
 END_TEST
 
 START_TEST(many_cards_without_a_uuid_are_no_duplicates)
 {
-    start(1, false);
     see_uuids("", "", "GPU-c");
     place("a", 60, "n1", 1, "");
     ck_assert_int_eq(drift(DRIFT_DUPLICATE), 0);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 100);
-    ck_assert_int_eq(node("n1")->cards[1].free_mib, 40);
-    ledger_free(ledger);
+    CARD_HAS(0, free_mib, 100);
+    CARD_HAS(1, free_mib, 40);
 }
 END_TEST
 
@@ -149,7 +171,6 @@ static void see_held(const char *held)
 
 START_TEST(cards_of_other_device_plugins_are_unavailable)
 {
-    start(1, false);
     see_held(
         "{'namespace':'d','name':'p','container':'c','resource':'nvidia.com/gpu',"
         "'units':2,'cards':['GPU-4','GPU-1','GPU-of-another-node']},"
@@ -165,17 +186,15 @@ START_TEST(cards_of_other_device_plugins_are_unavailable)
     ck_assert_int_eq(n->cards[0].scv->model->spec.clock_mhz, 877);
     ck_assert_int_eq(n->cards[2].scv->id, 4);
     see_held("");
-    ck_assert_int_eq(node("n1")->cards[1].state, CARD_AVAILABLE);
-    ck_assert_int_eq(node("n1")->cards[1].free_mib, 100);
+    CARD_HAS(1, state, CARD_AVAILABLE);
+    CARD_HAS(1, free_mib, 100);
     see_capacity("n2", 30, 2, 30);
     ck_assert_ptr_null(node("n2")->cards[0].scv);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(display_values_of_the_scv_are_kept)
 {
-    start(1, false);
     see_scv("{'metadata':{'name':'n1','creationTimestamp':'1970-01-01T00:01:40Z'},"
             "'status':{'updateTime':'1970-01-01T00:03:20Z','cardList':["
             "{'id':0,'health':'Healthy','totalMemory':9,'uuid':'GPU-0','busId':'0:3B'}],"
@@ -200,13 +219,11 @@ START_TEST(display_values_of_the_scv_are_kept)
     ck_assert(!info.has_sample);
     ck_assert_uint_eq(info.n_held, 0);
     ck_assert_int_eq(info.scv_created_s, 0);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(cards_of_one_model_share_it)
 {
-    start(1, false);
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'health':'Healthy','totalMemory':9,'model':'A','clock':5},"
             "{'id':1,'health':'Healthy','totalMemory':9,'model':'B','clock':5},"
@@ -220,47 +237,43 @@ START_TEST(cards_of_one_model_share_it)
     }
     ck_assert_ptr_eq(cards[0].scv->model, cards[2].scv->model);
     ck_assert_ptr_ne(cards[0].scv->model, cards[3].scv->model);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(a_cordoned_node_keeps_its_cards)
 {
-    start(1024, false);
-    struct node node = object_node(
+    start_gib();
+    struct node object = object_node(
         &arena,
         quoted(&arena, "{'metadata':{'name':'n1'},'spec':{'unschedulable':true}}"));
-    struct scv scv = object_scv_even(&arena, "n1", 1, 16);
-    ledger_scv_seen(ledger, &scv, 0);
-    ck_assert(!ledger_node_find(ledger, SPAN("n1"))->cordoned);
+    see_even("n1", 1, 16);
+    ck_assert(!node("n1")->cordoned);
     uint64_t before = ledger_generation(ledger);
-    ledger_node_seen(ledger, &node, 0);
-    const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
+    ledger_node_seen(ledger, &object, 0);
+    const struct ledger_node *n1 = node("n1");
     ck_assert(n1->cordoned && n1->state == NODE_USABLE);
     ck_assert_int_eq(n1->best_free_mib, 16);
     ck_assert_uint_gt(ledger_generation(ledger), before);
-    node.cordoned = false;
-    ledger_node_seen(ledger, &node, 0);
+    object.cordoned = false;
+    ledger_node_seen(ledger, &object, 0);
     ck_assert(!n1->cordoned);
-    node.cordoned = true;
-    ledger_node_seen(ledger, &node, 0);
+    object.cordoned = true;
+    ledger_node_seen(ledger, &object, 0);
     ledger_object_deleted(ledger, LEDGER_NODE, SPAN("n1")); /* the Scv still exists */
     ck_assert(!n1->cordoned);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(the_holder_of_a_foreign_lease_is_known)
 {
-    start(1024, false);
-    struct scv scv = object_scv_even(&arena, "n1", 1, 16);
+    start_gib();
+    see_even("n1", 1, 16);
     struct lease theirs = {.meta.name = SPAN("n1"),
                            .holder = SPAN("n1"),
                            .renew_time = SPAN("2026-11-20T09:00:00Z")};
     struct lease ours = theirs;
     ours.node = SPAN("n1");
-    ledger_scv_seen(ledger, &scv, 0);
-    const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
+    const struct ledger_node *n1 = node("n1");
     ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0);
     ck_assert_span_eq(ledger_node_info(n1).foreign->holder, "n1");
@@ -279,51 +292,45 @@ START_TEST(the_holder_of_a_foreign_lease_is_known)
     ledger_object_deleted(ledger, LEDGER_LEASE, SPAN("n1"));
     ck_assert_ptr_null(ledger_node_info(n1).foreign);
     ledger_lease_seen(ledger, &theirs, 0); /* freed with the ledger */
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(an_scv_without_a_node_gets_no_pods_with_require_node)
 {
-    struct ledger_settings settings = {.unit_mib = 1, .require_node = true};
-    ledger = ledger_new(&settings, 1);
-    struct scv scv = object_scv_even(&arena, "n1", 1, 100);
-    ledger_scv_seen(ledger, &scv, 0);
+    start_with((struct ledger_settings){.unit_mib = 1, .require_node = true});
+    see_even("n1", 1, 100);
     ck_assert_int_eq(node("n1")->state, NODE_MISSING);
     see_capacity("n1", 100, 1, 100);
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
     place("a", 60, "n1", 0, NULL);
     ledger_object_deleted(ledger, LEDGER_NODE, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_MISSING);
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
-    ledger_free(ledger);
+    CARD_HAS(0, promised_mib, 60);
 }
 END_TEST
 
 START_TEST(a_node_without_scv_and_lease_has_its_capacity)
 {
-    start(1024, false);
+    start_gib();
     see_capacity("n1", 31, 2, 31);
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
     ck_assert_int_eq(node("n1")->source, SOURCE_CAPACITY);
     ck_assert_uint_eq(node("n1")->n_cards, 2);
-    ck_assert_int_eq(node("n1")->cards[1].total_mib, 15 * 1024);
+    CARD_HAS(1, total_mib, 15 * 1024);
     ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
     ledger_object_deleted(ledger, LEDGER_LEASE, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
-    ledger_free(ledger);
 
-    start(1024, true);
+    start_with((struct ledger_settings){.unit_mib = 1024, .require_scv = true});
     see_capacity("n1", 31, 2, 31);
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(unusable_capacity_has_a_reason)
 {
-    start(1024, false);
+    start_gib();
     see_capacity("none", 0, 0, 0);
     ck_assert_int_eq(node("none")->state, NODE_NO_GPU);
     see_capacity("count", 16, 0, 16);
@@ -347,17 +354,14 @@ START_TEST(unusable_capacity_has_a_reason)
     ck_assert_int_eq(node("low")->state, NODE_LIST_DAMAGED);
     ledger_object_deleted(ledger, LEDGER_UNHEALTHY, SPAN("low"));
     ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(a_node_object_that_cannot_be_decoded_is_not_missing)
 {
-    struct ledger_settings settings = {.unit_mib = 1, .require_node = true};
-    ledger = ledger_new(&settings, 1);
-    struct scv scv = object_scv_even(&arena, "n1", 1, 100);
+    start_with((struct ledger_settings){.unit_mib = 1, .require_node = true});
+    see_even("n1", 1, 100);
     struct node damaged = {.meta = {.name = SPAN("n1")}, .damaged = true};
-    ledger_scv_seen(ledger, &scv, 0);
     ledger_node_seen(ledger, &damaged, 1);
     ledger_sweep(ledger, LEDGER_NODE, 1);
     ck_assert_int_eq(node("n1")->state, NODE_DAMAGED);
@@ -365,13 +369,11 @@ START_TEST(a_node_object_that_cannot_be_decoded_is_not_missing)
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
     ledger_node_seen(ledger, &damaged, 2);
     ck_assert_int_eq(node("n1")->state, NODE_DAMAGED);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(a_node_with_a_damaged_or_empty_scv_gets_no_pods)
 {
-    start(1, false);
     struct scv scv = object_scv_even(&arena, "n1", 1, 1000);
     struct ledger_pod *pod = place("a", 400, "n1", 0, "n1-u0");
     struct scv_assignment given = {pod->hash, scv_hash(SPAN("n1-u0"))};
@@ -385,98 +387,92 @@ START_TEST(a_node_with_a_damaged_or_empty_scv_gets_no_pods)
     ck_assert_int_eq(node("n1")->best_free_mib, 0);
     see_scv("{'metadata':{'name':'n1'},'status':{}}");
     ck_assert_int_eq(node("n1")->state, NODE_SCV_EMPTY);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(a_promise_follows_the_uuid_of_its_card)
 {
-    start(1, false);
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'uuid':'A','health':'Healthy','totalMemory':1000},"
             "{'id':1,'uuid':'B','health':'Healthy','totalMemory':1000}]}}");
     struct ledger_pod *a = place("a", 400, "n1", 0, "A");
     place("old", 100, "n1", 0, NULL); /* by the Go extender: index only */
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 500);
+    CARD_HAS(0, promised_mib, 500);
 
     /* The indexes change: the promise follows its card. */
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'uuid':'B','health':'Healthy','totalMemory':1000},"
             "{'id':1,'uuid':'A','health':'Healthy','totalMemory':1000}]}}");
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 100);
-    ck_assert_int_eq(node("n1")->cards[1].promised_mib, 400);
+    CARD_HAS(0, promised_mib, 100);
+    CARD_HAS(1, promised_mib, 400);
 
     /* The card is replaced: the promise is on no card, but kept. */
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'uuid':'C','health':'Healthy','totalMemory':1000}]}}");
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 100);
+    CARD_HAS(0, promised_mib, 100);
     ck_assert_ptr_null(a->shares[0].on);
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':5,'uuid':'A','health':'Healthy','totalMemory':1000}]}}");
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 500); /* "old": on any card */
+    CARD_HAS(0, promised_mib, 500); /* "old": on any card */
     ck_assert_ptr_eq(a->shares[0].on, &node("n1")->cards[0]);
 
     /* An Scv without UUIDs: the index decides. */
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'health':'Healthy','totalMemory':1000}]}}");
-    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 500);
-    ledger_free(ledger);
+    CARD_HAS(0, promised_mib, 500);
 }
 END_TEST
 
 START_TEST(memory_used_from_outside_is_withheld_above_the_tolerance)
 {
-    start(1, false);
     see_sample(16276, 1000, 100);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276); /* within the tolerance */
+    CARD_HAS(0, free_mib, 16276); /* within the tolerance */
     see_sample(16276, 5024, 101);
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 12276);
+    CARD_HAS(0, withheld_mib, 4000);
+    CARD_HAS(0, free_mib, 12276);
     ck_assert_uint_eq(node("n1")->free_cards, 0);
 
     /* A new pod used nothing of what was measured. */
     struct ledger_pod *a = place("a", 8000, "n1", 0, NULL);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
+    CARD_HAS(0, free_mib, 4276);
     /* It runs: only later samples include it. */
     ledger_pod_running(ledger, a, false);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
+    CARD_HAS(0, free_mib, 4276);
     see_sample(16276, 13024, 111);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
+    CARD_HAS(0, free_mib, 4276);
 
     /* It leaves: the sample still includes its memory, which is not external use. */
     ledger_pod_remove(ledger, a);
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 12276);
+    CARD_HAS(0, withheld_mib, 4000);
+    CARD_HAS(0, free_mib, 12276);
     see_sample(16276, 13024, 111); /* the same sample, because another field changed */
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
+    CARD_HAS(0, withheld_mib, 4000);
     see_sample(16276, 5024, 121);
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
+    CARD_HAS(0, withheld_mib, 4000);
     /* The next sample: now the memory is external use. */
     see_sample(16276, 13024, 130);
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 12000);
-    ledger_free(ledger);
+    CARD_HAS(0, withheld_mib, 12000);
 }
 END_TEST
 
 /* The clock of the node, `from`, is compared only with itself. */
 static void samples_and_departures(int64_t from)
 {
-    start(1, false);
+    start_with(*ledger_settings(ledger));
     see_sample(16276, 8024, from);
     struct ledger_pod *a = place("a", 7000, "n1", 0, NULL);
     ledger_pod_running(ledger, a, true); /* before this process started */
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 0);
+    CARD_HAS(0, withheld_mib, 0);
     ledger_pod_remove(ledger, a);
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 0);
+    CARD_HAS(0, withheld_mib, 0);
     see_sample(16276, 8024, from + 10); /* less than the pod has: it is not the pod's */
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
+    CARD_HAS(0, withheld_mib, 7000);
     struct ledger_pod *b = place("b", 7000, "n1", 0, NULL);
     ledger_pod_running(ledger, b, false); /* after the sample */
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
+    CARD_HAS(0, withheld_mib, 7000);
     see_sample(16276, 15024, from + 5); /* the clock of the node was set back */
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
-    ck_assert_int_eq(node("n1")->cards[0].free_mib, 2276);
-    ledger_free(ledger);
+    CARD_HAS(0, withheld_mib, 7000);
+    CARD_HAS(0, free_mib, 2276);
 }
 
 START_TEST(clocks_of_nodes_are_not_compared_with_ours)
@@ -494,19 +490,18 @@ END_TEST
 
 START_TEST(memory_used_through_another_resource_is_no_drift)
 {
-    start(1024, false);
+    start_gib();
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
             "{'id':1,'health':'Healthy','totalMemory':15360,'freeMemory':5360,'uuid':"
             "'GPU-1'}],'podList':[{'namespace':'d','name':'nv','container':'c',"
             "'resource':'nvidia.com/gpu','units':1,'cards':['GPU-1']}]}}");
-    ck_assert_int_eq(node("n1")->cards[1].state, CARD_HELD);
+    CARD_HAS(1, state, CARD_HELD);
     ck_assert_int_gt(node("n1")->cards[1].withheld_mib, 0);
     ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
             "{'id':1,'health':'Healthy','totalMemory':15360,'freeMemory':5360,'uuid':"
             "'GPU-1'}]}}");
     ck_assert_int_eq(drift(DRIFT_OUTSIDE), 1);
-    ledger_free(ledger);
 }
 END_TEST
 
@@ -517,7 +512,7 @@ START_TEST(a_capacity_may_omit_unhealthy_cards)
         int64_t drift;
     } cases[] = {{"30", "2", 0}, {"45", "3", 0}, {"45", "2", 0},
                  {"46", "3", 1}, {"29", "1", 2}, {"0", "0", 0}};
-    start(1024, false);
+    start_gib();
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
             "{'id':1,'health':'Healthy','totalMemory':15360,'uuid':'GPU-NEW'},"
             "{'id':2,'health':'Unhealthy','totalMemory':15360,'uuid':'GPU-OLD'}]}}");
@@ -531,23 +526,20 @@ START_TEST(a_capacity_may_omit_unhealthy_cards)
         ledger_node_seen(ledger, &n, 0);
         ck_assert_int_eq(drift(DRIFT_CAPACITY), cases[i].drift);
     }
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(the_drivers_own_memory_is_not_used_from_outside)
 {
-    start(1, false);
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Healthy',"
             "'totalMemory':16276,'freeMemory':10000,'usedMemory':20}],"
             "'updateTime':'2026-11-21T09:00:00Z'}}");
-    ck_assert_int_eq(node("n1")->cards[0].used_mib, 20);
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 0);
-    ledger_free(ledger);
+    CARD_HAS(0, used_mib, 20);
+    CARD_HAS(0, withheld_mib, 0);
 }
 END_TEST
 
-/* Two cards, of which this much is used; the podList gives pod d/p the second one. */
+/* Two cards, of which this much is used; the podList gives pod-p the second one. */
 static void see_other_card(int first, int second, const char *time)
 {
     cleanup_buf struct buf text = {0};
@@ -555,7 +547,7 @@ static void see_other_card(int first, int second, const char *time)
                "{'metadata':{'name':'n1'},'status':{'updateTime':'%s','cardList':["
                "{'id':0,'health':'Healthy','totalMemory':16000,'freeMemory':%d,'uuid':"
                "'GPU-0'},{'id':1,'health':'Healthy','totalMemory':16000,'freeMemory':%d,"
-               "'uuid':'GPU-1'}],'podList':[{'namespace':'d','name':'p','container':'c',"
+               "'uuid':'GPU-1'}],'podList':[{'namespace':'default','name':'pod-p','container':'c',"
                "'units':8000,'resource':'aliyun.com/gpu-mem','cards':['GPU-1']}]}}",
                time, 16000 - first, 16000 - second);
     see_scv(text.p);
@@ -564,25 +556,17 @@ static void see_other_card(int first, int second, const char *time)
 /* The annotations name a card that the pod did not use. */
 START_TEST(a_departure_hides_only_the_card_of_the_pod_list)
 {
-    start(1, false);
     see_other_card(9024, 8000, "2026-11-21T09:00:00Z");
-    struct pod pod = object_pod(&arena, quoted(&arena, "{'metadata':{'uid':'a',"
-                                                       "'namespace':'d','name':'p'}}"));
-    struct request r = {
-        .kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 8000, .units = 8000};
-    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
-    const struct ledger_share share = {.card = 0, .mib = 8000, .uuid = SPAN("GPU-0")};
-    ledger_pod_place(ledger, p, SPAN("n1"), &share, 1);
+    struct ledger_pod *p = place("p", 8000, "n1", 0, "GPU-0");
     ledger_pod_running(ledger, p, true);
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 8000);
-    ck_assert_int_eq(node("n1")->cards[1].withheld_mib, 0);
+    CARD_HAS(0, withheld_mib, 8000);
+    CARD_HAS(1, withheld_mib, 0);
     ledger_pod_remove(ledger, p);
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 8000);
-    ck_assert_int_eq(node("n1")->cards[1].withheld_mib, 0);
+    CARD_HAS(0, withheld_mib, 8000);
+    CARD_HAS(1, withheld_mib, 0);
     see_other_card(9024, 8000, "2026-11-21T09:00:10Z");
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 8000);
-    ck_assert_int_eq(node("n1")->cards[1].withheld_mib, 6976);
-    ledger_free(ledger);
+    CARD_HAS(0, withheld_mib, 8000);
+    CARD_HAS(1, withheld_mib, 6976);
 }
 END_TEST
 
@@ -590,24 +574,17 @@ END_TEST
 START_TEST(what_a_pod_uses_of_a_card)
 {
     struct ledger_use use;
-    start(1, false);
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Healthy',"
             "'totalMemory':16000,'uuid':'GPU-0'},{'id':1,'health':'Healthy',"
             "'totalMemory':16000,'uuid':'GPU-1'}],'podList':["
-            "{'namespace':'d','name':'p','container':'a','usage':["
+            "{'namespace':'default','name':'pod-p','container':'a','usage':["
             "{'uuid':'GPU-0','usedMemory':100,'utilization':60},"
             "{'uuid':'GPU-1','usedMemory':5}]},"
-            "{'namespace':'d','name':'p','container':'b','usage':["
+            "{'namespace':'default','name':'pod-p','container':'b','usage':["
             "{'uuid':'GPU-0','usedMemory':30,'utilization':70}]},"
             "{'namespace':'d','name':'other','container':'b','usage':["
             "{'uuid':'GPU-0','usedMemory':7,'utilization':1}]}]}}");
-    struct pod pod = object_pod(&arena, quoted(&arena, "{'metadata':{'uid':'a',"
-                                                       "'namespace':'d','name':'p'}}"));
-    struct request r = {
-        .kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 8000, .units = 8000};
-    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
-    const struct ledger_share share = {.card = 0, .mib = 8000, .uuid = SPAN("GPU-0")};
-    ledger_pod_place(ledger, p, SPAN("n1"), &share, 1);
+    struct ledger_pod *p = place("p", 8000, "n1", 0, "GPU-0");
     ck_assert(ledger_pod_use(node("n1"), p, &node("n1")->cards[0], &use));
     ck_assert_int_eq(use.used_mib, 130);
     ck_assert_int_eq(use.sm_percent, 100);
@@ -617,14 +594,12 @@ START_TEST(what_a_pod_uses_of_a_card)
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Healthy',"
             "'totalMemory':16000,'uuid':'GPU-0'}]}}");
     ck_assert(!ledger_pod_use(node("n1"), p, &node("n1")->cards[0], &use));
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(all_pods_can_be_visited_and_removed)
 {
     char seen[16] = "";
-    start(1, false);
     place("a", 1, "n1", 0, NULL);
     place("b", 1, "n2", 0, NULL);
     place("c", 1, "n1", 0, NULL);
@@ -640,13 +615,11 @@ START_TEST(all_pods_can_be_visited_and_removed)
     }
     ck_assert_ptr_null(ledger_first_pod(ledger));
     ck_assert_uint_eq(ledger_node_count(ledger), 0);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(many_departures_are_bounded)
 {
-    start(1, false);
     see_sample(16276, 1000, 1000);
     for (int i = 0; i < 300; i++) {
         char uid[16];
@@ -656,14 +629,13 @@ START_TEST(many_departures_are_bounded)
         ledger_pod_remove(ledger, pod);
     }
     see_sample(16276, 5024, 3000);
-    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
-    ledger_free(ledger);
+    CARD_HAS(0, withheld_mib, 4000);
 }
 END_TEST
 
 START_TEST(objects_that_a_list_lacks_are_removed)
 {
-    start(1024, false);
+    start_gib();
     see_capacity("n1", 16, 1, 16);
     see_capacity("n2", 16, 1, 16);
     struct node again = object_node(&arena, quoted(&arena, "{'metadata':{'name':'n2'}}"));
@@ -675,7 +647,6 @@ START_TEST(objects_that_a_list_lacks_are_removed)
     ck_assert_ptr_nonnull(node("n2"));
     ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("a")));
     ck_assert_ptr_null(node("n1"));
-    ledger_free(ledger);
 }
 END_TEST
 
@@ -684,7 +655,7 @@ START_TEST(a_reused_slot_is_clean_and_names_may_be_long)
     char names[3][160];
     size_t lengths[] = {55, 56,
                         150}; /* the longest that fits into the node, and longer ones */
-    start(1024, false);
+    start_gib();
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
             memset(names[i], 'a' + round * 3 + (int)i, lengths[i]);
@@ -707,13 +678,11 @@ START_TEST(a_reused_slot_is_clean_and_names_may_be_long)
         }
     }
     ck_assert_uint_le(ledger_node_slots(ledger), 3);
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(a_pending_pod_changes_and_a_bound_one_keeps_its_request)
 {
-    start(1, false);
     struct ledger_pod *a = add("a", 100);
     ck_assert_uint_eq(ledger_pending(ledger), 1);
     ck_assert_int_eq(add("a", 200)->request->units, 200);
@@ -731,13 +700,11 @@ START_TEST(a_pending_pod_changes_and_a_bound_one_keeps_its_request)
     ledger_pod_unplace(ledger, a);
     ck_assert_uint_eq(ledger_pending(ledger), 1);
     ck_assert_ptr_null(node("n1"));
-    ledger_free(ledger);
 }
 END_TEST
 
 START_TEST(a_pod_nominated_to_the_node_it_is_placed_on)
 {
-    start(1, false);
     struct pod pod = object_pod_mem(&arena, "a", 100);
     pod.nominated_node = SPAN("n1");
     struct request r = object_request(&arena, &pod, 1);
@@ -748,7 +715,6 @@ START_TEST(a_pod_nominated_to_the_node_it_is_placed_on)
     ck_assert_ptr_eq(node("n1")->pods, a);
     ledger_pod_remove(ledger, a);
     ck_assert_ptr_null(node("n1"));
-    ledger_free(ledger);
 }
 END_TEST
 
@@ -759,7 +725,6 @@ START_TEST(derived_values_depend_only_on_the_current_state)
     enum { PODS = 30, NODES = 4 };
     struct rng rng;
     rng_init(&rng, 3);
-    start(1, false);
     struct ledger_settings settings = *ledger_settings(ledger);
     int where[PODS], cards[PODS], sizes[NODES] = {0};
     for (int i = 0; i < PODS; i++)
@@ -771,9 +736,8 @@ START_TEST(derived_values_depend_only_on_the_current_state)
         snprintf(name, sizeof name, "n%d", n);
         if (rng_below(&rng, 4) == 0) {
             sizes[n] = (int)rng_below(&rng, 4);
-            struct scv scv = object_scv_even(&arena, name, sizes[n], 1000);
             if (sizes[n])
-                ledger_scv_seen(ledger, &scv, 0);
+                see_even(name, sizes[n], 1000);
             else
                 ledger_object_deleted(ledger, LEDGER_SCV, span_of(name));
         } else if (where[i] >= 0) {
@@ -796,9 +760,8 @@ START_TEST(derived_values_depend_only_on_the_current_state)
         }
         for (int k = 0; k < NODES; k++) {
             snprintf(name, sizeof name, "n%d", k);
-            struct scv scv = object_scv_even(&arena, name, sizes[k], 1000);
             if (sizes[k])
-                ledger_scv_seen(ledger, &scv, 0);
+                see_even(name, sizes[k], 1000);
             const struct ledger_node *fresh = ledger_node_find(ledger, span_of(name));
             const struct ledger_node *grown = ledger_node_find(old, span_of(name));
             ck_assert_int_eq(fresh != NULL, grown != NULL);
@@ -815,11 +778,10 @@ START_TEST(derived_values_depend_only_on_the_current_state)
         ledger = old;
         arena_reset(&arena);
     }
-    ledger_free(ledger);
 }
 END_TEST
 
-UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
+UNIT_MAIN_AROUND("ledger", begin, end, cards_with_one_uuid_get_no_pods_and_keep_their_promises,
           many_cards_without_a_uuid_are_no_duplicates,
           cards_of_other_device_plugins_are_unavailable,
           display_values_of_the_scv_are_kept, cards_of_one_model_share_it,
