@@ -18,13 +18,6 @@
  * requests for ids that were not promised.)
  */
 
-static const char *note(const json_t *pod, const char *key)
-{
-    const char *text =
-        json_string_value(json_object_get(lib_at(pod, "metadata.annotations"), key));
-    return text ? text : "";
-}
-
 /* -- a pod that nobody could promise anything -- */
 
 static bool is_marked(const char *name)
@@ -34,7 +27,7 @@ static bool is_marked(const char *name)
     if (peer_call(&cluster.api, "GET", path, NULL, &reply) != 200)
         return false;
     cleanup_json json_t *pod = json_loadb(reply.p, reply.n, 0, NULL);
-    return strcmp(note(pod, "ALIYUN_COM_GPU_MEM_ASSIGNED"), "true") == 0;
+    return strcmp(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_ASSIGNED"), "true") == 0;
 }
 
 START_TEST(a_static_pod_gets_a_card_of_its_own)
@@ -50,8 +43,8 @@ START_TEST(a_static_pod_gets_a_card_of_its_own)
     /* What it sees, what the kubelet shows, its annotations and the ledger agree. */
     ck_assert_uint_eq(look_check(), 2);
     cleanup_json json_t *bound = cluster_pod("one-p"), *pod = cluster_pod("static-" NODE);
-    ck_assert_str_eq(note(bound, "gpushare/card-uuid"), node_cards[0].uuid);
-    ck_assert_str_ne(note(pod, "gpushare/card-uuid"), node_cards[0].uuid);
+    ck_assert_str_eq(lib_annotation(bound, "gpushare/card-uuid"), node_cards[0].uuid);
+    ck_assert_str_ne(lib_annotation(pod, "gpushare/card-uuid"), node_cards[0].uuid);
     /* What it holds is not promised to anybody else. */
     node_create("whole", "whole-p");
     node_create("one", "one-q");
@@ -142,9 +135,9 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
     cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", go.pod);
     cleanup_buf struct buf out = {0};
     const struct dp_entry envs[] = {
-        {SPAN("NVIDIA_VISIBLE_DEVICES"), span_of(note(pod, keys[0]))},
-        {span_of(keys[0]), span_of(note(pod, keys[0]))},
-        {span_of(keys[1]), span_of(note(pod, keys[1]))}};
+        {SPAN("NVIDIA_VISIBLE_DEVICES"), span_of(lib_annotation(pod, keys[0]))},
+        {span_of(keys[0]), span_of(lib_annotation(pod, keys[0]))},
+        {span_of(keys[1]), span_of(lib_annotation(pod, keys[1]))}};
     const struct dp_allocation one = {.envs = envs, .n_envs = ARRAY_LEN(envs)};
     (void)ctx;
     (void)request;

@@ -115,9 +115,7 @@ START_TEST(a_pod_runs_on_the_cards_that_it_publishes)
         "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"4\"}}}]}}");
     cluster_wait_running("p");
     cleanup_json json_t *pod = cluster_pod("p");
-    const char *card = json_string_value(
-        json_object_get(lib_at(pod, "metadata.annotations"), "gpushare/card-uuid"));
-    ck_assert_str_eq(card ? card : "", "GPU-0");
+    ck_assert_str_eq(lib_annotation(pod, "gpushare/card-uuid"), "GPU-0");
     set_cards("3221225472");
     lib_wait(scv_has("n1", 30720 - 3072));
     lib_wait(!still_says(LEASES "/n1", "spec.renewTime", renewed));

@@ -105,9 +105,8 @@ static void create_asking(const char *name, const char *resource, int amount,
 static bool is_on(const char *name, const char *node, const char *card)
 {
     cleanup_json json_t *pod = cluster_pod(name);
-    const char *idx = json_string_value(
-        json_object_get(lib_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_IDX"));
-    return !strcmp(lib_str(pod, "spec.nodeName"), node) && idx && !strcmp(idx, card);
+    return !strcmp(lib_str(pod, "spec.nodeName"), node) &&
+           !strcmp(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"), card);
 }
 
 START_TEST(models_on_mixed_nodes)

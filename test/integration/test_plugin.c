@@ -64,9 +64,7 @@ static json_t *pod_of(const char *name)
 static bool annotation_is(const char *pod, const char *key, const char *value)
 {
     cleanup_json json_t *j = pod_of(pod);
-    const char *is =
-        json_string_value(json_object_get(lib_at(j, "metadata.annotations"), key));
-    return is && strcmp(is, value) == 0;
+    return strcmp(lib_annotation(j, key), value) == 0;
 }
 
 /* Is there an event with this reason whose note contains `words`? */

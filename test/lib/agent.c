@@ -93,10 +93,8 @@ bool agent_scv_is(const struct sim *s, const char *health, const char *message)
     buf_adds(&is, "");
     json_array_foreach(scv ? lib_at(scv, "status.cardList") : NULL, i, card)
         buf_printf(&is, "%s%s", i ? " " : "", lib_str(card, "health"));
-    const json_t *notes = scv ? lib_at(scv, "metadata.annotations") : NULL;
-    const char *text = json_string_value(json_object_get(notes, "gpushare/message"));
-    return strcmp(is.p, health) == 0 &&
-           (*message ? text && strstr(text, message) : !text || !*text);
+    const char *text = lib_annotation(scv, "gpushare/message");
+    return strcmp(is.p, health) == 0 && (*message ? strstr(text, message) != NULL : !*text);
 }
 
 char *agent_line(const struct peer *health, const char *path, const char *part)

@@ -60,16 +60,7 @@ static const struct kind {
 
 static const char *label(const json_t *pod, const char *key)
 {
-    const char *s =
-        json_string_value(json_object_get(lib_at(pod, "metadata.labels"), key));
-    return s ? s : "";
-}
-
-static const char *annotation(const json_t *pod, const char *key)
-{
-    const char *s =
-        json_string_value(json_object_get(lib_at(pod, "metadata.annotations"), key));
-    return s ? s : "";
+    return lib_in(pod, "metadata.labels", key);
 }
 
 static void look_again(void)
@@ -274,30 +265,18 @@ size_t burst_delete_pods(size_t every)
 
 /* -- results -- */
 
-static const char *condition(const json_t *pod)
-{
-    size_t i;
-    json_t *c;
-    json_array_foreach(lib_at(pod, "status.conditions"), i, c)
-    {
-        if (strcmp(lib_str(c, "type"), "PodScheduled") == 0)
-            return lib_str(c, "message");
-    }
-    return "";
-}
-
 /* The pod has as many cards, and as much memory, as it requested. */
 static void check_bound(const json_t *pod, const struct kind *k)
 {
     const char *name = lib_str(pod, "metadata.name");
-    const char *cards = annotation(pod, "ALIYUN_COM_GPU_MEM_IDX");
+    const char *cards = lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX");
     int n = 1;
     for (const char *p = cards; *p; p++)
         n += *p == ',';
     ck_assert_msg(*cards && n == k->cards, "%s has card %s", name, cards);
     ck_assert_msg(strncmp(lib_str(pod, "spec.nodeName"), k->class, 1) == 0, "%s is on %s",
                   name, lib_str(pod, "spec.nodeName"));
-    int got = atoi(annotation(pod, "ALIYUN_COM_GPU_MEM_POD"));
+    int got = atoi(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD"));
     int want = k->whole ? k->cards * (class_of(k->class)->mib[0] / 1024)
                         : atoi(label(pod, "units"));
     ck_assert_msg(got == want, "%s has %d units", name, got);
@@ -319,7 +298,7 @@ static bool all_say_why(const json_t **other)
     json_t *pod;
     json_array_foreach(pods, i, pod)
     {
-        if (!strstr(condition(pod), kind_of(pod)->why)) {
+        if (!strstr(cluster_condition(pod), kind_of(pod)->why)) {
             json_decref((json_t *)*other);
             *other = json_incref(pod);
             return false;
@@ -346,6 +325,6 @@ void burst_check(void)
     cluster_agrees();
     for (int64_t end = lib_now_ms() + PROGRAM_WAIT_MS; !all_say_why(&other); look_again())
         ck_assert_msg(lib_now_ms() < end, "%s is pending: %s",
-                      lib_str(other, "metadata.name"), condition(other));
+                      lib_str(other, "metadata.name"), cluster_condition(other));
     json_decref((json_t *)other);
 }

@@ -128,6 +128,8 @@ size_t cluster_events(const char *selector, const char *text);
 /* Creates a PriorityClass, unless there is one. `more`: further members, each preceded by a
  * comma, or "". */
 void cluster_create_priority(const char *name, int value, const char *more);
+/* The message of kube-scheduler for the pod; "": none. */
+const char *cluster_condition(const json_t *pod);
 /* Waits until the pod is Running. */
 void cluster_wait_running(const char *name);
 /* Has kube-scheduler written the text to the pod's condition and to an event? Fails if the

@@ -213,8 +213,7 @@ bool cluster_bound(const char *name)
     return *lib_str(pod, "spec.nodeName");
 }
 
-/* The message of kube-scheduler for the pod. */
-static const char *condition(const json_t *pod)
+const char *cluster_condition(const json_t *pod)
 {
     size_t i;
     json_t *c;
@@ -254,7 +253,7 @@ void cluster_wait_running(const char *name)
         if (strcmp(phase, "Running") == 0)
             return;
         ck_assert_msg(lib_now_ms() < end, "pod %s is %s on \"%s\": %s", name, phase,
-                      lib_str(pod, "spec.nodeName"), condition(pod));
+                      lib_str(pod, "spec.nodeName"), cluster_condition(pod));
         lib_pause();
     }
 }
@@ -282,7 +281,7 @@ static bool is_refused(const json_t *pod, const char *text)
     ck_assert_str_eq(lib_str(pod, "spec.nodeName"), "");
     cleanup_free char *selector =
         xasprintf("involvedObject.name=%s,reason=FailedScheduling", name);
-    return strstr(condition(pod), text) && cluster_events(selector, text) > 0;
+    return strstr(cluster_condition(pod), text) && cluster_events(selector, text) > 0;
 }
 
 bool cluster_is_refused(const char *name, const char *text)
@@ -299,7 +298,7 @@ void cluster_wait_refused(const char *name, const char *text)
         if (is_refused(pod, text))
             return;
         ck_assert_msg(lib_now_ms() < end, "pod %s is not refused with \"%s\": %s", name,
-                      text, condition(pod));
+                      text, cluster_condition(pod));
         lib_pause();
     }
 }

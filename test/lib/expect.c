@@ -27,17 +27,6 @@ struct world {
     size_t n;
 };
 
-static const char *member(const json_t *j, const char *path, const char *key)
-{
-    const char *s = json_string_value(json_object_get(lib_at(j, path), key));
-    return s ? s : "";
-}
-
-static const char *annotation(const json_t *pod, const char *key)
-{
-    return member(pod, "metadata.annotations", key);
-}
-
 /* -- the pod's request -- */
 
 struct ask {
@@ -48,7 +37,7 @@ struct ask {
 
 static long limit(const json_t *container, const char *resource)
 {
-    return atol(member(container, "resources.limits", resource));
+    return atol(lib_in(container, "resources.limits", resource));
 }
 
 static bool is_sidecar(const json_t *container)
@@ -77,15 +66,15 @@ static long sum(const json_t *pod, const char *resource)
 
 static struct ask ask_of(const json_t *pod)
 {
-    const char *count = member(pod, "metadata.labels", "aliyun.com/gpu-count");
+    const char *count = lib_in(pod, "metadata.labels", "aliyun.com/gpu-count");
     if (!*count)
-        count = annotation(pod, "aliyun.com/gpu-count");
+        count = lib_annotation(pod, "aliyun.com/gpu-count");
     struct ask a = {.units = sum(pod, "aliyun.com/gpu-mem"),
                     .cards = *count ? atoi(count) : 1};
     long whole = sum(pod, "aliyun.com/gpu-count");
     if (whole)
         a = (struct ask){.cards = (int)whole, .whole = true};
-    a.spread = strcmp(annotation(pod, "gpushare/placement"), "spread") == 0;
+    a.spread = strcmp(lib_annotation(pod, "gpushare/placement"), "spread") == 0;
     return a;
 }
 
@@ -119,14 +108,14 @@ static void add_node(struct world *w, const json_t *scv)
     }
     json_array_foreach(w->nodes, i,
                        c) if (strcmp(lib_str(c, "metadata.name"), n->name) == 0) n->mode =
-        member(c, "metadata.labels", "gpushare/mode");
+        lib_in(c, "metadata.labels", "gpushare/mode");
 }
 
 static void add_pod(struct world *w, const json_t *pod)
 {
     struct node *n = find(w, lib_str(pod, "spec.nodeName"));
     struct ask a = ask_of(pod);
-    cleanup_free char *cards = xstrdup(annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"));
+    cleanup_free char *cards = xstrdup(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"));
     for (char *rest = cards, *card; (card = strsep(&rest, ",")) && *card;) {
         struct card *c = &n->cards[atoi(card)];
         ck_assert_int_lt(atoi(card), n->n);
@@ -199,7 +188,7 @@ static bool choose(const struct node *n, const struct ask *a, bool *taken)
 static void check_allocation(const json_t *pod, const struct node *n, const struct ask *a,
                              const bool *taken)
 {
-    const char *text = annotation(pod, "scheduler.framework.gpushare.allocation");
+    const char *text = lib_annotation(pod, "scheduler.framework.gpushare.allocation");
     cleanup_json json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const char *resource = a->whole ? "aliyun.com/gpu-count" : "aliyun.com/gpu-mem";
     json_t *lists[] = {lib_at(pod, "spec.containers"),
@@ -261,12 +250,12 @@ static void check_annotations(const json_t *pod, const struct node *n,
         whole += n->cards[i].mib / MIB;
     }
     int64_t bound_ns =
-        strtoll(annotation(pod, "ALIYUN_COM_GPU_MEM_ASSUME_TIME"), NULL, 10);
-    ck_assert_str_eq(annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"), idx.p);
-    ck_assert_str_eq(annotation(pod, "ALIYUN_COM_GPU_MEM_DEV"), dev.p);
-    ck_assert_str_eq(annotation(pod, "gpushare/card-uuid"), uuid.p);
-    ck_assert_str_eq(annotation(pod, "ALIYUN_COM_GPU_MEM_ASSIGNED"), "false");
-    ck_assert_int_eq(atol(annotation(pod, "ALIYUN_COM_GPU_MEM_POD")),
+        strtoll(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_ASSUME_TIME"), NULL, 10);
+    ck_assert_str_eq(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"), idx.p);
+    ck_assert_str_eq(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_DEV"), dev.p);
+    ck_assert_str_eq(lib_annotation(pod, "gpushare/card-uuid"), uuid.p);
+    ck_assert_str_eq(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_ASSIGNED"), "false");
+    ck_assert_int_eq(atol(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD")),
                      a->whole ? whole : a->units);
     ck_assert_msg(bound_ns >= begun_ns && bound_ns <= expect_now_ns(),
                   "bound at %lld, created at %lld", (long long)bound_ns,
@@ -299,5 +288,5 @@ void expect_on(const char *name, const char *node, const char *cards)
 {
     cleanup_json json_t *pod = cluster_pod(name);
     ck_assert_str_eq(lib_str(pod, "spec.nodeName"), node);
-    ck_assert_str_eq(annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"), cards);
+    ck_assert_str_eq(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"), cards);
 }

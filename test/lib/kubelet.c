@@ -24,22 +24,16 @@ static struct span text(const json_t *j)
 
 /* Podresources */
 
-static size_t count_ids(const struct kubelet_container *c)
-{
-    size_t n = 0;
-    for (int r = 0; r < KUBELET_RESOURCES; r++)
-        n += json_array_size(c->ids[r]);
-    return n;
-}
-
 /* Like a kubelet: an entry for each id, in no fixed order. `turned`: the reverse order. */
 static void show_container(const struct kubelet_container *c, bool turned,
                            struct arena *a, struct podres_container *out)
 {
-    size_t n = count_ids(c), at = 0, k;
+    size_t n = 0, at = 0, k;
+    json_t *id;
+    for (int r = 0; r < KUBELET_RESOURCES; r++)
+        n += json_array_size(c->ids[r]);
     struct podres_devices *ds = arena_zalloc(a, (n + 1) * sizeof *ds);
     struct span *ids = arena_alloc(a, (n + 1) * sizeof *ids);
-    json_t *id;
     for (int r = 0; r < KUBELET_RESOURCES; r++)
         json_array_foreach(c->ids[r], k, id)
         {
@@ -61,6 +55,14 @@ static void show(const struct kubelet_pod *p, bool turned, struct arena *a,
     *out = (struct podres_pod){span_of(p->name), SPAN("default"), cs, (size_t)p->n};
 }
 
+static void answer(struct grpcd_call *call, int rc, struct buf *out, const struct err *err)
+{
+    if (rc)
+        grpcd_fail(call, err);
+    else
+        grpcd_reply(call, out);
+}
+
 static void on_list(void *ctx, struct grpcd_call *call, struct span request)
 {
     struct kubelet *k = ctx;
@@ -77,10 +79,7 @@ static void on_list(void *ctx, struct grpcd_call *call, struct span request)
     int rc = podres_list_encode(&list, &out, &err);
     k->lists++;
     pthread_mutex_unlock(&k->lock);
-    if (rc)
-        grpcd_fail(call, &err);
-    else
-        grpcd_reply(call, &out);
+    answer(call, rc, &out, &err);
 }
 
 static struct kubelet_pod *find(struct kubelet *k, struct span name)
@@ -100,24 +99,20 @@ static void on_get(void *ctx, struct grpcd_call *call, struct span request)
     struct podres_pod pod = {0};
     struct span ns, name;
     struct err err = {0};
-    bool there = false;
     int rc = podres_get_request_decode(request, &a, &ns, &name, &err);
     pthread_mutex_lock(&k->lock);
     k->gets++;
     struct kubelet_pod *p = rc == 0 ? find(k, name) : NULL;
     if (p) {
-        there = true;
         show(p, false, &a, &pod);
         rc = podres_get_encode(&pod, &out, &err);
     }
     pthread_mutex_unlock(&k->lock);
-    if (rc)
-        grpcd_fail(call, &err);
-    else if (!there)
+    if (rc || p)
+        answer(call, rc, &out, &err);
+    else
         grpcd_end(call, GRPC_UNKNOWN, "pod %.*s in namespace %.*s not found",
                   SPAN_ARG(name), SPAN_ARG(ns));
-    else
-        grpcd_reply(call, &out);
 }
 
 static void on_allocatable(void *ctx, struct grpcd_call *call, struct span request)
@@ -138,10 +133,7 @@ static void on_allocatable(void *ctx, struct grpcd_call *call, struct span reque
         .resource = SPAN("aliyun.com/gpu-mem"), .ids = ids, .n_ids = i};
     pthread_mutex_unlock(&k->lock);
     const struct podres_allocatable all = {&devices, devices.n_ids > 0};
-    if (podres_allocatable_encode(&all, &out, &err))
-        grpcd_fail(call, &err);
-    else
-        grpcd_reply(call, &out);
+    answer(call, podres_allocatable_encode(&all, &out, &err), &out, &err);
 }
 
 static const struct grpcd_method podresources_methods[] = {
@@ -498,31 +490,6 @@ void kubelet_prefer(struct kubelet *k, int resource, int amount, struct kubelet_
             a->ids, json_stringn(groups.items->items[i].p, groups.items->items[i].n));
 }
 
-static char *mounts_of(const struct dp_allocation *al)
-{
-    cleanup_buf struct buf b = {0};
-    for (size_t i = 0; i < al->n_mounts; i++)
-        buf_printf(&b, "%.*s:%.*s:%s ", SPAN_ARG(al->mounts[i].host_path),
-                   SPAN_ARG(al->mounts[i].container_path),
-                   al->mounts[i].read_only ? "ro" : "rw");
-    return buf_take(&b);
-}
-
-static char *devices_of(const struct dp_allocation *al)
-{
-    cleanup_buf struct buf b = {0};
-    for (size_t i = 0; i < al->n_specs; i++)
-        buf_printf(&b, "%.*s:%.*s:%.*s ", SPAN_ARG(al->specs[i].host_path),
-                   SPAN_ARG(al->specs[i].container_path),
-                   SPAN_ARG(al->specs[i].permissions));
-    for (size_t i = 0; i < al->n_cdi; i++)
-        buf_printf(&b, "%.*s ", SPAN_ARG(al->cdi[i]));
-    for (size_t i = 0; i < al->n_annotations; i++)
-        buf_printf(&b, "%.*s=%.*s ", SPAN_ARG(al->annotations[i].key),
-                   SPAN_ARG(al->annotations[i].value));
-    return buf_take(&b);
-}
-
 void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
                       struct kubelet_answer *a)
 {
@@ -542,8 +509,23 @@ void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
         json_object_set_new(
             a->env, out.items->envs[i].key.p,
             json_stringn(out.items->envs[i].value.p, out.items->envs[i].value.n));
-    a->devices = devices_of(out.items);
-    a->mounts = mounts_of(out.items);
+    const struct dp_allocation *al = out.items;
+    struct buf mounts = {0}, devices = {0};
+    for (size_t i = 0; i < al->n_mounts; i++)
+        buf_printf(&mounts, "%.*s:%.*s:%s ", SPAN_ARG(al->mounts[i].host_path),
+                   SPAN_ARG(al->mounts[i].container_path),
+                   al->mounts[i].read_only ? "ro" : "rw");
+    for (size_t i = 0; i < al->n_specs; i++)
+        buf_printf(&devices, "%.*s:%.*s:%.*s ", SPAN_ARG(al->specs[i].host_path),
+                   SPAN_ARG(al->specs[i].container_path),
+                   SPAN_ARG(al->specs[i].permissions));
+    for (size_t i = 0; i < al->n_cdi; i++)
+        buf_printf(&devices, "%.*s ", SPAN_ARG(al->cdi[i]));
+    for (size_t i = 0; i < al->n_annotations; i++)
+        buf_printf(&devices, "%.*s=%.*s ", SPAN_ARG(al->annotations[i].key),
+                   SPAN_ARG(al->annotations[i].value));
+    a->devices = buf_take(&devices);
+    a->mounts = buf_take(&mounts);
 }
 
 void kubelet_admit(struct kubelet *k, const char *pod, const char *container,

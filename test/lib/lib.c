@@ -141,3 +141,14 @@ const char *lib_str(const json_t *j, const char *path)
     const char *s = json_string_value(lib_at(j, path));
     return s ? s : "";
 }
+
+const char *lib_in(const json_t *j, const char *path, const char *key)
+{
+    const char *s = json_string_value(json_object_get(lib_at(j, path), key));
+    return s ? s : "";
+}
+
+const char *lib_annotation(const json_t *object, const char *key)
+{
+    return lib_in(object, "metadata.annotations", key);
+}

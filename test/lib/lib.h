@@ -56,3 +56,7 @@ static inline void lib_json_free(json_t **j)
 /* The value behind a path such as "metadata.name"; borrowed, NULL if there is none. */
 json_t *lib_at(const json_t *j, const char *path);
 const char *lib_str(const json_t *j, const char *path); /* "" if there is none */
+/* The string `key`, which may have dots, of the object behind the path; "" if there is
+ * none. */
+const char *lib_in(const json_t *j, const char *path, const char *key);
+const char *lib_annotation(const json_t *object, const char *key);

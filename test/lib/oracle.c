@@ -34,13 +34,6 @@ static bool holds(const json_t *pod)
            strcmp(phase, "Failed") != 0;
 }
 
-static const char *annotation(const json_t *pod, const char *key)
-{
-    const char *s =
-        json_string_value(json_object_get(lib_at(pod, "metadata.annotations"), key));
-    return s ? s : "";
-}
-
 /* Units of each card in its Scv. */
 static json_t *sizes(const struct peer *api)
 {
@@ -74,9 +67,7 @@ static long limit(const json_t *pod)
     long sum = 0;
     json_array_foreach(lib_at(pod, "spec.containers"), i, c)
     {
-        json_t *limits = lib_at(c, "resources.limits");
-        const char *s = json_string_value(json_object_get(limits, "aliyun.com/gpu-mem"));
-        sum += s ? atol(s) : 0;
+        sum += atol(lib_in(c, "resources.limits", "aliyun.com/gpu-mem"));
     }
     return sum;
 }
@@ -84,8 +75,8 @@ static long limit(const json_t *pod)
 static void add_pod(json_t *sums, const json_t *size, const json_t *pod)
 {
     const char *node = lib_str(pod, "spec.nodeName");
-    cleanup_free char *cards = xstrdup(annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"));
-    long units = atol(annotation(pod, "ALIYUN_COM_GPU_MEM_POD"));
+    cleanup_free char *cards = xstrdup(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"));
+    long units = atol(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD"));
     long n = 0;
     for (int i = 0; !*cards && has_card(size, node, i); i++) {
         cleanup_free char *card = xasprintf("%d", i);

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -265,25 +266,19 @@ void stub_pause(void)
 }
 
 struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    bool is_open;
+    sem_t opened;
 };
 
 struct gate *gate_new(void)
 {
     struct gate *g = xcalloc(1, sizeof *g);
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->cond, NULL);
+    sem_init(&g->opened, 0, 0);
     return g;
 }
 
 void gate_open(struct gate *g)
 {
-    pthread_mutex_lock(&g->lock);
-    g->is_open = true;
-    pthread_cond_broadcast(&g->cond);
-    pthread_mutex_unlock(&g->lock);
+    sem_post(&g->opened);
 }
 
 void gate_wait(struct gate *g)
@@ -291,20 +286,15 @@ void gate_wait(struct gate *g)
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += WAIT_S;
-    int rc = 0;
-    pthread_mutex_lock(&g->lock);
-    while (!g->is_open && !rc)
-        rc = pthread_cond_timedwait(&g->cond, &g->lock, &until);
-    pthread_mutex_unlock(&g->lock);
-    if (rc) {
+    if (sem_timedwait(&g->opened, &until)) {
         fprintf(stderr, "timeout: the gate is closed\n");
         abort();
     }
+    sem_post(&g->opened); /* it stays open */
 }
 
 void gate_free(struct gate *g)
 {
-    pthread_mutex_destroy(&g->lock);
-    pthread_cond_destroy(&g->cond);
+    sem_destroy(&g->opened);
     free(g);
 }
