@@ -111,7 +111,7 @@ E2E_SUITES := $(filter-out conformance gang permit,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
-E2E_TOOLS := $(if $(filter chart helm docs scheduler,$(E2E_SUITES)),helm kubeconform cert-manager-crds) \
+E2E_TOOLS := $(if $(filter chart helm docs scheduler,$(E2E_SUITES)),helm cert-manager-crds) \
              $(if $(filter permit,$(E2E_SUITES)),coscheduling)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
                                 $(B)/lib/kube-sim.a $(call archives,kube)

@@ -5,19 +5,18 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "lib/cluster.h"
-#include "lib/schemas.h"
 #include "lib/tools.h"
 
 /*
- * manifests/chart: it renders the same objects as the plain files, and they match the
- * schemas of a real API server. (helm in a cluster: test_helm.)
+ * manifests/chart: it renders the same objects as the plain files, and a real API server
+ * accepts them without unknown fields. (helm in a cluster: test_helm.)
  */
 
 /* test/e2e/chart/NAME.yaml. The last one has kinds that the API server does not serve. */
 static const char *const sets[] = {
     NULL,   "host-nvml", "everything",    "node",     "little",       "files",
     "host", "managed",   "any-scheduler", "loopback", "cert-manager", "monitoring"};
-enum { SERVED = 11, OF_OPERATOR = 4 }; /* sets without such kinds; their objects */
+enum { SERVED = 11 }; /* sets without such kinds */
 
 /* -- the plain files -- */
 
@@ -747,16 +746,6 @@ START_TEST(helm_lints_and_packages_the_chart)
 }
 END_TEST
 
-/* Runs kubeconform on the folder lib_dir/NAME. */
-static char *conform(int status, const char *name)
-{
-    cleanup_free char *folder = temp_path(lib_dir, name),
-                      *schemas = temp_path(lib_dir, "schemas/" SCHEMAS_LOCATION);
-    return tools_run("kubeconform", status,
-                     ARGV("-strict", "-summary", "-schema-location", schemas, "-skip",
-                          "PodMonitor,PrometheusRule", folder));
-}
-
 #define CERT_MANAGER "/apis/cert-manager.io/v1/"
 
 /* Installs the CRDs of cert-manager and waits until the API server serves them. */
@@ -767,64 +756,6 @@ static void install_crds(void)
     lib_wait(peer_status(&cluster.api, CERT_MANAGER "certificates") == 200);
     lib_wait(peer_status(&cluster.api, CERT_MANAGER "issuers") == 200);
 }
-
-static bool knows_certificates(void)
-{
-    cleanup_buf struct buf reply = {0};
-    return peer_call(&cluster.api, "GET", "/openapi/v2", NULL, &reply) == 200 &&
-           strstr(reply.p, "io.cert-manager.v1.Certificate") != NULL;
-}
-
-static void write_schemas(void)
-{
-    install_crds();
-    lib_wait(knows_certificates());
-    cleanup_free char *dir = temp_path(lib_dir, "schemas");
-    temp_mkdir(lib_dir, "schemas");
-    ck_assert_uint_gt(schemas_write(&cluster.api, dir), 100);
-}
-
-/* kubeconform silently skips files that are not named *.yaml. Returns the number of
- * objects in the file. */
-static size_t copy_as_yaml(const char *path, size_t number)
-{
-    struct err err = {0};
-    cleanup_buf struct buf text = {0};
-    cleanup_free char *name = xasprintf("conform/%zu.yaml", number);
-    cleanup_json json_t *all = tools_objects(path);
-    ck_assert_done(file_read(path, 1 << 20, &text, &err), err);
-    temp_write(lib_dir, name, text.p);
-    return json_array_size(all);
-}
-
-START_TEST(chart_files_and_samples_match_the_schemas)
-{
-    static const char *const patterns[] = {
-        "manifests/*.yaml", "manifests/samples/*.yaml", "manifests/samples/*/*.yaml",
-        "manifests/[!r]*.example", /* the patch for replicas is no object */
-    };
-    size_t objects = 0, files = 0, i, k;
-    write_schemas();
-    temp_mkdir(lib_dir, "conform");
-    for (i = 0; i < ARRAY_LEN(patterns); i++) {
-        glob_t found;
-        ck_assert_int_eq(glob(patterns[i], 0, NULL, &found), 0);
-        for (k = 0; k < found.gl_pathc; k++)
-            objects += copy_as_yaml(found.gl_pathv[k], files++);
-        globfree(&found);
-    }
-    for (i = 0; i < ARRAY_LEN(sets); i++) {
-        cleanup_free char *file = tools_render(sets[i]);
-        objects += copy_as_yaml(file, files++);
-    }
-    cleanup_free char *said = conform(0, "conform");
-    cleanup_free char *sum =
-        xasprintf("%zu resources found in %zu files - Valid: %zu, "
-                  "Invalid: 0, Errors: 0, Skipped: %d",
-                  objects, files, objects - OF_OPERATOR, OF_OPERATOR);
-    ck_assert_contains(said, sum);
-}
-END_TEST
 
 START_TEST(the_api_server_accepts_the_objects)
 {
@@ -917,4 +848,4 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              own_certificates_always_ask_for_a_client_certificate,
              the_profile_of_the_gpu_operator_releases_the_driver,
              nvml_of_the_host_needs_privileges, helm_lints_and_packages_the_chart,
-             chart_files_and_samples_match_the_schemas, the_api_server_accepts_the_objects)
+             the_api_server_accepts_the_objects)

@@ -5,13 +5,13 @@
 #include <stdbool.h>
 
 /*
- * Runs helm and kubeconform, which scripts/e2e-programs builds, and compares objects. An
+ * Runs helm, which scripts/e2e-programs builds, and compares objects. An
  * error fails the test.
  */
 
 #define CHART "manifests/chart"
 
-/* Runs one of them (cluster_program) as admin of the suite's cluster; the arguments end
+/* Runs a program (cluster_program) as admin of the suite's cluster; the arguments end
  * with NULL. Fails unless it exits with `status`. Returns its output, new. */
 char *tools_run(const char *program, int status, const char *const *args);
 
