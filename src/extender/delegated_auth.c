@@ -10,7 +10,7 @@
 #include "base/mem.h"
 
 enum {
-    SETS = 128,
+    SETS = 256,
     WAYS = 8,
     HASH_BYTES = 32,
     THREADS = 2,      /* at most one of them reviews an unknown token */
@@ -31,14 +31,9 @@ enum outcome { UNUSED, ALLOWED, DENIED, UNAUTHORIZED, FAILED };
 struct kept {
     struct hash hash;
     enum outcome outcome;
+    bool known; /* the token was authenticated, here or before a review that failed */
     int64_t until_ms, last_ms;
     char *user; /* DENIED: the name, for the message */
-};
-
-/* Set-associative, with the least recently used answer of a set replaced. The key of the
- * hash is secret, so nobody can aim at a set. */
-struct table {
-    struct kept sets[SETS][WAYS];
 };
 
 /* A review that waits for a thread, or runs. */
@@ -64,8 +59,9 @@ struct delegated_auth {
     struct review *reviews; /* the oldest first */
     size_t n_unknown;
     bool unknown_runs;
-    struct table known;        /* of authenticated tokens */
-    struct table rejected;     /* of all others */
+    /* Set-associative, with the least recently used answer of a set replaced. The key of the
+     * hash is secret, so nobody can aim at a set. */
+    struct kept kept[SETS][WAYS];
     int64_t bucket, bucket_ms; /* thousandths of a review of an unknown token */
     int64_t logged_ms;
     uint64_t counts[COUNTS];
@@ -98,9 +94,10 @@ static bool same_hash(const struct hash *a, const struct hash *b)
 
 /* -- answers that are kept; these functions require the lock -- */
 
-static struct kept *kept_find(struct table *t, const struct hash *hash, int64_t now_ms)
+static struct kept *kept_find(struct delegated_auth *a, const struct hash *hash,
+                              int64_t now_ms)
 {
-    struct kept *set = t->sets[hash->bytes[0] % SETS];
+    struct kept *set = a->kept[hash->bytes[0] % SETS];
     for (size_t i = 0; i < WAYS; i++)
         if (set[i].outcome != UNUSED && same_hash(&set[i].hash, hash)) {
             set[i].last_ms = now_ms;
@@ -109,30 +106,25 @@ static struct kept *kept_find(struct table *t, const struct hash *hash, int64_t 
     return NULL;
 }
 
-static void kept_drop(struct kept *k)
+/* Takes new->user. An unknown token replaces no known one. */
+static void kept_set(struct delegated_auth *a, const struct kept *new)
 {
-    if (!k)
-        return;
-    free(k->user);
-    *k = (struct kept){0};
-}
-
-/* Takes `user`. */
-static void kept_set(struct table *t, const struct hash *hash, enum outcome outcome,
-                     int64_t now_ms, int64_t keep_ms, char *user)
-{
-    struct kept *set = t->sets[hash->bytes[0] % SETS], *at = kept_find(t, hash, now_ms);
+    struct kept *set = a->kept[new->hash.bytes[0] % SETS],
+                *at = kept_find(a, &new->hash, new->last_ms);
     for (size_t i = 0; !at && i < WAYS; i++)
         if (set[i].outcome == UNUSED)
             at = &set[i];
     if (!at) {
         at = set;
         for (size_t i = 1; i < WAYS; i++)
-            if (set[i].last_ms < at->last_ms)
+            if (set[i].known < at->known ||
+                (set[i].known == at->known && set[i].last_ms < at->last_ms))
                 at = &set[i];
+        if (at->known && !new->known)
+            return;
     }
-    kept_drop(at);
-    *at = (struct kept){*hash, outcome, now_ms + keep_ms, now_ms, user};
+    free(at->user);
+    *at = *new;
 }
 
 /* -- reviews -- */
@@ -261,11 +253,15 @@ static void perform(struct delegated_auth *a, struct review *r)
     a->counts[TOKEN_REVIEWS]++;
     a->counts[ACCESS_REVIEWS] += user.name != NULL;
     a->counts[FAILURES] += outcome == FAILED;
-    kept_set(outcome == ALLOWED || outcome == DENIED ? &a->known : &a->rejected, &r->hash,
-             outcome, now_ms, keep_ms[outcome],
-             outcome == DENIED ? steal(&user.name) : NULL);
-    if (outcome == UNAUTHORIZED)
-        kept_drop(kept_find(&a->known, &r->hash, now_ms));
+    kept_set(a, &(struct kept){
+                    .hash = r->hash,
+                    .outcome = outcome,
+                    .known = outcome == ALLOWED || outcome == DENIED ||
+                             (outcome == FAILED && !r->unknown),
+                    .until_ms = now_ms + keep_ms[outcome],
+                    .last_ms = now_ms,
+                    .user = outcome == DENIED ? steal(&user.name) : NULL,
+                });
     /* Every new token fails if a permission is missing. */
     bool logs = outcome == FAILED && (!a->logged_ms || now_ms - a->logged_ms >= LOG_MS);
     if (logs)
@@ -335,13 +331,11 @@ delegated_auth_check(struct delegated_auth *a, struct span token,
     struct hash hash = hash_of(a, question->text, token);
     int64_t now_ms = a->conf.now_ms();
     pthread_mutex_lock(&a->lock);
-    const struct kept *known = kept_find(&a->known, &hash, now_ms), *k = known;
-    if (!k || k->until_ms <= now_ms)
-        k = kept_find(&a->rejected, &hash, now_ms);
+    const struct kept *k = kept_find(a, &hash, now_ms);
     if (k && k->until_ms > now_ms) {
         answer = say(k, question->text, err);
     } else {
-        struct review *r = review_of(a, &hash, token, question, !known, now_ms);
+        struct review *r = review_of(a, &hash, token, question, !(k && k->known), now_ms);
         if (r) {
             MEM_GROW(r->waiters, r->waiters_cap, r->n_waiters + 1);
             r->waiters[r->n_waiters++] = a->conf.wait(request);
@@ -399,11 +393,8 @@ void delegated_auth_free(struct delegated_auth *a)
 {
     if (!a)
         return;
-    for (size_t s = 0; s < SETS; s++)
-        for (size_t i = 0; i < WAYS; i++) {
-            kept_drop(&a->known.sets[s][i]);
-            kept_drop(&a->rejected.sets[s][i]);
-        }
+    for (size_t i = 0; i < SETS * WAYS; i++)
+        free(a->kept[i / WAYS][i % WAYS].user);
     explicit_bzero(a->key, sizeof a->key);
     pthread_mutex_destroy(&a->lock);
     pthread_cond_destroy(&a->cond);

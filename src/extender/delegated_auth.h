@@ -15,8 +15,8 @@
  * API server changes nothing.
  *
  * Reviews of unknown tokens are limited in rate and number, so that invented tokens neither
- * reach the API server in numbers nor replace known ones: those have a table of their own,
- * into which only authenticated tokens come, and are reviewed again without a limit.
+ * reach the API server in numbers nor replace known ones: those were authenticated before, and
+ * are reviewed again without a limit.
  */
 
 enum {

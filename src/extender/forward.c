@@ -205,9 +205,7 @@ struct forward_reports {
     struct budget *budget;
     int64_t timeout_ms;
     struct worker *worker;
-    pthread_mutex_t lock; /* protects the members below */
-    size_t n;
-    uint64_t bytes;
+    struct budget count, bytes; /* of the queue */
 };
 
 /* The address and the body are stored after the struct. */
@@ -216,13 +214,17 @@ struct job {
     struct span body;
 };
 
-static void release_room(struct forward_reports *r, uint64_t bytes)
+static bool take_room(struct forward_reports *r, uint64_t bytes)
 {
-    pthread_mutex_lock(&r->lock);
-    r->n--;
-    r->bytes -= bytes;
-    pthread_mutex_unlock(&r->lock);
-    budget_give(r->budget, bytes);
+    if (!budget_take(&r->count, 1))
+        return false;
+    if (budget_take(&r->bytes, bytes)) {
+        if (budget_take(r->budget, bytes))
+            return true;
+        budget_give(&r->bytes, bytes);
+    }
+    budget_give(&r->count, 1);
+    return false;
 }
 
 static void send_report(void *ctx, void *work)
@@ -236,32 +238,22 @@ static void send_report(void *ctx, void *work)
                      r->timeout_ms, &dropped, &sent, &err) == 0)
         log_debug("filter", "cannot report a rejected pod to the leader; not retried",
                   LOG_ERR(&err));
-    release_room(r, job->body.n);
+    budget_give(r->budget, job->body.n);
+    budget_give(&r->bytes, job->body.n);
+    budget_give(&r->count, 1);
 }
 
-struct forward_reports *forward_reports_start(struct forward *forward, struct budget *budget,
-                                      int64_t timeout_ms)
+struct forward_reports *forward_reports_start(struct forward *forward,
+                                              struct budget *budget, int64_t timeout_ms)
 {
     struct forward_reports *r = xcalloc(1, sizeof *r);
     r->forward = forward;
     r->budget = budget;
     r->timeout_ms = timeout_ms;
-    pthread_mutex_init(&r->lock, NULL);
+    r->count.max = FORWARD_REPORTS;
+    r->bytes.max = FORWARD_REPORTS_BYTES;
     r->worker = worker_start("reports", send_report, r);
     return r;
-}
-
-static bool take_room(struct forward_reports *r, uint64_t bytes)
-{
-    pthread_mutex_lock(&r->lock);
-    bool fits = r->n < FORWARD_REPORTS && bytes <= FORWARD_REPORTS_BYTES - r->bytes;
-    fits = fits && budget_take(r->budget, bytes);
-    if (fits) {
-        r->n++;
-        r->bytes += bytes;
-    }
-    pthread_mutex_unlock(&r->lock);
-    return fits;
 }
 
 bool forward_reports_add(struct forward_reports *r, const char *address, struct span body)
@@ -285,7 +277,6 @@ void forward_reports_free(struct forward_reports *r)
         return;
     worker_stop(r->worker);
     worker_free(r->worker);
-    budget_give(r->budget, r->bytes);
-    pthread_mutex_destroy(&r->lock);
+    budget_give(r->budget, r->bytes.used);
     free(r);
 }
