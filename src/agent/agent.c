@@ -28,7 +28,7 @@ enum {
 };
 
 struct agent {
-    char *node, *lease_namespace;
+    const struct agent_config *config;
     struct api_names names;
     struct kube_client *client;
     pthread_mutex_t lock; /* protects publisher */
@@ -41,8 +41,6 @@ struct agent {
     struct api_feed *feed; /* of the watch */
     struct list_watch_loop *watch;
     struct card_sampler *card_sampler;
-    char *podresources; /* or NULL */
-    char *plugin_state;
     struct podresources_poller *poller; /* or NULL */
     struct ticker *ticker;
     struct status_server *status_server;
@@ -231,19 +229,25 @@ static int check_name(const struct agent_config *config, struct err *err)
     return 0;
 }
 
+static bool polls_pods(const struct agent_config *config)
+{
+    return config->podresources && *config->podresources;
+}
+
 static int64_t pods_limit_ms(const struct agent_config *config)
 {
     return 3 * config->pods_ms + 30 * 1000;
 }
 
-static void start_threads(struct agent *agent, int64_t pods_ms)
+static void start_threads(struct agent *agent)
 {
+    const struct agent_config *config = agent->config;
     static const char *const names[PUBLISHER_LANES] = {"scv", "lease", "node"};
     struct card_sampler_fns fns = {on_sample, on_event, interval, agent};
-    struct podresources_poller_settings poller = {.socket = agent->podresources,
-                                                  .interval_ms = pods_ms,
-                                                  .plugin_state = agent->plugin_state,
-                                                  .node = span_of(agent->node),
+    struct podresources_poller_settings poller = {.socket = config->podresources,
+                                                  .interval_ms = config->pods_ms,
+                                                  .plugin_state = config->plugin_state,
+                                                  .node = span_of(config->node_name),
                                                   .polled = on_pods,
                                                   .ctx = agent};
     for (int i = 0; i < PUBLISHER_LANES; i++)
@@ -253,7 +257,7 @@ static void start_threads(struct agent *agent, int64_t pods_ms)
     list_watch_loop_thread(agent->watch, "watch");
     ticker_start(agent->ticker, &ticker_fns, agent);
     agent->card_sampler = card_sampler_start(agent->gpu, &fns);
-    if (agent->podresources)
+    if (polls_pods(config))
         agent->poller = podresources_poller_start(&poller);
 }
 
@@ -263,12 +267,8 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
         return NULL;
     struct agent *agent = xcalloc(1, sizeof *agent);
     struct status_server_fns status = {checks, metrics, agent};
-    agent->node = xstrdup(config->node_name);
-    agent->lease_namespace = xstrdup(config->lease_namespace);
-    if (config->podresources && config->podresources[0])
-        agent->podresources = xstrdup(config->podresources);
-    agent->plugin_state = xstrdup(config->plugin_state);
-    agent->names = (struct api_names){agent->node, agent->lease_namespace};
+    agent->config = config;
+    agent->names = (struct api_names){config->node_name, config->lease_namespace};
     pthread_mutex_init(&agent->lock, NULL);
     agent->ticker = ticker_new();
     agent->usage_meter = usage_meter_new(
@@ -279,11 +279,11 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
             kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (agent->client) {
         struct publisher_settings publisher = config->publisher;
-        struct overuse_actor_settings overuse = {config->overuse, agent->node,
+        struct overuse_actor_settings overuse = {config->overuse, config->node_name,
                                                  agent->client};
-        publisher.node = agent->node;
-        publisher.lease_namespace = agent->lease_namespace;
-        publisher.with_pods = agent->podresources != NULL;
+        publisher.node = config->node_name;
+        publisher.lease_namespace = config->lease_namespace;
+        publisher.with_pods = polls_pods(config);
         publisher.pods_limit_ms = pods_limit_ms(config);
         publisher.seed = rng_entropy();
         agent->publisher = publisher_new(&publisher, time_now());
@@ -296,7 +296,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
         agent_stop(agent);
         return NULL;
     }
-    start_threads(agent, config->pods_ms);
+    start_threads(agent);
     return agent;
 }
 
@@ -339,10 +339,6 @@ bool agent_stop(struct agent *agent)
     gpu_free(agent->gpu);
     kube_client_free(agent->client);
     pthread_mutex_destroy(&agent->lock);
-    free(agent->podresources);
-    free(agent->plugin_state);
-    free(agent->node);
-    free(agent->lease_namespace);
     free(agent);
     return true;
 }

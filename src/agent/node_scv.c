@@ -228,33 +228,36 @@ static uint64_t hash_text(uint64_t h, struct span s)
 
 void node_scv_numbers_read(struct node_scv_numbers *w, const struct scv *scv)
 {
-    size_t n = scv->n_processes + scv->n_cards, at = 0;
+    size_t n = scv->n_processes + scv->n_cards;
     for (size_t i = 0; i < scv->n_held; i++)
         n += scv->held[i].n_uses;
     node_scv_numbers_fini(w);
     w->rows = xcalloc(n + 1, sizeof *w->rows);
-    w->n = n;
     for (size_t i = 0; i < scv->n_held; i++)
         for (size_t k = 0; k < scv->held[i].n_uses; k++) {
             const struct scv_held *h = &scv->held[i];
-            uint64_t key = hash_text(hash_text(scv_pod_hash(h->ns, h->pod), h->container),
-                                     h->uses[k].uuid);
-            key = hash_text(key, h->uses[k].pod_uid);
-            w->rows[at++] = (struct node_scv_row){
-                key, h->uses[k].promised_mib, h->uses[k].used_mib, h->uses[k].sm_percent};
+            const struct scv_use *use = &h->uses[k];
+            uint64_t key = hash_text(scv_pod_hash(h->ns, h->pod), h->container);
+            key = hash_text(hash_text(key, use->uuid), use->pod_uid);
+            w->rows[w->n++] = (struct node_scv_row){
+                key, false, {use->promised_mib, use->used_mib, use->sm_percent}};
         }
     for (size_t i = 0; i < scv->n_processes; i++) {
         const struct scv_process *p = &scv->processes[i];
-        uint64_t key =
-            hash_text(hash_text(scv_pod_hash(p->ns, p->pod), p->container), p->uuid);
-        key = hash_text(hash_bytes(key, &p->pid, sizeof p->pid), p->name);
-        key = hash_text(key, p->pod_uid);
-        w->rows[at++] = (struct node_scv_row){key, -1, p->used_mib, p->sm_percent};
+        uint64_t key = hash_text(scv_pod_hash(p->ns, p->pod), p->container);
+        key = hash_bytes(hash_text(key, p->uuid), &p->pid, sizeof p->pid);
+        key = hash_text(hash_text(key, p->name), p->pod_uid);
+        w->rows[w->n++] =
+            (struct node_scv_row){key, false, {-1, p->used_mib, p->sm_percent}};
     }
     for (size_t i = 0; i < scv->n_cards; i++) {
-        uint64_t key = hash_bytes(hash_text(1, scv->cards[i].uuid), &scv->cards[i].id,
-                                  sizeof scv->cards[i].id);
-        w->rows[at++] = (struct node_scv_row){key, scv->cards[i].use_complete, -1, -1};
+        const struct scv_card *c = &scv->cards[i];
+        uint64_t key = hash_bytes(hash_text(1, c->uuid), &c->id, sizeof c->id);
+        w->rows[w->n++] =
+            (struct node_scv_row){key,
+                                  true,
+                                  {c->use_complete, c->has_utilization ? c->utilization : -1,
+                                   c->has_temperature ? c->temperature : -1}};
     }
     qsort(w->rows, n, sizeof *w->rows, by_key);
 }
@@ -265,23 +268,21 @@ void node_scv_numbers_fini(struct node_scv_numbers *w)
     *w = (struct node_scv_numbers){0};
 }
 
-/* An unknown number, -1, is a step away from every known one. */
-static bool moved(int64_t a, int64_t b, int64_t step)
-{
-    return (a < 0) != (b < 0) || llabs(a - b) >= step;
-}
-
 bool node_scv_numbers_differ(const struct node_scv_numbers *w, const struct scv *scv)
 {
+    /* The smallest changes that count, by of_card: of MiB, and of percent or degrees. An
+     * unknown number is a step away from every known one. */
+    static const int64_t steps[2][3] = {{1, 64, 5}, {1, 5, 3}};
     struct node_scv_numbers now = {0};
     node_scv_numbers_read(&now, scv);
     bool differs = now.n != w->n;
-    for (size_t i = 0; i < now.n && !differs; i++)
-        differs =
-            now.rows[i].key != w->rows[i].key ||
-            now.rows[i].promised_mib != w->rows[i].promised_mib ||
-            moved(now.rows[i].used_mib, w->rows[i].used_mib, NODE_SCV_STEP_MIB) ||
-            moved(now.rows[i].sm_percent, w->rows[i].sm_percent, NODE_SCV_STEP_PERCENT);
+    for (size_t i = 0; i < now.n && !differs; i++) {
+        const struct node_scv_row *a = &now.rows[i], *b = &w->rows[i];
+        differs = a->key != b->key;
+        for (size_t k = 0; k < ARRAY_LEN(a->values); k++)
+            differs |= (a->values[k] < 0) != (b->values[k] < 0) ||
+                       llabs(a->values[k] - b->values[k]) >= steps[a->of_card][k];
+    }
     node_scv_numbers_fini(&now);
     return differs;
 }

@@ -41,7 +41,10 @@ void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
 struct node_scv_numbers {
     struct node_scv_row {
         uint64_t key; /* hash of the card and the container or process, or of the card */
-        int64_t promised_mib, used_mib, sm_percent;
+        bool of_card;
+        /* -1: not known. Of a card: whether its use is complete, utilization, temperature;
+         * else the promise, the use, the share of SM time. */
+        int64_t values[3];
     } * rows; /* owned; sorted by key */
     size_t n;
 };
@@ -49,12 +52,7 @@ struct node_scv_numbers {
 void node_scv_numbers_read(struct node_scv_numbers *numbers, const struct scv *scv);
 void node_scv_numbers_fini(struct node_scv_numbers *numbers);
 
-enum {
-    /* The smallest changes that are worth a write of the Scv. */
-    NODE_SCV_STEP_MIB = 64,
-    NODE_SCV_STEP_PERCENT = 5,
-};
-/* Whether a container or process came or left, its promise changed, or its use by a step,
- * or whether a card is complete. */
+/* Whether a container or process came or left, its promise changed, or whether a card is
+ * complete; or a number changed enough to be worth a write of the Scv. */
 bool node_scv_numbers_differ(const struct node_scv_numbers *numbers,
                              const struct scv *scv);

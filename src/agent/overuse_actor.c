@@ -39,7 +39,6 @@ enum count {
 
 struct overuse_actor {
     struct overuse_actor_settings settings;
-    char *node;
     struct worker *worker;
     struct event_recorder *events;
     pthread_mutex_t lock; /* protects overuse */
@@ -221,7 +220,6 @@ struct overuse_actor *overuse_actor_start(const struct overuse_actor_settings *s
 {
     struct overuse_actor *a = xcalloc(1, sizeof *a);
     a->settings = *settings;
-    a->node = xstrdup(settings->node);
     a->overuse = overuse_new(&settings->decide);
     pthread_mutex_init(&a->lock, NULL);
     a->worker = worker_start("overuse", evict, a);
@@ -229,7 +227,7 @@ struct overuse_actor *overuse_actor_start(const struct overuse_actor_settings *s
         event_recorder_start(&(struct event_recorder_settings){.post = kube_send,
                                                                .ctx = a->settings.client,
                                                                .controller = "scv-agent",
-                                                               .instance = a->node,
+                                                               .instance = settings->node,
                                                                .seed = rng_entropy()});
     return a;
 }
@@ -248,7 +246,6 @@ void overuse_actor_free(struct overuse_actor *a)
     event_recorder_free(a->events);
     overuse_free(a->overuse);
     pthread_mutex_destroy(&a->lock);
-    free(a->node);
     free(a);
 }
 

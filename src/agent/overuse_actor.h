@@ -17,7 +17,7 @@ struct overuse_actor;
 
 struct overuse_actor_settings {
     struct overuse_settings decide;
-    const char *node;           /* copied */
+    const char *node;           /* borrowed */
     struct kube_client *client; /* borrowed */
 };
 

@@ -23,8 +23,6 @@ struct publisher *publisher_new(const struct publisher_settings *settings,
 {
     struct publisher *p = xcalloc(1, sizeof *p);
     p->settings = *settings;
-    p->node = xstrdup(settings->node);
-    p->lease_namespace = xstrdup(settings->lease_namespace);
     p->cards = card_inventory_new(&settings->cards);
     rng_init(&p->rng, settings->seed);
     p->started_ms = p->sampled_ms = p->pods_ms = p->broken_since_ms = now.mono_ms;
@@ -51,8 +49,6 @@ void publisher_free(struct publisher *p)
     node_scv_numbers_fini(&p->written.numbers);
     podresources_unref(p->pods);
     arena_fini(&p->scratch);
-    free(p->node);
-    free(p->lease_namespace);
     free(p);
 }
 
@@ -119,7 +115,7 @@ void publisher_write_owner(const struct publisher *p, struct jwrite *w)
     jwrite_object(w, NULL);
     jwrite_str(w, "apiVersion", SPAN("v1"));
     jwrite_str(w, "kind", SPAN("Node"));
-    jwrite_str(w, "name", span_of(p->node));
+    jwrite_str(w, "name", span_of(p->settings.node));
     jwrite_str(w, "uid", buf_span(&p->node_uid));
     jwrite_object_end(w);
     jwrite_array_end(w);
@@ -284,7 +280,7 @@ static void observe_node(struct step *s)
         bool recreated = p->node_uid.n && !span_eq(uid, buf_span(&p->node_uid));
         publisher_call_succeeded(s, PUBLISHER_LANE_NODE, "GET of the Node");
         if (recreated)
-            publisher_log(s, "node", ERR_NONE, "Node %s was recreated", p->node);
+            publisher_log(s, "node", ERR_NONE, "Node %s was recreated", p->settings.node);
         buf_clear(&p->node_uid);
         buf_add_span(&p->node_uid, uid);
         p->node_seen_ms = lane->sent_ms;
@@ -297,9 +293,9 @@ static void observe_node(struct step *s)
         buf_clear(&p->node_uid);
         publisher_call_failed(s, PUBLISHER_LANE_NODE,
                               "Node %s not found; its Scv and Lease are created after it",
-                              p->node);
+                              p->settings.node);
     } else {
-        publisher_call_failed(s, PUBLISHER_LANE_NODE, "cannot get Node %s: %s", p->node,
+        publisher_call_failed(s, PUBLISHER_LANE_NODE, "cannot get Node %s: %s", p->settings.node,
                               s->in->err ? s->in->err->msg : "it has no UID");
     }
 }
@@ -320,12 +316,12 @@ static void send_lease(struct step *s, bool create)
     if (create || (p->node_uid.n && !p->lease_owned)) {
         jwrite_object(&w, "metadata");
         if (create)
-            jwrite_str(&w, "name", span_of(p->node));
+            jwrite_str(&w, "name", span_of(p->settings.node));
         publisher_write_owner(p, &w);
         jwrite_object_end(&w);
     }
     jwrite_object(&w, "spec");
-    jwrite_str(&w, "holderIdentity", span_of(p->node));
+    jwrite_str(&w, "holderIdentity", span_of(p->settings.node));
     jwrite_i64(&w, "leaseDurationSeconds", (p->settings.grace_ms + 999) / 1000);
     if (create)
         jwrite_str(&w, "acquireTime", buf_span(&time));
@@ -376,8 +372,8 @@ static void observe_lease(struct step *s)
     if (code == ERR_NONE) {
         publisher_call_succeeded(s, PUBLISHER_LANE_LEASE, "renewal");
         if (created)
-            publisher_log(s, "lease", ERR_NONE, "created Lease %s/%s", p->lease_namespace,
-                          p->node);
+            publisher_log(s, "lease", ERR_NONE, "created Lease %s/%s",
+                          p->settings.lease_namespace, p->settings.node);
         p->lease_missing = false;
         p->renewed_ms = lane->sent_ms;
         lane->due_ms = lane->sent_ms + p->settings.renew_ms;
@@ -392,10 +388,11 @@ static void observe_lease(struct step *s)
         publisher_call_failed(s, PUBLISHER_LANE_LEASE,
                               "cannot create the Lease: namespace %s is missing "
                               "(manifests/namespace.yaml): %s",
-                              p->lease_namespace, s->in->err->msg);
+                              p->settings.lease_namespace, s->in->err->msg);
     } else {
         publisher_call_failed(s, PUBLISHER_LANE_LEASE, "cannot %s Lease %s/%s: %s",
-                              created ? "create" : "renew", p->lease_namespace, p->node,
+                              created ? "create" : "renew",
+                              p->settings.lease_namespace, p->settings.node,
                               s->in->err->msg);
     }
 }

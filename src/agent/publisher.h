@@ -113,7 +113,7 @@ struct publisher_output {
 
 struct publisher;
 
-/* New. The settings are copied. */
+/* New. The names in the settings are borrowed. */
 struct publisher *publisher_new(const struct publisher_settings *settings,
                                 struct step_time now);
 void publisher_free(struct publisher *p); /* NULL is accepted */

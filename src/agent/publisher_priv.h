@@ -36,14 +36,12 @@ struct written {
     struct buf message;
     uint64_t hash; /* of the answer */
     bool hash_known;
-    int32_t slow[GPU_MAX_CARDS][2];
     struct node_scv_numbers numbers;
     int64_t at_ms;
 };
 
 struct publisher {
     struct publisher_settings settings;
-    char *node, *lease_namespace;
     struct rng rng;
     uint64_t last_id;
     int64_t stepped_ms; /* the time of the last step */

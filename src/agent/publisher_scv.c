@@ -5,15 +5,10 @@
  */
 #include "agent/publisher_priv.h"
 
-#include <stdlib.h>
-
 #include "base/hash.h"
 #include "base/mem.h"
 
 enum {
-    /* The smallest changes of the slow fields that cause a write. */
-    UTILIZATION_STEP = 5,
-    TEMPERATURE_STEP = 3,
     OWNER_AGAIN_MS = 60 * 1000, /* when another client removes the reference */
     CONFLICTS = 3,              /* in a row that are not logged */
     /* A watch that lasted this long resets the back-off, and so does an event. */
@@ -148,7 +143,7 @@ void publisher_scv_observe_watch(struct step *s)
     }
     if (p->observed.exists)
         publisher_log(s, "scv", ERR_NONE, "Scv %s was deleted; creating it again",
-                      p->node);
+                      p->settings.node);
     set(&p->observed.version, o->meta.version);
     observe_missing(p, s->now.mono_ms);
 }
@@ -178,30 +173,6 @@ void publisher_scv_render(struct publisher *p)
     card_inventory_message(p->cards, &p->want_message);
 }
 
-static void read_slow(const struct publisher *p, int32_t slow[GPU_MAX_CARDS][2])
-{
-    const char *reason;
-    bool healthy;
-    memset(slow, -1, sizeof(int32_t[GPU_MAX_CARDS][2]));
-    for (size_t i = 0; i < card_inventory_count(p->cards); i++) {
-        const struct gpu_card *g = card_inventory_card(p->cards, i, &healthy, &reason);
-        slow[i][0] = (int32_t)gpu_value(g, GPU_UTILIZATION, -1);
-        slow[i][1] = (int32_t)gpu_value(g, GPU_TEMPERATURE, -1);
-    }
-}
-
-static bool slow_differs(struct publisher *p)
-{
-    int32_t now[GPU_MAX_CARDS][2];
-    read_slow(p, now);
-    for (size_t i = 0; i < GPU_MAX_CARDS; i++)
-        if (abs(now[i][0] - p->written.slow[i][0]) >= UTILIZATION_STEP ||
-            abs(now[i][1] - p->written.slow[i][1]) >= TEMPERATURE_STEP)
-            return true;
-    struct scv scv = content(p, true);
-    return node_scv_numbers_differ(&p->written.numbers, &scv);
-}
-
 static bool must_write(struct publisher *p, int64_t now_ms)
 {
     const struct written *w = &p->written;
@@ -222,7 +193,10 @@ static bool must_write(struct publisher *p, int64_t now_ms)
      * does not belong to the memory of the cards. */
     if (p->settings.refresh_ms == 0 || p->usage.taken_ms > p->sampled_ms)
         return false;
-    return age >= p->settings.refresh_ms && slow_differs(p);
+    if (age < p->settings.refresh_ms)
+        return false;
+    struct scv scv = content(p, true);
+    return node_scv_numbers_differ(&w->numbers, &scv);
 }
 
 static void record_write(struct publisher *p, const struct scv *scv, int64_t now_ms)
@@ -230,7 +204,6 @@ static void record_write(struct publisher *p, const struct scv *scv, int64_t now
     struct written *w = &p->written;
     set(&w->status, buf_span(&p->want));
     set(&w->message, buf_span(&p->want_message));
-    read_slow(p, w->slow);
     node_scv_numbers_read(&w->numbers, scv);
     w->at_ms = now_ms;
     w->any = true;
@@ -253,7 +226,7 @@ static void write_scv(struct step *s)
     }
     jwrite_object(&w, "metadata");
     if (create)
-        jwrite_str(&w, "name", span_of(p->node));
+        jwrite_str(&w, "name", span_of(p->settings.node));
     else
         jwrite_str(&w, "resourceVersion", buf_span(&p->observed.version));
     if (p->want_message.n || (!create && p->observed.has_message)) {
@@ -332,7 +305,7 @@ static void observe_write(struct step *s, enum publisher_output_type type)
     p->pending_since_ms = -1;
     p->published = true;
     if (type == PUBLISHER_CREATE)
-        publisher_log(s, "scv", ERR_NONE, "created Scv %s", p->node);
+        publisher_log(s, "scv", ERR_NONE, "created Scv %s", p->settings.node);
     if (!o)
         return;
     p->written.hash = hash_of(o);
@@ -360,7 +333,7 @@ static void observe_failed_write(struct step *s, enum publisher_output_type type
         return;
     }
     publisher_call_failed(s, PUBLISHER_LANE_SCV, "cannot %s Scv %s: %s",
-                          type == PUBLISHER_CREATE ? "create" : "patch", s->p->node,
+                          type == PUBLISHER_CREATE ? "create" : "patch", s->p->settings.node,
                           s->in->err->msg);
 }
 

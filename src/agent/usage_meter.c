@@ -9,8 +9,7 @@
 #include "node/process.h"
 
 struct usage_meter {
-    char *host_root;
-    int64_t pods_limit_ms;
+    struct usage_meter_settings settings;
     pthread_mutex_t lock; /* protects the rest */
     struct podresources *devices; /* or NULL */
     int64_t devices_ms;
@@ -19,8 +18,7 @@ struct usage_meter {
 struct usage_meter *usage_meter_new(const struct usage_meter_settings *settings)
 {
     struct usage_meter *m = xcalloc(1, sizeof *m);
-    m->host_root = xstrdup(settings->host_root);
-    m->pods_limit_ms = settings->pods_limit_ms;
+    m->settings = *settings;
     pthread_mutex_init(&m->lock, NULL);
     return m;
 }
@@ -29,7 +27,6 @@ void usage_meter_free(struct usage_meter *m)
 {
     if (!m)
         return;
-    free(m->host_root);
     podresources_unref(m->devices);
     pthread_mutex_destroy(&m->lock);
     free(m);
@@ -179,12 +176,12 @@ void usage_meter_pods(struct usage_meter *m, int64_t now_ms, struct podresources
 static void read_host(struct usage_meter *m, struct usage_input *in, struct arena *a,
                       struct err *err)
 {
-    process_places(m->host_root, in->sample, a, &in->places, &in->n_places);
-    if (in->n_places && process_check_host(m->host_root, err))
+    process_places(m->settings.host_root, in->sample, a, &in->places, &in->n_places);
+    if (in->n_places && process_check_host(m->settings.host_root, err))
         return;
     for (size_t i = 0; i < in->n_places; i++)
         if (in->places[i].kind == USAGE_CONTAINER) {
-            process_names_read(m->host_root, a, &in->names, &in->n_names, err);
+            process_names_read(m->settings.host_root, a, &in->names, &in->n_names, err);
             return;
         }
 }
@@ -200,7 +197,7 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
         read_host(m, &in, &a, err);
     pthread_mutex_lock(&m->lock);
     struct podresources *devices = m->devices ? podresources_ref(m->devices) : NULL;
-    in.promises_known = devices && now_ms - m->devices_ms <= m->pods_limit_ms;
+    in.promises_known = devices && now_ms - m->devices_ms <= m->settings.pods_limit_ms;
     pthread_mutex_unlock(&m->lock);
     if (sample && in.promises_known) {
         in.n_promises = usage_meter_promises(devices, sample, &a, &in.promises);

@@ -73,19 +73,6 @@ START_TEST(failed_cards)
 }
 END_TEST
 
-START_TEST(the_given_health_is_published)
-{
-    static const bool healthy[] = {false, true};
-    status_is(sample_of("{'memoryTotal':1048576},"
-                        "{'uuid':'GPU-1','memoryTotal':1048576,'state':'ecc'}"),
-              healthy,
-              "{'cardList':[{'freeMemory':1,'health':'Unhealthy','id':0,"
-              "'totalMemory':1},{'freeMemory':1,'health':'Healthy','id':1,"
-              "'totalMemory':1,'uuid':'GPU-1'}],'cardNumber':2," VERSIONS
-              ",'freeMemorySum':2,'totalMemorySum':2}");
-}
-END_TEST
-
 /* -- podList -- */
 
 static void held_is(const char *entries, const char *want)
@@ -333,24 +320,6 @@ START_TEST(a_card_is_marked_if_every_process_was_measured_with_its_memory)
 }
 END_TEST
 
-/* Whether a card is marked causes a write of its own, at most once a minute. */
-START_TEST(a_mark_is_written_like_other_use)
-{
-    set_up();
-    ck_assert(is_marked(true, 1, 1));
-    int writes = 0;
-    for (int i = 0; i < 300; i++) {
-        now_ms += 1000;
-        measured(i % 2, 1, 1);
-        writes += answer_all();
-        sampled(USED(0));
-        writes += answer_all();
-    }
-    ck_assert_int_ge(writes, 2);
-    ck_assert_int_le(writes, 5);
-}
-END_TEST
-
 /* 70 seconds after a write with a mark, in which nothing is written. */
 static void quiet(void)
 {
@@ -471,13 +440,11 @@ int main(void)
         all_known_values_are_published,
         unknown_values_are_left_out,
         failed_cards,
-        the_given_health_is_published,
         device_ids_name_the_cards,
         the_number_of_entries_is_limited,
         a_write_has_the_use_of_containers_and_processes,
         noise_is_not_written,
         a_card_is_marked_if_every_process_was_measured_with_its_memory,
-        a_mark_is_written_like_other_use,
         use_is_written_with_the_memory_of_its_sample,
         use_is_written_with_a_sample_that_failed,
         a_pod_is_named_by_the_uid_that_the_api_shows,

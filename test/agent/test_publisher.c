@@ -70,21 +70,6 @@ START_TEST(nothing_is_written_while_nothing_changes)
 }
 END_TEST
 
-START_TEST(a_change_during_a_write_is_written_afterwards)
-{
-    set_up();
-    sampled(USED(0));
-    called(PUBLISHER_PATCH);
-    uint64_t first = call_id;
-    sampled(CARD(0));
-    ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
-    answer(first, SCV("12", ",'status':{'a':2}"));
-    called(PUBLISHER_PATCH);
-    ck_assert_body("'resourceVersion':'12'");
-    ck_assert_body("'freeMemory':2,");
-}
-END_TEST
-
 #define HOT(t, u)                                                                        \
     "{'uuid':'GPU-0','memoryTotal':2097152,'memoryFree':2097152,'temperature':" t        \
     ",'utilization':" u "}"
@@ -174,20 +159,6 @@ START_TEST(a_list_is_believed_although_its_version_is_lower)
     answer(call_id, SCV("7", ",'status':{'a':2}"));
     event(true, SCV("8", ""));
     ck_assert(logged("deleted"));
-}
-END_TEST
-
-START_TEST(a_list_without_the_scv_is_believed_although_its_version_is_lower)
-{
-    set_up();
-    sampled(USED(0));
-    called(PUBLISHER_PATCH);
-    refuse(call_id, ERR_NOT_FOUND, "scvs \"n1\" not found");
-    called(PUBLISHER_LIST);
-    answer_list(call_id, "6", NULL);
-    watching();
-    event(false, SCV("7", ",'spec':{'updateInterval':250},'status':{'a':1}"));
-    ck_assert_int_eq(publisher_interval(publisher), 250);
 }
 END_TEST
 
@@ -528,12 +499,10 @@ int main(void)
         nothing_is_created_before_the_node_is_known,
         a_rollout_waits_for_the_first_sample,
         nothing_is_written_while_nothing_changes,
-        a_change_during_a_write_is_written_afterwards,
         the_slow_fields_alone_wait_for_a_minute,
         an_older_deletion_is_not_believed,
         a_conflict_is_redone_on_the_newer_object,
         a_list_is_believed_although_its_version_is_lower,
-        a_list_without_the_scv_is_believed_although_its_version_is_lower,
         one_that_is_there_already_is_taken_over,
         the_interval_belongs_to_the_user,
         the_kind_that_is_not_installed_is_waited_for,
