@@ -350,9 +350,6 @@ static void read_identity(struct reader *r)
         gpu_set_text(c->model, sizeof c->model, text_of(text, sizeof text));
     if (CALL(r, pci, &pci))
         gpu_set_text(c->bus_id, sizeof c->bus_id, text_of(pci.bus_id, sizeof pci.bus_id));
-    else if (CALL(r, pci_old, &pci))
-        snprintf(c->bus_id, sizeof c->bus_id, "%08X:%02X:%02X.0", pci.domain, pci.bus,
-                 pci.device);
 }
 
 /* The metrics that are the only result of a call. */

@@ -60,7 +60,7 @@ struct nvml_memory_v2 {
 /* NVML_STRUCT_VERSION(Memory, 2): the size, and the version from bit 24 on. */
 #define NVML_MEMORY_V2 ((unsigned)(sizeof(struct nvml_memory_v2) | 2U << 24))
 
-struct nvml_pci { /* nvmlPciInfo_t; before nvmlDeviceGetPciInfo_v3 without bus_id */
+struct nvml_pci { /* nvmlPciInfo_t */
     char bus_id_legacy[16];
     unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
     char bus_id[32]; /* "%08X:%02X:%02X.0" */
@@ -118,20 +118,16 @@ _Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
 /* X(member, arguments, name, an older name or NULL, required). Devices and event
  * sets are opaque pointers; all functions return an nvmlReturn_t. */
 #define NVML_CALLS(X)                                                                    \
-    X(init, (void), "nvmlInit_v2", "nvmlInit", true)                                     \
+    X(init, (void), "nvmlInit_v2", NULL, true)                                           \
     X(shutdown, (void), "nvmlShutdown", NULL, true)                                      \
     X(driver_version, (char *, unsigned), "nvmlSystemGetDriverVersion", NULL, false)     \
-    X(cuda_version, (int *), "nvmlSystemGetCudaDriverVersion_v2",                        \
-      "nvmlSystemGetCudaDriverVersion", false)                                           \
-    X(count, (unsigned *), "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount", true)          \
-    X(by_index, (unsigned, void **), "nvmlDeviceGetHandleByIndex_v2",                    \
-      "nvmlDeviceGetHandleByIndex", true)                                                \
+    X(cuda_version, (int *), "nvmlSystemGetCudaDriverVersion_v2", NULL, false)           \
+    X(count, (unsigned *), "nvmlDeviceGetCount_v2", NULL, true)                          \
+    X(by_index, (unsigned, void **), "nvmlDeviceGetHandleByIndex_v2", NULL, true)        \
     X(uuid, (void *, char *, unsigned), "nvmlDeviceGetUUID", NULL, false)                \
     X(name, (void *, char *, unsigned), "nvmlDeviceGetName", NULL, false)                \
     X(minor, (void *, unsigned *), "nvmlDeviceGetMinorNumber", NULL, false)              \
     X(pci, (void *, struct nvml_pci *), "nvmlDeviceGetPciInfo_v3", NULL, false)          \
-    X(pci_old, (void *, struct nvml_pci *), "nvmlDeviceGetPciInfo_v2",                   \
-      "nvmlDeviceGetPciInfo", false)                                                     \
     X(memory, (void *, struct nvml_memory *), "nvmlDeviceGetMemoryInfo", NULL, true)     \
     X(memory_v2, (void *, struct nvml_memory_v2 *), "nvmlDeviceGetMemoryInfo_v2", NULL,  \
       false)                                                                             \
@@ -168,8 +164,8 @@ _Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
       "nvmlDeviceGetProcessUtilization", NULL, false)                                    \
     X(set_create, (void **), "nvmlEventSetCreate", NULL, false)                          \
     X(set_free, (void *), "nvmlEventSetFree", NULL, false)                               \
-    X(set_wait, (void *, struct nvml_event *, unsigned), "nvmlEventSetWait_v2",          \
-      "nvmlEventSetWait", false)                                                         \
+    X(set_wait, (void *, struct nvml_event *, unsigned), "nvmlEventSetWait_v2", NULL,    \
+      false)                                                                             \
     X(event_types, (void *, unsigned long long *), "nvmlDeviceGetSupportedEventTypes",   \
       NULL, false)                                                                       \
     X(watch, (void *, unsigned long long, void *), "nvmlDeviceRegisterEvents", NULL,     \

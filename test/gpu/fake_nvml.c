@@ -4,7 +4,7 @@
  * A libnvidia-ml.so.1 without a driver or a card: what is there is written in the file
  * that FAKE_NVML names, which is read at every call. Its declarations are its own,
  * after nvml.h, so that a mistake in those of src/gpu does not cancel itself out. Built
- * with FAKE_NVML_OLD it lacks all that came with version 2 of a function or later.
+ * with FAKE_NVML_OLD it lacks what came after driver 450.
  *
  *     driver 535.129.03           the version of the driver
  *     cuda 12020
@@ -249,17 +249,12 @@ static int get_text(const char *function, nvmlDevice_t device, const char *key, 
     return OK;
 }
 
-static int init(const char *function)
+NVML(nvmlInit_v2, void)
 {
-    int rc = scripted(function, -1);
+    int rc = scripted(__func__, -1);
     if (!rc && g.inits++ == 0)
         g.generation++;
     return rc;
-}
-
-NVML(nvmlInit, void)
-{
-    return init(__func__);
 }
 
 NVML(nvmlShutdown, void)
@@ -287,7 +282,7 @@ NVML(nvmlSystemGetDriverVersion, char *out, unsigned int size)
     return OK;
 }
 
-NVML(nvmlSystemGetCudaDriverVersion, int *out)
+NVML(nvmlSystemGetCudaDriverVersion_v2, int *out)
 {
     size_t len;
     int rc = trouble(__func__, -1);
@@ -308,7 +303,7 @@ static int count(const char *function, unsigned int *out)
     return OK;
 }
 
-NVML(nvmlDeviceGetCount, unsigned int *out)
+NVML(nvmlDeviceGetCount_v2, unsigned int *out)
 {
     return count(__func__, out);
 }
@@ -328,7 +323,7 @@ static int by_index(const char *function, unsigned int index, nvmlDevice_t *out)
     return OK;
 }
 
-NVML(nvmlDeviceGetHandleByIndex, unsigned int index, nvmlDevice_t *out)
+NVML(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *out)
 {
     return by_index(__func__, index, out);
 }
@@ -361,31 +356,21 @@ NVML(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned int *out)
     return get_unsigned(__func__, device, "minor", out);
 }
 
-/* The older ones leave 16 bytes of their own where the new one begins busId. */
-static int pci(const char *function, nvmlDevice_t device, nvmlPciInfo_t *out, bool v3)
+NVML(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *out)
 {
-    unsigned int bus = 0;
+    int index = index_of(device), rc = trouble(__func__, index);
     size_t len;
-    int rc = get_unsigned(function, device, "minor", &bus);
-    const char *p = value_of(index_of(device), "bus", &len);
-    if (rc && rc != NOT_SUPPORTED)
+    const char *p = value_of(index, "bus", &len);
+    if (rc)
         return rc;
     if (!p)
         return NOT_SUPPORTED;
-    bus = (unsigned)strtoul(p, NULL, 16);
-    memset(out, 0xa5, v3 ? sizeof *out : 52);
-    out->domain = 0;
-    out->bus = bus & 0xff;
-    out->device = 0;
-    snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "0000:%02X:00.0", bus & 0xff);
-    if (v3)
-        snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", bus & 0xff);
+    memset(out, 0xa5, sizeof *out);
+    out->domain = out->device = 0;
+    out->bus = (unsigned)strtoul(p, NULL, 16) & 0xff;
+    snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "0000:%02X:00.0", out->bus);
+    snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", out->bus);
     return OK;
-}
-
-NVML(nvmlDeviceGetPciInfo, nvmlDevice_t device, nvmlPciInfo_t *out)
-{
-    return pci(__func__, device, out, false);
 }
 
 static int memory(const char *function, nvmlDevice_t device, nvmlMemory_v2_t *m)
@@ -619,13 +604,13 @@ NVML(nvmlDeviceRegisterEvents, nvmlDevice_t device, unsigned long long types,
     return OK;
 }
 
-static int wait_set(const char *function, nvmlEventSet_t set, nvmlEventData_t *out,
-                    unsigned int timeout_ms)
+NVML(nvmlEventSetWait_v2, nvmlEventSet_t set, nvmlEventData_t *out,
+     unsigned int timeout_ms)
 {
     const struct timespec pause = {0, 5000000};
     check_set(set);
     for (unsigned waited = 0;; waited += 5) {
-        int rc = trouble(function, -1);
+        int rc = trouble(__func__, -1);
         long id = rc ? -1 : next_event(set, out);
         if (rc)
             return rc;
@@ -639,42 +624,7 @@ static int wait_set(const char *function, nvmlEventSet_t set, nvmlEventData_t *o
     }
 }
 
-NVML(nvmlEventSetWait, nvmlEventSet_t set, nvmlEventData_t *out, unsigned int timeout_ms)
-{
-    return wait_set(__func__, set, out, timeout_ms);
-}
-
 #ifndef FAKE_NVML_OLD
-
-NVML(nvmlInit_v2, void)
-{
-    return init(__func__);
-}
-
-NVML(nvmlSystemGetCudaDriverVersion_v2, int *out)
-{
-    return nvmlSystemGetCudaDriverVersion(out);
-}
-
-NVML(nvmlDeviceGetCount_v2, unsigned int *out)
-{
-    return count(__func__, out);
-}
-
-NVML(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *out)
-{
-    return by_index(__func__, index, out);
-}
-
-NVML(nvmlDeviceGetPciInfo_v2, nvmlDevice_t device, nvmlPciInfo_t *out)
-{
-    return pci(__func__, device, out, false);
-}
-
-NVML(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *out)
-{
-    return pci(__func__, device, out, true);
-}
 
 NVML(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *out)
 {
@@ -745,12 +695,6 @@ NVML(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t device, unsigned i
      nvmlProcessInfo_v2_t *out)
 {
     return processes_v2(__func__, device, "mps", n, out);
-}
-
-NVML(nvmlEventSetWait_v2, nvmlEventSet_t set, nvmlEventData_t *out,
-     unsigned int timeout_ms)
-{
-    return wait_set(__func__, set, out, timeout_ms);
 }
 
 #endif
