@@ -583,60 +583,30 @@ void look_watch_end(void)
 
 /* -- pods that the kubelet refused -- */
 
-static struct {
-    json_t *seen;    /* {uid: true} */
-    json_t *reasons; /* {reason: count} */
-} refusals;
-
-/* The REASON of "Allocate failed due to rpc error: code = X desc = REASON: ..." (from the
- * plugin) and of "Allocate failed due to REASON; ..." (from the kubelet). */
-static char *reason_in(const char *message)
-{
-    static const char *const marks[] = {" desc = ", " due to "};
-    for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
-        const char *at = strstr(message, marks[i]);
-        if (at)
-            return xmemdup0(at + strlen(marks[i]), strcspn(at + strlen(marks[i]), ":;,"));
-    }
-    return xstrdup("");
-}
-
-static void count_refusal(const json_t *pod)
-{
-    const char *message = lib_str(pod, "status.message");
-    cleanup_free char *words = reason_in(message);
-    cleanup_free char *reason =
-        xasprintf("%s%s%s", lib_str(pod, "status.reason"), *words ? ", " : "", words);
-    json_int_t n = json_integer_value(json_object_get(refusals.reasons, reason));
-    json_object_set_new(refusals.reasons, reason, json_integer(n + 1));
-    if (n == 0)
-        fprintf(stderr, "refused: %s: %s: %s\n", lib_str(pod, "metadata.name"), reason,
-                message);
-}
+static json_t *refused; /* {uid: true} */
 
 size_t look_refusals(void (*again)(const char *name))
 {
     cleanup_json json_t *pods = cluster_items(CLUSTER_PODS);
     json_t *pod;
     size_t i, fresh = 0;
-    if (!refusals.seen) {
-        refusals.seen = json_object();
-        refusals.reasons = json_object();
-    }
+    if (!refused)
+        refused = json_object();
     json_array_foreach(pods, i, pod)
     {
-        const char *uid = lib_str(pod, "metadata.uid");
+        const char *uid = lib_str(pod, "metadata.uid"),
+                   *name = lib_str(pod, "metadata.name");
         if (strcmp(lib_str(pod, "status.phase"), "Failed") != 0 ||
-            json_object_get(refusals.seen, uid))
+            json_object_get(refused, uid))
             continue;
-        json_object_set_new(refusals.seen, uid, json_true());
-        count_refusal(pod);
+        json_object_set_new(refused, uid, json_true());
+        fprintf(stderr, "refused: %s: %s: %s\n", name, lib_str(pod, "status.reason"),
+                lib_str(pod, "status.message"));
         fresh++;
         if (again && !lib_at(pod, "metadata.ownerReferences")) {
-            cleanup_free char *path =
-                xasprintf(CLUSTER_PODS "/%s", lib_str(pod, "metadata.name"));
+            cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", name);
             cluster_delete(path);
-            again(lib_str(pod, "metadata.name"));
+            again(name);
         }
     }
     return fresh;
@@ -644,15 +614,10 @@ size_t look_refusals(void (*again)(const char *name))
 
 size_t look_tell_refusals(void)
 {
-    const char *reason;
-    json_t *n;
     look_refusals(NULL);
-    printf("measured: pods that the kubelet refused: %zu", json_object_size(refusals.seen));
-    json_object_foreach(refusals.reasons, reason, n)
-        printf("; %s: %d", reason, (int)json_integer_value(n));
-    printf("\n");
+    printf("measured: pods that the kubelet refused: %zu\n", json_object_size(refused));
     fflush(stdout);
-    return json_object_size(refusals.seen);
+    return json_object_size(refused);
 }
 
 void look_finish(void)

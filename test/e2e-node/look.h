@@ -31,9 +31,9 @@ void look_finish(void);
 void look_watch(void);
 void look_watch_end(void); /* prints the number of calls */
 
-/* Counts the refused pods of namespace default by the kubelet's and the plugin's reason, each
- * once. Deletes those without an owner and calls `again` (may be NULL) with their names.
- * Returns the number of new ones. */
+/* Prints the pods of namespace default that the kubelet has refused, each once, with the reason.
+ * Deletes those without an owner and calls `again` (may be NULL) with their names. Returns the
+ * number of new ones. */
 size_t look_refusals(void (*again)(const char *name));
-/* Prints the counts and returns their sum. */
+/* Prints how many there were, and returns it. */
 size_t look_tell_refusals(void);

@@ -157,26 +157,6 @@ double node_metric(const char *name)
     return at ? strtod(at + strlen(line), NULL) : -1;
 }
 
-void node_tell_latency(void)
-{
-    static const char *const calls[] = {"GetPreferredAllocation", "Allocate"};
-    for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
-        cleanup_free char *sum =
-            xasprintf("request_duration_seconds_sum{method=\"%s\"}", calls[i]);
-        cleanup_free char *n =
-            xasprintf("request_duration_seconds_count{method=\"%s\"}", calls[i]);
-        cleanup_free char *max =
-            xasprintf("request_duration_max_seconds{method=\"%s\"}", calls[i]);
-        double count = node_metric(n);
-        ck_assert_msg(count >= 0, "the plugin has no metric %s", n);
-        if (count > 0)
-            printf("measured: %s: %.0f calls, %.1f ms on average, %.0f ms at most\n",
-                   calls[i], count, node_metric(sum) / count * 1e3,
-                   node_metric(max) * 1e3);
-    }
-    fflush(stdout);
-}
-
 /* -- the node -- */
 
 void node_say(const char *why)

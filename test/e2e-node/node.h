@@ -53,9 +53,6 @@ int node_allocatable(void);
 /* A value of the plugin's /metrics, by name without "gpushare_plugin_"; -1: absent. */
 double node_metric(const char *name);
 
-/* Prints the latency of the kubelet's calls from the plugin's metrics. */
-void node_tell_latency(void);
-
 /* Kinds of pods, by request:
  *     none   nothing            equal  2 units              one    4 units
  *     two    2 and 4 units, in two containers

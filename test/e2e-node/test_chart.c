@@ -350,18 +350,6 @@ static int add_pods_during(struct program *p)
     return n;
 }
 
-/* Of kube-scheduler's calls, which keep every pod of the cluster waiting. */
-static void tell_unanswered(void)
-{
-    static const char late[] = "Error selecting node for pod\" err=\"Post";
-    cleanup_free char *log = temp_read(cluster.dir, "log/kube-scheduler.log");
-    size_t n = 0;
-    for (const char *at = log; (at = strstr(at, late)) != NULL; at += strlen(late))
-        n += memmem(at, strcspn(at, "\n"), "deadline exceeded", 17) != NULL;
-    printf("measured: calls of the extender that nobody answered for 30 s: %zu\n", n);
-    fflush(stdout);
-}
-
 START_TEST(an_upgrade_leaves_alone_what_runs)
 {
     struct program helm;
@@ -378,7 +366,6 @@ START_TEST(an_upgrade_leaves_alone_what_runs)
     ck_assert_msg(program_wait(&helm) == 0, "helm: %s", program_output(&helm));
     program_fini(&helm);
     cluster_report("helm upgrade, all three programs replaced", lib_now_ms() - begun);
-    tell_unanswered();
     wait_well();
     size_t i;
     json_t *pod;

@@ -12,12 +12,6 @@
  * device plugin, the container.
  */
 
-static void finish(void)
-{
-    node_tell_latency();
-    look_finish();
-}
-
 /* True if the Scv shows what the pod's container holds, in one entry and of this card
  * alone. */
 static bool is_published(const char *pod, int units, const char *card)
@@ -58,7 +52,7 @@ START_TEST(a_container_sees_the_card_of_the_ledger)
     ck_assert_str_eq(lib_str(dev, "uuid"), card);
     ck_assert_str_eq(lib_str(json_array_get(lib_at(dev, "pods"), 0), "name"), "one-p");
     lib_wait(is_published("one-p", 4, card));
-    finish();
+    look_finish();
 }
 END_TEST
 
@@ -158,7 +152,7 @@ START_TEST(equal_pods_come_and_go)
     if (!node_up())
         return;
     run_rounds("40 equal pods", &all, 40, 40, 4);
-    finish();
+    look_finish();
 }
 END_TEST
 
@@ -175,7 +169,7 @@ START_TEST(pods_of_every_form_come_and_go)
     lib_threads(2, create_one, &several); /* while two are not full */
     settle(3);
     run_rounds("15 pods of every form", &all, ARRAY_LEN(kinds), 3 + 4 + 8 + 4 + 4, 4);
-    finish();
+    look_finish();
 }
 END_TEST
 
@@ -248,7 +242,7 @@ START_TEST(killed_programs_recover)
     cleanup_json json_t *n = extender_inspect(&cluster.extender, NODE);
     ck_assert_int_eq(json_integer_value(lib_at(n, "usedGPU")),
                      WEB * WEB_UNITS + PAIRS * PAIR_UNITS);
-    finish();
+    look_finish();
 }
 END_TEST
 
