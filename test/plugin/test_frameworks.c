@@ -171,53 +171,6 @@ static char *script_of(const char *sample)
                      found + sizeof at - 1);
 }
 
-static bool is_plain(const struct dp_entry *env)
-{
-    return strcmp(env->key.p, "LD_PRELOAD") != 0; /* there is no such library here */
-}
-
-/* Runs the script in a subshell. */
-static void add_shell(struct buf *out, const struct frame *f, const struct response *r)
-{
-    buf_printf(out, is_limited(f) ? ": >%s/limit\n" : "rm -f %s/limit\n", dir);
-    buf_adds(out, "(export");
-    for (size_t i = 0; i < r->dp.n_envs; i++)
-        if (is_plain(&r->dp.envs[i]))
-            buf_printf(out, " %s='%s'", r->dp.envs[i].key.p, r->dp.envs[i].value.p);
-    buf_printf(out, "; . %s/script)\necho end\n", dir);
-}
-
-static void begin_python(struct buf *out)
-{
-    buf_printf(out,
-               "import os\n"
-               "script, path = compile(open('%s/script').read(), 'script', 'exec'), "
-               "os.environ['PATH']\n"
-               "def run(limit, sizes, env):\n"
-               "    os.environ.clear()\n"
-               "    os.environ.update(env, PATH=path)\n"
-               "    open('%s/sizes', 'w').write(sizes)\n"
-               "    open('%s/limit', 'w') if limit else os.path.exists('%s/limit') and "
-               "os.remove('%s/limit')\n"
-               "    try:\n"
-               "        exec(script, {})\n"
-               "    except SystemExit:\n"
-               "        print('end')\n",
-               dir, dir, dir, dir, dir);
-}
-
-static void add_python(struct buf *out, const struct frame *f, const struct response *r)
-{
-    buf_printf(out, "run(%s, '", is_limited(f) ? "True" : "False");
-    for (int i = 0; i < n_cards(f); i++)
-        buf_printf(out, "%.0f\\n", seen_mib(f, i));
-    buf_adds(out, "', {");
-    for (size_t i = 0; i < r->dp.n_envs; i++)
-        if (is_plain(&r->dp.envs[i]))
-            buf_printf(out, "'%s': '%s', ", r->dp.envs[i].key.p, r->dp.envs[i].value.p);
-    buf_adds(out, "})\n");
-}
-
 /* `mib` is what the framework takes of card i at most. */
 static void check(const struct frame *f, int i, double mib)
 {
@@ -229,41 +182,43 @@ static void check(const struct frame *f, int i, double mib)
                       f->name, mib, promised_mib(f, i));
 }
 
-/* The last number that a stub has printed for a frame. */
-static double read_limit(FILE *out, const struct frame *f)
+/* The last number that a stub prints when the script runs in the container of the frame. */
+static double run(const struct frame *f, const char *program)
 {
+    const struct response *r = respond(f);
+    cleanup_buf struct buf command = {0}, sizes = {0};
     char line[256];
     double last = -1;
-    while (fgets(line, sizeof line, out) && strcmp(line, "end\n") != 0)
+    for (int i = 0; i < n_cards(f); i++)
+        buf_printf(&sizes, "%.0f\n", seen_mib(f, i));
+    temp_write(dir, "sizes", sizes.p);
+    temp_write(dir, "limit", "");
+    if (!is_limited(f))
+        temp_remove(dir, "limit");
+    buf_printf(&command, "env -i PATH=%s:\"$PATH\" HOME=%s PYTHONPATH=%s", dir, dir, dir);
+    for (size_t i = 0; i < r->dp.n_envs; i++)
+        if (strcmp(r->dp.envs[i].key.p, "LD_PRELOAD") != 0) /* it is not installed here */
+            buf_printf(&command, " %s='%s'", r->dp.envs[i].key.p, r->dp.envs[i].value.p);
+    buf_printf(&command, " %s %s/script 2>&1", program, dir);
+    FILE *out = popen(command.p, "re");
+    ck_assert_ptr_nonnull(out);
+    while (fgets(line, sizeof line, out))
         if (sscanf(line, "limit %lf", &last) != 1)
             ck_abort_msg("%s: %s", f->name, line);
-    ck_assert_msg(last > 0, "%s: no limit", f->name);
+    ck_assert_msg(pclose(out) == 0 && last > 0, "%s: no limit", f->name);
     return last;
 }
 
-/* Runs the script of the sample once for each frame, in one process. */
-static void each(const char *sample, bool python, bool in_mib)
+static void each(const char *sample, const char *program, bool in_mib)
 {
     cleanup_free char *script = script_of(sample);
-    cleanup_buf struct buf driver = {0};
     temp_write(dir, "script", script);
-    if (python)
-        begin_python(&driver);
-    for (size_t k = 0; k < ARRAY_LEN(frames); k++)
-        (python ? add_python : add_shell)(&driver, &frames[k], respond(&frames[k]));
-    temp_write(dir, "driver", driver.p);
-    cleanup_free char *command =
-        xasprintf("env -i PATH=%s:\"$PATH\" HOME=%s PYTHONPATH=%s %s %s/driver 2>&1", dir,
-                  dir, dir, python ? "python3 -S -u" : "sh", dir);
-    FILE *out = popen(command, "re");
-    ck_assert_ptr_nonnull(out);
     for (size_t k = 0; k < ARRAY_LEN(frames); k++) {
         const struct frame *f = &frames[k];
-        double limit = read_limit(out, f);
+        double limit = run(f, program);
         for (int i = 0; i < n_cards(f); i++)
             check(f, i, in_mib ? limit : limit * seen_mib(f, i));
     }
-    ck_assert_int_eq(pclose(out), 0);
 }
 
 static void set_up(void)
@@ -284,7 +239,7 @@ START_TEST(vllm_takes_no_more_than_its_pod_requested)
     temp_script(dir, "vllm",
                 "while [ \"$1\" != --gpu-memory-utilization ]; do shift; done\n"
                 "echo limit \"$2\"\n");
-    each("vllm", false, false);
+    each("vllm", "sh", false);
     tear_down();
 }
 END_TEST
@@ -299,7 +254,7 @@ START_TEST(pytorch_takes_no_more_than_its_pod_requested)
                "print('limit', part)\n"
                "def rand(*shape, device):\n"
                "    raise SystemExit\n");
-    each("pytorch", true, false);
+    each("pytorch", "python3 -S", false);
     tear_down();
 }
 END_TEST
@@ -330,7 +285,7 @@ START_TEST(tensorflow_takes_no_more_than_its_pod_requested)
                "        raise SystemExit\n");
     cleanup_free char *sizes = xasprintf("cat %s/sizes\n", dir);
     temp_script(dir, "nvidia-smi", sizes);
-    each("tensorflow", true, true);
+    each("tensorflow", "python3 -S", true);
     tear_down();
 }
 END_TEST
