@@ -147,17 +147,14 @@ struct gpu *gpu_nvml_new(const char *library);
  *      "cards": [{"index": 0, "uuid": "GPU-0", "model": "Tesla T4",
  *                 "busId": "00000000:3B:00.0", "state": "ok", "why": "",
  *                 "memoryTotal": 16106127360, "memoryFree": 16106127360,
- *                 "processes": [{"pid": 7, "bytes": 1048576, "sm": 40}]}],
- *      "events": [{"id": 1, "uuid": "GPU-0", "xid": 79}]}
+ *                 "processes": [{"pid": 7, "bytes": 1048576, "sm": 40}]}]}
  *
  * Metrics have the names of GPU_METRICS; an absent metric is unknown. The default of
  * index is the position in the list, that of memoryFree is total less used and reserved.
  * The state is derived from the metrics as with NVML, unless the file has one. Unknown
  * members are skipped.
  *
- * Each event is returned once, by rising id: events with an id above every earlier one.
- * Events of the first read are old. An event without xid is an ECC error, one without
- * uuid has no known card. {"error": "reason"} makes the sample fail.
+ * There are no events. {"error": "reason"} makes the sample fail.
  */
 struct gpu *gpu_file_new(const char *path);
 

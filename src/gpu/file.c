@@ -4,9 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/jread.h"
 #include "base/mem.h"
@@ -157,7 +155,6 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
     if (index < 0 || index >= GPU_MAX_CARDS)
         jread_fail(j, "cards[].index", "is not within 0..63");
     card->index = (int32_t)(index & (GPU_MAX_CARDS - 1));
-    card->events = true;
     enum gpu_state given = card->state;
     card->state = GPU_OK;
     check_memory(card);
@@ -191,54 +188,6 @@ static void read_cards(struct jread *j, struct gpu_sample *s)
     }
 }
 
-static void read_event(struct jread *j, struct arena *a, struct gpu_file_event *e)
-{
-    struct jread_str key;
-    *e = (struct gpu_file_event){.id = -1, .xid = -1};
-    jread_object(j, "events[]");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "id"))
-            jread_i64(j, "events[].id", &e->id);
-        else if (jread_key_is(key, "xid"))
-            jread_i64(j, "events[].xid", &e->xid);
-        else if (jread_key_is(key, "uuid"))
-            read_uuid(j, a, "events[].uuid", e->uuid, sizeof e->uuid);
-        else
-            jread_skip(j);
-    }
-    if (e->id < 0)
-        jread_fail(j, "events[].id", "is missing or negative");
-    if (e->xid < -1)
-        jread_fail(j, "events[].xid", "is negative");
-}
-
-static int by_id(const void *a, const void *b)
-{
-    const struct gpu_file_event *x = a, *y = b;
-    return (x->id > y->id) - (x->id < y->id);
-}
-
-static void read_events(struct jread *j, struct gpu_file_data *data)
-{
-    struct arena *a = &data->sample.arena;
-    data->events = arena_zalloc(a, GPU_MAX_EVENTS * sizeof *data->events);
-    data->n_events = 0;
-    jread_array(j, "events");
-    while (jread_item(j)) {
-        struct gpu_file_event e;
-        read_event(j, a, &e);
-        if (data->n_events == GPU_MAX_EVENTS)
-            jread_fail(j, "events", "has more than 1024 events");
-        else
-            data->events[data->n_events++] = e;
-    }
-    if (data->n_events)
-        qsort(data->events, data->n_events, sizeof *data->events, by_id);
-    for (size_t i = 1; i < data->n_events; i++)
-        if (data->events[i].id == data->events[i - 1].id)
-            jread_fail(j, "events[].id", "is not unique");
-}
-
 static void read_cuda(struct jread *j, struct gpu_sample *s)
 {
     struct span text = {0};
@@ -253,13 +202,13 @@ static void read_cuda(struct jread *j, struct gpu_sample *s)
         s->cuda_major = (int)major, s->cuda_minor = (int)minor;
 }
 
-int gpu_file_parse(struct span text, struct gpu_file_data *data, struct err *err)
+int gpu_file_parse(struct span text, struct gpu_sample *s, struct err *err)
 {
-    struct gpu_sample *s = &data->sample;
+    char error[200] = "";
     struct jread_str key;
     struct jread j;
     arena_reset(&s->arena);
-    *data = (struct gpu_file_data){.sample.arena = s->arena};
+    *s = (struct gpu_sample){.arena = s->arena};
     jread_init(&j, text.p, text.n);
     jread_object(&j, "the file");
     while (jread_member(&j, &key)) {
@@ -269,115 +218,54 @@ int gpu_file_parse(struct span text, struct gpu_file_data *data, struct err *err
             read_cuda(&j, s);
         else if (jread_key_is(key, "cards"))
             read_cards(&j, s);
-        else if (jread_key_is(key, "events"))
-            read_events(&j, data);
         else if (jread_key_is(key, "error"))
-            read_text(&j, &s->arena, "error", data->error, sizeof data->error);
+            read_text(&j, &s->arena, "error", error, sizeof error);
         else
             jread_skip(&j);
     }
     if (jread_finish(&j, err))
         return -1;
+    if (*error)
+        return err_set(err, ERR_UNAVAILABLE, "%s", error);
     gpu_sample_settle(s);
     return 0;
 }
 
 /* -- the source -- */
 
-enum {
-    FILE_MAX = 4 << 20,
-    LOOK_MS = 20, /* polling interval for new events */
-};
+enum { FILE_MAX = 4 << 20 };
 
 struct file {
     struct gpu base;
     char *path;
-    bool seen;       /* the file was read at least once */
-    int64_t last_id; /* of the newest event that was returned */
 };
-
-static struct file *file_of(struct gpu *g)
-{
-    return (struct file *)(void *)g;
-}
-
-static int load_file(struct file *f, struct gpu_file_data *data, struct err *err)
-{
-    cleanup_buf struct buf text = {0};
-    if (file_read(f->path, FILE_MAX, &text, err))
-        return -1;
-    if (gpu_file_parse(buf_span(&text), data, err))
-        return err_wrap(err, "%s", f->path);
-    if (*data->error)
-        return err_set(err, ERR_UNAVAILABLE, "%s: %s", f->path, data->error);
-    if (!f->seen)
-        f->last_id = data->n_events ? data->events[data->n_events - 1].id : -1;
-    f->seen = true;
-    return 0;
-}
 
 static int sample_file(struct gpu *g, struct gpu_sample *s, struct err *err)
 {
-    struct gpu_file_data data = {.sample.arena = s->arena};
-    int rc = load_file(file_of(g), &data, err);
-    *s = data.sample;
-    return rc;
-}
-
-static bool find_event(struct file *f, const struct gpu_file_data *data,
-                       struct gpu_event *event)
-{
-    for (size_t i = 0; i < data->n_events; i++) {
-        const struct gpu_file_event *e = &data->events[i];
-        if (e->id <= f->last_id)
-            continue;
-        f->last_id = e->id;
-        event->kind = e->xid >= 0 ? GPU_EVENT_XID : GPU_EVENT_ECC;
-        event->xid = e->xid >= 0 ? e->xid : 0;
-        memcpy(event->uuid, e->uuid, sizeof event->uuid);
-        for (size_t k = 0; *e->uuid && k < data->sample.n_cards; k++)
-            if (!strcmp(data->sample.cards[k].uuid, e->uuid))
-                event->index = data->sample.cards[k].index;
-        return true;
-    }
-    return false;
+    const struct file *f = (const struct file *)(const void *)g;
+    cleanup_buf struct buf text = {0};
+    if (file_read(f->path, FILE_MAX, &text, err))
+        return -1;
+    return gpu_file_parse(buf_span(&text), s, err) ? err_wrap(err, "%s", f->path) : 0;
 }
 
 static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
                       struct err *err)
 {
-    struct file *f = file_of(g);
-    const struct timespec pause = {0, LOOK_MS * 1000000L};
-    int64_t end = clock_mono_ms() + timeout_ms;
-    if (!f->seen)
-        return err_set(err, ERR_UNAVAILABLE, "%s: not read yet", f->path);
-    for (;;) {
-        struct gpu_file_data data = {0};
-        int rc = load_file(f, &data, err);
-        bool found = !rc && find_event(f, &data, event);
-        gpu_sample_fini(&data.sample);
-        if (rc || found || clock_mono_ms() >= end)
-            return rc;
-        nanosleep(&pause, NULL);
-    }
-}
-
-/* Only the id of the last event is kept. */
-static void keep_open(struct gpu *g)
-{
-    (void)g;
+    (void)g, (void)timeout_ms, (void)event;
+    return err_set(err, ERR_UNAVAILABLE, "a file has no events");
 }
 
 static void free_file(struct gpu *g)
 {
-    struct file *f = file_of(g);
+    struct file *f = (struct file *)(void *)g;
     free(f->path);
     free(f);
 }
 
 struct gpu *gpu_file_new(const char *path)
 {
-    static const struct gpu_ops ops = {sample_file, wait_event, keep_open, free_file};
+    static const struct gpu_ops ops = {sample_file, wait_event, NULL, free_file};
     struct file *f = xcalloc(1, sizeof *f);
     f->base.ops = &ops;
     f->path = xstrdup(path);

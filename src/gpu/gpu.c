@@ -81,7 +81,8 @@ int gpu_wait(struct gpu *g, int timeout_ms, struct gpu_event *event, struct err 
 
 void gpu_reopen(struct gpu *g)
 {
-    g->ops->reopen(g);
+    if (g->ops->reopen)
+        g->ops->reopen(g);
 }
 
 void gpu_sample_fini(struct gpu_sample *s)

@@ -7,7 +7,7 @@
 struct gpu_ops {
     int (*sample)(struct gpu *g, struct gpu_sample *s, struct err *err);
     int (*wait)(struct gpu *g, int timeout_ms, struct gpu_event *event, struct err *err);
-    void (*reopen)(struct gpu *g);
+    void (*reopen)(struct gpu *g); /* or NULL */
     void (*free)(struct gpu *g);
 };
 
@@ -41,19 +41,6 @@ void gpu_derive_state(struct gpu_card *c);
 /* Sorts by index. The second of two cards with the same UUID becomes unreadable. */
 void gpu_sample_settle(struct gpu_sample *s);
 
-/* file.c: pure. */
-enum {
-    GPU_MAX_EVENTS = 1024,
-};
-struct gpu_file_event {
-    int64_t id, xid;
-    char uuid[96];
-};
-struct gpu_file_data {
-    struct gpu_sample sample;
-    struct gpu_file_event *events; /* in the sample's arena, by rising id */
-    size_t n_events;
-    char error[200]; /* of the sample; empty: it succeeds */
-};
-/* -1 with the position of the error. */
-int gpu_file_parse(struct span text, struct gpu_file_data *data, struct err *err);
+/* file.c: pure. -1 with the position of the error; ERR_UNAVAILABLE: the file says that a
+ * sample fails. */
+int gpu_file_parse(struct span text, struct gpu_sample *s, struct err *err);

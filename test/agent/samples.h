@@ -11,7 +11,7 @@
  * "{'uuid':'GPU-0'},{'uuid':'GPU-1'}". Valid until the next one. */
 static inline const struct gpu_sample *sample_of(const char *cards)
 {
-    static struct gpu_file_data data;
+    static struct gpu_sample sample;
     cleanup_buf struct buf text = {0};
     struct err err = {0};
     buf_printf(&text, "{'driverVersion':'535.129.03','cudaVersion':'12.2','cards':[%s]}",
@@ -19,8 +19,8 @@ static inline const struct gpu_sample *sample_of(const char *cards)
     for (size_t i = 0; i < text.n; i++)
         if (text.p[i] == '\'')
             text.p[i] = '"';
-    ck_assert_done(gpu_file_parse(buf_span(&text), &data, &err), err);
-    return &data.sample;
+    ck_assert_done(gpu_file_parse(buf_span(&text), &sample, &err), err);
+    return &sample;
 }
 
 /* A List: "ns/p/c aliyun.com/gpu-mem id id", one device a line. */

@@ -138,15 +138,15 @@ static void on_watch_end(struct world *w)
 
 static void on_sample(struct world *w, struct span text)
 {
-    struct gpu_file_data data = {0};
+    struct gpu_sample sample = {0};
     struct err err = {0};
     struct publisher_input in = {.type = PUBLISHER_SAMPLED, .retry_after_ms = -1};
-    if (gpu_file_parse(text, &data, &err))
+    if (gpu_file_parse(text, &sample, &err))
         in.err = &err;
     else
-        in.sample = &data.sample;
+        in.sample = &sample;
     step(w, in);
-    gpu_sample_fini(&data.sample);
+    gpu_sample_fini(&sample);
 }
 
 static void on_xid(struct world *w, struct span text)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu/fixture.h"
 
-#include <pthread.h>
-
 static void write_cards(const char *text)
 {
     cleanup_free char *copy = xstrdup(text);
@@ -81,6 +79,10 @@ START_TEST(the_file_may_say_the_state_and_change)
     ck_assert_int_eq(gpu_sample(gpu, &sample, &err), -1);
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
     ck_assert_has(err.msg, "/cards: the driver is away");
+    struct gpu_event event;
+    ck_assert_int_eq(gpu_wait(gpu, 10000, &event, &err), -1);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    gpu_reopen(gpu);
     temp_remove(dir, "cards");
     ck_assert_int_eq(gpu_sample(gpu, &sample, &err), -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
@@ -115,21 +117,12 @@ START_TEST(a_bad_file_is_refused_and_the_error_says_where)
             "cards[].processes[].bytes");
     refused("{'cards':[{'processes':[{'pid':1,'sm':101}]}]}", "cards[].processes[].sm");
     refused("{'cudaVersion':'12'}", "cudaVersion: is not of the form");
-    refused("{'events':[{'xid':7}]}", "events[].id: is missing");
-    refused("{'events':[{'id':7},{'id':7}]}", "events[].id: is not unique");
-    refused("{'events':[{'id':7,'xid':-3}]}", "events[].xid: is negative");
     cleanup_buf struct buf many = {0};
     buf_adds(&many, "{'cards':[");
     for (int i = 0; i <= GPU_MAX_CARDS; i++)
         buf_printf(&many, "%s{'index':%d}", i ? "," : "", i % GPU_MAX_CARDS);
     buf_adds(&many, "]}");
     refused(many.p, "cards: has more than 64 cards");
-    buf_clear(&many);
-    buf_adds(&many, "{'events':[");
-    for (int i = 0; i <= 1024; i++)
-        buf_printf(&many, "%s{'id':%d}", i ? "," : "", i);
-    buf_adds(&many, "]}");
-    refused(many.p, "events: has more than 1024 events");
 }
 END_TEST
 
@@ -153,59 +146,12 @@ START_TEST(cards_are_sorted_and_their_memory_is_plausible)
 }
 END_TEST
 
-START_TEST(events_come_out_of_the_file_once)
-{
-    struct gpu_event event;
-    open_cards("{'cards':[{'uuid':'GPU-0'}],'events':[{'id':4,'xid':79}]}");
-    ck_assert_int_eq(gpu_wait(gpu, 10000, &event, &err), -1);
-    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
-    fixture_sample();
-    ck_assert_done(gpu_wait(gpu, 1, &event, &err), err);
-    ck_assert_int_eq(event.kind, GPU_EVENT_NONE);
-    write_cards("{'cards':[{},{'uuid':'GPU-0'}],'events':["
-                "{'id':7,'uuid':'GPU-9'},{'id':5,'xid':31,'uuid':'GPU-0'},{'id':3}]}");
-    ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
-    ck_assert_int_eq(event.kind, GPU_EVENT_XID);
-    ck_assert_int_eq(event.xid, 31);
-    ck_assert_str_eq(event.uuid, "GPU-0");
-    ck_assert_int_eq(event.index, 1);
-    gpu_reopen(gpu);
-    ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
-    ck_assert_int_eq(event.kind, GPU_EVENT_ECC);
-    ck_assert_str_eq(event.uuid, "GPU-9");
-    ck_assert_int_eq(event.index, -1);
-    write_cards("{'events':[{'id':9},{'id':8}]");
-    ck_assert_int_eq(gpu_wait(gpu, 10000, &event, &err), -1);
-    ck_assert_int_eq(err.code, ERR_INVALID);
-}
-END_TEST
-
-static void *write_later(void *unused)
-{
-    (void)unused;
-    write_cards("{'events':[{'id':1,'xid':48}]}");
-    return NULL;
-}
-
-START_TEST(an_event_ends_the_waiting)
-{
-    struct gpu_event event;
-    pthread_t writer;
-    open_cards("{}");
-    fixture_sample();
-    ck_assert_int_eq(pthread_create(&writer, NULL, write_later, NULL), 0);
-    ck_assert_done(gpu_wait(gpu, 50000, &event, &err), err);
-    ck_assert_int_eq(event.xid, 48);
-    pthread_join(writer, NULL);
-}
-END_TEST
-
 int main(void)
 {
     const TTest *const tests[] = {
         cards_are_read_from_a_file,       the_file_may_say_the_state_and_change,
-        cards_are_sorted_and_their_memory_is_plausible,      a_bad_file_is_refused_and_the_error_says_where,
-        events_come_out_of_the_file_once, an_event_ends_the_waiting};
+        cards_are_sorted_and_their_memory_is_plausible,
+        a_bad_file_is_refused_and_the_error_says_where};
     return unit_run_with(
         "file", tests, ARRAY_LEN(tests), 60,
         &(struct unit_fixtures){.begin = fixture_begin, .end = fixture_end});
