@@ -40,16 +40,5 @@ START_TEST(times_are_read_with_fraction_and_offset)
 }
 END_TEST
 
-START_TEST(the_interval_clock_does_not_go_back)
-{
-    int64_t before = clock_mono_ms();
-    for (int i = 0; i < 1000; i++) {
-        int64_t now = clock_mono_ms();
-        ck_assert_int_ge(now, before);
-        before = now;
-    }
-}
-END_TEST
-
 UNIT_MAIN("clock", times_are_written_as_kubernetes_writes_them,
-          times_are_read_with_fraction_and_offset, the_interval_clock_does_not_go_back)
+          times_are_read_with_fraction_and_offset)

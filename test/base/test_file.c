@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,30 +80,6 @@ START_TEST(a_file_is_replaced_atomically)
 }
 END_TEST
 
-static void set_limit(rlim_t soft, rlim_t hard)
-{
-    struct rlimit limit = {soft, hard};
-    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-}
-
-static rlim_t soft_limit(void)
-{
-    struct rlimit limit;
-    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
-    return limit.rlim_cur;
-}
-
-START_TEST(the_limit_of_descriptors_becomes_the_hard_one)
-{
-    set_limit(64, 512);
-    file_raise_limit();
-    ck_assert_uint_eq(soft_limit(), 512);
-    file_raise_limit();
-    ck_assert_uint_eq(soft_limit(), 512);
-}
-END_TEST
-
 UNIT_MAIN("file", a_file_is_appended_whole,
           an_error_names_the_file_and_leaves_no_temporary_file,
-          a_file_is_replaced_atomically,
-          the_limit_of_descriptors_becomes_the_hard_one)
+          a_file_is_replaced_atomically)

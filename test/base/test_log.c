@@ -21,13 +21,6 @@ START_TEST(a_line_is_logfmt_with_quotes_where_needed)
 }
 END_TEST
 
-START_TEST(levels_are_filtered)
-{
-    log_set_level(LOG_WARN);
-    ck_assert(log_enabled(LOG_ERROR) && log_enabled(LOG_WARN) && !log_enabled(LOG_INFO));
-}
-END_TEST
-
 START_TEST(errors_are_wrapped_and_truncated)
 {
     struct err err = {0};
@@ -135,30 +128,6 @@ START_TEST(an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted)
 }
 END_TEST
 
-START_TEST(a_flush_writes_the_queue_but_does_not_wait_for_a_reader)
-{
-    int fd, dropped = 0, saved = redirect_stderr(&fd);
-    cleanup_buf struct buf text = {0};
-    for (int i = 0; i < 20; i++)
-        log_info("test", "line", LOG_I("i", i));
-    log_flush();
-    restore_stderr(saved);
-    read_all(fd, &text);
-    ck_assert_int_eq(count_lines(text.p, &dropped), 20);
-    ck_assert_int_eq(dropped, 0);
-    close(fd);
-
-    saved = redirect_stderr(&fd);
-    for (int i = 0; i < 1000; i++)
-        log_info("test", "line", LOG_I("i", i));
-    int64_t from = clock_mono_ms();
-    log_flush();
-    restore_stderr(saved);
-    ck_assert_int_lt(clock_mono_ms() - from, 10000 * LIB_SLOWER);
-}
-END_TEST
-
-UNIT_MAIN("log", a_line_is_logfmt_with_quotes_where_needed, levels_are_filtered,
+UNIT_MAIN("log", a_line_is_logfmt_with_quotes_where_needed,
           errors_are_wrapped_and_truncated,
-          an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted,
-          a_flush_writes_the_queue_but_does_not_wait_for_a_reader)
+          an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted)

@@ -16,29 +16,6 @@ static void ck_text(const char *want)
     buf_fini(&out);
 }
 
-START_TEST(a_family_comes_before_its_samples)
-{
-    struct prom_label l[] = {{"a", SPAN("x")}, {"b", SPAN("y")}};
-    prom_family(&out, "m_total", PROM_COUNTER, "What it is.");
-    prom_sample(&out, "m_total", l, 1, 7);
-    prom_sample(&out, "m_total", l, 2, -3);
-    prom_one(&out, "n", PROM_GAUGE, "Another.", INT64_MAX);
-    ck_text("# HELP m_total What it is.\n# TYPE m_total counter\n"
-            "m_total{a=\"x\"} 7\nm_total{a=\"x\",b=\"y\"} -3\n"
-            "# HELP n Another.\n# TYPE n gauge\nn 9223372036854775807\n");
-}
-END_TEST
-
-START_TEST(nanoseconds_become_seconds)
-{
-    prom_nano(&out, "a", NULL, 0, 0);
-    prom_nano(&out, "a", NULL, 0, 1);
-    prom_nano(&out, "a", NULL, 0, 1500000000);
-    prom_nano(&out, "a", NULL, 0, INT64_C(100000000000));
-    ck_text("a 0\na 0.000000001\na 1.5\na 100\n");
-}
-END_TEST
-
 START_TEST(hostile_values_of_labels_are_escaped)
 {
     static const char bytes[] = "q\"b\\n\n\xff\xc3\xa9\x01}";
@@ -121,6 +98,6 @@ START_TEST(process_metrics_are_written)
 }
 END_TEST
 
-UNIT_MAIN("prom", a_family_comes_before_its_samples, nanoseconds_become_seconds,
+UNIT_MAIN("prom",
           hostile_values_of_labels_are_escaped, an_observation_is_in_its_bucket,
           concurrent_observations_are_not_lost, process_metrics_are_written)

@@ -24,19 +24,6 @@ START_TEST(spans_compare_cut_and_trim)
 }
 END_TEST
 
-START_TEST(integers_are_read_exactly)
-{
-    int64_t v = 0;
-    ck_assert(span_i64(SPAN("9223372036854775807"), &v) && v == INT64_MAX);
-    ck_assert(span_i64(SPAN("-9223372036854775808"), &v) && v == INT64_MIN);
-    ck_assert(!span_i64(SPAN("9223372036854775808"), &v));
-    ck_assert(!span_i64(SPAN(""), &v));
-    ck_assert(!span_i64(SPAN("-"), &v));
-    ck_assert(!span_i64(SPAN("1 "), &v));
-    ck_assert(!span_i64(SPAN("+1"), &v));
-}
-END_TEST
-
 START_TEST(a_buffer_grows_and_keeps_its_terminator)
 {
     cleanup_buf struct buf b = {0};
@@ -49,15 +36,6 @@ START_TEST(a_buffer_grows_and_keeps_its_terminator)
     ck_assert_str_eq(strchr(b.p, '|'), "|-9223372036854775808|7x");
     buf_clear(&b);
     ck_assert_str_eq(b.p, "");
-}
-END_TEST
-
-START_TEST(json_strings_are_escaped_and_made_valid)
-{
-    cleanup_buf struct buf b = {0};
-    buf_add_json(&b, SPAN("a\"b\\c\n\x01\xc3\xa9\xff\xe2\x82"));
-    ck_assert_str_eq(b.p, "\"a\\\"b\\\\c\\n\\u0001\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\xef"
-                          "\xbf\xbd\"");
 }
 END_TEST
 
@@ -78,6 +56,5 @@ START_TEST(an_arena_keeps_addresses_until_reset)
 }
 END_TEST
 
-UNIT_MAIN("str", spans_compare_cut_and_trim, integers_are_read_exactly,
-          a_buffer_grows_and_keeps_its_terminator,
-          json_strings_are_escaped_and_made_valid, an_arena_keeps_addresses_until_reset)
+UNIT_MAIN("str", spans_compare_cut_and_trim,
+          a_buffer_grows_and_keeps_its_terminator, an_arena_keeps_addresses_until_reset)
