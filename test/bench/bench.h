@@ -79,8 +79,6 @@ struct load_result {
     size_t failed; /* status other than 2xx, or a verb's Error */
 };
 void load_run(const struct load *load, struct load_result *result);
-/* One call on a connection of its own. Returns the status. */
-unsigned load_once(unsigned port, struct span request);
 /* Builds a request; the body may be empty. New. */
 struct span load_request(const char *method, const char *path, struct span body);
 /* A socket that is connected to the port. */
@@ -121,11 +119,12 @@ struct vitals vitals_peak(const struct vitals *samples, size_t n); /* maximum of
 
 /* kube-sim with a generated cluster, and an extender. */
 struct testbed {
-    const char *build; /* folder of the programs; borrowed */
+    const char *build;    /* folder of the programs; borrowed */
+    const char *generate; /* option of kube-sim; borrowed */
+    bool run_pods;
     char *dir;         /* own folder: logs, kubeconfig, saved objects */
     char *kubeconfig;
     struct server sim, extender;
-    unsigned restarts;
 };
 /* Starts kube-sim. `generate`: its option; `run_pods`: bound pods run, and the history of
  * events is short, so that it does not count as growth. */
@@ -135,8 +134,8 @@ void testbed_start(struct testbed *w, const char *build, const char *generate,
 void testbed_extender(struct testbed *w, const char *const *options);
 void testbed_stop(struct testbed *w);
 char *testbed_path(const struct testbed *w, const char *file); /* in `dir`; new */
-/* Kills kube-sim and restarts it on the same port with the same objects at higher versions,
- * like an API server whose etcd kept running. */
+/* Kills kube-sim and restarts it on the same port with the objects of its start, at higher
+ * versions. */
 void testbed_restart_sim(struct testbed *w);
 /* Repeats kubectl-inspect-gpushare --check until ledger, annotations, Scvs and the extender's
  * view agree, for at most `limit_ms`. Prints its last output. */

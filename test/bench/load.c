@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -156,22 +155,6 @@ void load_run(const struct load *load, struct load_result *result)
         conn_close(&conns[i]);
     free(conns);
     close(epoll);
-}
-
-unsigned load_once(unsigned port, struct span request)
-{
-    struct conn c;
-    conn_open(&c, port);
-    conn_send(&c, request);
-    for (bool done = false; !done;) {
-        struct pollfd fd = {.fd = c.fd, .events = POLLIN | (c.out.n ? POLLOUT : 0)};
-        if (poll(&fd, 1, SILENCE_MS) <= 0)
-            bench_die("no answer for a minute: %s", strerror(errno));
-        conn_push(&c);
-        done = fd.revents & POLLIN && conn_pull(&c);
-    }
-    conn_close(&c);
-    return c.status;
 }
 
 struct span load_request(const char *method, const char *path, struct span body)

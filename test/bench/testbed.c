@@ -18,11 +18,7 @@
 
 /* The programs that bench measures: how they start and end, and what they use. */
 
-enum {
-    START_MS = 120 * 1000,
-    CHUNK = 500, /* objects per file, because kube-sim limits its size */
-    FILES = 64,
-};
+enum { START_MS = 120 * 1000 };
 
 /* -- a program -- */
 
@@ -87,13 +83,11 @@ double server_cpu_ms(const struct server *s)
 
 double server_wait(const struct server *s, const char *path)
 {
-    struct span request = load_request("GET", path, (struct span){0});
-    while (load_once(s->port, request) != 200) {
+    while (ask("GET", s->port, path, NULL, NULL) != 200) {
         if (bench_now_ns() - s->started_ns > START_MS * 1000000LL)
             bench_die("no %s; see %s", path, s->log);
         clock_sleep_ms(1);
     }
-    free((char *)request.p);
     return (double)(bench_now_ns() - s->started_ns) / 1e6;
 }
 
@@ -148,25 +142,36 @@ static void write_file(const char *path, const char *text)
         bench_die("%s", err.msg);
 }
 
+/* `port` 0: a free one; `version`: of the newest object before the first one. */
+static void start_sim(struct testbed *w, unsigned port, const char *version)
+{
+    cleanup_free char *sim = xasprintf("%s/kube-sim", w->build);
+    cleanup_free char *log = testbed_path(w, "kube-sim.log");
+    cleanup_free char *lease = testbed_path(w, "lease.yaml");
+    cleanup_free char *number = xasprintf("%u", port);
+    server_start(&w->sim, log,
+                 (const char *const[]){sim, "--port", number, "--generate", w->generate,
+                                       "--load", lease, "--resource-version", version,
+                                       "--history", "20000",
+                                       w->run_pods ? "--run-pods" : NULL, NULL});
+}
+
 void testbed_start(struct testbed *w, const char *build, const char *generate,
                    bool run_pods)
 {
     const char *tmp = getenv("TMPDIR");
-    *w = (struct testbed){
-        .build = build, .dir = xasprintf("%s/gpushare-bench-XXXXXX", tmp ? tmp : "/tmp")};
+    *w = (struct testbed){.build = build,
+                          .generate = generate,
+                          .run_pods = run_pods,
+                          .dir = xasprintf("%s/gpushare-bench-XXXXXX", tmp ? tmp : "/tmp")};
     if (!mkdtemp(w->dir))
         bench_die("%s: %s", w->dir, strerror(errno));
     w->kubeconfig = testbed_path(w, "kubeconfig");
-    cleanup_free char *sim = xasprintf("%s/kube-sim", build);
-    cleanup_free char *log = testbed_path(w, "kube-sim.log");
     cleanup_free char *lease = testbed_path(w, "lease.yaml");
     write_file(lease,
                "apiVersion: coordination.k8s.io/v1\nkind: Lease\n"
                "metadata: {name: gpushare-extender, namespace: kube-system}\nspec: {}\n");
-    server_start(&w->sim, log,
-                 (const char *const[]){sim, "--port", "0", "--generate", generate,
-                                       "--load", lease, run_pods ? "--run-pods" : NULL,
-                                       "--history", "20000", NULL});
+    start_sim(w, 0, "0");
     cleanup_free char *config =
         xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: s\n"
                   "clusters: [{name: s, cluster: {server: \"http://127.0.0.1:%u\"}}]\n"
@@ -207,102 +212,17 @@ void testbed_stop(struct testbed *w)
     free(w->dir);
 }
 
-/* -- another kube-sim with the same objects -- */
-
-struct dump {
-    char *files[FILES];
-    size_t n;
-};
-
-/* Items from `from` on, each with kind and apiVersion, which list items lack. */
-static void dump_chunk(struct dump *d, const struct testbed *w, const char *version,
-                       const char *kind, json_t *items, size_t from)
-{
-    json_t *list = json_pack("{s:s,s:[]}", "kind", "List", "items");
-    json_t *to = json_object_get(list, "items");
-    for (size_t i = from; i < json_array_size(items) && i < from + CHUNK; i++) {
-        json_t *item = json_array_get(items, i);
-        json_object_set_new(item, "apiVersion", json_string(version));
-        json_object_set_new(item, "kind", json_string(kind));
-        json_array_append(to, item);
-    }
-    if (d->n == FILES)
-        bench_die("too many objects");
-    d->files[d->n] = xasprintf("%s/objects-%zu", w->dir, d->n);
-    if (json_dump_file(list, d->files[d->n++], JSON_COMPACT))
-        bench_die("cannot save the objects of kube-sim");
-    json_decref(list);
-}
-
-static void dump_all(struct dump *d, const struct testbed *w)
-{
-    static const char *const kinds[][3] = {
-        {"/api/v1/nodes", "v1", "Node"},
-        {"/api/v1/pods", "v1", "Pod"},
-        {"/api/v1/configmaps", "v1", "ConfigMap"},
-        {"/apis/coordination.k8s.io/v1/leases", "coordination.k8s.io/v1", "Lease"},
-        {"/apis/core.run-linux.com/v1/scvs", "core.run-linux.com/v1", "Scv"},
-    };
-    for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
-        json_t *list;
-        ask("GET", w->sim.port, kinds[k][0], NULL, &list);
-        if (!list)
-            bench_die("cannot list the objects of kube-sim");
-        json_t *items = json_object_get(list, "items");
-        for (size_t i = 0; i < json_array_size(items); i += CHUNK)
-            dump_chunk(d, w, kinds[k][1], kinds[k][2], items, i);
-        json_decref(list);
-    }
-}
-
-/* No change happens from here on. */
-static void refuse_writes(const struct testbed *w)
-{
-    long status = ask("POST", w->sim.port, "/kube-sim/faults",
-                      "[{\"method\":\"POST\",\"action\":\"answer\",\"status\":503},"
-                      "{\"method\":\"PUT\",\"action\":\"answer\",\"status\":503},"
-                      "{\"method\":\"PATCH\",\"action\":\"answer\",\"status\":503},"
-                      "{\"method\":\"DELETE\",\"action\":\"answer\",\"status\":503}]",
-                      NULL);
-    if (status / 100 != 2)
-        bench_die("kube-sim takes no faults");
-}
-
-static char *version_of(const struct testbed *w)
+void testbed_restart_sim(struct testbed *w)
 {
     json_t *state;
-    ask("GET", w->sim.port, "/kube-sim/state", NULL, &state);
+    unsigned port = w->sim.port;
+    ask("GET", port, "/kube-sim/state", NULL, &state);
     const char *version = json_string_value(json_object_get(state, "resourceVersion"));
     if (!version)
         bench_die("cannot read the version of kube-sim");
-    char *copy = xstrdup(version);
-    json_decref(state);
-    return copy;
-}
-
-void testbed_restart_sim(struct testbed *w)
-{
-    struct dump d = {0};
-    refuse_writes(w);
-    dump_all(&d, w);
-    cleanup_free char *sim = xasprintf("%s/kube-sim", w->build);
-    cleanup_free char *log = testbed_path(w, "kube-sim.log");
-    cleanup_free char *version = version_of(w);
-    cleanup_free char *port = xasprintf("%u", w->sim.port);
-    /* The same seed would generate the same UIDs. */
-    cleanup_free char *seed = xasprintf("%u", ++w->restarts + 1);
-    const char *argv[2 * FILES + 16] = {sim,         "--port", port, "--resource-version",
-                                        version,     "--seed", seed, "--run-pods",
-                                        "--history", "20000"};
-    size_t n = 10;
-    for (size_t i = 0; i < d.n; i++) {
-        argv[n++] = "--load";
-        argv[n++] = d.files[i];
-    }
     server_stop(&w->sim, SIGKILL);
-    server_start(&w->sim, log, argv);
-    for (size_t i = 0; i < d.n; i++)
-        free(d.files[i]);
+    start_sim(w, port, version);
+    json_decref(state);
 }
 
 /* -- the end -- */

@@ -194,36 +194,20 @@ const struct shape sim_shape_node[] = {
     {"spec", SHAPE_OBJECT},
     {"spec.unschedulable", SHAPE_BOOL},
     {"spec.taints", SHAPE_OBJECTS},
-    {"spec.podCIDR", SHAPE_STRING},
-    {"spec.providerID", SHAPE_STRING},
     {"status", SHAPE_OBJECT},
     {"status.capacity", SHAPE_AMOUNTS},
     {"status.allocatable", SHAPE_AMOUNTS},
     {"status.conditions", SHAPE_OBJECTS},
-    {"status.conditions[].type", SHAPE_STRING},
-    {"status.conditions[].status", SHAPE_STRING},
-    {"status.conditions[].lastHeartbeatTime", SHAPE_TIME},
-    {"status.conditions[].lastTransitionTime", SHAPE_TIME},
-    {"status.addresses", SHAPE_OBJECTS},
-    {"status.images", SHAPE_OBJECTS},
-    {"status.nodeInfo", SHAPE_OBJECT},
     {0},
 };
 
 #define CONTAINERS(list)                                                                 \
     {"spec." list, SHAPE_OBJECTS}, {"spec." list "[].name", SHAPE_STRING},               \
         {"spec." list "[].image", SHAPE_STRING},                                         \
-        {"spec." list "[].command", SHAPE_STRINGS},                                      \
-        {"spec." list "[].args", SHAPE_STRINGS},                                         \
-        {"spec." list "[].restartPolicy", SHAPE_STRING},                                 \
-        {"spec." list "[].env", SHAPE_OBJECTS},                                          \
-        {"spec." list "[].env[].name", SHAPE_STRING},                                    \
-        {"spec." list "[].env[].value", SHAPE_STRING},                                   \
         {"spec." list "[].resources", SHAPE_OBJECT},                                     \
         {"spec." list "[].resources.limits", SHAPE_AMOUNTS},                             \
-        {"spec." list "[].resources.requests", SHAPE_AMOUNTS},                           \
     {                                                                                    \
-        "spec." list "[].volumeMounts", SHAPE_OBJECTS                                    \
+        "spec." list "[].resources.requests", SHAPE_AMOUNTS                              \
     }
 
 const struct shape sim_shape_pod[] = {
@@ -232,32 +216,16 @@ const struct shape sim_shape_pod[] = {
     CONTAINERS("initContainers"),
     {"spec.nodeName", SHAPE_STRING},
     {"spec.schedulerName", SHAPE_STRING},
-    {"spec.restartPolicy", SHAPE_STRING},
-    {"spec.serviceAccountName", SHAPE_STRING},
-    {"spec.hostNetwork", SHAPE_BOOL},
     {"spec.priority", SHAPE_INT},
-    {"spec.priorityClassName", SHAPE_STRING},
     {"spec.terminationGracePeriodSeconds", SHAPE_INT},
-    {"spec.activeDeadlineSeconds", SHAPE_INT},
     {"spec.nodeSelector", SHAPE_TEXTS},
     {"spec.tolerations", SHAPE_OBJECTS},
-    {"spec.volumes", SHAPE_OBJECTS},
     {"spec.schedulingGates", SHAPE_OBJECTS},
     {"spec.overhead", SHAPE_AMOUNTS},
-    {"spec.affinity", SHAPE_OBJECT},
     {"status", SHAPE_OBJECT},
     {"status.phase", SHAPE_STRING},
-    {"status.reason", SHAPE_STRING},
-    {"status.message", SHAPE_STRING},
-    {"status.podIP", SHAPE_STRING},
     {"status.nominatedNodeName", SHAPE_STRING},
-    {"status.startTime", SHAPE_TIME},
     {"status.conditions", SHAPE_OBJECTS},
-    {"status.conditions[].type", SHAPE_STRING},
-    {"status.conditions[].status", SHAPE_STRING},
-    {"status.conditions[].lastTransitionTime", SHAPE_TIME},
-    {"status.containerStatuses", SHAPE_OBJECTS},
-    {"status.initContainerStatuses", SHAPE_OBJECTS},
     {0},
 };
 const struct shape sim_shape_event[] = {

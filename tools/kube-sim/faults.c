@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/jwrite.h"
 #include "base/mem.h"
 
 /* Fault injection: the rules, and the requests under /kube-sim/ that set them and count requests. */
@@ -10,44 +11,34 @@
 enum { RULES_MAX = 1000, COUNTERS_MAX = 1000 };
 
 struct rule {
-    json_t *json; /* the rule; the spans below point into it */
-    struct span method, verb, resource, group, sub, ns, name;
+    json_t *json;
     int64_t nth, times; /* times 0: unlimited */
     struct fault fault;
     int64_t matched, fired;
 };
 
-struct counter {
-    char *method, *sub;
-    const char *verb, *resource, *group; /* static */
-    int64_t count;
-};
-
 struct faults {
     struct rule *rules;
     size_t n, cap;
-    struct counter *counters;
-    size_t n_counters, cap_counters;
+    json_t *counters; /* what was requested, as the text of an object's members -> count */
 };
 
 struct faults *faults_new(void)
 {
-    return xcalloc(1, sizeof(struct faults));
+    struct faults *f = xcalloc(1, sizeof *f);
+    f->counters = json_object();
+    return f;
+}
+
+static void drop_rules(struct faults *f, size_t keep)
+{
+    while (f->n > keep)
+        json_decref(f->rules[--f->n].json);
 }
 
 void faults_clear(struct faults *f)
 {
-    while (f->n)
-        json_decref(f->rules[--f->n].json);
-}
-
-static void free_counters(struct faults *f)
-{
-    while (f->n_counters) {
-        struct counter *c = &f->counters[--f->n_counters];
-        free(c->method);
-        free(c->sub);
-    }
+    drop_rules(f, 0);
 }
 
 void faults_free(struct faults *f)
@@ -55,9 +46,8 @@ void faults_free(struct faults *f)
     if (!f)
         return;
     faults_clear(f);
-    free_counters(f);
     free(f->rules);
-    free(f->counters);
+    json_decref(f->counters);
     free(f);
 }
 
@@ -130,13 +120,6 @@ static int read_rule(struct rule *r, json_t *json, struct err *err)
     if (!json_is_object(json))
         return err_set(err, ERR_INVALID, "a rule must be a JSON object");
     json_object_foreach(json, key, v) if (check_member(key, v, err)) return -1;
-    r->method = sim_jsonx_span(json, "method");
-    r->verb = sim_jsonx_span(json, "verb");
-    r->resource = sim_jsonx_span(json, "resource");
-    r->group = sim_jsonx_span(json, "group");
-    r->sub = sim_jsonx_span(json, "subresource");
-    r->ns = sim_jsonx_span(json, "namespace");
-    r->name = sim_jsonx_span(json, "name");
     r->nth = sim_jsonx_int(json, "nth", 1);
     r->times = sim_jsonx_int(json, "times", json_object_get(json, "nth") ? 1 : 0);
     r->fault.status = (unsigned)sim_jsonx_int(json, "status", 500);
@@ -170,27 +153,29 @@ int faults_add(struct faults *f, struct span text, struct err *err)
     json_t *item;
     json_array_foreach(j, i, item)
     {
-        if (add_rule(f, item, err) == 0)
-            continue;
-        while (f->n > before)
-            json_decref(f->rules[--f->n].json);
-        return -1;
+        if (add_rule(f, item, err)) {
+            drop_rules(f, before);
+            return -1;
+        }
     }
     return 0;
 }
 
-static bool agrees(struct span wanted, struct span have)
-{
-    return !wanted.p || span_eq(wanted, have);
-}
-
 static bool matches(const struct rule *r, const char *method, const struct api_target *t)
 {
-    return agrees(r->method, span_of(method)) && agrees(r->verb, span_of(t->verb)) &&
-           agrees(r->resource, span_of(t->resource)) &&
-           agrees(r->group, span_of(t->group)) && agrees(r->sub, t->sub) &&
-           agrees(r->ns, t->ns) &&
-           (!r->name.p || (t->name.p && span_starts(t->name, r->name)));
+    const struct {
+        const char *member;
+        struct span have;
+    } exact[] = {{"method", span_of(method)},      {"verb", span_of(t->verb)},
+                 {"resource", span_of(t->resource)}, {"group", span_of(t->group)},
+                 {"subresource", t->sub},          {"namespace", t->ns}};
+    for (size_t i = 0; i < ARRAY_LEN(exact); i++) {
+        struct span wanted = sim_jsonx_span(r->json, exact[i].member);
+        if (wanted.p && !span_eq(wanted, exact[i].have))
+            return false;
+    }
+    struct span name = sim_jsonx_span(r->json, "name");
+    return !name.p || (t->name.p && span_starts(t->name, name));
 }
 
 static bool is_due(const struct rule *r)
@@ -200,24 +185,19 @@ static bool is_due(const struct rule *r)
 
 static void count(struct faults *f, const char *method, const struct api_target *t)
 {
-    size_t i = 0;
-    for (; i < f->n_counters; i++) {
-        struct counter *c = &f->counters[i];
-        if (strcmp(c->method, method) == 0 && c->resource == t->resource &&
-            c->group == t->group && strcmp(c->verb, t->verb) == 0 &&
-            span_eq(span_of(c->sub), t->sub))
-            break;
-    }
-    if (i == COUNTERS_MAX)
-        return; /* bounds the memory for unknown methods and subresources */
-    if (i == f->n_counters) {
-        MEM_GROW(f->counters, f->cap_counters, i + 1);
-        f->counters[f->n_counters++] =
-            (struct counter){xstrdup(method), xmemdup0(t->sub.p, t->sub.n),
-                             t->verb,         t->resource,
-                             t->group,        0};
-    }
-    f->counters[i].count++;
+    cleanup_buf struct buf key = {0};
+    struct jwrite w = {.out = &key};
+    jwrite_str(&w, "method", span_of(method));
+    jwrite_str(&w, "verb", span_of(t->verb));
+    jwrite_str(&w, "resource", span_of(t->resource));
+    jwrite_str(&w, "group", span_of(t->group));
+    jwrite_str(&w, "subresource", t->sub);
+    json_t *counter = json_object_get(f->counters, key.p);
+    if (counter)
+        json_integer_set(counter, json_integer_value(counter) + 1);
+    else if (json_object_size(f->counters) < COUNTERS_MAX) /* bounds the memory for unknown
+                                                              methods and subresources */
+        json_object_set_new(f->counters, key.p, json_integer(1));
 }
 
 struct fault faults_check(struct faults *f, const char *method,
@@ -254,25 +234,16 @@ void faults_write(const struct faults *f, struct buf *out)
     buf_adds(out, "]}\n");
 }
 
-static void add_member(struct buf *out, const char *key, const char *value)
-{
-    buf_printf(out, "\"%s\":", key);
-    buf_add_json(out, span_of(value));
-    buf_addc(out, ',');
-}
-
 void faults_write_counters(const struct faults *f, struct buf *out)
 {
+    const char *key, *sep = "";
+    json_t *counter;
     buf_adds(out, "{\"requests\":[");
-    for (size_t i = 0; i < f->n_counters; i++) {
-        const struct counter *c = &f->counters[i];
-        buf_adds(out, i ? ",{" : "{");
-        add_member(out, "method", c->method);
-        add_member(out, "verb", c->verb);
-        add_member(out, "resource", c->resource);
-        add_member(out, "group", c->group);
-        add_member(out, "subresource", c->sub);
-        buf_printf(out, "\"count\":%lld}", (long long)c->count);
+    json_object_foreach(f->counters, key, counter)
+    {
+        buf_printf(out, "%s{%s,\"count\":%lld}", sep, key,
+                   (long long)json_integer_value(counter));
+        sep = ",";
     }
     buf_adds(out, "]}\n");
 }

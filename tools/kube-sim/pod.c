@@ -41,93 +41,6 @@ void sim_pod_fill(json_t *pod)
 
 /* -- checks -- */
 
-/* Extended resources: with a domain that is not Kubernetes' own. They must be whole
- * numbers and cannot be overcommitted. */
-static bool is_extended(const char *resource)
-{
-    const char *slash = strchr(resource, '/');
-    if (!slash || span_starts(span_of(resource), SPAN("requests.")))
-        return false;
-    struct span domain = {resource, (size_t)(slash - resource)};
-    static const struct span own = {"kubernetes.io", 13};
-    return domain.n < own.n ||
-           !span_eq((struct span){domain.p + domain.n - own.n, own.n}, own);
-}
-
-static bool is_standard(const char *resource)
-{
-    return span_eq(span_of(resource), SPAN("cpu")) ||
-           span_eq(span_of(resource), SPAN("memory")) ||
-           span_eq(span_of(resource), SPAN("ephemeral-storage")) ||
-           span_starts(span_of(resource), SPAN("hugepages-"));
-}
-
-static void check_amounts(const json_t *amounts, const char *path, struct faultlist *f)
-{
-    const char *name;
-    json_t *v;
-    struct quantity q;
-    json_object_foreach((json_t *)amounts, name, v)
-    {
-        if (!sim_quantity_parse(sim_jsonx_text(v), &q))
-            continue; /* sim_shape_check reports it */
-        cleanup_buf struct buf field = {0};
-        buf_printf(&field, "%s[%s]", path, name);
-        if (!is_standard(name) && !strchr(name, '/')) {
-            sim_fault_invalid(f, field.p, span_of(name),
-                              "must be a standard resource type or fully qualified");
-            sim_fault_invalid(f, field.p, span_of(name),
-                              "must be a standard resource for containers");
-        } else if (!is_standard(name) && !sim_name_is_qualified(span_of(name))) {
-            sim_fault_invalid(f, field.p, span_of(name), sim_name_qualified_rule);
-        }
-        if (q.nano < 0)
-            sim_fault_invalid(f, field.p, sim_jsonx_text(v),
-                              "must be greater than or equal to 0");
-        if (is_extended(name) && !sim_quantity_is_whole(q))
-            sim_fault_invalid(f, field.p, sim_jsonx_text(v), "must be an integer");
-    }
-}
-
-static void check_request(const char *name, json_t *request, json_t *limit,
-                          const char *path, const char *limits_path, struct faultlist *f)
-{
-    cleanup_buf struct buf text = {0};
-    struct quantity asked, most;
-    bool fixed = is_extended(name);
-    if (!sim_quantity_parse(sim_jsonx_text(request), &asked))
-        return;
-    if (!limit || !sim_quantity_parse(sim_jsonx_text(limit), &most)) {
-        if (fixed)
-            sim_fault_required(f, limits_path,
-                               "Limit must be set for non overcommitable resources");
-        return;
-    }
-    int order = sim_quantity_cmp(asked, most);
-    if (order > 0 || (fixed && order)) {
-        buf_printf(&text, "must be %s %s limit of %s",
-                   fixed ? "equal to" : "less than or equal to", name,
-                   json_string_value(limit));
-        sim_fault_invalid(f, path, sim_jsonx_text(request), text.p);
-    }
-}
-
-static void check_resources(const json_t *container, const char *path,
-                            struct faultlist *f)
-{
-    const json_t *limits = sim_jsonx_at(container, "resources.limits");
-    const json_t *requests = sim_jsonx_at(container, "resources.requests");
-    char limits_path[96], requests_path[96];
-    snprintf(limits_path, sizeof limits_path, "%s.resources.limits", path);
-    snprintf(requests_path, sizeof requests_path, "%s.resources.requests", path);
-    check_amounts(limits, limits_path, f);
-    check_amounts(requests, requests_path, f);
-    const char *name;
-    json_t *v;
-    json_object_foreach((json_t *)requests, name, v) check_request(
-        name, v, json_object_get(limits, name), requests_path, limits_path, f);
-}
-
 static void check_container(const json_t *container, const char *path, json_t *seen,
                             struct faultlist *f)
 {
@@ -145,7 +58,6 @@ static void check_container(const json_t *container, const char *path, json_t *s
     snprintf(field, sizeof field, "%s.image", path);
     if (!sim_jsonx_span(container, "image").n)
         sim_fault_required(f, field, "");
-    check_resources(container, path, f);
 }
 
 static void check_containers(const json_t *pod, struct faultlist *f)
