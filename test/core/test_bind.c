@@ -220,18 +220,6 @@ START_TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
 }
 END_TEST
 
-START_TEST(deletion_during_a_binding_frees_and_replies)
-{
-    start();
-    struct core_output bind = bound("a");
-    rig_delete(rig_mem("a", 8000));
-    ck_free(0, 16000);
-    rig_answer(bind.call, ERR_NOT_FOUND);
-    expect_reply(1, ERR_NOT_FOUND, "deleted");
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
-}
-END_TEST
-
 static struct pod plain_pod(void)
 {
     struct pod pod = rig_mem("plain", 0);
@@ -653,8 +641,7 @@ RIG_MAIN(
     a_binding_that_was_not_sent_is_freed_at_once, the_get_is_retried_until_it_succeeds,
     a_second_bind_joins_the_first, a_get_that_shows_a_bound_pod_unbound_is_old,
     an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod,
-    deletion_during_a_binding_frees_and_replies, an_unknown_pod_is_fetched_first,
-    a_get_that_a_list_overtook_is_repeated,
+    an_unknown_pod_is_fetched_first, a_get_that_a_list_overtook_is_repeated,
     a_failed_fetch_removes_a_pod_that_a_list_lacks, bind_any_binds_without_annotations,
     a_limit_of_zero_is_bound_without_a_card, invalid_requests_are_rejected,
     health_and_size_count_at_bind, freed_memory_wakes_up_the_scheduler,

@@ -113,34 +113,6 @@ START_TEST(a_pod_that_fits_any_node_binds_to_an_unknown_node)
 }
 END_TEST
 
-START_TEST(labels_reserve_mib_and_a_restart_keeps_them)
-{
-    start(2);
-    see("a", LABELS("'scv/memory':'15999'"), "");
-    struct core_output o = bind("a");
-    ck_assert_int_eq(node()->cards[0].free_mib, 1);
-    ck_noted(o, KEY_MEM_POD, "16");
-    ck_assert_ptr_nonnull(strstr(o.annotations, "{\\\"0\\\":{\\\"0\\\":16}}"));
-    ck_noted(o, KEY_CARD_UUID, "n1-u0");
-    cleanup_free char *notes = xstrdup(o.annotations);
-    cleanup_free char *meta =
-        xasprintf(LABELS("'scv/memory':'15999'") ",'annotations':%s", notes);
-
-    start(2);
-    rig_see(pod_of("a", meta, "", "n1"));
-    ck_assert_int_eq(node()->cards[0].free_mib, 1);
-    /* The label was lowered later: the annotations of the Binding count. */
-    cleanup_free char *less =
-        xasprintf(LABELS("'scv/memory':'10'") ",'annotations':%s", notes);
-    rig_see(pod_of("a", less, "", "n1"));
-    ck_assert_int_eq(node()->cards[0].free_mib, 1);
-
-    start(2);
-    rig_see(pod_of("a", less, "", "n1"));
-    ck_assert_int_eq(node()->cards[0].free_mib, 1);
-}
-END_TEST
-
 START_TEST(number_alone_takes_whole_cards)
 {
     start(3);
@@ -167,39 +139,6 @@ START_TEST(number_alone_reserves_nothing_with_number_shares)
     ck_noted(o, KEY_CARD_UUID, "n1-u0");
     ck_assert_int_eq(node()->cards[0].free_mib, 16000);
     ck_assert_uint_eq(node()->cards[0].pods, 1);
-}
-END_TEST
-
-static void relist(void)
-{
-    rig_watch_ended(CORE_PODS, ERR_GONE);
-    rig_tick(0);
-}
-
-START_TEST(removed_labels_free_only_a_pending_pod)
-{
-    start(2);
-    rig_tick(0); /* the watch */
-    see("a", LABELS("'scv/memory':'1000'"), "");
-    see("b", LABELS("'scv/memory':'1000'"), "");
-    struct core_output o = bind("a");
-    cleanup_free char *meta = xasprintf(",'annotations':%s", o.annotations);
-    rig_answer(o.call, ERR_NONE);
-    rig_take(CORE_REPLY);
-    rig_see(pod_of("a", meta, "", "n1"));
-    see("b", "", "");
-    ck_assert_int_eq(node()->cards[0].free_mib, 15000);
-    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
-    rig_pass(1000);
-    relist();
-    rig_see(pod_of("a", meta, "", "n1"));
-    see("b", "", "");
-    rig_list_end(CORE_PODS);
-    ck_assert_int_eq(node()->cards[0].free_mib, 15000);
-    /* b requests nothing now; it is fetched like any other such pod. */
-    rig_bind(2, "b", "n1");
-    rig_show_pod(pod_of("b", "", "", ""));
-    ck_assert_ptr_nonnull(strstr(rig_take(CORE_REPLY).text, "--bind-any"));
 }
 END_TEST
 
@@ -257,8 +196,6 @@ RIG_MAIN("forms", a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted,
          an_unsent_binding_for_nvidias_plugin_claims_nothing,
          annotations_of_a_pod_of_nvidias_plugin_are_no_promise,
          a_pod_that_fits_any_node_binds_to_an_unknown_node,
-         labels_reserve_mib_and_a_restart_keeps_them, number_alone_takes_whole_cards,
-         number_alone_reserves_nothing_with_number_shares,
-         removed_labels_free_only_a_pending_pod, a_pod_bound_by_yoda_counts_nowhere,
-         models_and_clocks_count_at_bind,
+         number_alone_takes_whole_cards, number_alone_reserves_nothing_with_number_shares,
+         a_pod_bound_by_yoda_counts_nowhere, models_and_clocks_count_at_bind,
          a_freed_card_of_the_model_wakes_up_the_scheduler)

@@ -11,21 +11,16 @@
 
 /* When tokens and certificates are reloaded, and when a plugin runs again. */
 
-START_TEST(a_static_token_does_not_change)
-{
-    w.config.token = xstrdup("abc");
-    start();
-    check_get(T, "Bearer abc");
-    ck_assert(!kube_credential_can_change(w.c));
-    kube_credential_rejected(w.c, NULL);
-    check_get(T, "Bearer abc");
-}
-END_TEST
-
-START_TEST(no_credentials_are_an_identity_too)
+START_TEST(credentials_without_files_do_not_change)
 {
     start();
     check_get(T, "(none)");
+    ck_assert(!kube_credential_can_change(w.c));
+    kube_credential_free(w.c);
+    w.config.token = xstrdup("abc");
+    start();
+    kube_credential_rejected(w.c, NULL);
+    check_get(T, "Bearer abc");
     ck_assert(!kube_credential_can_change(w.c));
 }
 END_TEST
@@ -49,36 +44,6 @@ START_TEST(a_token_file_is_reloaded_within_a_minute)
     put("token", "three");
     check_get(T + 99999, "Bearer two");
     check_get(T + 100000, "Bearer three");
-}
-END_TEST
-
-START_TEST(a_rejected_token_is_reloaded_at_once)
-{
-    with_token_file("one");
-    struct kube_identity *old = kube_credential_get(w.c, T, &w.err);
-    put("token", "two");
-    kube_credential_rejected(w.c, old);
-    check_get(T, "Bearer two");
-    put("token", "three");
-    kube_credential_rejected(w.c, old); /* the rejected version is not the latest */
-    check_get(T + 2000, "Bearer two");
-    kube_credential_rejected(w.c, NULL);
-    check_get(T + 2000, "Bearer three");
-    ck_assert_str_eq(old->authorization, "Bearer one"); /* still ours */
-    kube_identity_free(old);
-}
-END_TEST
-
-START_TEST(a_failed_connection_reloads_files_at_most_once_a_second)
-{
-    with_token_file("one");
-    check_get(T, "Bearer one");
-    put("token", "two");
-    kube_credential_connect_failed(w.c);
-    check_get(T + 999, "Bearer one");
-    check_get(T + 1000, "Bearer two");
-    put("token", "three");
-    check_get(T + 2500, "Bearer two");
 }
 END_TEST
 
@@ -137,53 +102,53 @@ START_TEST(a_token_replaces_a_missing_token_file)
 }
 END_TEST
 
+/* The identity at that time, which has these certificates. */
+static struct kube_identity *identity_at(int64_t now_ms, const char *ca, const char *cert,
+                                         const char *key)
+{
+    struct kube_identity *id = kube_credential_get(w.c, now_ms, &w.err);
+    ck_assert(span_eq(id->ca_pem, span_of(ca)));
+    ck_assert(span_eq(id->cert_pem, span_of(cert)));
+    ck_assert(span_eq(id->key_pem, span_of(key)));
+    return id;
+}
+
 START_TEST(certificates_are_reloaded_with_their_own_version)
 {
+    static const char a1[] = PEM("A1"), a2[] = PEM("A2"), c1[] = PEM("C1"),
+                      c2[] = PEM("C2"), k1[] = PEM("K1"), k2[] = PEM("K2");
+    struct kube_identity *ids[4];
     w.config.token_file = path_of("token");
     w.config.ca_file = path_of("ca");
     w.config.cert_file = path_of("cert");
     w.config.key_file = path_of("key");
     put("token", "one");
-    put("ca", PEM("A1"));
-    put("cert", PEM("C1"));
-    put("key", PEM("K1"));
+    put("ca", a1);
+    put("cert", c1);
+    put("key", k1);
     start();
-    struct kube_identity *a = kube_credential_get(w.c, T, &w.err);
-    ck_assert_span_eq(a->ca_pem, PEM("A1"));
-    ck_assert_span_eq(a->key_pem, PEM("K1"));
-
+    ids[0] = identity_at(T, a1, c1, k1);
     put("token", "two");
-    struct kube_identity *b = kube_credential_get(w.c, T + 50000, &w.err);
-    ck_assert_str_eq(b->authorization, "Bearer two");
-    ck_assert_uint_gt(b->version, a->version);
-    ck_assert_uint_eq(b->tls_version, a->tls_version);
+    ids[1] = identity_at(T + 50000, a1, c1, k1);
+    ck_assert_str_eq(ids[1]->authorization, "Bearer two");
+    ck_assert_str_eq(ids[0]->authorization, "Bearer one"); /* still ours */
+    ck_assert_uint_gt(ids[1]->version, ids[0]->version);
+    ck_assert_uint_eq(ids[1]->tls_version, ids[0]->tls_version);
 
-    put("ca", PEM("A2"));
-    put("cert", PEM("C2"));
-    drop("key"); /* without its key the certificate is of no use */
     int old = catch_log();
-    struct kube_identity *c = kube_credential_get(w.c, T + 100000, &w.err);
-    cleanup_free char *log = log_caught(old);
-    ck_assert_span_eq(c->ca_pem, PEM("A2"));
-    ck_assert_span_eq(c->cert_pem, PEM("C1"));
-    ck_assert_span_eq(c->key_pem, PEM("K1"));
-    ck_assert_uint_gt(c->tls_version, b->tls_version);
-    ck_assert_uint_eq(c->tls_version, c->version);
-
+    put("ca", a2);
+    put("cert", c2);
+    drop("key"); /* without its key the certificate is of no use */
+    ids[2] = identity_at(T + 100000, a2, c1, k1);
+    ck_assert_uint_gt(ids[2]->tls_version, ids[1]->tls_version);
+    ck_assert_uint_eq(ids[2]->tls_version, ids[2]->version);
     put("ca", "half written");
-    put("key", PEM("K2"));
-    old = catch_log();
-    struct kube_identity *d = kube_credential_get(w.c, T + 150000, &w.err);
-    cleanup_free char *more = log_caught(old);
-    ck_assert_span_eq(d->ca_pem, PEM("A2"));
-    ck_assert_span_eq(d->cert_pem, PEM("C2"));
-    ck_assert_span_eq(d->key_pem, PEM("K2"));
-    ck_assert(strstr(more, "expected a PEM file") != NULL);
-    ck_assert_ptr_null(strstr(more, "half"));
-    kube_identity_free(a);
-    kube_identity_free(b);
-    kube_identity_free(c);
-    kube_identity_free(d);
+    put("key", k2);
+    ids[3] = identity_at(T + 150000, a2, c2, k2);
+    cleanup_free char *log = log_caught(old);
+    ck_assert(strstr(log, "expected a PEM file") && !strstr(log, "half"));
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+        kube_identity_free(ids[i]);
 }
 END_TEST
 
@@ -355,11 +320,9 @@ START_TEST(during_a_run_other_threads_use_the_old_credential)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("credential", fixture_begin, fixture_end, a_static_token_does_not_change,
-                 no_credentials_are_an_identity_too,
+UNIT_MAIN_AROUND("credential", fixture_begin, fixture_end,
+                 credentials_without_files_do_not_change,
                  a_token_file_is_reloaded_within_a_minute,
-                 a_rejected_token_is_reloaded_at_once,
-                 a_failed_connection_reloads_files_at_most_once_a_second,
                  a_bad_token_file_keeps_the_old_token_and_warns_once,
                  a_missing_token_is_an_error_until_the_file_exists,
                  a_token_replaces_a_missing_token_file,
