@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/list_watch.h"
 
+#include <jansson.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -139,23 +140,14 @@ static void read_bookmark(struct list_watch *f, struct jread *j)
 /* ERROR: a Status, which ends the watch. */
 static void read_error(struct list_watch *f, struct jread *j)
 {
-    struct jread_str key;
     struct span raw;
-    struct jread inner;
-    int64_t code = 0;
     struct err err;
     if (!jread_raw(j, &raw))
         return;
-    jread_init(&inner, raw.p, raw.n);
-    jread_object(&inner, "status");
-    while (jread_member(&inner, &key)) {
-        if (jread_key_is(key, "code"))
-            jread_i64(&inner, "code", &code);
-        else
-            jread_skip(&inner);
-    }
-    bool is_error = code >= 400 && code <= 599;
-    kube_reply_check(is_error ? (unsigned)code : 500, raw, &err);
+    json_t *root = json_loadb(raw.p, raw.n, 0, NULL);
+    json_int_t code = json_integer_value(json_object_get(root, "code"));
+    json_decref(root);
+    kube_reply_check(code >= 400 && code <= 599 ? (unsigned)code : 500, raw, &err);
     list_watch_fail(f, &err);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/pod_group.h"
 
-#include "base/jread.h"
+#include <jansson.h>
+
 #include "domain/object.h"
 
 enum { VERSIONS = 3 };
@@ -51,105 +52,41 @@ bool pod_group_path(struct buf *out, struct span ns, const struct gang *gang, si
     return true;
 }
 
-static void read_number(struct jread *j, uint32_t *minimum)
+static uint32_t number_of(const json_t *value)
 {
-    int64_t n = 0;
-    if (jread_i64(j, "minimum", &n) && n > 0 && n <= INT32_MAX)
-        *minimum = (uint32_t)n;
+    json_int_t n = json_integer_value(value);
+    return n > 0 && n <= INT32_MAX ? (uint32_t)n : 0;
 }
 
-/* The member `name` of the object that comes next, if it is a number. */
-static void read_member(struct jread *j, struct span name, uint32_t *minimum)
+static uint32_t policy_of(const json_t *policy)
 {
-    struct jread_str key;
-    jread_object(j, "spec");
-    while (jread_member(j, &key)) {
-        if (jread_str_eq(key, name))
-            read_number(j, minimum);
-        else
-            jread_skip(j);
-    }
-}
-
-static void read_policy(struct jread *j, uint32_t *minimum)
-{
-    struct jread_str key;
-    jread_object(j, "policy");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "gang")) {
-            read_member(j, SPAN("minCount"), minimum);
-            continue;
-        }
-        if (jread_key_is(key, "basic") && jread_peek(j) == JREAD_OBJECT)
-            *minimum = 1;
-        jread_skip(j);
-    }
-}
-
-static void read_policy_in(struct jread *j, struct span name, uint32_t *minimum)
-{
-    struct jread_str key;
-    jread_object(j, "spec");
-    while (jread_member(j, &key)) {
-        if (jread_str_eq(key, name))
-            read_policy(j, minimum);
-        else
-            jread_skip(j);
-    }
-}
-
-/* One of the pod groups of a Workload: is it the gang's? */
-static void read_group(struct jread *j, struct span group, uint32_t *minimum)
-{
-    struct jread_str key, name;
-    uint32_t found = 0;
-    bool is_ours = false;
-    jread_object(j, "spec.podGroups");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "name"))
-            is_ours = jread_string(j, "name", &name) && jread_str_eq(name, group);
-        else if (jread_key_is(key, "policy"))
-            read_policy(j, &found);
-        else
-            jread_skip(j);
-    }
-    if (is_ours)
-        *minimum = found;
-}
-
-static void read_groups(struct jread *j, struct span group, uint32_t *minimum)
-{
-    struct jread_str key;
-    jread_object(j, "spec");
-    while (jread_member(j, &key)) {
-        if (!jread_key_is(key, "podGroups")) {
-            jread_skip(j);
-            continue;
-        }
-        jread_array(j, "spec.podGroups");
-        while (jread_item(j))
-            read_group(j, group, minimum);
-    }
+    const json_t *gang = json_object_get(policy, "gang");
+    if (json_is_object(gang))
+        return number_of(json_object_get(gang, "minCount"));
+    return json_is_object(json_object_get(policy, "basic"));
 }
 
 uint32_t pod_group_minimum(struct span body, const struct gang *gang)
 {
-    struct jread j;
-    struct jread_str key;
+    bool is_text = body.n && !memchr(body.p, '\0', body.n); /* jansson skips a NUL */
+    json_t *root = is_text ? json_loadb(body.p, body.n, 0, NULL) : NULL;
+    json_t *spec = json_object_get(root, "spec"), *group;
     uint32_t minimum = 0;
-    jread_init(&j, body.p, body.n);
-    jread_object(&j, "object");
-    while (jread_member(&j, &key)) {
-        if (!jread_key_is(key, "spec"))
-            jread_skip(&j);
-        else if (gang->kind == GANG_POD_GROUP)
-            read_policy_in(&j, SPAN("schedulingPolicy"), &minimum);
-        else if (gang->kind == GANG_WORKLOAD)
-            read_groups(&j, gang->group, &minimum);
-        else
-            read_member(&j, SPAN("minMember"), &minimum);
+    size_t i;
+    if (gang->kind == GANG_POD_GROUP) {
+        minimum = policy_of(json_object_get(spec, "schedulingPolicy"));
+    } else if (gang->kind == GANG_WORKLOAD) {
+        json_array_foreach(json_object_get(spec, "podGroups"), i, group)
+        {
+            const char *name = json_string_value(json_object_get(group, "name"));
+            if (name && span_eq(span_of(name), gang->group))
+                minimum = policy_of(json_object_get(group, "policy"));
+        }
+    } else {
+        minimum = number_of(json_object_get(spec, "minMember"));
     }
-    return jread_finish(&j, NULL) ? 0 : minimum;
+    json_decref(root);
+    return minimum;
 }
 
 /* *minimum: by this version of the object. */

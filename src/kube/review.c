@@ -65,14 +65,11 @@ int review_token_read(struct span answer, struct review_user *user, struct err *
     if (!json_is_object(status)) {
         rc = err_set(err, ERR_INVALID, "TokenReview: the answer has no status");
     } else if (json_is_true(json_object_get(status, "authenticated"))) {
-        static const char *const members[][2] = {
-            {"uid", "uid"}, {"groups", "groups"}, {"extra", "extra"}};
+        static const char *const members[] = {"uid", "groups", "extra"};
         json_t *from = json_object_get(status, "user"), *spec = json_object();
         json_object_set(spec, "user", json_object_get(from, "username"));
         for (size_t i = 0; i < ARRAY_LEN(members); i++)
-            if (json_object_get(from, members[i][0]))
-                json_object_set(spec, members[i][1],
-                                json_object_get(from, members[i][0]));
+            json_object_set(spec, members[i], json_object_get(from, members[i]));
         rc = set_user(user, spec, err);
     }
     json_decref(root);
