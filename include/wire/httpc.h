@@ -65,8 +65,8 @@ struct httpc_request {
     bool gzip;          /* accept a compressed response */
     int64_t timeout_ms; /* of the whole call, or stream; 0: none */
     /* > 0: TCP_USER_TIMEOUT. The kernel resets the connection if bytes stay
-     * unacknowledged for this time, so that no queued byte is delivered later. Such calls
-     * use connections of their own. */
+     * unacknowledged for this time, so that no queued byte is delivered later. Calls
+     * only; they use connections of their own. */
     int64_t tcp_user_timeout_ms;
     struct clock_deadline send_by; /* do not start sending after this time; checked after
                                       the TLS handshake */

@@ -64,7 +64,8 @@ struct httpc_exchange {
     int64_t last_byte_ms; /* time of the last byte, or of the start of the request */
     unsigned attempts;    /* how often libcurl began to write the request */
     unsigned max_attempts;
-    enum { STOP_NOT, STOP_REPEAT, STOP_LATE, STOP_SINK } stopped; /* why we stopped it */
+    /* Why we stopped it. */
+    enum { STOP_NOT, STOP_REPEAT, STOP_LATE, STOP_SINK, STOP_LARGE } stopped;
     unsigned status; /* of the final response, once its headers are complete */
     int64_t retry_after_s;
     int64_t date_s;
@@ -379,6 +380,8 @@ static int exchange_result(const struct httpc_exchange *x, CURLcode rc, struct e
         return err_set(err, ERR_UNAVAILABLE, "not sent: deadline passed");
     case STOP_SINK:
         return err_set(err, ERR_INVALID, "stopped by the caller");
+    case STOP_LARGE:
+        return err_set(err, ERR_TOO_LARGE, "response is larger than the limit");
     case STOP_NOT:
         break;
     }
@@ -417,7 +420,6 @@ struct call {
     struct httpc_exchange x; /* first */
     struct buf *body;        /* of the reply; borrowed during a call */
     size_t max_body;
-    bool is_too_large;
     int64_t idle_since_ms;
 };
 
@@ -435,7 +437,7 @@ static size_t on_body(char *p, size_t size, size_t n, void *ctx)
     size_t room = call->max_body - call->body->n, got = size * n;
     call->x.last_byte_ms = clock_mono_ms();
     if (got > room) {
-        call->is_too_large = true;
+        call->x.stopped = STOP_LARGE;
         buf_add(call->body, p, room);
         return 0;
     }
@@ -528,22 +530,19 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
         pool_take(c, req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0);
     call->body = &reply->body;
     call->max_body = max_body;
-    call->is_too_large = false;
     if (exchange_prepare(&call->x, req, err)) {
         exchange_wrap(&call->x, req, err);
         pool_put(c, call); /* from now on another thread may free it */
         return -1;
     }
     CURLcode rc = curl_easy_perform(call->x.easy);
-    bool failed = call->is_too_large || exchange_result(&call->x, rc, err);
+    bool failed = exchange_result(&call->x, rc, err);
     reply->sent = call->x.attempts > 0;
     reply->retry_after_s = call->x.retry_after_s;
-    if (call->is_too_large)
-        err_set(err, ERR_TOO_LARGE, "response is larger than %zu bytes", max_body);
-    else if (failed)
-        buf_fini(&reply->body);
-    if (call->is_too_large || !failed)
+    if (!failed || call->x.stopped == STOP_LARGE)
         reply->status = call->x.status;
+    else
+        buf_fini(&reply->body);
     if (failed) {
         exchange_wrap(&call->x, req, err);
         call_free(call);
@@ -662,11 +661,6 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
     HTTPC_SET(s->x.easy, CURLOPT_WRITEFUNCTION, on_data);
     HTTPC_SET(s->x.easy, CURLOPT_WRITEDATA, s);
     HTTPC_SET(s->x.easy, CURLOPT_PRIVATE, s);
-    if (req->tcp_user_timeout_ms > 0) { /* no other stream may reuse its socket */
-        HTTPC_SET(s->x.easy, CURLOPT_FRESH_CONNECT, 1L);
-        HTTPC_SET(s->x.easy, CURLOPT_FORBID_REUSE, 1L);
-    }
-
     buf_add_span(&s->body, req->body);
     s->req = *req;
     s->req.body = buf_span(&s->body);

@@ -157,14 +157,23 @@ static void end_probe(struct world *w, pthread_t thread)
     ck_assert_int_eq(atomic_load(&w->unready), 0);
 }
 
-/* Appends a body that names the nodes n0 ... n<nodes-1> again and again, up to `bytes`
- * bytes. `annotations`: JSON object of the pod. */
-static void add_body(struct buf *body, int units, const char *annotations, int nodes,
-                     size_t bytes)
+/* Appends a body for a pod of `units` up to the list or object `member`. `annotations`: JSON
+ * object of the pod. */
+static void begin_body(struct buf *body, int units, const char *annotations,
+                       const char *member)
 {
     buf_adds(body, "{\"Pod\":");
     lib_pod(body, "flood", units, NULL, annotations);
-    buf_adds(body, ",\"NodeNames\":[\"n0\"");
+    buf_printf(body, ",\"%s\":", member);
+}
+
+/* Appends a body that names the nodes n0 ... n<nodes-1> again and again, up to `bytes`
+ * bytes. */
+static void add_body(struct buf *body, int units, const char *annotations, int nodes,
+                     size_t bytes)
+{
+    begin_body(body, units, annotations, "NodeNames");
+    buf_adds(body, "[\"n0\"");
     for (int i = 1; body->n < bytes; i++)
         buf_printf(body, ",\"n%d\"", i % nodes);
     buf_adds(body, "]}");
@@ -176,39 +185,38 @@ static unsigned post(const struct world *w, const char *path, const struct buf *
     return peer_call(&w->extender.verbs, "POST", path, body->p, reply);
 }
 
-static void post_once(void *ctx, size_t i)
+/* Calls until the time has passed, at least once. */
+static void post_for(struct world *w, int64_t ms)
 {
-    struct world *w = ctx;
     cleanup_buf struct buf reply = {0};
     struct peer p;
-    (void)i;
+    int64_t until = lib_now_ms() + ms;
     peer_init(&p, w->extender.verbs.port);
-    unsigned status = peer_call(&p, "POST", w->path, w->body.p, &reply);
-    atomic_fetch_add(&w->answers[status < 600 ? status : 0], 1);
+    do {
+        unsigned status = peer_call(&p, "POST", w->path, w->body.p, &reply);
+        atomic_fetch_add(&w->answers[status < 600 ? status : 0], 1);
+    } while (lib_now_ms() < until);
     peer_fini(&p);
+}
+
+static void post_once(void *ctx, size_t i)
+{
+    (void)i;
+    post_for(ctx, 0);
 }
 
 static void post_in_a_loop(void *ctx, size_t i)
 {
-    struct world *w = ctx;
-    cleanup_buf struct buf reply = {0};
-    struct peer p;
     (void)i;
-    peer_init(&p, w->extender.verbs.port);
-    for (int64_t until = lib_now_ms() + LOOP_MS; lib_now_ms() < until;) {
-        unsigned status = peer_call(&p, "POST", w->path, w->body.p, &reply);
-        atomic_fetch_add(&w->answers[status < 600 ? status : 0], 1);
-    }
-    peer_fini(&p);
+    post_for(ctx, LOOP_MS);
 }
 
 /* -- (d) huge requests -- */
 
 static void add_victims(struct buf *body, size_t bytes)
 {
-    buf_adds(body, "{\"Pod\":");
-    lib_pod(body, "flood", 4, NULL, "{}");
-    buf_adds(body, ",\"NodeNameToMetaVictims\":{\"n0\":{\"Pods\":[{\"UID\":\"a\"}");
+    begin_body(body, 4, "{}", "NodeNameToMetaVictims");
+    buf_adds(body, "{\"n0\":{\"Pods\":[{\"UID\":\"a\"}");
     while (body->n < bytes)
         buf_adds(body, ",{\"UID\":\"a\"}");
     buf_adds(body, "]}}}");
@@ -219,9 +227,8 @@ START_TEST(more_names_than_the_cluster_can_have_are_refused_with_the_limit)
     static const char *const paths[] = {"/filter", "/prioritize"};
     struct world *w = begin(2);
     cleanup_buf struct buf reply = {0};
-    buf_adds(&w->body, "{\"Pod\":");
-    lib_pod(&w->body, "flood", 4, NULL, "{}");
-    buf_adds(&w->body, ",\"NodeNames\":[\"a\"");
+    begin_body(&w->body, 4, "{}", "NodeNames");
+    buf_adds(&w->body, "[\"a\"");
     while (w->body.n < BODY_BYTES - 16)
         buf_adds(&w->body, ",\"a\"");
     buf_adds(&w->body, "]}");
@@ -251,9 +258,8 @@ START_TEST(names_up_to_the_limit_are_answered)
     cleanup_buf struct buf reply = {0};
     for (int n = 1005; n <= 1007; n++) {
         buf_clear(&w->body);
-        buf_adds(&w->body, "{\"Pod\":");
-        lib_pod(&w->body, "flood", 4, NULL, "{}");
-        buf_adds(&w->body, ",\"NodeNames\":[");
+        begin_body(&w->body, 4, "{}", "NodeNames");
+        buf_addc(&w->body, '[');
         for (int i = 0; i < n; i++)
             buf_printf(&w->body, "%s\"n%d\"", i ? "," : "", i);
         buf_adds(&w->body, "]}");
@@ -308,9 +314,8 @@ START_TEST(full_node_objects_up_to_the_limit_of_a_body_are_answered)
     cleanup_buf struct buf reply = {0};
     cleanup_free char *padding = xcalloc(1, 10001);
     memset(padding, 'x', 10000);
-    buf_adds(&w->body, "{\"Pod\":");
-    lib_pod(&w->body, "flood", 4, NULL, "{}");
-    buf_adds(&w->body, ",\"Nodes\":{\"items\":[");
+    begin_body(&w->body, 4, "{}", "Nodes");
+    buf_adds(&w->body, "{\"items\":[");
     for (int i = 0; i < NODES; i++)
         buf_printf(&w->body,
                    "%s{\"metadata\":{\"name\":\"n%d\",\"annotations\":{\"a\":\"%s\"}}}",

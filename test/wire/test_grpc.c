@@ -32,7 +32,11 @@ START_TEST(grpc_message_is_percent_encoded)
         {"a~ b", "a~ b"},
     };
     static const char *const others[][2] = {
-        {"%4", "%4"}, {"%", "%"}, {"%zz%41", "%zzA"}, {"%c3%bc", "\xc3\xbc"}, {"%%34", "%4"}};
+        {"%4", "%4"},
+        {"%", "%"},
+        {"%zz%41", "%zzA"},
+        {"%c3%bc", "\xc3\xbc"},
+        {"%%34", "%4"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf wire = {0}, words = {0};
         grpc_percent_encode(&wire, span_of(cases[i].words));

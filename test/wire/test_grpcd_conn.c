@@ -308,6 +308,7 @@ START_TEST(trailers_of_a_client_end_its_request)
 END_TEST
 
 UNIT_MAIN("grpcd_conn", any_printable_authority_is_accepted,
-          a_bad_request_gets_its_status,
-          an_incomplete_request_times_out, the_deadline_counts_from_the_headers, a_client_that_does_not_read_is_disconnected,
-          an_idle_stream_stays_open, a_newer_message_replaces_the_queued_one, trailers_of_a_client_end_its_request)
+          a_bad_request_gets_its_status, an_incomplete_request_times_out,
+          the_deadline_counts_from_the_headers,
+          a_client_that_does_not_read_is_disconnected, an_idle_stream_stays_open,
+          a_newer_message_replaces_the_queued_one, trailers_of_a_client_end_its_request)

@@ -14,7 +14,6 @@ enum { MOST = 64, NEVER_MS = 10 * 60 * 1000, SHORT_MS = 500 };
 
 struct gate {
     struct fixture kit;
-    struct httpd_listener_config listener;
     pthread_mutex_t lock;
     struct httpd_deferred *deferred[MOST];
     size_t n;
@@ -48,25 +47,32 @@ static bool authorize(void *ctx, const struct httpd_request *req,
     return g->allow;
 }
 
-/* `connections` 0: the default. */
-static void set_up_with(struct gate *g, enum httpd_mode mode, unsigned connections,
-                        int64_t first_request_ms)
+static struct gate *gate_init(struct gate *g, enum httpd_mode mode, unsigned connections,
+                              int64_t first_request_ms)
 {
-    const struct httpd_limits limits = {.first_request_ms = first_request_ms};
     *g = (struct gate){.allow = true};
     pthread_mutex_init(&g->lock, NULL);
-    fixture_init(&g->kit, &limits);
-    g->listener = fixture_listener(&g->kit, mode);
-    g->listener.authorize = authorize;
-    g->listener.authorize_ctx = g;
-    g->listener.connections = connections;
-    fixture_listen(&g->kit, &g->listener);
+    fixture_start_with(&g->kit, mode,
+                       &(struct httpd_limits){.first_request_ms = first_request_ms},
+                       &(struct httpd_listener_config){.authorize = authorize,
+                                                       .authorize_ctx = g,
+                                                       .connections = connections});
+    return g;
 }
 
-static void set_up(struct gate *g, enum httpd_mode mode)
+static void gate_fini(struct gate *g)
 {
-    set_up_with(g, mode, 0, NEVER_MS);
+    if (g->kit.d)
+        fixture_fini(&g->kit);
 }
+
+/* The body runs in each mode with a server that asks the gate `g`, and a reply `r`.
+ * `connections` 0: the default. */
+#define FOR_GATE(connections, first_request_ms)                                          \
+    FOR_BOTH_MODES(mode)                                                                 \
+    for (struct gate g, *g_ = gate_init(&g, mode, connections, first_request_ms); g_;    \
+         gate_fini(&g), g_ = NULL)                                                       \
+        for (struct raw_reply r = {0}, *r_ = &r; r_; raw_reply_fini(&r), r_ = NULL)
 
 static size_t count(struct gate *g)
 {
@@ -108,12 +114,9 @@ static void end_waits(struct gate *g)
 
 START_TEST(requests_wait_while_others_are_answered)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_GATE(0, NEVER_MS)
     {
-        struct gate g;
         struct raw c[MOST], other;
-        struct raw_reply r = {0};
-        set_up(&g, mode);
         for (size_t i = 0; i < MOST; i++) {
             raw_open(&c[i], g.kit.port);
             raw_sendf(&c[i], HELLO);
@@ -133,21 +136,16 @@ START_TEST(requests_wait_while_others_are_answered)
         g.allow = false;
         raw_call(&other, &r, HELLO);
         ck_assert_uint_eq(r.status, 403);
-        raw_reply_fini(&r);
         raw_close(&other);
-        fixture_fini(&g.kit);
     }
 }
 END_TEST
 
 START_TEST(a_request_with_a_body_waits)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_GATE(0, NEVER_MS)
     {
-        struct gate g;
         struct raw c;
-        struct raw_reply r = {0};
-        set_up(&g, mode);
         raw_open(&c, g.kit.port);
         raw_sendf(&c, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
         expect_waiting(&g, 1);
@@ -157,40 +155,31 @@ START_TEST(a_request_with_a_body_waits)
         ck_assert_body(r, "5");
         ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
         ck_assert_body(r, "hello\n");
-        raw_reply_fini(&r);
         raw_close(&c);
-        fixture_fini(&g.kit);
     }
 }
 END_TEST
 
 START_TEST(a_decision_may_come_before_the_wait_begins)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_GATE(0, NEVER_MS)
     {
-        struct gate g;
         struct raw c;
-        struct raw_reply r = {0};
-        set_up(&g, mode);
         g.at_once = true;
         raw_open(&c, g.kit.port);
         raw_call(&c, &r, HELLO);
         ck_assert_body(r, "hello\n");
         ck_assert_int_eq(g.calls, 2);
-        raw_reply_fini(&r);
         raw_close(&c);
-        fixture_fini(&g.kit);
     }
 }
 END_TEST
 
 START_TEST(a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_GATE(0, NEVER_MS)
     {
-        struct gate g;
         struct raw gone, stays;
-        set_up(&g, mode);
         raw_open(&gone, g.kit.port);
         raw_sendf(&gone, HELLO);
         expect_waiting(&g, 1);
@@ -201,7 +190,7 @@ START_TEST(a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
         raw_open(&stays, g.kit.port);
         raw_sendf(&stays, HELLO);
         expect_waiting(&g, 1);
-        httpd_free(g.kit.d);
+        httpd_free(steal(&g.kit.d));
         end_waits(&g); /* later than the server */
         raw_close(&stays);
     }
@@ -218,13 +207,10 @@ static bool is_closed_by_server(struct raw *c)
 START_TEST(waiting_requests_do_not_keep_a_full_listener)
 {
     enum { FULL = 8 };
-    FOR_BOTH_MODES(mode)
+    FOR_GATE(FULL, NEVER_MS)
     {
-        struct gate g;
         struct raw c[FULL], other;
-        struct raw_reply r = {0};
         size_t closed = 0;
-        set_up_with(&g, mode, FULL, NEVER_MS);
         for (size_t i = 0; i < FULL; i++) {
             raw_open(&c[i], g.kit.port);
             raw_sendf(&c[i], HELLO);
@@ -245,9 +231,7 @@ START_TEST(waiting_requests_do_not_keep_a_full_listener)
             raw_close(&c[i]);
         }
         ck_assert_uint_eq(closed, 1);
-        raw_reply_fini(&r);
         raw_close(&other);
-        fixture_fini(&g.kit);
     }
 }
 END_TEST
@@ -255,12 +239,9 @@ END_TEST
 /* libmicrohttpd is still to read the body then. */
 START_TEST(a_request_waits_without_a_deadline)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_GATE(0, SHORT_MS)
     {
-        struct gate g;
         struct raw c;
-        struct raw_reply r = {0};
-        set_up_with(&g, mode, 0, SHORT_MS);
         struct want one = {&g, 1};
         fixture_send_in_time(
             &g.kit, &c,
@@ -270,9 +251,7 @@ START_TEST(a_request_waits_without_a_deadline)
         end_waits(&g);
         ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
         ck_assert_body(r, "5");
-        raw_reply_fini(&r);
         raw_close(&c);
-        fixture_fini(&g.kit);
     }
 }
 END_TEST

@@ -130,30 +130,6 @@ START_TEST(waiting_streams_end_cleanly)
 }
 END_TEST
 
-START_TEST(idle_connections_are_closed_before_their_limit)
-{
-    const struct httpd_limits limits = {.first_request_ms = 10 * RAW_WAIT_MS,
-                                        .idle_ms = 10 * RAW_WAIT_MS};
-    FOR_BOTH_SERVERS(&limits)
-    {
-        struct raw used[20], unused;
-        for (int i = 0; i < 20; i++) {
-            raw_open(&used[i], kit.port);
-            raw_call(&used[i], &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-        }
-        raw_open(&unused, kit.port);
-        ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
-        for (int i = 0; i < 20; i++) {
-            ck_assert(raw_ended(&used[i]));
-            raw_close(&used[i]);
-        }
-        ck_assert(raw_ended(&unused));
-        raw_close(&unused);
-        ck_assert(kit_is_empty(&kit));
-    }
-}
-END_TEST
-
 START_TEST(a_drain_gives_up_at_its_deadline)
 {
     struct fixture kit;
@@ -282,8 +258,8 @@ START_TEST(stopping_without_a_drain_closes_all_connections)
 }
 END_TEST
 
-UNIT_MAIN("httpd_drain", a_request_in_flight_gets_its_whole_reply, a_connection_in_the_backlog_is_served, waiting_streams_end_cleanly,
-          idle_connections_are_closed_before_their_limit,
+UNIT_MAIN("httpd_drain", a_request_in_flight_gets_its_whole_reply,
+          a_connection_in_the_backlog_is_served, waiting_streams_end_cleanly,
           a_drain_gives_up_at_its_deadline, nothing_can_be_started_after_a_drain,
           a_drain_under_load_loses_no_request,
           stopping_without_a_drain_closes_all_connections)

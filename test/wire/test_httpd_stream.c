@@ -49,22 +49,16 @@ static void expect_counts(struct fixture *kit, int opened, int closed)
 
 START_TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
 {
-    FOR_BOTH_MODES(mode)
+    FOR_BOTH_SERVERS(NULL)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
         struct raw c;
-        struct raw_reply r = {0};
         open_stream(&kit, &c, &r);
         expect_counts(&kit, 1, 0);
         fixture_say(&kit, "unheard\n", HTTPD_STREAM_WAIT, false);
         expect_body(&c, &r, "unheard\n");
         /* It waits: fill is called once a second. */
         ck_assert_int_lt(atomic_load(&kit.fills), 20);
-        raw_reply_fini(&r);
         raw_close(&c);
-        fixture_fini(&kit);
-        ck_assert_int_eq(atomic_load(&kit.closed), 1);
     }
 }
 END_TEST
@@ -227,48 +221,6 @@ START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
 }
 END_TEST
 
-/* Reads a stream slowly for twice the limit. False: the machine was too busy for a read
- * in time, and the server has closed the stream. */
-static bool read_slowly(int mode, int64_t idle_ms)
-{
-    struct fixture kit;
-    fixture_init(&kit, &(struct httpd_limits){.idle_ms = idle_ms});
-    struct httpd_listener_config listener = fixture_listener(&kit, mode);
-    listener.routes = endless_routes;
-    fixture_listen(&kit, &listener);
-    struct raw c;
-    struct raw_reply r = {0};
-    raw_open(&c, kit.port);
-    int64_t begin = raw_now_ms();
-    raw_sendf(&c, "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n");
-    bool open = raw_read_head(&c, &r) == RAW_OK, end;
-    while (open && raw_now_ms() - begin < 2 * idle_ms) {
-        for (int i = 0; i < 10 && open; i++)
-            open = raw_read_chunk(&c, &r, &end) == RAW_OK;
-        buf_clear(&r.body);
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-    }
-    open = open && atomic_load(&kit.closed) == 0;
-    raw_close(&c);
-    expect_counts(&kit, 1, 1);
-    raw_reply_fini(&r);
-    fixture_fini(&kit);
-    return open;
-}
-
-START_TEST(a_slow_reader_of_a_stream_is_not_disconnected)
-{
-    FOR_BOTH_MODES(mode)
-    {
-        int64_t idle_ms = 1500; /* a busy machine gets more */
-        while (!read_slowly(mode, idle_ms)) {
-            idle_ms *= 2;
-            ck_assert_int_lt(idle_ms, RAW_WAIT_MS);
-        }
-    }
-}
-END_TEST
-
 START_TEST(stopping_closes_waiting_streams_once)
 {
     FOR_BOTH_MODES(mode)
@@ -347,8 +299,9 @@ struct timed {
     struct fixture *kit;
     struct httpd_open_stream *stream;
     int64_t at_ms; /* 0: before the first fill */
-    atomic_llong *came_ms;
 };
+
+static atomic_llong timed_came_ms;
 
 static void timed_open(void *ctx, struct httpd_open_stream *stream)
 {
@@ -360,7 +313,7 @@ static enum httpd_stream_result timed_fill(void *ctx, struct buf *out)
     enum { LATER_MS = 2500 };
     struct timed *t = ctx;
     if (t->at_ms) {
-        atomic_store(t->came_ms, clock_mono_ms() - t->at_ms);
+        atomic_store(&timed_came_ms, clock_mono_ms() - t->at_ms);
         buf_adds(out, "due\n");
         return HTTPD_STREAM_END;
     }
@@ -375,8 +328,6 @@ static void timed_close(void *ctx)
     free(ctx);
 }
 
-static atomic_llong timed_came_ms;
-
 static void on_timed(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
@@ -385,7 +336,6 @@ static void on_timed(void *ctx, const struct httpd_request *req,
     (void)req;
     struct timed *t = xcalloc(1, sizeof *t);
     t->kit = ctx;
-    t->came_ms = &timed_came_ms;
     reply->stream = &stream;
     reply->stream_ctx = t;
 }
@@ -395,10 +345,8 @@ static const struct httpd_route timed_routes[] = {{"GET", "/timed", on_timed}, {
 START_TEST(a_stream_is_filled_at_the_time_that_it_names)
 {
     struct fixture kit;
-    fixture_init(&kit, NULL);
-    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_EVENTS);
-    listener.routes = timed_routes;
-    fixture_listen(&kit, &listener);
+    fixture_start_with(&kit, HTTPD_EVENTS, NULL,
+                       &(struct httpd_listener_config){.routes = timed_routes});
     struct raw c;
     struct raw_reply r = {0};
     raw_open(&c, kit.port);
@@ -421,6 +369,5 @@ UNIT_MAIN("httpd_stream",
           an_http_1_0_stream_ends_with_the_connection,
           a_half_closed_connection_closes_its_stream,
           a_client_that_does_not_read_its_stream_is_disconnected,
-          a_slow_reader_of_a_stream_is_not_disconnected,
           stopping_closes_waiting_streams_once,
           wakeups_may_race_with_connects_and_disconnects)

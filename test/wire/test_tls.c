@@ -254,61 +254,6 @@ START_TEST(only_a_client_of_the_ca_is_authenticated)
 }
 END_TEST
 
-static size_t keep_body(char *p, size_t size, size_t n, void *ctx)
-{
-    buf_add(ctx, p, size * n);
-    return size * n;
-}
-
-/* With this TLS version only. The status, 0 without a response; `said` is the body. */
-static long get_with_version(struct tls_fixture *w, const char *name, long version,
-                             struct buf *said)
-{
-    buf_clear(said);
-    cleanup_free char *url = xasprintf("https://127.0.0.1:%u/who", w->kit.port),
-                      *ca = temp_path(w->dir, "ca.crt"),
-                      *crt = xasprintf("%s/%s.crt", w->dir, name),
-                      *key = xasprintf("%s/%s.key", w->dir, name);
-    long status = 0;
-    CURL *curl = curl_easy_init();
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_CAINFO, ca);
-    curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep_body);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, said);
-    curl_easy_setopt(curl, CURLOPT_SSLVERSION, version | version << 16);
-    curl_easy_setopt(curl, CURLOPT_SSL_CIPHER_LIST, "ALL:@SECLEVEL=0");
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)RAW_WAIT_MS);
-    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    if (*name) {
-        curl_easy_setopt(curl, CURLOPT_SSLCERT, crt);
-        curl_easy_setopt(curl, CURLOPT_SSLKEY, key);
-    }
-    if (curl_easy_perform(curl) == CURLE_OK)
-        curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_cleanup(curl);
-    return status;
-}
-
-START_TEST(tls_1_2_and_1_3_request_the_certificate)
-{
-    struct tls_fixture w;
-    cleanup_buf struct buf said = {0};
-    tls_fixture_begin(&w);
-    tls_fixture_serve(&w, HTTPD_THREADS);
-    ck_assert_int_eq(CURL_SSLVERSION_MAX_TLSv1_2, CURL_SSLVERSION_TLSv1_2 << 16);
-    static const char *const names[] = {"friend", "", "foreign"};
-    for (size_t i = 0; i < 2 * ARRAY_LEN(names); i++) {
-        long version = i % 2 ? CURL_SSLVERSION_TLSv1_2 : CURL_SSLVERSION_TLSv1_3;
-        ck_assert_int_eq(get_with_version(&w, names[i / 2], version, &said), 200);
-        ck_assert_span_eq(buf_span(&said), i < 2 ? "friend" : "(unknown)");
-    }
-    ck_assert_int_eq(get_with_version(&w, "friend", CURL_SSLVERSION_TLSv1_1, &said), 0);
-    ck_assert_int_eq(get_with_version(&w, "friend", CURL_SSLVERSION_TLSv1_0, &said), 0);
-    tls_fixture_end(&w);
-}
-END_TEST
-
 START_TEST(only_listed_names_are_allowed)
 {
     static const struct {
@@ -647,8 +592,7 @@ START_TEST(a_slow_reader_gets_every_byte_of_a_stream)
 }
 END_TEST
 
-UNIT_MAIN("tls", only_a_client_of_the_ca_is_authenticated,
-          tls_1_2_and_1_3_request_the_certificate, only_listed_names_are_allowed,
+UNIT_MAIN("tls", only_a_client_of_the_ca_is_authenticated, only_listed_names_are_allowed,
           clients_of_the_secondary_ca_are_distinguished,
           a_reload_applies_to_later_connections, certificates_in_memory_are_replaced,
           bad_files_are_rejected_and_reported, bad_files_at_the_start_are_an_error,
