@@ -2,66 +2,113 @@
 #include "node/usage.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "lib/unit.h"
 
-enum { MIB = 1 << 20 };
+/*
+ * The input, one item a line:
+ *
+ *     use CARD PID MIB SM          NVML has the process; "+" behind MIB: one byte more
+ *     in PID UID ID                it runs in this container
+ *     out PID NAME                 it runs outside Kubernetes
+ *     name ID POD CONTAINER        the kubelet's name of a container, in namespace "team"
+ *     promise POD CONTAINER UUID MIB
+ *     listed POD CONTAINER         the kubelet lists it
+ *     init UID POD CONTAINER UUID MIB BESIDE
+ */
 
-/* Two cards; processes, places, names and promises are set by each test. */
-static struct gpu_card cards[3];
+enum { MIB = 1 << 20, MOST = 8 };
+
+static struct gpu_card cards[2];
+static struct gpu_process processes[2][MOST];
 static struct gpu_sample sample;
+static struct usage_place places[MOST];
+static struct usage_name names[MOST];
+static struct usage_promise promises[MOST];
+static struct usage_listed listed[MOST];
+static struct usage_init_promise inits[MOST];
 static struct usage_input in;
 static struct usage u;
 
 static void setup(void)
 {
-    memset(cards, 0, sizeof cards);
-    for (int i = 0; i < 3; i++) {
-        cards[i].index = i;
+    for (int i = 0; i < 2; i++) {
+        cards[i] = (struct gpu_card){
+            .index = i,
+            .known = UINT32_C(1) << GPU_MEM_TOTAL | UINT32_C(1) << GPU_MEM_FREE,
+            .value[GPU_MEM_TOTAL] = INT64_C(16384) * MIB,
+            .value[GPU_MEM_FREE] = INT64_C(4096) * MIB,
+            .processes_known = true,
+            .processes = processes[i]};
         snprintf(cards[i].uuid, sizeof cards[i].uuid, "GPU-%d", i);
-        cards[i].known = UINT32_C(1) << GPU_MEM_TOTAL | UINT32_C(1) << GPU_MEM_FREE;
-        cards[i].value[GPU_MEM_TOTAL] = INT64_C(16384) * MIB;
-        cards[i].value[GPU_MEM_FREE] = INT64_C(4096) * MIB;
-        cards[i].processes_known = true;
     }
     sample = (struct gpu_sample){.cards = cards, .n_cards = 2};
-    in = (struct usage_input){.taken_ms = 7, .sample = &sample, .promises_known = true};
+    in = (struct usage_input){.taken_ms = 7,
+                              .sample = &sample,
+                              .promises_known = true,
+                              .places = places,
+                              .names = names,
+                              .promises = promises,
+                              .listed = listed,
+                              .inits = inits};
 }
 
-static void teardown(void)
+static struct span word(struct span *line)
 {
-    usage_fini(&u);
+    return span_cut(line, ' ');
 }
 
-static void processes(int card, const struct gpu_process *list, size_t n)
+static int64_t number(struct span *line)
 {
-    cards[card].processes = list;
-    cards[card].n_processes = n;
+    return atoll(word(line).p);
 }
 
-#define PROCESSES(card, ...)                                                             \
-    static const struct gpu_process processes_##card[] = {__VA_ARGS__};                  \
-    processes(card, processes_##card, ARRAY_LEN(processes_##card))
-#define PLACES(...)                                                                      \
-    static const struct usage_place places_[] = {__VA_ARGS__};                           \
-    in.places = places_, in.n_places = ARRAY_LEN(places_)
-#define NAMES(...)                                                                       \
-    static const struct usage_name names_[] = {__VA_ARGS__};                             \
-    in.names = names_, in.n_names = ARRAY_LEN(names_)
-#define PROMISES(...)                                                                    \
-    static const struct usage_promise promises_[] = {__VA_ARGS__};                       \
-    in.promises = promises_, in.n_promises = ARRAY_LEN(promises_)
-#define S(literal)                                                                       \
-    {                                                                                    \
-        literal, sizeof(literal) - 1                                                     \
-    }
-#define IN(pid, uid, id)                                                                 \
-    {                                                                                    \
-        {pid, 1000 + pid}, USAGE_CONTAINER, S(id), S(uid), S("python")                   \
-    }
+static void add_process(struct span *line)
+{
+    int64_t card = number(line), pid = number(line);
+    struct span mib = word(line);
+    int64_t bytes = atoll(mib.p) * MIB + (mib.p[mib.n - 1] == '+');
+    processes[card][cards[card].n_processes++] =
+        (struct gpu_process){pid, bytes < 0 ? -1 : bytes, (int32_t)number(line)};
+}
 
-/* "card ns/pod/name uid id used sm promised pids" of every container. */
+static void add(struct span line)
+{
+    const struct span team = SPAN("team"), verb = word(&line);
+#define IS(text) span_eq(verb, SPAN(text))
+    if (IS("use")) {
+        add_process(&line);
+    } else if (IS("in") || IS("out")) {
+        struct usage_place *p = &places[in.n_places++];
+        int64_t pid = number(&line);
+        *p = (struct usage_place){.pid = {pid, 1000 + (uint64_t)pid},
+                                  .kind = IS("in") ? USAGE_CONTAINER : USAGE_OUTSIDE};
+        *(IS("in") ? &p->pod_uid : &p->name) = word(&line);
+        p->container_id = word(&line);
+    } else if (IS("name")) {
+        struct span id = word(&line), pod = word(&line);
+        names[in.n_names++] = (struct usage_name){id, team, pod, word(&line)};
+    } else if (IS("promise")) {
+        struct span pod = word(&line), container = word(&line), uuid = word(&line);
+        promises[in.n_promises++] =
+            (struct usage_promise){team, pod, container, uuid, number(&line)};
+    } else if (IS("listed")) {
+        struct span pod = word(&line);
+        listed[in.n_listed++] = (struct usage_listed){team, pod, word(&line)};
+    } else {
+        struct span uid = word(&line), pod = word(&line), container = word(&line);
+        struct span uuid = word(&line);
+        int64_t mib = number(&line);
+        inits[in.n_inits++] = (struct usage_init_promise){
+            uid, team, pod, container, uuid, mib, number(&line)};
+    }
+#undef IS
+}
+
+/* "card pod/name uid id used sm promised pids" of every container; "?" if its promise is not
+ * clear. */
 static const char *text(void)
 {
     static char out[4096];
@@ -70,10 +117,10 @@ static const char *text(void)
     for (size_t i = 0; i < u.n_containers; i++) {
         const struct usage_container *c = &u.containers[i];
         n += (size_t)snprintf(
-            out + n, sizeof out - n, "%zu %.*s/%.*s/%.*s %.*s %.*s %lld %lld %lld",
-            c->card, SPAN_ARG(c->ns), SPAN_ARG(c->pod), SPAN_ARG(c->name),
-            SPAN_ARG(c->pod_uid), SPAN_ARG(c->container_id), (long long)c->used_mib,
-            (long long)c->sm_percent, (long long)c->promised_mib);
+            out + n, sizeof out - n, "%zu %.*s/%.*s %.*s %.*s %lld %lld %lld%s", c->card,
+            SPAN_ARG(c->pod), SPAN_ARG(c->name), SPAN_ARG(c->pod_uid),
+            SPAN_ARG(c->container_id), (long long)c->used_mib, (long long)c->sm_percent,
+            (long long)c->promised_mib, c->promise_unclear ? "?" : "");
         for (size_t k = 0; k < c->n_pids; k++)
             n += (size_t)snprintf(out + n, sizeof out - n, " %lld@%llu",
                                   (long long)c->pids[k].pid,
@@ -83,239 +130,216 @@ static const char *text(void)
     return out;
 }
 
-START_TEST(promised_and_used)
+static const char *build(const char *script)
 {
-    PROCESSES(0, {10, INT64_C(1000) * MIB + 1, 30}, {11, INT64_C(500) * MIB + 1, 80},
-              {20, INT64_C(8000) * MIB, 5});
-    PROCESSES(1, {10, MIB, 0});
-    PLACES(IN(10, "u1", "c1"), IN(11, "u1", "c1"), IN(20, "u2", "c2"));
-    NAMES({S("c2"), S("team"), S("train"), S("main")},
-          {S("c1"), S("team"), S("serve"), S("main")});
-    PROMISES({S("team"), S("serve"), S("main"), S("GPU-0"), 1024},
-             {S("team"), S("serve"), S("main"), S("GPU-0"), 1024},
-             {S("team"), S("idle"), S("main"), S("GPU-1"), 4096},
-             {S("team"), S("gone"), S("main"), S("GPU-9"), 4096});
+    for (struct span rest = span_of(script); rest.n;)
+        add(span_cut(&rest, '\n'));
     usage_build(&in, &u);
-    ck_assert(u.complete);
+    return text();
+}
+
+static const struct {
+    const char *script, *text;
+    const char *incomplete; /* card 0; NULL: it is complete */
+} examples[] = {
+    /* Promised and used. */
+    {"use 0 10 1000+ 30\n"
+     "use 0 11 500+ 80\n"
+     "use 0 20 8000 5\n"
+     "use 1 10 1 0\n"
+     "in 10 u1 c1\n"
+     "in 11 u1 c1\n"
+     "in 20 u2 c2\n"
+     "name c2 train main\n"
+     "name c1 serve main\n"
+     "listed serve main\n"
+     "promise serve main GPU-0 1024\n"
+     "promise serve main GPU-0 1024\n"
+     "promise idle main GPU-1 4096\n"
+     "promise gone main GPU-9 4096",
+     "0 serve/main u1 c1 1501 100 2048 10@1010 11@1011\n"
+     "0 train/main u2 c2 8000 5 -1? 20@1020\n"
+     "1 idle/main   0 0 4096\n"
+     "1 serve/main u1 c1 1 0 0 10@1010\n",
+     NULL},
+    /* It is not known where the process runs, which may be in the container that has the
+     * promise. */
+    {"use 0 10 1 1\n"
+     "promise idle main GPU-0 4096",
+     "0 idle/main   -1 -1 4096\n", "it is not known where a process runs"},
+    {"use 0 10 1 1\n"
+     "in 10",
+     "", "it is not known where a process runs"},
+    /* Unknown memory is neither 0 nor huge. */
+    {"use 0 10 -1 -1\n"
+     "use 0 11 1 4\n"
+     "in 10 u1 c1\n"
+     "in 11 u1 c1\n"
+     "name c1 serve main\n"
+     "listed serve main\n"
+     "promise serve main GPU-0 1",
+     "0 serve/main u1 c1 -1 -1 1 10@1010 11@1011\n",
+     "NVML does not know what a process uses"},
+    /* A container without a name. */
+    {"use 0 10 1 1\n"
+     "in 10 u1 c1\n"
+     "promise idle main GPU-0 4096\n"
+     "promise idle main GPU-1 4096",
+     "0 / u1 c1 1 1 -1? 10@1010\n"
+     "0 idle/main   -1 -1 4096\n"
+     "1 idle/main   0 0 4096\n",
+     NULL},
+    /* The order of the input does not matter. */
+    {"use 0 10 1 1\n"
+     "use 0 11 1 2\n"
+     "use 0 12 1 3\n"
+     "in 10 u2 c2\n"
+     "in 11 u1 c1\n"
+     "in 12 u1 c0\n"
+     "name c2 q x\n"
+     "name c0 p y\n"
+     "name c1 p x",
+     "0 p/x u1 c1 1 2 -1? 11@1011\n"
+     "0 p/y u1 c0 1 3 -1? 12@1012\n"
+     "0 q/x u2 c2 1 1 -1? 10@1010\n",
+     NULL},
+};
+
+START_TEST(containers_of_a_sample)
+{
+    setup();
+    const char *incomplete = examples[_i].incomplete;
+    ck_assert_str_eq(build(examples[_i].script), examples[_i].text);
+    ck_assert(u.complete == !incomplete && u.cards[0].complete == !incomplete);
+    ck_assert(u.cards[1].complete);
+    ck_assert_str_eq(u.cards[0].incomplete, incomplete ? incomplete : "");
     ck_assert_int_eq(u.taken_ms, 7);
-    ck_assert_uint_eq(u.n_cards, 2);
     ck_assert_int_eq(u.cards[1].total_mib, 16384);
     ck_assert_int_eq(u.cards[1].free_mib, 4096);
-    ck_assert_str_eq(text(), "0 team/serve/main u1 c1 1501 100 2048 10@1010 11@1011\n"
-                             "0 team/train/main u2 c2 8000 5 -1 20@1020\n"
-                             "1 team/idle/main   0 0 4096\n"
-                             "1 team/serve/main u1 c1 1 0 0 10@1010\n");
-    ck_assert_uint_eq(u.n_outside, 0);
 }
 END_TEST
 
 START_TEST(outside_kubernetes)
 {
-    PROCESSES(0, {10, MIB, 1}, {30, INT64_C(300) * MIB, 2});
-    PLACES(IN(10, "u1", "c1"),
-           {.pid = {30, 5}, .kind = USAGE_OUTSIDE, .name = S("Xorg\n\xff")});
-    NAMES({S("c1"), S("team"), S("serve"), S("main")});
-    usage_build(&in, &u);
-    ck_assert(u.complete && u.cards[0].complete);
-    ck_assert_uint_eq(u.n_outside, 1);
+    setup();
+    build("use 0 10 1 1\n"
+          "use 0 30 300 2\n"
+          "use 0 31 1 1\n"
+          "in 10 u1 c1\n"
+          "out 30 Xorg\xff");
+    ck_assert(!u.complete);
+    ck_assert_uint_eq(u.n_outside, 2);
     ck_assert_int_eq(u.outside[0].pid.pid, 30);
-    ck_assert_uint_eq(u.outside[0].pid.started, 5);
-    ck_assert_str_eq(u.outside[0].name, "Xorg??");
+    ck_assert_uint_eq(u.outside[0].pid.started, 1030);
+    ck_assert_str_eq(u.outside[0].name, "Xorg?");
     ck_assert_int_eq(u.outside[0].used_mib, 300);
     ck_assert_int_eq(u.outside[0].sm_percent, 2);
-    ck_assert(!u.outside[0].unmapped);
+    ck_assert(!u.outside[0].unmapped && u.outside[1].unmapped);
 }
 END_TEST
 
-/* Each way in which a card is not complete; the other card stays so. */
-START_TEST(what_is_not_complete)
+START_TEST(places_that_are_not_mapped)
 {
-    PROCESSES(0, {10, MIB, 1});
-    PROMISES({S("team"), S("idle"), S("main"), S("GPU-0"), 4096});
-    static const struct {
-        struct usage_place place;
-        bool missing;
-    } rows[] = {
-        {{.pid = {10, 1}, .kind = USAGE_UNMAPPED}, false},
-        {{.pid = {10, 1}, .kind = USAGE_CONTAINER}, false},
-        {{.pid = {10, 1}, .kind = USAGE_OUTSIDE}, true},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        in.places = &rows[i].place;
-        in.n_places = !rows[i].missing;
-        usage_build(&in, &u);
-        ck_assert(!u.complete && !u.cards[0].complete && u.cards[1].complete);
-        ck_assert_str_eq(u.cards[0].incomplete, "it is not known where a process runs");
-        ck_assert_uint_eq(u.n_outside, 1);
-        ck_assert(u.outside[0].unmapped);
-        /* The process may be of the container that has the promise. */
-        ck_assert_str_eq(text(), "0 team/idle/main   -1 -1 4096\n");
-    }
+    setup();
+    places[0] = (struct usage_place){.pid = {10, 1}, .kind = USAGE_UNMAPPED};
+    in.n_places = 1;
+    ck_assert_str_eq(build("use 0 10 1 1"), "");
+    ck_assert(!u.complete && !u.cards[0].complete && u.outside[0].unmapped);
+    places[0].kind = USAGE_ENDED;
+    ck_assert_str_eq(build(""), "");
+    ck_assert(u.complete && !u.n_outside);
     cards[0].processes_known = false;
-    cards[0].n_processes = 0;
-    usage_build(&in, &u);
-    ck_assert(!u.complete && !u.cards[0].complete && u.cards[1].complete);
+    build("");
+    ck_assert(!u.complete && u.cards[1].complete);
     ck_assert_str_eq(u.cards[0].incomplete, "NVML does not list its processes");
-}
-END_TEST
-
-START_TEST(unknown_memory_is_neither_0_nor_huge)
-{
-    PROCESSES(0, {10, -1, -1}, {11, MIB, 4});
-    PLACES(IN(10, "u1", "c1"), IN(11, "u1", "c1"));
-    NAMES({S("c1"), S("team"), S("serve"), S("main")});
-    PROMISES({S("team"), S("serve"), S("main"), S("GPU-0"), 1});
-    usage_build(&in, &u);
-    ck_assert(!u.complete);
-    ck_assert_str_eq(u.cards[0].incomplete, "NVML does not know what a process uses");
-    ck_assert_str_eq(text(), "0 team/serve/main u1 c1 -1 -1 1 10@1010 11@1011\n");
-}
-END_TEST
-
-START_TEST(a_container_without_a_name)
-{
-    PROCESSES(0, {10, MIB, 1});
-    PLACES(IN(10, "u1", "c1"));
-    PROMISES({S("team"), S("idle"), S("main"), S("GPU-0"), 4096},
-             {S("team"), S("idle"), S("main"), S("GPU-1"), 4096});
-    usage_build(&in, &u);
-    ck_assert(u.complete);
-    ck_assert_str_eq(text(), "0 // u1 c1 1 1 -1 10@1010\n"
-                             "0 team/idle/main   -1 -1 4096\n"
-                             "1 team/idle/main   0 0 4096\n");
-}
-END_TEST
-
-/* "container card" of each whose promise is not clear. */
-static const char *unclear(void)
-{
-    static char out[256];
-    size_t n = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < u.n_containers; i++)
-        if (u.containers[i].promise_unclear)
-            n += (size_t)snprintf(out + n, sizeof out - n, "%.*s %zu\n",
-                                  SPAN_ARG(u.containers[i].name), u.containers[i].card);
-    return out;
-}
-
-START_TEST(promises_that_are_not_clear)
-{
-    static const struct usage_listed listed[] = {{S("team"), S("serve"), S("main")},
-                                                 {S("team"), S("serve"), S("side")}};
-    PROCESSES(0, {10, MIB, 1}, {11, MIB, 1}, {12, MIB, 1});
-    PROCESSES(1, {11, MIB, 1});
-    PLACES(IN(10, "u1", "c1"), IN(11, "u1", "c2"), IN(12, "u1", "c3"));
-    NAMES({S("c1"), S("team"), S("serve"), S("init")},
-          {S("c2"), S("team"), S("serve"), S("main")},
-          {S("c3"), S("team"), S("serve"), S("side")});
-    PROMISES({S("team"), S("serve"), S("main"), S("GPU-0"), 1024},
-             {S("team"), S("serve"), S("main"), S("GPU-1"), -1},
-             {S("team"), S("idle"), S("main"), S("GPU-1"), -1});
-    in.listed = listed;
-    in.n_listed = ARRAY_LEN(listed);
-    usage_build(&in, &u);
-    ck_assert_str_eq(text(), "0 team/serve/init u1 c1 1 1 -1 10@1010\n"
-                             "0 team/serve/main u1 c2 1 1 1024 11@1011\n"
-                             "0 team/serve/side u1 c3 1 1 -1 12@1012\n"
-                             "1 team/idle/main   0 0 -1\n"
-                             "1 team/serve/main u1 c2 1 1 -1 11@1011\n");
-    ck_assert_str_eq(unclear(), "init 0\nmain 1\nmain 1\n");
-    /* The promises on a card without a UUID are not known. */
-    cards[0].uuid[0] = '\0';
-    usage_build(&in, &u);
-    ck_assert_str_eq(unclear(), "init 0\nmain 0\nside 0\nmain 1\nmain 1\n");
-    in.promises_known = false;
-    cards[0].uuid[0] = 'G';
-    usage_build(&in, &u);
-    ck_assert_str_eq(unclear(), "init 0\nmain 0\nside 0\nmain 1\n");
-}
-END_TEST
-
-START_TEST(promises_that_are_not_known)
-{
-    PROCESSES(0, {10, MIB, 1});
-    PLACES(IN(10, "u1", "c1"));
-    NAMES({S("c1"), S("team"), S("serve"), S("main")});
-    PROMISES({S("team"), S("serve"), S("main"), S("GPU-0"), -1});
-    usage_build(&in, &u);
-    ck_assert_str_eq(text(), "0 team/serve/main u1 c1 1 1 -1 10@1010\n");
-    in.promises_known = false;
-    in.n_promises = 0;
-    usage_build(&in, &u);
-    ck_assert_str_eq(text(), "0 team/serve/main u1 c1 1 1 -1 10@1010\n");
-}
-END_TEST
-
-START_TEST(cards_in_mig_mode_are_left_out)
-{
-    PROCESSES(0, {10, MIB, 1});
-    PROCESSES(1, {11, MIB, 1});
-    PLACES(IN(10, "u1", "c1"), IN(11, "u2", "c2"));
-    cards[0].state = GPU_MIG;
-    usage_build(&in, &u);
-    ck_assert_uint_eq(u.n_cards, 1);
-    ck_assert_int_eq(u.cards[0].index, 1);
-    ck_assert_str_eq(text(), "0 // u2 c2 1 1 -1 11@1011\n");
-}
-END_TEST
-
-START_TEST(ended_processes_and_failed_samples)
-{
-    PROCESSES(0, {10, MIB, 1});
-    PLACES({.pid = {10, 0}, .kind = USAGE_ENDED});
-    usage_build(&in, &u);
-    ck_assert(u.complete);
-    ck_assert(u.n_containers == 0 && u.n_outside == 0);
     in.sample = NULL;
-    usage_build(&in, &u);
+    build("");
     ck_assert(!u.complete && !u.n_cards);
     ck_assert_int_eq(u.taken_ms, 7);
 }
 END_TEST
 
-START_TEST(the_order_of_the_input_does_not_matter)
+START_TEST(promises_that_are_not_clear)
 {
-    PROCESSES(0, {10, MIB, 1}, {11, MIB, 2}, {12, MIB, 3});
-    PLACES(IN(10, "u2", "c2"), IN(11, "u1", "c1"), IN(12, "u1", "c0"));
-    NAMES({S("c2"), S("b"), S("p"), S("x")}, {S("c0"), S("a"), S("p"), S("y")},
-          {S("c1"), S("a"), S("p"), S("x")});
-    usage_build(&in, &u);
-    ck_assert_str_eq(text(), "0 a/p/x u1 c1 1 2 -1 11@1011\n"
-                             "0 a/p/y u1 c0 1 3 -1 12@1012\n"
-                             "0 b/p/x u2 c2 1 1 -1 10@1010\n");
+    setup();
+    ck_assert_str_eq(build("use 0 10 1 1\n"
+                           "use 0 11 1 1\n"
+                           "use 0 12 1 1\n"
+                           "use 1 11 1 1\n"
+                           "in 10 u1 c1\n"
+                           "in 11 u1 c2\n"
+                           "in 12 u1 c3\n"
+                           "name c1 serve init\n"
+                           "name c2 serve main\n"
+                           "name c3 serve side\n"
+                           "listed serve main\n"
+                           "listed serve side\n"
+                           "promise serve main GPU-0 1024\n"
+                           "promise serve main GPU-1 -1\n"
+                           "promise idle main GPU-1 -1"),
+                     "0 serve/init u1 c1 1 1 -1? 10@1010\n"
+                     "0 serve/main u1 c2 1 1 1024 11@1011\n"
+                     "0 serve/side u1 c3 1 1 -1 12@1012\n"
+                     "1 idle/main   0 0 -1?\n"
+                     "1 serve/main u1 c2 1 1 -1? 11@1011\n");
+    /* The promises on a card without a UUID are not known. */
+    cards[0].uuid[0] = '\0';
+    ck_assert_str_eq(build(""), "0 serve/init u1 c1 1 1 -1? 10@1010\n"
+                                "0 serve/main u1 c2 1 1 0? 11@1011\n"
+                                "0 serve/side u1 c3 1 1 -1? 12@1012\n"
+                                "1 idle/main   0 0 -1?\n"
+                                "1 serve/main u1 c2 1 1 -1? 11@1011\n");
+    in.promises_known = false;
+    cards[0].uuid[0] = 'G';
+    ck_assert_str_eq(build(""), "0 serve/init u1 c1 1 1 -1? 10@1010\n"
+                                "0 serve/main u1 c2 1 1 -1? 11@1011\n"
+                                "0 serve/side u1 c3 1 1 -1? 12@1012\n"
+                                "1 serve/main u1 c2 1 1 -1? 11@1011\n");
+}
+END_TEST
+
+START_TEST(cards_in_mig_mode_are_left_out)
+{
+    setup();
+    cards[0].state = GPU_MIG;
+    ck_assert_str_eq(build("use 0 10 1 1\n"
+                           "use 1 11 1 1\n"
+                           "in 10 u1 c1\n"
+                           "in 11 u2 c2"),
+                     "0 / u2 c2 1 1 -1? 11@1011\n");
+    ck_assert_uint_eq(u.n_cards, 1);
+    ck_assert_int_eq(u.cards[0].index, 1);
 }
 END_TEST
 
 /* What the kubelet does not list comes from the device plugin, by UID. */
 START_TEST(promises_of_init_containers)
 {
-    PROCESSES(0, {10, MIB, 1}, {11, MIB, 1}, {12, MIB, 1});
-    PROCESSES(1, {10, MIB, 1});
-    PLACES(IN(10, "u1", "c1"), IN(11, "u2", "c2"), IN(12, "u1", "c3"));
-    NAMES({S("c1"), S("a"), S("p"), S("init")}, {S("c2"), S("a"), S("p"), S("init")},
-          {S("c3"), S("a"), S("p"), S("debug")});
-    static const struct usage_init_promise inits[] = {
-        {S("u1"), S("a"), S("p"), S("init"), S("GPU-0"), 2048, 1024},
-        {S("u1"), S("a"), S("p"), S("done"), S("GPU-0"), -1, 0},
-        {S("u1"), S("a"), S("p"), S("done"), S("GPU-9"), 1, 0}};
-    in.inits = inits;
-    in.n_inits = ARRAY_LEN(inits);
-    usage_build(&in, &u);
-    ck_assert_str_eq(text(), "0 a/p/debug u1 c3 1 1 -1 12@1012\n"
-                             "0 a/p/init u1 c1 1 1 2048 10@1010\n"
-                             "0 a/p/init u2 c2 1 1 -1 11@1011\n"
-                             "1 a/p/init u1 c1 1 1 0 10@1010\n");
-    ck_assert_str_eq(unclear(), "debug 0\ninit 0\n"); /* the second init: of u2 */
-    ck_assert(u.containers[1].init && !u.containers[1].promise_unclear);
-    ck_assert(!u.containers[2].init && u.containers[2].promise_unclear);
-    ck_assert(u.containers[3].init);
+    setup();
+    ck_assert_str_eq(build("use 0 10 1 1\n"
+                           "use 0 11 1 1\n"
+                           "use 0 12 1 1\n"
+                           "use 1 10 1 1\n"
+                           "in 10 u1 c1\n"
+                           "in 11 u2 c2\n"
+                           "in 12 u1 c3\n"
+                           "name c1 p init\n"
+                           "name c2 p init\n"
+                           "name c3 p debug\n"
+                           "init u1 p init GPU-0 2048 1024\n"
+                           "init u1 p done GPU-0 -1 0\n"
+                           "init u1 p done GPU-9 1 0"),
+                     "0 p/debug u1 c3 1 1 -1? 12@1012\n"
+                     "0 p/init u1 c1 1 1 2048 10@1010\n"
+                     "0 p/init u2 c2 1 1 -1? 11@1011\n" /* another UID */
+                     "1 p/init u1 c1 1 1 0 10@1010\n");
+    ck_assert(u.containers[1].init && !u.containers[2].init && u.containers[3].init);
     ck_assert_uint_eq(u.n_inits, 2);
     ck_assert_int_eq(u.inits[0].mib, 2048);
     ck_assert_int_eq(u.inits[0].beside_mib, 1024);
     ck_assert_int_eq(u.inits[1].mib, -1);
     in.promises_known = false;
-    usage_build(&in, &u);
+    build("");
     ck_assert_uint_eq(u.n_inits, 0);
     ck_assert(!u.containers[1].init && u.containers[1].promise_unclear);
 }
@@ -323,19 +347,11 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        promised_and_used,
-        outside_kubernetes,
-        what_is_not_complete,
-        unknown_memory_is_neither_0_nor_huge,
-        a_container_without_a_name,
-        promises_that_are_not_known,
-        promises_that_are_not_clear,
-        promises_of_init_containers,
-        cards_in_mig_mode_are_left_out,
-        ended_processes_and_failed_samples,
-        the_order_of_the_input_does_not_matter,
-    };
-    static const struct unit_fixtures around = {.begin = setup, .end = teardown};
-    return unit_run_with("usage", tests, ARRAY_LEN(tests), 60, &around);
+    const struct unit_loop tests[] = {{containers_of_a_sample, (int)ARRAY_LEN(examples)},
+                                      {outside_kubernetes, 1},
+                                      {places_that_are_not_mapped, 1},
+                                      {promises_that_are_not_clear, 1},
+                                      {cards_in_mig_mode_are_left_out, 1},
+                                      {promises_of_init_containers, 1}};
+    return unit_run_loops("usage", tests, ARRAY_LEN(tests), 60);
 }
