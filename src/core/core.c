@@ -109,6 +109,7 @@ struct core *core_new(const struct core_settings *settings)
     rng_init(&core->rng, settings->seed);
     core_heartbeat_init(core);
     core_wakeup_init(core);
+    core_preempt_init(core);
     list_init(&core->bind_ops);
     map_init(&core->bind_ops_by_uid, settings->seed, offsetof(struct bind_op, uid));
     return core;

@@ -168,13 +168,6 @@ static const struct ledger_pod *next_victim(struct step *s, struct core_preempt_
     return NULL;
 }
 
-static void done(struct step *s, struct core_preempt_pod *e)
-{
-    e->state = CORE_PREEMPT_DONE;
-    if (!e->evicted) /* all victims left by themselves */
-        e->until_ms = s->now.mono_ms + FAILED_MS;
-}
-
 /* Sends the next eviction that is still needed, or ends the preemption. */
 static void core_preempt_evict(struct step *s, struct core_preempt_pod *e)
 {
@@ -192,7 +185,9 @@ static void core_preempt_evict(struct step *s, struct core_preempt_pod *e)
     }
     const struct ledger_pod *victim = next_victim(s, e, pod, node);
     if (!victim) {
-        done(s, e);
+        e->state = CORE_PREEMPT_DONE;
+        if (!e->evicted) /* all victims left by themselves */
+            e->until_ms = s->now.mono_ms + FAILED_MS;
         return;
     }
     struct core_output *o = add_call(s, CORE_CALL_EVICT, e, victim);
@@ -258,22 +253,16 @@ static bool is_permanent(enum err_code code)
     return code == ERR_FORBIDDEN || code == ERR_UNAUTHORIZED || code == ERR_INVALID;
 }
 
-/* May the request have taken effect? */
-static void note_eviction(struct step *s, struct core_preempt_pod *e, enum err_code code)
-{
-    if (s->in->not_sent || s->in->disruption_budget || is_permanent(code) ||
-        code == ERR_NOT_FOUND || code == ERR_CONFLICT)
-        return;
-    e->evicted = true;
-    e->until_ms = s->now.mono_ms + (MUTANT(evicted_twice) ? 0 : CORE_PREEMPT_LIMIT_MS);
-}
-
 static void evicted(struct step *s, struct core_preempt_pod *e, enum err_code code)
 {
     const struct core_input *in = s->in;
-    note_eviction(s, e, code);
-    if (code == ERR_NONE || code == ERR_NOT_FOUND || code == ERR_CONFLICT) {
-        /* A conflict: the UID is that of a pod that is gone. */
+    bool gone = code == ERR_NOT_FOUND || code == ERR_CONFLICT; /* of another UID */
+    if (!in->not_sent && !in->disruption_budget && !is_permanent(code) && !gone) {
+        e->evicted = true; /* the request may have taken effect */
+        e->until_ms =
+            s->now.mono_ms + (MUTANT(evicted_twice) ? 0 : CORE_PREEMPT_LIMIT_MS);
+    }
+    if (code == ERR_NONE || gone) {
         s->core->preempt.counts.evicted += code == ERR_NONE;
         e->next++;
         e->attempts = 0;
@@ -292,19 +281,19 @@ static void evicted(struct step *s, struct core_preempt_pod *e, enum err_code co
 
 bool core_preempt_answered(struct step *s)
 {
-    struct core_preempt *p = &s->core->preempt;
     enum err_code code = s->in->err ? s->in->err->code : ERR_NONE;
-    struct core_preempt_pod *e = NULL;
-    for (size_t i = 0; i < p->n && !e; i++)
-        e = p->pods[i]->call == s->in->call ? p->pods[i] : NULL;
-    if (!e)
-        return false;
-    e->call = 0;
-    if (e->state == CORE_PREEMPT_NOMINATING)
-        nominated(s, e, code);
-    else if (e->state == CORE_PREEMPT_EVICTING)
-        evicted(s, e, code);
-    return true;
+    LIST_EACH(struct core_preempt_pod, e, &s->core->preempt.pods, link)
+    {
+        if (e->call != s->in->call)
+            continue;
+        e->call = 0;
+        if (e->state == CORE_PREEMPT_NOMINATING)
+            nominated(s, e, code);
+        else if (e->state == CORE_PREEMPT_EVICTING)
+            evicted(s, e, code);
+        return true;
+    }
+    return false;
 }
 
 /*
@@ -321,51 +310,42 @@ enum {
     NO_VICTIMS_MS = 30 * 1000, /* until the next search if no node has victims */
 };
 
-/* The entry of the pod; NULL: none. */
-static struct core_preempt_pod *core_preempt_find(const struct core *core,
-                                                  struct span uid)
+static void entry_end(struct core_preempt *p, struct core_preempt_pod *e)
 {
-    const struct core_preempt *p = &core->preempt;
-    for (size_t i = 0; i < p->n; i++)
-        if (span_eq(p->pods[i]->uid, uid))
-            return p->pods[i];
-    return NULL;
-}
-
-static void entry_free(struct core_preempt_pod *e)
-{
+    list_remove(&e->link);
+    p->n--;
     core_preempt_clear(e);
     core_disown(&e->uid);
     buf_fini(&e->nodes);
     free(e);
 }
 
+void core_preempt_init(struct core *core)
+{
+    list_init(&core->preempt.pods);
+}
+
 void core_preempt_fini(struct core *core)
 {
     struct core_preempt *p = &core->preempt;
-    for (size_t i = 0; i < p->n; i++)
-        entry_free(p->pods[i]);
+    LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
+    entry_end(p, e);
     for (size_t i = 0; i < p->n_spared; i++)
         core_disown(&p->spared[i].uid);
     free(p->spared);
-    free(p->pods);
-    *p = (struct core_preempt){0};
 }
 
-/* The last entry takes its place. An entry whose call is in flight stays until the answer,
- * because the next eviction has to wait for it. */
-static void remove_at(struct step *s, size_t i)
+/* An entry whose call is in flight stays until the answer, because the next eviction has to
+ * wait for it. */
+static void entry_remove(struct step *s, struct core_preempt_pod *e)
 {
-    struct core_preempt *p = &s->core->preempt;
-    struct core_preempt_pod *e = p->pods[i];
     core_preempt_release(s, e);
     if (e->call) {
         e->state = CORE_PREEMPT_DONE;
         e->until_ms = s->now.mono_ms;
         return;
     }
-    entry_free(e);
-    p->pods[i] = p->pods[--p->n];
+    entry_end(&s->core->preempt, e);
 }
 
 static void core_preempt_restart_search(struct core_preempt_pod *e)
@@ -397,21 +377,21 @@ static int64_t priority_of(const struct core *core, const struct core_preempt_po
 static bool make_place(struct step *s, int64_t priority)
 {
     struct core_preempt *p = &s->core->preempt;
-    size_t lowest = p->n;
+    struct core_preempt_pod *lowest = NULL;
     if (p->n < CORE_PREEMPT_PODS)
         return true;
-    for (size_t i = 0; i < p->n; i++) {
-        bool idle = p->pods[i]->state == CORE_PREEMPT_WAITING;
-        int64_t mine = idle ? priority_of(s->core, p->pods[i]) : INT64_MAX;
+    LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
+    {
+        bool idle = e->state == CORE_PREEMPT_WAITING;
+        int64_t mine = idle ? priority_of(s->core, e) : INT64_MAX;
         if (mine < priority) {
             priority = mine;
-            lowest = i;
+            lowest = e;
         }
     }
-    if (lowest == p->n)
-        return false;
-    remove_at(s, lowest);
-    return true;
+    if (lowest)
+        entry_remove(s, lowest);
+    return lowest;
 }
 
 static struct core_preempt_pod *entry_new(struct step *s, const struct ledger_pod *pod)
@@ -424,8 +404,8 @@ static struct core_preempt_pod *entry_new(struct step *s, const struct ledger_po
     e->due_ms = s->now.mono_ms + s->core->settings.preempt_after_ms;
     if (!p->n)
         p->due_ms = e->due_ms;
-    MEM_GROW(p->pods, p->cap, p->n + 1);
-    p->pods[p->n++] = e;
+    list_append(&p->pods, &e->link);
+    p->n++;
     return e;
 }
 
@@ -437,7 +417,10 @@ void core_preempt_rejected(struct step *s)
     if (core->settings.preempt_after_ms <= 0 || !core->leader.leading || !pod ||
         !in->n_nodes)
         return;
-    struct core_preempt_pod *e = core_preempt_find(core, in->uid);
+    struct core_preempt_pod *e = NULL;
+    LIST_EACH(struct core_preempt_pod, known, &core->preempt.pods, link)
+    if (span_eq(known->uid, in->uid))
+        e = known;
     if (!e && !make_place(s, pod->priority))
         return;
     e = e ? e : entry_new(s, pod);
@@ -455,15 +438,14 @@ void core_preempt_rejected(struct step *s)
 static void sweep(struct step *s)
 {
     struct core *core = s->core;
-    struct core_preempt *p = &core->preempt;
-    for (size_t i = p->n; i-- > 0;) {
-        struct core_preempt_pod *e = p->pods[i];
+    LIST_EACH(struct core_preempt_pod, e, &core->preempt.pods, link)
+    {
         const struct ledger_pod *pod = ledger_pod_find(core->ledger, e->uid);
         bool bound = pod && pod->node && pod->final && !core_bind_find(core, e->uid);
         bool waits = e->state == CORE_PREEMPT_WAITING;
         bool over = e->state == CORE_PREEMPT_DONE && e->until_ms <= s->now.mono_ms;
         if (!pod || bound || over || (waits && !pod->node && !may_preempt(core, e->uid)))
-            remove_at(s, i);
+            entry_remove(s, e);
         else if (e->state == CORE_PREEMPT_DONE)
             core_preempt_keep(s, e);
     }
@@ -473,9 +455,8 @@ static void sweep(struct step *s)
  * is remembered. */
 static void step_down(struct step *s)
 {
-    struct core_preempt *p = &s->core->preempt;
-    for (size_t i = p->n; i-- > 0;) {
-        struct core_preempt_pod *e = p->pods[i];
+    LIST_EACH(struct core_preempt_pod, e, &s->core->preempt.pods, link)
+    {
         if (e->state == CORE_PREEMPT_EVICTING && e->call) { /* it may take effect */
             e->evicted = true;
             e->until_ms = s->now.mono_ms + CORE_PREEMPT_LIMIT_MS;
@@ -483,7 +464,7 @@ static void step_down(struct step *s)
         bool limited = e->evicted && e->until_ms > s->now.mono_ms &&
                        ledger_pod_find(s->core->ledger, e->uid);
         if (!limited) {
-            remove_at(s, i);
+            entry_remove(s, e);
             continue;
         }
         core_preempt_release(s, e);
@@ -497,8 +478,8 @@ static struct core_preempt_pod *next_waiting(struct step *s)
 {
     struct core *core = s->core;
     struct core_preempt_pod *best = NULL;
-    for (size_t i = 0; i < core->preempt.n; i++) {
-        struct core_preempt_pod *e = core->preempt.pods[i];
+    LIST_EACH(struct core_preempt_pod, e, &core->preempt.pods, link)
+    {
         const struct ledger_pod *pod = may_preempt(core, e->uid);
         /* Nominated by kube-scheduler, or by a leader before this one: pods leave for it. */
         if (e->state != CORE_PREEMPT_WAITING || !pod || pod->nomination ||
@@ -609,8 +590,8 @@ void core_preempt_tick(struct step *s)
     sweep(s);
     if (core_may_bind(s->core, s->now, NULL))
         return;
-    for (size_t i = 0; i < p->n; i++) {
-        struct core_preempt_pod *e = p->pods[i];
+    LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
+    {
         bool evicts =
             e->state == CORE_PREEMPT_NOMINATING || e->state == CORE_PREEMPT_EVICTING;
         if (!evicts && !e->call)
@@ -634,8 +615,8 @@ struct core_preemptions core_preemptions(const struct core *core)
 {
     const struct core_preempt *p = &core->preempt;
     struct core_preemptions out = p->counts;
-    for (size_t i = 0; i < p->n; i++)
-        *(p->pods[i]->state == CORE_PREEMPT_WAITING ? &out.waiting : &out.kept) += 1;
+    LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
+    *(e->state == CORE_PREEMPT_WAITING ? &out.waiting : &out.kept) += 1;
     return out;
 }
 
@@ -653,24 +634,6 @@ static int64_t wall(const struct core_preempt_pod *e, int64_t mono_ms)
     return e->since_ns + (mono_ms - e->since_ms) * NS_PER_MS;
 }
 
-static struct core_preempt_status status_of(const struct core_preempt_pod *e)
-{
-    return (struct core_preempt_status){
-        .uid = e->uid,
-        .state = e->state,
-        .found = e->result,
-        .since_ns = e->since_ns,
-        .search_ns = wall(e, e->due_ms),
-        .until_ns = wall(e, e->until_ms),
-        .candidates = e->n_nodes,
-        .node = e->node,
-        .victims = e->n_victims,
-        .left = e->n_victims - e->next,
-        .refused = e->refused,
-        .by_budget = e->by_budget,
-    };
-}
-
 static int by_uid(const void *a, const void *b)
 {
     const struct core_preempt_status *x = a, *y = b;
@@ -681,13 +644,22 @@ size_t core_preempt_list(const struct core *core, struct arena *a,
                          struct core_preempt_status **list)
 {
     const struct core_preempt *p = &core->preempt;
-    *list = arena_zalloc(a, p->n * sizeof **list);
-    for (size_t i = 0; i < p->n; i++) {
-        struct core_preempt_status *at = &(*list)[i];
-        *at = status_of(p->pods[i]);
-        at->uid = arena_copy(a, at->uid);
-        at->node = arena_copy(a, at->node);
-    }
+    struct core_preempt_status *at = *list = arena_zalloc(a, p->n * sizeof **list);
+    LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
+    *at++ = (struct core_preempt_status){
+        .uid = arena_copy(a, e->uid),
+        .state = e->state,
+        .found = e->result,
+        .since_ns = e->since_ns,
+        .search_ns = wall(e, e->due_ms),
+        .until_ns = wall(e, e->until_ms),
+        .candidates = e->n_nodes,
+        .node = arena_copy(a, e->node),
+        .victims = e->n_victims,
+        .left = e->n_victims - e->next,
+        .refused = e->refused,
+        .by_budget = e->by_budget,
+    };
     if (p->n)
         qsort(*list, p->n, sizeof **list, by_uid);
     return p->n;
@@ -697,8 +669,8 @@ uint64_t core_preempt_generation(const struct core *core)
 {
     const struct core_preempt *p = &core->preempt;
     uint64_t hash = p->n;
-    for (size_t i = 0; i < p->n; i++) {
-        const struct core_preempt_pod *e = p->pods[i];
+    LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
+    {
         /* Of the candidates only the count is shown; kube-scheduler rotates them. */
         const int64_t numbers[] = {
             e->state,    e->result,           e->since_ns,           e->due_ms,

@@ -66,6 +66,7 @@ struct wakeup {
 
 /* A pending pod that filter rejected. */
 struct core_preempt_pod {
+    struct list link;
     enum core_preempt_state state;
     struct span uid;  /* owned */
     struct buf nodes; /* names of the candidate nodes, each with its NUL */
@@ -97,8 +98,8 @@ struct core_preempt_spared {
 };
 
 struct core_preempt {
-    struct core_preempt_pod **pods;
-    size_t n, cap;
+    struct list pods;
+    size_t n;
     /* At most CORE_PREEMPT_PODS; then a new one replaces the oldest, next_spared. */
     struct core_preempt_spared *spared;
     size_t n_spared, spared_cap, next_spared;
@@ -313,4 +314,5 @@ void core_preempt_rejected(struct step *s); /* CORE_REJECTED */
 void core_preempt_tick(struct step *s);
 bool core_preempt_answered(struct step *s);
 int64_t core_preempt_due(const struct core *core);
+void core_preempt_init(struct core *core);
 void core_preempt_fini(struct core *core);

@@ -401,36 +401,34 @@ static void scv_seen(struct step *s, const struct core_input *in)
     core_heartbeat_scv_seen(s, in->scv);
 }
 
-static void apply_object(struct step *s, const struct core_input *in)
+static const enum ledger_kind ledger_kinds[CORE_KINDS] = {
+    [CORE_NODES] = LEDGER_NODE,
+    [CORE_SCVS] = LEDGER_SCV,
+    [CORE_LEASES] = LEDGER_LEASE,
+    [CORE_CONFIGMAPS] = LEDGER_UNHEALTHY,
+};
+
+static void apply_object(struct step *s, const struct core_input *in, struct span name)
 {
     struct ledger *l = s->core->ledger;
-    struct span name = object_node(in);
+    if (in->deleted) {
+        ledger_object_deleted(l, ledger_kinds[in->kind], name);
+        core_heartbeat_deleted(s, name);
+        return;
+    }
     switch (in->kind) {
     case CORE_NODES:
-        if (in->deleted)
-            ledger_object_deleted(l, LEDGER_NODE, name);
-        else
-            ledger_node_seen(l, in->node, in->run);
+        ledger_node_seen(l, in->node, in->run);
         break;
     case CORE_SCVS:
-        if (in->deleted)
-            ledger_object_deleted(l, LEDGER_SCV, name);
-        else
-            scv_seen(s, in);
+        scv_seen(s, in);
         break;
     case CORE_LEASES:
-        if (in->deleted)
-            ledger_object_deleted(l, LEDGER_LEASE, name);
-        else
-            ledger_lease_seen(l, in->lease, in->run);
-        if (!in->deleted)
-            core_heartbeat_seen(s, in->lease);
+        ledger_lease_seen(l, in->lease, in->run);
+        core_heartbeat_seen(s, in->lease);
         break;
     default:
-        if (in->deleted)
-            ledger_object_deleted(l, LEDGER_UNHEALTHY, name);
-        else
-            ledger_unhealthy_seen(l, in->unhealthy, in->run);
+        ledger_unhealthy_seen(l, in->unhealthy, in->run);
         break;
     }
 }
@@ -450,21 +448,12 @@ void core_sync_object(struct step *s)
         core_sync_pod(s, in->pod, in->deleted, CORE_POD_FROM_WATCH);
     } else if (object_node(in).n) {
         struct wakeup_fits before = core_wakeup_before(s, object_node(in));
-        apply_object(s, in);
-        if (in->deleted)
-            core_heartbeat_deleted(s, object_node(in));
+        apply_object(s, in, object_node(in));
         core_wakeup_after(s, &before);
     }
     if (c->state == CURSOR_WATCHING)
         see_version(c, in->version);
 }
-
-static const enum ledger_kind ledger_kinds[CORE_KINDS] = {
-    [CORE_NODES] = LEDGER_NODE,
-    [CORE_SCVS] = LEDGER_SCV,
-    [CORE_LEASES] = LEDGER_LEASE,
-    [CORE_CONFIGMAPS] = LEDGER_UNHEALTHY,
-};
 
 /* A complete list: `c` is its cursor. */
 static void listed(struct step *s, struct cursor *c)

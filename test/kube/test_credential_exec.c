@@ -66,15 +66,12 @@ START_TEST(a_plugin_is_read_from_a_kubeconfig)
     ck_assert_ptr_null(e->env[1]);
     ck_assert_str_eq(e->install_hint, "get it");
 
-    json_t *info = json_loads(e->info, 0, NULL);
-    json_t *want = json_pack("{s:s, s:s, s:{s:b, s:{s:s, s:s, s:b, s:{s:s, s:i, s:b}}}}",
-                             "kind", "ExecCredential", "apiVersion", V1, "spec",
-                             "interactive", 0, "cluster", "server", "https://h:1/p",
-                             "tls-server-name", "n\"x", "insecure-skip-tls-verify", 1,
-                             "config", "audience", "x", "level", 3, "on", 1);
-    ck_assert_msg(json_equal(info, want), "%s", e->info);
-    json_decref(info);
-    json_decref(want);
+    ck_assert_str_eq(
+        e->info,
+        "{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1
+        "\",\"spec\":{\"interactive\":false,\"cluster\":{\"server\":\"https://h:1/p\","
+        "\"tls-server-name\":\"n\\\"x\",\"insecure-skip-tls-verify\":true,"
+        "\"config\":{\"audience\":\"x\",\"level\":3,\"on\":true}}}}");
     kube_config_fini(&config);
     temp_dir_remove(dir);
 }
@@ -137,35 +134,37 @@ START_TEST(a_missing_plugin_is_an_error)
 }
 END_TEST
 
+static struct kube_run r;
+static struct err why;
+
 /* Runs the shell script. */
-static int run(const char *script, size_t max_out, int64_t limit_ms, struct kube_run *r,
-               struct err *err)
+static int run(const char *script, size_t max_out, int64_t limit_ms)
 {
     char sh[] = "sh", c[] = "-c", *argv[] = {sh, c, (char *)script, NULL};
-    return kube_run_program(argv, environ, max_out, limit_ms, r, err);
+    kube_run_fini(&r);
+    return kube_run_program(argv, environ, max_out, limit_ms, &r, &why);
+}
+
+static void release_run(void)
+{
+    kube_run_fini(&r);
 }
 
 START_TEST(a_program_is_run_and_its_output_read)
 {
-    struct kube_run r;
-    struct err err = {0};
-    ck_assert_done(run("echo out; cat; echo err >&2; exit 3", 100, 20000, &r, &err), err);
+    ck_assert_done(run("echo out; cat; echo err >&2; exit 3", 100, 20000), why);
     ck_assert_span_eq(buf_span(&r.out), "out\n");
     ck_assert_span_eq(buf_span(&r.errors), "err\n");
     ck_assert_int_eq(WEXITSTATUS(r.status), 3);
-    kube_run_fini(&r);
-
-    ck_assert_done(run("head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero", 300000,
-                       20000, &r, &err),
-                   err);
+    ck_assert_done(
+        run("head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero", 300000, 20000),
+        why);
     ck_assert_uint_eq(r.out.n, 300000);
     ck_assert_uint_eq(r.errors.n, 4096);
     kube_run_fini(&r);
-
     char none[] = "no-such-program-anywhere", *argv[] = {none, NULL};
-    ck_assert_int_eq(kube_run_program(argv, environ, 1, 1000, &r, &err), -1);
-    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
-    kube_run_fini(&r);
+    ck_assert_int_eq(kube_run_program(argv, environ, 1, 1000, &r, &why), -1);
+    ck_assert_int_eq(why.code, ERR_NOT_FOUND);
 }
 END_TEST
 
@@ -186,45 +185,27 @@ START_TEST(a_program_is_killed_with_its_children_after_the_limit)
     cleanup_free char *dir = temp_dir();
     cleanup_free char *script =
         xasprintf("cd %s; sleep 1000 & echo $! >child; mv child ready; sleep 1000", dir);
-    struct kube_run r;
-    struct err err = {0};
     int64_t start = clock_mono_ms();
-    ck_assert_int_eq(run(script, 100, 1500, &r, &err), -1);
-    ck_assert_int_eq(err.code, ERR_TIMEOUT);
+    ck_assert_int_eq(run(script, 100, 1500), -1);
+    ck_assert_int_eq(why.code, ERR_TIMEOUT);
     ck_assert_int_ge(clock_mono_ms() - start, 1500);
-    ck_assert_int_lt(clock_mono_ms() - start, 15000);
     wait_for(is_over(dir, "ready"));
-    kube_run_fini(&r);
-
-    start = clock_mono_ms();
-    ck_assert_int_eq(run("yes", 1 << 20, 20000, &r, &err), -1);
-    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
-    ck_assert_int_lt(clock_mono_ms() - start, 15000);
-    kube_run_fini(&r);
+    ck_assert_int_eq(run("yes", 1 << 20, 20000), -1);
+    ck_assert_int_eq(why.code, ERR_TOO_LARGE);
+    ck_assert_int_lt(clock_mono_ms() - start, 30000);
     temp_dir_remove(dir);
 }
 END_TEST
 
 START_TEST(background_children_of_a_program_do_not_block)
 {
-    cleanup_free char *dir = temp_dir();
-    cleanup_free char *script =
-        xasprintf("sleep 100 & echo $! >%s/child; echo done", dir);
-    struct kube_run r;
-    struct err err = {0};
     int64_t start = clock_mono_ms();
-    ck_assert_done(run(script, 100, 60000, &r, &err), err);
-    ck_assert_span_eq(buf_span(&r.out), "done\n");
+    ck_assert_done(run("sleep 100 & echo $!", 100, 60000), why);
     ck_assert_int_lt(clock_mono_ms() - start, 20000);
-    cleanup_free char *pid = temp_read(dir, "child");
-    kill((pid_t)strtol(pid, NULL, 10), SIGKILL);
-    kube_run_fini(&r);
-
+    kill((pid_t)strtol(r.out.p, NULL, 10), SIGKILL);
     /* A program that closes its output before it exits is not killed. */
-    ck_assert_done(run("exec >&- 2>&-; sleep 0.2; exit 5", 100, 60000, &r, &err), err);
+    ck_assert_done(run("exec >&- 2>&-; sleep 0.2; exit 5", 100, 60000), why);
     ck_assert_int_eq(WEXITSTATUS(r.status), 5);
-    kube_run_fini(&r);
-    temp_dir_remove(dir);
 }
 END_TEST
 
@@ -234,21 +215,14 @@ START_TEST(a_program_inherits_neither_files_nor_signal_masks)
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
     sigprocmask(SIG_BLOCK, &term, &old);
-    int fds[2];
-    ck_assert_int_eq(pipe(fds), 0);
-    ck_assert_int_eq(dup2(fds[0], 9), 9);
-    struct kube_run r;
-    struct err err = {0};
+    ck_assert_int_eq(dup2(STDIN_FILENO, 9), 9);
     ck_assert_done(run("[ -e /proc/self/fd/9 ] && echo leak; [ -t 0 ] && echo terminal;"
                        "kill -TERM $$; echo alive",
-                       100, 20000, &r, &err),
-                   err);
+                       100, 20000),
+                   why);
     ck_assert_uint_eq(r.out.n, 0);
     ck_assert(WIFSIGNALED(r.status) && WTERMSIG(r.status) == SIGTERM);
-    kube_run_fini(&r);
     sigprocmask(SIG_SETMASK, &old, NULL);
-    close(fds[0]);
-    close(fds[1]);
     close(9);
 }
 END_TEST
@@ -374,12 +348,12 @@ START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
 }
 END_TEST
 
-UNIT_MAIN("credential_exec", a_plugin_is_read_from_a_kubeconfig,
-          a_plugin_gets_cluster_info_only_if_configured, a_missing_plugin_is_an_error,
-          a_program_is_run_and_its_output_read,
-          a_program_is_killed_with_its_children_after_the_limit,
-          background_children_of_a_program_do_not_block,
-          a_program_inherits_neither_files_nor_signal_masks,
-          a_credential_is_a_token_or_a_certificate,
-          other_output_is_rejected_without_being_shown,
-          a_plugin_gets_its_environment_and_its_error_is_passed_on)
+UNIT_MAIN_AROUND("credential_exec", NULL, release_run, a_plugin_is_read_from_a_kubeconfig,
+                 a_plugin_gets_cluster_info_only_if_configured,
+                 a_missing_plugin_is_an_error, a_program_is_run_and_its_output_read,
+                 a_program_is_killed_with_its_children_after_the_limit,
+                 background_children_of_a_program_do_not_block,
+                 a_program_inherits_neither_files_nor_signal_masks,
+                 a_credential_is_a_token_or_a_certificate,
+                 other_output_is_rejected_without_being_shown,
+                 a_plugin_gets_its_environment_and_its_error_is_passed_on)
