@@ -185,7 +185,9 @@ int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int
     bool sure = p->sure_by & bit && p->n_cards;
     if (!sure && !(p->carded_by & bit) && hidden)
         mib = larger(p, mib, cardless_mib(p));
-    return mib;
+    /* Labels may ask for less by now; then the annotations count, as far as the card goes. */
+    int64_t size = delivered_mib(replica_delivered(w->replicas[replica]), node, card);
+    return p->labeled && size > 0 && mib > size ? size : mib;
 }
 
 static bool is_strict(const char *text, int n)
