@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "kube/credential_priv.h"
+#include "kube/client_priv.h"
 
 /* The client of the API server: calls, streams, errors, and how a program connects. */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/credential_priv.h"
+#include "kube/client_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "kube/client.h"
 #include "kube/kubeconfig_priv.h"
-#include "kube/credential_priv.h"
+#include "kube/client_priv.h"
 #include "kube/pod_group.h"
 
 static bool is_printable(const char *s)

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "kube/credential_priv.h"
+#include "kube/client_priv.h"
 #include "kube/kubeconfig_priv.h"
 #include "lib/temp.h"
 #include "lib/unit.h"

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kube/credential_priv.h"
+#include "kube/client_priv.h"
 #include "kube/fixture.h"
 #include "lib/stub.h"
 #include "lib/tls.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "kube/credential_priv.h"
+#include "kube/client_priv.h"
 #include "kube/fixture.h"
 
 #define CERT PEM("CERTIFICATE")

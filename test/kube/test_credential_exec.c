@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kube/credential_priv.h"
+#include "kube/client_priv.h"
 #include "kube/kubeconfig_priv.h"
 #include "lib/mutate.h"
 #include "lib/stub.h"
