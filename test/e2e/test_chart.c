@@ -46,26 +46,33 @@ START_TEST(the_default_values_give_the_objects_of_the_plain_files)
 }
 END_TEST
 
-/* The object of that kind and name in an array. */
-static json_t *object_of(const json_t *all, const char *kind, const char *name)
+/* The object of that kind and name in an array; NULL: there is none. */
+static json_t *find_object(const json_t *all, const char *kind, const char *name)
 {
     size_t i;
     json_t *j;
     json_array_foreach(all, i,
                        j) if (strcmp(lib_str(j, "kind"), kind) == 0 &&
                               strcmp(lib_str(j, "metadata.name"), name) == 0) return j;
-    ck_abort_msg("there is no %s %s", kind, name);
     return NULL;
 }
 
-static bool is_rendered(const json_t *all, const char *kind, const char *name)
+static json_t *object_of(const json_t *all, const char *kind, const char *name)
 {
-    size_t i;
-    json_t *j;
-    json_array_foreach(all, i,
-                       j) if (strcmp(lib_str(j, "kind"), kind) == 0 &&
-                              strcmp(lib_str(j, "metadata.name"), name) == 0) return true;
-    return false;
+    json_t *j = find_object(all, kind, name);
+    ck_assert_msg(j != NULL, "there is no %s %s", kind, name);
+    return j;
+}
+
+static json_t *pod_of(const json_t *all, const char *kind, const char *name)
+{
+    return lib_at(object_of(all, kind, name), "spec.template.spec");
+}
+
+/* The first container of a workload. */
+static json_t *container_of(const json_t *all, const char *kind, const char *name)
+{
+    return json_array_get(json_object_get(pod_of(all, kind, name), "containers"), 0);
 }
 
 static void check_has(const json_t *list, const char *word)
@@ -78,20 +85,17 @@ static void check_has(const json_t *list, const char *word)
     ck_abort_msg("no \"%s\" in %s", word, text);
 }
 
-/* The arguments of the extender's container, and its readiness probe. */
 static const json_t *extender_of(const json_t *all)
 {
-    json_t *deployment = object_of(all, "Deployment", "gpushare-schd-extender");
-    return json_array_get(lib_at(deployment, "spec.template.spec.containers"), 0);
+    return container_of(all, "Deployment", "gpushare-schd-extender");
 }
 
 /* Every option that the comments of a file name is set. */
-static void check_options_of(const char *path, const json_t *deployment)
+static void check_options_of(const char *path, const json_t *extender)
 {
     struct err err = {0};
     cleanup_buf struct buf text = {0};
-    const json_t *args = lib_at(
-        json_array_get(lib_at(deployment, "spec.template.spec.containers"), 0), "args");
+    const json_t *args = json_object_get(extender, "args");
     ck_assert_done(file_read(path, 1 << 16, &text, &err), err);
     char *rest = text.p, *line;
     size_t n = 0, i;
@@ -116,14 +120,13 @@ START_TEST(options_give_the_objects_of_the_examples)
         "manifests/network-policy.yaml.example", "manifests/pdb.yaml.example",
         "manifests/mps-daemon.yaml.example", "manifests/rbac-overuse.yaml.example",
         "manifests/rbac-preemption.yaml.example"};
-    json_t *deployment = object_of(chart, "Deployment", "gpushare-schd-extender");
     json_t *service = object_of(api, "APIService", "v1.nvidia-gpu-scheduler");
     ck_assert_str_eq(lib_str(service, "spec.caBundle"),
                      ""); /* every cluster has its own */
     json_object_set_new(json_object_get(service, "spec"), "caBundle",
                         json_string("eA=="));
     tools_assert_same(api, chart, true);
-    check_options_of("manifests/apiservice.yaml.example", deployment);
+    check_options_of("manifests/apiservice.yaml.example", extender_of(chart));
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         cleanup_json json_t *wanted = objects_of(files[i]);
         if (i == 0) { /* with the APIService, the API server may connect, too */
@@ -145,25 +148,26 @@ START_TEST(the_second_scheduler_equals_the_one_of_policy)
     cleanup_json json_t *wanted = objects_of("policy/second-scheduler.yaml.example");
     json_t *meta = lib_at(object_of(chart, "Deployment", "gpushare-scheduler"),
                           "spec.template.metadata");
-    json_t *pod = lib_at(object_of(wanted, "Deployment", "gpushare-scheduler"),
-                         "spec.template.spec");
     ck_assert_uint_eq(json_object_size(json_object_get(meta, "annotations")), 1);
     json_object_del(meta, "annotations");
-    json_object_set_new(json_array_get(json_object_get(pod, "containers"), 0), "image",
+    json_object_set_new(container_of(wanted, "Deployment", "gpushare-scheduler"), "image",
                         json_string("registry.k8s.io/kube-scheduler:v1.35.0"));
     tools_assert_same(wanted, chart, true);
 }
 END_TEST
 
-/* Renders the chart for namespace "gpu" with further options (ends with NULL). */
-static json_t *rendered_in_gpu(const char *const *more)
+/* Renders the chart for a namespace with further options (ends with NULL). */
+static json_t *rendered_in(const char *namespace, const char *const *more)
 {
-    const char *argv[PROGRAM_ARGS] = {"template", "gpushare",       CHART, "-n",
-                                      "gpu",      "--kube-version", "1.35"};
-    program_args(argv, 7, more);
+    const char *argv[16] = {"template", "gpushare",       CHART, "-n",
+                            namespace,  "--kube-version", "1.35"};
+    for (size_t n = 7; *more; n++, more++) {
+        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
+        argv[n] = *more;
+    }
     cleanup_free char *said = tools_run("helm", 0, argv);
-    cleanup_free char *file = temp_path(lib_dir, "gpu.yaml");
-    temp_write(lib_dir, "gpu.yaml", said);
+    cleanup_free char *file = temp_path(lib_dir, "rendered.yaml");
+    temp_write(lib_dir, "rendered.yaml", said);
     return tools_objects(file);
 }
 
@@ -181,12 +185,11 @@ static json_t *scheduler_config(const json_t *all)
 START_TEST(the_second_scheduler_follows_the_values_of_the_extender)
 {
     cleanup_json json_t *all =
-        rendered_in_gpu(ARGV("-f", "test/e2e/chart/any-scheduler.yaml", "--set",
+        rendered_in("gpu", ARGV("-f", "test/e2e/chart/any-scheduler.yaml", "--set",
                              "extender.service.clusterIP=fd00::7"));
     cleanup_json json_t *config = scheduler_config(all);
     const json_t *extender = json_array_get(json_object_get(config, "extenders"), 0);
-    const json_t *pod =
-        lib_at(object_of(all, "Deployment", "gpushare-scheduler"), "spec.template.spec");
+    const json_t *pod = pod_of(all, "Deployment", "gpushare-scheduler");
     const json_t *tls = json_array_get(json_object_get(pod, "volumes"), 1);
     ck_assert_str_eq(lib_str(extender, "urlPrefix"),
                      "https://[fd00::7]:12345/gpushare-scheduler");
@@ -195,12 +198,12 @@ START_TEST(the_second_scheduler_follows_the_values_of_the_extender)
     ck_assert_ptr_null(json_object_get(extender, "managedResources"));
     ck_assert_str_eq(lib_str(tls, "secret.secretName"), "client");
     ck_assert_str_eq(
-        lib_str(json_array_get(json_object_get(pod, "containers"), 0), "image"),
+        lib_str(container_of(all, "Deployment", "gpushare-scheduler"), "image"),
         "registry.example:5000/kube-scheduler:v1.35.9");
     ck_assert_str_eq(
         lib_str(object_of(all, "Service", "gpushare-schd-extender"), "spec.clusterIP"),
         "fd00::7");
-    ck_assert(!is_rendered(all, "PodDisruptionBudget", "gpushare-scheduler"));
+    ck_assert(!find_object(all, "PodDisruptionBudget", "gpushare-scheduler"));
     /* DNS, also that of OpenShift. */
     const json_t *egress =
         lib_at(object_of(all, "NetworkPolicy", "gpushare-scheduler"), "spec.egress");
@@ -210,12 +213,10 @@ START_TEST(the_second_scheduler_follows_the_values_of_the_extender)
                           "{\"port\": 5353, \"protocol\": \"UDP\"}, "
                           "{\"port\": 5353, \"protocol\": \"TCP\"}]}");
     /* On a cluster whose control plane is the administrator's, the extender stays there. */
-    const json_t *extender_pod = lib_at(
-        object_of(all, "Deployment", "gpushare-schd-extender"), "spec.template.spec");
-    const json_t *terms =
-        lib_at(extender_pod, "affinity.nodeAffinity."
-                             "requiredDuringSchedulingIgnoredDuringExecution."
-                             "nodeSelectorTerms");
+    const json_t *terms = lib_at(pod_of(all, "Deployment", "gpushare-schd-extender"),
+                                 "affinity.nodeAffinity."
+                                 "requiredDuringSchedulingIgnoredDuringExecution."
+                                 "nodeSelectorTerms");
     ck_assert_uint_eq(json_array_size(terms), 2);
 }
 END_TEST
@@ -237,7 +238,7 @@ static bool stays(const json_t *j)
 
 START_TEST(another_namespace_has_everything_but_four_objects)
 {
-    cleanup_json json_t *all = rendered_in_gpu(ARGV("--set", "platform=managed"));
+    cleanup_json json_t *all = rendered_in("gpu", ARGV("--set", "platform=managed"));
     size_t i, kept = 0;
     json_t *j;
     json_array_foreach(all, i, j)
@@ -256,7 +257,7 @@ START_TEST(another_namespace_has_everything_but_four_objects)
     json_t *lease = object_of(all, "Lease", "gpushare-extender");
     ck_assert_str_eq(lib_str(lease, "metadata.namespace"), "gpu");
     /* GKE: pods with the priority classes of the system need a quota there. */
-    ck_assert(is_rendered(all, "ResourceQuota", "gpushare-critical-pods"));
+    ck_assert(find_object(all, "ResourceQuota", "gpushare-critical-pods"));
 }
 END_TEST
 
@@ -274,26 +275,23 @@ static bool is_bound(const json_t *all, const char *binding, const char *account
 
 START_TEST(openshift_is_found_out_and_gets_its_constraints)
 {
-    cleanup_json json_t *all = rendered_in_gpu(
-        ARGV("-a", "config.openshift.io/v1", "--set",
-             "mps.enabled=true,mps.image=cuda,devicePlugin.isolation=mps"));
-    ck_assert(is_rendered(all, "Deployment", "gpushare-scheduler"));
+    cleanup_json json_t *all = rendered_in(
+        "gpu", ARGV("-a", "config.openshift.io/v1", "--set",
+                    "mps.enabled=true,mps.image=cuda,devicePlugin.isolation=mps"));
+    ck_assert(find_object(all, "Deployment", "gpushare-scheduler"));
     ck_assert(is_bound(all, "gpushare-scc-nonroot-v2", "gpushare-schd-extender"));
     ck_assert(is_bound(all, "gpushare-scc-nonroot-v2", "gpushare-scheduler"));
     ck_assert(is_bound(all, "gpushare-scc-privileged", "scv-agent"));
     ck_assert(is_bound(all, "gpushare-scc-privileged", "gpushare-device-plugin"));
     ck_assert(is_bound(all, "gpushare-scc-privileged", "gpushare-mps"));
-    ck_assert(is_rendered(all, "ServiceAccount", "gpushare-mps"));
+    ck_assert(find_object(all, "ServiceAccount", "gpushare-mps"));
     ck_assert_str_eq(lib_str(object_of(all, "DaemonSet", "gpushare-mps"),
                              "spec.template.spec.serviceAccountName"),
                      "gpushare-mps");
     static const char *const sets_of_nodes[] = {"scv-agent", "gpushare-device-plugin-ds",
                                                 "gpushare-mps"};
     for (size_t i = 0; i < ARRAY_LEN(sets_of_nodes); i++) {
-        const json_t *c =
-            json_array_get(lib_at(object_of(all, "DaemonSet", sets_of_nodes[i]),
-                                  "spec.template.spec.containers"),
-                           0);
+        const json_t *c = container_of(all, "DaemonSet", sets_of_nodes[i]);
         ck_assert_str_eq(lib_str(c, "securityContext.seLinuxOptions.type"), "spc_t");
     }
 }
@@ -354,9 +352,9 @@ START_TEST(pods_get_their_defaults_only_where_the_api_server_can_set_them)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_json json_t *all =
-            rendered_in_gpu(ARGV("--set", cases[i].set, "-a", cases[i].api));
+            rendered_in("gpu", ARGV("--set", cases[i].set, "-a", cases[i].api));
         if (!cases[i].wanted) {
-            ck_assert(!is_rendered(all, "MutatingAdmissionPolicy", "gpushare-pods"));
+            ck_assert(!find_object(all, "MutatingAdmissionPolicy", "gpushare-pods"));
             continue;
         }
         cleanup_free char *api =
@@ -392,7 +390,7 @@ static void check_labels(const json_t *object, const json_t *metadata)
 
 START_TEST(workloads_pods_and_services_have_the_common_labels)
 {
-    cleanup_json json_t *all = rendered_in_gpu(ARGV("--set", "platform=managed"));
+    cleanup_json json_t *all = rendered_in("gpu", ARGV("--set", "platform=managed"));
     size_t i, n = 0;
     json_t *o;
     json_array_foreach(all, i, o)
@@ -420,13 +418,8 @@ START_TEST(several_replicas_equal_the_patched_deployment)
         ARGV("patch", "--local", "-f", "manifests/deployment.yaml", "--patch-file",
              "manifests/replicas.patch.yaml.example", "-o", "json"));
     cleanup_json json_t *patched = json_pack("[o]", json_loads(json, 0, NULL));
-    cleanup_free char *said =
-        tools_run("helm", 0,
-                  ARGV("template", "gpushare", CHART, "-n", "kube-system",
-                       "--kube-version", "1.35", "--set", "extender.replicas=3"));
-    temp_write(lib_dir, "replicas.yaml", said);
-    cleanup_free char *file = temp_path(lib_dir, "replicas.yaml");
-    cleanup_json json_t *chart = tools_objects(file);
+    cleanup_json json_t *chart =
+        rendered_in("kube-system", ARGV("--set", "extender.replicas=3"));
     tools_assert_same(patched, chart, true);
 }
 END_TEST
@@ -606,13 +599,8 @@ END_TEST
 START_TEST(exempt_accounts_are_in_the_policy)
 {
     static const char accounts[] = "exemptAccounts=[\"a:b\",\"it's \\\"c\\\"\"]";
-    cleanup_free char *said =
-        tools_run("helm", 0,
-                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
-                       "1.35", "--set-json", accounts));
-    temp_write(lib_dir, "exempt.yaml", said);
-    cleanup_free char *file = temp_path(lib_dir, "exempt.yaml");
-    cleanup_json json_t *all = tools_objects(file);
+    cleanup_json json_t *all = rendered_in("kube-system", ARGV("--set-json", accounts));
+    cleanup_free char *file = temp_path(lib_dir, "rendered.yaml");
     const json_t *policy =
         object_of(all, "ValidatingAdmissionPolicy", "gpushare-promises");
     const json_t *condition = json_array_get(lib_at(policy, "spec.matchConditions"), 0);
@@ -629,24 +617,17 @@ END_TEST
  * null is empty. */
 START_TEST(values_stay_strings)
 {
-    cleanup_free char *said = tools_run(
-        "helm", 0,
-        ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version", "1.35",
-             "--set-json",
+    cleanup_json json_t *all = rendered_in(
+        "kube-system",
+        ARGV("--set-json",
              "extender.tls={\"secretName\":\"1\",\"serverName\":\"s #\","
              "\"clientNames\":[\"a #b\",\"c: d\"]}",
              "--set-json", "extender.affinity=null,extender.podLabels=null", "--set-json",
              "kubeletDir=\"/k, l\",extender.priorityClassName=\"1\","
              "gpuNodes.runtimeClassName=\"1\",monitoring.podMonitors.enabled=true"));
-    temp_write(lib_dir, "texts.yaml", said);
-    cleanup_free char *file = temp_path(lib_dir, "texts.yaml");
-    cleanup_json json_t *all = tools_objects(file);
-    const json_t *pod = lib_at(object_of(all, "Deployment", "gpushare-schd-extender"),
-                               "spec.template.spec");
-    const json_t *args =
-        lib_at(json_array_get(json_object_get(pod, "containers"), 0), "args");
-    const json_t *plugin = lib_at(
-        object_of(all, "DaemonSet", "gpushare-device-plugin-ds"), "spec.template.spec");
+    const json_t *pod = pod_of(all, "Deployment", "gpushare-schd-extender");
+    const json_t *args = json_object_get(extender_of(all), "args");
+    const json_t *plugin = pod_of(all, "DaemonSet", "gpushare-device-plugin-ds");
     const json_t *monitor = object_of(all, "PodMonitor", "gpushare-schd-extender");
     const json_t *tls = lib_at(
         json_array_get(lib_at(monitor, "spec.podMetricsEndpoints"), 0), "tlsConfig");
@@ -673,12 +654,11 @@ START_TEST(the_host_network_needs_no_node_port)
     check_has(json_object_get(c, "args"), "--listen=127.0.0.1");
     ck_assert_str_eq(lib_str(c, "readinessProbe.httpGet.host"), "127.0.0.1");
     ck_assert_str_eq(lib_str(c, "readinessProbe.httpGet.scheme"), "");
-    ck_assert(!is_rendered(one, "Service", "gpushare-schd-extender"));
+    ck_assert(!find_object(one, "Service", "gpushare-schd-extender"));
     c = extender_of(three);
     ck_assert_str_eq(lib_str(c, "readinessProbe.httpGet.scheme"), "HTTPS");
     json_t *service = object_of(three, "Service", "gpushare-schd-extender");
-    json_t *pod = lib_at(object_of(three, "Deployment", "gpushare-schd-extender"),
-                         "spec.template.spec");
+    json_t *pod = pod_of(three, "Deployment", "gpushare-schd-extender");
     ck_assert_str_eq(lib_str(service, "spec.type"), "ClusterIP");
     ck_assert(json_is_true(json_object_get(pod, "hostNetwork")));
     ck_assert_uint_eq(
@@ -698,7 +678,7 @@ START_TEST(cert_manager_makes_the_secrets_that_the_extender_reads)
         json_t *certificate = object_of(all, "Certificate", names[i]);
         ck_assert_str_eq(lib_str(certificate, "spec.secretName"), names[i]);
         ck_assert(
-            is_rendered(all, "Issuer", lib_str(certificate, "spec.issuerRef.name")));
+            find_object(all, "Issuer", lib_str(certificate, "spec.issuerRef.name")));
     }
     /* Clients have the CA of this key. */
     ck_assert_str_eq(lib_str(object_of(all, "Certificate", names[0]),
@@ -787,16 +767,10 @@ END_TEST
 START_TEST(the_profile_of_the_gpu_operator_releases_the_driver)
 {
     static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
-    cleanup_free char *said =
-        tools_run("helm", 0,
-                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
-                       "1.35", "-f", CHART "/profiles/gpu-operator.yaml"));
-    temp_write(lib_dir, "profile.yaml", said);
-    cleanup_free char *file = temp_path(lib_dir, "profile.yaml");
-    cleanup_json json_t *all = tools_objects(file);
+    cleanup_json json_t *all = rendered_in(
+        "kube-system", ARGV("-f", CHART "/profiles/gpu-operator.yaml"));
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const json_t *spec =
-            lib_at(object_of(all, "DaemonSet", names[i]), "spec.template.spec");
+        const json_t *spec = pod_of(all, "DaemonSet", names[i]);
         const json_t *selector = json_object_get(spec, "nodeSelector");
         ck_assert_str_eq(
             json_string_value(json_object_get(selector, "nvidia.com/gpu.deploy.client")),
@@ -814,9 +788,7 @@ START_TEST(nvml_of_the_host_needs_privileges)
     static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
     cleanup_json json_t *all = rendered("host-nvml");
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const json_t *spec =
-            lib_at(object_of(all, "DaemonSet", names[i]), "spec.template.spec");
-        const json_t *c = json_array_get(json_object_get(spec, "containers"), 0);
+        const json_t *c = container_of(all, "DaemonSet", names[i]);
         const json_t *security = json_object_get(c, "securityContext");
         cleanup_free char *text = json_dumps(c, 0);
         ck_assert_contains(text, "\"--gpu-source=nvml:/host/run/nvidia/driver\"");
