@@ -15,8 +15,7 @@
  *
  *   httpd.c             the server and its listeners: start, drain, stop
  *   httpd_connection.c  connections: accept, deadlines, eviction, lingering
- *   httpd_request.c     requests: parsing, routes, handlers
- *   httpd_reply.c       replies
+ *   httpd_request.c     requests: parsing, routes, handlers, replies
  *   httpd_stream.c      streamed replies; deferred requests
  *
  * The acceptor passes connections to libmicrohttpd, which never listens, for two reasons.
@@ -171,13 +170,6 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
                                  const char *data, size_t *data_n, void **ctx);
 void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
                         enum MHD_RequestTerminationCode why);
-
-/* httpd_reply.c */
-extern const struct httpd_reply httpd_reply_new;
-/* Queues the reply, or returns MHD_NO to close the connection. Takes the body and the
- * stream. */
-enum MHD_Result httpd_reply_send(struct httpd_conn *p, struct httpd_reply *reply);
-void httpd_reply_drop(struct httpd_reply *reply); /* instead */
 
 /* A stream; httpd_stream.c describes its states. */
 struct httpd_open_stream {

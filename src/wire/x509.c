@@ -156,11 +156,6 @@ void x509_pair_fini(struct x509_pair *pair)
     buf_wipe(&pair->key);
 }
 
-static int fail(struct err *err, const char *what, int rc)
-{
-    return err_set(err, ERR_INVALID, "%s: %s", what, gnutls_strerror(rc));
-}
-
 static int add_name(gnutls_x509_crt_t crt, const char *name)
 {
     unsigned char ip[16];
@@ -172,21 +167,6 @@ static int add_name(gnutls_x509_crt_t crt, const char *name)
              : gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_DNSNAME, name,
                                                     (unsigned)strlen(name),
                                                     GNUTLS_FSAN_APPEND);
-}
-
-static int set_purposes(gnutls_x509_crt_t crt, const struct x509_spec *spec)
-{
-    int rc = spec->ca ? gnutls_x509_crt_set_basic_constraints(crt, 1, 0)
-                      : gnutls_x509_crt_set_basic_constraints(crt, 0, -1);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_key_usage(crt, spec->ca ? GNUTLS_KEY_KEY_CERT_SIGN |
-                                                               GNUTLS_KEY_CRL_SIGN
-                                                         : GNUTLS_KEY_DIGITAL_SIGNATURE);
-    if (rc >= 0 && spec->server)
-        rc = gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0);
-    if (rc >= 0 && spec->client)
-        rc = gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0);
-    return rc;
 }
 
 static int set_fields(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key,
@@ -216,16 +196,17 @@ static int set_fields(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key,
         rc = gnutls_x509_crt_set_subject_key_id(crt, id, id_n);
     for (size_t i = 0; rc >= 0 && spec->names && spec->names[i]; i++)
         rc = add_name(crt, spec->names[i]);
-    return rc < 0 ? rc : set_purposes(crt, spec);
-}
-
-static int import_pair(struct span cert_pem, struct span key_pem, gnutls_x509_crt_t crt,
-                       gnutls_x509_privkey_t key)
-{
-    gnutls_datum_t c = datum(cert_pem), k = datum(key_pem);
-    int rc = gnutls_x509_crt_import(crt, &c, GNUTLS_X509_FMT_PEM);
-    return rc < 0 ? rc
-                  : gnutls_x509_privkey_import2(key, &k, GNUTLS_X509_FMT_PEM, NULL, 0);
+    if (rc >= 0)
+        rc = gnutls_x509_crt_set_basic_constraints(crt, spec->ca, spec->ca ? 0 : -1);
+    if (rc >= 0)
+        rc = gnutls_x509_crt_set_key_usage(crt, spec->ca ? GNUTLS_KEY_KEY_CERT_SIGN |
+                                                               GNUTLS_KEY_CRL_SIGN
+                                                         : GNUTLS_KEY_DIGITAL_SIGNATURE);
+    if (rc >= 0 && spec->server)
+        rc = gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0);
+    if (rc >= 0 && spec->client)
+        rc = gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0);
+    return rc;
 }
 
 static int set_authority(gnutls_x509_crt_t crt, gnutls_x509_crt_t issuer)
@@ -247,7 +228,11 @@ static int sign(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key,
     if (issuer) {
         gnutls_x509_crt_init(&by);
         gnutls_x509_privkey_init(&with);
-        rc = import_pair(buf_span(&issuer->cert), buf_span(&issuer->key), by, with);
+        gnutls_datum_t c = datum(buf_span(&issuer->cert)),
+                       k = datum(buf_span(&issuer->key));
+        rc = gnutls_x509_crt_import(by, &c, GNUTLS_X509_FMT_PEM);
+        if (rc >= 0)
+            rc = gnutls_x509_privkey_import2(with, &k, GNUTLS_X509_FMT_PEM, NULL, 0);
     }
     if (rc >= 0)
         rc = set_authority(crt, by);
@@ -297,5 +282,7 @@ int x509_make(const struct x509_spec *spec, const struct x509_pair *issuer,
         rc = export_pair(crt, key, out);
     gnutls_x509_crt_deinit(crt);
     gnutls_x509_privkey_deinit(key);
-    return rc < 0 ? fail(err, "cannot make a certificate", rc) : 0;
+    return rc < 0 ? err_set(err, ERR_INVALID, "cannot make a certificate: %s",
+                            gnutls_strerror(rc))
+                  : 0;
 }
