@@ -3,7 +3,6 @@
 
 #include "base/base64.h"
 #include "base/jread.h"
-#include "wire/tls.h"
 
 static const char *const keys[SECRET_KEYS] = {"tls.crt", "tls.key", "ca.crt"};
 

@@ -9,7 +9,6 @@
 
 #include "base/mem.h"
 #include "setup/edit.h"
-#include "wire/tls.h"
 
 #define POLICY "policy/kube-scheduler-config.yaml"
 #define GROUP  "kubescheduler.config.k8s.io/"

@@ -19,7 +19,6 @@
 #include "kube/secret.h"
 #include "setup/edit.h"
 #include "wire/httpc.h"
-#include "wire/tls.h"
 #include "wire/x509.h"
 
 #define KUBELET   "/var/lib/kubelet/config.yaml"

@@ -8,7 +8,6 @@
 #include <gnutls/crypto.h>
 #include <gnutls/x509.h>
 
-#include "wire/tls.h"
 #include "wire/x509.h"
 
 /* -- Read -- */

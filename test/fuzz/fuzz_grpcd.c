@@ -14,8 +14,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/log.h"
-#include "base/mem.h"
-#include "wire/grpc_priv.h"
+#include "lib/http2.h"
 #include "wire/grpcd.h"
 
 enum {
@@ -97,11 +96,6 @@ static const struct grpcd_method methods[] = {
     {0},
 };
 
-static uint32_t number_at(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
 static void check_field(struct checker *j, const nghttp2_nv *nv)
 {
     for (size_t i = 0; i < nv->valuelen; i++)
@@ -132,7 +126,7 @@ static void check_headers(struct checker *j, const uint8_t *p, size_t n)
 static void check_frame(struct checker *j, const uint8_t *p, size_t n)
 {
     unsigned type = p[3], flags = p[4];
-    uint32_t id = number_at(p + 5);
+    uint32_t id = number_at((const char *)p + 5);
     bool is_output = type == NGHTTP2_DATA || type == NGHTTP2_HEADERS;
     if (type == NGHTTP2_HEADERS)
         check_headers(j, p + FRAME_HEAD, n - FRAME_HEAD);
@@ -152,11 +146,10 @@ static void read_output(struct checker *j, struct grpcd_conn *c)
         buf_add(&j->bytes, p, (size_t)n);
     size_t at = 0, left;
     for (; (left = j->bytes.n - at) >= FRAME_HEAD;) {
-        const uint8_t *frame = (const uint8_t *)j->bytes.p + at;
-        size_t size = FRAME_HEAD + (number_at(frame) >> 8);
+        size_t size = FRAME_HEAD + (number_at(j->bytes.p + at) >> 8);
         if (left < size)
             break;
-        check_frame(j, frame, size);
+        check_frame(j, (const uint8_t *)j->bytes.p + at, size);
         at += size;
     }
     if (at < j->bytes.n)
@@ -214,34 +207,21 @@ static unsigned run_connection(struct world *w, unsigned flags, size_t piece,
     return j.n_ok;
 }
 
-static void field(struct buf *out, const char *name, const char *value)
-{
-    buf_addc(out, 0);
-    buf_addc(out, (char)strlen(name));
-    buf_adds(out, name);
-    buf_addc(out, (char)strlen(value));
-    buf_adds(out, value);
-}
-
 static void add_preface(struct buf *out)
 {
     buf_adds(out, NGHTTP2_CLIENT_MAGIC);
-    buf_add(out, "\0\0\0\4\0\0\0\0\0", FRAME_HEAD); /* SETTINGS */
+    frame(out, NGHTTP2_SETTINGS, 0, 0, SPAN(""));
 }
 
 /* A call without a gRPC library, on a new connection. */
 static void check_new_connection(struct world *w)
 {
-    cleanup_buf struct buf head = {0}, all = {0};
+    cleanup_buf struct buf all = {0};
     add_preface(&all);
-    field(&head, ":method", "POST");
-    field(&head, ":scheme", "http");
-    field(&head, ":path", "/v1beta1.DevicePlugin/Allocate");
-    field(&head, "content-type", "application/grpc");
-    const char frame[FRAME_HEAD] = {0, 0, (char)head.n, 1, 4, 0, 0, 0, 1};
-    buf_add(&all, frame, sizeof frame);
-    buf_add_span(&all, buf_span(&head));
-    buf_add(&all, "\0\0\7\0\1\0\0\0\1\0\0\0\0\2hi", FRAME_HEAD + 7);
+    headers(&all, 0, 1,
+            ":method: POST\n:scheme: http\n:path: /v1beta1.DevicePlugin/Allocate\n"
+            "content-type: application/grpc\n");
+    message(&all, NGHTTP2_FLAG_END_STREAM, 1, SPAN("hi"));
     if (run_connection(w, 0, SIZE_MAX, buf_span(&all)) != 1)
         fuzz_fail("a new connection gets no reply");
 }

@@ -74,23 +74,16 @@ static const struct grpcd_method methods[] = {
     {0},
 };
 
-static struct fixture *fixture_new_with(struct grpcd_config config)
+static struct fixture *fixture_new(void)
 {
     struct fixture *w = xcalloc(1, sizeof *w);
     pthread_mutex_init(&w->lock, NULL);
     w->dir = temp_dir();
     w->path = temp_path(w->dir, "s.sock");
-    config.path = w->path;
-    config.methods = methods;
-    config.ctx = w;
+    const struct grpcd_config config = {.path = w->path, .methods = methods, .ctx = w};
     w->d = grpcd_start(&config, &w->err);
     ck_assert_msg(w->d != NULL, "%s", w->err.msg);
     return w;
-}
-
-static struct fixture *fixture_new(void)
-{
-    return fixture_new_with((struct grpcd_config){0});
 }
 
 static void fixture_free(struct fixture *w)
