@@ -39,11 +39,10 @@ static void renew(struct world *w, int node)
     static const char leases[] =
         "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases";
     cleanup_buf struct buf time = {0};
-    char path[160], body[320];
+    char body[320];
     clock_format_us(&time, wall_ms(w) * 1000);
-    snprintf(path, sizeof path, "%s/n%d", leases, node);
     snprintf(body, sizeof body, "{\"spec\":{\"renewTime\":\"%s\"}}", time.p);
-    if (api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL) != 404)
+    if (api_call(w, "PATCH", body, "%s/n%d", leases, node) != 404)
         return;
     snprintf(body, sizeof body,
              "{\"apiVersion\":\"coordination.k8s.io/"
@@ -51,7 +50,7 @@ static void renew(struct world *w, int node)
              "\"holderIdentity\":\"n%d\","
              "\"leaseDurationSeconds\":20,\"renewTime\":\"%s\"}}",
              node, node, time.p);
-    unsigned status = api_call(w, "POST", leases, "application/json", body, NULL);
+    unsigned status = api_call(w, "POST", body, "%s", leases);
     if (status != 201)
         violated(w, "cannot create the Lease of n%d: %u", node, status);
 }
@@ -71,9 +70,9 @@ static void renew_leases(struct world *w, void *arg)
 
 void agents_start(struct world *w)
 {
-    api_call(w, "POST", "/api/v1/namespaces", "application/json",
+    api_call(w, "POST",
              "{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{\"name\":"
              "\"nvidia-gpu-scheduler-node-lease\"}}",
-             NULL);
+             "/api/v1/namespaces");
     renew_leases(w, NULL);
 }

@@ -120,12 +120,9 @@ static void on_publish(struct world *w, void *arg)
 
 bool kubelet_starts(struct world *w, struct oracle_pod *p)
 {
-    char path[128];
-    json_t *pod = NULL;
     if (p->started || p->devices || !oracle_limited(p))
         return true;
-    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", p->name);
-    api_call(w, "GET", path, NULL, "", &pod);
+    json_t *pod = api_get(w, POD_PATH "%s", p->name);
     p->started = give(p, json_object_get(pod, "metadata"));
     json_decref(pod);
     w->stats.refused_by_plugin += !p->started;

@@ -184,10 +184,7 @@ static void explain(struct world *w, const struct oracle_pod *p, int node)
     const struct ledger_node *n = ledger_node_find(l, span_of(name));
     if (pod && n)
         reason_add(&why, n, pod->request, select_fit(n, pod->request));
-    char path[64];
-    snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs/%s", name);
-    json_t *scv = NULL;
-    api_call(w, "GET", path, NULL, "", &scv);
+    json_t *scv = api_get(w, "/apis/core.run-linux.com/v1/scvs/%s", name);
     cleanup_free char *text = json_dumps(scv, JSON_COMPACT);
     json_decref(scv);
     trace(w, "the Scv is %s", text ? text : "absent");

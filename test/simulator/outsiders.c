@@ -21,14 +21,13 @@ static void say(struct world *w, const char *who, const char *name, unsigned sta
 
 static unsigned bind(struct world *w, const char *name, int node, const char *annotations)
 {
-    char path[128], body[512];
-    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/binding", name);
+    char body[512];
     snprintf(body, sizeof body,
              "{\"metadata\":{\"name\":\"%s\"%s%s},\"target\":{\"kind\":\"Node\","
              "\"name\":\"n%d\"}}",
              name, annotations ? ",\"annotations\":" : "", annotations ? annotations : "",
              node);
-    return api_call(w, "POST", path, "application/json", body, NULL);
+    return api_call(w, "POST", body, POD_PATH "%s/binding", name);
 }
 
 static void another_scheduler(struct world *w)
@@ -100,13 +99,11 @@ static void on_elder(struct world *w, void *arg)
 {
     struct elder *e = arg;
     if (e->two_writes && !e->annotated) {
-        char path[128], body[512];
-        snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", e->name);
+        char body[512];
         snprintf(body, sizeof body,
                  "{\"metadata\":{\"resourceVersion\":\"%s\",\"annotations\":%s}}",
                  e->version, e->annotations);
-        unsigned status =
-            api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
+        unsigned status = api_call(w, "PATCH", body, POD_PATH "%s", e->name);
         say(w, "the older extender annotates", e->name, status);
         e->annotated = status == 200;
         if (e->annotated)
@@ -137,8 +134,6 @@ static void older_extender(struct world *w)
     const struct oracle_pod *p = oracle_pick(w, false);
     int node = (int)rng_below(&w->rng, NODES);
     int card = p ? card_for(w->oracle, p, node) : -1;
-    char path[128];
-    json_t *pod = NULL;
     if (card < 0 || p->cards != 1)
         return;
     struct elder *e = xcalloc(1, sizeof *e);
@@ -152,8 +147,7 @@ static void older_extender(struct world *w)
              (long long)wall_ms(w) * 1000000);
     e->node = node;
     e->two_writes = rng_below(&w->rng, 2);
-    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", p->name);
-    api_call(w, "GET", path, NULL, "", &pod);
+    json_t *pod = api_get(w, POD_PATH "%s", p->name);
     const char *version = json_string_value(
         json_object_get(json_object_get(pod, "metadata"), "resourceVersion"));
     snprintf(e->version, sizeof e->version, "%s", version ? version : "");

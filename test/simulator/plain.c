@@ -32,31 +32,29 @@ static void create(struct world *w, const char *name)
         name, (int)rng_below(rng, NODES), (int)rng_below(rng, 8) * 125,
         rng_below(rng, 2) ? "\"restartPolicy\":\"Always\"," : "",
         (int)rng_below(rng, 8) * 100);
-    unsigned status = api_call(w, "POST", "/api/v1/namespaces/kube-system/pods",
-                               "application/json", body, NULL);
+    unsigned status = api_call(w, "POST", body, "/api/v1/namespaces/kube-system/pods");
     if (status != 201 && status != 409)
         violated(w, "cannot create a pod without GPU: %u", status);
 }
 
+#define PLAIN_PATH "/api/v1/namespaces/kube-system/pods/"
+
 void plain_act(struct world *w)
 {
-    char name[16], path[128], body[256];
+    char name[16], body[256];
     uint64_t dice = rng_below(&w->plain_rng, 8);
     snprintf(name, sizeof name, "w%d", (int)rng_below(&w->plain_rng, PLAIN_PODS));
-    snprintf(path, sizeof path, "/api/v1/namespaces/kube-system/pods/%s%s", name,
-             dice == 1 || dice == 2 ? "/status" : "");
     if (dice == 0) {
-        api_call(w, "DELETE", path, "application/json", "{\"gracePeriodSeconds\":0}",
-                 NULL);
+        api_call(w, "DELETE", "{\"gracePeriodSeconds\":0}", PLAIN_PATH "%s", name);
     } else if (dice == 1) {
-        api_call(w, "PATCH", path, "application/merge-patch+json",
-                 "{\"status\":{\"phase\":\"Succeeded\"}}", NULL);
+        api_call(w, "PATCH", "{\"status\":{\"phase\":\"Succeeded\"}}",
+                 PLAIN_PATH "%s/status", name);
     } else if (dice == 2) { /* a resize, as the kubelet reports it */
         snprintf(body, sizeof body,
                  "{\"status\":{\"containerStatuses\":[{\"name\":\"c\","
                  "\"allocatedResources\":{\"cpu\":\"%dm\"}}]}}",
                  (int)rng_below(&w->plain_rng, 8) * 250);
-        api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
+        api_call(w, "PATCH", body, PLAIN_PATH "%s/status", name);
     } else {
         create(w, name);
     }
@@ -95,9 +93,8 @@ static int64_t requested(json_t *pod)
 void plain_settled(struct world *w)
 {
     struct resources sums[NODES] = {0};
-    json_t *list = NULL, *pod;
+    json_t *list = api_get(w, "/api/v1/pods"), *pod;
     size_t i;
-    api_call(w, "GET", "/api/v1/pods", NULL, "", &list);
     json_array_foreach(json_object_get(list, "items"), i, pod)
     {
         json_t *spec = json_object_get(pod, "spec");

@@ -108,16 +108,13 @@ unsigned policy_create(struct world *w, const char *body)
     json_decref(pod);
     w->stats.denied += denied;
     return denied ? 403
-                  : api_call(w, "POST", "/api/v1/namespaces/default/pods",
-                             "application/json", body, NULL);
+                  : api_call(w, "POST", body, "/api/v1/namespaces/default/pods");
 }
 
 unsigned policy_patch(struct world *w, const char *name, const char *body)
 {
-    char path[128];
-    json_t *old = NULL;
-    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", name);
-    if (w->policy && api_call(w, "GET", path, NULL, "", &old) == 200) {
+    json_t *old = w->policy ? api_get(w, POD_PATH "%s", name) : NULL;
+    if (old) {
         json_t *new = json_deep_copy(old), *patch = json_loads(body, 0, NULL);
         merge(new, patch);
         bool denied = is_denied(old, new);
@@ -127,8 +124,6 @@ unsigned policy_patch(struct world *w, const char *name, const char *body)
         w->stats.denied += denied;
         if (denied)
             return 403;
-    } else {
-        json_decref(old);
     }
-    return api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
+    return api_call(w, "PATCH", body, POD_PATH "%s", name);
 }

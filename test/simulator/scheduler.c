@@ -294,14 +294,11 @@ static void bind(struct world *w, const struct oracle_pod *p, int node)
 /* kube-scheduler's own preemption finds no victims, and clears the nomination. */
 static void reject(struct world *w, struct replica *r, const struct pod *pod)
 {
-    cleanup_buf struct buf path = {0};
     evictions_rejected(w, r, pod);
     if (!pod->nominated_node.n || chance(w, 300))
         return;
-    buf_printf(&path, "/api/v1/namespaces/default/pods/%.*s/status",
-               SPAN_ARG(pod->meta.name));
-    api_call(w, "PATCH", path.p, "application/merge-patch+json",
-             "{\"status\":{\"nominatedNodeName\":null}}", NULL);
+    api_call(w, "PATCH", "{\"status\":{\"nominatedNodeName\":null}}",
+             POD_PATH "%.*s/status", SPAN_ARG(pod->meta.name));
 }
 
 void scheduler_bind(struct world *w, const struct oracle_pod *p, int node)

@@ -44,19 +44,30 @@ struct weather {
 
 typedef void (*event_fn)(struct world *w, void *arg);
 
+/* What happened, summed over the seeds. */
+#define STATS(X)                                                                         \
+    X(pods) X(deleted) X(binds) X(joined) X(bound) X(applied) X(lost) X(refused)         \
+    X(duplicates) X(crashes) X(restarts) X(pauses) X(takeovers) X(relists)               \
+    X(compactions) X(wakeups) X(quiets) X(freezes) X(clocks_set) X(foreign)              \
+    X(forwarded) X(misdirected) X(cut_off)                                               \
+    X(edits)              /* of users */                                                 \
+    X(invalid)            /* bound pods with an invalid request */                       \
+    X(must_be_stale)      /* stale nodes, by an independent count */                     \
+    X(stale)              /* steps with a stale node */                                  \
+    X(forged) X(tampered) X(denied) /* of tenants: pods, edits, denials */               \
+    X(refused_by_plugin)  /* pods */                                                     \
+    X(listed)             /* entries of podLists */                                      \
+    X(evicted)            /* pods */                                                     \
+    X(budgets)            /* evictions refused by a PodDisruptionBudget */               \
+    X(reserved) X(reserved_bound) /* reservations made, and bound */                     \
+    X(yielded) X(expired) /* ... ended by a higher priority, and by their time limit */  \
+    X(gangs) X(gangs_bound) /* created; all members waited at Permit */                  \
+    X(gangs_reserved) X(gangs_rejected)
+
 struct stats {
-    uint64_t must_be_stale;  /* stale nodes, by an independent count */
-    uint64_t edits, invalid; /* of users; bound pods with an invalid request */
-    uint64_t binds, bound, lost, refused, duplicates, crashes, pauses, takeovers, relists,
-        compactions, quiets, pods, deleted, joined, wakeups, applied, restarts, freezes,
-        clocks_set, foreign, stale, forwarded, misdirected, cut_off;
-    uint64_t forged, tampered, denied;  /* of tenants: pods, edits, denials */
-    uint64_t refused_by_plugin, listed; /* pods; entries of podLists */
-    uint64_t evicted, budgets; /* pods; evictions refused by a PodDisruptionBudget */
-    /* Reservations: made, bound, ended by a higher priority, and after their time limit. */
-    uint64_t reserved, reserved_bound, yielded, expired;
-    /* Gangs: created, all members waited at Permit, reserved for together, rejected. */
-    uint64_t gangs, gangs_bound, gangs_reserved, gangs_rejected;
+#define STAT(name) uint64_t name;
+    STATS(STAT)
+#undef STAT
 };
 
 struct world {
@@ -106,10 +117,17 @@ void trace(struct world *w, const char *fmt, ...) __attribute__((format(printf, 
 /* Reports a violated invariant, with seed and step. */
 void violated(struct world *w, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* A request of other clients than the replicas, without the network. Returns the status;
- * *reply (may be NULL) is a new value or NULL. */
-unsigned api_call(struct world *w, const char *method, const char *path, const char *type,
-                  const char *body, json_t **reply);
+/* A request of other clients than the replicas, without the network; a PATCH is a merge
+ * patch. Returns the status. */
+unsigned api_call(struct world *w, const char *method, const char *body,
+                  const char *path_fmt, ...) __attribute__((format(printf, 4, 5)));
+/* The same with the answer in *reply: a new value, or NULL. */
+unsigned api_reply_of(struct world *w, const char *method, const char *path,
+                      const char *body, json_t **reply);
+/* The object at the path, new; NULL: none. */
+json_t *api_get(struct world *w, const char *path_fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+#define POD_PATH "/api/v1/namespaces/default/pods/"
 /* Runs one seed. True: no invariant was violated. */
 bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
                struct stats *stats);

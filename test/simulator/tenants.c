@@ -59,14 +59,11 @@ static void invent(struct world *w, struct buf *b)
 static void copy_promise(struct world *w, struct buf *b)
 {
     const struct oracle_pod *p = oracle_pick(w, true);
-    char path[128];
-    json_t *pod = NULL;
     const char *key;
     json_t *value;
     if (!p)
         return;
-    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", p->name);
-    api_call(w, "GET", path, NULL, "", &pod);
+    json_t *pod = api_get(w, POD_PATH "%s", p->name);
     json_object_foreach(json_object_get(json_object_get(pod, "metadata"), "annotations"),
                         key, value)
     {
@@ -86,13 +83,12 @@ static void forge(struct world *w, struct buf *b)
 
 static void bind_by_another_scheduler(struct world *w, const char *name)
 {
-    char path[128], body[160];
-    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/binding", name);
+    char body[160];
     snprintf(body, sizeof body,
              "{\"metadata\":{\"name\":\"%s\"},\"target\":{\"kind\":\"Node\",\"name\":"
              "\"n%d\"}}",
              name, (int)rng_below(&w->rng, NODES));
-    unsigned status = api_call(w, "POST", path, "application/json", body, NULL);
+    unsigned status = api_call(w, "POST", body, POD_PATH "%s/binding", name);
     trace(w, "tenant: another scheduler binds %s: %u", name, status);
 }
 

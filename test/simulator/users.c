@@ -45,9 +45,8 @@ void put_scv(struct world *w, int node, bool create)
     buf_adds(&body, "}}");
     snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs%s%s",
              create ? "" : "/n", create ? "" : (const char[]){(char)('0' + node), 0});
-    unsigned status = api_call(
-        w, create ? "POST" : "PATCH", path,
-        create ? "application/json" : "application/merge-patch+json", body.p, &reply);
+    unsigned status =
+        api_reply_of(w, create ? "POST" : "PATCH", path, body.p, &reply);
     if (!create && status == 404)
         put_scv(w, node, true);
     else if (status >= 300)
@@ -218,14 +217,13 @@ static void delete_pod(struct world *w)
 {
     struct oracle_pod *waits = w->gangs && dice(w, 4) ? permit_first(w) : NULL;
     struct oracle_pod *p = waits ? waits : oracle_pick(w, rng_below(&w->rng, 4) != 0);
-    char path[128];
     if (!p)
         return;
     bool at_once = rng_below(&w->rng, 2);
-    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", p->name);
     trace(w, "users: delete %s%s", p->uid, at_once ? " at once" : "");
-    api_call(w, "DELETE", path, "application/json",
-             at_once ? "{\"gracePeriodSeconds\":0}" : "{\"gracePeriodSeconds\":2}", NULL);
+    api_call(w, "DELETE",
+             at_once ? "{\"gracePeriodSeconds\":0}" : "{\"gracePeriodSeconds\":2}",
+             POD_PATH "%s", p->name);
     w->stats.deleted++;
 }
 
@@ -233,7 +231,7 @@ static void delete_pod(struct world *w)
 static void move_pod(struct world *w, const char *phase)
 {
     struct oracle_pod *p = oracle_pick(w, true);
-    char path[128], body[128];
+    char body[128];
     if (!p)
         return;
     if (!strcmp(phase, "Running") && !kubelet_starts(w, p)) {
@@ -242,13 +240,12 @@ static void move_pod(struct world *w, const char *phase)
             return;
         phase = "Failed";
     }
-    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/status", p->name);
     snprintf(body, sizeof body, "{\"status\":{\"phase\":\"%s\"}}", phase);
     bool gives =
         p->devices && !p->held && !strcmp(phase, "Running") && oracle_allocate(w, p);
     int node = oracle_node(p);
     trace(w, "kubelet: %s is %s", p->uid, phase);
-    api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
+    api_call(w, "PATCH", body, POD_PATH "%s/status", p->name);
     if (gives)
         put_scv(w, node, false);
 }
@@ -274,28 +271,30 @@ static void shrink_card(struct world *w)
 
 static void delete_scv(struct world *w)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs/n%d",
+    api_call(w, "DELETE", "", "/apis/core.run-linux.com/v1/scvs/n%d",
              (int)rng_below(&w->rng, NODES));
-    api_call(w, "DELETE", path, "application/json", "", NULL);
+}
+
+#define CONFIGMAPS "/api/v1/namespaces/kube-system/configmaps"
+
+static void clear_unhealthy(struct world *w, int node)
+{
+    api_call(w, "DELETE", "", CONFIGMAPS "/unhealthy-gpu-n%d", node);
 }
 
 static void put_unhealthy(struct world *w, bool clear)
 {
-    char path[96], body[160];
+    char body[160];
     int node = (int)rng_below(&w->rng, NODES);
-    snprintf(path, sizeof path,
-             "/api/v1/namespaces/kube-system/configmaps/unhealthy-gpu-n%d", node);
     if (clear) {
-        api_call(w, "DELETE", path, "application/json", "", NULL);
+        clear_unhealthy(w, node);
         return;
     }
     snprintf(body, sizeof body,
              "{\"metadata\":{\"name\":\"unhealthy-gpu-n%d\"},\"data\":{\"gpus\":\"%d\"}}",
              node, (int)rng_below(&w->rng, 4));
-    if (api_call(w, "PUT", path, "application/json", body, NULL) == 404)
-        api_call(w, "POST", "/api/v1/namespaces/kube-system/configmaps",
-                 "application/json", body, NULL);
+    if (api_call(w, "PUT", body, CONFIGMAPS "/unhealthy-gpu-n%d", node) == 404)
+        api_call(w, "POST", body, CONFIGMAPS);
 }
 
 /* Prefers the leader: its failures matter most. */
@@ -379,9 +378,8 @@ static void delete_lease(struct world *w)
 {
     trace(w, "users: delete the lease");
     api_call(
-        w, "DELETE",
-        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/gpushare-extender",
-        "application/json", "", NULL);
+        w, "DELETE", "",
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/gpushare-extender");
 }
 
 static void act(struct world *w, void *arg);
@@ -437,13 +435,10 @@ static void one_thing(struct world *w)
 static void tidy(struct world *w)
 {
     for (int node = 0; node < NODES; node++) {
-        char path[96];
         for (int card = 0; card < oracle_cards(node); card++)
             oracle_shrink(w->oracle, node, card, false);
         put_scv(w, node, false);
-        snprintf(path, sizeof path,
-                 "/api/v1/namespaces/kube-system/configmaps/unhealthy-gpu-n%d", node);
-        api_call(w, "DELETE", path, "application/json", "", NULL);
+        clear_unhealthy(w, node);
     }
 }
 
@@ -463,11 +458,10 @@ void users_start(struct world *w)
     if (w->stats.pods == 0) {
         for (int node = 0; node < NODES; node++)
             put_scv(w, node, true);
-        api_call(w, "POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
-                 "application/json",
+        api_call(w, "POST",
                  "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
                  "\"metadata\":{\"name\":\"gpushare-extender\"},\"spec\":{}}",
-                 NULL);
+                 "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases");
     }
     act(w, NULL);
 }

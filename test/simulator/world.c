@@ -101,13 +101,15 @@ void violated(struct world *w, const char *fmt, ...)
     fputc('\n', stderr);
 }
 
-unsigned api_call(struct world *w, const char *method, const char *path, const char *type,
-                  const char *body, json_t **reply)
+unsigned api_reply_of(struct world *w, const char *method, const char *path,
+                      const char *body, json_t **reply)
 {
+    bool patch = !strcmp(method, "PATCH");
     struct api_request req = {.method = method,
                               .path = path,
                               .query = "",
-                              .content_type = type,
+                              .content_type = patch ? "application/merge-patch+json"
+                                                    : "application/json",
                               .body = span_of(body)};
     struct api_reply answer = {0};
     api_handle(w->api, wall_ms(w), &req, &answer);
@@ -117,6 +119,31 @@ unsigned api_call(struct world *w, const char *method, const char *path, const c
     api_reply_fini(&answer);
     oracle_update(w);
     return status;
+}
+
+unsigned api_call(struct world *w, const char *method, const char *body,
+                  const char *path_fmt, ...)
+{
+    cleanup_buf struct buf path = {0};
+    va_list ap;
+    va_start(ap, path_fmt);
+    buf_vprintf(&path, path_fmt, ap);
+    va_end(ap);
+    return api_reply_of(w, method, path.p, body, NULL);
+}
+
+json_t *api_get(struct world *w, const char *path_fmt, ...)
+{
+    cleanup_buf struct buf path = {0};
+    json_t *object = NULL;
+    va_list ap;
+    va_start(ap, path_fmt);
+    buf_vprintf(&path, path_fmt, ap);
+    va_end(ap);
+    if (api_reply_of(w, "GET", path.p, "", &object) == 200)
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
 static void on_change(void *ctx)
