@@ -292,7 +292,6 @@ struct ledger_reservation {
     struct ledger_node *node;
     struct ledger_reservation *next, *prev;           /* of all, soonest until_ms first */
     struct ledger_reservation *next_here, *prev_here; /* of its node */
-    char *strings;
 };
 
 /* Pending pods with equal requests. */

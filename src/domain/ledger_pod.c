@@ -461,14 +461,6 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
     class_add(l, pod);
 }
 
-/* As span_put, with a NUL. */
-static struct span put_string(struct span text, char **at)
-{
-    struct span copy = span_put(text, at);
-    *(*at)++ = '\0';
-    return copy;
-}
-
 static struct resources resources_of(const struct pod *pod)
 {
     return (struct resources){pod->requests.cpu_milli, pod->requests.memory, 1};
@@ -481,9 +473,9 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct pod *from)
     size_t bytes = meta->uid.n + meta->ns.n + meta->name.n + 3;
     struct ledger_pod *pod = xcalloc(1, sizeof *pod + bytes);
     char *at = pod->strings;
-    pod->uid = put_string(meta->uid, &at);
-    pod->ns = put_string(meta->ns, &at);
-    pod->name = put_string(meta->name, &at);
+    pod->uid = ledger_put_string(meta->uid, &at);
+    pod->ns = ledger_put_string(meta->ns, &at);
+    pod->name = ledger_put_string(meta->name, &at);
     pod->created_s = meta->created_s;
     pod->hash = scv_pod_hash(pod->ns, pod->name);
     share_request(l, pod, &(struct request){0}, &resources);

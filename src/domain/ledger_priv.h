@@ -147,6 +147,14 @@ static inline int32_t ledger_saturated(int64_t value)
     return value < INT32_MIN ? INT32_MIN : (int32_t)value;
 }
 
+/* As span_put, with a NUL. */
+static inline struct span ledger_put_string(struct span text, char **at)
+{
+    struct span copy = span_put(text, at);
+    *(*at)++ = '\0';
+    return copy;
+}
+
 /* Recomputes all derived values of the node (ledger_derive.c). */
 void ledger_derive(struct ledger *l, struct ledger_node *node);
 

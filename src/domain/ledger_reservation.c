@@ -11,7 +11,6 @@
 static void reservation_free(struct ledger_reservation *r)
 {
     free(r->shares);
-    free(r->strings);
     free(r);
 }
 
@@ -37,20 +36,6 @@ struct ledger_reservation *ledger_first_reservation(const struct ledger *l)
 size_t ledger_reservations(const struct ledger *l)
 {
     return l->n_reservations;
-}
-
-static void copy_names(struct ledger_reservation *r)
-{
-    cleanup_buf struct buf strings = {0};
-    buf_add_span(&strings, r->uid);
-    buf_addc(&strings, '\0');
-    buf_add_span(&strings, r->ns);
-    buf_addc(&strings, '\0');
-    buf_add_span(&strings, r->name);
-    r->strings = xmemdup0(strings.p, strings.n);
-    r->uid.p = r->strings;
-    r->ns.p = r->uid.p + r->uid.n + 1;
-    r->name.p = r->ns.p + r->ns.n + 1;
 }
 
 /* Inserts it from the end: most limits are equally long. */
@@ -85,9 +70,13 @@ void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
                     struct span node_name)
 {
     struct ledger_node *node = ledger_node_need(l, node_name);
-    struct ledger_reservation *r = xmalloc(sizeof *r);
+    struct ledger_reservation *r =
+        xmalloc(sizeof *r + from->uid.n + from->ns.n + from->name.n + 3);
+    char *at = (char *)(r + 1);
     *r = *from;
-    copy_names(r);
+    r->uid = ledger_put_string(from->uid, &at);
+    r->ns = ledger_put_string(from->ns, &at);
+    r->name = ledger_put_string(from->name, &at);
     r->shares = ledger_shares_copy(from->shares, from->n_shares);
     r->node = node;
     r->prev_here = NULL;

@@ -123,27 +123,25 @@ bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod
 
 /* -- for the free memory -- */
 
-/* What n entries of one pod use of the card of the first one; *n gets their number. */
-static int64_t used_of_card(const struct ledger_use_entry *e, size_t *n)
+/* Sums up what the pod with this UID uses of each card. False: nothing. */
+static bool sum_uses(const struct ledger_node_facts *f, uint64_t uid,
+                     int64_t used[SCV_MAX_CARDS])
 {
-    int64_t sum = 0;
-    size_t i = 0;
-    for (; i < *n && e[i].card == e->card; i++)
-        sum += e[i].used_mib > 0 ? e[i].used_mib : 0;
-    *n = i;
-    return sum;
+    size_t n = 0;
+    const struct ledger_use_entry *e =
+        f->n_uses ? entries_of(f, SCV_USER_UID, uid, &n) : NULL;
+    if (n)
+        memset(used, 0, SCV_MAX_CARDS * sizeof *used);
+    for (size_t i = 0; i < n; i++)
+        used[e[i].card] += e[i].used_mib > 0 ? e[i].used_mib : 0;
+    return n > 0;
 }
 
 bool ledger_use_shows(const struct ledger_node_facts *f, const struct ledger_pod *pod,
                       uint32_t card)
 {
-    size_t n = 0;
-    const struct ledger_use_entry *e =
-        f->n_uses ? entries_of(f, SCV_USER_UID, scv_hash(pod->uid), &n) : NULL;
-    for (size_t i = 0; i < n; i++)
-        if (e[i].card == card && e[i].used_mib > 0)
-            return true;
-    return false;
+    int64_t used[SCV_MAX_CARDS];
+    return sum_uses(f, scv_hash(pod->uid), used) && used[card] > 0;
 }
 
 int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_pod *pod,
@@ -194,15 +192,13 @@ static void add_entries(const struct ledger_node_facts *f, struct split *split)
 
 static void add_pods(const struct ledger_node *node, struct split *split)
 {
+    int64_t used[SCV_MAX_CARDS];
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        size_t left, n;
-        const struct ledger_use_entry *e =
-            entries_of(node->facts, SCV_USER_UID, scv_hash(pod->uid), &left);
-        for (; left && has_promise(pod); e += n, left -= n) {
-            n = left;
-            int64_t used = used_of_card(e, &n);
-            add_pod(&split[e->card], used, ledger_use_allowed(node, pod, e->card), false);
-        }
+        if (!has_promise(pod) || !sum_uses(node->facts, scv_hash(pod->uid), used))
+            continue;
+        for (uint32_t i = 0; i < node->n_cards; i++)
+            if (used[i])
+                add_pod(&split[i], used[i], ledger_use_allowed(node, pod, i), false);
     }
 }
 
@@ -217,16 +213,14 @@ static bool is_back(const struct ledger_node *node, const struct departure *d)
 static void add_departures(const struct ledger_node *node, struct split *split)
 {
     const struct ledger_node_facts *f = node->facts;
+    int64_t used[SCV_MAX_CARDS];
     for (size_t i = 0; i < f->n_departures; i++) {
         const struct departure *d = &f->departures[i];
-        size_t left, n;
-        const struct ledger_use_entry *e = entries_of(f, SCV_USER_UID, d->pod, &left);
-        for (left = left && is_back(node, d) ? 0 : left; left; e += n, left -= n) {
-            n = left;
-            int64_t used = used_of_card(e, &n);
-            if (span_eq(node->cards[e->card].uuid, d->uuid))
-                add_pod(&split[e->card], used, d->promised, true);
-        }
+        if (is_back(node, d) || !sum_uses(f, d->pod, used))
+            continue;
+        for (uint32_t c = 0; c < node->n_cards; c++)
+            if (used[c] && span_eq(node->cards[c].uuid, d->uuid))
+                add_pod(&split[c], used[c], d->promised, true);
     }
 }
 

@@ -40,14 +40,6 @@ static void read_owner(struct jread *j, struct arena *a,
             *fields[i].out = name;
 }
 
-static bool wants_owners(const struct object_field *fields, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (fields[i].map == OBJECT_OWNER)
-            return true;
-    return false;
-}
-
 static void read_owners(struct jread *j, struct arena *a,
                         const struct object_field *fields, size_t n)
 {
@@ -88,7 +80,7 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
             read_map(j, a, "metadata.labels", OBJECT_LABEL, fields, n);
         else if (jread_key_is(key, "annotations"))
             read_map(j, a, "metadata.annotations", OBJECT_ANNOTATION, fields, n);
-        else if (jread_key_is(key, "ownerReferences") && wants_owners(fields, n))
+        else if (jread_key_is(key, "ownerReferences"))
             read_owners(j, a, fields, n);
         else
             jread_skip(j);

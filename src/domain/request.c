@@ -112,24 +112,8 @@ static int read_placement(const struct pod *pod, enum request_placement *placeme
                    shown(text), text.p);
 }
 
-/* The compute of one container: a share of the cards on which it has memory. */
-static int check_core(const struct pod_container *c, int64_t units,
-                      const struct request *r, struct err *err)
-{
-    int64_t percent;
-    if (read_limit(c, c->core, KEY_GPU_CORE, &percent, err))
-        return -1;
-    if (percent && !units)
-        return err_set(err, ERR_INVALID, "%s %u: limit %s without limit %s",
-                       role_name(c->role), c->order, KEY_GPU_CORE, KEY_GPU_MEM);
-    if (percent % r->cards)
-        return err_set(err, ERR_INVALID,
-                       "%s %u: %lld percent of compute cannot be split evenly over %u "
-                       "cards",
-                       role_name(c->role), c->order, (long long)percent, r->cards);
-    return 0;
-}
-
+/* Each container's memory and compute are split evenly over the cards; the compute of a
+ * container is a share of the cards on which it has memory. The limits are valid. */
 static int check_split(const struct pod *pod, const struct request *r,
                        const struct limits *limits, struct err *err)
 {
@@ -140,16 +124,20 @@ static int check_split(const struct pod *pod, const struct request *r,
             KEY_GPU_MEM, r->cards);
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i];
-        int64_t units;
-        if (read_limit(c, c->mem, KEY_GPU_MEM, &units, err))
-            return -1;
+        int64_t units = limit_amount(c->mem), percent = limit_amount(c->core);
         if (units % r->cards)
             return err_set(err, ERR_INVALID,
                            "%s %u: %lld units of %s cannot be split evenly over %u cards",
                            role_name(c->role), c->order, (long long)units, KEY_GPU_MEM,
                            r->cards);
-        if (check_core(c, units, r, err))
-            return -1;
+        if (percent && !units)
+            return err_set(err, ERR_INVALID, "%s %u: limit %s without limit %s",
+                           role_name(c->role), c->order, KEY_GPU_CORE, KEY_GPU_MEM);
+        if (percent % r->cards)
+            return err_set(err, ERR_INVALID,
+                           "%s %u: %lld percent of compute cannot be split evenly over %u "
+                           "cards",
+                           role_name(c->role), c->order, (long long)percent, r->cards);
     }
     return 0;
 }
@@ -168,17 +156,6 @@ static int memory_request(const struct pod *pod, const struct limits *limits,
             err, ERR_INVALID, "limit %s: %lld percent exceed the compute of %u card%s",
             KEY_GPU_CORE, (long long)limits->core, r->cards, r->cards == 1 ? "" : "s");
     r->core = (uint8_t)(limits->core / r->cards);
-    return 0;
-}
-
-static int card_request(int64_t n, struct request *r, struct err *err)
-{
-    r->kind = REQUEST_CARDS;
-    if (n > REQUEST_MAX_CARDS)
-        return err_set(err, ERR_INVALID,
-                       "%lld whole cards exceed the limit of %d per pod", (long long)n,
-                       REQUEST_MAX_CARDS);
-    r->cards = (uint32_t)n;
     return 0;
 }
 
@@ -316,11 +293,13 @@ static int limit_request(const struct pod *pod, const struct limits *l,
 {
     if (l->mem)
         return memory_request(pod, l, rules->unit_mib, r, err);
-    if (l->cards)
-        return card_request(l->cards, r, err);
-    if (l->devices) {
-        r->kind = REQUEST_DEVICES;
-        r->cards = device_count(l);
+    if (l->cards > REQUEST_MAX_CARDS)
+        return err_set(err, ERR_INVALID,
+                       "%lld whole cards exceed the limit of %d per pod",
+                       (long long)l->cards, REQUEST_MAX_CARDS);
+    if (l->cards || l->devices) {
+        r->kind = l->cards ? REQUEST_CARDS : REQUEST_DEVICES;
+        r->cards = l->cards ? (uint32_t)l->cards : device_count(l);
     }
     return 0;
 }

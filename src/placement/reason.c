@@ -318,16 +318,33 @@ static void add_kinds(struct buf *out, const struct ledger_node *node,
     }
 }
 
-/* The size of the largest card that suits the request. */
-static int64_t largest_suitable(const struct ledger_node *node, const struct request *r)
+/* Of the cards that suit the request: the size of the largest, and the healthy one with most
+ * free memory. */
+struct best {
+    int64_t largest_mib;
+    int32_t index; /* -1: none is healthy */
+    int64_t free_mib, total_mib;
+};
+
+static struct best best_of(const struct ledger_node *node, const struct request *r)
 {
-    int64_t largest = 0;
+    struct best best = {node->largest_mib, node->best_index, node->best_free_mib,
+                        node->best_total_mib};
     if (!request_is_selective(r)) /* without reading the cards */
-        return node->largest_mib;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        if (select_card_suits(&node->cards[i], r) && node->cards[i].total_mib > largest)
-            largest = node->cards[i].total_mib;
-    return largest;
+        return best;
+    best = (struct best){.index = -1};
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        if (!select_card_suits(card, r))
+            continue;
+        if (card->total_mib > best.largest_mib)
+            best.largest_mib = card->total_mib;
+        if (card->state == CARD_AVAILABLE &&
+            (best.index < 0 || card->free_mib > best.free_mib))
+            best = (struct best){best.largest_mib, card->index, card->free_mib,
+                                 card->total_mib};
+    }
+    return best;
 }
 
 static void add_never(struct buf *out, const struct ledger_node *node,
@@ -350,28 +367,7 @@ static void add_never(struct buf *out, const struct ledger_node *node,
         buf_adds(out, "; the largest card has ");
     else
         buf_adds(out, "; too few cards of that size; the largest has ");
-    add_mib(out, largest_suitable(node, r));
-}
-
-/* The healthy card with most free memory among those that suit the request. */
-struct best {
-    int32_t index; /* -1: none is healthy */
-    int64_t free_mib, total_mib;
-};
-
-static struct best best_of(const struct ledger_node *node, const struct request *r)
-{
-    struct best best = {node->best_index, node->best_free_mib, node->best_total_mib};
-    if (!request_is_selective(r)) /* without reading the cards */
-        return best;
-    best.index = -1;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        if (card->state == CARD_AVAILABLE && select_card_suits(card, r) &&
-            (best.index < 0 || card->free_mib > best.free_mib))
-            best = (struct best){card->index, card->free_mib, card->total_mib};
-    }
-    return best;
+    add_mib(out, best_of(node, r).largest_mib);
 }
 
 static void add_free(struct buf *out, const struct ledger_node *node,
