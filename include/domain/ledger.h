@@ -430,8 +430,6 @@ const struct ledger_node *ledger_nongpu_deleted(struct ledger *l, struct span ui
  * with 0; *node gets the node as above. False: there is none left. */
 bool ledger_nongpu_sweep(struct ledger *l, uint64_t list, size_t *at,
                         const struct ledger_node **node);
-size_t ledger_nongpu_pods(const struct ledger *l);
-size_t ledger_nongpu_bytes(const struct ledger *l); /* of their tables */
 
 /* What the pod requests of its node, with its slot. */
 struct resources ledger_pod_requests(const struct ledger_pod *pod);
@@ -463,7 +461,6 @@ struct ledger_reservation *ledger_reservation_find(const struct ledger *l,
                                                    struct span uid);
 /* The one whose time limit passes first; then ->next. */
 struct ledger_reservation *ledger_first_reservation(const struct ledger *l);
-size_t ledger_reservations(const struct ledger *l);
 /* Of the reservations on the node with a priority below `priority` whose memory or compute
  * is promised or reserved twice: the one of lowest priority, of those the latest. NULL: none. */
 struct ledger_reservation *ledger_reservation_lost(const struct ledger_node *node,
@@ -486,14 +483,18 @@ const struct ledger_node *ledger_node_find(const struct ledger *l, struct span n
 void ledger_nodes_find(const struct ledger *l, const struct span *names, size_t n,
                        const struct ledger_node **nodes);
 uint32_t ledger_node_slots(const struct ledger *l);
-size_t ledger_node_count(const struct ledger *l);
 /* By slot; NULL: the slot is free, or only pods without GPU name the node. */
 const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
-/* Number of overcommitted cards (also: promised whole and to another pod). While pods are
- * being listed, deleted pods may still count. */
-size_t ledger_overcommitted(const struct ledger *l);
-size_t ledger_pending(const struct ledger *l);         /* number of pending pods */
-size_t ledger_pending_members(const struct ledger *l); /* ... that are in a gang */
+struct ledger_totals {
+    size_t nodes;
+    /* Overcommitted cards (also: promised whole and to another pod). While pods are being
+     * listed, deleted pods may still count. */
+    size_t overcommitted;
+    size_t pending, pending_members;  /* pending pods; those of them that are in a gang */
+    size_t nongpu_pods, nongpu_bytes; /* bound pods without GPU; the size of their table */
+    size_t reservations;
+};
+struct ledger_totals ledger_totals(const struct ledger *l);
 struct ledger_pod *ledger_first_pending(const struct ledger *l);
 /* The different requests of pending pods; `n` gets their number. */
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);

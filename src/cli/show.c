@@ -376,7 +376,7 @@ static void add_sums(struct page *p, struct buf *out, const struct ledger_node *
 {
     int64_t total = 0, promised = 0, used = 0, free = 0, cordoned = 0;
     size_t cards = 0, healthy = 0, measured = 0;
-    size_t pending = p->show->node.n ? 0 : ledger_pending(cluster_state_ledger(p->cs));
+    size_t pending = p->show->node.n ? 0 : ledger_totals(cluster_state_ledger(p->cs)).pending;
     for (size_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < nodes[i]->n_cards; k++) {
             const struct card *card = &nodes[i]->cards[k];

@@ -237,7 +237,7 @@ static void log_overcommits(struct step *s)
 {
     struct core *core = s->core;
     const struct cursor *pods = &core->cursors[CORE_PODS];
-    size_t n = ledger_overcommitted(core->ledger);
+    size_t n = ledger_totals(core->ledger).overcommitted;
     if (n == core->n_overcommitted || !pods->synced || pods->state == CURSOR_LISTING)
         return;
     for (uint32_t i = 0; n > core->n_overcommitted && i < ledger_node_slots(core->ledger);

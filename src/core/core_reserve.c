@@ -152,7 +152,7 @@ static enum core_reserve_outcome check_request(struct step *s, bool replaces,
     }
     if (core_may_bind(core, s->now, err))
         return CORE_RESERVE_NOT_NOW;
-    if (ledger_reservations(core->ledger) - replaces >= CORE_RESERVATIONS_MAX)
+    if (ledger_totals(core->ledger).reservations - replaces >= CORE_RESERVATIONS_MAX)
         return CORE_RESERVE_FULL;
     return CORE_RESERVE_DONE;
 }
@@ -340,7 +340,7 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
         /* The caller wakes pending pods, if its cards are free after this step. */
         ledger_reservation_end(l, own);
     }
-    if (ledger_reservations(l) + GANG_PLAN_MEMBERS >= CORE_RESERVATIONS_MAX)
+    if (ledger_totals(l).reservations + GANG_PLAN_MEMBERS >= CORE_RESERVATIONS_MAX)
         return CORE_RESERVE_FULL;
     size_t n = list_nodes(s, &nodes);
     bool spread = in->request->placement == PLACE_SPREAD;

@@ -123,7 +123,7 @@ void core_wakeup_after(struct step *s, const struct wakeup_fits *before)
         before->n ? ledger_node_find(core->ledger, before->node) : NULL;
     /* Where one member fitted before, two may fit now. */
     bool gangs =
-        ledger_pending_members(core->ledger) > 0 && free_mib_of(node) > before->free_mib;
+        ledger_totals(core->ledger).pending_members > 0 && free_mib_of(node) > before->free_mib;
     for (size_t i = 0; node && i < n; i++) {
         if ((!gangs && !did_not_fit(before, i, classes[i].id)) ||
             select_fit(node, &classes[i].request) != FIT_YES)
@@ -138,7 +138,7 @@ void core_wakeup_gangs(struct step *s, const struct ledger_node *node)
     struct core *core = s->core;
     size_t n;
     const struct ledger_class *classes = ledger_classes(core->ledger, &n);
-    if (!core->wakeups_begun || !node || !ledger_pending_members(core->ledger))
+    if (!core->wakeups_begun || !node || !ledger_totals(core->ledger).pending_members)
         return;
     const struct wakeup *known = map_get(&core->wakeups_by_node, node->name);
     for (size_t i = 0; i < n && !(known && known->due); i++) {

@@ -140,9 +140,15 @@ uint64_t ledger_pending_generation(const struct ledger *l)
     return l->pending_generation;
 }
 
-size_t ledger_node_count(const struct ledger *l)
+struct ledger_totals ledger_totals(const struct ledger *l)
 {
-    return l->n_nodes - l->n_free_slots;
+    return (struct ledger_totals){.nodes = l->n_nodes - l->n_free_slots,
+                                  .overcommitted = l->n_overcommitted,
+                                  .pending = l->n_pending,
+                                  .pending_members = l->n_pending_members,
+                                  .nongpu_pods = l->nongpu.n,
+                                  .nongpu_bytes = l->nongpu.cap * NONGPU_BYTES,
+                                  .reservations = l->n_reservations};
 }
 
 static const struct node_resources unknown_capacity = {-1, -1, -1, -1};

@@ -433,11 +433,6 @@ static size_t count_overcommitted(const struct ledger_node *node)
     return n;
 }
 
-size_t ledger_overcommitted(const struct ledger *l)
-{
-    return l->n_overcommitted;
-}
-
 void ledger_derive(struct ledger *l, struct ledger_node *node)
 {
     l->n_overcommitted -= count_overcommitted(node);

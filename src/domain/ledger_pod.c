@@ -278,16 +278,6 @@ const struct request_mix *ledger_mix(const struct ledger *l)
     return &l->mix;
 }
 
-size_t ledger_pending(const struct ledger *l)
-{
-    return l->n_pending;
-}
-
-size_t ledger_pending_members(const struct ledger *l)
-{
-    return l->n_pending_members;
-}
-
 struct ledger_pod *ledger_first_pending(const struct ledger *l)
 {
     return l->pending;

@@ -6,6 +6,7 @@
 /* Bound pods that request no GPU. A cluster may have many, so each takes 24 bytes in a hash
  * table, of which at least 3/16 is used. A pod is identified by a 64-bit hash of its UID,
  * keyed with the ledger's seed. */
+enum { NONGPU_BYTES = 24 };
 struct nongpu_pods {
     struct nongpu_slot *slots;
     size_t n, cap; /* cap is a power of two, or 0 */

@@ -33,11 +33,6 @@ struct ledger_reservation *ledger_first_reservation(const struct ledger *l)
     return l->first_reservation;
 }
 
-size_t ledger_reservations(const struct ledger *l)
-{
-    return l->n_reservations;
-}
-
 /* Inserts it from the end: most limits are equally long. */
 static void insert(struct ledger *l, struct ledger_reservation *r)
 {

@@ -16,7 +16,7 @@ struct nongpu_slot {
     uint32_t node : 31; /* id */
     uint32_t marked : 1; /* seen in the current list */
 };
-_Static_assert(sizeof(struct nongpu_slot) == 24, "24 bytes per pod");
+_Static_assert(sizeof(struct nongpu_slot) == NONGPU_BYTES, "24 bytes per pod");
 
 enum { CAP_MIN = 16 };
 
@@ -230,14 +230,4 @@ bool ledger_nongpu_sweep(struct ledger *l, uint64_t list, size_t *at,
     shrink(p);
     *node = NULL;
     return false;
-}
-
-size_t ledger_nongpu_bytes(const struct ledger *l)
-{
-    return l->nongpu.cap * sizeof *l->nongpu.slots;
-}
-
-size_t ledger_nongpu_pods(const struct ledger *l)
-{
-    return l->nongpu.n;
 }

@@ -120,7 +120,7 @@ int verb_limits_now(struct verbs *v, struct verb_limits *limits, struct err *err
 {
     const struct core *core = core_driver_read(v->config.driver);
     int rc = core_ready(core, core_driver_now(), err);
-    size_t known = ledger_node_count(core_ledger(core));
+    size_t known = ledger_totals(core_ledger(core)).nodes;
     core_driver_read_end(v->config.driver);
     *limits = (struct verb_limits){2 * known + NODES_MORE, known, v->config.budget};
     return rc;

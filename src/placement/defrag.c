@@ -571,7 +571,7 @@ static int compare_listed(const void *a, const void *b)
 static void list_nodes(struct defrag_state *s)
 {
     const struct ledger *l = s->world->ledger;
-    cleanup_free struct listed *list = xcalloc(ledger_node_count(l) + 1, sizeof *list);
+    cleanup_free struct listed *list = xcalloc(ledger_totals(l).nodes + 1, sizeof *list);
     size_t n = 0;
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
         const struct ledger_node *node = ledger_node_at(l, i);

@@ -335,7 +335,7 @@ static inline struct pod rig_bound_pod(const char *uid, int units, const char *n
 }
 
 /* So many reservations exist. */
-#define ck_reserved(n) ck_assert_uint_eq(ledger_reservations(core_ledger(r.core)), n)
+#define ck_reserved(n) ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).reservations, n)
 
 /* So many outputs of that type wait. */
 #define ck_count(type, n) ck_assert_uint_eq(rig_count(type), n)

@@ -265,7 +265,7 @@ START_TEST(a_get_that_a_list_overtook_is_repeated)
     ck_count(CORE_CALL_BIND, 0);
     rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
     expect_reply(1, ERR_NOT_FOUND, "pod not found");
-    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
+    ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).pending, 0);
 
     rig_bind(2, "lost", "n1");
     struct core_output bind;
@@ -290,10 +290,10 @@ START_TEST(a_failed_fetch_removes_a_pod_that_a_list_lacks)
     rig_pending("new", 100);
     list_pods_again();
     rig_list_end(CORE_PODS);
-    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 1);
+    ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).pending, 1);
     rig_answer(get.call, ERR_UNAVAILABLE);
     expect_reply(1, ERR_UNAVAILABLE, "");
-    ck_assert_uint_eq(ledger_pending(core_ledger(r.core)), 0);
+    ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).pending, 0);
 }
 END_TEST
 

@@ -255,8 +255,8 @@ START_TEST(a_plain_pod_needs_few_bytes)
         snprintf(node, sizeof node, "n%d", i % 500);
         ledger_nongpu_seen(l, span_of(uid), span_of(node), &small, 1);
     }
-    ck_assert_uint_eq(ledger_nongpu_pods(l), 40000);
-    ck_assert_uint_le(ledger_nongpu_bytes(l), 40000 * 24 * 8 / 3);
+    ck_assert_uint_eq(ledger_totals(l).nongpu_pods, 40000);
+    ck_assert_uint_le(ledger_totals(l).nongpu_bytes, 40000 * 24 * 8 / 3);
     /* A node that only these pods name is not shown, and counts them once it exists. */
     ck_assert_ptr_null(ledger_node_find(l, SPAN("n7")));
     for (uint32_t i = 0; i < ledger_node_slots(l); i++)
@@ -269,9 +269,9 @@ START_TEST(a_plain_pod_needs_few_bytes)
     const struct ledger_node *left;
     for (size_t at = 0; ledger_nongpu_sweep(l, 2, &at, &left);)
         ck_assert_ptr_null(left);
-    ck_assert_uint_eq(ledger_nongpu_pods(l), 0);
-    ck_assert_uint_eq(ledger_node_count(l), 0);
-    ck_assert_uint_le(ledger_nongpu_bytes(l), 4096);
+    ck_assert_uint_eq(ledger_totals(l).nongpu_pods, 0);
+    ck_assert_uint_eq(ledger_totals(l).nodes, 0);
+    ck_assert_uint_le(ledger_totals(l).nongpu_bytes, 4096);
     ledger_free(l);
 }
 END_TEST
@@ -287,11 +287,11 @@ START_TEST(former_amounts_are_forgotten)
         snprintf(former, sizeof former, "u%d", i - 10);
         ledger_nongpu_seen(l, span_of(uid), SPAN("n"), &(struct resources){i, i, 1}, 1);
         ledger_nongpu_deleted(l, span_of(former));
-        ck_assert_int_eq(ledger_nongpu_pods(l), i < 10 ? i + 1 : 10);
+        ck_assert_int_eq(ledger_totals(l).nongpu_pods, i < 10 ? i + 1 : 10);
     }
     ck_assert_int_eq(ledger_node_requested(ledger_node_find(l, SPAN("n"))).cpu_milli,
                      10 * 99990 + 45);
-    ck_assert_uint_le(ledger_nongpu_bytes(l), 4096);
+    ck_assert_uint_le(ledger_totals(l).nongpu_bytes, 4096);
     ledger_free(l);
 }
 END_TEST

@@ -614,7 +614,7 @@ START_TEST(all_pods_can_be_visited_and_removed)
         ledger_pod_remove(ledger, p);
     }
     ck_assert_ptr_null(ledger_first_pod(ledger));
-    ck_assert_uint_eq(ledger_node_count(ledger), 0);
+    ck_assert_uint_eq(ledger_totals(ledger).nodes, 0);
 }
 END_TEST
 
@@ -684,7 +684,7 @@ END_TEST
 START_TEST(a_pending_pod_changes_and_a_bound_one_keeps_its_request)
 {
     struct ledger_pod *a = add("a", 100);
-    ck_assert_uint_eq(ledger_pending(ledger), 1);
+    ck_assert_uint_eq(ledger_totals(ledger).pending, 1);
     ck_assert_int_eq(add("a", 200)->request->units, 200);
     struct request none = {0};
     struct pod pod = object_pod_mem(&arena, "a", 100);
@@ -695,10 +695,10 @@ START_TEST(a_pending_pod_changes_and_a_bound_one_keeps_its_request)
     add("a", 100);
     ck_assert_ptr_null(node("n9")); /* nothing refers to it */
     place("a", 100, "n1", 0, NULL);
-    ck_assert_uint_eq(ledger_pending(ledger), 0);
+    ck_assert_uint_eq(ledger_totals(ledger).pending, 0);
     ck_assert_int_eq(add("a", 300)->request->units, 100);
     ledger_pod_unplace(ledger, a);
-    ck_assert_uint_eq(ledger_pending(ledger), 1);
+    ck_assert_uint_eq(ledger_totals(ledger).pending, 1);
     ck_assert_ptr_null(node("n1"));
 }
 END_TEST

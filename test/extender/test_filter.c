@@ -171,7 +171,7 @@ END_TEST
 
 static size_t reservations(void)
 {
-    size_t n = ledger_reservations(core_ledger(core_driver_read(rig.driver)));
+    size_t n = ledger_totals(core_ledger(core_driver_read(rig.driver))).reservations;
     core_driver_read_end(rig.driver);
     return n;
 }

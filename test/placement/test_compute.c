@@ -80,7 +80,7 @@ START_TEST(a_card_has_a_hundred_percent)
     ledger_pod_remove(ledger, a);
     ck_assert_uint_eq(card_core_left(card(0)), 100);
     ck_assert_int_eq(choose(ask(10, 100, 1)), 0);
-    ck_assert_uint_eq(ledger_overcommitted(ledger), 0);
+    ck_assert_uint_eq(ledger_totals(ledger).overcommitted, 0);
 }
 END_TEST
 
@@ -174,7 +174,7 @@ START_TEST(unclear_cards_count_in_full)
     /* Without the extender: two pods on one card. */
     place("b", ask(10, 80, 1), 0);
     place("c", ask(10, 80, 1), 0);
-    ck_assert_uint_eq(ledger_overcommitted(ledger), 1);
+    ck_assert_uint_eq(ledger_totals(ledger).overcommitted, 1);
     ck_assert_uint_eq(card_core_left(card(0)), 0);
 }
 END_TEST
@@ -435,7 +435,7 @@ START_TEST(fit_choice_and_victims_agree_with_a_model)
             ck_assert_int_eq(select_fit(n1(), &r) == FIT_YES, fits);
             rejected += !fits;
             add_random(&m, &rng, &r, i);
-            ck_assert_uint_eq(ledger_overcommitted(ledger), 0);
+            ck_assert_uint_eq(ledger_totals(ledger).overcommitted, 0);
         }
         struct request r = ask(5 * (1 + (int)rng_below(&rng, 12)),
                                10 * (1 + (int)rng_below(&rng, 10)), 1);

@@ -77,7 +77,7 @@ static void check_valid(void)
         ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, m->request, NULL),
                          m->node->name, shares, n);
     }
-    ck_assert_uint_eq(ledger_overcommitted(ledger), 0);
+    ck_assert_uint_eq(ledger_totals(ledger).overcommitted, 0);
 }
 
 START_TEST(three_members_need_three_places)

@@ -236,7 +236,7 @@ static bool everybody_watches(const struct world *w)
 static bool nobody_reserves(const struct world *w)
 {
     for (int i = 0; i < w->n_replicas; i++)
-        if (ledger_reservations(core_ledger(replica_core(w->replicas[i]))))
+        if (ledger_totals(core_ledger(replica_core(w->replicas[i]))).reservations)
             return false;
     return true;
 }
