@@ -28,24 +28,6 @@ START_TEST(all_fitting_pods_are_bound_and_no_others)
     audit_check(AUDIT_EXTENDER);
 }
 
-START_TEST(deleted_pods_free_memory)
-{
-    burst_add_nodes();
-    burst_add_pods();
-    burst_wait_bound(BURST_FIT);
-    for (int i = 0; i < 2; i++) {
-        int64_t begun = lib_now_ms();
-        ck_assert_uint_eq(burst_delete_pods(3), (BURST_FIT + 2) / 3);
-        burst_add_pods();
-        burst_wait_bound(BURST_FIT);
-        cluster_report("94 are deleted, as many created, and 280 bound again",
-                       lib_now_ms() - begun);
-        burst_check();
-    }
-    cluster_delete_pods();
-    cluster_agrees();
-}
-
 /* Nodes of two classes are removed, one with its Scv; meanwhile no pod fits. */
 START_TEST(nodes_are_removed_and_added)
 {
@@ -121,5 +103,5 @@ START_TEST(a_card_that_is_healthy_again_is_used_within_seconds)
 }
 
 CLUSTER_MAIN("burst", 400, ARGV("--nodes", "0"), all_fitting_pods_are_bound_and_no_others,
-             deleted_pods_free_memory, nodes_are_removed_and_added,
+             nodes_are_removed_and_added,
              a_card_that_is_healthy_again_is_used_within_seconds)

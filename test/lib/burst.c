@@ -254,15 +254,6 @@ int64_t burst_wait_bound(size_t n)
     return lib_now_ms() - begun;
 }
 
-size_t burst_delete_pods(size_t every)
-{
-    cleanup_json json_t *pods = pods_where("spec.nodeName%21%3D");
-    size_t n = 0;
-    for (size_t i = 0; i < json_array_size(pods); i += every, n++)
-        delete_one(PODS, lib_str(json_array_get(pods, i), "metadata.name"));
-    return n;
-}
-
 /* -- results -- */
 
 /* The pod has as many cards, and as much memory, as it requested. */

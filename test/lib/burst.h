@@ -33,8 +33,6 @@ size_t burst_bound(void);
  * card is overcommitted, and inspect matches. */
 void burst_check(void);
 
-/* Deletes every n-th bound pod. Returns their number. */
-size_t burst_delete_pods(size_t every);
 /* Removes a node with its pods, and adds it again. `with_scv`: the Scv, too. Returns the
  * number of pods. */
 size_t burst_remove_node(const char *name, bool with_scv);
