@@ -18,7 +18,6 @@ static void handle(struct cases_pure *p, const struct cases_request *req,
                             .path = copy,
                             .query = query ? query : "",
                             .content_type = req->type,
-                            .accept = req->accept,
                             .body = req->body};
     api_handle(p->api, p->now_ms, &r, &reply);
     *out = (struct cases_reply){.status = reply.status};

@@ -138,7 +138,6 @@ static void send(struct api *api, struct rng *rng, int64_t now_ms)
         .path = path.p,
         .query = query.p,
         .content_type = s->type,
-        .accept = rng_below(rng, 3) ? NULL : "application/json;as=Table;v=v1",
         .body = buf_span(&body)};
     api_handle(api, now_ms, &req, &reply);
     ck_assert_uint_ge(reply.status, 200);

@@ -19,7 +19,9 @@ static int refuse_by_schema(struct call *c, const json_t *object)
     struct shape_fault wrong = {0};
     if (sim_shape_find(sim_shape_meta, (json_t *)object, &wrong) ||
         sim_shape_find(c->route.kind->shape, (json_t *)object, &wrong))
-        sim_fault_type(&f, wrong.where.p, wrong.given, wrong.wanted);
+        sim_fault(&f, "FieldValueTypeInvalid", wrong.where.p,
+                  "Invalid value: \"%s\": %s in body must be of type %s: \"%s\"",
+                  wrong.given, wrong.where.p, wrong.wanted, wrong.given);
     buf_fini(&wrong.where);
     return sim_refuse_invalid(c, sim_jsonx_span(object, "metadata.name"), &f);
 }

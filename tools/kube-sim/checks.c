@@ -68,7 +68,7 @@ static void demand(const json_t *object, const char *field, size_t max,
     if (!v.n)
         sim_fault_required(f, field, "");
     else if (v.n > max)
-        sim_fault_too_long(f, field, (int64_t)max);
+        sim_fault_too_long(f, field, max);
 }
 
 static void check_event_source(const json_t *object, struct faultlist *f)
@@ -130,13 +130,13 @@ void sim_check_secret(const json_t *object, const json_t *old, struct faultlist 
 static void check_bounds(const json_t *at, const char *path, const char *member,
                          int64_t max, struct faultlist *f)
 {
-    cleanup_buf struct buf field = {0}, why = {0};
+    cleanup_free char *field = xasprintf("%s.%s", path, member);
     int64_t v = sim_jsonx_int(at, member, 0);
-    buf_printf(&field, "%s.%s", path, member);
-    buf_printf(&why, "%s in body should be %s than or equal to %lld", field.p,
-               v < 0 ? "greater" : "less", v < 0 ? 0LL : (long long)max);
     if (v < 0 || v > max)
-        sim_fault_number(f, field.p, v, why.p);
+        sim_fault(f, "FieldValueInvalid", field,
+                  "Invalid value: %lld: %s in body should be %s than or equal to %lld",
+                  (long long)v, field, v < 0 ? "greater" : "less",
+                  v < 0 ? 0LL : (long long)max);
 }
 
 static void check_card(const json_t *card, size_t i, struct faultlist *f)
@@ -175,7 +175,6 @@ const struct shape sim_shape_meta[] = {
     {"metadata.namespace", SHAPE_STRING},
     {"metadata.uid", SHAPE_STRING},
     {"metadata.resourceVersion", SHAPE_STRING},
-    {"metadata.generation", SHAPE_INT},
     {"metadata.creationTimestamp", SHAPE_TIME},
     {"metadata.deletionTimestamp", SHAPE_TIME},
     {"metadata.deletionGracePeriodSeconds", SHAPE_INT},

@@ -46,8 +46,6 @@ static void set_system_fields(struct call *c, json_t *meta, bool keep)
         json_object_del(meta, "deletionTimestamp");
         json_object_del(meta, "deletionGracePeriodSeconds");
     }
-    if (c->route.kind->generation && !(keep && json_object_get(meta, "generation")))
-        sim_jsonx_set_int(meta, "generation", 1);
 }
 
 static int check_namespace_exists(struct call *c)

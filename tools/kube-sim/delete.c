@@ -59,8 +59,6 @@ static const struct object *delete_pod(struct call *c, const struct object *o,
         grace_s = GRACE_MAX;
     if (clock_parse(sim_jsonx_span(meta, "deletionTimestamp"), &end_s))
         start_s = end_s - old_s;
-    else if (json_object_get(meta, "generation"))
-        sim_jsonx_set_int(meta, "generation", sim_jsonx_int(meta, "generation", 0) + 1);
     cleanup_buf struct buf text = {0};
     clock_format_s(&text, start_s + grace_s);
     sim_jsonx_set_str(meta, "deletionTimestamp", text.p);

@@ -255,15 +255,6 @@ void faults_status(const struct fault *fault, struct buf *out)
                      "a fault that was asked for", &about);
 }
 
-/* Called with the lock held and the parsed body (NULL: empty). */
-typedef int (*control_fn)(struct sim_server *s, const json_t *body, struct span raw,
-                          struct buf *out, struct err *err);
-
-#define CONTROL(fn)                                                                      \
-    static int fn(struct sim_server *s, const json_t *body, struct span raw,             \
-                  struct buf *out, struct err *err)
-#define UNUSED (void)s, (void)body, (void)raw, (void)out, (void)err
-
 /* Sets *resource to the resource that the body names, NULL for all. */
 static int read_resource(const json_t *body, const char **resource, struct err *err)
 {
@@ -278,33 +269,6 @@ static int read_resource(const json_t *body, const char **resource, struct err *
     return 0;
 }
 
-CONTROL(get_faults)
-{
-    UNUSED;
-    faults_write(s->faults, out);
-    return 0;
-}
-
-CONTROL(add_faults)
-{
-    UNUSED;
-    return faults_add(s->faults, raw, err);
-}
-
-CONTROL(clear_faults)
-{
-    UNUSED;
-    faults_clear(s->faults);
-    return 0;
-}
-
-CONTROL(get_counters)
-{
-    UNUSED;
-    faults_write_counters(s->faults, out);
-    return 0;
-}
-
 /* A stalled watch delivers no events until it is released. */
 static void stall(struct sim_server *s, const char *resource, bool stalled)
 {
@@ -314,12 +278,9 @@ static void stall(struct sim_server *s, const char *resource, bool stalled)
     sim_stream_order(s, resource, STREAM_WAKE);
 }
 
-CONTROL(order_watches)
+static int order_watches(struct sim_server *s, const json_t *body, const char *resource,
+                         struct buf *out, struct err *err)
 {
-    UNUSED;
-    const char *resource;
-    if (read_resource(body, &resource, err))
-        return -1;
     struct span action = sim_jsonx_span(body, "action");
     size_t n = sim_stream_order(s, resource, STREAM_COUNT);
     if (span_eq(action, SPAN("cut")))
@@ -336,41 +297,8 @@ CONTROL(order_watches)
     return 0;
 }
 
-CONTROL(compact)
+static void write_state(struct sim_server *s, struct buf *out)
 {
-    UNUSED;
-    api_compact(s->api);
-    return 0;
-}
-
-CONTROL(freeze)
-{
-    UNUSED;
-    const char *resource;
-    if (read_resource(body, &resource, err))
-        return -1;
-    bool frozen = !json_is_false(json_object_get(body, "frozen"));
-    for (size_t i = 0; i < KINDS_N; i++)
-        if (!resource || strcmp(resource, sim_kinds[i].plural) == 0)
-            api_freeze(s->api, sim_kinds[i].plural, frozen);
-    return 0;
-}
-
-CONTROL(load)
-{
-    UNUSED;
-    return api_load(s->api, front_now_ms(), raw, err);
-}
-
-CONTROL(set_access)
-{
-    UNUSED;
-    return api_set_access(s->api, raw, err);
-}
-
-CONTROL(get_state)
-{
-    UNUSED;
     buf_printf(out, "{\"resourceVersion\":\"%llu\",\"objects\":{",
                (unsigned long long)api_version(s->api));
     for (size_t i = 0; i < KINDS_N; i++)
@@ -383,28 +311,87 @@ CONTROL(get_state)
             buf_printf(out, "%s\"%s\":%zu", i ? "," : "", sim_kinds[i].plural,
                        sim_stream_order(s, sim_kinds[i].plural, STREAM_COUNT));
     buf_printf(out, "},\"compressed\":%llu}\n", (unsigned long long)s->compressed);
-    return 0;
 }
 
-static const struct control {
-    const char *method, *path;
-    control_fn fn;
-} controls[] = {
-    {"GET", "/kube-sim/faults", get_faults},
-    {"POST", "/kube-sim/faults", add_faults},
-    {"DELETE", "/kube-sim/faults", clear_faults},
-    {"GET", "/kube-sim/counters", get_counters},
-    {"POST", "/kube-sim/watches", order_watches},
-    {"POST", "/kube-sim/compact", compact},
-    {"POST", "/kube-sim/freeze", freeze},
-    {"POST", "/kube-sim/load", load},
-    {"POST", "/kube-sim/access", set_access},
-    {"GET", "/kube-sim/state", get_state},
+enum control {
+    GET_FAULTS,
+    ADD_FAULTS,
+    CLEAR_FAULTS,
+    GET_COUNTERS,
+    ORDER_WATCHES,
+    COMPACT,
+    FREEZE,
+    LOAD,
+    SET_ACCESS,
+    GET_STATE,
+    CONTROLS
+};
+static const char *const controls[CONTROLS][2] = {
+    [GET_FAULTS] = {"GET", "/kube-sim/faults"},
+    [ADD_FAULTS] = {"POST", "/kube-sim/faults"},
+    [CLEAR_FAULTS] = {"DELETE", "/kube-sim/faults"},
+    [GET_COUNTERS] = {"GET", "/kube-sim/counters"},
+    [ORDER_WATCHES] = {"POST", "/kube-sim/watches"},
+    [COMPACT] = {"POST", "/kube-sim/compact"},
+    [FREEZE] = {"POST", "/kube-sim/freeze"},
+    [LOAD] = {"POST", "/kube-sim/load"},
+    [SET_ACCESS] = {"POST", "/kube-sim/access"},
+    [GET_STATE] = {"GET", "/kube-sim/state"},
 };
 
-static void run(struct sim_server *s, const struct control *c,
-                const struct httpd_request *req, struct httpd_reply *reply)
+/* Called with the lock held. `body`: parsed; NULL: empty. */
+static int carry_out(struct sim_server *s, enum control c, struct span raw,
+                     const json_t *body, struct buf *out, struct err *err)
 {
+    const char *resource;
+    if (read_resource(body, &resource, err))
+        return -1;
+    switch (c) {
+    case GET_FAULTS:
+        faults_write(s->faults, out);
+        return 0;
+    case ADD_FAULTS:
+        return faults_add(s->faults, raw, err);
+    case CLEAR_FAULTS:
+        faults_clear(s->faults);
+        return 0;
+    case GET_COUNTERS:
+        faults_write_counters(s->faults, out);
+        return 0;
+    case ORDER_WATCHES:
+        return order_watches(s, body, resource, out, err);
+    case COMPACT:
+        api_compact(s->api);
+        return 0;
+    case FREEZE:
+        for (size_t i = 0; i < KINDS_N; i++)
+            if (!resource || strcmp(resource, sim_kinds[i].plural) == 0)
+                api_freeze(s->api, sim_kinds[i].plural,
+                           !json_is_false(json_object_get(body, "frozen")));
+        return 0;
+    case LOAD:
+        return api_load(s->api, front_now_ms(), raw, err);
+    case SET_ACCESS:
+        return api_set_access(s->api, raw, err);
+    default:
+        write_state(s, out);
+        return 0;
+    }
+}
+
+void sim_control_handle(struct sim_server *s, const struct httpd_request *req,
+                        struct httpd_reply *reply)
+{
+    bool known = false;
+    size_t c = 0;
+    for (; c < CONTROLS && (strcmp(req->path, controls[c][1]) != 0 ||
+                            strcmp(req->method, controls[c][0]) != 0);
+         c++)
+        known |= strcmp(req->path, controls[c][1]) == 0;
+    if (c == CONTROLS) {
+        httpd_fail(reply, known ? 405 : 404, known ? "method not allowed" : "no such path");
+        return;
+    }
     struct err err;
     cleanup_json_value json_t *body =
         req->body.n ? sim_jsonx_parse(req->body, &err) : NULL;
@@ -414,7 +401,7 @@ static void run(struct sim_server *s, const struct control *c,
     }
     cleanup_buf struct buf out = {0};
     pthread_mutex_lock(&s->lock);
-    int rc = c->fn(s, body, req->body, &out, &err);
+    int rc = carry_out(s, (enum control)c, req->body, body, &out, &err);
     pthread_mutex_unlock(&s->lock);
     if (rc)
         httpd_fail(reply, err.code == ERR_NOT_FOUND ? 404 : 400, "%s", err.msg);
@@ -422,20 +409,4 @@ static void run(struct sim_server *s, const struct control *c,
         buf_add_span(&reply->body, buf_span(&out));
     else
         buf_adds(&reply->body, "{}\n");
-}
-
-void sim_control_handle(struct sim_server *s, const struct httpd_request *req,
-                        struct httpd_reply *reply)
-{
-    bool known = false;
-    for (size_t i = 0; i < ARRAY_LEN(controls); i++) {
-        if (strcmp(req->path, controls[i].path) != 0)
-            continue;
-        known = true;
-        if (strcmp(req->method, controls[i].method) == 0) {
-            run(s, &controls[i], req, reply);
-            return;
-        }
-    }
-    httpd_fail(reply, known ? 405 : 404, known ? "method not allowed" : "no such path");
 }

@@ -20,7 +20,7 @@
 
 struct config {
     char *listen, *token, *cert, *key, *generate;
-    int64_t port, tick_ms, history, history_bytes, version, connections, seed;
+    int64_t port, tick_ms, history, version, connections, seed;
     struct opt_list loads;
     int64_t renew_ms;
     bool run_pods;
@@ -57,9 +57,6 @@ static const struct opt table[] = {
      OPT_STRING, AT(key), 0, 0, NULL, 0},
     {"history", NULL, "N", "100000", "Number of events kept per resource for watches.",
      OPT_INT, AT(history), 1, 10000000, NULL, 0},
-    {"history-bytes", NULL, "SIZE", "64Mi",
-     "Bytes of old object states kept per resource for watches.", OPT_SIZE,
-     AT(history_bytes), 1, 0x1000000000, NULL, 0},
     {"resource-version", NULL, "N", "0",
      "Resource version to continue from; watches of older versions get 410.", OPT_INT,
      AT(version), 0, INT64_MAX / 2, NULL, 0},
@@ -123,7 +120,6 @@ static int run(const struct config *c, const sigset_t *set, struct err *err)
     unsigned port;
     struct api_config ac = {.seed = (uint64_t)c->seed,
                             .history = (size_t)c->history,
-                            .history_bytes = (size_t)c->history_bytes,
                             .version = (uint64_t)c->version,
                             .now_ms = clock_wall_ns() / 1000000,
                             .run_pods = c->run_pods,

@@ -22,7 +22,7 @@ static void move_member(json_t *to, json_t *from, const char *key)
 static json_t *order_metadata(json_t *old)
 {
     static const char *const first[] = {
-        "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"};
+        "name", "namespace", "uid", "resourceVersion", "creationTimestamp"};
     cleanup_json_value json_t *rest = json_copy(old);
     json_t *meta = json_object();
     for (size_t i = 0; i < ARRAY_LEN(first); i++)
@@ -278,31 +278,6 @@ void sim_meta_carry_over(json_t *object, const json_t *old, struct faultlist *f)
     for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
         carry(meta, before, fixed[i], true, f);
     carry(meta, before, "creationTimestamp", false, f);
-    carry(meta, before, "generation", false, f);
-}
-
-static bool is_ignored(const char *key, bool but_status)
-{
-    return strcmp(key, "metadata") == 0 || strcmp(key, "kind") == 0 ||
-           strcmp(key, "apiVersion") == 0 || (but_status && strcmp(key, "status") == 0);
-}
-
-static bool covers(const json_t *a, const json_t *b, bool but_status)
-{
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)a, key,
-                        v) if (!is_ignored(key, but_status) &&
-                               !json_equal(v, json_object_get(b, key))) return false;
-    return true;
-}
-
-void sim_meta_count_change(json_t *object, const json_t *old, bool but_status)
-{
-    if (covers(object, old, but_status) && covers(old, object, but_status))
-        return;
-    sim_jsonx_set_int(json_object_get(object, "metadata"), "generation",
-                      sim_jsonx_int(old, "metadata.generation", 0) + 1);
 }
 
 const char sim_name_dns_label_rule[] =

@@ -41,7 +41,7 @@ void sim_pod_fill(json_t *pod)
 
 /* -- checks -- */
 
-static void check_container(const json_t *container, const char *path, json_t *seen,
+static void check_container(const json_t *container, const char *path,
                             struct faultlist *f)
 {
     char field[64];
@@ -51,10 +51,6 @@ static void check_container(const json_t *container, const char *path, json_t *s
         sim_fault_required(f, field, "");
     else if (!sim_name_is_dns_label(name))
         sim_fault_invalid(f, field, name, sim_name_dns_label_rule);
-    else if (json_object_get(seen, name.p))
-        sim_fault_duplicate(f, field, name);
-    else
-        json_object_set_new(seen, name.p, json_true());
     snprintf(field, sizeof field, "%s.image", path);
     if (!sim_jsonx_span(container, "image").n)
         sim_fault_required(f, field, "");
@@ -62,7 +58,6 @@ static void check_container(const json_t *container, const char *path, json_t *s
 
 static void check_containers(const json_t *pod, struct faultlist *f)
 {
-    cleanup_json_value json_t *seen = json_object();
     for (size_t i = 0; i < ARRAY_LEN(container_lists); i++) {
         const char *list = container_lists[i];
         size_t k;
@@ -71,7 +66,7 @@ static void check_containers(const json_t *pod, struct faultlist *f)
         {
             char path[48];
             snprintf(path, sizeof path, "spec.%s[%zu]", list, k);
-            check_container(c, path, seen, f);
+            check_container(c, path, f);
         }
     }
     if (!json_array_size(sim_jsonx_at(pod, "spec.containers")))

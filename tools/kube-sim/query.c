@@ -111,29 +111,26 @@ static void add(struct selector *s, struct selector_term term)
     s->terms[s->n++] = term;
 }
 
-/* -- fields: a=b,c==d,e!=f -- */
-
-static int field_term(struct selector *s, const struct kind *kind, struct span text,
-                      struct err *err)
+/* Reads a, !a, a=b, a==b or a!=b. */
+static struct selector_term read_term(struct span text)
 {
-    const char *eq = memchr(text.p, '=', text.n);
-    if (!eq)
-        return err_set(err, ERR_INVALID,
-                       "invalid selector: '%.*s'; can't understand '%.*s'",
-                       SPAN_ARG(text), SPAN_ARG(text));
+    text = span_trim(text);
+    struct selector_term t = {.field = -1, .op = OP_EXISTS, .key = text};
+    const char *eq = text.n ? memchr(text.p, '=', text.n) : NULL;
+    if (!eq) {
+        if (span_starts(text, SPAN("!"))) {
+            t.op = OP_ABSENT;
+            t.key = span_trim((struct span){text.p + 1, text.n - 1});
+        }
+        return t;
+    }
     size_t at = (size_t)(eq - text.p);
-    bool unequal = at && text.p[at - 1] == '!';
-    struct span key = {text.p, at - unequal};
-    struct span value = {text.p + at + 1, text.n - at - 1};
-    if (value.n && value.p[0] == '=' && !unequal)
-        value = (struct span){value.p + 1, value.n - 1};
-    key = span_trim(key);
-    int field = sim_kind_field(kind, key);
-    if (field < 0)
-        return err_set(err, ERR_INVALID, "field label not supported: %.*s",
-                       SPAN_ARG(key));
-    add(s, (struct selector_term){field, key, unequal ? OP_UNEQUAL : OP_EQUAL, value});
-    return 0;
+    t.op = at && eq[-1] == '!' ? OP_UNEQUAL : OP_EQUAL;
+    t.key = span_trim((struct span){text.p, at - (t.op == OP_UNEQUAL)});
+    t.value = (struct span){eq + 1, text.n - at - 1};
+    if (t.op == OP_EQUAL && span_starts(t.value, SPAN("=")))
+        t.value = (struct span){t.value.p + 1, t.value.n - 1};
+    return t;
 }
 
 static int parse_fields(struct selector *s, const struct kind *kind, struct span text,
@@ -141,91 +138,32 @@ static int parse_fields(struct selector *s, const struct kind *kind, struct span
 {
     while (text.n) {
         struct span term = span_cut(&text, ',');
-        if (span_trim(term).n && field_term(s, kind, term, err))
-            return -1;
+        struct selector_term t = read_term(term);
+        if (!span_trim(term).n)
+            continue;
+        if (t.op == OP_EXISTS || t.op == OP_ABSENT)
+            return err_set(err, ERR_INVALID,
+                           "invalid selector: '%.*s'; can't understand '%.*s'",
+                           SPAN_ARG(term), SPAN_ARG(term));
+        t.field = sim_kind_field(kind, t.key);
+        if (t.field < 0)
+            return err_set(err, ERR_INVALID, "field label not supported: %.*s",
+                           SPAN_ARG(t.key));
+        add(s, t);
     }
     return 0;
-}
-
-/* -- labels: a, !a, a=b, a==b, a!=b -- */
-
-static int bad(struct span text, struct err *err)
-{
-    return err_set(err, ERR_INVALID, "unable to parse requirement: \"%.*s\"",
-                   SPAN_ARG(text));
-}
-
-static bool is_symbol(char c)
-{
-    return c == '=' || c == '!' || c == '<' || c == '>' || c == '(' || c == ')' ||
-           c == ',';
-}
-
-static void skip_space(struct span *s)
-{
-    while (s->n && (s->p[0] == ' ' || s->p[0] == '\t'))
-        *s = (struct span){s->p + 1, s->n - 1};
-}
-
-/* Takes the next word: up to white space or a symbol; may be empty. */
-static struct span word(struct span *s)
-{
-    skip_space(s);
-    size_t n = 0;
-    while (n < s->n && s->p[n] != ' ' && s->p[n] != '\t' && !is_symbol(s->p[n]))
-        n++;
-    struct span w = {s->p, n};
-    *s = (struct span){s->p + n, s->n - n};
-    skip_space(s);
-    return w;
-}
-
-static bool take(struct span *s, const char *symbol)
-{
-    if (!span_starts(*s, span_of(symbol)))
-        return false;
-    size_t n = strlen(symbol);
-    *s = (struct span){s->p + n, s->n - n};
-    return true;
-}
-
-static bool compare_term(struct span *s, struct selector_term *term)
-{
-    if (!take(s, "==") && !take(s, "=")) {
-        if (!take(s, "!="))
-            return false;
-        term->op = OP_UNEQUAL;
-    }
-    term->value = word(s);
-    return sim_name_is_label_value(term->value);
-}
-
-static bool label_term(struct span *s, struct selector_term *term)
-{
-    skip_space(s);
-    bool absent = take(s, "!");
-    term->key = word(s);
-    if (!sim_name_is_qualified(term->key))
-        return false;
-    term->op = absent ? OP_ABSENT : OP_EXISTS;
-    if (!s->n || s->p[0] == ',')
-        return true;
-    term->op = OP_EQUAL;
-    return !absent && compare_term(s, term);
 }
 
 static int parse_labels(struct selector *s, struct span text, struct err *err)
 {
     struct span rest = text;
-    skip_space(&rest);
-    while (rest.n) {
-        struct selector_term term = {.field = -1};
-        if (!label_term(&rest, &term))
-            return bad(text, err);
-        add(s, term);
-        skip_space(&rest);
-        if (rest.n && (!take(&rest, ",") || !span_trim(rest).n))
-            return bad(text, err);
+    while (rest.p && span_trim(text).n) {
+        struct selector_term t = read_term(span_cut(&rest, ','));
+        t.value = span_trim(t.value);
+        if (!sim_name_is_qualified(t.key) || !sim_name_is_label_value(t.value))
+            return err_set(err, ERR_INVALID, "unable to parse requirement: \"%.*s\"",
+                           SPAN_ARG(text));
+        add(s, t);
     }
     return 0;
 }

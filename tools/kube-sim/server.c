@@ -255,7 +255,6 @@ static void handle_api(struct sim_server *s, const struct httpd_request *req,
                             .path = req->path,
                             .query = req->query,
                             .content_type = httpd_header(req, "Content-Type"),
-                            .accept = httpd_header(req, "Accept"),
                             .body = req->body};
     struct api_target target;
     struct fault fault = {0};

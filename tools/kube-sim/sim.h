@@ -50,7 +50,6 @@ struct api_request {
     const char *query;        /* raw, "" if none */
     const char *content_type; /* or NULL */
     struct span body;
-    const char *accept; /* or NULL */
 };
 
 struct api_reply {
@@ -304,7 +303,6 @@ struct kind {
     bool custom;        /* a custom resource */
     bool unconditional; /* PUT needs no metadata.resourceVersion */
     bool core_faults;           /* validation errors name the kind without its group */
-    bool generation;            /* has metadata.generation */
     const struct field *fields; /* for field selectors; ends with a NULL name */
     const struct shape *shape;  /* types of known members */
 
@@ -545,16 +543,12 @@ void sim_faultlist_fini(struct faultlist *f);
 
 void sim_fault_invalid(struct faultlist *f, const char *field, struct span value,
                        const char *detail);
-/* An invalid number. */
-void sim_fault_number(struct faultlist *f, const char *field, int64_t value,
-                      const char *detail);
-/* A value of the wrong JSON type, with the message of a schema. */
-void sim_fault_type(struct faultlist *f, const char *field, const char *given,
-                    const char *wanted);
+/* `message` is a format. */
+void sim_fault(struct faultlist *f, const char *reason, const char *field,
+               const char *message, ...) __attribute__((format(printf, 4, 5)));
 void sim_fault_required(struct faultlist *f, const char *field, const char *detail);
 void sim_fault_forbidden(struct faultlist *f, const char *field, const char *detail);
-void sim_fault_duplicate(struct faultlist *f, const char *field, struct span value);
-void sim_fault_too_long(struct faultlist *f, const char *field, int64_t limit);
+void sim_fault_too_long(struct faultlist *f, const char *field, size_t limit);
 
 /* One request and its replies. */
 
@@ -718,12 +712,8 @@ int sim_load_tree(struct api *api, int64_t now_ms, json_t *object, struct err *e
 void sim_meta_check(const struct kind *kind, const json_t *object, struct faultlist *f);
 
 /* Prepares `object` to replace `old`: copies absent members that the server owns (uid,
- * creation time, deletion, generation), and adds a fault if one differs. */
+ * creation time, deletion), and adds a fault if one differs. */
 void sim_meta_carry_over(json_t *object, const json_t *old, struct faultlist *f);
-
-/* Increments metadata.generation if a member other than metadata and (`but_status`) status
- * has changed. */
-void sim_meta_count_change(json_t *object, const json_t *old, bool but_status);
 
 /* The syntax of Kubernetes names. */
 

@@ -112,81 +112,46 @@ void sim_faultlist_fini(struct faultlist *f)
     *f = (struct faultlist){0};
 }
 
-/* Adds a cause with this message, and "FIELD: message" to the text of the Status. */
-static void add(struct faultlist *f, const char *reason, const char *field,
-                const struct buf *message)
+void sim_fault(struct faultlist *f, const char *reason, const char *field,
+               const char *message, ...)
 {
+    cleanup_buf struct buf text = {0};
+    va_list ap;
+    va_start(ap, message);
+    buf_vprintf(&text, message, ap);
+    va_end(ap);
     if (!f->causes)
         f->causes = json_array();
     json_array_append_new(f->causes,
-                          json_pack("{s:s,s:s%,s:s}", "reason", reason, "message",
-                                    message->p, message->n, "field", field));
-    if (f->n++)
-        buf_adds(&f->text, ", ");
-    buf_printf(&f->text, "%s: ", field);
-    buf_add(&f->text, message->p, message->n);
-}
-
-static void add_value(struct buf *out, const char *what, struct span value)
-{
-    enum { SHOWN = 256 };
-    buf_adds(out, what);
-    buf_adds(out, ": ");
-    buf_add_json(out, (struct span){value.p, value.n < SHOWN ? value.n : SHOWN});
+                          json_pack("{s:s,s:s%,s:s}", "reason", reason, "message", text.p,
+                                    text.n, "field", field));
+    buf_printf(&f->text, "%s%s: %s", f->n++ ? ", " : "", field, text.p);
 }
 
 void sim_fault_invalid(struct faultlist *f, const char *field, struct span value,
                        const char *detail)
 {
+    enum { SHOWN = 256 };
     cleanup_buf struct buf text = {0};
-    add_value(&text, "Invalid value", value);
-    buf_printf(&text, ": %s", detail);
-    add(f, "FieldValueInvalid", field, &text);
-}
-
-void sim_fault_number(struct faultlist *f, const char *field, int64_t value,
-                      const char *detail)
-{
-    cleanup_buf struct buf text = {0};
-    buf_printf(&text, "Invalid value: %lld: %s", (long long)value, detail);
-    add(f, "FieldValueInvalid", field, &text);
-}
-
-void sim_fault_type(struct faultlist *f, const char *field, const char *given,
-                    const char *wanted)
-{
-    cleanup_buf struct buf text = {0};
-    buf_printf(&text, "Invalid value: \"%s\": %s in body must be of type %s: \"%s\"",
-               given, field, wanted, given);
-    add(f, "FieldValueTypeInvalid", field, &text);
+    buf_add_json(&text, (struct span){value.p, value.n < SHOWN ? value.n : SHOWN});
+    sim_fault(f, "FieldValueInvalid", field, "Invalid value: %s: %s", text.p, detail);
 }
 
 void sim_fault_required(struct faultlist *f, const char *field, const char *detail)
 {
-    cleanup_buf struct buf text = {0};
-    buf_printf(&text, "Required value%s%s", detail[0] ? ": " : "", detail);
-    add(f, "FieldValueRequired", field, &text);
+    sim_fault(f, "FieldValueRequired", field, "Required value%s%s", detail[0] ? ": " : "",
+              detail);
 }
 
 void sim_fault_forbidden(struct faultlist *f, const char *field, const char *detail)
 {
-    cleanup_buf struct buf text = {0};
-    buf_printf(&text, "Forbidden: %s", detail);
-    add(f, "FieldValueForbidden", field, &text);
+    sim_fault(f, "FieldValueForbidden", field, "Forbidden: %s", detail);
 }
 
-void sim_fault_duplicate(struct faultlist *f, const char *field, struct span value)
+void sim_fault_too_long(struct faultlist *f, const char *field, size_t limit)
 {
-    cleanup_buf struct buf text = {0};
-    add_value(&text, "Duplicate value", value);
-    add(f, "FieldValueDuplicate", field, &text);
-}
-
-void sim_fault_too_long(struct faultlist *f, const char *field, int64_t limit)
-{
-    cleanup_buf struct buf text = {0};
-    buf_printf(&text, "Too long: may not be more than %lld bytes", (long long)limit);
-    add(f, "FieldValueTooLong", field, &text);
+    sim_fault(f, "FieldValueTooLong", field, "Too long: may not be more than %zu bytes",
+              limit);
 }
 
 /* The message of the Status with reason Invalid: `Pod "p" is invalid: ...`. */
@@ -333,8 +298,8 @@ int sim_refuse_no_version(struct call *c)
 {
     const struct kind *kind = c->route.kind;
     cleanup_faultlist struct faultlist f = {0};
-    sim_fault_number(&f, "metadata.resourceVersion", 0,
-                     "must be specified for an update");
+    sim_fault(&f, "FieldValueInvalid", "metadata.resourceVersion",
+              "Invalid value: 0: must be specified for an update");
     return refuse_faults(c, kind->group, kind->plural, c->route.name, &f);
 }
 

@@ -99,8 +99,6 @@ static void replace(struct call *c, json_t *object, const json_t *old, struct ob
         sim_refuse_invalid(c, c->route.name, &f);
         return;
     }
-    if (kind->generation)
-        sim_meta_count_change(object, old, kind->status);
     keep_member(json_object_get(object, "metadata"), json_object_get(old, "metadata"),
                 "resourceVersion");
     sim_answer_object(c, 200,
