@@ -146,14 +146,6 @@ static void count_poll(void *ctx, struct podresources *pods, const struct err *e
         good++;
 }
 
-static void wait_for(atomic_int *counter)
-{
-    for (int i = 0; *counter == 0; i++) {
-        ck_assert_int_lt(i, 60000);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-}
-
 static struct podresources_poller *start_poller(void)
 {
     const struct podresources_poller_settings settings = {.socket = path,
@@ -167,16 +159,16 @@ static struct podresources_poller *start_poller(void)
 START_TEST(polling_survives_a_kubelet_restart)
 {
     struct podresources_poller *l = start_poller();
-    wait_for(&bad);
+    lib_wait(bad > 0);
     start_kubelet();
-    wait_for(&good);
+    lib_wait(good > 0);
     grpcd_free(kubelet);
     kubelet = NULL;
     bad = 0;
-    wait_for(&bad);
+    lib_wait(bad > 0);
     start_kubelet();
     good = 0;
-    wait_for(&good);
+    lib_wait(good > 0);
     podresources_poller_stop(l);
     podresources_poller_free(l);
 }
@@ -186,19 +178,19 @@ START_TEST(the_state_of_the_device_plugin_comes_with_the_pods)
 {
     start_kubelet();
     struct podresources_poller *l = start_poller();
-    wait_for(&good); /* without the file */
+    lib_wait(good > 0); /* without the file */
     ck_assert_int_eq(inits, 0);
     temp_write(dir, "device-plugin.json",
                "{\"version\":1,\"node\":\"n1\",\"grants\":[{\"uid\":\"u\","
                "\"namespace\":\"ns\",\"pod\":\"p\",\"container\":\"i\","
                "\"role\":\"init\",\"resource\":\"aliyun.com/gpu-mem\",\"time\":1,"
                "\"cards\":[{\"uuid\":\"GPU-0\",\"index\":0,\"units\":\"0-3\"}]}]}");
-    wait_for(&inits);
+    lib_wait(inits > 0);
     /* One that cannot be read leaves them as they were; without a file there are none. */
     temp_write(dir, "device-plugin.json", "{");
     for (int i = 0; i < 3; i++) {
         good = 0;
-        wait_for(&good);
+        lib_wait(good > 0);
         ck_assert_int_eq(inits, 1);
     }
     temp_remove(dir, "device-plugin.json");

@@ -443,7 +443,7 @@ static bool at_rest(const json_t *pods, const json_t **who)
 
 static json_t *await_rest(void)
 {
-    for (int64_t end = lib_now_ms() + 2 * PROGRAM_WAIT_MS;; lib_pause()) {
+    for (int64_t end = lib_now_ms() + 2 * LIB_WAIT_MS;; lib_pause()) {
         json_t *pods = cluster_items(CLUSTER_PODS);
         const json_t *who = NULL;
         if (at_rest(pods, &who))

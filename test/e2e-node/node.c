@@ -423,7 +423,7 @@ static bool all_run(int n)
 
 void node_wait_running(int n)
 {
-    int64_t end = lib_now_ms() + 2 * PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + 2 * LIB_WAIT_MS;
     while (!all_run(n)) {
         ck_assert_msg(lib_now_ms() < end, "there are not %d pods that run", n);
         lib_pause();

@@ -276,7 +276,7 @@ static void check_with_the_plugin(void)
 {
     cleanup_free char *config = temp_path(cluster.dir, "admin.kubeconfig");
     cleanup_free char *said = NULL;
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     do {
         struct program p;
         cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");

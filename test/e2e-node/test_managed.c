@@ -26,7 +26,7 @@
 /* kubectl logs of a container that prints its environment. New. */
 static char *environment_of(const char *pod)
 {
-    for (int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;; lib_pause()) {
+    for (int64_t end = lib_now_ms() + LIB_WAIT_MS;; lib_pause()) {
         char *log = cluster_kubectl(ARGV("logs", pod));
         if (strstr(log, "that is all\n"))
             return log;
@@ -92,7 +92,7 @@ static void ck_consistent(void)
     cleanup_free char *config = temp_path(cluster.dir, "admin.kubeconfig");
     cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
     cleanup_free char *said = xstrdup("");
-    for (int64_t end = lib_now_ms() + PROGRAM_WAIT_MS; !strstr(said, "no differences");) {
+    for (int64_t end = lib_now_ms() + LIB_WAIT_MS; !strstr(said, "no differences");) {
         ck_assert_msg(lib_now_ms() < end, "--check says: %s", said);
         free(said);
         program_start(&p, lib_dir, ARGV(plugin, "--kubeconfig", config, "--check"));

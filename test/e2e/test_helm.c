@@ -306,7 +306,7 @@ static char *left_over(const char *before)
 
 static void wait_for_rest(const char *before)
 {
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     for (;;) {
         cleanup_free char *left = left_over(before);
         if (!*left)

@@ -70,7 +70,7 @@ static bool is_clean(char **said)
 static void wait_clean(void)
 {
     char *said = NULL;
-    int64_t until = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t until = lib_now_ms() + LIB_WAIT_MS;
     while (!is_clean(&said))
         ck_assert_msg(lib_now_ms() < until, "never clean: %s", said);
     free(said);
@@ -150,7 +150,7 @@ static bool finds(const char *id, char **said)
 static char *expect_found(const char *id)
 {
     char *said = NULL;
-    int64_t until = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t until = lib_now_ms() + LIB_WAIT_MS;
     while (!finds(id, &said))
         ck_assert_msg(lib_now_ms() < until, "never %s: %s", id, said);
     return said;

@@ -65,7 +65,7 @@ static void check_works(struct fixture *f)
     cleanup_buf struct buf why = {0};
     extender_wait_ready(&f->extender);
     snprintf(name, sizeof name, "%s%d", f->prefix, f->bound++);
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     while (!extender_bind(&f->extender, name, "n1", &why))
         ck_assert_msg(lib_now_ms() < end, "%s; %s", why.p,
                       program_output(&f->extender.program));

@@ -99,7 +99,7 @@ static void add_objects(const struct sim *s)
 static void bind_with_retries(const struct fixture *f, const char *pod, const char *node)
 {
     cleanup_buf struct buf why = {0};
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     while (!extender_bind(&f->extender, pod, node, &why))
         ck_assert_msg(lib_now_ms() < end, "%s, %s: %s never bound: %s", f->call->name,
                       f->failure, pod, why.p);
@@ -179,7 +179,7 @@ static bool knows_all_changes(const struct extender *e)
 
 static void check_aftermath(struct fixture *f)
 {
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     make_changes(&f->sim);
     while (!knows_all_changes(&f->extender)) {
         ck_assert_msg(lib_now_ms() < end, "%s, %s: does not know all changes: %s",
@@ -220,7 +220,7 @@ static void run_case(const struct call *call, const char *failure)
     extender_start_at(&f.extender, path, ARGV("--log-level", "debug"));
     extender_wait_ready(&f.extender);
     make_call(&f);
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     int wanted = call->when == AFTER_BIND ? 2 : 1;
     while (sim_fired(&f.sim) < wanted) {
         ck_assert_msg(lib_now_ms() < end, "%s, %s: the call was never made: %s",

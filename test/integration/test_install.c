@@ -494,7 +494,7 @@ END_TEST
 static char *run(const struct rig *r, int status, const char *mode, const char *more)
 {
     char *said = NULL;
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     do {
         ck_assert_msg(lib_now_ms() < end, "never ready: %s", said ? said : "");
         free(said);
@@ -691,7 +691,7 @@ START_TEST(an_extender_in_another_namespace)
     const char *in[] = {"--kubeconfig", r.kubeconfig, "--namespace", "gpus",
                         "--yes",        "--address",  r.address,     NULL};
     char *said = NULL; /* the extender may not be ready at once */
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     do {
         ck_assert_msg(lib_now_ms() < end, "never ready: %s", said ? said : "");
         free(said);

@@ -16,7 +16,7 @@ enum { PIPE_BYTES = 4096, PODS = 200 };
 static unsigned port_of(int fd, const char *mark)
 {
     cleanup_buf struct buf said = {0};
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     for (;;) {
         char c;
         ck_assert_msg(lib_now_ms() < end, "no %s in %s", mark, said.p);
@@ -59,7 +59,7 @@ START_TEST(binds_go_on_when_standard_error_is_not_read)
         sim_add_pod(&sim, name, 1);
         ck_assert_msg(extender_bind(&e, name, "n1", &why), "%s: %s", name, why.p);
     }
-    ck_assert_int_lt(lib_now_ms() - from, PROGRAM_WAIT_MS / 2);
+    ck_assert_int_lt(lib_now_ms() - from, LIB_WAIT_MS / 2);
     extender_stop(&e);
     close(fd);
     sim_stop(&sim);

@@ -201,7 +201,7 @@ static void set_up(struct fixture *f)
 static void wait_for_binds(struct fixture *f, int more)
 {
     int until = atomic_load(&f->bound) + more;
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     while (atomic_load(&f->bound) < until) {
         if (lib_now_ms() >= end)
             ck_abort_msg("no more binds succeed: %s", first_error(f));
@@ -223,7 +223,7 @@ static void reset_counters(struct fixture *f)
 
 static size_t leader(struct fixture *f)
 {
-    for (int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;;) {
+    for (int64_t end = lib_now_ms() + LIB_WAIT_MS;;) {
         for (size_t i = 0; i < f->n; i++) {
             if (!f->ended[i] && extender_leads(&f->extenders[i]))
                 return i;
@@ -372,7 +372,7 @@ START_TEST(a_forwarded_bind_is_not_forwarded_again)
                                 .content_type = "application/json",
                                 .flag_header = "X-Gpushare-Forwarded",
                                 .body = buf_span(&body),
-                                .timeout_ms = PROGRAM_WAIT_MS};
+                                .timeout_ms = LIB_WAIT_MS};
     struct httpc_reply reply;
     struct err err = {0};
     int64_t start = lib_now_ms();

@@ -107,7 +107,7 @@ static const struct round {
 /* Waits for n Bindings. The extender must not end before. */
 static void wait_for_bindings(struct fixture *f, int n)
 {
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     while (sim_count(&f->sim, "create", "pods", "binding") < n) {
         bool good = program_runs(&f->extender.program) && lib_now_ms() < end;
         if (!good)

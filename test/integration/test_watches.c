@@ -111,7 +111,7 @@ static void check_before(const struct fixture *f)
 
 static void check_after(const struct fixture *f)
 {
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
         cleanup_buf struct buf why = {0};
         enum filter_result fit = UNANSWERED;

@@ -247,7 +247,7 @@ START_TEST(threads_call_while_credentials_change)
         cleanup_free char *ca = xasprintf("-----BEGIN CERTIFICATE----- %d", i);
         put("token", token);
         put("ca", ca);
-        stub_pause();
+        lib_pause();
     }
     for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
         void *good;

@@ -291,7 +291,7 @@ START_TEST(one_run_serves_all_threads)
         ck_assert_int_eq(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
     }
     cleanup_free char *path = path_of("runs");
-    wait_for(access(path, R_OK) == 0);
+    lib_wait(access(path, R_OK) == 0);
     put("go", "");
     for (size_t i = 0; i < ARRAY_LEN(askers); i++) {
         pthread_join(askers[i].thread, NULL);
@@ -310,7 +310,7 @@ START_TEST(during_a_run_other_threads_use_the_old_credential)
     set_answer("one", 7200);
     struct asker renewer = {.now_ms = T + 3595000};
     ck_assert_int_eq(pthread_create(&renewer.thread, NULL, ask, &renewer), 0);
-    wait_for(runs() == 2);
+    lib_wait(runs() == 2);
     check_get(T + 3595000, "Bearer old"); /* the plugin still runs */
     put("go", "");
     pthread_join(renewer.thread, NULL);

@@ -189,7 +189,7 @@ START_TEST(a_program_is_killed_with_its_children_after_the_limit)
     ck_assert_int_eq(run(script, 100, 1500), -1);
     ck_assert_int_eq(why.code, ERR_TIMEOUT);
     ck_assert_int_ge(clock_mono_ms() - start, 1500);
-    wait_for(is_over(dir, "ready"));
+    lib_wait(is_over(dir, "ready"));
     ck_assert_int_eq(run("yes", 1 << 20, 20000), -1);
     ck_assert_int_eq(why.code, ERR_TOO_LARGE);
     ck_assert_int_lt(clock_mono_ms() - start, 30000);

@@ -90,7 +90,7 @@ static void expect(const char *const (*members)[2], size_t n)
 static void add(const struct event *e, const char *want_path)
 {
     ck_assert(event_recorder_add(recorder, e));
-    wait_for(event_recorder_stats(recorder).queued == 0);
+    lib_wait(event_recorder_stats(recorder).queued == 0);
     ck_assert_ptr_nonnull(body);
     ck_assert_str_eq(path, want_path);
 }
@@ -202,7 +202,7 @@ static bool add_at(int64_t ms, const char *uid, const char *reason)
 static bool take(int64_t ms, const char *uid, const char *reason)
 {
     bool taken = add_at(ms, uid, reason);
-    wait_for(event_recorder_stats(recorder).queued == 0);
+    lib_wait(event_recorder_stats(recorder).queued == 0);
     return taken;
 }
 
@@ -262,7 +262,7 @@ START_TEST(the_queue_is_bounded)
     ck_assert_uint_eq(event_recorder_stats(recorder).queued, EVENTS_QUEUE);
     ck_assert_uint_eq(event_recorder_stats(recorder).dropped, 1);
     gate_open(gate);
-    wait_for(event_recorder_stats(recorder).written > 0);
+    lib_wait(event_recorder_stats(recorder).written > 0);
     ck_assert(add_at(EVENTS_QUEUE * 1000, "one more", "A"));
 }
 END_TEST

@@ -279,18 +279,18 @@ START_TEST(an_older_run_does_not_cancel_a_newer_one)
     struct list_watch_loop *loop = list_watch_loop_new(client, 2, &fns, &ended);
     list_watch_loop_thread(loop, "watch");
     list_watch_loop_start(loop, 0, &(struct list_watch_run){.run = 11});
-    wait_for(stub_requests(server) == 1);
+    lib_wait(stub_requests(server) == 1);
     list_watch_loop_start(
         loop, 0, &(struct list_watch_run){.run = 10, .watch = true, .version = "5"});
     /* Requested after the older run was handled. */
     list_watch_loop_start(loop, 1, &(struct list_watch_run){.run = 12});
-    wait_for(stub_requests(server) == 2);
+    lib_wait(stub_requests(server) == 2);
     cleanup_free char *first = stub_request(server, 0), *second = stub_request(server, 1);
     ck_assert_ptr_nonnull(strstr(first, "/pods"));
     ck_assert_ptr_nonnull(strstr(second, "/nodes"));
     ck_assert_uint_eq(stub_connections(server), 2);
     list_watch_loop_start(loop, 0, &(struct list_watch_run){.run = 13});
-    wait_for(stub_requests(server) == 3); /* a newer run cancels it */
+    lib_wait(stub_requests(server) == 3); /* a newer run cancels it */
     list_watch_loop_stop(loop);
     gate_open(gate);
     list_watch_loop_free(loop);

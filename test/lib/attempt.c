@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-enum { CALL_MS = PROGRAM_WAIT_MS, BODY_MAX = 1 << 24 };
+enum { CALL_MS = LIB_WAIT_MS, BODY_MAX = 1 << 24 };
 
 void attempt_user(struct peer *p, const char *name, const char *subject)
 {

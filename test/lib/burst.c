@@ -314,7 +314,7 @@ void burst_check(void)
             check_bound(pod, kind_of(pod));
     }
     cluster_agrees();
-    for (int64_t end = lib_now_ms() + PROGRAM_WAIT_MS; !all_say_why(&other); look_again())
+    for (int64_t end = lib_now_ms() + LIB_WAIT_MS; !all_say_why(&other); look_again())
         ck_assert_msg(lib_now_ms() < end, "%s is pending: %s",
                       lib_str(other, "metadata.name"), cluster_condition(other));
     json_decref((json_t *)other);

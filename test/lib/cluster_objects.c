@@ -246,7 +246,7 @@ void cluster_create_priority(const char *name, int value, const char *more)
 
 void cluster_wait_running(const char *name)
 {
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     for (;;) {
         cleanup_json json_t *pod = cluster_pod(name);
         const char *phase = lib_str(pod, "status.phase");
@@ -275,32 +275,19 @@ size_t cluster_events(const char *selector, const char *text)
     return n;
 }
 
-static bool is_refused(const json_t *pod, const char *text)
+bool cluster_is_refused(const char *name, const char *text)
 {
-    const char *name = lib_str(pod, "metadata.name");
+    cleanup_json json_t *pod = cluster_pod(name);
     ck_assert_str_eq(lib_str(pod, "spec.nodeName"), "");
     cleanup_free char *selector =
         xasprintf("involvedObject.name=%s,reason=FailedScheduling", name);
     return strstr(cluster_condition(pod), text) && cluster_events(selector, text) > 0;
 }
 
-bool cluster_is_refused(const char *name, const char *text)
-{
-    cleanup_json json_t *pod = cluster_pod(name);
-    return is_refused(pod, text);
-}
-
 void cluster_wait_refused(const char *name, const char *text)
 {
-    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
-    for (;;) {
-        cleanup_json json_t *pod = cluster_pod(name);
-        if (is_refused(pod, text))
-            return;
-        ck_assert_msg(lib_now_ms() < end, "pod %s is not refused with \"%s\": %s", name,
-                      text, cluster_condition(pod));
-        lib_pause();
-    }
+    lib_wait_saying(cluster_is_refused(name, text), "pod %s is not refused with \"%s\"",
+                    name, text);
 }
 
 void cluster_report(const char *what, int64_t ms)

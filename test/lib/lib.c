@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "lib/raw.h"
 
 const char *lib_dir;
 
@@ -89,11 +88,6 @@ void lib_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx)
         pthread_join(threads[i].id, NULL);
 }
 
-int64_t lib_now_ms(void)
-{
-    return raw_now_ms();
-}
-
 double lib_now_exact_ms(void)
 {
     struct timespec t;
@@ -110,11 +104,6 @@ static int by_size(const void *a, const void *b)
 void lib_sort(double *values, size_t n)
 {
     qsort(values, n, sizeof *values, by_size);
-}
-
-void lib_pause(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
 }
 
 void lib_program(struct program *p, const char *name, const char *const *first,

@@ -29,19 +29,8 @@ int lib_run_with(const char *name, const TTest *const *tests, size_t n, double s
 /* Runs fn(ctx, 0) ... fn(ctx, n - 1) in n threads and waits for them. */
 void lib_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx);
 
-/* Waits until the condition holds; fails the test after PROGRAM_WAIT_MS. */
-#define lib_wait(condition)                                                              \
-    do {                                                                                 \
-        int64_t lib_end_ = lib_now_ms() + PROGRAM_WAIT_MS;                               \
-        while (!(condition)) {                                                           \
-            ck_assert_msg(lib_now_ms() < lib_end_, "timeout: %s is false", #condition);  \
-            lib_pause();                                                                 \
-        }                                                                                \
-    } while (0)
-int64_t lib_now_ms(void);
 double lib_now_exact_ms(void); /* with fractions, for short durations */
 void lib_sort(double *values, size_t n);
-void lib_pause(void); /* a few milliseconds */
 
 /* Starts a program of this project in lib_dir with the options `first` and `more`, which
  * end with NULL. */

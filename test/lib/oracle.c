@@ -146,7 +146,7 @@ static bool agree(const struct peer *api, const struct extender *e, char **seen)
 
 void oracle_agrees(const struct peer *api, const struct extender *e)
 {
-    oracle_agrees_within(api, e, PROGRAM_WAIT_MS);
+    oracle_agrees_within(api, e, LIB_WAIT_MS);
 }
 
 void oracle_agrees_within(const struct peer *api, const struct extender *e, int64_t ms)

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "lib/lib.h"
 
-enum { CALL_MS = PROGRAM_WAIT_MS, BODY_MAX = 64 << 20 };
+enum { CALL_MS = LIB_WAIT_MS, BODY_MAX = 64 << 20 };
 
 static void init(struct peer *p, const char *scheme, unsigned port,
                  struct httpc_config config)

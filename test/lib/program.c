@@ -7,11 +7,9 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "lib/raw.h"
 #include "lib/unit.h"
 
 /* The environment without the variables that our programs read as options. */
@@ -93,26 +91,20 @@ bool program_runs(struct program *p)
     return p->pid != 0;
 }
 
-struct saying {
-    struct program *p;
-    const char *text;
-    bool said;
-};
-
-static bool said_or_ended(void *ctx)
+/* Has the program said the text, or ended? */
+static bool said_or_ended(struct program *p, const char *text, bool *said)
 {
-    struct saying *s = ctx;
-    bool runs = program_runs(s->p);
-    s->said = strstr(program_output(s->p), s->text);
-    return s->said || !runs;
+    bool runs = program_runs(p);
+    *said = strstr(program_output(p), text) != NULL;
+    return *said || !runs;
 }
 
 bool program_wait_output(struct program *p, const char *text)
 {
-    struct saying s = {p, text, false};
-    ck_assert_msg(raw_until(said_or_ended, &s), "output lacks \"%s\": %s", text,
-                  p->said.p);
-    return s.said;
+    bool said;
+    lib_wait_saying(said_or_ended(p, text, &said), "output lacks \"%s\": %s", text,
+                    p->said.p);
+    return said;
 }
 
 void program_signal(const struct program *p, int number)
@@ -121,18 +113,9 @@ void program_signal(const struct program *p, int number)
         kill(p->pid, number);
 }
 
-static bool has_ended(void *ctx)
-{
-    return !program_runs(ctx);
-}
-
 int program_wait(struct program *p)
 {
-    if (!raw_until(has_ended, p)) {
-        program_signal(p, SIGKILL);
-        ck_abort_msg("still running after %d s: %s", PROGRAM_WAIT_MS / 1000,
-                     program_output(p));
-    }
+    lib_wait_saying(!program_runs(p), "still running: %s", program_output(p));
     program_output(p);
     return p->status;
 }
@@ -178,31 +161,24 @@ char *program_path(const char *name)
     return xasprintf("%s/%s", build ? build : "build", name);
 }
 
-struct line {
-    struct program *p;
-    const char *mark;
-    unsigned port;
-};
-
-/* Is the line complete? */
-static bool has_port(void *ctx)
+/* Is the line complete, or has the program ended? */
+static bool has_line(struct program *p, const char *mark, unsigned *port)
 {
-    struct line *l = ctx;
-    bool runs = program_runs(l->p);
-    const char *at = strstr(program_output(l->p), l->mark);
+    bool runs = program_runs(p);
+    const char *at = strstr(program_output(p), mark);
     size_t n = at ? strcspn(at, "\n") : 0;
     if (!at || at[n] != '\n')
         return !runs;
-    cleanup_free char *text = xmemdup0(at, n);
-    const char *colon = strrchr(text, ':');
-    l->port = colon ? (unsigned)strtoul(colon + 1, NULL, 10) : 0;
+    while (n && at[n - 1] != ':')
+        n--;
+    *port = (unsigned)strtoul(at + n, NULL, 10);
     return true;
 }
 
 unsigned program_port(struct program *p, const char *mark)
 {
-    struct line l = {p, mark, 0};
-    raw_until(has_port, &l);
-    ck_assert_msg(l.port > 0, "no port after \"%s\": %s", mark, p->said.p);
-    return l.port;
+    unsigned port = 0;
+    lib_wait(has_line(p, mark, &port));
+    ck_assert_msg(port > 0, "no port after \"%s\": %s", mark, p->said.p);
+    return port;
 }

@@ -11,8 +11,6 @@
  * when the thread that started it ends.
  */
 
-enum { PROGRAM_WAIT_MS = 60 * 1000 }; /* limit of every wait */
-
 struct program {
     pid_t pid;       /* 0: the program has ended and was reaped */
     int out;         /* memfd with its standard output and standard error */

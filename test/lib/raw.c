@@ -9,17 +9,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/unit.h"
-
-int64_t raw_now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 bool raw_connect(struct raw *c, int fd, unsigned port)
 {
@@ -99,7 +91,7 @@ bool raw_sendf(struct raw *c, const char *fmt, ...)
 static enum raw_result receive(struct raw *c)
 {
     struct pollfd fd = {.fd = c->fd, .events = POLLIN};
-    if (poll(&fd, 1, RAW_WAIT_MS) <= 0)
+    if (poll(&fd, 1, LIB_WAIT_MS) <= 0)
         return RAW_TIMEOUT;
     buf_reserve(&c->in, 64 * 1024);
     ssize_t n = recv(c->fd, c->in.p + c->in.n, 64 * 1024, 0);
@@ -221,17 +213,12 @@ bool raw_ended(struct raw *c)
     return c->in.n == 0 && receive(c) == RAW_CLOSED;
 }
 
-void raw_pause(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-}
-
 bool raw_until(bool (*is_true)(void *ctx), void *ctx)
 {
-    for (int64_t end = raw_now_ms() + RAW_WAIT_MS; raw_now_ms() < end;) {
+    for (int64_t end = lib_now_ms() + LIB_WAIT_MS; lib_now_ms() < end;) {
         if (is_true(ctx))
             return true;
-        raw_pause();
+        lib_pause();
     }
     return is_true(ctx);
 }

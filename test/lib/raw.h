@@ -5,13 +5,12 @@
 #include <stdint.h>
 
 #include "base/str.h"
+#include "lib/unit.h"
 
 /*
  * A minimal HTTP client for tests that send invalid or partial requests and check the exact
  * bytes of the reply.
  */
-
-enum { RAW_WAIT_MS = 60 * 1000 }; /* limit of every wait */
 
 struct raw {
     int fd;
@@ -21,7 +20,7 @@ struct raw {
 enum raw_result {
     RAW_OK,
     RAW_CLOSED,  /* the connection ended early; the reply has the body so far */
-    RAW_TIMEOUT, /* no bytes for RAW_WAIT_MS */
+    RAW_TIMEOUT, /* no bytes for LIB_WAIT_MS */
 };
 
 struct raw_reply {
@@ -53,12 +52,10 @@ void raw_reply_fini(struct raw_reply *r);
 enum raw_result raw_take(struct raw *c, struct buf *out, size_t n);
 /* Reads until the connection ends. */
 enum raw_result raw_read_all(struct raw *c, struct buf *out);
-/* Waits until the server closes the connection. False: bytes arrived, or RAW_WAIT_MS
+/* Waits until the server closes the connection. False: bytes arrived, or LIB_WAIT_MS
  * passed. */
 bool raw_ended(struct raw *c);
 
-/* Calls is_true until it returns true. False after RAW_WAIT_MS. */
+/* Calls is_true until it returns true. False after LIB_WAIT_MS. */
 bool raw_until(bool (*is_true)(void *ctx), void *ctx);
-void raw_pause(void); /* a few milliseconds */
-int64_t raw_now_ms(void);
 unsigned raw_count_fds(void); /* open descriptors of this process */

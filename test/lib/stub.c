@@ -260,11 +260,6 @@ size_t stub_drain(struct stub_conn *conn, bool *was_reset)
     return total;
 }
 
-void stub_pause(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
 struct gate {
     sem_t opened;
 };

@@ -51,16 +51,6 @@ void stub_echo(struct stub_conn *conn, void *ctx);
  * received meanwhile. *was_reset: it was a reset. */
 size_t stub_drain(struct stub_conn *conn, bool *was_reset);
 
-/* Waits until the condition holds; fails the test after 60 s. */
-#define wait_for(condition)                                                              \
-    do {                                                                                 \
-        for (int wait_i_ = 0; !(condition); wait_i_++) {                                 \
-            ck_assert_msg(wait_i_ < 60000, "timeout: %s is false", #condition);          \
-            stub_pause();                                                                \
-        }                                                                                \
-    } while (0)
-void stub_pause(void); /* sleeps one millisecond */
-
 /* A gate that starts closed. gate_wait fails the test after 60 s. */
 struct gate *gate_new(void);
 void gate_open(struct gate *g);

@@ -2,6 +2,7 @@
 #include "lib/unit.h"
 
 #include <string.h>
+#include <time.h>
 
 /* The main function of a test program, as lib/unit.h describes it. */
 
@@ -57,4 +58,16 @@ int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
     for (size_t i = 0; i < n; i++)
         add_wanted(tcase, tests[i].test, tests[i].loops);
     return run_case(name, tcase);
+}
+
+int64_t lib_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void lib_pause(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }

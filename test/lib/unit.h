@@ -2,6 +2,7 @@
 #pragma once
 
 #include <check.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -53,6 +54,20 @@ int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
             name, tests, sizeof tests / sizeof *tests, 60,                               \
             &(struct unit_fixtures){.begin = begin_test, .end = end_test});              \
     }
+
+/* Waits until the condition holds; fails the test with the message after LIB_WAIT_MS. */
+enum { LIB_WAIT_MS = 60 * 1000 };
+#define lib_wait_saying(condition, ...)                                                  \
+    do {                                                                                 \
+        int64_t lib_end_ = lib_now_ms() + LIB_WAIT_MS;                                   \
+        while (!(condition)) {                                                           \
+            ck_assert_msg(lib_now_ms() < lib_end_, __VA_ARGS__);                         \
+            lib_pause();                                                                 \
+        }                                                                                \
+    } while (0)
+#define lib_wait(condition) lib_wait_saying(condition, "timeout: %s is false", #condition)
+int64_t lib_now_ms(void);
+void lib_pause(void); /* a few milliseconds */
 
 /* Is the span equal to the C string? */
 #define ck_assert_span_eq(s, str)                                                        \

@@ -288,7 +288,7 @@ START_TEST(a_kubelet_of_grpc_js)
     node(&kubelet, dir, "kubelet.js");
     say_hello(dir);
     while (!atomic_load(&p.stop) && program_runs(&kubelet))
-        stub_pause();
+        lib_pause();
     if (atomic_load(&p.stop))
         ck_assert(grpcd_stop(d, 20000));
     int status = program_wait(&kubelet);

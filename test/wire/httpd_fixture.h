@@ -310,18 +310,18 @@ static inline void fixture_send_in_time(struct fixture *kit, struct raw *c,
                                         const char *request, int64_t limit_ms,
                                         bool (*has_arrived)(void *ctx), void *ctx)
 {
-    int64_t end = raw_now_ms() + RAW_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     for (;;) {
-        int64_t begin = raw_now_ms();
+        int64_t begin = lib_now_ms();
         raw_open(c, kit->port);
         raw_send(c, request, strlen(request));
         while (!has_arrived(ctx) && !fixture_is_readable(c)) {
-            ck_assert_int_lt(raw_now_ms(), end);
-            raw_pause();
+            ck_assert_int_lt(lib_now_ms(), end);
+            lib_pause();
         }
         if (has_arrived(ctx))
             return;
-        ck_assert_int_ge(raw_now_ms() - begin, limit_ms);
+        ck_assert_int_ge(lib_now_ms() - begin, limit_ms);
         raw_close(c);
     }
 }
@@ -331,15 +331,15 @@ static inline void fixture_call_in_time(const struct fixture *kit, struct raw *c
                                         int64_t limit_ms)
 {
     struct raw_reply r = {0};
-    int64_t end = raw_now_ms() + RAW_WAIT_MS;
+    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     for (;;) {
-        int64_t begin = raw_now_ms();
+        int64_t begin = lib_now_ms();
         ck_assert_int_lt(begin, end);
         raw_open(c, kit->port);
         if (raw_sendf(c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n") &&
             raw_read(c, &r) == RAW_OK)
             break;
-        ck_assert_int_ge(raw_now_ms() - begin, limit_ms);
+        ck_assert_int_ge(lib_now_ms() - begin, limit_ms);
         raw_close(c);
     }
     raw_reply_fini(&r);

@@ -213,7 +213,7 @@ START_TEST(a_stream_has_any_number_of_messages)
 {
     struct fixture *w = fixture_new();
     struct grpcc_stream *s = watch(w);
-    wait_for(waiting(w) == 1);
+    lib_wait(waiting(w) == 1);
     for (int i = 0; i < 5; i++) {
         cleanup_free char *text = xasprintf("list %d", i);
         buf_clear(&w->reply);
@@ -245,15 +245,15 @@ START_TEST(a_disconnect_or_reset_cancels_the_call)
 {
     struct fixture *w = fixture_new();
     struct grpcc_stream *a = watch(w);
-    wait_for(waiting(w) == 1);
+    lib_wait(waiting(w) == 1);
     struct grpcc_stream *b = watch(w);
-    wait_for(waiting(w) == 2);
+    lib_wait(waiting(w) == 2);
     grpcc_close(a);
-    wait_for(on_stream_cancel(w) == 1);
+    lib_wait(on_stream_cancel(w) == 1);
     say(w->waiting[0], "nobody reads this");
     grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
     grpcc_close(b);
-    wait_for(on_stream_cancel(w) == 2);
+    lib_wait(on_stream_cancel(w) == 2);
     grpcd_end(w->waiting[1], GRPC_OK, "%s", "");
     fixture_free(w);
 }
@@ -265,9 +265,9 @@ START_TEST(a_stop_ends_streams_waits_for_calls_and_removes_the_socket)
     struct asker asker = {.w = w};
     pthread_t thread;
     pthread_create(&thread, NULL, ask, &asker);
-    wait_for(waiting(w) == 1);
+    lib_wait(waiting(w) == 1);
     struct grpcc_stream *s = watch(w);
-    wait_for(waiting(w) == 2);
+    lib_wait(waiting(w) == 2);
     ck_assert(grpcd_is_reachable(w->d));
     ck_assert(!grpcd_stop(w->d, 20)); /* the call has not ended */
     ck_assert(!grpcd_is_reachable(w->d));
@@ -299,7 +299,7 @@ START_TEST(a_handle_outlives_its_server)
     pthread_t thread;
     struct buf reply = {0};
     pthread_create(&thread, NULL, ask, &asker);
-    wait_for(waiting(w) == 1);
+    lib_wait(waiting(w) == 1);
     grpcd_free(w->d);
     w->d = NULL;
     pthread_join(thread, NULL);

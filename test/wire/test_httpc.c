@@ -281,8 +281,8 @@ START_TEST(idle_connections_are_limited_in_number_and_time)
     for (size_t i = 0; i < CROWD; i++)
         pthread_join(threads[i], NULL);
     ck_assert_uint_eq(stub_requests(s), CROWD);
-    wait_for(atomic_load(&crowd.open) <= 2);
-    wait_for((httpc_close_idle(c), atomic_load(&crowd.open) == 0));
+    lib_wait(atomic_load(&crowd.open) <= 2);
+    lib_wait((httpc_close_idle(c), atomic_load(&crowd.open) == 0));
     httpc_free(c);
     stub_stop(s);
     gate_free(crowd.all);

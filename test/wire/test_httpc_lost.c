@@ -154,7 +154,7 @@ START_TEST(a_request_after_its_deadline_is_not_sent)
         struct outcome o = call(c, &req);
         ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
         ck_assert(!o.sent);
-        wait_for(stub_connections(s) == 1); /* it is checked after connect */
+        lib_wait(stub_connections(s) == 1); /* it is checked after connect */
         ck_assert_uint_eq(stub_requests(s), 0);
         req.send_by = in_ms(10000);
         ck_assert_uint_eq(call(c, &req).status, 200);

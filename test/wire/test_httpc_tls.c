@@ -264,7 +264,7 @@ START_TEST(a_connection_closed_by_the_server_is_not_reused)
             httpc_reply_fini(&reply);
         }
         ck_assert_uint_eq(atomic_load(&counts[0]), round);
-        wait_for(atomic_load(&counts[1]) == round); /* expired */
+        lib_wait(atomic_load(&counts[1]) == round); /* expired */
     }
     httpc_free(c);
     MHD_stop_daemon(d);

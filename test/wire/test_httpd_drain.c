@@ -61,7 +61,7 @@ START_TEST(a_request_in_flight_gets_its_whole_reply)
     raw_open(&a, kit.port);
     raw_sendf(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
     fixture_wait_blocked(&kit, 1);
-    drain_begin(&drain, &kit, RAW_WAIT_MS);
+    drain_begin(&drain, &kit, LIB_WAIT_MS);
     ck_assert(raw_ended(&idle)); /* while the request is in flight */
     ck_assert(raw_until(has_one_call, &kit));
     fixture_release(&kit);
@@ -94,7 +94,7 @@ START_TEST(a_connection_in_the_backlog_is_served)
         raw_sendf(&late, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         raw_call(&used, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         setrlimit(RLIMIT_NOFILE, &limit);
-        ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
+        ck_assert(httpd_drain(kit.d, LIB_WAIT_MS));
         ck_assert_int_eq(raw_read(&late, &r), RAW_OK);
         ck_assert_body(r, "hello\n");
         raw_close(&used);
@@ -114,7 +114,7 @@ START_TEST(waiting_streams_end_cleanly)
             raw_sendf(&c[i], "GET /stream?a HTTP/1.1\r\nHost: x\r\n\r\n");
             ck_assert_int_eq(raw_read_head(&c[i], &r), RAW_OK);
         }
-        drain_begin(&drain, &kit, RAW_WAIT_MS);
+        drain_begin(&drain, &kit, LIB_WAIT_MS);
         for (int i = 0; i < 30; i++) {
             bool last = false;
             buf_clear(&r.body);
@@ -138,9 +138,9 @@ START_TEST(a_drain_gives_up_at_its_deadline)
     raw_open(&c, kit.port);
     raw_sendf(&c, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
     fixture_wait_blocked(&kit, 1);
-    int64_t begin = raw_now_ms();
+    int64_t begin = lib_now_ms();
     ck_assert(!httpd_drain(kit.d, 200));
-    ck_assert_int_ge(raw_now_ms() - begin, 190);
+    ck_assert_int_ge(lib_now_ms() - begin, 190);
     fixture_release(&kit);
     raw_close(&c);
     fixture_fini(&kit);
@@ -151,15 +151,15 @@ START_TEST(nothing_can_be_started_after_a_drain)
 {
     struct fixture kit;
     fixture_start(&kit, HTTPD_THREADS, NULL);
-    ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
-    ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
+    ck_assert(httpd_drain(kit.d, LIB_WAIT_MS));
+    ck_assert(httpd_drain(kit.d, LIB_WAIT_MS));
     struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
     struct err err = {0};
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: server is stopping");
     fixture_fini(&kit);
     fixture_init(&kit, NULL);
-    ck_assert(httpd_drain(kit.d, RAW_WAIT_MS)); /* nothing was listening */
+    ck_assert(httpd_drain(kit.d, LIB_WAIT_MS)); /* nothing was listening */
     fixture_fini(&kit);
     httpd_free(NULL);
 }
@@ -182,14 +182,14 @@ static void *busy_main(void *arg)
     struct raw_reply r = {0};
     cleanup_free char *body = xcalloc(87000, 1);
     raw_open(&c, b->port);
-    int64_t last = raw_now_ms(); /* the server started to wait after this */
+    int64_t last = lib_now_ms(); /* the server started to wait after this */
     while (!b->told_to_close) {
-        int64_t start = raw_now_ms();
+        int64_t start = lib_now_ms();
         bool sent = raw_sendf(&c, "POST /echo HTTP/1.1\r\nHost: x\r\n"
                                   "Content-Length: 87000\r\n\r\n") &&
                     raw_send(&c, body, 87000);
         enum raw_result rc = raw_read(&c, &r);
-        b->was_slow = raw_now_ms() - last > 200;
+        b->was_slow = lib_now_ms() - last > 200;
         last = start;
         if (!sent || rc != RAW_OK || r.body.n != 87000) {
             b->wrong = !sent ? "not sent" : rc != RAW_OK ? "no answer" : "half an answer";
@@ -217,7 +217,7 @@ START_TEST(a_drain_under_load_loses_no_request)
         for (int k = 0; k < N; k++)
             while (atomic_load(&busy[k].calls) < 5)
                 nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-        bool ended = httpd_drain(kit.d, RAW_WAIT_MS);
+        bool ended = httpd_drain(kit.d, LIB_WAIT_MS);
         for (int k = 0; k < N; k++) {
             pthread_join(busy[k].thread, NULL);
             ck_assert_msg(!busy[k].wrong || busy[k].was_slow, "%s", busy[k].wrong);

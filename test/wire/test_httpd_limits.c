@@ -34,11 +34,11 @@ static void send_slowly(struct raw *c, int64_t begin)
             struct pollfd fd = {.fd = c[i].fd, .events = POLLIN};
             if (ended[i] || (raw_send(&c[i], &byte, 1) && poll(&fd, 1, 0) == 0))
                 continue;
-            ck_assert_msg(raw_now_ms() - begin >= AT_LEAST_MS, "%s", slow_starts[i]);
+            ck_assert_msg(lib_now_ms() - begin >= AT_LEAST_MS, "%s", slow_starts[i]);
             ended[i] = true;
             left--;
         }
-        ck_assert_int_lt(raw_now_ms() - begin, RAW_WAIT_MS);
+        ck_assert_int_lt(lib_now_ms() - begin, LIB_WAIT_MS);
         nanosleep(&(struct timespec){.tv_nsec = 20 * 1000000}, NULL);
     }
 }
@@ -52,7 +52,7 @@ START_TEST(a_slow_request_times_out)
         {
             struct raw c[STARTS];
             struct httpd_stats stats;
-            int64_t begin = raw_now_ms();
+            int64_t begin = lib_now_ms();
             for (size_t i = 0; i < STARTS; i++) {
                 if (later)
                     fixture_call_in_time(&kit, &c[i], SHORT_MS);
@@ -80,13 +80,13 @@ START_TEST(a_connection_without_a_request_times_out)
         FOR_BOTH_SERVERS(&limits)
         {
             struct raw c;
-            int64_t begin = raw_now_ms();
+            int64_t begin = lib_now_ms();
             if (idle)
                 fixture_call_in_time(&kit, &c, SHORT_MS);
             else
                 raw_open(&c, kit.port);
             ck_assert(raw_ended(&c));
-            ck_assert_int_ge(raw_now_ms() - begin, SHORT_MS);
+            ck_assert_int_ge(lib_now_ms() - begin, SHORT_MS);
             raw_close(&c);
         }
     }
@@ -104,8 +104,8 @@ START_TEST(a_handler_may_take_longer_than_every_limit)
     struct raw_reply r = {0};
     fixture_send_in_time(&kit, &a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n", MOST_MS,
                          fixture_is_blocked, &kit);
-    int64_t begin = raw_now_ms();
-    while (raw_now_ms() - begin < 2 * MOST_MS) { /* other clients are not affected */
+    int64_t begin = lib_now_ms();
+    while (lib_now_ms() - begin < 2 * MOST_MS) { /* other clients are not affected */
         fixture_call_in_time(&kit, &b, MOST_MS);
         raw_close(&b);
     }
@@ -124,7 +124,7 @@ START_TEST(a_client_that_does_not_read_its_reply_is_disconnected)
     {
         raw_sendf(&c, "GET /big?64 HTTP/1.1\r\nHost: x\r\n\r\n");
         struct pollfd fd = {.fd = c.fd, .events = POLLIN};
-        ck_assert_int_eq(poll(&fd, 1, RAW_WAIT_MS), 1);
+        ck_assert_int_eq(poll(&fd, 1, LIB_WAIT_MS), 1);
     }
 }
 END_TEST
@@ -141,13 +141,13 @@ static bool read_slowly(enum httpd_mode mode, int64_t idle_ms)
     struct raw c;
     struct raw_reply r = {0};
     raw_open(&c, kit.port);
-    int64_t begin = raw_now_ms();
+    int64_t begin = lib_now_ms();
     raw_sendf(&c, "GET /big?64 HTTP/1.1\r\nHost: x\r\n\r\n");
     bool open = raw_read_head(&c, &r) == RAW_OK;
     cleanup_free char *bytes = xmalloc(MOST);
     size_t got = c.in.n;
     while (open && got < ALL) {
-        bool slow = raw_now_ms() - begin < 2 * idle_ms;
+        bool slow = lib_now_ms() - begin < 2 * idle_ms;
         ssize_t n = recv(c.fd, bytes, slow ? PIECE : MOST, 0);
         open = n > 0;
         got += open ? (size_t)n : 0;
@@ -167,7 +167,7 @@ START_TEST(a_slow_client_gets_a_big_reply_whole)
         int64_t idle_ms = 1500; /* a busy machine gets more */
         while (!read_slowly(mode, idle_ms)) {
             idle_ms *= 2;
-            ck_assert_int_lt(idle_ms, RAW_WAIT_MS);
+            ck_assert_int_lt(idle_ms, LIB_WAIT_MS);
         }
     }
 }

@@ -158,14 +158,14 @@ START_TEST(a_half_closed_connection_closes_its_stream)
         for (int i = 1; i <= TIMES; i++) {
             struct raw c;
             cleanup_buf struct buf all = {0};
-            int64_t begin = raw_now_ms();
+            int64_t begin = lib_now_ms();
             raw_open(&c, kit.port);
             raw_sendf(&c, STREAM);
             shutdown(c.fd, SHUT_WR);
             ck_assert_int_eq(raw_read_all(&c, &all), RAW_OK);
             expect_counts(&kit, i, i);
-            if (raw_now_ms() - begin < best)
-                best = raw_now_ms() - begin;
+            if (lib_now_ms() - begin < best)
+                best = lib_now_ms() - begin;
             raw_close(&c);
         }
         /* If it waited first, each would take a second. */

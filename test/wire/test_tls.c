@@ -98,7 +98,7 @@ static void publish(struct tls_fixture *w, const char *cert, const char *key,
 
 static void tls_fixture_begin(struct tls_fixture *w)
 {
-    *w = (struct tls_fixture){.dir = temp_dir(), .first_request_ms = 3 * RAW_WAIT_MS};
+    *w = (struct tls_fixture){.dir = temp_dir(), .first_request_ms = 3 * LIB_WAIT_MS};
     tls_make_ca(w->dir, "ca");
     tls_make_ca(w->dir, "other");
     tls_make_cert(w->dir, "ca", "server", "IP:127.0.0.1");
@@ -165,7 +165,7 @@ static struct httpc *client(struct tls_fixture *w, const char *name, const char 
                                   .cert_pem = span_of(cert_pem),
                                   .key_pem = span_of(key_pem),
                                   .user_agent = "test",
-                                  .connect_ms = RAW_WAIT_MS};
+                                  .connect_ms = LIB_WAIT_MS};
     struct err err = {0};
     struct httpc *c = httpc_new(&config, &err);
     ck_assert_msg(c, "%s", err.msg);
@@ -176,7 +176,7 @@ static struct httpc *client(struct tls_fixture *w, const char *name, const char 
 static unsigned ask(struct httpc *c, struct buf *said)
 {
     struct httpc_request req = {
-        .method = "GET", .path = "/who", .timeout_ms = RAW_WAIT_MS};
+        .method = "GET", .path = "/who", .timeout_ms = LIB_WAIT_MS};
     struct httpc_reply reply;
     struct err err = {0};
     int rc = httpc_call(c, &req, 65536, &reply, &err);
@@ -578,7 +578,7 @@ START_TEST(a_slow_reader_gets_every_byte_of_a_stream)
         curl_easy_setopt(curl, CURLOPT_URL, url);
         curl_easy_setopt(curl, CURLOPT_CAINFO, ca);
         curl_easy_setopt(curl, CURLOPT_PROXY, "");
-        curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)RAW_WAIT_MS);
+        curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)LIB_WAIT_MS);
         curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
         curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_long_body);
         curl_easy_setopt(curl, CURLOPT_WRITEDATA, &at);
