@@ -196,24 +196,29 @@ static void add_processes(struct builder *b)
 
 /* -- promises -- */
 
+/* Is it the container of that name? */
+static bool is_named(const struct usage_name *name, struct span ns, struct span pod,
+                     struct span container)
+{
+    return name && span_eq(name->ns, ns) && span_eq(name->pod, pod) &&
+           span_eq(name->container, container);
+}
+
 /* Whether the container has a promise on any card. Without one, its pod may have been
  * promised a card by its labels, without a device of the kubelet. */
 static bool has_promise(const struct usage_input *in, const struct usage_name *name)
 {
-    for (size_t i = 0; name && in->promises_known && i < in->n_promises; i++)
-        if (span_eq(in->promises[i].ns, name->ns) &&
-            span_eq(in->promises[i].pod, name->pod) &&
-            span_eq(in->promises[i].container, name->container))
+    for (size_t i = 0; in->promises_known && i < in->n_promises; i++)
+        if (is_named(name, in->promises[i].ns, in->promises[i].pod,
+                     in->promises[i].container))
             return true;
     return false;
 }
 
 static bool is_listed(const struct usage_input *in, const struct usage_name *name)
 {
-    for (size_t i = 0; name && in->promises_known && i < in->n_listed; i++)
-        if (span_eq(in->listed[i].ns, name->ns) &&
-            span_eq(in->listed[i].pod, name->pod) &&
-            span_eq(in->listed[i].container, name->container))
+    for (size_t i = 0; in->promises_known && i < in->n_listed; i++)
+        if (is_named(name, in->listed[i].ns, in->listed[i].pod, in->listed[i].container))
             return true;
     return false;
 }
@@ -223,12 +228,11 @@ static bool is_listed(const struct usage_input *in, const struct usage_name *nam
 static const struct usage_init_promise *init_of(const struct builder *b,
                                                 const struct row *row, bool *known)
 {
-    const struct usage_name *name = row->name;
     *known = false;
-    for (size_t i = 0; name && b->in->promises_known && i < b->in->n_inits; i++) {
+    for (size_t i = 0; b->in->promises_known && i < b->in->n_inits; i++) {
         const struct usage_init_promise *p = &b->in->inits[i];
-        if (!span_eq(p->pod_uid, row->place->pod_uid) || !span_eq(p->ns, name->ns) ||
-            !span_eq(p->pod, name->pod) || !span_eq(p->container, name->container))
+        if (!span_eq(p->pod_uid, row->place->pod_uid) ||
+            !is_named(row->name, p->ns, p->pod, p->container))
             continue;
         *known = true;
         if (span_eq(p->uuid, b->cards[row->card].uuid))

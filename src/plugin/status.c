@@ -57,22 +57,22 @@ static int check_failure(const struct status_facts *f, const struct step_failure
 int status_check(const struct status_facts *f, enum status_check check, bool *required,
                  struct err *err)
 {
-    const struct dispatcher_stats *d = f->dispatcher;
+    const struct dispatcher_stats *d = &f->dispatcher;
     const struct err *known = &d->cards_err;
     *required = true;
     switch (check) {
     case STATUS_DISPATCHER:
         return check_thread(f->now_ms - d->alive_ms, DISPATCHER_MS, err);
     case STATUS_WATCH:
-        return check_thread(f->now_ms - f->api->alive_ms, WATCH_MS, err);
+        return check_thread(f->now_ms - f->api.alive_ms, WATCH_MS, err);
     case STATUS_PODS:
         if (!d->listed)
             return err_set(err, ERR_UNAVAILABLE, "the pods are not listed yet%s%s",
-                           f->api->watch.failures ? ": " : "", f->api->watch.err.msg);
-        return check_failure(f, &f->api->watch, "the pod watch fails", err);
+                           f->api.watch.failures ? ": " : "", f->api.watch.err.msg);
+        return check_failure(f, &f->api.watch, "the pod watch fails", err);
     case STATUS_NODE:
         *required = false;
-        return check_failure(f, &f->api->node, "GET of the Node fails", err);
+        return check_failure(f, &f->api.node, "GET of the Node fails", err);
     case STATUS_PODRESOURCES:
         return check_failure(f, &d->podresources, "podresources calls fail", err);
     case STATUS_CARDS:
@@ -124,8 +124,8 @@ static void write_durations(struct buf *out, const struct dispatcher_stats *stat
 
 void status_write_metrics(struct buf *out, const struct status_facts *f)
 {
-    const struct dispatcher_stats *d = f->dispatcher;
-    const struct plugin_api_stats *api = f->api;
+    const struct dispatcher_stats *d = &f->dispatcher;
+    const struct plugin_api_stats *api = &f->api;
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
                 "1 if the health check passes, as /healthz reports it.");
     for (int i = STATUS_THREADS; i < STATUS_REGISTRATIONS; i++) {
@@ -196,34 +196,27 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
 /* The server */
 
 /* The statistics of all parts at one moment. */
-struct snapshot {
-    struct dispatcher_stats dispatcher;
-    struct plugin_api_stats api;
-    struct status_facts facts;
-};
-
-static void take_snapshot(struct status *s, struct snapshot *v)
+static struct status_facts facts_of(struct status *s)
 {
-    *v = (struct snapshot){0};
+    struct status_facts f = {.now_ms = clock_mono_ms(), .started_ms = s->started_ms};
     pthread_mutex_lock(&s->lock);
+    f.late_ms = s->late_ms;
     if (s->dispatcher) {
-        dispatcher_stats(s->dispatcher, &v->dispatcher);
-        plugin_api_stats(s->api, &v->api);
+        dispatcher_stats(s->dispatcher, &f.dispatcher);
+        plugin_api_stats(s->api, &f.api);
     }
-    v->facts = (struct status_facts){&v->dispatcher, &v->api, clock_mono_ms(),
-                                     s->started_ms, s->late_ms};
     pthread_mutex_unlock(&s->lock);
+    return f;
 }
 
 static void on_checks(void *ctx, enum status_probe probe, struct status_report *report)
 {
-    struct snapshot v;
-    take_snapshot(ctx, &v);
+    const struct status_facts f = facts_of(ctx);
     int n = probe == STATUS_LIVEZ ? STATUS_THREADS : STATUS_CHECKS;
     for (int i = 0; i < n; i++) {
         struct err err = {0};
         bool required;
-        int rc = status_check(&v.facts, (enum status_check)i, &required, &err);
+        int rc = status_check(&f, (enum status_check)i, &required, &err);
         status_report_add(report,
                           i < STATUS_REGISTRATIONS
                               ? check_names[i]
@@ -234,9 +227,8 @@ static void on_checks(void *ctx, enum status_probe probe, struct status_report *
 
 static void on_metrics(void *ctx, struct buf *out)
 {
-    struct snapshot v;
-    take_snapshot(ctx, &v);
-    status_write_metrics(out, &v.facts);
+    const struct status_facts f = facts_of(ctx);
+    status_write_metrics(out, &f);
 }
 
 struct status *status_start(const char *address, unsigned port, struct err *err)

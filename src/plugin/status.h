@@ -30,10 +30,10 @@ enum status_check {
     STATUS_CHECKS = STATUS_REGISTRATIONS + IDS_RESOURCES
 };
 
-/* The state to check; borrowed. */
+/* The state to check. */
 struct status_facts {
-    const struct dispatcher_stats *dispatcher;
-    const struct plugin_api_stats *api;
+    struct dispatcher_stats dispatcher;
+    struct plugin_api_stats api;
     int64_t now_ms, started_ms; /* of clock_mono_ms */
     int64_t late_ms;            /* shorter failures are not reported */
 };

@@ -6,21 +6,21 @@
 
 enum { NOW = 1000 * 1000, LATE = 15 * 1000 };
 
-static struct dispatcher_stats dispatcher;
-static struct plugin_api_stats api;
 static struct status_facts facts;
 
 /* Every check passes. */
 static void start(void)
 {
-    dispatcher = (struct dispatcher_stats){.cards = 2,
-                                           .healthy = 2,
-                                           .listed = true,
-                                           .up = {true, true},
-                                           .wanted = {true, true},
-                                           .alive_ms = NOW};
-    api = (struct plugin_api_stats){.alive_ms = NOW};
-    facts = (struct status_facts){&dispatcher, &api, NOW, NOW, LATE};
+    facts = (struct status_facts){.dispatcher = {.cards = 2,
+                                                 .healthy = 2,
+                                                 .listed = true,
+                                                 .up = {true, true},
+                                                 .wanted = {true, true},
+                                                 .alive_ms = NOW},
+                                  .api = {.alive_ms = NOW},
+                                  .now_ms = NOW,
+                                  .started_ms = NOW,
+                                  .late_ms = LATE};
 }
 
 static struct step_failure failure(int64_t since_ms, const char *reason)
@@ -58,11 +58,11 @@ END_TEST
 START_TEST(threads_that_hang)
 {
     start();
-    dispatcher.alive_ms = NOW - 31000;
+    facts.dispatcher.alive_ms = NOW - 31000;
     says(STATUS_DISPATCHER, "thread hangs for 31s");
-    api.alive_ms = NOW - 31000; /* it blocks in DNS and connects */
+    facts.api.alive_ms = NOW - 31000; /* it blocks in DNS and connects */
     says(STATUS_WATCH, NULL);
-    api.alive_ms = NOW - 300000;
+    facts.api.alive_ms = NOW - 300000;
     says(STATUS_WATCH, "thread hangs for 300s");
 }
 END_TEST
@@ -70,9 +70,9 @@ END_TEST
 START_TEST(failures_count_after_late_ms)
 {
     start();
-    api.watch = failure(NOW - LATE + 1, "503");
-    api.node = failure(NOW - LATE + 1, "404");
-    dispatcher.podresources = failure(NOW - LATE + 1, "refused");
+    facts.api.watch = failure(NOW - LATE + 1, "503");
+    facts.api.node = failure(NOW - LATE + 1, "404");
+    facts.dispatcher.podresources = failure(NOW - LATE + 1, "refused");
     for (int i = 0; i < STATUS_CHECKS; i++)
         says((enum status_check)i, NULL);
     facts.now_ms++;
@@ -80,9 +80,9 @@ START_TEST(failures_count_after_late_ms)
     says(STATUS_NODE, "GET of the Node fails for 15s: 404");
     says(STATUS_PODRESOURCES, "podresources calls fail for 15s: refused");
     says(STATUS_CARDS, NULL);
-    err_set(&dispatcher.cards_err, ERR_TIMEOUT, "blind");
+    err_set(&facts.dispatcher.cards_err, ERR_TIMEOUT, "blind");
     says(STATUS_CARDS, "blind");
-    err_set(&dispatcher.registered_err[IDS_COUNT], ERR_TIMEOUT, "not registered");
+    err_set(&facts.dispatcher.registered_err[IDS_COUNT], ERR_TIMEOUT, "not registered");
     says(STATUS_REGISTRATIONS + IDS_COUNT, "not registered");
     says(STATUS_REGISTRATIONS + IDS_MEM, NULL);
 }
@@ -91,9 +91,9 @@ END_TEST
 START_TEST(the_first_list_is_required)
 {
     start();
-    dispatcher.listed = false;
+    facts.dispatcher.listed = false;
     says(STATUS_PODS, "the pods are not listed yet");
-    api.watch = failure(NOW - 1, "HTTP 403");
+    facts.api.watch = failure(NOW - 1, "HTTP 403");
     says(STATUS_PODS, "the pods are not listed yet: HTTP 403");
 }
 END_TEST
@@ -104,14 +104,14 @@ START_TEST(readiness_does_not_require_a_driver)
     ck_assert(is_required(STATUS_PODS) && is_required(STATUS_PODRESOURCES));
     ck_assert(!is_required(STATUS_NODE) && !is_required(STATUS_CARDS));
     /* A version that sees no cards must not replace every pod at once. */
-    dispatcher.cards = 0;
+    facts.dispatcher.cards = 0;
     ck_assert(is_required(STATUS_CARDS));
     facts.now_ms += STATUS_CARDS_MS - 1;
     ck_assert(is_required(STATUS_CARDS));
     facts.now_ms++;
     ck_assert(!is_required(STATUS_CARDS));
     ck_assert(is_required(STATUS_REGISTRATIONS + IDS_MEM));
-    dispatcher.wanted[IDS_MEM] = false;
+    facts.dispatcher.wanted[IDS_MEM] = false;
     ck_assert(!is_required(STATUS_REGISTRATIONS + IDS_MEM));
 }
 END_TEST
@@ -120,7 +120,7 @@ START_TEST(metrics_agree)
 {
     cleanup_buf struct buf text = {0};
     start();
-    api.watch = failure(NOW - LATE, "503");
+    facts.api.watch = failure(NOW - LATE, "503");
     status_write_metrics(&text, &facts);
     static const char *const lines[] = {"cards\"} 1\n", "pods\"} 0\n", "node\"} 1\n",
                                         "podresources\"} 1\n"};
