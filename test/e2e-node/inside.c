@@ -33,7 +33,7 @@ static char *id_of(const char *pod)
 {
     cleanup_json json_t *p = cluster_pod(pod);
     const char *id =
-        lib_str(json_array_get(lib_at(p, "status.containerStatuses"), 0), "containerID");
+        lib_str(p, "status.containerStatuses.0.containerID");
     const char *at = strstr(id, "://");
     ck_assert_msg(at != NULL, "the container of %s has the id \"%s\"", pod, id);
     return xstrdup(at + 3);

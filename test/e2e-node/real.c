@@ -355,7 +355,7 @@ int real_start_proxy(struct err *err)
 
 static const char *waiting_for(const json_t *pod)
 {
-    const json_t *status = json_array_get(lib_at(pod, "status.containerStatuses"), 0);
+    const json_t *status = lib_at(pod, "status.containerStatuses.0");
     const char *text = lib_str(status, "state.waiting.message");
     return *text ? text : lib_str(status, "state.waiting.reason");
 }

@@ -248,7 +248,7 @@ static void check_programs(void)
     ck_assert_uint_eq(json_array_size(pods), 3);
     json_array_foreach(pods, i, pod)
     {
-        const json_t *c = json_array_get(lib_at(pod, "status.containerStatuses"), 0);
+        const json_t *c = lib_at(pod, "status.containerStatuses.0");
         ck_assert_int_eq(strncmp(lib_str(c, "image"), "localhost/", 10), 0);
         ck_assert_int_eq(json_integer_value(lib_at(c, "restartCount")), 0);
     }
@@ -392,16 +392,10 @@ static bool is_there(const char *path)
     return peer_status(&cluster.api, path) == 200;
 }
 
-/* Of the pod's first container. */
-static const json_t *status_of(const json_t *pod)
-{
-    return json_array_get(lib_at(pod, "status.containerStatuses"), 0);
-}
-
 static bool has_restarted(const char *name)
 {
     cleanup_json json_t *pod = cluster_pod(name);
-    const json_t *c = status_of(pod);
+    const json_t *c = lib_at(pod, "status.containerStatuses.0");
     return json_integer_value(lib_at(c, "restartCount")) == 1 &&
            lib_at(c, "state.running");
 }
@@ -411,7 +405,7 @@ static void restart(const char *name)
 {
     struct err err = {0};
     cleanup_json json_t *pod = cluster_pod(name);
-    ck_assert_done(real_kill(lib_str(status_of(pod), "containerID"), &err), err);
+    ck_assert_done(real_kill(lib_str(pod, "status.containerStatuses.0.containerID"), &err), err);
     lib_wait(has_restarted(name));
 }
 

@@ -115,10 +115,8 @@ static void create_pods(int n)
         struct use *u = &uses[i];
         cluster_wait_running(u->name);
         cleanup_json json_t *pod = cluster_pod(u->name);
-        const json_t *notes = lib_at(pod, "metadata.annotations");
         snprintf(u->uid, sizeof u->uid, "%s", lib_str(pod, "metadata.uid"));
-        u->card =
-            atoi(json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_IDX")));
+        u->card = atoi(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"));
         u->over = i % OVER_EVERY == 0;
         lib_wait((u->pid = find_process(u->uid)) != 0);
     }
@@ -135,8 +133,8 @@ static size_t events(const char *reason, const char *pod)
 
 static int restarts(const json_t *pod)
 {
-    const json_t *status = json_array_get(lib_at(pod, "status.containerStatuses"), 0);
-    return (int)json_integer_value(lib_at(status, "restartCount"));
+    return (int)json_integer_value(
+        lib_at(pod, "status.containerStatuses.0.restartCount"));
 }
 
 static void check_untouched(const struct use *u)
@@ -261,8 +259,7 @@ static void create_program(const char *name, const char *image, const char *isol
 static bool has_exited(const char *name, int *status)
 {
     cleanup_json json_t *pod = cluster_pod(name);
-    const json_t *container = json_array_get(lib_at(pod, "status.containerStatuses"), 0);
-    const json_t *ended = lib_at(container, "state.terminated");
+    const json_t *ended = lib_at(pod, "status.containerStatuses.0.state.terminated");
     *status = (int)json_integer_value(json_object_get(ended, "exitCode"));
     return ended != NULL;
 }

@@ -35,13 +35,6 @@ static char *environment_of(const char *pod)
     }
 }
 
-static const char *note_of(const json_t *pod, const char *key)
-{
-    const json_t *notes = lib_at(pod, "metadata.annotations");
-    const char *value = json_string_value(json_object_get(notes, key));
-    return value ? value : "";
-}
-
 /* The running pod sees the card that its annotations promise. */
 static void ck_on_its_card(const char *name)
 {
@@ -52,7 +45,7 @@ static void ck_on_its_card(const char *name)
     for (int i = 0; i < NODE_CARDS; i++)
         known |= strcmp(card, node_cards[i].uuid) == 0;
     ck_assert_msg(known, "pod %s sees \"%s\"", name, card);
-    ck_assert_str_eq(note_of(pod, "gpushare/card-uuid"), card);
+    ck_assert_str_eq(lib_annotation(pod, "gpushare/card-uuid"), card);
     ck_assert_str_eq(lib_str(pod, "spec.schedulerName"), SCHEDULER_NAME);
 }
 
@@ -206,7 +199,7 @@ static json_t *claim_of(const char *name)
 static bool is_decided(const char *claim)
 {
     cleanup_json json_t *j = claim_of(claim);
-    return strcmp(note_of(j, SELECTED), NODE) == 0;
+    return strcmp(lib_annotation(j, SELECTED), NODE) == 0;
 }
 
 /* As the provisioner of the class would. */

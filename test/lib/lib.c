@@ -120,7 +120,8 @@ json_t *lib_at(const json_t *j, const char *path)
     struct span rest = span_of(path);
     while (j && rest.n) {
         struct span key = span_cut(&rest, '.');
-        j = json_object_getn(j, key.p, key.n);
+        j = json_is_array(j) ? json_array_get(j, strtoul(key.p, NULL, 10))
+                             : json_object_getn(j, key.p, key.n);
     }
     return (json_t *)j;
 }

@@ -42,7 +42,8 @@ static inline void lib_json_free(json_t **j)
     json_decref(*j);
 }
 #define cleanup_json __attribute__((cleanup(lib_json_free)))
-/* The value behind a path such as "metadata.name"; borrowed, NULL if there is none. */
+/* The value behind a path such as "metadata.name" or "spec.containers.0"; borrowed, NULL if
+ * there is none. */
 json_t *lib_at(const json_t *j, const char *path);
 const char *lib_str(const json_t *j, const char *path); /* "" if there is none */
 /* The string `key`, which may have dots, of the object behind the path; "" if there is
