@@ -191,16 +191,14 @@ static int64_t leader_lease_end(const struct core *core)
     return leader->observed_ms + seconds * 1000;
 }
 
-/* Once per holder. */
-static void log_waiting(struct step *s)
+/* True once per holder: log lines about a wait are not repeated. */
+static bool is_new_holder(struct leader *leader)
 {
-    struct leader *leader = &s->core->leader;
     struct span holder = buf_span(&leader->holder);
     if (span_eq(buf_span(&leader->logged_holder), holder))
-        return;
+        return false;
     buf_set(&leader->logged_holder, holder);
-    core_log(s, ERR_NONE, "lease %s/%s: held by %.*s; waiting", s->core->lease_namespace,
-             s->core->lease_name, SPAN_ARG(holder));
+    return true;
 }
 
 /* After a GET: acquires the lease if it is free, else schedules the next GET. */
@@ -220,10 +218,11 @@ static void decide(struct step *s)
         return;
     }
     leader->settled = true;
-    log_waiting(s);
+    if (is_new_holder(leader))
+        core_log(s, ERR_NONE, "lease %s/%s: held by %.*s; waiting", core->lease_namespace,
+                 core->lease_name, SPAN_ARG(buf_span(&leader->holder)));
     leader->due_ms = s->now.mono_ms + RETRY_MS;
-    if (leader_lease_end(core) < leader->due_ms)
-        leader->due_ms = leader_lease_end(core);
+    step_due(&leader->due_ms, leader_lease_end(core));
 }
 
 /* Calls fail twice a second while the API server is down: logs once per minute. */
@@ -262,17 +261,14 @@ static void log_recreated(struct step *s)
     struct core *core = s->core;
     struct leader *leader = &core->leader;
     leader->settled = true;
-    if (leader->lead_from_ms < leader->due_ms)
-        leader->due_ms = leader->lead_from_ms;
-    if (span_eq(buf_span(&leader->logged_holder), buf_span(&leader->holder)))
-        return;
-    buf_set(&leader->logged_holder, buf_span(&leader->holder));
-    core_log(
-        s, ERR_NONE,
-        "lease %s/%s: created; binding starts in %lld s, when every previous lease has "
-        "expired",
-        core->lease_namespace, core->lease_name,
-        (long long)((leader->lead_from_ms - s->now.mono_ms + 999) / 1000));
+    step_due(&leader->due_ms, leader->lead_from_ms);
+    if (is_new_holder(leader))
+        core_log(
+            s, ERR_NONE,
+            "lease %s/%s: created; binding starts in %lld s, when every previous lease "
+            "has expired",
+            core->lease_namespace, core->lease_name,
+            (long long)((leader->lead_from_ms - s->now.mono_ms + 999) / 1000));
 }
 
 static void acquired(struct step *s)

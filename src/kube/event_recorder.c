@@ -191,19 +191,12 @@ static void refill(struct event_recorder *r, int64_t now_ms)
         r->tokens_ms = FULL_MS;
 }
 
-static bool take_token(struct event_recorder *r, int64_t now_ms)
-{
-    refill(r, now_ms);
-    if (r->tokens_ms < TOKEN_MS)
-        return false;
-    r->tokens_ms -= TOKEN_MS;
-    return true;
-}
-
 static bool enqueue(struct event_recorder *r, int64_t now_ms)
 {
-    if (r->stats.queued >= EVENTS_QUEUE || !take_token(r, now_ms))
+    refill(r, now_ms);
+    if (r->stats.queued >= EVENTS_QUEUE || r->tokens_ms < TOKEN_MS)
         return false;
+    r->tokens_ms -= TOKEN_MS;
     r->stats.queued++;
     return true;
 }

@@ -308,27 +308,6 @@ int kube_exec_parse(const struct kube_exec *e, struct span text,
     return rc;
 }
 
-/* Checks the exit status; the error contains the start of standard error. */
-static int check_exit(const struct kube_run *r, struct err *err)
-{
-    if (WIFEXITED(r->status) && WEXITSTATUS(r->status) == 0)
-        return 0;
-    cleanup_free char *shown = kube_printable(buf_span(&r->errors), STDERR_SHOWN_MAX);
-    if (WIFSIGNALED(r->status))
-        return err_set(err, ERR_UNAVAILABLE, "killed by signal %d: %s",
-                       WTERMSIG(r->status), shown);
-    return err_set(err, ERR_UNAVAILABLE, "exit status %d: %s", WEXITSTATUS(r->status),
-                   shown);
-}
-
-static void add_stderr(const struct kube_run *r, struct err *err)
-{
-    cleanup_free char *shown = kube_printable(buf_span(&r->errors), STDERR_SHOWN_MAX);
-    cleanup_free char *old = xstrdup(err->msg);
-    if (*shown)
-        err_set(err, err->code, "%s; stderr: %s", old, shown);
-}
-
 int kube_exec_run(const struct kube_exec *e, int64_t limit_ms,
                   struct kube_exec_credential *credential, struct err *err)
 {
@@ -338,16 +317,22 @@ int kube_exec_run(const struct kube_exec *e, int64_t limit_ms,
     struct kube_run r;
     struct err why = {0};
     int rc = kube_run_program(e->argv, env, OUTPUT_MAX, limit_ms, &r, &why);
+    cleanup_free char *shown = kube_printable(buf_span(&r.errors), STDERR_SHOWN_MAX);
     if (rc && why.code == ERR_NOT_FOUND && e->install_hint) {
         cleanup_free char *hint =
             kube_printable(span_of(e->install_hint), STDERR_SHOWN_MAX);
         err_set(&why, ERR_NOT_FOUND, "cannot run %.100s; %s", e->argv[0], hint);
-    } else if (rc) {
-        add_stderr(&r, &why);
-    } else {
-        rc = check_exit(&r, &why);
-        if (!rc)
-            rc = kube_exec_parse(e, buf_span(&r.out), credential, &why);
+    } else if (rc && *shown) {
+        struct err first = why;
+        err_set(&why, why.code, "%.250s; stderr: %s", first.msg, shown);
+    } else if (!rc && WIFSIGNALED(r.status)) {
+        rc = err_set(&why, ERR_UNAVAILABLE, "killed by signal %d: %s", WTERMSIG(r.status),
+                     shown);
+    } else if (!rc && WEXITSTATUS(r.status)) {
+        rc = err_set(&why, ERR_UNAVAILABLE, "exit status %d: %s", WEXITSTATUS(r.status),
+                     shown);
+    } else if (!rc) {
+        rc = kube_exec_parse(e, buf_span(&r.out), credential, &why);
     }
     kube_run_fini(&r);
     if (rc) {

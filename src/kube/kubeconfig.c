@@ -219,9 +219,9 @@ static int read_argv(const struct kube_entry *e, struct kube_exec *exec, struct 
 {
     const struct yaml_node *args = yaml_get(e->body, "args");
     cleanup_free char *command = NULL;
-    if (yaml_string(e->body, "command", &command, err))
-        return entry_wrap(e, err);
-    if (!command || !*command)
+    if (get(e, "command", &command, err))
+        return -1;
+    if (!command)
         return entry_fail(e, "command", "missing", err);
     if (!yaml_is_null(args) && args->type != YAML_SEQUENCE)
         return entry_fail(e, "args", "expected a list of strings", err);
@@ -256,8 +256,8 @@ static int read_env(const struct kube_entry *e, struct kube_exec *exec, struct e
 static int read_version(const struct kube_entry *e, struct kube_exec *exec,
                         struct err *err)
 {
-    if (yaml_string(e->body, "apiVersion", &exec->api_version, err))
-        return entry_wrap(e, err);
+    if (get(e, "apiVersion", &exec->api_version, err))
+        return -1;
     if (!exec->api_version || (strcmp(exec->api_version, EXEC_GROUP "v1") &&
                                strcmp(exec->api_version, EXEC_GROUP "v1beta1")))
         return entry_fail(e, "apiVersion",
@@ -343,10 +343,9 @@ static int apply_exec(const struct kube_entry *user, const struct kube_entry *cl
     exec->user = xstrdup(user->name);
     if (read_version(&e, exec, err) || read_argv(&e, exec, err) ||
         read_env(&e, exec, err) || check_mode(&e, err) ||
-        entry_bool(&e, "provideClusterInfo", &with_cluster, err))
+        entry_bool(&e, "provideClusterInfo", &with_cluster, err) ||
+        get(&e, "installHint", &exec->install_hint, err))
         return -1;
-    if (yaml_string(body, "installHint", &exec->install_hint, err))
-        return entry_wrap(&e, err);
     exec->info = info_of(exec, config, with_cluster ? cluster : NULL);
     return 0;
 }
@@ -530,9 +529,9 @@ static int current_context(const struct kubeconfig *k, char **out, struct err *e
 static int follow(const struct kubeconfig *k, const struct kube_entry *context,
                   const char *what, char **name, struct kube_entry *e, struct err *err)
 {
-    if (yaml_string(context->body, what, name, err))
-        return entry_wrap(context, err);
-    if (!*name || !**name)
+    if (get(context, what, name, err))
+        return -1;
+    if (!*name)
         return err_set(err, ERR_INVALID, "%s: context \"%s\" has no %s", context->path,
                        context->name, what);
     if (kubeconfig_find(k, what, *name, e, err))
@@ -543,12 +542,10 @@ static int follow(const struct kubeconfig *k, const struct kube_entry *context,
 static int apply_namespace(const struct kube_entry *context, struct kube_config *config,
                            struct err *err)
 {
-    if (yaml_string(context->body, "namespace", &config->ns, err))
-        return entry_wrap(context, err);
-    if (!config->ns || !*config->ns) {
-        free(config->ns);
+    if (get(context, "namespace", &config->ns, err))
+        return -1;
+    if (!config->ns)
         config->ns = xstrdup("default");
-    }
     if (!object_is_namespace(config->ns))
         return entry_fail(context, "namespace", "invalid namespace name", err);
     return 0;

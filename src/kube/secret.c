@@ -50,8 +50,8 @@ int secret_decode(struct span json, struct secret *s, struct err *err)
     return -1;
 }
 
-void secret_encode(const struct secret *s, const char *ns,
-                            const char *name, struct buf *out)
+void secret_encode(const struct secret *s, const char *ns, const char *name,
+                   struct buf *out)
 {
     size_t bytes = 1024 + strlen(ns) + strlen(name);
     const char *comma = "";
