@@ -98,17 +98,17 @@ struct card {
     enum card_state state;
     int64_t total_mib;
     int64_t promised_mib;
-    int64_t used_mib;       /* measured; -1: unknown */
-    int64_t withheld_mib;   /* external use and overuse, above the tolerance */
-    int64_t reserved_mib;   /* by reservations; not promised */
-    int64_t free_mib;       /* for new pods: 0 if unavailable or promised whole */
-    uint32_t pods;          /* promises on it */
-    bool whole;             /* one promise is for the whole card */
-    bool overcommitted;     /* more memory or compute is promised than it has */
-    bool use_known;         /* whose memory is used is measured, not estimated */
-    uint8_t kind;           /* of struct request_mix */
-    uint16_t core_promised; /* percent of its compute; saturated */
-    uint16_t core_reserved;
+    int64_t used_mib;          /* measured; -1: unknown */
+    int64_t withheld_mib;      /* external use and overuse, above the tolerance */
+    int64_t reserved_mib;      /* by reservations; not promised */
+    int64_t free_mib;          /* for new pods: 0 if unavailable or promised whole */
+    uint32_t pods;             /* promises on it */
+    bool whole;                /* one promise is for the whole card */
+    bool overcommitted;        /* more memory or compute is promised than it has */
+    bool use_known;            /* whose memory is used is measured, not estimated */
+    uint8_t kind;              /* of struct request_mix */
+    uint16_t compute_promised; /* percent of its compute; saturated */
+    uint16_t compute_reserved;
     int32_t overuse_mib;     /* of withheld_mib; 0 unless use_known; saturated */
     struct span model, uuid; /* owned by the node; empty: unknown */
     const struct ledger_scv_card *scv; /* NULL: the node has no Scv */
@@ -421,7 +421,7 @@ void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod);
  * that becomes known as one with GPU must be removed here. `list` is stored for
  * ledger_nongpu_sweep. */
 void ledger_nongpu_seen(struct ledger *l, struct span uid, struct span node,
-                       const struct resources *requests, uint64_t list);
+                        const struct resources *requests, uint64_t list);
 /* The pod, if it is known, is in the list, but could not be decoded. */
 void ledger_nongpu_exists(struct ledger *l, struct span uid, uint64_t list);
 /* Returns the node that the pod has left, if that has cards; or NULL. */
@@ -429,7 +429,7 @@ const struct ledger_node *ledger_nongpu_deleted(struct ledger *l, struct span ui
 /* Removes one of the pods that the list lacked, from position *at on, which begins
  * with 0; *node gets the node as above. False: there is none left. */
 bool ledger_nongpu_sweep(struct ledger *l, uint64_t list, size_t *at,
-                        const struct ledger_node **node);
+                         const struct ledger_node **node);
 
 /* What the pod requests of its node, with its slot. */
 struct resources ledger_pod_requests(const struct ledger_pod *pod);
@@ -490,8 +490,9 @@ struct ledger_totals {
     /* Overcommitted cards (also: promised whole and to another pod). While pods are being
      * listed, deleted pods may still count. */
     size_t overcommitted;
-    size_t pending, pending_members;  /* pending pods; those of them that are in a gang */
-    size_t nongpu_pods, nongpu_bytes; /* bound pods without GPU; the size of their table */
+    size_t pending, pending_members; /* pending pods; those of them that are in a gang */
+    size_t nongpu_pods,
+        nongpu_bytes; /* bound pods without GPU; the size of their table */
     size_t reservations;
 };
 struct ledger_totals ledger_totals(const struct ledger *l);
@@ -537,7 +538,7 @@ static inline void card_add_core(uint16_t *sum, int64_t percent)
 /* Percent of its compute that new pods can have. */
 static inline uint32_t card_core_left(const struct card *card)
 {
-    uint32_t taken = (uint32_t)card->core_promised + card->core_reserved;
+    uint32_t taken = (uint32_t)card->compute_promised + card->compute_reserved;
     return card->state == CARD_AVAILABLE && !card->whole && taken < REQUEST_CORE
                ? REQUEST_CORE - taken
                : 0;

@@ -59,9 +59,9 @@ static void check_card(struct check *c, const struct card *card)
     if (card->promised_mib > card->total_mib)
         differs(c, "GPU%" PRId32 " has %" PRId64 " MiB, but %" PRId64 " MiB are promised",
                 card->index, card->total_mib, card->promised_mib);
-    else if (card->core_promised > REQUEST_CORE)
+    else if (card->compute_promised > REQUEST_CORE)
         differs(c, "GPU%" PRId32 ": %u %% of its compute are promised", card->index,
-                card->core_promised);
+                card->compute_promised);
     else if (card->overcommitted)
         differs(c, "GPU%" PRId32 " is promised as a whole card and also to other pods",
                 card->index);

@@ -285,12 +285,12 @@ static void add_other_uses(struct page *p, struct buf *out,
 static void add_card_compute(struct page *p, const struct ledger_node *node,
                              const struct card *card)
 {
-    bool over = card->core_promised > REQUEST_CORE;
-    if (!node->has_core && !card->core_promised)
+    bool over = card->compute_promised > REQUEST_CORE;
+    if (!node->has_core && !card->compute_promised)
         table_cell(&p->table, PLAIN, "-");
     else
         table_cell(&p->table, over ? RED : PLAIN, "%d%%%s",
-                   card->whole && !over ? REQUEST_CORE : card->core_promised,
+                   card->whole && !over ? REQUEST_CORE : card->compute_promised,
                    over ? "!" : "");
 }
 
@@ -332,11 +332,10 @@ static void add_cards(struct page *p, const struct ledger_node **nodes, size_t n
     cleanup_buf struct buf unit = {0}, header = {0};
     struct table *t = &p->table;
     quantity_write_unit(&unit, p->unit);
-    buf_printf(&header,
-               "NODE\tGPU\tMODEL\tHEALTH\tPROMISED/TOTAL(%s)\tUSED\tFREE%s\tPODS%s",
-               unit.p, compute ? "\tCOMPUTE" : "",
-               wide ? "\tWITHHELD\tOVERUSE\tUTIL\tTEMP\tADDRESS\tSOURCE\tMEASURED\tUUID"
-                    : "");
+    buf_printf(
+        &header, "NODE\tGPU\tMODEL\tHEALTH\tPROMISED/TOTAL(%s)\tUSED\tFREE%s\tPODS%s",
+        unit.p, compute ? "\tCOMPUTE" : "",
+        wide ? "\tWITHHELD\tOVERUSE\tUTIL\tTEMP\tADDRESS\tSOURCE\tMEASURED\tUUID" : "");
     table_header(t, header.p);
     for (size_t i = 0; i < n; i++) {
         const struct ledger_node *node = nodes[i];
@@ -376,7 +375,8 @@ static void add_sums(struct page *p, struct buf *out, const struct ledger_node *
 {
     int64_t total = 0, promised = 0, used = 0, free = 0, cordoned = 0;
     size_t cards = 0, healthy = 0, measured = 0;
-    size_t pending = p->show->node.n ? 0 : ledger_totals(cluster_state_ledger(p->cs)).pending;
+    size_t pending =
+        p->show->node.n ? 0 : ledger_totals(cluster_state_ledger(p->cs)).pending;
     for (size_t i = 0; i < n; i++)
         for (uint32_t k = 0; k < nodes[i]->n_cards; k++) {
             const struct card *card = &nodes[i]->cards[k];

@@ -223,8 +223,8 @@ static void log_overcommitted(struct step *s, const struct ledger_node *node,
                               const struct card *card)
 {
     cleanup_buf struct buf compute = {0};
-    if (card->core_promised)
-        buf_printf(&compute, ", and %u %% of its compute", card->core_promised);
+    if (card->compute_promised)
+        buf_printf(&compute, ", and %u %% of its compute", card->compute_promised);
     core_log(s, ERR_CONFLICT,
              "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld MiB%.*s",
              SPAN_ARG(node->name), card->index, (long long)card->promised_mib,

@@ -162,8 +162,8 @@ static int64_t at_most(int64_t mib, int64_t limit)
     return mib < limit ? mib : limit;
 }
 
-static int64_t share_mib(const struct ledger_pod *pod,
-                         const struct ledger_share *share, const struct card *card)
+static int64_t share_mib(const struct ledger_pod *pod, const struct ledger_share *share,
+                         const struct card *card)
 {
     if (pod->request->kind == REQUEST_CARDS)
         return card->total_mib;
@@ -314,7 +314,7 @@ static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t
         int64_t mib = share_mib(pod, &pod->shares[i], card);
         charge(card, mib, whole);
         if (!MUTANT(compute_forgotten) || !pod->final)
-            card_add_core(&card->core_promised, share_core(pod));
+            card_add_core(&card->compute_promised, share_core(pod));
         add_mib(&own[card - node->cards], used & bit(node, card) ? mib : 0);
     }
     for (uint32_t i = 0; others && i < node->n_cards; i++) {
@@ -323,7 +323,7 @@ static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t
             continue;
         int64_t mib = full_mib(pod, card);
         charge(card, mib, whole);
-        card_add_core(&card->core_promised, request_full_core(pod->request));
+        card_add_core(&card->compute_promised, request_full_core(pod->request));
         add_mib(&own[i], used & bit(node, card) ? mib : 0);
     }
 }
@@ -356,7 +356,7 @@ static void charge_reservations(struct ledger_node *node)
             if (!card)
                 continue;
             add_mib(&card->reserved_mib, ledger_reserved_mib(r, i));
-            card_add_core(&card->core_reserved, r->core);
+            card_add_core(&card->compute_reserved, r->core);
         }
 }
 
@@ -367,7 +367,8 @@ static void claim_cards(struct ledger_node *node)
     const struct ledger_node_facts *f = node->facts;
     /* The kubelet ignores limits of a resource that no device plugin of its node has, and the
      * pod runs without a card. */
-    int64_t claimed = 0, capacity = f->has[LEDGER_NODE] ? f->capacity.devices : UINT32_MAX;
+    int64_t claimed = 0,
+            capacity = f->has[LEDGER_NODE] ? f->capacity.devices : UINT32_MAX;
     uint32_t left = 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         int64_t asked = request_devices(pod->request), has = 0;
@@ -401,7 +402,7 @@ static void settle_card(const struct ledger *l, struct card *card, int64_t own,
                         const struct ledger_measured *m)
 {
     card->overcommitted = card->promised_mib > card->total_mib ||
-                          card->core_promised > REQUEST_CORE ||
+                          card->compute_promised > REQUEST_CORE ||
                           (card->whole && card->pods > 1);
     withhold(l, card, own, m);
     card->free_mib = card_left_mib(card);

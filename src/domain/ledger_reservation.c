@@ -118,7 +118,7 @@ static bool has_lost(const struct ledger_reservation *r)
         const struct card *card = r->shares[i].on;
         if (card &&
             (is_given_twice(card) || (r->whole && card->pods > 0) ||
-             (r->core && card->core_promised + card->core_reserved > REQUEST_CORE)))
+             (r->core && card->compute_promised + card->compute_reserved > REQUEST_CORE)))
             return true;
     }
     return false;
@@ -154,7 +154,7 @@ static void release(const struct ledger_node *node, const struct ledger_reservat
             continue;
         struct card *card = &cards[on - node->cards];
         card->reserved_mib -= ledger_reserved_mib(r, i);
-        card_add_core(&card->core_reserved, -(int64_t)r->core);
+        card_add_core(&card->compute_reserved, -(int64_t)r->core);
         card->free_mib = card_left_mib(card);
     }
 }

@@ -25,7 +25,7 @@ struct known_card {
     int32_t index;
     char *uuid;                       /* owned; NULL: not known */
     uint32_t total_mib, promised_mib; /* capped, to save memory per card */
-    uint16_t core_promised;
+    uint16_t compute_promised;
     bool seen : 1;  /* in this scan */
     bool fresh : 1; /* first scan of the card */
     bool lost : 1, overcommitted : 1, reported_lost : 1, reported_overcommitted : 1;
@@ -166,7 +166,7 @@ static void take_card(struct event_scan *s, struct known_node *node,
     known->listed = card->state == CARD_LISTED;
     known->total_mib = capped(card->total_mib);
     known->promised_mib = capped(card->promised_mib);
-    known->core_promised = card->core_promised;
+    known->compute_promised = card->compute_promised;
     set_state(known, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED,
               card->overcommitted, s->now.now_ms);
 }
@@ -299,9 +299,9 @@ static void write_back(const struct known_node *node, const struct known_card *c
 
 static void write_over(const struct known_card *card, struct buf *out)
 {
-    if (card->promised_mib <= card->total_mib && card->core_promised > REQUEST_CORE)
+    if (card->promised_mib <= card->total_mib && card->compute_promised > REQUEST_CORE)
         buf_printf(out, "GPU%d: %u %% of its compute are promised", card->index,
-                   card->core_promised);
+                   card->compute_promised);
     else
         buf_printf(out, "GPU%d has %u MiB, but %u MiB are promised", card->index,
                    card->total_mib, card->promised_mib);

@@ -259,7 +259,7 @@ static void count_card(struct count *c, const struct ledger_node *node,
     row->uuid = arena_copy(&c->arena, card->uuid);
     row->model = arena_copy(&c->arena, card->model);
     row->healthy = card->state == CARD_AVAILABLE;
-    row->core = card->core_promised;
+    row->core = card->compute_promised;
     row->measured = card->used_mib >= 0;
     memcpy(row->mib, amount, sizeof amount);
     snprintf(row->index, sizeof row->index, "%d", card->index);
@@ -397,9 +397,9 @@ static void write_per_card(const struct table *t, struct buf *out)
                 "Share of the card's compute that is promised to pods.");
     for (size_t i = 0; i < t->n; i++)
         prom_nano(out, compute,
-                   (struct prom_label[]){{"node", t->rows[i].node},
-                                         {"card", span_of(t->rows[i].index)}},
-                   2, t->rows[i].core * 10000000); /* percent */
+                  (struct prom_label[]){{"node", t->rows[i].node},
+                                        {"card", span_of(t->rows[i].index)}},
+                  2, t->rows[i].core * 10000000); /* percent */
     write_column(t, 2, "gpushare_card_healthy", "Whether the card gets new pods.",
                  offsetof(struct row, healthy), out);
     prom_family(out, info, PROM_GAUGE, "UUID and model of the card.");

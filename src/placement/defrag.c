@@ -176,7 +176,7 @@ static void change_trial(struct defrag_trial *t, const struct defrag_item *item,
         int64_t mib = whole ? card->total_mib : r->mib_per_card;
         card->pods += (uint32_t)sign;
         card->promised_mib += sign * mib;
-        card_add_core(&card->core_promised, sign * (int64_t)r->core);
+        card_add_core(&card->compute_promised, sign * (int64_t)r->core);
         card->whole = sign > 0 && whole;
         card->free_mib -= sign * mib;
     }
@@ -292,7 +292,7 @@ static void set_removed(struct defrag_node *node, struct defrag_item *item, bool
             continue;
         struct card *card = &node->cards[c];
         card->promised_mib += sign * item->mib[c];
-        card_add_core(&card->core_promised,
+        card_add_core(&card->compute_promised,
                       sign * (int64_t)ledger_pod_core(item->pod, &node->node->cards[c]));
         card->pods += (uint32_t)sign;
         if (item->pod->request->kind == REQUEST_CARDS)

@@ -59,7 +59,7 @@ enum {
 static void add_promise(struct card *card, uint32_t c, const struct preempt_pod *p)
 {
     card->promised_mib += p->mib[c];
-    card_add_core(&card->core_promised, p->core[c]);
+    card_add_core(&card->compute_promised, p->core[c]);
     card->pods++;
     card->whole |= p->pod->request->kind == REQUEST_CARDS;
 }
@@ -85,7 +85,8 @@ static void recompute(struct preempt_state *state)
     for (uint32_t c = 0; c < node->n_cards; c++) {
         state->nominated_mib[c] = state->cards[c].free_mib - after[c].free_mib;
         state->nominated_pods[c] = after[c].pods - state->cards[c].pods;
-        state->nominated_core[c] = after[c].core_promised - state->cards[c].core_promised;
+        state->nominated_core[c] =
+            after[c].compute_promised - state->cards[c].compute_promised;
     }
 }
 
@@ -148,7 +149,7 @@ static void view_after_nominated(const struct preempt_state *state, struct card 
     for (uint32_t c = 0; c < state->node->n_cards; c++) {
         cards[c].free_mib -= state->nominated_mib[c];
         cards[c].pods += state->nominated_pods[c];
-        card_add_core(&cards[c].core_promised, state->nominated_core[c]);
+        card_add_core(&cards[c].compute_promised, state->nominated_core[c]);
     }
     select_view_cards(view, state->node, cards, 0);
     view->claimed = claimed_cards(state, view);
@@ -390,7 +391,7 @@ static void init_empty_cards(struct preempt_state *state)
     for (uint32_t c = 0; c < state->node->n_cards; c++) {
         struct card *card = &state->empty[c];
         card->promised_mib = card->free_mib = 0;
-        card->core_promised = 0;
+        card->compute_promised = 0;
         card->pods = 0;
         card->whole = false;
     }

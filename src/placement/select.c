@@ -23,7 +23,8 @@ static inline bool card_takes(const struct card *card, const struct request *r)
     bool fits;
     if (r->kind == REQUEST_CARDS)
         fits = card_is_free(card) && card->total_mib >= r->mib_per_card;
-    else if (r->kind == REQUEST_DEVICES) /* memory used by other processes does not matter */
+    else if (r->kind ==
+             REQUEST_DEVICES) /* memory used by other processes does not matter */
         fits = card->state == CARD_AVAILABLE && card->pods == 0 && card->total_mib > 0 &&
                card->reserved_mib == 0 && card->total_mib >= r->mib_per_card;
     else
@@ -38,7 +39,7 @@ static inline bool card_takes(const struct card *card, const struct request *r)
 static inline bool rows_suffice(const struct request *r)
 {
     static const struct card bare = {
-        .total_mib = 1, .free_mib = INT64_MAX, .core_promised = REQUEST_CORE};
+        .total_mib = 1, .free_mib = INT64_MAX, .compute_promised = REQUEST_CORE};
     return r->kind != REQUEST_DEVICES && card_takes(&bare, r);
 }
 
@@ -152,7 +153,7 @@ void select_take(struct select_view *view, const struct request *r, uint64_t cho
         card->pods++;
         card->whole |= r->kind == REQUEST_CARDS;
         card->free_mib = r->kind == REQUEST_CARDS ? 0 : card->free_mib - r->mib_per_card;
-        card_add_core(&card->core_promised, r->core);
+        card_add_core(&card->compute_promised, r->core);
     }
 }
 

@@ -71,8 +71,8 @@ static void write_reservations(struct jwrite *w, const struct ledger_node *node,
                                const struct card *card)
 {
     jwrite_i64(w, "reservedMiB", card->reserved_mib);
-    if (card->core_reserved)
-        jwrite_i64(w, "reservedComputePercent", card->core_reserved);
+    if (card->compute_reserved)
+        jwrite_i64(w, "reservedComputePercent", card->compute_reserved);
     jwrite_array(w, "reservations");
     for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
         uint32_t i = 0;
@@ -95,8 +95,8 @@ static void write_reservations(struct jwrite *w, const struct ledger_node *node,
 }
 
 static void write_card(struct jwrite *w, const struct ledger_node *node,
-                       const struct card *card, const struct ledger_pod **pods,
-                       size_t n, int64_t unit)
+                       const struct card *card, const struct ledger_pod **pods, size_t n,
+                       int64_t unit)
 {
     jwrite_object(w, NULL);
     jwrite_i64(w, "id", card->index);
@@ -117,8 +117,8 @@ static void write_card(struct jwrite *w, const struct ledger_node *node,
     jwrite_str_set(w, "health", span_of(view_health(card->state)));
     jwrite_i64(w, "totalMiB", card->total_mib);
     jwrite_i64(w, "promisedMiB", card->promised_mib);
-    if (card->core_promised)
-        jwrite_i64(w, "promisedComputePercent", card->core_promised);
+    if (card->compute_promised)
+        jwrite_i64(w, "promisedComputePercent", card->compute_promised);
     if (card->used_mib >= 0)
         jwrite_i64(w, "usedMiB", card->used_mib);
     if (card->withheld_mib)
@@ -209,7 +209,7 @@ static void write_inspected(const struct ledger *l, const struct ledger_node *no
         write_space(w, node);
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
         jwrite_str_set(w, "mode",
-                            node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
+                       node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
     if (node->cordoned)
         jwrite_bool(w, "schedulingDisabled", true);
     if (node->unknown_listed_card >= 0)
@@ -274,8 +274,7 @@ static void write_core(const struct core *core, bool observer, struct jwrite *w)
         jwrite_str_set(w, "holder", core_lease_holder(core));
         jwrite_i64(w, "overcommits", (int64_t)core_overcommits(core));
         jwrite_i64(w, "bindsInFlight", (int64_t)core_binds_in_flight(core));
-        jwrite_i64(w, "preemptAfterSeconds",
-                            (core_preempt_after_ms(core) + 999) / 1000);
+        jwrite_i64(w, "preemptAfterSeconds", (core_preempt_after_ms(core) + 999) / 1000);
     }
     if (core_ready(core, now, &err))
         jwrite_str_set(w, "error", span_of(err.msg));
@@ -345,8 +344,8 @@ static void copy_pending(struct pending_pods *all, const struct view_source *sou
 
 /* Scans nodes from *slot on. The closest node so far is kept by name, because it may be
  * deleted between two calls. False: *slot is at the end. */
-static bool scan_closest(const struct view_source *source, struct arena *a, uint32_t *slot,
-                 struct nearest_node *n, struct answer *answer)
+static bool scan_closest(const struct view_source *source, struct arena *a,
+                         uint32_t *slot, struct nearest_node *n, struct answer *answer)
 {
     const struct ledger *l = core_ledger(source->read(source->ctx));
     uint32_t slots = ledger_node_slots(l), end = slots;
@@ -463,7 +462,7 @@ static void write_preemption(struct jwrite *w, const struct core_preempt_status 
 }
 
 static void write_pending_pod(struct pending_pods *all, const struct view_source *source,
-                      const struct pending_pod *pod, struct jwrite *w)
+                              const struct pending_pod *pod, struct jwrite *w)
 {
     jwrite_object(w, NULL);
     jwrite_str_set(w, "name", pod->name);

@@ -64,7 +64,7 @@ START_TEST(a_card_has_a_hundred_percent)
     start(2, 200);
     struct ledger_pod *a = place("a", ask(10, 60, 1), 0);
     place("b", ask(10, 0, 1), 0);
-    ck_assert_uint_eq(card(0)->core_promised, 60);
+    ck_assert_uint_eq(card(0)->compute_promised, 60);
     ck_assert_uint_eq(card_core_left(card(0)), 40);
     ck_assert_uint_eq(ledger_pod_core(a, card(0)), 60);
     ck_assert_uint_eq(ledger_pod_core(a, card(1)), 0);
@@ -90,7 +90,7 @@ START_TEST(two_shares_on_one_card_add_up)
     const struct ledger_share shares[] = {{.card = 0, .mib = 10}, {.card = 0, .mib = 10}};
     struct ledger_pod *a = place("a", ask(10, 60, 2), -1);
     ledger_pod_place(ledger, a, SPAN("n1"), shares, ARRAY_LEN(shares));
-    ck_assert_uint_eq(card(0)->core_promised, 120);
+    ck_assert_uint_eq(card(0)->compute_promised, 120);
     ck_assert_uint_eq(ledger_pod_core(a, card(0)), 120);
     struct request one = ask(10, 50, 1);
     const struct preemptor who = {.pod = {&one, 9, SPAN("high"), NULL}};
@@ -105,13 +105,16 @@ START_TEST(a_rejection_names_the_compute)
     start(2, 200);
     place("a", ask(20, 70, 1), 0);
     place("b", ask(80, 40, 1), 1);
-    expect_reason(n1(), ask(30, 50, 1), FIT_LATER, "needs 30 MiB and 50 % of the compute on one card; most free: 80 of "
-        "100 MiB on GPU0; most free compute beside that memory: 30 % on GPU0");
-    expect_reason(n1(), ask(90, 50, 1), FIT_LATER, "needs 90 MiB and 50 % of the compute on one card; most free: 80 of "
-                     "100 MiB on GPU0");
-    expect_reason(n1(), ask(10, 31, 2), FIT_LATER, "needs 10 MiB and 31 % of the compute on each of 2 cards; cards with "
-        "enough free memory and compute: 1; most free: 80 of 100 MiB on GPU0; "
-        "most free compute beside that memory: 60 % on GPU1");
+    expect_reason(n1(), ask(30, 50, 1), FIT_LATER,
+                  "needs 30 MiB and 50 % of the compute on one card; most free: 80 of "
+                  "100 MiB on GPU0; most free compute beside that memory: 30 % on GPU0");
+    expect_reason(n1(), ask(90, 50, 1), FIT_LATER,
+                  "needs 90 MiB and 50 % of the compute on one card; most free: 80 of "
+                  "100 MiB on GPU0");
+    expect_reason(n1(), ask(10, 31, 2), FIT_LATER,
+                  "needs 10 MiB and 31 % of the compute on each of 2 cards; cards with "
+                  "enough free memory and compute: 1; most free: 80 of 100 MiB on GPU0; "
+                  "most free compute beside that memory: 60 % on GPU1");
     struct request r = ask(30, 50, 1);
     ck_assert_int_eq(reason_class_of(n1(), &r, FIT_LATER), REASON_COMPUTE);
     r.mib_per_card = 90;
@@ -148,8 +151,9 @@ START_TEST(a_node_has_to_offer_the_resource)
     start(1, -1);
     ck_assert_int_eq(choose(ask(10, 1, 1)), -1);
     ck_assert_int_eq(choose(ask(10, 0, 1)), 0);
-    expect_reason(n1(), ask(10, 1, 1), FIT_LATER, "needs 10 MiB and 1 % of the compute on one card; the node's device "
-                     "plugin does not offer " KEY_GPU_CORE);
+    expect_reason(n1(), ask(10, 1, 1), FIT_LATER,
+                  "needs 10 MiB and 1 % of the compute on one card; the node's device "
+                  "plugin does not offer " KEY_GPU_CORE);
     place("a", ask(10, 60, 1), 0); /* it is bound: it counts nevertheless */
     ck_assert_uint_eq(card_core_left(card(0)), 40);
     start(1, 0);
@@ -164,10 +168,10 @@ START_TEST(unclear_cards_count_in_full)
     struct ledger_share one = {.card = 1, .mib = 20};
     struct ledger_pod *p = place("a", ask(10, 30, 2), -1);
     ledger_pod_place(ledger, p, SPAN("n1"), &one, 1);
-    ck_assert_uint_eq(card(1)->core_promised, 60);
+    ck_assert_uint_eq(card(1)->compute_promised, 60);
     ledger_pod_place(ledger, p, SPAN("n1"), NULL, 0); /* no card is known */
     for (int i = 0; i < 3; i++) {
-        ck_assert_uint_eq(card(i)->core_promised, 60);
+        ck_assert_uint_eq(card(i)->compute_promised, 60);
         ck_assert_uint_eq(ledger_pod_core(p, card(i)), 60);
     }
     ledger_pod_remove(ledger, p);
@@ -238,7 +242,7 @@ START_TEST(reservations_keep_compute)
     start(1, 100);
     reserve("r", ask(10, 70, 1), 5);
     struct request r = ask(10, 31, 1);
-    ck_assert_uint_eq(card(0)->core_reserved, 70);
+    ck_assert_uint_eq(card(0)->compute_reserved, 70);
     ck_assert_int_eq(choose(ask(10, 30, 1)), 0);
     ck_assert_int_eq(choose(r), -1);
     /* Its own pod, and one of higher priority, see it as free. */
@@ -447,9 +451,10 @@ START_TEST(fit_choice_and_victims_agree_with_a_model)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("compute", begin, end, a_card_has_a_hundred_percent, two_shares_on_one_card_add_up,
-          a_rejection_names_the_compute, compute_is_judged_on_cards_that_suit,
-          a_node_has_to_offer_the_resource, unclear_cards_count_in_full,
-          a_bound_pod_counts_for_its_limits, reservations_keep_compute,
-          nominated_pods_come_first, a_gang_shares_the_compute,
-          moves_make_room_for_compute, fit_choice_and_victims_agree_with_a_model)
+UNIT_MAIN_AROUND("compute", begin, end, a_card_has_a_hundred_percent,
+                 two_shares_on_one_card_add_up, a_rejection_names_the_compute,
+                 compute_is_judged_on_cards_that_suit, a_node_has_to_offer_the_resource,
+                 unclear_cards_count_in_full, a_bound_pod_counts_for_its_limits,
+                 reservations_keep_compute, nominated_pods_come_first,
+                 a_gang_shares_the_compute, moves_make_room_for_compute,
+                 fit_choice_and_victims_agree_with_a_model)

@@ -90,10 +90,10 @@ static void look_at_card(struct world *w, const struct view *v,
                  (long long)delivered_mib(v->delivered, v->index, card->index));
     if ((pod->request->kind == REQUEST_CARDS || card->whole) && card->pods != 1)
         violated(w, "%s shares GPU%d, which is promised whole", uid, card->index);
-    if (pod->request->core && card->core_promised > 100)
+    if (pod->request->core && card->compute_promised > 100)
         violated(w,
                  "%s gets %u percent of the compute of GPU%d, of which %u are promised",
-                 uid, pod->request->core, card->index, card->core_promised);
+                 uid, pod->request->core, card->index, card->compute_promised);
     if (room(v, card) < reserved_by_others(v, pod, card))
         violated(w, "%s gets memory of GPU%d of n%d that is reserved for other pods", uid,
                  card->index, v->index);
@@ -111,7 +111,7 @@ static bool has_core(const struct world *w, const struct view *v,
                      const struct ledger_pod *pod, const struct card *card)
 {
     return !pod->request->core ||
-           (card->core_promised + card->core_reserved + pod->request->core <= 100 &&
+           (card->compute_promised + card->compute_reserved + pod->request->core <= 100 &&
             !evictions_kept_mib(w, v->index, pod, card));
 }
 
@@ -249,9 +249,9 @@ static void compare_card(struct world *w, const struct replica *r, const struct 
     if ((card->state == CARD_AVAILABLE) != is_in(v, card))
         violated(w, "r%d: GPU%d of n%d was delivered as %s, the ledger disagrees", id, i,
                  v->index, card->state == CARD_AVAILABLE ? "unavailable" : "available");
-    if (card->core_promised < sum.core)
+    if (card->compute_promised < sum.core)
         violated(w, "r%d counts %u of %d percent of the compute of GPU%d of n%d", id,
-                 card->core_promised, sum.core, i, v->index);
+                 card->compute_promised, sum.core, i, v->index);
     if (card->promised_mib < sum.mib || (int)card->pods < sum.whole + sum.shared ||
         (sum.whole && !card->whole)) {
         explain(w, r, v, card);

@@ -114,7 +114,7 @@ static bool has_room(const struct witness_reserved *seen, const char *uid,
     return card->state == CARD_AVAILABLE && !card->whole &&
            card->total_mib - card->promised_mib - taken >= request->mib_per_card &&
            (!request->core ||
-            card->core_promised + card->core_reserved + request->core <= 100) &&
+            card->compute_promised + card->compute_reserved + request->core <= 100) &&
            request_accepts_card(request, span_of(oracle_model(node, card->index)),
                                 oracle_clock(node, card->index));
 }

@@ -891,9 +891,9 @@ void world_compare(struct world *w)
         }
         const struct ledger_node *node =
             ledger_node_find(core_ledger(proc->core), SPAN("n0"));
-        if (node && node->cards[0].core_promised != used / POD_UNITS * POD_CORE)
+        if (node && node->cards[0].compute_promised != used / POD_UNITS * POD_CORE)
             violated(w, "%s counts %u percent of compute for %lld units", proc->identity,
-                     node->cards[0].core_promised, (long long)used);
+                     node->cards[0].compute_promised, (long long)used);
         if (!node || node->cards[0].promised_mib != used)
             violated(w, "%s counts %lld units on the card, the API has %lld",
                      proc->identity, node ? (long long)node->cards[0].promised_mib : -1LL,
