@@ -2,26 +2,17 @@
 #pragma once
 
 #include <glob.h>
-#include <jansson.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "lib/program.h"
+#include "lib/lib.h"
 #include "lib/raw.h"
-#include "lib/temp.h"
-#include "lib/unit.h"
 #include "lib/yamlfile.h"
 
 /*
  * Reads the files of manifests/ and policy/ as JSON, starts programs and sends requests. An
  * error fails the test.
  */
-
-static inline void manifest_free(json_t **j)
-{
-    json_decref(*j);
-}
-#define cleanup_json __attribute__((cleanup(manifest_free)))
 
 /* The caller calls globfree. */
 static inline void manifest_files(glob_t *files)
