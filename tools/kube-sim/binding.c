@@ -7,34 +7,6 @@
  * bytes are accepted here and make every later update of the pod fail.
  */
 
-static json_t *read_binding(struct call *c)
-{
-    struct err err;
-    if (!sim_body_is(c, "application/json")) {
-        sim_refuse(
-            c, 415,
-            "the body of the request was in an unknown format - accepted media types "
-            "include: application/json");
-        return NULL;
-    }
-    cleanup_json_value json_t *b = sim_jsonx_parse(c->req->body, &err);
-    if (!json_is_object(b)) {
-        sim_refuse(c, 400,
-                   "the object provided is unrecognized (must be of type Binding): %s",
-                   b ? "no JSON object" : err.msg);
-        return NULL;
-    }
-    sim_jsonx_strip_nulls(b);
-    sim_jsonx_make(b, "metadata");
-    if (sim_shape_check(sim_shape_meta, b, &err) ||
-        sim_shape_check(sim_shape_binding, b, &err)) {
-        sim_refuse(c, 400, "Binding in version \"v1\" cannot be handled as a Binding: %s",
-                   err.msg);
-        return NULL;
-    }
-    return json_incref(b);
-}
-
 static int check_binding(struct call *c, const json_t *b)
 {
     struct span ns = sim_jsonx_span(b, "metadata.namespace");
@@ -121,7 +93,7 @@ static void bind_pod(struct call *c, json_t *pod, const json_t *b)
 
 void sim_binding_handle(struct call *c)
 {
-    cleanup_json_value json_t *b = read_binding(c);
+    cleanup_json_value json_t *b = sim_body_of(c, "Binding", sim_shape_binding);
     if (!b || check_binding(c, b))
         return;
     const struct object *o = sim_call_object(c);

@@ -80,40 +80,48 @@ static int check_type(struct call *c, const json_t *object)
     return 0;
 }
 
-/* The body as a tree of any JSON type. New; NULL: the request has been refused. */
-static json_t *read_body(struct call *c)
+/* The body as an object without nulls. New; NULL: the request has been refused. */
+static json_t *read_body(struct call *c, const char *kind)
 {
-    struct err err;
-    json_t *object = NULL;
-    if (sim_body_is(c, "application/json")) {
-        object = sim_jsonx_parse(c->req->body, &err);
-    } else {
+    struct err err = {0};
+    if (!sim_body_is(c, "application/json")) {
         sim_refuse(
             c, 415,
             "the body of the request was in an unknown format - accepted media types "
             "include: application/json");
         return NULL;
     }
-    if (!object)
-        sim_refuse(c, 400, "the object provided is unrecognized (must be of type %s): %s",
-                   c->route.kind->kind, err.msg);
-    return object;
-}
-
-json_t *sim_body_object(struct call *c)
-{
-    cleanup_json_value json_t *object = read_body(c);
-    if (!object)
-        return NULL;
+    cleanup_json_value json_t *object = sim_jsonx_parse(c->req->body, &err);
     if (!json_is_object(object)) {
-        sim_refuse(c, 400, "the object provided is unrecognized (must be of type %s)",
-                   c->route.kind->kind);
+        sim_refuse(c, 400, "the object provided is unrecognized (must be of type %s): %s",
+                   kind, object ? "no JSON object" : err.msg);
         return NULL;
     }
     sim_jsonx_strip_nulls(object);
     if (!json_object_get(object, "metadata"))
         json_object_set_new(object, "metadata", json_object());
-    if (check_type(c, object) || sim_body_check(c, object))
+    return json_incref(object);
+}
+
+json_t *sim_body_of(struct call *c, const char *kind, const struct shape *shape)
+{
+    struct err err;
+    cleanup_json_value json_t *object = read_body(c, kind);
+    if (!object)
+        return NULL;
+    if (sim_shape_check(sim_shape_meta, object, &err) ||
+        sim_shape_check(shape, object, &err)) {
+        sim_refuse(c, 400, "%s in version \"v1\" cannot be handled as a %s: %s", kind, kind,
+                   err.msg);
+        return NULL;
+    }
+    return json_incref(object);
+}
+
+json_t *sim_body_object(struct call *c)
+{
+    cleanup_json_value json_t *object = read_body(c, c->route.kind->kind);
+    if (!object || check_type(c, object) || sim_body_check(c, object))
         return NULL;
     return json_incref(object);
 }

@@ -100,31 +100,6 @@ void sim_delete_handle(struct call *c)
  * PodDisruptionBudgets here, so none refuses an eviction.
  */
 
-static json_t *read_eviction(struct call *c)
-{
-    struct err err;
-    cleanup_json_value json_t *e = sim_jsonx_parse(c->req->body, &err);
-    if (!json_is_object(e)) {
-        sim_refuse(c, 400, "couldn't get version/kind; json parse error: %s",
-                   e ? "no JSON object" : err.msg);
-        return NULL;
-    }
-    sim_jsonx_strip_nulls(e);
-    sim_jsonx_make(e, "metadata");
-    if (sim_shape_check(sim_shape_meta, e, &err) ||
-        sim_shape_check(sim_shape_eviction, e, &err)) {
-        sim_refuse(c, 400,
-                   "Eviction in version \"v1\" cannot be handled as a Eviction: %s",
-                   err.msg);
-        return NULL;
-    }
-    if (!span_eq(sim_jsonx_span(e, "metadata.name"), c->route.name)) {
-        sim_refuse(c, 400, "name in URL does not match name in Eviction object");
-        return NULL;
-    }
-    return json_incref(e);
-}
-
 static const struct object *mark_evicted(struct call *c, const struct object *o)
 {
     cleanup_json_value json_t *pod = sim_object_parse(o);
@@ -138,9 +113,15 @@ static const struct object *mark_evicted(struct call *c, const struct object *o)
 
 void sim_eviction_handle(struct call *c)
 {
-    cleanup_json_value json_t *e = read_eviction(c);
+    cleanup_json_value json_t *e = sim_body_of(c, "Eviction", sim_shape_eviction);
+    if (!e)
+        return;
+    if (!span_eq(sim_jsonx_span(e, "metadata.name"), c->route.name)) {
+        sim_refuse(c, 400, "name in URL does not match name in Eviction object");
+        return;
+    }
     const json_t *options = sim_jsonx_at(e, "deleteOptions");
-    const struct object *o = e ? sim_call_object(c) : NULL;
+    const struct object *o = sim_call_object(c);
     if (!o || check_preconditions(c, options, o))
         return;
     o = o->deleting ? o : mark_evicted(c, o);

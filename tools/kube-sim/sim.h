@@ -857,6 +857,8 @@ void sim_eviction_handle(struct call *c); /* POST on pods/NAME/eviction */
 /* Parses the body, checks its types and removes nulls. New; NULL: the request has been
  * refused. */
 json_t *sim_body_object(struct call *c);
+/* The same of a subresource of pods, which has a kind of its own. */
+json_t *sim_body_of(struct call *c, const char *kind, const struct shape *shape);
 /* Refuses a body that has members of the wrong type. */
 int sim_body_check(struct call *c, json_t *object);
 /* Refuses a patched object that has members of the wrong type. */

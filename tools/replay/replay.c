@@ -57,15 +57,6 @@ static int64_t mono_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Sums over the seeds, for the means in struct replay_result. */
-struct sums {
-    double alloc90, alloc100, first_reject, wide, churn;
-    double rejected, rejected_milli, won, won_wide, won_milli, moves;
-    int64_t plans_ns, longest_plan_ns;
-    uint64_t rejecting, decisions;
-    int64_t ns;
-};
-
 /* Pods that were rejected. */
 struct rejects {
     const struct trace_pod **pods;
@@ -73,30 +64,30 @@ struct rejects {
 };
 
 static void defragment(struct cluster *c, const struct rejects *rejects, size_t most,
-                       struct sums *sums)
+                       struct replay_result *sums)
 {
     for (size_t i = 0; i < rejects->n; i++) {
         const struct trace_pod *pod = rejects->pods[i];
         size_t moves;
         sums->rejected++;
-        sums->rejected_milli += (double)demand(pod);
+        sums->rejected_cards += (double)demand(pod) / TRACE_CARD;
         int64_t start = mono_ns();
         bool done = cluster_defragment(c, pod, most, &moves);
-        int64_t ns = mono_ns() - start;
-        sums->plans_ns += ns;
-        sums->longest_plan_ns = ns > sums->longest_plan_ns ? ns : sums->longest_plan_ns;
+        double ms = (double)(mono_ns() - start) / 1e6;
+        sums->plan_ms += ms;
+        sums->longest_plan_ms = ms > sums->longest_plan_ms ? ms : sums->longest_plan_ms;
         if (!done)
             continue;
         sums->won++;
         sums->won_wide += pod->cards >= WIDE_CARDS;
-        sums->won_milli += (double)demand(pod);
+        sums->won_cards += (double)demand(pod) / TRACE_CARD;
         sums->moves += (double)moves;
     }
 }
 
 /* The first run: pods arrive and stay until the load exceeds 100 percent. */
 static void fill(const struct trace *trace, const struct replay_settings *settings,
-                 uint64_t seed, struct sums *sums)
+                 uint64_t seed, struct replay_result *sums)
 {
     struct rng rng;
     struct replay_stream stream;
@@ -116,7 +107,7 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
         if (!scheduled && first < 0)
             first = load;
         if (!scheduled && pod->cards >= WIDE_CARDS && load <= 100)
-            sums->wide++;
+            sums->rejected_wide++;
         if (!scheduled && pod->cards && load <= 100) {
             MEM_GROW(rejects.pods, rejects.cap, rejects.n + 1);
             rejects.pods[rejects.n++] = pod;
@@ -125,7 +116,7 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
         replay_sample(&at100, load, (double)cluster_allocated(c) / capacity);
         sums->decisions++;
     }
-    sums->ns += mono_ns() - start;
+    sums->seconds += (double)(mono_ns() - start) / 1e9;
     sums->alloc90 += at90.sum / (double)at90.n;
     sums->alloc100 += at100.sum / (double)at100.n;
     sums->rejecting += first >= 0;
@@ -139,7 +130,7 @@ static void fill(const struct trace *trace, const struct replay_settings *settin
 
 /* The second run, with departures: see replay_run. */
 static void churn(const struct trace *trace, const struct replay_settings *settings,
-                  uint64_t seed, struct sums *sums)
+                  uint64_t seed, struct replay_result *sums)
 {
     struct rng rng;
     struct replay_stream stream;
@@ -157,7 +148,7 @@ static void churn(const struct trace *trace, const struct replay_settings *setti
         counted += counts ? demand(pod) : 0;
         rejected += counts && !scheduled ? demand(pod) : 0;
     }
-    sums->churn += counted ? 100.0 * (double)rejected / (double)counted : 0;
+    sums->churn_rejected += counted ? 100.0 * (double)rejected / (double)counted : 0;
     cluster_free(c);
     free(stream.order);
 }
@@ -165,28 +156,20 @@ static void churn(const struct trace *trace, const struct replay_settings *setti
 void replay_run(const struct trace *trace, const struct replay_settings *settings,
                 struct replay_result *result)
 {
-    struct sums sums = {0};
+    struct replay_result r = {0};
     for (uint64_t i = 0; i < settings->seeds; i++) {
-        fill(trace, settings, settings->first_seed + i, &sums);
+        fill(trace, settings, settings->first_seed + i, &r);
         if (settings->churn)
-            churn(trace, settings, settings->first_seed + i, &sums);
+            churn(trace, settings, settings->first_seed + i, &r);
     }
-    double n = (double)settings->seeds;
-    *result = (struct replay_result){
-        .alloc90 = sums.alloc90 / n,
-        .alloc100 = sums.alloc100 / n,
-        .first_reject = sums.rejecting ? sums.first_reject / (double)sums.rejecting : 0,
-        .rejecting = sums.rejecting,
-        .rejected_wide = sums.wide / n,
-        .decisions_per_s = sums.ns ? (double)sums.decisions * 1e9 / (double)sums.ns : 0,
-        .churn_rejected = sums.churn / n,
-        .rejected = sums.rejected / n,
-        .rejected_cards = sums.rejected_milli / TRACE_CARD / n,
-        .won = sums.won / n,
-        .won_wide = sums.won_wide / n,
-        .won_cards = sums.won_milli / TRACE_CARD / n,
-        .moves = sums.moves / n,
-        .plan_ms = sums.rejected > 0 ? (double)sums.plans_ns / 1e6 / sums.rejected : 0,
-        .longest_plan_ms = (double)sums.longest_plan_ns / 1e6,
-    };
+    r.first_reject = r.rejecting ? r.first_reject / (double)r.rejecting : 0;
+    r.decisions_per_s = r.seconds > 0 ? r.decisions / r.seconds : 0;
+    r.plan_ms = r.rejected > 0 ? r.plan_ms / r.rejected : 0;
+    double *const means[] = {&r.alloc90, &r.alloc100,       &r.rejected_wide,
+                             &r.churn_rejected, &r.rejected, &r.rejected_cards,
+                             &r.won,     &r.won_wide,       &r.won_cards,
+                             &r.moves};
+    for (size_t i = 0; i < ARRAY_LEN(means); i++)
+        *means[i] /= (double)settings->seeds;
+    *result = r;
 }

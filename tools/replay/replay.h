@@ -30,7 +30,7 @@ struct replay_result {
     double first_reject;      /* load in percent, over the seeds with a rejection */
     uint64_t rejecting;       /* seeds with a rejection at a load of up to 100 % */
     double rejected_wide; /* rejected pods of 8 cards or more, at a load of up to 100 % */
-    double decisions_per_s;
+    double decisions, seconds, decisions_per_s; /* the first two: sums */
     double churn_rejected; /* percent of the demand; see replay_run */
     /* Of the pods with cards that were rejected at a load of up to 100 %: their number and
      * their cards, those that plans placed (won_wide: of 8 cards or more), and the moves
