@@ -779,7 +779,26 @@ static const char *message_words(const struct message *m)
 
 void world_describe(const struct world *w, struct choice c, char *text, size_t n)
 {
+    static const char *const words[] = {
+        [DO_CREATE] = "is created",
+        [DO_DELETE] = "is deleted",
+        [DO_DELETE_LEASE] = "is deleted by hand",
+        [DO_ASK] = "is called by kube-scheduler",
+        [DO_ARRIVE] = "arrives and is applied",
+        [DO_ANSWER] = "is answered",
+        [DO_CUT] = "loses its connection",
+        [DO_UNSENT] = "could not be sent",
+        [DO_EVENT] = "is delivered",
+        [DO_GONE] = "breaks: version expired",
+        [DO_CRASH] = "crashes",
+        [DO_START] = "starts",
+        [DO_LEASE_THROUGH] = "is applied and answered at once",
+        [DO_LEASE_HOLD] = "is delayed",
+        [DO_LEASE_CUT] = "and all later ones are lost",
+        [DO_TIME] = "pass",
+    };
     const struct message *m = &w->messages[c.a < WALK_MESSAGES ? c.a : 0];
+    const struct proc *p = &w->procs[c.a < WALK_PROCS ? c.a : 0];
     cleanup_buf struct buf b = {0};
     if (c.what >= DO_ARRIVE && c.what <= DO_UNSENT) {
         buf_printf(&b, "the %s", message_words(m));
@@ -788,62 +807,23 @@ void world_describe(const struct world *w, struct choice c, char *text, size_t n
         buf_printf(&b, " by %c%d", 'p' + m->proc, m->life);
     } else if (c.what >= DO_LEASE_THROUGH && c.what <= DO_LEASE_CUT) {
         buf_printf(&b, "%s's %s", w->procs[m->proc].identity, message_words(m));
+    } else if (c.what == DO_CREATE || c.what == DO_DELETE) {
+        buf_printf(&b, "pod %s", uids[c.a]);
+    } else if (c.what == DO_DELETE_LEASE) {
+        buf_adds(&b, "the Lease");
+    } else if (c.what == DO_ASK) {
+        buf_printf(&b, "bind of %s for pod %s", w->procs[c.b].identity, uids[c.a]);
+    } else if (c.what == DO_EVENT) {
+        buf_printf(&b, "event %d of pod %s for %s", p->next_event,
+                   uids[w->events[p->next_event].pod], p->identity);
+    } else if (c.what == DO_TIME) {
+        buf_printf(&b, "%lld ms", (long long)(next_moment(w) - w->now_ms));
+    } else if (c.what == DO_START) {
+        buf_printf(&b, "%c%d", 'p' + c.a, p->lives + 1);
+    } else {
+        buf_printf(&b, "%s%s", c.what == DO_GONE ? "the watch of " : "", p->identity);
     }
-    const char *it = b.p ? b.p : "";
-    switch (c.what) {
-    case DO_CREATE:
-        snprintf(text, n, "pod %s is created", uids[c.a]);
-        break;
-    case DO_DELETE:
-        snprintf(text, n, "pod %s is deleted", uids[c.a]);
-        break;
-    case DO_DELETE_LEASE:
-        snprintf(text, n, "the Lease is deleted by hand");
-        break;
-    case DO_ASK:
-        snprintf(text, n, "kube-scheduler calls bind of %s for pod %s",
-                 w->procs[c.b].identity, uids[c.a]);
-        break;
-    case DO_ARRIVE:
-        snprintf(text, n, "%s arrives and is applied", it);
-        break;
-    case DO_ANSWER:
-        snprintf(text, n, "%s is answered", it);
-        break;
-    case DO_CUT:
-        snprintf(text, n, "%s loses its connection", it);
-        break;
-    case DO_UNSENT:
-        snprintf(text, n, "%s could not be sent", it);
-        break;
-    case DO_EVENT:
-        snprintf(text, n, "%s sees event %d of pod %s", w->procs[c.a].identity,
-                 w->procs[c.a].next_event, uids[w->events[w->procs[c.a].next_event].pod]);
-        break;
-    case DO_GONE:
-        snprintf(text, n, "the watch of %s breaks: version expired",
-                 w->procs[c.a].identity);
-        break;
-    case DO_CRASH:
-        snprintf(text, n, "%s crashes", w->procs[c.a].identity);
-        break;
-    case DO_START:
-        snprintf(text, n, "%c%d starts", 'p' + c.a, w->procs[c.a].lives + 1);
-        break;
-    case DO_LEASE_THROUGH:
-        snprintf(text, n, "%s is applied and answered at once", it);
-        break;
-    case DO_LEASE_HOLD:
-        snprintf(text, n, "%s is delayed", it);
-        break;
-    case DO_LEASE_CUT:
-        snprintf(text, n, "%s and all later ones are lost", it);
-        break;
-    case DO_TIME:
-        snprintf(text, n, "time passes: %lld ms",
-                 (long long)(next_moment(w) - w->now_ms));
-        break;
-    }
+    snprintf(text, n, "%s %s", b.p, words[c.what]);
 }
 
 /* Rest */
