@@ -187,7 +187,7 @@ TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(S
 # What make check T= runs.
 T_PROGRAMS    := $(foreach t,$(T),$(B)/test/$(firstword $(subst :, ,$t)))
 # What make unit runs: each program takes less than two seconds on a quiet machine.
-UNIT_SLOW     := $(patsubst %,$(B)/test/%,base/test_language base/test_shell kube/test_credential_exec \
+UNIT_SLOW     := $(patsubst %,$(B)/test/%,base/test_shell kube/test_credential_exec \
                    gpu/test_real_limit gpu/test_smi kube-sim/% wire/% plugin/test_model \
                    $(patsubst %,extender/test_%,events gpuapi shared_reply watch_cache))
 UNIT_PROGRAMS := $(filter-out $(UNIT_SLOW),$(UNITS))
