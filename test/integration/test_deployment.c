@@ -1,25 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 #include "domain/keys.h"
+#include "lib/doc.h"
 #include "lib/manifest.h"
 
 /*
  * The Deployment, the Service and the configurations of kube-scheduler against the
  * program: the options exist, ports and names match, and the verbs are served.
  */
-
-static char *dir; /* of this test */
-
-static void begin(void)
-{
-    dir = temp_dir();
-}
-
-static void end(void)
-{
-    temp_dir_remove(dir);
-    free(dir);
-}
 
 /* The item of an array with this `name`; NULL if there is none. */
 static json_t *named(const json_t *array, const char *name)
@@ -31,17 +19,6 @@ static json_t *named(const json_t *array, const char *name)
 }
 
 /* -- the Deployment -- */
-
-static char *help_of(const char *program)
-{
-    struct program p;
-    cleanup_free char *path = program_path(program);
-    program_start(&p, dir, ARGV(path, "--help"));
-    ck_assert_int_eq(program_wait(&p), 0);
-    char *help = xstrdup(program_output(&p));
-    program_fini(&p);
-    return help;
-}
 
 /* The line of --help for the option `--NAME`. */
 static char *help_line(const char *help, const char *option)
@@ -99,7 +76,7 @@ static size_t arguments(const json_t *deployment, const char *help, char **out)
 static char *value_of(const json_t *deployment, const char *option)
 {
     char *given[ARGS], *value = NULL;
-    cleanup_free char *help = help_of("gpushare-extender");
+    cleanup_free char *help = doc_help("gpushare-extender");
     cleanup_free char *line = help_line(help, option);
     size_t n = arguments(deployment, help, given);
     for (size_t i = 0; i < n; i++) {
@@ -124,7 +101,7 @@ static json_int_t number_of(const json_t *deployment, const char *option)
 START_TEST(the_program_accepts_the_options_of_the_deployment)
 {
     cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
-    cleanup_free char *help = help_of("gpushare-extender");
+    cleanup_free char *help = doc_help("gpushare-extender");
     cleanup_free char *path = program_path("gpushare-extender");
     char *given[ARGS];
     const char *argv[ARGS + 4] = {path, "--kubeconfig", "/nonexistent/config"};
@@ -137,7 +114,7 @@ START_TEST(the_program_accepts_the_options_of_the_deployment)
     }
     argv[3 + n] = NULL;
     /* It accepts the options, then finds no API server. */
-    program_start(&p, dir, argv);
+    program_start(&p, lib_dir, argv);
     ck_assert_int_eq(program_wait(&p), 1);
     ck_assert_contains(program_output(&p), "/nonexistent/config");
     program_fini(&p);
@@ -453,7 +430,7 @@ START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
     cleanup_json json_t *all = json_array();
     manifest_read(all, "policy/second-scheduler.yaml.example");
     json_t *map = of_kind(all, "ConfigMap"), *deployment = of_kind(all, "Deployment");
-    cleanup_free char *path = xasprintf("%s/second.yaml", dir);
+    cleanup_free char *path = xasprintf("%s/second.yaml", lib_dir);
     ck_assert_done(file_write(path, span_of(str_at(map, "data/config.yaml")), &err), err);
     cleanup_json json_t *second = scheduler_config(path);
     cleanup_free char *url =
@@ -515,7 +492,7 @@ START_TEST(the_node_port_serves_the_verbs)
     ck_assert_msg(strncmp(prefix, address, strlen(address)) == 0, "%s", prefix);
     /* Routes answer without an API server. */
     struct program p;
-    unsigned port = start_extender(&p, dir, 1, NULL);
+    unsigned port = start_extender(&p, lib_dir, 1, NULL);
     static const char *const verbs[] = {"filterVerb", "prioritizeVerb", "bindVerb",
                                         "preemptVerb"};
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
@@ -535,20 +512,13 @@ START_TEST(the_node_port_serves_the_verbs)
     program_stop(&p);
 }
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        the_program_accepts_the_options_of_the_deployment,
-        ports_agree,
-        names_and_labels_agree,
-        the_default_network_policy_keeps_the_verbs_open,
-        the_network_policy_lets_observers_in_to_every_program,
-        the_deployment_is_unprivileged_and_has_time_to_stop,
-        both_policies_have_the_same_settings,
-        the_two_setups_differ_only_in_managed_resources_and_weight,
-        the_yoda_scheduler_differs_only_in_managed_resources,
-        the_second_scheduler_in_a_pod_has_the_same_settings,
-        the_node_port_serves_the_verbs};
-    return unit_run_with("deployment", tests, ARRAY_LEN(tests), 120,
-                         &(struct unit_fixtures){.begin = begin, .end = end});
-}
+LIB_MAIN("deployment", 120, the_program_accepts_the_options_of_the_deployment,
+         ports_agree, names_and_labels_agree,
+         the_default_network_policy_keeps_the_verbs_open,
+         the_network_policy_lets_observers_in_to_every_program,
+         the_deployment_is_unprivileged_and_has_time_to_stop,
+         both_policies_have_the_same_settings,
+         the_two_setups_differ_only_in_managed_resources_and_weight,
+         the_yoda_scheduler_differs_only_in_managed_resources,
+         the_second_scheduler_in_a_pod_has_the_same_settings,
+         the_node_port_serves_the_verbs)

@@ -189,15 +189,6 @@ START_TEST(each_library_has_its_license)
 }
 END_TEST
 
-START_TEST(make_passes_the_url_to_the_script)
-{
-    cleanup_free char *said = output_of("env -u MAKEFLAGS -u MAKELEVEL make -n krew "
-                                        "KREW_URL=https://there/v1 | tail -n 2");
-    ck_assert_contains(said, "scripts/krew build/krew ");
-    ck_assert_contains(said, " https://there/v1 ");
-}
-END_TEST
-
 START_TEST(a_project_url_that_is_no_address_is_refused)
 {
     static const char *const wrong[] = {"example.org", "https://a b",
@@ -220,8 +211,8 @@ int main(void)
     static const struct unit_fixtures around = {.begin_all = build_twice,
                                                 .end_all = remove_made};
     const TTest *const tests[] = {
-        the_archive_is_reproducible,       the_caveats_add_the_documented_name,
+        the_archive_is_reproducible, the_caveats_add_the_documented_name,
         the_plugin_needs_only_the_archive, each_library_has_its_license,
-        make_passes_the_url_to_the_script, a_project_url_that_is_no_address_is_refused};
+        a_project_url_that_is_no_address_is_refused};
     return lib_run_with("krew", tests, ARRAY_LEN(tests), 60, &around);
 }
