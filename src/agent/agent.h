@@ -28,8 +28,8 @@ extern const struct opt_program agent_program;
 
 struct agent;
 
-/* New; its threads run at once. Borrows the configuration. The caller must have blocked the signals that end the
- * program, so that all threads block them. */
+/* New; its threads run at once. Borrows the configuration. The caller must have blocked the
+ * signals that end the program, so that all threads block them. */
 struct agent *agent_start(const struct agent_config *config, struct err *err);
 /* False: a thread hangs in the driver, and nothing was freed. The process must exit,
  * because that thread may continue at any moment. */

@@ -253,11 +253,11 @@ void node_scv_numbers_read(struct node_scv_numbers *w, const struct scv *scv)
     for (size_t i = 0; i < scv->n_cards; i++) {
         const struct scv_card *c = &scv->cards[i];
         uint64_t key = hash_bytes(hash_text(1, c->uuid), &c->id, sizeof c->id);
-        w->rows[w->n++] =
-            (struct node_scv_row){key,
-                                  true,
-                                  {c->use_complete, c->has_utilization ? c->utilization : -1,
-                                   c->has_temperature ? c->temperature : -1}};
+        w->rows[w->n++] = (struct node_scv_row){
+            key,
+            true,
+            {c->use_complete, c->has_utilization ? c->utilization : -1,
+             c->has_temperature ? c->temperature : -1}};
     }
     qsort(w->rows, n, sizeof *w->rows, by_key);
 }

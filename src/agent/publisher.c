@@ -295,7 +295,8 @@ static void observe_node(struct step *s)
                               "Node %s not found; its Scv and Lease are created after it",
                               p->settings.node);
     } else {
-        publisher_call_failed(s, PUBLISHER_LANE_NODE, "cannot get Node %s: %s", p->settings.node,
+        publisher_call_failed(s, PUBLISHER_LANE_NODE, "cannot get Node %s: %s",
+                              p->settings.node,
                               s->in->err ? s->in->err->msg : "it has no UID");
     }
 }

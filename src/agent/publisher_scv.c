@@ -153,7 +153,8 @@ void publisher_scv_observe_watch(struct step *s)
 /* The content, with or without the slow fields and the time. */
 static struct scv content(struct publisher *p, bool whole)
 {
-    struct scv scv = {.has_update_time = whole, .update_time = p->taken_wall_ns / 1000000000};
+    struct scv scv = {.has_update_time = whole,
+                      .update_time = p->taken_wall_ns / 1000000000};
     card_inventory_report(p->cards, &p->scratch, &scv);
     for (size_t i = 0; i < scv.n_cards && !whole; i++)
         scv.cards[i].has_utilization = scv.cards[i].has_temperature = false;
@@ -333,8 +334,8 @@ static void observe_failed_write(struct step *s, enum publisher_output_type type
         return;
     }
     publisher_call_failed(s, PUBLISHER_LANE_SCV, "cannot %s Scv %s: %s",
-                          type == PUBLISHER_CREATE ? "create" : "patch", s->p->settings.node,
-                          s->in->err->msg);
+                          type == PUBLISHER_CREATE ? "create" : "patch",
+                          s->p->settings.node, s->in->err->msg);
 }
 
 void publisher_scv_observe_answer(struct step *s)

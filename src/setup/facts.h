@@ -19,8 +19,8 @@
 #define FACTS_TLS_DIR "/etc/kubernetes/gpushare"
 /* kube-scheduler's configuration file where the static pod names no other. */
 #define FACTS_CONFIG "/etc/kubernetes/kube-scheduler-config.yaml"
-#define FACTS_VERBS  "/gpushare-scheduler"   /* the path of urlPrefix */
-#define FACTS_ADDRESS "127.0.0.1:32766"      /* of manifests/service.yaml */
+#define FACTS_VERBS   "/gpushare-scheduler" /* the path of urlPrefix */
+#define FACTS_ADDRESS "127.0.0.1:32766"     /* of manifests/service.yaml */
 
 enum facts_tls { FACTS_CA, FACTS_CERT, FACTS_KEY, FACTS_TLS_FILES };
 
