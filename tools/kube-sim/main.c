@@ -20,7 +20,7 @@
 
 struct config {
     char *listen, *token, *cert, *key, *generate;
-    int64_t port, tick_ms, history, version, connections, seed;
+    int64_t port, tick_ms, history, version, connections;
     struct opt_list loads;
     int64_t renew_ms;
     bool run_pods;
@@ -62,8 +62,6 @@ static const struct opt table[] = {
      AT(version), 0, INT64_MAX / 2, NULL, 0},
     {"connections", NULL, "N", "1024", "Maximum number of concurrent connections.",
      OPT_INT, AT(connections), 1, 100000, NULL, 0},
-    {"seed", NULL, "N", "1", "Seed of UIDs and generated names.", OPT_INT, AT(seed), 0, 0,
-     NULL, 0},
     {"tick", NULL, "TIME", "100ms",
      "Interval at which due deletions, pod starts and renewals are executed.",
      OPT_DURATION, AT(tick_ms), 1, 60000, NULL, 0},
@@ -118,7 +116,7 @@ static void serve(struct sim_server *server, const sigset_t *set, int64_t tick_m
 static int run(const struct config *c, const sigset_t *set, struct err *err)
 {
     unsigned port;
-    struct api_config ac = {.seed = (uint64_t)c->seed,
+    struct api_config ac = {.seed = 1,
                             .history = (size_t)c->history,
                             .version = (uint64_t)c->version,
                             .now_ms = clock_wall_ns() / 1000000,

@@ -5,42 +5,18 @@
 
 /* Routes a request to what answers it; GET of one object; discovery, health and version. */
 
-static const char *const resource_verbs =
-    "[\"create\",\"delete\",\"get\",\"list\",\"patch\",\"update\",\"watch\"]";
-
-static void add_resource(const struct kind *k, const char *sub, const char *type,
-                         const char *sub_verbs, struct buf *out)
-{
-    buf_printf(out,
-               "{\"name\":\"%s%s%s\",\"singularName\":\"%s\",\"namespaced\":%s,"
-               "\"kind\":\"%s\",\"verbs\":%s",
-               k->plural, sub ? "/" : "", sub ? sub : "", sub ? "" : k->singular,
-               k->namespaced ? "true" : "false", type, sub_verbs);
-    if (!sub && k->short_names[0])
-        buf_printf(out, ",\"shortNames\":[\"%s\"]", k->short_names);
-    buf_addc(out, '}');
-}
-
 static void add_resources(struct span group, struct buf *out)
 {
     const char *sep = "";
     for (const struct kind *k = sim_kinds; k < sim_kinds + KINDS_N; k++) {
         if (!span_eq(group, span_of(k->group)))
             continue;
-        buf_adds(out, sep);
+        buf_printf(out,
+                   "%s{\"name\":\"%s\",\"singularName\":\"%s\",\"namespaced\":%s,"
+                   "\"kind\":\"%s\",\"verbs\":[\"create\",\"delete\",\"get\",\"list\","
+                   "\"patch\",\"update\",\"watch\"]}",
+                   sep, k->plural, k->singular, k->namespaced ? "true" : "false", k->kind);
         sep = ",";
-        add_resource(k, NULL, k->kind, resource_verbs, out);
-        if (k->status) {
-            buf_addc(out, ',');
-            add_resource(k, "status", k->kind, "[\"get\",\"patch\",\"update\"]", out);
-        }
-        if (k->binding) {
-            buf_addc(out, ',');
-            add_resource(k, "binding", "Binding", "[\"create\"]", out);
-            buf_adds(out, ",{\"name\":\"pods/eviction\",\"singularName\":\"\","
-                          "\"namespaced\":true,\"group\":\"policy\",\"version\":\"v1\","
-                          "\"kind\":\"Eviction\",\"verbs\":[\"create\"]}");
-        }
     }
 }
 

@@ -295,7 +295,7 @@ struct field {
 
 struct kind {
     const char *group, *version;                        /* "" is the core group */
-    const char *plural, *singular, *kind, *short_names; /* short names joined by commas */
+    const char *plural, *singular, *kind;
     bool namespaced;
     bool status;        /* has a status subresource; other updates keep the status */
     bool binding;       /* has the binding subresource */
