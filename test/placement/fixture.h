@@ -146,10 +146,24 @@ static inline uint64_t bind_cards(const struct ledger_node *node,
     return chosen;
 }
 
-/* Whether the pod fits, as filter asks. */
-static inline enum fit fit_of_pod(const struct ledger_node *node,
-                                  const struct request *request, int64_t priority,
-                                  struct span uid)
+static inline void expect_choice(const struct ledger_node *node,
+                                 const struct request *request, uint64_t cards)
 {
-    return select_fit_pod(node, &(struct select_pod){request, priority, uid, NULL});
+    ck_assert_uint_eq(chosen_cards(node, request), cards);
+}
+
+static inline void expect_bind(const struct ledger_node *node,
+                               const struct request *request, int64_t priority,
+                               const char *uid, uint64_t cards)
+{
+    ck_assert_uint_eq(bind_cards(node, request, priority, span_of(uid)), cards);
+}
+
+/* Whether the pod fits, as filter asks. */
+static inline void expect_fit_of_pod(const struct ledger_node *node,
+                                     const struct request *request, int64_t priority,
+                                     const char *uid, enum fit fit)
+{
+    const struct select_pod pod = {request, priority, span_of(uid), NULL};
+    ck_assert_int_eq(select_fit_pod(node, &pod), fit);
 }

@@ -248,7 +248,7 @@ START_TEST(reservations_keep_compute)
     /* Its own pod, and one of higher priority, see it as free. */
     ck_assert_uint_ne(bind_cards(n1(), &r, 5, SPAN("r")), 0);
     ck_assert_uint_ne(bind_cards(n1(), &r, 6, SPAN("x")), 0);
-    ck_assert_uint_eq(bind_cards(n1(), &r, 5, SPAN("x")), 0);
+    expect_bind(n1(), &r, 5, "x", 0);
     ck_assert_ptr_null(ledger_reservation_lost(n1(), 100));
     reserve("other", ask(10, 0, 1), 1);
     place("taken", r, 0);
@@ -265,13 +265,13 @@ START_TEST(nominated_pods_come_first)
     start(1, 100);
     struct request small = ask(10, 21, 1);
     struct ledger_pod *p = nominated_pod("n1", "n", ask(10, 80, 1), 7);
-    ck_assert_int_eq(fit_of_pod(n1(), &small, 7, SPAN("x")), FIT_LATER);
-    ck_assert_int_eq(fit_of_pod(n1(), &small, 8, SPAN("x")), FIT_YES);
+    expect_fit_of_pod(n1(), &small, 7, "x", FIT_LATER);
+    expect_fit_of_pod(n1(), &small, 8, "x", FIT_YES);
     small.core = 20;
-    ck_assert_int_eq(fit_of_pod(n1(), &small, 7, SPAN("x")), FIT_YES);
+    expect_fit_of_pod(n1(), &small, 7, "x", FIT_YES);
     small.core = 21;
     ledger_pod_keep(ledger, p, SPAN("n1"), 1);
-    ck_assert_uint_eq(bind_cards(n1(), &small, 7, SPAN("x")), 0);
+    expect_bind(n1(), &small, 7, "x", 0);
     ck_assert_uint_ne(bind_cards(n1(), &small, 8, SPAN("x")), 0);
 }
 END_TEST

@@ -199,7 +199,8 @@ START_TEST(scarce_models_weigh_more)
         request_mix_add_free(&mix, b, cases[i].free_b - mix.kinds[b].free_mib);
             ck_assert_int_eq(measured(&node, true),
                          cases[i].scarcity * 500 << FRAG_SHIFT);
-            ck_assert_int_eq(measured(&node, false), /* the share of the memory itself */ 500 << FRAG_SHIFT);
+            /* the share of the memory itself */
+        ck_assert_int_eq(measured(&node, false), 500 << FRAG_SHIFT);
     }
     request_mix_add(&mix, &nowhere, 0); /* a model that no card has makes no difference */
     request_mix_add(&mix, &nowhere, 0);

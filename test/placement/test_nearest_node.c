@@ -145,6 +145,7 @@ START_TEST(no_nodes_no_closest_node)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("nearest_node", start, end, closest_node_has_the_least_missing, not_now_is_closer_than_never,
+UNIT_MAIN_AROUND("nearest_node", start, end,
+          closest_node_has_the_least_missing, not_now_is_closer_than_never,
           unusable_node_comes_last, memory_reserved_for_nominated_pods_is_not_free,
           cordoned_node_is_not_offered, no_nodes_no_closest_node)

@@ -316,14 +316,14 @@ START_TEST(kept_cards_are_taken)
     struct ledger_pod *q = nominated_pod("", "q", memory(12, 1), 5);
     ledger_pod_keep(ledger, q, SPAN("n1"), 1);
     const struct ledger_node *n1 = node_of("n1");
-    ck_assert_uint_eq(bind_cards(n1, &small, 5, SPAN("me")), CARD(1));
-    ck_assert_uint_eq(bind_cards(n1, &small, 6, SPAN("me")), CARD(0));
-    ck_assert_uint_eq(bind_cards(n1, &small, 5, SPAN("q")), CARD(0));
+    expect_bind(n1, &small, 5, "me", CARD(1));
+    expect_bind(n1, &small, 6, "me", CARD(0));
+    expect_bind(n1, &small, 5, "q", CARD(0));
     ADD_POD(2, 0, {0, 14});
-    ck_assert_int_eq(fit_of_pod(n1, &small, 5, SPAN("me")), FIT_LATER);
-    ck_assert_int_eq(fit_of_pod(n1, &small, 6, SPAN("me")), FIT_YES);
+    expect_fit_of_pod(n1, &small, 5, "me", FIT_LATER);
+    expect_fit_of_pod(n1, &small, 6, "me", FIT_YES);
     ledger_pod_keep(ledger, q, (struct span){0}, 0);
-    ck_assert_int_eq(fit_of_pod(n1, &small, 5, SPAN("me")), FIT_YES);
+    expect_fit_of_pod(n1, &small, 5, "me", FIT_YES);
 }
 END_TEST
 

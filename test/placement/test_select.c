@@ -20,9 +20,9 @@ START_TEST(binpack_and_spread_choose_opposite_cards)
 {
     struct request r = memory(8138, 1);
     const struct ledger_node *n = NODE_WITH_FREE("n1", 12207, 8138, 4069, 16276);
-    ck_assert_uint_eq(chosen_cards(n, &r), CARD(1));
+    expect_choice(n, &r, CARD(1));
     r.placement = PLACE_SPREAD;
-    ck_assert_uint_eq(chosen_cards(n, &r), CARD(3));
+    expect_choice(n, &r, CARD(3));
 }
 END_TEST
 
@@ -30,9 +30,9 @@ START_TEST(ties_go_to_the_lowest_index)
 {
     const struct ledger_node *n = NODE_WITH_FREE("n1", 16276, 8000, 8000, 16276);
     struct request r = memory(1000, 1);
-    ck_assert_uint_eq(chosen_cards(n, &r), CARD(1));
+    expect_choice(n, &r, CARD(1));
     r.placement = PLACE_SPREAD;
-    ck_assert_uint_eq(chosen_cards(n, &r), CARD(0));
+    expect_choice(n, &r, CARD(0));
 }
 END_TEST
 
@@ -40,13 +40,14 @@ START_TEST(several_cards_are_distinct_and_sorted)
 {
     const struct ledger_node *n = NODE_WITH_FREE("n1", 9000, 500, 8000, 16276);
     struct request r = memory(1000, 2);
-    ck_assert_uint_eq(chosen_cards(n, &r), CARDS(0, 2));
+    expect_choice(n, &r, CARDS(0, 2));
     r = memory(1000, 4);
-    ck_assert_uint_eq(chosen_cards(n, &r), 0);
+    expect_choice(n, &r, 0);
     expect_reason(n, r, FIT_LATER, "needs 1000 MiB on each of 4 cards; cards with enough "
                      "free memory: 3; most free: 16276 of 16276 MiB on GPU3");
     r = memory(1000, 5);
-    expect_reason(n, r, FIT_NEVER, "needs 1000 MiB on each of 5 cards; the node has 4 cards");
+    expect_reason(n, r, FIT_NEVER,
+                  "needs 1000 MiB on each of 5 cards; the node has 4 cards");
 }
 END_TEST
 
@@ -54,7 +55,7 @@ START_TEST(whole_cards_have_no_promises)
 {
     const struct ledger_node *n = NODE_WITH_FREE("n1", 16275, 16276, 16276);
     struct request r = whole(2);
-    ck_assert_uint_eq(chosen_cards(n, &r), CARDS(1, 2));
+    expect_choice(n, &r, CARDS(1, 2));
     r = whole(3);
     expect_reason(n, r, FIT_LATER, "needs 3 whole cards; free cards: 2 of 3");
     r = whole(4);
@@ -67,7 +68,8 @@ START_TEST(too_large_requests_never_fit)
     const struct ledger_node *n = NODE_WITH_FREE("n1", 100, 100);
     expect_fit(n, memory(16276, 1), FIT_LATER);
     struct request r = memory(16277, 1);
-    expect_reason(n, r, FIT_NEVER, "needs 16277 MiB on one card; the largest card has 16276 MiB");
+    expect_reason(n, r, FIT_NEVER,
+                  "needs 16277 MiB on one card; the largest card has 16276 MiB");
 }
 END_TEST
 
@@ -91,7 +93,8 @@ START_TEST(mode_label_restricts_a_node)
     expect_fit(n, mem, FIT_NEVER);
     expect_fit(n, card, FIT_YES);
     set_mode("n1", "both");
-    expect_reason(n, mem, FIT_LATER, "node label gpushare/mode is neither memory nor card");
+    expect_reason(n, mem, FIT_LATER,
+                  "node label gpushare/mode is neither memory nor card");
 }
 END_TEST
 
@@ -126,12 +129,14 @@ START_TEST(unusable_node_has_a_reason)
         .meta.name = SPAN("n1"), .holder = SPAN("n1"), .node = SPAN("n1")};
     ledger_lease_seen(ledger, &lease, 0);
     const struct ledger_node *n = node_of("n1");
-    expect_reason(n, r, FIT_LATER, "the node's Scv object is missing, so its cards are unknown");
+    expect_reason(n, r, FIT_LATER,
+                  "the node's Scv object is missing, so its cards are unknown");
     lease.node = (struct span){0}; /* text of others is copied into JSON unescaped */
     lease.holder = SPAN("a\"\n\\b");
     lease.renew_time = SPAN("t1");
     ledger_lease_seen(ledger, &lease, 0);
-    expect_reason(n, r, FIT_LATER, "the node's Scv object is missing, so its cards are unknown; "
+    expect_reason(n, r, FIT_LATER,
+                  "the node's Scv object is missing, so its cards are unknown; "
                      "Lease nvidia-gpu-scheduler-node-lease/n1 does not belong to "
                      "scv-agent (holder: a???b; last renewed: t1): delete it if another "
                      "system left it behind");
@@ -142,14 +147,16 @@ START_TEST(unusable_node_has_a_reason)
                      "the node's Scv object is invalid; see the extender's log");
     set_mode("n2", "memory");
     n = node_of("n2");
-    expect_reason(n, r, FIT_NEVER, "the node has no GPU memory (no Scv object, no capacity)");
+    expect_reason(n, r, FIT_NEVER,
+                  "the node has no GPU memory (no Scv object, no capacity)");
     struct scv scv =
         object_scv(&arena, quoted(&arena, "{'metadata':{'name':'n3'},'status':{"
                                           "'cardList':[{'id':0,'totalMemory':9,"
                                           "'health':'Lost'}]}}"));
     ledger_scv_seen(ledger, &scv, 0);
     n = node_of("n3");
-    expect_reason(n, r, FIT_LATER, "needs 1 MiB on one card; no card is healthy; unhealthy: GPU0");
+    expect_reason(n, r, FIT_LATER,
+                  "needs 1 MiB on one card; no card is healthy; unhealthy: GPU0");
 }
 END_TEST
 
@@ -159,11 +166,11 @@ START_TEST(nominated_pods_of_equal_or_higher_priority_come_first)
     struct request r = memory(6000, 1);
     nominated_pod("n1", "x", memory(5000, 1), 5);
     /* binpack places it on the smaller card; the other one stays free */
-    ck_assert_int_eq(fit_of_pod(n, &r, 5, SPAN("me")), FIT_YES);
+    expect_fit_of_pod(n, &r, 5, "me", FIT_YES);
     nominated_pod("n1", "y", memory(5000, 1), 5);
-    ck_assert_int_eq(fit_of_pod(n, &r, 5, SPAN("me")), FIT_LATER);
-    ck_assert_int_eq(fit_of_pod(n, &r, 6, SPAN("me")), FIT_YES);
-    ck_assert_int_eq(fit_of_pod(n, &r, 5, SPAN("y")), FIT_YES);
+    expect_fit_of_pod(n, &r, 5, "me", FIT_LATER);
+    expect_fit_of_pod(n, &r, 6, "me", FIT_YES);
+    expect_fit_of_pod(n, &r, 5, "y", FIT_YES);
     expect_fit(n, r, FIT_YES);
     cleanup_buf struct buf b = {0};
     reason_add(&b, n, &r, FIT_YES);
@@ -180,10 +187,10 @@ START_TEST(the_card_of_a_nominated_pod_is_the_last_choice)
     struct request r = memory(4000, 1);
     r.placement = PLACE_SPREAD;
     nominated_pod("n1", "x", memory(8000, 1), 5);
-    ck_assert_uint_eq(bind_cards(n, &r, 5, SPAN("me")), CARD(0));
-    ck_assert_uint_eq(bind_cards(n, &r, 6, SPAN("me")), CARD(1)); /* it comes first */
+    expect_bind(n, &r, 5, "me", CARD(0));
+    expect_bind(n, &r, 6, "me", CARD(1)); /* it comes first */
     r = memory(9000, 1); /* a bind is not refused for a nomination */
-    ck_assert_uint_eq(bind_cards(n, &r, 5, SPAN("me")), CARD(1));
+    expect_bind(n, &r, 5, "me", CARD(1));
 }
 END_TEST
 
@@ -200,8 +207,8 @@ START_TEST(kept_cards_count_once_beside_nominated_pods)
         struct request other = memory(12000, 1);
         other.placement = i & 1 ? PLACE_SPREAD : PLACE_BINPACK;
         nominated_pod("n1", i & 2 ? "a" : "z", other, 5);
-        ck_assert_uint_eq(bind_cards(n, &r, 5, SPAN("me")), CARD(0));
-        ck_assert_int_eq(fit_of_pod(n, &r, 5, SPAN("me")), FIT_YES);
+        expect_bind(n, &r, 5, "me", CARD(0));
+        expect_fit_of_pod(n, &r, 5, "me", FIT_YES);
     }
 }
 END_TEST
@@ -223,7 +230,7 @@ START_TEST(kept_cards_that_are_reserved_count_once)
                    SPAN("n1"));
     ck_assert_uint_ne(bind_cards(n, &r, 5, SPAN("me")), 0);
     r = memory(4001, 1);
-    ck_assert_uint_eq(bind_cards(n, &r, 5, SPAN("me")), 0);
+    expect_bind(n, &r, 5, "me", 0);
 }
 END_TEST
 
@@ -237,7 +244,8 @@ START_TEST(largest_request_has_a_reason)
                         .mib_per_card = INT64_MAX};
     expect_reason(n, r, FIT_NEVER, "needs 9223372036854775807 MiB on each of 4294967295 "
                                    "cards; the node has 1 card");
-    expect_reason(n, whole(UINT32_MAX), FIT_NEVER, "needs 4294967295 whole cards; the node has 1 card");
+    expect_reason(n, whole(UINT32_MAX), FIT_NEVER,
+                  "needs 4294967295 whole cards; the node has 1 card");
     char models[REQUEST_MAX_MODELS + 1] = "";
     memset(models, 'm', REQUEST_MAX_MODELS);
     r = (struct request){.kind = REQUEST_DEVICES,
@@ -259,9 +267,9 @@ START_TEST(nominated_pod_that_does_not_fit_blocks_no_pod)
     const struct ledger_node *n = NODE_WITH_FREE("n1", 5000);
     struct request r = memory(5000, 1);
     nominated_pod("n1", "big", memory(9000, 1), 9);
-    ck_assert_int_eq(fit_of_pod(n, &r, 0, SPAN("me")), FIT_YES);
+    expect_fit_of_pod(n, &r, 0, "me", FIT_YES);
     nominated_pod("n1", "whole", memory(1, 1), 9);
-    ck_assert_int_eq(fit_of_pod(n, &r, 0, SPAN("me")), FIT_LATER);
+    expect_fit_of_pod(n, &r, 0, "me", FIT_LATER);
 }
 END_TEST
 
@@ -287,9 +295,9 @@ START_TEST(card_of_another_model_does_not_fit)
 {
     const struct ledger_node *n = mixed_node("");
     struct request t4 = of_model(memory(8000, 1), "tesla t4");
-    ck_assert_uint_eq(chosen_cards(n, &t4), CARD(2)); /* binpack: the smaller one */
+    expect_choice(n, &t4, CARD(2)); /* binpack: the smaller one */
     t4 = of_model(memory(8000, 2), "tesla t4");
-    ck_assert_uint_eq(chosen_cards(n, &t4), CARDS(0, 2));
+    expect_choice(n, &t4, CARDS(0, 2));
     t4 = of_model(memory(20000, 1), "tesla t4");
     expect_fit(n, t4, FIT_NEVER); /* the V100 would be large enough */
     expect_reason(n, t4, FIT_NEVER, "needs 20000 MiB on one card, model tesla t4; the "
@@ -340,12 +348,14 @@ START_TEST(memory_and_clock_apply_to_the_same_card)
     expect_reason(n, r, FIT_NEVER, "needs 20000 MiB on one card, memory clock at least "
                                    "5001 MHz; the largest such card has 16000 MiB");
     r.clock_mhz = 5002;
-    expect_reason(n, r, FIT_NEVER, "needs 20000 MiB on one card, memory clock at least 5002 MHz; the "
+    expect_reason(n, r, FIT_NEVER,
+                  "needs 20000 MiB on one card, memory clock at least 5002 MHz; the "
                      "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 MHz)");
     r.clock_mhz = 800;
     expect_fit(n, r, FIT_YES);
     r.clock_exact = true;
-    expect_reason(n, r, FIT_NEVER, "needs 20000 MiB on one card, memory clock 800 MHz; the "
+    expect_reason(n, r, FIT_NEVER,
+                  "needs 20000 MiB on one card, memory clock 800 MHz; the "
                      "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 "
                      "MHz)");
 }
@@ -356,7 +366,7 @@ START_TEST(whole_cards_can_have_a_minimum_size)
     const struct ledger_node *n = mixed_node("");
     struct request r = whole(1);
     r.mib_per_card = 16001;
-    ck_assert_uint_eq(chosen_cards(n, &r), CARD(1));
+    expect_choice(n, &r, CARD(1));
     r.cards = 2;
     expect_reason(n, r, FIT_NEVER, "needs 2 whole cards of at least 16001 MiB; too few "
                                    "cards of that size; the largest has 32000 MiB");
@@ -373,18 +383,21 @@ START_TEST(free_cards_of_nvidias_plugin_are_counted)
     const struct ledger_node *n = mixed_node("");
     expect_fit(n, any, FIT_YES); /* without a model, the kubelet decides */
     expect_fit(n, two, FIT_YES);
-    ck_assert_uint_eq(chosen_cards(n, &two), 0);
+    expect_choice(n, &two, 0);
     struct request three = of_model(devices(3), "Tesla T4");
-    expect_reason(n, three, FIT_NEVER, "needs 3 cards through nvidia.com/gpu, model Tesla "
+    expect_reason(n, three, FIT_NEVER,
+                  "needs 3 cards through nvidia.com/gpu, model Tesla "
                      "T4; the node has 2 x Tesla T4, 1 x Tesla V100");
     /* A card with a promise is not free. */
     struct ledger_pod *p = bound_pod("n1", "a", memory(1, 1), 0);
-    expect_reason(n, two, FIT_LATER, "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
+    expect_reason(n, two, FIT_LATER,
+                  "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
                      "free cards: 1 of 2; promised to pods: GPU0");
     ledger_pod_remove(ledger, p);
     /* A card that a container has through nvidia.com/gpu is not free either. */
     mixed_node(HELD("x", "1", "'u2'"));
-    expect_reason(n, two, FIT_LATER, "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
+    expect_reason(n, two, FIT_LATER,
+                  "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
                      "free cards: 1 of 2; allocated through nvidia.com/gpu: GPU2");
     expect_reason(n, whole(3), FIT_LATER, "needs 3 whole cards; free cards: 2 of 3; "
                                           "allocated through nvidia.com/gpu: GPU2");
@@ -400,7 +413,8 @@ START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
     expect_fit(n, one, FIT_YES);
     struct ledger_pod *b = bound_pod("n1", "b", devices(1), -1); /* it may get a T4 as well */
     ck_assert_uint_eq(n->claimed, 2);
-    expect_reason(n, one, FIT_LATER, "needs 1 card through nvidia.com/gpu, model Tesla T4; "
+    expect_reason(n, one, FIT_LATER,
+                  "needs 1 card through nvidia.com/gpu, model Tesla T4; "
                      "free cards: 2 of 2; requested by pods whose cards are not "
                      "known yet: 2");
     /* The kubelet gave b the V100. */
@@ -427,10 +441,10 @@ START_TEST(nominated_pod_of_nvidias_plugin_comes_first)
         .meta = {.uid = SPAN("first")}, .priority = 5, .nominated_node = SPAN("n1")};
     ledger_pod_add(ledger, &pod, &one, NULL);
     expect_fit(n, one, FIT_YES);
-    ck_assert_int_eq(fit_of_pod(n, &one, 5, SPAN("me")), FIT_LATER);
-    ck_assert_int_eq(fit_of_pod(n, &one, 6, SPAN("me")), FIT_YES);
+    expect_fit_of_pod(n, &one, 5, "me", FIT_LATER);
+    expect_fit_of_pod(n, &one, 6, "me", FIT_YES);
     struct request any = devices(9);
-    ck_assert_int_eq(fit_of_pod(n, &any, 0, SPAN("me")), FIT_YES);
+    expect_fit_of_pod(n, &any, 0, "me", FIT_YES);
 }
 END_TEST
 
@@ -450,7 +464,8 @@ START_TEST(models_are_unknown_without_an_scv)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("select", begin, end, card_of_another_model_does_not_fit, missing_model_never_fits,
+UNIT_MAIN_AROUND("select", begin, end,
+          card_of_another_model_does_not_fit, missing_model_never_fits,
           memory_and_clock_apply_to_the_same_card, whole_cards_can_have_a_minimum_size,
           free_cards_of_nvidias_plugin_are_counted,
           claims_of_nvidias_plugin_count_before_the_pod_list_shows_them,
