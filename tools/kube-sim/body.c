@@ -42,8 +42,8 @@ int sim_body_check(struct call *c, json_t *object)
         return 0;
     if (kind->custom)
         return refuse_by_schema(c, object);
-    return sim_refuse(c, 400, "%s in version \"%s\" cannot be handled as a %s: %s",
-                      kind->kind, kind->version, kind->kind, err.msg);
+    return sim_refuse(c, 400, "%s in version \"v1\" cannot be handled as a %s: %s",
+                      kind->kind, kind->kind, err.msg);
 }
 
 int sim_body_check_patched(struct call *c, json_t *object)

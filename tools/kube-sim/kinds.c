@@ -40,27 +40,22 @@ static const struct field event_fields[] = {NAME_FIELD,
 
 const struct kind sim_kinds[KINDS_N] = {
     {.group = "",
-     .version = "v1",
      .plural = "namespaces",
      .singular = "namespace",
      .kind = "Namespace",
      .status = true,
-     .unconditional = true,
      .fields = namespace_fields,
      .shape = sim_shape_namespace,
      .fill = sim_fill_namespace},
     {.group = "",
-     .version = "v1",
      .plural = "nodes",
      .singular = "node",
      .kind = "Node",
      .status = true,
-     .unconditional = true,
      .fields = node_fields,
      .shape = sim_shape_node,
      .fill = sim_fill_node},
     {.group = "",
-     .version = "v1",
      .plural = "pods",
      .singular = "pod",
      .kind = "Pod",
@@ -68,58 +63,51 @@ const struct kind sim_kinds[KINDS_N] = {
      .status = true,
      .binding = true,
      .graceful = true,
-     .unconditional = true,
      .fields = pod_fields,
      .shape = sim_shape_pod,
      .fill = sim_pod_fill,
      .check = sim_pod_check},
     {.group = "",
-     .version = "v1",
      .plural = "configmaps",
      .singular = "configmap",
      .kind = "ConfigMap",
      .namespaced = true,
-     .unconditional = true,
      .fields = namespaced,
      .shape = sim_shape_configmap},
     {.group = "",
-     .version = "v1",
      .plural = "secrets",
      .singular = "secret",
      .kind = "Secret",
      .namespaced = true,
-     .unconditional = true,
      .fields = secret_fields,
      .shape = sim_shape_secret,
      .fill = sim_fill_secret,
      .check = sim_check_secret},
     {.group = "coordination.k8s.io",
-     .version = "v1",
      .plural = "leases",
      .singular = "lease",
      .kind = "Lease",
+     .versioned = true,
      .namespaced = true,
      .fields = namespaced,
      .shape = sim_shape_lease,
      .fill = sim_fill_lease},
     {.group = "events.k8s.io",
-     .version = "v1",
      .plural = "events",
      .singular = "event",
      .kind = "Event",
      .namespaced = true,
-     .unconditional = true,
      .fields = event_fields,
      .shape = sim_shape_event,
      .core_faults = true,
      .fill = sim_fill_event,
      .check = sim_check_event},
     {.group = "core.run-linux.com",
-     .version = "v1",
      .plural = "scvs",
      .singular = "scv",
      .kind = "Scv",
      .custom = true,
+     .versioned = true,
      .fields = named,
      .shape = sim_shape_scv,
      .check = sim_check_scv},
@@ -136,8 +124,7 @@ static const struct kind *sim_kind_by_plural(struct span group, struct span vers
 {
     for (size_t i = 0; i < KINDS_N; i++)
         if (span_eq(plural, span_of(sim_kinds[i].plural)) &&
-            span_eq(group, span_of(sim_kinds[i].group)) &&
-            span_eq(version, span_of(sim_kinds[i].version)))
+            span_eq(group, span_of(sim_kinds[i].group)) && span_eq(version, SPAN("v1")))
             return &sim_kinds[i];
     return NULL;
 }
@@ -169,7 +156,7 @@ void sim_kind_add_group_version(const struct kind *k, struct buf *out)
     buf_adds(out, k->group);
     if (k->group[0])
         buf_addc(out, '/');
-    buf_adds(out, k->version);
+    buf_adds(out, "v1");
 }
 
 void sim_kind_add_root(const struct kind *k, struct buf *out)

@@ -23,11 +23,10 @@ static void add_resources(struct span group, struct buf *out)
 static void add_group(const struct kind *k, struct buf *out)
 {
     buf_printf(out,
-               "\"name\":\"%s\",\"versions\":[{\"groupVersion\":\"%s/%s\","
-               "\"version\":\"%s\"}],\"preferredVersion\":{\"groupVersion\":\"%s/%s\","
-               "\"version\":\"%s\"}}",
-               k->group, k->group, k->version, k->version, k->group, k->version,
-               k->version);
+               "\"name\":\"%s\",\"versions\":[{\"groupVersion\":\"%s/v1\","
+               "\"version\":\"v1\"}],\"preferredVersion\":{\"groupVersion\":\"%s/v1\","
+               "\"version\":\"v1\"}}",
+               k->group, k->group, k->group);
 }
 
 static void add_groups(struct buf *out)
@@ -44,12 +43,12 @@ static void add_groups(struct buf *out)
     buf_adds(out, "]}\n");
 }
 
-static void add_list(const char *group, const char *version, struct buf *out)
+static void add_list(const char *group, struct buf *out)
 {
     buf_printf(out,
                "{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\","
-               "\"groupVersion\":\"%s%s%s\",\"resources\":[",
-               group, group[0] ? "/" : "", version);
+               "\"groupVersion\":\"%s%sv1\",\"resources\":[",
+               group, group[0] ? "/" : "");
     add_resources(span_of(group), out);
     buf_adds(out, "]}\n");
 }
@@ -90,7 +89,7 @@ static bool serve_page(struct call *c)
         cleanup_buf struct buf root = {0};
         sim_kind_add_root(k, &root);
         if (span_eq(span_of(path), buf_span(&root)))
-            add_list(k->group, k->version, out);
+            add_list(k->group, out);
     }
     return out->n > 0;
 }

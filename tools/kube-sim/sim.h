@@ -294,14 +294,14 @@ struct field {
 };
 
 struct kind {
-    const char *group, *version;                        /* "" is the core group */
+    const char *group; /* of version v1; "" is the core group */
     const char *plural, *singular, *kind;
     bool namespaced;
     bool status;        /* has a status subresource; other updates keep the status */
     bool binding;       /* has the binding subresource */
     bool graceful;      /* deleted with a grace period (pods) */
     bool custom;        /* a custom resource */
-    bool unconditional; /* PUT needs no metadata.resourceVersion */
+    bool versioned;     /* PUT needs metadata.resourceVersion */
     bool core_faults;           /* validation errors name the kind without its group */
     const struct field *fields; /* for field selectors; ends with a NULL name */
     const struct shape *shape;  /* types of known members */

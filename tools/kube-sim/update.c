@@ -54,15 +54,11 @@ static void keep_unwritable(struct call *c, json_t *object, const json_t *old)
         keep_member(object, old, "status");
         return;
     }
-    const char *key;
-    void *next;
-    json_t *v;
-    json_object_foreach_safe(object, next, key, v) if (strcmp(key, "status") != 0 &&
-                                                       strcmp(key, "metadata") != 0)
-        json_object_del(object, key);
-    json_object_foreach((json_t *)old, key,
-                        v) if (strcmp(key, "status") != 0 && strcmp(key, "metadata") != 0)
-        json_object_set(object, key, v);
+    cleanup_json_value json_t *given = json_copy(object);
+    json_object_clear(object);
+    json_object_update(object, (json_t *)old);
+    keep_member(object, given, "status");
+    keep_member(object, given, "metadata");
     keep_member(json_object_get(object, "metadata"), json_object_get(old, "metadata"),
                 "ownerReferences");
 }
@@ -115,7 +111,7 @@ static int check_put(struct call *c, const json_t *object, const struct object *
     if (uid.n && !span_eq(uid, o->uid))
         return sim_refuse_precondition(c, "UID", uid.p, o->uid);
     if (sim_jsonx_span(object, "metadata.resourceVersion").n ||
-        c->route.kind->unconditional)
+        !c->route.kind->versioned)
         return 0;
     return sim_refuse_no_version(c);
 }
