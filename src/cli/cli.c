@@ -222,22 +222,6 @@ static bool cli_has_shape(const struct cli_config *c)
     return c->cards || c->memory || c->model;
 }
 
-static int read_goal(struct cli_run *r, struct defrag_plan_goal *goal, struct err *err)
-{
-    const struct cli_config *c = r->config;
-    bool pod = c->args.n > 1;
-    if (pod ? cli_has_shape(c) || !read_pod_name(r, &goal->ns, &goal->name)
-            : !c->cards && !c->memory)
-        return err_set(
-            err, ERR_INVALID,
-            "invalid arguments; expected defrag pod [NAMESPACE/]NAME, or defrag "
-            "with --cards, --memory or both");
-    if (c->apply && c->format == SHOW_JSON)
-        return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
-    goal->node = span_of(c->node);
-    return 0;
-}
-
 static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
                       struct defrag_plan_goal *goal, struct err *err)
 {
@@ -270,8 +254,18 @@ static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
 
 static int cli_defrag(struct cli_run *r, struct err *err)
 {
-    struct defrag_plan_goal goal = {0};
-    if (read_goal(r, &goal, err) || cli_load(r, err))
+    const struct cli_config *c = r->config;
+    struct defrag_plan_goal goal = {.node = span_of(c->node)};
+    bool pod = c->args.n > 1;
+    if (pod ? cli_has_shape(c) || !read_pod_name(r, &goal.ns, &goal.name)
+            : !c->cards && !c->memory)
+        return err_set(
+            err, ERR_INVALID,
+            "invalid arguments; expected defrag pod [NAMESPACE/]NAME, or defrag "
+            "with --cards, --memory or both");
+    if (c->apply && c->format == SHOW_JSON)
+        return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
+    if (cli_load(r, err))
         return -1;
     struct defrag_rules *rules = defrag_rules_new();
     int rc = plan_moves(r, rules, &goal, err);

@@ -474,23 +474,6 @@ struct evicted {
     size_t n_before;
 };
 
-static void read_evicted(struct applying *w, const struct ledger_pod *pod,
-                         struct arena *a, struct evicted *e)
-{
-    const struct ledger *l = cluster_state_ledger(session_state(w->s));
-    size_t n = 0;
-    *e = (struct evicted){.uid = arena_copy(a, pod->uid),
-                          .ns = arena_copy(a, pod->ns),
-                          .name = arena_copy(a, pod->name)};
-    e->controller = arena_copy(a, defrag_rules_controller(w->rules, pod->uid));
-    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
-        n++;
-    e->before = arena_alloc(a, (n + 1) * sizeof *e->before);
-    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
-        if (span_eq(defrag_rules_controller(w->rules, p->uid), e->controller))
-            e->before[e->n_before++] = arena_copy(a, p->uid);
-}
-
 /* 429: a PodDisruptionBudget does not allow the eviction now. */
 static int evict(struct applying *w, const struct evicted *e, struct err *err)
 {
@@ -569,9 +552,20 @@ static int await_replacement(struct applying *w, const struct evicted *e, struct
 
 static int move_one(struct applying *w, const struct defrag_move *move, struct err *err)
 {
+    const struct ledger *l = cluster_state_ledger(session_state(w->s));
+    const struct ledger_pod *pod = move->pod;
     cleanup_arena struct arena a = {0};
-    struct evicted e;
-    read_evicted(w, move->pod, &a, &e);
+    size_t n = 0;
+    struct evicted e = {.uid = arena_copy(&a, pod->uid),
+                        .ns = arena_copy(&a, pod->ns),
+                        .name = arena_copy(&a, pod->name)};
+    e.controller = arena_copy(&a, defrag_rules_controller(w->rules, pod->uid));
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
+        n++;
+    e.before = arena_alloc(&a, (n + 1) * sizeof *e.before);
+    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
+        if (span_eq(defrag_rules_controller(w->rules, p->uid), e.controller))
+            e.before[e.n_before++] = arena_copy(&a, p->uid);
     say("evicting pod %.*s/%.*s from node %.*s", SPAN_ARG(e.ns), SPAN_ARG(e.name),
         SPAN_ARG(w->goal.node));
     return evict(w, &e, err) || await_replacement(w, &e, err) ? -1 : 0;
