@@ -69,51 +69,43 @@ struct request defrag_plan_shape(int64_t cards, int64_t mib, struct span models,
                             .models = models};
 }
 
-static int find_pod(const struct ledger *l, const struct defrag_plan_goal *goal,
-                    struct defrag_plan_result *plan, struct err *err)
-{
-    struct ledger_pod *p = ledger_first_pod(l);
-    while (p && !(span_eq(p->ns, goal->ns) && span_eq(p->name, goal->name)))
-        p = ledger_next_pod(l, p);
-    if (!p)
-        return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s not found among pods with GPUs",
-                       SPAN_ARG(goal->ns), SPAN_ARG(goal->name));
-    if (p->node)
-        return err_set(err, ERR_INVALID, "pod %.*s/%.*s is already bound to node %.*s",
-                       SPAN_ARG(p->ns), SPAN_ARG(p->name), SPAN_ARG(p->node->name));
-    if (p->invalid_reason)
-        return err_set(err, ERR_INVALID, "pod %.*s/%.*s: %s", SPAN_ARG(p->ns),
-                       SPAN_ARG(p->name), p->invalid_reason);
-    if (p->request->kind != REQUEST_MEMORY && p->request->kind != REQUEST_CARDS)
-        return err_set(err, ERR_INVALID,
-                       "pod %.*s/%.*s requests nvidia.com/gpu, whose cards the kubelet "
-                       "chooses; expected gpu-mem or gpu-count",
-                       SPAN_ARG(p->ns), SPAN_ARG(p->name));
-    plan->pod = p;
-    plan->request = *p->request;
-    return 0;
-}
-
 int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rules,
                         const struct defrag_plan_goal *goal, struct arena *a,
                         struct defrag_plan_result *plan, struct err *err)
 {
     const struct ledger *l = cluster_state_ledger(cs);
+    struct ledger_pod *p = goal->name.n ? ledger_first_pod(l) : NULL;
     *plan = (struct defrag_plan_result){.request = goal->shape};
-    if (goal->name.n && find_pod(l, goal, plan, err))
-        return -1;
+    while (p && !(span_eq(p->ns, goal->ns) && span_eq(p->name, goal->name)))
+        p = ledger_next_pod(l, p);
+    if (goal->name.n && !p)
+        return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s not found among pods with GPUs",
+                       SPAN_ARG(goal->ns), SPAN_ARG(goal->name));
+    if (p && p->node)
+        return err_set(err, ERR_INVALID, "pod %.*s/%.*s is already bound to node %.*s",
+                       SPAN_ARG(p->ns), SPAN_ARG(p->name), SPAN_ARG(p->node->name));
+    if (p && p->invalid_reason)
+        return err_set(err, ERR_INVALID, "pod %.*s/%.*s: %s", SPAN_ARG(p->ns),
+                       SPAN_ARG(p->name), p->invalid_reason);
+    if (p && p->request->kind != REQUEST_MEMORY && p->request->kind != REQUEST_CARDS)
+        return err_set(err, ERR_INVALID,
+                       "pod %.*s/%.*s requests nvidia.com/gpu, whose cards the kubelet "
+                       "chooses; expected gpu-mem or gpu-count",
+                       SPAN_ARG(p->ns), SPAN_ARG(p->name));
     plan->node = goal->node.n ? ledger_node_find(l, goal->node) : NULL;
     if (goal->node.n && !plan->node)
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found",
                        SPAN_ARG(goal->node));
-    struct sources s = {rules, goal, plan->pod};
+    struct sources s = {rules, goal, p};
     const struct defrag_world world = {l, &s, may_move, may_run, node_room, pod_room};
     struct defrag_target target = {
         .pod.request = &plan->request, .room = {.pods = 1}, .node = goal->node};
-    if (plan->pod) {
-        target.room = pod_room(NULL, plan->pod);
-        target.pod.priority = plan->pod->priority;
-        target.pod.uid = plan->pod->uid;
+    if (p) {
+        plan->pod = p;
+        plan->request = *p->request;
+        target.room = ledger_pod_requests(p);
+        target.pod.priority = p->priority;
+        target.pod.uid = p->uid;
     }
     plan->found = defrag_find(&world, &target, a, &plan->plan);
     return 0;

@@ -179,16 +179,6 @@ static void on_get(void *ctx, const struct httpd_request *req, struct httpd_repl
     reply->header[0][1] = "no-store";
 }
 
-static int make_token(char *token, struct err *err)
-{
-    unsigned char bytes[TOKEN_BYTES];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return err_set(err, ERR_UNAVAILABLE, "random numbers: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(token + 2 * i, 3, "%02x", bytes[i]);
-    return 0;
-}
-
 int serve_run(struct session *session, struct err *err)
 {
     static const struct httpd_route routes[] = {{"GET", "/*", on_get},
@@ -203,9 +193,12 @@ int serve_run(struct session *session, struct err *err)
                                                    .authorize_ctx = &s,
                                                    .routes = routes,
                                                    .ctx = &s};
+    unsigned char bytes[TOKEN_BYTES];
     sigset_t signals = signals_block();
-    if (make_token(s.token, err))
-        return -1;
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return err_set(err, ERR_UNAVAILABLE, "random numbers: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(s.token + 2 * i, 3, "%02x", bytes[i]);
     struct httpd *d = httpd_new(NULL);
     int rc = httpd_listen(d, &listener, &s.port, err);
     if (rc == 0) {

@@ -281,19 +281,6 @@ static void add_other_uses(struct page *p, struct buf *out,
     write_page(p, out);
 }
 
-/* What is promised of the card's compute. Pods with whole cards have all of it. */
-static void add_card_compute(struct page *p, const struct ledger_node *node,
-                             const struct card *card)
-{
-    bool over = card->compute_promised > REQUEST_CORE;
-    if (!node->has_core && !card->compute_promised)
-        table_cell(&p->table, PLAIN, "-");
-    else
-        table_cell(&p->table, over ? RED : PLAIN, "%d%%%s",
-                   card->whole && !over ? REQUEST_CORE : card->compute_promised,
-                   over ? "!" : "");
-}
-
 static void add_wide(struct page *p, const struct ledger_node *node,
                      const struct card *card)
 {
@@ -342,6 +329,7 @@ static void add_cards(struct page *p, const struct ledger_node **nodes, size_t n
         for (uint32_t k = 0; k < node->n_cards; k++) {
             const struct card *card = &node->cards[k];
             bool full = card->total_mib > 0 && card->promised_mib >= card->total_mib;
+            bool over = card->compute_promised > REQUEST_CORE;
             table_span(t, PLAIN, node->name);
             table_cell(t, PLAIN, "%" PRId32, card->index);
             table_span(t, PLAIN, card->model.n ? card->model : SPAN("-"));
@@ -360,8 +348,12 @@ static void add_cards(struct page *p, const struct ledger_node **nodes, size_t n
             table_cell(t, PLAIN, "%s", show_amount(card->used_mib, p->unit).s);
             table_cell(t, PLAIN, "%" PRId64,
                        node->state == NODE_USABLE ? card->free_mib / p->unit : 0);
-            if (compute)
-                add_card_compute(p, node, card);
+            if (compute && !node->has_core && !card->compute_promised)
+                table_cell(t, PLAIN, "-");
+            else if (compute) /* pods with whole cards have all of it */
+                table_cell(t, over ? RED : PLAIN, "%d%%%s",
+                           card->whole && !over ? REQUEST_CORE : card->compute_promised,
+                           over ? "!" : "");
             table_cell(t, PLAIN, "%" PRIu32, card->pods);
             if (wide)
                 add_wide(p, node, card);
