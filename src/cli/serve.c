@@ -203,8 +203,8 @@ int serve_run(struct session *session, struct err *err)
     int rc = httpd_listen(d, &listener, &s.port, err);
     if (rc == 0) {
         printf("serving the page on http://127.0.0.1:%u/%s/\n"
-               "It shows the cluster with the rights of your kubeconfig to anyone with this "
-               "URL; Ctrl-C ends it.\n",
+               "It shows the cluster with the rights of your kubeconfig to anyone with "
+               "this URL; Ctrl-C ends it.\n",
                s.port, s.token);
         if (fflush(stdout))
             rc = err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
