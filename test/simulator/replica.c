@@ -671,7 +671,7 @@ static void on_server(struct world *w, void *arg)
     const struct kube_request *kube = &wire->request;
     struct api_reply reply = {0};
     cleanup_arena struct arena a = {0};
-    bool by_budget = wire->call->type == CORE_CALL_EVICT && chance(w, 100);
+    bool by_budget = wire->call->type == CORE_CALL_EVICT && chance(w, 500);
     if (by_budget || c->kind == ANSWER_ERROR_UNAPPLIED) {
         if (by_budget)
             reply_budget(w, wire);
