@@ -46,7 +46,6 @@ struct dp_options {
     bool pre_start_required, preferred_allocation;
 };
 int dp_options_encode(const struct dp_options *m, struct buf *out, struct err *err);
-int dp_options_decode(struct span bytes, struct dp_options *out, struct err *err);
 
 /* RegisterRequest. */
 struct dp_register {
@@ -54,8 +53,6 @@ struct dp_register {
     struct dp_options options;
 };
 int dp_register_encode(const struct dp_register *m, struct buf *out, struct err *err);
-int dp_register_decode(struct span bytes, struct arena *a, struct dp_register *out,
-                       struct err *err);
 
 /* ListAndWatchResponse. */
 struct dp_device {
@@ -69,17 +66,12 @@ struct dp_devices {
     size_t n;
 };
 int dp_devices_encode(const struct dp_devices *m, struct buf *out, struct err *err);
-int dp_devices_decode(struct span bytes, struct arena *a, struct dp_devices *out,
-                      struct err *err);
 
 /* PreStartContainerRequest, and the device ids of one container in other messages. */
 struct dp_ids {
     const struct span *items;
     size_t n;
 };
-int dp_ids_encode(const struct dp_ids *m, struct buf *out, struct err *err);
-int dp_ids_decode(struct span bytes, struct arena *a, struct dp_ids *out,
-                  struct err *err);
 
 /* AllocateRequest, and PreferredAllocationResponse: the ids of each container. */
 struct dp_groups {
@@ -99,8 +91,6 @@ struct dp_preferences {
     const struct dp_preference *items;
     size_t n;
 };
-int dp_preferences_encode(const struct dp_preferences *m, struct buf *out,
-                          struct err *err);
 int dp_preferences_decode(struct span bytes, struct arena *a, struct dp_preferences *out,
                           struct err *err);
 
@@ -132,6 +122,4 @@ struct dp_allocations {
     size_t n;
 };
 int dp_allocations_encode(const struct dp_allocations *m, struct buf *out,
-                          struct err *err);
-int dp_allocations_decode(struct span bytes, struct arena *a, struct dp_allocations *out,
                           struct err *err);

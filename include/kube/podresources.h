@@ -8,9 +8,12 @@
 #include "base/str.h"
 
 /*
- * Decoders and encoders for the messages of the kubelet's podresources API, v1, which
- * reports the devices of each container. They behave like those of kube/deviceplugin.h;
- * names and ids are not restricted, because they include those of other plugins.
+ * Calls of the kubelet's podresources API, v1, which reports the devices of each container.
+ * A malformed answer is ERR_INVALID, as in kube/deviceplugin.h; names and ids are not
+ * restricted, because they include those of other plugins.
+ *
+ * Each call makes its own connection to the Unix socket and blocks for a few seconds at
+ * most. A call that the kubelet's rate limit rejects is repeated for half a second.
  *
  * CPUs, memory and dynamic resources are skipped. The kubelet sends one entry per
  * resource and NUMA node, so a resource can occur several times. It limits the rate to
@@ -23,7 +26,7 @@
 #define PODRES_GET         "/v1.PodResourcesLister/Get"
 #define PODRES_ALLOCATABLE "/v1.PodResourcesLister/GetAllocatableResources"
 
-enum { PODRES_MESSAGE_MAX = 16 << 20 }; /* for grpcc_request.max_message */
+enum { PODRES_MESSAGE_MAX = 16 << 20 }; /* bytes of an answer */
 
 struct podres_devices {
     struct span resource;
@@ -48,26 +51,35 @@ struct podres_list {
     const struct podres_pod *pods;
     size_t n;
 };
-int podres_list_decode(struct span bytes, struct arena *a, struct podres_list *out,
-                       struct err *err);
-int podres_list_encode(const struct podres_list *m, struct buf *out, struct err *err);
 
-/* Get. A response without a pod is ERR_INVALID: for an unknown pod, the kubelet returns
- * NOT_FOUND. */
-int podres_get_request_encode(struct span ns, struct span name, struct buf *out,
-                              struct err *err);
-int podres_get_request_decode(struct span bytes, struct arena *a, struct span *ns,
-                              struct span *name, struct err *err);
-int podres_get_decode(struct span bytes, struct arena *a, struct podres_pod *out,
-                      struct err *err);
-int podres_get_encode(const struct podres_pod *m, struct buf *out, struct err *err);
+struct podres_get_request {
+    struct span name, ns;
+};
 
 /* AllocatableResourcesResponse: the devices of the node; the request is empty. */
 struct podres_allocatable {
     const struct podres_devices *devices;
     size_t n;
 };
-int podres_allocatable_decode(struct span bytes, struct arena *a,
-                              struct podres_allocatable *out, struct err *err);
-int podres_allocatable_encode(const struct podres_allocatable *m, struct buf *out,
-                              struct err *err);
+
+/* Fills *list; strings and arrays are in the arena. */
+int podresources_client_list(const char *socket, struct arena *a,
+                             struct podres_list *list, struct err *err);
+
+/* The devices that the kubelet can allocate: those of healthy cards, allocated or not. Does
+ * not disturb an allocation, unlike List. */
+int podresources_client_allocatable(const char *socket, struct arena *a,
+                                    struct podres_allocatable *devices, struct err *err);
+
+enum podresources_result {
+    PODRESOURCES_FOUND,       /* *pod is filled */
+    PODRESOURCES_ABSENT,      /* the kubelet does not know the pod */
+    PODRESOURCES_UNSUPPORTED, /* no Get, or it is disabled (before Kubernetes 1.34) */
+    PODRESOURCES_FAILED,
+};
+
+/* Get of one pod. A response without a pod is PODRESOURCES_FAILED: for an unknown pod, the
+ * kubelet returns NOT_FOUND. `err` has the reason unless the result is PODRESOURCES_FOUND. */
+enum podresources_result podresources_client_get(const char *socket, struct span ns,
+                                                 struct span name, struct arena *a,
+                                                 struct podres_pod *pod, struct err *err);

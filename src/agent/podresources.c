@@ -12,7 +12,6 @@
 #include "base/thread.h"
 #include "domain/scv.h"
 #include "node/allocation.h"
-#include "node/podresources_client.h"
 
 enum {
     STATE_MAX = 16 << 20, /* bytes of the device plugin's state file */

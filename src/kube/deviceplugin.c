@@ -6,21 +6,21 @@
 
 /* The messages between the kubelet and a device plugin, field by field (kube/proto_priv.h). */
 
-static const struct proto_type options_type = {
+const struct proto_type dp_options_type = {
     &dp__options__descriptor,
     "DevicePluginOptions",
     sizeof(struct dp_options),
     {{.at = offsetof(struct dp_options, pre_start_required)},
      {.at = offsetof(struct dp_options, preferred_allocation)}}};
 
-static const struct proto_type register_type = {
+const struct proto_type dp_register_type = {
     &dp__register_request__descriptor,
     "RegisterRequest",
     sizeof(struct dp_register),
     {{.at = offsetof(struct dp_register, version)},
      {.at = offsetof(struct dp_register, endpoint)},
      {.at = offsetof(struct dp_register, resource)},
-     {.at = offsetof(struct dp_register, options), .type = &options_type}}};
+     {.at = offsetof(struct dp_register, options), .type = &dp_options_type}}};
 
 static const struct proto_type device_type = {
     &dp__device__descriptor,
@@ -32,23 +32,23 @@ static const struct proto_type device_type = {
       .type = &proto_topology,
       .rule = PROTO_IF_FILLED}}};
 
-static const struct proto_type devices_type = {
+const struct proto_type dp_devices_type = {
     &dp__device_list__descriptor,
     "ListAndWatchResponse",
     sizeof(struct dp_devices),
     {{.at = offsetof(struct dp_devices, items), .type = &device_type}}};
 
-static const struct proto_type ids_type = {
+const struct proto_type dp_ids_type = {
     &dp__ids__descriptor,
     "PreStartContainerRequest",
     sizeof(struct dp_ids),
     {{.at = offsetof(struct dp_ids, items), .rule = PROTO_ID}}};
 
-static const struct proto_type groups_type = {
+const struct proto_type dp_groups_type = {
     &dp__containers_ids__descriptor,
     "device ids",
     sizeof(struct dp_groups),
-    {{.at = offsetof(struct dp_groups, items), .type = &ids_type}}};
+    {{.at = offsetof(struct dp_groups, items), .type = &dp_ids_type}}};
 
 static const struct proto_type preference_type = {
     &dp__container_preference__descriptor,
@@ -58,7 +58,7 @@ static const struct proto_type preference_type = {
      {.at = offsetof(struct dp_preference, must_include), .rule = PROTO_ID},
      {.at = offsetof(struct dp_preference, size), .rule = PROTO_NOT_NEGATIVE}}};
 
-static const struct proto_type preferences_type = {
+const struct proto_type dp_preferences_type = {
     &dp__preferred_request__descriptor,
     "PreferredAllocationRequest",
     sizeof(struct dp_preferences),
@@ -106,7 +106,7 @@ static const struct proto_type allocation_type = {
      {.at = offsetof(struct dp_allocation, annotations), .type = &annotation_type},
      {.at = offsetof(struct dp_allocation, cdi), .type = &cdi_type}}};
 
-static const struct proto_type allocations_type = {
+const struct proto_type dp_allocations_type = {
     &dp__allocate_response__descriptor,
     "AllocateResponse",
     sizeof(struct dp_allocations),
@@ -114,77 +114,38 @@ static const struct proto_type allocations_type = {
 
 int dp_options_encode(const struct dp_options *m, struct buf *out, struct err *err)
 {
-    return proto_encode(&options_type, m, DP_MESSAGE_MAX, out, err);
-}
-
-int dp_options_decode(struct span bytes, struct dp_options *out, struct err *err)
-{
-    return proto_decode(&options_type, bytes, NULL, out, err);
+    return proto_encode(&dp_options_type, m, DP_MESSAGE_MAX, out, err);
 }
 
 int dp_register_encode(const struct dp_register *m, struct buf *out, struct err *err)
 {
-    return proto_encode(&register_type, m, DP_MESSAGE_MAX, out, err);
-}
-
-int dp_register_decode(struct span bytes, struct arena *a, struct dp_register *out,
-                       struct err *err)
-{
-    return proto_decode(&register_type, bytes, a, out, err);
+    return proto_encode(&dp_register_type, m, DP_MESSAGE_MAX, out, err);
 }
 
 int dp_devices_encode(const struct dp_devices *m, struct buf *out, struct err *err)
 {
-    return proto_encode(&devices_type, m, DP_MESSAGE_MAX, out, err);
-}
-
-int dp_devices_decode(struct span bytes, struct arena *a, struct dp_devices *out,
-                      struct err *err)
-{
-    return proto_decode(&devices_type, bytes, a, out, err);
-}
-
-int dp_ids_encode(const struct dp_ids *m, struct buf *out, struct err *err)
-{
-    return proto_encode(&ids_type, m, DP_MESSAGE_MAX, out, err);
-}
-
-int dp_ids_decode(struct span bytes, struct arena *a, struct dp_ids *out, struct err *err)
-{
-    return proto_decode(&ids_type, bytes, a, out, err);
+    return proto_encode(&dp_devices_type, m, DP_MESSAGE_MAX, out, err);
 }
 
 int dp_groups_encode(const struct dp_groups *m, struct buf *out, struct err *err)
 {
-    return proto_encode(&groups_type, m, DP_MESSAGE_MAX, out, err);
+    return proto_encode(&dp_groups_type, m, DP_MESSAGE_MAX, out, err);
 }
 
 int dp_groups_decode(struct span bytes, struct arena *a, struct dp_groups *out,
                      struct err *err)
 {
-    return proto_decode(&groups_type, bytes, a, out, err);
-}
-
-int dp_preferences_encode(const struct dp_preferences *m, struct buf *out,
-                          struct err *err)
-{
-    return proto_encode(&preferences_type, m, DP_MESSAGE_MAX, out, err);
+    return proto_decode(&dp_groups_type, bytes, a, out, err);
 }
 
 int dp_preferences_decode(struct span bytes, struct arena *a, struct dp_preferences *out,
                           struct err *err)
 {
-    return proto_decode(&preferences_type, bytes, a, out, err);
+    return proto_decode(&dp_preferences_type, bytes, a, out, err);
 }
 
 int dp_allocations_encode(const struct dp_allocations *m, struct buf *out,
                           struct err *err)
 {
-    return proto_encode(&allocations_type, m, DP_MESSAGE_MAX, out, err);
-}
-
-int dp_allocations_decode(struct span bytes, struct arena *a, struct dp_allocations *out,
-                          struct err *err)
-{
-    return proto_decode(&allocations_type, bytes, a, out, err);
+    return proto_encode(&dp_allocations_type, m, DP_MESSAGE_MAX, out, err);
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/podresources.h"
 
+#include <string.h>
+#include <time.h>
+
 #include "kube/podresources.pb-c.h"
 #include "kube/proto_priv.h"
+#include "wire/grpcc.h"
 
 /* The messages of the kubelet's podresources API, field by field (kube/proto_priv.h). */
 
@@ -31,81 +35,104 @@ static const struct proto_type pod_type = {
      {.at = offsetof(struct podres_pod, ns)},
      {.at = offsetof(struct podres_pod, containers), .type = &container_type}}};
 
-static const struct proto_type list_type = {
+const struct proto_type podres_list_type = {
     &podres__list__descriptor,
     "ListPodResourcesResponse",
     sizeof(struct podres_list),
     {{.at = offsetof(struct podres_list, pods), .type = &pod_type}}};
 
-static const struct proto_type get_type = {&podres__get_response__descriptor,
+const struct proto_type podres_get_type = {&podres__get_response__descriptor,
                                            "GetPodResourcesResponse",
                                            sizeof(struct podres_pod),
                                            {{.type = &pod_type, .rule = PROTO_REQUIRED}}};
 
-static const struct proto_type allocatable_type = {
+const struct proto_type podres_allocatable_type = {
     &podres__allocatable__descriptor,
     "AllocatableResourcesResponse",
     sizeof(struct podres_allocatable),
     {{.at = offsetof(struct podres_allocatable, devices), .type = &devices_type}}};
 
-struct get_request {
-    struct span name, ns;
-};
-
-static const struct proto_type get_request_type = {
+const struct proto_type podres_get_request_type = {
     &podres__get_request__descriptor,
     "GetPodResourcesRequest",
-    sizeof(struct get_request),
-    {{.at = offsetof(struct get_request, name)},
-     {.at = offsetof(struct get_request, ns)}}};
+    sizeof(struct podres_get_request),
+    {{.at = offsetof(struct podres_get_request, name)},
+     {.at = offsetof(struct podres_get_request, ns)}}};
 
-int podres_get_request_encode(struct span ns, struct span name, struct buf *out,
-                              struct err *err)
+/* -- calls -- */
+
+enum {
+    CALL_MS = 2000,
+    BUSY_TRIES = 20,
+    BUSY_MS = 25,
+};
+
+static int call(const char *socket, const char *method, struct span message,
+                struct buf *reply, enum grpc_status *status, struct err *err)
 {
-    const struct get_request m = {name, ns};
-    return proto_encode(&get_request_type, &m, PODRES_MESSAGE_MAX, out, err);
+    struct grpcc_request request = {.socket = socket,
+                                    .method = method,
+                                    .message = message,
+                                    .timeout_ms = CALL_MS,
+                                    .max_message = PODRES_MESSAGE_MAX};
+    for (int i = 0;; i++) {
+        buf_clear(reply);
+        int rc = grpcc_call(&request, reply, status, err);
+        if (rc == 0 || *status != GRPC_RESOURCE_EXHAUSTED || i == BUSY_TRIES ||
+            err->code == ERR_TOO_LARGE)
+            return rc;
+        nanosleep(&(struct timespec){.tv_nsec = BUSY_MS * 1000000}, NULL);
+    }
 }
 
-int podres_get_request_decode(struct span bytes, struct arena *a, struct span *ns,
-                              struct span *name, struct err *err)
+int podresources_client_list(const char *socket, struct arena *a,
+                             struct podres_list *list, struct err *err)
 {
-    struct get_request m;
-    int rc = proto_decode(&get_request_type, bytes, a, &m, err);
-    *ns = m.ns;
-    *name = m.name;
-    return rc;
+    cleanup_buf struct buf reply = {0};
+    enum grpc_status status;
+    if (call(socket, PODRES_LIST, (struct span){0}, &reply, &status, err))
+        return -1;
+    return proto_decode(&podres_list_type, buf_span(&reply), a, list, err);
 }
 
-int podres_list_encode(const struct podres_list *m, struct buf *out, struct err *err)
+int podresources_client_allocatable(const char *socket, struct arena *a,
+                                    struct podres_allocatable *devices, struct err *err)
 {
-    return proto_encode(&list_type, m, PODRES_MESSAGE_MAX, out, err);
+    cleanup_buf struct buf reply = {0};
+    enum grpc_status status;
+    if (call(socket, PODRES_ALLOCATABLE, (struct span){0}, &reply, &status, err))
+        return -1;
+    return proto_decode(&podres_allocatable_type, buf_span(&reply), a, devices, err);
 }
 
-int podres_list_decode(struct span bytes, struct arena *a, struct podres_list *out,
-                       struct err *err)
+/* Where Get is disabled, kubelets answer FAILED_PRECONDITION or UNKNOWN. */
+static bool is_unsupported(enum grpc_status status, const struct err *err)
 {
-    return proto_decode(&list_type, bytes, a, out, err);
+    return status == GRPC_UNIMPLEMENTED || status == GRPC_FAILED_PRECONDITION ||
+           (status == GRPC_UNKNOWN && strstr(err->msg, "disabled"));
 }
 
-int podres_get_encode(const struct podres_pod *m, struct buf *out, struct err *err)
+/* The status of an absent pod depends on the kubelet's version. */
+static bool is_absent(enum grpc_status status, const struct err *err)
 {
-    return proto_encode(&get_type, m, PODRES_MESSAGE_MAX, out, err);
+    return status == GRPC_NOT_FOUND ||
+           (status == GRPC_UNKNOWN && strstr(err->msg, "not found"));
 }
 
-int podres_get_decode(struct span bytes, struct arena *a, struct podres_pod *out,
-                      struct err *err)
+enum podresources_result podresources_client_get(const char *socket, struct span ns,
+                                                 struct span name, struct arena *a,
+                                                 struct podres_pod *pod, struct err *err)
 {
-    return proto_decode(&get_type, bytes, a, out, err);
-}
-
-int podres_allocatable_encode(const struct podres_allocatable *m, struct buf *out,
-                              struct err *err)
-{
-    return proto_encode(&allocatable_type, m, PODRES_MESSAGE_MAX, out, err);
-}
-
-int podres_allocatable_decode(struct span bytes, struct arena *a,
-                              struct podres_allocatable *out, struct err *err)
-{
-    return proto_decode(&allocatable_type, bytes, a, out, err);
+    cleanup_buf struct buf message = {0}, reply = {0};
+    enum grpc_status status = GRPC_OK;
+    if (proto_encode(&podres_get_request_type, &(struct podres_get_request){name, ns},
+                     PODRES_MESSAGE_MAX, &message, err))
+        return PODRESOURCES_FAILED;
+    if (call(socket, PODRES_GET, buf_span(&message), &reply, &status, err))
+        return is_unsupported(status, err) ? PODRESOURCES_UNSUPPORTED
+               : is_absent(status, err)    ? PODRESOURCES_ABSENT
+                                           : PODRESOURCES_FAILED;
+    if (proto_decode(&podres_get_type, buf_span(&reply), a, pod, err))
+        return PODRESOURCES_FAILED;
+    return PODRESOURCES_FOUND;
 }

@@ -43,6 +43,13 @@ struct proto_type {
     struct proto_field fields[5];
 };
 
+/* Messages of kube/deviceplugin.h and kube/podresources.h. Tests speak the kubelet's side
+ * with them. */
+extern const struct proto_type dp_options_type, dp_register_type, dp_devices_type,
+    dp_ids_type, dp_groups_type, dp_preferences_type, dp_allocations_type;
+extern const struct proto_type podres_list_type, podres_get_request_type, podres_get_type,
+    podres_allocatable_type;
+
 /* TopologyInfo: a list of the NUMA nodes' ids. */
 extern const struct proto_type proto_topology;
 

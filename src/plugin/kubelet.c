@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "kube/deviceplugin.h"
-#include "node/podresources_client.h"
+#include "kube/podresources.h"
 #include "wire/grpcc.h"
 
 enum {

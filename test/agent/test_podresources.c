@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kube/podresources.h"
+#include "kube/proto_priv.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
 #include "node/allocation.h"
@@ -46,7 +47,8 @@ static void on_list(void *ctx, struct grpcd_call *call, struct span request)
         grpcd_end(call, GRPC_RESOURCE_EXHAUSTED, "rejected by rate limit");
         return;
     }
-    ck_assert_int_eq(podres_list_encode(&list, &reply, NULL), 0);
+    ck_assert_int_eq(
+        proto_encode(&podres_list_type, &list, PODRES_MESSAGE_MAX, &reply, NULL), 0);
     grpcd_reply(call, &reply);
 }
 

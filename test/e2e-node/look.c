@@ -18,6 +18,7 @@
 #include "domain/ids.h"
 #include "e2e-node/real.h"
 #include "kube/podresources.h"
+#include "kube/proto_priv.h"
 #include "wire/grpcc.h"
 
 enum {
@@ -113,7 +114,8 @@ json_t *look_held(void)
     struct err err = {0};
     if (!call(PODRES_LIST, (struct span){0}, &reply, &err))
         return NULL;
-    ck_assert_done(podres_list_decode(buf_span(&reply), &a, &list, &err), err);
+    ck_assert_done(proto_decode(&podres_list_type, buf_span(&reply), &a, &list, &err),
+                   err);
     json_t *all = json_object();
     for (size_t i = 0; i < list.n; i++)
         if (span_eq(list.pods[i].ns, SPAN("default")))
@@ -129,11 +131,15 @@ static json_t *held_by(const char *pod)
     struct podres_pod shown;
     struct err err = {0};
     ck_assert_done(
-        podres_get_request_encode(SPAN("default"), span_of(pod), &message, &err), err);
+        proto_encode(&podres_get_request_type,
+                     &(struct podres_get_request){span_of(pod), SPAN("default")},
+                     PODRES_MESSAGE_MAX, &message, &err),
+        err);
     json_t *all = json_object();
     if (!call(PODRES_GET, buf_span(&message), &reply, &err))
         return all;
-    ck_assert_done(podres_get_decode(buf_span(&reply), &a, &shown, &err), err);
+    ck_assert_done(proto_decode(&podres_get_type, buf_span(&reply), &a, &shown, &err),
+                   err);
     add_pod(all, holders, &shown);
     return all;
 }

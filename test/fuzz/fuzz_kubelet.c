@@ -14,63 +14,33 @@
 #include "base/mem.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
+#include "kube/proto_priv.h"
 
 enum { MEMORY_AT_LEAST = 256 * 1024, MEMORY_PER_BYTE = 100 };
 
-/* Decodes the bytes and encodes the message. */
-enum outcome { DONE, NOT_READ, NOT_WRITTEN };
-typedef enum outcome (*codec_fn)(struct span in, struct arena *a, struct buf *out,
-                                 struct err *err);
-
-#define CODEC(name, type)                                                                \
-    static enum outcome name(struct span in, struct arena *a, struct buf *out,           \
-                             struct err *err)                                            \
-    {                                                                                    \
-        struct type m;                                                                   \
-        if (name##_decode(in, a, &m, err))                                               \
-            return NOT_READ;                                                             \
-        return name##_encode(&m, out, err) ? NOT_WRITTEN : DONE;                         \
-    }
-CODEC(dp_register, dp_register)
-CODEC(dp_devices, dp_devices)
-CODEC(dp_ids, dp_ids)
-CODEC(dp_groups, dp_groups)
-CODEC(dp_preferences, dp_preferences)
-CODEC(dp_allocations, dp_allocations)
-CODEC(podres_list, podres_list)
-CODEC(podres_get, podres_pod)
-CODEC(podres_allocatable, podres_allocatable)
-
-static enum outcome dp_options(struct span in, struct arena *a, struct buf *out,
-                               struct err *err)
-{
-    struct dp_options m;
-    (void)a;
-    if (dp_options_decode(in, &m, err))
-        return NOT_READ;
-    return dp_options_encode(&m, out, err) ? NOT_WRITTEN : DONE;
-}
-
-static enum outcome podres_get_request(struct span in, struct arena *a, struct buf *out,
-                                       struct err *err)
-{
-    struct span ns, name;
-    if (podres_get_request_decode(in, a, &ns, &name, err))
-        return NOT_READ;
-    return podres_get_request_encode(ns, name, out, err) ? NOT_WRITTEN : DONE;
-}
-
 static const struct {
-    codec_fn run;
+    const struct proto_type *type;
     bool may_reject; /* invalid ids, or names of variables */
-} codecs[] = {
-    {dp_options, false},         {dp_register, false},
-    {dp_devices, true},          {dp_ids, true},
-    {dp_groups, true},           {dp_preferences, true},
-    {dp_allocations, true},      {podres_list, false},
-    {podres_get, false},         {podres_allocatable, false},
-    {podres_get_request, false},
+} messages[] = {
+    {&dp_options_type, false},         {&dp_register_type, false},
+    {&dp_devices_type, true},          {&dp_ids_type, true},
+    {&dp_groups_type, true},           {&dp_preferences_type, true},
+    {&dp_allocations_type, true},      {&podres_list_type, false},
+    {&podres_get_type, false},         {&podres_allocatable_type, false},
+    {&podres_get_request_type, false},
 };
+
+enum outcome { DONE, NOT_READ, NOT_WRITTEN };
+
+/* Decodes the bytes and encodes the message. */
+static enum outcome run(const struct proto_type *type, struct span in, struct arena *a,
+                        struct buf *out, struct err *err)
+{
+    void *m = arena_zalloc(a, type->size);
+    if (proto_decode(type, in, a, m, err))
+        return NOT_READ;
+    return proto_encode(type, m, PODRES_MESSAGE_MAX, out, err) ? NOT_WRITTEN : DONE;
+}
 
 static void check_error(const struct err *err)
 {
@@ -87,18 +57,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err = {0};
     if (size < 1)
         return 0;
-    size_t kind = data[0] % ARRAY_LEN(codecs);
+    size_t kind = data[0] % ARRAY_LEN(messages);
     struct span in = {(const char *)data + 1, size - 1};
-    enum outcome got = codecs[kind].run(in, &a, &first, &err);
+    enum outcome got = run(messages[kind].type, in, &a, &first, &err);
     if (arena_bytes(&a) > MEMORY_AT_LEAST + in.n * MEMORY_PER_BYTE)
         fuzz_fail("too much memory for a message");
     if (got != DONE) {
         check_error(&err);
-        if (got == NOT_WRITTEN && !codecs[kind].may_reject)
+        if (got == NOT_WRITTEN && !messages[kind].may_reject)
             fuzz_fail("a decoded message cannot be encoded");
         return 0;
     }
-    got = codecs[kind].run(buf_span(&first), &b, &second, &err);
+    got = run(messages[kind].type, buf_span(&first), &b, &second, &err);
     if (got == NOT_READ && err.code == ERR_TOO_LARGE && first.n < in.n)
         return 0;
     if (got != DONE)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/deviceplugin.h"
+#include "kube/proto_priv.h"
 
 #include "kube/hex.h"
 
@@ -28,9 +29,9 @@ START_TEST(register_request)
         S("v1beta1"), S("gpushare.sock"), S("aliyun.com/gpu-mem"), {true, true}};
     struct dp_register got;
     ck_encodes(dp_register_encode(&m, &out, &err), register_hex);
-    ck_decodes(dp_register_decode(hex_in(register_hex), &a, &got, &err),
+    ck_decodes(proto_decode(&dp_register_type, hex_in(register_hex), &a, &got, &err),
                dp_register_encode(&got, &out, &err), register_hex);
-    ck_assert_done(dp_register_decode(S(""), &a, &got, &err), err);
+    ck_assert_done(proto_decode(&dp_register_type, S(""), &a, &got, &err), err);
     ck_assert_span_eq(got.version, "");
     ck_assert(!got.options.pre_start_required);
 }
@@ -41,7 +42,7 @@ START_TEST(options)
     const struct dp_options m = {.preferred_allocation = true};
     struct dp_options got;
     ck_encodes(dp_options_encode(&m, &out, &err), "1001");
-    ck_assert_done(dp_options_decode(buf_span(&out), &got, &err), err);
+    ck_assert_done(proto_decode(&dp_options_type, buf_span(&out), NULL, &got, &err), err);
     ck_assert(got.preferred_allocation && !got.pre_start_required);
 }
 END_TEST
@@ -54,7 +55,7 @@ START_TEST(devices)
     struct dp_devices got;
     ck_encodes(dp_devices_encode(&(struct dp_devices){items, 2}, &out, &err),
                devices_hex);
-    ck_decodes(dp_devices_decode(hex_in(devices_hex), &a, &got, &err),
+    ck_decodes(proto_decode(&dp_devices_type, hex_in(devices_hex), &a, &got, &err),
                dp_devices_encode(&got, &out, &err), devices_hex);
 }
 END_TEST
@@ -68,7 +69,7 @@ START_TEST(a_device_list_must_fit_into_a_message)
         items[i] = (struct dp_device){.id = S("7fa3-00001"), .is_healthy = true};
     ck_assert_done(dp_devices_encode(&m, &out, &err), err);
     ck_assert_uint_le(out.n, DP_MESSAGE_MAX);
-    ck_assert_done(dp_devices_decode(buf_span(&out), &a, &got, &err), err);
+    ck_assert_done(proto_decode(&dp_devices_type, buf_span(&out), &a, &got, &err), err);
     ck_assert_uint_eq(got.n, N);
     for (size_t i = 0; i < N; i++)
         items[i].id = S("an-id-that-is-somewhat-longer");
@@ -89,9 +90,11 @@ START_TEST(ids_and_groups)
     ck_encodes(dp_groups_encode(&(struct dp_groups){groups, 2}, &out, &err), groups_hex);
     ck_decodes(dp_groups_decode(hex_in(groups_hex), &a, &got, &err),
                dp_groups_encode(&got, &out, &err), groups_hex);
-    ck_encodes(dp_ids_encode(&groups[0], &out, &err), "0a01610a0162");
-    ck_decodes(dp_ids_decode(hex_in("0a01610a0162"), &a, &ids, &err),
-               dp_ids_encode(&ids, &out, &err), "0a01610a0162");
+    ck_encodes(proto_encode(&dp_ids_type, &groups[0], DP_MESSAGE_MAX, &out, &err),
+               "0a01610a0162");
+    ck_decodes(proto_decode(&dp_ids_type, hex_in("0a01610a0162"), &a, &ids, &err),
+               proto_encode(&dp_ids_type, &ids, DP_MESSAGE_MAX, &out, &err),
+               "0a01610a0162");
 }
 END_TEST
 
@@ -100,10 +103,12 @@ START_TEST(preferences)
     const struct span ab[] = {S("a"), S("b")};
     const struct dp_preference item = {{ab, 2}, {ab + 1, 1}, 300};
     struct dp_preferences got;
-    ck_encodes(dp_preferences_encode(&(struct dp_preferences){&item, 1}, &out, &err),
+    ck_encodes(proto_encode(&dp_preferences_type, &(struct dp_preferences){&item, 1},
+                            DP_MESSAGE_MAX, &out, &err),
                preferences_hex);
     ck_decodes(dp_preferences_decode(hex_in(preferences_hex), &a, &got, &err),
-               dp_preferences_encode(&got, &out, &err), preferences_hex);
+               proto_encode(&dp_preferences_type, &got, DP_MESSAGE_MAX, &out, &err),
+               preferences_hex);
     ck_rejects(
         dp_preferences_decode(hex_in("0a0b18ffffffffffffffffff01"), &a, &got, &err),
         ERR_INVALID,
@@ -132,8 +137,9 @@ START_TEST(allocations)
     struct dp_allocations got;
     ck_encodes(dp_allocations_encode(&(struct dp_allocations){items, 2}, &out, &err),
                allocations_hex);
-    ck_decodes(dp_allocations_decode(hex_in(allocations_hex), &a, &got, &err),
-               dp_allocations_encode(&got, &out, &err), allocations_hex);
+    ck_decodes(
+        proto_decode(&dp_allocations_type, hex_in(allocations_hex), &a, &got, &err),
+        dp_allocations_encode(&got, &out, &err), allocations_hex);
 }
 END_TEST
 

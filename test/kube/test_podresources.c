@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/podresources.h"
+#include "kube/proto_priv.h"
 
 #include "kube/hex.h"
 
@@ -18,7 +19,8 @@ static const char list_hex[] =
 START_TEST(a_list)
 {
     struct podres_list got;
-    ck_assert_done(podres_list_decode(hex_in(list_hex), &a, &got, &err), err);
+    ck_assert_done(proto_decode(&podres_list_type, hex_in(list_hex), &a, &got, &err),
+                   err);
     ck_assert_uint_eq(got.n, 2);
     const struct podres_pod *pod = &got.pods[0];
     ck_assert_span_eq(pod->name, "p1");
@@ -37,7 +39,7 @@ START_TEST(a_list)
 
     /* Encoded again, without the skipped fields. */
     ck_encodes(
-        podres_list_encode(&got, &out, &err),
+        proto_encode(&podres_list_type, &got, PODRES_MESSAGE_MAX, &out, &err),
         "0a320a02703112026e731a280a046d61696e12200a12616c6979756e2e636f6d2f6770752d6d"
         "656d1201611201621a040a0208010a080a02703212026e73");
 }
@@ -46,16 +48,22 @@ END_TEST
 START_TEST(get)
 {
     struct podres_pod pod;
-    struct span ns, name;
-    ck_encodes(podres_get_request_encode(S("n"), S("p"), &out, &err), "0a017012016e");
-    ck_assert_done(podres_get_request_decode(buf_span(&out), &a, &ns, &name, &err), err);
-    ck_assert_span_eq(ns, "n");
-    ck_assert_span_eq(name, "p");
+    const struct podres_get_request request = {S("p"), S("n")};
+    struct podres_get_request read;
+    ck_encodes(
+        proto_encode(&podres_get_request_type, &request, PODRES_MESSAGE_MAX, &out, &err),
+        "0a017012016e");
     ck_assert_done(
-        podres_get_decode(hex_in("0a0b0a017012016e1a030a0163"), &a, &pod, &err), err);
+        proto_decode(&podres_get_request_type, buf_span(&out), &a, &read, &err), err);
+    ck_assert_span_eq(read.ns, "n");
+    ck_assert_span_eq(read.name, "p");
+    ck_assert_done(proto_decode(&podres_get_type, hex_in("0a0b0a017012016e1a030a0163"),
+                                &a, &pod, &err),
+                   err);
     ck_assert_span_eq(pod.containers[0].name, "c");
-    ck_encodes(podres_get_encode(&pod, &out, &err), "0a0b0a017012016e1a030a0163");
-    ck_rejects(podres_get_decode(S(""), &a, &pod, &err), ERR_INVALID,
+    ck_encodes(proto_encode(&podres_get_type, &pod, PODRES_MESSAGE_MAX, &out, &err),
+               "0a0b0a017012016e1a030a0163");
+    ck_rejects(proto_decode(&podres_get_type, S(""), &a, &pod, &err), ERR_INVALID,
                "GetPodResourcesResponse: pod: missing");
 }
 END_TEST
@@ -63,24 +71,28 @@ END_TEST
 START_TEST(allocatable)
 {
     struct podres_allocatable got;
-    ck_assert_done(
-        podres_allocatable_decode(hex_in("0a060a0172120178120103"), &a, &got, &err), err);
+    ck_assert_done(proto_decode(&podres_allocatable_type,
+                                hex_in("0a060a0172120178120103"), &a, &got, &err),
+                   err);
     ck_assert_uint_eq(got.n, 1);
     ck_assert_span_eq(got.devices[0].ids[0], "x");
-    ck_encodes(podres_allocatable_encode(&got, &out, &err), "0a060a0172120178");
+    ck_encodes(
+        proto_encode(&podres_allocatable_type, &got, PODRES_MESSAGE_MAX, &out, &err),
+        "0a060a0172120178");
 }
 END_TEST
 
 START_TEST(hostile_bytes_are_rejected)
 {
     struct podres_list got;
-    ck_rejects(podres_list_decode(hex_in("0a080a0170120101"), &a, &got, &err),
-               ERR_INVALID,
-               "ListPodResourcesResponse: malformed message of type List, 8 bytes");
-    ck_rejects(podres_list_decode(hex_in("0a0b1a0912070a017212"
-                                         "02"
-                                         "61ff"),
-                                  &a, &got, &err),
+    ck_rejects(
+        proto_decode(&podres_list_type, hex_in("0a080a0170120101"), &a, &got, &err),
+        ERR_INVALID, "ListPodResourcesResponse: malformed message of type List, 8 bytes");
+    ck_rejects(proto_decode(&podres_list_type,
+                            hex_in("0a0b1a0912070a017212"
+                                   "02"
+                                   "61ff"),
+                            &a, &got, &err),
                ERR_INVALID,
                "ListPodResourcesResponse: pods[0]: containers[0]: devices[0]: "
                "device_ids[0]: invalid UTF-8 at byte 1");
@@ -113,8 +125,10 @@ START_TEST(large_lists_are_read)
         struct podres_list m, got;
         buf_clear(&out);
         m = make_list(cases[i].pods, cases[i].ids);
-        ck_assert_done(podres_list_encode(&m, &out, &err), err);
-        ck_assert_done(podres_list_decode(buf_span(&out), &a, &got, &err), err);
+        ck_assert_done(
+            proto_encode(&podres_list_type, &m, PODRES_MESSAGE_MAX, &out, &err), err);
+        ck_assert_done(proto_decode(&podres_list_type, buf_span(&out), &a, &got, &err),
+                       err);
         ck_assert_uint_eq(got.n, cases[i].pods);
         ck_assert_uint_eq(got.pods[got.n - 1].containers[0].devices[0].n_ids,
                           cases[i].ids);

@@ -12,6 +12,7 @@
 #include "domain/ids.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
+#include "kube/proto_priv.h"
 
 static const char *const resources[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count",
                                         "nvidia.com/gpu",
@@ -76,7 +77,7 @@ static void on_list(void *ctx, struct grpcd_call *call, struct span request)
     for (int i = 0; i < k->n_pods; i++)
         show(&k->pods[i], turned, &a, &pods[turned ? k->n_pods - 1 - i : i]);
     struct podres_list list = {pods, (size_t)k->n_pods};
-    int rc = podres_list_encode(&list, &out, &err);
+    int rc = proto_encode(&podres_list_type, &list, PODRES_MESSAGE_MAX, &out, &err);
     k->lists++;
     pthread_mutex_unlock(&k->lock);
     answer(call, rc, &out, &err);
@@ -97,22 +98,22 @@ static void on_get(void *ctx, struct grpcd_call *call, struct span request)
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf out = {0};
     struct podres_pod pod = {0};
-    struct span ns, name;
+    struct podres_get_request get;
     struct err err = {0};
-    int rc = podres_get_request_decode(request, &a, &ns, &name, &err);
+    int rc = proto_decode(&podres_get_request_type, request, &a, &get, &err);
     pthread_mutex_lock(&k->lock);
     k->gets++;
-    struct kubelet_pod *p = rc == 0 ? find(k, name) : NULL;
+    struct kubelet_pod *p = rc == 0 ? find(k, get.name) : NULL;
     if (p) {
         show(p, false, &a, &pod);
-        rc = podres_get_encode(&pod, &out, &err);
+        rc = proto_encode(&podres_get_type, &pod, PODRES_MESSAGE_MAX, &out, &err);
     }
     pthread_mutex_unlock(&k->lock);
     if (rc || p)
         answer(call, rc, &out, &err);
     else
         grpcd_end(call, GRPC_UNKNOWN, "pod %.*s in namespace %.*s not found",
-                  SPAN_ARG(name), SPAN_ARG(ns));
+                  SPAN_ARG(get.name), SPAN_ARG(get.ns));
 }
 
 static void on_allocatable(void *ctx, struct grpcd_call *call, struct span request)
@@ -133,7 +134,9 @@ static void on_allocatable(void *ctx, struct grpcd_call *call, struct span reque
         .resource = SPAN("aliyun.com/gpu-mem"), .ids = ids, .n_ids = i};
     pthread_mutex_unlock(&k->lock);
     const struct podres_allocatable all = {&devices, devices.n_ids > 0};
-    answer(call, podres_allocatable_encode(&all, &out, &err), &out, &err);
+    answer(call,
+           proto_encode(&podres_allocatable_type, &all, PODRES_MESSAGE_MAX, &out, &err),
+           &out, &err);
 }
 
 static const struct grpcd_method podresources_methods[] = {
@@ -163,7 +166,7 @@ static void on_register(void *ctx, struct grpcd_call *call, struct span request)
     cleanup_arena struct arena a = {0};
     struct dp_register r;
     struct err err;
-    if (dp_register_decode(request, &a, &r, &err)) {
+    if (proto_decode(&dp_register_type, request, &a, &r, &err)) {
         grpcd_fail(call, &err);
         return;
     }
@@ -221,7 +224,8 @@ static void connect_plugin(struct kubelet *k, struct grpcd_call *call,
     char *socket = xasprintf("%s/plugins/%s", lib_dir, endpoint);
     ck_assert_msg(unary(socket, DP_OPTIONS, (struct span){0}, &reply, &a) == 0, "%s",
                   a.words);
-    ck_assert_done(dp_options_decode(buf_span(&reply), &options, &err), err);
+    ck_assert_done(proto_decode(&dp_options_type, buf_span(&reply), NULL, &options, &err),
+                   err);
     ck_assert(options.preferred_allocation == (r != CORE) && !options.pre_start_required);
     close_plugin(&k->plugins[r]);
     grpcd_reply(call, &none);
@@ -249,7 +253,8 @@ static bool read_list(struct kubelet_endpoint *e)
         e->stream = NULL;
         return true;
     }
-    ck_assert_done(dp_devices_decode(buf_span(&message), &a, &list, &err), err);
+    ck_assert_done(proto_decode(&dp_devices_type, buf_span(&message), &a, &list, &err),
+                   err);
     json_t *fresh = json_object();
     for (size_t i = 0; i < list.n; i++) {
         ck_assert_uint_eq(list.items[i].n_numa, 0);
@@ -480,7 +485,8 @@ void kubelet_prefer(struct kubelet *k, int resource, int amount, struct kubelet_
     struct dp_preferences all = {&one, 1};
     struct dp_groups groups;
     struct err err = {0};
-    ck_assert_done(dp_preferences_encode(&all, &message, &err), err);
+    ck_assert_done(
+        proto_encode(&dp_preferences_type, &all, DP_MESSAGE_MAX, &message, &err), err);
     if (unary(k->plugins[resource].socket, DP_PREFERRED, buf_span(&message), &reply, a))
         return;
     ck_assert_done(dp_groups_decode(buf_span(&reply), &arena, &groups, &err), err);
@@ -502,7 +508,8 @@ void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
     ck_assert_done(dp_groups_encode(&all, &message, &err), err);
     if (unary(k->plugins[resource].socket, DP_ALLOCATE, buf_span(&message), &reply, a))
         return;
-    ck_assert_done(dp_allocations_decode(buf_span(&reply), &arena, &out, &err), err);
+    ck_assert_done(
+        proto_decode(&dp_allocations_type, buf_span(&reply), &arena, &out, &err), err);
     ck_assert_uint_eq(out.n, 1);
     a->env = json_object();
     for (size_t i = 0; i < out.items->n_envs; i++)

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
+#include "kube/proto_priv.h"
 #include "lib/stub.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
@@ -237,7 +238,7 @@ static void pre_start(void *ctx, struct grpcd_call *call, struct span request)
     struct buf reply = {0};
     cleanup_arena struct arena a = {0};
     (void)ctx;
-    int rc = dp_ids_decode(request, &a, &ids, &err);
+    int rc = proto_decode(&dp_ids_type, request, &a, &ids, &err);
     if (rc == 0 && !ids.n)
         rc = err_set(&err, ERR_INVALID, "no ids");
     answer(call, rc, &reply, &err);
@@ -304,7 +305,9 @@ static int get(const char *path, const char *name, int64_t timeout_ms, struct ar
                struct podres_pod *pod, enum grpc_status *status, struct err *err)
 {
     cleanup_buf struct buf request = {0}, reply = {0};
-    ck_assert_done(podres_get_request_encode(SPAN("ns"), span_of(name), &request, err),
+    ck_assert_done(proto_encode(&podres_get_request_type,
+                                &(struct podres_get_request){span_of(name), SPAN("ns")},
+                                PODRES_MESSAGE_MAX, &request, err),
                    *err);
     struct grpcc_request req = {.socket = path,
                                 .method = PODRES_GET,
@@ -313,7 +316,7 @@ static int get(const char *path, const char *name, int64_t timeout_ms, struct ar
                                 .max_message = PODRES_MESSAGE_MAX};
     if (grpcc_call(&req, &reply, status, err))
         return -1;
-    return podres_get_decode(buf_span(&reply), a, pod, err);
+    return proto_decode(&podres_get_type, buf_span(&reply), a, pod, err);
 }
 
 static void expect_rejected_get(const char *path, const char *name, enum grpc_status want,
@@ -342,7 +345,8 @@ static void list(const char *path)
     int64_t start = clock_mono_ms();
     ck_assert_done(grpcc_call(&req, &reply, &status, &err), err);
     int64_t there = clock_mono_ms();
-    ck_assert_done(podres_list_decode(buf_span(&reply), &a, &got, &err), err);
+    ck_assert_done(proto_decode(&podres_list_type, buf_span(&reply), &a, &got, &err),
+                   err);
     printf("List of %zu bytes: %d ms, and %d ms to decode\n", reply.n,
            (int)(there - start), (int)(clock_mono_ms() - there));
     ck_assert_uint_eq(got.n, 15000);

@@ -34,6 +34,7 @@
 #include "base/mem.h"
 #include "domain/objects.h"
 #include "kube/deviceplugin.h"
+#include "kube/proto_priv.h"
 #include "plugin/alloc.h"
 #include "plugin/response.h"
 
@@ -479,7 +480,7 @@ static int64_t count_core_ids(void)
     struct dp_devices list;
     struct err err;
     ck_assert_int_eq(response_list(&state()->cards, IDS_CORE, &out, &err), 0);
-    ck_assert_int_eq(dp_devices_decode(buf_span(&out), &a, &list, &err), 0);
+    ck_assert_int_eq(proto_decode(&dp_devices_type, buf_span(&out), &a, &list, &err), 0);
     for (size_t i = 0; i < list.n; i++)
         ck_assert(list.items[i].is_healthy);
     return (int64_t)list.n;

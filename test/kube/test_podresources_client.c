@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node/podresources_client.h"
+#include "kube/podresources.h"
+#include "kube/proto_priv.h"
 
 #include <stdatomic.h>
 
@@ -27,7 +28,8 @@ static void on_get(void *ctx, struct grpcd_call *call, struct span request)
     } else if (status != GRPC_OK) {
         grpcd_end(call, status, "%s", message);
     } else {
-        ck_assert_int_eq(podres_get_encode(&pod, &reply, NULL), 0);
+        ck_assert_int_eq(
+            proto_encode(&podres_get_type, &pod, PODRES_MESSAGE_MAX, &reply, NULL), 0);
         grpcd_reply(call, &reply);
     }
 }
