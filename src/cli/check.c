@@ -225,11 +225,6 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
 
 /* -- the extender's view -- */
 
-static struct span text_at(const json_t *o, const char *key)
-{
-    return span_of(json_string_value(json_object_get(o, key)));
-}
-
 /* The item with that name, and with that namespace unless it is empty. */
 static const json_t *find_by_name(const json_t *list, struct span ns, struct span name)
 {
@@ -237,8 +232,8 @@ static const json_t *find_by_name(const json_t *list, struct span ns, struct spa
     const json_t *item;
     json_array_foreach(list, i, item)
     {
-        if (span_eq(text_at(item, "name"), name) &&
-            (!ns.n || span_eq(text_at(item, "namespace"), ns)))
+        if (span_eq(session_text(item, "name"), name) &&
+            (!ns.n || span_eq(session_text(item, "namespace"), ns)))
             return item;
     }
     return NULL;
@@ -271,7 +266,7 @@ static void compare_pods(struct check *c, const struct card *card, const json_t 
     }
     json_array_foreach(theirs, i, item)
     {
-        struct span ns = text_at(item, "namespace"), name = text_at(item, "name");
+        struct span ns = session_text(item, "namespace"), name = session_text(item, "name");
         const struct ledger_pod *pod = find_pod(c->node, ns, name);
         if (!pod || ledger_pod_mib(pod, card) < 0)
             differs(c,
@@ -343,7 +338,7 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
         differs(&c, "the extender: %s", error ? error : "the response lists no nodes");
         return c.n;
     }
-    if (quantity_read_unit(text_at(view, "unit"), &unit, NULL) == 0 && unit != c.unit)
+    if (quantity_read_unit(session_text(view, "unit"), &unit, NULL) == 0 && unit != c.unit)
         differs(&c,
                 "one unit of " KEY_GPU_MEM " is %" PRId64 " MiB, but %" PRId64
                 " MiB for the extender",
@@ -359,7 +354,7 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
     c.node = NULL;
     json_array_foreach(list, i, item)
     {
-        struct span name = text_at(item, "name");
+        struct span name = session_text(item, "name");
         if (!node.n && !ledger_node_find(l, name) &&
             json_array_size(json_object_get(item, "devs")))
             differs(&c, "the extender lists node %.*s, which does not exist",

@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "cli/cluster_state.h"
+#include "cli/session.h"
 
 /*
  * --check: consistency of everything that is known about the cluster. Each function

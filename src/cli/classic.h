@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "cli/cluster_state.h"
+#include "cli/session.h"
 
 /*
  * --classic: the output of the Go kubectl plugin, byte for byte, from the same objects by

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "base/opt.h"
-#include "cli/show.h"
 
 /*
  * The options of kubectl-inspect-gpushare.
  */
 
+enum show_format { SHOW_TABLE, SHOW_WIDE, SHOW_JSON };
 enum cli_color { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
 enum cli_clock { CLI_CLOCK_MIN, CLI_CLOCK_EXACT };
 enum cli_number { CLI_NUMBER_WHOLE, CLI_NUMBER_SHARE };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* defrag: computes, writes and executes the plan. */
+/* defrag: which pods may be moved, and to which nodes; computes, writes and executes the plan. */
 
 #include "cli/defrag.h"
 
@@ -11,8 +11,370 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "cli/table.h"
+#include "domain/keys.h"
 #include "kube/body.h"
 #include "kube/list_watch.h"
+
+/* -- the rules -- */
+
+#define CORDON_KEY "node.kubernetes.io/unschedulable"
+#define REQUIRED   "requiredDuringSchedulingIgnoredDuringExecution"
+
+static const json_t *at(const json_t *o, const char *a, const char *b)
+{
+    return json_object_get(json_object_get(o, a), b);
+}
+
+static bool is_in(const json_t *values, const char *value)
+{
+    const json_t *item;
+    size_t i;
+    json_array_foreach(values, i, item)
+    {
+        const char *text = json_string_value(item);
+        if (text && !strcmp(text, value))
+            return true;
+    }
+    return false;
+}
+
+/* Gt and Lt: one value, and both are integers. */
+static bool compares(const json_t *values, const char *value, bool greater)
+{
+    const char *limit = json_string_value(json_array_get(values, 0));
+    int64_t a, b;
+    if (json_array_size(values) != 1 || !span_i64(span_of(value), &a) ||
+        !span_i64(span_of(limit), &b))
+        return false;
+    return greater ? a > b : a < b;
+}
+
+/* `value` NULL: the node has no such label. */
+static bool expression_matches(const json_t *e, const char *value)
+{
+    struct span operator= session_text(e, "operator");
+    const json_t *values = json_object_get(e, "values");
+    if (span_eq(operator, SPAN("In")))
+        return value && is_in(values, value);
+    if (span_eq(operator, SPAN("NotIn")))
+        return !value || !is_in(values, value);
+    if (span_eq(operator, SPAN("Exists")))
+        return value != NULL;
+    if (span_eq(operator, SPAN("DoesNotExist")))
+        return !value;
+    if (span_eq(operator, SPAN("Gt")))
+        return compares(values, value, true);
+    return span_eq(operator, SPAN("Lt")) && compares(values, value, false);
+}
+
+/* A term without expressions matches no node. */
+static bool term_matches(const json_t *term, const json_t *node)
+{
+    const json_t *expressions = json_object_get(term, "matchExpressions");
+    const json_t *fields = json_object_get(term, "matchFields"), *e;
+    size_t i;
+    if (!json_array_size(expressions) && !json_array_size(fields))
+        return false;
+    json_array_foreach(expressions, i, e)
+    {
+        const char *key = json_string_value(json_object_get(e, "key"));
+        const json_t *value = key ? at(node, "labels", key) : NULL;
+        if (!key || !expression_matches(e, json_string_value(value)))
+            return false;
+    }
+    json_array_foreach(fields, i, e)
+    {
+        if (!span_eq(session_text(e, "key"), SPAN("metadata.name")) ||
+            !expression_matches(e, json_string_value(json_object_get(node, "name"))))
+            return false;
+    }
+    return true;
+}
+
+static bool matches_affinity(const json_t *pod, const json_t *node)
+{
+    const json_t *required = json_object_get(at(pod, "affinity", "nodeAffinity"), REQUIRED);
+    const json_t *value;
+    const char *key;
+    size_t i;
+    json_object_foreach((json_t *)json_object_get(pod, "nodeSelector"), key, value)
+    {
+        if (!json_is_string(value) || !json_equal(value, at(node, "labels", key)))
+            return false;
+    }
+    if (!json_is_object(required))
+        return true;
+    json_array_foreach(json_object_get(required, "nodeSelectorTerms"), i, value)
+    {
+        if (term_matches(value, node))
+            return true;
+    }
+    return false;
+}
+
+/* As in kube-scheduler: an empty key with Exists matches all keys, an empty effect all
+ * effects. */
+static bool tolerates(const json_t *pod, struct span key, struct span value,
+                      struct span effect)
+{
+    const json_t *t;
+    size_t i;
+    json_array_foreach(json_object_get(pod, "tolerations"), i, t)
+    {
+        struct span of_key = session_text(t, "key"), of_effect = session_text(t, "effect");
+        struct span operator= session_text(t, "operator");
+        bool exists = span_eq(operator, SPAN("Exists"));
+        bool equal = (!operator.n || span_eq(operator, SPAN("Equal"))) && of_key.n &&
+                     span_eq(session_text(t, "value"), value);
+        if ((of_key.n ? span_eq(of_key, key) : exists) && (exists || equal) &&
+            (!of_effect.n || span_eq(of_effect, effect)))
+            return true;
+    }
+    return false;
+}
+
+static bool tolerates_cordon(const json_t *pod)
+{
+    return tolerates(pod, SPAN(CORDON_KEY), SPAN(""), SPAN("NoSchedule"));
+}
+
+bool defrag_rules_tolerate_cordon(const json_t *pod)
+{
+    return tolerates_cordon(json_object_get(pod, "spec"));
+}
+
+static bool matches_taints(const json_t *pod, const json_t *node, bool cordoned_too)
+{
+    const json_t *taint;
+    size_t i;
+    json_array_foreach(json_object_get(node, "taints"), i, taint)
+    {
+        struct span key = session_text(taint, "key"), effect = session_text(taint, "effect");
+        if (span_eq(effect, SPAN("PreferNoSchedule")) ||
+            (!cordoned_too && span_eq(key, SPAN(CORDON_KEY))))
+            continue;
+        if (!tolerates(pod, key, session_text(taint, "value"), effect))
+            return false;
+    }
+    return !cordoned_too || !json_is_true(json_object_get(node, "unschedulable")) ||
+           tolerates_cordon(pod);
+}
+
+static struct span annotation(const json_t *pod, const char *key)
+{
+    return session_text(at(pod, "metadata", "annotations"), key);
+}
+
+static const json_t *controller_of(const json_t *pod)
+{
+    const json_t *owner;
+    size_t i;
+    json_array_foreach(at(pod, "metadata", "ownerReferences"), i, owner)
+    {
+        if (json_is_true(json_object_get(owner, "controller")))
+            return owner;
+    }
+    return NULL;
+}
+
+static const char *stays_for_controller(const json_t *pod, bool safe)
+{
+    static const char *const replacing[] = {"ReplicaSet", "ReplicationController",
+                                            "StatefulSet"};
+    const json_t *controller = controller_of(pod);
+    struct span kind = session_text(controller, "kind");
+    if (annotation(pod, KEY_MIRROR).n)
+        return "is the mirror pod of a static pod";
+    if (!controller)
+        return "has no controller that would replace it";
+    if (span_eq(kind, SPAN("DaemonSet")))
+        return "belongs to a DaemonSet";
+    for (size_t i = 0; i < ARRAY_LEN(replacing); i++)
+        if (span_eq(kind, span_of(replacing[i])))
+            return NULL;
+    if (safe)
+        return NULL;
+    return span_eq(kind, SPAN("Job"))
+               ? "belongs to a Job, which would lose its work (safe-to-evict is not true)"
+               : "has a controller of an unknown kind (safe-to-evict is not true)";
+}
+
+static const char *stays_for_volumes(const json_t *spec, bool safe)
+{
+    const json_t *volume, *dir;
+    size_t i;
+    json_array_foreach(json_object_get(spec, "volumes"), i, volume)
+    {
+        if (json_object_get(volume, "persistentVolumeClaim") ||
+            json_object_get(volume, "ephemeral"))
+            return "has a volume claim, whose volume may be tied to nodes";
+        dir = json_object_get(volume, "emptyDir");
+        if (!safe &&
+            (json_object_get(volume, "hostPath") ||
+             (dir && !span_eq(session_text(dir, "medium"), SPAN("Memory")))))
+            return "has local data: emptyDir or hostPath (safe-to-evict is not true)";
+    }
+    return NULL;
+}
+
+static bool is_checked_resource(const char *name)
+{
+    return !strchr(name, '/')
+               ? strncmp(name, "hugepages-", 10) != 0
+               : !strcmp(name, KEY_GPU_MEM) || !strcmp(name, KEY_GPU_COUNT);
+}
+
+static const char *stays_for_containers(const json_t *containers)
+{
+    static const char *const lists[] = {"requests", "limits"};
+    const json_t *c, *port, *amount;
+    const char *name;
+    size_t i, k;
+    json_array_foreach(containers, i, c)
+    {
+        json_array_foreach(json_object_get(c, "ports"), k, port)
+        {
+            if (json_integer_value(json_object_get(port, "hostPort")))
+                return "uses a port of its node";
+        }
+        for (k = 0; k < ARRAY_LEN(lists); k++)
+            json_object_foreach((json_t *)at(c, "resources", lists[k]), name, amount)
+            {
+                if (!is_checked_resource(name))
+                    return "requests a resource that the plan does not check";
+            }
+    }
+    return NULL;
+}
+
+static const char *stays_for_constraints(const json_t *spec)
+{
+    const json_t *affinity = json_object_get(spec, "affinity"), *spread;
+    size_t i;
+    if (at(affinity, "podAffinity", REQUIRED) || at(affinity, "podAntiAffinity", REQUIRED))
+        return "has required pod affinity or anti-affinity, which the plan does not "
+               "check";
+    json_array_foreach(json_object_get(spec, "topologySpreadConstraints"), i, spread)
+    {
+        if (!span_eq(session_text(spread, "whenUnsatisfiable"), SPAN("ScheduleAnyway")))
+            return "has a topology spread constraint, which the plan does not check";
+    }
+    if (json_array_size(json_object_get(spec, "resourceClaims")))
+        return "has resource claims, which the plan does not check";
+    const char *why = stays_for_containers(json_object_get(spec, "containers"));
+    return why ? why : stays_for_containers(json_object_get(spec, "initContainers"));
+}
+
+static const char *stays(const json_t *pod, const struct ledger_pod *p)
+{
+    const json_t *spec = json_object_get(pod, "spec");
+    struct span evict = annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict");
+    bool safe = span_eq(evict, SPAN("true"));
+    const char *why;
+    if (at(pod, "metadata", "deletionTimestamp"))
+        return "is being deleted";
+    if ((why = stays_for_controller(pod, safe)))
+        return why;
+    if (span_eq(evict, SPAN("false")))
+        return "has the annotation safe-to-evict: false";
+    if (p->member)
+        return "is a member of a gang";
+    why = stays_for_volumes(spec, safe);
+    return why ? why : stays_for_constraints(spec);
+}
+
+/* By UID and by name: of each object, what the rules read. */
+struct defrag_rules {
+    json_t *pods, *nodes;
+};
+
+struct defrag_rules *defrag_rules_new(void)
+{
+    struct defrag_rules *m = xcalloc(1, sizeof *m);
+    m->pods = json_object();
+    m->nodes = json_object();
+    return m;
+}
+
+void defrag_rules_free(struct defrag_rules *m)
+{
+    if (!m)
+        return;
+    json_decref(m->pods);
+    json_decref(m->nodes);
+    free(m);
+}
+
+/* An O* that is absent is left out. */
+void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
+                           const json_t *items)
+{
+    const json_t *pod;
+    size_t i;
+    json_array_foreach(items, i, pod)
+    {
+        struct span uid = session_text(json_object_get(pod, "metadata"), "uid");
+        const struct ledger_pod *p = ledger_pod_find(l, uid);
+        if (!uid.n || !p)
+            continue;
+        json_object_set_new(
+            m->pods, uid.p,
+            json_pack("{s:O*,s:O*,s:O*,s:O*,s:s*}", "nodeSelector",
+                      at(pod, "spec", "nodeSelector"), "affinity",
+                      at(pod, "spec", "affinity"), "tolerations",
+                      at(pod, "spec", "tolerations"), "controller",
+                      json_object_get(controller_of(pod), "uid"), "stays",
+                      stays(pod, p)));
+    }
+}
+
+void defrag_rules_add_nodes(struct defrag_rules *m, const json_t *items)
+{
+    const json_t *node;
+    size_t i;
+    json_array_foreach(items, i, node)
+    {
+        struct span name = session_text(json_object_get(node, "metadata"), "name");
+        if (!name.n)
+            continue;
+        json_object_set_new(
+            m->nodes, name.p,
+            json_pack("{s:O,s:O*,s:O*,s:O*}", "name", at(node, "metadata", "name"),
+                      "labels", at(node, "metadata", "labels"), "taints",
+                      at(node, "spec", "taints"), "unschedulable",
+                      at(node, "spec", "unschedulable")));
+    }
+}
+
+static const json_t *pod_of(const struct defrag_rules *m, struct span uid)
+{
+    return json_object_getn(m->pods, uid.n ? uid.p : "", uid.n);
+}
+
+const char *defrag_rules_stays(const struct defrag_rules *m, struct span uid)
+{
+    const json_t *p = pod_of(m, uid);
+    return p ? session_text(p, "stays").p : "has just been created";
+}
+
+struct span defrag_rules_controller(const struct defrag_rules *m, struct span uid)
+{
+    return session_text(pod_of(m, uid), "controller");
+}
+
+bool defrag_rules_allow(const struct defrag_rules *m, struct span uid, struct span node,
+                        bool cordoned_too)
+{
+    const json_t *p = pod_of(m, uid);
+    const json_t *n = json_object_getn(m->nodes, node.n ? node.p : "", node.n);
+    if (!n || (!p && uid.n))
+        return false;
+    if (!p)
+        return !cordoned_too || !json_is_true(json_object_get(n, "unschedulable"));
+    return matches_affinity(p, n) && matches_taints(p, n, cordoned_too);
+}
+
+/* -- the plan -- */
 
 struct sources {
     struct defrag_rules *rules;
@@ -209,42 +571,6 @@ static void add_stays(struct buf *out, const struct cluster_state *cs,
     }
 }
 
-static void write_text(struct buf *out, const struct cluster_state *cs,
-                       const struct defrag_rules *rules,
-                       const struct defrag_plan_result *plan, bool colors)
-{
-    const struct defrag_plan *d = &plan->plan;
-    int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;
-    cleanup_buf struct buf request = {0};
-    request_write(&request, &plan->request, unit);
-    if (plan->pod)
-        table_text(out, "pod %.*s/%.*s (%s)", SPAN_ARG(plan->pod->ns),
-                   SPAN_ARG(plan->pod->name), request.p);
-    else
-        table_plain(out, buf_span(&request));
-    if (!plan->found) {
-        if (plan->node)
-            buf_printf(out, " does not fit on node %.*s, ", SPAN_ARG(plan->node->name));
-        else
-            buf_adds(out, " fits on no node, ");
-        buf_adds(out, d->bounded ? "and the search found no moves that help in its time\n"
-                                 : "whatever pods move\n");
-        add_stays(out, cs, rules, plan->node);
-        return;
-    }
-    cleanup_free char *place = place_text(d->node, d->cards);
-    buf_printf(out, " fits on node %.*s (%s) ", SPAN_ARG(d->node->name),
-               place + d->node->name.n + 1);
-    if (!d->n) {
-        buf_adds(out, "already; no pod has to move\n");
-        return;
-    }
-    buf_printf(out, "after %zu move%s%s\n", d->n, show_plural(d->n),
-               d->bounded ? " (a shorter plan may exist)" : "");
-    add_rows(out, d, unit, colors);
-    add_stays(out, cs, rules, d->node);
-}
-
 static json_t *pod_json(const struct ledger_pod *pod)
 {
     return json_pack("{s:o,s:o,s:o}", "namespace", show_json_text(pod->ns), "name",
@@ -298,10 +624,40 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
                        const struct defrag_plan_result *plan, enum show_format format,
                        bool colors)
 {
-    if (format == SHOW_JSON)
+    const struct defrag_plan *d = &plan->plan;
+    int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;
+    cleanup_buf struct buf request = {0};
+    if (format == SHOW_JSON) {
         show_dump(out, plan_json(cs, rules, plan));
+        return;
+    }
+    request_write(&request, &plan->request, unit);
+    if (plan->pod)
+        table_text(out, "pod %.*s/%.*s (%s)", SPAN_ARG(plan->pod->ns),
+                   SPAN_ARG(plan->pod->name), request.p);
     else
-        write_text(out, cs, rules, plan, colors);
+        table_plain(out, buf_span(&request));
+    if (!plan->found) {
+        if (plan->node)
+            buf_printf(out, " does not fit on node %.*s, ", SPAN_ARG(plan->node->name));
+        else
+            buf_adds(out, " fits on no node, ");
+        buf_adds(out, d->bounded ? "and the search found no moves that help in its time\n"
+                                 : "whatever pods move\n");
+        add_stays(out, cs, rules, plan->node);
+        return;
+    }
+    cleanup_free char *place = place_text(d->node, d->cards);
+    buf_printf(out, " fits on node %.*s (%s) ", SPAN_ARG(d->node->name),
+               place + d->node->name.n + 1);
+    if (!d->n) {
+        buf_adds(out, "already; no pod has to move\n");
+        return;
+    }
+    buf_printf(out, "after %zu move%s%s\n", d->n, show_plural(d->n),
+               d->bounded ? " (a shorter plan may exist)" : "");
+    add_rows(out, d, unit, colors);
+    add_stays(out, cs, rules, d->node);
 }
 
 /* -- Execution, move by move -- */
@@ -320,8 +676,7 @@ struct applying {
     sigset_t signals;
 };
 
-static void say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static void say(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
 {
     cleanup_buf struct buf text = {0};
     va_list ap;
@@ -330,6 +685,12 @@ static void say(const char *fmt, ...)
     va_end(ap);
     printf("%s\n", text.p);
     fflush(stdout);
+}
+
+static void say_bound(const struct ledger_pod *p)
+{
+    say("pod %.*s/%.*s is bound to node %.*s", SPAN_ARG(p->ns), SPAN_ARG(p->name),
+        SPAN_ARG(p->node->name));
 }
 
 static int call(const struct session *s, const char *method, const char *path,
@@ -366,7 +727,6 @@ static int read_list(struct session *s, const char *what, struct defrag_rules *r
                      bool nodes, struct err *err)
 {
     cleanup_buf struct buf path = {0};
-    const char *next;
     unsigned status;
     bool more;
     buf_printf(&path, "%s?limit=%d", what, PAGE);
@@ -379,12 +739,11 @@ static int read_list(struct session *s, const char *what, struct defrag_rules *r
             defrag_rules_add_nodes(rules, items);
         else
             defrag_rules_add_pods(rules, cluster_state_ledger(session_state(s)), items);
-        next = json_string_value(
-            json_object_get(json_object_get(list, "metadata"), "continue"));
+        struct span next = session_text(json_object_get(list, "metadata"), "continue");
         buf_clear(&path);
         buf_printf(&path, "%s?limit=%d&continue=", what, PAGE);
-        list_watch_escape(&path, span_of(next));
-        more = next && *next;
+        list_watch_escape(&path, next);
+        more = next.n > 0;
         json_decref(list);
     } while (more);
     return 0;
@@ -405,7 +764,7 @@ static int read_new_pods(struct applying *w, struct err *err)
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
         cleanup_buf struct buf path = {0};
         unsigned status;
-        if (defrag_rules_has_pod(w->rules, p->uid))
+        if (pod_of(w->rules, p->uid))
             continue;
         session_pod_path(&path, p->ns, p->name);
         json_t *pod = get(w->s, path.p, &status, err);
@@ -533,8 +892,7 @@ static int await_replacement(struct applying *w, const struct evicted *e, struct
                 "pod %.*s/%.*s, which replaces %.*s, is bound to the same node",
                 SPAN_ARG(p->ns), SPAN_ARG(p->name), SPAN_ARG(e->name));
         if (p && !ledger_pod_find(l, e->uid)) {
-            say("pod %.*s/%.*s is bound to node %.*s", SPAN_ARG(p->ns), SPAN_ARG(p->name),
-                SPAN_ARG(p->node->name));
+            say_bound(p);
             return 0;
         }
         if (wait_a_moment(w, until_ms, what.p, err))
@@ -597,8 +955,7 @@ static int await_bound(struct applying *w, struct span uid, struct err *err)
             return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s no longer exists",
                            SPAN_ARG(w->goal.ns), SPAN_ARG(w->goal.name));
         if (p->node) {
-            say("pod %.*s/%.*s is bound to node %.*s", SPAN_ARG(p->ns), SPAN_ARG(p->name),
-                SPAN_ARG(p->node->name));
+            say_bound(p);
             return 0;
         }
         if (wait_a_moment(w, until_ms, what.p, err))

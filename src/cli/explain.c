@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/jread.h"
 #include "base/mem.h"
-#include "cli/defrag_rules.h"
+#include "cli/defrag.h"
 #include "domain/keys.h"
 #include "kube/pod_group.h"
 
@@ -21,11 +21,6 @@ void explain_request(struct explain_page *p)
     table_plain(p->out, buf_span(&text));
 }
 
-struct span explain_text_at(const json_t *o, const char *key)
-{
-    return span_of(json_string_value(json_object_get(o, key)));
-}
-
 /* kube-scheduler's own reason, which also covers CPU, taints and volumes. */
 static void add_condition(struct explain_page *p)
 {
@@ -34,9 +29,9 @@ static void add_condition(struct explain_page *p)
     const json_t *status = json_object_get(p->facts->object, "status");
     json_array_foreach(json_object_get(status, "conditions"), i, item)
     {
-        struct span message = explain_text_at(item, "message");
-        if (!span_eq(explain_text_at(item, "type"), SPAN("PodScheduled")) ||
-            !span_eq(explain_text_at(item, "status"), SPAN("False")) || !message.n)
+        struct span message = session_text(item, "message");
+        if (!span_eq(session_text(item, "type"), SPAN("PodScheduled")) ||
+            !span_eq(session_text(item, "status"), SPAN("False")) || !message.n)
             continue;
         table_line(p->out, "kube-scheduler: %.*s", SPAN_ARG(message));
     }
@@ -84,7 +79,7 @@ static void add_time(struct explain_page *p, const struct cluster_state_pod *obj
 {
     const json_t *metadata = json_object_get(p->facts->object, "metadata");
     struct span time =
-        explain_text_at(json_object_get(metadata, "annotations"), KEY_MEM_ASSUME_TIME);
+        session_text(json_object_get(metadata, "annotations"), KEY_MEM_ASSUME_TIME);
     int64_t ns;
     if (span_i64(time, &ns) && ns > 0) {
         buf_adds(p->out, span_eq(object->assigned, SPAN("true"))

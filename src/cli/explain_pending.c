@@ -68,11 +68,11 @@ static void add_reserved(struct explain_page *p, struct buf *out,
     const char *before = "; reserved: ";
     size_t i, k;
     while (p->at < json_array_size(nodes) &&
-           span_cmp(explain_text_at(json_array_get(nodes, p->at), "name"), node->name) <
+           span_cmp(session_text(json_array_get(nodes, p->at), "name"), node->name) <
                0)
         p->at++;
     const json_t *viewed = json_array_get(nodes, p->at);
-    if (!span_eq(explain_text_at(viewed, "name"), node->name))
+    if (!span_eq(session_text(viewed, "name"), node->name))
         return;
     json_array_foreach(json_object_get(viewed, "devs"), k, dev)
     {
@@ -82,11 +82,11 @@ static void add_reserved(struct explain_page *p, struct buf *out,
         {
             int64_t mib = json_integer_value(json_object_get(item, "mib"));
             buf_printf(out, "%s%.*s/%.*s %s", before,
-                       SPAN_ARG(explain_text_at(item, "namespace")),
-                       SPAN_ARG(explain_text_at(item, "name")),
+                       SPAN_ARG(session_text(item, "namespace")),
+                       SPAN_ARG(session_text(item, "name")),
                        show_units(mib, p->unit).s);
             before = ", ";
-            if (!span_eq(explain_text_at(item, "uid"), p->pod->uid))
+            if (!span_eq(session_text(item, "uid"), p->pod->uid))
                 continue;
             buf_printf(&p->own, "%sGPU%" PRId32, p->own.n ? ", " : "", card->index);
             p->own_node = node->name;
@@ -218,7 +218,7 @@ static int64_t number_at(const json_t *o, const char *key)
 /* "2026-11-21T09:00:00Z (5 s ago)" */
 static void add_time(struct explain_page *p, const json_t *o, const char *key)
 {
-    struct span text = explain_text_at(o, key);
+    struct span text = session_text(o, key);
     int64_t s;
     table_plain(p->out, text);
     if (!clock_parse(text, &s))
@@ -232,11 +232,11 @@ static void add_time(struct explain_page *p, const json_t *o, const char *key)
 /* What the leader does for the pod. */
 static void add_entry(struct explain_page *p, const json_t *entry)
 {
-    struct span last = explain_text_at(entry, "lastSearch");
-    struct span node = explain_text_at(entry, "node");
+    struct span last = session_text(entry, "lastSearch");
+    struct span node = session_text(entry, "node");
     int64_t nodes = number_at(entry, "candidateNodes");
     int64_t refused = number_at(entry, "refusedEvictions");
-    bool waits = span_eq(explain_text_at(entry, "state"), SPAN("waiting"));
+    bool waits = span_eq(session_text(entry, "state"), SPAN("waiting"));
     if (waits) {
         buf_printf(p->out, "  evictions could help on %" PRId64 " node%s, since ", nodes,
                    show_plural((size_t)nodes));
@@ -261,7 +261,7 @@ static void add_entry(struct explain_page *p, const json_t *entry)
                    SPAN_ARG(node), number_at(entry, "victims"),
                    number_at(entry, "victimsLeft"));
     }
-    if (explain_text_at(entry, "noEvictionBefore").n) {
+    if (session_text(entry, "noEvictionBefore").n) {
         buf_adds(p->out, "  no further pod is evicted for it before ");
         add_time(p, entry, "noEvictionBefore");
         buf_addc(p->out, '\n');
@@ -301,7 +301,7 @@ static void add_state(struct explain_page *p, const json_t *pending, const json_
     } else if (!json_is_true(json_object_get(view, "leader"))) {
         table_line(p->out,
                    "; the replica that answered does not lead. The leader is %.*s.",
-                   SPAN_ARG(explain_text_at(view, "holder")));
+                   SPAN_ARG(session_text(view, "holder")));
     } else if (!pending) {
         buf_adds(p->out, "; the extender does not show what it does for this pod.\n");
     } else {
@@ -317,11 +317,11 @@ static void add_preemption(struct explain_page *p, bool rejected)
     size_t i;
     json_array_foreach(json_object_get(p->facts->view, "pendingPods"), i, item)
     {
-        if (span_eq(explain_text_at(item, "uid"), p->pod->uid))
+        if (span_eq(session_text(item, "uid"), p->pod->uid))
             pending = item;
     }
     const json_t *entry = json_object_get(pending, "preemption");
-    bool acts = entry && !span_eq(explain_text_at(entry, "state"), SPAN("waiting"));
+    bool acts = entry && !span_eq(session_text(entry, "state"), SPAN("waiting"));
     bool helps = rejected && !acts && !excluded(p) && add_evictions(p);
     if (json_integer_value(after) > 0 && (rejected || acts))
         add_state(p, pending, entry);

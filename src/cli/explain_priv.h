@@ -29,8 +29,6 @@ struct explain_page {
     struct buf changes;    /* lines */
 };
 
-/* The string of a JSON object's member; empty if there is none. */
-struct span explain_text_at(const json_t *o, const char *key);
 void explain_request(struct explain_page *p); /* of p->pod */
 /* Appends the pods that have promises on the card. */
 void explain_promises(struct buf *out, const struct ledger_node *node,

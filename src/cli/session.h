@@ -3,10 +3,128 @@
 
 #include <jansson.h>
 
-#include "cli/cluster_state.h"
+#include "apisync/apisync.h"
 #include "cli/config.h"
+#include "core/core.h"
+#include "domain/ledger.h"
 #include "kube/client.h"
 #include "view/inspect.h"
+
+/*
+ * A snapshot of the cluster that follows its lists and watches: the extender's core in
+ * observer mode, and copies of what the core's ledger does not keep but users want to
+ * see. It reads the clocks and opens no connection: its owner takes the requests for
+ * lists and watches, and delivers the bytes to cluster_state_sink.
+ */
+
+struct cluster_state;
+
+struct cluster_state_node {
+    struct span name, address;                   /* first InternalIP; may be empty */
+    struct node_resources capacity, allocatable; /* -1: not stated */
+    struct node_cards named;                     /* by gpushare.io/cards */
+    bool named_invalid;                          /* ... which cannot be parsed */
+};
+
+/* Fields of a pod's object. Absent annotations are {NULL, 0}. */
+struct cluster_state_pod {
+    struct span uid, ns, name, node;
+    struct span idx, allocation, card_uuid, assigned;
+    int64_t go_units; /* sum of its containers' limits, as the Go plugin counts */
+    bool finished;    /* phase Succeeded or Failed */
+    bool invalid;     /* its request or its annotations are malformed; see `reason` */
+    struct span reason;
+};
+
+struct cluster_state_scv {
+    struct span name;
+    struct scv scv; /* complete, as scv_read_all returns it */
+};
+
+/* Age of a node's heartbeat: the renewTime of its Lease against the API server's clock.
+ */
+enum cluster_state_freshness {
+    HEARTBEAT_FRESH,    /* younger than the grace period, or renewed since the list */
+    HEARTBEAT_OLD,      /* older: the heartbeat counts as lost, unless `confirmed` */
+    HEARTBEAT_AHEAD,    /* in the future: the node's own clock is wrong */
+    HEARTBEAT_UNDATED,  /* no valid renewTime */
+    HEARTBEAT_NO_CLOCK, /* the API server sent no Date */
+};
+
+struct cluster_state_heartbeat {
+    struct span name, renewed; /* renewTime verbatim; may be empty */
+    enum cluster_state_freshness freshness;
+    int64_t age_s;  /* at cluster_state_check_heartbeats; for OLD and AHEAD */
+    bool confirmed; /* the extender receives renewals in spite of the Lease's time */
+};
+
+struct cluster_state_config {
+    struct ledger_settings ledger;
+    int64_t node_grace_ms; /* oldest heartbeat of a usable node; 0: no limit */
+    bool only_pods;        /* list nodes and pods only */
+    uint64_t seed;
+};
+
+struct cluster_state *
+cluster_state_new(const struct cluster_state_config *config); /* new */
+void cluster_state_free(struct cluster_state *cs);
+
+/* For apisync_start; its ctx is the cluster_state. */
+extern const struct apisync_sink cluster_state_sink;
+/* Advances time. To be called first, and then when core_due says so. */
+void cluster_state_tick(struct cluster_state *cs);
+/* A CORE_LIST or CORE_WATCH to start; it replaces the running one of its kind. New,
+ * release with free. NULL: nothing to start. */
+struct core_output *cluster_state_take_request(struct cluster_state *cs);
+
+/* 0: everything is listed. -1: not yet; err->code is ERR_NONE unless a list failed. */
+int cluster_state_check_ready(const struct cluster_state *cs, struct err *err);
+/* Compares the Leases with the API server's clock, `server_s` (since 1970; 0: unknown),
+ * read at most `since_s` seconds ago. A node whose heartbeat is older than the grace
+ * period gets no new pods until its Lease is renewed. */
+void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
+                                    int64_t since_s);
+/* 0: up to date. -1: a list or watch fails; err says which and why. */
+int cluster_state_check_fresh(const struct cluster_state *cs, struct err *err);
+
+/* Everything returned is borrowed until the next input. */
+/* The ledger, also for other threads, as long as the state exists. */
+struct view_source cluster_state_source(const struct cluster_state *cs);
+const struct ledger *cluster_state_ledger(const struct cluster_state *cs);
+/* Changes whenever anything visible changes. */
+uint64_t cluster_state_generation(const struct cluster_state *cs);
+/* By name; pods by UID. NULL: not found. */
+const struct cluster_state_node *cluster_state_node(const struct cluster_state *cs,
+                                                    struct span name);
+const struct cluster_state_heartbeat *
+cluster_state_heartbeat(const struct cluster_state *cs, struct span name);
+const struct cluster_state_scv *cluster_state_scv(const struct cluster_state *cs,
+                                                  struct span name);
+const struct cluster_state_pod *cluster_state_pod(const struct cluster_state *cs,
+                                                  struct span uid);
+/* All, sorted by name (pods: namespace, name, UID). Allocated in the arena. */
+size_t cluster_state_nodes(const struct cluster_state *cs, struct arena *a,
+                           const struct cluster_state_node ***out);
+size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
+                          const struct cluster_state_pod ***out);
+/* Why objects were ignored: distinct messages, at most 256. */
+size_t cluster_state_errors(const struct cluster_state *cs);
+struct span cluster_state_error(const struct cluster_state *cs, size_t i);
+
+/*
+ * Whether scv-agent renews the Lease of each node. The extender watches Leases and knows.
+ * A single list shows only the times in the Leases, which depend on the nodes' clocks:
+ * where they are not conclusive, the extender's view overrides them.
+ */
+/* Is there a node whose state only the extender knows? */
+bool cluster_state_needs_view(const struct cluster_state *cs);
+/* Applies the extender's view (GET /gpushare-scheduler/inspect) to those nodes. The view
+ * of the Go extender, and of an extender that is not ready, change nothing. */
+void cluster_state_apply_view(struct cluster_state *cs, const json_t *view);
+/* Appends what is unusual about the node's heartbeat, as one sentence without control
+ * characters; nothing otherwise. */
+void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *cs,
+                                  const struct ledger_node *node);
 
 /*
  * One run of the plugin against a cluster, as the options configure it: the API server of
@@ -42,8 +160,6 @@ const json_t *session_view(struct session *s);
 
 /* Watches for `ms`, or until something visible changes. */
 void session_wait(struct session *s, int64_t ms);
-/* The ledger for other threads, as long as the session exists. */
-struct view_source session_source(struct session *s);
 
 /*
  * The extender's view of its ledger, GET /gpushare-scheduler/inspect. `address` is
@@ -73,3 +189,6 @@ int session_check_extender(const struct session_extender *from, struct err *err)
  * more units per card than any GPU has GiB, else GiB. Works with a state of any unit.
  */
 int64_t session_unit_of_cluster(const struct cluster_state *cs);
+
+/* The string of a JSON object's member; empty if there is none. */
+struct span session_text(const json_t *o, const char *key);

@@ -13,7 +13,6 @@
 #include "domain/keys.h"
 #include "domain/quantity.h"
 #include "placement/reason.h"
-#include "view/inspect.h"
 
 /* The tables in progress. */
 struct page {
@@ -503,7 +502,7 @@ static void complete_pods(json_t *list, const struct cluster_state *cs,
     }
     json_array_foreach(list, i, o)
     {
-        struct span uid = span_of(json_string_value(json_object_get(o, "uid")));
+        struct span uid = session_text(o, "uid");
         const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
         const struct cluster_state_pod *object = cluster_state_pod(cs, uid);
         put_flag(o, "running", pod && pod->running);
@@ -566,22 +565,10 @@ static void complete_node(json_t *o, const struct cluster_state *cs,
                       &node->cards[i]);
 }
 
-/* Only the state's own thread reads it, so no lock is needed. */
-static const struct core *read_core(void *ctx)
-{
-    return cluster_state_core(ctx);
-}
-
-static void end_read(void *ctx)
-{
-    (void)ctx;
-}
-
 static void keep_namespace(json_t *pods, struct span ns)
 {
     for (size_t i = json_array_size(pods); ns.n && i-- > 0;) {
-        const json_t *of = json_object_get(json_array_get(pods, i), "namespace");
-        if (!span_eq(span_of(json_string_value(of)), ns))
+        if (!span_eq(session_text(json_array_get(pods, i), "namespace"), ns))
             json_array_remove(pods, i);
     }
 }
@@ -590,7 +577,7 @@ static void keep_namespace(json_t *pods, struct span ns)
 static json_t *show_json(const struct cluster_state *cs, const struct show *show)
 {
     const struct ledger *l = cluster_state_ledger(cs);
-    const struct view_source source = {read_core, end_read, (void *)cs, true};
+    const struct view_source source = cluster_state_source(cs);
     cleanup_buf struct buf text = {0};
     json_t *dev;
     size_t k;
@@ -605,7 +592,7 @@ static json_t *show_json(const struct cluster_state *cs, const struct show *show
     for (size_t i = json_array_size(nodes); i-- > 0;) {
         json_t *o = json_array_get(nodes, i);
         const struct ledger_node *node =
-            ledger_node_find(l, span_of(json_string_value(json_object_get(o, "name"))));
+            ledger_node_find(l, session_text(o, "name"));
         if (!node || (!show->node.n && !is_relevant(node))) {
             json_array_remove(nodes, i);
             continue;

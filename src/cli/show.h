@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "cli/cluster_state.h"
+#include "cli/session.h"
 #include "cli/table.h"
 
 /*
@@ -11,8 +11,6 @@
  * (view/inspect.h) with more members. Nodes are sorted by name, cards by index, pods by
  * namespace and name.
  */
-
-enum show_format { SHOW_TABLE, SHOW_WIDE, SHOW_JSON };
 
 struct show {
     enum show_format format;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cli/cluster_state.h"
+#include "cli/session.h"
 #include "lib/unit.h"
 
 /* A cluster_state made of lists, without a server. */

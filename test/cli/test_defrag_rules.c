@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/defrag_rules.h"
+#include "cli/defrag.h"
 
 #include "domain/objects.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cluster_state.h"
+#include "cli/session.h"
 
 #include "cli/check.h"
 #include "cli/explain.h"
