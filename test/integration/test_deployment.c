@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
+#include "base/mem.h"
 #include "domain/keys.h"
 #include "lib/doc.h"
-#include "lib/manifest.h"
+#include "lib/extender.h"
+#include "lib/yamlfile.h"
 
 /*
  * The Deployment, the Service and the configurations of kube-scheduler against the
@@ -14,7 +16,7 @@ static json_t *named(const json_t *array, const char *name)
 {
     size_t i;
     json_t *j;
-    json_array_foreach(array, i, j) if (strcmp(str_at(j, "name"), name) == 0) return j;
+    json_array_foreach(array, i, j) if (strcmp(lib_str(j, "name"), name) == 0) return j;
     return NULL;
 }
 
@@ -44,7 +46,7 @@ static char *option_of_variable(const char *help, const char *variable)
 
 static json_t *container(const json_t *deployment)
 {
-    json_t *containers = at(deployment, "spec/template/spec/containers");
+    json_t *containers = lib_at(deployment, "spec.template.spec.containers");
     ck_assert_uint_eq(json_array_size(containers), 1);
     return json_array_get(containers, 0);
 }
@@ -57,17 +59,17 @@ static size_t arguments(const json_t *deployment, const char *help, char **out)
 {
     size_t n = 0, i;
     json_t *j;
-    json_array_foreach(at(container(deployment), "args"), i, j)
+    json_array_foreach(lib_at(container(deployment), "args"), i, j)
     {
         ck_assert_uint_lt(n, ARGS);
-        ck_assert_msg(strchr(text_of(j), '=') != NULL, "%s", text_of(j));
-        out[n++] = xstrdup(text_of(j));
+        ck_assert_msg(strchr(lib_str(j, ""), '=') != NULL, "%s", lib_str(j, ""));
+        out[n++] = xstrdup(lib_str(j, ""));
     }
-    json_array_foreach(at(container(deployment), "env"), i, j)
+    json_array_foreach(lib_at(container(deployment), "env"), i, j)
     {
-        cleanup_free char *option = option_of_variable(help, str_at(j, "name"));
+        cleanup_free char *option = option_of_variable(help, lib_str(j, "name"));
         ck_assert_uint_lt(n, ARGS);
-        out[n++] = xasprintf("%s=%s", option, str_at(j, "value"));
+        out[n++] = xasprintf("%s=%s", option, lib_str(j, "value"));
     }
     return n;
 }
@@ -118,7 +120,7 @@ START_TEST(the_program_accepts_the_options_of_the_deployment)
     ck_assert_int_eq(program_wait(&p), 1);
     ck_assert_contains(program_output(&p), "/nonexistent/config");
     program_fini(&p);
-    ck_assert_str_eq(str_at(container(deployment), "command/0"), "gpushare-extender");
+    ck_assert_str_eq(lib_str(container(deployment), "command.0"), "gpushare-extender");
     for (size_t i = 0; i < n; i++)
         free(given[i]);
 }
@@ -127,23 +129,23 @@ START_TEST(ports_agree)
 {
     cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
     cleanup_json json_t *service = read_one("manifests/service.yaml");
-    json_t *ports = at(container(deployment), "ports"),
-           *port = at(service, "spec/ports/0");
-    json_int_t http = json_integer_value(at(named(ports, "http"), "containerPort"));
+    json_t *ports = lib_at(container(deployment), "ports"),
+           *port = lib_at(service, "spec.ports.0");
+    json_int_t http = json_integer_value(lib_at(named(ports, "http"), "containerPort"));
     ck_assert_int_eq(http, 12345);
     ck_assert_int_eq(http, number_of(deployment, "--port"));
-    ck_assert_int_eq(json_integer_value(at(named(ports, "observe"), "containerPort")),
+    ck_assert_int_eq(json_integer_value(lib_at(named(ports, "observe"), "containerPort")),
                      number_of(deployment, "--observe-port"));
-    ck_assert_uint_eq(json_array_size(at(service, "spec/ports")), 1);
-    ck_assert_int_eq(json_integer_value(at(port, "port")), http);
-    ck_assert_int_eq(json_integer_value(at(port, "targetPort")), http);
-    ck_assert_int_eq(json_integer_value(at(port, "nodePort")), 32766);
+    ck_assert_uint_eq(json_array_size(lib_at(service, "spec.ports")), 1);
+    ck_assert_int_eq(json_integer_value(lib_at(port, "port")), http);
+    ck_assert_int_eq(json_integer_value(lib_at(port, "targetPort")), http);
+    ck_assert_int_eq(json_integer_value(lib_at(port, "nodePort")), 32766);
     static const char *const probes[] = {"startupProbe", "livenessProbe",
                                          "readinessProbe"};
     for (size_t i = 0; i < ARRAY_LEN(probes); i++) {
-        json_t *get = at(at(container(deployment), probes[i]), "httpGet");
-        ck_assert_msg(named(ports, str_at(get, "port")) != NULL, "%s", probes[i]);
-        ck_assert_str_eq(str_at(get, "scheme"), "HTTPS"); /* without --insecure */
+        json_t *get = lib_at(lib_at(container(deployment), probes[i]), "httpGet");
+        ck_assert_msg(named(ports, lib_str(get, "port")) != NULL, "%s", probes[i]);
+        ck_assert_str_eq(lib_str(get, "scheme"), "HTTPS"); /* without --insecure */
     }
 }
 
@@ -151,8 +153,8 @@ START_TEST(ports_agree)
 static void check_selected(const json_t *workload)
 {
     const char *key;
-    json_t *value, *labels = at(workload, "spec/template/metadata/labels");
-    json_t *selector = at(workload, "spec/selector/matchLabels");
+    json_t *value, *labels = lib_at(workload, "spec.template.metadata.labels");
+    json_t *selector = lib_at(workload, "spec.selector.matchLabels");
     ck_assert_uint_gt(json_object_size(selector), 0);
     json_object_foreach(selector, key, value)
         ck_assert_msg(json_equal(value, json_object_get(labels, key)), "%s", key);
@@ -166,19 +168,19 @@ START_TEST(names_and_labels_agree)
     cleanup_json json_t *lease = read_one("manifests/lease.yaml");
     cleanup_json json_t *ns = read_one("manifests/namespace.yaml");
     cleanup_free char *lease_ns = value_of(deployment, "--lease-namespace");
-    json_t *labels = at(deployment, "spec/selector/matchLabels");
-    manifest_read(policies, "manifests/network-policy.yaml.example");
+    json_t *labels = lib_at(deployment, "spec.selector.matchLabels");
+    yamlfile_read(policies, "manifests/network-policy.yaml.example");
     ck_assert_int_eq(json_object_size(labels), 2);
     check_selected(deployment);
-    ck_assert(json_equal(labels, at(service, "spec/selector")));
-    ck_assert(json_equal(labels, at(policies, "0/spec/podSelector/matchLabels")));
-    ck_assert_str_eq(str_at(service, "metadata/namespace"),
-                     str_at(deployment, "metadata/namespace"));
-    ck_assert_str_eq(str_at(lease, "metadata/namespace"), lease_ns);
-    ck_assert_str_eq(str_at(ns, "metadata/name"), KEY_LEASE_NAMESPACE);
+    ck_assert(json_equal(labels, lib_at(service, "spec.selector")));
+    ck_assert(json_equal(labels, lib_at(policies, "0.spec.podSelector.matchLabels")));
+    ck_assert_str_eq(lib_str(service, "metadata.namespace"),
+                     lib_str(deployment, "metadata.namespace"));
+    ck_assert_str_eq(lib_str(lease, "metadata.namespace"), lease_ns);
+    ck_assert_str_eq(lib_str(ns, "metadata.name"), KEY_LEASE_NAMESPACE);
     /* Without a holder, so that no replica has to wait for it to expire. */
-    ck_assert(json_is_object(at(lease, "spec")));
-    ck_assert_uint_eq(json_object_size(at(lease, "spec")), 0);
+    ck_assert(json_is_object(lib_at(lease, "spec")));
+    ck_assert_uint_eq(json_object_size(lib_at(lease, "spec")), 0);
 }
 
 /* Whether the file's DaemonSet has a port that the example opens for observers. */
@@ -188,17 +190,17 @@ static void check_observed(const json_t *policy, const char *path)
     size_t i;
     json_t *j, *open;
     bool selected = false, let_in = false;
-    manifest_read(all, path);
+    yamlfile_read(all, path);
     json_t *set = of_kind(all, "DaemonSet");
-    json_t *labels = at(set, "spec/template/metadata/labels");
-    ck_assert_str_eq(str_at(policy, "spec/podSelector/matchLabels/app"),
-                     str_at(labels, "app"));
-    json_array_foreach(at(policy, "spec/podSelector/matchExpressions/0/values"), i, j)
-        selected |= strcmp(text_of(j), str_at(labels, "component")) == 0;
-    open = at(named(at(container(set), "ports"), "health"), "containerPort");
+    json_t *labels = lib_at(set, "spec.template.metadata.labels");
+    ck_assert_str_eq(lib_str(policy, "spec.podSelector.matchLabels.app"),
+                     lib_str(labels, "app"));
+    json_array_foreach(lib_at(policy, "spec.podSelector.matchExpressions.0.values"), i, j)
+        selected |= strcmp(lib_str(j, ""), lib_str(labels, "component")) == 0;
+    open = lib_at(named(lib_at(container(set), "ports"), "health"), "containerPort");
     ck_assert_ptr_nonnull(open);
-    json_array_foreach(at(policy, "spec/ingress/0/ports"), i, j) let_in |=
-        json_equal(at(j, "port"), open);
+    json_array_foreach(lib_at(policy, "spec.ingress.0.ports"), i, j) let_in |=
+        json_equal(lib_at(j, "port"), open);
     ck_assert_msg(selected && let_in, "%s", path);
 }
 
@@ -209,27 +211,27 @@ START_TEST(the_default_network_policy_keeps_the_verbs_open)
 {
     cleanup_json json_t *policies = json_array();
     cleanup_json json_t *service = read_one("manifests/service.yaml");
-    manifest_read(policies, "manifests/network-policy.yaml");
+    yamlfile_read(policies, "manifests/network-policy.yaml");
     ck_assert_uint_eq(json_array_size(policies), 2);
     json_t *extender = json_array_get(policies, 0), *nodes = json_array_get(policies, 1);
-    json_t *verbs = at(extender, "spec/ingress/0");
-    ck_assert_ptr_null(at(verbs, "from"));
+    json_t *verbs = lib_at(extender, "spec.ingress.0");
+    ck_assert_ptr_null(lib_at(verbs, "from"));
     ck_assert(
-        json_equal(at(verbs, "ports/0/port"), at(service, "spec/ports/0/targetPort")));
-    ck_assert(json_equal(at(extender, "spec/ingress/1/from"),
-                         at(nodes, "spec/ingress/0/from")));
-    ck_assert_uint_eq(json_array_size(at(extender, "spec/policyTypes")), 1);
-    ck_assert_str_eq(str_at(extender, "spec/policyTypes/0"), "Ingress");
-    ck_assert_uint_eq(json_array_size(at(nodes, "spec/policyTypes")), 1);
+        json_equal(lib_at(verbs, "ports.0.port"), lib_at(service, "spec.ports.0.targetPort")));
+    ck_assert(json_equal(lib_at(extender, "spec.ingress.1.from"),
+                         lib_at(nodes, "spec.ingress.0.from")));
+    ck_assert_uint_eq(json_array_size(lib_at(extender, "spec.policyTypes")), 1);
+    ck_assert_str_eq(lib_str(extender, "spec.policyTypes.0"), "Ingress");
+    ck_assert_uint_eq(json_array_size(lib_at(nodes, "spec.policyTypes")), 1);
     check_observed(nodes, "manifests/scv-agent.yaml");
     check_observed(nodes, "manifests/device-plugin.yaml");
     /* The strict policy replaces it: the same objects. */
     cleanup_json json_t *strict = json_array();
-    manifest_read(strict, "manifests/network-policy.yaml.example");
+    yamlfile_read(strict, "manifests/network-policy.yaml.example");
     for (size_t i = 0; i < 2; i++) {
         const json_t *a = json_array_get(policies, i), *b = json_array_get(strict, i);
-        ck_assert(json_equal(at(a, "metadata"), at(b, "metadata")));
-        ck_assert(json_equal(at(a, "spec/podSelector"), at(b, "spec/podSelector")));
+        ck_assert(json_equal(lib_at(a, "metadata"), lib_at(b, "metadata")));
+        ck_assert(json_equal(lib_at(a, "spec.podSelector"), lib_at(b, "spec.podSelector")));
     }
 }
 
@@ -237,14 +239,14 @@ START_TEST(the_network_policy_lets_observers_in_to_every_program)
 {
     cleanup_json json_t *policies = json_array();
     cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
-    json_t *ports = at(container(deployment), "ports");
-    manifest_read(policies, "manifests/network-policy.yaml.example");
+    json_t *ports = lib_at(container(deployment), "ports");
+    yamlfile_read(policies, "manifests/network-policy.yaml.example");
     ck_assert_uint_eq(json_array_size(policies), 2);
     json_t *extender = json_array_get(policies, 0), *nodes = json_array_get(policies, 1);
-    ck_assert(json_equal(at(extender, "spec/ingress/2/ports/0/port"),
-                         at(named(ports, "observe"), "containerPort")));
-    ck_assert(json_equal(at(extender, "spec/ingress/2/from"),
-                         at(nodes, "spec/ingress/0/from")));
+    ck_assert(json_equal(lib_at(extender, "spec.ingress.2.ports.0.port"),
+                         lib_at(named(ports, "observe"), "containerPort")));
+    ck_assert(json_equal(lib_at(extender, "spec.ingress.2.from"),
+                         lib_at(nodes, "spec.ingress.0.from")));
     check_observed(nodes, "manifests/scv-agent.yaml");
     check_observed(nodes, "manifests/device-plugin.yaml");
 }
@@ -252,38 +254,38 @@ START_TEST(the_network_policy_lets_observers_in_to_every_program)
 START_TEST(the_deployment_is_unprivileged_and_has_time_to_stop)
 {
     cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
-    json_t *pod = at(deployment, "spec/template/spec");
-    json_t *c = container(deployment), *safe = at(c, "securityContext");
-    ck_assert(json_is_true(at(pod, "securityContext/runAsNonRoot")));
-    ck_assert_int_gt(json_integer_value(at(pod, "securityContext/runAsUser")), 0);
-    ck_assert_str_eq(str_at(pod, "securityContext/seccompProfile/type"),
+    json_t *pod = lib_at(deployment, "spec.template.spec");
+    json_t *c = container(deployment), *safe = lib_at(c, "securityContext");
+    ck_assert(json_is_true(lib_at(pod, "securityContext.runAsNonRoot")));
+    ck_assert_int_gt(json_integer_value(lib_at(pod, "securityContext.runAsUser")), 0);
+    ck_assert_str_eq(lib_str(pod, "securityContext.seccompProfile.type"),
                      "RuntimeDefault");
-    ck_assert(json_is_false(at(safe, "allowPrivilegeEscalation")));
-    ck_assert(json_is_true(at(safe, "readOnlyRootFilesystem")));
-    ck_assert_str_eq(str_at(safe, "capabilities/drop/0"), "ALL");
-    ck_assert_ptr_null(at(pod, "hostNetwork"));
-    ck_assert_ptr_null(at(pod, "volumes"));
-    ck_assert_int_eq(json_integer_value(at(deployment, "spec/replicas")), 1);
-    ck_assert_str_eq(str_at(deployment, "spec/strategy/type"), "Recreate");
-    static const char *const amounts[] = {"requests/cpu", "requests/memory", "limits/cpu",
-                                          "limits/memory"};
+    ck_assert(json_is_false(lib_at(safe, "allowPrivilegeEscalation")));
+    ck_assert(json_is_true(lib_at(safe, "readOnlyRootFilesystem")));
+    ck_assert_str_eq(lib_str(safe, "capabilities.drop.0"), "ALL");
+    ck_assert_ptr_null(lib_at(pod, "hostNetwork"));
+    ck_assert_ptr_null(lib_at(pod, "volumes"));
+    ck_assert_int_eq(json_integer_value(lib_at(deployment, "spec.replicas")), 1);
+    ck_assert_str_eq(lib_str(deployment, "spec.strategy.type"), "Recreate");
+    static const char *const amounts[] = {"requests.cpu", "requests.memory", "limits.cpu",
+                                          "limits.memory"};
     for (size_t i = 0; i < ARRAY_LEN(amounts); i++)
-        ck_assert_str_ne(str_at(at(c, "resources"), amounts[i]), "");
+        ck_assert_str_ne(lib_str(lib_at(c, "resources"), amounts[i]), "");
     /* It leaves the Service, drains and releases the Lease before it is killed. */
     cleanup_free char *drain = value_of(deployment, "--drain-timeout");
     ck_assert_int_eq(drain[strlen(drain) - 1], 's');
     enum { PROXY_S = 2, GIVE_BACK_S = 3, SPARE_S = 5 };
     json_int_t delay =
-        strtoll(str_at(named(at(c, "env"), "DRAIN_DELAY"), "value"), NULL, 10);
-    const json_t *ready = at(c, "readinessProbe");
-    ck_assert_int_ge(delay, json_integer_value(at(ready, "periodSeconds")) *
-                                    json_integer_value(at(ready, "failureThreshold")) +
+        strtoll(lib_str(named(lib_at(c, "env"), "DRAIN_DELAY"), "value"), NULL, 10);
+    const json_t *ready = lib_at(c, "readinessProbe");
+    ck_assert_int_ge(delay, json_integer_value(lib_at(ready, "periodSeconds")) *
+                                    json_integer_value(lib_at(ready, "failureThreshold")) +
                                 PROXY_S);
-    ck_assert_int_ge(json_integer_value(at(pod, "terminationGracePeriodSeconds")),
+    ck_assert_int_ge(json_integer_value(lib_at(pod, "terminationGracePeriodSeconds")),
                      delay + number_of(deployment, "--drain-timeout") + GIVE_BACK_S +
                          SPARE_S);
-    const json_t *pod_ip = named(at(c, "env"), "POD_IP");
-    ck_assert_str_eq(str_at(pod_ip, "valueFrom/fieldRef/fieldPath"), "status.podIP");
+    const json_t *pod_ip = named(lib_at(c, "env"), "POD_IP");
+    ck_assert_str_eq(lib_str(pod_ip, "valueFrom.fieldRef.fieldPath"), "status.podIP");
 }
 
 /* -- the policies -- */
@@ -317,7 +319,7 @@ static void check_tls(const json_t *tls)
                                        NULL};
     check_keys(tls, keys);
     for (size_t i = 0; keys[i]; i++)
-        ck_assert_str_ne(str_at(tls, keys[i]), "");
+        ck_assert_str_ne(lib_str(tls, keys[i]), "");
 }
 
 static json_t *legacy_policy(void)
@@ -332,12 +334,12 @@ static json_t *legacy_policy(void)
                                JSON_REJECT_DUPLICATES, &why);
     ck_assert_msg(j != NULL, "%s, line %d", why.text, why.line);
     check_keys(j, top);
-    check_keys(at(j, "extenders/0"), keys);
-    ck_assert_str_eq(str_at(j, "kind"), "Policy");
-    ck_assert_str_eq(str_at(j, "apiVersion"), "v1");
+    check_keys(lib_at(j, "extenders.0"), keys);
+    ck_assert_str_eq(lib_str(j, "kind"), "Policy");
+    ck_assert_str_eq(lib_str(j, "apiVersion"), "v1");
     /* Nanoseconds, and no string. */
-    ck_assert_int_eq(json_integer_value(at(j, "extenders/0/httpTimeout")), 30000000000LL);
-    ck_assert(json_is_true(at(j, "extenders/0/enableHttps")));
+    ck_assert_int_eq(json_integer_value(lib_at(j, "extenders.0.httpTimeout")), 30000000000LL);
+    ck_assert(json_is_true(lib_at(j, "extenders.0.enableHttps")));
     return j;
 }
 
@@ -354,31 +356,31 @@ static json_t *scheduler_config(const char *path)
     static const char *const keys[] = {STANZA, "enableHTTPS", NULL};
     json_t *j = read_one(path);
     check_keys(j, top);
-    check_keys(at(j, "extenders/0"), keys);
-    ck_assert_str_eq(str_at(j, "kind"), "KubeSchedulerConfiguration");
-    ck_assert_str_eq(str_at(j, "apiVersion"), "kubescheduler.config.k8s.io/v1");
-    ck_assert_str_eq(str_at(j, "extenders/0/httpTimeout"), "30s");
-    ck_assert(json_is_true(at(j, "extenders/0/enableHTTPS")));
-    check_tls(at(j, "extenders/0/tlsConfig"));
+    check_keys(lib_at(j, "extenders.0"), keys);
+    ck_assert_str_eq(lib_str(j, "kind"), "KubeSchedulerConfiguration");
+    ck_assert_str_eq(lib_str(j, "apiVersion"), "kubescheduler.config.k8s.io/v1");
+    ck_assert_str_eq(lib_str(j, "extenders.0.httpTimeout"), "30s");
+    ck_assert(json_is_true(lib_at(j, "extenders.0.enableHTTPS")));
+    check_tls(lib_at(j, "extenders.0.tlsConfig"));
     return j;
 }
 
 START_TEST(both_policies_have_the_same_settings)
 {
     cleanup_json json_t *old = legacy_policy(), *new = scheduler_config(CONFIG);
-    json_t *a = at(old, "extenders/0"), *b = at(new, "extenders/0"), *name;
-    ck_assert_uint_eq(json_array_size(at(old, "extenders")), 1);
-    ck_assert_uint_eq(json_array_size(at(new, "extenders")), 1);
+    json_t *a = lib_at(old, "extenders.0"), *b = lib_at(new, "extenders.0"), *name;
+    ck_assert_uint_eq(json_array_size(lib_at(old, "extenders")), 1);
+    ck_assert_uint_eq(json_array_size(lib_at(new, "extenders")), 1);
     static const char *const apart[] = {"httpTimeout", "enableHttps", "enableHTTPS"};
-    ck_assert(json_is_true(at(a, "nodeCacheCapable")));
-    ck_assert(json_is_false(at(a, "ignorable")));
-    ck_assert_int_gt(json_integer_value(at(a, "weight")), 0);
+    ck_assert(json_is_true(lib_at(a, "nodeCacheCapable")));
+    ck_assert(json_is_false(lib_at(a, "ignorable")));
+    ck_assert_int_gt(json_integer_value(lib_at(a, "weight")), 0);
     static const char *const resources[] = {KEY_GPU_MEM, KEY_GPU_COUNT, KEY_GPU_CORE};
-    ck_assert_uint_eq(json_array_size(at(a, "managedResources")), ARRAY_LEN(resources));
+    ck_assert_uint_eq(json_array_size(lib_at(a, "managedResources")), ARRAY_LEN(resources));
     for (size_t i = 0; i < ARRAY_LEN(resources); i++) {
-        name = named(at(a, "managedResources"), resources[i]);
+        name = named(lib_at(a, "managedResources"), resources[i]);
         ck_assert_msg(name != NULL, "%s is not managed", resources[i]);
-        ck_assert(json_is_false(at(name, "ignoredByScheduler")));
+        ck_assert(json_is_false(lib_at(name, "ignoredByScheduler")));
     }
     for (size_t i = 0; i < ARRAY_LEN(apart); i++) {
         json_object_del(a, apart[i]);
@@ -394,11 +396,11 @@ START_TEST(the_two_setups_differ_only_in_managed_resources_and_weight)
 {
     cleanup_json json_t *tainted = scheduler_config(CONFIG);
     cleanup_json json_t *all = scheduler_config(CONFIG_ALL);
-    json_t *a = at(tainted, "extenders/0"), *b = at(all, "extenders/0");
+    json_t *a = lib_at(tainted, "extenders.0"), *b = lib_at(all, "extenders.0");
     enum { PLUGINS = 200, POINT = 10 };
-    ck_assert_int_eq(json_integer_value(at(tainted, "percentageOfNodesToScore")), 100);
-    ck_assert_ptr_null(at(b, "managedResources"));
-    ck_assert_int_gt(json_integer_value(at(b, "weight")) * POINT, PLUGINS);
+    ck_assert_int_eq(json_integer_value(lib_at(tainted, "percentageOfNodesToScore")), 100);
+    ck_assert_ptr_null(lib_at(b, "managedResources"));
+    ck_assert_int_gt(json_integer_value(lib_at(b, "weight")) * POINT, PLUGINS);
     json_object_del(a, "managedResources");
     json_object_del(a, "weight");
     json_object_del(b, "weight");
@@ -413,11 +415,11 @@ START_TEST(the_yoda_scheduler_differs_only_in_managed_resources)
     cleanup_json json_t *first = scheduler_config(CONFIG);
     cleanup_json json_t *yoda =
         scheduler_config("policy/kube-scheduler-config-yoda.yaml");
-    ck_assert_ptr_null(at(yoda, "extenders/0/managedResources"));
-    ck_assert_str_eq(str_at(yoda, "profiles/0/schedulerName"), "yoda-scheduler");
-    ck_assert_str_eq(str_at(yoda, "leaderElection/resourceName"), "yoda-scheduler");
-    json_object_del(at(first, "extenders/0"), "managedResources");
-    ck_assert(json_equal(at(first, "extenders"), at(yoda, "extenders")));
+    ck_assert_ptr_null(lib_at(yoda, "extenders.0.managedResources"));
+    ck_assert_str_eq(lib_str(yoda, "profiles.0.schedulerName"), "yoda-scheduler");
+    ck_assert_str_eq(lib_str(yoda, "leaderElection.resourceName"), "yoda-scheduler");
+    json_object_del(lib_at(first, "extenders.0"), "managedResources");
+    ck_assert(json_equal(lib_at(first, "extenders"), lib_at(yoda, "extenders")));
 }
 
 /* The kube-scheduler in a pod uses the name of the Service and otherwise equals the
@@ -428,45 +430,45 @@ START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
     cleanup_json json_t *first = scheduler_config(CONFIG);
     cleanup_json json_t *service = read_one("manifests/service.yaml");
     cleanup_json json_t *all = json_array();
-    manifest_read(all, "policy/second-scheduler.yaml.example");
+    yamlfile_read(all, "policy/second-scheduler.yaml.example");
     json_t *map = of_kind(all, "ConfigMap"), *deployment = of_kind(all, "Deployment");
     cleanup_free char *path = xasprintf("%s/second.yaml", lib_dir);
-    ck_assert_done(file_write(path, span_of(str_at(map, "data/config.yaml")), &err), err);
+    ck_assert_done(file_write(path, span_of(lib_in(map, "data", "config.yaml")), &err), err);
     cleanup_json json_t *second = scheduler_config(path);
     cleanup_free char *url =
         xasprintf("https://%s.%s.svc:%lld/gpushare-scheduler",
-                  str_at(service, "metadata/name"), str_at(service, "metadata/namespace"),
-                  (long long)json_integer_value(at(service, "spec/ports/0/port")));
-    ck_assert_str_eq(str_at(second, "extenders/0/urlPrefix"), url);
-    json_object_set(at(second, "extenders/0"), "urlPrefix",
-                    at(first, "extenders/0/urlPrefix"));
-    ck_assert(json_equal(at(first, "extenders"), at(second, "extenders")));
-    ck_assert(json_equal(at(first, "percentageOfNodesToScore"),
-                         at(second, "percentageOfNodesToScore")));
+                  lib_str(service, "metadata.name"), lib_str(service, "metadata.namespace"),
+                  (long long)json_integer_value(lib_at(service, "spec.ports.0.port")));
+    ck_assert_str_eq(lib_str(second, "extenders.0.urlPrefix"), url);
+    json_object_set(lib_at(second, "extenders.0"), "urlPrefix",
+                    lib_at(first, "extenders.0.urlPrefix"));
+    ck_assert(json_equal(lib_at(first, "extenders"), lib_at(second, "extenders")));
+    ck_assert(json_equal(lib_at(first, "percentageOfNodesToScore"),
+                         lib_at(second, "percentageOfNodesToScore")));
     /* The Secret has the files that the configuration names. */
     const json_t *mount =
-        named(at(deployment, "spec/template/spec/containers/0/volumeMounts"), "tls");
-    const json_t *volume = named(at(deployment, "spec/template/spec/volumes"), "tls");
+        named(lib_at(deployment, "spec.template.spec.containers.0.volumeMounts"), "tls");
+    const json_t *volume = named(lib_at(deployment, "spec.template.spec.volumes"), "tls");
     static const char *const files[] = {"caFile", "certFile", "keyFile"};
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         cleanup_free char *file =
-            xasprintf("%s/%s", str_at(mount, "mountPath"),
-                      str_at(json_array_get(at(volume, "secret/items"), i), "path"));
-        ck_assert_str_eq(str_at(at(second, "extenders/0/tlsConfig"), files[i]), file);
+            xasprintf("%s/%s", lib_str(mount, "mountPath"),
+                      lib_str(json_array_get(lib_at(volume, "secret.items"), i), "path"));
+        ck_assert_str_eq(lib_str(lib_at(second, "extenders.0.tlsConfig"), files[i]), file);
     }
-    cleanup_free char *host = xasprintf("%s.%s.svc", str_at(service, "metadata/name"),
-                                        str_at(service, "metadata/namespace"));
-    ck_assert_str_eq(str_at(second, "extenders/0/tlsConfig/serverName"), host);
-    const char *name = str_at(second, "profiles/0/schedulerName");
+    cleanup_free char *host = xasprintf("%s.%s.svc", lib_str(service, "metadata.name"),
+                                        lib_str(service, "metadata.namespace"));
+    ck_assert_str_eq(lib_str(second, "extenders.0.tlsConfig.serverName"), host);
+    const char *name = lib_str(second, "profiles.0.schedulerName");
     ck_assert_str_eq(name, "gpushare-scheduler");
-    ck_assert_str_eq(str_at(second, "leaderElection/resourceName"), name);
-    ck_assert_str_eq(str_at(deployment, "spec/template/spec/volumes/0/configMap/name"),
-                     str_at(map, "metadata/name"));
+    ck_assert_str_eq(lib_str(second, "leaderElection.resourceName"), name);
+    ck_assert_str_eq(lib_str(deployment, "spec.template.spec.volumes.0.configMap.name"),
+                     lib_str(map, "metadata.name"));
     cleanup_free char *option =
         xasprintf("--config=%s/config.yaml",
-                  str_at(deployment, "spec/template/spec/containers/0/volumeMounts/0/"
+                  lib_str(deployment, "spec.template.spec.containers.0.volumeMounts.0."
                                      "mountPath"));
-    ck_assert_str_eq(str_at(deployment, "spec/template/spec/containers/0/args/0"),
+    ck_assert_str_eq(lib_str(deployment, "spec.template.spec.containers.0.args.0"),
                      option);
     check_selected(deployment);
 }
@@ -484,32 +486,34 @@ START_TEST(the_node_port_serves_the_verbs)
 {
     cleanup_json json_t *config = scheduler_config(CONFIG);
     cleanup_json json_t *service = read_one("manifests/service.yaml");
-    json_t *stanza = at(config, "extenders/0");
-    const char *prefix = str_at(stanza, "urlPrefix");
+    json_t *stanza = lib_at(config, "extenders.0");
+    const char *prefix = lib_str(stanza, "urlPrefix");
     cleanup_free char *address =
         xasprintf("https://127.0.0.1:%lld/",
-                  (long long)json_integer_value(at(service, "spec/ports/0/nodePort")));
+                  (long long)json_integer_value(lib_at(service, "spec.ports.0.nodePort")));
     ck_assert_msg(strncmp(prefix, address, strlen(address)) == 0, "%s", prefix);
     /* Routes answer without an API server. */
-    struct program p;
-    unsigned port = start_extender(&p, lib_dir, 1, NULL);
+    struct extender e;
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *kubeconfig = lib_kubeconfig("kubeconfig", "http", 1, "", "");
+    extender_start_at(&e, kubeconfig, ARGV(NULL));
     static const char *const verbs[] = {"filterVerb", "prioritizeVerb", "bindVerb",
                                         "preemptVerb"};
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        const char *verb = str_at(stanza, verbs[i]);
+        const char *verb = lib_str(stanza, verbs[i]);
         cleanup_free char *route = xasprintf("%s/%s", path_of(prefix), verb);
         ck_assert(*verb || i == 3); /* only preempt may be missing */
         if (*verb)
-            ck_assert_uint_eq(ask(port, "POST", route, "no JSON", NULL), 400);
+            ck_assert_uint_eq(peer_call(&e.verbs, "POST", route, "no JSON", &reply), 400);
     }
     /* An unknown path is 404; the configuration names every served verb. */
     cleanup_free char *preempt = xasprintf("%s/preempt", path_of(prefix));
-    ck_assert_uint_eq(ask(port, "POST", preempt, "no JSON", NULL),
-                      *str_at(stanza, "preemptVerb") ? 400 : 404);
+    ck_assert_uint_eq(peer_call(&e.verbs, "POST", preempt, "no JSON", &reply),
+                      *lib_str(stanza, "preemptVerb") ? 400 : 404);
     /* The paths of the probes. */
-    ck_assert_uint_eq(ask(port, "GET", "/healthz", "", NULL), 200);
-    ck_assert_uint_eq(ask(port, "GET", "/readyz", "", NULL), 503);
-    program_stop(&p);
+    ck_assert_uint_eq(peer_status(&e.verbs, "/healthz"), 200);
+    ck_assert_uint_eq(peer_status(&e.verbs, "/readyz"), 503);
+    extender_stop(&e);
 }
 
 LIB_MAIN("deployment", 120, the_program_accepts_the_options_of_the_deployment,

@@ -47,7 +47,7 @@ static void set_up(const char *after)
                      "manifests/rbac-preemption.yaml.example"),
                 "Deployment");
     sim_start(&sim, ARGV("--run-pods"));
-    rights_count(sim.api.port, &rights);
+    rights_count(&sim.api, &rights);
     sim_add_node(&sim, "n1", 2, 16);
     add_low("a", 10, 0, 5);
     add_low("b", 10, 1, 7);
@@ -184,7 +184,7 @@ START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
     /* rejected, preempting, preempted, placed */
     lib_wait(sim_count(&sim, "create", "events", "") == 4);
     extender_stop(&extender);
-    rights_check(sim.api.port, &rights);
+    rights_check(&sim.api, &rights);
     ck_assert(has_event("a", "GPUPreempted") && has_event("high", "GPUPreempting"));
     ck_assert_int_eq(used("pods/eviction"), 1);
     ck_assert_int_ge(used("pods/status"), 1);

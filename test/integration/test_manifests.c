@@ -1,23 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <glob.h>
+
+#include "base/mem.h"
 #include "domain/keys.h"
-#include "lib/manifest.h"
+#include "lib/sim.h"
+#include "lib/yamlfile.h"
 
 /*
  * manifests/: kube-sim loads every file and knows its kinds, and the schema of the Scv
  * has every field that Scvs have.
  */
 
-static char *dir; /* of this test */
-
-static void begin(void)
+/* The caller calls globfree. */
+static void manifest_files(glob_t *files)
 {
-    dir = temp_dir();
+    static const char *const patterns[] = {"manifests/*.yaml", "manifests/samples/*.yaml",
+                                           "manifests/demo/*.yaml"};
+    for (size_t i = 0; i < ARRAY_LEN(patterns); i++)
+        ck_assert_int_eq(glob(patterns[i], i ? GLOB_APPEND : 0, NULL, files), 0);
 }
 
-static void end(void)
+/* All documents of all manifests: new. */
+static json_t *manifest_all(void)
 {
-    temp_dir_remove(dir);
-    free(dir);
+    json_t *all = json_array();
+    glob_t files;
+    manifest_files(&files);
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        yamlfile_read(all, files.gl_pathv[i]);
+    globfree(&files);
+    return all;
 }
 
 /* -- loading into kube-sim -- */
@@ -49,11 +61,11 @@ static const struct known known[] = {
 static const struct known *known_kind(const json_t *object)
 {
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (strcmp(str_at(object, "kind"), known[i].kind) == 0 &&
-            strcmp(str_at(object, "apiVersion"), known[i].version) == 0)
+        if (strcmp(lib_str(object, "kind"), known[i].kind) == 0 &&
+            strcmp(lib_str(object, "apiVersion"), known[i].version) == 0)
             return &known[i];
-    ck_abort_msg("kind \"%s\" of \"%s\"", str_at(object, "kind"),
-                 str_at(object, "apiVersion"));
+    ck_abort_msg("kind \"%s\" of \"%s\"", lib_str(object, "kind"),
+                 lib_str(object, "apiVersion"));
     return NULL;
 }
 
@@ -68,7 +80,7 @@ static size_t count_text(const char *in, const char *what)
 START_TEST(every_file_loads_into_kube_sim)
 {
     cleanup_json json_t *all = manifest_all();
-    struct program sim;
+    struct sim sim;
     const char *argv[100];
     size_t n = 0, i, skipped = 0;
     glob_t files;
@@ -81,13 +93,13 @@ START_TEST(every_file_loads_into_kube_sim)
         argv[n++] = files.gl_pathv[i];
     }
     argv[n] = NULL;
-    unsigned port = start_sim(&sim, dir, argv);
+    sim_start(&sim, argv);
     json_array_foreach(all, i, j)
     {
-        ck_assert_str_ne(str_at(j, "metadata/name"), "");
+        ck_assert_str_ne(lib_str(j, "metadata.name"), "");
         skipped += !known_kind(j)->served;
     }
-    const char *said = program_output(&sim);
+    const char *said = program_output(&sim.program);
     ck_assert_msg(count_text(said, "level=warn") == skipped &&
                       count_text(said, "is not served") == skipped,
                   "%zu kinds are not served: %s", skipped, said);
@@ -97,8 +109,8 @@ START_TEST(every_file_loads_into_kube_sim)
         "/api/v1/namespaces/default/pods/gpu-count",
         "/apis/core.run-linux.com/v1/scvs/isl-super"};
     for (i = 0; i < ARRAY_LEN(there); i++)
-        ck_assert_msg(ask(port, "GET", there[i], "", NULL) == 200, "%s", there[i]);
-    program_stop(&sim);
+        ck_assert_msg(peer_status(&sim.api, there[i]) == 200, "%s", there[i]);
+    sim_stop(&sim);
     globfree(&files);
 }
 
@@ -133,14 +145,14 @@ START_TEST(the_policies_name_every_key_of_a_promise)
     cleanup_free char *both = cel_list(ARGV(OF_PROMISE, OF_REQUEST));
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         cleanup_json json_t *all = json_array();
-        manifest_read(all, files[i].file);
+        yamlfile_read(all, files[i].file);
         cleanup_free char *text = json_dumps(all, 0);
         ck_assert_uint_eq(count_text(text, promise), files[i].promise);
         ck_assert_uint_eq(count_text(text, request), files[i].request);
         ck_assert_uint_eq(count_text(text, both), files[i].both);
     }
     cleanup_json json_t *all = json_array();
-    manifest_read(all, "manifests/extender-policy.yaml");
+    yamlfile_read(all, "manifests/extender-policy.yaml");
     cleanup_free char *text = json_dumps(all, 0);
     ck_assert_uint_gt(count_text(text, "k == '" KEY_ROOM_SINCE "'"), 0);
 }
@@ -162,21 +174,21 @@ static void validate(const json_t *schema, const json_t *j, const char *where)
 {
     const char *key;
     size_t i;
-    json_t *v, *minimum = at(schema, "minimum");
-    ck_assert_msg(is_of_type(j, str_at(schema, "type")), "%s is no %s", where,
-                  str_at(schema, "type"));
+    json_t *v, *minimum = lib_at(schema, "minimum");
+    ck_assert_msg(is_of_type(j, lib_str(schema, "type")), "%s is no %s", where,
+                  lib_str(schema, "type"));
     if (minimum)
         ck_assert_msg(json_integer_value(j) >= json_integer_value(minimum),
                       "%s is too small", where);
-    json_array_foreach(at(schema, "required"), i, v)
-        ck_assert_msg(at(j, text_of(v)) != NULL, "%s has no %s", where, text_of(v));
+    json_array_foreach(lib_at(schema, "required"), i, v)
+        ck_assert_msg(lib_at(j, lib_str(v, "")) != NULL, "%s has no %s", where, lib_str(v, ""));
     json_array_foreach(json_is_array(j) ? j : NULL, i, v)
-        validate(at(schema, "items"), v, where);
-    if (!json_is_object(j) || !at(schema, "properties"))
+        validate(lib_at(schema, "items"), v, where);
+    if (!json_is_object(j) || !lib_at(schema, "properties"))
         return;
     json_object_foreach((json_t *)j, key, v)
     {
-        json_t *inner = json_object_get(at(schema, "properties"), key);
+        json_t *inner = json_object_get(lib_at(schema, "properties"), key);
         cleanup_free char *path = xasprintf("%s.%s", where, key);
         ck_assert_msg(inner != NULL, "the schema has no field %s", path);
         validate(inner, v, path);
@@ -187,22 +199,22 @@ START_TEST(the_schema_has_every_field_of_an_scv)
 {
     cleanup_json json_t *crd = read_one("manifests/crd.yaml");
     cleanup_json json_t *all = manifest_all();
-    json_t *version = at(crd, "spec/versions/0"), *j;
-    json_t *schema = at(version, "schema/openAPIV3Schema");
+    json_t *version = lib_at(crd, "spec.versions.0"), *j;
+    json_t *schema = lib_at(version, "schema.openAPIV3Schema");
     size_t i, scvs = 0;
-    ck_assert_str_eq(str_at(crd, "metadata/name"), "scvs.core.run-linux.com");
-    ck_assert_str_eq(str_at(crd, "spec/group"), "core.run-linux.com");
-    ck_assert_str_eq(str_at(crd, "spec/names/plural"), "scvs");
-    ck_assert_str_eq(str_at(crd, "spec/names/kind"), "Scv");
-    ck_assert_str_eq(str_at(crd, "spec/scope"), "Cluster");
-    ck_assert_str_eq(str_at(version, "name"), "v1");
-    ck_assert_ptr_null(at(version, "subresources"));
+    ck_assert_str_eq(lib_str(crd, "metadata.name"), "scvs.core.run-linux.com");
+    ck_assert_str_eq(lib_str(crd, "spec.group"), "core.run-linux.com");
+    ck_assert_str_eq(lib_str(crd, "spec.names.plural"), "scvs");
+    ck_assert_str_eq(lib_str(crd, "spec.names.kind"), "Scv");
+    ck_assert_str_eq(lib_str(crd, "spec.scope"), "Cluster");
+    ck_assert_str_eq(lib_str(version, "name"), "v1");
+    ck_assert_ptr_null(lib_at(version, "subresources"));
     /* A structural schema gives only the type of "metadata". */
-    ck_assert_uint_eq(json_object_size(at(schema, "properties/metadata")), 1);
-    json_object_del(at(schema, "properties"), "metadata");
+    ck_assert_uint_eq(json_object_size(lib_at(schema, "properties.metadata")), 1);
+    json_object_del(lib_at(schema, "properties"), "metadata");
     json_array_foreach(all, i, j)
     {
-        if (strcmp(str_at(j, "kind"), "Scv") != 0)
+        if (strcmp(lib_str(j, "kind"), "Scv") != 0)
             continue;
         json_object_del(j, "metadata");
         validate(schema, j, "Scv");
@@ -216,11 +228,5 @@ START_TEST(the_schema_has_every_field_of_an_scv)
     validate(schema, full, "Scv");
 }
 
-int main(void)
-{
-    const TTest *const tests[] = {every_file_loads_into_kube_sim,
-                                  the_policies_name_every_key_of_a_promise,
-                                  the_schema_has_every_field_of_an_scv};
-    return unit_run_with("manifests", tests, ARRAY_LEN(tests), 120,
-                         &(struct unit_fixtures){.begin = begin, .end = end});
-}
+LIB_MAIN("manifests", 120, every_file_loads_into_kube_sim,
+         the_policies_name_every_key_of_a_promise, the_schema_has_every_field_of_an_scv)

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <glob.h>
+
 #include "base/file.h"
+#include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/ledger.h"
-#include "lib/manifest.h"
+#include "lib/yamlfile.h"
 
 /*
  * The samples for Kueue and Karpenter, whose resource definitions are not in this project:
@@ -100,7 +103,7 @@ static void check_value(struct buf *faults, const char *kind, const char *path,
 static void check_object(struct buf *faults, const json_t *object)
 {
     cleanup_free char *kind =
-        xasprintf("%s/%s", str_at(object, "apiVersion"), str_at(object, "kind"));
+        xasprintf("%s/%s", lib_str(object, "apiVersion"), lib_str(object, "kind"));
     bool known = false;
     for (size_t i = 0; i < n_fields; i++)
         known |= span_eq(fields[i].kind, span_of(kind));
@@ -109,7 +112,7 @@ static void check_object(struct buf *faults, const json_t *object)
     if (!known)
         buf_printf(faults, "%s: not listed in " FIELDS "\n", kind);
     else
-        check_value(faults, kind, "spec", at(object, "spec"));
+        check_value(faults, kind, "spec", lib_at(object, "spec"));
 }
 
 START_TEST(samples_set_only_fields_that_exist)
@@ -122,7 +125,7 @@ START_TEST(samples_set_only_fields_that_exist)
     read_fields();
     ck_assert_int_eq(glob("manifests/samples/*/*.yaml.example", 0, NULL, &files), 0);
     for (i = 0; i < files.gl_pathc; i++)
-        manifest_read(all, files.gl_pathv[i]);
+        yamlfile_read(all, files.gl_pathv[i]);
     globfree(&files);
     json_array_foreach(all, i, j) check_object(&faults, j);
     ck_assert_msg(!faults.n, "%s", faults.p);
@@ -144,28 +147,28 @@ static bool names(const json_t *list, const char *name)
 START_TEST(the_objects_of_the_queue_belong_together)
 {
     cleanup_json json_t *all = json_array();
-    manifest_read(all, "manifests/samples/quota/kueue.yaml.example");
+    yamlfile_read(all, "manifests/samples/quota/kueue.yaml.example");
     const json_t *queue = of_kind(all, "ClusterQueue"),
                  *local = of_kind(all, "LocalQueue"), *job = of_kind(all, "Job"),
-                 *group = at(queue, "spec/resourceGroups/0");
-    const json_t *covered = at(group, "coveredResources");
-    const json_t *quotas = at(group, "flavors/0/resources");
+                 *group = lib_at(queue, "spec.resourceGroups.0");
+    const json_t *covered = lib_at(group, "coveredResources");
+    const json_t *quotas = lib_at(group, "flavors.0.resources");
     size_t i;
     json_t *j;
     const char *key;
-    ck_assert_str_eq(str_at(group, "flavors/0/name"),
-                     str_at(of_kind(all, "ResourceFlavor"), "metadata/name"));
-    ck_assert_str_eq(str_at(local, "spec/clusterQueue"), str_at(queue, "metadata/name"));
-    ck_assert_str_eq(json_string_value(json_object_get(at(job, "metadata/labels"),
+    ck_assert_str_eq(lib_str(group, "flavors.0.name"),
+                     lib_str(of_kind(all, "ResourceFlavor"), "metadata.name"));
+    ck_assert_str_eq(lib_str(local, "spec.clusterQueue"), lib_str(queue, "metadata.name"));
+    ck_assert_str_eq(json_string_value(json_object_get(lib_at(job, "metadata.labels"),
                                                        "kueue.x-k8s.io/queue-name")),
-                     str_at(local, "metadata/name"));
+                     lib_str(local, "metadata.name"));
     ck_assert_uint_eq(json_array_size(quotas), json_array_size(covered));
     json_array_foreach(quotas, i, j) ck_assert_str_eq(
-        str_at(j, "name"), json_string_value(json_array_get(covered, i)));
+        lib_str(j, "name"), json_string_value(json_array_get(covered, i)));
     static const char *const asked[] = {"requests", "limits"};
     for (size_t k = 0; k < ARRAY_LEN(asked); k++) {
         json_t *some = json_object_get(
-            at(job, "spec/template/spec/containers/0/resources"), asked[k]);
+            lib_at(job, "spec.template.spec.containers.0.resources"), asked[k]);
         json_object_foreach(some, key, j) ck_assert(names(covered, key));
     }
     ck_assert(names(covered, KEY_GPU_MEM) && names(covered, KEY_GPU_COUNT));
@@ -186,7 +189,7 @@ START_TEST(the_overlay_has_the_capacity_of_its_cards)
     label += strlen(KEY_CARDS ": ");
     struct span value = {label, strcspn(label, ", \n")};
     ck_assert_done(node_cards_parse(value, &cards, &err), err);
-    json_t *capacity = at(one, "spec/capacity");
+    json_t *capacity = lib_at(one, "spec.capacity");
     ck_assert_int_eq(
         strtoll(json_string_value(json_object_get(capacity, KEY_GPU_MEM)), NULL, 10),
         cards.n * (cards.mib / 1024));

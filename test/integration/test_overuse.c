@@ -34,7 +34,7 @@ static void set_up_refusing(int status, const char *const *files, const char *ac
 {
     rights_read(&rights, files, "DaemonSet");
     sim_start(&sim, ARGV("--run-pods"));
-    rights_count(sim.api.port, &rights);
+    rights_count(&sim.api, &rights);
     sim_fault(&sim,
               "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
               "\"eviction\",\"nth\":1,\"action\":\"answer\",\"status\":%d}",
@@ -133,7 +133,7 @@ START_TEST(the_pod_gets_an_event_and_runs_on)
 {
     set_up(usual, "event", true);
     lib_wait(is_counted("scv_agent_overuse_events_total{result=\"written\"} 1"));
-    rights_check(sim.api.port, &rights);
+    rights_check(&sim.api, &rights);
     ck_assert(is_counted("scv_agent_overusing_containers 1"));
     ck_note("GPUOveruse", "");
     ck_assert(!has_event("modest", "GPUOveruse"));
@@ -156,7 +156,7 @@ START_TEST(the_pod_is_evicted_once_its_budget_allows_it)
     overuse_node_use(&node, 7);
     lib_wait(sim_count(&sim, "patch", "leases", "") &&
              sim_count(&sim, "patch", "scvs", ""));
-    rights_check(sim.api.port, &rights);
+    rights_check(&sim.api, &rights);
     rights_used(&rights);
     ck_assert(is_terminating("greedy"));
     ck_assert(!is_terminating("modest"));
@@ -199,7 +199,7 @@ START_TEST(processes_are_killed_as_soon_as_all_can_be_mapped)
     overuse_node_map(true);
     lib_wait(is_counted("scv_agent_overuse_processes_total{result=\"killed\"} 1"));
     lib_wait(is_counted("scv_agent_overuse_events_total{result=\"written\"} 2"));
-    rights_check(sim.api.port, &rights);
+    rights_check(&sim.api, &rights);
     ck_note("GPUOveruseKilled", "killed 1 process(es): ");
     ck_assert_int_eq(overuse_node_signal(node.greedy), SIGKILL);
     ck_assert_int_eq(overuse_node_signal(node.modest), SIGUSR1);

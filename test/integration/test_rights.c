@@ -6,7 +6,7 @@
 #include "lib/agent.h"
 #include "lib/plugin.h"
 #include "lib/rights.h"
-#include "wire/yaml.h"
+#include "lib/yamlfile.h"
 
 /*
  * The permissions of gpushare-device-plugin against its requests, as test_rbac checks those
@@ -32,12 +32,12 @@ static void begin(struct rights *rights, const char *const *files)
     sim_start(&sim, ARGV(NULL));
     agent_setup(&sim);
     agent_cards(CARD(0) "," CARD(1));
-    rights_count(sim.api.port, rights);
+    rights_count(&sim.api, rights);
 }
 
 static void end(struct rights *rights)
 {
-    rights_check(sim.api.port, rights);
+    rights_check(&sim.api, rights);
     rights_used(rights);
     rights_fini(rights);
     sim_stop(&sim);
@@ -72,16 +72,14 @@ START_TEST(the_device_plugin_uses_all_its_permissions_and_no_others)
 /* The number of roles in a file of manifests/. */
 static size_t roles_in(const char *path)
 {
-    struct err err = {0};
-    cleanup_yaml struct yaml *y = yaml_load(path, &err);
-    size_t n = 0;
-    ck_assert_msg(y != NULL, "%s", err.msg);
-    for (size_t i = 0; i < yaml_count(y); i++) {
-        cleanup_buf struct buf text = {0};
-        yaml_json(yaml_document(y, i), &text);
-        cleanup_json json_t *j = json_loadb(text.p, text.n, 0, NULL);
-        const char *kind = json_string_value(json_object_get(j, "kind"));
-        n += kind && (strcmp(kind, "Role") == 0 || strcmp(kind, "ClusterRole") == 0);
+    cleanup_json json_t *all = json_array();
+    size_t i, n = 0;
+    json_t *j;
+    yamlfile_read(all, path);
+    json_array_foreach(all, i, j)
+    {
+        const char *kind = lib_str(j, "kind");
+        n += strcmp(kind, "Role") == 0 || strcmp(kind, "ClusterRole") == 0;
     }
     return n;
 }

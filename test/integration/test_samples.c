@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <glob.h>
+
+#include "base/mem.h"
 #include "domain/keys.h"
-#include "lib/manifest.h"
 #include "lib/sim.h"
+#include "lib/yamlfile.h"
 
 /*
  * manifests/samples: each sample gets what its comment describes. Every sample is
@@ -31,18 +34,18 @@ static const struct sample {
 static json_t *pod_of(const json_t *object)
 {
     json_t *pod = json_deep_copy(object);
-    if (strcmp(str_at(object, "kind"), "Deployment") == 0) {
+    if (strcmp(lib_str(object, "kind"), "Deployment") == 0) {
         json_decref(pod);
-        pod = json_deep_copy(at(object, "spec/template"));
+        pod = json_deep_copy(lib_at(object, "spec.template"));
         json_object_set_new(pod, "apiVersion", json_string("v1"));
         json_object_set_new(pod, "kind", json_string("Pod"));
-        json_object_del(at(pod, "metadata"), "creationTimestamp");
-        json_object_set(at(pod, "metadata"), "name", at(object, "metadata/name"));
-        json_object_set(at(pod, "metadata"), "namespace",
-                        at(object, "metadata/namespace"));
+        json_object_del(lib_at(pod, "metadata"), "creationTimestamp");
+        json_object_set(lib_at(pod, "metadata"), "name", lib_at(object, "metadata.name"));
+        json_object_set(lib_at(pod, "metadata"), "namespace",
+                        lib_at(object, "metadata.namespace"));
     }
-    json_object_set_new(at(pod, "metadata"), "uid",
-                        json_sprintf("uid-%s", str_at(pod, "metadata/name")));
+    json_object_set_new(lib_at(pod, "metadata"), "uid",
+                        json_sprintf("uid-%s", lib_str(pod, "metadata.name")));
     return pod;
 }
 
@@ -63,12 +66,12 @@ static void check_sample(const struct sim *s, const struct extender *e,
         json_pack("{s:O, s:[s, s]}", "Pod", pod, "NodeNames", "no-gpu", sample->name);
     cleanup_free char *body = json_dumps(args, 0);
     cleanup_json json_t *fits = peer_json(&e->verbs, "POST", "/filter", body);
-    ck_assert_uint_eq(json_array_size(at(fits, "NodeNames")), 1);
-    ck_assert_str_eq(str_at(fits, "NodeNames/0"), sample->name);
+    ck_assert_uint_eq(json_array_size(lib_at(fits, "NodeNames")), 1);
+    ck_assert_str_eq(lib_str(fits, "NodeNames.0"), sample->name);
     ck_assert_msg(extender_bind(e, sample->name, sample->name, &why), "%s", why.p);
     cleanup_json json_t *now = peer_json(&s->api, "GET", path, NULL);
-    ck_assert_str_eq(str_at(now, "metadata/annotations/" KEY_MEM_IDX), sample->cards);
-    ck_assert_str_eq(str_at(now, "metadata/annotations/" KEY_MEM_POD), sample->units);
+    ck_assert_str_eq(lib_str(now, "metadata.annotations." KEY_MEM_IDX), sample->cards);
+    ck_assert_str_eq(lib_str(now, "metadata.annotations." KEY_MEM_POD), sample->units);
 }
 
 START_TEST(each_sample_gets_its_cards)
@@ -82,7 +85,7 @@ START_TEST(each_sample_gets_its_cards)
     ck_assert_int_eq(glob("manifests/samples/*.yaml", 0, NULL, &files), 0);
     ck_assert_int_eq(glob("manifests/samples/*/*.yaml", GLOB_APPEND, NULL, &files), 0);
     for (i = 0; i < files.gl_pathc; i++)
-        manifest_read(all, files.gl_pathv[i]);
+        yamlfile_read(all, files.gl_pathv[i]);
     globfree(&files);
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "no-gpu", 0, 0);
@@ -100,9 +103,9 @@ START_TEST(each_sample_gets_its_cards)
     lib_wait(extender_leads(&e));
     json_array_foreach(all, i, j)
     {
-        const char *name = str_at(j, "metadata/name");
-        if (strcmp(str_at(j, "kind"), "Pod") != 0 &&
-            strcmp(str_at(j, "kind"), "Deployment") != 0)
+        const char *name = lib_str(j, "metadata.name");
+        if (strcmp(lib_str(j, "kind"), "Pod") != 0 &&
+            strcmp(lib_str(j, "kind"), "Deployment") != 0)
             continue;
         for (k = 0; k < ARRAY_LEN(samples) && strcmp(samples[k].name, name) != 0; k++)
             ;
@@ -121,12 +124,12 @@ START_TEST(each_sample_gets_its_cards)
 START_TEST(the_sample_of_labels_reads_its_cards)
 {
     cleanup_json json_t *all = json_array();
-    manifest_read(all, "manifests/samples/yoda/scv-labels.yaml");
-    ck_assert_str_eq(str_at(all, "0/spec/schedulerName"), "yoda-scheduler");
-    ck_assert_str_eq(str_at(all, "0/spec/containers/0/env/0/name"), KEY_VISIBLE_DEVICES);
+    yamlfile_read(all, "manifests/samples/yoda/scv-labels.yaml");
+    ck_assert_str_eq(lib_str(all, "0.spec.schedulerName"), "yoda-scheduler");
+    ck_assert_str_eq(lib_str(all, "0.spec.containers.0.env.0.name"), KEY_VISIBLE_DEVICES);
     ck_assert_str_eq(
         json_string_value(json_object_get(
-            at(all, "0/spec/containers/0/env/0/valueFrom/fieldRef"), "fieldPath")),
+            lib_at(all, "0.spec.containers.0.env.0.valueFrom.fieldRef"), "fieldPath")),
         "metadata.annotations['" KEY_CARD_UUID "']");
 }
 

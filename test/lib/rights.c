@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/rights.h"
 
-#include "lib/manifest.h"
+#include "base/mem.h"
+#include "lib/peer.h"
+#include "lib/yamlfile.h"
 
 static void add_right(struct rights *rights, const char *verb, const char *group,
                       const char *resource, const char *ns, const json_t *names)
@@ -19,12 +21,12 @@ static void add_rule(struct rights *rights, const json_t *rule, const char *ns)
 {
     size_t g, s, v;
     json_t *group, *resource, *verb;
-    const json_t *names = at(rule, "resourceNames");
-    json_array_foreach(at(rule, "apiGroups"), g, group)
+    const json_t *names = lib_at(rule, "resourceNames");
+    json_array_foreach(lib_at(rule, "apiGroups"), g, group)
     {
-        json_array_foreach(at(rule, "resources"), s, resource)
+        json_array_foreach(lib_at(rule, "resources"), s, resource)
         {
-            json_array_foreach(at(rule, "verbs"), v, verb)
+            json_array_foreach(lib_at(rule, "verbs"), v, verb)
             {
                 add_right(rights, json_string_value(verb), json_string_value(group),
                           json_string_value(resource), ns, names);
@@ -40,26 +42,26 @@ static const json_t *role_of(const json_t *all, const json_t *binding)
     json_t *j;
     json_array_foreach(all, i, j)
     {
-        if (strcmp(str_at(j, "kind"), str_at(binding, "roleRef/kind")) == 0 &&
-            strcmp(str_at(j, "metadata/name"), str_at(binding, "roleRef/name")) == 0 &&
-            strcmp(str_at(j, "metadata/namespace"),
-                   str_at(binding, "metadata/namespace")) == 0)
+        if (strcmp(lib_str(j, "kind"), lib_str(binding, "roleRef.kind")) == 0 &&
+            strcmp(lib_str(j, "metadata.name"), lib_str(binding, "roleRef.name")) == 0 &&
+            strcmp(lib_str(j, "metadata.namespace"),
+                   lib_str(binding, "metadata.namespace")) == 0)
             return j;
     }
-    ck_abort_msg("there is no %s %s", str_at(binding, "roleRef/kind"),
-                 str_at(binding, "roleRef/name"));
+    ck_abort_msg("there is no %s %s", lib_str(binding, "roleRef.kind"),
+                 lib_str(binding, "roleRef.name"));
     return NULL;
 }
 
 /* The binding's subject must be the workload's service account. */
 static void check_subject(const json_t *workload, const json_t *binding)
 {
-    ck_assert_uint_eq(json_array_size(at(binding, "subjects")), 1);
-    ck_assert_str_eq(str_at(binding, "subjects/0/kind"), "ServiceAccount");
-    ck_assert_str_eq(str_at(binding, "subjects/0/name"),
-                     str_at(workload, "spec/template/spec/serviceAccountName"));
-    ck_assert_str_eq(str_at(binding, "subjects/0/namespace"),
-                     str_at(workload, "metadata/namespace"));
+    ck_assert_uint_eq(json_array_size(lib_at(binding, "subjects")), 1);
+    ck_assert_str_eq(lib_str(binding, "subjects.0.kind"), "ServiceAccount");
+    ck_assert_str_eq(lib_str(binding, "subjects.0.name"),
+                     lib_str(workload, "spec.template.spec.serviceAccountName"));
+    ck_assert_str_eq(lib_str(binding, "subjects.0.namespace"),
+                     lib_str(workload, "metadata.namespace"));
 }
 
 void rights_read(struct rights *rights, const char *const *files, const char *workload)
@@ -68,19 +70,19 @@ void rights_read(struct rights *rights, const char *const *files, const char *wo
     json_t *j, *rule;
     *rights = (struct rights){.all = json_array()};
     for (; *files; files++)
-        manifest_read(rights->all, *files);
+        yamlfile_read(rights->all, *files);
     const json_t *runs = of_kind(rights->all, workload);
     json_array_foreach(rights->all, i, j)
     {
-        const char *kind = str_at(j, "kind");
+        const char *kind = lib_str(j, "kind");
         rights->roles += strcmp(kind, "Role") == 0 || strcmp(kind, "ClusterRole") == 0;
         bool bound_in_one = strcmp(kind, "RoleBinding") == 0;
         if (!bound_in_one && strcmp(kind, "ClusterRoleBinding") != 0)
             continue;
         bindings++;
         check_subject(runs, j);
-        json_array_foreach(at(role_of(rights->all, j), "rules"), k, rule)
-            add_rule(rights, rule, bound_in_one ? str_at(j, "metadata/namespace") : NULL);
+        json_array_foreach(lib_at(role_of(rights->all, j), "rules"), k, rule)
+            add_rule(rights, rule, bound_in_one ? lib_str(j, "metadata.namespace") : NULL);
     }
     ck_assert_uint_eq(rights->roles, bindings);
     ck_assert_uint_gt(rights->n, 0);
@@ -92,7 +94,7 @@ void rights_fini(struct rights *rights)
 }
 
 /* Fault rules that never fire; kube-sim counts their matches. */
-void rights_count(unsigned port, const struct rights *rights)
+void rights_count(const struct peer *api, const struct rights *rights)
 {
     cleanup_json json_t *rules = json_array();
     for (size_t i = 0; i < rights->n; i++) {
@@ -110,61 +112,55 @@ void rights_count(unsigned port, const struct rights *rights)
         json_array_append_new(rules, rule);
     }
     cleanup_free char *body = json_dumps(rules, 0);
-    ck_assert_uint_eq(ask(port, "POST", "/kube-sim/faults", body, NULL), 200);
-}
-
-static json_t *get(unsigned port, const char *path)
-{
-    json_t *j = NULL;
-    ck_assert_uint_eq(ask(port, "GET", path, "", &j), 200);
-    return j;
+    cleanup_buf struct buf reply = {0};
+    ck_assert_uint_eq(peer_call(api, "POST", "/kube-sim/faults", body, &reply), 200);
 }
 
 static bool is_right(const struct right *r, const json_t *counter)
 {
-    const char *sub = str_at(counter, "subresource");
+    const char *sub = lib_str(counter, "subresource");
     cleanup_free char *resource =
-        xasprintf("%s%s%s", str_at(counter, "resource"), *sub ? "/" : "", sub);
-    return strcmp(str_at(counter, "verb"), r->verb) == 0 &&
-           strcmp(str_at(counter, "group"), r->group) == 0 &&
+        xasprintf("%s%s%s", lib_str(counter, "resource"), *sub ? "/" : "", sub);
+    return strcmp(lib_str(counter, "verb"), r->verb) == 0 &&
+           strcmp(lib_str(counter, "group"), r->group) == 0 &&
            strcmp(resource, r->resource) == 0;
 }
 
 /* The counters of both kinds at one time: the program may call meanwhile. */
-static void read_counters(unsigned port, json_t **counters, json_t **faults)
+static void read_counters(const struct peer *api, json_t **counters, json_t **faults)
 {
     bool same = false;
-    *faults = get(port, "/kube-sim/faults");
+    *faults = peer_json(api, "GET", "/kube-sim/faults", NULL);
     *counters = NULL;
     while (!same) {
         json_t *before = *faults;
         json_decref(*counters);
-        *counters = get(port, "/kube-sim/counters");
-        *faults = get(port, "/kube-sim/faults");
+        *counters = peer_json(api, "GET", "/kube-sim/counters", NULL);
+        *faults = peer_json(api, "GET", "/kube-sim/faults", NULL);
         same = json_equal(before, *faults);
         json_decref(before);
     }
 }
 
-void rights_check(unsigned port, struct rights *rights)
+void rights_check(const struct peer *api, struct rights *rights)
 {
     cleanup_json json_t *counters = NULL, *faults = NULL;
-    read_counters(port, &counters, &faults);
-    json_t *rules = at(faults, "rules"), *c;
+    read_counters(api, &counters, &faults);
+    json_t *rules = lib_at(faults, "rules"), *c;
     size_t i;
     ck_assert_uint_ge(json_array_size(rules), rights->n);
     for (i = 0; i < rights->n; i++)
-        rights->covered[i] += json_integer_value(at(json_array_get(rules, i), "matched"));
-    json_array_foreach(at(counters, "requests"), i, c)
+        rights->covered[i] += json_integer_value(lib_at(json_array_get(rules, i), "matched"));
+    json_array_foreach(lib_at(counters, "requests"), i, c)
     {
-        json_int_t granted = 0, asked = json_integer_value(at(c, "count"));
+        json_int_t granted = 0, asked = json_integer_value(lib_at(c, "count"));
         for (size_t k = 0; k < rights->n; k++)
             if (is_right(&rights->r[k], c))
-                granted += json_integer_value(at(json_array_get(rules, k), "matched"));
+                granted += json_integer_value(lib_at(json_array_get(rules, k), "matched"));
         ck_assert_msg(granted == asked,
                       "%s %s %s %s: %lld requests, the rules cover %lld",
-                      str_at(c, "verb"), str_at(c, "group"), str_at(c, "resource"),
-                      str_at(c, "subresource"), (long long)asked, (long long)granted);
+                      lib_str(c, "verb"), lib_str(c, "group"), lib_str(c, "resource"),
+                      lib_str(c, "subresource"), (long long)asked, (long long)granted);
     }
 }
 

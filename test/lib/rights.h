@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <jansson.h>
+#include "lib/peer.h"
 
 /*
  * Compares the RBAC rules of the manifests with the requests that kube-sim received: every
@@ -26,9 +26,9 @@ struct rights {
 void rights_read(struct rights *rights, const char *const *files, const char *workload);
 void rights_fini(struct rights *rights);
 
-/* Makes the kube-sim at that port count the requests of each rule. Call first. */
-void rights_count(unsigned port, const struct rights *rights);
+/* Makes that kube-sim count the requests of each rule. Call first. */
+void rights_count(const struct peer *api, const struct rights *rights);
 /* Fails unless every request is covered. Adds the counts of each rule. Call last. */
-void rights_check(unsigned port, struct rights *rights);
+void rights_check(const struct peer *api, struct rights *rights);
 /* Fails unless every rule has covered a request. */
 void rights_used(const struct rights *rights);

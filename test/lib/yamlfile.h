@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <jansson.h>
+#include <string.h>
 
-#include "lib/unit.h"
+#include "lib/lib.h"
 #include "wire/yaml.h"
 
 /* Appends the documents of a YAML file to the array; each must be an object. */
@@ -19,4 +19,23 @@ static inline void yamlfile_read(json_t *out, const char *path)
         ck_assert_msg(json_is_object(j), "%s, document %zu: not an object", path, i + 1);
         json_array_append_new(out, j);
     }
+}
+
+/* The only document of a file: new. */
+static inline json_t *read_one(const char *path)
+{
+    cleanup_json json_t *all = json_array();
+    yamlfile_read(all, path);
+    ck_assert_uint_eq(json_array_size(all), 1);
+    return json_incref(json_array_get(all, 0));
+}
+
+/* The first document of the kind; fails the test if there is none. */
+static inline json_t *of_kind(const json_t *all, const char *kind)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(all, i, j) if (strcmp(lib_str(j, "kind"), kind) == 0) return j;
+    ck_abort_msg("no document of kind %s", kind);
+    return NULL;
 }
