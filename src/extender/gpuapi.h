@@ -10,7 +10,7 @@
  * cards), as lists and as watches.
  *
  * One thread follows the ledger while the API has readers and publishes into a watch
- * cache (extender/watch_cache.h) that serves all of them. So the cost on the ledger does
+ * cache (extender/gpuapi_priv.h) that serves all of them. So the cost on the ledger does
  * not depend on the number of readers. The first reader waits until the cache is filled.
  * How a watch behaves: docs/api.md.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/watch_cache.h"
+#include "extender/gpuapi_priv.h"
 
 #include <jansson.h>
 
