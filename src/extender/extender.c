@@ -11,7 +11,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "extender/api_workers.h"
+#include "base/thread.h"
+#include "extender/event_pod.h"
 #include "extender/event_scan.h"
 #include "extender/forward.h"
 #include "extender/gang_minimum.h"
@@ -25,8 +26,11 @@ enum {
 
 struct extender {
     struct kube_client *client;
-    struct api_workers *workers;
     struct core_driver *driver;
+    struct apisync_streams streams;
+    struct list_watch_loop *watches;
+    struct worker *leases, *pods, *nodes; /* of calls for them */
+    struct ticker *timer;                 /* of the core */
     struct certs *certs;
     struct forward *forward;
     struct gang_minimum *gangs;
@@ -38,6 +42,144 @@ struct extender {
     struct server *server;
     int64_t drain_delay_ms, drain_ms;
 };
+
+/* -- the I/O of the core driver --
+ * Executes the outputs of the core against the API server and feeds the answers back as inputs.
+ * One thread runs the lists and watches, one each the calls for the Lease, for pods and for
+ * Nodes, so that no kind waits for another; one is the timer of the core. */
+
+static enum counters_api_call kind_of(enum core_output_type type)
+{
+    switch (type) {
+    case CORE_CALL_BIND:
+        return COUNTERS_API_BIND;
+    case CORE_CALL_GET_POD:
+        return COUNTERS_API_GET_POD;
+    case CORE_CALL_LEASE_GET:
+        return COUNTERS_API_LEASE_GET;
+    case CORE_CALL_LEASE_WRITE:
+        return COUNTERS_API_LEASE_WRITE;
+    case CORE_CALL_NOMINATE:
+        return COUNTERS_API_NOMINATE;
+    case CORE_CALL_EVICT:
+        return COUNTERS_API_EVICT;
+    default:
+        return COUNTERS_API_WAKEUP;
+    }
+}
+
+static void perform(void *ctx, const struct core_output *call, struct arena *arena,
+                    struct apisync_answer *answer)
+{
+    struct extender *e = ctx;
+    struct kube_request request;
+    struct httpc_reply reply;
+    struct err err = {0};
+    apisync_call(call, arena, &request);
+    int rc = kube_call(e->client, &request, &reply, &err);
+    struct apisync_result result = {.status = rc ? 0 : reply.status,
+                                    .body = arena_copy(arena, buf_span(&reply.body)),
+                                    .why = &err,
+                                    .sent = reply.sent,
+                                    .retry_after_s = rc ? 0 : reply.retry_after_s};
+    httpc_reply_fini(&reply);
+    apisync_answer(call, &result, arena, answer);
+    counters_api_call(e->counters, kind_of(call->type),
+                      answer->input.err ? answer->input.err->code : ERR_NONE);
+}
+
+/* A worker's job. */
+static void perform_deferred(void *ctx, void *call)
+{
+    struct extender *e = ctx;
+    cleanup_arena struct arena arena = {0};
+    struct apisync_answer answer;
+    perform(e, call, &arena, &answer);
+    const struct core_output *made = call;
+    bool preempts = made->type == CORE_CALL_NOMINATE || made->type == CORE_CALL_EVICT;
+    if (preempts && !answer.input.err)
+        event_pod_preemption(e->recorder, made);
+    core_driver_input(e->driver, &answer.input);
+}
+
+static struct worker *worker_for(const struct extender *e, enum core_output_type type)
+{
+    switch (type) {
+    case CORE_CALL_LEASE_GET:
+    case CORE_CALL_LEASE_WRITE:
+        return e->leases;
+    case CORE_CALL_WAKEUP:
+    case CORE_CALL_NOMINATE:
+    case CORE_CALL_EVICT: /* may take seconds: not before the GETs of binds */
+        return e->nodes;
+    default:
+        return e->pods;
+    }
+}
+
+static void defer(void *ctx, const struct core_output *call)
+{
+    struct extender *e = ctx;
+    worker_add(worker_for(e, call->type), core_output_dup(call));
+}
+
+static void stream(void *ctx, const struct core_output *output)
+{
+    struct extender *e = ctx;
+    apisync_streams_start(e->watches, output);
+}
+
+static void on_input(void *ctx, const struct core_input *in)
+{
+    struct extender *e = ctx;
+    if (in->type == CORE_LIST_ENDED || in->type == CORE_LIST_FAILED ||
+        in->type == CORE_WATCH_ENDED)
+        counters_api_call(e->counters,
+                          in->type == CORE_WATCH_ENDED ? COUNTERS_API_WATCH
+                                                       : COUNTERS_API_LIST,
+                          in->err ? in->err->code : ERR_NONE);
+    core_driver_input(e->driver, in);
+}
+
+static void on_fault(void *ctx, const struct err *err)
+{
+    (void)ctx;
+    log_warn("reflector", "invalid object", LOG_ERR(err));
+}
+
+static const struct apisync_sink sink = {.input = on_input, .fault = on_fault};
+
+static void hurry(void *ctx)
+{
+    struct extender *e = ctx;
+    ticker_wake(e->timer);
+}
+
+static void tick(void *ctx)
+{
+    struct extender *e = ctx;
+    core_driver_input(e->driver, &(struct core_input){.type = CORE_TICK});
+    forward_trim(e->forward);
+}
+
+static int64_t due(void *ctx)
+{
+    struct extender *e = ctx;
+    return core_driver_due(e->driver);
+}
+
+static const struct ticker_fns timer_fns = {tick, due};
+
+/* Posts an event and waits for the answer. -1: not written. */
+static int post_event(void *ctx, const struct kube_request *request, struct err *err)
+{
+    struct extender *e = ctx;
+    int rc = kube_send(e->client, request, err);
+    counters_api_call(e->counters, COUNTERS_API_EVENT, rc ? err->code : ERR_NONE);
+    return rc;
+}
+
+/* -- the parts -- */
 
 /* Unique per process: a restarted pod of the same name differs too. */
 static char *make_identity(void)
@@ -142,12 +284,23 @@ static int start_auth(struct extender *e, struct err *err)
 
 static void start_events(struct extender *e, const char *identity)
 {
-    struct event_recorder_settings recorder = {.post = api_workers_post_event,
-                                               .ctx = e->workers,
+    struct event_recorder_settings recorder = {.post = post_event,
+                                               .ctx = e,
                                                .instance = identity,
                                                .seed = rng_entropy()};
     e->recorder = event_recorder_start(&recorder);
     e->scan = event_scan_start(e->driver, e->recorder);
+}
+
+static void start_calls(struct extender *e, bool gzip)
+{
+    e->leases = worker_start("lease", perform_deferred, e);
+    e->pods = worker_start("checks", perform_deferred, e);
+    e->nodes = worker_start("wakeups", perform_deferred, e);
+    e->streams = (struct apisync_streams){.sink = &sink, .ctx = e, .gzip = gzip};
+    e->watches =
+        list_watch_loop_new(e->client, CORE_KINDS, &apisync_streams_fns, &e->streams);
+    list_watch_loop_thread(e->watches, "watch");
 }
 
 static struct core_settings core_settings_of(const struct extender_config *config,
@@ -221,15 +374,15 @@ struct extender *extender_start(const struct extender_config *config, struct err
         extender_stop(e);
         return NULL;
     }
-    e->workers = api_workers_new(e->client, e->counters);
-    struct core_driver_io io = api_workers_io(e->workers);
-    e->driver = core_driver_new(&settings, &io);
+    e->timer = ticker_new();
+    e->driver = core_driver_new(
+        &settings, &(struct core_driver_io){stream, defer, perform, hurry, e});
     start_gpuapi(e, config);
     e->gangs =
         gang_minimum_new(&(struct pod_group_reader){call_api, e->client, clock_mono_ms});
     if (config->events)
         start_events(e, identity);
-    api_workers_start(e->workers, e->driver, e->recorder, config->api_compression);
+    start_calls(e, config->api_compression);
     if (start_auth(e, err) == 0)
         e->server = start_server(e, config, err);
     if (!e->server) {
@@ -237,7 +390,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
         return NULL;
     }
     advertise(e, config);
-    api_workers_start_timer(e->workers, e->forward);
+    ticker_start(e->timer, &timer_fns, e); /* and so everything that the core does */
     certs_start(e->certs, e->client, e->driver, e->counters);
     return e;
 }
@@ -272,7 +425,13 @@ void extender_stop(struct extender *e)
     certs_stop(e->certs);
     event_scan_stop(e->scan);
     event_recorder_stop(e->recorder);
-    api_workers_stop(e->workers);
+    if (e->timer) {
+        ticker_stop(e->timer);
+        list_watch_loop_stop(e->watches);
+        worker_stop(e->leases);
+        worker_stop(e->pods);
+        worker_stop(e->nodes);
+    }
     /* No thread is left. */
     forward_free(e->forward);
     gang_minimum_free(e->gangs);
@@ -282,7 +441,12 @@ void extender_stop(struct extender *e)
     gpuapi_free(e->gpuapi);
     delegated_auth_free(e->auth);
     core_driver_free(e->driver);
-    api_workers_free(e->workers);
+    worker_free(e->leases);
+    worker_free(e->pods);
+    worker_free(e->nodes);
+    list_watch_loop_free(e->watches);
+    apisync_streams_fini(&e->streams);
+    ticker_free(e->timer);
     counters_free(e->counters);
     kube_client_free(e->client);
     free(e);
