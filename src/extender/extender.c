@@ -24,13 +24,16 @@ enum {
     RELEASE_MS = 3000, /* to release the lease at the end */
 };
 
+/* Threads of calls, by what they are about. */
+enum { LEASE_CALLS, POD_CALLS, NODE_CALLS, WORKERS };
+
 struct extender {
     struct kube_client *client;
     struct core_driver *driver;
     struct apisync_streams streams;
     struct list_watch_loop *watches;
-    struct worker *leases, *pods, *nodes; /* of calls for them */
-    struct ticker *timer;                 /* of the core */
+    struct worker *workers[WORKERS];
+    struct ticker *timer; /* of the core */
     struct certs *certs;
     struct forward *forward;
     struct gang_minimum *gangs;
@@ -48,25 +51,20 @@ struct extender {
  * One thread runs the lists and watches, one each the calls for the Lease, for pods and for
  * Nodes, so that no kind waits for another; one is the timer of the core. */
 
-static enum counters_api_call kind_of(enum core_output_type type)
-{
-    switch (type) {
-    case CORE_CALL_BIND:
-        return COUNTERS_API_BIND;
-    case CORE_CALL_GET_POD:
-        return COUNTERS_API_GET_POD;
-    case CORE_CALL_LEASE_GET:
-        return COUNTERS_API_LEASE_GET;
-    case CORE_CALL_LEASE_WRITE:
-        return COUNTERS_API_LEASE_WRITE;
-    case CORE_CALL_NOMINATE:
-        return COUNTERS_API_NOMINATE;
-    case CORE_CALL_EVICT:
-        return COUNTERS_API_EVICT;
-    default:
-        return COUNTERS_API_WAKEUP;
-    }
-}
+/* How the calls are counted, and which worker makes them. Evictions may take seconds: not before
+ * the GETs of binds. */
+static const struct {
+    enum counters_api_call counted;
+    unsigned worker;
+} calls[] = {
+    [CORE_CALL_BIND] = {COUNTERS_API_BIND, POD_CALLS},
+    [CORE_CALL_GET_POD] = {COUNTERS_API_GET_POD, POD_CALLS},
+    [CORE_CALL_LEASE_GET] = {COUNTERS_API_LEASE_GET, LEASE_CALLS},
+    [CORE_CALL_LEASE_WRITE] = {COUNTERS_API_LEASE_WRITE, LEASE_CALLS},
+    [CORE_CALL_WAKEUP] = {COUNTERS_API_WAKEUP, NODE_CALLS},
+    [CORE_CALL_NOMINATE] = {COUNTERS_API_NOMINATE, NODE_CALLS},
+    [CORE_CALL_EVICT] = {COUNTERS_API_EVICT, NODE_CALLS},
+};
 
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
                     struct apisync_answer *answer)
@@ -84,7 +82,7 @@ static void perform(void *ctx, const struct core_output *call, struct arena *are
                                     .retry_after_s = rc ? 0 : reply.retry_after_s};
     httpc_reply_fini(&reply);
     apisync_answer(call, &result, arena, answer);
-    counters_api_call(e->counters, kind_of(call->type),
+    counters_api_call(e->counters, calls[call->type].counted,
                       answer->input.err ? answer->input.err->code : ERR_NONE);
 }
 
@@ -102,25 +100,10 @@ static void perform_deferred(void *ctx, void *call)
     core_driver_input(e->driver, &answer.input);
 }
 
-static struct worker *worker_for(const struct extender *e, enum core_output_type type)
-{
-    switch (type) {
-    case CORE_CALL_LEASE_GET:
-    case CORE_CALL_LEASE_WRITE:
-        return e->leases;
-    case CORE_CALL_WAKEUP:
-    case CORE_CALL_NOMINATE:
-    case CORE_CALL_EVICT: /* may take seconds: not before the GETs of binds */
-        return e->nodes;
-    default:
-        return e->pods;
-    }
-}
-
 static void defer(void *ctx, const struct core_output *call)
 {
     struct extender *e = ctx;
-    worker_add(worker_for(e, call->type), core_output_dup(call));
+    worker_add(e->workers[calls[call->type].worker], core_output_dup(call));
 }
 
 static void stream(void *ctx, const struct core_output *output)
@@ -294,9 +277,9 @@ static void start_events(struct extender *e, const char *identity)
 
 static void start_calls(struct extender *e, bool gzip)
 {
-    e->leases = worker_start("lease", perform_deferred, e);
-    e->pods = worker_start("checks", perform_deferred, e);
-    e->nodes = worker_start("wakeups", perform_deferred, e);
+    static const char *const names[WORKERS] = {"lease", "checks", "wakeups"};
+    for (int i = 0; i < WORKERS; i++)
+        e->workers[i] = worker_start(names[i], perform_deferred, e);
     e->streams = (struct apisync_streams){.sink = &sink, .ctx = e, .gzip = gzip};
     e->watches =
         list_watch_loop_new(e->client, CORE_KINDS, &apisync_streams_fns, &e->streams);
@@ -428,9 +411,8 @@ void extender_stop(struct extender *e)
     if (e->timer) {
         ticker_stop(e->timer);
         list_watch_loop_stop(e->watches);
-        worker_stop(e->leases);
-        worker_stop(e->pods);
-        worker_stop(e->nodes);
+        for (int i = 0; i < WORKERS; i++)
+            worker_stop(e->workers[i]);
     }
     /* No thread is left. */
     forward_free(e->forward);
@@ -441,9 +423,8 @@ void extender_stop(struct extender *e)
     gpuapi_free(e->gpuapi);
     delegated_auth_free(e->auth);
     core_driver_free(e->driver);
-    worker_free(e->leases);
-    worker_free(e->pods);
-    worker_free(e->nodes);
+    for (int i = 0; i < WORKERS; i++)
+        worker_free(e->workers[i]);
     list_watch_loop_free(e->watches);
     apisync_streams_fini(&e->streams);
     ticker_free(e->timer);
