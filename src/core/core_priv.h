@@ -207,7 +207,12 @@ void core_disown(struct span *s); /* sets it to {0} */
 int core_unavailable(struct err *err, const struct step_failure *failure, const char *fmt,
                      ...) __attribute__((format(printf, 3, 4)));
 
-/* core_sync.c: list + watch of each kind */
+/* core_sync.c: list + watch of each kind, and heartbeats of nodes */
+void core_heartbeat_init(struct core *core);
+void core_heartbeat_fini(struct core *core);
+void core_heartbeat_set_stale(struct step *s); /* CORE_HEARTBEAT_STALE */
+void core_heartbeat_tick(struct step *s);
+int64_t core_heartbeat_due(const struct core *core);
 void core_sync_start(struct step *s);
 void core_sync_tick(struct step *s);
 void core_sync_object(struct step *s);
@@ -271,20 +276,6 @@ bool core_leader_answered(struct step *s);
 int64_t core_leader_due(const struct core *core);
 /* Until when a Binding may start; mono_ms INT64_MIN: this process does not lead. */
 struct clock_deadline core_leader_bind_deadline(const struct core *core);
-
-/* core_heartbeat.c: heartbeats of nodes */
-void core_heartbeat_init(struct core *core);
-void core_heartbeat_fini(struct core *core);
-void core_heartbeat_seen(struct step *s, const struct lease *lease);
-void core_heartbeat_set_stale(struct step *s); /* CORE_HEARTBEAT_STALE */
-void core_heartbeat_scv_seen(struct step *s, const struct scv *scv);
-void core_heartbeat_deleted(struct step *s, struct span node); /* its Scv or its Lease */
-void core_heartbeat_swept(struct step *s); /* Scvs or Leases of any number of nodes */
-void core_heartbeat_watch_event(struct step *s); /* an event or bookmark of Leases */
-void core_heartbeat_listed(struct step *s, int64_t requested_ms);
-void core_heartbeat_broken(struct step *s);
-void core_heartbeat_tick(struct step *s);
-int64_t core_heartbeat_due(const struct core *core);
 
 /* core_wakeup.c: kube-scheduler retries when a node gains free memory */
 struct wakeup_fit {
