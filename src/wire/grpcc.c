@@ -23,6 +23,63 @@ enum {
     TIMEOUT_MAX_MS = 99999999, /* a grpc-timeout has at most 8 digits */
 };
 
+enum { STATUSES = GRPC_UNAUTHENTICATED + 1 };
+
+static const struct {
+    const char *name;
+    enum err_code code;
+} statuses[STATUSES] = {
+    [GRPC_OK] = {"OK", ERR_NONE},
+    [GRPC_CANCELLED] = {"CANCELLED", ERR_UNAVAILABLE},
+    [GRPC_UNKNOWN] = {"UNKNOWN", ERR_INTERNAL},
+    [GRPC_INVALID_ARGUMENT] = {"INVALID_ARGUMENT", ERR_INVALID},
+    [GRPC_DEADLINE_EXCEEDED] = {"DEADLINE_EXCEEDED", ERR_TIMEOUT},
+    [GRPC_NOT_FOUND] = {"NOT_FOUND", ERR_NOT_FOUND},
+    [GRPC_ALREADY_EXISTS] = {"ALREADY_EXISTS", ERR_CONFLICT},
+    [GRPC_PERMISSION_DENIED] = {"PERMISSION_DENIED", ERR_FORBIDDEN},
+    [GRPC_RESOURCE_EXHAUSTED] = {"RESOURCE_EXHAUSTED", ERR_UNAVAILABLE},
+    [GRPC_FAILED_PRECONDITION] = {"FAILED_PRECONDITION", ERR_CONFLICT},
+    [GRPC_ABORTED] = {"ABORTED", ERR_CONFLICT},
+    [GRPC_OUT_OF_RANGE] = {"OUT_OF_RANGE", ERR_INVALID},
+    [GRPC_UNIMPLEMENTED] = {"UNIMPLEMENTED", ERR_INVALID},
+    [GRPC_INTERNAL] = {"INTERNAL", ERR_INTERNAL},
+    [GRPC_UNAVAILABLE] = {"UNAVAILABLE", ERR_UNAVAILABLE},
+    [GRPC_DATA_LOSS] = {"DATA_LOSS", ERR_INTERNAL},
+    [GRPC_UNAUTHENTICATED] = {"UNAUTHENTICATED", ERR_UNAUTHORIZED},
+};
+
+const char *grpc_status_name(enum grpc_status status)
+{
+    return (unsigned)status < STATUSES ? statuses[status].name : "unknown status";
+}
+
+enum err_code grpc_status_err(enum grpc_status status)
+{
+    return (unsigned)status < STATUSES ? statuses[status].code : ERR_INTERNAL;
+}
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+void grpc_percent_decode(struct buf *out, struct span s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        int high = s.p[i] == '%' && s.n - i > 2 ? hex_value(s.p[i + 1]) : -1;
+        int low = high >= 0 ? hex_value(s.p[i + 2]) : -1;
+        if (low < 0) {
+            buf_addc(out, s.p[i]);
+            continue;
+        }
+        buf_addc(out, (char)(high << 4 | low));
+        i += 2;
+    }
+}
+
 void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status,
                          const char *fmt, ...)
 {

@@ -39,6 +39,71 @@ enum {
     WHY_MAX = 512, /* bytes of grpc-message */
 };
 
+/* -- Headers: errors and timeouts -- */
+
+enum grpc_status grpc_status_of(enum err_code code)
+{
+    switch (code) {
+    case ERR_NONE:
+        return GRPC_OK;
+    case ERR_INVALID:
+        return GRPC_INVALID_ARGUMENT;
+    case ERR_NOT_FOUND:
+        return GRPC_NOT_FOUND;
+    case ERR_CONFLICT:
+    case ERR_GONE:
+        return GRPC_FAILED_PRECONDITION;
+    case ERR_UNAUTHORIZED:
+        return GRPC_UNAUTHENTICATED;
+    case ERR_FORBIDDEN:
+        return GRPC_PERMISSION_DENIED;
+    case ERR_TOO_LARGE:
+        return GRPC_RESOURCE_EXHAUSTED;
+    case ERR_UNAVAILABLE:
+        return GRPC_UNAVAILABLE;
+    case ERR_TIMEOUT:
+        return GRPC_DEADLINE_EXCEEDED;
+    case ERR_INTERNAL:
+        break;
+    }
+    return GRPC_INTERNAL;
+}
+
+void grpc_percent_encode(struct buf *out, struct span s)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    for (size_t i = 0; i < s.n; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        if (c >= ' ' && c <= '~' && c != '%') {
+            buf_addc(out, (char)c);
+            continue;
+        }
+        buf_addc(out, '%');
+        buf_addc(out, hex[c >> 4]);
+        buf_addc(out, hex[c & 15]);
+    }
+}
+
+bool grpc_timeout_parse(struct span s, int64_t *ms)
+{
+    static const struct {
+        char name;
+        int64_t ms, parts; /* the unit is ms / parts milliseconds */
+    } units[] = {{'H', 3600000, 1}, {'M', 60000, 1}, {'S', 1000, 1},
+                 {'m', 1, 1},       {'u', 1, 1000},  {'n', 1, 1000000}};
+    enum { DIGITS = 8 };
+    int64_t value;
+    if (s.n < 2 || s.n > DIGITS + 1 || s.p[0] == '-' ||
+        !span_i64((struct span){s.p, s.n - 1}, &value))
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+        if (units[i].name == s.p[s.n - 1]) {
+            *ms = (value * units[i].ms + units[i].parts - 1) / units[i].parts;
+            return true;
+        }
+    return false;
+}
+
 /* -- A call: the request, the handle by which a handler responds from any thread, and the
  * response. It has two owners: its HTTP/2 stream, on the server's thread, and the handler's
  * handle. The last one frees it. -- */
