@@ -107,7 +107,7 @@ struct core *core_new(const struct core_settings *settings)
     core->lease_name = name_copy(settings->lease_name);
     core->ledger = ledger_new(&settings->ledger, settings->seed);
     rng_init(&core->rng, settings->seed);
-    core_heartbeat_init(core);
+    core_sync_init(core);
     core_wakeup_init(core);
     core_preempt_init(core);
     list_init(&core->bind_ops);
@@ -119,8 +119,6 @@ void core_free(struct core *core)
 {
     if (!core)
         return;
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        buf_fini(&core->cursors[kind].version);
     struct leader *leader = &core->leader;
     buf_fini(&leader->uid);
     buf_fini(&leader->version);
@@ -129,7 +127,7 @@ void core_free(struct core *core)
     buf_fini(&leader->acquire_time);
     buf_fini(&leader->written);
     core_bind_fini(core);
-    core_heartbeat_fini(core);
+    core_sync_fini(core);
     core_preempt_fini(core);
     core_wakeup_fini(core);
     ledger_free(core->ledger);
@@ -147,7 +145,6 @@ static const struct part {
     bool (*answered)(struct step *s); /* false: not a call of this part */
 } parts[] = {
     {core_leader_tick, core_leader_due, core_leader_answered},
-    {core_heartbeat_tick, core_heartbeat_due, NULL},
     {core_sync_tick, core_sync_due, NULL},
     {core_bind_tick, core_bind_due, core_bind_answered},
     {core_preempt_tick, core_preempt_due, core_preempt_answered},

@@ -208,11 +208,9 @@ int core_unavailable(struct err *err, const struct step_failure *failure, const 
                      ...) __attribute__((format(printf, 3, 4)));
 
 /* core_sync.c: list + watch of each kind, and heartbeats of nodes */
-void core_heartbeat_init(struct core *core);
-void core_heartbeat_fini(struct core *core);
+void core_sync_init(struct core *core);
+void core_sync_fini(struct core *core);
 void core_heartbeat_set_stale(struct step *s); /* CORE_HEARTBEAT_STALE */
-void core_heartbeat_tick(struct step *s);
-int64_t core_heartbeat_due(const struct core *core);
 void core_sync_start(struct step *s);
 void core_sync_tick(struct step *s);
 void core_sync_object(struct step *s);

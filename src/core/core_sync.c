@@ -8,7 +8,7 @@
 #include "domain/promise.h"
 #include "placement/reason.h"
 
-/* Objects of lists and watches into the ledger, heartbeats, and when to list and to watch. */
+/* Objects of lists and watches into the ledger, heartbeats, and when to list and watch. */
 
 /* -- heartbeats -- */
 
@@ -54,14 +54,17 @@ static bool is_orphan(const struct core *core, const struct heartbeat *b)
            !ledger_node_has(core->ledger, b->node, LEDGER_LEASE);
 }
 
-static void drop_list(struct core *core, struct list *list, bool all)
+static void drop_heartbeats(struct core *core, bool all)
 {
-    LIST_EACH(struct heartbeat, b, list, link)
-    if (all || is_orphan(core, b))
-        heartbeat_drop(core, b);
+    struct list *const lists[] = {&core->heartbeats.fresh, &core->heartbeats.stale};
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        LIST_EACH(struct heartbeat, b, lists[i], link)
+        if (all || is_orphan(core, b))
+            heartbeat_drop(core, b);
+    }
 }
 
-void core_heartbeat_init(struct core *core)
+void core_sync_init(struct core *core)
 {
     struct heartbeats *h = &core->heartbeats;
     list_init(&h->fresh);
@@ -69,18 +72,12 @@ void core_heartbeat_init(struct core *core)
     map_init(&h->by_node, core->settings.seed, offsetof(struct heartbeat, node));
 }
 
-void core_heartbeat_fini(struct core *core)
+void core_sync_fini(struct core *core)
 {
-    drop_list(core, &core->heartbeats.fresh, true);
-    drop_list(core, &core->heartbeats.stale, true);
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        buf_fini(&core->cursors[kind].version);
+    drop_heartbeats(core, true);
     map_fini(&core->heartbeats.by_node);
-}
-
-/* Scvs or Leases of any number of nodes were deleted. */
-static void core_heartbeat_swept(struct step *s)
-{
-    drop_list(s->core, &s->core->heartbeats.fresh, false);
-    drop_list(s->core, &s->core->heartbeats.stale, false);
 }
 
 /* `seconds`: age of the heartbeat; 0: fresh. */
@@ -104,7 +101,7 @@ static struct heartbeat *heartbeat_new(struct core *core, struct span node)
 }
 
 /* A Lease as a list or watch shows it. */
-static void core_heartbeat_seen(struct step *s, const struct lease *lease)
+static void heartbeat_seen(struct step *s, const struct lease *lease)
 {
     struct core *core = s->core;
     struct heartbeat *b = map_get(&core->heartbeats.by_node, lease->meta.name);
@@ -140,7 +137,7 @@ void core_heartbeat_set_stale(struct step *s)
 
 /* Another daemon may write the Scv of a stale node whose Lease was deleted. The first new
  * updateTime can be the last one of scv-agent, which a list shows late; a second cannot. */
-static void core_heartbeat_scv_seen(struct step *s, const struct scv *scv)
+static void heartbeat_scv_seen(struct step *s, const struct scv *scv)
 {
     struct core *core = s->core;
     struct heartbeat *b = map_get(&core->heartbeats.by_node, scv->meta.name);
@@ -159,7 +156,7 @@ static void core_heartbeat_scv_seen(struct step *s, const struct scv *scv)
 }
 
 /* Its Scv or its Lease was deleted. */
-static void core_heartbeat_deleted(struct step *s, struct span node)
+static void heartbeat_deleted(struct step *s, struct span node)
 {
     struct heartbeat *b = map_get(&s->core->heartbeats.by_node, node);
     if (b && is_orphan(s->core, b))
@@ -175,7 +172,7 @@ static void delivered(struct step *s)
     h->last_ms = s->now.mono_ms;
 }
 
-static void core_heartbeat_watch_event(struct step *s)
+static void heartbeat_watch_event(struct step *s)
 {
     struct heartbeats *h = &s->core->heartbeats;
     if (s->now.mono_ms > h->last_ms + PAUSE_MS)
@@ -185,7 +182,7 @@ static void core_heartbeat_watch_event(struct step *s)
 }
 
 /* An event or bookmark of Leases. */
-static void core_heartbeat_listed(struct step *s, int64_t requested_ms)
+static void heartbeat_listed(struct step *s, int64_t requested_ms)
 {
     struct heartbeats *h = &s->core->heartbeats;
     bool silent = requested_ms > h->last_ms + PAUSE_MS;
@@ -194,11 +191,6 @@ static void core_heartbeat_listed(struct step *s, int64_t requested_ms)
     else
         h->doubted_ms = h->no_pause_since_ms = s->now.mono_ms;
     delivered(s);
-}
-
-static void core_heartbeat_broken(struct step *s)
-{
-    s->core->heartbeats.broken = true;
 }
 
 static bool can_check(const struct core *core)
@@ -267,7 +259,7 @@ static void log_stale(struct step *s, size_t n)
                  n, SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&owner)));
 }
 
-void core_heartbeat_tick(struct step *s)
+static void heartbeat_tick(struct step *s)
 {
     struct heartbeat *b;
     int64_t now_ms = s->now.mono_ms;
@@ -282,7 +274,7 @@ void core_heartbeat_tick(struct step *s)
         core_sync_relist(s, CORE_LEASES);
 }
 
-int64_t core_heartbeat_due(const struct core *core)
+static int64_t heartbeat_due(const struct core *core)
 {
     const struct heartbeat *b = first_fresh(core);
     return !b ? INT64_MAX : is_proven(core, b) ? stale_at(core, b) : relist_at(core, b);
@@ -594,6 +586,7 @@ static int64_t cursor_due(const struct core *core, int kind)
 
 void core_sync_tick(struct step *s)
 {
+    heartbeat_tick(s);
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         if (cursor_due(s->core, kind) > s->now.mono_ms)
             continue;
@@ -614,7 +607,7 @@ void core_sync_retry_soon(struct step *s)
 
 int64_t core_sync_due(const struct core *core)
 {
-    int64_t due = INT64_MAX;
+    int64_t due = heartbeat_due(core);
     for (int kind = 0; kind < CORE_KINDS; kind++)
         step_due(&due, cursor_due(core, kind));
     return due;
@@ -679,7 +672,7 @@ static void scv_seen(struct step *s, const struct core_input *in)
     int32_t now = first_duplicate(l, name);
     if (now >= 0 && before < 0)
         log_duplicate(s, ledger_node_find(l, name), (uint32_t)now);
-    core_heartbeat_scv_seen(s, in->scv);
+    heartbeat_scv_seen(s, in->scv);
 }
 
 static const enum ledger_kind ledger_kinds[CORE_KINDS] = {
@@ -694,7 +687,7 @@ static void apply_object(struct step *s, const struct core_input *in, struct spa
     struct ledger *l = s->core->ledger;
     if (in->deleted) {
         ledger_object_deleted(l, ledger_kinds[in->kind], name);
-        core_heartbeat_deleted(s, name);
+        heartbeat_deleted(s, name);
         return;
     }
     switch (in->kind) {
@@ -706,7 +699,7 @@ static void apply_object(struct step *s, const struct core_input *in, struct spa
         break;
     case CORE_LEASES:
         ledger_lease_seen(l, in->lease, in->run);
-        core_heartbeat_seen(s, in->lease);
+        heartbeat_seen(s, in->lease);
         break;
     default:
         ledger_unhealthy_seen(l, in->unhealthy, in->run);
@@ -722,7 +715,7 @@ void core_sync_object(struct step *s)
         return;
     c->last_event_ms = s->now.mono_ms;
     if (in->kind == CORE_LEASES && c->state == CURSOR_WATCHING)
-        core_heartbeat_watch_event(s);
+        heartbeat_watch_event(s);
     if (in->kind == CORE_PODS && in->invalid && !in->deleted) {
         pod_exists(s, in->pod->meta.uid);
     } else if (in->kind == CORE_PODS) {
@@ -745,10 +738,9 @@ static void listed(struct step *s, struct cursor *c)
     else
         ledger_sweep(s->core->ledger, ledger_kinds[kind], c->run);
     if (kind == CORE_SCVS || kind == CORE_LEASES)
-        core_heartbeat_swept(s);
-
+        drop_heartbeats(s->core, false);
     if (kind == CORE_LEASES)
-        core_heartbeat_listed(s, c->requested_ms);
+        heartbeat_listed(s, c->requested_ms);
     c->synced = true;
     c->last_event_ms = s->now.mono_ms;
     c->listed_ms = c->requested_ms;
@@ -777,7 +769,7 @@ static bool may_be_absent(enum core_kind kind)
 static void failed(struct step *s, struct cursor *c, const unsigned *failures)
 {
     if (s->in->kind == CORE_LEASES)
-        core_heartbeat_broken(s);
+        s->core->heartbeats.broken = true;
     step_failed(&c->failure, s->now.mono_ms, s->in->err);
     c->due_ms += step_backoff(&s->core->rng, *failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS,
                               s->in->retry_after_ms);
@@ -817,7 +809,7 @@ void core_sync_watch_progress(struct step *s)
     see_version(c, s->in->version);
     /* An opened watch has delivered nothing yet; a bookmark has a version. */
     if (s->in->kind == CORE_LEASES && s->in->version.n)
-        core_heartbeat_watch_event(s);
+        heartbeat_watch_event(s);
 }
 
 void core_sync_watch_ended(struct step *s)
