@@ -204,14 +204,10 @@ static int cli_explain(struct cli_run *r, struct err *err)
         return -1;
     if (!ns.n)
         ns = default_namespace(r);
-    struct explain_load loaded;
-    explain_load(&r->session, ns, name, &loaded);
-    loaded.facts.colors = cli_has_colors(r->config);
-    int rc = explain_pod(&r->out, cli_state(r), ns, name, &loaded.facts, err);
+    int rc = explain_run(&r->out, &r->session, ns, name, cli_has_colors(r->config), err);
     if (r->session.view_error.code != ERR_NONE) /* reservations are unknown */
         table_line(&r->out, "! --extender %s: %s", r->config->extender,
                    r->session.view_error.msg);
-    explain_load_fini(&loaded);
     return rc ? -1 : cli_print(&r->out, err);
 }
 
@@ -232,10 +228,16 @@ static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
     struct defrag_plan_result plan;
     if (goal->name.n && !goal->ns.n)
         goal->ns = default_namespace(r);
-    if (!goal->name.n)
-        goal->shape = defrag_plan_shape(
-            c->cards ? c->cards : 1, (c->memory + MIB - 1) / MIB, span_of(c->model),
-            ledger_settings(cluster_state_ledger(cs))->unit_mib);
+    if (!goal->name.n) {
+        int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;
+        int64_t cards = c->cards ? c->cards : 1, mib = (c->memory + MIB - 1) / MIB;
+        goal->shape = (struct request){.kind = mib ? REQUEST_MEMORY : REQUEST_CARDS,
+                                       .cards = (uint32_t)cards,
+                                       .units = (mib + unit - 1) / unit * cards,
+                                       .mib_per_card = mib,
+                                       .by_label = mib % unit != 0,
+                                       .models = span_of(c->model)};
+    }
     goal->node_is_cordoned = goal->node.n > 0;
     if (defrag_apply_load(&r->session, rules, err) ||
         defrag_plan_compute(cs, rules, goal, &a, &plan, err))

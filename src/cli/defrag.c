@@ -420,17 +420,6 @@ static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
     return ledger_pod_requests(pod);
 }
 
-struct request defrag_plan_shape(int64_t cards, int64_t mib, struct span models,
-                                 int64_t unit_mib)
-{
-    return (struct request){.kind = mib ? REQUEST_MEMORY : REQUEST_CARDS,
-                            .cards = (uint32_t)cards,
-                            .units = mib ? (mib + unit_mib - 1) / unit_mib * cards : 0,
-                            .mib_per_card = mib,
-                            .by_label = mib % unit_mib != 0,
-                            .models = models};
-}
-
 int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rules,
                         const struct defrag_plan_goal *goal, struct arena *a,
                         struct defrag_plan_result *plan, struct err *err)

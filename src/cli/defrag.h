@@ -65,10 +65,6 @@ struct defrag_plan_result {
     struct defrag_plan plan; /* plan.n 0: the request fits already */
 };
 
-/* A shape: `mib` on each of `cards` cards, or whole cards if it is 0. `models` is
- * borrowed. */
-struct request defrag_plan_shape(int64_t cards, int64_t mib, struct span models,
-                                 int64_t unit_mib);
 /* Pods in the plan are borrowed from the state until its next input; the rest is in the
  * arena. -1: no such pending pod, or its request is not for memory or whole cards. */
 int defrag_plan_compute(const struct cluster_state *cs, struct defrag_rules *rules,

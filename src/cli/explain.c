@@ -221,26 +221,25 @@ static uint32_t read_minimum(const struct session *s, struct span body)
     return minimum;
 }
 
-void explain_load(struct session *s, struct span ns, struct span name,
-                  struct explain_load *loaded)
+int explain_run(struct buf *out, struct session *s, struct span ns, struct span name,
+                bool colors, struct err *err)
 {
     cleanup_buf struct buf path = {0};
     struct httpc_reply reply = {0};
-    *loaded = (struct explain_load){
-        .facts = {.view = session_view(s), .now_s = clock_wall_ns() / 1000000000}};
+    json_t *pod = NULL;
+    struct explain_facts facts = {.view = session_view(s),
+                                  .now_s = clock_wall_ns() / 1000000000,
+                                  .colors = colors};
     session_pod_path(&path, ns, name);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .timeout_ms = s->config->timeout_ms};
     if (kube_call(s->client, &request, &reply, NULL) == 0 && reply.status == 200 &&
         reply.body.n) {
-        loaded->pod = json_loadb(reply.body.p, reply.body.n, 0, NULL);
-        loaded->facts.object = loaded->pod;
-        loaded->facts.minimum = read_minimum(s, buf_span(&reply.body));
+        facts.object = pod = json_loadb(reply.body.p, reply.body.n, 0, NULL);
+        facts.minimum = read_minimum(s, buf_span(&reply.body));
     }
     httpc_reply_fini(&reply);
-}
-
-void explain_load_fini(struct explain_load *loaded)
-{
-    json_decref(loaded->pod);
+    int rc = explain_pod(out, session_state(s), ns, name, &facts, err);
+    json_decref(pod);
+    return rc;
 }

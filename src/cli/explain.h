@@ -25,16 +25,8 @@ struct explain_facts {
 int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
                 struct span name, const struct explain_facts *facts, struct err *err);
 
-/*
- * Reads what `explain pod` needs beside the snapshot: the Pod, the extender's view if
- * --extender names one, and the PodGroup or Workload of the pod's gang. What cannot be read
- * is left out.
- */
-struct explain_load {
-    struct explain_facts facts; /* facts.colors is false */
-    json_t *pod;
-};
-
-void explain_load(struct session *s, struct span ns, struct span name,
-                  struct explain_load *loaded);
-void explain_load_fini(struct explain_load *loaded);
+/* Also reads what it needs beside the snapshot: the Pod, the extender's view if --extender
+ * names one, and the PodGroup or Workload of the pod's gang. What cannot be read is left
+ * out. */
+int explain_run(struct buf *out, struct session *s, struct span ns, struct span name,
+                bool colors, struct err *err);

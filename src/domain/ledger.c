@@ -19,10 +19,8 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     assert(settings->unit_mib > 0);
     l->settings = *settings;
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
-    map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
     l->nongpu.seed = seed ^ 0x1b873593;
-    request_pool_init(&l->requests, seed ^ 0x2127599b);
-    map_init(&l->gangs, seed ^ 0x3c6ef372, offsetof(struct ledger_gang, key));
+    ledger_pods_init(l, seed);
     map_init(&l->reservations_by_uid, seed ^ 0x2545f491,
              offsetof(struct ledger_reservation, uid));
     return l;
@@ -53,7 +51,6 @@ void ledger_free(struct ledger *l)
     if (!l)
         return;
     ledger_pods_free(l);
-    map_fini(&l->gangs);
     ledger_reservations_free(l);
     for (size_t i = 0; i < l->n_nodes; i++)
         if (ledger_node_slot(l, i)->facts)
@@ -61,14 +58,10 @@ void ledger_free(struct ledger *l)
     for (size_t i = 0; i < l->n_chunks; i++)
         free(l->chunks[i]);
     map_fini(&l->nodes_by_name);
-    map_fini(&l->pods_by_uid);
     free(l->nongpu.slots);
-    assert(l->requests.n == 0);
-    map_fini(&l->requests);
     map_fini(&l->reservations_by_uid);
     free(l->chunks);
     free(l->free_slots);
-    ledger_classes_free(l);
     free(l);
 }
 

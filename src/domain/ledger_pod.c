@@ -4,6 +4,7 @@
  * of its node, or of pending pods. */
 #include "domain/ledger_priv.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/hash.h"
@@ -138,13 +139,6 @@ const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
     return l->classes;
 }
 
-void ledger_classes_free(struct ledger *l)
-{
-    for (size_t i = 0; i < l->n_classes; i++)
-        free((char *)l->classes[i].request.models.p);
-    free(l->classes);
-}
-
 /* -- gangs -- */
 
 /* New, with its key in the same block. */
@@ -250,6 +244,13 @@ static void pod_free(struct ledger *l, struct ledger_pod *pod)
     free(pod);
 }
 
+void ledger_pods_init(struct ledger *l, uint64_t seed)
+{
+    map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
+    request_pool_init(&l->requests, seed ^ 0x2127599b);
+    map_init(&l->gangs, seed ^ 0x3c6ef372, offsetof(struct ledger_gang, key));
+}
+
 void ledger_pods_free(struct ledger *l)
 {
     for (struct ledger_pod *pod = ledger_first_pod(l), *next; pod; pod = next) {
@@ -257,6 +258,13 @@ void ledger_pods_free(struct ledger *l)
         gang_leave(l, pod);
         pod_free(l, pod);
     }
+    for (size_t i = 0; i < l->n_classes; i++)
+        free((char *)l->classes[i].request.models.p);
+    free(l->classes);
+    assert(l->requests.n == 0);
+    map_fini(&l->gangs);
+    map_fini(&l->requests);
+    map_fini(&l->pods_by_uid);
 }
 
 struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid)
@@ -615,30 +623,11 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
     refresh_after_removal(l, node);
 }
 
-/* Memory that the sample shows must not count as external use. */
-static void depart(struct ledger_node *node, const struct ledger_pod *pod)
-{
-    uint64_t used = ledger_pod_used_cards(node, pod);
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        int64_t mib = used >> i & 1 ? ledger_pod_mib(pod, card) : 0;
-        const struct departure departure = {.card = card->index,
-                                            .mib = mib > 0 ? mib : 0,
-                                            .promised = ledger_use_allowed(node, pod, i),
-                                            .pod = scv_hash(pod->uid),
-                                            .uuid = card->uuid};
-        if (mib > 0 || ledger_use_shows(node->facts, pod, i))
-            ledger_departures_add(node->facts, &departure);
-    }
-}
-
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
-    if (node) {
-        depart(node, pod);
-        ledger_facts_forget(node->facts, pod);
-    }
+    if (node)
+        ledger_facts_depart(node, pod);
     nominate(l, pod, (struct span){0});
     gang_leave(l, pod);
     unlist(l, pod);

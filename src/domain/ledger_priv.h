@@ -172,16 +172,8 @@ void ledger_facts_drop_scv(struct ledger_node_facts *f);
 const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_facts *f,
                                                       const struct ledger_pod *pod,
                                                       size_t *n);
-/* The pod leaves: without a podList its assignments have no other end. */
-void ledger_facts_forget(struct ledger_node_facts *f, const struct ledger_pod *pod);
-/* Does the newest sample show memory of the pod, by its UID, on the card at this
- * position? */
-bool ledger_use_shows(const struct ledger_node_facts *f, const struct ledger_pod *pod,
-                      uint32_t card);
-/* What of the pod's use on the card is not overuse: its promise there, or the card that it
- * holds through nvidia.com/... */
-int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_pod *pod,
-                           uint32_t card);
+/* The pod leaves the node: what the sample shows of it, and its assignments. */
+void ledger_facts_depart(struct ledger_node *node, const struct ledger_pod *pod);
 /* The measured use of each card. Promises are charged to the cards already. */
 void ledger_use_measure(const struct ledger_node *node,
                         struct ledger_measured measured[SCV_MAX_CARDS]);
@@ -191,10 +183,9 @@ struct ledger_node *ledger_node_slot(const struct ledger *l, size_t slot);
 struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
 /* Frees the node when it has no objects and no pods. */
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
+/* Pods, their requests, classes and gangs. */
+void ledger_pods_init(struct ledger *l, uint64_t seed);
 void ledger_pods_free(struct ledger *l);
-void ledger_classes_free(struct ledger *l);
-/* The departure is copied. */
-void ledger_departures_add(struct ledger_node_facts *facts, const struct departure *d);
 void ledger_departures_clear(struct ledger_node_facts *facts);
 void ledger_reservations_free(struct ledger *l);
 /* New, in one block with the UUIDs; of no card. */

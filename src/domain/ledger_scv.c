@@ -137,14 +137,18 @@ static bool sum_uses(const struct ledger_node_facts *f, uint64_t uid,
     return n > 0;
 }
 
-bool ledger_use_shows(const struct ledger_node_facts *f, const struct ledger_pod *pod,
+/* Does the newest sample show memory of the pod, by its UID, on the card at this
+ * position? */
+static bool use_shows(const struct ledger_node_facts *f, const struct ledger_pod *pod,
                       uint32_t card)
 {
     int64_t used[SCV_MAX_CARDS];
     return sum_uses(f, scv_hash(pod->uid), used) && used[card] > 0;
 }
 
-int64_t ledger_use_allowed(const struct ledger_node *node, const struct ledger_pod *pod,
+/* What of the pod's use on the card is not overuse: its promise there, or the card that it
+ * holds through nvidia.com/... */
+static int64_t use_allowed(const struct ledger_node *node, const struct ledger_pod *pod,
                            uint32_t card)
 {
     int64_t total = node->cards[card].total_mib;
@@ -198,7 +202,7 @@ static void add_pods(const struct ledger_node *node, struct split *split)
             continue;
         for (uint32_t i = 0; i < node->n_cards; i++)
             if (used[i])
-                add_pod(&split[i], used[i], ledger_use_allowed(node, pod, i), false);
+                add_pod(&split[i], used[i], use_allowed(node, pod, i), false);
     }
 }
 
@@ -489,18 +493,6 @@ static void keep_assignments(struct ledger_node *node)
     f->assignments_kept = true;
 }
 
-void ledger_facts_forget(struct ledger_node_facts *f, const struct ledger_pod *pod)
-{
-    size_t n;
-    const struct ledger_assignment *a = ledger_facts_assigned(f, pod, &n);
-    if (!f->assignments_kept || !n)
-        return;
-    size_t from = (size_t)(a - f->assignments);
-    memmove(f->assignments + from, f->assignments + from + n,
-            (f->n_assignments - from - n) * sizeof *f->assignments);
-    f->n_assignments -= n;
-}
-
 void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
 {
     struct ledger_node_facts *f = node->facts;
@@ -554,7 +546,8 @@ void ledger_departures_clear(struct ledger_node_facts *f)
     f->n_departures = 0;
 }
 
-void ledger_departures_add(struct ledger_node_facts *f, const struct departure *d)
+/* The departure is copied. */
+static void add_departure(struct ledger_node_facts *f, const struct departure *d)
 {
     for (size_t i = 0; i < f->n_departures; i++) /* it was back in between */
         if (f->departures[i].pod == d->pod && f->departures[i].card == d->card &&
@@ -572,4 +565,35 @@ void ledger_departures_add(struct ledger_node_facts *f, const struct departure *
     struct departure *copy = &f->departures[f->n_departures++];
     *copy = *d;
     copy->uuid.p = xmemdup0(d->uuid.p, d->uuid.n);
+}
+
+/* Without a podList its assignments have no other end. */
+static void forget_assignments(struct ledger_node_facts *f, const struct ledger_pod *pod)
+{
+    size_t n;
+    const struct ledger_assignment *a = ledger_facts_assigned(f, pod, &n);
+    if (!f->assignments_kept || !n)
+        return;
+    size_t from = (size_t)(a - f->assignments);
+    memmove(f->assignments + from, f->assignments + from + n,
+            (f->n_assignments - from - n) * sizeof *f->assignments);
+    f->n_assignments -= n;
+}
+
+/* Memory that the sample shows must not count as external use. */
+void ledger_facts_depart(struct ledger_node *node, const struct ledger_pod *pod)
+{
+    uint64_t used = ledger_pod_used_cards(node, pod);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        int64_t mib = used >> i & 1 ? ledger_pod_mib(pod, card) : 0;
+        const struct departure departure = {.card = card->index,
+                                            .mib = mib > 0 ? mib : 0,
+                                            .promised = use_allowed(node, pod, i),
+                                            .pod = scv_hash(pod->uid),
+                                            .uuid = card->uuid};
+        if (mib > 0 || use_shows(node->facts, pod, i))
+            add_departure(node->facts, &departure);
+    }
+    forget_assignments(node->facts, pod);
 }
