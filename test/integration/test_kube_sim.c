@@ -2,113 +2,33 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/str.h"
-#include "lib/program.h"
-#include "lib/raw.h"
-#include "lib/temp.h"
-#include "lib/tls.h"
-#include "lib/unit.h"
+#include "lib/sim.h"
 
 /* kube-sim as a program, and kubectl as its client. */
 
-
-static char *dir; /* of this test */
-
-/* -- kube-sim -- */
-
-struct sim {
-    struct program program;
-    unsigned port;
-};
-
-/* `more` ends with NULL. */
-static void sim_begin(struct program *p, const char *const *more)
-{
-    cleanup_free char *path = program_path("kube-sim");
-    const char *argv[PROGRAM_ARGS] = {path};
-    program_args(argv, 1, more);
-    program_start(p, dir, argv);
-}
-
-static void sim_start(struct sim *s, const char *const *more)
-{
-    sim_begin(&s->program, more);
-    s->port = program_port(&s->program, "listening on 127.0.0.1:");
-}
-
-static void sim_stop(struct sim *s)
-{
-    program_stop(&s->program);
-}
-
-/* Starts kube-sim, which must fail. Returns the exit status. */
-static int sim_fails(struct program *p, const char *const *more)
-{
-    sim_begin(p, more);
-    return program_wait(p);
-}
-
-static unsigned ask(const struct sim *s, const char *request, struct raw_reply *reply)
-{
-    struct raw c;
-    raw_open(&c, s->port);
-    raw_call(&c, reply, request);
-    raw_close(&c);
-    return reply->status;
-}
-
-#define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\n\r\n"
-
-/* -- kubectl -- */
-
-static bool have_kubectl(void)
+/* The output of kube-sim, which must end with the status. New. */
+static char *ends(int status, const char *const *options)
 {
     struct program p;
-    program_start(&p, dir, ARGV("kubectl", "version", "--client"));
-    int rc = program_wait(&p);
-    if (rc)
-        printf("skipped: cannot run kubectl: %s\n", p.said.p);
-    program_fini(&p);
-    return rc == 0;
+    lib_program(&p, "kube-sim", options, ARGV(NULL));
+    return program_end(&p, status);
 }
 
-/* Runs kubectl against the server. *said gets its output. Returns its exit status. */
-static int kubectl(const struct sim *s, struct buf *said, const char *const *more)
+/* The output of kubectl, which must end with the status. New. */
+static char *kubectl(int status, const struct sim *s, const char *const *more)
 {
-    char server[64];
+    struct program p;
+    cleanup_free char *server = xasprintf("http://127.0.0.1:%u", s->api.port);
     const char *argv[PROGRAM_ARGS] = {"kubectl", "--server", server};
-    snprintf(server, sizeof server, "http://127.0.0.1:%u", s->port);
     program_args(argv, 3, more);
-    struct program p;
-    program_start(&p, dir, argv);
-    int rc = program_wait(&p);
-    buf_clear(said);
-    buf_add_span(said, buf_span(&p.said));
-    program_fini(&p);
-    return rc;
-}
-
-#define KUBECTL(s, said, ...) kubectl(s, said, ARGV(__VA_ARGS__))
-
-/* -- tests -- */
-
-static void begin(void)
-{
-    dir = temp_dir();
-}
-
-static void end(void)
-{
-    temp_dir_remove(dir);
-    free(dir);
+    program_start(&p, lib_dir, argv);
+    return program_end(&p, status);
 }
 
 START_TEST(help_and_bad_options_do_not_start_it)
 {
-    struct program c;
-    ck_assert_int_eq(sim_fails(&c, ARGV("--help")), 0);
-    ck_assert_contains(c.said.p, "--generate PARAMETERS");
-    program_fini(&c);
+    cleanup_free char *help = ends(0, ARGV("--help"));
+    ck_assert_contains(help, "--generate PARAMETERS");
     static const char *const bad[][3] = {{"--unknown", NULL, "unknown"},
                                          {"--port", "70000", "port"},
                                          {"--generate", "nodes=x", "nodes"},
@@ -116,9 +36,8 @@ START_TEST(help_and_bad_options_do_not_start_it)
                                          {"--cert", "x.pem", "--key"},
                                          {"--log-level", "loud", "loud"}};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        ck_assert_int_eq(sim_fails(&c, ARGV(bad[i][0], bad[i][1])), 1);
-        ck_assert_contains(c.said.p, bad[i][2]);
-        program_fini(&c);
+        cleanup_free char *said = ends(1, ARGV(bad[i][0], bad[i][1]));
+        ck_assert_contains(said, bad[i][2]);
     }
 }
 
@@ -150,59 +69,49 @@ static const char manifest[] = "apiVersion: v1\n"
 START_TEST(manifests_are_loaded_and_unserved_kinds_are_logged)
 {
     struct sim s;
-    struct raw_reply reply = {0};
-    temp_write(dir, "m.yaml", manifest);
-    cleanup_free char *path = temp_path(dir, "m.yaml");
-    sim_start(&s, ARGV("--port", "0", "--load", path));
-    ck_assert_uint_eq(ask(&s, GET("/api/v1/nodes/n1"), &reply), 200);
-    ck_assert_contains(reply.body.p, "\"aliyun.com/gpu-mem\":\"16\"");
-    ck_assert_contains(reply.body.p, "\"cpu\":\"500m\"");
-    ck_assert_uint_eq(ask(&s, GET("/api/v1/namespaces/team/pods/p"), &reply), 200);
+    cleanup_free char *good = temp_path(lib_dir, "m.yaml"),
+                      *bad = temp_path(lib_dir, "bad.yaml");
+    temp_write(lib_dir, "m.yaml", manifest);
+    temp_write(lib_dir, "bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: NO}\n");
+    sim_start(&s, ARGV("--load", good));
+    cleanup_json json_t *node = peer_json(&s.api, "GET", "/api/v1/nodes/n1", NULL);
+    ck_assert_str_eq(lib_in(node, "status.capacity", "aliyun.com/gpu-mem"), "16");
+    ck_assert_str_eq(lib_str(node, "status.capacity.cpu"), "500m");
+    ck_assert_uint_eq(peer_status(&s.api, "/api/v1/namespaces/team/pods/p"), 200);
     ck_assert(program_wait_output(&s.program, "Deployment"));
-    raw_reply_fini(&reply);
     sim_stop(&s);
-    temp_write(dir, "bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: NO}\n");
-    cleanup_free char *bad = temp_path(dir, "bad.yaml");
-    struct program c;
-    ck_assert_int_eq(sim_fails(&c, ARGV("--load", bad)), 1);
-    ck_assert_contains(c.said.p, "bad.yaml, document 1");
-    ck_assert_contains(c.said.p, "metadata.name");
-    program_fini(&c);
+    cleanup_free char *said = ends(1, ARGV("--load", bad));
+    ck_assert_contains(said, "bad.yaml, document 1");
+    ck_assert_contains(said, "metadata.name");
 }
 
 START_TEST(kubectl_shows_the_objects)
 {
     struct sim s;
-    struct buf said = {0};
-    if (!have_kubectl())
+    if (system("kubectl version --client >/dev/null 2>&1") != 0) {
+        puts("skipped: cannot run kubectl");
         return;
-    sim_start(&s, ARGV("--port", "0", "--generate", "nodes=3,cards=2,pods=2,leases=1"));
-    ck_assert_int_eq(KUBECTL(&s, &said, "get",
-                             "nodes,pods,scvs,leases,events,configmaps,namespaces", "-A"),
-                     0);
+    }
+    sim_start(&s, ARGV("--generate", "nodes=3,cards=2,pods=2,leases=1"));
+    cleanup_free char *all = kubectl(
+        0, &s,
+        ARGV("get", "nodes,pods,scvs,leases,events,configmaps,namespaces", "-A"));
     static const char *const lines[] = {
         "node/node-00000", "pod/gpu-00002-001", "scv.core.run-linux.com/node-00001",
         "lease.coordination.k8s.io/node-00002", "namespace/kube-system"};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-        ck_assert_contains(said.p, lines[i]);
-    ck_assert_int_eq(KUBECTL(&s, &said, "get", "pods", "--field-selector",
-                             "spec.nodeName=node-00001", "-o", "name"),
-                     0);
-    ck_assert_str_eq(said.p, "pod/gpu-00001-000\npod/gpu-00001-001\n");
-    ck_assert_int_eq(
-        KUBECTL(&s, &said, "get", "nodes", "--chunk-size", "1", "-o", "name"), 0);
-    ck_assert_str_eq(said.p, "node/node-00000\nnode/node-00001\nnode/node-00002\n");
-    ck_assert_int_eq(KUBECTL(&s, &said, "get", "pod", "none"), 1);
-    ck_assert_contains(said.p, "Error from server (NotFound): pods \"none\" not found");
-    buf_fini(&said);
+        ck_assert_contains(all, lines[i]);
+    cleanup_free char *pods = kubectl(0, &s,
+                                      ARGV("get", "pods", "--field-selector",
+                                           "spec.nodeName=node-00001", "-o", "name")),
+                      *nodes = kubectl(
+                          0, &s, ARGV("get", "nodes", "--chunk-size", "1", "-o", "name")),
+                      *none = kubectl(1, &s, ARGV("get", "pod", "none"));
+    ck_assert_str_eq(pods, "pod/gpu-00001-000\npod/gpu-00001-001\n");
+    ck_assert_str_eq(nodes, "node/node-00000\nnode/node-00001\nnode/node-00002\n");
+    ck_assert_contains(none, "Error from server (NotFound): pods \"none\" not found");
     sim_stop(&s);
 }
 
-int main(void)
-{
-    const TTest *const tests[] = {help_and_bad_options_do_not_start_it,
-                                  manifests_are_loaded_and_unserved_kinds_are_logged,
-                                  kubectl_shows_the_objects};
-    return unit_run_with("kube-sim", tests, ARRAY_LEN(tests), 180,
-                         &(struct unit_fixtures){.begin = begin, .end = end});
-}
+LIB_MAIN("kube-sim", 180, help_and_bad_options_do_not_start_it,
+         manifests_are_loaded_and_unserved_kinds_are_logged, kubectl_shows_the_objects)

@@ -30,16 +30,7 @@ static char *metrics_of(const struct peer *p)
     return buf_take(&reply);
 }
 
-/* The value of the line with this prefix; -1: there is none. */
-static double value(const char *line)
-{
-    cleanup_free char *text = metrics_of(&extender.observers);
-    cleanup_free char *want = xasprintf("\n%s ", line);
-    const char *at = strstr(text, want);
-    return at ? strtod(at + strlen(want), NULL) : -1;
-}
-
-#define GIB (1024.0 * 1024 * 1024)
+#define GIB (1LL << 30)
 
 /* -- the extender -- */
 
@@ -50,7 +41,7 @@ START_TEST(both_ports_export_the_counters)
     sim_add_node(&sim, "n1", 2, 16);
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV("--metrics-detail", "card"));
-    lib_wait(value("gpushare_pending_pods") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "a", "n1", &why));
     ck_assert_int_eq(extender_filter(&extender, 8, "n1", NULL), FITS);
     ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
@@ -58,29 +49,28 @@ START_TEST(both_ports_export_the_counters)
     cleanup_free char *verbs = metrics_of(&extender.verbs);
     promtool_check_metrics(span_of(observers));
     promtool_check_metrics(span_of(verbs));
-    ck_assert_double_eq(value("gpushare_ready"), 1);
-    ck_assert_double_eq(value("gpushare_leader"), 1);
-    ck_assert_double_eq(value("gpushare_cards{state=\"healthy\"}"), 2);
-    ck_assert_double_eq(value("gpushare_memory_capacity_bytes"), 32 * GIB);
-    ck_assert_double_eq(value("gpushare_memory_promised_bytes"), 8 * GIB);
-    ck_assert_double_eq(value("gpushare_memory_free_bytes"), 24 * GIB);
-    ck_assert_double_eq(value("gpushare_node_memory_promised_bytes{node=\"n1\"}"),
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_ready"), 1);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_leader"), 1);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_cards{state=\"healthy\"}"), 2);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_memory_capacity_bytes"), 32 * GIB);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_memory_promised_bytes"), 8 * GIB);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_memory_free_bytes"), 24 * GIB);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_node_memory_promised_bytes{node=\"n1\"}"),
                         8 * GIB);
-    ck_assert_double_eq(
-        value("gpushare_card_memory_promised_bytes{node=\"n1\",card=\"0\"}"), 8 * GIB);
-    ck_assert_double_eq(value("gpushare_verb_duration_seconds_count{verb=\"filter\"}"),
+    ck_assert_int_eq(
+        extender_metric(&extender, "gpushare_card_memory_promised_bytes{node=\"n1\",card=\"0\"}"), 8 * GIB);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_verb_duration_seconds_count{verb=\"filter\"}"),
                         2);
-    ck_assert_double_gt(value("gpushare_verb_duration_seconds_sum{verb=\"filter\"}"), 0);
-    ck_assert_double_eq(value("gpushare_verb_requests_total{verb=\"bind\",code=\"200\"}"),
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_verb_requests_total{verb=\"bind\",code=\"200\"}"),
                         1);
-    ck_assert_double_eq(value("gpushare_filter_rejected_nodes_total{reason=\"size\"}"),
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_filter_rejected_nodes_total{reason=\"size\"}"),
                         1);
-    ck_assert_double_eq(value("gpushare_binds_total{result=\"ok\"}"), 1);
-    ck_assert_double_eq(value("gpushare_api_requests_total{call=\"bind\",code=\"ok\"}"),
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_binds_total{result=\"ok\"}"), 1);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_api_requests_total{call=\"bind\",code=\"ok\"}"),
                         1);
-    ck_assert_double_ge(value("gpushare_api_requests_total{call=\"list\",code=\"ok\"}"),
+    ck_assert_int_ge(extender_metric(&extender, "gpushare_api_requests_total{call=\"list\",code=\"ok\"}"),
                         5);
-    ck_assert_double_ge(value("gpushare_watch_age_seconds{resource=\"pods\"}"), 0);
+    ck_assert_int_ge(extender_metric(&extender, "gpushare_watch_age_seconds{resource=\"pods\"}"), 0);
     extender_stop(&extender);
     sim_stop(&sim);
 }
@@ -111,11 +101,11 @@ START_TEST(pods_and_nodes_get_their_events)
     sim_add_node(&sim, "n1", 2, 16);
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV(NULL));
-    lib_wait(value("gpushare_pending_pods") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "a", "n1", NULL));
     lib_wait(events("GPUPlaced", "8192 MiB on GPU0 of node n1") == 1);
     sim_add_pod(&sim, "big", 17);
-    lib_wait(value("gpushare_pending_pods") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_pending_pods") == 1);
     for (int i = 0; i < 3; i++) {
         cleanup_buf struct buf body = {0}, reply = {0};
         lib_filter_body(&body, "big", 17, (const char *const[]){"n1", NULL});
@@ -123,7 +113,7 @@ START_TEST(pods_and_nodes_get_their_events)
                           200);
     }
     lib_wait(events("GPUNeverFits", "the largest card has 16384 MiB") == 1);
-    lib_wait(value("gpushare_events_total{result=\"deduplicated\"}") == 2);
+    lib_wait(extender_metric(&extender, "gpushare_events_total{result=\"deduplicated\"}") == 2);
     ck_assert(program_wait_output(&extender.program, "first scan of all cards complete"));
     sim_add_scv(&sim, "n1", 2, 16, 1);
     lib_wait(events("GPULost", "no new pods are placed on GPU1 (unhealthy)") == 1);
@@ -136,9 +126,9 @@ START_TEST(pods_and_nodes_get_their_events)
     sim_add_scv(&sim, "n1", 2, 4, -1);
     lib_wait(events("GPUOvercommitted", "GPU0 has 4096 MiB, but 8192 MiB are promised") ==
              1);
-    lib_wait(value("gpushare_cards_overcommitted") == 1);
-    lib_wait(value("gpushare_overcommits_total") == 1);
-    lib_wait(value("gpushare_events_total{result=\"written\"}") == 7);
+    lib_wait(extender_metric(&extender, "gpushare_cards_overcommitted") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_overcommits_total") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_events_total{result=\"written\"}") == 7);
     ck_assert_int_eq(events("GPUNeverFits", ""), 1);
     extender_stop(&extender);
     sim_stop(&sim);
@@ -151,10 +141,10 @@ START_TEST(events_off_writes_no_events)
     sim_add_node(&sim, "n1", 1, 16);
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV("--events=off"));
-    lib_wait(value("gpushare_pending_pods") == 1);
+    lib_wait(extender_metric(&extender, "gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "a", "n1", NULL));
     ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
-    ck_assert_double_eq(value("gpushare_events_total{result=\"written\"}"), -1);
+    ck_assert_int_eq(extender_metric(&extender, "gpushare_events_total{result=\"written\"}"), -1);
     extender_stop(&extender); /* completes what was begun */
     ck_assert_int_eq(sim_count(&sim, "create", "events", ""), 0);
     sim_stop(&sim);

@@ -35,55 +35,41 @@ static void tear_down(struct fixture *f)
     sim_stop(&f->sim);
 }
 
-static const char *const filter_paths[] = {
-    "/gpushare-scheduler/filter", "/filter",
-    "/apis/nvidia-gpu-scheduler/v1/schedule/filter"};
-
-START_TEST(filter_is_served_under_every_path)
+START_TEST(filter_and_prioritize_are_served_under_every_path)
 {
+    static const char *const roots[] = {"/gpushare-scheduler/", "/",
+                                        "/apis/nvidia-gpu-scheduler/v1/schedule/"};
+    static const char *const hosts[] = {"big", "full", "small"};
     struct fixture f;
-    cleanup_buf struct buf body = {0};
+    cleanup_buf struct buf four = {0}, two = {0};
     set_up(&f);
-    lib_filter_body(&body, "p", 4, ARGV("full", "big", "small", "nowhere"));
-    for (size_t i = 0; i < ARRAY_LEN(filter_paths); i++) {
-        cleanup_json json_t *j =
-            peer_json(&f.extender.verbs, "POST", filter_paths[i], body.p);
+    lib_filter_body(&four, "p", 4, ARGV("full", "big", "small", "nowhere"));
+    lib_filter_body(&two, "p", 2, ARGV("big", "full", "small"));
+    for (size_t i = 0; i < ARRAY_LEN(roots); i++) {
+        cleanup_free char *filter = xasprintf("%sfilter", roots[i]),
+                          *prioritize = xasprintf("%sprioritize", roots[i]);
+        cleanup_json json_t *j = peer_json(&f.extender.verbs, "POST", filter, four.p),
+                            *scores =
+                                peer_json(&f.extender.verbs, "POST", prioritize, two.p);
+        json_int_t score[3];
         ck_assert_uint_eq(json_array_size(lib_at(j, "NodeNames")), 1);
-        ck_assert_str_eq(json_string_value(json_array_get(lib_at(j, "NodeNames"), 0)),
-                         "big");
+        ck_assert_str_eq(lib_str(j, "NodeNames.0"), "big");
         ck_assert_contains(lib_str(j, "FailedNodes.full"), "needs 4096 MiB on one card");
         ck_assert_contains(lib_str(j, "FailedAndUnresolvableNodes.small"),
                            "the largest card has 2048 MiB");
         ck_assert_int_ne(!lib_at(j, "FailedNodes.nowhere"),
                          !lib_at(j, "FailedAndUnresolvableNodes.nowhere"));
         ck_assert_str_eq(lib_str(j, "Error"), "");
-    }
-    tear_down(&f);
-}
-
-START_TEST(prioritize_is_served_under_every_path)
-{
-    static const char *const paths[] = {
-        "/gpushare-scheduler/prioritize", "/prioritize",
-        "/apis/nvidia-gpu-scheduler/v1/schedule/prioritize"};
-    struct fixture f;
-    cleanup_buf struct buf body = {0};
-    set_up(&f);
-    lib_filter_body(&body, "p", 2, ARGV("big", "full", "small"));
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-        cleanup_json json_t *j = peer_json(&f.extender.verbs, "POST", paths[i], body.p);
-        ck_assert_uint_eq(json_array_size(j), 3);
-        const char *const hosts[] = {"big", "full", "small"};
-        json_int_t scores[3];
+        ck_assert_uint_eq(json_array_size(scores), 3);
         for (size_t k = 0; k < 3; k++) {
-            ck_assert_str_eq(lib_str(json_array_get(j, k), "Host"), hosts[k]);
-            scores[k] = json_integer_value(lib_at(json_array_get(j, k), "Score"));
-            ck_assert_int_ge(scores[k], 0);
-            ck_assert_int_le(scores[k], 10);
+            const json_t *host = json_array_get(scores, k);
+            ck_assert_str_eq(lib_str(host, "Host"), hosts[k]);
+            score[k] = json_integer_value(lib_at(host, "Score"));
+            ck_assert(score[k] >= 0 && score[k] <= 10);
         }
         /* No memory becomes unusable, so the node with less free memory is better. */
-        ck_assert_int_gt(scores[1], scores[0]);
-        ck_assert_int_gt(scores[2], scores[0]);
+        ck_assert_int_gt(score[1], score[0]);
+        ck_assert_int_gt(score[2], score[0]);
     }
     tear_down(&f);
 }
@@ -264,7 +250,7 @@ START_TEST(recorded_binds_succeed)
     check_recorded_bind("nodes-100-filter.json", "nodes-100-bind.json");
 }
 
-LIB_MAIN("verbs", 150, filter_is_served_under_every_path,
-         prioritize_is_served_under_every_path, bind_is_served_under_every_path,
+LIB_MAIN("verbs", 150, filter_and_prioritize_are_served_under_every_path,
+         bind_is_served_under_every_path,
          read_only_endpoints_are_served_on_both_ports,
          recorded_filters_are_answered_in_kind, recorded_binds_succeed)
