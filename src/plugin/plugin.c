@@ -17,9 +17,8 @@
 #include "kube/client.h"
 #include "kube/deviceplugin.h"
 #include "node/card_sampler.h"
+#include "plugin/calls.h"
 #include "plugin/dispatcher.h"
-#include "plugin/kubelet.h"
-#include "plugin/plugin_api.h"
 #include "plugin/status.h"
 
 enum {
@@ -32,9 +31,8 @@ struct plugin {
     struct kube_client *client;
     struct gpu *gpu;
     char *registration; /* path of the kubelet's registration socket */
-    struct kubelet *kubelet;
     struct dispatcher *dispatcher;
-    struct plugin_api *api;
+    struct calls *calls;
     struct card_sampler *sampler;
     struct status *status;
 
@@ -144,16 +142,13 @@ static int64_t interval(void *ctx, bool *reopen)
 static void register_resource(void *ctx, enum ids_resource r, const char *endpoint)
 {
     struct plugin *p = ctx;
-    kubelet_register(p->kubelet, r, endpoint);
+    calls_register(p->calls, r, endpoint);
 }
 
 static void carry_out(void *ctx, const struct alloc_output *o)
 {
     struct plugin *p = ctx;
-    if (o->type == ALLOC_LIST || o->type == ALLOC_GET)
-        kubelet_query(p->kubelet, o);
-    else
-        plugin_api_carry_out(p->api, o);
+    calls_carry_out(p->calls, o);
 }
 
 static int check(const struct plugin_config *c, struct err *err)
@@ -199,15 +194,17 @@ static int make_dispatcher(struct plugin *p, struct err *err)
 /* The dispatcher's thread starts last, because it calls all other parts. */
 static void start_threads(struct plugin *p)
 {
-    struct kubelet_settings kubelet = {p->config.podresources, p->registration};
-    struct plugin_api_settings api = {p->config.alloc.node, p->config.alloc.unit_mib,
-                                      p->config.node_ms};
+    const struct plugin_config *config = &p->config;
+    const struct calls_settings calls = {.node = config->alloc.node,
+                                         .podresources = config->podresources,
+                                         .registration = p->registration,
+                                         .unit_mib = config->alloc.unit_mib,
+                                         .node_ms = config->node_ms};
     const struct card_sampler_fns sampler = {on_sample, on_event, interval, p};
-    p->kubelet = kubelet_start(&kubelet, p->dispatcher);
-    p->api = plugin_api_start(p->client, &api, p->dispatcher);
+    p->calls = calls_start(p->client, &calls, p->dispatcher);
     p->sampler = card_sampler_start(p->gpu, &sampler);
     dispatcher_start(p->dispatcher);
-    status_set_parts(p->status, p->dispatcher, p->api, p->config.late_ms);
+    status_set_parts(p->status, p->dispatcher, p->calls, config->late_ms);
 }
 
 struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
@@ -239,7 +236,7 @@ bool plugin_stop(struct plugin *p)
         return false;
     }
     /* The next process sends lost calls again. */
-    if (!plugin_api_stop(p->api, until_ms) || !kubelet_stop(p->kubelet, until_ms)) {
+    if (!calls_stop(p->calls, until_ms)) {
         log_warn("main", "a call does not return; exiting without waiting for it",
                  LOG_I("waited_ms", STOP_MS));
         return false;
@@ -248,8 +245,7 @@ bool plugin_stop(struct plugin *p)
     card_sampler_free(p->sampler);
     buf_fini(&p->cards.seen);
     dispatcher_free(p->dispatcher);
-    plugin_api_free(p->api);
-    kubelet_free(p->kubelet);
+    calls_free(p->calls);
     gpu_free(p->gpu);
     kube_client_free(p->client);
     free(p->registration);

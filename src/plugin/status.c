@@ -28,7 +28,7 @@ struct status {
     pthread_mutex_t lock; /* protects the members below */
     int64_t late_ms;
     struct dispatcher *dispatcher; /* NULL: not started yet */
-    struct plugin_api *api;
+    struct calls *calls;
 };
 
 /* Checks */
@@ -64,15 +64,15 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
     case STATUS_DISPATCHER:
         return check_thread(f->now_ms - d->alive_ms, DISPATCHER_MS, err);
     case STATUS_WATCH:
-        return check_thread(f->now_ms - f->api.alive_ms, WATCH_MS, err);
+        return check_thread(f->now_ms - f->calls.alive_ms, WATCH_MS, err);
     case STATUS_PODS:
         if (!d->listed)
             return err_set(err, ERR_UNAVAILABLE, "the pods are not listed yet%s%s",
-                           f->api.watch.failures ? ": " : "", f->api.watch.err.msg);
-        return check_failure(f, &f->api.watch, "the pod watch fails", err);
+                           f->calls.watch.failures ? ": " : "", f->calls.watch.err.msg);
+        return check_failure(f, &f->calls.watch, "the pod watch fails", err);
     case STATUS_NODE:
         *required = false;
-        return check_failure(f, &f->api.node, "GET of the Node fails", err);
+        return check_failure(f, &f->calls.node, "GET of the Node fails", err);
     case STATUS_PODRESOURCES:
         return check_failure(f, &d->podresources, "podresources calls fail", err);
     case STATUS_CARDS:
@@ -125,7 +125,7 @@ static void write_durations(struct buf *out, const struct dispatcher_stats *stat
 void status_write_metrics(struct buf *out, const struct status_facts *f)
 {
     const struct dispatcher_stats *d = &f->dispatcher;
-    const struct plugin_api_stats *api = &f->api;
+    const struct calls_stats *calls = &f->calls;
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
                 "1 if the health check passes, as /healthz reports it.");
     for (int i = STATUS_THREADS; i < STATUS_REGISTRATIONS; i++) {
@@ -179,14 +179,14 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
         {NAME("limit_failures_total"), PROM_COUNTER,
          "Containers that started without their limit.",
          d->limit_failed + d->alloc.not_isolated},
-        {NAME("pod_patches_total"), PROM_COUNTER, "Pods annotated.", api->patched},
+        {NAME("pod_patches_total"), PROM_COUNTER, "Pods annotated.", calls->patched},
         {NAME("pod_patch_failures_total"), PROM_COUNTER,
-         "Pods that could not be annotated.", api->patch_failed},
-        {NAME("events_total"), PROM_COUNTER, "Events written.", api->events},
+         "Pods that could not be annotated.", calls->patch_failed},
+        {NAME("events_total"), PROM_COUNTER, "Events written.", calls->events},
         {NAME("event_failures_total"), PROM_COUNTER, "Events that could not be written.",
-         api->events_failed},
+         calls->events_failed},
         {NAME("watch_failures_total"), PROM_COUNTER, "Failed pod lists and watches.",
-         api->watch_failures},
+         calls->watch_failures},
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         prom_one(out, rows[i].name, rows[i].type, rows[i].help, (int64_t)rows[i].n);
@@ -203,7 +203,7 @@ static struct status_facts facts_of(struct status *s)
     f.late_ms = s->late_ms;
     if (s->dispatcher) {
         dispatcher_stats(s->dispatcher, &f.dispatcher);
-        plugin_api_stats(s->api, &f.api);
+        calls_stats(s->calls, &f.calls);
     }
     pthread_mutex_unlock(&s->lock);
     return f;
@@ -245,12 +245,12 @@ struct status *status_start(const char *address, unsigned port, struct err *err)
 }
 
 void status_set_parts(struct status *s, struct dispatcher *dispatcher,
-                      struct plugin_api *api, int64_t late_ms)
+                      struct calls *calls, int64_t late_ms)
 {
     pthread_mutex_lock(&s->lock);
     s->late_ms = late_ms;
     s->dispatcher = dispatcher;
-    s->api = api;
+    s->calls = calls;
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "plugin/calls.h"
 #include "plugin/dispatcher.h"
-#include "plugin/plugin_api.h"
 
 /*
  * /livez, /readyz, /healthz and /metrics of the device plugin (node/status_server.h).
@@ -33,7 +33,7 @@ enum status_check {
 /* The state to check. */
 struct status_facts {
     struct dispatcher_stats dispatcher;
-    struct plugin_api_stats api;
+    struct calls_stats calls;
     int64_t now_ms, started_ms; /* of clock_mono_ms */
     int64_t late_ms;            /* shorter failures are not reported */
 };
@@ -51,5 +51,5 @@ struct status *status_start(const char *address, unsigned port, struct err *err)
 /* The parts to report from now on; borrowed. Failures shorter than `late_ms` are not
  * reported. */
 void status_set_parts(struct status *s, struct dispatcher *dispatcher,
-                      struct plugin_api *api, int64_t late_ms);
+                      struct calls *calls, int64_t late_ms);
 void status_stop(struct status *s); /* NULL is accepted */

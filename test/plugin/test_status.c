@@ -17,7 +17,7 @@ static void start(void)
                                                  .up = {true, true},
                                                  .wanted = {true, true},
                                                  .alive_ms = NOW},
-                                  .api = {.alive_ms = NOW},
+                                  .calls = {.alive_ms = NOW},
                                   .now_ms = NOW,
                                   .started_ms = NOW,
                                   .late_ms = LATE};
@@ -60,9 +60,9 @@ START_TEST(threads_that_hang)
     start();
     facts.dispatcher.alive_ms = NOW - 31000;
     says(STATUS_DISPATCHER, "thread hangs for 31s");
-    facts.api.alive_ms = NOW - 31000; /* it blocks in DNS and connects */
+    facts.calls.alive_ms = NOW - 31000; /* it blocks in DNS and connects */
     says(STATUS_WATCH, NULL);
-    facts.api.alive_ms = NOW - 300000;
+    facts.calls.alive_ms = NOW - 300000;
     says(STATUS_WATCH, "thread hangs for 300s");
 }
 END_TEST
@@ -70,8 +70,8 @@ END_TEST
 START_TEST(failures_count_after_late_ms)
 {
     start();
-    facts.api.watch = failure(NOW - LATE + 1, "503");
-    facts.api.node = failure(NOW - LATE + 1, "404");
+    facts.calls.watch = failure(NOW - LATE + 1, "503");
+    facts.calls.node = failure(NOW - LATE + 1, "404");
     facts.dispatcher.podresources = failure(NOW - LATE + 1, "refused");
     for (int i = 0; i < STATUS_CHECKS; i++)
         says((enum status_check)i, NULL);
@@ -93,7 +93,7 @@ START_TEST(the_first_list_is_required)
     start();
     facts.dispatcher.listed = false;
     says(STATUS_PODS, "the pods are not listed yet");
-    facts.api.watch = failure(NOW - 1, "HTTP 403");
+    facts.calls.watch = failure(NOW - 1, "HTTP 403");
     says(STATUS_PODS, "the pods are not listed yet: HTTP 403");
 }
 END_TEST
@@ -120,7 +120,7 @@ START_TEST(metrics_agree)
 {
     cleanup_buf struct buf text = {0};
     start();
-    facts.api.watch = failure(NOW - LATE, "503");
+    facts.calls.watch = failure(NOW - LATE, "503");
     status_write_metrics(&text, &facts);
     static const char *const lines[] = {"cards\"} 1\n", "pods\"} 0\n", "node\"} 1\n",
                                         "podresources\"} 1\n"};
