@@ -33,9 +33,8 @@ static void add_line(struct check *c, const char *before, const char *fmt, va_li
 }
 
 /* Appends a counted line. */
-static void differs(struct check *c, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static void differs(struct check *c, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void
+differs(struct check *c, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -44,9 +43,8 @@ static void differs(struct check *c, const char *fmt, ...)
     c->n++;
 }
 
-static void note(struct check *c, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-static void note(struct check *c, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void
+note(struct check *c, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -266,7 +264,8 @@ static void compare_pods(struct check *c, const struct card *card, const json_t 
     }
     json_array_foreach(theirs, i, item)
     {
-        struct span ns = session_text(item, "namespace"), name = session_text(item, "name");
+        struct span ns = session_text(item, "namespace"),
+                    name = session_text(item, "name");
         const struct ledger_pod *pod = find_pod(c->node, ns, name);
         if (!pod || ledger_pod_mib(pod, card) < 0)
             differs(c,
@@ -338,7 +337,8 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
         differs(&c, "the extender: %s", error ? error : "the response lists no nodes");
         return c.n;
     }
-    if (quantity_read_unit(session_text(view, "unit"), &unit, NULL) == 0 && unit != c.unit)
+    if (quantity_read_unit(session_text(view, "unit"), &unit, NULL) == 0 &&
+        unit != c.unit)
         differs(&c,
                 "one unit of " KEY_GPU_MEM " is %" PRId64 " MiB, but %" PRId64
                 " MiB for the extender",

@@ -20,7 +20,6 @@
 
 /* The command being run. */
 struct cli_run {
-    const struct cli_config *config;
     struct session session;
     struct span node; /* empty: all */
     bool usage;       /* the command */
@@ -43,17 +42,6 @@ static int cli_print(struct buf *out, struct err *err)
     if (good)
         return 0;
     return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
-}
-
-static int cli_load(struct cli_run *r, struct err *err)
-{
-    r->session.config = r->config;
-    return session_load(&r->session, err);
-}
-
-static const struct cluster_state *cli_state(const struct cli_run *r)
-{
-    return session_state(&r->session);
 }
 
 /* The option that the word names, if it needs a value; else NULL. */
@@ -134,9 +122,9 @@ static int cli_check(struct cli_run *r, struct err *err)
     json_t *view = NULL;
     struct err why = {0};
     size_t found = 0, in_view = 1;
-    if (cli_load(r, err))
+    if (session_load(&r->session, err))
         return -1;
-    if (r->node.n && !ledger_node_find(cluster_state_ledger(cli_state(r)), r->node))
+    if (r->node.n && !ledger_node_find(cluster_state_ledger(r->session.state), r->node))
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
     for (int i = 0; i < COMPARISONS && in_view; i++) {
         buf_clear(&r->out);
@@ -145,16 +133,16 @@ static int cli_check(struct cli_run *r, struct err *err)
         if (i == 0) /* the view is newer than the lists: catch up */
             session_wait(&r->session, RECHECK_MS);
         in_view = 0;
-        found = check_cluster(&r->out, cli_state(r), r->node);
+        found = check_cluster(&r->out, r->session.state, r->node);
         if (view)
-            in_view = check_extender(&r->out, cli_state(r), view, r->node);
+            in_view = check_extender(&r->out, r->session.state, view, r->node);
         found += in_view;
         if (in_view)
             session_wait(&r->session, RECHECK_MS);
     }
     if (!view && why.code != ERR_NONE) {
         *err = why;
-        return err_wrap(err, "--extender %s", r->config->extender);
+        return err_wrap(err, "--extender %s", r->session.config->extender);
     }
     if (found)
         buf_printf(&r->out, "%zu difference%s", found, show_plural(found));
@@ -174,7 +162,7 @@ enum { EXIT_NO_PLAN = 2 };
  * arguments are others. */
 static bool read_pod_name(const struct cli_run *r, struct span *ns, struct span *name)
 {
-    const struct opt_list *args = &r->config->args;
+    const struct opt_list *args = &r->session.config->args;
     *name = span_of(args->n > 1 ? args->items[1] : NULL);
     *ns = (struct span){0};
     if (span_starts(*name, SPAN("pod/")) && args->n == 2)
@@ -191,7 +179,7 @@ static bool read_pod_name(const struct cli_run *r, struct span *ns, struct span 
 
 static struct span default_namespace(const struct cli_run *r)
 {
-    return span_of(r->config->ns ? r->config->ns : r->session.ns);
+    return span_of(r->session.config->ns ? r->session.config->ns : r->session.ns);
 }
 
 static int cli_explain(struct cli_run *r, struct err *err)
@@ -200,13 +188,14 @@ static int cli_explain(struct cli_run *r, struct err *err)
     if (!read_pod_name(r, &ns, &name))
         return err_set(err, ERR_INVALID,
                        "invalid arguments; expected explain pod [NAMESPACE/]NAME");
-    if (cli_load(r, err))
+    if (session_load(&r->session, err))
         return -1;
     if (!ns.n)
         ns = default_namespace(r);
-    int rc = explain_run(&r->out, &r->session, ns, name, cli_has_colors(r->config), err);
+    bool colors = cli_has_colors(r->session.config);
+    int rc = explain_run(&r->out, &r->session, ns, name, colors, err);
     if (r->session.view_error.code != ERR_NONE) /* reservations are unknown */
-        table_line(&r->out, "! --extender %s: %s", r->config->extender,
+        table_line(&r->out, "! --extender %s: %s", r->session.config->extender,
                    r->session.view_error.msg);
     return rc ? -1 : cli_print(&r->out, err);
 }
@@ -222,8 +211,8 @@ static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
                       struct defrag_plan_goal *goal, struct err *err)
 {
     enum { MIB = 1 << 20 };
-    const struct cli_config *c = r->config;
-    const struct cluster_state *cs = cli_state(r);
+    const struct cli_config *c = r->session.config;
+    const struct cluster_state *cs = r->session.state;
     cleanup_arena struct arena a = {0};
     struct defrag_plan_result plan;
     if (goal->name.n && !goal->ns.n)
@@ -256,7 +245,7 @@ static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
 
 static int cli_defrag(struct cli_run *r, struct err *err)
 {
-    const struct cli_config *c = r->config;
+    const struct cli_config *c = r->session.config;
     struct defrag_plan_goal goal = {.node = span_of(c->node)};
     bool pod = c->args.n > 1;
     if (pod ? cli_has_shape(c) || !read_pod_name(r, &goal.ns, &goal.name)
@@ -267,7 +256,7 @@ static int cli_defrag(struct cli_run *r, struct err *err)
             "with --cards, --memory or both");
     if (c->apply && c->format == SHOW_JSON)
         return err_set(err, ERR_INVALID, "--apply cannot be combined with --output");
-    if (cli_load(r, err))
+    if (session_load(&r->session, err))
         return -1;
     struct defrag_rules *rules = defrag_rules_new();
     int rc = plan_moves(r, rules, &goal, err);
@@ -283,8 +272,8 @@ enum {
 /* Renders the state once. -1: no such node; *missing: no such node, with --classic. */
 static int render(struct cli_run *r, bool *missing, struct err *err)
 {
-    const struct cli_config *c = r->config;
-    const struct cluster_state *cs = cli_state(r);
+    const struct cli_config *c = r->session.config;
+    const struct cluster_state *cs = r->session.state;
     struct show show = {.format = c->format,
                         .details = c->details,
                         .colors = cli_has_colors(c),
@@ -306,7 +295,7 @@ static int render(struct cli_run *r, bool *missing, struct err *err)
 static int watch(struct cli_run *r, struct err *err)
 {
     bool terminal = isatty(STDOUT_FILENO) != 0, missing, first = true;
-    bool tables = !r->config->classic && r->config->format != SHOW_JSON;
+    bool tables = !r->session.config->classic && r->session.config->format != SHOW_JSON;
     struct err why;
     for (;;) {
         int64_t rendered_ms = clock_mono_ms();
@@ -316,18 +305,18 @@ static int watch(struct cli_run *r, struct err *err)
             buf_addc(&r->out, '\n');
         if (render(r, &missing, err))
             return -1;
-        if (tables && cluster_state_check_fresh(cli_state(r), &why))
+        if (tables && cluster_state_check_fresh(r->session.state, &why))
             table_line(&r->out, "! not up to date: %s", why.msg);
         if (cli_print(&r->out, err))
             return -1;
         first = false;
-        uint64_t seen = cluster_state_generation(cli_state(r));
+        uint64_t seen = cluster_state_generation(r->session.state);
         int64_t at;
         do {
             session_wait(&r->session, REDRAW_MS);
             at = clock_mono_ms();
         } while (at < rendered_ms + REDRAW_MS ||
-                 (cluster_state_generation(cli_state(r)) == seen &&
+                 (cluster_state_generation(r->session.state) == seen &&
                   !(terminal && at >= rendered_ms + AGES_MS)));
     }
 }
@@ -335,9 +324,9 @@ static int watch(struct cli_run *r, struct err *err)
 static int show(struct cli_run *r, struct err *err)
 {
     bool missing = false;
-    if (cli_load(r, err))
+    if (session_load(&r->session, err))
         return -1;
-    if (r->config->watch)
+    if (r->session.config->watch)
         return watch(r, err);
     if (render(r, &missing, err) || cli_print(&r->out, err))
         return -1;
@@ -346,12 +335,12 @@ static int show(struct cli_run *r, struct err *err)
 
 static int serve(struct cli_run *r, struct err *err)
 {
-    const struct cli_config *c = r->config;
+    const struct cli_config *c = r->session.config;
     if (c->check || c->classic || c->watch || c->format != SHOW_TABLE || r->node.n)
         return err_set(err, ERR_INVALID,
                        "--serve shows the whole cluster; it cannot be combined with a "
                        "node, --check, --classic, --output or --watch");
-    if (cli_load(r, err))
+    if (session_load(&r->session, err))
         return -1;
     return serve_run(&r->session, err);
 }
@@ -367,7 +356,7 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
                            struct span prefix, struct buf *out)
 {
     struct cli_config quick = *config;
-    struct cli_run r = {.config = &quick};
+    struct cli_run r = {.session.config = &quick};
     cleanup_arena struct arena a = {0};
     const struct cluster_state_node **nodes;
     const struct cluster_state_pod **all;
@@ -375,8 +364,8 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
     (void)ctx;
     quick.classic = true; /* lists nodes and pods only */
     quick.timeout_ms = 3000;
-    if (cli_load(&r, &err) == 0) {
-        const struct cluster_state *cs = cli_state(&r);
+    if (session_load(&r.session, &err) == 0) {
+        const struct cluster_state *cs = r.session.state;
         struct span own = memchr(prefix.p, '/', prefix.n)
                               ? (struct span){0}
                               : span_of(quick.ns ? quick.ns : r.session.ns);
@@ -395,7 +384,7 @@ static void complete_names(void *ctx, const struct cli_config *config, bool pods
 
 static int command(struct cli_run *r, struct err *err)
 {
-    const struct cli_config *c = r->config;
+    const struct cli_config *c = r->session.config;
     const char *first = c->args.n ? c->args.items[0] : "";
     if (!strcmp(first, "explain"))
         return cli_explain(r, err);
@@ -433,7 +422,7 @@ static int command(struct cli_run *r, struct err *err)
 int cli_main(int argc, char **argv)
 {
     struct cli_config config = {0};
-    struct cli_run run = {.config = &config};
+    struct cli_run run = {.session.config = &config};
     struct err err = {0};
     int rc = -1;
     if (argc > 1 && !strcmp(argv[1], "__complete")) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* defrag: which pods may be moved, and to which nodes; computes, writes and executes the plan. */
+/* defrag: which pods may be moved, and to which nodes; computes, writes and executes the
+ * plan. */
 
 #include "cli/defrag.h"
 
@@ -93,7 +94,8 @@ static bool term_matches(const json_t *term, const json_t *node)
 
 static bool matches_affinity(const json_t *pod, const json_t *node)
 {
-    const json_t *required = json_object_get(at(pod, "affinity", "nodeAffinity"), REQUIRED);
+    const json_t *required =
+        json_object_get(at(pod, "affinity", "nodeAffinity"), REQUIRED);
     const json_t *value;
     const char *key;
     size_t i;
@@ -121,8 +123,9 @@ static bool tolerates(const json_t *pod, struct span key, struct span value,
     size_t i;
     json_array_foreach(json_object_get(pod, "tolerations"), i, t)
     {
-        struct span of_key = session_text(t, "key"), of_effect = session_text(t, "effect");
+        struct span of_key = session_text(t, "key");
         struct span operator= session_text(t, "operator");
+        struct span of_effect = session_text(t, "effect");
         bool exists = span_eq(operator, SPAN("Exists"));
         bool equal = (!operator.n || span_eq(operator, SPAN("Equal"))) && of_key.n &&
                      span_eq(session_text(t, "value"), value);
@@ -149,7 +152,8 @@ static bool matches_taints(const json_t *pod, const json_t *node, bool cordoned_
     size_t i;
     json_array_foreach(json_object_get(node, "taints"), i, taint)
     {
-        struct span key = session_text(taint, "key"), effect = session_text(taint, "effect");
+        struct span key = session_text(taint, "key"),
+                    effect = session_text(taint, "effect");
         if (span_eq(effect, SPAN("PreferNoSchedule")) ||
             (!cordoned_too && span_eq(key, SPAN(CORDON_KEY))))
             continue;
@@ -251,7 +255,8 @@ static const char *stays_for_constraints(const json_t *spec)
 {
     const json_t *affinity = json_object_get(spec, "affinity"), *spread;
     size_t i;
-    if (at(affinity, "podAffinity", REQUIRED) || at(affinity, "podAntiAffinity", REQUIRED))
+    if (at(affinity, "podAffinity", REQUIRED) ||
+        at(affinity, "podAntiAffinity", REQUIRED))
         return "has required pod affinity or anti-affinity, which the plan does not "
                "check";
     json_array_foreach(json_object_get(spec, "topologySpreadConstraints"), i, spread)
@@ -727,7 +732,7 @@ static int read_list(struct session *s, const char *what, struct defrag_rules *r
         if (nodes)
             defrag_rules_add_nodes(rules, items);
         else
-            defrag_rules_add_pods(rules, cluster_state_ledger(session_state(s)), items);
+            defrag_rules_add_pods(rules, cluster_state_ledger(s->state), items);
         struct span next = session_text(json_object_get(list, "metadata"), "continue");
         buf_clear(&path);
         buf_printf(&path, "%s?limit=%d&continue=", what, PAGE);
@@ -749,7 +754,7 @@ int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err 
 /* Reads the pods that have come since the lists. */
 static int read_new_pods(struct applying *w, struct err *err)
 {
-    const struct ledger *l = cluster_state_ledger(session_state(w->s));
+    const struct ledger *l = cluster_state_ledger(w->s->state);
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
         cleanup_buf struct buf path = {0};
         unsigned status;
@@ -851,7 +856,7 @@ static int evict(struct applying *w, const struct evicted *e, struct err *err)
 static const struct ledger_pod *find_replacement(struct applying *w,
                                                  const struct evicted *e)
 {
-    const struct ledger *l = cluster_state_ledger(session_state(w->s));
+    const struct ledger *l = cluster_state_ledger(w->s->state);
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
         size_t i = 0;
         while (i < e->n_before && !span_eq(e->before[i], p->uid))
@@ -873,7 +878,7 @@ static int await_replacement(struct applying *w, const struct evicted *e, struct
     for (;;) {
         if (read_new_pods(w, err))
             return -1;
-        const struct ledger *l = cluster_state_ledger(session_state(w->s));
+        const struct ledger *l = cluster_state_ledger(w->s->state);
         const struct ledger_pod *p = find_replacement(w, e);
         if (p && span_eq(p->node->name, w->goal.node))
             return err_set(
@@ -891,7 +896,7 @@ static int await_replacement(struct applying *w, const struct evicted *e, struct
 
 static int move_one(struct applying *w, const struct defrag_move *move, struct err *err)
 {
-    const struct ledger *l = cluster_state_ledger(session_state(w->s));
+    const struct ledger *l = cluster_state_ledger(w->s->state);
     const struct ledger_pod *pod = move->pod;
     cleanup_arena struct arena a = {0};
     size_t n = 0;
@@ -917,7 +922,7 @@ static int move_all(struct applying *w, struct err *err)
         cleanup_arena struct arena a = {0};
         struct defrag_plan_result plan;
         if (read_new_pods(w, err) ||
-            defrag_plan_compute(session_state(w->s), w->rules, &w->goal, &a, &plan, err))
+            defrag_plan_compute(w->s->state, w->rules, &w->goal, &a, &plan, err))
             return -1;
         if (!plan.found)
             return err_set(err, ERR_CONFLICT,
@@ -939,7 +944,7 @@ static int await_bound(struct applying *w, struct span uid, struct err *err)
                SPAN_ARG(w->goal.name));
     for (;;) {
         const struct ledger_pod *p =
-            ledger_pod_find(cluster_state_ledger(session_state(w->s)), uid);
+            ledger_pod_find(cluster_state_ledger(w->s->state), uid);
         if (!p)
             return err_set(err, ERR_NOT_FOUND, "pod %.*s/%.*s no longer exists",
                            SPAN_ARG(w->goal.ns), SPAN_ARG(w->goal.name));

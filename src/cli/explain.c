@@ -239,7 +239,7 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
         facts.minimum = read_minimum(s, buf_span(&reply.body));
     }
     httpc_reply_fini(&reply);
-    int rc = explain_pod(out, session_state(s), ns, name, &facts, err);
+    int rc = explain_pod(out, s->state, ns, name, &facts, err);
     json_decref(pod);
     return rc;
 }

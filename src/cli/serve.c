@@ -184,7 +184,7 @@ int serve_run(struct session *session, struct err *err)
     static const struct httpd_route routes[] = {{"GET", "/*", on_get},
                                                 {NULL, NULL, NULL}};
     static const struct timespec now = {0};
-    struct serve s = {.source = cluster_state_source(session_state(session))};
+    struct serve s = {.source = cluster_state_source(session->state)};
     const struct httpd_listener_config listener = {.name = "page",
                                                    .address = "127.0.0.1",
                                                    .mode = HTTPD_EVENTS,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A run against a cluster: lists and watches into the extender's core in observer mode, copies
- * of what its ledger does not keep, the extender's view, the memory unit. */
+/* A run against a cluster: lists and watches into the extender's core in observer mode,
+ * copies of what its ledger does not keep, the extender's view, the memory unit. */
 
 #include "cli/session.h"
 
@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/jread.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "cli/table.h"
 #include "domain/promise.h"
@@ -27,7 +28,7 @@ struct record {
     char *strings;      /* of a node, pod or heartbeat: one allocation per record */
     struct arena arena; /* of an Scv */
     uint64_t run;       /* the list or watch that delivered it last */
-    struct record *next, *prev;
+    struct list link;
     union {
         struct cluster_state_node node;
         struct cluster_state_scv scv;
@@ -40,7 +41,7 @@ enum { RECORD_TABLES = CORE_LEASES + 1 }; /* nodes, pods, Scvs and Leases */
 
 struct record_table {
     struct map by_key;
-    struct record *first;
+    struct list all;
     size_t n;
 };
 
@@ -76,12 +77,7 @@ static void note_change(struct cluster_state *cs, const struct record_table *t)
 static void drop(struct cluster_state *cs, struct record_table *t, struct record *r)
 {
     map_remove(&t->by_key, r->key);
-    if (r->prev)
-        r->prev->next = r->next;
-    else
-        t->first = r->next;
-    if (r->next)
-        r->next->prev = r->prev;
+    list_remove(&r->link);
     t->n--;
     note_change(cs, t);
     record_free(r);
@@ -100,10 +96,7 @@ static struct record *replace(struct cluster_state *cs, enum core_kind kind,
     r = xcalloc(1, sizeof *r);
     r->run = run;
     r->key = (struct span){xmemdup0(key.p, key.n), key.n};
-    r->next = t->first;
-    if (t->first)
-        t->first->prev = r;
-    t->first = r;
+    list_prepend(&t->all, &r->link);
     t->n++;
     note_change(cs, t);
     map_set(&t->by_key, r);
@@ -222,18 +215,16 @@ static void store_pod(struct cluster_state *cs, const struct core_input *in)
 static void sweep_objects(struct cluster_state *cs, const struct core_input *in)
 {
     struct record_table *t = &cs->tables[in->kind];
-    for (struct record *r = t->first, *next; r; r = next) {
-        next = r->next;
+    LIST_EACH (struct record, r, &t->all, link)
         if (r->run != in->run)
             drop(cs, t, r);
-    }
 }
 
 static void clear_objects(struct cluster_state *cs)
 {
     for (int kind = 0; kind < RECORD_TABLES; kind++) {
-        while (cs->tables[kind].first)
-            drop(cs, &cs->tables[kind], cs->tables[kind].first);
+        LIST_EACH (struct record, r, &cs->tables[kind].all, link)
+            drop(cs, &cs->tables[kind], r);
         map_fini(&cs->tables[kind].by_key);
     }
 }
@@ -315,30 +306,30 @@ static int by_pod_name(const void *a, const void *b)
     return c ? c : span_cmp(x->uid, y->uid);
 }
 
+/* The node, pod, ... of each record. */
+static size_t sorted(const struct cluster_state *cs, enum core_kind kind, struct arena *a,
+                     const void ***out, int (*compare)(const void *, const void *))
+{
+    const struct record_table *t = &cs->tables[kind];
+    size_t n = 0;
+    *out = arena_alloc(a, t->n * sizeof **out);
+    LIST_EACH (const struct record, r, &t->all, link)
+        (*out)[n++] = &r->node; /* of the union */
+    if (n)
+        qsort(*out, n, sizeof **out, compare);
+    return n;
+}
+
 size_t cluster_state_nodes(const struct cluster_state *cs, struct arena *a,
                            const struct cluster_state_node ***out)
 {
-    const struct record_table *t = &cs->tables[CORE_NODES];
-    size_t n = 0;
-    *out = arena_alloc(a, t->n * sizeof **out);
-    for (const struct record *r = t->first; r; r = r->next)
-        (*out)[n++] = &r->node;
-    if (n)
-        qsort(*out, n, sizeof **out, by_node_name);
-    return n;
+    return sorted(cs, CORE_NODES, a, (const void ***)out, by_node_name);
 }
 
 size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
                           const struct cluster_state_pod ***out)
 {
-    const struct record_table *t = &cs->tables[CORE_PODS];
-    size_t n = 0;
-    *out = arena_alloc(a, t->n * sizeof **out);
-    for (const struct record *r = t->first; r; r = r->next)
-        (*out)[n++] = &r->pod;
-    if (n)
-        qsort(*out, n, sizeof **out, by_pod_name);
-    return n;
+    return sorted(cs, CORE_PODS, a, (const void ***)out, by_pod_name);
 }
 
 size_t cluster_state_errors(const struct cluster_state *cs)
@@ -440,8 +431,10 @@ struct cluster_state *cluster_state_new(const struct cluster_state_config *confi
     pthread_mutex_init(&cs->lock, NULL);
     cs->config = *config;
     cs->core = core_new(&settings);
-    for (int kind = 0; kind < RECORD_TABLES; kind++)
+    for (int kind = 0; kind < RECORD_TABLES; kind++) {
+        list_init(&cs->tables[kind].all);
         map_init(&cs->tables[kind].by_key, config->seed, offsetof(struct record, key));
+    }
     return cs;
 }
 
@@ -510,7 +503,7 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
 {
     if (cs->config.node_grace_ms <= 0)
         return;
-    for (struct record *r = cs->tables[CORE_LEASES].first; r; r = r->next)
+    LIST_EACH (struct record, r, &cs->tables[CORE_LEASES].all, link)
         check_heartbeat(cs, &r->heartbeat, server_s, since_s);
 }
 
@@ -651,69 +644,52 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
 
 /* -- lists and watches -- */
 
-struct session_cluster {
-    struct cluster_state *state;
-    struct apisync_streams streams;
-    struct list_watch_loop *loop;
-};
-
-static struct session_cluster *cluster_new(const struct cluster_state_config *config,
-                                           struct kube_client *client)
+static void stop(struct session *s)
 {
-    struct session_cluster *c = xcalloc(1, sizeof *c);
-    c->state = cluster_state_new(config);
-    c->streams = (struct apisync_streams){.sink = &cluster_state_sink, .ctx = c->state, .gzip = true};
-    c->loop = list_watch_loop_new(client, CORE_KINDS, &apisync_streams_fns, &c->streams);
-    return c;
-}
-
-static void cluster_free(struct session_cluster *c)
-{
-    if (!c)
-        return;
-    list_watch_loop_free(c->loop);
-    apisync_streams_fini(&c->streams);
-    cluster_state_free(c->state);
-    free(c);
+    list_watch_loop_free(s->loop);
+    apisync_streams_fini(&s->streams);
+    cluster_state_free(s->state);
+    s->loop = NULL;
+    s->state = NULL;
 }
 
 /* Runs until the next timer or I/O, at most until `until_ms`. */
-static void run_loop(struct session_cluster *c, int64_t until_ms)
+static void run_loop(struct session *s, int64_t until_ms)
 {
-    cluster_state_tick(c->state);
-    for (struct core_output *o; (o = cluster_state_take_request(c->state)); free(o))
-        apisync_streams_start(c->loop, o);
-    int64_t due = core_due(c->state->core), now = clock_mono_ms();
+    cluster_state_tick(s->state);
+    for (struct core_output *o; (o = cluster_state_take_request(s->state)); free(o))
+        apisync_streams_start(s->loop, o);
+    int64_t due = core_due(s->state->core), now = clock_mono_ms();
     if (due > until_ms)
         due = until_ms;
-    list_watch_loop_run(c->loop, due > now ? due - now : 0);
+    list_watch_loop_run(s->loop, due > now ? due - now : 0);
 }
 
-static int cluster_load(struct session_cluster *c, int64_t timeout_ms, struct err *err)
+static int list_all(struct session *s, struct err *err)
 {
+    int64_t timeout_ms = s->config->timeout_ms;
     int64_t from_ms = clock_mono_ms(), until_ms = from_ms + timeout_ms;
-    while (cluster_state_check_ready(c->state, err)) {
+    while (cluster_state_check_ready(s->state, err)) {
         if (err->code != ERR_NONE)
             return -1;
         if (clock_mono_ms() >= until_ms)
             return err_set(err, ERR_TIMEOUT,
                            "the API server did not list all objects within %lld s",
                            (long long)(timeout_ms / 1000));
-        run_loop(c, until_ms);
+        run_loop(s, until_ms);
     }
-    cluster_state_check_heartbeats(c->state, list_watch_loop_date_s(c->loop, CORE_LEASES),
+    cluster_state_check_heartbeats(s->state, list_watch_loop_date_s(s->loop, CORE_LEASES),
                                    (clock_mono_ms() - from_ms + 999) / 1000);
     return 0;
 }
 
 void session_wait(struct session *s, int64_t ms)
 {
-    struct session_cluster *c = s->cluster;
     int64_t until_ms = clock_mono_ms() + ms;
-    uint64_t seen = cluster_state_generation(c->state);
+    uint64_t seen = cluster_state_generation(s->state);
     do
-        run_loop(c, until_ms);
-    while (clock_mono_ms() < until_ms && cluster_state_generation(c->state) == seen);
+        run_loop(s, until_ms);
+    while (clock_mono_ms() < until_ms && cluster_state_generation(s->state) == seen);
 }
 
 /* -- the extender's view -- */
@@ -898,9 +874,13 @@ static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
         .only_pods = c->classic,
         .seed = (uint64_t)clock_wall_ns(),
     };
-    cluster_free(s->cluster);
-    s->cluster = cluster_new(&config, s->client);
-    return cluster_load(s->cluster, c->timeout_ms, err);
+    stop(s);
+    s->state = cluster_state_new(&config);
+    s->streams = (struct apisync_streams){
+        .sink = &cluster_state_sink, .ctx = s->state, .gzip = true};
+    s->loop =
+        list_watch_loop_new(s->client, CORE_KINDS, &apisync_streams_fns, &s->streams);
+    return list_all(s, err);
 }
 
 int session_load(struct session *s, struct err *err)
@@ -917,26 +897,20 @@ int session_load(struct session *s, struct err *err)
         return -1;
     if (c->classic) /* uses nodes and pods only */
         return 0;
-    int64_t unit = c->unit_mib ? GIB : session_unit_of_cluster(session_state(s));
+    int64_t unit = c->unit_mib ? GIB : session_unit_of_cluster(s->state);
     if (unit != GIB && load_cluster(s, unit, err))
         return -1; /* all amounts depend on the unit: everything is listed again */
-    struct cluster_state *cs = s->cluster->state;
-    if (c->node_grace_ms && cluster_state_needs_view(cs))
-        cluster_state_apply_view(cs, session_view(s));
+    if (c->node_grace_ms && cluster_state_needs_view(s->state))
+        cluster_state_apply_view(s->state, session_view(s));
     return 0;
 }
 
 void session_fini(struct session *s)
 {
     json_decref(s->view);
-    cluster_free(s->cluster);
+    stop(s);
     kube_client_free(s->client);
     free(s->ns);
-}
-
-const struct cluster_state *session_state(const struct session *s)
-{
-    return s->cluster->state;
 }
 
 void session_pod_path(struct buf *path, struct span ns, struct span name)

@@ -134,11 +134,13 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
 struct session {
     const struct cli_config *config; /* borrowed */
     struct kube_client *client;
-    struct session_cluster *cluster; /* what is listed and watched */
+    struct cluster_state *state;     /* what is listed and watched */
     char *ns;                        /* namespace of the kubeconfig's context */
     struct err view_error; /* session_view failed; ERR_NONE: not called, or no extender */
 
     /* private to session.c */
+    struct apisync_streams streams;
+    struct list_watch_loop *loop;
     json_t *view;
     bool view_fetched;
 };
@@ -148,7 +150,6 @@ struct session {
  * session_fini, also after -1. */
 int session_load(struct session *s, struct err *err);
 void session_fini(struct session *s);
-const struct cluster_state *session_state(const struct session *s); /* borrowed */
 /* Appends the API server's path of the pod. */
 void session_pod_path(struct buf *path, struct span ns, struct span name);
 
