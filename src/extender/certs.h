@@ -3,7 +3,7 @@
 
 #include "base/opt.h"
 #include "extender/core_driver.h"
-#include "extender/counters.h"
+#include "extender/metrics.h"
 #include "kube/client.h"
 #include "wire/tls.h"
 

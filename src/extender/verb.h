@@ -7,8 +7,8 @@
 #include "domain/pod.h"
 #include "domain/request.h"
 #include "extender/core_driver.h"
-#include "extender/counters.h"
 #include "extender/forward.h"
+#include "extender/metrics.h"
 #include "placement/score.h"
 
 /*
