@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "extender/event_pod.h"
 #include "extender/forward.h"
 #include "extender/verb.h"
@@ -27,28 +28,6 @@ enum {
     UNRENEWED_MS = 2000, /* an attempt when the last seen lease has expired */
 };
 
-static int read_args(struct span body, struct arena *a, struct core_driver_bind *bind,
-                     struct err *err)
-{
-    struct jread j;
-    struct jread_str key;
-    jread_init(&j, body.p, body.n);
-    jread_object(&j, "body");
-    while (jread_member(&j, &key)) {
-        if (jread_str_eq_nocase(key, SPAN("PodName")))
-            jread_text(&j, "PodName", a, &bind->name);
-        else if (jread_str_eq_nocase(key, SPAN("PodNamespace")))
-            jread_text(&j, "PodNamespace", a, &bind->ns);
-        else if (jread_str_eq_nocase(key, SPAN("PodUID")))
-            jread_text(&j, "PodUID", a, &bind->uid);
-        else if (jread_str_eq_nocase(key, SPAN("Node")))
-            jread_text(&j, "Node", a, &bind->node);
-        else
-            jread_skip(&j);
-    }
-    return jread_finish(&j, err);
-}
-
 /* The values become part of API paths, so only the characters of names are allowed. */
 static bool is_name(struct span s)
 {
@@ -61,16 +40,36 @@ static bool is_name(struct span s)
     return s.n > 0 && s.n <= 253 && s.p[0] != '.';
 }
 
-static int check_args(const struct core_driver_bind *bind, struct err *err)
+static int read_args(struct span body, struct arena *a, struct core_driver_bind *bind,
+                     struct err *err)
 {
-    if (!is_name(bind->name))
-        return err_set(err, ERR_INVALID, "PodName is missing or not a valid name");
-    if (!is_name(bind->ns))
-        return err_set(err, ERR_INVALID, "PodNamespace is missing or not a valid name");
-    if (!is_name(bind->uid))
-        return err_set(err, ERR_INVALID, "PodUID is missing or not a valid UID");
-    if (!is_name(bind->node))
-        return err_set(err, ERR_INVALID, "Node is missing or not a valid name");
+    const struct {
+        const char *key, *what;
+        struct span *to;
+    } members[] = {{"PodName", "name", &bind->name},
+                   {"PodNamespace", "name", &bind->ns},
+                   {"PodUID", "UID", &bind->uid},
+                   {"Node", "name", &bind->node}};
+    struct jread j;
+    struct jread_str key;
+    jread_init(&j, body.p, body.n);
+    jread_object(&j, "body");
+    while (jread_member(&j, &key)) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(members) &&
+               !jread_str_eq_nocase(key, span_of(members[i].key)))
+            i++;
+        if (i < ARRAY_LEN(members))
+            jread_text(&j, members[i].key, a, members[i].to);
+        else
+            jread_skip(&j);
+    }
+    if (jread_finish(&j, err))
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(members); i++)
+        if (!is_name(*members[i].to))
+            return err_set(err, ERR_INVALID, "%s is missing or not a valid %s",
+                           members[i].key, members[i].what);
     return 0;
 }
 
@@ -219,7 +218,7 @@ unsigned bind_answer(struct verb_call *call)
                           .reply = call->reply};
     bool stopping;
     unsigned status;
-    if (read_args(call->body, &a, &c.bind, &c.err) || check_args(&c.bind, &c.err))
+    if (read_args(call->body, &a, &c.bind, &c.err))
         return verb_error(call->reply, 400, &c.err);
     while ((status = attempt(&c, &stopping)) == 0) {
         if (is_late(&c, stopping))
