@@ -590,7 +590,7 @@ unsigned filter_answer(struct verb_call *call)
 {
     cleanup_buf struct buf why = {0};
     struct filter_mode mode;
-    unsigned status = verb_read(call);
+    unsigned status = verb_read(call, &verb_candidates, NULL);
     if (status == 200) {
         status = filter_mode_of(call, &mode, &why);
         if (!status)

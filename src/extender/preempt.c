@@ -18,7 +18,6 @@ enum {
     /* The kubelet's default is 110 pods on a node; the largest known limit is 2,500. */
     NODE_VICTIMS_MAX = 4096,
     VICTIMS_PER_NODE = 64, /* on average, of all nodes that a request may name */
-    ARENA_MAX = 16 << 20,
 };
 
 /* A pod to evict from a node. */
@@ -36,70 +35,45 @@ struct target {
     int64_t pdb_violations;
 };
 
-struct args {
-    struct pod pod;
-    struct request request;
-    struct err invalid;
-    struct target *targets;
-    size_t n, cap;
-    bool full; /* the victims are Pod objects */
-
-    struct span body;
+struct targets {
+    struct target *all;
+    size_t n, cap, n_victims;
+    bool full;            /* the victims are Pod objects */
     struct arena scratch; /* of one victim */
-    struct verb_limits limits;
-    size_t victims_left;
-    uint64_t charged, charged_reply; /* to the budget */
-    struct err *err;
-    bool failed; /* err is set: the rest of the body is not read */
+    uint64_t charged;     /* to the budget */
 };
 
-/* Charges for an array that grows to twice its size. */
-static void charge_growth(struct args *args, size_t cap, size_t size)
+static void targets_fini(struct targets *targets)
 {
-    size_t bytes = (cap + 8) * size;
-    if (args->failed)
-        return;
-    args->failed = !budget_take(args->limits.budget, bytes);
-    if (args->failed)
-        err_set(args->err, ERR_UNAVAILABLE,
-                "too many bytes of requests and replies in memory");
-    else
-        args->charged += bytes;
+    for (size_t i = 0; i < targets->n; i++)
+        free(targets->all[i].victims);
+    free(targets->all);
+    arena_fini(&targets->scratch);
 }
+#define cleanup_targets __attribute__((cleanup(targets_fini)))
 
-static void args_fini(struct args *args)
+static int add_victim(struct verb_reading *r, struct target *t, const struct victim *v)
 {
-    for (size_t i = 0; i < args->n; i++)
-        free(args->targets[i].victims);
-    free(args->targets);
-    arena_fini(&args->scratch);
-}
-#define cleanup_args __attribute__((cleanup(args_fini)))
-
-static void add_victim(struct args *args, struct target *t, const struct victim *v)
-{
-    if (t->n == NODE_VICTIMS_MAX || !args->victims_left--) {
-        args->failed = true;
-        err_set(args->err, ERR_TOO_LARGE,
-                "too many victims: expected at most %d on a node, and %zu on all nodes",
-                NODE_VICTIMS_MAX, args->limits.nodes * VICTIMS_PER_NODE);
-        return;
+    struct targets *targets = r->ctx;
+    size_t most = r->limits->nodes * VICTIMS_PER_NODE;
+    if (t->n == NODE_VICTIMS_MAX || targets->n_victims++ == most)
+        return err_set(r->err, ERR_TOO_LARGE,
+                       "too many victims: expected at most %d on a node, and %zu on all "
+                       "nodes",
+                       NODE_VICTIMS_MAX, most);
+    if (arena_bytes(r->a) > VERB_ARENA_MAX)
+        return err_set(r->err, ERR_TOO_LARGE, "the names and UIDs have more than %d MiB",
+                       VERB_ARENA_MAX >> 20);
+    if (t->n == t->cap) { /* the array grows to twice its size */
+        size_t bytes = (t->cap + 8) * sizeof *t->victims;
+        if (!budget_take(r->limits->budget, bytes))
+            return err_set(r->err, ERR_UNAVAILABLE,
+                           "too many bytes of requests and replies in memory");
+        targets->charged += bytes;
     }
-    if (t->n == t->cap)
-        charge_growth(args, t->cap, sizeof *t->victims);
-    if (args->failed)
-        return;
     MEM_GROW(t->victims, t->cap, t->n + 1);
     t->victims[t->n++] = *v;
-}
-
-static void check_arena(struct args *args, const struct arena *a)
-{
-    if (args->failed || arena_bytes(a) <= ARENA_MAX)
-        return;
-    args->failed = true;
-    err_set(args->err, ERR_TOO_LARGE, "the names and UIDs have more than %d MiB",
-            ARENA_MAX >> 20);
+    return 0;
 }
 
 static bool is_inside(struct span part, struct span all)
@@ -109,78 +83,53 @@ static bool is_inside(struct span part, struct span all)
 }
 
 /* Only the UID and the priority of a Pod are kept. */
-static void read_victim(struct jread *j, struct arena *a, struct args *args,
-                        struct target *t)
+static void read_victim(struct verb_reading *r, struct target *t)
 {
-    bool full = args->full;
+    struct targets *targets = r->ctx;
+    struct jread *j = &r->j;
     struct jread_str key;
     struct victim v = {0};
     struct pod pod = {0};
-    if (full) {
+    if (targets->full) {
         uint64_t charged = 0;
-        args->failed |= verb_read_pod(j, &args->scratch, args->limits.budget, &pod,
-                                      &charged, args->err) != 0;
-        budget_give(args->limits.budget, charged);
-        if (!is_inside(pod.meta.uid, args->body))
-            pod.meta.uid = arena_copy(a, pod.meta.uid);
-        arena_reset(&args->scratch);
+        r->failed = verb_read_pod(j, &targets->scratch, r->limits->budget, &pod, &charged,
+                                  r->err) != 0;
+        budget_give(r->limits->budget, charged);
+        if (!is_inside(pod.meta.uid, (struct span){j->data, j->n}))
+            pod.meta.uid = arena_copy(r->a, pod.meta.uid);
+        arena_reset(&targets->scratch);
         v = (struct victim){pod.meta.uid, pod.priority, true};
     } else {
         jread_object(j, "Pods[]");
         while (jread_member(j, &key)) {
             if (jread_str_eq_nocase(key, SPAN("UID")))
-                jread_text(j, "Pods[].UID", a, &v.uid);
+                jread_text(j, "Pods[].UID", r->a, &v.uid);
             else
                 jread_skip(j);
         }
     }
     if (!v.uid.n)
         jread_fail(j, "Pods[]", "has no UID");
-    check_arena(args, a);
-    if (!args->failed)
-        add_victim(args, t, &v);
+    if (!r->failed)
+        r->failed = add_victim(r, t, &v) != 0;
 }
 
-static void read_victims(struct jread *j, struct arena *a, struct args *args,
-                         struct target *t)
+static void read_victims(struct verb_reading *r, struct target *t)
 {
+    struct jread *j = &r->j;
     struct jread_str key;
     jread_object(j, "Victims");
-    while (!args->failed && jread_member(j, &key)) {
+    while (!r->failed && jread_member(j, &key)) {
         if (jread_str_eq_nocase(key, SPAN("NumPDBViolations"))) {
             jread_i64(j, "NumPDBViolations", &t->pdb_violations);
         } else if (jread_str_eq_nocase(key, SPAN("Pods"))) {
             t->n = 0;
             jread_array(j, "Pods");
-            while (!args->failed && jread_item(j))
-                read_victim(j, a, args, t);
+            while (!r->failed && jread_item(j))
+                read_victim(r, t);
         } else {
             jread_skip(j);
         }
-    }
-}
-
-static void read_targets(struct jread *j, struct arena *a, bool full, struct args *args)
-{
-    struct jread_str key;
-    const char *where = full ? "NodeNameToVictims" : "NodeNameToMetaVictims";
-    if (args->n)
-        jread_fail(j, where, "is a second set of victims");
-    args->full = full;
-    jread_object(j, where);
-    while (!args->failed && jread_member(j, &key)) {
-        struct span name = jread_span(key, a);
-        if (!object_is_name(name))
-            jread_fail(j, where, "has a key that is not a valid node name");
-        if (args->n == args->limits.nodes) {
-            args->failed = true;
-            verb_too_many_nodes(&args->limits, args->err);
-            return;
-        }
-        MEM_GROW(args->targets, args->cap, args->n + 1);
-        struct target *t = &args->targets[args->n++];
-        *t = (struct target){.name = name};
-        read_victims(j, a, args, t);
     }
 }
 
@@ -189,64 +138,49 @@ static int compare_names(const void *a, const void *b)
     return span_cmp(*(const struct span *)a, *(const struct span *)b);
 }
 
-/* A duplicate node would be computed twice and named twice in the reply. */
-static int check_targets(const struct args *args, struct arena *a, struct err *err)
+static bool read_targets(struct verb_reading *r, struct jread_str key)
 {
-    struct span *names = arena_alloc(a, args->n * sizeof *names);
-    for (size_t i = 0; i < args->n; i++)
-        names[i] = args->targets[i].name;
-    if (args->n)
-        qsort(names, args->n, sizeof *names, compare_names);
-    for (size_t i = 1; i < args->n; i++)
+    struct targets *targets = r->ctx;
+    struct jread *j = &r->j;
+    bool full = jread_str_eq_nocase(key, SPAN("NodeNameToVictims"));
+    const char *where = full ? "NodeNameToVictims" : "NodeNameToMetaVictims";
+    if (!jread_str_eq_nocase(key, span_of(where)))
+        return false;
+    if (targets->n)
+        jread_fail(j, where, "is a second set of victims");
+    targets->full = full;
+    jread_object(j, where);
+    while (!r->failed && jread_member(j, &key)) {
+        struct span name = jread_span(key, r->a);
+        if (!object_is_name(name))
+            jread_fail(j, where, "has a key that is not a valid node name");
+        if (targets->n == r->limits->nodes) {
+            r->failed = verb_too_many_nodes(r->limits, r->err) != 0;
+            return true;
+        }
+        MEM_GROW(targets->all, targets->cap, targets->n + 1);
+        struct target *t = &targets->all[targets->n++];
+        *t = (struct target){.name = name};
+        read_victims(r, t);
+    }
+    /* A duplicate node would be computed twice and named twice in the reply. */
+    struct span *names = arena_alloc(r->a, targets->n * sizeof *names);
+    for (size_t i = 0; i < targets->n; i++)
+        names[i] = targets->all[i].name;
+    if (targets->n)
+        qsort(names, targets->n, sizeof *names, compare_names);
+    for (size_t i = 1; !r->failed && i < targets->n; i++)
         if (span_eq(names[i], names[i - 1]))
-            return err_set(err, ERR_INVALID, "%s: duplicate node %.*s",
-                           args->full ? "NodeNameToVictims" : "NodeNameToMetaVictims",
-                           SPAN_ARG(names[i]));
-    return 0;
+            r->failed = err_set(r->err, ERR_INVALID, "%s: duplicate node %.*s", where,
+                                SPAN_ARG(names[i])) != 0;
+    return true;
 }
 
-static int read_args(struct args *args, struct span body,
-                     const struct request_rules *rules, struct arena *a, struct err *err)
-{
-    struct jread j;
-    struct jread_str key;
-    bool has_pod = false, has_victims = false;
-    args->err = err;
-    args->body = body;
-    args->victims_left = args->limits.nodes * VICTIMS_PER_NODE;
-    jread_init(&j, body.p, body.n);
-    jread_object(&j, "body");
-    while (!args->failed && jread_member(&j, &key)) {
-        bool full = jread_str_eq_nocase(key, SPAN("NodeNameToVictims"));
-        if (jread_peek(&j) == JREAD_NULL) {
-            jread_skip(&j);
-        } else if (jread_str_eq_nocase(key, SPAN("Pod"))) {
-            args->failed |= verb_read_pod(&j, a, args->limits.budget, &args->pod,
-                                          &args->charged, err) != 0;
-            has_pod = true;
-        } else if (full || jread_str_eq_nocase(key, SPAN("NodeNameToMetaVictims"))) {
-            read_targets(&j, a, full, args);
-            has_victims = true;
-        } else {
-            jread_skip(&j);
-        }
-    }
-    if (args->failed || jread_finish(&j, err))
-        return -1;
-    if (!has_pod)
-        return err_set(err, ERR_INVALID, "Pod is missing");
-    if (!has_victims)
-        return err_set(err, ERR_INVALID,
-                       "NodeNameToVictims and NodeNameToMetaVictims are both missing");
-    if (check_targets(args, a, err))
-        return -1;
-    if (request_of(&args->pod, rules, a, &args->request, &args->invalid))
-        args->request.kind = REQUEST_NONE;
-    return 0;
-}
+static const struct verb_body candidates = {
+    read_targets, "NodeNameToVictims and NodeNameToMetaVictims are both missing"};
 
 struct preempt {
-    const struct args *args;
+    const struct verb_args *args;
     const struct ledger *ledger;
     struct arena *arena;
     struct buf *reply;
@@ -295,7 +229,7 @@ static void write_target(const struct preempt *p, const struct target *t,
 static bool choose(const struct preempt *p, const struct target *t,
                    struct preempt_victims *more)
 {
-    const struct args *args = p->args;
+    const struct verb_args *args = p->args;
     const struct ledger_node *node = ledger_node_find(p->ledger, t->name);
     struct preemptor ask = {
         .pod = {&args->request, args->pod.priority, args->pod.meta.uid, NULL}};
@@ -320,7 +254,7 @@ static bool choose(const struct preempt *p, const struct target *t,
 
 static void answer(const struct preempt *p, const struct target *t)
 {
-    const struct args *args = p->args;
+    const struct verb_args *args = p->args;
     const struct ledger_pod *known = ledger_pod_find(p->ledger, args->pod.meta.uid);
     struct preempt_victims more = {0};
     /* Eviction does not help a pod that has a promise or an invalid request. */
@@ -333,46 +267,39 @@ static void answer(const struct preempt *p, const struct target *t)
 }
 
 /* Takes the read lock once per node: with thousands of expensive nodes, one lock for all
- * would delay watch events and the renewal of the lease. -1: not ready. */
-static int answer_all(struct core_driver *driver, struct preempt *p, uint64_t *charged,
-                      struct err *err)
+ * would delay watch events and the renewal of the lease. */
+static unsigned answer_all(struct verb_call *call, const struct targets *targets)
 {
-    struct budget *budget = p->args->limits.budget;
+    cleanup_arena struct arena scratch = {0};
+    struct core_driver *driver = call->verbs->config.driver;
+    struct preempt p = {
+        .args = &call->work->args, .arena = &scratch, .reply = call->reply};
+    struct err err;
+    unsigned status;
     size_t i = 0;
-    int rc;
-    buf_adds(p->reply, "{\"NodeNameToMetaVictims\":{");
+    buf_adds(p.reply, "{\"NodeNameToMetaVictims\":{");
     do {
         const struct core *core = core_driver_read(driver);
-        rc = core_ready(core, core_driver_now(), err);
-        p->ledger = core_ledger(core);
-        if (!rc && i < p->args->n)
-            answer(p, &p->args->targets[i]);
+        int rc = core_ready(core, core_driver_now(), &err);
+        p.ledger = core_ledger(core);
+        if (!rc && i < targets->n)
+            answer(&p, &targets->all[i]);
         core_driver_read_end(driver);
-        arena_reset(p->arena);
-        if (!rc && !budget_change(budget, charged, p->reply->cap))
-            rc = err_set(err, ERR_UNAVAILABLE,
-                         "too many bytes of requests and replies in memory");
-    } while (!rc && ++i < p->args->n);
-    buf_adds(p->reply, "}}");
-    return rc;
+        arena_reset(&scratch);
+        status = rc ? verb_error(p.reply, 503, &err) : verb_charge(call, 0);
+    } while (status == 200 && ++i < targets->n);
+    if (status == 200)
+        buf_adds(p.reply, "}}");
+    return status;
 }
 
 unsigned preempt_answer(struct verb_call *call)
 {
-    cleanup_arena struct arena a = {0}, scratch = {0};
-    cleanup_args struct args args = {0};
-    struct verbs *v = call->verbs;
-    struct err err, not_ready;
-    unsigned status = 200;
-    bool ready = verb_limits_now(v, &args.limits, &not_ready) == 0;
-    bool read = read_args(&args, call->body, &v->rules, &a, &err) == 0;
-    struct preempt p = {.args = &args, .arena = &scratch, .reply = call->reply};
-    if (!read && (ready || err.code == ERR_INVALID))
-        status = verb_error(call->reply, 0, &err);
-    else if (!ready)
-        status = verb_error(call->reply, 503, &not_ready);
-    else if (answer_all(v->config.driver, &p, &args.charged_reply, &err))
-        status = verb_error(call->reply, 503, &err);
-    budget_give(v->config.budget, args.charged + args.charged_reply);
+    cleanup_targets struct targets targets = {0};
+    unsigned status = verb_read(call, &candidates, &targets);
+    if (status == 200)
+        status = answer_all(call, &targets);
+    verb_end(call);
+    budget_give(call->verbs->config.budget, targets.charged);
     return status;
 }

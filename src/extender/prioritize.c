@@ -97,7 +97,7 @@ static unsigned write_scores(struct verb_call *call)
 
 unsigned prioritize_answer(struct verb_call *call)
 {
-    unsigned status = verb_read(call);
+    unsigned status = verb_read(call, &verb_candidates, NULL);
     if (status == 200) {
         struct verb_work *w = call->work;
         const struct score_pod pod = score_pod_of(&w->args);

@@ -17,8 +17,7 @@ enum {
      * and 32 in the parts of the request. (The CPU and memory of containers take 53 KiB at
      * most, whatever the pod, which are not counted.) */
     POD_COST = 5,
-    NODES_MORE = 1000,    /* candidates beyond twice the known nodes */
-    ARENA_MAX = 16 << 20, /* bytes of decoded strings */
+    NODES_MORE = 1000, /* candidates beyond twice the known nodes */
 };
 
 struct verbs *verbs_new(const struct verbs_config *config)
@@ -116,7 +115,8 @@ unsigned verb_charge(struct verb_call *call, size_t more)
 
 /* -- the body -- */
 
-int verb_limits_now(struct verbs *v, struct verb_limits *limits, struct err *err)
+/* By what the ledger knows now. -1: not every kind of object has been listed. */
+static int limits_now(struct verbs *v, struct verb_limits *limits, struct err *err)
 {
     const struct core *core = core_driver_read(v->config.driver);
     int rc = core_ready(core, core_driver_now(), err);
@@ -156,19 +156,7 @@ int verb_read_pod(struct jread *j, struct arena *a, struct budget *budget,
     return 0;
 }
 
-struct reading {
-    struct jread j;
-    struct arena *a;
-    struct verb_args *args;
-    const struct verb_limits *limits;
-    size_t seen; /* candidates, also of a list that a later one replaces */
-    bool has_pod, has_nodes;
-    uint64_t *charged;
-    struct err *err;
-    bool failed; /* err is set: the rest of the body is not read */
-};
-
-static void add_candidate(struct reading *r, struct span raw, struct span name)
+static void add_candidate(struct verb_reading *r, struct span raw, struct span name)
 {
     struct verb_args *args = r->args;
     if (r->seen++ == r->limits->nodes) {
@@ -179,7 +167,7 @@ static void add_candidate(struct reading *r, struct span raw, struct span name)
     args->nodes[args->n++] = (struct verb_candidate){raw, name};
 }
 
-static void add_name(struct reading *r, const struct jread_str *name)
+static void add_name(struct verb_reading *r, const struct jread_str *name)
 {
     struct span decoded = {name->p, name->n};
     /* A long list of names is nearly always one of plain names. */
@@ -192,7 +180,7 @@ static void add_name(struct reading *r, const struct jread_str *name)
         jread_fail(&r->j, "NodeNames[]", "is not a valid node name");
 }
 
-static void read_names(struct reading *r)
+static void read_names(struct verb_reading *r)
 {
     struct jread *j = &r->j;
     struct jread_str names[32] = {0};
@@ -213,7 +201,7 @@ static void read_names(struct reading *r)
     } while (more);
 }
 
-static void read_node(struct reading *r)
+static void read_node(struct verb_reading *r)
 {
     struct jread *j = &r->j;
     struct jread_str key;
@@ -226,10 +214,10 @@ static void read_node(struct reading *r)
             object_meta_read(j, r->a, &meta, NULL, 0);
         else
             jread_skip(j);
-        if (arena_bytes(r->a) > ARENA_MAX)
+        if (arena_bytes(r->a) > VERB_ARENA_MAX)
             r->failed = err_set(r->err, ERR_TOO_LARGE,
                                 "Nodes.items[]: the names have more than %d MiB",
-                                ARENA_MAX >> 20) != 0;
+                                VERB_ARENA_MAX >> 20) != 0;
     }
     if (jread_check(j, NULL))
         return;
@@ -237,7 +225,7 @@ static void read_node(struct reading *r)
     add_candidate(r, (struct span){start, (size_t)(j->data + j->pos - start)}, meta.name);
 }
 
-static void read_nodes(struct reading *r)
+static void read_nodes(struct verb_reading *r)
 {
     struct jread *j = &r->j;
     struct jread_str key;
@@ -256,58 +244,58 @@ static void read_nodes(struct reading *r)
     }
 }
 
-static int read_members(struct reading *r)
+static bool read_candidates(struct verb_reading *r, struct jread_str key)
 {
-    struct jread *j = &r->j;
-    struct jread_str key;
-    jread_object(j, "body");
-    while (!r->failed && jread_member(j, &key)) {
-        if (jread_peek(j) == JREAD_NULL) {
-            jread_skip(j);
-        } else if (jread_str_eq_nocase(key, SPAN("Pod"))) {
-            r->failed |= verb_read_pod(j, r->a, r->limits->budget, &r->args->pod,
-                                       r->charged, r->err) != 0;
-            r->has_pod = true;
-        } else if (jread_str_eq_nocase(key, SPAN("NodeNames"))) {
-            read_names(r);
-            r->has_nodes = true;
-        } else if (jread_str_eq_nocase(key, SPAN("Nodes"))) {
-            read_nodes(r);
-            r->has_nodes = true;
-        } else {
-            jread_skip(j);
-        }
-    }
-    if (r->failed || jread_finish(j, r->err))
-        return -1;
-    if (!r->has_pod)
-        return err_set(r->err, ERR_INVALID, "Pod is missing");
-    if (!r->has_nodes)
-        return err_set(r->err, ERR_INVALID, "NodeNames and Nodes are both missing");
-    return 0;
+    bool names = jread_str_eq_nocase(key, SPAN("NodeNames"));
+    if (names)
+        read_names(r);
+    else if (jread_str_eq_nocase(key, SPAN("Nodes")))
+        read_nodes(r);
+    else
+        return false;
+    return true;
 }
 
-int verb_read_body(struct verb_call *call, const struct verb_limits *limits,
-                   struct err *err)
+const struct verb_body verb_candidates = {read_candidates,
+                                          "NodeNames and Nodes are both missing"};
+
+int verb_read_body(struct verb_call *call, const struct verb_body *body, void *ctx,
+                   const struct verb_limits *limits, struct err *err)
 {
     struct verb_args *args = &call->work->args;
-    struct arena *a = &call->work->arena;
-    struct reading r = {.a = a,
-                        .args = args,
-                        .limits = limits,
-                        .charged = &call->work->charged_pod,
-                        .err = err};
+    struct verb_reading r = {
+        .a = &call->work->arena, .args = args, .limits = limits, .err = err, .ctx = ctx};
+    struct jread_str key;
+    bool has_pod = false, has_nodes = false;
     args->n = 0;
     args->invalid = (struct err){0};
     jread_init(&r.j, call->body.p, call->body.n);
-    if (read_members(&r))
+    jread_object(&r.j, "body");
+    while (!r.failed && jread_member(&r.j, &key)) {
+        if (jread_peek(&r.j) == JREAD_NULL) {
+            jread_skip(&r.j);
+        } else if (jread_str_eq_nocase(key, SPAN("Pod"))) {
+            r.failed = verb_read_pod(&r.j, r.a, limits->budget, &args->pod,
+                                     &call->work->charged_pod, err) != 0;
+            has_pod = true;
+        } else if (body->member(&r, key)) {
+            has_nodes = true;
+        } else {
+            jread_skip(&r.j);
+        }
+    }
+    if (r.failed || jread_finish(&r.j, err))
         return -1;
-    if (request_of(&args->pod, &call->verbs->rules, a, &args->request, &args->invalid))
+    if (!has_pod)
+        return err_set(err, ERR_INVALID, "Pod is missing");
+    if (!has_nodes)
+        return err_set(err, ERR_INVALID, "%s", body->missing);
+    if (request_of(&args->pod, &call->verbs->rules, r.a, &args->request, &args->invalid))
         args->request.kind = REQUEST_NONE;
     return 0;
 }
 
-unsigned verb_read(struct verb_call *call)
+unsigned verb_read(struct verb_call *call, const struct verb_body *body, void *ctx)
 {
     struct verbs *v = call->verbs;
     struct err err, not_ready;
@@ -320,8 +308,8 @@ unsigned verb_read(struct verb_call *call)
     }
     pthread_mutex_unlock(&v->lock);
     call->work = w ? w : xcalloc(1, sizeof *w);
-    bool ready = verb_limits_now(v, &limits, &not_ready) == 0;
-    bool read = verb_read_body(call, &limits, &err) == 0;
+    bool ready = limits_now(v, &limits, &not_ready) == 0;
+    bool read = verb_read_body(call, body, ctx, &limits, &err) == 0;
     if (!read && (ready || err.code == ERR_INVALID))
         return verb_error(call->reply, 0, &err);
     if (!ready) /* also if there are more nodes than were listed so far */

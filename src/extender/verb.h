@@ -54,7 +54,8 @@ enum {
     VERB_LOCK_NODES = 512, /* nodes read under one lock */
     VERBS_ALL = 0,
     VERBS_BEST_MAX = 100,
-    VERB_POD_MAX = 3 << 20, /* bytes of a Pod: the API server accepts no larger one */
+    VERB_POD_MAX = 3 << 20,    /* bytes of a Pod: the API server accepts no larger one */
+    VERB_ARENA_MAX = 16 << 20, /* bytes of strings of a body that are decoded */
 };
 
 /* New. */
@@ -162,15 +163,35 @@ struct verbs {
     size_t kept_bytes; /* of all in `free` */
 };
 
-/* Begins a call of filter or prioritize: takes memory and reads the body. Spans borrow from
- * the body and the arena. Returns 200, or the status of the error reply. verb_end in any
- * case. */
-unsigned verb_read(struct verb_call *call);
+/* A body that is being read. */
+struct verb_reading {
+    struct jread j;
+    struct arena *a;
+    struct verb_args *args;
+    const struct verb_limits *limits;
+    size_t seen; /* candidates, also of a list that a later one replaces */
+    struct err *err;
+    bool failed; /* err is set: the rest of the body is not read */
+    void *ctx;
+};
+
+/* What a verb reads beside the Pod. */
+struct verb_body {
+    /* Reads the value of a member. False: it is none of the verb's, and not read. */
+    bool (*member)(struct verb_reading *r, struct jread_str key);
+    const char *missing; /* the error without any of them */
+};
+extern const struct verb_body verb_candidates; /* the nodes of struct verb_args */
+
+/* Begins a call of any verb but bind: takes memory and reads the body; `ctx` is for `body`.
+ * Spans borrow from the body and the arena. Returns 200, or the status of the error reply.
+ * verb_end in any case. */
+unsigned verb_read(struct verb_call *call, const struct verb_body *body, void *ctx);
 void verb_end(struct verb_call *call);
 /* Its second half: fills call->work->args. -1: malformed (ERR_INVALID; err says where), above a
  * limit (ERR_TOO_LARGE), or the budget is used up (ERR_UNAVAILABLE). */
-int verb_read_body(struct verb_call *call, const struct verb_limits *limits,
-                   struct err *err);
+int verb_read_body(struct verb_call *call, const struct verb_body *body, void *ctx,
+                   const struct verb_limits *limits, struct err *err);
 /* Charges the budget for the buffers of the call, and for `more` bytes that they are about
  * to grow by. To be called regularly while they grow. Returns 200, or 503 with the error
  * reply. */
@@ -178,8 +199,6 @@ unsigned verb_charge(struct verb_call *call, size_t more);
 /* Writes {"Error": message} and returns the status, of which 0 stands for that of the
  * error's code. */
 unsigned verb_error(struct buf *reply, unsigned status, const struct err *err);
-/* By what the ledger knows now. -1: not every kind of object has been listed. */
-int verb_limits_now(struct verbs *v, struct verb_limits *limits, struct err *err);
 int verb_too_many_nodes(const struct verb_limits *limits, struct err *err);
 /* Reads the Pod of a body. -1: it is larger than VERB_POD_MAX (ERR_TOO_LARGE), or the budget
  * is used up (ERR_UNAVAILABLE). A syntax error is left to jread_finish. Adds to *charged what

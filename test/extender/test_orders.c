@@ -194,7 +194,8 @@ static void make_call(struct world *w, struct call *c)
     struct verbs reader = {.rules = ledger_rules(&settings)};
     struct verb_call call = {
         .verbs = &reader, .body = buf_span(&c->body), .work = &c->work};
-    ck_assert_done(verb_read_body(&call, &(struct verb_limits){.nodes = NAMES_MAX}, &err),
+    ck_assert_done(verb_read_body(&call, &verb_candidates, NULL,
+                                  &(struct verb_limits){.nodes = NAMES_MAX}, &err),
                    err);
 }
 
