@@ -2,11 +2,12 @@
 
 /*
  * The parts of the device plugin, their start and stop; samples of the cards as inputs of the
- * allocator.
+ * allocator; the status of all parts.
  */
 
 #include "plugin/plugin.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,6 +18,7 @@
 #include "kube/client.h"
 #include "kube/deviceplugin.h"
 #include "node/card_sampler.h"
+#include "node/status_server.h"
 #include "plugin/calls.h"
 #include "plugin/dispatcher.h"
 #include "plugin/status.h"
@@ -34,7 +36,9 @@ struct plugin {
     struct dispatcher *dispatcher;
     struct calls *calls;
     struct card_sampler *sampler;
-    struct status *status;
+    struct status_server *status;
+    int64_t started_ms;     /* clock_mono_ms */
+    atomic_bool is_started; /* dispatcher and calls can be asked for statistics */
 
     struct { /* of the sampler's thread */
         struct buf seen; /* driver and cards that the last view was made of */
@@ -136,6 +140,38 @@ static int64_t interval(void *ctx, bool *reopen)
     return p->config.interval_ms;
 }
 
+/* Status. The server's threads run these. */
+
+/* The statistics of all parts at one moment. */
+static struct status_facts facts_of(struct plugin *p)
+{
+    struct status_facts f = {.now_ms = clock_mono_ms(), .started_ms = p->started_ms};
+    if (atomic_load(&p->is_started)) {
+        f.late_ms = p->config.late_ms;
+        dispatcher_stats(p->dispatcher, &f.dispatcher);
+        calls_stats(p->calls, &f.calls);
+    }
+    return f;
+}
+
+static void on_checks(void *ctx, enum status_probe probe, struct status_report *report)
+{
+    const struct status_facts f = facts_of(ctx);
+    int n = probe == STATUS_LIVEZ ? STATUS_THREADS : STATUS_CHECKS;
+    for (int i = 0; i < n; i++) {
+        struct err err = {0};
+        bool required;
+        int rc = status_check(&f, (enum status_check)i, &required, &err);
+        status_report_add(report, status_check_name((enum status_check)i), rc, &err,
+                          required || probe != STATUS_READYZ);
+    }
+}
+
+static void on_metrics(void *ctx, struct buf *out)
+{
+    const struct status_facts f = facts_of(ctx);
+    status_write_metrics(out, &f);
+}
 
 /* Start and stop */
 
@@ -204,7 +240,7 @@ static void start_threads(struct plugin *p)
     p->calls = calls_start(p->client, &calls, p->dispatcher);
     p->sampler = card_sampler_start(p->gpu, &sampler);
     dispatcher_start(p->dispatcher);
-    status_set_parts(p->status, p->dispatcher, p->calls, config->late_ms);
+    atomic_store(&p->is_started, true);
 }
 
 struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
@@ -213,12 +249,16 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
         return NULL;
     struct plugin *p = xcalloc(1, sizeof *p);
     p->config = *config;
+    p->started_ms = clock_mono_ms();
     p->registration = xasprintf("%s/" DP_KUBELET_SOCK, config->plugin_dir);
     p->gpu = gpu_open(config->gpu_source, err);
     if (p->gpu)
         p->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
-    if (!p->client || install_limit(p, err) || make_dispatcher(p, err) ||
-        !(p->status = status_start(config->entry.listen, (unsigned)config->port, err))) {
+    const struct status_server_fns status = {on_checks, on_metrics, p};
+    if (p->client && install_limit(p, err) == 0 && make_dispatcher(p, err) == 0)
+        p->status = status_server_start(config->entry.listen, (unsigned)config->port,
+                                        &status, err);
+    if (!p->status) {
         plugin_stop(p);
         return NULL;
     }
@@ -229,7 +269,7 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
 bool plugin_stop(struct plugin *p)
 {
     int64_t until_ms = clock_mono_ms() + STOP_MS;
-    status_stop(p->status);
+    status_server_stop(p->status);
     dispatcher_stop(p->dispatcher);
     if (!card_sampler_stop(p->sampler)) {
         log_warn("cards", "the driver does not respond; exiting without waiting for it");

@@ -6,13 +6,8 @@
 
 #include "plugin/status.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/prom.h"
-#include "node/status_server.h"
 
 #define NAME(rest) "gpushare_plugin_" rest
 
@@ -22,19 +17,15 @@ enum {
     WATCH_MS = 5 * 60 * 1000,
 };
 
-struct status {
-    struct status_server *server;
-    int64_t started_ms;
-    pthread_mutex_t lock; /* protects the members below */
-    int64_t late_ms;
-    struct dispatcher *dispatcher; /* NULL: not started yet */
-    struct calls *calls;
-};
-
 /* Checks */
 
-static const char *const check_names[STATUS_REGISTRATIONS] = {
-    "dispatcher", "watch", "cards", "pods", "node", "podresources"};
+const char *status_check_name(enum status_check check)
+{
+    static const char *const names[STATUS_REGISTRATIONS] = {
+        "dispatcher", "watch", "cards", "pods", "node", "podresources"};
+    return check < STATUS_REGISTRATIONS ? names[check]
+                                        : ids_resource_name(check - STATUS_REGISTRATIONS);
+}
 
 static int check_thread(int64_t silent_ms, int64_t limit_ms, struct err *err)
 {
@@ -130,7 +121,7 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
                 "1 if the health check passes, as /healthz reports it.");
     for (int i = STATUS_THREADS; i < STATUS_REGISTRATIONS; i++) {
         bool required;
-        struct prom_label l = {"name", span_of(check_names[i])};
+        struct prom_label l = {"name", span_of(status_check_name(i))};
         prom_sample(out, NAME("healthcheck"), &l, 1,
                     status_check(f, (enum status_check)i, &required, NULL) == 0);
     }
@@ -191,74 +182,4 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         prom_one(out, rows[i].name, rows[i].type, rows[i].help, (int64_t)rows[i].n);
     write_durations(out, d);
-}
-
-/* The server */
-
-/* The statistics of all parts at one moment. */
-static struct status_facts facts_of(struct status *s)
-{
-    struct status_facts f = {.now_ms = clock_mono_ms(), .started_ms = s->started_ms};
-    pthread_mutex_lock(&s->lock);
-    f.late_ms = s->late_ms;
-    if (s->dispatcher) {
-        dispatcher_stats(s->dispatcher, &f.dispatcher);
-        calls_stats(s->calls, &f.calls);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return f;
-}
-
-static void on_checks(void *ctx, enum status_probe probe, struct status_report *report)
-{
-    const struct status_facts f = facts_of(ctx);
-    int n = probe == STATUS_LIVEZ ? STATUS_THREADS : STATUS_CHECKS;
-    for (int i = 0; i < n; i++) {
-        struct err err = {0};
-        bool required;
-        int rc = status_check(&f, (enum status_check)i, &required, &err);
-        status_report_add(report,
-                          i < STATUS_REGISTRATIONS
-                              ? check_names[i]
-                              : ids_resource_name(i - STATUS_REGISTRATIONS),
-                          rc, &err, required || probe != STATUS_READYZ);
-    }
-}
-
-static void on_metrics(void *ctx, struct buf *out)
-{
-    const struct status_facts f = facts_of(ctx);
-    status_write_metrics(out, &f);
-}
-
-struct status *status_start(const char *address, unsigned port, struct err *err)
-{
-    struct status *s = xcalloc(1, sizeof *s);
-    const struct status_server_fns fns = {on_checks, on_metrics, s};
-    s->started_ms = clock_mono_ms();
-    pthread_mutex_init(&s->lock, NULL);
-    s->server = status_server_start(address, port, &fns, err);
-    if (s->server)
-        return s;
-    status_stop(s);
-    return NULL;
-}
-
-void status_set_parts(struct status *s, struct dispatcher *dispatcher,
-                      struct calls *calls, int64_t late_ms)
-{
-    pthread_mutex_lock(&s->lock);
-    s->late_ms = late_ms;
-    s->dispatcher = dispatcher;
-    s->calls = calls;
-    pthread_mutex_unlock(&s->lock);
-}
-
-void status_stop(struct status *s)
-{
-    if (!s)
-        return;
-    status_server_stop(s->server);
-    pthread_mutex_destroy(&s->lock);
-    free(s);
 }

@@ -5,7 +5,8 @@
 #include "plugin/dispatcher.h"
 
 /*
- * /livez, /readyz, /healthz and /metrics of the device plugin (node/status_server.h).
+ * What /livez, /readyz, /healthz and /metrics of the device plugin say
+ * (node/status_server.h). Pure.
  *
  * - /livez: the threads. Only a restart repairs a thread that hangs.
  * - /healthz: every check.
@@ -38,18 +39,9 @@ struct status_facts {
     int64_t late_ms;            /* shorter failures are not reported */
 };
 
-/* 0, or -1 with the reason. *required: readiness requires the check. Pure. */
+const char *status_check_name(enum status_check check);
+/* 0, or -1 with the reason. *required: readiness requires the check. */
 int status_check(const struct status_facts *f, enum status_check check, bool *required,
                  struct err *err);
-/* Appends the device plugin's metrics; docs/metrics.md describes each. Pure. */
+/* Appends the device plugin's metrics; docs/metrics.md describes each. */
 void status_write_metrics(struct buf *out, const struct status_facts *f);
-
-struct status;
-
-/* New; answers at once, and prints where it listens. */
-struct status *status_start(const char *address, unsigned port, struct err *err);
-/* The parts to report from now on; borrowed. Failures shorter than `late_ms` are not
- * reported. */
-void status_set_parts(struct status *s, struct dispatcher *dispatcher,
-                      struct calls *calls, int64_t late_ms);
-void status_stop(struct status *s); /* NULL is accepted */
