@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/bench.h"
+#include "lib/lib.h"
 
 #include <curl/curl.h>
 #include <fcntl.h>
@@ -79,17 +80,11 @@ void series_note(struct series *s, double value)
     s->of[s->n++] = value;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double series_quantile(struct series *s, double share)
 {
     if (!s->n)
         return 0;
-    qsort(s->of, s->n, sizeof *s->of, by_value);
+    lib_sort(s->of, s->n);
     size_t i = (size_t)(share * (double)s->n);
     return s->of[i < s->n ? i : s->n - 1];
 }

@@ -46,10 +46,8 @@ static void make_twice(void)
     made = temp_dir();
     start_make(&first, "a");
     start_make(&second, "b");
-    ck_assert_msg(program_wait(&first) == 0, "make: %s", program_output(&first));
-    ck_assert_msg(program_wait(&second) == 0, "make: %s", program_output(&second));
-    program_fini(&first);
-    program_fini(&second);
+    free(program_end(&first, 0));
+    free(program_end(&second, 0));
 }
 
 static void remove_made(void)
@@ -57,21 +55,9 @@ static void remove_made(void)
     temp_dir_remove(made);
 }
 
-/* The output of a command that must succeed. New. */
-static char *said_by(const char *const *argv)
-{
-    struct program p;
-    program_start(&p, lib_dir, argv);
-    int status = program_wait(&p);
-    char *text = xstrdup(program_output(&p));
-    ck_assert_msg(status == 0, "%s: exit status %d: %s", argv[0], status, text);
-    program_fini(&p);
-    return text;
-}
-
 static void do_it(const char *const *argv)
 {
-    free(said_by(argv));
+    free(lib_output(0, argv));
 }
 
 static char *archive(const char *folder, const struct image *image)
@@ -201,7 +187,7 @@ START_TEST(every_layout_is_whole)
         check_names(&images[i], index, manifest);
         /* Two layers, a configuration, a manifest, and no blob without a reference. */
         cleanup_free char *count =
-            said_by(ARGV("sh", "-c", "ls \"$1/blobs/sha256\" | wc -l", "sh", lib_dir));
+            lib_output(0, ARGV("sh", "-c", "ls \"$1/blobs/sha256\" | wc -l", "sh", lib_dir));
         ck_assert_int_eq(atoi(count), LAYERS + 2);
         const char *lowest =
             lib_str(json_array_get(lib_at(manifest, "layers"), 0), "digest");
@@ -227,7 +213,7 @@ static char *each_layer(const struct image *image, const char *how)
         const json_t *layer = json_array_get(lib_at(manifest, "layers"), i);
         cleanup_free char *path = blob_path(lib_str(layer, "digest"));
         cleanup_free char *text =
-            said_by(ARGV("tar", "--numeric-owner", "-C", root, how, path));
+            lib_output(0, ARGV("tar", "--numeric-owner", "-C", root, how, path));
         buf_adds(&all, text);
     }
     return buf_take(&all);
@@ -337,13 +323,9 @@ static void check_output(const struct image *image, const char *option,
 {
     struct program p;
     run_alone(&p, image->user, image->name, ARGV(option));
-    int status = program_wait(&p);
-    const char *said = program_output(&p);
-    ck_assert_msg(status == 0, "%s %s: exit status %d: %s", image->name, option, status,
-                  said);
+    cleanup_free char *said = program_end(&p, 0);
     ck_assert_msg(strncmp(said, begins, strlen(begins)) == 0, "%s: %s", image->name,
                   said);
-    program_fini(&p);
 }
 
 START_TEST(programs_start_from_the_images_alone)
@@ -378,9 +360,8 @@ START_TEST(nvml_is_found_where_the_runtime_puts_it)
         "card uuid=GPU-1;name=Tesla T4;bus=3b;minor=0;total=17179869184;"
         "free=17179869184;used=0;reserved=0;util=0;temp=30;events=15;processes=\n");
     run_alone(&p, images[2].user, images[2].name, ARGV("--once", "--node-name", "n"));
-    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
-    ck_assert_contains(program_output(&p), "GPU-1");
-    program_fini(&p);
+    cleanup_free char *said = program_end(&p, 0);
+    ck_assert_contains(said, "GPU-1");
 }
 END_TEST
 
@@ -414,12 +395,10 @@ END_TEST
 
 START_TEST(a_missing_program_is_named)
 {
-    struct program p;
-    program_start(&p, lib_dir, ARGV("scripts/images", lib_dir, "0.1.0", lib_dir));
-    ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_contains(program_output(&p), "images: ");
-    ck_assert_contains(program_output(&p), "/usr/local/bin/gpushare-extender not found");
-    program_fini(&p);
+    cleanup_free char *said =
+        lib_output(1, ARGV("scripts/images", lib_dir, "0.1.0", lib_dir));
+    ck_assert_contains(said, "images: ");
+    ck_assert_contains(said, "/usr/local/bin/gpushare-extender not found");
 }
 END_TEST
 

@@ -179,7 +179,6 @@ static void run_scheduler(const struct rig *r, int64_t from_now_s, const char *o
 static void rig_start(struct rig *r, const char *namespace)
 {
     sim_start(&r->sim, ARGV(NULL));
-    sim_add_lease(&r->sim);
     sim_load(
         &r->sim,
         "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\",\"metadata\":{"
@@ -308,19 +307,17 @@ static char *make_editor(void)
 START_TEST(a_file_that_is_not_restored_keeps_its_backup)
 {
     struct rig r;
-    struct program p;
     rig_start(&r, NULL);
     cleanup_free char *old = temp_read(lib_dir, NODE_FILES_MANIFEST),
                       *build = make_editor(), *root = temp_path(lib_dir, "root"),
                       *proc = temp_path(lib_dir, "proc");
-    program_start(&p, lib_dir,
+    cleanup_free char *said = lib_output(3,
                   ARGV("env", build, "scripts/install", "--insecure", "--yes",
                        "--no-cluster", "--root", root, "--proc", proc, "--address",
                        r.address, "--wait", "1"));
-    ck_assert_int_eq(program_wait(&p), 3);
-    ck_assert_contains(program_output(&p), "was changed since the installation");
+    ck_assert_contains(said, "was changed since the installation");
     static const char mark[] = "install: previous content: ";
-    const char *at = strstr(program_output(&p), mark);
+    const char *at = strstr(said, mark);
     ck_assert_ptr_nonnull(at);
     at += strlen(mark);
     cleanup_free char *path = xmemdup0(at, strcspn(at, "\n"));
@@ -328,7 +325,6 @@ START_TEST(a_file_that_is_not_restored_keeps_its_backup)
     struct err err = {0};
     ck_assert_done(file_read(path, 1 << 20, &kept, &err), err);
     ck_assert_str_eq(kept.p, old);
-    program_fini(&p);
     rig_stop(&r);
 }
 END_TEST
@@ -359,7 +355,6 @@ END_TEST
 /* Installed by `make install`: beside gpushare-setup, with policy/ in share. */
 START_TEST(installed_under_another_prefix)
 {
-    struct program p;
     cleanup_free char *setup = program_path("gpushare-setup");
     cleanup_free char *bin = temp_path(lib_dir, "bin");
     cleanup_free char *share = temp_path(lib_dir, "share/gpushare");
@@ -373,11 +368,10 @@ START_TEST(installed_under_another_prefix)
         bin, share, setup, bin, installed, share, installed, root, proc);
     node_files_make(0);
     node_files_add_process(1, NULL, 0);
-    program_start(&p, lib_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
-    ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_contains(program_output(&p), "PROBLEM no-option: ");
-    ck_assert_contains(program_output(&p), "  fix   gpushare-install --yes\n");
-    program_fini(&p);
+    cleanup_free char *said =
+        lib_output(1, ARGV("env", "-u", "BUILD", "sh", "-c", line));
+    ck_assert_contains(said, "PROBLEM no-option: ");
+    ck_assert_contains(said, "  fix   gpushare-install --yes\n");
 
     /* Commands name files where they were installed. */
     cleanup_free char *manifest = temp_read(lib_dir, NODE_FILES_MANIFEST);
@@ -389,11 +383,10 @@ START_TEST(installed_under_another_prefix)
         "--leader-elect=true\n    - --config=/etc/kubernetes/scheduler.conf\n");
     temp_write(lib_dir, NODE_FILES_MANIFEST, manifest);
     ck_assert_int_eq(unlink(absent), 0);
-    program_start(&p, lib_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
-    ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_contains(program_output(&p), "PROBLEM file-absent: ");
-    ck_assert_contains(program_output(&p), copy);
-    program_fini(&p);
+    cleanup_free char *again =
+        lib_output(1, ARGV("env", "-u", "BUILD", "sh", "-c", line));
+    ck_assert_contains(again, "PROBLEM file-absent: ");
+    ck_assert_contains(again, copy);
 }
 END_TEST
 
@@ -451,7 +444,6 @@ END_TEST
 START_TEST(a_closed_standard_output_does_not_stop_it)
 {
     struct rig r;
-    struct program p;
     rig_start(&r, NULL);
     run_scheduler(&r, SOON_S, NULL);
     cleanup_free char *root = temp_path(lib_dir, "root"),
@@ -460,10 +452,9 @@ START_TEST(a_closed_standard_output_does_not_stop_it)
         "exec 8> >(:); wait $!; BUILD='%s' scripts/install --insecure --yes --no-cluster "
         "--wait 1 --root '%s' --proc '%s' --address %s >&8",
         getenv("GPUSHARE_BUILD"), root, proc, r.address);
-    program_start(&p, lib_dir, ARGV("env", "--default-signal=PIPE", "bash", "-c", line));
-    ck_assert_int_eq(program_wait(&p), 3);
-    ck_assert_contains(program_output(&p), "restoring the previous files");
-    program_fini(&p);
+    cleanup_free char *said =
+        lib_output(3, ARGV("env", "--default-signal=PIPE", "bash", "-c", line));
+    ck_assert_contains(said, "restoring the previous files");
     expect_untouched(r.before);
     rig_stop(&r);
 }

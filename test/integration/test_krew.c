@@ -15,12 +15,7 @@
 /* The output of a shell command, which must succeed; new. */
 static char *output_of(const char *line)
 {
-    struct program p;
-    program_start(&p, lib_dir, ARGV("sh", "-euc", line));
-    ck_assert_msg(program_wait(&p) == 0, "%s: %s", line, program_output(&p));
-    char *said = xstrdup(program_output(&p));
-    program_fini(&p);
-    return said;
+    return lib_output(0, ARGV("sh", "-euc", line));
 }
 
 /* The folders "a" and "b", in which archive and manifest were built. Shared by all tests. */
@@ -194,14 +189,11 @@ START_TEST(a_project_url_that_is_no_address_is_refused)
     static const char *const wrong[] = {"example.org", "https://a b",
                                         "https://a\"\n  bin: x"};
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
-        struct program p;
         cleanup_free char *url = xasprintf("PROJECT_URL=%s", wrong[i]),
-                          *out = temp_path(made, "c");
-        program_start(&p, lib_dir,
-                      ARGV("env", url, "scripts/krew", out, "1.2.3", "https://there"));
-        ck_assert_int_eq(program_wait(&p), 1);
-        ck_assert_contains(program_output(&p), "\" is no address\n");
-        program_fini(&p);
+                          *out = temp_path(made, "c"),
+                          *said = lib_output(1, ARGV("env", url, "scripts/krew", out,
+                                                     "1.2.3", "https://there"));
+        ck_assert_contains(said, "\" is no address\n");
     }
 }
 END_TEST

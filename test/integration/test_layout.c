@@ -102,21 +102,6 @@ static void await_eviction(void)
     lib_wait((fits("high", 100, 12), !exists("a")));
 }
 
-static bool has_event(const char *pod, const char *reason)
-{
-    cleanup_json json_t *all = peer_json(
-        &sim.api, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", NULL);
-    size_t i;
-    json_t *event;
-    json_array_foreach(lib_at(all, "items"), i, event)
-    {
-        if (strcmp(lib_str(event, "regarding.name"), pod) == 0 &&
-            strcmp(lib_str(event, "reason"), reason) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* What `explain` says of the pod, by the extender's view. New. */
 static char *explained(const char *pod)
 {
@@ -185,7 +170,7 @@ START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
     lib_wait(sim_count(&sim, "create", "events", "") == 4);
     extender_stop(&extender);
     rights_check(&sim.api, &rights);
-    ck_assert(has_event("a", "GPUPreempted") && has_event("high", "GPUPreempting"));
+    ck_assert(sim_events(&sim, "a", "GPUPreempted", "") && sim_events(&sim, "high", "GPUPreempting", ""));
     ck_assert_int_eq(used("pods/eviction"), 1);
     ck_assert_int_ge(used("pods/status"), 1);
     tear_down();

@@ -25,12 +25,7 @@ static const char *const env_variables[] = {
 /* Runs a shell command, which must exit with status 0. Returns its output, new. */
 static char *output_of(const char *line)
 {
-    struct program p;
-    program_start(&p, lib_dir, ARGV("sh", "-c", line));
-    ck_assert_msg(program_wait(&p) == 0, "%s: %s", line, program_output(&p));
-    char *said = xstrdup(program_output(&p));
-    program_fini(&p);
-    return said;
+    return lib_output(0, ARGV("sh", "-c", line));
 }
 
 /* Returns the page as formatted for a terminal with unlimited width, or with `warnings`

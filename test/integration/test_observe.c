@@ -190,5 +190,30 @@ START_TEST(lists_and_watches_are_rejected_before_the_initial_sync)
 }
 END_TEST
 
+START_TEST(the_main_port_serves_sixteen_watches)
+{
+    enum { MAIN = 16 };
+    struct sim s;
+    struct extender e;
+    struct watch main[MAIN];
+    cleanup_buf struct buf said = {0};
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 2, 16);
+    start(&e, &s);
+    for (int i = 0; i < MAIN; i++) {
+        watch_open(&main[i], e.verbs.port, i % 2 ? WATCH_PODS : WATCH_NODES);
+        ck_assert_uint_eq(main[i].r.status, 200);
+    }
+    ck_assert_uint_eq(peer_call(&e.verbs, "GET", WATCH_PODS, NULL, &said), 503);
+    ck_assert_contains(said.p, "--observe-port");
+    ck_assert_uint_eq(peer_status(&e.verbs, API "/gpupods"), 200); /* a list works */
+    for (int i = 0; i < MAIN; i++)
+        watch_close(&main[i]);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
 LIB_MAIN("observe", 120, discovery_lists_and_unknown_paths, a_watch_delivers_every_change,
-         lists_and_watches_are_rejected_before_the_initial_sync)
+         lists_and_watches_are_rejected_before_the_initial_sync,
+         the_main_port_serves_sixteen_watches)

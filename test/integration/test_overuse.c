@@ -79,12 +79,6 @@ static char *note_of(const char *pod, const char *reason)
     return xstrdup("");
 }
 
-static bool has_event(const char *pod, const char *reason)
-{
-    cleanup_free char *note = note_of(pod, reason);
-    return note[0] != '\0';
-}
-
 static void ck_note(const char *reason, const char *begin)
 {
     cleanup_free char *note = note_of("greedy", reason);
@@ -136,7 +130,7 @@ START_TEST(the_pod_gets_an_event_and_runs_on)
     rights_check(&sim.api, &rights);
     ck_assert(is_counted("scv_agent_overusing_containers 1"));
     ck_note("GPUOveruse", "");
-    ck_assert(!has_event("modest", "GPUOveruse"));
+    ck_assert(!sim_events(&sim, "modest", "GPUOveruse", ""));
     ck_assert(!is_terminating("greedy"));
     /* The pod returns the memory. */
     overuse_node_use(&node, 4);

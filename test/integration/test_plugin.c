@@ -65,19 +65,6 @@ static bool annotation_is(const char *pod, const char *key, const char *value)
     return strcmp(lib_annotation(j, key), value) == 0;
 }
 
-/* Is there an event with this reason whose note contains `words`? */
-static bool event_says(const char *reason, const char *words)
-{
-    cleanup_json json_t *all = peer_json(
-        &sim.api, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", NULL);
-    json_t *e;
-    size_t i;
-    json_array_foreach(json_object_get(all, "items"), i,
-                       e) if (strcmp(lib_str(e, "reason"), reason) == 0 &&
-                              strstr(lib_str(e, "note"), words)) return true;
-    return false;
-}
-
 /* A pod with one container "c", known to the API server and the kubelet. */
 static void add_pod(const char *name, int units, int card)
 {
@@ -164,7 +151,7 @@ START_TEST(ids_of_another_card_are_rejected)
     ck_assert_contains(b.words, "wrong-card");
     ck_assert_contains(b.words,
                        "container c of pod default/p is promised 3 of card 1 GPU-1");
-    lib_wait(event_says("GPUAllocationFailed", "is promised 3 of card 1 GPU-1"));
+    lib_wait(sim_events(&sim, NULL, "GPUAllocationFailed", "is promised 3 of card 1 GPU-1"));
     ck_assert(plugin_metric(&plugin, "rejected_requests_total{reason=\"wrong-card\"}") ==
               1);
     ck_assert(plugin_metric(&plugin, "container_allocations") == 0);

@@ -19,14 +19,8 @@ static char *made;
  * $TOP is the folder of the sources. */
 static char *run(const char *script, int status)
 {
-    struct program p;
     cleanup_free char *all = xasprintf("TOP=$PWD; cd; %s", script);
-    program_start(&p, lib_dir, ARGV("bash", "-euo", "pipefail", "-c", all));
-    int is = program_wait(&p);
-    ck_assert_msg(is == status, "%s: status %d: %s", script, is, program_output(&p));
-    char *said = xstrdup(program_output(&p));
-    program_fini(&p);
-    return said;
+    return lib_output(status, ARGV("bash", "-euo", "pipefail", "-c", all));
 }
 
 static char *output_of(const char *script)

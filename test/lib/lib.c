@@ -115,6 +115,13 @@ void lib_program(struct program *p, const char *name, const char *const *first,
     program_start(p, lib_dir, argv);
 }
 
+char *lib_output(int status, const char *const *argv)
+{
+    struct program p;
+    program_start(&p, lib_dir, argv);
+    return program_end(&p, status);
+}
+
 json_t *lib_at(const json_t *j, const char *path)
 {
     struct span rest = span_of(path);

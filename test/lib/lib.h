@@ -37,6 +37,10 @@ void lib_sort(double *values, size_t n);
 void lib_program(struct program *p, const char *name, const char *const *first,
                  const char *const *more);
 
+/* Runs a command in lib_dir, which must end with the status (-1: any). Returns its output,
+ * new. */
+char *lib_output(int status, const char *const *argv);
+
 static inline void lib_json_free(json_t **j)
 {
     json_decref(*j);

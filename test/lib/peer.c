@@ -35,9 +35,7 @@ void peer_init(struct peer *p, unsigned port)
 
 void peer_init_tls(struct peer *p, unsigned port, const char *ca)
 {
-    cleanup_buf struct buf pem = {0};
-    read_pem(&pem, ca);
-    init(p, "https", port, (struct httpc_config){.ca_pem = buf_span(&pem)});
+    peer_init_cert(p, port, ca, NULL, NULL);
 }
 
 static void init_tls(struct peer *p, unsigned port, const char *ca, const char *name,

@@ -20,12 +20,20 @@ static void set_access(const struct sim *s)
          "{\"user\":\"test\",\"path\":\"*\"},{\"user\":\"test\",\"resource\":\"*\"}]}");
 }
 
+/* The extender's Lease, without a holder. */
+static void add_lease(const struct sim *s)
+{
+    sim_load(s, "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
+                "\"metadata\":{\"name\":\"gpushare-extender\","
+                "\"namespace\":\"kube-system\"},\"spec\":{}}");
+}
+
 void sim_start(struct sim *s, const char *const *more)
 {
     lib_program(&s->program, "kube-sim", ARGV("--port", "0", "--tick", "20ms"), more);
     peer_init(&s->api, program_port(&s->program, "listening on "));
     s->authorization = NULL;
-    sim_add_lease(s);
+    add_lease(s);
     set_access(s);
 }
 
@@ -44,7 +52,7 @@ void sim_start_secure(struct sim *s, const struct sim_security *how,
     peer_init_tls(&s->api, program_port(&s->program, "listening on "), ca);
     s->authorization = xasprintf("Bearer %s", how->token);
     s->api.authorization = s->authorization;
-    sim_add_lease(s);
+    add_lease(s);
     set_access(s);
 }
 
@@ -68,13 +76,6 @@ void sim_load(const struct sim *s, const char *fmt, ...)
     va_start(ap, fmt);
     postf(s, "/kube-sim/load", fmt, ap);
     va_end(ap);
-}
-
-void sim_add_lease(const struct sim *s)
-{
-    sim_load(s, "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
-                "\"metadata\":{\"name\":\"gpushare-extender\","
-                "\"namespace\":\"kube-system\"},\"spec\":{}}");
 }
 
 void sim_add_scv(const struct sim *s, const char *name, int cards, int units,
@@ -188,6 +189,19 @@ int sim_bound(const struct sim *s)
     json_t *pod;
     json_array_foreach(lib_at(j, "items"), i, pod) n +=
         *lib_str(pod, "spec.nodeName") != '\0';
+    return n;
+}
+
+int sim_events(const struct sim *s, const char *pod, const char *reason, const char *note)
+{
+    cleanup_json json_t *all = peer_json(
+        &s->api, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", NULL);
+    int n = 0;
+    size_t i;
+    json_t *e;
+    json_array_foreach(lib_at(all, "items"), i, e) n +=
+        (!pod || strcmp(lib_str(e, "regarding.name"), pod) == 0) &&
+        strcmp(lib_str(e, "reason"), reason) == 0 && strstr(lib_str(e, "note"), note);
     return n;
 }
 

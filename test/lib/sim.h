@@ -35,7 +35,6 @@ void sim_stop(struct sim *s);
 /* Creates or replaces a JSON object, or an array of objects. */
 void sim_load(const struct sim *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void sim_add_lease(const struct sim *s); /* the extender's Lease, without a holder */
 /* Adds a Node and its Scv: `cards` cards of `units` GiB, with UUIDs "GPU-<name>-<i>". */
 void sim_add_node(const struct sim *s, const char *name, int cards, int units);
 /* Adds only the Scv. `unhealthy`: the index of an unhealthy card, -1: none. */
@@ -60,6 +59,10 @@ int sim_count(const struct sim *s, const char *verb, const char *resource,
               const char *sub);
 int sim_watching(const struct sim *s, const char *resource); /* number of open watches */
 int sim_bound(const struct sim *s);                          /* number of bound pods */
+/* Number of events of namespace default with that reason and `note` in their note, about the
+ * pod; NULL: about any object. */
+int sim_events(const struct sim *s, const char *pod, const char *reason,
+               const char *note);
 
 /* Starts an extender for a kube-sim without token and TLS, and waits until it is ready. */
 void extender_start(struct extender *e, const struct sim *s, const char *const *more);

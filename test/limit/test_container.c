@@ -141,18 +141,6 @@ static bool has_folders(const char *uid)
     return access(path, F_OK) == 0;
 }
 
-static bool event_says(const char *words)
-{
-    cleanup_json json_t *all = peer_json(
-        &sim.api, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", NULL);
-    json_t *e;
-    size_t i;
-    json_array_foreach(json_object_get(all, "items"), i,
-                       e) if (strcmp(lib_str(e, "reason"), "GPUIsolationFailed") == 0 &&
-                              strstr(lib_str(e, "note"), words)) return true;
-    return false;
-}
-
 START_TEST(the_folder_of_a_pod_goes_with_the_pod)
 {
     cleanup_answer struct kubelet_answer a = {0};
@@ -174,7 +162,7 @@ START_TEST(the_folder_of_a_pod_goes_with_the_pod)
     free(s);
     ck_assert_int_eq(truncate(state, 1 << 20), 0);
     lib_wait(stat(state, &st) == 0 && st.st_size == (off_t)sizeof(struct limit_state));
-    lib_wait(event_says("ran without the limit"));
+    lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed", "ran without the limit"));
     sim_delete_pod(&sim, "p");
     lib_wait(!has_folders(name));
     tear_down();
@@ -189,7 +177,7 @@ START_TEST(a_pod_without_isolation_gets_none)
     ck_assert_str_eq(a.mounts, "");
     admit("q", "mps", &b);
     ck_assert_str_eq(b.mounts, "");
-    lib_wait(event_says("this node has no MPS daemon"));
+    lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed", "this node has no MPS daemon"));
     tear_down();
 }
 END_TEST
@@ -204,7 +192,7 @@ START_TEST(a_full_disk_costs_the_limit_and_not_the_pod)
     admit("p", "limit", &a);
     ck_assert_str_eq(a.mounts, "");
     ck_assert_ptr_null(json_object_get(a.env, "LD_PRELOAD"));
-    lib_wait(event_says("its containers have no limit on this node"));
+    lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed", "its containers have no limit on this node"));
     ck_assert(plugin_metric(&plugin, "limit_failures_total") == 1);
     tear_down();
 }
