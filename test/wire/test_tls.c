@@ -16,14 +16,13 @@
  * swapped.
  */
 
-struct tls_fixture {
+static struct {
     char *dir;
     struct tls *tls; /* of kit; NULL: nothing is served */
     struct fixture kit;
     char *cert, *key, *ca; /* paths below live */
     struct tls_config config;
-    int64_t first_request_ms;
-};
+} w;
 
 static void on_client_name(void *ctx, const struct httpd_request *req,
                            struct httpd_reply *reply)
@@ -77,89 +76,89 @@ static const struct httpd_route routes[] = {
     {"GET", "/who", on_client_name}, {"GET", "/long", on_long}, {0}};
 
 /* Replaces the files behind the links atomically. NULL: no such file. */
-static void publish(struct tls_fixture *w, const char *cert, const char *key,
+static void publish(const char *cert, const char *key,
                     const char *ca)
 {
     static int n;
     const char *from[] = {cert, key, ca}, *to[] = {"tls.crt", "tls.key", "ca.crt"};
-    cleanup_free char *name = xasprintf("data-%d", ++n), *data = temp_path(w->dir, name),
-                      *link = temp_path(w->dir, "..data"),
-                      *next = temp_path(w->dir, "..next");
-    temp_mkdir(w->dir, name);
+    cleanup_free char *name = xasprintf("data-%d", ++n), *data = temp_path(w.dir, name),
+                      *link = temp_path(w.dir, "..data"),
+                      *next = temp_path(w.dir, "..next");
+    temp_mkdir(w.dir, name);
     for (size_t i = 0; i < ARRAY_LEN(from); i++) {
         if (!from[i])
             continue;
-        cleanup_free char *text = temp_read(w->dir, from[i]);
+        cleanup_free char *text = temp_read(w.dir, from[i]);
         temp_write(data, to[i], text);
     }
     ck_assert_int_eq(symlink(name, next), 0);
     ck_assert_int_eq(rename(next, link), 0);
 }
 
-static void tls_fixture_begin(struct tls_fixture *w)
+static void tls_fixture_begin(void)
 {
-    *w = (struct tls_fixture){.dir = temp_dir(), .first_request_ms = 3 * LIB_WAIT_MS};
-    tls_make_ca(w->dir, "ca");
-    tls_make_ca(w->dir, "other");
-    tls_make_cert(w->dir, "ca", "server", "IP:127.0.0.1");
-    tls_make_cert(w->dir, "ca", "friend", "DNS:friend.test,IP:192.0.2.7");
-    tls_make_cert(w->dir, "other", "foreign", "DNS:friend");
-    tls_make_expired_cert(w->dir, "ca", "late", "IP:127.0.0.1");
-    publish(w, "server.crt", "server.key", "ca.crt");
-    w->cert = temp_path(w->dir, "..data/tls.crt");
-    w->key = temp_path(w->dir, "..data/tls.key");
-    w->ca = temp_path(w->dir, "..data/ca.crt");
-    w->config = (struct tls_config){.name = "test",
-                                    .cert_file = w->cert,
-                                    .key_file = w->key,
-                                    .client_ca_file = w->ca};
+    w.dir = temp_dir();
+    tls_make_ca(w.dir, "ca");
+    tls_make_ca(w.dir, "other");
+    tls_make_cert(w.dir, "ca", "server", "IP:127.0.0.1");
+    tls_make_cert(w.dir, "ca", "friend", "DNS:friend.test,IP:192.0.2.7");
+    tls_make_cert(w.dir, "other", "foreign", "DNS:friend");
+    tls_make_expired_cert(w.dir, "ca", "late", "IP:127.0.0.1");
+    publish("server.crt", "server.key", "ca.crt");
+    w.cert = temp_path(w.dir, "..data/tls.crt");
+    w.key = temp_path(w.dir, "..data/tls.key");
+    w.ca = temp_path(w.dir, "..data/ca.crt");
+    w.config = (struct tls_config){.name = "test",
+                                   .cert_file = w.cert,
+                                   .key_file = w.key,
+                                   .client_ca_file = w.ca};
 }
 
-static void tls_fixture_close(struct tls_fixture *w)
+static void tls_fixture_close(void)
 {
-    if (!w->tls)
+    if (!w.tls)
         return;
-    ck_assert(raw_until(kit_is_empty, &w->kit));
-    fixture_fini(&w->kit);
-    tls_free(w->tls);
-    w->tls = NULL;
+    ck_assert(raw_until(kit_is_empty, &w.kit));
+    fixture_fini(&w.kit);
+    tls_free(w.tls);
+    w.tls = NULL;
 }
 
 /* Serves in place of the server before. */
-static void tls_fixture_serve(struct tls_fixture *w, enum httpd_mode mode)
+static void tls_fixture_serve(enum httpd_mode mode)
 {
     struct err err = {0};
-    tls_fixture_close(w);
-    w->tls = tls_new(&w->config, &err);
-    ck_assert_msg(w->tls, "%s", err.msg);
-    fixture_init(&w->kit,
-                 &(struct httpd_limits){.first_request_ms = w->first_request_ms});
-    struct httpd_listener_config listener = fixture_listener(&w->kit, mode);
+    tls_fixture_close();
+    w.tls = tls_new(&w.config, &err);
+    ck_assert_msg(w.tls, "%s", err.msg);
+    fixture_init(&w.kit,
+                 &(struct httpd_limits){.first_request_ms = 3 * LIB_WAIT_MS});
+    struct httpd_listener_config listener = fixture_listener(&w.kit, mode);
     listener.routes = routes;
-    listener.tls = w->tls;
-    fixture_listen(&w->kit, &listener);
+    listener.tls = w.tls;
+    fixture_listen(&w.kit, &listener);
 }
 
-static void tls_fixture_end(struct tls_fixture *w)
+static void tls_fixture_end(void)
 {
-    tls_fixture_close(w);
-    temp_dir_remove(w->dir);
-    free(w->dir);
-    free(w->cert);
-    free(w->key);
-    free(w->ca);
+    tls_fixture_close();
+    temp_dir_remove(w.dir);
+    free(w.dir);
+    free(w.cert);
+    free(w.key);
+    free(w.ca);
 }
 
 /* A client with the certificate NAME.crt (NULL: none) that trusts `ca`. */
-static struct httpc *client(struct tls_fixture *w, const char *name, const char *ca)
+static struct httpc *client(const char *name, const char *ca)
 {
-    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", w->kit.port),
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", w.kit.port),
                       *ca_crt = xasprintf("%s.crt", ca),
                       *crt = name ? xasprintf("%s.crt", name) : NULL,
                       *key = name ? xasprintf("%s.key", name) : NULL,
-                      *ca_pem = temp_read(w->dir, ca_crt),
-                      *cert_pem = crt ? temp_read(w->dir, crt) : NULL,
-                      *key_pem = key ? temp_read(w->dir, key) : NULL;
+                      *ca_pem = temp_read(w.dir, ca_crt),
+                      *cert_pem = crt ? temp_read(w.dir, crt) : NULL,
+                      *key_pem = key ? temp_read(w.dir, key) : NULL;
     struct httpc_config config = {.url = url,
                                   .ca_pem = span_of(ca_pem),
                                   .cert_pem = span_of(cert_pem),
@@ -187,29 +186,29 @@ static unsigned ask(struct httpc *c, struct buf *said)
     return status;
 }
 
-static unsigned get_as(struct tls_fixture *w, const char *name, const char *ca,
+static unsigned get_as(const char *name, const char *ca,
                        struct buf *said)
 {
-    struct httpc *c = client(w, name, ca);
+    struct httpc *c = client(name, ca);
     unsigned status = ask(c, said);
     httpc_free(c);
     return status;
 }
 
 /* The server calls the client NAME of `ca` so; NULL: the client gets no response. */
-static void ck_client_name(struct tls_fixture *w, const char *name, const char *ca,
+static void ck_client_name(const char *name, const char *ca,
                            const char *want)
 {
     cleanup_buf struct buf said = {0};
-    ck_assert_uint_eq(get_as(w, name, ca, &said), want ? 200 : 0);
+    ck_assert_uint_eq(get_as(name, ca, &said), want ? 200 : 0);
     if (want)
         ck_assert_span_eq(buf_span(&said), want);
 }
 
-static void assert_reports(struct tls_fixture *w, const char *text)
+static void assert_reports(const char *text)
 {
     cleanup_buf struct buf out = {0};
-    tls_report(w->tls, &out);
+    tls_report(w.tls, &out);
     if (text)
         ck_assert_msg(out.p && strstr(out.p, text), "no \"%s\" in: %s", text, out.p);
     else
@@ -217,20 +216,20 @@ static void assert_reports(struct tls_fixture *w, const char *text)
 }
 
 /* Publishes the files, and reads them. */
-static void reload(struct tls_fixture *w, const char *cert, const char *key,
+static void reload(const char *cert, const char *key,
                    const char *ca)
 {
-    publish(w, cert, key, ca);
-    tls_refresh(w->tls);
+    publish(cert, key, ca);
+    tls_refresh(w.tls);
 }
 
 /* The server has the certificate of this file. */
-static void ck_server_cert(struct tls_fixture *w, const char *file)
+static void ck_server_cert(const char *file)
 {
     cleanup_buf struct buf cert = {0};
     struct buf key = {0};
-    cleanup_free char *want = temp_read(w->dir, file);
-    tls_copy_pair(w->tls, &cert, &key);
+    cleanup_free char *want = temp_read(w.dir, file);
+    tls_copy_pair(w.tls, &cert, &key);
     ck_assert_str_eq(cert.p, want);
     buf_wipe(&key);
 }
@@ -238,19 +237,16 @@ static void ck_server_cert(struct tls_fixture *w, const char *file)
 /* Clients without a valid certificate complete the handshake, and are unauthenticated. */
 START_TEST(only_a_client_of_the_ca_is_authenticated)
 {
-    struct tls_fixture w;
-    tls_fixture_begin(&w);
     tls_make_server_cert(w.dir, "ca", "serving", "DNS:serving.test");
     FOR_BOTH_MODES(mode)
     {
-        tls_fixture_serve(&w, mode);
-        ck_client_name(&w, "friend", "ca", "friend");
+        tls_fixture_serve(mode);
+        ck_client_name("friend", "ca", "friend");
         const char *unknown[] = {NULL, "foreign", "late", "serving"};
         for (size_t i = 0; i < ARRAY_LEN(unknown); i++)
-            ck_client_name(&w, unknown[i], "ca", "(unknown)");
-        ck_client_name(&w, "friend", "ca", "friend");
+            ck_client_name(unknown[i], "ca", "(unknown)");
+        ck_client_name("friend", "ca", "friend");
     }
-    tls_fixture_end(&w);
 }
 END_TEST
 
@@ -266,115 +262,104 @@ START_TEST(only_listed_names_are_allowed)
         {"frien", false, false},      {"friend2", false, false},
         {"", false, false},
     };
-    struct tls_fixture w;
-    tls_fixture_begin(&w);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const char *names[] = {"somebody", cases[i].name};
         w.config.client_names = names;
         w.config.n_client_names = 2;
         w.config.common_name_only = cases[i].common_only;
-        tls_fixture_serve(&w, HTTPD_THREADS);
-        ck_client_name(&w, "friend", "ca",
+        tls_fixture_serve(HTTPD_THREADS);
+        ck_client_name("friend", "ca",
                        cases[i].allowed ? "friend" : "(unknown), not allowed friend");
     }
-    tls_fixture_end(&w);
 }
 END_TEST
 
 /* A client of the secondary CA is none of client_ca_file, whatever its name is. */
 START_TEST(clients_of_the_secondary_ca_are_distinguished)
 {
-    struct tls_fixture w;
     const char *names[] = {"friend"};
-    tls_fixture_begin(&w);
     tls_make_ca(w.dir, "third");
     tls_make_cert(w.dir, "third", "nobody", "DNS:friend");
     tls_make_server_cert(w.dir, "other", "no-client", "DNS:friend");
     tls_make_expired_cert(w.dir, "other", "lately", "DNS:friend");
     cleanup_free char *ca = temp_path(w.dir, "ca.crt");
-    publish(&w, "server.crt", "server.key", "other.crt");
+    publish("server.crt", "server.key", "other.crt");
     w.config.client_ca_file = ca;
     w.config.client_names = names;
     w.config.n_client_names = 1;
     w.config.secondary_ca_file = w.ca;
-    tls_fixture_serve(&w, HTTPD_EVENTS);
-    ck_client_name(&w, NULL, "ca", "(unknown)");
-    ck_client_name(&w, "friend", "ca", "friend");
-    ck_client_name(&w, "server", "ca", "(unknown), not allowed server");
-    ck_client_name(&w, "foreign", "ca", "(unknown), secondary foreign");
-    ck_client_name(&w, "nobody", "ca", "(unknown)");
-    ck_client_name(&w, "no-client", "ca", "(unknown)");
-    ck_client_name(&w, "lately", "ca", "(unknown)");
+    tls_fixture_serve(HTTPD_EVENTS);
+    ck_client_name(NULL, "ca", "(unknown)");
+    ck_client_name("friend", "ca", "friend");
+    ck_client_name("server", "ca", "(unknown), not allowed server");
+    ck_client_name("foreign", "ca", "(unknown), secondary foreign");
+    ck_client_name("nobody", "ca", "(unknown)");
+    ck_client_name("no-client", "ca", "(unknown)");
+    ck_client_name("lately", "ca", "(unknown)");
 
-    reload(&w, "server.crt", "server.key", "third.crt");
-    ck_client_name(&w, "foreign", "ca", "(unknown)");
-    ck_client_name(&w, "nobody", "ca", "(unknown), secondary nobody");
-    reload(&w, "server.crt", "server.key", NULL);
+    reload("server.crt", "server.key", "third.crt");
+    ck_client_name("foreign", "ca", "(unknown)");
+    ck_client_name("nobody", "ca", "(unknown), secondary nobody");
+    reload("server.crt", "server.key", NULL);
     tls_refresh(w.tls);
-    assert_reports(&w, "ca.crt: No such file");
-    ck_client_name(&w, "nobody", "ca", "(unknown), secondary nobody");
+    assert_reports("ca.crt: No such file");
+    ck_client_name("nobody", "ca", "(unknown), secondary nobody");
 
     /* Both CA files may contain the same CA. */
-    reload(&w, "server.crt", "server.key", "ca.crt");
-    assert_reports(&w, NULL);
-    ck_client_name(&w, "friend", "ca", "friend, secondary friend");
-    ck_client_name(&w, "server", "ca", "(unknown), secondary server");
+    reload("server.crt", "server.key", "ca.crt");
+    assert_reports(NULL);
+    ck_client_name("friend", "ca", "friend, secondary friend");
+    ck_client_name("server", "ca", "(unknown), secondary server");
 
     w.config.client_ca_file = NULL; /* only a secondary CA */
-    tls_fixture_serve(&w, HTTPD_EVENTS);
-    ck_client_name(&w, "friend", "ca", "(unknown), secondary friend");
-    ck_client_name(&w, "foreign", "ca", "(unknown)");
-    tls_fixture_end(&w);
+    tls_fixture_serve(HTTPD_EVENTS);
+    ck_client_name("friend", "ca", "(unknown), secondary friend");
+    ck_client_name("foreign", "ca", "(unknown)");
 }
 END_TEST
 
 START_TEST(a_reload_applies_to_later_connections)
 {
-    struct tls_fixture w;
-    tls_fixture_begin(&w);
     tls_make_cert(w.dir, "other", "server2", "IP:127.0.0.1");
     tls_make_cert(w.dir, "other", "friend2", "DNS:friend.test");
-    tls_fixture_serve(&w, HTTPD_THREADS);
+    tls_fixture_serve(HTTPD_THREADS);
     cleanup_buf struct buf said = {0};
-    struct httpc *old = client(&w, "friend", "ca");
+    struct httpc *old = client("friend", "ca");
     ck_assert_uint_eq(ask(old, &said), 200);
     tls_refresh(w.tls); /* no change */
-    ck_client_name(&w, "friend", "ca", "friend");
+    ck_client_name("friend", "ca", "friend");
 
-    reload(&w, "server2.crt", "server2.key", "ca.crt");
-    ck_client_name(&w, "friend", "other", "friend");
-    ck_client_name(&w, "friend", "ca", NULL); /* another server now */
-    ck_server_cert(&w, "server2.crt");
+    reload("server2.crt", "server2.key", "ca.crt");
+    ck_client_name("friend", "other", "friend");
+    ck_client_name("friend", "ca", NULL); /* another server now */
+    ck_server_cert("server2.crt");
 
-    reload(&w, "server2.crt", "server2.key", "other.crt");
-    ck_client_name(&w, "friend2", "other", "friend2");
-    ck_client_name(&w, "friend", "other", "(unknown)");
+    reload("server2.crt", "server2.key", "other.crt");
+    ck_client_name("friend2", "other", "friend2");
+    ck_client_name("friend", "other", "(unknown)");
 
     struct httpd_stats stats;
     httpd_stats(w.kit.d, &stats);
     ck_assert_uint_ge(stats.connections, 1);
     ck_assert_uint_eq(ask(old, &said), 200); /* on its old connection */
     httpc_free(old);
-    assert_reports(&w, NULL);
-    tls_fixture_end(&w);
+    assert_reports(NULL);
 }
 END_TEST
 
-static int set_from(struct tls_fixture *w, const char *cert, const char *key,
+static int set_from(const char *cert, const char *key,
                     const char *ca, struct err *err)
 {
-    cleanup_free char *cert_pem = temp_read(w->dir, cert),
-                      *key_pem = temp_read(w->dir, key),
-                      *ca_pem = ca ? temp_read(w->dir, ca) : NULL;
-    return tls_set(w->tls, span_of(cert_pem), span_of(key_pem), span_of(ca_pem), err);
+    cleanup_free char *cert_pem = temp_read(w.dir, cert),
+                      *key_pem = temp_read(w.dir, key),
+                      *ca_pem = ca ? temp_read(w.dir, ca) : NULL;
+    return tls_set(w.tls, span_of(cert_pem), span_of(key_pem), span_of(ca_pem), err);
 }
 
 START_TEST(certificates_in_memory_are_replaced)
 {
-    struct tls_fixture w;
     struct err err = {0};
     const char *names[] = {"friend", "server"};
-    tls_fixture_begin(&w);
     tls_make_cert(w.dir, "other", "server2", "IP:127.0.0.1");
     cleanup_free char *cert = temp_read(w.dir, "server.crt"),
                       *key = temp_read(w.dir, "server.key"),
@@ -386,45 +371,42 @@ START_TEST(certificates_in_memory_are_replaced)
                                    .n_own_names = 2};
     FOR_BOTH_MODES(mode)
     {
-        tls_fixture_serve(&w, mode);
-        ck_client_name(&w, "friend", "ca", "(unknown)"); /* no authority yet */
-        ck_assert_int_eq(set_from(&w, "server.crt", "server.key", "ca.crt", &err), 0);
-        ck_client_name(&w, "friend", "ca", "(unknown), own friend");
-        ck_client_name(&w, "server", "ca", "(unknown), own server");
-        ck_client_name(&w, "foreign", "ca", "(unknown)");
+        tls_fixture_serve(mode);
+        ck_client_name("friend", "ca", "(unknown)"); /* no authority yet */
+        ck_assert_int_eq(set_from("server.crt", "server.key", "ca.crt", &err), 0);
+        ck_client_name("friend", "ca", "(unknown), own friend");
+        ck_client_name("server", "ca", "(unknown), own server");
+        ck_client_name("foreign", "ca", "(unknown)");
         tls_refresh(w.tls); /* there is no file to read */
-        assert_reports(&w, NULL);
+        assert_reports(NULL);
 
-        ck_assert_int_eq(set_from(&w, "server2.crt", "server.key", "ca.crt", &err), -1);
+        ck_assert_int_eq(set_from("server2.crt", "server.key", "ca.crt", &err), -1);
         ck_assert_ptr_nonnull(
             strstr(err.msg, "certificate in memory with key in memory"));
-        ck_assert_int_eq(set_from(&w, "server.key", "server.key", "ca.crt", &err), -1);
-        ck_assert_int_eq(set_from(&w, "server2.crt", "server2.key", "ca.key", &err), -1);
-        ck_client_name(&w, "friend", "ca", "(unknown), own friend"); /* as before */
+        ck_assert_int_eq(set_from("server.key", "server.key", "ca.crt", &err), -1);
+        ck_assert_int_eq(set_from("server2.crt", "server2.key", "ca.key", &err), -1);
+        ck_client_name("friend", "ca", "(unknown), own friend"); /* as before */
 
-        ck_assert_int_eq(set_from(&w, "server2.crt", "server2.key", "other.crt", &err),
+        ck_assert_int_eq(set_from("server2.crt", "server2.key", "other.crt", &err),
                          0);
         /* Only the common name counts, which is "foreign". */
-        ck_client_name(&w, "foreign", "other", "(unknown), not allowed foreign");
-        ck_client_name(&w, "friend", "ca", NULL);
+        ck_client_name("foreign", "other", "(unknown), not allowed foreign");
+        ck_client_name("friend", "ca", NULL);
     }
     /* Beside the authorities of a file: each group has its own names. */
     w.config.client_ca_file = ca;
     w.config.client_names = names;
     w.config.n_client_names = 1;
-    tls_fixture_serve(&w, HTTPD_THREADS);
-    ck_assert_int_eq(set_from(&w, "server.crt", "server.key", "other.crt", &err), 0);
-    ck_client_name(&w, "friend", "ca", "friend");
-    ck_client_name(&w, "server", "ca", "(unknown), not allowed server");
-    ck_client_name(&w, "foreign", "ca", "(unknown), not allowed foreign");
-    tls_fixture_end(&w);
+    tls_fixture_serve(HTTPD_THREADS);
+    ck_assert_int_eq(set_from("server.crt", "server.key", "other.crt", &err), 0);
+    ck_client_name("friend", "ca", "friend");
+    ck_client_name("server", "ca", "(unknown), not allowed server");
+    ck_client_name("foreign", "ca", "(unknown), not allowed foreign");
 }
 END_TEST
 
 START_TEST(bad_files_are_rejected_and_reported)
 {
-    struct tls_fixture w;
-    tls_fixture_begin(&w);
     temp_write(w.dir, "nonsense.crt", "-----BEGIN CERTIFICATE-----\nno\n");
     temp_write(w.dir, "empty.crt", "");
     tls_make_cert(w.dir, "ca", "server2", "IP:127.0.0.1");
@@ -441,31 +423,28 @@ START_TEST(bad_files_are_rejected_and_reported)
         {"server.crt", "server.key", "empty.crt", "CA file "},
         {"server.crt", "server.key", NULL, "ca.crt"},
     };
-    tls_fixture_serve(&w, HTTPD_THREADS);
+    tls_fixture_serve(HTTPD_THREADS);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        reload(&w, cases[i].cert, cases[i].key, cases[i].ca);
-        assert_reports(&w, NULL); /* the other file may follow */
+        reload(cases[i].cert, cases[i].key, cases[i].ca);
+        assert_reports(NULL); /* the other file may follow */
         tls_refresh(w.tls);
-        assert_reports(&w, cases[i].says);
-        assert_reports(&w, "tls of test: ");
-        ck_client_name(&w, "friend", "ca", "friend");
-        reload(&w, "server.crt", "server.key", "ca.crt");
-        assert_reports(&w, NULL);
+        assert_reports(cases[i].says);
+        assert_reports("tls of test: ");
+        ck_client_name("friend", "ca", "friend");
+        reload("server.crt", "server.key", "ca.crt");
+        assert_reports(NULL);
     }
     /* A valid certificate is loaded although the CA file is invalid. */
-    reload(&w, "server2.crt", "server2.key", "nonsense.crt");
+    reload("server2.crt", "server2.key", "nonsense.crt");
     tls_refresh(w.tls);
-    assert_reports(&w, "CA file ");
-    ck_server_cert(&w, "server2.crt");
-    tls_fixture_end(&w);
+    assert_reports("CA file ");
+    ck_server_cert("server2.crt");
 }
 END_TEST
 
 START_TEST(bad_files_at_the_start_are_an_error)
 {
-    struct tls_fixture w;
     struct err err = {0};
-    tls_fixture_begin(&w);
     w.config.client_ca_file = "/no/such/ca.crt";
     ck_assert_ptr_null(tls_new(&w.config, &err));
     ck_assert_ptr_nonnull(strstr(err.msg, "/no/such/ca.crt"));
@@ -477,21 +456,19 @@ START_TEST(bad_files_at_the_start_are_an_error)
     ck_assert_ptr_null(tls_new(&w.config, &err));
     ck_assert_ptr_nonnull(strstr(err.msg, w.key));
     /* An expired certificate is accepted at the start. */
-    publish(&w, "late.crt", "late.key", NULL);
+    publish("late.crt", "late.key", NULL);
     w.config.cert_file = w.cert;
     w.tls = tls_new(&w.config, &err);
     ck_assert_msg(w.tls, "%s", err.msg);
-    assert_reports(&w, "the certificate has expired at ");
-    reload(&w, "server.crt", "server.key", NULL);
-    assert_reports(&w, NULL);
+    assert_reports("the certificate has expired at ");
+    reload("server.crt", "server.key", NULL);
+    assert_reports(NULL);
     tls_free(w.tls);
     w.tls = NULL;
-    tls_fixture_end(&w);
 }
 END_TEST
 
 struct load {
-    struct tls_fixture *w;
     atomic_bool stop;
     atomic_int calls, failed;
 };
@@ -501,9 +478,9 @@ static void *call_on(void *arg)
 {
     struct load *load = arg;
     cleanup_buf struct buf said = {0};
-    struct httpc *kept = client(load->w, "friend", "ca");
+    struct httpc *kept = client("friend", "ca");
     while (!atomic_load(&load->stop)) {
-        if (get_as(load->w, "friend", "ca", &said) != 200 || ask(kept, &said) != 200)
+        if (get_as("friend", "ca", &said) != 200 || ask(kept, &said) != 200)
             atomic_fetch_add(&load->failed, 1);
         atomic_fetch_add(&load->calls, 1);
     }
@@ -519,19 +496,17 @@ static bool is_busy(void *ctx)
 START_TEST(no_call_fails_during_reloads)
 {
     enum { CALLERS = 3, ROUNDS = 20 };
-    struct tls_fixture w;
-    tls_fixture_begin(&w);
     tls_make_cert(w.dir, "ca", "server2", "IP:127.0.0.1");
     FOR_BOTH_MODES(mode)
     {
-        tls_fixture_serve(&w, mode);
-        struct load load = {.w = &w};
+        tls_fixture_serve(mode);
+        struct load load = {0};
         pthread_t callers[CALLERS];
         for (int i = 0; i < CALLERS; i++)
             pthread_create(&callers[i], NULL, call_on, &load);
         for (int i = 0; i < ROUNDS; i++) {
             bool second = i % 2 == 0;
-            reload(&w, second ? "server2.crt" : "server.crt",
+            reload(second ? "server2.crt" : "server.crt",
                    second ? "server2.key" : "server.key", "ca.crt");
             atomic_store(&load.calls, 0);
             ck_assert(raw_until(is_busy, &load));
@@ -541,7 +516,6 @@ START_TEST(no_call_fails_during_reloads)
             pthread_join(callers[i], NULL);
         ck_assert_int_eq(atomic_load(&load.failed), 0);
     }
-    tls_fixture_end(&w);
 }
 END_TEST
 
@@ -566,11 +540,9 @@ static int small_window(void *ctx, curl_socket_t fd, curlsocktype purpose)
 
 START_TEST(a_slow_reader_gets_every_byte_of_a_stream)
 {
-    struct tls_fixture w;
-    tls_fixture_begin(&w);
     FOR_BOTH_MODES(mode)
     {
-        tls_fixture_serve(&w, mode);
+        tls_fixture_serve(mode);
         CURL *curl = curl_easy_init();
         cleanup_free char *url = xasprintf("https://127.0.0.1:%u/long", w.kit.port),
                           *ca = temp_path(w.dir, "ca.crt");
@@ -588,11 +560,10 @@ START_TEST(a_slow_reader_gets_every_byte_of_a_stream)
                       curl_easy_strerror(rc), at);
         curl_easy_cleanup(curl);
     }
-    tls_fixture_end(&w);
 }
 END_TEST
 
-UNIT_MAIN("tls", only_a_client_of_the_ca_is_authenticated, only_listed_names_are_allowed,
+UNIT_MAIN_AROUND("tls", tls_fixture_begin, tls_fixture_end, only_a_client_of_the_ca_is_authenticated, only_listed_names_are_allowed,
           clients_of_the_secondary_ca_are_distinguished,
           a_reload_applies_to_later_connections, certificates_in_memory_are_replaced,
           bad_files_are_rejected_and_reported, bad_files_at_the_start_are_an_error,
