@@ -20,22 +20,21 @@
 #define FOR_BOTH_MODES(mode)                                                             \
     for (enum httpd_mode mode = HTTPD_THREADS; mode <= HTTPD_EVENTS; mode++)
 
-/* The body runs in each mode, with a server `kit` and a reply `r`, which are freed. Further
+/* The body runs in each mode, with the server `kit` and a reply `r`, which are freed. Further
  * arguments replace fields of the listener: .max_body = 1000. */
 #define FOR_BOTH_SERVERS(limits, ...)                                                    \
     FOR_BOTH_MODES(mode)                                                                 \
-    for (struct fixture kit,                                                             \
-         *kit_ = fixture_start_with(&kit, mode, limits,                                  \
-                                    &(struct httpd_listener_config){__VA_ARGS__});       \
-         kit_; fixture_fini(&kit), kit_ = NULL)                                          \
+    for (bool runs = fixture_start_with(mode, limits,                                    \
+                                        &(struct httpd_listener_config){__VA_ARGS__});   \
+         runs; fixture_fini(), runs = false)                                             \
         for (struct raw_reply r = {0}, *r_ = &r; r_; raw_reply_fini(&r), r_ = NULL)
 /* ... and with a connection `c` to it. */
 #define FOR_BOTH_CLIENTS(limits, ...)                                                    \
     FOR_BOTH_SERVERS(limits, __VA_ARGS__)                                                \
     for (struct raw c, *c_ = (raw_open(&c, kit.port), &c); c_; raw_close(&c), c_ = NULL)
 
-/* State that the handlers and streams of a test share. */
-struct fixture {
+/* The server of a test, and the state that its handlers and streams share. */
+static struct {
     struct httpd *d;
     unsigned port;
 
@@ -46,11 +45,10 @@ struct fixture {
     struct feed *feeds;
     int n_feeds; /* open streams */
     atomic_int opened, closed, fills;
-};
+} kit;
 
 /* One open stream. */
 struct feed {
-    struct fixture *kit;
     struct feed *next;
     struct httpd_open_stream *stream; /* once open */
     struct buf pending;
@@ -60,40 +58,39 @@ struct feed {
 static void fixture_feed_open(void *ctx, struct httpd_open_stream *stream)
 {
     struct feed *f = ctx;
-    pthread_mutex_lock(&f->kit->lock);
+    pthread_mutex_lock(&kit.lock);
     f->stream = stream;
-    pthread_mutex_unlock(&f->kit->lock);
-    atomic_fetch_add(&f->kit->opened, 1);
+    pthread_mutex_unlock(&kit.lock);
+    atomic_fetch_add(&kit.opened, 1);
 }
 
 static enum httpd_stream_result fixture_feed_fill(void *ctx, struct buf *out)
 {
     struct feed *f = ctx;
-    atomic_fetch_add(&f->kit->fills, 1);
-    pthread_mutex_lock(&f->kit->lock);
+    atomic_fetch_add(&kit.fills, 1);
+    pthread_mutex_lock(&kit.lock);
     bool some = f->pending.n;
     buf_add_span(out, buf_span(&f->pending));
     buf_clear(&f->pending);
     enum httpd_stream_result then = f->then;
-    pthread_mutex_unlock(&f->kit->lock);
+    pthread_mutex_unlock(&kit.lock);
     return some && then == HTTPD_STREAM_WAIT ? HTTPD_STREAM_MORE : then;
 }
 
 static void fixture_feed_close(void *ctx)
 {
     struct feed *f = ctx;
-    struct fixture *kit = f->kit;
-    pthread_mutex_lock(&kit->lock);
-    struct feed **at = &kit->feeds;
+    pthread_mutex_lock(&kit.lock);
+    struct feed **at = &kit.feeds;
     while (*at && *at != f)
         at = &(*at)->next;
     ck_assert_msg(*at == f, "a stream was closed twice");
     *at = f->next;
-    kit->n_feeds--;
-    pthread_mutex_unlock(&kit->lock);
+    kit.n_feeds--;
+    pthread_mutex_unlock(&kit.lock);
     buf_fini(&f->pending);
     free(f);
-    atomic_fetch_add(&kit->closed, 1);
+    atomic_fetch_add(&kit.closed, 1);
 }
 
 static const struct httpd_stream fixture_feed = {
@@ -102,16 +99,15 @@ static const struct httpd_stream fixture_feed = {
 static void fixture_on_stream(void *ctx, const struct httpd_request *req,
                               struct httpd_reply *reply)
 {
-    struct fixture *kit = ctx;
+    (void)ctx;
     struct feed *f = xcalloc(1, sizeof *f);
-    f->kit = kit;
     f->then = HTTPD_STREAM_WAIT;
     buf_adds(&reply->body, req->query); /* sent before the stream */
-    pthread_mutex_lock(&kit->lock);
-    f->next = kit->feeds;
-    kit->feeds = f;
-    kit->n_feeds++;
-    pthread_mutex_unlock(&kit->lock);
+    pthread_mutex_lock(&kit.lock);
+    f->next = kit.feeds;
+    kit.feeds = f;
+    kit.n_feeds++;
+    pthread_mutex_unlock(&kit.lock);
     reply->content_type = "text/plain";
     reply->stream = &fixture_feed;
     reply->stream_ctx = f;
@@ -119,17 +115,17 @@ static void fixture_on_stream(void *ctx, const struct httpd_request *req,
 
 /* Sends `text` on every stream with this result; wakes the streams if `wake`.
  */
-static inline void fixture_say(struct fixture *kit, const char *text,
+static inline void fixture_say(const char *text,
                                enum httpd_stream_result then, bool wake)
 {
-    pthread_mutex_lock(&kit->lock);
-    for (struct feed *f = kit->feeds; f; f = f->next) {
+    pthread_mutex_lock(&kit.lock);
+    for (struct feed *f = kit.feeds; f; f = f->next) {
         buf_adds(&f->pending, text);
         f->then = then;
         if (f->stream && wake)
             httpd_stream_wake(f->stream);
     }
-    pthread_mutex_unlock(&kit->lock);
+    pthread_mutex_unlock(&kit.lock);
 }
 
 static void fixture_on_hello(void *ctx, const struct httpd_request *req,
@@ -167,15 +163,14 @@ static void fixture_on_show(void *ctx, const struct httpd_request *req,
 static void fixture_on_block(void *ctx, const struct httpd_request *req,
                              struct httpd_reply *reply)
 {
-    (void)req;
-    struct fixture *kit = ctx;
-    pthread_mutex_lock(&kit->lock);
-    kit->waiting++;
-    pthread_cond_broadcast(&kit->changed);
-    while (!kit->released)
-        pthread_cond_wait(&kit->changed, &kit->lock);
-    kit->waiting--;
-    pthread_mutex_unlock(&kit->lock);
+    (void)ctx, (void)req;
+    pthread_mutex_lock(&kit.lock);
+    kit.waiting++;
+    pthread_cond_broadcast(&kit.changed);
+    while (!kit.released)
+        pthread_cond_wait(&kit.changed, &kit.lock);
+    kit.waiting--;
+    pthread_mutex_unlock(&kit.lock);
     buf_adds(&reply->body, "unblocked");
 }
 
@@ -219,7 +214,7 @@ static const struct httpd_route fixture_routes[] = {
 };
 
 /* The default listener; tests change fields. */
-static inline struct httpd_listener_config fixture_listener(struct fixture *kit, int mode)
+static inline struct httpd_listener_config fixture_listener(int mode)
 {
     return (struct httpd_listener_config){.name = mode == HTTPD_THREADS ? "threads"
                                                                         : "events",
@@ -227,32 +222,31 @@ static inline struct httpd_listener_config fixture_listener(struct fixture *kit,
                                           .mode = (enum httpd_mode)mode,
                                           .connections = 2000,
                                           .max_body = 8 << 20,
-                                          .routes = fixture_routes,
-                                          .ctx = kit};
+                                          .routes = fixture_routes};
 }
 
-static inline void fixture_init(struct fixture *kit, const struct httpd_limits *limits)
+static inline void fixture_init(const struct httpd_limits *limits)
 {
-    *kit = (struct fixture){.d = httpd_new(limits)};
-    pthread_mutex_init(&kit->lock, NULL);
-    pthread_cond_init(&kit->changed, NULL);
+    memset(&kit, 0, sizeof kit);
+    kit.d = httpd_new(limits);
+    pthread_mutex_init(&kit.lock, NULL);
+    pthread_cond_init(&kit.changed, NULL);
 }
 
-static inline void fixture_listen(struct fixture *kit,
-                                  const struct httpd_listener_config *listener)
+static inline void fixture_listen(const struct httpd_listener_config *listener)
 {
     struct err err = {0};
-    ck_assert_done(httpd_listen(kit->d, listener, &kit->port, &err), err);
-    ck_assert_uint_ne(kit->port, 0);
+    ck_assert_done(httpd_listen(kit.d, listener, &kit.port, &err), err);
+    ck_assert_uint_ne(kit.port, 0);
 }
 
-/* `own`: what differs from the default listener. Returns `kit`. */
-static inline struct fixture *fixture_start_with(struct fixture *kit, int mode,
+/* `own`: what differs from the default listener. Returns true. */
+static inline bool fixture_start_with(int mode,
                                                  const struct httpd_limits *limits,
                                                  const struct httpd_listener_config *own)
 {
-    fixture_init(kit, limits);
-    struct httpd_listener_config listener = fixture_listener(kit, mode);
+    fixture_init(limits);
+    struct httpd_listener_config listener = fixture_listener(mode);
     listener.connections = own->connections ? own->connections : listener.connections;
     listener.max_body = own->max_body ? own->max_body : listener.max_body;
     listener.routes = own->routes ? own->routes : listener.routes;
@@ -260,39 +254,39 @@ static inline struct fixture *fixture_start_with(struct fixture *kit, int mode,
     listener.probes = own->probes;
     listener.authorize = own->authorize;
     listener.authorize_ctx = own->authorize_ctx;
-    fixture_listen(kit, &listener);
-    return kit;
+    fixture_listen(&listener);
+    return true;
 }
 
-static inline void fixture_start(struct fixture *kit, int mode,
+static inline void fixture_start(int mode,
                                  const struct httpd_limits *limits)
 {
-    fixture_start_with(kit, mode, limits, &(struct httpd_listener_config){0});
+    fixture_start_with(mode, limits, &(struct httpd_listener_config){0});
 }
 
 /* Releases the handlers of /block. */
-static inline void fixture_release(struct fixture *kit)
+static inline void fixture_release(void)
 {
-    pthread_mutex_lock(&kit->lock);
-    kit->released = true;
-    pthread_cond_broadcast(&kit->changed);
-    pthread_mutex_unlock(&kit->lock);
+    pthread_mutex_lock(&kit.lock);
+    kit.released = true;
+    pthread_cond_broadcast(&kit.changed);
+    pthread_mutex_unlock(&kit.lock);
 }
 
-static inline void fixture_wait_blocked(struct fixture *kit, int n)
+static inline void fixture_wait_blocked(int n)
 {
-    pthread_mutex_lock(&kit->lock);
-    while (kit->waiting < n)
-        pthread_cond_wait(&kit->changed, &kit->lock);
-    pthread_mutex_unlock(&kit->lock);
+    pthread_mutex_lock(&kit.lock);
+    while (kit.waiting < n)
+        pthread_cond_wait(&kit.changed, &kit.lock);
+    pthread_mutex_unlock(&kit.lock);
 }
 
 static inline bool fixture_is_blocked(void *ctx)
 {
-    struct fixture *kit = ctx;
-    pthread_mutex_lock(&kit->lock);
-    bool blocked = kit->waiting > 0;
-    pthread_mutex_unlock(&kit->lock);
+    (void)ctx;
+    pthread_mutex_lock(&kit.lock);
+    bool blocked = kit.waiting > 0;
+    pthread_mutex_unlock(&kit.lock);
     return blocked;
 }
 
@@ -306,14 +300,14 @@ static inline bool fixture_is_readable(const struct raw *c)
 /* Opens a connection and sends the request, until has_arrived(ctx) is true. On a busy
  * machine the client can be too late for a limit of the server; only a connection that is
  * as old as `limit_ms` may have been closed. */
-static inline void fixture_send_in_time(struct fixture *kit, struct raw *c,
+static inline void fixture_send_in_time(struct raw *c,
                                         const char *request, int64_t limit_ms,
                                         bool (*has_arrived)(void *ctx), void *ctx)
 {
     int64_t end = lib_now_ms() + LIB_WAIT_MS;
     for (;;) {
         int64_t begin = lib_now_ms();
-        raw_open(c, kit->port);
+        raw_open(c, kit.port);
         raw_send(c, request, strlen(request));
         while (!has_arrived(ctx) && !fixture_is_readable(c)) {
             ck_assert_int_lt(lib_now_ms(), end);
@@ -327,7 +321,7 @@ static inline void fixture_send_in_time(struct fixture *kit, struct raw *c,
 }
 
 /* Opens a connection and gets /hello on it, likewise until the client is in time. */
-static inline void fixture_call_in_time(const struct fixture *kit, struct raw *c,
+static inline void fixture_call_in_time(struct raw *c,
                                         int64_t limit_ms)
 {
     struct raw_reply r = {0};
@@ -335,7 +329,7 @@ static inline void fixture_call_in_time(const struct fixture *kit, struct raw *c
     for (;;) {
         int64_t begin = lib_now_ms();
         ck_assert_int_lt(begin, end);
-        raw_open(c, kit->port);
+        raw_open(c, kit.port);
         if (raw_sendf(c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n") &&
             raw_read(c, &r) == RAW_OK)
             break;
@@ -345,20 +339,20 @@ static inline void fixture_call_in_time(const struct fixture *kit, struct raw *c
     raw_reply_fini(&r);
 }
 
-static inline void fixture_fini(struct fixture *kit)
+static inline void fixture_fini(void)
 {
-    httpd_free(kit->d);
-    ck_assert_int_eq(kit->n_feeds, 0);
-    pthread_cond_destroy(&kit->changed);
-    pthread_mutex_destroy(&kit->lock);
+    httpd_free(kit.d);
+    ck_assert_int_eq(kit.n_feeds, 0);
+    pthread_cond_destroy(&kit.changed);
+    pthread_mutex_destroy(&kit.lock);
 }
 
 /* For raw_until. */
 static inline bool kit_is_empty(void *ctx)
 {
-    struct fixture *kit = ctx;
+    (void)ctx;
     struct httpd_stats stats;
-    httpd_stats(kit->d, &stats);
+    httpd_stats(kit.d, &stats);
     return stats.connections == 0 && stats.in_flight == 0 && stats.body_bytes == 0;
 }
 

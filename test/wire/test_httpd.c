@@ -216,15 +216,14 @@ END_TEST
 
 START_TEST(a_listener_may_use_ipv6)
 {
-    struct fixture kit;
-    fixture_init(&kit, NULL);
-    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
+    fixture_init(NULL);
+    struct httpd_listener_config listener = fixture_listener(HTTPD_THREADS);
     listener.address = "::1";
     struct err err = {0};
     if (httpd_listen(kit.d, &listener, &kit.port, &err) != 0) {
         /* Without IPv6 on this machine, expects an error. */
         ck_assert_msg(strncmp(err.msg, "listen on [::1]:0: ", 19) == 0, "%s", err.msg);
-        fixture_fini(&kit);
+        fixture_fini();
         return;
     }
     struct sockaddr_in6 at = {.sin6_family = AF_INET6,
@@ -237,15 +236,14 @@ START_TEST(a_listener_may_use_ipv6)
     ck_assert_body(r, "hello\n");
     raw_reply_fini(&r);
     raw_close(&c);
-    fixture_fini(&kit);
+    fixture_fini();
 }
 END_TEST
 
 START_TEST(a_bad_address_is_an_error_that_names_it)
 {
-    struct fixture kit;
-    fixture_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
+    fixture_start(HTTPD_THREADS, NULL);
+    struct httpd_listener_config listener = fixture_listener(HTTPD_THREADS);
     struct err err = {0};
     listener.port = kit.port;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
@@ -265,16 +263,15 @@ START_TEST(a_bad_address_is_an_error_that_names_it)
     listener.port = 65536;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_str_eq(err.msg, "listen on 127.0.0.1:65536: port: expected at most 65535");
-    fixture_fini(&kit);
+    fixture_fini();
 }
 END_TEST
 
 START_TEST(no_descriptor_is_inherited_and_all_signals_are_blocked)
 {
     unsigned before = raw_count_fds();
-    struct fixture kit;
-    fixture_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener_config second = fixture_listener(&kit, HTTPD_EVENTS);
+    fixture_start(HTTPD_THREADS, NULL);
+    struct httpd_listener_config second = fixture_listener(HTTPD_EVENTS);
     unsigned port;
     struct err err = {0};
     ck_assert_done(httpd_listen(kit.d, &second, &port, &err), err);
@@ -302,7 +299,7 @@ START_TEST(no_descriptor_is_inherited_and_all_signals_are_blocked)
     raw_reply_fini(&r);
     raw_close(&a);
     raw_close(&b);
-    fixture_fini(&kit);
+    fixture_fini();
     ck_assert_uint_eq(raw_count_fds(), before);
 }
 END_TEST

@@ -43,12 +43,12 @@ static bool holds(void *ctx)
 }
 
 /* Begins a request whose body is never complete. */
-static void begin(struct raw *c, const struct fixture *kit, int received, uint64_t all)
+static void begin(struct raw *c, int received, uint64_t all)
 {
-    raw_open(c, kit->port);
+    raw_open(c, kit.port);
     raw_sendf(c, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n%0*d",
               received, 0);
-    ck_assert(raw_until(holds, &(struct holds){kit->d, all}));
+    ck_assert(raw_until(holds, &(struct holds){kit.d, all}));
 }
 
 static void post(struct raw *c, struct raw_reply *r, int n)
@@ -64,14 +64,14 @@ START_TEST(bodies_are_counted_as_they_are_received)
     {
         struct raw slow[4], b;
         for (unsigned i = 0; i < ARRAY_LEN(slow); i++)
-            begin(&slow[i], &kit, 1, i + 1);
+            begin(&slow[i], 1, i + 1);
         raw_open(&b, kit.port);
         post(&b, &r, 996);
         ck_assert_body(r, "996");
         for (unsigned i = 0; i < ARRAY_LEN(slow); i++)
             raw_reset(&slow[i]);
         raw_close(&b);
-        ck_assert(raw_until(kit_is_empty, &kit));
+        ck_assert(raw_until(kit_is_empty, NULL));
     }
 }
 END_TEST
@@ -80,16 +80,15 @@ START_TEST(the_largest_incomplete_body_makes_room_for_smaller_ones)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
-        struct httpd_listener_config other = fixture_listener(&kit, HTTPD_EVENTS);
+        fixture_start(mode, &(struct httpd_limits){.max_bodies = 1000});
+        struct httpd_listener_config other = fixture_listener(HTTPD_EVENTS);
         unsigned port;
         struct err err = {0};
         ck_assert_done(httpd_listen(kit.d, &other, &port, &err), err);
         struct raw small, large, b;
         struct raw_reply r = {0};
-        begin(&small, &kit, 200, 200);
-        begin(&large, &kit, 700, 900);
+        begin(&small, 200, 200);
+        begin(&large, 700, 900);
         /* The other listener shares the limit. */
         raw_open(&b, port);
         post(&b, &r, 101);
@@ -119,7 +118,7 @@ START_TEST(the_largest_incomplete_body_makes_room_for_smaller_ones)
         ck_assert_uint_eq(stats.evicted, 1);
         raw_close(&b);
         raw_reply_fini(&r);
-        fixture_fini(&kit);
+        fixture_fini();
     }
 }
 END_TEST

@@ -13,7 +13,6 @@
 enum { MOST = 64, NEVER_MS = 10 * 60 * 1000, SHORT_MS = 500 };
 
 struct gate {
-    struct fixture kit;
     pthread_mutex_t lock;
     struct httpd_deferred *deferred[MOST];
     size_t n;
@@ -52,7 +51,7 @@ static struct gate *gate_init(struct gate *g, enum httpd_mode mode, unsigned con
 {
     *g = (struct gate){.allow = true};
     pthread_mutex_init(&g->lock, NULL);
-    fixture_start_with(&g->kit, mode,
+    fixture_start_with(mode,
                        &(struct httpd_limits){.first_request_ms = first_request_ms},
                        &(struct httpd_listener_config){.authorize = authorize,
                                                        .authorize_ctx = g,
@@ -60,18 +59,12 @@ static struct gate *gate_init(struct gate *g, enum httpd_mode mode, unsigned con
     return g;
 }
 
-static void gate_fini(struct gate *g)
-{
-    if (g->kit.d)
-        fixture_fini(&g->kit);
-}
-
 /* The body runs in each mode with a server that asks the gate `g`, and a reply `r`.
  * `connections` 0: the default. */
 #define FOR_GATE(connections, first_request_ms)                                          \
     FOR_BOTH_MODES(mode)                                                                 \
     for (struct gate g, *g_ = gate_init(&g, mode, connections, first_request_ms); g_;    \
-         gate_fini(&g), g_ = NULL)                                                       \
+         fixture_fini(), g_ = NULL)                                                      \
         for (struct raw_reply r = {0}, *r_ = &r; r_; raw_reply_fini(&r), r_ = NULL)
 
 static size_t count(struct gate *g)
@@ -118,11 +111,11 @@ START_TEST(requests_wait_while_others_are_answered)
     {
         struct raw c[MOST], other;
         for (size_t i = 0; i < MOST; i++) {
-            raw_open(&c[i], g.kit.port);
+            raw_open(&c[i], kit.port);
             raw_sendf(&c[i], HELLO);
         }
         expect_waiting(&g, MOST);
-        raw_open(&other, g.kit.port);
+        raw_open(&other, kit.port);
         raw_call(&other, &r, "GET /show HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_uint_eq(r.status, 200);
         end_waits(&g);
@@ -146,7 +139,7 @@ START_TEST(a_request_with_a_body_waits)
     FOR_GATE(0, NEVER_MS)
     {
         struct raw c;
-        raw_open(&c, g.kit.port);
+        raw_open(&c, kit.port);
         raw_sendf(&c, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
         expect_waiting(&g, 1);
         raw_sendf(&c, HELLO);
@@ -166,7 +159,7 @@ START_TEST(a_decision_may_come_before_the_wait_begins)
     {
         struct raw c;
         g.at_once = true;
-        raw_open(&c, g.kit.port);
+        raw_open(&c, kit.port);
         raw_call(&c, &r, HELLO);
         ck_assert_body(r, "hello\n");
         ck_assert_int_eq(g.calls, 2);
@@ -180,17 +173,17 @@ START_TEST(a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
     FOR_GATE(0, NEVER_MS)
     {
         struct raw gone, stays;
-        raw_open(&gone, g.kit.port);
+        raw_open(&gone, kit.port);
         raw_sendf(&gone, HELLO);
         expect_waiting(&g, 1);
         raw_close(&gone);
         end_waits(&g);
-        ck_assert(raw_until(kit_is_empty, &g.kit));
+        ck_assert(raw_until(kit_is_empty, NULL));
         g.open = false;
-        raw_open(&stays, g.kit.port);
+        raw_open(&stays, kit.port);
         raw_sendf(&stays, HELLO);
         expect_waiting(&g, 1);
-        httpd_free(steal(&g.kit.d));
+        httpd_free(steal(&kit.d));
         end_waits(&g); /* later than the server */
         raw_close(&stays);
     }
@@ -212,11 +205,11 @@ START_TEST(waiting_requests_do_not_keep_a_full_listener)
         struct raw c[FULL], other;
         size_t closed = 0;
         for (size_t i = 0; i < FULL; i++) {
-            raw_open(&c[i], g.kit.port);
+            raw_open(&c[i], kit.port);
             raw_sendf(&c[i], HELLO);
         }
         expect_waiting(&g, FULL);
-        raw_open(&other, g.kit.port);
+        raw_open(&other, kit.port);
         raw_call(&other, &r, "GET /show HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_uint_eq(r.status, 200);
         ck_assert_int_eq(g.calls, FULL); /* a closed one is not authorized again */
@@ -244,9 +237,8 @@ START_TEST(a_request_waits_without_a_deadline)
         struct raw c;
         struct want one = {&g, 1};
         fixture_send_in_time(
-            &g.kit, &c,
-            "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", SHORT_MS,
-            all_wait, &one);
+            &c, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
+            SHORT_MS, all_wait, &one);
         usleep((SHORT_MS * 3 / 2) * 1000);
         end_waits(&g);
         ck_assert_int_eq(raw_read(&c, &r), RAW_OK);

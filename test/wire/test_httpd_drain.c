@@ -5,7 +5,6 @@
 #include "wire/httpd_fixture.h"
 
 struct drain {
-    struct fixture *kit;
     int64_t timeout_ms;
     bool all_ended;
     pthread_t thread;
@@ -14,26 +13,26 @@ struct drain {
 static void *drain_main(void *arg)
 {
     struct drain *drain = arg;
-    drain->all_ended = httpd_drain(drain->kit->d, drain->timeout_ms);
+    drain->all_ended = httpd_drain(kit.d, drain->timeout_ms);
     return NULL;
 }
 
 static bool is_refused(void *ctx)
 {
     struct raw c;
-    struct fixture *kit = ctx;
-    if (!raw_try_open(&c, kit->port))
+    (void)ctx;
+    if (!raw_try_open(&c, kit.port))
         return true;
     raw_close(&c);
     return false;
 }
 
 /* Returns when connect fails. */
-static void drain_begin(struct drain *drain, struct fixture *kit, int64_t timeout_ms)
+static void drain_begin(struct drain *drain, int64_t timeout_ms)
 {
-    *drain = (struct drain){.kit = kit, .timeout_ms = timeout_ms};
+    *drain = (struct drain){.timeout_ms = timeout_ms};
     pthread_create(&drain->thread, NULL, drain_main, drain);
-    ck_assert(raw_until(is_refused, kit));
+    ck_assert(raw_until(is_refused, NULL));
 }
 
 static bool drain_end(struct drain *drain)
@@ -45,26 +44,26 @@ static bool drain_end(struct drain *drain)
 static bool has_one_call(void *ctx)
 {
     struct httpd_stats stats;
-    httpd_stats(((struct fixture *)ctx)->d, &stats);
+    (void)ctx;
+    httpd_stats(kit.d, &stats);
     return stats.in_flight == 1 && stats.connections == 1;
 }
 
 START_TEST(a_request_in_flight_gets_its_whole_reply)
 {
-    struct fixture kit;
     struct drain drain;
-    fixture_start(&kit, HTTPD_THREADS, NULL);
+    fixture_start(HTTPD_THREADS, NULL);
     struct raw a, idle;
     struct raw_reply r = {0};
     raw_open(&idle, kit.port);
     raw_call(&idle, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
     raw_open(&a, kit.port);
     raw_sendf(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
-    fixture_wait_blocked(&kit, 1);
-    drain_begin(&drain, &kit, LIB_WAIT_MS);
+    fixture_wait_blocked(1);
+    drain_begin(&drain, LIB_WAIT_MS);
     ck_assert(raw_ended(&idle)); /* while the request is in flight */
-    ck_assert(raw_until(has_one_call, &kit));
-    fixture_release(&kit);
+    ck_assert(raw_until(has_one_call, NULL));
+    fixture_release();
     ck_assert_int_eq(raw_read(&a, &r), RAW_OK);
     ck_assert_body(r, "unblocked");
     ck_assert_span_eq(raw_header(&r, "Connection"), "close");
@@ -73,7 +72,7 @@ START_TEST(a_request_in_flight_gets_its_whole_reply)
     raw_reply_fini(&r);
     raw_close(&a);
     raw_close(&idle);
-    fixture_fini(&kit);
+    fixture_fini();
 }
 END_TEST
 
@@ -114,7 +113,7 @@ START_TEST(waiting_streams_end_cleanly)
             raw_sendf(&c[i], "GET /stream?a HTTP/1.1\r\nHost: x\r\n\r\n");
             ck_assert_int_eq(raw_read_head(&c[i], &r), RAW_OK);
         }
-        drain_begin(&drain, &kit, LIB_WAIT_MS);
+        drain_begin(&drain, LIB_WAIT_MS);
         for (int i = 0; i < 30; i++) {
             bool last = false;
             buf_clear(&r.body);
@@ -132,35 +131,33 @@ END_TEST
 
 START_TEST(a_drain_gives_up_at_its_deadline)
 {
-    struct fixture kit;
-    fixture_start(&kit, HTTPD_THREADS, NULL);
+    fixture_start(HTTPD_THREADS, NULL);
     struct raw c;
     raw_open(&c, kit.port);
     raw_sendf(&c, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
-    fixture_wait_blocked(&kit, 1);
+    fixture_wait_blocked(1);
     int64_t begin = lib_now_ms();
     ck_assert(!httpd_drain(kit.d, 200));
     ck_assert_int_ge(lib_now_ms() - begin, 190);
-    fixture_release(&kit);
+    fixture_release();
     raw_close(&c);
-    fixture_fini(&kit);
+    fixture_fini();
 }
 END_TEST
 
 START_TEST(nothing_can_be_started_after_a_drain)
 {
-    struct fixture kit;
-    fixture_start(&kit, HTTPD_THREADS, NULL);
+    fixture_start(HTTPD_THREADS, NULL);
     ck_assert(httpd_drain(kit.d, LIB_WAIT_MS));
     ck_assert(httpd_drain(kit.d, LIB_WAIT_MS));
-    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
+    struct httpd_listener_config listener = fixture_listener(HTTPD_THREADS);
     struct err err = {0};
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: server is stopping");
-    fixture_fini(&kit);
-    fixture_init(&kit, NULL);
+    fixture_fini();
+    fixture_init(NULL);
     ck_assert(httpd_drain(kit.d, LIB_WAIT_MS)); /* nothing was listening */
-    fixture_fini(&kit);
+    fixture_fini();
     httpd_free(NULL);
 }
 END_TEST
@@ -207,9 +204,8 @@ START_TEST(a_drain_under_load_loses_no_request)
 {
     enum { N = 8, ROUNDS = 5 };
     for (int i = 0; i < 2 * ROUNDS; i++) {
-        struct fixture kit;
         struct busy busy[N] = {0};
-        fixture_start(&kit, i % 2 ? HTTPD_EVENTS : HTTPD_THREADS, NULL);
+        fixture_start(i % 2 ? HTTPD_EVENTS : HTTPD_THREADS, NULL);
         for (int k = 0; k < N; k++) {
             busy[k].port = kit.port;
             pthread_create(&busy[k].thread, NULL, busy_main, &busy[k]);
@@ -223,7 +219,7 @@ START_TEST(a_drain_under_load_loses_no_request)
             ck_assert_msg(!busy[k].wrong || busy[k].was_slow, "%s", busy[k].wrong);
         }
         ck_assert(ended);
-        fixture_fini(&kit);
+        fixture_fini();
     }
 }
 END_TEST
@@ -233,8 +229,7 @@ START_TEST(stopping_without_a_drain_closes_all_connections)
     FOR_BOTH_MODES(mode)
     {
         unsigned before = raw_count_fds();
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
+        fixture_start(mode, NULL);
         struct raw c[4];
         struct raw_reply r = {0};
         for (int i = 0; i < 4; i++)
@@ -244,7 +239,7 @@ START_TEST(stopping_without_a_drain_closes_all_connections)
                   "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc");
         raw_sendf(&c[3], "GET /big?64 HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c[3], &r), RAW_OK);
-        fixture_fini(&kit);
+        fixture_fini();
         cleanup_buf struct buf rest = {0};
         ck_assert_int_eq(raw_read_all(&c[3], &rest), RAW_OK);
         ck_assert_uint_lt(rest.n, (size_t)64 << 20);

@@ -29,31 +29,31 @@ static const struct httpd_limits never = {.first_request_ms = NEVER_MS,
                                           .idle_ms = NEVER_MS};
 #define LISTENER .connections = FULL, .probes = probes, .authorize = trusts_header
 
-static void start(struct fixture *kit, enum httpd_mode mode, unsigned handlers)
+static void start(enum httpd_mode mode, unsigned handlers)
 {
-    fixture_start_with(kit, mode, &never,
+    fixture_start_with(mode, &never,
                        &(struct httpd_listener_config){LISTENER, .handlers = handlers});
 }
 
-static struct httpd_stats stats_of(const struct fixture *kit)
+static struct httpd_stats stats_of(void)
 {
     struct httpd_stats stats;
-    httpd_stats(kit->d, &stats);
+    httpd_stats(kit.d, &stats);
     return stats;
 }
 
 static bool is_full(void *ctx)
 {
-    const struct fixture *kit = ctx;
-    return stats_of(kit).connections == FULL;
+    (void)ctx;
+    return stats_of().connections == FULL;
 }
 
 /* A new client is answered, although no other connection reaches a limit. */
-static void probe(const struct fixture *kit)
+static void probe(void)
 {
     struct raw c;
     struct raw_reply r = {0};
-    raw_open(&c, kit->port);
+    raw_open(&c, kit.port);
     raw_call(&c, &r, HELLO);
     ck_assert_body(r, "hello\n");
     raw_reply_fini(&r);
@@ -77,22 +77,21 @@ START_TEST(every_kind_of_waiting_connection_gives_way)
     FOR_BOTH_MODES(mode)
     {
         for (size_t k = 0; k < ARRAY_LEN(beginnings); k++) {
-            struct fixture kit;
             struct raw c[FULL];
-            start(&kit, mode, 0);
+            start(mode, 0);
             for (int i = 0; i < FULL; i++) {
                 raw_open(&c[i], kit.port);
                 raw_send(&c[i], beginnings[k], strlen(beginnings[k]));
             }
-            ck_assert(raw_until(is_full, &kit));
+            ck_assert(raw_until(is_full, NULL));
             for (int i = 0; i < 3 * FULL; i++)
-                probe(&kit);
-            struct httpd_stats stats = stats_of(&kit); /* a queued request is rejected */
+                probe();
+            struct httpd_stats stats = stats_of(); /* a queued request is rejected */
             ck_assert_uint_ge(stats.evicted + stats.rejected, 1);
             for (int i = 0; i < FULL; i++)
                 raw_close(&c[i]);
-            ck_assert(raw_until(kit_is_empty, &kit));
-            fixture_fini(&kit);
+            ck_assert(raw_until(kit_is_empty, NULL));
+            fixture_fini();
             ck_assert_int_le(atomic_load(&kit.opened), atomic_load(&kit.closed));
         }
     }
@@ -101,36 +100,35 @@ END_TEST
 
 static bool are_queued(void *ctx)
 {
-    const struct fixture *kit = ctx;
-    struct httpd_stats stats = stats_of(kit);
-    return stats.in_flight == FULL;
+    (void)ctx;
+    return stats_of().in_flight == FULL;
 }
 
 static bool one_was_rejected(void *ctx)
 {
-    return stats_of(ctx).rejected > 0;
+    (void)ctx;
+    return stats_of().rejected > 0;
 }
 
 START_TEST(blocked_handlers_do_not_keep_a_probe_out)
 {
     enum { HANDLERS = 4, RUN = 3 }; /* one is reserved for trusted clients */
-    struct fixture kit;
     struct raw c[FULL], late;
     struct raw_reply r = {0};
     int rejected = 0;
-    start(&kit, HTTPD_THREADS, HANDLERS);
+    start(HTTPD_THREADS, HANDLERS);
     for (int i = 0; i < FULL; i++) {
         raw_open(&c[i], kit.port);
         raw_sendf(&c[i], "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
     }
-    fixture_wait_blocked(&kit, RUN);
-    ck_assert(raw_until(are_queued, &kit));
+    fixture_wait_blocked(RUN);
+    ck_assert(raw_until(are_queued, NULL));
     raw_open(&late, kit.port);
-    ck_assert(raw_until(one_was_rejected, &kit));
+    ck_assert(raw_until(one_was_rejected, NULL));
     for (int i = 0; i < 3; i++)
-        probe(&kit);
+        probe();
     ck_assert_int_eq(kit.waiting, RUN);
-    fixture_release(&kit);
+    fixture_release();
     for (int i = 0; i < FULL; i++) {
         ck_assert_int_eq(raw_read(&c[i], &r), RAW_OK);
         if (r.status == 503) {
@@ -144,27 +142,26 @@ START_TEST(blocked_handlers_do_not_keep_a_probe_out)
     }
     ck_assert_int_ge(rejected, 1);
     ck_assert_int_le(rejected, FULL - RUN);
-    ck_assert_uint_eq(stats_of(&kit).rejected, (unsigned)rejected);
+    ck_assert_uint_eq(stats_of().rejected, (unsigned)rejected);
     raw_close(&late);
     raw_reply_fini(&r);
-    ck_assert(raw_until(kit_is_empty, &kit));
-    fixture_fini(&kit);
+    ck_assert(raw_until(kit_is_empty, NULL));
+    fixture_fini();
 }
 END_TEST
 
 START_TEST(a_stop_ends_the_wait_for_a_handler)
 {
-    struct fixture kit;
     struct raw c[FULL];
-    start(&kit, HTTPD_THREADS, 2);
+    start(HTTPD_THREADS, 2);
     for (int i = 0; i < FULL; i++) {
         raw_open(&c[i], kit.port);
         raw_sendf(&c[i], "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
     }
-    fixture_wait_blocked(&kit, 2);
-    ck_assert(raw_until(are_queued, &kit));
-    fixture_release(&kit);
-    fixture_fini(&kit);
+    fixture_wait_blocked(2);
+    ck_assert(raw_until(are_queued, NULL));
+    fixture_release();
+    fixture_fini();
     for (int i = 0; i < FULL; i++)
         raw_close(&c[i]);
 }
@@ -175,10 +172,9 @@ END_TEST
 START_TEST(a_trusted_client_keeps_its_connection_and_has_a_handler)
 {
     enum { HANDLERS = 4, RUN = 3 };
-    struct fixture kit;
     struct raw trusted, c[FULL];
     struct raw_reply r = {0};
-    start(&kit, HTTPD_THREADS, HANDLERS);
+    start(HTTPD_THREADS, HANDLERS);
     raw_open(&trusted, kit.port);
     raw_call(&trusted, &r, TRUSTED("/show"));
     for (int i = 0; i < FULL - 1; i++) {
@@ -186,21 +182,21 @@ START_TEST(a_trusted_client_keeps_its_connection_and_has_a_handler)
         if (i < RUN + 1)
             raw_sendf(&c[i], "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
     }
-    fixture_wait_blocked(&kit, RUN);
+    fixture_wait_blocked(RUN);
     for (int i = 0; i < 3 * FULL; i++)
-        probe(&kit);
+        probe();
     ck_assert(!fixture_is_readable(&trusted)); /* it is open */
     raw_sendf(&trusted, TRUSTED("/block"));
-    fixture_wait_blocked(&kit, HANDLERS);
-    fixture_release(&kit);
+    fixture_wait_blocked(HANDLERS);
+    fixture_release();
     ck_assert_int_eq(raw_read(&trusted, &r), RAW_OK);
     ck_assert_body(r, "unblocked");
     raw_close(&trusted);
     for (int i = 0; i < FULL - 1; i++)
         raw_close(&c[i]);
     raw_reply_fini(&r);
-    ck_assert(raw_until(kit_is_empty, &kit));
-    fixture_fini(&kit);
+    ck_assert(raw_until(kit_is_empty, NULL));
+    fixture_fini();
 }
 END_TEST
 

@@ -55,14 +55,14 @@ START_TEST(a_slow_request_times_out)
             int64_t begin = lib_now_ms();
             for (size_t i = 0; i < STARTS; i++) {
                 if (later)
-                    fixture_call_in_time(&kit, &c[i], SHORT_MS);
+                    fixture_call_in_time(&c[i], SHORT_MS);
                 else
                     raw_open(&c[i], kit.port);
             }
             send_slowly(c, begin);
             for (size_t i = 0; i < STARTS; i++)
                 raw_close(&c[i]);
-            ck_assert(raw_until(kit_is_empty, &kit));
+            ck_assert(raw_until(kit_is_empty, NULL));
             httpd_stats(kit.d, &stats);
             ck_assert_uint_ge(stats.timed_out, STARTS);
         }
@@ -82,7 +82,7 @@ START_TEST(a_connection_without_a_request_times_out)
             struct raw c;
             int64_t begin = lib_now_ms();
             if (idle)
-                fixture_call_in_time(&kit, &c, SHORT_MS);
+                fixture_call_in_time(&c, SHORT_MS);
             else
                 raw_open(&c, kit.port);
             ck_assert(raw_ended(&c));
@@ -96,25 +96,24 @@ END_TEST
 START_TEST(a_handler_may_take_longer_than_every_limit)
 {
     enum { MOST_MS = 1500 };
-    struct fixture kit;
     fixture_start(
-        &kit, HTTPD_THREADS,
+        HTTPD_THREADS,
         &(struct httpd_limits){.first_request_ms = MOST_MS, .idle_ms = MOST_MS});
     struct raw a, b;
     struct raw_reply r = {0};
-    fixture_send_in_time(&kit, &a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n", MOST_MS,
-                         fixture_is_blocked, &kit);
+    fixture_send_in_time(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n", MOST_MS,
+                         fixture_is_blocked, NULL);
     int64_t begin = lib_now_ms();
     while (lib_now_ms() - begin < 2 * MOST_MS) { /* other clients are not affected */
-        fixture_call_in_time(&kit, &b, MOST_MS);
+        fixture_call_in_time(&b, MOST_MS);
         raw_close(&b);
     }
-    fixture_release(&kit);
+    fixture_release();
     ck_assert_int_eq(raw_read(&a, &r), RAW_OK);
     ck_assert_body(r, "unblocked");
     raw_reply_fini(&r);
     raw_close(&a);
-    fixture_fini(&kit);
+    fixture_fini();
 }
 END_TEST
 
@@ -134,9 +133,8 @@ END_TEST
 static bool read_slowly(enum httpd_mode mode, int64_t idle_ms)
 {
     enum { ALL = 64 << 20, PIECE = 64 << 10, MOST = 1 << 20 };
-    struct fixture kit;
     fixture_start(
-        &kit, mode,
+        mode,
         &(struct httpd_limits){.first_request_ms = NEVER_MS, .idle_ms = idle_ms});
     struct raw c;
     struct raw_reply r = {0};
@@ -156,7 +154,7 @@ static bool read_slowly(enum httpd_mode mode, int64_t idle_ms)
     }
     raw_reply_fini(&r);
     raw_close(&c);
-    fixture_fini(&kit);
+    fixture_fini();
     return open;
 }
 

@@ -7,9 +7,9 @@
 
 #define STREAM "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"
 
-static void open_stream(struct fixture *kit, struct raw *c, struct raw_reply *r)
+static void open_stream(struct raw *c, struct raw_reply *r)
 {
-    raw_open(c, kit->port);
+    raw_open(c, kit.port);
     raw_sendf(c, STREAM);
     ck_assert_int_eq(raw_read_head(c, r), RAW_OK);
     ck_assert_uint_eq(r->status, 200);
@@ -27,24 +27,23 @@ static void expect_body(struct raw *c, struct raw_reply *r, const char *text)
 }
 
 struct want {
-    struct fixture *kit;
     int opened, closed;
 };
 
 static bool counted(void *ctx)
 {
     struct want *w = ctx;
-    return atomic_load(&w->kit->opened) >= w->opened &&
-           atomic_load(&w->kit->closed) >= w->closed;
+    return atomic_load(&kit.opened) >= w->opened &&
+           atomic_load(&kit.closed) >= w->closed;
 }
 
-static void expect_counts(struct fixture *kit, int opened, int closed)
+static void expect_counts(int opened, int closed)
 {
-    struct want want = {kit, opened, closed};
+    struct want want = {opened, closed};
     ck_assert_msg(raw_until(counted, &want), "%d of %d opened, %d of %d closed",
-                  atomic_load(&kit->opened), opened, atomic_load(&kit->closed), closed);
-    ck_assert_int_eq(atomic_load(&kit->opened), opened);
-    ck_assert_int_eq(atomic_load(&kit->closed), closed);
+                  atomic_load(&kit.opened), opened, atomic_load(&kit.closed), closed);
+    ck_assert_int_eq(atomic_load(&kit.opened), opened);
+    ck_assert_int_eq(atomic_load(&kit.closed), closed);
 }
 
 START_TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
@@ -52,9 +51,9 @@ START_TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
     FOR_BOTH_SERVERS(NULL)
     {
         struct raw c;
-        open_stream(&kit, &c, &r);
-        expect_counts(&kit, 1, 0);
-        fixture_say(&kit, "unheard\n", HTTPD_STREAM_WAIT, false);
+        open_stream(&c, &r);
+        expect_counts(1, 0);
+        fixture_say("unheard\n", HTTPD_STREAM_WAIT, false);
         expect_body(&c, &r, "unheard\n");
         /* It waits: fill is called once a second. */
         ck_assert_int_lt(atomic_load(&kit.fills), 20);
@@ -73,13 +72,13 @@ START_TEST(the_body_precedes_the_stream_and_head_opens_none)
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         ck_assert_uint_eq(r.status, 200);
         ck_assert(raw_ended(&c));
-        expect_counts(&kit, 0, 1);
+        expect_counts(0, 1);
         raw_close(&c);
         raw_open(&c, kit.port);
         raw_sendf(&c, "GET /stream?first HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         expect_body(&c, &r, "first");
-        fixture_say(&kit, "second\n", HTTPD_STREAM_WAIT, true);
+        fixture_say("second\n", HTTPD_STREAM_WAIT, true);
         expect_body(&c, &r, "second\n");
         raw_close(&c);
     }
@@ -89,7 +88,8 @@ END_TEST
 static bool has_one_connection(void *ctx)
 {
     struct httpd_stats stats;
-    httpd_stats(((struct fixture *)ctx)->d, &stats);
+    (void)ctx;
+    httpd_stats(kit.d, &stats);
     return stats.connections == 1;
 }
 
@@ -100,8 +100,8 @@ START_TEST(an_aborted_stream_ends_without_its_last_chunk)
         struct raw older, c;
         raw_open(&older, kit.port);
         raw_call(&older, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-        open_stream(&kit, &c, &r);
-        fixture_say(&kit, "half a li", HTTPD_STREAM_ABORT, true);
+        open_stream(&c, &r);
+        fixture_say("half a li", HTTPD_STREAM_ABORT, true);
         bool last = false;
         enum raw_result rc;
         do
@@ -110,9 +110,9 @@ START_TEST(an_aborted_stream_ends_without_its_last_chunk)
         ck_assert(!last);
         ck_assert_int_eq(rc, RAW_CLOSED);
         ck_assert_body(r, "half a li");
-        expect_counts(&kit, atomic_load(&kit.opened), 1);
+        expect_counts(atomic_load(&kit.opened), 1);
         /* Released, while an older stream is open and this client is connected. */
-        ck_assert(raw_until(has_one_connection, &kit));
+        ck_assert(raw_until(has_one_connection, NULL));
         raw_close(&c);
         raw_close(&older);
     }
@@ -130,17 +130,17 @@ START_TEST(an_http_1_0_stream_ends_with_the_connection)
         raw_sendf(&c, "GET /stream?a HTTP/1.0\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         ck_assert_ptr_null(raw_header(&r, "Transfer-Encoding").p);
-        expect_counts(&kit, 1, 0);
+        expect_counts(1, 0);
         int asked = atomic_load(&kit.fills);
-        fixture_say(&kit, "b", HTTPD_STREAM_WAIT, true);
+        fixture_say("b", HTTPD_STREAM_WAIT, true);
         cleanup_buf struct buf all = {0};
         ck_assert_int_eq(raw_take(&c, &all, 2), RAW_OK);
         while (atomic_load(&kit.fills) < asked + 2) /* until it waits again */
             sched_yield();
-        fixture_say(&kit, "", HTTPD_STREAM_END, true);
+        fixture_say("", HTTPD_STREAM_END, true);
         ck_assert_int_eq(raw_read_all(&c, &all), RAW_OK);
         ck_assert_span_eq(buf_span(&all), "ab");
-        ck_assert(raw_until(has_one_connection, &kit));
+        ck_assert(raw_until(has_one_connection, NULL));
         raw_close(&c);
         raw_close(&older);
     }
@@ -163,7 +163,7 @@ START_TEST(a_half_closed_connection_closes_its_stream)
             raw_sendf(&c, STREAM);
             shutdown(c.fd, SHUT_WR);
             ck_assert_int_eq(raw_read_all(&c, &all), RAW_OK);
-            expect_counts(&kit, i, i);
+            expect_counts(i, i);
             if (lib_now_ms() - begin < best)
                 best = lib_now_ms() - begin;
             raw_close(&c);
@@ -185,13 +185,14 @@ static enum httpd_stream_result endless(void *ctx, struct buf *out)
 
 static void count_open(void *ctx, struct httpd_open_stream *stream)
 {
-    (void)stream;
-    atomic_fetch_add(&((struct fixture *)ctx)->opened, 1);
+    (void)ctx, (void)stream;
+    atomic_fetch_add(&kit.opened, 1);
 }
 
 static void count_close(void *ctx)
 {
-    atomic_fetch_add(&((struct fixture *)ctx)->closed, 1);
+    (void)ctx;
+    atomic_fetch_add(&kit.closed, 1);
 }
 
 static const struct httpd_stream endless_stream = {
@@ -214,8 +215,8 @@ START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
         struct raw c;
         raw_open(&c, kit.port);
         raw_sendf(&c, "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n");
-        expect_counts(&kit, 1, 1);
-        ck_assert(raw_until(kit_is_empty, &kit));
+        expect_counts(1, 1);
+        ck_assert(raw_until(kit_is_empty, NULL));
         raw_close(&c);
     }
 }
@@ -225,14 +226,13 @@ START_TEST(stopping_closes_waiting_streams_once)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
+        fixture_start(mode, NULL);
         struct raw c[20];
         struct raw_reply r = {0};
         for (int i = 0; i < 20; i++)
-            open_stream(&kit, &c[i], &r);
-        expect_counts(&kit, 20, 0);
-        fixture_fini(&kit);
+            open_stream(&c[i], &r);
+        expect_counts(20, 0);
+        fixture_fini();
         ck_assert_int_eq(atomic_load(&kit.closed), 20);
         for (int i = 0; i < 20; i++) {
             bool last = false;
@@ -244,16 +244,10 @@ START_TEST(stopping_closes_waiting_streams_once)
 }
 END_TEST
 
-struct storm {
-    struct fixture *kit;
-    atomic_bool stop;
-};
-
 static void *wake_in_a_loop(void *arg)
 {
-    struct storm *storm = arg;
-    while (!atomic_load(&storm->stop))
-        fixture_say(storm->kit, "x", HTTPD_STREAM_WAIT, true);
+    while (!atomic_load((atomic_bool *)arg))
+        fixture_say("x", HTTPD_STREAM_WAIT, true);
     return NULL;
 }
 
@@ -261,16 +255,15 @@ START_TEST(wakeups_may_race_with_connects_and_disconnects)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct fixture kit;
-        fixture_start(&kit, mode, NULL);
-        struct storm storm = {.kit = &kit};
+        fixture_start(mode, NULL);
+        atomic_bool stop = false;
         pthread_t threads[2];
         for (int i = 0; i < 2; i++)
-            pthread_create(&threads[i], NULL, wake_in_a_loop, &storm);
+            pthread_create(&threads[i], NULL, wake_in_a_loop, &stop);
         for (int i = 0; i < 200; i++) {
             struct raw c;
             struct raw_reply r = {0};
-            open_stream(&kit, &c, &r);
+            open_stream(&c, &r);
             bool last;
             ck_assert_int_eq(raw_read_chunk(&c, &r, &last), RAW_OK);
             if (i % 2)
@@ -280,14 +273,14 @@ START_TEST(wakeups_may_race_with_connects_and_disconnects)
         }
         struct raw c;
         struct raw_reply r = {0};
-        open_stream(&kit, &c, &r);
+        open_stream(&c, &r);
         httpd_free(kit.d); /* while wake-ups continue */
-        atomic_store(&storm.stop, true);
+        atomic_store(&stop, true);
         for (int i = 0; i < 2; i++)
             pthread_join(threads[i], NULL);
         ck_assert_int_eq(atomic_load(&kit.closed), 201);
         kit.d = NULL;
-        fixture_fini(&kit);
+        fixture_fini();
         raw_close(&c);
         raw_reply_fini(&r);
     }
@@ -296,7 +289,6 @@ END_TEST
 
 /* A stream that asks for its second fill at a time, and never waits for a wake-up. */
 struct timed {
-    struct fixture *kit;
     struct httpd_open_stream *stream;
     int64_t at_ms; /* 0: before the first fill */
 };
@@ -324,7 +316,7 @@ static enum httpd_stream_result timed_fill(void *ctx, struct buf *out)
 
 static void timed_close(void *ctx)
 {
-    atomic_fetch_add(&((struct timed *)ctx)->kit->closed, 1);
+    atomic_fetch_add(&kit.closed, 1);
     free(ctx);
 }
 
@@ -333,9 +325,8 @@ static void on_timed(void *ctx, const struct httpd_request *req,
 {
     static const struct httpd_stream stream = {
         .open = timed_open, .fill = timed_fill, .close = timed_close};
-    (void)req;
+    (void)ctx, (void)req;
     struct timed *t = xcalloc(1, sizeof *t);
-    t->kit = ctx;
     reply->stream = &stream;
     reply->stream_ctx = t;
 }
@@ -344,8 +335,7 @@ static const struct httpd_route timed_routes[] = {{"GET", "/timed", on_timed}, {
 
 START_TEST(a_stream_is_filled_at_the_time_that_it_names)
 {
-    struct fixture kit;
-    fixture_start_with(&kit, HTTPD_EVENTS, NULL,
+    fixture_start_with(HTTPD_EVENTS, NULL,
                        &(struct httpd_listener_config){.routes = timed_routes});
     struct raw c;
     struct raw_reply r = {0};
@@ -356,7 +346,7 @@ START_TEST(a_stream_is_filled_at_the_time_that_it_names)
     ck_assert_int_ge(atomic_load(&timed_came_ms), 0); /* not after one second */
     raw_close(&c);
     raw_reply_fini(&r);
-    fixture_fini(&kit);
+    fixture_fini();
     ck_assert_int_eq(atomic_load(&kit.closed), 1);
 }
 END_TEST

@@ -18,8 +18,7 @@
 
 static struct {
     char *dir;
-    struct tls *tls; /* of kit; NULL: nothing is served */
-    struct fixture kit;
+    struct tls *tls; /* of the server; NULL: nothing is served */
     char *cert, *key, *ca; /* paths below live */
     struct tls_config config;
 } w;
@@ -118,8 +117,8 @@ static void tls_fixture_close(void)
 {
     if (!w.tls)
         return;
-    ck_assert(raw_until(kit_is_empty, &w.kit));
-    fixture_fini(&w.kit);
+    ck_assert(raw_until(kit_is_empty, NULL));
+    fixture_fini();
     tls_free(w.tls);
     w.tls = NULL;
 }
@@ -131,12 +130,11 @@ static void tls_fixture_serve(enum httpd_mode mode)
     tls_fixture_close();
     w.tls = tls_new(&w.config, &err);
     ck_assert_msg(w.tls, "%s", err.msg);
-    fixture_init(&w.kit,
-                 &(struct httpd_limits){.first_request_ms = 3 * LIB_WAIT_MS});
-    struct httpd_listener_config listener = fixture_listener(&w.kit, mode);
+    fixture_init(&(struct httpd_limits){.first_request_ms = 3 * LIB_WAIT_MS});
+    struct httpd_listener_config listener = fixture_listener(mode);
     listener.routes = routes;
     listener.tls = w.tls;
-    fixture_listen(&w.kit, &listener);
+    fixture_listen(&listener);
 }
 
 static void tls_fixture_end(void)
@@ -152,7 +150,7 @@ static void tls_fixture_end(void)
 /* A client with the certificate NAME.crt (NULL: none) that trusts `ca`. */
 static struct httpc *client(const char *name, const char *ca)
 {
-    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", w.kit.port),
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", kit.port),
                       *ca_crt = xasprintf("%s.crt", ca),
                       *crt = name ? xasprintf("%s.crt", name) : NULL,
                       *key = name ? xasprintf("%s.key", name) : NULL,
@@ -339,7 +337,7 @@ START_TEST(a_reload_applies_to_later_connections)
     ck_client_name("friend", "other", "(unknown)");
 
     struct httpd_stats stats;
-    httpd_stats(w.kit.d, &stats);
+    httpd_stats(kit.d, &stats);
     ck_assert_uint_ge(stats.connections, 1);
     ck_assert_uint_eq(ask(old, &said), 200); /* on its old connection */
     httpc_free(old);
@@ -544,7 +542,7 @@ START_TEST(a_slow_reader_gets_every_byte_of_a_stream)
     {
         tls_fixture_serve(mode);
         CURL *curl = curl_easy_init();
-        cleanup_free char *url = xasprintf("https://127.0.0.1:%u/long", w.kit.port),
+        cleanup_free char *url = xasprintf("https://127.0.0.1:%u/long", kit.port),
                           *ca = temp_path(w.dir, "ca.crt");
         size_t at = 0;
         curl_easy_setopt(curl, CURLOPT_URL, url);
