@@ -54,8 +54,6 @@ struct ids_id {
     int64_t unit; /* -1: the whole card */
 };
 
-/* Appends the id of IDS_CORE with this number. */
-void ids_write_core(struct buf *out, int64_t n);
 /* Appends the id. */
 void ids_write(struct buf *out, const struct ids_id *id);
 /* Parses an id of that resource. False: not one of ours. */

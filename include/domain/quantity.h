@@ -26,3 +26,8 @@ int64_t quantity_milli(struct span text, int64_t most);
 int quantity_read_unit(struct span text, int64_t *mib, struct err *err);
 /* Appends the name of a unit: "GiB", "MiB" or "256MiB". */
 void quantity_write_unit(struct buf *out, int64_t mib);
+
+static inline int64_t quantity_at_most(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}

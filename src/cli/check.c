@@ -362,3 +362,48 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
     }
     return c.n;
 }
+
+/* -- both -- */
+
+enum {
+    RECHECK_MS = 300, /* between two comparisons with the extender */
+    COMPARISONS = 10,
+    VIEW_MS = 5000, /* timeout of the extender's view */
+};
+
+/* The cluster may change between reading the API server and the extender: a difference
+ * counts only if it remains. */
+int check_run(struct buf *out, struct session *s, struct span node, struct err *err)
+{
+    json_t *view = NULL;
+    struct err why = {0};
+    size_t found = 0, in_view = 1;
+    if (node.n && !ledger_node_find(cluster_state_ledger(s->state), node))
+        return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(node));
+    for (int i = 0; i < COMPARISONS && in_view; i++) {
+        buf_clear(out);
+        json_decref(view);
+        view = session_fetch_view(s, VIEW_MS, &why);
+        if (i == 0) /* the view is newer than the lists: catch up */
+            session_wait(s, RECHECK_MS);
+        in_view = 0;
+        found = check_cluster(out, s->state, node);
+        if (view)
+            in_view = check_extender(out, s->state, view, node);
+        found += in_view;
+        if (in_view)
+            session_wait(s, RECHECK_MS);
+    }
+    if (!view && why.code != ERR_NONE) {
+        *err = why;
+        return err_wrap(err, "--extender %s", s->config->extender);
+    }
+    if (found)
+        buf_printf(out, "%zu difference%s", found, show_plural(found));
+    else
+        buf_adds(out, "no differences");
+    buf_adds(out, view ? "; compared with the extender\n"
+                       : "; not compared with the extender (see --extender)\n");
+    json_decref(view);
+    return found > 0;
+}

@@ -21,3 +21,7 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
  * against the ledger. */
 size_t check_extender(struct buf *out, const struct cluster_state *cs, const json_t *view,
                       struct span node);
+
+/* Both, with the extender's view if --extender names one. 1: there are differences. 0: none.
+ * -1: an error. `s` is loaded. */
+int check_run(struct buf *out, struct session *s, struct span node, struct err *err);

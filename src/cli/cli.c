@@ -108,53 +108,15 @@ void cli_complete_words(int argc, char *const *argv, char *const *env, cli_names
     opt_free(&cli_program, &config);
 }
 
-enum {
-    RECHECK_MS = 300, /* between two comparisons with the extender */
-    COMPARISONS = 10,
-    VIEW_MS = 5000, /* timeout of the extender's view */
-    EXIT_DIFFERENCES = 2,
-};
+enum { EXIT_NO_PLAN = 2, EXIT_DIFFERENCES = 2 };
 
-/* The cluster may change between reading the API server and the extender: a difference
- * counts only if it remains. */
 static int cli_check(struct cli_run *r, struct err *err)
 {
-    json_t *view = NULL;
-    struct err why = {0};
-    size_t found = 0, in_view = 1;
     if (session_load(&r->session, err))
         return -1;
-    if (r->node.n && !ledger_node_find(cluster_state_ledger(r->session.state), r->node))
-        return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
-    for (int i = 0; i < COMPARISONS && in_view; i++) {
-        buf_clear(&r->out);
-        json_decref(view);
-        view = session_fetch_view(&r->session, VIEW_MS, &why);
-        if (i == 0) /* the view is newer than the lists: catch up */
-            session_wait(&r->session, RECHECK_MS);
-        in_view = 0;
-        found = check_cluster(&r->out, r->session.state, r->node);
-        if (view)
-            in_view = check_extender(&r->out, r->session.state, view, r->node);
-        found += in_view;
-        if (in_view)
-            session_wait(&r->session, RECHECK_MS);
-    }
-    if (!view && why.code != ERR_NONE) {
-        *err = why;
-        return err_wrap(err, "--extender %s", r->session.config->extender);
-    }
-    if (found)
-        buf_printf(&r->out, "%zu difference%s", found, show_plural(found));
-    else
-        buf_adds(&r->out, "no differences");
-    buf_adds(&r->out, view ? "; compared with the extender\n"
-                           : "; not compared with the extender (see --extender)\n");
-    json_decref(view);
-    return cli_print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
+    int found = check_run(&r->out, &r->session, r->node, err);
+    return found < 0 || cli_print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
 }
-
-enum { EXIT_NO_PLAN = 2 };
 
 /* explain */
 

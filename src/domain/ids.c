@@ -40,12 +40,6 @@ struct ids_tag ids_tag_of(struct span uuid)
     return tag;
 }
 
-void ids_write_core(struct buf *out, int64_t n)
-{
-    buf_adds(out, "core-");
-    buf_add_i64(out, n);
-}
-
 void ids_write(struct buf *out, const struct ids_id *id)
 {
     buf_add(out, id->tag.text, IDS_TAG);

@@ -275,7 +275,7 @@ void ledger_lease_seen(struct ledger *l, const struct lease *lease, uint64_t lis
 void ledger_node_set_stale(struct ledger *l, struct span name, int64_t seconds)
 {
     struct ledger_node *node = map_get(&l->nodes_by_name, name);
-    int32_t stale_s = seconds < INT32_MAX ? (int32_t)seconds : INT32_MAX;
+    int32_t stale_s = ledger_saturated(seconds);
     if (!node || node->stale_s == stale_s)
         return;
     node->stale_s = stale_s;

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/quantity.h"
 
 /* Does the ConfigMap name a card of the capacity? */
 static bool names_a_card(const struct ledger_node_facts *f)
@@ -157,17 +158,12 @@ static void charge(struct card *card, int64_t mib, bool whole)
     card->whole |= whole;
 }
 
-static int64_t at_most(int64_t mib, int64_t limit)
-{
-    return mib < limit ? mib : limit;
-}
-
 static int64_t share_mib(const struct ledger_pod *pod, const struct ledger_share *share,
                          const struct card *card)
 {
     if (pod->request->kind == REQUEST_CARDS)
         return card->total_mib;
-    return pod->request->recorded ? at_most(share->mib, card->total_mib) : share->mib;
+    return pod->request->recorded ? quantity_at_most(share->mib, card->total_mib) : share->mib;
 }
 
 /* What a pod counts for on a card that its shares do not name: its whole amount, because all
@@ -178,7 +174,7 @@ static int64_t full_mib(const struct ledger_pod *pod, const struct card *card)
     int64_t mib = r->cards * r->mib_per_card;
     if (r->kind == REQUEST_CARDS)
         return card->total_mib;
-    return r->recorded ? at_most(mib, card->total_mib) : mib;
+    return r->recorded ? quantity_at_most(mib, card->total_mib) : mib;
 }
 
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
@@ -377,7 +373,7 @@ static void claim_cards(struct ledger_node *node)
         int64_t more = asked - has;
         claimed += more > 0 && !MUTANT(claims_forgotten) ? more : 0;
     }
-    claimed = at_most(claimed, at_most(capacity > 0 ? capacity : 0, UINT32_MAX));
+    claimed = quantity_at_most(claimed, quantity_at_most(capacity > 0 ? capacity : 0, UINT32_MAX));
     node->claimed = (uint32_t)claimed;
     for (uint32_t i = 0; i < node->n_cards; i++)
         left += node->cards[i].state == CARD_AVAILABLE;
@@ -393,9 +389,9 @@ static void withhold(const struct ledger *l, struct card *card, int64_t own,
     int64_t both = m->exact ? m->outside_mib + m->overuse_mib : card->used_mib - own;
     both -= l->settings.external_tolerance_mib;
     if (card->used_mib >= 0 && both > 0)
-        card->withheld_mib = at_most(both, card->total_mib);
+        card->withheld_mib = quantity_at_most(both, card->total_mib);
     card->use_known = m->exact;
-    card->overuse_mib = ledger_saturated(at_most(m->overuse_mib, card->withheld_mib));
+    card->overuse_mib = ledger_saturated(quantity_at_most(m->overuse_mib, card->withheld_mib));
 }
 
 static void settle_card(const struct ledger *l, struct card *card, int64_t own,
@@ -421,7 +417,7 @@ enum { FREE_BITS = 40 }; /* a sum over all cards does not overflow */
 static void count_free(struct ledger *l, const struct ledger_node *node, bool counts)
 {
     for (uint32_t i = 0; i < node->n_cards && node->state == NODE_USABLE; i++) {
-        int64_t mib = at_most(node->cards[i].free_mib, INT64_C(1) << FREE_BITS);
+        int64_t mib = quantity_at_most(node->cards[i].free_mib, INT64_C(1) << FREE_BITS);
         request_mix_add_free(&l->mix, node->cards[i].kind, counts ? mib : -mib);
     }
 }

@@ -267,6 +267,11 @@ void ledger_pods_free(struct ledger *l)
     map_fini(&l->pods_by_uid);
 }
 
+struct resources ledger_pod_requests(const struct ledger_pod *pod)
+{
+    return *request_pool_resources(pod->request);
+}
+
 struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid)
 {
     return map_get(&l->pods_by_uid, uid);

@@ -112,11 +112,6 @@ static const struct field node_fields[] = {
 };
 _Static_assert(offsetof(struct reading, node) == 0, "the members of both");
 
-static int64_t at_most(int64_t n, int64_t limit)
-{
-    return n < limit ? n : limit;
-}
-
 static enum node_mode mode_of(struct span label)
 {
     if (!label.p)
@@ -138,9 +133,9 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
     *node = q.node;
     node->capacity = q.capacity.ours;
     node->allocatable = q.allocatable.ours;
-    node->room = (struct resources){at_most(room->cpu_milli, RESOURCES_MAX),
+    node->room = (struct resources){quantity_at_most(room->cpu_milli, RESOURCES_MAX),
                                     room->memory / 1000,
-                                    at_most(room->pods / 1000, UINT32_MAX)};
+                                    quantity_at_most(room->pods / 1000, UINT32_MAX)};
     node->mode = mode_of(q.mode);
     object_meta_check(j, &node->meta);
 }

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "domain/quantity.h"
 
 /* Open addressing with linear probing; removal shifts later entries back into the gap. */
 struct nongpu_slot {
@@ -85,17 +86,14 @@ struct resources ledger_node_allocatable(const struct ledger_node *node)
                               node->facts->pod_slots};
 }
 
-struct resources ledger_pod_requests(const struct ledger_pod *pod)
-{
-    return *request_pool_resources(pod->request);
-}
-
 struct resources ledger_node_requested(const struct ledger_node *node)
 {
     const struct ledger_node_facts *f = node->facts;
     struct resources sum = {f->nongpu_cpu_milli, f->nongpu_memory, f->nongpu_pods};
-    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        resources_add(&sum, request_pool_resources(pod->request));
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+        struct resources of_pod = ledger_pod_requests(pod);
+        resources_add(&sum, &of_pod);
+    }
     return sum;
 }
 
@@ -181,10 +179,10 @@ void ledger_nongpu_seen(struct ledger *l, struct span uid, struct span name,
     begin_list(p, list);
     if (p->n + 1 > p->cap / 4 * 3)
         resize(p, p->cap ? p->cap * 2 : CAP_MIN);
-    int64_t cpu = requests->cpu_milli;
     const struct nongpu_slot pod = {.uid = hash_uid(p, uid),
                                     .memory = requests->memory,
-                                    .cpu_milli = cpu < UINT32_MAX ? (uint32_t)cpu : UINT32_MAX,
+                                    .cpu_milli = (uint32_t)quantity_at_most(
+                                        requests->cpu_milli, UINT32_MAX),
                                     .node = ledger_node_need(l, name)->id & INT32_MAX,
                                     .marked = 1};
     struct nongpu_slot *slot = find(p, pod.uid), old = *slot;

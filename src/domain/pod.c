@@ -169,8 +169,7 @@ static void read_container_status(struct field_reader *r, const struct field *f,
 
 static int64_t add_saturated(int64_t a, int64_t b)
 {
-    int64_t sum = a + b; /* both are at most milli_max */
-    return sum < milli_max ? sum : milli_max;
+    return quantity_at_most(a + b, milli_max); /* both are at most milli_max */
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -298,8 +297,8 @@ static struct resources pod_requests_of(const struct pod_requests_reader *r)
     int64_t cpu = add_saturated(total.cpu, r->overhead.cpu);
     int64_t memory = (add_saturated(total.memory, r->overhead.memory) + 999) / 1000;
     return (struct resources){
-        .cpu_milli = cpu < RESOURCES_MAX ? cpu : RESOURCES_MAX,
-        .memory = memory < RESOURCES_MAX ? memory : RESOURCES_MAX,
+        .cpu_milli = quantity_at_most(cpu, RESOURCES_MAX),
+        .memory = quantity_at_most(memory, RESOURCES_MAX),
         .pods = 1,
     };
 }

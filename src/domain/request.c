@@ -9,20 +9,15 @@
 
 /* -- limits -- */
 
-static int64_t at_most(int64_t n, int64_t most)
-{
-    return n < most ? n : most;
-}
-
 static int64_t limit_amount(struct span limit)
 {
-    return limit.p ? at_most(quantity_ceil(limit), LIMITS_MAX) : 0;
+    return limit.p ? quantity_at_most(quantity_ceil(limit), LIMITS_MAX) : 0;
 }
 
 static int64_t sum_total(const struct container_sum *sum)
 {
     bool running = sum->running > sum->peak || MUTANT(init_containers_forgotten);
-    return at_most(running ? sum->running : sum->peak, LIMITS_MAX);
+    return quantity_at_most(running ? sum->running : sum->peak, LIMITS_MAX);
 }
 
 struct limits limits_of(const struct pod *pod)
@@ -283,7 +278,7 @@ static int check_kinds(const struct limits *l, struct err *err)
 /* With time-slicing a node can have more devices than cards. */
 static uint32_t device_count(const struct limits *l)
 {
-    return (uint32_t)at_most(l->devices, UNITS_MAX);
+    return (uint32_t)quantity_at_most(l->devices, UNITS_MAX);
 }
 
 /* The request of the limits alone. */
@@ -310,12 +305,12 @@ void request_of_limits(const struct limits *l, const struct request_rules *rules
     *r = (struct request){.devices = device_count(l), .units = l->mem};
     if (l->cards) {
         r->kind = REQUEST_CARDS;
-        r->cards = (uint32_t)at_most(l->cards, REQUEST_MAX_CARDS);
+        r->cards = (uint32_t)quantity_at_most(l->cards, REQUEST_MAX_CARDS);
     } else if (l->mem) {
         r->kind = REQUEST_MEMORY;
         r->cards = 1;
         r->mib_per_card = l->mem * rules->unit_mib;
-        r->core = (uint8_t)at_most(l->core, REQUEST_CORE);
+        r->core = (uint8_t)quantity_at_most(l->core, REQUEST_CORE);
     } else if (l->devices) {
         r->kind = REQUEST_DEVICES;
         r->cards = r->devices;

@@ -422,7 +422,7 @@ int response_list(const struct cards *cards, enum ids_resource r, struct buf *ou
      * container's pod when the kubelet restarts. */
     for (; r == IDS_CORE && list.n < n; list.n++) {
         buf_clear(&id);
-        ids_write_core(&id, (int64_t)list.n);
+        buf_printf(&id, "core-%zu", list.n);
         devices[list.n] =
             (struct dp_device){.id = arena_copy(&a, buf_span(&id)), .is_healthy = true};
     }
