@@ -67,20 +67,24 @@ enum {
     BUSY_MS = 25,
 };
 
+/* *status: of the last answer. */
 static int call(const char *socket, const char *method, struct span message,
-                struct buf *reply, enum grpc_status *status, struct err *err)
+                const struct proto_type *type, struct arena *a, void *to,
+                enum grpc_status *status, struct err *err)
 {
+    cleanup_buf struct buf reply = {0};
     struct grpcc_request request = {.socket = socket,
                                     .method = method,
                                     .message = message,
                                     .timeout_ms = CALL_MS,
                                     .max_message = PODRES_MESSAGE_MAX};
     for (int i = 0;; i++) {
-        buf_clear(reply);
-        int rc = grpcc_call(&request, reply, status, err);
-        if (rc == 0 || *status != GRPC_RESOURCE_EXHAUSTED || i == BUSY_TRIES ||
+        buf_clear(&reply);
+        if (grpcc_call(&request, &reply, status, err) == 0)
+            return proto_decode(type, buf_span(&reply), a, to, err);
+        if (*status != GRPC_RESOURCE_EXHAUSTED || i == BUSY_TRIES ||
             err->code == ERR_TOO_LARGE)
-            return rc;
+            return -1;
         nanosleep(&(struct timespec){.tv_nsec = BUSY_MS * 1000000}, NULL);
     }
 }
@@ -88,21 +92,17 @@ static int call(const char *socket, const char *method, struct span message,
 int podresources_client_list(const char *socket, struct arena *a,
                              struct podres_list *list, struct err *err)
 {
-    cleanup_buf struct buf reply = {0};
     enum grpc_status status;
-    if (call(socket, PODRES_LIST, (struct span){0}, &reply, &status, err))
-        return -1;
-    return proto_decode(&podres_list_type, buf_span(&reply), a, list, err);
+    return call(socket, PODRES_LIST, (struct span){0}, &podres_list_type, a, list,
+                &status, err);
 }
 
 int podresources_client_allocatable(const char *socket, struct arena *a,
                                     struct podres_allocatable *devices, struct err *err)
 {
-    cleanup_buf struct buf reply = {0};
     enum grpc_status status;
-    if (call(socket, PODRES_ALLOCATABLE, (struct span){0}, &reply, &status, err))
-        return -1;
-    return proto_decode(&podres_allocatable_type, buf_span(&reply), a, devices, err);
+    return call(socket, PODRES_ALLOCATABLE, (struct span){0}, &podres_allocatable_type, a,
+                devices, &status, err);
 }
 
 /* Where Get is disabled, kubelets answer FAILED_PRECONDITION or UNKNOWN. */
@@ -123,16 +123,15 @@ enum podresources_result podresources_client_get(const char *socket, struct span
                                                  struct span name, struct arena *a,
                                                  struct podres_pod *pod, struct err *err)
 {
-    cleanup_buf struct buf message = {0}, reply = {0};
+    cleanup_buf struct buf message = {0};
     enum grpc_status status = GRPC_OK;
     if (proto_encode(&podres_get_request_type, &(struct podres_get_request){name, ns},
                      PODRES_MESSAGE_MAX, &message, err))
         return PODRESOURCES_FAILED;
-    if (call(socket, PODRES_GET, buf_span(&message), &reply, &status, err))
-        return is_unsupported(status, err) ? PODRESOURCES_UNSUPPORTED
-               : is_absent(status, err)    ? PODRESOURCES_ABSENT
-                                           : PODRESOURCES_FAILED;
-    if (proto_decode(&podres_get_type, buf_span(&reply), a, pod, err))
-        return PODRESOURCES_FAILED;
-    return PODRESOURCES_FOUND;
+    if (call(socket, PODRES_GET, buf_span(&message), &podres_get_type, a, pod, &status,
+             err) == 0)
+        return PODRESOURCES_FOUND;
+    return is_unsupported(status, err) ? PODRESOURCES_UNSUPPORTED
+           : is_absent(status, err)    ? PODRESOURCES_ABSENT
+                                       : PODRESOURCES_FAILED;
 }
