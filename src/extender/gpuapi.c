@@ -687,7 +687,7 @@ void gpuapi_free(struct gpuapi *v)
     free(v);
 }
 
-/* -- lists, watches, discovery -- */
+/* -- lists and watches -- */
 
 enum {
     CHUNK = 16 * 1024, /* bytes written at a time, and buffered per slow client */
@@ -855,31 +855,4 @@ void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t e
     } else {
         gpuapi_list(v, kind, reply);
     }
-}
-
-void gpuapi_discovery(struct httpd_reply *reply)
-{
-    buf_adds(&reply->body,
-             "{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\",\"groupVersion\":"
-             "\"nvidia-gpu-scheduler/v1\",\"resources\":["
-             "{\"name\":\"gpupods\",\"singularName\":\"gpupod\",\"namespaced\":false,"
-             "\"kind\":\"GpuPod\",\"verbs\":[\"list\",\"watch\"]},"
-             "{\"name\":\"gpunodes\",\"singularName\":\"gpunode\",\"namespaced\":false,"
-             "\"kind\":\"GpuNode\",\"verbs\":[\"list\",\"watch\"]}]}");
-}
-
-void gpuapi_not_found(struct httpd_reply *reply)
-{
-    reply->status = 404;
-    reply->header[0][0] = "X-Content-Type-Options";
-    reply->header[0][1] = "nosniff";
-    buf_adds(&reply->body, "{\"code\":404,\"msg\":\"api not found\"}\n");
-}
-
-void gpuapi_not_allowed(struct httpd_reply *reply, const char *allow)
-{
-    reply->status = 405;
-    reply->content_type = NULL;
-    reply->header[0][0] = "Allow";
-    reply->header[0][1] = allow;
 }

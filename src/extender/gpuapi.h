@@ -43,10 +43,7 @@ enum {
 
 enum gpuapi_kind { GPUAPI_NODES, GPUAPI_PODS, GPUAPI_KINDS };
 
-/* HTTP handlers. `main`: the request came on the main port, where a watch occupies a
+/* HTTP handler. `main`: the request came on the main port, where a watch occupies a
  * thread. A watch ends at `end_ms` (clock_mono_ms). */
 void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t end_ms,
                    const struct httpd_request *req, struct httpd_reply *reply);
-void gpuapi_discovery(struct httpd_reply *reply);
-void gpuapi_not_found(struct httpd_reply *reply);
-void gpuapi_not_allowed(struct httpd_reply *reply, const char *allow);

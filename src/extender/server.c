@@ -93,11 +93,19 @@ static void on_verb(void *ctx, const struct httpd_request *req, struct httpd_rep
     }
 }
 
+static void not_allowed(struct httpd_reply *reply, const char *allow)
+{
+    reply->status = 405;
+    reply->content_type = NULL;
+    reply->header[0][0] = "Allow";
+    reply->header[0][1] = allow;
+}
+
 static void on_not_post(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
-    gpuapi_not_allowed(reply, "POST");
+    not_allowed(reply, "POST");
 }
 
 /* -- views -- */
@@ -158,21 +166,30 @@ static void on_discovery(void *ctx, const struct httpd_request *req,
                          struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
-    gpuapi_discovery(reply);
+    buf_adds(&reply->body,
+             "{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\",\"groupVersion\":"
+             "\"nvidia-gpu-scheduler/v1\",\"resources\":["
+             "{\"name\":\"gpupods\",\"singularName\":\"gpupod\",\"namespaced\":false,"
+             "\"kind\":\"GpuPod\",\"verbs\":[\"list\",\"watch\"]},"
+             "{\"name\":\"gpunodes\",\"singularName\":\"gpunode\",\"namespaced\":false,"
+             "\"kind\":\"GpuNode\",\"verbs\":[\"list\",\"watch\"]}]}");
 }
 
 static void on_api_not_found(void *ctx, const struct httpd_request *req,
                              struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
-    gpuapi_not_found(reply);
+    reply->status = 404;
+    reply->header[0][0] = "X-Content-Type-Options";
+    reply->header[0][1] = "nosniff";
+    buf_adds(&reply->body, "{\"code\":404,\"msg\":\"api not found\"}\n");
 }
 
 static void on_not_get(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
-    gpuapi_not_allowed(reply, "GET, HEAD");
+    not_allowed(reply, "GET, HEAD");
 }
 
 static void on_version(void *ctx, const struct httpd_request *req,
