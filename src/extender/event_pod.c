@@ -8,15 +8,12 @@
 /* -- rejected -- */
 
 /* The body of a request proves nothing: a pod exists if the API server has listed it. */
-static bool is_listed(const struct ledger *l, const struct object_meta *pod)
-{
-    const struct ledger_pod *known = ledger_pod_find(l, pod->uid);
-    return known && span_eq(known->ns, pod->ns) && span_eq(known->name, pod->name);
-}
-
 static bool exists(struct core_driver *driver, const struct object_meta *pod)
 {
-    bool listed = is_listed(core_ledger(core_driver_read(driver)), pod);
+    const struct ledger *l = core_ledger(core_driver_read(driver));
+    const struct ledger_pod *known = ledger_pod_find(l, pod->uid);
+    bool listed =
+        known && span_eq(known->ns, pod->ns) && span_eq(known->name, pod->name);
     core_driver_read_end(driver);
     return listed;
 }

@@ -45,8 +45,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
 
 static int use_ca(struct forward *f, const struct buf *pem)
 {
-    buf_clear(&f->ca);
-    buf_add_span(&f->ca, buf_span(pem));
+    buf_set(&f->ca, buf_span(pem));
     return 1;
 }
 
@@ -147,8 +146,7 @@ static struct httpc *client_for(struct forward *f, const char *address, struct e
         disconnect(f);
         f->http = connect_to(f, address, buf_span(&cert), buf_span(&key), err);
         f->address = f->http ? xstrdup(address) : NULL;
-        buf_clear(&f->cert);
-        buf_add_span(&f->cert, buf_span(&cert));
+        buf_set(&f->cert, buf_span(&cert));
     }
     struct httpc *http = f->http ? httpc_ref(f->http) : NULL;
     pthread_mutex_unlock(&f->lock);

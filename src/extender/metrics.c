@@ -12,7 +12,10 @@
 enum { CODES = ERR_INTERNAL + 1, LINE = 64 };
 
 /* The statuses of the verbs; the last one stands for all others. */
-static const char *const statuses[] = {"200", "400", "421", "503", "other"};
+static const struct {
+    unsigned code;
+    const char *name;
+} statuses[] = {{200, "200"}, {400, "400"}, {421, "421"}, {503, "503"}, {0, "other"}};
 
 typedef _Atomic uint64_t tally;
 
@@ -51,29 +54,16 @@ static int64_t get(const tally *counter)
     return (int64_t)atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-static size_t status_index(unsigned status)
-{
-    switch (status) {
-    case 200:
-        return 0;
-    case 400:
-        return 1;
-    case 421:
-        return 2;
-    case 503:
-        return 3;
-    default:
-        return 4;
-    }
-}
-
 void counters_verb(struct counters *c, enum counters_verb verb, unsigned status,
                    int64_t ns)
 {
     if (!c)
         return;
+    size_t i = 0;
+    while (statuses[i].code && statuses[i].code != status)
+        i++;
     prom_observe(&c->verbs[verb].took, ns);
-    add(&c->verbs[verb].statuses[status_index(status)], 1);
+    add(&c->verbs[verb].statuses[i], 1);
 }
 
 void counters_filter(struct counters *c, const uint32_t rejected[REASON_CLASSES],
@@ -135,7 +125,7 @@ static void write_verbs(const struct counters *c, struct buf *out)
     for (int v = 0; v < COUNTERS_VERBS; v++)
         for (size_t s = 0; s < ARRAY_LEN(statuses); s++) {
             struct prom_label labels[] = {label("verb", verb_names[v]),
-                                          label("code", statuses[s])};
+                                          label("code", statuses[s].name)};
             prom_sample(out, requests, labels, 2, get(&c->verbs[v].statuses[s]));
         }
 }
@@ -512,23 +502,21 @@ static void write_sums(const struct count *c, struct buf *out)
 {
     write_by_label(out, "gpushare_nodes", "Nodes, by state.", "state", node_states,
                    c->node_states, NODE_STATES);
-    prom_one(out, "gpushare_nodes_cordoned", PROM_GAUGE,
-             "Usable nodes that are cordoned.", c->cordoned);
+    gauge(out, "gpushare_nodes_cordoned", "Usable nodes that are cordoned.", c->cordoned);
     write_by_label(out, "gpushare_cards", "Cards, by state.", "state", card_states,
                    c->card_states, CARD_STATES);
-    prom_one(out, "gpushare_cards_measured", PROM_GAUGE,
-             "Cards whose memory use is measured.", c->measured);
-    prom_one(out, "gpushare_cards_usage_complete", PROM_GAUGE,
-             "Cards of which every process is measured and mapped.", c->complete);
+    gauge(out, "gpushare_cards_measured", "Cards whose memory use is measured.",
+          c->measured);
+    gauge(out, "gpushare_cards_usage_complete",
+          "Cards of which every process is measured and mapped.", c->complete);
     for (int i = 0; i < AMOUNTS; i++)
-        prom_one(out, amounts[i].cluster, PROM_GAUGE, amounts[i].help, bytes(c->mib[i]));
-    prom_one(out, "gpushare_promises", PROM_GAUGE,
-             "Promises on cards; a pod on two cards has two.", c->promises);
-    prom_one(out, "gpushare_promises_unplaced", PROM_GAUGE,
-             "Promises on cards that the node does not have.", c->drifts[DRIFT_UNPLACED]);
-    prom_one(out, "gpushare_pods_without_card", PROM_GAUGE,
-             "Pods that were bound without the extender and have no card.",
-             c->without_card);
+        gauge(out, amounts[i].cluster, amounts[i].help, bytes(c->mib[i]));
+    gauge(out, "gpushare_promises", "Promises on cards; a pod on two cards has two.",
+          c->promises);
+    gauge(out, "gpushare_promises_unplaced",
+          "Promises on cards that the node does not have.", c->drifts[DRIFT_UNPLACED]);
+    gauge(out, "gpushare_pods_without_card",
+          "Pods that were bound without the extender and have no card.", c->without_card);
     write_by_label(out, "gpushare_drift",
                    "Inconsistencies between ledger, annotations, Node and Scv, by kind.",
                    "kind", drifts, c->drifts, DRIFTS);
