@@ -1,22 +1,132 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The step function of scv-agent: what is known of the cards, podList and the use of
- * containers; the calls, their retries and their logs; the Node and the Lease; the health
- * checks. publisher_scv.c observes and writes the Scv.
+ * containers; the calls, their retries and their logs; the Node, the Scv and the Lease;
+ * the health checks.
  */
-#include "agent/publisher_priv.h"
+#include "agent/publisher.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "agent/node_scv.h"
 #include "base/clock.h"
+#include "base/hash.h"
+#include "base/jwrite.h"
 #include "base/mem.h"
 
 enum {
     RETRY_MS = 500,
     RETRY_MAX_MS = 15 * 1000,
     STUCK_SAMPLER_MS = 10 * 60 * 1000, /* a driver may recover before that */
+    OWNER_AGAIN_MS = 60 * 1000, /* when another client removes the reference */
+    CONFLICTS = 3,              /* in a row that are not logged */
+    /* A watch that lasted this long resets the back-off, and so does an event. */
+    HEALTHY_MS = 30 * 1000,
+    WATCH_APART_MS = 1000, /* a server may end each watch at once */
 };
+
+/* One call at a time, and the time of the next. */
+struct lane {
+    bool busy;
+    uint64_t call;
+    enum publisher_output_type type;   /* of the call in flight, or the last one */
+    enum publisher_output_type failed; /* of the last call that failed */
+    int64_t sent_ms;
+    int64_t due_ms;     /* the next call is not made before */
+    unsigned conflicts; /* in a row */
+    struct step_failure failure;
+};
+
+/* The Scv of the last list, watch event or answer. */
+struct observed {
+    bool listed; /* at least once */
+    bool exists;
+    int64_t missing_since_ms;
+    struct buf version;
+    uint64_t hash; /* of the members that we write */
+    bool has_message;
+    bool owned;          /* has an owner reference */
+    int64_t interval_ms; /* spec.updateInterval; 0: none */
+};
+
+/* The input of the last write. */
+struct written {
+    bool any;
+    struct buf status; /* without the slow fields and the time */
+    struct buf message;
+    uint64_t hash; /* of the answer */
+    bool hash_known;
+    struct node_scv_numbers numbers;
+    int64_t at_ms;
+};
+
+struct publisher {
+    struct publisher_settings settings;
+    struct rng rng;
+    uint64_t last_id;
+    int64_t stepped_ms; /* the time of the last step */
+    struct lane lanes[PUBLISHER_LANES];
+
+    /* the cards */
+    struct card_inventory *cards;
+    bool sampled;        /* a sample succeeded or failed at least once */
+    bool sampling_works; /* the last sample succeeded */
+    bool silent;         /* it was logged that the driver does not respond */
+    int64_t started_ms, sampled_ms, taken_wall_ns;
+
+    struct arena scratch;
+
+    /* podList */
+    struct podresources *pods; /* NULL: not known */
+    bool pods_failure_logged;
+    int64_t pods_ms;
+
+    /* what containers use */
+    struct usage usage;
+    struct buf usage_failure; /* logged */
+
+    /* the Scv */
+    struct observed observed;
+    struct written written;
+    struct buf want, want_message; /* the content to write */
+    int64_t pending_since_ms;      /* a write is pending since then; -1: none */
+    bool want_list;
+    int64_t list_due_ms; /* a broken watch causes no list before */
+    bool published;      /* at least one write succeeded */
+    int64_t owner_tried_ms;
+
+    /* the watch */
+    uint64_t run;
+    bool watching;
+    struct buf watch_version;
+    int64_t alive_ms, broken_since_ms, watch_due_ms;
+    int64_t watch_ms; /* when the watch was started */
+    unsigned watch_failures;
+
+    /* the Node and the Lease */
+    struct buf node_uid;
+    int64_t node_seen_ms;    /* when the last GET that found it was sent; -1: never */
+    int64_t node_unknown_ms; /* unknown since; -1: known */
+    bool lease_missing;
+    int64_t lease_missing_ms;
+    bool lease_owned;
+    int64_t renewed_ms;
+    bool withheld;      /* the Lease is deliberately not renewed */
+    int64_t clamped_ms; /* the invalid interval that was logged */
+};
+
+struct step {
+    struct publisher *p;
+    struct step_time now;
+    const struct publisher_input *in;
+    struct step_outputs *out;
+};
+
+/* A log line; a warning unless the code is ERR_NONE. */
+#define log_line(s, subject, code, ...)                                                  \
+    step_log((s)->out, (code) == ERR_NONE ? LOG_INFO : LOG_WARN, subject, code,          \
+             __VA_ARGS__)
 
 struct publisher *publisher_new(const struct publisher_settings *settings,
                                 struct step_time now)
@@ -54,8 +164,14 @@ void publisher_free(struct publisher *p)
 
 /* -- outputs and calls -- */
 
-void publisher_call(struct step *s, enum publisher_output_type type,
-                    enum publisher_lane i, const struct buf *body)
+static void set_buf(struct buf *b, struct span text)
+{
+    buf_clear(b);
+    buf_add_span(b, text);
+}
+
+static void start_call(struct step *s, enum publisher_output_type type,
+                       enum publisher_lane i, const struct buf *body)
 {
     struct lane *lane = &s->p->lanes[i];
     lane->busy = true;
@@ -70,46 +186,45 @@ void publisher_call(struct step *s, enum publisher_output_type type,
 
 static const char *const lane_names[PUBLISHER_LANES] = {"scv", "lease", "node"};
 
-enum err_code publisher_error_code(const struct publisher_input *in)
+static enum err_code error_code(const struct publisher_input *in)
 {
     return in->err ? in->err->code : ERR_NONE;
 }
 
-int64_t publisher_backoff(struct publisher *p, unsigned failures, int64_t retry_after_ms)
-{
-    return step_backoff(&p->rng, failures, RETRY_MS, RETRY_MAX_MS, retry_after_ms);
-}
-
-void publisher_call_failed(struct step *s, enum publisher_lane i, const char *fmt, ...)
+/* Notes a failed call and schedules the retry. The text is logged when the error is new,
+ * then once a minute. */
+__attribute__((format(printf, 3, 4)))
+static void call_failed(struct step *s, enum publisher_lane i, const char *fmt, ...)
 {
     struct lane *lane = &s->p->lanes[i];
     struct err err;
     va_list ap;
     va_start(ap, fmt);
-    err_set(&err, publisher_error_code(s->in), "%s", arena_vprintf(&s->out->arena, fmt, ap));
+    err_set(&err, error_code(s->in), "%s", arena_vprintf(&s->out->arena, fmt, ap));
     va_end(ap);
     bool log = step_failed(&lane->failure, s->now.mono_ms, &err);
-    int64_t backoff = publisher_backoff(s->p, lane->failure.failures + lane->conflicts,
-                                        s->in->retry_after_ms);
+    int64_t backoff =
+        step_backoff(&s->p->rng, lane->failure.failures + lane->conflicts, RETRY_MS,
+                     RETRY_MAX_MS, s->in->retry_after_ms);
     lane->failed = lane->type;
     lane->due_ms = s->now.mono_ms + backoff;
     if (log)
-        publisher_log(s, lane_names[i], err.code, "%s; retrying in %lld ms", err.msg,
-                      (long long)backoff);
+        log_line(s, lane_names[i], err.code, "%s; retrying in %lld ms", err.msg,
+                 (long long)backoff);
 }
 
-void publisher_call_succeeded(struct step *s, enum publisher_lane i, const char *call)
+static void call_succeeded(struct step *s, enum publisher_lane i, const char *call)
 {
     struct lane *lane = &s->p->lanes[i];
     if (step_succeeded(&lane->failure))
-        publisher_log(s, lane_names[i], ERR_NONE, "%s succeeded again", call);
+        log_line(s, lane_names[i], ERR_NONE, "%s succeeded again", call);
     lane->conflicts = 0;
     lane->due_ms = s->now.mono_ms;
 }
 
 /* An object without owner references gets this one. Those of other clients stay, and one
  * of a former Node with this name makes the garbage collector delete the object. */
-void publisher_write_owner(const struct publisher *p, struct jwrite *w)
+static void write_owner(const struct publisher *p, struct jwrite *w)
 {
     jwrite_array(w, "ownerReferences");
     jwrite_object(w, NULL);
@@ -121,43 +236,68 @@ void publisher_write_owner(const struct publisher *p, struct jwrite *w)
     jwrite_array_end(w);
 }
 
+/* -- the content of the Scv -- */
+
+/* The content, with or without the slow fields and the time. */
+static struct scv content(struct publisher *p, bool whole)
+{
+    struct scv scv = {.has_update_time = whole,
+                      .update_time = p->taken_wall_ns / 1000000000};
+    card_inventory_report(p->cards, &p->scratch, &scv);
+    for (size_t i = 0; i < scv.n_cards && !whole; i++)
+        scv.cards[i].has_utilization = scv.cards[i].has_temperature = false;
+    if (p->pods)
+        node_scv_add_pods(p->pods, &scv, &p->scratch);
+    if (whole)
+        node_scv_add_usage(&p->usage, &scv, &p->scratch);
+    return scv;
+}
+
+static void render_scv(struct publisher *p)
+{
+    struct scv scv = content(p, false);
+    buf_clear(&p->want);
+    buf_clear(&p->want_message);
+    scv_write_status(&p->want, &scv);
+    card_inventory_message(p->cards, &p->want_message);
+}
+
 /* -- cards -- */
 
-/* Logs every card whose health changed. */
-static void log_health(struct step *s)
+/* Logs every card whose health changed, and renders the Scv. */
+static void show_cards(struct step *s)
 {
     const char *reason;
     bool healthy;
     const struct gpu_card *g;
     while ((g = card_inventory_changed(s->p->cards, &healthy, &reason)))
-        publisher_log(s, "cards", healthy ? ERR_NONE : ERR_UNAVAILABLE, "GPU%d %s is %s%s",
-                      (int)g->index, g->uuid, healthy ? "Healthy again" : "Unhealthy: ",
-                      reason);
+        log_line(s, "cards", healthy ? ERR_NONE : ERR_UNAVAILABLE, "GPU%d %s is %s%s",
+                 (int)g->index, g->uuid, healthy ? "Healthy again" : "Unhealthy: ",
+                 reason);
+    render_scv(s->p);
 }
 
 static void observe_sample(struct step *s)
 {
     struct publisher *p = s->p;
-    bool works = publisher_error_code(s->in) == ERR_NONE;
+    bool works = error_code(s->in) == ERR_NONE;
     if (works)
         card_inventory_sample(p->cards, s->now.mono_ms, s->in->sample);
     else
         card_inventory_failed(p->cards, s->now.mono_ms, s->in->err->msg, false);
     bool changed = !p->sampled || p->sampling_works != works || p->silent;
     if (changed && works)
-        publisher_log(s, "cards", ERR_NONE, "sampled %zu cards, driver %s",
-                      card_inventory_count(p->cards), card_inventory_driver(p->cards));
+        log_line(s, "cards", ERR_NONE, "sampled %zu cards, driver %s",
+                 card_inventory_count(p->cards), card_inventory_driver(p->cards));
     else if (changed)
-        publisher_log(s, "cards", s->in->err->code,
-                      "cannot sample: %s; retrying in %lld ms", s->in->err->msg,
-                      (long long)publisher_interval(p));
-    log_health(s);
+        log_line(s, "cards", s->in->err->code, "cannot sample: %s; retrying in %lld ms",
+                 s->in->err->msg, (long long)publisher_interval(p));
     p->sampled = true;
     p->sampling_works = works;
     p->silent = false;
     p->sampled_ms = s->now.mono_ms;
     p->taken_wall_ns = s->now.wall_ns;
-    publisher_scv_render(p);
+    show_cards(s);
 }
 
 static void observe_event(struct step *s)
@@ -166,19 +306,11 @@ static void observe_event(struct step *s)
     if (e->kind == GPU_EVENT_NONE)
         return;
     if (card_inventory_event(s->p->cards, s->now.mono_ms, e)) {
-        log_health(s);
-        publisher_scv_render(s->p);
+        show_cards(s);
     } else if (e->kind == GPU_EVENT_XID) {
-        publisher_log(s, "cards", ERR_NONE, "XID %lld of %s ignored: application error",
-                      (long long)e->xid, e->uuid[0] ? e->uuid : "an unknown card");
+        log_line(s, "cards", ERR_NONE, "XID %lld of %s ignored: application error",
+                 (long long)e->xid, e->uuid[0] ? e->uuid : "an unknown card");
     }
-}
-
-void publisher_adopt(struct step *s, const struct scv *scv)
-{
-    card_inventory_adopt(s->p->cards, s->now.mono_ms, scv);
-    log_health(s);
-    publisher_scv_render(s->p);
 }
 
 /* -- podList and the use of containers -- */
@@ -186,37 +318,35 @@ void publisher_adopt(struct step *s, const struct scv *scv)
 static void observe_pods(struct step *s)
 {
     struct publisher *p = s->p;
-    if (publisher_error_code(s->in) != ERR_NONE) {
+    if (error_code(s->in) != ERR_NONE) {
         if (!p->pods_failure_logged)
-            publisher_log(s, "podresources", s->in->err->code,
-                          "List failed: %s; retrying", s->in->err->msg);
+            log_line(s, "podresources", s->in->err->code, "List failed: %s; retrying",
+                     s->in->err->msg);
         p->pods_failure_logged = true;
         return;
     }
     if (p->pods_failure_logged)
-        publisher_log(s, "podresources", ERR_NONE, "List succeeded again");
+        log_line(s, "podresources", ERR_NONE, "List succeeded again");
     p->pods_failure_logged = false;
     p->pods_ms = s->now.mono_ms;
     podresources_unref(p->pods);
     p->pods = podresources_ref(s->in->pods);
-    publisher_scv_render(p);
+    render_scv(p);
 }
 
 static void observe_usage(struct step *s)
 {
     struct publisher *p = s->p;
-    bool failed = publisher_error_code(s->in) != ERR_NONE;
+    bool failed = error_code(s->in) != ERR_NONE;
     struct span why = failed ? span_of(s->in->err->msg) : (struct span){0};
     if (!span_eq(why, buf_span(&p->usage_failure))) {
         if (failed)
-            publisher_log(
-                s, "usage", s->in->err->code,
-                "what containers use is not known: %s; retrying with each sample",
-                s->in->err->msg);
+            log_line(s, "usage", s->in->err->code,
+                     "what containers use is not known: %s; retrying with each sample",
+                     s->in->err->msg);
         else
-            publisher_log(s, "usage", ERR_NONE, "what containers use is known again");
-        buf_clear(&p->usage_failure);
-        buf_add_span(&p->usage_failure, why);
+            log_line(s, "usage", ERR_NONE, "what containers use is known again");
+        set_buf(&p->usage_failure, why);
     }
     usage_fini(&p->usage);
     p->usage = *s->in->usage;
@@ -229,19 +359,18 @@ static void expire_samples_and_pods(struct step *s)
     struct publisher *p = s->p;
     struct err err;
     if (!p->silent && publisher_check(p, s->now, PUBLISHER_CHECK_CARDS, &err)) {
-        publisher_log(s, "cards", ERR_TIMEOUT, "%s; all cards are Unhealthy", err.msg);
+        log_line(s, "cards", ERR_TIMEOUT, "%s; all cards are Unhealthy", err.msg);
         card_inventory_failed(p->cards, s->now.mono_ms, "the driver does not respond",
                               true);
-        log_health(s);
         usage_fini(&p->usage);
         p->silent = p->sampled = true;
         p->sampling_works = false;
-        publisher_scv_render(p);
+        show_cards(s);
     }
     if (p->pods && s->now.mono_ms - p->pods_ms > p->settings.pods_limit_ms) {
         podresources_unref(p->pods);
         p->pods = NULL;
-        publisher_scv_render(p);
+        render_scv(p);
     }
 }
 
@@ -252,7 +381,7 @@ static void expire_samples_and_pods(struct step *s)
  * garbage collector deletes the Scv and the Lease of the old one, and they are found
  * missing. */
 
-bool publisher_node_seen_since(const struct publisher *p, int64_t since_ms)
+static bool node_seen_since(const struct publisher *p, int64_t since_ms)
 {
     return p->node_uid.n && p->node_seen_ms >= since_ms;
 }
@@ -267,22 +396,21 @@ static void get_node_if_needed(struct step *s)
          p->node_seen_ms < p->observed.missing_since_ms) ||
         (p->lease_missing && p->node_seen_ms < p->lease_missing_ms);
     if (needed && !lane->busy && lane->due_ms <= s->now.mono_ms)
-        publisher_call(s, PUBLISHER_GET_NODE, PUBLISHER_LANE_NODE, NULL);
+        start_call(s, PUBLISHER_GET_NODE, PUBLISHER_LANE_NODE, NULL);
 }
 
 static void observe_node(struct step *s)
 {
     struct publisher *p = s->p;
     struct lane *lane = &p->lanes[PUBLISHER_LANE_NODE];
-    enum err_code code = publisher_error_code(s->in);
+    enum err_code code = error_code(s->in);
     if (code == ERR_NONE && s->in->object && s->in->object->meta.uid.n) {
         struct span uid = s->in->object->meta.uid;
         bool recreated = p->node_uid.n && !span_eq(uid, buf_span(&p->node_uid));
-        publisher_call_succeeded(s, PUBLISHER_LANE_NODE, "GET of the Node");
+        call_succeeded(s, PUBLISHER_LANE_NODE, "GET of the Node");
         if (recreated)
-            publisher_log(s, "node", ERR_NONE, "Node %s was recreated", p->settings.node);
-        buf_clear(&p->node_uid);
-        buf_add_span(&p->node_uid, uid);
+            log_line(s, "node", ERR_NONE, "Node %s was recreated", p->settings.node);
+        set_buf(&p->node_uid, uid);
         p->node_seen_ms = lane->sent_ms;
         p->node_unknown_ms = -1;
         return;
@@ -291,14 +419,317 @@ static void observe_node(struct step *s)
         p->node_unknown_ms = s->now.mono_ms;
     if (code == ERR_NOT_FOUND) {
         buf_clear(&p->node_uid);
-        publisher_call_failed(s, PUBLISHER_LANE_NODE,
-                              "Node %s not found; its Scv and Lease are created after it",
-                              p->settings.node);
+        call_failed(s, PUBLISHER_LANE_NODE,
+                    "Node %s not found; its Scv and Lease are created after it",
+                    p->settings.node);
     } else {
-        publisher_call_failed(s, PUBLISHER_LANE_NODE, "cannot get Node %s: %s",
-                              p->settings.node,
-                              s->in->err ? s->in->err->msg : "it has no UID");
+        call_failed(s, PUBLISHER_LANE_NODE, "cannot get Node %s: %s",
+                    p->settings.node,
+                    s->in->err ? s->in->err->msg : "it has no UID");
     }
+}
+
+/* -- the Scv, as observed -- */
+
+static uint64_t hash_of(const struct api_object *o)
+{
+    uint64_t h = hash_bytes(1, o->status.p, o->status.n);
+    return hash_bytes(h, o->message.p, o->message.n);
+}
+
+/* With etcd, resource versions are increasing integers (guaranteed since Kubernetes
+ * 1.35). Otherwise no version is older: that costs one conflict and one list at most. */
+static bool is_older(struct span a, const struct buf *b)
+{
+    int64_t va, vb;
+    return span_i64(a, &va) && span_i64(buf_span(b), &vb) && va < vb;
+}
+
+static void observe_scv(struct step *s, const struct api_object *o)
+{
+    struct publisher *p = s->p;
+    int64_t before = publisher_interval(p);
+    int64_t ms = o->has_interval && o->interval_ms > 0 ? o->interval_ms : 0;
+    bool fits =
+        ms == 0 || (ms >= PUBLISHER_MIN_INTERVAL_MS && ms <= PUBLISHER_MAX_INTERVAL_MS);
+    if (!fits && p->clamped_ms != ms)
+        log_line(s, "scv", ERR_INVALID,
+                 "spec.updateInterval: %lld is not within %d..%d; using the nearest",
+                 (long long)ms, PUBLISHER_MIN_INTERVAL_MS, PUBLISHER_MAX_INTERVAL_MS);
+    p->clamped_ms = fits ? 0 : ms;
+    p->observed.interval_ms = ms;
+    if (publisher_interval(p) != before)
+        log_line(s, "cards", ERR_NONE, "sampling every %lld ms",
+                 (long long)publisher_interval(p));
+    p->observed.exists = true;
+    set_buf(&p->observed.version, o->meta.version);
+    p->observed.hash = hash_of(o);
+    p->observed.has_message = o->message.p != NULL;
+    p->observed.owned = o->owned;
+}
+
+static void observe_missing(struct publisher *p, int64_t since_ms)
+{
+    p->observed.exists = false;
+    p->observed.interval_ms = 0;
+    p->observed.missing_since_ms = since_ms;
+}
+
+/* -- the watch -- */
+
+/* A watch starts at the resourceVersion of a list, or where the previous watch ended. */
+static void start_watch(struct step *s)
+{
+    struct publisher *p = s->p;
+    p->watching = true;
+    p->alive_ms = p->watch_ms = s->now.mono_ms;
+    struct publisher_output *o = step_add(s->out, sizeof *o);
+    *o = (struct publisher_output){.type = PUBLISHER_WATCH,
+                                   .run = ++p->run,
+                                   .version = step_text(s->out,
+                                                        buf_span(&p->watch_version))};
+}
+
+static void observe_watch_end(struct step *s)
+{
+    struct publisher *p = s->p;
+    p->watching = false;
+    if (s->now.mono_ms - p->watch_ms >= HEALTHY_MS)
+        p->watch_failures = 0;
+    if (error_code(s->in) == ERR_NONE) {
+        p->watch_due_ms = p->watch_ms + WATCH_APART_MS; /* the requested timeout */
+        return;
+    }
+    if (p->broken_since_ms < 0)
+        p->broken_since_ms = s->now.mono_ms;
+    if (p->watch_failures == 1)
+        log_line(s, "scv", error_code(s->in),
+                 "watch failed: %s; listing again", s->in->err->msg);
+    p->watch_due_ms = s->now.mono_ms;
+    if (p->watch_failures)
+        p->watch_due_ms += step_backoff(&p->rng, p->watch_failures + 1, RETRY_MS,
+                                        RETRY_MAX_MS, s->in->retry_after_ms);
+    p->watch_failures++;
+    /* A list shows the events missed since. The watch's version may be compacted. Writes
+     * do not wait for the list: the health of the cards is in them. */
+    p->want_list = true;
+    p->list_due_ms = p->watch_due_ms;
+}
+
+static void observe_watch(struct step *s)
+{
+    struct publisher *p = s->p;
+    const struct api_object *o = s->in->object;
+    if (!p->watching || s->in->run != p->run)
+        return;
+    if (s->in->type == PUBLISHER_WATCH_ENDED) {
+        observe_watch_end(s);
+        return;
+    }
+    p->alive_ms = s->now.mono_ms;
+    p->broken_since_ms = -1;
+    if (s->in->type == PUBLISHER_WATCH_ALIVE) {
+        if (s->in->version.n)
+            set_buf(&p->watch_version, s->in->version);
+        return;
+    }
+    p->watch_failures = 0; /* an event proves that the watch works */
+    set_buf(&p->watch_version, o->meta.version);
+    if (is_older(o->meta.version, &p->observed.version))
+        return; /* an answer was newer */
+    if (!s->in->gone) {
+        observe_scv(s, o);
+        return;
+    }
+    if (p->observed.exists)
+        log_line(s, "scv", ERR_NONE, "Scv %s was deleted; creating it again",
+                 p->settings.node);
+    set_buf(&p->observed.version, o->meta.version);
+    observe_missing(p, s->now.mono_ms);
+}
+
+/* -- the Scv, as written -- */
+
+static bool must_write(struct publisher *p, int64_t now_ms)
+{
+    const struct written *w = &p->written;
+    if (!p->sampled || !p->observed.listed)
+        return false;
+    if (!p->observed.exists || !w->any)
+        return true;
+    if (!span_eq(buf_span(&w->status), buf_span(&p->want)) ||
+        !span_eq(buf_span(&w->message), buf_span(&p->want_message)))
+        return true;
+    int64_t age = now_ms - w->at_ms;
+    if (p->node_uid.n && !p->observed.owned &&
+        now_ms - p->owner_tried_ms >= OWNER_AGAIN_MS)
+        return true;
+    if (w->hash_known && w->hash != p->observed.hash)
+        return age >= publisher_interval(p); /* another client may write continuously */
+    /* The sample of a newer use follows at once, successful or not: until then the use
+     * does not belong to the memory of the cards. */
+    if (p->settings.refresh_ms == 0 || p->usage.taken_ms > p->sampled_ms)
+        return false;
+    if (age < p->settings.refresh_ms)
+        return false;
+    struct scv scv = content(p, true);
+    return node_scv_numbers_differ(&w->numbers, &scv);
+}
+
+static void record_write(struct publisher *p, const struct scv *scv, int64_t now_ms)
+{
+    struct written *w = &p->written;
+    set_buf(&w->status, buf_span(&p->want));
+    set_buf(&w->message, buf_span(&p->want_message));
+    node_scv_numbers_read(&w->numbers, scv);
+    w->at_ms = now_ms;
+    w->any = true;
+    w->hash_known = false;
+}
+
+/* Creates the Scv, or patches the one that exists. */
+static void write_scv(struct step *s)
+{
+    struct publisher *p = s->p;
+    bool create = !p->observed.exists;
+    cleanup_buf struct buf body = {0}, status = {0};
+    struct scv scv = content(p, true);
+    struct jwrite w = {.out = &body};
+    scv_write_status(&status, &scv);
+    jwrite_object(&w, NULL);
+    if (create) {
+        jwrite_str(&w, "apiVersion", SPAN("core.run-linux.com/v1"));
+        jwrite_str(&w, "kind", SPAN("Scv"));
+    }
+    jwrite_object(&w, "metadata");
+    if (create)
+        jwrite_str(&w, "name", span_of(p->settings.node));
+    else
+        jwrite_str(&w, "resourceVersion", buf_span(&p->observed.version));
+    if (p->want_message.n || (!create && p->observed.has_message)) {
+        jwrite_object(&w, "annotations");
+        if (p->want_message.n)
+            jwrite_str(&w, KEY_MESSAGE, buf_span(&p->want_message));
+        else
+            jwrite_raw(&w, KEY_MESSAGE, SPAN("null"));
+        jwrite_object_end(&w);
+    }
+    if (create || (p->node_uid.n && !p->observed.owned)) {
+        write_owner(p, &w);
+        p->owner_tried_ms = create ? p->owner_tried_ms : s->now.mono_ms;
+    }
+    jwrite_object_end(&w);
+    if (create) {
+        jwrite_object(&w, "spec");
+        jwrite_i64(&w, "updateInterval", p->settings.interval_ms);
+        jwrite_object_end(&w);
+        jwrite_raw(&w, "status", buf_span(&status));
+    } else {
+        cleanup_buf struct buf patch = {0};
+        api_object_status_patch(&patch, buf_span(&status));
+        jwrite_raw(&w, "status", buf_span(&patch));
+    }
+    jwrite_object_end(&w);
+    record_write(p, &scv, s->now.mono_ms);
+    start_call(s, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV,
+               &body);
+}
+
+/* A consistent list is the truth: when etcd was restored from a backup, all versions are
+ * lower than before. The watch starts again at that version, because it may have passed
+ * on events between the list and its answer. */
+static void observe_list(struct step *s)
+{
+    struct publisher *p = s->p;
+    const struct api_object *o = s->in->object;
+    bool first = !p->observed.listed;
+    struct span version = o ? o->meta.version : s->in->version;
+    bool again = !p->watching || is_older(version, &p->observed.version);
+    if (error_code(s->in) != ERR_NONE) {
+        bool no_crd = error_code(s->in) == ERR_NOT_FOUND;
+        call_failed(s, PUBLISHER_LANE_SCV, "cannot list: %s%s",
+                    no_crd ? "the CRD scvs.core.run-linux.com is not installed "
+                             "(manifests/crd.yaml): "
+                           : "",
+                    s->in->err->msg);
+        return;
+    }
+    if (p->lanes[PUBLISHER_LANE_SCV].failed == PUBLISHER_LIST)
+        call_succeeded(s, PUBLISHER_LANE_SCV, "list");
+    p->want_list = false;
+    if (o) {
+        observe_scv(s, o);
+    } else {
+        set_buf(&p->observed.version, version);
+        observe_missing(p, p->lanes[PUBLISHER_LANE_SCV].sent_ms);
+    }
+    p->observed.listed = true;
+    if (first && o) { /* what the previous process published */
+        card_inventory_adopt(p->cards, s->now.mono_ms, &o->scv);
+        show_cards(s);
+    }
+    if (again) {
+        set_buf(&p->watch_version, s->in->version);
+        start_watch(s);
+    }
+}
+
+static void observe_write(struct step *s)
+{
+    struct publisher *p = s->p;
+    struct lane *lane = &p->lanes[PUBLISHER_LANE_SCV];
+    const struct api_object *o = s->in->object;
+    enum err_code code = error_code(s->in);
+    bool created = lane->type == PUBLISHER_CREATE;
+    if (code == ERR_NONE) {
+        call_succeeded(s, PUBLISHER_LANE_SCV, "write");
+        p->pending_since_ms = -1;
+        p->published = true;
+        if (created)
+            log_line(s, "scv", ERR_NONE, "created Scv %s", p->settings.node);
+        p->written.hash_known = o != NULL;
+        p->written.hash = o ? hash_of(o) : 0;
+        if (o && !is_older(o->meta.version, &p->observed.version))
+            observe_scv(s, o);
+        return;
+    }
+    bool stale = code == ERR_CONFLICT || (code == ERR_NOT_FOUND && !created);
+    p->written.any = false; /* the write may have taken effect: write again */
+    /* The object is newer, exists already, or was deleted: read it and write again. */
+    if (stale || code == ERR_NOT_FOUND) {
+        p->want_list = true;
+        p->list_due_ms = s->now.mono_ms;
+    }
+    if (stale && lane->conflicts < CONFLICTS) {
+        lane->failed = lane->type;
+        lane->conflicts++;
+        return;
+    }
+    call_failed(s, PUBLISHER_LANE_SCV, "cannot %s Scv %s: %s",
+                created ? "create" : "patch", p->settings.node, s->in->err->msg);
+}
+
+/* -- time -- */
+
+static void tick_scv(struct step *s)
+{
+    struct publisher *p = s->p;
+    struct lane *lane = &p->lanes[PUBLISHER_LANE_SCV];
+    int64_t now_ms = s->now.mono_ms;
+    if (!p->watching && !p->want_list && p->observed.listed && p->watch_due_ms <= now_ms)
+        start_watch(s);
+    bool changed = !lane->busy && must_write(p, now_ms);
+    if (p->observed.listed && p->sampled && !lane->busy && !changed)
+        p->pending_since_ms = -1;
+    else if (p->pending_since_ms < 0)
+        p->pending_since_ms = now_ms;
+    if (lane->busy || lane->due_ms > now_ms)
+        return;
+    if (p->want_list && p->list_due_ms <= now_ms)
+        start_call(s, PUBLISHER_LIST, PUBLISHER_LANE_SCV, NULL);
+    else if (changed && (p->observed.exists ||
+                         node_seen_since(p, p->observed.missing_since_ms)))
+        write_scv(s);
 }
 
 /* -- the heartbeat -- */
@@ -318,7 +749,7 @@ static void send_lease(struct step *s, bool create)
         jwrite_object(&w, "metadata");
         if (create)
             jwrite_str(&w, "name", span_of(p->settings.node));
-        publisher_write_owner(p, &w);
+        write_owner(p, &w);
         jwrite_object_end(&w);
     }
     jwrite_object(&w, "spec");
@@ -329,29 +760,23 @@ static void send_lease(struct step *s, bool create)
     jwrite_str(&w, "renewTime", buf_span(&time));
     jwrite_object_end(&w);
     jwrite_object_end(&w);
-    publisher_call(s, create ? PUBLISHER_CREATE_LEASE : PUBLISHER_PATCH_LEASE,
-                   PUBLISHER_LANE_LEASE, &body);
+    start_call(s, create ? PUBLISHER_CREATE_LEASE : PUBLISHER_PATCH_LEASE,
+               PUBLISHER_LANE_LEASE, &body);
 }
 
 /* Whether everything that the heartbeat vouches for works. */
 static bool may_vouch(struct step *s)
 {
-    static const enum publisher_check checks[] = {
-        PUBLISHER_CHECK_CARDS, PUBLISHER_CHECK_WATCH, PUBLISHER_CHECK_SCV};
     struct publisher *p = s->p;
-    struct err err;
-    for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
-        if (publisher_check(p, s->now, checks[i], &err) == 0)
-            continue;
-        if (!p->withheld)
-            publisher_log(s, "lease", err.code, "heartbeat withheld: %s", err.msg);
-        p->withheld = true;
-        return false;
-    }
-    if (p->withheld)
-        publisher_log(s, "lease", ERR_NONE, "heartbeat resumed");
-    p->withheld = false;
-    return p->published;
+    struct err err = {0};
+    bool vouch = publisher_check(p, s->now, PUBLISHER_CHECK_CARDS, &err) == 0 &&
+                 publisher_check(p, s->now, PUBLISHER_CHECK_WATCH, &err) == 0 &&
+                 publisher_check(p, s->now, PUBLISHER_CHECK_SCV, &err) == 0;
+    if (vouch == p->withheld)
+        log_line(s, "lease", err.code, "heartbeat %s%s",
+                 vouch ? "resumed" : "withheld: ", vouch ? "" : err.msg);
+    p->withheld = !vouch;
+    return vouch && p->published;
 }
 
 static void send_lease_if_due(struct step *s)
@@ -360,7 +785,7 @@ static void send_lease_if_due(struct step *s)
     const struct lane *lane = &p->lanes[PUBLISHER_LANE_LEASE];
     if (lane->busy || lane->due_ms > s->now.mono_ms || !may_vouch(s))
         return;
-    if (!p->lease_missing || publisher_node_seen_since(p, p->lease_missing_ms))
+    if (!p->lease_missing || node_seen_since(p, p->lease_missing_ms))
         send_lease(s, p->lease_missing);
 }
 
@@ -368,13 +793,13 @@ static void observe_lease(struct step *s)
 {
     struct publisher *p = s->p;
     struct lane *lane = &p->lanes[PUBLISHER_LANE_LEASE];
-    enum err_code code = publisher_error_code(s->in);
+    enum err_code code = error_code(s->in);
     bool created = lane->type == PUBLISHER_CREATE_LEASE;
     if (code == ERR_NONE) {
-        publisher_call_succeeded(s, PUBLISHER_LANE_LEASE, "renewal");
+        call_succeeded(s, PUBLISHER_LANE_LEASE, "renewal");
         if (created)
-            publisher_log(s, "lease", ERR_NONE, "created Lease %s/%s",
-                          p->settings.lease_namespace, p->settings.node);
+            log_line(s, "lease", ERR_NONE, "created Lease %s/%s",
+                     p->settings.lease_namespace, p->settings.node);
         p->lease_missing = false;
         p->renewed_ms = lane->sent_ms;
         lane->due_ms = lane->sent_ms + p->settings.renew_ms;
@@ -386,15 +811,15 @@ static void observe_lease(struct step *s)
     } else if (created && code == ERR_CONFLICT) {
         p->lease_missing = false; /* another client created it */
     } else if (created && code == ERR_NOT_FOUND) {
-        publisher_call_failed(s, PUBLISHER_LANE_LEASE,
-                              "cannot create the Lease: namespace %s is missing "
-                              "(manifests/namespace.yaml): %s",
-                              p->settings.lease_namespace, s->in->err->msg);
+        call_failed(s, PUBLISHER_LANE_LEASE,
+                    "cannot create the Lease: namespace %s is missing "
+                    "(manifests/namespace.yaml): %s",
+                    p->settings.lease_namespace, s->in->err->msg);
     } else {
-        publisher_call_failed(s, PUBLISHER_LANE_LEASE, "cannot %s Lease %s/%s: %s",
-                              created ? "create" : "renew",
-                              p->settings.lease_namespace, p->settings.node,
-                              s->in->err->msg);
+        call_failed(s, PUBLISHER_LANE_LEASE, "cannot %s Lease %s/%s: %s",
+                    created ? "create" : "renew",
+                    p->settings.lease_namespace, p->settings.node,
+                    s->in->err->msg);
     }
 }
 
@@ -402,19 +827,21 @@ static void observe_lease(struct step *s)
 
 static void observe_answer(struct step *s)
 {
-    for (int i = 0; i < PUBLISHER_LANES; i++) {
-        struct lane *lane = &s->p->lanes[i];
-        if (!lane->busy || lane->call != s->in->call)
-            continue;
-        lane->busy = false;
-        if (i == PUBLISHER_LANE_SCV)
-            publisher_scv_observe_answer(s);
-        else if (i == PUBLISHER_LANE_LEASE)
-            observe_lease(s);
-        else
-            observe_node(s);
+    struct lane *lanes = s->p->lanes;
+    int i = 0;
+    while (i < PUBLISHER_LANES && (!lanes[i].busy || lanes[i].call != s->in->call))
+        i++;
+    if (i == PUBLISHER_LANES)
         return;
-    }
+    lanes[i].busy = false;
+    if (i == PUBLISHER_LANE_LEASE)
+        observe_lease(s);
+    else if (i == PUBLISHER_LANE_NODE)
+        observe_node(s);
+    else if (lanes[i].type == PUBLISHER_LIST)
+        observe_list(s);
+    else
+        observe_write(s);
 }
 
 void publisher_step(struct publisher *p, struct step_time now,
@@ -442,10 +869,10 @@ void publisher_step(struct publisher *p, struct step_time now,
         observe_answer(&s);
         break;
     default:
-        publisher_scv_observe_watch(&s);
+        observe_watch(&s);
     }
     expire_samples_and_pods(&s);
-    publisher_scv_tick(&s);
+    tick_scv(&s);
     send_lease_if_due(&s);
     get_node_if_needed(&s);
 }
@@ -502,61 +929,41 @@ const char *publisher_check_name(enum publisher_check check)
     return names[check];
 }
 
-/* "not renewed for 45s: the last error of the lane" */
-static int overdue(const struct publisher *p, enum publisher_lane lane, const char *what,
-                   int64_t ms, struct err *err)
-{
-    const char *reason = p->lanes[lane].failure.err.msg;
-    return err_set(err, ERR_UNAVAILABLE, "%s for %llds%s%s", what, (long long)(ms / 1000),
-                   reason[0] ? ": " : "", reason);
-}
-
 int publisher_check(const struct publisher *p, struct step_time now,
                     enum publisher_check check, struct err *err)
 {
     const struct publisher_settings *set = &p->settings;
-    int64_t ms, ms_now = now.mono_ms;
-    switch (check) {
-    case PUBLISHER_CHECK_CARDS:
-        ms = ms_now - p->sampled_ms;
-        if (ms > publisher_interval(p) + set->sampler_limit_ms)
-            return err_set(err, ERR_TIMEOUT, "no response from the driver for %llds",
-                           (long long)(ms / 1000));
+    const struct lane *scv = &p->lanes[PUBLISHER_LANE_SCV];
+    enum { SILENT = PUBLISHER_CHECKS }; /* of the watch, too */
+    const struct {
+        const char *what;
+        int64_t since_ms, limit_ms; /* since -1: in order */
+        const struct lane *lane;    /* has the last error; NULL: none */
+    } rows[] = {
+        [PUBLISHER_CHECK_CARDS] = {"no response from the driver", p->sampled_ms,
+                                   publisher_interval(p) + set->sampler_limit_ms, NULL},
+        [PUBLISHER_CHECK_WATCH] = {"the Scv is not watched", p->broken_since_ms,
+                                   set->late_ms, scv},
+        [PUBLISHER_CHECK_SCV] = {"a write of the Scv is pending", p->pending_since_ms,
+                                 set->late_ms, scv},
+        [PUBLISHER_CHECK_NODE] = {"the Node is not known", p->node_unknown_ms,
+                                  set->late_ms, &p->lanes[PUBLISHER_LANE_NODE]},
+        [PUBLISHER_CHECK_HEARTBEAT] = {"the Lease was not renewed", p->renewed_ms,
+                                       set->grace_ms, &p->lanes[PUBLISHER_LANE_LEASE]},
+        [PUBLISHER_CHECK_PODS] = {"no podresources answer from the kubelet",
+                                  set->with_pods ? p->pods_ms : -1, set->pods_limit_ms,
+                                  NULL},
+        [SILENT] = {"no bookmark or event of the Scv", p->watching ? p->alive_ms : -1,
+                    PUBLISHER_SILENT_MS, NULL}};
+    bool silent = p->watching && now.mono_ms - p->alive_ms > PUBLISHER_SILENT_MS;
+    int row = silent && check == PUBLISHER_CHECK_WATCH ? SILENT : (int)check;
+    int64_t ms = rows[row].since_ms < 0 ? 0 : now.mono_ms - rows[row].since_ms;
+    if (ms <= rows[row].limit_ms)
         return 0;
-    case PUBLISHER_CHECK_WATCH:
-        ms = ms_now - p->alive_ms;
-        if (p->watching && ms > PUBLISHER_SILENT_MS)
-            return err_set(err, ERR_TIMEOUT, "no bookmark or event of the Scv for %llds",
-                           (long long)(ms / 1000));
-        ms = p->broken_since_ms < 0 ? 0 : ms_now - p->broken_since_ms;
-        return ms <= set->late_ms ? 0
-                                  : overdue(p, PUBLISHER_LANE_SCV,
-                                            "the Scv is not watched", ms, err);
-    case PUBLISHER_CHECK_SCV:
-        ms = p->pending_since_ms < 0 ? 0 : ms_now - p->pending_since_ms;
-        return ms <= set->late_ms ? 0
-                                  : overdue(p, PUBLISHER_LANE_SCV,
-                                            "a write of the Scv is pending", ms, err);
-    case PUBLISHER_CHECK_NODE: {
-        const char *reason = p->lanes[PUBLISHER_LANE_NODE].failure.err.msg;
-        if (p->node_unknown_ms < 0 || ms_now - p->node_unknown_ms <= set->late_ms)
-            return 0;
-        return err_set(err, ERR_UNAVAILABLE, "%s",
-                       reason[0] ? reason : "no answer to GET of the Node");
-    }
-    case PUBLISHER_CHECK_HEARTBEAT:
-        ms = ms_now - p->renewed_ms;
-        return ms <= set->grace_ms ? 0
-                                   : overdue(p, PUBLISHER_LANE_LEASE,
-                                             "the Lease was not renewed", ms, err);
-    default:
-        ms = ms_now - p->pods_ms;
-        if (!set->with_pods || ms <= set->pods_limit_ms)
-            return 0;
-        return err_set(err, ERR_UNAVAILABLE,
-                       "no podresources answer from the kubelet for %llds",
-                       (long long)(ms / 1000));
-    }
+    const char *reason = rows[row].lane ? rows[row].lane->failure.err.msg : "";
+    bool no_answer = check == PUBLISHER_CHECK_CARDS || row == SILENT;
+    return err_set(err, no_answer ? ERR_TIMEOUT : ERR_UNAVAILABLE, "%s for %llds%s%s",
+                   rows[row].what, (long long)(ms / 1000), *reason ? ": " : "", reason);
 }
 
 int publisher_ready(const struct publisher *p, struct step_time now,
