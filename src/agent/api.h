@@ -18,6 +18,16 @@ struct api_names {
 void api_request(const struct api_names *names, const struct publisher_output *o,
                  struct arena *a, struct kube_request *request);
 
+/* Reads one object. Strings are borrowed from the bytes and the arena. -1: malformed, or
+ * without a name. */
+int api_object_read(struct span bytes, struct arena *a, struct api_object *o,
+                    struct err *err);
+
+/* Reads the last item of a list; *found: whether there is one. *version is the list's
+ * resourceVersion. */
+int api_object_read_list(struct span bytes, struct arena *a, struct api_object *o,
+                         bool *found, struct span *version, struct err *err);
+
 /* The result of a call. */
 struct api_answer {
     struct publisher_input input; /* points into the rest */

@@ -184,8 +184,8 @@ static void publish(struct card_inventory *inv)
     inv->sample.n_cards = inv->n;
 }
 
-static void match_card(struct card_inventory *inv, int64_t now_ms, const struct gpu_card *g,
-                 same_fn same, bool last_chance)
+static void match_card(struct card_inventory *inv, int64_t now_ms,
+                       const struct gpu_card *g, same_fn same, bool last_chance)
 {
     struct item *item = find_item(inv, g, same);
     if (g->state == GPU_MIG) {

@@ -213,6 +213,34 @@ void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
                 !(left_out >> k & 1) && is_complete(&u->cards[k], &scv->cards[i]);
 }
 
+/* -- the patch -- */
+
+void node_scv_status_patch(struct buf *out, struct span status)
+{
+    static const char *const names[] = {
+        "cardList", "cardNumber",  "cudaVersion",    "driverVersion", "freeMemorySum",
+        "podList",  "processList", "totalMemorySum", "updateTime"};
+    bool present[ARRAY_LEN(names)] = {0}, any = false;
+    struct jread j;
+    struct jread_str key;
+    jread_init(&j, status.p, status.n);
+    jread_object(&j, "status");
+    while (jread_member(&j, &key)) {
+        for (size_t i = 0; i < ARRAY_LEN(names); i++)
+            present[i] |= jread_str_eq(key, span_of(names[i]));
+        any = true;
+        jread_skip(&j);
+    }
+    buf_add(out, status.p, status.n - 1); /* without the closing brace */
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (present[i])
+            continue;
+        buf_printf(out, "%s\"%s\":null", any ? "," : "", names[i]);
+        any = true;
+    }
+    buf_addc(out, '}');
+}
+
 /* -- the numbers of an Scv -- */
 
 static int by_key(const void *a, const void *b)

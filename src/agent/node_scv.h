@@ -37,6 +37,10 @@ void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct 
  */
 void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a);
 
+/* Appends a status (of scv_write_status) for a merge patch: members that an earlier
+ * status may have and this one lacks are null. */
+void node_scv_status_patch(struct buf *out, struct span status);
+
 /* The numbers of an Scv, for the comparison with those of a later one. */
 struct node_scv_numbers {
     struct node_scv_row {

@@ -40,8 +40,7 @@ struct lane {
 
 /* The Scv of the last list, watch event or answer. */
 struct observed {
-    bool listed; /* at least once */
-    bool exists;
+    bool exists, listed; /* listed: at least once */
     int64_t missing_since_ms;
     struct buf version;
     uint64_t hash; /* of the members that we write */
@@ -626,7 +625,7 @@ static void write_scv(struct step *s)
         jwrite_raw(&w, "status", buf_span(&status));
     } else {
         cleanup_buf struct buf patch = {0};
-        api_object_status_patch(&patch, buf_span(&status));
+        node_scv_status_patch(&patch, buf_span(&status));
         jwrite_raw(&w, "status", buf_span(&patch));
     }
     jwrite_object_end(&w);
@@ -642,7 +641,6 @@ static void observe_list(struct step *s)
 {
     struct publisher *p = s->p;
     const struct api_object *o = s->in->object;
-    bool first = !p->observed.listed;
     struct span version = o ? o->meta.version : s->in->version;
     bool again = !p->watching || is_older(version, &p->observed.version);
     if (error_code(s->in) != ERR_NONE) {
@@ -663,11 +661,11 @@ static void observe_list(struct step *s)
         set_buf(&p->observed.version, version);
         observe_missing(p, p->lanes[PUBLISHER_LANE_SCV].sent_ms);
     }
-    p->observed.listed = true;
-    if (first && o) { /* what the previous process published */
+    if (o && !p->observed.listed) { /* what the previous process published */
         card_inventory_adopt(p->cards, s->now.mono_ms, &o->scv);
         show_cards(s);
     }
+    p->observed.listed = true;
     if (again) {
         set_buf(&p->watch_version, s->in->version);
         start_watch(s);

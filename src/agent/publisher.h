@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "agent/api_object.h"
 #include "agent/card_inventory.h"
 #include "agent/podresources.h"
 #include "base/step.h"
@@ -31,6 +30,9 @@
  *   driver responds, the Scv is watched, and no write is overdue. The health checks ask
  *   the same functions.
  */
+
+/* Annotation of an Scv: its problems in words; absent when there is none. */
+#define KEY_MESSAGE "gpushare/message"
 
 enum {
     PUBLISHER_CALL_MS = 5000,         /* timeout of a call */
@@ -73,6 +75,17 @@ enum publisher_input_type {
     PUBLISHER_WATCH_ALIVE, /* the watch was opened, or sent a bookmark */
     PUBLISHER_WATCH_ENDED,
     PUBLISHER_ANSWER, /* of a call */
+};
+
+/* The members that scv-agent reads of an Scv, a Lease and a Node. */
+struct api_object {
+    struct object_meta meta;
+    bool owned;          /* it has an owner reference */
+    struct span message; /* annotation; {NULL, 0}: none */
+    bool has_interval;
+    int64_t interval_ms; /* spec.updateInterval */
+    struct span status;  /* its JSON */
+    struct scv scv;      /* only the cards; none when the status is malformed */
 };
 
 /* Everything in an input is borrowed for the duration of the step. */

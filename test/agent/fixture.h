@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "agent/publisher.h"
+#include "agent/api.h"
 #include "agent/samples.h"
 #include "base/mem.h"
 

@@ -434,12 +434,34 @@ START_TEST(a_hanging_driver_leaves_no_old_numbers)
 }
 END_TEST
 
+START_TEST(a_patch_takes_away_what_is_no_more)
+{
+    cleanup_buf struct buf out = {0};
+    node_scv_status_patch(&out, SPAN("{}"));
+    ck_assert_str_eq(out.p,
+                     "{\"cardList\":null,\"cardNumber\":null,\"cudaVersion\":null,"
+                     "\"driverVersion\":null,\"freeMemorySum\":null,"
+                     "\"podList\":null,\"processList\":null,\"totalMemorySum\":null,"
+                     "\"updateTime\":null}");
+    buf_clear(&out);
+    node_scv_status_patch(&out,
+                          SPAN("{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
+                               "\"driverVersion\":\"\",\"freeMemorySum\":3,"
+                               "\"totalMemorySum\":4,\"updateTime\":\"x\"}"));
+    ck_assert_str_eq(out.p, "{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
+                            "\"driverVersion\":\"\",\"freeMemorySum\":3,"
+                            "\"totalMemorySum\":4,\"updateTime\":\"x\",\"podList\":null,"
+                            "\"processList\":null}");
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
         all_known_values_are_published,
         unknown_values_are_left_out,
         failed_cards,
+        a_patch_takes_away_what_is_no_more,
         device_ids_name_the_cards,
         the_number_of_entries_is_limited,
         a_write_has_the_use_of_containers_and_processes,
