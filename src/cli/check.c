@@ -216,8 +216,9 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
             (!node.n || span_eq(node, pods[i]->node)))
             differs(&c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pods[i]->ns),
                     SPAN_ARG(pods[i]->name), SPAN_ARG(pods[i]->reason));
-    for (size_t i = 0; i < cluster_state_errors(cs) && !node.n; i++)
-        differs(&c, "%.*s", SPAN_ARG(cluster_state_error(cs, i)));
+    struct span error;
+    for (size_t i = 0; !node.n && (error = cluster_state_error(cs, i)).n; i++)
+        differs(&c, "%.*s", SPAN_ARG(error));
     return c.n;
 }
 

@@ -332,14 +332,11 @@ size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
     return sorted(cs, CORE_PODS, a, (const void ***)out, by_pod_name);
 }
 
-size_t cluster_state_errors(const struct cluster_state *cs)
-{
-    return cs->n_errors;
-}
-
 struct span cluster_state_error(const struct cluster_state *cs, size_t i)
 {
     const char *p = cs->errors.p;
+    if (i >= cs->n_errors)
+        return (struct span){0};
     while (i--)
         p += strlen(p) + 1;
     return span_of(p);

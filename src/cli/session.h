@@ -107,8 +107,7 @@ size_t cluster_state_nodes(const struct cluster_state *cs, struct arena *a,
                            const struct cluster_state_node ***out);
 size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
                           const struct cluster_state_pod ***out);
-/* Why objects were ignored: distinct messages, at most 256. */
-size_t cluster_state_errors(const struct cluster_state *cs);
+/* Why objects were ignored: distinct messages, at most 256; then empty. */
 struct span cluster_state_error(const struct cluster_state *cs, size_t i);
 
 /*

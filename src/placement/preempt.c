@@ -64,6 +64,14 @@ static void add_promise(struct card *card, uint32_t c, const struct preempt_pod 
     card->whole |= p->pod->request->kind == REQUEST_CARDS;
 }
 
+static void remove_pods(struct card *card)
+{
+    card->promised_mib = card->free_mib = 0;
+    card->compute_promised = 0;
+    card->pods = 0;
+    card->whole = false;
+}
+
 /* Computes cards and nominated_* for the pods that are removed now. */
 static void recompute(struct preempt_state *state)
 {
@@ -273,9 +281,7 @@ static int compare_items(const void *a, const void *b, void *ctx)
 static bool fits_when_empty(const struct preempt_state *state, uint32_t c)
 {
     struct card card = state->cards[c];
-    card.promised_mib = 0;
-    card.pods = 0;
-    card.whole = false;
+    remove_pods(&card);
     card.free_mib = card_left_mib(&card);
     struct ledger_node node = {.n_cards = 1};
     struct select_view view;
@@ -388,13 +394,8 @@ static void init_empty_cards(struct preempt_state *state)
     const struct preemptor *preemptor = state->preemptor;
     ledger_cards_seen(state->node, preemptor->pod.priority, preemptor->pod.uid,
                       state->empty);
-    for (uint32_t c = 0; c < state->node->n_cards; c++) {
-        struct card *card = &state->empty[c];
-        card->promised_mib = card->free_mib = 0;
-        card->compute_promised = 0;
-        card->pods = 0;
-        card->whole = false;
-    }
+    for (uint32_t c = 0; c < state->node->n_cards; c++)
+        remove_pods(&state->empty[c]);
 }
 
 static void init_state(struct preempt_state *state, const struct preemptor *preemptor,
