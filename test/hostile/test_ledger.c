@@ -52,19 +52,12 @@ static void ck_rejected(const struct world *w, const char *name, const char *spe
     ck_assert_contains(why.p, reason);
 }
 
-struct want {
-    const struct world *w;
-    size_t card;
-    const char *field;
-    json_int_t value;
-};
-
-static bool is_shown(void *ctx)
+static bool is_shown(const struct world *w, size_t index, const char *field,
+                     json_int_t value)
 {
-    struct want *want = ctx;
-    cleanup_json json_t *j = extender_inspect(&want->w->extender, "n1");
-    json_t *card = json_array_get(lib_at(j, "devs"), want->card);
-    return json_integer_value(json_object_get(card, want->field)) == want->value;
+    cleanup_json json_t *j = extender_inspect(&w->extender, "n1");
+    json_t *card = json_array_get(lib_at(j, "devs"), index);
+    return json_integer_value(json_object_get(card, field)) == value;
 }
 
 #define CARD(id, more)                                                                   \
@@ -100,10 +93,8 @@ START_TEST(cards_with_one_uuid_keep_their_promises_apart)
     world_add_pod(&w, "a", BOUND_TO("0"), "\"nodeName\":\"n1\"," MEM("10"));
     world_add_pod(&w, "b", BOUND_TO("1"), "\"nodeName\":\"n1\"," MEM("10"));
     for (int round = 0; round < 2; round++) {
-        for (size_t card = 0; card < 2; card++) {
-            struct want want = {&w, card, "promisedMiB", 10240};
-            ck_assert(raw_until(is_shown, &want));
-        }
+        for (size_t card = 0; card < 2; card++)
+            lib_wait(is_shown(&w, card, "promisedMiB", 10240));
         cleanup_free char *name = xasprintf("c%d", round);
         ck_rejected(&w, name, MEM("1"), "UUID");
         world_restart(&w);
@@ -132,11 +123,9 @@ START_TEST(a_departed_pod_does_not_hide_memory_in_use)
     set_phase(&w, "Running");
     world_restart(&w);
     set_phase(&w, "Succeeded"); /* the object stays, as that of a Job does */
-    struct want freed = {&w, 0, "promisedMiB", 0};
-    ck_assert(raw_until(is_shown, &freed));
+    lib_wait(is_shown(&w, 0, "promisedMiB", 0));
     set_cards(&w, "2020-01-01T00:01:00Z", used);
-    struct want measured = {&w, 0, "usedMiB", 8192};
-    ck_assert(raw_until(is_shown, &measured));
+    lib_wait(is_shown(&w, 0, "usedMiB", 8192));
     ck_rejected(&w, "b", MEM("12"), NO_ROOM);
     world_restart(&w);
     ck_rejected(&w, "c", MEM("12"), NO_ROOM);

@@ -53,7 +53,7 @@ static char *names_of(json_t *reply)
     buf_adds(&names, "");
     json_array_foreach(lib_at(reply, "NodeNames"), i, name)
         buf_printf(&names, "%s%s", i ? "," : "", json_string_value(name));
-    return names.p ? names.p : xstrdup("");
+    return buf_take(&names);
 }
 
 static void expect_answer(const struct extender *e, const char *pod, int units,

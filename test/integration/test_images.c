@@ -187,7 +187,8 @@ START_TEST(every_layout_is_whole)
         check_names(&images[i], index, manifest);
         /* Two layers, a configuration, a manifest, and no blob without a reference. */
         cleanup_free char *count =
-            lib_output(0, ARGV("sh", "-c", "ls \"$1/blobs/sha256\" | wc -l", "sh", lib_dir));
+            lib_output(0, ARGV("sh", "-c", "ls \"$1/blobs/sha256\" | wc -l", "sh",
+                               lib_dir));
         ck_assert_int_eq(atoi(count), LAYERS + 2);
         const char *lowest =
             lib_str(json_array_get(lib_at(manifest, "layers"), 0), "digest");

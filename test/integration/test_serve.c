@@ -110,7 +110,6 @@ START_TEST(the_stream_follows_the_cluster)
     struct extender e;
     start(&v);
     extender_start(&e, &v.s, ARGV(NULL));
-    extender_wait_ready(&e);
     cleanup_free char *target = xasprintf("%sinspect?watch=true", v.path);
     raw_open(&w.c, v.port);
     w.r = (struct raw_reply){0};

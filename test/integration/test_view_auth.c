@@ -282,35 +282,27 @@ START_TEST(answers_are_cached_and_survive_the_api_server)
 }
 END_TEST
 
-/* Runs `kubectl inspect gpushare --check` with this token. */
-static void check_with(struct fixture *f, const char *token, struct buf *out)
+/* Runs `kubectl inspect gpushare --check` with this token, whose output says that. */
+static void check_with(struct fixture *f, const char *token, const char *want)
 {
-    struct program p;
     cleanup_free char *file = temp_path(lib_dir, "token"),
                       *config = temp_path(lib_dir, "kubeconfig"),
                       *program = program_path("kubectl-inspect-gpushare"),
                       *url = xasprintf("https://127.0.0.1:%u", f->e.observers.port);
     temp_write(lib_dir, "token", token);
-    program_start(&p, lib_dir,
-                  ARGV(program, "--check", "--kubeconfig", config, "--extender", url,
-                       "--extender-token", file, "--extender-ca", f->ca));
-    program_wait(&p);
-    buf_clear(out);
-    buf_adds(out, program_output(&p));
-    program_fini(&p);
+    cleanup_free char *said =
+        lib_output(-1, ARGV(program, "--check", "--kubeconfig", config, "--extender", url,
+                            "--extender-token", file, "--extender-ca", f->ca));
+    ck_assert_contains(said, want);
 }
 
 START_TEST(kubectl_inspect_compares_with_the_extender)
 {
     struct fixture f;
-    cleanup_buf struct buf said = {0};
     set_up(&f);
-    check_with(&f, "admin\n", &said);
-    ck_assert_contains(said.p, "; compared with the extender");
-    check_with(&f, "nobody", &said);
-    ck_assert_contains(said.p, "lacks the permission list pods in all namespaces");
-    check_with(&f, "invented", &said);
-    ck_assert_contains(said.p, ": HTTP 401: the bearer token is not valid\n");
+    check_with(&f, "admin\n", "; compared with the extender");
+    check_with(&f, "nobody", "lacks the permission list pods in all namespaces");
+    check_with(&f, "invented", ": HTTP 401: the bearer token is not valid\n");
     tear_down(&f);
 }
 END_TEST

@@ -19,12 +19,6 @@ static const struct file {
              {"/page.css", "page.css", "text/css; charset=utf-8"},
              {"/page.js", "page.js", "text/javascript; charset=utf-8"}};
 
-static void start(struct extender *e, const struct sim *s)
-{
-    extender_start(e, s, ARGV(NULL));
-    lib_wait(extender_ready(e));
-}
-
 static void assert_headers(const struct raw_reply *r)
 {
     static const char *const want[][2] = {
@@ -96,7 +90,7 @@ START_TEST(page_files_are_served_on_both_ports)
     struct sim s;
     struct extender e;
     sim_start(&s, ARGV(NULL));
-    start(&e, &s);
+    extender_start(&e, &s, ARGV(NULL));
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         assert_file(e.observers.port, &files[i]);
         assert_file(e.verbs.port, &files[i]);
@@ -162,7 +156,7 @@ START_TEST(the_stream_agrees_with_inspect)
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "n1", 2, 16);
     sim_add_node(&s, "n2", 1, 16);
-    start(&e, &s);
+    extender_start(&e, &s, ARGV(NULL));
     lib_wait(extender_leads(&e));
     watch_open(&w, e.observers.port, "/gpushare-scheduler" WATCH);
     ck_assert_uint_eq(w.r.status, 200);
@@ -213,7 +207,7 @@ START_TEST(the_number_of_streams_is_limited)
     cleanup_buf struct buf said = {0};
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "n1", 1, 16);
-    start(&e, &s);
+    extender_start(&e, &s, ARGV(NULL));
     for (int i = 0; i < MAIN; i++)
         watch_open(&w[i], e.verbs.port, WATCH);
     ck_assert_uint_eq(peer_call(&e.verbs, "GET", WATCH, NULL, &said), 503);

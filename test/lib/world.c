@@ -50,7 +50,7 @@ void world_edit_pod(const struct world *w, const char *name, const char *meta)
     json_decref(peer_json(&w->sim.api, "PATCH", path, body));
 }
 
-bool world_binds(const struct world *w, const char *name, const char *node)
+static bool binds(const struct world *w, const char *name, const char *node)
 {
     cleanup_buf struct buf why = {0};
     return extender_bind(&w->extender, name, node, &why);
@@ -67,7 +67,7 @@ int world_fill(const struct world *w, const char *node)
     for (int n = 0;; n++) {
         cleanup_free char *name = xasprintf("fill-%s-%d", node, n);
         world_add_pod(w, name, "", MEM("1"));
-        if (!world_binds(w, name, node))
+        if (!binds(w, name, node))
             return n;
     }
 }

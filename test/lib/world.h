@@ -34,7 +34,6 @@ void world_add_running(const struct world *w, const char *name, const char *meta
 /* Merges the members into the pod's metadata. */
 void world_edit_pod(const struct world *w, const char *name, const char *meta);
 
-bool world_binds(const struct world *w, const char *name, const char *node);
 /* Fails the test if the pod is rejected. */
 void world_bind(const struct world *w, const char *name, const char *node);
 /* Creates pods of 1 GiB until one is rejected. Returns how many the node took. */

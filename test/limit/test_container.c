@@ -192,7 +192,8 @@ START_TEST(a_full_disk_costs_the_limit_and_not_the_pod)
     admit("p", "limit", &a);
     ck_assert_str_eq(a.mounts, "");
     ck_assert_ptr_null(json_object_get(a.env, "LD_PRELOAD"));
-    lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed", "its containers have no limit on this node"));
+    lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed",
+                        "its containers have no limit on this node"));
     ck_assert(plugin_metric(&plugin, "limit_failures_total") == 1);
     tear_down();
 }
