@@ -106,7 +106,7 @@ $(B)/%.o: %.c
 
 define archive
 	$(call say,AR,$@)
-	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcs $@ $^
+	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
 endef
 # LIBS: of the target.
 define link
@@ -117,7 +117,7 @@ endef
 define folder_rules
 OBJS_$(1) := $(call objects,$(filter-out %/main.c,$(wildcard $(call folder_path,$(1))/*.c))) \
              $(patsubst src/%.proto,$(B)/gen/%.pb-c.o,$(wildcard src/$(1)/*.proto))
-$(B)/lib/$(1).a: $$(OBJS_$(1))
+$(B)/lib/$(1).a: $$(OBJS_$(1)) $(call folder_path,$(1)) # the folder: a source may be gone
 	$$(archive)
 endef
 $(foreach f,$(FOLDERS),$(eval $(call folder_rules,$(f))))
