@@ -341,6 +341,8 @@ struct ledger_node_info {
     uint64_t held_cards; /* bit i: one of them has card i */
 };
 struct ledger_node_info ledger_node_info(const struct ledger_node *node);
+/* The cards that a container of ledger_node_info has through nvidia.com/..., as bits. */
+uint64_t ledger_held_cards(const struct ledger_node *node, const struct scv_held *held);
 /* The cards that containers of the pod have through nvidia.com/... by the podList, as bits.
  * *devices: of nvidia.com/gpu, if not NULL. */
 uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_pod *pod,

@@ -370,10 +370,12 @@ static void find_duplicates(struct ledger_node_facts *f)
                 f->duplicates |= UINT64_C(1) << i | UINT64_C(1) << k;
 }
 
-/* The bits of the cards with these UUIDs. */
+/* The bits of the cards with these UUIDs, of a container of NVIDIA's plugin. */
 static uint64_t cards_of(const struct ledger_node_facts *f, const struct scv_held *held)
 {
     uint64_t bits = 0;
+    if (!scv_is_nvidia_resource(held->resource))
+        return 0;
     for (size_t k = 0; k < held->n_uuids; k++)
         for (size_t c = 0; c < f->n_scv_cards && held->uuids[k].n; c++)
             if (span_eq(held->uuids[k], f->scv_cards[c].uuid))
@@ -417,8 +419,7 @@ static void copy_holders(struct ledger_node_facts *f, const struct scv *scv)
         }; /* without uses: f->uses has them */
         for (size_t k = 0; k < from->n_uuids; k++)
             *uuid++ = span_put(from->uuids[k], &at);
-        if (scv_is_nvidia_resource(to->resource))
-            f->held |= cards_of(f, to);
+        f->held |= cards_of(f, to);
     }
 }
 
@@ -517,6 +518,11 @@ void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
     find_assigned_cards(f);
 }
 
+uint64_t ledger_held_cards(const struct ledger_node *node, const struct scv_held *held)
+{
+    return cards_of(node->facts, held);
+}
+
 uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_pod *pod,
                           int64_t *devices)
 {
@@ -527,7 +533,7 @@ uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_po
         const struct scv_held *h = &f->holders[i];
         if (!span_eq(h->pod, pod->name) || !span_eq(h->ns, pod->ns))
             continue;
-        cards |= scv_is_nvidia_resource(h->resource) ? cards_of(f, h) : 0;
+        cards |= cards_of(f, h);
         gpus += span_eq(h->resource, SPAN(KEY_NVIDIA_GPU)) ? h->units : 0;
     }
     if (devices)

@@ -106,25 +106,37 @@ static void recompute(struct preempt_state *state)
  * unknown cards count in favor of the request.
  */
 
-/* Assigns the cards that the podList shows as allocated to their pods. A pod counts as if it
- * had these cards whole: they are not free before it leaves. `unknown`: a pod leaves that the
- * ledger does not know. */
+static bool is_of_the_node(const struct preempt_state *state, const struct scv_held *held)
+{
+    for (size_t i = 0; i < state->n; i++) {
+        const struct ledger_pod *pod = state->pods[i].pod;
+        if (span_eq(pod->name, held->pod) && span_eq(pod->ns, held->ns))
+            return true;
+    }
+    return false;
+}
+
+/* Assigns the cards that the podList shows as allocated to their pods, a shared one to each of
+ * its pods. A pod counts as if it had these cards whole: they are not free before it leaves.
+ * Cards of pods that the ledger does not know stay held, unless such a pod leaves (`unknown`). */
 static void read_held_cards(struct preempt_state *state, bool unknown)
 {
-    uint64_t matched = 0;
-    state->held = ledger_node_info(state->node).held_cards;
+    struct ledger_node_info info = ledger_node_info(state->node);
+    uint64_t of_others = 0;
     for (size_t i = 0; i < state->n; i++) {
         struct preempt_pod *p = &state->pods[i];
         int64_t devices, asked = request_devices(p->pod->request);
-        uint64_t bits = ledger_pod_holds(state->node, p->pod, &devices) & ~matched;
+        uint64_t bits = ledger_pod_holds(state->node, p->pod, &devices);
         p->claims = asked > devices ? asked - devices : 0;
-        matched |= bits;
         for (; bits; bits &= bits - 1)
             p->mib[__builtin_ctzll(bits)] = state->empty[__builtin_ctzll(bits)].total_mib;
     }
+    for (size_t i = 0; i < info.n_held; i++)
+        if (!is_of_the_node(state, &info.held[i]))
+            of_others |= ledger_held_cards(state->node, &info.held[i]);
+    state->held = info.held_cards;
     for (uint32_t c = 0; c < state->node->n_cards; c++)
-        if (state->empty[c].state == CARD_HELD &&
-            (unknown || !((state->held & ~matched) >> c & 1)))
+        if (state->empty[c].state == CARD_HELD && (unknown || !(of_others >> c & 1)))
             state->empty[c].state = CARD_AVAILABLE;
 }
 

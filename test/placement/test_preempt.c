@@ -233,6 +233,20 @@ START_TEST(unknown_pod_may_have_the_card)
 }
 END_TEST
 
+/* With time-slicing or MPS the podList shows one card for several pods. */
+START_TEST(a_shared_card_is_free_when_all_its_pods_have_left)
+{
+    static const struct pod_spec specs[] = {
+        {.priority = 0, .mib = {1}, .devices = 1},
+        {.priority = 3, .mib = {1}, .devices = 1},
+        {.priority = 9, .mib = {0, 1}, .devices = 1}};
+    start_held(specs, 3, -1);
+    expect_victims(ask_devices(1, "Tesla V100"), 9, "", "p1 p0 ");
+    start_held(specs, 1, 0); /* the ledger does not know the other pod of the card */
+    expect_victims(ask_devices(2, "Tesla V100"), 9, "", "never");
+}
+END_TEST
+
 START_TEST(promises_block_nvidias_plugin)
 {
     static const struct pod_spec specs[] = {{.priority = 0, .mib = {8}},
@@ -594,7 +608,8 @@ UNIT_MAIN_AROUND("preempt", begin, end, pods_that_leave_in_any_case_count_as_rem
           only_cards_of_the_model_are_freed,
           victims_free_the_cards_that_the_pod_list_shows,
           cards_of_unlisted_pods_are_unknown, devices_beside_memory_are_claimed,
-          unknown_pod_may_have_the_card, promises_block_nvidias_plugin,
+          unknown_pod_may_have_the_card, a_shared_card_is_free_when_all_its_pods_have_left,
+          promises_block_nvidias_plugin,
           nominated_pod_takes_a_card_of_nvidias_plugin,
           equal_priority_and_unconfirmed_pods_are_not_eligible,
           nominated_pods_come_first, no_victims_on_an_unusable_node,
