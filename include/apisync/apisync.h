@@ -48,7 +48,7 @@ void apisync_fini(struct apisync *s);
 void apisync_request(const struct apisync *s, bool gzip, struct arena *a,
                      struct kube_request *request);
 
-/* The answer begins; a part of its body. False: discard the rest. */
+/* The answer begins. apisync_data: a part of its body; false: discard the rest. */
 void apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s);
 bool apisync_data(struct apisync *s, const char *p, size_t n);
 /* The answer is complete (`why` NULL), or ended with an error. True: the list has another

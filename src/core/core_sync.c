@@ -172,6 +172,7 @@ static void delivered(struct step *s)
     h->last_ms = s->now.mono_ms;
 }
 
+/* An event or bookmark of Leases. */
 static void heartbeat_watch_event(struct step *s)
 {
     struct heartbeats *h = &s->core->heartbeats;
@@ -181,7 +182,6 @@ static void heartbeat_watch_event(struct step *s)
     delivered(s);
 }
 
-/* An event or bookmark of Leases. */
 static void heartbeat_listed(struct step *s, int64_t requested_ms)
 {
     struct heartbeats *h = &s->core->heartbeats;

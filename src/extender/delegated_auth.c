@@ -12,6 +12,7 @@
 enum {
     SETS = 256,
     WAYS = 8,
+    KNOWN_WAYS = 6, /* of a set; the others are for unknown tokens, which flush no known one */
     HASH_BYTES = 32,
     THREADS = 2,      /* at most one of them reviews an unknown token */
     UNKNOWN_MAX = 64, /* reviews of unknown tokens, waiting or running */
@@ -59,8 +60,7 @@ struct delegated_auth {
     struct review *reviews; /* the oldest first */
     size_t n_unknown;
     bool unknown_runs;
-    /* Set-associative, with the least recently used answer of a set replaced. The key of the
-     * hash is secret, so nobody can aim at a set. */
+    /* Set-associative. The key of the hash is secret, so nobody can aim at a set. */
     struct kept kept[SETS][WAYS];
     int64_t bucket, bucket_ms; /* thousandths of a review of an unknown token */
     int64_t logged_ms;
@@ -106,23 +106,20 @@ static struct kept *kept_find(struct delegated_auth *a, const struct hash *hash,
     return NULL;
 }
 
-/* Takes new->user. An unknown token replaces no known one. */
+/* Takes new->user. It replaces the least recently used answer of its set, known or not. */
 static void kept_set(struct delegated_auth *a, const struct kept *new)
 {
     struct kept *set = a->kept[new->hash.bytes[0] % SETS],
-                *at = kept_find(a, &new->hash, new->last_ms);
-    for (size_t i = 0; !at && i < WAYS; i++)
-        if (set[i].outcome == UNUSED)
-            at = &set[i];
-    if (!at) {
-        at = set;
-        for (size_t i = 1; i < WAYS; i++)
-            if (set[i].known < at->known ||
-                (set[i].known == at->known && set[i].last_ms < at->last_ms))
-                at = &set[i];
-        if (at->known && !new->known)
-            return;
+                *old = kept_find(a, &new->hash, new->last_ms);
+    if (old) {
+        free(old->user);
+        *old = (struct kept){0};
     }
+    struct kept *at = new->known ? set : set + KNOWN_WAYS,
+                *end = new->known ? set + KNOWN_WAYS : set + WAYS;
+    for (struct kept *k = at + 1; k < end; k++)
+        if (at->outcome != UNUSED && (k->outcome == UNUSED || k->last_ms < at->last_ms))
+            at = k;
     free(at->user);
     *at = *new;
 }

@@ -60,21 +60,26 @@ void inspect_stream_free(struct inspect_stream *s)
     free(s);
 }
 
-/* Appends the cluster line, if the reader has another one. It is computed again after
- * CLUSTER_MS. */
+/* Appends the cluster line, if the reader has another one. One reader computes it again after
+ * CLUSTER_MS, without the lock; the others have the last one meanwhile. */
 static void write_cluster(struct reader *r, int64_t now_ms, struct buf *out)
 {
     struct inspect_stream *s = r->stream;
+    cleanup_buf struct buf text = {0};
     pthread_mutex_lock(&s->lock);
     if (!s->cluster_no || now_ms - s->cluster_ms >= CLUSTER_MS) {
-        struct buf text = {0};
+        s->cluster_ms = now_ms;
+        pthread_mutex_unlock(&s->lock);
         buf_adds(&text, "{\"Cluster\":{");
         view_inspect_write_cluster(&s->source, &text);
         buf_adds(&text, "},\"Type\":\"SYNCED\"}\n");
-        s->cluster_no += !span_eq(buf_span(&text), buf_span(&s->cluster));
-        buf_fini(&s->cluster);
-        s->cluster = text;
-        s->cluster_ms = now_ms;
+        pthread_mutex_lock(&s->lock);
+        if (!span_eq(buf_span(&text), buf_span(&s->cluster))) {
+            struct buf old = s->cluster;
+            s->cluster = text;
+            text = old;
+            s->cluster_no++;
+        }
     }
     if (r->cluster_no != s->cluster_no) {
         r->cluster_no = s->cluster_no;

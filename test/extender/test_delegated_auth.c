@@ -60,7 +60,7 @@ static int play(void *ctx, const struct kube_request *req, struct httpc_reply *r
     return 0;
 }
 
-static atomic_bool waits[512];
+static atomic_bool waits[4096];
 static size_t n_waits;
 
 static void *begin_wait(void *request)
@@ -230,6 +230,30 @@ START_TEST(unknown_tokens_are_limited_and_known_ones_are_not)
 }
 END_TEST
 
+/* A ServiceAccount's token is a new one every hour. */
+START_TEST(an_invalid_token_is_reviewed_once_after_many_valid_ones)
+{
+    struct delegated_auth *a = begin();
+    atomic_store(&allowed, "eve");
+    for (int i = 0; i < 3000; i++) {
+        cleanup_free char *text = xasprintf("t-%d", i);
+        pass(1000);
+        ck_assert_int_eq(may(a, text), DELEGATED_AUTH_NO);
+    }
+    atomic_store(&token_reviews, 0);
+    for (int i = 0; i < 20; i++) {
+        cleanup_free char *text = xasprintf("x-%d", i);
+        pass(1000);
+        ck_assert_int_eq(may(a, text), DELEGATED_AUTH_NO);
+        ck_assert_int_eq(may(a, text), DELEGATED_AUTH_NO);
+    }
+    ck_assert_int_eq(atomic_load(&token_reviews), 20);
+    ck_assert_int_eq(may(a, "t-eve"), DELEGATED_AUTH_YES);
+    end(a);
+}
+END_TEST
+
 UNIT_MAIN("delegated_auth", answers_are_kept_for_a_time,
           an_answer_is_of_one_question_and_one_token, a_failed_call_is_repeated_later,
-          unknown_tokens_are_limited_and_known_ones_are_not)
+          unknown_tokens_are_limited_and_known_ones_are_not,
+          an_invalid_token_is_reviewed_once_after_many_valid_ones)
