@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -75,6 +76,25 @@ void api_request(const struct api_names *names, const struct publisher_output *o
 
 /* -- objects -- */
 
+static void read_owner(struct jread *j, struct arena *a, struct api_owner *owner)
+{
+    struct span kind = {0}, uid = {0};
+    struct jread_str key;
+    jread_object(j, "owner reference");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "kind"))
+            jread_text(j, "kind", a, &kind);
+        else if (jread_key_is(key, "uid"))
+            jread_text(j, "uid", a, &uid);
+        else
+            jread_skip(j);
+    }
+    if (span_eq(kind, SPAN("Node")))
+        owner->node = hash_bytes(1, uid.p, uid.n);
+    else
+        owner->other = true;
+}
+
 static void read_meta(struct jread *j, struct arena *a, struct api_object *o)
 {
     const struct object_field message = {OBJECT_ANNOTATION, SPAN(KEY_MESSAGE),
@@ -94,8 +114,8 @@ static void read_meta(struct jread *j, struct arena *a, struct api_object *o)
             continue;
         }
         jread_array(&inner, "metadata.ownerReferences");
-        for (; jread_item(&inner); o->owned = true)
-            jread_skip(&inner);
+        while (jread_item(&inner))
+            read_owner(&inner, a, &o->owner);
     }
 }
 

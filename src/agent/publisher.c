@@ -45,7 +45,7 @@ struct observed {
     struct buf version;
     uint64_t hash; /* of the members that we write */
     bool has_message;
-    bool owned;          /* has an owner reference */
+    struct api_owner owner;
     int64_t interval_ms; /* spec.updateInterval; 0: none */
 };
 
@@ -109,7 +109,7 @@ struct publisher {
     int64_t node_unknown_ms; /* unknown since; -1: known */
     bool lease_missing;
     int64_t lease_missing_ms;
-    bool lease_owned;
+    struct api_owner lease_owner;
     int64_t renewed_ms;
     bool withheld;      /* the Lease is deliberately not renewed */
     int64_t clamped_ms; /* the invalid interval that was logged */
@@ -137,7 +137,7 @@ struct publisher *publisher_new(const struct publisher_settings *settings,
     p->started_ms = p->sampled_ms = p->pods_ms = p->broken_since_ms = now.mono_ms;
     p->node_unknown_ms = p->pending_since_ms = p->renewed_ms = now.mono_ms;
     p->node_seen_ms = -1;
-    p->lease_owned = true;
+    p->lease_owner.other = true; /* until an answer shows it */
     p->want_list = true;
     p->owner_tried_ms = INT64_MIN / 2;
     return p;
@@ -221,8 +221,15 @@ static void call_succeeded(struct step *s, enum publisher_lane i, const char *ca
     lane->due_ms = s->now.mono_ms;
 }
 
-/* An object without owner references gets this one. Those of other clients stay, and one
- * of a former Node with this name makes the garbage collector delete the object. */
+/* The Node owns its objects, so that the garbage collector deletes them with it. An owner of
+ * another kind is somebody's choice and stays alone. One of a former Node with this name is
+ * replaced, or the garbage collector would delete the object. */
+static bool needs_owner(const struct publisher *p, struct api_owner owner)
+{
+    return p->node_uid.n && !owner.other &&
+           owner.node != hash_bytes(1, p->node_uid.p, p->node_uid.n);
+}
+
 static void write_owner(const struct publisher *p, struct jwrite *w)
 {
     jwrite_array(w, "ownerReferences");
@@ -464,7 +471,7 @@ static void observe_scv(struct step *s, const struct api_object *o)
     set_buf(&p->observed.version, o->meta.version);
     p->observed.hash = hash_of(o);
     p->observed.has_message = o->message.p != NULL;
-    p->observed.owned = o->owned;
+    p->observed.owner = o->owner;
 }
 
 static void observe_missing(struct publisher *p, int64_t since_ms)
@@ -560,7 +567,7 @@ static bool must_write(struct publisher *p, int64_t now_ms)
         !span_eq(buf_span(&w->message), buf_span(&p->want_message)))
         return true;
     int64_t age = now_ms - w->at_ms;
-    if (p->node_uid.n && !p->observed.owned &&
+    if (needs_owner(p, p->observed.owner) &&
         now_ms - p->owner_tried_ms >= OWNER_AGAIN_MS)
         return true;
     if (w->hash_known && w->hash != p->observed.hash)
@@ -573,17 +580,6 @@ static bool must_write(struct publisher *p, int64_t now_ms)
         return false;
     struct scv scv = content(p, true);
     return node_scv_numbers_differ(&w->numbers, &scv);
-}
-
-static void record_write(struct publisher *p, const struct scv *scv, int64_t now_ms)
-{
-    struct written *w = &p->written;
-    set_buf(&w->status, buf_span(&p->want));
-    set_buf(&w->message, buf_span(&p->want_message));
-    node_scv_numbers_read(&w->numbers, scv);
-    w->at_ms = now_ms;
-    w->any = true;
-    w->hash_known = false;
 }
 
 /* Creates the Scv, or patches the one that exists. */
@@ -613,7 +609,7 @@ static void write_scv(struct step *s)
             jwrite_raw(&w, KEY_MESSAGE, SPAN("null"));
         jwrite_object_end(&w);
     }
-    if (create || (p->node_uid.n && !p->observed.owned)) {
+    if (create || needs_owner(p, p->observed.owner)) {
         write_owner(p, &w);
         p->owner_tried_ms = create ? p->owner_tried_ms : s->now.mono_ms;
     }
@@ -629,7 +625,13 @@ static void write_scv(struct step *s)
         jwrite_raw(&w, "status", buf_span(&patch));
     }
     jwrite_object_end(&w);
-    record_write(p, &scv, s->now.mono_ms);
+    struct written *written = &p->written;
+    set_buf(&written->status, buf_span(&p->want));
+    set_buf(&written->message, buf_span(&p->want_message));
+    node_scv_numbers_read(&written->numbers, &scv);
+    written->at_ms = s->now.mono_ms;
+    written->any = true;
+    written->hash_known = false;
     start_call(s, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV,
                &body);
 }
@@ -732,36 +734,6 @@ static void tick_scv(struct step *s)
 
 /* -- the heartbeat -- */
 
-static void send_lease(struct step *s, bool create)
-{
-    struct publisher *p = s->p;
-    cleanup_buf struct buf body = {0}, time = {0};
-    struct jwrite w = {.out = &body};
-    clock_format_us(&time, s->now.wall_ns / 1000);
-    jwrite_object(&w, NULL);
-    if (create) {
-        jwrite_str(&w, "apiVersion", SPAN("coordination.k8s.io/v1"));
-        jwrite_str(&w, "kind", SPAN("Lease"));
-    }
-    if (create || (p->node_uid.n && !p->lease_owned)) {
-        jwrite_object(&w, "metadata");
-        if (create)
-            jwrite_str(&w, "name", span_of(p->settings.node));
-        write_owner(p, &w);
-        jwrite_object_end(&w);
-    }
-    jwrite_object(&w, "spec");
-    jwrite_str(&w, "holderIdentity", span_of(p->settings.node));
-    jwrite_i64(&w, "leaseDurationSeconds", (p->settings.grace_ms + 999) / 1000);
-    if (create)
-        jwrite_str(&w, "acquireTime", buf_span(&time));
-    jwrite_str(&w, "renewTime", buf_span(&time));
-    jwrite_object_end(&w);
-    jwrite_object_end(&w);
-    start_call(s, create ? PUBLISHER_CREATE_LEASE : PUBLISHER_PATCH_LEASE,
-               PUBLISHER_LANE_LEASE, &body);
-}
-
 /* Whether everything that the heartbeat vouches for works. */
 static bool may_vouch(struct step *s)
 {
@@ -781,10 +753,35 @@ static void send_lease_if_due(struct step *s)
 {
     struct publisher *p = s->p;
     const struct lane *lane = &p->lanes[PUBLISHER_LANE_LEASE];
-    if (lane->busy || lane->due_ms > s->now.mono_ms || !may_vouch(s))
+    bool create = p->lease_missing;
+    if (lane->busy || lane->due_ms > s->now.mono_ms || !may_vouch(s) ||
+        (create && !node_seen_since(p, p->lease_missing_ms)))
         return;
-    if (!p->lease_missing || node_seen_since(p, p->lease_missing_ms))
-        send_lease(s, p->lease_missing);
+    cleanup_buf struct buf body = {0}, time = {0};
+    struct jwrite w = {.out = &body};
+    clock_format_us(&time, s->now.wall_ns / 1000);
+    jwrite_object(&w, NULL);
+    if (create) {
+        jwrite_str(&w, "apiVersion", SPAN("coordination.k8s.io/v1"));
+        jwrite_str(&w, "kind", SPAN("Lease"));
+    }
+    if (create || needs_owner(p, p->lease_owner)) {
+        jwrite_object(&w, "metadata");
+        if (create)
+            jwrite_str(&w, "name", span_of(p->settings.node));
+        write_owner(p, &w);
+        jwrite_object_end(&w);
+    }
+    jwrite_object(&w, "spec");
+    jwrite_str(&w, "holderIdentity", span_of(p->settings.node));
+    jwrite_i64(&w, "leaseDurationSeconds", (p->settings.grace_ms + 999) / 1000);
+    if (create)
+        jwrite_str(&w, "acquireTime", buf_span(&time));
+    jwrite_str(&w, "renewTime", buf_span(&time));
+    jwrite_object_end(&w);
+    jwrite_object_end(&w);
+    start_call(s, create ? PUBLISHER_CREATE_LEASE : PUBLISHER_PATCH_LEASE,
+               PUBLISHER_LANE_LEASE, &body);
 }
 
 static void observe_lease(struct step *s)
@@ -802,7 +799,7 @@ static void observe_lease(struct step *s)
         p->renewed_ms = lane->sent_ms;
         lane->due_ms = lane->sent_ms + p->settings.renew_ms;
         if (s->in->object)
-            p->lease_owned = s->in->object->owned;
+            p->lease_owner = s->in->object->owner;
     } else if (!created && code == ERR_NOT_FOUND) {
         p->lease_missing = true;
         p->lease_missing_ms = s->now.mono_ms;

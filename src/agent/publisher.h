@@ -77,10 +77,16 @@ enum publisher_input_type {
     PUBLISHER_ANSWER, /* of a call */
 };
 
+/* Who owns an object, by its owner references. */
+struct api_owner {
+    bool other;    /* something that is no Node */
+    uint64_t node; /* the hash of a Node's UID; 0: none */
+};
+
 /* The members that scv-agent reads of an Scv, a Lease and a Node. */
 struct api_object {
     struct object_meta meta;
-    bool owned;          /* it has an owner reference */
+    struct api_owner owner;
     struct span message; /* annotation; {NULL, 0}: none */
     bool has_interval;
     int64_t interval_ms; /* spec.updateInterval */

@@ -162,12 +162,26 @@ START_TEST(a_list_is_believed_although_its_version_is_lower)
 }
 END_TEST
 
+START_TEST(an_owner_of_another_kind_stays_alone)
+{
+    begin_calls();
+    answer_list(list_call, "10",
+                "{'metadata':{'name':'n1','uid':'u1','resourceVersion':'9',"
+                "'ownerReferences':[{'kind':'Zone','name':'z','uid':'z'}]}}");
+    answer(node_call, NODE);
+    sampled(CARD(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_no_body("ownerReferences");
+}
+END_TEST
+
 START_TEST(one_that_is_there_already_is_taken_over)
 {
     begin_calls();
     answer_list(list_call, "10",
                 "{'metadata':{'name':'n1','uid':'u1','resourceVersion':'9',"
-                "'labels':{'a':'b'}},"
+                "'labels':{'a':'b'},'ownerReferences':[{'kind':'Node','name':'n1',"
+                "'uid':'old'}]},"
                 "'spec':{'updateInterval':5000},'status':{'cardList':["
                 "{'id':0,'uuid':'GPU-0','health':'Unhealthy'},"
                 "{'id':1,'uuid':'GPU-7','health':'Healthy','model':'T4',"
@@ -503,7 +517,8 @@ int main(void)
         an_older_deletion_is_not_believed,
         a_conflict_is_redone_on_the_newer_object,
         a_list_is_believed_although_its_version_is_lower,
-        one_that_is_there_already_is_taken_over,
+        an_owner_of_another_kind_stays_alone,
+          one_that_is_there_already_is_taken_over,
         the_interval_belongs_to_the_user,
         the_kind_that_is_not_installed_is_waited_for,
         a_rejected_write_is_logged_and_retried,
