@@ -32,8 +32,7 @@ static bool is_in(const json_t *values, const char *value)
     size_t i;
     json_array_foreach(values, i, item)
     {
-        const char *text = json_string_value(item);
-        if (text && !strcmp(text, value))
+        if (span_eq(span_of(json_string_value(item)), span_of(value)))
             return true;
     }
     return false;
@@ -213,9 +212,8 @@ static const char *stays_for_volumes(const json_t *spec, bool safe)
             json_object_get(volume, "ephemeral"))
             return "has a volume claim, whose volume may be tied to nodes";
         dir = json_object_get(volume, "emptyDir");
-        if (!safe &&
-            (json_object_get(volume, "hostPath") ||
-             (dir && !span_eq(session_text(dir, "medium"), SPAN("Memory")))))
+        if (!safe && (json_object_get(volume, "hostPath") ||
+                      (dir && !span_eq(session_text(dir, "medium"), SPAN("Memory")))))
             return "has local data: emptyDir or hostPath (safe-to-evict is not true)";
     }
     return NULL;
@@ -270,7 +268,20 @@ static const char *stays_for_constraints(const json_t *spec)
     return why ? why : stays_for_containers(json_object_get(spec, "initContainers"));
 }
 
-static const char *stays(const json_t *pod, const struct ledger_pod *p)
+/* Also by what the extender does not reserve for: a minimum of 1, the label of Volcano's jobs. */
+static bool names_a_group(const json_t *meta, const json_t *spec)
+{
+    static const char *const keys[] = {
+        "pod-group.scheduling.sigs.k8s.io", "pod-group.scheduling.sigs.k8s.io/name",
+        "scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name", "volcano.sh/job-name",
+        "scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"};
+    bool any = json_object_get(spec, "workloadRef") || json_object_get(spec, "schedulingGroup");
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        any |= at(meta, "labels", keys[i]) || at(meta, "annotations", keys[i]);
+    return any;
+}
+
+static const char *stays(const json_t *pod)
 {
     const json_t *spec = json_object_get(pod, "spec");
     struct span evict = annotation(pod, "cluster-autoscaler.kubernetes.io/safe-to-evict");
@@ -282,7 +293,7 @@ static const char *stays(const json_t *pod, const struct ledger_pod *p)
         return why;
     if (span_eq(evict, SPAN("false")))
         return "has the annotation safe-to-evict: false";
-    if (p->member)
+    if (names_a_group(json_object_get(pod, "metadata"), spec))
         return "is a member of a gang";
     why = stays_for_volumes(spec, safe);
     return why ? why : stays_for_constraints(spec);
@@ -329,7 +340,7 @@ void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
                       at(pod, "spec", "affinity"), "tolerations",
                       at(pod, "spec", "tolerations"), "controller",
                       json_object_get(controller_of(pod), "uid"), "stays",
-                      stays(pod, p)));
+                      stays(pod)));
     }
 }
 

@@ -108,12 +108,21 @@ END_TEST
 
 START_TEST(members_of_gangs_stay)
 {
+    static const char *const metas[] = {
+        "'labels':{'pod-group.scheduling.sigs.k8s.io':'g'},"
+        "'annotations':{'gpushare/gang-minimum':'1'}",
+        "'labels':{'scheduling.x-k8s.io/pod-group':'g'}",
+        "'labels':{'kueue.x-k8s.io/pod-group-name':'g'}",
+        "'labels':{'volcano.sh/job-name':'g'}",
+        "'annotations':{'scheduling.k8s.io/group-name':'g'}"};
     start();
-    struct pod pod = object_pod_mem(&arena, "p", 1);
-    pod.gang.group = SPAN("g");
-    struct request r = object_request(&arena, &pod, 1);
-    ledger_pod_add(ledger, &pod, &r, NULL);
-    ck_assert_str_eq(stays(OWNED("ReplicaSet"), ""), "is a member of a gang");
+    for (size_t i = 0; i < ARRAY_LEN(metas); i++) {
+        cleanup_buf struct buf meta = {0};
+        buf_printf(&meta, OWNED("ReplicaSet") ",%s", metas[i]);
+        ck_assert_str_eq(stays(meta.p, ""), "is a member of a gang");
+    }
+    ck_assert_str_eq(stays(OWNED("ReplicaSet"), "'workloadRef':{'name':'w'}"),
+                     "is a member of a gang");
     stop();
 }
 END_TEST
