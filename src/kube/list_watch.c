@@ -144,7 +144,7 @@ static void read_error(struct list_watch *f, struct jread *j)
     struct err err;
     if (!jread_raw(j, &raw))
         return;
-    json_t *root = json_loadb(raw.p, raw.n, 0, NULL);
+    json_t *root = json_loadb(raw.p, raw.n, JSON_ALLOW_NUL, NULL);
     json_int_t code = json_integer_value(json_object_get(root, "code"));
     json_decref(root);
     kube_reply_check(code >= 400 && code <= 599 ? (unsigned)code : 500, raw, &err);

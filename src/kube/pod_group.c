@@ -69,7 +69,7 @@ static uint32_t policy_of(const json_t *policy)
 uint32_t pod_group_minimum(struct span body, const struct gang *gang)
 {
     bool is_text = body.n && !memchr(body.p, '\0', body.n); /* jansson skips a NUL */
-    json_t *root = is_text ? json_loadb(body.p, body.n, 0, NULL) : NULL;
+    json_t *root = is_text ? json_loadb(body.p, body.n, JSON_ALLOW_NUL, NULL) : NULL;
     json_t *spec = json_object_get(root, "spec"), *group;
     uint32_t minimum = 0;
     size_t i;

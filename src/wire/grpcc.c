@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "wire/grpc_priv.h"
 #include "wire/grpcc.h"
 
@@ -66,8 +67,21 @@ static int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* The text ends up in logs and status pages. */
+static void make_printable(char *p, size_t n)
+{
+    for (size_t i = 0, len; i < n; i += len) {
+        len = utf8_len((unsigned char *)p + i, n - i);
+        if (!len || (unsigned char)p[i] < ' ' || p[i] == 0x7f) {
+            p[i] = '?';
+            len = 1;
+        }
+    }
+}
+
 void grpc_percent_decode(struct buf *out, struct span s)
 {
+    size_t from = out->n;
     for (size_t i = 0; i < s.n; i++) {
         int high = s.p[i] == '%' && s.n - i > 2 ? hex_value(s.p[i + 1]) : -1;
         int low = high >= 0 ? hex_value(s.p[i + 2]) : -1;
@@ -78,6 +92,8 @@ void grpc_percent_decode(struct buf *out, struct span s)
         buf_addc(out, (char)(high << 4 | low));
         i += 2;
     }
+    if (out->n > from)
+        make_printable(out->p + from, out->n - from);
 }
 
 void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status,

@@ -105,16 +105,17 @@ struct httpd *httpd_new(const struct httpd_limits *limits)
     return d;
 }
 
-/* Log lines of libmicrohttpd, mostly about what a client did. */
+/* Log lines of libmicrohttpd: at its start why it fails, later mostly about what a client did. */
 static void on_log(void *cls, const char *fmt, va_list ap)
 {
     const struct httpd_listener *listener = cls;
     char text[256];
-    if (!log_enabled(LOG_DEBUG))
+    enum log_level level = atomic_load(&listener->started) ? LOG_DEBUG : LOG_WARN;
+    if (!log_enabled(level))
         return;
     int n = vsnprintf(text, sizeof text, fmt, ap);
-    log_debug("httpd", "libmicrohttpd", LOG_S("listener", listener->conf.name),
-              LOG_SPAN("text", span_trim((struct span){text, n < 0 ? 0 : strlen(text)})));
+    LOG_AT(level, "httpd", "libmicrohttpd", LOG_S("listener", listener->conf.name),
+           LOG_SPAN("text", span_trim((struct span){text, n < 0 ? 0 : strlen(text)})));
 }
 
 static void listener_free(struct httpd_listener *listener)
@@ -215,10 +216,11 @@ static int start_mhd(struct httpd_listener *listener,
     };
     listener->mhd = MHD_start_daemon(flags, 0, NULL, NULL, httpd_on_request, listener,
                                      MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    atomic_store(&listener->started, true);
     if (listener->mhd)
         return 0;
     return err_set(err, ERR_UNAVAILABLE,
-                   "libmicrohttpd cannot start; --log-level debug says why");
+                   "libmicrohttpd cannot start; the log says why");
 }
 
 static unsigned real_port(int fd)

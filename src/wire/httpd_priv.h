@@ -78,6 +78,7 @@ struct httpd_listener {
     struct httpd_listener_config conf;
     int fd; /* -1: closed */
     struct MHD_Daemon *mhd;
+    atomic_bool started; /* mhd is */
     unsigned open;         /* connections, also those not yet added to mhd; httpd.lock */
     unsigned leaving;      /* those of them that are evicted; httpd.lock */
     unsigned descriptors;  /* budget */

@@ -175,6 +175,8 @@ START_TEST(an_incomplete_response_is_an_error)
         {true, false, 200, "{\"type\":\"ADDED\",\"ob", ERR_NONE},
         {true, false, 200, "", ERR_NONE},
         {true, false, 200, "what\n", ERR_INVALID},
+        {true, false, 200,
+         "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"a\\u0000\"}}\n", ERR_GONE},
         {true, true, 200, "", ERR_TIMEOUT},
         {true, false, 206, "", ERR_INTERNAL},
         {true, true, 503, "", ERR_UNAVAILABLE},

@@ -36,7 +36,8 @@ START_TEST(grpc_message_is_percent_encoded)
         {"%", "%"},
         {"%zz%41", "%zzA"},
         {"%c3%bc", "\xc3\xbc"},
-        {"%%34", "%4"}};
+        {"%%34", "%4"},
+        {"a%0Awatch: ok%ff\x7f", "a?watch: ok??"}}; /* nothing forges a line */
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf wire = {0}, words = {0};
         grpc_percent_encode(&wire, span_of(cases[i].words));
