@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-#include "base/base64.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "domain/object.h"
+#include "wire/base64.h"
 
 /* The address of the API server and the credentials for it, from kubeconfig files or the
  * service account. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/secret.h"
 
-#include "base/base64.h"
 #include "base/jread.h"
+#include "wire/base64.h"
 
 static const char *const keys[SECRET_KEYS] = {"tls.crt", "tls.key", "ca.crt"};
 

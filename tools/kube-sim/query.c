@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-#include "base/base64.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "wire/base64.h"
 
 /* The query of a request: options, field and label selectors, continue tokens. */
 
