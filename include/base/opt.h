@@ -16,7 +16,7 @@
  * named by --config, the default. Every program also has --config, --help and --version.
  *
  * The help of an option is one sentence of at most OPT_HELP_MAX characters that names the
- * unit and stands on its own; opt_help prints the default. The layout of --help is fixed,
+ * unit and stands on its own; --help prints the default. The layout of --help is fixed,
  * so that scripts/man and the tests can parse it. Per option:
  *
  *     "  --name ARG  (environment: NAME)  [default: VALUE]"
@@ -54,17 +54,13 @@ struct opt {
     size_t offset;    /* of the field in the config struct */
     int64_t min, max; /* both 0: any non-negative value */
     int (*parse)(struct span text, void *field, struct err *err); /* OPT_CUSTOM */
-    char letter; /* short option: -o VALUE, -oVALUE, -o=VALUE; OPT_BOOL can be combined:
-                    -dw. 0: no short option */
+    char letter;            /* short option: -o VALUE, -oVALUE, -o=VALUE. 0: none */
+    const struct opt *more; /* in the last entry: a table that continues this one */
 };
 
 struct opt_program {
     const char *name, *summary, *version;
     const struct opt *table; /* ends with a NULL name */
-    /* A second table, of options that several programs have; or NULL. Its offsets are
-     * relative to a struct at offset `shared_at` of the config. */
-    const struct opt *shared;
-    size_t shared_at;
     /* Placeholder of the operands in --help: "[NODE]"; NULL: the program takes none.
      * Operands go to the struct opt_list at offset `rest_at`; after "--" every argument
      * is an operand. */
@@ -90,20 +86,8 @@ enum opt_result opt_load(const struct opt_program *program, void *config, int ar
                          FILE *out, struct err *err);
 void opt_free(const struct opt_program *program, void *config);
 
-/* Iterates over the options: the program's own, then the shared ones. NULL starts the
- * iteration and ends it. */
+/* Iterates over the options. NULL starts the iteration and ends it. */
 const struct opt *opt_next(const struct opt_program *program, const struct opt *o);
-/* The field of the option in the config. Borrowed. */
-void *opt_field(const struct opt_program *program, const struct opt *o, void *config);
-
-/* Whether the option can be given without a value. */
-static inline bool opt_is_flag(const struct opt *o)
-{
-    return o->type == OPT_BOOL || o->type == OPT_SWITCH;
-}
-
-/* Prints the text of --help. */
-void opt_help(const struct opt_program *program, FILE *out);
 
 /* The parsers behind OPT_DURATION and OPT_SIZE. */
 int opt_parse_duration(struct span text, int64_t *ms, struct err *err);

@@ -11,49 +11,31 @@
  * is invalid or truncated. */
 static inline size_t utf8_len(const unsigned char *p, size_t n)
 {
-    if (p[0] < 0x80)
-        return 1;
-    if (p[0] >= 0xc2 && p[0] <= 0xdf)
-        return n >= 2 && (p[1] & 0xc0) == 0x80 ? 2 : 0;
-    if ((p[0] & 0xf0) == 0xe0) {
-        if (n < 3 || (p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80)
+    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t len = p[0] < 0x80   ? 1
+                 : p[0] < 0xc0 ? 0
+                 : p[0] < 0xe0 ? 2
+                 : p[0] < 0xf0 ? 3
+                 : p[0] < 0xf8 ? 4
+                               : 0;
+    unsigned code = p[0] & (0x7fu >> len);
+    if (len < 2 || n < len)
+        return len == 1;
+    for (size_t i = 1; i < len; i++) {
+        if ((p[i] & 0xc0) != 0x80)
             return 0;
-        if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f))
-            return 0;
-        return 3;
+        code = code << 6 | (p[i] & 0x3f);
     }
-    if (p[0] >= 0xf0 && p[0] <= 0xf4) {
-        if (n < 4 || (p[1] & 0xc0) != 0x80 || (p[2] & 0xc0) != 0x80 ||
-            (p[3] & 0xc0) != 0x80)
-            return 0;
-        if ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
-            return 0;
-        return 4;
-    }
-    return 0;
+    return code < least[len] || code >> 11 == 0xd800 >> 11 || code > 0x10ffff ? 0 : len;
 }
 
 /* Encodes the code point, below U+110000, into `out`; returns the length, 1..4. */
 static inline size_t utf8_put(unsigned code, char out[4])
 {
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xc0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xe0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (code & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (code & 0x3f));
-    return 4;
+    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    unsigned lead = n == 1 ? 0 : 0xf0 << (4 - n) & 0xff;
+    for (size_t i = n; --i; code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(lead | code);
+    return n;
 }

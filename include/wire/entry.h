@@ -9,13 +9,13 @@
  * from parsing the options to the exit status. The limit of descriptors is raised first.
  */
 
-/* A member of the program's config, at the offset opt_program.shared_at. */
+/* The first member of the program's config. */
 struct entry_options {
     char *kubeconfig, *context;
     char *listen;
     int log_level;
 };
-extern const struct opt entry_table[]; /* opt_program.shared */
+extern const struct opt entry_table[]; /* continues the program's table */
 
 /* Single entries of entry_table, for the table of a program that does not listen. `at` is
  * the offset of the field. */

@@ -183,7 +183,7 @@ static const struct opt table[] = {
      .offset = AT(port),
      .help = "Port for health, metrics and version; 0 takes a free one, printed to "
              "standard error."},
-    {0},
+    {.more = entry_table},
 };
 
 const struct opt_program agent_program = {
@@ -191,6 +191,4 @@ const struct opt_program agent_program = {
     .summary = "publishes the GPU cards of its node as an Scv object",
     .version = GPUSHARE_VERSION,
     .table = table,
-    .shared = entry_table,
-    .shared_at = AT(entry),
 };

@@ -2,9 +2,11 @@
 /* The JSON reader: scalars, then arrays and objects, then long lists of strings. */
 #include "base/jread.h"
 
+#include <ctype.h>
 #include <endian.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/utf8.h"
 
 /* Whether c is the next byte. */
@@ -59,73 +61,56 @@ static unsigned first_special(const char *p)
     return hit ? (unsigned)__builtin_ctzll(hit) / 8 : 8;
 }
 
-static int hex_digit(char c)
+/* Reads "\\uXXXX" at p. Returns 6, or 0 if the n bytes end before, or SIZE_MAX if it is
+ * something else. */
+static size_t read_unit(const char *p, size_t n, unsigned *unit)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
-/* The four hex digits at p as a number, or -1. */
-static int hex4(const char *p)
-{
-    int v = 0;
-    for (int i = 0; i < 4; i++) {
-        int d = hex_digit(p[i]);
-        if (d < 0)
-            return -1;
-        v = v << 4 | d;
+    *unit = 0;
+    for (size_t i = 0; i < 6; i++) {
+        if (i == n)
+            return 0;
+        if (i < 2 ? p[i] != "\\u"[i] : !isxdigit((unsigned char)p[i]))
+            return SIZE_MAX;
+        unsigned digit = (unsigned)(p[i] <= '9' ? p[i] - '0' : (p[i] | 0x20) - 'a' + 10);
+        *unit = *unit << 4 | (i < 2 ? 0 : digit);
     }
-    return v;
+    return 6;
 }
 
-static bool is_high(int u)
+/* Reads the escape at p and the code point that it stands for. Returns its length; 0: the n
+ * bytes end before, or it is invalid, and *why is set. */
+static size_t read_escape(const char *p, size_t n, unsigned *code, const char **why)
 {
-    return u >= 0xd800 && u <= 0xdbff;
+    static const char letters[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
+    unsigned low;
+    if (n < 2)
+        return 0;
+    if (p[1] != 'u') {
+        const char *at = p[1] ? strchr(letters, p[1]) : NULL;
+        *code = at ? (unsigned)bytes[at - letters] : 0;
+        *why = at ? NULL : "unknown escape in a string";
+        return at ? 2 : 0;
+    }
+    size_t len = read_unit(p, n, code);
+    if (len == SIZE_MAX)
+        *why = "\\u without four hexadecimal digits";
+    if (len != 6 || *code >> 11 != 0xd800 >> 11)
+        return len == 6 ? 6 : 0;
+    len = read_unit(p + 6, n - 6, &low);
+    if (*code >= 0xdc00 || len == SIZE_MAX || (len && low >> 10 != 0xdc00 >> 10))
+        *why = "unpaired surrogate";
+    *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff);
+    return len && !*why ? 12 : 0;
 }
-
-static bool is_low(int u)
-{
-    return u >= 0xdc00 && u <= 0xdfff;
-}
-
-/* The escapes of one letter, and what each stands for. */
-static const char escapes[] = "\"\\/bfnrt", escaped_bytes[] = "\"\\/\b\f\n\r\t";
 
 /* pos is at a backslash. Consumes the escape; false if it set the state. */
 static bool pass_escape(struct jread *j)
 {
-    const char *p = j->data + j->pos;
-    size_t left = j->n - j->pos;
-    if (left < 2)
-        return set_truncated(j);
-    if (p[1] != 'u') {
-        if (!p[1] || !strchr(escapes, p[1]))
-            return set_bad(j, "unknown escape in a string");
-        j->pos += 2;
-        return true;
-    }
-    for (size_t i = 2; i < 6 && i < left; i++) {
-        if (hex_digit(p[i]) < 0)
-            return set_bad(j, "\\u without four hexadecimal digits");
-    }
-    if (left < 6)
-        return set_truncated(j);
-    int u = hex4(p + 2);
-    if (!is_high(u) && !is_low(u)) {
-        j->pos += 6;
-        return true;
-    }
-    if (left < 12 && is_high(u) && j->part)
-        return set_truncated(j);
-    if (is_low(u) || left < 12 || p[6] != '\\' || p[7] != 'u' || !is_low(hex4(p + 8)))
-        return set_bad(j, "unpaired surrogate");
-    j->pos += 12;
-    return true;
+    const char *why = NULL;
+    unsigned code;
+    size_t n = read_escape(j->data + j->pos, j->n - j->pos, &code, &why);
+    j->pos += n;
+    return n || (why ? set_bad(j, why) : set_truncated(j));
 }
 
 /* pos is at a byte of 0x80 or above. */
@@ -230,37 +215,28 @@ static bool pass_word(struct jread *j, struct span word)
     return true;
 }
 
-/* Decodes the byte or the escape at s into out; *used is its length in the input. */
-static size_t decode(const char *s, size_t *used, char out[4])
+/* Decodes s, which the parser has validated, into out, which is as long: the decoded form is
+ * never longer. */
+static struct span decode(struct jread_str s, char *out)
 {
-    *used = 1;
-    out[0] = s[0];
-    if (s[0] != '\\')
-        return 1;
-    if (s[1] != 'u') {
-        *used = 2;
-        out[0] = escaped_bytes[strchr(escapes, s[1]) - escapes];
-        return 1;
-    }
-    unsigned u = (unsigned)hex4(s + 2);
-    *used = 6;
-    if (is_high((int)u)) {
-        u = 0x10000 + ((u - 0xd800) << 10) + ((unsigned)hex4(s + 8) - 0xdc00);
-        *used = 12;
-    }
-    return utf8_put(u, out);
-}
-
-/* The decoded form is never longer. The parser has validated s. */
-struct span jread_span_decoded(struct jread_str s, struct arena *a)
-{
-    char *out = arena_alloc(a, s.n), *end = out;
+    const char *why = NULL;
+    char *end = out;
     for (size_t i = 0, used; i < s.n; i += used) {
-        char utf8[4];
-        size_t len = decode(s.p + i, &used, utf8);
-        span_put((struct span){utf8, len}, &end);
+        unsigned code;
+        if (s.p[i] == '\\') {
+            used = read_escape(s.p + i, s.n - i, &code, &why);
+            end += utf8_put(code, end);
+        } else {
+            *end++ = s.p[i];
+            used = 1;
+        }
     }
     return (struct span){out, (size_t)(end - out)};
+}
+
+struct span jread_span_decoded(struct jread_str s, struct arena *a)
+{
+    return decode(s, arena_alloc(a, s.n));
 }
 
 static bool str_eq(struct jread_str s, struct span lit,
@@ -270,16 +246,8 @@ static bool str_eq(struct jread_str s, struct span lit,
         return eq((struct span){s.p, s.n}, lit);
     if (s.n > 12 * lit.n) /* 12 bytes is the longest escape */
         return false;
-    size_t done = 0;
-    for (size_t i = 0, used; i < s.n; i += used) {
-        char utf8[4];
-        size_t len = decode(s.p + i, &used, utf8);
-        if (lit.n - done < len ||
-            !eq((struct span){utf8, len}, (struct span){lit.p + done, len}))
-            return false;
-        done += len;
-    }
-    return done == lit.n;
+    cleanup_free char *out = xmalloc(s.n);
+    return eq(decode(s, out), lit);
 }
 
 bool jread_str_eq(struct jread_str s, struct span literal)

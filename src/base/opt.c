@@ -15,10 +15,14 @@ static int parse_scaled(enum opt_type type, struct span text, int64_t *out,
         const char *name;
         int64_t factor;
     } units[] = {
-        {OPT_DURATION, "ms", 1},         {OPT_DURATION, "s", 1000},
-        {OPT_DURATION, "m", 60 * 1000},  {OPT_DURATION, "h", 3600 * 1000},
-        {OPT_SIZE, "", 1},               {OPT_SIZE, "Ki", 1 << 10},
-        {OPT_SIZE, "Mi", 1 << 20},       {OPT_SIZE, "Gi", 1 << 30},
+        {OPT_DURATION, "ms", 1},
+        {OPT_DURATION, "s", 1000},
+        {OPT_DURATION, "m", 60 * 1000},
+        {OPT_DURATION, "h", 3600 * 1000},
+        {OPT_SIZE, "", 1},
+        {OPT_SIZE, "Ki", 1 << 10},
+        {OPT_SIZE, "Mi", 1 << 20},
+        {OPT_SIZE, "Gi", 1 << 30},
     };
     size_t digits = 0;
     while (digits < text.n && text.p[digits] >= '0' && text.p[digits] <= '9')
@@ -86,20 +90,11 @@ static int parse_number(const struct opt *o, struct span text, int64_t *out,
     return 0;
 }
 
-static bool is_shared(const struct opt_program *p, const struct opt *o)
-{
-    const struct opt *s = p->shared;
-    while (s && s->name && s != o)
-        s++;
-    return s && s == o;
-}
-
 const struct opt *opt_next(const struct opt_program *p, const struct opt *o)
 {
-    bool shared = o && is_shared(p, o);
     o = o ? o + 1 : p->table;
-    if (!o->name && !shared && p->shared)
-        o = p->shared;
+    if (!o->name && o->more)
+        o = o->more;
     return o->name ? o : NULL;
 }
 
@@ -111,21 +106,15 @@ static const struct opt *find(const struct opt_program *p, struct span name)
     return o;
 }
 
-void *opt_field(const struct opt_program *p, const struct opt *o, void *config)
-{
-    return (char *)config + o->offset + (is_shared(p, o) ? p->shared_at : 0);
-}
-
 static void list_add(struct opt_list *list, struct span text)
 {
     MEM_GROW(list->items, list->cap, list->n + 1);
     list->items[list->n++] = xmemdup0(text.p, text.n);
 }
 
-static int set_value(const struct opt_program *p, const struct opt *o, void *config,
-                     struct span text, struct err *err)
+static int set_value(const struct opt *o, void *config, struct span text, struct err *err)
 {
-    void *field = opt_field(p, o, config);
+    void *field = (char *)config + o->offset;
     switch (o->type) {
     case OPT_STRING: {
         char **s = field;
@@ -157,7 +146,7 @@ static int set_value(const struct opt_program *p, const struct opt *o, void *con
 static int load_defaults(const struct opt_program *p, void *config, struct err *err)
 {
     for (const struct opt *o = NULL; (o = opt_next(p, o));)
-        if (o->init && set_value(p, o, config, span_of(o->init), err))
+        if (o->init && set_value(o, config, span_of(o->init), err))
             return err_wrap(err, "default of --%s", o->name);
     return 0;
 }
@@ -176,7 +165,7 @@ static int load_env(const struct opt_program *p, void *config, char *const *env,
 {
     for (const struct opt *o = NULL; (o = opt_next(p, o));) {
         const char *value = o->env ? env_get(env, o->env) : NULL;
-        if (value && *value && set_value(p, o, config, span_of(value), err))
+        if (value && *value && set_value(o, config, span_of(value), err))
             return err_wrap(err, "environment variable %s", o->env);
     }
     return 0;
@@ -202,7 +191,7 @@ static int file_pair(void *ctx, const char *key, const char *value, unsigned lin
         return err_set(err, ERR_INVALID, "%s:%u: %s: expected one value, got a list",
                        load->path, line, key);
     load->last = o;
-    if (set_value(load->program, o, load->config, span_of(value), err))
+    if (set_value(o, load->config, span_of(value), err))
         return err_wrap(err, "%s:%u: %s", load->path, line, key);
     return 0;
 }
@@ -217,16 +206,17 @@ static const struct opt builtin[] = {
     [VERSION] = {.name = "version", .type = OPT_BOOL},
 };
 
-/* Position of an iteration over the arguments, and what it has read. */
-struct args {
-    const struct opt_program *program;
-    int argc, i;
-    char *const *argv;
-    struct span letters; /* unread short options of "-dw" */
-    bool only_rest;      /* after "--" */
+/* An argument: an option and its value, or an operand. */
+struct arg {
     const struct opt *o; /* NULL: an operand */
-    struct span value;   /* of the option, or the operand */
+    struct span value;   /* NUL-terminated */
 };
+
+/* Whether the option can be given without a value. */
+static bool is_flag(const struct opt *o)
+{
+    return o->type == OPT_BOOL || o->type == OPT_SWITCH;
+}
 
 /* The option of the letter, or of the name if there is none. */
 static const struct opt *find_flag(const struct opt_program *p, char letter,
@@ -243,121 +233,90 @@ static const struct opt *find_flag(const struct opt_program *p, char letter,
     return o;
 }
 
-/* Reads the option at the start of `text`, which has no dashes any more. */
-static int read_flag(struct args *a, bool letter, struct span text, struct err *err)
+/* Reads the arguments, up to --help or --version. Returns their number or -1. */
+static int read_args(const struct opt_program *p, int argc, char *const *argv,
+                     struct arg *args, struct err *err)
 {
-    struct span name = {text.p, 1}, rest = {text.p + 1, text.n - 1};
-    bool joined = rest.n && rest.p[0] == '=';
-    if (!letter) {
-        rest = text;
-        joined = memchr(text.p, '=', text.n) != NULL;
-        name = span_cut(&rest, '=');
-    }
-    a->o = find_flag(a->program, letter ? name.p[0] : 0, name);
-    const char *dashes = letter ? "-" : "--";
-    if (!a->o)
-        return err_set(err, ERR_INVALID, "unknown option %s%.*s (try --help)", dashes,
-                       SPAN_ARG(name));
-    a->value = SPAN("true");
-    if (letter && joined)
-        rest = (struct span){rest.p + 1, rest.n - 1};
-    if (joined || (rest.n && !opt_is_flag(a->o)))
-        a->value = rest;
-    else if (rest.n)
-        a->letters = rest;
-    else if (!opt_is_flag(a->o) && a->i < a->argc)
-        a->value = span_of(a->argv[a->i++]);
-    else if (!opt_is_flag(a->o))
-        return err_set(err, ERR_INVALID, "%s%.*s needs a value", dashes, SPAN_ARG(name));
-    return 0;
-}
-
-enum arg { ARG_BAD = -1, ARG_END, ARG_READ };
-
-/* Reads the next option or operand. */
-static enum arg next_arg(struct args *a, struct err *err)
-{
-    struct span letters = a->letters;
-    a->letters = (struct span){0};
-    if (letters.n)
-        return read_flag(a, true, letters, err) ? ARG_BAD : ARG_READ;
-    if (a->i >= a->argc)
-        return ARG_END;
-    struct span text = span_of(a->argv[a->i++]);
-    if (!a->only_rest && a->program->rest && span_eq(text, SPAN("--"))) {
-        a->only_rest = true;
-        return next_arg(a, err);
-    }
-    size_t dashes = text.n > 2 && span_starts(text, SPAN("--")) ? 2 : 1;
-    if (!a->only_rest && text.n > dashes && text.p[0] == '-' &&
-        (dashes == 2 || text.p[1] != '-')) {
-        text = (struct span){text.p + dashes, text.n - dashes};
-        return read_flag(a, dashes == 1, text, err) ? ARG_BAD : ARG_READ;
-    }
-    a->o = NULL;
-    a->value = text;
-    if (a->program->rest)
-        return ARG_READ;
-    err_set(err, ERR_INVALID, "unexpected argument \"%.*s\" (options are --name=value)",
-            SPAN_ARG(text));
-    return ARG_BAD;
-}
-
-static int load_flags(struct args args, void *config, struct err *err)
-{
-    enum arg arg;
-    while ((arg = next_arg(&args, err)) == ARG_READ) {
-        const struct opt *o = args.o;
+    bool only_rest = false; /* after "--" */
+    int n = 0;
+    for (int i = 1; i < argc; i++) {
+        struct span text = span_of(argv[i]), name = text, value = {0};
+        int dashes = span_starts(text, SPAN("--")) ? 2 : 1;
+        if (!only_rest && p->rest && span_eq(text, SPAN("--"))) {
+            only_rest = true;
+            continue;
+        }
+        if (only_rest || text.p[0] != '-' || text.n <= (size_t)dashes) {
+            if (!p->rest)
+                return err_set(err, ERR_INVALID,
+                               "unexpected argument \"%s\" (options are --name=value)",
+                               argv[i]);
+            args[n++] = (struct arg){NULL, text};
+            continue;
+        }
+        name.p += dashes;
+        name.n -= (size_t)dashes;
+        if (dashes == 2) {
+            value = name;
+            name = span_cut(&value, '=');
+        } else if (name.n > 1) {
+            value = span_of(name.p + 1 + (name.p[1] == '='));
+            name.n = 1;
+        }
+        const struct opt *o = find_flag(p, dashes == 1 ? name.p[0] : 0, name);
         if (!o)
-            list_add((struct opt_list *)(void *)((char *)config + args.program->rest_at),
-                     args.value);
-        else if (o != &builtin[CONFIG] &&
-                 set_value(args.program, o, config, args.value, err))
-            return err_wrap(err, "--%s", o->name);
+            return err_set(err, ERR_INVALID, "unknown option %.*s%.*s (try --help)",
+                           dashes, "--", SPAN_ARG(name));
+        if (!value.p && is_flag(o))
+            value = SPAN("true");
+        else if (!value.p && i + 1 < argc)
+            value = span_of(argv[++i]);
+        if (!value.p)
+            return err_set(err, ERR_INVALID, "%.*s%.*s needs a value", dashes, "--",
+                           SPAN_ARG(name));
+        args[n++] = (struct arg){o, value};
+        if (o == &builtin[HELP] || o == &builtin[VERSION])
+            break;
     }
-    return arg;
+    return n;
 }
 
-/* Finds --config, --help and --version among the flags. */
-static enum opt_result look_ahead(struct args args, char **config_path, FILE *out,
-                                  struct err *err)
-{
-    enum arg arg;
-    while ((arg = next_arg(&args, err)) == ARG_READ) {
-        if (args.o == &builtin[HELP]) {
-            opt_help(args.program, out);
-            return OPT_DONE;
-        }
-        if (args.o == &builtin[VERSION]) {
-            fprintf(out, "%s %s\n", args.program->name, args.program->version);
-            return OPT_DONE;
-        }
-        if (args.o == &builtin[CONFIG]) {
-            free(*config_path);
-            *config_path = xmemdup0(args.value.p, args.value.n);
-        }
-    }
-    return arg == ARG_BAD ? OPT_FAILED : OPT_RUN;
-}
+static void print_help(const struct opt_program *program, FILE *out);
 
 enum opt_result opt_load(const struct opt_program *program, void *config, int argc,
                          char *const *argv, char *const *env, opt_file_fn read_file,
                          FILE *out, struct err *err)
 {
-    cleanup_free char *path = NULL;
-    const struct args args = {.program = program, .argc = argc, .i = 1, .argv = argv};
-    enum opt_result r = look_ahead(args, &path, out, err);
-    if (r != OPT_RUN)
-        return r;
-    if (load_defaults(program, config, err))
+    cleanup_free struct arg *args = xcalloc((size_t)argc, sizeof *args);
+    struct file_load load = {.program = program, .config = config};
+    int n = read_args(program, argc, argv, args, err);
+    if (n < 0)
         return OPT_FAILED;
-    if (path) {
-        struct file_load load = {program, config, path, NULL};
-        if (read_file(path, file_pair, &load, err))
-            return OPT_FAILED;
+    for (int i = 0; i < n; i++) {
+        if (args[i].o == &builtin[HELP]) {
+            print_help(program, out);
+            return OPT_DONE;
+        }
+        if (args[i].o == &builtin[VERSION]) {
+            fprintf(out, "%s %s\n", program->name, program->version);
+            return OPT_DONE;
+        }
+        if (args[i].o == &builtin[CONFIG])
+            load.path = args[i].value.p;
     }
-    if (load_env(program, config, env, err) || load_flags(args, config, err))
+    if (load_defaults(program, config, err) ||
+        (load.path && read_file(load.path, file_pair, &load, err)) ||
+        load_env(program, config, env, err))
         return OPT_FAILED;
+    for (int i = 0; i < n; i++) {
+        const struct opt *o = args[i].o;
+        if (!o)
+            list_add((void *)((char *)config + program->rest_at), args[i].value);
+        else if (o != &builtin[CONFIG] && set_value(o, config, args[i].value, err)) {
+            err_wrap(err, "--%s", o->name);
+            return OPT_FAILED;
+        }
+    }
     return OPT_RUN;
 }
 
@@ -372,19 +331,18 @@ static void list_free(struct opt_list *list)
 void opt_free(const struct opt_program *program, void *config)
 {
     for (const struct opt *o = NULL; (o = opt_next(program, o));) {
+        void *field = (char *)config + o->offset;
         if (o->type == OPT_STRING) {
-            char **s = opt_field(program, o, config);
-            free(*s);
-            *s = NULL;
+            mem_cleanup_free(field);
         } else if (o->type == OPT_LIST) {
-            list_free(opt_field(program, o, config));
+            list_free(field);
         }
     }
     if (program->rest)
-        list_free((struct opt_list *)(void *)((char *)config + program->rest_at));
+        list_free((void *)((char *)config + program->rest_at));
 }
 
-void opt_help(const struct opt_program *program, FILE *out)
+static void print_help(const struct opt_program *program, FILE *out)
 {
     fprintf(out, "%s: %s\n\nUsage: %s [OPTION]...%s%s\n\n", program->name,
             program->summary, program->name, program->rest ? " " : "",
@@ -392,8 +350,8 @@ void opt_help(const struct opt_program *program, FILE *out)
     for (const struct opt *o = NULL; (o = opt_next(program, o));) {
         if (o->letter)
             fprintf(out, "  -%c,", o->letter);
-        fprintf(out, "%s--%s%s%s", o->letter ? " " : "  ", o->name,
-                opt_is_flag(o) ? "" : " ", opt_is_flag(o) ? "[=on|off]" : o->arg);
+        fprintf(out, "%s--%s%s%s", o->letter ? " " : "  ", o->name, is_flag(o) ? "" : " ",
+                is_flag(o) ? "[=on|off]" : o->arg);
         if (o->env)
             fprintf(out, "  (environment: %s)", o->env);
         if (o->init || o->type == OPT_BOOL)

@@ -27,15 +27,7 @@ static const char *const types[] = {[PROM_COUNTER] = "counter",
 
 void prom_family(struct buf *out, const char *name, enum prom_type type, const char *help)
 {
-    buf_adds(out, "# HELP ");
-    buf_adds(out, name);
-    buf_addc(out, ' ');
-    buf_adds(out, help);
-    buf_adds(out, "\n# TYPE ");
-    buf_adds(out, name);
-    buf_addc(out, ' ');
-    buf_adds(out, types[type]);
-    buf_addc(out, '\n');
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, types[type]);
 }
 
 /* Escapes backslash, quote and newline; invalid UTF-8 becomes U+FFFD. */
@@ -86,8 +78,7 @@ static void end(struct buf *out, int64_t value)
 /* Without trailing zeros: 0.00025, 2.5, 15. */
 static void add_nano(struct buf *out, int64_t value)
 {
-    buf_printf(out, "%lld.%09lld", (long long)(value / NS),
-               (long long)(value % NS));
+    buf_printf(out, "%lld.%09lld", (long long)(value / NS), (long long)(value % NS));
     while (out->p[out->n - 1] == '0')
         out->p[--out->n] = '\0';
     if (out->p[out->n - 1] == '.')

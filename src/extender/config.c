@@ -246,7 +246,7 @@ static const struct opt table[] = {
      .type = OPT_DURATION,
      .offset = AT(drain_ms),
      .help = "Maximum time that a stopping replica waits for requests in flight."},
-    {0},
+    {.more = entry_table},
 };
 
 const struct opt_program extender_program = {
@@ -254,6 +254,4 @@ const struct opt_program extender_program = {
     .summary = "schedules GPU memory for kube-scheduler",
     .version = GPUSHARE_VERSION,
     .table = table,
-    .shared = entry_table,
-    .shared_at = AT(entry),
 };

@@ -231,7 +231,7 @@ static const struct opt table[] = {
      .offset = AT(port),
      .help = "Port for health, metrics and version; 0 takes a free port, printed on "
              "standard error."},
-    {0},
+    {.more = entry_table},
 };
 
 const struct opt_program plugin_program = {
@@ -239,6 +239,4 @@ const struct opt_program plugin_program = {
     .summary = "kubelet device plugin for shares of GPU memory and whole cards",
     .version = GPUSHARE_VERSION,
     .table = table,
-    .shared = entry_table,
-    .shared_at = AT(entry),
 };

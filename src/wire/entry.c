@@ -43,8 +43,7 @@ static int serve(const struct entry *e, const void *config, const sigset_t *sign
 static int run(const struct entry *e, const void *config, const sigset_t *signals,
                struct err *err)
 {
-    const struct entry_options *options =
-        (const void *)((const char *)config + e->program->shared_at);
+    const struct entry_options *options = config;
     log_set_level((enum log_level)options->log_level);
     int rc = e->once ? e->once(config, err) : 0;
     if (rc)

@@ -44,8 +44,8 @@ static bool same_text(const char *a, const char *b)
 static void compare(struct extender_config *a, struct extender_config *b)
 {
     for (const struct opt *o = NULL; (o = opt_next(&extender_program, o));) {
-        const void *x = opt_field(&extender_program, o, a);
-        const void *y = opt_field(&extender_program, o, b);
+        const void *x = (const char *)a + o->offset;
+        const void *y = (const char *)b + o->offset;
         int64_t number;
         switch (o->type) {
         case OPT_STRING:
