@@ -11,8 +11,8 @@
  *
  * Lists and watches
  *
- *     apisync_start ... { apisync_request, apisync_begin, apisync_data ..., apisync_end }
- *     per page
+ *     apisync_start ... { apisync_request, list_watch_begin, list_watch_data ...,
+ *     apisync_end } per page
  *
  * An invalid object is reported and skipped. An invalid Node or Scv is passed on as damaged, so
  * that its node gets no pods on the strength of an older state.
@@ -33,7 +33,7 @@ struct apisync {
     uint64_t run;
     const struct apisync_sink *sink; /* borrowed */
     void *ctx;
-    struct list_watch in; /* the parser; its version is where a watch starts */
+    struct list_watch in; /* decodes the answer; its version is where a watch starts */
     size_t objects;       /* of this run */
 };
 
@@ -48,9 +48,6 @@ void apisync_fini(struct apisync *s);
 void apisync_request(const struct apisync *s, bool gzip, struct arena *a,
                      struct kube_request *request);
 
-/* The answer begins. apisync_data: a part of its body; false: discard the rest. */
-void apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s);
-bool apisync_data(struct apisync *s, const char *p, size_t n);
 /* The answer is complete (`why` NULL), or ended with an error. True: the list has another
  * page. False: the run has ended, and the sink has got its end. */
 bool apisync_end(struct apisync *s, const struct err *why);

@@ -37,11 +37,11 @@
  * object, so that the other objects are still read. `null` is accepted for every type, as
  * Go's decoder does, and leaves the target untouched. A duplicate key is delivered twice.
  *
- * Input in pieces: after jread_init_partial, a value that is incomplete at the end of the
- * bytes sets JREAD_TRUNCATED instead of JREAD_BAD. `struct jread` is plain data: copy it
- * before the value, append bytes to the buffer (which may move), call jread_continue on
- * the copy, and read the value again. base/jstream.h does this for lists and watches,
- * with one item in memory at a time.
+ * Input in pieces: after jread_continue, a value that is incomplete at the end of the bytes
+ * sets JREAD_TRUNCATED instead of JREAD_BAD. `struct jread` is plain data: copy it before the
+ * value, append bytes to the buffer (which may move), call jread_continue on the copy, and
+ * read the value again. kube/list_watch.h does this for lists and watches, with one item in
+ * memory at a time.
  */
 
 enum {
@@ -60,7 +60,7 @@ enum jread_type {
 
 enum jread_state {
     JREAD_OK,
-    JREAD_TRUNCATED, /* more bytes are needed (jread_init_partial only) */
+    JREAD_TRUNCATED, /* more bytes are needed (after jread_continue only) */
     JREAD_BAD,
 };
 
@@ -90,7 +90,6 @@ struct jread_str {
 };
 
 void jread_init(struct jread *j, const char *data, size_t n);
-void jread_init_partial(struct jread *j, const char *data, size_t n);
 /* Continues with the same bytes, possibly moved, and more appended. `last`: no more bytes
  * will follow. */
 void jread_continue(struct jread *j, const char *data, size_t n, bool last);

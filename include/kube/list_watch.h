@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/jstream.h"
+#include "base/jread.h"
 #include "kube/client.h"
 
 /*
@@ -16,10 +16,11 @@
  *     list_watch_start { list_watch_begin, list_watch_data ..., list_watch_end } per page
  *     list_watch_fini
  *
- * The handler reads the objects of a list, and those of a watch's events, while their
- * bytes are parsed; only truncated objects are parsed again. Of a list's metadata, the
- * resource version and the continue token are kept. A bookmark event is passed to the
- * handler; an ERROR event ends the watch with the code and message of its Status.
+ * The handler reads an item of a list, or the object of an event, when all its bytes have
+ * arrived; at most one is kept in memory, and a complete one is read in place. Everything is
+ * validated. Of a list's metadata, the resource version and the continue token are kept. A
+ * bookmark is passed to the handler; an ERROR event ends the watch with the code and message
+ * of its Status.
  *
  * `struct list_watch_loop`, below, makes the requests. When to list and to watch, to resume
  * and to retry, its owner decides.
@@ -28,13 +29,16 @@
 struct list_watch;
 
 struct list_watch_handler {
-    /* Reads exactly one object from j, like `item` of jstream_handler; may allocate from
-     * f->arena. `deleted`: the event is DELETED. */
+    /* Reads exactly one object from j; may allocate from f->arena. If jread_check(j, NULL)
+     * fails afterwards, the item of a list is truncated or invalid: the handler discards it
+     * and returns, and a truncated one is passed again, from its start. A fault of an item
+     * that the handler does not clear with jread_fault fails the list. `deleted`: the event
+     * is DELETED. */
     void (*object)(void *ctx, struct jread *j, bool deleted);
-    /* The watch has delivered every event up to this resource version. NULL: bookmarks
-     * are ignored. */
+    /* The watch has delivered every event up to this resource version; empty: the watch was
+     * opened. */
     void (*bookmark)(void *ctx, struct span version);
-    /* An event is malformed outside of its object, which may not have been delivered. */
+    /* An event is malformed outside of its object, which is not delivered. */
     void (*fault)(void *ctx, const struct err *err);
 };
 
@@ -43,24 +47,30 @@ struct list_watch {
     void *ctx;
     bool watch;
     struct buf version; /* resource version: of a list, from its metadata; for a watch,
-                           set by the caller */
+                           set by the caller before list_watch_watch_query */
     struct buf next;    /* list: continue token of the next page; empty: last page */
     struct arena arena; /* for one object */
     int64_t retry_after_ms; /* from Retry-After, at most a minute; -1: no such header */
     struct err err;         /* the first error; code ERR_NONE: none */
 
     /* private */
-    struct jstream stream;
-    bool open;
     unsigned status;
-    struct buf error_body; /* of a response with a status other than 200 */
-    size_t delivered;      /* objects of the current event that the handler has read */
+    enum list_watch_state {
+        LIST_WATCH_EVENTS,
+        LIST_WATCH_LIST,
+        LIST_WATCH_MEMBERS,
+        LIST_WATCH_ITEMS,
+        LIST_WATCH_END,
+    } state;
+    struct jread j;
+    struct buf
+        tail; /* bytes of an incomplete item; or the body, if the status is not 200 */
+    size_t retry_at; /* length of tail at which the item is read again */
 };
 
 void list_watch_init(struct list_watch *f, const struct list_watch_handler *handler,
                      void *ctx);
 void list_watch_fini(struct list_watch *f);
-void list_watch_set_version(struct list_watch *f, struct span version);
 
 /* Appends the query of the next page of a list to a path that ends in '?' or '&'. */
 void list_watch_list_query(struct buf *path, const struct list_watch *f);
@@ -101,12 +111,10 @@ struct list_watch_run {
 struct list_watch_fns {
     /* A run begins. The run before it has ended, or is canceled without an end. Or NULL. */
     void (*start)(void *ctx, size_t slot, const struct list_watch_run *run);
-    /* Sets the request of the watch, or of the list's next page. Strings in the arena. */
-    void (*request)(void *ctx, size_t slot, struct arena *a,
-                    struct kube_request *request);
-    /* As list_watch_begin and list_watch_data. */
-    void (*begin)(void *ctx, size_t slot, unsigned status, int64_t retry_after_s);
-    bool (*data)(void *ctx, size_t slot, const char *p, size_t n);
+    /* Sets the request of the watch, or of the list's next page; strings in the arena.
+     * Returns what decodes the response. */
+    struct list_watch *(*request)(void *ctx, size_t slot, struct arena *a,
+                                  struct kube_request *request);
     /* As list_watch_end; also without credentials or an answer. True: the list has another
      * page, which is requested at once. */
     bool (*end)(void *ctx, size_t slot, const struct err *why);
@@ -127,10 +135,6 @@ void list_watch_loop_start(struct list_watch_loop *l, size_t slot,
                            const struct list_watch_run *run);
 /* Makes the loop call `tick` soon. From any thread. */
 void list_watch_loop_wake(struct list_watch_loop *l);
-/* Cancels the slot's request, if any, without an end. In the loop's thread only. */
-void list_watch_loop_cancel(struct list_watch_loop *l, size_t slot);
-/* Has the slot a request in flight? In the loop's thread only. */
-bool list_watch_loop_is_active(const struct list_watch_loop *l, size_t slot);
 /* The server's clock when the answer to the slot's last list began, as httpc_stream_date_s;
  * 0: none. */
 int64_t list_watch_loop_date_s(const struct list_watch_loop *l, size_t slot);

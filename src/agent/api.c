@@ -28,11 +28,13 @@ void api_request(const struct api_names *names, const struct publisher_output *o
     static const char merge[] = "application/merge-patch+json";
     static const struct {
         const char *method, *content_type;
-    } calls[] = {
-        [PUBLISHER_WATCH] = {"GET", NULL},     [PUBLISHER_LIST] = {"GET", NULL},
-        [PUBLISHER_CREATE] = {"POST", NULL},   [PUBLISHER_PATCH] = {"PATCH", merge},
-        [PUBLISHER_GET_NODE] = {"GET", NULL},  [PUBLISHER_CREATE_LEASE] = {"POST", NULL},
-        [PUBLISHER_PATCH_LEASE] = {"PATCH", merge}};
+    } calls[] = {[PUBLISHER_WATCH] = {"GET", NULL},
+                 [PUBLISHER_LIST] = {"GET", NULL},
+                 [PUBLISHER_CREATE] = {"POST", NULL},
+                 [PUBLISHER_PATCH] = {"PATCH", merge},
+                 [PUBLISHER_GET_NODE] = {"GET", NULL},
+                 [PUBLISHER_CREATE_LEASE] = {"POST", NULL},
+                 [PUBLISHER_PATCH_LEASE] = {"PATCH", merge}};
     const char *node = names->node, *ns = names->lease_namespace;
     cleanup_buf struct buf path = {0};
     *r = (struct kube_request){.method = calls[o->type].method,
@@ -283,8 +285,8 @@ static void on_object(void *ctx, struct jread *j, bool gone)
 
 static void on_bookmark(void *ctx, struct span version)
 {
-    pass_input(ctx, (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE,
-                                             .version = version});
+    pass_input(
+        ctx, (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE, .version = version});
 }
 
 static void on_fault(void *ctx, const struct err *err)
@@ -294,9 +296,8 @@ static void on_fault(void *ctx, const struct err *err)
 }
 
 struct api_feed *api_feed_new(const struct api_names *names,
-                                void (*input)(void *ctx,
-                                              const struct publisher_input *in),
-                                void *ctx)
+                              void (*input)(void *ctx, const struct publisher_input *in),
+                              void *ctx)
 {
     static const struct list_watch_handler handler = {on_object, on_bookmark, on_fault};
     struct api_feed *w = xcalloc(1, sizeof *w);
@@ -320,33 +321,18 @@ static void start_run(void *ctx, size_t slot, const struct list_watch_run *run)
     (void)slot;
     w->run = run->run;
     list_watch_start(&w->decoder, true);
-    list_watch_set_version(&w->decoder, span_of(run->version));
+    buf_set(&w->decoder.version, span_of(run->version));
 }
 
-static void request_watch(void *ctx, size_t slot, struct arena *a,
-                          struct kube_request *request)
+static struct list_watch *request_watch(void *ctx, size_t slot, struct arena *a,
+                                        struct kube_request *request)
 {
     struct api_feed *w = ctx;
     const struct publisher_output output = {
         .type = PUBLISHER_WATCH, .run = w->run, .version = w->decoder.version.p};
     (void)slot;
     api_request(w->names, &output, a, request);
-}
-
-static void begin_response(void *ctx, size_t slot, unsigned status, int64_t retry_after_s)
-{
-    struct api_feed *w = ctx;
-    (void)slot;
-    list_watch_begin(&w->decoder, status, retry_after_s);
-    if (status == 200)
-        pass_input(w, (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE});
-}
-
-static bool read_response(void *ctx, size_t slot, const char *p, size_t n)
-{
-    struct api_feed *w = ctx;
-    (void)slot;
-    return list_watch_data(&w->decoder, p, n);
+    return &w->decoder;
 }
 
 static bool end_response(void *ctx, size_t slot, const struct err *why)
@@ -360,8 +346,5 @@ static bool end_response(void *ctx, size_t slot, const struct err *why)
     return false;
 }
 
-const struct list_watch_fns api_feed_fns = {.start = start_run,
-                                             .request = request_watch,
-                                             .begin = begin_response,
-                                             .data = read_response,
-                                             .end = end_response};
+const struct list_watch_fns api_feed_fns = {
+    .start = start_run, .request = request_watch, .end = end_response};

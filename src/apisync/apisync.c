@@ -67,7 +67,7 @@ void apisync_start(struct apisync *s, enum core_kind kind, bool watch, uint64_t 
     *s = (struct apisync){
         .kind = kind, .watch = watch, .run = run, .sink = sink, .ctx = ctx};
     list_watch_init(&s->in, &reader, s);
-    list_watch_set_version(&s->in, version);
+    buf_set(&s->in.version, version);
     list_watch_start(&s->in, watch);
 }
 
@@ -82,18 +82,6 @@ static void emit(struct apisync *s, struct core_input in)
     in.run = s->run;
     in.retry_after_ms = s->in.retry_after_ms;
     s->sink->input(s->ctx, &in);
-}
-
-void apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s)
-{
-    list_watch_begin(&s->in, status, retry_after_s);
-    if (status == 200 && s->watch)
-        emit(s, (struct core_input){.type = CORE_WATCH_PROGRESS});
-}
-
-bool apisync_data(struct apisync *s, const char *p, size_t n)
-{
-    return list_watch_data(&s->in, p, n);
 }
 
 bool apisync_end(struct apisync *s, const struct err *why)
@@ -236,23 +224,13 @@ static void stream_start(void *ctx, size_t kind, const struct list_watch_run *ru
                   span_of(run->version), streams->sink, streams->ctx);
 }
 
-static void stream_request(void *ctx, size_t kind, struct arena *a,
-                           struct kube_request *request)
+static struct list_watch *stream_request(void *ctx, size_t kind, struct arena *a,
+                                         struct kube_request *request)
 {
     struct apisync_streams *streams = ctx;
-    apisync_request(&streams->kinds[kind].sync, streams->gzip, a, request);
-}
-
-static void stream_begin(void *ctx, size_t kind, unsigned status, int64_t retry_after_s)
-{
-    struct apisync_streams *streams = ctx;
-    apisync_begin(&streams->kinds[kind].sync, status, retry_after_s);
-}
-
-static bool stream_data(void *ctx, size_t kind, const char *p, size_t n)
-{
-    struct apisync_streams *streams = ctx;
-    return apisync_data(&streams->kinds[kind].sync, p, n);
+    struct apisync *s = &streams->kinds[kind].sync;
+    apisync_request(s, streams->gzip, a, request);
+    return &s->in;
 }
 
 static bool stream_end(void *ctx, size_t kind, const struct err *why)
@@ -272,11 +250,8 @@ static bool stream_end(void *ctx, size_t kind, const struct err *why)
     return false;
 }
 
-const struct list_watch_fns apisync_streams_fns = {.start = stream_start,
-                                                   .request = stream_request,
-                                                   .begin = stream_begin,
-                                                   .data = stream_data,
-                                                   .end = stream_end};
+const struct list_watch_fns apisync_streams_fns = {
+    .start = stream_start, .request = stream_request, .end = stream_end};
 
 void apisync_streams_start(struct list_watch_loop *loop, const struct core_output *output)
 {

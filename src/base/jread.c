@@ -272,11 +272,6 @@ void jread_init(struct jread *j, const char *data, size_t n)
     *j = (struct jread){.data = data, .n = n};
 }
 
-void jread_init_partial(struct jread *j, const char *data, size_t n)
-{
-    *j = (struct jread){.data = data, .n = n, .part = true};
-}
-
 void jread_continue(struct jread *j, const char *data, size_t n, bool last)
 {
     j->data = data;

@@ -23,25 +23,12 @@ void list_watch_init(struct list_watch *f, const struct list_watch_handler *hand
     *f = (struct list_watch){.handler = handler, .ctx = ctx, .retry_after_ms = -1};
 }
 
-static void close_stream(struct list_watch *f)
-{
-    if (f->open)
-        jstream_fini(&f->stream);
-    f->open = false;
-}
-
 void list_watch_fini(struct list_watch *f)
 {
-    close_stream(f);
     arena_fini(&f->arena);
     buf_fini(&f->version);
     buf_fini(&f->next);
-    buf_fini(&f->error_body);
-}
-
-void list_watch_set_version(struct list_watch *f, struct span version)
-{
-    buf_set(&f->version, version);
+    buf_fini(&f->tail);
 }
 
 /* -- requests -- */
@@ -83,21 +70,15 @@ void list_watch_watch_query(struct buf *path, struct span version, int64_t secon
 /* -- lists -- */
 
 /* The metadata of a list: resource version and continue token. */
-static void read_member(void *ctx, struct jread_str key, struct jread *j)
+static void read_list_metadata(struct list_watch *f, struct jread *j)
 {
-    struct list_watch *f = ctx;
-    struct jread_str inner;
+    struct jread_str key;
     struct span version = {0}, next = {0};
-    if (!jread_key_is(key, "metadata")) {
-        jread_skip(j);
-        return;
-    }
-    arena_reset(&f->arena);
     jread_object(j, "metadata");
-    while (jread_member(j, &inner)) {
-        if (jread_key_is(inner, "resourceVersion"))
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "resourceVersion"))
             jread_text(j, "metadata.resourceVersion", &f->arena, &version);
-        else if (jread_key_is(inner, "continue"))
+        else if (jread_key_is(key, "continue"))
             jread_text(j, "metadata.continue", &f->arena, &next);
         else
             jread_skip(j);
@@ -106,17 +87,6 @@ static void read_member(void *ctx, struct jread_str key, struct jread *j)
         return;
     buf_set(&f->version, version);
     buf_set(&f->next, next);
-}
-
-static void read_item(void *ctx, struct jread *j)
-{
-    struct list_watch *f = ctx;
-    if (f->err.code != ERR_NONE) {
-        jread_skip(j);
-        return;
-    }
-    arena_reset(&f->arena);
-    f->handler->object(f->ctx, j, false);
 }
 
 /* -- watches -- */
@@ -133,94 +103,122 @@ static void read_bookmark(struct list_watch *f, struct jread *j)
         else
             jread_skip(j);
     }
-    if (jread_check(j, NULL) == 0 && jread_fault(j, NULL) == 0 && f->handler->bookmark)
+    if (jread_finish(j, NULL) == 0 && meta.version.n)
         f->handler->bookmark(f->ctx, meta.version);
 }
 
 /* ERROR: a Status, which ends the watch. */
-static void read_error(struct list_watch *f, struct jread *j)
+static void read_error(struct list_watch *f, struct span status)
 {
-    struct span raw;
     struct err err;
-    if (!jread_raw(j, &raw))
-        return;
-    json_t *root = json_loadb(raw.p, raw.n, JSON_ALLOW_NUL, NULL);
+    json_t *root = json_loadb(status.p, status.n, JSON_ALLOW_NUL, NULL);
     json_int_t code = json_integer_value(json_object_get(root, "code"));
     json_decref(root);
-    kube_reply_check(code >= 400 && code <= 599 ? (unsigned)code : 500, raw, &err);
+    kube_reply_check(code >= 400 && code <= 599 ? (unsigned)code : 500, status, &err);
     list_watch_fail(f, &err);
 }
 
-static void read_typed(struct list_watch *f, struct jread *j, struct span type)
+/* {"type": ..., "object": ...}, in any order. */
+static void read_event(struct list_watch *f, struct jread *j)
 {
-    if (span_eq(type, SPAN("ADDED")) || span_eq(type, SPAN("MODIFIED")))
-        f->handler->object(f->ctx, j, false);
-    else if (span_eq(type, SPAN("DELETED")))
-        f->handler->object(f->ctx, j, true);
-    else if (span_eq(type, SPAN("BOOKMARK")))
-        read_bookmark(f, j);
-    else if (span_eq(type, SPAN("ERROR")))
-        read_error(f, j);
-    else
-        jread_skip(j);
-}
-
-/* {"type": ..., "object": ...}. API servers send this order; in the other order, the
- * object is kept as bytes until its type is known. If the event is truncated after its
- * object, the event is parsed again, but the object is not delivered twice. */
-static void read_event(void *ctx, struct jread *j)
-{
-    struct list_watch *f = ctx;
     struct jread_str key;
+    struct jread inner;
     struct span type = {0}, object = {0};
-    size_t n = 0;
-    if (f->err.code != ERR_NONE) {
-        jread_skip(j);
-        return;
-    }
-    arena_reset(&f->arena);
+    struct err err;
     jread_object(j, "event");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "type"))
             jread_text(j, "event.type", &f->arena, &type);
-        else if (!jread_key_is(key, "object"))
-            jread_skip(j);
-        else if (!type.n)
+        else if (jread_key_is(key, "object"))
             jread_raw(j, &object);
-        else if (n++ < f->delivered)
-            jread_skip(j);
         else
-            read_typed(f, j, type);
-        if (n > f->delivered && jread_check(j, NULL) == 0)
-            f->delivered = n;
+            jread_skip(j);
     }
     if (jread_check(j, NULL))
-        return;
-    f->delivered = 0;
-    if (object.p && type.n) {
-        struct jread inner;
-        jread_init(&inner, object.p, object.n);
-        read_typed(f, &inner, type);
-    }
-    struct err err;
+        return; /* truncated or invalid */
+    jread_init(&inner, object.p, object.n);
     if (jread_fault(j, &err))
         f->handler->fault(f->ctx, &err);
+    else if (!object.n)
+        return;
+    else if (span_eq(type, SPAN("ADDED")) || span_eq(type, SPAN("MODIFIED")))
+        f->handler->object(f->ctx, &inner, false);
+    else if (span_eq(type, SPAN("DELETED")))
+        f->handler->object(f->ctx, &inner, true);
+    else if (span_eq(type, SPAN("BOOKMARK")))
+        read_bookmark(f, &inner);
+    else if (span_eq(type, SPAN("ERROR")))
+        read_error(f, object);
 }
 
 /* -- responses -- */
 
-static const struct jstream_handler list_handler = {read_item, read_member};
-static const struct jstream_handler watch_handler = {read_event, NULL};
+/* Reads the next event, or the next item, member or bracket of a list. False: the list has
+ * ended. */
+static bool read_next(struct list_watch *f)
+{
+    struct jread *j = &f->j;
+    struct jread_str key;
+    arena_reset(&f->arena);
+    switch (f->state) {
+    case LIST_WATCH_EVENTS:
+        read_event(f, j);
+        return true;
+    case LIST_WATCH_LIST:
+        if (jread_peek(j) == JREAD_NULL)
+            jread_fail(j, "list", "expected an object");
+        jread_object(j, "list");
+        f->state = LIST_WATCH_MEMBERS;
+        return true;
+    case LIST_WATCH_MEMBERS:
+        if (!jread_member(j, &key)) {
+            f->state = LIST_WATCH_END;
+        } else if (jread_key_is(key, "items")) {
+            jread_array(j, "items");
+            f->state = LIST_WATCH_ITEMS;
+        } else if (jread_key_is(key, "metadata")) {
+            read_list_metadata(f, j);
+        } else {
+            jread_skip(j);
+        }
+        return true;
+    case LIST_WATCH_ITEMS:
+        if (jread_item(j))
+            f->handler->object(f->ctx, j, false);
+        else
+            f->state = LIST_WATCH_MEMBERS;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Reads what is complete in these bytes. Everything is validated. */
+static void read_all(struct list_watch *f, struct span bytes, bool last)
+{
+    struct err err;
+    jread_continue(&f->j, bytes.p, bytes.n, last);
+    for (bool more = true; more && f->err.code == ERR_NONE;) {
+        struct jread before = f->j;
+        enum list_watch_state state = f->state;
+        more = read_next(f);
+        if (f->j.state == JREAD_TRUNCATED) {
+            f->j = before;
+            f->state = state;
+            return;
+        }
+        if (jread_check(&f->j, &err) || jread_fault(&f->j, &err))
+            list_watch_fail(f, &err);
+    }
+}
 
 void list_watch_start(struct list_watch *f, bool watch)
 {
-    close_stream(f);
     f->watch = watch;
     f->status = 0;
     f->retry_after_ms = -1;
     f->err.code = ERR_NONE;
     buf_clear(&f->next);
-    buf_clear(&f->error_body);
 }
 
 void list_watch_begin(struct list_watch *f, unsigned status, int64_t retry_after_s)
@@ -229,12 +227,12 @@ void list_watch_begin(struct list_watch *f, unsigned status, int64_t retry_after
         retry_after_s = RETRY_AFTER_MAX_S;
     f->status = status;
     f->retry_after_ms = retry_after_s < 0 ? -1 : retry_after_s * 1000;
-    f->delivered = 0;
+    f->state = f->watch ? LIST_WATCH_EVENTS : LIST_WATCH_LIST;
+    jread_init(&f->j, NULL, 0);
     buf_clear(&f->next);
-    close_stream(f);
-    jstream_init(&f->stream, f->watch ? JSTREAM_WATCH : JSTREAM_LIST, ITEM_MAX,
-                 f->watch ? &watch_handler : &list_handler, f);
-    f->open = true;
+    buf_fini(&f->tail);
+    if (f->watch && status == 200)
+        f->handler->bookmark(f->ctx, (struct span){0});
 }
 
 /* The first error wins: an ERROR event often precedes a closed connection. */
@@ -246,39 +244,59 @@ void list_watch_fail(struct list_watch *f, const struct err *why)
 
 bool list_watch_data(struct list_watch *f, const char *p, size_t n)
 {
+    struct buf *tail = &f->tail;
+    struct span bytes = {p, n};
     if (f->status != 200) {
-        size_t left = ERROR_BODY_MAX - f->error_body.n;
-        buf_add(&f->error_body, p, n < left ? n : left);
+        size_t left = ERROR_BODY_MAX - tail->n;
+        buf_add(tail, p, n < left ? n : left);
         return true;
     }
+    if (tail->n) {
+        /* The API server ends each event with a newline: deliver it at once. */
+        bool try_now = f->watch && memchr(p, '\n', n);
+        buf_add(tail, p, n);
+        if (tail->n < f->retry_at && !try_now)
+            return true;
+        bytes = buf_span(tail);
+    }
+    read_all(f, bytes, false);
     if (f->err.code != ERR_NONE)
         return false;
-    struct err err;
-    if (jstream_feed(&f->stream, p, n, &err))
-        list_watch_fail(f, &err);
-    return f->err.code == ERR_NONE;
-}
-
-static int check_status(const struct list_watch *f, struct err *err)
-{
-    if (kube_reply_check(f->status, buf_span(&f->error_body), err))
-        return -1;
-    return err_set(err, ERR_INTERNAL, "unexpected HTTP status %u", f->status);
+    /* A truncated item is read again from its start. Waiting until it has grown by an
+     * eighth keeps the work linear, however small the pieces are. */
+    size_t left = bytes.n - f->j.pos;
+    f->retry_at = left + left / 8 + 1;
+    if (tail->n) {
+        memmove(tail->p, tail->p + f->j.pos, left);
+        tail->n = left;
+    } else {
+        buf_add(tail, p + f->j.pos, left);
+    }
+    f->j.pos = 0;
+    if (left > ITEM_MAX)
+        err_set(&f->err, ERR_TOO_LARGE, "item is larger than %d bytes", ITEM_MAX);
+    return left <= ITEM_MAX;
 }
 
 /* A watch that ends inside an event has not failed: the next watch sends the event. */
 static int check_end(struct list_watch *f, const struct err *why, struct err *err)
 {
     if (f->status && f->status != 200)
-        return check_status(f, err);
+        return kube_reply_check(f->status, buf_span(&f->tail), err)
+                   ? -1
+                   : err_set(err, ERR_INTERNAL, "unexpected HTTP status %u", f->status);
     if (why) {
         *err = *why;
         return -1;
     }
     if (!f->status)
         return err_set(err, ERR_UNAVAILABLE, "no response");
-    return f->watch ? jstream_end_truncated(&f->stream, err)
-                    : jstream_end(&f->stream, err);
+    read_all(f, buf_span(&f->tail), !f->watch);
+    if (f->watch || f->err.code != ERR_NONE)
+        return 0;
+    if (f->state != LIST_WATCH_END)
+        return err_set(err, ERR_INVALID, "unexpected end of the list");
+    return jread_finish(&f->j, err);
 }
 
 int list_watch_end(struct list_watch *f, const struct err *why)
@@ -286,7 +304,6 @@ int list_watch_end(struct list_watch *f, const struct err *why)
     struct err err;
     if (f->err.code == ERR_NONE && check_end(f, why, &err))
         list_watch_fail(f, &err);
-    close_stream(f);
     f->status = 0;
     return f->err.code == ERR_NONE ? 0 : -1;
 }
@@ -299,6 +316,7 @@ struct slot {
     struct list_watch_loop *loop;
     size_t index;
     struct httpc_stream *stream; /* NULL: none */
+    struct list_watch *in;       /* decodes the response of the stream */
     bool watch;
     int64_t date_s;
 
@@ -330,14 +348,14 @@ static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
         kube_client_unauthorized(l->client);
     if (!s->watch && !s->date_s) /* later pages continue the first one's snapshot */
         s->date_s = httpc_stream_date_s(s->stream);
-    l->fns->begin(l->ctx, s->index, status, retry_after_s);
+    list_watch_begin(s->in, status, retry_after_s);
     return true;
 }
 
 static bool on_data(void *ctx, const char *p, size_t n)
 {
     struct slot *s = ctx;
-    return s->loop->fns->data(s->loop->ctx, s->index, p, n);
+    return list_watch_data(s->in, p, n);
 }
 
 static void on_end(void *ctx, const struct err *why)
@@ -355,7 +373,7 @@ static void start_request(struct slot *s)
     struct kube_request request;
     struct err err;
     cleanup_arena struct arena a = {0};
-    l->fns->request(l->ctx, s->index, &a, &request);
+    s->in = l->fns->request(l->ctx, s->index, &a, &request);
     s->stream = kube_stream_start(l->client, l->loop, &request, &sink, s, &err);
     if (!s->stream)
         on_end(s, &err); /* without credentials: as a lost connection */
@@ -376,9 +394,8 @@ struct list_watch_loop *list_watch_loop_new(struct kube_client *client, size_t n
     return l;
 }
 
-void list_watch_loop_cancel(struct list_watch_loop *l, size_t slot)
+static void cancel(struct slot *s)
 {
-    struct slot *s = &l->slots[slot];
     if (s->stream)
         httpc_stream_cancel(s->stream);
     s->stream = NULL;
@@ -389,7 +406,7 @@ void list_watch_loop_free(struct list_watch_loop *l)
     if (!l)
         return;
     for (size_t i = 0; i < l->n_slots; i++) {
-        list_watch_loop_cancel(l, i);
+        cancel(&l->slots[i]);
         free(l->slots[i].version);
     }
     httpc_loop_free(l->loop);
@@ -419,11 +436,6 @@ void list_watch_loop_wake(struct list_watch_loop *l)
     httpc_loop_wake(l->loop);
 }
 
-bool list_watch_loop_is_active(const struct list_watch_loop *l, size_t slot)
-{
-    return l->slots[slot].stream != NULL;
-}
-
 int64_t list_watch_loop_date_s(const struct list_watch_loop *l, size_t slot)
 {
     return l->slots[slot].date_s;
@@ -443,7 +455,7 @@ void list_watch_loop_run(struct list_watch_loop *l, int64_t ms)
         if (!start)
             continue;
         run.version = version;
-        list_watch_loop_cancel(l, i);
+        cancel(s);
         s->watch = run.watch;
         if (!run.watch)
             s->date_s = 0;
@@ -491,5 +503,5 @@ void list_watch_loop_stop(struct list_watch_loop *l)
         pthread_join(l->thread, NULL);
     l->has_thread = false;
     for (size_t i = 0; i < l->n_slots; i++)
-        list_watch_loop_cancel(l, i);
+        cancel(&l->slots[i]);
 }

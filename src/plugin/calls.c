@@ -47,6 +47,7 @@ struct calls {
     /* used by the watch thread only */
     struct pod_reflector reflector;
     uint64_t runs;
+    bool active; /* a request of the reflector is in flight */
     int64_t due_ms, node_due_ms;
 
     pthread_mutex_t lock; /* protects the members below */
@@ -293,30 +294,21 @@ static void on_invalid(void *ctx, const struct err *err)
     log_warn("api", "ignoring the spec of an invalid pod", LOG_ERR(err));
 }
 
-static const struct pod_reflector_sink pod_sink = {on_input, on_invalid};
+static void on_opened(void *ctx)
+{
+    struct calls *c = ctx;
+    set_failure(c, &c->stats.watch, NULL);
+}
 
-static void on_request(void *ctx, size_t slot, struct arena *a,
-                       struct kube_request *request)
+static const struct pod_reflector_sink pod_sink = {on_input, on_invalid, on_opened};
+
+static struct list_watch *on_request(void *ctx, size_t slot, struct arena *a,
+                                     struct kube_request *request)
 {
     struct calls *c = ctx;
     (void)slot;
     pod_reflector_request(&c->reflector, a, request);
-}
-
-static void on_begin(void *ctx, size_t slot, unsigned status, int64_t retry_after_s)
-{
-    struct calls *c = ctx;
-    (void)slot;
-    if (status == 200 && c->reflector.watching)
-        set_failure(c, &c->stats.watch, NULL);
-    list_watch_begin(&c->reflector.in, status, retry_after_s);
-}
-
-static bool on_data(void *ctx, size_t slot, const char *p, size_t n)
-{
-    struct calls *c = ctx;
-    (void)slot;
-    return list_watch_data(&c->reflector.in, p, n);
+    return &c->reflector.in;
 }
 
 static bool on_end(void *ctx, size_t slot, const struct err *why)
@@ -327,8 +319,9 @@ static bool on_end(void *ctx, size_t slot, const struct err *why)
     int64_t wait = pod_reflector_end(&c->reflector, why, &err);
     c->due_ms = clock_mono_ms() + wait;
     set_failure(c, &c->stats.watch, &err);
+    c->active = err.code == ERR_NONE && wait == 0;
     if (err.code == ERR_NONE)
-        return wait == 0; /* the next page, or the watch after a list */
+        return c->active; /* the next page, or the watch after a list */
     count(c, &c->stats.watch_failures);
     log_warn("api", "pod watch failed; retrying", LOG_ERR(&err));
     return false;
@@ -344,12 +337,14 @@ static int64_t on_tick(void *ctx)
     c->stats.alive_ms = now;
     pthread_mutex_unlock(&c->lock);
     if (relist && c->reflector.watching) {
-        list_watch_loop_cancel(c->loop, 0);
         pod_reflector_relist(&c->reflector);
         c->due_ms = now;
+        c->active = false; /* the next run ends this one */
     }
-    if (!list_watch_loop_is_active(c->loop, 0) && now >= c->due_ms)
+    if (!c->active && now >= c->due_ms) {
         list_watch_loop_start(c->loop, 0, &(struct list_watch_run){.run = ++c->runs});
+        c->active = true;
+    }
     if (atomic_exchange(&c->node_failed, false) && c->node_due_ms > now + NODE_RETRY_MS)
         c->node_due_ms = now + NODE_RETRY_MS;
     if (now >= c->node_due_ms) {
@@ -359,11 +354,8 @@ static int64_t on_tick(void *ctx)
     return c->due_ms > now ? c->due_ms - now : 1000;
 }
 
-static const struct list_watch_fns watch_fns = {.request = on_request,
-                                                .begin = on_begin,
-                                                .data = on_data,
-                                                .end = on_end,
-                                                .tick = on_tick};
+static const struct list_watch_fns watch_fns = {
+    .request = on_request, .end = on_end, .tick = on_tick};
 
 void calls_carry_out(struct calls *c, const struct alloc_output *o)
 {

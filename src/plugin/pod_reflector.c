@@ -88,14 +88,14 @@ static void on_object(void *ctx, struct jread *j, bool deleted)
         pod = (struct pod){.meta = pod.meta};
     }
     if (f->watching && pod.meta.version.n) {
-        list_watch_set_version(&f->in, pod.meta.version);
+        buf_set(&f->in.version, pod.meta.version);
         f->failures = 0;
     }
     if (!pod.meta.uid.n || !pod.meta.name.n)
         return;
     if (deleted)
-        report(f, (struct alloc_input){.type = ALLOC_IN_POD_DELETED,
-                                       .uid = pod.meta.uid});
+        report(f,
+               (struct alloc_input){.type = ALLOC_IN_POD_DELETED, .uid = pod.meta.uid});
     else
         report(f, (struct alloc_input){.type = ALLOC_IN_POD,
                                        .pod = pod_allocation_new(&pod, f->unit_mib)});
@@ -104,9 +104,11 @@ static void on_object(void *ctx, struct jread *j, bool deleted)
 static void on_bookmark(void *ctx, struct span version)
 {
     struct pod_reflector *f = ctx;
-    if (!version.n)
+    if (!version.n) {
+        f->sink->opened(f->ctx);
         return;
-    list_watch_set_version(&f->in, version);
+    }
+    buf_set(&f->in.version, version);
     f->failures = 0;
 }
 

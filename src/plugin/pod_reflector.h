@@ -17,6 +17,7 @@ struct pod_reflector_sink {
     /* ALLOC_IN_POD, POD_DELETED, LIST_STARTED or LIST_ENDED; takes the pod. */
     void (*input)(void *ctx, const struct alloc_input *in);
     void (*invalid)(void *ctx, const struct err *err);
+    void (*opened)(void *ctx); /* the watch */
 };
 
 struct pod_reflector {
@@ -26,7 +27,7 @@ struct pod_reflector {
     int64_t unit_mib;
     bool watching, paging;
     struct list_watch in; /* its version: how far the watch has got */
-    unsigned failures; /* in a row */
+    unsigned failures;    /* in a row */
     struct rng rng;
     uint64_t runs; /* number of watches; spreads their timeouts */
 };

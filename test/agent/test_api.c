@@ -126,12 +126,15 @@ static void heard_is(unsigned status, const char *body, const struct err *why,
         bool go_on = true;
         buf_clear(&heard);
         struct api_feed *w = api_feed_new(&names, on_input, NULL);
+        cleanup_arena struct arena a = {0};
+        struct kube_request request;
         const struct list_watch_fns *fns = &api_feed_fns;
         fns->start(w, 0, &(struct list_watch_run){7, true, "1"});
+        struct list_watch *in = fns->request(w, 0, &a, &request);
         if (status)
-            fns->begin(w, 0, status, status == 429 ? 100 : -1);
+            list_watch_begin(in, status, status == 429 ? 100 : -1);
         for (size_t i = 0; i < n && status && go_on; i += piece)
-            go_on = fns->data(w, 0, body + i, n - i < piece ? n - i : piece);
+            go_on = list_watch_data(in, body + i, n - i < piece ? n - i : piece);
         fns->end(w, 0, why);
         api_feed_free(w);
         ck_assert_str_eq(heard.p, want);

@@ -75,8 +75,8 @@ static void start(struct apisync *f, enum core_kind kind, bool watch)
 static bool answer(struct apisync *f, unsigned status, const char *body,
                    const struct err *why)
 {
-    apisync_begin(f, status, status == 429 ? 3 : -1);
-    apisync_data(f, body, strlen(body));
+    list_watch_begin(&f->in, status, status == 429 ? 3 : -1);
+    list_watch_data(&f->in, body, strlen(body));
     return apisync_end(f, why);
 }
 

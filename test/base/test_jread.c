@@ -119,7 +119,8 @@ START_TEST(a_prefix_of_a_valid_value_is_truncated_not_bad)
             cleanup_free char *head = xmalloc(cut);
             memcpy(head, good[i], cut);
             struct jread j;
-            jread_init_partial(&j, head, cut);
+            jread_init(&j, head, cut);
+            jread_continue(&j, head, cut, false);
             struct jread before = j;
             jread_skip(&j);
             ck_assert_msg(j.state != JREAD_BAD, "%s cut at %zu: %s", good[i], cut, j.why);
@@ -392,5 +393,5 @@ UNIT_MAIN("jread", valid_values_pass, invalid_values_are_rejected,
           each_byte_of_a_string_is_validated, depth_is_limited,
           null_counts_as_empty_and_the_parent_continues,
           a_wrong_type_is_an_error_with_its_path, a_faulty_object_does_not_stop_the_list,
-          numbers_must_be_integers_in_range,
-          keys_compare_decoded, every_escape_is_decoded)
+          numbers_must_be_integers_in_range, keys_compare_decoded,
+          every_escape_is_decoded)

@@ -20,8 +20,8 @@ static inline void lib_list(struct cluster_state *cs, const struct core_output *
     struct apisync feed;
     apisync_start(&feed, request->kind, false, request->run, (struct span){0},
                   &cluster_state_sink, cs);
-    apisync_begin(&feed, 200, -1);
-    apisync_data(&feed, list, strlen(list));
+    list_watch_begin(&feed.in, 200, -1);
+    list_watch_data(&feed.in, list, strlen(list));
     apisync_end(&feed, NULL);
     apisync_fini(&feed);
 }

@@ -181,8 +181,8 @@ static void renew(struct cluster_state *cs, const char *lease)
     struct apisync feed;
     apisync_start(&feed, CORE_LEASES, true, lib_watches[CORE_LEASES], SPAN("1"),
                   &cluster_state_sink, cs);
-    apisync_begin(&feed, 200, -1);
-    apisync_data(&feed, line, strlen(line));
+    list_watch_begin(&feed.in, 200, -1);
+    list_watch_data(&feed.in, line, strlen(line));
     apisync_fini(&feed);
 }
 

@@ -148,8 +148,8 @@ static inline void rig_deliver(struct core_driver_rig *rig, json_t *objects)
         char *text = json_dumps(list, JSON_COMPACT);
         apisync_start(&feed, (enum core_kind)kind, false, rig->runs[kind],
                       (struct span){0}, &sink, rig);
-        apisync_begin(&feed, 200, -1);
-        ck_assert(apisync_data(&feed, text, strlen(text)));
+        list_watch_begin(&feed.in, 200, -1);
+        ck_assert(list_watch_data(&feed.in, text, strlen(text)));
         ck_assert(!apisync_end(&feed, NULL));
         apisync_fini(&feed);
         free(text);

@@ -29,8 +29,8 @@ static void watched(const char *type, const char *name, int total_mib)
                   "\"totalMemory\":%d}]}}}\n",
                   type, name, total_mib);
     apisync_start(&feed, CORE_SCVS, true, rig.runs[CORE_SCVS], SPAN("9"), &sink, &rig);
-    apisync_begin(&feed, 200, -1);
-    ck_assert(apisync_data(&feed, text, strlen(text)));
+    list_watch_begin(&feed.in, 200, -1);
+    ck_assert(list_watch_data(&feed.in, text, strlen(text)));
     apisync_fini(&feed);
 }
 

@@ -30,6 +30,7 @@ struct world {
     uint64_t run;      /* of the newest watch */
     uint64_t watching; /* the watch that `feed` reads; 0: none */
     struct api_feed *feed;
+    struct list_watch *decoder;
     bool node_seen;
 };
 
@@ -118,12 +119,17 @@ static void on_input(void *ctx, const struct publisher_input *in)
 /* Starts to read a new watch when the agent has requested one. */
 static void on_event(struct world *w, struct span text)
 {
+    if (!w->run)
+        return;
     if (w->watching != w->run) {
+        cleanup_arena struct arena a = {0};
+        struct kube_request request;
         api_feed_fns.start(w->feed, 0, &(struct list_watch_run){w->run, true, "1"});
-        api_feed_fns.begin(w->feed, 0, 200, -1);
+        w->decoder = api_feed_fns.request(w->feed, 0, &a, &request);
+        list_watch_begin(w->decoder, 200, -1);
         w->watching = w->run;
     }
-    if (!api_feed_fns.data(w->feed, 0, text.p, text.n)) {
+    if (!list_watch_data(w->decoder, text.p, text.n)) {
         api_feed_fns.end(w->feed, 0, NULL);
         w->watching = 0;
     }

@@ -28,9 +28,9 @@ static void input(struct world *w, const struct core_input *in)
 {
     struct step_time now = {1000000, 1700000000000000000};
     core_step(w->core, now, in, &w->out);
-    STEP_EACH (struct core_output, o, &w->out)
-        if (o->type == CORE_LIST || o->type == CORE_WATCH)
-            w->runs[o->kind] = o->run;
+    STEP_EACH(struct core_output, o, &w->out)
+    if (o->type == CORE_LIST || o->type == CORE_WATCH)
+        w->runs[o->kind] = o->run;
     step_outputs_reset(&w->out);
 }
 
@@ -110,9 +110,9 @@ static void run(struct world *w, int kind, bool watch, struct span bytes, size_t
     struct apisync f;
     bool go_on = true;
     apisync_start(&f, (enum core_kind)kind, watch, w->runs[kind], SPAN("1"), &sink, w);
-    apisync_begin(&f, 200, -1);
+    list_watch_begin(&f.in, 200, -1);
     for (size_t at = 0; at < n && go_on; at += piece)
-        go_on = apisync_data(&f, p + at, n - at < piece ? n - at : piece);
+        go_on = list_watch_data(&f.in, p + at, n - at < piece ? n - at : piece);
     w->objects = w->seen.n;
     if (!apisync_end(&f, broken) && w->seen.n == w->objects)
         fuzz_fail("the end of a stream is not reported");

@@ -68,7 +68,12 @@ static void on_invalid(void *ctx, const struct err *err)
     buf_adds(&w->output, "invalid\n");
 }
 
-static const struct pod_reflector_sink sink = {on_input, on_invalid};
+static void on_opened(void *ctx)
+{
+    (void)ctx;
+}
+
+static const struct pod_reflector_sink sink = {on_input, on_invalid, on_opened};
 
 static void check_path(const struct world *w, const char *path)
 {
@@ -98,7 +103,7 @@ static void turn(struct world *w, unsigned status, const struct err *why,
         list_watch_begin(&w->feed.in, status, -1);
     for (size_t at = 0; at < body.n && go_on; at += piece)
         go_on = list_watch_data(&w->feed.in, body.p + at,
-                                   body.n - at < piece ? body.n - at : piece);
+                                body.n - at < piece ? body.n - at : piece);
     w->before_end = w->output.n;
     int64_t wait = pod_reflector_end(&w->feed, why, &err);
     if (wait < 0 || wait > LATEST_MS || (err.code != ERR_NONE && wait == 0))

@@ -75,7 +75,8 @@ static void compare(const char *p, size_t n, size_t max, bool part)
 {
     struct jread one, many;
     struct seen by_item = {.p = p, .n = n}, by_many = by_item;
-    part ? jread_init_partial(&one, p, n) : jread_init(&one, p, n);
+    jread_init(&one, p, n);
+    jread_continue(&one, p, n, !part);
     many = one;
     read_all(&one, 0, &by_item);
     read_all(&many, max, &by_many);

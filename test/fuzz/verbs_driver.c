@@ -93,8 +93,8 @@ static void list(struct core_driver *driver, enum core_kind kind)
     buf_printf(&text, "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}",
                kind == CORE_SCVS ? scvs : "");
     apisync_start(&f, kind, false, setup.runs[kind], (struct span){0}, &sink, driver);
-    apisync_begin(&f, 200, -1);
-    apisync_data(&f, text.p, text.n);
+    list_watch_begin(&f.in, 200, -1);
+    list_watch_data(&f.in, text.p, text.n);
     apisync_end(&f, NULL);
     apisync_fini(&f);
 }

@@ -11,6 +11,7 @@
 
 static struct list_watch feed;
 static struct buf heard;
+static int opened; /* watches */
 
 static void on_object(void *ctx, struct jread *j, bool gone)
 {
@@ -39,7 +40,10 @@ static void on_object(void *ctx, struct jread *j, bool gone)
 static void on_bookmark(void *ctx, struct span version)
 {
     (void)ctx;
-    buf_printf(&heard, "bookmark %.*s\n", SPAN_ARG(version));
+    if (version.n)
+        buf_printf(&heard, "bookmark %.*s\n", SPAN_ARG(version));
+    else
+        opened++;
 }
 
 static void on_fault(void *ctx, const struct err *err)
@@ -54,6 +58,7 @@ static void begin(bool watch)
 {
     buf_clear(&heard);
     buf_adds(&heard, "");
+    opened = 0;
     list_watch_init(&feed, &reader, &feed);
     list_watch_start(&feed, watch);
 }
@@ -169,6 +174,12 @@ START_TEST(an_incomplete_response_is_an_error)
         {false, false, 200, "{\"items\":[", ERR_INVALID},
         {false, false, 200, "", ERR_INVALID},
         {false, false, 200, "<html>", ERR_INVALID},
+        {false, false, 200, "[]", ERR_INVALID},
+        {false, false, 200, "null", ERR_INVALID},
+        {false, false, 200, "{\"items\":[1,2]", ERR_INVALID},
+        {false, false, 200, "{\"items\":[1 2]}", ERR_INVALID},
+        {false, false, 200, "{\"items\":{}}", ERR_INVALID},
+        {false, false, 200, "{\"items\":[]}x", ERR_INVALID},
         {false, true, 200, "{\"items\":[]}", ERR_TIMEOUT},
         {false, false, 204, "", ERR_INTERNAL},
         {false, false, 403, "{\"message\":\"no\"}", ERR_FORBIDDEN},
@@ -176,7 +187,8 @@ START_TEST(an_incomplete_response_is_an_error)
         {true, false, 200, "", ERR_NONE},
         {true, false, 200, "what\n", ERR_INVALID},
         {true, false, 200,
-         "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"a\\u0000\"}}\n", ERR_GONE},
+         "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"message\":\"a\\u0000\"}}\n",
+         ERR_GONE},
         {true, true, 200, "", ERR_TIMEOUT},
         {true, false, 206, "", ERR_INTERNAL},
         {true, true, 503, "", ERR_UNAVAILABLE},
@@ -233,6 +245,44 @@ START_TEST(a_malformed_event_is_reported)
 }
 END_TEST
 
+START_TEST(an_event_is_delivered_with_its_newline)
+{
+    static const char event[] = "{\"type\":\"ADDED\",\"object\":" POD("a") "}\n";
+    begin(true);
+    list_watch_begin(&feed, 200, -1);
+    ck_assert_int_eq(opened, 1);
+    ck_assert(list_watch_data(&feed, event, sizeof event - 3));
+    ck_assert_uint_eq(heard.n, 0);
+    ck_assert(list_watch_data(&feed, "}\n", 2));
+    ck_assert_str_eq(heard.p, "seen a\n");
+    list_watch_fini(&feed);
+}
+END_TEST
+
+/* In linear time, however small the pieces are. */
+START_TEST(an_item_has_a_limit)
+{
+    enum { MIB = 1 << 20 };
+    cleanup_buf struct buf x = {0};
+    for (size_t i = 0; i < MIB; i++)
+        buf_addc(&x, 'x');
+    begin(false);
+    list_watch_begin(&feed, 200, -1);
+    ck_assert(list_watch_data(&feed, "{\"items\":[{\"a\":\"", 16));
+    bool ok = true;
+    for (size_t i = 0; i < MIB; i++)
+        ok &= list_watch_data(&feed, "x", 1);
+    ck_assert(ok);
+    int i = 1;
+    while (list_watch_data(&feed, x.p, x.n))
+        ck_assert_int_lt(++i, 40);
+    ck_assert_int_ge(i, 31);
+    ck_assert_int_eq(list_watch_end(&feed, NULL), -1);
+    ck_assert_int_eq(feed.err.code, ERR_TOO_LARGE);
+    list_watch_fini(&feed);
+}
+END_TEST
+
 /* -- the loop: requests come from many threads, possibly out of order -- */
 
 /* Does not answer until the gate opens. */
@@ -242,22 +292,12 @@ static void hold(struct stub_conn *conn, void *gate)
         gate_wait(gate);
 }
 
-static void loop_request(void *ctx, size_t slot, struct arena *a,
-                         struct kube_request *request)
+static struct list_watch *loop_request(void *ctx, size_t slot, struct arena *a,
+                                       struct kube_request *request)
 {
     (void)ctx, (void)a;
     *request = (struct kube_request){.method = "GET", .path = slot ? "/nodes" : "/pods"};
-}
-
-static void loop_begin(void *ctx, size_t slot, unsigned status, int64_t retry_after_s)
-{
-    (void)ctx, (void)slot, (void)status, (void)retry_after_s;
-}
-
-static bool loop_data(void *ctx, size_t slot, const char *p, size_t n)
-{
-    (void)ctx, (void)slot, (void)p, (void)n;
-    return true;
+    return &feed;
 }
 
 static bool loop_end(void *ctx, size_t slot, const struct err *why)
@@ -269,8 +309,7 @@ static bool loop_end(void *ctx, size_t slot, const struct err *why)
 
 START_TEST(an_older_run_does_not_cancel_a_newer_one)
 {
-    static const struct list_watch_fns fns = {
-        .request = loop_request, .begin = loop_begin, .data = loop_data, .end = loop_end};
+    static const struct list_watch_fns fns = {.request = loop_request, .end = loop_end};
     struct gate *gate = gate_new();
     struct err err = {0};
     atomic_int ended = 0;
@@ -306,4 +345,5 @@ END_TEST
 UNIT_MAIN("list_watch", a_list_and_then_a_watch, the_first_error_wins,
           an_incomplete_response_is_an_error, a_page_without_a_response_fails_the_list,
           retry_after_is_at_most_a_minute, a_malformed_event_is_reported,
+          an_event_is_delivered_with_its_newline, an_item_has_a_limit,
           an_older_run_does_not_cancel_a_newer_one)

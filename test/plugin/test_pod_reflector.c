@@ -30,7 +30,12 @@ static void on_invalid(void *ctx, const struct err *err)
     buf_printf(&received, "fault %s\n", err->msg);
 }
 
-static const struct pod_reflector_sink sink = {on_input, on_invalid};
+static void on_opened(void *ctx)
+{
+    (void)ctx;
+}
+
+static const struct pod_reflector_sink sink = {on_input, on_invalid, on_opened};
 
 static void start(void)
 {
@@ -54,7 +59,7 @@ static int64_t turn(const char *path_has, unsigned status, const char *json, siz
         list_watch_begin(&reflector.in, status, -1);
     for (size_t i = 0; i < body.n && status; i += piece)
         if (!list_watch_data(&reflector.in, body.p + i,
-                                body.n - i < piece ? body.n - i : piece))
+                             body.n - i < piece ? body.n - i : piece))
             break;
     return pod_reflector_end(&reflector, why, err);
 }

@@ -275,7 +275,7 @@ static void deliver_bytes(struct world *w, struct replica *r, struct line *line,
     size_t done = 0;
     while (done < n) {
         size_t piece = 1 + rng_below(&w->rng, n - done);
-        if (!apisync_data(&line->feed, p + done, piece)) {
+        if (!list_watch_data(&line->feed.in, p + done, piece)) {
             close_feed(w, r, line, &(struct err){.code = ERR_INVALID, .msg = "stopped"});
             return;
         }
@@ -309,7 +309,7 @@ static void on_list_bytes(struct world *w, struct replica *r, struct letter *l)
         return;
     }
     if (l->pos == 0)
-        apisync_begin(&line->feed, l->status, -1);
+        list_watch_begin(&line->feed.in, l->status, -1);
     size_t left = l->body.n - l->pos;
     size_t n = left && chance(w, 500) ? 1 + rng_below(&w->rng, left) : left;
     deliver_bytes(w, r, line, l->body.p + l->pos, n);
@@ -454,7 +454,7 @@ static void on_open(struct world *w, struct replica *r, struct letter *l)
     api_handle(w->api, wall_ms(w), &req, &reply);
     if (reply.watch) {
         line->watch = steal(&reply.watch);
-        apisync_begin(&line->feed, reply.status, -1);
+        list_watch_begin(&line->feed.in, reply.status, -1);
         l->open = poll_watch;
         post(w, w->now_ms + 5000, l);
         pump_later(w, r, line);
