@@ -2,25 +2,13 @@
 #pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
-#include "base/str.h"
+#include "kube/proto.h"
 
 /*
- * Decoders and encoders for the messages of the kubelet's device plugin API, v1beta1.
- *
- * A decoder takes the bytes of one message and allocates from the arena; strings are
- * NUL-terminated. ERR_INVALID: the bytes are not such a message, or a string is not UTF-8
- * or contains a NUL; the error names the field. ERR_TOO_LARGE: the decoded message would
- * take much more memory than its bytes. Unknown fields are skipped. After an error, *out
- * is undefined.
- *
- * An encoder appends to `out`. It rejects what the receiver would reject or misread, with
- * ERR_INVALID: invalid strings as above, ids that are empty or longer than 63 bytes,
- * names of environment variables that are empty or contain '='. ERR_TOO_LARGE: the
- * message is larger than the kubelet accepts. After an error, `out` is unchanged.
+ * The messages of the kubelet's device plugin API, v1beta1, for proto_encode and proto_decode.
+ * The message Empty has no struct: it is encoded as no bytes, and its bytes are ignored.
  */
 
 #define DP_VERSION      "v1beta1"
@@ -39,33 +27,25 @@ enum {
     DP_MESSAGE_MAX = 4 << 20, /* bytes of a message; the kubelet's limit */
 };
 
-/* The message Empty has no struct: it is encoded as no bytes, and its bytes are ignored.
- */
-
 struct dp_options {
     bool pre_start_required, preferred_allocation;
 };
-int dp_options_encode(const struct dp_options *m, struct buf *out, struct err *err);
 
 /* RegisterRequest. */
 struct dp_register {
     struct span version, endpoint, resource; /* endpoint: a file name in DP_DIR */
     struct dp_options options;
 };
-int dp_register_encode(const struct dp_register *m, struct buf *out, struct err *err);
 
 /* ListAndWatchResponse. */
 struct dp_device {
     struct span id;
-    bool is_healthy; /* "Healthy"; a decoder takes any other text as unhealthy */
-    const int64_t *numa;
-    size_t n_numa; /* 0: no Topology */
+    struct span health; /* "Healthy", "Unhealthy" */
 };
 struct dp_devices {
     const struct dp_device *items;
     size_t n;
 };
-int dp_devices_encode(const struct dp_devices *m, struct buf *out, struct err *err);
 
 /* PreStartContainerRequest, and the device ids of one container in other messages. */
 struct dp_ids {
@@ -78,9 +58,6 @@ struct dp_groups {
     const struct dp_ids *items;
     size_t n;
 };
-int dp_groups_encode(const struct dp_groups *m, struct buf *out, struct err *err);
-int dp_groups_decode(struct span bytes, struct arena *a, struct dp_groups *out,
-                     struct err *err);
 
 /* PreferredAllocationRequest. */
 struct dp_preference {
@@ -91,8 +68,6 @@ struct dp_preferences {
     const struct dp_preference *items;
     size_t n;
 };
-int dp_preferences_decode(struct span bytes, struct arena *a, struct dp_preferences *out,
-                          struct err *err);
 
 /* AllocateResponse. */
 struct dp_entry {
@@ -121,5 +96,7 @@ struct dp_allocations {
     const struct dp_allocation *items;
     size_t n;
 };
-int dp_allocations_encode(const struct dp_allocations *m, struct buf *out,
-                          struct err *err);
+
+/* Messages of at most DP_MESSAGE_MAX bytes. */
+extern const struct proto_type dp_options_type, dp_register_type, dp_devices_type,
+    dp_ids_type, dp_groups_type, dp_preferences_type, dp_allocations_type;

@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/err.h"
-#include "base/str.h"
+#include "kube/proto.h"
 
 /*
  * Calls of the kubelet's podresources API, v1, which reports the devices of each container.
- * A malformed answer is ERR_INVALID, as in kube/deviceplugin.h; names and ids are not
- * restricted, because they include those of other plugins.
+ * A malformed answer is ERR_INVALID (kube/proto.h); names and ids are not restricted, because
+ * they include those of other plugins.
  *
  * Each call makes its own connection to the Unix socket and blocks for a few seconds at
  * most. A call that the kubelet's rate limit rejects is repeated for half a second.
  *
- * CPUs, memory and dynamic resources are skipped. The kubelet sends one entry per
+ * CPUs, memory, topology and dynamic resources are skipped. The kubelet sends one entry per
  * resource and NUMA node, so a resource can occur several times. It limits the rate to
  * 100 calls a second (RESOURCE_EXHAUSTED). `Get` is enabled by default since
  * Kubernetes 1.34; before, it returns UNIMPLEMENTED or FAILED_PRECONDITION.
@@ -32,8 +28,6 @@ struct podres_devices {
     struct span resource;
     const struct span *ids;
     size_t n_ids;
-    const int64_t *numa; /* NUMA nodes of the ids */
-    size_t n_numa;
 };
 struct podres_container {
     struct span name;
@@ -61,6 +55,10 @@ struct podres_allocatable {
     const struct podres_devices *devices;
     size_t n;
 };
+
+/* Tests speak the kubelet's side with them. */
+extern const struct proto_type podres_list_type, podres_get_request_type, podres_get_type,
+    podres_allocatable_type;
 
 /* Fills *list; strings and arrays are in the arena. */
 int podresources_client_list(const char *socket, struct arena *a,

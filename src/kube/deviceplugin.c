@@ -2,9 +2,8 @@
 #include "kube/deviceplugin.h"
 
 #include "kube/deviceplugin.pb-c.h"
-#include "kube/proto_priv.h"
 
-/* The messages between the kubelet and a device plugin, field by field (kube/proto_priv.h). */
+/* The messages between the kubelet and a device plugin, field by field (kube/proto.h). */
 
 const struct proto_type dp_options_type = {
     &dp__options__descriptor,
@@ -26,11 +25,8 @@ static const struct proto_type device_type = {
     &dp__device__descriptor,
     NULL,
     sizeof(struct dp_device),
-    {{.at = offsetof(struct dp_device, id), .rule = PROTO_ID},
-     {.at = offsetof(struct dp_device, is_healthy), .rule = PROTO_HEALTH},
-     {.at = offsetof(struct dp_device, numa),
-      .type = &proto_topology,
-      .rule = PROTO_IF_FILLED}}};
+    {{.at = offsetof(struct dp_device, id), .max = DP_ID_MAX},
+     {.at = offsetof(struct dp_device, health)}}};
 
 const struct proto_type dp_devices_type = {
     &dp__device_list__descriptor,
@@ -42,7 +38,7 @@ const struct proto_type dp_ids_type = {
     &dp__ids__descriptor,
     "PreStartContainerRequest",
     sizeof(struct dp_ids),
-    {{.at = offsetof(struct dp_ids, items), .rule = PROTO_ID}}};
+    {{.at = offsetof(struct dp_ids, items), .max = DP_ID_MAX}}};
 
 const struct proto_type dp_groups_type = {
     &dp__containers_ids__descriptor,
@@ -54,9 +50,9 @@ static const struct proto_type preference_type = {
     &dp__container_preference__descriptor,
     NULL,
     sizeof(struct dp_preference),
-    {{.at = offsetof(struct dp_preference, available), .rule = PROTO_ID},
-     {.at = offsetof(struct dp_preference, must_include), .rule = PROTO_ID},
-     {.at = offsetof(struct dp_preference, size), .rule = PROTO_NOT_NEGATIVE}}};
+    {{.at = offsetof(struct dp_preference, available), .max = DP_ID_MAX},
+     {.at = offsetof(struct dp_preference, must_include), .max = DP_ID_MAX},
+     {.at = offsetof(struct dp_preference, size)}}};
 
 const struct proto_type dp_preferences_type = {
     &dp__preferred_request__descriptor,
@@ -64,14 +60,7 @@ const struct proto_type dp_preferences_type = {
     sizeof(struct dp_preferences),
     {{.at = offsetof(struct dp_preferences, items), .type = &preference_type}}};
 
-static const struct proto_type env_type = {
-    &dp__entry__descriptor,
-    NULL,
-    sizeof(struct dp_entry),
-    {{.at = offsetof(struct dp_entry, key), .rule = PROTO_VARIABLE},
-     {.at = offsetof(struct dp_entry, value)}}};
-
-static const struct proto_type annotation_type = {
+static const struct proto_type entry_type = {
     &dp__entry__descriptor,
     NULL,
     sizeof(struct dp_entry),
@@ -100,10 +89,10 @@ static const struct proto_type allocation_type = {
     &dp__container_allocation__descriptor,
     NULL,
     sizeof(struct dp_allocation),
-    {{.at = offsetof(struct dp_allocation, envs), .type = &env_type},
+    {{.at = offsetof(struct dp_allocation, envs), .type = &entry_type},
      {.at = offsetof(struct dp_allocation, mounts), .type = &mount_type},
      {.at = offsetof(struct dp_allocation, specs), .type = &spec_type},
-     {.at = offsetof(struct dp_allocation, annotations), .type = &annotation_type},
+     {.at = offsetof(struct dp_allocation, annotations), .type = &entry_type},
      {.at = offsetof(struct dp_allocation, cdi), .type = &cdi_type}}};
 
 const struct proto_type dp_allocations_type = {
@@ -111,41 +100,3 @@ const struct proto_type dp_allocations_type = {
     "AllocateResponse",
     sizeof(struct dp_allocations),
     {{.at = offsetof(struct dp_allocations, items), .type = &allocation_type}}};
-
-int dp_options_encode(const struct dp_options *m, struct buf *out, struct err *err)
-{
-    return proto_encode(&dp_options_type, m, DP_MESSAGE_MAX, out, err);
-}
-
-int dp_register_encode(const struct dp_register *m, struct buf *out, struct err *err)
-{
-    return proto_encode(&dp_register_type, m, DP_MESSAGE_MAX, out, err);
-}
-
-int dp_devices_encode(const struct dp_devices *m, struct buf *out, struct err *err)
-{
-    return proto_encode(&dp_devices_type, m, DP_MESSAGE_MAX, out, err);
-}
-
-int dp_groups_encode(const struct dp_groups *m, struct buf *out, struct err *err)
-{
-    return proto_encode(&dp_groups_type, m, DP_MESSAGE_MAX, out, err);
-}
-
-int dp_groups_decode(struct span bytes, struct arena *a, struct dp_groups *out,
-                     struct err *err)
-{
-    return proto_decode(&dp_groups_type, bytes, a, out, err);
-}
-
-int dp_preferences_decode(struct span bytes, struct arena *a, struct dp_preferences *out,
-                          struct err *err)
-{
-    return proto_decode(&dp_preferences_type, bytes, a, out, err);
-}
-
-int dp_allocations_encode(const struct dp_allocations *m, struct buf *out,
-                          struct err *err)
-{
-    return proto_encode(&dp_allocations_type, m, DP_MESSAGE_MAX, out, err);
-}

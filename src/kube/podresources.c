@@ -5,20 +5,16 @@
 #include <time.h>
 
 #include "kube/podresources.pb-c.h"
-#include "kube/proto_priv.h"
 #include "wire/grpcc.h"
 
-/* The messages of the kubelet's podresources API, field by field (kube/proto_priv.h). */
+/* The messages of the kubelet's podresources API, field by field (kube/proto.h). */
 
 static const struct proto_type devices_type = {
     &podres__devices__descriptor,
     NULL,
     sizeof(struct podres_devices),
     {{.at = offsetof(struct podres_devices, resource)},
-     {.at = offsetof(struct podres_devices, ids)},
-     {.at = offsetof(struct podres_devices, numa),
-      .type = &proto_topology,
-      .rule = PROTO_IF_FILLED}}};
+     {.at = offsetof(struct podres_devices, ids)}}};
 
 static const struct proto_type container_type = {
     &podres__container__descriptor,
@@ -44,7 +40,7 @@ const struct proto_type podres_list_type = {
 const struct proto_type podres_get_type = {&podres__get_response__descriptor,
                                            "GetPodResourcesResponse",
                                            sizeof(struct podres_pod),
-                                           {{.type = &pod_type, .rule = PROTO_REQUIRED}}};
+                                           {{.type = &pod_type}}};
 
 const struct proto_type podres_allocatable_type = {
     &podres__allocatable__descriptor,
@@ -129,8 +125,12 @@ enum podresources_result podresources_client_get(const char *socket, struct span
                      PODRES_MESSAGE_MAX, &message, err))
         return PODRESOURCES_FAILED;
     if (call(socket, PODRES_GET, buf_span(&message), &podres_get_type, a, pod, &status,
-             err) == 0)
-        return PODRESOURCES_FOUND;
+             err) == 0) {
+        if (pod->name.n)
+            return PODRESOURCES_FOUND;
+        err_set(err, ERR_INVALID, "GetPodResourcesResponse: pod: missing");
+        return PODRESOURCES_FAILED;
+    }
     return is_unsupported(status, err) ? PODRESOURCES_UNSUPPORTED
            : is_absent(status, err)    ? PODRESOURCES_ABSENT
                                        : PODRESOURCES_FAILED;

@@ -133,7 +133,7 @@ static void call_register(void *ctx, void *job)
                             .options = {.preferred_allocation = e->resource != IDS_CORE}};
     cleanup_buf struct buf message = {0}, reply = {0};
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_REGISTERED);
-    int rc = dp_register_encode(&r, &message, &m->err);
+    int rc = proto_encode(&dp_register_type, &r, DP_MESSAGE_MAX, &message, &m->err);
     struct grpcc_request request = {.socket = c->settings.registration,
                                     .method = DP_REGISTER,
                                     .message = buf_span(&message),

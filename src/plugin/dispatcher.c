@@ -29,7 +29,7 @@ enum {
     STOP_MS = 2000,
     SCAN_MS = 30 * 1000, /* inotify events can get lost */
     STATE_MAX = 64 << 20,
-    LIMITS_MS = 3 * 1000, /* time between two checks of the files of the limits */
+    LIMITS_MS = 3 * 1000,   /* time between two checks of the files of the limits */
     REQUEST_MAX = 16 << 20, /* a kubelet lists all free ids in a request */
 };
 
@@ -37,7 +37,7 @@ enum {
 struct pending_call {
     struct grpcd_call *call;
     uint64_t token;
-    bool stream; /* ListAndWatch, and the thread knows it */
+    bool stream;                  /* ListAndWatch, and the thread knows it */
     enum alloc_request_type type; /* ALLOC_REQUEST_TYPES: ListAndWatch */
     enum ids_resource resource;
     int64_t began_us;
@@ -55,7 +55,7 @@ struct dispatcher {
     char *node;
     struct alloc *alloc;
     const struct alloc_state *state; /* of `alloc` */
-    struct step_outputs out; /* of struct alloc_output */
+    struct step_outputs out;         /* of struct alloc_output */
     struct registration_dir *dir;
     struct endpoint endpoints[IDS_RESOURCES];
     struct registration registration[IDS_RESOURCES];
@@ -161,7 +161,8 @@ static void on_options(void *ctx, struct grpcd_call *call, struct span request)
     cleanup_buf struct buf out = {0};
     struct err err;
     (void)request;
-    answer(call, dp_options_encode(&options, &out, &err), &out, &err);
+    answer(call, proto_encode(&dp_options_type, &options, DP_MESSAGE_MAX, &out, &err),
+           &out, &err);
 }
 
 static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span request)
@@ -181,8 +182,8 @@ static int decode(struct span bytes, struct arena *a, struct alloc_request *req,
     struct dp_preferences preferences = {0};
     struct dp_groups groups = {0};
     int rc = req->type == ALLOC_REQUEST_PREFERRED
-                 ? dp_preferences_decode(bytes, a, &preferences, err)
-                 : dp_groups_decode(bytes, a, &groups, err);
+                 ? proto_decode(&dp_preferences_type, bytes, a, &preferences, err)
+                 : proto_decode(&dp_groups_type, bytes, a, &groups, err);
     size_t n = preferences.n + groups.n;
     if (rc)
         return -1;
@@ -221,8 +222,9 @@ static void on_request(const struct endpoint *e, struct grpcd_call *call,
     if (rc == 0 && type == ALLOC_REQUEST_PREFERRED)
         rc = err_set(&err, ERR_INVALID, "%s has no such call", KEY_GPU_CORE);
     else if (rc == 0)
-        rc = dp_allocations_encode(
-            &(struct dp_allocations){&(struct dp_allocation){0}, 1}, &out, &err);
+        rc = proto_encode(&dp_allocations_type,
+                          &(struct dp_allocations){&(struct dp_allocation){0}, 1},
+                          DP_MESSAGE_MAX, &out, &err);
     answer(call, rc, &out, &err);
     free_msg(m);
 }
@@ -378,7 +380,8 @@ static void answer_allocated(struct dispatcher *d, const struct alloc_output *o)
             drop_limit(d, o, &r, &err);
         count(d, failed ? &d->stats.limit_failed : &d->stats.limited);
     }
-    int rc = dp_allocations_encode(&(struct dp_allocations){&r.dp, 1}, &message, &err);
+    int rc = proto_encode(&dp_allocations_type, &(struct dp_allocations){&r.dp, 1},
+                          DP_MESSAGE_MAX, &message, &err);
     answer(take_pending(d, o->token), rc, &message, &err);
 }
 
@@ -390,8 +393,9 @@ static void answer_preferred(struct dispatcher *d, const struct alloc_output *o)
     struct span *ids = arena_zalloc(&a, (o->n_ids + 1) * sizeof *ids);
     for (size_t i = 0; i < o->n_ids; i++)
         ids[i] = span_of(o->ids[i]);
-    int rc = dp_groups_encode(&(struct dp_groups){&(struct dp_ids){ids, o->n_ids}, 1},
-                              &message, &err);
+    int rc = proto_encode(&dp_groups_type,
+                          &(struct dp_groups){&(struct dp_ids){ids, o->n_ids}, 1},
+                          DP_MESSAGE_MAX, &message, &err);
     answer(take_pending(d, o->token), rc, &message, &err);
 }
 
@@ -580,10 +584,10 @@ static void step_registrations(struct dispatcher *d)
             if (action == REGISTRATION_SERVE)
                 serve(d, r);
             else if (action == REGISTRATION_CHECK)
-                registration_newer_plugin(reg, now, registration_dir_has_newer(d->dir, r));
+                registration_newer_plugin(reg, now,
+                                          registration_dir_has_newer(d->dir, r));
             else
-                callbacks->register_resource(callbacks->ctx, r,
-                                             d->dir->endpoints[r]);
+                callbacks->register_resource(callbacks->ctx, r, d->dir->endpoints[r]);
         }
     }
 }
@@ -733,8 +737,7 @@ void dispatcher_stats(struct dispatcher *d, struct dispatcher_stats *stats)
 
 static void wait_for_event(struct dispatcher *d)
 {
-    struct pollfd fds[] = {{d->wake, POLLIN, 0},
-                           {d->dir->fd, POLLIN, 0}};
+    struct pollfd fds[] = {{d->wake, POLLIN, 0}, {d->dir->fd, POLLIN, 0}};
     int64_t due = d->state->due_ms;
     if (d->scanned_ms + SCAN_MS < due)
         due = d->scanned_ms + SCAN_MS;

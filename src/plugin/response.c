@@ -123,11 +123,10 @@ static void add_visible(const struct work *w)
         /* Runtimes read all annotations whose names begin so. A container can have an
          * allocation of each resource. */
         annotation = arena_zalloc(w->a, sizeof *annotation);
-        *annotation =
-            (struct dp_entry){w->al->resource == IDS_COUNT
-                                  ? SPAN("cdi.k8s.io/gpushare_gpu-count")
-                                  : SPAN("cdi.k8s.io/gpushare_gpu-mem"),
-                              span_of(list(w, NAMES, cdi))};
+        *annotation = (struct dp_entry){w->al->resource == IDS_COUNT
+                                            ? SPAN("cdi.k8s.io/gpushare_gpu-count")
+                                            : SPAN("cdi.k8s.io/gpushare_gpu-mem"),
+                                        span_of(list(w, NAMES, cdi))};
         r->dp.annotations = annotation;
         r->dp.n_annotations = 1;
         break;
@@ -155,8 +154,8 @@ static void add_nodes(const struct work *w)
             node = view->files.nodes[i - w->n];
         else if (!driver_card_file(&view->files, w->cards[i]->minor, w->a, &node))
             continue;
-        specs[n++] = (struct dp_spec){span_of(node.container), span_of(node.host),
-                                      SPAN("rw")};
+        specs[n++] =
+            (struct dp_spec){span_of(node.container), span_of(node.host), SPAN("rw")};
     }
     w->r->dp.specs = specs;
     w->r->dp.n_specs = n;
@@ -306,9 +305,8 @@ static void add_limit(const struct response_settings *settings, const struct car
             r->not_isolated = "the pod has more cards than libgpushare-limit.so limits";
             return;
         }
-        plan->cards[plan->n++] =
-            (struct limit_card){card->has_uuid ? card->uuid : "",
-                                units * settings->unit_mib};
+        plan->cards[plan->n++] = (struct limit_card){card->has_uuid ? card->uuid : "",
+                                                     units * settings->unit_mib};
     }
     if (!plan->n)
         return;
@@ -317,7 +315,8 @@ static void add_limit(const struct response_settings *settings, const struct car
     add_mount(r, library, arena_printf(a, "%s/libgpushare-limit.so", dir), true);
     /* glibc reads the file, and musl only the variable. A library is loaded once. */
     if (r->preload & PRELOAD_FILE)
-        add_mount(r, "/etc/ld.so.preload", arena_printf(a, "%s/ld.so.preload", dir), true);
+        add_mount(r, "/etc/ld.so.preload", arena_printf(a, "%s/ld.so.preload", dir),
+                  true);
     if (r->preload & PRELOAD_ENV) {
         add_env(r, KEY_PRELOAD, library);
         r->n_limit_envs++;
@@ -372,10 +371,11 @@ struct response *response_of(const struct response_settings *settings,
     for (size_t i = 0; i < pod->n_containers && w.r->preload == PRELOAD_ENV; i++)
         if (pod->containers[i].own_preload && !w.r->not_isolated &&
             span_eq(pod->containers[i].name, al->container))
-            w.r->not_isolated = arena_printf(a,
-                                        "container %.*s sets LD_PRELOAD itself, so "
-                                        "gpushare/isolation: limit-env does not limit it",
-                                        SPAN_ARG(al->container));
+            w.r->not_isolated =
+                arena_printf(a,
+                             "container %.*s sets LD_PRELOAD itself, so "
+                             "gpushare/isolation: limit-env does not limit it",
+                             SPAN_ARG(al->container));
     return w.r;
 }
 
@@ -423,8 +423,8 @@ int response_list(const struct cards *cards, enum ids_resource r, struct buf *ou
     for (; r == IDS_CORE && list.n < n; list.n++) {
         buf_clear(&id);
         buf_printf(&id, "core-%zu", list.n);
-        devices[list.n] =
-            (struct dp_device){.id = arena_copy(&a, buf_span(&id)), .is_healthy = true};
+        devices[list.n] = (struct dp_device){.id = arena_copy(&a, buf_span(&id)),
+                                             .health = SPAN("Healthy")};
     }
     for (size_t i = 0; i < cards->n && list.n < n; i++) {
         const struct plugin_card *c = &cards->items[i];
@@ -435,8 +435,10 @@ int response_list(const struct cards *cards, enum ids_resource r, struct buf *ou
             ids_write(&id, &one);
             devices[list.n++] = (struct dp_device){
                 .id = arena_copy(&a, buf_span(&id)),
-                .is_healthy = c->health.healthy && (r == IDS_COUNT || u < c->units)};
+                .health = c->health.healthy && (r == IDS_COUNT || u < c->units)
+                              ? SPAN("Healthy")
+                              : SPAN("Unhealthy")};
         }
     }
-    return dp_devices_encode(&list, out, err);
+    return proto_encode(&dp_devices_type, &list, DP_MESSAGE_MAX, out, err);
 }

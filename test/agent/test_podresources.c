@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kube/podresources.h"
-#include "kube/proto_priv.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
 #include "node/allocation.h"
@@ -210,14 +209,15 @@ START_TEST(equal_states_have_equal_entries)
     struct rng rng;
     rng_init(&rng, 5);
     struct podres_list list = list_of("ns/p/c aliyun.com/gpu-mem aaaaaaa-1\n"
-                 "ns/p/c aliyun.com/gpu-mem aaaaaaa-0\n"
-                 "ns/p/c aliyun.com/gpu-count bbbbbbb\n"
-                 "ns/p/d aliyun.com/gpu-mem aaaaaaa-2\n"
-                 "ns/p/d example.com/fpga f0\n"
-                 "ns/n/c nvidia.com/gpu GPU-1\n"
-                 "ns/n/c nvidia.com/gpu GPU-1\n"
-                 "ns/n/c nvidia.com/gpu GPU-0\n"
-                 "a/z/c nvidia.com/mig-1g.5gb MIG-7\n", &arena);
+                                      "ns/p/c aliyun.com/gpu-mem aaaaaaa-0\n"
+                                      "ns/p/c aliyun.com/gpu-count bbbbbbb\n"
+                                      "ns/p/d aliyun.com/gpu-mem aaaaaaa-2\n"
+                                      "ns/p/d example.com/fpga f0\n"
+                                      "ns/n/c nvidia.com/gpu GPU-1\n"
+                                      "ns/n/c nvidia.com/gpu GPU-1\n"
+                                      "ns/n/c nvidia.com/gpu GPU-0\n"
+                                      "a/z/c nvidia.com/mig-1g.5gb MIG-7\n",
+                                      &arena);
     struct podres_pod *e = (struct podres_pod *)list.pods;
     for (int round = 0; round < 50; round++) {
         for (size_t i = list.n; i > 1; i--) {
@@ -227,10 +227,10 @@ START_TEST(equal_states_have_equal_entries)
             e[i - 1] = other;
         }
         sorted_is(&list, "a/z/c nvidia.com/mig-1g.5gb MIG-7\n"
-                       "ns/n/c nvidia.com/gpu GPU-0 GPU-1\n"
-                       "ns/p/c aliyun.com/gpu-count bbbbbbb\n"
-                       "ns/p/c aliyun.com/gpu-mem aaaaaaa-0 aaaaaaa-1\n"
-                       "ns/p/d aliyun.com/gpu-mem aaaaaaa-2\n");
+                         "ns/n/c nvidia.com/gpu GPU-0 GPU-1\n"
+                         "ns/p/c aliyun.com/gpu-count bbbbbbb\n"
+                         "ns/p/c aliyun.com/gpu-mem aaaaaaa-0 aaaaaaa-1\n"
+                         "ns/p/d aliyun.com/gpu-mem aaaaaaa-2\n");
     }
     sorted_is(&(struct podres_list){0}, "");
     list = list_of("ns/p/c aliyun.com/gpu-mem\nns/p/c cpu 1\n", &arena);
@@ -250,9 +250,8 @@ static void allocatable(struct podresources_units *units, const char *uuid, size
         ids_write(&id, &(struct ids_id){tag, (int64_t)i});
         ids[i] = arena_copy(&arena, buf_span(&id));
     }
-    const struct podres_devices all[] = {
-        {SPAN("aliyun.com/gpu-mem"), ids, n, NULL, 0},
-        {SPAN("aliyun.com/gpu-count"), ids, n, NULL, 0}};
+    const struct podres_devices all[] = {{SPAN("aliyun.com/gpu-mem"), ids, n},
+                                         {SPAN("aliyun.com/gpu-count"), ids, n}};
     podresources_count_units(&(struct podres_allocatable){all, ARRAY_LEN(all)}, units);
     ck_assert_int_eq(podresources_units_of(units, &tag), (int64_t)n);
 }
@@ -343,7 +342,8 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {each_resource_of_each_container_is_an_entry,
-                                  errors_are_returned, polling_survives_a_kubelet_restart,
+                                  errors_are_returned,
+                                  polling_survives_a_kubelet_restart,
                                   the_state_of_the_device_plugin_comes_with_the_pods,
                                   equal_states_have_equal_entries,
                                   units_of_former_cards_are_kept_and_bounded,

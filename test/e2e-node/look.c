@@ -18,7 +18,6 @@
 #include "domain/ids.h"
 #include "e2e-node/real.h"
 #include "kube/podresources.h"
-#include "kube/proto_priv.h"
 #include "wire/grpcc.h"
 
 enum {
@@ -373,9 +372,8 @@ static void check_init(const json_t *pod, const json_t *container)
     json_object_foreach(seen, uuid, v)
     {
         if (!json_object_get(cards, uuid))
-            note_wrong(
-                "an init container of %s sees %s, which was not promised to it", name,
-                uuid);
+            note_wrong("an init container of %s sees %s, which was not promised to it",
+                       name, uuid);
     }
     note_compared(uid, lib_str(container, "name"));
 }
@@ -498,10 +496,10 @@ size_t look_check(void)
     size_t i, n = 0;
     json_array_foreach(pods, i, pod) n += is_over(pod) ? 0 : check_pod(pod, held, books);
     ck_assert(node_metric("mismatches_total") == 0); /* the plugin's audit */
-    ck_assert_msg(count_wrong() == 0, "%zu containers are on another card", count_wrong());
+    ck_assert_msg(count_wrong() == 0, "%zu containers are on another card",
+                  count_wrong());
     return n;
 }
-
 
 /* -- podresources, called continuously -- */
 

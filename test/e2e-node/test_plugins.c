@@ -74,7 +74,8 @@ static void on_options(void *ctx, struct grpcd_call *call, struct span request)
     cleanup_buf struct buf out = {0};
     (void)ctx;
     (void)request;
-    ck_assert_int_eq(dp_options_encode(&options, &out, NULL), 0);
+    ck_assert_int_eq(proto_encode(&dp_options_type, &options, DP_MESSAGE_MAX, &out, NULL),
+                     0);
     grpcd_reply(call, &out);
 }
 
@@ -88,10 +89,12 @@ static void on_watch(void *ctx, struct grpcd_call *call, struct span request)
     (void)request;
     json_array_foreach(go.ids, i, id)
     {
-        items[i] =
-            (struct dp_device){.id = span_of(json_string_value(id)), .is_healthy = true};
+        items[i] = (struct dp_device){.id = span_of(json_string_value(id)),
+                                      .health = SPAN("Healthy")};
     }
-    ck_assert_int_eq(dp_devices_encode(&(struct dp_devices){items, n}, &out, NULL), 0);
+    ck_assert_int_eq(proto_encode(&dp_devices_type, &(struct dp_devices){items, n},
+                                  DP_MESSAGE_MAX, &out, NULL),
+                     0);
     grpcd_send(call, &out);
 }
 
@@ -112,7 +115,7 @@ static void on_prefer(void *ctx, struct grpcd_call *call, struct span request)
     size_t i;
     json_t *id;
     (void)ctx;
-    ck_assert_int_eq(dp_preferences_decode(request, &a, &all, NULL), 0);
+    ck_assert_int_eq(proto_decode(&dp_preferences_type, request, &a, &all, NULL), 0);
     ck_assert_uint_eq(all.n, 1);
     const struct dp_ids *available = &all.items->available;
     struct span *ids = arena_zalloc(&a, (size_t)all.items->size * sizeof *ids);
@@ -124,13 +127,16 @@ static void on_prefer(void *ctx, struct grpcd_call *call, struct span request)
                 ids[one.n++] = text;
     }
     one.items = ids;
-    ck_assert_int_eq(dp_groups_encode(&(struct dp_groups){&one, 1}, &out, NULL), 0);
+    ck_assert_int_eq(proto_encode(&dp_groups_type, &(struct dp_groups){&one, 1},
+                                  DP_MESSAGE_MAX, &out, NULL),
+                     0);
     grpcd_reply(call, &out);
 }
 
 static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
 {
-    static const char *const keys[] = {"ALIYUN_COM_GPU_MEM_IDX", "ALIYUN_COM_GPU_MEM_POD"};
+    static const char *const keys[] = {"ALIYUN_COM_GPU_MEM_IDX",
+                                       "ALIYUN_COM_GPU_MEM_POD"};
     cleanup_json json_t *pod = cluster_pod(go.pod);
     cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", go.pod);
     cleanup_buf struct buf out = {0};
@@ -144,7 +150,8 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
     json_decref(peer_json(&cluster.api, "PATCH", path,
                           "{\"metadata\":{\"annotations\":{"
                           "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}}}"));
-    ck_assert_int_eq(dp_allocations_encode(&(struct dp_allocations){&one, 1}, &out, NULL),
+    ck_assert_int_eq(proto_encode(&dp_allocations_type, &(struct dp_allocations){&one, 1},
+                                  DP_MESSAGE_MAX, &out, NULL),
                      0);
     go.allocated = true;
     grpcd_reply(call, &out);
@@ -170,11 +177,11 @@ static void start_go(void)
     go.ids = json_array();
     for (int i = NODE_CARDS - 1; i >= 0; i--)
         for (int n = 0; n < node_cards[i].units; n++)
-            json_array_append_new(go.ids,
-                                  json_sprintf("%s-_-%d", node_cards[i].uuid, n));
+            json_array_append_new(go.ids, json_sprintf("%s-_-%d", node_cards[i].uuid, n));
     go.server = grpcd_start(&config, &err);
     ck_assert_msg(go.server != NULL, "%s", err.msg);
-    ck_assert_done(dp_register_encode(&r, &message, &err), err);
+    ck_assert_done(proto_encode(&dp_register_type, &r, DP_MESSAGE_MAX, &message, &err),
+                   err);
     struct grpcc_request request = {.socket = NODE_PLUGINS "/" DP_KUBELET_SOCK,
                                     .method = DP_REGISTER,
                                     .message = buf_span(&message),
@@ -208,9 +215,9 @@ static void check_not_restarted(void)
     json_array_foreach(pods, i, pod)
     {
         ck_assert_str_eq(lib_str(pod, "status.phase"), "Running");
-        ck_assert_int_eq(json_integer_value(
-                             lib_at(pod, "status.containerStatuses.0.restartCount")),
-                         0);
+        ck_assert_int_eq(
+            json_integer_value(lib_at(pod, "status.containerStatuses.0.restartCount")),
+            0);
     }
 }
 

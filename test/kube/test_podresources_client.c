@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/podresources.h"
-#include "kube/proto_priv.h"
 
 #include <stdatomic.h>
 

@@ -12,7 +12,6 @@
 #include "domain/ids.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
-#include "kube/proto_priv.h"
 
 static const char *const resources[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count",
                                         "nvidia.com/gpu",
@@ -56,7 +55,8 @@ static void show(const struct kubelet_pod *p, bool turned, struct arena *a,
     *out = (struct podres_pod){span_of(p->name), SPAN("default"), cs, (size_t)p->n};
 }
 
-static void answer(struct grpcd_call *call, int rc, struct buf *out, const struct err *err)
+static void answer(struct grpcd_call *call, int rc, struct buf *out,
+                   const struct err *err)
 {
     if (rc)
         grpcd_fail(call, err);
@@ -257,11 +257,11 @@ static bool read_list(struct kubelet_endpoint *e)
                    err);
     json_t *fresh = json_object();
     for (size_t i = 0; i < list.n; i++) {
-        ck_assert_uint_eq(list.items[i].n_numa, 0);
         ck_assert_ptr_null(
             json_object_getn(fresh, list.items[i].id.p, list.items[i].id.n));
-        json_object_setn_new(fresh, list.items[i].id.p, list.items[i].id.n,
-                             json_boolean(list.items[i].is_healthy));
+        json_object_setn_new(
+            fresh, list.items[i].id.p, list.items[i].id.n,
+            json_boolean(span_eq(list.items[i].health, SPAN("Healthy"))));
     }
     /* Stays in the list until the process ends. */
     const char *id;
@@ -489,7 +489,8 @@ void kubelet_prefer(struct kubelet *k, int resource, int amount, struct kubelet_
         proto_encode(&dp_preferences_type, &all, DP_MESSAGE_MAX, &message, &err), err);
     if (unary(k->plugins[resource].socket, DP_PREFERRED, buf_span(&message), &reply, a))
         return;
-    ck_assert_done(dp_groups_decode(buf_span(&reply), &arena, &groups, &err), err);
+    ck_assert_done(proto_decode(&dp_groups_type, buf_span(&reply), &arena, &groups, &err),
+                   err);
     a->ids = json_array();
     for (size_t i = 0; groups.n && i < groups.items->n; i++)
         json_array_append_new(
@@ -505,7 +506,8 @@ void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
     struct dp_groups all = {&one, 1};
     struct dp_allocations out;
     struct err err = {0};
-    ck_assert_done(dp_groups_encode(&all, &message, &err), err);
+    ck_assert_done(proto_encode(&dp_groups_type, &all, DP_MESSAGE_MAX, &message, &err),
+                   err);
     if (unary(k->plugins[resource].socket, DP_ALLOCATE, buf_span(&message), &reply, a))
         return;
     ck_assert_done(

@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
-#include "kube/proto_priv.h"
 #include "lib/stub.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
@@ -50,18 +49,21 @@ static void get_options(void *ctx, struct grpcd_call *call, struct span request)
     struct buf reply = {0};
     struct err err = {0};
     (void)ctx, (void)request;
-    answer(call, dp_options_encode(&(struct dp_options){true, true}, &reply, &err),
+    answer(call,
+           proto_encode(&dp_options_type, &(struct dp_options){true, true},
+                        DP_MESSAGE_MAX, &reply, &err),
            &reply, &err);
 }
 
 /* The lock is held. */
 static void send_list(struct plugin *p, struct grpcd_call *call)
 {
-    const int64_t numa = 1;
-    const struct dp_device devices[] = {{SPAN("card-0"), !p->is_unhealthy, &numa, 1},
-                                        {SPAN("card-1"), true, NULL, 0}};
+    const struct dp_device devices[] = {
+        {SPAN("card-0"), p->is_unhealthy ? SPAN("Unhealthy") : SPAN("Healthy")},
+        {SPAN("card-1"), SPAN("Healthy")}};
     struct buf list = {0};
-    if (dp_devices_encode(&(struct dp_devices){devices, 2}, &list, NULL) == 0)
+    if (proto_encode(&dp_devices_type, &(struct dp_devices){devices, 2}, DP_MESSAGE_MAX,
+                     &list, NULL) == 0)
         grpcd_send(call, &list);
 }
 
@@ -116,7 +118,8 @@ static int allocation(const struct dp_entry *envs, size_t n, struct buf *out,
                                     .n_specs = 1,
                                     .cdi = &cdi,
                                     .n_cdi = 1};
-    return dp_allocations_encode(&(struct dp_allocations){&a, 1}, out, err);
+    return proto_encode(&dp_allocations_type, &(struct dp_allocations){&a, 1},
+                        DP_MESSAGE_MAX, out, err);
 }
 
 static int allocate_cards(const struct dp_ids *ids, struct buf *out, struct err *err)
@@ -187,7 +190,7 @@ static void allocate(void *ctx, struct grpcd_call *call, struct span request)
     struct err err = {0};
     struct buf reply = {0};
     cleanup_arena struct arena a = {0};
-    int rc = dp_groups_decode(request, &a, &groups, &err);
+    int rc = proto_decode(&dp_groups_type, request, &a, &groups, &err);
     if (rc == 0 && (groups.n != 1 || !groups.items[0].n))
         rc = err_set(&err, ERR_INVALID, "one container with ids is wanted");
     if (rc == 0 && on_command(ctx, call, groups.items[0].items[0]))
@@ -216,7 +219,7 @@ static void prefer(void *ctx, struct grpcd_call *call, struct span request)
     struct buf reply = {0};
     cleanup_arena struct arena a = {0};
     (void)ctx;
-    int rc = dp_preferences_decode(request, &a, &m, &err);
+    int rc = proto_decode(&dp_preferences_type, request, &a, &m, &err);
     if (rc == 0 && m.n == 1) {
         const struct dp_preference *one = &m.items[0];
         struct span *ids = arena_alloc(&a, (size_t)one->size * sizeof *ids);
@@ -226,7 +229,8 @@ static void prefer(void *ctx, struct grpcd_call *call, struct span request)
         for (size_t i = 0; i < one->available.n && n < size; i++)
             ids[n++] = one->available.items[i];
         const struct dp_ids group = {ids, n};
-        rc = dp_groups_encode(&(struct dp_groups){&group, 1}, &reply, &err);
+        rc = proto_encode(&dp_groups_type, &(struct dp_groups){&group, 1}, DP_MESSAGE_MAX,
+                          &reply, &err);
     }
     answer(call, rc, &reply, &err);
 }
@@ -266,7 +270,8 @@ static void say_hello(const char *dir)
         SPAN("v1beta1"), SPAN("plugin.sock"), SPAN("aliyun.com/gpu-mem"), {true, true}};
     struct err err = {0};
     cleanup_buf struct buf request = {0}, reply = {0};
-    ck_assert_done(dp_register_encode(&m, &request, &err), err);
+    ck_assert_done(proto_encode(&dp_register_type, &m, DP_MESSAGE_MAX, &request, &err),
+                   err);
     struct grpcc_request req = {.socket = kubelet,
                                 .method = DP_REGISTER,
                                 .message = buf_span(&request),
@@ -282,9 +287,7 @@ START_TEST(a_kubelet_of_grpc_js)
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "plugin.sock");
     pthread_mutex_init(&p.lock, NULL);
     struct grpcd *d = grpcd_start(
-        &(struct grpcd_config){
-            .path = path, .methods = methods, .ctx = &p},
-        &err);
+        &(struct grpcd_config){.path = path, .methods = methods, .ctx = &p}, &err);
     ck_assert_msg(d != NULL, "%s", err.msg);
     node(&kubelet, dir, "kubelet.js");
     say_hello(dir);
@@ -354,7 +357,6 @@ static void list(const char *path)
     ck_assert_span_eq(got.pods[14999].name, "pod-14999");
     ck_assert_uint_eq(d->n_ids, 8);
     ck_assert_span_eq(d->ids[7], "GPU-fef8089b-4820-abfc-e83e-94318197576e-_-119999");
-    ck_assert_uint_eq(d->n_numa, 2);
 
     req.max_message = 0; /* 4 MiB */
     buf_clear(&reply);

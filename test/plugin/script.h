@@ -34,7 +34,6 @@
 #include "base/mem.h"
 #include "domain/objects.h"
 #include "kube/deviceplugin.h"
-#include "kube/proto_priv.h"
 #include "plugin/alloc.h"
 #include "plugin/response.h"
 
@@ -321,8 +320,8 @@ static enum ids_resource read_amount(struct span text, int64_t *n)
  * "a:none". Returns whether it is a plain init container. */
 static bool add_container_text(struct pod_text *t, struct span name, struct span rest)
 {
-    struct span role = rest.n && memchr(rest.p, ':', rest.n) ? span_cut(&rest, ':')
-                                                              : (struct span){0};
+    struct span role =
+        rest.n && memchr(rest.p, ':', rest.n) ? span_cut(&rest, ':') : (struct span){0};
     bool init = span_eq(role, SPAN("init")), side = span_eq(role, SPAN("side"));
     struct buf *to = init || side ? &t->inits : &t->apps;
     buf_printf(to, "%s{'name':'%.*s'", to->n ? "," : "", SPAN_ARG(name));
@@ -482,7 +481,7 @@ static int64_t count_core_ids(void)
     ck_assert_int_eq(response_list(&state()->cards, IDS_CORE, &out, &err), 0);
     ck_assert_int_eq(proto_decode(&dp_devices_type, buf_span(&out), &a, &list, &err), 0);
     for (size_t i = 0; i < list.n; i++)
-        ck_assert(list.items[i].is_healthy);
+        ck_assert_span_eq(list.items[i].health, "Healthy");
     return (int64_t)list.n;
 }
 
