@@ -42,8 +42,8 @@ struct kube_client *kube_client_new(struct kube_config *config, struct err *err)
 void kube_client_free(struct kube_client *c); /* no call may run; streams may */
 
 /* Like httpc_call. A status of 400 or above is a reply, not an error: see
- * kube_reply_check. Without credentials the call fails with the error of
- * kube_credential_get and is not sent. timeout_ms covers both attempts, but not the run
+ * kube_reply_check. Without credentials the call fails and is not
+ * sent. timeout_ms covers both attempts, but not the run
  * of a credential plugin; send_by covers that, too. */
 int kube_call(struct kube_client *c, const struct kube_request *req,
               struct httpc_reply *reply, struct err *err);

@@ -11,7 +11,7 @@
 #include "kube/kubeconfig_priv.h"
 
 /*
- * The credentials of an API client, kept up to date.
+ * A client and its credentials, which it keeps up to date.
  *
  * Sources, from the config: a static token, a token file, an exec plugin, a client
  * certificate, and the certificate authorities for the server. Files are reloaded every
@@ -23,6 +23,43 @@
  *
  * Tokens and keys are never logged and never part of an error message.
  */
+struct kube_client {
+    struct kube_config config; /* its PEM texts: as last loaded */
+    int64_t (*now_ms)(void);   /* clock_mono_ms; tests of long intervals replace it */
+    pthread_mutex_t lock;      /* protects the fields below, and the PEM texts */
+    pthread_cond_t run_ended;
+    char *authorization; /* header value, or NULL */
+    struct httpc *http;
+    bool has_new_pem; /* since http was made */
+    uint64_t version; /* grows with every change of a credential */
+
+    /* files */
+    bool has_loaded;
+    bool is_rejected;       /* the server responded with 401 since the last load */
+    bool is_connect_failed; /* a connection failed since the last load */
+    int64_t loaded_ms;
+    bool warned_token, warned_ca, warned_pair;
+
+    /* the plugin */
+    bool is_running, has_run, has_credential, is_credential_rejected;
+    bool has_plugin_pair; /* the certificate and key in use are from the plugin */
+    int64_t run_ms;       /* end of the last run */
+    int64_t expires_ms;   /* of its credential */
+    struct err run_err;   /* of the last run; ERR_NONE: it succeeded */
+};
+
+/* What one request uses. */
+struct kube_session {
+    char *authorization; /* owned; or NULL */
+    struct httpc *http;  /* a reference */
+    uint64_t version;    /* of the credentials */
+};
+/* May run a plugin, or wait for a run of another thread. */
+int kube_session_begin(struct kube_client *c, struct kube_session *s, struct err *err);
+void kube_session_fini(struct kube_session *s);
+/* The server responded with 401 to that version; 0: to the latest one. The next session
+ * refreshes the credentials, unless they have changed since. */
+void kube_session_rejected(struct kube_client *c, uint64_t version);
 
 /* The status of the ExecCredential that a plugin prints. */
 struct kube_exec_credential {
@@ -38,46 +75,16 @@ void kube_exec_credential_fini(struct kube_exec_credential *a);
 int kube_exec_run(const struct kube_exec *e, int64_t limit_ms,
                   struct kube_exec_credential *credential, struct err *err);
 
-/* The credentials at one point in time; immutable and reference-counted. */
-struct kube_identity {
-    char *authorization; /* header value, or NULL */
-    struct span ca_pem, cert_pem, key_pem;
-    uint64_t version;     /* grows with every change */
-    uint64_t tls_version; /* the version that last changed ca, cert or key */
-};
-void kube_identity_free(struct kube_identity *id); /* releases one reference */
-
-struct kube_credential;
-
-/* New. `config` is borrowed. */
-struct kube_credential *kube_credential_new(const struct kube_config *config);
-void kube_credential_free(struct kube_credential *c);
-
-/* The current credentials; a new reference. `now_ms` is clock_mono_ms, an argument for
- * tests. May run a plugin, or wait for a run of another thread. From any thread. */
-struct kube_identity *kube_credential_get(struct kube_credential *c, int64_t now_ms,
-                                          struct err *err);
-/* The server rejected `id` with 401: the next kube_credential_get refreshes the
- * credentials, if they can change. No effect if `id` is not the latest version; NULL: the
- * latest. */
-void kube_credential_rejected(struct kube_credential *c, const struct kube_identity *id);
-/* A connection failed: the next kube_credential_get reloads the files, at most once a
- * second, because the server may have a certificate of a new authority. */
-void kube_credential_connect_failed(struct kube_credential *c);
-/* Whether a refresh can change the credentials: there is a token file, an exec plugin or
- * a certificate file. */
-bool kube_credential_can_change(const struct kube_credential *c);
-
-/* The result of a program: its output, truncated to the limits, and its exit status. */
+/* The result of a program: its output and its exit status. */
 struct kube_run {
-    struct buf out, errors; /* standard output, standard error */
+    struct buf out, errors; /* standard output; the beginning of standard error */
     int status;             /* as from waitpid */
 };
 void kube_run_fini(struct kube_run *r);
 
 /* Runs argv[0], searched in PATH, with the environment `env`, an empty standard input and
  * its own process group. ERR_NOT_FOUND: no such program. ERR_TOO_LARGE: more than
- * `max_out` bytes of output. ERR_TIMEOUT: not finished within `limit_ms`. In both last
+ * `max_out` bytes of either output. ERR_TIMEOUT: not finished within `limit_ms`. In both last
  * cases the process group is killed. */
 int kube_run_program(char *const *argv, char *const *env, size_t max_out,
                      int64_t limit_ms, struct kube_run *r, struct err *err);
@@ -88,12 +95,3 @@ int kube_exec_parse(const struct kube_exec *e, struct span text,
 
 /* The text on one line, without control characters, truncated to `max` bytes; new. */
 char *kube_printable(struct span s, size_t max);
-
-struct kube_client {
-    struct kube_config config;
-    struct kube_credential *credential;
-    int64_t (*now_ms)(void); /* clock_mono_ms; tests of long intervals replace it */
-    pthread_mutex_t lock;    /* protects the fields below */
-    struct httpc *http;
-    uint64_t tls_version; /* of the identity that http was made for */
-};

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,23 +18,9 @@
 
 /* Credential plugins: runs the program of a kubeconfig and reads what it prints. */
 
-/*
- * A run is finished when the process has exited, even if its pipes are still open: a
- * background process that it started may hold them open forever. So the loop polls the
- * pipes and calls waitpid.
- */
-
 enum {
-    ERRORS_MAX = 4096, /* bytes of standard error that are kept; the rest is discarded */
-    WAITPID_MS = 50,   /* interval of waitpid while the pipes are open */
-};
-
-struct running {
-    pid_t pid;
-    int out, errors; /* our ends of the pipes; -1: closed */
-    bool has_exited;
-    size_t max_out;
-    struct kube_run *r;
+    ERRORS_MAX = 4096, /* bytes of standard error that are kept */
+    WAITPID_MS = 50,   /* interval of waitpid while the pipe is open */
 };
 
 static int spawn(char *const *argv, char *const *env, int out, int errors, pid_t *pid)
@@ -60,132 +47,74 @@ static int spawn(char *const *argv, char *const *env, int out, int errors, pid_t
     return rc;
 }
 
-/* A pipe with descriptors above 2: a daemon may have closed the standard descriptors. */
-static int high_pipe(int fds[2])
-{
-    int low[2];
-    if (pipe2(low, O_CLOEXEC))
-        return -1;
-    for (int i = 0; i < 2; i++) {
-        fds[i] = fcntl(low[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-        close(low[i]);
-    }
-    return fds[0] < 0 || fds[1] < 0 ? -1 : 0;
-}
-
-/* Reads once; closes the pipe at end of file. False: standard output exceeds max_out. */
-static bool read_pipe(struct running *p, int *fd)
+/* Reads once from the pipe, which closes at its end. */
+static void read_pipe(int *fd, struct buf *out)
 {
     char piece[4096];
     ssize_t n = read(*fd, piece, sizeof piece);
     if (n < 0 && errno == EINTR)
-        return true;
+        return;
     if (n <= 0) {
         mem_cleanup_close(fd);
-        return true;
+        return;
     }
-    if (fd == &p->out) {
-        buf_reserve_secret(&p->r->out, (size_t)n);
-        buf_add(&p->r->out, piece, (size_t)n);
-        explicit_bzero(piece, (size_t)n);
-        return p->r->out.n <= p->max_out;
-    }
-    size_t room = ERRORS_MAX - p->r->errors.n;
-    buf_add(&p->r->errors, piece, (size_t)n < room ? (size_t)n : room);
-    return true;
+    buf_reserve_secret(out, (size_t)n);
+    buf_add(out, piece, (size_t)n);
+    explicit_bzero(piece, (size_t)n);
 }
 
-static void reap(struct running *p, int flags)
+/* Waits until the process has exited and its pipe is empty. It may still be open: a
+ * background process that it started may hold it open forever. */
+static int wait_for_exit(pid_t pid, int *out, int errors, size_t max_out,
+                         int64_t limit_ms, struct kube_run *r, struct err *err)
 {
-    int rc;
-    do
-        rc = waitpid(p->pid, &p->r->status, flags);
-    while (rc < 0 && errno == EINTR);
-    if (rc == p->pid || rc < 0) /* < 0: SIGCHLD is ignored, so there is no zombie */
-        p->has_exited = true;
-}
-
-/* Waits for output, at most wait_ms, and reads it. Returns as read_pipe does. */
-static bool poll_pipes(struct running *p, int64_t wait_ms, bool *quiet)
-{
-    struct pollfd fds[2] = {{.fd = p->out, .events = POLLIN},
-                            {.fd = p->errors, .events = POLLIN}};
-    int n = poll(fds, 2, wait_ms > 0 ? (int)wait_ms : 0);
-    *quiet = n <= 0;
-    bool ok = true;
-    if (n > 0 && fds[0].revents)
-        ok = read_pipe(p, &p->out);
-    if (n > 0 && fds[1].revents)
-        ok = read_pipe(p, &p->errors) && ok;
-    return ok;
-}
-
-/* Waits until the process has exited and its pipes are empty. */
-static int wait_for_exit(struct running *p, int64_t limit_ms, struct err *err)
-{
-    int64_t limit = clock_mono_ms() + limit_ms;
-    for (;;) {
-        int64_t left = limit - clock_mono_ms();
-        bool quiet, exited = p->has_exited;
-        if (left <= 0)
-            return err_set(err, ERR_TIMEOUT, "still running after %lld ms",
-                           (long long)limit_ms);
-        if (!exited && p->out < 0 && p->errors < 0 && left > 1)
-            left = 1; /* both pipes are closed: it is about to exit */
-        else if (left > WAITPID_MS)
-            left = WAITPID_MS;
-        if (!poll_pipes(p, exited ? 0 : left, &quiet))
-            return err_set(err, ERR_TOO_LARGE, "output is larger than %zu bytes",
-                           p->max_out);
-        if (quiet && exited)
+    int64_t until_ms = clock_mono_ms() + limit_ms;
+    bool exited = false;
+    int rc = 0;
+    while (!rc) {
+        struct pollfd fd = {.fd = *out, .events = POLLIN};
+        int wait_ms = exited ? 0 : *out < 0 ? 1 : WAITPID_MS;
+        int n = poll(&fd, 1, wait_ms);
+        if (n > 0)
+            read_pipe(out, &r->out);
+        else if (n == 0 && exited)
             return 0;
-        if (!exited)
-            reap(p, WNOHANG);
+        exited = exited || waitpid(pid, &r->status, WNOHANG); /* or SIGCHLD is ignored */
+        if (r->out.n > max_out || lseek(errors, 0, SEEK_END) > (off_t)max_out)
+            rc = err_set(err, ERR_TOO_LARGE, "output is larger than %zu bytes", max_out);
+        else if (clock_mono_ms() >= until_ms)
+            rc = err_set(err, ERR_TIMEOUT, "still running after %lld ms",
+                         (long long)limit_ms);
     }
-}
-
-static int make_pipes(struct running *p, int *out, int *errors)
-{
-    int a[2] = {-1, -1}, b[2] = {-1, -1};
-    if (high_pipe(a) || high_pipe(b)) {
-        for (int i = 0; i < 2; i++) {
-            mem_cleanup_close(&a[i]);
-            mem_cleanup_close(&b[i]);
-        }
-        return -1;
-    }
-    p->out = a[0];
-    *out = a[1];
-    p->errors = b[0];
-    *errors = b[1];
-    return 0;
+    if (!exited)
+        kill(-pid, SIGKILL);
+    while (!exited && waitpid(pid, &r->status, 0) < 0 && errno == EINTR)
+        continue;
+    return rc;
 }
 
 int kube_run_program(char *const *argv, char *const *env, size_t max_out,
                      int64_t limit_ms, struct kube_run *r, struct err *err)
 {
-    struct running p = {.out = -1, .errors = -1, .max_out = max_out, .r = r};
-    int out = -1, errors = -1;
+    cleanup_close int errors = memfd_create("stderr", MFD_CLOEXEC), out = -1;
+    int pipe_fds[2];
+    pid_t pid;
     *r = (struct kube_run){0};
-    if (make_pipes(&p, &out, &errors))
+    if (errors < 0 || pipe2(pipe_fds, O_CLOEXEC))
         return err_set(err, ERR_UNAVAILABLE, "pipe: %m");
-    int rc = spawn(argv, env, out, errors, &p.pid);
-    close(out);
-    close(errors);
+    out = pipe_fds[0];
+    int rc = spawn(argv, env, pipe_fds[1], errors, &pid);
+    close(pipe_fds[1]);
     if (rc) {
         errno = rc;
-        err_set(err, rc == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE,
-                "cannot run %.200s: %m", argv[0]);
-    } else {
-        rc = wait_for_exit(&p, limit_ms, err);
-        if (!p.has_exited) {
-            kill(-p.pid, SIGKILL);
-            reap(&p, 0);
-        }
+        return err_set(err, rc == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE,
+                       "cannot run %.200s: %m", argv[0]);
     }
-    mem_cleanup_close(&p.out);
-    mem_cleanup_close(&p.errors);
-    return rc ? -1 : 0;
+    rc = wait_for_exit(pid, &out, errors, max_out, limit_ms, r, err);
+    buf_reserve(&r->errors, ERRORS_MAX);
+    ssize_t n = pread(errors, r->errors.p, ERRORS_MAX, 0);
+    r->errors.n = n > 0 ? (size_t)n : 0;
+    return rc;
 }
 
 void kube_run_fini(struct kube_run *r)

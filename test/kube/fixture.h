@@ -11,8 +11,8 @@
 #include "lib/temp.h"
 #include "lib/unit.h"
 
-/* A directory with files, and what is loaded from it. Time is an argument: `T` is some time after the start.
- */
+/* A directory with files, and what is loaded from it. `T` is
+ * some time after the start. */
 
 enum { T = 1000000 };
 
@@ -23,8 +23,9 @@ enum { T = 1000000 };
 
 static struct fixture {
     char *dir;
-    struct kube_config config;
-    struct kube_credential *c;
+    struct kube_config config; /* of the next client */
+    struct kube_client *c;
+    int64_t now_ms; /* of its clock */
     struct err err;
 } w;
 
@@ -35,7 +36,7 @@ static inline void fixture_begin(void)
 
 static inline void fixture_end(void)
 {
-    kube_credential_free(w.c);
+    kube_client_free(w.c);
     kube_config_fini(&w.config);
     temp_dir_remove(w.dir);
     free(w.dir);
@@ -56,20 +57,47 @@ static inline char *path_of(const char *name)
     return temp_path(w.dir, name);
 }
 
+static inline int64_t fixture_clock(void)
+{
+    return w.now_ms;
+}
+
+/* A new client with the config. */
 static inline void start(void)
 {
-    w.c = kube_credential_new(&w.config);
+    kube_client_free(w.c);
+    if (!w.config.server)
+        w.config.server = xstrdup("https://h:1");
+    w.c = kube_client_new(&w.config, &w.err);
+    ck_assert_msg(w.c != NULL, "%s", w.err.msg);
+    w.c->now_ms = fixture_clock;
+}
+
+/* A plugin that counts its runs in the file "runs" and then does `script`. */
+static inline void with_plugin(const char *script)
+{
+    cleanup_free char *text = xasprintf("cd %s; echo run >>runs\n%s\n", w.dir, script);
+    temp_script(w.dir, "plugin", text);
+    struct kube_exec *e = w.config.exec = xcalloc(1, sizeof *e);
+    e->user = xstrdup("b");
+    e->api_version = xstrdup("client.authentication.k8s.io/v1");
+    e->argv = xcalloc(2, sizeof(char *));
+    e->argv[0] = path_of("plugin");
+    e->env = xcalloc(1, sizeof(char *));
+    e->info = xstrdup("{}");
+    start();
 }
 
 /* The authorization at this time, or the error message; new. */
 static inline char *get(int64_t now_ms)
 {
+    struct kube_session s;
+    w.now_ms = now_ms;
     w.err = (struct err){0};
-    struct kube_identity *id = kube_credential_get(w.c, now_ms, &w.err);
-    if (!id)
+    if (kube_session_begin(w.c, &s, &w.err))
         return xstrdup(w.err.msg);
-    char *shown = xstrdup(id->authorization ? id->authorization : "(none)");
-    kube_identity_free(id);
+    char *shown = xstrdup(s.authorization ? s.authorization : "(none)");
+    kube_session_fini(&s);
     return shown;
 }
 

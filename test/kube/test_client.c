@@ -16,7 +16,6 @@
 enum { TIMEOUT_MS = 60000 };
 
 static struct stub *server;
-static struct kube_client *client;
 
 static void serve(stub_fn answer, const char *ctx)
 {
@@ -27,7 +26,6 @@ static void serve(stub_fn answer, const char *ctx)
 
 static void end(void)
 {
-    kube_client_free(steal(&client));
     if (server)
         stub_stop(steal(&server));
     fixture_end();
@@ -35,8 +33,8 @@ static void end(void)
 
 static void connect_client(void)
 {
-    client = kube_client_new(&w.config, &w.err);
-    ck_assert_msg(client != NULL, "%s", w.err.msg);
+    start();
+    w.c->now_ms = clock_mono_ms;
 }
 
 static void use_token_file(const char *token)
@@ -52,7 +50,7 @@ static unsigned call(const char *method, const char *path, const char *body)
         .method = method, .path = path, .body = span_of(body), .timeout_ms = TIMEOUT_MS};
     struct httpc_reply reply;
     w.err = (struct err){0};
-    int rc = kube_call(client, &req, &reply, &w.err);
+    int rc = kube_call(w.c, &req, &reply, &w.err);
     unsigned status = reply.status;
     ck_assert((rc == 0) == (status != 0));
     httpc_reply_fini(&reply);
@@ -92,7 +90,7 @@ START_TEST(a_call_has_prefix_credentials_and_user_agent)
                                .body = SPAN("{}"),
                                .timeout_ms = TIMEOUT_MS};
     struct httpc_reply reply;
-    ck_assert_done(kube_call(client, &req, &reply, &w.err), w.err);
+    ck_assert_done(kube_call(w.c, &req, &reply, &w.err), w.err);
     httpc_reply_fini(&reply);
     cleanup_free char *patch = stub_request(server, 2);
     ck_assert(strstr(patch, "\r\nContent-Type: application/merge-patch+json\r\n") !=
@@ -131,12 +129,12 @@ START_TEST(no_credentials_means_not_sent)
     connect_client();
     struct kube_request req = {.method = "POST", .path = "/", .timeout_ms = TIMEOUT_MS};
     struct httpc_reply reply;
-    ck_assert_int_eq(kube_call(client, &req, &reply, &w.err), -1);
+    ck_assert_int_eq(kube_call(w.c, &req, &reply, &w.err), -1);
     ck_assert(!reply.sent);
     httpc_reply_fini(&reply);
     ck_assert_msg(strstr(w.err.msg, "context x of y: no token: ") == w.err.msg, "%s",
                   w.err.msg);
-    ck_assert_ptr_null(kube_stream_start(client, NULL, &req, NULL, NULL, &w.err));
+    ck_assert_ptr_null(kube_stream_start(w.c, NULL, &req, NULL, NULL, &w.err));
     ck_assert_uint_eq(stub_connections(server), 0);
 }
 END_TEST
@@ -183,7 +181,7 @@ static unsigned watch(struct httpc_loop *loop)
     struct kube_request req = {
         .method = "GET", .path = "/w?watch=1", .stall_ms = TIMEOUT_MS};
     struct story story = {0};
-    ck_assert_ptr_nonnull(kube_stream_start(client, loop, &req, &sink, &story, &w.err));
+    ck_assert_ptr_nonnull(kube_stream_start(w.c, loop, &req, &sink, &story, &w.err));
     while (!story.ends)
         httpc_loop_run(loop, 1000);
     ck_assert_span_eq(buf_span(&story.body), "{}");
@@ -201,7 +199,7 @@ START_TEST(a_stream_sends_credentials_and_unauthorized_refreshes_them)
     ck_assert_uint_eq(watch(loop), 401);
     put("token", "new");
     ck_assert_uint_eq(watch(loop), 401); /* no 401 was reported for the first one */
-    kube_client_unauthorized(client);
+    kube_client_unauthorized(w.c);
     ck_assert_uint_eq(watch(loop), 200);
     cleanup_free char *got = stub_request(server, 0);
     ck_assert(strstr(got, "GET /p/w?watch=1 HTTP/1.1\r\n") == got);
@@ -217,7 +215,7 @@ static void *call_often(void *arg)
         struct kube_request req = {
             .method = "GET", .path = "/", .timeout_ms = TIMEOUT_MS};
         struct httpc_reply reply;
-        good += !kube_call(client, &req, &reply, NULL) && reply.status == 200;
+        good += !kube_call(w.c, &req, &reply, NULL) && reply.status == 200;
         httpc_reply_fini(&reply);
     }
     return (void *)good;
@@ -239,7 +237,7 @@ START_TEST(threads_call_while_credentials_change)
     put("ca", "-----BEGIN CERTIFICATE----- 0");
     w.config.ca_file = path_of("ca");
     connect_client();
-    client->now_ms = hasty_clock;
+    w.c->now_ms = hasty_clock;
     for (size_t i = 0; i < ARRAY_LEN(threads); i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, call_often, NULL), 0);
     for (int i = 1; i < 30; i++) {
@@ -296,13 +294,12 @@ START_TEST(a_new_ca_is_loaded)
     s = tls_server_start(w.dir, port, SERVE("server2"));
     ck_assert_uint_eq(call("GET", "/", NULL), 0); /* not trusted: not sent */
     put("ca", ca2);
-    client->now_ms =
-        late_clock; /* two seconds later: a failed connection reloads the files
+    w.c->now_ms = late_clock; /* two seconds later: a failed connection reloads the files
                                   after one */
     ck_assert_uint_eq(call("GET", "/", NULL), 200);
     put("ca", ca1);
     ck_assert_uint_eq(call("GET", "/", NULL), 200); /* without a failure, after 50 s */
-    client->now_ms = later_clock;
+    w.c->now_ms = later_clock;
     ck_assert_uint_eq(call("GET", "/", NULL), 0);
     tls_server_stop(s);
 }

@@ -15,13 +15,10 @@ START_TEST(credentials_without_files_do_not_change)
 {
     start();
     check_get(T, "(none)");
-    ck_assert(!kube_credential_can_change(w.c));
-    kube_credential_free(w.c);
     w.config.token = xstrdup("abc");
     start();
-    kube_credential_rejected(w.c, NULL);
+    kube_client_unauthorized(w.c);
     check_get(T, "Bearer abc");
-    ck_assert(!kube_credential_can_change(w.c));
 }
 END_TEST
 
@@ -36,7 +33,6 @@ static void with_token_file(const char *token)
 START_TEST(a_token_file_is_reloaded_within_a_minute)
 {
     with_token_file(" one\n");
-    ck_assert(kube_credential_can_change(w.c));
     check_get(T, "Bearer one");
     put("token", "two");
     check_get(T + 49999, "Bearer one");
@@ -77,8 +73,8 @@ START_TEST(a_missing_token_is_an_error_until_the_file_exists)
     with_token_file(NULL);
     for (int i = 0; i < 3; i++) {
         cleanup_free char *said = get(T);
-        ck_assert_msg(strstr(said, "no token: ") == said && strstr(said, "No such file"),
-                      "%s", said);
+        ck_assert_msg(strstr(said, ": no token: ") && strstr(said, "No such file"), "%s",
+                      said);
         ck_assert_int_eq(w.err.code, ERR_NOT_FOUND);
     }
     put("token", "SEC RET");
@@ -102,22 +98,25 @@ START_TEST(a_token_replaces_a_missing_token_file)
 }
 END_TEST
 
-/* The identity at that time, which has these certificates. */
-static struct kube_identity *identity_at(int64_t now_ms, const char *ca, const char *cert,
-                                         const char *key)
+/* The client of that time, for comparison only: it has these certificates. */
+static struct httpc *http_at(int64_t now_ms, const char *ca, const char *cert,
+                             const char *key)
 {
-    struct kube_identity *id = kube_credential_get(w.c, now_ms, &w.err);
-    ck_assert(span_eq(id->ca_pem, span_of(ca)));
-    ck_assert(span_eq(id->cert_pem, span_of(cert)));
-    ck_assert(span_eq(id->key_pem, span_of(key)));
-    return id;
+    struct kube_session s;
+    w.now_ms = now_ms;
+    ck_assert_done(kube_session_begin(w.c, &s, &w.err), w.err);
+    ck_assert_span_eq(w.c->config.ca_pem, ca);
+    ck_assert_span_eq(w.c->config.cert_pem, cert);
+    ck_assert_span_eq(w.c->config.key_pem, key);
+    kube_session_fini(&s);
+    return s.http;
 }
 
-START_TEST(certificates_are_reloaded_with_their_own_version)
+START_TEST(new_certificates_need_new_connections)
 {
     static const char a1[] = PEM("A1"), a2[] = PEM("A2"), c1[] = PEM("C1"),
                       c2[] = PEM("C2"), k1[] = PEM("K1"), k2[] = PEM("K2");
-    struct kube_identity *ids[4];
+    struct kube_session first;
     w.config.token_file = path_of("token");
     w.config.ca_file = path_of("ca");
     w.config.cert_file = path_of("cert");
@@ -127,47 +126,29 @@ START_TEST(certificates_are_reloaded_with_their_own_version)
     put("cert", c1);
     put("key", k1);
     start();
-    ids[0] = identity_at(T, a1, c1, k1);
+    w.now_ms = T;
+    ck_assert_done(kube_session_begin(w.c, &first, &w.err), w.err);
     put("token", "two");
-    ids[1] = identity_at(T + 50000, a1, c1, k1);
-    ck_assert_str_eq(ids[1]->authorization, "Bearer two");
-    ck_assert_str_eq(ids[0]->authorization, "Bearer one"); /* still ours */
-    ck_assert_uint_gt(ids[1]->version, ids[0]->version);
-    ck_assert_uint_eq(ids[1]->tls_version, ids[0]->tls_version);
+    ck_assert_ptr_eq(http_at(T + 50000, a1, c1, k1), first.http);
+    check_get(T + 50000, "Bearer two");
+    ck_assert_str_eq(first.authorization, "Bearer one"); /* still ours */
 
     int old = catch_log();
     put("ca", a2);
     put("cert", c2);
     drop("key"); /* without its key the certificate is of no use */
-    ids[2] = identity_at(T + 100000, a2, c1, k1);
-    ck_assert_uint_gt(ids[2]->tls_version, ids[1]->tls_version);
-    ck_assert_uint_eq(ids[2]->tls_version, ids[2]->version);
+    struct httpc *second = http_at(T + 100000, a2, c1, k1);
+    ck_assert_ptr_ne(second, first.http);
     put("ca", "half written");
     put("key", k2);
-    ids[3] = identity_at(T + 150000, a2, c2, k2);
+    http_at(T + 150000, a2, c2, k2);
     cleanup_free char *log = log_caught(old);
     ck_assert(strstr(log, "expected a PEM file") && !strstr(log, "half"));
-    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
-        kube_identity_free(ids[i]);
+    kube_session_fini(&first);
 }
 END_TEST
 
 /* -- when a plugin runs again -- */
-
-/* A plugin that counts its runs in the file "runs" and then does `script`. */
-static void with_plugin(const char *script)
-{
-    cleanup_free char *text = xasprintf("cd %s; echo run >>runs\n%s\n", w.dir, script);
-    temp_script(w.dir, "plugin", text);
-    struct kube_exec *e = w.config.exec = xcalloc(1, sizeof *e);
-    e->user = xstrdup("b");
-    e->api_version = xstrdup("client.authentication.k8s.io/v1");
-    e->argv = xcalloc(2, sizeof(char *));
-    e->argv[0] = path_of("plugin");
-    e->env = xcalloc(1, sizeof(char *));
-    e->info = xstrdup("{}");
-    start();
-}
 
 static unsigned runs(void)
 {
@@ -188,7 +169,6 @@ static void set_answer(const char *token, int64_t seconds)
 START_TEST(a_plugin_runs_once_until_its_credential_expires)
 {
     with_plugin("cat answer");
-    ck_assert(kube_credential_can_change(w.c));
     set_answer("one", 3600);
     for (int i = 0; i < 5; i++)
         check_get(T + i * 1000000 / 5, "Bearer one");
@@ -208,21 +188,20 @@ START_TEST(a_401_runs_the_plugin_at_most_once_a_second)
     check_get(T + 1000000000, "Bearer one"); /* it does not expire */
     ck_assert_uint_eq(runs(), 1);
     put("answer", ANSWER("{\"token\":\"two\"}"));
-    struct kube_identity *old = kube_credential_get(w.c, T, &w.err);
-    kube_credential_rejected(w.c, old);
+    uint64_t old = w.c->version;
+    kube_session_rejected(w.c, old);
     check_get(T + 500000, "Bearer two");
-    kube_credential_rejected(w.c, old); /* not the latest version */
+    kube_session_rejected(w.c, old); /* not the latest version */
     check_get(T + 600000, "Bearer two");
     ck_assert_uint_eq(runs(), 2);
-    kube_credential_rejected(w.c, NULL);
+    kube_client_unauthorized(w.c);
     check_get(T + 500900, "Bearer two"); /* too soon after the run */
     ck_assert_uint_eq(runs(), 2);
     check_get(T + 600000, "Bearer two");
     ck_assert_uint_eq(runs(), 3);
-    kube_credential_connect_failed(w.c); /* does not affect plugins */
+    w.c->is_connect_failed = true; /* does not affect plugins */
     check_get(T + 700000, "Bearer two");
     ck_assert_uint_eq(runs(), 3);
-    kube_identity_free(old);
 }
 END_TEST
 
@@ -247,37 +226,33 @@ START_TEST(a_failing_plugin_is_not_run_for_each_call)
     ck_assert_msg(count(log, "level=warn") == 1, "%s", log);
     ck_assert_uint_eq(runs(), 3);
     cleanup_free char *said = get(T + 30000 + 61000);
-    ck_assert(strstr(said, "exec plugin") == said);
+    ck_assert_ptr_nonnull(strstr(said, "exec plugin"));
     ck_assert_uint_eq(runs(), 4);
 }
 END_TEST
 
 START_TEST(a_token_has_precedence_over_a_plugin)
 {
-    with_plugin("cat answer");
-    kube_credential_free(w.c);
     put("runs", "");
     w.config.token = xstrdup("fixed");
-    start();
+    with_plugin("cat answer");
     check_get(T, "Bearer fixed");
     ck_assert_uint_eq(runs(), 0);
-    ck_assert(!kube_credential_can_change(w.c));
 }
 END_TEST
 
 struct asker {
     pthread_t thread;
     bool good;
-    int64_t now_ms;
 };
 
 static void *ask(void *arg)
 {
     struct asker *a = arg;
-    struct kube_identity *id = kube_credential_get(w.c, a->now_ms, NULL);
-    a->good = id && !strcmp(id->authorization, "Bearer one");
-    if (id)
-        kube_identity_free(id);
+    struct kube_session s;
+    a->good =
+        !kube_session_begin(w.c, &s, NULL) && !strcmp(s.authorization, "Bearer one");
+    kube_session_fini(&s);
     return NULL;
 }
 
@@ -285,9 +260,9 @@ START_TEST(one_run_serves_all_threads)
 {
     with_plugin("until [ -e go ]; do sleep 0.01; done; cat answer");
     struct asker askers[8];
+    w.now_ms = T;
     set_answer("one", 3600);
     for (size_t i = 0; i < ARRAY_LEN(askers); i++) {
-        askers[i] = (struct asker){.now_ms = T};
         ck_assert_int_eq(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
     }
     cleanup_free char *path = path_of("runs");
@@ -308,7 +283,8 @@ START_TEST(during_a_run_other_threads_use_the_old_credential)
     set_answer("old", 3600);
     check_get(T, "Bearer old");
     set_answer("one", 7200);
-    struct asker renewer = {.now_ms = T + 3595000};
+    struct asker renewer;
+    w.now_ms = T + 3595000;
     ck_assert_int_eq(pthread_create(&renewer.thread, NULL, ask, &renewer), 0);
     lib_wait(runs() == 2);
     check_get(T + 3595000, "Bearer old"); /* the plugin still runs */
@@ -326,7 +302,7 @@ UNIT_MAIN_AROUND("credential", fixture_begin, fixture_end,
                  a_bad_token_file_keeps_the_old_token_and_warns_once,
                  a_missing_token_is_an_error_until_the_file_exists,
                  a_token_replaces_a_missing_token_file,
-                 certificates_are_reloaded_with_their_own_version,
+                 new_certificates_need_new_connections,
                  a_plugin_runs_once_until_its_credential_expires,
                  a_401_runs_the_plugin_at_most_once_a_second,
                  a_failing_plugin_is_not_run_for_each_call,

@@ -46,7 +46,8 @@ END_TEST
 START_TEST(min_member_counts)
 {
     expect(&coscheduling, "{\"kind\":\"PodGroup\",\"spec\":{\"minMember\":4}}", 4);
-    expect(&coscheduling, "{\"metadata\":{\"name\":\"\\u0000\"},\"spec\":{\"minMember\":4}}", 4);
+    expect(&coscheduling,
+           "{\"metadata\":{\"name\":\"\\u0000\"},\"spec\":{\"minMember\":4}}", 4);
     expect(&coscheduling, POLICY("\"gang\":{\"minCount\":3}"), 0);
 }
 END_TEST

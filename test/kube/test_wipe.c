@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <malloc.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 
 #include "kube/client.h"
 #include "kube/fixture.h"
@@ -173,35 +172,21 @@ END_TEST
 
 START_TEST(credential_plugins_leave_no_key)
 {
+    struct kube_session session;
     fixture_begin();
-    cleanup_free char *plugin = temp_path(w.dir, "plugin");
     /* Several pieces of output: the buffer grows. */
-    temp_write(
-        w.dir, "plugin",
-        "#!/bin/sh\nprintf '" ANSWER(
-            "{\"clientCertificateData\":\"-----BEGIN CERTIFICATE-----\\\\nAAAA\\\\n"
-            "-----END CERTIFICATE-----\\\\n\",\"clientKeyData\":\"-----BEGIN "
-            "PRIVATE KEY-----\\\\n" BODY "\\\\n-----END PRIVATE KEY-----\\\\n\","
-            "\"token\":\"" TOKEN "\"}") "'\nprintf '%20000s' ' '\n");
-    ck_assert_int_eq(chmod(plugin, 0700), 0);
-    char *argv[] = {plugin, NULL}, *env[] = {NULL};
-    char version[] = "client.authentication.k8s.io/v1", user[] = "u", info[] = "{}";
-    struct kube_exec exec = {
-        .user = user, .api_version = version, .argv = argv, .env = env, .info = info};
-    w.config.exec = &exec;
-    /* Makes jansson overwrite what it releases. */
-    struct kube_config any = {.server = xstrdup("https://127.0.0.1:1")};
-    kube_client_free(kube_client_new(&any, NULL));
+    with_plugin("printf '" ANSWER(
+        "{\"clientCertificateData\":\"-----BEGIN CERTIFICATE-----\\\\nAAAA\\\\n"
+        "-----END CERTIFICATE-----\\\\n\",\"clientKeyData\":\"-----BEGIN "
+        "PRIVATE KEY-----\\\\n" BODY "\\\\n-----END PRIVATE KEY-----\\\\n\","
+        "\"token\":\"" TOKEN "\"}") "'\nprintf '%20000s' ' '\n");
     watch(BODY, TOKEN);
-    start();
-    struct kube_identity *id = kube_credential_get(w.c, T, &w.err);
-    ck_assert_msg(id, "%s", w.err.msg);
-    ck_assert_str_eq(id->authorization, "Bearer " TOKEN);
-    ck_assert_span_eq(id->key_pem, KEY);
-    kube_identity_free(id);
-    kube_credential_free(steal(&w.c));
+    ck_assert_done(kube_session_begin(w.c, &session, &w.err), w.err);
+    ck_assert_str_eq(session.authorization, "Bearer " TOKEN);
+    ck_assert_span_eq(w.c->config.key_pem, KEY);
+    kube_session_fini(&session);
+    kube_client_free(steal(&w.c));
     check_nothing_left();
-    w.config.exec = NULL;
     fixture_end();
 }
 END_TEST
