@@ -42,7 +42,7 @@ struct event_recorder_settings {
     /* Posts an event and waits for the answer. -1: not written. For example kube_send. */
     int (*post)(void *ctx, const struct kube_request *request, struct err *err);
     void *ctx;
-    const char *controller;  /* reportingController; static. NULL: "gpushare-extender" */
+    const char *controller;  /* reportingController; static */
     const char *instance;    /* reportingInstance, the name of this process; copied */
     int64_t (*now_ms)(void); /* NULL: clock_mono_ms */
     uint64_t seed;           /* keys its hash table */
@@ -51,10 +51,9 @@ struct event_recorder_settings {
 /* New; the thread runs at once. */
 struct event_recorder *
 event_recorder_start(const struct event_recorder_settings *settings);
-void event_recorder_stop(struct event_recorder *r); /* joins; NULL is accepted */
-/* As event_recorder_stop, until `until_ms` (clock_mono_ms). False: a call is still in
- * flight, and nothing may be freed. NULL is accepted. */
-bool event_recorder_stop_until(struct event_recorder *r, int64_t until_ms);
+/* Joins the thread, until `until_ms` (clock_mono_ms). False: a call is still in flight, and
+ * nothing may be freed. NULL is accepted. */
+bool event_recorder_stop(struct event_recorder *r, int64_t until_ms);
 void event_recorder_free(struct event_recorder *r); /* NULL is accepted */
 
 /* Both functions: from any thread; they wait for no I/O. With NULL they return false. */

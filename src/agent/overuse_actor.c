@@ -235,7 +235,7 @@ struct overuse_actor *overuse_actor_start(const struct overuse_actor_settings *s
 bool overuse_actor_stop(struct overuse_actor *a, int64_t until_ms)
 {
     return !a || (worker_stop_until(a->worker, until_ms) &&
-                  event_recorder_stop_until(a->events, until_ms));
+                  event_recorder_stop(a->events, until_ms));
 }
 
 void overuse_actor_free(struct overuse_actor *a)

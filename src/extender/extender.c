@@ -269,6 +269,7 @@ static void start_events(struct extender *e, const char *identity)
 {
     struct event_recorder_settings recorder = {.post = post_event,
                                                .ctx = e,
+                                               .controller = "gpushare-extender",
                                                .instance = identity,
                                                .seed = rng_entropy()};
     e->recorder = event_recorder_start(&recorder);
@@ -407,7 +408,7 @@ void extender_stop(struct extender *e)
         gpuapi_stop(e->gpuapi);
     certs_stop(e->certs);
     event_scan_stop(e->scan);
-    event_recorder_stop(e->recorder);
+    event_recorder_stop(e->recorder, INT64_MAX);
     if (e->timer) {
         ticker_stop(e->timer);
         list_watch_loop_stop(e->watches);

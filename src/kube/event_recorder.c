@@ -34,14 +34,13 @@ struct recent {
 
 struct event_recorder {
     struct event_recorder_settings settings;
-    const char *controller;
     char *instance;
     struct worker *worker;
     struct step_failure failure; /* of the worker's thread */
     pthread_mutex_t lock;        /* protects the members below */
     struct recent recent[SETS][WAYS];
-    int64_t tokens_ms; /* token bucket; an event costs TOKEN_MS */
-    int64_t refilled_ms;
+    int64_t
+        empty_ms; /* token bucket: it filled since then, and an event costs TOKEN_MS */
     struct event_recorder_stats stats;
     int64_t last_wall_ns; /* unique per event, because it is part of the name */
 };
@@ -130,7 +129,7 @@ static bool encode(const struct event_recorder *r, const struct event *e, int64_
     member(body, ",\"namespace\":", ns);
     add_regarding(body, e);
     member(body, "},\"eventTime\":", buf_span(&now));
-    member(body, ",\"reportingController\":", span_of(r->controller));
+    member(body, ",\"reportingController\":", span_of(r->settings.controller));
     member(body, ",\"reportingInstance\":", cut(span_of(r->instance), INSTANCE_MAX));
     member(body, ",\"type\":", e->warning ? SPAN("Warning") : SPAN("Normal"));
     member(body, ",\"reason\":", span_of(e->reason));
@@ -182,31 +181,17 @@ static bool is_due(struct event_recorder *r, int64_t now_ms, struct span uid,
     return false;
 }
 
-static void refill(struct event_recorder *r, int64_t now_ms)
+/* Takes a token of a bucket that has at least so many milliseconds' worth of them. */
+static bool enqueue(struct event_recorder *r, int64_t now_ms, int64_t least_ms)
 {
-    if (r->refilled_ms != INT64_MIN && now_ms > r->refilled_ms)
-        r->tokens_ms += now_ms - r->refilled_ms;
-    r->refilled_ms = now_ms;
-    if (r->tokens_ms > FULL_MS)
-        r->tokens_ms = FULL_MS;
-}
-
-static bool enqueue(struct event_recorder *r, int64_t now_ms)
-{
-    refill(r, now_ms);
-    if (r->stats.queued >= EVENTS_QUEUE || r->tokens_ms < TOKEN_MS)
+    int64_t empty_ms = r->empty_ms;
+    if (empty_ms < now_ms - FULL_MS)
+        empty_ms = now_ms - FULL_MS;
+    if (r->stats.queued >= EVENTS_QUEUE || now_ms - empty_ms < least_ms)
         return false;
-    r->tokens_ms -= TOKEN_MS;
+    r->empty_ms = empty_ms + TOKEN_MS;
     r->stats.queued++;
     return true;
-}
-
-/* Thousands of unique events may be pending; a quarter of the burst is reserved for the
- * others. */
-static bool admit_unique(struct event_recorder *r, int64_t now_ms)
-{
-    refill(r, now_ms);
-    return r->tokens_ms >= FULL_MS / 4 && enqueue(r, now_ms);
 }
 
 /* The number of occurrences that the event stands for; 0: not to be written. */
@@ -216,7 +201,7 @@ static uint32_t admit(struct event_recorder *r, int64_t now_ms, struct span uid,
     uint64_t key = key_of(r, uid, reason);
     if (!is_due(r, now_ms, uid, reason))
         return 0;
-    if (!enqueue(r, now_ms)) {
+    if (!enqueue(r, now_ms, TOKEN_MS)) {
         r->stats.dropped++;
         return 0;
     }
@@ -279,22 +264,14 @@ event_recorder_start(const struct event_recorder_settings *settings)
     r->settings = *settings;
     if (!settings->now_ms)
         r->settings.now_ms = clock_mono_ms;
-    r->controller = settings->controller ? settings->controller : "gpushare-extender";
     r->instance = xstrdup(settings->instance);
-    r->tokens_ms = FULL_MS;
-    r->refilled_ms = INT64_MIN;
+    r->empty_ms = INT64_MIN;
     pthread_mutex_init(&r->lock, NULL);
     r->worker = worker_start("events", post, r);
     return r;
 }
 
-void event_recorder_stop(struct event_recorder *r)
-{
-    if (r)
-        worker_stop(r->worker);
-}
-
-bool event_recorder_stop_until(struct event_recorder *r, int64_t until_ms)
+bool event_recorder_stop(struct event_recorder *r, int64_t until_ms)
 {
     return !r || worker_stop_until(r->worker, until_ms);
 }
@@ -326,7 +303,8 @@ bool event_recorder_add(struct event_recorder *r, const struct event *event)
         return false;
     pthread_mutex_lock(&r->lock);
     int64_t now_ms = r->settings.now_ms();
-    uint32_t count = event->unique ? admit_unique(r, now_ms)
+    /* Thousands of unique events may be pending; they leave a quarter of the burst. */
+    uint32_t count = event->unique ? enqueue(r, now_ms, FULL_MS / 4)
                                    : admit(r, now_ms, event->uid, event->reason);
     int64_t wall_ns = clock_wall_ns();
     if (wall_ns <= r->last_wall_ns)

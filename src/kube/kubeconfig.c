@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "base/jwrite.h"
 #include "base/mem.h"
 #include "domain/object.h"
 #include "wire/base64.h"
@@ -280,50 +281,44 @@ static int check_mode(const struct kube_entry *e, struct err *err)
     return 0;
 }
 
-static void add_member(struct buf *out, const char *key, struct span text)
-{
-    if (!text.n)
-        return;
-    buf_printf(out, ",\"%s\":", key);
-    buf_add_json(out, text);
-}
-
-/* The cluster's extension for exec plugins: any value, as JSON. */
-static void add_extension(struct buf *out, const struct kube_entry *cluster)
-{
-    const struct yaml_node *list = yaml_get(cluster->body, "extensions");
-    for (size_t i = 0; list && list->type == YAML_SEQUENCE && i < list->n; i++) {
-        const struct yaml_node *name = yaml_get(list->items[i], "name");
-        if (!name || !span_eq(name->text, SPAN(EXEC_GROUP "exec")))
-            continue;
-        buf_adds(out, ",\"config\":");
-        yaml_json(yaml_get(list->items[i], "extension"), out);
-        return;
-    }
-}
-
+/* KUBERNETES_EXEC_INFO. `cluster`: NULL: without. */
 static char *info_of(const struct kube_exec *exec, const struct kube_config *config,
                      const struct kube_entry *cluster)
 {
     struct buf out = {0};
-    cleanup_buf struct buf ca = {0};
-    buf_printf(&out, "{\"kind\":\"ExecCredential\",\"apiVersion\":\"%s\",",
-               exec->api_version);
-    buf_adds(&out, "\"spec\":{\"interactive\":false");
+    cleanup_buf struct buf text = {0};
+    struct jwrite w = {.out = &out};
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, "kind", SPAN("ExecCredential"));
+    jwrite_str(&w, "apiVersion", span_of(exec->api_version));
+    jwrite_object(&w, "spec");
+    jwrite_bool(&w, "interactive", false);
     if (cluster) {
-        cleanup_free char *url = xasprintf("%s%s", config->server, config->path_prefix);
-        base64_encode(config->ca_pem, &ca);
-        buf_adds(&out, ",\"cluster\":{\"server\":");
-        buf_add_json(&out, span_of(url));
-        add_member(&out, "tls-server-name", span_of(config->server_name));
-        add_member(&out, "proxy-url", span_of(config->proxy));
-        add_member(&out, "certificate-authority-data", buf_span(&ca));
+        const struct yaml_node *list = yaml_get(cluster->body, "extensions");
+        buf_printf(&text, "%s%s", config->server, config->path_prefix);
+        jwrite_object(&w, "cluster");
+        jwrite_str(&w, "server", buf_span(&text));
+        jwrite_str_set(&w, "tls-server-name", span_of(config->server_name));
+        jwrite_str_set(&w, "proxy-url", span_of(config->proxy));
+        buf_clear(&text);
+        base64_encode(config->ca_pem, &text);
+        jwrite_str_set(&w, "certificate-authority-data", buf_span(&text));
         if (config->insecure)
-            buf_adds(&out, ",\"insecure-skip-tls-verify\":true");
-        add_extension(&out, cluster);
-        buf_addc(&out, '}');
+            jwrite_bool(&w, "insecure-skip-tls-verify", true);
+        /* The cluster's extension for exec plugins: any value. */
+        for (size_t i = 0; list && list->type == YAML_SEQUENCE && i < list->n; i++) {
+            const struct yaml_node *name = yaml_get(list->items[i], "name");
+            if (!name || !span_eq(name->text, SPAN(EXEC_GROUP "exec")))
+                continue;
+            buf_clear(&text);
+            yaml_json(yaml_get(list->items[i], "extension"), &text);
+            jwrite_raw(&w, "config", buf_span(&text));
+            break;
+        }
+        jwrite_object_end(&w);
     }
-    buf_adds(&out, "}}");
+    jwrite_object_end(&w);
+    jwrite_object_end(&w);
     return buf_take(&out);
 }
 

@@ -435,7 +435,7 @@ bool calls_stop(struct calls *c, int64_t until_ms)
            worker_stop_until(c->registrations, until_ms) &&
            worker_stop_until(c->patches, until_ms) &&
            worker_stop_until(c->reads, until_ms) &&
-           event_recorder_stop_until(c->events, until_ms);
+           event_recorder_stop(c->events, until_ms);
 }
 
 void calls_free(struct calls *c)

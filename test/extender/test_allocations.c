@@ -124,7 +124,7 @@ static void begin(void)
 static void end(void)
 {
     verbs_free(verbs);
-    event_recorder_stop(recorder);
+    event_recorder_stop(recorder, INT64_MAX);
     event_recorder_free(recorder);
     counters_free(counters);
     rig_stop(&rig);

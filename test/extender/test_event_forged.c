@@ -70,7 +70,7 @@ static void end(int n)
     while (posted < n && !late)
         late = pthread_cond_timedwait(&changed, &lock, &until);
     pthread_mutex_unlock(&lock);
-    event_recorder_stop(recorder);
+    event_recorder_stop(recorder, INT64_MAX);
     ck_assert_int_eq(posted, n);
     event_recorder_free(recorder);
     event_scan_free(pods);

@@ -124,7 +124,7 @@ static void begin(json_t *objects)
 static void end(void)
 {
     set_hold(false);
-    event_recorder_stop(recorder);
+    event_recorder_stop(recorder, INT64_MAX);
     event_recorder_free(recorder);
     verbs_free(verbs);
     rig_stop(&rig);
