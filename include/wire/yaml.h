@@ -44,13 +44,10 @@ const struct yaml_node *yaml_document(const struct yaml *y, size_t i); /* NULL: 
 
 /* The value of a key; NULL if node is NULL, not a mapping, or has no such key. */
 const struct yaml_node *yaml_get(const struct yaml_node *node, const char *key);
-/* The scalar of a key; {NULL, 0} if absent or null. -1 if the value is not a scalar. */
+/* The scalar of a key; {NULL, 0} if absent or null. -1 if the value is not a scalar, or
+ * contains a NUL. */
 int yaml_text(const struct yaml_node *node, const char *key, struct span *out,
               struct err *err);
-/* The scalar of a key as a new C string; NULL if absent or null. An embedded NUL is an
- * error. *out is set only on success. */
-int yaml_string(const struct yaml_node *node, const char *key, char **out,
-                struct err *err);
 /* Whether node is NULL or a plain null: empty, ~ or null. */
 bool yaml_is_null(const struct yaml_node *node);
 /* Appends the node as JSON. Plain scalars become null, booleans or numbers by the rules

@@ -12,10 +12,30 @@
 /* The address of the API server and the credentials for it, from kubeconfig files or the
  * service account. */
 
+/* The files of a list, and what is read from them. */
+struct kubeconfig {
+    struct kubeconfig_file {
+        const char *path;
+        struct yaml *yaml;
+    } * files;
+    size_t n, cap;
+    const char *list;           /* as configured */
+    struct kube_config *config; /* its arena has the strings */
+};
+
+/* A named entry. `what` is its type: "cluster" for an item of the list "clusters", whose
+ * body is the value of the key "cluster". */
+struct entry {
+    const char *what, *name;
+    const struct yaml_node *body; /* NULL: empty */
+    const char *path;             /* of its file */
+    struct kube_config *config;
+};
+
 /* -- clusters and users -- */
 
 /* Sets an error about the value of `key`, with file and line. Returns -1. */
-static int entry_fail(const struct kube_entry *e, const char *key, const char *why,
+static int entry_fail(const struct entry *e, const char *key, const char *why,
                       struct err *err)
 {
     const struct yaml_node *value = yaml_get(e->body, key);
@@ -28,14 +48,13 @@ static int entry_fail(const struct kube_entry *e, const char *key, const char *w
 }
 
 /* Prepends the entry to a message that already has file and line. Returns -1. */
-static int entry_wrap(const struct kube_entry *e, struct err *err)
+static int entry_wrap(const struct entry *e, struct err *err)
 {
     return err_wrap(err, "%s \"%s\"", e->what, e->name);
 }
 
 /* The boolean of a key; *out is unchanged if the key is absent. */
-static int entry_bool(const struct kube_entry *e, const char *key, bool *out,
-                      struct err *err)
+static int entry_bool(const struct entry *e, const char *key, bool *out, struct err *err)
 {
     struct span text;
     if (yaml_text(e->body, key, &text, err))
@@ -48,22 +67,23 @@ static int entry_bool(const struct kube_entry *e, const char *key, bool *out,
     return 0;
 }
 
-/* The path, relative to the entry's file; new. */
-static char *entry_path(const struct kube_entry *e, const char *path)
+/* The path, relative to the entry's file. */
+static const char *entry_path(const struct entry *e, const char *path)
 {
     const char *slash = strrchr(e->path, '/');
     if (*path == '/' || !slash)
-        return xstrdup(path);
-    return xasprintf("%.*s/%s", (int)(slash - e->path), e->path, path);
+        return path;
+    return arena_printf(&e->config->arena, "%.*s/%s", (int)(slash - e->path), e->path,
+                        path);
 }
 
-/* The string of a key, new; NULL if absent or empty. */
-static int get(const struct kube_entry *e, const char *key, char **out, struct err *err)
+/* The string of a key; NULL if absent or empty. */
+static int get(const struct entry *e, const char *key, const char **out, struct err *err)
 {
-    cleanup_wipe char *s = NULL;
-    if (yaml_string(e->body, key, &s, err))
+    struct span text;
+    if (yaml_text(e->body, key, &text, err))
         return entry_wrap(e, err);
-    *out = s && *s ? steal(&s) : NULL;
+    *out = text.n ? arena_copy(&e->config->arena, text).p : NULL;
     return 0;
 }
 
@@ -79,11 +99,10 @@ int kube_read_pem(const char *path, struct span *pem, struct err *err)
 }
 
 /* The PEM text of "KEY-data", or of the file named by KEY. */
-static int get_pem(const struct kube_entry *e, const char *key, struct span *pem,
-                   char **file, struct err *err)
+static int get_pem(const struct entry *e, const char *key, struct span *pem,
+                   const char **file, struct err *err)
 {
-    cleanup_free char *data_key = xasprintf("%s-data", key), *name = NULL;
-    cleanup_wipe char *data = NULL;
+    const char *data_key = arena_printf(&e->config->arena, "%s-data", key), *name, *data;
     if (get(e, data_key, &data, err) || get(e, key, &name, err))
         return -1;
     if (!data && name) {
@@ -107,20 +126,6 @@ static int get_pem(const struct kube_entry *e, const char *key, struct span *pem
     return 0;
 }
 
-static int read_server(const struct kube_entry *e, struct kube_config *config,
-                       struct err *err)
-{
-    cleanup_free char *url = NULL;
-    struct err why = {0};
-    if (get(e, "server", &url, err))
-        return -1;
-    if (!url)
-        return entry_fail(e, "server", "missing", err);
-    if (kube_config_server(config, span_of(url), &why))
-        return entry_fail(e, "server", why.msg, err);
-    return 0;
-}
-
 static bool proxy_is_known(const char *url)
 {
     static const char *const schemes[] = {"http://", "https://", "socks5://",
@@ -132,11 +137,18 @@ static bool proxy_is_known(const char *url)
 }
 
 /* Fill the config from the body of a cluster or user entry. */
-static int apply_cluster(const struct kube_entry *e, struct kube_config *config,
-                         struct err *err)
+static int apply_cluster(const struct entry *e, struct err *err)
 {
-    if (read_server(e, config, err) ||
-        get_pem(e, "certificate-authority", &config->ca_pem, &config->ca_file, err) ||
+    struct kube_config *config = e->config;
+    struct err why = {0};
+    const char *url;
+    if (get(e, "server", &url, err))
+        return -1;
+    if (!url)
+        return entry_fail(e, "server", "missing", err);
+    if (kube_config_server(config, span_of(url), &why))
+        return entry_fail(e, "server", why.msg, err);
+    if (get_pem(e, "certificate-authority", &config->ca_pem, &config->ca_file, err) ||
         get(e, "tls-server-name", &config->server_name, err) ||
         get(e, "proxy-url", &config->proxy, err) ||
         entry_bool(e, "insecure-skip-tls-verify", &config->insecure, err))
@@ -150,7 +162,7 @@ static int apply_cluster(const struct kube_entry *e, struct kube_config *config,
     return 0;
 }
 
-static int reject_unsupported(const struct kube_entry *e, struct err *err)
+static int reject_unsupported(const struct entry *e, struct err *err)
 {
     static const char *const keys[] = {"auth-provider", "username",  "password",     "as",
                                        "as-uid",        "as-groups", "as-user-extra"};
@@ -164,30 +176,20 @@ static int reject_unsupported(const struct kube_entry *e, struct err *err)
     return 0;
 }
 
-/* A token becomes part of a header: no white space, no control characters. */
-static int check_token(const struct kube_entry *e, char **token, struct err *err)
+static int apply_user(const struct entry *e, struct err *err)
 {
-    if (!*token)
-        return 0;
-    struct span s = span_trim(span_of(*token));
-    if (!kube_token_ok(s))
-        return entry_fail(e, "token", "expected printable ASCII without spaces", err);
-    char *trimmed = xmemdup0(s.p, s.n);
-    mem_wipe(*token);
-    *token = trimmed;
-    return 0;
-}
-
-static int apply_user(const struct kube_entry *e, struct kube_config *config,
-                      struct err *err)
-{
-    cleanup_free char *token_file = NULL;
+    struct kube_config *config = e->config;
+    const char *token_file, *token;
     if (reject_unsupported(e, err) ||
         get_pem(e, "client-certificate", &config->cert_pem, &config->cert_file, err) ||
         get_pem(e, "client-key", &config->key_pem, &config->key_file, err) ||
-        get(e, "token", &config->token, err) || check_token(e, &config->token, err) ||
-        get(e, "tokenFile", &token_file, err))
+        get(e, "token", &token, err) || get(e, "tokenFile", &token_file, err))
         return -1;
+    /* It becomes part of a header: no white space, no control characters. */
+    struct span trimmed = span_trim(span_of(token));
+    if (token && !kube_token_ok(trimmed))
+        return entry_fail(e, "token", "expected printable ASCII without spaces", err);
+    config->token = token ? arena_copy(&config->arena, trimmed).p : NULL;
     if (config->cert_pem.n && !config->key_pem.n)
         return entry_fail(e, "client-key", "missing", err);
     if (config->key_pem.n && !config->cert_pem.n)
@@ -201,25 +203,25 @@ static int apply_user(const struct kube_entry *e, struct kube_config *config,
 
 #define EXEC_GROUP "client.authentication.k8s.io/"
 
-/* The scalar as a new C string; NULL if the node is not a scalar. */
-static char *word_of(const struct yaml_node *node)
+/* The scalar as a string; NULL if the node is not a scalar. */
+static char *word_of(const struct entry *e, const struct yaml_node *node)
 {
     if (!node || node->type != YAML_SCALAR || memchr(node->text.p, '\0', node->text.n))
         return NULL;
-    return xmemdup0(node->text.p, node->text.n);
+    return (char *)arena_copy(&e->config->arena, node->text).p;
 }
 
-static char **words_new(size_t n)
+static char **words_new(const struct entry *e, size_t n)
 {
-    return xcalloc(n + 1, sizeof(char *));
+    return arena_zalloc(&e->config->arena, (n + 1) * sizeof(char *));
 }
 
 /* A command with a slash is relative to the kubeconfig file; one without is searched in
  * PATH. */
-static int read_argv(const struct kube_entry *e, struct kube_exec *exec, struct err *err)
+static int read_argv(const struct entry *e, struct kube_exec *exec, struct err *err)
 {
     const struct yaml_node *args = yaml_get(e->body, "args");
-    cleanup_free char *command = NULL;
+    const char *command;
     if (get(e, "command", &command, err))
         return -1;
     if (!command)
@@ -227,35 +229,34 @@ static int read_argv(const struct kube_entry *e, struct kube_exec *exec, struct 
     if (!yaml_is_null(args) && args->type != YAML_SEQUENCE)
         return entry_fail(e, "args", "expected a list of strings", err);
     size_t n = yaml_is_null(args) ? 0 : args->n;
-    exec->argv = words_new(n + 1);
-    exec->argv[0] = strchr(command, '/') ? entry_path(e, command) : xstrdup(command);
+    exec->argv = words_new(e, n + 1);
+    exec->argv[0] = (char *)(strchr(command, '/') ? entry_path(e, command) : command);
     for (size_t i = 0; i < n; i++) {
-        exec->argv[i + 1] = word_of(args->items[i]);
+        exec->argv[i + 1] = word_of(e, args->items[i]);
         if (!exec->argv[i + 1])
             return entry_fail(e, "args", "expected a list of strings", err);
     }
     return 0;
 }
 
-static int read_env(const struct kube_entry *e, struct kube_exec *exec, struct err *err)
+static int read_env(const struct entry *e, struct kube_exec *exec, struct err *err)
 {
     const struct yaml_node *env = yaml_get(e->body, "env");
     if (!yaml_is_null(env) && env->type != YAML_SEQUENCE)
         return entry_fail(e, "env", "expected a list of name and value", err);
     size_t n = yaml_is_null(env) ? 0 : env->n;
-    exec->env = words_new(n);
+    exec->env = words_new(e, n);
     for (size_t i = 0; i < n; i++) {
-        cleanup_free char *name = word_of(yaml_get(env->items[i], "name"));
-        cleanup_free char *value = word_of(yaml_get(env->items[i], "value"));
+        const char *name = word_of(e, yaml_get(env->items[i], "name"));
+        const char *value = word_of(e, yaml_get(env->items[i], "value"));
         if (!name || !*name || strchr(name, '=') || !value)
             return entry_fail(e, "env", "expected a list of name and value", err);
-        exec->env[i] = xasprintf("%s=%s", name, value);
+        exec->env[i] = (char *)arena_printf(&e->config->arena, "%s=%s", name, value);
     }
     return 0;
 }
 
-static int read_version(const struct kube_entry *e, struct kube_exec *exec,
-                        struct err *err)
+static int read_version(const struct entry *e, struct kube_exec *exec, struct err *err)
 {
     if (get(e, "apiVersion", &exec->api_version, err))
         return -1;
@@ -267,7 +268,7 @@ static int read_version(const struct kube_entry *e, struct kube_exec *exec,
 }
 
 /* A plugin has no terminal: its standard input is /dev/null. */
-static int check_mode(const struct kube_entry *e, struct err *err)
+static int check_mode(const struct entry *e, struct err *err)
 {
     struct span mode;
     if (yaml_text(e->body, "interactiveMode", &mode, err))
@@ -282,11 +283,10 @@ static int check_mode(const struct kube_entry *e, struct err *err)
 }
 
 /* KUBERNETES_EXEC_INFO. `cluster`: NULL: without. */
-static char *info_of(const struct kube_exec *exec, const struct kube_config *config,
-                     const struct kube_entry *cluster)
+static const char *info_of(const struct kube_exec *exec, struct kube_config *config,
+                           const struct entry *cluster)
 {
-    struct buf out = {0};
-    cleanup_buf struct buf text = {0};
+    cleanup_buf struct buf out = {0}, text = {0};
     struct jwrite w = {.out = &out};
     jwrite_object(&w, NULL);
     jwrite_str(&w, "kind", SPAN("ExecCredential"));
@@ -319,23 +319,24 @@ static char *info_of(const struct kube_exec *exec, const struct kube_config *con
     }
     jwrite_object_end(&w);
     jwrite_object_end(&w);
-    return buf_take(&out);
+    return arena_copy(&config->arena, buf_span(&out)).p;
 }
 
 /* Reads the exec plugin of the user e; apply_cluster must have filled the config.
  */
-static int apply_exec(const struct kube_entry *user, const struct kube_entry *cluster,
-                      struct kube_config *config, struct err *err)
+static int apply_exec(const struct entry *user, const struct entry *cluster,
+                      struct err *err)
 {
+    struct kube_config *config = user->config;
     const struct yaml_node *body = yaml_get(user->body, "exec");
     if (yaml_is_null(body))
         return 0;
     if (body->type != YAML_MAPPING)
         return entry_fail(user, "exec", "expected a mapping", err);
-    struct kube_entry e = {"exec plugin of user", user->name, body, user->path};
-    struct kube_exec *exec = config->exec = xcalloc(1, sizeof *exec);
+    struct entry e = {"exec plugin of user", user->name, body, user->path, config};
+    struct kube_exec *exec = config->exec = arena_zalloc(&config->arena, sizeof *exec);
     bool with_cluster = false;
-    exec->user = xstrdup(user->name);
+    exec->user = user->name;
     if (read_version(&e, exec, err) || read_argv(&e, exec, err) ||
         read_env(&e, exec, err) || check_mode(&e, err) ||
         entry_bool(&e, "provideClusterInfo", &with_cluster, err) ||
@@ -345,43 +346,14 @@ static int apply_exec(const struct kube_entry *user, const struct kube_entry *cl
     return 0;
 }
 
-static void words_free(char **words)
-{
-    for (size_t i = 0; words && words[i]; i++)
-        free(words[i]);
-    free(words);
-}
-
-void kube_exec_free(struct kube_exec *e)
-{
-    if (!e)
-        return;
-    free(e->user);
-    free(e->api_version);
-    words_free(e->argv);
-    words_free(e->env);
-    free(e->install_hint);
-    free(e->info);
-    free(e);
-}
-
 /*
  * Lookup in several kubeconfig files. They are not merged into one tree: a lookup
  * searches the files in order, so that the first entry of a name wins.
  */
 
-void kubeconfig_fini(struct kubeconfig *k)
+static int load_file(struct kubeconfig *k, struct span one, struct err *err)
 {
-    for (size_t i = 0; i < k->n; i++) {
-        free(k->files[i].path);
-        yaml_close(k->files[i].yaml);
-    }
-    free(k->files);
-    *k = (struct kubeconfig){0};
-}
-
-static int load_file(struct kubeconfig *k, const char *path, struct err *err)
-{
+    const char *path = arena_copy(&k->config->arena, one).p;
     struct err why = {0};
     cleanup_yaml struct yaml *y = yaml_load(path, &why);
     if (!y && why.code == ERR_NOT_FOUND)
@@ -395,22 +367,7 @@ static int load_file(struct kubeconfig *k, const char *path, struct err *err)
         return err_set(err, ERR_INVALID, "%s:%u: not a kubeconfig: expected a mapping",
                        path, root->line);
     MEM_GROW(k->files, k->cap, k->n + 1);
-    k->files[k->n++] = (struct kubeconfig_file){xstrdup(path), steal(&y)};
-    return 0;
-}
-
-int kubeconfig_load(struct kubeconfig *k, const char *list, struct err *err)
-{
-    struct span rest = span_of(list);
-    *k = (struct kubeconfig){.list = list};
-    while (rest.p) {
-        struct span one = span_cut(&rest, ':');
-        cleanup_free char *path = xmemdup0(one.p, one.n);
-        if (one.n && load_file(k, path, err))
-            return -1;
-    }
-    if (!k->n)
-        return err_set(err, ERR_NOT_FOUND, "kubeconfig %s does not exist", list);
+    k->files[k->n++] = (struct kubeconfig_file){path, steal(&y)};
     return 0;
 }
 
@@ -423,7 +380,7 @@ static const struct yaml_node *root_of(const struct kubeconfig *k, size_t i)
 static int section(const struct kubeconfig *k, size_t i, const char *what,
                    const struct yaml_node **out, struct err *err)
 {
-    cleanup_free char *key = xasprintf("%ss", what);
+    const char *key = arena_printf(&k->config->arena, "%ss", what);
     const struct yaml_node *list = yaml_get(root_of(k, i), key);
     *out = NULL;
     if (yaml_is_null(list))
@@ -459,10 +416,10 @@ static int find_in(const struct yaml_node *list, const char *what, const char *n
 }
 
 /* The names of all entries, "a, b, c", for an error message. */
-static char *names_of(const struct kubeconfig *k, const char *what)
+static const char *names_of(const struct kubeconfig *k, const char *what)
 {
     enum { ENOUGH = 300 };
-    struct buf out = {0};
+    cleanup_buf struct buf out = {0};
     for (size_t i = 0; i < k->n; i++) {
         const struct yaml_node *list;
         struct span name;
@@ -477,12 +434,12 @@ static char *names_of(const struct kubeconfig *k, const char *what)
     }
     if (out.n >= ENOUGH)
         buf_adds(&out, ", ...");
-    return buf_take(&out);
+    return out.n ? arena_copy(&k->config->arena, buf_span(&out)).p : "(none)";
 }
 
 /* Finds the entry in the first file that has it. */
-static int kubeconfig_find(const struct kubeconfig *k, const char *what, const char *name,
-                           struct kube_entry *e, struct err *err)
+static int find_entry(const struct kubeconfig *k, const char *what, const char *name,
+                      struct entry *e, struct err *err)
 {
     for (size_t i = 0; i < k->n; i++) {
         const struct yaml_node *list, *item;
@@ -491,79 +448,89 @@ static int kubeconfig_find(const struct kubeconfig *k, const char *what, const c
         if (!item)
             continue;
         const struct yaml_node *body = yaml_get(item, what);
-        *e = (struct kube_entry){what, name, yaml_is_null(body) ? NULL : body,
-                                 k->files[i].path};
+        *e = (struct entry){what, name, yaml_is_null(body) ? NULL : body,
+                            k->files[i].path, k->config};
         if (e->body && e->body->type != YAML_MAPPING)
             return err_set(err, ERR_INVALID, "%s:%u: %s \"%s\": expected a mapping",
                            e->path, body->line, what, name);
         return 0;
     }
-    cleanup_free char *names = names_of(k, what);
     return err_set(err, ERR_NOT_FOUND, "%s \"%s\" not found in %s; expected one of: %s",
-                   what, name, k->list, *names ? names : "(none)");
+                   what, name, k->list, names_of(k, what));
 }
 
 /* The first file that sets it. */
-static int current_context(const struct kubeconfig *k, char **out, struct err *err)
+static int current_context(const struct kubeconfig *k, const char **out, struct err *err)
 {
     for (size_t i = 0; i < k->n; i++) {
-        cleanup_free char *name = NULL;
-        if (yaml_string(root_of(k, i), "current-context", &name, err))
+        struct span name;
+        if (yaml_text(root_of(k, i), "current-context", &name, err))
             return -1;
-        if (name && *name) {
-            *out = steal(&name);
+        if (name.n) {
+            *out = arena_copy(&k->config->arena, name).p;
             return 0;
         }
     }
-    cleanup_free char *names = names_of(k, "context");
     return err_set(err, ERR_INVALID, "no current-context in %s; contexts: %s", k->list,
-                   *names ? names : "(none)");
+                   names_of(k, "context"));
 }
 
 /* Resolves the reference of a context to a cluster or user. */
-static int follow(const struct kubeconfig *k, const struct kube_entry *context,
-                  const char *what, char **name, struct kube_entry *e, struct err *err)
+static int follow(const struct kubeconfig *k, const struct entry *context,
+                  const char *what, struct entry *e, struct err *err)
 {
-    if (get(context, what, name, err))
+    const char *name;
+    if (get(context, what, &name, err))
         return -1;
-    if (!*name)
+    if (!name)
         return err_set(err, ERR_INVALID, "%s: context \"%s\" has no %s", context->path,
                        context->name, what);
-    if (kubeconfig_find(k, what, *name, e, err))
+    if (find_entry(k, what, name, e, err))
         return entry_wrap(context, err);
     return 0;
 }
 
-static int apply_namespace(const struct kube_entry *context, struct kube_config *config,
-                           struct err *err)
+/* Fills the config from the context of this name (NULL: the current one). */
+static int apply(const struct kubeconfig *k, const char *name, struct err *err)
 {
-    if (get(context, "namespace", &config->ns, err))
+    struct kube_config *config = k->config;
+    struct entry context, cluster, user;
+    if ((!name && current_context(k, &name, err)) ||
+        find_entry(k, "context", name, &context, err) ||
+        follow(k, &context, "cluster", &cluster, err) ||
+        follow(k, &context, "user", &user, err) ||
+        get(&context, "namespace", &config->ns, err))
         return -1;
     if (!config->ns)
-        config->ns = xstrdup("default");
+        config->ns = "default";
     if (!object_is_namespace(config->ns))
-        return entry_fail(context, "namespace", "invalid namespace name", err);
+        return entry_fail(&context, "namespace", "invalid namespace name", err);
+    if (apply_cluster(&cluster, err) || apply_user(&user, err) ||
+        apply_exec(&user, &cluster, err))
+        return -1;
+    config->source = arena_printf(&config->arena, "context %s of %s", name, context.path);
     return 0;
 }
 
-int kubeconfig_apply(const struct kubeconfig *k, const char *wanted,
-                     struct kube_config *config, struct err *err)
+/* Missing files are skipped. */
+static int load_files(const char *list, const char *context, struct kube_config *config,
+                      struct err *err)
 {
-    cleanup_free char *name = wanted ? xstrdup(wanted) : NULL, *cluster_name = NULL,
-                      *user_name = NULL;
-    struct kube_entry context, cluster, user;
-    if (!name && current_context(k, &name, err))
-        return -1;
-    if (kubeconfig_find(k, "context", name, &context, err) ||
-        follow(k, &context, "cluster", &cluster_name, &cluster, err) ||
-        follow(k, &context, "user", &user_name, &user, err) ||
-        apply_namespace(&context, config, err))
-        return -1;
-    if (apply_cluster(&cluster, config, err) || apply_user(&user, config, err) ||
-        apply_exec(&user, &cluster, config, err))
-        return -1;
-    config->source = xasprintf("context %s of %s", name, context.path);
-    return 0;
+    struct kubeconfig k = {.list = list, .config = config};
+    struct span rest = span_of(list);
+    int rc = 0;
+    while (rest.p && !rc) {
+        struct span path = span_cut(&rest, ':');
+        rc = path.n ? load_file(&k, path, err) : 0;
+    }
+    if (!rc && !k.n)
+        rc = err_set(err, ERR_NOT_FOUND, "kubeconfig %s does not exist", list);
+    if (!rc)
+        rc = apply(&k, context, err);
+    for (size_t i = 0; i < k.n; i++)
+        yaml_close(k.files[i].yaml);
+    free(k.files);
+    return rc;
 }
 
 #define ACCOUNT_DIR "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -615,8 +582,10 @@ int kube_config_server(struct kube_config *config, struct span url, struct err *
         return err_set(err, ERR_INVALID, "expected the form https://host:port/path");
     while (path.n && path.p[path.n - 1] == '/')
         path.n--;
-    config->server = xasprintf("%s://%.*s", tls ? "https" : "http", SPAN_ARG(host));
-    config->path_prefix = path.n ? xasprintf("/%.*s", SPAN_ARG(path)) : xstrdup("");
+    config->server =
+        arena_printf(&config->arena, "%s://%.*s", tls ? "https" : "http", SPAN_ARG(host));
+    config->path_prefix =
+        path.n ? arena_printf(&config->arena, "/%.*s", SPAN_ARG(path)) : "";
     return 0;
 }
 
@@ -632,17 +601,16 @@ static bool is_in_cluster(const struct kube_config_sources *sources)
 
 static int load_namespace(const char *dir, struct kube_config *config, struct err *err)
 {
-    cleanup_free char *path = xasprintf("%s/namespace", dir);
+    const char *path = arena_printf(&config->arena, "%s/namespace", dir);
     cleanup_buf struct buf text = {0};
     struct err why = {0};
     if (file_read(path, KUBE_FILE_MAX, &text, &why)) {
         if (why.code != ERR_NOT_FOUND)
             return err_set(err, why.code, "%s", why.msg);
-        config->ns = xstrdup("default");
+        config->ns = "default";
         return 0;
     }
-    struct span name = span_trim(buf_span(&text));
-    config->ns = xmemdup0(name.p, name.n);
+    config->ns = arena_copy(&config->arena, span_trim(buf_span(&text))).p;
     if (!object_is_namespace(config->ns))
         return err_set(err, ERR_INVALID, "%s: invalid namespace name", path);
     return 0;
@@ -652,29 +620,19 @@ static int load_namespace(const char *dir, struct kube_config *config, struct er
 static int load_account(const struct kube_config_sources *sources,
                         struct kube_config *config, struct err *err)
 {
+    struct arena *a = &config->arena;
     const char *dir = account_dir(sources);
     bool is_v6 = strchr(sources->host, ':') && sources->host[0] != '[';
-    cleanup_free char *url = xasprintf("https://%s%s%s:%s", is_v6 ? "[" : "",
-                                       sources->host, is_v6 ? "]" : "", sources->port);
+    const char *url = arena_printf(a, "https://%s%s%s:%s", is_v6 ? "[" : "",
+                                   sources->host, is_v6 ? "]" : "", sources->port);
     if (kube_config_server(config, span_of(url), err))
         return err_wrap(err, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT");
-    config->token_file = xasprintf("%s/token", dir);
-    config->ca_file = xasprintf("%s/ca.crt", dir);
-    config->source = xasprintf("service account in %s", dir);
+    config->token_file = arena_printf(a, "%s/token", dir);
+    config->ca_file = arena_printf(a, "%s/ca.crt", dir);
+    config->source = arena_printf(a, "service account in %s", dir);
     if (kube_read_pem(config->ca_file, &config->ca_pem, err))
         return -1;
     return load_namespace(dir, config, err);
-}
-
-static int load_files(const char *list, const char *context, struct kube_config *config,
-                      struct err *err)
-{
-    struct kubeconfig k = {0};
-    int rc = kubeconfig_load(&k, list, err);
-    if (!rc)
-        rc = kubeconfig_apply(&k, context, config, err);
-    kubeconfig_fini(&k);
-    return rc;
 }
 
 static bool exists(const char *path)
@@ -689,11 +647,11 @@ int kube_config_load(const struct kube_config_sources *sources,
 {
     if (sources->kubeconfig && *sources->kubeconfig)
         return load_files(sources->kubeconfig, sources->context, config, err);
-    cleanup_free char *token = xasprintf("%s/token", account_dir(sources));
+    const char *token = arena_printf(&config->arena, "%s/token", account_dir(sources));
     if (is_in_cluster(sources) && exists(token))
         return load_account(sources, config, err);
-    cleanup_free char *file =
-        xasprintf("%s/.kube/config", sources->home ? sources->home : "");
+    const char *file = arena_printf(&config->arena, "%s/.kube/config",
+                                    sources->home ? sources->home : "");
     if (sources->home && *sources->home && exists(file))
         return load_files(file, sources->context, config, err);
     return err_set(err, ERR_NOT_FOUND,
@@ -707,20 +665,9 @@ int kube_config_load(const struct kube_config_sources *sources,
 
 void kube_config_fini(struct kube_config *config)
 {
-    free(config->server);
-    free(config->path_prefix);
-    free(config->server_name);
-    free(config->proxy);
     kube_span_free(&config->ca_pem);
-    free(config->ca_file);
     kube_span_free(&config->cert_pem);
     kube_span_free(&config->key_pem);
-    free(config->cert_file);
-    free(config->key_file);
-    mem_wipe(config->token);
-    free(config->token_file);
-    kube_exec_free(config->exec);
-    free(config->ns);
-    free(config->source);
+    arena_wipe(&config->arena);
     *config = (struct kube_config){0};
 }

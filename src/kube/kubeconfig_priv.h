@@ -23,31 +23,31 @@
 
 /* An exec credential plugin (client.authentication.k8s.io/v1 or v1beta1). */
 struct kube_exec {
-    char *user;         /* of the kubeconfig, for messages */
-    char *api_version;  /* "client.authentication.k8s.io/v1" */
-    char **argv;        /* command and arguments; ends with NULL */
-    char **env;         /* "NAME=value", added to our environment; ends with NULL */
-    char *install_hint; /* or NULL */
-    char *info;         /* KUBERNETES_EXEC_INFO: a JSON object */
+    const char *user;         /* of the kubeconfig, for messages */
+    const char *api_version;  /* "client.authentication.k8s.io/v1" */
+    char **argv;              /* command and arguments; ends with NULL */
+    char **env;               /* "NAME=value", added to our environment; ends with NULL */
+    const char *install_hint; /* or NULL */
+    const char *info;         /* KUBERNETES_EXEC_INFO: a JSON object */
 };
 
-void kube_exec_free(struct kube_exec *e);
-
+/* Strings are in the arena, or static. */
 struct kube_config {
-    char *server;      /* "https://host:port" */
-    char *path_prefix; /* "" or "/k8s/clusters/c1", prepended to every path */
-    char *server_name; /* NULL: the host of the server */
-    char *proxy;       /* NULL: none */
+    const char *server;      /* "https://host:port" */
+    const char *path_prefix; /* "" or "/k8s/clusters/c1", prepended to every path */
+    const char *server_name; /* NULL: the host of the server */
+    const char *proxy;       /* NULL: none */
     bool insecure;
-    struct span ca_pem;            /* owned; empty: the system's authorities */
-    char *ca_file;                 /* the file of ca_pem, for reloads; or NULL */
-    struct span cert_pem, key_pem; /* owned; client certificate, or empty */
-    char *cert_file, *key_file;    /* their files, for reloads; or NULL */
-    char *token;                   /* static token, or NULL */
-    char *token_file;              /* reloaded at least once a minute; or NULL */
-    struct kube_exec *exec;        /* or NULL */
-    char *ns;     /* namespace of the context or service account; "default" */
-    char *source; /* for messages: "context dev of /root/.kube/config" */
+    struct span ca_pem;               /* owned; empty: the system's authorities */
+    const char *ca_file;              /* the file of ca_pem, for reloads; or NULL */
+    struct span cert_pem, key_pem;    /* owned; client certificate, or empty */
+    const char *cert_file, *key_file; /* their files, for reloads; or NULL */
+    const char *token;                /* static token, or NULL */
+    const char *token_file;           /* reloaded at least once a minute; or NULL */
+    struct kube_exec *exec;           /* or NULL */
+    const char *ns;     /* namespace of the context or service account; "default" */
+    const char *source; /* for messages: "context dev of /root/.kube/config" */
+    struct arena arena;
 };
 
 struct kube_config_sources {
@@ -65,31 +65,6 @@ int kube_config_load(const struct kube_config_sources *sources,
 void kube_config_fini(struct kube_config *config);
 
 enum { KUBE_FILE_MAX = 1 << 20 }; /* bytes of a certificate, key or token file */
-
-/* The kubeconfig files of a list, in order. */
-struct kubeconfig {
-    struct kubeconfig_file {
-        char *path;
-        struct yaml *yaml;
-    } * files;
-    size_t n, cap;
-    const char *list; /* as configured; borrowed */
-};
-
-/* A named entry. `what` is its type: "cluster" for an item of the list "clusters", whose
- * body is the value of the key "cluster". */
-struct kube_entry {
-    const char *what, *name;
-    const struct yaml_node *body; /* NULL: empty */
-    const char *path;             /* of its file */
-};
-
-/* Reads the files. Missing files are skipped; if all are missing: ERR_NOT_FOUND. */
-int kubeconfig_load(struct kubeconfig *k, const char *list, struct err *err);
-void kubeconfig_fini(struct kubeconfig *k);
-/* Fills the config from the context of this name (NULL: the current one). */
-int kubeconfig_apply(const struct kubeconfig *k, const char *context,
-                     struct kube_config *config, struct err *err);
 
 /* Splits the URL of a server into config->server and config->path_prefix. */
 int kube_config_server(struct kube_config *config, struct span url, struct err *err);

@@ -103,9 +103,9 @@ static int node_new(struct reader *r, const yaml_event_t *e, struct yaml_node **
         own_tag = "str";
         anchor = e->data.scalar.anchor;
         tag = e->data.scalar.tag;
-        node->text = arena_copy(&r->y->arena,
-                                (struct span){(const char *)e->data.scalar.value,
-                                              e->data.scalar.length});
+        node->text =
+            arena_copy(&r->y->arena, (struct span){(const char *)e->data.scalar.value,
+                                                   e->data.scalar.length});
         node->plain = tag ? one_of(core_tag(tag), typed)
                           : e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
         if (!e->end_mark.column && e->end_mark.line > e->start_mark.line)
@@ -195,8 +195,7 @@ static int read_items(struct reader *r, struct yaml_node *node, unsigned depth,
             if (node->flow)
                 node->last_line = (unsigned)e.end_mark.line + 1;
             else
-                node->last_line =
-                    node->n ? i.nodes[node->n - 1]->last_line : node->line;
+                node->last_line = node->n ? i.nodes[node->n - 1]->last_line : node->line;
             node->items = move_to_arena(a, i.nodes, node->n, sizeof *i.nodes);
             if (mapping)
                 node->keys = move_to_arena(a, i.keys, node->n, sizeof *i.keys);
@@ -324,22 +323,10 @@ int yaml_text(const struct yaml_node *node, const char *key, struct span *out,
     if (value->type != YAML_SCALAR)
         return err_set(err, ERR_INVALID, "%s:%u: \"%s\": expected a scalar", value->file,
                        value->line, key);
-    *out = value->text;
-    return 0;
-}
-
-int yaml_string(const struct yaml_node *node, const char *key, char **out,
-                struct err *err)
-{
-    struct span text;
-    if (yaml_text(node, key, &text, err))
-        return -1;
-    if (text.n && memchr(text.p, '\0', text.n)) {
-        const struct yaml_node *value = yaml_get(node, key);
+    if (memchr(value->text.p, '\0', value->text.n))
         return err_set(err, ERR_INVALID, "%s:%u: \"%s\" contains a NUL", value->file,
                        value->line, key);
-    }
-    *out = text.p ? xmemdup0(text.p, text.n) : NULL;
+    *out = value->text;
     return 0;
 }
 
@@ -420,8 +407,9 @@ static bool add_number(struct buf *out, struct span s)
 
 static void add_scalar(struct buf *out, const struct yaml_node *node)
 {
-    static const char *const yes[] = {"true", "True", "TRUE", NULL},
-                            *const no[] = {"false", "False", "FALSE", NULL};
+    static const char *const yes[] = {"true", "True", "TRUE", NULL}, *const no[] = {
+                                                                         "false", "False",
+                                                                         "FALSE", NULL};
     if (node->plain && one_of(node->text, yes))
         buf_adds(out, "true");
     else if (node->plain && one_of(node->text, no))

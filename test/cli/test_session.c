@@ -69,8 +69,7 @@ static json_t *get(const char *body, const char *address, bool by_service, char 
 {
     struct stub *server = stub_start(stub_echo, (void *)body);
     cleanup_free char *slash = xasprintf("%s/", stub_url(server));
-    struct kube_config config = {.server = xstrdup(stub_url(server)),
-                                 .path_prefix = xstrdup("/k8s")};
+    struct kube_config config = {.server = stub_url(server), .path_prefix = "/k8s"};
     struct kube_client *client = kube_client_new(&config, err);
     ck_assert_ptr_nonnull(client);
     const struct session_extender from = {.address = by_service ? address : slash};
@@ -131,6 +130,6 @@ START_TEST(a_token_is_not_sent_over_plain_http)
 }
 END_TEST
 
-UNIT_MAIN("session", the_unit_follows_from_capacities, a_wrong_unit_is_reported, the_extender_has_another_unit,
-          a_token_is_not_sent_over_plain_http, a_url_and_a_service_behind_the_api_server,
-          invalid_responses_and_addresses)
+UNIT_MAIN("session", the_unit_follows_from_capacities, a_wrong_unit_is_reported,
+          the_extender_has_another_unit, a_token_is_not_sent_over_plain_http,
+          a_url_and_a_service_behind_the_api_server, invalid_responses_and_addresses)

@@ -67,19 +67,10 @@ static void compare(const struct kube_config *a, const struct kube_config *b)
         fuzz_fail("the file named twice differs");
 }
 
-/* Loads with a nonexistent folder, so that no certificate or token file is found. */
 static int load(const char *list, struct kube_config *config, struct err *err)
 {
-    struct kubeconfig k = {0};
-    int rc = kubeconfig_load(&k, list, err);
-    for (size_t i = 0; !rc && i < k.n; i++) {
-        free(k.files[i].path);
-        k.files[i].path = xstrdup("/nonexistent/kubeconfig");
-    }
-    if (!rc)
-        rc = kubeconfig_apply(&k, NULL, config, err);
-    kubeconfig_fini(&k);
-    return rc;
+    const struct kube_config_sources sources = {.kubeconfig = list};
+    return kube_config_load(&sources, config, err);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

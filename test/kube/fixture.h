@@ -57,6 +57,12 @@ static inline char *path_of(const char *name)
     return temp_path(w.dir, name);
 }
 
+/* The same, for the config. */
+static inline char *file_in_config(const char *name)
+{
+    return (char *)arena_printf(&w.config.arena, "%s/%s", w.dir, name);
+}
+
 static inline int64_t fixture_clock(void)
 {
     return w.now_ms;
@@ -67,7 +73,7 @@ static inline void start(void)
 {
     kube_client_free(w.c);
     if (!w.config.server)
-        w.config.server = xstrdup("https://h:1");
+        w.config.server = "https://h:1";
     w.c = kube_client_new(&w.config, &w.err);
     ck_assert_msg(w.c != NULL, "%s", w.err.msg);
     w.c->now_ms = fixture_clock;
@@ -78,13 +84,11 @@ static inline void with_plugin(const char *script)
 {
     cleanup_free char *text = xasprintf("cd %s; echo run >>runs\n%s\n", w.dir, script);
     temp_script(w.dir, "plugin", text);
-    struct kube_exec *e = w.config.exec = xcalloc(1, sizeof *e);
-    e->user = xstrdup("b");
-    e->api_version = xstrdup("client.authentication.k8s.io/v1");
-    e->argv = xcalloc(2, sizeof(char *));
-    e->argv[0] = path_of("plugin");
-    e->env = xcalloc(1, sizeof(char *));
-    e->info = xstrdup("{}");
+    static char *argv[2], *none[1];
+    static struct kube_exec e = {"b", "client.authentication.k8s.io/v1", argv, none, NULL,
+                                 "{}"};
+    argv[0] = file_in_config("plugin");
+    w.config.exec = &e;
     start();
 }
 

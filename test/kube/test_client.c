@@ -20,15 +20,15 @@ static struct stub *server;
 static void serve(stub_fn answer, const char *ctx)
 {
     server = stub_start(answer, (void *)ctx);
-    w.config.server = xstrdup(stub_url(server));
-    w.config.source = xstrdup("context x of y");
+    w.config.server = stub_url(server);
+    w.config.source = "context x of y";
 }
 
 static void end(void)
 {
+    fixture_end();
     if (server)
         stub_stop(steal(&server));
-    fixture_end();
 }
 
 static void connect_client(void)
@@ -40,7 +40,7 @@ static void connect_client(void)
 static void use_token_file(const char *token)
 {
     put("token", token);
-    w.config.token_file = path_of("token");
+    w.config.token_file = file_in_config("token");
 }
 
 /* The status of the response; 0 if there is none. */
@@ -72,8 +72,8 @@ static void get_token(struct stub_conn *conn, void *ctx)
 START_TEST(a_call_has_prefix_credentials_and_user_agent)
 {
     serve(get_token, "abc");
-    w.config.path_prefix = xstrdup("/k8s/c1");
-    w.config.token = xstrdup("abc");
+    w.config.path_prefix = "/k8s/c1";
+    w.config.token = "abc";
     connect_client();
     ck_assert_uint_eq(call("GET", "/api/v1/pods?limit=1", NULL), 200);
     ck_assert_uint_eq(call("POST", "/x", "{\"a\":1}"), 200);
@@ -115,7 +115,7 @@ END_TEST
 START_TEST(after_a_401_of_a_static_token_nothing_is_retried)
 {
     serve(get_token, "new");
-    w.config.token = xstrdup("old");
+    w.config.token = "old";
     connect_client();
     ck_assert_uint_eq(call("POST", "/", "{}"), 401);
     ck_assert_uint_eq(stub_requests(server), 1);
@@ -125,7 +125,7 @@ END_TEST
 START_TEST(no_credentials_means_not_sent)
 {
     serve(get_token, "new");
-    w.config.token_file = path_of("none");
+    w.config.token_file = file_in_config("none");
     connect_client();
     struct kube_request req = {.method = "POST", .path = "/", .timeout_ms = TIMEOUT_MS};
     struct httpc_reply reply;
@@ -142,8 +142,7 @@ END_TEST
 START_TEST(an_invalid_config_is_rejected)
 {
     serve(get_token, "new");
-    free(w.config.server);
-    w.config.server = xstrdup("https://h:99999");
+    w.config.server = "https://h:99999";
     ck_assert_ptr_null(kube_client_new(&w.config, &w.err));
     ck_assert_msg(strstr(w.err.msg, "context x of y: ") == w.err.msg, "%s", w.err.msg);
     ck_assert_int_eq(w.err.code, ERR_INVALID);
@@ -193,7 +192,7 @@ START_TEST(a_stream_sends_credentials_and_unauthorized_refreshes_them)
 {
     serve(get_token, "new");
     struct httpc_loop *loop = httpc_loop_new();
-    w.config.path_prefix = xstrdup("/p");
+    w.config.path_prefix = "/p";
     use_token_file("old");
     connect_client();
     ck_assert_uint_eq(watch(loop), 401);
@@ -235,7 +234,7 @@ START_TEST(threads_call_while_credentials_change)
     pthread_t threads[4];
     use_token_file("t0");
     put("ca", "-----BEGIN CERTIFICATE----- 0");
-    w.config.ca_file = path_of("ca");
+    w.config.ca_file = file_in_config("ca");
     connect_client();
     w.c->now_ms = hasty_clock;
     for (size_t i = 0; i < ARRAY_LEN(threads); i++)
@@ -282,9 +281,8 @@ START_TEST(a_new_ca_is_loaded)
     cleanup_free char *ca2 = temp_read(w.dir, "ca2.crt");
     struct tls_server *s = tls_server_start(w.dir, 0, SERVE("server1"));
     unsigned port = tls_server_port(s);
-    free(w.config.server);
-    w.config.server = xasprintf("https://127.0.0.1:%u", port);
-    w.config.ca_file = path_of("ca");
+    w.config.server = arena_printf(&w.config.arena, "https://127.0.0.1:%u", port);
+    w.config.ca_file = file_in_config("ca");
     w.config.ca_pem = (struct span){xstrdup(ca1), strlen(ca1)};
     put("ca", ca1);
     connect_client();

@@ -15,7 +15,7 @@ START_TEST(credentials_without_files_do_not_change)
 {
     start();
     check_get(T, "(none)");
-    w.config.token = xstrdup("abc");
+    w.config.token = "abc";
     start();
     kube_client_unauthorized(w.c);
     check_get(T, "Bearer abc");
@@ -24,7 +24,7 @@ END_TEST
 
 static void with_token_file(const char *token)
 {
-    w.config.token_file = path_of("token");
+    w.config.token_file = file_in_config("token");
     if (token)
         put("token", token);
     start();
@@ -87,8 +87,8 @@ END_TEST
 
 START_TEST(a_token_replaces_a_missing_token_file)
 {
-    w.config.token = xstrdup("fixed");
-    w.config.token_file = path_of("token");
+    w.config.token = "fixed";
+    w.config.token_file = file_in_config("token");
     start();
     int old = catch_log();
     check_get(T, "Bearer fixed");
@@ -117,10 +117,10 @@ START_TEST(new_certificates_need_new_connections)
     static const char a1[] = PEM("A1"), a2[] = PEM("A2"), c1[] = PEM("C1"),
                       c2[] = PEM("C2"), k1[] = PEM("K1"), k2[] = PEM("K2");
     struct kube_session first;
-    w.config.token_file = path_of("token");
-    w.config.ca_file = path_of("ca");
-    w.config.cert_file = path_of("cert");
-    w.config.key_file = path_of("key");
+    w.config.token_file = file_in_config("token");
+    w.config.ca_file = file_in_config("ca");
+    w.config.cert_file = file_in_config("cert");
+    w.config.key_file = file_in_config("key");
     put("token", "one");
     put("ca", a1);
     put("cert", c1);
@@ -234,7 +234,7 @@ END_TEST
 START_TEST(a_token_has_precedence_over_a_plugin)
 {
     put("runs", "");
-    w.config.token = xstrdup("fixed");
+    w.config.token = "fixed";
     with_plugin("cat answer");
     check_get(T, "Bearer fixed");
     ck_assert_uint_eq(runs(), 0);

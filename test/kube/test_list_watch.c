@@ -314,7 +314,7 @@ START_TEST(an_older_run_does_not_cancel_a_newer_one)
     struct err err = {0};
     atomic_int ended = 0;
     struct stub *server = stub_start(hold, gate);
-    struct kube_config config = {.server = xstrdup(stub_url(server))};
+    struct kube_config config = {.server = stub_url(server)};
     struct kube_client *client = kube_client_new(&config, &err);
     ck_assert_msg(client != NULL, "%s", err.msg);
     struct list_watch_loop *loop = list_watch_loop_new(client, 2, &fns, &ended);
