@@ -278,7 +278,6 @@ int core_ready(const struct core *core, struct step_time now, struct err *err);
 /* May a bind start now? -1 with the reason. */
 int core_may_bind(const struct core *core, struct step_time now, struct err *err);
 bool core_is_leader(const struct core *core);
-bool core_is_stopping(const struct core *core);
 /* The lease's holder, as last seen; empty: none, or unknown. Borrowed. */
 struct span core_lease_holder(const struct core *core);
 /* When another process was last seen to acquire or renew the lease (monotonic); 0: no
@@ -304,20 +303,24 @@ struct bind_route core_bind_route(const struct core *core, struct step_time now,
                                   bool forwarded, struct err *err);
 /* After CORE_STOP: nothing is in flight and the lease is released (or not ours). */
 bool core_stopped(const struct core *core);
-/* Counts cards that became overcommitted: by pods that other programs bound, by a card
- * that shrank, or because an assumption about clocks and networks did not hold. */
-uint64_t core_overcommits(const struct core *core);
-size_t core_binds_in_flight(const struct core *core);
-size_t core_binds_unknown(const struct core *core); /* those with an unknown outcome */
-struct core_preemptions {
-    size_t waiting;     /* rejected pods that evictions could help */
-    size_t kept;        /* pods for which cards are kept, or evictions are in progress */
-    uint64_t started;   /* preemptions */
-    uint64_t evicted;   /* pods */
-    uint64_t refused;   /* evictions that a PodDisruptionBudget did not allow */
-    uint64_t abandoned; /* preemptions that ended without all evictions */
+/* For metrics and views. */
+struct core_stats {
+    bool stopping; /* CORE_STOP has arrived */
+    /* Cards that became overcommitted: by pods that other programs bound, by a card that
+     * shrank, or because an assumption about clocks and networks did not hold. */
+    uint64_t overcommits;
+    size_t binds_in_flight, binds_unknown; /* unknown: those with an unknown outcome */
+    int64_t preempt_after_ms;              /* as in the settings */
+    struct core_preemptions {
+        size_t waiting; /* rejected pods that evictions could help */
+        size_t kept;    /* pods for which cards are kept, or evictions are in progress */
+        uint64_t started;   /* preemptions */
+        uint64_t evicted;   /* pods */
+        uint64_t refused;   /* evictions that a PodDisruptionBudget did not allow */
+        uint64_t abandoned; /* preemptions that ended without all evictions */
+    } preemptions;
 };
-struct core_preemptions core_preemptions(const struct core *core);
+struct core_stats core_stats(const struct core *core);
 
 enum core_preempt_state {
     CORE_PREEMPT_WAITING,    /* no victims are chosen yet */
@@ -353,7 +356,6 @@ size_t core_preempt_list(const struct core *core, struct arena *a,
                          struct core_preempt_status **list);
 /* A number that changes whenever that list does. */
 uint64_t core_preempt_generation(const struct core *core);
-int64_t core_preempt_after_ms(const struct core *core); /* as in the settings */
 /* Time since a list or watch of the kind last delivered anything; -1: never listed. */
 int64_t core_watch_age_ms(const struct core *core, struct step_time now,
                           enum core_kind kind);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/core_priv.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -23,18 +21,15 @@ struct core_output *core_output_add(struct step *s, enum core_output_type type)
     return o;
 }
 
-int core_unavailable(struct err *err, const struct step_failure *failure, const char *fmt,
-                     ...)
+struct core_output *core_call(struct step *s, enum core_output_type type, uint64_t *call,
+                              struct span ns, struct span name, struct span uid)
 {
-    char what[sizeof err->msg];
-    va_list ap;
-    if (!err)
-        return -1;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
-    return err_set(err, ERR_UNAVAILABLE, "%s%s%s", what, failure->failures ? ": " : "",
-                   failure->err.msg);
+    struct core_output *o = core_output_add(s, type);
+    o->call = *call = core_next_id(s->core);
+    o->ns = step_text(s->out, ns);
+    o->name = step_text(s->out, name);
+    o->uid = step_text(s->out, uid);
+    return o;
 }
 
 struct core_output *core_output_dup(const struct core_output *from)
@@ -125,7 +120,6 @@ void core_free(struct core *core)
     buf_fini(&leader->logged_holder);
     buf_fini(&leader->holder);
     buf_fini(&leader->acquire_time);
-    buf_fini(&leader->written);
     core_bind_fini(core);
     core_sync_fini(core);
     core_preempt_fini(core);
@@ -160,10 +154,30 @@ static void answered(struct step *s)
             return;
 }
 
+static void stop(struct step *s)
+{
+    s->core->stopping = true;
+    s->core->leader.due_ms = s->now.mono_ms; /* release the lease now */
+}
+
 static void dispatch(struct step *s)
 {
+    static void (*const handlers[])(struct step *) = {
+        [CORE_OBJECT] = core_sync_object,
+        [CORE_LIST_ENDED] = core_sync_ended,
+        [CORE_LIST_FAILED] = core_sync_ended,
+        [CORE_WATCH_PROGRESS] = core_sync_watch_progress,
+        [CORE_WATCH_ENDED] = core_sync_ended,
+        [CORE_BIND] = core_bind_requested,
+        [CORE_RESERVE] = core_reserve_requested,
+        [CORE_ANSWER] = answered,
+        [CORE_STOP] = stop,
+        [CORE_REFRESH_LEASE] = core_leader_refresh,
+        [CORE_REJECTED] = core_preempt_rejected,
+        [CORE_HEARTBEAT_STALE] = core_heartbeat_set_stale,
+    };
     struct core *core = s->core;
-    const struct core_input *in = s->in;
+    enum core_input_type type = s->in->type;
     arena_reset(&core->scratch);
     if (!core->started) {
         core->started = true;
@@ -171,48 +185,11 @@ static void dispatch(struct step *s)
         core_sync_start(s);
     }
     core_leader_check_expiry(s);
-    switch (in->type) {
-    case CORE_TICK:
-        break;
-    case CORE_OBJECT:
-        core_sync_object(s);
-        return; /* there are thousands in a row: timers can wait for the next tick */
-    case CORE_LIST_ENDED:
-        core_sync_list_ended(s);
-        break;
-    case CORE_LIST_FAILED:
-        core_sync_list_failed(s);
-        break;
-    case CORE_WATCH_PROGRESS:
-        core_sync_watch_progress(s);
-        return;
-    case CORE_WATCH_ENDED:
-        core_sync_watch_ended(s);
-        break;
-    case CORE_BIND:
-        core_bind_requested(s);
-        break;
-    case CORE_RESERVE:
-        core_reserve_requested(s);
-        break;
-    case CORE_ANSWER:
-        answered(s);
-        break;
-    case CORE_REFRESH_LEASE:
-        core_leader_refresh(s);
-        break;
-    case CORE_REJECTED:
-        core_preempt_rejected(s);
-        break;
-    case CORE_HEARTBEAT_STALE:
-        core_heartbeat_set_stale(s);
-        break;
-    case CORE_STOP:
-        core->stopping = true;
-        core->leader.due_ms = s->now.mono_ms; /* release the lease now */
-        break;
-    }
-    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+    if (type != CORE_TICK)
+        handlers[type](s);
+    /* There are thousands of objects in a row: timers can wait for the next tick. */
+    for (size_t i = 0;
+         type != CORE_OBJECT && type != CORE_WATCH_PROGRESS && i < ARRAY_LEN(parts); i++)
         parts[i].tick(s);
 }
 
@@ -251,7 +228,7 @@ static void log_overcommits(struct step *s)
 void core_step(struct core *core, struct step_time now, const struct core_input *in,
                struct step_outputs *outputs)
 {
-    struct step s = {core, now, in, outputs};
+    struct step s = {core, now, in, in->err ? in->err->code : ERR_NONE, outputs};
     dispatch(&s);
     log_overcommits(&s);
 }
@@ -274,15 +251,15 @@ int core_ready(const struct core *core, struct step_time now, struct err *err)
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         const struct cursor *c = &core->cursors[kind];
         if (!c->synced)
-            return core_unavailable(err, &c->failure,
-                                    "not ready: the first list of %s has not finished",
-                                    kind_names[kind]);
+            return err_set(err, ERR_UNAVAILABLE,
+                           "not ready: the first list of %s has not finished%s%s",
+                           kind_names[kind], CORE_FAILURE(c->failure));
         int64_t age_ms = now.mono_ms - c->last_event_ms;
         if (age_ms > CORE_STALE_MS)
-            return core_unavailable(
-                err, &c->failure,
-                "not ready: the watch of %s has delivered nothing for %lld s",
-                kind_names[kind], (long long)(age_ms / 1000));
+            return err_set(
+                err, ERR_UNAVAILABLE,
+                "not ready: the watch of %s has delivered nothing for %lld s%s%s",
+                kind_names[kind], (long long)(age_ms / 1000), CORE_FAILURE(c->failure));
     }
     return 0;
 }
@@ -293,33 +270,25 @@ void core_advertise(struct core *core, const char *address)
     core->identity = xasprintf("%s@%s", old, address);
 }
 
-bool core_is_stopping(const struct core *core)
-{
-    return core->stopping;
-}
-
 bool core_stopped(const struct core *core)
 {
     return core->stopping && core->n_bind_ops == 0 && !core->leader.leading &&
            core->leader.state != LEADER_WRITING;
 }
 
-uint64_t core_overcommits(const struct core *core)
+struct core_stats core_stats(const struct core *core)
 {
-    return core->overcommits;
-}
-
-size_t core_binds_in_flight(const struct core *core)
-{
-    return core->n_bind_ops;
-}
-
-size_t core_binds_unknown(const struct core *core)
-{
-    size_t n = 0;
+    struct core_stats stats = {.stopping = core->stopping,
+                               .overcommits = core->overcommits,
+                               .binds_in_flight = core->n_bind_ops,
+                               .preempt_after_ms = core->settings.preempt_after_ms,
+                               .preemptions = core->preempt.counts};
     LIST_EACH(struct bind_op, op, &core->bind_ops, link)
-    n += op->state == BIND_OP_UNKNOWN;
-    return n;
+    stats.binds_unknown += op->state == BIND_OP_UNKNOWN;
+    LIST_EACH(struct core_preempt_pod, e, &core->preempt.pods, link)
+    *(e->state == CORE_PREEMPT_WAITING ? &stats.preemptions.waiting
+                                       : &stats.preemptions.kept) += 1;
+    return stats;
 }
 
 int64_t core_watch_age_ms(const struct core *core, struct step_time now,

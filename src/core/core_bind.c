@@ -123,23 +123,12 @@ static void fail(struct step *s, struct bind_op *op, const struct err *err)
     bind_op_end(s->core, op);
 }
 
-static struct core_output *bind_call(struct step *s, struct bind_op *op,
-                                     enum core_output_type type)
-{
-    struct core_output *o = core_output_add(s, type);
-    o->call = op->call = core_next_id(s->core);
-    o->ns = step_text(s->out, op->ns);
-    o->name = step_text(s->out, op->name);
-    o->uid = step_text(s->out, op->uid);
-    return o;
-}
-
 /* Sends a GET of the pod. */
 static void bind_op_get(struct step *s, struct bind_op *op)
 {
     op->get_ms = s->now.mono_ms;
     op->overtaken = false;
-    bind_call(s, op, CORE_CALL_GET_POD);
+    core_call(s, CORE_CALL_GET_POD, &op->call, op->ns, op->name, op->uid);
 }
 
 /* -- from the request to the Binding -- */
@@ -214,7 +203,7 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
     promise_write(annotations, &(struct promise){.shares = written, .n = r->cards}, r,
                   core->last_assume_ns);
     if (!MUTANT(reservation_leaks))
-        core_reserve_end_at(s, pod->uid, node_name);
+        core_reserve_end(s, pod->uid, node_name);
     ledger_pod_place(l, pod, node_name, shares, r->cards);
     core_reserve_yield(s, node_name, pod->priority);
     return true;
@@ -231,7 +220,8 @@ static void send(struct step *s, struct bind_op *op, const struct buf *annotatio
     step_due(&until.mono_ms, s->now.mono_ms + SEND_WITHIN_MS);
     /* The Binding leaves before `until` and takes effect within CORE_BIND_LIMIT_MS. */
     op->proof_ms = until.mono_ms + CORE_BIND_LIMIT_MS + CORE_CHECK_AFTER_MS;
-    struct core_output *o = bind_call(s, op, CORE_CALL_BIND);
+    struct core_output *o =
+        core_call(s, CORE_CALL_BIND, &op->call, op->ns, op->name, op->uid);
     o->node = step_text(s->out, op->node);
     o->annotations = annotations->n ? step_text(s->out, buf_span(annotations)) : NULL;
     o->send_by = MUTANT(send_by_ignored) ? (struct clock_deadline){0} : until;
@@ -401,13 +391,12 @@ static void outcome_unknown(struct step *s, struct bind_op *op)
 static void binding_answered(struct step *s, struct bind_op *op)
 {
     const struct core_input *in = s->in;
-    enum err_code code = in->err ? in->err->code : ERR_NONE;
-    if (code == ERR_NONE) {
+    if (s->code == ERR_NONE) {
         bound(s, op, op->node);
     } else if (op->seen.p) {
         struct span node = arena_copy(&s->core->scratch, op->seen);
         bound(s, op, node);
-    } else if (in->not_sent || (MUTANT(lost_answer_is_failure) && code != ERR_NONE)) {
+    } else if (in->not_sent || (MUTANT(lost_answer_is_failure) && s->code != ERR_NONE)) {
         struct err why = *in->err;
         why.code = ERR_UNAVAILABLE;
         not_bound(s, op, &why);
@@ -428,13 +417,12 @@ static void retry_get(struct step *s, struct bind_op *op)
 static void checked(struct step *s, struct bind_op *op)
 {
     const struct core_input *in = s->in;
-    enum err_code code = in->err ? in->err->code : ERR_NONE;
-    if (code != ERR_NONE && code != ERR_NOT_FOUND) {
+    if (s->code != ERR_NONE && s->code != ERR_NOT_FOUND) {
         retry_get(s, op);
         return;
     }
     struct span uid = arena_copy(&s->core->scratch, op->uid); /* the op may end */
-    if (code == ERR_NOT_FOUND || !span_eq(in->pod->meta.uid, uid)) {
+    if (s->code == ERR_NOT_FOUND || !span_eq(in->pod->meta.uid, uid)) {
         core_sync_pod_deleted(s, uid);
         return;
     }

@@ -38,11 +38,8 @@ static bool leader_is_holder(const struct core *core)
 static struct core_output *call(struct step *s, enum core_output_type type)
 {
     struct core *core = s->core;
-    struct core_output *o = core_output_add(s, type);
-    o->call = core->leader.call = core_next_id(core);
-    o->ns = step_text(s->out, span_of(core->lease_namespace));
-    o->name = step_text(s->out, span_of(core->lease_name));
-    return o;
+    return core_call(s, type, &core->leader.call, span_of(core->lease_namespace),
+                     span_of(core->lease_name), (struct span){0});
 }
 
 static void get(struct step *s)
@@ -57,18 +54,16 @@ static void put(struct step *s, bool release)
 {
     struct core *core = s->core;
     struct leader *leader = &core->leader;
-    cleanup_buf struct buf body = {0};
+    cleanup_buf struct buf body = {0}, now = {0};
     bool renews = leader->known && leader_is_holder(core);
 
-    buf_clear(&leader->written);
-    clock_format_us(&leader->written, s->now.wall_ns / 1000);
+    clock_format_us(&now, s->now.wall_ns / 1000);
     struct lease lease = {
         .meta = {.ns = span_of(core->lease_namespace), .name = span_of(core->lease_name)},
         .holder = release ? SPAN("") : span_of(core->identity),
         .duration_s = release ? 1 : CORE_LEASE_MS / 1000,
-        .renew_time = buf_span(&leader->written),
-        .acquire_time =
-            renews ? buf_span(&leader->acquire_time) : buf_span(&leader->written),
+        .renew_time = buf_span(&now),
+        .acquire_time = renews ? buf_span(&leader->acquire_time) : buf_span(&now),
         .transitions = leader->transitions + !renews,
     };
     if (leader->known)
@@ -135,7 +130,7 @@ void core_leader_refresh(struct step *s)
 static void check_uid(struct step *s, const struct lease *lease)
 {
     struct leader *leader = &s->core->leader;
-    bool other = leader->refreshed && !span_eq(buf_span(&leader->uid), lease->meta.uid);
+    bool other = leader->uid.n && !span_eq(buf_span(&leader->uid), lease->meta.uid);
     if (MUTANT(recreated_lease_is_the_old_one) ? leader->absent && !other
                                                : leader->absent || other)
         leader->lead_from_ms =
@@ -229,21 +224,19 @@ static void decide(struct step *s)
 static void log_failure(struct step *s, const char *what)
 {
     struct leader *leader = &s->core->leader;
-    const struct err *err = s->in->err;
-    if (step_failed(&leader->failure, s->now.mono_ms, err))
-        core_log(s, err->code, "lease %s/%s: request failed (%s): %s; retrying",
-                 s->core->lease_namespace, s->core->lease_name, what, err->msg);
+    if (step_failed(&leader->failure, s->now.mono_ms, s->in->err))
+        core_log(s, s->code, "lease %s/%s: request failed (%s): %s; retrying",
+                 s->core->lease_namespace, s->core->lease_name, what, s->in->err->msg);
 }
 
 static void get_answered(struct step *s)
 {
     const struct core_input *in = s->in;
     struct leader *leader = &s->core->leader;
-    enum err_code code = in->err ? in->err->code : ERR_NONE;
-    if (code == ERR_NOT_FOUND) {
+    if (s->code == ERR_NOT_FOUND) {
         leader->known = false;
         leader->absent = true;
-    } else if (code == ERR_NONE) {
+    } else if (s->code == ERR_NONE) {
         observe(s, in->lease);
     } else {
         leader->settled = true;
@@ -251,7 +244,6 @@ static void get_answered(struct step *s)
         log_failure(s, "get");
         return;
     }
-    leader->refreshed = true;
     decide(s);
 }
 
@@ -289,13 +281,12 @@ static void write_answered(struct step *s)
 {
     const struct core_input *in = s->in;
     struct leader *leader = &s->core->leader;
-    enum err_code code = in->err ? in->err->code : ERR_NONE;
-    if (code != ERR_NONE) {
+    if (s->code != ERR_NONE) {
         /* The write may have taken effect anyway: GET it. */
-        leader->due_ms = s->now.mono_ms + (code == ERR_CONFLICT ? 0 : RETRY_MS);
+        leader->due_ms = s->now.mono_ms + (s->code == ERR_CONFLICT ? 0 : RETRY_MS);
         leader->known = false;
         leader->settled = true;
-        if (code != ERR_CONFLICT)
+        if (s->code != ERR_CONFLICT)
             log_failure(s, "write");
         return;
     }
@@ -360,8 +351,8 @@ static int not_leading(const struct core *core, struct err *err)
 {
     const struct leader *leader = &core->leader;
     if (leader->failure.failures)
-        return core_unavailable(err, &leader->failure, "cannot acquire lease %s/%s",
-                                core->lease_namespace, core->lease_name);
+        return err_set(err, ERR_UNAVAILABLE, "cannot acquire lease %s/%s: %s",
+                       core->lease_namespace, core->lease_name, leader->failure.err.msg);
     return err_set(err, ERR_UNAVAILABLE, "lease %s/%s is held by \"%.*s\"",
                    core->lease_namespace, core->lease_name, (int)leader->holder.n,
                    leader->holder.n ? leader->holder.p : "");
@@ -376,7 +367,7 @@ int core_may_bind(const struct core *core, struct step_time now, struct err *err
         return err_set(err, ERR_UNAVAILABLE, "observer mode: binding is disabled");
     if (core->stopping)
         return err_set(err, ERR_UNAVAILABLE, "this extender is stopping");
-    bool leading = leader->leading || (MUTANT(lease_ignored) && leader->refreshed);
+    bool leading = leader->leading || (MUTANT(lease_ignored) && leader->settled);
     if (!leading && now.mono_ms < leader->lead_from_ms &&
         span_eq(buf_span(&leader->holder), span_of(core->identity)))
         return err_set(
@@ -390,9 +381,9 @@ int core_may_bind(const struct core *core, struct step_time now, struct err *err
         until =
             (struct clock_deadline){INT64_MAX, clock_offset_ms(now.mono_ms, now.wall_ns)};
     if (now.mono_ms > until.mono_ms)
-        return core_unavailable(err, &leader->failure,
-                                "lease %s/%s was not renewed in time",
-                                core->lease_namespace, core->lease_name);
+        return err_set(err, ERR_UNAVAILABLE, "lease %s/%s was not renewed in time%s%s",
+                       core->lease_namespace, core->lease_name,
+                       CORE_FAILURE(leader->failure));
     if (clock_deadline_passed(&until, now.mono_ms, now.wall_ns))
         return err_set(
             err, ERR_UNAVAILABLE,

@@ -7,10 +7,6 @@
 #include "base/mutant.h"
 #include "placement/preempt.h"
 
-static bool core_preempt_select(struct step *s, const struct ledger_pod *pod,
-                                const struct ledger_node *node, const struct span *more,
-                                size_t n_more, struct preempt_victims *victims);
-
 /* Layout preemption (core.h): the rejected pods, the search, the evictions. */
 
 /* -- from the choice of a node to the last eviction -- */
@@ -35,8 +31,36 @@ enum {
     SPARED_MS = 60 * 1000,        /* a pod whose eviction was refused is no victim */
 };
 
+/* preempt_select with what the core knows: terminating pods leave, and so do the `more`
+ * UIDs; pods that must not or cannot be evicted are spared. */
+static bool select_victims(struct step *s, const struct ledger_pod *pod,
+                           const struct ledger_node *node, const struct span *more,
+                           size_t n_more, struct preempt_victims *victims)
+{
+    struct core_preempt *p = &s->core->preempt;
+    struct arena *a = &s->core->scratch;
+    size_t n = 0, n_leaving = 0, n_spared = 0;
+    for (const struct ledger_pod *other = node->pods; other; other = other->next)
+        n++;
+    struct span *leaving = arena_alloc(a, (n + n_more) * sizeof *leaving);
+    struct span *spared = arena_alloc(a, (n + p->n_spared) * sizeof *spared);
+    for (const struct ledger_pod *other = node->pods; other; other = other->next) {
+        if (other->terminating)
+            leaving[n_leaving++] = other->uid;
+        else if (other->mirror || other->daemon)
+            spared[n_spared++] = other->uid;
+    }
+    for (size_t i = 0; i < n_more; i++)
+        leaving[n_leaving++] = more[i];
+    for (size_t i = 0; i < p->n_spared; i++)
+        if (p->spared[i].until_ms > s->now.mono_ms)
+            spared[n_spared++] = p->spared[i].uid;
+    struct preemptor who = {select_pod_of(pod), spared, n_spared};
+    return preempt_select(&who, node, leaving, n_leaving, a, victims) && victims->cards;
+}
+
 /* Frees the victims and the node. */
-static void core_preempt_clear(struct core_preempt_pod *e)
+static void clear_plan(struct core_preempt_pod *e)
 {
     for (size_t i = 0; i < e->n_victims; i++)
         core_disown(&e->victims[i]);
@@ -48,7 +72,7 @@ static void core_preempt_clear(struct core_preempt_pod *e)
 }
 
 /* Keeps the cards again, after a failed bind of the pod. */
-static void core_preempt_keep(struct step *s, const struct core_preempt_pod *e)
+static void keep_cards(struct step *s, const struct core_preempt_pod *e)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
     /* kube-scheduler may have nominated it to another node since. */
@@ -60,25 +84,21 @@ static void core_preempt_keep(struct step *s, const struct core_preempt_pod *e)
 }
 
 /* Other pods may use the cards again. */
-static void core_preempt_release(struct step *s, struct core_preempt_pod *e)
+static void release_cards(struct step *s, struct core_preempt_pod *e)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
     if (pod && ledger_pod_kept(pod)) {
         ledger_pod_keep(s->core->ledger, pod, e->node, 0);
         core_wakeup_node(s, e->node);
     }
-    core_preempt_clear(e);
+    clear_plan(e);
 }
 
 static struct core_output *add_call(struct step *s, enum core_output_type type,
                                     struct core_preempt_pod *e,
                                     const struct ledger_pod *pod)
 {
-    struct core_output *o = core_output_add(s, type);
-    e->call = o->call = core_next_id(s->core);
-    o->ns = step_text(s->out, pod->ns);
-    o->name = step_text(s->out, pod->name);
-    o->uid = step_text(s->out, pod->uid);
+    struct core_output *o = core_call(s, type, &e->call, pod->ns, pod->name, pod->uid);
     o->node = step_text(s->out, e->node);
     o->send_by = core_leader_bind_deadline(s->core);
     step_due(&o->send_by.mono_ms, s->now.mono_ms + SEND_WITHIN_MS);
@@ -103,19 +123,19 @@ static void abandon(struct step *s, struct core_preempt_pod *e, int64_t retry_ms
     s->core->preempt.counts.abandoned++;
     if (!e->evicted)
         retract(s, e);
-    core_preempt_release(s, e);
+    release_cards(s, e);
     e->state = e->evicted ? CORE_PREEMPT_DONE : CORE_PREEMPT_WAITING;
     e->due_ms = s->now.mono_ms + retry_ms;
 }
 
 /* Nominates the pod to the node and keeps the cards, if that still helps. */
-static void core_preempt_begin(struct step *s, struct core_preempt_pod *e,
-                               struct span node_name)
+static void begin_evictions(struct step *s, struct core_preempt_pod *e,
+                            struct span node_name)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, e->uid);
     const struct ledger_node *node = ledger_node_find(s->core->ledger, node_name);
     struct preempt_victims v;
-    if (!node || !core_preempt_select(s, pod, node, NULL, 0, &v) || !v.n)
+    if (!node || !select_victims(s, pod, node, NULL, 0, &v) || !v.n)
         return; /* changed since the search: the next tick searches again */
     e->node = core_own(node_name);
     e->cards = v.cards;
@@ -149,7 +169,7 @@ static bool suffices(struct step *s, const struct core_preempt_pod *e,
     for (size_t i = 0; i < e->n_victims; i++)
         if (i != without)
             leaving[n++] = e->victims[i];
-    return core_preempt_select(s, pod, node, leaving, n, &v) && !v.n;
+    return select_victims(s, pod, node, leaving, n, &v) && !v.n;
 }
 
 /* The next victim whose eviction is needed; NULL: none is left. */
@@ -169,7 +189,7 @@ static const struct ledger_pod *next_victim(struct step *s, struct core_preempt_
 }
 
 /* Sends the next eviction that is still needed, or ends the preemption. */
-static void core_preempt_evict(struct step *s, struct core_preempt_pod *e)
+static void evict_next(struct step *s, struct core_preempt_pod *e)
 {
     struct ledger *l = s->core->ledger;
     const struct ledger_pod *pod = ledger_pod_find(l, e->uid);
@@ -221,11 +241,12 @@ static const char *label(struct step *s, struct span uid)
                : step_text(s->out, uid);
 }
 
-static void nominated(struct step *s, struct core_preempt_pod *e, enum err_code code)
+static void nominated(struct step *s, struct core_preempt_pod *e)
 {
+    enum err_code code = s->code;
     if (code == ERR_NONE) {
         e->state = CORE_PREEMPT_EVICTING;
-        core_preempt_evict(s, e);
+        evict_next(s, e);
         return;
     }
     if (code != ERR_NOT_FOUND && code != ERR_CONFLICT)
@@ -253,9 +274,10 @@ static bool is_permanent(enum err_code code)
     return code == ERR_FORBIDDEN || code == ERR_UNAUTHORIZED || code == ERR_INVALID;
 }
 
-static void evicted(struct step *s, struct core_preempt_pod *e, enum err_code code)
+static void evicted(struct step *s, struct core_preempt_pod *e)
 {
     const struct core_input *in = s->in;
+    enum err_code code = s->code;
     bool gone = code == ERR_NOT_FOUND || code == ERR_CONFLICT; /* of another UID */
     if (!in->not_sent && !in->disruption_budget && !is_permanent(code) && !gone) {
         e->evicted = true; /* the request may have taken effect */
@@ -266,7 +288,7 @@ static void evicted(struct step *s, struct core_preempt_pod *e, enum err_code co
         s->core->preempt.counts.evicted += code == ERR_NONE;
         e->next++;
         e->attempts = 0;
-        core_preempt_evict(s, e);
+        evict_next(s, e);
     } else if (in->disruption_budget) {
         s->core->preempt.counts.refused++;
         refused(s, e, in->err->msg);
@@ -281,16 +303,15 @@ static void evicted(struct step *s, struct core_preempt_pod *e, enum err_code co
 
 bool core_preempt_answered(struct step *s)
 {
-    enum err_code code = s->in->err ? s->in->err->code : ERR_NONE;
     LIST_EACH(struct core_preempt_pod, e, &s->core->preempt.pods, link)
     {
         if (e->call != s->in->call)
             continue;
         e->call = 0;
         if (e->state == CORE_PREEMPT_NOMINATING)
-            nominated(s, e, code);
+            nominated(s, e);
         else if (e->state == CORE_PREEMPT_EVICTING)
-            evicted(s, e, code);
+            evicted(s, e);
         return true;
     }
     return false;
@@ -314,7 +335,7 @@ static void entry_end(struct core_preempt *p, struct core_preempt_pod *e)
 {
     list_remove(&e->link);
     p->n--;
-    core_preempt_clear(e);
+    clear_plan(e);
     core_disown(&e->uid);
     buf_fini(&e->nodes);
     free(e);
@@ -339,7 +360,7 @@ void core_preempt_fini(struct core *core)
  * wait for it. */
 static void entry_remove(struct step *s, struct core_preempt_pod *e)
 {
-    core_preempt_release(s, e);
+    release_cards(s, e);
     if (e->call) {
         e->state = CORE_PREEMPT_DONE;
         e->until_ms = s->now.mono_ms;
@@ -348,7 +369,7 @@ static void entry_remove(struct step *s, struct core_preempt_pod *e)
     entry_end(&s->core->preempt, e);
 }
 
-static void core_preempt_restart_search(struct core_preempt_pod *e)
+static void restart_search(struct core_preempt_pod *e)
 {
     e->at = 0;
     e->found = false;
@@ -425,7 +446,7 @@ void core_preempt_rejected(struct step *s)
         return;
     e = e ? e : entry_new(s, pod);
     buf_clear(&e->nodes);
-    core_preempt_restart_search(e);
+    restart_search(e);
     e->n_nodes = in->n_nodes < CORE_PREEMPT_NODES ? in->n_nodes : CORE_PREEMPT_NODES;
     for (size_t i = 0; i < e->n_nodes; i++) {
         buf_add_span(&e->nodes, in->nodes[i]);
@@ -447,7 +468,7 @@ static void sweep(struct step *s)
         if (!pod || bound || over || (waits && !pod->node && !may_preempt(core, e->uid)))
             entry_remove(s, e);
         else if (e->state == CORE_PREEMPT_DONE)
-            core_preempt_keep(s, e);
+            keep_cards(s, e);
     }
 }
 
@@ -467,7 +488,7 @@ static void step_down(struct step *s)
             entry_remove(s, e);
             continue;
         }
-        core_preempt_release(s, e);
+        release_cards(s, e);
         e->state = CORE_PREEMPT_DONE;
     }
 }
@@ -497,34 +518,6 @@ static struct core_preempt_pod *next_waiting(struct step *s)
     return best;
 }
 
-/* preempt_select with what the core knows: terminating pods leave, and so do the `more`
- * UIDs; pods that must not or cannot be evicted are spared. */
-static bool core_preempt_select(struct step *s, const struct ledger_pod *pod,
-                                const struct ledger_node *node, const struct span *more,
-                                size_t n_more, struct preempt_victims *victims)
-{
-    struct core_preempt *p = &s->core->preempt;
-    struct arena *a = &s->core->scratch;
-    size_t n = 0, n_leaving = 0, n_spared = 0;
-    for (const struct ledger_pod *other = node->pods; other; other = other->next)
-        n++;
-    struct span *leaving = arena_alloc(a, (n + n_more) * sizeof *leaving);
-    struct span *spared = arena_alloc(a, (n + p->n_spared) * sizeof *spared);
-    for (const struct ledger_pod *other = node->pods; other; other = other->next) {
-        if (other->terminating)
-            leaving[n_leaving++] = other->uid;
-        else if (other->mirror || other->daemon)
-            spared[n_spared++] = other->uid;
-    }
-    for (size_t i = 0; i < n_more; i++)
-        leaving[n_leaving++] = more[i];
-    for (size_t i = 0; i < p->n_spared; i++)
-        if (p->spared[i].until_ms > s->now.mono_ms)
-            spared[n_spared++] = p->spared[i].uid;
-    struct preemptor who = {select_pod_of(pod), spared, n_spared};
-    return preempt_select(&who, node, leaving, n_leaving, a, victims) && victims->cards;
-}
-
 /* Looks at one node. True: the pod fits there without evictions, now or when terminating
  * pods are gone. */
 static bool visit(struct step *s, struct core_preempt_pod *e,
@@ -533,7 +526,7 @@ static bool visit(struct step *s, struct core_preempt_pod *e,
     const struct ledger_node *node = ledger_node_find(s->core->ledger, name);
     struct preempt_victims v;
     if (!node || node->cordoned || node->state != NODE_USABLE ||
-        !core_preempt_select(s, pod, node, NULL, 0, &v))
+        !select_victims(s, pod, node, NULL, 0, &v))
         return false;
     if (!v.n)
         return true;
@@ -570,9 +563,9 @@ static void search(struct step *s, struct core_preempt_pod *e)
                 : fits ? CORE_PREEMPT_NOT_NEEDED
                        : CORE_PREEMPT_NO_VICTIMS;
     struct span best = found ? span_of(e->nodes.p + e->best) : (struct span){0};
-    core_preempt_restart_search(e);
+    restart_search(e);
     if (found)
-        core_preempt_begin(s, e, best);
+        begin_evictions(s, e, best);
     else
         e->due_ms = s->now.mono_ms + NO_VICTIMS_MS;
 }
@@ -598,7 +591,7 @@ void core_preempt_tick(struct step *s)
             continue;
         if ((!e->call || MUTANT(eviction_before_the_answer)) &&
             e->due_ms <= s->now.mono_ms)
-            core_preempt_evict(s, e);
+            evict_next(s, e);
         return; /* one preemption at a time */
     }
     struct core_preempt_pod *e = next_waiting(s);
@@ -611,23 +604,9 @@ int64_t core_preempt_due(const struct core *core)
     return core->preempt.n ? core->preempt.due_ms : INT64_MAX;
 }
 
-struct core_preemptions core_preemptions(const struct core *core)
-{
-    const struct core_preempt *p = &core->preempt;
-    struct core_preemptions out = p->counts;
-    LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
-    *(e->state == CORE_PREEMPT_WAITING ? &out.waiting : &out.kept) += 1;
-    return out;
-}
-
 /* What layout preemption does for each pod that it remembers, for people. */
 
 enum { NS_PER_MS = 1000 * 1000 };
-
-int64_t core_preempt_after_ms(const struct core *core)
-{
-    return core->settings.preempt_after_ms;
-}
 
 static int64_t wall(const struct core_preempt_pod *e, int64_t mono_ms)
 {

@@ -121,7 +121,6 @@ struct leader {
     int64_t requested_ms;  /* when the last GET was sent */
     struct step_time sent; /* of the PATCH in flight */
     bool leading;
-    bool refreshed;         /* a GET was answered */
     bool settled;           /* the lease was acquired, or must be waited for */
     struct step_time valid; /* leading: when the last successful renewal was sent */
     int64_t acquired_ms;
@@ -132,7 +131,6 @@ struct leader {
     int64_t observed_ms;  /* when this version of it was first seen */
     int64_t lead_from_ms; /* its holder must not lead earlier: the Lease was recreated,
                                and the holder of the previous one may not know that yet */
-    struct buf written;   /* renewTime of the PATCH in flight */
     struct buf logged_holder;
     struct step_failure failure; /* of calls */
 };
@@ -190,6 +188,7 @@ struct step {
     struct core *core;
     struct step_time now;
     const struct core_input *in;
+    enum err_code code; /* of in->err; ERR_NONE: there is none */
     struct step_outputs *out;
 };
 
@@ -203,9 +202,11 @@ uint64_t core_next_id(struct core *core);
 /* A copy, NUL-terminated; release it with core_disown. */
 struct span core_own(struct span s);
 void core_disown(struct span *s); /* sets it to {0} */
-/* -1; err (may be NULL) gets the text, followed by the failure if there is one. */
-int core_unavailable(struct err *err, const struct step_failure *failure, const char *fmt,
-                     ...) __attribute__((format(printf, 3, 4)));
+/* For "%s%s": the failure behind a colon, if there is one. */
+#define CORE_FAILURE(f) (f).failures ? ": " : "", (f).err.msg
+/* Adds an API call; *call is its number. */
+struct core_output *core_call(struct step *s, enum core_output_type type, uint64_t *call,
+                              struct span ns, struct span name, struct span uid);
 
 /* core_sync.c: list + watch of each kind, and heartbeats of nodes */
 void core_sync_init(struct core *core);
@@ -214,10 +215,8 @@ void core_heartbeat_set_stale(struct step *s); /* CORE_HEARTBEAT_STALE */
 void core_sync_start(struct step *s);
 void core_sync_tick(struct step *s);
 void core_sync_object(struct step *s);
-void core_sync_list_ended(struct step *s);
-void core_sync_list_failed(struct step *s);
 void core_sync_watch_progress(struct step *s);
-void core_sync_watch_ended(struct step *s);
+void core_sync_ended(struct step *s); /* a list or watch */
 /* Starts a new list of the kind now. */
 void core_sync_relist(struct step *s, enum core_kind kind);
 /* Another call shows that the API server works again: shortens the backoff of failed lists
@@ -253,11 +252,9 @@ void core_bind_deleted(struct step *s, struct bind_op *op);
 
 /* core_reserve.c: reservations from filter to bind */
 void core_reserve_requested(struct step *s);
-/* Ends the reservation of the pod, if it has one. */
-void core_reserve_end(struct step *s, struct span uid);
-/* The same before the pod is placed on the node. If the reservation is there too, nothing
- * becomes free. */
-void core_reserve_end_at(struct step *s, struct span uid, struct span node);
+/* Ends the reservation of the pod, if it has one. `node`: where the pod is placed next; if
+ * its reservation is there too, nothing becomes free. {0}: nowhere. */
+void core_reserve_end(struct step *s, struct span uid, struct span node);
 /* A pod of that priority was given cards of the node: the weaker reservations that lost
  * theirs end. */
 void core_reserve_yield(struct step *s, struct span node, int64_t priority);

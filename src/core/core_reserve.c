@@ -6,10 +6,6 @@
 #include "placement/gang.h"
 #include "placement/reason.h"
 
-static void gang_lost(struct step *s, struct span uid);
-static enum core_reserve_outcome
-gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why);
-
 /*
  * Reservations: cards that are kept for a pod from filter to bind (core.h). The ledger has
  * them beside the promises; a bind finds them there (select_bind).
@@ -26,20 +22,39 @@ static void end_reservation(struct step *s, struct ledger_reservation *r)
     core_wakeup_after(s, &before);
 }
 
-void core_reserve_end(struct step *s, struct span uid)
-{
-    struct ledger_reservation *r = ledger_reservation_find(s->core->ledger, uid);
-    if (r)
-        end_reservation(s, r);
-}
-
-void core_reserve_end_at(struct step *s, struct span uid, struct span node)
+void core_reserve_end(struct step *s, struct span uid, struct span node)
 {
     struct ledger_reservation *r = ledger_reservation_find(s->core->ledger, uid);
     if (r && span_eq(r->node->name, node))
         ledger_reservation_end(s->core->ledger, r);
     else if (r)
         end_reservation(s, r);
+}
+
+/* The reservation of another member than the pod of that UID; NULL: none. */
+static struct ledger_reservation *
+other_reservation(struct step *s, const struct ledger_member *m, struct span uid)
+{
+    return span_eq(m->pod->uid, uid)
+               ? NULL
+               : ledger_reservation_find(s->core->ledger, m->pod->uid);
+}
+
+static void end_others(struct step *s, const struct ledger_gang *gang, struct span uid)
+{
+    struct ledger_reservation *r;
+    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
+        if ((r = other_reservation(s, m, uid)))
+            end_reservation(s, r);
+}
+
+/* A pod of higher priority took the cards of this pod, whose reservation was made with those
+ * of its gang: these end, too. */
+static void gang_lost(struct step *s, struct span uid)
+{
+    const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
+    if (pod && pod->member)
+        end_others(s, pod->member->gang, uid);
 }
 
 void core_reserve_yield(struct step *s, struct span node_name, int64_t priority)
@@ -84,6 +99,141 @@ static void reserve_on(struct step *s, struct ledger_reservation r,
     ledger_reserve(s->core->ledger, &r, node->name);
     core_reserve_yield(s, node->name, r.priority);
 }
+
+/* -- gangs -- */
+
+/*
+ * Gangs (domain/gang.h): when kube-scheduler asks about one member, either all members that
+ * have no place yet get reservations in this step, or none does and those of the gang end
+ * (unless as many as must start have a place without this member). So no gang holds a part
+ * of its cards while it waits for the rest, and two gangs cannot block each other. Members
+ * that are bound keep their promises.
+ *
+ * The reservations of a gang have one time limit. It is longer than that of a single pod,
+ * because the first members wait at kube-scheduler's Permit for the last: the coscheduling
+ * plugin lets them wait for 60 s by default (PermitWaitingTimeSeconds).
+ *
+ * Members that do not wait for each other (policy basic of their PodGroup, which filter has
+ * read) are reserved for as single pods, and lose their reservations alone.
+ *
+ * A reservation that a gang has is not renewed by a later filter. Otherwise a gang could
+ * keep its cards forever although one member cannot start for another reason.
+ */
+
+/* Does the reservation still serve the pod: the node is offered, and the cards suit? */
+static bool serves(struct step *s, const struct ledger_reservation *r)
+{
+    const struct core_input *in = s->in;
+    const struct request *request = in->request;
+    const struct select_pod asks = {request, in->priority, in->uid, NULL};
+    uint64_t chosen;
+    bool whole = request->kind == REQUEST_CARDS, offered = false;
+    for (size_t i = 0; i < in->n_nodes && !offered; i++)
+        offered = span_eq(in->nodes[i], r->node->name);
+    if (!offered || r->whole != whole || r->n_shares != request->cards ||
+        r->priority != in->priority ||
+        (!whole && r->shares[0].mib != request->mib_per_card) ||
+        r->core != request->core || !select_bind(r->node, &asks, &chosen))
+        return false;
+    for (uint32_t i = 0; i < r->n_shares; i++, chosen &= chosen - 1)
+        if (r->shares[i].on != &r->node->cards[__builtin_ctzll(chosen)])
+            return false;
+    return true;
+}
+
+/* The nodes of the input, each once. */
+static size_t list_nodes(struct step *s, const struct ledger_node ***list)
+{
+    const struct core_input *in = s->in;
+    const struct ledger *l = s->core->ledger;
+    struct arena *a = &s->core->scratch;
+    uint8_t *seen = arena_zalloc(a, ledger_node_slots(l) + 1);
+    size_t n = 0;
+    *list = arena_alloc(a, (in->n_nodes + 1) * sizeof **list);
+    for (size_t i = 0; i < in->n_nodes; i++) {
+        const struct ledger_node *node = ledger_node_find(l, in->nodes[i]);
+        if (!node || seen[node->id])
+            continue;
+        seen[node->id] = 1;
+        (*list)[n++] = node;
+    }
+    return n;
+}
+
+/* Reserves for all that were placed. Cards are chosen on each node in the order of the
+ * plan, so what a member takes was free when the plan was made. */
+static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t until_ms)
+{
+    const struct core_input *in = s->in;
+    size_t n = MUTANT(gang_in_part) ? 1 : v->n_members;
+    for (size_t i = 0; i < n; i++) {
+        const struct gang_plan_member *m = &v->members[i];
+        const struct ledger_reservation r = {
+            .uid = m->uid,
+            .ns = m->pod ? m->pod->ns : in->ns,
+            .name = m->pod ? m->pod->name : in->name,
+            .priority = m->pod ? m->pod->priority : in->priority,
+            .requests = m->requests,
+            .until_ms = until_ms,
+            .joint = true,
+        };
+        if (m->placed && m->cards)
+            reserve_on(s, r, m->request, m->node, m->cards);
+    }
+}
+
+/* Reserves for all members that have no place yet, and sets the node of the pod in the
+ * input; or ends all reservations of the gang and appends the reason. */
+static enum core_reserve_outcome
+gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
+{
+    const struct core_input *in = s->in;
+    struct ledger *l = s->core->ledger;
+    struct gang_verdict v;
+    const struct ledger_node **nodes;
+    const struct ledger_gang *gang = ledger_gang_find(l, in->ns, in->gang);
+    const struct gang_asker asker = {.pod = {in->request, in->priority, in->uid, gang},
+                                     .name = in->gang->name,
+                                     .minimum = in->gang->minimum,
+                                     .requests = in->requests};
+    struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
+    if (own && serves(s, own) &&
+        (gang_judge_is_settled(l, &asker) || MUTANT(gang_of_old_members))) {
+        if (MUTANT(gang_reservation_leaks))
+            own->until_ms = INT64_MAX;
+        *node = own->node;
+        return CORE_RESERVE_DONE;
+    }
+    int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;
+    if (own) {
+        step_due(&until_ms, own->until_ms);
+        /* The caller wakes pending pods, if its cards are free after this step. */
+        ledger_reservation_end(l, own);
+    }
+    if (ledger_totals(l).reservations + GANG_PLAN_MEMBERS >= CORE_RESERVATIONS_MAX)
+        return CORE_RESERVE_FULL;
+    size_t n = list_nodes(s, &nodes);
+    bool spread = in->request->placement == PLACE_SPREAD;
+    gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
+    if (!v.fits) {
+        gang_judge_reason(why, &asker, &v);
+        if (v.placed >= v.needed) /* they can start without this one */
+            return CORE_RESERVE_GANG_REJECTED;
+        if (!MUTANT(gang_keeps_a_part))
+            end_others(s, gang, in->uid);
+        buf_adds(why, "; none starts before all can");
+        return CORE_RESERVE_GANG_REJECTED;
+    }
+    struct ledger_reservation *other;
+    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
+        if ((other = other_reservation(s, m, in->uid)))
+            step_due(&until_ms, other->until_ms);
+    reserve_all(s, &v, until_ms);
+    *node = v.members[0].node;
+    return CORE_RESERVE_DONE;
+}
+
+/* -- the request of filter -- */
 
 /* Do reservations leave the pod its CPU, memory and slot? What pods take is known better to
  * kube-scheduler, which offers the node. */
@@ -202,163 +352,4 @@ int64_t core_reserve_due(const struct core *core)
 {
     const struct ledger_reservation *r = ledger_first_reservation(core->ledger);
     return r ? r->until_ms : INT64_MAX;
-}
-
-/* -- gangs -- */
-
-/*
- * Gangs (domain/gang.h): when kube-scheduler asks about one member, either all members that
- * have no place yet get reservations in this step, or none does and those of the gang end
- * (unless as many as must start have a place without this member). So no gang holds a part
- * of its cards while it waits for the rest, and two gangs cannot block each other. Members
- * that are bound keep their promises.
- *
- * The reservations of a gang have one time limit. It is longer than that of a single pod,
- * because the first members wait at kube-scheduler's Permit for the last: the coscheduling
- * plugin lets them wait for 60 s by default (PermitWaitingTimeSeconds).
- *
- * Members that do not wait for each other (policy basic of their PodGroup, which filter has
- * read) are reserved for as single pods, and lose their reservations alone.
- *
- * A reservation that a gang has is not renewed by a later filter. Otherwise a gang could
- * keep its cards forever although one member cannot start for another reason.
- */
-
-/* The reservation of another member than the pod of that UID; NULL: none. */
-static struct ledger_reservation *
-other_reservation(struct step *s, const struct ledger_member *m, struct span uid)
-{
-    return span_eq(m->pod->uid, uid)
-               ? NULL
-               : ledger_reservation_find(s->core->ledger, m->pod->uid);
-}
-
-static void end_others(struct step *s, const struct ledger_gang *gang, struct span uid)
-{
-    struct ledger_reservation *r;
-    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
-        if ((r = other_reservation(s, m, uid)))
-            end_reservation(s, r);
-}
-
-/* A pod of higher priority took the cards of this pod, whose reservation was made with those
- * of its gang: these end, too. */
-static void gang_lost(struct step *s, struct span uid)
-{
-    const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
-    if (pod && pod->member)
-        end_others(s, pod->member->gang, uid);
-}
-
-/* Does the reservation still serve the pod: the node is offered, and the cards suit? */
-static bool serves(struct step *s, const struct ledger_reservation *r)
-{
-    const struct core_input *in = s->in;
-    const struct request *request = in->request;
-    const struct select_pod asks = {request, in->priority, in->uid, NULL};
-    uint64_t chosen;
-    bool whole = request->kind == REQUEST_CARDS, offered = false;
-    for (size_t i = 0; i < in->n_nodes && !offered; i++)
-        offered = span_eq(in->nodes[i], r->node->name);
-    if (!offered || r->whole != whole || r->n_shares != request->cards ||
-        r->priority != in->priority ||
-        (!whole && r->shares[0].mib != request->mib_per_card) ||
-        r->core != request->core || !select_bind(r->node, &asks, &chosen))
-        return false;
-    for (uint32_t i = 0; i < r->n_shares; i++, chosen &= chosen - 1)
-        if (r->shares[i].on != &r->node->cards[__builtin_ctzll(chosen)])
-            return false;
-    return true;
-}
-
-/* The nodes of the input, each once. */
-static size_t list_nodes(struct step *s, const struct ledger_node ***list)
-{
-    const struct core_input *in = s->in;
-    const struct ledger *l = s->core->ledger;
-    struct arena *a = &s->core->scratch;
-    uint8_t *seen = arena_zalloc(a, ledger_node_slots(l) + 1);
-    size_t n = 0;
-    *list = arena_alloc(a, (in->n_nodes + 1) * sizeof **list);
-    for (size_t i = 0; i < in->n_nodes; i++) {
-        const struct ledger_node *node = ledger_node_find(l, in->nodes[i]);
-        if (!node || seen[node->id])
-            continue;
-        seen[node->id] = 1;
-        (*list)[n++] = node;
-    }
-    return n;
-}
-
-/* Reserves for all that were placed. Cards are chosen on each node in the order of the
- * plan, so what a member takes was free when the plan was made. */
-static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t until_ms)
-{
-    const struct core_input *in = s->in;
-    size_t n = MUTANT(gang_in_part) ? 1 : v->n_members;
-    for (size_t i = 0; i < n; i++) {
-        const struct gang_plan_member *m = &v->members[i];
-        const struct ledger_reservation r = {
-            .uid = m->uid,
-            .ns = m->pod ? m->pod->ns : in->ns,
-            .name = m->pod ? m->pod->name : in->name,
-            .priority = m->pod ? m->pod->priority : in->priority,
-            .requests = m->requests,
-            .until_ms = until_ms,
-            .joint = true,
-        };
-        if (m->placed && m->cards)
-            reserve_on(s, r, m->request, m->node, m->cards);
-    }
-}
-
-/* Reserves for all members that have no place yet, and sets the node of the pod in the
- * input; or ends all reservations of the gang and appends the reason. */
-static enum core_reserve_outcome
-gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
-{
-    const struct core_input *in = s->in;
-    struct ledger *l = s->core->ledger;
-    struct gang_verdict v;
-    const struct ledger_node **nodes;
-    const struct ledger_gang *gang = ledger_gang_find(l, in->ns, in->gang);
-    const struct gang_asker asker = {.pod = {in->request, in->priority, in->uid, gang},
-                                     .name = in->gang->name,
-                                     .minimum = in->gang->minimum,
-                                     .requests = in->requests};
-    struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
-    if (own && serves(s, own) &&
-        (gang_judge_is_settled(l, &asker) || MUTANT(gang_of_old_members))) {
-        if (MUTANT(gang_reservation_leaks))
-            own->until_ms = INT64_MAX;
-        *node = own->node;
-        return CORE_RESERVE_DONE;
-    }
-    int64_t until_ms = s->now.mono_ms + CORE_GANG_RESERVATION_MS;
-    if (own) {
-        step_due(&until_ms, own->until_ms);
-        /* The caller wakes pending pods, if its cards are free after this step. */
-        ledger_reservation_end(l, own);
-    }
-    if (ledger_totals(l).reservations + GANG_PLAN_MEMBERS >= CORE_RESERVATIONS_MAX)
-        return CORE_RESERVE_FULL;
-    size_t n = list_nodes(s, &nodes);
-    bool spread = in->request->placement == PLACE_SPREAD;
-    gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
-    if (!v.fits) {
-        gang_judge_reason(why, &asker, &v);
-        if (v.placed >= v.needed) /* they can start without this one */
-            return CORE_RESERVE_GANG_REJECTED;
-        if (!MUTANT(gang_keeps_a_part))
-            end_others(s, gang, in->uid);
-        buf_adds(why, "; none starts before all can");
-        return CORE_RESERVE_GANG_REJECTED;
-    }
-    struct ledger_reservation *other;
-    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
-        if ((other = other_reservation(s, m, in->uid)))
-            step_due(&until_ms, other->until_ms);
-    reserve_all(s, &v, until_ms);
-    *node = v.members[0].node;
-    return CORE_RESERVE_DONE;
 }

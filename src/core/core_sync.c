@@ -305,7 +305,7 @@ void core_sync_pod_deleted(struct step *s, struct span uid)
         forget_pod(s, pod);
     core_wakeup_gangs(s, ledger_nongpu_deleted(s->core->ledger, uid));
     if (!MUTANT(reservation_outlives_pod))
-        core_reserve_end(s, uid);
+        core_reserve_end(s, uid, (struct span){0});
     if (op)
         core_bind_deleted(s, op);
 }
@@ -463,13 +463,13 @@ void core_sync_pod(struct step *s, const struct pod *pod, bool deleted,
     read_request(s, pod, &o);
     struct bind_op *op = core_bind_find(s->core, uid);
     if (bound)
-        core_reserve_end_at(s, uid, pod->node);
+        core_reserve_end(s, uid, pod->node);
     /* A pending pod whose labels were removed requests nothing, and no bind ends its
      * reservation. A bound pod keeps its promise. */
     struct ledger_pod *known = ledger_pod_find(l, uid);
     if (known && !known->node && !o.asks) {
         forget_pod(s, known);
-        core_reserve_end(s, uid);
+        core_reserve_end(s, uid, (struct span){0});
         known = NULL;
     }
     if (known || o.asks)
@@ -747,58 +747,6 @@ static void listed(struct step *s, struct cursor *c)
     step_succeeded(&c->failure);
 }
 
-void core_sync_list_ended(struct step *s)
-{
-    struct cursor *c = current(s);
-    if (!c || c->state != CURSOR_LISTING)
-        return;
-    listed(s, c);
-    buf_set(&c->version, s->in->version);
-    c->state = CURSOR_WATCH_DUE;
-    c->due_ms = s->now.mono_ms;
-}
-
-/* Kinds that a cluster may not serve (no Scv CRD): 404 counts as an empty list. Every
- * cluster serves the other kinds. */
-static bool may_be_absent(enum core_kind kind)
-{
-    return kind == CORE_SCVS || kind == CORE_LEASES;
-}
-
-/* Of a list or watch. `failures`: how many in a row the retry depends on. */
-static void failed(struct step *s, struct cursor *c, const unsigned *failures)
-{
-    if (s->in->kind == CORE_LEASES)
-        s->core->heartbeats.broken = true;
-    step_failed(&c->failure, s->now.mono_ms, s->in->err);
-    c->due_ms += step_backoff(&s->core->rng, *failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS,
-                              s->in->retry_after_ms);
-}
-
-void core_sync_list_failed(struct step *s)
-{
-    const struct core_input *in = s->in;
-    struct cursor *c = current(s);
-    if (!c || c->state != CURSOR_LISTING)
-        return;
-    c->state = CURSOR_LIST_DUE;
-    if (in->err->code == ERR_NOT_FOUND && may_be_absent(in->kind)) {
-        bool first = !c->synced;
-        listed(s, c);
-        c->due_ms = s->now.mono_ms + ABSENT_RETRY_MS;
-        if (first)
-            core_log(s, ERR_NOT_FOUND,
-                     "list of %s: the API server does not serve this kind; retrying "
-                     "every %d s",
-                     core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
-        return;
-    }
-    c->due_ms = s->now.mono_ms;
-    failed(s, c, &c->failure.failures);
-    core_log(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
-             in->err->msg);
-}
-
 void core_sync_watch_progress(struct step *s)
 {
     struct cursor *c = current(s);
@@ -812,33 +760,58 @@ void core_sync_watch_progress(struct step *s)
         heartbeat_watch_event(s);
 }
 
-void core_sync_watch_ended(struct step *s)
+void core_sync_ended(struct step *s)
 {
     const struct core_input *in = s->in;
+    const char *kind = core_kind_name(in->kind);
     struct cursor *c = current(s);
-    if (!c || c->state != CURSOR_WATCHING)
+    bool watch = in->type == CORE_WATCH_ENDED;
+    if (!c || watch != (c->state == CURSOR_WATCHING))
         return;
-    enum err_code code = in->err ? in->err->code : ERR_NONE;
-    c->state = CURSOR_WATCH_DUE;
+    bool healthy = s->now.mono_ms - c->requested_ms >= HEALTHY_MS;
     c->due_ms = s->now.mono_ms;
-    if (s->now.mono_ms - c->requested_ms >= HEALTHY_MS)
+    if (watch && healthy)
         c->relists = 0;
-    if (code == ERR_NONE) { /* watches end every minute or so */
+    if (!watch && s->code == ERR_NONE) {
+        listed(s, c);
+        buf_set(&c->version, in->version);
+        c->state = CURSOR_WATCH_DUE;
+    } else if (!watch && s->code == ERR_NOT_FOUND &&
+               (in->kind == CORE_SCVS || in->kind == CORE_LEASES)) {
+        /* A cluster may not serve these kinds: 404 counts as an empty list. */
+        bool first = !c->synced;
+        listed(s, c);
+        c->state = CURSOR_LIST_DUE;
+        c->due_ms += ABSENT_RETRY_MS;
+        if (first)
+            core_log(s, ERR_NOT_FOUND,
+                     "list of %s: the API server does not serve this kind; retrying "
+                     "every %d s",
+                     kind, ABSENT_RETRY_MS / 1000);
+    } else if (s->code == ERR_NONE) { /* watches end every minute or so */
+        c->state = CURSOR_WATCH_DUE;
         if (c->due_ms < c->requested_ms + WATCH_INTERVAL_MS)
             c->due_ms = c->requested_ms + WATCH_INTERVAL_MS;
-        return;
+    } else {
+        bool relist = !watch || s->code == ERR_GONE || s->code == ERR_NOT_FOUND ||
+                      s->code == ERR_INVALID;
+        unsigned relists = c->relists;
+        c->state = relist ? CURSOR_LIST_DUE : CURSOR_WATCH_DUE;
+        c->relists += watch && relist;
+        step_failed(&c->failure, s->now.mono_ms, in->err);
+        c->due_ms += step_backoff(&s->core->rng,
+                                  watch && relist ? c->relists : c->failure.failures,
+                                  BACKOFF_FIRST_MS, BACKOFF_MAX_MS, in->retry_after_ms);
+        /* The first list after a healthy watch is immediate. A server that answers every
+         * watch with 410 gets lists at growing intervals; successful lists and opened
+         * watches do not reset them. */
+        if (watch && s->code == ERR_GONE && !relists)
+            c->due_ms = s->now.mono_ms;
+        if (in->kind == CORE_LEASES)
+            s->core->heartbeats.broken = true;
+        core_log(s, s->code, watch ? "watch of %s: %s" : "list of %s failed: %s", kind,
+                 in->err->msg);
     }
-    bool relist = code == ERR_GONE || code == ERR_NOT_FOUND || code == ERR_INVALID;
-    bool first = !c->relists;
-    c->state = relist ? CURSOR_LIST_DUE : CURSOR_WATCH_DUE;
-    c->relists += relist;
-    failed(s, c, relist ? &c->relists : &c->failure.failures);
-    /* The first list after a healthy watch is immediate. A server that answers every watch
-     * with 410 gets lists at growing intervals; successful lists and opened watches do not
-     * reset them. */
-    if (code == ERR_GONE && first)
-        c->due_ms = s->now.mono_ms;
-    core_log(s, code, "watch of %s: %s", core_kind_name(in->kind), in->err->msg);
 }
 
 void core_sync_relist(struct step *s, enum core_kind kind)

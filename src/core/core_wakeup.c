@@ -122,8 +122,8 @@ void core_wakeup_after(struct step *s, const struct wakeup_fits *before)
     const struct ledger_node *node =
         before->n ? ledger_node_find(core->ledger, before->node) : NULL;
     /* Where one member fitted before, two may fit now. */
-    bool gangs =
-        ledger_totals(core->ledger).pending_members > 0 && free_mib_of(node) > before->free_mib;
+    bool gangs = ledger_totals(core->ledger).pending_members > 0 &&
+                 free_mib_of(node) > before->free_mib;
     for (size_t i = 0; node && i < n; i++) {
         if ((!gangs && !did_not_fit(before, i, classes[i].id)) ||
             select_fit(node, &classes[i].request) != FIT_YES)
@@ -217,11 +217,11 @@ static void begin(struct step *s)
 static void send_wakeup(struct step *s, struct wakeup *wakeup)
 {
     cleanup_buf struct buf value = {0};
-    struct core_output *o = core_output_add(s, CORE_CALL_WAKEUP);
+    struct core_output *o = core_call(s, CORE_CALL_WAKEUP, &wakeup->call,
+                                      (struct span){0}, wakeup->node, (struct span){0});
     clock_format_us(&value, s->now.wall_ns / 1000);
     wakeup->not_before_ms = s->now.mono_ms + CORE_WAKEUP_INTERVAL_MS;
-    o->call = wakeup->call = core_next_id(s->core);
-    o->node = step_text(s->out, wakeup->node);
+    o->node = o->name;
     o->value = step_text(s->out, buf_span(&value));
 }
 
@@ -243,19 +243,17 @@ void core_wakeup_tick(struct step *s)
 
 bool core_wakeup_answered(struct step *s)
 {
-    const struct core_input *in = s->in;
-    enum err_code code = in->err ? in->err->code : ERR_NONE;
     LIST_EACH(struct wakeup, wakeup, &s->core->wakeups, link)
     {
-        if (wakeup->call != in->call)
+        if (wakeup->call != s->in->call)
             continue;
         wakeup->call = 0;
-        if (code != ERR_NONE && code != ERR_NOT_FOUND) {
+        if (s->code != ERR_NONE && s->code != ERR_NOT_FOUND) {
             wakeup->due = true;
             wakeup->not_before_ms = s->now.mono_ms + RETRY_MS;
-            core_log(s, code,
+            core_log(s, s->code,
                      "node %.*s: cannot wake up kube-scheduler: %s; retrying in %d s",
-                     SPAN_ARG(wakeup->node), in->err->msg, RETRY_MS / 1000);
+                     SPAN_ARG(wakeup->node), s->in->err->msg, RETRY_MS / 1000);
         }
         return true;
     }

@@ -200,9 +200,8 @@ static void write_build(struct buf *out)
 /* The state of the core, copied under the lock. */
 struct state {
     bool ready, leader, may_bind;
-    size_t pending, reservations, over, in_flight, unknown;
-    uint64_t overcommits;
-    struct core_preemptions preemptions;
+    size_t pending, reservations, over;
+    struct core_stats core;
     int64_t age_ms[CORE_KINDS]; /* of the last list or watch event; -1: never listed */
 };
 
@@ -217,10 +216,7 @@ static void copy_state(struct core_driver *driver, struct state *s)
                         .pending = ledger_totals(l).pending,
                         .reservations = ledger_totals(l).reservations,
                         .over = ledger_totals(l).overcommitted,
-                        .in_flight = core_binds_in_flight(core),
-                        .unknown = core_binds_unknown(core),
-                        .overcommits = core_overcommits(core),
-                        .preemptions = core_preemptions(core)};
+                        .core = core_stats(core)};
     for (int kind = 0; kind < CORE_KINDS; kind++)
         s->age_ms[kind] = core_watch_age_ms(core, now, (enum core_kind)kind);
     core_driver_read_end(driver);
@@ -257,13 +253,14 @@ static void write_state(const struct state *s, struct buf *out)
           "Pods for which the leader reserves cards from filter to bind.",
           (int64_t)s->reservations);
     gauge(out, "gpushare_binds_in_flight",
-          "Binds whose promise is not yet confirmed or released.", (int64_t)s->in_flight);
+          "Binds whose promise is not yet confirmed or released.",
+          (int64_t)s->core.binds_in_flight);
     gauge(out, "gpushare_binds_unknown", "Binds in flight whose outcome is unknown.",
-          (int64_t)s->unknown);
+          (int64_t)s->core.binds_unknown);
     gauge(out, "gpushare_cards_overcommitted",
           "Cards with more memory promised than they have.", (int64_t)s->over);
     prom_one(out, "gpushare_overcommits_total", PROM_COUNTER,
-             "Times that a card became overcommitted.", (int64_t)s->overcommits);
+             "Times that a card became overcommitted.", (int64_t)s->core.overcommits);
 }
 
 static void counter(struct buf *out, const char *name, const char *help, uint64_t value)
@@ -296,7 +293,7 @@ void metrics_write(const struct metrics_source *source, struct buf *out)
     write_build(out);
     copy_state(source->driver, &state);
     write_state(&state, out);
-    write_preemptions(&state.preemptions, out);
+    write_preemptions(&state.core.preemptions, out);
     counters_write(source->counters, out);
     if (source->recorder)
         event_recorder_write(source->recorder, out);

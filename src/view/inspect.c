@@ -270,11 +270,12 @@ static void write_core(const struct core *core, bool observer, struct jwrite *w)
     if (observer) {
         jwrite_bool(w, "observer", true);
     } else {
+        const struct core_stats stats = core_stats(core);
         jwrite_bool(w, "leader", core_is_leader(core));
         jwrite_str_set(w, "holder", core_lease_holder(core));
-        jwrite_i64(w, "overcommits", (int64_t)core_overcommits(core));
-        jwrite_i64(w, "bindsInFlight", (int64_t)core_binds_in_flight(core));
-        jwrite_i64(w, "preemptAfterSeconds", (core_preempt_after_ms(core) + 999) / 1000);
+        jwrite_i64(w, "overcommits", (int64_t)stats.overcommits);
+        jwrite_i64(w, "bindsInFlight", (int64_t)stats.binds_in_flight);
+        jwrite_i64(w, "preemptAfterSeconds", (stats.preempt_after_ms + 999) / 1000);
     }
     if (core_ready(core, now, &err))
         jwrite_str_set(w, "error", span_of(err.msg));

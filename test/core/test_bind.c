@@ -46,7 +46,7 @@ START_TEST(a_bind_reserves_sends_one_binding_and_answers)
     ck_count(CORE_REPLY, 0);
     rig_answer(o.call, ERR_NONE);
     expect_reply(7, ERR_NONE, "");
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
     ck_free(0, 8000);
 }
 END_TEST
@@ -92,7 +92,7 @@ START_TEST(a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit)
     rig_show_pod(rig_mem("a", 8000));
     expect_reply(1, ERR_TIMEOUT, "has not taken effect");
     ck_free(0, 16000);
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
 }
 END_TEST
 
@@ -142,7 +142,7 @@ START_TEST(a_binding_that_was_not_sent_is_freed_at_once)
     rig_not_sent(bind.call);
     expect_reply(1, ERR_UNAVAILABLE, "connection refused");
     ck_free(0, 16000);
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
 }
 END_TEST
 
@@ -203,7 +203,7 @@ START_TEST(a_get_that_shows_a_bound_pod_unbound_is_old)
     rig_pass(1000);
     rig_show_pod(/* retried */ rig_bound_pod("a", 8000, "n1", bind.annotations));
     ck_free(0, 8000);
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
 }
 END_TEST
 
@@ -250,7 +250,7 @@ START_TEST(an_unknown_pod_is_fetched_first)
     rig_bind(4, "plain", "n1");
     rig_show_pod(plain_pod());
     expect_reply(4, ERR_INVALID, "--bind-any");
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
 }
 END_TEST
 
@@ -323,7 +323,7 @@ START_TEST(a_limit_of_zero_is_bound_without_a_card)
     ck_assert_ptr_null(bind.annotations);
     rig_answer(bind.call, ERR_NONE);
     expect_reply(1, ERR_NONE, "");
-    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
 }
 END_TEST
 
@@ -597,7 +597,7 @@ END_TEST
 
 static uint64_t overcommits(void)
 {
-    return core_overcommits(r.core);
+    return core_stats(r.core).overcommits;
 }
 
 START_TEST(an_overcommitted_card_is_reported_but_not_during_a_list)

@@ -133,7 +133,7 @@ static void refuse(uint64_t call)
 
 static struct core_preemptions counts(void)
 {
-    return core_preemptions(r.core);
+    return core_stats(r.core).preemptions;
 }
 
 /* Binds a pod to n1. Returns the call of its Binding, which names the card. */
@@ -189,7 +189,7 @@ static int64_t seconds_since(const struct core_preempt_status *status, int64_t n
 START_TEST(the_status_of_a_pod_follows_its_preemption)
 {
     start();
-    ck_assert_int_eq(core_preempt_after_ms(r.core), AFTER_MS);
+    ck_assert_int_eq(core_stats(r.core).preempt_after_ms, AFTER_MS);
     int64_t start_ns = r.now.wall_ns;
     rejected("p", (const char *const[]){"n1", "unknown"}, 2);
     struct core_preempt_status now = status_of("p");

@@ -374,7 +374,7 @@ static size_t considered(const char *body, int64_t answer, bool report)
                                           .reply = &reply});
     ck_assert_uint_eq(status, 200);
     ck_assert_ptr_nonnull(strstr(reply.p, "\"NodeNames\":[],"));
-    size_t n = core_preemptions(core_driver_read(rig.driver)).waiting;
+    size_t n = core_stats(core_driver_read(rig.driver)).preemptions.waiting;
     core_driver_read_end(rig.driver);
     free(text);
     json_decref(call);
@@ -410,7 +410,8 @@ START_TEST(nothing_is_evicted_for_a_pod_that_never_preempts)
                             json_string("Never"));
         json_decref(filter_pod(pod));
         ck_assert_uint_eq(groups.calls, 0);
-        ck_assert_uint_eq(core_preemptions(core_driver_read(rig.driver)).waiting, 0);
+        ck_assert_uint_eq(core_stats(core_driver_read(rig.driver)).preemptions.waiting,
+                          0);
         core_driver_read_end(rig.driver);
         group_rig_stop();
     }

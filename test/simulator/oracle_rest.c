@@ -156,7 +156,7 @@ static void compare(struct world *w, const struct replica *r)
     const struct core *core = replica_core(r);
     if (core_ready(core, replica_time(w, r), &err))
         violated(w, "r%d is not ready at rest: %s", replica_id(r), err.msg);
-    if (core_binds_in_flight(core))
+    if (core_stats(core).binds_in_flight)
         violated(w, "r%d still has a bind in flight", replica_id(r));
     for (int node = 0; node < NODES; node++)
         compare_cards(w, r, node);

@@ -62,8 +62,8 @@ static void put_leader(struct printer *p, const struct world *w, const struct co
     const struct leader *leader = &core->leader;
     int64_t version = -1;
     span_i64(buf_span(&leader->version), &version);
-    put(p, leader->state | leader->leading << 4 | leader->refreshed << 5 |
-               leader->settled << 6 | leader->known << 7 | leader->absent << 8);
+    put(p, leader->state | leader->leading << 4 | leader->settled << 6 |
+               leader->known << 7 | leader->absent << 8);
     int64_t object = -1;
     span_i64(buf_span(&leader->uid), &object);
     put(p, leader->known ? version == w->lease.version : -1);
@@ -116,8 +116,8 @@ static void put_core(struct printer *p, const struct world *w, const struct core
     if (c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE)
         put_due(p, c->due_ms);
     put(p, (int64_t)(core->rng.state & INT32_MAX));
-    LIST_EACH (struct bind_op, op, &core->bind_ops, link)
-        put_op(p, op);
+    LIST_EACH(struct bind_op, op, &core->bind_ops, link)
+    put_op(p, op);
     put(p, -2);
     for (int i = 0; i < WALK_PODS; i++) {
         const struct ledger_pod *pod =
@@ -132,7 +132,8 @@ static void put_core(struct printer *p, const struct world *w, const struct core
     put(p, core->wakeups_begun);
     const struct ledger_node *node = ledger_node_find(core->ledger, SPAN("n0"));
     put(p, node ? node->cards[0].promised_mib : -1);
-    LIST_EACH (struct wakeup, wakeup, &core->wakeups, link) {
+    LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
+    {
         put(p, wakeup->due);
         put_due(p, wakeup->not_before_ms);
     }
@@ -149,7 +150,8 @@ static void put_message(struct printer *p, const struct world *w, const struct m
     const struct core *core = w->procs[m->proc].core;
     int place = 0;
     if (m->waiting && core)
-        LIST_EACH (struct bind_op, op, &core->bind_ops, link) {
+        LIST_EACH(struct bind_op, op, &core->bind_ops, link)
+        {
             if (op->call == m->call)
                 break;
             place++;

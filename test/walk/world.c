@@ -836,7 +836,7 @@ bool world_at_rest(const struct world *w)
     for (int p = 0; p < WALK_PROCS; p++) {
         const struct proc *proc = &w->procs[p];
         if (proc->core && (!proc->watching || proc->next_event < w->n_events ||
-                           core_binds_in_flight(proc->core)))
+                           core_stats(proc->core).binds_in_flight))
             return false;
     }
     return true;
