@@ -102,10 +102,13 @@ struct core *core_new(const struct core_settings *settings)
     core->lease_name = name_copy(settings->lease_name);
     core->ledger = ledger_new(&settings->ledger, settings->seed);
     rng_init(&core->rng, settings->seed);
-    core_sync_init(core);
-    core_wakeup_init(core);
-    core_preempt_init(core);
+    list_init(&core->heartbeats.fresh);
+    list_init(&core->heartbeats.stale);
+    list_init(&core->wakeups);
+    list_init(&core->preempt.pods);
     list_init(&core->bind_ops);
+    map_init(&core->heartbeats.by_node, settings->seed, offsetof(struct heartbeat, node));
+    map_init(&core->wakeups_by_node, settings->seed, offsetof(struct wakeup, node));
     map_init(&core->bind_ops_by_uid, settings->seed, offsetof(struct bind_op, uid));
     return core;
 }
@@ -193,18 +196,6 @@ static void dispatch(struct step *s)
         parts[i].tick(s);
 }
 
-static void log_overcommitted(struct step *s, const struct ledger_node *node,
-                              const struct card *card)
-{
-    cleanup_buf struct buf compute = {0};
-    if (card->compute_promised)
-        buf_printf(&compute, ", and %u %% of its compute", card->compute_promised);
-    core_log(s, ERR_CONFLICT,
-             "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld MiB%.*s",
-             SPAN_ARG(node->name), card->index, (long long)card->promised_mib,
-             (long long)card->total_mib, SPAN_ARG(buf_span(&compute)));
-}
-
 /* Overcommitment by other programs cannot be prevented, so it is reported. While pods are
  * being listed the ledger has new pods beside deleted ones: nothing is reported then. */
 static void log_overcommits(struct step *s)
@@ -217,9 +208,19 @@ static void log_overcommits(struct step *s)
     for (uint32_t i = 0; n > core->n_overcommitted && i < ledger_node_slots(core->ledger);
          i++) {
         const struct ledger_node *node = ledger_node_at(core->ledger, i);
-        for (uint32_t k = 0; node && k < node->n_cards; k++)
-            if (node->cards[k].overcommitted)
-                log_overcommitted(s, node, &node->cards[k]);
+        for (uint32_t k = 0; node && k < node->n_cards; k++) {
+            const struct card *card = &node->cards[k];
+            cleanup_buf struct buf compute = {0};
+            if (card->compute_promised)
+                buf_printf(&compute, ", and %u %% of its compute",
+                           card->compute_promised);
+            if (card->overcommitted)
+                core_log(s, ERR_CONFLICT,
+                         "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld "
+                         "MiB%.*s",
+                         SPAN_ARG(node->name), card->index, (long long)card->promised_mib,
+                         (long long)card->total_mib, SPAN_ARG(buf_span(&compute)));
+        }
     }
     core->overcommits += n > core->n_overcommitted ? n - core->n_overcommitted : 0;
     core->n_overcommitted = n;

@@ -42,13 +42,6 @@ static struct core_output *call(struct step *s, enum core_output_type type)
                      span_of(core->lease_name), (struct span){0});
 }
 
-static void get(struct step *s)
-{
-    s->core->leader.state = LEADER_GETTING;
-    s->core->leader.requested_ms = s->now.mono_ms;
-    call(s, CORE_CALL_LEASE_GET);
-}
-
 /* Writes the Lease: with our identity as holder, or with none to release it. */
 static void put(struct step *s, bool release)
 {
@@ -108,10 +101,13 @@ void core_leader_tick(struct step *s)
         return; /* the lease is released when no bind is in flight */
     if (leader->due_ms > s->now.mono_ms)
         return;
-    if (leader->known && leader_is_holder(core))
+    if (leader->known && leader_is_holder(core)) {
         put(s, core->stopping);
-    else
-        get(s);
+        return;
+    }
+    leader->state = LEADER_GETTING;
+    leader->requested_ms = s->now.mono_ms;
+    call(s, CORE_CALL_LEASE_GET);
 }
 
 void core_leader_refresh(struct step *s)

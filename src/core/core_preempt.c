@@ -341,11 +341,6 @@ static void entry_end(struct core_preempt *p, struct core_preempt_pod *e)
     free(e);
 }
 
-void core_preempt_init(struct core *core)
-{
-    list_init(&core->preempt.pods);
-}
-
 void core_preempt_fini(struct core *core)
 {
     struct core_preempt *p = &core->preempt;

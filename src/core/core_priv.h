@@ -209,7 +209,6 @@ struct core_output *core_call(struct step *s, enum core_output_type type, uint64
                               struct span ns, struct span name, struct span uid);
 
 /* core_sync.c: list + watch of each kind, and heartbeats of nodes */
-void core_sync_init(struct core *core);
 void core_sync_fini(struct core *core);
 void core_heartbeat_set_stale(struct step *s); /* CORE_HEARTBEAT_STALE */
 void core_sync_start(struct step *s);
@@ -283,7 +282,6 @@ struct wakeup_fits {
     int64_t free_mib; /* of all cards */
     struct span node;
 };
-void core_wakeup_init(struct core *core);
 void core_wakeup_fini(struct core *core);
 struct wakeup_fits core_wakeup_before(struct step *s, struct span node);
 void core_wakeup_after(struct step *s, const struct wakeup_fits *before);
@@ -300,5 +298,4 @@ void core_preempt_rejected(struct step *s); /* CORE_REJECTED */
 void core_preempt_tick(struct step *s);
 bool core_preempt_answered(struct step *s);
 int64_t core_preempt_due(const struct core *core);
-void core_preempt_init(struct core *core);
 void core_preempt_fini(struct core *core);

@@ -48,15 +48,6 @@ static void end_others(struct step *s, const struct ledger_gang *gang, struct sp
             end_reservation(s, r);
 }
 
-/* A pod of higher priority took the cards of this pod, whose reservation was made with those
- * of its gang: these end, too. */
-static void gang_lost(struct step *s, struct span uid)
-{
-    const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
-    if (pod && pod->member)
-        end_others(s, pod->member->gang, uid);
-}
-
 void core_reserve_yield(struct step *s, struct span node_name, int64_t priority)
 {
     const struct ledger_node *node = ledger_node_find(s->core->ledger, node_name);
@@ -67,8 +58,10 @@ void core_reserve_yield(struct step *s, struct span node_name, int64_t priority)
                  "node %.*s: the reservation of pod %.*s/%.*s has ended: a pod of "
                  "higher priority has its cards",
                  SPAN_ARG(node->name), SPAN_ARG(lost->ns), SPAN_ARG(lost->name));
-        if (lost->joint || MUTANT(basic_members_end_together))
-            gang_lost(s, lost->uid);
+        /* If it was made with those of its gang, these end, too. */
+        const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, lost->uid);
+        if ((lost->joint || MUTANT(basic_members_end_together)) && pod && pod->member)
+            end_others(s, pod->member->gang, lost->uid);
         end_reservation(s, lost);
     }
 }
@@ -263,27 +256,6 @@ static const struct ledger_node *choose_node(struct step *s, uint64_t *chosen)
     return NULL;
 }
 
-/* For a pod that is in no gang. `until_ms`: the time limit of its earlier reservation, which
- * is not renewed: a pod whose start fails elsewhere must not keep its cards while it is
- * retried. When the limit has passed, pending pods are woken before it is its turn again. */
-static const struct ledger_node *reserve_one(struct step *s, int64_t until_ms)
-{
-    const struct core_input *in = s->in;
-    int64_t longest_ms = s->now.mono_ms + CORE_RESERVATION_MS;
-    uint64_t chosen;
-    const struct ledger_node *node = choose_node(s, &chosen);
-    const struct ledger_reservation r = {.uid = in->uid,
-                                         .ns = in->ns,
-                                         .name = in->name,
-                                         .priority = in->priority,
-                                         .requests = in->requests,
-                                         .until_ms = until_ms < longest_ms ? until_ms
-                                                                           : longest_ms};
-    if (node)
-        reserve_on(s, r, in->request, node, chosen);
-    return node;
-}
-
 /* The outcome without a look at the nodes: CORE_RESERVE_DONE if they are to be judged. Cards
  * are reserved only for a pod without a promise, and only where binds are decided. */
 static enum core_reserve_outcome check_request(struct step *s, bool replaces,
@@ -308,7 +280,11 @@ static enum core_reserve_outcome check_request(struct step *s, bool replaces,
 }
 
 /* Reservations whose time limit has passed end first: the tick of this step comes after the
- * answer, and would end what was answered. */
+ * answer, and would end what was answered.
+ *
+ * The time limit of an earlier reservation is not renewed: a pod whose start fails elsewhere
+ * must not keep its cards while it is retried. When the limit has passed, pending pods are
+ * woken before it is its turn again. */
 void core_reserve_requested(struct step *s)
 {
     const struct core_input *in = s->in;
@@ -327,8 +303,20 @@ void core_reserve_requested(struct step *s)
         ledger_reservation_end(s->core->ledger, old);
     }
     if (outcome == CORE_RESERVE_DONE && !in->gang) {
-        node = reserve_one(s, until_ms);
-        outcome = node ? CORE_RESERVE_DONE : CORE_RESERVE_NO_NODE;
+        uint64_t chosen;
+        node = choose_node(s, &chosen);
+        step_due(&until_ms, s->now.mono_ms + CORE_RESERVATION_MS);
+        if (node)
+            reserve_on(s,
+                       (struct ledger_reservation){.uid = in->uid,
+                                                   .ns = in->ns,
+                                                   .name = in->name,
+                                                   .priority = in->priority,
+                                                   .requests = in->requests,
+                                                   .until_ms = until_ms},
+                       in->request, node, chosen);
+        else
+            outcome = CORE_RESERVE_NO_NODE;
     }
     core_wakeup_after(s, &before);
     if (outcome == CORE_RESERVE_NOT_NOW)

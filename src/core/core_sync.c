@@ -64,14 +64,6 @@ static void drop_heartbeats(struct core *core, bool all)
     }
 }
 
-void core_sync_init(struct core *core)
-{
-    struct heartbeats *h = &core->heartbeats;
-    list_init(&h->fresh);
-    list_init(&h->stale);
-    map_init(&h->by_node, core->settings.seed, offsetof(struct heartbeat, node));
-}
-
 void core_sync_fini(struct core *core)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++)
@@ -155,14 +147,6 @@ static void heartbeat_scv_seen(struct step *s, const struct scv *scv)
     b->scv_s = scv->update_time;
 }
 
-/* Its Scv or its Lease was deleted. */
-static void heartbeat_deleted(struct step *s, struct span node)
-{
-    struct heartbeat *b = map_get(&s->core->heartbeats.by_node, node);
-    if (b && is_orphan(s->core, b))
-        heartbeat_drop(s->core, b);
-}
-
 static void delivered(struct step *s)
 {
     struct heartbeats *h = &s->core->heartbeats;
@@ -191,14 +175,6 @@ static void heartbeat_listed(struct step *s, int64_t requested_ms)
     else
         h->doubted_ms = h->no_pause_since_ms = s->now.mono_ms;
     delivered(s);
-}
-
-static bool can_check(const struct core *core)
-{
-    const struct cursor *c = &core->cursors[CORE_LEASES];
-    bool watched = c->state == CURSOR_WATCHING || c->state == CURSOR_WATCH_DUE;
-    return core->settings.node_grace_ms > 0 && c->synced && watched &&
-           !core->heartbeats.broken;
 }
 
 /* When the heartbeat becomes stale unless it is renewed. */
@@ -232,31 +208,32 @@ static int64_t relist_at(const struct core *core, const struct heartbeat *b)
 /* The heartbeat that becomes stale next; NULL: none, or that cannot be checked now. */
 static struct heartbeat *first_fresh(const struct core *core)
 {
-    return can_check(core) ? LIST_FIRST(&core->heartbeats.fresh, struct heartbeat, link)
-                           : NULL;
+    const struct cursor *c = &core->cursors[CORE_LEASES];
+    bool watched = c->state == CURSOR_WATCHING || c->state == CURSOR_WATCH_DUE;
+    return core->settings.node_grace_ms > 0 && c->synced && watched &&
+                   !core->heartbeats.broken
+               ? LIST_FIRST(&core->heartbeats.fresh, struct heartbeat, link)
+               : NULL;
 }
 
 /* `n` nodes became stale, the last one at the end of the list. */
 static void log_stale(struct step *s, size_t n)
 {
     const struct core *core = s->core;
-    const struct heartbeat *last =
-        LIST_ITEM(core->heartbeats.stale.prev, struct heartbeat, link);
-    long long grace_s = (core->settings.node_grace_ms + 999) / 1000;
-    cleanup_buf struct buf owner = {0};
-    const struct ledger_node *node = ledger_node_find(core->ledger, last->node);
+    struct span name =
+        LIST_ITEM(core->heartbeats.stale.prev, struct heartbeat, link)->node;
+    const struct ledger_node *node = ledger_node_find(core->ledger, name);
+    cleanup_buf struct buf nodes = {0}, owner = {0};
     if (node)
         reason_add_foreign_lease(&owner, node);
     if (n == 1)
-        core_log(s, ERR_TIMEOUT,
-                 "node %.*s: no heartbeat from scv-agent for %lld s; the node gets no "
-                 "new pods%.*s",
-                 SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&owner)));
+        buf_printf(&nodes, "node %.*s", SPAN_ARG(name));
     else
-        core_log(s, ERR_TIMEOUT,
-                 "%zu nodes (one of them %.*s): no heartbeat from scv-agent for %lld s; "
-                 "they get no new pods%.*s",
-                 n, SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&owner)));
+        buf_printf(&nodes, "%zu nodes (one of them %.*s)", n, SPAN_ARG(name));
+    core_log(s, ERR_TIMEOUT,
+             "%s: no heartbeat from scv-agent for %lld s; %s no new pods%.*s", nodes.p,
+             (long long)(core->settings.node_grace_ms + 999) / 1000,
+             n == 1 ? "the node gets" : "they get", SPAN_ARG(buf_span(&owner)));
 }
 
 static void heartbeat_tick(struct step *s)
@@ -330,20 +307,13 @@ static bool asks_for_cards(const struct request *r)
 /* Does the promise name other cards than the pod has? */
 static bool is_edited(const struct ledger_pod *entry, const struct promise *promise)
 {
-    if (promise->n != entry->n_shares)
-        return true;
-    for (size_t i = 0; i < promise->n; i++) {
-        const struct promise_share *share = &promise->shares[i];
-        bool found = false;
-        for (uint32_t k = 0; k < entry->n_shares; k++) {
-            struct span uuid = entry->shares[k].uuid;
-            found |= entry->shares[k].card == share->card &&
-                     (!share->uuid.n || !uuid.n || span_eq(share->uuid, uuid));
-        }
-        if (!found)
-            return true;
+    bool edited = promise->n != entry->n_shares;
+    for (uint32_t i = 0; i < entry->n_shares && !edited; i++) {
+        struct span uuid = entry->shares[i].uuid, named = promise->shares[i].uuid;
+        edited = entry->shares[i].card != promise->shares[i].card ||
+                 (named.n && uuid.n && !span_eq(named, uuid));
     }
-    return false;
+    return edited;
 }
 
 /* Records how the annotations differ from the request, and from the promise of the bind.
@@ -481,41 +451,21 @@ void core_sync_pod(struct step *s, const struct pod *pod, bool deleted,
         core_bind_bound(s, op, pod->node);
 }
 
-/* The last decoded state of the pod stays: an invalid object frees nothing. */
-static void pod_exists(struct step *s, struct span uid)
-{
-    struct ledger_pod *entry = ledger_pod_find(s->core->ledger, uid);
-    ledger_nongpu_exists(s->core->ledger, uid, s->in->run);
-    if (!entry)
-        return;
-    entry->seen = s->in->run;
-    entry->unconfirmed = false;
-}
-
-/* Wakes up for each node once: thousands of pods can have left it. */
-static void sweep_plain(struct step *s, uint64_t list)
-{
-    struct ledger *l = s->core->ledger;
-    uint8_t *seen = arena_zalloc(&s->core->scratch, ledger_node_slots(l) + 1);
-    const struct ledger_node *left;
-    for (size_t at = 0; ledger_nongpu_sweep(l, list, &at, &left);) {
-        if (!left || seen[left->id])
-            continue;
-        seen[left->id] = 1;
-        core_wakeup_gangs(s, left);
-    }
-}
-
 /* A pod that a complete list lacks is deleted if the list was requested after the pod was
  * last known to exist. Otherwise a GET decides, because the watch that follows never
  * shows a pod that was deleted before it: at once, or when the bind in flight ends. */
 static void sweep_pods(struct step *s, uint64_t list, int64_t requested_ms)
 {
     struct core *core = s->core;
+    struct ledger *l = core->ledger;
+    uint8_t *woken = arena_zalloc(&core->scratch, ledger_node_slots(l) + 1);
+    const struct ledger_node *left;
     core_bind_listed(s, list);
-    if (!MUTANT(plain_pod_survives_list))
-        sweep_plain(s, list);
-    const struct ledger *l = core->ledger;
+    for (size_t at = 0;
+         !MUTANT(plain_pod_survives_list) && ledger_nongpu_sweep(l, list, &at, &left);) {
+        if (left && !woken[left->id]++) /* once: thousands of pods can have left it */
+            core_wakeup_gangs(s, left);
+    }
     for (struct ledger_pod *pod = ledger_first_pod(l), *next; pod; pod = next) {
         next = ledger_next_pod(l, pod);
         bool in_flight = core_bind_find(core, pod->uid) != NULL;
@@ -641,40 +591,6 @@ static struct span object_node(const struct core_input *in)
     }
 }
 
-/* Position of the first card with the same UUID as another one; -1: none. */
-static int32_t first_duplicate(const struct ledger *l, struct span name)
-{
-    const struct ledger_node *node = ledger_node_find(l, name);
-    for (uint32_t i = 0; node && i < node->n_cards; i++)
-        if (card_is_duplicate(node, i))
-            return (int32_t)i;
-    return -1;
-}
-
-static void log_duplicate(struct step *s, const struct ledger_node *node, uint32_t first)
-{
-    const struct card *a = &node->cards[first], *b = a + 1;
-    while (!span_eq(a->uuid, b->uuid))
-        b++;
-    core_log(
-        s, ERR_CONFLICT,
-        "node %.*s: the Scv has the same UUID %.*s for GPU%d and GPU%d; neither gets new "
-        "pods until the UUIDs differ",
-        SPAN_ARG(node->name), SPAN_ARG(a->uuid), a->index, b->index);
-}
-
-static void scv_seen(struct step *s, const struct core_input *in)
-{
-    struct ledger *l = s->core->ledger;
-    struct span name = in->scv->meta.name;
-    int32_t before = first_duplicate(l, name);
-    ledger_scv_seen(l, in->scv, in->run);
-    int32_t now = first_duplicate(l, name);
-    if (now >= 0 && before < 0)
-        log_duplicate(s, ledger_node_find(l, name), (uint32_t)now);
-    heartbeat_scv_seen(s, in->scv);
-}
-
 static const enum ledger_kind ledger_kinds[CORE_KINDS] = {
     [CORE_NODES] = LEDGER_NODE,
     [CORE_SCVS] = LEDGER_SCV,
@@ -686,8 +602,10 @@ static void apply_object(struct step *s, const struct core_input *in, struct spa
 {
     struct ledger *l = s->core->ledger;
     if (in->deleted) {
+        struct heartbeat *b = map_get(&s->core->heartbeats.by_node, name);
         ledger_object_deleted(l, ledger_kinds[in->kind], name);
-        heartbeat_deleted(s, name);
+        if (b && is_orphan(s->core, b))
+            heartbeat_drop(s->core, b);
         return;
     }
     switch (in->kind) {
@@ -695,7 +613,8 @@ static void apply_object(struct step *s, const struct core_input *in, struct spa
         ledger_node_seen(l, in->node, in->run);
         break;
     case CORE_SCVS:
-        scv_seen(s, in);
+        ledger_scv_seen(l, in->scv, in->run);
+        heartbeat_scv_seen(s, in->scv);
         break;
     case CORE_LEASES:
         ledger_lease_seen(l, in->lease, in->run);
@@ -717,7 +636,13 @@ void core_sync_object(struct step *s)
     if (in->kind == CORE_LEASES && c->state == CURSOR_WATCHING)
         heartbeat_watch_event(s);
     if (in->kind == CORE_PODS && in->invalid && !in->deleted) {
-        pod_exists(s, in->pod->meta.uid);
+        /* The last decoded state of the pod stays: an invalid object frees nothing. */
+        struct ledger_pod *entry = ledger_pod_find(s->core->ledger, in->pod->meta.uid);
+        ledger_nongpu_exists(s->core->ledger, in->pod->meta.uid, in->run);
+        if (entry) {
+            entry->seen = in->run;
+            entry->unconfirmed = false;
+        }
     } else if (in->kind == CORE_PODS) {
         core_sync_pod(s, in->pod, in->deleted, CORE_POD_FROM_WATCH);
     } else if (object_node(in).n) {

@@ -101,12 +101,6 @@ static void wakeup_end(struct core *core, struct wakeup *wakeup)
     free(wakeup);
 }
 
-void core_wakeup_init(struct core *core)
-{
-    list_init(&core->wakeups);
-    map_init(&core->wakeups_by_node, core->settings.seed, offsetof(struct wakeup, node));
-}
-
 void core_wakeup_fini(struct core *core)
 {
     LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
@@ -114,39 +108,38 @@ void core_wakeup_fini(struct core *core)
     map_fini(&core->wakeups_by_node);
 }
 
+/* Does the node fit a class of pending pods: one that did not fit `before`, if that is not
+ * NULL, and one with members of gangs, if `members`? */
+static bool fits_any(const struct core *core, const struct ledger_node *node,
+                     const struct wakeup_fits *before, bool members)
+{
+    size_t n;
+    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
+    for (size_t i = 0; node && i < n; i++)
+        if ((!before || did_not_fit(before, i, classes[i].id)) &&
+            (!members || classes[i].members) &&
+            select_fit(node, &classes[i].request) == FIT_YES)
+            return true;
+    return false;
+}
+
 void core_wakeup_after(struct step *s, const struct wakeup_fits *before)
 {
     struct core *core = s->core;
-    size_t n;
-    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
     const struct ledger_node *node =
         before->n ? ledger_node_find(core->ledger, before->node) : NULL;
     /* Where one member fitted before, two may fit now. */
     bool gangs = ledger_totals(core->ledger).pending_members > 0 &&
                  free_mib_of(node) > before->free_mib;
-    for (size_t i = 0; node && i < n; i++) {
-        if ((!gangs && !did_not_fit(before, i, classes[i].id)) ||
-            select_fit(node, &classes[i].request) != FIT_YES)
-            continue;
+    if (fits_any(core, node, gangs ? NULL : before, false))
         wakeup_of(core, before->node)->due = true;
-        return;
-    }
 }
 
 void core_wakeup_gangs(struct step *s, const struct ledger_node *node)
 {
     struct core *core = s->core;
-    size_t n;
-    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
-    if (!core->wakeups_begun || !node || !ledger_totals(core->ledger).pending_members)
-        return;
-    const struct wakeup *known = map_get(&core->wakeups_by_node, node->name);
-    for (size_t i = 0; i < n && !(known && known->due); i++) {
-        if (!classes[i].members || select_fit(node, &classes[i].request) != FIT_YES)
-            continue;
+    if (core->wakeups_begun && fits_any(core, node, NULL, true))
         wakeup_of(core, node->name)->due = true;
-        return;
-    }
 }
 
 void core_wakeup_node(struct step *s, struct span node)
@@ -161,14 +154,10 @@ void core_wakeup_node(struct step *s, struct span node)
 static bool may_fit_any(const struct core *core, struct span node_name)
 {
     size_t n;
-    const struct ledger_class *classes = ledger_classes(core->ledger, &n);
     const struct ledger_node *node = ledger_node_find(core->ledger, node_name);
-    if (node && (node->has_reserved || n > CLASSES_AT_ONCE))
-        return true;
-    for (size_t i = 0; node && i < n; i++)
-        if (select_fit(node, &classes[i].request) == FIT_YES)
-            return true;
-    return false;
+    ledger_classes(core->ledger, &n);
+    return node && (node->has_reserved || n > CLASSES_AT_ONCE ||
+                    fits_any(core, node, NULL, false));
 }
 
 /* Marks nodes for the classes [from, to), cordoned ones apart. */
