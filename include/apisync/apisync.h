@@ -35,6 +35,7 @@ struct apisync {
     void *ctx;
     struct list_watch in; /* decodes the answer; its version is where a watch starts */
     size_t objects;       /* of this run */
+    int64_t since_ms;     /* when it began; on a loop only */
 };
 
 /* Begins a run, a list or a watch. `version`: the resourceVersion at which a watch
@@ -61,10 +62,7 @@ struct apisync_streams {
     void *ctx;
     bool gzip; /* request compressed lists */
 
-    struct apisync_stream { /* private */
-        struct apisync sync;
-        int64_t since_ms;
-    } kinds[CORE_KINDS];
+    struct apisync kinds[CORE_KINDS]; /* private */
 };
 extern const struct list_watch_fns apisync_streams_fns;
 /* Starts a CORE_LIST or CORE_WATCH. From any thread; never blocks. */

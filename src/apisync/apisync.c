@@ -110,17 +110,19 @@ static void on_fault(void *ctx, const struct err *err)
     s->sink->fault(s->ctx, err);
 }
 
-/* Reports the error of an invalid object, with its name. */
-static bool report_invalid(struct apisync *s, struct jread *j,
-                           const struct object_meta *meta)
+/* After an object: -1: it is truncated, or no JSON. 1: it is invalid, which is reported with
+ * its name. */
+static int check(struct apisync *s, struct jread *j, const struct object_meta *meta)
 {
     struct err err;
+    if (jread_check(j, NULL))
+        return -1;
     if (!jread_fault(j, &err))
-        return false;
+        return 0;
     err_wrap(&err, "%s %.*s%s%.*s", core_kind_name(s->kind), SPAN_ARG(meta->ns),
              meta->ns.n ? "/" : "", SPAN_ARG(meta->name));
     s->sink->fault(s->ctx, &err);
-    return true;
+    return 1;
 }
 
 static void deliver(struct apisync *s, struct core_input in,
@@ -137,22 +139,18 @@ static void read_pod(struct apisync *s, struct jread *j, bool gone)
 {
     struct pod pod;
     pod_read(j, &s->in.arena, &pod);
-    if (jread_check(j, NULL))
-        return;
-    bool invalid = report_invalid(s, j, &pod.meta);
-    if (invalid && !pod.meta.uid.n)
-        return;
-    deliver(s, (struct core_input){.pod = &pod, .invalid = invalid}, &pod.meta, gone);
+    int rc = check(s, j, &pod.meta);
+    if (rc == 0 || (rc > 0 && pod.meta.uid.n))
+        deliver(s, (struct core_input){.pod = &pod, .invalid = rc}, &pod.meta, gone);
 }
 
 static void read_node(struct apisync *s, struct jread *j, bool gone)
 {
     struct node node;
     node_read(j, &s->in.arena, &node);
-    if (jread_check(j, NULL))
-        return;
-    node.damaged = report_invalid(s, j, &node.meta);
-    if (object_is_name(node.meta.name))
+    int rc = check(s, j, &node.meta);
+    node.damaged = rc;
+    if (rc >= 0 && object_is_name(node.meta.name))
         deliver(s, (struct core_input){.node = &node}, &node.meta, gone);
 }
 
@@ -168,7 +166,7 @@ static void read_scv(struct apisync *s, struct jread *j, bool gone)
         if (jread_fault(&copy, NULL) == 0)
             s->sink->scv(s->ctx, &all, s->run, gone);
     }
-    scv.damaged = report_invalid(s, j, &scv.meta);
+    scv.damaged = check(s, j, &scv.meta);
     if (scv.meta.name.n)
         deliver(s, (struct core_input){.scv = &scv}, &scv.meta, gone);
 }
@@ -177,9 +175,8 @@ static void read_lease(struct apisync *s, struct jread *j, bool gone)
 {
     struct lease lease;
     lease_read(j, &s->in.arena, &lease);
-    if (jread_check(j, NULL) || report_invalid(s, j, &lease.meta))
-        return;
-    deliver(s, (struct core_input){.lease = &lease}, &lease.meta, gone);
+    if (check(s, j, &lease.meta) == 0)
+        deliver(s, (struct core_input){.lease = &lease}, &lease.meta, gone);
 }
 
 static void read_configmap(struct apisync *s, struct jread *j, bool gone)
@@ -187,7 +184,7 @@ static void read_configmap(struct apisync *s, struct jread *j, bool gone)
     struct unhealthy_cards u;
     struct err err;
     node_unhealthy_read(j, &s->in.arena, &u);
-    if (jread_check(j, NULL) || report_invalid(s, j, &u.meta))
+    if (check(s, j, &u.meta))
         return;
     if (u.damaged && !gone) {
         err_set(&err, ERR_INVALID,
@@ -217,18 +214,18 @@ static void read_object(void *ctx, struct jread *j, bool gone)
 static void stream_start(void *ctx, size_t kind, const struct list_watch_run *run)
 {
     struct apisync_streams *streams = ctx;
-    struct apisync_stream *s = &streams->kinds[kind];
-    apisync_fini(&s->sync);
+    struct apisync *s = &streams->kinds[kind];
+    apisync_fini(s);
+    apisync_start(s, (enum core_kind)kind, run->watch, run->run, span_of(run->version),
+                  streams->sink, streams->ctx);
     s->since_ms = clock_mono_ms();
-    apisync_start(&s->sync, (enum core_kind)kind, run->watch, run->run,
-                  span_of(run->version), streams->sink, streams->ctx);
 }
 
 static struct list_watch *stream_request(void *ctx, size_t kind, struct arena *a,
                                          struct kube_request *request)
 {
     struct apisync_streams *streams = ctx;
-    struct apisync *s = &streams->kinds[kind].sync;
+    struct apisync *s = &streams->kinds[kind];
     apisync_request(s, streams->gzip, a, request);
     return &s->in;
 }
@@ -236,14 +233,13 @@ static struct list_watch *stream_request(void *ctx, size_t kind, struct arena *a
 static bool stream_end(void *ctx, size_t kind, const struct err *why)
 {
     struct apisync_streams *streams = ctx;
-    struct apisync_stream *stream = &streams->kinds[kind];
-    const struct apisync *s = &stream->sync;
-    if (apisync_end(&stream->sync, why))
+    struct apisync *s = &streams->kinds[kind];
+    if (apisync_end(s, why))
         return true;
     if (s->in.err.code == ERR_NONE && !s->watch)
         log_info("reflector", "list complete", LOG_S("kind", core_kind_name(s->kind)),
                  LOG_I("objects", s->objects),
-                 LOG_I("ms", clock_mono_ms() - stream->since_ms));
+                 LOG_I("ms", clock_mono_ms() - s->since_ms));
     else
         log_debug("reflector", s->watch ? "watch ended" : "list failed",
                   LOG_S("kind", core_kind_name(s->kind)), LOG_ERR(&s->in.err));
@@ -264,7 +260,7 @@ void apisync_streams_start(struct list_watch_loop *loop, const struct core_outpu
 void apisync_streams_fini(struct apisync_streams *streams)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        apisync_fini(&streams->kinds[kind].sync);
+        apisync_fini(&streams->kinds[kind]);
 }
 
 /* -- calls -- */

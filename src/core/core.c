@@ -273,7 +273,7 @@ void core_advertise(struct core *core, const char *address)
 
 bool core_stopped(const struct core *core)
 {
-    return core->stopping && core->n_bind_ops == 0 && !core->leader.leading &&
+    return core->stopping && core->bind_ops_by_uid.n == 0 && !core->leader.leading &&
            core->leader.state != LEADER_WRITING;
 }
 
@@ -281,7 +281,7 @@ struct core_stats core_stats(const struct core *core)
 {
     struct core_stats stats = {.stopping = core->stopping,
                                .overcommits = core->overcommits,
-                               .binds_in_flight = core->n_bind_ops,
+                               .binds_in_flight = core->bind_ops_by_uid.n,
                                .preempt_after_ms = core->settings.preempt_after_ms,
                                .preemptions = core->preempt.counts};
     LIST_EACH(struct bind_op, op, &core->bind_ops, link)

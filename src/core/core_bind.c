@@ -43,7 +43,6 @@ static struct bind_op *bind_op_new(struct core *core, struct span uid, struct sp
     op->name = core_own(name);
     op->node = core_own(node);
     list_prepend(&core->bind_ops, &op->link);
-    core->n_bind_ops++;
     map_set(&core->bind_ops_by_uid, op);
     return op;
 }
@@ -52,7 +51,6 @@ static struct bind_op *bind_op_new(struct core *core, struct span uid, struct sp
 static void bind_op_end(struct core *core, struct bind_op *op)
 {
     list_remove(&op->link);
-    core->n_bind_ops--;
     map_remove(&core->bind_ops_by_uid, op->uid);
     waiters_clear(op);
     free(op->waiters);

@@ -95,11 +95,7 @@ void core_leader_tick(struct step *s)
 {
     struct core *core = s->core;
     struct leader *leader = &core->leader;
-    if (leader->state != LEADER_IDLE)
-        return;
-    if (core->stopping && leader->leading && core->n_bind_ops)
-        return; /* the lease is released when no bind is in flight */
-    if (leader->due_ms > s->now.mono_ms)
+    if (core_leader_due(core) > s->now.mono_ms)
         return;
     if (leader->known && leader_is_holder(core)) {
         put(s, core->stopping);
@@ -317,8 +313,9 @@ bool core_leader_answered(struct step *s)
 int64_t core_leader_due(const struct core *core)
 {
     const struct leader *leader = &core->leader;
+    /* The lease is released when no bind is in flight. */
     if (leader->state != LEADER_IDLE ||
-        (core->stopping && leader->leading && core->n_bind_ops))
+        (core->stopping && leader->leading && core->bind_ops_by_uid.n))
         return INT64_MAX;
     return leader->due_ms;
 }

@@ -568,7 +568,7 @@ static void search(struct step *s, struct core_preempt_pod *e)
 void core_preempt_tick(struct step *s)
 {
     struct core_preempt *p = &s->core->preempt;
-    if (!p->n || s->now.mono_ms < p->due_ms)
+    if (core_preempt_due(s->core) > s->now.mono_ms)
         return;
     p->due_ms = s->now.mono_ms + INTERVAL_MS;
     if (!s->core->leader.leading || s->core->stopping) {

@@ -169,8 +169,7 @@ struct core {
     int64_t last_assume_ns;
     struct cursor cursors[CORE_KINDS];
     struct map bind_ops_by_uid;
-    struct list bind_ops; /* newest first */
-    size_t n_bind_ops;
+    struct list bind_ops;  /* newest first */
     bool wakeups_begun;    /* only while this process leads */
     size_t wakeup_classes; /* ... of pending pods, that begin() has still to look at */
     struct map wakeups_by_node;
