@@ -99,5 +99,4 @@ START_TEST(a_batch_lookup_equals_single_lookups)
 END_TEST
 
 UNIT_MAIN("hash", a_map_agrees_with_a_plain_array_over_many_changes,
-          the_seed_changes_the_hash,
-          a_batch_lookup_equals_single_lookups)
+          the_seed_changes_the_hash, a_batch_lookup_equals_single_lookups)

@@ -8,8 +8,8 @@
 /*
  * The layers of docs/architecture.md, checked against the #include lines of src/, include/
  * and tools/. A folder includes only folders of lower layers, and the modules have no
- * include cycle. A module is a header (but for _priv.h) with the sources whose names begin
- * with the name of the header.
+ * include cycle. A module is a source with the headers of the same name, name.h and
+ * name_priv.h.
  */
 
 enum { MODULES = 512, FILE_MAX = 1 << 20, PROGRAM = 6, CMD, TOOL };
@@ -49,27 +49,24 @@ static struct module {
 static size_t n_modules;
 static struct arena arena;
 
-static size_t find(struct span name)
+/* The module of "kube/name.c", "kube/name.h" and "kube/name_priv.h". */
+static size_t module_of(struct span path)
 {
+    static const char *const ends[] = {"_priv.h", ".h", ".c"};
+    struct span name = path;
+    for (size_t i = 0; i < ARRAY_LEN(ends) && name.n == path.n; i++) {
+        size_t n = strlen(ends[i]);
+        if (path.n > n && !memcmp(path.p + path.n - n, ends[i], n))
+            name.n -= n;
+    }
     size_t i = 0;
     while (i < n_modules && !span_eq(modules[i].name, name))
         i++;
+    if (i == n_modules) {
+        ck_assert_uint_lt(n_modules, MODULES);
+        modules[n_modules++].name = arena_copy(&arena, name);
+    }
     return i;
-}
-
-/* "src/kube/name_more.c" belongs to "kube/name" if kube/name.h exists. */
-static size_t module_of(struct span path)
-{
-    struct span name = path;
-    while (name.n && name.p[name.n - 1] != '.')
-        name.n--;
-    name.n -= name.n > 0;
-    for (struct span s = name; s.n && s.p[s.n - 1] != '/'; s.n--)
-        if ((s.n == name.n || s.p[s.n] == '_') && find(s) < n_modules)
-            return find(s);
-    ck_assert_uint_lt(n_modules, MODULES);
-    modules[n_modules].name = arena_copy(&arena, name);
-    return n_modules++;
 }
 
 static void add_use(struct module *m, struct span path)
@@ -105,31 +102,13 @@ static void read_includes(const char *path, size_t skip)
     }
 }
 
-static bool span_ends(struct span s, struct span end)
-{
-    return s.n >= end.n && span_eq((struct span){s.p + s.n - end.n, end.n}, end);
-}
-
-/* Every public header defines a module: "plugin_dir.h" is not a part of "plugin.h". */
-static void add_header(struct span path)
-{
-    if (span_ends(path, SPAN("_priv.h")))
-        return;
-    ck_assert_uint_lt(n_modules, MODULES);
-    modules[n_modules++].name =
-        arena_copy(&arena, (struct span){path.p, path.n - strlen(".h")});
-}
-
-static void read_all(const char *pattern, size_t skip, bool names_only)
+static void read_all(const char *pattern, size_t skip)
 {
     glob_t files;
     ck_assert_int_eq(glob(pattern, 0, NULL, &files), 0);
     ck_assert_uint_gt(files.gl_pathc, 0);
     for (size_t i = 0; i < files.gl_pathc; i++)
-        if (names_only)
-            add_header(span_of(files.gl_pathv[i] + skip));
-        else
-            read_includes(files.gl_pathv[i], skip);
+        read_includes(files.gl_pathv[i], skip);
     globfree(&files);
 }
 
@@ -152,13 +131,9 @@ static void search(struct module *m, struct buf *path)
 START_TEST(folders_and_modules_have_no_cycles)
 {
     cleanup_buf struct buf path = {0};
-    /* Headers first: they define the modules to which sources belong. */
-    read_all("include/*/*.h", strlen("include/"), true);
-    read_all("src/*/*.h", strlen("src/"), true);
-    read_all("tools/*/*.h", strlen("tools/"), true);
-    read_all("include/*/*.h", strlen("include/"), false);
-    read_all("src/*/*.[ch]", strlen("src/"), false);
-    read_all("tools/*/*.[ch]", strlen("tools/"), false);
+    read_all("include/*/*.h", strlen("include/"));
+    read_all("src/*/*.[ch]", strlen("src/"));
+    read_all("tools/*/*.[ch]", strlen("tools/"));
     for (size_t i = 0; i < n_modules; i++)
         search(&modules[i], &path);
     ck_assert_uint_gt(n_modules, 100);

@@ -283,18 +283,6 @@ START_TEST(keys_compare_decoded)
 }
 END_TEST
 
-START_TEST(every_escape_is_decoded)
-{
-    struct jread j;
-    struct span s;
-    cleanup_arena struct arena a = {0};
-    const char *text = "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u20ac\\ud83d\\ude00\"";
-    jread_init(&j, text, strlen(text));
-    ck_assert(jread_text(&j, "s", &a, &s));
-    ck_assert_span_eq(s, "\"\\/\b\f\n\r\tA\xe2\x82\xac\xf0\x9f\x98\x80");
-}
-END_TEST
-
 /* The strings of an array, read singly or in batches; other values become '?'. */
 static void gather(const char *text, size_t n, bool at_once, struct buf *out)
 {
@@ -361,37 +349,10 @@ START_TEST(a_batch_notices_each_byte_of_a_string)
 }
 END_TEST
 
-START_TEST(a_batch_of_strings_equals_single_strings)
-{
-    static const char *const lists[] = {
-        "[]",
-        "null",
-        "[\"a\"]",
-        "[\"a\",\"b\",\"cc\",\"\",\"e\",\"f\",\"g\"]",
-        "[ \"a\" , \"b\",\"c\" ,\"d\"]",
-        "[\"a\",1,\"b\",null,[\"c\",\"d\"],{\"e\":\"f\"},\"g\"]",
-        "[\"a\\u0041\",\"b\",\"\xc3\xa9\"]",
-        "[\"a\",]",
-        "[,\"a\"]",
-        "[\"a\"\"b\"]",
-        "[\"a\",,\"b\"]",
-        "[\"a\",\"\x01\"]",
-        "[\"a\"} ",
-        "{\"a\":\"b\"}",
-        "\"a\"",
-    };
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-        for (size_t n = 0; n <= strlen(lists[i]); n++)
-            check_batch(lists[i], n);
-}
-END_TEST
-
 UNIT_MAIN("jread", valid_values_pass, invalid_values_are_rejected,
-          a_nul_byte_is_no_space_and_no_escape, a_batch_of_strings_equals_single_strings,
-          a_batch_notices_each_byte_of_a_string,
+          a_nul_byte_is_no_space_and_no_escape, a_batch_notices_each_byte_of_a_string,
           a_prefix_of_a_valid_value_is_truncated_not_bad,
           each_byte_of_a_string_is_validated, depth_is_limited,
           null_counts_as_empty_and_the_parent_continues,
           a_wrong_type_is_an_error_with_its_path, a_faulty_object_does_not_stop_the_list,
-          numbers_must_be_integers_in_range, keys_compare_decoded,
-          every_escape_is_decoded)
+          numbers_must_be_integers_in_range, keys_compare_decoded)

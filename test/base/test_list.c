@@ -16,8 +16,8 @@ struct item {
 static int content(const struct list *head)
 {
     int digits = 0;
-    LIST_EACH (const struct item, i, head, link)
-        digits = digits * 10 + i->number;
+    LIST_EACH(const struct item, i, head, link)
+    digits = digits * 10 + i->number;
     int back = 0, power = 1;
     for (const struct list *l = head->prev; l != head; l = l->prev, power *= 10)
         back += LIST_ITEM(l, const struct item, link)->number * power;
@@ -28,8 +28,8 @@ static int content(const struct list *head)
 START_TEST(a_list_keeps_its_order)
 {
     struct list head;
-    struct item items[5] = {{.number = 1}, {.number = 2}, {.number = 3},
-                            {.number = 4}, {.number = 5}};
+    struct item items[5] = {
+        {.number = 1}, {.number = 2}, {.number = 3}, {.number = 4}, {.number = 5}};
     list_init(&head);
     ck_assert(list_is_empty(&head));
     ck_assert_ptr_null(LIST_FIRST(&head, struct item, link));
@@ -43,9 +43,9 @@ START_TEST(a_list_keeps_its_order)
     list_remove(&items[2].link);
     list_remove(&items[2].link); /* has no effect */
     ck_assert_int_eq(content(&head), 1245);
-    LIST_EACH (struct item, i, &head, link)
-        if (i->number != 4)
-            list_remove(&i->link);
+    LIST_EACH(struct item, i, &head, link)
+    if (i->number != 4)
+        list_remove(&i->link);
     ck_assert_int_eq(content(&head), 4);
     list_remove(&items[3].link);
     ck_assert(list_is_empty(&head));
@@ -106,10 +106,10 @@ START_TEST(json_gets_its_commas_and_escapes)
     jwrite_key(&w, SPAN("last"));
     jwrite_str(&w, NULL, SPAN(""));
     jwrite_object_end(&w);
-    ck_assert_str_eq(out.p,
-                     "{\"none\":[],\"text\":\"a\\\"\\\\\\n\\u0001\xef\xbf\xbd\",\"items\":["
-                     "-9223372036854775808,true,{},[false]],\"\\\"key\\\"\":{\"raw\":[1,2],"
-                     "\"n\":7},\"last\":\"\"}");
+    ck_assert_str_eq(
+        out.p, "{\"none\":[],\"text\":\"a\\\"\\\\\\n\\u0001\xef\xbf\xbd\",\"items\":["
+               "-9223372036854775808,true,{},[false]],\"\\\"key\\\"\":{\"raw\":[1,2],"
+               "\"n\":7},\"last\":\"\"}");
 }
 END_TEST
 

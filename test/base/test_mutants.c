@@ -36,7 +36,8 @@ START_TEST(every_fault_has_a_place)
     add_sources(&all);
     buf_addc(&all, '\0');
 #define HAS_A_PLACE(name, fault)                                                         \
-    ck_assert_msg(strstr(all.p, "MUTANT(" #name ")"), "%s: no place in src/ or include/", #name);    \
+    ck_assert_msg(strstr(all.p, "MUTANT(" #name ")"),                                    \
+                  "%s: no place in src/ or include/", #name);                            \
     n++;
     MUTANT_LIST(HAS_A_PLACE)
     ck_assert_uint_ge(n, 60);

@@ -98,6 +98,5 @@ START_TEST(process_metrics_are_written)
 }
 END_TEST
 
-UNIT_MAIN("prom",
-          hostile_values_of_labels_are_escaped, an_observation_is_in_its_bucket,
+UNIT_MAIN("prom", hostile_values_of_labels_are_escaped, an_observation_is_in_its_bucket,
           concurrent_observations_are_not_lost, process_metrics_are_written)

@@ -56,5 +56,5 @@ START_TEST(an_arena_keeps_addresses_until_reset)
 }
 END_TEST
 
-UNIT_MAIN("str", spans_compare_cut_and_trim,
-          a_buffer_grows_and_keeps_its_terminator, an_arena_keeps_addresses_until_reset)
+UNIT_MAIN("str", spans_compare_cut_and_trim, a_buffer_grows_and_keeps_its_terminator,
+          an_arena_keeps_addresses_until_reset)
