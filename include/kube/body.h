@@ -27,8 +27,5 @@ void body_eviction(struct buf *out, struct span ns, struct span name, struct spa
 
 /* Of a pod's status; `node` empty: none any more. */
 void body_nomination(struct buf *out, struct span uid, struct span node);
-/* One annotation of any object; `uid` empty: not checked. */
-void body_annotation(struct buf *out, struct span uid, const char *key,
-                     struct span value);
-/* Several; `annotations` is a JSON object. */
+/* Annotations of any object, as a JSON object; `uid` empty: not checked. */
 void body_annotations(struct buf *out, struct span uid, const char *annotations);

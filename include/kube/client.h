@@ -59,6 +59,10 @@ int kube_send(void *client, const struct kube_request *request, struct err *err)
  * ERR_INTERNAL. */
 int kube_reply_check(unsigned status, struct span body, struct err *err);
 
+/* Can it be a part of a path, unescaped? Names of objects are DNS subdomains; a pod that names
+ * an object may have any text. */
+bool kube_is_path_part(struct span name);
+
 /* Starts a list or watch on a loop, like httpc_stream_start. NULL if there are no
  * credentials. */
 struct httpc_stream *kube_stream_start(struct kube_client *c, struct httpc_loop *loop,

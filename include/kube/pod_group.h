@@ -14,15 +14,6 @@
  *   PodGroup    scheduling.volcano.sh v1beta1: spec.minMember
  */
 
-/* Appends the path of the object in the `i`-th API version that may have it, the newest
- * first. False: there is no further one, or a name is none that an object can have: tenants
- * write names, which must change nothing else in the path. */
-bool pod_group_path(struct buf *out, struct span ns, const struct gang *gang, size_t i);
-
-/* Members that need a place at once, by the object in `body`. 1: they do not wait for each
- * other (policy basic). 0: the object does not say, or not by a number from 1 on. */
-uint32_t pod_group_minimum(struct span body, const struct gang *gang);
-
 struct pod_group_reader {
     /* As kube_call. */
     int (*call)(void *ctx, const struct kube_request *request, struct httpc_reply *reply,
@@ -30,9 +21,10 @@ struct pod_group_reader {
     void *call_ctx;
     int64_t (*now_ms)(void); /* a monotonic clock */
 };
-/* Reads the object, within timeout_ms for all versions together: *minimum as from
- * pod_group_minimum, 0 also if there is no object. -1: it cannot be read; *minimum is
- * unchanged. */
+/* Reads the object, within timeout_ms for all versions together. *minimum: the members that
+ * need a place at once. 1: they do not wait for each other (policy basic). 0: there is no
+ * object, or it does not say, or not by a number from 1 on. -1: it cannot be read; *minimum
+ * is unchanged. */
 int pod_group_read(const struct pod_group_reader *from, struct span ns,
                    const struct gang *gang, int64_t timeout_ms, uint32_t *minimum,
                    struct err *err);

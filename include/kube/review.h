@@ -33,12 +33,12 @@ void review_user_fini(struct review_user *u);
 /* 1: authenticated, and *user is set. 0: the token is not valid. -1: not a TokenReview.
  * `user` is to be released in any case. */
 int review_token_read(struct span answer, struct review_user *user, struct err *err);
-/* What a user wants to do: a verb on a path, or on a resource if `path` is NULL. */
+/* What a user wants to do: a verb on a path, or on a resource in all namespaces if `path` is
+ * NULL. */
 struct review_access {
     const char *verb;
     const char *path;
     const char *group, *version, *resource;
-    struct span ns; /* empty: all namespaces */
 };
 void review_access_write(struct buf *out, const char *user_spec,
                          const struct review_access *access);

@@ -29,5 +29,5 @@ void secret_fini(struct secret *s);
 /* Fills *s, which must be empty, from the API server's JSON. */
 int secret_decode(struct span json, struct secret *s, struct err *err);
 /* Appends the body of a POST. Release it with buf_wipe. */
-void secret_encode(const struct secret *s, const char *ns,
-                            const char *name, struct buf *out);
+void secret_encode(const struct secret *s, const char *ns, const char *name,
+                   struct buf *out);

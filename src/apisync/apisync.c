@@ -325,7 +325,8 @@ void apisync_call(const struct core_output *call, struct arena *a, struct kube_r
         r->path = arena_printf(a, PODS "%s/pods/%s/eviction", ns, name);
         break;
     default:
-        body_annotation(&body, (struct span){0}, KEY_ROOM_SINCE, span_of(call->value));
+        body_annotations(&body, (struct span){0},
+                         arena_printf(a, "{\"" KEY_ROOM_SINCE "\":\"%s\"}", call->value));
         r->method = "PATCH";
         r->path = arena_printf(a, "/api/v1/nodes/%s", call->node);
         break;

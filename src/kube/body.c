@@ -50,28 +50,12 @@ void body_nomination(struct buf *out, struct span uid, struct span node)
     buf_adds(out, "}}");
 }
 
-static void begin_annotations(struct buf *out, struct span uid)
+void body_annotations(struct buf *out, struct span uid, const char *annotations)
 {
     buf_adds(out, "{\"metadata\":{");
     if (uid.n) {
         member(out, "\"uid\":", uid);
         buf_addc(out, ',');
     }
-    buf_adds(out, "\"annotations\":");
-}
-
-void body_annotation(struct buf *out, struct span uid, const char *key, struct span value)
-{
-    begin_annotations(out, uid);
-    buf_addc(out, '{');
-    buf_add_json(out, span_of(key));
-    member(out, ":", value);
-    buf_adds(out, "}}}");
-}
-
-void body_annotations(struct buf *out, struct span uid, const char *annotations)
-{
-    begin_annotations(out, uid);
-    buf_adds(out, annotations);
-    buf_adds(out, "}}");
+    buf_printf(out, "\"annotations\":%s}}", annotations);
 }

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "domain/object.h"
 #include "kube/client_priv.h"
 #include "kube/kubeconfig_priv.h"
 
@@ -451,6 +452,26 @@ int kube_reply_check(unsigned status, struct span body, struct err *err)
     if (message || !*shown)
         return err_set(err, code, "HTTP %u%s%s", status, *shown ? ": " : "", shown);
     return err_set(err, code, "HTTP %u without a Status object: %s", status, shown);
+}
+
+static bool is_alphanumeric(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+bool kube_is_path_part(struct span name)
+{
+    if (!object_is_name(name) || !is_alphanumeric(name.p[0]) ||
+        !is_alphanumeric(name.p[name.n - 1]))
+        return false;
+    for (size_t i = 1; i < name.n; i++) {
+        char c = name.p[i];
+        if (!is_alphanumeric(c) && c != '-' && c != '_' && c != '.')
+            return false;
+        if (c == '.' && name.p[i - 1] == '.')
+            return false;
+    }
+    return true;
 }
 
 struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,

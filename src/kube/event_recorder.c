@@ -47,17 +47,6 @@ struct event_recorder {
 
 /* -- encoding -- */
 
-/* Lower case letters, digits, '-' and '.': the name becomes part of a path. */
-static bool is_plain_name(struct span s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.'))
-            return false;
-    }
-    return s.n > 0 && s.n <= 253 && s.p[0] != '.';
-}
-
 /* Truncates to `max` bytes at a character boundary. */
 static struct span cut(struct span s, size_t max)
 {
@@ -115,7 +104,7 @@ static bool encode(const struct event_recorder *r, const struct event *e, int64_
 {
     cleanup_buf struct buf name = {0}, now = {0};
     struct span ns = e->kind == EVENT_POD ? e->ns : SPAN("default");
-    if (!is_plain_name(ns) || !is_plain_name(e->name))
+    if (!kube_is_path_part(ns) || !kube_is_path_part(e->name))
         return false;
     add_name(&name, e->name, wall_ns);
     clock_format_us(&now, wall_ns / 1000);

@@ -3,8 +3,6 @@
 
 #include <jansson.h>
 
-#include "domain/object.h"
-
 enum { VERSIONS = 3 };
 
 static const struct source {
@@ -19,33 +17,14 @@ static const struct source {
     [GANG_VOLCANO] = {"scheduling.volcano.sh", "podgroups", {"v1beta1"}},
 };
 
-static bool is_alphanumeric(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
-/* Can it be a part of a path, unescaped? The names of these objects are DNS subdomains; the
- * pod that names one may have any text. */
-static bool is_path_part(struct span name)
-{
-    if (!object_is_name(name) || !is_alphanumeric(name.p[0]) ||
-        !is_alphanumeric(name.p[name.n - 1]))
-        return false;
-    for (size_t i = 1; i < name.n; i++) {
-        char c = name.p[i];
-        if (!is_alphanumeric(c) && c != '-' && c != '_' && c != '.')
-            return false;
-        if (c == '.' && name.p[i - 1] == '.')
-            return false;
-    }
-    return true;
-}
-
-bool pod_group_path(struct buf *out, struct span ns, const struct gang *gang, size_t i)
+/* Appends the path of the object in the `i`-th API version that may have it, the newest
+ * first. False: there is no further one, or a name is none that an object can have: tenants
+ * write names, which must change nothing else in the path. */
+static bool add_path(struct buf *out, struct span ns, const struct gang *gang, size_t i)
 {
     const struct source *s = &sources[gang->kind];
-    if (i >= VERSIONS || !s->versions[i] || !is_path_part(ns) ||
-        !is_path_part(gang->name))
+    if (i >= VERSIONS || !s->versions[i] || !kube_is_path_part(ns) ||
+        !kube_is_path_part(gang->name))
         return false;
     buf_printf(out, "/apis/%s/%s/namespaces/%.*s/%s/%.*s", s->group, s->versions[i],
                SPAN_ARG(ns), s->resource, SPAN_ARG(gang->name));
@@ -66,7 +45,7 @@ static uint32_t policy_of(const json_t *policy)
     return json_is_object(json_object_get(policy, "basic"));
 }
 
-uint32_t pod_group_minimum(struct span body, const struct gang *gang)
+static uint32_t minimum_of(struct span body, const struct gang *gang)
 {
     bool is_text = body.n && !memchr(body.p, '\0', body.n); /* jansson skips a NUL */
     json_t *root = is_text ? json_loadb(body.p, body.n, JSON_ALLOW_NUL, NULL) : NULL;
@@ -103,7 +82,7 @@ static int read_version(const struct pod_group_reader *from, const char *path,
     if (rc == 0)
         rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
     if (rc == 0)
-        *minimum = pod_group_minimum(buf_span(&reply.body), gang);
+        *minimum = minimum_of(buf_span(&reply.body), gang);
     httpc_reply_fini(&reply);
     return rc;
 }
@@ -115,7 +94,7 @@ int pod_group_read(const struct pod_group_reader *from, struct span ns,
 {
     cleanup_buf struct buf path = {0};
     int64_t until_ms = from->now_ms() + timeout_ms;
-    for (size_t i = 0; pod_group_path(&path, ns, gang, i); i++) {
+    for (size_t i = 0; add_path(&path, ns, gang, i); i++) {
         int64_t left_ms = until_ms - from->now_ms();
         if (read_version(from, path.p, gang, left_ms, minimum, err) == 0)
             return 0;

@@ -98,7 +98,6 @@ void review_access_write(struct buf *out, const char *user_spec,
         add_member(out, "group", span_of(access->group));
         add_member(out, "version", span_of(access->version));
         add_member(out, "resource", span_of(access->resource));
-        add_member(out, "namespace", access->ns.n ? access->ns : SPAN(""));
     }
     add_member(out, "verb", span_of(access->verb));
     buf_adds(out, "}}}");

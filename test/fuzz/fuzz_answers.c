@@ -11,11 +11,12 @@
 
 #include "fuzz/fuzz.h"
 
+#include "base/clock.h"
 #include "base/jread.h"
 #include "base/mem.h"
 #include "kube/client.h"
-#include "kube/kubeconfig_priv.h"
 #include "kube/client_priv.h"
+#include "kube/kubeconfig_priv.h"
 #include "kube/pod_group.h"
 
 static bool is_printable(const char *s)
@@ -66,15 +67,29 @@ static void check_reply(unsigned status, struct span body)
         fuzz_fail("an error code that does not match the status");
 }
 
+static int answer(void *ctx, const struct kube_request *request,
+                  struct httpc_reply *reply, struct err *err)
+{
+    (void)request, (void)err;
+    *reply = (struct httpc_reply){.status = 200};
+    buf_add_span(&reply->body, *(const struct span *)ctx);
+    return 0;
+}
+
 static void check_group(struct span body)
 {
+    const struct pod_group_reader from = {answer, &body, clock_mono_ms};
     struct jread j;
     jread_init(&j, body.p, body.n);
     jread_skip(&j);
     bool whole = jread_finish(&j, NULL) == 0;
     for (int kind = GANG_POD_GROUP; kind <= GANG_VOLCANO; kind++) {
-        const struct gang gang = {.kind = (enum gang_kind)kind, .group = SPAN("all")};
-        uint32_t minimum = pod_group_minimum(body, &gang);
+        const struct gang gang = {
+            .kind = (enum gang_kind)kind, .name = SPAN("g"), .group = SPAN("all")};
+        uint32_t minimum = 0;
+        struct err err;
+        if (pod_group_read(&from, SPAN("ns"), &gang, 60000, &minimum, &err))
+            fuzz_fail("an answer was not read");
         if (minimum > INT32_MAX || (minimum && !whole))
             fuzz_fail("a number that the object does not say");
     }

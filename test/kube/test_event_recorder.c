@@ -146,7 +146,7 @@ END_TEST
 /* Names become part of a path: invalid names are not written. */
 START_TEST(hostile_names_are_not_written)
 {
-    static const char *const bad[] = {"",    "a/b",  "a?x=1", "a%2fb", "..", "A",
+    static const char *const bad[] = {"",    "a/b",  "a?x=1", "a%2fb", "..",
                                       "a b", "a\nb", "a#",    "a\"b",  ".a"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct event name = pod_event("ns", bad[i], "n"),

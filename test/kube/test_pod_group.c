@@ -1,130 +1,169 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/pod_group.h"
 
-#include <string.h>
-
+#include "base/clock.h"
 #include "base/mem.h"
 #include "lib/unit.h"
 
-#define POLICY(text) "{\"spec\":{\"schedulingPolicy\":{" text "}}}"
+static struct buf paths;  /* that were requested, each with a space */
+static const char *found; /* the object in the last version; NULL: there is none */
+static unsigned status = 404;
+static int64_t now_ms;
 
-static const struct gang native = {.kind = GANG_POD_GROUP, .name = {"g", 1}};
-static const struct gang workload = {
-    .kind = GANG_WORKLOAD, .name = {"w", 1}, .group = {"b", 1}};
-static const struct gang coscheduling = {.kind = GANG_COSCHEDULING, .name = {"g", 1}};
-
-static void expect(const struct gang *gang, const char *body, uint32_t minimum)
+static int answer(void *ctx, const struct kube_request *request,
+                  struct httpc_reply *reply, struct err *err)
 {
-    ck_assert_msg(pod_group_minimum(span_of(body), gang) == minimum, "%s: %u, not %u",
-                  body, pod_group_minimum(span_of(body), gang), minimum);
+    (void)ctx, (void)err;
+    buf_printf(&paths, "%s ", request->path);
+    bool last = !strstr(request->path, "beta1") && !strstr(request->path, "alpha3");
+    *reply = (struct httpc_reply){.status = found && last ? 200 : status};
+    buf_adds(&reply->body, found ? found : "");
+    now_ms += 400;
+    return 0;
 }
 
-START_TEST(the_policy_of_a_pod_group_counts)
+static int64_t read_clock(void)
 {
-    expect(&native, POLICY("\"gang\":{\"minCount\":3}"), 3);
-    expect(&native, POLICY("\"basic\":{}"), 1);
-    expect(&native, POLICY("\"basic\":null,\"gang\":{\"minCount\":3}"), 3);
-    expect(&native, POLICY("\"gang\":{}"), 0);
-    expect(&native, POLICY("\"other\":{\"minCount\":3}"), 0);
-    expect(&native, "{\"spec\":{\"minMember\":3}}", 0);
-    expect(&native, "{}", 0);
+    return now_ms;
 }
-END_TEST
 
-START_TEST(the_group_of_a_workload_counts)
+static int read_group(enum gang_kind kind, const char *ns, struct span name,
+                      const char *body, uint32_t *minimum, struct err *err)
 {
-    expect(&workload,
-           "{\"spec\":{\"podGroups\":[{\"name\":\"a\",\"policy\":{\"gang\":{\"minCount\":"
-           "2}}},{\"policy\":{\"gang\":{\"minCount\":5}},\"name\":\"b\"},{\"name\":\"c\","
-           "\"policy\":{\"basic\":{}}}]}}",
-           5);
-    expect(&workload, "{\"spec\":{\"podGroups\":[{\"name\":\"a\",\"policy\":{}}]}}", 0);
-    expect(&workload, "{\"spec\":{\"podGroups\":{\"name\":\"b\"}}}", 0);
+    const struct pod_group_reader from = {answer, NULL, read_clock};
+    const struct gang gang = {.kind = kind, .name = name, .group = SPAN("b")};
+    buf_clear(&paths);
+    buf_adds(&paths, "");
+    found = body;
+    return pod_group_read(&from, span_of(ns), &gang, 1000, minimum, err);
 }
-END_TEST
 
-START_TEST(min_member_counts)
+static void end(void)
 {
-    expect(&coscheduling, "{\"kind\":\"PodGroup\",\"spec\":{\"minMember\":4}}", 4);
-    expect(&coscheduling,
-           "{\"metadata\":{\"name\":\"\\u0000\"},\"spec\":{\"minMember\":4}}", 4);
-    expect(&coscheduling, POLICY("\"gang\":{\"minCount\":3}"), 0);
+    buf_fini(&paths);
 }
-END_TEST
 
-/* Tenants write these objects. */
-START_TEST(hostile_numbers_are_unknown)
+#define POLICY(text)  "{\"spec\":{\"schedulingPolicy\":{" text "}}}"
+#define MEMBERS(text) "{\"spec\":{\"minMember\":" text "}}"
+#define GROUPS(text)  "{\"spec\":{\"podGroups\":" text "}}"
+#define COUNT(n)      "\"gang\":{\"minCount\":" n "}"
+static const struct {
+    enum gang_kind kind;
+    const char *body;
+    uint32_t minimum;
+} objects[] = {
+    {GANG_POD_GROUP, POLICY(COUNT("3")), 3},
+    {GANG_POD_GROUP, POLICY("\"basic\":{}"), 1},
+    {GANG_POD_GROUP, POLICY("\"basic\":null," COUNT("3")), 3},
+    {GANG_POD_GROUP, POLICY("\"gang\":{}"), 0},
+    {GANG_POD_GROUP, POLICY("\"other\":{\"minCount\":3}"), 0},
+    {GANG_POD_GROUP, MEMBERS("3"), 0},
+    {GANG_POD_GROUP, "{}", 0},
+    {GANG_POD_GROUP, NULL, 0},
+    {GANG_WORKLOAD,
+     GROUPS("[{\"name\":\"a\",\"policy\":{" COUNT("2") "}},{\"policy\":{" COUNT(
+         "5") "},\"name\":\"b\"},{\"name\":\"c\",\"policy\":{\"basic\":{}}}]"),
+     5},
+    {GANG_WORKLOAD, GROUPS("[{\"name\":\"a\",\"policy\":{}}]"), 0},
+    {GANG_WORKLOAD, GROUPS("{\"name\":\"b\"}"), 0},
+    {GANG_COSCHEDULING, MEMBERS("4"), 4},
+    {GANG_COSCHEDULING,
+     "{\"metadata\":{\"name\":\"\\u0000\"},\"spec\":{\"minMember\":4}}", 4},
+    {GANG_COSCHEDULING, POLICY(COUNT("3")), 0},
+    /* Tenants write these objects. */
+    {GANG_COSCHEDULING, MEMBERS("0"), 0},
+    {GANG_COSCHEDULING, MEMBERS("-1"), 0},
+    {GANG_COSCHEDULING, MEMBERS("2147483648"), 0},
+    {GANG_COSCHEDULING, MEMBERS("2147483647"), INT32_MAX},
+    {GANG_COSCHEDULING, MEMBERS("1e9"), 0},
+    {GANG_COSCHEDULING, MEMBERS("99999999999999999999"), 0},
+    {GANG_COSCHEDULING, MEMBERS("\"3\""), 0},
+    {GANG_COSCHEDULING, MEMBERS("[3]"), 0},
+    {GANG_COSCHEDULING, "{\"spec\":{\"minMember\":4}", 0},
+    {GANG_COSCHEDULING, "[]", 0},
+    {GANG_COSCHEDULING, "", 0},
+};
+
+START_TEST(an_object_says_how_many_members_wait_for_each_other)
 {
-    static const char *const values[] = {
-        "0",     "-1",  "2147483648", "1e9", "2.5", "99999999999999999999",
-        "\"3\"", "[3]", "null",       "true"};
-    for (size_t i = 0; i < ARRAY_LEN(values); i++) {
-        cleanup_buf struct buf body = {0};
-        buf_printf(&body, "{\"spec\":{\"minMember\":%s}}", values[i]);
-        expect(&coscheduling, body.p, 0);
-        buf_clear(&body);
-        buf_printf(&body, POLICY("\"gang\":{\"minCount\":%s}"), values[i]);
-        expect(&native, body.p, 0);
+    for (size_t i = 0; i < ARRAY_LEN(objects); i++) {
+        uint32_t minimum = 99;
+        struct err err = {0};
+        ck_assert_done(
+            read_group(objects[i].kind, "ns", SPAN("g"), objects[i].body, &minimum, &err),
+            err);
+        ck_assert_msg(minimum == objects[i].minimum, "%s: %u", objects[i].body, minimum);
     }
-    expect(&coscheduling, "{\"spec\":{\"minMember\":2147483647}}", INT32_MAX);
-    expect(&coscheduling, "{\"spec\":{\"minMember\":4}", 0);
-    expect(&coscheduling, "[]", 0);
-    expect(&coscheduling, "", 0);
 }
 END_TEST
 
 START_TEST(each_version_has_a_path)
 {
-    cleanup_buf struct buf path = {0};
-    ck_assert(pod_group_path(&path, SPAN("ns"), &native, 0));
-    ck_assert_str_eq(path.p, "/apis/scheduling.k8s.io/v1beta1/namespaces/ns/podgroups/g");
-    ck_assert(pod_group_path(&path, SPAN("ns"), &native, 2));
-    ck_assert(!pod_group_path(&path, SPAN("ns"), &native, 3));
-    buf_clear(&path);
-    ck_assert(pod_group_path(&path, SPAN("ns"), &workload, 0));
-    ck_assert_str_eq(path.p,
-                     "/apis/scheduling.k8s.io/v1alpha1/namespaces/ns/workloads/w");
-    ck_assert(!pod_group_path(&path, SPAN("ns"), &workload, 1));
-    ck_assert(!pod_group_path(&path, SPAN("a/b"), &workload, 0));
-    ck_assert(!pod_group_path(&path, SPAN("ns"),
-                              &(struct gang){.kind = GANG_KUEUE, .name = SPAN("g")}, 0));
-    ck_assert(!pod_group_path(
-        &path, SPAN("ns"),
-        &(struct gang){.kind = GANG_VOLCANO, .name = SPAN("../../pods/x")}, 0));
+    uint32_t minimum;
+    struct err err = {0};
+    read_group(GANG_POD_GROUP, "ns", SPAN("g"), NULL, &minimum, &err);
+    ck_assert_str_eq(paths.p,
+                     "/apis/scheduling.k8s.io/v1beta1/namespaces/ns/podgroups/g "
+                     "/apis/scheduling.k8s.io/v1alpha3/namespaces/ns/podgroups/g "
+                     "/apis/scheduling.k8s.io/v1alpha2/namespaces/ns/podgroups/g ");
+    read_group(GANG_WORKLOAD, "ns", SPAN("w"), NULL, &minimum, &err);
+    ck_assert_str_eq(paths.p,
+                     "/apis/scheduling.k8s.io/v1alpha1/namespaces/ns/workloads/w ");
+    read_group(GANG_KUEUE, "ns", SPAN("g"), NULL, &minimum, &err);
+    ck_assert_str_eq(paths.p, "");
+}
+END_TEST
+
+START_TEST(an_error_and_a_late_answer_change_nothing)
+{
+    uint32_t minimum = 99;
+    struct err err = {0};
+    status = 503;
+    ck_assert_int_eq(read_group(GANG_POD_GROUP, "ns", SPAN("g"), NULL, &minimum, &err),
+                     -1);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    status = 404;
+    const struct pod_group_reader from = {answer, NULL, read_clock};
+    const struct gang gang = {.kind = GANG_POD_GROUP, .name = SPAN("g")};
+    ck_assert_int_eq(pod_group_read(&from, SPAN("ns"), &gang, 400, &minimum, &err), -1);
+    ck_assert_int_eq(err.code, ERR_TIMEOUT); /* of the second version */
+    ck_assert_uint_eq(minimum, 99);
 }
 END_TEST
 
 /* Volcano's annotation is free text that a tenant writes. */
 START_TEST(a_name_that_no_object_can_have_gets_no_path)
 {
-    static const char *const bad[] = {
-        "g?watch=1", "g?",  "x%2F..", "x%2f", "..",       ".",   "a..b", ".g",
-        "g.",        "-g",  "g-",     "_g",   "g#f",      "g&a", "g;a",  "g:a",
-        "g@a",       "g+a", "g,a",    "g*",   "\xc3\xa9", "g~",  "g=a",  ""};
+    static const struct span bad[] = {
+        SPAN("g?watch=1"), SPAN("x%2F.."), SPAN(".."),  SPAN("."),   SPAN("a..b"),
+        SPAN(".g"),        SPAN("g."),     SPAN("-g"),  SPAN("g-"),  SPAN("_g"),
+        SPAN("g#f"),       SPAN("g&a"),    SPAN("g;a"), SPAN("g:a"), SPAN("g@a"),
+        SPAN("g+a"),       SPAN("g,a"),    SPAN("g*"),  SPAN("g~"),  SPAN("g=a"),
+        SPAN("\xc3\xa9"),  SPAN(""),       SPAN("g\0"), SPAN("a/b"), SPAN("../../pods/x"),
+    };
     static const char *const good[] = {"g", "G1", "a.b-c_d", "0", "my-job-1f2e.v2"};
-    char most[256];
+    uint32_t minimum;
+    struct err err = {0};
+    char most[254];
     memset(most, 'a', sizeof most);
-    cleanup_buf struct buf path = {0};
-    struct gang gang = {.kind = GANG_VOLCANO};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        gang.name = span_of(bad[i]);
-        ck_assert_msg(!pod_group_path(&path, SPAN("ns"), &gang, 0), "%s", bad[i]);
-        ck_assert(!pod_group_path(&path, gang.name, &native, 0));
+        read_group(GANG_VOLCANO, "ns", bad[i], NULL, &minimum, &err);
+        ck_assert_msg(!paths.n, "%.*s", SPAN_ARG(bad[i]));
     }
-    gang.name = (struct span){"g\0", 2};
-    ck_assert(!pod_group_path(&path, SPAN("ns"), &gang, 0));
-    gang.name = (struct span){most, 254};
-    ck_assert(!pod_group_path(&path, SPAN("ns"), &gang, 0));
-    ck_assert_uint_eq(path.n, 0);
+    read_group(GANG_VOLCANO, "a/b", SPAN("g"), NULL, &minimum, &err);
+    ck_assert_uint_eq(paths.n, 0);
+    read_group(GANG_VOLCANO, "ns", (struct span){most, 254}, NULL, &minimum, &err);
+    ck_assert_uint_eq(paths.n, 0);
+    read_group(GANG_VOLCANO, "ns", (struct span){most, 253}, NULL, &minimum, &err);
+    ck_assert_uint_gt(paths.n, 0);
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
-        gang.name = span_of(good[i]);
-        ck_assert_msg(pod_group_path(&path, SPAN("ns"), &gang, 0), "%s", good[i]);
+        read_group(GANG_VOLCANO, "ns", span_of(good[i]), NULL, &minimum, &err);
+        ck_assert_msg(strstr(paths.p, good[i]), "%s", good[i]);
     }
-    gang.name = (struct span){most, 253};
-    ck_assert(pod_group_path(&path, SPAN("ns"), &gang, 0));
 }
 END_TEST
 
-UNIT_MAIN("pod_group", a_name_that_no_object_can_have_gets_no_path,
-          the_policy_of_a_pod_group_counts, the_group_of_a_workload_counts,
-          min_member_counts, hostile_numbers_are_unknown, each_version_has_a_path)
+UNIT_MAIN_AROUND("pod_group", NULL, end,
+                 an_object_says_how_many_members_wait_for_each_other,
+                 each_version_has_a_path, an_error_and_a_late_answer_change_nothing,
+                 a_name_that_no_object_can_have_gets_no_path)

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <jansson.h>
-
 #include "base/mem.h"
 #include "kube/review.h"
 #include "lib/unit.h"
@@ -75,19 +73,13 @@ START_TEST(an_access_review_asks_for_a_path_or_a_resource)
                      "\"user\":\"u\",\"nonResourceAttributes\":{\"path\":\"/metrics\","
                      "\"verb\":\"get\"}}}");
     buf_clear(&body);
-    review_access_write(&body, spec,
-                        &(struct review_access){.verb = "list",
-                                                .group = "",
-                                                .version = "v1",
-                                                .resource = "pods",
-                                                .ns = SPAN("team-a")});
-    json_t *root = json_loadb(body.p, body.n, 0, NULL);
-    const json_t *at =
-        json_object_get(json_object_get(root, "spec"), "resourceAttributes");
-    ck_assert_str_eq(json_string_value(json_object_get(at, "namespace")), "team-a");
-    ck_assert_str_eq(json_string_value(json_object_get(at, "resource")), "pods");
-    ck_assert_str_eq(json_string_value(json_object_get(at, "verb")), "list");
-    json_decref(root);
+    review_access_write(
+        &body, spec,
+        &(struct review_access){
+            .verb = "list", .group = "", .version = "v1", .resource = "pods"});
+    ck_assert_ptr_nonnull(
+        strstr(body.p, ",\"resourceAttributes\":{\"group\":\"\",\"version\":\"v1\","
+                       "\"resource\":\"pods\",\"verb\":\"list\"}}}"));
 }
 END_TEST
 
