@@ -96,31 +96,6 @@ START_TEST(a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit)
 }
 END_TEST
 
-START_TEST(an_event_can_confirm_before_the_lost_answer)
-{
-    start();
-    struct core_output bind = bound("a");
-    rig_see(rig_bound_pod("a", 8000, "n1", bind.annotations));
-    ck_count(CORE_REPLY, 0);
-    rig_answer(bind.call, ERR_TIMEOUT);
-    expect_reply(1, ERR_NONE, "");
-    ck_count(CORE_CALL_GET_POD, 0);
-    ck_free(0, 8000);
-}
-END_TEST
-
-START_TEST(a_conflict_is_checked_by_get_before_the_reply)
-{
-    start();
-    struct core_output bind = bound("a");
-    rig_answer(bind.call, ERR_CONFLICT);
-    ck_count(CORE_REPLY, 0);
-    rig_show_pod(rig_bound_pod("a", 8000, "n2", "{}"));
-    expect_reply(1, ERR_CONFLICT, "already bound to node n2");
-    ck_free(0, 16000); /* a pod is never bound twice */
-}
-END_TEST
-
 START_TEST(a_rejection_is_replied_at_once_and_frees_memory_after_proof)
 {
     start();
@@ -131,34 +106,6 @@ START_TEST(a_rejection_is_replied_at_once_and_frees_memory_after_proof)
     rig_pass(10000);
     for (int i = 0; i < 2; i++)
         rig_show_pod(rig_mem("a", 8000));
-    ck_free(0, 16000);
-}
-END_TEST
-
-START_TEST(a_binding_that_was_not_sent_is_freed_at_once)
-{
-    start();
-    struct core_output bind = bound("a");
-    rig_not_sent(bind.call);
-    expect_reply(1, ERR_UNAVAILABLE, "connection refused");
-    ck_free(0, 16000);
-    ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
-}
-END_TEST
-
-START_TEST(the_get_is_retried_until_it_succeeds)
-{
-    start();
-    rig_bind(1, "a", "n1");
-    rig_end(CORE_CALL_BIND, ERR_TIMEOUT);
-    for (int i = 0; i < 20; i++) {
-        rig_end(CORE_CALL_GET_POD, ERR_UNAVAILABLE);
-        ck_count(CORE_CALL_GET_POD, 0);
-        rig_pass(5000);
-        ck_free(0, 8000);
-    }
-    rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
-    expect_reply(1, ERR_NOT_FOUND, "deleted");
     ck_free(0, 16000);
 }
 END_TEST
@@ -344,19 +291,6 @@ START_TEST(invalid_requests_are_rejected)
                                  .uid = SPAN("a"),
                                  .node_name = SPAN("n1")});
     expect_reply(3, ERR_INVALID, "UID a belongs to pod default/pod-a");
-}
-END_TEST
-
-START_TEST(health_and_size_count_at_bind)
-{
-    start();
-    rig_scv(
-        object_scv(&r.arena, rig_text("{'metadata':{'name':'n1'},'status':{'cardList':"
-                                      "[{'id':0,'health':'Unhealthy','totalMemory':"
-                                      "16000},{'id':1,'health':'Healthy',"
-                                      "'totalMemory':7999}]}}")));
-    rig_bind(1, "a", "n1");
-    expect_reply(1, ERR_CONFLICT, "unhealthy: GPU0");
 }
 END_TEST
 
@@ -558,43 +492,6 @@ START_TEST(a_class_that_moves_in_the_array_wakes_nobody_up)
 }
 END_TEST
 
-START_TEST(edited_annotations_do_not_change_a_promise)
-{
-    start();
-    rig_bind(1, "c", "n1");
-    rig_end(CORE_CALL_BIND, ERR_NONE);
-    ck_free(0, 0);
-    static const char *const edits[] = {"{'" KEY_MEM_IDX "':'9'}",
-                                        "{'" KEY_MEM_IDX "':'1'}", "{}"};
-    for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
-        rig_see(rig_bound_pod("c", 16000, "n1", edits[i]));
-        ck_free(0, 0);
-        ck_free(1, 16000);
-    }
-    /* A pod bound by another program counts as first seen. */
-    rig_see(rig_bound_pod("x", 8000, "n1", "{'" KEY_MEM_IDX "':'1'}"));
-    rig_see(rig_bound_pod("x", 8000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
-    ck_free(1, 8000);
-    rig_delete(rig_bound_pod("c", 16000, "n1", "{}"));
-    ck_free(0, 16000);
-}
-END_TEST
-
-START_TEST(a_bind_by_another_program_replaces_our_reservation)
-{
-    start();
-    rig_bind(1, "a", "n1");
-    uint64_t call = rig_take(CORE_CALL_BIND).call;
-    ck_free(0, 8000);
-    rig_see(rig_bound_pod("a", 8000, "n1", "{'" KEY_MEM_IDX "':'1'}"));
-    ck_free(0, 16000);
-    ck_free(1, 8000);
-    rig_answer(call, ERR_CONFLICT);
-    expect_reply(1, ERR_NONE, "");
-    ck_free(1, 8000);
-}
-END_TEST
-
 static uint64_t overcommits(void)
 {
     return core_stats(r.core).overcommits;
@@ -629,24 +526,20 @@ START_TEST(an_overcommitted_card_is_reported_but_not_during_a_list)
 }
 END_TEST
 
-RIG_MAIN(
-    "bind", an_overcommitted_card_is_reported_but_not_during_a_list,
-    edited_annotations_do_not_change_a_promise,
-    a_bind_by_another_program_replaces_our_reservation,
-    a_bind_reserves_sends_one_binding_and_answers, assume_times_of_one_process_differ,
-    a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit,
-    an_event_can_confirm_before_the_lost_answer,
-    a_conflict_is_checked_by_get_before_the_reply,
-    a_rejection_is_replied_at_once_and_frees_memory_after_proof,
-    a_binding_that_was_not_sent_is_freed_at_once, the_get_is_retried_until_it_succeeds,
-    a_second_bind_joins_the_first, a_get_that_shows_a_bound_pod_unbound_is_old,
-    an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod,
-    an_unknown_pod_is_fetched_first, a_get_that_a_list_overtook_is_repeated,
-    a_failed_fetch_removes_a_pod_that_a_list_lacks, bind_any_binds_without_annotations,
-    a_limit_of_zero_is_bound_without_a_card, invalid_requests_are_rejected,
-    health_and_size_count_at_bind, freed_memory_wakes_up_the_scheduler,
-    a_start_wakes_up_a_few_nodes_for_each_request,
-    a_start_wakes_up_for_the_last_of_many_requests,
-    a_new_leader_wakes_up_a_few_nodes_for_each_request,
-    a_wakeup_that_no_pod_needs_any_more_is_not_sent, a_failed_bind_wakes_up_the_scheduler,
-    a_class_that_moves_in_the_array_wakes_nobody_up)
+RIG_MAIN("bind", an_overcommitted_card_is_reported_but_not_during_a_list,
+         a_bind_reserves_sends_one_binding_and_answers,
+         assume_times_of_one_process_differ,
+         a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit,
+         a_rejection_is_replied_at_once_and_frees_memory_after_proof,
+         a_second_bind_joins_the_first, a_get_that_shows_a_bound_pod_unbound_is_old,
+         an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod,
+         an_unknown_pod_is_fetched_first, a_get_that_a_list_overtook_is_repeated,
+         a_failed_fetch_removes_a_pod_that_a_list_lacks,
+         bind_any_binds_without_annotations, a_limit_of_zero_is_bound_without_a_card,
+         invalid_requests_are_rejected, freed_memory_wakes_up_the_scheduler,
+         a_start_wakes_up_a_few_nodes_for_each_request,
+         a_start_wakes_up_for_the_last_of_many_requests,
+         a_new_leader_wakes_up_a_few_nodes_for_each_request,
+         a_wakeup_that_no_pod_needs_any_more_is_not_sent,
+         a_failed_bind_wakes_up_the_scheduler,
+         a_class_that_moves_in_the_array_wakes_nobody_up)

@@ -119,17 +119,6 @@ START_TEST(a_pod_that_no_watch_has_shown_yet_is_a_member)
 }
 END_TEST
 
-START_TEST(pods_of_other_namespaces_and_gangs_are_no_members)
-{
-    start(2);
-    show(1, 10850);
-    rig_see(member_in("other", "q1", "g", 10850));
-    rig_see(member("q2", "h", 10850));
-    ck_ask("p1", 10850, 2, "n1");
-    ck_reserved(1);
-}
-END_TEST
-
 /* Otherwise a gang that gains members could keep its cards forever. */
 START_TEST(a_new_member_does_not_extend_the_time_limit)
 {
@@ -168,22 +157,6 @@ START_TEST(a_filter_just_after_the_time_limit_reserves_again)
 }
 END_TEST
 
-START_TEST(bound_members_have_their_place)
-{
-    start(3);
-    show(3, 10850);
-    ck_ask("p1", 10850, 3, "n1");
-    rig_bind(1, "p1", "n1");
-    rig_pass(CORE_GANG_RESERVATION_MS);
-    ck_reserved(0);
-    ck_ask("p2", 10850, 2, ""); /* p3 has no place */
-    ck_assert_str_eq(text, "gang g: 1 of 3 members finds no place beside the others; "
-                           "needs 10850 MiB on one card; none starts before all can");
-    ck_ask("p2", 10850, 3, "n2");
-    ck_assert_str_eq(node_of("p3"), "n3");
-}
-END_TEST
-
 START_TEST(the_other_members_keep_their_cards_when_one_is_deleted)
 {
     start(3);
@@ -209,19 +182,6 @@ START_TEST(a_member_whose_node_is_not_offered_gets_another)
     ck_assert_str_eq(node_of("p1"), "n1");
     ck_ask("p2", 10850, 1, ""); /* only that of p1 */
     ck_reserved(0);
-}
-END_TEST
-
-START_TEST(a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang)
-{
-    start(2);
-    show(2, 10850);
-    ck_ask("p1", 10850, 2, "n1");
-    struct pod urgent = member("x", "", 10850);
-    urgent.priority = 10;
-    ck_assert_str_eq(ask(urgent, 1, 1), "n1");
-    ck_reserved(1);
-    ck_assert_str_eq(node_of("p2"), "");
 }
 END_TEST
 
@@ -496,13 +456,10 @@ END_TEST
 
 RIG_MAIN("gang", a_gang_that_does_not_fit_gets_nothing, the_first_member_reserves_for_all,
          a_pod_that_no_watch_has_shown_yet_is_a_member,
-         pods_of_other_namespaces_and_gangs_are_no_members,
          a_new_member_does_not_extend_the_time_limit,
          a_filter_just_after_the_time_limit_reserves_again,
-         bound_members_have_their_place,
          the_other_members_keep_their_cards_when_one_is_deleted,
          a_member_whose_node_is_not_offered_gets_another,
-         a_pod_of_higher_priority_ends_the_reservations_of_the_whole_gang,
          a_node_that_is_offered_twice_has_its_cards_once,
          a_minimum_lets_the_gang_start_with_fewer,
          a_member_beyond_the_minimum_does_not_end_the_others,

@@ -396,16 +396,6 @@ START_TEST(retry_after_is_respected)
 }
 END_TEST
 
-START_TEST(a_victim_whose_eviction_was_lost_but_applied_is_not_evicted_again)
-{
-    start();
-    rig_answer(first_eviction().call, ERR_TIMEOUT);
-    see(on_card("a0", 10, 0, "n1", 0, LEAVING));
-    nothing_happens(60 * 1000);
-    ck_assert_uint_eq(counts().kept, 1);
-}
-END_TEST
-
 START_TEST(a_failed_nomination_evicts_nobody)
 {
     start();
@@ -413,19 +403,6 @@ START_TEST(a_failed_nomination_evicts_nobody)
     rig_answer(nomination("p", "n1").call, ERR_FORBIDDEN);
     rig_take(CORE_CALL_NOMINATE);
     nothing_happens(50 * 1000);
-}
-END_TEST
-
-START_TEST(freed_cards_are_kept_from_equal_and_lower_priority)
-{
-    start();
-    rig_answer(first_eviction().call, ERR_NONE);
-    see(make("low", 5, 0, "", ""));
-    see(make("equal", 5, 10, "", ""));
-    see(make("high", 5, 11, "", ""));
-    ck_binds(1, "low", "1"); /* card 0 has 6 MiB free, card 1 too */
-    ck_conflict(2, "equal");
-    ck_binds(3, "high", "0");
 }
 END_TEST
 
@@ -548,9 +525,7 @@ RIG_MAIN("preempt", some_pods_evict_nobody, some_pods_are_not_evicted,
          a_budget_ends_the_preemption_and_others_are_chosen,
          a_budget_after_an_eviction_means_waiting_for_the_limit,
          an_unknown_outcome_is_retried_and_then_counts, retry_after_is_respected,
-         a_victim_whose_eviction_was_lost_but_applied_is_not_evicted_again,
          a_failed_nomination_evicts_nobody,
-         freed_cards_are_kept_from_equal_and_lower_priority,
          cards_stay_kept_when_kube_scheduler_clears_the_nomination,
          cards_are_released_at_the_limit, cards_are_released_when_the_pod_is_deleted,
          a_follower_remembers_nothing, a_stopping_leader_evicts_no_further_pod,

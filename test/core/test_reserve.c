@@ -64,13 +64,6 @@ static int64_t free_on(const char *node)
     return rig_free_mib(node, 0);
 }
 
-static void expect_bound_to(const char *uid, const char *node)
-{
-    const struct ledger_pod *pod = rig_ledger_pod(uid);
-    ck_assert(pod && pod->node);
-    ck_assert(span_eq(pod->node->name, span_of(node)));
-}
-
 START_TEST(a_reservation_takes_free_memory_and_is_no_promise)
 {
     start();
@@ -149,24 +142,6 @@ START_TEST(a_pending_pod_that_loses_its_labels_ends_its_reservation)
 }
 END_TEST
 
-START_TEST(a_bind_of_higher_priority_takes_reserved_memory)
-{
-    start();
-    rig_pending("a", 10000);
-    rig_see(pod_of("b", 10000, 1));
-    reserve("a", 10000);
-    rig_reset();
-    rig_bind(1, "b", "n1");
-    ck_count(CORE_CALL_BIND, 1);
-    expect_bound_to("b", "n1");
-    ck_reserved(0);
-    ck_assert_ptr_nonnull(
-        strstr(rig_log(), "the reservation of pod default/a has ended"));
-    rig_bind(2, "a", "n1");
-    ck_assert_int_eq(rig_take(CORE_REPLY).code, ERR_CONFLICT);
-}
-END_TEST
-
 START_TEST(a_reservation_of_higher_priority_ends_only_the_weakest_that_it_needs)
 {
     start();
@@ -181,38 +156,6 @@ START_TEST(a_reservation_of_higher_priority_ends_only_the_weakest_that_it_needs)
     ck_assert_ptr_null(ledger_reservation_find(l, SPAN("c"))); /* the later of the two */
     ck_assert_ptr_nonnull(ledger_reservation_find(l, SPAN("d")));
     ck_assert_int_eq(free_on("n1"), 0);
-}
-END_TEST
-
-START_TEST(whole_cards_are_reserved_and_taken_whole)
-{
-    start();
-    struct request card = {.kind = REQUEST_CARDS, .cards = 1};
-    ck_assert_str_eq(reserve_for("a", card, 0, "n1", "n2"), "n1");
-    ck_assert_int_eq(free_on("n1"), 0);
-    ck_reserves("b", 1, 0, "n1", "");
-    ck_reserves("b", 1, 1, "n1", "n1");
-    ck_reserved(1);
-    ck_assert_int_eq(free_on("n1"), 15999);
-    /* and the other way round */
-    ck_assert_str_eq(reserve_for("c", card, 1, "n1", NULL), "");
-    ck_assert_str_eq(reserve_for("c", card, 2, "n1", NULL), "n1");
-    ck_reserved(1);
-    ck_assert_int_eq(free_on("n1"), 0);
-}
-END_TEST
-
-START_TEST(a_second_filter_of_the_pod_replaces_its_reservation)
-{
-    start();
-    reserve("a", 10000);
-    ck_reserves("a", 12000, 0, "n1", "n1");
-    ck_assert_int_eq(free_on("n1"), 4000);
-    ck_reserves("a", 12000, 0, "n2", "n2");
-    ck_assert_int_eq(free_on("n1"), 16000);
-    ck_assert_str_eq(reserve_for("a", memory(16001), 0, "n1", "n2"), "");
-    ck_reserved(0);
-    ck_assert_int_eq(free_on("n2"), 16000);
 }
 END_TEST
 
@@ -290,32 +233,6 @@ START_TEST(a_pod_with_a_promise_gets_no_reservation)
     rig_end(CORE_CALL_BIND, ERR_NONE);
     ck_assert_str_eq(reserve("a", 1000), "");
     ck_assert_int_eq(outcome, CORE_RESERVE_PROMISED);
-}
-END_TEST
-
-START_TEST(a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind)
-{
-    start();
-    rig_cards("n3", 2, 16000);
-    rig_pending("a", 4000);
-    reserve_for("a", memory(4000), 0, "n3", NULL);
-    struct scv scv = object_scv_even(&r.arena, "n3", 2, 16000);
-    scv.cards[0].healthy = false;
-    rig_scv(scv);
-    rig_bind(1, "a", "n3");
-    ck_assert_int_eq(rig_free_mib("n3", 1), 12000);
-    ck_reserved(0);
-}
-END_TEST
-
-START_TEST(the_reservation_of_a_deleted_node_harms_nobody)
-{
-    start();
-    reserve("a", 10000);
-    rig_scv_gone("n1");
-    ck_reserved(1);
-    ck_assert_str_eq(reserve("a", 10000), "n2");
-    ck_assert_ptr_null(rig_ledger_node("n1"));
 }
 END_TEST
 
@@ -399,15 +316,10 @@ RIG_MAIN("core/reserve", a_reservation_takes_free_memory_and_is_no_promise,
          a_bind_turns_the_reservation_into_the_promise_on_the_same_card,
          the_reserved_card_is_kept_when_the_policy_would_choose_another,
          a_pending_pod_that_loses_its_labels_ends_its_reservation,
-         a_bind_of_higher_priority_takes_reserved_memory,
          a_reservation_of_higher_priority_ends_only_the_weakest_that_it_needs,
-         whole_cards_are_reserved_and_taken_whole,
-         a_second_filter_of_the_pod_replaces_its_reservation,
          a_reservation_ends_after_its_time_limit_and_wakes_the_scheduler,
          a_node_whose_room_is_reserved_meanwhile_wakes_the_scheduler, a_bind_wakes_nobody,
          only_the_leader_reserves, a_pod_with_a_promise_gets_no_reservation,
-         a_reserved_card_that_becomes_unhealthy_is_replaced_at_the_bind,
-         the_reservation_of_a_deleted_node_harms_nobody,
          a_filter_just_after_the_time_limit_gets_a_new_one,
          a_filter_that_keeps_the_place_wakes_nobody,
          the_number_of_reservations_is_limited,
