@@ -23,7 +23,9 @@ enum { T = 1000000 };
 
 static struct fixture {
     char *dir;
-    struct kube_config config; /* of the next client */
+    struct kube_config_sources sources; /* of the next load */
+    char *kubeconfig;                   /* in sources */
+    struct kube_config config;          /* of the next client */
     struct kube_client *c;
     int64_t now_ms; /* of its clock */
     struct err err;
@@ -40,6 +42,7 @@ static inline void fixture_end(void)
     kube_config_fini(&w.config);
     temp_dir_remove(w.dir);
     free(w.dir);
+    free(w.kubeconfig);
 }
 
 static inline void put(const char *name, const char *text)
@@ -61,6 +64,41 @@ static inline char *path_of(const char *name)
 static inline char *file_in_config(const char *name)
 {
     return (char *)arena_printf(&w.config.arena, "%s/%s", w.dir, name);
+}
+
+static inline int load(void)
+{
+    kube_config_fini(&w.config);
+    w.err = (struct err){0};
+    return kube_config_load(&w.sources, &w.config, &w.err);
+}
+
+/* Loads these files, a list. Takes `paths`. */
+static inline int load_files(char *paths)
+{
+    free(w.kubeconfig);
+    w.sources.kubeconfig = w.kubeconfig = paths;
+    return load();
+}
+
+/* Loads the file "k" with this text. */
+static inline int load_text(const char *text)
+{
+    put("k", text);
+    return load_files(path_of("k"));
+}
+
+/* The same, with one context, one cluster and one user, in flow style. */
+static inline int load_user(const char *cluster, const char *user)
+{
+    char *text = xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+                           "contexts:\n- name: c\n  context: {cluster: a, user: b}\n"
+                           "clusters:\n- name: a\n  cluster: %s\n"
+                           "users:\n- name: b\n  user: %s\n",
+                           cluster, user);
+    int rc = load_text(text);
+    mem_wipe(text);
+    return rc;
 }
 
 static inline int64_t fixture_clock(void)

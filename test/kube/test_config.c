@@ -12,33 +12,6 @@
 #define PEM_B64                                                                          \
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
 
-static struct kube_config_sources sources;
-static char *list;
-
-static void end(void)
-{
-    free(steal(&list));
-    sources = (struct kube_config_sources){0};
-    fixture_end();
-}
-
-static int load(void)
-{
-    kube_config_fini(&w.config);
-    w.err = (struct err){0};
-    return kube_config_load(&sources, &w.config, &w.err);
-}
-
-/* Loads the file "k" with this text. */
-static int load_text(const char *text)
-{
-    put("k", text);
-    free(list);
-    list = path_of("k");
-    sources.kubeconfig = list;
-    return load();
-}
-
 /* Expects the error message `want`; %s in it is the directory. */
 static void check_error(const char *want)
 {
@@ -54,44 +27,33 @@ static void check_error(const char *want)
     ck_assert_str_eq(w.err.msg, full.p);
 }
 
-/* A kubeconfig with one cluster, one user and one context. */
-static char *config_of(const char *cluster, const char *user)
-{
-    return xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-                     "contexts:\n- name: c\n  context: {cluster: a, user: b}\n"
-                     "clusters:\n- name: a\n  cluster: %s\n"
-                     "users:\n- name: b\n  user: %s\n",
-                     cluster, user);
-}
-
 START_TEST(a_kubeconfig_with_everything_is_read)
 {
     put("ca.pem", CERT);
-    cleanup_free char *text = config_of(
+    int rc = load_user(
         "{server: \"https://h:6443/k8s/clusters/c1/\", certificate-authority: ca.pem,\n"
         "    tls-server-name: api, proxy-url: \"http://p:1\", disable-compression: true}",
         "{client-certificate-data: " PEM_B64 ", client-key-data: " PEM_B64 ",\n"
         "    token: \" abc \", tokenFile: sub/token, username: '', as-groups: []}");
-    ck_assert_done(load_text(text), w.err);
-    const struct kube_config *c = &w.config;
-    ck_assert_str_eq(c->server, "https://h:6443");
-    ck_assert_str_eq(c->path_prefix, "/k8s/clusters/c1");
-    ck_assert_str_eq(c->server_name, "api");
-    ck_assert_str_eq(c->proxy, "http://p:1");
-    ck_assert(!c->insecure);
-    ck_assert_span_eq(c->ca_pem, CERT);
+    ck_assert_done(rc, w.err);
+    ck_assert_str_eq(w.config.server, "https://h:6443");
+    ck_assert_str_eq(w.config.path_prefix, "/k8s/clusters/c1");
+    ck_assert_str_eq(w.config.server_name, "api");
+    ck_assert_str_eq(w.config.proxy, "http://p:1");
+    ck_assert(!w.config.insecure);
+    ck_assert_span_eq(w.config.ca_pem, CERT);
     cleanup_free char *ca = path_of("ca.pem");
     cleanup_free char *token = path_of("sub/token");
-    ck_assert_str_eq(c->ca_file, ca);
-    ck_assert_span_eq(c->cert_pem, CERT);
-    ck_assert_span_eq(c->key_pem, CERT);
-    ck_assert_ptr_null(c->cert_file);
-    ck_assert_str_eq(c->token, "abc");
-    ck_assert_str_eq(c->token_file, token);
-    ck_assert_ptr_null(c->exec);
-    ck_assert_str_eq(c->ns, "default");
+    ck_assert_str_eq(w.config.ca_file, ca);
+    ck_assert_span_eq(w.config.cert_pem, CERT);
+    ck_assert_span_eq(w.config.key_pem, CERT);
+    ck_assert_ptr_null(w.config.cert_file);
+    ck_assert_str_eq(w.config.token, "abc");
+    ck_assert_str_eq(w.config.token_file, token);
+    ck_assert_ptr_null(w.config.exec);
+    ck_assert_str_eq(w.config.ns, "default");
     cleanup_free char *source = xasprintf("context c of %s/k", w.dir);
-    ck_assert_str_eq(c->source, source);
+    ck_assert_str_eq(w.config.source, source);
 }
 END_TEST
 
@@ -147,6 +109,8 @@ START_TEST(unsupported_fields_are_errors_that_name_them)
          "%s/k:12: user \"b\": as-user-extra: not supported"},
         {"{server: \"https://h\"}", "{token: \"a b\"}",
          "%s/k:12: user \"b\": token: expected printable ASCII without spaces"},
+        {"{server: \"https://h\"}", "{exec: x}",
+         "%s/k:12: user \"b\": exec: expected a mapping"},
         {"{server: \"https://h\"}", "{token: [a]}",
          "user \"b\": %s/k:12: \"token\": expected a scalar"},
         {"{server: \"https://h\"}", "{client-certificate-data: " PEM_B64 "}",
@@ -177,13 +141,11 @@ START_TEST(unsupported_fields_are_errors_that_name_them)
          "certificate-authority"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_free char *text = config_of(cases[i].cluster, cases[i].user);
-        ck_assert_msg(load_text(text) == -1, "%s", text);
+        ck_assert_int_eq(load_user(cases[i].cluster, cases[i].user), -1);
         check_error(cases[i].want);
     }
-    cleanup_free char *text =
-        config_of("{server: \"https://h\", insecure-skip-tls-verify: true}", "");
-    ck_assert_done(load_text(text), w.err);
+    ck_assert_done(
+        load_user("{server: \"https://h\", insecure-skip-tls-verify: true}", ""), w.err);
     ck_assert(w.config.insecure);
 }
 END_TEST
@@ -230,7 +192,7 @@ START_TEST(a_wrong_reference_lists_the_existing_names)
          "%s/k:2: while parsing a flow node: did not find expected node content"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        sources.context = cases[i].context;
+        w.sources.context = cases[i].context;
         ck_assert_msg(load_text(cases[i].text) == -1, "%s", cases[i].text);
         check_error(cases[i].want);
     }
@@ -251,34 +213,31 @@ START_TEST(the_first_of_several_files_wins)
         "users: [{name: b, user: {token: two}}, {name: c, user: {tokenFile: t2}}]\n");
     put("three", "current-context: y\n"
                  "clusters: [{name: a, cluster: {server: \"http://three\"}}]\n");
-    list = xasprintf("%s/none::%s/one:%s/sub/two:%s/three:", w.dir, w.dir, w.dir, w.dir);
-    sources.kubeconfig = list;
-    ck_assert_done(load(), w.err);
+    ck_assert_done(load_files(xasprintf("%s/none::%s/one:%s/sub/two:%s/three:", w.dir,
+                                        w.dir, w.dir, w.dir)),
+                   w.err);
     ck_assert_str_eq(w.config.server, "http://two");
     ck_assert_str_eq(w.config.ns, "n1");
     cleanup_free char *t1 = path_of("t1"), *t2 = path_of("sub/t2");
     ck_assert_str_eq(w.config.token_file, t1);
     ck_assert_ptr_null(w.config.token);
 
-    sources.context = "y";
+    w.sources.context = "y";
     ck_assert_done(load(), w.err);
     ck_assert_str_eq(w.config.token_file, t2);
 
-    sources.context = "z";
+    w.sources.context = "z";
     ck_assert_int_eq(load(), -1);
-    cleanup_free char *want =
-        xasprintf("context \"z\" not found in %s; expected one of: x, x, y", list);
-    ck_assert_str_eq(w.err.msg, want);
+    check_error("context \"z\" not found in %s/none::%s/one:%s/sub/two:%s/three:; "
+                "expected one of: x, x, y");
     ck_assert_int_eq(w.err.code, ERR_NOT_FOUND);
 }
 END_TEST
 
 START_TEST(a_list_of_missing_files_is_an_error)
 {
-    list = xasprintf("%s/none:%s/neither", w.dir, w.dir);
-    sources.kubeconfig = list;
-    sources.home = w.dir; /* is no fallback */
-    ck_assert_int_eq(load(), -1);
+    w.sources.home = w.dir; /* is no fallback */
+    ck_assert_int_eq(load_files(xasprintf("%s/none:%s/neither", w.dir, w.dir)), -1);
     ck_assert_int_eq(w.err.code, ERR_NOT_FOUND);
     check_error("kubeconfig %s/none:%s/neither does not exist");
 }
@@ -289,7 +248,7 @@ START_TEST(in_a_pod_the_service_account_is_used)
     put("token", "t\n");
     put("ca.crt", CERT);
     put("namespace", "kube-system\n");
-    sources = (struct kube_config_sources){
+    w.sources = (struct kube_config_sources){
         .host = "fd00::1", .port = "443", .account_dir = w.dir, .kubeconfig = ""};
     ck_assert_done(load(), w.err);
     ck_assert_str_eq(w.config.server, "https://[fd00::1]:443");
@@ -300,7 +259,7 @@ START_TEST(in_a_pod_the_service_account_is_used)
     ck_assert_str_eq(w.config.token_file, token);
     ck_assert_str_eq(w.config.ca_file, ca);
     ck_assert_ptr_null(w.config.token);
-    sources.host = "10.0.0.1";
+    w.sources.host = "10.0.0.1";
     ck_assert_done(load(), w.err);
     ck_assert_str_eq(w.config.server, "https://10.0.0.1:443");
 
@@ -321,25 +280,25 @@ END_TEST
 
 START_TEST(the_home_directory_is_the_last_source)
 {
-    sources = (struct kube_config_sources){
+    w.sources = (struct kube_config_sources){
         .host = "h", .port = "1", .home = w.dir, .account_dir = w.dir};
     ck_assert_int_eq(load(), -1);
     check_error("no API server configured: --kubeconfig and KUBECONFIG are not set, "
                 "%s/token does not exist, and %s/.kube/config does not exist");
     temp_mkdir(w.dir, ".kube");
-    cleanup_free char *text = config_of("{server: \"http://home\"}", "{}");
-    put(".kube/config", text);
+    put(".kube/config", "current-context: a\ncontexts: [{name: a, context: {cluster: a, "
+                        "user: b}}]\n" ENTRIES("http://home"));
     ck_assert_done(load(), w.err);
     ck_assert_str_eq(w.config.server, "http://home");
-    sources = (struct kube_config_sources){.host = "", .port = "1"};
+    w.sources = (struct kube_config_sources){.host = "", .port = "1"};
     ck_assert_int_eq(load(), -1);
     ck_assert_str_eq(w.err.msg, "no API server configured: --kubeconfig and KUBECONFIG "
                                 "are not set, not running in a pod, and HOME is not set");
 }
 END_TEST
 
-UNIT_MAIN_AROUND("config", fixture_begin, end, a_kubeconfig_with_everything_is_read,
-                 the_url_of_a_server_is_split,
+UNIT_MAIN_AROUND("config", fixture_begin, fixture_end,
+                 a_kubeconfig_with_everything_is_read, the_url_of_a_server_is_split,
                  unsupported_fields_are_errors_that_name_them,
                  a_wrong_reference_lists_the_existing_names,
                  the_first_of_several_files_wins, a_list_of_missing_files_is_an_error,

@@ -10,11 +10,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kube/client_priv.h"
-#include "kube/kubeconfig_priv.h"
-#include "lib/mutate.h"
+#include "kube/fixture.h"
 #include "lib/stub.h"
-#include "lib/temp.h"
 
 /* Exec plugins: their configuration, how they are run, their output. */
 
@@ -22,40 +19,26 @@
 #define V1BETA1 "client.authentication.k8s.io/v1beta1"
 
 /* Loads a kubeconfig whose user has this exec plugin. */
-static int load_exec(const char *dir, const char *exec, struct kube_config *config,
-                     struct err *err)
+static int load_exec(const char *exec)
 {
-    cleanup_free char *path = temp_path(dir, "k");
-    cleanup_free char *text =
-        xasprintf("current-context: c\n"
-                  "contexts: [{name: c, context: {cluster: a, user: b}}]\n"
-                  "clusters:\n- name: a\n  cluster:\n    server: https://h:1/p\n"
-                  "    tls-server-name: \"n\\\"x\"\n    insecure-skip-tls-verify: true\n"
-                  "    extensions:\n    - {name: other, extension: 1}\n"
-                  "    - name: client.authentication.k8s.io/exec\n"
-                  "      extension: {audience: x, level: 3, \"on\": true}\n"
-                  "users:\n- name: b\n  user:\n    exec: %s\n",
-                  exec);
-    temp_write(dir, "k", text);
-    struct kube_config_sources sources = {.kubeconfig = path};
-    *config = (struct kube_config){0};
-    return kube_config_load(&sources, config, err);
+    cleanup_free char *user = xasprintf("{exec: %s}", exec);
+    return load_user("{server: https://h:1/p, tls-server-name: \"n\\\"x\", "
+                     "insecure-skip-tls-verify: true, extensions: ["
+                     "{name: other, extension: 1}, "
+                     "{name: client.authentication.k8s.io/exec, "
+                     "extension: {audience: x, level: 3, \"on\": true}}]}",
+                     user);
 }
 
 START_TEST(a_plugin_is_read_from_a_kubeconfig)
 {
-    cleanup_free char *dir = temp_dir();
-    struct kube_config config;
-    struct err err = {0};
-    ck_assert_done(load_exec(dir,
-                             "{apiVersion: " V1
+    ck_assert_done(load_exec("{apiVersion: " V1
                              ", command: bin/login, args: [-x, 7, ''],\n"
                              "  env: [{name: A, value: b=c}], installHint: get it,\n"
-                             "  provideClusterInfo: true, interactiveMode: IfAvailable}",
-                             &config, &err),
-                   err);
-    struct kube_exec *e = config.exec;
-    cleanup_free char *command = temp_path(dir, "bin/login");
+                             "  provideClusterInfo: true, interactiveMode: IfAvailable}"),
+                   w.err);
+    struct kube_exec *e = w.config.exec;
+    cleanup_free char *command = path_of("bin/login");
     ck_assert_str_eq(e->user, "b");
     ck_assert_str_eq(e->argv[0], command);
     ck_assert_str_eq(e->argv[1], "-x");
@@ -72,24 +55,16 @@ START_TEST(a_plugin_is_read_from_a_kubeconfig)
         "\",\"spec\":{\"interactive\":false,\"cluster\":{\"server\":\"https://h:1/p\","
         "\"tls-server-name\":\"n\\\"x\",\"insecure-skip-tls-verify\":true,"
         "\"config\":{\"audience\":\"x\",\"level\":3,\"on\":true}}}}");
-    kube_config_fini(&config);
-    temp_dir_remove(dir);
 }
 END_TEST
 
 START_TEST(a_plugin_gets_cluster_info_only_if_configured)
 {
-    cleanup_free char *dir = temp_dir();
-    struct kube_config config;
-    struct err err = {0};
-    ck_assert_done(
-        load_exec(dir, "{apiVersion: " V1BETA1 ", command: login}", &config, &err), err);
-    ck_assert_str_eq(config.exec->argv[0], "login"); /* searched in PATH */
-    ck_assert_str_eq(config.exec->info,
+    ck_assert_done(load_exec("{apiVersion: " V1BETA1 ", command: login}"), w.err);
+    ck_assert_str_eq(w.config.exec->argv[0], "login"); /* searched in PATH */
+    ck_assert_str_eq(w.config.exec->info,
                      "{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1BETA1
                      "\",\"spec\":{\"interactive\":false}}");
-    kube_config_fini(&config);
-    temp_dir_remove(dir);
 }
 END_TEST
 
@@ -98,7 +73,6 @@ START_TEST(a_missing_plugin_is_an_error)
     static const struct {
         const char *exec, *want;
     } cases[] = {
-        {"x", "user \"b\": exec: expected a mapping"},
         {"{command: x}", "apiVersion: expected " V1 " or " V1BETA1},
         {"{apiVersion: client.authentication.k8s.io/v1alpha1, command: x}",
          "apiVersion: expected " V1 " or " V1BETA1},
@@ -119,59 +93,53 @@ START_TEST(a_missing_plugin_is_an_error)
         {"{apiVersion: " V1 ", command: x, provideClusterInfo: 1}",
          "provideClusterInfo: expected true or false"},
     };
-    cleanup_free char *dir = temp_dir();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct kube_config config;
-        struct err err = {0};
-        ck_assert_int_eq(load_exec(dir, cases[i].exec, &config, &err), -1);
-        kube_config_fini(&config);
-        size_t n = strlen(cases[i].want), have = strlen(err.msg);
-        ck_assert_msg(have > n && !strcmp(err.msg + have - n, cases[i].want), "%s",
-                      err.msg);
-        ck_assert_msg(strstr(err.msg, "user \"b\""), "%s", err.msg);
+        ck_assert_int_eq(load_exec(cases[i].exec), -1);
+        cleanup_free char *want =
+            xasprintf("%s/k:12: exec plugin of user \"b\": %s", w.dir, cases[i].want);
+        ck_assert_str_eq(w.err.msg, want);
     }
-    temp_dir_remove(dir);
 }
 END_TEST
 
 static struct kube_run r;
-static struct err why;
 
 /* Runs the shell script. */
 static int run(const char *script, size_t max_out, int64_t limit_ms)
 {
     char sh[] = "sh", c[] = "-c", *argv[] = {sh, c, (char *)script, NULL};
     kube_run_fini(&r);
-    return kube_run_program(argv, environ, max_out, limit_ms, &r, &why);
+    return kube_run_program(argv, environ, max_out, limit_ms, &r, &w.err);
 }
 
-static void release_run(void)
+static void end(void)
 {
     kube_run_fini(&r);
+    fixture_end();
 }
 
 START_TEST(a_program_is_run_and_its_output_read)
 {
-    ck_assert_done(run("echo out; cat; echo err >&2; exit 3", 100, 20000), why);
+    ck_assert_done(run("echo out; cat; echo err >&2; exit 3", 100, 20000), w.err);
     ck_assert_span_eq(buf_span(&r.out), "out\n");
     ck_assert_span_eq(buf_span(&r.errors), "err\n");
     ck_assert_int_eq(WEXITSTATUS(r.status), 3);
     ck_assert_done(
         run("head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero", 300000, 20000),
-        why);
+        w.err);
     ck_assert_uint_eq(r.out.n, 300000);
     ck_assert_uint_eq(r.errors.n, 4096);
     kube_run_fini(&r);
     char none[] = "no-such-program-anywhere", *argv[] = {none, NULL};
-    ck_assert_int_eq(kube_run_program(argv, environ, 1, 1000, &r, &why), -1);
-    ck_assert_int_eq(why.code, ERR_NOT_FOUND);
+    ck_assert_int_eq(kube_run_program(argv, environ, 1, 1000, &r, &w.err), -1);
+    ck_assert_int_eq(w.err.code, ERR_NOT_FOUND);
 }
 END_TEST
 
 /* Whether the process has exited; it may be a zombie. */
-static bool is_over(const char *dir, const char *pid_file)
+static bool is_over(const char *pid_file)
 {
-    cleanup_free char *pid = temp_read(dir, pid_file);
+    cleanup_free char *pid = temp_read(w.dir, pid_file);
     cleanup_free char *path = xasprintf("/proc/%.*s/stat", (int)strcspn(pid, "\n"), pid);
     cleanup_buf struct buf stat = {0};
     if (file_read(path, 4096, &stat, NULL))
@@ -182,29 +150,27 @@ static bool is_over(const char *dir, const char *pid_file)
 
 START_TEST(a_program_is_killed_with_its_children_after_the_limit)
 {
-    cleanup_free char *dir = temp_dir();
-    cleanup_free char *script =
-        xasprintf("cd %s; sleep 1000 & echo $! >child; mv child ready; sleep 1000", dir);
+    cleanup_free char *script = xasprintf(
+        "cd %s; sleep 1000 & echo $! >child; mv child ready; sleep 1000", w.dir);
     int64_t start = clock_mono_ms();
     ck_assert_int_eq(run(script, 100, 1500), -1);
-    ck_assert_int_eq(why.code, ERR_TIMEOUT);
+    ck_assert_int_eq(w.err.code, ERR_TIMEOUT);
     ck_assert_int_ge(clock_mono_ms() - start, 1500);
-    lib_wait(is_over(dir, "ready"));
+    lib_wait(is_over("ready"));
     ck_assert_int_eq(run("yes", 1 << 20, 20000), -1);
-    ck_assert_int_eq(why.code, ERR_TOO_LARGE);
+    ck_assert_int_eq(w.err.code, ERR_TOO_LARGE);
     ck_assert_int_lt(clock_mono_ms() - start, 30000);
-    temp_dir_remove(dir);
 }
 END_TEST
 
 START_TEST(background_children_of_a_program_do_not_block)
 {
     int64_t start = clock_mono_ms();
-    ck_assert_done(run("sleep 100 & echo $!", 100, 60000), why);
+    ck_assert_done(run("sleep 100 & echo $!", 100, 60000), w.err);
     ck_assert_int_lt(clock_mono_ms() - start, 20000);
     kill((pid_t)strtol(r.out.p, NULL, 10), SIGKILL);
     /* A program that closes its output before it exits is not killed. */
-    ck_assert_done(run("exec >&- 2>&-; sleep 0.2; exit 5", 100, 60000), why);
+    ck_assert_done(run("exec >&- 2>&-; sleep 0.2; exit 5", 100, 60000), w.err);
     ck_assert_int_eq(WEXITSTATUS(r.status), 5);
 }
 END_TEST
@@ -219,7 +185,7 @@ START_TEST(a_program_inherits_neither_files_nor_signal_masks)
     ck_assert_done(run("[ -e /proc/self/fd/9 ] && echo leak; [ -t 0 ] && echo terminal;"
                        "kill -TERM $$; echo alive",
                        100, 20000),
-                   why);
+                   w.err);
     ck_assert_uint_eq(r.out.n, 0);
     ck_assert(WIFSIGNALED(r.status) && WTERMSIG(r.status) == SIGTERM);
     sigprocmask(SIG_SETMASK, &old, NULL);
@@ -227,9 +193,7 @@ START_TEST(a_program_inherits_neither_files_nor_signal_masks)
 }
 END_TEST
 
-#define PEM "-----BEGIN X-----\\nAA\\n-----END X-----\\n"
-#define ANSWER(status)                                                                   \
-    "{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1 "\",\"status\":" status "}"
+#define ESCAPED "-----BEGIN X-----\\nAAAA\\n-----END X-----\\n"
 
 static struct kube_exec exec_of(char **argv)
 {
@@ -243,27 +207,26 @@ START_TEST(a_credential_is_a_token_or_a_certificate)
 {
     struct kube_exec e = exec_of(NULL);
     struct kube_exec_credential a = {0};
-    struct err err = {0};
     ck_assert_done(
         kube_exec_parse(&e,
                         SPAN(ANSWER("{\"token\":\" abc\\n\",\"expirationTimestamp\":"
                                     "\"2026-11-21T10:00:00+01:00\"}")),
-                        &a, &err),
-        err);
+                        &a, &w.err),
+        w.err);
     ck_assert_str_eq(a.token, "abc");
     ck_assert(a.expires);
     ck_assert_int_eq(a.expires_s, 1795251600);
     kube_exec_credential_fini(&a);
     ck_assert_done(kube_exec_parse(&e,
-                                   SPAN(ANSWER("{\"clientCertificateData\":\"" PEM
-                                               "\",\"clientKeyData\":\"" PEM "\","
+                                   SPAN(ANSWER("{\"clientCertificateData\":\"" ESCAPED
+                                               "\",\"clientKeyData\":\"" ESCAPED "\","
                                                "\"expirationTimestamp\":null}")),
-                                   &a, &err),
-                   err);
+                                   &a, &w.err),
+                   w.err);
     ck_assert_ptr_null(a.token);
     ck_assert(!a.expires);
-    ck_assert_span_eq(a.cert_pem, "-----BEGIN X-----\nAA\n-----END X-----\n");
-    ck_assert_span_eq(a.key_pem, "-----BEGIN X-----\nAA\n-----END X-----\n");
+    ck_assert_span_eq(a.cert_pem, PEM("X"));
+    ck_assert_span_eq(a.key_pem, PEM("X"));
     kube_exec_credential_fini(&a);
 }
 END_TEST
@@ -287,7 +250,7 @@ START_TEST(other_output_is_rejected_without_being_shown)
          "token: expected printable ASCII without spaces"},
         {ANSWER("{\"token\":\"SEC\\r\\nX: y\"}"),
          "token: expected printable ASCII without spaces"},
-        {ANSWER("{\"clientCertificateData\":\"" PEM "\"}"),
+        {ANSWER("{\"clientCertificateData\":\"" ESCAPED "\"}"),
          "expected PEM in clientCertificateData and clientKeyData"},
         {ANSWER("{\"token\":\"a\",\"clientKeyData\":\"SECRET\"}"),
          "expected PEM in clientCertificateData and clientKeyData"},
@@ -299,9 +262,8 @@ START_TEST(other_output_is_rejected_without_being_shown)
     struct kube_exec e = exec_of(NULL);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct kube_exec_credential a = {0};
-        struct err err = {0};
-        ck_assert_int_eq(kube_exec_parse(&e, span_of(cases[i].text), &a, &err), -1);
-        ck_assert_str_eq(err.msg, cases[i].want);
+        ck_assert_int_eq(kube_exec_parse(&e, span_of(cases[i].text), &a, &w.err), -1);
+        ck_assert_str_eq(w.err.msg, cases[i].want);
         ck_assert_ptr_null(a.token);
     }
 }
@@ -309,46 +271,46 @@ END_TEST
 
 START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
 {
-    cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "plugin");
+    cleanup_free char *path = path_of("plugin");
     char *argv[] = {path, NULL};
     struct kube_exec e = exec_of(argv);
     char hint[] = "get it\nfrom there";
     struct kube_exec_credential a;
-    struct err err = {0};
     setenv("FOO", "mine", 1);
     setenv("KUBERNETES_EXEC_INFO", "mine", 1);
     setenv("OTHER", "kept", 1);
-    temp_script(dir, "plugin",
+    temp_script(w.dir, "plugin",
                 "[ \"$FOO$OTHER$KUBERNETES_EXEC_INFO\" = 'barkept{}' ] || exit 1\n"
                 "cat <<END\n" ANSWER("{\"token\":\"abc\"}") "\nEND\n");
-    ck_assert_done(kube_exec_run(&e, 20000, &a, &err), err);
+    ck_assert_done(kube_exec_run(&e, 20000, &a, &w.err), w.err);
     ck_assert_str_eq(a.token, "abc");
     kube_exec_credential_fini(&a);
 
-    temp_script(dir, "plugin",
+    temp_script(w.dir, "plugin",
                 "echo SECRET\nprintf 'log in\\n\\033first\\n' >&2\nexit 4\n");
-    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
-    ck_assert_str_eq(err.msg, "exec plugin of user \"b\": exit status 4: log in  first");
-    temp_script(dir, "plugin", "kill -9 $$\n");
-    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
-    ck_assert_str_eq(err.msg, "exec plugin of user \"b\": killed by signal 9: ");
-    temp_script(dir, "plugin", "echo waiting >&2; sleep 1000\n");
-    ck_assert_int_eq(kube_exec_run(&e, 300, &a, &err), -1);
+    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &w.err), -1);
+    ck_assert_str_eq(w.err.msg,
+                     "exec plugin of user \"b\": exit status 4: log in  first");
+    temp_script(w.dir, "plugin", "kill -9 $$\n");
+    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &w.err), -1);
+    ck_assert_str_eq(w.err.msg, "exec plugin of user \"b\": killed by signal 9: ");
+    temp_script(w.dir, "plugin", "echo waiting >&2; sleep 1000\n");
+    ck_assert_int_eq(kube_exec_run(&e, 300, &a, &w.err), -1);
     ck_assert_str_eq(
-        err.msg,
+        w.err.msg,
         "exec plugin of user \"b\": still running after 300 ms; stderr: waiting");
-    temp_remove(dir, "plugin");
-    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
-    ck_assert_msg(strstr(err.msg, ": cannot run ") && strstr(err.msg, "No such file"),
-                  "%s", err.msg);
+    drop("plugin");
+    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &w.err), -1);
+    ck_assert_msg(strstr(w.err.msg, ": cannot run ") && strstr(w.err.msg, "No such file"),
+                  "%s", w.err.msg);
     e.install_hint = hint;
-    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
-    ck_assert_msg(strstr(err.msg, "; get it from there"), "%s", err.msg);
-    temp_dir_remove(dir);
+    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &w.err), -1);
+    ck_assert_msg(strstr(w.err.msg, "; get it from there"), "%s", w.err.msg);
 }
 END_TEST
 
-UNIT_MAIN_AROUND("credential_exec", NULL, release_run, a_plugin_is_read_from_a_kubeconfig,
+UNIT_MAIN_AROUND("credential_exec", fixture_begin, end,
+                 a_plugin_is_read_from_a_kubeconfig,
                  a_plugin_gets_cluster_info_only_if_configured,
                  a_missing_plugin_is_an_error, a_program_is_run_and_its_output_read,
                  a_program_is_killed_with_its_children_after_the_limit,

@@ -114,66 +114,40 @@ START_TEST(a_watcher_finds_what_is_left)
 }
 END_TEST
 
-static void use_kubeconfig(const char *dir, const char *user)
-{
-    cleanup_free char *path = temp_path(dir, "config");
-    cleanup_free char *text =
-        xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-                  "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
-                  "clusters: [{name: c, cluster: {server: \"https://127.0.0.1:1\"}}]\n"
-                  "users: [{name: u, user: {%s}}]\n",
-                  user);
-    temp_write(dir, "config", text);
-    explicit_bzero(text, strlen(text));
-    struct kube_config config = {0};
-    struct err err = {0};
-    int rc = kube_config_load(&(struct kube_config_sources){.kubeconfig = path}, &config,
-                              &err);
-    ck_assert_msg(rc == 0, "%s", err.msg);
-    struct kube_client *c = kube_client_new(&config, &err);
-    ck_assert_msg(c, "%s", err.msg);
-    struct httpc_reply reply;
-    kube_call(c, &(struct kube_request){.method = "GET", .path = "/", .timeout_ms = 2000},
-              &reply, &err); /* nobody listens there */
-    httpc_reply_fini(&reply);
-    kube_client_free(c);
-    kube_config_fini(&config);
-}
-
 START_TEST(kubeconfigs_leave_no_key)
 {
-    char *dir = temp_dir();
-    cleanup_free char *cert = temp_path(dir, "crt"), *key = temp_path(dir, "key"),
-                      *token = temp_path(dir, "token");
-    temp_write(dir, "crt", CERT);
-    temp_write(dir, "key", KEY);
-    temp_write(dir, "token", TOKEN "\n");
-    cleanup_free char *files =
-        xasprintf("client-certificate: %s, client-key: %s", cert, key);
-    cleanup_free char *token_file = xasprintf("tokenFile: %s", token);
+    struct httpc_reply reply;
+    put("crt", CERT);
+    put("key", KEY);
+    put("token", TOKEN "\n");
     const char *const users[] = {
-        "token: " TOKEN, files, token_file,
-        "client-certificate-data: "
+        "{token: " TOKEN "}", "{client-certificate: crt, client-key: key}",
+        "{tokenFile: token}",
+        "{client-certificate-data: "
         "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
         ", client-key-data: "
         "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1IY0NBUUVFSU9uZUxpbmVPZkFQcml2YXRlS2V5VG"
         "hhdE11c3ROb3RSZW1haW5Jbk1lbW9yeTAxMjM0NTY3ODkKLS0tLS1FTkQgUFJJVkFURSBLRVktLS0t"
-        "LQo="};
+        "LQo=}"};
     for (size_t i = 0; i < ARRAY_LEN(users); i++) {
         watch(BODY, TOKEN);
         needles[2] = SPAN("SU9uZUxpbmVPZkFQcml2YXRlS2V5VG");
-        use_kubeconfig(dir, users[i]);
+        ck_assert_done(load_user("{server: \"https://127.0.0.1:1\"}", users[i]), w.err);
+        start();
+        kube_call(
+            w.c, &(struct kube_request){.method = "GET", .path = "/", .timeout_ms = 2000},
+            &reply, &w.err); /* nobody listens there */
+        httpc_reply_fini(&reply);
+        kube_client_free(steal(&w.c));
+        kube_config_fini(&w.config);
         check_nothing_left();
     }
-    temp_dir_remove(dir);
-    free(dir);
 }
 END_TEST
 
 START_TEST(credential_plugins_leave_no_key)
 {
     struct kube_session session;
-    fixture_begin();
     /* Several pieces of output: the buffer grows. */
     with_plugin("printf '" ANSWER(
         "{\"clientCertificateData\":\"-----BEGIN CERTIFICATE-----\\\\nAAAA\\\\n"
@@ -187,16 +161,8 @@ START_TEST(credential_plugins_leave_no_key)
     kube_session_fini(&session);
     kube_client_free(steal(&w.c));
     check_nothing_left();
-    fixture_end();
 }
 END_TEST
-
-/* A line of the key's PEM text. Borrowed until the pair is released. */
-static char *line_of(const struct x509_pair *pair)
-{
-    const char *line = strchr(pair->key.p, '\n') + 1;
-    return xmemdup0(line + 8, 48);
-}
 
 START_TEST(certificates_and_secrets_leave_no_key)
 {
@@ -208,12 +174,14 @@ START_TEST(certificates_and_secrets_leave_no_key)
                                                    .expires_s = 4000000000},
                                NULL, &pair, &err),
                      0);
-    char *line = line_of(&pair), *copy = xmemdup0(pair.key.p, pair.key.n);
+    /* A piece of a line of the key. */
+    char *piece = xmemdup0(strchr(pair.key.p, '\n') + 9, 48),
+         *copy = xmemdup0(pair.key.p, pair.key.n);
     struct secret a = {.exists = true}, b = {0};
     struct buf body = {0}, cert = {0}, key = {0};
     const struct tls_config config = {
         .name = "x", .cert_pem = buf_span(&pair.cert), .key_pem = span_of(copy)};
-    watch(line, NULL);
+    watch(piece, NULL);
     buf_add_span(&a.data[SECRET_CERT], buf_span(&pair.cert));
     buf_reserve(&a.data[SECRET_KEY], pair.key.n);
     buf_add_span(&a.data[SECRET_KEY], buf_span(&pair.key));
@@ -237,9 +205,10 @@ START_TEST(certificates_and_secrets_leave_no_key)
     x509_pair_fini(&pair);
     check_nothing_left();
     mem_wipe(copy);
-    free(line);
+    free(piece);
 }
 END_TEST
 
-UNIT_MAIN("wipe", a_watcher_finds_what_is_left, kubeconfigs_leave_no_key,
-          credential_plugins_leave_no_key, certificates_and_secrets_leave_no_key)
+UNIT_MAIN_AROUND("wipe", fixture_begin, fixture_end, a_watcher_finds_what_is_left,
+                 kubeconfigs_leave_no_key, credential_plugins_leave_no_key,
+                 certificates_and_secrets_leave_no_key)
