@@ -32,7 +32,8 @@ void core_leader_start(struct step *s)
 /* Does the Lease name this process as its holder? */
 static bool leader_is_holder(const struct core *core)
 {
-    return span_eq(buf_span(&core->leader.holder), span_of(core->identity));
+    return core->leader.known &&
+           span_eq(buf_span(&core->leader.holder), span_of(core->identity));
 }
 
 static struct core_output *call(struct step *s, enum core_output_type type)
@@ -48,7 +49,7 @@ static void put(struct step *s, bool release)
     struct core *core = s->core;
     struct leader *leader = &core->leader;
     cleanup_buf struct buf body = {0}, now = {0};
-    bool renews = leader->known && leader_is_holder(core);
+    bool renews = leader_is_holder(core);
 
     clock_format_us(&now, s->now.wall_ns / 1000);
     struct lease lease = {
@@ -97,7 +98,7 @@ void core_leader_tick(struct step *s)
     struct leader *leader = &core->leader;
     if (core_leader_due(core) > s->now.mono_ms)
         return;
-    if (leader->known && leader_is_holder(core)) {
+    if (leader_is_holder(core)) {
         put(s, core->stopping);
         return;
     }
@@ -195,12 +196,10 @@ static void decide(struct step *s)
     struct leader *leader = &core->leader;
     if (core->stopping) {
         /* The next holder gets the binds that still arrive here. */
-        leader->due_ms =
-            s->now.mono_ms + (leader->known && leader_is_holder(core) ? 0 : RETRY_MS);
+        leader->due_ms = s->now.mono_ms + (leader_is_holder(core) ? 0 : RETRY_MS);
         return;
     }
-    if ((leader->known && leader_is_holder(core)) ||
-        leader_lease_end(core) <= s->now.mono_ms) {
+    if (leader_is_holder(core) || leader_lease_end(core) <= s->now.mono_ms) {
         put(s, false);
         return;
     }
@@ -396,10 +395,8 @@ struct span core_lease_holder(const struct core *core)
 
 int64_t core_other_leader_ms(const struct core *core)
 {
-    struct span holder = core_lease_holder(core);
-    return holder.n && !span_eq(holder, span_of(core->identity))
-               ? core->leader.observed_ms
-               : 0;
+    bool other = core_lease_holder(core).n && !leader_is_holder(core);
+    return other ? core->leader.observed_ms : 0;
 }
 
 /* The part of an identity after the last '@'. It becomes part of a URL: empty if it has
@@ -433,8 +430,8 @@ struct bind_route core_bind_route(const struct core *core, struct step_time now,
                            .address = address_of(core_lease_holder(core)),
                            .until_ms = leader_lease_end(core)};
     /* Our own address may also be in the identity of a previous process here. */
-    bool ours = span_eq(core_lease_holder(core), span_of(core->identity)) ||
-                span_eq(r.address, address_of(span_of(core->identity)));
+    bool ours =
+        leader_is_holder(core) || span_eq(r.address, address_of(span_of(core->identity)));
     /* While the API server is unreachable, renewals of the Lease are invisible: try the
      * last known holder. */
     bool api_fails = leader->failure.failures > 0;

@@ -37,24 +37,20 @@ static bool select_victims(struct step *s, const struct ledger_pod *pod,
                            const struct ledger_node *node, const struct span *more,
                            size_t n_more, struct preempt_victims *victims)
 {
-    struct core_preempt *p = &s->core->preempt;
     struct arena *a = &s->core->scratch;
     size_t n = 0, n_leaving = 0, n_spared = 0;
     for (const struct ledger_pod *other = node->pods; other; other = other->next)
         n++;
     struct span *leaving = arena_alloc(a, (n + n_more) * sizeof *leaving);
-    struct span *spared = arena_alloc(a, (n + p->n_spared) * sizeof *spared);
+    struct span *spared = arena_alloc(a, n * sizeof *spared);
     for (const struct ledger_pod *other = node->pods; other; other = other->next) {
         if (other->terminating)
             leaving[n_leaving++] = other->uid;
-        else if (other->mirror || other->daemon)
+        else if (other->mirror || other->daemon || other->spared_ms > s->now.mono_ms)
             spared[n_spared++] = other->uid;
     }
     for (size_t i = 0; i < n_more; i++)
         leaving[n_leaving++] = more[i];
-    for (size_t i = 0; i < p->n_spared; i++)
-        if (p->spared[i].until_ms > s->now.mono_ms)
-            spared[n_spared++] = p->spared[i].uid;
     struct preemptor who = {select_pod_of(pod), spared, n_spared};
     return preempt_select(&who, node, leaving, n_leaving, a, victims) && victims->cards;
 }
@@ -220,19 +216,6 @@ static void evict_next(struct step *s, struct core_preempt_pod *e)
     e->attempts++;
 }
 
-static void spare(struct step *s, struct span uid)
-{
-    struct core_preempt *p = &s->core->preempt;
-    if (p->n_spared < CORE_PREEMPT_PODS) {
-        MEM_GROW(p->spared, p->spared_cap, p->n_spared + 1);
-        p->spared[p->n_spared++] = (struct core_preempt_spared){0};
-    }
-    struct core_preempt_spared *at = &p->spared[p->next_spared];
-    p->next_spared = (p->next_spared + 1) % CORE_PREEMPT_PODS;
-    core_disown(&at->uid);
-    *at = (struct core_preempt_spared){core_own(uid), s->now.mono_ms + SPARED_MS};
-}
-
 /* "namespace/name", or the UID of a pod that is gone. */
 static const char *label(struct step *s, struct span uid)
 {
@@ -265,7 +248,9 @@ static void refused(struct step *s, struct core_preempt_pod *e, const char *why)
     core_log(s, ERR_CONFLICT,
              "pod %s: not evicted for pod %s: %s; it is no victim for %d s",
              label(s, e->victims[e->next]), label(s, e->uid), why, SPARED_MS / 1000);
-    spare(s, e->victims[e->next]);
+    struct ledger_pod *victim = ledger_pod_find(s->core->ledger, e->victims[e->next]);
+    if (victim)
+        victim->spared_ms = s->now.mono_ms + SPARED_MS;
     abandon(s, e, OTHER_VICTIMS_MS);
 }
 
@@ -346,9 +331,6 @@ void core_preempt_fini(struct core *core)
     struct core_preempt *p = &core->preempt;
     LIST_EACH(struct core_preempt_pod, e, &p->pods, link)
     entry_end(p, e);
-    for (size_t i = 0; i < p->n_spared; i++)
-        core_disown(&p->spared[i].uid);
-    free(p->spared);
 }
 
 /* An entry whose call is in flight stays until the answer, because the next eviction has to

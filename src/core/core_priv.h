@@ -91,18 +91,9 @@ struct core_preempt_pod {
     bool by_budget;                 /* a PodDisruptionBudget refused the last one */
 };
 
-/* A pod whose eviction was refused: it is not chosen as a victim before until_ms. */
-struct core_preempt_spared {
-    struct span uid; /* owned */
-    int64_t until_ms;
-};
-
 struct core_preempt {
     struct list pods;
     size_t n;
-    /* At most CORE_PREEMPT_PODS; then a new one replaces the oldest, next_spared. */
-    struct core_preempt_spared *spared;
-    size_t n_spared, spared_cap, next_spared;
     int64_t due_ms;
     struct core_preemptions counts; /* without `waiting` and `kept` */
 };
