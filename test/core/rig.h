@@ -165,6 +165,14 @@ static inline void rig_cards(const char *node, int cards, int mib)
     rig_scv(object_scv_even(&r.arena, node, cards, mib));
 }
 
+/* The Scv of a node with a sick card and healthy ones, all of 16000 MiB. */
+static inline void rig_sick(const char *node, int cards, int sick)
+{
+    struct scv scv = object_scv_even(&r.arena, node, cards, 16000);
+    scv.cards[sick].healthy = false;
+    rig_scv(scv);
+}
+
 static inline void rig_scv_gone(const char *node)
 {
     struct scv scv = object_scv_even(&r.arena, node, 1, 16);
@@ -272,11 +280,17 @@ static inline void rig_start(void)
     rig_new((struct core_settings){0});
 }
 
-/* Steps until it may bind: the lease was free, all lists are empty. */
-static inline void rig_lead(void)
+/* The lease is free. */
+static inline void rig_acquire(void)
 {
     rig_lease_read("", "1");
     rig_lease_written("me", "2");
+}
+
+/* Steps until it may bind: the lease was free, all lists are empty. */
+static inline void rig_lead(void)
+{
+    rig_acquire();
     rig_lists_end();
     rig_reset();
 }
@@ -291,6 +305,26 @@ static inline void rig_bind(uint64_t token, const char *uid, const char *node)
                                  .name = span_of(name),
                                  .uid = span_of(uid),
                                  .node_name = span_of(node)});
+}
+
+/* filter of the pod with these nodes. */
+static inline struct core_output rig_reserve(struct pod pod, const struct span *nodes,
+                                             size_t n)
+{
+    struct gang gang;
+    bool in_gang = gang_of(&pod, &gang);
+    struct request request = object_request(&r.arena, &pod, 1);
+    rig_step((struct core_input){.type = CORE_RESERVE,
+                                 .ns = pod.meta.ns,
+                                 .name = pod.meta.name,
+                                 .uid = pod.meta.uid,
+                                 .request = &request,
+                                 .priority = pod.priority,
+                                 .requests = pod.requests,
+                                 .gang = in_gang ? &gang : NULL,
+                                 .nodes = nodes,
+                                 .n_nodes = n});
+    return rig_take(CORE_RESERVED);
 }
 
 /* Advances the clock and answers renewals of the lease. */
@@ -334,8 +368,9 @@ static inline struct pod rig_bound_pod(const char *uid, int units, const char *n
         uid, uid, annotations, node, units);
 }
 
+#define ck_total(what, n) ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).what, n)
 /* So many reservations exist. */
-#define ck_reserved(n) ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).reservations, n)
+#define ck_reserved(n) ck_total(reservations, n)
 
 /* So many outputs of that type wait. */
 #define ck_count(type, n) ck_assert_uint_eq(rig_count(type), n)

@@ -136,6 +136,7 @@ static void list_pods_again(void)
     while (!rig_count(CORE_LIST)) /* a second list in a row backs off */
         rig_pass(100);
     rig_take(CORE_LIST);
+    rig_list_end(CORE_PODS);
 }
 
 START_TEST(a_get_that_shows_a_bound_pod_unbound_is_old)
@@ -143,7 +144,6 @@ START_TEST(a_get_that_shows_a_bound_pod_unbound_is_old)
     start();
     struct core_output bind = bound("a");
     list_pods_again();
-    rig_list_end(CORE_PODS);
     rig_answer(bind.call, ERR_NONE); /* bound, but no list has shown it */
     rig_show_pod(rig_mem("a", 8000));
     ck_free(0, 8000);
@@ -158,8 +158,7 @@ START_TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
 {
     start();
     struct core_output bind = bound("a");
-    list_pods_again();
-    rig_list_end(CORE_PODS); /* the pod is deleted, or newer than the list */
+    list_pods_again(); /* the pod is deleted, or newer than the list */
     rig_not_sent(bind.call);
     expect_reply(1, ERR_UNAVAILABLE, "connection refused");
     ck_free(0, 16000);
@@ -206,22 +205,19 @@ START_TEST(a_get_that_a_list_overtook_is_repeated)
     start();
     rig_bind(1, "new", "n1");
     struct core_output get = rig_take(CORE_CALL_GET_POD);
-    list_pods_again();
-    rig_list_end(CORE_PODS); /* the next watch never shows the pod */
+    list_pods_again(); /* the next watch never shows the pod */
     rig_answer_pod(get.call, rig_mem("new", 8000));
     ck_count(CORE_CALL_BIND, 0);
     rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
     expect_reply(1, ERR_NOT_FOUND, "pod not found");
-    ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).pending, 0);
+    ck_total(pending, 0);
 
     rig_bind(2, "lost", "n1");
-    struct core_output bind;
     rig_show_pod(rig_mem("lost", 8000));
-    bind = rig_take(CORE_CALL_BIND);
+    struct core_output bind = rig_take(CORE_CALL_BIND);
     rig_answer(bind.call, ERR_TIMEOUT);
     get = rig_take(CORE_CALL_GET_POD);
     list_pods_again();
-    rig_list_end(CORE_PODS);
     rig_answer_pod(get.call, rig_bound_pod("lost", 8000, "n1", bind.annotations));
     rig_end(CORE_CALL_GET_POD, ERR_NOT_FOUND);
     expect_reply(2, ERR_NOT_FOUND, "deleted");
@@ -236,11 +232,10 @@ START_TEST(a_failed_fetch_removes_a_pod_that_a_list_lacks)
     struct core_output get = rig_take(CORE_CALL_GET_POD);
     rig_pending("new", 100);
     list_pods_again();
-    rig_list_end(CORE_PODS);
-    ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).pending, 1);
+    ck_total(pending, 1);
     rig_answer(get.call, ERR_UNAVAILABLE);
     expect_reply(1, ERR_UNAVAILABLE, "");
-    ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).pending, 0);
+    ck_total(pending, 0);
 }
 END_TEST
 
@@ -297,10 +292,7 @@ END_TEST
 START_TEST(freed_memory_wakes_up_the_scheduler)
 {
     start();
-    rig_scv(
-        object_scv(&r.arena, rig_text("{'metadata':{'name':'n2'},'status':{'cardList':"
-                                      "[{'id':0,'health':'Unhealthy','totalMemory':"
-                                      "16000}]}}")));
+    rig_sick("n2", 1, 0);
     rig_tick(1);
     ck_count(CORE_CALL_WAKEUP, 0);
     rig_cards("n2", 1, 16000);
@@ -311,9 +303,7 @@ START_TEST(freed_memory_wakes_up_the_scheduler)
     rig_answer(mark.call, ERR_NONE);
 
     /* At most once a second, but delayed, not dropped. */
-    struct scv sick = object_scv_even(&r.arena, "n2", 1, 16000);
-    sick.cards[0].healthy = false;
-    rig_scv(sick);
+    rig_sick("n2", 1, 0);
     rig_cards("n2", 1, 16000);
     rig_tick(500);
     ck_count(CORE_CALL_WAKEUP, 0);
@@ -365,8 +355,7 @@ START_TEST(a_start_wakes_up_a_few_nodes_for_each_request)
 {
     bool large;
     rig_start();
-    rig_lease_read("", "1");
-    rig_lease_written("me", "2");
+    rig_acquire();
     list_nodes_after_pods();
     rig_pass(3000);
     ck_assert_uint_eq(take_wakeups(&large), 0); /* not ready: filter says so */
@@ -387,8 +376,7 @@ START_TEST(a_start_wakes_up_for_the_last_of_many_requests)
     static char uids[MANY][8];
     bool large;
     rig_start();
-    rig_lease_read("", "1");
-    rig_lease_written("me", "2");
+    rig_acquire();
     for (int at = 0; at < MANY; at++) {
         snprintf(uids[at], sizeof uids[at], "x%d", at);
         rig_pending(uids[at], 100000 + at);
@@ -428,9 +416,7 @@ START_TEST(a_wakeup_that_no_pod_needs_any_more_is_not_sent)
     rig_cards("n2", 1, 16000);
     rig_tick(1);
     rig_end(CORE_CALL_WAKEUP, ERR_NONE);
-    struct scv sick = object_scv_even(&r.arena, "n2", 1, 16000);
-    sick.cards[0].healthy = false;
-    rig_scv(sick);
+    rig_sick("n2", 1, 0);
     rig_cards("n2", 1, 16000);
     for (int i = 0; i < 3; i++)
         rig_delete(rig_mem((const char *const[]){"a", "b", "c"}[i], 8000));
@@ -442,8 +428,7 @@ END_TEST
 START_TEST(a_failed_bind_wakes_up_the_scheduler)
 {
     start();
-    rig_bind(1, "a", "n1");
-    struct core_output first = rig_take(CORE_CALL_BIND);
+    struct core_output first = bound("a");
     rig_bind(2, "b", "n1");
     rig_end(CORE_CALL_BIND, ERR_NONE);
     rig_pending("d", 16000);
@@ -453,8 +438,7 @@ START_TEST(a_failed_bind_wakes_up_the_scheduler)
     rig_tick(1);
     ck_count(CORE_CALL_WAKEUP, 0); /* no pending pod fits */
 
-    rig_bind(4, "a", "n1");
-    first = rig_take(CORE_CALL_BIND);
+    first = bound("a");
     rig_pending("e", 7000);
     rig_not_sent(first.call);
     rig_tick(1);
@@ -481,9 +465,7 @@ START_TEST(a_class_that_moves_in_the_array_wakes_nobody_up)
     ck_count(CORE_CALL_WAKEUP, 0);
 
     /* The class at the new position still wakes up when its pods fit at last. */
-    struct scv sick = object_scv_even(&r.arena, "n1", 2, 16000);
-    sick.cards[1].healthy = false;
-    rig_scv(sick);
+    rig_sick("n1", 2, 1);
     rig_pass(2000);
     ck_count(CORE_CALL_WAKEUP, 0);
     rig_cards("n1", 2, 16000);
@@ -514,11 +496,7 @@ START_TEST(an_overcommitted_card_is_reported_but_not_during_a_list)
     ck_assert_uint_eq(overcommits(), 2);
     rig_delete(rig_bound_pod("z", 9000, "n9", gpu0));
     /* u replaced x: the list shows u before it is known that x is deleted. */
-    struct err err = {.code = ERR_GONE, .msg = "too old"};
-    rig_step((struct core_input){.type = CORE_WATCH_ENDED,
-                                 .kind = CORE_PODS,
-                                 .run = r.runs[CORE_PODS],
-                                 .err = &err});
+    rig_watch_ended(CORE_PODS, ERR_GONE);
     rig_see(rig_bound_pod("u", 9000, "n9", gpu0));
     rig_tick(1);
     rig_list_end(CORE_PODS);

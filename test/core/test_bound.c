@@ -226,7 +226,7 @@ START_TEST(labels_removed_during_a_failed_bind_leave_no_request)
     struct core_output o = binding();
     rig_see(pod_of("a", "", LIMITS("")));
     not_sent(o.call);
-    ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).pending, 0);
+    ck_total(pending, 0);
     ck_assert_ptr_null(ledger_first_pod(core_ledger(r.core)));
 }
 END_TEST

@@ -96,7 +96,7 @@ START_TEST(annotations_of_a_pod_of_nvidias_plugin_are_no_promise)
     ck_assert_int_eq(node()->cards[0].promised_mib, 0);
     ck_assert_uint_eq(node()->claimed, 1);
     see("b", MODEL("Tesla T4"), GPU("1"));
-    ck_assert_uint_eq(ledger_totals(core_ledger(r.core)).pending, 1);
+    ck_total(pending, 1);
 }
 END_TEST
 

@@ -43,22 +43,9 @@ static char text[512];
 static const char *ask(struct pod pod, int first, int n)
 {
     struct span nodes[8];
-    struct gang gang;
-    bool in_gang = gang_of(&pod, &gang);
-    struct request request = object_request(&r.arena, &pod, 1);
     for (int i = 0; i < n; i++)
         nodes[i] = rig_text("n%d", first + i);
-    rig_step((struct core_input){.type = CORE_RESERVE,
-                                 .ns = pod.meta.ns,
-                                 .name = pod.meta.name,
-                                 .uid = pod.meta.uid,
-                                 .request = &request,
-                                 .priority = pod.priority,
-                                 .requests = pod.requests,
-                                 .gang = in_gang ? &gang : NULL,
-                                 .nodes = nodes,
-                                 .n_nodes = (size_t)n});
-    struct core_output o = rig_take(CORE_RESERVED);
+    struct core_output o = rig_reserve(pod, nodes, (size_t)n);
     snprintf(text, sizeof text, "%s", o.text ? o.text : "");
     ck_assert(o.reserve == CORE_RESERVE_DONE || o.reserve == CORE_RESERVE_PROMISED ||
               !o.node);
@@ -190,19 +177,7 @@ START_TEST(a_node_that_is_offered_twice_has_its_cards_once)
     start(1);
     show(2, 10850);
     const struct span nodes[] = {SPAN("n1"), SPAN("n1")};
-    struct pod pod = member("p1", "g", 10850);
-    struct request request = object_request(&r.arena, &pod, 1);
-    struct gang gang;
-    ck_assert(gang_of(&pod, &gang));
-    rig_step((struct core_input){.type = CORE_RESERVE,
-                                 .ns = pod.meta.ns,
-                                 .name = pod.meta.name,
-                                 .uid = pod.meta.uid,
-                                 .request = &request,
-                                 .gang = &gang,
-                                 .nodes = nodes,
-                                 .n_nodes = 2});
-    ck_assert_ptr_null(rig_take(CORE_RESERVED).node);
+    ck_assert_ptr_null(rig_reserve(member("p1", "g", 10850), nodes, 2).node);
 }
 END_TEST
 

@@ -20,11 +20,6 @@ static struct pod make(const char *uid, int mib, int priority, const char *meta,
                     uid, uid, meta, priority, spec, mib);
 }
 
-static void see(struct pod pod)
-{
-    rig_see(pod);
-}
-
 /* A pod that is bound to the card. */
 static struct pod on_card(const char *uid, int mib, int priority, const char *node,
                           int card, const char *meta)
@@ -45,9 +40,9 @@ static void start_with(int64_t after_ms)
         (struct core_settings){.preempt_after_ms = after_ms, .ledger = {.unit_mib = 1}});
     rig_lead();
     rig_cards("n1", 2, 16);
-    see(on_card("a0", 10, 0, "n1", 0, ""));
-    see(on_card("a1", 10, 5, "n1", 1, ""));
-    see(make("p", 12, 10, "", ""));
+    rig_see(on_card("a0", 10, 0, "n1", 0, ""));
+    rig_see(on_card("a1", 10, 5, "n1", 1, ""));
+    rig_see(make("p", 12, 10, "", ""));
     rig_reset();
 }
 
@@ -266,16 +261,16 @@ START_TEST(some_pods_evict_nobody)
     rejected_on_n1("p");
     nothing_happens(CORE_PREEMPT_LIMIT_MS);
     start();
-    see(make("equal", 12, 0, "", ""));
+    rig_see(make("equal", 12, 0, "", ""));
     evicts_nobody("equal");
     start();
-    see(make("never", 12, 10, "", ",'preemptionPolicy':'Never'"));
+    rig_see(make("never", 12, 10, "", ",'preemptionPolicy':'Never'"));
     evicts_nobody("never");
     start();
     rejected_on_n1("p");
     struct pod p = make("p", 12, 10, "", "");
     p.nominated_node = SPAN("n1");
-    see(p);
+    rig_see(p);
     nothing_happens(60 * 1000);
 }
 END_TEST
@@ -283,15 +278,15 @@ END_TEST
 START_TEST(some_pods_are_not_evicted)
 {
     start();
-    see(on_card("a0", 10, 0, "n1", 0,
-                ",'ownerReferences':[{'kind':'DaemonSet','name':'d'}]"));
-    see(make("a1", 10, 5,
-             ",'annotations':{'" KEY_MIRROR "':'x','" KEY_MEM_IDX "':'1','" KEY_MEM_POD
-             "':'10','" KEY_MEM_DEV "':'16'}",
-             ",'nodeName':'n1'"));
+    rig_see(on_card("a0", 10, 0, "n1", 0,
+                    ",'ownerReferences':[{'kind':'DaemonSet','name':'d'}]"));
+    rig_see(make("a1", 10, 5,
+                 ",'annotations':{'" KEY_MIRROR "':'x','" KEY_MEM_IDX
+                 "':'1','" KEY_MEM_POD "':'10','" KEY_MEM_DEV "':'16'}",
+                 ",'nodeName':'n1'"));
     evicts_nobody("p");
     start();
-    see(on_card("a1", 10, 5, "n1", 1, LEAVING)); /* is waited for */
+    rig_see(on_card("a1", 10, 5, "n1", 1, LEAVING)); /* is waited for */
     evicts_nobody("p");
     ck_assert_int_eq(status_of("p").found, CORE_PREEMPT_NOT_NEEDED);
 }
@@ -302,9 +297,9 @@ START_TEST(the_cheapest_node_is_chosen)
     start();
     rig_cards("n2", 1, 16);
     rig_cards("n3", 1, 16);
-    see(on_card("b", 10, -5, "n2", 0, ""));
-    see(on_card("c0", 5, -5, "n3", 0, ""));
-    see(on_card("c1", 5, -5, "n3", 0, ""));
+    rig_see(on_card("b", 10, -5, "n2", 0, ""));
+    rig_see(on_card("c0", 5, -5, "n3", 0, ""));
+    rig_see(on_card("c1", 5, -5, "n3", 0, ""));
     rejected("p", (const char *const[]){"n1", "n3", "n2", "unknown"}, 4);
     nominated("p", "n2");
     eviction("b");
@@ -316,9 +311,9 @@ static void start_two_victims(void)
 {
     start();
     rig_cards("n2", 1, 16);
-    see(on_card("c0", 7, 0, "n2", 0, ""));
-    see(on_card("c1", 7, 0, "n2", 0, ""));
-    see(make("q", 16, 10, "", ""));
+    rig_see(on_card("c0", 7, 0, "n2", 0, ""));
+    rig_see(on_card("c1", 7, 0, "n2", 0, ""));
+    rig_see(make("q", 16, 10, "", ""));
     rejected("q", (const char *const[]){"n2"}, 1);
     nominated("q", "n2");
 }
@@ -410,15 +405,15 @@ END_TEST
 START_TEST(a_whole_card_is_freed_and_kept)
 {
     start();
-    see(rig_json("{'metadata':{'namespace':'default','name':'pod-w','uid':'w'},"
-                 "'spec':{'priority':10,'containers':[{'resources':{'limits':{'%s'"
-                 ":'1'}}}]}}",
-                 KEY_GPU_COUNT));
+    rig_see(rig_json("{'metadata':{'namespace':'default','name':'pod-w','uid':'w'},"
+                     "'spec':{'priority':10,'containers':[{'resources':{'limits':{'%s'"
+                     ":'1'}}}]}}",
+                     KEY_GPU_COUNT));
     rejected_on_n1("w");
     nominated("w", "n1");
     rig_answer(eviction("a0").call, ERR_NONE);
     rig_delete(on_card("a0", 10, 0, "n1", 0, ""));
-    see(make("low", 8, 0, "", "")); /* card 1 has 6 MiB free */
+    rig_see(make("low", 8, 0, "", "")); /* card 1 has 6 MiB free */
     ck_conflict(1, "low");
     ck_binds(2, "w", "0");
 }
@@ -430,13 +425,13 @@ START_TEST(cards_stay_kept_when_kube_scheduler_clears_the_nomination)
     rig_answer(first_eviction().call, ERR_NONE);
     struct pod p = make("p", 12, 10, "", "");
     p.nominated_node = SPAN("n1");
-    see(p);
+    rig_see(p);
     p.nominated_node = (struct span){0};
-    see(p);
+    rig_see(p);
     const struct ledger_pod *pod = rig_ledger_pod("p");
     ck_assert_uint_eq(ledger_pod_kept(pod), 1);
     p.nominated_node = SPAN("n2"); /* kube-scheduler's own preemption */
-    see(p);
+    rig_see(p);
     ck_assert_uint_eq(ledger_pod_kept(pod), 0);
 }
 END_TEST
@@ -445,7 +440,7 @@ START_TEST(cards_are_released_at_the_limit)
 {
     start();
     rig_answer(first_eviction().call, ERR_NONE);
-    see(make("low", 5, 0, "", ""));
+    rig_see(make("low", 5, 0, "", ""));
     pass(CORE_PREEMPT_LIMIT_MS - 2000);
     const struct ledger_pod *p = rig_ledger_pod("p");
     ck_assert_uint_eq(ledger_pod_kept(p), 1);
@@ -473,7 +468,7 @@ START_TEST(a_follower_remembers_nothing)
     rig_new((struct core_settings){.preempt_after_ms = AFTER_MS});
     rig_lease_read("other", "1");
     rig_lists_end();
-    see(make("p", 12, 10, "", ""));
+    rig_see(make("p", 12, 10, "", ""));
     rejected_on_n1("p");
     ck_assert_uint_eq(counts().waiting, 0);
 }
@@ -497,7 +492,7 @@ START_TEST(the_number_of_remembered_pods_is_limited)
     for (int i = 0; i < CORE_PREEMPT_PODS + 10; i++) {
         char uid[16];
         snprintf(uid, sizeof uid, "w%d", i);
-        see(make(uid, 12, i == CORE_PREEMPT_PODS + 5 ? 100 : 1, "", ""));
+        rig_see(make(uid, 12, i == CORE_PREEMPT_PODS + 5 ? 100 : 1, "", ""));
         rejected_on_n1(uid);
     }
     ck_assert_uint_eq(counts().waiting, CORE_PREEMPT_PODS);

@@ -181,9 +181,7 @@ START_TEST(a_node_whose_room_is_reserved_meanwhile_wakes_the_scheduler)
     start();
     rig_see(pod_of("waits", 16000, 10));
     for (int i = 0; i < 2; i++) {
-        struct scv sick = object_scv_even(&r.arena, "n2", 1, 16000);
-        sick.cards[0].healthy = false;
-        rig_scv(sick);
+        rig_sick("n2", 1, 0);
         rig_cards("n2", 1, 16000);
         if (i == 1) /* before the second since the first wakeup has passed */
             ck_reserves("a", 10000, 0, "n2", "n2");
@@ -285,17 +283,8 @@ START_TEST(the_number_of_reservations_is_limited)
     ck_reserved(CORE_RESERVATIONS_MAX);
     ck_reserves("u0", 1, 0, "m0", "m0"); /* it has one */
     struct pod pod = rig_mem("member", 1);
-    struct request request = object_request(&r.arena, &pod, 1);
-    const struct span node = SPAN("m1");
-    rig_step((struct core_input){.type = CORE_RESERVE,
-                                 .ns = pod.meta.ns,
-                                 .name = pod.meta.name,
-                                 .uid = pod.meta.uid,
-                                 .request = &request,
-                                 .gang = &(struct gang){.name = SPAN("g")},
-                                 .nodes = &node,
-                                 .n_nodes = 1});
-    ck_assert_int_eq(rig_take(CORE_RESERVED).reserve, CORE_RESERVE_FULL);
+    pod.gang.coscheduling = SPAN("g");
+    ck_assert_int_eq(rig_reserve(pod, &SPAN("m1"), 1).reserve, CORE_RESERVE_FULL);
 }
 END_TEST
 
