@@ -44,17 +44,22 @@ static void use_token_file(const char *token)
 }
 
 /* The status of the response; 0 if there is none. */
-static unsigned call(const char *method, const char *path, const char *body)
+static unsigned send_request(struct kube_request req)
 {
-    struct kube_request req = {
-        .method = method, .path = path, .body = span_of(body), .timeout_ms = TIMEOUT_MS};
     struct httpc_reply reply;
+    req.timeout_ms = TIMEOUT_MS;
     w.err = (struct err){0};
     int rc = kube_call(w.c, &req, &reply, &w.err);
     unsigned status = reply.status;
     ck_assert((rc == 0) == (status != 0));
     httpc_reply_fini(&reply);
     return status;
+}
+
+static unsigned call(const char *method, const char *path, const char *body)
+{
+    return send_request(
+        (struct kube_request){.method = method, .path = path, .body = span_of(body)});
 }
 
 /* Responds with 200 to the token `ctx`, else with 401. */
@@ -84,14 +89,10 @@ START_TEST(a_call_has_prefix_credentials_and_user_agent)
     ck_assert(strstr(get, "\r\nContent-Type:") == NULL);
     ck_assert(strstr(post, "POST /k8s/c1/x HTTP/1.1\r\n") == post);
     ck_assert(strstr(post, "\r\nContent-Type: application/json\r\n") != NULL);
-    struct kube_request req = {.method = "PATCH",
-                               .path = "/y",
-                               .content_type = "application/merge-patch+json",
-                               .body = SPAN("{}"),
-                               .timeout_ms = TIMEOUT_MS};
-    struct httpc_reply reply;
-    ck_assert_done(kube_call(w.c, &req, &reply, &w.err), w.err);
-    httpc_reply_fini(&reply);
+    send_request((struct kube_request){.method = "PATCH",
+                                       .path = "/y",
+                                       .content_type = "application/merge-patch+json",
+                                       .body = SPAN("{}")});
     cleanup_free char *patch = stub_request(server, 2);
     ck_assert(strstr(patch, "\r\nContent-Type: application/merge-patch+json\r\n") !=
               NULL);
@@ -150,28 +151,32 @@ START_TEST(an_invalid_config_is_rejected)
 }
 END_TEST
 
-struct story {
-    unsigned status, ends;
+/* A stream. */
+static struct story {
+    unsigned status;
+    bool ended;
     struct buf body;
-};
+} story;
 
 static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
 {
-    (void)retry_after_s;
-    ((struct story *)ctx)->status = status;
+    (void)ctx, (void)retry_after_s;
+    story.status = status;
     return true;
 }
 
 static bool on_data(void *ctx, const char *p, size_t n)
 {
-    buf_add(&((struct story *)ctx)->body, p, n);
+    (void)ctx;
+    buf_add(&story.body, p, n);
     return true;
 }
 
 static void on_end(void *ctx, const struct err *why)
 {
+    (void)ctx;
     ck_assert_msg(!why, "%s", why ? why->msg : "");
-    ((struct story *)ctx)->ends++;
+    story.ended = true;
 }
 
 static unsigned watch(struct httpc_loop *loop)
@@ -179,9 +184,9 @@ static unsigned watch(struct httpc_loop *loop)
     static const struct httpc_sink sink = {on_begin, on_data, on_end};
     struct kube_request req = {
         .method = "GET", .path = "/w?watch=1", .stall_ms = TIMEOUT_MS};
-    struct story story = {0};
-    ck_assert_ptr_nonnull(kube_stream_start(w.c, loop, &req, &sink, &story, &w.err));
-    while (!story.ends)
+    story = (struct story){0};
+    ck_assert_ptr_nonnull(kube_stream_start(w.c, loop, &req, &sink, NULL, &w.err));
+    while (!story.ended)
         httpc_loop_run(loop, 1000);
     ck_assert_span_eq(buf_span(&story.body), "{}");
     buf_fini(&story.body);
@@ -210,9 +215,8 @@ static void *call_often(void *arg)
 {
     (void)arg;
     uintptr_t good = 0;
+    struct kube_request req = {.method = "GET", .path = "/", .timeout_ms = TIMEOUT_MS};
     for (int i = 0; i < 40; i++) {
-        struct kube_request req = {
-            .method = "GET", .path = "/", .timeout_ms = TIMEOUT_MS};
         struct httpc_reply reply;
         good += !kube_call(w.c, &req, &reply, NULL) && reply.status == 200;
         httpc_reply_fini(&reply);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/event_recorder.h"
 
+#include <fnmatch.h>
 #include <jansson.h>
 #include <pthread.h>
 
@@ -12,7 +13,8 @@ static int64_t now_ms;
 static struct event_recorder *recorder;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the members below */
 static char path[512];
-static json_t *body; /* of the last post */
+static char text[4096]; /* of the last post */
+static json_t *body;
 static bool fails;
 static struct gate *gate; /* a post waits for it; NULL: none */
 
@@ -29,6 +31,7 @@ static int post(void *ctx, const struct kube_request *request, struct err *err)
     pthread_mutex_lock(&lock);
     ck_assert_str_eq(request->method, "POST");
     snprintf(path, sizeof path, "%s", request->path);
+    snprintf(text, sizeof text, "%.*s", SPAN_ARG(request->body));
     json_decref(body);
     body = json_loadb(request->body.p, request->body.n, 0, NULL);
     int rc = fails ? err_set(err, ERR_FORBIDDEN, "no") : 0;
@@ -79,15 +82,11 @@ static const char *text_at(const char *keys)
     return json_string_value(at);
 }
 
-static void expect(const char *const (*members)[2], size_t n)
+#define TIME "20*-*-*T??:??:??.??????Z"
+static void ck_body(const char *pattern)
 {
-    for (size_t i = 0; i < n; i++) {
-        const char *text = text_at(members[i][0]);
-        if (members[i][1])
-            ck_assert_str_eq(text, members[i][1]);
-        else
-            ck_assert_ptr_null(text);
-    }
+    ck_assert_ptr_nonnull(body);
+    ck_assert_msg(fnmatch(pattern, text, FNM_NOESCAPE) == 0, "%s", text);
 }
 
 /* The event is posted at that path. */
@@ -101,37 +100,20 @@ static void add(const struct event *e, const char *want_path)
 
 START_TEST(an_event_of_a_pod_has_all_required_fields)
 {
-    static const char *const members[][2] = {
-        {"apiVersion", "events.k8s.io/v1"},
-        {"kind", "Event"},
-        {"metadata/namespace", "ns-1"},
-        {"regarding/kind", "Pod"},
-        {"regarding/namespace", "ns-1"},
-        {"regarding/name", "p.1"},
-        {"regarding/uid", "u1"},
-        {"type", "Warning"},
-        {"reason", "GPUNoRoom"},
-        {"action", "Filtering"},
-        {"note", "say \"no\"\n\xef\xbf\xbd"},
-        {"reportingController", "test"},
-        {"reportingInstance", "host_1"},
-        {"series/lastObservedTime", NULL},
-    };
     struct event e = pod_event("ns-1", "p.1", "say \"no\"\n\xff");
     add(&e, "/apis/events.k8s.io/v1/namespaces/ns-1/events");
-    expect(members, ARRAY_LEN(members));
-    const char *name = text_at("metadata/name"), *time = text_at("eventTime");
-    ck_assert(!strncmp(name, "p.1.", 4) && strlen(name) == 20);
-    ck_assert_uint_eq(strlen(time), strlen("2026-11-22T09:00:00.123456Z"));
+    ck_body("{\"apiVersion\":\"events.k8s.io/v1\",\"kind\":\"Event\",\"metadata\":{"
+            "\"name\":\"p.1.????????????????\",\"namespace\":\"ns-1\"},\"regarding\":{"
+            "\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"namespace\":\"ns-1\",\"name\":"
+            "\"p.1\",\"uid\":\"u1\"},\"eventTime\":\"" TIME "\",\"reportingController\":"
+            "\"test\",\"reportingInstance\":\"host_1\",\"type\":\"Warning\",\"reason\":"
+            "\"GPUNoRoom\",\"action\":\"Filtering\",\"note\":\"say \\\"no\\\"\\n*\"}");
+    ck_assert_str_eq(text_at("note"), "say \"no\"\n\xef\xbf\xbd");
 }
 END_TEST
 
 START_TEST(an_event_of_a_node_is_in_default)
 {
-    static const char *const members[][2] = {{"metadata/namespace", "default"},
-                                             {"regarding/kind", "Node"},
-                                             {"regarding/namespace", NULL},
-                                             {"type", "Normal"}};
     const struct event e = {.kind = EVENT_NODE,
                             .name = SPAN("n1"),
                             .uid = SPAN("n1"),
@@ -139,7 +121,8 @@ START_TEST(an_event_of_a_node_is_in_default)
                             .action = "WatchingCards",
                             .note = SPAN("x")};
     add(&e, "/apis/events.k8s.io/v1/namespaces/default/events");
-    expect(members, ARRAY_LEN(members));
+    ck_body("*,\"namespace\":\"default\"},\"regarding\":{\"apiVersion\":\"v1\",\"kind\":"
+            "\"Node\",\"name\":\"n1\",\"uid\":\"n1\"},*,\"type\":\"Normal\",*");
 }
 END_TEST
 
