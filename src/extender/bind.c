@@ -5,6 +5,7 @@
 #include "extender/event_pod.h"
 #include "extender/forward.h"
 #include "extender/verb.h"
+#include "kube/client.h"
 
 /*
  * bind. kube-scheduler sends names and a UID, not the pod; the pod's request is known
@@ -27,18 +28,6 @@ enum {
     ATTEMPT_MIN_MS = 200,
     UNRENEWED_MS = 2000, /* an attempt when the last seen lease has expired */
 };
-
-/* The values become part of API paths, so only the characters of names are allowed. */
-static bool is_name(struct span s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-              (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_'))
-            return false;
-    }
-    return s.n > 0 && s.n <= 253 && s.p[0] != '.';
-}
 
 static int read_args(struct span body, struct arena *a, struct core_driver_bind *bind,
                      struct err *err)
@@ -67,7 +56,7 @@ static int read_args(struct span body, struct arena *a, struct core_driver_bind 
     if (jread_finish(&j, err))
         return -1;
     for (size_t i = 0; i < ARRAY_LEN(members); i++)
-        if (!is_name(*members[i].to))
+        if (!kube_is_path_part(*members[i].to))
             return err_set(err, ERR_INVALID, "%s is missing or not a valid %s",
                            members[i].key, members[i].what);
     return 0;
