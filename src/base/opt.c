@@ -43,22 +43,6 @@ int opt_parse_duration(struct span text, int64_t *ms, struct err *err)
     return parse_scaled(OPT_DURATION, text, ms, err);
 }
 
-static int parse_bool(struct span text, bool *out, struct err *err)
-{
-    static const char *const words[][2] = {
-        {"true", "false"}, {"on", "off"}, {"yes", "no"}};
-    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
-        for (int no = 0; no < 2; no++) {
-            if (span_eq_nocase(text, span_of(words[i][no]))) {
-                *out = !no;
-                return 0;
-            }
-        }
-    }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is neither true nor false",
-                   SPAN_ARG(text));
-}
-
 static int parse_choice(struct span text, const char *choices, int *out, struct err *err)
 {
     struct span rest = span_of(choices);
@@ -70,6 +54,16 @@ static int parse_choice(struct span text, const char *choices, int *out, struct 
     }
     return err_set(err, ERR_INVALID, "\"%.*s\" is not one of %s", SPAN_ARG(text),
                    choices);
+}
+
+static int parse_bool(struct span text, bool *out, struct err *err)
+{
+    int word;
+    if (parse_choice(text, "true|false|on|off|yes|no", &word, NULL))
+        return err_set(err, ERR_INVALID, "\"%.*s\" is neither true nor false",
+                       SPAN_ARG(text));
+    *out = word % 2 == 0;
+    return 0;
 }
 
 static int parse_number(const struct opt *o, struct span text, int64_t *out,

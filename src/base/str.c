@@ -2,6 +2,7 @@
 #include "base/str.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -31,6 +32,14 @@ bool span_eq_nocase(struct span a, struct span b)
 bool span_starts(struct span s, struct span prefix)
 {
     return s.n >= prefix.n && span_eq((struct span){s.p, prefix.n}, prefix);
+}
+
+bool span_has_only(struct span s, const char *other)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (!isalnum((unsigned char)s.p[i]) && !memchr(other, s.p[i], strlen(other)))
+            return false;
+    return true;
 }
 
 int span_cmp(struct span a, struct span b)

@@ -34,30 +34,23 @@ struct core_output *core_call(struct step *s, enum core_output_type type, uint64
 
 struct core_output *core_output_dup(const struct core_output *from)
 {
-    const size_t strings[] = {
-        offsetof(struct core_output, version), offsetof(struct core_output, ns),
-        offsetof(struct core_output, name),    offsetof(struct core_output, uid),
-        offsetof(struct core_output, node),    offsetof(struct core_output, annotations),
-        offsetof(struct core_output, body),    offsetof(struct core_output, value),
-        offsetof(struct core_output, text),    offsetof(struct core_output, preemptor),
-    };
+    struct core_output o = *from;
+    const char **const strings[] = {&o.version, &o.ns,          &o.name, &o.uid,
+                                    &o.node,    &o.annotations, &o.body, &o.value,
+                                    &o.text,    &o.preemptor};
     size_t bytes = 0;
-    for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
-        const char *s = *(const char *const *)((const char *)from + strings[i]);
-        bytes += s ? strlen(s) + 1 : 0;
-    }
+    for (size_t i = 0; i < ARRAY_LEN(strings); i++)
+        bytes += *strings[i] ? strlen(*strings[i]) + 1 : 0;
     struct core_output *copy = xmalloc(sizeof *copy + bytes);
     char *at = (char *)(copy + 1);
-    *copy = *from;
     for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
-        const char **s = (const char **)((char *)copy + strings[i]);
-        if (!*s)
+        if (!*strings[i])
             continue;
-        size_t n = strlen(*s) + 1;
-        memcpy(at, *s, n);
-        *s = at;
-        at += n;
+        char *end = stpcpy(at, *strings[i]);
+        *strings[i] = at;
+        at = end + 1;
     }
+    *copy = o;
     return copy;
 }
 

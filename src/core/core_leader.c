@@ -407,13 +407,7 @@ static struct span address_of(struct span holder)
     while (at && holder.p[at - 1] != '@')
         at--;
     struct span address = {holder.p + at, at ? holder.n - at : 0};
-    for (size_t i = 0; i < address.n; i++) {
-        char c = address.p[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-              (c >= '0' && c <= '9') || strchr("-.:[]", c)))
-            return (struct span){0};
-    }
-    return address;
+    return span_has_only(address, "-.:[]") ? address : (struct span){0};
 }
 
 struct bind_route core_bind_route(const struct core *core, struct step_time now,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/client.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -454,24 +455,11 @@ int kube_reply_check(unsigned status, struct span body, struct err *err)
     return err_set(err, code, "HTTP %u without a Status object: %s", status, shown);
 }
 
-static bool is_alphanumeric(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
 bool kube_is_path_part(struct span name)
 {
-    if (!object_is_name(name) || !is_alphanumeric(name.p[0]) ||
-        !is_alphanumeric(name.p[name.n - 1]))
-        return false;
-    for (size_t i = 1; i < name.n; i++) {
-        char c = name.p[i];
-        if (!is_alphanumeric(c) && c != '-' && c != '_' && c != '.')
-            return false;
-        if (c == '.' && name.p[i - 1] == '.')
-            return false;
-    }
-    return true;
+    return object_is_name(name) && span_has_only(name, "-_.") &&
+           isalnum((unsigned char)name.p[0]) &&
+           isalnum((unsigned char)name.p[name.n - 1]) && !memmem(name.p, name.n, "..", 2);
 }
 
 struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,

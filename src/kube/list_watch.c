@@ -35,17 +35,12 @@ void list_watch_fini(struct list_watch *f)
 
 void list_watch_escape(struct buf *path, struct span value)
 {
-    static const char hex[] = "0123456789ABCDEF";
     for (size_t i = 0; i < value.n; i++) {
-        unsigned char c = (unsigned char)value.p[i];
-        if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-            c == '-' || c == '_' || c == '.') {
-            buf_addc(path, (char)c);
-        } else {
-            buf_addc(path, '%');
-            buf_addc(path, hex[c >> 4]);
-            buf_addc(path, hex[c & 15]);
-        }
+        struct span c = {value.p + i, 1};
+        if (span_has_only(c, "-_."))
+            buf_add_span(path, c);
+        else
+            buf_printf(path, "%%%02X", (unsigned char)*c.p);
     }
 }
 

@@ -11,6 +11,9 @@ START_TEST(spans_compare_cut_and_trim)
     ck_assert(span_eq_nocase(SPAN("Tesla T4"), SPAN("tesla t4")));
     ck_assert(span_starts(SPAN("unhealthy-gpu-n1"), SPAN("unhealthy-gpu-")));
     ck_assert(!span_starts(SPAN("un"), SPAN("unhealthy-gpu-")));
+    ck_assert(span_has_only(SPAN("azAZ09-."), "-."));
+    ck_assert(!span_has_only(SPAN("a_"), "-.") && !span_has_only(SPAN("\xe9"), ""));
+    ck_assert(!span_has_only(SPAN("a\0"), "-."));
     ck_assert_int_lt(span_cmp(SPAN("a"), SPAN("ab")), 0);
     ck_assert_int_gt(span_cmp(SPAN("b"), SPAN("ab")), 0);
     ck_assert_span_eq(span_trim(SPAN(" \t a b \n")), "a b");
