@@ -27,7 +27,7 @@ static struct fixture {
     char *kubeconfig;                   /* in sources */
     struct kube_config config;          /* of the next client */
     struct kube_client *c;
-    int64_t now_ms; /* of its clock */
+    _Atomic int64_t now_ms; /* of its clock */
     struct err err;
 } w;
 
