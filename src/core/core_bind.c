@@ -26,22 +26,15 @@ struct bind_op *core_bind_find(const struct core *core, struct span uid)
     return map_get(&core->bind_ops_by_uid, uid);
 }
 
-static void waiters_clear(struct bind_op *op)
-{
-    for (size_t i = 0; i < op->n_waiters; i++)
-        core_disown(&op->waiters[i].node);
-    op->n_waiters = 0;
-}
-
 /* New, in the core, in state FETCHING. Copies the strings. */
 static struct bind_op *bind_op_new(struct core *core, struct span uid, struct span ns,
                                    struct span name, struct span node)
 {
     struct bind_op *op = xcalloc(1, sizeof *op);
-    op->uid = core_own(uid);
-    op->ns = core_own(ns);
-    op->name = core_own(name);
-    op->node = core_own(node);
+    op->uid = arena_copy(&op->strings, uid);
+    op->ns = arena_copy(&op->strings, ns);
+    op->name = arena_copy(&op->strings, name);
+    op->node = arena_copy(&op->strings, node);
     list_prepend(&core->bind_ops, &op->link);
     map_set(&core->bind_ops_by_uid, op);
     return op;
@@ -52,13 +45,8 @@ static void bind_op_end(struct core *core, struct bind_op *op)
 {
     list_remove(&op->link);
     map_remove(&core->bind_ops_by_uid, op->uid);
-    waiters_clear(op);
     free(op->waiters);
-    core_disown(&op->uid);
-    core_disown(&op->ns);
-    core_disown(&op->name);
-    core_disown(&op->node);
-    core_disown(&op->seen);
+    arena_fini(&op->strings);
     free(op);
 }
 
@@ -73,7 +61,7 @@ void core_bind_fini(struct core *core)
 static void bind_op_join(struct bind_op *op, uint64_t token, struct span node)
 {
     MEM_GROW(op->waiters, op->waiters_cap, op->n_waiters + 1);
-    op->waiters[op->n_waiters++] = (struct waiter){token, core_own(node)};
+    op->waiters[op->n_waiters++] = (struct waiter){token, arena_copy(&op->strings, node)};
 }
 
 /* Replies to a caller: the error, or that the pod is bound if there is none. */
@@ -111,7 +99,7 @@ static void reply_all(struct step *s, struct bind_op *op, const struct err *err,
         else
             reply_bound(s, w->token, w->node, node);
     }
-    waiters_clear(op);
+    op->n_waiters = 0;
 }
 
 /* Ends the op; its callers get the error. */
@@ -254,7 +242,6 @@ static void bind_start(struct step *s, struct bind_op *op, struct ledger_pod *po
         op = bind_op_new(s->core, in->uid, in->ns, in->name, in->node_name);
         bind_op_join(op, in->token, in->node_name);
     }
-    op->plain = !pod;
     send(s, op, &annotations);
 }
 
@@ -304,7 +291,7 @@ static void not_bound(struct step *s, struct bind_op *op, const struct err *why)
 {
     struct ledger *l = s->core->ledger;
     struct ledger_pod *pod = ledger_pod_find(l, op->uid);
-    if (pod && pod->node && !op->plain) {
+    if (pod && pod->node) {
         struct wakeup_fits before = core_wakeup_before(s, op->node);
         ledger_pod_unplace(l, pod);
         core_wakeup_after(s, &before);
@@ -347,7 +334,7 @@ void core_bind_bound(struct step *s, struct bind_op *op, struct span node)
     }
     /* Remembered for the case that the answer of the Binding is lost. */
     if (!op->seen.p)
-        op->seen = core_own(node);
+        op->seen = arena_copy(&op->strings, node);
 }
 
 void core_bind_deleted(struct step *s, struct bind_op *op)

@@ -55,14 +55,10 @@ static bool select_victims(struct step *s, const struct ledger_pod *pod,
     return preempt_select(&who, node, leaving, n_leaving, a, victims) && victims->cards;
 }
 
-/* Frees the victims and the node. */
 static void clear_plan(struct core_preempt_pod *e)
 {
-    for (size_t i = 0; i < e->n_victims; i++)
-        core_disown(&e->victims[i]);
-    free(e->victims);
-    core_disown(&e->node);
-    e->victims = NULL;
+    arena_fini(&e->plan);
+    e->node = (struct span){0};
     e->n_victims = e->next = 0;
     e->cards = 0;
 }
@@ -133,11 +129,11 @@ static void begin_evictions(struct step *s, struct core_preempt_pod *e,
     struct preempt_victims v;
     if (!node || !select_victims(s, pod, node, NULL, 0, &v) || !v.n)
         return; /* changed since the search: the next tick searches again */
-    e->node = core_own(node_name);
+    e->node = arena_copy(&e->plan, node_name);
     e->cards = v.cards;
-    e->victims = xcalloc(v.n, sizeof *e->victims);
+    e->victims = arena_alloc(&e->plan, v.n * sizeof *e->victims);
     for (size_t i = 0; i < v.n; i++)
-        e->victims[e->n_victims++] = core_own(v.pods[i]->uid);
+        e->victims[e->n_victims++] = arena_copy(&e->plan, v.pods[i]->uid);
     e->state = CORE_PREEMPT_NOMINATING;
     e->evicted = false;
     e->attempts = 0;

@@ -25,7 +25,7 @@ struct cursor {
 /* A caller that waits for the outcome of a bind. */
 struct waiter {
     uint64_t token;
-    struct span node; /* owned: the node of its request */
+    struct span node; /* of its request; in the op's strings */
 };
 
 enum bind_op_state {
@@ -38,17 +38,17 @@ enum bind_op_state {
 /* A bind in flight. Its promise, if any, is in the ledger under the pod's UID. */
 struct bind_op {
     enum bind_op_state state;
-    struct span uid, ns, name, node; /* owned, NUL-terminated */
+    struct arena strings;
+    struct span uid, ns, name, node; /* NUL-terminated */
     uint64_t call;                   /* call in flight, or 0 */
     int64_t proof_ms; /* the second GET sent after this is proof; CORE_CHECK_AFTER_MS */
     int64_t get_ms;   /* when the GET in flight was sent */
     int64_t check_ms; /* UNKNOWN, CHECKING without a call: when to send the next GET */
     int64_t backoff_ms;
-    bool plain;        /* no promise and no annotations: the pod requests nothing */
     bool deleted;      /* SENT: the pod was seen deleted or terminal */
     bool checked_late; /* a GET sent after proof_ms was answered */
     bool overtaken; /* a list that ended after the GET in flight was sent lacks the pod */
-    struct span seen; /* SENT: an event shows the pod bound to this node; owned */
+    struct span seen; /* SENT: an event shows the pod bound to this node */
     struct err why;   /* the error of the Binding */
     struct waiter *waiters;
     size_t n_waiters, waiters_cap;
@@ -78,9 +78,10 @@ struct core_preempt_pod {
     size_t at, best, cost;
     int64_t priority;
     bool found;
-    struct span node;               /* owned: where it is nominated; DONE: may be empty */
+    struct arena plan;              /* with node and victims */
+    struct span node;               /* where it is nominated; DONE: may be empty */
     uint64_t cards;                 /* kept for the pod on that node; 0: none */
-    struct span *victims;           /* owned: UIDs */
+    struct span *victims;           /* UIDs */
     size_t n_victims, next;         /* `next`: the first whose eviction is not answered */
     uint64_t call;                  /* in flight, or 0 */
     unsigned attempts;              /* of the current eviction */
