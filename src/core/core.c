@@ -203,16 +203,16 @@ static void log_overcommits(struct step *s)
         const struct ledger_node *node = ledger_node_at(core->ledger, i);
         for (uint32_t k = 0; node && k < node->n_cards; k++) {
             const struct card *card = &node->cards[k];
-            cleanup_buf struct buf compute = {0};
-            if (card->compute_promised)
-                buf_printf(&compute, ", and %u %% of its compute",
-                           card->compute_promised);
+            const char *compute = card->compute_promised
+                                      ? step_printf(s->out, ", and %u %% of its compute",
+                                                    card->compute_promised)
+                                      : "";
             if (card->overcommitted)
                 core_log(s, ERR_CONFLICT,
                          "node %.*s: GPU%d is overcommitted: %lld MiB promised of %lld "
-                         "MiB%.*s",
+                         "MiB%s",
                          SPAN_ARG(node->name), card->index, (long long)card->promised_mib,
-                         (long long)card->total_mib, SPAN_ARG(buf_span(&compute)));
+                         (long long)card->total_mib, compute);
         }
     }
     core->overcommits += n > core->n_overcommitted ? n - core->n_overcommitted : 0;

@@ -124,14 +124,13 @@ static bool reject_node(const struct ledger_node *node, struct span name,
                         const struct request *r, struct err *err)
 {
     cleanup_buf struct buf why = {0};
-    if (node)
-        reason_add(&why, node, r, select_fit(node, r));
-    if (node)
-        err_set(err, ERR_CONFLICT, "no card of node %.*s fits: %s", SPAN_ARG(name),
-                why.p);
-    else
+    if (!node) {
         err_set(err, ERR_CONFLICT, "node %.*s is unknown to the extender",
                 SPAN_ARG(name));
+        return false;
+    }
+    reason_add(&why, node, r, select_fit(node, r));
+    err_set(err, ERR_CONFLICT, "no card of node %.*s fits: %s", SPAN_ARG(name), why.p);
     return false;
 }
 

@@ -223,15 +223,14 @@ static void log_stale(struct step *s, size_t n)
     struct span name =
         LIST_ITEM(core->heartbeats.stale.prev, struct heartbeat, link)->node;
     const struct ledger_node *node = ledger_node_find(core->ledger, name);
-    cleanup_buf struct buf nodes = {0}, owner = {0};
+    cleanup_buf struct buf owner = {0};
     if (node)
         reason_add_foreign_lease(&owner, node);
-    if (n == 1)
-        buf_printf(&nodes, "node %.*s", SPAN_ARG(name));
-    else
-        buf_printf(&nodes, "%zu nodes (one of them %.*s)", n, SPAN_ARG(name));
+    const char *nodes =
+        n == 1 ? step_printf(s->out, "node %.*s", SPAN_ARG(name))
+               : step_printf(s->out, "%zu nodes (one of them %.*s)", n, SPAN_ARG(name));
     core_log(s, ERR_TIMEOUT,
-             "%s: no heartbeat from scv-agent for %lld s; %s no new pods%.*s", nodes.p,
+             "%s: no heartbeat from scv-agent for %lld s; %s no new pods%.*s", nodes,
              (long long)(core->settings.node_grace_ms + 999) / 1000,
              n == 1 ? "the node gets" : "they get", SPAN_ARG(buf_span(&owner)));
 }
