@@ -60,15 +60,16 @@ static const char *node_of(const char *uid)
     return own ? own->node->name.p : "";
 }
 
+#define ck_asks(pod, first, n, node) ck_assert_str_eq(ask(pod, first, n), node)
 /* filter of a member of g with the first `n` nodes. */
-#define ck_ask(uid, mib, n, node) ck_assert_str_eq(ask(member(uid, "g", mib), 1, n), node)
+#define ck_ask(uid, mib, n, node) ck_asks(member(uid, "g", mib), 1, n, node)
 
 START_TEST(a_gang_that_does_not_fit_gets_nothing)
 {
     start(2);
     show(3, 10850);
     for (int i = 1; i <= 3; i++) {
-        ck_assert_str_eq(ask(member(rig_text("p%d", i).p, "g", 10850), 1, 2), "");
+        ck_ask(rig_text("p%d", i).p, 10850, 2, "");
         ck_assert_str_eq(text, "gang g: 1 of 3 members finds no place beside the others; "
                                "needs 10850 MiB on one card; none starts before all can");
         ck_reserved(0);
@@ -87,7 +88,7 @@ START_TEST(the_first_member_reserves_for_all)
     rig_pass(1000);
     ck_ask("p1", 10850, 2, "n2");
     ck_ask("p2", 10850, 2, "n1");
-    ck_assert_str_eq(ask(member("x", "", 10850), 1, 2), "");
+    ck_asks(member("x", "", 10850), 1, 2, "");
     ck_reserved(2);
     rig_bind(1, "p1", "n2");
     rig_bind(2, "p2", "n1");
@@ -129,7 +130,7 @@ static void reserve_again(const char *uid, int mib, size_t members)
     ck_ask("p1", 10850, 2, "n1");
     rig_pass(CORE_GANG_RESERVATION_MS - 1);
     r.now.mono_ms += 1;
-    ck_assert_str_eq(ask(member(uid, "g", mib), 1, 2), "n1");
+    ck_asks(member(uid, "g", mib), 1, 2, "n1");
     ck_reserved(members);
     rig_pass(CORE_GANG_RESERVATION_MS - 1);
     ck_reserved(members);
@@ -165,7 +166,7 @@ START_TEST(a_member_whose_node_is_not_offered_gets_another)
     show(2, 10850);
     ck_ask("p1", 10850, 2, "n1");
     ck_assert_str_eq(node_of("p2"), "n2");
-    ck_assert_str_eq(ask(member("p2", "g", 10850), 3, 1), "n3");
+    ck_asks(member("p2", "g", 10850), 3, 1, "n3");
     ck_assert_str_eq(node_of("p1"), "n1");
     ck_ask("p2", 10850, 1, ""); /* only that of p1 */
     ck_reserved(0);
@@ -181,16 +182,25 @@ START_TEST(a_node_that_is_offered_twice_has_its_cards_once)
 }
 END_TEST
 
-START_TEST(a_minimum_lets_the_gang_start_with_fewer)
+/* A member of a gang of which two must start. */
+static struct pod one_of_two(const char *uid)
+{
+    struct pod pod = member(uid, "g", 10850);
+    pod.gang.minimum = SPAN("2");
+    return pod;
+}
+
+static void start_with_minimum(void)
 {
     start(2);
-    for (int i = 1; i <= 3; i++) {
-        struct pod pod = member(rig_text("p%d", i).p, "g", 10850);
-        pod.gang.minimum = SPAN("2");
-        rig_see(pod);
-    }
-    struct pod last = member("p3", "g", 10850);
-    ck_assert_str_eq(ask(last, 1, 2), "n1"); /* the pod that is asked about comes first */
+    for (int i = 1; i <= 3; i++)
+        rig_see(one_of_two(rig_text("p%d", i).p));
+}
+
+START_TEST(a_minimum_lets_the_gang_start_with_fewer)
+{
+    start_with_minimum();
+    ck_asks(one_of_two("p3"), 1, 2, "n1"); /* the pod that is asked about comes first */
     ck_reserved(2);
     ck_assert_str_eq(node_of("p1"), "n2");
 }
@@ -200,24 +210,15 @@ END_TEST
  * count of what they request leaves. */
 START_TEST(a_member_beyond_the_minimum_does_not_end_the_others)
 {
-    start(2);
-    for (int i = 1; i <= 3; i++) {
-        struct pod pod = member(rig_text("p%d", i).p, "g", 10850);
-        pod.gang.minimum = SPAN("2");
-        rig_see(pod);
-    }
-    struct pod first = member("p1", "g", 10850), third = member("p3", "g", 10850);
-    first.gang.minimum = third.gang.minimum = SPAN("2");
-    ck_assert_str_eq(ask(first, 1, 2), "n1");
+    start_with_minimum();
+    ck_asks(one_of_two("p1"), 1, 2, "n1");
     ck_reserved(2);
     ck_assert_str_eq(node_of("p2"), "n2");
-    ck_assert_str_eq(ask(third, 2, 1), "");
+    ck_asks(one_of_two("p3"), 2, 1, "");
     ck_assert_str_eq(text, "gang g: as many members as must start have a place; this one "
                            "finds none; needs 10850 MiB on one card");
     ck_reserved(2);
-    struct pod second = member("p2", "g", 10850);
-    second.gang.minimum = SPAN("2");
-    ck_assert_str_eq(ask(second, 2, 1), "n2");
+    ck_asks(one_of_two("p2"), 2, 1, "n2");
 }
 END_TEST
 
@@ -242,13 +243,13 @@ START_TEST(a_waiting_gang_is_retried_when_a_node_gains_memory)
 {
     start(1);
     struct pod big = member("x", "", 8000), plain = member("y", "", 8000);
-    ck_assert_str_eq(ask(big, 1, 1), "n1");
+    ck_asks(big, 1, 1, "n1");
     rig_see(plain);
     rig_pass(CORE_RESERVATION_MS);
     ck_reserved(0);
     ck_count(CORE_CALL_WAKEUP, 0); /* it fitted before */
     show(2, 8000);
-    ck_assert_str_eq(ask(big, 1, 1), "n1");
+    ck_asks(big, 1, 1, "n1");
     ck_ask("p1", 8000, 1, "");
     rig_pass(CORE_RESERVATION_MS);
     ck_reserved(0);
@@ -277,6 +278,13 @@ static struct pod worker(const char *uid, const char *gang, int milli)
     return pod;
 }
 
+/* The watch shows `n` workers: of g p1, p2, ..., of h q1, q2, ... */
+static void show_workers(const char *gang, int n, int milli)
+{
+    for (int i = 1; i <= n; i++)
+        rig_see(worker(rig_text("%c%d", *gang == 'g' ? 'p' : 'q', i).p, gang, milli));
+}
+
 /* A pod without GPU that is bound to n1, or its deletion. */
 static void plain_pod(const char *uid, int milli, bool deleted)
 {
@@ -301,14 +309,13 @@ START_TEST(a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves)
     plain_pod("b", 1000, true);
     rig_pass(10);
     ck_count(CORE_CALL_WAKEUP, 0); /* CPU rejects no single pod */
-    for (int i = 1; i <= 2; i++)
-        rig_see(worker(rig_text("p%d", i).p, "g", 2000));
-    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "");
+    show_workers("g", 2, 2000);
+    ck_asks(worker("p1", "g", 2000), 1, 1, "");
     rig_reset();
     plain_pod("a", 1000, true);
     rig_pass(10);
     ck_count(CORE_CALL_WAKEUP, 1);
-    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "n1");
+    ck_asks(worker("p1", "g", 2000), 1, 1, "n1");
 }
 END_TEST
 
@@ -349,25 +356,22 @@ START_TEST(a_reservation_holds_cpu_too)
 {
     start(0);
     add_cpu_node("n1", 4, 4000);
-    for (int i = 1; i <= 2; i++) {
-        rig_see(worker(rig_text("p%d", i).p, "g", 2000));
-        rig_see(worker(rig_text("q%d", i).p, "h", 500));
-    }
+    show_workers("g", 2, 2000);
+    show_workers("h", 2, 500);
     const struct ledger_node *node = rig_ledger_node("n1");
-    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "n1");
+    ck_asks(worker("p1", "g", 2000), 1, 1, "n1");
     ck_reserved(2);
     ck_assert_int_eq(node->cpu_free, 0);
-    ck_assert_str_eq(ask(worker("q1", "h", 500), 1, 1), "");
+    ck_asks(worker("q1", "h", 500), 1, 1, "");
     ck_assert_str_eq(text, "gang h: 2 of 2 members find no place beside the others; "
                            "needs 4000 MiB on one card, with the CPU, memory and pod "
                            "slot that it requests; none starts before all can");
     ck_reserved(2);
-    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1),
-                     "n1"); /* its own is no obstacle */
+    ck_asks(worker("p1", "g", 2000), 1, 1, "n1"); /* its own is no obstacle */
     rig_pass(CORE_GANG_RESERVATION_MS);
     ck_assert_int_eq(node->cpu_free, 4000);
     ck_count(CORE_CALL_WAKEUP, 1);
-    ck_assert_str_eq(ask(worker("q1", "h", 500), 1, 1), "n1");
+    ck_asks(worker("q1", "h", 500), 1, 1, "n1");
     ck_assert_int_eq(node->cpu_free, 3000);
 }
 END_TEST
@@ -382,13 +386,12 @@ START_TEST(a_pod_of_higher_priority_sees_the_cpu_as_free)
         rig_see(worker(rig_text("p%d", i).p, "g", 2000));
         rig_see(urgent);
     }
-    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 1), "n1");
+    ck_asks(worker("p1", "g", 2000), 1, 1, "n1");
     struct pod urgent = worker("q1", "h", 2000);
     urgent.priority = 10;
     ck_assert_str_eq(ask(urgent, 1, 1), "n1");
     ck_reserved(4);
-    ck_assert_str_eq(ask(worker("p3", "g", 2000), 1, 1),
-                     ""); /* not the other way round */
+    ck_asks(worker("p3", "g", 2000), 1, 1, ""); /* not the other way round */
 }
 END_TEST
 
@@ -398,12 +401,11 @@ START_TEST(a_single_pod_avoids_the_cpu_that_a_gang_has_reserved)
     start(0);
     add_cpu_node("n1", 4, 4000);
     add_cpu_node("n2", 4, 4000);
-    for (int i = 1; i <= 2; i++)
-        rig_see(worker(rig_text("p%d", i).p, "g", 2000));
-    ck_assert_str_eq(ask(worker("p1", "g", 2000), 1, 2), "n1");
+    show_workers("g", 2, 2000);
+    ck_asks(worker("p1", "g", 2000), 1, 2, "n1");
     ck_assert_str_eq(node_of("p2"), "n1");
-    ck_assert_str_eq(ask(worker("x", "", 500), 1, 2), "n2");
-    ck_assert_str_eq(ask(worker("y", "", 500), 1, 1), "n1"); /* it has no other node */
+    ck_asks(worker("x", "", 500), 1, 2, "n2");
+    ck_asks(worker("y", "", 500), 1, 1, "n1"); /* it has no other node */
 }
 END_TEST
 
@@ -411,20 +413,18 @@ START_TEST(a_reservation_holds_memory_and_slots_of_the_node)
 {
     start(0);
     add_cpu_node("n1", 12, 64000);
-    for (int i = 1; i <= 6; i++)
-        rig_see(worker(rig_text("p%d", i).p, "g", 100));
-    for (int i = 1; i <= 3; i++)
-        rig_see(worker(rig_text("q%d", i).p, "h", 100));
+    show_workers("g", 6, 100);
+    show_workers("h", 3, 100);
     for (int i = 1; i <= 5; i++) { /* requests nothing; there are ten slots */
         struct pod small = member(rig_text("s%d", i).p, "s", 1000);
         rig_see(small);
     }
-    ck_assert_str_eq(ask(worker("p1", "g", 100), 1, 1), "n1");
+    ck_asks(worker("p1", "g", 100), 1, 1, "n1");
     ck_reserved(6);
-    ck_assert_str_eq(ask(worker("q1", "h", 100), 1, 1), "");  /* 9 of 8 GiB */
-    ck_assert_str_eq(ask(member("s1", "s", 1000), 1, 1), ""); /* 11 of 10 slots */
+    ck_asks(worker("q1", "h", 100), 1, 1, "");  /* 9 of 8 GiB */
+    ck_asks(member("s1", "s", 1000), 1, 1, ""); /* 11 of 10 slots */
     rig_delete(member("s5", "s", 1000));
-    ck_assert_str_eq(ask(member("s1", "s", 1000), 1, 1), "n1");
+    ck_asks(member("s1", "s", 1000), 1, 1, "n1");
     ck_reserved(10);
 }
 END_TEST

@@ -65,22 +65,6 @@ START_TEST(the_time_of_the_last_other_leader_is_known)
 }
 END_TEST
 
-START_TEST(a_persistent_failure_is_logged_once_a_minute)
-{
-    rig_start();
-    size_t logged = r.out.n_lines, failed = 0;
-    for (int64_t ms = 0; ms < 125 * 1000; ms += 100) {
-        if (rig_count(CORE_CALL_LEASE_GET)) {
-            rig_end(CORE_CALL_LEASE_GET, ERR_UNAVAILABLE);
-            failed++;
-        }
-        rig_tick(100);
-    }
-    ck_assert_uint_ge(failed, 200);
-    ck_assert_uint_eq(r.out.n_lines - logged, 3);
-}
-END_TEST
-
 /* The Lease can be read but not written: binds get the reason, and it is logged once. */
 static void cannot_write(const char *holder, size_t notes)
 {
@@ -318,26 +302,10 @@ END_TEST
 
 START_TEST(the_address_is_part_of_the_identity)
 {
-    struct core_settings settings = {.identity = "me",
-                                     .ledger.unit_mib = 1,
-                                     .lease_namespace = "n",
-                                     .lease_name = "l"};
-    struct step_outputs out = {0};
-    struct core *core = core_new(&settings);
-    struct lease lease = {.meta = {.version = SPAN("1")}};
-    core_advertise(core, "10.1.2.3:4");
-    core_step(core, (struct step_time){1000, 0}, &(struct core_input){.type = CORE_TICK},
-              &out);
-    struct core_input answer = {.type = CORE_ANSWER, .lease = &lease};
-    STEP_EACH(struct core_output, o, &out)
-    if (o->type == CORE_CALL_LEASE_GET)
-        answer.call = o->call;
-    step_outputs_reset(&out);
-    core_step(core, (struct step_time){1000, 0}, &answer, &out);
-    const struct core_output *written = out.items;
-    ck_assert_ptr_nonnull(strstr(written->body, "\"holderIdentity\":\"me@10.1.2.3:4\""));
-    step_outputs_fini(&out);
-    core_free(core);
+    rig_start();
+    core_advertise(r.core, "10.1.2.3:4");
+    rig_lease_read("", "1");
+    ck_assert_span_eq(lease_of(rig_take(CORE_CALL_LEASE_WRITE)).holder, "me@10.1.2.3:4");
 }
 END_TEST
 
@@ -369,7 +337,6 @@ END_TEST
 
 RIG_MAIN("leader", a_free_lease_is_acquired_before_the_pods_are_listed,
          the_time_of_the_last_other_leader_is_known,
-         a_persistent_failure_is_logged_once_a_minute,
          a_process_that_cannot_write_the_lease_gives_the_reason,
          a_leader_that_cannot_renew_gives_the_reason,
          a_created_lease_leads_only_after_one_lease_duration,
