@@ -32,11 +32,3 @@ enum {
     GRPC_MESSAGE_MAX = 4 << 20, /* the default of grpc-go */
     GRPC_PATH_MAX = 107,        /* bytes in the path of a unix socket, without its NUL */
 };
-
-/* "UNAVAILABLE"; "unknown status" for any other number. */
-const char *grpc_status_name(enum grpc_status status);
-/* The error code for a status. RESOURCE_EXHAUSTED maps to ERR_UNAVAILABLE: a peer usually
- * sends it to limit the rate of calls. */
-enum err_code grpc_status_err(enum grpc_status status);
-/* The status for an error code, for handlers that fail with an error. */
-enum grpc_status grpc_status_of(enum err_code code);

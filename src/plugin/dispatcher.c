@@ -149,7 +149,7 @@ static void answer(struct grpcd_call *call, int rc, struct buf *message,
                    const struct err *err)
 {
     if (call && rc)
-        grpcd_fail(call, err);
+        grpcd_end(call, GRPC_INVALID_ARGUMENT, "%s", err->msg);
     else if (call)
         grpcd_reply(call, message);
 }
@@ -265,11 +265,11 @@ static void on_call_closed(void *ctx, struct grpcd_call *call)
 }
 
 static const struct grpcd_method methods[] = {
-    {DP_OPTIONS, false, on_options, NULL},
-    {DP_WATCH, true, on_list_and_watch, on_call_closed},
-    {DP_PREFERRED, false, on_preferred, on_call_closed},
-    {DP_ALLOCATE, false, on_allocate, on_call_closed},
-    {DP_PRESTART, false, on_prestart, NULL},
+    {DP_OPTIONS, on_options, NULL},
+    {DP_WATCH, on_list_and_watch, on_call_closed},
+    {DP_PREFERRED, on_preferred, on_call_closed},
+    {DP_ALLOCATE, on_allocate, on_call_closed},
+    {DP_PRESTART, on_prestart, NULL},
     {0},
 };
 
@@ -780,8 +780,7 @@ static void *run(void *arg)
     }
     end_calls(d);
     for (int r = 0; r < IDS_RESOURCES; r++)
-        if (d->endpoints[r].server)
-            grpcd_stop(d->endpoints[r].server, STOP_MS);
+        grpcd_free(steal(&d->endpoints[r].server));
     end_calls(d); /* calls that arrived meanwhile */
     return NULL;
 }

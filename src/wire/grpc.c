@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What the gRPC server and client share: the framing of messages, the address of a socket,
- * and the I/O between an nghttp2 session and its socket.
+ * What the gRPC server and client share: the framing of messages, header fields, and the
+ * sockets of nghttp2's sessions.
  */
 
 #include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 
 #include "base/mem.h"
 #include "wire/grpc_priv.h"
@@ -14,26 +16,25 @@ enum grpc_read grpc_message_read(struct span in, size_t max, struct span *messag
                                  enum grpc_status *status, struct err *err)
 {
     const unsigned char *p = (const unsigned char *)in.p;
-    enum grpc_status why;
     if (in.n < GRPC_HEAD)
         return GRPC_READ_MORE;
     *message = (struct span){in.p + GRPC_HEAD, (size_t)p[1] << 24 | (size_t)p[2] << 16 |
                                                    (size_t)p[3] << 8 | p[4]};
+    *status = GRPC_INTERNAL;
     if (p[0] == 1) {
-        why = GRPC_UNIMPLEMENTED;
+        *status = GRPC_UNIMPLEMENTED;
         err_set(err, ERR_INVALID, "compressed messages are not supported");
     } else if (p[0]) {
-        why = GRPC_INTERNAL;
         err_set(err, ERR_INVALID, "invalid flag of a message");
     } else if (message->n > max) {
-        why = GRPC_RESOURCE_EXHAUSTED;
+        *status = GRPC_RESOURCE_EXHAUSTED;
         err_set(err, ERR_TOO_LARGE, "message has %zu bytes, at most %zu are accepted",
                 message->n, max);
+    } else if (in.n - GRPC_HEAD > message->n) {
+        err_set(err, ERR_INVALID, "more than one message");
     } else {
         return in.n - GRPC_HEAD < message->n ? GRPC_READ_MORE : GRPC_READ_MESSAGE;
     }
-    if (status)
-        *status = why;
     return GRPC_READ_INVALID;
 }
 
@@ -68,62 +69,42 @@ nghttp2_nv grpc_field(struct span name, struct span value)
                         .valuelen = value.n};
 }
 
-/* I/O between a session and its socket. Frames are collected, so that a response (headers,
- * message, trailers) is one write. */
-
-enum { GATHER = 64 * 1024 };
-
-/* False if the session has failed. */
-static bool gather(struct grpc_out *out, nghttp2_session *session)
+static ssize_t result(ssize_t n)
 {
-    buf_clear(&out->bytes);
-    out->at = 0;
-    while (out->bytes.n < GATHER) {
-        const uint8_t *p = NULL;
-        ssize_t n = nghttp2_session_mem_send(session, &p);
-        if (n < 0)
-            return false;
-        if (n == 0)
-            break;
-        buf_add(&out->bytes, p, (size_t)n);
-    }
-    return true;
+    if (n >= 0)
+        return n;
+    return errno == EAGAIN || errno == EINTR ? NGHTTP2_ERR_WOULDBLOCK
+                                             : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
-enum grpc_io grpc_io_write(struct grpc_out *out, nghttp2_session *session, int fd,
-                           bool *moved)
+static ssize_t on_send(nghttp2_session *session, const uint8_t *p, size_t n, int flags,
+                       void *ctx)
 {
-    for (;;) {
-        if (out->at == out->bytes.n && !gather(out, session))
-            return GRPC_IO_BROKEN;
-        if (out->bytes.n == 0)
-            return GRPC_IO_DONE;
-        ssize_t n = send(fd, out->bytes.p + out->at, out->bytes.n - out->at,
-                         MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n >= 0) {
-            out->at += (size_t)n;
-            *moved = true;
-        } else if (errno == EAGAIN) {
-            return GRPC_IO_BLOCKED;
-        } else if (errno != EINTR) {
-            return GRPC_IO_BROKEN;
-        }
-    }
+    struct grpc_socket *s = ctx;
+    (void)session, (void)flags;
+    ssize_t sent = send(s->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    s->moved |= sent > 0;
+    return result(sent);
 }
 
-enum grpc_io grpc_io_read(int fd, uint8_t *p, size_t n, size_t *got)
+static ssize_t on_recv(nghttp2_session *session, uint8_t *p, size_t n, int flags,
+                       void *ctx)
 {
-    for (;;) {
-        ssize_t rc = recv(fd, p, n, MSG_DONTWAIT);
-        if (rc > 0) {
-            *got = (size_t)rc;
-            return GRPC_IO_DONE;
-        }
-        if (rc == 0)
-            return GRPC_IO_BROKEN;
-        if (errno == EAGAIN)
-            return GRPC_IO_BLOCKED;
-        if (errno != EINTR)
-            return GRPC_IO_BROKEN;
-    }
+    struct grpc_socket *s = ctx;
+    (void)session, (void)flags;
+    if (!s->reads)
+        return NGHTTP2_ERR_WOULDBLOCK;
+    s->reads--;
+    ssize_t got = recv(s->fd, p, n, MSG_DONTWAIT);
+    return got ? result(got) : NGHTTP2_ERR_EOF;
+}
+
+nghttp2_session_callbacks *grpc_callbacks(void)
+{
+    nghttp2_session_callbacks *cb = NULL;
+    if (nghttp2_session_callbacks_new(&cb))
+        abort(); /* out of memory */
+    nghttp2_session_callbacks_set_send_callback(cb, on_send);
+    nghttp2_session_callbacks_set_recv_callback(cb, on_recv);
+    return cb;
 }

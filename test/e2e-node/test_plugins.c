@@ -158,10 +158,10 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
 }
 
 static const struct grpcd_method methods[] = {
-    {DP_OPTIONS, false, on_options, NULL},
-    {DP_WATCH, true, on_watch, on_watch_ended},
-    {DP_PREFERRED, false, on_prefer, NULL},
-    {DP_ALLOCATE, false, on_allocate, NULL},
+    {DP_OPTIONS, on_options, NULL},
+    {DP_WATCH, on_watch, on_watch_ended},
+    {DP_PREFERRED, on_prefer, NULL},
+    {DP_ALLOCATE, on_allocate, NULL},
     {0},
 };
 
@@ -192,7 +192,6 @@ static void start_go(void)
 
 static void stop_go(void)
 {
-    grpcd_stop(go.server, 1000);
     grpcd_free(go.server);
     json_decref(go.ids);
 }

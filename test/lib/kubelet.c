@@ -12,6 +12,7 @@
 #include "domain/ids.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
+#include "lib/grpc_watch.h"
 
 static const char *const resources[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count",
                                         "nvidia.com/gpu",
@@ -59,7 +60,7 @@ static void answer(struct grpcd_call *call, int rc, struct buf *out,
                    const struct err *err)
 {
     if (rc)
-        grpcd_fail(call, err);
+        grpcd_end(call, GRPC_INVALID_ARGUMENT, "%s", err->msg);
     else
         grpcd_reply(call, out);
 }
@@ -140,9 +141,9 @@ static void on_allocatable(void *ctx, struct grpcd_call *call, struct span reque
 }
 
 static const struct grpcd_method podresources_methods[] = {
-    {PODRES_LIST, false, on_list, NULL},
-    {PODRES_GET, false, on_get, NULL},
-    {PODRES_ALLOCATABLE, false, on_allocatable, NULL},
+    {PODRES_LIST, on_list, NULL},
+    {PODRES_GET, on_get, NULL},
+    {PODRES_ALLOCATABLE, on_allocatable, NULL},
     {0}};
 
 /* Shows the devices of the plugin in GetAllocatableResources. */
@@ -167,7 +168,7 @@ static void on_register(void *ctx, struct grpcd_call *call, struct span request)
     struct dp_register r;
     struct err err;
     if (proto_decode(&dp_register_type, request, &a, &r, &err)) {
-        grpcd_fail(call, &err);
+        grpcd_end(call, GRPC_INVALID_ARGUMENT, "%s", err.msg);
         return;
     }
     pthread_mutex_lock(&k->lock);
@@ -188,11 +189,11 @@ static void on_register(void *ctx, struct grpcd_call *call, struct span request)
 }
 
 static const struct grpcd_method registration_methods[] = {
-    {DP_REGISTER, false, on_register, NULL}, {0}};
+    {DP_REGISTER, on_register, NULL}, {0}};
 
 static void close_plugin(struct kubelet_endpoint *e)
 {
-    grpcc_close(e->stream);
+    grpc_watch_close(e->stream);
     free(e->socket);
     json_decref(e->devices);
     *e = (struct kubelet_endpoint){0};
@@ -229,10 +230,8 @@ static void connect_plugin(struct kubelet *k, struct grpcd_call *call,
     ck_assert(options.preferred_allocation == (r != CORE) && !options.pre_start_required);
     close_plugin(&k->plugins[r]);
     grpcd_reply(call, &none);
-    struct grpcc_request req = {.socket = socket, .method = DP_WATCH};
     k->plugins[r].socket = socket;
-    k->plugins[r].stream = grpcc_open(&req, NULL, &err);
-    ck_assert_msg(k->plugins[r].stream != NULL, "%s", err.msg);
+    k->plugins[r].stream = grpc_watch_open(socket, DP_WATCH);
     k->registrations++;
 }
 
@@ -242,14 +241,11 @@ static bool read_list(struct kubelet_endpoint *e)
     cleanup_arena struct arena a = {0};
     struct dp_devices list;
     struct err err = {0};
-    enum grpc_status status;
-    if (!e->stream)
+    int got = e->stream ? grpc_watch_next(e->stream, 0, &message) : 0;
+    if (got == 0)
         return false;
-    enum grpcc_next next = grpcc_next(e->stream, 0, &message, &status, &err);
-    if (next == GRPCC_TIMEOUT)
-        return false;
-    if (next != GRPCC_MESSAGE) {
-        grpcc_close(e->stream);
+    if (got < 0) {
+        grpc_watch_close(e->stream);
         e->stream = NULL;
         return true;
     }

@@ -30,7 +30,7 @@ struct kubelet_pod {
 /* A resource with a registered plugin. */
 struct kubelet_endpoint {
     char *socket; /* path, or NULL */
-    struct grpcc_stream *stream;
+    struct grpc_watch *stream;
     json_t *devices; /* the last list: {id: healthy} */
 };
 

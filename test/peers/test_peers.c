@@ -41,7 +41,10 @@ static void answer(struct grpcd_call *call, int rc, struct buf *reply,
         return;
     }
     buf_fini(reply);
-    grpcd_fail(call, err);
+    grpcd_end(call,
+              err->code == ERR_CONFLICT ? GRPC_FAILED_PRECONDITION
+                                        : GRPC_INVALID_ARGUMENT,
+              "%s", err->msg);
 }
 
 static void get_options(void *ctx, struct grpcd_call *call, struct span request)
@@ -250,7 +253,7 @@ static void pre_start(void *ctx, struct grpcd_call *call, struct span request)
 
 static const struct grpcd_method methods[] = {
     {.path = DP_OPTIONS, .start = get_options},
-    {.path = DP_WATCH, .stream = true, .start = watch, .on_cancel = watch_cancelled},
+    {.path = DP_WATCH, .start = watch, .on_cancel = watch_cancelled},
     {.path = DP_ALLOCATE, .start = allocate, .on_cancel = allocate_over},
     {.path = DP_PREFERRED, .start = prefer},
     {.path = DP_PRESTART, .start = pre_start},
@@ -293,13 +296,16 @@ START_TEST(a_kubelet_of_grpc_js)
     say_hello(dir);
     while (!atomic_load(&p.stop) && program_runs(&kubelet))
         lib_pause();
-    if (atomic_load(&p.stop))
-        ck_assert(grpcd_stop(d, 20000));
+    pthread_mutex_lock(&p.lock);
+    for (size_t i = 0; i < STREAMS && atomic_load(&p.stop); i++)
+        if (p.watch[i])
+            grpcd_end(steal(&p.watch[i]), GRPC_UNAVAILABLE, "server is stopping");
+    pthread_mutex_unlock(&p.lock);
+    grpcd_free(d);
     int status = program_wait(&kubelet);
     printf("%s", program_output(&kubelet));
     ck_assert_msg(status == 0, "exit status %d: %s", status, program_output(&kubelet));
     program_fini(&kubelet);
-    grpcd_free(d);
     temp_dir_remove(dir);
 }
 END_TEST
