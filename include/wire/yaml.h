@@ -11,8 +11,8 @@
 /*
  * YAML as a tree, on libyaml, for files that people write: kubeconfig, option files,
  * manifests. Limits against hostile files: depth 64, 10 MiB, 2^20 nodes, no anchors and
- * aliases (a small file could expand to a huge one), no merge keys, no duplicate keys,
- * only tags of the core schema. Keys are scalars. Errors name file and line.
+ * aliases (a small file could expand to a huge one), no merge keys, no duplicate keys, no
+ * tags. Keys are scalars. Errors name file and line.
  */
 
 enum yaml_type { YAML_SCALAR, YAML_SEQUENCE, YAML_MAPPING };
@@ -24,10 +24,11 @@ struct yaml_node {
     unsigned last_line;    /* of its text; for an empty node, `line` */
     bool flow;             /* sequence, mapping: flow style, in brackets */
     const char *file;      /* the name given to the parser, for messages */
+    struct span key;       /* of an item of a mapping */
     struct span text;      /* scalar; UTF-8, may hold NUL */
     bool plain;            /* scalar without quotes: may be null, a number, a boolean */
-    struct yaml_node **items; /* sequence: the items; mapping: the values */
-    struct span *keys;        /* mapping: in the order of the file */
+    struct yaml_node **items; /* sequence: the items; mapping: the values, in the order of
+                                 the file */
     size_t n;
 };
 

@@ -20,7 +20,7 @@ static bool has_long_key(const struct yaml_node *node)
 {
     enum { LONG = 150 }; /* written as \u0001, six times as much */
     for (size_t i = 0; node && node->type != YAML_SCALAR && i < node->n; i++)
-        if ((node->type == YAML_MAPPING && node->keys[i].n > LONG) ||
+        if ((node->type == YAML_MAPPING && node->items[i]->key.n > LONG) ||
             has_long_key(node->items[i]))
             return true;
     return false;
