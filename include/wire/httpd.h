@@ -8,6 +8,7 @@
 #include "base/budget.h"
 #include "base/err.h"
 #include "base/str.h"
+#include "wire/tls.h"
 
 /*
  * An HTTP/1.1 server on libmicrohttpd with several listeners, each with its own mode,
@@ -36,12 +37,10 @@
  * runs, and their connection is closed: two lengths, a length with chunks, an unknown
  * transfer coding or expectation, a malformed target or header.
  *
- * The server's threads block all signals, and a child process that a handler starts
- * inherits that mask unless the handler resets it.
+ * The server's threads block the signals that the thread which starts a listener blocks.
  */
 
 struct httpd;
-struct tls; /* wire/tls.h */
 
 enum httpd_mode {
     HTTPD_THREADS, /* a thread per connection; a handler may block */
@@ -61,18 +60,9 @@ bool httpd_is_watch(const struct httpd_request *req);
 /* The value of a header; borrowed until the handler returns; NULL if absent, "" if it has
  * no value. Names are case-insensitive. */
 const char *httpd_header(const struct httpd_request *req, const char *name);
-/* The name in the client's certificate, if tls_config.client_ca_file verifies it and
- * client_names allows it; else NULL. Borrowed until the handler returns. */
-const char *httpd_client_name(const struct httpd_request *req);
-/* The name in the client's certificate, if tls_config.secondary_ca_file verifies it; else
- * NULL. Borrowed until the handler returns. */
-const char *httpd_secondary_client_name(const struct httpd_request *req);
-/* The name in the client's certificate, if a certificate authority of tls_set verifies it
- * and tls_config.own_names allows it; else NULL. Borrowed until the handler returns. */
-const char *httpd_own_client_name(const struct httpd_request *req);
-/* The name in the client's certificate, if any certificate authority verifies it, also
- * when the name is not allowed; else NULL. Borrowed until the handler returns. */
-const char *httpd_any_client_name(const struct httpd_request *req);
+/* The name in the client's certificate, if authorities of the group verify it and the group
+ * allows it; else NULL. Borrowed until the handler returns. */
+const char *httpd_client_name(const struct httpd_request *req, enum tls_group group);
 /* Marks the connection as that of a trusted client, for its lifetime. To be called by
  * `authorize` after it has verified credentials that are not a certificate. */
 void httpd_trust(const struct httpd_request *req);
@@ -170,16 +160,13 @@ struct httpd_listener_config {
      * preempt. HTTPD_THREADS: from its first request on, the thread of a trusted client is
      * scheduled like any other, and that of another client has a higher nice value. */
     bool yields;
-    /* At most; 0: 1024. Less if the limit of descriptors requires it: listeners that start
-     * later get their share, and so does the rest of the process. */
-    unsigned connections;
+    unsigned connections; /* at most, and a quarter of the descriptors; 0: 1024 */
     /* HTTPD_THREADS: handlers that run at once; a quarter is reserved for trusted clients.
      * 0: seven eighths of the connections. */
     unsigned handlers;
     /* HTTPD_THREADS: paths of `routes` whose handlers do not block; they run even if
      * `handlers` others do. Ends with NULL; borrowed. NULL: none. */
     const char *const *probes;
-    int64_t idle_ms;                /* as in struct httpd_limits; 0: the value there */
     size_t max_body;                /* bytes; larger bodies get 413; 0: no bodies */
     /* The certificate, and the verification of client certificates; NULL: plain HTTP. Every
      * client completes the handshake; `authorize` and the
@@ -200,8 +187,7 @@ struct httpd_listener_config {
 /* New. `limits` is copied; NULL: the defaults. */
 struct httpd *httpd_new(const struct httpd_limits *limits);
 /* Starts a listener; *port (may be NULL) is set to its port. Not during or after a drain.
- * ERR_CONFLICT: the port is in use. ERR_FORBIDDEN: no permission. ERR_INVALID: address,
- * port or certificate. ERR_UNAVAILABLE: any other failure. */
+ * ERR_INVALID: address or port. ERR_UNAVAILABLE: any other failure. */
 int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
                  unsigned *port, struct err *err);
 /* Graceful stop: accepts no new connections; closes idle connections, and the others with
@@ -213,15 +199,5 @@ bool httpd_drain(struct httpd *d, int64_t timeout_ms);
  * for running handlers; their replies are not sent. NULL is accepted. */
 void httpd_free(struct httpd *d);
 
-struct httpd_stats {
-    unsigned connections; /* now */
-    unsigned in_flight;  /* requests now, from the request line to the end of the reply */
-    uint64_t body_bytes; /* of all request bodies in memory now */
-    uint64_t
-        timed_out;     /* connections closed because a deadline passed, since the start */
-    uint64_t evicted;  /* connections closed in favor of others, since the start */
-    uint64_t rejected; /* requests answered with 503 in favor of others, since then */
-};
-void httpd_stats(struct httpd *d, struct httpd_stats *stats);
-/* Appends them as metrics gpushare_http_*. */
+/* Appends the metrics gpushare_http_*. */
 void httpd_metrics(struct httpd *d, struct buf *out);

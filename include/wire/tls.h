@@ -18,36 +18,40 @@
  * which has no certificate, can use the same listener.
  *
  * A connection keeps the configuration that it began with; a reload applies to later
- * connections. A reload is rejected, and the old files stay in use, if the key does not
- * match the certificate, a file cannot be read or parsed, or the new certificate has
- * expired while the old one has not; then the log and tls_report say so. Certificate and
- * key are usually written one after the other, so an error is reported only if the next
- * check finds the same files.
+ * connections. A reload of certificate and key, or of the authorities, is rejected, and the
+ * old files stay in use, if the key does not match the certificate, a file cannot be read
+ * or parsed, or the new certificate has expired while the old one has not; then the log and
+ * tls_report say so. Certificate and key are usually written one after the other, so an
+ * error is reported only if the next check fails in the same way.
  *
  * TLS 1.2 and 1.3. All functions except tls_refresh may be called from any thread.
  */
 
 struct tls;
 
+/* Groups of certificate authorities for client certificates, which must allow the purpose
+ * client authentication. A client can be of several. */
+enum tls_group {
+    TLS_CLIENTS,   /* of a file */
+    TLS_SECONDARY, /* of another file */
+    TLS_OWN,       /* of tls_set */
+    TLS_GROUPS,
+    TLS_ANY = TLS_GROUPS, /* httpd_client_name: any authority, whatever the name is */
+};
+
 struct tls_config {
     const char *name;                 /* of the listener, for logs */
     const char *cert_file, *key_file; /* the certificate chain, and its key; NULL: */
     struct span cert_pem, key_pem;    /* the first pair in memory; copied */
-    /* Three groups of certificate authorities for client certificates, which must allow
-     * the purpose client authentication. Without any group, no certificate is requested.
-     *
-     * The first group, reported by httpd_client_name. NULL: none. Allowed names: common
-     * name or subject alternative name (DNS, IP, URI, e-mail). None: every name. */
-    const char *client_ca_file;
-    const char *const *client_names; /* copied */
-    size_t n_client_names;
-    bool common_name_only; /* ignore subject alternative names */
-    /* The second group: any name, reported by httpd_secondary_client_name. NULL: none. */
-    const char *secondary_ca_file;
-    /* The third group, from tls_set: only these common names, reported by
-     * httpd_own_client_name. None: there is no such group. Copied. */
-    const char *const *own_names;
-    size_t n_own_names;
+    /* Without a file and names in any group, no certificate is requested. */
+    struct tls_names {
+        const char *ca_file; /* NULL: the group is empty, unless it is TLS_OWN */
+        /* Allowed: common name or subject alternative name (DNS, IP, URI, e-mail). None:
+         * every name. Copied. */
+        const char *const *names;
+        size_t n;
+        bool common_name_only; /* ignore subject alternative names */
+    } groups[TLS_GROUPS];
 };
 
 /* New; reads the files. The error names the file. */
@@ -58,8 +62,8 @@ void tls_free(struct tls *t);
 /* Checks the files and reloads changed ones; to be called about once a second, by one
  * thread. */
 void tls_refresh(struct tls *t);
-/* Replaces the certificate in memory, its key, and the certificate authorities of the
- * third group (PEM; empty: none) for later connections. -1: one of them is invalid, and
+/* Replaces the certificate in memory, its key, and the certificate authorities of TLS_OWN
+ * (PEM; empty: none) for later connections. -1: one of them is invalid, and
  * the old ones stay in use. To be called by the thread of tls_refresh. */
 int tls_set(struct tls *t, struct span cert_pem, struct span key_pem, struct span own_ca,
             struct err *err);
@@ -74,5 +78,5 @@ int tls_read_ca(const char *file, struct buf *pem, struct err *err);
 /* Appends the certificate and key in use, for example for a client certificate of the
  * same process. Release the key with buf_wipe. */
 void tls_copy_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem);
-/* Appends the certificate authorities of the third group. */
+/* Appends the certificate authorities of TLS_OWN. */
 void tls_copy_own_ca(struct tls *t, struct buf *pem);

@@ -130,7 +130,7 @@ static bool checks_form(const struct httpd_request *req, struct httpd_reply *rep
 /* 401 without a certificate that a CA of this port verifies, 403 with another's. */
 static bool reject(const struct httpd_request *req, struct httpd_reply *reply)
 {
-    const char *name = httpd_any_client_name(req);
+    const char *name = httpd_client_name(req, TLS_ANY);
     if (name)
         httpd_fail(reply, 403, "the client certificate of \"%s\" is not allowed here",
                    name);
@@ -144,13 +144,13 @@ static bool reject(const struct httpd_request *req, struct httpd_reply *reply)
 /* kube-scheduler, or another replica. */
 static bool is_verb_client(const struct httpd_request *req)
 {
-    return httpd_client_name(req) || httpd_own_client_name(req);
+    return httpd_client_name(req, TLS_CLIENTS) || httpd_client_name(req, TLS_OWN);
 }
 
 static bool allows_verb(const struct access *a, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
-    const char *own = httpd_own_client_name(req);
+    const char *own = httpd_client_name(req, TLS_OWN);
     if (!is_verb_client(req))
         return reject(req, reply);
     bool forwarded =
@@ -174,7 +174,7 @@ static bool checks_remote_user(const struct access *a, const struct httpd_reques
         return true;
     for (size_t i = 0; i < ARRAY_LEN(headers) && !user; i++)
         user = httpd_header(req, headers[i]);
-    if (user && !httpd_client_name(req)) {
+    if (user && !httpd_client_name(req, TLS_CLIENTS)) {
         httpd_fail(reply, 401,
                    "X-Remote-User is accepted only from a client with a certificate of "
                    "--requestheader-client-ca");
@@ -182,7 +182,8 @@ static bool checks_remote_user(const struct access *a, const struct httpd_reques
     }
     if (user)
         log_debug("gpuapi", "request for a user", LOG_S("path", req->path),
-                  LOG_S("user", user), LOG_S("proxy", httpd_client_name(req)));
+                  LOG_S("user", user),
+                  LOG_S("proxy", httpd_client_name(req, TLS_CLIENTS)));
     return true;
 }
 
@@ -200,8 +201,8 @@ static struct span bearer(const struct httpd_request *req)
  * to which the API server passes only what is below /apis. */
 static bool is_reader(bool main, const struct httpd_request *req)
 {
-    return httpd_own_client_name(req) || httpd_secondary_client_name(req) ||
-           (httpd_client_name(req) &&
+    return httpd_client_name(req, TLS_OWN) || httpd_client_name(req, TLS_SECONDARY) ||
+           (httpd_client_name(req, TLS_CLIENTS) &&
             (main || span_starts(span_of(req->path), SPAN("/apis"))));
 }
 
@@ -270,8 +271,8 @@ bool access_allows_observer(void *ctx, const struct httpd_request *req,
 int64_t access_stream_end_ms(const struct access *a, bool main,
                              const struct httpd_request *req)
 {
-    if (certs_mode(a->certs) == CERTS_INSECURE || httpd_secondary_client_name(req) ||
-        httpd_own_client_name(req) || (main && httpd_client_name(req)))
+    if (certs_mode(a->certs) == CERTS_INSECURE || httpd_client_name(req, TLS_SECONDARY) ||
+        httpd_client_name(req, TLS_OWN) || (main && httpd_client_name(req, TLS_CLIENTS)))
         return INT64_MAX;
     return clock_mono_ms() + ACCESS_STREAM_MS;
 }

@@ -422,27 +422,26 @@ static int listen_with(struct certs *c, const struct certs_config *config,
                        const struct x509_pair *first, struct err *err)
 {
     cleanup_arena struct arena a = {0};
-    const char **names;
-    bool secrets = c->mode == CERTS_SECRETS;
+    const char **names, **front_names;
+    size_t n = split(&config->client_names, &a, &names),
+           n_front = split(&config->front_names, &a, &front_names);
     struct tls_config verbs = {
         .name = "verbs",
         .cert_file = config->cert_file,
         .key_file = config->key_file,
         .cert_pem = buf_span(&first->cert),
         .key_pem = buf_span(&first->key),
-        .client_ca_file = config->client_ca_file,
-        .n_client_names = split(&config->client_names, &a, &names),
-        .secondary_ca_file = config->observe_ca_file,
-        .own_names = own_names,
-        .n_own_names = secrets ? ARRAY_LEN(own_names) : 0,
+        .groups[TLS_CLIENTS] = {config->client_ca_file, names, n, false},
+        .groups[TLS_SECONDARY] = {.ca_file = config->observe_ca_file},
     };
-    verbs.client_names = names;
+    if (c->mode == CERTS_SECRETS)
+        verbs.groups[TLS_OWN] =
+            (struct tls_names){NULL, own_names, ARRAY_LEN(own_names), true};
     struct tls_config observers = verbs;
     observers.name = "observers";
-    observers.client_ca_file = config->front_ca_file;
-    observers.n_client_names = split(&config->front_names, &a, &names);
-    observers.client_names = names;
-    observers.common_name_only = true; /* as in k8s.io/apiserver */
+    /* The common name alone, as in k8s.io/apiserver. */
+    observers.groups[TLS_CLIENTS] =
+        (struct tls_names){config->front_ca_file, front_names, n_front, true};
     c->verbs = tls_new(&verbs, err);
     c->observers = c->verbs ? tls_new(&observers, err) : NULL;
     return c->observers ? 0 : -1;

@@ -17,7 +17,6 @@ enum {
     FIRST_REQUEST_MS = 10 * 1000,
     IDLE_MS = 120 * 1000,        /* kube-scheduler keeps idle connections for 90 s */
     CONNECTIONS_PER_HANDLER = 4, /* the others are idle, or wait for a handler */
-    OBSERVER_IDLE_MS = 60 * 1000,
     OBSERVERS = 4096,
     OBSERVER_BODY = 4096,
     VIEWS_BYTES = 64 << 20, /* the texts that large replies share */
@@ -324,7 +323,6 @@ static int listen_both(struct server *s, struct err *err)
         .mode = HTTPD_EVENTS,
         .yields = true, /* to the verbs */
         .connections = OBSERVERS,
-        .idle_ms = OBSERVER_IDLE_MS,
         .max_body = OBSERVER_BODY,
         .tls = certs_observers(config->certs),
         .authorize = access_allows_observer,

@@ -6,8 +6,8 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -22,57 +22,6 @@
 #include "wire/httpd.h"
 #include "wire/httpd_priv.h"
 
-/* -- Connections of a listener, from the limit of descriptors -- */
-
-/*
- * A listener gets at most two thirds of the descriptors that are left, so that one that
- * starts later gets some. A handler may need a descriptor of its own, for a call to
- * another server.
- */
-
-enum {
-    PROCESS = 128, /* descriptors of everything but this server */
-    SMALLEST = 8,  /* connections of any listener */
-};
-
-static uint64_t available(struct httpd *d)
-{
-    struct rlimit limit = {.rlim_cur = 1024};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    uint64_t used = PROCESS + HTTPD_LINGERS;
-    pthread_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->n_listeners; i++)
-        used += d->listeners[i]->descriptors;
-    pthread_mutex_unlock(&d->lock);
-    return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
-}
-
-/* Sets conf.connections, conf.handlers and descriptors of a listener that is about to
- * start. */
-static void set_connections(struct httpd_listener *listener)
-{
-    struct httpd_listener_config *conf = &listener->conf;
-    bool threads = conf->mode == HTTPD_THREADS;
-    unsigned wanted = conf->connections;
-    if (!conf->handlers || conf->handlers > wanted)
-        conf->handlers = wanted - wanted / 8;
-    uint64_t cost = (uint64_t)wanted + (threads ? conf->handlers : 0);
-    uint64_t share = available(listener->d) / 3 * 2;
-    share = share > HTTPD_SPARE ? share - HTTPD_SPARE : 0;
-    if (cost > share) {
-        uint64_t fit = share * wanted / cost;
-        unsigned least = wanted < SMALLEST ? wanted : SMALLEST;
-        conf->connections = fit > least ? (unsigned)fit : least;
-        uint64_t handlers = (uint64_t)conf->handlers * conf->connections / wanted;
-        conf->handlers = handlers ? (unsigned)handlers : 1;
-        log_warn("httpd", "connections: reduced, too few descriptors (RLIMIT_NOFILE)",
-                 LOG_S("listener", conf->name), LOG_I("wanted", wanted),
-                 LOG_I("connections", conf->connections));
-    }
-    listener->descriptors =
-        conf->connections + (threads ? conf->handlers : 0) + HTTPD_SPARE;
-}
-
 /* -- The server -- */
 
 enum {
@@ -83,6 +32,7 @@ enum {
     /* libmicrohttpd still counts a connection for a moment after on_closed. */
     SPARE_CONNECTIONS = HTTPD_SPARE + 16,
     CONNECTIONS = 1024,
+    CONNECTIONS_MIN = 8, /* whatever the limit of descriptors is */
 };
 
 static const char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
@@ -130,6 +80,25 @@ static void listener_free(struct httpd_listener *listener)
     free(listener);
 }
 
+/* Each listener gets at most a quarter of the descriptors. A handler may need one of its
+ * own, for a call to another server. */
+static void set_connections(struct httpd_listener_config *conf)
+{
+    struct rlimit limit = {.rlim_cur = CONNECTIONS};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    uint64_t most = limit.rlim_cur / 4;
+    if (!conf->connections)
+        conf->connections = CONNECTIONS;
+    if (conf->connections > most && conf->connections > CONNECTIONS_MIN) {
+        log_warn("httpd", "connections: reduced, too few descriptors (RLIMIT_NOFILE)",
+                 LOG_S("listener", conf->name), LOG_I("wanted", conf->connections),
+                 LOG_I("connections", (int64_t)most));
+        conf->connections = most > CONNECTIONS_MIN ? (unsigned)most : CONNECTIONS_MIN;
+    }
+    if (!conf->handlers || conf->handlers > conf->connections)
+        conf->handlers = conf->connections - conf->connections / 8;
+}
+
 static struct httpd_listener *listener_new(struct httpd *d,
                                            const struct httpd_listener_config *config)
 {
@@ -139,51 +108,30 @@ static struct httpd_listener *listener_new(struct httpd *d,
     listener->conf = *config;
     listener->conf.name = xstrdup(config->name ? config->name : "http");
     listener->conf.address = xstrdup(config->address);
-    if (!listener->conf.connections)
-        listener->conf.connections = CONNECTIONS;
-    if (listener->conf.idle_ms <= 0)
-        listener->conf.idle_ms = d->limits.idle_ms;
     pthread_cond_init(&listener->handed, NULL);
-    set_connections(listener);
+    set_connections(&listener->conf);
     return listener;
 }
 
-static int fail_errno(struct err *err, int error)
-{
-    enum err_code code = error == EACCES       ? ERR_FORBIDDEN
-                         : error == EADDRINUSE ? ERR_CONFLICT
-                                               : ERR_UNAVAILABLE;
-    return err_set(err, code, "%s", strerrordesc_np(error));
-}
-
-static int open_listener(struct httpd_listener *listener, const struct addrinfo *at,
-                         struct err *err)
+static int open_listener(struct httpd_listener *listener, struct err *err)
 {
     const int on = 1, off = 0;
-    listener->fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (listener->fd < 0)
-        return fail_errno(err, errno);
-    setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (at->ai_family == AF_INET6)
-        setsockopt(listener->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(listener->fd, at->ai_addr, at->ai_addrlen) != 0 ||
-        listen(listener->fd, SOMAXCONN) != 0)
-        return fail_errno(err, errno);
-    return 0;
-}
-
-static int resolve_and_open(struct httpd_listener *listener, struct err *err)
-{
-    if (listener->conf.port > UINT16_MAX)
-        return err_set(err, ERR_INVALID, "port: expected at most %d", UINT16_MAX);
-    char port[8];
-    snprintf(port, sizeof port, "%u", listener->conf.port);
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_PASSIVE,
                                    .ai_socktype = SOCK_STREAM};
     struct addrinfo *at = NULL;
+    char port[8];
+    if (listener->conf.port > UINT16_MAX)
+        return err_set(err, ERR_INVALID, "port: expected at most %d", UINT16_MAX);
+    snprintf(port, sizeof port, "%u", listener->conf.port);
     if (getaddrinfo(listener->conf.address, port, &hints, &at) != 0)
         return err_set(err, ERR_INVALID, "expected an IP address");
-    int rc = open_listener(listener, at, err);
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), rc = 0;
+    listener->fd = fd;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+        (at->ai_family == AF_INET6 &&
+         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off)) ||
+        bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, SOMAXCONN))
+        rc = err_set(err, ERR_UNAVAILABLE, "%s", strerrordesc_np(errno));
     freeaddrinfo(at);
     return rc;
 }
@@ -219,49 +167,33 @@ static int start_mhd(struct httpd_listener *listener,
     atomic_store(&listener->started, true);
     if (listener->mhd)
         return 0;
-    return err_set(err, ERR_UNAVAILABLE,
-                   "libmicrohttpd cannot start; the log says why");
+    return err_set(err, ERR_UNAVAILABLE, "libmicrohttpd cannot start; the log says why");
 }
 
 static unsigned real_port(int fd)
 {
-    struct sockaddr_storage at = {0};
+    struct sockaddr_in6 at = {
+        0}; /* or struct sockaddr_in, with the port in the same place */
     socklen_t n = sizeof at;
-    char port[8] = "0";
     getsockname(fd, (struct sockaddr *)&at, &n);
-    getnameinfo((struct sockaddr *)&at, n, NULL, 0, port, sizeof port, NI_NUMERICSERV);
-    return (unsigned)strtoul(port, NULL, 10);
+    return ntohs(at.sin6_port);
 }
 
-/* The threads that start in here have all signals blocked, but for those that a thread
- * brings upon itself. */
 static int start(struct httpd *d, struct httpd_listener *listener,
                  const struct httpd_listener_config *config, struct err *err)
 {
-    sigset_t all, before;
     cleanup_buf struct buf cert = {0};
-    struct buf key = {0};
+    cleanup_buf_wipe struct buf key = {0};
     if (config->tls) /* libmicrohttpd requires a pair, although tls_client_init replaces
                         it */
         tls_copy_pair(config->tls, &cert, &key);
-    sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGFPE);
-    sigdelset(&all, SIGILL);
-    sigdelset(&all, SIGPROF);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     const struct sched_param none = {0}; /* threads inherit how they are scheduled */
     if (config->yields)
         pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     int rc = start_mhd(listener, config, cert.p, key.p, err);
-    buf_wipe(&key);
     if (config->yields)
         pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
-    if (rc == 0)
-        rc = httpd_acceptor_start(d, err);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
+    return rc ? rc : httpd_acceptor_start(d, err);
 }
 
 int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
@@ -272,7 +204,9 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
     int rc = -1;
     if (atomic_load(&d->state) != HTTPD_RUNNING)
         err_set(err, ERR_UNAVAILABLE, "server is stopping");
-    else if (resolve_and_open(listener, err) == 0)
+    else if (d->n_listeners == HTTPD_LISTENERS)
+        err_set(err, ERR_UNAVAILABLE, "too many listeners");
+    else if (open_listener(listener, err) == 0)
         rc = start(d, listener, config, err);
     if (rc != 0) {
         if (listener->mhd)
@@ -284,7 +218,6 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
     if (port)
         *port = real_port(listener->fd);
     pthread_mutex_lock(&d->lock);
-    MEM_GROW(d->listeners, d->cap_listeners, d->n_listeners + 1);
     d->listeners[d->n_listeners++] = listener;
     pthread_mutex_unlock(&d->lock);
     httpd_acceptor_check(d);
@@ -331,42 +264,30 @@ void httpd_free(struct httpd *d)
         close(d->wake_fd);
     if (d->hup_fd >= 0)
         close(d->hup_fd);
-    free(d->listeners);
     pthread_cond_destroy(&d->gone);
     pthread_mutex_destroy(&d->lock);
     free(d);
 }
 
-void httpd_stats(struct httpd *d, struct httpd_stats *stats)
-{
-    pthread_mutex_lock(&d->lock);
-    stats->connections = d->connections;
-    pthread_mutex_unlock(&d->lock);
-    stats->in_flight = atomic_load(&d->in_flight);
-    stats->body_bytes = atomic_load(&d->body_bytes);
-    stats->timed_out = atomic_load(&d->timed_out);
-    stats->evicted = atomic_load(&d->evicted);
-    stats->rejected = atomic_load(&d->rejected);
-}
-
 void httpd_metrics(struct httpd *d, struct buf *out)
 {
-    struct httpd_stats stats;
-    httpd_stats(d, &stats);
+    pthread_mutex_lock(&d->lock);
+    unsigned connections = d->connections;
+    pthread_mutex_unlock(&d->lock);
     prom_one(out, "gpushare_http_connections", PROM_GAUGE, "Connections on all ports.",
-             stats.connections);
+             connections);
     prom_one(out, "gpushare_http_requests_in_flight", PROM_GAUGE,
-             "Requests being read or answered.", stats.in_flight);
+             "Requests being read or answered.", atomic_load(&d->in_flight));
     prom_one(out, "gpushare_http_request_body_bytes", PROM_GAUGE,
-             "Bytes of request bodies in memory.", (int64_t)stats.body_bytes);
+             "Bytes of request bodies in memory.", (int64_t)atomic_load(&d->body_bytes));
     prom_one(out, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
              "Connections closed because the client was too slow.",
-             (int64_t)stats.timed_out);
+             (int64_t)atomic_load(&d->timed_out));
     prom_one(out, "gpushare_http_connections_evicted_total", PROM_COUNTER,
              "Connections closed in favor of others, because a port or the memory for "
              "request bodies was full.",
-             (int64_t)stats.evicted);
+             (int64_t)atomic_load(&d->evicted));
     prom_one(out, "gpushare_http_requests_rejected_total", PROM_COUNTER,
              "Requests answered with 503 because too many others waited for a handler.",
-             (int64_t)stats.rejected);
+             (int64_t)atomic_load(&d->rejected));
 }

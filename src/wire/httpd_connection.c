@@ -237,7 +237,7 @@ void httpd_conn_end(struct httpd_conn *p)
     buf_fini(&p->target);
     int64_t now = clock_mono_ms();
     p->busy_ms = atomic_exchange(&p->since_ms, now);
-    httpd_conn_enter(p, HTTPD_IDLE, now + p->listener->conf.idle_ms);
+    httpd_conn_enter(p, HTTPD_IDLE, now + p->listener->d->limits.idle_ms);
     if (atomic_load(&p->hung_up))
         httpd_acceptor_check(d); /* to close the connection */
     atomic_fetch_sub(&d->in_flight, 1);
@@ -332,15 +332,16 @@ static bool evict_some(struct httpd_listener *listener)
     pthread_mutex_lock(&d->lock);
     cleanup_free struct candidate *all = xcalloc(listener->open, sizeof *all);
     size_t listed = 0, n = 0;
-    LIST_EACH (struct httpd_conn, p, &d->conns, link) {
+    LIST_EACH(struct httpd_conn, p, &d->conns, link)
+    {
         if (p->listener != listener || listed == listener->open)
             continue;
         listed++;
-        all[n] = (struct candidate){
-            .conn = p,
-            .due = atomic_load(&p->due),
-            .since_ms = atomic_load(&p->since_ms),
-            .rank = (p->queued ? 2u : 0u) + (atomic_load(&p->trusted) ? 1u : 0u)};
+        all[n] = (struct candidate){.conn = p,
+                                    .due = atomic_load(&p->due),
+                                    .since_ms = atomic_load(&p->since_ms),
+                                    .rank = (p->queued ? 2u : 0u) +
+                                            (atomic_load(&p->trusted) ? 1u : 0u)};
         n += is_evictable(p, httpd_conn_deadline_phase(all[n].due));
     }
     /* libmicrohttpd adds a connection shortly after its accept. */
@@ -380,7 +381,8 @@ static bool evict_body(struct httpd_conn *p, uint64_t n)
     struct httpd_conn *most = p;
     uint64_t most_n = atomic_load(&p->charged) + n;
     pthread_mutex_lock(&d->lock);
-    LIST_EACH (struct httpd_conn, q, &d->conns, link) {
+    LIST_EACH(struct httpd_conn, q, &d->conns, link)
+    {
         uint64_t q_n = atomic_load(&q->charged);
         if (q != p && !q->leaving && q_n &&
             httpd_conn_deadline_phase(atomic_load(&q->due)) == HTTPD_REQUEST &&
@@ -390,8 +392,8 @@ static bool evict_body(struct httpd_conn *p, uint64_t n)
         }
     }
     uint64_t due = atomic_load(&most->due);
-    bool done = most != p && httpd_conn_deadline_phase(due) == HTTPD_REQUEST &&
-                evict(most, due);
+    bool done =
+        most != p && httpd_conn_deadline_phase(due) == HTTPD_REQUEST && evict(most, due);
     if (done) /* its memory is freed shortly after */
         httpd_conn_uncharge(most);
     pthread_mutex_unlock(&d->lock);
@@ -535,7 +537,6 @@ enum {
     DRAIN_GRACE_MS = 300, /* a drain closes connections idle for this long */
     HANGUPS = 64,         /* events per round */
     ROUND_MAX_MS = 200,   /* the latest that a deadline is noticed */
-    FIRST_LISTENER = 2,
 };
 
 void httpd_acceptor_wake(struct httpd *d)
@@ -566,9 +567,8 @@ static void expire(struct httpd_conn *p, uint64_t due, int64_t now)
         uint64_t acked = bytes_acked(p->fd);
         if (acked != p->acked) {
             p->acked = acked;
-            int64_t later = now + p->listener->conf.idle_ms;
-            atomic_compare_exchange_strong(&p->due, &due,
-                                           deadline_of(HTTPD_SEND, later));
+            int64_t later = now + p->listener->d->limits.idle_ms;
+            atomic_compare_exchange_strong(&p->due, &due, deadline_of(HTTPD_SEND, later));
             return;
         }
     }
@@ -639,7 +639,8 @@ static int64_t check_conns(struct httpd *d, int64_t now)
     for (size_t i = 0; i < d->n_listeners; i++)
         if (d->listeners[i]->leaving)
             wait = HTTPD_ROUND_MIN_MS;
-    LIST_EACH (struct httpd_conn, p, &d->conns, link) {
+    LIST_EACH(struct httpd_conn, p, &d->conns, link)
+    {
         int64_t due = check_conn(p, now, draining);
         if (due - now < wait)
             wait = due - now;
@@ -651,24 +652,18 @@ static int64_t check_conns(struct httpd *d, int64_t now)
     return wait;
 }
 
-static struct httpd_listener *listener_at(struct httpd *d, size_t i)
-{
-    pthread_mutex_lock(&d->lock);
-    struct httpd_listener *listener = i < d->n_listeners ? d->listeners[i] : NULL;
-    pthread_mutex_unlock(&d->lock);
-    return listener;
-}
-
 /* Accepts the connections in the backlog, so that they are not reset, and closes the
  * listening sockets. */
 static void close_listeners(struct httpd *d)
 {
-    struct httpd_listener *listener;
-    for (size_t i = 0; (listener = listener_at(d, i)); i++) {
-        while (accept_one(listener))
+    pthread_mutex_lock(&d->lock);
+    size_t n = d->n_listeners;
+    pthread_mutex_unlock(&d->lock);
+    for (size_t i = 0; i < n; i++) {
+        while (accept_one(d->listeners[i]))
             ;
-        close(listener->fd);
-        listener->fd = -1;
+        close(d->listeners[i]->fd);
+        d->listeners[i]->fd = -1;
     }
     pthread_mutex_lock(&d->lock);
     d->closed = true;
@@ -695,22 +690,6 @@ static void mark_hangups(struct httpd *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* What the acceptor polls: wake_fd, hup_fd, listeners, lingering connections. */
-struct round {
-    struct pollfd *fds;
-    size_t n, cap;
-    size_t first_linger;
-    /* Of fds[FIRST_LISTENER..first_linger). */
-    struct httpd_listener **listeners;
-    size_t cap_listeners;
-};
-
-static void add_fd(struct round *r, int fd, short events)
-{
-    MEM_GROW(r->fds, r->cap, r->n + 1);
-    r->fds[r->n++] = (struct pollfd){.fd = fd, .events = events};
-}
-
 /* The shorter wait; -1: forever. */
 static int64_t sooner(int64_t wait, int64_t left)
 {
@@ -719,8 +698,11 @@ static int64_t sooner(int64_t wait, int64_t left)
     return left > 0 ? left : 0;
 }
 
-/* httpd.lock is held. */
-static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
+/* What the acceptor polls: wake_fd, hup_fd, listeners, lingering connections. */
+enum { FIRST_LISTENER = 2, FDS_MAX = FIRST_LISTENER + HTTPD_LISTENERS + HTTPD_LINGERS };
+
+/* Returns how long to poll. httpd.lock is held. */
+static int64_t prepare(struct httpd *d, struct pollfd fds[FDS_MAX], int64_t now)
 {
     int64_t wait = d->check_ms - now;
     if (atomic_exchange(&d->check_now, false) || wait <= 0 ||
@@ -728,60 +710,53 @@ static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
         wait = check_conns(d, now);
         d->check_ms = wait < 0 ? now : now + wait;
     }
-    r->n = 0;
-    add_fd(r, d->wake_fd, POLLIN);
-    add_fd(r, d->hup_fd, POLLIN);
-    MEM_GROW(r->listeners, r->cap_listeners, d->n_listeners);
+    *fds++ = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
+    *fds++ = (struct pollfd){.fd = d->hup_fd, .events = POLLIN};
     for (size_t i = 0; i < d->n_listeners; i++) {
-        struct httpd_listener *listener = r->listeners[i] = d->listeners[i];
+        const struct httpd_listener *listener = d->listeners[i];
         bool is_full = listener->open >= listener->conf.connections + HTTPD_SPARE;
         bool is_late = listener->retry_ms > now;
         if (is_late)
             wait = sooner(wait, listener->retry_ms - now);
-        add_fd(r, is_late || is_full ? -1 : listener->fd, POLLIN); /* poll ignores -1 */
+        *fds++ = (struct pollfd){.fd = is_late || is_full ? -1 : listener->fd,
+                                 .events = POLLIN}; /* poll ignores -1 */
     }
-    r->first_linger = r->n;
     for (size_t i = 0; i < d->n_lingers; i++) {
         wait = sooner(wait, d->linger[i].until_ms - now);
-        add_fd(r, d->linger[i].fd, POLLIN);
+        *fds++ = (struct pollfd){.fd = d->linger[i].fd, .events = POLLIN};
     }
     return wait;
 }
 
-static void run_round(struct httpd *d, struct round *r)
+static void run_round(struct httpd *d)
 {
-    pthread_mutex_lock(&d->lock);
-    int64_t wait = prepare(d, r, clock_mono_ms());
-    pthread_mutex_unlock(&d->lock);
-    poll(r->fds, (nfds_t)r->n, wait > INT32_MAX ? INT32_MAX : (int)wait);
+    struct pollfd fds[FDS_MAX];
     uint64_t wakes;
+    pthread_mutex_lock(&d->lock);
+    int64_t wait = prepare(d, fds, clock_mono_ms());
+    size_t n = d->n_listeners, n_lingers = d->n_lingers;
+    pthread_mutex_unlock(&d->lock);
+    poll(fds, FIRST_LISTENER + n + n_lingers, wait > INT32_MAX ? INT32_MAX : (int)wait);
     ssize_t got = read(d->wake_fd, &wakes, sizeof wakes);
     (void)got;
-    if (r->fds[1].revents)
+    if (fds[1].revents)
         mark_hangups(d);
-    for (size_t i = FIRST_LISTENER; i < r->first_linger; i++)
-        if (r->fds[i].revents)
-            for (int left = ACCEPT_BURST;
-                 left && accept_one(r->listeners[i - FIRST_LISTENER]);)
-                left--;
-    if (r->n > r->first_linger)
+    for (size_t i = 0; i < n; i++)
+        for (int left = ACCEPT_BURST;
+             left && fds[FIRST_LISTENER + i].revents && accept_one(d->listeners[i]);)
+            left--;
+    if (n_lingers)
         go_on_lingering(d);
 }
 
 static void *run_acceptor(void *arg)
 {
     struct httpd *d = arg;
-    struct round r = {0};
-    for (;;) {
-        int state = atomic_load(&d->state);
-        if (state == HTTPD_STOPPING)
-            break;
+    for (int state; (state = atomic_load(&d->state)) != HTTPD_STOPPING;) {
         if (state == HTTPD_DRAINING && !d->closed)
             close_listeners(d);
-        run_round(d, &r);
+        run_round(d);
     }
-    free(r.fds);
-    free(r.listeners);
     return NULL;
 }
 

@@ -29,9 +29,10 @@
  */
 
 enum {
-    HTTPD_DISCARD_MAX = 1 << 20,   /* bytes of a rejected body that are read */
-    HTTPD_GET_BODY_MAX = 4096,     /* bytes of the body of a GET */
+    HTTPD_DISCARD_MAX = 1 << 20, /* bytes of a rejected body that are read */
+    HTTPD_GET_BODY_MAX = 4096,   /* bytes of the body of a GET */
     HTTPD_LINGERS = 64,
+    HTTPD_LISTENERS = 4,
     HTTPD_SPARE = 64, /* connections over the limit that are being closed */
     HTTPD_ROUND_MIN_MS = 20,
     HTTPD_NICE = 10,             /* of threads that yield to those of trusted clients */
@@ -66,9 +67,9 @@ struct httpd {
     pthread_cond_t gone;  /* a connection was closed, or the listeners were */
     bool closed;          /* all listeners are closed */
     unsigned connections;
-    struct list conns; /* struct httpd_conn */
-    struct httpd_listener **listeners; /* append-only; the elements do not move */
-    size_t n_listeners, cap_listeners;
+    struct list conns;                                 /* struct httpd_conn */
+    struct httpd_listener *listeners[HTTPD_LISTENERS]; /* append-only */
+    size_t n_listeners;
     struct httpd_linger linger[HTTPD_LINGERS];
     size_t n_lingers;
 };
@@ -78,15 +79,14 @@ struct httpd_listener {
     struct httpd_listener_config conf;
     int fd; /* -1: closed */
     struct MHD_Daemon *mhd;
-    atomic_bool started; /* mhd is */
+    atomic_bool started;   /* mhd is */
     unsigned open;         /* connections, also those not yet added to mhd; httpd.lock */
     unsigned leaving;      /* those of them that are evicted; httpd.lock */
-    unsigned descriptors;  /* budget */
     atomic_uint running;   /* handlers, without those of probes */
     atomic_uint waiting;   /* requests that wait for one of them to return */
     pthread_cond_t handed; /* a handler has returned; with httpd.lock */
-    int64_t retry_ms;  /* next accept after a failure; acceptor only */
-    int64_t warned_ms; /* next warning; acceptor only */
+    int64_t retry_ms;      /* next accept after a failure; acceptor only */
+    int64_t warned_ms;     /* next warning; acceptor only */
 };
 
 /* What a connection does. Phase and deadline are one atomic word, because the acceptor
@@ -108,10 +108,10 @@ struct httpd_conn {
     struct httpd_listener *listener;
     struct MHD_Connection *mhd;
     int fd;
-    _Atomic uint64_t due;           /* phase and deadline; see httpd_conn_enter */
-    struct list link; /* of httpd.conns; httpd.lock */
-    struct httpd_open_stream *stream;     /* httpd.lock */
-    struct httpd_deferred *deferred;    /* httpd.lock; the request waits, or NULL */
+    _Atomic uint64_t due;             /* phase and deadline; see httpd_conn_enter */
+    struct list link;                 /* of httpd.conns; httpd.lock */
+    struct httpd_open_stream *stream; /* httpd.lock */
+    struct httpd_deferred *deferred;  /* httpd.lock; the request waits, or NULL */
     /* Since when the connection waits, is idle, or serves requests without a pause between
      * them: a client that pipelines requests does not become younger with each. */
     _Atomic int64_t since_ms;

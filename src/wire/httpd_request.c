@@ -49,30 +49,10 @@ const char *httpd_header(const struct httpd_request *req, const char *name)
     return value ? value : "";
 }
 
-static const char *name_in(const struct httpd_request *req, int group)
+const char *httpd_client_name(const struct httpd_request *req, enum tls_group group)
 {
     const struct tls_client *client = &req->conn->client;
-    return client->trusted[group] ? client->name : NULL;
-}
-
-const char *httpd_client_name(const struct httpd_request *req)
-{
-    return name_in(req, TLS_FIRST);
-}
-
-const char *httpd_secondary_client_name(const struct httpd_request *req)
-{
-    return name_in(req, TLS_SECOND);
-}
-
-const char *httpd_own_client_name(const struct httpd_request *req)
-{
-    return name_in(req, TLS_OWN);
-}
-
-const char *httpd_any_client_name(const struct httpd_request *req)
-{
-    return req->conn->client.name;
+    return group == TLS_ANY || client->trusted[group] ? client->name : NULL;
 }
 
 void httpd_trust(const struct httpd_request *req)
@@ -160,7 +140,8 @@ static void reply_drop(struct httpd_reply *reply)
 static enum MHD_Result reply_send(struct httpd_conn *p, struct httpd_reply *reply)
 {
     int64_t now = clock_mono_ms();
-    int64_t due = now + (atomic_load(&p->leaving) ? LEAVE_MS : p->listener->conf.idle_ms);
+    int64_t due =
+        now + (atomic_load(&p->leaving) ? LEAVE_MS : p->listener->d->limits.idle_ms);
     if (reply->abort || !httpd_conn_enter(p, HTTPD_SEND, due)) {
         reply_drop(reply);
         return MHD_NO;
@@ -276,21 +257,12 @@ static void find_route(struct httpd_conn *p)
     p->why = known ? "method not allowed" : "path not found";
 }
 
-/* The methods of all routes for the path, each once. */
 static void list_allowed_methods(const struct httpd_conn *p, struct buf *out)
 {
-    const struct httpd_route *routes = p->listener->conf.routes;
-    for (const struct httpd_route *r = routes; r->handler; r++) {
-        if (!path_matches(r, p->path))
-            continue;
-        bool seen = false;
-        for (const struct httpd_route *q = routes; q < r && !seen; q++)
-            seen = path_matches(q, p->path) && strcmp(q->method, r->method) == 0;
-        if (seen)
-            continue;
-        buf_adds(out, out->n ? ", " : "");
-        buf_adds(out, strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
-    }
+    for (const struct httpd_route *r = p->listener->conf.routes; r->handler; r++)
+        if (path_matches(r, p->path))
+            buf_printf(out, "%s%s", out->n ? ", " : "",
+                       strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
 }
 
 static enum MHD_Result reject(struct httpd_conn *p)

@@ -54,9 +54,9 @@ void httpd_stream_wake_at(struct httpd_open_stream *s, int64_t at_ms)
 
 void httpd_stream_wake_all(struct httpd *d)
 {
-    LIST_EACH (struct httpd_conn, p, &d->conns, link)
-        if (p->stream)
-            httpd_stream_wake(p->stream);
+    LIST_EACH(struct httpd_conn, p, &d->conns, link)
+    if (p->stream)
+        httpd_stream_wake(p->stream);
 }
 
 int64_t httpd_stream_wake_due(struct httpd_open_stream *s, int64_t now_ms)
@@ -192,7 +192,7 @@ static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
         return abort_conn(s, to);
     ssize_t n = next(s, to, max);
     if (n != 0)
-        httpd_conn_enter(s->conn, HTTPD_SEND, now + s->conn->listener->conf.idle_ms);
+        httpd_conn_enter(s->conn, HTTPD_SEND, now + s->conn->listener->d->limits.idle_ms);
     return n;
 }
 
@@ -322,8 +322,8 @@ void httpd_deferred_cancel(struct httpd_conn *p)
 
 void httpd_deferred_cancel_all(struct httpd *d)
 {
-    LIST_EACH (struct httpd_conn, p, &d->conns, link)
-        httpd_deferred_cancel(p);
+    LIST_EACH(struct httpd_conn, p, &d->conns, link)
+    httpd_deferred_cancel(p);
 }
 
 bool httpd_deferred_wait(struct httpd_conn *p)

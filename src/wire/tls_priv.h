@@ -7,8 +7,6 @@
 
 /* What tls.c does for the server. */
 
-enum { TLS_FIRST, TLS_SECOND, TLS_OWN, TLS_GROUPS };
-
 /* One connection. */
 struct tls_client {
     struct tls *tls;

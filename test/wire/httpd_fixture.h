@@ -115,8 +115,7 @@ static void fixture_on_stream(void *ctx, const struct httpd_request *req,
 
 /* Sends `text` on every stream with this result; wakes the streams if `wake`.
  */
-static inline void fixture_say(const char *text,
-                               enum httpd_stream_result then, bool wake)
+static inline void fixture_say(const char *text, enum httpd_stream_result then, bool wake)
 {
     pthread_mutex_lock(&kit.lock);
     for (struct feed *f = kit.feeds; f; f = f->next) {
@@ -204,12 +203,18 @@ static void fixture_on_big(void *ctx, const struct httpd_request *req,
 }
 
 static const struct httpd_route fixture_routes[] = {
-    {"GET", "/hello", fixture_on_hello}, {"POST", "/echo", fixture_on_echo},
-    {"POST", "/size", fixture_on_size},  {"GET", "/show", fixture_on_show},
-    {"PUT", "/show", fixture_on_show},   {"GET", "/pre/*", fixture_on_show},
-    {NULL, "/any", fixture_on_show},     {"GET", "/block", fixture_on_block},
-    {"GET", "/stream", fixture_on_stream}, {"GET", "/cut", fixture_on_cut},
-    {"GET", "/teapot", fixture_on_teapot}, {"GET", "/big", fixture_on_big},
+    {"GET", "/hello", fixture_on_hello},
+    {"POST", "/echo", fixture_on_echo},
+    {"POST", "/size", fixture_on_size},
+    {"GET", "/show", fixture_on_show},
+    {"PUT", "/show", fixture_on_show},
+    {"GET", "/pre/*", fixture_on_show},
+    {NULL, "/any", fixture_on_show},
+    {"GET", "/block", fixture_on_block},
+    {"GET", "/stream", fixture_on_stream},
+    {"GET", "/cut", fixture_on_cut},
+    {"GET", "/teapot", fixture_on_teapot},
+    {"GET", "/big", fixture_on_big},
     {0},
 };
 
@@ -241,9 +246,8 @@ static inline void fixture_listen(const struct httpd_listener_config *listener)
 }
 
 /* `own`: what differs from the default listener. Returns true. */
-static inline bool fixture_start_with(int mode,
-                                                 const struct httpd_limits *limits,
-                                                 const struct httpd_listener_config *own)
+static inline bool fixture_start_with(int mode, const struct httpd_limits *limits,
+                                      const struct httpd_listener_config *own)
 {
     fixture_init(limits);
     struct httpd_listener_config listener = fixture_listener(mode);
@@ -258,8 +262,7 @@ static inline bool fixture_start_with(int mode,
     return true;
 }
 
-static inline void fixture_start(int mode,
-                                 const struct httpd_limits *limits)
+static inline void fixture_start(int mode, const struct httpd_limits *limits)
 {
     fixture_start_with(mode, limits, &(struct httpd_listener_config){0});
 }
@@ -300,9 +303,9 @@ static inline bool fixture_is_readable(const struct raw *c)
 /* Opens a connection and sends the request, until has_arrived(ctx) is true. On a busy
  * machine the client can be too late for a limit of the server; only a connection that is
  * as old as `limit_ms` may have been closed. */
-static inline void fixture_send_in_time(struct raw *c,
-                                        const char *request, int64_t limit_ms,
-                                        bool (*has_arrived)(void *ctx), void *ctx)
+static inline void fixture_send_in_time(struct raw *c, const char *request,
+                                        int64_t limit_ms, bool (*has_arrived)(void *ctx),
+                                        void *ctx)
 {
     int64_t end = lib_now_ms() + LIB_WAIT_MS;
     for (;;) {
@@ -321,8 +324,7 @@ static inline void fixture_send_in_time(struct raw *c,
 }
 
 /* Opens a connection and gets /hello on it, likewise until the client is in time. */
-static inline void fixture_call_in_time(struct raw *c,
-                                        int64_t limit_ms)
+static inline void fixture_call_in_time(struct raw *c, int64_t limit_ms)
 {
     struct raw_reply r = {0};
     int64_t end = lib_now_ms() + LIB_WAIT_MS;
@@ -347,13 +349,22 @@ static inline void fixture_fini(void)
     pthread_mutex_destroy(&kit.lock);
 }
 
-/* For raw_until. */
-static inline bool kit_is_empty(void *ctx)
+/* The value of gpushare_http_NAME. */
+static inline int64_t metric(const char *name)
 {
-    (void)ctx;
-    struct httpd_stats stats;
-    httpd_stats(kit.d, &stats);
-    return stats.connections == 0 && stats.in_flight == 0 && stats.body_bytes == 0;
+    cleanup_buf struct buf out = {0};
+    cleanup_free char *line = xasprintf("\ngpushare_http_%s ", name);
+    httpd_metrics(kit.d, &out);
+    const char *at = strstr(out.p, line);
+    ck_assert_msg(at != NULL, "%s in %s", name, out.p);
+    return strtoll(at + strlen(line), NULL, 10);
+}
+
+/* All connections are closed. */
+static inline bool fixture_is_empty(void)
+{
+    return metric("connections") == 0 && metric("requests_in_flight") == 0 &&
+           metric("request_body_bytes") == 0;
 }
 
 #define ck_assert_body(r, text) ck_assert_span_eq(buf_span(&(r).body), text)

@@ -444,5 +444,4 @@ UNIT_MAIN("httpc_lost", a_connection_with_unexpected_input_is_not_reused,
           connect_ms_covers_tls_and_nothing_was_sent,
           with_tcp_user_timeout_a_timeout_discards_undelivered_bytes,
           calls_with_tcp_user_timeout_have_connections_of_their_own,
-          a_truncated_response_is_an_error,
-          a_decompression_bomb_is_truncated)
+          a_truncated_response_is_an_error, a_decompression_bomb_is_truncated)

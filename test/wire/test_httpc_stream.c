@@ -349,10 +349,8 @@ START_TEST(another_thread_can_wake_the_loop)
 END_TEST
 
 UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once,
-          the_date_of_the_server_is_returned,
-          a_truncated_stream_ends_with_an_error, the_sink_can_stop_a_stream,
-          a_stalled_stream_ends_after_stall_ms,
+          the_date_of_the_server_is_returned, a_truncated_stream_ends_with_an_error,
+          the_sink_can_stop_a_stream, a_stalled_stream_ends_after_stall_ms,
           timeout_ms_limits_a_stream_as_a_whole, an_invalid_request_is_reported_to_end,
           a_stream_can_be_started_from_the_end_of_another,
-          a_cancelled_stream_makes_no_more_calls,
-          another_thread_can_wake_the_loop)
+          a_cancelled_stream_makes_no_more_calls, another_thread_can_wake_the_loop)

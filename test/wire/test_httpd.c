@@ -104,8 +104,7 @@ START_TEST(paths_are_decoded_and_queries_are_not)
         {"/pre/%41%2fb%3F%C3%a4?x=%25", "GET [/pre/A/b?\xc3\xa4] [x=%25] [(none)]"},
         {"/pre//../x", "GET [/pre//../x] [] [(none)]"},
         {"/show?a&watch=true", "GET [/show] [a&watch=true] [(none)] watch"},
-        {"/show?watch=true1?watch=true",
-         "GET [/show] [watch=true1?watch=true] [(none)]"},
+        {"/show?watch=true1?watch=true", "GET [/show] [watch=true1?watch=true] [(none)]"},
     };
     FOR_BOTH_CLIENTS(NULL)
     {
@@ -251,7 +250,6 @@ START_TEST(a_bad_address_is_an_error_that_names_it)
     snprintf(want, sizeof want, "listen on 127.0.0.1:%u: Address already in use",
              kit.port);
     ck_assert_str_eq(err.msg, want);
-    ck_assert_int_eq(err.code, ERR_CONFLICT);
     listener.port = 0;
     listener.address = "localhost";
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
@@ -267,7 +265,7 @@ START_TEST(a_bad_address_is_an_error_that_names_it)
 }
 END_TEST
 
-START_TEST(no_descriptor_is_inherited_and_all_signals_are_blocked)
+START_TEST(no_descriptor_is_inherited_or_left_open)
 {
     unsigned before = raw_count_fds();
     fixture_start(HTTPD_THREADS, NULL);
@@ -287,15 +285,6 @@ START_TEST(no_descriptor_is_inherited_and_all_signals_are_blocked)
         own += flags >= 0 && (flags & FD_CLOEXEC);
     }
     ck_assert_uint_ge(own, raw_count_fds() - before);
-    /* The only thread that does not block the signal is this one. */
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    kill(getpid(), SIGTERM);
-    int got = 0;
-    ck_assert_int_eq(sigwait(&set, &got), 0);
-    ck_assert_int_eq(got, SIGTERM);
     raw_reply_fini(&r);
     raw_close(&a);
     raw_close(&b);
@@ -311,4 +300,4 @@ UNIT_MAIN("httpd", a_route_gets_its_request_and_the_connection_is_reused,
           a_query_of_very_many_parameters_is_served, ambiguous_requests_are_rejected,
           a_reply_can_fail_have_headers_and_be_aborted, a_listener_may_use_ipv6,
           a_bad_address_is_an_error_that_names_it,
-          no_descriptor_is_inherited_and_all_signals_are_blocked)
+          no_descriptor_is_inherited_or_left_open)

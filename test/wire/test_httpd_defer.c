@@ -51,8 +51,7 @@ static struct gate *gate_init(struct gate *g, enum httpd_mode mode, unsigned con
 {
     *g = (struct gate){.allow = true};
     pthread_mutex_init(&g->lock, NULL);
-    fixture_start_with(mode,
-                       &(struct httpd_limits){.first_request_ms = first_request_ms},
+    fixture_start_with(mode, &(struct httpd_limits){.first_request_ms = first_request_ms},
                        &(struct httpd_listener_config){.authorize = authorize,
                                                        .authorize_ctx = g,
                                                        .connections = connections});
@@ -75,22 +74,14 @@ static size_t count(struct gate *g)
     return n;
 }
 
-struct want {
-    struct gate *gate;
-    size_t n;
-};
-
-static bool all_wait(void *ctx)
-{
-    struct want *w = ctx;
-    return count(w->gate) == w->n;
-}
-
 static void expect_waiting(struct gate *g, size_t n)
 {
-    struct want want = {g, n};
-    ck_assert_msg(raw_until(all_wait, &want), "%zu requests wait, expected %zu", count(g),
-                  n);
+    lib_wait(count(g) == n);
+}
+
+static bool is_waiting(void *ctx)
+{
+    return count(ctx) == 1;
 }
 
 static void end_waits(struct gate *g)
@@ -178,7 +169,7 @@ START_TEST(a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
         expect_waiting(&g, 1);
         raw_close(&gone);
         end_waits(&g);
-        ck_assert(raw_until(kit_is_empty, NULL));
+        lib_wait(fixture_is_empty());
         g.open = false;
         raw_open(&stays, kit.port);
         raw_sendf(&stays, HELLO);
@@ -235,10 +226,9 @@ START_TEST(a_request_waits_without_a_deadline)
     FOR_GATE(0, SHORT_MS)
     {
         struct raw c;
-        struct want one = {&g, 1};
         fixture_send_in_time(
             &c, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
-            SHORT_MS, all_wait, &one);
+            SHORT_MS, is_waiting, &g);
         usleep((SHORT_MS * 3 / 2) * 1000);
         end_waits(&g);
         ck_assert_int_eq(raw_read(&c, &r), RAW_OK);

@@ -35,19 +35,6 @@ static void start(enum httpd_mode mode, unsigned handlers)
                        &(struct httpd_listener_config){LISTENER, .handlers = handlers});
 }
 
-static struct httpd_stats stats_of(void)
-{
-    struct httpd_stats stats;
-    httpd_stats(kit.d, &stats);
-    return stats;
-}
-
-static bool is_full(void *ctx)
-{
-    (void)ctx;
-    return stats_of().connections == FULL;
-}
-
 /* A new client is answered, although no other connection reaches a limit. */
 static void probe(void)
 {
@@ -83,32 +70,22 @@ START_TEST(every_kind_of_waiting_connection_gives_way)
                 raw_open(&c[i], kit.port);
                 raw_send(&c[i], beginnings[k], strlen(beginnings[k]));
             }
-            ck_assert(raw_until(is_full, NULL));
+            lib_wait(metric("connections") == FULL);
             for (int i = 0; i < 3 * FULL; i++)
                 probe();
-            struct httpd_stats stats = stats_of(); /* a queued request is rejected */
-            ck_assert_uint_ge(stats.evicted + stats.rejected, 1);
+            /* a queued request is rejected */
+            ck_assert_int_ge(metric("connections_evicted_total") +
+                                 metric("requests_rejected_total"),
+                             1);
             for (int i = 0; i < FULL; i++)
                 raw_close(&c[i]);
-            ck_assert(raw_until(kit_is_empty, NULL));
+            lib_wait(fixture_is_empty());
             fixture_fini();
             ck_assert_int_le(atomic_load(&kit.opened), atomic_load(&kit.closed));
         }
     }
 }
 END_TEST
-
-static bool are_queued(void *ctx)
-{
-    (void)ctx;
-    return stats_of().in_flight == FULL;
-}
-
-static bool one_was_rejected(void *ctx)
-{
-    (void)ctx;
-    return stats_of().rejected > 0;
-}
 
 START_TEST(blocked_handlers_do_not_keep_a_probe_out)
 {
@@ -122,9 +99,9 @@ START_TEST(blocked_handlers_do_not_keep_a_probe_out)
         raw_sendf(&c[i], "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
     }
     fixture_wait_blocked(RUN);
-    ck_assert(raw_until(are_queued, NULL));
+    lib_wait(metric("requests_in_flight") == FULL);
     raw_open(&late, kit.port);
-    ck_assert(raw_until(one_was_rejected, NULL));
+    lib_wait(metric("requests_rejected_total") > 0);
     for (int i = 0; i < 3; i++)
         probe();
     ck_assert_int_eq(kit.waiting, RUN);
@@ -142,10 +119,10 @@ START_TEST(blocked_handlers_do_not_keep_a_probe_out)
     }
     ck_assert_int_ge(rejected, 1);
     ck_assert_int_le(rejected, FULL - RUN);
-    ck_assert_uint_eq(stats_of().rejected, (unsigned)rejected);
+    ck_assert_int_eq(metric("requests_rejected_total"), rejected);
     raw_close(&late);
     raw_reply_fini(&r);
-    ck_assert(raw_until(kit_is_empty, NULL));
+    lib_wait(fixture_is_empty());
     fixture_fini();
 }
 END_TEST
@@ -159,7 +136,7 @@ START_TEST(a_stop_ends_the_wait_for_a_handler)
         raw_sendf(&c[i], "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
     }
     fixture_wait_blocked(2);
-    ck_assert(raw_until(are_queued, NULL));
+    lib_wait(metric("requests_in_flight") == FULL);
     fixture_release();
     fixture_fini();
     for (int i = 0; i < FULL; i++)
@@ -195,12 +172,11 @@ START_TEST(a_trusted_client_keeps_its_connection_and_has_a_handler)
     for (int i = 0; i < FULL - 1; i++)
         raw_close(&c[i]);
     raw_reply_fini(&r);
-    ck_assert(raw_until(kit_is_empty, NULL));
+    lib_wait(fixture_is_empty());
     fixture_fini();
 }
 END_TEST
 
-UNIT_MAIN("httpd_evict",
-          every_kind_of_waiting_connection_gives_way,
+UNIT_MAIN("httpd_evict", every_kind_of_waiting_connection_gives_way,
           blocked_handlers_do_not_keep_a_probe_out, a_stop_ends_the_wait_for_a_handler,
           a_trusted_client_keeps_its_connection_and_has_a_handler)

@@ -26,22 +26,9 @@ static void expect_body(struct raw *c, struct raw_reply *r, const char *text)
     buf_clear(&r->body);
 }
 
-struct want {
-    int opened, closed;
-};
-
-static bool counted(void *ctx)
-{
-    struct want *w = ctx;
-    return atomic_load(&kit.opened) >= w->opened &&
-           atomic_load(&kit.closed) >= w->closed;
-}
-
 static void expect_counts(int opened, int closed)
 {
-    struct want want = {opened, closed};
-    ck_assert_msg(raw_until(counted, &want), "%d of %d opened, %d of %d closed",
-                  atomic_load(&kit.opened), opened, atomic_load(&kit.closed), closed);
+    lib_wait(atomic_load(&kit.opened) >= opened && atomic_load(&kit.closed) >= closed);
     ck_assert_int_eq(atomic_load(&kit.opened), opened);
     ck_assert_int_eq(atomic_load(&kit.closed), closed);
 }
@@ -85,14 +72,6 @@ START_TEST(the_body_precedes_the_stream_and_head_opens_none)
 }
 END_TEST
 
-static bool has_one_connection(void *ctx)
-{
-    struct httpd_stats stats;
-    (void)ctx;
-    httpd_stats(kit.d, &stats);
-    return stats.connections == 1;
-}
-
 START_TEST(an_aborted_stream_ends_without_its_last_chunk)
 {
     FOR_BOTH_SERVERS(NULL)
@@ -112,7 +91,7 @@ START_TEST(an_aborted_stream_ends_without_its_last_chunk)
         ck_assert_body(r, "half a li");
         expect_counts(atomic_load(&kit.opened), 1);
         /* Released, while an older stream is open and this client is connected. */
-        ck_assert(raw_until(has_one_connection, NULL));
+        lib_wait(metric("connections") == 1);
         raw_close(&c);
         raw_close(&older);
     }
@@ -140,7 +119,7 @@ START_TEST(an_http_1_0_stream_ends_with_the_connection)
         fixture_say("", HTTPD_STREAM_END, true);
         ck_assert_int_eq(raw_read_all(&c, &all), RAW_OK);
         ck_assert_span_eq(buf_span(&all), "ab");
-        ck_assert(raw_until(has_one_connection, NULL));
+        lib_wait(metric("connections") == 1);
         raw_close(&c);
         raw_close(&older);
     }
@@ -216,7 +195,7 @@ START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
         raw_open(&c, kit.port);
         raw_sendf(&c, "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n");
         expect_counts(1, 1);
-        ck_assert(raw_until(kit_is_empty, NULL));
+        lib_wait(fixture_is_empty());
         raw_close(&c);
     }
 }
@@ -351,8 +330,7 @@ START_TEST(a_stream_is_filled_at_the_time_that_it_names)
 }
 END_TEST
 
-UNIT_MAIN("httpd_stream",
-          a_stream_is_filled_after_a_second_without_a_wakeup,
+UNIT_MAIN("httpd_stream", a_stream_is_filled_after_a_second_without_a_wakeup,
           a_stream_is_filled_at_the_time_that_it_names,
           the_body_precedes_the_stream_and_head_opens_none,
           an_aborted_stream_ends_without_its_last_chunk,

@@ -18,7 +18,7 @@
 
 static struct {
     char *dir;
-    struct tls *tls; /* of the server; NULL: nothing is served */
+    struct tls *tls;       /* of the server; NULL: nothing is served */
     char *cert, *key, *ca; /* paths below live */
     struct tls_config config;
 } w;
@@ -26,18 +26,20 @@ static struct {
 static void on_client_name(void *ctx, const struct httpd_request *req,
                            struct httpd_reply *reply)
 {
+    static const char *const titles[TLS_GROUPS] = {"", ", secondary ", ", own "};
+    bool is_trusted = false;
     (void)ctx;
-    const char *who = httpd_client_name(req),
-               *secondary = httpd_secondary_client_name(req),
-               *own = httpd_own_client_name(req), *any = httpd_any_client_name(req);
     reply->content_type = "text/plain";
-    buf_adds(&reply->body, who ? who : "(unknown)");
-    if (secondary)
-        buf_printf(&reply->body, ", secondary %s", secondary);
-    if (own)
-        buf_printf(&reply->body, ", own %s", own);
-    if (!who && !secondary && !own && any)
-        buf_printf(&reply->body, ", not allowed %s", any);
+    if (!httpd_client_name(req, TLS_CLIENTS))
+        buf_adds(&reply->body, "(unknown)");
+    for (int i = 0; i < TLS_GROUPS; i++) {
+        const char *name = httpd_client_name(req, (enum tls_group)i);
+        is_trusted |= name != NULL;
+        if (name)
+            buf_printf(&reply->body, "%s%s", titles[i], name);
+    }
+    if (!is_trusted && httpd_client_name(req, TLS_ANY))
+        buf_printf(&reply->body, ", not allowed %s", httpd_client_name(req, TLS_ANY));
 }
 
 /* A stream of bytes that depend on their offset. One piece is more than a socket takes. */
@@ -75,8 +77,7 @@ static const struct httpd_route routes[] = {
     {"GET", "/who", on_client_name}, {"GET", "/long", on_long}, {0}};
 
 /* Replaces the files behind the links atomically. NULL: no such file. */
-static void publish(const char *cert, const char *key,
-                    const char *ca)
+static void publish(const char *cert, const char *key, const char *ca)
 {
     static int n;
     const char *from[] = {cert, key, ca}, *to[] = {"tls.crt", "tls.key", "ca.crt"};
@@ -110,14 +111,14 @@ static void tls_fixture_begin(void)
     w.config = (struct tls_config){.name = "test",
                                    .cert_file = w.cert,
                                    .key_file = w.key,
-                                   .client_ca_file = w.ca};
+                                   .groups[TLS_CLIENTS].ca_file = w.ca};
 }
 
 static void tls_fixture_close(void)
 {
     if (!w.tls)
         return;
-    ck_assert(raw_until(kit_is_empty, NULL));
+    lib_wait(fixture_is_empty());
     fixture_fini();
     tls_free(w.tls);
     w.tls = NULL;
@@ -184,8 +185,7 @@ static unsigned ask(struct httpc *c, struct buf *said)
     return status;
 }
 
-static unsigned get_as(const char *name, const char *ca,
-                       struct buf *said)
+static unsigned get_as(const char *name, const char *ca, struct buf *said)
 {
     struct httpc *c = client(name, ca);
     unsigned status = ask(c, said);
@@ -194,8 +194,7 @@ static unsigned get_as(const char *name, const char *ca,
 }
 
 /* The server calls the client NAME of `ca` so; NULL: the client gets no response. */
-static void ck_client_name(const char *name, const char *ca,
-                           const char *want)
+static void ck_client_name(const char *name, const char *ca, const char *want)
 {
     cleanup_buf struct buf said = {0};
     ck_assert_uint_eq(get_as(name, ca, &said), want ? 200 : 0);
@@ -214,8 +213,7 @@ static void assert_reports(const char *text)
 }
 
 /* Publishes the files, and reads them. */
-static void reload(const char *cert, const char *key,
-                   const char *ca)
+static void reload(const char *cert, const char *key, const char *ca)
 {
     publish(cert, key, ca);
     tls_refresh(w.tls);
@@ -262,9 +260,8 @@ START_TEST(only_listed_names_are_allowed)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const char *names[] = {"somebody", cases[i].name};
-        w.config.client_names = names;
-        w.config.n_client_names = 2;
-        w.config.common_name_only = cases[i].common_only;
+        w.config.groups[TLS_CLIENTS] =
+            (struct tls_names){w.ca, names, 2, cases[i].common_only};
         tls_fixture_serve(HTTPD_THREADS);
         ck_client_name("friend", "ca",
                        cases[i].allowed ? "friend" : "(unknown), not allowed friend");
@@ -282,10 +279,8 @@ START_TEST(clients_of_the_secondary_ca_are_distinguished)
     tls_make_expired_cert(w.dir, "other", "lately", "DNS:friend");
     cleanup_free char *ca = temp_path(w.dir, "ca.crt");
     publish("server.crt", "server.key", "other.crt");
-    w.config.client_ca_file = ca;
-    w.config.client_names = names;
-    w.config.n_client_names = 1;
-    w.config.secondary_ca_file = w.ca;
+    w.config.groups[TLS_CLIENTS] = (struct tls_names){ca, names, 1, false};
+    w.config.groups[TLS_SECONDARY].ca_file = w.ca;
     tls_fixture_serve(HTTPD_EVENTS);
     ck_client_name(NULL, "ca", "(unknown)");
     ck_client_name("friend", "ca", "friend");
@@ -309,7 +304,7 @@ START_TEST(clients_of_the_secondary_ca_are_distinguished)
     ck_client_name("friend", "ca", "friend, secondary friend");
     ck_client_name("server", "ca", "(unknown), secondary server");
 
-    w.config.client_ca_file = NULL; /* only a secondary CA */
+    w.config.groups[TLS_CLIENTS] = (struct tls_names){0}; /* only a secondary CA */
     tls_fixture_serve(HTTPD_EVENTS);
     ck_client_name("friend", "ca", "(unknown), secondary friend");
     ck_client_name("foreign", "ca", "(unknown)");
@@ -336,17 +331,14 @@ START_TEST(a_reload_applies_to_later_connections)
     ck_client_name("friend2", "other", "friend2");
     ck_client_name("friend", "other", "(unknown)");
 
-    struct httpd_stats stats;
-    httpd_stats(kit.d, &stats);
-    ck_assert_uint_ge(stats.connections, 1);
+    ck_assert_int_ge(metric("connections"), 1);
     ck_assert_uint_eq(ask(old, &said), 200); /* on its old connection */
     httpc_free(old);
     assert_reports(NULL);
 }
 END_TEST
 
-static int set_from(const char *cert, const char *key,
-                    const char *ca, struct err *err)
+static int set_from(const char *cert, const char *key, const char *ca, struct err *err)
 {
     cleanup_free char *cert_pem = temp_read(w.dir, cert),
                       *key_pem = temp_read(w.dir, key),
@@ -365,8 +357,7 @@ START_TEST(certificates_in_memory_are_replaced)
     w.config = (struct tls_config){.name = "test",
                                    .cert_pem = span_of(cert),
                                    .key_pem = span_of(key),
-                                   .own_names = names,
-                                   .n_own_names = 2};
+                                   .groups[TLS_OWN] = {NULL, names, 2, true}};
     FOR_BOTH_MODES(mode)
     {
         tls_fixture_serve(mode);
@@ -385,16 +376,13 @@ START_TEST(certificates_in_memory_are_replaced)
         ck_assert_int_eq(set_from("server2.crt", "server2.key", "ca.key", &err), -1);
         ck_client_name("friend", "ca", "(unknown), own friend"); /* as before */
 
-        ck_assert_int_eq(set_from("server2.crt", "server2.key", "other.crt", &err),
-                         0);
+        ck_assert_int_eq(set_from("server2.crt", "server2.key", "other.crt", &err), 0);
         /* Only the common name counts, which is "foreign". */
         ck_client_name("foreign", "other", "(unknown), not allowed foreign");
         ck_client_name("friend", "ca", NULL);
     }
     /* Beside the authorities of a file: each group has its own names. */
-    w.config.client_ca_file = ca;
-    w.config.client_names = names;
-    w.config.n_client_names = 1;
+    w.config.groups[TLS_CLIENTS] = (struct tls_names){ca, names, 1, false};
     tls_fixture_serve(HTTPD_THREADS);
     ck_assert_int_eq(set_from("server.crt", "server.key", "other.crt", &err), 0);
     ck_client_name("friend", "ca", "friend");
@@ -443,13 +431,13 @@ END_TEST
 START_TEST(bad_files_at_the_start_are_an_error)
 {
     struct err err = {0};
-    w.config.client_ca_file = "/no/such/ca.crt";
+    w.config.groups[TLS_CLIENTS].ca_file = "/no/such/ca.crt";
     ck_assert_ptr_null(tls_new(&w.config, &err));
     ck_assert_ptr_nonnull(strstr(err.msg, "/no/such/ca.crt"));
-    w.config.client_ca_file = w.key;
+    w.config.groups[TLS_CLIENTS].ca_file = w.key;
     ck_assert_ptr_null(tls_new(&w.config, &err));
     ck_assert_int_eq(strncmp(err.msg, "CA file ", 8), 0);
-    w.config.client_ca_file = NULL;
+    w.config.groups[TLS_CLIENTS].ca_file = NULL;
     w.config.cert_file = w.ca;
     ck_assert_ptr_null(tls_new(&w.config, &err));
     ck_assert_ptr_nonnull(strstr(err.msg, w.key));
@@ -486,11 +474,6 @@ static void *call_on(void *arg)
     return NULL;
 }
 
-static bool is_busy(void *ctx)
-{
-    return atomic_load(&((struct load *)ctx)->calls) >= 3;
-}
-
 START_TEST(no_call_fails_during_reloads)
 {
     enum { CALLERS = 3, ROUNDS = 20 };
@@ -507,7 +490,7 @@ START_TEST(no_call_fails_during_reloads)
             reload(second ? "server2.crt" : "server.crt",
                    second ? "server2.key" : "server.key", "ca.crt");
             atomic_store(&load.calls, 0);
-            ck_assert(raw_until(is_busy, &load));
+            lib_wait(atomic_load(&load.calls) >= 3);
         }
         atomic_store(&load.stop, true);
         for (int i = 0; i < CALLERS; i++)
@@ -561,9 +544,10 @@ START_TEST(a_slow_reader_gets_every_byte_of_a_stream)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("tls", tls_fixture_begin, tls_fixture_end, only_a_client_of_the_ca_is_authenticated, only_listed_names_are_allowed,
-          clients_of_the_secondary_ca_are_distinguished,
-          a_reload_applies_to_later_connections, certificates_in_memory_are_replaced,
-          bad_files_are_rejected_and_reported, bad_files_at_the_start_are_an_error,
-          no_call_fails_during_reloads,
-          a_slow_reader_gets_every_byte_of_a_stream)
+UNIT_MAIN_AROUND("tls", tls_fixture_begin, tls_fixture_end,
+                 only_a_client_of_the_ca_is_authenticated, only_listed_names_are_allowed,
+                 clients_of_the_secondary_ca_are_distinguished,
+                 a_reload_applies_to_later_connections,
+                 certificates_in_memory_are_replaced, bad_files_are_rejected_and_reported,
+                 bad_files_at_the_start_are_an_error, no_call_fails_during_reloads,
+                 a_slow_reader_gets_every_byte_of_a_stream)
