@@ -98,8 +98,10 @@ struct httpc_loop;
 struct httpc_stream;
 
 struct httpc_sink {
-    /* Status and headers have arrived (not those of 1xx). False stops the stream. */
-    bool (*begin)(void *ctx, unsigned status, int64_t retry_after_s);
+    /* Status and headers have arrived (not those of 1xx). retry_after_s: -1 if absent.
+     * date_s: the Date header, the server's clock, in seconds since 1970; 0 if absent.
+     * False stops the stream. */
+    bool (*begin)(void *ctx, unsigned status, int64_t retry_after_s, int64_t date_s);
     /* A piece of the body, decompressed; any status. False stops the stream. */
     bool (*data)(void *ctx, const char *p, size_t n);
     /* Called exactly once, last; `why` is NULL if the body is complete. Codes as for
@@ -119,9 +121,6 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
 /* Cancels and frees the stream without calling `end`. Not from `begin` or `data`; from
  * `end` only for other streams. */
 void httpc_stream_cancel(struct httpc_stream *s);
-/* The Date header of the response, the server's clock, in seconds since 1970; valid from
- * `begin` on. 0: no Date header. */
-int64_t httpc_stream_date_s(const struct httpc_stream *s);
 /* Runs all streams. Returns after calls to sinks, after `wait_ms`, or on
  * httpc_loop_wake. */
 void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms);

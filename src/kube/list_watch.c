@@ -335,14 +335,14 @@ struct list_watch_loop {
 
 static void start_request(struct slot *s);
 
-static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
+static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s, int64_t date_s)
 {
     struct slot *s = ctx;
     struct list_watch_loop *l = s->loop;
     if (status == 401)
         kube_client_unauthorized(l->client);
     if (!s->watch && !s->date_s) /* later pages continue the first one's snapshot */
-        s->date_s = httpc_stream_date_s(s->stream);
+        s->date_s = date_s;
     list_watch_begin(s->in, status, retry_after_s);
     return true;
 }

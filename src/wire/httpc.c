@@ -23,6 +23,8 @@
 #include "base/mem.h"
 #include "wire/httpc.h"
 
+enum { PATH_SHOWN = 200 }; /* bytes of a path in an error */
+
 static void must(CURLcode rc, const char *option)
 {
     if (rc == CURLE_OK)
@@ -58,6 +60,7 @@ static void init_once(void)
 struct httpc_exchange {
     struct httpc *c; /* borrowed */
     CURL *easy;      /* owned */
+    char *what;      /* "GET https://host:port/path", for errors; owned */
     struct curl_slist *headers;
     struct clock_deadline send_by;
     int64_t tcp_user_timeout_ms;
@@ -277,7 +280,7 @@ static void exchange_fini(struct httpc_exchange *x)
 {
     curl_easy_cleanup(x->easy);
     free_headers(x);
-    x->easy = NULL;
+    free(x->what);
 }
 
 /* Checks what comes from outside the program. */
@@ -286,8 +289,8 @@ static int check(const struct httpc_request *req, struct err *err)
     const char *path = req->path, *authorization = req->authorization;
     bool is_escaped = *path == '/';
     for (; *path; path++)
-        is_escaped &= (unsigned char)*path > ' ' && (unsigned char)*path < 0x7f &&
-                      *path != '#';
+        is_escaped &=
+            (unsigned char)*path > ' ' && (unsigned char)*path < 0x7f && *path != '#';
     if (!is_escaped)
         return err_set(err, ERR_INVALID, "invalid path: not escaped");
     for (; authorization && *authorization; authorization++)
@@ -346,8 +349,12 @@ static void set_method(struct httpc_exchange *x, const struct httpc_request *req
 }
 
 static int exchange_prepare(struct httpc_exchange *x, const struct httpc_request *req,
-                           struct err *err)
+                            struct err *err)
 {
+    struct span rest = span_of(req->path), path = span_cut(&rest, '?');
+    free(x->what);
+    x->what = xasprintf("%.20s %.200s%.*s", req->method, x->c->url,
+                        path.n < PATH_SHOWN ? (int)path.n : PATH_SHOWN, path.p);
     x->status = 0;
     reset_headers(x);
     x->attempts = 0;
@@ -370,36 +377,25 @@ static int exchange_prepare(struct httpc_exchange *x, const struct httpc_request
 
 static int exchange_result(const struct httpc_exchange *x, CURLcode rc, struct err *err)
 {
+    static const struct {
+        enum err_code code;
+        const char *text;
+    } stops[] = {
+        [STOP_REPEAT] = {ERR_UNAVAILABLE,
+                         "connection closed before a response; not retried"},
+        [STOP_LATE] = {ERR_UNAVAILABLE, "not sent: deadline passed"},
+        [STOP_SINK] = {ERR_INVALID, "stopped by the caller"},
+        [STOP_LARGE] = {ERR_TOO_LARGE, "response is larger than the limit"},
+    };
     if (rc == CURLE_OK && x->status)
         return 0;
-    switch (x->stopped) {
-    case STOP_REPEAT:
-        return err_set(err, ERR_UNAVAILABLE,
-                       "connection closed before a response; not retried");
-    case STOP_LATE:
-        return err_set(err, ERR_UNAVAILABLE, "not sent: deadline passed");
-    case STOP_SINK:
-        return err_set(err, ERR_INVALID, "stopped by the caller");
-    case STOP_LARGE:
-        return err_set(err, ERR_TOO_LARGE, "response is larger than the limit");
-    case STOP_NOT:
-        break;
-    }
-    enum err_code code = ERR_UNAVAILABLE;
-    if (rc == CURLE_OPERATION_TIMEDOUT && x->attempts)
-        code = ERR_TIMEOUT;
-    if (rc == CURLE_OK)
-        return err_set(err, code, "response without a status");
-    return err_set(err, code, "%s", x->why[0] ? x->why : curl_easy_strerror(rc));
-}
-
-static int exchange_wrap(const struct httpc_exchange *x, const struct httpc_request *req,
-                        struct err *err)
-{
-    struct span rest = span_of(req->path), path = span_cut(&rest, '?');
-    if (path.n > 200)
-        path.n = 200;
-    return err_wrap(err, "%.20s %.200s%.*s", req->method, x->c->url, SPAN_ARG(path));
+    if (x->stopped)
+        return err_set(err, stops[x->stopped].code, "%s", stops[x->stopped].text);
+    bool is_late = rc == CURLE_OPERATION_TIMEDOUT && x->attempts;
+    return err_set(err, is_late ? ERR_TIMEOUT : ERR_UNAVAILABLE, "%s",
+                   rc == CURLE_OK ? "response without a status"
+                   : x->why[0]    ? x->why
+                                  : curl_easy_strerror(rc));
 }
 
 /* -- Blocking calls -- */
@@ -531,7 +527,7 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
     call->body = &reply->body;
     call->max_body = max_body;
     if (exchange_prepare(&call->x, req, err)) {
-        exchange_wrap(&call->x, req, err);
+        err_wrap(err, "%s", call->x.what);
         pool_put(c, call); /* from now on another thread may free it */
         return -1;
     }
@@ -544,7 +540,7 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
     else
         buf_fini(&reply->body);
     if (failed) {
-        exchange_wrap(&call->x, req, err);
+        err_wrap(err, "%s", call->x.what);
         call_free(call);
         return -1;
     }
@@ -574,9 +570,8 @@ struct httpc_stream {
     struct httpc_loop *loop;
     const struct httpc_sink *sink; /* borrowed */
     void *ctx;                     /* borrowed */
-    struct httpc_request req;      /* strings owned; without the credentials */
-    char *method, *path;
     struct buf body;
+    int64_t stall_ms;
     bool is_added; /* to the multi handle */
     bool is_bad;   /* the request is invalid: `bad` */
     struct err bad;
@@ -622,8 +617,6 @@ static void stream_free(struct httpc_stream *s)
     struct httpc *c = s->x.c;
     exchange_fini(&s->x);
     httpc_free(c);
-    free(s->method);
-    free(s->path);
     buf_fini(&s->body);
     free(s);
 }
@@ -632,7 +625,7 @@ static bool on_begin(struct httpc_exchange *x)
 {
     struct httpc_stream *s = (struct httpc_stream *)x;
     s->loop->sink_calls++;
-    return s->sink->begin(s->ctx, x->status, x->retry_after_s);
+    return s->sink->begin(s->ctx, x->status, x->retry_after_s, x->date_s);
 }
 
 static size_t on_data(char *p, size_t size, size_t n, void *ctx)
@@ -661,27 +654,20 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
     HTTPC_SET(s->x.easy, CURLOPT_WRITEFUNCTION, on_data);
     HTTPC_SET(s->x.easy, CURLOPT_WRITEDATA, s);
     HTTPC_SET(s->x.easy, CURLOPT_PRIVATE, s);
+    struct httpc_request copy = *req;
     buf_add_span(&s->body, req->body);
-    s->req = *req;
-    s->req.body = buf_span(&s->body);
-    s->is_bad = exchange_prepare(&s->x, &s->req, &s->bad);
-    s->req.method = s->method = xstrdup(req->method);
-    s->req.path = s->path = xstrdup(req->path);
-    s->req.authorization = s->req.accept = s->req.content_type = NULL;
+    copy.body = buf_span(&s->body);
+    s->stall_ms = req->stall_ms;
+    s->is_bad = exchange_prepare(&s->x, &copy, &s->bad);
     list_prepend(&loop->streams, &s->link);
     return s;
-}
-
-int64_t httpc_stream_date_s(const struct httpc_stream *s)
-{
-    return s->x.date_s;
 }
 
 static void finish(struct httpc_stream *s, struct err *why)
 {
     detach(s);
     if (why)
-        exchange_wrap(&s->x, &s->req, why);
+        err_wrap(why, "%s", s->x.what);
     s->loop->sink_calls++;
     s->sink->end(s->ctx, why);
     stream_free(s);
@@ -691,21 +677,22 @@ static void finish(struct httpc_stream *s, struct err *why)
  * limit is connect_ms. */
 static int64_t stall_left(const struct httpc_stream *s, int64_t now)
 {
-    if (s->req.stall_ms <= 0 || !s->x.attempts)
+    if (s->stall_ms <= 0 || !s->x.attempts)
         return INT64_MAX;
-    return s->x.last_byte_ms + s->req.stall_ms - now;
+    return s->x.last_byte_ms + s->stall_ms - now;
 }
 
 /* The first stream with an invalid request, or a stalled one; NULL: none. */
 static struct httpc_stream *next_failed(struct httpc_loop *loop, struct err *why)
 {
-    LIST_EACH (struct httpc_stream, s, &loop->streams, link) {
+    LIST_EACH(struct httpc_stream, s, &loop->streams, link)
+    {
         if (s->is_bad) {
             *why = s->bad;
             return s;
         }
         if (stall_left(s, clock_mono_ms()) <= 0) {
-            err_set(why, ERR_TIMEOUT, "no data for %lld ms", (long long)s->req.stall_ms);
+            err_set(why, ERR_TIMEOUT, "no data for %lld ms", (long long)s->stall_ms);
             return s;
         }
     }
@@ -740,7 +727,8 @@ static bool advance(struct httpc_loop *loop)
     unsigned before = loop->sink_calls;
     int running;
     end_failed(loop);
-    LIST_EACH (struct httpc_stream, s, &loop->streams, link) {
+    LIST_EACH(struct httpc_stream, s, &loop->streams, link)
+    {
         if (s->is_added)
             continue;
         s->x.last_byte_ms = clock_mono_ms();
@@ -756,7 +744,8 @@ static bool advance(struct httpc_loop *loop)
 static int wait_limit(const struct httpc_loop *loop, int64_t wait_ms)
 {
     int64_t limit = wait_ms < INT_MAX ? wait_ms : INT_MAX, now = clock_mono_ms();
-    LIST_EACH (struct httpc_stream, s, &loop->streams, link) {
+    LIST_EACH(struct httpc_stream, s, &loop->streams, link)
+    {
         int64_t left = stall_left(s, now);
         if (left < limit)
             limit = left;
@@ -789,8 +778,8 @@ void httpc_loop_free(struct httpc_loop *loop)
 {
     if (!loop)
         return;
-    LIST_EACH (struct httpc_stream, s, &loop->streams, link)
-        httpc_stream_cancel(s);
+    LIST_EACH(struct httpc_stream, s, &loop->streams, link)
+    httpc_stream_cancel(s);
     must_multi(curl_multi_cleanup(loop->multi));
     free(loop);
 }
@@ -859,8 +848,8 @@ static int read_url(struct httpc *c, CURLU *u, const struct httpc_config *config
     if (!tls && strcmp(scheme, "http"))
         return err_set(err, ERR_INVALID, "%s: expected https or http", config->url);
     bool has_port = url_part(u, CURLUPART_PORT, &port) == 0;
-    c->origin = xasprintf("%s://%s%s%s", scheme, host, has_port ? ":" : "",
-                          has_port ? port : "");
+    c->origin =
+        xasprintf("%s://%s%s%s", scheme, host, has_port ? ":" : "", has_port ? port : "");
     cleanup_free char *plain = xasprintf("%s/", c->origin);
     if (url_part(u, CURLUPART_URL, &whole) || strcmp(whole, plain)) /* user, path, … */
         return err_set(err, ERR_INVALID, "expected a URL of the form https://host:port");

@@ -158,9 +158,9 @@ static struct story {
     struct buf body;
 } story;
 
-static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
+static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s, int64_t date_s)
 {
-    (void)ctx, (void)retry_after_s;
+    (void)ctx, (void)retry_after_s, (void)date_s;
     story.status = status;
     return true;
 }
