@@ -20,8 +20,9 @@
  * size of a body, bytes of all bodies together, time to complete a request, idle time.
  *
  * A full listener still accepts: a new connection replaces the one that has been idle,
- * incomplete, waiting in a stream or unread the longest. A connection whose handler runs
- * is never closed, and one of a trusted client only if no other is left. A new connection
+ * incomplete, deferred or unread the longest, or else a stream that waits for data. A
+ * connection whose handler runs is never closed, and one of a trusted client only if no
+ * other is left. A new connection
  * has a fraction of a second for its request, so that a storm of others does not close it
  * before. Trusted is a client with a verified certificate, or one for which `authorize` has
  * called httpd_trust.
@@ -96,8 +97,7 @@ struct httpd_stream {
  * not during or after `close`. Never blocks. */
 void httpd_stream_wake(struct httpd_open_stream *stream);
 /* Only within a `fill` that returns HTTPD_STREAM_WAIT: without an httpd_stream_wake the
- * next call comes at `at_ms` (clock_mono_ms; INT64_MAX: never) or up to a second later. With
- * HTTPD_THREADS it comes after a second in any case. */
+ * next call comes at `at_ms` (clock_mono_ms; INT64_MAX: never) or up to a second later. */
 void httpd_stream_wake_at(struct httpd_open_stream *stream, int64_t at_ms);
 
 struct httpd_reply {

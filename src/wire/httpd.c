@@ -251,8 +251,7 @@ void httpd_free(struct httpd *d)
     pthread_mutex_lock(&d->lock);
     for (size_t i = 0; i < d->n_listeners; i++) /* requests that wait for a handler */
         pthread_cond_broadcast(&d->listeners[i]->handed);
-    httpd_stream_wake_all(d); /* libmicrohttpd must not stop while one is suspended */
-    httpd_deferred_cancel_all(d);
+    httpd_conn_wake_all(d); /* libmicrohttpd must not stop while one is suspended */
     pthread_mutex_unlock(&d->lock);
     for (size_t i = 0; i < d->n_listeners; i++)
         MHD_stop_daemon(d->listeners[i]->mhd);

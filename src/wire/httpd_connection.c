@@ -125,6 +125,8 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session;
         tls_client_init(&p->client, listener->conf.tls, session);
     }
+    pthread_mutex_init(&p->wait_lock, NULL);
+    pthread_cond_init(&p->wakeup, NULL);
     int64_t now = clock_mono_ms();
     atomic_init(&p->since_ms, now);
     p->first_due_ms = now + d->limits.first_request_ms;
@@ -174,6 +176,8 @@ static void on_closed(struct httpd_conn *p)
     buf_fini(&p->body);
     buf_fini(&p->sent);
     tls_client_fini(&p->client);
+    pthread_cond_destroy(&p->wakeup);
+    pthread_mutex_destroy(&p->wait_lock);
     free(p);
 }
 
@@ -247,8 +251,9 @@ void httpd_conn_end(struct httpd_conn *p)
 
 /*
  * A full listener closes connections in favor of new ones: those of untrusted
- * clients before those of trusted ones, and of each the one that has been in its phase for
- * the longest time. A connection whose handler runs is never closed.
+ * clients before those of trusted ones, of each a stream that waits for data last, and of
+ * the others the one that has been in its phase for the longest time. A connection whose
+ * handler runs is never closed.
  */
 
 enum {
@@ -310,9 +315,7 @@ static bool evict(struct httpd_conn *p, uint64_t due)
     mark_leaving(p);
     atomic_fetch_add(&p->listener->d->evicted, 1);
     shutdown(p->fd, SHUT_RDWR);
-    if (p->stream)
-        httpd_stream_wake(p->stream);
-    httpd_deferred_cancel(p);
+    httpd_conn_wake(p);
     return true;
 }
 
@@ -337,12 +340,16 @@ static bool evict_some(struct httpd_listener *listener)
         if (p->listener != listener || listed == listener->open)
             continue;
         listed++;
+        uint64_t due = atomic_load(&p->due);
+        enum httpd_phase phase = httpd_conn_deadline_phase(due);
+        bool waits = p->stream && phase == HTTPD_WORK;
         all[n] = (struct candidate){.conn = p,
-                                    .due = atomic_load(&p->due),
+                                    .due = due,
                                     .since_ms = atomic_load(&p->since_ms),
-                                    .rank = (p->queued ? 2u : 0u) +
-                                            (atomic_load(&p->trusted) ? 1u : 0u)};
-        n += is_evictable(p, httpd_conn_deadline_phase(all[n].due));
+                                    .rank = (p->queued ? 4u : 0u) +
+                                            (atomic_load(&p->trusted) ? 2u : 0u) +
+                                            (waits ? 1u : 0u)};
+        n += is_evictable(p, phase);
     }
     /* libmicrohttpd adds a connection shortly after its accept. */
     bool is_complete = listed == listener->open;
@@ -623,10 +630,8 @@ static int64_t check_conn(struct httpd_conn *p, int64_t now, bool draining)
         return now;
     else if (draining)
         close_if_idle(p, due, now);
-    int64_t at = httpd_conn_deadline_ms(atomic_load(&p->due));
-    if (!p->stream || p->listener->conf.mode == HTTPD_THREADS)
-        return at;
-    int64_t wake = httpd_stream_wake_due(p->stream, now);
+    int64_t at = httpd_conn_deadline_ms(atomic_load(&p->due)),
+            wake = httpd_conn_wake_due(p, now);
     return wake < at ? wake : at;
 }
 
@@ -667,7 +672,7 @@ static void close_listeners(struct httpd *d)
     }
     pthread_mutex_lock(&d->lock);
     d->closed = true;
-    httpd_stream_wake_all(d);
+    httpd_conn_wake_all(d);
     pthread_cond_broadcast(&d->gone);
     pthread_mutex_unlock(&d->lock);
 }
@@ -683,7 +688,7 @@ static void mark_hangups(struct httpd *d)
         epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
         atomic_store(&p->hung_up, true);
         if (p->stream)
-            httpd_stream_wake(p->stream);
+            httpd_conn_wake(p);
         close_if_hung_up(p, httpd_conn_deadline_phase(atomic_load(&p->due)));
     }
     check_soon(d);

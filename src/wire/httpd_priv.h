@@ -24,7 +24,7 @@
  * Its timeouts are disabled: they only measure inactivity, and a thread spins for the
  * last second of each.
  *
- * Lock order: httpd.lock, httpd_open_stream.lock or httpd_deferred.lock, then the locks of
+ * Lock order: httpd.lock or httpd_deferred.lock, httpd_conn.wait_lock, then the locks of
  * libmicrohttpd. No handler and no stream callback is called with a lock held.
  */
 
@@ -126,6 +126,12 @@ struct httpd_conn {
     struct tls_client client; /* if the listener has a struct tls */
     bool ranked;              /* its thread has the priority of its client */
 
+    pthread_mutex_t wait_lock; /* protects the four fields below */
+    pthread_cond_t wakeup;
+    bool woken;          /* since the last look */
+    bool asleep;         /* suspended */
+    int64_t due_wake_ms; /* when it is to be resumed, if it is suspended */
+
     bool in_request;
     bool seen_head;
     bool must_linger; /* input may be unread: a body was rejected */
@@ -172,43 +178,19 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
 void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
                         enum MHD_RequestTerminationCode why);
 
-/* A stream; httpd_stream.c describes its states. */
-struct httpd_open_stream {
-    struct httpd_conn *conn;
-    const struct httpd_stream *fn;
-    void *ctx;
-    struct buf out; /* appended by fill, for libmicrohttpd */
-    size_t at;      /* bytes of it that libmicrohttpd has read */
-    enum httpd_stream_result next;
-    /* Of the httpd_stream_wake_at within the last fill; INT64_MAX: never; 0: there was none */
-    int64_t due_ms;
-    bool opened;
-    bool waited; /* since the last fill */
-    bool plain;  /* HTTP/1.0: no chunks */
-    bool sized;  /* its length is known; it is completed during a drain, too */
-
-    pthread_mutex_t lock; /* protects the members up to wake_ms */
-    pthread_cond_t cond;
-    bool woken;      /* since the start of the last fill */
-    bool asleep;     /* suspended */
-    int64_t wake_ms; /* when the next fill is due, if the stream waits; or INT64_MAX */
-};
-
 /* httpd_stream.c */
+/* Ends the wait of the connection, or its next one since the last look. */
+void httpd_conn_wake(struct httpd_conn *p);
+/* Require httpd.lock. httpd_conn_wake_all wakes streams, and when the server stops also
+ * deferred requests. httpd_conn_wake_due wakes a suspended connection whose time has come,
+ * and returns when it is to be called next, or INT64_MAX. */
+void httpd_conn_wake_all(struct httpd *d);
+int64_t httpd_conn_wake_due(struct httpd_conn *p, int64_t now_ms);
 /* Takes the body and the stream of the reply. NULL: libmicrohttpd is out of memory, and
  * the stream is closed. */
 struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *reply);
-/* Both require httpd.lock. httpd_stream_wake_due wakes a stream whose next fill is due,
- * and returns the time of its next wake-up, or INT64_MAX. */
-void httpd_stream_wake_all(struct httpd *d);
-int64_t httpd_stream_wake_due(struct httpd_open_stream *s, int64_t now_ms);
-
-/* Requires httpd.lock. Ends the deferral of all requests, because the server stops. */
-void httpd_deferred_cancel_all(struct httpd *d);
-/* Requires httpd.lock. Ends the deferral of the request, if it is deferred. */
-void httpd_deferred_cancel(struct httpd_conn *p);
-/* Waits for httpd_resume, if the connection has a thread. False: the connection is
- * suspended, and the request goes on later. The deadline does not pass meanwhile. */
+/* Waits for httpd_resume; the deadline does not pass meanwhile. False: the connection is
+ * suspended, and the request goes on later. */
 bool httpd_deferred_wait(struct httpd_conn *p);
 /* Releases p->deferred; NULL is accepted. */
 void httpd_deferred_release(struct httpd_conn *p);

@@ -14,72 +14,111 @@
 #include "base/thread.h"
 #include "wire/httpd_priv.h"
 
+/* -- Waits -- */
+
+/*
+ * With a thread per connection the thread blocks. Otherwise the connection is suspended, and
+ * libmicrohttpd calls on_read or httpd_on_request again when it is resumed. Resuming a
+ * connection that is not suspended is undefined; `asleep`, under the lock, prevents that.
+ */
+
+static bool has_thread(const struct httpd_conn *p)
+{
+    return p->listener->conf.mode == HTTPD_THREADS;
+}
+
+/* Requires p->wait_lock. */
+static void wake(struct httpd_conn *p)
+{
+    if (p->asleep)
+        MHD_resume_connection(p->mhd);
+    p->asleep = false;
+    pthread_cond_signal(&p->wakeup);
+}
+
+void httpd_conn_wake(struct httpd_conn *p)
+{
+    pthread_mutex_lock(&p->wait_lock);
+    p->woken = true;
+    wake(p);
+    pthread_mutex_unlock(&p->wait_lock);
+}
+
+void httpd_conn_wake_all(struct httpd *d)
+{
+    LIST_EACH(struct httpd_conn, p, &d->conns, link)
+    if (p->stream || atomic_load(&d->state) == HTTPD_STOPPING)
+        httpd_conn_wake(p);
+}
+
+int64_t httpd_conn_wake_due(struct httpd_conn *p, int64_t now_ms)
+{
+    pthread_mutex_lock(&p->wait_lock);
+    int64_t due = p->asleep ? p->due_wake_ms : INT64_MAX;
+    if (due <= now_ms)
+        wake(p);
+    pthread_mutex_unlock(&p->wait_lock);
+    return due <= now_ms ? INT64_MAX : due;
+}
+
+/* Waits for a wake-up since p->woken was cleared, until `until_ms`, or until the server's
+ * state is `end`. False: the connection is suspended. */
+static bool wait_here(struct httpd_conn *p, int64_t until_ms, enum httpd_state end)
+{
+    const atomic_int *state = &p->listener->d->state;
+    pthread_mutex_lock(&p->wait_lock);
+    while (has_thread(p) && !p->woken && atomic_load(state) < (int)end &&
+           thread_wait_until(&p->wakeup, &p->wait_lock, until_ms))
+        ;
+    if (!has_thread(p) && !p->woken && atomic_load(state) < (int)end) {
+        p->asleep = true;
+        p->due_wake_ms = until_ms;
+        MHD_suspend_connection(p->mhd);
+    }
+    bool asleep = p->asleep;
+    pthread_mutex_unlock(&p->wait_lock);
+    return !asleep;
+}
+
+static void forget_wakeups(struct httpd_conn *p)
+{
+    pthread_mutex_lock(&p->wait_lock);
+    p->woken = false;
+    pthread_mutex_unlock(&p->wait_lock);
+}
+
 /* -- Streamed replies -- */
 
 /*
  * libmicrohttpd calls on_read for more bytes, and on_read calls `fill`. The bytes that
- * `fill` appends are sent before its result takes effect.
- *
- * A waiting stream blocks in on_read if its connection has a thread of its own. Otherwise
- * the connection is suspended, and libmicrohttpd calls on_read again when it is resumed.
- * on_read returns 0 only then, because libmicrohttpd would call it in a loop. Resuming a
- * connection that is not suspended is undefined; `asleep`, under the lock, prevents that.
+ * `fill` appends are sent before its result takes effect. on_read returns 0 only if the
+ * connection is suspended, because libmicrohttpd would call it in a loop.
  */
+
+struct httpd_open_stream {
+    struct httpd_conn *conn;
+    const struct httpd_stream *fn;
+    void *ctx;
+    struct buf out; /* appended by fill, for libmicrohttpd */
+    size_t at;      /* bytes of it that libmicrohttpd has read */
+    enum httpd_stream_result next;
+    int64_t due_ms; /* of the next fill without a wake-up */
+    bool opened;
+    bool waited; /* since the last fill */
+    bool plain;  /* HTTP/1.0: no chunks */
+    bool sized;  /* its length is known; it is completed during a drain, too */
+};
 
 enum { OUT_RETAIN_MAX = 16 * 1024, BLOCK = 1024, SIZED_BLOCK = 16 * 1024 };
 
-/* Requires s->lock. */
-static void wake(struct httpd_open_stream *s)
-{
-    s->wake_ms = INT64_MAX;
-    if (s->asleep) {
-        s->asleep = false;
-        MHD_resume_connection(s->conn->mhd);
-    }
-    pthread_cond_signal(&s->cond);
-}
-
 void httpd_stream_wake(struct httpd_open_stream *s)
 {
-    pthread_mutex_lock(&s->lock);
-    s->woken = true;
-    wake(s);
-    pthread_mutex_unlock(&s->lock);
+    httpd_conn_wake(s->conn);
 }
 
 void httpd_stream_wake_at(struct httpd_open_stream *s, int64_t at_ms)
 {
     s->due_ms = at_ms;
-}
-
-void httpd_stream_wake_all(struct httpd *d)
-{
-    LIST_EACH(struct httpd_conn, p, &d->conns, link)
-    if (p->stream)
-        httpd_stream_wake(p->stream);
-}
-
-int64_t httpd_stream_wake_due(struct httpd_open_stream *s, int64_t now_ms)
-{
-    pthread_mutex_lock(&s->lock);
-    int64_t due = s->wake_ms;
-    if (due <= now_ms)
-        wake(s);
-    else if (due != INT64_MAX) /* a stream that waits does not age, see evict_some */
-        atomic_store(&s->conn->since_ms, now_ms);
-    pthread_mutex_unlock(&s->lock);
-    return due <= now_ms ? INT64_MAX : due;
-}
-
-static int64_t wait_due(const struct httpd_open_stream *s, int64_t now_ms)
-{
-    int64_t due = s->due_ms ? s->due_ms : now_ms + HTTPD_STREAM_WAIT_MS;
-    return due < INT64_MAX ? due : INT64_MAX - 1;
-}
-
-static bool is_running(const struct httpd_open_stream *s)
-{
-    return atomic_load(&s->conn->listener->d->state) == HTTPD_RUNNING;
 }
 
 static bool hung_up(const struct httpd_open_stream *s)
@@ -88,40 +127,14 @@ static bool hung_up(const struct httpd_open_stream *s)
     return poll(&fd, 1, 0) > 0;
 }
 
-static void wait_here(struct httpd_open_stream *s)
-{
-    int64_t until_ms = clock_mono_ms() + HTTPD_STREAM_WAIT_MS;
-    pthread_mutex_lock(&s->lock);
-    while (!s->woken && is_running(s))
-        if (!thread_wait_until(&s->cond, &s->lock, until_ms))
-            break;
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* Suspends the connection. False: it was woken meanwhile. */
-static bool suspend(struct httpd_open_stream *s)
-{
-    pthread_mutex_lock(&s->lock);
-    if (!s->woken && is_running(s)) {
-        s->asleep = true;
-        s->wake_ms = wait_due(s, clock_mono_ms());
-        MHD_suspend_connection(s->conn->mhd);
-    }
-    bool asleep = s->asleep;
-    pthread_mutex_unlock(&s->lock);
-    return asleep;
-}
-
 static void fill_out(struct httpd_open_stream *s, struct buf *out)
 {
     if (!s->opened) {
         s->opened = true;
         s->fn->open(s->ctx, s);
     }
-    pthread_mutex_lock(&s->lock);
-    s->woken = false;
-    pthread_mutex_unlock(&s->lock);
-    s->due_ms = 0;
+    forget_wakeups(s->conn);
+    s->due_ms = clock_mono_ms() + HTTPD_STREAM_WAIT_MS;
     s->next = s->fn->fill(s->ctx, out);
     if (s->next == HTTPD_STREAM_MORE && !out->n)
         s->next = HTTPD_STREAM_WAIT;
@@ -153,7 +166,6 @@ static ssize_t copy_out(struct httpd_open_stream *s, char *to, size_t max)
 /* The result of on_read; 0 if the connection is suspended. */
 static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
 {
-    bool threads = s->conn->listener->conf.mode == HTTPD_THREADS;
     for (;;) {
         int state = atomic_load(&s->conn->listener->d->state);
         if (state == HTTPD_STOPPING)
@@ -164,20 +176,15 @@ static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
             return abort_conn(s, to);
         if (s->next == HTTPD_STREAM_END || (state == HTTPD_DRAINING && !s->sized))
             return s->plain ? abort_conn(s, to) : MHD_CONTENT_READER_END_OF_STREAM;
-        if (s->next == HTTPD_STREAM_WAIT && !s->waited) {
-            if (atomic_load(
-                    &s->conn->hung_up)) /* possibly before the stream was opened */
+        if (s->next == HTTPD_STREAM_WAIT) {
+            if (hung_up(s)) /* possibly before the stream was opened */
                 return abort_conn(s, to);
-            s->waited = true;
-            if (threads)
-                wait_here(s);
-            else if (suspend(s))
+            s->waited = !s->waited;
+            if (s->waited && !wait_here(s->conn, s->due_ms, HTTPD_DRAINING))
                 return 0;
-            continue;
+            if (s->waited)
+                continue;
         }
-        if (s->waited && hung_up(s))
-            return abort_conn(s, to);
-        s->waited = false;
         fill_out(s, &s->out);
     }
 }
@@ -204,8 +211,6 @@ static void on_free(void *cls)
     s->conn->stream = NULL;
     pthread_mutex_unlock(&d->lock);
     s->fn->close(s->ctx);
-    pthread_cond_destroy(&s->cond);
-    pthread_mutex_destroy(&s->lock);
     buf_fini(&s->out);
     free(s);
 }
@@ -217,7 +222,6 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
     s->fn = reply->stream;
     s->ctx = reply->stream_ctx;
     s->next = HTTPD_STREAM_MORE;
-    s->wake_ms = INT64_MAX;
     s->plain = p->http_1_0;
     s->sized = reply->stream_length > 0;
     uint64_t length = s->sized ? reply->body.n + reply->stream_length : MHD_SIZE_UNKNOWN;
@@ -226,8 +230,6 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
     else
         buf_fini(&reply->body);
     reply->body = (struct buf){0};
-    pthread_cond_init(&s->cond, NULL);
-    pthread_mutex_init(&s->lock, NULL);
     struct httpd *d = p->listener->d;
     pthread_mutex_lock(&d->lock);
     p->stream = s;
@@ -241,46 +243,19 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
 
 /* -- Deferred requests -- */
 
-/*
- * With a thread per connection the thread blocks; otherwise the connection is suspended,
- * and libmicrohttpd calls httpd_on_request again when it is resumed.
- *
- * A deferral has two references: one of the connection and one of the code that decides.
- */
-
+/* It has two owners, the connection and the code that decides. */
 struct httpd_deferred {
     atomic_uint refs;
     pthread_mutex_t lock;
-    pthread_cond_t cond;
     struct httpd_conn *conn; /* NULL: the connection waits no longer */
-    bool done;
-    bool suspended; /* of the connection's thread */
 };
 
 static void release(struct httpd_deferred *w)
 {
     if (atomic_fetch_sub(&w->refs, 1) != 1)
         return;
-    pthread_cond_destroy(&w->cond);
     pthread_mutex_destroy(&w->lock);
     free(w);
-}
-
-static bool has_thread(const struct httpd_conn *p)
-{
-    return p->listener->conf.mode == HTTPD_THREADS;
-}
-
-/* Requires w->lock. */
-static void finish(struct httpd_deferred *w)
-{
-    if (w->done || !w->conn)
-        return;
-    w->done = true;
-    if (has_thread(w->conn))
-        pthread_cond_signal(&w->cond);
-    else
-        MHD_resume_connection(w->conn->mhd);
 }
 
 struct httpd_deferred *httpd_defer(const struct httpd_request *req)
@@ -290,15 +265,10 @@ struct httpd_deferred *httpd_defer(const struct httpd_request *req)
     struct httpd_deferred *w = xcalloc(1, sizeof *w);
     atomic_init(&w->refs, 2);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->cond, NULL);
     w->conn = p;
+    forget_wakeups(p);
     pthread_mutex_lock(&d->lock);
     p->deferred = w;
-    if (atomic_load(&d->state) == HTTPD_STOPPING) /* nobody would resume it */
-        w->done = true;
-    else if (!has_thread(p))
-        MHD_suspend_connection(p->mhd);
-    w->suspended = !w->done && !has_thread(p);
     pthread_mutex_unlock(&d->lock);
     return w;
 }
@@ -306,38 +276,19 @@ struct httpd_deferred *httpd_defer(const struct httpd_request *req)
 void httpd_resume(struct httpd_deferred *w)
 {
     pthread_mutex_lock(&w->lock);
-    finish(w);
+    if (w->conn)
+        httpd_conn_wake(w->conn);
     pthread_mutex_unlock(&w->lock);
     release(w);
 }
 
-void httpd_deferred_cancel(struct httpd_conn *p)
-{
-    if (!p->deferred)
-        return;
-    pthread_mutex_lock(&p->deferred->lock);
-    finish(p->deferred);
-    pthread_mutex_unlock(&p->deferred->lock);
-}
-
-void httpd_deferred_cancel_all(struct httpd *d)
-{
-    LIST_EACH(struct httpd_conn, p, &d->conns, link)
-    httpd_deferred_cancel(p);
-}
-
 bool httpd_deferred_wait(struct httpd_conn *p)
 {
-    struct httpd_deferred *w = p->deferred;
-    if (!has_thread(p))
-        return !w->suspended;
     uint64_t due = atomic_load(&p->due); /* of a body that is not yet read, or none */
     int64_t began_ms = clock_mono_ms();
     httpd_conn_enter(p, HTTPD_WORK, INT64_MAX);
-    pthread_mutex_lock(&w->lock);
-    while (!w->done)
-        pthread_cond_wait(&w->cond, &w->lock);
-    pthread_mutex_unlock(&w->lock);
+    if (!wait_here(p, INT64_MAX, HTTPD_STOPPING))
+        return false;
     httpd_conn_enter(p, httpd_conn_deadline_phase(due),
                      httpd_conn_deadline_ms(due) + clock_mono_ms() - began_ms);
     return true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sys/socket.h>
 
+#include "base/file.h"
 #include "lib/lib.h"
 #include "wire/httpd_fixture.h"
 
@@ -84,6 +85,28 @@ START_TEST(every_kind_of_waiting_connection_gives_way)
             ck_assert_int_le(atomic_load(&kit.opened), atomic_load(&kit.closed));
         }
     }
+}
+END_TEST
+
+/* They wake up now and then, which makes them no younger. */
+START_TEST(many_waiting_streams_give_way)
+{
+    enum { MANY = 1200 };
+    static struct raw c[MANY];
+    file_raise_limit();
+    fixture_start_with(HTTPD_EVENTS, &never,
+                       &(struct httpd_listener_config){.connections = MANY});
+    for (int i = 0; i < MANY; i++) {
+        raw_open(&c[i], kit.port);
+        raw_sendf(&c[i], "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    lib_wait(atomic_load(&kit.opened) == MANY);
+    for (int i = 0; i < 3; i++)
+        probe();
+    ck_assert_int_le(metric("connections_evicted_total"), 3); /* no more than necessary */
+    for (int i = 0; i < MANY; i++)
+        raw_close(&c[i]);
+    fixture_fini();
 }
 END_TEST
 
@@ -178,5 +201,6 @@ START_TEST(a_trusted_client_keeps_its_connection_and_has_a_handler)
 END_TEST
 
 UNIT_MAIN("httpd_evict", every_kind_of_waiting_connection_gives_way,
+          many_waiting_streams_give_way,
           blocked_handlers_do_not_keep_a_probe_out, a_stop_ends_the_wait_for_a_handler,
           a_trusted_client_keeps_its_connection_and_has_a_handler)
