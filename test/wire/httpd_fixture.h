@@ -20,13 +20,17 @@
 #define FOR_BOTH_MODES(mode)                                                             \
     for (enum httpd_mode mode = HTTPD_THREADS; mode <= HTTPD_EVENTS; mode++)
 
-/* The body runs in each mode, with the server `kit` and a reply `r`, which are freed. Further
- * arguments replace fields of the listener: .max_body = 1000. */
+/* Starts `kit` in this mode. Further arguments replace fields of the listener:
+ * .max_body = 1000. */
+#define fixture_start(mode, limits, ...)                                                 \
+    fixture_start_with(mode, limits, &(struct httpd_listener_config){__VA_ARGS__})
+
+/* The body runs in each mode, with the server `kit` and a reply `r`, which are freed; the
+ * arguments are those of fixture_start. */
 #define FOR_BOTH_SERVERS(limits, ...)                                                    \
     FOR_BOTH_MODES(mode)                                                                 \
-    for (bool runs = fixture_start_with(mode, limits,                                    \
-                                        &(struct httpd_listener_config){__VA_ARGS__});   \
-         runs; fixture_fini(), runs = false)                                             \
+    for (bool runs = fixture_start(mode, limits, __VA_ARGS__); runs;                     \
+         fixture_fini(), runs = false)                                                   \
         for (struct raw_reply r = {0}, *r_ = &r; r_; raw_reply_fini(&r), r_ = NULL)
 /* ... and with a connection `c` to it. */
 #define FOR_BOTH_CLIENTS(limits, ...)                                                    \
@@ -43,7 +47,8 @@ static struct {
     int waiting;   /* waiting handlers of /block */
     bool released; /* releases them */
     struct feed *feeds;
-    int n_feeds; /* open streams */
+    int n_feeds;                /* open streams */
+    _Atomic int64_t wake_at_ms; /* of streams that wait; 0: after a second */
     atomic_int opened, closed, fills;
 } kit;
 
@@ -73,6 +78,8 @@ static enum httpd_stream_result fixture_feed_fill(void *ctx, struct buf *out)
     buf_add_span(out, buf_span(&f->pending));
     buf_clear(&f->pending);
     enum httpd_stream_result then = f->then;
+    if (kit.wake_at_ms)
+        httpd_stream_wake_at(f->stream, kit.wake_at_ms);
     pthread_mutex_unlock(&kit.lock);
     return some && then == HTTPD_STREAM_WAIT ? HTTPD_STREAM_MORE : then;
 }
@@ -238,33 +245,23 @@ static inline void fixture_init(const struct httpd_limits *limits)
     pthread_cond_init(&kit.changed, NULL);
 }
 
-static inline void fixture_listen(const struct httpd_listener_config *listener)
-{
-    struct err err = {0};
-    ck_assert_done(httpd_listen(kit.d, listener, &kit.port, &err), err);
-    ck_assert_uint_ne(kit.port, 0);
-}
-
 /* `own`: what differs from the default listener. Returns true. */
 static inline bool fixture_start_with(int mode, const struct httpd_limits *limits,
                                       const struct httpd_listener_config *own)
 {
-    fixture_init(limits);
     struct httpd_listener_config listener = fixture_listener(mode);
+    struct err err = {0};
+    fixture_init(limits);
     listener.connections = own->connections ? own->connections : listener.connections;
     listener.max_body = own->max_body ? own->max_body : listener.max_body;
     listener.routes = own->routes ? own->routes : listener.routes;
     listener.handlers = own->handlers;
     listener.probes = own->probes;
+    listener.tls = own->tls;
     listener.authorize = own->authorize;
     listener.authorize_ctx = own->authorize_ctx;
-    fixture_listen(&listener);
+    ck_assert_done(httpd_listen(kit.d, &listener, &kit.port, &err), err);
     return true;
-}
-
-static inline void fixture_start(int mode, const struct httpd_limits *limits)
-{
-    fixture_start_with(mode, limits, &(struct httpd_listener_config){0});
 }
 
 /* Releases the handlers of /block. */

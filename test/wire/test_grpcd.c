@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/grpcd.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -9,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/list.h"
 #include "base/mem.h"
 #include "lib/grpc_watch.h"
 #include "lib/http2.h"
@@ -275,32 +273,6 @@ START_TEST(a_client_that_does_not_read_is_disconnected)
 }
 END_TEST
 
-START_TEST(a_client_whose_socket_is_full_is_not_read)
-{
-    FOR_PEER(100)
-    {
-        cleanup_free char *large = xcalloc(1, 4 << 20);
-        memset(large, 'x', (4 << 20) - 1);
-        frame(&p.out, NGHTTP2_WINDOW_UPDATE, 0, 0, SPAN("\0\100\0\0"));
-        park_with_window(&p, SPAN("\0\4\0\100\0\0"));
-        say(w.parked[0], large);
-        grpcd_turn(p.d, p.now_ms);
-        headers(&p.out, 0, 3, PARK);
-        message(&p.out, END, 3, SPAN(""));
-        send(p.fd, p.out.p, p.out.n, MSG_NOSIGNAL);
-        grpcd_turn(p.d, p.now_ms);
-        ck_assert_uint_eq(w.n_parked, 1);
-        for (size_t got = 0; got < 4 << 20;) {
-            ssize_t n = recv(p.fd, large, 4 << 20, MSG_DONTWAIT);
-            got += n > 0 ? (size_t)n : 0;
-            grpcd_turn(p.d, p.now_ms);
-        }
-        grpcd_turn(p.d, p.now_ms);
-        ck_assert_uint_eq(w.n_parked, 2);
-    }
-}
-END_TEST
-
 START_TEST(a_newer_message_replaces_the_queued_one)
 {
     FOR_PEER(100)
@@ -562,7 +534,6 @@ END_TEST
 UNIT_MAIN_AROUND("grpcd", begin, end, a_request_gets_its_status,
                  an_incomplete_request_times_out,
                  a_client_that_does_not_read_is_disconnected,
-                 a_client_whose_socket_is_full_is_not_read,
                  a_newer_message_replaces_the_queued_one,
                  another_protocol_is_disconnected, a_call_gets_its_response,
                  messages_have_a_largest_size_on_both_sides,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 
 #include "wire/httpc_fixture.h"
 
@@ -42,83 +41,54 @@ static struct outcome call(struct httpc *c, const struct httpc_request *req)
     return o;
 }
 
-/* The first connection sends one response, reads a second request and closes. All others
- * answer. */
-static void close_on_the_second(struct stub_conn *conn, void *ctx)
+struct closing {
+    const char *method, *body;
+    unsigned closes; /* so many connections close after a request; the first after two */
+    bool with_reset, fails;
+    unsigned requests, connections; /* of the server, after the second call */
+};
+
+static void close_early(struct stub_conn *conn, void *ctx)
 {
-    bool *with_reset = ctx;
-    if (conn->index) {
+    const struct closing *how = ctx;
+    if (conn->index >= how->closes) {
         stub_echo(conn, (void *)"again");
         return;
     }
-    stub_read(conn);
-    stub_reply(conn, 200, "", "first");
-    stub_read(conn);
-    if (*with_reset)
-        stub_reset_at_close(conn);
-}
-
-START_TEST(a_write_is_never_retried_on_another_connection)
-{
-    static const struct {
-        const char *method, *body;
-    } cases[] = {
-        {"POST", "{\"x\":1}"}, {"POST", NULL}, {"DELETE", NULL}, {"PATCH", "{}"}};
-    for (size_t i = 0; i < ARRAY_LEN(cases) * 2; i++) {
-        bool with_reset = i % 2;
-        FOR_CLIENT(close_on_the_second, &with_reset)
-        {
-            struct httpc_request req = request(cases[i / 2].method, cases[i / 2].body);
-            ck_assert_uint_eq(call(c, &req).status, 200);
-            struct outcome o = call(c, &req);
-            ck_assert_int_eq(o.rc, -1);
-            ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
-            ck_assert(o.sent);
-            ck_assert_uint_eq(stub_requests(s), 2);
-            ck_assert_uint_eq(stub_connections(s), 1);
-            ck_assert_uint_eq(call(c, &req).status, 200); /* the client remains usable */
-            ck_assert_uint_eq(stub_requests(s), 3);
-        }
-    }
-}
-END_TEST
-
-START_TEST(a_get_is_retried_once_when_a_reused_connection_closes)
-{
-    bool with_reset = false;
-    FOR_CLIENT(close_on_the_second, &with_reset)
-    {
-        struct httpc_request req = request("GET", NULL);
-        ck_assert_uint_eq(call(c, &req).status, 200);
-        struct outcome o = call(c, &req);
-        ck_assert_msg(o.rc == 0, "%s", o.err.msg);
-        ck_assert(o.sent);
-        ck_assert_uint_eq(stub_requests(s), 3);
-        ck_assert_uint_eq(stub_connections(s), 2);
-    }
-}
-END_TEST
-
-static void respond_once_per_connection(struct stub_conn *conn, void *ctx)
-{
-    (void)ctx;
     stub_read(conn);
     if (conn->index == 0) {
         stub_reply(conn, 200, "", "first");
         stub_read(conn);
     }
+    if (how->with_reset)
+        stub_reset_at_close(conn);
 }
 
-START_TEST(a_get_is_not_retried_more_than_once)
+/* On a connection that is reused. */
+START_TEST(only_a_get_is_sent_again_and_once)
 {
-    FOR_CLIENT(respond_once_per_connection, NULL)
-    {
-        struct httpc_request req = request("GET", NULL);
-        ck_assert_uint_eq(call(c, &req).status, 200);
-        struct outcome o = call(c, &req);
-        ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
-        ck_assert(o.sent);
-        ck_assert_uint_eq(stub_requests(s), 3);
+    static const struct closing cases[] = {
+        {"POST", "{\"x\":1}", 1, false, true, 2, 1},
+        {"POST", NULL, 1, true, true, 2, 1},
+        {"DELETE", NULL, 1, false, true, 2, 1},
+        {"DELETE", NULL, 1, true, true, 2, 1},
+        {"PATCH", "{}", 1, false, true, 2, 1},
+        {"PUT", "{}", 1, true, true, 2, 1},
+        {"GET", NULL, 1, false, false, 3, 2},
+        {"GET", NULL, 2, false, true, 3, 2},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        FOR_CLIENT(close_early, (void *)(uintptr_t)&cases[i])
+        {
+            struct httpc_request req = request(cases[i].method, cases[i].body);
+            ck_assert_uint_eq(call(c, &req).status, 200);
+            struct outcome o = call(c, &req);
+            ck_assert_int_eq(o.code, cases[i].fails ? ERR_UNAVAILABLE : ERR_NONE);
+            ck_assert(o.sent);
+            ck_assert_uint_eq(stub_requests(s), cases[i].requests);
+            ck_assert_uint_eq(stub_connections(s), cases[i].connections);
+            ck_assert_uint_eq(call(c, &req).status, 200); /* the client remains usable */
+        }
     }
 }
 END_TEST
@@ -165,46 +135,6 @@ START_TEST(a_request_after_its_deadline_is_not_sent)
         ck_assert(!call(c, &req).sent);
         ck_assert_uint_eq(stub_requests(s), 1);
     }
-}
-END_TEST
-
-/* Responds once, closes, and signals that. On the first connection it sends
- * unexpected bytes before. */
-static void respond_and_close(struct stub_conn *conn, void *ctx)
-{
-    struct gate **left = ctx;
-    if (conn->index > 2) {
-        stub_echo(conn, (void *)"ok");
-        return;
-    }
-    stub_read(conn);
-    stub_reply(conn, 200, "", "ok");
-    if (conn->index == 0)
-        stub_printf(conn, "HTTP/1.1 408 Late\r\nContent-Length: 0\r\n\r\n");
-    if (conn->index == 1)
-        shutdown(conn->fd, SHUT_RDWR);
-    if (conn->index < 2) {
-        gate_open(left[conn->index]);
-        stub_read(conn);
-    }
-}
-
-START_TEST(a_connection_with_unexpected_input_is_not_reused)
-{
-    struct gate *left[2] = {gate_new(), gate_new()};
-    FOR_CLIENT(respond_and_close, left)
-    {
-        struct httpc_request req = request("POST", "{}");
-        for (unsigned i = 0; i < 3; i++) {
-            ck_assert_uint_eq(call(c, &req).status, 200);
-            ck_assert_uint_eq(stub_requests(s), i + 1);
-            ck_assert_uint_eq(stub_connections(s), i + 1);
-            if (i < 2)
-                gate_wait(left[i]);
-        }
-    }
-    gate_free(left[0]);
-    gate_free(left[1]);
 }
 END_TEST
 
@@ -434,10 +364,7 @@ START_TEST(a_decompression_bomb_is_truncated)
 }
 END_TEST
 
-UNIT_MAIN("httpc_lost", a_connection_with_unexpected_input_is_not_reused,
-          a_write_is_never_retried_on_another_connection,
-          a_get_is_retried_once_when_a_reused_connection_closes,
-          a_get_is_not_retried_more_than_once,
+UNIT_MAIN("httpc_lost", only_a_get_is_sent_again_and_once,
           a_refused_connection_is_known_not_to_have_sent,
           a_request_after_its_deadline_is_not_sent,
           no_response_is_a_timeout_and_closes_the_connection,

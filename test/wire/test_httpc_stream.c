@@ -89,7 +89,8 @@ static void send_once(struct stub_conn *conn, void *ctx)
     stub_printf(conn, "%s", (const char *)ctx);
 }
 
-#define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define CHUNKED  "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define LENGTH_9 "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"
 
 START_TEST(a_stream_begins_once_and_ends_once)
 {
@@ -134,68 +135,54 @@ START_TEST(the_date_of_the_server_is_returned)
 }
 END_TEST
 
-START_TEST(a_truncated_stream_ends_with_an_error)
-{
-    static const char *const answers[] = {
-        CHUNKED "3\r\nabc\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
-        "HTTP/1.1 200 OK\r\nContent-",
-        "",
-    };
-    for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
-        struct story story = {0};
-        tell(send_once, (void *)answers[i], watch_of("/"), &story);
-        ck_assert_int_eq(story.why.code, ERR_UNAVAILABLE);
-        ck_assert_uint_eq(story.begins, i < 2);
-        ck_assert_msg(strstr(story.why.msg, "GET http://127.") == story.why.msg, "%s",
-                      story.why.msg);
-        buf_fini(&story.body);
-    }
-}
-END_TEST
-
-START_TEST(the_sink_can_stop_a_stream)
-{
-    for (int at_data = 0; at_data < 2; at_data++) {
-        struct story story = {.stop_at_begin = !at_data, .stop_at_data = at_data};
-        tell(send_once, (void *)CHUNKED "3\r\nabc\r\n3\r\ndef\r\n", watch_of("/"),
-             &story);
-        ck_assert_uint_eq(story.begins, 1);
-        ck_assert_int_eq(story.why.code, ERR_INVALID);
-        ck_assert(strstr(story.why.msg, "stopped by the caller") != NULL);
-        ck_assert_uint_eq(story.body.n, at_data ? 3 : 0);
-        buf_fini(&story.body);
-    }
-}
-END_TEST
-
 /* Sends `ctx`, then nothing until the client disconnects. */
 static void send_and_wait(struct stub_conn *conn, void *ctx)
 {
     bool was_reset;
-    stub_read(conn);
-    stub_printf(conn, "%s", (const char *)ctx);
+    send_once(conn, ctx);
     stub_drain(conn, &was_reset);
 }
 
-START_TEST(a_stalled_stream_ends_after_stall_ms)
+START_TEST(a_stream_that_fails_ends_with_an_error)
 {
-    static const char *const answers[] = {CHUNKED "3\r\nabc\r\n", CHUNKED, ""};
-    for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
-        struct story story = {0};
+    enum { STALL_MS = 300 };
+    static const char stopped[] = "stopped by the caller";
+    static const struct {
+        stub_fn serve;
+        const char *answer;
+        enum err_code code;
+        unsigned begins;
+        size_t bytes;
+        const char *text;
+    } cases[] = {
+        {send_once, CHUNKED "3\r\nabc\r\n", ERR_UNAVAILABLE, 1, 3, ""},
+        {send_once, LENGTH_9 "abc", ERR_UNAVAILABLE, 1, 3, ""},
+        {send_once, "HTTP/1.1 200 OK\r\nContent-", ERR_UNAVAILABLE, 0, 0, ""},
+        {send_once, "", ERR_UNAVAILABLE, 0, 0, ""},
+        {send_once, LENGTH_9 "abc", ERR_INVALID, 1, 0, stopped}, /* at begin */
+        {send_once, LENGTH_9 "abc", ERR_INVALID, 1, 3, stopped}, /* at data */
+        {send_and_wait, CHUNKED "3\r\nabc\r\n", ERR_TIMEOUT, 1, 3, "no data for 300 ms"},
+        {send_and_wait, CHUNKED, ERR_TIMEOUT, 1, 0, "no data for 300 ms"},
+        {send_and_wait, "", ERR_TIMEOUT, 0, 0, "no data for 300 ms"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        bool stops = cases[i].text == stopped, stalls = cases[i].code == ERR_TIMEOUT;
+        struct story story = {.stop_at_begin = stops && !cases[i].bytes,
+                              .stop_at_data = stops};
         struct httpc_request req = watch_of("/");
-        req.stall_ms = 300;
         int64_t start = clock_mono_ms();
-        tell(send_and_wait, (void *)answers[i], req, &story);
-        int64_t took = clock_mono_ms() - start;
-        ck_assert_int_eq(story.why.code, ERR_TIMEOUT);
-        ck_assert_int_ge(took, 300);
+        req.stall_ms = stalls ? STALL_MS : req.stall_ms;
+        tell(cases[i].serve, (void *)(uintptr_t)cases[i].answer, req, &story);
+        ck_assert_int_eq(story.why.code, cases[i].code);
+        ck_assert_uint_eq(story.begins, cases[i].begins);
+        ck_assert_uint_eq(story.body.n, cases[i].bytes);
+        ck_assert_ptr_eq(strstr(story.why.msg, "GET http://127."), story.why.msg);
+        ck_assert_ptr_nonnull(strstr(story.why.msg, cases[i].text));
+        ck_assert(!stalls || clock_mono_ms() - start >= STALL_MS);
         buf_fini(&story.body);
     }
 }
 END_TEST
-
-enum { PIECES = 30 };
 
 START_TEST(timeout_ms_limits_a_stream_as_a_whole)
 {
@@ -347,8 +334,7 @@ START_TEST(another_thread_can_wake_the_loop)
 END_TEST
 
 UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once,
-          the_date_of_the_server_is_returned, a_truncated_stream_ends_with_an_error,
-          the_sink_can_stop_a_stream, a_stalled_stream_ends_after_stall_ms,
+          the_date_of_the_server_is_returned, a_stream_that_fails_ends_with_an_error,
           timeout_ms_limits_a_stream_as_a_whole, an_invalid_request_is_reported_to_end,
           a_stream_can_be_started_from_the_end_of_another,
           a_cancelled_stream_makes_no_more_calls, another_thread_can_wake_the_loop)

@@ -45,24 +45,6 @@ static void post(struct raw *c, struct raw_reply *r, int n)
     ck_assert_int_eq(raw_read(c, r), RAW_OK);
 }
 
-START_TEST(bodies_are_counted_as_they_are_received)
-{
-    FOR_BOTH_SERVERS(&(struct httpd_limits){.max_bodies = 1000})
-    {
-        struct raw slow[4], b;
-        for (int i = 0; i < 4; i++)
-            begin(&slow[i], 1, i + 1);
-        raw_open(&b, kit.port);
-        post(&b, &r, 996);
-        ck_assert_body(r, "996");
-        for (unsigned i = 0; i < ARRAY_LEN(slow); i++)
-            raw_reset(&slow[i]);
-        raw_close(&b);
-        lib_wait(fixture_is_empty());
-    }
-}
-END_TEST
-
 START_TEST(the_largest_incomplete_body_makes_room_for_smaller_ones)
 {
     FOR_BOTH_MODES(mode)
@@ -179,6 +161,5 @@ START_TEST(a_client_is_rejected_before_it_sends_its_body)
 END_TEST
 
 UNIT_MAIN("httpd_body", chunks_over_the_limit_are_413_and_then_disconnected,
-          bodies_are_counted_as_they_are_received,
           the_largest_incomplete_body_makes_room_for_smaller_ones,
           a_get_has_a_small_body_only, a_client_is_rejected_before_it_sends_its_body)

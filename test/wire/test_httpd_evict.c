@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <sys/socket.h>
 
 #include "base/file.h"
 #include "lib/lib.h"
@@ -28,12 +27,11 @@ static bool trusts_header(void *ctx, const struct httpd_request *req,
 
 static const struct httpd_limits never = {.first_request_ms = NEVER_MS,
                                           .idle_ms = NEVER_MS};
-#define LISTENER .connections = FULL, .probes = probes, .authorize = trusts_header
 
 static void start(enum httpd_mode mode, unsigned handlers)
 {
-    fixture_start_with(mode, &never,
-                       &(struct httpd_listener_config){LISTENER, .handlers = handlers});
+    fixture_start(mode, &never, .connections = FULL, .probes = probes,
+                  .authorize = trusts_header, .handlers = handlers);
 }
 
 /* A new client is answered, although no other connection reaches a limit. */
@@ -94,8 +92,7 @@ START_TEST(many_waiting_streams_give_way)
     enum { MANY = 1200 };
     static struct raw c[MANY];
     file_raise_limit();
-    fixture_start_with(HTTPD_EVENTS, &never,
-                       &(struct httpd_listener_config){.connections = MANY});
+    fixture_start(HTTPD_EVENTS, &never, .connections = MANY);
     for (int i = 0; i < MANY; i++) {
         raw_open(&c[i], kit.port);
         raw_sendf(&c[i], "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -201,6 +198,6 @@ START_TEST(a_trusted_client_keeps_its_connection_and_has_a_handler)
 END_TEST
 
 UNIT_MAIN("httpd_evict", every_kind_of_waiting_connection_gives_way,
-          many_waiting_streams_give_way,
-          blocked_handlers_do_not_keep_a_probe_out, a_stop_ends_the_wait_for_a_handler,
+          many_waiting_streams_give_way, blocked_handlers_do_not_keep_a_probe_out,
+          a_stop_ends_the_wait_for_a_handler,
           a_trusted_client_keeps_its_connection_and_has_a_handler)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 
-#include "base/rng.h"
 #include "lib/lib.h"
 #include "wire/httpd_fixture.h"
 
@@ -95,8 +93,8 @@ END_TEST
 START_TEST(a_handler_may_take_longer_than_every_limit)
 {
     enum { MOST_MS = 1500 };
-    fixture_start(HTTPD_THREADS, &(struct httpd_limits){.first_request_ms = MOST_MS,
-                                                        .idle_ms = MOST_MS});
+    const struct httpd_limits limits = {.first_request_ms = MOST_MS, .idle_ms = MOST_MS};
+    fixture_start(HTTPD_THREADS, &limits);
     struct raw a, b;
     struct raw_reply r = {0};
     fixture_send_in_time(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n", MOST_MS,
@@ -131,8 +129,8 @@ END_TEST
 static bool read_slowly(enum httpd_mode mode, int64_t idle_ms)
 {
     enum { ALL = 64 << 20, PIECE = 64 << 10, MOST = 1 << 20 };
-    fixture_start(
-        mode, &(struct httpd_limits){.first_request_ms = NEVER_MS, .idle_ms = idle_ms});
+    const struct httpd_limits limits = {.first_request_ms = NEVER_MS, .idle_ms = idle_ms};
+    fixture_start(mode, &limits);
     struct raw c;
     struct raw_reply r = {0};
     raw_open(&c, kit.port);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -153,72 +152,20 @@ START_TEST(a_half_closed_connection_closes_its_stream)
 }
 END_TEST
 
-static enum httpd_stream_result endless(void *ctx, struct buf *out)
-{
-    (void)ctx;
-    buf_reserve(out, 100000);
-    memset(out->p + out->n, 'x', 100000);
-    out->n += 100000;
-    return HTTPD_STREAM_MORE;
-}
-
-static void count_open(void *ctx, struct httpd_open_stream *stream)
-{
-    (void)ctx, (void)stream;
-    atomic_fetch_add(&kit.opened, 1);
-}
-
-static void count_close(void *ctx)
-{
-    (void)ctx;
-    atomic_fetch_add(&kit.closed, 1);
-}
-
-static const struct httpd_stream endless_stream = {
-    .open = count_open, .fill = endless, .close = count_close};
-
-static void on_endless(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    (void)req;
-    reply->stream = &endless_stream;
-    reply->stream_ctx = ctx;
-}
-
-static const struct httpd_route endless_routes[] = {{"GET", "/endless", on_endless}, {0}};
-
 START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
 {
-    FOR_BOTH_SERVERS(&(struct httpd_limits){.idle_ms = 200}, .routes = endless_routes)
+    enum { MORE_THAN_SOCKETS_HOLD = 32 << 20 };
+    cleanup_free char *text = xcalloc(1, MORE_THAN_SOCKETS_HOLD);
+    memset(text, 'x', MORE_THAN_SOCKETS_HOLD - 1);
+    FOR_BOTH_SERVERS(&(struct httpd_limits){.idle_ms = 200})
     {
         struct raw c;
-        raw_open(&c, kit.port);
-        raw_sendf(&c, "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n");
+        open_stream(&c, &r);
+        expect_counts(1, 0);
+        fixture_say(text, HTTPD_STREAM_WAIT, true);
         expect_counts(1, 1);
         lib_wait(fixture_is_empty());
         raw_close(&c);
-    }
-}
-END_TEST
-
-START_TEST(stopping_closes_waiting_streams_once)
-{
-    FOR_BOTH_MODES(mode)
-    {
-        fixture_start(mode, NULL);
-        struct raw c[20];
-        struct raw_reply r = {0};
-        for (int i = 0; i < 20; i++)
-            open_stream(&c[i], &r);
-        expect_counts(20, 0);
-        fixture_fini();
-        ck_assert_int_eq(atomic_load(&kit.closed), 20);
-        for (int i = 0; i < 20; i++) {
-            bool last = false;
-            ck_assert_int_eq(raw_read_chunk(&c[i], &r, &last), RAW_CLOSED);
-            raw_close(&c[i]);
-        }
-        raw_reply_fini(&r);
     }
 }
 END_TEST
@@ -266,67 +213,17 @@ START_TEST(wakeups_may_race_with_connects_and_disconnects)
 }
 END_TEST
 
-/* A stream that asks for its second fill at a time, and never waits for a wake-up. */
-struct timed {
-    struct httpd_open_stream *stream;
-    int64_t at_ms; /* 0: before the first fill */
-};
-
-static atomic_llong timed_came_ms;
-
-static void timed_open(void *ctx, struct httpd_open_stream *stream)
-{
-    ((struct timed *)ctx)->stream = stream;
-}
-
-static enum httpd_stream_result timed_fill(void *ctx, struct buf *out)
-{
-    enum { LATER_MS = 2500 };
-    struct timed *t = ctx;
-    if (t->at_ms) {
-        atomic_store(&timed_came_ms, clock_mono_ms() - t->at_ms);
-        buf_adds(out, "due\n");
-        return HTTPD_STREAM_END;
-    }
-    t->at_ms = clock_mono_ms() + LATER_MS;
-    httpd_stream_wake_at(t->stream, t->at_ms);
-    return HTTPD_STREAM_WAIT;
-}
-
-static void timed_close(void *ctx)
-{
-    atomic_fetch_add(&kit.closed, 1);
-    free(ctx);
-}
-
-static void on_timed(void *ctx, const struct httpd_request *req,
-                     struct httpd_reply *reply)
-{
-    static const struct httpd_stream stream = {
-        .open = timed_open, .fill = timed_fill, .close = timed_close};
-    (void)ctx, (void)req;
-    struct timed *t = xcalloc(1, sizeof *t);
-    reply->stream = &stream;
-    reply->stream_ctx = t;
-}
-
-static const struct httpd_route timed_routes[] = {{"GET", "/timed", on_timed}, {0}};
-
 START_TEST(a_stream_is_filled_at_the_time_that_it_names)
 {
-    fixture_start_with(HTTPD_EVENTS, NULL,
-                       &(struct httpd_listener_config){.routes = timed_routes});
-    struct raw c;
-    struct raw_reply r = {0};
-    raw_open(&c, kit.port);
-    raw_sendf(&c, "GET /timed HTTP/1.1\r\nHost: x\r\n\r\n");
-    ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
-    expect_body(&c, &r, "due\n");
-    ck_assert_int_ge(atomic_load(&timed_came_ms), 0); /* not after one second */
-    raw_close(&c);
-    raw_reply_fini(&r);
-    fixture_fini();
-    ck_assert_int_eq(atomic_load(&kit.closed), 1);
+    FOR_BOTH_SERVERS(NULL)
+    {
+        struct raw c;
+        kit.wake_at_ms = clock_mono_ms() + 2500; /* not after one second */
+        open_stream(&c, &r);
+        lib_wait(atomic_load(&kit.fills) > 1);
+        ck_assert_int_ge(clock_mono_ms(), kit.wake_at_ms);
+        raw_close(&c);
+    }
 }
 END_TEST
 
@@ -337,5 +234,4 @@ UNIT_MAIN("httpd_stream", a_stream_is_filled_after_a_second_without_a_wakeup,
           an_http_1_0_stream_ends_with_the_connection,
           a_half_closed_connection_closes_its_stream,
           a_client_that_does_not_read_its_stream_is_disconnected,
-          stopping_closes_waiting_streams_once,
           wakeups_may_race_with_connects_and_disconnects)
