@@ -337,20 +337,15 @@ static void find_method(struct grpcd_call *call)
 static void start_call(struct grpcd_call *call)
 {
     struct span message;
-    switch (read_message(call, &message)) {
-    case GRPC_READ_MORE:
+    if (read_message(call, &message) != GRPC_READ_MESSAGE) {
         reject(call, GRPC_INTERNAL,
                call->in.n ? "truncated request message" : "request without a message");
-        break;
-    case GRPC_READ_MESSAGE:
-        call->is_started = true;
-        atomic_fetch_add(&call->owners, 1);
-        call->method->start(call->d->ctx, call, message);
-        buf_fini(&call->in);
-        break;
-    case GRPC_READ_INVALID:
-        break;
+        return;
     }
+    call->is_started = true;
+    atomic_fetch_add(&call->owners, 1);
+    call->method->start(call->d->ctx, call, message);
+    buf_fini(&call->in);
 }
 
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)

@@ -136,10 +136,15 @@ static int open_listener(struct httpd_listener *listener, struct err *err)
     return rc;
 }
 
-static int start_mhd(struct httpd_listener *listener,
-                     const struct httpd_listener_config *config, const char *cert_pem,
-                     const char *key_pem, struct err *err)
+static int start_mhd(struct httpd_listener *listener, struct err *err)
 {
+    const struct httpd_listener_config *config = &listener->conf;
+    const struct sched_param none = {0}; /* threads inherit how they are scheduled */
+    cleanup_buf struct buf cert = {0};
+    cleanup_buf_wipe struct buf key = {0};
+    if (config->tls) /* libmicrohttpd requires a pair, although tls_client_init replaces
+                        it */
+        tls_copy_pair(config->tls, &cert, &key);
     bool threads = config->mode == HTTPD_THREADS, tls = config->tls;
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_NO_LISTEN_SOCKET |
                      MHD_USE_ITC | MHD_USE_ERROR_LOG;
@@ -147,7 +152,7 @@ static int start_mhd(struct httpd_listener *listener,
                      : (unsigned)(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME);
     flags |= tls ? (unsigned)MHD_USE_TLS : 0;
     /* The acceptor enforces the real limit. */
-    intptr_t limit = (intptr_t)listener->conf.connections + SPARE_CONNECTIONS;
+    intptr_t limit = (intptr_t)config->connections + SPARE_CONNECTIONS;
     const struct MHD_OptionItem end = {MHD_OPTION_END, 0, NULL};
     const struct MHD_OptionItem options[] = {
         {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)on_log, listener},
@@ -156,14 +161,17 @@ static int start_mhd(struct httpd_listener *listener,
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)httpd_on_line, listener},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, threads ? POOL_THREADS : POOL_EVENTS, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, limit < INT32_MAX ? limit : INT32_MAX, NULL},
-        tls ? (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)cert_pem}
-            : end,
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)key_pem},
+        tls ? (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, cert.p} : end,
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, key.p},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)tls_priorities},
         end,
     };
+    if (config->yields)
+        pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     listener->mhd = MHD_start_daemon(flags, 0, NULL, NULL, httpd_on_request, listener,
                                      MHD_OPTION_ARRAY, options, MHD_OPTION_END);
+    if (config->yields)
+        pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
     atomic_store(&listener->started, true);
     if (listener->mhd)
         return 0;
@@ -172,28 +180,10 @@ static int start_mhd(struct httpd_listener *listener,
 
 static unsigned real_port(int fd)
 {
-    struct sockaddr_in6 at = {
-        0}; /* or struct sockaddr_in, with the port in the same place */
+    struct sockaddr_in6 at = {0}; /* struct sockaddr_in has its port in the same place */
     socklen_t n = sizeof at;
     getsockname(fd, (struct sockaddr *)&at, &n);
     return ntohs(at.sin6_port);
-}
-
-static int start(struct httpd *d, struct httpd_listener *listener,
-                 const struct httpd_listener_config *config, struct err *err)
-{
-    cleanup_buf struct buf cert = {0};
-    cleanup_buf_wipe struct buf key = {0};
-    if (config->tls) /* libmicrohttpd requires a pair, although tls_client_init replaces
-                        it */
-        tls_copy_pair(config->tls, &cert, &key);
-    const struct sched_param none = {0}; /* threads inherit how they are scheduled */
-    if (config->yields)
-        pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
-    int rc = start_mhd(listener, config, cert.p, key.p, err);
-    if (config->yields)
-        pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
-    return rc ? rc : httpd_acceptor_start(d, err);
 }
 
 int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
@@ -206,8 +196,8 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
         err_set(err, ERR_UNAVAILABLE, "server is stopping");
     else if (d->n_listeners == HTTPD_LISTENERS)
         err_set(err, ERR_UNAVAILABLE, "too many listeners");
-    else if (open_listener(listener, err) == 0)
-        rc = start(d, listener, config, err);
+    else if (open_listener(listener, err) == 0 && start_mhd(listener, err) == 0)
+        rc = httpd_acceptor_start(d, err);
     if (rc != 0) {
         if (listener->mhd)
             MHD_stop_daemon(listener->mhd);

@@ -371,17 +371,9 @@ static bool evict_some(struct httpd_listener *listener)
     return done > 0;
 }
 
-/* Whether the body of `a`, with n bytes, is to be evicted before that of `b`. */
-static bool goes_first(const struct httpd_conn *a, uint64_t n, const struct httpd_conn *b,
-                       uint64_t b_n)
-{
-    bool x = atomic_load(&a->trusted), y = atomic_load(&b->trusted);
-    return x != y ? y : n > b_n;
-}
-
-/* Closes the connection with the largest incomplete body in favor of n more bytes of p.
- * False: none is larger. Without this, clients that never complete their bodies keep
- * kube-scheduler's out. */
+/* Closes the connection with the largest incomplete body, of an untrusted client if there
+ * is one, in favor of n more bytes of p. False: p goes first. Without this, clients that
+ * never complete their bodies keep kube-scheduler's out. */
 static bool evict_body(struct httpd_conn *p, uint64_t n)
 {
     struct httpd *d = p->listener->d;
@@ -391,9 +383,10 @@ static bool evict_body(struct httpd_conn *p, uint64_t n)
     LIST_EACH(struct httpd_conn, q, &d->conns, link)
     {
         uint64_t q_n = atomic_load(&q->charged);
+        bool trusted = atomic_load(&q->trusted), than = atomic_load(&most->trusted);
         if (q != p && !q->leaving && q_n &&
             httpd_conn_deadline_phase(atomic_load(&q->due)) == HTTPD_REQUEST &&
-            goes_first(q, q_n, most, most_n)) {
+            (trusted != than ? than : q_n > most_n)) {
             most = q;
             most_n = q_n;
         }

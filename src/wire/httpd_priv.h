@@ -82,8 +82,7 @@ struct httpd_listener {
     atomic_bool started;   /* mhd is */
     unsigned open;         /* connections, also those not yet added to mhd; httpd.lock */
     unsigned leaving;      /* those of them that are evicted; httpd.lock */
-    atomic_uint running;   /* handlers, without those of probes */
-    atomic_uint waiting;   /* requests that wait for one of them to return */
+    unsigned running;      /* handlers, without those of probes; httpd.lock */
     pthread_cond_t handed; /* a handler has returned; with httpd.lock */
     int64_t retry_ms;      /* next accept after a failure; acceptor only */
     int64_t warned_ms;     /* next warning; acceptor only */

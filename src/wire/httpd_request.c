@@ -163,62 +163,42 @@ static enum MHD_Result reply_send(struct httpd_conn *p, struct httpd_reply *repl
 
 /* -- Handlers that run at once -- */
 
-/*
- * Handlers that may block, and the requests that wait until fewer of them run. A waiting
- * request is counted in `waiting` before it looks at `running`, and a handler that
- * returns looks at `waiting` after it has left `running`: one of them sees the other.
- */
-
+/* Handlers that may block; further requests wait until fewer of them run. */
 static bool is_limited(const struct httpd_conn *p)
 {
     return p->listener->conf.mode == HTTPD_THREADS && !p->is_probe;
 }
 
-static bool try_take_handler(struct httpd_conn *p)
-{
-    struct httpd_listener *listener = p->listener;
-    unsigned limit = listener->conf.handlers, running = atomic_load(&listener->running);
-    if (!atomic_load(&p->trusted))
-        limit -= limit / 4;
-    while (running < limit)
-        if (atomic_compare_exchange_weak(&listener->running, &running, running + 1))
-            return true;
-    return false;
-}
-
-static bool wait_for_handler(struct httpd_conn *p)
+/* False: the request is rejected. */
+static bool take_handler(struct httpd_conn *p)
 {
     struct httpd_listener *listener = p->listener;
     struct httpd *d = listener->d;
-    bool taken;
+    unsigned limit = listener->conf.handlers;
+    if (!is_limited(p))
+        return true;
+    if (!atomic_load(&p->trusted))
+        limit -= limit / 4;
     pthread_mutex_lock(&d->lock);
     p->queued = true;
-    atomic_fetch_add(&listener->waiting, 1);
-    while (!(taken = try_take_handler(p)) && !p->rejected &&
+    while (listener->running >= limit && !p->rejected &&
            atomic_load(&d->state) != HTTPD_STOPPING)
         pthread_cond_wait(&listener->handed, &d->lock);
-    atomic_fetch_sub(&listener->waiting, 1);
     p->queued = false;
+    bool taken = listener->running < limit;
+    listener->running += taken;
     pthread_mutex_unlock(&d->lock);
     return taken;
 }
 
-static bool take_handler(struct httpd_conn *p)
-{
-    return !is_limited(p) || try_take_handler(p) || wait_for_handler(p);
-}
-
 static void release_handler(struct httpd_conn *p)
 {
-    struct httpd_listener *listener = p->listener;
     if (!is_limited(p))
         return;
-    atomic_fetch_sub(&listener->running, 1);
-    if (atomic_load(&listener->waiting) == 0)
-        return;
-    pthread_mutex_lock(&listener->d->lock);
-    pthread_cond_broadcast(&listener->handed);
-    pthread_mutex_unlock(&listener->d->lock);
+    pthread_mutex_lock(&p->listener->d->lock);
+    p->listener->running--;
+    pthread_cond_broadcast(&p->listener->handed);
+    pthread_mutex_unlock(&p->listener->d->lock);
 }
 
 /* -- Routes and handlers -- */
@@ -237,6 +217,13 @@ static bool method_matches(const struct httpd_route *route, const char *method)
            (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
+/* The request gets this reply instead of its handler's. */
+static void set_error(struct httpd_conn *p, unsigned status, const char *why)
+{
+    p->error_status = status;
+    p->why = why;
+}
+
 /* Sets p->route, or p->error_status to 404 or 405. */
 static void find_route(struct httpd_conn *p)
 {
@@ -253,8 +240,10 @@ static void find_route(struct httpd_conn *p)
             p->is_probe = strcmp(*probe, r->path) == 0;
         return;
     }
-    p->error_status = known ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND;
-    p->why = known ? "method not allowed" : "path not found";
+    if (known)
+        set_error(p, MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed");
+    else
+        set_error(p, MHD_HTTP_NOT_FOUND, "path not found");
 }
 
 static void list_allowed_methods(const struct httpd_conn *p, struct buf *out)
@@ -337,8 +326,7 @@ static enum MHD_Result handle_request(struct httpd_conn *p)
     if (!authorize(p, &rejected))
         return rejected;
     if (!take_handler(p)) {
-        p->error_status = MHD_HTTP_SERVICE_UNAVAILABLE;
-        p->why = "too many requests are being handled";
+        set_error(p, MHD_HTTP_SERVICE_UNAVAILABLE, "too many requests are being handled");
         return reject(p);
     }
     struct httpd_request req = request_of(p);
@@ -384,7 +372,7 @@ void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
 struct head {
     unsigned hosts;
     const char *wrong; /* why the request is malformed, or NULL */
-    bool has_length, has_coding, chunked;
+    bool has_length, chunked;
     uint64_t length;
 };
 
@@ -415,9 +403,9 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
         head->has_length = true;
         head->length = strtoull(v.p, NULL, 10); /* the largest one if it does not fit */
     } else if (span_eq_nocase(k, SPAN("Transfer-Encoding"))) {
-        if (head->has_coding || !span_eq_nocase(v, SPAN("chunked")))
+        if (head->chunked || !span_eq_nocase(v, SPAN("chunked")))
             head->wrong = "unsupported Transfer-Encoding";
-        head->has_coding = head->chunked = true;
+        head->chunked = true;
     } else if (span_eq_nocase(k, SPAN("Host"))) {
         head->hosts++;
     } else if (span_eq_nocase(k, SPAN("Expect"))) {
@@ -445,8 +433,7 @@ static const char *read_head(struct httpd_conn *p, struct head *head)
 
 static enum MHD_Result reject_now(struct httpd_conn *p, unsigned status, const char *why)
 {
-    p->error_status = status;
-    p->why = why;
+    set_error(p, status, why);
     p->must_linger = true;
     return reject(p);
 }
@@ -498,18 +485,13 @@ static enum MHD_Result on_body(struct httpd_conn *p, const char *data, size_t n)
 {
     if (httpd_conn_is_closed(p))
         return MHD_NO;
+    if (!p->error_status && n > max_body(p) - p->body.n)
+        set_error(p, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large");
+    if (!p->error_status && !httpd_conn_charge(p, n))
+        set_error(p, MHD_HTTP_SERVICE_UNAVAILABLE,
+                  "too many bytes of request bodies in memory");
     if (p->error_status)
         return discard_body(p, n);
-    if (n > max_body(p) - p->body.n) {
-        p->error_status = MHD_HTTP_CONTENT_TOO_LARGE;
-        p->why = "request body is too large";
-        return discard_body(p, n);
-    }
-    if (!httpd_conn_charge(p, n)) {
-        p->error_status = MHD_HTTP_SERVICE_UNAVAILABLE;
-        p->why = "too many bytes of request bodies in memory";
-        return discard_body(p, n);
-    }
     /* Doubles the buffer, but not beyond Content-Length. */
     if (!p->chunked && p->body.cap - p->body.n <= n) {
         uint64_t left = p->length - p->body.n;

@@ -105,7 +105,6 @@ struct httpd_open_stream {
     int64_t due_ms; /* of the next fill without a wake-up */
     bool opened;
     bool waited; /* since the last fill */
-    bool plain;  /* HTTP/1.0: no chunks */
     bool sized;  /* its length is known; it is completed during a drain, too */
 };
 
@@ -175,7 +174,8 @@ static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
         if (s->next == HTTPD_STREAM_ABORT)
             return abort_conn(s, to);
         if (s->next == HTTPD_STREAM_END || (state == HTTPD_DRAINING && !s->sized))
-            return s->plain ? abort_conn(s, to) : MHD_CONTENT_READER_END_OF_STREAM;
+            return s->conn->http_1_0 ? abort_conn(s, to) /* without chunks */
+                                     : MHD_CONTENT_READER_END_OF_STREAM;
         if (s->next == HTTPD_STREAM_WAIT) {
             if (hung_up(s)) /* possibly before the stream was opened */
                 return abort_conn(s, to);
@@ -222,7 +222,6 @@ struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *
     s->fn = reply->stream;
     s->ctx = reply->stream_ctx;
     s->next = HTTPD_STREAM_MORE;
-    s->plain = p->http_1_0;
     s->sized = reply->stream_length > 0;
     uint64_t length = s->sized ? reply->body.n + reply->stream_length : MHD_SIZE_UNKNOWN;
     if (reply->body.n)

@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <gnutls/crypto.h>
 #include <gnutls/x509.h>
+#include <stdlib.h>
 
 #include "wire/x509.h"
 
@@ -168,100 +169,86 @@ static int add_name(gnutls_x509_crt_t crt, const char *name)
                                                     GNUTLS_FSAN_APPEND);
 }
 
+static void must(int rc)
+{
+    if (rc < 0)
+        abort(); /* out of memory, or of random bytes */
+}
+
 static int set_fields(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key,
                       const struct x509_spec *spec)
 {
     unsigned char serial[SERIAL_BYTES], id[KEY_ID_BYTES];
     size_t id_n = sizeof id;
-    int rc = gnutls_rnd(GNUTLS_RND_NONCE, serial, sizeof serial);
+    const unsigned usage = spec->ca ? GNUTLS_KEY_KEY_CERT_SIGN | GNUTLS_KEY_CRL_SIGN
+                                    : GNUTLS_KEY_DIGITAL_SIGNATURE;
+    must(gnutls_rnd(GNUTLS_RND_NONCE, serial, sizeof serial));
     serial[0] = (serial[0] & 0x3f) | 0x40; /* positive, and of constant length */
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_version(crt, 3);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_serial(crt, serial, sizeof serial);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0,
+    must(gnutls_x509_crt_set_version(crt, 3));
+    must(gnutls_x509_crt_set_serial(crt, serial, sizeof serial));
+    must(gnutls_x509_crt_set_activation_time(crt, (time_t)spec->begins_s));
+    must(gnutls_x509_crt_set_expiration_time(crt, (time_t)spec->expires_s));
+    must(gnutls_x509_crt_set_key(crt, key));
+    must(gnutls_x509_crt_get_key_id(crt, GNUTLS_KEYID_USE_SHA1, id, &id_n));
+    must(gnutls_x509_crt_set_subject_key_id(crt, id, id_n));
+    must(gnutls_x509_crt_set_basic_constraints(crt, spec->ca, spec->ca ? 0 : -1));
+    must(gnutls_x509_crt_set_key_usage(crt, usage));
+    if (spec->server)
+        must(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0));
+    if (spec->client)
+        must(gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0));
+    int rc = gnutls_x509_crt_set_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0,
                                            spec->common_name,
                                            (unsigned)strlen(spec->common_name));
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_activation_time(crt, (time_t)spec->begins_s);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_expiration_time(crt, (time_t)spec->expires_s);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_key(crt, key);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_get_key_id(crt, GNUTLS_KEYID_USE_SHA1, id, &id_n);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_subject_key_id(crt, id, id_n);
     for (size_t i = 0; rc >= 0 && spec->names && spec->names[i]; i++)
         rc = add_name(crt, spec->names[i]);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_basic_constraints(crt, spec->ca, spec->ca ? 0 : -1);
-    if (rc >= 0)
-        rc = gnutls_x509_crt_set_key_usage(crt, spec->ca ? GNUTLS_KEY_KEY_CERT_SIGN |
-                                                               GNUTLS_KEY_CRL_SIGN
-                                                         : GNUTLS_KEY_DIGITAL_SIGNATURE);
-    if (rc >= 0 && spec->server)
-        rc = gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_SERVER, 0);
-    if (rc >= 0 && spec->client)
-        rc = gnutls_x509_crt_set_key_purpose_oid(crt, GNUTLS_KP_TLS_WWW_CLIENT, 0);
     return rc;
 }
 
-static int set_authority(gnutls_x509_crt_t crt, gnutls_x509_crt_t issuer)
+/* `with` is the key of `by`, which may be `crt` itself. */
+static int sign(gnutls_x509_crt_t crt, gnutls_x509_crt_t by, gnutls_x509_privkey_t with)
 {
     unsigned char id[KEY_ID_BYTES];
     size_t n = sizeof id;
-    int rc = gnutls_x509_crt_get_subject_key_id(issuer, id, &n, NULL);
-    if (rc == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
-        return 0; /* an administrator's authority may have none */
-    return rc < 0 ? rc : gnutls_x509_crt_set_authority_key_id(crt, id, n);
+    int rc = gnutls_x509_crt_get_subject_key_id(by, id, &n, NULL);
+    if (rc >= 0)
+        rc = gnutls_x509_crt_set_authority_key_id(crt, id, n);
+    else if (rc == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE)
+        rc = 0; /* an administrator's authority may have none */
+    return rc < 0 ? rc : gnutls_x509_crt_sign2(crt, by, with, GNUTLS_DIG_SHA256, 0);
 }
 
-static int sign(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key,
-                const struct x509_pair *issuer)
+static int sign_by(gnutls_x509_crt_t crt, const struct x509_pair *issuer)
 {
-    gnutls_x509_crt_t by = crt;
-    gnutls_x509_privkey_t with = key;
-    int rc = 0;
-    if (issuer) {
-        gnutls_x509_crt_init(&by);
-        gnutls_x509_privkey_init(&with);
-        gnutls_datum_t c = datum(buf_span(&issuer->cert)),
-                       k = datum(buf_span(&issuer->key));
-        rc = gnutls_x509_crt_import(by, &c, GNUTLS_X509_FMT_PEM);
-        if (rc >= 0)
-            rc = gnutls_x509_privkey_import2(with, &k, GNUTLS_X509_FMT_PEM, NULL, 0);
-    }
+    gnutls_x509_crt_t by;
+    gnutls_x509_privkey_t with;
+    gnutls_datum_t cert = datum(buf_span(&issuer->cert)),
+                   key = datum(buf_span(&issuer->key));
+    must(gnutls_x509_crt_init(&by));
+    must(gnutls_x509_privkey_init(&with));
+    int rc = gnutls_x509_crt_import(by, &cert, GNUTLS_X509_FMT_PEM);
     if (rc >= 0)
-        rc = set_authority(crt, by);
+        rc = gnutls_x509_privkey_import2(with, &key, GNUTLS_X509_FMT_PEM, NULL, 0);
     if (rc >= 0)
-        rc = gnutls_x509_crt_sign2(crt, by, with, GNUTLS_DIG_SHA256, 0);
-    if (issuer) {
-        gnutls_x509_crt_deinit(by);
-        gnutls_x509_privkey_deinit(with);
-    }
+        rc = sign(crt, by, with);
+    gnutls_x509_crt_deinit(by);
+    gnutls_x509_privkey_deinit(with);
     return rc;
 }
 
-static int export_pair(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key,
-                       struct x509_pair *out)
+static void export_pair(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key,
+                        struct x509_pair *out)
 {
-    gnutls_datum_t c = {0}, k = {0};
-    int rc = gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &c);
-    if (rc >= 0)
-        rc = gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
-                                               GNUTLS_PKCS_PLAIN, &k);
-    if (rc >= 0) {
-        buf_add(&out->cert, c.data, c.size);
-        buf_reserve(&out->key, k.size); /* a later realloc would leave a copy */
-        buf_add(&out->key, k.data, k.size);
-    }
-    if (k.data)
-        explicit_bzero(k.data, k.size);
+    gnutls_datum_t c, k;
+    must(gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &c));
+    must(gnutls_x509_privkey_export2_pkcs8(key, GNUTLS_X509_FMT_PEM, NULL,
+                                           GNUTLS_PKCS_PLAIN, &k));
+    buf_add(&out->cert, c.data, c.size);
+    buf_reserve(&out->key, k.size); /* a later realloc would leave a copy */
+    buf_add(&out->key, k.data, k.size);
+    explicit_bzero(k.data, k.size);
     gnutls_free(k.data);
     gnutls_free(c.data);
-    return rc;
 }
 
 int x509_make(const struct x509_spec *spec, const struct x509_pair *issuer,
@@ -269,16 +256,15 @@ int x509_make(const struct x509_spec *spec, const struct x509_pair *issuer,
 {
     gnutls_x509_crt_t crt;
     gnutls_x509_privkey_t key;
-    gnutls_x509_crt_init(&crt);
-    gnutls_x509_privkey_init(&key);
-    int rc = gnutls_x509_privkey_generate(
-        key, GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0);
+    must(gnutls_x509_crt_init(&crt));
+    must(gnutls_x509_privkey_init(&key));
+    must(gnutls_x509_privkey_generate(
+        key, GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0));
+    int rc = set_fields(crt, key, spec);
     if (rc >= 0)
-        rc = set_fields(crt, key, spec);
+        rc = issuer ? sign_by(crt, issuer) : sign(crt, crt, key);
     if (rc >= 0)
-        rc = sign(crt, key, issuer);
-    if (rc >= 0)
-        rc = export_pair(crt, key, out);
+        export_pair(crt, key, out);
     gnutls_x509_crt_deinit(crt);
     gnutls_x509_privkey_deinit(key);
     return rc < 0 ? err_set(err, ERR_INVALID, "cannot make a certificate: %s",
