@@ -79,15 +79,16 @@ enum httpd_stream_result {
                          */
 };
 
-struct httpd_open_stream; /* one stream in the server; valid from `open` until `close` */
+struct httpd_open_stream; /* one stream in the server; valid from the first `fill` until
+                             `close` */
 
 /* The callbacks of one stream never run concurrently, and no lock is held. */
 struct httpd_stream {
-    /* Called once before the first fill. `stream` is borrowed. Not called if the body is
-     * not needed: a HEAD request, or the client has disconnected. */
-    void (*open)(void *ctx, struct httpd_open_stream *stream);
-    enum httpd_stream_result (*fill)(void *ctx, struct buf *out);
-    /* Called exactly once, also if `open` was not: the body has ended, the client has
+    /* Not called if the body is not needed: a HEAD request, or the client has
+     * disconnected. */
+    enum httpd_stream_result (*fill)(void *ctx, struct httpd_open_stream *stream,
+                                     struct buf *out);
+    /* Called exactly once, also if `fill` was not: the body has ended, the client has
      * disconnected, closed its sending side or stopped reading, or the server drains or
      * stops. Frees ctx. */
     void (*close)(void *ctx);

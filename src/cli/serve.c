@@ -31,11 +31,6 @@ struct reader {
     bool synced; /* the initial state is complete */
 };
 
-static void reader_open(void *ctx, struct httpd_open_stream *waker)
-{
-    (void)ctx, (void)waker; /* the server's periodic poll is enough */
-}
-
 /* The reasons of pending pods take a scan of all nodes for each request. */
 static void write_cluster(struct reader *r, struct buf *out)
 {
@@ -50,9 +45,11 @@ static void write_cluster(struct reader *r, struct buf *out)
     r->state = state;
 }
 
-static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result reader_fill(void *ctx, struct httpd_open_stream *waker,
+                                            struct buf *out)
 {
     struct reader *r = ctx;
+    (void)waker; /* the server's periodic poll is enough */
     int64_t now_ms = clock_mono_ms();
     if (now_ms < r->next_ms)
         return HTTPD_STREAM_WAIT;
@@ -156,8 +153,8 @@ static bool authorize(void *ctx, const struct httpd_request *req,
 
 static void on_get(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
-    static const struct httpd_stream stream = {
-        .open = reader_open, .fill = reader_fill, .close = reader_close};
+    static const struct httpd_stream stream = {.fill = reader_fill,
+                                               .close = reader_close};
     const struct serve *s = ctx;
     struct err err;
     struct httpd_request inner = *req;

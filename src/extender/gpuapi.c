@@ -695,12 +695,6 @@ enum {
     FIRST_CHUNK = 8 * 1024,
 };
 
-static void on_open(void *ctx, struct httpd_open_stream *waker)
-{
-    struct watcher *w = ctx;
-    w->waker = waker;
-}
-
 static struct watcher *watcher_new(struct gpuapi *v, enum gpuapi_kind kind)
 {
     struct watcher *w = xcalloc(1, sizeof *w);
@@ -725,10 +719,11 @@ static void watcher_free(struct watcher *w)
 /* Lists */
 
 /* Takes the snapshot when the first chunk is written. */
-static bool begin_list(struct watcher *w)
+static bool begin_list(struct watcher *w, struct httpd_open_stream *stream)
 {
     struct gpuapi *v = w->v;
     pthread_mutex_lock(&v->lock);
+    w->waker = stream;
     list_remove(&w->waiting);
     if (atomic_load(&v->ready))
         w->list = watch_cache_list(v->caches[w->kind]);
@@ -738,11 +733,12 @@ static bool begin_list(struct watcher *w)
     return w->list;
 }
 
-static enum httpd_stream_result list_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result list_fill(void *ctx, struct httpd_open_stream *stream,
+                                          struct buf *out)
 {
     struct watcher *w = ctx;
     if (!w->list) {
-        if (!begin_list(w))
+        if (!begin_list(w, stream))
             return HTTPD_STREAM_WAIT;
         buf_adds(out, "{\"metadata\":{},\"items\":[");
     }
@@ -759,8 +755,7 @@ static void list_close(void *ctx)
     watcher_free(w);
 }
 
-static const struct httpd_stream list_stream = {
-    .open = on_open, .fill = list_fill, .close = list_close};
+static const struct httpd_stream list_stream = {.fill = list_fill, .close = list_close};
 
 /* The limit exists because a client that stops reading holds its list for minutes. */
 void gpuapi_list(struct gpuapi *v, enum gpuapi_kind kind, struct httpd_reply *reply)
@@ -783,7 +778,8 @@ static int64_t next_due(const struct watcher *w)
     return due;
 }
 
-static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result watch_fill(void *ctx, struct httpd_open_stream *stream,
+                                           struct buf *out)
 {
     struct watcher *w = ctx;
     struct gpuapi *v = w->v;
@@ -791,6 +787,7 @@ static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
     if (now_ms >= w->end_ms)
         return HTTPD_STREAM_END;
     pthread_mutex_lock(&v->lock);
+    w->waker = stream;
     list_remove(&w->waiting);
     /* Until the cache is filled, an empty line would mean that there are no objects. */
     bool ready = atomic_load(&v->ready), all = true;
@@ -807,7 +804,7 @@ static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
     pthread_mutex_unlock(&v->lock);
     if (!all)
         return HTTPD_STREAM_MORE;
-    httpd_stream_wake_at(w->waker, next_due(w));
+    httpd_stream_wake_at(stream, next_due(w));
     return HTTPD_STREAM_WAIT;
 }
 
@@ -818,8 +815,8 @@ static void watch_close(void *ctx)
     watcher_free(w);
 }
 
-static const struct httpd_stream watch_stream = {
-    .open = on_open, .fill = watch_fill, .close = watch_close};
+static const struct httpd_stream watch_stream = {.fill = watch_fill,
+                                                 .close = watch_close};
 
 static void watch(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t end_ms,
                   struct httpd_reply *reply)

@@ -88,14 +88,11 @@ static void write_cluster(struct reader *r, int64_t now_ms, struct buf *out)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void reader_open(void *ctx, struct httpd_open_stream *waker)
-{
-    (void)ctx, (void)waker; /* the server's periodic poll is enough */
-}
-
-static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result reader_fill(void *ctx, struct httpd_open_stream *stream,
+                                            struct buf *out)
 {
     struct reader *r = ctx;
+    (void)stream; /* the server's periodic poll is enough */
     int64_t now_ms = clock_mono_ms();
     if (now_ms >= r->end_ms)
         return HTTPD_STREAM_END;
@@ -124,8 +121,8 @@ static void reader_close(void *ctx)
     free(r);
 }
 
-static const struct httpd_stream reader_stream = {
-    .open = reader_open, .fill = reader_fill, .close = reader_close};
+static const struct httpd_stream reader_stream = {.fill = reader_fill,
+                                                  .close = reader_close};
 
 void inspect_stream_watch(struct inspect_stream *s, bool main, int64_t end_ms,
                           struct httpd_reply *reply)

@@ -193,14 +193,11 @@ struct reader {
     bool main;
 };
 
-static void reader_open(void *ctx, struct httpd_open_stream *waker)
-{
-    (void)ctx, (void)waker;
-}
-
-static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result reader_fill(void *ctx, struct httpd_open_stream *stream,
+                                            struct buf *out)
 {
     struct reader *r = ctx;
+    (void)stream;
     enum httpd_stream_result result = HTTPD_STREAM_ABORT;
     pthread_mutex_lock(&r->all->lock);
     if (!r->of->given_up) {
@@ -224,8 +221,8 @@ static void reader_close(void *ctx)
     free(r);
 }
 
-static const struct httpd_stream reader_stream = {
-    .open = reader_open, .fill = reader_fill, .close = reader_close};
+static const struct httpd_stream reader_stream = {.fill = reader_fill,
+                                                  .close = reader_close};
 
 void shared_reply_send(struct shared_replies *s, const struct shared_reply_source *source,
                        bool main, struct httpd_reply *reply)

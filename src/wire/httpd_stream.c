@@ -103,9 +103,8 @@ struct httpd_open_stream {
     size_t at;      /* bytes of it that libmicrohttpd has read */
     enum httpd_stream_result next;
     int64_t due_ms; /* of the next fill without a wake-up */
-    bool opened;
-    bool waited; /* since the last fill */
-    bool sized;  /* its length is known; it is completed during a drain, too */
+    bool waited;    /* since the last fill */
+    bool sized;     /* its length is known; it is completed during a drain, too */
 };
 
 enum { OUT_RETAIN_MAX = 16 * 1024, BLOCK = 1024, SIZED_BLOCK = 16 * 1024 };
@@ -128,13 +127,9 @@ static bool hung_up(const struct httpd_open_stream *s)
 
 static void fill_out(struct httpd_open_stream *s, struct buf *out)
 {
-    if (!s->opened) {
-        s->opened = true;
-        s->fn->open(s->ctx, s);
-    }
     forget_wakeups(s->conn);
     s->due_ms = clock_mono_ms() + HTTPD_STREAM_WAIT_MS;
-    s->next = s->fn->fill(s->ctx, out);
+    s->next = s->fn->fill(s->ctx, s, out);
     if (s->next == HTTPD_STREAM_MORE && !out->n)
         s->next = HTTPD_STREAM_WAIT;
 }
@@ -177,7 +172,7 @@ static ssize_t next(struct httpd_open_stream *s, char *to, size_t max)
             return s->conn->http_1_0 ? abort_conn(s, to) /* without chunks */
                                      : MHD_CONTENT_READER_END_OF_STREAM;
         if (s->next == HTTPD_STREAM_WAIT) {
-            if (hung_up(s)) /* possibly before the stream was opened */
+            if (hung_up(s)) /* possibly before the first fill */
                 return abort_conn(s, to);
             s->waited = !s->waited;
             if (s->waited && !wait_here(s->conn, s->due_ms, HTTPD_DRAINING))

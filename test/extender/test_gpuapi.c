@@ -464,10 +464,10 @@ START_TEST(a_watch_ends_when_it_must_be_authorized_again)
     struct httpd_reply now = {0}, later = {0};
     cleanup_buf struct buf text = {0};
     inspect_stream_watch(s, false, clock_mono_ms(), &now);
-    ck_assert_int_eq(now.stream->fill(now.stream_ctx, &text), HTTPD_STREAM_END);
+    ck_assert_int_eq(now.stream->fill(now.stream_ctx, NULL, &text), HTTPD_STREAM_END);
     ck_assert_uint_eq(text.n, 0);
     inspect_stream_watch(s, false, clock_mono_ms() + 60000, &later);
-    ck_assert_int_eq(later.stream->fill(later.stream_ctx, &text), HTTPD_STREAM_MORE);
+    ck_assert_int_eq(later.stream->fill(later.stream_ctx, NULL, &text), HTTPD_STREAM_MORE);
     now.stream->close(now.stream_ctx);
     later.stream->close(later.stream_ctx);
     inspect_stream_free(s);

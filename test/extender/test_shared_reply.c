@@ -44,7 +44,7 @@ static bool read_all(struct httpd_reply *reply, char expected)
     cleanup_buf struct buf out = {0};
     enum httpd_stream_result result;
     do
-        result = reply->stream->fill(reply->stream_ctx, &out);
+        result = reply->stream->fill(reply->stream_ctx, NULL, &out);
     while (result == HTTPD_STREAM_MORE);
     if (result != HTTPD_STREAM_END)
         return false;

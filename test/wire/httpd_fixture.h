@@ -55,25 +55,19 @@ static struct {
 /* One open stream. */
 struct feed {
     struct feed *next;
-    struct httpd_open_stream *stream; /* once open */
+    struct httpd_open_stream *stream; /* since the first fill */
     struct buf pending;
     enum httpd_stream_result then; /* when nothing is pending */
 };
 
-static void fixture_feed_open(void *ctx, struct httpd_open_stream *stream)
-{
-    struct feed *f = ctx;
-    pthread_mutex_lock(&kit.lock);
-    f->stream = stream;
-    pthread_mutex_unlock(&kit.lock);
-    atomic_fetch_add(&kit.opened, 1);
-}
-
-static enum httpd_stream_result fixture_feed_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result
+fixture_feed_fill(void *ctx, struct httpd_open_stream *stream, struct buf *out)
 {
     struct feed *f = ctx;
     atomic_fetch_add(&kit.fills, 1);
     pthread_mutex_lock(&kit.lock);
+    atomic_fetch_add(&kit.opened, !f->stream);
+    f->stream = stream;
     bool some = f->pending.n;
     buf_add_span(out, buf_span(&f->pending));
     buf_clear(&f->pending);
@@ -100,8 +94,8 @@ static void fixture_feed_close(void *ctx)
     atomic_fetch_add(&kit.closed, 1);
 }
 
-static const struct httpd_stream fixture_feed = {
-    .open = fixture_feed_open, .fill = fixture_feed_fill, .close = fixture_feed_close};
+static const struct httpd_stream fixture_feed = {.fill = fixture_feed_fill,
+                                                 .close = fixture_feed_close};
 
 static void fixture_on_stream(void *ctx, const struct httpd_request *req,
                               struct httpd_reply *reply)

@@ -154,7 +154,7 @@ END_TEST
 
 START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
 {
-    enum { MORE_THAN_SOCKETS_HOLD = 32 << 20 };
+    enum { MORE_THAN_SOCKETS_HOLD = 16 << 20 };
     cleanup_free char *text = xcalloc(1, MORE_THAN_SOCKETS_HOLD);
     memset(text, 'x', MORE_THAN_SOCKETS_HOLD - 1);
     FOR_BOTH_SERVERS(&(struct httpd_limits){.idle_ms = 200})

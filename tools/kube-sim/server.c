@@ -54,7 +54,7 @@ struct stream {
     struct sim_server *server;
     struct api_watch *watch;
     struct list link;
-    struct httpd_open_stream *waker; /* NULL before open */
+    struct httpd_open_stream *waker; /* NULL before the first fill */
     enum httpd_stream_result fate;   /* HTTPD_STREAM_MORE: the watch is open */
 };
 
@@ -64,15 +64,6 @@ static void wake(void *ctx)
 {
     struct stream *st = ctx;
     httpd_stream_wake(st->waker);
-}
-
-static void open_watch(void *ctx, struct httpd_open_stream *waker)
-{
-    struct stream *st = ctx;
-    pthread_mutex_lock(&st->server->lock);
-    st->waker = waker;
-    api_watch_on_ready(st->watch, wake, st);
-    pthread_mutex_unlock(&st->server->lock);
 }
 
 static enum httpd_stream_result take_events(struct stream *st, struct buf *out)
@@ -89,10 +80,15 @@ static enum httpd_stream_result take_events(struct stream *st, struct buf *out)
     return rc < 0 ? HTTPD_STREAM_END : rc == 0 ? HTTPD_STREAM_WAIT : HTTPD_STREAM_MORE;
 }
 
-static enum httpd_stream_result fill_watch(void *ctx, struct buf *out)
+static enum httpd_stream_result fill_watch(void *ctx, struct httpd_open_stream *waker,
+                                           struct buf *out)
 {
     struct stream *st = ctx;
     pthread_mutex_lock(&st->server->lock);
+    bool first = !st->waker;
+    st->waker = waker;
+    if (first)
+        api_watch_on_ready(st->watch, wake, st);
     enum httpd_stream_result more = take_events(st, out);
     pthread_mutex_unlock(&st->server->lock);
     return more;
@@ -109,7 +105,7 @@ static void close_watch(void *ctx)
 }
 
 static const struct httpd_stream watch_stream = {
-    .open = open_watch, .fill = fill_watch, .close = close_watch};
+    .fill = fill_watch, .close = close_watch};
 
 size_t sim_stream_order(struct sim_server *s, const char *resource,
                         enum stream_order order)
