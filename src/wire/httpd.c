@@ -210,7 +210,7 @@ int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
     pthread_mutex_lock(&d->lock);
     d->listeners[d->n_listeners++] = listener;
     pthread_mutex_unlock(&d->lock);
-    httpd_acceptor_check(d);
+    httpd_acceptor_wake(d);
     return 0;
 }
 

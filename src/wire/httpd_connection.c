@@ -135,8 +135,7 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
     list_prepend(&d->conns, &p->link);
     pthread_mutex_unlock(&d->lock);
     struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = p};
-    if (epoll_ctl(d->hup_fd, EPOLL_CTL_ADD, p->fd, &event) != 0)
-        log_debug("httpd", "epoll_ctl", LOG_S("err", strerrordesc_np(errno)));
+    epoll_ctl(d->hup_fd, EPOLL_CTL_ADD, p->fd, &event);
     *ctx = p;
 }
 
@@ -242,8 +241,6 @@ void httpd_conn_end(struct httpd_conn *p)
     int64_t now = clock_mono_ms();
     p->busy_ms = atomic_exchange(&p->since_ms, now);
     httpd_conn_enter(p, HTTPD_IDLE, now + p->listener->d->limits.idle_ms);
-    if (atomic_load(&p->hung_up))
-        httpd_acceptor_check(d); /* to close the connection */
     atomic_fetch_sub(&d->in_flight, 1);
 }
 
@@ -494,14 +491,6 @@ static bool accept_again(struct httpd_listener *listener, int error)
     return false;
 }
 
-/* Whether the client has reset the connection in the backlog. In a storm of these, other
- * clients would wait for each to begin and end. */
-static bool was_reset(int fd)
-{
-    struct pollfd at = {.fd = fd};
-    return poll(&at, 1, 0) > 0 && at.revents & POLLERR;
-}
-
 /* Accepts one connection. False: none is pending, or there is no room for it. */
 static bool accept_one(struct httpd_listener *listener)
 {
@@ -513,7 +502,10 @@ static bool accept_one(struct httpd_listener *listener)
         accept4(listener->fd, (struct sockaddr *)&addr, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return accept_again(listener, errno);
-    if (was_reset(fd)) {
+    /* The client has reset it in the backlog. In a storm of these, other clients would wait
+     * for each to begin and end. */
+    struct pollfd at = {.fd = fd};
+    if (poll(&at, 1, 0) > 0 && at.revents & POLLERR) {
         close(fd);
         return true;
     }
@@ -545,28 +537,16 @@ void httpd_acceptor_wake(struct httpd *d)
     (void)n; /* fails only if a wake-up is already pending */
 }
 
-void httpd_acceptor_check(struct httpd *d)
-{
-    atomic_store(&d->check_now, true);
-    httpd_acceptor_wake(d);
-}
-
-static uint64_t bytes_acked(int fd)
-{
-    struct tcp_info info = {0};
-    socklen_t n = sizeof info;
-    getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n);
-    return info.tcpi_bytes_acked;
-}
-
 /* The deadline `due` has passed: closes the connection, unless its deadline was changed
  * meanwhile or the client has read some of the reply. */
 static void expire(struct httpd_conn *p, uint64_t due, int64_t now)
 {
     if (httpd_conn_deadline_phase(due) == HTTPD_SEND) {
-        uint64_t acked = bytes_acked(p->fd);
-        if (acked != p->acked) {
-            p->acked = acked;
+        struct tcp_info info = {0};
+        socklen_t n = sizeof info;
+        getsockopt(p->fd, IPPROTO_TCP, TCP_INFO, &info, &n);
+        if (info.tcpi_bytes_acked != p->acked) {
+            p->acked = info.tcpi_bytes_acked;
             int64_t later = now + p->listener->d->limits.idle_ms;
             atomic_compare_exchange_strong(&p->due, &due, deadline_of(HTTPD_SEND, later));
             return;
@@ -703,8 +683,7 @@ enum { FIRST_LISTENER = 2, FDS_MAX = FIRST_LISTENER + HTTPD_LISTENERS + HTTPD_LI
 static int64_t prepare(struct httpd *d, struct pollfd fds[FDS_MAX], int64_t now)
 {
     int64_t wait = d->check_ms - now;
-    if (atomic_exchange(&d->check_now, false) || wait <= 0 ||
-        atomic_load(&d->state) != HTTPD_RUNNING) {
+    if (wait <= 0 || atomic_load(&d->state) != HTTPD_RUNNING) {
         wait = check_conns(d, now);
         d->check_ms = wait < 0 ? now : now + wait;
     }

@@ -60,8 +60,7 @@ struct httpd {
     int hup_fd; /* epoll: connections whose client has closed its sending side */
     pthread_t acceptor;
     bool has_acceptor;
-    int64_t check_ms;      /* acceptor: next check of all connections */
-    atomic_bool check_now; /* the next check is due */
+    int64_t check_ms; /* acceptor: next check of all connections */
 
     pthread_mutex_t lock; /* protects the fields below, and httpd_conn.stream */
     pthread_cond_t gone;  /* a connection was closed, or the listeners were */
@@ -197,4 +196,3 @@ void httpd_deferred_release(struct httpd_conn *p);
 /* The acceptor's thread */
 int httpd_acceptor_start(struct httpd *d, struct err *err);
 void httpd_acceptor_wake(struct httpd *d);
-void httpd_acceptor_check(struct httpd *d); /* wakes it to check all connections */
