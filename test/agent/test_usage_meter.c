@@ -80,8 +80,8 @@ static struct podresources_entry devices(const char *container, const char *reso
 static void count_units(void)
 {
     const struct podres_devices all[] = {
-        {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-0", 0, 16), 16, NULL, 0},
-        {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-1", 0, 16), 16, NULL, 0}};
+        {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-0", 0, 16), 16},
+        {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-1", 0, 16), 16}};
     podresources_count_units(&(struct podres_allocatable){all, ARRAY_LEN(all)},
                              &d.units);
 }

@@ -87,9 +87,9 @@ static void put_leader(struct printer *p, const struct world *w, const struct co
 static void put_op(struct printer *p, const struct bind_op *op)
 {
     put_uid(p, op->uid);
-    put(p, op->state | (op->call != 0) << 4 | op->plain << 5 | op->deleted << 6 |
-               (op->seen.p != NULL) << 7 | (op->call && op->get_ms > op->proof_ms) << 8 |
-               op->overtaken << 9 | op->checked_late << 10);
+    put(p, op->state | (op->call != 0) << 4 | op->deleted << 5 |
+               (op->seen.p != NULL) << 6 | (op->call && op->get_ms > op->proof_ms) << 7 |
+               op->overtaken << 8 | op->checked_late << 9);
     put_due(p, op->proof_ms);
     if (!op->call)
         put_due(p, op->check_ms);
