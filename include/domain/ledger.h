@@ -135,26 +135,26 @@ enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };
 struct ledger_pod;
 struct ledger_reservation;
 
-/* The cards of a node as scoring reads them: a cache line instead of those of all cards. It
- * follows the cards of the ledger only; a caller that gives a copy of a node other cards
- * makes the copy's `valid` false. */
+/* The cards of a node as selecting and scoring read them: a cache line instead of those of
+ * all cards. It follows the cards of the ledger only; a caller that gives a copy of a node
+ * other cards makes the copy's `valid` false. */
 enum { LEDGER_ROWS = 8 };
 struct ledger_rows {
-    /* Of each card; 0 beyond n_cards. `whole`: card_is_free. */
-    int32_t free_mib[LEDGER_ROWS];
+    int32_t free_mib[LEDGER_ROWS]; /* of each card; 0 beyond n_cards */
     uint8_t kind[LEDGER_ROWS];
-    bool whole[LEDGER_ROWS];
     int32_t available_mib; /* size of the cards that are CARD_AVAILABLE, in total */
+    uint8_t whole;         /* bit i: card_is_free */
     bool valid;            /* no more cards and no larger sizes than this can hold */
 };
 
 /* Filter reads thousands of nodes per call and is bound by memory latency. So the first
- * cache line has all fields that decide about a request for one card, and a short name;
- * the second has the values of a rejection's reason, the last those of a score. */
+ * cache line has all fields that decide about a request for one card or are in the reason of
+ * its rejection, and a short name; the third has the values of a score. */
 struct ledger_node {
-    struct span name;      /* NUL-terminated */
-    int64_t best_free_mib; /* of any one card */
-    int64_t largest_mib;   /* size of the largest card, available or not */
+    _Alignas(64) struct span name; /* NUL-terminated */
+    int64_t best_free_mib;         /* of any one card */
+    int64_t best_total_mib; /* size of the healthy card with most free memory ... */
+    int32_t best_index;     /* ... and its index; -1: none is healthy */
     enum node_state state : 8;
     enum node_mode mode : 8;
     bool has_nominated : 1;
@@ -162,41 +162,39 @@ struct ledger_node {
     bool has_core : 1;      /* its device plugin offers shares of compute */
     bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
                                reserved */
-    uint32_t n_cards;
+    uint8_t n_cards;
+    uint8_t free_cards; /* healthy and completely free */
+    uint8_t healthy_cards;
+    uint16_t claimed; /* cards that pods here request through nvidia.com/gpu and that are
+                         not in the podList yet; saturated */
     char name_bytes[64]; /* a longer name is on the heap */
-
-    int64_t best_total_mib; /* size of the healthy card with most free memory ... */
-    int32_t best_index;     /* ... and its index; -1: none is healthy */
-    uint32_t free_cards;    /* healthy and completely free */
-    struct card *cards;     /* by index */
-
-    struct ledger_nomination *nominated; /* of pending pods to this node */
-    struct ledger_pod *pods;             /* bound or reserved here */
-    struct ledger_node_facts *facts;     /* from the objects; NULL: the slot is free */
-    struct ledger_reservation *reserved; /* on its cards */
-    uint64_t generation;                 /* changes with every change of the node */
-    uint32_t id;                         /* slot in the dense array of nodes */
-    uint32_t healthy_cards;
     enum node_source source : 8;
-    bool cordoned; /* spec.unschedulable of the Node. Only for display:
+    bool cordoned;                   /* spec.unschedulable of the Node. Only for display:
                       kube-scheduler filters the node before it calls extenders */
-    /* listed in the ConfigMap, but not a card of the node; -1: none */
-    int32_t unknown_listed_card;
-    int32_t stale_s;  /* minimum age of its heartbeat; 0: fresh */
-    uint32_t claimed; /* cards that pods here request through nvidia.com/gpu and that
-                           are not in the podList yet */
+    struct card *cards;              /* by index */
+    struct ledger_node_facts *facts; /* from the objects; NULL: the slot is free */
 
+    struct ledger_rows rows;
     /* Saturated at the limits of the type, which no machine reaches. */
     int32_t cpu_milli; /* allocatable; 0: unknown */
     int32_t cpu_free;  /* less what pods and reservations here request; may be below 0 */
-    struct ledger_rows rows;
+    int64_t largest_mib; /* size of the largest card, available or not */
+
+    struct ledger_nomination *nominated; /* of pending pods to this node */
+    struct ledger_pod *pods;             /* bound or reserved here */
+    struct ledger_reservation *reserved; /* on its cards */
+    uint64_t generation;                 /* changes with every change of the node */
+    uint32_t id;                         /* slot in the dense array of nodes */
+    /* listed in the ConfigMap, but not a card of the node; -1: none */
+    int32_t unknown_listed_card;
+    int32_t stale_s; /* minimum age of its heartbeat; 0: fresh */
 };
 enum { LEDGER_LINE = 64 };
 _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
-                   offsetof(struct ledger_node, nominated) == 2 * LEDGER_LINE &&
-                   offsetof(struct ledger_node, cpu_milli) == 3 * LEDGER_LINE &&
+                   offsetof(struct ledger_node, rows) == 2 * LEDGER_LINE &&
+                   offsetof(struct ledger_node, nominated) == 3 * LEDGER_LINE &&
                    sizeof(struct ledger_node) == 4 * LEDGER_LINE,
-               "decision, reason and score in one cache line each");
+               "decision and score in one cache line each");
 
 /* Part of a promise: memory on one card. */
 struct ledger_share {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "domain/quantity.h"
 #include "domain/request_mix.h"
 #include "placement/select.h"
 
@@ -18,7 +19,7 @@ enum { FRAG_SHIFT = 16 }; /* the measure is in MiB << FRAG_SHIFT */
  * whole. */
 struct frag_node {
     int64_t free_mib[SCV_MAX_CARDS];
-    bool whole[SCV_MAX_CARDS];
+    uint64_t whole;              /* bit i: of card i */
     uint8_t kind[SCV_MAX_CARDS]; /* of struct request_mix */
     uint32_t n;
     int64_t cpu_free;
@@ -63,9 +64,13 @@ struct frag {
 /* Reads what is free on the cards of the view, and the free CPU of the node. Amounts are
  * clamped; a node whose pods request more CPU than it has, has none left. */
 void frag_read(const struct select_view *view, int64_t cpu_free, struct frag_node *now);
-/* Limits an amount to a value that no card has, so that sums and products of amounts do
- * not overflow. */
-int64_t frag_clamp(int64_t amount);
+/* Limits an amount to a value that no card has, so that sums and products of amounts do not
+ * overflow: API objects can contain any size, and SCV_MAX_CARDS such cards with the largest
+ * weights add up to 2^62. */
+static inline int64_t frag_clamp(int64_t amount)
+{
+    return quantity_at_most(amount, INT64_C(1) << 34);
+}
 
 /* `by_scarcity`, for comparing placements: the weight of a shape is divided by the share of
  * the cluster's free memory that is on cards which it accepts. So what counts is the relative

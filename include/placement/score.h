@@ -25,35 +25,29 @@ const char *score_policy_name(enum score_policy policy);
 /* Parses the name of a policy. -1: unknown; err lists the names. */
 int score_policy_parse(struct span text, enum score_policy *policy, struct err *err);
 
-/* A node to score. */
-struct score_node {
-    const struct ledger_node *node; /* NULL: unknown */
-    int64_t cpu_milli, cpu_free;    /* of the node; 0 if unknown */
-};
-
-/* `node` NULL: unknown. */
-static inline struct score_node score_node_of(const struct ledger_node *node)
-{
-    return node ? (struct score_node){node, node->cpu_milli, node->cpu_free}
-                : (struct score_node){0};
-}
-
 /* The pod to place. */
 struct score_pod {
     struct select_pod pod;
     int64_t cpu_milli; /* 0 if unknown */
 };
 
+/* What a policy found out about a node; score_end and score_best know the rest. */
+struct score_value {
+    int64_t base; /* larger is better; INT64_MIN: unknown, or cannot take the pod */
+    /* fgd: shares << FRAG_SHIFT of a mean card that the node loses */
+    int32_t fullness, balance;
+};
+
 /* Scratch buffers, kept between calls so that a steady load allocates nothing. {0} is
  * valid. */
 struct score_scratch {
-    int64_t *values;
+    struct score_value *values;
     size_t cap;
     struct frag frag;
 };
 void score_scratch_fini(struct score_scratch *scratch);
 
-/* What a policy has to know of all nodes before it rates the first. */
+/* What a policy has to know of all nodes. */
 enum { SCORE_TERMS = 6 };
 struct score_survey {
     int64_t card_sum, cards;   /* sizes of the largest cards */
@@ -61,36 +55,39 @@ struct score_survey {
 };
 
 /* Scoring in steps, between which the caller may release the ledger's lock: score_begin,
- * score_survey for all nodes, score_rate for all nodes, score_end. The nodes of a call are
- * read during that call only. */
+ * score_visit for all nodes, again while score_again says so, then score_end or score_best.
+ * The nodes of a call are read during that call only. */
 struct score_run {
     enum score_policy policy;
     const struct score_pod *pod; /* borrowed until score_end */
     struct score_scratch *scratch;
     struct score_survey survey;
-    int64_t mean_card_mib; /* while nodes are rated */
+    unsigned visits;
+    bool by_rows; /* select_by_rows of the request */
 };
-/* `n`: number of all nodes. `mix` is read during the call only. */
+/* `n`: number of all nodes, at most. `mix` is read during the call only. */
 void score_begin(struct score_run *run, enum score_policy policy,
                  const struct score_pod *pod, const struct request_mix *mix,
                  struct score_scratch *scratch, size_t n);
-void score_survey(struct score_run *run, const struct score_node *nodes, size_t n);
-/* Rates nodes[0..n), which are the nodes from `at` on. */
-void score_rate(struct score_run *run, const struct score_node *nodes, size_t at,
-                size_t n);
+/* Visits nodes[0..n), which are the nodes from `at` on; NULL: an unknown one. */
+void score_visit(struct score_run *run, size_t at, const struct ledger_node *const *nodes,
+                 size_t n);
+/* All nodes were visited. Does the policy need another visit of them? */
+bool score_again(struct score_run *run);
 /* Fills the points of all `n` nodes. */
 void score_end(struct score_run *run, size_t n, int *points);
 
 /* Instead of score_end: fills best[0..most) with the indexes of the best nodes, the best
- * first, by the exact values of the policy. Equal nodes are ordered by `names`, which has a
- * name for each node, so that the same cluster gives the same answer. Nodes that cannot
- * take the pod come last. Returns how many: the smaller of `n` and `most`. */
-size_t score_best(const struct score_run *run, size_t n, const struct span *names,
+ * first, by the exact values of the policy. Equal nodes are ordered by their names, so that
+ * the same cluster gives the same answer. Nodes that cannot take the pod come last. Returns
+ * how many: the smaller of `n` and `most`. */
+typedef struct span (*score_name)(const void *ctx, size_t i);
+size_t score_best(const struct score_run *run, size_t n, score_name name, const void *ctx,
                   size_t *best, size_t most);
 
 /* All steps at once. Scores each node. A node that is unknown or cannot take the pod
  * gets 0. All nodes get 0 if the pod requests no GPU (under fgd: and CPU is unknown).
  * Under scv and fgd, exactly the best nodes get SCORE_MAX. */
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
-                 const struct request_mix *mix, const struct score_node *nodes, size_t n,
-                 struct score_scratch *scratch, int *points);
+                 const struct request_mix *mix, const struct ledger_node *const *nodes,
+                 size_t n, struct score_scratch *scratch, int *points);

@@ -107,15 +107,28 @@ enum fit select_fit_schedulable(const struct ledger_node *node,
 bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
                  uint64_t *chosen);
 
-/* select_fit_pod for thousands of nodes. True: the request fits, and neither a nominated pod
- * nor a reservation changes that. False: ask select_fit_pod. Reads the node's first cache line
- * only. `least_mib` is of select_least_mib. */
+/* select_fit_pod for thousands of nodes, by their first cache lines only. FIT_YES, and neither
+ * nominated pods nor reservations change that. FIT_LATER: memory alone is missing. FIT_NEVER:
+ * ask select_fit_pod. `least_mib` is of select_least_mib. */
 int64_t select_least_mib(const struct request *request);
-static inline bool select_fits_one(const struct ledger_node *node, int64_t least_mib)
+static inline enum fit select_fit_one(const struct ledger_node *node, int64_t least_mib)
 {
-    return node->best_free_mib >= least_mib && node->state == NODE_USABLE &&
-           (node->mode == NODE_ANY || node->mode == NODE_MEMORY) && !node->has_nominated;
+    if (node->state != NODE_USABLE || node->has_nominated ||
+        (node->mode != NODE_ANY && node->mode != NODE_MEMORY))
+        return FIT_NEVER;
+    if (node->best_free_mib >= least_mib)
+        return FIT_YES;
+    return node->best_total_mib >= least_mib && node->all_available && !node->has_reserved
+               ? FIT_LATER
+               : FIT_NEVER;
 }
+
+/* Do the rows and sums of a node decide about the request, without its cards? */
+bool select_by_rows(const struct request *request);
+/* select_cards of the view SELECT_ALL for such a request, if the rows are all that it takes.
+ * True: it fits. False: ask select_cards. */
+bool select_rows(const struct ledger_node *node, const struct request *request,
+                 uint64_t *chosen);
 
 /* Has the card the model and clock that the request names? */
 static inline bool select_card_suits(const struct card *card,

@@ -74,7 +74,7 @@ static void resize_cards(struct ledger_node *node, size_t n)
 {
     if (node->n_cards != n)
         node->cards = xreallocarray(node->cards, n, sizeof *node->cards);
-    node->n_cards = (uint32_t)n;
+    node->n_cards = (uint8_t)n;
 }
 
 static void cards_from_scv(struct ledger_node *node)
@@ -373,8 +373,8 @@ static void claim_cards(struct ledger_node *node)
         int64_t more = asked - has;
         claimed += more > 0 && !MUTANT(claims_forgotten) ? more : 0;
     }
-    claimed = quantity_at_most(claimed, quantity_at_most(capacity > 0 ? capacity : 0, UINT32_MAX));
-    node->claimed = (uint32_t)claimed;
+    claimed = quantity_at_most(claimed, quantity_at_most(capacity > 0 ? capacity : 0, UINT16_MAX));
+    node->claimed = (uint16_t)claimed;
     for (uint32_t i = 0; i < node->n_cards; i++)
         left += node->cards[i].state == CARD_AVAILABLE;
     for (uint32_t i = 0; i < node->n_cards && claimed && claimed >= left; i++)
@@ -501,7 +501,7 @@ void ledger_sum_up(struct ledger_node *node)
         if (i < LEDGER_ROWS) {
             rows->free_mib[i] = ledger_saturated(card->free_mib);
             rows->kind[i] = card->kind;
-            rows->whole[i] = free;
+            rows->whole |= (uint8_t)(free << i);
         }
     }
     node->best_free_mib = best ? best->free_mib : 0;

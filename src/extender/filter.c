@@ -42,11 +42,13 @@ struct filter_result {
     const struct ledger *ledger;
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
     bool has_promise;                   /* of any of the reads so far */
-    int64_t least_mib;                  /* select_least_mib */
+    struct select_pod pod;
+    int64_t least_mib; /* select_least_mib */
     struct prepared_reason reasons;
     uint32_t rejected[REASON_CLASSES]; /* number of nodes, by reason */
     uint32_t *fitting;                 /* indexes of the candidates that fit */
     size_t n_fitting;
+    struct score_run run;                    /* of those, for FILTER_BEST */
     const char *gang;                        /* mode->reject_all */
     struct span victims[CORE_PREEMPT_NODES]; /* nodes where evictions could help */
     size_t n_victims;
@@ -118,8 +120,6 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
 {
     struct verb_work *w = call->work;
     const struct verb_args *args = &w->args;
-    const struct select_pod pod = {&args->request, args->pod.priority, args->pod.meta.uid,
-                                   NULL};
     if (!node && mode->template_nodes)
         return judge_template(call, mode, r, c);
     if (!node) {
@@ -127,21 +127,26 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
                "the GPUs of this node are not known yet");
         return false;
     }
-    if (select_fits_one(node, r->least_mib))
-        return true;
-    enum fit alone = select_fit(node, &args->request),
+    enum fit alone = select_fit_one(node, r->least_mib),
              fit = alone; /* no nominated pods */
-    if ((alone == FIT_YES && node->has_nominated) ||
-        (alone == FIT_LATER && node->has_reserved))
-        fit = select_fit_pod(node, &pod);
+    enum reason_class class = REASON_MEMORY;
     if (fit == FIT_YES)
         return true;
-    r->rejected[reason_class_of(node, &args->request, alone)]++;
+    if (fit == FIT_NEVER) {
+        fit = alone = select_fit(node, &args->request);
+        if ((alone == FIT_YES && node->has_nominated) ||
+            (alone == FIT_LATER && node->has_reserved))
+            fit = select_fit_pod(node, &r->pod);
+        if (fit == FIT_YES)
+            return true;
+        class = reason_class_of(node, &args->request, alone);
+    }
+    r->rejected[class]++;
     if (!gives_reasons(mode, r))
         return false;
     if (fit == FIT_LATER && mode->find_victims && r->n_victims < CORE_PREEMPT_NODES) {
         cleanup_arena struct arena scratch = {0};
-        if (preempt_could_help(&(struct preemptor){.pod = pod}, node, &scratch))
+        if (preempt_could_help(&(struct preemptor){.pod = r->pod}, node, &scratch))
             r->victims[r->n_victims++] = c->name;
     }
     struct buf *out = fit == FIT_NEVER ? &w->never : &w->failed;
@@ -178,21 +183,26 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
                        struct filter_result *r, size_t i, size_t end)
 {
     const struct verb_args *args = &call->work->args;
-    bool by_ledger = !r->promised && !request_fits_anywhere(&args->request);
+    bool by_ledger = !r->promised && !request_fits_anywhere(&args->request),
+         scored = mode->answer == FILTER_BEST;
     while (i < end) {
-        const struct ledger_node *nodes[MAP_BATCH] = {NULL};
-        size_t n = 1;
-        if (by_ledger)
+        const struct ledger_node *nodes[MAP_BATCH] = {NULL}, *fitting[MAP_BATCH];
+        size_t n = 1, first = r->n_fitting;
+        if (by_ledger || scored)
             n = verb_find_nodes(args, NULL, i, end, r->ledger, nodes);
         for (size_t k = 0; k < n; k++, i++) {
             const struct verb_candidate *c = &args->nodes[i];
             bool fits = by_ledger ? judge_node(call, mode, r, c, nodes[k])
                                   : judge_pod(call, mode, r, c);
-            if (fits && mode->reject_all)
+            if (fits && mode->reject_all) {
                 reject(call, mode, r, c, false, REASON_GANG, mode->reject_all);
-            else if (fits)
+            } else if (fits) {
+                fitting[r->n_fitting - first] = nodes[k];
                 r->fitting[r->n_fitting++] = (uint32_t)i;
+            }
         }
+        if (scored)
+            score_visit(&r->run, first, fitting, r->n_fitting - first);
     }
 }
 
@@ -201,9 +211,11 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
 static size_t part_end(const struct verb_args *args, size_t i)
 {
     enum { BYTES = 256 << 10 };
-    size_t end = i, bytes = 0;
-    for (; end < args->n && end - i < VERB_LOCK_NODES && bytes < BYTES; end++)
-        bytes += args->full ? args->nodes[end].raw.n : 0;
+    size_t end = args->n - i < VERB_LOCK_NODES ? args->n : i + VERB_LOCK_NODES, bytes = 0;
+    for (size_t at = i; args->full && at < end; at++) {
+        bytes += args->nodes[at].raw.n;
+        end = bytes < BYTES ? end : at + 1;
+    }
     return end;
 }
 
@@ -218,13 +230,17 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
     MEM_GROW(w->fitting, w->fitting_cap, args->n);
     buf_clear(&w->failed);
     buf_clear(&w->never);
-    *r = (struct filter_result){.fitting = w->fitting,
-                                .gang = mode->reject_all,
-                                .least_mib = select_least_mib(&args->request)};
+    *r = (struct filter_result){
+        .fitting = w->fitting,
+        .gang = mode->reject_all,
+        .pod = {&args->request, args->pod.priority, args->pod.meta.uid, NULL},
+        .least_mib = select_least_mib(&args->request)};
     reason_prepare(&r->reasons, &args->request);
     for (size_t i = 0, end; i < args->n && status == 200; i = end) {
         end = part_end(args, i);
         r->ledger = core_ledger(core_driver_read(driver));
+        if (i == 0 && mode->answer == FILTER_BEST)
+            verb_score_begin(call, &r->run, r->ledger);
         const struct ledger_pod *known = ledger_pod_find(r->ledger, args->pod.meta.uid);
         r->promised = known ? known->node : NULL;
         r->has_promise |= r->promised != NULL;
@@ -264,6 +280,24 @@ static void end_reservation(struct verbs *v, const struct verb_args *args)
         core_driver_reserve(driver, &none, &at);
 }
 
+static struct span fitting_name(const void *work, size_t i)
+{
+    const struct verb_work *w = work;
+    return w->args.nodes[w->fitting[i]].name;
+}
+
+/* The best of the candidates that fit: best[0..most) gets their indexes. Returns how many. */
+static size_t best_of(struct verb_call *call, struct filter_result *r, size_t *best,
+                      size_t most)
+{
+    while (score_again(&r->run))
+        verb_score(call, &r->run, r->fitting, r->n_fitting);
+    size_t n = score_best(&r->run, r->n_fitting, fitting_name, call->work, best, most);
+    for (size_t i = 0; i < n; i++)
+        best[i] = r->fitting[best[i]];
+    return n;
+}
+
 /* Judges, and fills best[0..*n) with the indexes of the nodes to answer: with a reservation
  * only the one that has it. Returns 200, or the status of the error reply. */
 static unsigned choose_best(struct verb_call *call, const struct filter_mode *mode,
@@ -278,9 +312,7 @@ static unsigned choose_best(struct verb_call *call, const struct filter_mode *mo
         unsigned status = judge(call, mode, r);
         if (status != 200)
             return status;
-        *n = r->n_fitting ? prioritize_best(call, r->fitting, r->n_fitting,
-                                            reserve ? OFFERED : mode->most, best)
-                          : 0;
+        *n = best_of(call, r, best, reserve ? OFFERED : mode->most);
         if (!*n || !reserve || r->has_promise)
             break;
         for (size_t i = 0; i < *n; i++)
@@ -328,11 +360,10 @@ static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode
         return status;
     /* All candidates, the best for the pod first; some are there twice. Nodes where the pod
      * does not fit can take another member of its gang. */
-    size_t most = w->args.n + VERBS_BEST_MAX, first = 0, count = 0;
+    size_t most = w->args.n + VERBS_BEST_MAX, first = 0;
     size_t *at = arena_alloc(&w->arena, most * sizeof *at);
     struct span *names = arena_alloc(&w->arena, most * sizeof *names);
-    if (r->n_fitting)
-        count = prioritize_best(call, r->fitting, r->n_fitting, VERBS_BEST_MAX, at);
+    size_t count = best_of(call, r, at, VERBS_BEST_MAX);
     for (size_t i = 0; i < w->args.n; i++)
         at[count++] = i;
     for (size_t i = 0; i < count; i++)
@@ -382,11 +413,13 @@ static unsigned write_reply(struct verb_call *call, const struct filter_result *
     buf_reserve(out, bytes);
     buf_adds(out, args->full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
                              : "{\"Nodes\":null,\"NodeNames\":[");
+    char *p = out->p + out->n;
     for (size_t i = 0; i < n; i++) {
-        if (i)
-            buf_addc(out, ',');
-        buf_add_span(out, args->nodes[chosen ? chosen[i] : r->fitting[i]].raw);
+        struct span raw = args->nodes[chosen ? chosen[i] : r->fitting[i]].raw;
+        *p = ',';
+        p = mempcpy(p + (i > 0), raw.p, raw.n);
     }
+    out->n = (size_t)(p - out->p);
     buf_adds(out, args->full ? "]},\"NodeNames\":null" : "]");
     buf_adds(out, ",\"FailedNodes\":{"); /* the lists without their last comma */
     buf_add(out, w->failed.p, w->failed.n - (w->failed.n > 0));

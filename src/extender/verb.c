@@ -40,7 +40,6 @@ static void work_free(struct verb_work *w)
     buf_fini(&w->failed);
     buf_fini(&w->never);
     score_scratch_fini(&w->scratch);
-    free(w->nodes);
     free(w->points);
     free(w->fitting);
     free(w);
@@ -62,7 +61,7 @@ void verbs_free(struct verbs *v)
 static size_t work_bytes(const struct verb_work *w)
 {
     return w->args.cap * sizeof *w->args.nodes + w->failed.cap + w->never.cap +
-           w->nodes_cap * sizeof *w->nodes + w->points_cap * sizeof *w->points +
+           w->points_cap * sizeof *w->points +
            w->fitting_cap * sizeof *w->fitting +
            w->scratch.cap * sizeof *w->scratch.values + arena_bytes(&w->arena);
 }

@@ -110,10 +110,12 @@ unsigned preempt_answer(struct verb_call *call);
  * answered with 421. */
 unsigned bind_answer(struct verb_call *call);
 
-/* The best of n candidates (their indexes) for the pod of the call: best[0..most) gets
- * indexes of candidates. Returns how many. (prioritize.c) */
-size_t prioritize_best(struct verb_call *call, const uint32_t *at, size_t n, size_t most,
-                       size_t *best);
+/* Scoring the candidates (prioritize.c). Begins with the request mix of the ledger. */
+void verb_score_begin(struct verb_call *call, struct score_run *run,
+                      const struct ledger *l);
+/* Visits the candidates at[0..n); NULL: the first n. */
+void verb_score(struct verb_call *call, struct score_run *run, const uint32_t *at,
+                size_t n);
 
 /* -- what they share -- */
 
@@ -144,10 +146,10 @@ struct verb_work {
     struct arena arena;
     struct verb_args args;
     struct buf failed, never; /* filter: nodes with reasons */
-    struct score_node *nodes; /* the candidates to score */
-    int *points;              /* prioritize: their scores */
+    int *points;              /* prioritize: the scores of the candidates */
     uint32_t *fitting;        /* filter: indexes of the candidates that fit */
-    size_t nodes_cap, points_cap, fitting_cap;
+    size_t points_cap, fitting_cap;
+    struct score_pod scored;
     struct score_scratch scratch;
     uint64_t charged;     /* to the budget: what the buffers have */
     uint64_t charged_pod; /* ... and what the pod may need */

@@ -20,27 +20,19 @@ enum {
     SCARCITY_MAX = 64, /* weights add up to no more than SCARCITY_MAX << FRAG_SHIFT */
 };
 
-/* API objects can contain any size. SCV_MAX_CARDS such cards with the largest weights add
- * up to 2^62. */
-int64_t frag_clamp(int64_t amount)
-{
-    static const int64_t most = (int64_t)1 << 34;
-    return amount < most ? amount : most;
-}
-
 void frag_read(const struct select_view *view, int64_t cpu_free, struct frag_node *now)
 {
     const struct ledger_rows *rows = view->rows;
     now->n = view->node->n_cards;
     now->cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
-    for (uint32_t i = 0; rows && i < LEDGER_ROWS; i++) {
+    now->whole = rows ? rows->whole : 0;
+    if (rows)
+        memcpy(now->kind, rows->kind, sizeof rows->kind);
+    for (uint32_t i = 0; rows && i < LEDGER_ROWS; i++)
         now->free_mib[i] = rows->free_mib[i];
-        now->whole[i] = rows->whole[i];
-        now->kind[i] = rows->kind[i];
-    }
     for (uint32_t i = 0; !rows && i < now->n; i++) {
         now->free_mib[i] = frag_clamp(view->cards[i].free_mib);
-        now->whole[i] = card_is_free(&view->cards[i]);
+        now->whole |= (uint64_t)card_is_free(&view->cards[i]) << i;
         now->kind[i] = view->cards[i].kind;
     }
 }
@@ -253,15 +245,15 @@ void frag_prepare(struct frag *f, const struct request_mix *mix, bool by_scarcit
 }
 
 /* The free memory that a shape on several cards cannot use. */
-static int64_t unused_by(const struct frag_several *s, const struct frag_node *node,
-                         int64_t free)
+static int64_t unused_by(const struct frag_several *s, const struct frag_node *node)
 {
     uint32_t usable = 0;
-    int64_t unusable = 0;
+    int64_t unusable = 0, free = 0;
     for (uint32_t i = 0; i < node->n; i++) {
-        bool fits = s->whole ? node->whole[i] : node->free_mib[i] >= s->mib;
+        bool fits = s->whole ? node->whole >> i & 1 : node->free_mib[i] >= s->mib;
         fits &= s->accepts >> node->kind[i] & 1;
         usable += fits;
+        free += node->free_mib[i];
         unusable += fits ? 0 : node->free_mib[i];
     }
     return usable < s->cards ? free : unusable;
@@ -272,25 +264,21 @@ static uint32_t level_of(const struct frag *f, int64_t cpu)
     return f->n_levels == 1 ? 0 : count_up_to(f->levels, f->n_levels, cpu) - 1;
 }
 
-/* The free memory of a card that shapes on one card cannot use, weighted. */
-static int64_t measure_card(const struct frag *f, uint32_t level,
-                            const struct frag_node *node, uint32_t i)
+/* The free memory of a card that shapes on one card cannot use, weighted. `tails` are of the
+ * card's class. */
+static inline int64_t measure_card(const struct frag *f, const int64_t *tails,
+                                   int64_t mib, bool whole)
 {
-    uint32_t class = f->class_of[node->kind[i]];
-    int64_t weight = tails_of(f, class, level)[count_sizes(f, node->free_mib[i])];
-    return node->free_mib[i] *
-           (weight + (node->whole[i] ? 0 : *whole_of(f, class, level)));
+    return mib * (tails[count_sizes(f, mib)] + (whole ? 0 : tails[f->n_sizes + 1]));
 }
 
 /* The free memory that shapes on several cards cannot use, weighted. */
-static int64_t measure_several(const struct frag *f, const struct frag_node *node)
+static inline int64_t measure_several(const struct frag *f, const struct frag_node *node)
 {
-    int64_t free = 0, sum = 0;
-    for (uint32_t i = 0; i < node->n && f->n_several; i++)
-        free += node->free_mib[i];
+    int64_t sum = 0;
     for (uint32_t i = 0; i < f->n_several; i++)
         if (f->several[i].cpu_milli <= node->cpu_free)
-            sum += f->several[i].weight * unused_by(&f->several[i], node, free);
+            sum += f->several[i].weight * unused_by(&f->several[i], node);
     return sum;
 }
 
@@ -299,16 +287,10 @@ int64_t frag_measure(const struct frag *f, const struct frag_node *node)
     uint32_t level = level_of(f, node->cpu_free);
     int64_t sum = measure_several(f, node);
     for (uint32_t i = 0; i < node->n; i++)
-        sum += measure_card(f, level, node, i) + node->free_mib[i] * f->starved[level];
+        sum += measure_card(f, tails_of(f, f->class_of[node->kind[i]], level),
+                            node->free_mib[i], node->whole >> i & 1) +
+               node->free_mib[i] * f->starved[level];
     return sum;
-}
-
-static int64_t take_from(struct frag_node *node, uint32_t i, int64_t mib)
-{
-    int64_t taken = mib < node->free_mib[i] ? mib : node->free_mib[i];
-    node->free_mib[i] -= taken;
-    node->whole[i] = false;
-    return taken;
 }
 
 int64_t frag_take(const struct frag *f, struct frag_node *node, uint64_t cards,
@@ -316,20 +298,20 @@ int64_t frag_take(const struct frag *f, struct frag_node *node, uint64_t cards,
 {
     uint32_t level = level_of(f, node->cpu_free);
     cpu = cpu < node->cpu_free ? cpu : node->cpu_free;
-    if (level_of(f, node->cpu_free - cpu) != level) {
-        int64_t before = frag_measure(f, node);
-        for (; cards; cards &= cards - 1)
-            take_from(node, (uint32_t)__builtin_ctzll(cards), mib);
-        node->cpu_free -= cpu;
-        return before - frag_measure(f, node);
-    }
-    int64_t drop = measure_several(f, node);
-    for (; cards; cards &= cards - 1) { /* other cards do not change */
+    /* At the same level, other cards do not change. */
+    bool same = f->levels[level] <= node->cpu_free - cpu;
+    int64_t drop = same ? measure_several(f, node) : frag_measure(f, node);
+    for (; cards; cards &= cards - 1) {
         uint32_t i = (uint32_t)__builtin_ctzll(cards);
-        drop += measure_card(f, level, node, i);
-        drop += take_from(node, i, mib) * f->starved[level];
-        drop -= measure_card(f, level, node, i);
+        const int64_t *tails = tails_of(f, f->class_of[node->kind[i]], level);
+        int64_t has = node->free_mib[i], left = has - (mib < has ? mib : has);
+        if (same)
+            drop += measure_card(f, tails, has, node->whole >> i & 1) -
+                    measure_card(f, tails, left, false) +
+                    (has - left) * f->starved[level];
+        node->free_mib[i] = left;
+        node->whole &= ~(UINT64_C(1) << i);
     }
     node->cpu_free -= cpu;
-    return drop - measure_several(f, node);
+    return drop - (same ? measure_several(f, node) : frag_measure(f, node));
 }

@@ -13,21 +13,26 @@
 
 __extension__ typedef __int128 wide;
 
-/* The value of a node that is unknown or cannot take the pod. */
-#define SCORE_NO_FIT INT64_MIN
+static const struct score_value no_fit = {.base = INT64_MIN};
 /* Of binpack and spread: values from 0 to 1 << SHARE_SHIFT. */
 enum { SHARE_SHIFT = 40 };
 
 /* The node as filter sees it for the pod, and the cards that the pod would get there: for
  * nvidia.com/gpu, where the kubelet chooses, the first ones that fit. False: the node is unknown,
- * the pod does not fit, or requests no GPU. */
-static bool choose_cards(const struct score_run *run, const struct score_node *at,
-                         struct select_view *view, uint64_t *chosen)
+ * the pod does not fit, or requests no GPU. A view with rows may lack the cards, which are the
+ * node's then. */
+static inline bool choose_cards(const struct score_run *run,
+                                const struct ledger_node *node, struct select_view *view,
+                                uint64_t *chosen)
 {
     const struct request *r = run->pod->pod.request;
-    if (!at->node || r->kind == REQUEST_NONE)
+    if (!node || r->kind == REQUEST_NONE)
         return false;
-    select_view(view, at->node, &run->pod->pod, SELECT_ALL);
+    view->node = node;
+    view->rows = &node->rows;
+    if (run->by_rows && select_rows(node, r, chosen))
+        return true;
+    select_view(view, node, &run->pod->pod, SELECT_ALL);
     if (r->kind != REQUEST_DEVICES)
         return select_cards(view, r, SELECT_ALL_CARDS, chosen) == FIT_YES;
     uint64_t left = select_mask(view, r);
@@ -35,41 +40,46 @@ static bool choose_cards(const struct score_run *run, const struct score_node *a
     for (uint32_t k = 0; k < r->cards && left; k++, left &= left - 1)
         *chosen |= left & -left;
     return (uint32_t)__builtin_popcountll(*chosen) == r->cards &&
-           select_fit_pod(at->node, &run->pod->pod) == FIT_YES;
+           select_fit_pod(node, &run->pod->pod) == FIT_YES;
 }
 
 /* -- binpack and spread: how much is free on the cards of the pod after the placement -- */
 
 /* Free memory relative to the size of the cards, rounded up: the points of a whole tenth must
  * not be less. For whole cards: the node's free cards, relative to all its cards. */
-static int64_t rate_spread(const struct score_run *run, const struct score_node *at)
+static struct score_value rate_spread(const struct score_run *run,
+                                      const struct ledger_node *node)
 {
     const struct request *r = run->pod->pod.request;
     struct select_view view;
     uint64_t chosen;
     int64_t left = 0, total = 0;
-    if (!choose_cards(run, at, &view, &chosen))
-        return SCORE_NO_FIT;
+    if (!choose_cards(run, node, &view, &chosen))
+        return no_fit;
+    const struct card *cards = view.rows ? node->cards : view.cards;
     if (r->kind != REQUEST_MEMORY) {
-        bool changed = view.cards != view.node->cards;
-        left = changed ? 0 : view.node->free_cards;
-        for (uint32_t c = 0; changed && c < view.node->n_cards; c++)
-            left += card_is_free(&view.cards[c]);
+        bool changed = cards != node->cards;
+        left = changed ? 0 : node->free_cards;
+        for (uint32_t c = 0; changed && c < node->n_cards; c++)
+            left += card_is_free(&cards[c]);
         left = left > r->cards ? left - r->cards : 0;
-        total = view.node->n_cards;
+        total = node->n_cards;
     }
     for (; r->kind == REQUEST_MEMORY && chosen; chosen &= chosen - 1) {
-        const struct card *card = &view.cards[__builtin_ctzll(chosen)];
+        const struct card *card = &cards[__builtin_ctzll(chosen)];
         left += card->free_mib - r->mib_per_card;
         total += card->total_mib;
     }
-    return (int64_t)((((wide)left << SHARE_SHIFT) + total - 1) / total);
+    return (struct score_value){
+        .base = (int64_t)((((wide)left << SHARE_SHIFT) + total - 1) / total)};
 }
 
-static int64_t rate_binpack(const struct score_run *run, const struct score_node *at)
+static struct score_value rate_binpack(const struct score_run *run,
+                                       const struct ledger_node *node)
 {
-    int64_t empty = rate_spread(run, at);
-    return empty == SCORE_NO_FIT ? SCORE_NO_FIT : (INT64_C(1) << SHARE_SHIFT) - empty;
+    struct score_value v = rate_spread(run, node);
+    v.base = v.base == no_fit.base ? v.base : (INT64_C(1) << SHARE_SHIFT) - v.base;
+    return v;
 }
 
 /* -- scv: Yoda-Scheduler's score of a node, with its weights --
@@ -135,18 +145,18 @@ static void survey_terms(struct score_run *run, const struct ledger_node *node)
 }
 
 /* The value of the chosen cards, on average, and of the whole node. */
-static int64_t scv_value(const struct select_view *view, uint64_t chosen,
+static int64_t scv_value(const struct card *cards, uint32_t n_cards, uint64_t chosen,
                          const int64_t most[TERMS])
 {
     int64_t sum = 0, n = __builtin_popcountll(chosen), size = 0, free = 0, left = 0;
     for (; chosen; chosen &= chosen - 1) {
         int64_t terms[TERMS];
-        terms_of(&view->cards[__builtin_ctzll(chosen)], terms);
+        terms_of(&cards[__builtin_ctzll(chosen)], terms);
         for (int t = 0; t < TERMS; t++)
             sum += scv_weights[t] * scv_share(terms[t], most[t]);
     }
-    for (uint32_t i = 0; i < view->node->n_cards; i++) {
-        const struct card *card = &view->cards[i];
+    for (uint32_t i = 0; i < n_cards; i++) {
+        const struct card *card = &cards[i];
         if (card->state != CARD_AVAILABLE)
             continue;
         int64_t unpromised = card->total_mib - card->promised_mib - card->reserved_mib;
@@ -158,13 +168,16 @@ static int64_t scv_value(const struct select_view *view, uint64_t chosen,
            NODE_LEFT_WEIGHT * scv_share(left, size);
 }
 
-static int64_t rate_scv(const struct score_run *run, const struct score_node *at)
+static struct score_value rate_scv(const struct score_run *run,
+                                   const struct ledger_node *node)
 {
     struct select_view view;
     uint64_t chosen;
-    return choose_cards(run, at, &view, &chosen)
-               ? scv_value(&view, chosen, run->survey.most)
-               : SCORE_NO_FIT;
+    if (!choose_cards(run, node, &view, &chosen))
+        return no_fit;
+    return (struct score_value){.base =
+                                    scv_value(view.rows ? node->cards : view.cards,
+                                              node->n_cards, chosen, run->survey.most)};
 }
 
 /* -- fgd: the fragmentation gradient --
@@ -207,42 +220,42 @@ static int64_t mean_card(const struct score_survey *survey)
     return survey->cards ? survey->card_sum / survey->cards : 0;
 }
 
-static int64_t rate_fgd(const struct score_run *run, const struct score_node *at)
+static struct score_value rate_fgd(const struct score_run *run,
+                                   const struct ledger_node *node)
 {
     const struct request *r = run->pod->pod.request;
     struct select_view view;
-    struct frag_node node;
+    struct frag_node after;
     uint64_t chosen = 0;
-    int64_t size = 0, free = 0, cpu_free = FRAG_CPU_UNKNOWN, card = run->mean_card_mib;
-    if (r->kind == REQUEST_NONE && at->node && at->cpu_milli)
-        select_view(&view, at->node, &run->pod->pod, SELECT_ALL);
-    else if (!choose_cards(run, at, &view, &chosen))
-        return SCORE_NO_FIT;
-    if (at->cpu_milli) { /* a pod that is judged again does not count against itself */
+    int64_t size = 0, free = 0, cpu_free = FRAG_CPU_UNKNOWN;
+    if (r->kind == REQUEST_NONE && node && node->cpu_milli)
+        select_view(&view, node, &run->pod->pod, SELECT_ALL);
+    else if (!choose_cards(run, node, &view, &chosen))
+        return no_fit;
+    if (node->cpu_milli) { /* a pod that is judged again does not count against itself */
         const struct ledger_reservation *own =
-            at->node->has_reserved ? ledger_reservation_on(at->node, run->pod->pod.uid)
-                                   : NULL;
-        cpu_free = at->cpu_free + (own ? own->requests.cpu_milli : 0);
+            node->has_reserved ? ledger_reservation_on(node, run->pod->pod.uid) : NULL;
+        cpu_free = node->cpu_free + (own ? own->requests.cpu_milli : 0);
     }
-    frag_read(&view, cpu_free, &node);
+    frag_read(&view, cpu_free, &after);
     int64_t mib = r->kind == REQUEST_MEMORY ? r->mib_per_card : INT64_MAX;
-    int64_t drop =
-        frag_take(&run->scratch->frag, &node, chosen, mib, frag_clamp(run->pod->cpu_milli));
-    for (uint32_t i = 0; i < node.n; i++)
-        free += node.free_mib[i];
+    int64_t drop = frag_take(&run->scratch->frag, &after, chosen, mib,
+                             frag_clamp(run->pod->cpu_milli));
+    for (uint32_t i = 0; i < after.n; i++)
+        free += after.free_mib[i];
     if (view.rows)
         size = view.rows->available_mib;
-    for (uint32_t i = 0; i < node.n && !view.rows; i++)
+    for (uint32_t i = 0; i < after.n && !view.rows; i++)
         size += view.cards[i].state == CARD_AVAILABLE
                     ? frag_clamp(view.cards[i].total_mib)
                     : 0;
     int64_t memory = frag_share(free, size);
-    if (!at->cpu_milli || !run->pod->cpu_milli)
-        return drop - card * memory / FULLNESS;
-    int64_t cpu = frag_share(node.cpu_free, frag_clamp(at->cpu_milli));
+    if (!node->cpu_milli || !run->pod->cpu_milli)
+        return (struct score_value){drop, 2 * (int32_t)memory, 0};
+    int64_t cpu = frag_share(after.cpu_free, node->cpu_milli);
     int64_t apart = size > 0 ? cpu - memory : 0;
-    return drop - card * (cpu + memory) / 2 / FULLNESS -
-           card * (apart * apart >> FRAG_SHIFT) / BALANCE;
+    return (struct score_value){drop, (int32_t)(cpu + memory),
+                                (int32_t)(apart * apart >> FRAG_SHIFT)};
 }
 
 /* Differences smaller than that between a full and an empty node are not stretched over all
@@ -257,17 +270,19 @@ static int64_t fgd_least(const struct score_survey *survey)
 static const struct policy {
     const char *name;
     void (*survey)(struct score_run *run, const struct ledger_node *node); /* or NULL */
-    int64_t (*rate)(const struct score_run *run, const struct score_node *at);
+    unsigned visits; /* 2: the values depend on what the survey found on all nodes */
+    struct score_value (*rate)(const struct score_run *run,
+                               const struct ledger_node *node);
     /* The smallest range of values that is stretched over all points. NULL: 0. */
     int64_t (*least)(const struct score_survey *survey);
     enum { STRETCHED, EMPTY, FULL } points; /* how values become points */
     bool may_spread; /* a pod that says spread is spread over nodes */
 } policies[] = {
-    [SCORE_BINPACK] = {"binpack", NULL, rate_binpack, NULL, FULL, true},
-    [SCORE_SPREAD] = {"spread", NULL, rate_spread, NULL, EMPTY, false},
+    [SCORE_BINPACK] = {"binpack", NULL, 1, rate_binpack, NULL, FULL, true},
+    [SCORE_SPREAD] = {"spread", NULL, 1, rate_spread, NULL, EMPTY, false},
     /* always stretched, as in Yoda */
-    [SCORE_SCV] = {"scv", survey_terms, rate_scv, NULL, STRETCHED, false},
-    [SCORE_FGD] = {"fgd", survey_cards, rate_fgd, fgd_least, STRETCHED, true},
+    [SCORE_SCV] = {"scv", survey_terms, 2, rate_scv, NULL, STRETCHED, false},
+    [SCORE_FGD] = {"fgd", survey_cards, 1, rate_fgd, fgd_least, STRETCHED, true},
 };
 _Static_assert(ARRAY_LEN(policies) == SCORE_POLICIES, "one policy per enum value");
 
@@ -298,14 +313,16 @@ void score_scratch_fini(struct score_scratch *scratch)
 /* Only the best nodes get SCORE_MAX: points of all others are rounded down. The worst
  * node gets 0, unless it is closer to the best than `least`. If all values are equal, all
  * nodes are the best. */
-static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
+static void stretch(const struct score_value *values, size_t n, int64_t least,
+                    int *points)
 {
     int64_t low = INT64_MAX, high = INT64_MIN;
     for (size_t i = 0; i < n; i++) {
-        if (values[i] == SCORE_NO_FIT)
+        int64_t value = values[i].base;
+        if (value == no_fit.base)
             continue;
-        low = values[i] < low ? values[i] : low;
-        high = values[i] > high ? values[i] : high;
+        low = value < low ? value : low;
+        high = value > high ? value : high;
     }
     wide range = (wide)high - low;
     range = range > least ? range : least;
@@ -316,8 +333,8 @@ static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
         limits[k] = (uint64_t)(range * k / SCORE_MAX);
     double each = range > 0 ? SCORE_MAX / (double)range : 0;
     for (size_t i = 0; i < n; i++) {
-        bool fits = values[i] != SCORE_NO_FIT;
-        uint64_t behind = fits ? (uint64_t)high - (uint64_t)values[i] : 0;
+        bool fits = values[i].base != no_fit.base;
+        uint64_t behind = fits ? (uint64_t)high - (uint64_t)values[i].base : 0;
         int lost = (int)((double)behind * each);
         while (lost > 0 && behind <= limits[lost - 1])
             lost--;
@@ -341,48 +358,67 @@ void score_begin(struct score_run *run, enum score_policy policy,
 {
     if (policies[policy].may_spread && pod->pod.request->placement == PLACE_SPREAD)
         policy = SCORE_SPREAD;
-    *run = (struct score_run){.policy = policy, .pod = pod, .scratch = scratch};
+    *run = (struct score_run){.policy = policy,
+                              .pod = pod,
+                              .scratch = scratch,
+                              .by_rows = select_by_rows(pod->pod.request)};
     MEM_GROW(scratch->values, scratch->cap, n);
     if (policy == SCORE_FGD)
         frag_prepare(&scratch->frag, mix, true);
 }
 
-void score_survey(struct score_run *run, const struct score_node *nodes, size_t n)
+void score_visit(struct score_run *run, size_t at, const struct ledger_node *const *nodes,
+                 size_t n)
 {
-    for (size_t i = 0; policies[run->policy].survey && i < n; i++)
-        if (nodes[i].node)
-            policies[run->policy].survey(run, nodes[i].node);
+    const struct policy *policy = &policies[run->policy];
+    for (size_t i = 0; policy->survey && run->visits == 0 && i < n; i++)
+        if (nodes[i])
+            policy->survey(run, nodes[i]);
+    for (size_t i = 0; run->visits + 1 == policy->visits && i < n; i++)
+        run->scratch->values[at + i] = policy->rate(run, nodes[i]);
 }
 
-void score_rate(struct score_run *run, const struct score_node *nodes, size_t at,
-                size_t n)
+bool score_again(struct score_run *run)
 {
-    run->mean_card_mib = mean_card(&run->survey);
-    for (size_t i = 0; i < n; i++)
-        run->scratch->values[at + i] = policies[run->policy].rate(run, &nodes[i]);
+    return ++run->visits < policies[run->policy].visits;
+}
+
+/* Completes the values, now that the mean card is known. */
+static const struct score_value *settle(const struct score_run *run, size_t n)
+{
+    struct score_value *values = run->scratch->values;
+    int64_t card = mean_card(&run->survey);
+    for (size_t i = 0; i < n; i++) {
+        struct score_value *v = &values[i];
+        if (v->base != no_fit.base)
+            v->base -= card * v->fullness / 2 / FULLNESS + card * v->balance / BALANCE;
+        v->fullness = v->balance = 0;
+    }
+    return values;
 }
 
 void score_end(struct score_run *run, size_t n, int *points)
 {
     const struct policy *policy = &policies[run->policy];
-    const int64_t *values = run->scratch->values;
+    const struct score_value *values = settle(run, n);
     if (policy->points == STRETCHED)
         stretch(values, n, policy->least ? policy->least(&run->survey) : 0, points);
     for (size_t i = 0; i < n && policy->points != STRETCHED; i++)
-        points[i] =
-            values[i] == SCORE_NO_FIT ? 0 : tenths(values[i], policy->points == FULL);
+        points[i] = values[i].base == no_fit.base
+                        ? 0
+                        : tenths(values[i].base, policy->points == FULL);
 }
 
-size_t score_best(const struct score_run *run, size_t n, const struct span *names,
+size_t score_best(const struct score_run *run, size_t n, score_name name, const void *ctx,
                   size_t *best, size_t most)
 {
-    const int64_t *values = run->scratch->values;
+    const struct score_value *values = settle(run, n);
     size_t found = 0;
     for (size_t i = 0; i < n; i++) {
         size_t at = found;
-        while (at > 0 && (values[i] > values[best[at - 1]] ||
-                          (values[i] == values[best[at - 1]] &&
-                           span_cmp(names[i], names[best[at - 1]]) < 0)))
+        while (at > 0 && (values[i].base > values[best[at - 1]].base ||
+                          (values[i].base == values[best[at - 1]].base &&
+                           span_cmp(name(ctx, i), name(ctx, best[at - 1])) < 0)))
             at--;
         if (at == most)
             continue;
@@ -394,12 +430,13 @@ size_t score_best(const struct score_run *run, size_t n, const struct span *name
 }
 
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
-                 const struct request_mix *mix, const struct score_node *nodes, size_t n,
-                 struct score_scratch *scratch, int *points)
+                 const struct request_mix *mix, const struct ledger_node *const *nodes,
+                 size_t n, struct score_scratch *scratch, int *points)
 {
     struct score_run run;
     score_begin(&run, policy, pod, mix, scratch, n);
-    score_survey(&run, nodes, n);
-    score_rate(&run, nodes, 0, n);
+    do
+        score_visit(&run, 0, nodes, n);
+    while (score_again(&run));
     score_end(&run, n, points);
 }

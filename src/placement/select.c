@@ -33,10 +33,10 @@ static inline bool card_takes(const struct card *card, const struct request *r)
     return fits && select_card_suits(card, r);
 }
 
-/* Do the rows and sums of a node decide about the request? They know the free memory of a
- * card, and whether it is wholly free. So they do if a card takes the request that has that
- * and nothing else: no known size, model or clock, and no compute left. */
-static inline bool rows_suffice(const struct request *r)
+/* The rows and sums know the free memory of a card, and whether it is wholly free. So they
+ * decide if a card takes the request that has that and nothing else: no known size, model or
+ * clock, and no compute left. */
+bool select_by_rows(const struct request *r)
 {
     static const struct card bare = {
         .total_mib = 1, .free_mib = INT64_MAX, .compute_promised = REQUEST_CORE};
@@ -51,19 +51,29 @@ bool select_mode_allows(const struct ledger_node *node, const struct request *r)
 
 /* -- cards of a view -- */
 
+static int64_t least_of(const struct request *r)
+{
+    return r->mib_per_card > 0 ? r->mib_per_card : 1;
+}
+
+/* select_mask for a request that the rows decide about. */
+static uint64_t mask_of_rows(const struct ledger_rows *rows, const struct request *r)
+{
+    const int64_t least = least_of(r);
+    uint64_t mask = 0;
+    if (r->kind == REQUEST_CARDS)
+        return rows->whole;
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < LEDGER_ROWS; i++)
+        mask |= (uint64_t)(rows->free_mib[i] >= least) << i;
+    return mask;
+}
+
 uint64_t select_mask(const struct select_view *view, const struct request *r)
 {
     uint64_t mask = 0;
-    if (view->rows && rows_suffice(r)) {
-        const struct ledger_rows *rows = view->rows;
-        const int64_t least = r->mib_per_card > 0 ? r->mib_per_card : 1;
-        for (uint32_t i = 0; i < LEDGER_ROWS; i++) {
-            bool fits =
-                r->kind == REQUEST_CARDS ? rows->whole[i] : rows->free_mib[i] >= least;
-            mask |= (uint64_t)fits << i;
-        }
-        return mask;
-    }
+    if (view->rows && select_by_rows(r))
+        return mask_of_rows(view->rows, r);
     for (uint32_t i = 0; i < view->node->n_cards; i++)
         mask |= (uint64_t)card_takes(&view->cards[i], r) << i;
     return mask;
@@ -72,18 +82,21 @@ uint64_t select_mask(const struct select_view *view, const struct request *r)
 /* Of the cards of the mask, those that the policy takes first. Which card that is cannot be
  * predicted, so there is no branch on it: a rank has the free memory above the index, and the
  * lowest rank wins. */
-static uint64_t choose_by_policy(const struct select_view *view, const struct request *r,
-                                 uint64_t mask)
+static inline uint64_t choose_by_policy(const struct ledger_rows *rows,
+                                        const struct card *cards, uint32_t n,
+                                        const struct request *r, uint64_t mask)
 {
     enum { INDEXES = SCV_MAX_CARDS };
     static const int64_t most = INT64_MAX / 2 / INDEXES;
-    const int64_t sign = r->placement == PLACE_SPREAD ? -1 : 1;
+    const int64_t flip =
+        r->placement == PLACE_SPREAD ? -1 : 0; /* most free memory first */
     uint64_t chosen = 0;
     for (uint32_t k = 0; k < r->cards; k++, mask &= ~chosen) {
         int64_t best = INT64_MAX;
-        for (uint32_t i = 0; i < view->node->n_cards; i++) {
-            int64_t free = view->rows ? view->rows->free_mib[i] : view->cards[i].free_mib;
-            int64_t rank = sign * (free < most ? free : most) * INDEXES +
+#pragma GCC unroll 8
+        for (uint32_t i = 0; i < n; i++) {
+            int64_t free = rows ? rows->free_mib[i] : cards[i].free_mib;
+            int64_t rank = ((free < most ? free : most) ^ flip) * INDEXES +
                            (MUTANT(tie_by_address) ? INDEXES - 1 - i : i);
             rank = mask >> i & 1 ? rank : INT64_MAX;
             best = rank < best ? rank : best;
@@ -92,6 +105,18 @@ static uint64_t choose_by_policy(const struct select_view *view, const struct re
         chosen |= UINT64_C(1) << (MUTANT(tie_by_address) ? INDEXES - 1 - index : index);
     }
     return chosen;
+}
+
+static uint64_t choose(const struct select_view *view, const struct request *r,
+                       uint64_t mask)
+{
+    return choose_by_policy(NULL, view->cards, view->node->n_cards, r, mask);
+}
+
+/* Has the set so many cards? */
+static bool has_cards(uint64_t set, uint64_t n)
+{
+    return n == 1 ? set != 0 : (uint64_t)__builtin_popcountll(set) >= n;
 }
 
 /* The checks that need no cards. FIT_YES: the cards decide. */
@@ -123,15 +148,29 @@ enum fit select_cards(const struct select_view *view, const struct request *r,
         return fit;
     uint64_t mask = select_mask(view, r) & within;
     uint64_t need = r->cards + (r->kind == REQUEST_DEVICES ? view->claimed : 0);
-    if ((uint64_t)__builtin_popcountll(mask) >= need) {
+    if (has_cards(mask, need)) {
         if (chosen && r->kind != REQUEST_DEVICES)
-            *chosen = choose_by_policy(view, r, mask);
+            *chosen = choose(view, r, mask);
         return FIT_YES;
     }
     uint32_t possible = 0;
     for (uint32_t i = 0; i < view->node->n_cards; i++)
         possible += (within >> i & 1) && select_card_could_fit(&view->cards[i], r);
     return possible >= r->cards ? FIT_LATER : FIT_NEVER;
+}
+
+bool select_rows(const struct ledger_node *node, const struct request *r,
+                 uint64_t *chosen)
+{
+    const struct ledger_rows *rows = &node->rows;
+    if (!rows->valid || node->has_nominated || node->has_reserved ||
+        node_fits(node, r) != FIT_YES)
+        return false;
+    uint64_t mask = mask_of_rows(rows, r);
+    if (!has_cards(mask, r->cards))
+        return false;
+    *chosen = choose_by_policy(rows, NULL, LEDGER_ROWS, r, mask);
+    return true;
 }
 
 /* Makes the view's cards its own, so that they can change. */
@@ -216,8 +255,8 @@ void select_take_nominated(struct select_view *view, const struct select_pod *po
             take_kept(view, list[i]);
         } else if (select_mode_allows(node, r)) {
             uint64_t mask = select_mask(view, r);
-            if ((uint32_t)__builtin_popcountll(mask) >= r->cards)
-                select_take(view, r, choose_by_policy(view, r, mask));
+            if (has_cards(mask, r->cards))
+                select_take(view, r, choose(view, r, mask));
         }
     }
 }
@@ -249,14 +288,9 @@ void select_view(struct select_view *view, const struct ledger_node *node,
             take_kept(view, m->pod);
 }
 
-static int64_t least_of(const struct request *r)
-{
-    return r->mib_per_card > 0 ? r->mib_per_card : 1;
-}
-
 int64_t select_least_mib(const struct request *r)
 {
-    bool one = r->kind == REQUEST_MEMORY && r->cards == 1 && rows_suffice(r);
+    bool one = r->kind == REQUEST_MEMORY && r->cards == 1 && select_by_rows(r);
     return one ? least_of(r) : INT64_MAX;
 }
 
@@ -269,8 +303,10 @@ static enum fit fit_by_sums(const struct ledger_node *node, const struct request
     if (r->kind == REQUEST_MEMORY && node->best_free_mib >= least_of(r))
         return FIT_YES;
     if (r->kind == REQUEST_MEMORY)
-        return node->largest_mib >= r->mib_per_card && node->n_cards ? FIT_LATER
-                                                                     : FIT_NEVER;
+        return node->n_cards && (node->best_total_mib >= r->mib_per_card ||
+                                 node->largest_mib >= r->mib_per_card)
+                   ? FIT_LATER
+                   : FIT_NEVER;
     if (node->free_cards >= r->cards)
         return FIT_YES;
     uint32_t possible = 0;
@@ -281,7 +317,7 @@ static enum fit fit_by_sums(const struct ledger_node *node, const struct request
 
 enum fit select_fit(const struct ledger_node *node, const struct request *r)
 {
-    if (rows_suffice(r) && (r->kind == REQUEST_CARDS || r->cards == 1))
+    if (select_by_rows(r) && (r->kind == REQUEST_CARDS || r->cards == 1))
         return fit_by_sums(node, r);
     if (request_fits_anywhere(r))
         return FIT_YES;

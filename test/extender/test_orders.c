@@ -299,7 +299,7 @@ END_TEST
 
 /* The nodes of the names, of all or of those that fit. Returns their number. */
 static size_t nodes_of(const struct call *c, const struct ledger *l, bool fitting,
-                       struct score_node *nodes, struct span *names)
+                       const struct ledger_node **nodes, struct span *names)
 {
     size_t n = 0;
     for (size_t i = 0; i < c->n; i++) {
@@ -307,7 +307,7 @@ static size_t nodes_of(const struct call *c, const struct ledger *l, bool fittin
         if (fitting && fit_of(c, node) != FIT_YES)
             continue;
         names[n] = span_of(c->names[i]);
-        nodes[n++] = score_node_of(node);
+        nodes[n++] = node;
     }
     return n;
 }
@@ -319,7 +319,7 @@ START_TEST(prioritize_scores_each_name)
     size_t above_zero = 0;
     begin(&w, 2);
     for (int round = 0; round < ROUNDS; round++) {
-        struct score_node nodes[NAMES_MAX];
+        const struct ledger_node *nodes[NAMES_MAX];
         struct span names[NAMES_MAX];
         int points[NAMES_MAX], policy = round % SCORE_POLICIES;
         struct call c;
@@ -353,6 +353,11 @@ START_TEST(prioritize_scores_each_name)
 }
 END_TEST
 
+static struct span name_of(const void *names, size_t i)
+{
+    return ((const struct span *)names)[i];
+}
+
 /* Each call reserves cards for its pod, so each finds another cluster. */
 START_TEST(the_best_node_is_the_best_of_those_that_fit)
 {
@@ -361,7 +366,7 @@ START_TEST(the_best_node_is_the_best_of_those_that_fit)
     size_t found = 0, none = 0;
     begin(&w, 3);
     for (int round = 0; round < ROUNDS; round++) {
-        struct score_node nodes[NAMES_MAX];
+        const struct ledger_node *nodes[NAMES_MAX];
         struct span names[NAMES_MAX];
         int policy = round % SCORE_POLICIES;
         size_t best = 0;
@@ -375,9 +380,10 @@ START_TEST(the_best_node_is_the_best_of_those_that_fit)
                                       c.work.args.pod.requests.cpu_milli};
         size_t n = nodes_of(&c, l, true, nodes, names);
         score_begin(&run, (enum score_policy)policy, &pod, ledger_mix(l), &scratch, n);
-        score_survey(&run, nodes, n);
-        score_rate(&run, nodes, 0, n);
-        bool chosen = score_best(&run, n, names, &best, 1) == 1;
+        do
+            score_visit(&run, 0, nodes, n);
+        while (score_again(&run));
+        bool chosen = score_best(&run, n, name_of, names, &best, 1) == 1;
         core_driver_read_end(w.rig.driver);
         json_t *reply = answer(filter_answer, v, &c);
         json_t *answered = json_object_get(reply, "NodeNames");

@@ -67,7 +67,7 @@ static void check_points(const struct ledger *l, const struct ledger_node *node,
                          const struct request *ask)
 {
     static struct score_scratch room;
-    const struct score_node nodes[] = {{.node = node}, {.node = NULL}};
+    const struct ledger_node *const nodes[] = {node, NULL};
     const struct score_pod pod = {.pod.request = ask};
     bool fits = select_fit(node, ask) == FIT_YES;
     for (int p = 0; p < SCORE_POLICIES; p++) {

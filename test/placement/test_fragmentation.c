@@ -26,7 +26,7 @@ static int64_t unused_by(const struct request_mix_shape *s, const struct frag_no
     int64_t free = 0, too_small = 0;
     uint32_t usable = 0;
     for (uint32_t i = 0; i < node->n; i++) {
-        bool ok = s->kind == REQUEST_CARDS ? node->whole[i]
+        bool ok = s->kind == REQUEST_CARDS ? node->whole >> i & 1
                                            : node->free_mib[i] >= s->mib_per_card;
         ok &= s->accepts >> node->kind[i] & 1;
         free += node->free_mib[i];
@@ -75,8 +75,9 @@ static struct frag_node random_node(struct rng *rng)
     uint64_t kinds = 1 + rng_below(rng, 6);
     for (uint32_t i = 0; i < node.n; i++) {
         node.kind[i] = (uint8_t)rng_below(rng, kinds);
-        node.whole[i] = rng_below(rng, 3) == 0;
-        node.free_mib[i] = node.whole[i] ? 1000 : (int64_t)rng_below(rng, 1000);
+        bool whole = rng_below(rng, 3) == 0;
+        node.whole |= (uint64_t)whole << i;
+        node.free_mib[i] = whole ? 1000 : (int64_t)rng_below(rng, 1000);
     }
     return node;
 }
@@ -120,11 +121,12 @@ START_TEST(a_node_with_more_requests_than_cpu_has_none_left)
     frag_read(&view, -3000, &node);
     node.n = 1;
     node.free_mib[0] = 500;
-    node.whole[0] = true;
+    node.whole |= 1;
     ck_assert_int_eq(frag_measure(&frag, &node), 500 << FRAG_SHIFT);
     ck_assert_int_eq(frag_take(&frag, &node, 0, 0, 1000), 0);
     frag_read(&view, FRAG_CPU_UNKNOWN, &node);
     node.n = 1;
+    node.whole |= 1;
     ck_assert_int_eq(frag_measure(&frag, &node), 0);
 }
 END_TEST
@@ -135,7 +137,7 @@ START_TEST(measure_of_a_worked_example)
     struct request large = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 800};
     struct request whole = {.kind = REQUEST_CARDS, .cards = 2};
     struct frag_node node = {.free_mib = {200, 500, 1000}, .n = 3};
-    node.whole[2] = true;
+    node.whole |= 4;
     ck_assert_int_eq(measured(&node, false), 0); /* an empty mix */
     request_mix_add(&mix, &small, 0);
     ck_assert_int_eq(measured(&node, false), 200 << FRAG_SHIFT);
@@ -155,8 +157,7 @@ START_TEST(cards_count_only_for_shapes_that_accept_them)
     struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 300};
     struct request only_a = any, two = {.kind = REQUEST_CARDS, .cards = 2};
     only_a.models = two.models = SPAN("A");
-    struct frag_node node = {.free_mib = {1000, 500, 1000, 200}, .n = 4, .whole = {true}};
-    node.whole[2] = true;
+    struct frag_node node = {.free_mib = {1000, 500, 1000, 200}, .n = 4, .whole = 5};
     memset(node.kind, b, sizeof node.kind);
     node.kind[0] = a;
     request_mix_add(&mix, &any, 0);

@@ -34,7 +34,7 @@ struct cluster {
     int64_t allocated, cpu; /* of all running pods */
     uint64_t last_uid;
     /* The nodes that fit the current pod, and their scores. */
-    struct score_node *candidates;
+    const struct ledger_node **candidates;
     uint32_t *candidate_nodes;
     int *points;
     struct score_scratch scratch;
@@ -127,7 +127,7 @@ static size_t find_candidates(struct cluster *c, const struct trace_pod *pod,
         const struct replay_node *node = &c->nodes[i];
         if (!node_fits(node, pod, r))
             continue;
-        c->candidates[n] = score_node_of(node->ledger);
+        c->candidates[n] = node->ledger;
         c->candidate_nodes[n++] = i;
     }
     return n;
