@@ -164,7 +164,6 @@ struct ledger_node {
                                reserved */
     uint8_t n_cards;
     uint8_t free_cards; /* healthy and completely free */
-    uint8_t healthy_cards;
     uint16_t claimed; /* cards that pods here request through nvidia.com/gpu and that are
                          not in the podList yet; saturated */
     char name_bytes[64]; /* a longer name is on the heap */
@@ -199,9 +198,9 @@ _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
 /* Part of a promise: memory on one card. */
 struct ledger_share {
     int32_t card;
+    int8_t on; /* position of the card where it counts on its node; -1: missing */
     int64_t mib;
-    struct span uuid;      /* empty: unknown */
-    const struct card *on; /* the card where it counts; NULL: missing */
+    struct span uuid; /* empty: unknown */
 };
 
 /* The gang of pods in the ledger, which are those that request GPUs. */
@@ -215,7 +214,7 @@ struct ledger_member {
     struct ledger_gang *gang;
     struct ledger_pod *pod;
     uint32_t minimum; /* as this pod says; 0: unknown */
-    struct ledger_member *next, *prev;
+    struct ledger_member *next;
 };
 
 /* The node to which a pending pod is nominated. */
@@ -226,14 +225,13 @@ struct ledger_nomination {
      * (ledger_pod_keep). */
     uint64_t kept;
     bool kept_in_api; /* `kept`, and status.nominatedNodeName names the same node */
-    struct ledger_nomination *next, *prev; /* of the node */
+    struct ledger_nomination *next; /* of the node */
 };
 
 /* A pod that requests GPUs, pending or bound. A large cluster has tens of thousands, so
  * what only few of them have is in a block of its own. The ledger owns the strings. */
 struct ledger_pod {
     struct span uid, ns, name;
-    int64_t created_s; /* since 1970; 0: unknown */
     /* Of GPUs; shared by the pods that make an equal request. Bound: what the pod counts
      * for, see domain/promise.h. */
     const struct request *request;
@@ -245,9 +243,10 @@ struct ledger_pod {
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: pending */
     struct ledger_share *shares;
-    uint32_t n_shares;     /* 0 with a node: its annotations name no card */
+    uint32_t created_s;    /* since 1970; 0: unknown */
     uint32_t first_sample; /* of its node, from 1: the first sample that may show it */
     int32_t priority;      /* saturated; the API has no larger one */
+    uint8_t n_shares;      /* 0 with a node: its annotations name no card */
     bool running : 1;      /* it has left Pending and may use its memory */
     bool terminating : 1;  /* it has a deletionTimestamp */
     bool mirror : 1, daemon : 1, never_preempts : 1; /* as in struct pod */
@@ -256,7 +255,6 @@ struct ledger_pod {
     bool final : 1;      /* for core: bound, and the shares are its promise */
     /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
-    uint64_t hash; /* of namespace and name: scv_pod_hash */
 
     uint64_t seen;        /* for core: the last list that had it */
     int64_t confirmed_ms; /* for core: when it was last known to exist */
@@ -289,9 +287,16 @@ struct ledger_reservation {
     struct resources requests; /* of the node */
     int64_t until_ms;          /* for core: its time limit */
     struct ledger_node *node;
-    struct ledger_reservation *next, *prev;           /* of all, soonest until_ms first */
-    struct ledger_reservation *next_here, *prev_here; /* of its node */
+    struct ledger_reservation *next, *prev; /* of all, soonest until_ms first */
+    struct ledger_reservation *next_here;   /* of its node */
 };
+
+/* The card where the share counts, of a pod or a reservation on the node; NULL: missing. */
+static inline const struct card *ledger_share_card(const struct ledger_node *node,
+                                                   const struct ledger_share *share)
+{
+    return share->on < 0 ? NULL : &node->cards[share->on];
+}
 
 /* Pending pods with equal requests. */
 struct ledger_class {
@@ -356,11 +361,11 @@ static inline int64_t card_external_mib(const struct card *card)
 bool card_has_external_use(const struct card *card);
 /* Does another card of the node's Scv have the UUID of cards[i]? */
 bool card_is_duplicate(const struct ledger_node *node, uint32_t i);
-/* Is the capacity that of all cards, or of all but the unhealthy ones? (scv-agent lists a
- * missing card for another day; the device plugin lists the cards since its start.) `mem`
- * in units; 0 or less: unknown. */
-bool ledger_mem_matches(const struct ledger_node *node, int64_t unit_mib, int64_t mem);
-bool ledger_count_matches(const struct ledger_node *node, int64_t cards);
+/* Is the Node's capacity that of all cards, or of all but the unhealthy ones? (scv-agent
+ * lists a missing card for another day; the device plugin lists the cards since its start.)
+ * `capacity`: of gpu-mem in such units; of gpu-count if the unit is 0. 0 or less: unknown. */
+bool ledger_capacity_matches(const struct ledger_node *node, int64_t unit_mib,
+                             int64_t capacity);
 /* Disagreements between the objects of a node. */
 enum ledger_drift {
     DRIFT_OVERCOMMITTED, /* cards with promises above their size */

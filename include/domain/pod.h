@@ -54,16 +54,23 @@ void container_sum_add(struct container_sum *sum, enum container_role role,
 
 enum pod_phase { POD_PENDING, POD_RUNNING, POD_SUCCEEDED, POD_FAILED, POD_UNKNOWN };
 
+enum { POD_LIMITS = 4 }; /* of one container */
+
 /* A container with a limit of our resources or of nvidia.com/gpu. */
 struct pod_container {
     enum container_role role;
-    uint32_t index;      /* in the allocation annotation: spec.containers from 0, then
-                            sidecars; unused for INIT */
-    uint32_t order;      /* position in its own list */
-    struct span mem;     /* limit of aliyun.com/gpu-mem, raw; {NULL, 0} if absent */
-    struct span cards;   /* limit of aliyun.com/gpu-count */
-    struct span devices; /* limit of nvidia.com/gpu */
-    struct span core;    /* limit of aliyun.com/gpu-core.percentage */
+    uint32_t index; /* in the allocation annotation: spec.containers from 0, then
+                       sidecars; unused for INIT */
+    uint32_t order; /* position in its own list */
+    union {
+        struct span limits[POD_LIMITS]; /* raw; {NULL, 0} if absent */
+        struct {
+            struct span mem;     /* aliyun.com/gpu-mem */
+            struct span cards;   /* aliyun.com/gpu-count */
+            struct span devices; /* nvidia.com/gpu */
+            struct span core;    /* aliyun.com/gpu-core.percentage */
+        };
+    };
     struct span name;
     bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
     bool own_preload; /* its env sets LD_PRELOAD */

@@ -31,3 +31,9 @@ static inline int64_t quantity_at_most(int64_t n, int64_t most)
 {
     return n < most ? n : most;
 }
+
+/* For qsort: below, at or above 0. */
+static inline int quantity_compare(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}

@@ -25,10 +25,15 @@
 #define LIMITS_MAX ((int64_t)1 << 40)
 
 struct limits {
-    int64_t mem;      /* units of aliyun.com/gpu-mem */
-    int64_t cards;    /* whole cards: aliyun.com/gpu-count */
-    int64_t devices;  /* nvidia.com/gpu */
-    int64_t core;     /* aliyun.com/gpu-core.percentage */
+    union {
+        int64_t of[POD_LIMITS];
+        struct {
+            int64_t mem;     /* units of aliyun.com/gpu-mem */
+            int64_t cards;   /* whole cards: aliyun.com/gpu-count */
+            int64_t devices; /* nvidia.com/gpu */
+            int64_t core;    /* aliyun.com/gpu-core.percentage */
+        };
+    };
     bool mem_in_init; /* a plain init container requests gpu-mem */
 };
 

@@ -25,14 +25,6 @@ struct frag_node {
     int64_t cpu_free;
 };
 
-/* A shape on several cards. */
-struct frag_several {
-    uint64_t accepts; /* of struct request_mix_shape */
-    bool whole;       /* whole cards; else `mib` on each */
-    uint32_t cards;
-    int64_t mib, cpu_milli, weight;
-};
-
 enum { FRAG_RANGES = 128 }; /* of sizes: a search begins in the range of its value */
 
 /* A mix, indexed so that measuring a node is cheap. {0} is valid for frag_prepare. */
@@ -54,7 +46,8 @@ struct frag {
      * them, the last one included. Then the weight of those that need one whole card. */
     int64_t *tails;
     size_t tails_cap;
-    struct frag_several several[MIX_SHAPES];
+    struct request_mix_shape
+        several[MIX_SHAPES]; /* on several cards, with such a weight */
     uint32_t n_several;
 };
 
@@ -62,8 +55,10 @@ struct frag {
 #define FRAG_CPU_UNKNOWN INT64_MAX
 
 /* Reads what is free on the cards of the view, and the free CPU of the node. Amounts are
- * clamped; a node whose pods request more CPU than it has, has none left. */
-void frag_read(const struct select_view *view, int64_t cpu_free, struct frag_node *now);
+ * clamped; a node whose pods request more CPU than it has, has none left. Returns the size of
+ * all available cards. */
+int64_t frag_read(const struct select_view *view, int64_t cpu_free,
+                  struct frag_node *now);
 /* Limits an amount to a value that no card has, so that sums and products of amounts do not
  * overflow: API objects can contain any size, and SCV_MAX_CARDS such cards with the largest
  * weights add up to 2^62. */

@@ -92,7 +92,7 @@ static void check_object(struct check *c)
     if (capacity.n)
         differs(c, "%s", capacity.p);
     if (node->source == SOURCE_SCV && node->state != NODE_SCV_DAMAGED &&
-        !ledger_count_matches(node, object->capacity.cards))
+        !ledger_capacity_matches(node, 0, object->capacity.cards))
         differs(c,
                 "capacity is %" PRId64 " " KEY_GPU_COUNT ", but its Scv lists %" PRIu32
                 " cards",
@@ -122,7 +122,7 @@ static void check_pod(struct check *c, const struct ledger_pod *pod)
                 SPAN_ARG(pod->name));
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         const struct ledger_share *s = &pod->shares[i];
-        if (!s->on)
+        if (s->on < 0)
             differs(c,
                     "pod %.*s/%.*s has a promise of %" PRId64 " MiB on GPU%" PRId32
                     "%s%.*s, which the node does not have",
@@ -144,7 +144,8 @@ static bool names_card(const struct ledger_pod *pod, struct span uuid)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         const struct ledger_share *s = &pod->shares[i];
-        if (span_eq(s->on ? s->on->uuid : s->uuid, uuid))
+        const struct card *card = ledger_share_card(pod->node, s);
+        if (span_eq(card ? card->uuid : s->uuid, uuid))
             return true;
     }
     return false;

@@ -142,7 +142,7 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
     }
     for (uint32_t i = 0; i < p->pod->n_shares; i++) {
         const struct ledger_share *share = &p->pod->shares[i];
-        if (share->on)
+        if (share->on >= 0)
             continue;
         table_line(p->out,
                    "  GPU%" PRId32 "  %.*s%s%s promised, but the node does not have this "

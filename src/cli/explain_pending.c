@@ -539,9 +539,10 @@ static void add_victim(struct explain_page *p, struct buf *out,
         buf_printf(out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request->cards);
     for (uint32_t k = 0; k < pod->n_shares; k++) {
         const struct ledger_share *share = &pod->shares[k];
-        int64_t mib = share->on ? ledger_pod_mib(pod, share->on) : share->mib;
+        const struct card *card = ledger_share_card(pod->node, share);
+        int64_t mib = card ? ledger_pod_mib(pod, card) : share->mib;
         buf_printf(out, "%s%s on GPU%" PRId32, k ? ", " : "", show_units(mib, p->unit).s,
-                   share->on ? share->on->index : share->card);
+                   card ? card->index : share->card);
     }
     buf_addc(out, ')');
 }

@@ -93,7 +93,7 @@ void show_capacity(struct buf *out, const struct cluster_state *cs,
     const struct cluster_state_node *object = cluster_state_node(cs, node->name);
     int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib, units = 0;
     if (!object || node->source != SOURCE_SCV || node->state == NODE_SCV_DAMAGED ||
-        ledger_mem_matches(node, unit, object->capacity.mem))
+        ledger_capacity_matches(node, unit, object->capacity.mem))
         return;
     for (uint32_t i = 0; i < node->n_cards; i++)
         units += node->cards[i].total_mib / unit;

@@ -129,7 +129,7 @@ static bool serves(struct step *s, const struct ledger_reservation *r)
         r->core != request->core || !select_bind(r->node, &asks, &chosen))
         return false;
     for (uint32_t i = 0; i < r->n_shares; i++, chosen &= chosen - 1)
-        if (r->shares[i].on != &r->node->cards[__builtin_ctzll(chosen)])
+        if (r->shares[i].on != __builtin_ctzll(chosen))
             return false;
     return true;
 }

@@ -111,24 +111,23 @@ static int64_t card_bytes(int64_t units)
     return bytes;
 }
 
-int64_t ids_message_bytes(const int64_t *units, size_t cards)
+static int64_t message_bytes(const int64_t *mib, size_t cards, int64_t unit)
 {
     int64_t bytes = 0;
     for (size_t i = 0; i < cards; i++)
-        bytes += card_bytes(units[i]);
+        bytes += card_bytes(mib[i] / unit);
     return bytes;
+}
+
+int64_t ids_message_bytes(const int64_t *units, size_t cards)
+{
+    return message_bytes(units, cards, 1);
 }
 
 int64_t ids_smallest_unit(const int64_t *mib, size_t cards)
 {
-    int64_t unit = 1, bytes;
-    do {
-        bytes = 0;
-        for (size_t i = 0; i < cards; i++)
-            bytes += card_bytes(mib[i] / unit);
-        if (bytes <= IDS_MESSAGE_MAX)
-            return unit;
+    int64_t unit = 1;
+    while (unit < (int64_t)1 << 40 && message_bytes(mib, cards, unit) > IDS_MESSAGE_MAX)
         unit *= 2;
-    } while (unit < (int64_t)1 << 40);
     return unit;
 }

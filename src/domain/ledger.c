@@ -34,7 +34,6 @@ struct ledger_node *ledger_node_slot(const struct ledger *l, size_t slot)
 /* The slot is free afterwards. */
 static void node_fini(struct ledger_node *node)
 {
-    ledger_departures_clear(node->facts);
     ledger_facts_drop_scv(node->facts);
     free(node->facts->departures);
     free(node->facts->foreign);
@@ -236,24 +235,19 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     /* An earlier time is a new sample too: the clock of the node may have been set. */
     if (!f->has_sample || !had_sample || f->sample_s != before_s) {
         f->samples += f->has_sample;
-        ledger_departures_clear(f);
+        f->n_departures = 0;
     }
     ledger_derive(l, node);
-}
-
-static size_t at_most(size_t n, size_t most)
-{
-    return n < most ? n : most;
 }
 
 /* New, in one block with its strings. */
 static struct ledger_foreign_lease *foreign_new(const struct lease *lease)
 {
-    const struct span holder = {lease->holder.p, at_most(lease->holder.n, FOREIGN_MAX)};
-    const struct span renewed = {lease->renew_time.p,
-                                 at_most(lease->renew_time.n, FOREIGN_MAX)};
-    struct ledger_foreign_lease *f = xcalloc(1, sizeof *f + holder.n + renewed.n);
+    struct ledger_foreign_lease *f = xcalloc(1, sizeof *f + 2 * FOREIGN_MAX);
+    struct span holder = lease->holder, renewed = lease->renew_time;
     char *at = (char *)(f + 1);
+    holder.n = holder.n < FOREIGN_MAX ? holder.n : FOREIGN_MAX;
+    renewed.n = renewed.n < FOREIGN_MAX ? renewed.n : FOREIGN_MAX;
     f->holder = span_put(holder, &at);
     f->renewed = span_put(renewed, &at);
     return f;
@@ -362,20 +356,6 @@ bool ledger_is_template(struct span object)
     return read_node(object, &a, &node, NULL) == 0 && names_cards(&node);
 }
 
-static void template_add_scv(struct ledger *l, const struct node *node,
-                    const struct node_cards *named)
-{
-    struct scv_card cards[SCV_MAX_CARDS] = {0};
-    const struct scv scv = {
-        .meta = {.name = node->meta.name}, .cards = cards, .n_cards = named->n};
-    for (uint32_t i = 0; i < named->n; i++)
-        cards[i] = (struct scv_card){.id = (int32_t)i,
-                                     .healthy = true,
-                                     .total_mib = named->mib,
-                                     .free_mib = named->mib};
-    ledger_scv_seen(l, &scv, 0);
-}
-
 struct ledger *ledger_of_template(struct span object,
                                     const struct ledger_settings *settings,
                                     struct node_cards *cards, struct err *err)
@@ -395,8 +375,16 @@ struct ledger *ledger_of_template(struct span object,
         return NULL;
     alone.require_scv = alone.require_node = false;
     struct ledger *l = ledger_new(&alone, 0);
+    struct scv_card of_scv[SCV_MAX_CARDS];
+    for (uint32_t i = 0; i < cards->n; i++)
+        of_scv[i] = (struct scv_card){
+            .id = (int32_t)i, .healthy = true, .total_mib = cards->mib, .free_mib = cards->mib};
     ledger_node_seen(l, &node, 0);
-    template_add_scv(l, &node, cards);
+    ledger_scv_seen(l,
+                    &(struct scv){.meta.name = node.meta.name,
+                                  .cards = of_scv,
+                                  .n_cards = cards->n},
+                    0);
     return l;
 }
 

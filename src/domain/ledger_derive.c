@@ -9,11 +9,11 @@
 #include "base/mutant.h"
 #include "domain/quantity.h"
 
-/* Does the ConfigMap name a card of the capacity? */
-static bool names_a_card(const struct ledger_node_facts *f)
+/* Does the ConfigMap name a card with an index from `from` on, below `to`? */
+static bool lists_card(const struct ledger_node_facts *f, int64_t from, int64_t to)
 {
     for (size_t i = 0; f->has[LEDGER_UNHEALTHY] && i < f->n_listed; i++)
-        if (f->listed[i] >= 0 && f->listed[i] < f->capacity.cards)
+        if (f->listed[i] >= from && f->listed[i] < to)
             return true;
     return false;
 }
@@ -43,17 +43,9 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
         return NODE_NO_GPU;
     if (f->capacity.cards <= 0)
         return NODE_NO_COUNT;
-    if (f->allocatable_low && !names_a_card(f))
+    if (f->allocatable_low && !lists_card(f, 0, f->capacity.cards))
         return NODE_ALLOCATABLE_LOW;
     return NODE_USABLE;
-}
-
-static bool is_listed(const struct ledger_node_facts *f, int32_t index)
-{
-    for (size_t i = 0; f->has[LEDGER_UNHEALTHY] && i < f->n_listed; i++)
-        if (f->listed[i] == index)
-            return true;
-    return false;
 }
 
 /* A card that the ConfigMap names and the node does not have, or -1. */
@@ -114,34 +106,36 @@ static void cards_from_capacity(const struct ledger *l, struct ledger_node *node
         };
 }
 
-/* The card of a promise. The UUID decides if both sides have one, even if the index now
- * belongs to another card. Among cards with the same UUID the index decides. */
-static struct card *find_card(struct ledger_node *node, int32_t index, struct span uuid)
+/* The position of the card of a promise; -1: missing. The UUID decides if both sides have one,
+ * even if the index now belongs to another card. Among cards with the same UUID the index
+ * decides. */
+static int8_t find_card(const struct ledger_node *node, const struct ledger_share *share)
 {
-    struct card *by_index = NULL, *by_uuid = NULL;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        struct card *card = &node->cards[i];
-        bool same = uuid.n && span_eq(card->uuid, uuid);
-        if (card->index == index)
-            by_index = card;
-        if (same && (!by_uuid || card->index == index))
-            by_uuid = card;
+    int8_t by_index = -1, by_uuid = -1;
+    for (int8_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        bool same_index = card->index == share->card;
+        if (same_index)
+            by_index = i;
+        if (share->uuid.n && span_eq(card->uuid, share->uuid) &&
+            (by_uuid < 0 || same_index))
+            by_uuid = i;
     }
-    if (by_uuid)
+    if (by_uuid >= 0)
         return by_uuid;
-    if (by_index && uuid.n && by_index->uuid.n)
-        return NULL;
-    return by_index;
+    return by_index >= 0 && share->uuid.n && node->cards[by_index].uuid.n ? -1 : by_index;
 }
 
-bool ledger_pod_in_sample(const struct ledger_node_facts *f, const struct ledger_pod *pod)
+/* Finds the cards of the shares, and returns their bits. */
+static uint64_t find_shares(const struct ledger_node *node, struct ledger_share *shares,
+                            uint32_t n)
 {
-    return pod->running && f->has_sample && pod->first_sample <= f->samples;
-}
-
-static uint64_t bit(const struct ledger_node *node, const struct card *card)
-{
-    return UINT64_C(1) << (card - node->cards);
+    uint64_t named = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        shares[i].on = find_card(node, &shares[i]);
+        named |= shares[i].on >= 0 ? UINT64_C(1) << shares[i].on : 0;
+    }
+    return named;
 }
 
 /* Annotations of other programs can claim anything; the sum must not overflow. */
@@ -151,89 +145,61 @@ static void add_mib(int64_t *sum, int64_t mib)
         *sum += mib;
 }
 
-static void charge(struct card *card, int64_t mib, bool whole)
-{
-    add_mib(&card->promised_mib, mib);
-    card->pods++;
-    card->whole |= whole;
-}
-
-static int64_t share_mib(const struct ledger_pod *pod, const struct ledger_share *share,
-                         const struct card *card)
-{
-    if (pod->request->kind == REQUEST_CARDS)
-        return card->total_mib;
-    return pod->request->recorded ? quantity_at_most(share->mib, card->total_mib) : share->mib;
-}
-
-/* What a pod counts for on a card that its shares do not name: its whole amount, because all
- * of it may be there. */
-static int64_t full_mib(const struct ledger_pod *pod, const struct card *card)
+/* What the pod counts for on the card, of which `mib` are its part. */
+static int64_t part_mib(const struct ledger_pod *pod, const struct card *card,
+                        int64_t mib)
 {
     const struct request *r = pod->request;
-    int64_t mib = r->cards * r->mib_per_card;
-    if (r->kind == REQUEST_CARDS)
-        return card->total_mib;
-    return r->recorded ? quantity_at_most(mib, card->total_mib) : mib;
+    return r->kind == REQUEST_CARDS || (r->recorded && mib > card->total_mib)
+               ? card->total_mib
+               : mib;
+}
+
+/* Is the whole pod on this card, whatever its shares say? */
+static bool is_full(const struct ledger_pod *pod, const struct card *card)
+{
+    return pod->other_cards && pod->other_cards >> (card - pod->node->cards) & 1;
 }
 
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
 {
-    const struct ledger_node *node = pod->node;
+    const struct request *r = pod->request;
     int64_t mib = -1;
-    if (node && pod->other_cards & bit(node, card))
-        return full_mib(pod, card);
+    if (is_full(pod, card))
+        return part_mib(pod, card, r->cards * r->mib_per_card);
     for (uint32_t i = 0; i < pod->n_shares; i++) {
-        if (pod->shares[i].on != card)
+        if (ledger_share_card(pod->node, &pod->shares[i]) != card)
             continue;
         mib = mib < 0 ? 0 : mib;
-        add_mib(&mib, share_mib(pod, &pod->shares[i], card));
+        add_mib(&mib, part_mib(pod, card, pod->shares[i].mib));
     }
     return mib;
 }
 
-/* The compute of each share: the request's, unless the annotations name another number of
- * cards; then any of them may have all of it. */
-static uint32_t share_core(const struct ledger_pod *pod)
-{
-    const struct request *r = pod->request;
-    return pod->n_shares == r->cards ? r->core : request_full_core(r);
-}
-
 uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card)
 {
-    const struct ledger_node *node = pod->node;
-    if (node && pod->other_cards & bit(node, card))
-        return request_full_core(pod->request);
+    const struct request *r = pod->request;
     uint32_t sum = 0; /* an edit of the Scv can make two shares one card */
+    if (is_full(pod, card))
+        return request_full_core(r);
+    /* If the annotations name another number of cards, any of them may have all of it. */
     for (uint32_t i = 0; i < pod->n_shares; i++)
-        sum += pod->shares[i].on == card ? share_core(pod) : 0;
+        if (ledger_share_card(pod->node, &pod->shares[i]) == card)
+            sum += pod->n_shares == r->cards ? r->core : request_full_core(r);
     return sum;
-}
-
-/* Finds the cards of the shares, and returns their bits. */
-static uint64_t find_shares(struct ledger_node *node, struct ledger_pod *pod)
-{
-    uint64_t named = 0;
-    for (uint32_t i = 0; i < pod->n_shares; i++) {
-        struct ledger_share *share = &pod->shares[i];
-        struct card *card = find_card(node, share->card, share->uuid);
-        share->on = card;
-        named |= card ? bit(node, card) : 0;
-    }
-    return named;
 }
 
 /* The bits of the cards that the podList shows for the pod. A UUID of two cards names
  * neither, and both get no new pods. */
 static uint64_t listed_cards(const struct ledger_node *node, const struct ledger_pod *pod)
 {
-    uint64_t bits = 0;
-    size_t n;
-    const struct ledger_assignment *a = ledger_facts_assigned(node->facts, pod, &n);
-    for (size_t i = 0; i < n && node->source == SOURCE_SCV; i++)
-        bits |= a[i].at >= 0 ? UINT64_C(1) << a[i].at : 0;
-    return MUTANT(pod_list_ignored) ? 0 : bits & ~node->facts->duplicates;
+    const struct ledger_node_facts *f = node->facts;
+    size_t n = node->source == SOURCE_SCV ? f->n_assignments : 0;
+    uint64_t bits = 0, hash = n ? ledger_pod_hash(pod) : 0;
+    for (size_t i = 0; i < n; i++)
+        if (f->assignments[i].pod == hash && f->assignments[i].at >= 0)
+            bits |= UINT64_C(1) << f->assignments[i].at;
+    return MUTANT(pod_list_ignored) ? 0 : bits & ~f->duplicates;
 }
 
 /* A share with a UUID names a card that has left the node; an index alone does not say
@@ -273,54 +239,42 @@ static uint64_t other_cards(const struct ledger_node *node, const struct ledger_
 
 /* The cards whose sample shows the pod's memory. If the podList names other cards, the pod
  * uses those. A pod on unknown cards uses none for sure. */
-static uint64_t used_cards(const struct ledger_node *node, const struct ledger_pod *pod,
-                           uint64_t named, uint64_t listed)
-{
-    if (!ledger_pod_in_sample(node->facts, pod))
-        return 0;
-    return (listed ? listed : named) | (node->n_cards == 1 ? pod->other_cards : 0);
-}
-
 uint64_t ledger_pod_used_cards(const struct ledger_node *node,
                                const struct ledger_pod *pod)
 {
-    uint64_t named = 0;
-    for (uint32_t i = 0; i < pod->n_shares; i++)
-        named |= pod->shares[i].on ? bit(node, pod->shares[i].on) : 0;
-    return used_cards(node, pod, named, listed_cards(node, pod));
+    const struct ledger_node_facts *f = node->facts;
+    if (!pod->running || !f->has_sample || pod->first_sample > f->samples)
+        return 0;
+    uint64_t listed = listed_cards(node, pod), used = listed;
+    for (uint32_t i = 0; i < pod->n_shares && !listed; i++)
+        used |= pod->shares[i].on >= 0 ? UINT64_C(1) << pod->shares[i].on : 0;
+    return used | (node->n_cards == 1 ? pod->other_cards : 0);
 }
 
 /* Adds up the promises of a pod; own[i]: the part of card i's sample that belongs to
  * promises. */
 static void charge_pod(struct ledger_node *node, struct ledger_pod *pod, int64_t *own)
 {
-    bool whole = pod->request->kind == REQUEST_CARDS;
-    uint64_t named = find_shares(node, pod), listed = listed_cards(node, pod);
+    uint64_t named = find_shares(node, pod->shares, pod->n_shares),
+             listed = listed_cards(node, pod);
     uint64_t others = pod->other_cards = other_cards(node, pod, named, listed);
-    uint64_t used = used_cards(node, pod, named, listed);
-    for (uint32_t i = 0; i < pod->n_shares; i++) {
-        struct card *card = (struct card *)pod->shares[i].on;
-        if (MUTANT(pod_list_replaces_promise) && listed && card &&
-            !(listed & bit(node, card)))
-            continue;
-        if (MUTANT(stale_pod_list_frees) && !listed && node->facts->n_assignments)
-            continue;
-        if (!card || others & bit(node, card))
-            continue;
-        int64_t mib = share_mib(pod, &pod->shares[i], card);
-        charge(card, mib, whole);
-        if (!MUTANT(compute_forgotten) || !pod->final)
-            card_add_core(&card->compute_promised, share_core(pod));
-        add_mib(&own[card - node->cards], used & bit(node, card) ? mib : 0);
-    }
-    for (uint32_t i = 0; others && i < node->n_cards; i++) {
+    uint64_t used = ledger_pod_used_cards(node, pod);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
         struct card *card = &node->cards[i];
-        if (!(others & bit(node, card)))
+        int64_t mib = ledger_pod_mib(pod, card);
+        bool by_share = !(others >> i & 1);
+        if (mib < 0 ||
+            (MUTANT(pod_list_replaces_promise) && by_share && listed &&
+             !(listed >> i & 1)) ||
+            (MUTANT(stale_pod_list_frees) && by_share && !listed &&
+             node->facts->n_assignments))
             continue;
-        int64_t mib = full_mib(pod, card);
-        charge(card, mib, whole);
-        card_add_core(&card->compute_promised, request_full_core(pod->request));
-        add_mib(&own[i], used & bit(node, card) ? mib : 0);
+        add_mib(&card->promised_mib, mib);
+        card->pods++;
+        card->whole |= pod->request->kind == REQUEST_CARDS;
+        if (!MUTANT(compute_forgotten) || !by_share || !pod->final)
+            card_add_core(&card->compute_promised, ledger_pod_core(pod, card));
+        add_mib(&own[i], used >> i & 1 ? mib : 0);
     }
 }
 
@@ -331,29 +285,29 @@ static void charge_pods(struct ledger_node *node, int64_t *own)
     const struct ledger_node_facts *f = node->facts;
     for (size_t i = 0; i < f->n_departures; i++) {
         const struct departure *d = &f->departures[i];
-        struct card *card = find_card(node, d->card, d->uuid);
-        if (card)
-            add_mib(&own[card - node->cards], d->mib);
+        for (uint32_t c = 0; c < node->n_cards; c++)
+            add_mib(&own[c], ledger_departure_is_of(d, &node->cards[c]) ? d->mib : 0);
     }
 }
 
 int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i)
 {
-    return r->whole ? r->shares[i].on->total_mib : r->shares[i].mib;
+    return r->whole ? ledger_share_card(r->node, &r->shares[i])->total_mib
+                    : r->shares[i].mib;
 }
 
 static void charge_reservations(struct ledger_node *node)
 {
-    for (struct ledger_reservation *r = node->reserved; r; r = r->next_here)
+    for (struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
+        find_shares(node, r->shares, r->n_shares);
         for (uint32_t i = 0; i < r->n_shares; i++) {
-            struct ledger_share *share = &r->shares[i];
-            struct card *card = find_card(node, share->card, share->uuid);
-            share->on = card;
+            struct card *card = (struct card *)ledger_share_card(node, &r->shares[i]);
             if (!card)
                 continue;
             add_mib(&card->reserved_mib, ledger_reserved_mib(r, i));
             card_add_core(&card->compute_reserved, r->core);
         }
+    }
 }
 
 /* Cards that pods request through nvidia.com/gpu and the podList does not show yet. Which
@@ -373,7 +327,8 @@ static void claim_cards(struct ledger_node *node)
         int64_t more = asked - has;
         claimed += more > 0 && !MUTANT(claims_forgotten) ? more : 0;
     }
-    claimed = quantity_at_most(claimed, quantity_at_most(capacity > 0 ? capacity : 0, UINT16_MAX));
+    claimed = quantity_at_most(claimed,
+                               quantity_at_most(capacity > 0 ? capacity : 0, UINT16_MAX));
     node->claimed = (uint16_t)claimed;
     for (uint32_t i = 0; i < node->n_cards; i++)
         left += node->cards[i].state == CARD_AVAILABLE;
@@ -382,25 +337,20 @@ static void claim_cards(struct ledger_node *node)
             node->cards[i].state = CARD_HELD;
 }
 
-/* The tolerance covers external use first. */
-static void withhold(const struct ledger *l, struct card *card, int64_t own,
-                     const struct ledger_measured *m)
-{
-    int64_t both = m->exact ? m->outside_mib + m->overuse_mib : card->used_mib - own;
-    both -= l->settings.external_tolerance_mib;
-    if (card->used_mib >= 0 && both > 0)
-        card->withheld_mib = quantity_at_most(both, card->total_mib);
-    card->use_known = m->exact;
-    card->overuse_mib = ledger_saturated(quantity_at_most(m->overuse_mib, card->withheld_mib));
-}
-
 static void settle_card(const struct ledger *l, struct card *card, int64_t own,
                         const struct ledger_measured *m)
 {
     card->overcommitted = card->promised_mib > card->total_mib ||
                           card->compute_promised > REQUEST_CORE ||
                           (card->whole && card->pods > 1);
-    withhold(l, card, own, m);
+    /* The tolerance covers external use first. */
+    int64_t both = (m->exact ? m->outside_mib + m->overuse_mib : card->used_mib - own) -
+                   l->settings.external_tolerance_mib;
+    if (card->used_mib >= 0 && both > 0)
+        card->withheld_mib = quantity_at_most(both, card->total_mib);
+    card->use_known = m->exact;
+    card->overuse_mib =
+        ledger_saturated(quantity_at_most(m->overuse_mib, card->withheld_mib));
     card->free_mib = card_left_mib(card);
     if (MUTANT(health_ignored)) {
         struct card any = *card;
@@ -413,29 +363,59 @@ static void settle_card(const struct ledger *l, struct card *card, int64_t own,
 
 enum { FREE_BITS = 40 }; /* a sum over all cards does not overflow */
 
-/* Counts the free memory of the node's cards, or no longer. */
-static void count_free(struct ledger *l, const struct ledger_node *node, bool counts)
+/* Counts the node's cards in the sums of the ledger; sign -1: no longer. */
+static void count_cards(struct ledger *l, const struct ledger_node *node, int sign)
 {
-    for (uint32_t i = 0; i < node->n_cards && node->state == NODE_USABLE; i++) {
-        int64_t mib = quantity_at_most(node->cards[i].free_mib, INT64_C(1) << FREE_BITS);
-        request_mix_add_free(&l->mix, node->cards[i].kind, counts ? mib : -mib);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        l->n_overcommitted += (size_t)(sign * card->overcommitted);
+        if (node->state == NODE_USABLE)
+            request_mix_add_free(
+                &l->mix, card->kind,
+                sign * quantity_at_most(card->free_mib, INT64_C(1) << FREE_BITS));
+        if (sign < 0)
+            request_mix_remove_card(&l->mix, card->kind);
     }
 }
 
-static size_t count_overcommitted(const struct ledger_node *node)
+/* What is derived from the cards alone: sums, and the rows. */
+static void sum_up(struct ledger_node *node)
 {
-    size_t n = 0;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        n += node->cards[i].overcommitted;
-    return n;
+    struct ledger_rows *rows = &node->rows;
+    const struct card *best = NULL;
+    int64_t available_mib = 0;
+    node->free_cards = 0;
+    node->largest_mib = 0;
+    node->all_available = true;
+    *rows = (struct ledger_rows){0};
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        bool available = card->state == CARD_AVAILABLE, free = card_is_free(card);
+        node->free_cards += free;
+        node->all_available &= available && !card->whole && card->withheld_mib <= 0 &&
+                               card->reserved_mib <= 0;
+        if (available && (!best || card->free_mib > best->free_mib))
+            best = card;
+        if (card->total_mib > node->largest_mib)
+            node->largest_mib = card->total_mib;
+        available_mib += available ? ledger_saturated(card->total_mib) : 0;
+        if (i < LEDGER_ROWS) {
+            rows->free_mib[i] = ledger_saturated(card->free_mib);
+            rows->kind[i] = card->kind;
+            rows->whole |= (uint8_t)(free << i);
+        }
+    }
+    node->best_free_mib = best ? best->free_mib : 0;
+    node->best_total_mib = best ? best->total_mib : 0;
+    node->best_index = best ? best->index : -1;
+    rows->available_mib = ledger_saturated(available_mib);
+    rows->valid =
+        node->n_cards <= LEDGER_ROWS && node->largest_mib <= INT32_MAX / LEDGER_ROWS;
 }
 
 void ledger_derive(struct ledger *l, struct ledger_node *node)
 {
-    l->n_overcommitted -= count_overcommitted(node);
-    count_free(l, node, false);
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        request_mix_remove_card(&l->mix, node->cards[i].kind);
+    count_cards(l, node, -1);
     int64_t own[SCV_MAX_CARDS] = {0};
     struct ledger_measured measured[SCV_MAX_CARDS] = {0};
     const struct ledger_node_facts *f = node->facts;
@@ -458,7 +438,7 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
         struct card *card = &node->cards[i];
         card->kind = request_mix_add_card(&l->mix, card->model, card_clock_mhz(card),
                                           card->total_mib);
-        if (is_listed(f, card->index))
+        if (lists_card(f, card->index, card->index + INT64_C(1)))
             card->state = MUTANT(listed_cards_available) ? CARD_AVAILABLE : CARD_LISTED;
     }
     node->unknown_listed_card = unknown_listed_card(node);
@@ -468,48 +448,10 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     ledger_use_measure(node, measured);
     for (uint32_t i = 0; i < node->n_cards; i++)
         settle_card(l, &node->cards[i], own[i], &measured[i]);
-    l->n_overcommitted += count_overcommitted(node);
+    count_cards(l, node, 1);
     ledger_requests_settle(node);
-    count_free(l, node, true);
-    ledger_sum_up(node);
+    sum_up(node);
     node->generation = ++l->generation;
-}
-
-/* -- sums and compact rows -- */
-
-void ledger_sum_up(struct ledger_node *node)
-{
-    struct ledger_rows *rows = &node->rows;
-    const struct card *best = NULL;
-    int64_t available_mib = 0;
-    node->free_cards = node->healthy_cards = 0;
-    node->largest_mib = 0;
-    node->all_available = true;
-    *rows = (struct ledger_rows){0};
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        bool available = card->state == CARD_AVAILABLE, free = card_is_free(card);
-        node->free_cards += free;
-        node->healthy_cards += available;
-        node->all_available &= available && !card->whole && card->withheld_mib <= 0 &&
-                               card->reserved_mib <= 0;
-        if (available && (!best || card->free_mib > best->free_mib))
-            best = card;
-        if (card->total_mib > node->largest_mib)
-            node->largest_mib = card->total_mib;
-        available_mib += available ? ledger_saturated(card->total_mib) : 0;
-        if (i < LEDGER_ROWS) {
-            rows->free_mib[i] = ledger_saturated(card->free_mib);
-            rows->kind[i] = card->kind;
-            rows->whole |= (uint8_t)(free << i);
-        }
-    }
-    node->best_free_mib = best ? best->free_mib : 0;
-    node->best_total_mib = best ? best->total_mib : 0;
-    node->best_index = best ? best->index : -1;
-    rows->available_mib = ledger_saturated(available_mib);
-    rows->valid =
-        node->n_cards <= LEDGER_ROWS && node->largest_mib <= INT32_MAX / LEDGER_ROWS;
 }
 
 /* -- disagreements between the objects of a node -- */
@@ -524,45 +466,38 @@ bool card_is_duplicate(const struct ledger_node *node, uint32_t i)
     return node->facts->has[LEDGER_SCV] && node->facts->duplicates >> i & 1;
 }
 
-bool ledger_mem_matches(const struct ledger_node *node, int64_t unit_mib, int64_t mem)
+bool ledger_capacity_matches(const struct ledger_node *node, int64_t unit_mib,
+                             int64_t capacity)
 {
     int64_t healthy = 0, all = 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        int64_t units = node->cards[i].total_mib / unit_mib;
+        int64_t units = unit_mib ? node->cards[i].total_mib / unit_mib : 1;
         healthy += node->cards[i].state == CARD_UNHEALTHY ? 0 : units;
         all += units;
     }
-    return mem <= 0 || (mem >= healthy && mem <= all);
+    return capacity <= 0 || (capacity >= healthy && capacity <= all);
 }
 
-bool ledger_count_matches(const struct ledger_node *node, int64_t cards)
-{
-    int64_t unhealthy = 0;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        unhealthy += node->cards[i].state == CARD_UNHEALTHY;
-    return cards <= 0 || (cards >= node->n_cards - unhealthy && cards <= node->n_cards);
-}
-
-/* Does a share name the card, even if the node no longer has it? */
-static bool is_promised(const struct ledger_pod *pod, const struct ledger_assignment *a)
-{
-    for (uint32_t i = 0; i < pod->n_shares; i++) {
-        const struct ledger_share *share = &pod->shares[i];
-        bool known = share->on && share->on->uuid.n;
-        if (scv_hash(known ? share->on->uuid : share->uuid) == a->card)
-            return true;
-    }
-    return false;
-}
-
+/* Cards that the podList shows for the pod and no share names, even if the node no longer has
+ * them. */
 static int64_t wrong_cards(const struct ledger_node *node, const struct ledger_pod *pod)
 {
-    size_t assigned;
-    const struct ledger_assignment *a =
-        ledger_facts_assigned(node->facts, pod, &assigned);
+    const struct ledger_node_facts *f = node->facts;
+    uint64_t hash = ledger_pod_hash(pod);
     int64_t n = 0;
-    for (size_t i = 0; i < assigned && pod->n_shares; i++)
-        n += !is_promised(pod, &a[i]);
+    for (size_t i = 0; i < f->n_assignments && pod->n_shares; i++) {
+        uint32_t k = 0;
+        if (f->assignments[i].pod != hash)
+            continue;
+        for (; k < pod->n_shares; k++) {
+            const struct ledger_share *share = &pod->shares[k];
+            const struct card *card = ledger_share_card(node, share);
+            if (scv_hash(card && card->uuid.n ? card->uuid : share->uuid) ==
+                f->assignments[i].card)
+                break;
+        }
+        n += k == pod->n_shares;
+    }
     return n;
 }
 
@@ -579,10 +514,7 @@ static void write_card(struct buf *out, uint32_t number, int32_t index)
 /* The podList shows cards that the annotations do not name, or only some of theirs. */
 static bool has_other_cards(const struct ledger_node *node, const struct ledger_pod *pod)
 {
-    bool other = pod->n_shares && pod->other_cards && wrong_cards(node, pod) > 0;
-    for (uint32_t i = 0; i < pod->n_shares; i++) /* in full where a share names a part */
-        other |= pod->shares[i].on && pod->other_cards & bit(node, pod->shares[i].on);
-    return other;
+    return pod->n_shares && (pod->other_cards & listed_cards(node, pod));
 }
 
 bool ledger_pod_is_forged(const struct ledger_node *node, const struct ledger_pod *pod,
@@ -619,8 +551,8 @@ void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
     /* kube-scheduler trusts the capacity. */
     if (f->has[LEDGER_NODE] && node->source == SOURCE_SCV && !f->scv_damaged)
         counts[DRIFT_CAPACITY] +=
-            !ledger_mem_matches(node, l->settings.unit_mib, f->capacity.mem) +
-            !ledger_count_matches(node, f->capacity.cards);
+            !ledger_capacity_matches(node, l->settings.unit_mib, f->capacity.mem) +
+            !ledger_capacity_matches(node, 0, f->capacity.cards);
     counts[DRIFT_LISTED] += node->unknown_listed_card >= 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         counts[DRIFT_FORGED] += pod->differences || has_other_cards(node, pod);
@@ -629,7 +561,7 @@ void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
         counts[DRIFT_CARDLESS] +=
             !pod->n_shares && (node->n_cards != 1 || pod->request->by_label);
         for (uint32_t i = 0; i < pod->n_shares; i++)
-            counts[DRIFT_UNPLACED] += !pod->shares[i].on;
+            counts[DRIFT_UNPLACED] += pod->shares[i].on < 0;
         counts[DRIFT_WRONG_CARD] += wrong_cards(node, pod);
     }
 }

@@ -10,14 +10,15 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/quantity.h"
 
 /* -- requests, each stored once -- */
 
-/* In one block with its parts and texts. */
+/* In one block with its parts and the key, which has the texts. */
 struct shared_request {
     struct request request; /* first: a user has a pointer to it */
     struct resources resources;
-    struct span key; /* owned */
+    struct span key;
     size_t users;
     struct request_part parts[];
 };
@@ -27,41 +28,43 @@ void request_pool_init(struct map *pool, uint64_t seed)
     map_init(pool, seed, offsetof(struct shared_request, key));
 }
 
-/* The same bytes for equal requests only. */
+/* The same bytes for equal requests only. Each text follows its KEY_ numbers. */
+enum { KEY_NUMBERS = 16, KEY_PART_NUMBERS = 3 };
+
 static void write_key(struct buf *key, const struct request *r,
                       const struct resources *resources)
 {
-    const int64_t numbers[] = {
-        r->kind,      r->placement,         r->cards,          r->devices,
-        r->units,     r->mib_per_card,      r->by_label,       r->recorded,
-        r->core,      r->clock_exact,       r->clock_mhz,      r->n_parts,
-        r->models.n,  resources->cpu_milli, resources->memory, resources->pods};
+    const int64_t numbers[KEY_NUMBERS] = {
+        r->kind,     r->placement,         r->cards,          r->devices,
+        r->units,    r->mib_per_card,      r->by_label,       r->recorded,
+        r->core,     r->clock_exact,       r->clock_mhz,      r->n_parts,
+        r->models.n, resources->cpu_milli, resources->memory, resources->pods};
     buf_add(key, numbers, sizeof numbers);
     buf_add_span(key, r->models);
     for (uint32_t i = 0; i < r->n_parts; i++) {
         const struct request_part *part = &r->parts[i];
-        const int64_t of_part[] = {part->index, part->amount, (int64_t)part->name.n};
+        const int64_t of_part[KEY_PART_NUMBERS] = {part->index, part->amount,
+                                                   (int64_t)part->name.n};
         buf_add(key, of_part, sizeof of_part);
         buf_add_span(key, part->name);
     }
 }
 
-static struct shared_request *shared_new(const struct request *r,
-                                         const struct resources *resources,
-                                         struct span key)
+static struct shared_request *
+shared_new(const struct request *r, const struct resources *resources, struct span key)
 {
-    size_t bytes = key.n + r->models.n + r->n_parts * sizeof *r->parts;
-    for (uint32_t i = 0; i < r->n_parts; i++)
-        bytes += r->parts[i].name.n;
-    struct shared_request *s = xmalloc(sizeof *s + bytes);
-    char *at = (char *)&s->parts[r->n_parts];
+    size_t parts = r->n_parts * sizeof *r->parts;
+    struct shared_request *s = xmalloc(sizeof *s + parts + key.n);
+    const char *at = memcpy((char *)s->parts + parts, key.p, key.n);
     *s = (struct shared_request){
-        .request = *r, .resources = *resources, .key = span_put(key, &at)};
+        .request = *r, .resources = *resources, .key = {at, key.n}};
     s->request.parts = s->parts;
-    s->request.models = span_put(r->models, &at);
+    s->request.models.p = at += KEY_NUMBERS * sizeof(int64_t);
+    at += r->models.n;
     for (uint32_t i = 0; i < r->n_parts; i++) {
         s->parts[i] = r->parts[i];
-        s->parts[i].name = span_put(r->parts[i].name, &at);
+        s->parts[i].name.p = at += KEY_PART_NUMBERS * sizeof(int64_t);
+        at += r->parts[i].name.n;
     }
     return s;
 }
@@ -162,9 +165,7 @@ static void gang_leave(struct ledger *l, struct ledger_pod *p)
         l->n_pending_members--;
         class_count(l, p, 0, -1);
     }
-    *(m->prev ? &m->prev->next : &g->members) = m->next;
-    if (m->next)
-        m->next->prev = m->prev;
+    LEDGER_UNLINK(g->members, m, next);
     if (--g->n_members == 0) {
         map_remove(&l->gangs, g->key);
         free(g);
@@ -185,8 +186,6 @@ static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key,
     m->gang = g;
     m->pod = p;
     m->next = g->members;
-    if (m->next)
-        m->next->prev = m;
     g->members = m;
     g->n_members++;
     p->member = m;
@@ -196,8 +195,7 @@ static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key,
     }
 }
 
-static void gang_update(struct ledger *l, struct ledger_pod *p,
-                               const struct pod *pod)
+static void gang_update(struct ledger *l, struct ledger_pod *p, const struct pod *pod)
 {
     cleanup_buf struct buf key = {0};
     struct gang gang;
@@ -277,15 +275,6 @@ struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid)
     return map_get(&l->pods_by_uid, uid);
 }
 
-/* Replaces *text by a copy. */
-static void own_text(struct span *text)
-{
-    if (text->n)
-        text->p = xmemdup0(text->p, text->n);
-    else
-        *text = (struct span){0};
-}
-
 const struct request_mix *ledger_mix(const struct ledger *l)
 {
     return &l->mix;
@@ -328,10 +317,7 @@ static void list_push_pod(struct ledger_pod **head, struct ledger_pod *pod)
 
 static void list_remove_pod(struct ledger_pod **head, struct ledger_pod *pod)
 {
-    if (pod->prev)
-        pod->prev->next = pod->next;
-    else
-        *head = pod->next;
+    *(pod->prev ? &pod->prev->next : head) = pod->next;
     if (pod->next)
         pod->next->prev = pod->prev;
     pod->next = pod->prev = NULL;
@@ -341,9 +327,7 @@ static void nomination_end(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_nomination *m = pod->nomination;
     struct ledger_node *node = m->node;
-    *(m->prev ? &m->prev->next : &node->nominated) = m->next;
-    if (m->next)
-        m->next->prev = m->prev;
+    LEDGER_UNLINK(node->nominated, m, next);
     pod->nomination = NULL;
     free(m);
     node->has_nominated = node->nominated != NULL;
@@ -365,8 +349,6 @@ static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_
     m->pod = pod;
     m->node = node;
     m->next = node->nominated;
-    if (m->next)
-        m->next->prev = m;
     node->nominated = pod->nomination = m;
     node->has_nominated = true;
     node->generation = ++l->generation;
@@ -431,8 +413,8 @@ static void edit_store(struct ledger *l, struct ledger_pod *p, const struct pod 
     edit_free(l, p->edit);
     p->edit = xcalloc(1, sizeof *p->edit);
     p->edit->priority = ledger_saturated(pod->priority);
-    p->edit->nominated = pod->nominated_node;
-    own_text(&p->edit->nominated);
+    p->edit->nominated = (struct span){
+        xmemdup0(pod->nominated_node.p, pod->nominated_node.n), pod->nominated_node.n};
     p->edit->request =
         request_pool_take(&l->requests, request, request_pool_resources(p->request));
     p->edit->invalid_reason = why_not ? xstrdup(why_not) : NULL;
@@ -464,37 +446,20 @@ static void pending_add(struct ledger *l, struct ledger_pod *pod)
     class_add(l, pod);
 }
 
-static struct resources resources_of(const struct pod *pod)
-{
-    return (struct resources){pod->requests.cpu_milli, pod->requests.memory, 1};
-}
-
 static struct ledger_pod *pod_new(struct ledger *l, const struct pod *from)
 {
     const struct object_meta *meta = &from->meta;
-    const struct resources resources = resources_of(from);
     size_t bytes = meta->uid.n + meta->ns.n + meta->name.n + 3;
     struct ledger_pod *pod = xcalloc(1, sizeof *pod + bytes);
     char *at = pod->strings;
     pod->uid = ledger_put_string(meta->uid, &at);
     pod->ns = ledger_put_string(meta->ns, &at);
     pod->name = ledger_put_string(meta->name, &at);
-    pod->created_s = meta->created_s;
-    pod->hash = scv_pod_hash(pod->ns, pod->name);
-    share_request(l, pod, &(struct request){0}, &resources);
+    pod->created_s = (uint32_t)quantity_at_most(meta->created_s, UINT32_MAX);
+    share_request(l, pod, &(struct request){0}, &from->requests);
     map_set(&l->pods_by_uid, pod);
     pending_add(l, pod);
     return pod;
-}
-
-static void set_resources(struct ledger *l, struct ledger_pod *pod,
-                          const struct resources *resources)
-{
-    if (resources_equal(request_pool_resources(pod->request), resources))
-        return;
-    share_request(l, pod, pod->request, resources);
-    if (pod->node)
-        ledger_derive(l, pod->node);
 }
 
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
@@ -508,8 +473,11 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     p->mirror = pod->mirror;
     p->daemon = pod->daemon;
     p->never_preempts = pod->never_preempts;
-    const struct resources resources = resources_of(pod);
-    set_resources(l, p, &resources);
+    if (!resources_equal(request_pool_resources(p->request), &pod->requests)) {
+        share_request(l, p, p->request, &pod->requests);
+        if (p->node)
+            ledger_derive(l, p->node);
+    }
     gang_update(l, p, pod);
     if (p->node && !pod->node.n)
         edit_store(l, p, pod, request, why_not);
@@ -596,7 +564,7 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     struct ledger_node *old = unlist(l, pod);
     free(pod->shares);
     pod->shares = copy;
-    pod->n_shares = n;
+    pod->n_shares = (uint8_t)n;
     pod->node = node;
     list_push_pod(&node->pods, pod);
     nominate(l, pod, (struct span){0});

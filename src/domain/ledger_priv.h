@@ -30,12 +30,12 @@ const struct resources *request_pool_resources(const struct request *request);
 /* Memory of a pod that left: the newest sample, which arrived before, still shows it as
  * used. */
 struct departure {
-    struct span uuid; /* owned */
-    int32_t card;
-    int64_t mib;      /* its promise if the sample includes the pod, else 0 */
-    int64_t promised; /* its promise */
-    uint64_t pod;     /* of scv_hash */
+    uint64_t pod, uuid; /* scv_hash; of a card without UUID: 0 */
+    int32_t card;       /* its index */
+    int64_t mib;        /* its promise if the sample includes the pod, else 0 */
+    int64_t promised;   /* its promise */
 };
+bool ledger_departure_is_of(const struct departure *d, const struct card *card);
 
 /* What a container or process uses of a card of the Scv. */
 struct ledger_use_entry {
@@ -80,11 +80,11 @@ struct ledger_node_facts {
      * hold cards of nvidia.com/... */
     struct scv_held *holders;
     size_t n_holders;
-    /* owned: of the podList, for our resources; sorted by pod. They stay when the Scv loses
+    /* owned: of the podList, for our resources. They stay when the Scv loses
      * its podList, because scv-agent omits it while the kubelet does not answer. */
     struct ledger_assignment *assignments;
     size_t n_assignments;
-    struct ledger_use_entry *uses; /* owned; sorted by user, pod and card */
+    struct ledger_use_entry *uses; /* owned */
     size_t n_uses;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource of another plugin */
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
@@ -148,6 +148,21 @@ static inline int32_t ledger_saturated(int64_t value)
     return value < INT32_MIN ? INT32_MIN : (int32_t)value;
 }
 
+/* Removes an item from a short list, which has it. */
+#define LEDGER_UNLINK(head, item, next)                                                  \
+    do {                                                                                 \
+        __typeof__(head) *unlink_at_ = &(head);                                          \
+        while (*unlink_at_ != (item))                                                    \
+            unlink_at_ = &(*unlink_at_)->next;                                           \
+        *unlink_at_ = (item)->next;                                                      \
+    } while (0)
+
+/* Of the pod's assignments. */
+static inline uint64_t ledger_pod_hash(const struct ledger_pod *pod)
+{
+    return scv_pod_hash(pod->ns, pod->name);
+}
+
 /* As span_put, with a NUL. */
 static inline struct span ledger_put_string(struct span text, char **at)
 {
@@ -159,19 +174,12 @@ static inline struct span ledger_put_string(struct span text, char **at)
 /* Recomputes all derived values of the node (ledger_derive.c). */
 void ledger_derive(struct ledger *l, struct ledger_node *node);
 
-/* Recomputes what is derived from its cards alone: sums, and the rows (ledger_derive.c). */
-void ledger_sum_up(struct ledger_node *node);
-
 /* Recomputes the node's free CPU (nongpu_pods.c). */
 void ledger_requests_settle(struct ledger_node *node);
 
 /* Replaces the copy of the Scv, or drops it (ledger_scv.c). */
 void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv);
 void ledger_facts_drop_scv(struct ledger_node_facts *f);
-/* The assignments of the pod; *n gets their number. */
-const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_facts *f,
-                                                      const struct ledger_pod *pod,
-                                                      size_t *n);
 /* The pod leaves the node: what the sample shows of it, and its assignments. */
 void ledger_facts_depart(struct ledger_node *node, const struct ledger_pod *pod);
 /* The measured use of each card. Promises are charged to the cards already. */
@@ -186,15 +194,11 @@ void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
 /* Pods, their requests, classes and gangs. */
 void ledger_pods_init(struct ledger *l, uint64_t seed);
 void ledger_pods_free(struct ledger *l);
-void ledger_departures_clear(struct ledger_node_facts *facts);
 void ledger_reservations_free(struct ledger *l);
 /* New, in one block with the UUIDs; of no card. */
 struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint32_t n);
 /* What it reserves on the card of its i-th share, which is not missing. */
 int64_t ledger_reserved_mib(const struct ledger_reservation *r, uint32_t i);
-/* Does the newest sample of its node include the pod's memory? */
-bool ledger_pod_in_sample(const struct ledger_node_facts *facts,
-                          const struct ledger_pod *pod);
-/* Bits of the cards whose newest sample includes it. */
+/* Bits of the cards whose newest sample includes the pod's memory. */
 uint64_t ledger_pod_used_cards(const struct ledger_node *node,
                                const struct ledger_pod *pod);

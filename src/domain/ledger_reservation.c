@@ -55,7 +55,7 @@ struct ledger_share *ledger_shares_copy(const struct ledger_share *shares, uint3
     char *at = (char *)(copy + n);
     for (uint32_t i = 0; i < n; i++) {
         copy[i] = shares[i];
-        copy[i].on = NULL;
+        copy[i].on = -1;
         copy[i].uuid = span_put(shares[i].uuid, &at);
     }
     return copy;
@@ -74,10 +74,7 @@ void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
     r->name = ledger_put_string(from->name, &at);
     r->shares = ledger_shares_copy(from->shares, from->n_shares);
     r->node = node;
-    r->prev_here = NULL;
     r->next_here = node->reserved;
-    if (node->reserved)
-        node->reserved->prev_here = r;
     node->reserved = r;
     node->has_reserved = true;
     struct ledger_reservation *old = ledger_reservation_find(l, r->uid);
@@ -94,9 +91,7 @@ void ledger_reservation_end(struct ledger *l, struct ledger_reservation *r)
     *(r->prev ? &r->prev->next : &l->first_reservation) = r->next;
     *(r->next ? &r->next->prev : &l->last_reservation) = r->prev;
     l->n_reservations--;
-    *(r->prev_here ? &r->prev_here->next_here : &node->reserved) = r->next_here;
-    if (r->next_here)
-        r->next_here->prev_here = r->prev_here;
+    LEDGER_UNLINK(node->reserved, r, next_here);
     node->has_reserved = node->reserved != NULL;
     map_remove(&l->reservations_by_uid, r->uid);
     reservation_free(r);
@@ -115,7 +110,7 @@ static bool is_given_twice(const struct card *card)
 static bool has_lost(const struct ledger_reservation *r)
 {
     for (uint32_t i = 0; i < r->n_shares; i++) {
-        const struct card *card = r->shares[i].on;
+        const struct card *card = ledger_share_card(r->node, &r->shares[i]);
         if (card &&
             (is_given_twice(card) || (r->whole && card->pods > 0) ||
              (r->core && card->compute_promised + card->compute_reserved > REQUEST_CORE)))
@@ -145,14 +140,12 @@ const struct ledger_reservation *ledger_reservation_on(const struct ledger_node 
 }
 
 /* Frees what is reserved on copies of the node's cards. */
-static void release(const struct ledger_node *node, const struct ledger_reservation *r,
-                    struct card *cards)
+static void release(const struct ledger_reservation *r, struct card *cards)
 {
     for (uint32_t i = 0; i < r->n_shares; i++) {
-        const struct card *on = r->shares[i].on;
-        if (!on)
+        if (r->shares[i].on < 0)
             continue;
-        struct card *card = &cards[on - node->cards];
+        struct card *card = &cards[r->shares[i].on];
         card->reserved_mib -= ledger_reserved_mib(r, i);
         card_add_core(&card->compute_reserved, -(int64_t)r->core);
         card->free_mib = card_left_mib(card);
@@ -167,6 +160,6 @@ void ledger_cards_seen(const struct ledger_node *node, int64_t priority, struct 
     for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
         if ((r->priority < priority && !MUTANT(reservation_blocks_higher_priority)) ||
             span_eq(r->uid, uid))
-            release(node, r, cards);
+            release(r, cards);
     }
 }

@@ -30,16 +30,18 @@
  * {0} is the state before anything was read. The parts may come in any order.
  */
 
+enum { CPU, MEMORY, AMOUNTS };
+
 /* One ResourceList, in thousandths of a core or a byte. */
 struct resource_list {
-    int64_t cpu, memory;
-    bool has_cpu, has_memory;
+    int64_t amount[AMOUNTS];
+    bool has[AMOUNTS];
     bool has_any; /* another resource that a pod as a whole may request */
     bool present; /* the list is not null */
 };
 
 struct container_sums {
-    struct container_sum cpu, memory;
+    struct container_sum of[AMOUNTS];
 };
 
 /* A container of the spec, or its status. */
@@ -77,17 +79,6 @@ enum {
 
 static const int64_t milli_max = RESOURCES_MAX * 1000;
 
-static void read_amount(struct field_reader *r, const struct field *f, int64_t *amount,
-                        bool *has)
-{
-    struct span text = {0};
-    fields_read_quantity(r->j, f->where, r->a, &text);
-    if (!text.p)
-        return;
-    *amount = quantity_milli(text, milli_max);
-    *has = true;
-}
-
 static void read_resource_list(struct field_reader *r, const struct field *f, void *at)
 {
     struct resource_list *list = at;
@@ -95,13 +86,19 @@ static void read_resource_list(struct field_reader *r, const struct field *f, vo
     list->present = jread_peek(r->j) != JREAD_NULL;
     jread_object(r->j, f->where);
     while (jread_member(r->j, &key)) {
-        if (jread_key_is(key, "cpu")) {
-            read_amount(r, f, &list->cpu, &list->has_cpu);
-        } else if (jread_key_is(key, "memory")) {
-            read_amount(r, f, &list->memory, &list->has_memory);
-        } else {
+        struct span text = {0};
+        int k = jread_key_is(key, "cpu")      ? CPU
+                : jread_key_is(key, "memory") ? MEMORY
+                                              : AMOUNTS;
+        if (k == AMOUNTS) {
             list->has_any |= span_starts((struct span){key.p, key.n}, SPAN("hugepages-"));
             jread_skip(r->j);
+            continue;
+        }
+        fields_read_quantity(r->j, f->where, r->a, &text);
+        if (text.p) {
+            list->amount[k] = quantity_milli(text, milli_max);
+            list->has[k] = true;
         }
     }
 }
@@ -192,24 +189,23 @@ void container_sum_add(struct container_sum *sum, enum container_role role,
 static void sums_add(struct container_sums *sums, enum container_role role,
                      const struct resource_list *list)
 {
-    container_sum_add(&sums->cpu, role, list->cpu);
-    container_sum_add(&sums->memory, role, list->memory);
-}
-
-static void sums_total(const struct container_sums *sums, struct resource_list *total)
-{
-    *total = (struct resource_list){
-        .cpu = larger(sums->cpu.running, sums->cpu.peak),
-        .memory = larger(sums->memory.running, sums->memory.peak),
-    };
+    for (int k = 0; k < AMOUNTS; k++)
+        container_sum_add(&sums->of[k], role, list->amount[k]);
 }
 
 static void raise_to(struct resource_list *most, const struct resource_list *list)
 {
-    most->cpu = larger(most->cpu, list->cpu);
-    most->memory = larger(most->memory, list->memory);
-    most->has_cpu |= list->has_cpu;
-    most->has_memory |= list->has_memory;
+    for (int k = 0; k < AMOUNTS; k++) {
+        most->amount[k] = larger(most->amount[k], list->amount[k]);
+        most->has[k] |= list->has[k];
+    }
+}
+
+static void raise_to_sums(struct resource_list *most, const struct container_sums *sums)
+{
+    for (int k = 0; k < AMOUNTS; k++)
+        most->amount[k] =
+            larger(most->amount[k], larger(sums->of[k].running, sums->of[k].peak));
 }
 
 static const struct container_entry *entry_find(const struct container_list *list,
@@ -246,27 +242,24 @@ static void add_statuses(const struct pod_requests_reader *r,
 static struct resource_list requests_of_containers(const struct pod_requests_reader *r)
 {
     struct container_sums allocated = {0}, actuated = {0};
-    struct resource_list total, part;
-    sums_total(&r->spec, &total);
-    bool status = r->statuses.n || r->init_statuses.n || r->infeasible ||
-                  (r->pod_allocated.present && r->pod_actuated.present);
+    struct resource_list total = {0};
+    bool of_pod = r->pod_allocated.present && r->pod_actuated.present;
+    bool status = r->statuses.n || r->init_statuses.n || r->infeasible || of_pod;
     bool many = r->containers.n > ENTRIES_MAX || r->inits.n > ENTRIES_MAX ||
                 r->statuses.n > ENTRIES_MAX || r->init_statuses.n > ENTRIES_MAX;
+    if (!r->infeasible || many)
+        raise_to_sums(&total, &r->spec);
     if (!status || many)
         return total;
-    if (r->infeasible)
-        total = (struct resource_list){0};
-    if (r->pod_allocated.present && r->pod_actuated.present) {
+    if (of_pod) {
         raise_to(&total, &r->pod_allocated);
         raise_to(&total, &r->pod_actuated);
         return total;
     }
     add_statuses(r, &r->containers, &allocated, &actuated);
     add_statuses(r, &r->inits, &allocated, &actuated);
-    sums_total(&allocated, &part);
-    raise_to(&total, &part);
-    sums_total(&actuated, &part);
-    raise_to(&total, &part);
+    raise_to_sums(&total, &allocated);
+    raise_to_sums(&total, &actuated);
     return total;
 }
 
@@ -276,7 +269,7 @@ static void apply_pod_level(const struct pod_requests_reader *r,
 {
     const struct resource_list *spec = &r->pod_spec;
     struct resource_list whole = {0};
-    if (!spec->has_cpu && !spec->has_memory && !spec->has_any)
+    if (!spec->has[CPU] && !spec->has[MEMORY] && !spec->has_any)
         return;
     if (!r->has_pod_status || !r->infeasible)
         raise_to(&whole, spec);
@@ -284,21 +277,20 @@ static void apply_pod_level(const struct pod_requests_reader *r,
         raise_to(&whole, &r->pod_allocated);
         raise_to(&whole, &r->pod_actuated);
     }
-    if (whole.has_cpu)
-        total->cpu = whole.cpu;
-    if (whole.has_memory)
-        total->memory = whole.memory;
+    for (int k = 0; k < AMOUNTS; k++)
+        if (whole.has[k])
+            total->amount[k] = whole.amount[k];
 }
 
 static struct resources pod_requests_of(const struct pod_requests_reader *r)
 {
     struct resource_list total = requests_of_containers(r);
     apply_pod_level(r, &total);
-    int64_t cpu = add_saturated(total.cpu, r->overhead.cpu);
-    int64_t memory = (add_saturated(total.memory, r->overhead.memory) + 999) / 1000;
+    for (int k = 0; k < AMOUNTS; k++)
+        total.amount[k] = add_saturated(total.amount[k], r->overhead.amount[k]);
     return (struct resources){
-        .cpu_milli = quantity_at_most(cpu, RESOURCES_MAX),
-        .memory = quantity_at_most(memory, RESOURCES_MAX),
+        .cpu_milli = quantity_at_most(total.amount[CPU], RESOURCES_MAX),
+        .memory = quantity_at_most((total.amount[MEMORY] + 999) / 1000, RESOURCES_MAX),
         .pods = 1,
     };
 }
@@ -359,7 +351,10 @@ static void add_container(struct reading *r, struct arena *a,
                           const struct pod_container *c)
 {
     struct pod *pod = &r->pod;
-    if (!c->mem.p && !c->cards.p && !c->devices.p && !c->core.p)
+    int k = 0;
+    while (k < POD_LIMITS && !c->limits[k].p)
+        k++;
+    if (k == POD_LIMITS)
         return;
     if (pod->n_containers == r->cap) {
         size_t cap = r->cap ? r->cap * 2 : 4;
@@ -409,66 +404,43 @@ static const struct field scheduling_group_fields[] = {
     FIELDS_END,
 };
 
-/* Preferences decide nothing here: values of other types are skipped, not faults. */
-static bool is_next(struct jread *j, enum jread_type type)
+/* nodeAffinity, podAffinity and podAntiAffinity have a list of preferences. */
+static void read_preference(struct field_reader *r, const struct field *f, void *at)
 {
-    if (jread_peek(j) == type)
-        return true;
-    jread_skip(j);
-    return false;
+    struct pod *pod = at;
+    (void)f;
+    pod->prefers = true;
+    jread_skip(r->j);
 }
 
-static void read_preferred(struct jread *j, struct pod *pod)
-{
-    if (!is_next(j, JREAD_ARRAY))
-        return;
-    jread_array(j, "spec.affinity");
-    while (jread_item(j)) {
-        pod->prefers = true;
-        jread_skip(j);
-    }
-}
+#define AFFINITY(key) FIELD("spec.affinity.", key, pod, meta), FIELD_IS_OBJECT(preferred_fields)
+static const struct field preferred_fields[] = {
+    {FIELD("spec.affinity.", "preferredDuringSchedulingIgnoredDuringExecution", pod, meta),
+     .type = FIELD_LIST, .read = read_preference},
+    FIELDS_END,
+};
+static const struct field affinity_fields[] = {
+    {AFFINITY("nodeAffinity")},
+    {AFFINITY("podAffinity")},
+    {AFFINITY("podAntiAffinity")},
+    FIELDS_END,
+};
+_Static_assert(offsetof(struct pod, meta) == 0, "the lists are read into the pod");
 
-/* nodeAffinity, podAffinity and podAntiAffinity have a list of that name. */
-static void read_affinity(struct field_reader *r, const struct field *f, void *at)
-{
-    struct jread *j = r->j;
-    struct jread_str key;
-    if (!is_next(j, JREAD_OBJECT))
-        return;
-    jread_object(j, f->where);
-    while (jread_member(j, &key)) {
-        if (!is_next(j, JREAD_OBJECT))
-            continue;
-        jread_object(j, f->where);
-        while (jread_member(j, &key)) {
-            if (jread_key_is(key, "preferredDuringSchedulingIgnoredDuringExecution"))
-                read_preferred(j, at);
-            else
-                jread_skip(j);
-        }
-    }
-}
+struct spread {
+    struct span when;
+};
+static const struct field spread_fields[] = {
+    {FIELD("spec.topologySpreadConstraints[].", "whenUnsatisfiable", spread, when)},
+    FIELDS_END,
+};
 
 static void read_spread(struct field_reader *r, const struct field *f, void *at)
 {
-    struct jread *j = r->j;
     struct pod *pod = at;
-    struct jread_str key, when;
-    if (!is_next(j, JREAD_ARRAY))
-        return;
-    jread_array(j, f->where);
-    while (jread_item(j)) {
-        if (!is_next(j, JREAD_OBJECT))
-            continue;
-        jread_object(j, f->where);
-        while (jread_member(j, &key)) {
-            if (!jread_key_is(key, "whenUnsatisfiable") || jread_peek(j) != JREAD_STRING)
-                jread_skip(j);
-            else if (jread_string(j, "whenUnsatisfiable", &when))
-                pod->prefers |= jread_key_is(when, "ScheduleAnyway");
-        }
-    }
+    struct spread spread = {0};
+    fields_read(r, f->where, spread_fields, &spread);
+    pod->prefers |= span_eq(spread.when, SPAN("ScheduleAnyway"));
 }
 
 static enum pod_phase phase_of(struct span text)
@@ -484,38 +456,41 @@ static enum pod_phase phase_of(struct span text)
     return POD_PENDING;
 }
 
+#define LABEL(key, member)      {OBJECT_LABEL, SPAN(key), &pod->member}
+#define ANNOTATION(key, member) {OBJECT_ANNOTATION, SPAN(key), &pod->member}
+
 static void read_meta(struct field_reader *r, const struct field *f, void *at)
 {
     struct pod *pod = at;
     struct span mirror = {0}, daemon_set = {0};
     const struct object_field fields[] = {
-        {OBJECT_LABEL, SPAN(KEY_GPU_COUNT), &pod->count_label},
-        {OBJECT_ANNOTATION, SPAN(KEY_GPU_COUNT), &pod->count_annotation},
-        {OBJECT_ANNOTATION, SPAN(KEY_PLACEMENT), &pod->placement},
-        {OBJECT_ANNOTATION, SPAN(KEY_GPU_MODEL), &pod->models},
-        {OBJECT_ANNOTATION, SPAN(KEY_ISOLATION), &pod->isolation},
-        {OBJECT_LABEL, SPAN(KEY_SCV_NUMBER), &pod->scv_number},
-        {OBJECT_LABEL, SPAN(KEY_SCV_MEMORY), &pod->scv_memory},
-        {OBJECT_LABEL, SPAN(KEY_SCV_CLOCK), &pod->scv_clock},
-        {OBJECT_ANNOTATION, SPAN(KEY_MEM_IDX), &pod->idx},
-        {OBJECT_ANNOTATION, SPAN(KEY_MEM_DEV), &pod->card_units},
-        {OBJECT_ANNOTATION, SPAN(KEY_MEM_POD), &pod->units},
-        {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSUME_TIME), &pod->assume_time},
-        {OBJECT_ANNOTATION, SPAN(KEY_ALLOCATION), &pod->allocation},
-        {OBJECT_ANNOTATION, SPAN(KEY_CARD_UUID), &pod->card_uuid},
-        {OBJECT_ANNOTATION, SPAN(KEY_CARD_MEMORY), &pod->card_memory},
-        {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSIGNED), &pod->assigned},
+        LABEL(KEY_GPU_COUNT, count_label),
+        ANNOTATION(KEY_GPU_COUNT, count_annotation),
+        ANNOTATION(KEY_PLACEMENT, placement),
+        ANNOTATION(KEY_GPU_MODEL, models),
+        ANNOTATION(KEY_ISOLATION, isolation),
+        LABEL(KEY_SCV_NUMBER, scv_number),
+        LABEL(KEY_SCV_MEMORY, scv_memory),
+        LABEL(KEY_SCV_CLOCK, scv_clock),
+        ANNOTATION(KEY_MEM_IDX, idx),
+        ANNOTATION(KEY_MEM_DEV, card_units),
+        ANNOTATION(KEY_MEM_POD, units),
+        ANNOTATION(KEY_MEM_ASSUME_TIME, assume_time),
+        ANNOTATION(KEY_ALLOCATION, allocation),
+        ANNOTATION(KEY_CARD_UUID, card_uuid),
+        ANNOTATION(KEY_CARD_MEMORY, card_memory),
+        ANNOTATION(KEY_MEM_ASSIGNED, assigned),
         {OBJECT_ANNOTATION, SPAN(KEY_MIRROR), &mirror},
         {OBJECT_OWNER, SPAN("DaemonSet"), &daemon_set},
-        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING), &pod->gang.coscheduling},
-        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_GROUP), &pod->gang.old_group},
-        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_NAME), &pod->gang.old_name},
-        {OBJECT_LABEL, SPAN(KEY_COSCHEDULING_MINIMUM), &pod->gang.old_minimum},
-        {OBJECT_LABEL, SPAN(KEY_KUEUE_GROUP), &pod->gang.kueue},
-        {OBJECT_ANNOTATION, SPAN(KEY_KUEUE_TOTAL), &pod->gang.kueue_total},
-        {OBJECT_ANNOTATION, SPAN(KEY_VOLCANO_GROUP), &pod->gang.volcano},
-        {OBJECT_ANNOTATION, SPAN(KEY_VOLCANO_KUBE_GROUP), &pod->gang.volcano_kube},
-        {OBJECT_ANNOTATION, SPAN(KEY_GANG_MINIMUM), &pod->gang.minimum},
+        LABEL(KEY_COSCHEDULING, gang.coscheduling),
+        LABEL(KEY_COSCHEDULING_GROUP, gang.old_group),
+        LABEL(KEY_COSCHEDULING_NAME, gang.old_name),
+        LABEL(KEY_COSCHEDULING_MINIMUM, gang.old_minimum),
+        LABEL(KEY_KUEUE_GROUP, gang.kueue),
+        ANNOTATION(KEY_KUEUE_TOTAL, gang.kueue_total),
+        ANNOTATION(KEY_VOLCANO_GROUP, gang.volcano),
+        ANNOTATION(KEY_VOLCANO_KUBE_GROUP, gang.volcano_kube),
+        ANNOTATION(KEY_GANG_MINIMUM, gang.minimum),
     };
     (void)f;
     object_meta_read(r->j, r->a, &pod->meta, fields, ARRAY_LEN(fields));
@@ -538,8 +513,8 @@ static const struct field spec_fields[] = {
     {SPEC("resources", requests.pod_spec), FIELD_IS_OBJECT(requirements_fields)},
     {SPEC("workloadRef", pod.gang), FIELD_IS_OBJECT(workload_fields)},
     {SPEC("schedulingGroup", pod.gang), FIELD_IS_OBJECT(scheduling_group_fields)},
-    {SPEC("affinity", pod), READ_WITH(read_affinity)},
-    {SPEC("topologySpreadConstraints", pod), READ_WITH(read_spread)},
+    {SPEC("affinity", pod), FIELD_IS_OBJECT(affinity_fields)},
+    {SPEC("topologySpreadConstraints", pod), LIST_OF(read_spread)},
     FIELDS_END,
 };
 

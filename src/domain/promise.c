@@ -204,26 +204,6 @@ int64_t promise_share_mib(const struct promise *p, size_t i,
     return is_exact(p, request) ? mib : all;
 }
 
-/* A list with commas: of what `item` selects of each share. */
-enum share_item { SHARE_CARD, SHARE_CARD_UNITS, SHARE_UUID };
-
-static void write_list(struct jwrite *w, const char *key, const struct promise *p,
-                       enum share_item item)
-{
-    cleanup_buf struct buf list = {0};
-    bool known = item != SHARE_UUID;
-    for (size_t i = 0; i < p->n; i++) {
-        const struct promise_share *share = &p->shares[i];
-        buf_adds(&list, i ? "," : "");
-        if (item == SHARE_UUID)
-            buf_add_span(&list, share->uuid);
-        else
-            buf_add_i64(&list, item == SHARE_CARD ? share->card : share->card_units);
-        known |= share->uuid.n > 0;
-    }
-    jwrite_str(w, key, known ? buf_span(&list) : SPAN(""));
-}
-
 static void write_number(struct jwrite *w, const char *key, int64_t number)
 {
     cleanup_buf struct buf text = {0};
@@ -231,48 +211,50 @@ static void write_number(struct jwrite *w, const char *key, int64_t number)
     jwrite_str(w, key, buf_span(&text));
 }
 
-static void allocate_card(struct jwrite *w, int64_t card, int64_t units)
-{
-    char key[STR_U64 + 1];
-    *str_put_u64(key, (uint64_t)card) = '\0';
-    jwrite_i64(w, key, units);
-}
-
 /* JSON inside a string. Memory: each container gets an even part of each card. Whole cards:
  * containers get the cards in order. */
 static void write_allocation(struct jwrite *w, const struct promise *p,
                              const struct request *r)
 {
+    bool memory = r->kind == REQUEST_MEMORY;
     size_t next = 0;
     cleanup_buf struct buf text = {0};
-    struct jwrite inner = {.out = &text};
-    jwrite_object(&inner, NULL);
+    buf_adds(&text, "{");
     for (size_t c = 0; c < r->n_parts; c++) {
         const struct request_part *part = &r->parts[c];
-        char key[STR_U64 + 1];
-        *str_put_u64(key, part->index) = '\0';
-        jwrite_object(&inner, key);
-        for (size_t i = 0; r->kind == REQUEST_MEMORY && i < p->n; i++)
-            allocate_card(&inner, p->shares[i].card, part->amount / (int64_t)p->n);
-        for (int64_t k = 0;
-             r->kind != REQUEST_MEMORY && k < part->amount && next < p->n; k++, next++)
-            allocate_card(&inner, p->shares[next].card, p->shares[next].card_units);
-        jwrite_object_end(&inner);
+        size_t end = memory ? p->n : next + (size_t)part->amount;
+        buf_printf(&text, "%s\"%u\":{", c ? "," : "", part->index);
+        for (size_t i = next; i < end && i < p->n; i++)
+            buf_printf(&text, "%s\"%d\":%lld", i > next ? "," : "", p->shares[i].card,
+                       (long long)(memory ? part->amount / (int64_t)p->n
+                                          : p->shares[i].card_units));
+        buf_adds(&text, "}");
+        next = memory ? 0 : end;
     }
-    jwrite_object_end(&inner);
+    buf_adds(&text, "}");
     jwrite_str(w, KEY_ALLOCATION, buf_span(&text));
 }
 
 void promise_write(struct buf *out, const struct promise *p,
                    const struct request *request, int64_t time_ns)
 {
+    cleanup_buf struct buf cards = {0}, sizes = {0}, uuids = {0};
     struct jwrite w = {.out = out};
     int64_t units = request->units;
-    for (size_t i = 0; i < p->n; i++)
-        units += request->kind == REQUEST_CARDS ? p->shares[i].card_units : 0;
+    bool known = false;
+    for (size_t i = 0; i < p->n; i++) {
+        const struct promise_share *share = &p->shares[i];
+        const char *comma = i ? "," : "";
+        buf_printf(&cards, "%s%d", comma, share->card);
+        buf_printf(&sizes, "%s%lld", comma, (long long)share->card_units);
+        buf_adds(&uuids, comma);
+        buf_add_span(&uuids, share->uuid);
+        known |= share->uuid.n > 0;
+        units += request->kind == REQUEST_CARDS ? share->card_units : 0;
+    }
     jwrite_object(&w, NULL);
-    write_list(&w, KEY_MEM_IDX, p, SHARE_CARD);
-    write_list(&w, KEY_MEM_DEV, p, SHARE_CARD_UNITS);
+    jwrite_str(&w, KEY_MEM_IDX, buf_span(&cards));
+    jwrite_str(&w, KEY_MEM_DEV, buf_span(&sizes));
     write_number(&w, KEY_MEM_POD, units);
     jwrite_str(&w, KEY_MEM_ASSIGNED, SPAN("false"));
     write_number(&w, KEY_MEM_ASSUME_TIME, time_ns);
@@ -283,7 +265,7 @@ void promise_write(struct buf *out, const struct promise *p,
         write_number(&w, KEY_CARD_MEMORY, request->mib_per_card);
     /* Written even if no UUID is known: it replaces a UUID that was copied from another
      * pod's manifest. */
-    write_list(&w, KEY_CARD_UUID, p, SHARE_UUID);
+    jwrite_str(&w, KEY_CARD_UUID, known ? buf_span(&uuids) : SPAN(""));
     jwrite_object_end(&w);
 }
 
@@ -312,26 +294,17 @@ static struct request recorded(const struct promise *p)
     return r;
 }
 
-/* The pod without its limits of compute: without one of memory they make a request invalid,
- * and a pod that was bound by its labels before that rule existed keeps its memory. */
-static struct pod without_core(const struct pod *pod, struct arena *a)
-{
-    struct pod copy = *pod;
-    copy.containers = arena_alloc(a, pod->n_containers * sizeof *copy.containers);
-    for (size_t i = 0; i < pod->n_containers; i++) {
-        copy.containers[i] = pod->containers[i];
-        copy.containers[i].core = (struct span){0};
-    }
-    return copy;
-}
-
 int promise_of_bound(const struct pod *pod, const struct promise *promise,
-                  const struct request_rules *rules, struct arena *a,
-                  struct request *request, struct err *err)
+                     const struct request_rules *rules, struct arena *a,
+                     struct request *request, struct err *err)
 {
     struct limits limits = limits_of(pod);
     bool by_label = !limits_any(&limits);
-    struct pod labels = by_label && limits.core ? without_core(pod, a) : *pod;
+    struct pod labels = *pod;
+    /* Without limits of memory, those of compute make a request invalid, and a pod that was
+     * bound by its labels before that rule existed keeps its memory. */
+    if (by_label)
+        labels.n_containers = 0;
     int bad = request_of(&labels, rules, a, request, err);
     if (!by_label) {
         if (bad && (!MUTANT(limits_of_invalid_forgotten) || limits.mem < 0))
@@ -350,66 +323,52 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
     return bad;
 }
 
-/* What the annotations promise. gpushare/card-memory means nothing beside limits. */
-static void write_promise(struct buf *out, const struct promise *p, bool limits)
+static bool agrees(const struct promise *p, const struct request *r, bool invalid)
+{
+    bool cards = p->n == r->cards, whole = r->kind == REQUEST_CARDS;
+    int64_t units = promise_allocated_units(p), running = 0;
+    /* The Go extender counts only app containers, ignores the number of cards, and writes no
+     * allocation. */
+    if (!p->allocated)
+        return (cards || p->n == 1 || invalid) && (whole || p->units <= r->units);
+    if (whole)
+        return cards;
+    /* Of the containers that run concurrently: what the allocation has. */
+    for (size_t i = 0; i < r->n_parts; i++)
+        running += r->parts[i].amount;
+    if (invalid || !r->n_parts)
+        running = r->units;
+    if (p->units >= 0 && p->units != r->units && p->units != running)
+        return false;
+    return (units == r->units || units == running) && (cards || invalid);
+}
+
+void promise_differences(struct buf *out, const struct pod *pod, const struct promise *p,
+                         const struct request *r, bool invalid, int64_t unit_mib)
 {
     int64_t units = p->allocated ? promise_allocated_units(p) : p->units;
+    bool nothing = r->kind == REQUEST_NONE;
+    /* gpushare/card-memory means nothing beside limits. */
+    bool by_label = r->recorded || nothing || r->by_label;
+    if ((!pod->idx.p && !pod->allocation.p) || r->kind == REQUEST_DEVICES ||
+        (!r->recorded && !nothing && (!p->n || agrees(p, r, invalid))))
+        return;
     buf_adds(out, "the annotations promise ");
-    if (p->whole && !limits)
+    if (p->whole && by_label)
         buf_adds(out, "whole cards");
-    else if (p->card_mib >= 0 && !limits)
+    else if (p->card_mib >= 0 && by_label)
         buf_printf(out, "%lld MiB on each card", (long long)p->card_mib);
     else if (units >= 0)
         buf_printf(out, "%lld units of " KEY_GPU_MEM, (long long)units);
     else
         buf_adds(out, "memory");
     buf_printf(out, " (%zu card%s)", p->n, p->n == 1 ? "" : "s");
-}
-
-/* The units of all containers that run concurrently: what the allocation has. */
-static int64_t running_units(const struct request *r)
-{
-    int64_t sum = 0;
-    for (size_t i = 0; i < r->n_parts; i++)
-        sum += r->parts[i].amount;
-    return sum;
-}
-
-/* The Go extender counts only app containers, ignores the number of cards, and writes no
- * allocation. */
-static bool agrees_with_go(const struct promise *p, const struct request *r, bool invalid)
-{
-    bool cards = p->n == 1 || p->n == r->cards || invalid;
-    return cards && (r->kind == REQUEST_CARDS || p->units <= r->units);
-}
-
-static bool agrees(const struct promise *p, const struct request *r, bool invalid)
-{
-    int64_t running = invalid || !r->n_parts ? r->units : running_units(r);
-    int64_t units = promise_allocated_units(p);
-    if (!p->allocated)
-        return agrees_with_go(p, r, invalid);
-    if (r->kind == REQUEST_CARDS)
-        return p->n == r->cards;
-    if (p->units >= 0 && p->units != r->units && p->units != running)
-        return false;
-    return (units == r->units || units == running) && (p->n == r->cards || invalid);
-}
-
-void promise_differences(struct buf *out, const struct pod *pod, const struct promise *p,
-                       const struct request *r, bool invalid, int64_t unit_mib)
-{
-    if ((!pod->idx.p && !pod->allocation.p) || r->kind == REQUEST_DEVICES)
-        return;
     if (r->recorded) {
-        write_promise(out, p, false);
         buf_adds(out, ", but the labels ask for less now; the annotations count, because "
                       "they are complete");
-    } else if (r->kind == REQUEST_NONE) {
-        write_promise(out, p, false);
+    } else if (nothing) {
         buf_adds(out, ", but the pod asks for nothing; it counts for nothing");
-    } else if (p->n && !agrees(p, r, invalid)) {
-        write_promise(out, p, !r->by_label);
+    } else {
         buf_adds(out, ", but the pod asks for ");
         request_write(out, r, unit_mib);
         buf_adds(out, ", which counts");

@@ -16,32 +16,29 @@ struct scale {
 
 static bool read_suffix(struct span s, struct scale *scale)
 {
-    static const struct {
-        const char *name;
-        struct scale scale;
-    } table[] = {
-        {"", {0, 0}},    {"n", {-9, 0}},  {"u", {-6, 0}},  {"m", {-3, 0}},
-        {"k", {3, 0}},   {"M", {6, 0}},   {"G", {9, 0}},   {"T", {12, 0}},
-        {"P", {15, 0}},  {"E", {18, 0}},  {"Ki", {0, 10}}, {"Mi", {0, 20}},
-        {"Gi", {0, 30}}, {"Ti", {0, 40}}, {"Pi", {0, 50}}, {"Ei", {0, 60}},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        if (span_eq(s, span_of(table[i].name))) {
-            *scale = table[i].scale;
-            return true;
-        }
+    static const char decimal[] = "num0kMGTPE", binary[] = "KMGTPE"; /* no suffix is a digit */
+    const char *at;
+    *scale = (struct scale){0};
+    if (s.n <= 1) {
+        at = s.n ? memchr(decimal, s.p[0], sizeof decimal - 1) : decimal + 3;
+        scale->ten = at ? 3 * (int)(at - decimal - 3) : 0;
+        return at;
     }
-    if (s.n < 2 || (s.p[0] != 'e' && s.p[0] != 'E'))
-        return false;
+    if (s.n == 2 && s.p[1] == 'i') {
+        at = memchr(binary, s.p[0], sizeof binary - 1);
+        scale->two = at ? 10 * (int)(at - binary + 1) : 0;
+        return at;
+    }
     struct span digits = {s.p + 1, s.n - 1};
     if (digits.p[0] == '+' && digits.n > 1) {
         digits.p++;
         digits.n--;
     }
     int64_t exponent;
-    if (!span_i64(digits, &exponent) || exponent < -30 || exponent > 30)
+    if ((s.p[0] != 'e' && s.p[0] != 'E') || !span_i64(digits, &exponent) ||
+        exponent < -30 || exponent > 30)
         return false;
-    *scale = (struct scale){(int)exponent, 0};
+    scale->ten = (int)exponent;
     return true;
 }
 

@@ -22,18 +22,17 @@ static int64_t sum_total(const struct container_sum *sum)
 
 struct limits limits_of(const struct pod *pod)
 {
-    struct container_sum mem = {0}, cards = {0}, devices = {0}, core = {0};
-    bool mem_in_init = false;
+    struct container_sum sums[POD_LIMITS] = {0};
+    struct limits l = {0};
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i];
-        container_sum_add(&mem, c->role, limit_amount(c->mem));
-        container_sum_add(&cards, c->role, limit_amount(c->cards));
-        container_sum_add(&devices, c->role, limit_amount(c->devices));
-        container_sum_add(&core, c->role, limit_amount(c->core));
-        mem_in_init |= c->role == CONTAINER_INIT && limit_amount(c->mem) > 0;
+        for (int k = 0; k < POD_LIMITS; k++)
+            container_sum_add(&sums[k], c->role, limit_amount(c->limits[k]));
+        l.mem_in_init |= c->role == CONTAINER_INIT && limit_amount(c->mem) > 0;
     }
-    return (struct limits){sum_total(&mem), sum_total(&cards), sum_total(&devices),
-                           sum_total(&core), mem_in_init};
+    for (int k = 0; k < POD_LIMITS; k++)
+        l.of[k] = sum_total(&sums[k]);
+    return l;
 }
 
 /* -- requests -- */
@@ -54,39 +53,55 @@ static const char *role_name(enum container_role role)
     return role == CONTAINER_APP ? "container" : "init container";
 }
 
-static int read_limit(const struct pod_container *c, struct span text, const char *key,
-                      int64_t *value, struct err *err)
+/* In the order of the limits of a container. */
+static const char *const limit_keys[POD_LIMITS] = {KEY_GPU_MEM, KEY_GPU_COUNT,
+                                                   KEY_NVIDIA_GPU, KEY_GPU_CORE};
+
+static int read_limit(const struct pod_container *c, int limit, int64_t *value,
+                      struct err *err)
 {
+    const char *key = limit_keys[limit], *role = role_name(c->role);
     *value = 0;
-    if (!text.p)
+    if (!c->limits[limit].p)
         return 0;
-    if (quantity_read(text, value, err))
-        return err_wrap(err, "%s %u: limit %s", role_name(c->role), c->order, key);
+    if (quantity_read(c->limits[limit], value, err))
+        return err_wrap(err, "%s %u: limit %s", role, c->order, key);
     if (*value > UNITS_MAX)
         return err_set(err, ERR_INVALID,
-                       "%s %u: limit %s: %lld exceeds the capacity of any node",
-                       role_name(c->role), c->order, key, (long long)*value);
+                       "%s %u: limit %s: %lld exceeds the capacity of any node", role,
+                       c->order, key, (long long)*value);
     return 0;
 }
+
+/* Parses a whole number from 1 up; without the text *value is unchanged. */
+static int read_number(struct span text, const char *where, const char *key,
+                       const char *what, int64_t most, int64_t *value, struct err *err)
+{
+    int64_t v;
+    if (!text.p)
+        return 0;
+    if (!span_i64(text, &v) || v < 1 || v > most)
+        return err_set(err, ERR_INVALID, "%s %s: \"%.*s\" is not %s (1..%lld)", where,
+                       key, shown(text), text.p, what, (long long)most);
+    *value = v;
+    return 0;
+}
+
+static const char a_count[] = "a number of cards";
 
 /* The number of cards in the label or annotation; 1 without either. */
 static int read_count(const struct pod *pod, uint32_t *count, struct err *err)
 {
-    struct span label = pod->count_label, note = pod->count_annotation;
-    *count = 1;
-    if (label.p && note.p && !span_eq(span_trim(label), span_trim(note)))
-        return err_set(err, ERR_INVALID,
-                       "label %s is \"%.*s\", but the annotation is \"%.*s\"",
-                       KEY_GPU_COUNT, SPAN_ARG(label), SPAN_ARG(note));
-    struct span text = span_trim(label.p ? label : note);
-    int64_t value;
-    if (!label.p && !note.p)
-        return 0;
-    if (!span_i64(text, &value) || value < 1 || value > REQUEST_MAX_CARDS)
-        return err_set(err, ERR_INVALID,
-                       "%s %s: \"%.*s\" is not a number of cards (1..%d)",
-                       label.p ? "label" : "annotation", KEY_GPU_COUNT, shown(text),
-                       text.p, REQUEST_MAX_CARDS);
+    struct span label = span_trim(pod->count_label);
+    struct span note = span_trim(pod->count_annotation);
+    int64_t value = 1;
+    if (label.p && note.p && !span_eq(label, note))
+        return err_set(
+            err, ERR_INVALID, "label %s is \"%.*s\", but the annotation is \"%.*s\"",
+            KEY_GPU_COUNT, SPAN_ARG(pod->count_label), SPAN_ARG(pod->count_annotation));
+    if (read_number(label.p ? label : note, label.p ? "label" : "annotation",
+                    KEY_GPU_COUNT, a_count, REQUEST_MAX_CARDS, &value, err))
+        return -1;
     *count = (uint32_t)value;
     return 0;
 }
@@ -129,10 +144,11 @@ static int check_split(const struct pod *pod, const struct request *r,
             return err_set(err, ERR_INVALID, "%s %u: limit %s without limit %s",
                            role_name(c->role), c->order, KEY_GPU_CORE, KEY_GPU_MEM);
         if (percent % r->cards)
-            return err_set(err, ERR_INVALID,
-                           "%s %u: %lld percent of compute cannot be split evenly over %u "
-                           "cards",
-                           role_name(c->role), c->order, (long long)percent, r->cards);
+            return err_set(
+                err, ERR_INVALID,
+                "%s %u: %lld percent of compute cannot be split evenly over %u "
+                "cards",
+                role_name(c->role), c->order, (long long)percent, r->cards);
     }
     return 0;
 }
@@ -156,20 +172,6 @@ static int memory_request(const struct pod *pod, const struct limits *limits,
 
 /* Labels and the annotation for models */
 
-/* Parses a label that is a whole number; without the label *value is unchanged. */
-static int read_label(struct span text, const char *key, const char *what, int64_t most,
-                      int64_t *value, struct err *err)
-{
-    int64_t v;
-    if (!text.p)
-        return 0;
-    if (!span_i64(text, &v) || v < 1 || v > most)
-        return err_set(err, ERR_INVALID, "label %s: \"%.*s\" is not %s (1..%lld)", key,
-                       shown(text), text.p, what, (long long)most);
-    *value = v;
-    return 0;
-}
-
 /* 0: no such label. */
 struct labels {
     int64_t number, memory, clock;
@@ -178,14 +180,14 @@ struct labels {
 static int read_labels(const struct pod *pod, struct labels *l, struct err *err)
 {
     *l = (struct labels){0};
-    if (read_label(pod->scv_number, KEY_SCV_NUMBER, "a number of cards",
-                   REQUEST_MAX_CARDS, &l->number, err))
-        return -1;
-    if (read_label(pod->scv_memory, KEY_SCV_MEMORY, "a number of MiB", mib_max,
-                   &l->memory, err))
-        return -1;
-    return read_label(pod->scv_clock, KEY_SCV_CLOCK, "a number of MHz", mib_max,
-                      &l->clock, err);
+    return read_number(pod->scv_number, "label", KEY_SCV_NUMBER, a_count,
+                       REQUEST_MAX_CARDS, &l->number, err) ||
+                   read_number(pod->scv_memory, "label", KEY_SCV_MEMORY,
+                               "a number of MiB", mib_max, &l->memory, err) ||
+                   read_number(pod->scv_clock, "label", KEY_SCV_CLOCK, "a number of MHz",
+                               mib_max, &l->clock, err)
+               ? -1
+               : 0;
 }
 
 /* Without limits the labels are the request. The allocation annotation gives it to the
@@ -244,31 +246,26 @@ static int read_limits(const struct pod *pod, struct request *r, struct err *err
 {
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i];
-        int64_t units, cards, devices, core;
-        if (read_limit(c, c->mem, KEY_GPU_MEM, &units, err) ||
-            read_limit(c, c->core, KEY_GPU_CORE, &core, err) ||
-            read_limit(c, c->cards, KEY_GPU_COUNT, &cards, err) ||
-            read_limit(c, c->devices, KEY_NVIDIA_GPU, &devices, err))
-            return -1;
-        if (c->role != CONTAINER_INIT && units + cards > 0)
-            r->parts[r->n_parts++] =
-                (struct request_part){c->index, units + cards, c->name};
+        int64_t amounts[POD_LIMITS];
+        for (int k = 0; k < POD_LIMITS; k++)
+            if (read_limit(c, k, &amounts[k], err))
+                return -1;
+        int64_t ours = amounts[0] + amounts[1]; /* of memory, or whole cards */
+        if (c->role != CONTAINER_INIT && ours > 0)
+            r->parts[r->n_parts++] = (struct request_part){c->index, ours, c->name};
     }
     return 0;
 }
 
 static int check_kinds(const struct limits *l, struct err *err)
 {
-    const struct {
-        const char *key;
-        int64_t n;
-    } kinds[] = {
-        {KEY_GPU_MEM, l->mem}, {KEY_GPU_COUNT, l->cards}, {KEY_NVIDIA_GPU, l->devices}};
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-        for (size_t k = i + 1; k < ARRAY_LEN(kinds); k++)
-            if (kinds[i].n && kinds[k].n)
-                return err_set(err, ERR_INVALID, "limits of both %s and %s in one pod",
-                               kinds[i].key, kinds[k].key);
+    const char *other = NULL;
+    for (int k = 0; k < POD_LIMITS - 1; k++) { /* compute goes with memory */
+        if (l->of[k] && other)
+            return err_set(err, ERR_INVALID, "limits of both %s and %s in one pod", other,
+                           limit_keys[k]);
+        other = l->of[k] ? limit_keys[k] : other;
+    }
     if (l->core && !l->mem)
         return err_set(err, ERR_INVALID, "limit of %s without limit of %s in the pod",
                        KEY_GPU_CORE, KEY_GPU_MEM);
@@ -367,48 +364,33 @@ bool request_equal(const struct request *a, const struct request *b)
            a->core == b->core && span_eq(a->models, b->models);
 }
 
-static void write_amount(struct buf *out, const struct request *r, int64_t unit_mib)
-{
-    bool gib = unit_mib == 1024 && !r->by_label;
-    if (r->kind == REQUEST_CARDS) {
-        buf_add_i64(out, r->cards);
-        buf_adds(out, r->cards == 1 ? " whole card" : " whole cards");
-    } else if (r->kind == REQUEST_DEVICES) {
-        buf_add_i64(out, r->cards);
-        buf_adds(out, " " KEY_NVIDIA_GPU);
-    } else {
-        buf_add_i64(out, gib ? r->units : r->mib_per_card * r->cards);
-        buf_adds(out, gib ? " GiB" : " MiB");
-        if (r->cards > 1) {
-            buf_adds(out, " on ");
-            buf_add_i64(out, r->cards);
-            buf_adds(out, " cards");
-        }
-        if (r->core)
-            buf_printf(out, " with %u %% of the compute%s", r->core,
-                       r->cards > 1 ? " of each" : "");
-    }
-}
-
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
 {
+    bool gib = unit_mib == 1024 && !r->by_label;
     if (r->kind == REQUEST_NONE) {
         buf_adds(out, "nothing");
         return;
     }
-    write_amount(out, r, unit_mib);
-    if (r->kind != REQUEST_MEMORY && r->mib_per_card) {
-        buf_adds(out, " of at least ");
-        buf_add_i64(out, r->mib_per_card);
-        buf_adds(out, " MiB");
+    if (r->kind == REQUEST_MEMORY) {
+        buf_printf(out, "%lld %s",
+                   (long long)(gib ? r->units : r->mib_per_card * r->cards),
+                   gib ? "GiB" : "MiB");
+        if (r->cards > 1)
+            buf_printf(out, " on %u cards", r->cards);
+        if (r->core)
+            buf_printf(out, " with %u %% of the compute%s", r->core,
+                       r->cards > 1 ? " of each" : "");
+    } else {
+        buf_printf(out, "%u %s", r->cards,
+                   r->kind == REQUEST_DEVICES ? KEY_NVIDIA_GPU
+                   : r->cards == 1            ? "whole card"
+                                              : "whole cards");
+        if (r->mib_per_card)
+            buf_printf(out, " of at least %lld MiB", (long long)r->mib_per_card);
     }
-    if (r->models.n) {
-        buf_adds(out, ", model ");
-        buf_add_span(out, r->models);
-    }
-    if (r->clock_mhz) {
-        buf_adds(out, r->clock_exact ? ", memory clock " : ", memory clock at least ");
-        buf_add_i64(out, r->clock_mhz);
-        buf_adds(out, " MHz");
-    }
+    if (r->models.n)
+        buf_printf(out, ", model %.*s", SPAN_ARG(r->models));
+    if (r->clock_mhz)
+        buf_printf(out, ", memory clock %s%lld MHz", r->clock_exact ? "" : "at least ",
+                   (long long)r->clock_mhz);
 }

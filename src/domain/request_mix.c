@@ -2,6 +2,7 @@
 /* The request mix: shapes and weights of requests, kinds of cards. */
 #include "domain/request_mix.h"
 
+#include "base/array.h"
 #include "base/hash.h"
 
 enum { POD_WEIGHT = 1 << 20 }; /* of a new pod: it vanishes after 20 half-lives */
@@ -23,34 +24,24 @@ static uint32_t model_hash(struct span model)
     return hash ? hash : 1;
 }
 
-/* Inserts a hash into the rising ones, unless it is present. False: there is no place. */
-static bool insert_model(struct request_mix_shape *shape, uint32_t hash)
-{
-    uint8_t at = 0;
-    while (at < shape->n_models && shape->models[at] < hash)
-        at++;
-    if (at < shape->n_models && shape->models[at] == hash)
-        return true;
-    if (shape->n_models == MIX_MODELS)
-        return false;
-    memmove(shape->models + at + 1, shape->models + at,
-            (size_t)(shape->n_models - at) * sizeof *shape->models);
-    shape->models[at] = hash;
-    shape->n_models++;
-    return true;
-}
-
+/* Reads the hashes, rising. A longer list than MIX_MODELS counts as any model. */
 static void read_models(struct request_mix_shape *shape, struct span list)
 {
-    bool complete = true;
-    while (list.n && complete) {
+    uint32_t *models = shape->models;
+    while (list.n) {
         uint32_t hash = model_hash(span_cut(&list, ','));
-        complete = !hash || insert_model(shape, hash);
+        size_t n = shape->n_models, at = ARRAY_LOWER_BOUND(m, models, n, *m < hash);
+        if (!hash || (at < n && models[at] == hash))
+            continue;
+        if (n == MIX_MODELS) {
+            memset(models, 0, sizeof shape->models);
+            shape->n_models = 0;
+            return;
+        }
+        memmove(models + at + 1, models + at, (n - at) * sizeof *models);
+        models[at] = hash;
+        shape->n_models++;
     }
-    if (complete)
-        return;
-    memset(shape->models, 0, sizeof shape->models);
-    shape->n_models = 0;
 }
 
 static bool accepts_model(const struct request_mix_shape *shape, uint32_t hash)
@@ -157,11 +148,8 @@ static struct request_mix_kind *place_for_kind(struct request_mix *mix, const st
     if (!unused)
         return mix->kinds;
     *unused = *kind;
-    uint64_t bit = UINT64_C(1) << (unused - mix->kinds);
-    for (uint32_t i = 0; i < mix->n; i++) {
-        mix->shapes[i].accepts &= ~bit;
-        mix->shapes[i].accepts |= accepts(&mix->shapes[i], kind) ? bit : 0;
-    }
+    for (uint32_t i = 0; i < mix->n; i++)
+        resolve(mix, &mix->shapes[i]);
     return unused;
 }
 

@@ -157,7 +157,7 @@ static void write_cards(const struct ledger_pod *pod, struct buf *note)
 
 static void write_choice(const struct ledger_pod *pod, struct buf *note)
 {
-    const struct card *card = pod->shares[0].on;
+    const struct card *card = ledger_share_card(pod->node, &pod->shares[0]);
     buf_printf(note, "%lld MiB on %s", (long long)pod->shares[0].mib,
                pod->n_shares > 1 ? "each of " : "");
     write_cards(pod, note);

@@ -127,9 +127,9 @@ static bool judge_node(const struct verb_call *call, const struct filter_mode *m
                "the GPUs of this node are not known yet");
         return false;
     }
-    enum fit alone = select_fit_one(node, r->least_mib),
-             fit = alone; /* no nominated pods */
     enum reason_class class = REASON_MEMORY;
+    enum fit fit = select_fit_one(node, r->least_mib), alone = fit; /* alone: without
+                                                                       nominated pods */
     if (fit == FIT_YES)
         return true;
     if (fit == FIT_NEVER) {
@@ -290,6 +290,8 @@ static struct span fitting_name(const void *work, size_t i)
 static size_t best_of(struct verb_call *call, struct filter_result *r, size_t *best,
                       size_t most)
 {
+    if (!r->n_fitting)
+        return 0;
     while (score_again(&r->run))
         verb_score(call, &r->run, r->fitting, r->n_fitting);
     size_t n = score_best(&r->run, r->n_fitting, fitting_name, call->work, best, most);

@@ -237,7 +237,7 @@ static void add_share(struct buf *out, const struct ledger_share *share,
                       const struct ledger_node *node, bool first)
 {
     buf_adds(out, first ? "" : ",");
-    add_card(out, share->on, share->uuid, node->name);
+    add_card(out, ledger_share_card(node, share), share->uuid, node->name);
 }
 
 /* Writes which container has which cards of the promise, as the allocation annotation

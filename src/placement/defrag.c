@@ -3,8 +3,9 @@
 
 #include <stdlib.h>
 
-#include "base/hash.h"
 #include "base/mem.h"
+#include "domain/quantity.h"
+#include "placement/dry_run.h"
 
 /*
  * Plans of 0 moves are tried on all nodes, then plans of 1 move, and so on. A node takes
@@ -12,42 +13,31 @@
  * larger set helps.
  */
 
-/* A pod that may leave the node under examination. */
-struct defrag_item {
-    const struct ledger_pod *pod;
-    struct resources room;
-    const int64_t *mib; /* by card of the node; -1: not there */
-    int64_t all_mib;
-    size_t from; /* the first node of the order that has room for it */
-    bool removed;
-};
-
-/* The places of a pod by capacity alone: indexes into the order of nodes. */
+/* The places of pods by capacity alone: indexes into the places. */
 struct defrag_shape {
-    const struct request *request; /* NULL: the slot is free */
+    const struct request *request;
     struct resources room;
-    size_t first, second; /* the first two nodes with room; n_order: none */
+    size_t first, second; /* the first two nodes with room; n_places: none */
 };
 enum { DEFRAG_SHAPES = 4096 };
 
-/* A node with moved pods. */
-struct defrag_trial {
-    struct card *cards;
-    struct resources room;
-    uint32_t moved; /* 0: the slot is free */
+/* A node to which pods can move. */
+struct defrag_place {
+    const struct ledger_node *node;
+    int64_t free_mib;
+    struct card *cards;    /* with the moved pods; NULL: none has moved here yet */
+    struct resources room; /* beside the moved pods */
 };
 
 struct defrag_state {
     const struct defrag_world *world;
     const struct defrag_target *target;
     struct arena *arena;
-    const struct ledger_node **order; /* all nodes by rising free memory, then by name */
-    struct resources *rooms;          /* of the nodes in that order */
-    size_t n_order;
+    struct defrag_place *places; /* all nodes by rising free memory, then by name */
+    size_t n_places;
     struct defrag_shape *shapes;
     size_t n_shapes;
-    struct defrag_trial **trials; /* by index into the order; NULL: never used */
-    uint64_t steps;               /* left */
+    uint64_t steps; /* left */
     bool bounded;
     bool found;
     struct defrag_plan best;
@@ -66,13 +56,11 @@ static void defrag_add_room(struct resources *room, struct resources other, int 
     room->pods += sign * other.pods;
 }
 
-/* A node under examination. */
+/* A node under examination. The first n pods of the dry run are the items, which may leave:
+ * largest first. */
 struct defrag_node {
-    const struct ledger_node *node;
-    struct defrag_item *items; /* largest first */
+    struct dry_run run;
     size_t n;
-    struct card *cards; /* without the removed items */
-    uint32_t *wholes;   /* by card: promises of the whole card */
     struct resources room;
     uint32_t widest; /* the most cards that one item has */
     size_t least;    /* the fewest items that must leave; SIZE_MAX: no set helps */
@@ -92,126 +80,79 @@ enum {
 struct placing {
     struct defrag_state *s;
     const struct ledger_node *own;
-    struct defrag_item *const *items;
+    struct dry_pod *const *items;
     size_t n;
     struct defrag_move *moves;
     unsigned visits;
+    struct select_view
+        view; /* scratch; not on the stack, because the search is recursive */
 };
 
-static bool fits_alone(const struct ledger_node *node, struct resources has,
-                       const struct request *r, struct resources room)
-{
-    return !node->nominated && defrag_has_room(has, room) &&
-           select_fit(node, r) == FIT_YES;
-}
-
 static size_t next_place(const struct defrag_state *s, const struct request *r,
-                         struct resources room, size_t from)
+                         struct resources room, size_t i)
 {
-    size_t i = from;
-    while (i < s->n_order && !fits_alone(s->order[i], s->rooms[i], r, room))
-        i++;
+    const struct defrag_place *p = &s->places[i];
+    for (; i < s->n_places; i++, p++)
+        if (!p->node->nominated && defrag_has_room(p->room, room) &&
+            select_fit(p->node, r) == FIT_YES)
+            break;
     return i;
 }
 
-/* The slot of the shape, or a free one; NULL: the table is full. */
-static struct defrag_shape *find_shape(struct defrag_state *s, const struct request *r,
-                                       struct resources room)
-{
-    const int64_t parts[] = {r->kind,        r->cards,    r->mib_per_card,
-                             room.cpu_milli, room.memory, room.pods};
-    uint64_t h = hash_bytes(0, parts, sizeof parts);
-    for (size_t i = 0; i < 64; i++) {
-        struct defrag_shape *shape = &s->shapes[(h + i) % DEFRAG_SHAPES];
-        if (!shape->request ||
-            (resources_equal(&shape->room, &room) && request_equal(shape->request, r)))
-            return shape;
-    }
-    return NULL;
-}
-
-/* The first node, other than `own`, that has room for the pod, whatever its taints; n_order:
+/* The first node, other than `own`, that has room for the pod, whatever its taints; n_places:
  * none. */
 static size_t first_place(struct defrag_state *s, const struct request *r,
                           struct resources room, const struct ledger_node *own)
 {
-    struct defrag_shape full = {0}, *shape = find_shape(s, r, room);
-    if (!shape)
-        shape = &full;
-    if (!shape->request) {
-        shape->request = r;
-        shape->room = room;
+    size_t i = 0;
+    while (i < s->n_shapes && (s->shapes[i].request != r || /* equal ones are shared */
+                               !resources_equal(&s->shapes[i].room, &room)))
+        i++;
+    struct defrag_shape *shape = &s->shapes[i];
+    if (i == s->n_shapes) {
+        s->n_shapes += i < DEFRAG_SHAPES; /* the last one is not kept */
+        *shape = (struct defrag_shape){.request = r, .room = room};
         shape->first = next_place(s, r, room, 0);
         shape->second = next_place(s, r, room, shape->first + 1);
     }
-    bool is_own = shape->first < s->n_order && s->order[shape->first] == own;
+    bool is_own = shape->first < s->n_places && s->places[shape->first].node == own;
     return is_own ? shape->second : shape->first;
-}
-
-static struct defrag_trial *trial_of(struct defrag_state *s, size_t i)
-{
-    const struct ledger_node *node = s->order[i];
-    struct defrag_trial *t = s->trials[i];
-    if (t && t->moved)
-        return t;
-    if (!t) {
-        t = s->trials[i] = arena_alloc(s->arena, sizeof *t);
-        t->cards = arena_alloc(s->arena, (node->n_cards + 1) * sizeof *t->cards);
-    }
-    t->moved = 0;
-    t->room = s->rooms[i];
-    if (node->n_cards)
-        memcpy(t->cards, node->cards, node->n_cards * sizeof *t->cards);
-    return t;
-}
-
-/* Takes what the pod needs from the trial node, or gives it back. */
-static void change_trial(struct defrag_trial *t, const struct defrag_item *item,
-                         uint64_t chosen, int sign)
-{
-    const struct request *r = item->pod->request;
-    bool whole = r->kind == REQUEST_CARDS;
-    for (; chosen; chosen &= chosen - 1) {
-        struct card *card = &t->cards[__builtin_ctzll(chosen)];
-        int64_t mib = whole ? card->total_mib : r->mib_per_card;
-        card->pods += (uint32_t)sign;
-        card->promised_mib += sign * mib;
-        card_add_core(&card->compute_promised, sign * (int64_t)r->core);
-        card->whole = sign > 0 && whole;
-        card->free_mib -= sign * mib;
-    }
-    t->moved += (uint32_t)sign;
-    defrag_add_room(&t->room, item->room, -sign);
 }
 
 static bool place_from(struct placing *p, size_t k);
 
 /* Tries a node for the pod k and places for all later ones. */
-static bool try_node(struct placing *p, size_t k, size_t i)
+static bool try_node(struct placing *p, size_t k, struct defrag_place *place)
 {
     struct defrag_state *s = p->s;
-    const struct defrag_item *item = p->items[k];
-    const struct ledger_node *node = s->order[i];
-    struct defrag_trial *t = s->trials[i];
-    bool used = t && t->moved;
-    struct select_view view;
-    if (node->nominated || !defrag_has_room(used ? t->room : s->rooms[i], item->room))
+    const struct dry_pod *item = p->items[k];
+    const struct request *r = item->pod->request;
+    const struct ledger_node *node = place->node;
+    struct select_view *view = &p->view;
+    size_t bytes = node->n_cards * sizeof *place->cards;
+    if (node->nominated || !defrag_has_room(place->room, item->room))
         return false;
-    if (used)
-        select_view_cards(&view, node, t->cards, 0);
+    if (place->cards)
+        select_view_cards(view, node, place->cards, 0);
     else
-        select_view(&view, node, NULL, SELECT_AS_IS);
+        select_view(view, node, NULL, SELECT_AS_IS);
     struct defrag_move *move = &p->moves[k];
     *move = (struct defrag_move){.pod = item->pod, .to = node};
-    if ((item->pod->request->kind != REQUEST_NONE &&
-         select_cards(&view, item->pod->request, SELECT_ALL_CARDS, &move->cards) !=
-             FIT_YES) ||
+    if ((r->kind != REQUEST_NONE &&
+         select_cards(view, r, SELECT_ALL_CARDS, &move->cards) != FIT_YES) ||
         !s->world->may_run(s->world->ctx, item->pod, node))
         return false;
-    t = trial_of(s, i);
-    change_trial(t, item, move->cards, 1);
+    cleanup_free struct card *before = xmalloc(bytes + 1);
+    if (bytes)
+        memcpy(before, view->cards, bytes);
+    if (!place->cards)
+        place->cards = memcpy(arena_alloc(s->arena, bytes), before, bytes);
+    select_view_cards(view, node, place->cards, 0);
+    select_take(view, r, move->cards);
+    defrag_add_room(&place->room, item->room, -1);
     bool done = place_from(p, k + 1);
-    change_trial(t, item, move->cards, -1);
+    defrag_add_room(&place->room, item->room, 1);
+    memcpy(place->cards, before, bytes);
     return done;
 }
 
@@ -219,12 +160,13 @@ static bool place_from(struct placing *p, size_t k)
 {
     if (k == p->n)
         return true;
-    for (size_t i = p->items[k]->from; i < p->s->n_order; i++) {
+    for (size_t i = p->items[k]->from; i < p->s->n_places; i++) {
+        struct defrag_place *place = &p->s->places[i];
         if (++p->visits > VISITS_MAX) {
             p->s->bounded = true;
             return false;
         }
-        if (p->s->order[i] != p->own && try_node(p, k, i))
+        if (place->node != p->own && try_node(p, k, place))
             return true;
     }
     return false;
@@ -233,8 +175,7 @@ static bool place_from(struct placing *p, size_t k)
 /* Finds a place for all removed items at the same time, and stores the moves. False: there is
  * none, or the search is too long (then s->bounded is set). */
 static bool place_items(struct defrag_state *s, const struct ledger_node *own,
-                        struct defrag_item *const *items, size_t n,
-                        struct defrag_move *moves)
+                        struct dry_pod *const *items, size_t n, struct defrag_move *moves)
 {
     struct placing p = {.s = s, .own = own, .items = items, .n = n, .moves = moves};
     bool done = place_from(&p, 0);
@@ -260,85 +201,55 @@ struct set_search {
     struct defrag_state *s;
     struct defrag_node *node;
     size_t limit;
-    struct defrag_item **leaving;
+    struct dry_pod **leaving;
     size_t n;
     int64_t mib;
     unsigned steps;
-    uint64_t cost;      /* of a step: 1, more on a node with many pods */
-    struct card *cards; /* scratch; not on the stack, because the search is recursive */
-    bool more_may_help; /* the limit ended a branch */
+    uint64_t cost;           /* of a step: 1, more on a node with many pods */
+    bool more_may_help;      /* the limit ended a branch */
+    struct select_view view; /* scratch, as in struct placing */
 };
 
-static int64_t left_on(const struct card *card)
-{
-    return card->total_mib - card->withheld_mib - card->promised_mib;
-}
-
-static void recompute_card(struct defrag_node *node, uint32_t c)
-{
-    struct card *card = &node->cards[c];
-    int64_t left = left_on(card);
-    card->whole = node->wholes[c] > 0;
-    card->free_mib = card->state == CARD_AVAILABLE && !card->whole && left > 0 ? left : 0;
-}
-
-static void set_removed(struct defrag_node *node, struct defrag_item *item, bool removed)
-{
-    int sign = removed ? -1 : 1;
-    item->removed = removed;
-    defrag_add_room(&node->room, item->room, -sign);
-    for (uint32_t c = 0; c < node->node->n_cards; c++) {
-        if (item->mib[c] < 0)
-            continue;
-        struct card *card = &node->cards[c];
-        card->promised_mib += sign * item->mib[c];
-        card_add_core(&card->compute_promised,
-                      sign * (int64_t)ledger_pod_core(item->pod, &node->node->cards[c]));
-        card->pods += (uint32_t)sign;
-        if (item->pod->request->kind == REQUEST_CARDS)
-            node->wholes[c] += (uint32_t)sign;
-        recompute_card(node, c);
-    }
-}
-
-/* The fewest items of items[from..] that must leave so that the card takes its part of the
+/* The fewest items from `from` on that must leave so that the card takes its part of the
  * request; SIZE_MAX: not even all of them suffice. Items are largest first, but that order
  * is of all their cards, so the largest parts are searched for. */
 static size_t least_of_card(const struct defrag_node *node, uint32_t c, size_t from,
                             const struct request *r)
 {
-    const struct card *card = &node->cards[c];
-    int64_t missing = r->mib_per_card - left_on(card), parts[SCV_MAX_CARDS];
+    const struct card *card = &node->run.cards[c];
+    int64_t missing = r->mib_per_card -
+                      (card->total_mib - card->withheld_mib - card->promised_mib),
+            parts[SCV_MAX_CARDS];
     bool all = r->kind == REQUEST_CARDS;
-    size_t here = 0, wholes = 0, n = 0;
+    size_t least = 0, n = 0;
     if (card->state != CARD_AVAILABLE || !select_card_could_fit(card, r) ||
         (all && card->withheld_mib > 0))
         return SIZE_MAX;
-    for (size_t i = from; i < node->n; i++) {
-        const struct defrag_item *item = &node->items[i];
-        if (item->removed || item->mib[c] < 0)
+    for (size_t i = 0; i < node->run.n; i++) {
+        const struct dry_pod *p = &node->run.pods[i];
+        int64_t mib = p->mib[c];
+        size_t k = n;
+        if (p->removed || mib < 0)
             continue;
-        here++;
-        if (item->pod->request->kind == REQUEST_CARDS) {
-            wholes++;
-            missing -= item->mib[c];
-        } else if (n < SCV_MAX_CARDS) {
-            size_t k = n++;
-            for (; k > 0 && parts[k - 1] < item->mib[c]; k--)
-                parts[k] = parts[k - 1];
-            parts[k] = item->mib[c];
-        } else {
+        bool must = all || p->pod->request->kind == REQUEST_CARDS;
+        if (i < from || i >= node->n) { /* it stays */
+            if (must)
+                return SIZE_MAX;
+        } else if (must) {
+            least++;
+            missing -= mib;
+        } else if (n == SCV_MAX_CARDS) {
             return 0; /* more parts than are kept: no bound */
+        } else {
+            for (; k > 0 && parts[k - 1] < mib; k--)
+                parts[k] = parts[k - 1];
+            parts[k] = mib;
+            n++;
         }
     }
-    if (all)
-        return here == card->pods ? here : SIZE_MAX;
-    if (wholes < node->wholes[c])
-        return SIZE_MAX;
-    size_t least = wholes;
-    for (size_t k = 0; k < n && missing > 0; k++, least++)
+    for (size_t k = 0; k < n && missing > 0 && !all; k++, least++)
         missing -= parts[k];
-    return missing > 0 ? SIZE_MAX : least;
+    return missing > 0 && !all ? SIZE_MAX : least;
 }
 
 /* The same for CPU, memory or pod slots: `field` is the offset in struct resources of what is
@@ -350,7 +261,7 @@ static size_t least_of_room(const struct defrag_node *node, size_t from,
     if (lacks <= 0)
         return 0;
     for (size_t i = from; i < node->n; i++) {
-        const struct defrag_item *item = &node->items[i];
+        const struct dry_pod *item = &node->run.pods[i];
         int64_t gives = *(const int64_t *)((const char *)&item->room + field);
         if (item->removed)
             continue;
@@ -372,7 +283,7 @@ static size_t least_of(const struct defrag_state *s, const struct defrag_node *n
     const struct request *r = s->target->pod.request;
     struct resources missing = s->target->room;
     size_t of_cards[SCV_MAX_CARDS], n = 0, sum = 0;
-    for (uint32_t c = 0; c < node->node->n_cards; c++) {
+    for (uint32_t c = 0; c < node->run.node->n_cards; c++) {
         size_t least = least_of_card(node, c, from, r), k = n;
         if (least == SIZE_MAX)
             continue;
@@ -395,21 +306,6 @@ static size_t least_of(const struct defrag_state *s, const struct defrag_node *n
     return least;
 }
 
-/* Does the request fit without the removed items, and on which cards? Pods nominated to the node
- * go first. */
-static bool fits_without(const struct defrag_state *s, const struct defrag_node *node,
-                         struct card *cards, uint64_t *chosen)
-{
-    const struct defrag_target *t = s->target;
-    struct select_view view;
-    if (!defrag_has_room(node->room, t->room))
-        return false;
-    memcpy(cards, node->cards, node->node->n_cards * sizeof *cards);
-    select_view_cards(&view, node->node, cards, 0);
-    select_take_nominated(&view, &t->pod);
-    return select_cards(&view, t->pod.request, SELECT_ALL_CARDS, chosen) == FIT_YES;
-}
-
 static bool is_better(const struct set_search *q)
 {
     const struct defrag_state *s = q->s;
@@ -421,10 +317,10 @@ static void try_set(struct set_search *q, uint64_t chosen)
 {
     struct defrag_state *s = q->s;
     cleanup_free struct defrag_move *moves = xcalloc(q->n + 1, sizeof *moves);
-    if (!is_better(q) || !place_items(s, q->node->node, q->leaving, q->n, moves))
+    if (!is_better(q) || !place_items(s, q->node->run.node, q->leaving, q->n, moves))
         return;
     s->found = true;
-    s->best.node = q->node->node;
+    s->best.node = q->node->run.node;
     s->best.cards = chosen;
     s->best.n = q->n;
     s->best.mib = q->mib;
@@ -445,8 +341,11 @@ static void search_sets(struct set_search *q, size_t i)
     s->steps -= q->cost < s->steps ? q->cost : s->steps;
     if (s->found && q->n == s->best.n && q->mib >= s->best.mib)
         return;
+    const struct select_pod *pod = &s->target->pod;
     uint64_t chosen;
-    if (fits_without(s, q->node, q->cards, &chosen)) {
+    dry_run_view(&q->node->run, pod, &q->view);
+    if (defrag_has_room(q->node->room, s->target->room) &&
+        select_cards(&q->view, pod->request, SELECT_ALL_CARDS, &chosen) == FIT_YES) {
         try_set(q, chosen);
         return;
     }
@@ -457,12 +356,14 @@ static void search_sets(struct set_search *q, size_t i)
         q->more_may_help = true;
         return;
     }
-    struct defrag_item *item = &q->node->items[i];
+    struct dry_pod *item = &q->node->run.pods[i];
     q->leaving[q->n++] = item;
     q->mib += item->all_mib;
-    set_removed(q->node, item, true);
+    item->removed = true;
+    defrag_add_room(&q->node->room, item->room, 1);
     search_sets(q, i + 1);
-    set_removed(q->node, item, false);
+    item->removed = false;
+    defrag_add_room(&q->node->room, item->room, -1);
     q->mib -= item->all_mib;
     q->n--;
     search_sets(q, i + 1);
@@ -472,16 +373,13 @@ static void search_sets(struct set_search *q, size_t i)
  * help. */
 static bool search_node(struct defrag_state *s, struct defrag_node *node, size_t m)
 {
-    uint32_t n_cards = node->node->n_cards;
-    cleanup_free struct defrag_item **leaving = xcalloc(m + 1, sizeof(void *));
-    cleanup_free struct card *cards = xcalloc(n_cards + 1, sizeof *cards);
+    cleanup_free struct dry_pod **leaving = xcalloc(m + 1, sizeof *leaving);
     struct set_search q = {.s = s,
                            .node = node,
                            .limit = m,
                            .leaving = leaving,
                            .steps = SEARCH_STEPS,
-                           .cost = 1 + node->n * n_cards / STEP_WORK,
-                           .cards = cards};
+                           .cost = 1 + node->n * node->run.node->n_cards / STEP_WORK};
     search_sets(&q, 0);
     return q.more_may_help;
 }
@@ -496,58 +394,36 @@ static bool is_movable(struct defrag_state *s, const struct ledger_pod *pod)
            s->world->may_move(s->world->ctx, pod);
 }
 
-static void add_item(struct defrag_state *s, struct defrag_node *out,
-                     const struct ledger_pod *pod)
-{
-    const struct ledger_node *node = out->node;
-    struct defrag_item item = {.pod = pod};
-    uint32_t cards = 0;
-    item.room = s->world->pod_room(s->world->ctx, pod);
-    item.from = first_place(s, pod->request, item.room, node);
-    if (item.from == s->n_order)
-        return;
-    int64_t *mib = arena_alloc(s->arena, (node->n_cards + 1) * sizeof *mib);
-    for (uint32_t c = 0; c < node->n_cards; c++) {
-        mib[c] = ledger_pod_mib(pod, &node->cards[c]);
-        cards += mib[c] >= 0;
-        item.all_mib += mib[c] > 0 ? mib[c] : 0;
-    }
-    item.mib = mib;
-    out->widest = cards > out->widest ? cards : out->widest;
-    out->items[out->n++] = item;
-}
-
 static int compare_items(const void *a, const void *b)
 {
-    const struct defrag_item *x = a, *y = b;
-    if (x->all_mib != y->all_mib)
-        return x->all_mib > y->all_mib ? -1 : 1;
-    if (x->room.cpu_milli != y->room.cpu_milli)
-        return x->room.cpu_milli > y->room.cpu_milli ? -1 : 1;
-    return span_cmp(x->pod->uid, y->pod->uid);
+    const struct dry_pod *x = a, *y = b;
+    return (y->may_leave - x->may_leave)
+               ?: quantity_compare(y->all_mib, x->all_mib)
+               ?: quantity_compare(y->room.cpu_milli, x->room.cpu_milli)
+               ?: span_cmp(x->pod->uid, y->pod->uid);
 }
 
 /* Reads the items of a node and the least number of them that must leave. */
-static void read_node(struct defrag_state *s, const struct ledger_node *node,
-                      struct resources room, struct defrag_node *out)
+static void read_node(struct defrag_state *s, const struct defrag_place *place,
+                      struct defrag_node *out)
 {
-    size_t n = 0;
-    *out = (struct defrag_node){.node = node, .room = room, .widest = 1};
-    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        n++;
-    out->items = arena_alloc(s->arena, (n + 1) * sizeof *out->items);
-    out->cards = arena_alloc(s->arena, (node->n_cards + 1) * sizeof *out->cards);
-    out->wholes = arena_zalloc(s->arena, (node->n_cards + 1) * sizeof *out->wholes);
-    if (node->n_cards)
-        memcpy(out->cards, node->cards, node->n_cards * sizeof *out->cards);
-    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        for (uint32_t c = 0; c < node->n_cards; c++)
-            out->wholes[c] += pod->request->kind == REQUEST_CARDS &&
-                              ledger_pod_mib(pod, &node->cards[c]) >= 0;
-        if (is_movable(s, pod))
-            add_item(s, out, pod);
+    const struct select_pod nobody = {.priority = INT64_MIN};
+    struct select_view view;
+    *out = (struct defrag_node){.room = place->room, .widest = 1};
+    dry_run_begin(&out->run, place->node, &nobody, false, s->arena);
+    for (size_t i = 0; i < out->run.n; i++) {
+        struct dry_pod *p = &out->run.pods[i];
+        if (!is_movable(s, p->pod))
+            continue;
+        p->room = s->world->pod_room(s->world->ctx, p->pod);
+        p->from = first_place(s, p->pod->request, p->room, place->node);
+        p->may_leave = p->from < s->n_places;
+        out->n += p->may_leave;
+        if (p->may_leave && p->cards > out->widest)
+            out->widest = p->cards;
     }
-    qsort(out->items, out->n, sizeof *out->items, compare_items);
+    qsort(out->run.pods, out->run.n, sizeof *out->run.pods, compare_items);
+    dry_run_view(&out->run, &nobody, &view);
     out->least = least_of(s, out, 0);
 }
 
@@ -555,43 +431,30 @@ static void read_node(struct defrag_state *s, const struct ledger_node *node,
 
 enum { STEPS_MAX = 1 << 20 }; /* of all searches: about a second */
 
-struct listed {
-    const struct ledger_node *node;
-    int64_t free_mib;
-};
-
-static int compare_listed(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
-    const struct listed *x = a, *y = b;
-    if (x->free_mib != y->free_mib)
-        return x->free_mib < y->free_mib ? -1 : 1;
-    return span_cmp(x->node->name, y->node->name);
+    const struct defrag_place *x = a, *y = b;
+    return quantity_compare(x->free_mib, y->free_mib)
+               ?: span_cmp(x->node->name, y->node->name);
 }
 
-static void list_nodes(struct defrag_state *s)
+static void list_places(struct defrag_state *s)
 {
     const struct ledger *l = s->world->ledger;
-    cleanup_free struct listed *list = xcalloc(ledger_totals(l).nodes + 1, sizeof *list);
-    size_t n = 0;
+    size_t n = ledger_totals(l).nodes + 1;
+    s->places = arena_zalloc(s->arena, n * sizeof *s->places);
+    s->shapes = arena_alloc(s->arena, (DEFRAG_SHAPES + 1) * sizeof *s->shapes);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
-        const struct ledger_node *node = ledger_node_at(l, i);
-        if (!node)
+        struct defrag_place *place = &s->places[s->n_places];
+        place->node = ledger_node_at(l, i);
+        if (!place->node)
             continue;
-        list[n] = (struct listed){.node = node};
-        for (uint32_t c = 0; c < node->n_cards; c++)
-            list[n].free_mib += node->cards[c].free_mib;
-        n++;
+        for (uint32_t c = 0; c < place->node->n_cards; c++)
+            place->free_mib += place->node->cards[c].free_mib;
+        place->room = s->world->node_room(s->world->ctx, place->node);
+        s->n_places++;
     }
-    qsort(list, n, sizeof *list, compare_listed);
-    s->n_order = n;
-    s->order = arena_alloc(s->arena, (n + 1) * sizeof(void *));
-    s->rooms = arena_alloc(s->arena, (n + 1) * sizeof *s->rooms);
-    s->trials = arena_zalloc(s->arena, (n + 1) * sizeof(void *));
-    s->shapes = arena_zalloc(s->arena, DEFRAG_SHAPES * sizeof *s->shapes);
-    for (size_t i = 0; i < n; i++) {
-        s->order[i] = list[i].node;
-        s->rooms[i] = s->world->node_room(s->world->ctx, list[i].node);
-    }
+    qsort(s->places, s->n_places, sizeof *s->places, compare_places);
 }
 
 static bool is_candidate(const struct defrag_state *s, const struct ledger_node *node)
@@ -605,18 +468,17 @@ static bool is_candidate(const struct defrag_state *s, const struct ledger_node 
 static int compare_candidates(const void *a, const void *b)
 {
     const struct defrag_node *x = a, *y = b;
-    if (x->least != y->least)
-        return x->least < y->least ? -1 : 1;
-    return span_cmp(x->node->name, y->node->name);
+    return (x->least > y->least) - (x->least < y->least)
+               ?: span_cmp(x->run.node->name, y->run.node->name);
 }
 
 static size_t list_candidates(struct defrag_state *s, struct defrag_node *candidates)
 {
     size_t n = 0;
-    for (size_t i = 0; i < s->n_order; i++) {
-        if (!is_candidate(s, s->order[i]))
+    for (size_t i = 0; i < s->n_places; i++) {
+        if (!is_candidate(s, s->places[i].node))
             continue;
-        read_node(s, s->order[i], s->rooms[i], &candidates[n]);
+        read_node(s, &s->places[i], &candidates[n]);
         n += candidates[n].least != SIZE_MAX;
     }
     qsort(candidates, n, sizeof *candidates, compare_candidates);
@@ -646,9 +508,9 @@ bool defrag_find(const struct defrag_world *world, const struct defrag_target *t
 {
     struct defrag_state s = {
         .world = world, .target = target, .arena = a, .steps = STEPS_MAX};
-    list_nodes(&s);
+    list_places(&s);
     cleanup_free struct defrag_node *candidates =
-        xcalloc(s.n_order + 1, sizeof *candidates);
+        xcalloc(s.n_places + 1, sizeof *candidates);
     size_t n = list_candidates(&s, candidates), m = n ? candidates[0].least : 0;
     while (!s.found && s.steps && search_all(&s, candidates, n, m))
         m++;

@@ -20,7 +20,7 @@ enum {
     SCARCITY_MAX = 64, /* weights add up to no more than SCARCITY_MAX << FRAG_SHIFT */
 };
 
-void frag_read(const struct select_view *view, int64_t cpu_free, struct frag_node *now)
+int64_t frag_read(const struct select_view *view, int64_t cpu_free, struct frag_node *now)
 {
     const struct ledger_rows *rows = view->rows;
     now->n = view->node->n_cards;
@@ -30,11 +30,16 @@ void frag_read(const struct select_view *view, int64_t cpu_free, struct frag_nod
         memcpy(now->kind, rows->kind, sizeof rows->kind);
     for (uint32_t i = 0; rows && i < LEDGER_ROWS; i++)
         now->free_mib[i] = rows->free_mib[i];
+    int64_t size = rows ? rows->available_mib : 0;
     for (uint32_t i = 0; !rows && i < now->n; i++) {
         now->free_mib[i] = frag_clamp(view->cards[i].free_mib);
         now->whole |= (uint64_t)card_is_free(&view->cards[i]) << i;
         now->kind[i] = view->cards[i].kind;
+        size += view->cards[i].state == CARD_AVAILABLE
+                    ? frag_clamp(view->cards[i].total_mib)
+                    : 0;
     }
+    return size;
 }
 
 void frag_fini(struct frag *f)
@@ -159,13 +164,8 @@ static void add_shape(struct frag *f, const struct request_mix_shape *s, int64_t
     uint32_t level = count_up_to(f->levels, f->n_levels, s->cpu_milli) - 1, at = 0;
     f->starved[level] += weight;
     if (s->cards > 1) {
-        f->several[f->n_several++] =
-            (struct frag_several){.accepts = s->accepts,
-                                  .whole = s->kind != REQUEST_MEMORY,
-                                  .cards = s->cards,
-                                  .mib = s->mib_per_card,
-                                  .cpu_milli = s->cpu_milli,
-                                  .weight = weight};
+        f->several[f->n_several] = *s;
+        f->several[f->n_several++].weight = weight;
         return;
     }
     if (s->kind == REQUEST_MEMORY)
@@ -245,12 +245,13 @@ void frag_prepare(struct frag *f, const struct request_mix *mix, bool by_scarcit
 }
 
 /* The free memory that a shape on several cards cannot use. */
-static int64_t unused_by(const struct frag_several *s, const struct frag_node *node)
+static int64_t unused_by(const struct request_mix_shape *s, const struct frag_node *node)
 {
     uint32_t usable = 0;
     int64_t unusable = 0, free = 0;
     for (uint32_t i = 0; i < node->n; i++) {
-        bool fits = s->whole ? node->whole >> i & 1 : node->free_mib[i] >= s->mib;
+        bool fits = s->kind == REQUEST_MEMORY ? node->free_mib[i] >= s->mib_per_card
+                                              : node->whole >> i & 1;
         fits &= s->accepts >> node->kind[i] & 1;
         usable += fits;
         free += node->free_mib[i];

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "domain/quantity.h"
 #include "placement/reason.h"
 
 /* Places for the members of a gang, and the verdict whether it can start. */
@@ -192,21 +193,16 @@ static int compare_size(const void *a, const void *b)
     const struct request *x = ((const struct shape *)a)->request;
     const struct request *y = ((const struct shape *)b)->request;
     bool x_part = x->kind == REQUEST_MEMORY, y_part = y->kind == REQUEST_MEMORY;
-    if (x_part != y_part)
-        return x_part ? 1 : -1;
-    if (x->mib_per_card != y->mib_per_card && x_part)
-        return x->mib_per_card > y->mib_per_card ? -1 : 1;
-    if (x->cards != y->cards)
-        return x->cards > y->cards ? -1 : 1;
-    return (x->mib_per_card < y->mib_per_card) - (x->mib_per_card > y->mib_per_card);
+    int by_mib = quantity_compare(y->mib_per_card, x->mib_per_card);
+    return (x_part - y_part) ?: (x_part ? by_mib : 0)
+               ?: quantity_compare(y->cards, x->cards)
+               ?: by_mib;
 }
 
 static int compare_alone(const void *a, const void *b)
 {
     const struct shape *x = a, *y = b;
-    if (x->alone != y->alone)
-        return x->alone < y->alone ? -1 : 1;
-    return compare_size(a, b);
+    return quantity_compare((int64_t)x->alone, (int64_t)y->alone) ?: compare_size(a, b);
 }
 
 static void count_alone(struct search *s)
@@ -320,16 +316,18 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
 {
     *v = (struct gang_verdict){.total = 1, .needed = asker->minimum};
     v->members = arena_alloc(a, (GANG_PLAN_MEMBERS + 1) * sizeof *v->members);
-    v->members[v->n_members++] = (struct gang_plan_member){.request = asker->pod.request,
-                                                           .requests = one_of(&asker->requests),
-                                                           .uid = asker->pod.uid};
+    v->members[v->n_members++] =
+        (struct gang_plan_member){.request = asker->pod.request,
+                                  .requests = one_of(&asker->requests),
+                                  .uid = asker->pod.uid};
     struct gang_plan plan = {
         .nodes = nodes, .n_nodes = n_nodes, .pod = asker->pod, .spread = spread};
     list_members(l, asker, v, &plan.pod.priority);
     v->needed = needed_of(v->needed, v->total);
     if (v->too_large)
         return;
-    v->found = (uint32_t)gang_plan_place(&plan, v->members, v->n_members, a, &v->too_large);
+    v->found =
+        (uint32_t)gang_plan_place(&plan, v->members, v->n_members, a, &v->too_large);
     if (v->too_large)
         return;
     for (size_t i = v->n_members; i > 0; i--) {

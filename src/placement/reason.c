@@ -2,8 +2,8 @@
 #include "placement/reason.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
+#include "base/mem.h"
 #include "domain/keys.h"
 
 /*
@@ -15,28 +15,29 @@
 /* The most frequent reason has this text after what the request needs. */
 #define MOST_FREE "; most free: "
 
-/* Appends text that others wrote. A reason is copied into JSON strings unescaped, so
- * characters that JSON would escape become "?". */
-static void add_plain(struct buf *out, struct span text)
+/* What is appended to `out` from `from` on may contain text that others wrote. A reason is
+ * copied into JSON strings unescaped, so characters that JSON would escape become "?". */
+static void make_plain(struct buf *out, size_t from)
 {
-    for (size_t i = 0; i < text.n; i++) {
-        unsigned char c = (unsigned char)text.p[i];
-        buf_addc(out, c < ' ' || c == '"' || c == '\\' || c == 0x7f ? '?' : (char)c);
-    }
+    for (char *p = out->p + from; p < out->p + out->n; p++)
+        if ((unsigned char)*p < ' ' || *p == '"' || *p == '\\' || *p == 0x7f)
+            *p = '?';
 }
 
 void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node)
 {
     const struct ledger_foreign_lease *foreign = ledger_node_info(node).foreign;
+    size_t from = out->n;
     if (!foreign)
         return;
     buf_adds(out, "; Lease " KEY_LEASE_NAMESPACE "/");
     buf_add_span(out, node->name);
     buf_adds(out, " does not belong to scv-agent (holder: ");
-    add_plain(out, foreign->holder.n ? foreign->holder : SPAN("none"));
+    buf_add_span(out, foreign->holder.n ? foreign->holder : SPAN("none"));
     buf_adds(out, "; last renewed: ");
-    add_plain(out, foreign->renewed.n ? foreign->renewed : SPAN("never"));
+    buf_add_span(out, foreign->renewed.n ? foreign->renewed : SPAN("never"));
     buf_adds(out, "): delete it if another system left it behind");
+    make_plain(out, from);
 }
 
 /* Why a node is unusable for every pod, by its state: the text before and after the name of the
@@ -55,14 +56,22 @@ static const struct state_text {
     [NODE_NO_COUNT] = {"the node's capacity has aliyun.com/gpu-mem but no "
                        "aliyun.com/gpu-count",
                        NULL},
-    [NODE_ALLOCATABLE_LOW] = {"allocatable GPU memory is below capacity, and no ConfigMap "
-                              "unhealthy-gpu-",
-                              " names the unhealthy card"},
+    [NODE_ALLOCATABLE_LOW] =
+        {"allocatable GPU memory is below capacity, and no ConfigMap "
+         "unhealthy-gpu-",
+         " names the unhealthy card"},
     [NODE_LIST_DAMAGED] = {"ConfigMap unhealthy-gpu-",
                            " is not a comma-separated list of card indexes"},
     [NODE_MISSING] = {"no Node object of this name exists, only an Scv object", NULL},
     [NODE_DAMAGED] = {"the Node object cannot be decoded", NULL},
 };
+
+static void add_number(struct buf *out, const char *before, int64_t n, const char *after)
+{
+    buf_adds(out, before);
+    buf_add_i64(out, n);
+    buf_adds(out, after);
+}
 
 /* Appends why the node is unusable for every pod. False: it is usable. */
 static bool add_state(struct buf *out, const struct ledger_node *node)
@@ -75,10 +84,8 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
         buf_add_span(out, node->name);
         buf_adds(out, text->after);
     }
-    if (node->state == NODE_STALE) {
-        buf_add_i64(out, node->stale_s);
-        buf_adds(out, " s");
-    }
+    if (node->state == NODE_STALE)
+        add_number(out, "", node->stale_s, " s");
     if (node->state == NODE_STALE || node->state == NODE_SCV_MISSING)
         reason_add_foreign_lease(out, node);
     return true;
@@ -86,65 +93,31 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
 
 /* -- What a request needs: the first part of most reasons, the same for all nodes -- */
 
-static void add_mib(struct buf *out, int64_t mib)
-{
-    buf_add_i64(out, mib);
-    buf_adds(out, " MiB");
-}
-
-static void add_whole(struct buf *out, const struct request *r)
-{
-    bool ours = r->kind == REQUEST_CARDS;
-    buf_add_i64(out, r->cards);
-    buf_adds(out, ours ? " whole card" : " card");
-    buf_adds(out, r->cards == 1 ? "" : "s");
-    buf_adds(out, ours ? "" : " through " KEY_NVIDIA_GPU);
-    if (r->mib_per_card) {
-        buf_adds(out, " of at least ");
-        add_mib(out, r->mib_per_card);
-    }
-}
-
-static void add_percent(struct buf *out, uint32_t percent)
-{
-    buf_add_i64(out, percent);
-    buf_adds(out, " %");
-}
-
-static void add_shared(struct buf *out, const struct request *r)
-{
-    add_mib(out, r->mib_per_card);
-    if (r->core) {
-        buf_adds(out, " and ");
-        add_percent(out, r->core);
-        buf_adds(out, " of the compute");
-    }
-    if (r->cards == 1) {
-        buf_adds(out, " on one card");
-        return;
-    }
-    buf_adds(out, " on each of ");
-    buf_add_i64(out, r->cards);
-    buf_adds(out, " cards");
-}
-
 static void add_need(struct buf *out, const struct request *r)
 {
-    buf_adds(out, "needs ");
-    if (r->kind == REQUEST_MEMORY)
-        add_shared(out, r);
-    else
-        add_whole(out, r);
+    bool ours = r->kind == REQUEST_CARDS;
+    if (r->kind == REQUEST_MEMORY) {
+        add_number(out, "needs ", r->mib_per_card, " MiB");
+        if (r->core)
+            add_number(out, " and ", r->core, " % of the compute");
+        if (r->cards == 1)
+            buf_adds(out, " on one card");
+        else
+            add_number(out, " on each of ", r->cards, " cards");
+    } else {
+        add_number(out, "needs ", r->cards, ours ? " whole card" : " card");
+        buf_adds(out, r->cards == 1 ? "" : "s");
+        buf_adds(out, ours ? "" : " through " KEY_NVIDIA_GPU);
+        if (r->mib_per_card)
+            add_number(out, " of at least ", r->mib_per_card, " MiB");
+    }
     if (r->models.n) {
         buf_adds(out, ", model ");
-        add_plain(out, r->models);
+        buf_add_span(out, r->models);
     }
-    if (r->clock_mhz) {
-        buf_adds(out, ", memory clock ");
-        buf_adds(out, r->clock_exact ? "" : "at least ");
-        buf_add_i64(out, r->clock_mhz);
-        buf_adds(out, " MHz");
-    }
+    if (r->clock_mhz)
+        add_number(out, r->clock_exact ? ", memory clock " : ", memory clock at least ",
+                   r->clock_mhz, " MHz");
 }
 
 void reason_prepare(struct prepared_reason *r, const struct request *request)
@@ -153,6 +126,7 @@ void reason_prepare(struct prepared_reason *r, const struct request *request)
     /* A filter call allocates nothing: the longest text fits into r->need. */
     struct buf need = {.p = r->need, .cap = sizeof r->need};
     add_need(&need, request);
+    make_plain(&need, 0);
     r->need_n = need.n;
     if (request->kind == REQUEST_MEMORY && request->cards == 1 && !request->core &&
         !request_is_selective(request)) {
@@ -164,42 +138,24 @@ void reason_prepare(struct prepared_reason *r, const struct request *request)
 
 /* -- The rest of the reason, by node -- */
 
-static void add_card_name(struct buf *out, int32_t index)
+static int64_t free_of(const struct card *card)
 {
-    buf_adds(out, "GPU");
-    buf_add_i64(out, index);
+    return card->free_mib;
 }
 
-/* The cards in that state; `test`, unless NULL: those that pass it. */
-static void add_cards(struct buf *out, const struct ledger_node *node, const char *what,
-                      enum card_state state, bool (*test)(const struct card *))
+static int64_t core_of(const struct card *card)
 {
-    bool any = false;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        if (node->cards[i].state != state || (test && !test(&node->cards[i])))
-            continue;
-        buf_adds(out, any ? "," : what);
-        add_card_name(out, node->cards[i].index);
-        any = true;
-    }
+    return card_core_left(card);
 }
 
-static bool is_promised(const struct card *card)
+static int64_t pods_of(const struct card *card)
 {
-    return card->pods > 0;
+    return card->pods;
 }
 
-static bool is_whole(const struct card *card)
+static int64_t whole_of(const struct card *card)
 {
     return card->whole;
-}
-
-static bool any_held(const struct ledger_node *node)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        any |= node->cards[i].state == CARD_HELD;
-    return any;
 }
 
 static int64_t overuse_of(const struct card *card)
@@ -213,33 +169,44 @@ static int64_t reserved_of(const struct card *card)
     return card->reserved_mib;
 }
 
-/* The available cards that have such an amount. */
-static void add_amounts(struct buf *out, const struct ledger_node *node, const char *what,
-                        int64_t (*amount)(const struct card *))
+/* A list of cards: those in a state, of which an amount, unless NULL, is not 0. */
+struct card_list {
+    const char *what;
+    enum card_state state;
+    int64_t (*amount)(const struct card *);
+    bool mib; /* with the amount */
+};
+
+static void add_cards(struct buf *out, const struct ledger_node *node,
+                      const struct card_list *list)
 {
-    bool any = false;
+    const char *before = list->what;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
-        if (card->state != CARD_AVAILABLE || amount(card) == 0)
+        if (card->state != list->state || (list->amount && !list->amount(card)))
             continue;
-        buf_adds(out, any ? ", " : what);
-        add_mib(out, amount(card));
-        buf_adds(out, " on ");
-        add_card_name(out, card->index);
-        any = true;
+        buf_adds(out, before);
+        before = list->mib ? ", " : ",";
+        if (list->mib)
+            add_number(out, "", list->amount(card), " MiB on ");
+        add_number(out, "GPU", card->index, "");
     }
 }
 
 static void add_excluded(struct buf *out, const struct ledger_node *node)
 {
-    add_cards(out, node, "; unhealthy: ", CARD_UNHEALTHY, NULL);
-    add_cards(out, node, "; excluded by ConfigMap: ", CARD_LISTED, NULL);
-    add_cards(out, node, "; allocated through nvidia.com/gpu: ", CARD_HELD, NULL);
-    add_cards(out, node, "; duplicate UUID: ", CARD_DUPLICATE, NULL);
-    add_cards(out, node, "; promised as whole cards: ", CARD_AVAILABLE, is_whole);
-    add_amounts(out, node, "; used outside Kubernetes: ", card_external_mib);
-    add_amounts(out, node, "; used by pods beyond their promises: ", overuse_of);
-    add_amounts(out, node, "; reserved for pods that are being bound: ", reserved_of);
+    static const struct card_list lists[] = {
+        {"; unhealthy: ", CARD_UNHEALTHY, NULL, false},
+        {"; excluded by ConfigMap: ", CARD_LISTED, NULL, false},
+        {"; allocated through nvidia.com/gpu: ", CARD_HELD, NULL, false},
+        {"; duplicate UUID: ", CARD_DUPLICATE, NULL, false},
+        {"; promised as whole cards: ", CARD_AVAILABLE, whole_of, false},
+        {"; used outside Kubernetes: ", CARD_AVAILABLE, card_external_mib, true},
+        {"; used by pods beyond their promises: ", CARD_AVAILABLE, overuse_of, true},
+        {"; reserved for pods that are being bound: ", CARD_AVAILABLE, reserved_of, true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        add_cards(out, node, &lists[i]);
 }
 
 /* Of a node whose cards are all available, but have too little free memory: as add_later,
@@ -284,24 +251,12 @@ static bool is_same_kind(const struct card *a, const struct card *b,
            (!r->clock_mhz || card_clock_mhz(a) == card_clock_mhz(b));
 }
 
-static void add_kind(struct buf *out, const struct card *card, const struct request *r)
-{
-    if (card->model.n)
-        add_plain(out, card->model);
-    else
-        buf_adds(out, "unknown model");
-    if (!r->clock_mhz)
-        return;
-    buf_adds(out, " (");
-    buf_add_i64(out, card_clock_mhz(card));
-    buf_adds(out, " MHz)");
-}
-
 /* "2 x Tesla V100, 1 x Tesla T4": the cards of the node. */
 static void add_kinds(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
     const struct card *cards = node->cards;
+    size_t from = out->n;
     buf_adds(out, "; the node has ");
     for (uint32_t i = 0; i < node->n_cards; i++) {
         uint32_t before = 0, n = 0;
@@ -311,125 +266,96 @@ static void add_kinds(struct buf *out, const struct ledger_node *node,
         }
         if (before)
             continue;
-        buf_adds(out, i ? ", " : "");
-        buf_add_i64(out, n);
-        buf_adds(out, " x ");
-        add_kind(out, &cards[i], r);
+        add_number(out, i ? ", " : "", n, " x ");
+        buf_add_span(out, cards[i].model.n ? cards[i].model : SPAN("unknown model"));
+        if (r->clock_mhz)
+            add_number(out, " (", card_clock_mhz(&cards[i]), " MHz)");
     }
+    make_plain(out, from);
 }
 
-/* Of the cards that suit the request: the size of the largest, and the healthy one with most
- * free memory. */
-struct best {
-    int64_t largest_mib;
-    int32_t index; /* -1: none is healthy */
-    int64_t free_mib, total_mib;
-};
-
-static struct best best_of(const struct ledger_node *node, const struct request *r)
+/* Of the available cards that suit the request and have `least_mib` free, the one that has the
+ * largest amount; NULL: none. */
+static const struct card *best_card(const struct ledger_node *node,
+                                    const struct request *r, int64_t least_mib,
+                                    int64_t (*amount)(const struct card *))
 {
-    struct best best = {node->largest_mib, node->best_index, node->best_free_mib,
-                        node->best_total_mib};
-    if (!request_is_selective(r)) /* without reading the cards */
-        return best;
-    best = (struct best){.index = -1};
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        if (!select_card_suits(card, r))
-            continue;
-        if (card->total_mib > best.largest_mib)
-            best.largest_mib = card->total_mib;
-        if (card->state == CARD_AVAILABLE &&
-            (best.index < 0 || card->free_mib > best.free_mib))
-            best = (struct best){best.largest_mib, card->index, card->free_mib,
-                                 card->total_mib};
-    }
+    const struct card *best = NULL;
+    for (const struct card *c = node->cards; c < node->cards + node->n_cards; c++)
+        if (c->state == CARD_AVAILABLE && select_card_suits(c, r) &&
+            c->free_mib >= least_mib && (!best || amount(c) > amount(best)))
+            best = c;
     return best;
 }
 
 static void add_never(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
-    if (node->n_cards < r->cards && !request_is_selective(r)) {
-        buf_adds(out, "; the node has ");
-        buf_add_i64(out, node->n_cards);
-        buf_adds(out, node->n_cards == 1 ? " card" : " cards");
+    bool selective = request_is_selective(r);
+    int64_t largest = 0;
+    if (node->n_cards < r->cards && !selective) {
+        add_number(out, "; the node has ", node->n_cards,
+                   node->n_cards == 1 ? " card" : " cards");
         return;
     }
-    if (request_is_selective(r) && count_on(node, r, select_card_suits) < r->cards) {
+    if (selective && count_on(node, r, select_card_suits) < r->cards) {
         add_kinds(out, node, r);
         return;
     }
-    /* One call per literal: the compiler copies a literal of known length faster. */
-    if (request_is_selective(r))
-        buf_adds(out, "; the largest such card has ");
-    else if (r->cards == 1)
-        buf_adds(out, "; the largest card has ");
-    else
-        buf_adds(out, "; too few cards of that size; the largest has ");
-    add_mib(out, best_of(node, r).largest_mib);
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        if (select_card_suits(&node->cards[i], r) && node->cards[i].total_mib > largest)
+            largest = node->cards[i].total_mib;
+    add_number(out,
+               selective       ? "; the largest such card has "
+               : r->cards == 1 ? "; the largest card has "
+                               : "; too few cards of that size; the largest has ",
+               largest, " MiB");
 }
 
 static void add_free(struct buf *out, const struct ledger_node *node,
                      const struct request *r)
 {
-    buf_adds(out, "; free cards: ");
-    buf_add_i64(out, count_fitting(node, r));
-    buf_adds(out, " of ");
+    static const struct card_list promised = {"; promised to pods: ", CARD_AVAILABLE,
+                                              pods_of, false};
+    add_number(out, "; free cards: ", count_fitting(node, r), " of ");
     buf_add_i64(out, count_on(node, r, select_card_could_fit));
     if (r->kind != REQUEST_DEVICES)
         return;
-    add_cards(out, node, "; promised to pods: ", CARD_AVAILABLE, is_promised);
-    if (node->claimed) {
-        buf_adds(out, "; requested by pods whose cards are not known yet: ");
-        buf_add_i64(out, node->claimed);
-    }
-}
-
-/* Of the cards with enough memory, the one with most free compute. */
-static void add_core(struct buf *out, const struct ledger_node *node,
-                     const struct request *r)
-{
-    const struct card *best = NULL;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        if (card->state == CARD_AVAILABLE && card->free_mib >= r->mib_per_card &&
-            select_card_suits(card, r) &&
-            (!best || card_core_left(card) > card_core_left(best)))
-            best = card;
-    }
-    if (!best)
-        return;
-    buf_adds(out, "; most free compute beside that memory: ");
-    add_percent(out, card_core_left(best));
-    buf_adds(out, " on ");
-    add_card_name(out, best->index);
+    add_cards(out, node, &promised);
+    if (node->claimed)
+        add_number(out,
+                   "; requested by pods whose cards are not known yet: ", node->claimed,
+                   "");
 }
 
 static void add_later(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
-    struct best best = best_of(node, r);
-    if (best.index < 0) {
-        buf_adds(out, any_held(node)   ? "; no card is available"
+    const struct card *best = best_card(node, r, INT64_MIN, free_of);
+    bool held = false;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        held |= node->cards[i].state == CARD_HELD;
+    if (!best) {
+        buf_adds(out, held                      ? "; no card is available"
                       : request_is_selective(r) ? "; no such card is healthy"
                                                 : "; no card is healthy");
     } else if (r->kind != REQUEST_MEMORY) {
         add_free(out, node, r);
     } else {
-        if (r->cards > 1) {
-            buf_adds(out, r->core ? "; cards with enough free memory and compute: "
-                                  : "; cards with enough free memory: ");
-            buf_add_i64(out, count_fitting(node, r));
+        if (r->cards > 1)
+            add_number(out,
+                       r->core ? "; cards with enough free memory and compute: "
+                               : "; cards with enough free memory: ",
+                       count_fitting(node, r), "");
+        add_number(out, MOST_FREE, best->free_mib, " of ");
+        add_number(out, "", best->total_mib, " MiB on GPU");
+        buf_add_i64(out, best->index);
+        best = r->core ? best_card(node, r, r->mib_per_card, core_of) : NULL;
+        if (best) {
+            add_number(out, "; most free compute beside that memory: ", core_of(best),
+                       " % on GPU");
+            buf_add_i64(out, best->index);
         }
-        buf_adds(out, MOST_FREE);
-        buf_add_i64(out, best.free_mib);
-        buf_adds(out, " of ");
-        add_mib(out, best.total_mib);
-        buf_adds(out, " on ");
-        add_card_name(out, best.index);
-        if (r->core)
-            add_core(out, node, r);
     }
     if (!node->all_available)
         add_excluded(out, node);
@@ -438,8 +364,12 @@ static void add_later(struct buf *out, const struct ledger_node *node,
 void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared,
                          const struct ledger_node *node, enum fit alone)
 {
+    static const char *const mode_texts[] = {
+        [NODE_MODE_WRONG] = "node label gpushare/mode is neither memory nor card",
+        [NODE_MEMORY] = "node label gpushare/mode=memory: no whole cards",
+        [NODE_CARDS] = "node label gpushare/mode=card: whole cards only",
+    };
     const struct request *r = prepared->request;
-    const char *why = NULL;
     if (prepared->most_free_n && alone == FIT_LATER && node->state == NODE_USABLE &&
         select_mode_allows(node, r) && node->all_available && node->best_index >= 0) {
         add_most_free(out, prepared, node);
@@ -450,14 +380,8 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
                    node->source != SOURCE_SCV;
     if (!(unknown && r->kind == REQUEST_DEVICES) && add_state(out, node))
         return;
-    if (node->mode == NODE_MODE_WRONG)
-        why = "node label gpushare/mode is neither memory nor card";
-    else if (node->mode == NODE_MEMORY && r->kind == REQUEST_CARDS)
-        why = "node label gpushare/mode=memory: no whole cards";
-    else if (node->mode == NODE_CARDS && r->kind == REQUEST_MEMORY)
-        why = "node label gpushare/mode=card: whole cards only";
-    if (why && r->kind != REQUEST_DEVICES) {
-        buf_adds(out, why);
+    if (!select_mode_allows(node, r)) {
+        buf_adds(out, mode_texts[node->mode]);
         return;
     }
     buf_add(out, prepared->need, prepared->need_n);
@@ -552,28 +476,23 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
 
 /* -- The nearest node -- */
 
-static int most_first(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
-}
-
 static int64_t memory_missing(const struct ledger_node *node, const struct request *r)
 {
-    int64_t free_mib[SCV_MAX_CARDS] = {0}, missing = 0;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        if (select_card_suits(&node->cards[i], r) &&
-            card_core_left(&node->cards[i]) >= r->core)
-            free_mib[n++] = node->cards[i].free_mib;
-    if (r->cards > 1)
-        qsort(free_mib, n, sizeof *free_mib, most_first);
-    for (uint32_t i = 1; r->cards == 1 && i < n; i++)
-        if (free_mib[i] > free_mib[0])
-            free_mib[0] = free_mib[i];
-    for (uint32_t i = 0; i < r->cards; i++) {
-        int64_t has = i < n ? free_mib[i] : 0;
-        missing += has < r->mib_per_card ? r->mib_per_card - has : 0;
+    uint64_t counted = 0;
+    int64_t missing = 0;
+    for (uint32_t k = 0; k < r->cards; k++) {
+        int64_t most = 0; /* of the cards that suit and are not counted yet */
+        uint64_t which = 0;
+        for (uint32_t i = 0; i < node->n_cards; i++) {
+            const struct card *card = &node->cards[i];
+            if (counted >> i & 1 || card->free_mib <= most ||
+                !select_card_suits(card, r) || card_core_left(card) < r->core)
+                continue;
+            most = card->free_mib;
+            which = UINT64_C(1) << i;
+        }
+        counted |= which;
+        missing += most < r->mib_per_card ? r->mib_per_card - most : 0;
     }
     return missing;
 }

@@ -227,7 +227,7 @@ static struct score_value rate_fgd(const struct score_run *run,
     struct select_view view;
     struct frag_node after;
     uint64_t chosen = 0;
-    int64_t size = 0, free = 0, cpu_free = FRAG_CPU_UNKNOWN;
+    int64_t free = 0, cpu_free = FRAG_CPU_UNKNOWN;
     if (r->kind == REQUEST_NONE && node && node->cpu_milli)
         select_view(&view, node, &run->pod->pod, SELECT_ALL);
     else if (!choose_cards(run, node, &view, &chosen))
@@ -237,18 +237,12 @@ static struct score_value rate_fgd(const struct score_run *run,
             node->has_reserved ? ledger_reservation_on(node, run->pod->pod.uid) : NULL;
         cpu_free = node->cpu_free + (own ? own->requests.cpu_milli : 0);
     }
-    frag_read(&view, cpu_free, &after);
+    int64_t size = frag_read(&view, cpu_free, &after);
     int64_t mib = r->kind == REQUEST_MEMORY ? r->mib_per_card : INT64_MAX;
     int64_t drop = frag_take(&run->scratch->frag, &after, chosen, mib,
                              frag_clamp(run->pod->cpu_milli));
     for (uint32_t i = 0; i < after.n; i++)
         free += after.free_mib[i];
-    if (view.rows)
-        size = view.rows->available_mib;
-    for (uint32_t i = 0; i < after.n && !view.rows; i++)
-        size += view.cards[i].state == CARD_AVAILABLE
-                    ? frag_clamp(view.cards[i].total_mib)
-                    : 0;
     int64_t memory = frag_share(free, size);
     if (!node->cpu_milli || !run->pod->cpu_milli)
         return (struct score_value){drop, 2 * (int32_t)memory, 0};
@@ -256,13 +250,6 @@ static struct score_value rate_fgd(const struct score_run *run,
     int64_t apart = size > 0 ? cpu - memory : 0;
     return (struct score_value){drop, (int32_t)(cpu + memory),
                                 (int32_t)(apart * apart >> FRAG_SHIFT)};
-}
-
-/* Differences smaller than that between a full and an empty node are not stretched over all
- * points: there, kube-scheduler's own plugins decide. */
-static int64_t fgd_least(const struct score_survey *survey)
-{
-    return (mean_card(survey) << FRAG_SHIFT) / FULLNESS;
 }
 
 /* -- Values become points -- */
@@ -273,16 +260,14 @@ static const struct policy {
     unsigned visits; /* 2: the values depend on what the survey found on all nodes */
     struct score_value (*rate)(const struct score_run *run,
                                const struct ledger_node *node);
-    /* The smallest range of values that is stretched over all points. NULL: 0. */
-    int64_t (*least)(const struct score_survey *survey);
     enum { STRETCHED, EMPTY, FULL } points; /* how values become points */
     bool may_spread; /* a pod that says spread is spread over nodes */
 } policies[] = {
-    [SCORE_BINPACK] = {"binpack", NULL, 1, rate_binpack, NULL, FULL, true},
-    [SCORE_SPREAD] = {"spread", NULL, 1, rate_spread, NULL, EMPTY, false},
+    [SCORE_BINPACK] = {"binpack", NULL, 1, rate_binpack, FULL, true},
+    [SCORE_SPREAD] = {"spread", NULL, 1, rate_spread, EMPTY, false},
     /* always stretched, as in Yoda */
-    [SCORE_SCV] = {"scv", survey_terms, 2, rate_scv, NULL, STRETCHED, false},
-    [SCORE_FGD] = {"fgd", survey_cards, 1, rate_fgd, fgd_least, STRETCHED, true},
+    [SCORE_SCV] = {"scv", survey_terms, 2, rate_scv, STRETCHED, false},
+    [SCORE_FGD] = {"fgd", survey_cards, 1, rate_fgd, STRETCHED, true},
 };
 _Static_assert(ARRAY_LEN(policies) == SCORE_POLICIES, "one policy per enum value");
 
@@ -401,8 +386,10 @@ void score_end(struct score_run *run, size_t n, int *points)
 {
     const struct policy *policy = &policies[run->policy];
     const struct score_value *values = settle(run, n);
+    /* Differences of fgd smaller than that between a full and an empty node are not stretched
+     * over all points: there, kube-scheduler's own plugins decide. */
     if (policy->points == STRETCHED)
-        stretch(values, n, policy->least ? policy->least(&run->survey) : 0, points);
+        stretch(values, n, (mean_card(&run->survey) << FRAG_SHIFT) / FULLNESS, points);
     for (size_t i = 0; i < n && policy->points != STRETCHED; i++)
         points[i] = values[i].base == no_fit.base
                         ? 0

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/quantity.h"
 
 /* The selection of cards: views of a node, the cards that fit, and the choice among them. */
 
@@ -138,6 +139,16 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
     return FIT_YES;
 }
 
+/* Of a request that does not fit now: could so many cards take it when they are empty? */
+static enum fit later_or_never(const struct card *cards, uint32_t n,
+                               const struct request *r, uint64_t within)
+{
+    uint32_t possible = 0;
+    for (uint32_t i = 0; i < n && n >= r->cards; i++)
+        possible += (within >> i & 1) && select_card_could_fit(&cards[i], r);
+    return possible >= r->cards ? FIT_LATER : FIT_NEVER;
+}
+
 enum fit select_cards(const struct select_view *view, const struct request *r,
                       uint64_t within, uint64_t *chosen)
 {
@@ -153,10 +164,7 @@ enum fit select_cards(const struct select_view *view, const struct request *r,
             *chosen = choose(view, r, mask);
         return FIT_YES;
     }
-    uint32_t possible = 0;
-    for (uint32_t i = 0; i < view->node->n_cards; i++)
-        possible += (within >> i & 1) && select_card_could_fit(&view->cards[i], r);
-    return possible >= r->cards ? FIT_LATER : FIT_NEVER;
+    return later_or_never(view->cards, view->node->n_cards, r, within);
 }
 
 bool select_rows(const struct ledger_node *node, const struct request *r,
@@ -225,11 +233,9 @@ static int compare_nominated(const void *a, const void *b)
 {
     const struct ledger_pod *x = *(struct ledger_pod *const *)a;
     const struct ledger_pod *y = *(struct ledger_pod *const *)b;
-    if (x->priority != y->priority)
-        return x->priority > y->priority ? -1 : 1;
-    if (!ledger_pod_kept(x) != !ledger_pod_kept(y))
-        return ledger_pod_kept(x) ? -1 : 1;
-    return span_cmp(x->uid, y->uid);
+    return quantity_compare(y->priority, x->priority)
+               ?: !ledger_pod_kept(x) - !ledger_pod_kept(y)
+               ?: span_cmp(x->uid, y->uid);
 }
 
 void select_take_nominated(struct select_view *view, const struct select_pod *pod)
@@ -309,10 +315,7 @@ static enum fit fit_by_sums(const struct ledger_node *node, const struct request
                    : FIT_NEVER;
     if (node->free_cards >= r->cards)
         return FIT_YES;
-    uint32_t possible = 0;
-    for (uint32_t i = 0; i < node->n_cards && node->n_cards >= r->cards; i++)
-        possible += select_card_could_fit(&node->cards[i], r);
-    return possible >= r->cards ? FIT_LATER : FIT_NEVER;
+    return later_or_never(node->cards, node->n_cards, r, SELECT_ALL_CARDS);
 }
 
 enum fit select_fit(const struct ledger_node *node, const struct request *r)
@@ -354,8 +357,8 @@ static uint64_t reserved_cards(const struct ledger_node *node,
     const struct ledger_reservation *own = ledger_reservation_on(node, pod->uid);
     uint64_t cards = 0;
     for (uint32_t i = 0; own && i < own->n_shares; i++)
-        if (own->shares[i].on)
-            cards |= UINT64_C(1) << (own->shares[i].on - node->cards);
+        if (own->shares[i].on >= 0)
+            cards |= UINT64_C(1) << own->shares[i].on;
     return (uint32_t)__builtin_popcountll(cards) == pod->request->cards ? cards : 0;
 }
 

@@ -76,7 +76,7 @@ static void write_reservations(struct jwrite *w, const struct ledger_node *node,
     jwrite_array(w, "reservations");
     for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
         uint32_t i = 0;
-        while (i < r->n_shares && r->shares[i].on != card)
+        while (i < r->n_shares && &node->cards[r->shares[i].on] != card)
             i++;
         if (i == r->n_shares)
             continue;
@@ -147,7 +147,7 @@ static void write_unplaced(struct jwrite *w, const struct ledger_pod **pods, siz
         if (pod->n_shares || r->kind == REQUEST_DEVICES || r->kind == REQUEST_NONE)
             mib = -1;
         for (uint32_t k = 0; k < pod->n_shares; k++)
-            if (!pod->shares[k].on)
+            if (pod->shares[k].on < 0)
                 mib = (mib < 0 ? 0 : mib) + pod->shares[k].mib;
         if (mib < 0)
             continue;

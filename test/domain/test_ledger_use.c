@@ -65,68 +65,6 @@ START_TEST(an_unused_promise_hides_no_other_process)
 }
 END_TEST
 
-/* The estimate takes the memory of a pod for that of another process. */
-START_TEST(memory_inside_a_promise_is_not_used_from_outside)
-{
-    struct sample s = {0};
-    start_idle();
-    struct ledger_pod *a = place("a", 8000, 0);
-    uses_without_device(&s, "a", 0, 7000); /* an init container: the pod is Pending */
-    s.incomplete = true;
-    ck_seen(&s, 0, 6000, 0);
-    uses_without_device(&s, "a", 0, 7000);
-    ck_seen(&s, 0, 0, 0);
-    ck_assert_int_eq(card_of(0)->free_mib, 8000);
-    ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
-    /* The API shows that it runs, after the sample. */
-    ledger_pod_running(ledger, a, false);
-    ck_card(0, 0, 0);
-    ledger_free(ledger);
-}
-END_TEST
-
-START_TEST(overuse_is_no_external_use)
-{
-    struct sample s = {0};
-    start_idle();
-    place("a", 4000, 0);
-    place("b", 4000, 0);
-    uses(&s, "a", 0, 0);
-    uses(&s, "b", 0, 6000); /* the promise of a does not hide it */
-    other_process(&s, 0, 1500);
-    ck_seen(&s, 0, 500, 2000);
-    ck_assert_int_eq(card_of(0)->free_mib, TOTAL - 8000 - 2500);
-    ck_assert_int_eq(drift(DRIFT_OUTSIDE), 1);
-    ck_assert_int_eq(drift(DRIFT_OVERUSE), 1);
-    /* One tolerance for both. */
-    uses(&s, "b", 0, 4700);
-    other_process(&s, 0, 400);
-    ck_seen(&s, 0, 0, 100);
-    uses(&s, "b", 0, 4500);
-    other_process(&s, 0, 500);
-    ck_seen(&s, 0, 0, 0);
-    /* What a container without a device uses is the pod's, too. */
-    uses(&s, "b", 0, 3000);
-    uses_without_device(&s, "b", 0, 3000);
-    ck_seen(&s, 0, 0, 1000);
-    ledger_free(ledger);
-}
-END_TEST
-
-START_TEST(use_of_another_card_than_the_promised_one)
-{
-    struct sample s = {0};
-    start_idle();
-    place("a", 4000, 0);
-    uses(&s, "a", 0, 3000);
-    uses_without_device(&s, "a", 1, 5000);
-    ck_seen(&s, 0, 0, 0);
-    ck_card(1, 0, 4000);
-    ck_assert_int_eq(card_of(1)->free_mib, TOTAL - 4000);
-    ledger_free(ledger);
-}
-END_TEST
-
 /* A monitoring pod, or one that the watch has not shown yet. */
 START_TEST(pods_without_a_promise_count_as_outside)
 {
@@ -146,30 +84,6 @@ START_TEST(pods_without_a_promise_count_as_outside)
     ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &r, NULL), SPAN("n1"), NULL, 0);
     uses_without_device(&s, "label", 0, 3000);
     ck_seen(&s, 0, 2000, 0);
-    ledger_free(ledger);
-}
-END_TEST
-
-/* Managed memory is in no process's list. */
-START_TEST(memory_of_no_process_fills_promises_of_pods_that_use_the_card)
-{
-    struct sample s = {0};
-    start_idle();
-    place("a", 8000, 0);
-    uses(&s, "a", 0, 300);
-    s.used[0] += 7000;
-    ck_seen(&s, 0, 0, 0);
-    uses(&s, "a", 0, 300);
-    s.used[0] += 7700 + 1500;
-    ck_seen(&s, 0, 500, 0);
-    /* A pod without a process has none. */
-    s.used[0] += 7000;
-    ck_seen(&s, 0, 6000, 0);
-    /* It does not cover what other processes use. */
-    uses(&s, "a", 0, 300);
-    other_process(&s, 0, 5000);
-    s.used[0] += 2000;
-    ck_seen(&s, 0, 4000, 0);
     ledger_free(ledger);
 }
 END_TEST
@@ -343,10 +257,7 @@ START_TEST(without_a_sample_nothing_is_withheld)
 END_TEST
 
 UNIT_MAIN("ledger_use", an_unused_promise_hides_no_other_process,
-          memory_inside_a_promise_is_not_used_from_outside, overuse_is_no_external_use,
-          use_of_another_card_than_the_promised_one,
           pods_without_a_promise_count_as_outside,
-          memory_of_no_process_fills_promises_of_pods_that_use_the_card,
           a_pod_that_left_frees_its_promise_before_the_next_sample,
           a_pod_does_not_take_over_the_use_of_one_with_its_name,
           a_departed_pod_that_is_back_counts_once,

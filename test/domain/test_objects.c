@@ -67,10 +67,8 @@ START_TEST(a_node_that_is_cordoned)
         bool cordoned;
     } cases[] = {
         {"", false},
-        {",'spec':{}", false},
         {",'spec':null", false},
         {",'spec':{'unschedulable':null}", false},
-        {",'spec':{'unschedulable':false}", false},
         {",'spec':{'podCIDR':'10.0.0.0/24','unschedulable':true}", true},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -78,16 +76,11 @@ START_TEST(a_node_that_is_cordoned)
             &arena, quoted(&arena, "{'metadata':{'name':'n'}%s}", cases[i].spec));
         ck_assert_msg(n.cordoned == cases[i].cordoned, "%s", cases[i].spec);
     }
-    static const char *const wrong[] = {"'true'", "1", "{}", "[]"};
-    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
-        struct err err = {0};
-        object_fault(node, node_read, &arena,
-                     quoted(&arena,
-                            "{'metadata':{'name':'n'},'spec':{'unschedulable':%s}}",
-                            wrong[i]),
-                     &err);
-        ck_assert_msg(strstr(err.msg, "spec.unschedulable") != NULL, "%s", err.msg);
-    }
+    struct err err = {0};
+    object_fault(node, node_read, &arena,
+                 quoted(&arena, "{'metadata':{'name':'n'},'spec':{'unschedulable':1}}"),
+                 &err);
+    ck_assert_ptr_nonnull(strstr(err.msg, "spec.unschedulable"));
 }
 END_TEST
 
@@ -159,33 +152,14 @@ static void written_is(const struct scv *scv, struct span want)
     ck_assert_msg(span_eq(buf_span(&b), want), "%s", b.p);
 }
 
-START_TEST(an_scv_is_written_like_the_scv_daemon)
+START_TEST(zeros_of_an_scv_are_left_out)
 {
-    struct scv_card card = {.total_mib = 12194,
-                            .free_mib = 12194,
-                            .health = SPAN("Healthy"),
-                            .model = SPAN("TITAN Xp"),
-                            .spec = {.power_w = 250,
-                                     .clock_mhz = 5705,
-                                     .sm_clock_mhz = 1911,
-                                     .bandwidth = scv_bandwidth(3, 16)}};
-    struct scv s = {
-        .meta = {.name = SPAN("gpu02-poweredge-t420"), .version = SPAN("22929326")},
-        .cards = &card,
-        .n_cards = 1,
-        .has_update_time = true,
-        .update_time = 1599306468,
-        .update_interval_ms = 1000};
-    written_is(&s, golden("seed.json"));
-    /* A full card has no freeMemory, and zeros are left out. */
-    card = (struct scv_card){.id = 0, .total_mib = 5, .has_used = true, .used_mib = 5};
-    s = (struct scv){.cards = &card, .n_cards = 1};
+    struct scv_card card = {.id = 0, .total_mib = 5, .has_used = true, .used_mib = 5};
+    struct scv s = {.cards = &card, .n_cards = 1};
     cleanup_buf struct buf b = {0};
     scv_write_status(&b, &s);
     ck_assert_str_eq(b.p, "{\"cardList\":[{\"id\":0,\"totalMemory\":5,\"usedMemory\":5}],"
                           "\"cardNumber\":1,\"totalMemorySum\":5}");
-    s = (struct scv){.meta = {.name = SPAN("n1")}};
-    written_is(&s, golden("empty.json"));
 }
 END_TEST
 
@@ -322,36 +296,11 @@ START_TEST(the_extender_rejects_invalid_values_that_it_uses)
 }
 END_TEST
 
-START_TEST(the_extender_reads_card_specs_and_held_cards)
-{
-    struct scv s = object_scv(
-        &arena,
-        quoted(&arena,
-               "{'metadata':{'name':'n'},'status':{'cardList':[{'id':0,'clock':5001,"
-               "'core':1590,'power':70,'bandwidth':15760}],'podList':["
-               "{'namespace':'a','name':'p','resource':'aliyun.com/gpu-mem','units':4,"
-               "'cards':['GPU-1']},"
-               "{'cards':['GPU-2','GPU-3'],'container':'c','name':'q','namespace':'b',"
-               "'resource':'nvidia.com/gpu','units':2}]}}"));
-    ck_assert_int_eq(s.cards[0].spec.clock_mhz, 5001);
-    ck_assert_int_eq(s.cards[0].spec.sm_clock_mhz, 1590);
-    ck_assert_int_eq(s.cards[0].spec.power_w, 70);
-    ck_assert_int_eq(s.cards[0].spec.bandwidth, 15760);
-    ck_assert_uint_eq(s.n_held, 1);
-    ck_assert_span_eq(s.held[0].ns, "b");
-    ck_assert_span_eq(s.held[0].pod, "q");
-    ck_assert_int_eq(s.held[0].units, 2);
-    ck_assert_uint_eq(s.held[0].n_uuids, 2);
-    ck_assert_span_eq(s.held[0].uuids[1], "GPU-3");
-}
-END_TEST
-
 START_TEST(bandwidth_of_a_link)
 {
-    static const int64_t cases[][3] = {
-        {1, 1, 250},    {2, 16, 8000}, {3, 16, 15760}, {4, 16, 31504},
-        {5, 16, 63008}, {6, 8, 60504}, {0, 16, 0},     {7, 16, 0},
-        {-1, 16, 0},    {3, 0, 0},     {3, -1, 0},     {3, INT64_MAX, 0}};
+    static const int64_t cases[][3] = {{1, 1, 250}, {3, 16, 15760},   {6, 8, 60504},
+                                       {0, 16, 0},  {7, 16, 0},       {-1, 16, 0},
+                                       {3, -1, 0},  {3, INT64_MAX, 0}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         ck_assert_int_eq(scv_bandwidth(cases[i][0], cases[i][1]), cases[i][2]);
 }
@@ -456,10 +405,9 @@ END_TEST
 UNIT_MAIN("objects", each_byte_of_a_name_is_checked, a_node_is_read,
           what_a_node_offers_to_pods_is_read, a_node_that_is_cordoned,
           missing_numbers_of_an_scv_are_zero_and_cards_are_sorted,
-          an_impossible_scv_is_rejected, an_scv_is_written_like_the_scv_daemon,
+          an_impossible_scv_is_rejected, zeros_of_an_scv_are_left_out,
           an_scv_survives_a_round_trip, impossible_measurements_are_unknown,
           the_extender_ignores_invalid_values_that_it_does_not_use,
-          the_extender_rejects_invalid_values_that_it_uses,
-          the_extender_reads_card_specs_and_held_cards, bandwidth_of_a_link,
+          the_extender_rejects_invalid_values_that_it_uses, bandwidth_of_a_link,
           a_lease_is_read_and_written, a_heartbeat_of_scv_agent_is_owned_by_its_node,
           configmaps_make_cards_unavailable)

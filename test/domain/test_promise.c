@@ -159,22 +159,6 @@ START_TEST(a_shared_promise_is_written_in_the_documented_format)
 }
 END_TEST
 
-START_TEST(a_promise_over_several_cards_is_written_as_lists)
-{
-    struct request_part part = {.index = 0, .amount = 6};
-    struct request r = {
-        .kind = REQUEST_MEMORY, .cards = 2, .units = 6, .parts = &part, .n_parts = 1};
-    struct promise_share shares[] = {{0, 3, 15, SPAN("GPU-a")},
-                                     {3, 3, 22, SPAN("GPU-d")}};
-    const char *text = written(&r, shares, 2);
-    ck_assert_ptr_nonnull(strstr(text, "MEM_IDX\":\"0,3\""));
-    ck_assert_ptr_nonnull(strstr(text, "MEM_DEV\":\"15,22\""));
-    ck_assert_ptr_nonnull(strstr(text, "MEM_POD\":\"6\""));
-    ck_assert_ptr_nonnull(strstr(text, "{\\\"0\\\":{\\\"0\\\":3,\\\"3\\\":3}}"));
-    ck_assert_ptr_nonnull(strstr(text, "card-uuid\":\"GPU-a,GPU-d\""));
-}
-END_TEST
-
 START_TEST(whole_cards_go_to_the_containers_in_order)
 {
     struct request_part parts[] = {{.index = 0, .amount = 1}, {.index = 1, .amount = 2}};
@@ -265,7 +249,6 @@ UNIT_MAIN("promise", promises_of_the_go_extender_are_read,
           where_index_and_allocation_differ_both_count,
           uuids_are_in_the_order_of_the_index, each_container_has_its_part,
           a_shared_promise_is_written_in_the_documented_format,
-          a_promise_over_several_cards_is_written_as_lists,
           whole_cards_go_to_the_containers_in_order, a_promise_survives_a_round_trip,
           a_uuid_beside_a_promise_of_the_go_extender_was_copied,
           unknown_uuids_are_written_as_empty)

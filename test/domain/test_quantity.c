@@ -115,36 +115,5 @@ START_TEST(units_are_read_and_written)
 }
 END_TEST
 
-START_TEST(a_fraction_is_rounded_up)
-{
-    static const struct {
-        const char *text;
-        int64_t value;
-    } cases[] = {
-        {"0", 0},
-        {"8", 8},
-        {"16k", 16000},
-        {"1.5", 2},
-        {"100m", 1},
-        {"1n", 1},
-        {"7500m", 8},
-        {"2.000000001", 3},
-        {"0.1Ki", 103},
-        {"1010m", 2},
-        {"16Ei", INT64_MAX},
-        {"9223372036854775808", INT64_MAX},
-        {"1e99", INT64_MAX},
-        {"-1", INT64_MAX},
-        {"x", INT64_MAX},
-        {"", INT64_MAX},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        int64_t v = quantity_ceil(span_of(cases[i].text));
-        ck_assert_msg(v == cases[i].value, "%s is %lld", cases[i].text, (long long)v);
-    }
-}
-END_TEST
-
 UNIT_MAIN("quantity", whole_numbers_are_read_in_every_form,
-          other_values_than_whole_numbers_are_rejected, units_are_read_and_written,
-          a_fraction_is_rounded_up, thousandths_are_rounded_up)
+          other_values_than_whole_numbers_are_rejected, units_are_read_and_written, thousandths_are_rounded_up)

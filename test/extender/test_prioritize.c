@@ -141,4 +141,21 @@ START_TEST(the_answers_are_those_of_the_names_whatever_changes_meanwhile)
 }
 END_TEST
 
-UNIT_MAIN("prioritize", the_answers_are_those_of_the_names_whatever_changes_meanwhile)
+START_TEST(a_call_may_have_no_candidates)
+{
+    json_t *none = json_array();
+    for (int64_t answer = VERBS_ALL; answer <= 1; answer++) {
+        begin(answer, SCORE_SCV);
+        json_t *reply = rig_ask(verbs, filter_answer, "4000", none);
+        ck_assert_uint_eq(json_array_size(json_object_get(reply, "NodeNames")), 0);
+        json_decref(reply);
+        reply = rig_ask(verbs, prioritize_answer, "4000", none);
+        ck_assert_uint_eq(json_array_size(reply), 0);
+        json_decref(reply);
+        end();
+    }
+    json_decref(none);
+}
+END_TEST
+
+UNIT_MAIN("prioritize", a_call_may_have_no_candidates, the_answers_are_those_of_the_names_whatever_changes_meanwhile)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rng.h"
 #include "domain/promise.h"
-#include "placement/defrag.h"
 #include "placement/fixture.h"
-#include "placement/gang.h"
 #include "placement/preempt.h"
 
 /*
@@ -58,31 +56,6 @@ static int choose(struct request r)
     ck_assert_int_eq(chosen != 0, select_fit(n1(), &r) == FIT_YES);
     return chosen ? __builtin_ctzll(chosen) : -1;
 }
-
-START_TEST(a_card_has_a_hundred_percent)
-{
-    start(2, 200);
-    struct ledger_pod *a = place("a", ask(10, 60, 1), 0);
-    place("b", ask(10, 0, 1), 0);
-    ck_assert_uint_eq(card(0)->compute_promised, 60);
-    ck_assert_uint_eq(card_core_left(card(0)), 40);
-    ck_assert_uint_eq(ledger_pod_core(a, card(0)), 60);
-    ck_assert_uint_eq(ledger_pod_core(a, card(1)), 0);
-    ck_assert_int_eq(choose(ask(10, 40, 1)), 0);
-    ck_assert_int_eq(choose(ask(10, 41, 1)), 1);
-    ck_assert_int_eq(choose(ask(10, 0, 1)), 0);
-    ck_assert_int_eq(choose(ask(85, 10, 1)), 1);
-    place("c", ask(50, 100, 1), 1);
-    ck_assert_int_eq(choose(ask(10, 41, 1)), -1);
-    ck_assert_int_eq(choose(ask(85, 10, 1)), -1);
-    ck_assert_int_eq(choose(ask(50, 0, 1)), 1);
-    expect_fit(n1(), ask(10, 100, 1), FIT_LATER);
-    ledger_pod_remove(ledger, a);
-    ck_assert_uint_eq(card_core_left(card(0)), 100);
-    ck_assert_int_eq(choose(ask(10, 100, 1)), 0);
-    ck_assert_uint_eq(ledger_totals(ledger).overcommitted, 0);
-}
-END_TEST
 
 START_TEST(two_shares_on_one_card_add_up)
 {
@@ -260,92 +233,6 @@ START_TEST(reservations_keep_compute)
 }
 END_TEST
 
-START_TEST(nominated_pods_come_first)
-{
-    start(1, 100);
-    struct request small = ask(10, 21, 1);
-    struct ledger_pod *p = nominated_pod("n1", "n", ask(10, 80, 1), 7);
-    expect_fit_of_pod(n1(), &small, 7, "x", FIT_LATER);
-    expect_fit_of_pod(n1(), &small, 8, "x", FIT_YES);
-    small.core = 20;
-    expect_fit_of_pod(n1(), &small, 7, "x", FIT_YES);
-    small.core = 21;
-    ledger_pod_keep(ledger, p, SPAN("n1"), 1);
-    expect_bind(n1(), &small, 7, "x", 0);
-    ck_assert_uint_ne(bind_cards(n1(), &small, 8, SPAN("x")), 0);
-}
-END_TEST
-
-START_TEST(a_gang_shares_the_compute)
-{
-    start(2, 200);
-    struct request r = ask(10, 40, 1);
-    struct gang_plan_member members[6];
-    bool too_large;
-    const struct ledger_node *node = n1();
-    const struct gang_plan plan = {.nodes = &node, .n_nodes = 1, .pod.uid = SPAN("m")};
-    for (int i = 0; i < 6; i++)
-        members[i] = (struct gang_plan_member){.request = &r, .uid = SPAN("m")};
-    ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena, &too_large), 4);
-    place("a", ask(10, 30, 1), 1);
-    ck_assert_uint_eq(gang_plan_place(&plan, members, 6, &arena, &too_large), 3);
-}
-END_TEST
-
-static bool yes(void *ctx, const struct ledger_pod *pod)
-{
-    (void)ctx;
-    (void)pod;
-    return true;
-}
-
-static bool anywhere(void *ctx, const struct ledger_pod *pod,
-                     const struct ledger_node *node)
-{
-    (void)ctx;
-    (void)pod;
-    (void)node;
-    return true;
-}
-
-static struct resources node_room(void *ctx, const struct ledger_node *node)
-{
-    (void)ctx;
-    (void)node;
-    return (struct resources){.pods = 100};
-}
-
-static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
-{
-    (void)ctx;
-    (void)pod;
-    return (struct resources){.pods = 1};
-}
-
-START_TEST(moves_make_room_for_compute)
-{
-    start(1, 100);
-    even_node("n2", 1, CARD_MIB);
-    place("a", ask(10, 50, 1), 0);
-    place("b", ask(10, 20, 1), 0);
-    place("c", ask(10, 0, 1), 0);
-    const struct defrag_world world = {.ledger = ledger,
-                                       .may_move = yes,
-                                       .may_run = anywhere,
-                                       .node_room = node_room,
-                                       .pod_room = pod_room};
-    struct request r = ask(10, 80, 1);
-    const struct defrag_target target = {.pod.request = &r, .node = SPAN("n1")};
-    struct defrag_plan plan;
-    ck_assert(defrag_find(&world, &target, &arena, &plan));
-    ck_assert_uint_eq(plan.n, 1);
-    ck_assert(span_eq(plan.moves[0].pod->uid, SPAN("a")));
-    /* On n2 it would not fit beside this pod. */
-    bound_pod("n2", "d", ask(10, 60, 1), 0);
-    ck_assert(!defrag_find(&world, &target, &arena, &plan));
-}
-END_TEST
-
 /* -- at random -- */
 
 enum { CARDS = 3, PODS = 8, ROUNDS = 3000 };
@@ -451,10 +338,9 @@ START_TEST(fit_choice_and_victims_agree_with_a_model)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("compute", begin, end, a_card_has_a_hundred_percent,
+UNIT_MAIN_AROUND("compute", begin, end,
                  two_shares_on_one_card_add_up, a_rejection_names_the_compute,
                  compute_is_judged_on_cards_that_suit, a_node_has_to_offer_the_resource,
                  unclear_cards_count_in_full, a_bound_pod_counts_for_its_limits,
-                 reservations_keep_compute, nominated_pods_come_first,
-                 a_gang_shares_the_compute, moves_make_room_for_compute,
+                 reservations_keep_compute,
                  fit_choice_and_victims_agree_with_a_model)

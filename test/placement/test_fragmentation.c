@@ -131,54 +131,6 @@ START_TEST(a_node_with_more_requests_than_cpu_has_none_left)
 }
 END_TEST
 
-START_TEST(measure_of_a_worked_example)
-{
-    struct request small = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 300};
-    struct request large = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 800};
-    struct request whole = {.kind = REQUEST_CARDS, .cards = 2};
-    struct frag_node node = {.free_mib = {200, 500, 1000}, .n = 3};
-    node.whole |= 4;
-    ck_assert_int_eq(measured(&node, false), 0); /* an empty mix */
-    request_mix_add(&mix, &small, 0);
-    ck_assert_int_eq(measured(&node, false), 200 << FRAG_SHIFT);
-    request_mix_add(&mix, &large, 0);
-    ck_assert_int_eq(measured(&node, false), /* (200 + 700) / 2 */ 450 << FRAG_SHIFT);
-    request_mix_add(&mix, &whole, 0);
-    request_mix_add(&mix, &whole, 0);
-    frag_prepare(&frag, &mix, false); /* (200 + 700 + 2 * 1700) / 4: no two whole cards */
-    ck_assert_int_eq(frag_measure(&frag, &node), 1075 << FRAG_SHIFT);
-}
-END_TEST
-
-START_TEST(cards_count_only_for_shapes_that_accept_them)
-{
-    uint8_t a = request_mix_add_card(&mix, SPAN("A"), 0, 1000);
-    uint8_t b = request_mix_add_card(&mix, SPAN("B"), 0, 1000);
-    struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 300};
-    struct request only_a = any, two = {.kind = REQUEST_CARDS, .cards = 2};
-    only_a.models = two.models = SPAN("A");
-    struct frag_node node = {.free_mib = {1000, 500, 1000, 200}, .n = 4, .whole = 5};
-    memset(node.kind, b, sizeof node.kind);
-    node.kind[0] = a;
-    request_mix_add(&mix, &any, 0);
-    request_mix_add(&mix, &only_a, 0);
-    frag_prepare(&frag, &mix, false); /* (200 + 1700) / 2 */
-    ck_assert_uint_eq(frag.n_classes, 2);
-    ck_assert_int_eq(frag_measure(&frag, &node), 950 << FRAG_SHIFT);
-    request_mix_add(&mix, &two, 0);
-    request_mix_add(&mix, &two, 0);
-    frag_prepare(&frag, &mix,
-                 false); /* (200 + 1700 + 2 * 2700) / 4: one whole card of A */
-    ck_assert_int_eq(frag_measure(&frag, &node), 1825 << FRAG_SHIFT);
-    node.kind[2] = a;
-    frag_prepare(&frag, &mix, false); /* (200 + 700 + 2 * 700) / 4 */
-    ck_assert_int_eq(frag_measure(&frag, &node), 575 << FRAG_SHIFT);
-    /* (200 + 700 + 2 * 1700) / 4: the other card of A is alone */
-    ck_assert_int_eq(frag_take(&frag, &node, UINT64_C(1) << 2, INT64_MAX, 0),
-                     (575 - 1075) * (INT64_C(1) << FRAG_SHIFT));
-}
-END_TEST
-
 /* Half of the pods name A and the others any model. The less memory is free on cards of A,
  * the more a GiB there is worth to the pods that need it. */
 START_TEST(scarce_models_weigh_more)
@@ -251,7 +203,6 @@ START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
 END_TEST
 
 UNIT_MAIN_AROUND("fragmentation", NULL, end, measure_matches_its_definition,
-          a_node_with_more_requests_than_cpu_has_none_left, measure_of_a_worked_example,
-          cards_count_only_for_shapes_that_accept_them, scarce_models_weigh_more,
+          a_node_with_more_requests_than_cpu_has_none_left, scarce_models_weigh_more,
           the_largest_sum_does_not_overflow,
           kinds_that_the_same_shapes_accept_are_one_class)

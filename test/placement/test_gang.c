@@ -80,19 +80,6 @@ static void check_valid(void)
     ck_assert_uint_eq(ledger_totals(ledger).overcommitted, 0);
 }
 
-START_TEST(three_members_need_three_places)
-{
-    add_node(1, CARD_MIB, 0);
-    add_node(1, CARD_MIB, 0);
-    add(memory(10850, 1), 3);
-    ck_assert_uint_eq(place(false), 2);
-    n_members = 2;
-    ck_assert_uint_eq(place(false), 2);
-    ck_assert_ptr_ne(members[0].node, members[1].node);
-    check_valid();
-}
-END_TEST
-
 START_TEST(members_fill_the_first_node_unless_they_are_spread)
 {
     add_node(2, CARD_MIB, 0);
@@ -258,7 +245,7 @@ START_TEST(every_placement_of_a_mixed_gang_is_valid)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("gang", begin, stop, three_members_need_three_places,
+UNIT_MAIN_AROUND("gang", begin, stop,
           members_fill_the_first_node_unless_they_are_spread, large_members_choose_first,
           a_second_attempt_finds_what_the_first_missed,
           members_share_the_cpu_memory_and_slots_of_a_node,

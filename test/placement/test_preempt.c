@@ -288,20 +288,6 @@ START_TEST(equal_priority_and_unconfirmed_pods_are_not_eligible)
 }
 END_TEST
 
-START_TEST(nominated_pods_come_first)
-{
-    start(1);
-    ADD_POD(1, 0, {8});
-    ADD_POD(2, 0, {8});
-    nominated_pod("n1", "first", memory(8, 1), 7);
-    /* The nominated pod needs one of the victims, so both are needed. */
-    expect_victims(memory(8, 1), 5, "", "p2 p1 ");
-    expect_victims(memory(8, 1), 5, "p1", "p2 ");
-    expect_victims(memory(9, 1), 5, "", "never");
-    expect_victims(memory(9, 1), 8, "", "p2 p1 ");
-}
-END_TEST
-
 START_TEST(spared_pods_are_not_eligible)
 {
     start(1);
@@ -318,26 +304,6 @@ START_TEST(spared_pods_are_not_eligible)
     ck_assert_span_eq(v.pods[0]->uid, "p2");
     r = memory(16, 1);
     ck_assert(!preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
-}
-END_TEST
-
-/* The cards kept for a pod count in full, although another pod still holds them. */
-START_TEST(kept_cards_are_taken)
-{
-    start(2);
-    ADD_POD(1, 0, {10});
-    struct request small = memory(4, 1);
-    struct ledger_pod *q = nominated_pod("", "q", memory(12, 1), 5);
-    ledger_pod_keep(ledger, q, SPAN("n1"), 1);
-    const struct ledger_node *n1 = node_of("n1");
-    expect_bind(n1, &small, 5, "me", CARD(1));
-    expect_bind(n1, &small, 6, "me", CARD(0));
-    expect_bind(n1, &small, 5, "q", CARD(0));
-    ADD_POD(2, 0, {0, 14});
-    expect_fit_of_pod(n1, &small, 5, "me", FIT_LATER);
-    expect_fit_of_pod(n1, &small, 6, "me", FIT_YES);
-    ledger_pod_keep(ledger, q, (struct span){0}, 0);
-    expect_fit_of_pod(n1, &small, 5, "me", FIT_YES);
 }
 END_TEST
 
@@ -611,9 +577,8 @@ UNIT_MAIN_AROUND("preempt", begin, end, pods_that_leave_in_any_case_count_as_rem
           unknown_pod_may_have_the_card, a_shared_card_is_free_when_all_its_pods_have_left,
           promises_block_nvidias_plugin,
           nominated_pod_takes_a_card_of_nvidias_plugin,
-          equal_priority_and_unconfirmed_pods_are_not_eligible,
-          nominated_pods_come_first, no_victims_on_an_unusable_node,
-          spared_pods_are_not_eligible, kept_cards_are_taken,
+          equal_priority_and_unconfirmed_pods_are_not_eligible, no_victims_on_an_unusable_node,
+          spared_pods_are_not_eligible,
           search_of_a_full_card_is_bounded, exact_search_is_limited_to_few_pods,
           no_set_is_cheaper, no_set_is_cheaper_if_pods_have_several_cards,
           no_set_is_cheaper_with_cards_of_nvidias_plugin)

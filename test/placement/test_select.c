@@ -6,63 +6,6 @@
 #define NODE_WITH_FREE(name, ...)                                                        \
     node_with_free_of(name, 16276, (const int[]){__VA_ARGS__, -1})
 
-START_TEST(filter_rejects_nodes_without_enough_memory_on_one_card)
-{
-    struct request r = memory(8138, 1);
-    expect_fit(NODE_WITH_FREE("n1", 0, 4069), r, FIT_LATER);
-    expect_reason(NODE_WITH_FREE("n2", 4069, 4069), r, FIT_LATER,
-                  "needs 8138 MiB on one card; most free: 4069 of 16276 MiB on GPU0");
-    expect_fit(NODE_WITH_FREE("n3", 8138, 0), r, FIT_YES);
-}
-END_TEST
-
-START_TEST(binpack_and_spread_choose_opposite_cards)
-{
-    struct request r = memory(8138, 1);
-    const struct ledger_node *n = NODE_WITH_FREE("n1", 12207, 8138, 4069, 16276);
-    expect_choice(n, &r, CARD(1));
-    r.placement = PLACE_SPREAD;
-    expect_choice(n, &r, CARD(3));
-}
-END_TEST
-
-START_TEST(ties_go_to_the_lowest_index)
-{
-    const struct ledger_node *n = NODE_WITH_FREE("n1", 16276, 8000, 8000, 16276);
-    struct request r = memory(1000, 1);
-    expect_choice(n, &r, CARD(1));
-    r.placement = PLACE_SPREAD;
-    expect_choice(n, &r, CARD(0));
-}
-END_TEST
-
-START_TEST(several_cards_are_distinct_and_sorted)
-{
-    const struct ledger_node *n = NODE_WITH_FREE("n1", 9000, 500, 8000, 16276);
-    struct request r = memory(1000, 2);
-    expect_choice(n, &r, CARDS(0, 2));
-    r = memory(1000, 4);
-    expect_choice(n, &r, 0);
-    expect_reason(n, r, FIT_LATER, "needs 1000 MiB on each of 4 cards; cards with enough "
-                     "free memory: 3; most free: 16276 of 16276 MiB on GPU3");
-    r = memory(1000, 5);
-    expect_reason(n, r, FIT_NEVER,
-                  "needs 1000 MiB on each of 5 cards; the node has 4 cards");
-}
-END_TEST
-
-START_TEST(whole_cards_have_no_promises)
-{
-    const struct ledger_node *n = NODE_WITH_FREE("n1", 16275, 16276, 16276);
-    struct request r = whole(2);
-    expect_choice(n, &r, CARDS(1, 2));
-    r = whole(3);
-    expect_reason(n, r, FIT_LATER, "needs 3 whole cards; free cards: 2 of 3");
-    r = whole(4);
-    expect_reason(n, r, FIT_NEVER, "needs 4 whole cards; the node has 3 cards");
-}
-END_TEST
-
 START_TEST(too_large_requests_never_fit)
 {
     const struct ledger_node *n = NODE_WITH_FREE("n1", 100, 100);
@@ -194,25 +137,6 @@ START_TEST(the_card_of_a_nominated_pod_is_the_last_choice)
 }
 END_TEST
 
-/* 10000 MiB are left on GPU0 beside the kept ones, so only GPU1 is left for the nominated
- * pod. Whichever of the two comes first by UID. */
-START_TEST(kept_cards_count_once_beside_nominated_pods)
-{
-    struct request r = memory(8000, 1);
-    r.placement = PLACE_SPREAD;
-    for (int i = 0; i < 4; i++) {
-        restart();
-        const struct ledger_node *n = NODE_WITH_FREE("n1", 16000, 12000);
-        ledger_pod_keep(ledger, nominated_pod("n1", "k", memory(6000, 1), 5), SPAN("n1"), 1);
-        struct request other = memory(12000, 1);
-        other.placement = i & 1 ? PLACE_SPREAD : PLACE_BINPACK;
-        nominated_pod("n1", i & 2 ? "a" : "z", other, 5);
-        expect_bind(n, &r, 5, "me", CARD(0));
-        expect_fit_of_pod(n, &r, 5, "me", FIT_YES);
-    }
-}
-END_TEST
-
 START_TEST(kept_cards_that_are_reserved_count_once)
 {
     const struct ledger_node *n = NODE_WITH_FREE("n1", 10000);
@@ -259,17 +183,6 @@ START_TEST(largest_request_has_a_reason)
         "Tesla T4 (0 MHz)",
         models);
     expect_reason(n, r, FIT_NEVER, want);
-}
-END_TEST
-
-START_TEST(nominated_pod_that_does_not_fit_blocks_no_pod)
-{
-    const struct ledger_node *n = NODE_WITH_FREE("n1", 5000);
-    struct request r = memory(5000, 1);
-    nominated_pod("n1", "big", memory(9000, 1), 9);
-    expect_fit_of_pod(n, &r, 0, "me", FIT_YES);
-    nominated_pod("n1", "whole", memory(1, 1), 9);
-    expect_fit_of_pod(n, &r, 0, "me", FIT_LATER);
 }
 END_TEST
 
@@ -470,13 +383,8 @@ UNIT_MAIN_AROUND("select", begin, end,
           free_cards_of_nvidias_plugin_are_counted,
           claims_of_nvidias_plugin_count_before_the_pod_list_shows_them,
           nominated_pod_of_nvidias_plugin_comes_first, models_are_unknown_without_an_scv,
-          filter_rejects_nodes_without_enough_memory_on_one_card,
-          binpack_and_spread_choose_opposite_cards, ties_go_to_the_lowest_index,
-          several_cards_are_distinct_and_sorted, whole_cards_have_no_promises,
           too_large_requests_never_fit, mode_label_restricts_a_node,
           reason_names_excluded_cards, unusable_node_has_a_reason,
           nominated_pods_of_equal_or_higher_priority_come_first,
-          nominated_pod_that_does_not_fit_blocks_no_pod,
           the_card_of_a_nominated_pod_is_the_last_choice,
-          kept_cards_count_once_beside_nominated_pods,
           kept_cards_that_are_reserved_count_once, largest_request_has_a_reason)
