@@ -118,12 +118,13 @@ $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB)
 	$(link)
 $(B)/test/e2e/test_conformance: private LIBS = $(call libs,kube-sim) $(call libs,kube) $(CHECK_LIBS)
 # Forwards the address of a Service, where there is no kube-proxy.
-$(B)/e2e-service: $(B)/test/e2e/service/service.o $(LIB) $(call archives,wire)
+$(B)/e2e-service: $(B)/test/e2e/service/service.o $(B)/test/e2e/service/relay.o $(LIB) $(call archives,wire)
 	$(link)
 $(B)/e2e-service: private LIBS = $(call libs,wire)
 
 # The cluster of `scripts/cluster up --managed`, and the runtime of its node.
-$(B)/e2e-managed: $(B)/$(NODE_DIR)/managed/managed.o $(call shared,$(notdir $(NODE_DIR))) $(LIB) \
+$(B)/e2e-managed: $(B)/$(NODE_DIR)/managed/managed.o $(B)/test/e2e/service/relay.o \
+                  $(call shared,$(notdir $(NODE_DIR))) $(LIB) \
                   $(call archives,kube)
 	$(link)
 $(B)/e2e-managed: private LIBS = $(call libs,kube) $(CHECK_LIBS)

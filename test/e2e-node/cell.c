@@ -22,6 +22,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "lib/lib.h"
 
 #define CGROUP "gpushare-e2e-"
 #define MARK   ".made-by-gpushare-e2e"
@@ -86,12 +87,12 @@ static int make_mounts(struct err *err)
         if (put(what, "tmpfs", places[i], "tmpfs", MS_NOSUID | MS_NODEV, "mode=755", err))
             return -1;
     for (size_t i = 0; i < ARRAY_LEN(switches); i++) {
-        cleanup_free char *file = xasprintf("%s/switch-%zu", cell.dir, i);
-        cleanup_free char *place = xasprintf("/proc/sys/%s", switches[i].name);
+        char *file = lib_fmt("%s/switch-%zu", cell.dir, i);
         FILE *f = fopen(file, "w");
         if (!f || fprintf(f, "%s\n", switches[i].value) < 0 || fclose(f))
             return err_set(err, ERR_UNAVAILABLE, "%s: %s", file, strerror(errno));
-        if (put(what, file, place, NULL, MS_BIND, NULL, err))
+        if (put(what, file, lib_fmt("/proc/sys/%s", switches[i].name), NULL, MS_BIND,
+                NULL, err))
             return -1;
     }
     return 0;
@@ -163,15 +164,6 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return 0;
 }
 
-static int remove_all(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    remove(path);
-    return 0;
-}
-
 /* Control groups outlive their processes. Only empty ones can be removed. */
 static bool remove_cgroups(const char *name)
 {
@@ -199,8 +191,8 @@ static void leave_no_trace(void)
         wait_a_moment();
     for (size_t i = 0; i < ARRAY_LEN(places); i++)
         if (cell.made[i])
-            nftw(places[i], remove_all, 8, FTW_DEPTH | FTW_PHYS);
-    nftw(cell.dir, remove_all, 8, FTW_DEPTH | FTW_PHYS);
+            temp_dir_remove(places[i]);
+    temp_dir_remove(cell.dir);
 }
 
 static void interrupted(int number)
@@ -209,21 +201,13 @@ static void interrupted(int number)
     kill(cell.init, SIGKILL);
 }
 
-static void on_interrupt(void (*handler)(int))
-{
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        signal(numbers[i], handler);
-}
-
 /* A new group of the v1 controller cpuset accepts no process before this. */
 static void copy_value(const char *from, const char *to, const char *name)
 {
-    cleanup_free char *in = xasprintf("%s/%s", from, name);
-    cleanup_free char *out = xasprintf("%s/%s", to, name);
     cleanup_buf struct buf value = {0};
     FILE *f;
-    if (file_read(in, 4096, &value, NULL) || !(f = fopen(out, "w")))
+    if (file_read(lib_fmt("%s/%s", from, name), 4096, &value, NULL) ||
+        !(f = fopen(lib_fmt("%s/%s", to, name), "w")))
         return;
     fwrite(value.p, 1, value.n, f);
     fclose(f);
@@ -240,7 +224,7 @@ static int make_cgroups(struct err *err)
         return err_set(err, ERR_UNAVAILABLE, "control groups: none in /sys/fs/cgroup");
     for (size_t i = 0; i < all.gl_pathc; i++) {
         *strrchr(all.gl_pathv[i], '/') = '\0';
-        cleanup_free char *path = xasprintf("%s/%s", all.gl_pathv[i], cell.cgroup);
+        char *path = lib_fmt("%s/%s", all.gl_pathv[i], cell.cgroup);
         if (mkdir(path, 0755))
             continue;
         made++;
@@ -256,7 +240,7 @@ static int make_cgroups(struct err *err)
  * may remove the directory if this process is killed. */
 static int make_place(size_t i)
 {
-    cleanup_free char *mark = xasprintf("%s/" MARK, places[i]);
+    char *mark = lib_fmt("%s/" MARK, places[i]);
     if (mkdir(places[i], 0755)) {
         bool there = errno == EEXIST;
         cell.made[i] = there && access(mark, F_OK) == 0;
@@ -293,7 +277,7 @@ static pid_t begin(int (*run)(void), struct err *err)
         SYS_clone, CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
     if (pid == 0) {
         close(ends[0]);
-        on_interrupt(SIG_DFL);
+        lib_on_interrupt(SIG_DFL);
         be_init(run, ends[1]);
     }
     int number = errno;
@@ -331,10 +315,10 @@ int cell_run(int (*run)(void))
         leave_no_trace();
         return outside(run, err.msg);
     }
-    on_interrupt(interrupted);
+    lib_on_interrupt(interrupted);
     while (waitpid(cell.init, &status, 0) < 0 && errno == EINTR)
         continue;
-    on_interrupt(SIG_IGN);
+    lib_on_interrupt(SIG_IGN);
     leave_no_trace();
     if (cell.signal) {
         signal(cell.signal, SIG_DFL);

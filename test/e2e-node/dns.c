@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/mem.h"
 #include "e2e-node/cell.h"
 #include "lib/cluster.h"
 
@@ -23,9 +22,6 @@ enum {
     CLASS_IN = 1,
     TTL_S = 5,
     ANSWER = 16,
-    NO_ERROR = 0,
-    FORMAT_ERROR = 1,
-    SERVER_FAILURE = 2,
     NO_NAME = 3,
 };
 
@@ -80,42 +76,30 @@ static size_t answer(unsigned char *m, size_t end, int code,
 
 /* -- Services -- */
 
-static bool is_label(struct span s)
+/* The Service with this name among all; NULL: there is none. */
+static const json_t *find(const json_t *services, const char *name)
 {
-    for (size_t i = 0; i < s.n; i++)
-        if (!islower((unsigned char)s.p[i]) && !isdigit((unsigned char)s.p[i]) &&
-            s.p[i] != '-')
-            return false;
-    return s.n > 0;
+    json_t *s;
+    lib_each(s, services)
+        if (strcmp(name, lib_fmt("%s.%s.svc." DNS_DOMAIN, lib_str(s, "metadata.name"),
+                                 lib_str(s, "metadata.namespace"))) == 0)
+            return s;
+    return NULL;
 }
 
-/* The cluster IP of the Service with this name. */
-static int find(const char *name, struct in_addr *address)
-{
-    struct span rest = span_of(name);
-    struct span service = span_cut(&rest, '.'), space = span_cut(&rest, '.');
-    cleanup_buf struct buf reply = {0};
-    if (!span_eq(rest, SPAN("svc." DNS_DOMAIN)) || !is_label(service) || !is_label(space))
-        return NO_NAME;
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/%.*s/services/%.*s",
-                                        SPAN_ARG(space), SPAN_ARG(service));
-    unsigned status = peer_call(&cluster.api, "GET", path, NULL, &reply);
-    if (status != 200)
-        return status == 404 ? NO_NAME : SERVER_FAILURE;
-    cleanup_json json_t *object = json_loadb(reply.p, reply.n, 0, NULL);
-    return inet_pton(AF_INET, lib_str(object, "spec.clusterIP"), address) == 1 ? NO_ERROR
-                                                                               : NO_NAME;
-}
-
+/* 0: no answer; the client asks again. */
 static size_t reply_to(unsigned char *m, size_t n)
 {
     struct query q;
     struct in_addr address;
-    if (parse(m, n, &q))
-        return n < HEADER ? 0 : answer(m, HEADER, FORMAT_ERROR, NULL);
-    int code = find(q.name, &address);
-    bool wanted = code == NO_ERROR && q.type == TYPE_A && q.class == CLASS_IN;
-    return answer(m, q.end, code, wanted ? &address : NULL);
+    cleanup_buf struct buf reply = {0};
+    if (parse(m, n, &q) ||
+        peer_call(&cluster.api, "GET", "/api/v1/services", NULL, &reply) != 200)
+        return 0;
+    const json_t *service = find(lib_at(lib_parse(reply.p, reply.n), "items"), q.name);
+    bool known = inet_pton(AF_INET, lib_str(service, "spec.clusterIP"), &address) == 1;
+    return answer(m, q.end, known ? 0 : NO_NAME,
+                  known && q.type == TYPE_A && q.class == CLASS_IN ? &address : NULL);
 }
 
 static void *serve(void *arg)
@@ -126,7 +110,8 @@ static void *serve(void *arg)
         struct sockaddr_in from;
         socklen_t size = sizeof from;
         ssize_t n = recvfrom(fd, message, MESSAGE, 0, (struct sockaddr *)&from, &size);
-        size_t k = n > 0 ? reply_to(message, (size_t)n) : 0;
+        size_t mark = lib_mark(), k = n > 0 ? reply_to(message, (size_t)n) : 0;
+        lib_release(mark);
         if (k)
             sendto(fd, message, k, 0, (struct sockaddr *)&from, size);
     }

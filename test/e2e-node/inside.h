@@ -6,7 +6,7 @@
 /* Looks into containers of the real kubelet and at their control groups. */
 
 /* Runs the guest in container "c" of the pod: "devices" or "files" (test/e2e-node/guest).
- * Returns its output, new. */
+ * Returns its output, kept. */
 char *inside_run(const char *pod, const char *what, const char *dir);
 
 /* The indexes of the pod's cards in the ledger, which are their minors, as a set. */
@@ -15,6 +15,8 @@ unsigned inside_cards(const char *pod);
  * group lets it open exactly the cards `open`. */
 void inside_check_opens(const char *pod, unsigned cards, unsigned open);
 
+/* Kills the process of the container. */
+void inside_kill(const char *pod);
 /* Runs `runc update` on the container, as a kubelet with the static CPU manager makes it run. */
 void inside_update(const char *pod);
 
@@ -35,5 +37,5 @@ bool inside_has_lists(void);
 #define DRIVER_VERSION   "535.129.03" /* that of node_write_cards */
 #define DRIVER_LIBRARIES "/usr/lib/x86_64-linux-gnu"
 
-/* Makes it unless an earlier test of the suite has. Returns its path, new. */
+/* Makes it unless an earlier test of the suite has. Returns its path, kept. */
 char *inside_make_driver(void);

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "e2e-node/cell.h"
 #include "e2e-node/look.h"
@@ -18,7 +17,7 @@
 #define PLUGIN "gpushare-device-plugin"
 #define AGENT  "scv-agent"
 
-enum { LOG_MAX = 64 << 20, PLUGIN_PORT = 12348 };
+enum { PLUGIN_PORT = 12348 };
 
 const struct node_card node_cards[NODE_CARDS] = {
     {"GPU-11111111-0a0a-4b4b-8c8c-000000000001", 8},
@@ -27,134 +26,90 @@ const struct node_card node_cards[NODE_CARDS] = {
     {"GPU-44444444-0a0a-4b4b-8c8c-000000000004", 48},
 };
 
-/* State of this test process. */
-static struct {
-    bool pods;
-    size_t log_start; /* offset in the plugin's log at its last start */
-} node;
+static bool are_pods; /* scv-agent and the plugin, in this test process */
 
 /* -- the two daemons -- */
 
-static char *log_of(const char *program)
+char *node_built(const char *name)
 {
-    cleanup_free char *path = xasprintf("%s/log/%s.log", cluster.dir, program);
-    struct buf log = {0};
-    if (file_read(path, LOG_MAX, &log, NULL))
-        buf_fini(&log);
-    return buf_take(&log);
-}
-
-static void hear(void)
-{
-    cleanup_free char *log = log_of(PLUGIN);
-    node.log_start = strlen(log);
-}
-
-/* The plugin's port since its last start; 0: not listening yet. */
-static unsigned plugin_port(void)
-{
-    cleanup_free char *log = log_of(PLUGIN);
-    const char *at = strstr(log + (node.log_start < strlen(log) ? node.log_start : 0),
-                            "listening on 127.0.0.1:");
-    if (!at || !strchr(at, '\n'))
-        return 0;
-    return (unsigned)strtoul(strchr(at, ':') + 1, NULL, 10);
+    char *path = realpath(lib_built(name), NULL);
+    ck_assert_msg(path != NULL, "there is no %s", lib_built(name));
+    return lib_keep(path, free);
 }
 
 char *node_nvml(void)
 {
-    cleanup_free char *relative = program_path("fake-nvml/libnvidia-ml.so.1");
-    char *path = realpath(relative, NULL);
-    ck_assert_msg(path != NULL, "there is no %s", relative);
-    return path;
+    return node_built("fake-nvml/libnvidia-ml.so.1");
 }
 
-char *node_write_cards(void)
+char *node_write_cards(const struct node_use *of_each)
 {
-    cleanup_buf struct buf text = {0};
-    buf_adds(&text, "driver 535.129.03\ncuda 12020\n");
+    const char *text = "driver 535.129.03\ncuda 12020\n";
     for (int i = 0; i < NODE_CARDS; i++) {
-        long long bytes = (long long)node_cards[i].units << 30;
-        buf_printf(&text,
-                   "card uuid=%s;name=Tesla T4;bus=%02x;minor=%d;total=%lld;free=%lld;"
-                   "used=0;reserved=0;util=0;temp=30;events=15;processes=\n",
-                   node_cards[i].uuid, 0x3b + i, i, bytes, bytes);
+        const struct node_use use = of_each ? of_each[i] : (struct node_use){"", 0};
+        long long total = (long long)node_cards[i].units << 30;
+        ck_assert_int_le(use.bytes, total);
+        text = lib_fmt("%scard uuid=%s;name=Tesla "
+                       "T4;bus=%02x;minor=%d;total=%lld;free=%lld;used=%lld;"
+                       "reserved=0;util=0;temp=30;events=15;processes=%s\n",
+                       text, node_cards[i].uuid, 0x3b + i, i, total, total - use.bytes,
+                       use.bytes, use.processes);
     }
-    temp_write(cluster.dir, "nvml", text.p);
-    return temp_path(cluster.dir, "nvml");
+    temp_write(cluster.dir, "nvml", text);
+    return lib_fmt("%s/nvml", cluster.dir);
 }
 
-/* Writes a kubeconfig with the token of the daemon's pod on the node. Returns its path, new. */
-static char *kubeconfig_of(const char *component)
-{
-    cleanup_free char *token = cluster_token_of(component, NODE);
-    cleanup_free char *name = xasprintf("%s.kubeconfig", component);
-    cleanup_free char *text =
-        xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-                  "contexts:\n- {name: c, context: {cluster: c, user: u}}\n"
-                  "clusters:\n- {name: c, cluster: {server: \"https://127.0.0.1:%u\", "
-                  "certificate-authority: \"%s/pki/ca.crt\"}}\n"
-                  "users:\n- {name: u, user: {token: \"%s\"}}\n",
-                  cluster.api.port, cluster.dir, token);
-    temp_write(cluster.dir, name, text);
-    return temp_path(cluster.dir, name);
-}
-
-/* Both end with NULL; `more` may be empty. */
+/* Both end with NULL; `more` may be empty. They outlive the test. */
 static void start_daemon(const char *program, const char *const *first,
                          const char *const *more)
 {
-    cleanup_free char *relative = program_path(program);
-    cleanup_free char *path = realpath(relative, NULL), *nvml = node_nvml();
-    cleanup_free char *script = xasprintf("FAKE_NVML=%s/nvml", cluster.dir);
-    cleanup_free char *source = xasprintf("nvml:%s", nvml);
-    cleanup_free char *kubeconfig = kubeconfig_of(program);
-    const char *argv[PROGRAM_ARGS] = {
-        "env",         script, path,           "--listen", "127.0.0.1",    "--port", "0",
-        "--node-name", NODE,   "--kubeconfig", kubeconfig, "--gpu-source", source};
-    program_args(argv, program_args(argv, 13, first), more);
+    char *name = lib_fmt("%s.kubeconfig", program);
+    const char *argv[PROGRAM_ARGS] = {"env",
+                                      lib_fmt("FAKE_NVML=%s/nvml", cluster.dir),
+                                      node_built(program),
+                                      "--listen",
+                                      "127.0.0.1",
+                                      "--node-name",
+                                      NODE,
+                                      "--kubeconfig",
+                                      lib_fmt("%s/%s", cluster.dir, name),
+                                      "--gpu-source",
+                                      lib_fmt("nvml:%s", node_nvml())};
+    free(lib_kubeconfig(name, "https", cluster.api.port,
+                        lib_fmt(", certificate-authority: \"%s\"", cluster_pki("ca.crt")),
+                        lib_fmt("token: \"%s\"", cluster_token_of(program, NODE))));
+    temp_write(cluster.dir, name, lib_read(name));
+    program_args(argv, program_args(argv, 11, first), more);
     cluster_add_program(program, argv);
 }
 
 void node_start_plugin(const char *const *more)
 {
-    cleanup_free char *state = temp_path(cluster.dir, "state.json");
-    hear();
     start_daemon(PLUGIN,
                  ARGV("--plugin-dir", NODE_PLUGINS, "--podresources-socket",
-                      NODE_PODRESOURCES, "--state-file", state, "--reconcile-interval",
-                      "2s", "--sample-interval", "1s"),
+                      NODE_PODRESOURCES, "--state-file",
+                      lib_fmt("%s/state.json", cluster.dir), "--reconcile-interval", "2s",
+                      "--sample-interval", "1s"),
                  more);
 }
 
 static void start_agent(void)
 {
     start_daemon(
-        AGENT,
-        ARGV("--podresources-socket", NODE_PODRESOURCES, "--pods-interval", "1s"),
-        ARGV(NULL));
-}
-
-static bool plugin_says(const char *path, struct buf *reply)
-{
-    struct peer health;
-    if (node.pods)
-        return cluster_pod_answers(PLUGIN, PLUGIN_PORT, path, reply);
-    unsigned port = plugin_port();
-    if (!port)
-        return false;
-    peer_init(&health, port);
-    unsigned status = peer_call(&health, "GET", path, NULL, reply);
-    peer_fini(&health);
-    return status == 200;
+        AGENT, ARGV("--podresources-socket", NODE_PODRESOURCES, "--pods-interval", "1s"),
+        NULL);
 }
 
 double node_metric(const char *name)
 {
-    cleanup_buf struct buf reply = {0};
-    cleanup_free char *line = xasprintf("\ngpushare_plugin_%s ", name);
-    const char *at = plugin_says("/metrics", &reply) ? strstr(reply.p, line) : NULL;
-    return at ? strtod(at + strlen(line), NULL) : -1;
+    struct peer plugin;
+    const char *sample = lib_fmt("gpushare_plugin_%s", name);
+    if (are_pods)
+        return cluster_pod_metric(PLUGIN, PLUGIN_PORT, sample);
+    peer_init(&plugin, PLUGIN_PORT); /* of the cell */
+    double value = peer_metric(&plugin, sample);
+    peer_fini(&plugin);
+    return value;
 }
 
 /* -- the node -- */
@@ -171,10 +126,10 @@ void node_say(const char *why)
 /* A file records the decision for the following tests. */
 bool node_decide(const char *labels)
 {
-    cleanup_free char *no = temp_path(cluster.dir, "no-containers");
-    cleanup_free char *yes = temp_path(cluster.dir, "containers");
+    char *yes = lib_fmt("%s/containers", cluster.dir);
     struct err err = {0};
-    if (access(no, F_OK) == 0 || access(yes, F_OK) == 0)
+    if (access(lib_fmt("%s/no-containers", cluster.dir), F_OK) == 0 ||
+        access(yes, F_OK) == 0)
         return access(yes, F_OK) == 0;
     int64_t begun = lib_now_ms();
     bool failed = real_start(labels, &err) != 0;
@@ -194,29 +149,26 @@ START_TEST(this_machine_runs_no_containers)
 {
     node_say(cell_why_not());
 }
-END_TEST
 
 int node_run(const char *name, const TTest *const *tests, size_t n,
              const char *const *args)
 {
     const TTest *const none[] = {this_machine_runs_no_containers};
     if (cell_why_not())
-        return lib_run(name, none, 1, 10);
+        return lib_run_with(name, none, 1, 10, &(struct unit_fixtures){0});
     cluster_keep_nodes();
     return cluster_run(name, tests, n, 400, args);
 }
 
 void node_daemons_are_pods(void)
 {
-    node.pods = true;
+    are_pods = true;
 }
 
 static int allocatable(const char *resource)
 {
-    cleanup_json json_t *j = peer_json(&cluster.api, "GET", "/api/v1/nodes/" NODE, NULL);
-    const char *n =
-        json_string_value(json_object_get(lib_at(j, "status.allocatable"), resource));
-    return n ? atoi(n) : 0;
+    return atoi(lib_in(peer_get(&cluster.api, "/api/v1/nodes/" NODE),
+                       "status.allocatable", resource));
 }
 
 int node_allocatable(void)
@@ -232,9 +184,9 @@ void node_stop_plugin(void)
 
 static bool is_known(void)
 {
-    cleanup_json json_t *n = extender_inspect(&cluster.extender, NODE);
+    json_t *n = extender_node(&cluster.extender, NODE);
     return strcmp(lib_str(n, "source"), "scv") == 0 &&
-           json_integer_value(lib_at(n, "totalGPU")) == NODE_UNITS;
+           lib_int(n, "totalGPU") == NODE_UNITS;
 }
 
 void node_wait_well(void)
@@ -248,33 +200,36 @@ void node_wait_well(void)
     lib_wait(is_known());
 }
 
-static bool nothing_is_held(void)
-{
-    cleanup_json json_t *held = look_held();
-    return held && json_object_size(held) == 0;
-}
-
 bool node_up(void)
 {
     if (!node_decide("gpushare=true"))
         return false;
-    free(node_write_cards());
+    node_write_cards(NULL);
     if (!cluster_runs("kubelet"))
         cluster_start("kubelet");
     if (!cluster_runs(AGENT))
         start_agent();
-    node_start_plugin(ARGV(NULL));
+    node_start_plugin(NULL);
     node_wait_well();
-    lib_wait(nothing_is_held());
+    const json_t *held;
+    lib_wait((held = look_held()) && json_object_size(held) == 0);
     return true;
 }
 
 void node_kill(const char *program)
 {
     cluster_stop(program, "KILL");
-    if (strcmp(program, PLUGIN) == 0)
-        hear();
     cluster_start(program);
+}
+
+void node_check(const char *const *options, const char *words)
+{
+    const char *said, *argv[PROGRAM_ARGS] = {"--check", "--kubeconfig",
+                                             lib_fmt("%s/admin.kubeconfig", cluster.dir)};
+    program_args(argv, 3, options);
+    lib_wait_saying(
+        strstr(said = lib_output_of(-1, "kubectl-inspect-gpushare", argv), words),
+        "--check says: %s", said);
 }
 
 /* -- pods -- */
@@ -295,7 +250,7 @@ static const struct kind {
     {"two", "", {{"gpu-mem", 2, APP}, {"gpu-mem", 4, APP}}},
     {"init", "", {{"gpu-mem", 3, INIT}, {"gpu-mem", 3, APP}}},
     {"side", "", {{"gpu-mem", 1, SIDECAR}, {"gpu-mem", 2, APP}}},
-    {"split", "\"aliyun.com/gpu-count\":\"2\"", {{"gpu-mem", 4, APP}}},
+    {"split", ",\"aliyun.com/gpu-count\":\"2\"", {{"gpu-mem", 4, APP}}},
     {"whole", "", {{"gpu-count", 1, APP}}},
 };
 
@@ -308,109 +263,88 @@ static const struct kind *find_kind(const char *name)
     return NULL;
 }
 
-static void add_part(struct buf *out, size_t i, const struct part *p)
+static const char *part_of(const char *before, size_t i, const struct part *p)
 {
     static const char *const more[] = {
         [APP] = "",
         [INIT] = ",\"args\":[\"once\"]",
         [SIDECAR] = ",\"restartPolicy\":\"Always\"",
     };
-    buf_printf(out,
-               "%s{\"name\":\"%c\",\"image\":\"" NODE_GUEST
-               "\",\"imagePullPolicy\":\"Never\"%s",
-               out->n ? "," : "", (int)('c' + i), more[p->role]);
-    if (p->n)
-        buf_printf(out, ",\"resources\":{\"limits\":{\"aliyun.com/%s\":\"%d\"}}",
-                   p->resource, p->n);
-    buf_addc(out, '}');
+    return lib_fmt("%s%s{\"name\":\"%c\",\"image\":\"" NODE_GUEST
+                   "\",\"imagePullPolicy\":\"Never\"%s,\"resources\":{\"limits\":{%s}}}",
+                   before, *before ? "," : "", (int)('c' + i), more[p->role],
+                   p->n ? lib_fmt("\"aliyun.com/%s\":\"%d\"", p->resource, p->n) : "");
 }
 
-char *node_spec_of(const char *name)
+/* Its members "metadata", with the further ones, and "spec". */
+static char *members_of(const char *name, const char *metadata)
 {
     const struct kind *kind = find_kind(name);
-    cleanup_buf struct buf apps = {0}, inits = {0};
-    buf_adds(&inits, "");
-    for (size_t i = 0; i < ARRAY_LEN(kind->parts) && kind->parts[i].resource; i++)
-        add_part(kind->parts[i].role == APP ? &apps : &inits, i, &kind->parts[i]);
-    return xasprintf("\"containers\":[%s],\"initContainers\":[%s],"
-                     "\"automountServiceAccountToken\":false,"
-                     "\"enableServiceLinks\":false,\"terminationGracePeriodSeconds\":5",
-                     apps.p, inits.p);
+    const char *apps = "", *inits = "";
+    for (size_t i = 0; i < ARRAY_LEN(kind->parts) && kind->parts[i].resource; i++) {
+        const char **list = kind->parts[i].role == APP ? &apps : &inits;
+        *list = part_of(*list, i, &kind->parts[i]);
+    }
+    return lib_fmt(
+        "\"metadata\":{\"labels\":{\"app\":\"%s\"%s}%s},\"spec\":{\"containers\":[%s],"
+        "\"initContainers\":[%s],\"automountServiceAccountToken\":false,"
+        "\"enableServiceLinks\":false,\"terminationGracePeriodSeconds\":5}",
+        name, kind->labels, metadata, apps, inits);
+}
+
+char *node_pod(const char *kind, const char *name)
+{
+    return lib_fmt(
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",%s}",
+        members_of(kind, lib_fmt(",\"namespace\":\"default\",\"name\":\"%s\"", name)));
 }
 
 void node_create(const char *kind, const char *name)
 {
-    cleanup_free char *spec = node_spec_of(kind);
-    cluster_create(CLUSTER_PODS,
-                   "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
-                   "\"%s\",\"labels\":{%s}},\"spec\":{%s}}",
-                   name, find_kind(kind)->labels, spec);
+    peer_do(&cluster.api, "POST", CLUSTER_PODS, node_pod(kind, name));
 }
 
-/* The kubelet reads every file, also a partial one, unless its name begins with a dot. */
+static char *static_file(const char *name)
+{
+    return lib_fmt("%s/" CELL_STATIC "/%s.json", cell_dir(), name);
+}
+
+/* The kubelet reads every file of the folder, also a partial one. */
 void node_create_static(const char *kind, const char *name)
 {
-    cleanup_free char *spec = node_spec_of(kind);
-    cleanup_free char *dir = temp_path(cell_dir(), CELL_STATIC);
-    cleanup_free char *hidden = xasprintf(".%s", name);
-    cleanup_free char *from = temp_path(dir, hidden);
-    cleanup_free char *file = xasprintf("%s.json", name);
-    cleanup_free char *to = temp_path(dir, file);
-    cleanup_free char *text =
-        xasprintf("{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
-                  "\"%s\",\"namespace\":\"default\",\"labels\":{%s}},\"spec\":{%s}}",
-                  name, find_kind(kind)->labels, spec);
-    temp_write(dir, hidden, text);
-    ck_assert_int_eq(rename(from, to), 0);
+    temp_write(cell_dir(), "static-pod", node_pod(kind, name));
+    ck_assert_int_eq(rename(lib_fmt("%s/static-pod", cell_dir()), static_file(name)), 0);
 }
 
 void node_remove_static(const char *name)
 {
-    cleanup_free char *dir = temp_path(cell_dir(), CELL_STATIC);
-    cleanup_free char *file = xasprintf("%s.json", name);
-    temp_remove(dir, file);
+    ck_assert_int_eq(unlink(static_file(name)), 0);
 }
 
 /* -- controllers -- */
 
-#define APPS "/apis/apps/v1/namespaces/default/"
+#define DEPLOYMENTS "/apis/apps/v1/namespaces/default/deployments"
 
-/* "Deployment" is in the collection "deployments". New. */
-static char *collection_of(const char *controller)
+void node_create_many(const char *name, const char *kind, int n)
 {
-    char *path = xasprintf(APPS "%ss", controller);
-    for (char *c = path + strlen(APPS); *c; c++)
-        *c = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
-    return path;
-}
-
-void node_create_many(const char *controller, const char *name, const char *kind, int n)
-{
-    cleanup_free char *path = collection_of(controller), *spec = node_spec_of(kind);
     cluster_create(
-        path,
-        "{\"apiVersion\":\"apps/v1\",\"kind\":\"%s\",\"metadata\":{\"name\":\"%s\"},"
-        "\"spec\":{\"replicas\":%d,\"selector\":{\"matchLabels\":{\"app\":\"%s\"}},"
-        "\"template\":{\"metadata\":{\"labels\":{\"app\":\"%s\"}},\"spec\":{%s}}}}",
-        controller, name, n, name, name, spec);
+        DEPLOYMENTS,
+        "{\"metadata\":{\"name\":\"%s\"},\"spec\":{\"replicas\":%d,\"selector\":"
+        "{\"matchLabels\":{\"app\":\"%s\"}},\"template\":{%s}}}",
+        name, n, kind, members_of(kind, ""));
 }
 
-void node_scale(const char *controller, const char *name, int n)
+void node_scale(const char *name, int n)
 {
-    cleanup_free char *all = collection_of(controller);
-    cleanup_free char *path = xasprintf("%s/%s", all, name);
-    cleanup_free char *patch = xasprintf("{\"spec\":{\"replicas\":%d}}", n);
-    json_decref(peer_json(&cluster.api, "PATCH", path, patch));
+    peer_do(&cluster.api, "PATCH", lib_fmt(DEPLOYMENTS "/%s", name),
+            lib_fmt("{\"spec\":{\"replicas\":%d}}", n));
 }
 
 static bool all_run(int n)
 {
-    cleanup_json json_t *pods = cluster_items(CLUSTER_PODS);
-    size_t i;
     int alive = 0;
     json_t *pod;
-    json_array_foreach(pods, i, pod)
-    {
+    lib_each(pod, cluster_list(CLUSTER_PODS)) {
         const char *phase = lib_str(pod, "status.phase");
         if (strcmp(phase, "Failed") == 0)
             continue;
@@ -423,9 +357,5 @@ static bool all_run(int n)
 
 void node_wait_running(int n)
 {
-    int64_t end = lib_now_ms() + 2 * LIB_WAIT_MS;
-    while (!all_run(n)) {
-        ck_assert_msg(lib_now_ms() < end, "there are not %d pods that run", n);
-        lib_pause();
-    }
+    lib_wait_within(2 * LIB_WAIT_MS, all_run(n), "there are not %d pods that run", n);
 }

@@ -12,7 +12,8 @@
 
 #define NODE       "gpu-node"
 #define NODE_GUEST "localhost/guest:1"
-#define NODE_PLUGINS      "/var/lib/kubelet/device-plugins" /* folder of the kubelet's socket */
+#define NODE_PLUGINS                                                                     \
+    "/var/lib/kubelet/device-plugins" /* folder of the kubelet's socket */
 #define NODE_PODRESOURCES "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 enum { NODE_CARDS = 4 };
@@ -30,9 +31,15 @@ void node_say(const char *why);
 bool node_decide(const char *labels);
 /* For tests in which scv-agent and the plugin are pods: use instead of node_up. */
 void node_daemons_are_pods(void);
-/* Writes the script of the fake NVML with the node's cards. Returns its path, new. */
-char *node_write_cards(void);
-char *node_nvml(void); /* path of the fake NVML library, new */
+/* Writes the script of the fake NVML with the node's cards and what is used of them, which may
+ * be NULL. Returns its path, kept. */
+struct node_use {
+    const char *processes; /* "PID:BYTES,..." */
+    long long bytes;
+};
+char *node_write_cards(const struct node_use *of_each);
+char *node_built(const char *name); /* the full path of lib_built, kept */
+char *node_nvml(void);              /* path of the fake NVML library, kept */
 
 /* Begins a test: waits until all programs run, the Scv exists, the kubelet has the
  * resources, and no container holds a card. False: this machine cannot run containers. */
@@ -47,6 +54,8 @@ void node_wait_well(void);
 void node_start_plugin(const char *const *more);
 
 void node_stop_plugin(void); /* waits until the kubelet has noticed */
+/* Waits until `kubectl inspect gpushare --check` with these options says so. */
+void node_check(const char *const *options, const char *words);
 /* The allocatable units of the Node. */
 int node_allocatable(void);
 
@@ -63,13 +72,12 @@ void node_create(const char *kind, const char *name);
 /* Creates and removes a static pod; its mirror pod is NAME-<node>. */
 void node_create_static(const char *kind, const char *name);
 void node_remove_static(const char *name);
-/* The members of the spec of such a pod, new. ("split" also needs a label.) */
-char *node_spec_of(const char *kind);
+/* Such a pod in JSON, kept. */
+char *node_pod(const char *kind, const char *name);
 
-/* Controllers with many pods, which replace pods that the kubelet refuses: `controller` is
- * Deployment or ReplicaSet. */
-void node_create_many(const char *controller, const char *name, const char *kind, int n);
-void node_scale(const char *controller, const char *name, int n);
+/* Deployments with many pods, which replace pods that the kubelet refuses. */
+void node_create_many(const char *name, const char *kind, int n);
+void node_scale(const char *name, int n);
 /* Waits until n pods run in namespace default and none is being deleted. Ignores pods that
  * the kubelet has refused. */
 void node_wait_running(int n);

@@ -4,7 +4,6 @@
 #include <stdbool.h>
 
 #include "base/err.h"
-#include "base/str.h"
 
 /*
  * A real kubelet with containerd, runc and the CNI plugins, in the cell of this process
@@ -22,18 +21,16 @@ int real_start(const char *labels, struct err *err);
 void real_set_runtime(const char *program);
 /* Imports the images of an OCI layout archive into containerd. */
 int real_import(const char *archive, struct err *err);
-/* Runs ctr in the namespace of the kubelet. Appends its output, if `out` is not NULL. */
-int real_ctr(const char *const *args, struct buf *out, struct err *err);
+/* Runs ctr in the namespace of the kubelet. Returns its output, kept; NULL: an error. */
+char *real_ctr(const char *const *args, struct err *err);
 /* Runs `runc update`, which sets the control group of a container again. */
-int real_update(const char *id, struct err *err);
-/* Kills the process of a container, by its id in a pod's status. */
-int real_kill(const char *container, struct err *err);
+void real_update(const char *id);
 /* Starts kube-proxy: pods and programs of the node reach Services, and node ports on
  * 127.0.0.1. */
 int real_start_proxy(struct err *err);
 void real_stop(void);
 /* Waits until the kubelet answers and its Node is Ready. */
 void real_wait_ready(void);
-/* The output of the container: its environment, line by line, new; NULL: incomplete. The pod
+/* The output of the container: its environment, line by line, kept; NULL: incomplete. The pod
  * may have been deleted. */
 char *real_log(const char *pod, const char *uid, const char *container);

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/mem.h"
 #include "e2e-node/inside.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
@@ -25,8 +21,7 @@ static char *driver; /* its root */
 
 static bool plugin_says(const char *text)
 {
-    cleanup_free char *log = temp_read(cluster.dir, "log/gpushare-device-plugin.log");
-    return strstr(log, text) != NULL;
+    return strstr(cluster_file("log/gpushare-device-plugin.log"), text) != NULL;
 }
 
 /* What another test has left. */
@@ -48,6 +43,13 @@ static bool begin(void)
     return true;
 }
 
+static bool begin_with_cdi(void)
+{
+    if (!real_has_cdi())
+        printf("measured: nothing, because this containerd has no CDI\n");
+    return real_has_cdi() && begin();
+}
+
 static void start_plugin(void)
 {
     node_start_plugin(
@@ -57,7 +59,6 @@ static void start_plugin(void)
 
 static void finish(void)
 {
-    free(driver);
     look_tell_refusals();
     cluster_delete_pods();
     cluster_agrees();
@@ -90,8 +91,7 @@ static void check_three(void)
 
 static void check_libraries(const char *dir, const char *files)
 {
-    cleanup_free char *is = inside_run("one-p", "files", dir);
-    ck_assert_str_eq(is, files);
+    ck_assert_str_eq(inside_run("one-p", "files", dir), files);
 }
 
 START_TEST(containers_have_the_device_files_of_their_cards)
@@ -111,31 +111,20 @@ START_TEST(containers_have_the_device_files_of_their_cards)
     }
     finish();
 }
-END_TEST
 
 /* -- the plugin's specification, with NVIDIA's hook -- */
 
 /* Where the GPU Operator installs it. */
 static void install_hook(void)
 {
-    cleanup_free char *hook = cluster_program("nvidia-cdi-hook");
-    cleanup_buf struct buf program = {0};
-    struct err err;
-    ck_assert_msg(mkdir(TOOLKIT, 0755) == 0, "mkdir " TOOLKIT ": %m");
-    ck_assert_done(file_read(hook, 1 << 26, &program, &err), err);
-    ck_assert_done(file_write(TOOLKIT "/nvidia-cdi-hook", buf_span(&program), &err), err);
-    ck_assert_int_eq(chmod(TOOLKIT "/nvidia-cdi-hook", 0755), 0);
+    lib_output(0,
+               ARGV("install", "-D", "-t", TOOLKIT, cluster_program("nvidia-cdi-hook")));
 }
 
 START_TEST(the_hook_of_nvidia_makes_the_links_of_libraries)
 {
-    if (!begin())
+    if (!begin_with_cdi())
         return;
-    if (!real_has_cdi()) {
-        printf("measured: no hook of a specification: this containerd has no CDI\n");
-        finish();
-        return;
-    }
     install_hook();
     start_plugin();
     node_create("one", "one-p");
@@ -146,34 +135,22 @@ START_TEST(the_hook_of_nvidia_makes_the_links_of_libraries)
     check_libraries("/usr/local/nvidia/lib64", "");
     finish();
 }
-END_TEST
 
 /* -- the specification of nvidia-ctk -- */
 
 static void generate(void)
 {
-    struct program p;
-    cleanup_free char *ctk = cluster_program("nvidia-ctk");
-    cleanup_free char *hook = cluster_program("nvidia-cdi-hook");
-    cleanup_free char *cards = xasprintf("FAKE_NVML=%s/nvml", cluster.dir);
-    program_start(&p, cell_dir(),
-                  ARGV("env", cards, ctk, "cdi", "generate", "--mode", "nvml",
-                       "--driver-root", driver, "--nvidia-cdi-hook-path", hook,
-                       "--output", CDI "/nvidia.yaml"));
-    int status = program_wait(&p);
-    ck_assert_msg(status == 0, "nvidia-ctk cdi generate: %s", program_output(&p));
-    program_fini(&p);
+    lib_output(0,
+               ARGV("env", lib_fmt("FAKE_NVML=%s/nvml", cluster.dir),
+                    cluster_program("nvidia-ctk"), "cdi", "generate", "--mode", "nvml",
+                    "--driver-root", driver, "--nvidia-cdi-hook-path",
+                    cluster_program("nvidia-cdi-hook"), "--output", CDI "/nvidia.yaml"));
 }
 
 START_TEST(the_specification_of_nvidia_ctk_is_used)
 {
-    if (!begin())
+    if (!begin_with_cdi())
         return;
-    if (!real_has_cdi()) {
-        printf("measured: no specification of nvidia-ctk: this containerd has no CDI\n");
-        finish();
-        return;
-    }
     generate();
     start_plugin();
     check_three();
@@ -183,7 +160,6 @@ START_TEST(the_specification_of_nvidia_ctk_is_used)
                                       "\nlibnvidia-ml.so." DRIVER_VERSION "\n");
     finish();
 }
-END_TEST
 
 /* -- control groups -- */
 
@@ -207,7 +183,6 @@ START_TEST(a_container_keeps_its_card_when_its_control_group_is_set_again)
     }
     finish();
 }
-END_TEST
 
 NODE_MAIN("cdi", containers_have_the_device_files_of_their_cards,
           the_hook_of_nvidia_makes_the_links_of_libraries,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +24,7 @@ enum {
 
 /* A pod and what its process uses. `pid` 0: it has ended. */
 struct use {
-    char name[16], uid[64];
+    const char *name, *uid;
     int card;
     int pid;
     bool over;
@@ -47,9 +46,9 @@ static int find_process(const char *uid)
     struct dirent *d;
     int found = 0;
     while (!found && (d = readdir(proc))) {
-        cleanup_free char *cgroup = xasprintf("/proc/%s/cgroup", d->d_name);
-        cleanup_free char *command = xasprintf("/proc/%s/cmdline", d->d_name);
-        if (atoi(d->d_name) > 0 && file_contains(cgroup, uid) &&
+        char *command = lib_fmt("/proc/%s/cmdline", d->d_name);
+        if (atoi(d->d_name) > 0 &&
+            file_contains(lib_fmt("/proc/%s/cgroup", d->d_name), uid) &&
             file_contains(command, "/guest") && !file_contains(command, "pause"))
             found = atoi(d->d_name);
     }
@@ -59,63 +58,40 @@ static int find_process(const char *uid)
 
 static bool lives(int pid)
 {
-    cleanup_free char *path = xasprintf("/proc/%d/stat", pid);
-    return access(path, F_OK) == 0;
+    return access(lib_fmt("/proc/%d/stat", pid), F_OK) == 0;
+}
+
+static void add_process(struct node_use *card, int pid, long long mib)
+{
+    card->processes = lib_fmt("%s%s%d:%lld", card->processes ? card->processes : "",
+                              card->bytes ? "," : "", pid, mib << 20);
+    card->bytes += mib << 20;
 }
 
 /* Writes what NVML shows: the living processes of the pods, and this test, which is outside
  * Kubernetes, on the last card. */
 static void write_processes(void)
 {
-    cleanup_buf struct buf text = {0};
-    buf_adds(&text, "driver 535.129.03\ncuda 12020\n");
-    for (int i = 0; i < NODE_CARDS; i++) {
-        cleanup_buf struct buf list = {0};
-        long long used = 0, total = (long long)node_cards[i].units << 30;
-        if (i == NODE_CARDS - 1) {
-            used = 1ll << 30;
-            buf_printf(&list, "%d:%lld", (int)getpid(), used);
-        }
-        for (struct use *u = uses; u < uses + PODS; u++) {
-            if (u->pid && !lives(u->pid))
-                u->pid = 0;
-            if (!u->pid || u->card != i)
-                continue;
-            long long bytes = (u->over ? OVER_MIB : USED_MIB) * (1ll << 20);
-            buf_printf(&list, "%s%d:%lld", list.n ? "," : "", u->pid, bytes);
-            used += bytes;
-        }
-        ck_assert_int_le(used, total);
-        buf_printf(
-            &text,
-            "card uuid=%s;name=Tesla T4;bus=%02x;minor=%d;total=%lld;free=%lld;used=%lld;"
-            "reserved=0;util=0;temp=30;events=15;processes=%s\n",
-            node_cards[i].uuid, 0x3b + i, i, total, total - used, used,
-            list.n ? list.p : "");
-    }
-    cleanup_free char *from = temp_path(cluster.dir, "nvml.next");
-    cleanup_free char *to = temp_path(cluster.dir, "nvml");
-    temp_write(cluster.dir, "nvml.next", text.p);
-    ck_assert_int_eq(rename(from, to), 0);
+    struct node_use cards[NODE_CARDS] = {{"", 0}};
+    add_process(&cards[NODE_CARDS - 1], (int)getpid(), 1 << 10);
+    for (struct use *u = uses; u < uses + PODS; u++)
+        if (u->pid && (u->pid = lives(u->pid) ? u->pid : 0))
+            add_process(&cards[u->card], u->pid, u->over ? OVER_MIB : USED_MIB);
+    node_write_cards(cards);
 }
 
 static void create_pods(int n)
 {
     memset(uses, 0, sizeof uses);
     for (int i = 0; i < n; i++) {
-        cleanup_free char *spec = node_spec_of("equal");
-        snprintf(uses[i].name, sizeof uses[i].name, "p%02d", i);
-        cluster_create(
-            CLUSTER_PODS,
-            "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
-            "\"labels\":{\"number\":\"%d\"}},\"spec\":{%s}}",
-            uses[i].name, i, spec);
+        uses[i].name = lib_fmt("p%02d", i);
+        node_create("equal", uses[i].name);
     }
     for (int i = 0; i < n; i++) {
         struct use *u = &uses[i];
         cluster_wait_running(u->name);
-        cleanup_json json_t *pod = cluster_pod(u->name);
-        snprintf(u->uid, sizeof u->uid, "%s", lib_str(pod, "metadata.uid"));
+        json_t *pod = cluster_pod(u->name);
+        u->uid = lib_str(pod, "metadata.uid");
         u->card = atoi(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"));
         u->over = i % OVER_EVERY == 0;
         lib_wait((u->pid = find_process(u->uid)) != 0);
@@ -126,46 +102,34 @@ static void create_pods(int n)
 
 static size_t events(const char *reason, const char *pod)
 {
-    cleanup_free char *selector =
-        xasprintf("reason=%s,involvedObject.name=%s", reason, pod);
-    return cluster_events(selector, "");
+    return cluster_events(lib_fmt("reason=%s,involvedObject.name=%s", reason, pod), "");
 }
 
 static int restarts(const json_t *pod)
 {
-    return (int)json_integer_value(
-        lib_at(pod, "status.containerStatuses.0.restartCount"));
+    return (int)lib_int(pod, "status.containerStatuses.0.restartCount");
 }
 
 static void check_untouched(const struct use *u)
 {
-    cleanup_json json_t *pod = cluster_pod(u->name);
+    json_t *pod = cluster_pod(u->name);
     ck_assert_str_eq(lib_str(pod, "status.phase"), "Running");
     ck_assert_str_eq(lib_str(pod, "metadata.uid"), u->uid);
     ck_assert_str_eq(lib_str(pod, "metadata.deletionTimestamp"), "");
     ck_assert_int_eq(restarts(pod), 0);
 }
 
-/* The use of the pod on its card in the Scv, in MiB; -1: none. */
+/* The use of the pod on its card in the Scv, in MiB. */
 static long long published(const char *name)
 {
-    cleanup_json json_t *scv =
-        peer_json(&cluster.api, "GET", "/apis/core.run-linux.com/v1/scvs/" NODE, NULL);
-    size_t i;
-    json_t *pod;
-    json_array_foreach(lib_at(scv, "status.podList"), i, pod)
-    {
-        const json_t *usage = json_array_get(json_object_get(pod, "usage"), 0);
-        const json_t *used = json_object_get(usage, "usedMemory");
-        if (strcmp(lib_str(pod, "name"), name) == 0 && used)
-            return json_integer_value(used);
-    }
-    return -1;
+    const json_t *scv = peer_get(&cluster.api, "/apis/core.run-linux.com/v1/scvs/" NODE);
+    return lib_int(lib_find(lib_at(scv, "status.podList"), "name", name),
+                   "usage.0.usedMemory");
 }
 
 static void start_agent_that(const char *acts)
 {
-    free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac-overuse.yaml.example")));
+    cluster_kubectl("apply", "-f", "manifests/rbac-overuse.yaml.example");
     cluster_stop("scv-agent", "KILL");
     cluster_start_with("scv-agent", ARGV("--on-overuse", acts, "--overuse-grace", "3s",
                                          "--overuse-tolerance", "64Mi",
@@ -181,6 +145,7 @@ START_TEST(pods_above_their_promise_are_evicted_and_no_others)
     if (!node_up())
         return;
     create_pods(PODS);
+    cluster_kubectl("label", "pod", guarded->name, "number=0");
     cluster_create(
         "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
         "{\"apiVersion\":\"policy/v1\",\"kind\":\"PodDisruptionBudget\",\"metadata\":"
@@ -210,16 +175,13 @@ START_TEST(pods_above_their_promise_are_evicted_and_no_others)
     cluster_delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets/guard");
     cluster_delete_pods();
 }
-END_TEST
 
 static bool were_restarted(int n)
 {
-    bool all = true;
-    for (int i = 0; i < n; i++) {
-        cleanup_json json_t *pod = cluster_pod(uses[i].name);
-        all &= !uses[i].over || restarts(pod) > 0;
-    }
-    return all;
+    for (int i = 0; i < n; i++)
+        if (uses[i].over && restarts(cluster_pod(uses[i].name)) == 0)
+            return false;
+    return true;
 }
 
 START_TEST(processes_above_the_promise_are_killed_and_no_others)
@@ -239,37 +201,13 @@ START_TEST(processes_above_the_promise_are_killed_and_no_others)
     }
     cluster_delete_pods();
 }
-END_TEST
-
-/* Starts a CUDA program of an image in a pod of 2 units. */
-static void create_program(const char *name, const char *image, const char *isolation,
-                           const char *mib)
-{
-    cluster_create(
-        CLUSTER_PODS,
-        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
-        "\"annotations\":{\"gpushare/isolation\":\"%s\"}},\"spec\":{"
-        "\"restartPolicy\":\"Never\",\"automountServiceAccountToken\":false,"
-        "\"enableServiceLinks\":false,\"containers\":[{\"name\":\"c\",\"image\":"
-        "\"%s\",\"imagePullPolicy\":\"Never\",\"args\":[\"more\",\"dlsym\",\"%s\"],"
-        "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"2\"}}}]}}",
-        name, isolation, image, mib);
-}
 
 static bool has_exited(const char *name, int *status)
 {
-    cleanup_json json_t *pod = cluster_pod(name);
-    const json_t *ended = lib_at(pod, "status.containerStatuses.0.state.terminated");
-    *status = (int)json_integer_value(json_object_get(ended, "exitCode"));
+    const json_t *ended =
+        lib_at(cluster_pod(name), "status.containerStatuses.0.state.terminated");
+    *status = (int)lib_int(ended, "exitCode");
     return ended != NULL;
-}
-
-/* The exit status of the pod's container. */
-static int wait_exit(const char *name)
-{
-    int status;
-    lib_wait(has_exited(name, &status));
-    return status;
 }
 
 /* Programs of images, and how they exit. The last two images preload a library of their own,
@@ -286,34 +224,42 @@ static const struct limited {
     {"cuda-guest-env", "limit-file", 40, 42},
 };
 
+/* Runs the CUDA program in a pod of 2 units. */
+static void check_exit(const char *name, const struct limited *l, const char *mib,
+                       int wanted)
+{
+    int status;
+    cluster_create(
+        CLUSTER_PODS,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
+        "\"annotations\":{\"gpushare/isolation\":\"%s\"}},\"spec\":{"
+        "\"restartPolicy\":\"Never\",\"automountServiceAccountToken\":false,"
+        "\"enableServiceLinks\":false,\"containers\":[{\"name\":\"c\",\"image\":"
+        "\"localhost/%s:1\",\"imagePullPolicy\":\"Never\",\"args\":[\"more\",\"dlsym\","
+        "\"%s\"],\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"2\"}}}]}}",
+        name, l->isolation, l->image, mib);
+    lib_wait(has_exited(name, &status));
+    ck_assert_msg(status == wanted, "%s, %s: %d", l->image, l->isolation, status);
+}
+
 START_TEST(a_program_is_limited_in_its_container)
 {
-    cleanup_free char *dir = temp_path(cell_dir(), "limit");
-    cleanup_free char *library = program_path("libgpushare-limit.so");
-    cleanup_free char *path = realpath(library, NULL);
     if (!node_up())
         return;
     node_stop_plugin();
-    node_start_plugin(ARGV("--limit-dir", dir, "--limit-library", path,
+    node_start_plugin(ARGV("--limit-dir", lib_fmt("%s/limit", cell_dir()),
+                           "--limit-library", node_built("libgpushare-limit.so"),
                            "--device-list-strategy", "envvar"));
     node_wait_well();
     for (size_t i = 0; i < ARRAY_LEN(limited); i++) {
         const struct limited *l = &limited[i];
-        cleanup_free char *fits = xasprintf("fits-%zu", i),
-                          *more = xasprintf("more-%zu", i),
-                          *image = xasprintf("localhost/%s:1", l->image);
-        create_program(fits, image, l->isolation, "2000");
-        create_program(more, image, l->isolation, "2100");
-        int status = wait_exit(fits);
-        ck_assert_msg(status == l->fits, "%s, %s: %d", l->image, l->isolation, status);
-        status = wait_exit(more);
-        ck_assert_msg(status == l->more, "%s, %s: %d", l->image, l->isolation, status);
+        check_exit(lib_fmt("fits-%zu", i), l, "2000", l->fits);
+        check_exit(lib_fmt("more-%zu", i), l, "2100", l->more);
     }
     ck_assert(node_metric("limited_containers_total") == 2 * ARRAY_LEN(limited));
     ck_assert(node_metric("limit_failures_total") == 0);
     cluster_delete_pods();
 }
-END_TEST
 
 NODE_MAIN("node-isolation", pods_above_their_promise_are_evicted_and_no_others,
           processes_above_the_promise_are_killed_and_no_others,

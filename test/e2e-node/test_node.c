@@ -16,22 +16,17 @@
  * alone. */
 static bool is_published(const char *pod, int units, const char *card)
 {
-    cleanup_json json_t *scv =
-        peer_json(&cluster.api, "GET", "/apis/core.run-linux.com/v1/scvs/" NODE, NULL);
-    size_t i, entries = 0;
+    const json_t *scv = peer_get(&cluster.api, "/apis/core.run-linux.com/v1/scvs/" NODE);
+    size_t entries = 0, right = 0;
     json_t *held;
-    bool right = false;
-    json_array_foreach(lib_at(scv, "status.podList"), i, held)
-    {
-        const json_t *cards = lib_at(held, "cards");
-        const char *uuid = json_string_value(json_array_get(cards, 0));
+    lib_each(held, lib_at(scv, "status.podList")) {
         if (strcmp(lib_str(held, "name"), pod) != 0)
             continue;
         entries++;
-        right = json_integer_value(lib_at(held, "units")) == units &&
-                json_array_size(cards) == 1 && uuid && strcmp(uuid, card) == 0;
+        right += lib_int(held, "units") == units && lib_size(held, "cards") == 1 &&
+                 strcmp(lib_str(held, "cards.0"), card) == 0;
     }
-    return right && entries == 1;
+    return right == 1 && entries == 1;
 }
 
 START_TEST(a_container_sees_the_card_of_the_ledger)
@@ -43,18 +38,16 @@ START_TEST(a_container_sees_the_card_of_the_ledger)
     cluster_wait_running("one-p");
     cluster_report("a pod is created and runs", lib_now_ms() - begun);
     ck_assert_uint_eq(look_check(), 1);
-    cleanup_json json_t *pod = cluster_pod("one-p"), *n = NULL;
-    cleanup_free char *log = real_log("one-p", lib_str(pod, "metadata.uid"), "c");
-    cleanup_free char *card = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
+    const char *card = look_variable(
+        real_log("one-p", lib_str(cluster_pod("one-p"), "metadata.uid"), "c"),
+        "NVIDIA_VISIBLE_DEVICES");
     ck_assert_str_eq(card, node_cards[0].uuid); /* binpack takes the smallest */
-    n = extender_inspect(&cluster.extender, NODE);
-    const json_t *dev = json_array_get(lib_at(n, "devs"), 0);
+    const json_t *dev = lib_at(extender_node(&cluster.extender, NODE), "devs.0");
     ck_assert_str_eq(lib_str(dev, "uuid"), card);
-    ck_assert_str_eq(lib_str(json_array_get(lib_at(dev, "pods"), 0), "name"), "one-p");
+    ck_assert_str_eq(lib_str(dev, "pods.0.name"), "one-p");
     lib_wait(is_published("one-p", 4, card));
     look_finish();
 }
-END_TEST
 
 /* -- pods that come and go -- */
 
@@ -68,16 +61,13 @@ static void create_one(void *ctx, size_t i)
 {
     const struct wave *w = ctx;
     const char *kind = w->kinds[i % w->n_kinds];
-    cleanup_free char *name = xasprintf("%s-%d-%zu", kind, w->round, i);
-    node_create(kind, name);
+    node_create(kind, lib_fmt("%s-%d-%zu", kind, w->round, i));
 }
 
 /* One that was refused, once more. */
 static void create_again(const char *name)
 {
-    cleanup_free char *kind = xmemdup0(name, strcspn(name, "-"));
-    cleanup_free char *other = xasprintf("%sx", name);
-    node_create(kind, other);
+    node_create(lib_fmt("%.*s", (int)strcspn(name, "-"), name), lib_fmt("%sx", name));
 }
 
 /* All run, and all is as it has to be; the kubelet may have refused some once. */
@@ -100,12 +90,10 @@ static bool fits_anywhere(const char *name)
  * for each, at once. */
 static void replace_half(int round)
 {
-    cleanup_json json_t *pods = cluster_items(CLUSTER_PODS);
+    json_t *pods = cluster_list(CLUSTER_PODS);
     const char *kinds[64], *names[64];
-    cleanup_buf struct buf texts = {0};
     size_t i, n = 0;
     json_t *pod;
-    buf_reserve(&texts, 4096);
     json_array_foreach(pods, i, pod)
     {
         const char *name = lib_str(pod, "metadata.name");
@@ -113,12 +101,8 @@ static void replace_half(int round)
             continue;
         ck_assert_uint_lt(n, ARRAY_LEN(names));
         names[n] = name;
-        kinds[n++] = texts.p + texts.n;
-        buf_add(&texts, name, strcspn(name, "-"));
-        buf_addc(&texts, '\0');
-        ck_assert_uint_lt(texts.n, 4096);
-        cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", name);
-        json_decref(peer_json(&cluster.api, "DELETE", path, NULL));
+        kinds[n++] = lib_fmt("%.*s", (int)strcspn(name, "-"), name);
+        peer_do(&cluster.api, "DELETE", lib_fmt(CLUSTER_PODS "/%s", name), NULL);
     }
     struct wave wave = {kinds, n, round};
     lib_threads(n, create_one, &wave);
@@ -137,11 +121,10 @@ static void run_rounds(const char *what, struct wave *first, size_t pods,
         else
             replace_half(round);
         settle(containers);
-        cleanup_free char *done =
-            xasprintf("%s: %s", what,
-                      round ? "half of them deleted, and as many created and run"
-                            : "created and run");
-        cluster_report(done, lib_now_ms() - begun);
+        cluster_report(lib_fmt("%s: %s", what,
+                               round ? "half of them deleted, and as many created and run"
+                                     : "created and run"),
+                       lib_now_ms() - begun);
     }
     look_watch_end();
 }
@@ -154,7 +137,6 @@ START_TEST(equal_pods_come_and_go)
     run_rounds("40 equal pods", &all, 40, 40, 4);
     look_finish();
 }
-END_TEST
 
 START_TEST(pods_of_every_form_come_and_go)
 {
@@ -171,41 +153,34 @@ START_TEST(pods_of_every_form_come_and_go)
     run_rounds("15 pods of every form", &all, ARRAY_LEN(kinds), 3 + 4 + 8 + 4 + 4, 4);
     look_finish();
 }
-END_TEST
 
 /* -- programs that are killed -- */
 
 enum { WEB = 24, PAIRS = 4, WEB_UNITS = 2, PAIR_UNITS = 2 + 4 };
 
-static void create_controllers(void)
-{
-    node_create_many("Deployment", "web", "equal", WEB);
-    node_create_many("ReplicaSet", "pair", "two", PAIRS);
-}
-
 /* A third of the pods that run. */
 static void delete_some(int turn)
 {
-    cleanup_json json_t *pods = cluster_items(CLUSTER_PODS);
+    json_t *pods = cluster_list(CLUSTER_PODS);
     size_t i;
     json_t *pod;
     json_array_foreach(pods, i, pod)
     {
-        cleanup_free char *path =
-            xasprintf(CLUSTER_PODS "/%s", lib_str(pod, "metadata.name"));
         cleanup_buf struct buf reply = {0};
         if (strcmp(lib_str(pod, "status.phase"), "Failed") != 0 &&
             ((int)i + turn) % 3 == 0)
-            peer_call(&cluster.api, "DELETE", path, NULL, &reply);
+            peer_call(&cluster.api, "DELETE",
+                      lib_fmt(CLUSTER_PODS "/%s", lib_str(pod, "metadata.name")), NULL,
+                      &reply);
     }
 }
 
 /* Some have begun to come: the kubelet is at it. */
 static bool some_come(void)
 {
-    cleanup_json json_t *pods = cluster_items(
-        CLUSTER_PODS "?fieldSelector=status.phase%3DPending,spec.nodeName%3D" NODE);
-    return json_array_size(pods) > 0;
+    return json_array_size(cluster_list(CLUSTER_PODS
+                                        "?fieldSelector=status.phase%3DPending,"
+                                        "spec.nodeName%3D" NODE)) > 0;
 }
 
 static void await_some(void)
@@ -222,7 +197,8 @@ START_TEST(killed_programs_recover)
         "gpushare-device-plugin"};
     if (!node_up())
         return;
-    create_controllers();
+    node_create_many("web", "equal", WEB);
+    node_create_many("pair", "two", PAIRS);
     look_watch();
     for (size_t i = 0; i < ARRAY_LEN(victims); i++) {
         int64_t begun = lib_now_ms();
@@ -233,18 +209,16 @@ START_TEST(killed_programs_recover)
         node_wait_well();
         node_wait_running(WEB + PAIRS);
         ck_assert_uint_eq(look_check(), WEB + PAIRS * 2);
-        cleanup_free char *done =
-            xasprintf("%s killed among %s; all as before (%zu refused)", victims[i],
-                      i ? "10 pods that come" : "28 pods that come", look_refusals(NULL));
-        cluster_report(done, lib_now_ms() - begun);
+        cluster_report(lib_fmt("%s killed among %s; all as before (%zu refused)",
+                               victims[i], i ? "10 pods that come" : "28 pods that come",
+                               look_refusals(NULL)),
+                       lib_now_ms() - begun);
     }
     look_watch_end();
-    cleanup_json json_t *n = extender_inspect(&cluster.extender, NODE);
-    ck_assert_int_eq(json_integer_value(lib_at(n, "usedGPU")),
+    ck_assert_int_eq(lib_int(extender_node(&cluster.extender, NODE), "usedGPU"),
                      WEB * WEB_UNITS + PAIRS * PAIR_UNITS);
     look_finish();
 }
-END_TEST
 
 NODE_MAIN("node", a_container_sees_the_card_of_the_ledger, equal_pods_come_and_go,
           pods_of_every_form_come_and_go, killed_programs_recover)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -22,12 +21,10 @@
 
 static bool is_marked(const char *name)
 {
-    cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", name);
-    cleanup_buf struct buf reply = {0};
-    if (peer_call(&cluster.api, "GET", path, NULL, &reply) != 200)
-        return false;
-    cleanup_json json_t *pod = json_loadb(reply.p, reply.n, 0, NULL);
-    return strcmp(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_ASSIGNED"), "true") == 0;
+    return strcmp(
+               lib_annotation(lib_find(cluster_list(CLUSTER_PODS), "metadata.name", name),
+                              "ALIYUN_COM_GPU_MEM_ASSIGNED"),
+               "true") == 0;
 }
 
 START_TEST(a_static_pod_gets_a_card_of_its_own)
@@ -42,7 +39,7 @@ START_TEST(a_static_pod_gets_a_card_of_its_own)
     cluster_report("a static pod has its card", lib_now_ms() - begun);
     /* What it sees, what the kubelet shows, its annotations and the ledger agree. */
     ck_assert_uint_eq(look_check(), 2);
-    cleanup_json json_t *bound = cluster_pod("one-p"), *pod = cluster_pod("static-" NODE);
+    json_t *bound = cluster_pod("one-p"), *pod = cluster_pod("static-" NODE);
     ck_assert_str_eq(lib_annotation(bound, "gpushare/card-uuid"), node_cards[0].uuid);
     ck_assert_str_ne(lib_annotation(pod, "gpushare/card-uuid"), node_cards[0].uuid);
     /* What it holds is not promised to anybody else. */
@@ -53,7 +50,6 @@ START_TEST(a_static_pod_gets_a_card_of_its_own)
     lib_wait(cluster_is_gone("static-" NODE));
     look_finish();
 }
-END_TEST
 
 /* -- the Go plugin -- */
 
@@ -87,11 +83,8 @@ static void on_watch(void *ctx, struct grpcd_call *call, struct span request)
     json_t *id;
     (void)ctx;
     (void)request;
-    json_array_foreach(go.ids, i, id)
-    {
-        items[i] = (struct dp_device){.id = span_of(json_string_value(id)),
-                                      .health = SPAN("Healthy")};
-    }
+    json_array_foreach(go.ids, i, id) items[i] = (struct dp_device){
+        .id = span_of(json_string_value(id)), .health = SPAN("Healthy")};
     ck_assert_int_eq(proto_encode(&dp_devices_type, &(struct dp_devices){items, n},
                                   DP_MESSAGE_MAX, &out, NULL),
                      0);
@@ -112,15 +105,13 @@ static void on_prefer(void *ctx, struct grpcd_call *call, struct span request)
     cleanup_buf struct buf out = {0};
     struct dp_preferences all;
     struct dp_ids one = {0};
-    size_t i;
     json_t *id;
     (void)ctx;
     ck_assert_int_eq(proto_decode(&dp_preferences_type, request, &a, &all, NULL), 0);
     ck_assert_uint_eq(all.n, 1);
     const struct dp_ids *available = &all.items->available;
     struct span *ids = arena_zalloc(&a, (size_t)all.items->size * sizeof *ids);
-    json_array_foreach(go.ids, i, id)
-    {
+    lib_each(id, go.ids) {
         struct span text = span_of(json_string_value(id));
         for (size_t k = 0; k < available->n && one.n < (size_t)all.items->size; k++)
             if (span_eq(available->items[k], text))
@@ -137,8 +128,7 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
 {
     static const char *const keys[] = {"ALIYUN_COM_GPU_MEM_IDX",
                                        "ALIYUN_COM_GPU_MEM_POD"};
-    cleanup_json json_t *pod = cluster_pod(go.pod);
-    cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", go.pod);
+    json_t *pod = cluster_pod(go.pod);
     cleanup_buf struct buf out = {0};
     const struct dp_entry envs[] = {
         {SPAN("NVIDIA_VISIBLE_DEVICES"), span_of(lib_annotation(pod, keys[0]))},
@@ -147,9 +137,9 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
     const struct dp_allocation one = {.envs = envs, .n_envs = ARRAY_LEN(envs)};
     (void)ctx;
     (void)request;
-    json_decref(peer_json(&cluster.api, "PATCH", path,
-                          "{\"metadata\":{\"annotations\":{"
-                          "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}}}"));
+    peer_do(&cluster.api, "PATCH", lib_fmt(CLUSTER_PODS "/%s", go.pod),
+            "{\"metadata\":{\"annotations\":{"
+            "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}}}");
     ck_assert_int_eq(proto_encode(&dp_allocations_type, &(struct dp_allocations){&one, 1},
                                   DP_MESSAGE_MAX, &out, NULL),
                      0);
@@ -174,7 +164,7 @@ static void start_go(void)
     cleanup_buf struct buf message = {0}, reply = {0};
     struct grpcd_config config = {.path = NODE_PLUGINS "/go.sock", .methods = methods};
     struct err err = {0};
-    go.ids = json_array();
+    go.ids = lib_own(json_array());
     for (int i = NODE_CARDS - 1; i >= 0; i--)
         for (int n = 0; n < node_cards[i].units; n++)
             json_array_append_new(go.ids, json_sprintf("%s-_-%d", node_cards[i].uuid, n));
@@ -193,7 +183,6 @@ static void start_go(void)
 static void stop_go(void)
 {
     grpcd_free(go.server);
-    json_decref(go.ids);
 }
 
 static void run_as_go(const char *kind, const char *pod)
@@ -208,15 +197,10 @@ static void run_as_go(const char *kind, const char *pod)
 /* The pods of before have not been touched. */
 static void check_not_restarted(void)
 {
-    cleanup_json json_t *pods = cluster_items(CLUSTER_PODS);
-    size_t i;
     json_t *pod;
-    json_array_foreach(pods, i, pod)
-    {
+    lib_each(pod, cluster_list(CLUSTER_PODS)) {
         ck_assert_str_eq(lib_str(pod, "status.phase"), "Running");
-        ck_assert_int_eq(
-            json_integer_value(lib_at(pod, "status.containerStatuses.0.restartCount")),
-            0);
+        ck_assert_int_eq(lib_int(pod, "status.containerStatuses.0.restartCount"), 0);
     }
 }
 
@@ -227,22 +211,17 @@ START_TEST(allocations_of_the_go_plugin_stay)
     attempt_without_policies(); /* this process writes what the Go plugin writes */
     node_stop_plugin();
     start_go();
-    for (int i = 0; i < BEFORE; i++) {
-        cleanup_free char *pod = xasprintf("go-%d", i);
-        run_as_go(i % 2 ? "one" : "equal", pod);
-    }
+    for (int i = 0; i < BEFORE; i++)
+        run_as_go(i % 2 ? "one" : "equal", lib_fmt("go-%d", i));
     stop_go();
-    cleanup_free char *file = temp_read(NODE_PLUGINS, "kubelet_internal_checkpoint");
-    ck_assert_contains(file, "-_-");
+    ck_assert_contains(lib_file(NODE_PLUGINS "/kubelet_internal_checkpoint"), "-_-");
     node_kill("kubelet");
-    node_start_plugin(ARGV(NULL));
+    node_start_plugin(NULL);
     node_wait_well();
     ck_assert_uint_eq(look_check(), BEFORE);
     check_not_restarted();
-    for (int i = 0; i < AFTER; i++) {
-        cleanup_free char *pod = xasprintf("equal-%d", i);
-        node_create("equal", pod);
-    }
+    for (int i = 0; i < AFTER; i++)
+        node_create("equal", lib_fmt("equal-%d", i));
     ck_assert_uint_eq(look_check(), BEFORE + AFTER);
     check_not_restarted();
     lib_wait(node_metric("reconciled_pods_total") >= BEFORE + AFTER);
@@ -253,7 +232,6 @@ START_TEST(allocations_of_the_go_plugin_stay)
     look_tell();
     cluster_delete_pods();
 }
-END_TEST
 
 NODE_MAIN("node-plugins", a_static_pod_gets_a_card_of_its_own,
           allocations_of_the_go_plugin_stay)

@@ -15,12 +15,6 @@
 #define SERVICE  "gpushare-observe"
 #define MANIFEST "manifests/apiservice.yaml.example"
 
-static char *pki(const char *name)
-{
-    cleanup_free char *part = xasprintf("pki/%s", name);
-    return temp_path(cluster.dir, part);
-}
-
 /* kubeadm creates such a pair; this API server starts without one. */
 static void give_the_api_server_a_front_proxy(void)
 {
@@ -37,18 +31,13 @@ static void give_the_api_server_a_front_proxy(void)
 
 static void start_extender(void)
 {
-    cleanup_free char *cert = pki("server.crt"), *key = pki("server.key"),
-                      *front = pki("front.crt"), *ca = pki("ca.crt");
-    unsigned verbs = cluster.extender.verbs.port, look = cluster.extender.observers.port;
     cluster_start_with("gpushare-extender",
-                       ARGV("--tls-cert", cert, "--tls-key", key, "--insecure",
-                            "--requestheader-client-ca", front,
+                       ARGV("--tls-cert", cluster_pki("server.crt"), "--tls-key",
+                            cluster_pki("server.key"), "--insecure",
+                            "--requestheader-client-ca", cluster_pki("front.crt"),
                             "--requestheader-allowed-names", "front-proxy", "--log-level",
                             "debug"));
-    peer_fini(&cluster.extender.verbs);
-    peer_fini(&cluster.extender.observers);
-    peer_init_tls(&cluster.extender.verbs, verbs, ca);
-    peer_init_tls(&cluster.extender.observers, look, ca);
+    extender_connect(&cluster.extender, cluster_pki("ca.crt"), NULL, NULL);
     extender_wait_answers(&cluster.extender);
 }
 
@@ -56,51 +45,35 @@ static void start_extender(void)
  * machine, at the port of the APIService. */
 static void apply_manifest(void)
 {
-    cleanup_free char *ca = pki("ca.crt");
-    cleanup_free char *encode = xasprintf("base64 -w0 %s", ca);
-    struct program p;
-    program_start(&p, lib_dir, ARGV("sh", "-c", encode));
-    ck_assert_int_eq(program_wait(&p), 0);
-    cleanup_free char *service =
-        xasprintf("{\"spec\":{\"type\":\"ExternalName\",\"externalName\":\"localhost\","
-                  "\"selector\":null,\"clusterIP\":\"\",\"clusterIPs\":null}}");
-    cleanup_free char *api =
-        xasprintf("{\"spec\":{\"caBundle\":\"%s\",\"service\":{\"port\":%u}}}",
-                  program_output(&p), cluster.extender.observers.port);
-    program_fini(&p);
-    free(cluster_kubectl(ARGV("apply", "-f", MANIFEST)));
-    free(cluster_kubectl(ARGV("patch", "service", "-n", "kube-system", SERVICE, "--type",
-                              "merge", "-p", service)));
-    free(cluster_kubectl(ARGV("patch", "apiservice", "v1.nvidia-gpu-scheduler", "--type",
-                              "merge", "-p", api)));
+    cluster_kubectl("apply", "-f", MANIFEST);
+    cluster_kubectl("patch", "service", "-n", "kube-system", SERVICE, "--type", "merge",
+                    "-p",
+                    "{\"spec\":{\"type\":\"ExternalName\",\"externalName\":\"localhost\","
+                    "\"selector\":null,\"clusterIP\":\"\",\"clusterIPs\":null}}");
+    cluster_kubectl("patch", "apiservice", "v1.nvidia-gpu-scheduler", "--type", "merge",
+                    "-p",
+                    lib_fmt("{\"spec\":{\"caBundle\":\"%s\",\"service\":{\"port\":%u}}}",
+                            lib_output(0, ARGV("base64", "-w0", cluster_pki("ca.crt"))),
+                            cluster.extender.observers.port));
     lib_wait(peer_status(&cluster.api, API "/gpunodes") == 200);
 }
 
 /* curl through the API server as admin, who can impersonate another user. */
-static void curl_start(struct program *p, const char *as, const char *path)
-{
-    cleanup_free char *ca = pki("ca.crt"), *crt = pki("admin.crt"),
-                      *key = pki("admin.key"),
-                      *url = xasprintf("https://127.0.0.1:%u%s", cluster.api.port, path),
-                      *header = xasprintf("Impersonate-User: %s", as ? as : "admin");
-    program_start(p, lib_dir,
-                  ARGV("curl", "-sSN", "--noproxy", "*", "--cacert", ca, "--cert", crt,
-                       "--key", key, "-w", "\nstatus %{http_code}\n", as ? "-H" : "-sSN",
-                       as ? header : "-sSN", url));
-}
+#define CURL(path, ...)                                                                  \
+    ARGV("curl", "-sSN", "--noproxy", "*", "--cacert", cluster_pki("ca.crt"), "--cert",  \
+         cluster_pki("admin.crt"), "--key", cluster_pki("admin.key"),                    \
+         lib_fmt("https://127.0.0.1:%u%s", cluster.api.port, path), __VA_ARGS__)
 
-static void assert_gets(const char *as, const char *status)
+/* What alice gets, and the status. */
+static char *of_alice(void)
 {
-    struct program p;
-    curl_start(&p, as, API "/gpunodes");
-    ck_assert_int_eq(program_wait(&p), 0);
-    ck_assert_contains(program_output(&p), status);
-    program_fini(&p);
+    return lib_output(0, CURL(API "/gpunodes", "-H", "Impersonate-User: alice", "-w",
+                              "\nstatus %{http_code}\n"));
 }
 
 START_TEST(kubectl_reads_gpunodes_and_rbac_authorizes)
 {
-    cleanup_free char *dir = temp_path(cluster.dir, "pki");
+    const char *dir = cluster_pki("");
     tls_make_ca(dir, "front");
     tls_make_cert(dir, "front", "front-proxy", "DNS:front-proxy.test");
     tls_make_cert(dir, "ca", "server", "IP:127.0.0.1,DNS:" SERVICE ".kube-system.svc");
@@ -109,30 +82,27 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_authorizes)
     cluster_create_scv("n1", CARDS(16384, 16384));
     apply_manifest();
 
-    cleanup_free char *nodes = cluster_kubectl(ARGV("get", "--raw", API "/gpunodes"));
-    ck_assert_contains(nodes, "{\"metadata\":{},\"items\":[{\"kind\":\"GpuNode\",");
-    ck_assert_contains(nodes, "\"device_id\":\"GPU-n1-0\"");
-    cleanup_free char *resources = cluster_kubectl(
-        ARGV("api-resources", "--api-group", "nvidia-gpu-scheduler", "-o", "name"));
-    ck_assert_contains(resources, "gpunodes.nvidia-gpu-scheduler");
-    ck_assert_contains(resources, "gpupods.nvidia-gpu-scheduler");
+    /* The watch of the extender, and the discovery of the API server, come a moment later. */
+    lib_wait(strstr(cluster_kubectl("get", "--raw", API "/gpunodes"),
+                    "\"device_id\":\"GPU-n1-0\""));
+    ck_assert_contains(cluster_kubectl("get", "--raw", API "/gpunodes"),
+                       "{\"metadata\":{},\"items\":[{\"kind\":\"GpuNode\",");
+    static const char *const resources[] = {"gpunodes.nvidia-gpu-scheduler",
+                                            "gpupods.nvidia-gpu-scheduler"};
+    for (size_t i = 0; i < ARRAY_LEN(resources); i++)
+        lib_wait(strstr(cluster_kubectl("api-resources", "--api-group",
+                                        "nvidia-gpu-scheduler", "-o", "name"),
+                        resources[i]));
 
-    assert_gets("alice", "status 403");
-    free(cluster_kubectl(ARGV("create", "clusterrolebinding", "alice", "--clusterrole",
-                              "gpushare-observer", "--user", "alice")));
-    lib_wait(({
-        struct program p;
-        curl_start(&p, "alice", API "/gpunodes");
-        ck_assert_int_eq(program_wait(&p), 0);
-        bool good = strstr(program_output(&p), "status 200") != NULL;
-        program_fini(&p);
-        good;
-    }));
-    ck_assert_uint_gt(cluster_logged("user=alice proxy=front-proxy"), 0);
+    ck_assert_contains(of_alice(), "status 403");
+    cluster_kubectl("create", "clusterrolebinding", "alice", "--clusterrole",
+                    "gpushare-observer", "--user", "alice");
+    lib_wait(strstr(of_alice(), "status 200"));
+    lib_wait(cluster_logged("user=alice proxy=front-proxy"));
 
     /* A watch streams its events. */
     struct program watch;
-    curl_start(&watch, NULL, API "/gpunodes?watch=true");
+    program_start(&watch, lib_dir, CURL(API "/gpunodes?watch=true", NULL));
     ck_assert(program_wait_output(&watch, "\"device_busy\":[],"));
     int64_t begun = lib_now_ms();
     cluster_create_scv("n2", CARDS(16384));
@@ -143,7 +113,6 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_authorizes)
     ck_assert(program_wait_output(&watch, "\"Type\":\"DELETED\"}"));
     program_kill(&watch);
 }
-END_TEST
 
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("apiservice", 180, up, kubectl_reads_gpunodes_and_rbac_authorizes)

@@ -24,11 +24,9 @@ static void ask(struct cases_http *h, const char *path, const char *body)
  * create. */
 static void space(void *ctx, const char *name)
 {
-    cleanup_free char *ns = xasprintf("{\"metadata\":{\"name\":\"%s\"}}", name);
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/%s/serviceaccounts", name);
     (void)ctx;
-    ask(api, "/api/v1/namespaces", ns);
-    ask(api, path,
+    ask(api, "/api/v1/namespaces", lib_fmt("{\"metadata\":{\"name\":\"%s\"}}", name));
+    ask(api, lib_fmt("/api/v1/namespaces/%s/serviceaccounts", name),
         "{\"metadata\":{\"name\":\"default\"},"
         "\"automountServiceAccountToken\":false}");
 }
@@ -36,25 +34,22 @@ static void space(void *ctx, const char *name)
 static struct cases_http *connect_to(const char *program, const char *ca,
                                      const char *user)
 {
-    cleanup_free char *port = xasprintf("run/%s.port", program);
-    cleanup_free char *ports = temp_read(cluster.dir, port);
-    cleanup_free char *url =
-        xasprintf("https://127.0.0.1:%.*s", (int)strcspn(ports, "\n"), ports);
-    cleanup_free char *authority = xasprintf("%s/pki/%s.crt", cluster.dir, ca);
-    cleanup_free char *cert = xasprintf("%s/pki/%s.crt", cluster.dir, user);
-    cleanup_free char *key = xasprintf("%s/pki/%s.key", cluster.dir, user);
-    return cases_http_new(&(struct cases_http_config){url, authority, cert, key});
+    const char *ports = cluster_file(lib_fmt("run/%s.port", program));
+    return cases_http_new(&(struct cases_http_config){
+        lib_fmt("https://127.0.0.1:%.*s", (int)strcspn(ports, "\n"), ports),
+        lib_fmt("%s/pki/%s.crt", cluster.dir, ca),
+        lib_fmt("%s/pki/%s.crt", cluster.dir, user),
+        lib_fmt("%s/pki/%s.key", cluster.dir, user)});
 }
 
 /* Compacts etcd to the current revision. */
 static void compact(void *ctx)
 {
-    cleanup_json json_t *pods =
-        peer_json(&cluster.api, "GET", "/api/v1/namespaces/default/pods", NULL);
-    cleanup_free char *body = xasprintf("{\"revision\":%s,\"physical\":true}",
-                                        lib_str(pods, "metadata.resourceVersion"));
+    json_t *pods = peer_get(&cluster.api, "/api/v1/namespaces/default/pods");
     (void)ctx;
-    ask(etcd, "/v3/kv/compaction", body);
+    ask(etcd, "/v3/kv/compaction",
+        lib_fmt("{\"revision\":%s,\"physical\":true}",
+                lib_str(pods, "metadata.resourceVersion")));
 }
 
 /* kube-apiserver caches older revisions: restarts it. */
@@ -73,7 +68,7 @@ static size_t run_both(const char *file)
     struct cases_server sim,
         real = {
             .name = "kubernetes", .space = space, .compact = compact, .forget = forget};
-    cleanup_free char *id = cases_name(file);
+    const char *id = cases_name(file);
     size_t faults = 0;
     cases_http_server(api, &real);
     cases_pure_init(&pure);
@@ -92,23 +87,21 @@ START_TEST(the_real_server_matches_the_cases_and_kube_sim)
     static const char *const others[] = {"kube-scheduler", "gpushare-extender", "kwok",
                                          "kube-controller-manager"};
     const char *only = getenv("CASE");
-    size_t n, faults = 0, run = 0;
-    char **files = cases_files(&n);
+    size_t faults = 0, run = 0;
     attempt_without_policies(); /* kube-sim has none */
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         cluster_stop(others[i], "KILL");
     api = connect_to("kube-apiserver", "ca", "admin");
     etcd = connect_to("etcd", "etcd-ca", "etcd-client");
-    for (size_t i = 0; i < n; i++) {
-        if (only && !strstr(files[i], only))
+    for (const char *const *file = lib_glob(CASES_DIR "/*.json"); *file; file++) {
+        if (only && !strstr(*file, only))
             continue;
-        faults += run_both(files[i]);
+        faults += run_both(*file);
         run++;
     }
     printf("%zu cases\n", run);
     cases_http_free(api);
     cases_http_free(etcd);
-    cases_free(files, n);
     ck_assert_uint_gt(run, 0);
     ck_assert_uint_eq(faults, 0);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "e2e/daemon.h"
 #include "lib/attempt.h"
 #include "lib/burst.h"
 #include "lib/cluster.h"
@@ -21,36 +22,12 @@
 
 enum { ETCD_STILL_MS = 8000 };
 
-static json_int_t total(const char *node)
-{
-    cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
-    return json_integer_value(lib_at(j, "totalGPU"));
-}
-
 /* -- programs that stop during a burst of 300 pods -- */
-
-struct burst {
-    void (*trouble)(void);
-    int64_t begun;
-};
-
-static void add_pods_or_trouble(void *ctx, size_t i)
-{
-    struct burst *b = ctx;
-    if (i == 0)
-        burst_add_pods();
-    else
-        b->trouble();
-}
 
 static void burst_with(void (*trouble)(void), const char *what)
 {
-    struct burst b = {trouble, lib_now_ms()};
     burst_add_nodes();
-    b.begun = lib_now_ms();
-    lib_threads(2, add_pods_or_trouble, &b);
-    burst_wait_bound(BURST_FIT);
-    cluster_report(what, lib_now_ms() - b.begun);
+    burst_meanwhile(trouble, what);
     burst_check();
     cluster_settle();
 }
@@ -102,43 +79,23 @@ static void let_etcd_stand_still(void)
 START_TEST(an_etcd_that_is_stopped_in_a_burst)
 {
     burst_with(let_etcd_stand_still, "280 pods, and etcd stands still for 8 s");
-    cleanup_json json_t *j =
-        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
-    ck_assert_int_eq(json_integer_value(lib_at(j, "overcommits")), 0);
+    ck_assert_int_eq(
+        lib_int(peer_get(&cluster.extender.observers, "/inspect"), "overcommits"), 0);
 }
 
 /* -- a watch across a compaction -- */
 
-/* Runs a program of the control plane, or etcdctl. Returns its output, new. */
-static char *etcdctl(const char *const *args)
-{
-    const char *argv[24] = {
-        "sh", "-c",
-        "PATH=$PATH:${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/etcd/usr/"
-        "bin; cd \"$0\" && exec etcdctl --cacert pki/etcd-ca.crt "
-        "--cert pki/etcd-client.crt --key pki/etcd-client.key "
-        "--endpoints https://127.0.0.1:$(head -1 run/etcd.port) \"$@\"",
-        cluster.dir};
-    struct program p;
-    for (size_t n = 4; *args; n++, args++)
-        argv[n] = *args;
-    setenv("ETCDCTL_API", "3", 1);
-    program_start(&p, getenv("HOME"), argv);
-    ck_assert_msg(program_wait(&p) == 0, "etcdctl: %s", program_output(&p));
-    char *said = xstrdup(program_output(&p));
-    program_fini(&p);
-    return said;
-}
-
 static void compact(void)
 {
-    char revision[32];
-    cleanup_free char *status = etcdctl(ARGV("endpoint", "status", "-w", "json"));
-    cleanup_json json_t *j = json_loads(status, 0, NULL);
-    json_t *header = lib_at(json_array_get(j, 0), "Status.header.revision");
-    snprintf(revision, sizeof revision, "%lld", (long long)json_integer_value(header));
-    cleanup_free char *done = etcdctl(ARGV("compact", revision, "--physical"));
-    ck_assert_contains(done, "compacted revision");
+    struct peer etcd;
+    peer_init_cert(&etcd, (unsigned)atoi(cluster_file("run/etcd.port")),
+                   cluster_pki("etcd-ca.crt"), cluster_pki("etcd-client.crt"),
+                   cluster_pki("etcd-client.key"));
+    const json_t *status = peer_post(&etcd, "/v3/maintenance/status", "{}");
+    peer_do(&etcd, "POST", "/v3/kv/compaction",
+            lib_fmt("{\"revision\":%s,\"physical\":true}",
+                    lib_str(status, "header.revision")));
+    peer_fini(&etcd);
 }
 
 /* More than the buffers between the API server and a client hold. */
@@ -147,23 +104,18 @@ static void create_many(void)
     enum { MANY = 100, BYTES = 100000 };
     cleanup_free char *bytes = xcalloc(1, BYTES + 1);
     memset(bytes, 'x', BYTES);
-    cleanup_free char *note = xasprintf(",\"annotations\":{\"large\":\"%s\"}", bytes);
-    for (int i = 0; i < MANY; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "many-%d", i);
-        cluster_create_pod(name, 1, note, SCHEDULER("nobody"));
-    }
-    for (int i = 0; i < MANY; i += 2) {
-        cleanup_free char *path = xasprintf(PODS "/many-%d", i);
-        cluster_delete(path);
-    }
+    const char *metadata = lib_fmt(",\"annotations\":{\"large\":\"%s\"}", bytes);
+    for (int i = 0; i < MANY; i++)
+        cluster_create_pod(lib_fmt("many-%d", i), 1, metadata, SCHEDULER("nobody"));
+    for (int i = 0; i < MANY; i += 2)
+        cluster_delete(lib_fmt(PODS "/many-%d", i));
 }
 
 START_TEST(a_stopped_watch_whose_history_was_compacted)
 {
     attempt_without_policies();
-    cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
-    cluster_add_node("n2", NULL, NULL, CARDS(16384));
+    cluster_add_node("n1", "", CARDS(16384, 16384));
+    cluster_add_node("n2", "", CARDS(16384));
     cluster_create_pod("stays", 4, "", ON("n1"));
     cluster_wait_running("stays");
     cluster_create_pod("goes", 5, "", ON("n1"));
@@ -184,29 +136,14 @@ START_TEST(a_stopped_watch_whose_history_was_compacted)
     /* The pods are listed again in any case, because the lease was lost meanwhile. */
     lib_wait(cluster_logged("watch of nodes: HTTP 410: too old resource version"));
     lib_wait(cluster_logged("watch of scvs: HTTP 410: too old resource version"));
-    lib_wait(total("n2") == 8 && extender_promised(&cluster.extender, "n2") == 3 &&
-             cluster_knows_pending());
+    lib_wait(lib_int(extender_node(&cluster.extender, "n2"), "totalGPU") == 8 &&
+             extender_promised(&cluster.extender, "n2") == 3 && cluster_knows_pending());
     cluster_report("until an extender that stood still has caught up",
                    lib_now_ms() - begun);
     cluster_settle();
 }
 
 /* -- pods deleted between filter and bind -- */
-
-/* Calls bind directly. "": bound; otherwise the error. New. */
-static char *bind_by_hand(const char *name, const char *uid, const char *node)
-{
-    cleanup_buf struct buf reply = {0};
-    cleanup_free char *body =
-        xasprintf("{\"PodName\":\"%s\",\"PodNamespace\":\"default\",\"PodUID\":\"%s\","
-                  "\"Node\":\"%s\"}",
-                  name, uid, node);
-    unsigned status = peer_call(&cluster.extender.verbs, "POST",
-                                "/gpushare-scheduler/bind", body, &reply);
-    ck_assert_msg(status == 200, "bind: %u %s", status, reply.p);
-    cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
-    return xstrdup(lib_str(j, "Error"));
-}
 
 enum { RACES = 40, RUNNERS = 8 };
 
@@ -220,16 +157,18 @@ static void run_race(void *ctx, size_t runner)
 {
     struct race *r = ctx;
     for (size_t i = runner / 2; i < RACES; i += RUNNERS / 2) {
-        char name[16];
-        snprintf(name, sizeof name, "race-%zu", i);
+        const char *name = lib_fmt("race-%zu", i);
         if (runner % 2) {
-            cleanup_free char *path = xasprintf(PODS "/%s", name);
-            cluster_delete(path);
+            cluster_delete(lib_fmt(PODS "/%s", name));
         } else {
             for (size_t late = i % 3; late; late--)
                 lib_pause(); /* so that either can be first */
-            cleanup_free char *why = bind_by_hand(name, r->uid[i], "n1");
-            atomic_fetch_add(*why ? &r->gone : &r->bound, 1);
+            const json_t *answer =
+                peer_post(&cluster.extender.verbs, "/gpushare-scheduler/bind",
+                          lib_fmt("{\"PodName\":\"%s\",\"PodNamespace\":\"default\","
+                                  "\"PodUID\":\"%s\",\"Node\":\"n1\"}",
+                                  name, r->uid[i]));
+            atomic_fetch_add(*lib_str(answer, "Error") ? &r->gone : &r->bound, 1);
         }
     }
 }
@@ -237,14 +176,11 @@ static void run_race(void *ctx, size_t runner)
 START_TEST(deletions_that_race_with_binds)
 {
     struct race r = {0};
-    cleanup_json json_t *pods = json_array();
-    cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384, 16384));
+    cluster_add_node("n1", "", CARDS(16384, 16384, 16384));
     for (int i = 0; i < RACES; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "race-%d", i);
+        const char *name = lib_fmt("race-%d", i);
         cluster_create_pod(name, 1, "", SCHEDULER("nobody"));
-        json_array_append_new(pods, cluster_pod(name));
-        r.uid[i] = lib_str(json_array_get(pods, (size_t)i), "metadata.uid");
+        r.uid[i] = lib_str(cluster_pod(name), "metadata.uid");
     }
     lib_wait(cluster_knows_pending());
     lib_threads(RUNNERS, run_race, &r);
@@ -256,9 +192,8 @@ START_TEST(deletions_that_race_with_binds)
 
 static bool is_unplaced(const char *node, const char *pod)
 {
-    cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
-    json_t *first = json_array_get(lib_at(j, "unplaced"), 0);
-    return strcmp(lib_str(first, "name"), pod) == 0;
+    return strcmp(lib_str(extender_node(&cluster.extender, node), "unplaced.0.name"),
+                  pod) == 0;
 }
 
 /* Pods that another client bound to a node with one card and to a node with two. */
@@ -279,27 +214,16 @@ static void check_foreign(void)
     cluster_settle();
 }
 
-static void add_nodes_of_one_and_two(void)
-{
-    cluster_add_node("one", NULL, NULL, CARDS(16384));
-    cluster_add_node("two", NULL, NULL, CARDS(16384, 16384));
-}
-
 START_TEST(a_second_scheduler_without_the_extender)
 {
     struct program p;
-    cleanup_free char *programs = temp_read(cluster.dir, "run/programs");
-    cleanup_free char *path =
-        xasprintf("%.*s/kube-scheduler", (int)strcspn(programs, "\n"), programs);
-    cleanup_free char *config = xasprintf(
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
-        "clientConnection: {kubeconfig: '%s/scheduler.kubeconfig'}\n"
-        "leaderElection: {leaderElect: false}\nprofiles: [{schedulerName: second}]\n",
-        cluster.dir);
-    temp_write(lib_dir, "second.yaml", config);
-    cleanup_free char *file = temp_path(lib_dir, "second.yaml");
-    add_nodes_of_one_and_two();
-    program_start(&p, lib_dir, ARGV(path, "--config", file, "--secure-port", "0"));
+    temp_write(lib_dir, "second.yaml",
+               "apiVersion: kubescheduler.config.k8s.io/v1\nkind: "
+               "KubeSchedulerConfiguration\nleaderElection: {leaderElect: false}\n"
+               "profiles: [{schedulerName: second}]\n");
+    cluster_add_node("one", "", CARDS(16384));
+    cluster_add_node("two", "", CARDS(16384, 16384));
+    daemon_scheduler(&p, lib_path("second.yaml"), "scheduler");
     cluster_create_pod("on-one", 6, "", SCHEDULER("second") ON("one"));
     cluster_create_pod("on-two", 6, "", SCHEDULER("second") ON("two"));
     check_foreign();
@@ -308,5 +232,5 @@ START_TEST(a_second_scheduler_without_the_extender)
 
 CLUSTER_MAIN("faults", 400, ARGV("--nodes", "0"), an_extender_that_is_killed_in_a_burst,
              an_api_server_that_is_killed_in_a_burst, an_etcd_that_is_stopped_in_a_burst,
-             a_stopped_watch_whose_history_was_compacted,
-             deletions_that_race_with_binds, a_second_scheduler_without_the_extender)
+             a_stopped_watch_whose_history_was_compacted, deletions_that_race_with_binds,
+             a_second_scheduler_without_the_extender)

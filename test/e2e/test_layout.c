@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/cluster.h"
 #include "lib/expect.h"
 
@@ -21,10 +18,10 @@ static void begin(bool granted)
     cluster_create_priority("urgent", 1000, "");
     cluster_create_priority("never", 1000, ",\"preemptionPolicy\":\"Never\"");
     if (granted)
-        free(cluster_kubectl(ARGV("apply", "-f", rules)));
+        cluster_kubectl("apply", "-f", rules);
     else
-        free(cluster_kubectl(ARGV("delete", "--ignore-not-found", "-f", rules)));
-    free(cluster_kubectl(ARGV("delete", "poddisruptionbudgets", "--all")));
+        cluster_kubectl("delete", "--ignore-not-found", "-f", rules);
+    cluster_kubectl("delete", "poddisruptionbudgets", "--all");
     cluster_listen();
     cluster_start_with("gpushare-extender", ARGV("--preempt-after", "1s"));
     extender_wait_answers(&cluster.extender);
@@ -33,22 +30,22 @@ static void begin(bool granted)
 static void run_pod(const char *name, const char *app, const char *class,
                     const char *node)
 {
-    cleanup_free char *meta =
-        xasprintf(",\"annotations\":{\"gpushare/placement\":\"spread\"},\"labels\":{"
-                  "\"app\":\"%s\"}",
-                  app);
-    cleanup_free char *spec = xasprintf(",\"priorityClassName\":\"%s\",\"nodeSelector\":{"
-                                        "\"kubernetes.io/hostname\":\"%s\"}",
-                                        class, node);
-    cluster_create_pod(name, 4, meta, spec);
+    cluster_create_pod(
+        name, 4,
+        lib_fmt(",\"annotations\":{\"gpushare/placement\":\"spread\"},\"labels\":{"
+                "\"app\":\"%s\"}",
+                app),
+        lib_fmt(",\"priorityClassName\":\"%s\",\"nodeSelector\":{"
+                "\"kubernetes.io/hostname\":\"%s\"}",
+                class, node));
     cluster_wait_running(name);
 }
 
 /* Two nodes with two cards of 8 GiB, each card with a pod of 4. */
 static void fill(void)
 {
-    cluster_add_node("n1", NULL, NULL, CARDS(8192, 8192));
-    cluster_add_node("n2", NULL, NULL, CARDS(8192, 8192));
+    cluster_add_node("n1", "", CARDS(8192, 8192));
+    cluster_add_node("n2", "", CARDS(8192, 8192));
     run_pod("a", "first", "lowest", "n1");
     run_pod("b", "second", "low", "n1");
     run_pod("c", "second", "low", "n2");
@@ -74,7 +71,6 @@ START_TEST(the_cheapest_pod_is_evicted_and_the_pod_is_bound)
         extender_metric(&cluster.extender, "gpushare_preemption_evicted_pods_total"), 1);
     cluster_agrees();
 }
-END_TEST
 
 /* Allows no eviction, as long as fewer than 100 pods match. */
 static void protect(const char *app)
@@ -101,7 +97,6 @@ START_TEST(a_pod_of_a_disruption_budget_stays_and_another_leaves)
         1);
     cluster_agrees();
 }
-END_TEST
 
 START_TEST(without_the_permissions_nothing_is_evicted)
 {
@@ -113,9 +108,8 @@ START_TEST(without_the_permissions_nothing_is_evicted)
     ck_assert_int_eq(
         extender_metric(&cluster.extender, "gpushare_preemption_evicted_pods_total"), 0);
 }
-END_TEST
 
-static const char *const up[] = {"--nodes", "0", NULL};
-CLUSTER_MAIN("layout", 180, up, the_cheapest_pod_is_evicted_and_the_pod_is_bound,
+CLUSTER_MAIN("layout", 180, ARGV("--nodes", "0"),
+             the_cheapest_pod_is_evicted_and_the_pod_is_bound,
              a_pod_of_a_disruption_budget_stays_and_another_leaves,
              without_the_permissions_nothing_is_evicted)

@@ -53,31 +53,22 @@ static void check(void)
     }
 }
 
-struct trouble {
-    void (*make)(size_t leader);
-};
+static void (*trouble)(size_t leader);
 
-static void add_pods_or_trouble(void *ctx, size_t i)
+static void trouble_the_leader(void)
 {
     size_t leader;
-    if (i == 0) {
-        burst_add_pods();
-        return;
-    }
     while (burst_bound() < AT)
         lib_pause();
     lib_wait(find_leader(&leader));
-    ((struct trouble *)ctx)->make(leader);
+    trouble(leader);
 }
 
 static void burst_with(void (*make)(size_t leader), const char *what)
 {
-    struct trouble t = {.make = make};
+    trouble = make;
     begin();
-    int64_t begun = lib_now_ms();
-    lib_threads(2, add_pods_or_trouble, &t);
-    burst_wait_bound(BURST_FIT);
-    cluster_report(what, lib_now_ms() - begun);
+    burst_meanwhile(trouble_the_leader, what);
     check();
 }
 
@@ -140,7 +131,6 @@ START_TEST(a_rolling_update_replaces_all_replicas)
     burst_with(update_all, "280 pods, and each of the three is replaced in turn");
 }
 
-static const char *const up[] = {"--nodes", "0", "--extenders", "3", NULL};
-CLUSTER_MAIN("replicas", 120, up, all_three_answer_and_one_binds, the_leader_is_killed,
-             the_leader_is_paused_and_resumes,
-             a_rolling_update_replaces_all_replicas)
+CLUSTER_MAIN("replicas", 120, ARGV("--nodes", "0", "--extenders", "3"),
+             all_three_answer_and_one_binds, the_leader_is_killed,
+             the_leader_is_paused_and_resumes, a_rolling_update_replaces_all_replicas)

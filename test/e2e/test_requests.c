@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
-#include "lib/audit.h"
+#include "e2e/audit.h"
 #include "lib/cluster.h"
 #include "lib/expect.h"
 
@@ -19,7 +20,7 @@
 static void create(const char *name, const char *metadata, const char *spec)
 {
     cluster_create(
-        "/api/v1/namespaces/default/pods",
+        CLUSTER_PODS,
         "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\"%s},"
         "\"spec\":{%s}}",
         name, metadata, spec);
@@ -40,7 +41,7 @@ static void create(const char *name, const char *metadata, const char *spec)
 /* Creates the pod and checks that it gets the expected cards. */
 static void placed(const char *name, const char *metadata, const char *spec)
 {
-    int64_t begun = expect_now_ns();
+    int64_t begun = clock_wall_ns();
     create(name, metadata, spec);
     expect_placed(name, begun);
 }
@@ -59,75 +60,55 @@ static void settle(void)
     cluster_agrees();
     cluster_delete_pods();
     cluster_agrees();
-    cleanup_json json_t *promised = oracle_promised(&cluster.api);
-    ck_assert_uint_eq(json_object_size(promised), 0);
+    ck_assert_uint_eq(json_object_size(oracle_promised(&cluster.api, NULL)), 0);
 }
 
 /* -- the common example -- */
 
-/* The only pod with this name prefix: its name, new; NULL if there is none yet. */
-static char *pod_of(const char *prefix)
+/* The name of the only pod of this app; waits for the pod. Kept. */
+static const char *pod_of(const char *app)
 {
-    cleanup_json json_t *pods = cluster_items("/api/v1/namespaces/default/pods");
-    char *found = NULL;
-    size_t i;
-    json_t *pod;
-    json_array_foreach(pods, i, pod)
-    {
-        const char *name = lib_str(pod, "metadata.name");
-        if (strncmp(name, prefix, strlen(prefix)) != 0)
-            continue;
-        ck_assert_msg(!found, "more than one pod: %s and %s", found, name);
-        found = xstrdup(name);
-    }
-    return found;
+    const json_t *pods;
+    const char *path = lib_fmt(CLUSTER_PODS "?labelSelector=app%%3D%s", app);
+    lib_wait(json_array_size(pods = cluster_list(path)) > 0);
+    ck_assert_uint_eq(json_array_size(pods), 1);
+    return lib_str(pods, "0.metadata.name");
 }
 
 /* Two nodes as in the published description of the example: four cards of 22 GiB, seven
  * of 11. */
 START_TEST(binpack_1_as_it_was_published)
 {
-    char *name = NULL;
-    cluster_add_node("10.0.20.250", NULL, NULL, CARDS(22919, 22919, 22919, 22919));
-    cluster_add_node("10.0.33.21", NULL, NULL,
+    cluster_add_node("10.0.20.250", "", CARDS(22919, 22919, 22919, 22919));
+    cluster_add_node("10.0.33.21", "",
                      CARDS(11441, 11441, 11441, 11441, 11441, 11441, 11441));
-    int64_t begun = expect_now_ns();
-    free(cluster_kubectl(ARGV("apply", "-f", "manifests/samples/binpack-1.yaml")));
-    lib_wait((name = pod_of("binpack-1-")) != NULL);
-    expect_placed(name, begun);
-    cleanup_json json_t *all =
-        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
+    int64_t begun = clock_wall_ns();
+    cluster_kubectl("apply", "-f", "manifests/samples/binpack-1.yaml");
+    expect_placed(pod_of("binpack-1"), begun);
     json_int_t total = 0, used = 0;
-    size_t i;
     json_t *node;
-    json_array_foreach(lib_at(all, "nodes"), i, node)
-    {
-        total += json_integer_value(lib_at(node, "totalGPU"));
-        used += json_integer_value(lib_at(node, "usedGPU"));
+    lib_each(node, lib_at(peer_get(&cluster.extender.observers, "/inspect"), "nodes")) {
+        total += lib_int(node, "totalGPU");
+        used += lib_int(node, "usedGPU");
     }
     ck_assert_int_eq(total, 165);
     ck_assert_int_eq(used, 1);
-    free(cluster_kubectl(
-        ARGV("rollout", "status", "deployment/binpack-1", "--timeout=30s")));
-    free(name);
+    cluster_kubectl("rollout", "status", "deployment/binpack-1", "--timeout=30s");
     settle();
 }
 
 START_TEST(every_sample_runs)
 {
     static const char *const nodes[] = {"n1", "n2", "n3", "n4", "n5"};
-    char *name = NULL;
     /* One node for each pod: one of them needs a whole node. */
     for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
-        cluster_add_node(nodes[i], NULL, NULL, CARDS(16 * GIB, 16 * GIB));
-    free(cluster_kubectl(ARGV("apply", "-f", "manifests/samples/")));
+        cluster_add_node(nodes[i], "", CARDS(16 * GIB, 16 * GIB));
+    cluster_kubectl("apply", "-f", "manifests/samples/");
     static const char *const pods[] = {"gpu-mem", "gpu-mem-several-cards", "gpu-count",
                                        "spread"};
     for (size_t i = 0; i < ARRAY_LEN(pods); i++)
         cluster_wait_running(pods[i]);
-    lib_wait((name = pod_of("binpack-1-")) != NULL);
-    cluster_wait_running(name);
-    free(name);
+    cluster_wait_running(pod_of("binpack-1"));
     settle();
 }
 
@@ -135,7 +116,7 @@ START_TEST(every_sample_runs)
 
 START_TEST(memory_over_several_cards_is_split_evenly)
 {
-    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 16 * GIB, 16 * GIB));
+    cluster_add_node("n1", "", CARDS(16 * GIB, 16 * GIB, 16 * GIB));
     placed("small", "", RUN(MEM("c", "8")));
     placed("labelled", LABEL(COUNT, "2"), RUN(MEM("c", "18")));
     expect_on("labelled", "n1", "1,2");
@@ -149,7 +130,7 @@ START_TEST(memory_over_several_cards_is_split_evenly)
 
 START_TEST(whole_cards_are_not_shared)
 {
-    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 16276, 16 * GIB, 16 * GIB));
+    cluster_add_node("n1", "", CARDS(16 * GIB, 16276, 16 * GIB, 16 * GIB));
     placed("shared", "", RUN(MEM("c", "1")));
     expect_on("shared", "n1", "1");
     placed("two", "", RUN2(CARDS_OF("a", "1"), CARDS_OF("b", "1")));
@@ -166,7 +147,7 @@ START_TEST(whole_cards_are_not_shared)
 
 START_TEST(invalid_requests_are_rejected_with_a_reason)
 {
-    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 16 * GIB));
+    cluster_add_node("n1", "", CARDS(16 * GIB, 16 * GIB));
     refused("both", "", RUN2(MEM("a", "1"), CARDS_OF("b", "1")),
             "aliyun.com/gpu-mem and aliyun.com/gpu-count");
     refused("init", LABEL(COUNT, "2"), INIT(MEM("i", "2")) RUN(MEM("a", "2")),
@@ -176,13 +157,21 @@ START_TEST(invalid_requests_are_rejected_with_a_reason)
     settle();
 }
 
+/* Does the extender know that the first card is excluded? */
+static bool is_excluded(const char *node)
+{
+    return strcmp(lib_str(extender_node(&cluster.extender, node), "devs.0.health"),
+                  "Excluded") == 0;
+}
+
 START_TEST(a_card_excluded_by_a_configmap_is_not_used)
 {
     cluster_create(
         "/api/v1/namespaces/kube-system/configmaps",
         "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":"
         "\"unhealthy-gpu-n1\",\"labels\":{\"test\":\"\"}},\"data\":{\"gpus\":\"0\"}}");
-    cluster_add_node("n1", NULL, NULL, CARDS(8 * GIB, 16 * GIB));
+    cluster_add_node("n1", "", CARDS(8 * GIB, 16 * GIB));
+    lib_wait(is_excluded("n1"));
     refused("two", LABEL(COUNT, "2"), RUN(MEM("c", "2")), "GPU0");
     create("one", "", RUN(MEM("c", "2")));
     cluster_wait_running("one");
@@ -192,17 +181,28 @@ START_TEST(a_card_excluded_by_a_configmap_is_not_used)
 
 /* -- permissions -- */
 
+/* How many pods has the extender bound? */
+static size_t binds(void)
+{
+    size_t n = 0;
+    json_t *entry;
+    lib_each(entry, audit_requests(AUDIT_EXTENDER))
+        n += strcmp(lib_str(entry, "objectRef.subresource"), "binding") == 0;
+    return n;
+}
+
 START_TEST(the_role_grants_every_request)
 {
-    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB));
-    size_t before = audit_count("create", "pods/binding");
+    cluster_add_node("n1", "", CARDS(16 * GIB));
+    size_t before = binds();
     placed("one", "", RUN(MEM("c", "2")));
-    ck_assert_uint_eq(audit_count("create", "pods/binding"), before + 1);
+    lib_wait(binds() > before);
+    ck_assert_uint_eq(binds(), before + 1);
     audit_check(AUDIT_EXTENDER);
     settle();
 }
 
 CLUSTER_MAIN("requests", 120, ARGV("--nodes", "0"), binpack_1_as_it_was_published,
-             every_sample_runs, memory_over_several_cards_is_split_evenly, whole_cards_are_not_shared,
-             invalid_requests_are_rejected_with_a_reason,
+             every_sample_runs, memory_over_several_cards_is_split_evenly,
+             whole_cards_are_not_shared, invalid_requests_are_rejected_with_a_reason,
              a_card_excluded_by_a_configmap_is_not_used, the_role_grants_every_request)

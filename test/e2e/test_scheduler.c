@@ -2,10 +2,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "e2e/daemon.h"
 #include "lib/cluster.h"
 #include "lib/expect.h"
-#include "lib/node_files.h"
-#include "lib/tools.h"
+#include "lib/yamlfile.h"
 
 /*
  * The chart's own kube-scheduler, and the policy that gives pods its name: which pods the
@@ -13,9 +13,8 @@
  * 1.31 has no such policies: there the pods name the scheduler themselves.
  */
 
-#define NAME    "gpushare-scheduler"
-#define PODS    CLUSTER_PODS
-#define CLASSES "/apis/node.k8s.io/v1/runtimeclasses"
+#define NAME "gpushare-scheduler"
+#define PODS CLUSTER_PODS
 
 static bool has_policies(void)
 {
@@ -24,43 +23,30 @@ static bool has_policies(void)
 
 /* -- the policy -- */
 
-/* Renders one template with more values (helm's --set). Returns the file, new. */
+/* Renders one template with more values (helm's --set). Returns the file, kept. */
 static char *render_template(const char *template, const char *values)
 {
     bool ga = peer_status(&cluster.api, "/apis/admissionregistration.k8s.io/v1/"
                                         "mutatingadmissionpolicies") == 200;
-    cleanup_free char *api = xasprintf(
-        "admissionregistration.k8s.io/%s/MutatingAdmissionPolicy", ga ? "v1" : "v1beta1");
-    cleanup_free char *set = xasprintf("platform=managed%s", values);
-    cleanup_free char *text = tools_run("helm", 0,
-                                        ARGV("template", "gpushare", CHART, "-n",
-                                             "kube-system", "--kube-version", "1.35",
-                                             "-a", api, "--set", set, "-s", template));
-    temp_write(lib_dir, "template.yaml", text);
-    return temp_path(lib_dir, "template.yaml");
+    temp_write(lib_dir, "template.yaml",
+               cluster_tool(
+                   "helm", 0,
+                   ARGV("template", "gpushare", CHART, "-n", "kube-system",
+                        "--kube-version", "1.35", "-a",
+                        lib_fmt("admissionregistration.k8s.io/%s/MutatingAdmissionPolicy",
+                                ga ? "v1" : "v1beta1"),
+                        "--set", lib_fmt("platform=managed%s", values), "-s", template)));
+    return lib_path("template.yaml");
 }
 
-static char *apply_template(const char *template, const char *values)
-{
-    char *file = render_template(template, values);
-    free(cluster_kubectl(ARGV("apply", "-f", file)));
-    return file;
-}
-
-/* What the API server would store for a pod with these members of metadata and spec.
- * New. */
+/* What the API server would store for a pod with these members of metadata and spec. */
 static json_t *dry_run(const char *metadata, const char *spec)
 {
-    cleanup_free char *pod = xasprintf(
-        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\"%s},"
-        "\"spec\":{%s}}",
-        metadata, spec);
-    cleanup_buf struct buf reply = {0};
-    unsigned status = peer_call(&cluster.api, "POST", PODS "?dryRun=All", pod, &reply);
-    ck_assert_msg(status == 201, "%s: status %u: %s", pod, status, reply.p);
-    json_t *stored = json_loads(reply.p, 0, NULL);
-    ck_assert_ptr_nonnull(stored);
-    return stored;
+    return peer_post(
+        &cluster.api, PODS "?dryRun=All",
+        lib_fmt("{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\"%s},"
+                "\"spec\":{%s}}",
+                metadata, spec));
 }
 
 #define IMAGE       "\"name\":\"c\",\"image\":\"i\""
@@ -104,7 +90,7 @@ static const struct pod {
 
 static void check_pod(const struct pod *p)
 {
-    cleanup_json json_t *stored = dry_run(p->metadata, p->spec);
+    const json_t *stored = dry_run(p->metadata, p->spec);
     const char *scheduler = lib_str(stored, "spec.schedulerName"),
                *class = lib_str(stored, "spec.runtimeClassName");
     ck_assert_msg(strcmp(scheduler, p->scheduler) == 0 && strcmp(class, p->class) == 0,
@@ -115,15 +101,14 @@ static void check_pod(const struct pod *p)
 /* Does the API server apply the policy? It reads policies through a watch. */
 static bool is_changed(const char *metadata, const char *spec, const char *scheduler)
 {
-    cleanup_json json_t *stored = dry_run(metadata, spec);
-    return strcmp(lib_str(stored, "spec.schedulerName"), scheduler) == 0;
+    return strcmp(lib_str(dry_run(metadata, spec), "spec.schedulerName"), scheduler) == 0;
 }
 
 static void create_classes(void)
 {
     static const char *const names[] = {"nvidia", "other"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        cluster_create(CLASSES,
+        cluster_create("/apis/node.k8s.io/v1/runtimeclasses",
                        "{\"apiVersion\":\"node.k8s.io/v1\",\"kind\":\"RuntimeClass\","
                        "\"metadata\":{\"name\":\"%s\"},\"handler\":\"h\","
                        "\"overhead\":{\"podFixed\":{\"memory\":\"%dMi\"}}}",
@@ -134,24 +119,20 @@ static void create_classes(void)
 static char *apply_policy(const char *values)
 {
     char *file = render_template("templates/pod-defaults.yaml", values);
-    cleanup_free char *strict =
-        node_files_swap(temp_read(lib_dir, "template.yaml"), "failurePolicy: Ignore",
-                        "failurePolicy: Fail");
-    temp_write(lib_dir, "template.yaml", strict);
-    free(cluster_kubectl(ARGV("apply", "-f", file)));
+    lib_edit("template.yaml", "failurePolicy: Ignore", "failurePolicy: Fail");
+    cluster_kubectl("apply", "-f", file);
     return file;
 }
 
 START_TEST(pods_that_ask_for_gpu_memory_get_the_scheduler_and_the_class)
 {
     create_classes();
-    cleanup_free char *file = apply_policy(",podDefaults.runtimeClassName=nvidia");
+    char *file = apply_policy(",podDefaults.runtimeClassName=nvidia");
     lib_wait(is_changed("", GPU, NAME));
     for (size_t i = 0; i < ARRAY_LEN(pods); i++)
         check_pod(&pods[i]);
     /* The plugin of the API server that adds the overhead of a RuntimeClass sees it, too. */
-    cleanup_json json_t *stored = dry_run("", GPU);
-    ck_assert_str_eq(lib_str(stored, "spec.overhead.memory"), "5Mi");
+    ck_assert_str_eq(lib_str(dry_run("", GPU), "spec.overhead.memory"), "5Mi");
     /* The largest pod: its last container asks. */
     cleanup_buf struct buf many = {0};
     buf_printf(&many, "\"containers\":[");
@@ -162,22 +143,20 @@ START_TEST(pods_that_ask_for_gpu_memory_get_the_scheduler_and_the_class)
                    i);
     buf_printf(&many, "{" IMAGE LIMIT("aliyun.com/gpu-mem") "}]");
     check_pod(&(struct pod){"", many.p, NAME, "nvidia"});
-    free(cluster_kubectl(ARGV("delete", "-f", file)));
-    free(cluster_kubectl(ARGV("delete", "runtimeclass", "nvidia", "other")));
+    cluster_kubectl("delete", "-f", file);
+    cluster_kubectl("delete", "runtimeclass", "nvidia", "other");
 }
-END_TEST
 
 /* extender.allPods: the chart's kube-scheduler calls the extender for every pod, so a request
  * by Yoda's labels alone reaches it. */
 START_TEST(with_all_pods_labels_of_yoda_count_as_a_request)
 {
-    cleanup_free char *file = apply_policy(",extender.allPods=true,extender.replicas=2");
+    char *file = apply_policy(",extender.allPods=true,extender.replicas=2");
     lib_wait(is_changed(",\"labels\":{\"scv/memory\":\"1024\"}", ONE(""), NAME));
     ck_assert(is_changed("", GPU, NAME));
     ck_assert(is_changed(",\"labels\":{\"scv\":\"1\"}", ONE(""), DEFAULT));
-    free(cluster_kubectl(ARGV("delete", "-f", file)));
+    cluster_kubectl("delete", "-f", file);
 }
-END_TEST
 
 /* -- two kube-schedulers -- */
 
@@ -185,31 +164,15 @@ END_TEST
  * but for the address of the extender, which listens on 127.0.0.1 without certificates. */
 static void start_scheduler(struct program *p)
 {
-    free(apply_template("templates/scheduler.yaml",
-                        ",extender.insecure=true,scheduler.replicas=1"));
+    cluster_kubectl("apply", "-f",
+                    render_template("templates/scheduler.yaml",
+                                    ",extender.insecure=true,scheduler.replicas=1"));
     cluster_add_user("second", "/CN=system:serviceaccount:kube-system:" NAME);
-    cleanup_json json_t *map = peer_json(
-        &cluster.api, "GET", "/api/v1/namespaces/kube-system/configmaps/" NAME, NULL);
-    struct span rest =
-        span_of(json_string_value(json_object_get(lib_at(map, "data"), "config.yaml")));
-    cleanup_buf struct buf out = {0};
-    cleanup_free char *kubeconfig = temp_path(cluster.dir, "second.kubeconfig"),
-                      *config = temp_path(cluster.dir, "second.yaml"),
-                      *scheduler = cluster_program("kube-scheduler");
-    while (rest.n) {
-        struct span line = span_cut(&rest, '\n');
-        if (span_starts(line, SPAN("- urlPrefix:")))
-            buf_printf(&out, "- urlPrefix: http://127.0.0.1:%u/gpushare-scheduler\n",
-                       cluster.extender.verbs.port);
-        else
-            buf_printf(&out, "%.*s\n", SPAN_ARG(line));
-    }
-    buf_printf(&out, "clientConnection: {kubeconfig: %s}\n", kubeconfig);
-    temp_write(cluster.dir, "second.yaml", out.p);
-    program_start(p, lib_dir,
-                  ARGV(scheduler, "--config", config, "--secure-port", "0",
-                       "--authentication-kubeconfig", kubeconfig,
-                       "--authorization-kubeconfig", kubeconfig));
+    temp_write(
+        lib_dir, "second.yaml",
+        lib_in(peer_get(&cluster.api, "/api/v1/namespaces/kube-system/configmaps/" NAME),
+               "data", "config.yaml"));
+    daemon_scheduler(p, lib_path("second.yaml"), "second");
 }
 
 /* A pod with this CPU, and GPU memory if `units` is not 0. `more`: further members of spec. */
@@ -217,22 +180,20 @@ static void create(const char *name, int cpu, int units, const char *more)
 {
     if (units && !*more && !has_policies())
         more = SCHEDULER(NAME);
-    cleanup_free char *gpu =
-        units ? xasprintf(",\"aliyun.com/gpu-mem\":\"%d\"", units) : xstrdup("");
     cluster_create(
         PODS,
         "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\"},"
         "\"spec\":{\"containers\":[{" IMAGE ",\"resources\":{\"limits\":{"
         "\"cpu\":\"%d\"%s}}}]%s}}",
-        name, cpu, gpu, more);
+        name, cpu, units ? lib_fmt(",\"aliyun.com/gpu-mem\":\"%d\"", units) : "", more);
 }
 
 /* Starts the chart's kube-scheduler on a cluster with a node of 64 CPU. */
 static void begin_two(struct program *second)
 {
-    cluster_add_node("n1", NULL, NULL, CARDS(16 * 1024));
+    cluster_add_node("n1", "", CARDS(16 * 1024));
     if (has_policies())
-        free(apply_policy(""));
+        apply_policy("");
     start_scheduler(second);
     lib_wait(!has_policies() || is_changed("", GPU, NAME));
 }
@@ -243,18 +204,17 @@ static void end_two(struct program *second)
     program_stop(second);
     if (!has_policies())
         return;
-    free(cluster_kubectl(ARGV("delete",
-                              "mutatingadmissionpolicy,"
-                              "mutatingadmissionpolicybinding",
-                              "gpushare-pods")));
+    cluster_kubectl("delete",
+                    "mutatingadmissionpolicy,"
+                    "mutatingadmissionpolicybinding",
+                    "gpushare-pods");
 }
 
 /* What the first kube-scheduler does that has not heard yet of the second one's bind. */
 static void bind_by_an_old_view(const char *name, int cpu)
 {
-    cleanup_free char *path = xasprintf(PODS "/%s/binding", name);
     create(name, cpu, 0, SCHEDULER("nobody"));
-    cluster_create(path,
+    cluster_create(lib_fmt(PODS "/%s/binding", name),
                    "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":"
                    "\"%s\"},\"target\":{\"kind\":\"Node\",\"name\":\"n1\"}}",
                    name);
@@ -264,9 +224,8 @@ static void bind_by_an_old_view(const char *name, int cpu)
 /* The kubelet's answer to a pod that does not fit. */
 static void reject_as_the_kubelet(const char *name)
 {
-    free(cluster_kubectl(
-        ARGV("patch", "pod", name, "--subresource", "status", "--type", "merge", "-p",
-             "{\"status\":{\"phase\":\"Failed\",\"reason\":\"OutOfcpu\"}}")));
+    cluster_kubectl("patch", "pod", name, "--subresource", "status", "--type", "merge",
+                    "-p", "{\"status\":{\"phase\":\"Failed\",\"reason\":\"OutOfcpu\"}}");
 }
 
 /* Both kube-schedulers gave the CPU of the node away, so the kubelet rejects the pod that came
@@ -278,8 +237,7 @@ START_TEST(a_pod_that_the_kubelet_rejects_for_cpu_gives_its_card_back)
     create("gpu", 40, 10, "");
     cluster_wait_running("gpu");
     expect_on("gpu", "n1", "0");
-    cleanup_json json_t *pod = cluster_pod("gpu");
-    ck_assert_str_eq(lib_str(pod, "spec.schedulerName"), NAME);
+    ck_assert_str_eq(lib_str(cluster_pod("gpu"), "spec.schedulerName"), NAME);
     bind_by_an_old_view("plain", 40);
     create("no-card", 1, 10, ""); /* the card has 6 GiB */
     cluster_wait_refused("no-card", "Insufficient");
@@ -290,51 +248,32 @@ START_TEST(a_pod_that_the_kubelet_rejects_for_cpu_gives_its_card_back)
     cluster_wait_refused("no-cpu", "Insufficient cpu");
     end_two(&second);
 }
-END_TEST
-
-enum { OF_EACH = 20, CPU = 4, NODE_CPU = 64 };
 
 /* -- helm test -- */
 
-/* Runs the command of the pod that asks the extender, with another address. Returns its exit
- * status and output (new). */
-static int ask_as_helm_test(const char *path, char **said)
+/* Runs the command of the pod that asks the extender, with another address. */
+static char *ask_as_helm_test(int status, const char *path)
 {
-    struct program p;
-    cleanup_free char *url =
-        xasprintf("http://127.0.0.1:%u%s", cluster.extender.verbs.port, path);
-    cleanup_free char *file =
-        render_template("templates/tests/extender.yaml", ",extender.insecure=true");
-    cleanup_json json_t *all = tools_objects(file);
-    const json_t *c =
-        json_array_get(lib_at(json_array_get(all, 0), "spec.containers"), 0);
-    const json_t *args = json_object_get(c, "args");
-    const char *argv[24] = {
-        json_string_value(json_array_get(json_object_get(c, "command"), 0))};
-    size_t n = json_array_size(args);
-    ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
-    for (size_t i = 0; i + 1 < n; i++)
-        argv[1 + i] = json_string_value(json_array_get(args, i));
-    ck_assert_str_eq(json_string_value(json_array_get(args, n - 1)),
-                     "http://gpushare-schd-extender.kube-system.svc:12345/"
-                     "gpushare-scheduler/filter");
-    argv[n] = url;
-    program_start(&p, lib_dir, argv);
-    int status = program_wait(&p);
-    *said = xstrdup(program_output(&p));
-    program_fini(&p);
-    return status;
+    const json_t *c = lib_at(yamlfile_one(render_template("templates/tests/extender.yaml",
+                                                          ",extender.insecure=true")),
+                             "spec.containers.0");
+    json_t *arg;
+    const char *argv[PROGRAM_ARGS] = {lib_str(c, "command.0")};
+    size_t n = 1;
+    lib_each(arg, lib_at(c, "args"))
+        n = program_args(argv, n, ARGV(json_string_value(arg)));
+    ck_assert_str_eq(argv[n - 1], "http://gpushare-schd-extender.kube-system.svc:12345/"
+                                  "gpushare-scheduler/filter");
+    argv[n - 1] = lib_fmt("http://127.0.0.1:%u%s", cluster.extender.verbs.port, path);
+    return lib_output(status, argv);
 }
 
 START_TEST(the_pod_of_helm_test_asks_the_extender)
 {
-    cleanup_free char *answer = NULL, *error = NULL;
-    ck_assert_int_eq(ask_as_helm_test("/gpushare-scheduler/filter", &answer), 0);
-    ck_assert_contains(answer, "\"NodeNames\":");
-    ck_assert_int_eq(ask_as_helm_test("/gpushare-scheduler/nothing", &error), 22);
-    ck_assert_contains(error, "404");
+    ck_assert_contains(ask_as_helm_test(0, "/gpushare-scheduler/filter"),
+                       "\"NodeNames\":");
+    ck_assert_contains(ask_as_helm_test(22, "/gpushare-scheduler/nothing"), "404");
 }
-END_TEST
 
 int main(void)
 {

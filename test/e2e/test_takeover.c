@@ -27,77 +27,64 @@ static const char *const objects[][2] = {
 };
 enum { OBJECTS = ARRAY_LEN(objects) };
 
-/* New, one per object. */
-static void remember(char *parts[OBJECTS])
+static void remember(const char *parts[OBJECTS])
 {
     for (size_t i = 0; i < OBJECTS; i++) {
-        cleanup_json json_t *j = peer_json(&cluster.api, "GET", objects[i][0], NULL);
-        json_t *part = json_object_get(j, objects[i][1]);
-        ck_assert_msg(part != NULL, "%s has no %s", objects[i][0], objects[i][1]);
-        json_object_del(part, "clusterIP"); /* each Service gets another one */
-        json_object_del(part, "clusterIPs");
-        parts[i] = json_dumps(part, JSON_SORT_KEYS | JSON_COMPACT);
+        json_t *j = peer_get(&cluster.api, objects[i][0]);
+        json_object_del(lib_at(j, "spec"), "clusterIP"); /* each Service has another */
+        json_object_del(lib_at(j, "spec"), "clusterIPs");
+        parts[i] = lib_text(j, objects[i][1]);
+        ck_assert_msg(*parts[i], "%s has no %s", objects[i][0], objects[i][1]);
     }
 }
 
-static char *uid(const char *path)
+static const char *uid(const char *path)
 {
-    cleanup_json json_t *j = peer_json(&cluster.api, "GET", path, NULL);
-    return xstrdup(lib_str(j, "metadata.uid"));
+    return lib_str(peer_get(&cluster.api, path), "metadata.uid");
 }
 
 /* Whether the only pod of the plugin runs this image. */
 static bool plugin_runs(const char *image)
 {
-    cleanup_json json_t *pods = cluster_items(
+    const json_t *pods = cluster_list(
         "/api/v1" SYSTEM "pods?labelSelector=name%3Dgpushare-device-plugin-ds");
-    if (json_array_size(pods) != 1)
-        return false;
-    json_t *pod = json_array_get(pods, 0);
-    json_t *container = json_array_get(lib_at(pod, "spec.containers"), 0);
-    return strcmp(lib_str(pod, "status.phase"), "Running") == 0 &&
-           strstr(lib_str(container, "image"), image);
+    return json_array_size(pods) == 1 &&
+           strcmp(lib_str(pods, "0.status.phase"), "Running") == 0 &&
+           strstr(lib_str(pods, "0.spec.containers.0.image"), image);
 }
 
 /* The deletion of the ServiceAccounts invalidates the token of the extender, so this is
  * the last test. */
 START_TEST(the_go_systems_objects_become_ours)
 {
-    char *ours[OBJECTS], *go[OBJECTS], *after[OBJECTS];
-    free(cluster_kubectl(ARGV("-n", "kube-system", "scale", "deployment",
-                              "gpushare-schd-extender", "--replicas", "1")));
+    const char *ours[OBJECTS], *go[OBJECTS], *after[OBJECTS];
+    cluster_kubectl("-n", "kube-system", "scale", "deployment", "gpushare-schd-extender",
+                    "--replicas", "1");
     remember(ours);
-    free(cluster_kubectl(ARGV("delete", "-f", GO, "--timeout", "60s")));
-    free(cluster_kubectl(ARGV("create", "-f", GO)));
+    cluster_kubectl("delete", "-f", GO, "--timeout", "60s");
+    cluster_kubectl("create", "-f", GO);
     remember(go);
-    cluster_create_bare_node("gpu", "gpushare", "true", CARDS(16384));
+    cluster_create_node("gpu", ",\"gpushare\":\"true\"", CARDS(16384));
     lib_wait(plugin_runs("k8s-gpushare-plugin"));
-    cleanup_free char *extender = uid(DEPLOYMENT), *plugin = uid(PLUGIN);
+    const char *extender = uid(DEPLOYMENT), *plugin = uid(PLUGIN);
 
-    free(cluster_kubectl(
-        ARGV("apply", "-f", "manifests/rbac.yaml", "-f", "manifests/lease.yaml")));
-    free(cluster_kubectl(ARGV("replace", "-f", "manifests/deployment.yaml")));
-    free(cluster_kubectl(ARGV("replace", "-f", "manifests/device-plugin.yaml")));
-    free(cluster_kubectl(ARGV("apply", "-f", "manifests/service.yaml", "-f",
-                              "manifests/device-plugin-policy.yaml")));
-    free(cluster_kubectl(ARGV("apply", "-f", "manifests/promise-policy.yaml", "-f",
-                              "manifests/extender-policy.yaml")));
+    cluster_kubectl("apply", "-f", "manifests/rbac.yaml", "-f", "manifests/lease.yaml");
+    cluster_kubectl("replace", "-f", "manifests/deployment.yaml");
+    cluster_kubectl("replace", "-f", "manifests/device-plugin.yaml");
+    cluster_kubectl("apply", "-f", "manifests/service.yaml", "-f",
+                    "manifests/device-plugin-policy.yaml");
+    cluster_kubectl("apply", "-f", "manifests/promise-policy.yaml", "-f",
+                    "manifests/extender-policy.yaml");
     remember(after);
     for (size_t i = 0; i < OBJECTS; i++) {
         if (strcmp(objects[i][0], SERVICE) != 0) /* equal in both */
             ck_assert_str_ne(go[i], ours[i]);
         ck_assert_str_eq(after[i], ours[i]);
-        free(ours[i]);
-        free(go[i]);
-        free(after[i]);
     }
     /* The objects keep their UIDs, and the DaemonSet updated node by node. */
-    cleanup_free char *extender_now = uid(DEPLOYMENT), *plugin_now = uid(PLUGIN);
-    ck_assert_str_eq(extender_now, extender);
-    ck_assert_str_eq(plugin_now, plugin);
+    ck_assert_str_eq(uid(DEPLOYMENT), extender);
+    ck_assert_str_eq(uid(PLUGIN), plugin);
     lib_wait(plugin_runs("localhost/gpushare-device-plugin"));
 }
-END_TEST
 
-static const char *const up[] = {"--nodes", "0", NULL};
-CLUSTER_MAIN("takeover", 120, up, the_go_systems_objects_become_ours)
+CLUSTER_MAIN("takeover", 120, ARGV("--nodes", "0"), the_go_systems_objects_become_ours)

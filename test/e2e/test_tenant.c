@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 #include "domain/keys.h"
 #include "lib/attempt.h"
@@ -25,8 +22,18 @@
 #define NOBODY       ",'schedulerName':'nobody'"
 #define LIMIT(of, n) ",'resources':{'limits':{'" of "':'" n "'}}"
 
-static struct peer editor, /* has the ClusterRole edit in namespace default */
-    owner;                 /* and every right on pods, their subresources and bindings */
+static const struct peer *editor, /* has the ClusterRole edit in namespace default */
+    *owner; /* and every right on pods, their subresources and bindings */
+
+/* RBAC follows what is written a moment later. */
+static bool may_create_pods(const struct peer *as)
+{
+    cleanup_buf struct buf reply = {0};
+    return attempt(as, "POST", PODS "?dryRun=All",
+                   "{'metadata':{'name':'p'},'spec':{'containers':[{'name':'c','image':"
+                   "'i'}]}}",
+                   &reply) == 201;
+}
 
 static void begin(void)
 {
@@ -48,40 +55,33 @@ static void begin(void)
         "roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: owner}\n"
         "subjects: [{kind: User, name: owner}]\n";
     temp_write(lib_dir, "roles.yaml", roles);
-    cleanup_free char *file = temp_path(lib_dir, "roles.yaml");
-    free(cluster_kubectl(ARGV("apply", "-f", file)));
-    attempt_user(&editor, "editor", "/CN=editor");
-    attempt_user(&owner, "owner", "/CN=owner");
+    cluster_kubectl("apply", "-f", lib_path("roles.yaml"));
+    editor = attempt_user("editor", "/CN=editor");
+    owner = attempt_user("owner", "/CN=owner");
     attempt_wait_policies();
+    lib_wait(may_create_pods(editor) && may_create_pods(owner));
 }
 
-static void end(void)
-{
-    peer_fini(&editor);
-    peer_fini(&owner);
-}
-
-/* The body of a pod. `meta` and `spec`: further members, each preceded by a comma. New. */
+/* The body of a pod. `meta` and `spec`: further members, each preceded by a comma. */
 static char *pod(const char *name, const char *meta, const char *spec,
                  const char *container)
 {
-    return xasprintf("{'apiVersion':'v1','kind':'Pod','metadata':{'name':'%s'%s},"
-                     "'spec':{'containers':[{'name':'c','image':'i'%s}]%s}}",
-                     name, meta, container, spec);
+    return lib_fmt("{'apiVersion':'v1','kind':'Pod','metadata':{'name':'%s'%s},"
+                   "'spec':{'containers':[{'name':'c','image':'i'%s}]%s}}",
+                   name, meta, container, spec);
 }
 
 static void denied_pod(const char *words, const char *meta, const char *spec,
                        const char *container)
 {
-    cleanup_free char *body = pod("p", meta, spec, container);
-    attempt_denied(&editor, PROMISES, words, "POST", PODS, body);
+    attempt_denied(editor, PROMISES, words, "POST", PODS,
+                   pod("p", meta, spec, container));
 }
 
 static void accepted_pod(const char *name, const char *meta, const char *spec,
                          const char *container)
 {
-    cleanup_free char *body = pod(name, meta, spec, container);
-    attempt_accepted(&editor, "POST", PODS, body);
+    attempt_accepted(editor, "POST", PODS, pod(name, meta, spec, container));
 }
 
 /* -- (a), (b): forging a promise at creation -- */
@@ -93,7 +93,7 @@ static const char *const promise_keys[] = {
 START_TEST(a_new_pod_with_a_promise_is_denied)
 {
     begin();
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    cluster_add_node("n1", "", CARDS(16384));
     /* The case (a) of a pod without a limit, with nodeName and without. */
     denied_pod(REMOVE, ",'annotations':{" FORGED "}", ",'nodeName':'n1'", "");
     denied_pod(REMOVE, ",'annotations':{" FORGED "}", "", "");
@@ -103,17 +103,15 @@ START_TEST(a_new_pod_with_a_promise_is_denied)
                "'ALIYUN_COM_GPU_MEM_POD':'999999'}",
                "", LIMIT("aliyun.com/gpu-mem", "1"));
     for (size_t i = 0; i < ARRAY_LEN(promise_keys); i++) {
-        cleanup_free char *empty =
-            xasprintf(",'annotations':{'a':'b','%s':''}", promise_keys[i]);
-        denied_pod(promise_keys[i], empty, "", "");
+        denied_pod(promise_keys[i],
+                   lib_fmt(",'annotations':{'a':'b','%s':''}", promise_keys[i]), "", "");
     }
-    cleanup_free char *generated =
-        pod("", ",'generateName':'p-','annotations':{" FORGED "}", "", "");
-    attempt_denied(&editor, PROMISES, REMOVE, "POST", PODS, generated);
-    cleanup_free char *applied = pod("p", ",'annotations':{" FORGED "}", "", "");
-    attempt_denied(&editor, PROMISES, REMOVE, "APPLY",
+    attempt_denied(editor, PROMISES, REMOVE, "POST", PODS,
+                   pod("", ",'generateName':'p-','annotations':{" FORGED "}", "", ""));
+    const char *applied = pod("p", ",'annotations':{" FORGED "}", "", "");
+    attempt_denied(editor, PROMISES, REMOVE, "APPLY",
                    PODS "/p?fieldManager=tenant&force=true", applied);
-    attempt_denied(&owner, PROMISES, REMOVE, "POST", PODS, applied);
+    attempt_denied(owner, PROMISES, REMOVE, "POST", PODS, applied);
     /* A fake owner and a fake mirror pod. */
     denied_pod(REMOVE,
                ",'annotations':{" FORGED "},'ownerReferences':[{'apiVersion':'apps/v1',"
@@ -130,7 +128,6 @@ START_TEST(a_new_pod_with_a_promise_is_denied)
     cluster_wait_running("cases");
     cluster_agrees();
     ck_assert_int_eq(extender_promised(&cluster.extender, "n1"), 0);
-    end();
 }
 
 static const char owned[] =
@@ -142,33 +139,31 @@ static const char owned[] =
 START_TEST(a_template_with_a_promise_gets_no_pods)
 {
     begin();
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
-    cleanup_free char *forged = xasprintf(owned, ",'annotations':{" FORGED "}", "", "");
-    cleanup_free char *pinned =
-        xasprintf(owned, "", LIMIT("aliyun.com/gpu-mem", "2"), ",'nodeName':'n1'");
-    attempt_accepted(&editor, "POST", APPS "/deployments", forged);
+    cluster_add_node("n1", "", CARDS(16384));
+    char *forged = lib_fmt(owned, ",'annotations':{" FORGED "}", "", "");
+    attempt_accepted(editor, "POST", APPS "/deployments", forged);
     lib_wait(cluster_events("involvedObject.kind=ReplicaSet", REMOVE));
-    attempt_accepted(&editor, "POST", APPS "/daemonsets", forged);
+    attempt_accepted(editor, "POST", APPS "/daemonsets", forged);
     lib_wait(cluster_events("involvedObject.kind=DaemonSet", REMOVE));
     cluster_delete(APPS "/daemonsets/t");
     /* A DaemonSet whose template names the node bypasses kube-scheduler. */
-    attempt_accepted(&editor, "POST", APPS "/daemonsets", pinned);
+    attempt_accepted(
+        editor, "POST", APPS "/daemonsets",
+        lib_fmt(owned, "", LIMIT("aliyun.com/gpu-mem", "2"), ",'nodeName':'n1'"));
     lib_wait(cluster_events("involvedObject.kind=DaemonSet", NODE_NAME));
     cluster_delete(APPS "/daemonsets/t");
-    cleanup_json json_t *pods = cluster_items(PODS);
-    ck_assert_uint_eq(json_array_size(pods), 0);
+    ck_assert_uint_eq(json_array_size(cluster_list(PODS)), 0);
     cluster_agrees();
-    end();
 }
 
 START_TEST(daemonsets_and_deployments_get_their_cards)
 {
     begin();
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
-    cluster_add_node("n2", NULL, NULL, CARDS(16384));
-    cleanup_free char *body = xasprintf(owned, "", LIMIT("aliyun.com/gpu-mem", "3"), "");
-    attempt_accepted(&editor, "POST", APPS "/daemonsets", body);
-    attempt_accepted(&editor, "POST", APPS "/deployments", body);
+    cluster_add_node("n1", "", CARDS(16384));
+    cluster_add_node("n2", "", CARDS(16384));
+    char *body = lib_fmt(owned, "", LIMIT("aliyun.com/gpu-mem", "3"), "");
+    attempt_accepted(editor, "POST", APPS "/daemonsets", body);
+    attempt_accepted(editor, "POST", APPS "/deployments", body);
     lib_wait(extender_promised(&cluster.extender, "n1") +
                      extender_promised(&cluster.extender, "n2") ==
                  9 &&
@@ -176,27 +171,21 @@ START_TEST(daemonsets_and_deployments_get_their_cards)
              extender_promised(&cluster.extender, "n2") >= 3);
     cluster_agrees();
     /* The garbage collector updates the orphans; an eviction deletes a bound pod. */
-    free(cluster_kubectl(
-        ARGV("-n", "default", "delete", "daemonset", "t", "--cascade=orphan")));
-    cleanup_json json_t *pods = cluster_items(PODS);
-    const char *name = lib_str(json_array_get(pods, 0), "metadata.name");
-    cleanup_free char *path = xasprintf(PODS "/%s/eviction", name);
-    cleanup_free char *eviction =
-        xasprintf("{'apiVersion':'policy/v1','kind':'Eviction','metadata':{'name':'%s'},"
-                  "'deleteOptions':{'gracePeriodSeconds':0}}",
-                  name);
-    attempt_accepted(&editor, "POST", path, eviction);
+    cluster_kubectl("-n", "default", "delete", "daemonset", "t", "--cascade=orphan");
+    const char *name = lib_str(cluster_list(PODS), "0.metadata.name");
+    attempt_accepted(
+        editor, "POST", lib_fmt(PODS "/%s/eviction", name),
+        lib_fmt("{'apiVersion':'policy/v1','kind':'Eviction','metadata':{'name':'%s'},"
+                "'deleteOptions':{'gracePeriodSeconds':0}}",
+                name));
     cluster_agrees();
-    end();
 }
 
 /* -- (c): editing a promise -- */
 
-/* The annotations of a pod, sorted. New. */
 static char *notes_of(const char *name)
 {
-    cleanup_json json_t *j = cluster_pod(name);
-    return json_dumps(lib_at(j, "metadata.annotations"), JSON_SORT_KEYS);
+    return lib_text(cluster_pod(name), "metadata.annotations");
 }
 
 static void restart_extender(void)
@@ -231,19 +220,18 @@ static void edit_in_every_way(const struct peer *as)
          "'ALIYUN_COM_GPU_MEM_IDX':'1'}}}"},
     };
     for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
-        cleanup_free char *path = xasprintf(PODS "/mine%s", edits[i].to);
-        attempt_denied(as, PROMISES, LEAVE, edits[i].how, path, edits[i].body);
+        attempt_denied(as, PROMISES, LEAVE, edits[i].how,
+                       lib_fmt(PODS "/mine%s", edits[i].to), edits[i].body);
     }
 }
 
 /* PUT without the annotations, as kubectl replace sends a manifest. */
 static void replace(const struct peer *as, const char *subresource)
 {
-    cleanup_json json_t *j = cluster_pod("mine");
-    cleanup_free char *path = xasprintf(PODS "/mine%s", subresource);
+    const json_t *j = cluster_pod("mine");
     json_object_del(lib_at(j, "metadata"), "annotations");
-    cleanup_free char *body = json_dumps(j, 0);
-    attempt_denied(as, PROMISES, LEAVE, "PUT", path, body);
+    attempt_denied(as, PROMISES, LEAVE, "PUT", lib_fmt(PODS "/mine%s", subresource),
+                   lib_text(j, ""));
 }
 
 /* Subresources that ignore metadata may accept the request; then nothing changes. */
@@ -251,38 +239,36 @@ static void edit_by_subresource(const char *name, bool writes_metadata)
 {
     static const char patch[] =
         "{'metadata':{'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'1'}}}";
-    cleanup_free char *path = xasprintf(PODS "/mine/%s", name);
-    cleanup_free char *before = notes_of("mine");
+    char *path = lib_fmt(PODS "/mine/%s", name);
+    const char *before = notes_of("mine");
     cleanup_buf struct buf reply = {0};
     if (writes_metadata)
-        attempt_denied(&owner, PROMISES, LEAVE, "MERGE", path, patch);
+        attempt_denied(owner, PROMISES, LEAVE, "MERGE", path, patch);
     else
-        attempt(&owner, "MERGE", path, patch, &reply);
-    cleanup_free char *after = notes_of("mine");
-    ck_assert_str_eq(after, before);
+        attempt(owner, "MERGE", path, patch, &reply);
+    ck_assert_str_eq(notes_of("mine"), before);
 }
 
 START_TEST(the_promise_of_a_bound_pod_cannot_change)
 {
     begin();
-    cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
+    cluster_add_node("n1", "", CARDS(16384, 16384));
     accepted_pod("mine", "", "", LIMIT("aliyun.com/gpu-mem", "12"));
     cluster_wait_running("mine");
-    cleanup_free char *before = notes_of("mine");
-    edit_in_every_way(&editor);
-    edit_in_every_way(&owner);
-    replace(&editor, "");
-    replace(&owner, "/status");
+    const char *before = notes_of("mine");
+    edit_in_every_way(editor);
+    edit_in_every_way(owner);
+    replace(editor, "");
+    replace(owner, "/status");
     edit_by_subresource("status", true);
     edit_by_subresource("ephemeralcontainers", false);
     edit_by_subresource("resize", false);
     /* Other edits are free. */
-    attempt_accepted(&editor, "MERGE", PODS "/mine",
+    attempt_accepted(editor, "MERGE", PODS "/mine",
                      "{'metadata':{'annotations':{'note':'x'},'labels':{'app':'x'}}}");
-    attempt_accepted(&editor, "MERGE", PODS "/mine",
+    attempt_accepted(editor, "MERGE", PODS "/mine",
                      "{'metadata':{'annotations':{'note':null},'labels':null}}");
-    cleanup_free char *after = notes_of("mine");
-    ck_assert_str_eq(after, before);
+    ck_assert_str_eq(notes_of("mine"), before);
     /* After a restart the ledger is the same, and no card is overcommitted. */
     restart_extender();
     lib_wait(extender_promised(&cluster.extender, "n1") == 12);
@@ -291,7 +277,6 @@ START_TEST(the_promise_of_a_bound_pod_cannot_change)
     accepted_pod("over", "", "", LIMIT("aliyun.com/gpu-mem", "8"));
     cluster_wait_refused("over", "on one card");
     cluster_agrees();
-    end();
 }
 
 /* A pending pod gets no promise by an edit, and the bind then writes its own. */
@@ -299,12 +284,11 @@ START_TEST(a_pending_pod_gets_no_promise_by_an_edit)
 {
     begin();
     accepted_pod("mine", "", NOBODY, "");
-    attempt_denied(&editor, PROMISES, LEAVE, "MERGE", PODS "/mine",
+    attempt_denied(editor, PROMISES, LEAVE, "MERGE", PODS "/mine",
                    "{'metadata':{'annotations':{" FORGED "}}}");
-    attempt_accepted(&editor, "MERGE", PODS "/mine",
+    attempt_accepted(editor, "MERGE", PODS "/mine",
                      "{'metadata':{'labels':{'scv/memory':'1','aliyun.com/gpu-count':'1'}"
                      "}}");
-    end();
 }
 
 /* -- labels of a bound pod -- */
@@ -312,13 +296,11 @@ START_TEST(a_pending_pod_gets_no_promise_by_an_edit)
 /* Binds by the verb of the extender, because no scheduler asks it about labels alone. */
 static void bind(const char *name, const char *node)
 {
-    cleanup_json json_t *j = cluster_pod(name);
-    cleanup_free char *body =
-        xasprintf("{\"PodName\":\"%s\",\"PodNamespace\":\"default\",\"PodUID\":\"%s\","
-                  "\"Node\":\"%s\"}",
-                  name, lib_str(j, "metadata.uid"), node);
-    cleanup_json json_t *answer =
-        peer_json(&cluster.extender.verbs, "POST", "/gpushare-scheduler/bind", body);
+    const json_t *answer = peer_post(
+        &cluster.extender.verbs, "/gpushare-scheduler/bind",
+        lib_fmt("{\"PodName\":\"%s\",\"PodNamespace\":\"default\",\"PodUID\":\"%s\","
+                "\"Node\":\"%s\"}",
+                name, lib_str(cluster_pod(name), "metadata.uid"), node));
     ck_assert_str_eq(lib_str(answer, "Error"), "");
 }
 
@@ -338,19 +320,19 @@ START_TEST(the_labels_of_a_bound_pod_cannot_change)
         {"STRATEGIC", "{'metadata':{'labels':{'$patch':'replace','a':'b'}}}"},
     };
     begin();
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    cluster_add_node("n1", "", CARDS(16384));
+    lib_wait(extender_leads(&cluster.extender));
     accepted_pod("mine", ",'labels':{'scv/memory':'9000'}", NOBODY, "");
     bind("mine", "n1");
     cluster_wait_running("mine");
     for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
-        attempt_denied(&editor, PROMISES, "cannot change once the pod is bound",
+        attempt_denied(editor, PROMISES, "cannot change once the pod is bound",
                        edits[i].how, PODS "/mine", edits[i].body);
-        attempt_denied(&owner, PROMISES, "cannot change once the pod is bound",
+        attempt_denied(owner, PROMISES, "cannot change once the pod is bound",
                        edits[i].how, PODS "/mine/status", edits[i].body);
     }
-    attempt_accepted(&editor, "MERGE", PODS "/mine",
+    attempt_accepted(editor, "MERGE", PODS "/mine",
                      "{'metadata':{'labels':{'app':'x','scv/priority':'5'}}}");
-    end();
 }
 
 /* -- spec.nodeName -- */
@@ -361,7 +343,7 @@ START_TEST(a_pod_that_asks_for_memory_names_no_node)
         ",'ownerReferences':[{'apiVersion':'apps/v1','kind':'DaemonSet','name':'d',"
         "'uid':'1','controller':true,'blockOwnerDeletion':true}]";
     begin();
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    cluster_add_node("n1", "", CARDS(16384));
     denied_pod(NODE_NAME, "", ",'nodeName':'n1'", LIMIT("aliyun.com/gpu-mem", "1"));
     denied_pod(NODE_NAME, "", ",'nodeName':'n1'", LIMIT("aliyun.com/gpu-count", "1"));
     denied_pod(NODE_NAME, "",
@@ -381,39 +363,32 @@ START_TEST(a_pod_that_asks_for_memory_names_no_node)
     cleanup_buf struct buf reply = {0};
     accepted_pod("mine", "", NOBODY, LIMIT("aliyun.com/gpu-mem", "1"));
     ck_assert_uint_eq(
-        attempt(&owner, "MERGE", PODS "/mine", "{'spec':{'nodeName':'n1'}}", &reply),
-        422);
+        attempt(owner, "MERGE", PODS "/mine", "{'spec':{'nodeName':'n1'}}", &reply), 422);
     /* Pods that do not ask us may name their node. */
     accepted_pod("plain", "", ",'nodeName':'n1'", "");
     accepted_pod("nvidia", "", ",'nodeName':'n1'", LIMIT("nvidia.com/gpu", "1"));
     cluster_agrees();
     ck_assert_int_eq(extender_promised(&cluster.extender, "n1"), 0);
-    end();
 }
 
 /* The kubelet creates mirror pods with the certificate of its node. */
 START_TEST(a_kubelet_creates_its_mirror_pods)
 {
-    struct peer kubelet;
     begin();
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
-    cleanup_json json_t *node = peer_json(&cluster.api, "GET", "/api/v1/nodes/n1", NULL);
-    attempt_user(&kubelet, "kubelet", "/O=system:nodes/CN=system:node:n1");
+    cluster_add_node("n1", "", CARDS(16384));
+    const char *uid = lib_str(peer_get(&cluster.api, "/api/v1/nodes/n1"), "metadata.uid");
+    const struct peer *kubelet =
+        attempt_user("kubelet", "/O=system:nodes/CN=system:node:n1");
     static const char form[] =
         ",'annotations':{'kubernetes.io/config.mirror':'x'%s},'ownerReferences':[{"
         "'apiVersion':'v1','kind':'Node','name':'n1','uid':'%s','controller':true}]";
-    cleanup_free char *meta = xasprintf(form, "", lib_str(node, "metadata.uid"));
-    cleanup_free char *copied =
-        xasprintf(form, "," FORGED, lib_str(node, "metadata.uid"));
-    cleanup_free char *body =
-        pod("s-n1", meta, ",'nodeName':'n1'", LIMIT("aliyun.com/gpu-mem", "1"));
-    cleanup_free char *bad =
-        pod("t-n1", copied, ",'nodeName':'n1'", LIMIT("aliyun.com/gpu-mem", "1"));
-    attempt_accepted(&kubelet, "POST", PODS, body);
-    attempt_denied(&kubelet, PROMISES, REMOVE, "POST", PODS, bad);
+    attempt_accepted(kubelet, "POST", PODS,
+                     pod("s-n1", lib_fmt(form, "", uid), ",'nodeName':'n1'",
+                         LIMIT("aliyun.com/gpu-mem", "1")));
+    attempt_denied(kubelet, PROMISES, REMOVE, "POST", PODS,
+                   pod("t-n1", lib_fmt(form, "," FORGED, uid), ",'nodeName':'n1'",
+                       LIMIT("aliyun.com/gpu-mem", "1")));
     cluster_wait_running("s-n1");
-    peer_fini(&kubelet);
-    end();
 }
 
 /* -- Bindings -- */
@@ -421,23 +396,21 @@ START_TEST(a_kubelet_creates_its_mirror_pods)
 static void denied_binding(const char *meta)
 {
     static const char *const paths[] = {PODS "/mine/binding", DEFAULT "/bindings"};
-    cleanup_free char *body =
-        xasprintf("{'apiVersion':'v1','kind':'Binding','metadata':{'name':'mine'%s},"
-                  "'target':{'apiVersion':'v1','kind':'Node','name':'n1'}}",
-                  meta);
     for (size_t i = 0; i < ARRAY_LEN(paths); i++)
-        attempt_denied(&owner, "gpushare-bindings", "gpushare-extender", "POST", paths[i],
-                       body);
+        attempt_denied(
+            owner, "gpushare-bindings", "gpushare-extender", "POST", paths[i],
+            lib_fmt("{'apiVersion':'v1','kind':'Binding','metadata':{'name':'mine'%s},"
+                    "'target':{'apiVersion':'v1','kind':'Node','name':'n1'}}",
+                    meta));
 }
 
 START_TEST(a_binding_of_another_client_writes_no_promise)
 {
     begin();
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    cluster_add_node("n1", "", CARDS(16384));
     accepted_pod("mine", "", NOBODY, "");
     for (size_t i = 0; i < ARRAY_LEN(promise_keys); i++) {
-        cleanup_free char *meta = xasprintf(",'annotations':{'%s':'0'}", promise_keys[i]);
-        denied_binding(meta);
+        denied_binding(lib_fmt(",'annotations':{'%s':'0'}", promise_keys[i]));
     }
     denied_binding(",'annotations':{'aliyun.com/gpu-count':'1'}");
     denied_binding(",'labels':{'aliyun.com/gpu-count':'1'}");
@@ -447,12 +420,11 @@ START_TEST(a_binding_of_another_client_writes_no_promise)
     static const char plain[] =
         "{'apiVersion':'v1','kind':'Binding','metadata':{'name':'mine','annotations':{"
         "'a':'b'}},'target':{'apiVersion':'v1','kind':'Node','name':'n1'}}";
-    ck_assert_uint_eq(attempt(&editor, "POST", PODS "/mine/binding", plain, &reply), 403);
-    attempt_accepted(&owner, "POST", PODS "/mine/binding", plain);
+    ck_assert_uint_eq(attempt(editor, "POST", PODS "/mine/binding", plain, &reply), 403);
+    attempt_accepted(owner, "POST", PODS "/mine/binding", plain);
     cluster_wait_running("mine");
     cluster_agrees();
     ck_assert_int_eq(extender_promised(&cluster.extender, "n1"), 0);
-    end();
 }
 
 CLUSTER_MAIN("tenant", 120, ARGV("--nodes", "0"), a_new_pod_with_a_promise_is_denied,

@@ -2,42 +2,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "lib/cluster.h"
+#include "lib/attempt.h"
 
 /* The token of the extender is revoked while it runs. */
 
-#define SYSTEM   "/api/v1/namespaces/kube-system"
-#define ACCOUNT  "gpushare-schd-extender"
+#define SYSTEM  "/api/v1/namespaces/kube-system"
+#define ACCOUNT "gpushare-schd-extender"
 
 #define TOKEN_FILE "extender.token"
 
-/* A new token of the extender's ServiceAccount. New. */
-static char *new_token(void)
-{
-    cleanup_json json_t *j =
-        peer_json(&cluster.api, "POST", SYSTEM "/serviceaccounts/" ACCOUNT "/token",
-                  "{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":"
-                  "\"TokenRequest\",\"spec\":{\"expirationSeconds\":3600}}");
-    return xstrdup(lib_str(j, "status.token"));
-}
-
-/* The answer of the API server to a client with this token. */
-static unsigned status_with(const char *token)
-{
-    struct peer peer;
-    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
-    cleanup_free char *bearer = xasprintf("Bearer %s", token);
-    peer_init_tls(&peer, cluster.api.port, ca);
-    peer.authorization = bearer;
-    unsigned status = peer_status(&peer, "/api/v1/nodes");
-    peer_fini(&peer);
-    return status;
-}
-
 START_TEST(a_token_that_is_revoked)
 {
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    cluster_add_node("n1", "", CARDS(16384));
     cluster_create_pod("before", 2, "", "");
     cluster_wait_running("before");
     cluster_listen();
@@ -53,11 +29,11 @@ START_TEST(a_token_that_is_revoked)
     cluster_check_free("n1", 14);
     ck_assert_uint_eq(peer_status(&cluster.extender.observers, "/healthz"), 200);
     /* A recreated account of that name is another account: the token stays invalid. */
-    free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac.yaml")));
-    cleanup_free char *old = temp_read(cluster.dir, TOKEN_FILE);
+    cluster_kubectl("apply", "-f", "manifests/rbac.yaml");
+    char *old = cluster_file(TOKEN_FILE);
     old[strcspn(old, "\n")] = '\0';
-    ck_assert_uint_eq(status_with(old), 401);
-    cleanup_free char *token = new_token();
+    ck_assert_uint_eq(peer_status(attempt_token(old), "/api/v1/nodes"), 401);
+    const char *token = cluster_token(ACCOUNT, NULL);
     begun = lib_now_ms();
     temp_write(cluster.dir, TOKEN_FILE, token);
     cluster_wait_running("waits");

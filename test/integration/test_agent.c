@@ -3,17 +3,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
-#include "lib/agent.h"
+#include "integration/suite.h"
 
 /*
  * scv-agent against kube-sim: the objects that it publishes, how it recovers from
  * failures, and how it reports missing prerequisites.
  */
-
-static struct sim sim;
-static struct agent agent;
 
 #define SCVS "/apis/core.run-linux.com/v1/scvs"
 #define LEASES                                                                           \
@@ -31,48 +27,47 @@ static void set_used(int mib)
 
 static void set_up(const char *const *more)
 {
-    sim_start(&sim, ARGV(NULL));
     agent_setup(&sim);
     agent_cards(CARD(0) "," CARD(1));
-    cleanup_free char *source = agent_file();
-    agent_start(&agent, &sim, source, more);
+    agent_start(&agent, &sim, NULL, more);
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
 }
 
-static void tear_down(void)
+static const char *uid_of_scv(void)
 {
-    agent_stop(&agent);
-    sim_stop(&sim);
+    const json_t *scv = agent_scv(&sim);
+    return lib_str(scv, "metadata.uid");
 }
 
-static char *text_at(const char *path, const char *member)
+/* Writes the Scv with the value at SECTION.NAME replaced; takes the value. */
+static void edit_scv(const char *section, const char *name, json_t *value)
 {
-    cleanup_json json_t *j = peer_json(&sim.api, "GET", path, NULL);
-    return xstrdup(lib_str(j, member));
+    json_t *scv = agent_scv(&sim);
+    json_object_set_new(lib_at(scv, section), name, value);
+    peer_do(&sim.api, "PUT", SCVS "/n1", lib_text(scv, ""));
 }
 
 START_TEST(scv_and_lease_are_created)
 {
     set_up(ARGV(QUICK));
-    cleanup_json json_t *scv = agent_scv(&sim);
-    const json_t *owner = json_array_get(lib_at(scv, "metadata.ownerReferences"), 0);
+    const json_t *scv = agent_scv(&sim),
+                 *owner = lib_at(scv, "metadata.ownerReferences.0");
     ck_assert_str_eq(lib_str(owner, "kind"), "Node");
     ck_assert_str_eq(lib_str(owner, "apiVersion"), "v1");
     ck_assert_str_eq(lib_str(owner, "uid"), "uid-of-n1");
-    ck_assert_int_eq(json_integer_value(lib_at(scv, "spec.updateInterval")), 100);
-    ck_assert_int_eq(json_integer_value(lib_at(scv, "status.cardNumber")), 2);
-    ck_assert_int_eq(json_integer_value(lib_at(scv, "status.totalMemorySum")), 30720);
+    ck_assert_int_eq(lib_int(scv, "spec.updateInterval"), 100);
+    ck_assert_int_eq(lib_int(scv, "status.cardNumber"), 2);
+    ck_assert_int_eq(lib_int(scv, "status.totalMemorySum"), 30720);
     ck_assert_str_eq(lib_str(scv, "status.driverVersion"), "535.1");
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
-    cleanup_json json_t *lease = peer_json(&sim.api, "GET", LEASES "/n1", NULL);
+    json_t *lease = peer_get(&sim.api, LEASES "/n1");
     ck_assert_str_eq(lib_str(lease, "spec.holderIdentity"), "n1");
-    ck_assert_int_eq(json_integer_value(lib_at(lease, "spec.leaseDurationSeconds")), 40);
-    owner = json_array_get(lib_at(lease, "metadata.ownerReferences"), 0);
+    ck_assert_int_eq(lib_int(lease, "spec.leaseDurationSeconds"), 40);
+    owner = lib_at(lease, "metadata.ownerReferences.0");
     ck_assert_str_eq(lib_str(owner, "uid"), "uid-of-n1");
     lib_wait(peer_status(&agent.health, "/healthz") == 200);
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&agent.health, "/readyz"), 200);
-    tear_down();
 }
 
 START_TEST(only_changed_values_are_patched)
@@ -90,27 +85,25 @@ START_TEST(only_changed_values_are_patched)
     lib_wait(agent_number(&sim, "status.freeMemorySum") == 30718);
     ck_assert_int_eq(sim_count(&sim, "patch", "scvs", ""), 2);
     /* Labels and status members of other writers are preserved. */
-    cleanup_buf struct buf reply = {0};
-    cleanup_json json_t *scv = agent_scv(&sim);
-    json_object_set_new(json_object_get(scv, "metadata"), "labels",
-                        json_pack("{s:s}", "mine", "yes"));
-    json_object_set_new(json_object_get(scv, "status"), "theirs", json_integer(7));
-    cleanup_free char *text = json_dumps(scv, 0);
-    ck_assert_uint_eq(peer_call(&sim.api, "PUT", SCVS "/n1", text, &reply), 200);
+    edit_scv("metadata", "labels", json_pack("{s:s}", "mine", "yes"));
+    edit_scv("status", "theirs", json_integer(7));
     set_used(3);
     lib_wait(agent_number(&sim, "status.freeMemorySum") == 30717);
     ck_assert_int_eq(agent_number(&sim, "status.theirs"), 7);
-    cleanup_free char *label = text_at(SCVS "/n1", "metadata.labels.mine");
-    ck_assert_str_eq(label, "yes");
-    tear_down();
+    ck_assert_str_eq(lib_str(agent_scv(&sim), "metadata.labels.mine"), "yes");
 }
 
 /* -- manual changes -- */
 
-static bool scv_was_recreated(const char *old_uid)
+/* Deletes the Scv and waits for the next. Returns how long that took. */
+static double recreate(void)
 {
-    cleanup_json json_t *scv = agent_scv(&sim);
-    return scv && strcmp(lib_str(scv, "metadata.uid"), old_uid) != 0;
+    const char *old = uid_of_scv();
+    double start = lib_now_exact_ms(); /* before the deletion */
+    peer_do(&sim.api, "DELETE", SCVS "/n1", NULL);
+    while (!agent_scv(&sim) || strcmp(uid_of_scv(), old) == 0)
+        ck_assert(lib_now_exact_ms() - start < LIB_WAIT_MS);
+    return lib_now_exact_ms() - start;
 }
 
 enum { DELETIONS = 100 };
@@ -118,54 +111,34 @@ enum { DELETIONS = 100 };
 START_TEST(a_deleted_scv_is_recreated_within_milliseconds)
 {
     double took[DELETIONS];
-    set_up(ARGV(NULL));
-    for (int i = 0; i < DELETIONS; i++) {
-        cleanup_free char *uid = text_at(SCVS "/n1", "metadata.uid");
-        double start = lib_now_exact_ms(); /* before the deletion */
-        json_decref(peer_json(&sim.api, "DELETE", SCVS "/n1", NULL));
-        while (!scv_was_recreated(uid))
-            ck_assert(lib_now_exact_ms() - start < LIB_WAIT_MS);
-        took[i] = lib_now_exact_ms() - start;
-    }
+    set_up(NULL);
+    for (int i = 0; i < DELETIONS; i++)
+        took[i] = recreate();
     lib_sort(took, DELETIONS);
     printf("measured: a deleted Scv is recreated after p50 %.2f ms, p99 %.2f ms, max "
            "%.2f ms\n",
            took[DELETIONS / 2], took[DELETIONS * 99 / 100 - 1], took[DELETIONS - 1]);
     ck_assert(took[DELETIONS / 2] < 2000 * LIB_SLOWER); /* the watch, not a later list */
-    cleanup_json json_t *scv = agent_scv(&sim);
-    ck_assert_str_eq(
-        lib_str(json_array_get(lib_at(scv, "metadata.ownerReferences"), 0), "uid"),
-        "uid-of-n1");
-    ck_assert_int_eq(json_integer_value(lib_at(scv, "status.cardNumber")), 2);
-    tear_down();
+    const json_t *scv = agent_scv(&sim);
+    ck_assert_str_eq(lib_str(scv, "metadata.ownerReferences.0.uid"), "uid-of-n1");
+    ck_assert_int_eq(lib_int(scv, "status.cardNumber"), 2);
 }
 
 START_TEST(update_interval_takes_effect_at_once_and_is_kept)
 {
     set_up(ARGV("--update-interval", "1h"));
-    cleanup_buf struct buf reply = {0};
-    cleanup_json json_t *scv = agent_scv(&sim);
-    json_object_set_new(json_object_get(scv, "spec"), "updateInterval",
-                        json_integer(150));
-    cleanup_free char *text = json_dumps(scv, 0);
-    ck_assert_uint_eq(peer_call(&sim.api, "PUT", SCVS "/n1", text, &reply), 200);
+    edit_scv("spec", "updateInterval", json_integer(150));
     ck_assert(program_wait_output(&agent.program, "sampling every 150 ms"));
     set_used(1);
     lib_wait(agent_number(&sim, "status.freeMemorySum") == 30719);
     ck_assert_int_eq(agent_number(&sim, "spec.updateInterval"), 150);
-    tear_down();
 }
 
 START_TEST(an_edited_status_is_restored)
 {
     set_up(ARGV(QUICK));
-    cleanup_buf struct buf reply = {0};
-    cleanup_json json_t *scv = agent_scv(&sim);
-    json_object_set_new(json_object_get(scv, "status"), "freeMemorySum", json_integer(1));
-    cleanup_free char *text = json_dumps(scv, 0);
-    ck_assert_uint_eq(peer_call(&sim.api, "PUT", SCVS "/n1", text, &reply), 200);
+    edit_scv("status", "freeMemorySum", json_integer(1));
     lib_wait(agent_number(&sim, "status.freeMemorySum") == 30720);
-    tear_down();
 }
 
 /* Deletes the Scv and the Lease, as Kubernetes does when their owner, the Node, is
@@ -181,7 +154,7 @@ START_TEST(no_objects_remain_of_a_deleted_node)
 {
     set_up(ARGV(QUICK, "--lease-renew", "1s", "--lease-grace", "4s"));
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
-    json_decref(peer_json(&sim.api, "DELETE", "/api/v1/nodes/n1", NULL));
+    peer_do(&sim.api, "DELETE", "/api/v1/nodes/n1", NULL);
     collect_garbage();
     ck_assert(program_wait_output(&agent.program, "Node n1 not found"));
     /* The agent may have recreated them before it noticed that the Node was deleted, and
@@ -196,11 +169,8 @@ START_TEST(no_objects_remain_of_a_deleted_node)
                    "\"n1\",\"uid\":\"uid-of-another\"}}");
     lib_wait(peer_status(&sim.api, SCVS "/n1") == 200);
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
-    cleanup_json json_t *scv = agent_scv(&sim);
-    ck_assert_str_eq(
-        lib_str(json_array_get(lib_at(scv, "metadata.ownerReferences"), 0), "uid"),
-        "uid-of-another");
-    tear_down();
+    ck_assert_str_eq(lib_str(agent_scv(&sim), "metadata.ownerReferences.0.uid"),
+                     "uid-of-another");
 }
 
 /* -- NVML -- */
@@ -210,11 +180,9 @@ START_TEST(no_objects_remain_of_a_deleted_node)
 
 START_TEST(cards_recover_after_nvml_failures)
 {
-    cleanup_free char *source = agent_nvml();
-    sim_start(&sim, ARGV(NULL));
     agent_setup(&sim);
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
-    agent_start(&agent, &sim, source,
+    agent_start(&agent, &sim, agent_nvml(),
                 ARGV(QUICK, "--unhealthy-after", "200ms", "--healthy-after", "300ms",
                      "--xid-hold", "1s"));
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
@@ -233,16 +201,13 @@ START_TEST(cards_recover_after_nvml_failures)
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0));
     lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "NVML no longer lists the card"));
     ck_assert_int_eq(agent_number(&sim, "status.totalMemorySum"), 30720);
-    tear_down();
 }
 
 START_TEST(a_fatal_xid_makes_a_card_unhealthy)
 {
-    cleanup_free char *source = agent_nvml();
-    sim_start(&sim, ARGV(NULL));
     agent_setup(&sim);
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
-    agent_start(&agent, &sim, source,
+    agent_start(&agent, &sim, agent_nvml(),
                 ARGV(QUICK, "--healthy-after", "200ms", "--xid-hold", "10m"));
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1) "event 1 GPU-1 8 31\n");
@@ -251,31 +216,26 @@ START_TEST(a_fatal_xid_makes_a_card_unhealthy)
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0)
                      FAKE(1) "event 1 GPU-1 8 31\nevent 2 GPU-1 8 79\n");
     lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy: XID 79"));
-    tear_down();
 }
 
 START_TEST(missing_nvml_is_reported_in_the_scv)
 {
-    sim_start(&sim, ARGV(NULL));
     agent_setup(&sim);
     agent_start(&agent, &sim, "nvml:/nonexistent/libnvidia-ml.so.1", ARGV(QUICK));
     lib_wait(agent_scv_is(&sim, "", "/nonexistent/libnvidia-ml.so.1"));
     ck_assert_int_eq(agent_number(&sim, "status.cardNumber"), -1);
     lib_wait(peer_status(&agent.health, "/healthz") == 200);
     ck_assert(program_runs(&agent.program));
-    tear_down();
 }
 
 /* -- missing prerequisites -- */
 
 START_TEST(missing_crd_is_reported)
 {
-    sim_start(&sim, ARGV(NULL));
     agent_setup(&sim);
     sim_fault(&sim, "{\"resource\":\"scvs\",\"action\":\"answer\",\"status\":404}");
     agent_cards(CARD(0));
-    cleanup_free char *source = agent_file();
-    agent_start(&agent, &sim, source, ARGV(QUICK));
+    agent_start(&agent, &sim, NULL, ARGV(QUICK));
     ck_assert(program_wait_output(&agent.program,
                                   "the CRD scvs.core.run-linux.com is not installed"));
     lib_wait(agent_part_is(&agent, "watch", "not installed"));
@@ -286,7 +246,6 @@ START_TEST(missing_crd_is_reported)
     sim_no_faults(&sim);
     lib_wait(agent_scv_is(&sim, "Healthy", ""));
     lib_wait(peer_status(&agent.health, "/healthz") == 200);
-    tear_down();
 }
 
 START_TEST(agent_recovers_from_every_api_failure)
@@ -306,26 +265,23 @@ START_TEST(agent_recovers_from_every_api_failure)
     set_up(ARGV(QUICK));
     for (size_t i = 0; i < ARRAY_LEN(failures); i++)
         for (size_t k = 0; k < ARRAY_LEN(calls); k++) {
-            cleanup_free char *uid = text_at(SCVS "/n1", "metadata.uid");
             sim_fault(&sim, "{%s,%s,\"times\":1}", calls[k], failures[i]);
             sim_watches(&sim, "cut", "scvs");
-            json_decref(peer_json(&sim.api, "DELETE", SCVS "/n1", NULL));
-            lib_wait(scv_was_recreated(uid));
+            recreate();
             set_used(++used);
             lib_wait(agent_number(&sim, "status.freeMemorySum") == 30720 - used);
             sim_no_faults(&sim);
         }
     lib_wait(peer_status(&agent.health, "/healthz") == 200);
-    tear_down();
 }
 
 START_TEST(a_hanging_driver_is_reported)
 {
-    cleanup_free char *fifo = temp_path(lib_dir, "cards.json");
     set_up(ARGV(QUICK, "--sampler-limit", "1s"));
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
     temp_remove(lib_dir, "cards.json");
-    ck_assert_int_eq(mkfifo(fifo, 0600), 0); /* without a writer, open() blocks */
+    ck_assert_int_eq(mkfifo(lib_path("cards.json"), 0600),
+                     0); /* without a writer, open() blocks */
     lib_wait(agent_scv_is(&sim, "Unhealthy Unhealthy", "the driver does not respond"));
     lib_wait(agent_part_is(&agent, "cards", "no response from the driver for"));
     ck_assert(program_wait_output(&agent.program, "no response from the driver for"));
@@ -334,30 +290,23 @@ START_TEST(a_hanging_driver_is_reported)
     ck_assert_uint_eq(peer_status(&agent.health, "/healthz"), 503);
     ck_assert_uint_eq(peer_status(&agent.health, "/readyz"), 200); /* rollouts go on */
     /* The agent terminates although the driver hangs. */
-    agent_stop(&agent);
-    sim_stop(&sim);
 }
 
 /* -- option --once -- */
 
 START_TEST(once_prints_the_scv)
 {
-    struct program p;
     agent_cards(CARD(0));
-    cleanup_free char *source = agent_file();
-    lib_program(&p, "scv-agent",
-                ARGV("--once", "--node-name", "n1", "--gpu-source", source), ARGV(NULL));
-    ck_assert_int_eq(program_wait(&p), 0);
-    cleanup_json json_t *scv = json_loads(program_output(&p), 0, NULL);
+    const char *said = lib_output_of(0, "scv-agent",
+                                     ARGV("--once", "--node-name", "n1", "--gpu-source",
+                                          lib_fmt("file:%s", lib_path("cards.json"))));
+    const json_t *scv = lib_parse(said, strlen(said));
     ck_assert_str_eq(lib_str(scv, "kind"), "Scv");
     ck_assert_str_eq(lib_str(scv, "metadata.name"), "n1");
-    ck_assert_int_eq(json_integer_value(lib_at(scv, "status.cardNumber")), 1);
-    program_fini(&p);
-    lib_program(&p, "scv-agent", ARGV("--once", "--gpu-source", "file:/nonexistent"),
-                ARGV(NULL));
-    ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_contains(program_output(&p), "scv-agent: /nonexistent");
-    program_fini(&p);
+    ck_assert_int_eq(lib_int(scv, "status.cardNumber"), 1);
+    ck_assert_contains(lib_output_of(1, "scv-agent",
+                                     ARGV("--once", "--gpu-source", "file:/nonexistent")),
+                       "scv-agent: /nonexistent");
 }
 
 START_TEST(invalid_options_are_rejected)
@@ -372,21 +321,18 @@ START_TEST(invalid_options_are_rejected)
         {"--port", "70000", "--port: \"70000\" is not within"},
         {"--kubeconfig", "/nonexistent", "kubeconfig /nonexistent does not exist"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct program p;
-        lib_program(&p, "scv-agent",
-                    ARGV("--node-name", "n1", "--port", "0", cases[i][0], cases[i][1]),
-                    ARGV(NULL));
-        ck_assert_int_eq(program_wait(&p), 1);
-        ck_assert_contains(program_output(&p), cases[i][2]);
-        program_fini(&p);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        ck_assert_contains(lib_output_of(1, "scv-agent",
+                                         ARGV("--node-name", "n1", "--port", "0",
+                                              cases[i][0], cases[i][1])),
+                           cases[i][2]);
 }
 
-LIB_MAIN("agent", 120, scv_and_lease_are_created, only_changed_values_are_patched,
-         a_deleted_scv_is_recreated_within_milliseconds,
-         update_interval_takes_effect_at_once_and_is_kept, an_edited_status_is_restored,
-         no_objects_remain_of_a_deleted_node, cards_recover_after_nvml_failures,
-         a_fatal_xid_makes_a_card_unhealthy, missing_nvml_is_reported_in_the_scv,
-         missing_crd_is_reported, agent_recovers_from_every_api_failure,
-         a_hanging_driver_is_reported, once_prints_the_scv, invalid_options_are_rejected)
+SUITE_MAIN("agent", 120, NULL, scv_and_lease_are_created, only_changed_values_are_patched,
+           a_deleted_scv_is_recreated_within_milliseconds,
+           update_interval_takes_effect_at_once_and_is_kept, an_edited_status_is_restored,
+           no_objects_remain_of_a_deleted_node, cards_recover_after_nvml_failures,
+           a_fatal_xid_makes_a_card_unhealthy, missing_nvml_is_reported_in_the_scv,
+           missing_crd_is_reported, agent_recovers_from_every_api_failure,
+           a_hanging_driver_is_reported, once_prints_the_scv,
+           invalid_options_are_rejected)

@@ -3,10 +3,8 @@
 #include <glob.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "lib/doc.h"
-#include "lib/extender.h"
 #include "lib/network.h"
 #include "lib/sim.h"
 
@@ -16,24 +14,15 @@
  * run.
  */
 
-enum { RUN_MS = 60 * 1000, FILE_MAX = 1 << 20 };
+enum { RUN_MS = 60 * 1000 };
 
 static struct buf faults;
-
-static void add_file(const char *path, struct buf *text)
-{
-    struct err err;
-    ck_assert_done(file_read(path, FILE_MAX, text, &err), err);
-}
 
 static void each_file(const char *pattern, void (*each)(const char *path, void *ctx),
                       void *ctx)
 {
-    glob_t files;
-    ck_assert_msg(glob(pattern, 0, NULL, &files) == 0, "there is no %s", pattern);
-    for (size_t i = 0; i < files.gl_pathc; i++)
-        each(files.gl_pathv[i], ctx);
-    globfree(&files);
+    for (const char *const *file = lib_glob(pattern); *file; file++)
+        each(*file, ctx);
 }
 
 static void report(void)
@@ -62,9 +51,8 @@ static void check_link(const struct doc_part *part, void *ctx)
         return;
     const char *slash = strrchr(part->path, '/');
     int folder = slash ? (int)(slash + 1 - part->path) : 0;
-    cleanup_free char *path =
-        target.n ? xasprintf("%.*s%.*s", folder, part->path, SPAN_ARG(target))
-                 : xstrdup(part->path);
+    const char *path =
+        target.n ? lib_fmt("%.*s%.*s", folder, part->path, SPAN_ARG(target)) : part->path;
     if (access(path, F_OK) != 0) {
         FAULT(part, "there is no such file: %.*s", SPAN_ARG(part->text));
     } else if (anchor.n) {
@@ -79,7 +67,6 @@ START_TEST(each_link_has_a_target)
     doc_each(check_link, NULL);
     report();
 }
-END_TEST
 
 /* -- paths -- */
 
@@ -96,14 +83,10 @@ static void check_path(const struct doc_part *part, void *ctx)
     if (part->kind != DOC_CODE || !ours || memchr(path.p, ' ', path.n) ||
         memchr(path.p, '<', path.n) || strcmp(part->path, "CHANGELOG.md") == 0)
         return;
-    cleanup_free char *pattern = xmemdup0(path.p, path.n);
     glob_t files;
-    int rc = glob(pattern, 0, NULL, &files);
-    cleanup_buf struct buf text = {0};
-    if (rc == 0 && name.n)
-        add_file(files.gl_pathv[0], &text);
-    cleanup_free char *call = xasprintf("%.*s(", SPAN_ARG(name));
-    if (rc != 0 || (name.n && !strstr(text.p, call)))
+    int rc = glob(lib_fmt("%.*s", SPAN_ARG(path)), 0, NULL, &files);
+    if (rc != 0 || (name.n && !strstr(lib_file(files.gl_pathv[0]),
+                                      lib_fmt("%.*s(", SPAN_ARG(name)))))
         FAULT(part, "there is no %.*s", SPAN_ARG(part->text));
     globfree(&files);
 }
@@ -113,21 +96,19 @@ START_TEST(each_path_exists)
     doc_each(check_path, NULL);
     report();
 }
-END_TEST
 
 /* -- options -- */
 
-static void add_help(const char *page, void *ctx)
+static void add_help(const char *manual, void *ctx)
 {
-    cleanup_free char *name = xstrdup(strchr(page, '/') + 1);
-    *strchr(name, '.') = '\0';
-    cleanup_free char *help = doc_help(name);
-    buf_adds(ctx, help);
+    struct span name = span_of(strchr(manual, '/') + 1);
+    name = span_cut(&name, '.');
+    buf_adds(ctx, doc_help(lib_fmt("%.*s", SPAN_ARG(name))));
 }
 
 static void add_text(const char *path, void *ctx)
 {
-    add_file(path, ctx);
+    buf_adds(ctx, lib_file(path));
 }
 
 /* Of other programs. */
@@ -163,11 +144,10 @@ START_TEST(each_option_exists)
     doc_each(check_option, &known);
     report();
 }
-END_TEST
 
 /* -- reasons -- */
 
-static struct buf page;
+static const char *page;
 static size_t found;
 
 static void want(const char *path, struct span text)
@@ -180,7 +160,7 @@ static void want(const char *path, struct span text)
     if (!memchr(text.p, ' ', text.n))
         return;
     found++;
-    if (!memmem(page.p, page.n, text.p, text.n))
+    if (!memmem(page, strlen(page), text.p, text.n))
         buf_printf(&faults, "docs/reasons.md lacks \"%.*s\" of %s\n", SPAN_ARG(text),
                    path);
 }
@@ -188,10 +168,8 @@ static void want(const char *path, struct span text)
 /* Each string literal, without its conversions: "needs %d MiB on one card". */
 static void check_texts(const char *path, void *ctx)
 {
-    cleanup_buf struct buf source = {0};
     (void)ctx;
-    add_file(path, &source);
-    for (char *p = source.p; *p; p++) {
+    for (const char *p = lib_file(path); *p; p++) {
         if (strncmp(p, "/*", 2) == 0)
             p = strstr(p, "*/");
         else if (*p == '#')
@@ -215,33 +193,29 @@ static void check_texts(const char *path, void *ctx)
 
 static void check_events(const char *path, void *ctx)
 {
-    cleanup_buf struct buf source = {0};
     (void)ctx;
-    add_file(path, &source);
-    for (char *p = source.p; (p = strstr(p, "\"GPU")); p++) {
+    for (const char *p = lib_file(path); (p = strstr(p, "\"GPU")); p++) {
         size_t n =
             1 + strspn(p + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
         if (n < 6 || p[n] != '"')
             continue;
-        cleanup_free char *name = xasprintf("`%.*s`", (int)n - 1, p + 1);
+        char *name = lib_fmt("`%.*s`", (int)n - 1, p + 1);
         found++;
-        if (!strstr(page.p, name))
+        if (!strstr(page, name))
             buf_printf(&faults, "docs/reasons.md lacks the event %s of %s\n", name, path);
     }
 }
 
 START_TEST(each_reason_and_event_is_explained)
 {
-    add_file("docs/reasons.md", &page);
+    page = lib_file("docs/reasons.md");
     each_file("src/placement/reason*.c", check_texts, NULL);
     each_file("src/domain/request.c", check_texts, NULL);
     ck_assert_uint_gt(found, 40);
     each_file("src/[aep]*/*.c", check_events, NULL);
     ck_assert_uint_gt(found, 50);
     report();
-    buf_fini(&page);
 }
-END_TEST
 
 /* -- commands -- */
 
@@ -263,15 +237,13 @@ START_TEST(commands_marked_sim_run)
                        "--load", "manifests/demo/bind.yaml", "--load",
                        "manifests/demo/scvs.yaml", "--load",
                        "manifests/demo/burst.yaml"));
-        cleanup_free char *config =
-            lib_kubeconfig("kubeconfig", "http", sim.api.port, "", "");
-        cleanup_free char *env = xasprintf("KUBECONFIG=%s", config);
-        extender_start_at(
-            &e, config,
+        extender_start(
+            &e, &sim,
             ARGV("--memory-unit", "MiB", "--port", "12345", "--observe-port", "12346"));
-        extender_wait_ready(&e);
-        cleanup_free char *dir = temp_dir();
-        unsigned n = doc_run(pages[i], "sh sim", NULL, dir, ARGV(env), RUN_MS);
+        char *dir = lib_keep(temp_dir(), free);
+        unsigned n =
+            doc_run(pages[i], "sh sim", NULL, dir,
+                    ARGV(lib_fmt("KUBECONFIG=%s", sim_kubeconfig(&sim))), RUN_MS);
         ck_assert_msg(n > 0, "%s has no command", pages[i]);
         printf("measured: %s: %u blocks of commands ran\n", pages[i], n);
         temp_dir_remove(dir);
@@ -279,7 +251,6 @@ START_TEST(commands_marked_sim_run)
         sim_stop(&sim);
     }
 }
-END_TEST
 
 LIB_MAIN("docs", 120, each_link_has_a_target, each_path_exists, each_option_exists,
          each_reason_and_event_is_explained, commands_marked_sim_run)

@@ -1,24 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
-#include "base/mem.h"
-#include "lib/agent.h"
+#include "integration/suite.h"
 #include "lib/driver_tree.h"
-#include "lib/plugin.h"
 
 /*
  * What the kubelet gets from gpushare-device-plugin on nodes with different runtimes and
  * drivers.
  */
 
-static struct sim sim;
-static struct kubelet kubelet;
-static struct plugin plugin;
-static char *host, *cdi;
-
 static void set_up(const char *runtime, const char *const *more)
 {
-    sim_start(&sim, ARGV(NULL));
     sim_load(&sim,
              "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"},"
              "\"status\":{\"nodeInfo\":{\"kubeletVersion\":\"v1.35.4\","
@@ -30,24 +22,13 @@ static void set_up(const char *runtime, const char *const *more)
                "{\"uuid\":\"GPU-1\",\"minor\":0,\"memoryTotal\":17179869184}]}");
     temp_mkdir(lib_dir, "host");
     temp_mkdir(lib_dir, "cdi");
-    host = temp_path(lib_dir, "host");
-    cdi = temp_path(lib_dir, "cdi");
-    driver_tree_make(host, "");
+    driver_tree_make(lib_path("host"), "");
     kubelet_start(&kubelet);
-    const char *args[16] = {"--host-root", host, "--cdi-dir", cdi};
-    for (size_t i = 0; more[i]; i++)
-        args[4 + i] = more[i];
-    plugin_start(&plugin, &sim, args);
+    const char *options[PROGRAM_ARGS] = {"--host-root", lib_path("host"), "--cdi-dir",
+                                         lib_path("cdi")};
+    program_args(options, 4, more);
+    plugin_start(&plugin, &sim, options);
     kubelet_wait_registered(&kubelet, -1);
-}
-
-static void tear_down(void)
-{
-    plugin_stop(&plugin);
-    kubelet_fini(&kubelet);
-    sim_stop(&sim);
-    free(host);
-    free(cdi);
 }
 
 /* A pod of 4 GiB on the card gets exactly these devices. */
@@ -56,46 +37,39 @@ static void check_devices(const char *name, int card, const char *devices,
 {
     cleanup_answer struct kubelet_answer a = {0};
     plugin_pod(&sim, name, 4, card);
-    kubelet_add(&kubelet, name, ARGV("c", NULL));
+    kubelet_add(&kubelet, name, ARGV("c"));
     kubelet_admit(&kubelet, name, "c", MEM, 4, &a);
     ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
     ck_assert_str_eq(a.devices, devices);
-    const char *is = json_string_value(json_object_get(a.env, "NVIDIA_VISIBLE_DEVICES"));
-    ck_assert_str_eq(is ? is : "", variable);
+    ck_assert_str_eq(lib_str(a.env, "NVIDIA_VISIBLE_DEVICES"), variable);
 }
 
 #define COMMON "/dev/nvidiactl:/dev/nvidiactl:rw /dev/nvidia-uvm:/dev/nvidia-uvm:rw "
 
 START_TEST(an_old_runtime_gets_the_variable_and_device_nodes)
 {
-    set_up("containerd://1.7.28", ARGV(NULL));
+    set_up("containerd://1.7.28", NULL);
     ck_assert(program_wait_output(&plugin.program, "auto stands for envvar"));
     check_devices("p", 1, "/dev/nvidia0:/dev/nvidia0:rw " COMMON, "GPU-1");
     check_devices("q", 0, "/dev/nvidia3:/dev/nvidia3:rw " COMMON, "GPU-0");
-    tear_down();
 }
-END_TEST
 
 START_TEST(a_runtime_with_cdi_gets_names_of_our_specification)
 {
-    set_up("containerd://2.1.4", ARGV(NULL));
+    set_up("containerd://2.1.4", NULL);
     ck_assert(program_wait_output(&plugin.program, "auto stands for cdi-cri"));
     check_devices("p", 1, "gpushare.io/gpu=GPU-1 ", "");
-    cleanup_free char *spec = temp_read(cdi, "gpushare.io-gpu.json");
-    ck_assert_contains(spec, "\"name\":\"GPU-1\",\"containerEdits\":{\"deviceNodes\":"
-                             "[{\"path\":\"/dev/nvidia0\"");
-    tear_down();
+    ck_assert_contains(lib_read("cdi/gpushare.io-gpu.json"),
+                       "\"name\":\"GPU-1\",\"containerEdits\":{\"deviceNodes\":"
+                       "[{\"path\":\"/dev/nvidia0\"");
 }
-END_TEST
 
 START_TEST(names_of_a_generator_are_passed_on_in_an_annotation)
 {
     set_up("containerd://1.7.28", ARGV("--device-list-strategy", "cdi-annotations",
                                        "--cdi-kind", "nvidia.com/gpu"));
     check_devices("p", 0, "cdi.k8s.io/gpushare_gpu-mem=nvidia.com/gpu=GPU-0 ", "");
-    tear_down();
 }
-END_TEST
 
 /* A driver is removed while the node runs: no container starts without its card. */
 START_TEST(a_card_without_a_device_node_is_rejected)
@@ -103,7 +77,7 @@ START_TEST(a_card_without_a_device_node_is_rejected)
     cleanup_answer struct kubelet_answer a = {0};
     set_up("containerd://2.1.4", ARGV("--device-list-strategy", "cdi-cri"));
     check_devices("p", 1, "gpushare.io/gpu=GPU-1 ", "");
-    temp_remove(host, "dev/nvidia0");
+    temp_remove(lib_dir, "host/dev/nvidia0");
     /* Another card: the plugin looks at the host again. */
     temp_write(lib_dir, "cards.json",
                "{\"driverVersion\":\"" DRIVER_TREE_VERSION "\",\"cards\":[{\"uuid\":"
@@ -112,26 +86,22 @@ START_TEST(a_card_without_a_device_node_is_rejected)
                "\"minor\":3,\"memoryTotal\":17179869184}]}");
     lib_wait((kubelet_serve(&kubelet), kubelet_devices(&kubelet, MEM, true) == 48));
     plugin_pod(&sim, "q", 4, 1);
-    kubelet_add(&kubelet, "q", ARGV("c", NULL));
+    kubelet_add(&kubelet, "q", ARGV("c"));
     kubelet_admit(&kubelet, "q", "c", MEM, 4, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
     ck_assert_contains(a.words, "no-cdi-name): the card GPU-1 has no device node");
-    tear_down();
 }
-END_TEST
 
 /* -- MIG -- */
 
 static void write_mig_modes(int first, int second)
 {
-    cleanup_free char *text =
-        xasprintf("driver 535.1\n"
-                  "card uuid=GPU-0;name=A100;minor=0;total=17179869184;"
-                  "free=17179869184;used=0;reserved=0;mig=%d\n"
-                  "card uuid=GPU-1;name=A100;minor=1;total=17179869184;"
-                  "free=17179869184;used=0;reserved=0;mig=%d\n",
-                  first, second);
-    agent_script(text);
+    agent_script(lib_fmt("driver 535.1\n"
+                         "card uuid=GPU-0;name=A100;minor=0;total=17179869184;"
+                         "free=17179869184;used=0;reserved=0;mig=%d\n"
+                         "card uuid=GPU-1;name=A100;minor=1;total=17179869184;"
+                         "free=17179869184;used=0;reserved=0;mig=%d\n",
+                         first, second));
 }
 
 static bool lists(size_t healthy, size_t unhealthy)
@@ -144,14 +114,11 @@ static bool lists(size_t healthy, size_t unhealthy)
 /* NVIDIA's plugin allocates instances of such a card; the other cards are shared. */
 START_TEST(a_card_in_mig_mode_is_left_out)
 {
-    struct agent agent;
-    sim_start(&sim, ARGV(NULL));
+    const char *const *more = ARGV("--gpu-source", agent_nvml());
     agent_setup(&sim);
-    cleanup_free char *source = agent_nvml();
-    const char *const more[] = {"--gpu-source", source, NULL};
     write_mig_modes(0, 0);
     kubelet_start(&kubelet);
-    agent_start(&agent, &sim, source, ARGV(NULL));
+    agent_start(&agent, &sim, agent_nvml(), NULL);
     plugin_start(&plugin, &sim, more);
     kubelet_wait_registered(&kubelet, -1);
     lib_wait(lists(32, 0));
@@ -169,14 +136,9 @@ START_TEST(a_card_in_mig_mode_is_left_out)
                           "GPU0 is in MIG mode and left out; "
                           "GPU1 is in MIG mode and left out"));
     lib_wait(lists(0, 16));
-    plugin_stop(&plugin);
-    agent_stop(&agent);
-    kubelet_fini(&kubelet);
-    sim_stop(&sim);
 }
-END_TEST
 
-LIB_MAIN("driver", 60, an_old_runtime_gets_the_variable_and_device_nodes,
-         a_runtime_with_cdi_gets_names_of_our_specification,
-         names_of_a_generator_are_passed_on_in_an_annotation,
-         a_card_without_a_device_node_is_rejected, a_card_in_mig_mode_is_left_out)
+SUITE_MAIN("driver", 60, NULL, an_old_runtime_gets_the_variable_and_device_nodes,
+           a_runtime_with_cdi_gets_names_of_our_specification,
+           names_of_a_generator_are_passed_on_in_an_annotation,
+           a_card_without_a_device_node_is_rejected, a_card_in_mig_mode_is_left_out)

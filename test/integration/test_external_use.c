@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include "base/mem.h"
+#include "integration/suite.h"
 #include "lib/overuse_node.h"
 
 /*
@@ -16,9 +17,6 @@
 
 enum { TOTAL = 16, GIB_MIB = 1024 };
 
-static struct sim sim;
-static struct agent agent;
-static struct extender extender;
 static struct overuse_node node;
 static pid_t outside;
 
@@ -40,65 +38,51 @@ static void use(long long greedy, long long modest, long long others)
         pid_t pid;
         long long gib;
     } processes[] = {{node.greedy, greedy}, {node.modest, modest}, {outside, others}};
-    cleanup_buf struct buf script = {0};
     long long used = greedy + modest + others;
-    const char *before = ";processes=";
-    buf_printf(&script,
-               "driver 535.129.03\ncard uuid=GPU-0;name=Tesla T4;bus=3b;total=%lld;"
-               "free=%lld;used=%lld;reserved=0",
-               (long long)TOTAL << 30, (TOTAL - used) << 30, used << 30);
-    for (size_t i = 0; i < ARRAY_LEN(processes); i++) {
-        if (!processes[i].gib)
-            continue;
-        buf_printf(&script, "%s%d:%lld", before, (int)processes[i].pid,
-                   processes[i].gib << 30);
-        before = ",";
-    }
-    buf_adds(&script, *before == ';' ? ";processes=\n" : "\n");
-    agent_script(script.p);
+    const char *list = "";
+    for (size_t i = 0; i < ARRAY_LEN(processes); i++)
+        if (processes[i].gib)
+            list = lib_fmt("%s%s%d:%lld", list, *list ? "," : "", (int)processes[i].pid,
+                           processes[i].gib << 30);
+    agent_script(lib_fmt("driver 535.129.03\ncard uuid=GPU-0;name=Tesla T4;bus=3b;"
+                         "total=%lld;free=%lld;used=%lld;reserved=0;processes=%s\n",
+                         (long long)TOTAL << 30, (TOTAL - used) << 30, used << 30, list));
 }
 
 static void set_up(void)
 {
-    sim_start(&sim, ARGV(NULL));
     agent_setup(&sim);
     add_pod("greedy", OVERUSE_GREEDY, 4, "Running");
     add_pod("modest", OVERUSE_MODEST, 8, "Pending");
     overuse_node_start(&node, true);
     outside = overuse_node_add_outside();
     use(0, 0, 0);
-    cleanup_free char *source = agent_nvml();
-    agent_start(&agent, &sim, source, ARGV(OVERUSE_NODE_OPTIONS(&node)));
-    extender_start(&extender, &sim, ARGV(NULL));
+    agent_start(&agent, &sim, agent_nvml(), ARGV(OVERUSE_NODE_OPTIONS));
+    suite_extender(NULL);
 }
 
 static void tear_down(void)
 {
-    extender_stop(&extender);
-    agent_stop(&agent);
     kill(outside, SIGKILL);
     waitpid(outside, NULL, 0);
     overuse_node_stop(&node);
-    sim_stop(&sim);
 }
 
 /* Whether inspect shows these numbers of the card, in GiB. */
 static bool is_shown(json_int_t used, json_int_t withheld, json_int_t overuse,
                      bool complete)
 {
-    cleanup_json json_t *j = extender_inspect(&extender, "n1");
-    const json_t *card = json_array_get(lib_at(j, "devs"), 0);
-    return json_integer_value(json_object_get(card, "usedMiB")) == used * GIB_MIB &&
-           json_integer_value(json_object_get(card, "withheldMiB")) ==
-               withheld * GIB_MIB &&
-           json_integer_value(json_object_get(card, "overuseMiB")) == overuse * GIB_MIB &&
-           json_is_true(json_object_get(card, "usageComplete")) == complete;
+    const json_t *card =
+        lib_at(peer_get(&extender.observers, "/inspect/n1"), "nodes.0.devs.0");
+    return lib_int(card, "usedMiB") == used * GIB_MIB &&
+           lib_int(card, "withheldMiB") == withheld * GIB_MIB &&
+           lib_int(card, "overuseMiB") == overuse * GIB_MIB &&
+           json_is_true(lib_at(card, "usageComplete")) == complete;
 }
 
 static int64_t drift(const char *kind)
 {
-    cleanup_free char *sample = xasprintf("gpushare_drift{kind=\"%s\"}", kind);
-    return extender_metric(&extender, sample);
+    return extender_metric(&extender, lib_fmt("gpushare_drift{kind=\"%s\"}", kind));
 }
 
 /* 1 GiB is tolerated. */
@@ -139,7 +123,6 @@ START_TEST(other_processes_and_overuse_are_kept_apart)
     ck_assert_int_eq(extender_metric(&extender, "gpushare_cards_usage_complete"), 1);
     tear_down();
 }
-END_TEST
 
 /* The estimate: the promise of greedy, which runs, is subtracted, that of modest is not. */
 START_TEST(without_a_complete_measurement_the_estimate_stays)
@@ -154,7 +137,6 @@ START_TEST(without_a_complete_measurement_the_estimate_stays)
     lib_wait(is_shown(11, 5, 3, true));
     tear_down();
 }
-END_TEST
 
-LIB_MAIN("external_use", 120, other_processes_and_overuse_are_kept_apart,
-         without_a_complete_measurement_the_estimate_stays)
+SUITE_MAIN("external_use", 120, NULL, other_processes_and_overuse_are_kept_apart,
+           without_a_complete_measurement_the_estimate_stays)

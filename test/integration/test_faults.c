@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -99,10 +98,8 @@ static void add_objects(const struct sim *s)
 static void bind_with_retries(const struct fixture *f, const char *pod, const char *node)
 {
     cleanup_buf struct buf why = {0};
-    int64_t end = lib_now_ms() + LIB_WAIT_MS;
-    while (!extender_bind(&f->extender, pod, node, &why))
-        ck_assert_msg(lib_now_ms() < end, "%s, %s: %s never bound: %s", f->call->name,
-                      f->failure, pod, why.p);
+    lib_wait_saying(extender_bind(&f->extender, pod, node, &why),
+                    "%s, %s: %s never bound: %s", f->call->name, f->failure, pod, why.p);
 }
 
 /* Makes the extender send the call. */
@@ -136,56 +133,43 @@ static void make_call(struct fixture *f)
 }
 
 /* A Node without an Scv: the extender uses its capacity. */
-static void add_plain_node(const struct sim *s, const char *name)
-{
-    sim_load(s,
-             "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\"},"
-             "\"status\":{\"capacity\":{\"aliyun.com/gpu-mem\":\"32\","
-             "\"aliyun.com/gpu-count\":\"2\"},\"allocatable\":{\"aliyun.com/"
-             "gpu-mem\":\"32\",\"aliyun.com/gpu-count\":\"2\"}}}",
-             name);
-}
+#define PLAIN_NODE(name)                                                                 \
+    "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"" name "\"},"     \
+    "\"status\":{\"capacity\":{\"aliyun.com/gpu-mem\":\"32\","                           \
+    "\"aliyun.com/gpu-count\":\"2\"},\"allocatable\":{\"aliyun.com/gpu-mem\":\"32\","    \
+    "\"aliyun.com/gpu-count\":\"2\"}}}"
 
 /* Changes an object of each kind. */
 static void make_changes(const struct sim *s)
 {
     sim_add_bound_pod(s, "late", 3, "n1", GO_PROMISE("1", "3"));
     sim_add_scv(s, "n2", 2, 8, -1);
-    sim_load(s, "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":"
-                "\"unhealthy-gpu-n2\",\"namespace\":\"kube-system\"},\"data\":{\"gpus\":"
-                "\"1\"}}");
-    add_plain_node(s, "n4");
-    add_plain_node(s, "n5");
-    sim_load(s, "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
-                "\"metadata\":{\"name\":\"n5\",\"namespace\":"
-                "\"nvidia-gpu-scheduler-node-lease\"},\"spec\":{}}");
+    sim_load(s, "%s",
+             "[{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":"
+             "\"unhealthy-gpu-n2\",\"namespace\":\"kube-system\"},\"data\":{\"gpus\":"
+             "\"1\"}}," PLAIN_NODE("n4") "," PLAIN_NODE(
+                 "n5") ","
+                       "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
+                       "\"metadata\":{\"name\":\"n5\",\"namespace\":"
+                       "\"nvidia-gpu-scheduler-node-lease\"},\"spec\":{}}]");
 }
 
 static bool knows_all_changes(const struct extender *e)
 {
-    cleanup_json json_t *all = peer_json(&e->observers, "GET", "/inspect", NULL);
-    json_t *nodes = lib_at(all, "nodes");
-    if (json_array_size(nodes) != 5)
-        return false;
-    json_t *n1 = lib_at(json_array_get(nodes, 0), "devs");
-    json_t *n2 = lib_at(json_array_get(nodes, 1), "devs");
-    json_t *n4 = json_array_get(nodes, 3), *n5 = json_array_get(nodes, 4);
-    return json_integer_value(lib_at(json_array_get(n1, 1), "usedGPU")) == 3 &&
-           json_integer_value(lib_at(json_array_get(n2, 0), "totalGPU")) == 8 &&
-           strcmp(lib_str(json_array_get(n2, 1), "health"), "Excluded") == 0 &&
-           strcmp(lib_str(n4, "source"), "capacity") == 0 &&
-           strcmp(lib_str(n5, "source"), "none") == 0;
+    const json_t *all = peer_get(&e->observers, "/inspect");
+    return lib_size(all, "nodes") == 5 && lib_int(all, "nodes.0.devs.1.usedGPU") == 3 &&
+           lib_int(all, "nodes.1.devs.0.totalGPU") == 8 &&
+           strcmp(lib_str(all, "nodes.1.devs.1.health"), "Excluded") == 0 &&
+           strcmp(lib_str(all, "nodes.3.source"), "capacity") == 0 &&
+           strcmp(lib_str(all, "nodes.4.source"), "none") == 0;
 }
 
 static void check_aftermath(struct fixture *f)
 {
-    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     make_changes(&f->sim);
-    while (!knows_all_changes(&f->extender)) {
-        ck_assert_msg(lib_now_ms() < end, "%s, %s: does not know all changes: %s",
-                      f->call->name, f->failure, program_output(&f->extender.program));
-        lib_pause();
-    }
+    lib_wait_saying(knows_all_changes(&f->extender),
+                    "%s, %s: does not know all changes: %s", f->call->name, f->failure,
+                    program_output(&f->extender.program));
     bind_with_retries(f, "a", "n1");
     bind_with_retries(f, "b", "n2");
     bind_with_retries(f, "c", "n1");
@@ -197,36 +181,27 @@ static void check_aftermath(struct fixture *f)
  * pods? */
 static bool has_wakeup_annotation(const struct sim *s)
 {
-    cleanup_json json_t *node = peer_json(&s->api, "GET", "/api/v1/nodes/n3", NULL);
-    return json_object_get(lib_at(node, "metadata.annotations"), "gpushare/room-since");
+    return *lib_annotation(peer_get(&s->api, "/api/v1/nodes/n3"), "gpushare/room-since");
 }
 
 static void run_case(const struct call *call, const char *failure)
 {
     struct fixture f = {.call = call, .failure = failure};
     bool at_start = call->when == AT_START || call->when == NO_LEASE;
-    cleanup_free char *name =
-        xasprintf("kubeconfig-%p-%p", (void *)call, (void *)failure);
-    sim_start(&f.sim, ARGV(NULL));
+    sim_start(&f.sim, NULL);
     add_objects(&f.sim);
     if (call->when == NO_LEASE)
-        json_decref(peer_json(&f.sim.api, "DELETE",
-                              "/apis/coordination.k8s.io/v1/namespaces/kube-system/"
-                              "leases/gpushare-extender",
-                              NULL));
+        peer_do(&f.sim.api, "DELETE",
+                "/apis/coordination.k8s.io/v1/namespaces/kube-system/"
+                "leases/gpushare-extender",
+                NULL);
     if (at_start)
         add_fault(&f);
-    cleanup_free char *path = lib_kubeconfig(name, "http", f.sim.api.port, "", "");
-    extender_start_at(&f.extender, path, ARGV("--log-level", "debug"));
-    extender_wait_ready(&f.extender);
+    extender_start(&f.extender, &f.sim, ARGV("--log-level", "debug"));
     make_call(&f);
-    int64_t end = lib_now_ms() + LIB_WAIT_MS;
-    int wanted = call->when == AFTER_BIND ? 2 : 1;
-    while (sim_fired(&f.sim) < wanted) {
-        ck_assert_msg(lib_now_ms() < end, "%s, %s: the call was never made: %s",
-                      call->name, failure, program_output(&f.extender.program));
-        lib_pause();
-    }
+    lib_wait_saying(sim_fired(&f.sim) >= (call->when == AFTER_BIND ? 2 : 1),
+                    "%s, %s: the call was never made: %s", call->name, failure,
+                    program_output(&f.extender.program));
     sim_no_faults(&f.sim);
     check_aftermath(&f);
     if (call->when == ON_WAKEUP)
@@ -271,86 +246,5 @@ START_TEST(extender_recovers_from_failed_calls_of_a_bind)
     run_cases(IN_BIND, ON_WAKEUP);
 }
 
-/* -- a Binding with an unknown outcome counts as bound -- */
-
-struct unknown {
-    const char *failure; /* how the Binding fails */
-    bool applied;
-    struct fixture f;
-    bool bound;
-    struct buf why;
-};
-
-static void *bind_first(void *arg)
-{
-    struct unknown *u = arg;
-    u->bound = extender_bind(&u->f.extender, "first", "n1", &u->why);
-    return NULL;
-}
-
-/* A Binding fills the card, and its outcome is unknown: the watch is stalled and GETs of
- * the pod fail. Until the outcome is known, the card's memory is not available. */
-static void run_unknown(struct unknown *u)
-{
-    pthread_t thread;
-    cleanup_buf struct buf why = {0};
-    struct sim *s = &u->f.sim;
-    struct extender *e = &u->f.extender;
-    sim_start(s, ARGV(NULL));
-    sim_add_node(s, "n1", 1, 16);
-    sim_add_pod(s, "first", 16);
-    sim_add_pod(s, "second", 1);
-    extender_start(e, s, ARGV(NULL));
-    ck_assert_int_eq(extender_filter(e, 16, "n1", &why), FITS);
-    sim_watches(s, "stall", "pods");
-    sim_fault(s,
-              "[{\"subresource\":\"binding\",\"nth\":1,%s},"
-              "{\"verb\":\"get\",\"resource\":\"pods\",\"action\":\"answer\","
-              "\"status\":503}]",
-              u->failure);
-    ck_assert_int_eq(pthread_create(&thread, NULL, bind_first, u), 0);
-    lib_wait(sim_fired(s) >= 2); /* the Binding and a GET of the pod */
-    for (int i = 0; i < 3; i++) {
-        int fired = sim_fired(s);
-        ck_assert_int_eq(extender_filter(e, 1, "n1", &why), NOT_NOW);
-        ck_assert(!extender_bind(e, "second", "n1", &why));
-        ck_assert_contains(why.p, "no card of node n1 fits");
-        lib_wait(sim_fired(s) > fired);
-    }
-    sim_no_faults(s);
-    pthread_join(thread, NULL);
-    ck_assert_msg(u->bound == u->applied, "%s: %s", u->failure, u->why.p);
-    sim_watches(s, "release", "pods");
-    oracle_agrees(&s->api, e);
-    ck_assert_int_eq(extender_bind(e, "second", "n1", &why), !u->applied);
-    oracle_agrees(&s->api, e);
-    extender_stop(e);
-    sim_stop(s);
-    buf_fini(&u->why);
-}
-
-static const struct unknown unknowns[] = {
-    {.failure = "\"action\":\"apply-cut\"", .applied = true},
-    {.failure = "\"action\":\"apply-answer\",\"status\":500", .applied = true},
-    {.failure = "\"action\":\"apply-answer\",\"status\":504", .applied = true},
-    {.failure = "\"action\":\"apply-answer\",\"status\":429", .applied = true},
-    {.failure = "\"action\":\"cut\""},
-    {.failure = "\"action\":\"answer\",\"status\":500"},
-    {.failure = "\"action\":\"hang-cut\",\"hangMs\":300"},
-};
-
-static void unknown_thread(void *ctx, size_t i)
-{
-    struct unknown u = unknowns[i];
-    (void)ctx;
-    run_unknown(&u);
-}
-
-START_TEST(a_binding_with_unknown_outcome_keeps_its_memory)
-{
-    lib_threads(ARRAY_LEN(unknowns), unknown_thread, NULL);
-}
-
 LIB_MAIN("faults", 150, extender_recovers_from_failed_lists_watches_and_lease_calls,
-         extender_recovers_from_failed_calls_of_a_bind,
-         a_binding_with_unknown_outcome_keeps_its_memory)
+         extender_recovers_from_failed_calls_of_a_bind)

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "lib/lib.h"
 
@@ -12,7 +11,7 @@
  * from them alone.
  */
 
-enum { BLOB_MAX = 256 << 20, LAYERS = 2 };
+enum { LAYERS = 2 };
 
 #define OCI "application/vnd.oci.image."
 
@@ -32,12 +31,11 @@ static void start_make(struct program *p, const char *folder)
 {
     const char *build = getenv("GPUSHARE_BUILD");
     const char *sanitize = build ? strchr(build, '/') : NULL;
-    cleanup_free char *out = xasprintf("IMAGES=%s/%s", made, folder);
-    cleanup_free char *with = xasprintf("SANITIZE=%s", sanitize ? sanitize + 1 : "");
     program_start(p, made,
                   ARGV("env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL",
-                       "SOURCE_DATE_EPOCH=1700000000", "make", "-s", out, with,
-                       "images"));
+                       "SOURCE_DATE_EPOCH=1700000000", "make", "-s",
+                       lib_fmt("IMAGES=%s/%s", made, folder),
+                       lib_fmt("SANITIZE=%s", sanitize ? sanitize + 1 : ""), "images"));
 }
 
 static void make_twice(void)
@@ -55,169 +53,122 @@ static void remove_made(void)
     temp_dir_remove(made);
 }
 
-static void do_it(const char *const *argv)
-{
-    free(lib_output(0, argv));
-}
-
 static char *archive(const char *folder, const struct image *image)
 {
-    return xasprintf("%s/%s/%s-0.1.0.tar", made, folder, image->name);
+    return lib_fmt("%s/%s/%s-0.1.0.tar", made, folder, image->name);
 }
 
 /* -- layouts -- */
 
-/* A file of the layout in lib_dir. */
-static char *blob_path(const char *digest)
+/* A file of the layout in lib_dir; its size must be that of the descriptor. Kept. (The digests
+ * are tested in test_release.c.) */
+static char *blob_path(const json_t *descriptor)
 {
-    ck_assert_int_eq(strncmp(digest, "sha256:", 7), 0);
-    return xasprintf("%s/blobs/sha256/%s", lib_dir, digest + 7);
+    struct stat st;
+    char *path = lib_fmt("%s/blobs/sha256/%s", lib_dir,
+                         strchr(lib_str(descriptor, "digest"), ':') + 1);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(lib_int(descriptor, "size"), st.st_size);
+    return path;
 }
 
-/* The bytes of a descriptor, whose size must match. (test_release.c: the digests.) */
-static void read_blob(const json_t *descriptor, const char *type, struct buf *out)
+static json_t *load(const char *path)
 {
-    struct err err = {0};
-    const char *digest = lib_str(descriptor, "digest");
-    cleanup_free char *path = blob_path(digest);
-    ck_assert_str_eq(lib_str(descriptor, "mediaType"), type);
-    buf_clear(out);
-    ck_assert_done(file_read(path, BLOB_MAX, out, &err), err);
-    ck_assert_int_eq(json_integer_value(lib_at(descriptor, "size")), (json_int_t)out->n);
+    const char *text = lib_file(path);
+    return lib_parse(text, strlen(text));
 }
 
 static json_t *read_json(const json_t *descriptor, const char *type)
 {
-    cleanup_buf struct buf text = {0};
-    read_blob(descriptor, type, &text);
-    json_t *j = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES, NULL);
-    ck_assert_msg(j != NULL, "invalid JSON: %.*s", (int)text.n, text.p);
-    return j;
+    ck_assert_str_eq(lib_str(descriptor, "mediaType"), type);
+    return load(blob_path(descriptor));
 }
 
-static json_t *load(const char *name)
+/* Unpacks the image's archive into lib_dir; returns its manifest. */
+static json_t *open_layout(const struct image *image)
 {
-    cleanup_free char *text = temp_read(lib_dir, name);
-    json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    ck_assert_msg(j != NULL, "%s: invalid JSON: %s", name, text);
-    return j;
-}
-
-static void clear(const char *folder)
-{
-    cleanup_free char *path = temp_path(lib_dir, folder);
-    do_it(ARGV("rm", "-rf", path));
-}
-
-/* Unpacks the image's archive into lib_dir. */
-static void open_layout(const struct image *image)
-{
-    cleanup_free char *tar = archive("a", image);
-    clear("blobs");
-    do_it(ARGV("tar", "-C", lib_dir, "-xf", tar));
-}
-
-static json_t *manifest_of(const json_t *index)
-{
-    ck_assert_uint_eq(json_array_size(lib_at(index, "manifests")), 1);
-    return read_json(json_array_get(lib_at(index, "manifests"), 0),
-                     OCI "manifest.v1+json");
+    lib_output(0, ARGV("rm", "-rf", lib_path("blobs")));
+    lib_output(0, ARGV("tar", "-C", lib_dir, "-xf", archive("a", image)));
+    const json_t *index = load(lib_path("index.json"));
+    ck_assert_uint_eq(lib_size(index, "manifests"), 1);
+    return read_json(lib_at(index, "manifests.0"), OCI "manifest.v1+json");
 }
 
 static void check_config(const struct image *image, const json_t *config)
 {
-    cleanup_free char *program = xasprintf("/usr/local/bin/%s", image->name);
-    const json_t *labels = lib_at(config, "config.Labels");
-    static const char prefix[] = "org.opencontainers.image.";
-    static const char *const wanted[][2] = {{"version", "0.1.0"},
-                                            {"licenses", "Apache-2.0"}};
+    static const char prefix[] = "org.opencontainers.image";
     ck_assert_str_eq(lib_str(config, "os"), "linux");
     ck_assert_str_eq(lib_str(config, "created"), "2023-11-14T22:13:20Z");
     ck_assert_str_eq(lib_str(config, "config.User"), image->user);
-    const json_t *entry = lib_at(config, "config.Entrypoint");
-    ck_assert_uint_eq(json_array_size(entry), 1);
-    ck_assert_str_eq(json_string_value(json_array_get(entry, 0)), program);
-    for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
-        cleanup_free char *key = xasprintf("%s%s", prefix, wanted[i][0]);
-        const char *is = json_string_value(json_object_get(labels, key));
-        ck_assert_msg(is && strcmp(is, wanted[i][1]) == 0, "%s is %s", key, is);
-    }
-    const char *title =
-        json_string_value(json_object_get(labels, "org.opencontainers.image.title"));
-    ck_assert_str_eq(title, image->name);
+    ck_assert_str_eq(lib_text(config, "config.Entrypoint"),
+                     lib_fmt("[\"/usr/local/bin/%s\"]", image->name));
+    const char *const wanted[][2] = {
+        {"version", "0.1.0"}, {"licenses", "Apache-2.0"}, {"title", image->name}};
+    for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+        ck_assert_str_eq(
+            lib_in(config, "config.Labels", lib_fmt("%s.%s", prefix, wanted[i][0])),
+            wanted[i][1]);
 }
 
 /* The names under which containerd, podman, skopeo and docker load the image. */
 static void check_names(const struct image *image, const json_t *index,
                         const json_t *manifest)
 {
-    cleanup_free char *name = xasprintf("localhost/%s:0.1.0", image->name);
-    cleanup_json json_t *docker = load("manifest.json");
-    const json_t *notes =
-        lib_at(json_array_get(lib_at(index, "manifests"), 0), "annotations");
-    const json_t *only = json_array_get(docker, 0);
+    const char *name = lib_fmt("localhost/%s:0.1.0", image->name);
+    const json_t *docker = load(lib_path("manifest.json"));
+    ck_assert_str_eq(lib_in(index, "manifests.0.annotations", "io.containerd.image.name"),
+                     name);
     ck_assert_str_eq(
-        json_string_value(json_object_get(notes, "io.containerd.image.name")), name);
-    ck_assert_str_eq(
-        json_string_value(json_object_get(notes, "org.opencontainers.image.ref.name")),
+        lib_in(index, "manifests.0.annotations", "org.opencontainers.image.ref.name"),
         "0.1.0");
     ck_assert_uint_eq(json_array_size(docker), 1);
-    ck_assert_str_eq(json_string_value(json_array_get(lib_at(only, "RepoTags"), 0)),
-                     name);
-    ck_assert_contains(lib_str(only, "Config"), lib_str(manifest, "config.digest") + 7);
+    ck_assert_str_eq(lib_str(docker, "0.RepoTags.0"), name);
+    ck_assert_contains(lib_str(docker, "0.Config"),
+                       lib_str(manifest, "config.digest") + 7);
     for (size_t i = 0; i < LAYERS; i++)
-        ck_assert_contains(
-            json_string_value(json_array_get(lib_at(only, "Layers"), i)),
-            lib_str(json_array_get(lib_at(manifest, "layers"), i), "digest") + 7);
+        ck_assert_contains(lib_str(docker, lib_fmt("0.Layers.%zu", i)),
+                           lib_str(manifest, lib_fmt("layers.%zu.digest", i)) + 7);
 }
 
 START_TEST(every_layout_is_whole)
 {
-    cleanup_free char *libraries = NULL;
+    const char *libraries = NULL;
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
-        open_layout(&images[i]);
-        cleanup_json json_t *index = load("index.json"), *version = load("oci-layout");
-        cleanup_json json_t *manifest = manifest_of(index), *config = NULL;
-        config = read_json(lib_at(manifest, "config"), OCI "config.v1+json");
-        ck_assert_str_eq(lib_str(version, "imageLayoutVersion"), "1.0.0");
-        ck_assert_int_eq(json_integer_value(lib_at(index, "schemaVersion")), 2);
-        ck_assert_int_eq(json_integer_value(lib_at(manifest, "schemaVersion")), 2);
-        ck_assert_uint_eq(json_array_size(lib_at(manifest, "layers")), LAYERS);
-        check_config(&images[i], config);
+        const json_t *manifest = open_layout(&images[i]),
+                     *index = load(lib_path("index.json"));
+        ck_assert_str_eq(lib_str(load(lib_path("oci-layout")), "imageLayoutVersion"),
+                         "1.0.0");
+        ck_assert_int_eq(lib_int(index, "schemaVersion"), 2);
+        ck_assert_int_eq(lib_int(manifest, "schemaVersion"), 2);
+        ck_assert_uint_eq(lib_size(manifest, "layers"), LAYERS);
+        check_config(&images[i],
+                     read_json(lib_at(manifest, "config"), OCI "config.v1+json"));
         check_names(&images[i], index, manifest);
         /* Two layers, a configuration, a manifest, and no blob without a reference. */
-        cleanup_free char *count =
-            lib_output(0, ARGV("sh", "-c", "ls \"$1/blobs/sha256\" | wc -l", "sh",
-                               lib_dir));
-        ck_assert_int_eq(atoi(count), LAYERS + 2);
-        const char *lowest =
-            lib_str(json_array_get(lib_at(manifest, "layers"), 0), "digest");
-        if (libraries)
-            ck_assert_str_eq(libraries, lowest);
-        else
-            libraries = xstrdup(lowest);
+        ck_assert_int_eq(
+            atoi(lib_output(
+                0, ARGV("sh", "-c", "ls \"$1/blobs/sha256\" | wc -l", "sh", lib_dir))),
+            LAYERS + 2);
+        const char *lowest = lib_str(manifest, "layers.0.digest");
+        ck_assert_str_eq(libraries ? libraries : lowest, lowest);
+        libraries = lowest;
     }
 }
-END_TEST
 
 /* -- contents -- */
 
-/* Lists the layers, or unpacks them into lib_dir/root. */
-static char *each_layer(const struct image *image, const char *how)
+/* Lists the layers, or unpacks them into lib_dir/root. Kept. */
+static const char *each_layer(const struct image *image, const char *how)
 {
-    struct buf all = {0};
-    open_layout(image);
-    cleanup_json json_t *index = load("index.json"), *manifest = manifest_of(index);
-    cleanup_free char *root = temp_path(lib_dir, "root");
-    mkdir(root, 0755);
-    for (size_t i = 0; i < LAYERS; i++) {
-        const json_t *layer = json_array_get(lib_at(manifest, "layers"), i);
-        cleanup_free char *path = blob_path(lib_str(layer, "digest"));
-        cleanup_free char *text =
-            lib_output(0, ARGV("tar", "--numeric-owner", "-C", root, how, path));
-        buf_adds(&all, text);
-    }
-    return buf_take(&all);
+    const char *all = "";
+    const json_t *manifest = open_layout(image);
+    lib_output(0, ARGV("mkdir", "-p", lib_path("root")));
+    for (size_t i = 0; i < LAYERS; i++)
+        all = lib_fmt(
+            "%s%s", all,
+            lib_output(0, ARGV("tar", "--numeric-owner", "-C", lib_path("root"), how,
+                               blob_path(lib_at(manifest, lib_fmt("layers.%zu", i))))));
+    return all;
 }
 
 /* A line of tar: "-rwxr-xr-x 0/0 1234 DATE TIME ./usr/..." */
@@ -235,11 +186,11 @@ START_TEST(the_images_contain_only_expected_files)
 {
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
         size_t programs = 0, entries = 0;
-        cleanup_free char *list = each_layer(&images[i], "-tvzf");
+        const char *list = each_layer(&images[i], "-tvzf");
         struct span rest = span_of(list);
         while (rest.n) {
             struct span line = span_cut(&rest, '\n');
-            cleanup_free char *text = xmemdup0(line.p, line.n);
+            const char *text = lib_fmt("%.*s", SPAN_ARG(line));
             check_entry(text);
             programs += strstr(text, "/bin/") && *text == '-';
             entries++;
@@ -248,7 +199,6 @@ START_TEST(the_images_contain_only_expected_files)
         ck_assert_uint_eq(programs, 1); /* no shell, no package manager */
     }
 }
-END_TEST
 
 /* Every package of a library is listed for scanners, with its license. */
 START_TEST(packages_come_with_their_licenses)
@@ -269,10 +219,9 @@ START_TEST(packages_come_with_their_licenses)
         "test -s usr/share/doc/gpushare/copyright\n"
         "test -s usr/share/common-licenses/LGPL-2.1\n"
         "test -s etc/debian_version && grep -q '^ID=' etc/os-release\n";
-    free(each_layer(&images[0], "-xzf"));
-    do_it(ARGV("sh", "-euc", "cd \"$1\"; eval \"$2\"", "sh", lib_dir, script));
+    each_layer(&images[0], "-xzf");
+    lib_output(0, ARGV("sh", "-euc", "cd \"$1\"; eval \"$2\"", "sh", lib_dir, script));
 }
-END_TEST
 
 /* -- starting the programs -- */
 
@@ -280,26 +229,24 @@ END_TEST
 static void run_alone(struct program *p, const char *user, const char *program,
                       const char *const *args)
 {
-    cleanup_free char *path = xasprintf("/usr/local/bin/%s", program);
-    cleanup_free char *root = temp_path(lib_dir, "root");
     bool is_root = geteuid() == 0; /* otherwise root of a user namespace */
-    const char *argv[24] = {"env",
-                            "-i",
-                            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
-                            "FAKE_NVML=/nvml",
-                            "unshare",
-                            is_root ? "--mount" : "--map-root-user",
-                            "--mount",
-                            "sh",
-                            "-euc",
-                            "mount --rbind /proc \"$1/proc\"; root=$1 user=$2; shift 2; "
-                            "exec chroot --userspec=\"$user\" --groups= \"$root\" \"$@\"",
-                            "sh",
-                            root,
-                            is_root ? user : "0:0",
-                            path};
-    for (size_t n = 14; *args; n++)
-        argv[n] = *args++;
+    const char *argv[PROGRAM_ARGS] = {
+        "env",
+        "-i",
+        "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+        "FAKE_NVML=/nvml",
+        "unshare",
+        is_root ? "--mount" : "--map-root-user",
+        "--mount",
+        "sh",
+        "-euc",
+        "mount --rbind /proc \"$1/proc\"; root=$1 user=$2; shift 2; "
+        "exec chroot --userspec=\"$user\" --groups= \"$root\" \"$@\"",
+        "sh",
+        lib_path("root"),
+        is_root ? user : "0:0",
+        lib_fmt("/usr/local/bin/%s", program)};
+    program_args(argv, 14, args);
     program_start(p, lib_dir, argv);
 }
 
@@ -332,15 +279,12 @@ static void check_output(const struct image *image, const char *option,
 START_TEST(programs_start_from_the_images_alone)
 {
     for (size_t i = 0; can_be_alone() && i < ARRAY_LEN(images); i++) {
-        cleanup_free char *version = xasprintf("%s 0.1.0\n", images[i].name);
-        cleanup_free char *help = xasprintf("%s: ", images[i].name);
-        free(each_layer(&images[i], "-xzf"));
-        check_output(&images[i], "--version", version);
-        check_output(&images[i], "--help", help);
-        clear("root");
+        each_layer(&images[i], "-xzf");
+        check_output(&images[i], "--version", lib_fmt("%s 0.1.0\n", images[i].name));
+        check_output(&images[i], "--help", lib_fmt("%s: ", images[i].name));
+        lib_output(0, ARGV("rm", "-rf", lib_path("root")));
     }
 }
-END_TEST
 
 /* NVIDIA's runtime mounts the library into Debian's library folder, without updating the
  * cache of the loader. */
@@ -348,15 +292,14 @@ START_TEST(nvml_is_found_where_the_runtime_puts_it)
 {
     static const char put[] =
         "cat \"$2\" >\"$(echo \"$1\"/root/usr/lib/*-linux-*)/libnvidia-ml.so.1\"";
-    cleanup_free char *library = program_path("fake-nvml/libnvidia-ml.so.1");
     struct program p;
     if (!can_be_alone())
         return;
-    free(each_layer(&images[2], "-xzf"));
-    do_it(ARGV("sh", "-euc", put, "sh", lib_dir, library));
-    cleanup_free char *root = temp_path(lib_dir, "root");
+    each_layer(&images[2], "-xzf");
+    lib_output(0, ARGV("sh", "-euc", put, "sh", lib_dir,
+                       lib_built("fake-nvml/libnvidia-ml.so.1")));
     temp_write(
-        root, "nvml",
+        lib_path("root"), "nvml",
         "driver 535.129.03\ncuda 12020\n"
         "card uuid=GPU-1;name=Tesla T4;bus=3b;minor=0;total=17179869184;"
         "free=17179869184;used=0;reserved=0;util=0;temp=30;events=15;processes=\n");
@@ -364,56 +307,37 @@ START_TEST(nvml_is_found_where_the_runtime_puts_it)
     cleanup_free char *said = program_end(&p, 0);
     ck_assert_contains(said, "GPU-1");
 }
-END_TEST
 
 START_TEST(a_second_build_is_identical)
 {
-    for (size_t i = 0; i < ARRAY_LEN(images); i++) {
-        cleanup_free char *a = archive("a", &images[i]), *b = archive("b", &images[i]);
-        do_it(ARGV("cmp", a, b));
-    }
+    for (size_t i = 0; i < ARRAY_LEN(images); i++)
+        lib_output(0, ARGV("cmp", archive("a", &images[i]), archive("b", &images[i])));
 }
-END_TEST
 
 /* The Containerfile takes the files from scripts/images and sets these values itself. */
 START_TEST(the_containerfile_sets_the_same_values)
 {
-    cleanup_buf struct buf file = {0};
-    struct err err = {0};
-    ck_assert_done(file_read("Containerfile", 1 << 20, &file, &err), err);
-    ck_assert_contains(file.p, "\nARG VERSION=0.1.0\n");
+    const char *file = lib_file("Containerfile");
+    ck_assert_contains(file, "\nARG VERSION=0.1.0\n");
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
         const char *name = images[i].name;
-        cleanup_free char *stage =
-            xasprintf("\nFROM libraries AS %s\n"
-                      "COPY --from=build /gpushare/build/images/root/%s/ /\n"
-                      "USER %s\nENTRYPOINT [\"/usr/local/bin/%s\"]\n",
-                      name, name, images[i].user, name);
-        ck_assert_contains(file.p, stage);
+        ck_assert_contains(file,
+                           lib_fmt("\nFROM libraries AS %s\n"
+                                   "COPY --from=build /gpushare/build/images/root/%s/ /\n"
+                                   "USER %s\nENTRYPOINT [\"/usr/local/bin/%s\"]\n",
+                                   name, name, images[i].user, name));
     }
 }
-END_TEST
 
 START_TEST(a_missing_program_is_named)
 {
-    cleanup_free char *said =
-        lib_output(1, ARGV("scripts/images", lib_dir, "0.1.0", lib_dir));
+    char *said = lib_output(1, ARGV("scripts/images", lib_dir, "0.1.0", lib_dir));
     ck_assert_contains(said, "images: ");
     ck_assert_contains(said, "/usr/local/bin/gpushare-extender not found");
 }
-END_TEST
 
-int main(void)
-{
-    static const struct unit_fixtures around = {.begin_all = make_twice,
-                                                .end_all = remove_made};
-    const TTest *const tests[] = {every_layout_is_whole,
-                                  the_images_contain_only_expected_files,
-                                  packages_come_with_their_licenses,
-                                  programs_start_from_the_images_alone,
-                                  nvml_is_found_where_the_runtime_puts_it,
-                                  a_second_build_is_identical,
-                                  the_containerfile_sets_the_same_values,
-                                  a_missing_program_is_named};
-    return lib_run_with("images", tests, ARRAY_LEN(tests), 60, &around);
-}
+LIB_MAIN_ONCE("images", 60, make_twice, remove_made, every_layout_is_whole,
+              the_images_contain_only_expected_files, packages_come_with_their_licenses,
+              programs_start_from_the_images_alone,
+              nvml_is_found_where_the_runtime_puts_it, a_second_build_is_identical,
+              the_containerfile_sets_the_same_values, a_missing_program_is_named)

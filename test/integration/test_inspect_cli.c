@@ -2,176 +2,137 @@
 #include <signal.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
-#include "lib/sim.h"
+#include "integration/suite.h"
 
 /*
  * kubectl-inspect-gpushare as users run it, against kube-sim and the real extender. Its
  * output for each kind of object is tested in test/cli.
  */
 
-static char *kubeconfig(const struct sim *s)
+static void start(struct program *p, const char *const *options)
 {
-    return lib_kubeconfig("config", "http", s->api.port, "", "");
+    lib_program(p, "kubectl-inspect-gpushare", ARGV("--kubeconfig", sim_kubeconfig(&sim)),
+                options);
 }
 
-static void start(struct program *p, const struct sim *s, const char *const *options)
-{
-    cleanup_free char *config = kubeconfig(s);
-    lib_program(p, "kubectl-inspect-gpushare", ARGV("--kubeconfig", config), options);
-}
-
-/* Runs the program to its end; returns its output, new. */
-static char *inspect(const struct sim *s, int status, const char *const *options)
+/* Runs the program to its end; returns its output, kept. */
+static char *inspect(int status, const char *const *options)
 {
     struct program p;
-    start(&p, s, options);
-    return program_end(&p, status);
+    start(&p, options);
+    return lib_keep(program_end(&p, status), free);
 }
 
 static const char idx_0[] = "{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}";
 
 START_TEST(it_shows_the_api_servers_objects)
 {
-    struct sim s;
-    sim_start(&s, ARGV(NULL));
-    sim_add_node(&s, "n1", 2, 15);
-    sim_add_bound_pod(&s, "a", 2, "n1", idx_0);
-    sim_add_pod(&s, "w", 20);
-    cleanup_free char *table = inspect(&s, 0, ARGV(NULL));
+    sim_add_node(&sim, "n1", 2, 15);
+    sim_add_bound_pod(&sim, "a", 2, "n1", idx_0);
+    sim_add_pod(&sim, "w", 20);
+    const char *table = inspect(0, NULL);
     ck_assert_contains(table, "2/15");
     ck_assert_contains(table, "2 of 30 GiB promised (6%), 28 free");
     ck_assert_contains(table, "; 2 cards (2 healthy) on 1 node; 1 pending pod\n");
-    cleanup_free char *details = inspect(&s, 0, ARGV("-d", "n1"));
-    ck_assert_contains(details, "default");
-    cleanup_free char *text = inspect(&s, 0, ARGV("-ojson"));
-    json_error_t error;
-    cleanup_json json_t *j = json_loads(text, 0, &error);
-    ck_assert_msg(j != NULL, "%s: %s", error.text, text);
-    ck_assert_str_eq(lib_str(json_array_get(lib_at(j, "nodes"), 0), "name"), "n1");
-    cleanup_free char *mib = inspect(&s, 0, ARGV("--memory-unit=MiB"));
+    ck_assert_contains(inspect(0, ARGV("-d", "n1")), "default");
+    const char *text = inspect(0, ARGV("-ojson"));
+    ck_assert_str_eq(lib_str(lib_parse(text, strlen(text)), "nodes.0.name"), "n1");
+    const char *mib = inspect(0, ARGV("--memory-unit=MiB"));
     ck_assert_contains(mib, "PROMISED/TOTAL(MiB)");
     ck_assert_contains(mib, "2/15360");
-    cleanup_free char *usage = inspect(&s, 0, ARGV("usage"));
-    ck_assert_contains(usage, "n1    0    default    a    2 ");
-    sim_stop(&s);
+    ck_assert_contains(inspect(0, ARGV("usage")), "n1    0    default    a    2 ");
 }
-END_TEST
 
 /* Lists nothing but nodes and pods. */
 START_TEST(classic_uses_nodes_and_pods_only)
 {
-    struct sim s;
-    sim_start(&s, ARGV(NULL));
-    sim_load(&s,
+    sim_load(&sim,
              "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"},"
              "\"status\":{\"addresses\":[{\"type\":\"InternalIP\",\"address\":"
              "\"10.0.0.7\"}],\"capacity\":{\"aliyun.com/gpu-mem\":\"30\","
              "\"aliyun.com/gpu-count\":\"2\"},\"allocatable\":{"
              "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}}}");
-    sim_add_bound_pod(&s, "a", 2, "n1", idx_0);
-    cleanup_free char *all = inspect(&s, 0, ARGV("--classic"));
+    sim_add_bound_pod(&sim, "a", 2, "n1", idx_0);
     ck_assert_str_eq(
-        all, "NAME  IPADDRESS  GPU0(Allocated/Total)  GPU1(Allocated/Total)  GPU "
-             "Memory(GiB)\n"
-             "n1    10.0.0.7   2/15                   0/15                   2/30\n"
-             "-----------------------------------------------\n"
-             "Allocated/Total GPU Memory In Cluster:\n"
-             "2/30 (6%)  \n");
-    ck_assert_int_eq(sim_count(&s, "list", "scvs", ""), 0);
-    ck_assert_int_eq(sim_count(&s, "list", "configmaps", ""), 0);
-    cleanup_free char *none = inspect(&s, 1, ARGV("--classic", "nope"));
-    ck_assert_str_eq(none, "Failed due to nodes \"nope\" not found");
-    sim_stop(&s);
+        inspect(0, ARGV("--classic")),
+        "NAME  IPADDRESS  GPU0(Allocated/Total)  GPU1(Allocated/Total)  GPU "
+        "Memory(GiB)\n"
+        "n1    10.0.0.7   2/15                   0/15                   2/30\n"
+        "-----------------------------------------------\n"
+        "Allocated/Total GPU Memory In Cluster:\n"
+        "2/30 (6%)  \n");
+    ck_assert_int_eq(sim_count(&sim, "list", "scvs", ""), 0);
+    ck_assert_int_eq(sim_count(&sim, "list", "configmaps", ""), 0);
+    ck_assert_str_eq(inspect(1, ARGV("--classic", "nope")),
+                     "Failed due to nodes \"nope\" not found");
 }
-END_TEST
 
 START_TEST(it_explains_pods)
 {
-    struct sim s;
-    sim_start(&s, ARGV(NULL));
-    sim_add_node(&s, "n1", 1, 15);
-    sim_add_bound_pod(&s, "a", 12, "n1", idx_0);
-    sim_add_pod(&s, "w", 8);
-    cleanup_free char *pending = inspect(&s, 0, ARGV("explain", "pod", "default/w"));
+    sim_add_node(&sim, "n1", 1, 15);
+    sim_add_bound_pod(&sim, "a", 12, "n1", idx_0);
+    sim_add_pod(&sim, "w", 8);
+    const char *pending = inspect(0, ARGV("explain", "pod", "default/w"));
     ck_assert_contains(pending, "lacks 5 GiB; promised: default/a 12 GiB");
-    cleanup_free char *bound =
-        inspect(&s, 0, ARGV("explain", "pod", "a", "-n", "default"));
-    ck_assert_contains(bound, "pod default/a is bound to node n1");
-    cleanup_free char *none = inspect(&s, 1, ARGV("explain", "pod/x/y"));
-    ck_assert_contains(none, "pod x/y not found");
+    ck_assert_contains(inspect(0, ARGV("explain", "pod", "a", "-n", "default")),
+                       "pod default/a is bound to node n1");
+    ck_assert_contains(inspect(1, ARGV("explain", "pod/x/y")), "pod x/y not found");
     /* The API objects explain the pod also while the extender is not available. */
-    cleanup_free char *alone = inspect(
-        &s, 0, ARGV("explain", "pod", "default/w", "--extender=kube-system/none:12345"));
+    const char *alone = inspect(
+        0, ARGV("explain", "pod", "default/w", "--extender=kube-system/none:12345"));
     ck_assert_contains(alone, "lacks 5 GiB; promised: default/a 12 GiB");
     ck_assert_contains(alone, "\n! --extender kube-system/none:12345: HTTP 404");
     ck_assert_ptr_null(strstr(pending, "--extender"));
-    sim_stop(&s);
 }
-END_TEST
 
 START_TEST(check_compares_with_the_extender)
 {
-    struct sim s;
-    struct extender e;
-    sim_start(&s, ARGV(NULL));
-    sim_add_node(&s, "n1", 2, 15);
-    extender_start(&e, &s, ARGV(NULL));
-    extender_wait_ready(&e);
-    sim_add_pod(&s, "a", 4);
-    lib_wait(extender_bind(&e, "a", "n1", NULL));
-    cleanup_free char *url =
-        xasprintf("--extender=http://127.0.0.1:%u", e.observers.port);
-    cleanup_free char *good = inspect(&s, 0, ARGV("--check", url));
+    sim_add_node(&sim, "n1", 2, 15);
+    suite_extender(NULL);
+    sim_add_pod(&sim, "a", 4);
+    lib_wait(extender_bind(&extender, "a", "n1", NULL));
+    char *url = lib_fmt("--extender=http://127.0.0.1:%u", extender.observers.port);
+    const char *good = inspect(0, ARGV("--check", url));
     ck_assert_str_eq(good, "no differences; compared with the extender\n");
-    cleanup_free char *unit =
-        inspect(&s, 2, ARGV("--check", url, "--memory-unit=512MiB"));
-    ck_assert_contains(unit, "node n1: GPU");
+    ck_assert_contains(inspect(2, ARGV("--check", url, "--memory-unit=512MiB")),
+                       "node n1: GPU");
     /* Without --extender, nobody but the API server's objects is asked. */
-    cleanup_free char *alone = inspect(&s, 0, ARGV("--check"));
+    const char *alone = inspect(0, ARGV("--check"));
     ck_assert_str_eq(alone,
                      "no differences; not compared with the extender (see --extender)\n");
-    cleanup_free char *service = inspect(
-        &s, 1, ARGV("--check", "--extender=kube-system/gpushare-schd-extender:12345"));
-    ck_assert_contains(service, "--extender kube-system/gpushare-schd-extender:12345: ");
-    sim_add_bound_pod(&s, "b", 15, "n1", idx_0);
-    sim_add_bound_pod(&s, "c", 15, "n1", idx_0);
-    cleanup_free char *over = inspect(&s, 2, ARGV("--check", "--extender", "none"));
+    ck_assert_contains(
+        inspect(1,
+                ARGV("--check", "--extender=kube-system/gpushare-schd-extender:12345")),
+        "--extender kube-system/gpushare-schd-extender:12345: ");
+    sim_add_bound_pod(&sim, "b", 15, "n1", idx_0);
+    sim_add_bound_pod(&sim, "c", 15, "n1", idx_0);
+    const char *over = inspect(2, ARGV("--check", "--extender", "none"));
     ck_assert_contains(over, "node n1: GPU0 has 15360 MiB, but ");
     ck_assert_contains(over, "1 difference; not compared with the extender (see");
-    extender_stop(&e);
-    cleanup_free char *gone = inspect(&s, 1, ARGV("--check", url));
-    ck_assert_contains(gone, "--extender http://127.0.0.1:");
-    sim_stop(&s);
+    extender_stop(&extender);
+    ck_assert_contains(inspect(1, ARGV("--check", url)), "--extender http://127.0.0.1:");
 }
-END_TEST
 
 #define NO_HEARTBEAT "no heartbeat from scv-agent on this node for "
 
 START_TEST(a_watch_follows)
 {
-    struct sim s;
     struct program p;
-    sim_start(&s, ARGV(NULL));
-    sim_add_node(&s, "n1", 1, 15);
-    start(&p, &s, ARGV("--watch"));
+    sim_add_node(&sim, "n1", 1, 15);
+    start(&p, ARGV("--watch"));
     ck_assert(program_wait_output(&p, "0 of 15 GiB promised"));
-    sim_add_bound_pod(&s, "a", 4, "n1", idx_0);
+    sim_add_bound_pod(&sim, "a", 4, "n1", idx_0);
     ck_assert(program_wait_output(&p, "4 of 15 GiB promised"));
-    sim_delete_pod(&s, "a");
-    sim_add_bound_pod(&s, "b", 3, "n1", idx_0);
+    sim_delete_pod(&sim, "a");
+    sim_add_bound_pod(&sim, "b", 3, "n1", idx_0);
     ck_assert(program_wait_output(&p, "3 of 15 GiB promised"));
     program_signal(&p, SIGINT); /* ends the program at once */
     free(program_end(&p, 128 + SIGINT));
-    sim_stop(&s);
 }
-END_TEST
 
 START_TEST(errors_are_clear)
 {
-    struct sim s;
-    sim_start(&s, ARGV(NULL));
     static const struct {
         const char *options[4], *says;
     } cases[] = {
@@ -187,24 +148,16 @@ START_TEST(errors_are_clear)
          "https://HOST:PORT or NAMESPACE/SERVICE:PORT"},
         {{"--extender-token=x"}, "--extender-token needs --extender https://HOST:PORT\n"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_free char *said = inspect(&s, 1, cases[i].options);
-        ck_assert_contains(said, cases[i].says);
-    }
-    sim_fault(&s, "{\"resource\":\"leases\",\"action\":\"answer\",\"status\":403}");
-    cleanup_free char *right = inspect(&s, 1, ARGV(NULL));
-    ck_assert_contains(right, "list of leases: ");
-    sim_stop(&s);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        ck_assert_contains(inspect(1, cases[i].options), cases[i].says);
+    sim_fault(&sim, "{\"resource\":\"leases\",\"action\":\"answer\",\"status\":403}");
+    ck_assert_contains(inspect(1, NULL), "list of leases: ");
 }
-END_TEST
 
 START_TEST(completion_lists_names_of_the_cluster)
 {
-    struct sim s;
-    sim_start(&s, ARGV(NULL));
-    sim_add_node(&s, "n1", 1, 15);
-    sim_add_pod(&s, "w", 8);
-    cleanup_free char *config = kubeconfig(&s);
+    sim_add_node(&sim, "n1", 1, 15);
+    sim_add_pod(&sim, "w", 8);
     const struct {
         const char *const *words;
         const char *want;
@@ -215,17 +168,15 @@ START_TEST(completion_lists_names_of_the_cluster)
                  {ARGV("defrag", "pod", ""), "w\n:4\n"},
                  {ARGV("-o", "w"), "wide\n:4\n"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct program p;
-        lib_program(&p, "kubectl-inspect-gpushare",
-                    ARGV("__complete", "--kubeconfig", config), cases[i].words);
-        cleanup_free char *said = program_end(&p, 0);
-        ck_assert_str_eq(said, cases[i].want);
+        const char *words[PROGRAM_ARGS] = {"__complete", "--kubeconfig",
+                                           sim_kubeconfig(&sim)};
+        program_args(words, 3, cases[i].words);
+        ck_assert_str_eq(lib_output_of(0, "kubectl-inspect-gpushare", words),
+                         cases[i].want);
     }
-    sim_stop(&s);
 }
-END_TEST
 
-LIB_MAIN("inspect_cli", 60, it_shows_the_api_servers_objects,
-         classic_uses_nodes_and_pods_only, it_explains_pods,
-         check_compares_with_the_extender, a_watch_follows, errors_are_clear,
-         completion_lists_names_of_the_cluster)
+SUITE_MAIN("inspect_cli", 60, NULL, it_shows_the_api_servers_objects,
+           classic_uses_nodes_and_pods_only, it_explains_pods,
+           check_compares_with_the_extender, a_watch_follows, errors_are_clear,
+           completion_lists_names_of_the_cluster)

@@ -23,12 +23,10 @@ static char *made;
 
 static void build(const char *folder, const char *mask)
 {
-    cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
-    cleanup_free char *line = xasprintf("umask %s; scripts/krew '%s/%s' 1.2.3 "
-                                        "https://there/v1.2.3 \"$(dpkg "
-                                        "--print-architecture)=%s=\"",
-                                        mask, made, folder, plugin);
-    free(output_of(line));
+    output_of(lib_fmt("umask %s; scripts/krew '%s/%s' 1.2.3 "
+                      "https://there/v1.2.3 \"$(dpkg "
+                      "--print-architecture)=%s=\"",
+                      mask, made, folder, lib_built("kubectl-inspect-gpushare")));
 }
 
 static void build_twice(void)
@@ -46,16 +44,15 @@ static void remove_made(void)
 
 static json_t *manifest_in(const char *folder)
 {
-    cleanup_free char *path = xasprintf("%s/%s/inspect-gpushare.yaml", made, folder);
     cleanup_json json_t *all = json_array();
-    yamlfile_read(all, path);
+    yamlfile_read(all, lib_fmt("%s/%s/inspect-gpushare.yaml", made, folder));
     ck_assert_uint_eq(json_array_size(all), 1);
     return json_incref(json_array_get(all, 0));
 }
 
 static json_t *platform_of(const json_t *manifest)
 {
-    return json_array_get(lib_at(manifest, "spec.platforms"), 0);
+    return lib_at(manifest, "spec.platforms.0");
 }
 
 START_TEST(the_archive_is_reproducible)
@@ -65,22 +62,19 @@ START_TEST(the_archive_is_reproducible)
     ck_assert_str_eq(lib_str(first, "metadata.name"), "inspect-gpushare");
     ck_assert_str_eq(lib_str(first, "spec.version"), "v1.2.3");
     const json_t *platform = platform_of(first);
-    cleanup_free char *name = xasprintf("kubectl-inspect-gpushare-linux-%s.tar.gz",
-                                        lib_str(platform, "selector.matchLabels.arch"));
-    cleanup_free char *uri = xasprintf("https://there/v1.2.3/%s", name);
-    ck_assert_str_eq(lib_str(platform, "uri"), uri);
-    cleanup_free char *line =
-        xasprintf("cd \"$MADE/a\"; sha256sum %s | cut -d' ' -f1; cmp %s ../b/%s; "
-                  "tar -tvzf %s | sed 's/ .* / /' | grep -v /", /* the top folder */
-                  name, name, name, name);
-    cleanup_free char *want =
-        xasprintf("%s\n-rw-r--r-- LICENSE\n-rwxr-xr-x kubectl-inspect-gpushare\n"
-                  "-rwxr-xr-x kubectl_complete-inspect-gpushare\n",
-                  lib_str(platform, "sha256"));
-    cleanup_free char *said = output_of(line);
-    ck_assert_str_eq(said, want);
+    char *name = lib_fmt("kubectl-inspect-gpushare-linux-%s.tar.gz",
+                         lib_str(platform, "selector.matchLabels.arch"));
+    ck_assert_str_eq(lib_str(platform, "uri"), lib_fmt("https://there/v1.2.3/%s", name));
+
+    ck_assert_str_eq(
+        output_of(
+            lib_fmt("cd \"$MADE/a\"; sha256sum %s | cut -d' ' -f1; cmp %s ../b/%s; "
+                    "tar -tvzf %s | sed 's/ .* / /' | grep -v /", /* the top folder */
+                    name, name, name, name)),
+        lib_fmt("%s\n-rw-r--r-- LICENSE\n-rwxr-xr-x kubectl-inspect-gpushare\n"
+                "-rwxr-xr-x kubectl_complete-inspect-gpushare\n",
+                lib_str(platform, "sha256")));
 }
-END_TEST
 
 /* The indented lines of the caveats. */
 static char *commands_of(const json_t *manifest)
@@ -103,31 +97,26 @@ START_TEST(the_caveats_add_the_documented_name)
     cleanup_json json_t *manifest = manifest_in("a");
     cleanup_free char *commands = commands_of(manifest);
     /* A KREW_ROOT as krew leaves it. */
-    cleanup_free char *install = xasprintf(
+    output_of(lib_fmt(
         "store='%s/krew root/store/inspect-gpushare/v1.2.3'; bin='%s/krew root/bin'; "
         "mkdir -p \"$store\" \"$bin\"; tar -C \"$store\" -xzf "
         "\"$MADE\"/a/kubectl-inspect-gpushare-linux-*.tar.gz; "
         "ln -s \"$store/%s\" \"$bin/kubectl-inspect_gpushare\"",
-        lib_dir, lib_dir, lib_str(platform_of(manifest), "bin"));
-    free(output_of(install));
+        lib_dir, lib_dir, lib_str(platform_of(manifest), "bin")));
     for (int i = 0; i < 2; i++) { /* the second time as after an upgrade */
-        cleanup_free char *line =
-            xasprintf("export KREW_ROOT='%s/krew root'\n%s", lib_dir, commands);
-        free(output_of(line));
+        output_of(lib_fmt("export KREW_ROOT='%s/krew root'\n%s", lib_dir, commands));
     }
-    cleanup_free char *run =
-        xasprintf("PATH='%s/krew root/bin':$PATH; kubectl-inspect_gpushare --version; "
-                  "kubectl-inspect-gpushare --version; "
-                  "kubectl_complete-inspect-gpushare explain ''",
-                  lib_dir);
-    cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
-    cleanup_free char *ask = xasprintf("'%s' --version", plugin);
-    cleanup_free char *version = output_of(ask);
-    cleanup_free char *want = xasprintf("%s%spod\n:4\n", version, version);
-    cleanup_free char *said = output_of(run);
-    ck_assert_str_eq(said, want);
+    char *version =
+        output_of(lib_fmt("'%s' --version", lib_built("kubectl-inspect-gpushare")));
+
+    ck_assert_str_eq(
+        output_of(
+            lib_fmt("PATH='%s/krew root/bin':$PATH; kubectl-inspect_gpushare --version; "
+                    "kubectl-inspect-gpushare --version; "
+                    "kubectl_complete-inspect-gpushare explain ''",
+                    lib_dir)),
+        lib_fmt("%s%spod\n:4\n", version, version));
 }
-END_TEST
 
 /* Whether this machine lets a program have another root folder. */
 static bool can_be_alone(void)
@@ -149,29 +138,30 @@ static bool can_be_alone(void)
  * folders and files only. */
 START_TEST(the_plugin_needs_only_the_archive)
 {
-    cleanup_free char *unpack = xasprintf(
+    char *loader = output_of(lib_fmt(
         "cd '%s'; mkdir root; tar -C root -xzf "
         "\"$MADE\"/a/kubectl-inspect-gpushare-linux-*.tar.gz; find root -not -type d "
         "-not -type f; ls root/lib/ld-linux*",
-        lib_dir);
-    cleanup_free char *loader = output_of(unpack);
+        lib_dir));
     loader[strcspn(loader, "\n")] = '\0';
     ck_assert_int_eq(strncmp(loader, "root/lib/", 9), 0); /* no link was listed */
     if (!can_be_alone())
         return;
-    cleanup_free char *line = xasprintf(
-        "unshare %s --root='%s/root' --wd=/ '%s' --library-path /lib --argv0 it "
-        "/lib/kubectl-inspect-gpushare --version",
-        geteuid() ? "--map-root-user" : "", lib_dir, loader + 4);
-    cleanup_free char *said = output_of(line);
-    ck_assert_int_eq(strncmp(said, "kubectl-inspect-gpushare ", 25), 0);
+
+    ck_assert_int_eq(
+        strncmp(
+            output_of(lib_fmt(
+                "unshare %s --root='%s/root' --wd=/ '%s' --library-path /lib --argv0 it "
+                "/lib/kubectl-inspect-gpushare --version",
+                geteuid() ? "--map-root-user" : "", lib_dir, loader + 4)),
+            "kubectl-inspect-gpushare ", 25),
+        0);
 }
-END_TEST
 
 /* The libraries come with the licenses that they require. */
 START_TEST(each_library_has_its_license)
 {
-    cleanup_free char *line = xasprintf(
+    output_of(lib_fmt(
         "cd '%s'; tar -xzf \"$MADE\"/a/kubectl-inspect-gpushare-linux-*.tar.gz licenses; "
         "ls \"$MADE\"/a/packages-*/ >known; test -s known; for p in $(cat known); do "
         "test -s licenses/$p/copyright; grep -qx \"Package: $p\" "
@@ -179,32 +169,22 @@ START_TEST(each_library_has_its_license)
         "done; "
         "test -s licenses/common-licenses/LGPL-2.1; test -s "
         "licenses/libgnutls30/copyright",
-        lib_dir);
-    free(output_of(line));
+        lib_dir));
 }
-END_TEST
 
 START_TEST(a_project_url_that_is_no_address_is_refused)
 {
     static const char *const wrong[] = {"example.org", "https://a b",
                                         "https://a\"\n  bin: x"};
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
-        cleanup_free char *url = xasprintf("PROJECT_URL=%s", wrong[i]),
-                          *out = temp_path(made, "c"),
-                          *said = lib_output(1, ARGV("env", url, "scripts/krew", out,
-                                                     "1.2.3", "https://there"));
-        ck_assert_contains(said, "\" is no address\n");
+        char *url = lib_fmt("PROJECT_URL=%s", wrong[i]);
+        char *out = lib_fmt("%s/%s", made, "c");
+        ck_assert_contains(lib_output(1, ARGV("env", url, "scripts/krew", out, "1.2.3",
+                                              "https://there")),
+                           "\" is no address\n");
     }
 }
-END_TEST
 
-int main(void)
-{
-    static const struct unit_fixtures around = {.begin_all = build_twice,
-                                                .end_all = remove_made};
-    const TTest *const tests[] = {
-        the_archive_is_reproducible, the_caveats_add_the_documented_name,
-        the_plugin_needs_only_the_archive, each_library_has_its_license,
-        a_project_url_that_is_no_address_is_refused};
-    return lib_run_with("krew", tests, ARRAY_LEN(tests), 60, &around);
-}
+LIB_MAIN_ONCE("krew", 60, build_twice, remove_made, the_archive_is_reproducible,
+              the_caveats_add_the_documented_name, the_plugin_needs_only_the_archive,
+              each_library_has_its_license, a_project_url_that_is_no_address_is_refused)

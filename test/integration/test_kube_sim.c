@@ -1,44 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "base/mem.h"
 #include "lib/sim.h"
 
 /* kube-sim as a program, and kubectl as its client. */
 
-/* The output of kube-sim, which must end with the status. New. */
-static char *ends(int status, const char *const *options)
-{
-    struct program p;
-    lib_program(&p, "kube-sim", options, ARGV(NULL));
-    return program_end(&p, status);
-}
+static struct sim sim;
 
-/* The output of kubectl, which must end with the status. New. */
-static char *kubectl(int status, const struct sim *s, const char *const *more)
+/* The output of kubectl, which must end with the status. Kept. */
+static char *kubectl(int status, const char *const *more)
 {
-    struct program p;
-    cleanup_free char *server = xasprintf("http://127.0.0.1:%u", s->api.port);
-    const char *argv[PROGRAM_ARGS] = {"kubectl", "--server", server};
+    const char *argv[PROGRAM_ARGS] = {"kubectl", "--kubeconfig", sim_kubeconfig(&sim)};
     program_args(argv, 3, more);
-    program_start(&p, lib_dir, argv);
-    return program_end(&p, status);
+    return lib_output(status, argv);
 }
 
 START_TEST(help_and_bad_options_do_not_start_it)
 {
-    cleanup_free char *help = ends(0, ARGV("--help"));
-    ck_assert_contains(help, "--generate PARAMETERS");
+    ck_assert_contains(lib_output_of(0, "kube-sim", ARGV("--help")),
+                       "--generate PARAMETERS");
     static const char *const bad[][3] = {{"--unknown", NULL, "unknown"},
                                          {"--port", "70000", "port"},
                                          {"--generate", "nodes=x", "nodes"},
                                          {"--load", "/nonexistent.yaml", "nonexistent"},
                                          {"--cert", "x.pem", "--key"},
                                          {"--log-level", "loud", "loud"}};
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        cleanup_free char *said = ends(1, ARGV(bad[i][0], bad[i][1]));
-        ck_assert_contains(said, bad[i][2]);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        ck_assert_contains(lib_output_of(1, "kube-sim", ARGV(bad[i][0], bad[i][1])),
+                           bad[i][2]);
 }
 
 static const char manifest[] = "apiVersion: v1\n"
@@ -68,49 +56,43 @@ static const char manifest[] = "apiVersion: v1\n"
 
 START_TEST(manifests_are_loaded_and_unserved_kinds_are_logged)
 {
-    struct sim s;
-    cleanup_free char *good = temp_path(lib_dir, "m.yaml"),
-                      *bad = temp_path(lib_dir, "bad.yaml");
     temp_write(lib_dir, "m.yaml", manifest);
     temp_write(lib_dir, "bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: NO}\n");
-    sim_start(&s, ARGV("--load", good));
-    cleanup_json json_t *node = peer_json(&s.api, "GET", "/api/v1/nodes/n1", NULL);
+    sim_start(&sim, ARGV("--load", lib_path("m.yaml")));
+    json_t *node = peer_get(&sim.api, "/api/v1/nodes/n1");
     ck_assert_str_eq(lib_in(node, "status.capacity", "aliyun.com/gpu-mem"), "16");
     ck_assert_str_eq(lib_str(node, "status.capacity.cpu"), "500m");
-    ck_assert_uint_eq(peer_status(&s.api, "/api/v1/namespaces/team/pods/p"), 200);
-    ck_assert(program_wait_output(&s.program, "Deployment"));
-    sim_stop(&s);
-    cleanup_free char *said = ends(1, ARGV("--load", bad));
+    ck_assert_uint_eq(peer_status(&sim.api, "/api/v1/namespaces/team/pods/p"), 200);
+    ck_assert(program_wait_output(&sim.program, "Deployment"));
+    sim_stop(&sim);
+    const char *said = lib_output_of(1, "kube-sim", ARGV("--load", lib_path("bad.yaml")));
     ck_assert_contains(said, "bad.yaml, document 1");
     ck_assert_contains(said, "metadata.name");
 }
 
 START_TEST(kubectl_shows_the_objects)
 {
-    struct sim s;
+    sim_start(&sim, ARGV("--generate", "nodes=3,cards=2,pods=2,leases=1"));
     if (system("kubectl version --client >/dev/null 2>&1") != 0) {
         puts("skipped: cannot run kubectl");
-        return;
+    } else {
+        const char *all = kubectl(
+            0, ARGV("get", "nodes,pods,scvs,leases,events,configmaps,namespaces", "-A"));
+        static const char *const lines[] = {
+            "node/node-00000", "pod/gpu-00002-001", "scv.core.run-linux.com/node-00001",
+            "lease.coordination.k8s.io/node-00002", "namespace/kube-system"};
+        for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+            ck_assert_contains(all, lines[i]);
+        ck_assert_str_eq(kubectl(0, ARGV("get", "pods", "--field-selector",
+                                         "spec.nodeName=node-00001", "-o", "name")),
+                         "pod/gpu-00001-000\npod/gpu-00001-001\n");
+        ck_assert_str_eq(
+            kubectl(0, ARGV("get", "nodes", "--chunk-size", "1", "-o", "name")),
+            "node/node-00000\nnode/node-00001\nnode/node-00002\n");
+        ck_assert_contains(kubectl(1, ARGV("get", "pod", "none")),
+                           "Error from server (NotFound): pods \"none\" not found");
     }
-    sim_start(&s, ARGV("--generate", "nodes=3,cards=2,pods=2,leases=1"));
-    cleanup_free char *all = kubectl(
-        0, &s,
-        ARGV("get", "nodes,pods,scvs,leases,events,configmaps,namespaces", "-A"));
-    static const char *const lines[] = {
-        "node/node-00000", "pod/gpu-00002-001", "scv.core.run-linux.com/node-00001",
-        "lease.coordination.k8s.io/node-00002", "namespace/kube-system"};
-    for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-        ck_assert_contains(all, lines[i]);
-    cleanup_free char *pods = kubectl(0, &s,
-                                      ARGV("get", "pods", "--field-selector",
-                                           "spec.nodeName=node-00001", "-o", "name")),
-                      *nodes = kubectl(
-                          0, &s, ARGV("get", "nodes", "--chunk-size", "1", "-o", "name")),
-                      *none = kubectl(1, &s, ARGV("get", "pod", "none"));
-    ck_assert_str_eq(pods, "pod/gpu-00001-000\npod/gpu-00001-001\n");
-    ck_assert_str_eq(nodes, "node/node-00000\nnode/node-00001\nnode/node-00002\n");
-    ck_assert_contains(none, "Error from server (NotFound): pods \"none\" not found");
-    sim_stop(&s);
+    sim_stop(&sim);
 }
 
 LIB_MAIN("kube-sim", 180, help_and_bad_options_do_not_start_it,

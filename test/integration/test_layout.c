@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "base/mem.h"
-#include "lib/rights.h"
-#include "lib/sim.h"
+#include "integration/rights.h"
+#include "integration/suite.h"
 
 /*
  * Layout preemption of the real extender against kube-sim: a pod that filter rejected
@@ -11,8 +10,6 @@
  * priority. manifests/rbac-preemption.yaml.example grants what that needs, and no more.
  */
 
-static struct sim sim;
-static struct extender extender;
 static struct rights rights;
 
 /* A pod on card `card` of n1; `priority` of the pending pod is 100. */
@@ -46,20 +43,13 @@ static void set_up(const char *after)
                 ARGV("manifests/deployment.yaml", "manifests/rbac.yaml",
                      "manifests/rbac-preemption.yaml.example"),
                 "Deployment");
-    sim_start(&sim, ARGV("--run-pods"));
     rights_count(&sim.api, &rights);
     sim_add_node(&sim, "n1", 2, 16);
     add_low("a", 10, 0, 5);
     add_low("b", 10, 1, 7);
     add_high();
-    extender_start(&extender, &sim, ARGV("--preempt-after", after));
+    suite_extender(ARGV("--preempt-after", after));
     lib_wait(extender_filter(&extender, 16, "n1", NULL) == NOT_NOW);
-}
-
-static void tear_down(void)
-{
-    rights_fini(&rights);
-    sim_stop(&sim);
 }
 
 static json_int_t used(const char *resource)
@@ -67,32 +57,28 @@ static json_int_t used(const char *resource)
     json_int_t n = 0;
     for (size_t i = 0; i < rights.n; i++)
         if (strcmp(rights.r[i].resource, resource) == 0)
-            n += rights.covered[i];
+            n += rights.r[i].covered;
     return n;
 }
 
 /* filter of the pod, as kube-scheduler sends it. */
 static bool fits(const char *name, int priority, int units)
 {
-    cleanup_buf struct buf body = {0}, reply = {0};
-    buf_printf(
-        &body,
-        "{\"Pod\":{\"metadata\":{\"name\":\"%s\",\"namespace\":\"default\",\"uid\":"
-        "\"uid-%s\"},\"spec\":{\"priority\":%d,\"containers\":[{\"name\":\"c\","
-        "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]}},"
-        "\"NodeNames\":[\"n1\"]}",
-        name, name, priority, units);
-    ck_assert_uint_eq(
-        peer_call(&extender.verbs, "POST", "/gpushare-scheduler/filter", body.p, &reply),
-        200);
-    cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
-    return json_array_size(lib_at(j, "NodeNames")) == 1;
+    return lib_size(
+               peer_post(
+                   &extender.verbs, "/gpushare-scheduler/filter",
+                   lib_fmt("{\"Pod\":{\"metadata\":{\"name\":\"%s\",\"namespace\":"
+                           "\"default\",\"uid\":\"uid-%s\"},\"spec\":{\"priority\":%d,"
+                           "\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{"
+                           "\"aliyun.com/gpu-mem\":\"%d\"}}}]}},\"NodeNames\":[\"n1\"]}",
+                           name, name, priority, units)),
+               "NodeNames") == 1;
 }
 
 static bool exists(const char *pod)
 {
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", pod);
-    return peer_status(&sim.api, path) == 200;
+    return peer_status(&sim.api, lib_fmt("/api/v1/namespaces/default/pods/%s", pod)) ==
+           200;
 }
 
 /* Only a leader notes a rejected pod, and only while it leads: kube-scheduler repeats the
@@ -102,50 +88,38 @@ static void await_eviction(void)
     lib_wait((fits("high", 100, 12), !exists("a")));
 }
 
-/* What `explain` says of the pod, by the extender's view. New. */
-static char *explained(const char *pod)
+/* What `explain` says of the pod high, by the extender's view. Kept. */
+static char *explained(void)
 {
-    struct program p;
-    cleanup_free char *config = lib_kubeconfig("cli", "http", sim.api.port, "", "");
-    cleanup_free char *url = xasprintf("http://127.0.0.1:%u", extender.observers.port);
-    lib_program(&p, "kubectl-inspect-gpushare",
-                ARGV("--kubeconfig", config, "--extender", url, "explain", "pod", pod),
-                ARGV(NULL));
-    return program_end(&p, 0);
+    return lib_output_of(0, "kubectl-inspect-gpushare",
+                         ARGV("--kubeconfig", sim_kubeconfig(&sim), "--extender",
+                              lib_fmt("http://127.0.0.1:%u", extender.observers.port),
+                              "explain", "pod", "high"));
 }
 
 START_TEST(explain_says_what_the_leader_does)
 {
+    const char *said;
     set_up("1h");
-    cleanup_free char *unknown = explained("high");
-    ck_assert_contains(unknown,
+    ck_assert_contains(explained(),
                        "Layout preemption is on (--preempt-after 3600s), but does "
                        "nothing for this pod: ");
     ck_assert(!fits("high", 100, 12));
-    char *waits = NULL;
-    lib_wait((fits("high", 100, 12), free(waits), waits = explained("high"),
-              strstr(waits, "evictions could help on 1 node"))); /* once it leads */
-    ck_assert_contains(waits, "the extender would evict 1 pod of priority 5, if ");
-    ck_assert_contains(waits, "Layout preemption is on (--preempt-after 3600s):\n  "
-                              "evictions could help on 1 node, since ");
-    free(waits);
-    extender_stop(&extender);
-    extender_start(&extender, &sim, ARGV("--preempt-after", "500ms"));
+    lib_wait((fits("high", 100, 12), said = explained(),
+              strstr(said, "evictions could help on 1 node"))); /* once it leads */
+    ck_assert_contains(said, "the extender would evict 1 pod of priority 5, if ");
+    ck_assert_contains(said, "Layout preemption is on (--preempt-after 3600s):\n  "
+                             "evictions could help on 1 node, since ");
+    suite_restart(ARGV("--preempt-after", "500ms"));
     await_eviction();
     lib_wait(extender_metric(&extender, "gpushare_preemption_pods{state=\"kept\"}") == 1);
-    char *kept = NULL;
-    lib_wait((free(kept), kept = explained("high"),
-              strstr(kept, "victims: 1, not evicted yet: 0\n")));
-    ck_assert_contains(kept, "  the cards on node n1 are kept for the pod; ");
-    ck_assert_contains(kept, "  no further pod is evicted for it before ");
-    lib_wait((fits("high", 100, 12), free(kept), kept = explained("high"), /* reserves */
-              strstr(kept, "Reserved for this pod until its bind: GPU0 of node n1.")));
-    ck_assert_contains(kept, "; reserved: default/high 12 GiB\n");
-    free(kept);
-    extender_stop(&extender);
-    tear_down();
+    lib_wait((said = explained(), strstr(said, "victims: 1, not evicted yet: 0\n")));
+    ck_assert_contains(said, "  the cards on node n1 are kept for the pod; ");
+    ck_assert_contains(said, "  no further pod is evicted for it before ");
+    lib_wait((fits("high", 100, 12), said = explained(), /* reserves */
+              strstr(said, "Reserved for this pod until its bind: GPU0 of node n1.")));
+    ck_assert_contains(said, "; reserved: default/high 12 GiB\n");
 }
-END_TEST
 
 START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
 {
@@ -153,8 +127,7 @@ START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
     set_up("500ms");
     ck_assert(!fits("high", 100, 12));
     await_eviction();
-    cleanup_json json_t *high =
-        peer_json(&sim.api, "GET", "/api/v1/namespaces/default/pods/high", NULL);
+    json_t *high = peer_get(&sim.api, "/api/v1/namespaces/default/pods/high");
     ck_assert_str_eq(lib_str(high, "status.nominatedNodeName"), "n1");
     ck_assert(exists("b"));
     lib_wait(fits("high", 100, 12));
@@ -173,25 +146,20 @@ START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
     ck_assert(sim_events(&sim, "high", "GPUPreempting", ""));
     ck_assert_int_eq(used("pods/eviction"), 1);
     ck_assert_int_ge(used("pods/status"), 1);
-    tear_down();
 }
-END_TEST
 
 /* kube-scheduler calls a follower: the leader evicts. */
 START_TEST(a_follower_reports_to_the_leader)
 {
-    struct extender leader;
     set_up("500ms");
-    leader = extender;
-    extender_start(&extender, &sim, ARGV("--preempt-after", "500ms"));
+    struct extender leader = extender;
+    suite_extender(ARGV("--preempt-after", "500ms"));
     ck_assert(!fits("high", 100, 12));
     await_eviction();
     ck_assert(exists("b"));
     extender_stop(&leader);
-    extender_stop(&extender);
-    tear_down();
 }
-END_TEST
 
-LIB_MAIN("layout", 120, a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound,
-         a_follower_reports_to_the_leader, explain_says_what_the_leader_does)
+SUITE_MAIN("layout", 120, ARGV("--run-pods"),
+           a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound,
+           a_follower_reports_to_the_leader, explain_says_what_the_leader_does)

@@ -4,9 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/mem.h"
-#include "lib/sim.h"
-#include "lib/temp.h"
+#include "integration/suite.h"
 
 /* An extender whose standard error is a pipe that nobody reads. */
 
@@ -33,36 +31,29 @@ static unsigned port_of(int fd, const char *mark)
 
 START_TEST(binds_go_on_when_standard_error_is_not_read)
 {
-    struct sim sim;
-    struct extender e = {0};
-    cleanup_free char *fifo = temp_path(lib_dir, "stderr"), *unread;
-    cleanup_free char *program = program_path("gpushare-extender");
-    sim_start(&sim, ARGV(NULL));
+    const char *fifo = lib_path("stderr");
     sim_add_node(&sim, "n1", 1, PODS);
-    cleanup_free char *config = lib_kubeconfig("config", "http", sim.api.port, "", "");
     ck_assert_int_eq(mkfifo(fifo, 0600), 0);
     int fd = open(fifo, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     ck_assert_int_eq(fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES), PIPE_BYTES);
-    unread = xasprintf("exec \"$@\" 2>'%s'", fifo);
-    program_start(&e.program, lib_dir,
-                  ARGV("sh", "-c", unread, "sh", program, "--listen", "127.0.0.1",
-                       "--port", "0", "--observe-port", "0", "--log-level", "debug",
-                       "--kubeconfig", config));
-    peer_init(&e.observers, port_of(fd, "observing on "));
-    peer_init(&e.verbs, port_of(fd, "listening on "));
-    extender_wait_ready(&e);
+    program_start(&extender.program, lib_dir,
+                  ARGV("sh", "-c", lib_fmt("exec \"$@\" 2>'%s'", fifo), "sh",
+                       lib_built("gpushare-extender"), "--listen", "127.0.0.1", "--port",
+                       "0", "--observe-port", "0", "--log-level", "debug", "--kubeconfig",
+                       sim_kubeconfig(&sim)));
+    peer_init(&extender.observers, port_of(fd, "observing on "));
+    peer_init(&extender.verbs, port_of(fd, "listening on "));
+    extender_wait_ready(&extender);
     int64_t from = lib_now_ms();
     for (int i = 0; i < PODS; i++) {
-        char name[16];
         cleanup_buf struct buf why = {0};
-        snprintf(name, sizeof name, "p%03d", i);
+        const char *name = lib_fmt("p%03d", i);
         sim_add_pod(&sim, name, 1);
-        ck_assert_msg(extender_bind(&e, name, "n1", &why), "%s: %s", name, why.p);
+        ck_assert_msg(extender_bind(&extender, name, "n1", &why), "%s: %s", name, why.p);
     }
     ck_assert_int_lt(lib_now_ms() - from, LIB_WAIT_MS / 2);
-    extender_stop(&e);
+    extender_stop(&extender);
     close(fd);
-    sim_stop(&sim);
 }
 
-LIB_MAIN("log", 120, binds_go_on_when_standard_error_is_not_read)
+SUITE_MAIN("log", 120, NULL, binds_go_on_when_standard_error_is_not_read)

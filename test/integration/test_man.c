@@ -32,17 +32,14 @@ static char *output_of(const char *line)
  * what groff prints on stderr. New. */
 static char *formatted(const char *page, bool warnings)
 {
-    cleanup_free char *path = program_path(page);
-    cleanup_free char *line =
-        xasprintf("groff -man -Tutf8 -ww -rLL=5000n -P-cbou '%s' %s", path,
-                  warnings ? "2>&1 >/dev/null" : "");
-    return output_of(line);
+    return output_of(lib_fmt("groff -man -Tutf8 -ww -rLL=5000n -P-cbou '%s' %s",
+                             lib_built(page), warnings ? "2>&1 >/dev/null" : ""));
 }
 
 /* The lines between a heading and the next one. */
 static struct span section(const char *text, const char *heading)
 {
-    cleanup_free char *line = xasprintf("\n%s\n", heading);
+    char *line = lib_fmt("\n%s\n", heading);
     const char *from = strstr(text, line), *p;
     ck_assert_msg(from != NULL, "there is no section %s in: %s", heading, text);
     from += strlen(line);
@@ -72,9 +69,8 @@ static char *manual_of(const char *program)
     struct err err = {0};
     for (int chapter = 1; chapter <= 8; chapter += 7) {
         cleanup_free char *name = xasprintf("man/%s.%d", program, chapter);
-        cleanup_free char *path = program_path(name);
         cleanup_buf struct buf text = {0};
-        if (file_read(path, FILE_MAX, &text, &err) == 0)
+        if (file_read(lib_built(name), FILE_MAX, &text, &err) == 0)
             return steal(&name);
     }
     ck_abort_msg("%s has no manual: %s", program, err.msg);
@@ -86,8 +82,9 @@ static char *manual_of(const char *program)
 static size_t programs(char *names[PROGRAMS])
 {
     size_t n = 0;
-    cleanup_free char *text = output_of("sed -n '/^PROGRAMS  *:=/,/[^\\\\]$/p' Makefile");
-    struct span all = span_of(text);
+
+    struct span all =
+        span_of(output_of("sed -n '/^PROGRAMS  *:=/,/[^\\\\]$/p' Makefile"));
     span_cut(&all, '=');
     for (const char *p = all.p; *(p += strspn(p, " \\\n"));) {
         size_t length = strcspn(p, " \\\n");
@@ -114,7 +111,8 @@ static void each_program(void (*check)(const char *program, const char *page))
 
 static void check_form(const char *program, const char *page)
 {
-    cleanup_free char *warnings = formatted(page, true), *text = formatted(page, false);
+    char *warnings = formatted(page, true);
+    char *text = formatted(page, false);
     ck_assert_msg(!*warnings, "%s: %s", page, warnings);
     size_t last = 0;
     for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
@@ -133,12 +131,12 @@ START_TEST(each_program_has_a_valid_manual_page)
 {
     each_program(check_form);
 }
-END_TEST
 
 /* Section OPTIONS has the same names, values, variables, defaults and texts as --help. */
 static void check_options(const char *program, const char *page)
 {
-    cleanup_free char *help = doc_help(program), *text = formatted(page, false);
+    char *help = doc_help(program);
+    char *text = formatted(page, false);
     const char *first = strstr(help, "\n  -");
     ck_assert_ptr_nonnull(first);
     cleanup_free char *wanted = normalize_space(span_of(first + 1));
@@ -156,12 +154,10 @@ START_TEST(options_are_documented_as_in_help)
 {
     each_program(check_options);
 }
-END_TEST
 
 static bool help_names(const char *text, const char *variable)
 {
-    cleanup_free char *part = xasprintf("(environment: %s)", variable);
-    return strstr(text, part);
+    return strstr(text, lib_fmt("(environment: %s)", variable));
 }
 
 /* Does the program file contain this string, terminated by NULs? */
@@ -188,12 +184,15 @@ static bool has_entry(struct span section, const char *variable)
 static void check_environment(const char *program, const char *page)
 {
     struct err err = {0};
-    cleanup_free char *help = doc_help(program), *text = formatted(page, false);
-    cleanup_free char *path = program_path(
-        strcmp(program, "gpushare-install") == 0 ? "gpushare-setup" : program);
+    char *help = doc_help(program);
+    char *text = formatted(page, false);
     cleanup_buf struct buf file = {0};
     struct span listed = section(text, "ENVIRONMENT");
-    ck_assert_done(file_read(path, FILE_MAX, &file, &err), err);
+    ck_assert_done(
+        file_read(lib_built(strcmp(program, "gpushare-install") == 0 ? "gpushare-setup"
+                                                                     : program),
+                  FILE_MAX, &file, &err),
+        err);
     for (const char *p = help; (p = strstr(p, "(environment: "));) {
         p += strlen("(environment: ");
         cleanup_free char *variable = xmemdup0(p, strcspn(p, ")"));
@@ -221,14 +220,13 @@ START_TEST(environment_lists_the_variables_that_are_read)
 {
     each_program(check_environment);
 }
-END_TEST
 
 /* `env_variables` is complete. */
 START_TEST(no_other_environment_variable_is_read)
 {
-    cleanup_free char *found =
-        output_of("grep -rhoE 'getenv\\(\"[A-Z_]+\"' src | cut -d'\"' -f2 | sort -u");
-    struct span rest = span_of(found);
+
+    struct span rest = span_of(
+        output_of("grep -rhoE 'getenv\\(\"[A-Z_]+\"' src | cut -d'\"' -f2 | sort -u"));
     size_t n = 0;
     while (rest.n) {
         cleanup_free char *name = NULL;
@@ -243,7 +241,6 @@ START_TEST(no_other_environment_variable_is_read)
     }
     ck_assert_uint_eq(n, ARRAY_LEN(env_variables));
 }
-END_TEST
 
 LIB_MAIN("man", 60, each_program_has_a_valid_manual_page,
          options_are_documented_as_in_help, environment_lists_the_variables_that_are_read,

@@ -1,36 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <glob.h>
-
 #include "base/mem.h"
 #include "domain/keys.h"
+#include "domain/ledger.h"
 #include "lib/sim.h"
 #include "lib/yamlfile.h"
 
 /*
- * manifests/: kube-sim loads every file and knows its kinds, and the schema of the Scv
- * has every field that Scvs have.
+ * manifests/: kube-sim loads every file and knows its kinds; the schema of the Scv has every
+ * field that Scvs have; the samples for other programs set only fields that these have
+ * (test/data/operators), and their objects belong together.
  */
 
-/* The caller calls globfree. */
-static void manifest_files(glob_t *files)
-{
-    static const char *const patterns[] = {"manifests/*.yaml", "manifests/samples/*.yaml",
-                                           "manifests/demo/*.yaml"};
-    for (size_t i = 0; i < ARRAY_LEN(patterns); i++)
-        ck_assert_int_eq(glob(patterns[i], i ? GLOB_APPEND : 0, NULL, files), 0);
-}
-
-/* All documents of all manifests: new. */
-static json_t *manifest_all(void)
-{
-    json_t *all = json_array();
-    glob_t files;
-    manifest_files(&files);
-    for (size_t i = 0; i < files.gl_pathc; i++)
-        yamlfile_read(all, files.gl_pathv[i]);
-    globfree(&files);
-    return all;
-}
+#define FILES "manifests/{,samples/,demo/}*.yaml"
 
 /* -- loading into kube-sim -- */
 
@@ -79,23 +60,15 @@ static size_t count_text(const char *in, const char *what)
 
 START_TEST(every_file_loads_into_kube_sim)
 {
-    cleanup_json json_t *all = manifest_all();
     struct sim sim;
-    const char *argv[100];
+    const char *options[PROGRAM_ARGS] = {NULL};
     size_t n = 0, i, skipped = 0;
-    glob_t files;
     json_t *j;
-    manifest_files(&files);
-    ck_assert_uint_gt(files.gl_pathc, 10);
-    for (i = 0; i < files.gl_pathc; i++) {
-        ck_assert_uint_lt(n + 2, ARRAY_LEN(argv));
-        argv[n++] = "--load";
-        argv[n++] = files.gl_pathv[i];
-    }
-    argv[n] = NULL;
-    sim_start(&sim, argv);
-    json_array_foreach(all, i, j)
-    {
+    for (const char *const *file = lib_glob(FILES); *file; file++)
+        n = program_args(options, n, ARGV("--load", *file));
+    ck_assert_uint_gt(n, 20);
+    sim_start(&sim, options);
+    lib_each(j, yamlfile_all(FILES)) {
         ck_assert_str_ne(lib_str(j, "metadata.name"), "");
         skipped += !known_kind(j)->served;
     }
@@ -111,7 +84,6 @@ START_TEST(every_file_loads_into_kube_sim)
     for (i = 0; i < ARRAY_LEN(there); i++)
         ck_assert_msg(peer_status(&sim.api, there[i]) == 200, "%s", there[i]);
     sim_stop(&sim);
-    globfree(&files);
 }
 
 /* -- the keys of the admission policies -- */
@@ -121,15 +93,13 @@ START_TEST(every_file_loads_into_kube_sim)
         KEY_ALLOCATION, KEY_CARD_UUID, KEY_CARD_MEMORY
 #define OF_REQUEST KEY_SCV_NUMBER, KEY_SCV_MEMORY, KEY_SCV_CLOCK, KEY_GPU_COUNT
 
-/* The CEL list in the order of `keys`, which end with NULL. New. */
-static char *cel_list(const char *const *keys)
+/* How often the file has the CEL list of these keys, which end with NULL. */
+static size_t count_list(const char *text, const char *const *keys)
 {
-    struct buf out = {0};
-    buf_addc(&out, '[');
-    for (size_t i = 0; keys[i]; i++)
-        buf_printf(&out, "%s'%s'", i ? ", " : "", keys[i]);
-    buf_addc(&out, ']');
-    return buf_take(&out);
+    const char *list = lib_fmt("['%s'", *keys);
+    while (*++keys)
+        list = lib_fmt("%s, '%s'", list, *keys);
+    return count_text(text, lib_fmt("%s]", list));
 }
 
 /* A list that lacks a key would leave that key to every user. */
@@ -140,24 +110,17 @@ START_TEST(the_policies_name_every_key_of_a_promise)
         size_t promise, request, both;
     } files[] = {{"manifests/promise-policy.yaml", 2, 1, 2},
                  {"manifests/device-plugin-policy.yaml", 1, 0, 0}};
-    cleanup_free char *promise = cel_list(ARGV(OF_PROMISE));
-    cleanup_free char *request = cel_list(ARGV(OF_REQUEST));
-    cleanup_free char *both = cel_list(ARGV(OF_PROMISE, OF_REQUEST));
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        cleanup_json json_t *all = json_array();
-        yamlfile_read(all, files[i].file);
-        cleanup_free char *text = json_dumps(all, 0);
-        ck_assert_uint_eq(count_text(text, promise), files[i].promise);
-        ck_assert_uint_eq(count_text(text, request), files[i].request);
-        ck_assert_uint_eq(count_text(text, both), files[i].both);
+        const char *text = lib_text(yamlfile_all(files[i].file), "");
+        ck_assert_uint_eq(count_list(text, ARGV(OF_PROMISE)), files[i].promise);
+        ck_assert_uint_eq(count_list(text, ARGV(OF_REQUEST)), files[i].request);
+        ck_assert_uint_eq(count_list(text, ARGV(OF_PROMISE, OF_REQUEST)), files[i].both);
     }
-    cleanup_json json_t *all = json_array();
-    yamlfile_read(all, "manifests/extender-policy.yaml");
-    cleanup_free char *text = json_dumps(all, 0);
-    ck_assert_uint_gt(count_text(text, "k == '" KEY_ROOM_SINCE "'"), 0);
+    ck_assert_contains(lib_text(yamlfile_all("manifests/extender-policy.yaml"), ""),
+                       "k == '" KEY_ROOM_SINCE "'");
 }
 
-/* -- the schema of the Scv -- */
+/* -- schemas -- */
 
 static bool is_of_type(const json_t *j, const char *type)
 {
@@ -173,33 +136,30 @@ static bool is_of_type(const json_t *j, const char *type)
 static void validate(const json_t *schema, const json_t *j, const char *where)
 {
     const char *key;
-    size_t i;
     json_t *v, *minimum = lib_at(schema, "minimum");
+    ck_assert_msg(schema != NULL, "there is no field %s", where);
     ck_assert_msg(is_of_type(j, lib_str(schema, "type")), "%s is no %s", where,
                   lib_str(schema, "type"));
     if (minimum)
         ck_assert_msg(json_integer_value(j) >= json_integer_value(minimum),
                       "%s is too small", where);
-    json_array_foreach(lib_at(schema, "required"), i, v)
-        ck_assert_msg(lib_at(j, lib_str(v, "")) != NULL, "%s has no %s", where, lib_str(v, ""));
-    json_array_foreach(json_is_array(j) ? j : NULL, i, v)
-        validate(lib_at(schema, "items"), v, where);
-    if (!json_is_object(j) || !lib_at(schema, "properties"))
-        return;
+    lib_each(v, lib_at(schema, "required"))
+        ck_assert_msg(lib_at(j, lib_str(v, "")) != NULL, "%s has no %s", where,
+                      lib_str(v, ""));
+    lib_each(v, json_is_array(j) ? j : NULL)
+        validate(lib_at(schema, "items"), v, lib_fmt("%s[]", where));
     json_object_foreach((json_t *)j, key, v)
     {
-        json_t *inner = json_object_get(lib_at(schema, "properties"), key);
-        cleanup_free char *path = xasprintf("%s.%s", where, key);
-        ck_assert_msg(inner != NULL, "the schema has no field %s", path);
-        validate(inner, v, path);
+        json_t *any = lib_at(schema, "additionalProperties"),
+               *inner = json_object_get(lib_at(schema, "properties"), key);
+        validate(inner ? inner : any, v, lib_fmt("%s.%s", where, key));
     }
 }
 
 START_TEST(the_schema_has_every_field_of_an_scv)
 {
-    cleanup_json json_t *crd = read_one("manifests/crd.yaml");
-    cleanup_json json_t *all = manifest_all();
-    json_t *version = lib_at(crd, "spec.versions.0"), *j;
+    json_t *crd = yamlfile_one("manifests/crd.yaml"), *all = yamlfile_all(FILES), *j;
+    json_t *version = lib_at(crd, "spec.versions.0");
     json_t *schema = lib_at(version, "schema.openAPIV3Schema");
     size_t i, scvs = 0;
     ck_assert_str_eq(lib_str(crd, "metadata.name"), "scvs.core.run-linux.com");
@@ -212,6 +172,8 @@ START_TEST(the_schema_has_every_field_of_an_scv)
     /* A structural schema gives only the type of "metadata". */
     ck_assert_uint_eq(json_object_size(lib_at(schema, "properties.metadata")), 1);
     json_object_del(lib_at(schema, "properties"), "metadata");
+    /* Every field that the sniffer writes. */
+    json_array_append_new(all, json_load_file("test/golden/scv/full.json", 0, NULL));
     json_array_foreach(all, i, j)
     {
         if (strcmp(lib_str(j, "kind"), "Scv") != 0)
@@ -220,13 +182,75 @@ START_TEST(the_schema_has_every_field_of_an_scv)
         validate(schema, j, "Scv");
         scvs++;
     }
-    ck_assert_uint_eq(scvs, 3);
-    /* Every field that the sniffer writes. */
-    cleanup_json json_t *full = json_load_file("test/golden/scv/full.json", 0, NULL);
-    ck_assert_ptr_nonnull(full);
-    json_object_del(full, "metadata");
-    validate(schema, full, "Scv");
+    ck_assert_uint_eq(scvs, 4);
+}
+
+/* -- the samples for Kueue and Karpenter, whose resource definitions are not in this
+ * project -- */
+
+START_TEST(samples_set_only_fields_that_exist)
+{
+    json_t *schemas = yamlfile_one("test/data/operators/schemas.yaml"),
+           *all = yamlfile_all("manifests/samples/*/*.yaml.example"), *j;
+    lib_each(j, all) {
+        const char *kind = lib_fmt("%s/%s", lib_str(j, "apiVersion"), lib_str(j, "kind"));
+        if (strcmp(kind, "batch/v1/Job") != 0)
+            validate(json_object_get(schemas, kind), lib_at(j, "spec"), kind);
+    }
+    ck_assert_uint_ge(json_array_size(all), 5);
+}
+
+/* A queue that refers to nothing admits no job, and neither does one whose quota lacks a
+ * resource of the job. */
+START_TEST(the_objects_of_the_queue_belong_together)
+{
+    const json_t *all = yamlfile_all("manifests/samples/quota/kueue.yaml.example"),
+                 *queue = of_kind(all, "ClusterQueue"),
+                 *local = of_kind(all, "LocalQueue"), *job = of_kind(all, "Job"),
+                 *group = lib_at(queue, "spec.resourceGroups.0");
+    const char *covered = lib_text(group, "coveredResources"), *quotas = "";
+    size_t i;
+    json_t *j;
+    const char *key;
+    ck_assert_str_eq(lib_str(group, "flavors.0.name"),
+                     lib_str(of_kind(all, "ResourceFlavor"), "metadata.name"));
+    ck_assert_str_eq(lib_str(local, "spec.clusterQueue"),
+                     lib_str(queue, "metadata.name"));
+    ck_assert_str_eq(lib_in(job, "metadata.labels", "kueue.x-k8s.io/queue-name"),
+                     lib_str(local, "metadata.name"));
+    json_array_foreach(lib_at(group, "flavors.0.resources"), i, j) quotas =
+        lib_fmt("%s%s\"%s\"", quotas, i ? "," : "", lib_str(j, "name"));
+    ck_assert_str_eq(lib_fmt("[%s]", quotas), covered);
+    static const char *const asked[] = {"requests", "limits"};
+    for (size_t k = 0; k < ARRAY_LEN(asked); k++) {
+        json_t *some =
+            lib_at(lib_at(job, "spec.template.spec.containers.0.resources"), asked[k]);
+        json_object_foreach(some, key, j)
+            ck_assert_contains(covered, lib_fmt("\"%s\"", key));
+    }
+    ck_assert_contains(covered, "\"" KEY_GPU_MEM "\"");
+    ck_assert_contains(covered, "\"" KEY_GPU_COUNT "\"");
+}
+
+/* The capacity of the overlay and the label that the comment names are the same cards. */
+START_TEST(the_overlay_has_the_capacity_of_its_cards)
+{
+    static const char path[] = "manifests/samples/autoscaling/karpenter.yaml.example";
+    struct node_cards cards;
+    struct err err;
+    const json_t *one = yamlfile_one(path);
+    const char *label = strstr(lib_file(path), KEY_CARDS ": ");
+    ck_assert_ptr_nonnull(label);
+    label += strlen(KEY_CARDS ": ");
+    struct span value = {label, strcspn(label, ", \n")};
+    ck_assert_done(node_cards_parse(value, &cards, &err), err);
+    ck_assert_str_eq(lib_in(one, "spec.capacity", KEY_GPU_MEM),
+                     lib_fmt("%lld", (long long)cards.n * (cards.mib / 1024)));
+    ck_assert_str_eq(lib_in(one, "spec.capacity", KEY_GPU_COUNT),
+                     lib_fmt("%lld", (long long)cards.n));
 }
 
 LIB_MAIN("manifests", 120, every_file_loads_into_kube_sim,
-         the_policies_name_every_key_of_a_promise, the_schema_has_every_field_of_an_scv)
+         the_policies_name_every_key_of_a_promise, the_schema_has_every_field_of_an_scv,
+         samples_set_only_fields_that_exist, the_objects_of_the_queue_belong_together,
+         the_overlay_has_the_capacity_of_its_cards)

@@ -13,18 +13,12 @@
 static void check_start(const char *kubeconfig, const char *const *more, const char *text,
                         const char *where)
 {
-    struct program p;
-    cleanup_free char *path = program_path("gpushare-extender");
-    const char *argv[PROGRAM_ARGS] = {path, "--listen",       "127.0.0.1", "--port",
-                                      "0",  "--observe-port", "0"};
-    size_t n = program_args(
-        argv, 7, kubeconfig ? ARGV("--kubeconfig", kubeconfig) : ARGV(NULL));
-    program_args(argv, n, more);
-    program_start(&p, lib_dir, argv);
-    int status = program_wait(&p);
-    ck_assert_msg(status == 1, "%s: exit status %d, %s", where, status, p.said.p);
-    ck_assert_msg(strstr(p.said.p, text), "%s: no \"%s\" in: %s", where, text, p.said.p);
-    program_fini(&p);
+    const char *options[PROGRAM_ARGS] = {
+        "--listen",       "127.0.0.1", "--port",       "0",
+        "--observe-port", "0",         "--kubeconfig", kubeconfig};
+    program_args(options, kubeconfig ? 8 : 6, more);
+    const char *said = lib_output_of(1, "gpushare-extender", options);
+    ck_assert_msg(strstr(said, text), "%s: no \"%s\" in: %s", where, text, said);
 }
 
 #define YAML_BOMB                                                                        \
@@ -67,13 +61,13 @@ START_TEST(invalid_options_are_rejected_with_cause_and_position)
         {YAML_BOMB, ":1: anchors are not allowed"},
     };
     cleanup_free char *kubeconfig = lib_kubeconfig("kubeconfig", "http", 1, "", "");
-    cleanup_free char *path = temp_path(lib_dir, "options.yaml");
     for (size_t i = 0; i < ARRAY_LEN(options); i++)
         check_start(kubeconfig, ARGV(options[i][0], options[i][1]), options[i][2],
                     options[i][0]);
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         temp_write(lib_dir, "options.yaml", files[i][0]);
-        check_start(kubeconfig, ARGV("--config", path), files[i][1], files[i][0]);
+        check_start(kubeconfig, ARGV("--config", lib_path("options.yaml")), files[i][1],
+                    files[i][0]);
     }
 }
 
@@ -105,14 +99,13 @@ START_TEST(invalid_kubeconfigs_are_rejected_with_cause_and_position)
          "kubeconfig:4: user \"u\": username: not supported"},
         {YAML_BOMB CONTEXT, "kubeconfig:1: anchors are not allowed"},
     };
-    cleanup_free char *path = temp_path(lib_dir, "kubeconfig");
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         temp_write(lib_dir, "kubeconfig", files[i][0]);
-        check_start(path, ARGV(NULL), files[i][1], files[i][0]);
+        check_start(lib_path("kubeconfig"), NULL, files[i][1], files[i][0]);
     }
-    check_start("/nonexistent/k", ARGV(NULL), "kubeconfig /nonexistent/k does not exist",
+    check_start("/nonexistent/k", NULL, "kubeconfig /nonexistent/k does not exist",
                 "missing");
-    check_start(lib_dir, ARGV(NULL), "Is a directory", "directory");
+    check_start(lib_dir, NULL, "Is a directory", "directory");
     check_start(NULL, ARGV("--kubeconfig="), " does not exist", "none at all");
 }
 
@@ -171,12 +164,8 @@ static unsigned check_helps(const char *program, struct span text)
 START_TEST(every_help_text_is_one_short_sentence_with_its_default)
 {
     for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
-        struct program p;
-        cleanup_free char *path = program_path(programs[i]);
-        program_start(&p, lib_dir, ARGV(path, "--help"));
-        ck_assert_int_eq(program_wait(&p), 0);
-        ck_assert_uint_ge(check_helps(programs[i], buf_span(&p.said)), 5);
-        program_fini(&p);
+        const char *said = lib_output_of(0, programs[i], ARGV("--help"));
+        ck_assert_uint_ge(check_helps(programs[i], span_of(said)), 5);
     }
 }
 

@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/mem.h"
+#include "integration/rights.h"
+#include "integration/suite.h"
 #include "lib/overuse_node.h"
-#include "lib/rights.h"
 
 /*
  * What the real scv-agent does about containers that use more than they were promised, with
  * kube-sim as API server, on the node of lib/overuse_node.h.
  */
 
-static struct sim sim;
-static struct agent agent;
 static struct overuse_node node;
 static struct rights rights;
-
-#define EVENTS "/apis/events.k8s.io/v1/namespaces/default/events"
 
 static void add_pod(const char *pod, const char *uid)
 {
@@ -33,7 +27,6 @@ static void set_up_refusing(int status, const char *const *files, const char *ac
                             bool mapped)
 {
     rights_read(&rights, files, "DaemonSet");
-    sim_start(&sim, ARGV("--run-pods"));
     rights_count(&sim.api, &rights);
     sim_fault(&sim,
               "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
@@ -43,9 +36,9 @@ static void set_up_refusing(int status, const char *const *files, const char *ac
     add_pod("greedy", OVERUSE_GREEDY);
     add_pod("modest", OVERUSE_MODEST);
     overuse_node_start(&node, mapped);
-    agent_start(&agent, &sim, node.source,
-                ARGV(OVERUSE_NODE_OPTIONS(&node), "--on-overuse", action, "--lease-renew",
-                     "1s", "--lease-grace", "4s"));
+    agent_start(&agent, &sim, NULL,
+                ARGV(OVERUSE_NODE_OPTIONS, "--on-overuse", action, "--lease-renew", "1s",
+                     "--lease-grace", "4s"));
 }
 
 /* 429, as a PodDisruptionBudget does. */
@@ -54,69 +47,36 @@ static void set_up(const char *const *files, const char *action, bool mapped)
     set_up_refusing(429, files, action, mapped);
 }
 
-static void tear_down(void)
-{
-    agent_stop(&agent);
-    rights_fini(&rights);
-    overuse_node_stop(&node);
-    sim_stop(&sim);
-}
-
 static const char *const usual[] = {"manifests/scv-agent.yaml", NULL};
 static const char *const evicts[] = {"manifests/scv-agent.yaml",
                                      "manifests/rbac-overuse.yaml.example", NULL};
 
-/* The note of the event of this reason about a pod; "" if there is none. New. */
-static char *note_of(const char *pod, const char *reason)
-{
-    cleanup_json json_t *list = peer_json(&sim.api, "GET", EVENTS, NULL);
-    size_t i;
-    json_t *event;
-    json_array_foreach(lib_at(list, "items"), i,
-                       event) if (strcmp(lib_str(event, "regarding.name"), pod) == 0 &&
-                                  strcmp(lib_str(event, "reason"), reason) ==
-                                      0) return xstrdup(lib_str(event, "note"));
-    return xstrdup("");
-}
-
+/* Is there an event of greedy whose note begins so? */
 static void ck_note(const char *reason, const char *begin)
 {
-    cleanup_free char *note = note_of("greedy", reason);
-    cleanup_free char *want =
-        xasprintf("%scontainer c uses 8192 MiB of GPU0, 4096 MiB more than promised "
-                  "(4096 MiB), for ",
-                  begin);
-    ck_assert_msg(strncmp(note, want, strlen(want)) == 0, "%s", note);
-    ck_assert_msg(
-        strstr(note, "; other pods on this card lack 6144 MiB of their promises"), "%s",
-        note);
+    const char *note = lib_fmt("%scontainer c uses 8192 MiB of GPU0, 4096 MiB more than "
+                               "promised (4096 MiB), for ",
+                               begin);
+    ck_assert(sim_events(&sim, "greedy", reason, note));
+    ck_assert(sim_events(&sim, "greedy", reason,
+                         "; other pods on this card lack 6144 MiB of their promises"));
 }
 
 static bool is_counted(const char *sample)
 {
-    cleanup_buf struct buf reply = {0};
-    cleanup_free char *line = xasprintf("\n%s\n", sample);
-    ck_assert_uint_eq(peer_call(&agent.health, "GET", "/metrics", NULL, &reply), 200);
-    return strstr(reply.p, line) != NULL;
+    return peer_says(&agent.health, "/metrics", 200, lib_fmt("\n%s\n", sample));
 }
 
-/* The value of the sample that begins with the text. */
-static long long number_of(const char *sample)
+static double samples(void)
 {
-    cleanup_buf struct buf reply = {0};
-    cleanup_free char *line = xasprintf("\n%s", sample);
-    ck_assert_uint_eq(peer_call(&agent.health, "GET", "/metrics", NULL, &reply), 200);
-    const char *at = strstr(reply.p, line);
-    ck_assert_ptr_nonnull(at);
-    return strtoll(at + strlen(line), NULL, 10);
+    return peer_metric(&agent.health, "scv_agent_samples_total");
 }
 
 static bool is_terminating(const char *pod)
 {
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", pod);
-    cleanup_buf struct buf reply = {0};
-    unsigned status = peer_call(&sim.api, "GET", path, NULL, &reply);
-    return status == 404 || strstr(reply.p, "\"deletionTimestamp\"") != NULL;
+    const char *path = lib_fmt("/api/v1/namespaces/default/pods/%s", pod);
+    return peer_status(&sim.api, path) == 404 ||
+           peer_says(&sim.api, path, 200, "\"deletionTimestamp\"");
 }
 
 /* -- tests -- */
@@ -137,7 +97,7 @@ START_TEST(the_pod_gets_an_event_and_runs_on)
     lib_wait(is_counted("scv_agent_overusing_containers 0"));
     ck_assert_int_eq(sim_count(&sim, "create", "events", ""), 1);
     ck_assert_int_eq(overuse_node_signal(node.greedy), SIGUSR1);
-    tear_down();
+    overuse_node_stop(&node);
 }
 
 /* All permissions of scv-agent are used here, and no others. */
@@ -157,7 +117,7 @@ START_TEST(the_pod_is_evicted_once_its_budget_allows_it)
     ck_note("GPUOveruseEvicted", "evicted: ");
     ck_assert_int_eq(sim_count(&sim, "create", "pods", "eviction"), 2);
     ck_assert_int_eq(overuse_node_signal(node.greedy), SIGUSR1);
-    tear_down();
+    overuse_node_stop(&node);
 }
 
 /* Of another UID: the pod may still use the card. */
@@ -168,17 +128,17 @@ START_TEST(an_eviction_that_conflicts_is_repeated)
     lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"accepted\"} 1"));
     ck_assert(is_terminating("greedy"));
     ck_assert_int_eq(sim_count(&sim, "create", "pods", "eviction"), 2);
-    tear_down();
+    overuse_node_stop(&node);
 }
 
 START_TEST(a_pod_that_is_gone_is_not_evicted_again)
 {
     set_up_refusing(404, evicts, "evict", true);
     lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"accepted\"} 1"));
-    long long samples = number_of("scv_agent_samples_total ");
-    lib_wait(number_of("scv_agent_samples_total ") >= samples + 25);
+    double before = samples();
+    lib_wait(samples() >= before + 25);
     ck_assert_int_eq(sim_count(&sim, "create", "pods", "eviction"), 1);
-    tear_down();
+    overuse_node_stop(&node);
 }
 
 START_TEST(processes_are_killed_as_soon_as_all_can_be_mapped)
@@ -186,8 +146,8 @@ START_TEST(processes_are_killed_as_soon_as_all_can_be_mapped)
     set_up(usual, "kill", false);
     lib_wait(is_counted("scv_agent_card_usage_complete{card=\"0\",uuid=\"GPU-0\"} 0"));
     /* Longer than the grace: a sample takes 100 ms. */
-    long long samples = number_of("scv_agent_samples_total ");
-    lib_wait(number_of("scv_agent_samples_total ") >= samples + 15);
+    double before = samples();
+    lib_wait(samples() >= before + 15);
     ck_assert(is_counted("scv_agent_overusing_containers 0"));
     ck_assert(is_counted("scv_agent_overuse_processes_total{result=\"killed\"} 0"));
     overuse_node_map(true);
@@ -198,7 +158,7 @@ START_TEST(processes_are_killed_as_soon_as_all_can_be_mapped)
     ck_assert_int_eq(overuse_node_signal(node.greedy), SIGKILL);
     ck_assert_int_eq(overuse_node_signal(node.modest), SIGUSR1);
     ck_assert(!is_terminating("greedy"));
-    tear_down();
+    overuse_node_stop(&node);
 }
 
 /* stuck is the furthest beyond its promise, and its 7 GiB are all that modest lacks. */
@@ -212,11 +172,12 @@ START_TEST(a_process_that_cannot_be_killed_does_not_save_the_next_one)
     lib_wait(is_counted("scv_agent_overuse_processes_total{result=\"killed\"} 1"));
     ck_assert_int_eq(overuse_node_signal(node.greedy), SIGKILL);
     ck_assert_int_eq(overuse_node_signal(node.modest), SIGUSR1);
-    tear_down();
+    overuse_node_stop(&node);
 }
 
-LIB_MAIN("overuse", 60, the_pod_gets_an_event_and_runs_on,
-         the_pod_is_evicted_once_its_budget_allows_it,
-         an_eviction_that_conflicts_is_repeated, a_pod_that_is_gone_is_not_evicted_again,
-         processes_are_killed_as_soon_as_all_can_be_mapped,
-         a_process_that_cannot_be_killed_does_not_save_the_next_one)
+SUITE_MAIN("overuse", 60, ARGV("--run-pods"), the_pod_gets_an_event_and_runs_on,
+           the_pod_is_evicted_once_its_budget_allows_it,
+           an_eviction_that_conflicts_is_repeated,
+           a_pod_that_is_gone_is_not_evicted_again,
+           processes_are_killed_as_soon_as_all_can_be_mapped,
+           a_process_that_cannot_be_killed_does_not_save_the_next_one)

@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "domain/keys.h"
-#include "lib/agent.h"
-#include "lib/plugin.h"
+#include "integration/suite.h"
 
 /*
  * gpushare-device-plugin between kube-sim and a simulated kubelet.
  */
-
-static struct sim sim;
-static struct kubelet kubelet;
-static struct plugin plugin;
 
 #define CARD(n, mib)                                                                     \
     "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':" #mib "048576}"
@@ -30,38 +22,46 @@ enum { UNITS = 7 + 15 };
 
 #define NODE "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}}"
 
-/* kube-sim with the node, the cards, the kubelet, and the plugin. */
+/* The node, its cards, the kubelet, and the plugin. */
 static void set_up_with(const char *const *more)
 {
-    sim_start(&sim, ARGV(NULL));
     sim_load(&sim, NODE);
     agent_cards(CARDS);
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, more);
+    kubelet_wait_registered(&kubelet, -1);
 }
 
 static void set_up(void)
 {
-    set_up_with(ARGV(NULL));
-    kubelet_wait_registered(&kubelet, -1);
+    set_up_with(NULL);
 }
 
-static void tear_down(void)
+/* Does the health check fail, according to /healthz (with this text) and the metric? */
+static bool check_fails(const char *part, const char *words)
 {
-    plugin_stop(&plugin);
-    kubelet_fini(&kubelet);
-    sim_stop(&sim);
+    return strstr(agent_line(&plugin.health, "/healthz", part), words) &&
+           peer_status(&plugin.health, "/healthz") == 503 &&
+           plugin_metric(&plugin, lib_fmt("healthcheck{name=\"%s\"}", part)) == 0;
 }
 
-static json_t *pod_of(const char *name)
+static bool is_healthy(void)
 {
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", name);
-    return peer_json(&sim.api, "GET", path, NULL);
+    return peer_status(&plugin.health, "/healthz") == 200 &&
+           peer_status(&plugin.health, "/readyz") == 200;
+}
+
+/* Has the plugin ended the stream of that resource? */
+static bool lost(int resource)
+{
+    kubelet_serve(&kubelet);
+    return !kubelet.plugins[resource].stream;
 }
 
 static bool annotation_is(const char *pod, const char *key, const char *value)
 {
-    cleanup_json json_t *j = pod_of(pod);
+    const json_t *j =
+        peer_get(&sim.api, lib_fmt("/api/v1/namespaces/default/pods/%s", pod));
     return strcmp(lib_annotation(j, key), value) == 0;
 }
 
@@ -78,6 +78,15 @@ static void check_card(struct kubelet_answer *a, const char *uuid)
     ck_assert_str_eq(lib_str(a->env, "NVIDIA_VISIBLE_DEVICES"), uuid);
 }
 
+/* A new pod, whose container gets 3 units of the card GPU-1. */
+static void add_and_admit(const char *pod)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    add_pod(pod, 3, 1);
+    kubelet_admit(&kubelet, pod, "c", MEM, 3, &a);
+    check_card(&a, "GPU-1");
+}
+
 START_TEST(both_resources_are_registered)
 {
     set_up();
@@ -86,9 +95,7 @@ START_TEST(both_resources_are_registered)
     lib_wait(peer_status(&plugin.health, "/healthz") == 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     ck_assert(plugin_metric(&plugin, "cards_healthy") == 2);
-    tear_down();
 }
-END_TEST
 
 /* The kubelet counts the percents, and any of them are good for any card. */
 START_TEST(compute_is_counted)
@@ -96,7 +103,6 @@ START_TEST(compute_is_counted)
     cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
     cleanup_json json_t *ids = json_pack("[s,s]", "core-7", "core-199");
     set_up_with(ARGV("--isolation", "mps"));
-    kubelet_wait_registered(&kubelet, -1);
     ck_assert_uint_eq(kubelet_devices(&kubelet, CORE, true), 200);
     kubelet_prefer(&kubelet, CORE, 2, &a);
     ck_assert(a.status != GRPC_OK);
@@ -117,9 +123,7 @@ START_TEST(compute_is_counted)
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &c);
     check_card(&c, "GPU-1");
     ck_assert_str_eq(lib_str(c.env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "35");
-    tear_down();
 }
-END_TEST
 
 START_TEST(a_container_gets_the_card_of_its_pod)
 {
@@ -134,9 +138,7 @@ START_TEST(a_container_gets_the_card_of_its_pod)
     ck_assert_str_eq(lib_str(a.env, "ALIYUN_COM_GPU_MEM_DEV"), "15");
     lib_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
     ck_assert(annotation_is("p", "gpushare/card-uuid", "GPU-1"));
-    tear_down();
 }
-END_TEST
 
 START_TEST(ids_of_another_card_are_rejected)
 {
@@ -145,26 +147,23 @@ START_TEST(ids_of_another_card_are_rejected)
     add_pod("p", 3, 1);
     kubelet_prefer(&kubelet, MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_OK);
-    cleanup_json json_t *wrong = kubelet_pick(&kubelet, MEM, 3, a.ids, false);
+    json_t *wrong = kubelet_pick(&kubelet, MEM, 3, a.ids, false);
     kubelet_allocate(&kubelet, MEM, wrong, &b);
     ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
     ck_assert_contains(b.words, "wrong-card");
     ck_assert_contains(b.words,
                        "container c of pod default/p is promised 3 of card 1 GPU-1");
-    lib_wait(sim_events(&sim, NULL, "GPUAllocationFailed",
-                        "is promised 3 of card 1 GPU-1"));
+    lib_wait(
+        sim_events(&sim, NULL, "GPUAllocationFailed", "is promised 3 of card 1 GPU-1"));
     ck_assert(plugin_metric(&plugin, "rejected_requests_total{reason=\"wrong-card\"}") ==
               1);
     ck_assert(plugin_metric(&plugin, "container_allocations") == 0);
-    tear_down();
 }
-END_TEST
 
 START_TEST(an_unpromised_pod_is_admitted_and_annotated)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up_with(ARGV("--allow-unpromised"));
-    kubelet_wait_registered(&kubelet, -1);
     add_pod("p", 1, 0);
     lib_wait(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1);
     sim_add_bound_pod(&sim, "n", 2, "n1", "{}");
@@ -175,35 +174,26 @@ START_TEST(an_unpromised_pod_is_admitted_and_annotated)
     lib_wait(annotation_is("n", "ALIYUN_COM_GPU_MEM_IDX", "1"));
     lib_wait(annotation_is("n", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
     ck_assert(annotation_is("n", "gpushare/card-uuid", "GPU-1"));
-    tear_down();
 }
-END_TEST
 
 START_TEST(a_dead_watch_is_replaced_by_a_list)
 {
-    cleanup_answer struct kubelet_answer a = {0};
     set_up();
     lib_wait(sim_watching(&sim, "pods") == 1);
     sim_watches(&sim, "stall", "pods"); /* and never resumed */
-    add_pod("p", 3, 1);
-    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
-    check_card(&a, "GPU-1");
-    tear_down();
+    add_and_admit("p");
 }
-END_TEST
 
 /* Opening the fifo blocks. */
 static void hang_driver(void)
 {
-    cleanup_free char *fifo = temp_path(lib_dir, "cards.json");
     temp_remove(lib_dir, "cards.json");
-    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    ck_assert_int_eq(mkfifo(lib_path("cards.json"), 0600), 0);
 }
 
 static void resume_driver(void)
 {
-    cleanup_free char *fifo = temp_path(lib_dir, "cards.json");
-    int fd = open(fifo, O_WRONLY | O_CLOEXEC);
+    int fd = open(lib_path("cards.json"), O_WRONLY | O_CLOEXEC);
     ck_assert_int_ge(fd, 0);
     temp_remove(lib_dir, "cards.json");
     agent_cards(CARDS);
@@ -212,15 +202,14 @@ static void resume_driver(void)
 
 START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
 {
-    cleanup_answer struct kubelet_answer a = {0}, b = {0};
+    cleanup_answer struct kubelet_answer a = {0};
     set_up_with(ARGV("--sampler-limit", "1s", "--healthy-after", "1s"));
-    kubelet_wait_registered(&kubelet, -1);
     hang_driver();
     lib_wait(kubelet_devices(&kubelet, MEM, false) == UNITS);
     lib_wait(kubelet_devices(&kubelet, COUNT, false) == 2);
     ck_assert(
         program_wait_output(&plugin.program, "unhealthy: the driver does not respond"));
-    lib_wait(plugin_check_fails(&plugin, "cards", "the driver does not respond"));
+    lib_wait(check_fails("cards", "the driver does not respond"));
     /* Neither a restart nor an update would help. */
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
@@ -232,74 +221,60 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     resume_driver();
     lib_wait(kubelet_devices(&kubelet, MEM, true) == UNITS);
     lib_wait(kubelet_devices(&kubelet, COUNT, true) == 2);
-    lib_wait(plugin_is_healthy(&plugin));
+    lib_wait(is_healthy());
     kubelet_remove(&kubelet, "p");
-    add_pod("q", 3, 1);
-    kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
-    check_card(&b, "GPU-1");
-    tear_down();
+    add_and_admit("q");
 }
-END_TEST
 
 START_TEST(a_missing_driver_is_reported)
 {
-    sim_start(&sim, ARGV(NULL));
     temp_write(lib_dir, "cards.json", "{\"error\":\"NVML: no driver\"}");
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--healthy-after", "1s"));
-    lib_wait(plugin_check_fails(&plugin, "cards", "no card was sampled yet: "));
-    lib_wait(plugin_check_fails(&plugin, "cards", "NVML: no driver"));
-    cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
-    ck_assert_str_eq(line, "not registered: no card found yet");
+    lib_wait(check_fails("cards", "no card was sampled yet: "));
+    lib_wait(check_fails("cards", "NVML: no driver"));
+    ck_assert_str_eq(agent_line(&plugin.health, "/healthz", KEY_GPU_MEM),
+                     "not registered: no card found yet");
     /* An update waits for two minutes: the new version can be the cause. */
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 503);
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     agent_cards(CARDS);
     kubelet_wait_registered(&kubelet, -1);
-    lib_wait(plugin_is_healthy(&plugin));
+    lib_wait(is_healthy());
     agent_cards("%s", "");
-    lib_wait(plugin_check_fails(&plugin, "cards", "none of 2 cards is healthy; GPU-0: "));
+    lib_wait(check_fails("cards", "none of 2 cards is healthy; GPU-0: "));
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
     agent_cards(CARDS);
-    lib_wait(plugin_is_healthy(&plugin));
-    tear_down();
+    lib_wait(is_healthy());
 }
-END_TEST
 
 START_TEST(a_missing_api_server_is_reported)
 {
     set_up_with(ARGV("--late-after", "1s", "--node-interval", "100ms"));
-    kubelet_wait_registered(&kubelet, -1);
-    lib_wait(plugin_is_healthy(&plugin));
+    lib_wait(is_healthy());
     sim_fault(&sim, "{\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
     sim_watches(&sim, "cut", "pods");
-    lib_wait(plugin_check_fails(&plugin, "pods", "the pod watch fails"));
+    lib_wait(check_fails("pods", "the pod watch fails"));
     lib_wait(plugin_metric(&plugin, "healthcheck{name=\"node\"}") == 1);
     sim_no_faults(&sim);
-    lib_wait(plugin_is_healthy(&plugin));
+    lib_wait(is_healthy());
     lib_wait(plugin_metric(&plugin, "healthcheck{name=\"pods\"}") == 1);
     sim_stop(&sim);
-    lib_wait(plugin_check_fails(&plugin, "pods", "the pod watch fails"));
-    lib_wait(plugin_check_fails(&plugin, "node", "GET of the Node fails"));
+    lib_wait(check_fails("pods", "the pod watch fails"));
+    lib_wait(check_fails("node", "GET of the Node fails"));
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
-    plugin_stop(&plugin);
-    kubelet_fini(&kubelet);
 }
-END_TEST
 
 START_TEST(reading_the_node_is_retried_soon)
 {
-    sim_start(&sim, ARGV(NULL)); /* it has no Node yet */
-    agent_cards(CARDS);
+    agent_cards(CARDS); /* kube-sim has no Node yet */
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--late-after", "1s", "--node-interval", "10m"));
     kubelet_wait_registered(&kubelet, -1);
-    lib_wait(plugin_check_fails(&plugin, "node", "GET of the Node fails"));
+    lib_wait(check_fails("node", "GET of the Node fails"));
     sim_load(&sim, NODE);
-    lib_wait(plugin_is_healthy(&plugin));
-    tear_down();
+    lib_wait(is_healthy());
 }
-END_TEST
 
 #define DRIVER                                                                           \
     "driver 535.129.03\ncard "                                                           \
@@ -309,29 +284,22 @@ END_TEST
 
 START_TEST(an_xid_makes_a_card_unhealthy)
 {
-    cleanup_free char *source = agent_nvml();
     agent_script(DRIVER);
-    set_up_with(ARGV("--gpu-source", source));
-    kubelet_wait_registered(&kubelet, -1);
+    set_up_with(ARGV("--gpu-source", agent_nvml()));
     ck_assert_uint_eq(kubelet_devices(&kubelet, COUNT, true), 2);
     ck_assert_uint_eq(kubelet_devices(&kubelet, MEM, true), 8 + 16);
     agent_script(DRIVER "event 1 GPU-1 8 79\n");
     lib_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
     lib_wait(kubelet_devices(&kubelet, MEM, false) == 16);
     ck_assert(program_wait_output(&plugin.program, "unhealthy: XID 79"));
-    tear_down();
 }
-END_TEST
 
 /* The kubelet kills a pod that runs longer than terminationGracePeriodSeconds (15 s). */
 START_TEST(a_hanging_patch_does_not_delay_the_stop)
 {
-    cleanup_answer struct kubelet_answer a = {0};
     set_up();
     sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"pods\",\"action\":\"hang\"}");
-    add_pod("p", 3, 1);
-    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
-    check_card(&a, "GPU-1");
+    add_and_admit("p");
     program_signal(&plugin.program, SIGTERM);
     ck_assert(program_wait_output(&plugin.program, "exiting without waiting for it"));
     ck_assert_contains(program_output(&plugin.program), "waited_ms=10000");
@@ -339,18 +307,16 @@ START_TEST(a_hanging_patch_does_not_delay_the_stop)
     plugin_stop(&plugin);
     /* The next plugin sends the patch again. */
     sim_no_faults(&sim);
-    plugin_start(&plugin, &sim, ARGV(NULL));
+    plugin_start(&plugin, &sim, NULL);
     lib_wait(annotation_is("p", KEY_MEM_ASSIGNED, "true"));
-    tear_down();
 }
-END_TEST
 
 START_TEST(a_restarted_kubelet_is_registered_with)
 {
     set_up();
     for (int round = 0; round < 3; round++) {
         cleanup_answer struct kubelet_answer a = {0};
-        cleanup_free char *name = xasprintf("p%d", round);
+        char *name = lib_fmt("p%d", round);
         kubelet_stop(&kubelet);
         kubelet_start(&kubelet);
         kubelet_wait_registered(&kubelet, -1);
@@ -359,9 +325,7 @@ START_TEST(a_restarted_kubelet_is_registered_with)
         check_card(&a, "GPU-1");
     }
     lib_wait(plugin_metric(&plugin, "container_allocations") == 3);
-    tear_down();
 }
-END_TEST
 
 START_TEST(a_removed_endpoint_is_served_again)
 {
@@ -370,13 +334,8 @@ START_TEST(a_removed_endpoint_is_served_again)
     ck_assert_int_eq(unlink(kubelet.plugins[MEM].socket), 0);
     lib_wait((kubelet_serve(&kubelet), kubelet.registrations > before));
     kubelet_wait_registered(&kubelet, -1);
-    cleanup_answer struct kubelet_answer a = {0};
-    add_pod("p", 3, 1);
-    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
-    check_card(&a, "GPU-1");
-    tear_down();
+    add_and_admit("p");
 }
-END_TEST
 
 START_TEST(allocations_survive_a_killed_plugin)
 {
@@ -394,10 +353,10 @@ START_TEST(allocations_survive_a_killed_plugin)
     kubelet_add(&kubelet, "p", ARGV("c"));
     kubelet_admit(&kubelet, "p", "i", MEM, 3, &a); /* never shown by podresources */
     check_card(&a, "GPU-1");
-    program_kill(&plugin.program);
     peer_fini(&plugin.health);
-    lib_wait(kubelet_lost(&kubelet, MEM) && kubelet_lost(&kubelet, COUNT));
-    plugin_start(&plugin, &sim, ARGV(NULL));
+    program_kill(&plugin.program);
+    lib_wait(lost(MEM) && lost(COUNT));
+    plugin_start(&plugin, &sim, NULL);
     kubelet_wait_registered(&kubelet, -1);
     lib_wait(peer_status(&plugin.health, "/healthz") == 200);
     ck_assert(plugin_metric(&plugin, "container_allocations") == 1);
@@ -406,45 +365,32 @@ START_TEST(allocations_survive_a_killed_plugin)
     kubelet_allocate(&kubelet, MEM, a.ids, &b);
     check_card(&b, "GPU-1");
     lib_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
-    tear_down();
 }
-END_TEST
 
 START_TEST(a_damaged_state_file_is_recovered)
 {
-    cleanup_answer struct kubelet_answer a = {0}, b = {0};
     set_up();
-    add_pod("p", 3, 1);
-    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
-    check_card(&a, "GPU-1");
+    add_and_admit("p");
     plugin_stop(&plugin);
     temp_write(lib_dir, "state.json", "{\"version\": 1, \"grants\": [{");
-    plugin_start(&plugin, &sim, ARGV(NULL));
+    plugin_start(&plugin, &sim, NULL);
     ck_assert(program_wait_output(&plugin.program, "cannot use the state file"));
-    lib_wait(kubelet_lost(&kubelet, MEM) || kubelet.plugins[MEM].stream);
+    lib_wait(lost(MEM) || kubelet.plugins[MEM].stream);
     kubelet_wait_registered(&kubelet, -1);
-    add_pod("q", 3, 1);
-    kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
-    check_card(&b, "GPU-1");
+    add_and_admit("q");
     /* p's allocation is recovered from podresources. */
     lib_wait(plugin_metric(&plugin, "container_allocations") == 2);
     ck_assert(plugin_metric(&plugin, "recovered_allocations_total") >= 1);
-    cleanup_free char *aside = temp_read(lib_dir, "state.json.damaged");
-    ck_assert_contains(aside, "grants");
-    tear_down();
+    ck_assert_contains(lib_read("state.json.damaged"), "grants");
 }
-END_TEST
 
 START_TEST(of_two_plugins_the_newer_one_serves)
 {
     struct plugin newer = {0};
-    cleanup_answer struct kubelet_answer a = {0}, b = {0};
     set_up();
-    add_pod("p", 3, 1);
-    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
-    check_card(&a, "GPU-1");
+    add_and_admit("p");
     int before = kubelet.registrations;
-    plugin_start(&newer, &sim, ARGV(NULL));
+    plugin_start(&newer, &sim, NULL);
     lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 3));
     kubelet_wait_registered(&kubelet, -1);
     ck_assert(
@@ -453,9 +399,7 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     lib_wait(plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
              plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-count\"}") == 1);
     ck_assert(plugin_metric(&newer, "container_allocations") == 1);
-    add_pod("q", 3, 1);
-    kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
-    check_card(&b, "GPU-1");
+    add_and_admit("q");
     ck_assert_int_eq(kubelet.registrations, before + 3);
     /* The older one registers again when the newer one is gone, and reads its
      * allocations. */
@@ -463,14 +407,11 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 6));
     kubelet_wait_registered(&kubelet, -1);
     lib_wait(plugin_metric(&plugin, "container_allocations") == 2);
-    tear_down();
 }
-END_TEST
 
 START_TEST(too_small_a_unit_leaves_whole_cards)
 {
     cleanup_buf struct buf cards = {0};
-    sim_start(&sim, ARGV(NULL));
     sim_load(&sim, NODE);
     for (int i = 0; i < 8; i++)
         buf_printf(&cards,
@@ -490,60 +431,44 @@ START_TEST(too_small_a_unit_leaves_whole_cards)
     plugin_start(&plugin, &sim, ARGV("--memory-unit", "8MiB"));
     kubelet_wait_registered(&kubelet, -1);
     ck_assert_uint_eq(kubelet_devices(&kubelet, MEM, true), 8 * (143771 / 8));
-    tear_down();
 }
-END_TEST
 
 START_TEST(invalid_options_are_rejected)
 {
-    struct program p;
-    static const struct {
-        const char *args[3], *says;
-    } cases[] = {
-        {{"--port", "0", NULL}, "--node-name (or NODE_NAME) is required"},
-        {{"--node-name", "a/b", NULL}, "\"a/b\" cannot be the name of a Node"},
-        {{"--memory-unit", "GB", NULL}, "memory-unit"},
-        {{"--device-list-strategy", "x", NULL},
+    static const char *const cases[][3] = {
+        {"--port", "0", "--node-name (or NODE_NAME) is required"},
+        {"--node-name", "a/b", "\"a/b\" cannot be the name of a Node"},
+        {"--memory-unit", "GB", "memory-unit"},
+        {"--device-list-strategy", "x",
          "\"x\" is not one of auto|envvar|volume-mounts|cdi-annotations|cdi-cri"},
-        {{"--isolation", "cgpu", NULL}, "\"cgpu\" is not one of none|mps"},
+        {"--isolation", "cgpu", "\"cgpu\" is not one of none|mps"},
+        {"--node-name=n1", "--kubeconfig=/nowhere/at/all", "/nowhere/at/all"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        lib_program(&p, "gpushare-device-plugin", cases[i].args, ARGV(NULL));
-        ck_assert_int_eq(program_wait(&p), 1);
-        ck_assert_contains(program_output(&p), cases[i].says);
-        program_fini(&p);
-    }
-    lib_program(&p, "gpushare-device-plugin",
-                ARGV("--node-name", "n1", "--plugin-dir", "/nowhere/at/all",
-                     "--kubeconfig", "/nowhere/at/all"),
-                ARGV(NULL));
-    ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_contains(program_output(&p), "/nowhere/at/all");
-    program_fini(&p);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        ck_assert_contains(lib_output_of(1, "gpushare-device-plugin",
+                                         ARGV("--plugin-dir", "/nowhere/at/all",
+                                              cases[i][0], cases[i][1])),
+                           cases[i][2]);
 }
-END_TEST
 
 /* Duration of admissions while a node fills up; printed for docs/device-plugin.md. */
 START_TEST(admissions_are_fast)
 {
     enum { N = 200 };
     static double prefer[N], allocate[N];
-    sim_start(&sim, ARGV(NULL));
     sim_load(&sim, NODE);
     agent_cards("{'uuid':'GPU-0','memoryTotal':150754820096},{'uuid':'GPU-1',"
                 "'memoryTotal':150754820096}");
     kubelet_start(&kubelet);
-    plugin_start(&plugin, &sim, ARGV(NULL));
+    plugin_start(&plugin, &sim, NULL);
     kubelet_wait_registered(&kubelet, -1);
-    for (int i = 0; i < N; i++) {
-        cleanup_free char *name = xasprintf("p%d", i);
-        plugin_pod(&sim, name, 1, i % 2);
-    }
+    for (int i = 0; i < N; i++)
+        plugin_pod(&sim, lib_fmt("p%d", i), 1, i % 2);
     lib_wait(peer_status(&plugin.health, "/healthz") == 200);
     for (int i = 0; i < N; i++) {
         cleanup_answer struct kubelet_answer a = {0};
-        cleanup_free char *name = xasprintf("p%d", i);
-        struct kubelet_pod *p = kubelet_add(&kubelet, name, ARGV("c"));
+        const char *pod = lib_fmt("p%d", i);
+        kubelet_add(&kubelet, pod, ARGV("c"));
         double began = lib_now_exact_ms();
         kubelet_prefer(&kubelet, MEM, 1, &a);
         ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
@@ -552,9 +477,7 @@ START_TEST(admissions_are_fast)
         check_card(&a, i % 2 ? "GPU-1" : "GPU-0");
         allocate[i] = lib_now_exact_ms() - middle;
         prefer[i] = middle - began;
-        pthread_mutex_lock(&kubelet.lock);
-        p->containers[0].ids[MEM] = json_incref(a.ids);
-        pthread_mutex_unlock(&kubelet.lock);
+        kubelet_give(&kubelet, pod, "c", MEM, a.ids);
     }
     lib_sort(prefer, N);
     lib_sort(allocate, N);
@@ -563,17 +486,16 @@ START_TEST(admissions_are_fast)
            prefer[N / 2], prefer[N * 99 / 100], allocate[N / 2], allocate[N * 99 / 100],
            N);
     ck_assert_double_lt(prefer[N / 2] + allocate[N / 2], 2000.0 * LIB_SLOWER);
-    tear_down();
 }
-END_TEST
 
-LIB_MAIN("plugin", 120, both_resources_are_registered, compute_is_counted,
-         a_container_gets_the_card_of_its_pod, ids_of_another_card_are_rejected,
-         an_unpromised_pod_is_admitted_and_annotated, a_dead_watch_is_replaced_by_a_list,
-         a_driver_that_hangs_makes_all_cards_unhealthy, a_missing_driver_is_reported,
-         a_missing_api_server_is_reported, reading_the_node_is_retried_soon,
-         an_xid_makes_a_card_unhealthy, a_hanging_patch_does_not_delay_the_stop,
-         a_restarted_kubelet_is_registered_with, a_removed_endpoint_is_served_again,
-         allocations_survive_a_killed_plugin, a_damaged_state_file_is_recovered,
-         of_two_plugins_the_newer_one_serves, too_small_a_unit_leaves_whole_cards,
-         invalid_options_are_rejected, admissions_are_fast)
+SUITE_MAIN("plugin", 120, NULL, both_resources_are_registered, compute_is_counted,
+           a_container_gets_the_card_of_its_pod, ids_of_another_card_are_rejected,
+           an_unpromised_pod_is_admitted_and_annotated,
+           a_dead_watch_is_replaced_by_a_list,
+           a_driver_that_hangs_makes_all_cards_unhealthy, a_missing_driver_is_reported,
+           a_missing_api_server_is_reported, reading_the_node_is_retried_soon,
+           an_xid_makes_a_card_unhealthy, a_hanging_patch_does_not_delay_the_stop,
+           a_restarted_kubelet_is_registered_with, a_removed_endpoint_is_served_again,
+           allocations_survive_a_killed_plugin, a_damaged_state_file_is_recovered,
+           of_two_plugins_the_newer_one_serves, too_small_a_unit_leaves_whole_cards,
+           invalid_options_are_rejected, admissions_are_fast)

@@ -19,8 +19,8 @@ static char *made;
  * $TOP is the folder of the sources. */
 static char *run(const char *script, int status)
 {
-    cleanup_free char *all = xasprintf("TOP=$PWD; cd; %s", script);
-    return lib_output(status, ARGV("bash", "-euo", "pipefail", "-c", all));
+    return lib_output(status, ARGV("bash", "-euo", "pipefail", "-c",
+                                   lib_fmt("TOP=$PWD; cd; %s", script)));
 }
 
 static char *output_of(const char *script)
@@ -30,7 +30,7 @@ static char *output_of(const char *script)
 
 static void does(const char *script)
 {
-    free(output_of(script));
+    output_of(script);
 }
 
 static char *refusal_of(const char *script)
@@ -43,16 +43,15 @@ static void does_all(const char *script)
 {
     setenv("SCRIPT", script, 1);
     int status = system("bash -euo pipefail -c \"$SCRIPT\" >\"$MADE/log\" 2>&1");
-    cleanup_free char *said = temp_read(made, "log");
+    const char *said = lib_file(lib_fmt("%s/log", made));
     ck_assert_msg(status == 0, "%s: status %d: %s", script, status, said);
 }
 
 static void make_release(void)
 {
     lib_dir = made = temp_dir(); /* for output_of */
-    cleanup_free char *out = temp_path(made, "out");
     setenv("MADE", made, 1);
-    setenv("OUT", out, 1);
+    setenv("OUT", lib_fmt("%s/%s", made, "out"), 1);
     setenv("SOURCE_DATE_EPOCH", "1700000000", 1);
     setenv("MAINTAINER", "A Person <person@example.org>", 1);
     setenv("PROJECT_URL", "https://example.org/gpushare", 1);
@@ -74,87 +73,81 @@ static void remove_made(void)
 
 START_TEST(every_file_has_its_checksum)
 {
-    cleanup_free char *names =
-        output_of("cd \"$OUT\"; sha256sum --check --quiet SHA256SUMS;"
-                  "ls | grep -v 'SHA256SUMS\\|\\.sig\\.oci\\.tar$'");
-    cleanup_free char *summed =
-        output_of("sed 's/.*  //' \"$OUT/SHA256SUMS\" | LC_ALL=C sort");
-    cleanup_free char *listed =
-        output_of("cd \"$OUT\"; ls | LC_ALL=C sort | grep -v 'SHA256SUMS\\|\\.sig\\.'");
-    ck_assert_str_eq(summed, listed);
+    char *names = output_of("cd \"$OUT\"; sha256sum --check --quiet SHA256SUMS;"
+                            "ls | grep -v 'SHA256SUMS\\|\\.sig\\.oci\\.tar$'");
+    char *summed = output_of("sed 's/.*  //' \"$OUT/SHA256SUMS\" | LC_ALL=C sort");
+
+    ck_assert_str_eq(
+        summed,
+        output_of("cd \"$OUT\"; ls | LC_ALL=C sort | grep -v 'SHA256SUMS\\|\\.sig\\.'"));
     ck_assert_contains(names, "gpushare-0.1.0.tgz\n");
     ck_assert_contains(names, "gpushare-0.1.0.spdx.json\n");
     ck_assert_contains(names, "scv-agent-0.1.0.oci.tar\n");
     ck_assert_contains(names, "inspect-gpushare.yaml\n");
     ck_assert_contains(names, "RELEASE_NOTES.md\n");
 }
-END_TEST
 
 START_TEST(the_signature_is_of_the_checksums)
 {
     static const char verify[] =
         "base64 -d \"$OUT/SHA256SUMS.sig\" >sig; "
         "openssl dgst -sha256 -verify \"$MADE/public\" -signature sig ";
-    cleanup_free char *good = xasprintf("%s\"$OUT/SHA256SUMS\"", verify);
-    cleanup_free char *changed = xasprintf(
-        "sed 's/^0/1/; s/^[1-9a-f]/0/' \"$OUT/SHA256SUMS\" >other; %s other", verify);
-    cleanup_free char *said = output_of(good);
-    ck_assert_str_eq(said, "Verified OK\n");
-    free(refusal_of(changed));
+
+    ck_assert_str_eq(output_of(lib_fmt("%s\"$OUT/SHA256SUMS\"", verify)),
+                     "Verified OK\n");
+    refusal_of(lib_fmt(
+        "sed 's/^0/1/; s/^[1-9a-f]/0/' \"$OUT/SHA256SUMS\" >other; %s other", verify));
 }
-END_TEST
 
 /* As cosign reads it: a manifest for each digest, with the tag of the digest; its payload names
  * repository and digest, and the signature of the payload is in the annotation of its layer.
  * Three images for one architecture have two digests each, and the chart has one. */
 START_TEST(each_image_is_signed_for_cosign)
 {
-    cleanup_free char *said = output_of(
-        "while IFS=@ read -r name digest; do\n"
-        "  repository=${name%:*}\n"
-        "  rm -rf layout; mkdir layout\n"
-        "  tar -C layout -xf \"$OUT/${repository##*/}.sig.oci.tar\"\n"
-        "  grep -q \"ref.name\\\": \\\"${digest/:/-}.sig\\\"\" layout/index.json\n"
-        "  for manifest in $(grep -l simplesigning layout/blobs/sha256/*); do\n"
-        "    payload=layout/blobs/sha256/$(sed -n 's/.*simplesigning.*\"digest\": "
-        "\"sha256:\\([0-9a-f]*\\).*/\\1/p' $manifest)\n"
-        "    grep -q \"\\\"docker-reference\\\":\\\"$repository\\\"\" $payload\n"
-        "    of=$(sed 's/.*manifest-digest\":\"sha256:\\([0-9a-f]*\\).*/\\1/' $payload)\n"
-        "    grep -q \"sha256:${manifest##*/}.*sha256-$of.sig\" layout/index.json\n"
-        "    sed -n 's/.*cosign\\/signature\": \"\\([^\"]*\\)\".*/\\1/p' $manifest | "
-        "base64 -d >sig\n"
-        "    openssl dgst -sha256 -verify \"$MADE/public\" -signature sig $payload\n"
-        "  done\n"
-        "done <\"$OUT/images.txt\" | sort | uniq -c | sed 's/^ *//'");
-    ck_assert_str_eq(said, "7 Verified OK\n");
+    ck_assert_str_eq(
+        output_of(
+            "while IFS=@ read -r name digest; do\n"
+            "  repository=${name%:*}\n"
+            "  rm -rf layout; mkdir layout\n"
+            "  tar -C layout -xf \"$OUT/${repository##*/}.sig.oci.tar\"\n"
+            "  grep -q \"ref.name\\\": \\\"${digest/:/-}.sig\\\"\" layout/index.json\n"
+            "  for manifest in $(grep -l simplesigning layout/blobs/sha256/*); do\n"
+            "    payload=layout/blobs/sha256/$(sed -n 's/.*simplesigning.*\"digest\": "
+            "\"sha256:\\([0-9a-f]*\\).*/\\1/p' $manifest)\n"
+            "    grep -q \"\\\"docker-reference\\\":\\\"$repository\\\"\" $payload\n"
+            "    of=$(sed 's/.*manifest-digest\":\"sha256:\\([0-9a-f]*\\).*/\\1/' "
+            "$payload)\n"
+            "    grep -q \"sha256:${manifest##*/}.*sha256-$of.sig\" layout/index.json\n"
+            "    sed -n 's/.*cosign\\/signature\": \"\\([^\"]*\\)\".*/\\1/p' $manifest | "
+            "base64 -d >sig\n"
+            "    openssl dgst -sha256 -verify \"$MADE/public\" -signature sig $payload\n"
+            "  done\n"
+            "done <\"$OUT/images.txt\" | sort | uniq -c | sed 's/^ *//'"),
+        "7 Verified OK\n");
 }
-END_TEST
 
 START_TEST(a_key_of_another_kind_is_refused)
 {
-    cleanup_free char *said =
-        refusal_of("openssl genpkey -algorithm ed25519 -out ed 2>&1\n"
-                   "\"$TOP\"/scripts/release/sign \"$OUT\" ed 2>&1");
-    ck_assert_contains(said, "sign: ed is no private key on the curve P-256");
-    free(said);
-    said = refusal_of("cp -r \"$OUT\" changed; echo >>changed/images.txt\n"
-                      "\"$TOP\"/scripts/release/sign changed \"$MADE/key\" 2>&1");
-    ck_assert_contains(said, "SHA256SUMS does not match its files");
+    ck_assert_contains(refusal_of("openssl genpkey -algorithm ed25519 -out ed 2>&1\n"
+                                  "\"$TOP\"/scripts/release/sign \"$OUT\" ed 2>&1"),
+                       "sign: ed is no private key on the curve P-256");
+    ck_assert_contains(
+        refusal_of("cp -r \"$OUT\" changed; echo >>changed/images.txt\n"
+                   "\"$TOP\"/scripts/release/sign changed \"$MADE/key\" 2>&1"),
+        "SHA256SUMS does not match its files");
 }
-END_TEST
 
 START_TEST(a_file_that_is_no_image_is_not_signed)
 {
-    cleanup_free char *said =
+    ck_assert_contains(
         refusal_of("cp -r \"$OUT\" signed; cd signed; rm SHA256SUMS.sig\n"
                    "head -c 2000 scv-agent-0.1.0.oci.tar >cut\n"
                    "mv cut scv-agent-0.1.0.oci.tar\n"
                    "sha256sum scv-agent-0.1.0.oci.tar images.txt >SHA256SUMS\n"
-                   "\"$TOP\"/scripts/release/sign . \"$MADE/key\" 2>&1");
-    ck_assert_contains(said, "in ./scv-agent-0.1.0.oci.tar");
-    free(refusal_of("test -e signed/SHA256SUMS.sig"));
+                   "\"$TOP\"/scripts/release/sign . \"$MADE/key\" 2>&1"),
+        "in ./scv-agent-0.1.0.oci.tar");
+    refusal_of("test -e signed/SHA256SUMS.sig");
 }
-END_TEST
 
 /* -- publish -- */
 
@@ -162,32 +155,31 @@ END_TEST
  * arguments to the file `calls`. New. */
 static char *publish(const char *change, int status)
 {
-    cleanup_free char *script = xasprintf(
-        "rm -rf copy calls; cp -r \"$OUT\" copy; mkdir -p bin\n"
-        "cat >bin/skopeo <<'END'\n"
-        "#!/bin/bash\n"
-        "echo \"$*\" >>calls\n"
-        "of=\"$*\" of=${of#*docker://} of=${of%%%% *}\n"
-        "while [ $# -gt 1 ]; do\n"
-        "  [ \"$1\" != --digestfile ] || sed -n \"s|^$of@||p\" copy/images.txt >\"$2\"\n"
-        "  shift\n"
-        "done\n"
-        "END\n"
-        "chmod +x bin/skopeo; (cd copy; %s)\n"
-        "PATH=$PWD/bin:$PATH \"$TOP\"/scripts/release/publish copy 2>&1",
-        change);
-    return run(script, status);
+    return run(lib_fmt("rm -rf copy calls; cp -r \"$OUT\" copy; mkdir -p bin\n"
+                       "cat >bin/skopeo <<'END'\n"
+                       "#!/bin/bash\n"
+                       "echo \"$*\" >>calls\n"
+                       "of=\"$*\" of=${of#*docker://} of=${of%%%% *}\n"
+                       "while [ $# -gt 1 ]; do\n"
+                       "  [ \"$1\" != --digestfile ] || sed -n \"s|^$of@||p\" "
+                       "copy/images.txt >\"$2\"\n"
+                       "  shift\n"
+                       "done\n"
+                       "END\n"
+                       "chmod +x bin/skopeo; (cd copy; %s)\n"
+                       "PATH=$PWD/bin:$PATH \"$TOP\"/scripts/release/publish copy 2>&1",
+                       change),
+               status);
 }
 
 START_TEST(signatures_are_published)
 {
-    free(publish("true", 0));
-    cleanup_free char *said = output_of("grep -c 'sig.oci.tar:sha256-' calls");
-    ck_assert_str_eq(said, "7\n");
-    free(publish("rm *.sig *.sig.oci.tar", 0));
-    free(refusal_of("grep sig.oci.tar calls"));
+    publish("true", 0);
+
+    ck_assert_str_eq(output_of("grep -c 'sig.oci.tar:sha256-' calls"), "7\n");
+    publish("rm *.sig *.sig.oci.tar", 0);
+    refusal_of("grep sig.oci.tar calls");
 }
-END_TEST
 
 START_TEST(a_signed_release_is_published_only_with_each_signature)
 {
@@ -196,52 +188,49 @@ START_TEST(a_signed_release_is_published_only_with_each_signature)
         "head -c 100 scv-agent.sig.oci.tar >cut; mv cut scv-agent.sig.oci.tar",
         "mv gpushare-extender.sig.oci.tar scv-agent.sig.oci.tar"};
     for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
-        cleanup_free char *said = publish(changes[i], 1);
+        char *said = publish(changes[i], 1);
         ck_assert_contains(said, "publish: copy/");
         ck_assert_contains(said, ".sig.oci.tar has no signature of sha256:");
-        free(refusal_of("test -e calls"));
+        refusal_of("test -e calls");
     }
 }
-END_TEST
 
 START_TEST(a_folder_of_other_files_is_not_removed)
 {
-    cleanup_free char *said = refusal_of(
+    char *said = refusal_of(
         "mkdir mine; echo text >mine/file\n"
         "\"$TOP\"/scripts/release/all 0.1.0 registry.example/gpu https://there "
         "\"$PWD/mine\" 2>&1 || { cat mine/file; exit 1; }");
     ck_assert_contains(said, "mine is not empty and has no SHA256SUMS");
     ck_assert_contains(said, "\ntext\n");
 }
-END_TEST
 
 /* -- SBOM -- */
 
 static const json_t *package_with(const json_t *sbom, const char *key, const char *value)
 {
-    size_t i;
     const json_t *p;
-    json_array_foreach(lib_at(sbom, "packages"), i,
-                       p) if (strcmp(lib_str(p, key), value) == 0) return p;
+    lib_each(p, lib_at(sbom, "packages"))
+        if (strcmp(lib_str(p, key), value) == 0)
+            return p;
     return NULL;
 }
 
 static bool is_related(const json_t *sbom, const char *from, const char *type,
                        const char *to)
 {
-    size_t i;
     const json_t *r;
-    json_array_foreach(lib_at(sbom, "relationships"), i,
-                       r) if (strcmp(lib_str(r, "spdxElementId"), from) == 0 &&
-                              strcmp(lib_str(r, "relationshipType"), type) == 0 &&
-                              strcmp(lib_str(r, "relatedSpdxElement"), to) ==
-                                  0) return true;
+    lib_each(r, lib_at(sbom, "relationships"))
+        if (strcmp(lib_str(r, "spdxElementId"), from) == 0 &&
+            strcmp(lib_str(r, "relationshipType"), type) == 0 &&
+            strcmp(lib_str(r, "relatedSpdxElement"), to) == 0)
+            return true;
     return false;
 }
 
 static json_t *read_sbom(void)
 {
-    cleanup_free char *path = xasprintf("%s/out/gpushare-0.1.0.spdx.json", made);
+    char *path = lib_fmt("%s/out/gpushare-0.1.0.spdx.json", made);
     json_error_t error;
     json_t *sbom = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     ck_assert_msg(sbom != NULL, "%s:%d: %s", path, error.line, error.text);
@@ -252,18 +241,16 @@ static json_t *read_sbom(void)
 START_TEST(the_sbom_is_a_document_of_spdx)
 {
     cleanup_json json_t *sbom = read_sbom(), *ids = json_object();
-    size_t i;
     const json_t *p;
     ck_assert_str_eq(lib_str(sbom, "spdxVersion"), "SPDX-2.3");
     ck_assert_str_eq(lib_str(sbom, "dataLicense"), "CC0-1.0");
     ck_assert_str_eq(lib_str(sbom, "SPDXID"), "SPDXRef-DOCUMENT");
     ck_assert_str_eq(lib_str(sbom, "name"), "gpushare-0.1.0");
     ck_assert_str_eq(lib_str(sbom, "creationInfo.created"), "2023-11-14T22:13:20Z");
-    ck_assert_uint_eq(json_array_size(lib_at(sbom, "creationInfo.creators")), 1);
+    ck_assert_uint_eq(lib_size(sbom, "creationInfo.creators"), 1);
     ck_assert_int_eq(strncmp(lib_str(sbom, "documentNamespace"), "https://", 8), 0);
     json_object_set_new(ids, "SPDXRef-DOCUMENT", json_true());
-    json_array_foreach(lib_at(sbom, "packages"), i, p)
-    {
+    lib_each(p, lib_at(sbom, "packages")) {
         const char *id = lib_str(p, "SPDXID");
         ck_assert_msg(strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
                                  "0123456789.-") == strlen(id),
@@ -272,13 +259,11 @@ START_TEST(the_sbom_is_a_document_of_spdx)
         json_object_set_new(ids, id, json_true());
         ck_assert_msg(*lib_str(p, "name") && *lib_str(p, "downloadLocation"), "%s", id);
     }
-    json_array_foreach(lib_at(sbom, "relationships"), i, p)
-    {
+    lib_each(p, lib_at(sbom, "relationships")) {
         ck_assert_ptr_nonnull(json_object_get(ids, lib_str(p, "spdxElementId")));
         ck_assert_ptr_nonnull(json_object_get(ids, lib_str(p, "relatedSpdxElement")));
     }
 }
-END_TEST
 
 START_TEST(the_sbom_says_what_is_in_the_files)
 {
@@ -287,9 +272,9 @@ START_TEST(the_sbom_says_what_is_in_the_files)
     const json_t *jansson = package_with(sbom, "name", "libjansson4");
     const json_t *image =
         package_with(sbom, "packageFileName", "gpushare-extender-0.1.0.oci.tar");
-    cleanup_free char *files = output_of("sed 's/.*  //' \"$OUT/SHA256SUMS\" | grep "
-                                         "'\\.tar\\|\\.tgz\\|\\.deb'");
-    cleanup_free char *version = output_of("dpkg-query -W -f '${Version}' libgnutls30");
+    char *files = output_of("sed 's/.*  //' \"$OUT/SHA256SUMS\" | grep "
+                            "'\\.tar\\|\\.tgz\\|\\.deb'");
+    char *version = output_of("dpkg-query -W -f '${Version}' libgnutls30");
     struct span rest = span_of(files);
     ck_assert_ptr_nonnull(gnutls);
     ck_assert_ptr_nonnull(jansson);
@@ -304,57 +289,58 @@ START_TEST(the_sbom_says_what_is_in_the_files)
     }
     ck_assert(is_related(sbom, lib_str(image, "SPDXID"), "CONTAINS",
                          lib_str(gnutls, "SPDXID")));
-    const json_t *purl = json_array_get(lib_at(gnutls, "externalRefs"), 0);
+    const json_t *purl = lib_at(gnutls, "externalRefs.0");
     ck_assert_int_eq(
         strncmp(lib_str(purl, "referenceLocator"), "pkg:deb/debian/libgnutls30@", 27), 0);
 }
-END_TEST
 
 /* -- chart, packages, notes -- */
 
 START_TEST(the_chart_installs_these_images)
 {
-    cleanup_free char *said = output_of(
-        "tar -xzf \"$OUT/gpushare-0.1.0.tgz\"; v=gpushare/values.yaml\n"
-        "grep -qx '  registry: registry.example/gpu' $v\n"
-        "grep -qx 'version: 0.1.0' gpushare/Chart.yaml\n"
-        "grep -qx 'home: \"https://example.org/gpushare\"' gpushare/Chart.yaml\n"
-        "grep -qx 'sources: \\[\"https://example.org/gpushare\"\\]' gpushare/Chart.yaml\n"
-        "grep -qx '  homepage: \"https://example.org/gpushare\"' "
-        "\"$OUT/inspect-gpushare.yaml\"\n"
-        "mkdir c; tar -C c -xf \"$OUT/gpushare-0.1.0.oci.tar\"\n"
-        "grep -q '\"home\":\"https://example.org/gpushare\",\"sources\":"
-        "\\[\"https://example.org/gpushare\"\\],' c/blobs/sha256/*\n"
-        "for p in gpushare-extender gpushare-device-plugin scv-agent; do\n"
-        "  digest=$(sed -n \"s|^registry.example/gpu/$p:0.1.0@||p\" "
-        "\"$OUT/images.txt\")\n"
-        "  test -n \"$digest\"\n"
-        "  grep -q \"{repository: $p, tag: \\\"\\\", digest: \\\"$digest\\\"}\" $v\n"
-        "  mkdir $p; tar -C $p -xf \"$OUT/$p-0.1.0.oci.tar\"\n"
-        "  grep -q \"$digest\" $p/index.json; test -f $p/blobs/sha256/${digest#sha256:}\n"
-        "  sha256sum $p/blobs/sha256/* | awk '{ sub(/.*\\//, \"\", $2); if ($1 != $2) "
-        "exit 1 "
-        "}'\n"
-        "done\n"
-        "(diff -r gpushare \"$TOP\"/manifests/chart || true) | grep -c '^>'");
-    ck_assert_str_eq(said, "4\n"); /* the registry and three digests */
+    ck_assert_str_eq(
+        output_of(
+            "tar -xzf \"$OUT/gpushare-0.1.0.tgz\"; v=gpushare/values.yaml\n"
+            "grep -qx '  registry: registry.example/gpu' $v\n"
+            "grep -qx 'version: 0.1.0' gpushare/Chart.yaml\n"
+            "grep -qx 'home: \"https://example.org/gpushare\"' gpushare/Chart.yaml\n"
+            "grep -qx 'sources: \\[\"https://example.org/gpushare\"\\]' "
+            "gpushare/Chart.yaml\n"
+            "grep -qx '  homepage: \"https://example.org/gpushare\"' "
+            "\"$OUT/inspect-gpushare.yaml\"\n"
+            "mkdir c; tar -C c -xf \"$OUT/gpushare-0.1.0.oci.tar\"\n"
+            "grep -q '\"home\":\"https://example.org/gpushare\",\"sources\":"
+            "\\[\"https://example.org/gpushare\"\\],' c/blobs/sha256/*\n"
+            "for p in gpushare-extender gpushare-device-plugin scv-agent; do\n"
+            "  digest=$(sed -n \"s|^registry.example/gpu/$p:0.1.0@||p\" "
+            "\"$OUT/images.txt\")\n"
+            "  test -n \"$digest\"\n"
+            "  grep -q \"{repository: $p, tag: \\\"\\\", digest: \\\"$digest\\\"}\" $v\n"
+            "  mkdir $p; tar -C $p -xf \"$OUT/$p-0.1.0.oci.tar\"\n"
+            "  grep -q \"$digest\" $p/index.json; test -f "
+            "$p/blobs/sha256/${digest#sha256:}\n"
+            "  sha256sum $p/blobs/sha256/* | awk '{ sub(/.*\\//, \"\", $2); if ($1 != "
+            "$2) "
+            "exit 1 "
+            "}'\n"
+            "done\n"
+            "(diff -r gpushare \"$TOP\"/manifests/chart || true) | grep -c '^>'"),
+        "4\n"); /* the registry and three digests */
 }
-END_TEST
 
 START_TEST(a_chart_without_the_line_is_refused)
 {
-    cleanup_free char *said =
+    ck_assert_contains(
         refusal_of("echo \"other-program sha256:$(printf %064d 0)\" >images\n"
                    "\"$TOP\"/scripts/release/chart 0.1.0 registry.example/gpu "
-                   "\"$PWD/images\" \"$PWD\" 2>&1");
-    ck_assert_contains(said, "chart: values.yaml: expected exactly one line matching");
-    free(said);
-    said = refusal_of("echo 'scv-agent latest' >images\n"
-                      "\"$TOP\"/scripts/release/chart 0.1.0 registry.example/gpu "
-                      "\"$PWD/images\" \"$PWD\" 2>&1");
-    ck_assert_contains(said, "\"latest\" is no digest of scv-agent");
+                   "\"$PWD/images\" \"$PWD\" 2>&1"),
+        "chart: values.yaml: expected exactly one line matching");
+    ck_assert_contains(
+        refusal_of("echo 'scv-agent latest' >images\n"
+                   "\"$TOP\"/scripts/release/chart 0.1.0 registry.example/gpu "
+                   "\"$PWD/images\" \"$PWD\" 2>&1"),
+        "\"latest\" is no digest of scv-agent");
 }
-END_TEST
 
 START_TEST(the_debian_package_brings_what_a_person_runs)
 {
@@ -371,7 +357,6 @@ START_TEST(the_debian_package_brings_what_a_person_runs)
          "test -z \"$(dpkg-deb -c $deb | grep -v ' root/root ')\"\n"
          "diff -r \"$TOP\"/manifests root/usr/share/gpushare/manifests\n");
 }
-END_TEST
 
 START_TEST(a_release_candidate_sorts_before_the_release)
 {
@@ -379,54 +364,42 @@ START_TEST(a_release_candidate_sorts_before_the_release)
          "is=$(dpkg-deb -f gpushare_0.2.0-rc.1_*.deb Version)\n"
          "test \"$is\" = 0.2.0~rc.1; dpkg --compare-versions \"$is\" lt 0.2.0\n");
 }
-END_TEST
 
 /* Without apt-get, as on other systems. */
 START_TEST(a_release_needs_debian)
 {
-    cleanup_free char *said = refusal_of(
-        "mkdir -p other; for p in dirname id grep; do ln -sf $(command -v $p) other; "
-        "done\n"
-        "PATH=$PWD/other /bin/sh \"$TOP\"/scripts/install-deps.sh --release 2>&1");
-    ck_assert_str_eq(said, "install-deps: --release needs Debian 12: apt and dpkg\n");
+    ck_assert_str_eq(
+        refusal_of(
+            "mkdir -p other; for p in dirname id grep; do ln -sf $(command -v $p) other; "
+            "done\n"
+            "PATH=$PWD/other /bin/sh \"$TOP\"/scripts/install-deps.sh --release 2>&1"),
+        "install-deps: --release needs Debian 12: apt and dpkg\n");
 }
-END_TEST
 
 START_TEST(release_notes_are_cut_from_the_changelog)
 {
-    cleanup_free char *said = output_of(
-        "printf '# Changelog\\n\\n## [Unreleased]\\n\\n- new\\n\\n## [0.2.0] - "
-        "2026-01-01\\n\\n### Added\\n\\n- second\\n\\n## [0.1.0]\\n\\n- "
-        "first\\n\\n[0.1.0]: "
-        "https://there\\n' >log\n"
-        "for v in 0.2.0 0.1.0 0.3.0; do \"$TOP\"/scripts/release/notes $v log; done");
-    ck_assert_str_eq(said, "### Added\n\n- second\n- first\n- new\n");
-    free(said);
-    said = refusal_of("printf '# Changelog\\n\\n## [0.1.0]\\n\\n- first\\n' >log\n"
-                      "\"$TOP\"/scripts/release/notes 0.2.0 log 2>&1");
-    ck_assert_contains(said, "has no text for the version 0.2.0");
+    ck_assert_str_eq(
+        output_of(
+            "printf '# Changelog\\n\\n## [Unreleased]\\n\\n- new\\n\\n## [0.2.0] - "
+            "2026-01-01\\n\\n### Added\\n\\n- second\\n\\n## [0.1.0]\\n\\n- "
+            "first\\n\\n[0.1.0]: "
+            "https://there\\n' >log\n"
+            "for v in 0.2.0 0.1.0 0.3.0; do \"$TOP\"/scripts/release/notes $v log; done"),
+        "### Added\n\n- second\n- first\n- new\n");
+    ck_assert_contains(
+        refusal_of("printf '# Changelog\\n\\n## [0.1.0]\\n\\n- first\\n' >log\n"
+                   "\"$TOP\"/scripts/release/notes 0.2.0 log 2>&1"),
+        "has no text for the version 0.2.0");
 }
-END_TEST
 
-int main(void)
-{
-    static const struct unit_fixtures around = {.begin_all = make_release,
-                                                .end_all = remove_made};
-    const TTest *const tests[] = {every_file_has_its_checksum,
-                                  the_signature_is_of_the_checksums,
-                                  each_image_is_signed_for_cosign,
-                                  a_key_of_another_kind_is_refused,
-                                  a_file_that_is_no_image_is_not_signed,
-                                  signatures_are_published,
-                                  a_signed_release_is_published_only_with_each_signature,
-                                  a_folder_of_other_files_is_not_removed,
-                                  the_sbom_is_a_document_of_spdx,
-                                  the_sbom_says_what_is_in_the_files,
-                                  the_chart_installs_these_images,
-                                  a_chart_without_the_line_is_refused,
-                                  the_debian_package_brings_what_a_person_runs,
-                                  a_release_candidate_sorts_before_the_release,
-                                  a_release_needs_debian,
-                                  release_notes_are_cut_from_the_changelog};
-    return lib_run_with("release", tests, ARRAY_LEN(tests), 60, &around);
-}
+LIB_MAIN_ONCE("release", 60, make_release, remove_made, every_file_has_its_checksum,
+              the_signature_is_of_the_checksums, each_image_is_signed_for_cosign,
+              a_key_of_another_kind_is_refused, a_file_that_is_no_image_is_not_signed,
+              signatures_are_published,
+              a_signed_release_is_published_only_with_each_signature,
+              a_folder_of_other_files_is_not_removed, the_sbom_is_a_document_of_spdx,
+              the_sbom_says_what_is_in_the_files, the_chart_installs_these_images,
+              a_chart_without_the_line_is_refused,
+              the_debian_package_brings_what_a_person_runs,
+              a_release_candidate_sorts_before_the_release, a_release_needs_debian,
+              release_notes_are_cut_from_the_changelog)

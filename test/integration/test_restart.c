@@ -17,18 +17,11 @@ struct fixture {
     struct extender extender;
     _Atomic int bound; /* successful replies to bind */
     _Atomic bool give_up;
-    pthread_t clients[PODS];
 };
 
-static void add_objects(const struct sim *s)
+static char *pod_of(size_t i)
 {
-    sim_add_node(s, "n1", 2, 16);
-    sim_add_node(s, "n2", 4, 16);
-    for (int i = 0; i < PODS; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "p%02d", i);
-        sim_add_pod(s, name, 2);
-    }
+    return lib_fmt("p%02zu", i);
 }
 
 static const char *node_of(size_t i)
@@ -36,55 +29,32 @@ static const char *node_of(size_t i)
     return i % 3 ? "n2" : "n1"; /* 16 pods of 2 units to n1, 32 to n2 */
 }
 
-struct client {
-    struct fixture *f;
-    size_t i;
-};
-
-static void *bind_one(void *arg)
+static void bind_one(void *ctx, size_t i)
 {
-    struct client *c = arg;
-    char name[16];
-    snprintf(name, sizeof name, "p%02zu", c->i);
-    cleanup_buf struct buf why = {0};
-    while (!atomic_load(&c->f->give_up)) {
-        if (extender_bind(&c->f->extender, name, node_of(c->i), &why)) {
-            atomic_fetch_add(&c->f->bound, 1);
+    struct fixture *f = ctx;
+    while (!atomic_load(&f->give_up)) {
+        if (extender_bind(&f->extender, pod_of(i), node_of(i), NULL)) {
+            atomic_fetch_add(&f->bound, 1);
             break;
         }
         lib_pause();
     }
-    free(c);
+}
+
+static void *bind_all(void *ctx)
+{
+    lib_threads(PODS, bind_one, ctx);
     return NULL;
-}
-
-static void start_clients(struct fixture *f)
-{
-    atomic_store(&f->give_up, false);
-    for (size_t i = 0; i < PODS; i++) {
-        struct client *c = xcalloc(1, sizeof *c);
-        *c = (struct client){f, i};
-        ck_assert_int_eq(pthread_create(&f->clients[i], NULL, bind_one, c), 0);
-    }
-}
-
-static void join_clients(struct fixture *f)
-{
-    for (size_t i = 0; i < PODS; i++)
-        pthread_join(f->clients[i], NULL);
 }
 
 static void set_up(struct fixture *f)
 {
     *f = (struct fixture){0};
-    sim_start(&f->sim, ARGV(NULL));
-    add_objects(&f->sim);
-}
-
-static void tear_down(struct fixture *f)
-{
-    extender_stop(&f->extender);
-    sim_stop(&f->sim);
+    sim_start(&f->sim, NULL);
+    sim_add_node(&f->sim, "n1", 2, 16);
+    sim_add_node(&f->sim, "n2", 4, 16);
+    for (size_t i = 0; i < PODS; i++)
+        sim_add_pod(&f->sim, pod_of(i), 2);
 }
 
 /* -- SIGKILL -- */
@@ -104,47 +74,34 @@ static const struct round {
     {30, "\"nth\":10,\"times\":100,\"action\":\"apply-answer\",\"status\":500"},
 };
 
-/* Waits for n Bindings. The extender must not end before. */
-static void wait_for_bindings(struct fixture *f, int n)
-{
-    int64_t end = lib_now_ms() + LIB_WAIT_MS;
-    while (sim_count(&f->sim, "create", "pods", "binding") < n) {
-        bool good = program_runs(&f->extender.program) && lib_now_ms() < end;
-        if (!good)
-            puts(program_output(&f->extender.program)); /* Check's messages are short */
-        ck_assert_msg(good, "got %d of %d Bindings",
-                      sim_count(&f->sim, "create", "pods", "binding"), n);
-        lib_pause();
-    }
-}
-
 static void run_round(void *ctx, size_t i)
 {
     const struct round *r = &rounds[i];
     struct fixture f;
+    pthread_t clients;
     (void)ctx;
     set_up(&f);
     if (r->fault)
         sim_fault(&f.sim, "{\"subresource\":\"binding\",%s}", r->fault);
-    extender_start(&f.extender, &f.sim, ARGV(NULL));
-    start_clients(&f);
-    wait_for_bindings(&f, r->after);
+    extender_start(&f.extender, &f.sim, NULL);
+    ck_assert_int_eq(pthread_create(&clients, NULL, bind_all, &f), 0);
+    lib_wait(sim_count(&f.sim, "create", "pods", "binding") >= r->after);
+    ck_assert(program_runs(&f.extender.program));
     program_signal(&f.extender.program, SIGKILL);
     atomic_store(&f.give_up, true);
-    join_clients(&f);
+    pthread_join(clients, NULL);
     extender_kill(&f.extender);
     int bound_before = atomic_load(&f.bound);
     sim_no_faults(&f.sim); /* calls that hang keep hanging */
 
-    struct extender next;
-    extender_start(&next, &f.sim, ARGV(NULL));
-    f.extender = next;
-    start_clients(&f); /* for all pods, bound ones too */
-    join_clients(&f);
+    extender_start(&f.extender, &f.sim, NULL);
+    atomic_store(&f.give_up, false);
+    bind_all(&f); /* all pods, bound ones too */
     ck_assert_int_eq(atomic_load(&f.bound), bound_before + PODS);
     ck_assert_int_eq(sim_bound(&f.sim), PODS);
     oracle_agrees(&f.sim.api, &f.extender);
-    tear_down(&f);
+    extender_stop(&f.extender);
+    sim_stop(&f.sim);
 }
 
 START_TEST(kill_during_binds_loses_no_promise)
@@ -159,21 +116,19 @@ START_TEST(a_stop_completes_binds_in_flight)
     struct fixture f;
     struct raw c[PODS];
     set_up(&f);
-    extender_start(&f.extender, &f.sim, ARGV(NULL));
+    extender_start(&f.extender, &f.sim, NULL);
     /* The first bind makes sure that the extender has the lease. */
-    ck_assert(extender_bind(&f.extender, "p00", node_of(0), NULL));
-    sim_fault(&f.sim, "{\"subresource\":\"binding\",\"action\":\"hang\",\"hangMs\":%d}",
-              2000);
+    ck_assert(extender_bind(&f.extender, pod_of(0), node_of(0), NULL));
+    sim_fault(&f.sim,
+              "{\"subresource\":\"binding\",\"action\":\"hang\",\"hangMs\":2000}");
     struct raw probe;
     struct raw_reply r = {0};
     raw_open(&probe, f.extender.observers.port);
     raw_call(&probe, &r, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_uint_eq(r.status, 200);
     for (size_t i = 1; i < PODS; i++) {
-        char name[16];
         cleanup_buf struct buf body = {0};
-        snprintf(name, sizeof name, "p%02zu", i);
-        lib_bind_body(&body, name, node_of(i));
+        lib_bind_body(&body, pod_of(i), node_of(i));
         raw_open(&c[i], f.extender.verbs.port);
         ck_assert(raw_sendf(
             &c[i],

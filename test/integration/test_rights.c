@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <glob.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "lib/agent.h"
-#include "lib/plugin.h"
-#include "lib/rights.h"
+#include "integration/rights.h"
+#include "integration/suite.h"
 #include "lib/yamlfile.h"
 
 /*
@@ -13,8 +10,6 @@
  * of the extender, and test_overuse those of scv-agent. No other program sends requests to kube-sim,
  * so its record shows only theirs.
  */
-
-static struct sim sim;
 
 #define CARD(n) "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':17179869184}"
 
@@ -26,30 +21,14 @@ static const char *const of_extender[] = {"manifests/deployment.yaml",
                                           "manifests/rbac.yaml",
                                           "manifests/rbac-preemption.yaml.example", NULL};
 
-static void begin(struct rights *rights, const char *const *files)
-{
-    rights_read(rights, files, "DaemonSet");
-    sim_start(&sim, ARGV(NULL));
-    agent_setup(&sim);
-    agent_cards(CARD(0) "," CARD(1));
-    rights_count(&sim.api, rights);
-}
-
-static void end(struct rights *rights)
-{
-    rights_check(&sim.api, rights);
-    rights_used(rights);
-    rights_fini(rights);
-    sim_stop(&sim);
-}
-
 START_TEST(the_device_plugin_uses_all_its_permissions_and_no_others)
 {
     struct rights rights;
-    struct plugin plugin;
-    static struct kubelet kubelet;
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
-    begin(&rights, of_plugin);
+    rights_read(&rights, of_plugin, "DaemonSet");
+    agent_setup(&sim);
+    agent_cards(CARD(0) "," CARD(1));
+    rights_count(&sim.api, &rights);
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--identify-timeout", "3s"));
     kubelet_wait_registered(&kubelet, -1);
@@ -65,45 +44,29 @@ START_TEST(the_device_plugin_uses_all_its_permissions_and_no_others)
     lib_wait(sim_count(&sim, "create", "events", ""));
     lib_wait(sim_count(&sim, "get", "nodes", ""));
     plugin_stop(&plugin);
-    kubelet_fini(&kubelet);
-    end(&rights);
-}
-
-/* The number of roles in a file of manifests/. */
-static size_t roles_in(const char *path)
-{
-    cleanup_json json_t *all = json_array();
-    size_t i, n = 0;
-    json_t *j;
-    yamlfile_read(all, path);
-    json_array_foreach(all, i, j)
-    {
-        const char *kind = lib_str(j, "kind");
-        n += strcmp(kind, "Role") == 0 || strcmp(kind, "ClusterRole") == 0;
-    }
-    return n;
+    rights_check(&sim.api, &rights);
+    rights_used(&rights);
 }
 
 START_TEST(every_role_of_the_manifests_is_audited)
 {
-    struct rights agent, plugin, extender;
-    glob_t files;
+    struct rights agents, plugins, extenders;
     size_t n = 0;
-    rights_read(&agent, of_agent, "DaemonSet");
-    rights_read(&plugin, of_plugin, "DaemonSet");
-    rights_read(&extender, of_extender, "Deployment");
-    ck_assert_int_eq(glob("manifests/*.yaml*", 0, NULL, &files), 0);
-    for (size_t i = 0; i < files.gl_pathc; i++) /* those roles are for users */
-        if (!strstr(files.gl_pathv[i], "/apiservice.yaml") &&
-            !strstr(files.gl_pathv[i], "/rbac-inspect.yaml") &&
-            !strstr(files.gl_pathv[i], "/rbac-metrics.yaml"))
-            n += roles_in(files.gl_pathv[i]);
-    ck_assert_uint_eq(n, agent.roles + plugin.roles + extender.roles);
-    globfree(&files);
-    rights_fini(&agent);
-    rights_fini(&plugin);
-    rights_fini(&extender);
+    json_t *j;
+    rights_read(&agents, of_agent, "DaemonSet");
+    rights_read(&plugins, of_plugin, "DaemonSet");
+    rights_read(&extenders, of_extender, "Deployment");
+    for (const char *const *file = lib_glob("manifests/*.yaml*"); *file; file++) {
+        if (strstr(*file, "/apiservice.yaml") || strstr(*file, "/rbac-inspect.yaml") ||
+            strstr(*file, "/rbac-metrics.yaml"))
+            continue; /* those roles are for users */
+        lib_each(j, yamlfile_all(*file)) {
+            const char *kind = lib_str(j, "kind");
+            n += strcmp(kind, "Role") == 0 || strcmp(kind, "ClusterRole") == 0;
+        }
+    }
+    ck_assert_uint_eq(n, agents.roles + plugins.roles + extenders.roles);
 }
 
-LIB_MAIN("rights", 120, the_device_plugin_uses_all_its_permissions_and_no_others,
-         every_role_of_the_manifests_is_audited)
+SUITE_MAIN("rights", 120, NULL, the_device_plugin_uses_all_its_permissions_and_no_others,
+           every_role_of_the_manifests_is_audited)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <glob.h>
-
 #include "base/mem.h"
 #include "domain/keys.h"
-#include "lib/sim.h"
+#include "integration/suite.h"
 #include "lib/yamlfile.h"
 
 /*
@@ -30,22 +28,19 @@ static const struct sample {
     {"tensorflow", "0", "4", 0},
 };
 
-/* The pod of a sample; for a Deployment, the pod of its template. New. */
-static json_t *pod_of(const json_t *object)
+/* The pod of a sample; for a Deployment, the pod of its template. */
+static json_t *pod_of(json_t *object)
 {
-    json_t *pod = json_deep_copy(object);
+    json_t *pod = object, *of = lib_at(object, "metadata");
     if (strcmp(lib_str(object, "kind"), "Deployment") == 0) {
-        json_decref(pod);
-        pod = json_deep_copy(lib_at(object, "spec.template"));
+        pod = lib_at(object, "spec.template");
         json_object_set_new(pod, "apiVersion", json_string("v1"));
         json_object_set_new(pod, "kind", json_string("Pod"));
         json_object_del(lib_at(pod, "metadata"), "creationTimestamp");
-        json_object_set(lib_at(pod, "metadata"), "name", lib_at(object, "metadata.name"));
-        json_object_set(lib_at(pod, "metadata"), "namespace",
-                        lib_at(object, "metadata.namespace"));
+        json_object_update_missing(lib_at(pod, "metadata"), of);
     }
     json_object_set_new(lib_at(pod, "metadata"), "uid",
-                        json_sprintf("uid-%s", lib_str(pod, "metadata.name")));
+                        json_sprintf("uid-%s", lib_str(of, "name")));
     return pod;
 }
 
@@ -54,55 +49,41 @@ static json_t *pod_of(const json_t *object)
     "{\"id\":" id ",\"health\":\"Healthy\",\"model\":\"Tesla T4\",\"clock\":5001,"       \
     "\"totalMemory\":16384,\"freeMemory\":16384}"
 
-static void check_sample(const struct sim *s, const struct extender *e,
-                         const struct sample *sample, json_t *pod)
+static void check_sample(const struct sample *sample, json_t *pod)
 {
     cleanup_buf struct buf why = {0};
-    cleanup_free char *path =
-                          xasprintf("/api/v1/namespaces/default/pods/%s", sample->name),
-                      *text = json_dumps(pod, 0);
-    sim_load(s, "%s", text);
-    cleanup_json json_t *args =
-        json_pack("{s:O, s:[s, s]}", "Pod", pod, "NodeNames", "no-gpu", sample->name);
-    cleanup_free char *body = json_dumps(args, 0);
-    cleanup_json json_t *fits = peer_json(&e->verbs, "POST", "/filter", body);
-    ck_assert_uint_eq(json_array_size(lib_at(fits, "NodeNames")), 1);
-    ck_assert_str_eq(lib_str(fits, "NodeNames.0"), sample->name);
-    ck_assert_msg(extender_bind(e, sample->name, sample->name, &why), "%s", why.p);
-    cleanup_json json_t *now = peer_json(&s->api, "GET", path, NULL);
+    sim_load(&sim, "%s", lib_text(pod, ""));
+    const json_t *fits =
+        peer_post(&extender.verbs, "/filter",
+                  lib_fmt("{\"Pod\":%s,\"NodeNames\":[\"no-gpu\",\"%s\"]}",
+                          lib_text(pod, ""), sample->name));
+    ck_assert_str_eq(lib_text(fits, "NodeNames"), lib_fmt("[\"%s\"]", sample->name));
+    ck_assert_msg(extender_bind(&extender, sample->name, sample->name, &why), "%s",
+                  why.p);
+    json_t *now =
+        peer_get(&sim.api, lib_fmt("/api/v1/namespaces/default/pods/%s", sample->name));
     ck_assert_str_eq(lib_str(now, "metadata.annotations." KEY_MEM_IDX), sample->cards);
     ck_assert_str_eq(lib_str(now, "metadata.annotations." KEY_MEM_POD), sample->units);
 }
 
 START_TEST(each_sample_gets_its_cards)
 {
-    struct sim s;
-    struct extender e;
-    glob_t files;
-    cleanup_json json_t *all = json_array();
     size_t i, k, seen = 0;
     json_t *j;
-    ck_assert_int_eq(glob("manifests/samples/*.yaml", 0, NULL, &files), 0);
-    ck_assert_int_eq(glob("manifests/samples/*/*.yaml", GLOB_APPEND, NULL, &files), 0);
-    for (i = 0; i < files.gl_pathc; i++)
-        yamlfile_read(all, files.gl_pathv[i]);
-    globfree(&files);
-    sim_start(&s, ARGV(NULL));
-    sim_add_node(&s, "no-gpu", 0, 0);
+    sim_add_node(&sim, "no-gpu", 0, 0);
     for (i = 0; i < ARRAY_LEN(samples); i++) {
-        sim_add_node(&s, samples[i].name, 2, 16);
+        sim_add_node(&sim, samples[i].name, 2, 16);
         if (samples[i].first)
-            sim_add_bound_pod(&s, "resident", samples[i].first, samples[i].name,
+            sim_add_bound_pod(&sim, "resident", samples[i].first, samples[i].name,
                               "{\"" KEY_MEM_IDX "\":\"0\"}");
     }
-    sim_load(&s,
+    sim_load(&sim,
              "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
              "\"name\":\"scv-labels\"},\"status\":{\"cardList\":[" CARD("0") "," CARD(
                  "1") "]}}");
-    extender_start(&e, &s, ARGV(NULL));
-    lib_wait(extender_leads(&e));
-    json_array_foreach(all, i, j)
-    {
+    suite_extender(NULL);
+    lib_wait(extender_leads(&extender));
+    lib_each(j, yamlfile_all("manifests/samples/{,*/}*.yaml")) {
         const char *name = lib_str(j, "metadata.name");
         if (strcmp(lib_str(j, "kind"), "Pod") != 0 &&
             strcmp(lib_str(j, "kind"), "Deployment") != 0)
@@ -110,27 +91,23 @@ START_TEST(each_sample_gets_its_cards)
         for (k = 0; k < ARRAY_LEN(samples) && strcmp(samples[k].name, name) != 0; k++)
             ;
         ck_assert_msg(k < ARRAY_LEN(samples), "no expectation for %s", name);
-        cleanup_json json_t *pod = pod_of(j);
-        check_sample(&s, &e, &samples[k], pod);
+        check_sample(&samples[k], pod_of(j));
         seen++;
     }
     ck_assert_uint_eq(seen, ARRAY_LEN(samples));
-    extender_stop(&e);
-    sim_stop(&s);
 }
 
 /* No device plugin is involved in a pod with labels: its container reads the annotation.
  */
 START_TEST(the_sample_of_labels_reads_its_cards)
 {
-    cleanup_json json_t *all = json_array();
-    yamlfile_read(all, "manifests/samples/yoda/scv-labels.yaml");
-    ck_assert_str_eq(lib_str(all, "0.spec.schedulerName"), "yoda-scheduler");
-    ck_assert_str_eq(lib_str(all, "0.spec.containers.0.env.0.name"), KEY_VISIBLE_DEVICES);
-    ck_assert_str_eq(
-        json_string_value(json_object_get(
-            lib_at(all, "0.spec.containers.0.env.0.valueFrom.fieldRef"), "fieldPath")),
-        "metadata.annotations['" KEY_CARD_UUID "']");
+    const json_t *pod = yamlfile_one("manifests/samples/yoda/scv-labels.yaml"),
+                 *env = lib_at(pod, "spec.containers.0.env.0");
+    ck_assert_str_eq(lib_str(pod, "spec.schedulerName"), "yoda-scheduler");
+    ck_assert_str_eq(lib_str(env, "name"), KEY_VISIBLE_DEVICES);
+    ck_assert_str_eq(lib_str(env, "valueFrom.fieldRef.fieldPath"),
+                     "metadata.annotations['" KEY_CARD_UUID "']");
 }
 
-LIB_MAIN("samples", 60, the_sample_of_labels_reads_its_cards, each_sample_gets_its_cards)
+SUITE_MAIN("samples", 60, NULL, the_sample_of_labels_reads_its_cards,
+           each_sample_gets_its_cards)

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -49,11 +47,6 @@ static void add_config_map(const struct sim *s, const char *node)
              node);
 }
 
-static void delete (const struct sim *s, const char *path)
-{
-    json_decref(peer_json(&s->api, "DELETE", path, NULL));
-}
-
 #define SCVS "/apis/core.run-linux.com/v1/scvs/"
 #define MAPS "/api/v1/namespaces/kube-system/configmaps/"
 
@@ -77,8 +70,8 @@ static void add_objects(const struct sim *s)
 static void change_objects(const struct sim *s)
 {
     sim_delete_pod(s, "d1");
-    json_decref(peer_json(&s->api, "PATCH", "/api/v1/namespaces/default/pods/e0/status",
-                          "{\"status\":{\"phase\":\"Succeeded\"}}"));
+    peer_do(&s->api, "PATCH", "/api/v1/namespaces/default/pods/e0/status",
+            "{\"status\":{\"phase\":\"Succeeded\"}}");
     sim_add_bound_pod(s, "g", 10, "bound-by-go", GO_PROMISE("0", "10"));
     sim_add_bound_pod(s, "o", 4, "bound-by-others", "{}");
     sim_add_bound_pod(s, "w", 4, "bound-somewhere", "{}"); /* never seen pending */
@@ -86,11 +79,11 @@ static void change_objects(const struct sim *s)
     sim_add_scv(s, "unhealthy", 1, 16, 0);
     sim_add_scv(s, "healthy-again", 1, 16, -1);
     add_config_map(s, "map-made");
-    delete (s, MAPS "unhealthy-gpu-map-deleted");
-    delete (s, SCVS "scv-deleted");
-    delete (s, SCVS "scv-deleted-with-agent");
-    delete (s, SCVS "removed");
-    delete (s, "/api/v1/nodes/removed");
+    static const char *const gone[] = {MAPS "unhealthy-gpu-map-deleted",
+                                       SCVS "scv-deleted", SCVS "scv-deleted-with-agent",
+                                       SCVS "removed", "/api/v1/nodes/removed"};
+    for (size_t i = 0; i < ARRAY_LEN(gone); i++)
+        peer_do(&s->api, "DELETE", gone[i], NULL);
 }
 
 struct fixture {
@@ -111,24 +104,19 @@ static void check_before(const struct fixture *f)
 
 static void check_after(const struct fixture *f)
 {
-    int64_t end = lib_now_ms() + LIB_WAIT_MS;
     for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
         cleanup_buf struct buf why = {0};
-        enum filter_result fit = UNANSWERED;
-        while (fit = extender_filter(&f->extender, 16, nodes[i].node, &why),
-               fit != nodes[i].after || !strstr(why.p, nodes[i].reason)) {
-            ck_assert_msg(lib_now_ms() < end, "%s: %s after the change: %d, %s", f->name,
-                          nodes[i].node, (int)fit, why.p);
-            lib_pause();
-        }
+        lib_wait_saying(extender_filter(&f->extender, 16, nodes[i].node, &why) ==
+                                nodes[i].after &&
+                            strstr(why.p, nodes[i].reason),
+                        "%s: %s after the change: %s", f->name, nodes[i].node, why.p);
     }
-    cleanup_json json_t *plain = extender_inspect(&f->extender, "scv-deleted");
-    ck_assert_str_eq(lib_str(plain, "source"), "capacity");
-    cleanup_json json_t *some = extender_inspect(&f->extender, "bound-somewhere");
-    json_t *unplaced = json_array_get(lib_at(some, "unplaced"), 0);
-    ck_assert_str_eq(lib_str(unplaced, "name"), "w");
-    cleanup_json json_t *all = peer_json(&f->extender.observers, "GET", "/inspect", NULL);
-    ck_assert_uint_eq(json_array_size(lib_at(all, "pendingPods")), 0);
+    const struct peer *p = &f->extender.observers;
+    ck_assert_str_eq(lib_str(peer_get(p, "/inspect/scv-deleted"), "nodes.0.source"),
+                     "capacity");
+    ck_assert_str_eq(
+        lib_str(peer_get(p, "/inspect/bound-somewhere"), "nodes.0.unplaced.0.name"), "w");
+    ck_assert_uint_eq(lib_size(peer_get(p, "/inspect"), "pendingPods"), 0);
     oracle_agrees(&f->sim.api, &f->extender);
 }
 
@@ -143,37 +131,6 @@ static void check_binds(const struct fixture *f)
     ck_assert_msg(extender_bind(&f->extender, "x", "pod-deleted", &why), "%s: %s",
                   f->name, why.p);
     oracle_agrees(&f->sim.api, &f->extender);
-}
-
-static void set_up(struct fixture *f, const char *name)
-{
-    *f = (struct fixture){.name = name};
-    sim_start(&f->sim, ARGV(NULL));
-    add_objects(&f->sim);
-    extender_start(&f->extender, &f->sim, ARGV(NULL));
-    /* Waits for the first watches, because the test breaks them. */
-    static const char *const kinds[] = {"nodes", "pods", "scvs", "leases", "configmaps"};
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-        lib_wait(sim_watching(&f->sim, kinds[i]) == 1);
-    check_before(f);
-}
-
-static void tear_down(struct fixture *f)
-{
-    check_after(f);
-    check_binds(f);
-    extender_stop(&f->extender);
-    sim_stop(&f->sim);
-}
-
-static void compact(const struct sim *s)
-{
-    json_decref(peer_json(&s->api, "POST", "/kube-sim/compact", "{}"));
-}
-
-static void freeze(const struct sim *s)
-{
-    json_decref(peer_json(&s->api, "POST", "/kube-sim/freeze", "{}"));
 }
 
 static void watched(struct fixture *f)
@@ -220,7 +177,7 @@ static void compacted(struct fixture *f)
     sim_watches(&f->sim, "cut", NULL);
     change_objects(&f->sim);
     check_before(f);
-    compact(&f->sim);
+    peer_do(&f->sim.api, "POST", "/kube-sim/compact", "{}");
     sim_no_faults(&f->sim);
     lib_wait(sim_count(&f->sim, "list", "scvs", "") > lists);
 }
@@ -229,7 +186,7 @@ static void compacted(struct fixture *f)
  * would go back in time. */
 static void compacted_and_frozen(struct fixture *f)
 {
-    freeze(&f->sim);
+    peer_do(&f->sim.api, "POST", "/kube-sim/freeze", "{}");
     compacted(f);
 }
 
@@ -262,11 +219,21 @@ static const struct {
 
 static void run_disruption(void *ctx, size_t i)
 {
-    struct fixture f;
+    struct fixture f = {.name = disruptions[i].name};
     (void)ctx;
-    set_up(&f, disruptions[i].name);
+    sim_start(&f.sim, NULL);
+    add_objects(&f.sim);
+    extender_start(&f.extender, &f.sim, NULL);
+    /* Waits for the first watches, because the test breaks them. */
+    static const char *const kinds[] = {"nodes", "pods", "scvs", "leases", "configmaps"};
+    for (size_t k = 0; k < ARRAY_LEN(kinds); k++)
+        lib_wait(sim_watching(&f.sim, kinds[k]) == 1);
+    check_before(&f);
     disruptions[i].run(&f);
-    tear_down(&f);
+    check_after(&f);
+    check_binds(&f);
+    extender_stop(&f.extender);
+    sim_stop(&f.sim);
 }
 
 START_TEST(missed_changes_are_recovered)
@@ -274,25 +241,11 @@ START_TEST(missed_changes_are_recovered)
     lib_threads(ARRAY_LEN(disruptions), run_disruption, NULL);
 }
 
-/* -- changes and binds at the same time -- */
-
-enum { PODS = 60 };
-
-struct churn {
-    struct sim sim;
-    struct extender extender;
-    _Atomic int left;
-};
-
-enum { REJECTED_FOR_MS = 5000 };
-
 /* -- compressed lists -- */
 
 static int compressed(const struct sim *s)
 {
-    cleanup_json json_t *j = peer_json(&s->api, "GET", "/kube-sim/state", NULL);
-    ck_assert(json_is_integer(lib_at(j, "compressed")));
-    return (int)json_integer_value(lib_at(j, "compressed"));
+    return (int)lib_int(peer_get(&s->api, "/kube-sim/state"), "compressed");
 }
 
 /* The lists of nodes and pods have some hundred KiB; the other lists stay below 128 KiB,
@@ -302,13 +255,13 @@ START_TEST(compressed_lists_give_the_same_ledger)
     struct sim sim;
     struct extender gzipped, plain;
     sim_start(&sim, ARGV("--generate", "nodes=40,cards=4,pods=5,uuid=1,scvs=1"));
-    extender_start(&gzipped, &sim, ARGV(NULL));
+    extender_start(&gzipped, &sim, NULL);
     ck_assert_int_eq(compressed(&sim), 2);
     extender_start(&plain, &sim, ARGV("--api-compression=off"));
     ck_assert_int_eq(compressed(&sim), 2);
-    cleanup_json json_t *a = peer_json(&gzipped.observers, "GET", "/inspect", NULL);
-    cleanup_json json_t *b = peer_json(&plain.observers, "GET", "/inspect", NULL);
-    ck_assert_uint_eq(json_array_size(lib_at(a, "nodes")), 40);
+    const json_t *a = peer_get(&gzipped.observers, "/inspect"),
+                 *b = peer_get(&plain.observers, "/inspect");
+    ck_assert_uint_eq(lib_size(a, "nodes"), 40);
     ck_assert(json_equal(lib_at(a, "nodes"), lib_at(b, "nodes")));
     oracle_agrees(&sim.api, &gzipped);
     extender_stop(&plain);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "base/mem.h"
 #include "kube-sim/cases_priv.h"
-#include "lib/unit.h"
+#include "lib/lib.h"
 
 enum { WATCHES = 16 };
 
@@ -21,27 +20,28 @@ struct run {
     bool lost;     /* the case cannot continue */
 };
 
+/* NULL: no JSON. */
+static json_t *parse(struct span text)
+{
+    json_t *j = json_loadb(text.p ? text.p : "", text.n, JSON_DECODE_ANY, NULL);
+    return j ? lib_own(j) : NULL;
+}
+
 /* Members left out of the printed objects. */
 static void shorten(json_t *object)
 {
-    json_object_del(json_object_get(object, "metadata"), "managedFields");
-    if (json_object_get(object, "object"))
-        shorten(json_object_get(object, "object"));
+    json_object_del(lib_at(object, "metadata"), "managedFields");
+    json_object_del(lib_at(object, "object.metadata"), "managedFields");
 }
 
 static void fault(struct run *r, const char *why, struct span got)
 {
-    cleanup_free char *step = json_dumps(r->what, JSON_COMPACT);
-    json_t *have = json_loadb(got.p ? got.p : "", got.n, 0, NULL);
+    json_t *have = parse(got);
     shorten(have);
-    cleanup_free char *text = have ? json_dumps(have, JSON_COMPACT) : NULL;
-    printf("%s, step %zu, %s: %s\n  step: %s\n  got: %.*s\n", r->file, r->step,
-           r->server->name, why, step, text ? 2000 : (int)got.n,
-           text    ? text
-           : got.p ? got.p
-                   : "");
+    printf("%s, step %zu, %s: %s\n  step: %s\n  got: %.2000s\n", r->file, r->step,
+           r->server->name, why, lib_text(r->what, ""),
+           have ? lib_text(have, "") : lib_fmt("%.*s", SPAN_ARG(got)));
     fflush(stdout); /* a later failure discards unflushed output */
-    json_decref(have);
     r->faults++;
 }
 
@@ -54,68 +54,44 @@ static void give_up(struct run *r, const char *why)
 /* -- saved values -- */
 
 /* The text with each ${name} replaced by the saved value. */
-static void expand(struct run *r, const char *text, struct buf *out)
+static char *expand(struct run *r, const char *text)
 {
+    char *out = lib_fmt("%s", text);
     const char *mark;
-    buf_reserve(out, 0);
-    while ((mark = strstr(text, "${"))) {
+    while ((mark = strstr(out, "${"))) {
         const char *end = strchr(mark, '}');
-        char name[64];
         ck_assert_msg(end != NULL, "%s: no } in %s", r->file, text);
-        snprintf(name, sizeof name, "%.*s", (int)(end - mark - 2), mark + 2);
-        const char *value = json_string_value(json_object_get(r->saved, name));
-        if (!value) /* absent, or a tree */
+        const char *value =
+            lib_in(r->saved, "", lib_fmt("%.*s", (int)(end - mark - 2), mark + 2));
+        if (!*value) /* absent, or a tree */
             give_up(r, "nothing was saved under that name");
-        buf_add(out, text, (size_t)(mark - text));
-        buf_adds(out, value ? value : "");
-        text = end + 1;
+        out = lib_fmt("%.*s%s%s", (int)(mark - out), out, value, end + 1);
     }
-    buf_adds(out, text);
+    return out;
 }
 
 /* The body of a step, with "$from" resolved. */
 static json_t *from_saved(struct run *r, json_t *object)
 {
-    const char *name = json_string_value(json_object_get(object, "$from"));
-    json_t *saved = name ? json_object_get(r->saved, name) : NULL;
+    json_t *saved = json_object_get(r->saved, lib_in(object, "", "$from"));
     if (!saved)
         return object;
-    json_t *copy = json_deep_copy(saved);
+    json_t *copy = lib_own(json_deep_copy(saved));
     cases_merge(copy, object);
-    json_decref(object);
     return copy;
 }
 
 static json_t *member(struct run *r, const char *key)
 {
-    json_t *v = json_object_get(r->what, key);
-    if (!v)
+    if (!json_object_get(r->what, key))
         return NULL;
-    cleanup_free char *text = json_dumps(v, JSON_ENCODE_ANY);
-    cleanup_buf struct buf full = {0};
-    expand(r, text, &full);
-    json_t *expanded = json_loads(full.p, JSON_DECODE_ANY, NULL);
-    ck_assert_ptr_nonnull(expanded);
-    return from_saved(r, expanded);
+    const char *text = expand(r, lib_text(r->what, key));
+    return from_saved(r, lib_parse(text, strlen(text)));
 }
 
 static const char *text_of(const struct run *r, const char *key)
 {
     return json_string_value(json_object_get(r->what, key));
-}
-
-static const json_t *at_path(const json_t *at, const char *path)
-{
-    struct span rest = span_of(path);
-    while (rest.n) {
-        struct span key = span_cut(&rest, '.');
-        int64_t index;
-        char text[64];
-        snprintf(text, sizeof text, "%.*s", SPAN_ARG(key));
-        at = span_i64(key, &index) ? json_array_get(at, (size_t)index)
-                                   : json_object_get(at, text);
-    }
-    return at;
 }
 
 static void save(struct run *r, const json_t *have, struct span got)
@@ -124,13 +100,13 @@ static void save(struct run *r, const json_t *have, struct span got)
     json_t *path;
     json_object_foreach(json_object_get(r->what, "save"), name, path)
     {
-        const json_t *at = at_path(have, json_string_value(path));
+        json_t *at = lib_at(have, json_string_value(path));
         if (!json_is_string(at) && !json_is_object(at)) {
             fault(r, "nothing to save", got);
             r->lost = true;
             return;
         }
-        json_object_set(r->saved, name, (json_t *)at);
+        json_object_set(r->saved, name, at);
     }
 }
 
@@ -140,12 +116,11 @@ static bool as_expected(struct run *r, const char *key, const json_t *have,
                         struct buf *why)
 {
     cleanup_buf struct buf where = {0};
-    json_t *want = member(r, key);
+    const json_t *want = member(r, key);
     bool is = !want || cases_contains(have, want, &where);
     if (!is)
         buf_printf(why, "%s: unexpected value at \"%.*s\"", key, (int)where.n,
                    where.p ? where.p : "");
-    json_decref(want);
     return is;
 }
 
@@ -158,11 +133,6 @@ static void answered(struct run *r, unsigned status, json_t *have, struct span g
     json_object_set(answer, "body", have ? have : json_null());
     json_array_set_new(r->answers, r->step, answer);
     save(r, have, got);
-}
-
-static json_t *parse(struct span text)
-{
-    return json_loadb(text.p ? text.p : "", text.n, JSON_DECODE_ANY, NULL);
 }
 
 /* False: unexpected. */
@@ -178,15 +148,7 @@ static bool check(struct run *r, const struct cases_reply *reply, struct buf *wh
          (!reply->headers || as_expected(r, "headers", reply->headers, why));
     if (is)
         answered(r, reply->status, have, got);
-    json_decref(have);
     return is;
-}
-
-static void reply_clear(struct cases_reply *reply)
-{
-    json_decref(reply->headers);
-    buf_fini(&reply->body);
-    *reply = (struct cases_reply){0};
 }
 
 /* -- steps -- */
@@ -210,36 +172,29 @@ static void send(struct run *r, const struct cases_request *req,
 
 static void do_request(struct run *r)
 {
-    cleanup_buf struct buf line = {0}, body = {0}, why = {0};
+    cleanup_buf struct buf why = {0};
     struct cases_reply reply = {0};
-    expand(r, text_of(r, "do"), &line);
-    char *path = strchr(line.p, ' ');
-    *path++ = '\0';
-    json_t *j = member(r, "body");
-    const char *raw = text_of(r, "raw");
-    cleanup_free char *text = j ? json_dumps(j, JSON_ENCODE_ANY) : NULL;
-    buf_adds(&body, text ? text : raw ? raw : "");
-    struct cases_request req = {.method = line.p,
+    char *path = expand(r, text_of(r, "do"));
+    const char *method = strsep(&path, " "), *raw = lib_str(r->what, "raw"),
+               *body = lib_text(member(r, "body"), "");
+    struct cases_request req = {.method = method,
                                 .path = path,
                                 .type = text_of(r, "type"),
                                 .accept = text_of(r, "accept"),
                                 .headers = json_object_get(r->what, "ask"),
-                                .body = buf_span(&body)};
+                                .body = span_of(*body ? body : raw)};
     send(r, &req, &reply);
     if (!check(r, &reply, &why)) {
         fault(r, why.p, buf_span(&reply.body));
-        json_t *have = parse(buf_span(&reply.body));
-        answered(r, reply.status, have, buf_span(&reply.body));
-        json_decref(have);
+        answered(r, reply.status, parse(buf_span(&reply.body)), buf_span(&reply.body));
     }
-    reply_clear(&reply);
-    json_decref(j);
+    json_decref(reply.headers);
+    buf_fini(&reply.body);
 }
 
 static void *watch_of(struct run *r, const char *key)
 {
-    const char *name = text_of(r, key);
-    json_t *at = name ? json_object_get(r->watches, name) : NULL;
+    const json_t *at = json_object_get(r->watches, lib_str(r->what, key));
     if (!at)
         give_up(r, "no such watch");
     return at ? r->open[json_integer_value(at)] : NULL;
@@ -252,7 +207,6 @@ static void event(struct run *r, struct span got)
     if (!as_expected(r, "expect", have, &why))
         fault(r, why.p, got);
     answered(r, 0, have, got);
-    json_decref(have);
 }
 
 static void do_next(struct run *r, const char *key, int want)
@@ -284,8 +238,8 @@ static void do_next(struct run *r, const char *key, int want)
 
 static bool is_for(const json_t *step, const struct cases_server *server)
 {
-    const char *only = json_string_value(json_object_get(step, "only"));
-    return !only || strcmp(only, server->name) == 0 ||
+    const char *only = lib_str(step, "only");
+    return !*only || strcmp(only, server->name) == 0 ||
            (strcmp(only, "kube-sim") == 0 && strcmp(server->name, "pure") == 0);
 }
 
@@ -316,10 +270,8 @@ static void do_step(struct run *r)
 /* The reason why the case cannot run; NULL: it can. */
 static const char *cannot_run(const json_t *steps, const struct cases_server *server)
 {
-    size_t i;
     json_t *step;
-    json_array_foreach(steps, i, step)
-    {
+    lib_each(step, steps) {
         bool here = is_for(step, server);
         const json_t *ms = json_object_get(step, "wait_ms");
         if (json_object_get(step, "only") && !json_object_get(step, "why"))
@@ -341,7 +293,7 @@ static void names(struct run *r, const char *id)
     const char *const keys[] = {"ns", "ns2"};
     json_object_set_new(r->saved, "id", json_string(id));
     for (size_t i = 0; i < 2; i++) {
-        cleanup_free char *ns = xasprintf("c-%s%s", id, i ? "-b" : "");
+        const char *ns = lib_fmt("c-%s%s", id, i ? "-b" : "");
         json_object_set_new(r->saved, keys[i], json_string(ns));
         r->server->space(r->server->ctx, ns);
     }
@@ -362,13 +314,14 @@ static void steps_run(struct run *r, const json_t *steps)
 json_t *cases_run(const char *file, const char *id, const struct cases_server *server,
                   size_t *faults)
 {
-    json_error_t error;
-    json_t *steps = json_load_file(file, JSON_REJECT_DUPLICATES, &error);
-    ck_assert_msg(json_is_array(steps), "%s: line %d: %s", file, error.line, error.text);
-    struct run r = {.file = file, .server = server};
+    size_t mark = lib_mark();
+    const char *text = lib_file(file);
+    const json_t *steps = lib_parse(text, strlen(text));
+    struct run r = {.file = file,
+                    .server = server,
+                    .saved = lib_own(json_object()),
+                    .watches = lib_own(json_object())};
     const char *why = cannot_run(steps, server);
-    r.saved = json_object();
-    r.watches = json_object();
     if (why) {
         printf("%s: skipped for %s: %s\n", file, server->name, why);
     } else {
@@ -376,9 +329,16 @@ json_t *cases_run(const char *file, const char *id, const struct cases_server *s
         names(&r, id);
         steps_run(&r, steps);
     }
-    json_decref(r.saved);
-    json_decref(r.watches);
-    json_decref(steps);
+    lib_release(mark);
     *faults += r.faults;
     return r.answers;
+}
+
+char *cases_name(const char *file)
+{
+    char *name = lib_fmt("%s", strrchr(file, '/') + 1);
+    name[strlen(name) - strlen(".json")] = '\0';
+    for (char *p = name; *p; p++)
+        *p = *p == '_' ? '-' : *p;
+    return name;
 }

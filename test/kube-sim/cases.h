@@ -91,8 +91,5 @@ struct cases_server {
 json_t *cases_run(const char *file, const char *id, const struct cases_server *server,
                   size_t *faults);
 
-/* The sorted paths of all case files. New; release with cases_free. */
-char **cases_files(size_t *n);
-void cases_free(char **files, size_t n);
-/* The base name of a path with '-' for '_', for use as an id. New. */
+/* The base name of a path with '-' for '_', for use as an id. Kept. */
 char *cases_name(const char *file);

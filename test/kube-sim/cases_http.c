@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "lib/unit.h"
+#include "lib/lib.h"
 
 enum { CALL_MS = 60 * 1000, NEXT_MS = 60 * 1000, QUIET_MS = 50 };
 
@@ -53,8 +53,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
 
 static void add_header(struct curl_slist **list, const char *name, const char *value)
 {
-    cleanup_free char *line = xasprintf("%s: %s", name, value);
-    *list = curl_slist_append(*list, line);
+    *list = curl_slist_append(*list, lib_fmt("%s: %s", name, value));
 }
 
 static struct curl_slist *headers_of(CURL *c, const struct cases_request *req)
@@ -78,11 +77,10 @@ static struct curl_slist *prepare(const struct cases_http *h, CURL *c,
                                   const struct cases_request *req,
                                   struct cases_reply *reply)
 {
-    cleanup_free char *url = xasprintf("%s%s", h->config.url, req->path);
     struct curl_slist *list = NULL;
     *reply = (struct cases_reply){0};
     curl_easy_reset(c);
-    curl_easy_setopt(c, CURLOPT_URL, url);
+    curl_easy_setopt(c, CURLOPT_URL, lib_fmt("%s%s", h->config.url, req->path));
     curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
@@ -160,13 +158,6 @@ static void move(struct watch *w, int64_t ms)
     w->ended = !running;
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static void watch_close(void *ctx, void *watch)
 {
     struct watch *w = watch;
@@ -184,13 +175,13 @@ static void watch_close(void *ctx, void *watch)
 static void watch_open(void *ctx, const struct cases_request *req, void **watch,
                        struct cases_reply *reply)
 {
-    int64_t end = now_ms() + CALL_MS;
+    int64_t end = lib_now_ms() + CALL_MS;
     struct watch *w = xcalloc(1, sizeof *w);
     w->multi = curl_multi_init();
     w->curl = curl_easy_init();
     w->headers = prepare(ctx, w->curl, req, &w->reply);
     curl_multi_add_handle(w->multi, w->curl);
-    while (!w->ended && now_ms() < end && status_of(w->curl) != 200)
+    while (!w->ended && lib_now_ms() < end && status_of(w->curl) != 200)
         move(w, 100);
     *reply = (struct cases_reply){.status = status_of(w->curl)};
     ck_assert_msg(reply->status, "%s: no reply", req->path);
@@ -219,11 +210,11 @@ static bool take_line(struct watch *w, struct buf *line)
 
 static int next_within(struct watch *w, int64_t ms, struct buf *line)
 {
-    int64_t end = now_ms() + ms, now;
+    int64_t end = lib_now_ms() + ms, now;
     while (!take_line(w, line)) {
         if (w->ended)
             return -1;
-        if ((now = now_ms()) >= end)
+        if ((now = lib_now_ms()) >= end)
             return 0;
         move(w, end - now);
     }
@@ -257,23 +248,13 @@ struct cases_http *cases_http_new(const struct cases_http_config *config)
     struct cases_http *h = xcalloc(1, sizeof *h);
     curl_global_init(CURL_GLOBAL_ALL);
     h->curl = curl_easy_init();
-    h->config = (struct cases_http_config){xstrdup(config->url), NULL, NULL, NULL};
-    if (config->ca)
-        h->config.ca = xstrdup(config->ca);
-    if (config->cert)
-        h->config.cert = xstrdup(config->cert);
-    if (config->key)
-        h->config.key = xstrdup(config->key);
+    h->config = *config;
     return h;
 }
 
 void cases_http_free(struct cases_http *h)
 {
     curl_easy_cleanup(h->curl);
-    free((char *)h->config.url);
-    free((char *)h->config.ca);
-    free((char *)h->config.cert);
-    free((char *)h->config.key);
     free(h);
 }
 

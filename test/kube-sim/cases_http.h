@@ -9,6 +9,7 @@
 
 struct cases_http;
 
+/* Borrowed. */
 struct cases_http_config {
     const char *url;             /* "https://127.0.0.1:6443" */
     const char *ca, *cert, *key; /* files, or NULL */

@@ -9,13 +9,11 @@
 static void handle(struct cases_pure *p, const struct cases_request *req,
                    struct cases_reply *out, void **watch)
 {
-    cleanup_free char *copy = xstrdup(req->path);
-    char *query = strchr(copy, '?');
+    char *query = lib_fmt("%s", req->path);
+    const char *path = strsep(&query, "?");
     struct api_reply reply = {0};
-    if (query)
-        *query++ = '\0';
     struct api_request r = {.method = req->method,
-                            .path = copy,
+                            .path = path,
                             .query = query ? query : "",
                             .content_type = req->type,
                             .body = req->body};
@@ -52,9 +50,10 @@ static void close_watch(void *ctx, void *opened)
 
 static void space(void *ctx, const char *name)
 {
-    cleanup_free char *body = xasprintf("{\"metadata\":{\"name\":\"%s\"}}", name);
     struct cases_request req = {
-        .method = "POST", .path = "/api/v1/namespaces", .body = span_of(body)};
+        .method = "POST",
+        .path = "/api/v1/namespaces",
+        .body = span_of(lib_fmt("{\"metadata\":{\"name\":\"%s\"}}", name))};
     struct cases_reply reply;
     handle(ctx, &req, &reply, NULL);
     ck_assert_uint_eq(reply.status, 201);

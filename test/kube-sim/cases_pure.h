@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "kube-sim/sim.h"
 #include "kube-sim/cases.h"
+#include "kube-sim/sim.h"
 
 /* Runs conformance cases against the pure API, with a clock that the cases advance. */
 

@@ -6,20 +6,18 @@
 
 #include "base/mem.h"
 #include "kube-sim/sim.h"
-#include "lib/unit.h"
+#include "lib/lib.h"
 
 /* Requests to the pure API in one line. */
 
-enum { PURE_PATH = 512 };
-
 /* `line`: "METHOD path?query". Returns the status; *answer (may be NULL) gets the body as a
- * tree (new). */
+ * tree, kept, or NULL. */
 static inline unsigned pure_call(struct api *api, int64_t now_ms, const char *line,
                                  const char *type, const char *body, json_t **answer)
 {
-    char method[16], path[PURE_PATH];
+    char *path = lib_fmt("%s", line);
     struct api_reply reply = {0};
-    ck_assert_int_eq(sscanf(line, "%15s %511s", method, path), 2);
+    const char *method = strsep(&path, " ");
     char *query = strchr(path, '?');
     if (query)
         *query++ = '\0';
@@ -31,29 +29,30 @@ static inline unsigned pure_call(struct api *api, int64_t now_ms, const char *li
     api_handle(api, now_ms, &req, &reply);
     unsigned status = reply.status;
     if (answer)
-        *answer = json_loadb(reply.body.p ? reply.body.p : "", reply.body.n, 0, NULL);
+        *answer = reply.body.n ? lib_parse(reply.body.p, reply.body.n) : NULL;
     api_reply_fini(&reply);
     return status;
+}
+
+/* GET, which must succeed: its body, kept. */
+static inline json_t *pure_get(struct api *api, int64_t now_ms, const char *path)
+{
+    json_t *j;
+    ck_assert_uint_eq(pure_call(api, now_ms, lib_fmt("GET %s", path), NULL, NULL, &j),
+                      200);
+    return j;
 }
 
 static inline struct api_watch *pure_watch(struct api *api, int64_t now_ms,
                                            const char *path)
 {
-    char text[PURE_PATH];
     struct api_reply reply = {0};
-    snprintf(text, sizeof text, "%s", path);
-    char *query = strchr(text, '?');
-    *query++ = '\0';
-    struct api_request req = {.method = "GET", .path = text, .query = query};
+    char *query = lib_fmt("%s", path);
+    const char *only = strsep(&query, "?");
+    struct api_request req = {.method = "GET", .path = only, .query = query};
     api_handle(api, now_ms, &req, &reply);
     struct api_watch *w = steal(&reply.watch);
     ck_assert_ptr_nonnull(w);
     api_reply_fini(&reply);
     return w;
-}
-
-static inline const char *pure_str(const json_t *j, const char *a, const char *b)
-{
-    const json_t *v = json_object_get(json_object_get(j, a), b);
-    return json_is_string(v) ? json_string_value(v) : "";
 }

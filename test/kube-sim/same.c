@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "lib/unit.h"
+#include "lib/lib.h"
 
 struct same {
     const char *file;
@@ -41,17 +41,14 @@ static bool place_fits(const struct same *s, const char *place, bool below)
 /* Is there a rule for this path? `in`: "kubernetes", "kube-sim" or "both". */
 static bool allowed(const struct same *s, const char *in)
 {
-    size_t i;
     json_t *rule;
     const char *place;
     json_object_foreach((json_t *)s->step_rules, place,
                         rule) if (place_fits(s, place, true)) return true;
-    json_array_foreach(s->rules, i, rule)
-    {
-        const char *where = json_string_value(json_object_get(rule, "in"));
+    lib_each(rule, s->rules) {
+        const char *where = lib_str(rule, "in");
         bool both = strcmp(where, "both") == 0;
-        if ((both || strcmp(where, in) == 0) &&
-            place_fits(s, json_string_value(json_object_get(rule, "at")), both))
+        if ((both || strcmp(where, in) == 0) && place_fits(s, lib_str(rule, "at"), both))
             return true;
     }
     return false;
@@ -60,15 +57,11 @@ static bool allowed(const struct same *s, const char *in)
 static void differ(struct same *s, const char *what, const json_t *theirs,
                    const json_t *ours)
 {
-    char *a = theirs ? json_dumps(theirs, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    char *b = ours ? json_dumps(ours, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
     printf("%s, step %zu: %s: %s:%.*s\n    kubernetes: %.600s\n    kube-sim:   %.600s\n",
            s->file, s->step, what, s->kind, (int)s->path.n, s->path.p ? s->path.p : "",
-           a ? a : "-", b ? b : "-");
+           lib_text(theirs, ""), lib_text(ours, ""));
     fflush(stdout);
     s->faults++;
-    free(a);
-    free(b);
 }
 
 /* -- texts that are compared by form -- */
@@ -157,13 +150,10 @@ static void root(struct same *s, const json_t *theirs, const json_t *ours)
     const char *outer_kind = s->kind;
     const char *kind = json_string_value(json_object_get(ours, "kind"));
     s->path = (struct buf){0};
-    char item[64] = "";
-    if (kind) {
+    if (kind)
         s->kind = kind;
-    } else if (strlen(s->kind) > 4 && outer.n) { /* an item of a PodList has no kind */
-        snprintf(item, sizeof item, "%.*s", (int)strlen(s->kind) - 4, s->kind);
-        s->kind = item;
-    }
+    else if (strlen(s->kind) > 4 && outer.n) /* an item of a PodList has no kind */
+        s->kind = lib_fmt("%.*s", (int)strlen(s->kind) - 4, s->kind);
     compare(s, theirs, ours);
     buf_fini(&s->path);
     s->path = outer;
@@ -214,11 +204,10 @@ static void compare(struct same *s, const json_t *theirs, const json_t *ours)
 
 size_t same_check(const char *file, const json_t *theirs, const json_t *ours)
 {
-    json_error_t error;
-    json_t *rules = json_load_file(SAME_RULES, JSON_REJECT_DUPLICATES, &error);
-    json_t *steps = json_load_file(file, 0, &error);
-    ck_assert_msg(rules && steps, "%s: line %d: %s", error.source, error.line,
-                  error.text);
+    size_t mark = lib_mark();
+    const char *rules_text = lib_file(SAME_RULES), *text = lib_file(file);
+    const json_t *rules = lib_parse(rules_text, strlen(rules_text)),
+                 *steps = lib_parse(text, strlen(text));
     struct same s = {.file = file, .rules = rules, .kind = ""};
     for (; s.step < json_array_size(theirs); s.step++) {
         const json_t *a = json_array_get(theirs, s.step);
@@ -226,14 +215,12 @@ size_t same_check(const char *file, const json_t *theirs, const json_t *ours)
         s.step_rules = json_object_get(json_array_get(steps, s.step), "differs");
         if (!json_is_object(a) || !json_is_object(b))
             continue;
-        const json_t *x = json_object_get(a, "status"), *y = json_object_get(b, "status");
-        if (x && !json_equal(x, y)) {
-            differ(&s, "status", json_object_get(a, "body"), json_object_get(b, "body"));
-            continue;
-        }
-        root(&s, json_object_get(a, "body"), json_object_get(b, "body"));
+        const json_t *x = lib_at(a, "body"), *y = lib_at(b, "body");
+        if (lib_at(a, "status") && lib_int(a, "status") != lib_int(b, "status"))
+            differ(&s, "status", x, y);
+        else
+            root(&s, x, y);
     }
-    json_decref(rules);
-    json_decref(steps);
+    lib_release(mark);
     return s.faults;
 }

@@ -10,6 +10,12 @@ static const char binding_body[] =
     "{\"metadata\":{\"name\":\"p\"},\"target\":{\"name\":\"n1\"}}";
 #define PODS "/api/v1/namespaces/default/pods"
 
+static void load(struct api *api, int64_t now_ms, const char *text)
+{
+    struct err err = {0};
+    ck_assert_done(api_load(api, now_ms, span_of(text), &err), err);
+}
+
 static struct api *make(bool run_pods)
 {
     struct api_config config = {.seed = 1, .run_pods = run_pods};
@@ -18,38 +24,33 @@ static struct api *make(bool run_pods)
 
 static bool is_there(struct api *api, const char *path)
 {
-    char line[PURE_PATH];
-    snprintf(line, sizeof line, "GET %s", path);
-    return pure_call(api, 0, line, NULL, NULL, NULL) == 200;
+    return pure_call(api, 0, lib_fmt("GET %s", path), NULL, NULL, NULL) == 200;
+}
+
+static const char *phase(struct api *api)
+{
+    return lib_str(pure_get(api, 1200, PODS "/p"), "status.phase");
 }
 
 START_TEST(loaded_objects_keep_status_uid_and_creation_time)
 {
     struct api *api = make(false);
-    struct err err = {0};
-    json_t *j;
-    ck_assert_done(
-        api_load(
-            api, 5000,
-            SPAN("[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                 "\"n\",\"uid\":\"u-1\",\"creationTimestamp\":\"2020-01-01T00:00:00Z\"},"
-                 "\"status\":{\"capacity\":{\"aliyun.com/gpu-mem\":\"16\"}}},"
-                 "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\","
-                 "\"namespace\":\"new\"},\"spec\":{\"nodeName\":\"n\",\"containers\":"
-                 "[{\"name\":\"c\",\"image\":\"i\"}]},\"status\":{\"phase\":"
-                 "\"Running\"}}]"),
-            &err),
-        err);
-    ck_assert_uint_eq(pure_call(api, 0, "GET /api/v1/nodes/n", NULL, NULL, &j), 200);
-    ck_assert_str_eq(pure_str(j, "metadata", "uid"), "u-1");
-    ck_assert_str_eq(pure_str(j, "metadata", "creationTimestamp"),
-                     "2020-01-01T00:00:00Z");
-    json_decref(j);
+    const json_t *j;
+    load(api, 5000,
+         "[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+         "\"n\",\"uid\":\"u-1\",\"creationTimestamp\":\"2020-01-01T00:00:00Z\"},"
+         "\"status\":{\"capacity\":{\"aliyun.com/gpu-mem\":\"16\"}}},"
+         "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\","
+         "\"namespace\":\"new\"},\"spec\":{\"nodeName\":\"n\",\"containers\":"
+         "[{\"name\":\"c\",\"image\":\"i\"}]},\"status\":{\"phase\":"
+         "\"Running\"}}]");
+    j = pure_get(api, 0, "/api/v1/nodes/n");
+    ck_assert_str_eq(lib_str(j, "metadata.uid"), "u-1");
+    ck_assert_str_eq(lib_str(j, "metadata.creationTimestamp"), "2020-01-01T00:00:00Z");
     ck_assert(is_there(api, "/api/v1/namespaces/new"));
-    ck_assert_uint_eq(
-        pure_call(api, 0, "GET /api/v1/namespaces/new/pods/p", NULL, NULL, &j), 200);
-    ck_assert_str_eq(pure_str(j, "status", "phase"), "Running");
-    json_decref(j);
+    ck_assert_str_eq(
+        lib_str(pure_get(api, 0, "/api/v1/namespaces/new/pods/p"), "status.phase"),
+        "Running");
     ck_assert_uint_eq(api_count(api, "pods"), 1);
     api_free(api);
 }
@@ -57,71 +58,56 @@ START_TEST(loaded_objects_keep_status_uid_and_creation_time)
 START_TEST(loading_again_replaces_the_object_and_keeps_its_uid)
 {
     struct api *api = make(false);
-    json_t *a, *b;
-    static const char *const versions[] = {
-        "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"c\"},"
-        "\"data\":{\"a\":\"1\"}}",
-        "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"c\"},"
-        "\"data\":{\"b\":\"2\"}}"};
-    const char *get = "GET /api/v1/namespaces/default/configmaps/c";
-    ck_assert_int_eq(api_load(api, 0, span_of(versions[0]), NULL), 0);
-    pure_call(api, 0, get, NULL, NULL, &a);
-    ck_assert_int_eq(api_load(api, 9000, span_of(versions[1]), NULL), 0);
-    pure_call(api, 0, get, NULL, NULL, &b);
-    ck_assert_str_eq(pure_str(b, "data", "b"), "2");
-    ck_assert_str_eq(pure_str(b, "data", "a"), "");
-    ck_assert_str_eq(pure_str(a, "metadata", "uid"), pure_str(b, "metadata", "uid"));
+    static const char *const data[] = {"{\"a\":\"1\"}", "{\"b\":\"2\"}"};
+    const json_t *got[2];
+    for (int i = 0; i < 2; i++) {
+        load(api, 9000 * i,
+             lib_fmt(
+                 "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":"
+                 "\"c\"},\"data\":%s}",
+                 data[i]));
+        got[i] = pure_get(api, 0, "/api/v1/namespaces/default/configmaps/c");
+        ck_assert_str_eq(lib_text(got[i], "data"), data[i]);
+    }
+    ck_assert_str_eq(lib_str(got[0], "metadata.uid"), lib_str(got[1], "metadata.uid"));
     ck_assert_uint_eq(api_count(api, "configmaps"), 1);
-    json_decref(a);
-    json_decref(b);
     api_free(api);
 }
 
 START_TEST(loading_refuses_invalid_objects)
 {
+    static const struct {
+        const char *text, *why;
+    } cases[] = {
+        {"{", ""},
+        {"5", ""},
+        {"{\"kind\":\"Deployment\",\"apiVersion\":\"apps/v1\"}", ""},
+        {"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":5}", ""},
+        {"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"P\"}}",
+         "metadata.name"}};
     struct api *api = make(false);
-    struct err err = {0};
-    ck_assert_int_eq(api_load(api, 0, SPAN("{"), &err), -1);
-    ck_assert_int_eq(api_load(api, 0, SPAN("5"), &err), -1);
-    ck_assert_int_eq(api_load(api, 0,
-                              SPAN("{\"kind\":\"Deployment\",\"apiVersion\":"
-                                   "\"apps/v1\"}"),
-                              &err),
-                     -1);
-    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
-    ck_assert_int_eq(api_load(api, 0,
-                              SPAN("{\"kind\":\"Pod\",\"apiVersion\":\"v1\","
-                                   "\"metadata\":{\"name\":\"P\"}}"),
-                              &err),
-                     -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "metadata.name"));
-    ck_assert_int_eq(api_load(api, 0,
-                              SPAN("{\"kind\":\"Pod\",\"apiVersion\":\"v1\","
-                                   "\"metadata\":5}"),
-                              &err),
-                     -1);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        ck_assert_int_eq(api_load(api, 0, span_of(cases[i].text), &err), -1);
+        ck_assert_contains(err.msg, cases[i].why);
+        ck_assert(i != 2 || err.code == ERR_NOT_FOUND);
+    }
     api_free(api);
 }
 
 START_TEST(run_pods_runs_bound_pods_and_removes_deleted_pods)
 {
     struct api *api = make(true);
-    json_t *j;
     pure_call(api, 1000, "POST " PODS, NULL, pod_body, NULL);
     api_tick(api, 1100);
-    pure_call(api, 1100, "GET " PODS "/p", NULL, NULL, &j);
-    ck_assert_str_eq(pure_str(j, "status", "phase"), "Pending");
-    json_decref(j);
+    ck_assert_str_eq(phase(api), "Pending");
     ck_assert_uint_eq(
         pure_call(api, 1100, "POST " PODS "/p/binding", NULL, binding_body, NULL), 201);
     api_tick(api, 1200);
-    pure_call(api, 1200, "GET " PODS "/p", NULL, NULL, &j);
-    ck_assert_str_eq(pure_str(j, "status", "phase"), "Running");
-    ck_assert_str_ne(pure_str(j, "status", "startTime"), "");
-    json_t *c = json_array_get(
-        json_object_get(json_object_get(j, "status"), "containerStatuses"), 0);
-    ck_assert(json_is_true(json_object_get(c, "ready")));
-    json_decref(j);
+    ck_assert_str_eq(phase(api), "Running");
+    const json_t *status = lib_at(pure_get(api, 1200, PODS "/p"), "status");
+    ck_assert_str_ne(lib_str(status, "startTime"), "");
+    ck_assert(json_is_true(lib_at(status, "containerStatuses.0.ready")));
     ck_assert_uint_eq(pure_call(api, 2000, "DELETE " PODS "/p", NULL, NULL, NULL), 200);
     api_tick(api, 2900);
     ck_assert(is_there(api, PODS "/p"));
@@ -152,31 +138,25 @@ START_TEST(renew_leases_renews_each_lease_once_per_period)
     struct api_config config = {.seed = 1, .renew_leases_ms = 10000};
     struct api *api = api_new(&config);
     for (int i = 0; i < 20; i++) {
-        char text[256];
-        snprintf(
-            text, sizeof text,
-            "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\",\"metadata\":"
-            "{\"name\":\"n%02d\",\"namespace\":\"%s\"},\"spec\":{\"renewTime\":"
-            "\"2020-01-01T00:00:00.000000Z\"}}",
-            i, i < 15 ? "nvidia-gpu-scheduler-node-lease" : "kube-system");
-        ck_assert_int_eq(api_load(api, 0, span_of(text), NULL), 0);
+        load(api, 0,
+             lib_fmt("{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
+                     "\"metadata\":{\"name\":\"n%02d\",\"namespace\":\"%s\"},\"spec\":{"
+                     "\"renewTime\":\"2020-01-01T00:00:00.000000Z\"}}",
+                     i, i < 15 ? "nvidia-gpu-scheduler-node-lease" : "kube-system"));
     }
     api_tick(api, 1000000);
     uint64_t before = api_version(api);
     for (int64_t t = 1000000; t <= 1010000; t += 100)
         api_tick(api, t);
     ck_assert_uint_eq(api_version(api) - before, 15);
-    json_t *j;
-    pure_call(api, 0,
-              "GET /apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.namespace"
-              "%3Dnvidia-gpu-scheduler-node-lease",
-              NULL, NULL, &j);
-    json_t *list = json_object_get(j, "items"), *o;
-    size_t i;
+    json_t *o,
+        *list = lib_at(pure_get(api, 0,
+                                "/apis/coordination.k8s.io/v1/leases?fieldSelector="
+                                "metadata.namespace%3Dnvidia-gpu-scheduler-node-lease"),
+                       "items");
     ck_assert_uint_eq(json_array_size(list), 15);
-    json_array_foreach(list, i, o) ck_assert_ptr_nonnull(
-        strstr(pure_str(o, "spec", "renewTime"), "1970-01-01T00:16:"));
-    json_decref(j);
+    lib_each(o, list)
+        ck_assert_contains(lib_str(o, "spec.renewTime"), "1970-01-01T00:16:");
     api_tick(api, 5000000); /* after a pause: each Lease once */
     ck_assert_uint_eq(api_version(api) - before, 30);
     api_free(api);
@@ -185,20 +165,18 @@ START_TEST(renew_leases_renews_each_lease_once_per_period)
 START_TEST(a_frozen_resource_is_stale_only_for_resource_version_0)
 {
     struct api *api = make(false);
-    json_t *j;
     pure_call(api, 0, "POST " PODS, NULL, pod_body, NULL);
     ck_assert(!api_freeze(api, "unicorns", true));
     ck_assert(api_freeze(api, "pods", true));
     pure_call(api, 0, "POST " PODS "/p/binding", NULL, binding_body, NULL);
-    pure_call(api, 0,
-              "GET /api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3Dn1", NULL,
-              NULL, &j);
-    ck_assert_uint_eq(json_array_size(json_object_get(j, "items")), 0);
-    json_decref(j);
-    pure_call(api, 0, "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1", NULL, NULL,
-              &j);
-    ck_assert_uint_eq(json_array_size(json_object_get(j, "items")), 1);
-    json_decref(j);
+    static const char *const versions[] = {"resourceVersion=0&", ""};
+    for (size_t i = 0; i < 2; i++)
+        ck_assert_uint_eq(
+            lib_size(pure_get(api, 0,
+                              lib_fmt("/api/v1/pods?%sfieldSelector=spec.nodeName%%3Dn1",
+                                      versions[i])),
+                     "items"),
+            i);
     ck_assert(api_freeze(api, "pods", false));
     api_free(api);
 }
@@ -210,9 +188,7 @@ START_TEST(a_body_over_three_mebibytes_is_refused)
     char *body = xmalloc(n + 1);
     memset(body, ' ', n);
     body[n] = '\0';
-    json_t *j;
-    ck_assert_uint_eq(pure_call(api, 0, "POST " PODS, NULL, body, &j), 413);
-    json_decref(j);
+    ck_assert_uint_eq(pure_call(api, 0, "POST " PODS, NULL, body, NULL), 413);
     body[n - 1] = '\0';
     ck_assert_uint_eq(pure_call(api, 0, "POST " PODS, NULL, body, NULL), 400);
     free(body);
@@ -222,27 +198,21 @@ START_TEST(a_body_over_three_mebibytes_is_refused)
 START_TEST(annotations_have_a_limit_but_not_in_a_binding)
 {
     struct api *api = make(false);
-    size_t n = 256 * 1024;
-    char *body = xmalloc(n + 1024), *value = xmalloc(n + 1);
-    memset(value, 'x', n);
-    value[n] = '\0';
+    char *value = lib_fmt("%*s", 256 * 1024, "x");
     pure_call(api, 0, "POST " PODS, NULL, pod_body, NULL);
-    snprintf(body, n + 1024, "{\"metadata\":{\"annotations\":{\"a\":\"%s\"}}}", value);
+    const char *body = lib_fmt("{\"metadata\":{\"annotations\":{\"a\":\"%s\"}}}", value);
     ck_assert_uint_eq(
         pure_call(api, 0, "PATCH " PODS "/p", "application/merge-patch+json", body, NULL),
         422);
-    snprintf(body, n + 1024,
-             "{\"metadata\":{\"name\":\"p\",\"annotations\":{\"a\":\"%s\"}},\"target\":{"
-             "\"name\":\"n1\"}}",
-             value);
+    body = lib_fmt("{\"metadata\":{\"name\":\"p\",\"annotations\":{\"a\":\"%s\"}},"
+                   "\"target\":{\"name\":\"n1\"}}",
+                   value);
     ck_assert_uint_eq(pure_call(api, 0, "POST " PODS "/p/binding", NULL, body, NULL),
                       201);
     ck_assert_uint_eq(pure_call(api, 0, "PATCH " PODS "/p",
                                 "application/merge-patch+json",
                                 "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}", NULL),
                       422);
-    free(body);
-    free(value);
     api_free(api);
 }
 

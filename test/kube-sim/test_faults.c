@@ -149,8 +149,7 @@ START_TEST(rules_and_counters_can_be_read)
     faults_free(f);
 }
 
-UNIT_MAIN("faults", nth_fires_once,
-          a_rule_fires_for_a_number_of_requests_or_always,
+UNIT_MAIN("faults", nth_fires_once, a_rule_fires_for_a_number_of_requests_or_always,
           each_member_of_a_rule_restricts_its_matches, the_first_rule_that_fires_applies,
           an_array_with_a_malformed_rule_is_refused_as_a_whole,
           rules_and_counters_can_be_read)

@@ -18,13 +18,7 @@ static struct api *generate(const char *parameters)
 
 static json_t *items(struct api *api, const char *path)
 {
-    char line[128];
-    json_t *j;
-    snprintf(line, sizeof line, "GET %s", path);
-    ck_assert_uint_eq(pure_call(api, now_ms, line, NULL, NULL, &j), 200);
-    json_t *list = json_incref(json_object_get(j, "items"));
-    json_decref(j);
-    return list;
+    return lib_at(pure_get(api, now_ms, path), "items");
 }
 
 static int number(const char *text)
@@ -32,44 +26,37 @@ static int number(const char *text)
     return (int)strtol(text, NULL, 10);
 }
 
+static int node_of(const json_t *pod)
+{
+    return number(lib_str(pod, "spec.nodeName") + strlen("node-"));
+}
+
 /* Adds the promises on each card, from the allocation annotations. */
 static int64_t used[64][16];
 
 static void add_pods(const json_t *pods, int64_t of_card)
 {
-    size_t i;
-    json_t *pod;
+    json_t *pod, *v;
     memset(used, 0, sizeof used);
-    json_array_foreach(pods, i, pod)
-    {
-        json_t *meta = json_object_get(pod, "metadata");
-        json_t *notes = json_object_get(meta, "annotations");
-        const char *text = json_string_value(
-            json_object_get(notes, "scheduler.framework.gpushare.allocation"));
-        json_t *all = json_loads(text, 0, NULL), *v;
-        int node = number(pure_str(pod, "spec", "nodeName") + strlen("node-"));
+    lib_each(pod, pods) {
+        const char *text = lib_annotation(pod, "scheduler.framework.gpushare.allocation"),
+                   *card;
+        json_t *first = lib_at(lib_parse(text, strlen(text)), "0");
+        int node = node_of(pod);
         int64_t sum = 0;
-        const char *card;
-        json_object_foreach(json_object_get(all, "0"), card, v)
+        json_object_foreach(first, card, v)
         {
             int64_t units = json_integer_value(v);
             ck_assert_int_gt(units, 0);
             used[node][number(card)] += units;
             sum += units;
         }
-        char want[24];
-        snprintf(want, sizeof want, "%lld", (long long)sum);
+        const char *want = lib_fmt("%lld", (long long)sum);
+        ck_assert_str_eq(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD"), want);
+        ck_assert_int_eq(number(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_DEV")), of_card);
         ck_assert_str_eq(
-            json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_POD")), want);
-        ck_assert_int_eq(
-            number(json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_DEV"))),
-            of_card);
-        json_t *c = json_array_get(
-            json_object_get(json_object_get(pod, "spec"), "containers"), 0);
-        json_t *limits = json_object_get(json_object_get(c, "resources"), "limits");
-        ck_assert_str_eq(json_string_value(json_object_get(limits, "aliyun.com/gpu-mem")),
-                         want);
-        json_decref(all);
+            lib_in(pod, "spec.containers.0.resources.limits", "aliyun.com/gpu-mem"),
+            want);
     }
 }
 
@@ -77,9 +64,8 @@ static void check_cluster(const char *parameters, int nodes, int cards, int64_t 
                           int full_wanted)
 {
     struct api *api = generate(parameters);
-    json_t *pods = items(api, "/api/v1/pods");
     int full = 0;
-    add_pods(pods, units);
+    add_pods(items(api, "/api/v1/pods"), units);
     for (int n = 0; n < nodes; n++) {
         bool all = true;
         for (int c = 0; c < cards; c++) {
@@ -89,7 +75,6 @@ static void check_cluster(const char *parameters, int nodes, int cards, int64_t 
         full += all;
     }
     ck_assert_int_eq(full, full_wanted);
-    json_decref(pods);
     api_free(api);
 }
 
@@ -106,58 +91,41 @@ START_TEST(no_card_is_overcommitted_and_full_nodes_are_full)
 START_TEST(uuids_are_the_same_in_scv_and_pod)
 {
     struct api *api = generate("nodes=5,cards=4,pods=2,uuid=1,full=100");
-    json_t *pods = items(api, "/api/v1/pods"), *pod;
-    json_t *scvs = items(api, "/apis/core.run-linux.com/v1/scvs");
-    size_t i;
-    json_array_foreach(pods, i, pod)
-    {
-        json_t *notes = json_object_get(json_object_get(pod, "metadata"), "annotations");
-        int card =
-            number(json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_IDX")));
-        const char *uuids =
-            json_string_value(json_object_get(notes, "gpushare/card-uuid"));
-        json_t *scv = json_array_get(
-            scvs, (size_t)number(pure_str(pod, "spec", "nodeName") + strlen("node-")));
-        json_t *list = json_object_get(json_object_get(scv, "status"), "cardList");
-        const char *uuid = json_string_value(
-            json_object_get(json_array_get(list, (size_t)card), "uuid"));
-        ck_assert_int_eq(strncmp(uuids, uuid, strlen(uuid)), 0);
+    json_t *pod, *scvs = items(api, "/apis/core.run-linux.com/v1/scvs");
+    lib_each(pod, items(api, "/api/v1/pods")) {
+        int card = number(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"));
+        const char *uuid =
+            lib_str(scvs, lib_fmt("%d.status.cardList.%d.uuid", node_of(pod), card));
+        ck_assert_str_ne(uuid, "");
+        ck_assert(span_starts(span_of(lib_annotation(pod, "gpushare/card-uuid")),
+                              span_of(uuid)));
     }
-    json_decref(pods);
-    json_decref(scvs);
     api_free(api);
 }
 
 START_TEST(scvs_have_the_members_of_yodas_scv)
 {
     struct api *api = generate("nodes=1,cards=1,pods=0,mib=12194,leases=1");
-    json_t *scvs = items(api, "/apis/core.run-linux.com/v1/scvs");
-    json_t *status = json_object_get(json_array_get(scvs, 0), "status");
-    json_t *card = json_array_get(json_object_get(status, "cardList"), 0);
+    const json_t *status =
+        lib_at(items(api, "/apis/core.run-linux.com/v1/scvs"), "0.status");
+    const json_t *card = lib_at(status, "cardList.0");
     static const char *const members[] = {"id",         "health",      "model",
                                           "power",      "totalMemory", "clock",
                                           "freeMemory", "core",        "bandwidth"};
     ck_assert_uint_eq(json_object_size(card), ARRAY_LEN(members));
     for (size_t i = 0; i < ARRAY_LEN(members); i++)
         ck_assert_msg(json_object_get(card, members[i]) != NULL, "%s", members[i]);
-    ck_assert_int_eq(json_integer_value(json_object_get(status, "freeMemorySum")), 12194);
-    ck_assert_str_eq(json_string_value(json_object_get(card, "model")),
-                     "NVIDIA A100-SXM4-80GB");
-    json_decref(scvs);
-    json_t *leases = items(
+    ck_assert_int_eq(lib_int(status, "freeMemorySum"), 12194);
+    ck_assert_str_eq(lib_str(card, "model"), "NVIDIA A100-SXM4-80GB");
+    const json_t *leases = items(
         api,
         "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases");
     ck_assert_uint_eq(json_array_size(leases), 1);
     /* Like a Lease of scv-agent, it is owned by its Node. */
-    json_t *meta = json_object_get(json_array_get(leases, 0), "metadata");
-    json_t *owner = json_array_get(json_object_get(meta, "ownerReferences"), 0);
-    json_t *nodes = items(api, "/api/v1/nodes");
-    json_t *node = json_object_get(json_array_get(nodes, 0), "metadata");
-    ck_assert_str_eq(json_string_value(json_object_get(owner, "kind")), "Node");
-    ck_assert_str_eq(json_string_value(json_object_get(owner, "uid")),
-                     json_string_value(json_object_get(node, "uid")));
-    json_decref(nodes);
-    json_decref(leases);
+    const json_t *owner = lib_at(leases, "0.metadata.ownerReferences.0");
+    ck_assert_str_eq(lib_str(owner, "kind"), "Node");
+    ck_assert_str_eq(lib_str(owner, "uid"),
+                     lib_str(items(api, "/api/v1/nodes"), "0.metadata.uid"));
     api_free(api);
 }
 
@@ -173,6 +141,6 @@ START_TEST(bad_parameters_are_refused)
     }
 }
 
-UNIT_MAIN("generate",
-          no_card_is_overcommitted_and_full_nodes_are_full,
-          uuids_are_the_same_in_scv_and_pod, scvs_have_the_members_of_yodas_scv, bad_parameters_are_refused)
+UNIT_MAIN("generate", no_card_is_overcommitted_and_full_nodes_are_full,
+          uuids_are_the_same_in_scv_and_pod, scvs_have_the_members_of_yodas_scv,
+          bad_parameters_are_refused)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/rng.h"
-#include "kube-sim/sim.h"
 #include "kube-sim/pure.h"
+#include "kube-sim/sim.h"
+#include "lib/mutate.h"
 
 /*
  * Hostile requests: mutations of valid requests, from a seed. The server must answer each
@@ -68,38 +69,16 @@ static const struct seed seeds[] = {
     {"GET", "/apis/core.run-linux.com/v1", "", NULL, ""},
 };
 
-static void mutate(struct rng *rng, struct buf *b)
+static const char *const words[] = {
+    "{", "}",   "[",  "]",    ",",      ":",  "\"", "null", "-1", "1e9",  "\\u0",
+    "/", "%00", "..", "\xff", "$patch", "{}", "[]", "&",    "=",  "true", NULL};
+
+/* Without a NUL, which ends a path. */
+static void mutate_text(struct rng *rng, struct buf *b)
 {
-    static const char *const bits[] = {
-        "{", "}",   "[",  "]",    ",",      ":",  "\"", "null", "-1", "1e9", "\\u0",
-        "/", "%00", "..", "\xff", "$patch", "{}", "[]", "&",    "=",  "true"};
-    size_t n = rng_below(rng, 4);
-    while (n--) {
-        size_t at = b->n ? rng_below(rng, b->n) : 0, gone;
-        struct buf out = {0};
-        buf_add(&out, b->p, at);
-        switch (rng_below(rng, 4)) {
-        case 0: /* change a byte */
-            buf_addc(&out, (char)(1 + rng_below(rng, 255)));
-            at += at < b->n;
-            break;
-        case 1: /* remove a piece */
-            gone = rng_below(rng, 8);
-            at += gone < b->n - at ? gone : b->n - at;
-            break;
-        case 2: /* insert a piece */
-            buf_adds(&out, bits[rng_below(rng, ARRAY_LEN(bits))]);
-            break;
-        default: /* repeat a piece */
-            gone = rng_below(rng, 40);
-            buf_add(&out, b->p + at, gone < b->n - at ? gone : b->n - at);
-        }
-        buf_add(&out, b->p + at, b->n - at);
-        buf_fini(b);
-        *b = out;
-    }
-    buf_reserve(b, 0);
-    b->p[b->n] = '\0';
+    mutate(rng, words, b);
+    for (size_t i = 0; i < b->n; i++)
+        b->p[i] = b->p[i] ? b->p[i] : '0';
 }
 
 static void check_watch(struct api_watch *w)
@@ -123,22 +102,21 @@ static void send(struct api *api, struct rng *rng, int64_t now_ms)
     buf_adds(&body, s->body);
     switch (rng_below(rng, 5)) {
     case 0:
-        mutate(rng, &path);
+        mutate_text(rng, &path);
         break;
     case 1:
-        mutate(rng, &query);
+        mutate_text(rng, &query);
         break;
     case 2:
     case 3:
-        mutate(rng, &body);
+        mutate_text(rng, &body);
         break;
     }
-    struct api_request req = {
-        .method = s->method,
-        .path = path.p,
-        .query = query.p,
-        .content_type = s->type,
-        .body = buf_span(&body)};
+    struct api_request req = {.method = s->method,
+                              .path = path.p,
+                              .query = query.p,
+                              .content_type = s->type,
+                              .body = buf_span(&body)};
     api_handle(api, now_ms, &req, &reply);
     ck_assert_uint_ge(reply.status, 200);
     ck_assert_uint_le(reply.status, 504);
@@ -213,7 +191,7 @@ START_TEST(fault_rules_survive_invalid_input)
     for (int i = 0; i < 5000; i++) {
         cleanup_buf struct buf text = {0}, out = {0};
         buf_adds(&text, rule);
-        mutate(&rng, &text);
+        mutate_text(&rng, &text);
         faults_add(f, buf_span(&text), NULL);
         if (i % 100)
             continue;

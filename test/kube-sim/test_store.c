@@ -19,8 +19,9 @@ static struct object *make(int key, int value, uint64_t rv)
     char name[16], number[16];
     snprintf(name, sizeof name, "k%02d", key);
     snprintf(number, sizeof number, "%d", value);
-    cleanup_json_value json_t *root = json_pack("{s:{s:s,s:s},s:{s:s}}", "metadata", "name",
-                                          name, "namespace", "ns", "data", "v", number);
+    cleanup_json_value json_t *root =
+        json_pack("{s:{s:s,s:s},s:{s:s}}", "metadata", "name", name, "namespace", "ns",
+                  "data", "v", number);
     return sim_object_new(sim_kind_by_resource(SPAN("configmaps")), root, rv);
 }
 

@@ -23,8 +23,8 @@ static const char *const selectors[WATCHERS] = {
 struct watcher {
     const char *selector;
     struct api_watch *w;
-    json_t *seen; /* name -> object */
-    char rv[24];  /* newest version received */
+    json_t *seen;   /* name -> object */
+    const char *rv; /* newest version received */
     bool woken;
 };
 
@@ -37,23 +37,18 @@ static void on_ready(void *ctx)
 
 static json_t *list(struct api *api, const struct watcher *w, json_t **answer)
 {
-    char line[256];
-    json_t *items, *byname = json_object(), *o;
-    size_t i;
-    snprintf(line, sizeof line, "GET /api/v1/pods?%s", w->selector);
-    ck_assert_uint_eq(pure_call(api, 0, line, NULL, NULL, answer), 200);
-    items = json_object_get(*answer, "items");
-    json_array_foreach(items, i, o)
-        json_object_set(byname, pure_str(o, "metadata", "name"), o);
+    json_t *byname = lib_own(json_object()), *o;
+    *answer = pure_get(api, 0, lib_fmt("/api/v1/pods?%s", w->selector));
+    lib_each(o, lib_at(*answer, "items"))
+        json_object_set(byname, lib_str(o, "metadata.name"), o);
     return byname;
 }
 
 static void watch_from_here(struct api *api, struct watcher *w)
 {
-    char path[256];
-    snprintf(path, sizeof path, "/api/v1/pods?watch=1&resourceVersion=%s&%s", w->rv,
-             w->selector);
-    w->w = pure_watch(api, 0, path);
+    w->w = pure_watch(
+        api, 0,
+        lib_fmt("/api/v1/pods?watch=1&resourceVersion=%s&%s", w->rv, w->selector));
     w->woken = false;
     api_watch_on_ready(w->w, on_ready, w);
 }
@@ -63,18 +58,16 @@ static void begin(struct api *api, struct watcher *w, const char *selector)
     json_t *answer;
     w->selector = selector;
     w->seen = list(api, w, &answer);
-    snprintf(w->rv, sizeof w->rv, "%s", pure_str(answer, "metadata", "resourceVersion"));
-    json_decref(answer);
+    w->rv = lib_str(answer, "metadata.resourceVersion");
     watch_from_here(api, w);
 }
 
 static void take(struct watcher *w, const char *line)
 {
-    json_t *event = json_loads(line, 0, NULL), *o = json_object_get(event, "object");
-    const char *type = json_string_value(json_object_get(event, "type"));
-    const char *name = pure_str(o, "metadata", "name");
+    json_t *event = lib_parse(line, strlen(line)), *o = lib_at(event, "object");
+    const char *type = lib_str(event, "type"), *name = lib_str(o, "metadata.name");
     bool known = json_object_get(w->seen, name);
-    snprintf(w->rv, sizeof w->rv, "%s", pure_str(o, "metadata", "resourceVersion"));
+    w->rv = lib_str(o, "metadata.resourceVersion");
     ck_assert_msg(known == (strcmp(type, "ADDED") != 0), "%s of %s", type, name);
     json_object_del(o, "kind");
     json_object_del(o, "apiVersion");
@@ -82,18 +75,22 @@ static void take(struct watcher *w, const char *line)
         json_object_del(w->seen, name);
     else
         json_object_set(w->seen, name, o);
-    json_decref(event);
+}
+
+static size_t take_all(struct watcher *w)
+{
+    cleanup_buf struct buf line = {0};
+    size_t n = 0;
+    for (; api_watch_next(w->w, 0, &line) == 1; n++) {
+        take(w, line.p);
+        buf_clear(&line);
+    }
+    return n;
 }
 
 static void catch_up(struct watcher *w)
 {
-    cleanup_buf struct buf line = {0};
-    size_t n = 0;
-    while (api_watch_next(w->w, 0, &line) == 1) {
-        take(w, line.p);
-        buf_clear(&line);
-        n++;
-    }
+    size_t n = take_all(w);
     ck_assert_msg((n > 0) == w->woken, "%s: woken %d, %zu events", w->selector, w->woken,
                   n);
     w->woken = false;
@@ -102,12 +99,8 @@ static void catch_up(struct watcher *w)
 static void compare(struct api *api, const struct watcher *w)
 {
     json_t *answer, *now = list(api, w, &answer);
-    if (!json_equal(now, w->seen)) {
-        char *a = json_dumps(now, 0), *b = json_dumps(w->seen, 0);
-        ck_abort_msg("%s\nlist:  %s\nwatch: %s", w->selector, a, b);
-    }
-    json_decref(now);
-    json_decref(answer);
+    ck_assert_msg(json_equal(now, w->seen), "%s\nlist:  %s\nwatch: %s", w->selector,
+                  lib_text(now, ""), lib_text(w->seen, ""));
 }
 
 static void change(struct api *api, struct rng *rng)
@@ -118,40 +111,37 @@ static void change(struct api *api, struct rng *rng)
         "{\"metadata\":{\"labels\":{\"app\":null}}}",
         "{\"metadata\":{\"annotations\":{\"x\":\"y\"}}}",
     };
-    char line[256], body[256];
+    static const char merge[] = "application/merge-patch+json",
+                      pods[] = "/api/v1/namespaces/default/pods";
     int pod = (int)rng_below(rng, PODS), patch = (int)rng_below(rng, 4);
-    snprintf(line, sizeof line, "/api/v1/namespaces/default/pods/p%d", pod);
-    char full[320];
     switch (rng_below(rng, 6)) {
     case 0:
-        snprintf(body, sizeof body,
-                 "{\"metadata\":{\"name\":\"p%d\"%s},\"spec\":{\"containers\":[{\"name\":"
-                 "\"c\",\"image\":\"i\"}]}}",
-                 pod, patch & 1 ? ",\"labels\":{\"app\":\"a\"}" : "");
-        pure_call(api, 0, "POST /api/v1/namespaces/default/pods", NULL, body, NULL);
-        break;
-    case 1:
-        snprintf(full, sizeof full, "POST %s/binding", line);
-        snprintf(body, sizeof body,
-                 "{\"metadata\":{\"name\":\"p%d\"},\"target\":{\"name\":"
-                 "\"n%d\"}}",
-                 pod, patch);
-        pure_call(api, 0, full, NULL, body, NULL);
-        break;
-    case 2:
-        snprintf(full, sizeof full, "PATCH %s/status", line);
-        pure_call(api, 0, full, "application/merge-patch+json",
-                  patch & 1 ? "{\"status\":{\"phase\":\"Failed\"}}"
-                            : "{\"status\":{\"phase\":\"Running\"}}",
+        pure_call(api, 0, lib_fmt("POST %s", pods), NULL,
+                  lib_fmt("{\"metadata\":{\"name\":\"p%d\"%s},\"spec\":{\"containers\":[{"
+                          "\"name\":\"c\",\"image\":\"i\"}]}}",
+                          pod, patch & 1 ? ",\"labels\":{\"app\":\"a\"}" : ""),
                   NULL);
         break;
+    case 1:
+        pure_call(
+            api, 0, lib_fmt("POST %s/p%d/binding", pods, pod), NULL,
+            lib_fmt("{\"metadata\":{\"name\":\"p%d\"},\"target\":{\"name\":\"n%d\"}}",
+                    pod, patch),
+            NULL);
+        break;
+    case 2:
+        pure_call(
+            api, 0, lib_fmt("PATCH %s/p%d/status", pods, pod), merge,
+            lib_fmt("{\"status\":{\"phase\":\"%s\"}}", patch & 1 ? "Failed" : "Running"),
+            NULL);
+        break;
     case 3:
-        snprintf(full, sizeof full, "DELETE %s?gracePeriodSeconds=0", line);
-        pure_call(api, 0, full, NULL, NULL, NULL);
+        pure_call(api, 0, lib_fmt("DELETE %s/p%d?gracePeriodSeconds=0", pods, pod), NULL,
+                  NULL, NULL);
         break;
     default:
-        snprintf(full, sizeof full, "PATCH %s", line);
-        pure_call(api, 0, full, "application/merge-patch+json", patches[patch], NULL);
+        pure_call(api, 0, lib_fmt("PATCH %s/p%d", pods, pod), merge, patches[patch],
+                  NULL);
     }
 }
 
@@ -176,16 +166,9 @@ START_TEST(list_and_watch_give_the_same_state_as_a_list)
         }
     }
     for (int i = 0; i < WATCHERS; i++) {
-        /* Events before on_ready are available without a wake. */
-        watchers[i].woken = false;
-        cleanup_buf struct buf line = {0};
-        while (api_watch_next(watchers[i].w, 0, &line) == 1) {
-            take(&watchers[i], line.p);
-            buf_clear(&line);
-        }
+        take_all(&watchers[i]); /* events before on_ready are there without a wake */
         compare(api, &watchers[i]);
         api_watch_free(watchers[i].w);
-        json_decref(watchers[i].seen);
     }
     api_free(api);
 }

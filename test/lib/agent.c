@@ -2,6 +2,7 @@
 #include "lib/agent.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -20,17 +21,21 @@ char *agent_file(void)
 
 char *agent_nvml(void)
 {
-    cleanup_free char *library = program_path("fake-nvml/libnvidia-ml.so.1");
-    cleanup_free char *script = temp_path(lib_dir, "script");
-    setenv("FAKE_NVML", script, 1);
-    return xasprintf("nvml:%s", library);
+    setenv("FAKE_NVML", lib_path("script"), 1);
+    return lib_fmt("nvml:%s", lib_built("fake-nvml/libnvidia-ml.so.1"));
 }
 
 void agent_start(struct agent *a, const struct sim *s, const char *source,
                  const char *const *more)
 {
-    cleanup_free char *kubeconfig = lib_kubeconfig(
-        "agent-kubeconfig", s->authorization ? "https" : "http", s->api.port, "", "");
+    agent_start_at(a, sim_kubeconfig(s), source, more);
+}
+
+void agent_start_at(struct agent *a, const char *kubeconfig, const char *source,
+                    const char *const *more)
+{
+    if (!source)
+        source = lib_keep(agent_file(), free);
     lib_program(&a->program, "scv-agent",
                 ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", "n1",
                      "--kubeconfig", kubeconfig, "--gpu-source", source),
@@ -69,52 +74,44 @@ void agent_script(const char *text)
 json_t *agent_scv(const struct sim *s)
 {
     cleanup_buf struct buf reply = {0};
-    unsigned status = peer_call(&s->api, "GET", SCV_PATH, NULL, &reply);
-    if (status != 200)
+    if (peer_call(&s->api, "GET", SCV_PATH, NULL, &reply) != 200)
         return NULL;
-    json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
-    ck_assert_ptr_nonnull(j);
-    return j;
+    return lib_parse(reply.p, reply.n);
 }
 
 json_int_t agent_number(const struct sim *s, const char *path)
 {
-    cleanup_json json_t *scv = agent_scv(s);
-    const json_t *at = scv ? lib_at(scv, path) : NULL;
+    const json_t *at = lib_at(agent_scv(s), path);
     return at ? json_integer_value(at) : -1;
 }
 
 bool agent_scv_is(const struct sim *s, const char *health, const char *message)
 {
-    cleanup_json json_t *scv = agent_scv(s);
+    const json_t *scv = agent_scv(s);
     cleanup_buf struct buf is = {0};
     size_t i;
     json_t *card;
     buf_adds(&is, "");
-    json_array_foreach(scv ? lib_at(scv, "status.cardList") : NULL, i, card)
+    json_array_foreach(lib_at(scv, "status.cardList"), i, card)
         buf_printf(&is, "%s%s", i ? " " : "", lib_str(card, "health"));
     const char *text = lib_annotation(scv, "gpushare/message");
-    return strcmp(is.p, health) == 0 && (*message ? strstr(text, message) != NULL : !*text);
+    return strcmp(is.p, health) == 0 &&
+           (*message ? strstr(text, message) != NULL : !*text);
 }
 
 char *agent_line(const struct peer *health, const char *path, const char *part)
 {
     cleanup_buf struct buf reply = {0};
     unsigned status = peer_call(health, "GET", path, NULL, &reply);
-    struct span rest = buf_span(&reply);
-    size_t n = strlen(part);
     ck_assert(status == 200 || status == 503);
-    while (rest.n) {
-        struct span line = span_cut(&rest, '\n');
-        if (line.n > n && memcmp(line.p, part, n) == 0 && line.p[n] == ':')
-            return xmemdup0(line.p + n + 2, line.n - n - 2);
-    }
-    ck_abort_msg("no %s in %s", part, reply.p);
-    return NULL;
+    const char *mark = lib_fmt("\n%s: ", part), *text = lib_fmt("\n%s", reply.p);
+    const char *at = strstr(text, mark);
+    ck_assert_msg(at != NULL, "no %s in %s", part, reply.p);
+    at += strlen(mark);
+    return lib_fmt("%.*s", (int)strcspn(at, "\n"), at);
 }
 
 bool agent_part_is(const struct agent *a, const char *part, const char *text)
 {
-    cleanup_free char *line = agent_line(&a->health, "/healthz", part);
-    return strstr(line, text) != NULL;
+    return strstr(agent_line(&a->health, "/healthz", part), text) != NULL;
 }

@@ -15,11 +15,14 @@ struct agent {
 
 /* Creates the Node and the namespace of the heartbeat Leases. */
 void agent_setup(const struct sim *s);
-/* Starts it with the options `more` (ends with NULL) and waits until it listens. */
+/* Starts it with the options `more` and waits until it listens. `source`: --gpu-source, NULL:
+ * the file. */
 void agent_start(struct agent *a, const struct sim *s, const char *source,
                  const char *const *more);
-char *agent_file(void); /* --source for the file; new */
-char *agent_nvml(void); /* --source for the fake NVML; new */
+void agent_start_at(struct agent *a, const char *kubeconfig, const char *source,
+                    const char *const *more);
+char *agent_file(void); /* --gpu-source for the file; new */
+char *agent_nvml(void); /* --gpu-source for the fake NVML; kept */
 void agent_stop(struct agent *a);
 
 /* Writes lib_dir/cards.json; ' replaces ". */
@@ -27,14 +30,14 @@ void agent_cards(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Writes the script of the fake NVML. */
 void agent_script(const char *text);
 
-/* The Scv, new; NULL: there is none. */
+/* The Scv, kept; NULL: there is none. */
 json_t *agent_scv(const struct sim *s);
 /* The number at a path of the Scv; -1: absent. */
 json_int_t agent_number(const struct sim *s, const char *path);
 /* Does the Scv have this health of its cards, such as "Healthy Unhealthy", and this text in its
  * annotation gpushare/message ("": none)? */
 bool agent_scv_is(const struct sim *s, const char *health, const char *message);
-/* The line of a check in the reply of a health endpoint. New. */
+/* The line of a check in the reply of a health endpoint. Kept. */
 char *agent_line(const struct peer *health, const char *path, const char *part);
 /* Does agent_line in /healthz contain the text? */
 bool agent_part_is(const struct agent *a, const char *part, const char *text);

@@ -1,33 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/attempt.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 
 enum { CALL_MS = LIB_WAIT_MS, BODY_MAX = 1 << 24 };
 
-void attempt_user(struct peer *p, const char *name, const char *subject)
+static void release(void *p)
 {
+    peer_fini(p);
+    free(p);
+}
+
+static struct peer *new_peer(void)
+{
+    return lib_keep(xcalloc(1, sizeof(struct peer)), release);
+}
+
+struct peer *attempt_user(const char *name, const char *subject)
+{
+    struct peer *p = new_peer();
     cluster_add_user(name, subject);
-    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
-    cleanup_free char *cert = xasprintf("%s/pki/%s.crt", cluster.dir, name);
-    cleanup_free char *key = xasprintf("%s/pki/%s.key", cluster.dir, name);
-    peer_init_cert(p, cluster.api.port, ca, cert, key);
+    peer_init_cert(p, cluster.api.port, cluster_pki("ca.crt"),
+                   cluster_pki(lib_fmt("%s.crt", name)),
+                   cluster_pki(lib_fmt("%s.key", name)));
+    return p;
 }
 
-void attempt_token(struct peer *p, const char *bearer)
+struct peer *attempt_token(const char *token)
 {
-    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
-    peer_init_tls(p, cluster.api.port, ca);
-    p->authorization = bearer;
-}
-
-char *attempt_bearer(const char *account)
-{
-    cleanup_free char *token =
-        cluster_kubectl(ARGV("-n", "kube-system", "create", "token", account));
-    return xasprintf("Bearer %.*s", (int)strcspn(token, "\n"), token);
+    struct peer *p = new_peer();
+    peer_init_tls(p, cluster.api.port, cluster_pki("ca.crt"));
+    p->authorization = lib_fmt("Bearer %s", token);
+    return p;
 }
 
 /* The method and content type of `how`. */
@@ -52,7 +59,7 @@ unsigned attempt(const struct peer *as, const char *how, const char *path,
                  const char *body, struct buf *reply)
 {
     const char *const *request = request_of(how);
-    cleanup_free char *json = xstrdup(body);
+    char *json = lib_fmt("%s", body);
     for (char *p = json; *p; p++)
         *p = *p == '\'' ? '"' : *p;
     struct httpc_reply r;
@@ -84,7 +91,7 @@ void attempt_denied(const struct peer *as, const char *policy, const char *words
                     const char *how, const char *path, const char *body)
 {
     cleanup_buf struct buf reply = {0};
-    cleanup_free char *by = xasprintf("ValidatingAdmissionPolicy '%s'", policy);
+    const char *by = lib_fmt("ValidatingAdmissionPolicy '%s'", policy);
     unsigned status = attempt(as, how, path, body, &reply);
     bool denied = status == 403 || status == 422; /* by the reason in the policy */
     ck_assert_msg(denied && strstr(reply.p, by) && strstr(reply.p, words),
@@ -109,8 +116,7 @@ void attempt_wait_policies(void)
 
 void attempt_without_policies(void)
 {
-    free(cluster_kubectl(ARGV("delete", "--ignore-not-found",
-                              "validatingadmissionpolicybinding", "gpushare-promises",
-                              "gpushare-bindings")));
+    cluster_kubectl("delete", "--ignore-not-found", "validatingadmissionpolicybinding",
+                    "gpushare-promises", "gpushare-bindings");
     lib_wait(!protects());
 }

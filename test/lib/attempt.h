@@ -11,12 +11,10 @@
  * apply). In `body`, ' stands for ".
  */
 
-/* A user with a client certificate of this subject; release with peer_fini. */
-void attempt_user(struct peer *p, const char *name, const char *subject);
-/* With a bearer token, which must live as long as the peer. */
-void attempt_token(struct peer *p, const char *bearer);
-/* "Bearer ..." of a service account in kube-system. New. */
-char *attempt_bearer(const char *account);
+/* The API server for a user with a client certificate of this subject, or with a token such
+ * as that of cluster_token. Kept. */
+struct peer *attempt_user(const char *name, const char *subject);
+struct peer *attempt_token(const char *token);
 
 /* Sends the request; returns the status. The answer replaces *reply. */
 unsigned attempt(const struct peer *as, const char *how, const char *path,

@@ -8,11 +8,9 @@
 
 #include "base/mem.h"
 
-enum { CREATORS = 8, WAIT_MS = 300 * 1000, LOOK_MS = 50 };
+enum { CREATORS = 8, WAIT_MS = 300 * 1000, LOOK_NS = 50 * 1000000 };
 
-#define PODS  CLUSTER_PODS
-#define NODES "/api/v1/nodes"
-#define SCVS  "/apis/core.run-linux.com/v1/scvs"
+#define PODS CLUSTER_PODS
 
 /*
  * Classes a, b, c: the pods of a class are identical, and a node fits a fixed number of
@@ -63,31 +61,7 @@ static const char *label(const json_t *pod, const char *key)
     return lib_in(pod, "metadata.labels", key);
 }
 
-static void look_again(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000}, NULL);
-}
-
 /* -- nodes -- */
-
-static void add_or_await(bool add)
-{
-    for (size_t k = 0; k < ARRAY_LEN(classes); k++) {
-        for (int i = 0; i < classes[k].nodes; i++) {
-            cleanup_free char *name = xasprintf("%s%02d", classes[k].name, i);
-            if (add)
-                cluster_create_node(name, "class", classes[k].name, classes[k].mib);
-            else
-                cluster_await_node(name);
-        }
-    }
-}
-
-void burst_add_nodes(void)
-{
-    add_or_await(true);
-    add_or_await(false);
-}
 
 static const struct class *class_of(const char *node)
 {
@@ -98,38 +72,30 @@ static const struct class *class_of(const char *node)
     return NULL;
 }
 
-static void delete_one(const char *collection, const char *name)
-{
-    cleanup_free char *path = xasprintf("%s/%s", collection, name);
-    cluster_delete(path);
-}
-
-/* The items that match the selector. New. */
-static json_t *pods_where(const char *field_selector)
-{
-    cleanup_free char *path = xasprintf(PODS "?fieldSelector=%s", field_selector);
-    return cluster_items(path);
-}
-
-size_t burst_remove_node(const char *name, bool with_scv)
-{
-    cleanup_free char *here = xasprintf("spec.nodeName%%3D%s", name);
-    size_t i;
-    json_t *pod;
-    delete_one(NODES, name);
-    if (with_scv)
-        delete_one(SCVS, name);
-    cleanup_json json_t *pods = pods_where(here);
-    json_array_foreach(pods, i, pod) delete_one(PODS, lib_str(pod, "metadata.name"));
-    return json_array_size(pods);
-}
-
 void burst_return_node(const char *name, bool with_scv)
 {
     const struct class *class = class_of(name);
     if (with_scv)
         cluster_create_scv(name, class->mib);
-    cluster_create_bare_node(name, "class", class->name, class->mib);
+    cluster_create_node(name, lib_fmt(",\"class\":\"%s\"", class->name), class->mib);
+}
+
+static void each_node(void (*fn)(const char *name))
+{
+    for (size_t k = 0; k < ARRAY_LEN(classes); k++)
+        for (int i = 0; i < classes[k].nodes; i++)
+            fn(lib_fmt("%s%02d", classes[k].name, i));
+}
+
+static void add_node(const char *name)
+{
+    burst_return_node(name, true);
+}
+
+void burst_add_nodes(void)
+{
+    each_node(add_node);
+    each_node(cluster_await_node);
 }
 
 /* -- pods -- */
@@ -137,7 +103,7 @@ void burst_return_node(const char *name, bool with_scv)
 struct wish {
     const struct kind *kind;
     int units;
-    char name[32];
+    const char *name;
 };
 
 struct creation {
@@ -146,29 +112,27 @@ struct creation {
     atomic_size_t next;
 };
 
+static bool is_created(const char *body)
+{
+    cleanup_buf struct buf reply = {0};
+    unsigned status = peer_call(&cluster.api, "POST", PODS, body, &reply);
+    return status == 201 || status == 409;
+}
+
 /* Retries while the API server is down. */
 static void create_pod(const struct wish *w)
 {
     const struct kind *k = w->kind;
-    char amount[16], count[64] = "";
-    snprintf(amount, sizeof amount, "%d", k->whole ? k->cards : w->units);
-    if (!k->whole && k->cards > 1)
-        snprintf(count, sizeof count, ",\"aliyun.com/gpu-count\":\"%d\"", k->cards);
-    cleanup_free char *body = xasprintf(
+    const char *body = lib_fmt(
         "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
         "\"labels\":{\"kind\":\"%s\",\"units\":\"%d\"%s}},\"spec\":{"
         "\"nodeSelector\":{\"class\":\"%s\"},\"containers\":[{\"name\":\"c\",\"image\":"
-        "\"i\",\"resources\":{\"limits\":{\"%s\":\"%s\"}}}]}}",
-        w->name, k->name, w->units, count, k->class,
-        k->whole ? "aliyun.com/gpu-count" : "aliyun.com/gpu-mem", amount);
-    cleanup_buf struct buf reply = {0};
-    unsigned status;
-    int64_t end = lib_now_ms() + WAIT_MS;
-    while (status = peer_call(&cluster.api, "POST", PODS, body, &reply),
-           status != 201 && status != 409) {
-        ck_assert_msg(lib_now_ms() < end, "%s: %u %s", w->name, status, reply.p);
-        look_again();
-    }
+        "\"i\",\"resources\":{\"limits\":{\"aliyun.com/gpu-%s\":\"%d\"}}}]}}",
+        w->name, k->name, w->units,
+        k->whole || k->cards == 1 ? ""
+                                  : lib_fmt(",\"aliyun.com/gpu-count\":\"%d\"", k->cards),
+        k->class, k->whole ? "count" : "mem", k->whole ? k->cards : w->units);
+    lib_wait_within(WAIT_MS, is_created(body), "%s is not created", w->name);
 }
 
 static void create_some(void *ctx, size_t thread)
@@ -183,14 +147,12 @@ static void create_some(void *ctx, size_t thread)
 /* Number of pods of a kind with these units; `bound`: of the bound ones only. */
 static size_t count(const json_t *pods, const struct kind *k, int units, bool bound)
 {
-    size_t i, n = 0;
+    size_t n = 0;
     json_t *pod;
-    json_array_foreach(pods, i, pod)
-    {
+    lib_each(pod, pods)
         n += strcmp(label(pod, "kind"), k->name) == 0 &&
              (units < 0 || atoi(label(pod, "units")) == units) &&
              (!bound || *lib_str(pod, "spec.nodeName"));
-    }
     return n;
 }
 
@@ -198,10 +160,8 @@ static void wish(struct creation *c, const struct kind *k, int units, size_t n)
 {
     static unsigned names; /* of this test */
     for (; n; n--) {
-        struct wish *w = &c->wishes[c->n++];
-        ck_assert_uint_le(c->n, BURST_PODS);
-        *w = (struct wish){.kind = k, .units = units};
-        snprintf(w->name, sizeof w->name, "%s-%u", k->name, names++);
+        ck_assert_uint_lt(c->n, BURST_PODS);
+        c->wishes[c->n++] = (struct wish){k, units, lib_fmt("%s-%u", k->name, names++)};
     }
 }
 
@@ -218,60 +178,64 @@ static void shuffle(struct creation *c)
 
 void burst_add_pods(void)
 {
-    cleanup_free struct creation *c = xcalloc(1, sizeof *c);
-    cleanup_json json_t *pods = cluster_items(PODS);
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-        const struct kind *k = &kinds[i];
+    struct creation c = {.n = 0};
+    const json_t *pods = cluster_list(PODS);
+    for (const struct kind *k = kinds; k < kinds + ARRAY_LEN(kinds); k++) {
         bool in_turn = !k->units && !k->whole;
-        for (int units = in_turn ? 1 : k->units; units <= (in_turn ? 5 : k->units);
-             units++)
-            wish(c, k, units, k->pods / (in_turn ? 5 : 1) - count(pods, k, units, false));
+        int first = in_turn ? 1 : k->units, last = in_turn ? 5 : k->units;
+        for (int units = first; units <= last; units++)
+            wish(&c, k, units,
+                 k->pods / (in_turn ? 5 : 1) - count(pods, k, units, false));
     }
-    shuffle(c);
-    lib_threads(CREATORS, create_some, c);
+    shuffle(&c);
+    lib_threads(CREATORS, create_some, &c);
+}
+
+/* SIZE_MAX: the API server is down. The pause leaves it time for other work. */
+static size_t try_bound(void)
+{
+    cleanup_buf struct buf reply = {0};
+    nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    if (peer_call(&cluster.api, "GET", PODS "?fieldSelector=spec.nodeName%21%3D", NULL,
+                  &reply) != 200)
+        return SIZE_MAX;
+    return lib_size(lib_parse(reply.p, reply.n), "items");
 }
 
 size_t burst_bound(void)
 {
-    cleanup_buf struct buf reply = {0};
-    int64_t end = lib_now_ms() + WAIT_MS;
-    while (peer_call(&cluster.api, "GET", PODS "?fieldSelector=spec.nodeName%21%3D", NULL,
-                     &reply) != 200) {
-        ck_assert_msg(lib_now_ms() < end, "the API server: %s", reply.p);
-        look_again();
-    }
-    cleanup_json json_t *pods = json_loadb(reply.p, reply.n, 0, NULL);
-    return json_array_size(lib_at(pods, "items"));
+    size_t n;
+    lib_wait_within(WAIT_MS, (n = try_bound()) != SIZE_MAX, "no list of pods");
+    return n;
 }
 
 int64_t burst_wait_bound(size_t n)
 {
     int64_t begun = lib_now_ms();
-    for (size_t bound; (bound = burst_bound()) != n; look_again())
-        ck_assert_msg(bound < n && lib_now_ms() < begun + WAIT_MS,
-                      "%zu pods are bound after %lld ms, and %zu fit", bound,
-                      (long long)(lib_now_ms() - begun), n);
+    size_t bound;
+    lib_wait_within(WAIT_MS, (bound = burst_bound()) >= n,
+                    "%zu pods are bound, and %zu fit", bound, n);
+    ck_assert_uint_eq(bound, n);
     return lib_now_ms() - begun;
 }
 
-/* -- results -- */
-
-/* The pod has as many cards, and as much memory, as it requested. */
-static void check_bound(const json_t *pod, const struct kind *k)
+static void add_pods_or_trouble(void *ctx, size_t i)
 {
-    const char *name = lib_str(pod, "metadata.name");
-    const char *cards = lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX");
-    int n = 1;
-    for (const char *p = cards; *p; p++)
-        n += *p == ',';
-    ck_assert_msg(*cards && n == k->cards, "%s has card %s", name, cards);
-    ck_assert_msg(strncmp(lib_str(pod, "spec.nodeName"), k->class, 1) == 0, "%s is on %s",
-                  name, lib_str(pod, "spec.nodeName"));
-    int got = atoi(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD"));
-    int want = k->whole ? k->cards * (class_of(k->class)->mib[0] / 1024)
-                        : atoi(label(pod, "units"));
-    ck_assert_msg(got == want, "%s has %d units", name, got);
+    if (i == 0)
+        burst_add_pods();
+    else
+        (*(void (**)(void))ctx)();
 }
+
+void burst_meanwhile(void (*trouble)(void), const char *what)
+{
+    int64_t begun = lib_now_ms();
+    lib_threads(2, add_pods_or_trouble, &trouble);
+    burst_wait_bound(BURST_FIT);
+    cluster_report(what, lib_now_ms() - begun);
+}
+
+/* -- results -- */
 
 static const struct kind *kind_of(const json_t *pod)
 {
@@ -282,40 +246,46 @@ static const struct kind *kind_of(const json_t *pod)
     return NULL;
 }
 
-static bool all_say_why(const json_t **other)
+/* A bound pod has as many cards, and as much memory, as it requested. */
+static void check_pod(const json_t *pod)
 {
-    cleanup_json json_t *pods = pods_where("spec.nodeName%3D");
-    size_t i;
+    const struct kind *k = kind_of(pod);
+    const char *name = lib_str(pod, "metadata.name"),
+               *node = lib_str(pod, "spec.nodeName"),
+               *cards = lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX");
+    if (!*node)
+        return;
+    int n = 1, got = atoi(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_POD")),
+        want = k->whole ? k->cards * (class_of(k->class)->mib[0] / 1024)
+                        : atoi(label(pod, "units"));
+    for (const char *p = cards; *p; p++)
+        n += *p == ',';
+    ck_assert_msg(*cards && n == k->cards && got == want &&
+                      strncmp(node, k->class, 1) == 0,
+                  "%s is on %s with card %s and %d units", name, node, cards, got);
+}
+
+/* A pending pod that does not say why; NULL: there is none. */
+static const json_t *silent(void)
+{
     json_t *pod;
-    json_array_foreach(pods, i, pod)
-    {
-        if (!strstr(cluster_condition(pod), kind_of(pod)->why)) {
-            json_decref((json_t *)*other);
-            *other = json_incref(pod);
-            return false;
-        }
-    }
-    return true;
+    lib_each(pod, cluster_list(PODS "?fieldSelector=spec.nodeName%3D"))
+        if (!strstr(cluster_condition(pod), kind_of(pod)->why))
+            return pod;
+    return NULL;
 }
 
 void burst_check(void)
 {
-    cleanup_json json_t *pods = cluster_items(PODS);
-    const json_t *other = NULL;
-    size_t i;
+    const json_t *pods = cluster_list(PODS), *other;
     json_t *pod;
-    for (i = 0; i < ARRAY_LEN(kinds); i++)
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         ck_assert_msg(count(pods, &kinds[i], -1, true) == kinds[i].fit,
                       "of %s %zu are bound, and %zu fit", kinds[i].name,
                       count(pods, &kinds[i], -1, true), kinds[i].fit);
-    json_array_foreach(pods, i, pod)
-    {
-        if (*lib_str(pod, "spec.nodeName"))
-            check_bound(pod, kind_of(pod));
-    }
+    lib_each(pod, pods)
+        check_pod(pod);
     cluster_agrees();
-    for (int64_t end = lib_now_ms() + LIB_WAIT_MS; !all_say_why(&other); look_again())
-        ck_assert_msg(lib_now_ms() < end, "%s is pending: %s",
-                      lib_str(other, "metadata.name"), cluster_condition(other));
-    json_decref((json_t *)other);
+    lib_wait_saying(!(other = silent()), "%s is pending: %s",
+                    lib_str(other, "metadata.name"), cluster_condition(other));
 }

@@ -29,11 +29,12 @@ int64_t burst_wait_bound(size_t n);
 /* Number of bound pods. This function, the wait and the creation retry while the API server
  * is down. */
 size_t burst_bound(void);
+/* Creates all pods while the function makes trouble, waits until those that fit are bound, and
+ * reports the time. */
+void burst_meanwhile(void (*trouble)(void), const char *what);
 /* Checks that all pods that fit are bound, kube-scheduler gives a reason for the others, no
  * card is overcommitted, and inspect matches. */
 void burst_check(void);
 
-/* Removes a node with its pods, and adds it again. `with_scv`: the Scv, too. Returns the
- * number of pods. */
-size_t burst_remove_node(const char *name, bool with_scv);
+/* Adds a node that was removed, which burst_wait_bound does not wait for. */
 void burst_return_node(const char *name, bool with_scv);

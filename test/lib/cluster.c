@@ -9,10 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/mem.h"
-
-enum { TESTS = 64 };
-
 struct cluster cluster;
 
 /* State of the main process; the tests are its children. */
@@ -22,7 +18,6 @@ static struct {
     struct unit_tally { /* shared with the children */
         unsigned begun, ended;
     } * tally;
-    char *kubectl;
     char *down;    /* shell command that ends the cluster and removes its folder */
     pid_t running; /* scripts/cluster, or 0 */
     bool keeps_nodes, no_extender;
@@ -30,11 +25,11 @@ static struct {
 
 /* -- scripts/cluster -- */
 
-static void script(const char *const *args)
+void cluster_script(const char *const *words)
 {
     struct program p;
     const char *home = getenv("HOME"), *argv[PROGRAM_ARGS] = {"scripts/cluster"};
-    program_args(argv, 1, args);
+    program_args(argv, 1, words);
     program_start(&p, home ? home : "/", argv); /* contains the cache of the programs */
     suite.running = p.pid;
     ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
@@ -45,31 +40,31 @@ static void script(const char *const *args)
 
 void cluster_stop(const char *program, const char *signal)
 {
-    script(ARGV("stop", program, signal, "--dir", cluster.dir));
+    cluster_script(ARGV("stop", program, signal, "--dir", cluster.dir));
 }
 
 void cluster_start(const char *program)
 {
-    script(ARGV("start", program, "--dir", cluster.dir));
+    cluster_script(ARGV("start", program, "--dir", cluster.dir));
 }
 
 void cluster_start_with(const char *program, const char *const *options)
 {
     const char *argv[PROGRAM_ARGS] = {"start", "--dir", cluster.dir, program, "--"};
     program_args(argv, 5, options);
-    script(argv);
+    cluster_script(argv);
 }
 
 void cluster_add_program(const char *name, const char *const *command)
 {
     const char *argv[PROGRAM_ARGS] = {"run", name, "--dir", cluster.dir, "--"};
     program_args(argv, 5, command);
-    script(argv);
+    cluster_script(argv);
 }
 
 void cluster_add_user(const char *name, const char *subject)
 {
-    script(ARGV("user", name, subject, "--dir", cluster.dir));
+    cluster_script(ARGV("user", name, subject, "--dir", cluster.dir));
 }
 
 void cluster_keep_nodes(void)
@@ -82,49 +77,51 @@ void cluster_no_extender(void)
     suite.no_extender = true;
 }
 
-/* New. */
-static char *extender_log(void)
+char *cluster_file(const char *name)
 {
-    return temp_read(cluster.dir, "log/gpushare-extender.log");
+    return lib_file(lib_fmt("%s/%s", cluster.dir, name));
 }
+
+char *cluster_pki(const char *name)
+{
+    return lib_fmt("%s/pki/%s", cluster.dir, name);
+}
+
+#define EXTENDER_LOG "log/gpushare-extender.log"
 
 static size_t log_start; /* offset in the log; each test is a process of its own */
 
 void cluster_listen(void)
 {
-    cleanup_free char *log = extender_log();
-    log_start = strlen(log);
+    log_start = strlen(cluster_file(EXTENDER_LOG));
 }
 
 size_t cluster_logged(const char *text)
 {
-    cleanup_free char *log = extender_log();
     size_t n = 0;
-    for (const char *p = log + log_start; (p = strstr(p, text)) != NULL; p++)
+    for (const char *p = cluster_file(EXTENDER_LOG) + log_start; (p = strstr(p, text));
+         p++)
         n++;
     return n;
 }
 
 pid_t cluster_pid(const char *program)
 {
-    cleanup_free char *name = xasprintf("run/%s.pid", program);
-    cleanup_free char *text = temp_read(cluster.dir, name);
-    pid_t pid = (pid_t)strtol(text, NULL, 10);
+    pid_t pid = (pid_t)strtol(cluster_file(lib_fmt("run/%s.pid", program)), NULL, 10);
     ck_assert_int_gt(pid, 0);
     return pid;
 }
 
 bool cluster_runs(const char *program)
 {
-    cleanup_free char *file = xasprintf("%s/run/%s.pid", cluster.dir, program);
-    return access(file, F_OK) == 0 && kill(cluster_pid(program), 0) == 0;
+    return access(lib_fmt("%s/run/%s.pid", cluster.dir, program), F_OK) == 0 &&
+           kill(cluster_pid(program), 0) == 0;
 }
 
-/* The folder that keeps the logs of a failed test. New. */
+/* The folder that keeps the logs of a failed test. */
 static char *logs(void)
 {
-    cleanup_free char *dir = program_path("e2e-logs");
-    return xasprintf("%s/%s", dir, suite.name);
+    return lib_fmt("%s/%s", lib_built("e2e-logs"), suite.name);
 }
 
 /* The main process gets SIGTERM or SIGINT. scripts/cluster up cleans up itself. */
@@ -144,46 +141,30 @@ static void interrupted(int number)
     raise(number);
 }
 
-static void on_interrupt(void (*handler)(int))
-{
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
-        signal(numbers[i], handler);
-}
-
 static void begin_all(void)
 {
-    char owner[16];
-    cleanup_free char *base = temp_dir(), *keep = logs();
     suite.tally = mmap(NULL, sizeof *suite.tally, PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(suite.tally != MAP_FAILED);
-    cluster.dir = xasprintf("%s/c", base);
-    snprintf(owner, sizeof owner, "%d", (int)getpid());
-    suite.down = xasprintf("scripts/cluster down --dir '%s' --logs '%s'; rm -rf '%s'",
-                           cluster.dir, keep, getenv("TMPDIR"));
-    on_interrupt(interrupted);
-    const char *argv[PROGRAM_ARGS] = {"up",     "--dir", cluster.dir, "--owner",        owner,
-                                      "--logs", keep,    "--k8s",     cluster_release()};
+    cluster.dir = lib_fmt("%s/c", getenv("TMPDIR"));
+    suite.down = lib_fmt("scripts/cluster down --dir '%s' --logs '%s'; rm -rf '%s'",
+                         cluster.dir, logs(), getenv("TMPDIR"));
+    lib_on_interrupt(interrupted);
+    const char *argv[PROGRAM_ARGS] = {
+        "up",     "--dir", cluster.dir, "--owner",        lib_fmt("%d", (int)getpid()),
+        "--logs", logs(),  "--k8s",     cluster_release()};
     program_args(argv, 9, suite.up);
-    script(argv);
-    suite.kubectl = cluster_program("kubectl");
+    cluster_script(argv);
 }
 
 /* A failed test did not run its teardown. */
 static void end_all(void)
 {
-    if (suite.tally->begun == suite.tally->ended) {
-        script(ARGV("down", "--dir", cluster.dir));
-    } else {
-        cleanup_free char *keep = logs();
-        script(ARGV("down", "--dir", cluster.dir, "--logs", keep));
-        printf("the logs of %s's cluster are in %s\n", suite.name, keep);
-    }
-    on_interrupt(SIG_DFL);
-    free((char *)cluster.dir);
-    free(suite.down);
-    free(suite.kubectl);
+    bool failed = suite.tally->begun != suite.tally->ended;
+    cluster_script(ARGV("down", "--dir", cluster.dir, failed ? "--logs" : NULL, logs()));
+    if (failed)
+        printf("the logs of %s's cluster are in %s\n", suite.name, logs());
+    lib_on_interrupt(SIG_DFL);
     munmap(suite.tally, sizeof *suite.tally);
 }
 
@@ -195,64 +176,56 @@ const char *cluster_release(void)
 
 char *cluster_program(const char *name)
 {
-    cleanup_free char *programs = temp_read(cluster.dir, "run/programs");
-    return xasprintf("%.*s/%s", (int)strcspn(programs, "\n"), programs, name);
+    const char *programs = cluster_file("run/programs");
+    return lib_fmt("%.*s/%s", (int)strcspn(programs, "\n"), programs, name);
+}
+
+char *cluster_tool(const char *program, int status, const char *const *args)
+{
+    const char *argv[PROGRAM_ARGS] = {
+        "env", lib_fmt("KUBECONFIG=%s/admin.kubeconfig", cluster.dir),
+        cluster_program(program)};
+    program_args(argv, 3, args);
+    return lib_output(status, argv);
 }
 
 /* -- each test -- */
 
-static unsigned port_of(const char *program, unsigned which)
-{
-    cleanup_free char *name = xasprintf("run/%s.port", program);
-    cleanup_free char *ports = temp_read(cluster.dir, name);
-    char *p = ports;
-    while (which--)
-        strtoul(p, &p, 10);
-    unsigned port = (unsigned)strtoul(p, NULL, 10);
-    ck_assert_uint_gt(port, 0);
-    return port;
-}
-
 void cluster_extender(const char *program, struct extender *e)
 {
-    peer_init(&e->verbs, port_of(program, 0));
-    peer_init(&e->observers, port_of(program, 1));
+    unsigned verbs, observers;
+    ck_assert_int_eq(sscanf(cluster_file(lib_fmt("run/%s.port", program)), "%u %u",
+                            &verbs, &observers),
+                     2);
+    peer_init(&e->verbs, verbs);
+    peer_init(&e->observers, observers);
 }
 
 static void connect_all(void)
 {
-    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
-    cleanup_free char *cert = temp_path(cluster.dir, "pki/admin.crt");
-    cleanup_free char *key = temp_path(cluster.dir, "pki/admin.key");
-    peer_init_cert(&cluster.api, port_of("kube-apiserver", 0), ca, cert, key);
+    peer_init_cert(&cluster.api,
+                   (unsigned)strtoul(cluster_file("run/kube-apiserver.port"), NULL, 10),
+                   cluster_pki("ca.crt"), cluster_pki("admin.crt"),
+                   cluster_pki("admin.key"));
     if (!suite.no_extender)
         cluster_extender("gpushare-extender", &cluster.extender);
-}
-
-void cluster_extender_at(unsigned port)
-{
-    peer_init(&cluster.extender.verbs, port);
-    peer_init(&cluster.extender.observers, port);
 }
 
 /* `which`: a label selector, or "". */
 static void delete_all(const char *path, const char *which)
 {
-    cleanup_free char *now = xasprintf("%s?gracePeriodSeconds=0%s", path, which);
-    json_decref(peer_json(&cluster.api, "DELETE", now, NULL));
+    peer_do(&cluster.api, "DELETE", lib_fmt("%s?gracePeriodSeconds=0%s", path, which),
+            NULL);
 }
 
 static bool none_left(const char *path)
 {
-    cleanup_json json_t *items = cluster_items(path);
-    return json_array_size(items) == 0;
+    return json_array_size(cluster_list(path)) == 0;
 }
 
 static bool knows_no_node(void)
 {
-    cleanup_json json_t *j =
-        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
-    return json_array_size(lib_at(j, "nodes")) == 0;
+    return lib_size(peer_get(&cluster.extender.observers, "/inspect"), "nodes") == 0;
 }
 
 #define PODS        "/api/v1/namespaces/default/pods"
@@ -271,10 +244,10 @@ void cluster_delete_pods(void)
 
 static void begin(void)
 {
-    on_interrupt(SIG_DFL);
+    lib_on_interrupt(SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* ends with the main process */
     suite.tally->begun++;
-    script(ARGV("start", "--dir", cluster.dir));
+    cluster_script(ARGV("start", "--dir", cluster.dir));
     connect_all();
     if (!suite.no_extender)
         extender_wait_answers(&cluster.extender);
@@ -300,26 +273,7 @@ int cluster_run(const char *name, const TTest *const *tests, size_t n, double se
                 const char *const *up)
 {
     static const struct unit_fixtures around = {begin_all, end_all, begin, end};
-    const TTest *chosen[TESTS];
-    const char *part = getenv("E2E_TEST");
-    size_t kept = 0;
-    for (size_t i = 0; i < n && kept < TESTS; i++)
-        if (!part || strstr(tests[i]->name, part))
-            chosen[kept++] = tests[i];
     suite.name = name;
     suite.up = up;
-    return lib_run_with(name, chosen, kept, seconds, &around);
-}
-
-char *cluster_kubectl(const char *const *args)
-{
-    struct program p;
-    cleanup_free char *config = temp_path(cluster.dir, "admin.kubeconfig");
-    const char *argv[PROGRAM_ARGS] = {suite.kubectl, "--kubeconfig", config};
-    program_args(argv, 3, args);
-    program_start(&p, lib_dir, argv);
-    ck_assert_msg(program_wait(&p) == 0, "kubectl %s: %s", argv[3], program_output(&p));
-    char *said = xstrdup(program_output(&p));
-    program_fini(&p);
-    return said;
+    return lib_run_with(name, tests, n, seconds, &around);
 }

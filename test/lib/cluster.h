@@ -20,8 +20,7 @@ struct cluster {
 };
 extern struct cluster cluster;
 
-/* Runs the tests; E2E_TEST selects those whose name contains it. `up`: further options of
- * `scripts/cluster up` (ends with NULL). Before each test every program runs, and there are
+/* Runs the tests. `up`: further options of `scripts/cluster up` (ends with NULL). Before each test every program runs, and there are
  * no pods, nodes or Scvs. */
 int cluster_run(const char *name, const TTest *const *tests, size_t n, double seconds,
                 const char *const *up);
@@ -36,10 +35,9 @@ int cluster_run(const char *name, const TTest *const *tests, size_t n, double se
 void cluster_keep_nodes(void);
 /* Call before cluster_run with `up` --empty or --bare: do not wait for an extender. */
 void cluster_no_extender(void);
-/* After cluster_no_extender, in a test: sets the port of cluster.extender, for verbs and
- * observers. */
-void cluster_extender_at(unsigned port);
 
+/* Runs scripts/cluster with these words (ends with NULL). */
+void cluster_script(const char *const *words);
 /* Ends a program of scripts/cluster with a signal ("TERM", "KILL"), or starts it again with
  * the same options. Does not wait until it answers. */
 void cluster_stop(const char *program, const char *signal);
@@ -47,8 +45,7 @@ void cluster_start(const char *program);
 
 /* Restarts it with further options (ends with NULL) for the rest of this test. */
 void cluster_start_with(const char *program, const char *const *options);
-/* With `up` --extenders N: sets the ports of gpushare-extender, gpushare-extender-2, ...
- * Release `verbs` and `observers` with peer_fini. */
+/* With `up` --extenders N: connects to gpushare-extender, gpushare-extender-2, ... */
 void cluster_extender(const char *program, struct extender *e);
 /* Adds a program to the cluster, after ending a running one of this name. cluster_stop and
  * cluster_start work on it, and its log is log/NAME.log. */
@@ -63,62 +60,69 @@ void cluster_listen(void);
 size_t cluster_logged(const char *text);
 
 /* An Authorization header with a token that may see all views of an extender with HTTPS.
- * Once per test. New. */
+ * Once per test. Kept. */
 char *cluster_viewer(void);
 
 /* The Kubernetes release of the suite: E2E_K8S, or else the default of scripts/cluster. */
 const char *cluster_release(void);
 
-/* The path of a Kubernetes program, new. */
+/* The content of a file of cluster.dir, kept. */
+char *cluster_file(const char *name);
+char *cluster_pki(const char *name); /* path of a key or certificate, kept */
+/* The path of a Kubernetes program, kept. */
 char *cluster_program(const char *name);
+/* Runs it as admin; the arguments end with NULL, and it must exit with `status` (-1: any).
+ * Returns its output, kept. */
+char *cluster_tool(const char *program, int status, const char *const *args);
+#define CHART                "manifests/chart"
+#define cluster_kubectl(...) cluster_tool("kubectl", 0, ARGV(__VA_ARGS__))
 
-/* Runs kubectl as admin; the arguments end with NULL, and the exit status must be 0. Returns
- * its output, new. */
-char *cluster_kubectl(const char *const *args);
-
+/* A token of a service account of kube-system, bound to this pod unless it is NULL. Kept. */
+char *cluster_token(const char *account, const char *pod);
 /* A token of the pod of a DaemonSet on the node. `component`: its label, and the name of its
- * service account. Waits for the pod. New. */
+ * service account. Waits for the pod. Kept. */
 char *cluster_token_of(const char *component, const char *node);
 
-/* Does the newest pod of this component (its label, in kube-system) answer GET `path` with
- * 200? Uses the API server's proxy. The body replaces *reply. */
-bool cluster_pod_answers(const char *component, unsigned port, const char *path,
-                         struct buf *reply);
+/* peer_metric of the pod of this component (its label, in kube-system) that nobody deletes,
+ * through the API server's proxy. */
+double cluster_pod_metric(const char *component, unsigned port, const char *sample);
 
-/* The items of a list, new. */
+/* The items of a list: new, and kept. */
 json_t *cluster_items(const char *path);
+json_t *cluster_list(const char *path);
 /* Adds a Node, which kwok runs, and its Scv with cards of these sizes in MiB (ends with 0)
- * and UUIDs "GPU-<name>-<i>"; `label`: of the Node, or NULL. Waits until the Node is Ready
- * and the extender knows its cards. */
-void cluster_add_node(const char *name, const char *label, const char *value,
-                      const int *mib);
+ * and UUIDs "GPU-<name>-<i>". `labels`: of the Node, each preceded by a comma, or "". Waits
+ * until the Node is Ready and the extender knows its cards. */
+void cluster_add_node(const char *name, const char *labels, const int *mib);
 #define CARDS(...) ((const int[]){__VA_ARGS__, 0})
 
-/* The steps of cluster_add_node: the Scv, the Node, both, and the wait. */
+/* The steps of cluster_add_node: the Scv, the Node, and the wait. */
 void cluster_create_scv(const char *name, const int *mib);
-void cluster_create_bare_node(const char *name, const char *label, const char *value,
-                              const int *mib);
-void cluster_create_node(const char *name, const char *label, const char *value,
-                         const int *mib);
+void cluster_set_health(const char *name, const int *mib,
+                        const char *health); /* in the Scv */
+void cluster_create_node(const char *name, const char *labels, const int *mib);
 void cluster_await_node(const char *name);
+bool cluster_node_is_ready(const char *name); /* Ready, and without taints */
+/* The label of a node for which a test runs scv-agent or the device plugin. */
+#define GPU_NODE ",\"gpushare\":\"true\""
 
-/* Creates a Node, which kwok runs, with 30 aliyun.com/gpu-mem on two cards and the label
- * gpushare=true, for a test that runs scv-agent or the device plugin for it. `label`: one
- * more label, with the value "true", or NULL. */
-void cluster_create_gpu_node(const char *name, const char *label);
+/* Gives a user the rights of manifests/rbac-inspect.yaml. */
+void cluster_allow_inspect(const char *user);
 /* Creates an object from JSON. */
 void cluster_create(const char *path, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* Deletes the object with grace period 0. */
 void cluster_delete(const char *path);
-/* Creates a pod with one container that requests `units`. `metadata` and `spec`: further
- * members, each preceded by a comma, or "". */
+/* Creates a pod with one container that requests `units` of memory, or this amount of a
+ * resource. `metadata` and `spec`: further members, each preceded by a comma, or "". */
 void cluster_create_pod(const char *name, int units, const char *metadata,
                         const char *spec);
+void cluster_create_asking(const char *name, const char *resource, int amount,
+                           const char *metadata, const char *spec);
 #define CLUSTER_PODS    "/api/v1/namespaces/default/pods"
 #define SCHEDULER(name) ",\"schedulerName\":\"" name "\""
 #define ON(node)        ",\"nodeSelector\":{\"kubernetes.io/hostname\":\"" node "\"}"
-/* A pod of namespace default, new. */
+/* A pod of namespace default, kept. */
 json_t *cluster_pod(const char *name);
 bool cluster_bound(const char *name);   /* does it have a node? */
 bool cluster_is_gone(const char *name); /* has the API server no such pod? */
@@ -141,7 +145,7 @@ void cluster_wait_refused(const char *name, const char *text);
 void cluster_delete_pods(void);
 /* Prints a measured time, which scripts/run-tests shows. */
 void cluster_report(const char *what, int64_t ms);
-/* Fails unless annotations and inspect match within a second. */
+/* Waits until annotations and inspect match, for some seconds. */
 void cluster_agrees(void);
 /* Does the extender know exactly the pending pods? */
 bool cluster_knows_pending(void);

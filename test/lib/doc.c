@@ -2,14 +2,13 @@
 #include "lib/doc.h"
 
 #include <ctype.h>
-#include <glob.h>
 #include <stdlib.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "lib/lib.h"
 
-enum { DOC_MAX = 4 << 20, SHOWN = 4000 };
+enum { DOC_MAX = 4 << 20 };
 
 /* Links and code of a line of prose. Code may continue on the next line: *in_code. */
 static void read_prose(struct doc_part part, struct span line, bool *in_code,
@@ -79,16 +78,10 @@ void doc_read(const char *path, doc_fn *each, void *ctx)
 
 void doc_each(doc_fn *each, void *ctx)
 {
-    static const char *const places[] = {"*.md",           "docs/*.md",
-                                         "manifests/*.md", "manifests/*/*.md",
-                                         "policy/*.md",    "test/data/*/*.md"};
-    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-        glob_t files;
-        ck_assert_msg(glob(places[i], 0, NULL, &files) == 0, "there is no %s", places[i]);
-        for (size_t k = 0; k < files.gl_pathc; k++)
-            doc_read(files.gl_pathv[k], each, ctx);
-        globfree(&files);
-    }
+    for (const char *const *file =
+             lib_glob("{,docs/,manifests/,manifests/*/,policy/,test/data/*/}*.md");
+         *file; file++)
+        doc_read(*file, each, ctx);
 }
 
 /* -- running -- */
@@ -118,11 +111,8 @@ unsigned doc_run(const char *path, const char *info, const char *objects, const 
                  const char *const *env, int64_t limit_ms)
 {
     struct script s = {info, objects, {0}, 0};
-    cleanup_free char *root = realpath(".", NULL), *folder = temp_path(dir, "gpushare");
-    cleanup_free char *program = program_path("kube-sim"),
-                      *script = temp_path(dir, "run");
-    *strrchr(program, '/') = '\0';
-    cleanup_free char *build = realpath(program, NULL);
+    cleanup_free char *root = realpath(".", NULL), *build = realpath(lib_built(""), NULL);
+    const char *folder = lib_fmt("%s/gpushare", dir);
     buf_printf(&s.text,
                "set -E\n"
                "trap 'echo \"failed: $BASH_COMMAND\"' ERR\n"
@@ -136,29 +126,19 @@ unsigned doc_run(const char *path, const char *info, const char *objects, const 
     const char *argv[PROGRAM_ARGS] = {"env", "-u",        "MAKEFLAGS",
                                       "-u",  "MAKELEVEL", "NO_PROXY=127.0.0.1,localhost"};
     program_args(argv, program_args(argv, 6, env),
-                 ARGV("bash", "-eu", "-o", "pipefail", script));
+                 ARGV("bash", "-eu", "-o", "pipefail", lib_fmt("%s/run", dir)));
     struct program p;
     program_start(&p, dir, argv);
-    for (int64_t end = lib_now_ms() + limit_ms; program_runs(&p);) {
-        if (lib_now_ms() > end)
-            ck_abort_msg("%s: still running: %s", path, program_output(&p));
-        lib_pause();
-    }
-    const char *said = program_output(&p);
-    size_t length = strlen(said);
-    ck_assert_msg(p.status == 0, "%s: exit status %d\n%s", path, p.status,
-                  said + (length > SHOWN ? length - SHOWN : 0));
-    program_fini(&p);
+    lib_wait_within(limit_ms, !program_runs(&p), "%s: still running: %s", path,
+                    program_output(&p));
+    free(program_end(&p, 0));
     buf_fini(&s.text);
     return s.n;
 }
 
 char *doc_help(const char *program)
 {
-    cleanup_free char *path = strcmp(program, "gpushare-install") == 0
-                                  ? realpath("scripts/install", NULL)
-                                  : program_path(program);
-    struct program p;
-    program_start(&p, lib_dir, ARGV(path, "--help"));
-    return program_end(&p, 0);
+    return strcmp(program, "gpushare-install") == 0
+               ? lib_output(0, ARGV("scripts/install", "--help"))
+               : lib_output_of(0, program, ARGV("--help"));
 }

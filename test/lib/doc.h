@@ -42,5 +42,5 @@ void doc_each(doc_fn *each, void *ctx);
 unsigned doc_run(const char *path, const char *info, const char *objects, const char *dir,
                  const char *const *env, int64_t limit_ms);
 
-/* The --help of a program that `make install` installs. New. */
+/* The --help of a program that `make install` installs. Kept. */
 char *doc_help(const char *program);

@@ -13,7 +13,6 @@
  * its policy, and each annotation is as in docs/api.md. `begun_ns`: when the test created
  * the pod (nanoseconds since 1970). */
 void expect_placed(const char *name, int64_t begun_ns);
-int64_t expect_now_ns(void);
 
 /* Checks that the pod has these cards of this node. */
 void expect_on(const char *name, const char *node, const char *cards);

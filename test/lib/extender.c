@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/extender.h"
 
-#include <string.h>
-
 #include "base/mem.h"
+#include "kube/secret.h"
 
 char *lib_kubeconfig(const char *name, const char *scheme, unsigned port,
                      const char *cluster, const char *user)
@@ -33,6 +32,42 @@ static void let_go(struct extender *e)
 {
     peer_fini(&e->verbs);
     peer_fini(&e->observers);
+}
+
+/* `views`: the certificate is for the observers, too. */
+static void connect_with(struct extender *e, const char *ca, const char *cert,
+                         const char *key, bool views)
+{
+    unsigned verbs = e->verbs.port, observers = e->observers.port;
+    let_go(e);
+    peer_init_cert(&e->verbs, verbs, ca, cert, key);
+    peer_init_cert(&e->observers, observers, ca, views ? cert : NULL, views ? key : NULL);
+}
+
+void extender_connect(struct extender *e, const char *ca, const char *cert,
+                      const char *key)
+{
+    connect_with(e, ca, cert, key, false);
+}
+
+void extender_connect_secret(struct extender *e, const struct peer *api, const char *ns,
+                             bool client)
+{
+    static const char *const files[] = {"scheduler.crt", "scheduler.key",
+                                        "scheduler-ca.crt"};
+    const char *path =
+        lib_fmt("/api/v1/namespaces/%s/secrets/gpushare-scheduler-tls", ns);
+    cleanup_buf struct buf json = {0};
+    struct secret secret = {0};
+    struct err err = {0};
+    ck_assert_uint_eq(peer_call(api, "GET", path, NULL, &json), 200);
+    ck_assert_done(secret_decode(buf_span(&json), &secret, &err), err);
+    for (int i = 0; i < SECRET_KEYS; i++)
+        temp_write_bytes(lib_dir, files[i], buf_span(&secret.data[i]));
+    secret_fini(&secret);
+    connect_with(e, lib_path(files[SECRET_CA]),
+                 client ? lib_path(files[SECRET_CERT]) : NULL,
+                 client ? lib_path(files[SECRET_KEY]) : NULL, client);
 }
 
 void extender_stop(struct extender *e)
@@ -113,7 +148,7 @@ bool extender_bind(const struct extender *e, const char *pod, const char *node,
 }
 
 enum filter_result extender_filter(const struct extender *e, int units, const char *node,
-                         struct buf *why)
+                                   struct buf *why)
 {
     cleanup_buf struct buf body = {0}, reply = {0};
     buf_printf(&body,
@@ -137,17 +172,19 @@ enum filter_result extender_filter(const struct extender *e, int units, const ch
     return fits ? FITS : failed ? NOT_NOW : NEVER;
 }
 
+json_t *extender_node(const struct extender *e, const char *node)
+{
+    return lib_at(peer_get(&e->observers, lib_fmt("/inspect/%s", node)), "nodes.0");
+}
+
 json_t *extender_inspect(const struct extender *e, const char *node)
 {
-    cleanup_free char *path = xasprintf("/inspect/%s", node);
-    cleanup_json json_t *j = peer_json(&e->observers, "GET", path, NULL);
-    return json_incref(json_array_get(lib_at(j, "nodes"), 0));
+    return json_incref(extender_node(e, node));
 }
 
 json_int_t extender_promised(const struct extender *e, const char *node)
 {
-    cleanup_json json_t *j = extender_inspect(e, node);
-    return json_integer_value(lib_at(j, "usedGPU"));
+    return lib_int(extender_node(e, node), "usedGPU");
 }
 
 bool extender_leads(const struct extender *e)
@@ -161,10 +198,5 @@ bool extender_leads(const struct extender *e)
 
 int64_t extender_metric(const struct extender *e, const char *sample)
 {
-    cleanup_buf struct buf text = {0};
-    cleanup_free char *start = xasprintf("\n%s ", sample);
-    ck_assert_uint_eq(peer_call(&e->observers, "GET", "/metrics", NULL, &text), 200);
-    buf_addc(&text, '\0');
-    const char *line = strstr(text.p, start);
-    return line ? strtoll(line + strlen(start), NULL, 10) : -1;
+    return (int64_t)peer_metric(&e->observers, sample);
 }

@@ -18,6 +18,13 @@ char *lib_kubeconfig(const char *name, const char *scheme, unsigned port,
 /* Starts it with the options `more` (ends with NULL) and waits until it listens. */
 void extender_start_at(struct extender *e, const char *kubeconfig,
                        const char *const *more);
+/* Connects again, with TLS: `ca`, and for the verbs a client certificate, or NULL (files). */
+void extender_connect(struct extender *e, const char *ca, const char *cert,
+                      const char *key);
+/* The same with the files of the Secret of kube-scheduler in that namespace, which it writes
+ * to lib_dir. `client`: with its certificate, too. */
+void extender_connect_secret(struct extender *e, const struct peer *api, const char *ns,
+                             bool client);
 void extender_stop(struct extender *e); /* SIGTERM; must exit with status 0 */
 void extender_kill(struct extender *e); /* SIGKILL */
 bool extender_ready(const struct extender *e);
@@ -41,8 +48,10 @@ enum filter_result { FITS, NOT_NOW, NEVER, UNANSWERED };
 /* Asks filter whether a new pod that requests `units` fits on the node. The pod has no UID,
  * so that nothing is reserved for it. */
 enum filter_result extender_filter(const struct extender *e, int units, const char *node,
-                         struct buf *why);
-/* The inspect reply for a node. New. */
+                                   struct buf *why);
+/* The inspect reply for a node, kept; NULL: there is none. */
+json_t *extender_node(const struct extender *e, const char *node);
+/* The same, new. */
 json_t *extender_inspect(const struct extender *e, const char *node);
 /* Units of aliyun.com/gpu-mem that are promised on the node. */
 json_int_t extender_promised(const struct extender *e, const char *node);

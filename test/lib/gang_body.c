@@ -2,8 +2,9 @@
 #include "lib/gang_body.h"
 
 #include "base/mem.h"
+#include "lib/unit.h"
 
-bool gang_body(struct buf *out, size_t i)
+char *gang_body(size_t i)
 {
     static const char *const members[][2] = {
         {"", "\"schedulingGroup\":{\"podGroupName\":\"g\"},"},
@@ -11,12 +12,10 @@ bool gang_body(struct buf *out, size_t i)
         {",\"labels\":{\"scheduling.x-k8s.io/pod-group\":\"g\"}", ""},
         {",\"annotations\":{\"scheduling.volcano.sh/group-name\":\"g\"}", ""}};
     if (i >= ARRAY_LEN(members))
-        return false;
-    buf_printf(
-        out,
+        return NULL;
+    return lib_fmt(
         "{\"NodeNames\":[\"n1\"],\"Pod\":{\"metadata\":{\"name\":\"m\",\"namespace\":"
         "\"default\",\"uid\":\"uid-m%zu\"%s},\"spec\":{%s\"containers\":[{"
         "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"99\"}}}]}}}",
         i, members[i][0], members[i][1]);
-    return true;
 }

@@ -1,95 +1,100 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/kubelet.h"
 
-#include <dirent.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/mem.h"
-#include "domain/ids.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
 #include "lib/grpc_watch.h"
 
-static const char *const resources[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count",
-                                        "nvidia.com/gpu",
-                                        "aliyun.com/gpu-core.percentage"};
+static const char *const resources[KUBELET_RESOURCES] = {
+    "aliyun.com/gpu-mem", "aliyun.com/gpu-count", "nvidia.com/gpu",
+    "aliyun.com/gpu-core.percentage"};
 
-static struct span text(const json_t *j)
+/* The strings of an array. */
+static struct dp_ids spans_of(const json_t *ids, struct arena *a)
 {
-    return span_of(json_string_value(j));
+    size_t n = json_array_size(ids);
+    struct span *spans = arena_alloc(a, (n + 1) * sizeof *spans);
+    for (size_t i = 0; i < n; i++)
+        spans[i] = span_of(json_string_value(json_array_get(ids, i)));
+    return (struct dp_ids){spans, n};
+}
+
+static json_t *string_of(struct span s)
+{
+    return json_stringn(s.p, s.n);
 }
 
 /* Podresources */
 
 /* Like a kubelet: an entry for each id, in no fixed order. `turned`: the reverse order. */
-static void show_container(const struct kubelet_container *c, bool turned,
-                           struct arena *a, struct podres_container *out)
+static struct podres_container show_container(const char *name, json_t *by_resource,
+                                              bool turned, struct arena *a)
 {
-    size_t n = 0, at = 0, k;
-    json_t *id;
-    for (int r = 0; r < KUBELET_RESOURCES; r++)
-        n += json_array_size(c->ids[r]);
+    size_t n = 0, at = 0;
+    const char *resource;
+    json_t *ids;
+    json_object_foreach(by_resource, resource, ids) n += json_array_size(ids);
     struct podres_devices *ds = arena_zalloc(a, (n + 1) * sizeof *ds);
-    struct span *ids = arena_alloc(a, (n + 1) * sizeof *ids);
-    for (int r = 0; r < KUBELET_RESOURCES; r++)
-        json_array_foreach(c->ids[r], k, id)
-        {
-            ids[at] = text(id);
+    json_object_foreach(by_resource, resource, ids)
+    {
+        struct dp_ids each = spans_of(ids, a);
+        for (size_t i = 0; i < each.n; i++, at++)
             ds[turned ? n - 1 - at : at] = (struct podres_devices){
-                .resource = span_of(resources[r]), .ids = &ids[at], .n_ids = 1};
-            at++;
-        }
-    *out = (struct podres_container){
-        .name = span_of(c->name), .devices = ds, .n_devices = n};
+                .resource = span_of(resource), .ids = &each.items[i], .n_ids = 1};
+    }
+    return (struct podres_container){
+        .name = span_of(name), .devices = ds, .n_devices = n};
 }
 
-static void show(const struct kubelet_pod *p, bool turned, struct arena *a,
-                 struct podres_pod *out)
+static struct podres_pod show(const char *name, json_t *containers, bool turned,
+                              struct arena *a)
 {
-    struct podres_container *cs = arena_zalloc(a, KUBELET_CONTAINERS * sizeof *cs);
-    for (int i = 0; i < p->n; i++)
-        show_container(&p->containers[i], turned, a, &cs[i]);
-    *out = (struct podres_pod){span_of(p->name), SPAN("default"), cs, (size_t)p->n};
+    struct podres_container *cs =
+        arena_zalloc(a, (json_object_size(containers) + 1) * sizeof *cs);
+    const char *container;
+    json_t *by_resource;
+    size_t n = 0;
+    json_object_foreach(containers, container, by_resource) cs[n++] =
+        show_container(container, by_resource, turned, a);
+    return (struct podres_pod){span_of(name), SPAN("default"), cs, n};
 }
 
-static void answer(struct grpcd_call *call, int rc, struct buf *out,
-                   const struct err *err)
+/* Encodes the message and answers with it. */
+static void answer(struct grpcd_call *call, const struct proto_type *type,
+                   const void *message)
 {
-    if (rc)
-        grpcd_end(call, GRPC_INVALID_ARGUMENT, "%s", err->msg);
+    cleanup_buf struct buf out = {0};
+    struct err err;
+    if (proto_encode(type, message, PODRES_MESSAGE_MAX, &out, &err))
+        grpcd_end(call, GRPC_INVALID_ARGUMENT, "%s", err.msg);
     else
-        grpcd_reply(call, out);
+        grpcd_reply(call, &out);
 }
 
 static void on_list(void *ctx, struct grpcd_call *call, struct span request)
 {
     struct kubelet *k = ctx;
     cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf out = {0};
-    struct err err;
+    const char *name;
+    json_t *containers;
     (void)request;
     pthread_mutex_lock(&k->lock);
-    struct podres_pod *pods = arena_zalloc(&a, KUBELET_PODS * sizeof *pods);
-    bool turned = k->lists % 2;
-    for (int i = 0; i < k->n_pods; i++)
-        show(&k->pods[i], turned, &a, &pods[turned ? k->n_pods - 1 - i : i]);
-    struct podres_list list = {pods, (size_t)k->n_pods};
-    int rc = proto_encode(&podres_list_type, &list, PODRES_MESSAGE_MAX, &out, &err);
-    k->lists++;
+    size_t n = json_object_size(k->pods), i = 0;
+    struct podres_pod *pods = arena_zalloc(&a, (n + 1) * sizeof *pods);
+    bool turned = k->lists++ % 2;
+    json_object_foreach(k->pods, name, containers)
+    {
+        pods[turned ? n - 1 - i : i] = show(name, containers, turned, &a);
+        i++;
+    }
+    answer(call, &podres_list_type, &(struct podres_list){pods, n});
     pthread_mutex_unlock(&k->lock);
-    answer(call, rc, &out, &err);
-}
-
-static struct kubelet_pod *find(struct kubelet *k, struct span name)
-{
-    for (int i = 0; i < k->n_pods; i++)
-        if (span_eq(span_of(k->pods[i].name), name))
-            return &k->pods[i];
-    return NULL;
 }
 
 /* The error texts are those of a kubelet. */
@@ -97,47 +102,36 @@ static void on_get(void *ctx, struct grpcd_call *call, struct span request)
 {
     struct kubelet *k = ctx;
     cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf out = {0};
-    struct podres_pod pod = {0};
     struct podres_get_request get;
     struct err err = {0};
-    int rc = proto_decode(&podres_get_request_type, request, &a, &get, &err);
-    pthread_mutex_lock(&k->lock);
-    k->gets++;
-    struct kubelet_pod *p = rc == 0 ? find(k, get.name) : NULL;
-    if (p) {
-        show(p, false, &a, &pod);
-        rc = proto_encode(&podres_get_type, &pod, PODRES_MESSAGE_MAX, &out, &err);
+    if (proto_decode(&podres_get_request_type, request, &a, &get, &err)) {
+        grpcd_end(call, GRPC_INVALID_ARGUMENT, "%s", err.msg);
+        return;
     }
-    pthread_mutex_unlock(&k->lock);
-    if (rc || p)
-        answer(call, rc, &out, &err);
+    cleanup_free char *name = xmemdup0(get.name.p, get.name.n);
+    pthread_mutex_lock(&k->lock);
+    json_t *containers = json_object_get(k->pods, name);
+    struct podres_pod pod = show(name, containers, false, &a);
+    if (containers)
+        answer(call, &podres_get_type, &pod);
     else
-        grpcd_end(call, GRPC_UNKNOWN, "pod %.*s in namespace %.*s not found",
-                  SPAN_ARG(get.name), SPAN_ARG(get.ns));
+        grpcd_end(call, GRPC_UNKNOWN, "pod %s in namespace %.*s not found", name,
+                  SPAN_ARG(get.ns));
+    pthread_mutex_unlock(&k->lock);
 }
 
 static void on_allocatable(void *ctx, struct grpcd_call *call, struct span request)
 {
     struct kubelet *k = ctx;
     cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf out = {0};
-    struct err err = {0};
-    size_t i;
-    json_t *id;
     (void)request;
     pthread_mutex_lock(&k->lock);
-    struct span *ids =
-        arena_alloc(&a, (json_array_size(k->allocatable) + 1) * sizeof *ids);
-    json_array_foreach(k->allocatable, i, id) ids[i] =
-        arena_copy(&a, span_of(json_string_value(id)));
+    struct dp_ids ids = spans_of(k->allocatable, &a);
     const struct podres_devices devices = {
-        .resource = SPAN("aliyun.com/gpu-mem"), .ids = ids, .n_ids = i};
+        .resource = span_of(resources[MEM]), .ids = ids.items, .n_ids = ids.n};
+    answer(call, &podres_allocatable_type,
+           &(struct podres_allocatable){&devices, ids.n > 0});
     pthread_mutex_unlock(&k->lock);
-    const struct podres_allocatable all = {&devices, devices.n_ids > 0};
-    answer(call,
-           proto_encode(&podres_allocatable_type, &all, PODRES_MESSAGE_MAX, &out, &err),
-           &out, &err);
 }
 
 static const struct grpcd_method podresources_methods[] = {
@@ -172,19 +166,17 @@ static void on_register(void *ctx, struct grpcd_call *call, struct span request)
         return;
     }
     pthread_mutex_lock(&k->lock);
-    bool refused =
-        k->refuse > 0 || k->n_asked == 8 || !span_eq(r.version, SPAN(DP_VERSION)) ||
-        r.options.preferred_allocation == span_eq(r.resource, span_of(resources[CORE]));
-    k->refuse -= k->refuse > 0;
-    if (!refused) {
-        snprintf(k->endpoints[k->n_asked], sizeof k->endpoints[0], "%.*s",
-                 SPAN_ARG(r.endpoint));
-        snprintf(k->resources[k->n_asked], sizeof k->resources[0], "%.*s",
-                 SPAN_ARG(r.resource));
-        k->asked[k->n_asked++] = call;
+    bool accepted =
+        k->n_asked < ARRAY_LEN(k->asked) && span_eq(r.version, SPAN(DP_VERSION)) &&
+        r.options.preferred_allocation != span_eq(r.resource, span_of(resources[CORE]));
+    if (accepted) {
+        struct kubelet_asked *asked = &k->asked[k->n_asked++];
+        asked->call = call;
+        snprintf(asked->endpoint, sizeof asked->endpoint, "%.*s", SPAN_ARG(r.endpoint));
+        snprintf(asked->resource, sizeof asked->resource, "%.*s", SPAN_ARG(r.resource));
     }
     pthread_mutex_unlock(&k->lock);
-    if (refused)
+    if (!accepted)
         grpcd_end(call, GRPC_UNKNOWN, "not now");
 }
 
@@ -199,11 +191,13 @@ static void close_plugin(struct kubelet_endpoint *e)
     *e = (struct kubelet_endpoint){0};
 }
 
-static int unary(const char *socket, const char *method, struct span message,
+static int unary(const char *socket, const char *method, const struct buf *message,
                  struct buf *reply, struct kubelet_answer *a)
 {
-    struct grpcc_request req = {
-        .socket = socket, .method = method, .message = message, .timeout_ms = 30000};
+    struct grpcc_request req = {.socket = socket,
+                                .method = method,
+                                .message = buf_span(message),
+                                .timeout_ms = 30000};
     struct err err = {0};
     int rc = grpcc_call(&req, reply, &a->status, &err);
     snprintf(a->words, sizeof a->words, "%s", err.msg);
@@ -211,25 +205,23 @@ static int unary(const char *socket, const char *method, struct span message,
 }
 
 /* Like the kubelet: calls GetDevicePluginOptions, answers Register, then ListAndWatch. */
-static void connect_plugin(struct kubelet *k, struct grpcd_call *call,
-                           const char *endpoint, const char *resource)
+static void connect_plugin(struct kubelet *k, const struct kubelet_asked *asked)
 {
     int r = 0;
-    while (r < KUBELET_RESOURCES && strcmp(resource, resources[r]) != 0)
+    while (r < KUBELET_RESOURCES && strcmp(asked->resource, resources[r]) != 0)
         r++;
-    ck_assert_msg(r < KUBELET_RESOURCES, "%s is registered", resource);
+    ck_assert_msg(r < KUBELET_RESOURCES, "%s is registered", asked->resource);
     cleanup_buf struct buf reply = {0}, none = {0};
     struct kubelet_answer a = {0};
     struct dp_options options = {0};
     struct err err = {0};
-    char *socket = xasprintf("%s/plugins/%s", lib_dir, endpoint);
-    ck_assert_msg(unary(socket, DP_OPTIONS, (struct span){0}, &reply, &a) == 0, "%s",
-                  a.words);
+    char *socket = xasprintf("%s/plugins/%s", lib_dir, asked->endpoint);
+    ck_assert_msg(unary(socket, DP_OPTIONS, &none, &reply, &a) == 0, "%s", a.words);
     ck_assert_done(proto_decode(&dp_options_type, buf_span(&reply), NULL, &options, &err),
                    err);
     ck_assert(options.preferred_allocation == (r != CORE) && !options.pre_start_required);
     close_plugin(&k->plugins[r]);
-    grpcd_reply(call, &none);
+    grpcd_reply(asked->call, &none);
     k->plugins[r].socket = socket;
     k->plugins[r].stream = grpc_watch_open(socket, DP_WATCH);
     k->registrations++;
@@ -251,17 +243,15 @@ static bool read_list(struct kubelet_endpoint *e)
     }
     ck_assert_done(proto_decode(&dp_devices_type, buf_span(&message), &a, &list, &err),
                    err);
-    json_t *fresh = json_object();
+    json_t *fresh = json_object(), *v;
+    const char *id;
     for (size_t i = 0; i < list.n; i++) {
-        ck_assert_ptr_null(
-            json_object_getn(fresh, list.items[i].id.p, list.items[i].id.n));
         json_object_setn_new(
             fresh, list.items[i].id.p, list.items[i].id.n,
             json_boolean(span_eq(list.items[i].health, SPAN("Healthy"))));
     }
+    ck_assert_uint_eq(json_object_size(fresh), list.n); /* no id twice */
     /* Stays in the list until the process ends. */
-    const char *id;
-    json_t *v;
     json_object_foreach(e->devices, id, v)
         ck_assert_msg(json_object_get(fresh, id) != NULL, "id %s is not listed", id);
     json_decref(e->devices);
@@ -271,22 +261,15 @@ static bool read_list(struct kubelet_endpoint *e)
 
 bool kubelet_serve(struct kubelet *k)
 {
-    bool something = false;
-    for (;;) {
-        struct grpcd_call *call = NULL;
-        char endpoint[80], resource[40];
-        pthread_mutex_lock(&k->lock);
-        if (k->n_asked > 0) {
-            call = k->asked[--k->n_asked];
-            memcpy(endpoint, k->endpoints[k->n_asked], sizeof endpoint);
-            memcpy(resource, k->resources[k->n_asked], sizeof resource);
-        }
-        pthread_mutex_unlock(&k->lock);
-        if (!call)
-            break;
-        connect_plugin(k, call, endpoint, resource);
-        something = true;
-    }
+    struct kubelet_asked asked[ARRAY_LEN(k->asked)];
+    pthread_mutex_lock(&k->lock);
+    size_t n = k->n_asked;
+    memcpy(asked, k->asked, sizeof asked);
+    k->n_asked = 0;
+    pthread_mutex_unlock(&k->lock);
+    for (size_t i = 0; i < n; i++)
+        connect_plugin(k, &asked[i]);
+    bool something = n > 0;
     for (int r = 0; r < KUBELET_RESOURCES; r++)
         something |= read_list(&k->plugins[r]);
     if (something)
@@ -311,12 +294,6 @@ void kubelet_wait_registered(struct kubelet *k, int resource)
     lib_wait((kubelet_serve(k), is_registered(k, resource)));
 }
 
-bool kubelet_lost(struct kubelet *k, int resource)
-{
-    kubelet_serve(k);
-    return k->plugins[resource].stream == NULL;
-}
-
 size_t kubelet_devices(struct kubelet *k, int resource, bool healthy)
 {
     const char *id;
@@ -328,9 +305,10 @@ size_t kubelet_devices(struct kubelet *k, int resource, bool healthy)
     return n;
 }
 
-static struct grpcd *serve(const char *path, const struct grpcd_method *methods,
+static struct grpcd *serve(const char *socket, const struct grpcd_method *methods,
                            struct kubelet *k)
 {
+    cleanup_free char *path = temp_path(lib_dir, socket);
     struct grpcd_config config = {.path = path, .methods = methods, .ctx = k};
     struct err err = {0};
     struct grpcd *d = grpcd_start(&config, &err);
@@ -340,79 +318,52 @@ static struct grpcd *serve(const char *path, const struct grpcd_method *methods,
 
 void kubelet_start(struct kubelet *k)
 {
-    cleanup_free char *dir = temp_path(lib_dir, "plugins");
-    cleanup_free char *own = xasprintf("%s/kubelet.sock", dir);
-    cleanup_free char *podresources = temp_path(lib_dir, "podresources.sock");
-    struct dirent *entry;
-    mkdir(dir, 0750);
-    DIR *all = opendir(dir);
-    while ((entry = readdir(all)) != NULL)
-        if (strstr(entry->d_name, ".sock"))
-            unlinkat(dirfd(all), entry->d_name, 0);
-    closedir(all);
+    mkdir(lib_path("plugins"), 0750);
+    lib_output(0, ARGV("sh", "-c", "rm -f \"$0\"/plugins/*.sock*", lib_dir));
+    if (!k->pods)
+        k->pods = json_object();
     pthread_mutex_init(&k->lock, NULL);
-    k->podresources = serve(podresources, podresources_methods, k);
-    k->registration = serve(own, registration_methods, k);
+    k->podresources = serve("podresources.sock", podresources_methods, k);
+    k->registration = serve("plugins/kubelet.sock", registration_methods, k);
 }
 
 void kubelet_stop(struct kubelet *k)
 {
     for (int r = 0; r < KUBELET_RESOURCES; r++)
         close_plugin(&k->plugins[r]);
-    struct grpcd_call *asked[ARRAY_LEN(k->asked)];
     pthread_mutex_lock(&k->lock);
-    int n = k->n_asked;
-    memcpy(asked, k->asked, sizeof asked);
-    k->n_asked = 0;
+    while (k->n_asked)
+        grpcd_end(k->asked[--k->n_asked].call, GRPC_UNAVAILABLE, "stopping");
     pthread_mutex_unlock(&k->lock);
-    for (int i = 0; i < n; i++)
-        grpcd_end(asked[i], GRPC_UNAVAILABLE, "stopping");
     grpcd_free(k->registration);
     grpcd_free(k->podresources);
     k->registration = k->podresources = NULL;
     pthread_mutex_destroy(&k->lock);
 }
 
-static void free_pod(struct kubelet_pod *p)
-{
-    for (int i = 0; i < p->n; i++)
-        for (int r = 0; r < KUBELET_RESOURCES; r++)
-            json_decref(p->containers[i].ids[r]);
-}
-
 void kubelet_fini(struct kubelet *k)
 {
     if (k->registration)
         kubelet_stop(k);
-    for (int i = 0; i < k->n_pods; i++)
-        free_pod(&k->pods[i]);
     json_decref(k->allocatable);
-    k->allocatable = NULL;
-    k->n_pods = 0;
+    json_decref(k->pods);
+    k->allocatable = k->pods = NULL;
 }
 
-struct kubelet_pod *kubelet_add(struct kubelet *k, const char *name,
-                                const char *const *containers)
+void kubelet_add(struct kubelet *k, const char *name, const char *const *containers)
 {
-    pthread_mutex_lock(&k->lock);
-    ck_assert_int_lt(k->n_pods, KUBELET_PODS);
-    struct kubelet_pod *p = &k->pods[k->n_pods++];
-    *p = (struct kubelet_pod){0};
-    snprintf(p->name, sizeof p->name, "%s", name);
+    json_t *pod = json_object();
     for (; *containers; containers++)
-        snprintf(p->containers[p->n++].name, sizeof p->containers[0].name, "%s",
-                 *containers);
+        json_object_set_new(pod, *containers, json_object());
+    pthread_mutex_lock(&k->lock);
+    json_object_set_new(k->pods, name, pod);
     pthread_mutex_unlock(&k->lock);
-    return p;
 }
 
 void kubelet_remove(struct kubelet *k, const char *name)
 {
     pthread_mutex_lock(&k->lock);
-    struct kubelet_pod *p = find(k, span_of(name));
-    ck_assert_ptr_nonnull(p);
-    free_pod(p);
-    *p = k->pods[--k->n_pods];
+    ck_assert_int_eq(json_object_del(k->pods, name), 0);
     pthread_mutex_unlock(&k->lock);
 }
 
@@ -420,10 +371,8 @@ void kubelet_give(struct kubelet *k, const char *pod, const char *container, int
                   json_t *ids)
 {
     pthread_mutex_lock(&k->lock);
-    struct kubelet_pod *p = find(k, span_of(pod));
-    for (int i = 0; i < p->n; i++)
-        if (strcmp(p->containers[i].name, container) == 0)
-            p->containers[i].ids[resource] = json_incref(ids);
+    json_object_set(json_object_get(json_object_get(k->pods, pod), container),
+                    resources[resource], ids);
     pthread_mutex_unlock(&k->lock);
 }
 
@@ -436,61 +385,48 @@ void kubelet_answer_fini(struct kubelet_answer *a)
     *a = (struct kubelet_answer){0};
 }
 
-static bool is_held(struct kubelet *k, const char *id)
+/* Is the id one of those in a tree of objects and arrays? */
+static bool is_held(json_t *tree, const char *id)
 {
-    for (int i = 0; i < k->n_pods; i++)
-        for (int c = 0; c < k->pods[i].n; c++)
-            for (int r = 0; r < KUBELET_RESOURCES; r++) {
-                json_t *one;
-                size_t n;
-                json_array_foreach(k->pods[i].containers[c].ids[r], n,
-                                   one) if (strcmp(json_string_value(one), id) ==
-                                            0) return true;
-            }
+    const char *key;
+    json_t *inner;
+    if (lib_find(tree, "", id))
+        return true;
+    json_object_foreach(tree, key, inner) if (is_held(inner, id)) return true;
     return false;
 }
 
 /* Free and healthy. */
 static json_t *available(struct kubelet *k, int resource)
 {
-    json_t *all = json_array(), *healthy;
+    json_t *all = lib_own(json_array()), *healthy;
     const char *id;
     json_object_foreach(k->plugins[resource].devices, id, healthy)
     {
-        if (json_is_true(healthy) && !is_held(k, id))
+        if (json_is_true(healthy) && !is_held(k->pods, id))
             json_array_append_new(all, json_string(id));
     }
     return all;
-}
-
-static struct dp_ids spans_of(json_t *ids, struct arena *a)
-{
-    struct span *spans = arena_alloc(a, (json_array_size(ids) + 1) * sizeof *spans);
-    json_t *id;
-    size_t i;
-    json_array_foreach(ids, i, id) spans[i] = text(id);
-    return (struct dp_ids){spans, json_array_size(ids)};
 }
 
 void kubelet_prefer(struct kubelet *k, int resource, int amount, struct kubelet_answer *a)
 {
     cleanup_arena struct arena arena = {0};
     cleanup_buf struct buf message = {0}, reply = {0};
-    cleanup_json json_t *free_ids = available(k, resource);
-    struct dp_preference one = {.available = spans_of(free_ids, &arena), .size = amount};
-    struct dp_preferences all = {&one, 1};
+    struct dp_preference one = {.available = spans_of(available(k, resource), &arena),
+                                .size = amount};
     struct dp_groups groups;
     struct err err = {0};
-    ck_assert_done(
-        proto_encode(&dp_preferences_type, &all, DP_MESSAGE_MAX, &message, &err), err);
-    if (unary(k->plugins[resource].socket, DP_PREFERRED, buf_span(&message), &reply, a))
+    ck_assert_done(proto_encode(&dp_preferences_type, &(struct dp_preferences){&one, 1},
+                                DP_MESSAGE_MAX, &message, &err),
+                   err);
+    if (unary(k->plugins[resource].socket, DP_PREFERRED, &message, &reply, a))
         return;
     ck_assert_done(proto_decode(&dp_groups_type, buf_span(&reply), &arena, &groups, &err),
                    err);
     a->ids = json_array();
     for (size_t i = 0; groups.n && i < groups.items->n; i++)
-        json_array_append_new(
-            a->ids, json_stringn(groups.items->items[i].p, groups.items->items[i].n));
+        json_array_append_new(a->ids, string_of(groups.items->items[i]));
 }
 
 void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
@@ -499,23 +435,21 @@ void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
     cleanup_arena struct arena arena = {0};
     cleanup_buf struct buf message = {0}, reply = {0};
     struct dp_ids one = spans_of(ids, &arena);
-    struct dp_groups all = {&one, 1};
     struct dp_allocations out;
     struct err err = {0};
-    ck_assert_done(proto_encode(&dp_groups_type, &all, DP_MESSAGE_MAX, &message, &err),
+    ck_assert_done(proto_encode(&dp_groups_type, &(struct dp_groups){&one, 1},
+                                DP_MESSAGE_MAX, &message, &err),
                    err);
-    if (unary(k->plugins[resource].socket, DP_ALLOCATE, buf_span(&message), &reply, a))
+    if (unary(k->plugins[resource].socket, DP_ALLOCATE, &message, &reply, a))
         return;
     ck_assert_done(
         proto_decode(&dp_allocations_type, buf_span(&reply), &arena, &out, &err), err);
     ck_assert_uint_eq(out.n, 1);
-    a->env = json_object();
-    for (size_t i = 0; i < out.items->n_envs; i++)
-        json_object_set_new(
-            a->env, out.items->envs[i].key.p,
-            json_stringn(out.items->envs[i].value.p, out.items->envs[i].value.n));
     const struct dp_allocation *al = out.items;
     struct buf mounts = {0}, devices = {0};
+    a->env = json_object();
+    for (size_t i = 0; i < al->n_envs; i++)
+        json_object_set_new(a->env, al->envs[i].key.p, string_of(al->envs[i].value));
     for (size_t i = 0; i < al->n_mounts; i++)
         buf_printf(&mounts, "%.*s:%.*s:%s ", SPAN_ARG(al->mounts[i].host_path),
                    SPAN_ARG(al->mounts[i].container_path),
@@ -537,47 +471,20 @@ void kubelet_admit(struct kubelet *k, const char *pod, const char *container,
                    int resource, int amount, struct kubelet_answer *a)
 {
     kubelet_prefer(k, resource, amount, a);
-    if (a->status != GRPC_OK)
-        return;
-    kubelet_allocate(k, resource, a->ids, a);
-    if (a->status != GRPC_OK)
-        return;
-    kubelet_give(k, pod, container, resource, a->ids);
+    if (a->status == GRPC_OK)
+        kubelet_allocate(k, resource, a->ids, a);
+    if (a->status == GRPC_OK)
+        kubelet_give(k, pod, container, resource, a->ids);
 }
 
 json_t *kubelet_pick(struct kubelet *k, int resource, int n, json_t *like, bool same)
 {
-    cleanup_json json_t *all = available(k, resource);
-    const char *model = json_string_value(json_array_get(like, 0));
-    json_t *picked = json_array(), *id;
-    size_t i;
-    json_array_foreach(all, i, id)
-    {
-        bool is = strncmp(json_string_value(id), model, strcspn(model, "-")) == 0;
-        if (is == same && (int)json_array_size(picked) < n)
+    const char *model = lib_str(like, "0");
+    json_t *picked = lib_own(json_array()), *id;
+    lib_each(id, available(k, resource))
+        if (same == (strncmp(json_string_value(id), model, strcspn(model, "-")) == 0) &&
+            (int)json_array_size(picked) < n)
             json_array_append(picked, id);
-    }
     ck_assert_int_eq((int)json_array_size(picked), n);
     return picked;
-}
-
-json_t *kubelet_units(const char *uuid, int from, int to)
-{
-    json_t *ids = json_array();
-    for (int i = from; i < to; i++) {
-        cleanup_buf struct buf id = {0};
-        ids_write(&id, &(struct ids_id){ids_tag_of(span_of(uuid)), i});
-        json_array_append_new(ids, json_string(id.p));
-    }
-    return ids;
-}
-
-void kubelet_add_units(struct kubelet *k, const char *uuid, int n)
-{
-    cleanup_json json_t *ids = kubelet_units(uuid, 0, n);
-    pthread_mutex_lock(&k->lock);
-    if (!k->allocatable)
-        k->allocatable = json_array();
-    json_array_extend(k->allocatable, ids);
-    pthread_mutex_unlock(&k->lock);
 }

@@ -13,19 +13,8 @@
  * thread answers podresources at any time.
  */
 
-enum { KUBELET_PODS = 256, KUBELET_CONTAINERS = 4, KUBELET_RESOURCES = 4 };
 /* NVIDIA: nvidia.com/gpu; no plugin serves it, and the test sets its ids. */
-enum { MEM, COUNT, NVIDIA, CORE };
-
-struct kubelet_container {
-    char name[32];
-    json_t *ids[KUBELET_RESOURCES]; /* arrays of strings, or NULL */
-};
-struct kubelet_pod {
-    char name[64];
-    struct kubelet_container containers[KUBELET_CONTAINERS];
-    int n;
-};
+enum { MEM, COUNT, NVIDIA, CORE, KUBELET_RESOURCES };
 
 /* A resource with a registered plugin. */
 struct kubelet_endpoint {
@@ -36,17 +25,17 @@ struct kubelet_endpoint {
 
 struct kubelet {
     struct grpcd *registration, *podresources;
-    int refuse;           /* number of further registrations to refuse */
     pthread_mutex_t lock; /* protects the members below */
-    struct kubelet_pod pods[KUBELET_PODS];
-    int n_pods;
-    json_t *allocatable;         /* ids of aliyun.com/gpu-mem, or NULL */
-    struct grpcd_call *asked[8]; /* registrations pending until kubelet_serve */
-    char endpoints[8][80], resources[8][40];
-    int n_asked;
+    json_t *pods;         /* {pod: {container: {resource: [ids]}}} */
+    json_t *allocatable;  /* ids of aliyun.com/gpu-mem, or NULL */
+    struct kubelet_asked {
+        struct grpcd_call *call;
+        char endpoint[80], resource[40];
+    } asked[8]; /* registrations pending until kubelet_serve */
+    size_t n_asked, lists;
     /* used by the test's thread only */
     struct kubelet_endpoint plugins[KUBELET_RESOURCES];
-    int registrations, lists, gets;
+    int registrations;
 };
 
 /* Starts after removing every socket in the directory, like a kubelet. */
@@ -57,20 +46,12 @@ void kubelet_fini(struct kubelet *k); /* discards the pods, too */
 /* Serves until all resources of the plugin (or only `resource`) have registered and sent a list. */
 void kubelet_wait_registered(struct kubelet *k, int resource);
 bool kubelet_serve(struct kubelet *k); /* handles pending input; true: there was some */
-/* Has the plugin ended the stream of that resource? */
-bool kubelet_lost(struct kubelet *k, int resource);
 size_t kubelet_devices(struct kubelet *k, int resource, bool healthy);
 
-/* Adds `n` units of aliyun.com/gpu-mem on a card to the allocatable devices. */
-void kubelet_add_units(struct kubelet *k, const char *uuid, int n);
-/* The ids from..to-1 of aliyun.com/gpu-mem on a card; new. */
-json_t *kubelet_units(const char *uuid, int from, int to);
-
 /* Adds a pod to those that podresources returns. `containers` ends with NULL. */
-struct kubelet_pod *kubelet_add(struct kubelet *k, const char *name,
-                                const char *const *containers);
+void kubelet_add(struct kubelet *k, const char *name, const char *const *containers);
 void kubelet_remove(struct kubelet *k, const char *name);
-/* Sets the ids of a container. */
+/* Sets the ids of a container, if it is one of those. */
 void kubelet_give(struct kubelet *k, const char *pod, const char *container, int resource,
                   json_t *ids);
 
@@ -94,5 +75,5 @@ void kubelet_prefer(struct kubelet *k, int resource, int amount,
                     struct kubelet_answer *a);
 void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
                       struct kubelet_answer *a);
-/* Picks n free ids: of the cards of `like` (`same`), or of other cards. New. */
+/* Picks n free ids: of the cards of `like` (`same`), or of other cards. Kept. */
 json_t *kubelet_pick(struct kubelet *k, int resource, int n, json_t *like, bool same);

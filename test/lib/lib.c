@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/lib.h"
 
+#include <glob.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 const char *lib_dir;
@@ -30,13 +33,17 @@ static void begin_all(void)
 static void end_all(void)
 {
     call(inner->end_all);
+    lib_release(0);
     temp_dir_remove(base);
     free(base);
     base = NULL;
 }
 
+static size_t kept; /* before the test */
+
 static void begin(void)
 {
+    kept = lib_mark();
     lib_dir = temp_dir();
     call(inner->begin);
 }
@@ -44,14 +51,10 @@ static void begin(void)
 static void end(void)
 {
     call(inner->end);
+    lib_release(kept);
     temp_dir_remove(lib_dir);
     free((char *)lib_dir);
     lib_dir = NULL;
-}
-
-int lib_run(const char *name, const TTest *const *tests, size_t n, double seconds)
-{
-    return lib_run_with(name, tests, n, seconds, &(struct unit_fixtures){0});
 }
 
 int lib_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
@@ -88,6 +91,13 @@ void lib_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx)
         pthread_join(threads[i].id, NULL);
 }
 
+void lib_on_interrupt(void (*handler)(int))
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        signal(numbers[i], handler);
+}
+
 double lib_now_exact_ms(void)
 {
     struct timespec t;
@@ -119,7 +129,63 @@ char *lib_output(int status, const char *const *argv)
 {
     struct program p;
     program_start(&p, lib_dir, argv);
-    return program_end(&p, status);
+    return lib_keep(program_end(&p, status), free);
+}
+
+char *lib_output_of(int status, const char *program, const char *const *options)
+{
+    struct program p;
+    lib_program(&p, program, NULL, options);
+    return lib_keep(program_end(&p, status), free);
+}
+
+char *lib_path(const char *name)
+{
+    return lib_fmt("%s/%s", lib_dir, name);
+}
+
+char *lib_file(const char *path)
+{
+    struct buf b = {0};
+    struct err err = {0};
+    ck_assert_done(file_read(path, 1 << 20, &b, &err), err);
+    return lib_keep(buf_take(&b), free);
+}
+
+static void release_glob(void *files)
+{
+    globfree(files);
+    free(files);
+}
+
+const char *const *lib_glob(const char *pattern)
+{
+    glob_t *files = xcalloc(1, sizeof *files);
+    ck_assert_msg(glob(pattern, GLOB_BRACE, NULL, files) == 0, "no file %s", pattern);
+    lib_keep(files, release_glob);
+    return (const char *const *)files->gl_pathv;
+}
+
+char *lib_read(const char *name)
+{
+    return lib_file(lib_path(name));
+}
+
+char *lib_swap(const char *text, const char *from, const char *to)
+{
+    const char *at = strstr(text, from);
+    ck_assert_msg(at != NULL, "no \"%s\" in: %s", from, text);
+    return lib_fmt("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+}
+
+void lib_edit(const char *name, const char *from, const char *to)
+{
+    temp_write(lib_dir, name, lib_swap(lib_read(name), from, to));
+}
+
+char *lib_built(const char *name)
+{
+    return lib_keep(program_path(name), free);
 }
 
 json_t *lib_at(const json_t *j, const char *path)
@@ -131,6 +197,49 @@ json_t *lib_at(const json_t *j, const char *path)
                              : json_object_getn(j, key.p, key.n);
     }
     return (json_t *)j;
+}
+
+json_int_t lib_int(const json_t *j, const char *path)
+{
+    return json_integer_value(lib_at(j, path));
+}
+
+size_t lib_size(const json_t *j, const char *path)
+{
+    return json_array_size(lib_at(j, path));
+}
+
+json_t *lib_find(const json_t *array, const char *path, const char *value)
+{
+    for (size_t i = 0; i < json_array_size(array); i++)
+        if (strcmp(lib_str(json_array_get(array, i), path), value) == 0)
+            return json_array_get(array, i);
+    return NULL;
+}
+
+char *lib_text(const json_t *j, const char *path)
+{
+    char *text =
+        json_dumps(lib_at(j, path), JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS);
+    return lib_keep(text ? text : xstrdup(""), free);
+}
+
+static void release_json(void *j)
+{
+    json_decref(j);
+}
+
+json_t *lib_own(json_t *j)
+{
+    ck_assert_ptr_nonnull(j);
+    return lib_keep(j, release_json);
+}
+
+json_t *lib_parse(const char *p, size_t n)
+{
+    json_t *j = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+    ck_assert_msg(j != NULL, "no JSON: %.*s", (int)n, p);
+    return lib_own(j);
 }
 
 const char *lib_str(const json_t *j, const char *path)

@@ -14,32 +14,54 @@
 
 extern const char *lib_dir; /* a temporary directory of the running test */
 
-/* Runs the tests. `seconds`: as unit_run has them. */
-int lib_run(const char *name, const TTest *const *tests, size_t n, double seconds);
-/* lib_run with fixtures, which run inside those of lib_run. */
+/* Runs the tests. `seconds`: as unit_run has them. The fixtures `inner` run inside those of
+ * lib. */
 int lib_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
                  const struct unit_fixtures *inner);
-#define LIB_MAIN(name, seconds, ...)                                                     \
+#define LIB_MAIN_WITH(name, seconds, begin_all, end_all, begin, end, ...)                \
     int main(void)                                                                       \
     {                                                                                    \
         const TTest *const tests[] = {__VA_ARGS__};                                      \
-        return lib_run(name, tests, sizeof tests / sizeof *tests, seconds);              \
+        return lib_run_with(name, tests, sizeof tests / sizeof *tests, seconds,          \
+                            &(struct unit_fixtures){begin_all, end_all, begin, end});    \
     }
+#define LIB_MAIN(name, seconds, ...)                                                     \
+    LIB_MAIN_WITH(name, seconds, NULL, NULL, NULL, NULL, __VA_ARGS__)
+/* The two functions run around each test, in its process; they may be NULL. */
+#define LIB_MAIN_AROUND(name, seconds, begin, end, ...)                                  \
+    LIB_MAIN_WITH(name, seconds, NULL, NULL, begin, end, __VA_ARGS__)
+/* They run around all tests, in the process of main. */
+#define LIB_MAIN_ONCE(name, seconds, begin_all, end_all, ...)                            \
+    LIB_MAIN_WITH(name, seconds, begin_all, end_all, NULL, NULL, __VA_ARGS__)
 
+void lib_on_interrupt(void (*handler)(int)); /* SIGINT, SIGTERM, SIGHUP */
 /* Runs fn(ctx, 0) ... fn(ctx, n - 1) in n threads and waits for them. */
 void lib_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx);
 
 double lib_now_exact_ms(void); /* with fractions, for short durations */
 void lib_sort(double *values, size_t n);
 
-/* Starts a program of this project in lib_dir with the options `first` and `more`, which
- * end with NULL. */
+/* Starts a program of this project in lib_dir with the options `first` and `more`, each a
+ * list that ends with NULL, or NULL. */
 void lib_program(struct program *p, const char *name, const char *const *first,
                  const char *const *more);
 
 /* Runs a command in lib_dir, which must end with the status (-1: any). Returns its output,
- * new. */
+ * kept. */
 char *lib_output(int status, const char *const *argv);
+/* The same with a program of this project. */
+char *lib_output_of(int status, const char *program, const char *const *options);
+
+/* Kept texts: the path of a file of lib_dir, its content, and a path of the build folder. */
+char *lib_path(const char *name);
+char *lib_read(const char *name);
+char *lib_built(const char *name);
+char *lib_file(const char *path); /* the content of any file */
+/* The files that match, which may be {several,patterns}. Ends with NULL; kept. */
+const char *const *lib_glob(const char *pattern);
+/* The text with the first `from` replaced, which it must contain. Kept. */
+char *lib_swap(const char *text, const char *from, const char *to);
+void lib_edit(const char *name, const char *from, const char *to); /* a file of lib_dir */
 
 static inline void lib_json_free(json_t **j)
 {
@@ -50,6 +72,24 @@ static inline void lib_json_free(json_t **j)
  * there is none. */
 json_t *lib_at(const json_t *j, const char *path);
 const char *lib_str(const json_t *j, const char *path); /* "" if there is none */
+json_int_t lib_int(const json_t *j, const char *path);  /* 0 if there is none */
+size_t lib_size(const json_t *j, const char *path);     /* of an array, or 0 */
+/* The first element of the array with this string at the path; borrowed, NULL: none. */
+json_t *lib_find(const json_t *array, const char *path, const char *value);
+char *lib_text(const json_t *j, const char *path); /* compact and sorted JSON; "": none */
+/* Loops over an array, which is evaluated once; `element`: a variable. */
+struct lib_each {
+    const json_t *of;
+    size_t i;
+};
+#define LIB_PASTE_(a, b) a##b
+#define LIB_PASTE(a, b)  LIB_PASTE_(a, b)
+#define lib_each(element, array)                                                         \
+    for (struct lib_each LIB_PASTE(each_, __LINE__) = {array, 0};                        \
+         (element = json_array_get(LIB_PASTE(each_, __LINE__).of,                        \
+                                   LIB_PASTE(each_, __LINE__).i++));)
+json_t *lib_own(json_t *j);                 /* takes, returns it kept; not NULL */
+json_t *lib_parse(const char *p, size_t n); /* kept; fails the test if it is no JSON */
 /* The string `key`, which may have dots, of the object behind the path; "" if there is
  * none. */
 const char *lib_in(const json_t *j, const char *path, const char *key);

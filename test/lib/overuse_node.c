@@ -2,11 +2,10 @@
 #include "lib/overuse_node.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/mem.h"
+#include "domain/ids.h"
 
 #define GIB   1073741824LL
 #define ID(c) "4f797c539e6c745de61a93ca3ff892358ecbcaccd8414d5db545c38428142" c
@@ -21,30 +20,35 @@ static pid_t start_process(void)
 }
 
 /* The process in the made-up /proc, in this cgroup. */
-static void add_process(pid_t pid, const char *cgroup_path)
+static void add_process(pid_t pid, const char *cgroup)
 {
-    cleanup_free char *proc = xasprintf("/proc/%d", (int)pid);
-    cleanup_free char *folder = xasprintf("root/proc/%d", (int)pid);
-    cleanup_free char *stat = xasprintf("%s/stat", folder);
-    cleanup_free char *cgroup = xasprintf("%s/cgroup", folder);
-    cleanup_free char *text = temp_read(proc, "stat");
-    cleanup_free char *in = xasprintf("0::%s\n", cgroup_path);
+    const char *folder = lib_fmt("root/proc/%d", (int)pid);
     temp_mkdir(lib_dir, folder);
-    temp_write(lib_dir, stat, text);
-    temp_write(lib_dir, cgroup, in);
+    temp_write(lib_dir, lib_fmt("%s/stat", folder),
+               lib_file(lib_fmt("/proc/%d/stat", (int)pid)));
+    temp_write(lib_dir, lib_fmt("%s/cgroup", folder), lib_fmt("0::%s\n", cgroup));
+}
+
+/* The ids of units of the card. */
+static json_t *units(int from, int to)
+{
+    json_t *ids = lib_own(json_array());
+    for (int i = from; i < to; i++) {
+        cleanup_buf struct buf id = {0};
+        ids_write(&id, &(struct ids_id){ids_tag_of(SPAN("GPU-0")), i});
+        json_array_append_new(ids, json_string(id.p));
+    }
+    return ids;
 }
 
 static void add_container(struct overuse_node *n, const char *pod, const char *uid,
                           const char *id, pid_t pid, int from, int to)
 {
-    cleanup_free char *link =
-        xasprintf("root/var/log/containers/%s_default_c-%s.log", pod, id);
-    cleanup_free char *cgroup = xasprintf("/kubepods/pod%s/%s", uid, id);
-    cleanup_json json_t *ids = kubelet_units("GPU-0", from, to);
-    temp_write(lib_dir, link, "");
-    add_process(pid, cgroup);
+    temp_write(lib_dir, lib_fmt("root/var/log/containers/%s_default_c-%s.log", pod, id),
+               "");
+    add_process(pid, lib_fmt("/kubepods/pod%s/%s", uid, id));
     kubelet_add(&n->kubelet, pod, ARGV("c"));
-    kubelet_give(&n->kubelet, pod, "c", MEM, ids);
+    kubelet_give(&n->kubelet, pod, "c", MEM, units(from, to));
 }
 
 void overuse_node_use(const struct overuse_node *n, long long gib)
@@ -76,25 +80,18 @@ pid_t overuse_node_add_outside(void)
 /* The second process of the host is kthreadd. */
 void overuse_node_map(bool mapped)
 {
-    cleanup_free char *text =
-        xasprintf("2 (%s) S 0 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 20 0 0\n",
-                  mapped ? "kthreadd" : "sh");
-    temp_write(lib_dir, "root/proc/2/stat", text);
+    temp_write(lib_dir, "root/proc/2/stat",
+               lib_fmt("2 (%s) S 0 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 20 0 0\n",
+                       mapped ? "kthreadd" : "sh"));
 }
 
 void overuse_node_start(struct overuse_node *n, bool mapped)
 {
-    static const char *const folders[] = {"root",         "root/proc",
-                                          "root/proc/2",  "root/var",
-                                          "root/var/log", "root/var/log/containers"};
-    n->source = agent_file();
-    n->podresources = temp_path(lib_dir, "podresources.sock");
-    n->root = temp_path(lib_dir, "root");
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
-        temp_mkdir(lib_dir, folders[i]);
+    lib_output(0, ARGV("mkdir", "-p", lib_path("root/proc/2"),
+                       lib_path("root/var/log/containers")));
     overuse_node_map(mapped);
+    n->kubelet.allocatable = json_incref(units(0, 16));
     kubelet_start(&n->kubelet);
-    kubelet_add_units(&n->kubelet, "GPU-0", 16);
     n->greedy = start_process();
     n->modest = start_process();
     add_container(n, "greedy", OVERUSE_GREEDY, ID("001"), n->greedy, 0, 4);
@@ -115,7 +112,4 @@ void overuse_node_stop(struct overuse_node *n)
     kill(n->greedy, SIGKILL);
     kill(n->modest, SIGKILL);
     kubelet_fini(&n->kubelet);
-    free(n->source);
-    free(n->podresources);
-    free(n->root);
 }

@@ -21,7 +21,6 @@
 struct overuse_node {
     struct kubelet kubelet;
     pid_t greedy, modest;
-    char *root, *podresources, *source; /* values of options of scv-agent */
 };
 
 /* Starts the processes and the kubelet. */
@@ -36,10 +35,11 @@ void overuse_node_add_stuck(struct overuse_node *n);
 pid_t overuse_node_add_outside(void);
 /* Whether /proc is that of the host; otherwise no process can be mapped. */
 void overuse_node_map(bool mapped);
-/* The options of scv-agent, for lib_program and agent_start. */
-#define OVERUSE_NODE_OPTIONS(n)                                                          \
-    "--update-interval", "100ms", "--podresources-socket", (n)->podresources,            \
-        "--pods-interval", "1s", "--host-root", (n)->root, "--overuse-grace", "1s"
+/* The options of scv-agent. */
+#define OVERUSE_NODE_OPTIONS                                                             \
+    "--update-interval", "100ms", "--podresources-socket",                               \
+        lib_path("podresources.sock"), "--pods-interval", "1s", "--host-root",           \
+        lib_path("root"), "--overuse-grace", "1s"
 /* Ends the process unless it was killed before, and returns the signal that ended it:
  * SIGKILL or SIGUSR1. */
 int overuse_node_signal(pid_t pid);

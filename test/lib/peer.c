@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "lib/lib.h"
 
@@ -22,10 +21,9 @@ static void init(struct peer *p, const char *scheme, unsigned port,
     ck_assert_msg(p->http != NULL, "%s", err.msg);
 }
 
-static void read_pem(struct buf *pem, const char *path)
+static struct span pem(const char *path)
 {
-    struct err err = {0};
-    ck_assert_done(file_read(path, 1 << 20, pem, &err), err);
+    return path ? span_of(lib_file(path)) : (struct span){0};
 }
 
 void peer_init(struct peer *p, unsigned port)
@@ -38,33 +36,12 @@ void peer_init_tls(struct peer *p, unsigned port, const char *ca)
     peer_init_cert(p, port, ca, NULL, NULL);
 }
 
-static void init_tls(struct peer *p, unsigned port, const char *ca, const char *name,
-                     const char *cert, const char *key)
-{
-    cleanup_buf struct buf ca_pem = {0}, cert_pem = {0}, key_pem = {0};
-    read_pem(&ca_pem, ca);
-    if (cert)
-        read_pem(&cert_pem, cert);
-    if (key)
-        read_pem(&key_pem, key);
-    init(p, "https", port,
-         (struct httpc_config){.ca_pem = buf_span(&ca_pem),
-                               .cert_pem = buf_span(&cert_pem),
-                               .key_pem = buf_span(&key_pem),
-                               .server_name = name});
-}
-
 void peer_init_cert(struct peer *p, unsigned port, const char *ca, const char *cert,
                     const char *key)
 {
-    init_tls(p, port, ca, NULL, cert, key);
-}
-
-void peer_init_server(struct peer *p, unsigned port, const char *ca, const char *server,
-                      const char *cert, const char *key)
-{
-    cleanup_free char *name = xasprintf("%s.test", server);
-    init_tls(p, port, ca, name, cert, key);
+    init(p, "https", port,
+         (struct httpc_config){
+             .ca_pem = pem(ca), .cert_pem = pem(cert), .key_pem = pem(key)});
 }
 
 void peer_fini(struct peer *p)
@@ -107,6 +84,41 @@ json_t *peer_json(const struct peer *p, const char *method, const char *path,
     json_t *j = json_loadb(reply.p, reply.n, JSON_REJECT_DUPLICATES, &error);
     ck_assert_msg(j != NULL, "%s %s: %s in %s", method, path, error.text, reply.p);
     return j;
+}
+
+json_t *peer_get(const struct peer *p, const char *path)
+{
+    return lib_own(peer_json(p, "GET", path, NULL));
+}
+
+json_t *peer_post(const struct peer *p, const char *path, const char *body)
+{
+    return lib_own(peer_json(p, "POST", path, body));
+}
+
+void peer_do(const struct peer *p, const char *method, const char *path, const char *body)
+{
+    json_decref(peer_json(p, method, path, body));
+}
+
+bool peer_says(const struct peer *p, const char *path, unsigned status, const char *text)
+{
+    cleanup_buf struct buf reply = {0};
+    return peer_call(p, "GET", path, NULL, &reply) == status && strstr(reply.p, text);
+}
+
+double peer_metric_at(const struct peer *p, const char *path, const char *sample)
+{
+    cleanup_buf struct buf text = {0};
+    cleanup_free char *start = xasprintf("\n%s ", sample);
+    bool answers = peer_call(p, "GET", path, NULL, &text) == 200;
+    const char *line = answers ? strstr(text.p, start) : NULL;
+    return line ? strtod(line + strlen(start), NULL) : -1;
+}
+
+double peer_metric(const struct peer *p, const char *sample)
+{
+    return peer_metric_at(p, "/metrics", sample);
 }
 
 unsigned peer_status(const struct peer *p, const char *path)

@@ -14,10 +14,8 @@ struct plugin {
     struct peer health;
 };
 void plugin_start(struct plugin *p, const struct sim *s, const char *const *more);
+void plugin_start_at(struct plugin *p, const char *kubeconfig, const char *const *more);
 void plugin_stop(struct plugin *p);
-/* Does the health check fail, according to /healthz (with this text) and the metric? */
-bool plugin_check_fails(const struct plugin *p, const char *part, const char *words);
-bool plugin_is_healthy(const struct plugin *p); /* no health check fails */
 /* The value of gpushare_plugin_<name> in /metrics; -1: there is no such metric. */
 double plugin_metric(const struct plugin *p, const char *name);
 /* A pod bound to n1, promised units of the card "GPU-<card>". */

@@ -21,8 +21,8 @@ struct program {
 /* Finds argv[0] in PATH; argv ends with NULL. HOME is `home`; environment variables that our
  * programs read as options are removed. */
 void program_start(struct program *p, const char *home, const char *const *argv);
-/* Adds further words to an argv of n words; the list `more` ends with NULL. Returns the new
- * number; argv[it] is NULL. */
+/* Adds further words to an argv of n words; the list `more` ends with NULL; or it is NULL.
+ * Returns the new number; argv[it] is NULL. */
 enum { PROGRAM_ARGS = 128 };
 size_t program_args(const char *argv[PROGRAM_ARGS], size_t n, const char *const *more);
 /* Waits until the output contains the text. False: the program ended without it. */

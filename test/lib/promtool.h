@@ -5,7 +5,7 @@
 
 /* Checks with Prometheus' promtool; an error fails the test with promtool's output. */
 
+/* Runs promtool with these arguments, which a shell reads. */
+void promtool_run(const char *arguments);
 /* Runs promtool check metrics. */
 void promtool_check_metrics(struct span text);
-/* Runs promtool "check rules" or "test rules" on a file of the repository. */
-void promtool_rules(const char *what, const char *file);

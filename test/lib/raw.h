@@ -48,6 +48,7 @@ void raw_call(struct raw *c, struct raw_reply *r, const char *request);
 /* The value of a header; {NULL, 0} if absent. */
 struct span raw_header(const struct raw_reply *r, const char *name);
 void raw_reply_fini(struct raw_reply *r);
+#define cleanup_raw_reply __attribute__((cleanup(raw_reply_fini)))
 /* Reads n bytes, or fewer if the connection ends. */
 enum raw_result raw_take(struct raw *c, struct buf *out, size_t n);
 /* Reads until the connection ends. */

@@ -4,62 +4,36 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "base/mem.h"
-
-static void post(const struct sim *s, const char *path, const char *body)
+/* The extender's Lease without a holder, and SIM_BEARER for all views. */
+void sim_start_secure(struct sim *s, const char *ca, const char *bearer,
+                      const char *const *options)
 {
-    cleanup_buf struct buf reply = {0};
-    unsigned status = peer_call(&s->api, "POST", path, body, &reply);
-    ck_assert_msg(status == 200, "%s: %u %s to %s", path, status, reply.p, body);
-}
-
-static void set_access(const struct sim *s)
-{
-    post(s, "/kube-sim/access",
-         "{\"tokens\":{\"test-token\":{\"username\":\"test\"}},\"rules\":["
-         "{\"user\":\"test\",\"path\":\"*\"},{\"user\":\"test\",\"resource\":\"*\"}]}");
-}
-
-/* The extender's Lease, without a holder. */
-static void add_lease(const struct sim *s)
-{
+    lib_program(&s->program, "kube-sim", ARGV("--tick", "20ms"), options);
+    unsigned port = program_port(&s->program, "listening on ");
+    if (ca)
+        peer_init_tls(&s->api, port, ca);
+    else
+        peer_init(&s->api, port);
+    s->authorization = s->api.authorization = bearer;
     sim_load(s, "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
                 "\"metadata\":{\"name\":\"gpushare-extender\","
                 "\"namespace\":\"kube-system\"},\"spec\":{}}");
+    peer_do(
+        &s->api, "POST", "/kube-sim/access",
+        "{\"tokens\":{\"test-token\":{\"username\":\"test\"}},\"rules\":["
+        "{\"user\":\"test\",\"path\":\"*\"},{\"user\":\"test\",\"resource\":\"*\"}]}");
 }
 
 void sim_start(struct sim *s, const char *const *more)
 {
-    lib_program(&s->program, "kube-sim", ARGV("--port", "0", "--tick", "20ms"), more);
-    peer_init(&s->api, program_port(&s->program, "listening on "));
-    s->authorization = NULL;
-    add_lease(s);
-    set_access(s);
-}
-
-void sim_start_secure(struct sim *s, const struct sim_security *how,
-                      const char *const *more)
-{
-    char port[16];
-    snprintf(port, sizeof port, "%u", how->port);
-    cleanup_free char *ca = xasprintf("%s/%s.crt", lib_dir, how->ca);
-    cleanup_free char *cert = xasprintf("%s/%s.crt", lib_dir, how->cert);
-    cleanup_free char *key = xasprintf("%s/%s.key", lib_dir, how->cert);
-    lib_program(&s->program, "kube-sim",
-                ARGV("--port", port, "--tick", "20ms", "--cert", cert, "--key", key,
-                     "--token", how->token),
-                more);
-    peer_init_tls(&s->api, program_port(&s->program, "listening on "), ca);
-    s->authorization = xasprintf("Bearer %s", how->token);
-    s->api.authorization = s->authorization;
-    add_lease(s);
-    set_access(s);
+    const char *options[PROGRAM_ARGS] = {"--port", "0"};
+    program_args(options, 2, more);
+    sim_start_secure(s, NULL, NULL, options);
 }
 
 void sim_stop(struct sim *s)
 {
     peer_fini(&s->api);
-    free(s->authorization);
     program_stop(&s->program);
 }
 
@@ -67,7 +41,7 @@ static void postf(const struct sim *s, const char *path, const char *fmt, va_lis
 {
     cleanup_buf struct buf body = {0};
     buf_vprintf(&body, fmt, ap);
-    post(s, path, body.p);
+    peer_do(&s->api, "POST", path, body.p);
 }
 
 void sim_load(const struct sim *s, const char *fmt, ...)
@@ -121,8 +95,8 @@ void sim_add_pod(const struct sim *s, const char *name, int units)
 
 void sim_delete_pod(const struct sim *s, const char *name)
 {
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", name);
-    json_decref(peer_json(&s->api, "DELETE", path, "{\"gracePeriodSeconds\":0}"));
+    peer_do(&s->api, "DELETE", lib_fmt("/api/v1/namespaces/default/pods/%s", name),
+            "{\"gracePeriodSeconds\":0}");
 }
 
 void sim_fault(const struct sim *s, const char *fmt, ...)
@@ -135,80 +109,83 @@ void sim_fault(const struct sim *s, const char *fmt, ...)
 
 void sim_no_faults(const struct sim *s)
 {
-    json_decref(peer_json(&s->api, "DELETE", "/kube-sim/faults", NULL));
+    peer_do(&s->api, "DELETE", "/kube-sim/faults", NULL);
 }
 
 int sim_fired(const struct sim *s)
 {
-    cleanup_json json_t *j = peer_json(&s->api, "GET", "/kube-sim/faults", NULL);
     int n = 0;
-    size_t i;
     json_t *rule;
-    json_array_foreach(lib_at(j, "rules"), i, rule) n +=
-        (int)json_integer_value(lib_at(rule, "fired"));
+    lib_each(rule, lib_at(peer_get(&s->api, "/kube-sim/faults"), "rules"))
+        n += (int)lib_int(rule, "fired");
     return n;
 }
 
 void sim_watches(const struct sim *s, const char *action, const char *resource)
 {
-    cleanup_free char *body = resource ? xasprintf("{\"action\":\"%s\",\"resource\":"
-                                                   "\"%s\"}",
-                                                   action, resource)
-                                       : xasprintf("{\"action\":\"%s\"}", action);
-    post(s, "/kube-sim/watches", body);
+    peer_do(&s->api, "POST", "/kube-sim/watches",
+            resource
+                ? lib_fmt("{\"action\":\"%s\",\"resource\":\"%s\"}", action, resource)
+                : lib_fmt("{\"action\":\"%s\"}", action));
 }
 
 int sim_count(const struct sim *s, const char *verb, const char *resource,
               const char *sub)
 {
-    cleanup_json json_t *j = peer_json(&s->api, "GET", "/kube-sim/counters", NULL);
     int n = 0;
-    size_t i;
     json_t *c;
-    json_array_foreach(lib_at(j, "requests"), i, c)
-    {
+    lib_each(c, lib_at(peer_get(&s->api, "/kube-sim/counters"), "requests")) {
         if (strcmp(lib_str(c, "verb"), verb) == 0 &&
             strcmp(lib_str(c, "resource"), resource) == 0 &&
             strcmp(lib_str(c, "subresource"), sub) == 0)
-            n += (int)json_integer_value(lib_at(c, "count"));
+            n += (int)lib_int(c, "count");
     }
     return n;
 }
 
 int sim_watching(const struct sim *s, const char *resource)
 {
-    cleanup_json json_t *j = peer_json(&s->api, "GET", "/kube-sim/state", NULL);
-    return (int)json_integer_value(json_object_get(lib_at(j, "watches"), resource));
+    return (int)lib_int(lib_at(peer_get(&s->api, "/kube-sim/state"), "watches"),
+                        resource);
 }
 
 int sim_bound(const struct sim *s)
 {
-    cleanup_json json_t *j = peer_json(&s->api, "GET", "/api/v1/pods", NULL);
     int n = 0;
-    size_t i;
     json_t *pod;
-    json_array_foreach(lib_at(j, "items"), i, pod) n +=
-        *lib_str(pod, "spec.nodeName") != '\0';
+    lib_each(pod, lib_at(peer_get(&s->api, "/api/v1/pods"), "items"))
+        n += *lib_str(pod, "spec.nodeName") != '\0';
     return n;
 }
 
 int sim_events(const struct sim *s, const char *pod, const char *reason, const char *note)
 {
-    cleanup_json json_t *all = peer_json(
-        &s->api, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", NULL);
     int n = 0;
-    size_t i;
     json_t *e;
-    json_array_foreach(lib_at(all, "items"), i, e) n +=
-        (!pod || strcmp(lib_str(e, "regarding.name"), pod) == 0) &&
-        strcmp(lib_str(e, "reason"), reason) == 0 && strstr(lib_str(e, "note"), note);
+    lib_each(e,
+             lib_at(peer_get(&s->api, "/apis/events.k8s.io/v1/namespaces/default/events"),
+                    "items"))
+        n += (!pod || strcmp(lib_str(e, "regarding.name"), pod) == 0) &&
+             strcmp(lib_str(e, "reason"), reason) == 0 &&
+             strstr(lib_str(e, "note"), note);
     return n;
+}
+
+char *sim_kubeconfig(const struct sim *s)
+{
+    const char *name = lib_fmt("kubeconfig-%u", s->api.port);
+    return lib_keep(
+        lib_kubeconfig(name, s->authorization ? "https" : "http", s->api.port, "", ""),
+        free);
+}
+
+void extender_begin(struct extender *e, const struct sim *s, const char *const *more)
+{
+    extender_start_at(e, sim_kubeconfig(s), more);
 }
 
 void extender_start(struct extender *e, const struct sim *s, const char *const *more)
 {
-    cleanup_free char *name = xasprintf("kubeconfig-%u", s->api.port);
-    cleanup_free char *path = lib_kubeconfig(name, "http", s->api.port, "", "");
-    extender_start_at(e, path, more);
+    extender_begin(e, s, more);
     extender_wait_ready(e);
 }

@@ -13,7 +13,7 @@
 struct sim {
     struct program program;
     struct peer api;
-    char *authorization; /* or NULL */
+    const char *authorization; /* or NULL */
 };
 
 /* An Authorization header that every kube-sim accepts in reviews, for all views. */
@@ -22,14 +22,10 @@ struct sim {
 /* Starts kube-sim with the options `more` (ends with NULL). It contains only the extender's
  * Lease, without a holder. */
 void sim_start(struct sim *s, const char *const *more);
-/* sim_start with TLS and a token. tls_make_cert has made the certificate `cert`, signed by
- * `ca`, in lib_dir. `port` 0 selects a free port. */
-struct sim_security {
-    const char *ca, *cert, *token;
-    unsigned port;
-};
-void sim_start_secure(struct sim *s, const struct sim_security *how,
-                      const char *const *more);
+/* The same with these options, a port and TLS among them. `ca`: file of the authority of the
+ * certificate; `bearer`: the Authorization header, which must live as long as it runs. */
+void sim_start_secure(struct sim *s, const char *ca, const char *bearer,
+                      const char *const *options);
 void sim_stop(struct sim *s);
 
 /* Creates or replaces a JSON object, or an array of objects. */
@@ -64,5 +60,8 @@ int sim_bound(const struct sim *s);                          /* number of bound 
 int sim_events(const struct sim *s, const char *pod, const char *reason,
                const char *note);
 
+char *sim_kubeconfig(const struct sim *s); /* path of a kubeconfig for it, kept */
 /* Starts an extender for a kube-sim without token and TLS, and waits until it is ready. */
 void extender_start(struct extender *e, const struct sim *s, const char *const *more);
+/* The same without the wait. */
+void extender_begin(struct extender *e, const struct sim *s, const char *const *more);

@@ -176,48 +176,22 @@ static void record(struct stub *s, const char *p, size_t n)
     pthread_mutex_unlock(&s->lock);
 }
 
-static bool more(struct stub_conn *conn)
-{
-    buf_reserve(&conn->in, 65536);
-    ssize_t n = recv(conn->fd, conn->in.p + conn->in.n, 65536, 0);
-    if (n <= 0)
-        return false;
-    conn->in.n += (size_t)n;
-    conn->in.p[conn->in.n] = '\0';
-    return true;
-}
-
 bool stub_read(struct stub_conn *conn)
 {
-    const char *end = NULL, *length;
-    while (!end) {
-        if (conn->in.n)
-            end = strstr(conn->in.p, "\r\n\r\n");
-        if (!end && !more(conn))
-            return false;
-    }
-    size_t head = (size_t)(end - conn->in.p) + 4, body = 0;
-    length = strcasestr(conn->in.p, "\r\nContent-Length:");
-    if (length && length < conn->in.p + head)
-        body = strtoul(length + strlen("\r\nContent-Length:"), NULL, 10);
-    while (conn->in.n < head + body)
-        if (!more(conn))
-            return false;
-    record(conn->server, conn->in.p, head + body);
-    conn->in.n -= head + body;
-    memmove(conn->in.p, conn->in.p + head + body, conn->in.n + 1);
+    cleanup_raw_reply struct raw_reply r = {0};
+    int64_t body = 0;
+    if (raw_read_head(&conn->raw, &r) != RAW_OK)
+        return false;
+    span_i64(raw_header(&r, "Content-Length"), &body);
+    if (raw_take(&conn->raw, &r.head, (size_t)body) != RAW_OK)
+        return false;
+    record(conn->server, r.head.p, r.head.n);
     return true;
 }
 
 void stub_send(struct stub_conn *conn, const char *p, size_t n)
 {
-    while (n) {
-        ssize_t sent = send(conn->fd, p, n, MSG_NOSIGNAL);
-        if (sent <= 0)
-            return;
-        p += sent;
-        n -= (size_t)sent;
-    }
+    raw_send(&conn->raw, p, n);
 }
 
 void stub_printf(struct stub_conn *conn, const char *fmt, ...)

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 #include "base/str.h"
-#include "lib/unit.h"
+#include "lib/raw.h"
 
 /*
  * A stub server on a free loopback port, for tests of clients: raw sockets, a thread per
@@ -16,9 +16,14 @@ struct stub;
 
 struct stub_conn {
     struct stub *server;
-    int fd;
     unsigned index; /* 0 is the first connection */
-    struct buf in;  /* bytes received but not consumed */
+    union {
+        struct raw raw;
+        struct {
+            int fd;
+            struct buf in; /* bytes received but not consumed */
+        };
+    };
 };
 
 /* Handles a connection, which is closed when it returns. */

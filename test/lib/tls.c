@@ -7,65 +7,57 @@
 #include "lib/program.h"
 #include "lib/unit.h"
 
-/* A file of the directory, new. */
-static char *file(const char *dir, const char *name, const char *suffix)
-{
-    return xasprintf("%s/%s.%s", dir, name, suffix);
-}
-
-static void run(const char *const *argv)
+/* Runs a command in the directory. */
+static void sh(const char *dir, const char *command)
 {
     struct program p;
-    program_start(&p, "/", argv);
+    program_start(&p, "/", ARGV("env", "-C", dir, "sh", "-c", command));
     free(program_end(&p, 0));
 }
 
-#define KEY_ARGS "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"
+/* Runs `openssl req` with a new key and a subject of this name. */
+static void req(const char *dir, const char *name, const char *more)
+{
+    sh(dir, lib_fmt("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+                    "-keyout '%s.key' -subj '/CN=%s' %s",
+                    name, name, more));
+}
 
 void tls_make_ca(const char *dir, const char *name)
 {
-    cleanup_free char *crt = file(dir, name, "crt"), *key = file(dir, name, "key"),
-                      *subject = xasprintf("/CN=%s", name);
-    run(ARGV("openssl", "req", "-x509", KEY_ARGS, "-keyout", key, "-out", crt, "-subj",
-             subject, "-days", "60"));
+    req(dir, name, lib_fmt("-x509 -out '%s.crt' -days 60", name));
 }
 
-/* `usage` NULL: any usage. */
+/* `usage`: a further option. */
 static void make_cert(const char *dir, const char *ca, const char *name,
                       const char *names, const char *usage)
 {
-    cleanup_free char *crt = file(dir, name, "crt"), *key = file(dir, name, "key"),
-                      *subject = xasprintf("/CN=%s", name),
-                      *ca_crt = file(dir, ca, "crt"), *ca_key = file(dir, ca, "key"),
-                      *alt = xasprintf("subjectAltName=%s", names);
-    run(ARGV("openssl", "req", "-x509", KEY_ARGS, "-CA", ca_crt, "-CAkey", ca_key,
-             "-keyout", key, "-out", crt, "-subj", subject, "-days", "60", "-addext", alt,
-             "-addext", "basicConstraints=CA:FALSE", usage ? "-addext" : NULL, usage));
+    req(dir, name,
+        lib_fmt("-x509 -CA '%s.crt' -CAkey '%s.key' -out '%s.crt' -days 60 -addext "
+                "'subjectAltName=%s' -addext basicConstraints=CA:FALSE %s",
+                ca, ca, name, names, usage));
 }
 
 void tls_make_cert(const char *dir, const char *ca, const char *name, const char *names)
 {
-    make_cert(dir, ca, name, names, NULL);
+    make_cert(dir, ca, name, names, "");
 }
 
 void tls_make_server_cert(const char *dir, const char *ca, const char *name,
                           const char *names)
 {
-    make_cert(dir, ca, name, names, "extendedKeyUsage=serverAuth");
+    make_cert(dir, ca, name, names, "-addext extendedKeyUsage=serverAuth");
 }
 
 /* `openssl req` refuses an end date in the past; `openssl x509` accepts it. */
 void tls_make_expired_cert(const char *dir, const char *ca, const char *name,
                            const char *names)
 {
-    cleanup_free char *crt = file(dir, name, "crt"), *key = file(dir, name, "key"),
-                      *csr = file(dir, name, "csr"), *subject = xasprintf("/CN=%s", name),
-                      *ca_crt = file(dir, ca, "crt"), *ca_key = file(dir, ca, "key"),
-                      *alt = xasprintf("subjectAltName=%s", names);
-    run(ARGV("openssl", "req", "-new", KEY_ARGS, "-keyout", key, "-out", csr, "-subj",
-             subject, "-addext", alt));
-    run(ARGV("openssl", "x509", "-req", "-in", csr, "-CA", ca_crt, "-CAkey", ca_key,
-             "-CAcreateserial", "-days", "-1", "-out", crt));
+    req(dir, name,
+        lib_fmt("-new -out '%s.csr' -addext 'subjectAltName=%s'", name, names));
+    sh(dir, lib_fmt("openssl x509 -req -in '%s.csr' -CA '%s.crt' -CAkey '%s.key' "
+                    "-CAcreateserial -days -1 -out '%s.crt'",
+                    name, ca, ca, name));
 }
 
 struct tls_server {
@@ -78,7 +70,7 @@ struct tls_server *tls_server_start(const char *dir, unsigned port,
 {
     struct tls_server *s = xcalloc(1, sizeof *s);
     cleanup_free char *accept = xasprintf("127.0.0.1:%u", port);
-    const char *argv[PROGRAM_ARGS] = {"env",      "-C",    dir,       "openssl",
+    const char *argv[PROGRAM_ARGS] = {"env",      "-C",   dir,       "openssl",
                                       "s_server", "-www", "-accept", accept};
     program_args(argv, 8, args);
     program_start(&s->program, "/", argv);

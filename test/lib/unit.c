@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/unit.h"
 
+#include <pthread.h>
+#include <stdarg.h>
 #include <string.h>
 #include <time.h>
+
+#include "base/mem.h"
+#include "base/str.h"
 
 /* The main function of a test program, as lib/unit.h describes it. */
 
@@ -58,6 +63,63 @@ int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
     for (size_t i = 0; i < n; i++)
         add_wanted(tcase, tests[i].test, tests[i].loops);
     return run_case(name, tcase);
+}
+
+static _Thread_local struct kept {
+    void *p;
+    void (*release)(void *p);
+} * kept;
+static _Thread_local size_t n_kept, cap_kept;
+
+static pthread_key_t at_thread_end;
+
+static void release_all(void *arg)
+{
+    (void)arg;
+    lib_release(0);
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&at_thread_end, release_all);
+}
+
+void *lib_keep(void *p, void (*release)(void *p))
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_key);
+    pthread_setspecific(at_thread_end, &kept);
+    MEM_GROW(kept, cap_kept, n_kept + 1);
+    kept[n_kept++] = (struct kept){p, release};
+    return p;
+}
+
+char *lib_fmt(const char *fmt, ...)
+{
+    struct buf text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    return lib_keep(buf_take(&text), free);
+}
+
+size_t lib_mark(void)
+{
+    return n_kept;
+}
+
+void lib_release(size_t mark)
+{
+    while (n_kept > mark) {
+        n_kept--;
+        kept[n_kept].release(kept[n_kept].p);
+    }
+    if (mark)
+        return;
+    free(kept);
+    kept = NULL;
+    cap_kept = 0;
 }
 
 int64_t lib_now_ms(void)

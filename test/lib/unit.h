@@ -55,19 +55,33 @@ int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
             &(struct unit_fixtures){.begin = begin_test, .end = end_test});              \
     }
 
-/* Waits until the condition holds; fails the test with the message after LIB_WAIT_MS. */
+/* Waits until the condition holds; fails the test with the message after LIB_WAIT_MS, or after
+ * that many milliseconds. */
 enum { LIB_WAIT_MS = 60 * 1000 };
-#define lib_wait_saying(condition, ...)                                                  \
+#define lib_wait_within(ms, condition, ...)                                              \
     do {                                                                                 \
-        int64_t lib_end_ = lib_now_ms() + LIB_WAIT_MS;                                   \
+        int64_t lib_end_ = lib_now_ms() + (ms);                                          \
+        size_t lib_mark_ = lib_mark();                                                   \
         while (!(condition)) {                                                           \
             ck_assert_msg(lib_now_ms() < lib_end_, __VA_ARGS__);                         \
+            lib_release(lib_mark_);                                                      \
             lib_pause();                                                                 \
         }                                                                                \
     } while (0)
+#define lib_wait_saying(condition, ...)                                                  \
+    lib_wait_within(LIB_WAIT_MS, condition, __VA_ARGS__)
 #define lib_wait(condition) lib_wait_saying(condition, "timeout: %s is false", #condition)
 int64_t lib_now_ms(void);
 void lib_pause(void); /* a few milliseconds */
+
+/*
+ * Memory that a thread keeps until its end, or that of the test: functions with such a
+ * result say "kept". A condition of lib_wait keeps nothing while it is false.
+ */
+void *lib_keep(void *p, void (*release)(void *p)); /* takes p, returns it */
+char *lib_fmt(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* kept */
+size_t lib_mark(void);
+void lib_release(size_t mark); /* what was kept since */
 
 /* Is the span equal to the C string? */
 #define ck_assert_span_eq(s, str)                                                        \

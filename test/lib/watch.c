@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/watch.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 void watch_open(struct watch *w, unsigned port, const char *target)
@@ -25,23 +24,23 @@ char *watch_line(struct watch *w)
         char *end = b->n ? memchr(b->p, '\n', b->n) : NULL;
         bool last = false;
         if (end) {
-            char *line = xmemdup0(b->p, (size_t)(end - b->p));
+            char *line = lib_fmt("%.*s", (int)(end - b->p), b->p);
             b->n -= (size_t)(end + 1 - b->p);
             memmove(b->p, end + 1, b->n + 1);
             return line;
         }
-        if (raw_read_chunk(&w->c, &w->r, &last) != RAW_OK || last)
+        w->cut = raw_read_chunk(&w->c, &w->r, &last) != RAW_OK;
+        if (w->cut || last)
             return NULL;
     }
 }
 
 char *watch_until(struct watch *w, const char *text)
 {
-    for (;;) {
-        char *line = watch_line(w);
+    char *line;
+    do {
+        line = watch_line(w);
         ck_assert_msg(line, "the watch ended without \"%s\"", text);
-        if (*text ? strstr(line, text) != NULL : !*line)
-            return line;
-        free(line);
-    }
+    } while (*text ? !strstr(line, text) : *line);
+    return line;
 }

@@ -21,21 +21,27 @@ static inline void yamlfile_read(json_t *out, const char *path)
     }
 }
 
-/* The only document of a file: new. */
-static inline json_t *read_one(const char *path)
+/* The documents of the files that match (lib_glob); kept. */
+static inline json_t *yamlfile_all(const char *pattern)
 {
-    cleanup_json json_t *all = json_array();
-    yamlfile_read(all, path);
+    json_t *all = lib_own(json_array());
+    for (const char *const *file = lib_glob(pattern); *file; file++)
+        yamlfile_read(all, *file);
+    return all;
+}
+
+/* The only document of a file; kept. */
+static inline json_t *yamlfile_one(const char *path)
+{
+    json_t *all = yamlfile_all(path);
     ck_assert_uint_eq(json_array_size(all), 1);
-    return json_incref(json_array_get(all, 0));
+    return json_array_get(all, 0);
 }
 
 /* The first document of the kind; fails the test if there is none. */
 static inline json_t *of_kind(const json_t *all, const char *kind)
 {
-    size_t i;
-    json_t *j;
-    json_array_foreach(all, i, j) if (strcmp(lib_str(j, "kind"), kind) == 0) return j;
-    ck_abort_msg("no document of kind %s", kind);
-    return NULL;
+    json_t *j = lib_find(all, "kind", kind);
+    ck_assert_msg(j != NULL, "no document of kind %s", kind);
+    return j;
 }

@@ -14,50 +14,39 @@
 static struct program registry;
 static char *made; /* the folder of the registry */
 
-/* The output of a shell script, which must succeed; new. It runs in lib_dir. $TOP is the folder
- * of the sources, $OUT the release, $HOST the address of the registry. */
+/* The output of a shell script, which must succeed. It runs in lib_dir. $TOP is the folder of
+ * the sources, $OUT the release, $HOST the address of the registry. */
 static char *output_of(const char *script)
 {
-    struct program p;
-    cleanup_free char *all = xasprintf(
-        "TOP=$PWD OUT=$PWD/build/release HELM=$(scripts/e2e-programs helm)/helm "
-        "ARM=$(scripts/debian-root arm64) AMD=$(scripts/debian-root amd64)\n"
-        "cd; %s",
-        script);
-    program_start(&p, lib_dir, ARGV("bash", "-euo", "pipefail", "-c", all));
-    int status = program_wait(&p);
-    ck_assert_msg(status == 0, "%s: status %d: %s", script, status, program_output(&p));
-    char *said = xstrdup(program_output(&p));
-    program_fini(&p);
-    return said;
-}
-
-static void does(const char *script)
-{
-    free(output_of(script));
+    return lib_output(
+        0,
+        ARGV("bash", "-euo", "pipefail", "-c",
+             lib_fmt(
+                 "TOP=$PWD OUT=$PWD/build/release HELM=$(scripts/e2e-programs helm)/helm "
+                 "ARM=$(scripts/debian-root arm64) AMD=$(scripts/debian-root amd64)\n"
+                 "cd; %s",
+                 script)));
 }
 
 static void start_registry(void)
 {
     lib_dir = made = temp_dir();
-    cleanup_free char *config = temp_path(made, "config.yml");
-    cleanup_free char *text =
-        xasprintf("version: 0.1\nstorage: {filesystem: {rootdirectory: \"%s/data\"}}\n"
-                  "http: {addr: \"127.0.0.1:0\"}\n",
-                  made);
-    temp_write(made, "config.yml", text);
-    cleanup_free char *line =
-        xasprintf("exec \"${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/registry/usr/bin/"
-                  "docker-registry\" serve '%s'",
-                  config);
-    program_start(&registry, getenv("HOME"), ARGV("sh", "-c", line));
-    cleanup_free char *host =
-        xasprintf("127.0.0.1:%u", program_port(&registry, "listening on "));
-    setenv("HOST", host, 1);
-    does("openssl ecparam -name prime256v1 -genkey -noout -out key\n"
-         "openssl pkey -in key -pubout -out public\n"
-         "cp -r \"$OUT\" signed; \"$TOP\"/scripts/release/sign signed key\n"
-         "\"$TOP\"/scripts/release/publish signed $HOST/g --dest-tls-verify=false");
+    temp_write(
+        made, "config.yml",
+        lib_fmt("version: 0.1\nstorage: {filesystem: {rootdirectory: \"%s/data\"}}\n"
+                "http: {addr: \"127.0.0.1:0\"}\n",
+                made));
+    program_start(
+        &registry, getenv("HOME"),
+        ARGV("sh", "-c",
+             lib_fmt("exec \"${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/registry/usr/bin/"
+                     "docker-registry\" serve '%s/config.yml'",
+                     made)));
+    setenv("HOST", lib_fmt("127.0.0.1:%u", program_port(&registry, "listening on ")), 1);
+    output_of("openssl ecparam -name prime256v1 -genkey -noout -out key\n"
+              "openssl pkey -in key -pubout -out public\n"
+              "cp -r \"$OUT\" signed; \"$TOP\"/scripts/release/sign signed key\n"
+              "\"$TOP\"/scripts/release/publish signed $HOST/g --dest-tls-verify=false");
 }
 
 static void stop_registry(void)
@@ -69,21 +58,17 @@ static void stop_registry(void)
 /* What the registry says of /v2/g/NAME/manifests/REFERENCE. */
 static json_t *manifest(const char *name, const char *reference)
 {
-    cleanup_free char *script = xasprintf(
+    const char *text = output_of(lib_fmt(
         "curl -sSf -H 'Accept: application/vnd.oci.image.index.v1+json, "
         "application/vnd.oci.image.manifest.v1+json' http://$HOST/v2/g/%s/manifests/%s",
-        name, reference);
-    cleanup_free char *text = output_of(script);
-    json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    ck_assert_msg(j != NULL, "%s: %s", name, text);
-    return j;
+        name, reference));
+    return lib_parse(text, strlen(text));
 }
 
 static char *digest_of(const char *name)
 {
-    cleanup_free char *script =
-        xasprintf("sed -n 's|.*/%s:[^@]*@||p' \"$OUT/images.txt\"", name);
-    char *digest = output_of(script);
+    char *digest =
+        output_of(lib_fmt("sed -n 's|.*/%s:[^@]*@||p' \"$OUT/images.txt\"", name));
     digest[strcspn(digest, "\n")] = '\0';
     ck_assert_uint_eq(strlen(digest), 71);
     return digest;
@@ -95,84 +80,66 @@ static const char *const images[] = {"gpushare-extender", "gpushare-device-plugi
 START_TEST(each_image_is_there_by_digest_for_both_architectures)
 {
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
-        cleanup_free char *digest = digest_of(images[i]);
-        cleanup_json json_t *by_digest = manifest(images[i], digest);
-        cleanup_json json_t *by_tag = manifest(images[i], "0.1.0");
-        const json_t *of = lib_at(by_digest, "manifests");
-        ck_assert(json_equal(by_digest, by_tag));
-        ck_assert_uint_eq(json_array_size(of), 2);
-        ck_assert_str_eq(lib_str(json_array_get(of, 0), "platform.architecture"),
-                         "amd64");
-        ck_assert_str_eq(lib_str(json_array_get(of, 1), "platform.architecture"),
-                         "arm64");
-        cleanup_free char *pull =
-            xasprintf("skopeo copy --quiet --all --src-tls-verify=false "
-                      "docker://$HOST/g/%s@%s dir:%s",
-                      images[i], digest, images[i]);
-        does(pull);
+        const char *digest = digest_of(images[i]);
+        const json_t *index = manifest(images[i], digest);
+        ck_assert(json_equal(index, manifest(images[i], "0.1.0")));
+        ck_assert_uint_eq(lib_size(index, "manifests"), 2);
+        ck_assert_str_eq(lib_str(index, "manifests.0.platform.architecture"), "amd64");
+        ck_assert_str_eq(lib_str(index, "manifests.1.platform.architecture"), "arm64");
+        output_of(lib_fmt("skopeo copy --quiet --all --src-tls-verify=false "
+                          "docker://$HOST/g/%s@%s dir:%s",
+                          images[i], digest, images[i]));
     }
 }
-END_TEST
 
 /* The signature of a digest, at the tag where cosign looks for it. */
 static void check_signature(const char *image, const char *digest)
 {
-    cleanup_free char *tag = xasprintf("sha256-%s.sig", digest + 7);
-    cleanup_json json_t *j = manifest(image, tag);
-    const json_t *layer = json_array_get(lib_at(j, "layers"), 0);
-    const json_t *text = json_object_get(lib_at(layer, "annotations"),
-                                         "dev.cosignproject.cosign/signature");
+    const json_t *layer =
+        lib_at(manifest(image, lib_fmt("sha256-%s.sig", digest + 7)), "layers.0");
     ck_assert_str_eq(lib_str(layer, "mediaType"),
                      "application/vnd.dev.cosign.simplesigning.v1+json");
-    cleanup_free char *verify = xasprintf(
-        "curl -sSf http://$HOST/v2/g/%s/blobs/%s >payload\n"
-        "echo '%s' | base64 -d >sig; grep -q '\"%s\"' payload\n"
-        "grep -q '\"docker-reference\":\"localhost/gpushare/%s\"' payload\n"
-        "openssl dgst -sha256 -verify '%s/public' -signature sig payload",
-        image, lib_str(layer, "digest"), json_string_value(text), digest, image, made);
-    does(verify);
+    output_of(lib_fmt("curl -sSf http://$HOST/v2/g/%s/blobs/%s >payload\n"
+                      "echo '%s' | base64 -d >sig; grep -q '\"%s\"' payload\n"
+                      "grep -q '\"docker-reference\":\"localhost/gpushare/%s\"' payload\n"
+                      "openssl dgst -sha256 -verify '%s/public' -signature sig payload",
+                      image, lib_str(layer, "digest"),
+                      lib_in(layer, "annotations", "dev.cosignproject.cosign/signature"),
+                      digest, image, made));
 }
 
 /* Debian's skopeo and podman cannot verify these signatures. */
 START_TEST(each_image_has_its_signature_beside_it)
 {
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
-        cleanup_free char *digest = digest_of(images[i]);
-        cleanup_json json_t *index = manifest(images[i], digest);
-        size_t j;
-        const json_t *one;
+        const char *digest = digest_of(images[i]);
+        json_t *one;
         check_signature(images[i], digest);
-        json_array_foreach(lib_at(index, "manifests"), j, one)
+        lib_each(one, lib_at(manifest(images[i], digest), "manifests"))
             check_signature(images[i], lib_str(one, "digest"));
     }
-    cleanup_free char *chart = digest_of("gpushare");
-    check_signature("gpushare", chart);
+    check_signature("gpushare", digest_of("gpushare"));
 }
-END_TEST
 
 START_TEST(helm_installs_the_chart_from_there)
 {
-    cleanup_free char *said =
+    const char *said =
         output_of("$HELM pull oci://$HOST/g/gpushare --version 0.1.0 --plain-http 2>&1\n"
                   "cmp gpushare-0.1.0.tgz \"$OUT/gpushare-0.1.0.tgz\"\n"
                   "$HELM lint gpushare-0.1.0.tgz\n"
                   "$HELM template gpushare gpushare-0.1.0.tgz -n kube-system "
                   "--set image.registry=$HOST/g >objects\n"
                   "grep -o 'image: .*' objects | sort -u");
-    cleanup_free char *digest = digest_of("gpushare");
-    ck_assert_contains(said, digest);
-    for (size_t i = 0; i < ARRAY_LEN(images); i++) {
-        cleanup_free char *of = digest_of(images[i]);
-        cleanup_free char *line = xasprintf("%s/g/%s@%s", getenv("HOST"), images[i], of);
-        ck_assert_contains(said, line);
-    }
+    ck_assert_contains(said, digest_of("gpushare"));
+    for (size_t i = 0; i < ARRAY_LEN(images); i++)
+        ck_assert_contains(
+            said, lib_fmt("%s/g/%s@%s", getenv("HOST"), images[i], digest_of(images[i])));
 }
-END_TEST
 
 /* From the layers alone; the arm64 image has its loader and all libraries. */
 START_TEST(the_programs_start_from_the_images_of_both_architectures)
 {
-    cleanup_free char *said = output_of(
+    const char *said = output_of(
         "for p in gpushare-extender gpushare-device-plugin scv-agent; do\n"
         "  for a in amd64 arm64; do\n"
         "    rm -rf all root; mkdir all root\n"
@@ -195,11 +162,10 @@ START_TEST(the_programs_start_from_the_images_of_both_architectures)
         "gpushare-device-plugin 0.1.0\nX86-64\ngpushare-device-plugin 0.1.0\nAArch64\n"
         "scv-agent 0.1.0\nscv-agent 0.1.0\n");
 }
-END_TEST
 
 START_TEST(the_plugin_and_the_package_run_on_both_architectures)
 {
-    cleanup_free char *said = output_of(
+    const char *said = output_of(
         "for a in amd64 arm64; do\n"
         "  mkdir $a; tar -C $a -xzf \"$OUT\"/kubectl-inspect-gpushare-linux-$a.tar.gz\n"
         "  dpkg-deb -x \"$OUT\"/gpushare_0.1.0_$a.deb $a/deb\n"
@@ -212,7 +178,6 @@ START_TEST(the_plugin_and_the_package_run_on_both_architectures)
     ck_assert_str_eq(said, "kubectl-inspect-gpushare 0.1.0\nkubectl-inspect-gpushare "
                            "0.1.0\ngpushare-setup 0.1.0\ngpushare-setup 0.1.0\n");
 }
-END_TEST
 
 /* Without the limit of program_wait: on a busy machine it takes its time. */
 START_TEST(the_same_programs_give_the_same_bytes)
@@ -222,15 +187,13 @@ START_TEST(the_same_programs_give_the_same_bytes)
                         "\"$AGAIN/again\" amd64=build/amd64=$(scripts/debian-root amd64) "
                         "arm64=build/arm64=$(scripts/debian-root arm64)");
     ck_assert_int_eq(status, 0);
-    does("diff -r -x '*.sig*' again \"$OUT\"");
+    output_of("diff -r -x '*.sig*' again \"$OUT\"");
 }
-END_TEST
 
 int main(void)
 {
     /* The programs of this suite get another HOME. */
-    cleanup_free char *cache = xasprintf("%s/.cache", getenv("HOME"));
-    setenv("XDG_CACHE_HOME", cache, 0);
+    setenv("XDG_CACHE_HOME", lib_fmt("%s/.cache", getenv("HOME")), 0);
     static const struct unit_fixtures around = {.begin_all = start_registry,
                                                 .end_all = stop_registry};
     const TTest *const tests[] = {

@@ -81,7 +81,6 @@ START_TEST(a_pod_needs_cpu_memory_model_and_cards)
     cluster_free(c);
     unload(&l);
 }
-END_TEST
 
 /* Two pods, spread over two cards, leave no whole card until one of them moves. */
 START_TEST(pods_move_so_that_another_one_fits)
@@ -112,7 +111,6 @@ START_TEST(pods_move_so_that_another_one_fits)
     cluster_free(c);
     unload(&l);
 }
-END_TEST
 
 /* -- results -- */
 
@@ -141,7 +139,6 @@ START_TEST(on_a_small_cluster_fgd_strands_least)
     ck_assert(r[SCORE_FGD].alloc90 > r[SCORE_BINPACK].alloc90);
     unload(&l);
 }
-END_TEST
 
 /* Pods that share cards and request little CPU, with churn. */
 START_TEST(among_pods_that_share_cards_fgd_rejects_least)
@@ -159,7 +156,6 @@ START_TEST(among_pods_that_share_cards_fgd_rejects_least)
     ck_assert(r[SCORE_FGD].alloc100 > r[SCORE_SPREAD].alloc100);
     unload(&l);
 }
-END_TEST
 
 /* A third of the pods name models. Where fragmentation counted all cards for them, 84.9 and
  * 93.6 percent were allocated, because other pods took the cards that they needed. */
@@ -175,7 +171,6 @@ START_TEST(fgd_keeps_cards_for_pods_that_name_models)
     ck_assert(fgd.first_reject > 33);
     unload(&l);
 }
-END_TEST
 
 START_TEST(the_same_seed_gives_the_same_results)
 {
@@ -194,7 +189,6 @@ START_TEST(the_same_seed_gives_the_same_results)
     }
     unload(&l);
 }
-END_TEST
 
 START_TEST(table_and_json_output)
 {
@@ -227,7 +221,6 @@ START_TEST(table_and_json_output)
     replay_table(&churn, lines, 1, true);
     ck_assert(strstr(churn.p, "churn rejects") && strstr(churn.p, " 3.25\n"));
 }
-END_TEST
 
 /* openb's traces (0.6 MB each) are not part of this repository. */
 static double openb_alloc100(const char *dir, const char *trace, enum score_policy policy)
@@ -257,7 +250,6 @@ START_TEST(openb)
     /* A fifth of the pods name models; the paper's result is 94.66. */
     ck_assert(openb_alloc100(dir, "gpuspec20", SCORE_FGD) >= 94.66);
 }
-END_TEST
 
 UNIT_MAIN_SECONDS("replay", 300, a_pod_needs_cpu_memory_model_and_cards,
                   pods_move_so_that_another_one_fits,

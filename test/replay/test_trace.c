@@ -45,7 +45,6 @@ START_TEST(pod_lists_with_and_without_gpu_spec)
     ck_assert_span_eq(t.pods[0].models, "T4,V100M16");
     trace_fini(&t);
 }
-END_TEST
 
 #define ROW(text) PODS "p1,1,1,1,500\n" text
 
@@ -104,7 +103,6 @@ START_TEST(errors_name_file_line_and_column)
         trace_fini(&t);
     }
 }
-END_TEST
 
 START_TEST(lines_and_fields_are_limited)
 {
@@ -123,7 +121,6 @@ START_TEST(lines_and_fields_are_limited)
     ck_assert_str_eq(err.msg, "f:2: field 1 has more than 256 bytes");
     trace_fini(&t);
 }
-END_TEST
 
 UNIT_MAIN("trace", pod_lists_with_and_without_gpu_spec, errors_name_file_line_and_column,
           lines_and_fields_are_limited)

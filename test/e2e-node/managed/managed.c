@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "e2e-node/cell.h"
 #include "e2e-node/dns.h"
 #include "e2e-node/node.h"
 #include "e2e-node/real.h"
-#include "lib/relay.h"
+#include "e2e/service/relay.h"
 
 /*
  * The cluster of `scripts/cluster up --managed`: a control plane whose files and programs are
@@ -41,42 +39,35 @@ static struct {
 /* It has the defaults of Kubernetes, and nobody can change that. */
 static void start_scheduler(void)
 {
-    cleanup_free char *program = cluster_program("kube-scheduler");
-    cleanup_free char *config = temp_path(cluster.dir, "scheduler.kubeconfig");
+    char *config = lib_fmt("%s/scheduler.kubeconfig", cluster.dir);
     cluster_add_program("default-scheduler",
-                        ARGV(program, "--kubeconfig", config, "--leader-elect=false",
-                             "--authentication-kubeconfig", config,
-                             "--authorization-kubeconfig", config));
+                        ARGV(cluster_program("kube-scheduler"), "--kubeconfig", config,
+                             "--leader-elect=false", "--authentication-kubeconfig",
+                             config, "--authorization-kubeconfig", config));
 }
 
 /* runc, and what NVIDIA's runtime adds. */
 static void write_runtime(void)
 {
-    cleanup_free char *relative = program_path("e2e-nvidia-runtime");
-    cleanup_free char *program = realpath(relative, NULL), *library = node_nvml();
-    cleanup_free char *cards = node_write_cards();
-    cleanup_free char *text =
-        xasprintf("exec '%s' runc '%s' '%s' \"$@\"\n", program, library, cards);
-    temp_script(cell_dir(), "nvidia-runtime", text);
-    real_set_runtime(temp_path(cell_dir(), "nvidia-runtime")); /* until the end */
+    temp_script(cell_dir(), "nvidia-runtime",
+                lib_fmt("exec '%s' runc '%s' '%s' \"$@\"\n",
+                        node_built("e2e-nvidia-runtime"), node_nvml(),
+                        node_write_cards(NULL)));
+    real_set_runtime(lib_fmt("%s/nvidia-runtime", cell_dir()));
 }
 
 static void import(void)
 {
-    cleanup_free char *files = temp_path(managed.dir, "images/*.tar");
-    glob_t all;
     struct err err = {0};
-    ck_assert_msg(glob(files, 0, NULL, &all) == 0, "there is no %s", files);
-    for (size_t i = 0; i < all.gl_pathc; i++)
-        ck_assert_done(real_import(all.gl_pathv[i], &err), err);
-    globfree(&all);
+    for (const char *const *file = lib_glob(lib_fmt("%s/images/*.tar", managed.dir));
+         *file; file++)
+        ck_assert_done(real_import(*file, &err), err);
 }
 
 static void give(const char *name)
 {
-    cleanup_free char *path = xasprintf("pki/%s", name);
-    cleanup_free char *text = temp_read(cluster.dir, path);
-    temp_write(managed.dir, path, text);
+    char *path = lib_fmt("pki/%s", name);
+    temp_write(managed.dir, path, cluster_file(path));
 }
 
 static int open_apiserver(void *ctx)
@@ -88,10 +79,10 @@ static int open_apiserver(void *ctx)
 START_TEST(serve)
 {
     struct err err = {0};
-    cleanup_free char *logs = temp_path(cluster.dir, "log");
-    cleanup_free char *link = temp_path(managed.dir, "log/cluster");
     ck_assert_msg(cell_why_not() == NULL, "%s", cell_why_not());
-    ck_assert_int_eq(symlink(logs, link), 0);
+    ck_assert_int_eq(
+        symlink(lib_fmt("%s/log", cluster.dir), lib_fmt("%s/log/cluster", managed.dir)),
+        0);
     start_scheduler();
     write_runtime();
     dns_start();
@@ -103,7 +94,6 @@ START_TEST(serve)
     give("admin.crt"); /* the last one: scripts/cluster waits for it */
     relay_serve(managed.listener, open_apiserver, NULL);
 }
-END_TEST
 
 static int suite(void)
 {

@@ -4,12 +4,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "lib/relay.h"
+#include "e2e/service/relay.h"
 #include "wire/httpc.h"
 
 /*

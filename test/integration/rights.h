@@ -11,20 +11,18 @@
 struct right {
     const char *verb, *group, *resource; /* pods/binding: with the subresource */
     const char *ns, *name;               /* NULL: all */
+    json_int_t covered;                  /* number of requests so far */
 };
 
 enum { RIGHTS = 64 };
 struct rights {
     struct right r[RIGHTS];
-    json_int_t covered[RIGHTS]; /* number of requests so far */
     size_t n, roles;
-    json_t *all; /* owns the strings */
 };
 
 /* Reads the roles of the manifests `files` (ends with NULL). Each must be bound to the
- * service account of the only workload of that kind. */
+ * service account of the only workload of that kind. The strings are kept. */
 void rights_read(struct rights *rights, const char *const *files, const char *workload);
-void rights_fini(struct rights *rights);
 
 /* Makes that kube-sim count the requests of each rule. Call first. */
 void rights_count(const struct peer *api, const struct rights *rights);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <stddef.h>
+#include <jansson.h>
 
 /*
  * Checks the requests of our service accounts in the audit log of kube-apiserver.
@@ -10,12 +10,10 @@
 
 #define AUDIT_EXTENDER "gpushare-schd-extender"
 
+/* The requests of the account so far, kept. */
+json_t *audit_requests(const char *account);
 /* Fails the test unless the account has sent requests, a role that is bound to the account
  * itself (not to all users) allowed each of them, and none was answered with 401 or 403.
  * Not for tests that restart the API server, which answers 403 until it has read the
  * roles. */
 void audit_check(const char *account);
-
-/* How many requests of the extender of this verb ("create") and resource ("pods/binding")
- * so far. */
-size_t audit_count(const char *verb, const char *resource);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lib/relay.h"
+#include "e2e/service/relay.h"
 
 #include <netinet/in.h>
 #include <poll.h>
