@@ -154,7 +154,7 @@ static void answer_pending(struct core_driver *driver, const struct core_output 
 
 /* What the caller's own thread takes of the outputs. */
 struct own_outputs {
-    struct span uid; /* of a bind, whose API calls its thread makes itself */
+    struct span uid; /* of a bind, whose API calls its thread makes itself; empty: none */
     struct core_output *calls[4];
     size_t n;
     struct core_output *reserved; /* of a reservation; new */
@@ -162,7 +162,7 @@ struct own_outputs {
 
 static bool take_own(struct own_outputs *own, const struct core_output *o)
 {
-    if (!own || own->n == ARRAY_LEN(own->calls) || !o->uid ||
+    if (!own || !own->uid.n || own->n == ARRAY_LEN(own->calls) ||
         !span_eq(own->uid, span_of(o->uid)))
         return false;
     own->calls[own->n++] = core_output_dup(o);

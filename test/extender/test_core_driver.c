@@ -179,6 +179,26 @@ START_TEST(a_stop_waits_until_the_lease_is_released)
 }
 END_TEST
 
+/* The thread of a filter makes no API calls: those that are due in its step, such as a renewal
+ * of the lease, are deferred. */
+START_TEST(a_reservation_takes_no_call_of_the_leader)
+{
+    struct core_driver_io io = {rig_stream, rig_defer, rig_perform, rig_hurry, &rig};
+    struct core_driver_reserve reserve = {.uid = SPAN("u")};
+    size_t at;
+    rig = (struct core_driver_rig){0};
+    rig.driver = core_driver_new(&(struct core_settings){.ledger = {.unit_mib = 1},
+                                                         .identity = "me",
+                                                         .lease_namespace = "kube-system",
+                                                         .lease_name = "l"},
+                                 &io);
+    core_driver_reserve(rig.driver, &reserve, &at); /* the GET of the lease is due */
+    ck_assert_uint_eq(rig.n_deferred, 1);
+    ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_LEASE_GET);
+    rig_stop(&rig);
+}
+END_TEST
+
 /* Only bind_answer waits for the lease, so that no bind waits twice. */
 START_TEST(a_bind_at_a_follower_fails_at_once)
 {
@@ -206,4 +226,5 @@ END_TEST
 UNIT_MAIN("core_driver", as_many_concurrent_binds_succeed_as_fit,
           many_binds_of_one_pod_are_one_binding,
           a_bind_succeeds_under_constant_filter_load,
-          a_stop_waits_until_the_lease_is_released, a_bind_at_a_follower_fails_at_once)
+          a_stop_waits_until_the_lease_is_released,
+          a_reservation_takes_no_call_of_the_leader, a_bind_at_a_follower_fails_at_once)
