@@ -190,7 +190,7 @@ T_PROGRAMS    := $(foreach t,$(T),$(B)/test/$(firstword $(subst :, ,$t)))
 # What make unit runs: each program takes less than two seconds on a quiet machine.
 UNIT_SLOW     := $(patsubst %,$(B)/test/%,base/test_shell kube/test_credential_exec \
                    gpu/test_real_limit gpu/test_smi kube-sim/% wire/% plugin/test_model \
-                   $(patsubst %,extender/test_%,events gpuapi shared_reply watch_cache))
+                   $(patsubst %,extender/test_%,events gpuapi stream watch_cache))
 UNIT_PROGRAMS := $(filter-out $(UNIT_SLOW),$(UNITS))
 
 # What make test-arm64 runs: suites that start no program, and depend on no port and no time. The

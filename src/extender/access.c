@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "extender/forward.h"
-#include "extender/seats.h"
+#include "extender/stream.h"
 
 #define API "/apis/nvidia-gpu-scheduler/v1"
 
@@ -225,7 +225,7 @@ static bool allows_view(const struct access *a, bool main,
     bool no = answer == DELEGATED_AUTH_NO, unknown = err.code == ERR_UNAUTHORIZED;
     httpd_fail(reply, !no ? 503 : unknown ? 401 : 403, "%s", err.msg);
     if (!no) {
-        seats_retry_after(reply);
+        stream_retry_after(reply);
     } else if (unknown) {
         reply->header[0][0] = "WWW-Authenticate";
         reply->header[0][1] = "Bearer realm=\"gpushare\"";

@@ -4,37 +4,34 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
-enum {
-    BIND_WAIT_MS = 15000,
-};
+enum { BIND_WAIT_MS = 15000 };
 
 /* A bind whose thread waits for the outcome. */
 struct pending {
+    struct list link;
     uint64_t token;
     bool done;
     enum core_bind_outcome outcome;
     struct err err;
-    struct pending *next;
 };
 
 struct core_driver {
     struct core_driver_io io;
-    void (*changed)(void *ctx); /* or NULL */
-    void *changed_ctx;
+    struct view_source source;
     pthread_rwlock_t lock; /* protects core */
     struct core *core;
 
     pthread_mutex_t wait_lock; /* protects the members below; never held with `lock` */
-    pthread_cond_t wait_cond;  /* CLOCK_MONOTONIC */
-    struct pending *pending;
+    pthread_cond_t wait_cond;
+    struct list pending;
     uint64_t last_token;
-    unsigned may_bind_waiters;
     bool stopped;
 };
 
@@ -43,47 +40,40 @@ struct step_time core_driver_now(void)
     return (struct step_time){clock_mono_ms(), clock_wall_ns()};
 }
 
-static void lock_init(pthread_rwlock_t *lock)
+static const struct core *read_core(void *ctx)
 {
-    pthread_rwlockattr_t attr;
-    pthread_rwlockattr_init(&attr);
-    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(lock, &attr);
-    pthread_rwlockattr_destroy(&attr);
+    return core_driver_read(ctx);
 }
 
-static void cond_init(pthread_cond_t *cond)
+static void end_read(void *ctx)
 {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
+    core_driver_read_end(ctx);
 }
 
 struct core_driver *core_driver_new(const struct core_settings *settings,
                                     const struct core_driver_io *io)
 {
     struct core_driver *driver = xcalloc(1, sizeof *driver);
+    pthread_rwlockattr_t attr;
     driver->io = *io;
+    driver->source =
+        (struct view_source){.read = read_core, .read_end = end_read, .ctx = driver};
     driver->core = core_new(settings);
-    lock_init(&driver->lock);
+    list_init(&driver->pending);
+    pthread_rwlockattr_init(&attr);
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&driver->lock, &attr);
+    pthread_rwlockattr_destroy(&attr);
     pthread_mutex_init(&driver->wait_lock, NULL);
-    cond_init(&driver->wait_cond);
+    pthread_cond_init(&driver->wait_cond, NULL);
     return driver;
-}
-
-void core_driver_on_change(struct core_driver *driver, void (*fn)(void *ctx), void *ctx)
-{
-    driver->changed = fn;
-    driver->changed_ctx = ctx;
 }
 
 void core_driver_free(struct core_driver *driver)
 {
     if (!driver)
         return;
-    assert(!driver->pending);
+    assert(list_is_empty(&driver->pending));
     core_free(driver->core);
     pthread_rwlock_destroy(&driver->lock);
     pthread_mutex_destroy(&driver->wait_lock);
@@ -109,25 +99,16 @@ void core_driver_read_end(struct core_driver *driver)
     pthread_rwlock_unlock(&driver->lock);
 }
 
-static const struct core *read_core(void *ctx)
+int core_driver_ready(struct core_driver *driver, struct err *err)
 {
-    return core_driver_read(ctx);
+    int rc = core_ready(core_driver_read(driver), core_driver_now(), err);
+    core_driver_read_end(driver);
+    return rc;
 }
 
-static void end_read(void *ctx)
+const struct view_source *core_driver_source(const struct core_driver *driver)
 {
-    core_driver_read_end(ctx);
-}
-
-struct view_source core_driver_source(struct core_driver *driver)
-{
-    return (struct view_source){.read = read_core, .read_end = end_read, .ctx = driver};
-}
-
-void core_driver_each_node(struct core_driver *driver, view_source_node_fn fn, void *ctx)
-{
-    struct view_source source = core_driver_source(driver);
-    view_source_each_node(&source, fn, ctx);
+    return &driver->source;
 }
 
 int64_t core_driver_due(struct core_driver *driver)
@@ -140,14 +121,12 @@ int64_t core_driver_due(struct core_driver *driver)
 static void answer_pending(struct core_driver *driver, const struct core_output *reply)
 {
     pthread_mutex_lock(&driver->wait_lock);
-    for (struct pending *p = driver->pending; p; p = p->next) {
-        if (p->token != reply->token)
-            continue;
+    LIST_EACH(struct pending, p, &driver->pending, link)
+    if (p->token == reply->token) {
         p->done = true;
         p->outcome = reply->bind;
         err_set(&p->err, reply->code, "%s", reply->text);
         pthread_cond_broadcast(&driver->wait_cond);
-        break;
     }
     pthread_mutex_unlock(&driver->wait_lock);
 }
@@ -186,16 +165,6 @@ static void execute(struct core_driver *driver, const struct step_outputs *outpu
     }
 }
 
-/* Wakes core_driver_wait_may_bind and core_driver_stop. */
-static void wake(struct core_driver *driver, bool may_bind, bool stopped)
-{
-    pthread_mutex_lock(&driver->wait_lock);
-    driver->stopped |= stopped;
-    if (stopped || (driver->may_bind_waiters && may_bind))
-        pthread_cond_broadcast(&driver->wait_cond);
-    pthread_mutex_unlock(&driver->wait_lock);
-}
-
 static void step(struct core_driver *driver, const struct core_input *in,
                  struct own_outputs *own)
 {
@@ -203,21 +172,20 @@ static void step(struct core_driver *driver, const struct core_input *in,
     struct step_time now = core_driver_now();
     pthread_rwlock_wrlock(&driver->lock);
     int64_t due_before = core_due(driver->core);
-    uint64_t generation = ledger_generation(core_ledger(driver->core));
     core_step(driver->core, now, in, &outputs);
     bool sooner = core_due(driver->core) < due_before;
-    bool timers = in->type != CORE_OBJECT; /* an object alone changes neither flag */
-    bool may_bind = timers && core_may_bind(driver->core, now, NULL) == 0;
-    bool stopped = timers && core_stopped(driver->core);
-    bool changed = ledger_generation(core_ledger(driver->core)) != generation;
+    bool may_bind = core_may_bind(driver->core, now, NULL) == 0;
+    bool stopped = core_stopped(driver->core);
     pthread_rwlock_unlock(&driver->lock);
 
     execute(driver, &outputs, own);
     step_outputs_fini(&outputs);
-    if (changed && driver->changed)
-        driver->changed(driver->changed_ctx);
-    if (may_bind || stopped)
-        wake(driver, may_bind, stopped);
+    if (may_bind || stopped) { /* see core_driver_wait_may_bind and core_driver_stop */
+        pthread_mutex_lock(&driver->wait_lock);
+        driver->stopped |= stopped;
+        pthread_cond_broadcast(&driver->wait_cond);
+        pthread_mutex_unlock(&driver->wait_lock);
+    }
     if (sooner)
         driver->io.hurry(driver->io.ctx);
 }
@@ -225,19 +193,6 @@ static void step(struct core_driver *driver, const struct core_input *in,
 void core_driver_input(struct core_driver *driver, const struct core_input *in)
 {
     step(driver, in, NULL);
-}
-
-static struct timespec deadline_in(int64_t ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += ms / 1000;
-    t.tv_nsec += ms % 1000 * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
 }
 
 struct core_driver_route core_driver_route(struct core_driver *driver, bool forwarded,
@@ -268,56 +223,22 @@ void core_driver_refresh_lease(struct core_driver *driver)
 
 void core_driver_wait_may_bind(struct core_driver *driver, int64_t ms)
 {
-    struct timespec until = deadline_in(ms);
+    int64_t until_ms = clock_mono_ms() + ms;
     pthread_mutex_lock(&driver->wait_lock);
-    driver->may_bind_waiters++;
-    pthread_cond_timedwait(&driver->wait_cond, &driver->wait_lock, &until);
-    driver->may_bind_waiters--;
+    thread_wait_until(&driver->wait_cond, &driver->wait_lock, until_ms);
     pthread_mutex_unlock(&driver->wait_lock);
-}
-
-static void pending_add(struct core_driver *driver, struct pending *p)
-{
-    pthread_mutex_lock(&driver->wait_lock);
-    p->token = ++driver->last_token;
-    p->next = driver->pending;
-    driver->pending = p;
-    pthread_mutex_unlock(&driver->wait_lock);
-}
-
-/* Waits for the outcome, then removes the bind from the list. */
-static void pending_finish(struct core_driver *driver, struct pending *p,
-                           struct timespec until)
-{
-    int timed_out = 0;
-    pthread_mutex_lock(&driver->wait_lock);
-    while (!p->done && !timed_out)
-        timed_out =
-            pthread_cond_timedwait(&driver->wait_cond, &driver->wait_lock, &until);
-    struct pending **at = &driver->pending;
-    while (*at != p)
-        at = &(*at)->next;
-    *at = p->next;
-    pthread_mutex_unlock(&driver->wait_lock);
-}
-
-static bool passed(struct timespec until)
-{
-    struct timespec now = deadline_in(0);
-    return now.tv_sec != until.tv_sec ? now.tv_sec > until.tv_sec
-                                      : now.tv_nsec >= until.tv_nsec;
 }
 
 /* Makes the API calls of a bind, and those that follow from their answers. Calls left at
  * the deadline are deferred. */
 static void make_calls(struct core_driver *driver, struct own_outputs *own,
-                       struct timespec until)
+                       int64_t until_ms)
 {
     cleanup_arena struct arena arena = {0};
     while (own->n) {
         cleanup_free struct core_output *call = own->calls[--own->n];
         struct apisync_answer answer;
-        if (passed(until)) {
+        if (clock_mono_ms() >= until_ms) {
             driver->io.defer(driver->io.ctx, call);
             continue;
         }
@@ -337,12 +258,18 @@ int core_driver_bind(struct core_driver *driver, const struct core_driver_bind *
                             .name = bind->name,
                             .uid = bind->uid,
                             .node_name = bind->node};
-    struct timespec until = deadline_in(BIND_WAIT_MS);
-    pending_add(driver, &p);
-    in.token = p.token;
+    int64_t until_ms = clock_mono_ms() + BIND_WAIT_MS;
+    pthread_mutex_lock(&driver->wait_lock);
+    in.token = p.token = ++driver->last_token;
+    list_append(&driver->pending, &p.link);
+    pthread_mutex_unlock(&driver->wait_lock);
     step(driver, &in, &own);
-    make_calls(driver, &own, until);
-    pending_finish(driver, &p, until);
+    make_calls(driver, &own, until_ms);
+    pthread_mutex_lock(&driver->wait_lock);
+    while (!p.done && thread_wait_until(&driver->wait_cond, &driver->wait_lock, until_ms))
+        ;
+    list_remove(&p.link);
+    pthread_mutex_unlock(&driver->wait_lock);
     *not_leader = p.done && p.outcome == CORE_BIND_NOT_LEADER;
     if (!p.done)
         return err_set(err, ERR_TIMEOUT,
@@ -386,13 +313,12 @@ void core_driver_begin_stop(struct core_driver *driver)
 
 bool core_driver_stop(struct core_driver *driver, int64_t timeout_ms)
 {
-    struct timespec until = deadline_in(timeout_ms);
-    int timed_out = 0;
+    int64_t until_ms = clock_mono_ms() + timeout_ms;
     core_driver_begin_stop(driver);
     pthread_mutex_lock(&driver->wait_lock);
-    while (!driver->stopped && !timed_out)
-        timed_out =
-            pthread_cond_timedwait(&driver->wait_cond, &driver->wait_lock, &until);
+    while (!driver->stopped &&
+           thread_wait_until(&driver->wait_cond, &driver->wait_lock, until_ms))
+        ;
     bool stopped = driver->stopped;
     pthread_mutex_unlock(&driver->wait_lock);
     return stopped;

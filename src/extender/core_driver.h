@@ -34,9 +34,6 @@ struct core_driver_io {
 /* New. `io` is copied. */
 struct core_driver *core_driver_new(const struct core_settings *settings,
                                     const struct core_driver_io *io);
-/* Calls `fn` from any thread, with no lock held, after each change of the ledger. `fn`
- * must not block. To be called before any other use of the driver. */
-void core_driver_on_change(struct core_driver *driver, void (*fn)(void *ctx), void *ctx);
 /* No thread may be inside a function of the driver. NULL is accepted. */
 void core_driver_free(struct core_driver *driver);
 
@@ -47,10 +44,11 @@ void core_driver_advertise(struct core_driver *driver, const char *address);
 const struct core *core_driver_read(struct core_driver *driver);
 void core_driver_read_end(struct core_driver *driver);
 
-/* The driver as the views read it. */
-struct view_source core_driver_source(struct core_driver *driver);
-/* As view_source_each_node. */
-void core_driver_each_node(struct core_driver *driver, view_source_node_fn fn, void *ctx);
+/* Whether every kind of object has been listed and is watched; -1: err (may be NULL) says why
+ * not. */
+int core_driver_ready(struct core_driver *driver, struct err *err);
+/* The driver as the views read it. Borrowed. */
+const struct view_source *core_driver_source(const struct core_driver *driver);
 
 /* The current time, as the core takes it. */
 struct step_time core_driver_now(void);

@@ -12,7 +12,8 @@
 enum {
     SETS = 256,
     WAYS = 8,
-    KNOWN_WAYS = 6, /* of a set; the others are for unknown tokens, which flush no known one */
+    KNOWN_WAYS =
+        6, /* of a set; the others are for unknown tokens, which flush no known one */
     HASH_BYTES = 32,
     THREADS = 2,      /* at most one of them reviews an unknown token */
     UNKNOWN_MAX = 64, /* reviews of unknown tokens, waiting or running */

@@ -12,8 +12,7 @@ static bool exists(struct core_driver *driver, const struct object_meta *pod)
 {
     const struct ledger *l = core_ledger(core_driver_read(driver));
     const struct ledger_pod *known = ledger_pod_find(l, pod->uid);
-    bool listed =
-        known && span_eq(known->ns, pod->ns) && span_eq(known->name, pod->name);
+    bool listed = known && span_eq(known->ns, pod->ns) && span_eq(known->name, pod->name);
     core_driver_read_end(driver);
     return listed;
 }

@@ -509,7 +509,7 @@ static void scan_ledger(void *ctx)
     if (!ready || (t->scanned && !t->left && generation == t->generation))
         return;
     event_scan_begin(t->scan, &settings);
-    core_driver_each_node(t->driver, scan_node, t->scan);
+    view_source_each_node(core_driver_source(t->driver), scan_node, t->scan);
     t->left = event_scan_end(t->scan);
     if (!t->scanned)
         log_info("events",

@@ -143,6 +143,7 @@ static void tick(void *ctx)
     struct extender *e = ctx;
     core_driver_input(e->driver, &(struct core_input){.type = CORE_TICK});
     forward_trim(e->forward);
+    gpuapi_trim(e->gpuapi);
 }
 
 static int64_t due(void *ctx)
@@ -226,16 +227,6 @@ static void advertise(struct extender *e, const struct extender_config *config)
         log_warn("extender", "neither --replica-ca nor --client-ca is set: binds are "
                              "forwarded only to replicas whose certificate is of the "
                              "system's certificate authorities");
-}
-
-/* To be called before any other use of the driver. */
-static void start_gpuapi(struct extender *e, const struct extender_config *config)
-{
-    struct gpuapi_config gpuapi = {.grace_s = (config->node_grace_ms + 999) / 1000,
-                                   .idle_ms = GPUAPI_IDLE_MS,
-                                   .heartbeat_ms = GPUAPI_HEARTBEAT_MS};
-    e->gpuapi = gpuapi_start(e->driver, &gpuapi);
-    core_driver_on_change(e->driver, gpuapi_changed, e->gpuapi);
 }
 
 static void *begin_wait(void *request)
@@ -361,7 +352,10 @@ struct extender *extender_start(const struct extender_config *config, struct err
     e->timer = ticker_new();
     e->driver = core_driver_new(
         &settings, &(struct core_driver_io){stream, defer, perform, hurry, e});
-    start_gpuapi(e, config);
+    e->gpuapi = gpuapi_new(e->driver, &(struct gpuapi_config){
+                                          .grace_s = (config->node_grace_ms + 999) / 1000,
+                                          .idle_ms = GPUAPI_IDLE_MS,
+                                          .heartbeat_ms = STREAM_HEARTBEAT_MS});
     e->gangs =
         gang_minimum_new(&(struct pod_group_reader){call_api, e->client, clock_mono_ms});
     if (config->events)
@@ -404,8 +398,6 @@ void extender_stop(struct extender *e)
     }
     server_stop(e->server);
     delegated_auth_stop(e->auth);
-    if (e->gpuapi)
-        gpuapi_stop(e->gpuapi);
     certs_stop(e->certs);
     event_scan_stop(e->scan);
     event_recorder_stop(e->recorder, INT64_MAX);

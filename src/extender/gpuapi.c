@@ -1,855 +1,499 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/gpuapi_priv.h"
+#include "extender/gpuapi.h"
 
-#include <assert.h>
-#include <sched.h>
+#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-#include "base/array.h"
 #include "base/clock.h"
+#include "base/jwrite.h"
 #include "base/mem.h"
-#include "base/thread.h"
+#include "extender/watch_cache.h"
+#include "placement/reason.h"
 
 enum {
     GONE_MAX = 16384, /* deletions that each cache remembers */
     NODES_MAX = 16,   /* nodes rendered under one lock ... */
     SLOTS_MAX = 1024, /* ... and slots skipped */
-    LONGEST_MS = 1000,
-    LISTING_MS = 20, /* poll interval until every kind of object has been listed */
-    /* Changes are batched, so that many watchers wake once instead of twenty times
-     * a second. */
-    PAUSE_MS = 50,
-    PAUSE_WATCHES_PER_MS = 5, /* for each so many watches, a millisecond more */
 };
 
-/* -- the cache of watches -- */
-
-/* One state of an object; immutable and shared with lists that are being sent. */
-struct text {
-    atomic_uint refs;
-    size_t n, number_at, number_n; /* the number: its offset and length */
-    char p[];
-};
-
-struct watch_cache_item {
-    struct span name; /* owned */
-    struct text *text;
-    uint64_t seq, born;
-};
-
-/* A change. An entry that a later change of the item superseded has neither member. */
-struct entry {
-    uint64_t seq;
-    struct watch_cache_item *item; /* changed */
-    char *gone;                    /* deleted: its name; owned */
-};
-
-struct watch_cache {
-    const struct watch_cache_kind *kind;
-    size_t max_gone;
-    uint64_t seq;          /* of the last change */
-    uint64_t forgotten;    /* number of the last deletion that was discarded */
-    struct entry *entries; /* by rising seq */
-    size_t n, cap, n_gone;
-    struct watch_cache_item **items; /* by name, then by age */
-    size_t n_items, items_cap;
-    struct watch_cache_list *list; /* of the state now; NULL: not made yet */
-};
-
-struct watch_cache *watch_cache_new(const struct watch_cache_kind *kind, size_t max_gone)
-{
-    struct watch_cache *w = xcalloc(1, sizeof *w);
-    w->kind = kind;
-    w->max_gone = max_gone;
-    return w;
-}
-
-static void text_drop(struct text *text)
-{
-    if (atomic_fetch_sub(&text->refs, 1) == 1)
-        free(text);
-}
-
-struct watch_cache_list {
-    atomic_uint refs;
-    size_t n;
-    struct text *texts[];
-};
-
-void watch_cache_list_free(struct watch_cache_list *l)
-{
-    if (!l || atomic_fetch_sub(&l->refs, 1) != 1)
-        return;
-    for (size_t i = 0; i < l->n; i++)
-        text_drop(l->texts[i]);
-    free(l);
-}
-
-static void item_free(struct watch_cache_item *item)
-{
-    text_drop(item->text);
-    free((char *)item->name.p);
-    free(item);
-}
-
-void watch_cache_free(struct watch_cache *w)
-{
-    if (!w)
-        return;
-    for (size_t i = 0; i < w->n; i++)
-        free(w->entries[i].gone);
-    for (size_t i = 0; i < w->n_items; i++)
-        item_free(w->items[i]);
-    watch_cache_list_free(w->list);
-    free(w->entries);
-    free(w->items);
-    free(w);
-}
-
-uint64_t watch_cache_last(const struct watch_cache *w)
-{
-    return w->seq;
-}
-
-size_t watch_cache_count(const struct watch_cache *w)
-{
-    return w->n_items;
-}
-
-static struct text *text_new(struct span head, uint64_t seq, struct span tail)
-{
-    cleanup_buf struct buf number = {0};
-    buf_add_i64(&number, (int64_t)seq);
-    struct text *t = xmalloc(sizeof *t + head.n + number.n + tail.n);
-    atomic_init(&t->refs, 1);
-    t->n = head.n + number.n + tail.n;
-    t->number_at = head.n;
-    t->number_n = number.n;
-    memcpy(t->p, head.p, head.n);
-    memcpy(t->p + head.n, number.p, number.n);
-    memcpy(t->p + head.n + number.n, tail.p, tail.n);
-    return t;
-}
-
-static struct span text_head(const struct text *t)
-{
-    return (struct span){t->p, t->number_at};
-}
-
-static struct span text_tail(const struct text *t)
-{
-    size_t at = t->number_at + t->number_n;
-    return (struct span){t->p + at, t->n - at};
-}
-
-/* Index of the first entry with a higher number. */
-static size_t entry_after(const struct watch_cache *w, uint64_t seq)
-{
-    return ARRAY_LOWER_BOUND(e, w->entries, w->n, e->seq <= seq);
-}
-
-static struct entry *entry_of(const struct watch_cache *w,
-                              const struct watch_cache_item *item)
-{
-    struct entry *e = &w->entries[entry_after(w, item->seq - 1)];
-    assert(e->item == item);
-    return e;
-}
-
-/* Removes superseded entries and, if there are too many deletions, the oldest ones. Half
- * of the limit stays, so that the next compaction is far. */
-static void compact(struct watch_cache *w)
-{
-    size_t forget = w->n_gone > w->max_gone ? w->n_gone - w->max_gone / 2 : 0, n = 0;
-    for (size_t i = 0; i < w->n; i++) {
-        struct entry *e = &w->entries[i];
-        if (e->gone && forget) {
-            w->forgotten = e->seq;
-            free(e->gone);
-            e->gone = NULL;
-            w->n_gone--;
-            forget--;
-        }
-        if (e->item || e->gone)
-            w->entries[n++] = *e;
-    }
-    w->n = n;
-}
-
-static void append(struct watch_cache *w, struct watch_cache_item *item, char *gone)
-{
-    size_t live = w->n_items + w->n_gone;
-    watch_cache_list_free(w->list);
-    w->list = NULL;
-    if (w->n_gone > w->max_gone || (w->n > 64 && w->n > 2 * live))
-        compact(w);
-    MEM_GROW(w->entries, w->cap, w->n + 1);
-    w->entries[w->n++] = (struct entry){++w->seq, item, gone};
-    w->n_gone += gone != NULL;
-    if (item)
-        item->seq = w->seq;
-}
-
-/* Index of the first item of that name, or where it would be. */
-static size_t name_at(const struct watch_cache *w, struct span name)
-{
-    return ARRAY_LOWER_BOUND(i, w->items, w->n_items, span_cmp((*i)->name, name) < 0);
-}
-
-static bool is_named(const struct watch_cache *w, size_t i, struct span name)
-{
-    return i < w->n_items && span_eq(w->items[i]->name, name);
-}
-
-static struct watch_cache_item *item_new(struct watch_cache *w, struct span name)
-{
-    struct watch_cache_item *item = xcalloc(1, sizeof *item);
-    item->name = (struct span){xmemdup0(name.p, name.n), name.n};
-    size_t at = name_at(w, name);
-    while (is_named(w, at, name))
-        at++;
-    *ARRAY_INSERT(w->items, w->n_items, w->items_cap, at) = item;
-    return item;
-}
-
-static void set_state(struct watch_cache *w, struct watch_cache_item *item,
-                      struct span head, struct span tail)
-{
-    append(w, item, NULL);
-    struct text *old = item->text;
-    item->text = text_new(head, item->seq, tail);
-    if (old)
-        text_drop(old);
-}
-
-bool watch_cache_item_is(const struct watch_cache_item *item, struct span head,
-                         struct span tail)
-{
-    return span_eq(text_head(item->text), head) && span_eq(text_tail(item->text), tail);
-}
-
-bool watch_cache_put(struct watch_cache *w, struct watch_cache_item **item,
-                     struct span name, struct span head, struct span tail)
-{
-    struct watch_cache_item *i = *item;
-    if (i && watch_cache_item_is(i, head, tail))
-        return false;
-    if (i)
-        entry_of(w, i)->item = NULL;
-    else
-        i = *item = item_new(w, name);
-    set_state(w, i, head, tail);
-    return true;
-}
-
-void watch_cache_drop(struct watch_cache *w, struct watch_cache_item **gone)
-{
-    struct watch_cache_item *item = *gone;
-    if (!item)
-        return;
-    *gone = NULL;
-    size_t at = name_at(w, item->name);
-    size_t i = at;
-    while (w->items[i] != item)
-        i++;
-    ARRAY_REMOVE(w->items, w->n_items, i);
-    entry_of(w, item)->item = NULL;
-    append(w, NULL, xmemdup0(item->name.p, item->name.n));
-    for (; is_named(w, at, item->name); at++) {
-        struct watch_cache_item *twin = w->items[at];
-        entry_of(w, twin)->item = NULL;
-        set_state(w, twin, text_head(twin->text), text_tail(twin->text));
-    }
-    item_free(item);
-}
-
-static void write_line(const struct watch_cache *w, const struct entry *e,
-                       struct buf *out)
-{
-    buf_adds(out, "{\"");
-    buf_adds(out, w->kind->key);
-    buf_adds(out, "\":");
-    if (e->item) {
-        buf_add(out, e->item->text->p, e->item->text->n);
-        buf_adds(out, ",\"Type\":\"SYNCED\"}\n");
-        return;
-    }
-    buf_adds(out, w->kind->gone_head);
-    buf_add_json(out, span_of(e->gone));
-    buf_adds(out, w->kind->gone_tail);
-    buf_adds(out, ",\"Type\":\"DELETED\"}\n");
-}
-
-/* Whether a deletion that the reader has not seen was discarded. Deletions from before
- * its start do not matter. */
-static bool is_behind(const struct watch_cache *w, const struct watch_cache_reader *r)
-{
-    return w->forgotten > r->at && w->forgotten > r->base;
-}
-
-bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r,
-                      size_t max, struct buf *out)
-{
-    if (!r->begun || is_behind(w, r)) {
-        if (r->begun)
-            buf_adds(out, "{\"Type\":\"RESYNC\"}\n");
-        *r = (struct watch_cache_reader){.begun = true, .base = w->seq};
-    }
-    for (size_t i = entry_after(w, r->at); i < w->n && out->n < max; i++) {
-        const struct entry *e = &w->entries[i];
-        r->at = e->seq;
-        if (e->item || (e->gone && e->seq > r->base))
-            write_line(w, e, out);
-    }
-    bool all = entry_after(w, r->at) == w->n;
-    if (!r->synced && (all || w->entries[entry_after(w, r->at)].seq > r->base)) {
-        r->synced = true;
-        buf_addc(out, '\n');
-    }
-    return all;
-}
-
-struct watch_cache_list *watch_cache_list(struct watch_cache *w)
-{
-    struct watch_cache_list *l = w->list;
-    if (!l) {
-        l = w->list = xmalloc(sizeof *l + w->n_items * sizeof *l->texts);
-        atomic_init(&l->refs, 1);
-        l->n = w->n_items;
-        for (size_t i = 0; i < l->n; i++) {
-            l->texts[i] = w->items[i]->text;
-            atomic_fetch_add(&l->texts[i]->refs, 1);
-        }
-    }
-    atomic_fetch_add(&l->refs, 1);
-    return l;
-}
-
-bool watch_cache_list_read(const struct watch_cache_list *l, size_t *next, size_t max,
-                           struct buf *out)
-{
-    while (*next < l->n && out->n < max) {
-        const struct text *t = l->texts[*next];
-        if (*next)
-            buf_addc(out, ',');
-        buf_add(out, t->p, t->n);
-        ++*next;
-    }
-    return *next == l->n;
-}
-
-/* -- the thread that fills the caches -- */
-
-/* A pod in the cache. */
-struct shown_pod {
-    char *ns, *name, *uid;
-    struct watch_cache_item *item;
-    bool present; /* in this scan */
-};
-
-/* A node in the cache. */
+/* What a slot of the ledger has in the cache: a GpuNode and its GpuPods. */
 struct shown_node {
-    uint64_t generation;
-    char *name; /* NULL: not in the cache */
-    struct watch_cache_item *item;
-    bool healthy;
-    struct gpuapi_times times;
-    struct shown_pod *pods;
-    size_t n_pods, pods_cap;
+    uint64_t generation; /* of the node, when it was rendered */
+    struct watch_cache_owner objects;
 };
 
-static void drop_pod(struct gpuapi *v, struct shown_pod *pod)
+struct gpuapi {
+    struct core_driver *driver;
+    struct gpuapi_config conf;
+    struct stream_kind watches, lists;
+
+    pthread_mutex_t lock; /* protects the members below */
+    bool filled;          /* the cache has been brought up to the ledger */
+    int64_t read_ms;      /* the last time */
+    uint64_t generation;  /* of the ledger then */
+    struct watch_cache *caches[GPUAPI_KINDS];
+    struct shown_node *shown; /* by slot of the ledger */
+    size_t n_shown, shown_cap;
+    struct buf json; /* of the object that is rendered, and ... */
+    struct buf name; /* ... its name */
+};
+
+/* -- the JSON of a GpuNode and a GpuPod --
+ * The bytes are those that Go writes for nvidia-gpu-scheduler's types: the order of
+ * members, omitted empty members (omitempty), sorted maps. */
+
+static void write_head(struct jwrite *w, const char *kind, struct span name,
+                       int64_t created_s)
 {
-    watch_cache_drop(v->caches[GPUAPI_PODS], &pod->item);
-    free(pod->ns);
-    free(pod->name);
-    free(pod->uid);
+    cleanup_buf struct buf created = {0};
+    watch_cache_write_time(&created, created_s);
+    jwrite_object(w, NULL);
+    jwrite_str(w, "kind", span_of(kind));
+    jwrite_str(w, "apiVersion", SPAN("resources.scheduler.caden2016.github.io/v1"));
+    jwrite_object(w, "metadata");
+    jwrite_str(w, "name", name);
+    jwrite_str(w, "namespace", SPAN("kube-system"));
+    jwrite_raw(w, "resourceVersion", SPAN("\"" WATCH_CACHE_NUMBER "\""));
+    jwrite_raw(w, "creationTimestamp", buf_span(&created));
 }
 
-static void drop_node(struct gpuapi *v, struct shown_node *shown)
+/* `card` NULL: the node does not list the card (any more). */
+static void write_card(struct jwrite *w, const struct card *card, struct span uuid,
+                       struct span node)
 {
-    for (size_t i = 0; i < shown->n_pods; i++)
-        drop_pod(v, &shown->pods[i]);
-    watch_cache_drop(v->caches[GPUAPI_NODES], &shown->item);
-    free(shown->pods);
-    free(shown->name);
-    *shown = (struct shown_node){.generation = shown->generation};
-}
-
-static bool is_pod(const struct shown_pod *shown, const struct gpuapi_pod *pod)
-{
-    return span_eq(span_of(shown->name), pod->name) &&
-           span_eq(span_of(shown->ns), pod->ns) && span_eq(span_of(shown->uid), pod->uid);
-}
-
-static struct shown_pod *get_pod(struct shown_node *shown, const struct gpuapi_pod *pod)
-{
-    for (size_t i = 0; i < shown->n_pods; i++)
-        if (is_pod(&shown->pods[i], pod))
-            return &shown->pods[i];
-    MEM_GROW(shown->pods, shown->pods_cap, shown->n_pods + 1);
-    struct shown_pod *p = &shown->pods[shown->n_pods++];
-    *p = (struct shown_pod){.ns = xmemdup0(pod->ns.p, pod->ns.n),
-                            .name = xmemdup0(pod->name.p, pod->name.n),
-                            .uid = xmemdup0(pod->uid.p, pod->uid.n)};
-    return p;
-}
-
-static void publish_pods(struct gpuapi *v, struct shown_node *shown,
-                         const struct gpuapi_node *n)
-{
-    for (size_t i = 0; i < n->n_pods; i++) {
-        const struct gpuapi_pod *pod = &n->pods[i];
-        struct shown_pod *p = get_pod(shown, pod);
-        p->present = true;
-        watch_cache_put(v->caches[GPUAPI_PODS], &p->item, pod->shown_name, pod->head,
-                        pod->tail);
+    jwrite_object(w, NULL);
+    jwrite_str_set(w, "device_id", card ? card->uuid : uuid);
+    if (card) {
+        jwrite_str_set(w, "device_model", card->model);
+        jwrite_str_set(w, "device_busid",
+                       card->scv ? card->scv->bus_id : (struct span){0});
     }
-    size_t kept = 0;
-    for (size_t i = 0; i < shown->n_pods; i++) {
-        struct shown_pod *p = &shown->pods[i];
-        if (p->present)
-            shown->pods[kept++] = *p;
-        else
-            drop_pod(v, p);
-    }
-    shown->n_pods = kept;
-    for (size_t i = 0; i < kept; i++)
-        shown->pods[i].present = false;
+    jwrite_str_set(w, "device_node", node);
+    jwrite_object_end(w);
 }
 
-/* A new measurement alone is not a change: report_time is the time of the measurement
- * that brought the current state. */
-static void publish_node(struct gpuapi *v, struct shown_node *shown,
-                         const struct gpuapi_node *n, int64_t now_s)
+/* A card with a UUID, and its model in lower case. */
+struct known_card {
+    const struct card *card;
+    struct span model;
+};
+
+static int by_uuid(const void *a, const void *b)
 {
-    cleanup_buf struct buf tail = {0};
-    struct gpuapi_times *t = &shown->times;
-    if (!shown->item || shown->healthy != n->healthy) {
-        t->transition_s = now_s;
-        t->was_healthy |= n->healthy;
-        if (n->healthy)
-            t->health_s = now_s;
-    }
-    shown->healthy = n->healthy;
-    gpuapi_node_tail(n, t, &tail);
-    if (shown->item && watch_cache_item_is(shown->item, n->head, buf_span(&tail)))
-        return;
-    t->has_report = n->has_sample;
-    t->report_s = n->sample_s;
-    buf_clear(&tail);
-    gpuapi_node_tail(n, t, &tail);
-    watch_cache_put(v->caches[GPUAPI_NODES], &shown->item, n->name, n->head,
-                    buf_span(&tail));
+    const struct known_card *x = a, *y = b;
+    return span_cmp(x->card->uuid, y->card->uuid);
 }
 
-static void publish(struct gpuapi *v, const struct gpuapi_node *n)
+static int by_model(const void *a, const void *b)
 {
-    struct shown_node *shown = &v->shown[n->slot];
-    int64_t now_s = clock_wall_ns() / 1000000000;
-    pthread_mutex_lock(&v->lock);
-    if (shown->name && (n->gone || !span_eq(span_of(shown->name), n->name)))
-        drop_node(v, shown);
-    shown->generation = n->generation;
-    if (!n->gone) {
-        if (!shown->name)
-            shown->name = xmemdup0(n->name.p, n->name.n);
-        publish_node(v, shown, n, now_s);
-        publish_pods(v, shown, n);
-    }
-    pthread_mutex_unlock(&v->lock);
+    const struct known_card *x = a, *y = b;
+    int c = span_cmp(x->model, y->model);
+    return c ? c : by_uuid(a, b);
 }
 
-static struct shown_node *shown_at(struct gpuapi *v, size_t slot)
+/* The cards by UUID, without duplicates: an Scv may name a card twice. */
+static size_t sort_cards(const struct ledger_node *node, struct arena *a,
+                         struct known_card *cards)
+{
+    size_t n = 0, kept = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        if (!node->cards[i].uuid.n)
+            continue;
+        struct span model = arena_copy(a, node->cards[i].model);
+        for (char *p = (char *)model.p; *p; p++)
+            *p = (char)(*p >= 'A' && *p <= 'Z' ? *p | 0x20 : *p);
+        cards[n++] = (struct known_card){&node->cards[i], model};
+    }
+    qsort(cards, n, sizeof *cards, by_uuid);
+    for (size_t i = 0; i < n; i++)
+        if (!kept || by_uuid(&cards[kept - 1], &cards[i]) != 0)
+            cards[kept++] = cards[i];
+    return kept;
+}
+
+static void write_models(struct jwrite *w, const struct known_card *all, size_t n)
+{
+    struct known_card cards[SCV_MAX_CARDS];
+    bool any = false;
+    memcpy(cards, all, n * sizeof *cards);
+    qsort(cards, n, sizeof *cards, by_model);
+    for (size_t i = 0; i < n; i++) {
+        if (!cards[i].model.n)
+            continue;
+        if (!any)
+            jwrite_object(w, "device_models");
+        if (!any || !span_eq(cards[i].model, cards[i - 1].model)) {
+            if (any)
+                jwrite_array_end(w);
+            jwrite_key(w, cards[i].model);
+            jwrite_array(w, NULL);
+        }
+        any = true;
+        jwrite_str(w, NULL, cards[i].card->uuid);
+    }
+    if (any) {
+        jwrite_array_end(w);
+        jwrite_object_end(w);
+    }
+}
+
+static void write_message(struct buf *out, const struct ledger_node *node, bool has_lease,
+                          int64_t grace_s)
+{
+    if (node->state != NODE_USABLE) {
+        struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
+        reason_add(out, node, &any, select_fit(node, &any));
+    } else if (!has_lease) {
+        buf_adds(out, "The cards of GpuNode are known; it has no Lease.");
+    } else {
+        buf_adds(out, "Lease of GpuNode is refreshed");
+        if (grace_s > 0)
+            buf_printf(out, " in %llds", (long long)grace_s);
+        buf_addc(out, '.');
+    }
+}
+
+static void write_node(struct jwrite *w, const struct ledger_node *node,
+                       const struct ledger_node_info *info, int64_t grace_s)
+{
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf message = {0};
+    struct known_card cards[SCV_MAX_CARDS];
+    size_t n = sort_cards(node, &a, cards);
+    write_head(w, "GpuNode", node->name, info->scv_created_s);
+    jwrite_object_end(w);
+    jwrite_object(w, "spec");
+    if (n)
+        jwrite_object(w, "device_infos");
+    for (size_t i = 0; i < n; i++) {
+        jwrite_key(w, cards[i].card->uuid);
+        write_card(w, cards[i].card, (struct span){0}, node->name);
+    }
+    if (n)
+        jwrite_object_end(w);
+    write_models(w, cards, n);
+    if (node->n_cards) { /* not wholly free, for whatever reason */
+        jwrite_array(w, "device_busy");
+        for (size_t i = 0; i < n; i++)
+            if (!card_is_free(cards[i].card))
+                jwrite_str(w, NULL, cards[i].card->uuid);
+        jwrite_array_end(w);
+    } else {
+        jwrite_raw(w, "device_busy", SPAN("null"));
+    }
+    jwrite_raw(w, "report_time", SPAN(WATCH_CACHE_REPORTED));
+    jwrite_object_end(w);
+    jwrite_object(w, "status");
+    jwrite_str(w, "health", node->state == NODE_USABLE ? SPAN("True") : SPAN("False"));
+    write_message(&message, node, info->has_lease, grace_s);
+    jwrite_str(w, "message", buf_span(&message));
+    jwrite_raw(w, "last_health_time", SPAN(WATCH_CACHE_RECOVERED));
+    jwrite_raw(w, "last_transition_time", SPAN(WATCH_CACHE_TRANSITION));
+    jwrite_object_end(w);
+    jwrite_object_end(w);
+}
+
+static const struct card *card_by_uuid(const struct ledger_node *node, struct span uuid)
+{
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        if (uuid.n && span_eq(node->cards[i].uuid, uuid))
+            return &node->cards[i];
+    return NULL;
+}
+
+/* Opens a container, and before the first one the list of containers. */
+static void begin_container(struct jwrite *w, bool *any, struct span name)
+{
+    if (!*any)
+        jwrite_array(w, "containers_device");
+    *any = true;
+    jwrite_object(w, NULL);
+    jwrite_str_set(w, "container_name", name);
+    jwrite_array(w, "device_info");
+}
+
+static void end_container(struct jwrite *w)
+{
+    jwrite_array_end(w);
+    jwrite_object_end(w);
+}
+
+/* Writes which container has which cards of the promise, as the allocation annotation
+ * does: of memory each container has a part on every card; whole cards are dealt in
+ * order. */
+static void write_promised(struct jwrite *w, bool *any, const struct ledger_pod *pod)
+{
+    const struct request_part all = {.amount = pod->n_shares};
+    const struct request *r = pod->request;
+    const struct request_part *parts = r->n_parts ? r->parts : &all;
+    size_t n_parts = r->n_parts ? r->n_parts : 1;
+    uint32_t next = 0;
+    for (size_t c = 0; c < n_parts && pod->n_shares; c++) {
+        uint32_t from = r->kind == REQUEST_CARDS ? next : 0, to = pod->n_shares;
+        if (r->kind == REQUEST_CARDS && parts[c].amount < to - from)
+            to = from + (uint32_t)parts[c].amount;
+        next = to;
+        begin_container(w, any, parts[c].name);
+        for (uint32_t i = from; i < to; i++)
+            write_card(w, ledger_share_card(pod->node, &pod->shares[i]),
+                       pod->shares[i].uuid, pod->node->name);
+        end_container(w);
+    }
+}
+
+static bool is_of(const struct scv_held *h, struct span ns, struct span name)
+{
+    return span_eq(h->ns, ns) && span_eq(h->pod, name);
+}
+
+/* `pod` NULL: the pod has cards only from another device plugin. `name`: of the GpuPod. */
+static void write_pod(struct jwrite *w, const struct ledger_node *node,
+                      const struct ledger_node_info *info, const struct ledger_pod *pod,
+                      struct span ns, struct span pod_name, struct span name)
+{
+    bool any = false;
+    write_head(w, "GpuPod", name, pod ? pod->created_s : 0);
+    jwrite_object(w, "labels");
+    jwrite_str(w, "nvidia-gpu-scheduler.node", node->name);
+    jwrite_object_end(w);
+    jwrite_object_end(w);
+    jwrite_object(w, "spec");
+    jwrite_str_set(w, "pod_name", pod_name);
+    jwrite_str_set(w, "pod_namespace", ns);
+    jwrite_str_set(w, "node_name", node->name);
+    if (pod)
+        write_promised(w, &any, pod);
+    for (size_t i = 0; i < info->n_held; i++) {
+        const struct scv_held *h = &info->held[i];
+        if (!is_of(h, ns, pod_name))
+            continue;
+        begin_container(w, &any, h->container);
+        for (size_t k = 0; k < h->n_uuids; k++)
+            write_card(w, card_by_uuid(node, h->uuids[k]), h->uuids[k], node->name);
+        end_container(w);
+    }
+    if (any)
+        jwrite_array_end(w);
+    jwrite_object_end(w);
+    jwrite_object(w, "status");
+    jwrite_object_end(w);
+    jwrite_object_end(w);
+}
+
+/* -- from the ledger to the cache -- */
+
+static void put_node(struct gpuapi *v, struct shown_node *shown,
+                     const struct ledger_node *node, const struct ledger_node_info *info)
+{
+    buf_clear(&v->json);
+    write_node(&(struct jwrite){.out = &v->json}, node, info, v->conf.grace_s);
+    /* A new measurement alone is not a change: report_time is the time of the measurement
+     * that brought the current state. */
+    watch_cache_put(
+        v->caches[GPUAPI_NODES], &shown->objects,
+        &(struct watch_cache_state){.name = node->name,
+                                    .json = buf_span(&v->json),
+                                    .healthy = node->state == NODE_USABLE,
+                                    .now_s = clock_wall_ns() / 1000000000,
+                                    .reported_s = info->has_sample ? info->sample_s : 0});
+}
+
+static void put_pod(struct gpuapi *v, struct shown_node *shown,
+                    const struct ledger_node *node, const struct ledger_node_info *info,
+                    const struct ledger_pod *pod, struct span ns, struct span name)
+{
+    buf_set(&v->name, ns);
+    buf_addc(&v->name, '-');
+    buf_add_span(&v->name, name);
+    buf_clear(&v->json);
+    write_pod(&(struct jwrite){.out = &v->json}, node, info, pod, ns, name,
+              buf_span(&v->name));
+    watch_cache_put(v->caches[GPUAPI_PODS], &shown->objects,
+                    &(struct watch_cache_state){.name = buf_span(&v->name),
+                                                .json = buf_span(&v->json)});
+}
+
+/* Is the pod of the i-th container one of the node's pods, or that of a container before? */
+static bool was_put(const struct ledger_node *node, const struct ledger_node_info *info,
+                    size_t i)
+{
+    const struct scv_held *h = &info->held[i];
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+        if (is_of(h, pod->ns, pod->name))
+            return true;
+    for (size_t k = 0; k < i; k++)
+        if (is_of(h, info->held[k].ns, info->held[k].pod))
+            return true;
+    return false;
+}
+
+/* Brings a slot of the cache up to its node, which may be NULL. False: it has not changed. */
+static bool follow_node(struct gpuapi *v, uint32_t slot, const struct ledger_node *node)
 {
     MEM_GROW(v->shown, v->shown_cap, slot + 1);
     while (v->n_shown <= slot)
         v->shown[v->n_shown++] = (struct shown_node){0};
-    return &v->shown[slot];
-}
-
-/* Renders up to NODES_MAX changed nodes, from *slot on. False: *slot is at the end. */
-static bool scan(struct gpuapi *v, uint32_t *slot, struct gpuapi_node *nodes, size_t *n)
-{
-    const struct ledger *l = core_ledger(core_driver_read(v->driver));
-    uint32_t slots = ledger_node_slots(l), end = slots;
-    if (slots - *slot > SLOTS_MAX)
-        end = *slot + SLOTS_MAX;
-    for (*n = 0; *slot < end && *n < NODES_MAX; ++*slot) {
-        const struct ledger_node *node = ledger_node_at(l, *slot);
-        const struct shown_node *shown = shown_at(v, *slot);
-        if (node ? node->generation == shown->generation : !shown->name)
-            continue;
-        if (node)
-            gpuapi_render_node(node, v->conf.grace_s, &v->arena, &nodes[(*n)++]);
-        else
-            nodes[(*n)++] = (struct gpuapi_node){.slot = *slot, .gone = true};
-    }
-    bool more = *slot < slots;
-    core_driver_read_end(v->driver);
-    return more;
-}
-
-/* Whether a round is due. Not before every kind of object has been listed: nodes would be
- * incomplete. */
-static bool round_is_due(struct gpuapi *v)
-{
-    const struct core *core = core_driver_read(v->driver);
-    uint64_t generation = ledger_generation(core_ledger(core));
-    bool ready = core_ready(core, core_driver_now(), NULL) == 0;
-    core_driver_read_end(v->driver);
-    bool changed = generation != v->generation || !atomic_load(&v->ready);
-    if (!(ready || atomic_load(&v->ready)) || !changed)
+    struct shown_node *shown = &v->shown[slot];
+    if (node ? node->generation == shown->generation : !shown->objects.first)
         return false;
-    v->generation = generation;
+    if (node) {
+        struct ledger_node_info info = ledger_node_info(node);
+        shown->generation = node->generation;
+        if (node->n_cards || info.has_scv || info.has_lease || node->pods)
+            put_node(v, shown, node, &info);
+        for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+            put_pod(v, shown, node, &info, pod, pod->ns, pod->name);
+        for (size_t i = 0; i < info.n_held; i++)
+            if (info.held[i].pod.n && !was_put(node, &info, i))
+                put_pod(v, shown, node, &info, NULL, info.held[i].ns, info.held[i].pod);
+    }
+    watch_cache_sweep(&shown->objects);
     return true;
 }
 
-/* Wakes the watchers that wait now; one that begins to wait meanwhile has seen the
- * change. A watcher is in `waiters` only while it waits, and is removed under the lock
- * before it is freed, so its waker is valid. */
-static void wake_all(struct gpuapi *v, enum gpuapi_kind kind)
+/* Brings the cache up to the ledger. Requires the lock. */
+static void follow(struct gpuapi *v)
 {
-    pthread_mutex_lock(&v->lock);
-    while (!list_is_empty(&v->waiters[kind])) {
-        struct watcher *w = LIST_FIRST(&v->waiters[kind], struct watcher, waiting);
-        list_remove(&w->waiting);
-        httpd_stream_wake(w->waker);
-    }
-    pthread_mutex_unlock(&v->lock);
-}
-
-static uint64_t last_change(struct gpuapi *v, int kind)
-{
-    pthread_mutex_lock(&v->lock);
-    uint64_t n = watch_cache_last(v->caches[kind]);
-    pthread_mutex_unlock(&v->lock);
-    return n;
-}
-
-static void run_round(struct gpuapi *v)
-{
-    struct gpuapi_node nodes[NODES_MAX];
-    uint64_t before[GPUAPI_KINDS];
-    for (int k = 0; k < GPUAPI_KINDS; k++)
-        before[k] = last_change(v, k);
-    uint32_t slot = 0;
-    size_t n;
-    bool more;
+    uint32_t slot = 0, slots;
+    v->read_ms = clock_mono_ms();
     do {
-        more = scan(v, &slot, nodes, &n);
-        for (size_t i = 0; i < n; i++)
-            publish(v, &nodes[i]);
-        arena_reset(&v->arena);
-    } while (more);
-    pthread_mutex_lock(&v->lock);
-    bool first = !atomic_exchange(&v->ready, true);
-    pthread_mutex_unlock(&v->lock);
-    for (int k = 0; k < GPUAPI_KINDS; k++)
-        if (first || last_change(v, k) != before[k])
-            wake_all(v, (enum gpuapi_kind)k);
+        const struct ledger *l = core_ledger(core_driver_read(v->driver));
+        uint64_t before = v->generation;
+        if (slot == 0)
+            v->generation = ledger_generation(l);
+        slots =
+            v->filled && slot == 0 && v->generation == before ? 0 : ledger_node_slots(l);
+        size_t end = (size_t)slot + SLOTS_MAX;
+        for (int n = 0; slot < slots && slot < end && n < NODES_MAX; slot++)
+            n += follow_node(v, slot, ledger_node_at(l, slot));
+        core_driver_read_end(v->driver);
+    } while (slot < slots);
+    v->filled = true;
 }
 
-/* -- only while there are readers --
- * The cache of 40,000 pods takes 50 MB, and following the ledger costs a large part of
- * what the ledger itself costs. Most clusters have no reader. */
-
-static void drop_all(struct gpuapi *v)
+/* The cache of 40,000 pods takes 50 MB, and most clusters have no reader. */
+static void drop(struct gpuapi *v)
 {
-    for (size_t i = 0; i < v->n_shown; i++)
-        drop_node(v, &v->shown[i]);
+    for (int i = 0; i < GPUAPI_KINDS; i++)
+        watch_cache_clear(v->caches[i]); /* resourceVersions keep rising */
     free(v->shown);
     v->shown = NULL;
     v->n_shown = v->shown_cap = 0;
+    v->filled = false;
 }
 
-void gpuapi_reader_begin(struct gpuapi *v)
+void gpuapi_trim(struct gpuapi *v)
 {
-    pthread_mutex_lock(&v->lock);
-    bool first = !atomic_exchange(&v->wanted, true);
-    v->readers++;
-    v->read_ms = clock_mono_ms();
-    pthread_mutex_unlock(&v->lock);
-    if (first)
-        gpuapi_changed(v);
-}
-
-void gpuapi_reader_end(struct gpuapi *v)
-{
-    pthread_mutex_lock(&v->lock);
-    v->readers--;
-    v->read_ms = clock_mono_ms();
+    if (pthread_mutex_trylock(&v->lock))
+        return; /* it is being read */
+    if (v->filled && !atomic_load(&v->watches.open) && !atomic_load(&v->lists.open) &&
+        clock_mono_ms() - v->read_ms > v->conf.idle_ms)
+        drop(v);
     pthread_mutex_unlock(&v->lock);
 }
 
-static void rest_when_idle(struct gpuapi *v)
-{
-    pthread_mutex_lock(&v->lock);
-    if (atomic_load(&v->ready) && !v->readers &&
-        clock_mono_ms() - v->read_ms > v->conf.idle_ms) {
-        drop_all(v); /* the caches stay, so that resourceVersions keep rising */
-        atomic_store(&v->ready, false);
-        atomic_store(&v->wanted, false);
-    }
-    pthread_mutex_unlock(&v->lock);
-}
-
-/* Sleeps for the pause, then until the ledger changes. False: stop. */
-static bool wait_for_change(struct gpuapi *v, int64_t pause_ms)
-{
-    bool listing = atomic_load(&v->wanted) && !atomic_load(&v->ready);
-    int64_t now_ms = clock_mono_ms();
-    int64_t longest_ms = now_ms + (listing ? LISTING_MS : LONGEST_MS);
-    pthread_mutex_lock(&v->wait_lock);
-    while (!v->stop && thread_wait_until(&v->cond, &v->wait_lock, now_ms + pause_ms))
-        ;
-    while (!v->stop && !v->dirty &&
-           thread_wait_until(&v->cond, &v->wait_lock, longest_ms))
-        ;
-    v->dirty = false;
-    bool go_on = !v->stop;
-    pthread_mutex_unlock(&v->wait_lock);
-    return go_on;
-}
-
-static void *run(void *arg)
-{
-    struct gpuapi *v = arg;
-    int64_t pause_ms;
-    pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
-    do {
-        if (atomic_load(&v->wanted) && round_is_due(v))
-            run_round(v);
-        rest_when_idle(v);
-        pause_ms =
-            PAUSE_MS + (int64_t)atomic_load(&v->watches.taken) / PAUSE_WATCHES_PER_MS;
-    } while (wait_for_change(v, pause_ms));
-    return NULL;
-}
-
-void gpuapi_changed(void *ctx)
-{
-    struct gpuapi *v = ctx;
-    if (!atomic_load(&v->wanted))
-        return;
-    pthread_mutex_lock(&v->wait_lock);
-    if (!v->dirty)
-        pthread_cond_signal(&v->cond);
-    v->dirty = true;
-    pthread_mutex_unlock(&v->wait_lock);
-}
-
-struct gpuapi *gpuapi_start(struct core_driver *driver,
-                            const struct gpuapi_config *config)
+struct gpuapi *gpuapi_new(struct core_driver *driver, const struct gpuapi_config *config)
 {
     struct gpuapi *v = xcalloc(1, sizeof *v);
     v->driver = driver;
     v->conf = *config;
-    v->lists =
-        (struct seats){.what = "lists", .most = GPUAPI_LISTS, .main_most = GPUAPI_LISTS};
-    v->watches = (struct seats){
-        .what = "watches", .most = GPUAPI_WATCHES, .main_most = GPUAPI_MAIN_WATCHES};
-    for (int i = 0; i < GPUAPI_KINDS; i++) {
-        v->caches[i] = watch_cache_new(&gpuapi_kinds[i], GONE_MAX);
-        list_init(&v->waiters[i]);
-    }
+    v->lists = (struct stream_kind){
+        .what = "lists", .most = GPUAPI_LISTS, .main_most = GPUAPI_LISTS};
+    v->watches = (struct stream_kind){.what = "watches",
+                                      .most = GPUAPI_WATCHES,
+                                      .main_most = GPUAPI_MAIN_WATCHES,
+                                      .heartbeat_ms = config->heartbeat_ms};
+#define GONE ",\"namespace\":\"kube-system\",\"creationTimestamp\":null},\"spec\":"
+    v->caches[GPUAPI_NODES] =
+        watch_cache_new("GpuNode",
+                        GONE "{\"device_busy\":null,\"report_time\":null},\"status\":"
+                             "{\"last_health_time\":null,\"last_transition_time\":null}}",
+                        GONE_MAX);
+    v->caches[GPUAPI_PODS] =
+        watch_cache_new("GpuPod", GONE "{},\"status\":{}}", GONE_MAX);
     pthread_mutex_init(&v->lock, NULL);
-    pthread_mutex_init(&v->wait_lock, NULL);
-    pthread_cond_init(&v->cond, NULL);
-    if (pthread_create(&v->thread, NULL, run, v))
-        abort();
-    pthread_setname_np(v->thread, "gpuapi");
     return v;
-}
-
-void gpuapi_stop(struct gpuapi *v)
-{
-    pthread_mutex_lock(&v->wait_lock);
-    v->stop = true;
-    pthread_cond_signal(&v->cond);
-    pthread_mutex_unlock(&v->wait_lock);
-    pthread_join(v->thread, NULL);
 }
 
 void gpuapi_free(struct gpuapi *v)
 {
     if (!v)
         return;
-    drop_all(v);
+    drop(v);
     for (int i = 0; i < GPUAPI_KINDS; i++)
         watch_cache_free(v->caches[i]);
-    arena_fini(&v->arena);
+    buf_fini(&v->json);
+    buf_fini(&v->name);
     pthread_mutex_destroy(&v->lock);
-    pthread_mutex_destroy(&v->wait_lock);
-    pthread_cond_destroy(&v->cond);
     free(v);
 }
 
 /* -- lists and watches -- */
 
-enum {
-    CHUNK = 16 * 1024, /* bytes written at a time, and buffered per slow client */
-    /* Likewise, of the initial state: many watches begin together when a server starts. */
-    FIRST_CHUNK = 8 * 1024,
+struct reader {
+    struct stream stream;
+    struct gpuapi *v;
+    struct watch_cache *cache;
+    struct watch_cache_reader watch;
+    struct buf last; /* of a list: the name of the last object */
+    bool begun;      /* the list */
 };
 
-static struct watcher *watcher_new(struct gpuapi *v, enum gpuapi_kind kind)
+static enum httpd_stream_result read_watch(void *stream, struct buf *out)
 {
-    struct watcher *w = xcalloc(1, sizeof *w);
-    w->v = v;
-    w->kind = kind;
-    list_init(&w->waiting);
-    gpuapi_reader_begin(v);
-    return w;
+    struct reader *r = stream;
+    pthread_mutex_lock(&r->v->lock);
+    follow(r->v);
+    /* Many watches begin together when a server starts. */
+    bool all = watch_cache_read(r->cache, &r->watch,
+                                r->watch.synced ? STREAM_CHUNK : STREAM_CHUNK / 2, out);
+    pthread_mutex_unlock(&r->v->lock);
+    return all ? HTTPD_STREAM_WAIT : HTTPD_STREAM_MORE;
 }
 
-static void watcher_free(struct watcher *w)
+static enum httpd_stream_result read_list(void *stream, struct buf *out)
 {
-    struct gpuapi *v = w->v;
-    pthread_mutex_lock(&v->lock);
-    list_remove(&w->waiting);
-    pthread_mutex_unlock(&v->lock);
-    watch_cache_list_free(w->list);
-    free(w);
-    gpuapi_reader_end(v);
-}
-
-/* Lists */
-
-/* Takes the snapshot when the first chunk is written. */
-static bool begin_list(struct watcher *w, struct httpd_open_stream *stream)
-{
-    struct gpuapi *v = w->v;
-    pthread_mutex_lock(&v->lock);
-    w->waker = stream;
-    list_remove(&w->waiting);
-    if (atomic_load(&v->ready))
-        w->list = watch_cache_list(v->caches[w->kind]);
-    else
-        list_append(&v->waiters[w->kind], &w->waiting);
-    pthread_mutex_unlock(&v->lock);
-    return w->list;
-}
-
-static enum httpd_stream_result list_fill(void *ctx, struct httpd_open_stream *stream,
-                                          struct buf *out)
-{
-    struct watcher *w = ctx;
-    if (!w->list) {
-        if (!begin_list(w, stream))
-            return HTTPD_STREAM_WAIT;
+    struct reader *r = stream;
+    if (!r->begun)
         buf_adds(out, "{\"metadata\":{},\"items\":[");
-    }
-    if (!watch_cache_list_read(w->list, &w->next_item, CHUNK, out))
-        return HTTPD_STREAM_MORE;
-    buf_adds(out, "]}");
-    return HTTPD_STREAM_END;
-}
-
-static void list_close(void *ctx)
-{
-    struct watcher *w = ctx;
-    seats_give(&w->v->lists, false);
-    watcher_free(w);
-}
-
-static const struct httpd_stream list_stream = {.fill = list_fill, .close = list_close};
-
-/* The limit exists because a client that stops reading holds its list for minutes. */
-void gpuapi_list(struct gpuapi *v, enum gpuapi_kind kind, struct httpd_reply *reply)
-{
-    if (!seats_take(&v->lists, false, reply))
-        return;
-    reply->stream = &list_stream;
-    reply->stream_ctx = watcher_new(v, kind);
-}
-
-/* Watches */
-
-/* When the watch has something to do without a change. */
-static int64_t next_due(const struct watcher *w)
-{
-    int64_t due = w->end_ms;
-    int64_t heartbeat_ms = w->v->conf.heartbeat_ms;
-    if (heartbeat_ms && w->sent_ms + heartbeat_ms < due)
-        due = w->sent_ms + heartbeat_ms;
-    return due;
-}
-
-static enum httpd_stream_result watch_fill(void *ctx, struct httpd_open_stream *stream,
-                                           struct buf *out)
-{
-    struct watcher *w = ctx;
-    struct gpuapi *v = w->v;
-    int64_t now_ms = clock_mono_ms();
-    if (now_ms >= w->end_ms)
-        return HTTPD_STREAM_END;
-    pthread_mutex_lock(&v->lock);
-    w->waker = stream;
-    list_remove(&w->waiting);
-    /* Until the cache is filled, an empty line would mean that there are no objects. */
-    bool ready = atomic_load(&v->ready), all = true;
-    if (ready)
-        all = watch_cache_read(v->caches[w->kind], &w->reader,
-                               w->reader.synced ? CHUNK : FIRST_CHUNK, out);
-    if (ready && !out->n && v->conf.heartbeat_ms &&
-        now_ms - w->sent_ms >= v->conf.heartbeat_ms)
-        buf_addc(out, '\n');
-    if (out->n || !w->sent_ms)
-        w->sent_ms = now_ms;
+    pthread_mutex_lock(&r->v->lock);
+    if (!r->begun)
+        follow(r->v);
+    bool all = watch_cache_list(r->cache, &r->last, STREAM_CHUNK, out);
+    pthread_mutex_unlock(&r->v->lock);
+    r->begun = true;
     if (all)
-        list_append(&v->waiters[w->kind], &w->waiting); /* the next change wakes it */
+        buf_adds(out, "]}");
+    return all ? HTTPD_STREAM_END : HTTPD_STREAM_MORE;
+}
+
+static void close_reader(void *stream)
+{
+    struct reader *r = stream;
+    pthread_mutex_lock(&r->v->lock);
+    list_remove(&r->watch.place.link);
+    pthread_mutex_unlock(&r->v->lock);
+    buf_fini(&r->last);
+}
+
+void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind,
+                   const struct stream_client *client, const struct httpd_request *req,
+                   struct httpd_reply *reply)
+{
+    bool watch = httpd_is_watch(req);
+    struct err err = {0};
+    pthread_mutex_lock(&v->lock);
+    bool ready = v->filled || core_driver_ready(v->driver, &err) == 0;
     pthread_mutex_unlock(&v->lock);
-    if (!all)
-        return HTTPD_STREAM_MORE;
-    httpd_stream_wake_at(stream, next_due(w));
-    return HTTPD_STREAM_WAIT;
-}
-
-static void watch_close(void *ctx)
-{
-    struct watcher *w = ctx;
-    seats_give(&w->v->watches, w->main);
-    watcher_free(w);
-}
-
-static const struct httpd_stream watch_stream = {.fill = watch_fill,
-                                                 .close = watch_close};
-
-static void watch(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t end_ms,
-                  struct httpd_reply *reply)
-{
-    if (!seats_take(&v->watches, main, reply))
-        return;
-    struct watcher *w = watcher_new(v, kind);
-    w->main = main;
-    w->end_ms = end_ms;
-    reply->stream = &watch_stream;
-    reply->stream_ctx = w;
-}
-
-/* Whether the cache is filled or is about to be. */
-static bool can_answer(struct gpuapi *v)
-{
-    bool ready = atomic_load(&v->ready);
     if (!ready) {
-        ready = core_ready(core_driver_read(v->driver), core_driver_now(), NULL) == 0;
-        core_driver_read_end(v->driver);
+        stream_refuse(reply, err.msg);
+        return;
     }
-    return ready;
-}
-
-void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind, bool main, int64_t end_ms,
-                   const struct httpd_request *req, struct httpd_reply *reply)
-{
-    if (!can_answer(v)) {
-        httpd_fail(reply, 503, "not every kind of object has been listed yet");
-        seats_retry_after(reply);
-    } else if (httpd_is_watch(req)) {
-        watch(v, kind, main, end_ms, reply);
-    } else {
-        gpuapi_list(v, kind, reply);
-    }
+    struct reader *r = stream_open(watch ? &v->watches : &v->lists, client, sizeof *r,
+                                   watch ? read_watch : read_list, close_reader, reply);
+    if (!r)
+        return;
+    r->v = v;
+    r->cache = v->caches[kind];
+    list_init(&r->watch.place.link);
 }

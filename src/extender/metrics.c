@@ -589,7 +589,7 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     core_driver_read_end(source->driver);
     struct count c = {.detail = source->detail};
     frag_prepare(&c.frag, &mix, false);
-    core_driver_each_node(source->driver, count_node, &c);
+    view_source_each_node(core_driver_source(source->driver), count_node, &c);
     write_sums(&c, out);
     if (c.detail >= METRICS_NODE)
         write_per_node(&c.nodes, out);
@@ -599,12 +599,4 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     free(c.cards.rows);
     arena_fini(&c.arena);
     frag_fini(&c.frag);
-}
-
-void metrics_ledger_state(const struct metrics_source *source, struct buf *out)
-{
-    const struct ledger *l = core_ledger(core_driver_read(source->driver));
-    buf_printf(out, "%llu %llu", (unsigned long long)ledger_generation(l),
-               (unsigned long long)ledger_pending_generation(l));
-    core_driver_read_end(source->driver);
 }

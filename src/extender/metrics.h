@@ -11,7 +11,7 @@
  * /metrics: the state of the ledger and the counters, in Prometheus' text format. What
  * each metric means to an operator: docs/metrics.md.
  *
- * Nodes are read one by one (core_driver_each_node) and summed outside the lock.
+ * Nodes are read one by one (view_source_each_node) and summed outside the lock.
  */
 
 /* -- the counters --
@@ -81,5 +81,3 @@ struct metrics_source {
 void metrics_write(const struct metrics_source *source, struct buf *out);
 /* The nodes and cards of the ledger. */
 void metrics_write_ledger(const struct metrics_source *source, struct buf *out);
-/* Writes a text that changes whenever the result of metrics_write_ledger does. */
-void metrics_ledger_state(const struct metrics_source *source, struct buf *out);

@@ -8,8 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "extender/access.h"
-#include "extender/inspect_stream.h"
-#include "extender/shared_reply.h"
+#include "view/changes.h"
 #include "view/inspect.h"
 #include "view/web.h"
 
@@ -20,6 +19,10 @@ enum {
     OBSERVERS = 4096,
     OBSERVER_BODY = 4096,
     VIEWS_BYTES = 64 << 20, /* the texts that large replies share */
+    TEXT_READERS = 256,     /* concurrent large replies on both ports ... */
+    INSPECT_WATCHES = 64,   /* watches of inspect ... */
+    MAIN_STREAMS = 16,      /* ... and of each kind on the main port */
+    CLUSTER_MS = 1000,      /* minimum between two computations of the cluster line */
 };
 
 /* A port: the context of its handlers. */
@@ -32,14 +35,18 @@ struct server {
     struct server_config conf;
     struct httpd *httpd;
     struct core_driver *driver;
-    struct view_source source; /* the driver */
+    const struct view_source *source; /* the driver */
     struct verbs *verbs;
     struct access access;
     struct metrics_source metrics;
     unsigned port;
-    struct inspect_stream *stream;
-    struct shared_replies *snapshots;
+    struct stream_kind texts, watches; /* watches: of inspect */
+    struct stream_text *inspect, *ledger_metrics;
     struct budget verbs_budget, views_budget;
+    pthread_mutex_t cluster_lock; /* protects the next three members */
+    struct buf cluster;           /* the line of inspect's watches */
+    uint64_t cluster_no;          /* its number; 0: none yet */
+    int64_t cluster_ms;           /* when it was last computed */
     _Atomic bool draining;
     struct server_port main, observers;
 };
@@ -84,7 +91,7 @@ static void on_verb(void *ctx, const struct httpd_request *req, struct httpd_rep
     counters_verb(s->conf.verbs.counters, verb, reply->status,
                   (clock_mono_us() - began_us) * 1000);
     if (reply->status == 503)
-        seats_retry_after(reply);
+        stream_retry_after(reply);
     if (atomic_load(&s->draining)) { /* so that the next call reaches another replica */
         const size_t next = reply->header[0][0] != NULL;
         reply->header[next][0] = "Connection";
@@ -109,10 +116,79 @@ static void on_not_post(void *ctx, const struct httpd_request *req,
 
 /* -- views -- */
 
+/* The state of what inspect and the metrics of the ledger show, and the reply. */
+static void send_text(const struct server_port *port, struct stream_text *text,
+                      struct httpd_reply *reply)
+{
+    const struct stream_client client = {port->main, INT64_MAX};
+    cleanup_buf struct buf state = {0};
+    view_inspect_state(port->server->source, &state);
+    stream_text_send(text, buf_span(&state), &client, reply);
+}
+
 static void render_inspect(void *ctx, struct buf *out)
 {
-    struct server *s = ctx;
-    view_inspect_all(&s->source, out);
+    const struct server *s = ctx;
+    view_inspect_all(s->source, out);
+}
+
+/* A watch of inspect: the nodes (view/changes.h), then the members after `nodes`.
+ *
+ *     {"Cluster":{...},"Type":"SYNCED"}
+ *     (empty line)   the initial state is complete; later: heartbeat
+ */
+struct watch {
+    struct stream stream;
+    struct server *server;
+    struct view_changes *changes;
+    bool synced;         /* the initial state is complete */
+    uint64_t cluster_no; /* of the last cluster line sent */
+};
+
+/* Appends the cluster line, which is computed once for all watches, if it has changed. */
+static void write_cluster(struct watch *w, struct buf *out)
+{
+    struct server *s = w->server;
+    int64_t now_ms = clock_mono_ms();
+    pthread_mutex_lock(&s->cluster_lock);
+    if (!s->cluster_no || now_ms - s->cluster_ms >= CLUSTER_MS) {
+        cleanup_buf struct buf line = {0};
+        s->cluster_ms = now_ms;
+        buf_adds(&line, "{\"Cluster\":{");
+        view_inspect_write_cluster(s->source, &line);
+        buf_adds(&line, "},\"Type\":\"SYNCED\"}\n");
+        s->cluster_no += !span_eq(buf_span(&line), buf_span(&s->cluster));
+        buf_set(&s->cluster, buf_span(&line));
+    }
+    if (w->cluster_no != s->cluster_no)
+        buf_add_span(out, buf_span(&s->cluster));
+    w->cluster_no = s->cluster_no;
+    pthread_mutex_unlock(&s->cluster_lock);
+}
+
+static enum httpd_stream_result read_watch(void *stream, struct buf *out)
+{
+    struct watch *w = stream;
+    if (!view_changes_write(w->changes, STREAM_CHUNK, out))
+        return HTTPD_STREAM_MORE;
+    write_cluster(w, out);
+    if (!w->synced)
+        buf_addc(out, '\n');
+    w->synced = true;
+    return HTTPD_STREAM_WAIT;
+}
+
+static void close_watch(void *stream)
+{
+    struct watch *w = stream;
+    view_changes_free(w->changes);
+}
+
+static struct stream_client client_of(const struct server_port *port,
+                                      const struct httpd_request *req)
+{
+    return (struct stream_client){
+        port->main, access_stream_end_ms(&port->server->access, port->main, req)};
 }
 
 static void on_inspect(void *ctx, const struct httpd_request *req,
@@ -120,18 +196,22 @@ static void on_inspect(void *ctx, const struct httpd_request *req,
 {
     const struct server_port *port = ctx;
     struct server *s = port->server;
-    cleanup_buf struct buf state = {0};
-    if (httpd_is_watch(req)) {
-        inspect_stream_watch(s->stream, port->main,
-                             access_stream_end_ms(&s->access, port->main, req), reply);
+    const struct stream_client client = client_of(port, req);
+    struct err err = {0};
+    if (!httpd_is_watch(req)) {
+        send_text(port, s->inspect, reply);
         return;
     }
-    view_inspect_state(&s->source, &state);
-    struct shared_reply_source source = {.kind = SHARED_REPLY_INSPECT,
-                                         .state = buf_span(&state),
-                                         .render = render_inspect,
-                                         .ctx = s};
-    shared_reply_send(s->snapshots, &source, port->main, reply);
+    if (core_driver_ready(s->driver, &err)) {
+        stream_refuse(reply, err.msg);
+        return;
+    }
+    struct watch *w =
+        stream_open(&s->watches, &client, sizeof *w, read_watch, close_watch, reply);
+    if (!w)
+        return;
+    w->server = s;
+    w->changes = view_changes_new(s->source);
 }
 
 static void on_web(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
@@ -145,7 +225,7 @@ static void on_inspect_node(void *ctx, const struct httpd_request *req,
 {
     const struct server_port *port = ctx;
     const char *name = strrchr(req->path, '/') + 1;
-    if (!view_inspect_node(&port->server->source, span_of(name), &reply->body))
+    if (!view_inspect_node(port->server->source, span_of(name), &reply->body))
         reply->status = 404;
 }
 
@@ -154,11 +234,10 @@ static void on_gpuapi(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
     const struct server_port *port = ctx;
-    struct server *s = port->server;
+    const struct stream_client client = client_of(port, req);
     enum gpuapi_kind kind =
         strcmp(strrchr(req->path, '/'), "/gpunodes") == 0 ? GPUAPI_NODES : GPUAPI_PODS;
-    gpuapi_answer(s->conf.gpuapi, kind, port->main,
-                  access_stream_end_ms(&s->access, port->main, req), req, reply);
+    gpuapi_answer(port->server->conf.gpuapi, kind, &client, req, reply);
 }
 
 static void on_discovery(void *ctx, const struct httpd_request *req,
@@ -215,8 +294,7 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
     struct server *s = ((struct server_port *)ctx)->server;
     struct err err = {0};
     (void)req;
-    int rc = core_ready(core_driver_read(s->driver), core_driver_now(), &err);
-    core_driver_read_end(s->driver);
+    int rc = core_driver_ready(s->driver, &err);
     if (rc == 0)
         rc = certs_ready(s->conf.certs, &err);
     if (rc == 0 && atomic_load(&s->draining))
@@ -238,18 +316,12 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     const struct server_port *port = ctx;
     struct server *s = port->server;
     (void)req;
-    cleanup_buf struct buf state = {0};
-    metrics_ledger_state(&s->metrics, &state);
-    struct shared_reply_source source = {.kind = SHARED_REPLY_METRICS,
-                                         .state = buf_span(&state),
-                                         .render = render_ledger_metrics,
-                                         .ctx = s};
     reply->content_type = PROM_CONTENT_TYPE;
     metrics_write(&s->metrics, &reply->body);
     delegated_auth_write(s->conf.auth, &reply->body);
     httpd_metrics(s->httpd, &reply->body);
     prom_process(&reply->body);
-    shared_reply_send(s->snapshots, &source, port->main, reply);
+    send_text(port, s->ledger_metrics, reply);
 }
 
 #define PREFIX "/gpushare-scheduler"
@@ -354,10 +426,18 @@ struct server *server_start(const struct server_config *config, struct err *err)
     s->main = (struct server_port){s, .main = true};
     s->observers = (struct server_port){s, .main = false};
     s->access = (struct access){config->certs, config->auth};
-    s->stream = inspect_stream_new(s->driver, GPUAPI_HEARTBEAT_MS);
+    s->watches = (struct stream_kind){.what = "watches",
+                                      .most = INSPECT_WATCHES,
+                                      .main_most = MAIN_STREAMS,
+                                      .heartbeat_ms = STREAM_HEARTBEAT_MS};
+    s->texts = (struct stream_kind){
+        .what = "large replies", .most = TEXT_READERS, .main_most = MAIN_STREAMS};
+    pthread_mutex_init(&s->cluster_lock, NULL);
     s->verbs_budget.max = config->max_bodies;
     s->views_budget.max = VIEWS_BYTES;
-    s->snapshots = shared_replies_new(&s->views_budget);
+    s->inspect = stream_text_new(&s->texts, &s->views_budget, render_inspect, s);
+    s->ledger_metrics =
+        stream_text_new(&s->texts, &s->views_budget, render_ledger_metrics, s);
     s->conf.verbs.budget = &s->verbs_budget;
     s->verbs = verbs_new(&s->conf.verbs);
     s->metrics = (struct metrics_source){s->driver, config->verbs.counters,
@@ -391,8 +471,10 @@ void server_stop(struct server *s)
     if (!s)
         return;
     httpd_free(s->httpd);
-    inspect_stream_free(s->stream);
-    shared_replies_free(s->snapshots);
+    stream_text_free(s->inspect);
+    stream_text_free(s->ledger_metrics);
+    buf_fini(&s->cluster);
+    pthread_mutex_destroy(&s->cluster_lock);
     verbs_free(s->verbs);
     free(s);
 }

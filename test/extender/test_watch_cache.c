@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/gpuapi_priv.h"
+#include "extender/watch_cache.h"
 
 #include <jansson.h>
 
@@ -7,112 +7,169 @@
 #include "base/rng.h"
 #include "lib/unit.h"
 
-static const struct watch_cache_kind kind = {"Thing", "{\"name\":", ",\"x\":null}"};
+enum { NAMES = 12, READERS = 8 };
 
 static struct watch_cache *w;
+static struct watch_cache_owner owners[NAMES]; /* of one object each, most of the time */
 
-static void put(struct watch_cache_item **item, const char *name, int value)
+static void begin(size_t max_gone)
 {
-    cleanup_buf struct buf head = {0}, tail = {0};
-    buf_printf(&head, "{\"name\":\"%s\",\"seq\":\"", name);
-    buf_printf(&tail, "\",\"value\":%d}", value);
-    watch_cache_put(w, item, span_of(name), buf_span(&head), buf_span(&tail));
+    memset(owners, 0, sizeof owners);
+    w = watch_cache_new("Thing", "},\"x\":null}", max_gone);
+}
+
+static void end(struct watch_cache_reader *a, struct watch_cache_reader *b)
+{
+    list_remove(&a->place.link);
+    list_remove(&b->place.link);
+    watch_cache_free(w);
+}
+
+static void add(int owner, const char *name, int value)
+{
+    cleanup_buf struct buf json = {0};
+    buf_printf(&json,
+               "{\"metadata\":{\"name\":\"%s\"},\"seq\":\"" WATCH_CACHE_NUMBER
+               "\",\"value\":%d}",
+               name, value);
+    watch_cache_put(
+        w, &owners[owner],
+        &(struct watch_cache_state){.name = span_of(name), .json = buf_span(&json)});
+}
+
+static void put(int owner, const char *name, int value)
+{
+    add(owner, name, value);
+    watch_cache_sweep(&owners[owner]);
+}
+
+static void drop(int owner)
+{
+    watch_cache_sweep(&owners[owner]);
 }
 
 static void assert_reads(struct watch_cache_reader *r, const char *want)
 {
     cleanup_buf struct buf out = {0};
     buf_adds(&out, "");
+    if (!r->begun)
+        list_init(&r->place.link);
     ck_assert(watch_cache_read(w, r, 100000, &out));
     ck_assert_str_eq(out.p, want);
 }
 
 #define SYNCED(name, seq, value)                                                         \
-    "{\"Thing\":{\"name\":\"" name "\",\"seq\":\"" seq "\",\"value\":" value             \
-    "},\"Type\":\"SYNCED\"}\n"
+    "{\"Thing\":{\"metadata\":{\"name\":\"" name "\"},\"seq\":\"" seq                    \
+    "\",\"value\":" value "},\"Type\":\"SYNCED\"}\n"
 #define DELETED(name)                                                                    \
-    "{\"Thing\":{\"name\":\"" name "\",\"x\":null},\"Type\":\"DELETED\"}\n"
+    "{\"Thing\":{\"metadata\":{\"name\":\"" name "\"},\"x\":null},\"Type\":\"DELETED\"}" \
+    "\n"
 
 START_TEST(a_reader_gets_the_initial_state_then_changes)
 {
-    struct watch_cache_item *a = NULL, *b = NULL;
     struct watch_cache_reader r = {0}, late = {0};
-    w = watch_cache_new(&kind, 100);
+    begin(100);
     assert_reads(&r, "\n");
-    put(&a, "a", 1);
-    put(&b, "b", 1);
+    put(0, "a", 1);
+    put(1, "b", 1);
     assert_reads(&r, SYNCED("a", "1", "1") SYNCED("b", "2", "1"));
     assert_reads(&r, "");
-    put(&a, "a", 1); /* no change */
+    put(0, "a", 1); /* no change */
     assert_reads(&r, "");
-    put(&a, "a", 2);
-    put(&a, "a", 3);
-    watch_cache_drop(w, &b);
-    ck_assert_ptr_null(b);
+    put(0, "a", 2);
+    put(0, "a", 3);
+    drop(1);
     assert_reads(&r, SYNCED("a", "4", "3") DELETED("b"));
     assert_reads(&late, SYNCED("a", "4", "3") "\n");
-    put(&b, "b", 1);
+    put(1, "b", 1);
     assert_reads(&r, SYNCED("b", "6", "1"));
     assert_reads(&late, SYNCED("b", "6", "1"));
-    ck_assert_uint_eq(watch_cache_count(w), 2);
-    watch_cache_free(w);
+    end(&r, &late);
 }
 END_TEST
 
 START_TEST(deleting_one_of_two_namesakes_resends_the_other)
 {
-    struct watch_cache_item *a = NULL, *twin = NULL, *other = NULL;
     struct watch_cache_reader r = {0};
-    w = watch_cache_new(&kind, 100);
-    put(&a, "a-b-c", 1);
-    put(&other, "a-b", 1);
-    put(&twin, "a-b-c", 2);
+    begin(100);
+    put(0, "a-b-c", 1);
+    put(1, "a-b", 1);
+    put(2, "a-b-c", 2);
     assert_reads(&r, SYNCED("a-b-c", "1", "1") SYNCED("a-b", "2", "1")
                          SYNCED("a-b-c", "3", "2") "\n");
-    watch_cache_drop(w, &a);
+    drop(0);
     assert_reads(&r, DELETED("a-b-c") SYNCED("a-b-c", "5", "2"));
-    watch_cache_drop(w, &twin);
+    drop(2);
     assert_reads(&r, DELETED("a-b-c"));
+    for (int round = 0; round < 2; round++) { /* both of one owner */
+        add(3, "x", 1);
+        put(3, "x", 2);
+        assert_reads(&r, round ? "" : SYNCED("x", "7", "1") SYNCED("x", "8", "2"));
+    }
+    put(3, "x", 1);
+    assert_reads(&r, DELETED("x") SYNCED("x", "10", "1"));
+    end(&r, &r);
+}
+END_TEST
+
+START_TEST(times_change_only_with_the_state)
+{
+#define TIMES WATCH_CACHE_REPORTED "," WATCH_CACHE_RECOVERED "," WATCH_CACHE_TRANSITION
+#define AT(s) "\"1970-01-01T00:00:0" s "Z\""
+    static const struct {
+        const char *json;
+        bool healthy;
+        const char *listed; /* at the time of its place */
+    } states[] = {
+        {"[" TIMES "]", false, "[" AT("1") ",null," AT("1") "]"},
+        {"[" TIMES "]", false, "[" AT("1") ",null," AT("1") "]"},
+        {"{" TIMES "}", false, "{" AT("3") ",null," AT("1") "}"},
+        {"<" TIMES ">", true, "<" AT("4") "," AT("4") "," AT("4") ">"},
+        {"{" TIMES "}", false, "{" AT("5") "," AT("4") "," AT("5") "}"},
+    };
+    begin(1);
+    for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+        cleanup_buf struct buf last = {0}, out = {0};
+        int64_t now_s = (int64_t)i + 1;
+        watch_cache_put(w, &owners[0],
+                        &(struct watch_cache_state){.name = SPAN("n"),
+                                                    .json = span_of(states[i].json),
+                                                    .healthy = states[i].healthy,
+                                                    .now_s = now_s,
+                                                    .reported_s = now_s});
+        watch_cache_sweep(&owners[0]);
+        ck_assert(watch_cache_list(w, &last, 1000, &out));
+        ck_assert_str_eq(out.p, states[i].listed);
+    }
     watch_cache_free(w);
 }
 END_TEST
 
-START_TEST(a_list_is_a_snapshot)
+START_TEST(a_list_has_each_object_once_by_name)
 {
-    struct watch_cache_item *b = NULL, *a = NULL, *c = NULL;
-    cleanup_buf struct buf out = {0};
-    w = watch_cache_new(&kind, 100);
-    size_t next = 0;
-    struct watch_cache_list *empty = watch_cache_list(w);
-    ck_assert(watch_cache_list_read(empty, &next, 10, &out));
+    cleanup_buf struct buf out = {0}, last = {0};
+    begin(100);
+    ck_assert(watch_cache_list(w, &last, 10, &out));
     ck_assert_uint_eq(out.n, 0);
-    watch_cache_list_free(empty);
-    put(&b, "b", 1);
-    put(&a, "a", 1);
-    put(&c, "c", 1);
-    struct watch_cache_list *l = watch_cache_list(w), *unread = watch_cache_list(w);
-    ck_assert_ptr_eq(l, unread); /* shared until the next change */
-    put(&a, "a", 2);
-    watch_cache_drop(w, &b);
-    ck_assert(!watch_cache_list_read(l, &next, 1, &out));
-    watch_cache_drop(w, &c);
-    ck_assert(watch_cache_list_read(l, &next, 1000, &out));
-    ck_assert_str_eq(out.p, "{\"name\":\"a\",\"seq\":\"2\",\"value\":1},"
-                            "{\"name\":\"b\",\"seq\":\"1\",\"value\":1},"
-                            "{\"name\":\"c\",\"seq\":\"3\",\"value\":1}");
-    struct watch_cache_list *later = watch_cache_list(w);
-    ck_assert_ptr_ne(l, later);
+    put(1, "b", 1);
+    put(0, "a", 1);
+    put(2, "c", 1);
+    ck_assert(!watch_cache_list(w, &last, 1, &out));
+    put(0, "a", 2); /* was sent */
+    put(2, "c", 2);
+    drop(1);
+    put(3, "d", 1);
+    ck_assert(watch_cache_list(w, &last, 1000, &out));
+#define LISTED(name, seq, value)                                                         \
+    "{\"metadata\":{\"name\":\"" name "\"},\"seq\":\"" seq "\",\"value\":" value "}"
+    ck_assert_str_eq(
+        out.p, LISTED("a", "2", "1") "," LISTED("c", "5", "2") "," LISTED("d", "7", "1"));
     watch_cache_free(w);
-    watch_cache_list_free(l);
-    watch_cache_list_free(later);
-    watch_cache_list_free(unread); /* a reader that disconnected */
 }
 END_TEST
 
 /* The state of a client of a watch: the last value of each name, and the snapshot in
  * which it was seen. */
-enum { NAMES = 12, READERS = 8 };
-
 struct client {
     struct watch_cache_reader reader;
     struct buf partial;
@@ -145,7 +202,9 @@ static void client_line(struct client *c, struct span line)
         json_decref(j);
         return;
     }
-    int i = json_string_value(json_object_get(thing, "name"))[0] - 'a';
+    int i = json_string_value(
+                json_object_get(json_object_get(thing, "metadata"), "name"))[0] -
+            'a';
     c->doubtful[i] = false;
     if (!strcmp(type, "DELETED")) {
         c->value[i] = -1;
@@ -180,6 +239,7 @@ static bool client_read(struct client *c, size_t max)
 static void client_init(struct client *c)
 {
     *c = (struct client){0};
+    list_init(&c->reader.place.link);
     for (int i = 0; i < NAMES; i++)
         c->value[i] = -1;
 }
@@ -187,12 +247,11 @@ static void client_init(struct client *c)
 static unsigned random_run(uint64_t seed)
 {
     struct rng rng;
-    struct watch_cache_item *items[NAMES] = {0};
     int value[NAMES];
     struct client clients[READERS];
     unsigned resyncs = 0;
     rng_init(&rng, seed);
-    w = watch_cache_new(&kind, 1 + rng_below(&rng, 6));
+    begin(1 + rng_below(&rng, 6));
     for (int i = 0; i < NAMES; i++)
         value[i] = -1;
     for (int i = 0; i < READERS; i++)
@@ -202,16 +261,18 @@ static unsigned random_run(uint64_t seed)
         char name[2] = {(char)('a' + i), '\0'};
         if (rng_below(&rng, 3)) {
             value[i] = (int)rng_below(&rng, 4);
-            put(&items[i], name, value[i]);
+            put(i, name, value[i]);
         } else {
-            watch_cache_drop(w, &items[i]);
+            drop(i);
             value[i] = -1;
         }
         struct client *c = &clients[rng_below(&rng, READERS)];
         uint64_t what = rng_below(&rng, 20);
-        if (what == 0)
-            client_init(c); /* a new client */
-        else if (what < 8)
+        if (what == 0) { /* a new client */
+            list_remove(&c->reader.place.link);
+            client_init(c);
+        }
+        if (what < 8)
             client_read(c, 1 + rng_below(&rng, 300));
     }
     for (int r = 0; r < READERS; r++) {
@@ -219,6 +280,7 @@ static unsigned random_run(uint64_t seed)
             ;
         ck_assert(clients[r].begun && !clients[r].resyncing);
         resyncs += clients[r].resyncs;
+        list_remove(&clients[r].reader.place.link);
         for (int i = 0; i < NAMES; i++)
             ck_assert_msg(clients[r].value[i] == value[i],
                           "seed %llu: reader %d has %d of %c, which is %d",
@@ -232,7 +294,7 @@ static unsigned random_run(uint64_t seed)
 START_TEST(every_reader_ends_with_the_current_state)
 {
     unsigned resyncs = 0;
-    for (uint64_t seed = 1; seed <= 1500; seed++)
+    for (uint64_t seed = 1; seed <= 500; seed++)
         resyncs += random_run(seed);
     ck_assert_uint_gt(resyncs, 100); /* the test covers resyncs */
 }
@@ -240,23 +302,24 @@ END_TEST
 
 START_TEST(endless_changes_take_bounded_memory)
 {
-    struct watch_cache_item *items[10] = {0};
     cleanup_buf struct buf out = {0};
     struct watch_cache_reader r = {0};
-    w = watch_cache_new(&kind, 8);
+    begin(8);
+    list_init(&r.place.link);
     for (int i = 0; i < 200000; i++) {
         char name[2] = {(char)('a' + i % 10), '\0'};
         if (i % 7 == 3)
-            watch_cache_drop(w, &items[i % 10]);
+            drop(i % 10);
         else
-            put(&items[i % 10], name, i);
+            put(i % 10, name, i);
     }
     ck_assert(watch_cache_read(w, &r, SIZE_MAX, &out)); /* few entries */
     ck_assert_uint_lt(out.n, 20 * 200);
-    watch_cache_free(w);
+    end(&r, &r);
 }
 END_TEST
 
 UNIT_MAIN("watch_cache", a_reader_gets_the_initial_state_then_changes,
-          deleting_one_of_two_namesakes_resends_the_other, a_list_is_a_snapshot,
+          deleting_one_of_two_namesakes_resends_the_other,
+          times_change_only_with_the_state, a_list_has_each_object_once_by_name,
           every_reader_ends_with_the_current_state, endless_changes_take_bounded_memory)

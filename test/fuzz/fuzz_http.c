@@ -121,8 +121,6 @@ static void stop_servers(void)
     sim_server_stop(w->sim);
     api_free(w->api);
     server_stop(w->extender);
-    if (w->observe)
-        gpuapi_stop(w->observe);
     gpuapi_free(w->observe);
     core_driver_free(w->driver);
     for (size_t i = 0; i < PORT_KINDS; i++)
@@ -143,7 +141,7 @@ static void start_servers(void)
         !(w->sim = sim_server_start(w->api, &sc, &w->ports[SIM], &err)))
         fuzz_fail(err.msg);
     w->driver = verbs_driver_new();
-    w->observe = gpuapi_start(w->driver, &(struct gpuapi_config){0});
+    w->observe = gpuapi_new(w->driver, &(struct gpuapi_config){0});
     w->extender = start_extender(w->driver, w->observe, &w->ports[VERBS]);
     w->until_ms = clock_mono_ms() + VERBS_DRIVER_MS;
 }

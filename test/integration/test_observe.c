@@ -8,7 +8,7 @@
 
 /*
  * gpunodes and gpupods of the running extender: lists, watches and unknown paths.
- * test/extender/test_gpuapi.c tests the bytes of an object, test_view_auth.c who may see them.
+ * test/extender/test_gpuapi.c tests the bytes of a line, test_view_auth.c who may see them.
  */
 
 #define API         "/apis/nvidia-gpu-scheduler/v1"
@@ -146,7 +146,7 @@ START_TEST(lists_and_watches_are_rejected_before_the_initial_sync)
     extender_begin(&extender, &sim, NULL);
     lib_wait(sim_fired(&sim) > 0);
     ck_assert(peer_says(&extender.observers, API "/gpunodes", 503,
-                        "not every kind of object has been listed yet"));
+                        "not ready: the first list of pods has not finished"));
     ck_assert_uint_eq(peer_status(&extender.observers, API "/gpunodes?watch=true"), 503);
     ck_assert(
         peer_says(&extender.observers, "/inspect?watch=true", 503, "{\"error\":\""));
