@@ -9,34 +9,22 @@
 
 /* -- the counters -- */
 
-enum { CODES = ERR_INTERNAL + 1, LINE = 64 };
-
-/* The statuses of the verbs; the last one stands for all others. */
-static const struct {
-    unsigned code;
-    const char *name;
-} statuses[] = {{200, "200"}, {400, "400"}, {421, "421"}, {503, "503"}, {0, "other"}};
+enum { STATUSES = 5, CODES = ERR_INTERNAL + 1, FORWARDED = CODES, BINDS };
 
 typedef _Atomic uint64_t tally;
 
-/* Aligned so that two verbs never share a cache line. */
-struct verb {
-    _Alignas(LINE) struct prom_histogram took;
-    tally statuses[ARRAY_LEN(statuses)];
-};
-
 struct counters {
-    struct verb verbs[COUNTERS_VERBS];
-    _Alignas(LINE) tally rejected[REASON_CLASSES];
+    struct prom_histogram took[COUNTERS_VERBS];
+    tally statuses[COUNTERS_VERBS][STATUSES];
+    tally rejected[REASON_CLASSES];
     tally filters[2]; /* without and with a node that fits */
-    _Alignas(LINE) tally binds[CODES];
-    tally forwarded;
+    tally binds[BINDS];
     tally calls[COUNTERS_API_CALLS][CODES];
 };
 
 struct counters *counters_new(void)
 {
-    return xzalloc_cacheline(sizeof(struct counters));
+    return xcalloc(1, sizeof(struct counters));
 }
 
 void counters_free(struct counters *c)
@@ -49,10 +37,8 @@ static void add(tally *counter, uint64_t n)
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-static int64_t get(const tally *counter)
-{
-    return (int64_t)atomic_load_explicit(counter, memory_order_relaxed);
-}
+/* The statuses of the verbs; the last one stands for all others. */
+static const unsigned statuses[STATUSES] = {200, 400, 421, 503, 0};
 
 void counters_verb(struct counters *c, enum counters_verb verb, unsigned status,
                    int64_t ns)
@@ -60,10 +46,10 @@ void counters_verb(struct counters *c, enum counters_verb verb, unsigned status,
     if (!c)
         return;
     size_t i = 0;
-    while (statuses[i].code && statuses[i].code != status)
+    while (statuses[i] && statuses[i] != status)
         i++;
-    prom_observe(&c->verbs[verb].took, ns);
-    add(&c->verbs[verb].statuses[i], 1);
+    prom_observe(&c->took[verb], ns);
+    add(&c->statuses[verb][i], 1);
 }
 
 void counters_filter(struct counters *c, const uint32_t rejected[REASON_CLASSES],
@@ -86,7 +72,7 @@ void counters_bind(struct counters *c, enum err_code code)
 void counters_bind_forwarded(struct counters *c)
 {
     if (c)
-        add(&c->forwarded, 1);
+        add(&c->binds[FORWARDED], 1);
 }
 
 void counters_api_call(struct counters *c, enum counters_api_call call,
@@ -96,204 +82,192 @@ void counters_api_call(struct counters *c, enum counters_api_call call,
         add(&c->calls[call][code], 1);
 }
 
-static const char *const verb_names[COUNTERS_VERBS] = {"filter", "prioritize", "preempt",
-                                                       "bind"};
-static const char *const call_names[COUNTERS_API_CALLS] = {
-    "list",        "watch",    "bind",  "get-pod", "lease-get", "lease-write",
-    "node-wakeup", "nominate", "evict", "event",   "secret"};
-
-static struct prom_label label(const char *name, const char *value)
+static const char *verb_name(int i)
 {
-    return (struct prom_label){name, span_of(value)};
+    static const char *const names[COUNTERS_VERBS] = {"filter", "prioritize", "preempt",
+                                                      "bind"};
+    return names[i];
 }
 
-static const char *code_name(int code)
+static const char *status_name(int i)
 {
-    return code == ERR_NONE ? "ok" : err_code_name((enum err_code)code);
+    static const char *const names[STATUSES] = {"200", "400", "421", "503", "other"};
+    return names[i];
 }
 
-static void write_verbs(const struct counters *c, struct buf *out)
+static const char *reason_name(int i)
 {
-    static const char took[] = "gpushare_verb_duration_seconds";
-    static const char requests[] = "gpushare_verb_requests_total";
-    prom_family(out, took, PROM_HISTOGRAM,
-                "Time from the complete body to the complete reply of a verb.");
-    for (int v = 0; v < COUNTERS_VERBS; v++)
-        prom_histogram(out, took, &(struct prom_label){"verb", span_of(verb_names[v])}, 1,
-                       &c->verbs[v].took);
-    prom_family(out, requests, PROM_COUNTER, "Calls of verbs, by HTTP status.");
-    for (int v = 0; v < COUNTERS_VERBS; v++)
-        for (size_t s = 0; s < ARRAY_LEN(statuses); s++) {
-            struct prom_label labels[] = {label("verb", verb_names[v]),
-                                          label("code", statuses[s].name)};
-            prom_sample(out, requests, labels, 2, get(&c->verbs[v].statuses[s]));
-        }
+    return reason_class_name((enum reason_class)i);
 }
 
-static void write_filter(const struct counters *c, struct buf *out)
+static const char *fits_name(int i)
 {
-    static const char rejected[] = "gpushare_filter_rejected_nodes_total";
-    static const char results[] = "gpushare_filter_results_total";
-    prom_family(out, rejected, PROM_COUNTER, "Nodes that filter rejected, by reason.");
-    for (int i = 0; i < REASON_CLASSES; i++) {
-        struct prom_label l = label("reason", reason_class_name((enum reason_class)i));
-        prom_sample(out, rejected, &l, 1, get(&c->rejected[i]));
-    }
-    prom_family(out, results, PROM_COUNTER, "Calls of filter, by whether any node fits.");
-    for (int fits = 0; fits < 2; fits++) {
-        struct prom_label l = label("fits", fits ? "true" : "false");
-        prom_sample(out, results, &l, 1, get(&c->filters[fits]));
-    }
+    return i ? "true" : "false";
 }
 
-static void write_binds(const struct counters *c, struct buf *out)
+static const char *result_name(int i)
 {
-    static const char name[] = "gpushare_binds_total";
-    prom_family(out, name, PROM_COUNTER, "Binds, by result.");
-    for (int code = 0; code < CODES; code++) {
-        struct prom_label l = label("result", code_name(code));
-        prom_sample(out, name, &l, 1, get(&c->binds[code]));
-    }
-    struct prom_label l = label("result", "forwarded");
-    prom_sample(out, name, &l, 1, get(&c->forwarded));
+    return i == ERR_NONE    ? "ok"
+           : i == FORWARDED ? "forwarded"
+                            : err_code_name((enum err_code)i);
 }
 
-/* Results that never occurred are left out, except ok: there would be 88 samples. */
-static void write_calls(const struct counters *c, struct buf *out)
+static const char *call_name(int i)
 {
-    static const char name[] = "gpushare_api_requests_total";
-    prom_family(out, name, PROM_COUNTER, "Requests to the API server, by result.");
-    for (int call = 0; call < COUNTERS_API_CALLS; call++)
-        for (int code = 0; code < CODES; code++) {
-            int64_t n = get(&c->calls[call][code]);
-            struct prom_label labels[] = {label("call", call_names[call]),
-                                          label("code", code_name(code))};
-            if (n || code == ERR_NONE)
-                prom_sample(out, name, labels, 2, n);
+    static const char *const names[COUNTERS_API_CALLS] = {
+        "list",        "watch",    "bind",  "get-pod", "lease-get", "lease-write",
+        "node-wakeup", "nominate", "evict", "event",   "secret"};
+    return names[i];
+}
+
+/* A family of counters: a sample for each value of a label, in rows by a first label. */
+static const struct family {
+    const char *name, *help;
+    size_t at; /* in struct counters */
+    int rows, n;
+    const char *label, *row_label; /* row_label: NULL if there is one row */
+    const char *(*value)(int i);
+    const char *(*row_value)(int i);
+    /* Values that never occurred are left out, except the first. */
+    bool sparse;
+} families[] = {
+    {"gpushare_verb_requests_total", "Calls of verbs, by HTTP status.",
+     offsetof(struct counters, statuses), COUNTERS_VERBS, STATUSES, "code", "verb",
+     status_name, verb_name, false},
+    {"gpushare_filter_rejected_nodes_total", "Nodes that filter rejected, by reason.",
+     offsetof(struct counters, rejected), 1, REASON_CLASSES, "reason", NULL, reason_name,
+     NULL, false},
+    {"gpushare_filter_results_total", "Calls of filter, by whether any node fits.",
+     offsetof(struct counters, filters), 1, 2, "fits", NULL, fits_name, NULL, false},
+    {"gpushare_binds_total", "Binds, by result.", offsetof(struct counters, binds), 1,
+     BINDS, "result", NULL, result_name, NULL, false},
+    {"gpushare_api_requests_total", "Requests to the API server, by result.",
+     offsetof(struct counters, calls), COUNTERS_API_CALLS, CODES, "code", "call",
+     result_name, call_name, true},
+};
+
+static void write_family(const struct counters *c, const struct family *f,
+                         struct buf *out)
+{
+    const tally *at = (const void *)((const char *)c + f->at);
+    prom_family(out, f->name, PROM_COUNTER, f->help);
+    for (int row = 0; row < f->rows; row++)
+        for (int i = 0; i < f->n; i++) {
+            const struct prom_label labels[] = {
+                {f->row_label, span_of(f->row_label ? f->row_value(row) : NULL)},
+                {f->label, span_of(f->value(i))}};
+            int64_t n = (int64_t)atomic_load_explicit(at++, memory_order_relaxed);
+            if (n || !f->sparse || i == 0)
+                prom_sample(out, f->name, labels + !f->row_label, 1 + !!f->row_label, n);
         }
 }
 
 void counters_write(const struct counters *c, struct buf *out)
 {
+    static const char took[] = "gpushare_verb_duration_seconds";
     if (!c)
         return;
-    write_verbs(c, out);
-    write_filter(c, out);
-    write_binds(c, out);
-    write_calls(c, out);
+    prom_family(out, took, PROM_HISTOGRAM,
+                "Time from the complete body to the complete reply of a verb.");
+    for (int v = 0; v < COUNTERS_VERBS; v++)
+        prom_histogram(out, took, &(struct prom_label){"verb", span_of(verb_name(v))}, 1,
+                       &c->took[v]);
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        write_family(c, &families[i], out);
 }
 
 /* -- the state of this process -- */
 
-static void gauge(struct buf *out, const char *name, const char *help, int64_t value)
+static void write_by_label(struct buf *out, const char *name, const char *help,
+                           const char *label, const char *const *values, const int64_t *n,
+                           size_t count)
 {
-    prom_one(out, name, PROM_GAUGE, help, value);
+    prom_family(out, name, PROM_GAUGE, help);
+    for (size_t i = 0; i < count; i++)
+        prom_sample(out, name, &(struct prom_label){label, span_of(values[i])}, 1, n[i]);
 }
 
-static void write_build(struct buf *out)
+static void write_watches(const int64_t age_ms[CORE_KINDS], struct buf *out)
 {
-    struct prom_label l = {"version", SPAN(GPUSHARE_VERSION)};
-    prom_family(out, "gpushare_build_info", PROM_GAUGE, "Version of this program.");
-    prom_sample(out, "gpushare_build_info", &l, 1, 1);
+    static const char age[] = "gpushare_watch_age_seconds";
+    const char *names[CORE_KINDS];
+    int64_t synced[CORE_KINDS];
+    for (int kind = 0; kind < CORE_KINDS; kind++) {
+        names[kind] = core_kind_name((enum core_kind)kind);
+        synced[kind] = age_ms[kind] >= 0;
+    }
+    write_by_label(out, "gpushare_watch_synced", "Whether the resource has been listed.",
+                   "resource", names, synced, CORE_KINDS);
+    prom_family(out, age, PROM_GAUGE,
+                "Time since the last event or bookmark of a listed resource.");
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (synced[kind])
+            prom_nano(out, age, &(struct prom_label){"resource", span_of(names[kind])}, 1,
+                      age_ms[kind] * 1000000);
 }
 
 /* The state of the core, copied under the lock. */
-struct state {
-    bool ready, leader, may_bind;
-    size_t pending, reservations, over;
-    struct core_stats core;
-    int64_t age_ms[CORE_KINDS]; /* of the last list or watch event; -1: never listed */
-};
-
-static void copy_state(struct core_driver *driver, struct state *s)
+static void write_state(struct core_driver *driver, struct buf *out)
 {
+    static const char *const states[] = {"waiting", "kept"};
     const struct core *core = core_driver_read(driver);
-    const struct ledger *l = core_ledger(core);
-    struct step_time now = core_driver_now();
-    *s = (struct state){.ready = core_ready(core, now, NULL) == 0,
-                        .leader = core_is_leader(core),
-                        .may_bind = core_may_bind(core, now, NULL) == 0,
-                        .pending = ledger_totals(l).pending,
-                        .reservations = ledger_totals(l).reservations,
-                        .over = ledger_totals(l).overcommitted,
-                        .core = core_stats(core)};
+    const struct step_time now = core_driver_now();
+    const struct ledger_totals totals = ledger_totals(core_ledger(core));
+    const struct core_stats stats = core_stats(core);
+    const struct core_preemptions p = stats.preemptions;
+    const int64_t pods[] = {(int64_t)p.waiting, (int64_t)p.kept};
+    int64_t age_ms[CORE_KINDS];
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        s->age_ms[kind] = core_watch_age_ms(core, now, (enum core_kind)kind);
+        age_ms[kind] = core_watch_age_ms(core, now, (enum core_kind)kind);
+    const struct {
+        const char *name, *help;
+        uint64_t value;
+    } values[] = {
+        {"gpushare_ready", "Whether this replica answers the verbs.",
+         core_ready(core, now, NULL) == 0},
+        {"gpushare_leader", "Whether this replica is the leader.", core_is_leader(core)},
+        {"gpushare_may_bind", "Whether this replica may start a bind now.",
+         core_may_bind(core, now, NULL) == 0},
+        {"gpushare_pending_pods", "Pods that request GPUs and are not bound.",
+         totals.pending},
+        {"gpushare_reservations",
+         "Pods for which the leader reserves cards from filter to bind.",
+         totals.reservations},
+        {"gpushare_binds_in_flight",
+         "Binds whose promise is not yet confirmed or released.", stats.binds_in_flight},
+        {"gpushare_binds_unknown", "Binds in flight whose outcome is unknown.",
+         stats.binds_unknown},
+        {"gpushare_cards_overcommitted",
+         "Cards with more memory promised than they have.", totals.overcommitted},
+        {"gpushare_overcommits_total", "Times that a card became overcommitted.",
+         stats.overcommits},
+        {"gpushare_preemption_started_total", "Layout preemptions that were started.",
+         p.started},
+        {"gpushare_preemption_abandoned_total",
+         "Layout preemptions that ended without all evictions.", p.abandoned},
+        {"gpushare_preemption_evicted_pods_total", "Pods that layout preemption evicted.",
+         p.evicted},
+        {"gpushare_preemption_refused_evictions_total",
+         "Evictions that a PodDisruptionBudget did not allow.", p.refused},
+    };
     core_driver_read_end(driver);
-}
-
-static void write_watches(const struct state *s, struct buf *out)
-{
-    static const char synced[] = "gpushare_watch_synced";
-    static const char age[] = "gpushare_watch_age_seconds";
-    prom_family(out, synced, PROM_GAUGE, "Whether the resource has been listed.");
-    for (int kind = 0; kind < CORE_KINDS; kind++) {
-        struct prom_label l = {"resource", span_of(core_kind_name((enum core_kind)kind))};
-        prom_sample(out, synced, &l, 1, s->age_ms[kind] >= 0);
-    }
-    prom_family(out, age, PROM_GAUGE,
-                "Time since the last event or bookmark of a listed resource.");
-    for (int kind = 0; kind < CORE_KINDS; kind++) {
-        struct prom_label l = {"resource", span_of(core_kind_name((enum core_kind)kind))};
-        if (s->age_ms[kind] >= 0)
-            prom_nano(out, age, &l, 1, s->age_ms[kind] * 1000000);
-    }
-}
-
-static void write_state(const struct state *s, struct buf *out)
-{
-    gauge(out, "gpushare_ready", "Whether this replica answers the verbs.", s->ready);
-    gauge(out, "gpushare_leader", "Whether this replica is the leader.", s->leader);
-    gauge(out, "gpushare_may_bind", "Whether this replica may start a bind now.",
-          s->may_bind);
-    write_watches(s, out);
-    gauge(out, "gpushare_pending_pods", "Pods that request GPUs and are not bound.",
-          (int64_t)s->pending);
-    gauge(out, "gpushare_reservations",
-          "Pods for which the leader reserves cards from filter to bind.",
-          (int64_t)s->reservations);
-    gauge(out, "gpushare_binds_in_flight",
-          "Binds whose promise is not yet confirmed or released.",
-          (int64_t)s->core.binds_in_flight);
-    gauge(out, "gpushare_binds_unknown", "Binds in flight whose outcome is unknown.",
-          (int64_t)s->core.binds_unknown);
-    gauge(out, "gpushare_cards_overcommitted",
-          "Cards with more memory promised than they have.", (int64_t)s->over);
-    prom_one(out, "gpushare_overcommits_total", PROM_COUNTER,
-             "Times that a card became overcommitted.", (int64_t)s->core.overcommits);
-}
-
-static void counter(struct buf *out, const char *name, const char *help, uint64_t value)
-{
-    prom_one(out, name, PROM_COUNTER, help, (int64_t)value);
-}
-
-static void write_preemptions(const struct core_preemptions *p, struct buf *out)
-{
-    static const char pods[] = "gpushare_preemption_pods";
-    const struct prom_label waiting = {"state", SPAN("waiting")},
-                            kept = {"state", SPAN("kept")};
-    prom_family(out, pods, PROM_GAUGE,
-                "Pending pods that evictions could help, or for which cards are kept.");
-    prom_sample(out, pods, &waiting, 1, (int64_t)p->waiting);
-    prom_sample(out, pods, &kept, 1, (int64_t)p->kept);
-    counter(out, "gpushare_preemption_started_total",
-            "Layout preemptions that were started.", p->started);
-    counter(out, "gpushare_preemption_abandoned_total",
-            "Layout preemptions that ended without all evictions.", p->abandoned);
-    counter(out, "gpushare_preemption_evicted_pods_total",
-            "Pods that layout preemption evicted.", p->evicted);
-    counter(out, "gpushare_preemption_refused_evictions_total",
-            "Evictions that a PodDisruptionBudget did not allow.", p->refused);
+    for (size_t i = 0; i < ARRAY_LEN(values); i++)
+        prom_one(out, values[i].name,
+                 strstr(values[i].name, "_total") ? PROM_COUNTER : PROM_GAUGE,
+                 values[i].help, (int64_t)values[i].value);
+    write_by_label(out, "gpushare_preemption_pods",
+                   "Pending pods that evictions could help, or for which cards are kept.",
+                   "state", states, pods, ARRAY_LEN(pods));
+    write_watches(age_ms, out);
 }
 
 void metrics_write(const struct metrics_source *source, struct buf *out)
 {
-    struct state state;
-    write_build(out);
-    copy_state(source->driver, &state);
-    write_state(&state, out);
-    write_preemptions(&state.core.preemptions, out);
+    static const char build[] = "gpushare_build_info";
+    prom_family(out, build, PROM_GAUGE, "Version of this program.");
+    prom_sample(out, build, &(struct prom_label){"version", SPAN(GPUSHARE_VERSION)}, 1,
+                1);
+    write_state(source->driver, out);
     counters_write(source->counters, out);
     if (source->recorder)
         event_recorder_write(source->recorder, out);
@@ -302,50 +276,6 @@ void metrics_write(const struct metrics_source *source, struct buf *out)
 /* -- the ledger -- */
 
 enum { NODE_STATES = NODE_DAMAGED + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
-
-/* Memory, in MiB. */
-enum amount {
-    CAPACITY,
-    PROMISED,
-    USED,
-    WITHHELD,
-    OVERUSE,
-    RESERVED,
-    FREE,
-    CORDONED,
-    STRANDED,
-    AMOUNTS
-};
-
-static const struct {
-    const char *cluster, *node, *card, *help; /* NULL: no such metric */
-} amounts[AMOUNTS] = {
-    [CAPACITY] = {"gpushare_memory_capacity_bytes", "gpushare_node_memory_capacity_bytes",
-                  "gpushare_card_memory_capacity_bytes", "Memory of all cards."},
-    [PROMISED] = {"gpushare_memory_promised_bytes", "gpushare_node_memory_promised_bytes",
-                  "gpushare_card_memory_promised_bytes", "Memory promised to pods."},
-    [USED] = {"gpushare_memory_used_bytes", "gpushare_node_memory_used_bytes",
-              "gpushare_card_memory_used_bytes",
-              "Measured memory in use; cards without a measurement are not counted."},
-    [WITHHELD] = {"gpushare_memory_withheld_bytes", NULL, NULL,
-                  "Memory withheld because processes outside Kubernetes use it, or pods "
-                  "beyond their promises."},
-    [OVERUSE] =
-        {"gpushare_memory_overuse_bytes", NULL, NULL,
-         "Withheld memory that pods use beyond their promises, where it is known."},
-    [RESERVED] =
-        {"gpushare_memory_reserved_bytes", NULL, NULL,
-         "Memory reserved for pods from filter to bind; only the leader has any."},
-    [FREE] = {"gpushare_memory_free_bytes", "gpushare_node_memory_free_bytes",
-              "gpushare_card_memory_free_bytes",
-              "Memory that can still be promised, on usable nodes."},
-    [CORDONED] = {"gpushare_memory_free_cordoned_bytes", NULL, NULL,
-                  "Free memory on cordoned nodes."},
-    [STRANDED] = {"gpushare_memory_stranded_bytes", "gpushare_node_memory_stranded_bytes",
-                  NULL,
-                  "Free memory in pieces too small for recent pods, or without the CPU "
-                  "for them: the mean over their requests."},
-};
 
 static const char *const node_states[NODE_STATES] = {
     [NODE_USABLE] = "usable",           [NODE_UNKNOWN] = "unknown",
@@ -375,204 +305,195 @@ static const char *const drifts[DRIFTS] = {
     [DRIFT_FORGED] = "forged",
 };
 
-/* The values of a node or a card. */
-struct row {
-    struct span node, uuid, model; /* copied */
-    char index[DIGITS];
-    int64_t mib[AMOUNTS];
-    int64_t cards, healthy, cordoned, core;
-    bool measured;
+/* What is known of a card, a node and the cluster: MiB, percent of compute, numbers. */
+enum column {
+    CAPACITY,
+    PROMISED,
+    USED,
+    WITHHELD,
+    OVERUSE,
+    RESERVED,
+    FREE,
+    FREE_CORDONED,
+    STRANDED,
+    MIB, /* the columns before this one are amounts of memory */
+    COMPUTE = MIB,
+    CARDS,
+    HEALTHY,
+    MEASURED,
+    COMPLETE,
+    PROMISES,
+    CORDONED,
+    USABLE_CORDONED,
+    WITHOUT_CARD,
+    COLUMNS
 };
 
-struct table {
-    struct row *rows;
-    size_t n, cap;
+enum level { CLUSTER, NODE, CARD, LEVELS };
+
+static const struct {
+    const char *names[LEVELS], *help; /* NULL: no such metric */
+} columns[COLUMNS] = {
+    [CAPACITY] = {{"gpushare_memory_capacity_bytes",
+                   "gpushare_node_memory_capacity_bytes",
+                   "gpushare_card_memory_capacity_bytes"},
+                  "Memory of all cards."},
+    [PROMISED] = {{"gpushare_memory_promised_bytes",
+                   "gpushare_node_memory_promised_bytes",
+                   "gpushare_card_memory_promised_bytes"},
+                  "Memory promised to pods."},
+    [USED] = {{"gpushare_memory_used_bytes", "gpushare_node_memory_used_bytes",
+               "gpushare_card_memory_used_bytes"},
+              "Measured memory in use; cards without a measurement are not counted."},
+    [WITHHELD] = {{"gpushare_memory_withheld_bytes"},
+                  "Memory withheld because processes outside Kubernetes use it, or pods "
+                  "beyond their promises."},
+    [OVERUSE] = {{"gpushare_memory_overuse_bytes"},
+                 "Withheld memory that pods use beyond their promises, where it is "
+                 "known."},
+    [RESERVED] = {{"gpushare_memory_reserved_bytes"},
+                  "Memory reserved for pods from filter to bind; only the leader has "
+                  "any."},
+    [FREE] = {{"gpushare_memory_free_bytes", "gpushare_node_memory_free_bytes",
+               "gpushare_card_memory_free_bytes"},
+              "Memory that can still be promised, on usable nodes."},
+    [FREE_CORDONED] = {{"gpushare_memory_free_cordoned_bytes"},
+                       "Free memory on cordoned nodes."},
+    [STRANDED] = {{"gpushare_memory_stranded_bytes",
+                   "gpushare_node_memory_stranded_bytes"},
+                  "Free memory in pieces too small for recent pods, or without the CPU "
+                  "for them: the mean over their requests."},
+    [COMPUTE] = {{NULL, NULL, "gpushare_card_compute_promised_ratio"},
+                 "Share of the card's compute that is promised to pods."},
+    [CARDS] = {{NULL, "gpushare_node_cards"}, "Cards of the node."},
+    [HEALTHY] = {{NULL, "gpushare_node_cards_healthy", "gpushare_card_healthy"},
+                 "Healthy cards, which get new pods."},
+    [MEASURED] = {{"gpushare_cards_measured"}, "Cards whose memory use is measured."},
+    [COMPLETE] = {{"gpushare_cards_usage_complete"},
+                  "Cards of which every process is measured and mapped."},
+    [PROMISES] = {{"gpushare_promises"},
+                  "Promises on cards; a pod on two cards has two."},
+    [CORDONED] = {{NULL, "gpushare_node_cordoned"}, "Whether the node is cordoned."},
+    [USABLE_CORDONED] = {{"gpushare_nodes_cordoned"}, "Usable nodes that are cordoned."},
+    [WITHOUT_CARD] = {{"gpushare_pods_without_card"},
+                      "Pods that were bound without the extender and have no card."},
+};
+
+struct row {
+    struct span node, uuid, model;
+    char index[DIGITS];
+    int64_t values[COLUMNS];
 };
 
 struct count {
     enum metrics_detail detail;
     struct frag frag;
     struct arena arena;
-    int64_t mib[AMOUNTS];
+    struct table {
+        struct row *rows;
+        size_t n, cap;
+    } tables[LEVELS];
     int64_t node_states[NODE_STATES], card_states[CARD_STATES], drifts[DRIFTS];
-    int64_t cordoned, promises, without_card, measured, complete;
-    struct table nodes, cards;
 };
 
-static struct row *row_add(struct table *t)
+static void add_row(struct count *c, enum level level, const struct row *row)
 {
+    struct table *t = &c->tables[level];
+    if (level > (enum level)c->detail)
+        return;
     MEM_GROW(t->rows, t->cap, t->n + 1);
-    t->rows[t->n] = (struct row){0};
-    return &t->rows[t->n++];
+    struct row *copy = &t->rows[t->n++];
+    *copy = *row;
+    copy->node = arena_copy(&c->arena, row->node);
+    copy->uuid = arena_copy(&c->arena, row->uuid);
+    copy->model = arena_copy(&c->arena, row->model);
 }
 
 static void count_card(struct count *c, const struct ledger_node *node,
-                       const struct card *card, int64_t mib[AMOUNTS])
+                       const struct card *card, struct row *sum)
 {
-    int64_t amount[AMOUNTS] = {
-        [CAPACITY] = card->total_mib,
-        [PROMISED] = card->promised_mib,
-        [USED] = card->used_mib > 0 ? card->used_mib : 0,
-        [WITHHELD] = card->withheld_mib,
-        [OVERUSE] = card->overuse_mib,
-        [RESERVED] = card->reserved_mib,
-        [FREE] = node->state == NODE_USABLE ? card->free_mib : 0,
-    };
-    amount[CORDONED] = node->cordoned ? amount[FREE] : 0;
-    for (int i = 0; i < AMOUNTS; i++)
-        mib[i] += amount[i] = frag_clamp(amount[i]);
+    struct row row = {.node = sum->node,
+                      .uuid = card->uuid,
+                      .model = card->model,
+                      .values = {
+                          [CAPACITY] = card->total_mib,
+                          [PROMISED] = card->promised_mib,
+                          [USED] = card->used_mib > 0 ? card->used_mib : 0,
+                          [WITHHELD] = card->withheld_mib,
+                          [OVERUSE] = card->overuse_mib,
+                          [RESERVED] = card->reserved_mib,
+                          [FREE] = node->state == NODE_USABLE ? card->free_mib : 0,
+                          [FREE_CORDONED] = node->state == NODE_USABLE && node->cordoned
+                                                ? card->free_mib
+                                                : 0,
+                          [COMPUTE] = card->compute_promised,
+                          [CARDS] = 1,
+                          [HEALTHY] = card->state == CARD_AVAILABLE,
+                          [MEASURED] = card->used_mib >= 0,
+                          [COMPLETE] = card->use_known,
+                          [PROMISES] = card->pods,
+                      }};
+    snprintf(row.index, sizeof row.index, "%d", card->index);
+    for (int i = 0; i < COLUMNS; i++)
+        sum->values[i] += row.values[i] = frag_clamp(row.values[i]);
     c->card_states[card->state]++;
-    c->promises += card->pods;
-    c->measured += card->used_mib >= 0;
-    c->complete += card->use_known;
-    if (c->detail < METRICS_CARD)
-        return;
-    struct row *row = row_add(&c->cards);
-    row->node = arena_copy(&c->arena, node->name);
-    row->uuid = arena_copy(&c->arena, card->uuid);
-    row->model = arena_copy(&c->arena, card->model);
-    row->healthy = card->state == CARD_AVAILABLE;
-    row->core = card->compute_promised;
-    row->measured = card->used_mib >= 0;
-    memcpy(row->mib, amount, sizeof amount);
-    snprintf(row->index, sizeof row->index, "%d", card->index);
-}
-
-/* Counts pods that were bound without the extender. (DRIFT_CARDLESS leaves out
- * those on nodes with one card.) */
-static void count_pods(struct count *c, const struct ledger_node *node)
-{
-    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        c->without_card += pod->n_shares == 0 && pod->request->kind != REQUEST_DEVICES &&
-                           pod->request->kind != REQUEST_NONE;
+    add_row(c, CARD, &row);
 }
 
 static void count_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
 {
     struct count *c = ctx;
-    struct frag_node now;
-    int64_t mib[AMOUNTS] = {0}, healthy = 0;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        count_card(c, node, &node->cards[i], mib);
-        healthy += node->cards[i].state == CARD_AVAILABLE;
-    }
+    struct row row = {.node = node->name}, *cluster = c->tables[CLUSTER].rows;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        count_card(c, node, &node->cards[i], &row);
+    row.values[CORDONED] = node->cordoned;
     if (node->state == NODE_USABLE) {
         struct select_view view;
+        struct frag_node now;
         select_view(&view, node, NULL, SELECT_AS_IS);
         frag_read(&view, node->cpu_milli ? node->cpu_free : FRAG_CPU_UNKNOWN, &now);
-        mib[STRANDED] = frag_measure(&c->frag, &now) >> FRAG_SHIFT;
+        row.values[STRANDED] = frag_measure(&c->frag, &now) >> FRAG_SHIFT;
+        row.values[USABLE_CORDONED] = node->cordoned;
     }
-    for (int i = 0; i < AMOUNTS; i++)
-        c->mib[i] += mib[i];
+    /* DRIFT_CARDLESS leaves out those on nodes with one card. */
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+        row.values[WITHOUT_CARD] += pod->n_shares == 0 &&
+                                    pod->request->kind != REQUEST_DEVICES &&
+                                    pod->request->kind != REQUEST_NONE;
+    for (int i = 0; i < COLUMNS; i++)
+        cluster->values[i] += row.values[i];
     c->node_states[node->state]++;
-    c->cordoned += node->cordoned && node->state == NODE_USABLE;
-    count_pods(c, node);
     ledger_node_drift(l, node, c->drifts);
-    if (c->detail < METRICS_NODE)
-        return;
-    struct row *row = row_add(&c->nodes);
-    row->node = arena_copy(&c->arena, node->name);
-    row->cards = node->n_cards;
-    row->healthy = healthy;
-    row->cordoned = node->cordoned;
-    row->measured = true;
-    memcpy(row->mib, mib, sizeof mib);
+    add_row(c, NODE, &row);
 }
-
-/* -- output -- */
 
 static int64_t bytes(int64_t mib)
 {
     return mib > INT64_MAX >> 20 ? INT64_MAX : mib << 20;
 }
 
-static void write_by_label(struct buf *out, const char *name, const char *help,
-                           const char *label, const char *const *values, const int64_t *n,
-                           size_t count)
+static void write_column(const struct table *t, enum level level, enum column k,
+                         struct buf *out)
 {
-    prom_family(out, name, PROM_GAUGE, help);
-    for (size_t i = 0; i < count; i++)
-        prom_sample(out, name, &(struct prom_label){label, span_of(values[i])}, 1, n[i]);
-}
-
-static void write_sums(const struct count *c, struct buf *out)
-{
-    write_by_label(out, "gpushare_nodes", "Nodes, by state.", "state", node_states,
-                   c->node_states, NODE_STATES);
-    gauge(out, "gpushare_nodes_cordoned", "Usable nodes that are cordoned.", c->cordoned);
-    write_by_label(out, "gpushare_cards", "Cards, by state.", "state", card_states,
-                   c->card_states, CARD_STATES);
-    gauge(out, "gpushare_cards_measured", "Cards whose memory use is measured.",
-          c->measured);
-    gauge(out, "gpushare_cards_usage_complete",
-          "Cards of which every process is measured and mapped.", c->complete);
-    for (int i = 0; i < AMOUNTS; i++)
-        gauge(out, amounts[i].cluster, amounts[i].help, bytes(c->mib[i]));
-    gauge(out, "gpushare_promises", "Promises on cards; a pod on two cards has two.",
-          c->promises);
-    gauge(out, "gpushare_promises_unplaced",
-          "Promises on cards that the node does not have.", c->drifts[DRIFT_UNPLACED]);
-    gauge(out, "gpushare_pods_without_card",
-          "Pods that were bound without the extender and have no card.", c->without_card);
-    write_by_label(out, "gpushare_drift",
-                   "Inconsistencies between ledger, annotations, Node and Scv, by kind.",
-                   "kind", drifts, c->drifts, DRIFTS);
-}
-
-/* A family with one value per row, an int64_t at `offset`. The first `labels` of node and card
- * name the row. */
-static void write_column(const struct table *t, size_t labels, const char *name,
-                         const char *help, size_t offset, struct buf *out)
-{
-    bool is_mib = offset >= offsetof(struct row, mib) &&
-                  offset < offsetof(struct row, mib) + sizeof t->rows->mib;
-    prom_family(out, name, PROM_GAUGE, help);
+    const char *name = columns[k].names[level];
+    if (!name)
+        return;
+    prom_family(out, name, PROM_GAUGE, columns[k].help);
     for (size_t i = 0; i < t->n; i++) {
         const struct row *row = &t->rows[i];
-        const struct prom_label l[] = {{"node", row->node},
-                                       {"card", span_of(row->index)}};
-        int64_t value = *(const int64_t *)(const void *)((const char *)row + offset);
-        if (row->measured || offset != offsetof(struct row, mib[USED]))
-            prom_sample(out, name, l, labels, is_mib ? bytes(value) : value);
+        const struct prom_label labels[] = {{"node", row->node},
+                                            {"card", span_of(row->index)}};
+        const int64_t value = row->values[k];
+        if (k == COMPUTE)
+            prom_nano(out, name, labels, level, value * 10000000); /* percent */
+        else if (k != USED || level != CARD || row->values[MEASURED])
+            prom_sample(out, name, labels, level, k < MIB ? bytes(value) : value);
     }
 }
 
-static void write_amounts(const struct table *t, size_t labels, struct buf *out)
+static void write_card_info(const struct table *t, struct buf *out)
 {
-    for (int k = 0; k < AMOUNTS; k++) {
-        const char *name = labels == 1 ? amounts[k].node : amounts[k].card;
-        if (name)
-            write_column(t, labels, name, amounts[k].help,
-                         offsetof(struct row, mib) + (size_t)k * sizeof t->rows->mib[0],
-                         out);
-    }
-}
-
-static void write_per_node(const struct table *t, struct buf *out)
-{
-    write_amounts(t, 1, out);
-    write_column(t, 1, "gpushare_node_cards", "Cards of the node.",
-                 offsetof(struct row, cards), out);
-    write_column(t, 1, "gpushare_node_cards_healthy", "Healthy cards of the node.",
-                 offsetof(struct row, healthy), out);
-    write_column(t, 1, "gpushare_node_cordoned", "Whether the node is cordoned.",
-                 offsetof(struct row, cordoned), out);
-}
-
-static void write_per_card(const struct table *t, struct buf *out)
-{
-    static const char compute[] = "gpushare_card_compute_promised_ratio",
-                      info[] = "gpushare_card_info";
-    write_amounts(t, 2, out);
-    prom_family(out, compute, PROM_GAUGE,
-                "Share of the card's compute that is promised to pods.");
-    for (size_t i = 0; i < t->n; i++)
-        prom_nano(out, compute,
-                  (struct prom_label[]){{"node", t->rows[i].node},
-                                        {"card", span_of(t->rows[i].index)}},
-                  2, t->rows[i].core * 10000000); /* percent */
-    write_column(t, 2, "gpushare_card_healthy", "Whether the card gets new pods.",
-                 offsetof(struct row, healthy), out);
+    static const char info[] = "gpushare_card_info";
     prom_family(out, info, PROM_GAUGE, "UUID and model of the card.");
     for (size_t i = 0; i < t->n; i++)
         prom_sample(out, info,
@@ -589,14 +510,24 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     core_driver_read_end(source->driver);
     struct count c = {.detail = source->detail};
     frag_prepare(&c.frag, &mix, false);
+    add_row(&c, CLUSTER, &(struct row){0});
     view_source_each_node(core_driver_source(source->driver), count_node, &c);
-    write_sums(&c, out);
-    if (c.detail >= METRICS_NODE)
-        write_per_node(&c.nodes, out);
-    if (c.detail >= METRICS_CARD)
-        write_per_card(&c.cards, out);
-    free(c.nodes.rows);
-    free(c.cards.rows);
+    write_by_label(out, "gpushare_nodes", "Nodes, by state.", "state", node_states,
+                   c.node_states, NODE_STATES);
+    write_by_label(out, "gpushare_cards", "Cards, by state.", "state", card_states,
+                   c.card_states, CARD_STATES);
+    prom_one(out, "gpushare_promises_unplaced", PROM_GAUGE,
+             "Promises on cards that the node does not have.", c.drifts[DRIFT_UNPLACED]);
+    write_by_label(out, "gpushare_drift",
+                   "Inconsistencies between ledger, annotations, Node and Scv, by kind.",
+                   "kind", drifts, c.drifts, DRIFTS);
+    for (enum level level = CLUSTER; level <= (enum level)c.detail; level++)
+        for (int k = 0; k < COLUMNS; k++)
+            write_column(&c.tables[level], level, (enum column)k, out);
+    if (c.detail == METRICS_CARD)
+        write_card_info(&c.tables[CARD], out);
+    for (int i = 0; i < LEVELS; i++)
+        free(c.tables[i].rows);
     arena_fini(&c.arena);
     frag_fini(&c.frag);
 }
