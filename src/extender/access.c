@@ -155,7 +155,7 @@ static bool allows_verb(const struct access *a, const struct httpd_request *req,
         return reject(req, reply);
     bool forwarded =
         httpd_header(req, FORWARD_HEADER) || httpd_header(req, REPORT_HEADER);
-    if (certs_mode(a->certs) != CERTS_SECRETS || !forwarded ||
+    if (certs_info(a->certs)->mode != CERTS_SECRETS || !forwarded ||
         (own && strcmp(own, CERTS_SERVER_NAME) == 0))
         return true;
     httpd_fail(reply, 403, "only a replica of the extender may forward a bind");
@@ -169,7 +169,7 @@ static bool checks_remote_user(const struct access *a, const struct httpd_reques
     static const char *const headers[] = {"X-Remote-User", "X-Remote-Group",
                                           "X-Remote-Uid"};
     const char *user = NULL;
-    if (!certs_has_front_proxy(a->certs) ||
+    if (!certs_info(a->certs)->has_front_proxy ||
         !span_starts(span_of(req->path), SPAN(API "/gpu")))
         return true;
     for (size_t i = 0; i < ARRAY_LEN(headers) && !user; i++)
@@ -238,7 +238,7 @@ static bool allows(const struct access *a, bool main, const struct httpd_request
 {
     if (!checks_form(req, reply) || !checks_remote_user(a, req, reply))
         return false;
-    if (certs_mode(a->certs) == CERTS_INSECURE)
+    if (certs_info(a->certs)->mode == CERTS_INSECURE)
         return true;
     switch (class_of(req->path)) {
     case ACCESS_HEALTH:
@@ -271,8 +271,9 @@ bool access_allows_observer(void *ctx, const struct httpd_request *req,
 int64_t access_stream_end_ms(const struct access *a, bool main,
                              const struct httpd_request *req)
 {
-    if (certs_mode(a->certs) == CERTS_INSECURE || httpd_client_name(req, TLS_SECONDARY) ||
-        httpd_client_name(req, TLS_OWN) || (main && httpd_client_name(req, TLS_CLIENTS)))
+    if (certs_info(a->certs)->mode == CERTS_INSECURE ||
+        httpd_client_name(req, TLS_SECONDARY) || httpd_client_name(req, TLS_OWN) ||
+        (main && httpd_client_name(req, TLS_CLIENTS)))
         return INT64_MAX;
     return clock_mono_ms() + ACCESS_STREAM_MS;
 }

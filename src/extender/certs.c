@@ -17,7 +17,6 @@ enum {
     REFRESH_MS = 1000,
     POLL_MS = 5000,
     POLL_FIRST_MS = 500, /* while there is no certificate */
-    POLL_AGAIN_MS = 200, /* after a write */
     CALL_MS = 3000,
     CAS_MAX = 12,              /* certificates in a ca.crt */
     LIFE_S = 10 * 365 * 86400, /* as kubeadm's CA */
@@ -29,9 +28,7 @@ static const char *const secret_names[SECRETS] = {
     "gpushare-extender-ca", "gpushare-extender-tls", "gpushare-scheduler-tls"};
 
 struct certs {
-    enum certs_mode mode;
-    struct tls *verbs, *observers; /* both or none */
-    bool has_front_proxy;
+    struct certs_info info;
     char *ns;
     struct kube_client *client;
     struct core_driver *driver;
@@ -41,184 +38,134 @@ struct certs {
 
     /* CERTS_SECRETS: */
     int64_t due_ms;              /* of the next read */
-    struct secret seen[SECRETS]; /* the last read of each */
+    struct secret seen[SECRETS]; /* by the current step */
     struct buf served;           /* what the listeners have: certificate and CAs */
     pthread_mutex_t lock;        /* protects the members below */
     bool ready;
-    struct buf problem; /* lines */
+    struct err problem; /* ERR_NONE: none */
 };
 
-/* -- calls -- */
+/* -- Secrets -- */
 
-static int call_api(struct certs *c, const struct kube_request *request,
-                    struct httpc_reply *reply, struct err *err)
+/* Reads a Secret, or creates one from `body`, which it wipes. ERR_NOT_FOUND: there is none.
+ * ERR_CONFLICT: it exists by now. */
+static int call_api(struct certs *c, enum cert_secret secret, struct buf *body,
+                    struct err *err)
 {
-    *reply = (struct httpc_reply){0};
-    if (atomic_load(&c->stopping))
-        return err_set(err, ERR_UNAVAILABLE, "stopping");
+    const char *name = secret_names[secret];
+    cleanup_free char *path = xasprintf("/api/v1/namespaces/%s/secrets%s%s", c->ns,
+                                        body ? "" : "/", body ? "" : name);
+    const struct kube_request request = {.method = body ? "POST" : "GET",
+                                         .path = path,
+                                         .body = body ? buf_span(body) : SPAN(""),
+                                         .timeout_ms = CALL_MS};
+    struct httpc_reply reply = {0};
     struct err why = {0};
-    int rc = kube_call(c->client, request, reply, &why);
+    int rc = atomic_load(&c->stopping) ? err_set(&why, ERR_UNAVAILABLE, "stopping")
+                                       : kube_call(c->client, &request, &reply, &why);
     if (rc == 0)
-        rc = kube_reply_check(reply->status, buf_span(&reply->body), &why);
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), &why);
     counters_api_call(c->counters, COUNTERS_API_SECRET,
                       why.code == ERR_NOT_FOUND ? ERR_NONE : why.code);
-    return rc ? err_set(err, why.code, "%s", why.msg) : 0;
-}
-
-/* A Secret's content contains private keys. */
-static void wipe_reply(struct httpc_reply *reply)
-{
-    buf_wipe(&reply->body);
-    httpc_reply_fini(reply);
+    if (rc == 0 && !body)
+        rc = secret_decode(buf_span(&reply.body), &c->seen[secret], &why);
+    buf_wipe(&reply.body); /* it contains private keys */
+    httpc_reply_fini(&reply);
+    if (body)
+        buf_wipe(body);
+    return rc ? err_set(err, why.code, "Secret %s/%s: cannot %s: %s", c->ns, name,
+                        body ? "write" : "read", why.msg)
+              : 0;
 }
 
 static int read_secret(struct certs *c, enum cert_secret secret, struct err *err)
 {
-    const char *name = secret_names[secret];
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/%s/secrets/%s", c->ns, name);
-    struct kube_request request = {.method = "GET", .path = path, .timeout_ms = CALL_MS};
-    struct secret now = {0};
-    struct httpc_reply reply;
     struct err why = {0};
-    int rc = call_api(c, &request, &reply, &why);
-    if (rc == 0)
-        rc = secret_decode(buf_span(&reply.body), &now, &why);
-    wipe_reply(&reply);
-    if (rc && why.code != ERR_NOT_FOUND)
-        return err_set(err, why.code, "Secret %s/%s: cannot read: %s", c->ns, name,
-                       why.msg);
-    secret_fini(&c->seen[secret]);
-    c->seen[secret] = now;
-    return 0;
-}
-
-/* ERR_CONFLICT: the Secret exists by now. */
-static int create_secret(struct certs *c, enum cert_secret secret,
-                         const struct x509_pair *pair, struct span ca, struct err *err)
-{
-    const char *name = secret_names[secret];
-    cleanup_free char *path = xasprintf("/api/v1/namespaces/%s/secrets", c->ns);
-    struct secret made = {.data = {[SECRET_CERT] = pair->cert, [SECRET_KEY] = pair->key}};
-    struct buf body = {0};
-    struct httpc_reply reply;
-    struct err wrong = {0};
-    buf_add_span(&made.data[SECRET_CA], ca);
-    secret_encode(&made, c->ns, name, &body);
-    buf_fini(&made.data[SECRET_CA]); /* the others belong to the pair */
-    struct kube_request request = {
-        .method = "POST", .path = path, .body = buf_span(&body), .timeout_ms = CALL_MS};
-    int rc = call_api(c, &request, &reply, &wrong);
-    buf_wipe(&body);
-    wipe_reply(&reply);
-    if (rc)
-        return err_set(err, wrong.code, "Secret %s/%s: cannot write: %s", c->ns, name,
-                       wrong.msg);
-    log_info("certs", "Secret: created", LOG_S("namespace", c->ns), LOG_S("name", name));
+    if (call_api(c, secret, NULL, &why) && why.code != ERR_NOT_FOUND)
+        return err_set(err, why.code, "%s", why.msg);
     return 0;
 }
 
 /* -- the leader: what is missing -- */
 
-/* The ca.crt of a new Secret: its CA, and every CA that is found, so that those of lost Secrets
- * stay trusted. */
-static void add_bundle(const struct certs *c, const struct x509_pair *ca, struct buf *out)
+/* Makes a Secret, with a certificate of the CA; that of the CA signs itself. */
+static int make_secret(struct certs *c, enum cert_secret secret, int64_t now_s,
+                       int64_t until_s, struct err *err)
 {
-    x509_add_cas(out, buf_span(&ca->cert), CAS_MAX);
-    for (int i = 0; i < SECRETS; i++)
-        x509_add_cas(out, buf_span(&c->seen[i].data[SECRET_CA]), CAS_MAX);
-}
-
-/* The CA of its Secret, or a new one, which it writes there. */
-static int get_ca(struct certs *c, int64_t now_s, struct x509_pair *ca,
-                  struct x509_info *info, struct err *err)
-{
-    const struct secret *seen = &c->seen[CA];
-    cleanup_buf struct buf all = {0}, since = {0};
-    if (seen->exists) {
-        struct err why = {0};
-        struct span cert = buf_span(&seen->data[SECRET_CERT]),
-                    key = buf_span(&seen->data[SECRET_KEY]);
-        int rc = x509_read_pair(cert, key, info, &why);
-        if (rc == 0 && !info->ca)
-            rc = err_set(&why, ERR_INVALID, "the certificate is of no authority");
-        if (rc == 0 && (now_s < info->begins_s || now_s >= info->expires_s))
-            rc = err_set(&why, ERR_INVALID, "the certificate is not valid now");
-        if (rc)
-            return err_set(err, ERR_INVALID,
-                           "Secret %s/%s: %s; the extender makes a new one when it is "
-                           "deleted",
-                           c->ns, secret_names[CA], why.msg);
-        buf_add_span(&ca->cert, cert);
-        buf_reserve(&ca->key, key.n); /* a later realloc would leave a copy of the key */
-        buf_add_span(&ca->key, key);
-        return 0;
-    }
-    /* Each CA has a name of its own, so that a verifier never takes one for another. */
+    const bool is_ca = secret == CA, server = secret == SERVER;
+    cleanup_buf struct buf since = {0};
     clock_format_s(&since, now_s);
-    cleanup_free char *name = xasprintf("gpushare-extender-ca %s", since.p);
-    struct x509_spec spec = {.common_name = name,
-                             .ca = true,
-                             .begins_s = now_s - BACKDATE_S,
-                             .expires_s = now_s + LIFE_S};
-    if (x509_make(&spec, NULL, ca, err) || x509_read(buf_span(&ca->cert), info, err))
-        return -1;
-    add_bundle(c, ca, &all);
-    return create_secret(c, CA, ca, buf_span(&all), err);
-}
-
-static int sign(struct certs *c, enum cert_secret secret, int64_t now_s,
-                const struct x509_pair *ca, const struct x509_info *ca_info,
-                struct err *err)
-{
-    cleanup_free char *in_ns = xasprintf(CERTS_HOST ".%s", c->ns),
-                      *service = xasprintf(CERTS_HOST ".%s.svc", c->ns);
-    /* The second Service is that of the API server (manifests/apiservice.yaml.example). */
-    cleanup_free char *observe = xasprintf("gpushare-observe.%s.svc", c->ns);
+    /* Each CA has a name of its own, so that a verifier never takes one for another. */
+    cleanup_free char *ca_name = xasprintf("gpushare-extender-ca %s", since.p),
+                      *in_ns = xasprintf(CERTS_HOST ".%s", c->ns),
+                      *service = xasprintf(CERTS_HOST ".%s.svc", c->ns),
+                      /* manifests/apiservice.yaml.example */
+                          *observe = xasprintf("gpushare-observe.%s.svc", c->ns);
     const char *const hosts[] = {CERTS_HOST,  in_ns,       service, observe,
                                  "localhost", "127.0.0.1", NULL};
-    const bool server = secret == SERVER;
-    struct x509_spec spec = {.common_name =
-                                 server ? CERTS_SERVER_NAME : CERTS_CLIENT_NAME,
-                             .names = server ? hosts : NULL,
-                             .server = server,
-                             .client = true,
-                             .begins_s = now_s - BACKDATE_S,
-                             .expires_s = now_s + LIFE_S};
-    struct x509_pair made = {{0}, {0}};
-    cleanup_buf struct buf all = {0};
-    if (spec.expires_s > ca_info->expires_s)
-        spec.expires_s = ca_info->expires_s;
-    add_bundle(c, ca, &all);
-    int rc = x509_make(&spec, ca, &made, err);
-    if (rc == 0)
-        rc = create_secret(c, secret, &made, buf_span(&all), err);
-    x509_pair_fini(&made);
-    return rc;
+    const struct x509_spec spec = {.common_name = is_ca    ? ca_name
+                                                  : server ? CERTS_SERVER_NAME
+                                                           : CERTS_CLIENT_NAME,
+                                   .names = server ? hosts : NULL,
+                                   .ca = is_ca,
+                                   .server = server,
+                                   .client = !is_ca,
+                                   .begins_s = now_s - BACKDATE_S,
+                                   .expires_s = until_s};
+    const struct buf *ca = c->seen[CA].data;
+    const struct x509_pair issuer = {ca[SECRET_CERT], ca[SECRET_KEY]};
+    struct x509_pair pair = {{0}, {0}};
+    struct buf body = {0};
+    if (x509_make(&spec, is_ca ? NULL : &issuer, &pair, err))
+        return -1;
+    struct secret made = {.exists = true, .data = {pair.cert, pair.key}};
+    /* Its CA, and every CA that is found, so that those of lost Secrets stay trusted. */
+    x509_add_cas(&made.data[SECRET_CA], buf_span(is_ca ? &pair.cert : &ca[SECRET_CERT]),
+                 CAS_MAX);
+    for (int i = 0; i < SECRETS; i++)
+        x509_add_cas(&made.data[SECRET_CA], buf_span(&c->seen[i].data[SECRET_CA]),
+                     CAS_MAX);
+    secret_encode(&made, c->ns, secret_names[secret], &body);
+    if (call_api(c, secret, &body, err)) {
+        secret_fini(&made);
+        return -1;
+    }
+    c->seen[secret] = made;
+    log_info("certs", "Secret: created", LOG_S("namespace", c->ns),
+             LOG_S("name", secret_names[secret]));
+    return 0;
 }
 
-/* Makes the server's and the client's Secret if they are missing. Returns whether the Secrets
- * are to be read again. */
-static bool make_missing(struct certs *c, struct buf *problem)
+/* Makes the server's and the client's Secret if they are missing, and before them the CA's. */
+static int make_missing(struct certs *c, struct err *err)
 {
     const int64_t now_s = clock_wall_ns() / 1000000000;
-    struct x509_pair ca = {{0}, {0}};
+    const struct secret *ca = &c->seen[CA];
+    int64_t until_s = now_s + LIFE_S;
     struct x509_info info;
-    struct err err = {0};
+    struct err why = {0};
     if (c->seen[SERVER].exists && c->seen[CLIENT].exists)
-        return false;
-    int rc = read_secret(c, CA, &err);
-    if (rc == 0)
-        rc = get_ca(c, now_s, &ca, &info, &err);
+        return 0;
+    if (read_secret(c, CA, err) ||
+        (!ca->exists && make_secret(c, CA, now_s, until_s, err)))
+        return -1;
+    int rc = x509_read_pair(buf_span(&ca->data[SECRET_CERT]),
+                            buf_span(&ca->data[SECRET_KEY]), &info, &why);
+    if (rc == 0 && !info.ca)
+        rc = err_set(&why, ERR_INVALID, "the certificate is of no authority");
+    if (rc == 0 && (now_s < info.begins_s || now_s >= info.expires_s))
+        rc = err_set(&why, ERR_INVALID, "the certificate is not valid now");
+    if (rc)
+        return err_set(
+            err, ERR_INVALID,
+            "Secret %s/%s: %s; the extender makes a new one when it is deleted", c->ns,
+            secret_names[CA], why.msg);
+    if (until_s > info.expires_s)
+        until_s = info.expires_s;
     for (enum cert_secret i = SERVER; i < SECRETS && rc == 0; i++)
         if (!c->seen[i].exists)
-            rc = sign(c, i, now_s, &ca, &info, &err);
-    x509_pair_fini(&ca);
-    secret_fini(&c->seen[CA]); /* its key is needed for a moment only */
-    if (rc && err.code != ERR_CONFLICT) {
-        buf_printf(problem, "%s\n", err.msg);
-        return false;
-    }
-    return true;
+            rc = make_secret(c, i, now_s, until_s, err);
+    return rc;
 }
 
 /* -- every replica: what is served -- */
@@ -245,12 +192,10 @@ static int serve(struct certs *c, struct err *err)
     buf_add_span(&all, buf_span(&ca));
     if (span_eq(buf_span(&all), buf_span(&c->served)))
         return 0;
-    if (tls_set(c->verbs, cert, key, buf_span(&ca), err) ||
-        tls_set(c->observers, cert, key, buf_span(&ca), err))
+    if (tls_set(c->info.verbs, cert, key, buf_span(&ca), err) ||
+        tls_set(c->info.observers, cert, key, buf_span(&ca), err))
         return err_wrap(err, "%s", from);
-    buf_fini(&c->served);
-    c->served = all;
-    all = (struct buf){0};
+    buf_set(&c->served, buf_span(&all));
     clock_format_s(&until, info.expires_s);
     log_info("certs", "verbs: client certificate required", LOG_S("certificates", from),
              LOG_SPAN("valid-until", buf_span(&until)));
@@ -259,58 +204,39 @@ static int serve(struct certs *c, struct err *err)
 
 /* -- steps -- */
 
-static bool leads(struct certs *c)
-{
-    bool leader = core_is_leader(core_driver_read(c->driver));
-    core_driver_read_end(c->driver);
-    return leader;
-}
-
-/* Replaces what is reported, and logs new problems. */
-static void set_problem(struct certs *c, struct span lines)
-{
-    pthread_mutex_lock(&c->lock);
-    bool changed = !span_eq(buf_span(&c->problem), lines);
-    if (changed) {
-        buf_clear(&c->problem);
-        buf_add_span(&c->problem, lines);
-    }
-    c->ready = c->served.n;
-    pthread_mutex_unlock(&c->lock);
-    for (struct span rest = changed ? lines : (struct span){0}; rest.n;) {
-        struct span line = span_cut(&rest, '\n');
-        log_error("certs", "problem with the Secrets of the certificates",
-                  LOG_SPAN("problem", line));
-    }
-}
-
-/* Reads the Secrets, and makes missing ones if this process leads. */
+/* Reads the Secrets, makes missing ones if this process leads, and serves them. */
 static void step(struct certs *c)
 {
-    cleanup_buf struct buf problem = {0};
-    struct err err = {0};
-    bool again = false;
-    if (read_secret(c, SERVER, &err) || read_secret(c, CLIENT, &err)) {
-        buf_printf(&problem, "%s\n", err.msg);
-    } else {
-        again = leads(c) && make_missing(c, &problem);
-        if (!again && serve(c, &err) && err.code != ERR_NOT_FOUND)
-            buf_printf(&problem, "%s\n", err.msg);
+    struct err problem = {0}, why = {0};
+    bool leads = core_is_leader(core_driver_read(c->driver));
+    core_driver_read_end(c->driver);
+    if (read_secret(c, SERVER, &problem) == 0 && read_secret(c, CLIENT, &problem) == 0) {
+        if (leads && make_missing(c, &why) && why.code != ERR_CONFLICT)
+            problem = why;
+        if (serve(c, &why) && why.code != ERR_NOT_FOUND)
+            problem = why;
     }
-    secret_fini(&c->seen[CLIENT]); /* only its ca.crt is needed */
-    if (!atomic_load(&c->stopping))
-        set_problem(c, buf_span(&problem));
-    c->due_ms = clock_mono_ms() + (again         ? POLL_AGAIN_MS
-                                   : c->served.n ? POLL_MS
-                                                 : POLL_FIRST_MS);
+    for (int i = 0; i < SECRETS; i++) /* their keys are needed for a moment only */
+        secret_fini(&c->seen[i]);
+    c->due_ms = clock_mono_ms() + (c->served.n ? POLL_MS : POLL_FIRST_MS);
+    if (atomic_load(&c->stopping))
+        return;
+    pthread_mutex_lock(&c->lock);
+    bool is_new = problem.code != ERR_NONE && strcmp(problem.msg, c->problem.msg) != 0;
+    c->problem = problem;
+    c->ready = c->served.n;
+    pthread_mutex_unlock(&c->lock);
+    if (is_new)
+        log_error("certs", "problem with the Secrets of the certificates",
+                  LOG_ERR(&problem));
 }
 
 static void refresh(void *ctx)
 {
     struct certs *c = ctx;
-    tls_refresh(c->verbs);
-    tls_refresh(c->observers);
-    if (c->mode == CERTS_SECRETS && clock_mono_ms() >= c->due_ms)
+    tls_refresh(c->info.verbs);
+    tls_refresh(c->info.observers);
+    if (c->info.mode == CERTS_SECRETS && clock_mono_ms() >= c->due_ms)
         step(c);
 }
 
@@ -318,10 +244,10 @@ static int64_t next_refresh(void *ctx)
 {
     const struct certs *c = ctx;
     int64_t due = clock_mono_ms() + REFRESH_MS;
-    return c->mode == CERTS_SECRETS && c->due_ms < due ? c->due_ms : due;
+    return c->info.mode == CERTS_SECRETS && c->due_ms < due ? c->due_ms : due;
 }
 
-/* -- The mode -- */
+/* -- the mode -- */
 
 static bool is_loopback(const char *address)
 {
@@ -343,98 +269,106 @@ static enum certs_mode mode_of(const struct certs_config *config, const char *li
 
 static int check(const struct certs_config *config, enum certs_mode mode, struct err *err)
 {
-    if (!config->cert_file != !config->key_file)
-        return err_set(err, ERR_INVALID, "--tls-cert and --tls-key must be set together");
-    if (config->client_names.n && !config->client_ca_file)
-        return err_set(err, ERR_INVALID, "--client-name needs --client-ca");
-    if (config->front_names.n && !config->front_ca_file)
-        return err_set(err, ERR_INVALID,
-                       "--requestheader-allowed-names needs "
-                       "--requestheader-client-ca");
-    if (mode == CERTS_FILES && !config->client_ca_file)
-        return err_set(err, ERR_INVALID,
-                       "--tls-cert needs --client-ca, the CA of kube-scheduler's client "
-                       "certificate; --insecure=on asks no client for credentials");
-    if (mode != CERTS_INSECURE)
-        return 0;
-    if (config->client_ca_file || config->observe_ca_file)
-        return err_set(err, ERR_INVALID,
-                       "--insecure=on asks no client for credentials, and %s does: "
-                       "remove one of them",
-                       config->client_ca_file ? "--client-ca" : "--observe-client-ca");
-    if (config->front_ca_file && !config->cert_file)
-        return err_set(err, ERR_INVALID,
-                       "--requestheader-client-ca needs --tls-cert and --tls-key, or "
-                       "--insecure=off");
+#define ASKS "--insecure=on asks no client for credentials, and "
+    const bool insecure = mode == CERTS_INSECURE;
+    const struct {
+        bool wrong;
+        const char *why;
+    } rules[] = {
+        {!config->cert_file != !config->key_file,
+         "--tls-cert and --tls-key must be set together"},
+        {config->client_names.n && !config->client_ca_file,
+         "--client-name needs --client-ca"},
+        {config->front_names.n && !config->front_ca_file,
+         "--requestheader-allowed-names needs --requestheader-client-ca"},
+        {mode == CERTS_FILES && !config->client_ca_file,
+         "--tls-cert needs --client-ca, the CA of kube-scheduler's client certificate; "
+         "--insecure=on asks no client for credentials"},
+        {insecure && config->client_ca_file, ASKS "--client-ca does: remove one of them"},
+        {insecure && config->observe_ca_file,
+         ASKS "--observe-client-ca does: remove one of them"},
+        {insecure && config->front_ca_file && !config->cert_file,
+         "--requestheader-client-ca needs --tls-cert and --tls-key, or --insecure=off"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++)
+        if (rules[i].wrong)
+            return err_set(err, ERR_INVALID, "%s", rules[i].why);
     return 0;
 }
 
 static void log_mode(const struct certs *c, const struct certs_config *config,
                      const char *listen)
 {
-    if (c->mode == CERTS_FILES) {
+    cleanup_free char *from = xasprintf("Secret %s/%s", c->ns, secret_names[SERVER]);
+    if (c->info.mode == CERTS_FILES)
         log_info("certs", "verbs: client certificate required",
                  LOG_S("certificates", config->cert_file),
                  LOG_S("client-ca", config->client_ca_file));
-    } else if (c->mode == CERTS_SECRETS) {
-        cleanup_free char *from = xasprintf("Secret %s/%s", c->ns, secret_names[SERVER]);
+    else if (c->info.mode == CERTS_SECRETS)
         log_info("certs",
                  "verbs: client certificate required; not ready until the Secret is read",
                  LOG_S("certificates", from));
-    } else if (config->insecure == OPT_ON) {
+    else if (config->insecure == OPT_ON)
         log_warn("certs",
                  "verbs: no credentials; any client on the network may bind pods",
                  LOG_S("protocol", config->cert_file ? "HTTPS" : "plain HTTP"),
                  LOG_S("reason", "--insecure=on"));
-    } else {
+    else
         log_info("certs", "verbs: plain HTTP, no credentials",
                  LOG_S("reason", "--listen is a loopback address"),
                  LOG_S("listen", listen));
-    }
 }
 
-/* -- The listeners -- */
+/* -- the listeners -- */
 
 /* The names of all items, each a comma list; in the arena, NUL-terminated. */
 static size_t split(const struct opt_list *list, struct arena *a, const char ***names)
 {
-    size_t n = 0, most = 0;
-    for (size_t i = 0; i < list->n; i++) {
-        most++;
-        for (const char *p = list->items[i]; *p; p++)
-            most += *p == ',';
-    }
-    *names = arena_alloc(a, (most + 1) * sizeof **names);
-    for (size_t i = 0; i < list->n; i++) {
-        struct span rest = span_of(list->items[i]);
-        while (rest.n) {
+    size_t n = 0, most = 1;
+    for (size_t i = 0; i < list->n; i++)
+        most += strlen(list->items[i]);
+    *names = arena_alloc(a, most * sizeof **names);
+    for (size_t i = 0; i < list->n; i++)
+        for (struct span rest = span_of(list->items[i]); rest.n;) {
             struct span name = span_trim(span_cut(&rest, ','));
             if (name.n)
                 (*names)[n++] = arena_copy(a, name).p;
         }
-    }
     return n;
 }
 
-static const char *const own_names[] = {CERTS_CLIENT_NAME, CERTS_SERVER_NAME};
-
-static int listen_with(struct certs *c, const struct certs_config *config,
-                       const struct x509_pair *first, struct err *err)
+static int set_up(struct certs *c, const struct certs_config *config, struct err *err)
 {
+    static const char *const own_names[] = {CERTS_CLIENT_NAME, CERTS_SERVER_NAME},
+                             *const local[] = {"localhost", NULL};
+    const bool secrets = c->info.mode == CERTS_SECRETS;
+    const int64_t now_s = clock_wall_ns() / 1000000000;
+    /* A listener needs a certificate before any Secret is read: probes of the kubelet,
+     * which verifies none, must be answered. */
+    const struct x509_spec spec = {.common_name = "gpushare-extender: no certificate yet",
+                                   .names = local,
+                                   .server = true,
+                                   .begins_s = now_s - BACKDATE_S,
+                                   .expires_s = now_s + LIFE_S};
     cleanup_arena struct arena a = {0};
+    struct x509_pair first = {{0}, {0}};
     const char **names, **front_names;
     size_t n = split(&config->client_names, &a, &names),
            n_front = split(&config->front_names, &a, &front_names);
+    if (!secrets && !config->cert_file)
+        return 0;
+    if (secrets && x509_make(&spec, NULL, &first, err))
+        return -1;
     struct tls_config verbs = {
         .name = "verbs",
         .cert_file = config->cert_file,
         .key_file = config->key_file,
-        .cert_pem = buf_span(&first->cert),
-        .key_pem = buf_span(&first->key),
+        .cert_pem = buf_span(&first.cert),
+        .key_pem = buf_span(&first.key),
         .groups[TLS_CLIENTS] = {config->client_ca_file, names, n, false},
         .groups[TLS_SECONDARY] = {.ca_file = config->observe_ca_file},
     };
-    if (c->mode == CERTS_SECRETS)
+    if (secrets)
         verbs.groups[TLS_OWN] =
             (struct tls_names){NULL, own_names, ARRAY_LEN(own_names), true};
     struct tls_config observers = verbs;
@@ -442,33 +376,10 @@ static int listen_with(struct certs *c, const struct certs_config *config,
     /* The common name alone, as in k8s.io/apiserver. */
     observers.groups[TLS_CLIENTS] =
         (struct tls_names){config->front_ca_file, front_names, n_front, true};
-    c->verbs = tls_new(&verbs, err);
-    c->observers = c->verbs ? tls_new(&observers, err) : NULL;
-    return c->observers ? 0 : -1;
-}
-
-/* A listener needs a certificate before any Secret is read: probes of the kubelet, which
- * verifies none, must be answered. */
-static int make_temporary(struct x509_pair *pair, struct err *err)
-{
-    const int64_t now_s = clock_wall_ns() / 1000000000;
-    static const char *const names[] = {"localhost", NULL};
-    struct x509_spec spec = {.common_name = "gpushare-extender: no certificate yet",
-                             .names = names,
-                             .server = true,
-                             .begins_s = now_s - BACKDATE_S,
-                             .expires_s = now_s + LIFE_S};
-    return x509_make(&spec, NULL, pair, err);
-}
-
-static int set_up(struct certs *c, const struct certs_config *config, struct err *err)
-{
-    struct x509_pair first = {{0}, {0}};
-    int rc = c->mode == CERTS_SECRETS ? make_temporary(&first, err) : 0;
-    if (rc == 0 && (c->mode == CERTS_SECRETS || config->cert_file))
-        rc = listen_with(c, config, &first, err);
+    c->info.verbs = tls_new(&verbs, err);
+    c->info.observers = c->info.verbs ? tls_new(&observers, err) : NULL;
     x509_pair_fini(&first);
-    return rc;
+    return c->info.observers ? 0 : -1;
 }
 
 struct certs *certs_new(const struct certs_config *config, const char *listen,
@@ -477,12 +388,12 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
     struct certs *c = xcalloc(1, sizeof *c);
     pthread_mutex_init(&c->lock, NULL);
     c->ns = xstrdup(ns);
-    c->mode = mode_of(config, listen);
-    if (check(config, c->mode, err) || set_up(c, config, err)) {
+    c->info.mode = mode_of(config, listen);
+    c->info.has_front_proxy = config->front_ca_file;
+    if (check(config, c->info.mode, err) || set_up(c, config, err)) {
         certs_free(c);
         return NULL;
     }
-    c->has_front_proxy = config->front_ca_file;
     log_mode(c, config, listen);
     return c;
 }
@@ -491,7 +402,7 @@ void certs_start(struct certs *c, struct kube_client *client, struct core_driver
                  struct counters *counters)
 {
     static const struct ticker_fns ticker_fns = {refresh, next_refresh};
-    if (!c->verbs)
+    if (!c->info.verbs)
         return;
     c->client = client;
     c->driver = driver;
@@ -513,49 +424,28 @@ void certs_free(struct certs *c)
         return;
     certs_stop(c);
     ticker_free(c->ticker);
-    tls_free(c->verbs);
-    tls_free(c->observers);
-    for (int i = 0; i < SECRETS; i++)
-        secret_fini(&c->seen[i]);
+    tls_free(c->info.verbs);
+    tls_free(c->info.observers);
     pthread_mutex_destroy(&c->lock);
     buf_fini(&c->served);
-    buf_fini(&c->problem);
     free(c->ns);
     free(c);
 }
 
-/* -- Questions -- */
-
-enum certs_mode certs_mode(const struct certs *c)
+const struct certs_info *certs_info(const struct certs *c)
 {
-    return c ? c->mode : CERTS_INSECURE;
-}
-
-struct tls *certs_verbs(struct certs *c)
-{
-    return c ? c->verbs : NULL;
-}
-
-struct tls *certs_observers(struct certs *c)
-{
-    return c ? c->observers : NULL;
-}
-
-bool certs_has_front_proxy(const struct certs *c)
-{
-    return c && c->has_front_proxy;
+    static const struct certs_info insecure = {.mode = CERTS_INSECURE};
+    return c ? &c->info : &insecure;
 }
 
 int certs_ready(struct certs *c, struct err *err)
 {
-    if (certs_mode(c) != CERTS_SECRETS)
+    if (certs_info(c)->mode != CERTS_SECRETS)
         return 0;
     pthread_mutex_lock(&c->lock);
     bool ready = c->ready;
-    struct span first = buf_span(&c->problem);
-    first = span_cut(&first, '\n');
-    if (!ready && first.n)
-        err_set(err, ERR_UNAVAILABLE, "no certificate: %.*s", SPAN_ARG(first));
+    if (!ready && c->problem.code != ERR_NONE)
+        err_set(err, ERR_UNAVAILABLE, "no certificate: %s", c->problem.msg);
     else if (!ready)
         err_set(err, ERR_UNAVAILABLE, "no certificate: waiting for Secret %s/%s", c->ns,
                 secret_names[SERVER]);
@@ -565,11 +455,12 @@ int certs_ready(struct certs *c, struct err *err)
 
 void certs_report(struct certs *c, struct buf *out)
 {
-    if (!certs_verbs(c))
+    if (!certs_info(c)->verbs)
         return;
-    tls_report(c->verbs, out);
-    tls_report(c->observers, out);
+    tls_report(c->info.verbs, out);
+    tls_report(c->info.observers, out);
     pthread_mutex_lock(&c->lock);
-    buf_add_span(out, buf_span(&c->problem));
+    if (c->problem.code != ERR_NONE)
+        buf_printf(out, "%s\n", c->problem.msg);
     pthread_mutex_unlock(&c->lock);
 }

@@ -60,17 +60,18 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
 /* Starts the thread that follows the files and Secrets. All are borrowed. */
 void certs_start(struct certs *c, struct kube_client *client, struct core_driver *driver,
                  struct counters *counters);
-/* The listeners must have stopped. All functions below accept NULL: insecure, plain HTTP.
- */
-void certs_stop(struct certs *c); /* joins the thread; may be called twice */
-void certs_free(struct certs *c);
+/* Joins the thread; may be called twice. It and certs_free accept NULL. */
+void certs_stop(struct certs *c);
+void certs_free(struct certs *c); /* the listeners must have stopped */
 
-enum certs_mode certs_mode(const struct certs *c);
-/* For a listener; NULL: plain HTTP. */
-struct tls *certs_verbs(struct certs *c);
-struct tls *certs_observers(struct certs *c);
-/* Whether a front proxy is configured. */
-bool certs_has_front_proxy(const struct certs *c);
+/* What is in force. */
+struct certs_info {
+    enum certs_mode mode;
+    struct tls *verbs, *observers; /* for the listeners; NULL: plain HTTP */
+    bool has_front_proxy;          /* one is configured */
+};
+/* Never changes. NULL is accepted, as by the next two: insecure, plain HTTP. */
+const struct certs_info *certs_info(const struct certs *c);
 /* 0: there is a certificate. Else -1 and the reason. */
 int certs_ready(struct certs *c, struct err *err);
 /* Appends problems with files and Secrets (expiry, failed reload), a line each. */

@@ -176,9 +176,9 @@ static char *make_identity(void)
 static int start_forward(struct extender *e, const struct extender_config *config,
                          struct err *err)
 {
-    bool secrets = certs_mode(e->certs) == CERTS_SECRETS;
+    bool secrets = certs_info(e->certs)->mode == CERTS_SECRETS;
     struct forward_config forward = {
-        .tls = certs_verbs(e->certs),
+        .tls = certs_info(e->certs)->verbs,
         .ca_file = config->replica_ca ? config->replica_ca
                    : secrets          ? NULL
                                       : config->certs.client_ca_file,
@@ -250,7 +250,7 @@ static int start_auth(struct extender *e, struct err *err)
 {
     struct delegated_auth_config auth = {
         .call = call_api, .call_ctx = e->client, .wait = begin_wait, .wake = end_wait};
-    if (certs_mode(e->certs) == CERTS_INSECURE)
+    if (certs_info(e->certs)->mode == CERTS_INSECURE)
         return 0;
     e->auth = delegated_auth_start(&auth, err);
     return e->auth ? 0 : -1;
