@@ -116,8 +116,10 @@ static int make_secret(struct certs *c, enum cert_secret secret, int64_t now_s,
     const struct x509_pair issuer = {ca[SECRET_CERT], ca[SECRET_KEY]};
     struct x509_pair pair = {{0}, {0}};
     struct buf body = {0};
-    if (x509_make(&spec, is_ca ? NULL : &issuer, &pair, err))
+    if (x509_make(&spec, is_ca ? NULL : &issuer, &pair, err)) {
+        x509_pair_fini(&pair);
         return -1;
+    }
     struct secret made = {.exists = true, .data = {pair.cert, pair.key}};
     /* Its CA, and every CA that is found, so that those of lost Secrets stay trusted. */
     x509_add_cas(&made.data[SECRET_CA], buf_span(is_ca ? &pair.cert : &ca[SECRET_CERT]),

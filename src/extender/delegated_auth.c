@@ -8,14 +8,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum {
-    SETS = 256,
-    WAYS = 8,
-    KNOWN_WAYS =
-        6, /* of a set; the others are for unknown tokens, which flush no known one */
+    KNOWN = 1536,  /* answers about tokens that were authenticated ... */
+    UNKNOWN = 512, /* ... and about others, which replace no known one */
     HASH_BYTES = 32,
-    THREADS = 2,      /* at most one of them reviews an unknown token */
     UNKNOWN_MAX = 64, /* reviews of unknown tokens, waiting or running */
     CALL_MS = 5000,
     LOG_MS = 10 * 1000, /* between two log lines about failed reviews */
@@ -28,52 +26,39 @@ struct hash {
 };
 
 enum count { TOKEN_REVIEWS, ACCESS_REVIEWS, FAILURES, LIMITED, COUNTS };
-enum outcome { UNUSED, ALLOWED, DENIED, UNAUTHORIZED, FAILED };
+enum outcome { UNREVIEWED, ALLOWED, DENIED, UNAUTHORIZED, FAILED };
 
-struct kept {
-    struct hash hash;
-    enum outcome outcome;
-    bool known; /* the token was authenticated, here or before a review that failed */
-    int64_t until_ms, last_ms;
-    char *user; /* DENIED: the name, for the message */
-};
-
-/* A review that waits for a thread, or runs. */
+/* A review that waits for its worker, or runs. The worker frees it. */
 struct review {
-    struct review *next;
-    struct hash hash;
+    struct answer *answer;
     const struct delegated_auth_question *question;
-    struct buf body; /* of the TokenReview; wiped */
-    bool unknown, running;
+    struct buf body; /* of the TokenReview */
     void **waiters;
     size_t n_waiters, waiters_cap;
+};
+
+/* The answer to a question about a token. */
+struct answer {
+    struct hash hash;
+    enum outcome outcome;
+    int64_t until_ms, last_ms;
+    char *user;            /* DENIED: the name, for the message */
+    struct review *review; /* or NULL */
 };
 
 struct delegated_auth {
     struct delegated_auth_config conf;
     unsigned char key[HASH_BYTES];
-    pthread_t threads[THREADS];
-    size_t n_threads;
+    /* Reviews of known and of unknown tokens, so that the former never wait for the latter. */
+    struct worker *workers[2];
 
     pthread_mutex_t lock; /* protects the members below; no call is made with it */
-    pthread_cond_t cond;  /* there is a review to make, or `stop` */
-    bool stop;
-    struct review *reviews; /* the oldest first */
-    size_t n_unknown;
-    bool unknown_runs;
-    /* Set-associative. The key of the hash is secret, so nobody can aim at a set. */
-    struct kept kept[SETS][WAYS];
+    struct answer answers[KNOWN + UNKNOWN]; /* first the known ones */
+    size_t n_unknown;                       /* reviews */
     int64_t bucket, bucket_ms; /* thousandths of a review of an unknown token */
     int64_t logged_ms;
     uint64_t counts[COUNTS];
 };
-
-static void wipe(struct buf *b)
-{
-    if (b->p)
-        explicit_bzero(b->p, b->cap);
-    buf_fini(b);
-}
 
 static struct hash hash_of(const struct delegated_auth *a, const char *question,
                            struct span token)
@@ -88,46 +73,37 @@ static struct hash hash_of(const struct delegated_auth *a, const char *question,
     return h;
 }
 
-static bool same_hash(const struct hash *a, const struct hash *b)
+/* -- answers and reviews; these functions require the lock -- */
+
+static bool is_unknown(const struct delegated_auth *a, const struct answer *k)
 {
-    return gnutls_memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
+    return k >= a->answers + KNOWN;
 }
 
-/* -- answers that are kept; these functions require the lock -- */
-
-static struct kept *kept_find(struct delegated_auth *a, const struct hash *hash,
-                              int64_t now_ms)
+static struct answer *find(struct delegated_auth *a, const struct hash *hash)
 {
-    struct kept *set = a->kept[hash->bytes[0] % SETS];
-    for (size_t i = 0; i < WAYS; i++)
-        if (set[i].outcome != UNUSED && same_hash(&set[i].hash, hash)) {
-            set[i].last_ms = now_ms;
-            return &set[i];
-        }
+    for (struct answer *k = a->answers; k < a->answers + KNOWN + UNKNOWN; k++)
+        if (k->last_ms && memcmp(&k->hash, hash, sizeof *hash) == 0)
+            return k;
     return NULL;
 }
 
-/* Takes new->user. It replaces the least recently used answer of its set, known or not. */
-static void kept_set(struct delegated_auth *a, const struct kept *new)
+/* Replaces the least recently used answer; NULL: reviews are made for all. */
+static struct answer *replace(struct delegated_auth *a, bool unknown)
 {
-    struct kept *set = a->kept[new->hash.bytes[0] % SETS],
-                *old = kept_find(a, &new->hash, new->last_ms);
-    if (old) {
-        free(old->user);
-        *old = (struct kept){0};
+    struct answer *oldest = NULL, *k = a->answers + (unknown ? KNOWN : 0),
+                  *end = a->answers + (unknown ? KNOWN + UNKNOWN : KNOWN);
+    for (; k < end; k++)
+        if (!k->review && (!oldest || k->last_ms < oldest->last_ms))
+            oldest = k;
+    if (oldest) {
+        free(oldest->user);
+        *oldest = (struct answer){0};
     }
-    struct kept *at = new->known ? set : set + KNOWN_WAYS,
-                *end = new->known ? set + KNOWN_WAYS : set + WAYS;
-    for (struct kept *k = at + 1; k < end; k++)
-        if (at->outcome != UNUSED && (k->outcome == UNUSED || k->last_ms < at->last_ms))
-            at = k;
-    free(at->user);
-    *at = *new;
+    return oldest;
 }
 
-/* -- reviews -- */
-
-/* A token bucket. Requires the lock, as the next two. */
+/* A token bucket. */
 static bool take_from_bucket(struct delegated_auth *a, int64_t now_ms)
 {
     int64_t most = DELEGATED_AUTH_TOKENS_BURST * 1000;
@@ -140,58 +116,18 @@ static bool take_from_bucket(struct delegated_auth *a, int64_t now_ms)
     return true;
 }
 
-/* The review of a question, which begins if there is none. NULL: too many tokens are
- * unknown. (Of known ones there are at most as many as the table has answers.) */
-static struct review *review_of(struct delegated_auth *a, const struct hash *hash,
-                                struct span token,
-                                const struct delegated_auth_question *question,
-                                bool unknown, int64_t now_ms)
-{
-    struct review **at = &a->reviews;
-    for (; *at; at = &(*at)->next)
-        if (same_hash(&(*at)->hash, hash))
-            return *at;
-    if (unknown && (a->n_unknown >= UNKNOWN_MAX || !take_from_bucket(a, now_ms))) {
-        a->counts[LIMITED]++;
-        return NULL;
-    }
-    struct review *r = *at = xcalloc(1, sizeof *r);
-    r->hash = *hash;
-    r->question = question;
-    r->unknown = unknown;
-    review_token_write(&r->body, token);
-    a->n_unknown += unknown;
-    pthread_cond_signal(&a->cond);
-    return r;
-}
-
-/* The next one to make: known tokens first. NULL: none. */
-static struct review *next_review(struct delegated_auth *a)
-{
-    struct review *unknown = NULL;
-    for (struct review *r = a->reviews; r; r = r->next) {
-        if (!r->running && !r->unknown)
-            return r;
-        if (!r->running && !unknown)
-            unknown = r;
-    }
-    return a->unknown_runs ? NULL : unknown;
-}
-
-/* Wakes who waits, and frees it. */
+/* Wakes who waits. */
 static void review_end(struct delegated_auth *a, struct review *r)
 {
-    struct review **at = &a->reviews;
-    while (*at != r)
-        at = &(*at)->next;
-    *at = r->next;
-    a->n_unknown -= r->unknown;
+    a->n_unknown -= is_unknown(a, r->answer);
+    r->answer->review = NULL;
     for (size_t i = 0; i < r->n_waiters; i++)
         a->conf.wake(r->waiters[i]);
-    wipe(&r->body);
+    buf_wipe(&r->body);
     free(r->waiters);
-    free(r);
 }
+
+/* -- the calls -- */
 
 /* One POST. 0: *reply has an answer to read. */
 static int post(struct delegated_auth *a, const char *path, const struct buf *body,
@@ -211,7 +147,7 @@ static enum outcome ask(struct delegated_auth *a, const struct review *r,
     int result = post(a, REVIEW_TOKEN_PATH, &r->body, &reply, err);
     if (result == 0)
         result = review_token_read(buf_span(&reply.body), user, err);
-    wipe(&reply.body); /* it repeats the token */
+    buf_wipe(&reply.body); /* it repeats the token */
     httpc_reply_fini(&reply);
     if (result < 0) {
         err_wrap(err, "TokenReview");
@@ -233,69 +169,47 @@ static enum outcome ask(struct delegated_auth *a, const struct review *r,
     return result ? ALLOWED : DENIED;
 }
 
-/* Makes a review. Called with the lock, which it releases during the calls. */
-static void perform(struct delegated_auth *a, struct review *r)
+/* Makes a review, in the thread of a worker. */
+static void perform(void *ctx, void *job)
 {
     static const int64_t keep_ms[] = {[ALLOWED] = DELEGATED_AUTH_ALLOWED_MS,
                                       [DENIED] = DELEGATED_AUTH_DENIED_MS,
                                       [UNAUTHORIZED] = DELEGATED_AUTH_UNAUTHORIZED_MS,
                                       [FAILED] = DELEGATED_AUTH_FAILED_MS};
+    struct delegated_auth *a = ctx;
+    struct review *r = job;
+    struct answer *k = r->answer, *known;
+    bool unknown = is_unknown(a, k);
     struct review_user user = {0};
     struct err err = {0};
-    r->running = true;
-    a->unknown_runs |= r->unknown;
-    pthread_mutex_unlock(&a->lock);
     enum outcome outcome = ask(a, r, &user, &err);
     int64_t now_ms = a->conf.now_ms();
     pthread_mutex_lock(&a->lock);
     a->counts[TOKEN_REVIEWS]++;
     a->counts[ACCESS_REVIEWS] += user.name != NULL;
     a->counts[FAILURES] += outcome == FAILED;
-    kept_set(a, &(struct kept){
-                    .hash = r->hash,
-                    .outcome = outcome,
-                    .known = outcome == ALLOWED || outcome == DENIED ||
-                             (outcome == FAILED && !r->unknown),
-                    .until_ms = now_ms + keep_ms[outcome],
-                    .last_ms = now_ms,
-                    .user = outcome == DENIED ? steal(&user.name) : NULL,
-                });
-    /* Every new token fails if a permission is missing. */
-    bool logs = outcome == FAILED && (!a->logged_ms || now_ms - a->logged_ms >= LOG_MS);
-    if (logs)
-        a->logged_ms = now_ms;
-    if (r->unknown) {
-        a->unknown_runs = false;
-        pthread_cond_signal(&a->cond); /* the next unknown one may be reviewed */
-    }
+    free(k->user);
+    k->outcome = outcome;
+    k->until_ms = now_ms + keep_ms[outcome];
+    k->user = outcome == DENIED ? steal(&user.name) : NULL;
     review_end(a, r);
-    if (logs) {
-        pthread_mutex_unlock(&a->lock);
-        log_warn("view", "review failed; clients of views get 503", LOG_ERR(&err));
-        pthread_mutex_lock(&a->lock);
+    if (unknown && outcome <= DENIED && (known = replace(a, false))) {
+        *known = *k;
+        *k = (struct answer){0};
     }
-    review_user_fini(&user);
-}
-
-static void *make_reviews(void *arg)
-{
-    struct delegated_auth *a = arg;
-    pthread_mutex_lock(&a->lock);
-    while (!a->stop) {
-        struct review *r = next_review(a);
-        if (r)
-            perform(a, r);
-        else
-            pthread_cond_wait(&a->cond, &a->lock);
-    }
+    bool logs = outcome == FAILED && (!a->logged_ms || now_ms - a->logged_ms >= LOG_MS);
+    if (logs) /* every new token fails if a permission is missing */
+        a->logged_ms = now_ms;
     pthread_mutex_unlock(&a->lock);
-    return NULL;
+    if (logs)
+        log_warn("view", "review failed; clients of views get 503", LOG_ERR(&err));
+    review_user_fini(&user);
 }
 
 /* -- the question -- */
 
 /* What the API server said is in the log: the client is not known yet. */
-static enum delegated_auth_answer say(const struct kept *k, const char *question,
+static enum delegated_auth_answer say(const struct answer *k, const char *question,
                                       struct err *err)
 {
     switch (k->outcome) {
@@ -329,18 +243,32 @@ delegated_auth_check(struct delegated_auth *a, struct span token,
     struct hash hash = hash_of(a, question->text, token);
     int64_t now_ms = a->conf.now_ms();
     pthread_mutex_lock(&a->lock);
-    const struct kept *k = kept_find(a, &hash, now_ms);
-    if (k && k->until_ms > now_ms) {
+    struct answer *k = find(a, &hash);
+    bool unknown = !k || is_unknown(a, k);
+    struct review *r = k ? k->review : NULL;
+    if (k && !r && k->until_ms > now_ms) {
+        k->last_ms = now_ms;
         answer = say(k, question->text, err);
+    } else if (!r && unknown &&
+               (a->n_unknown >= UNKNOWN_MAX || !take_from_bucket(a, now_ms))) {
+        a->counts[LIMITED]++;
+        err_set(err, ERR_UNAVAILABLE, "too many unknown bearer tokens; retry later");
+        answer = DELEGATED_AUTH_UNAVAILABLE;
     } else {
-        struct review *r = review_of(a, &hash, token, question, !(k && k->known), now_ms);
-        if (r) {
-            MEM_GROW(r->waiters, r->waiters_cap, r->n_waiters + 1);
-            r->waiters[r->n_waiters++] = a->conf.wait(request);
-        } else {
-            err_set(err, ERR_UNAVAILABLE, "too many unknown bearer tokens; retry later");
-            answer = DELEGATED_AUTH_UNAVAILABLE;
+        if (!k)
+            k = replace(a, true);
+        if (!r) {
+            k->hash = hash;
+            r = k->review = xcalloc(1, sizeof *r);
+            r->answer = k;
+            r->question = question;
+            review_token_write(&r->body, token);
+            a->n_unknown += unknown;
+            worker_add(a->workers[unknown], r);
         }
+        k->last_ms = now_ms;
+        MEM_GROW(r->waiters, r->waiters_cap, r->n_waiters + 1);
+        r->waiters[r->n_waiters++] = a->conf.wait(request);
     }
     pthread_mutex_unlock(&a->lock);
     return answer;
@@ -358,44 +286,36 @@ struct delegated_auth *delegated_auth_start(const struct delegated_auth_config *
     a->bucket = DELEGATED_AUTH_TOKENS_BURST * 1000;
     a->bucket_ms = a->conf.now_ms();
     pthread_mutex_init(&a->lock, NULL);
-    pthread_cond_init(&a->cond, NULL);
     int rc = gnutls_rnd(GNUTLS_RND_KEY, a->key, sizeof a->key);
     if (rc) {
         err_set(err, ERR_INTERNAL, "gnutls_rnd: %s", gnutls_strerror(rc));
         delegated_auth_free(a);
         return NULL;
     }
-    for (; a->n_threads < THREADS; a->n_threads++) {
-        if (pthread_create(&a->threads[a->n_threads], NULL, make_reviews, a))
-            abort();
-        pthread_setname_np(a->threads[a->n_threads], "reviews");
-    }
+    for (int i = 0; i < 2; i++)
+        a->workers[i] = worker_start("reviews", perform, a);
     return a;
 }
 
 void delegated_auth_stop(struct delegated_auth *a)
 {
-    if (!a)
-        return;
-    pthread_mutex_lock(&a->lock);
-    a->stop = true;
-    pthread_cond_broadcast(&a->cond);
-    pthread_mutex_unlock(&a->lock);
-    for (; a->n_threads; a->n_threads--)
-        pthread_join(a->threads[a->n_threads - 1], NULL);
-    while (a->reviews)
-        review_end(a, a->reviews);
+    for (int i = 0; a && i < 2; i++)
+        worker_stop(a->workers[i]);
+    for (size_t i = 0; a && i < ARRAY_LEN(a->answers); i++)
+        if (a->answers[i].review)
+            review_end(a, a->answers[i].review);
 }
 
 void delegated_auth_free(struct delegated_auth *a)
 {
     if (!a)
         return;
-    for (size_t i = 0; i < SETS * WAYS; i++)
-        free(a->kept[i / WAYS][i % WAYS].user);
+    for (size_t i = 0; i < ARRAY_LEN(a->answers); i++)
+        free(a->answers[i].user);
     explicit_bzero(a->key, sizeof a->key);
+    for (int i = 0; i < 2; i++)
+        worker_free(a->workers[i]);
     pthread_mutex_destroy(&a->lock);
-    pthread_cond_destroy(&a->cond);
     free(a);
 }
 
