@@ -16,50 +16,54 @@
  * needs none.
  */
 
-enum { CARDS_MAX = 2 * SCV_MAX_CARDS, NOTE_BYTES = 768 };
+enum { CARDS_MAX = 2 * SCV_MAX_CARDS, NOTE_BYTES = 768, SCAN_MS = 1000, FIRST_MS = 50 };
 
 /* A card is identified by its UUID, or by its index if the UUID is not known. It stays
  * when the node does not list it any more, because it may come back. */
 struct known_card {
-    int64_t since_ms; /* last change of `lost` or `overcommitted` */
+    int64_t since_ms; /* last change of `lost` or `over` */
+    char *uuid;       /* owned; NULL: not known */
     int32_t index;
-    char *uuid;                       /* owned; NULL: not known */
-    uint32_t total_mib, promised_mib; /* capped, to save memory per card */
-    uint16_t compute_promised;
-    bool seen : 1;  /* in this scan */
-    bool fresh : 1; /* first scan of the card */
-    bool lost : 1, overcommitted : 1, reported_lost : 1, reported_overcommitted : 1;
-    bool listed : 1; /* by ConfigMap */
+    const struct card *now; /* of the node that is scanned; NULL: not listed */
+    bool fresh : 1;         /* first scan of the card */
+    bool lost : 1, over : 1, reported_lost : 1, reported_over : 1;
     bool in_note : 1;
 };
 
-struct known_node {
-    struct span name; /* owned */
+/* A node with its cards, or a pod with a difference. */
+struct known {
+    struct span key; /* its name, or UID; owned */
+    uint64_t scan;   /* the last one with it; then it is forgotten */
+
     struct known_card *cards;
     size_t n, cap;
     int64_t budget_ms; /* see within_limit() */
-    uint64_t scan;
-};
 
-/* A pod with a difference. Pods without one are forgotten at the end of a scan. */
-struct known_pod {
-    struct span uid, ns, name; /* in `strings` */
-    char *strings;             /* owned */
-    struct buf text;           /* what differs */
-    int64_t since_ms;          /* last change of the text */
-    int64_t wait_ms;           /* the text is reported this long after `since_ms` */
-    int64_t again_ms;          /* earliest next attempt */
-    uint64_t scan;
+    struct buf text;  /* what differs */
+    int64_t since_ms; /* last change of the text */
+    int64_t wait_ms;  /* the text is reported this long after `since_ms` */
+    int64_t again_ms; /* earliest next attempt */
     bool reported;
 };
 
+enum { NODES, PODS, KINDS };
+
 struct event_scan {
-    struct known_node **nodes; /* by name */
-    struct known_pod **pods;   /* by UID */
-    size_t n_nodes, nodes_cap, n_pods, pods_cap;
-    struct buf text; /* of the pod being scanned */
-    uint64_t scan;   /* number of the current one */
+    struct known_table {
+        struct known **all; /* by key */
+        size_t n, cap;
+    } known[KINDS];
+    uint64_t scan; /* number of the current one */
+    bool left;     /* an event is left to write */
     struct event_scan_settings now;
+    struct buf text; /* of the pod being scanned */
+
+    /* The thread. */
+    struct core_driver *driver;
+    struct event_recorder *recorder;
+    struct ticker *ticker;
+    bool scanned;
+    uint64_t generation; /* of the ledger at the last scan */
 };
 
 struct event_scan *event_scan_new(void)
@@ -67,59 +71,67 @@ struct event_scan *event_scan_new(void)
     return xcalloc(1, sizeof(struct event_scan));
 }
 
-static void node_free(struct known_node *node)
+static void known_free(struct known *k)
 {
-    for (size_t i = 0; i < node->n; i++)
-        free(node->cards[i].uuid);
-    free((char *)node->name.p);
-    free(node->cards);
-    free(node);
+    for (size_t i = 0; i < k->n; i++)
+        free(k->cards[i].uuid);
+    free(k->cards);
+    buf_fini(&k->text);
+    free((char *)k->key.p);
+    free(k);
 }
 
-static void pod_free(struct known_pod *pod)
+/* Forgets what is not in the last scan, or all. */
+static void forget(struct event_scan *s, bool all)
 {
-    free(pod->strings);
-    buf_fini(&pod->text);
-    free(pod);
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct known_table *t = &s->known[kind];
+        size_t kept = 0;
+        for (size_t i = 0; i < t->n; i++)
+            if (!all && t->all[i]->scan == s->scan)
+                t->all[kept++] = t->all[i];
+            else
+                known_free(t->all[i]);
+        t->n = kept;
+    }
 }
 
 void event_scan_free(struct event_scan *s)
 {
     if (!s)
         return;
-    for (size_t i = 0; i < s->n_nodes; i++)
-        node_free(s->nodes[i]);
-    for (size_t i = 0; i < s->n_pods; i++)
-        pod_free(s->pods[i]);
-    free(s->nodes);
-    free(s->pods);
+    forget(s, true);
+    for (int kind = 0; kind < KINDS; kind++)
+        free(s->known[kind].all);
     buf_fini(&s->text);
+    ticker_free(s->ticker);
     free(s);
+}
+
+static struct known *known_get(struct event_scan *s, int kind, struct span key)
+{
+    struct known_table *t = &s->known[kind];
+    size_t at = ARRAY_LOWER_BOUND(k, t->all, t->n, span_cmp((*k)->key, key) < 0);
+    if (at == t->n || !span_eq(t->all[at]->key, key)) {
+        struct known *k = xcalloc(1, sizeof *k);
+        k->key = (struct span){xmemdup0(key.p, key.n), key.n};
+        k->budget_ms = INT64_MIN;
+        *ARRAY_INSERT(t->all, t->n, t->cap, at) = k;
+    }
+    t->all[at]->scan = s->scan;
+    return t->all[at];
 }
 
 /* -- cards -- */
 
-static struct known_node *node_of(struct event_scan *s, struct span name)
-{
-    size_t at =
-        ARRAY_LOWER_BOUND(k, s->nodes, s->n_nodes, span_cmp((*k)->name, name) < 0);
-    if (at < s->n_nodes && span_eq(s->nodes[at]->name, name))
-        return s->nodes[at];
-    struct known_node *node = xcalloc(1, sizeof *node);
-    node->name = (struct span){xmemdup0(name.p, name.n), name.n};
-    node->budget_ms = INT64_MIN;
-    *ARRAY_INSERT(s->nodes, s->n_nodes, s->nodes_cap, at) = node;
-    return node;
-}
-
 /* By the rule that finds the card of a promise in the ledger: UUID first, then index. Of
  * several with the index, the last one; NULL: the card is new. */
-static struct known_card *card_of(struct known_node *node, const struct card *card)
+static struct known_card *card_of(struct known *node, const struct card *card)
 {
     struct known_card *by_index = NULL;
     for (size_t i = 0; i < node->n; i++) {
         struct known_card *before = &node->cards[i];
-        if (before->seen)
+        if (before->now)
             continue;
         struct span uuid = span_of(before->uuid);
         if (card->uuid.n && span_eq(uuid, card->uuid))
@@ -130,216 +142,110 @@ static struct known_card *card_of(struct known_node *node, const struct card *ca
     return by_index;
 }
 
-static struct known_card *card_add(struct known_node *node, int64_t now_ms)
-{
-    MEM_GROW(node->cards, node->cap, node->n + 1);
-    node->cards[node->n] = (struct known_card){.fresh = true, .since_ms = now_ms};
-    return &node->cards[node->n++];
-}
-
-static void set_state(struct known_card *known, bool lost, bool overcommitted,
-                      int64_t now_ms)
-{
-    if (known->lost != lost || known->overcommitted != overcommitted)
-        known->since_ms = now_ms;
-    known->lost = lost;
-    known->overcommitted = overcommitted;
-    /* The end of an overcommit is not reported. */
-    known->reported_overcommitted &= overcommitted;
-}
-
-static uint32_t capped(int64_t mib)
-{
-    return mib < 0 ? 0 : mib > UINT32_MAX ? UINT32_MAX : (uint32_t)mib;
-}
-
-static void take_card(struct event_scan *s, struct known_node *node,
-                      const struct card *card)
-{
-    struct known_card *known = card_of(node, card);
-    if (!known)
-        known = card_add(node, s->now.now_ms);
-    if (!known->uuid && card->uuid.n)
-        known->uuid = xmemdup0(card->uuid.p, card->uuid.n);
-    known->seen = true;
-    known->index = card->index;
-    known->listed = card->state == CARD_LISTED;
-    known->total_mib = capped(card->total_mib);
-    known->promised_mib = capped(card->promised_mib);
-    known->compute_promised = card->compute_promised;
-    set_state(known, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED,
-              card->overcommitted, s->now.now_ms);
-}
-
 /* The other card with the same index, in this scan or not; NULL: none. */
-static const struct known_card *other_at(const struct known_node *node,
-                                         const struct known_card *card, bool seen)
+static const struct known_card *other_at(const struct known *node,
+                                         const struct known_card *card, bool listed)
 {
     for (size_t i = 0; i < node->n; i++) {
         const struct known_card *other = &node->cards[i];
-        if (other != card && other->index == card->index && other->seen == seen)
+        if (other != card && other->index == card->index && !other->now == !listed)
             return other;
     }
     return NULL;
 }
 
-/* A new card is not reported, unless it replaces another one at its index, whose loss was
- * or will be reported. */
-static void init_reported(const struct known_node *node, struct known_card *card)
+static void set_state(struct known_card *card, bool lost, bool over, int64_t now_ms)
 {
-    bool replaces = other_at(node, card, false) != NULL;
-    card->reported_lost = card->lost || replaces;
-    card->reported_overcommitted = card->overcommitted;
+    if (card->lost != lost || card->over != over)
+        card->since_ms = now_ms;
+    card->lost = lost;
+    card->over = over;
+    card->reported_over &= over; /* the end of an overcommit is not reported */
 }
 
-/* Bounds the memory of a node that reports ever new UUIDs. */
-static void forget_cards(struct known_node *node)
+static void take_cards(struct event_scan *s, struct known *known,
+                       const struct ledger_node *node)
 {
-    for (size_t i = 0; node->n > CARDS_MAX && i < node->n;) {
-        if (node->cards[i].seen) {
-            i++;
-            continue;
-        }
-        free(node->cards[i].uuid);
-        memmove(&node->cards[i], &node->cards[i + 1],
-                (--node->n - i) * sizeof *node->cards);
-    }
-}
-
-static void take_cards(struct event_scan *s, const struct ledger_node *node)
-{
-    struct known_node *known = node_of(s, node->name);
-    known->scan = s->scan;
-    for (size_t i = 0; i < known->n; i++)
-        known->cards[i].seen = known->cards[i].fresh = false;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        take_card(s, known, &node->cards[i]);
+    const int64_t now_ms = s->now.now_ms;
     for (size_t i = 0; i < known->n; i++) {
-        struct known_card *card = &known->cards[i];
-        if (card->fresh)
-            init_reported(known, card);
-        if (!card->seen)
-            set_state(card, true, false, s->now.now_ms);
+        known->cards[i].now = NULL;
+        known->cards[i].fresh = false;
     }
-    forget_cards(known);
-}
-
-/* -- pods -- */
-
-static struct known_pod *pod_of(struct event_scan *s, const struct ledger_pod *pod)
-{
-    size_t at =
-        ARRAY_LOWER_BOUND(k, s->pods, s->n_pods, span_cmp((*k)->uid, pod->uid) < 0);
-    cleanup_buf struct buf strings = {0};
-    if (at < s->n_pods && span_eq(s->pods[at]->uid, pod->uid))
-        return s->pods[at];
-    buf_add_span(&strings, pod->uid);
-    buf_add_span(&strings, pod->ns);
-    buf_add_span(&strings, pod->name);
-    struct known_pod *known = xcalloc(1, sizeof *known);
-    known->strings = xmemdup0(strings.p, strings.n);
-    known->uid = (struct span){known->strings, pod->uid.n};
-    known->ns = (struct span){known->uid.p + pod->uid.n, pod->ns.n};
-    known->name = (struct span){known->ns.p + pod->ns.n, pod->name.n};
-    *ARRAY_INSERT(s->pods, s->n_pods, s->pods_cap, at) = known;
-    return known;
-}
-
-static void take_pod(struct event_scan *s, const struct ledger_node *node,
-                     const struct ledger_pod *pod)
-{
-    bool only_cards;
-    buf_clear(&s->text);
-    if (!ledger_pod_is_forged(node, pod, &s->text, &only_cards))
-        return;
-    struct known_pod *known = pod_of(s, pod);
-    known->scan = s->scan;
-    if (span_eq(buf_span(&known->text), buf_span(&s->text)))
-        return;
-    buf_clear(&known->text);
-    buf_add_span(&known->text, buf_span(&s->text));
-    known->since_ms = s->now.now_ms;
-    known->wait_ms = only_cards ? EVENT_SCAN_CARDS_MS : 0;
-    known->again_ms = INT64_MIN;
-    known->reported = false;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        struct known_card *k = card_of(known, card);
+        if (!k) {
+            MEM_GROW(known->cards, known->cap, known->n + 1);
+            k = &known->cards[known->n++];
+            *k = (struct known_card){.fresh = true, .since_ms = now_ms};
+        }
+        if (!k->uuid && card->uuid.n)
+            k->uuid = xmemdup0(card->uuid.p, card->uuid.n);
+        k->now = card;
+        k->index = card->index;
+        set_state(k, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED,
+                  card->overcommitted, now_ms);
+    }
+    for (size_t i = 0; i < known->n; i++) {
+        struct known_card *k = &known->cards[i];
+        /* A new card is not reported, unless it replaces another one at its index, whose
+         * loss was or will be reported. */
+        if (k->fresh) {
+            k->reported_lost = k->lost || other_at(known, k, false);
+            k->reported_over = k->over;
+        } else if (!k->now) {
+            set_state(k, true, false, now_ms);
+        }
+    }
+    /* Bounds the memory of a node that reports ever new UUIDs. */
+    for (size_t i = 0; known->n > CARDS_MAX && i < known->n;)
+        if (known->cards[i].now) {
+            i++;
+        } else {
+            free(known->cards[i].uuid);
+            ARRAY_REMOVE(known->cards, known->n, i);
+        }
 }
 
 /* -- events -- */
 
-enum topic { LOST, BACK, OVER };
+enum topic { LOST, BACK, OVER, TOPICS };
 
 static bool is_due(const struct known_card *card, enum topic topic)
 {
     if (topic == OVER)
-        return card->overcommitted && !card->reported_overcommitted;
+        return card->over && !card->reported_over;
     return card->lost != card->reported_lost && card->lost == (topic == LOST);
 }
 
-static void write_lost(const struct known_node *node, const struct known_card *card,
-                       struct buf *out)
+static void write_card(const struct known *node, const struct known_card *card,
+                       enum topic topic, struct buf *out)
 {
-    struct span uuid = span_of(card->uuid);
+    const struct card *now = card->now;
+    const struct span uuid = span_of(card->uuid);
+    if (out->n)
+        buf_adds(out, topic == OVER ? "; " : ", ");
     buf_printf(out, "GPU%d", card->index);
-    if (card->seen)
-        buf_adds(out, card->listed ? " (excluded by ConfigMap)" : " (unhealthy)");
-    else if (uuid.n && other_at(node, card, true))
-        buf_printf(out, " (%.*s was replaced by another card)", SPAN_ARG(uuid));
-    else
-        buf_adds(out, " (no longer listed)");
-}
-
-static void write_back(const struct known_node *node, const struct known_card *card,
-                       struct buf *out)
-{
-    struct span uuid = span_of(card->uuid);
-    buf_printf(out, "GPU%d", card->index);
-    if (uuid.n && other_at(node, card, false))
+    if (topic == OVER && now->promised_mib <= now->total_mib &&
+        now->compute_promised > REQUEST_CORE)
+        buf_printf(out, ": %u %% of its compute are promised", now->compute_promised);
+    else if (topic == OVER)
+        buf_printf(out, " has %lld MiB, but %lld MiB are promised",
+                   (long long)now->total_mib, (long long)now->promised_mib);
+    else if (topic == BACK && uuid.n && other_at(node, card, false))
         buf_printf(out, " (now %.*s)", SPAN_ARG(uuid));
-}
-
-static void write_over(const struct known_card *card, struct buf *out)
-{
-    if (card->promised_mib <= card->total_mib && card->compute_promised > REQUEST_CORE)
-        buf_printf(out, "GPU%d: %u %% of its compute are promised", card->index,
-                   card->compute_promised);
-    else
-        buf_printf(out, "GPU%d has %u MiB, but %u MiB are promised", card->index,
-                   card->total_mib, card->promised_mib);
-}
-
-/* Writes as many cards as a note takes; the others go into the next event. */
-static void write_cards(struct known_node *node, enum topic topic, struct buf *out)
-{
-    for (size_t i = 0; i < node->n; i++) {
-        struct known_card *card = &node->cards[i];
-        card->in_note = is_due(card, topic) && out->n < NOTE_BYTES;
-        if (!card->in_note)
-            continue;
-        if (out->n)
-            buf_adds(out, topic == OVER ? "; " : ", ");
-        if (topic == LOST)
-            write_lost(node, card, out);
-        else if (topic == BACK)
-            write_back(node, card, out);
-        else
-            write_over(card, out);
-    }
-}
-
-static void mark_reported(struct known_node *node, enum topic topic)
-{
-    for (size_t i = 0; i < node->n; i++) {
-        struct known_card *card = &node->cards[i];
-        if (card->in_note && topic == OVER)
-            card->reported_overcommitted = true;
-        else if (card->in_note)
-            card->reported_lost = topic == LOST;
-    }
+    else if (topic == LOST && now)
+        buf_adds(out,
+                 now->state == CARD_LISTED ? " (excluded by ConfigMap)" : " (unhealthy)");
+    else if (topic == LOST && uuid.n && other_at(node, card, true))
+        buf_printf(out, " (%.*s was replaced by another card)", SPAN_ARG(uuid));
+    else if (topic == LOST)
+        buf_adds(out, " (no longer listed)");
 }
 
 /* Rate limit per node: EVENT_SCAN_BURST events at once, then one per
  * EVENT_SCAN_EVERY_MS. */
-static bool within_limit(struct known_node *node, int64_t now_ms)
+static bool within_limit(struct known *node, int64_t now_ms)
 {
     int64_t from = now_ms - (int64_t)EVENT_SCAN_BURST * EVENT_SCAN_EVERY_MS;
     if (node->budget_ms < from)
@@ -347,19 +253,24 @@ static bool within_limit(struct known_node *node, int64_t now_ms)
     return node->budget_ms + EVENT_SCAN_EVERY_MS <= now_ms;
 }
 
-static void report_topic(const struct event_scan *s, struct known_node *node,
-                         enum topic topic)
+/* Writes as many cards as a note takes; the others go into the next event. */
+static void report_topic(const struct event_scan *s, struct known *node, enum topic topic)
 {
     static const struct {
         const char *reason, *before, *after;
-    } words[] = {
+    } words[TOPICS] = {
         [LOST] = {"GPULost", "no new pods are placed on ", "; existing promises stay"},
         [BACK] = {"GPUBack", "new pods are placed again on ", ""},
         [OVER] = {"GPUOvercommitted", "",
                   "; no new pods are placed there, and no pod is evicted"},
     };
     cleanup_buf struct buf cards = {0}, note = {0};
-    write_cards(node, topic, &cards);
+    for (size_t i = 0; i < node->n; i++) {
+        struct known_card *card = &node->cards[i];
+        card->in_note = is_due(card, topic) && cards.n < NOTE_BYTES;
+        if (card->in_note)
+            write_card(node, card, topic, &cards);
+    }
     if (!cards.n || !within_limit(node, s->now.now_ms))
         return;
     buf_adds(&note, words[topic].before);
@@ -367,8 +278,8 @@ static void report_topic(const struct event_scan *s, struct known_node *node,
     buf_adds(&note, words[topic].after);
     struct event event = {.kind = EVENT_NODE,
                           .unique = true,
-                          .name = node->name,
-                          .uid = node->name,
+                          .name = node->key,
+                          .uid = node->key,
                           .warning = topic != BACK,
                           .reason = words[topic].reason,
                           .action = "WatchingCards",
@@ -376,59 +287,68 @@ static void report_topic(const struct event_scan *s, struct known_node *node,
     if (!event_recorder_add(s->now.recorder, &event))
         return;
     node->budget_ms += EVENT_SCAN_EVERY_MS;
-    mark_reported(node, topic);
-}
-
-/* Takes changes as reported that another leader has had time to report. */
-static void assume_reported(const struct event_scan *s, struct known_node *node)
-{
     for (size_t i = 0; i < node->n; i++) {
         struct known_card *card = &node->cards[i];
-        if (s->now.led_ms - EVENT_SCAN_OTHER_MS < card->since_ms)
-            continue;
-        card->reported_lost = card->lost;
-        card->reported_overcommitted = card->overcommitted;
+        if (card->in_note && topic == OVER)
+            card->reported_over = true;
+        else if (card->in_note)
+            card->reported_lost = topic == LOST;
     }
 }
 
-/* True: an event of the node is left to write. */
-static bool report_node(const struct event_scan *s, struct known_node *node)
+/* Has another leader had the time to report a change? */
+static bool is_told(const struct event_scan *s, int64_t since_ms)
 {
-    bool left = false;
-    if (s->now.recorder) {
-        report_topic(s, node, LOST);
-        report_topic(s, node, BACK);
-        report_topic(s, node, OVER);
-    } else if (s->now.led_ms > 0) {
-        assume_reported(s, node);
-    }
-    for (size_t i = 0; i < node->n; i++)
-        left |= is_due(&node->cards[i], LOST) || is_due(&node->cards[i], BACK) ||
-                is_due(&node->cards[i], OVER);
-    return left;
+    return !s->now.recorder && s->now.led_ms > 0 &&
+           since_ms <= s->now.led_ms - EVENT_SCAN_OTHER_MS;
 }
 
-static void report_pod(const struct event_scan *s, struct known_pod *pod)
+static void report_node(struct event_scan *s, struct known *node)
 {
-    struct event event = {.kind = EVENT_POD,
-                          .ns = pod->ns,
-                          .name = pod->name,
-                          .uid = pod->uid,
-                          .warning = true,
-                          .reason = "GPUPromiseDiffers",
-                          .action = "WatchingPromises",
-                          .note = buf_span(&pod->text)};
-    if (pod->reported)
-        return;
-    if (!s->now.recorder) {
-        pod->reported = s->now.led_ms > 0 && pod->since_ms + pod->wait_ms <=
-                                                 s->now.led_ms - EVENT_SCAN_OTHER_MS;
-        return;
+    for (enum topic topic = LOST; s->now.recorder && topic < TOPICS; topic++)
+        report_topic(s, node, topic);
+    for (size_t i = 0; i < node->n; i++) {
+        struct known_card *card = &node->cards[i];
+        if (is_told(s, card->since_ms)) {
+            card->reported_lost = card->lost;
+            card->reported_over = card->over;
+        }
+        for (enum topic topic = LOST; topic < TOPICS; topic++)
+            s->left |= is_due(card, topic);
     }
-    if (s->now.now_ms < pod->since_ms + pod->wait_ms || s->now.now_ms < pod->again_ms)
+}
+
+static void scan_pod(struct event_scan *s, const struct ledger_node *node,
+                     const struct ledger_pod *pod)
+{
+    const int64_t now_ms = s->now.now_ms;
+    bool only_cards;
+    buf_clear(&s->text);
+    if (!ledger_pod_is_forged(node, pod, &s->text, &only_cards))
         return;
-    pod->reported = event_recorder_add(s->now.recorder, &event);
-    pod->again_ms = s->now.now_ms + EVENT_SCAN_AGAIN_MS;
+    struct known *k = known_get(s, PODS, pod->uid);
+    if (!span_eq(buf_span(&k->text), buf_span(&s->text))) {
+        buf_set(&k->text, buf_span(&s->text));
+        k->since_ms = now_ms;
+        k->wait_ms = only_cards ? EVENT_SCAN_CARDS_MS : 0;
+        k->again_ms = INT64_MIN;
+        k->reported = false;
+    }
+    k->reported |= is_told(s, k->since_ms + k->wait_ms);
+    if (!k->reported && s->now.recorder && now_ms >= k->since_ms + k->wait_ms &&
+        now_ms >= k->again_ms) {
+        struct event event = {.kind = EVENT_POD,
+                              .ns = pod->ns,
+                              .name = pod->name,
+                              .uid = pod->uid,
+                              .warning = true,
+                              .reason = "GPUPromiseDiffers",
+                              .action = "WatchingPromises",
+                              .note = buf_span(&k->text)};
+        k->reported = event_recorder_add(s->now.recorder, &event);
+        k->again_ms = now_ms + EVENT_SCAN_AGAIN_MS;
+    }
+    s->left |= !k->reported;
 }
 
 /* -- a scan -- */
@@ -436,56 +356,26 @@ static void report_pod(const struct event_scan *s, struct known_pod *pod)
 void event_scan_begin(struct event_scan *s, const struct event_scan_settings *settings)
 {
     s->scan++;
+    s->left = false;
     s->now = *settings;
 }
 
 void event_scan_node(struct event_scan *s, const struct ledger_node *node)
 {
-    take_cards(s, node);
+    struct known *known = known_get(s, NODES, node->name);
+    take_cards(s, known, node);
+    report_node(s, known);
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        take_pod(s, node, pod);
+        scan_pod(s, node, pod);
 }
 
 bool event_scan_end(struct event_scan *s)
 {
-    bool left = false;
-    size_t n_nodes = 0, n_pods = 0;
-    for (size_t i = 0; i < s->n_nodes; i++) {
-        struct known_node *node = s->nodes[i];
-        if (node->scan != s->scan) {
-            node_free(node);
-            continue;
-        }
-        left |= report_node(s, node);
-        s->nodes[n_nodes++] = node;
-    }
-    for (size_t i = 0; i < s->n_pods; i++) {
-        struct known_pod *pod = s->pods[i];
-        if (pod->scan != s->scan) {
-            pod_free(pod);
-            continue;
-        }
-        report_pod(s, pod);
-        left |= !pod->reported;
-        s->pods[n_pods++] = pod;
-    }
-    s->n_nodes = n_nodes;
-    s->n_pods = n_pods;
-    return left;
+    forget(s, false);
+    return s->left;
 }
 
 /* -- the thread -- */
-
-enum { SCAN_MS = 1000, FIRST_MS = 50 };
-
-struct event_scan_thread {
-    struct core_driver *driver;
-    struct event_recorder *recorder;
-    struct event_scan *scan;
-    struct ticker *ticker;
-    bool scanned, left;  /* left: an event is left to write */
-    uint64_t generation; /* of the ledger at the last scan */
-};
 
 static void scan_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
 {
@@ -496,60 +386,47 @@ static void scan_node(void *ctx, const struct ledger *l, const struct ledger_nod
 /* Not before every kind of object has been listed: cards would seem to be lost. */
 static void scan_ledger(void *ctx)
 {
-    struct event_scan_thread *t = ctx;
-    const struct core *core = core_driver_read(t->driver);
+    struct event_scan *s = ctx;
+    const struct core *core = core_driver_read(s->driver);
     uint64_t generation = ledger_generation(core_ledger(core));
     struct step_time now = core_driver_now();
     bool ready = core_ready(core, now, NULL) == 0;
     struct event_scan_settings settings = {.now_ms = now.mono_ms,
                                            .recorder =
-                                               core_is_leader(core) ? t->recorder : NULL,
+                                               core_is_leader(core) ? s->recorder : NULL,
                                            .led_ms = core_other_leader_ms(core)};
-    core_driver_read_end(t->driver);
-    if (!ready || (t->scanned && !t->left && generation == t->generation))
+    core_driver_read_end(s->driver);
+    if (!ready || (s->scanned && !s->left && generation == s->generation))
         return;
-    event_scan_begin(t->scan, &settings);
-    view_source_each_node(core_driver_source(t->driver), scan_node, t->scan);
-    t->left = event_scan_end(t->scan);
-    if (!t->scanned)
+    event_scan_begin(s, &settings);
+    view_source_each_node(core_driver_source(s->driver), scan_node, s);
+    event_scan_end(s);
+    if (!s->scanned)
         log_info("events",
                  "first scan of all cards complete; later changes are reported as "
                  "events");
-    t->scanned = true;
-    t->generation = generation;
+    s->scanned = true;
+    s->generation = generation;
 }
 
 static int64_t next_scan(void *ctx)
 {
-    const struct event_scan_thread *t = ctx;
-    return clock_mono_ms() + (t->scanned ? SCAN_MS : FIRST_MS);
+    const struct event_scan *s = ctx;
+    return clock_mono_ms() + (s->scanned ? SCAN_MS : FIRST_MS);
 }
 
-static const struct ticker_fns ticker_fns = {scan_ledger, next_scan};
-
-struct event_scan_thread *event_scan_start(struct core_driver *driver,
-                                           struct event_recorder *recorder)
+void event_scan_start(struct event_scan *s, struct core_driver *driver,
+                      struct event_recorder *recorder)
 {
-    struct event_scan_thread *t = xcalloc(1, sizeof *t);
-    t->driver = driver;
-    t->recorder = recorder;
-    t->scan = event_scan_new();
-    t->ticker = ticker_new();
-    ticker_start(t->ticker, &ticker_fns, t);
-    return t;
+    static const struct ticker_fns fns = {scan_ledger, next_scan};
+    s->driver = driver;
+    s->recorder = recorder;
+    s->ticker = ticker_new();
+    ticker_start(s->ticker, &fns, s);
 }
 
-void event_scan_stop(struct event_scan_thread *t)
+void event_scan_stop(struct event_scan *s)
 {
-    if (t)
-        ticker_stop(t->ticker);
-}
-
-void event_scan_thread_free(struct event_scan_thread *t)
-{
-    if (!t)
-        return;
-    ticker_free(t->ticker);
-    event_scan_free(t->scan);
-    free(t);
+    if (s)
+        ticker_stop(s->ticker);
 }

@@ -16,14 +16,16 @@
  * what the last leader did not report once they lead.
  */
 
-struct event_scan_thread;
+struct event_scan;
 
-/* New; the thread runs at once, and scans once a second if the ledger has changed or an event
- * is left to write. `driver` and `recorder` are borrowed. */
-struct event_scan_thread *event_scan_start(struct core_driver *driver,
-                                           struct event_recorder *recorder);
-void event_scan_stop(struct event_scan_thread *t);        /* joins; NULL is accepted */
-void event_scan_thread_free(struct event_scan_thread *t); /* NULL is accepted */
+struct event_scan *event_scan_new(void);    /* new */
+void event_scan_free(struct event_scan *s); /* NULL is accepted */
+
+/* Starts the thread, which scans once a second if the ledger has changed or an event is left
+ * to write. `driver` and `recorder` are borrowed. */
+void event_scan_start(struct event_scan *s, struct core_driver *driver,
+                      struct event_recorder *recorder);
+void event_scan_stop(struct event_scan *s); /* joins; NULL is accepted */
 
 /* -- a scan; pure but for the recorder -- */
 
@@ -37,8 +39,6 @@ enum {
     EVENT_SCAN_AGAIN_MS = 60 * 1000, /* between two attempts to write an event of a pod */
 };
 
-struct event_scan;
-
 struct event_scan_settings {
     int64_t now_ms; /* monotonic */
     /* NULL: this process is not the leader and writes no events. */
@@ -48,12 +48,8 @@ struct event_scan_settings {
     int64_t led_ms;
 };
 
-struct event_scan *event_scan_new(void);    /* new */
-void event_scan_free(struct event_scan *s); /* NULL is accepted */
-
 /* A scan of all nodes: begin, each node once, end. Nodes that are left out are forgotten.
- * Only `end` writes events, so nodes may be scanned under a lock. True: something is left
- * to report, so scan again even if nothing changes. */
+ * True: something is left to report, so scan again even if nothing changes. */
 void event_scan_begin(struct event_scan *s, const struct event_scan_settings *settings);
 void event_scan_node(struct event_scan *s, const struct ledger_node *node);
 bool event_scan_end(struct event_scan *s);

@@ -41,7 +41,7 @@ struct extender {
     struct delegated_auth *auth; /* NULL: plain HTTP, everyone may call the views */
     struct counters *counters;
     struct event_recorder *recorder; /* NULL: no events */
-    struct event_scan_thread *scan;  /* NULL: no events */
+    struct event_scan *scan;         /* NULL: no events */
     struct server *server;
     int64_t drain_delay_ms, drain_ms;
 };
@@ -264,7 +264,8 @@ static void start_events(struct extender *e, const char *identity)
                                                .instance = identity,
                                                .seed = rng_entropy()};
     e->recorder = event_recorder_start(&recorder);
-    e->scan = event_scan_start(e->driver, e->recorder);
+    e->scan = event_scan_new();
+    event_scan_start(e->scan, e->driver, e->recorder);
 }
 
 static void start_calls(struct extender *e, bool gzip)
@@ -411,7 +412,7 @@ void extender_stop(struct extender *e)
     forward_free(e->forward);
     gang_minimum_free(e->gangs);
     certs_free(e->certs);
-    event_scan_thread_free(e->scan);
+    event_scan_free(e->scan);
     event_recorder_free(e->recorder);
     gpuapi_free(e->gpuapi);
     delegated_auth_free(e->auth);
