@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/core.h"
+#include "placement/reason.h"
 
 /*
  * The ledger as JSON, for people and tools: the shape of the Go extender's inspect
@@ -41,6 +42,13 @@ void view_inspect_state(const struct view_source *source, struct buf *out);
 /* Writes one node. False (and an object with `error`): the node is not known. */
 bool view_inspect_node(const struct view_source *source, struct span name,
                        struct buf *out);
+
+/* Visits nodes for a pending pod, a bounded number under one lock: `count` candidates, or all
+ * (`names` NULL); `usable`: only usable ones. Returns the name of the nearest, in the arena;
+ * empty: none. n->node is not valid afterwards. */
+struct span view_nearest_node(const struct view_source *source, struct nearest_node *n,
+                              const struct span *names, size_t count, bool usable,
+                              struct arena *a);
 
 /* What other views share: the word for a card's health ("Healthy", "Unhealthy", ...), and the
  * pods of a list by namespace, name and UID, allocated in the arena. */

@@ -17,79 +17,29 @@ static bool exists(struct core_driver *driver, const struct object_meta *pod)
     return listed;
 }
 
-/* A search for the closest node, VERB_LOCK_NODES under one lock. In between the closest so
- * far is kept by name, because it may be deleted. */
-struct search {
-    struct nearest_node n;
-    char name[256];
-};
-
-static const struct ledger *resume(struct search *s, struct core_driver *driver)
-{
-    const struct ledger *l = core_ledger(core_driver_read(driver));
-    s->n.node = s->name[0] ? ledger_node_find(l, span_of(s->name)) : NULL;
-    return l;
-}
-
-static void pause_search(struct search *s, struct core_driver *driver)
-{
-    const struct ledger_node *node = s->n.node;
-    size_t n = node && node->name.n < sizeof s->name ? node->name.n : 0;
-    if (n)
-        memcpy(s->name, node->name.p, n);
-    s->name[n] = '\0';
-    core_driver_read_end(driver);
-}
-
 /* Finds the node that comes closest: of the candidates, or else (`offered` false) of all whose
  * cards could take the pod. kube-scheduler does not offer a node whose sum of memory is too
  * small or that another plugin rejects. No name: none. */
-static void find_closest(struct search *s, struct core_driver *driver,
-                         const struct verb_args *args, bool offered)
+static struct span find_closest(struct core_driver *driver, const struct verb_args *args,
+                                bool offered, struct nearest_node *n, struct arena *a)
 {
-    nearest_node_init(&s->n, &(struct select_pod){&args->request, args->pod.priority,
-                                                  args->pod.meta.uid, NULL});
-    s->n.offered = offered;
-    for (size_t i = 0, n = 1; i < n;) {
-        const struct ledger *l = resume(s, driver);
-        n = offered ? args->n : ledger_node_slots(l);
-        for (size_t k = 0; k < VERB_LOCK_NODES && i < n; k++, i++) {
-            const struct ledger_node *node =
-                offered ? ledger_node_find(l, args->nodes[i].name)
-                        : ledger_node_at(l, (uint32_t)i);
-            if (node && (offered || node->state == NODE_USABLE))
-                nearest_node_visit(&s->n, node);
-        }
-        pause_search(s, driver);
-    }
-    if (!offered && s->n.fit == FIT_NEVER)
-        s->name[0] = '\0';
+    struct span *names = offered ? arena_alloc(a, args->n * sizeof *names) : NULL;
+    for (size_t i = 0; offered && i < args->n; i++)
+        names[i] = args->nodes[i].name;
+    nearest_node_init(n, &(struct select_pod){&args->request, args->pod.priority,
+                                              args->pod.meta.uid, NULL});
+    n->offered = offered;
+    return view_nearest_node(core_driver_source(driver), n, names, args->n, !offered, a);
 }
 
-static void write_closest(const struct search *s, struct buf *note)
-{
-    const struct nearest_node *n = &s->n;
-    const struct request *r = n->pod.request;
-    if (!n->node) {
-        buf_adds(note, ": their GPUs are not known yet");
-        return;
-    }
-    buf_adds(note, "; the closest is ");
-    buf_add_span(note, n->node->name);
-    buf_adds(note, ": ");
-    reason_add(note, n->node, r, select_fit(n->node, r));
-    if (n->fit == FIT_LATER && r->kind == REQUEST_MEMORY && n->node->best_index >= 0 &&
-        n->missing > 0 && n->missing < INT64_MAX)
-        buf_printf(note, "; %lld MiB short", (long long)n->missing);
-}
-
-/* Writes nothing if the pod fits by now. `other`: a node that was not offered, or "". */
+/* Writes nothing if the pod fits by now. `other`: a node that was not offered, or empty. */
 static void write_rejection(const struct verb_args *args, struct core_driver *driver,
-                            const char *other, struct buf *note)
+                            struct span other, struct arena *a, struct buf *note)
 {
-    struct search s = {0};
-    find_closest(&s, driver, args, true);
-    if (s.n.fits)
+    const struct request *r = &args->request;
+    struct nearest_node n;
+    struct span name = find_closest(driver, args, true, &n, a);
+    if (n.fits)
         return;
     if (args->n == 1)
         buf_adds(note,
@@ -98,12 +48,22 @@ static void write_rejection(const struct verb_args *args, struct core_driver *dr
         buf_printf(note,
                    "the pod fits on none of the %zu nodes that kube-scheduler offered",
                    args->n);
-    resume(&s, driver);
-    write_closest(&s, note);
+    const struct ledger *l = core_ledger(core_driver_read(driver));
+    const struct ledger_node *node = ledger_node_find(l, name);
+    if (node) {
+        buf_printf(note, "; the closest is %.*s: ", SPAN_ARG(name));
+        reason_add(note, node, r, select_fit(node, r));
+        if (n.fit == FIT_LATER && r->kind == REQUEST_MEMORY && node->best_index >= 0 &&
+            n.missing > 0 && n.missing < INT64_MAX)
+            buf_printf(note, "; %lld MiB short", (long long)n.missing);
+    } else {
+        buf_adds(note, ": their GPUs are not known yet");
+    }
     core_driver_read_end(driver);
-    if (*other)
-        buf_printf(note, "; %s, which was not offered, has cards that could take the pod",
-                   other);
+    if (other.n)
+        buf_printf(note,
+                   "; %.*s, which was not offered, has cards that could take the pod",
+                   SPAN_ARG(other));
 }
 
 void event_pod_rejected(struct event_recorder *r, struct core_driver *driver,
@@ -112,6 +72,7 @@ void event_pod_rejected(struct event_recorder *r, struct core_driver *driver,
     const struct object_meta *pod = &args->pod.meta;
     bool invalid = args->invalid.code != ERR_NONE;
     cleanup_buf struct buf note = {0};
+    cleanup_arena struct arena a = {0};
     struct event event = {.kind = EVENT_POD,
                           .ns = pod->ns,
                           .name = pod->name,
@@ -132,12 +93,15 @@ void event_pod_rejected(struct event_recorder *r, struct core_driver *driver,
     } else if (gang) {
         buf_adds(&note, gang);
     } else {
-        struct search other = {0};
+        struct nearest_node n;
+        struct span other = {0};
         if (!later)
-            find_closest(&other, driver, args, false);
-        if (other.name[0])
+            other = find_closest(driver, args, false, &n, &a);
+        if (other.n && n.fit == FIT_NEVER)
+            other.n = 0;
+        if (other.n)
             event.reason = "GPUNoRoom";
-        write_rejection(args, driver, other.name, &note);
+        write_rejection(args, driver, other, &a, &note);
     }
     event.note = buf_span(&note);
     if (note.n)

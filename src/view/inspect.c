@@ -35,6 +35,20 @@ size_t view_sort_pods(const struct ledger_pod *first, struct arena *a,
     return n;
 }
 
+/* Nothing for 0. */
+static void write_set(struct jwrite *w, const char *key, int64_t value)
+{
+    if (value)
+        jwrite_i64(w, key, value);
+}
+
+/* Nothing for false. */
+static void write_true(struct jwrite *w, const char *key, bool value)
+{
+    if (value)
+        jwrite_bool(w, key, true);
+}
+
 /* `use`: what it uses of the card; NULL: unknown. `core`: percent of the compute. */
 static void write_pod(struct jwrite *w, const struct ledger_pod *pod, int64_t mib,
                       int64_t unit, const struct ledger_use *use, uint32_t core)
@@ -45,10 +59,8 @@ static void write_pod(struct jwrite *w, const struct ledger_pod *pod, int64_t mi
     jwrite_i64(w, "usedGPU", mib / unit);
     jwrite_str_set(w, "uid", pod->uid);
     jwrite_i64(w, "mib", mib);
-    if (pod->request->kind == REQUEST_CARDS)
-        jwrite_bool(w, "wholeCard", true);
-    if (core)
-        jwrite_i64(w, "computePercent", core);
+    write_true(w, "wholeCard", pod->request->kind == REQUEST_CARDS);
+    write_set(w, "computePercent", core);
     if (use && use->used_mib >= 0)
         jwrite_i64(w, "usedMiB", use->used_mib);
     if (use && use->sm_percent >= 0)
@@ -71,8 +83,7 @@ static void write_reservations(struct jwrite *w, const struct ledger_node *node,
                                const struct card *card)
 {
     jwrite_i64(w, "reservedMiB", card->reserved_mib);
-    if (card->compute_reserved)
-        jwrite_i64(w, "reservedComputePercent", card->compute_reserved);
+    write_set(w, "reservedComputePercent", card->compute_reserved);
     jwrite_array(w, "reservations");
     for (const struct ledger_reservation *r = node->reserved; r; r = r->next_here) {
         uint32_t i = 0;
@@ -85,10 +96,8 @@ static void write_reservations(struct jwrite *w, const struct ledger_node *node,
         jwrite_str_set(w, "namespace", r->ns);
         jwrite_str_set(w, "uid", r->uid);
         jwrite_i64(w, "mib", r->whole ? card->total_mib : r->shares[i].mib);
-        if (r->whole)
-            jwrite_bool(w, "wholeCard", true);
-        if (r->core)
-            jwrite_i64(w, "computePercent", r->core);
+        write_true(w, "wholeCard", r->whole);
+        write_set(w, "computePercent", r->core);
         jwrite_object_end(w);
     }
     jwrite_array_end(w);
@@ -117,21 +126,16 @@ static void write_card(struct jwrite *w, const struct ledger_node *node,
     jwrite_str_set(w, "health", span_of(view_health(card->state)));
     jwrite_i64(w, "totalMiB", card->total_mib);
     jwrite_i64(w, "promisedMiB", card->promised_mib);
-    if (card->compute_promised)
-        jwrite_i64(w, "promisedComputePercent", card->compute_promised);
+    write_set(w, "promisedComputePercent", card->compute_promised);
     if (card->used_mib >= 0)
         jwrite_i64(w, "usedMiB", card->used_mib);
-    if (card->withheld_mib)
-        jwrite_i64(w, "withheldMiB", card->withheld_mib);
-    if (card->overuse_mib)
-        jwrite_i64(w, "overuseMiB", card->overuse_mib);
-    if (card->use_known)
-        jwrite_bool(w, "usageComplete", true);
+    write_set(w, "withheldMiB", card->withheld_mib);
+    write_set(w, "overuseMiB", card->overuse_mib);
+    write_true(w, "usageComplete", card->use_known);
     if (card->reserved_mib)
         write_reservations(w, node, card);
     jwrite_i64(w, "freeMiB", card->free_mib);
-    if (card->overcommitted)
-        jwrite_bool(w, "overcommitted", true);
+    write_true(w, "overcommitted", card->overcommitted);
     jwrite_object_end(w);
 }
 
@@ -160,33 +164,30 @@ static void write_unplaced(struct jwrite *w, const struct ledger_pod **pods, siz
         jwrite_array_end(w);
 }
 
-static const char *source(enum node_source source)
-{
-    return source == SOURCE_SCV ? "scv" : source == SOURCE_CAPACITY ? "capacity" : "none";
-}
-
 /* CPU, memory and pod slots; nothing for a node that does not state them. */
 static void write_space(struct jwrite *w, const struct ledger_node *node)
 {
     struct resources has = ledger_node_allocatable(node);
     struct resources used = ledger_node_requested(node);
-    if (has.cpu_milli) {
-        jwrite_i64(w, "cpuMilli", has.cpu_milli);
-        jwrite_i64(w, "cpuRequestedMilli", used.cpu_milli);
-    }
-    if (has.memory) {
-        jwrite_i64(w, "memoryBytes", has.memory);
-        jwrite_i64(w, "memoryRequestedBytes", used.memory);
-    }
-    if (has.pods) {
-        jwrite_i64(w, "podSlots", has.pods);
-        jwrite_i64(w, "podSlotsTaken", used.pods);
-    }
+    const struct {
+        const char *has, *used;
+        int64_t all, taken;
+    } rows[] = {{"cpuMilli", "cpuRequestedMilli", has.cpu_milli, used.cpu_milli},
+                {"memoryBytes", "memoryRequestedBytes", has.memory, used.memory},
+                {"podSlots", "podSlotsTaken", has.pods, used.pods}};
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (rows[i].all) {
+            jwrite_i64(w, rows[i].has, rows[i].all);
+            jwrite_i64(w, rows[i].used, rows[i].taken);
+        }
 }
 
-static void write_inspected(const struct ledger *l, const struct ledger_node *node,
-                            struct jwrite *w)
+static void write_inspected(void *ctx, const struct ledger *l,
+                            const struct ledger_node *node)
 {
+    static const char *const sources[] = {
+        [SOURCE_NONE] = "none", [SOURCE_SCV] = "scv", [SOURCE_CAPACITY] = "capacity"};
+    struct jwrite *w = ctx;
     int64_t unit = ledger_settings(l)->unit_mib, total = 0, used = 0;
     cleanup_arena struct arena a = {0};
     const struct ledger_pod **pods;
@@ -203,19 +204,17 @@ static void write_inspected(const struct ledger *l, const struct ledger_node *no
     for (uint32_t i = 0; i < node->n_cards; i++)
         write_card(w, node, &node->cards[i], pods, n, unit);
     jwrite_array_end(w);
-    jwrite_str_set(w, "source", span_of(source(node->source)));
+    jwrite_str_set(w, "source", span_of(sources[node->source]));
     write_unplaced(w, pods, n, unit);
     if (node->n_cards)
         write_space(w, node);
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
         jwrite_str_set(w, "mode",
                        node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
-    if (node->cordoned)
-        jwrite_bool(w, "schedulingDisabled", true);
+    write_true(w, "schedulingDisabled", node->cordoned);
     if (node->unknown_listed_card >= 0)
         jwrite_i64(w, "unknownCard", node->unknown_listed_card);
-    if (node->claimed)
-        jwrite_i64(w, "claimedCards", node->claimed);
+    write_set(w, "claimedCards", node->claimed);
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
         cleanup_buf struct buf why = {0};
         struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
@@ -224,20 +223,14 @@ static void write_inspected(const struct ledger *l, const struct ledger_node *no
     }
     if (node->state == NODE_STALE)
         jwrite_i64(w, "heartbeatAgeSeconds", node->stale_s);
-    if (node->state == NODE_NO_GPU)
-        jwrite_bool(w, "noGPU", true);
+    write_true(w, "noGPU", node->state == NODE_NO_GPU);
     jwrite_object_end(w);
-}
-
-static void write_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
-{
-    write_inspected(l, node, ctx);
 }
 
 void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
                              struct buf *out)
 {
-    write_inspected(l, node, &(struct jwrite){.out = out});
+    write_inspected(&(struct jwrite){.out = out}, l, node);
 }
 
 bool view_inspect_node(const struct view_source *source, struct span name,
@@ -249,7 +242,7 @@ bool view_inspect_node(const struct view_source *source, struct span name,
     jwrite_object(&w, NULL);
     jwrite_array(&w, "nodes");
     if (node)
-        write_inspected(l, node, &w);
+        write_inspected(&w, l, node);
     jwrite_array_end(&w);
     if (!node)
         jwrite_str(&w, "error", SPAN("unknown node"));
@@ -343,32 +336,31 @@ static void copy_pending(struct pending_pods *all, const struct view_source *sou
     source->read_end(source->ctx);
 }
 
-/* Scans nodes from *slot on. The closest node so far is kept by name, because it may be
- * deleted between two calls. False: *slot is at the end. */
-static bool scan_closest(const struct view_source *source, struct arena *a,
-                         uint32_t *slot, struct nearest_node *n, struct answer *answer)
+struct span view_nearest_node(const struct view_source *source, struct nearest_node *n,
+                              const struct span *names, size_t count, bool usable,
+                              struct arena *a)
 {
-    const struct ledger *l = core_ledger(source->read(source->ctx));
-    uint32_t slots = ledger_node_slots(l), end = slots;
-    if (slots - *slot > SLOTS_MAX)
-        end = *slot + SLOTS_MAX;
-    n->node = answer->node.n ? ledger_node_find(l, answer->node) : NULL;
-    const struct ledger_node *before = n->node;
-    for (; *slot < end; ++*slot)
-        if (ledger_node_at(l, *slot))
-            nearest_node_visit(n, ledger_node_at(l, *slot));
-    if (n->node && n->node != before)
-        answer->node = arena_copy(a, n->node->name);
-    else if (!n->node)
-        answer->node = SPAN("");
-    bool more = *slot < slots;
-    if (!more && n->node && n->fit != FIT_YES) {
-        cleanup_buf struct buf why = {0};
-        reason_add_schedulable(&why, n->node, &n->pod);
-        answer->reason = arena_copy(a, buf_span(&why));
-    }
-    source->read_end(source->ctx);
-    return more;
+    struct span nearest = {0};
+    size_t i = 0, all = count;
+    do {
+        const struct ledger *l = core_ledger(source->read(source->ctx));
+        /* Kept by name, because it may be deleted between two locks. */
+        n->node = ledger_node_find(l, nearest);
+        const struct ledger_node *before = n->node;
+        all = names ? count : ledger_node_slots(l);
+        for (size_t end = i + SLOTS_MAX; i < all && i < end; i++) {
+            const struct ledger_node *node =
+                names ? ledger_node_find(l, names[i]) : ledger_node_at(l, (uint32_t)i);
+            if (node && (!usable || node->state == NODE_USABLE))
+                nearest_node_visit(n, node);
+        }
+        if (n->node != before)
+            nearest = arena_copy(a, n->node->name);
+        else if (!n->node)
+            nearest = (struct span){0};
+        source->read_end(source->ctx);
+    } while (i < all);
+    return nearest;
 }
 
 static void compute_answer(struct pending_pods *all, const struct view_source *source,
@@ -376,14 +368,21 @@ static void compute_answer(struct pending_pods *all, const struct view_source *s
 {
     const struct pending_pod *pod = answer->pod;
     struct nearest_node n;
-    uint32_t slot = 0;
     nearest_node_init(&n,
                       &(struct select_pod){&pod->request, pod->priority, pod->uid, NULL});
-    while (scan_closest(source, &all->arena, &slot, &n, answer))
-        ;
+    answer->node = view_nearest_node(source, &n, NULL, 0, false, &all->arena);
     answer->seen = n.seen;
     answer->fits = n.fits;
-    answer->never = n.node && n.fit == FIT_NEVER;
+    answer->never = answer->node.n && n.fit == FIT_NEVER;
+    if (!answer->node.n || n.fit == FIT_YES)
+        return;
+    cleanup_buf struct buf why = {0};
+    const struct ledger *l = core_ledger(source->read(source->ctx));
+    const struct ledger_node *node = ledger_node_find(l, answer->node);
+    if (node)
+        reason_add_schedulable(&why, node, &n.pod);
+    source->read_end(source->ctx);
+    answer->reason = arena_copy(&all->arena, buf_span(&why));
 }
 
 /* NULL: there are too many different requests. */
@@ -408,8 +407,7 @@ static const struct answer *answer_for(struct pending_pods *all,
 static void write_why(struct jwrite *w, const struct answer *answer)
 {
     jwrite_i64(w, "fittingNodes", answer->fits);
-    if (answer->never)
-        jwrite_bool(w, "neverFits", true);
+    write_true(w, "neverFits", answer->never);
     jwrite_str_set(w, "closestNode", answer->node);
     if (!answer->seen)
         jwrite_str_set(w, "reason", SPAN("no nodes are known"));
@@ -508,31 +506,22 @@ static int compare_names(const void *a, const void *b)
     return span_cmp(*(const struct span *)a, *(const struct span *)b);
 }
 
-/* The names of all nodes, copied, sorted. */
-static size_t node_names(const struct view_source *source, struct arena *a,
-                         struct span **names)
-{
-    const struct ledger *l = core_ledger(source->read(source->ctx));
-    uint32_t slots = ledger_node_slots(l);
-    size_t n = 0;
-    *names = arena_alloc(a, slots * sizeof **names);
-    for (uint32_t i = 0; i < slots; i++)
-        if (ledger_node_at(l, i))
-            (*names)[n++] = arena_copy(a, ledger_node_at(l, i)->name);
-    source->read_end(source->ctx);
-    if (n)
-        qsort(*names, n, sizeof **names, compare_names);
-    return n;
-}
-
 void view_source_each_node(const struct view_source *source, view_source_node_fn fn,
                            void *ctx)
 {
     cleanup_arena struct arena a = {0};
-    struct span *names;
-    size_t n = node_names(source, &a, &names);
+    const struct ledger *l = core_ledger(source->read(source->ctx));
+    uint32_t slots = ledger_node_slots(l);
+    struct span *names = arena_alloc(&a, slots * sizeof *names);
+    size_t n = 0;
+    for (uint32_t i = 0; i < slots; i++)
+        if (ledger_node_at(l, i))
+            names[n++] = arena_copy(&a, ledger_node_at(l, i)->name);
+    source->read_end(source->ctx);
+    if (n)
+        qsort(names, n, sizeof *names, compare_names);
     for (size_t i = 0; i < n; i++) {
-        const struct ledger *l = core_ledger(source->read(source->ctx));
+        l = core_ledger(source->read(source->ctx));
         const struct ledger_node *node = ledger_node_find(l, names[i]);
         if (node)
             fn(ctx, l, node);
@@ -568,7 +557,7 @@ void view_inspect_all(const struct view_source *source, struct buf *out)
     struct jwrite w = {.out = out};
     jwrite_object(&w, NULL);
     jwrite_array(&w, "nodes");
-    view_source_each_node(source, write_node, &w);
+    view_source_each_node(source, write_inspected, &w);
     jwrite_array_end(&w);
     write_cluster(source, &w);
     jwrite_object_end(&w);
