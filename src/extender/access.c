@@ -215,8 +215,7 @@ static bool allows_view(const struct access *a, bool main,
     if (is_reader(main, req))
         return true;
     if (token.n)
-        answer = delegated_auth_check(a->auth, token, question_of(req->path), (void *)req,
-                                      &err);
+        answer = delegated_auth_check(a->auth, token, question_of(req->path), req, &err);
     else
         err_set(&err, ERR_UNAUTHORIZED,
                 "a bearer token or a client certificate is required for %s", req->path);

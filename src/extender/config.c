@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
 
-#include "core/core.h"
 #include "domain/quantity.h"
 #include "extender/extender.h"
 
@@ -34,7 +33,7 @@ static const struct opt table[] = {
      .init = "12345",
      .type = OPT_INT,
      .max = 65535,
-     .offset = AT(port),
+     .offset = AT(server.port),
      .help = "TCP port for kube-scheduler; 0 picks a free port, and standard error names "
              "the port."},
     {.name = "observe-port",
@@ -42,7 +41,7 @@ static const struct opt table[] = {
      .init = "12346",
      .type = OPT_INT,
      .max = 65535,
-     .offset = AT(observe_port),
+     .offset = AT(server.observe_port),
      .help =
          "TCP port of inspect, web page, metrics, health and version. 0 picks a free\n"
          "port."},
@@ -99,7 +98,7 @@ static const struct opt table[] = {
      .type = OPT_INT,
      .min = 1,
      .max = 10000,
-     .offset = AT(connections),
+     .offset = AT(server.connections),
      .help =
          "Requests that the main port handles at once, each in a thread; three times as "
          "many may wait."},
@@ -109,7 +108,7 @@ static const struct opt table[] = {
      .type = OPT_SIZE,
      .min = 4096,
      .max = 1 << 30,
-     .offset = AT(max_body),
+     .offset = AT(server.max_body),
      .help = "Maximum size of a request body; full Node objects (nodeCacheCapable: "
              "false) need more."},
     {.name = "memory-unit",
@@ -117,7 +116,7 @@ static const struct opt table[] = {
      .init = "GiB",
      .type = OPT_CUSTOM,
      .parse = parse_unit,
-     .offset = AT(unit_mib),
+     .offset = AT(core.ledger.unit_mib),
      .help =
          "One unit of aliyun.com/gpu-mem; must be the same in all gpushare programs."},
     {.name = "external-tolerance",
@@ -125,20 +124,20 @@ static const struct opt table[] = {
      .init = "1024",
      .type = OPT_INT,
      .max = 1 << 30,
-     .offset = AT(external_tolerance_mib),
+     .offset = AT(core.ledger.external_tolerance_mib),
      .help =
          "MiB per card that may be used without a promise before memory is withheld."},
     {.name = "require-scv",
      .init = "off",
      .type = OPT_BOOL,
-     .offset = AT(require_scv),
+     .offset = AT(core.ledger.require_scv),
      .help = "Place no pods on a node without an Scv; off: the Node's capacity counts "
              "instead."},
     {.name = "node-grace",
      .arg = "TIME",
      .init = "40s",
      .type = OPT_DURATION,
-     .offset = AT(node_grace_ms),
+     .offset = AT(core.node_grace_ms),
      .help =
          "Place no pods on a node whose scv-agent heartbeat is older. 0s disables the\n"
          "check."},
@@ -146,14 +145,14 @@ static const struct opt table[] = {
      .arg = "TIME",
      .init = "0s",
      .type = OPT_DURATION,
-     .offset = AT(preempt_after_ms),
+     .offset = AT(core.preempt_after_ms),
      .help =
          "Evict pods of lower priority for a pod that no card fits for that long; 0s:\n"
          "never."},
     {.name = "bind-any",
      .init = "off",
      .type = OPT_BOOL,
-     .offset = AT(bind_any),
+     .offset = AT(core.bind_any),
      .help = "Also bind pods that request no GPU; needed if the extender has no "
              "managedResources."},
     {.name = "scv-clock",
@@ -176,7 +175,7 @@ static const struct opt table[] = {
      .arg = "binpack|spread|scv|fgd",
      .init = "fgd",
      .type = OPT_CHOICE,
-     .offset = AT(node_score),
+     .offset = AT(server.verbs.policy),
      .help = "Preferred node: fullest, emptiest, best cards (scv), or least stranded\n"
              "memory (fgd)."},
     {.name = "filter-answer",
@@ -184,14 +183,14 @@ static const struct opt table[] = {
      .init = "best",
      .type = OPT_CUSTOM,
      .parse = parse_answer,
-     .offset = AT(filter_answer),
+     .offset = AT(server.verbs.answer),
      .help = "Nodes that filter returns: all that fit, the best one and reserve cards "
              "there, or the best N."},
     {.name = "metrics-detail",
      .arg = "cluster|node|card",
      .init = "node",
      .type = OPT_CHOICE,
-     .offset = AT(metrics_detail),
+     .offset = AT(server.metrics_detail),
      .help = "Detail of /metrics: cluster sums only, also per node, or also per card."},
     {.name = "events",
      .init = "on",
@@ -209,7 +208,7 @@ static const struct opt table[] = {
      .arg = "NAME",
      .init = "kube-system",
      .type = OPT_STRING,
-     .offset = AT(lease_namespace),
+     .offset = AT(core.lease_namespace),
      .help = "Namespace of the Lease gpushare-extender and of the Secrets with "
              "certificates."},
     {.name = "advertise",

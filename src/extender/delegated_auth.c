@@ -33,7 +33,7 @@ struct review {
     struct answer *answer;
     const struct delegated_auth_question *question;
     struct buf body; /* of the TokenReview */
-    void **waiters;
+    struct httpd_deferred **waiters;
     size_t n_waiters, waiters_cap;
 };
 
@@ -135,7 +135,7 @@ static int post(struct delegated_auth *a, const char *path, const struct buf *bo
 {
     const struct kube_request request = {
         .method = "POST", .path = path, .body = buf_span(body), .timeout_ms = CALL_MS};
-    int rc = a->conf.call(a->conf.call_ctx, &request, reply, err);
+    int rc = a->conf.call(a->conf.client, &request, reply, err);
     return rc ? rc : kube_reply_check(reply->status, buf_span(&reply->body), err);
 }
 
@@ -232,8 +232,8 @@ static enum delegated_auth_answer say(const struct answer *k, const char *questi
 
 enum delegated_auth_answer
 delegated_auth_check(struct delegated_auth *a, struct span token,
-                     const struct delegated_auth_question *question, void *request,
-                     struct err *err)
+                     const struct delegated_auth_question *question,
+                     const struct httpd_request *request, struct err *err)
 {
     enum delegated_auth_answer answer = DELEGATED_AUTH_PENDING;
     if (!review_token_is_plausible(token)) {
@@ -281,8 +281,11 @@ struct delegated_auth *delegated_auth_start(const struct delegated_auth_config *
 {
     struct delegated_auth *a = xcalloc(1, sizeof *a);
     a->conf = *config;
-    if (!a->conf.now_ms)
+    if (!a->conf.wait) {
+        a->conf.wait = httpd_defer;
+        a->conf.wake = httpd_resume;
         a->conf.now_ms = clock_mono_ms;
+    }
     a->bucket = DELEGATED_AUTH_TOKENS_BURST * 1000;
     a->bucket_ms = a->conf.now_ms();
     pthread_mutex_init(&a->lock, NULL);

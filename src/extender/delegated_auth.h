@@ -4,6 +4,7 @@
 #include "base/prom.h"
 #include "kube/client.h"
 #include "kube/review.h"
+#include "wire/httpd.h"
 
 /*
  * Whether the owner of a bearer token may do something, as the API server decides it: a
@@ -32,14 +33,14 @@ struct delegated_auth;
 
 struct delegated_auth_config {
     /* A call to the API server, like kube_call. From a thread of this module. */
-    int (*call)(void *ctx, const struct kube_request *request, struct httpc_reply *reply,
-                struct err *err);
-    void *call_ctx;
-    /* Makes a waiter of a `request` (see delegated_auth_check), and wakes one. Neither
-     * blocks. */
-    void *(*wait)(void *request);
-    void (*wake)(void *waiter);
-    int64_t (*now_ms)(void); /* NULL: clock_mono_ms */
+    int (*call)(void *client, const struct kube_request *request,
+                struct httpc_reply *reply, struct err *err);
+    void *client;
+    /* Lets a request wait, and wakes it; neither blocks. NULL: httpd_defer, httpd_resume,
+     * and clock_mono_ms. */
+    struct httpd_deferred *(*wait)(const struct httpd_request *request);
+    void (*wake)(struct httpd_deferred *waiter);
+    int64_t (*now_ms)(void);
 };
 
 /* New; starts its threads. NULL: no random numbers. */
@@ -65,8 +66,8 @@ enum delegated_auth_answer {
 /* May the owner of the token do it? Never blocks. err is set with NO and UNAVAILABLE. */
 enum delegated_auth_answer
 delegated_auth_check(struct delegated_auth *a, struct span token,
-                     const struct delegated_auth_question *question, void *request,
-                     struct err *err);
+                     const struct delegated_auth_question *question,
+                     const struct httpd_request *request, struct err *err);
 
 /* Appends metrics. NULL: there are no reviews. */
 void delegated_auth_write(struct delegated_auth *a, struct buf *out);

@@ -2,9 +2,7 @@
 #include "extender/extender.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -19,15 +17,13 @@
 #include "extender/server.h"
 #include "kube/client.h"
 
-enum {
-    BODIES_MIN = 48 << 20,
-    RELEASE_MS = 3000, /* to release the lease at the end */
-};
+enum { RELEASE_MS = 3000 }; /* to release the lease at the end */
 
 /* Threads of calls, by what they are about. */
 enum { LEASE_CALLS, POD_CALLS, NODE_CALLS, WORKERS };
 
 struct extender {
+    const struct extender_config *config;
     struct kube_client *client;
     struct core_driver *driver;
     struct apisync_streams streams;
@@ -43,7 +39,6 @@ struct extender {
     struct event_recorder *recorder; /* NULL: no events */
     struct event_scan *scan;         /* NULL: no events */
     struct server *server;
-    int64_t drain_delay_ms, drain_ms;
 };
 
 /* -- the I/O of the core driver --
@@ -142,7 +137,7 @@ static void tick(void *ctx)
 {
     struct extender *e = ctx;
     core_driver_input(e->driver, &(struct core_input){.type = CORE_TICK});
-    forward_trim(e->forward);
+    forward_refresh(e->forward);
     gpuapi_trim(e->gpuapi);
 }
 
@@ -164,14 +159,6 @@ static int post_event(void *ctx, const struct kube_request *request, struct err 
 }
 
 /* -- the parts -- */
-
-/* Unique per process: a restarted pod of the same name differs too. */
-static char *make_identity(void)
-{
-    char host[256] = "unknown";
-    gethostname(host, sizeof host - 1);
-    return xasprintf("%s_%016llx", host, (unsigned long long)rng_entropy());
-}
 
 static int start_forward(struct extender *e, const struct extender_config *config,
                          struct err *err)
@@ -229,43 +216,10 @@ static void advertise(struct extender *e, const struct extender_config *config)
                              "system's certificate authorities");
 }
 
-static void *begin_wait(void *request)
-{
-    return httpd_defer(request);
-}
-
-static void end_wait(void *waiter)
-{
-    httpd_resume(waiter);
-}
-
 static int call_api(void *ctx, const struct kube_request *request,
                     struct httpc_reply *reply, struct err *err)
 {
     return kube_call(ctx, request, reply, err);
-}
-
-/* Without TLS a token could be read on the way, so no client is asked for one. */
-static int start_auth(struct extender *e, struct err *err)
-{
-    struct delegated_auth_config auth = {
-        .call = call_api, .call_ctx = e->client, .wait = begin_wait, .wake = end_wait};
-    if (certs_info(e->certs)->mode == CERTS_INSECURE)
-        return 0;
-    e->auth = delegated_auth_start(&auth, err);
-    return e->auth ? 0 : -1;
-}
-
-static void start_events(struct extender *e, const char *identity)
-{
-    struct event_recorder_settings recorder = {.post = post_event,
-                                               .ctx = e,
-                                               .controller = "gpushare-extender",
-                                               .instance = identity,
-                                               .seed = rng_entropy()};
-    e->recorder = event_recorder_start(&recorder);
-    e->scan = event_scan_new();
-    event_scan_start(e->scan, e->driver, e->recorder);
 }
 
 static void start_calls(struct extender *e, bool gzip)
@@ -279,92 +233,76 @@ static void start_calls(struct extender *e, bool gzip)
     list_watch_loop_thread(e->watches, "watch");
 }
 
-static struct core_settings core_settings_of(const struct extender_config *config,
-                                             const char *identity)
+/* The server, and who may call its views. */
+static int start_server(struct extender *e, struct err *err)
 {
-    return (struct core_settings){
-        .ledger = {.unit_mib = config->unit_mib,
-                   .external_tolerance_mib = config->external_tolerance_mib,
-                   .require_scv = config->require_scv,
-                   .require_node = true,
-                   .clock_exact = config->clock_exact,
-                   .number_shares = config->number_shares},
-        .identity = identity,
-        .lease_namespace = config->lease_namespace,
-        .lease_name = "gpushare-extender",
-        .node_grace_ms = config->node_grace_ms,
-        .bind_any = config->bind_any,
-        .preempt_after_ms = config->preempt_after_ms,
-        .seed = rng_entropy(),
-    };
-}
-
-/* Request bodies in memory, and as much for replies: room for one of the largest size
- * beside usual ones. */
-static size_t bodies_max(const struct extender_config *config)
-{
-    size_t bytes = (size_t)config->max_body / 2 * 3;
-    return bytes > BODIES_MIN ? bytes : BODIES_MIN;
-}
-
-static struct server *start_server(struct extender *e,
-                                   const struct extender_config *config, struct err *err)
-{
-    struct server_config server = {
-        .address = config->entry.listen,
-        .port = (unsigned)config->port,
-        .observe_port = (unsigned)config->observe_port,
-        .connections = (unsigned)config->connections,
-        .max_body = (size_t)config->max_body,
-        .max_bodies = bodies_max(config),
-        .certs = e->certs,
-        .auth = e->auth,
-        .gpuapi = e->gpuapi,
-        .verbs = {.driver = e->driver,
-                  .policy = config->node_score,
-                  .answer = config->filter_answer,
-                  .preempts = config->preempt_after_ms > 0,
-                  .forward = e->forward,
-                  .gangs = e->gangs,
-                  .counters = e->counters,
-                  .recorder = e->recorder},
-        .metrics_detail = config->metrics_detail,
-    };
-    return server_start(&server, err);
+    const struct delegated_auth_config auth = {.call = call_api, .client = e->client};
+    struct server_config server = e->config->server;
+    /* Without TLS a token could be read on the way, so no client is asked for one. */
+    if (certs_info(e->certs)->mode != CERTS_INSECURE &&
+        !(e->auth = delegated_auth_start(&auth, err)))
+        return -1;
+    server.address = e->config->entry.listen;
+    server.certs = e->certs;
+    server.auth = e->auth;
+    server.gpuapi = e->gpuapi;
+    server.verbs.driver = e->driver;
+    server.verbs.preempts = e->config->core.preempt_after_ms > 0;
+    server.verbs.forward = e->forward;
+    server.verbs.gangs = e->gangs;
+    server.verbs.counters = e->counters;
+    server.verbs.recorder = e->recorder;
+    e->server = server_start(&server, err);
+    return e->server ? 0 : -1;
 }
 
 struct extender *extender_start(const struct extender_config *config, struct err *err)
 {
     struct extender *e = xcalloc(1, sizeof *e);
-    cleanup_free char *identity = make_identity();
-    struct core_settings settings = core_settings_of(config, identity);
-    e->drain_delay_ms = config->drain_delay_ms;
-    e->drain_ms = config->drain_ms;
+    char host[256] = "unknown";
+    gethostname(host, sizeof host - 1);
+    /* Unique per process: a restarted pod of the same name differs too. */
+    cleanup_free char *identity =
+        xasprintf("%s_%016llx", host, (unsigned long long)rng_entropy());
+    struct core_settings core = config->core;
+    e->config = config;
     e->counters = counters_new();
     if (check_advertise(config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (e->client)
         e->certs =
-            certs_new(&config->certs, config->entry.listen, config->lease_namespace, err);
+            certs_new(&config->certs, config->entry.listen, core.lease_namespace, err);
     if (!e->certs || start_forward(e, config, err)) {
         extender_stop(e);
         return NULL;
     }
+    core.ledger.require_node = true;
+    core.ledger.clock_exact = config->clock_exact;
+    core.ledger.number_shares = config->number_shares;
+    core.identity = identity;
+    core.lease_name = "gpushare-extender";
+    core.seed = rng_entropy();
     e->timer = ticker_new();
     e->driver = core_driver_new(
-        &settings, &(struct core_driver_io){stream, defer, perform, hurry, e});
-    e->gpuapi = gpuapi_new(e->driver, &(struct gpuapi_config){
-                                          .grace_s = (config->node_grace_ms + 999) / 1000,
-                                          .idle_ms = GPUAPI_IDLE_MS,
-                                          .heartbeat_ms = STREAM_HEARTBEAT_MS});
+        &core, &(struct core_driver_io){stream, defer, perform, hurry, e});
+    e->gpuapi = gpuapi_new(
+        e->driver, &(struct gpuapi_config){.grace_s = (core.node_grace_ms + 999) / 1000,
+                                           .idle_ms = GPUAPI_IDLE_MS,
+                                           .heartbeat_ms = STREAM_HEARTBEAT_MS});
     e->gangs =
         gang_minimum_new(&(struct pod_group_reader){call_api, e->client, clock_mono_ms});
-    if (config->events)
-        start_events(e, identity);
+    if (config->events) {
+        e->recorder = event_recorder_start(
+            &(struct event_recorder_settings){.post = post_event,
+                                              .ctx = e,
+                                              .controller = "gpushare-extender",
+                                              .instance = identity,
+                                              .seed = rng_entropy()});
+        e->scan = event_scan_new();
+        event_scan_start(e->scan, e->driver, e->recorder);
+    }
     start_calls(e, config->api_compression);
-    if (start_auth(e, err) == 0)
-        e->server = start_server(e, config, err);
-    if (!e->server) {
+    if (start_server(e, err)) {
         extender_stop(e);
         return NULL;
     }
@@ -374,23 +312,17 @@ struct extender *extender_start(const struct extender_config *config, struct err
     return e;
 }
 
-/* Releases the lease, so that another replica binds; binds that still arrive here are
- * forwarded. Then clients get drain_delay_ms to find another replica. */
-static void hand_over(struct extender *e)
-{
-    struct timespec delay = {e->drain_delay_ms / 1000,
-                             e->drain_delay_ms % 1000 * 1000000};
-    server_unready(e->server);
-    core_driver_begin_stop(e->driver);
-    while (nanosleep(&delay, &delay) && errno == EINTR)
-        ;
-}
-
 void extender_stop(struct extender *e)
 {
     if (e->server) {
-        hand_over(e);
-        if (!server_drain(e->server, e->drain_ms))
+        /* Releases the lease, so that another replica binds; binds that still arrive here
+         * are forwarded. Then clients get --drain-delay to find another replica. */
+        server_unready(e->server);
+        core_driver_begin_stop(e->driver);
+        int64_t until_ms = clock_mono_ms() + e->config->drain_delay_ms, left_ms;
+        while ((left_ms = until_ms - clock_mono_ms()) > 0)
+            clock_sleep_ms(left_ms); /* a signal ends it early */
+        if (!server_drain(e->server, e->config->drain_ms))
             log_warn("extender", "shutdown: requests are still in flight after "
                                  "--drain-timeout; closing their connections");
         if (!core_driver_stop(e->driver, RELEASE_MS))

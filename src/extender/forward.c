@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -25,9 +24,10 @@ struct forward {
     pthread_mutex_t lock; /* protects the members below */
     struct httpc *http;   /* or NULL */
     char *address;        /* ... of http */
-    struct buf cert;
-    struct buf ca;    /* the last valid content of the file, or the CAs of tls_set */
-    struct stat read; /* the file when it was last read, valid or not */
+    /* What `http` has: the pair, and the last valid content of the file, or the CAs of
+     * tls_set. */
+    struct buf cert, ca;
+    struct err problem; /* with the file; ERR_NONE: none */
 };
 
 static char *copy(const char *s)
@@ -35,40 +35,27 @@ static char *copy(const char *s)
     return s ? xstrdup(s) : NULL;
 }
 
-/* The same metadata: the content has not changed. */
-static bool same_file(const struct stat *a, const struct stat *b)
+static void disconnect(struct forward *f)
 {
-    return a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+    if (f->http)
+        httpc_free(f->http); /* lives on until its last call ends */
+    f->http = NULL;
+    free(steal(&f->address));
 }
 
-static int use_ca(struct forward *f, const struct buf *pem)
-{
-    buf_set(&f->ca, buf_span(pem));
-    return 1;
-}
-
-/* Reads the CA file if it has changed. 1: there are new authorities; 0: no change; -1:
- * the file is invalid and the old authorities stay. */
-static int reload_ca(struct forward *f, struct err *err)
+/* Reads the authorities. -1: the file is invalid, and the old ones stay. Requires the lock. */
+static int read_ca(struct forward *f, struct err *err)
 {
     cleanup_buf struct buf pem = {0};
-    struct stat now = {0};
-    if (!f->tls)
-        return 0;
-    if (!f->ca_file) {
-        tls_copy_own_ca(f->tls, &pem);
-        return span_eq(buf_span(&pem), buf_span(&f->ca)) ? 0 : use_ca(f, &pem);
-    }
-    if (stat(f->ca_file, &now))
-        now = (struct stat){0}; /* tls_read_ca reports the reason */
-    if (f->ca.n && same_file(&f->read, &now))
-        return 0;
-    f->read = now;
-    if (tls_read_ca(f->ca_file, &pem, err))
+    if (f->ca_file && tls_read_ca(f->ca_file, &pem, err))
         return -1;
-    return use_ca(f, &pem);
+    if (f->tls && !f->ca_file)
+        tls_copy_own_ca(f->tls, &pem);
+    if (!span_eq(buf_span(&pem), buf_span(&f->ca))) {
+        buf_set(&f->ca, buf_span(&pem));
+        disconnect(f);
+    }
+    return 0;
 }
 
 struct forward *forward_new(const struct forward_config *config, struct err *err)
@@ -78,19 +65,11 @@ struct forward *forward_new(const struct forward_config *config, struct err *err
     f->ca_file = config->tls ? copy(config->ca_file) : NULL;
     f->name = copy(config->name);
     pthread_mutex_init(&f->lock, NULL);
-    if (reload_ca(f, err) < 0) {
+    if (read_ca(f, err)) {
         forward_free(f);
         return NULL;
     }
     return f;
-}
-
-static void disconnect(struct forward *f)
-{
-    if (f->http)
-        httpc_free(f->http); /* lives on until its last call ends */
-    f->http = NULL;
-    free(steal(&f->address));
 }
 
 void forward_free(struct forward *f)
@@ -125,24 +104,17 @@ static struct httpc *connect_to(const struct forward *f, const char *address,
     return httpc_new(&config, err);
 }
 
-/* A client for the address: the existing one, or a new one if the address or a
+/* A client for the address: the existing one, or a new one if the address or the
  * certificate has changed. */
 static struct httpc *client_for(struct forward *f, const char *address, struct err *err)
 {
     cleanup_buf struct buf cert = {0};
     struct buf key = {0};
-    struct err why = {0};
     if (f->tls)
         tls_copy_pair(f->tls, &cert, &key);
     pthread_mutex_lock(&f->lock);
-    int ca = reload_ca(f, &why);
-    if (ca < 0)
-        log_error("forward",
-                  "the new CA file for replicas is invalid; the old one stays in use",
-                  LOG_ERR(&why));
-    bool valid = ca <= 0 && f->http && strcmp(f->address, address) == 0 &&
-                 span_eq(buf_span(&f->cert), buf_span(&cert));
-    if (!valid) {
+    if (!f->http || strcmp(f->address, address) != 0 ||
+        !span_eq(buf_span(&f->cert), buf_span(&cert))) {
         disconnect(f);
         f->http = connect_to(f, address, buf_span(&cert), buf_span(&key), err);
         f->address = f->http ? xstrdup(address) : NULL;
@@ -154,11 +126,19 @@ static struct httpc *client_for(struct forward *f, const char *address, struct e
     return http;
 }
 
-void forward_trim(struct forward *f)
+void forward_refresh(struct forward *f)
 {
+    struct err problem = {0};
     pthread_mutex_lock(&f->lock);
+    read_ca(f, &problem);
+    bool is_new = problem.code != ERR_NONE && strcmp(problem.msg, f->problem.msg) != 0;
+    f->problem = problem;
     struct httpc *http = f->http ? httpc_ref(f->http) : NULL;
     pthread_mutex_unlock(&f->lock);
+    if (is_new)
+        log_error("forward",
+                  "the new CA file for replicas is invalid; the old one stays in use",
+                  LOG_ERR(&problem));
     if (http)
         httpc_close_idle(http);
     httpc_free(http);
@@ -212,19 +192,6 @@ struct job {
     struct span body;
 };
 
-static bool take_room(struct forward_reports *r, uint64_t bytes)
-{
-    if (!budget_take(&r->count, 1))
-        return false;
-    if (budget_take(&r->bytes, bytes)) {
-        if (budget_take(r->budget, bytes))
-            return true;
-        budget_give(&r->bytes, bytes);
-    }
-    budget_give(&r->count, 1);
-    return false;
-}
-
 static void send_report(void *ctx, void *work)
 {
     struct forward_reports *r = ctx;
@@ -257,8 +224,12 @@ struct forward_reports *forward_reports_start(struct forward *forward,
 bool forward_reports_add(struct forward_reports *r, const char *address, struct span body)
 {
     size_t n = strlen(address) + 1;
-    if (!take_room(r, body.n))
+    bool room = budget_take(&r->count, 1), fits = room && budget_take(&r->bytes, body.n);
+    if (!fits || !budget_take(r->budget, body.n)) {
+        budget_give(&r->bytes, fits ? body.n : 0);
+        budget_give(&r->count, room);
         return false;
+    }
     struct job *job = xmalloc(sizeof *job + n + body.n);
     char *at = (char *)(job + 1);
     memcpy(at, address, n);

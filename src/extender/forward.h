@@ -36,8 +36,9 @@ struct forward;
 struct forward *forward_new(const struct forward_config *config, struct err *err);
 void forward_free(struct forward *f); /* no call may be running; NULL is accepted */
 
-/* Closes connections that have been idle for some seconds. To be called once a second. */
-void forward_trim(struct forward *f);
+/* Uses another content of the CA file, or other CAs of tls_set, and closes connections that have
+ * been idle for some seconds. To be called once a second. */
+void forward_refresh(struct forward *f);
 
 /* Sends the body of a verb ("bind") to the leader at `address`, with one of the headers.
  * Returns the HTTP status and appends the body of the answer to `reply`. 0 (with err): no answer. *sent: whether

@@ -13,6 +13,9 @@
 #include "view/web.h"
 
 enum {
+    /* Request bodies in memory, and as much for replies: at least; and room for one of the
+     * largest size beside usual ones. */
+    BODIES_MIN = 48 << 20,
     FIRST_REQUEST_MS = 10 * 1000,
     IDLE_MS = 120 * 1000,        /* kube-scheduler keeps idle connections for 90 s */
     CONNECTIONS_PER_HANDLER = 4, /* the others are idle, or wait for a handler */
@@ -328,24 +331,9 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
 #define API    "/apis/nvidia-gpu-scheduler/v1"
 #define NGS    API "/schedule"
 
-/* The views, and the routes of nvidia-gpu-scheduler with its answers to all other paths
- * under /apis. On the main port a watch occupies a thread. */
-#define VIEW_ROUTES                                                                      \
-    {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
-        {"GET", "/readyz", on_readyz}, {"GET", "/metrics", on_metrics},                  \
-        {"GET", "/inspect", on_inspect}, {"GET", "/inspect/*", on_inspect_node},         \
-        {"GET", PREFIX "/inspect", on_inspect},                                          \
-        {"GET", PREFIX "/inspect/*", on_inspect_node}, {"GET", "/", on_web},             \
-        {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web},                       \
-        {"GET", API, on_discovery}, {"GET", API "/gpunodes", on_gpuapi},                 \
-        {"GET", API "/gpupods", on_gpuapi}, {NULL, API, on_not_get},                     \
-        {NULL, API "/gpunodes", on_not_get}, {NULL, API "/gpupods", on_not_get},         \
-        {NULL, "/apis", on_api_not_found},                                               \
-    {                                                                                    \
-        NULL, "/apis/*", on_api_not_found                                                \
-    }
-
-static const struct httpd_route verb_routes[] = {
+/* The verbs, and then the views, which both ports serve. The routes of nvidia-gpu-scheduler
+ * have its answers to all other paths under /apis. */
+static const struct httpd_route routes[] = {
     {"POST", PREFIX "/filter", on_verb},
     {"POST", PREFIX "/prioritize", on_verb},
     {"POST", PREFIX "/preempt", on_verb},
@@ -360,11 +348,27 @@ static const struct httpd_route verb_routes[] = {
     {NULL, NGS "/filter", on_not_post},
     {NULL, NGS "/prioritize", on_not_post},
     {NULL, NGS "/preempt", on_not_post},
-    VIEW_ROUTES,
+    {"GET", "/version", on_version},
+    {"GET", "/healthz", on_healthz},
+    {"GET", "/readyz", on_readyz},
+    {"GET", "/metrics", on_metrics},
+    {"GET", "/inspect", on_inspect},
+    {"GET", "/inspect/*", on_inspect_node},
+    {"GET", PREFIX "/inspect", on_inspect},
+    {"GET", PREFIX "/inspect/*", on_inspect_node},
+    {"GET", "/", on_web},
+    {"GET", "/page.css", on_web},
+    {"GET", "/page.js", on_web},
+    {"GET", API, on_discovery},
+    {"GET", API "/gpunodes", on_gpuapi},
+    {"GET", API "/gpupods", on_gpuapi},
+    {NULL, API, on_not_get},
+    {NULL, API "/gpunodes", on_not_get},
+    {NULL, API "/gpupods", on_not_get},
+    {NULL, "/apis", on_api_not_found},
+    {NULL, "/apis/*", on_api_not_found},
     {0},
 };
-
-static const struct httpd_route observer_routes[] = {VIEW_ROUTES, {0}};
 
 /* Their handlers do not block, and they must be answered whatever else happens. */
 static const char *const probes[] = {"/healthz", "/readyz", "/version", NULL};
@@ -372,26 +376,29 @@ static const char *const probes[] = {"/healthz", "/readyz", "/version", NULL};
 static int listen_both(struct server *s, struct err *err)
 {
     const struct server_config *config = &s->conf;
+    const struct httpd_route *views = routes;
+    while (views->handler == on_verb || views->handler == on_not_post)
+        views++;
     struct httpd_listener_config verbs = {
         .name = "verbs",
         .address = config->address,
-        .port = config->port,
+        .port = (unsigned)config->port,
         .mode = HTTPD_THREADS,
         .yields = certs_info(config->certs)->mode != CERTS_INSECURE,
-        .connections = CONNECTIONS_PER_HANDLER * config->connections,
-        .handlers = config->connections,
+        .connections = CONNECTIONS_PER_HANDLER * (unsigned)config->connections,
+        .handlers = (unsigned)config->connections,
         .probes = probes,
-        .max_body = config->max_body,
+        .max_body = (size_t)config->max_body,
         .tls = certs_info(config->certs)->verbs,
         .authorize = access_allows_main,
         .authorize_ctx = &s->access,
-        .routes = verb_routes,
+        .routes = routes,
         .ctx = &s->main,
     };
     struct httpd_listener_config observers = {
         .name = "observers",
         .address = config->address,
-        .port = config->observe_port,
+        .port = (unsigned)config->observe_port,
         .mode = HTTPD_EVENTS,
         .yields = true, /* to the verbs */
         .connections = OBSERVERS,
@@ -399,7 +406,7 @@ static int listen_both(struct server *s, struct err *err)
         .tls = certs_info(config->certs)->observers,
         .authorize = access_allows_observer,
         .authorize_ctx = &s->access,
-        .routes = observer_routes,
+        .routes = views,
         .ctx = &s->observers,
     };
     unsigned observe_port;
@@ -415,8 +422,10 @@ static int listen_both(struct server *s, struct err *err)
 struct server *server_start(const struct server_config *config, struct err *err)
 {
     struct server *s = xcalloc(1, sizeof *s);
+    size_t bodies = (size_t)config->max_body / 2 * 3;
+    bodies = bodies > BODIES_MIN ? bodies : BODIES_MIN;
     struct httpd_limits limits = {
-        .max_bodies = config->max_bodies,
+        .max_bodies = bodies,
         .first_request_ms = FIRST_REQUEST_MS,
         .idle_ms = IDLE_MS,
     };
@@ -433,7 +442,7 @@ struct server *server_start(const struct server_config *config, struct err *err)
     s->texts = (struct stream_kind){
         .what = "large replies", .most = TEXT_READERS, .main_most = MAIN_STREAMS};
     pthread_mutex_init(&s->cluster_lock, NULL);
-    s->verbs_budget.max = config->max_bodies;
+    s->verbs_budget.max = bodies;
     s->views_budget.max = VIEWS_BYTES;
     s->inspect = stream_text_new(&s->texts, &s->views_budget, render_inspect, s);
     s->ledger_metrics =

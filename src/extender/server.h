@@ -15,10 +15,9 @@
 
 struct server_config {
     const char *address; /* borrowed, like all other pointers */
-    unsigned port, observe_port;
-    unsigned connections; /* limit of the verbs' port */
-    size_t max_body;
-    size_t max_bodies; /* sum over all requests; as much for working memory and replies */
+    int64_t port, observe_port;
+    int64_t connections;         /* limit of the verbs' port */
+    int64_t max_body;            /* bytes */
     struct certs *certs;         /* NULL: insecure */
     struct delegated_auth *auth; /* NULL: everyone may call the views */
     struct gpuapi *gpuapi;

@@ -63,14 +63,14 @@ static int play(void *ctx, const struct kube_request *req, struct httpc_reply *r
 static atomic_bool waits[4096];
 static size_t n_waits;
 
-static void *begin_wait(void *request)
+static struct httpd_deferred *begin_wait(const struct httpd_request *request)
 {
     (void)request;
     ck_assert_uint_lt(n_waits, ARRAY_LEN(waits));
-    return &waits[n_waits++];
+    return (struct httpd_deferred *)&waits[n_waits++];
 }
 
-static void wake(void *waiter)
+static void wake(struct httpd_deferred *waiter)
 {
     atomic_store((atomic_bool *)waiter, true);
     atomic_fetch_add(&woken, 1);

@@ -79,7 +79,6 @@ static struct server *start_extender(struct core_driver *driver, struct gpuapi *
     struct server_config config = {.address = "127.0.0.1",
                                    .connections = 16,
                                    .max_body = 1 << 20,
-                                   .max_bodies = 8 << 20,
                                    .gpuapi = observe,
                                    .verbs = {.driver = driver}};
     int before = dup(STDERR_FILENO), file = memfd_create("said", MFD_CLOEXEC);

@@ -69,9 +69,10 @@ static void compare(struct extender_config *a, struct extender_config *b)
             break;
         }
     }
-    if (a->unit_mib != b->unit_mib || a->entry.log_level != b->entry.log_level)
+    if (a->core.ledger.unit_mib != b->core.ledger.unit_mib ||
+        a->entry.log_level != b->entry.log_level)
         fuzz_fail("file and command line give different units or levels");
-    if (a->unit_mib < 1 || a->unit_mib > 1 << 20)
+    if (a->core.ledger.unit_mib < 1 || a->core.ledger.unit_mib > 1 << 20)
         fuzz_fail("a unit out of bounds");
 }
 

@@ -69,9 +69,8 @@ START_TEST(an_invalid_ca_bundle_is_not_used)
     ck_assert_msg(extender_bind(&follower, "r", "n1", &why), "%s", why.p);
     /* A valid bundle is used: the leader's certificate is not signed by this CA. */
     temp_write(lib_dir, "ca.crt", lib_read("other.crt"));
-    sim_add_pod(&sim, "t", 1);
-    ck_assert(!extender_bind(&follower, "t", "n1", &why));
-    ck_assert_contains(why.p, "the leader at 127.0.0.1:");
+    lib_wait(!extender_bind(&follower, "no-such-pod", "n1", &why) &&
+             strstr(why.p, "the leader at 127.0.0.1:"));
     extender_stop(&follower);
 }
 
