@@ -56,8 +56,8 @@ const char *view_health(enum card_state state);
 size_t view_sort_pods(const struct ledger_pod *first, struct arena *a,
                       const struct ledger_pod ***out);
 
-/* The parts of view_inspect_all: the object of one node, and the members after `nodes`.
- */
-void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
-                             struct buf *out);
+/* The parts of view_inspect_all: the object of one node (a view_source_node_fn; `jwrite` is a
+ * struct jwrite), and the members after `nodes`. */
+void view_inspect_write_node(void *jwrite, const struct ledger *l,
+                             const struct ledger_node *node);
 void view_inspect_write_cluster(const struct view_source *source, struct buf *out);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/jwrite.h"
 #include "base/mem.h"
 #include "view/inspect.h"
 
@@ -21,15 +22,16 @@ struct view_changes {
     struct view_source source;
     struct sent *sent;
     size_t n_sent, sent_cap;
-    uint32_t slot;              /* position of the scan; 0: none is running */
-    uint64_t generation, began; /* of the ledger at the last and the current scan */
-    bool complete;              /* there was a complete scan */
+    uint32_t slot; /* position of the scan; 0: none is running */
+    uint64_t generation,
+        began; /* of the ledger at the last complete and the current scan */
 };
 
 struct view_changes *view_changes_new(const struct view_source *source)
 {
     struct view_changes *c = xcalloc(1, sizeof *c);
     c->source = *source;
+    c->generation = UINT64_MAX;
     return c;
 }
 
@@ -64,8 +66,8 @@ static void write_deleted(const struct ledger *l, struct sent *sent, struct buf 
 }
 
 /* Writes the change of a slot. False: there is none. */
-static bool write_slot(struct view_changes *c,
-                       const struct ledger *l, uint32_t slot, struct buf *out)
+static bool write_slot(struct view_changes *c, const struct ledger *l, uint32_t slot,
+                       struct buf *out)
 {
     const struct ledger_node *node = ledger_node_at(l, slot);
     struct sent *sent = sent_at(c, slot);
@@ -77,41 +79,31 @@ static bool write_slot(struct view_changes *c,
             sent->name = xmemdup0(node->name.p, node->name.n);
         sent->generation = node->generation;
         buf_adds(out, "{\"Node\":");
-        view_inspect_write_node(l, node, out);
+        view_inspect_write_node(&(struct jwrite){.out = out}, l, node);
         buf_adds(out, ",\"Type\":\"SYNCED\"}\n");
     }
     return out->n != before;
 }
 
-/* Scans up to SLOTS_MAX nodes from c->slot on. True: the scan is complete. */
-static bool scan(struct view_changes *c, size_t chunk,
-                 struct buf *out)
+bool view_changes_write(struct view_changes *c, size_t chunk, struct buf *out)
 {
-    const struct ledger *l = core_ledger(c->source.read(c->source.ctx));
-    uint32_t slots = ledger_node_slots(l), end = slots, written = 0;
-    if (c->slot == 0)
-        c->began = ledger_generation(l);
-    if (c->complete && c->began == c->generation)
-        c->slot = end; /* nothing has changed */
-    else if (slots - c->slot > SLOTS_MAX)
-        end = c->slot + SLOTS_MAX;
-    while (c->slot < end && written < NODES_MAX && out->n < chunk)
-        written += write_slot(c, l, c->slot++, out);
-    bool all = c->slot >= slots;
-    c->source.read_end(c->source.ctx);
+    bool all = false;
+    while (!all && out->n < chunk) {
+        const struct ledger *l = core_ledger(c->source.read(c->source.ctx));
+        uint32_t slots = ledger_node_slots(l), from = c->slot;
+        if (c->slot == 0)
+            c->began = ledger_generation(l);
+        all = c->began == c->generation;
+        for (int n = 0; !all && c->slot < slots && c->slot < from + SLOTS_MAX &&
+                        n < NODES_MAX && out->n < chunk;
+             c->slot++)
+            n += write_slot(c, l, c->slot, out);
+        all |= c->slot >= slots;
+        c->source.read_end(c->source.ctx);
+    }
     if (!all)
         return false;
     c->generation = c->began;
-    c->complete = true;
     c->slot = 0;
     return true;
-}
-
-bool view_changes_write(struct view_changes *c,
-                        size_t chunk, struct buf *out)
-{
-    bool all = false;
-    while (!all && out->n < chunk)
-        all = scan(c, chunk, out);
-    return all;
 }

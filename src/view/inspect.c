@@ -182,8 +182,8 @@ static void write_space(struct jwrite *w, const struct ledger_node *node)
         }
 }
 
-static void write_inspected(void *ctx, const struct ledger *l,
-                            const struct ledger_node *node)
+void view_inspect_write_node(void *ctx, const struct ledger *l,
+                             const struct ledger_node *node)
 {
     static const char *const sources[] = {
         [SOURCE_NONE] = "none", [SOURCE_SCV] = "scv", [SOURCE_CAPACITY] = "capacity"};
@@ -227,12 +227,6 @@ static void write_inspected(void *ctx, const struct ledger *l,
     jwrite_object_end(w);
 }
 
-void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
-                             struct buf *out)
-{
-    write_inspected(&(struct jwrite){.out = out}, l, node);
-}
-
 bool view_inspect_node(const struct view_source *source, struct span name,
                        struct buf *out)
 {
@@ -242,7 +236,7 @@ bool view_inspect_node(const struct view_source *source, struct span name,
     jwrite_object(&w, NULL);
     jwrite_array(&w, "nodes");
     if (node)
-        write_inspected(&w, l, node);
+        view_inspect_write_node(&w, l, node);
     jwrite_array_end(&w);
     if (!node)
         jwrite_str(&w, "error", SPAN("unknown node"));
@@ -282,59 +276,23 @@ static void write_core(const struct core *core, bool observer, struct jwrite *w)
 
 enum { SLOTS_MAX = 1024 }; /* nodes scanned under one lock */
 
-/* A pending pod; copied from the ledger. */
-struct pending_pod {
-    struct span ns, name, uid, invalid_reason;
+struct answer {
     struct request request; /* without parts */
     int64_t priority;
-    bool nominated; /* its own nomination does not count against it */
-};
-
-struct answer {
-    const struct pending_pod *pod; /* the first one with this answer */
+    bool nominated; /* a nomination of the pod, which does not count against it */
     uint32_t seen, fits;
     bool never; /* no node can take it, even when empty */
     struct span node, reason;
 };
 
-struct pending_pods {
+struct pending {
+    const struct view_source *source;
     struct arena arena;
-    struct pending_pod *pods;
-    size_t n;
     struct core_preempt_status *preemptions; /* by UID */
     size_t n_preemptions;
-    int64_t unit_mib;
     struct answer answers[VIEW_INSPECT_REASONS];
     size_t n_answers;
 };
-
-static void copy_pending(struct pending_pods *all, const struct view_source *source)
-{
-    struct arena *a = &all->arena;
-    const struct core *core = source->read(source->ctx);
-    const struct ledger *l = core_ledger(core);
-    const struct ledger_pod **pods;
-    all->unit_mib = ledger_settings(l)->unit_mib;
-    all->n_preemptions = core_preempt_list(core, a, &all->preemptions);
-    all->n = view_sort_pods(ledger_first_pending(l), a, &pods);
-    all->pods = arena_alloc(a, all->n * sizeof *all->pods);
-    for (size_t i = 0; i < all->n; i++) {
-        const struct ledger_pod *pod = pods[i];
-        struct pending_pod *p = &all->pods[i];
-        *p = (struct pending_pod){.ns = arena_copy(a, pod->ns),
-                                  .name = arena_copy(a, pod->name),
-                                  .uid = arena_copy(a, pod->uid),
-                                  .invalid_reason =
-                                      arena_copy(a, span_of(pod->invalid_reason)),
-                                  .request = *pod->request,
-                                  .priority = pod->priority,
-                                  .nominated = pod->nomination != NULL};
-        p->request.models = arena_copy(a, pod->request->models);
-        p->request.parts = NULL;
-        p->request.n_parts = 0;
-    }
-    source->read_end(source->ctx);
-}
 
 struct span view_nearest_node(const struct view_source *source, struct nearest_node *n,
                               const struct span *names, size_t count, bool usable,
@@ -363,45 +321,48 @@ struct span view_nearest_node(const struct view_source *source, struct nearest_n
     return nearest;
 }
 
-static void compute_answer(struct pending_pods *all, const struct view_source *source,
-                           struct answer *answer)
+/* The answer for the pod, which is to be computed if it is new. NULL: there are too many
+ * different requests. */
+static struct answer *answer_for(struct pending *p, const struct ledger_pod *pod,
+                                 bool *is_new)
 {
-    const struct pending_pod *pod = answer->pod;
+    for (size_t i = 0; i < p->n_answers; i++) {
+        struct answer *a = &p->answers[i];
+        if (!a->nominated && !pod->nomination && a->priority == pod->priority &&
+            request_equal(&a->request, pod->request))
+            return a;
+    }
+    if (p->n_answers == ARRAY_LEN(p->answers))
+        return NULL;
+    struct answer *a = &p->answers[p->n_answers++];
+    *a = (struct answer){.request = *pod->request,
+                         .priority = pod->priority,
+                         .nominated = pod->nomination != NULL};
+    a->request.models = arena_copy(&p->arena, pod->request->models);
+    a->request.parts = NULL;
+    a->request.n_parts = 0;
+    *is_new = true;
+    return a;
+}
+
+static void compute_answer(struct pending *p, struct answer *a, struct span uid)
+{
+    const struct view_source *source = p->source;
     struct nearest_node n;
-    nearest_node_init(&n,
-                      &(struct select_pod){&pod->request, pod->priority, pod->uid, NULL});
-    answer->node = view_nearest_node(source, &n, NULL, 0, false, &all->arena);
-    answer->seen = n.seen;
-    answer->fits = n.fits;
-    answer->never = answer->node.n && n.fit == FIT_NEVER;
-    if (!answer->node.n || n.fit == FIT_YES)
+    nearest_node_init(&n, &(struct select_pod){&a->request, a->priority, uid, NULL});
+    a->node = view_nearest_node(source, &n, NULL, 0, false, &p->arena);
+    a->seen = n.seen;
+    a->fits = n.fits;
+    a->never = a->node.n && n.fit == FIT_NEVER;
+    if (!a->node.n || n.fit == FIT_YES)
         return;
     cleanup_buf struct buf why = {0};
-    const struct ledger *l = core_ledger(source->read(source->ctx));
-    const struct ledger_node *node = ledger_node_find(l, answer->node);
+    const struct ledger_node *node =
+        ledger_node_find(core_ledger(source->read(source->ctx)), a->node);
     if (node)
         reason_add_schedulable(&why, node, &n.pod);
     source->read_end(source->ctx);
-    answer->reason = arena_copy(&all->arena, buf_span(&why));
-}
-
-/* NULL: there are too many different requests. */
-static const struct answer *answer_for(struct pending_pods *all,
-                                       const struct view_source *source,
-                                       const struct pending_pod *pod)
-{
-    for (size_t i = 0; i < all->n_answers; i++) {
-        const struct pending_pod *other = all->answers[i].pod;
-        if (!pod->nominated && !other->nominated && pod->priority == other->priority &&
-            request_equal(&pod->request, &other->request))
-            return &all->answers[i];
-    }
-    if (all->n_answers == ARRAY_LEN(all->answers))
-        return NULL;
-    struct answer *answer = &all->answers[all->n_answers++];
-    *answer = (struct answer){.pod = pod};
-    compute_answer(all, source, answer);
-    return answer;
+    a->reason = arena_copy(&p->arena, buf_span(&why));
 }
 
 static void write_why(struct jwrite *w, const struct answer *answer)
@@ -460,27 +421,38 @@ static void write_preemption(struct jwrite *w, const struct core_preempt_status 
     jwrite_object_end(w);
 }
 
-static void write_pending_pod(struct pending_pods *all, const struct view_source *source,
-                              const struct pending_pod *pod, struct jwrite *w)
+static void write_pending_pod(struct pending *p, struct span uid, struct jwrite *w)
 {
+    const struct view_source *source = p->source;
+    const struct ledger *l = core_ledger(source->read(source->ctx));
+    const struct ledger_pod *pod = ledger_pod_find(l, uid);
+    struct answer *answer = NULL;
+    bool is_new = false;
+    if (!pod || pod->node) {
+        source->read_end(source->ctx);
+        return;
+    }
     jwrite_object(w, NULL);
     jwrite_str_set(w, "name", pod->name);
     jwrite_str_set(w, "namespace", pod->ns);
-    jwrite_str_set(w, "uid", pod->uid);
-    if (pod->invalid_reason.n) {
-        jwrite_str_set(w, "error", pod->invalid_reason);
+    jwrite_str_set(w, "uid", uid);
+    if (pod->invalid_reason) {
+        jwrite_str_set(w, "error", span_of(pod->invalid_reason));
     } else {
         cleanup_buf struct buf request = {0};
-        request_write(&request, &pod->request, all->unit_mib);
+        request_write(&request, pod->request, ledger_settings(l)->unit_mib);
         jwrite_str_set(w, "request", buf_span(&request));
-        const struct answer *answer = answer_for(all, source, pod);
-        if (answer)
-            write_why(w, answer);
+        answer = answer_for(p, pod, &is_new);
     }
+    source->read_end(source->ctx);
+    if (is_new)
+        compute_answer(p, answer, uid);
+    if (answer)
+        write_why(w, answer);
     const struct core_preempt_status *preemption =
-        all->n_preemptions ? bsearch(&pod->uid, all->preemptions, all->n_preemptions,
-                                     sizeof *all->preemptions, compare_uid)
-                           : NULL;
+        p->n_preemptions ? bsearch(&uid, p->preemptions, p->n_preemptions,
+                                   sizeof *p->preemptions, compare_uid)
+                         : NULL;
     if (preemption)
         write_preemption(w, preemption);
     jwrite_object_end(w);
@@ -490,13 +462,20 @@ static void write_pending_pod(struct pending_pods *all, const struct view_source
  * nodes. */
 static void write_pending(const struct view_source *source, struct jwrite *w)
 {
-    struct pending_pods all = {0};
-    copy_pending(&all, source);
+    struct pending p = {.source = source};
+    const struct core *core = source->read(source->ctx);
+    const struct ledger_pod **pods;
+    size_t n = view_sort_pods(ledger_first_pending(core_ledger(core)), &p.arena, &pods);
+    struct span *uids = arena_alloc(&p.arena, n * sizeof *uids);
+    for (size_t i = 0; i < n; i++)
+        uids[i] = arena_copy(&p.arena, pods[i]->uid);
+    p.n_preemptions = core_preempt_list(core, &p.arena, &p.preemptions);
+    source->read_end(source->ctx);
     jwrite_array(w, "pendingPods");
-    for (size_t i = 0; i < all.n; i++)
-        write_pending_pod(&all, source, &all.pods[i], w);
+    for (size_t i = 0; i < n; i++)
+        write_pending_pod(&p, uids[i], w);
     jwrite_array_end(w);
-    arena_fini(&all.arena);
+    arena_fini(&p.arena);
 }
 
 /* -- all of it -- */
@@ -557,7 +536,7 @@ void view_inspect_all(const struct view_source *source, struct buf *out)
     struct jwrite w = {.out = out};
     jwrite_object(&w, NULL);
     jwrite_array(&w, "nodes");
-    view_source_each_node(source, write_inspected, &w);
+    view_source_each_node(source, view_inspect_write_node, &w);
     jwrite_array_end(&w);
     write_cluster(source, &w);
     jwrite_object_end(&w);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/jwrite.h"
 #include "base/mem.h"
 #include "domain/objects.h"
 #include "lib/program.h"
@@ -57,7 +58,8 @@ static void place(const char *uid, int card, uint8_t core)
 static char *shown(void)
 {
     cleanup_buf struct buf out = {0};
-    view_inspect_write_node(ledger, ledger_node_find(ledger, SPAN("n1")), &out);
+    view_inspect_write_node(&(struct jwrite){.out = &out}, ledger,
+                            ledger_node_find(ledger, SPAN("n1")));
     return buf_take(&out);
 }
 
