@@ -128,33 +128,82 @@ static inline void rig_fault(void *ctx, const struct err *err)
     ck_abort_msg("an object of the test has a fault: %s", err->msg);
 }
 
-/* Delivers a list of each kind, from the objects of that kind. */
+static const char *const rig_kinds[CORE_KINDS] = {"Node", "Pod", "Scv", "Lease",
+                                                  "ConfigMap"};
+static const struct apisync_sink rig_sink = {.input = rig_input, .fault = rig_fault};
+
+static inline bool rig_is(const json_t *object, int kind)
+{
+    const char *name = json_string_value(json_object_get(object, "kind"));
+    return name && !strcmp(name, rig_kinds[kind]);
+}
+
+/* Feeds a list or an event of a watch, which is stolen. */
+static inline void rig_feed(struct core_driver_rig *rig, int kind, bool watch, json_t *j)
+{
+    struct apisync feed;
+    char *text = json_dumps(j, JSON_COMPACT);
+    apisync_start(&feed, (enum core_kind)kind, watch, rig->runs[kind],
+                  watch ? SPAN("9") : (struct span){0}, &rig_sink, rig);
+    list_watch_begin(&feed.in, 200, -1);
+    ck_assert(list_watch_data(&feed.in, text, strlen(text)));
+    if (watch)
+        ck_assert(list_watch_data(&feed.in, "\n", 1));
+    else
+        ck_assert(!apisync_end(&feed, NULL));
+    apisync_fini(&feed);
+    free(text);
+    json_decref(j);
+}
+
+/* Delivers a list of each kind, from the objects of that kind, which are stolen. */
 static inline void rig_deliver(struct core_driver_rig *rig, json_t *objects)
 {
-    static const char *const kinds[CORE_KINDS] = {"Node", "Pod", "Scv", "Lease",
-                                                  "ConfigMap"};
-    static const struct apisync_sink sink = {.input = rig_input, .fault = rig_fault};
     for (int kind = 0; kind < CORE_KINDS; kind++) {
-        struct apisync feed;
         size_t i;
         json_t *object,
             *list = json_pack("{s{ss}s[]}", "metadata", "resourceVersion", "9", "items");
         json_array_foreach(objects, i, object)
         {
-            const char *name = json_string_value(json_object_get(object, "kind"));
-            if (name && !strcmp(name, kinds[kind]))
+            if (rig_is(object, kind))
                 json_array_append(json_object_get(list, "items"), object);
         }
-        char *text = json_dumps(list, JSON_COMPACT);
-        apisync_start(&feed, (enum core_kind)kind, false, rig->runs[kind],
-                      (struct span){0}, &sink, rig);
-        list_watch_begin(&feed.in, 200, -1);
-        ck_assert(list_watch_data(&feed.in, text, strlen(text)));
-        ck_assert(!apisync_end(&feed, NULL));
-        apisync_fini(&feed);
-        free(text);
-        json_decref(list);
+        rig_feed(rig, kind, false, list);
     }
+    json_decref(objects);
+}
+
+/* A watch shows the object, which is stolen. `type`: "ADDED" also replaces. */
+static inline void rig_watched(struct core_driver_rig *rig, const char *type,
+                               json_t *object)
+{
+    int kind = 0;
+    ck_assert_ptr_nonnull(object);
+    while (!rig_is(object, kind))
+        ck_assert_int_lt(++kind, CORE_KINDS);
+    json_object_set_new(json_object_get(object, "metadata"), "resourceVersion",
+                        json_string("10"));
+    rig_feed(rig, kind, true, json_pack("{ssso}", "type", type, "object", object));
+}
+
+/* A JSON text; new. */
+static inline json_t *rig_json(const char *text)
+{
+    json_error_t error;
+    json_t *j = json_loads(text, 0, &error);
+    ck_assert_msg(j != NULL, "%s: %s", error.text, text);
+    return j;
+}
+
+/* An Scv with this cardList and, each after a comma, other members of the status; new. */
+static inline json_t *rig_scv(const char *name, const char *cards, const char *more)
+{
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text,
+               "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
+               "\"name\":\"%s\"},\"status\":{\"cardList\":[%s]%s}}",
+               name, cards, more);
+    return rig_json(text.p);
 }
 
 /* Starts a replica: the leader, or a follower. The settings lack the Lease and the seed. */
@@ -203,20 +252,38 @@ static inline unsigned rig_call(rig_verb verb, struct verbs *v, struct span body
     return verb(&(struct verb_call){.verbs = v, .body = body, .reply = reply});
 }
 
-/* The reply of the verb about these nodes and a pod of `units` of aliyun.com/gpu-mem. New. */
-static inline json_t *rig_ask(struct verbs *v, rig_verb verb, const char *units,
-                              json_t *names)
+/* The reply of the verb about the pod and these candidates: names, or Node objects. Both are
+ * stolen; new. */
+static inline json_t *rig_ask_as(struct verbs *v, rig_verb verb, enum verb_source source,
+                                 json_t *pod, json_t *candidates, unsigned status)
 {
     cleanup_buf struct buf reply = {0};
+    bool full = json_is_object(json_array_get(candidates, 0));
     json_t *body =
-        json_pack("{s:{s:{s:s,s:s,s:s},s:{s:[{s:{s:{s:s}}}]}},s:O}", "Pod", "metadata",
-                  "name", "p", "namespace", "default", "uid", "u", "spec", "containers",
-                  "resources", "limits", "aliyun.com/gpu-mem", units, "NodeNames", names);
+        full ? json_pack("{s:o,s:{s:o}}", "Pod", pod, "Nodes", "items", candidates)
+             : json_pack("{s:o,s:o}", "Pod", pod, "NodeNames", candidates);
+    ck_assert_ptr_nonnull(body);
     char *text = json_dumps(body, JSON_COMPACT);
-    ck_assert_uint_eq(rig_call(verb, v, span_of(text), &reply), 200);
+    ck_assert_uint_eq(
+        verb(&(struct verb_call){
+            .verbs = v, .body = span_of(text), .source = source, .reply = &reply}),
+        status);
     free(text);
     json_decref(body);
-    json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
-    ck_assert_ptr_nonnull(j);
-    return j;
+    return rig_json(reply.p);
+}
+
+static inline json_t *rig_ask(struct verbs *v, rig_verb verb, json_t *pod,
+                              json_t *candidates)
+{
+    return rig_ask_as(v, verb, VERB_SCHEDULER, pod, candidates, 200);
+}
+
+/* A pending pod of `units` of aliyun.com/gpu-mem, whose name is its UID; new. */
+static inline json_t *rig_pod(const char *uid, int units)
+{
+    return json_pack("{s:s,s:{s:s,s:s,s:s},s:{s:[{s:{s:{s:o}}}]}}", "kind", "Pod",
+                     "metadata", "name", uid, "namespace", "default", "uid", uid, "spec",
+                     "containers", "resources", "limits", "aliyun.com/gpu-mem",
+                     json_sprintf("%d", units));
 }

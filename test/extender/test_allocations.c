@@ -84,18 +84,17 @@ static void deliver_nodes(void)
 {
     json_t *objects = json_array();
     for (int i = 0; i < NODES; i++) {
-        cleanup_buf struct buf name = {0};
+        cleanup_buf struct buf name = {0}, card = {0};
         add_name(&name, i);
-        json_array_append_new(
-            objects,
-            json_pack("{s:s,s:s,s:{s:s},s:{s:[{s:i,s:s,s:i,s:s,s:i}]}}", "apiVersion",
-                      "core.run-linux.com/v1", "kind", "Scv", "metadata", "name", name.p,
-                      "status", "cardList", "id", 0, "health",
-                      i % 5 ? "Healthy" : "Unhealthy", "totalMemory", 1000 * (i % 3 + 1),
-                      "model", i % 2 ? "Tesla T4" : "B\"", "clock", 5000 + i % 4));
+        buf_printf(
+            &card,
+            "{\"id\":0,\"health\":\"%sealthy\",\"totalMemory\":%d,\"model\":\"%s\","
+            "\"clock\":%d}",
+            i % 5 ? "H" : "Unh", 1000 * (i % 3 + 1), i % 2 ? "Tesla T4" : "B\\\"",
+            5000 + i % 4);
+        json_array_append_new(objects, rig_scv(name.p, card.p, ""));
     }
     rig_deliver(&rig, objects);
-    json_decref(objects);
 }
 
 static int post(void *ctx, const struct kube_request *request, struct err *err)

@@ -92,12 +92,13 @@ START_TEST(queued_bodies_are_limited)
     struct span body = {half, FORWARD_REPORTS_BYTES / 2};
     start_leader();
     struct forward_reports *r = forward_reports_start(fwd, &budget, WAIT_MS);
-    ck_assert(!forward_reports_add(r, address, (struct span){half, FORWARD_REPORTS_BYTES + 1}));
+    ck_assert(
+        !forward_reports_add(r, address, (struct span){half, FORWARD_REPORTS_BYTES + 1}));
     ck_assert(forward_reports_add(r, address, SPAN("{\"report\":0}")));
     int s = receive("{\"report\":0}");
     ck_assert(forward_reports_add(r, address, body));
     ck_assert(!forward_reports_add(r, address, body)); /* above FORWARD_REPORTS_BYTES */
-    close(leader);                                 /* the queued report fails */
+    close(leader);                                     /* the queued report fails */
     answer(s);
     forward_reports_free(r);
     ck_assert_uint_eq(budget.used, 0);

@@ -170,7 +170,7 @@ static bool run_case(const struct verb *verb, const char *dir)
     rig.bind_answer =
         code_of(json_integer_value(json_object_get(settings, "bindAnswer")));
     if (!json_is_true(json_object_get(settings, "notReady")))
-        rig_deliver(&rig, objects);
+        rig_deliver(&rig, json_incref(objects));
     struct verbs *v =
         verbs_new(&(struct verbs_config){.driver = rig.driver, .policy = policy});
     unsigned status = 200;

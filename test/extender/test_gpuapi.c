@@ -17,32 +17,24 @@ static struct core_driver_rig rig;
 static struct gpuapi *api;
 
 /* A node with a card that a pod has through NVIDIA's plugin. */
-static void begin(int64_t idle_ms)
+static json_t *scv(void)
 {
-    const struct ledger_settings settings = {.unit_mib = 1024};
-    json_t *objects = json_loads(
-        "[{\"kind\":\"Scv\",\"metadata\":{\"name\":\"node-a\",\"creationTimestamp\":" TIME
-        "},\"status\":{\"updateTime\":" TIME ",\"cardList\":[{\"id\":0,\"health\":"
-        "\"Healthy\",\"totalMemory\":15109,\"uuid\":\"GPU-1\"}],\"podList\":[{"
-        "\"namespace\":\"d\",\"name\":\"p\",\"container\":\"c\",\"resource\":"
-        "\"nvidia.com/gpu\",\"units\":1,\"cards\":[\"GPU-1\"]}]}}]",
-        0, NULL);
-    ck_assert_ptr_nonnull(objects);
-    rig_start(&rig, &settings, false);
-    rig_deliver(&rig, objects);
-    json_decref(objects);
-    api = gpuapi_new(rig.driver, &(struct gpuapi_config){.idle_ms = idle_ms});
+    json_t *j = rig_scv("node-a",
+                        "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,"
+                        "\"uuid\":\"GPU-1\"}",
+                        ",\"updateTime\":" TIME ",\"podList\":[{\"namespace\":\"d\","
+                        "\"name\":\"p\",\"container\":\"c\",\"resource\":"
+                        "\"nvidia.com/gpu\",\"units\":1,\"cards\":[\"GPU-1\"]}]");
+    json_object_set_new(json_object_get(j, "metadata"), "creationTimestamp",
+                        json_string("2024-01-02T03:04:05Z"));
+    return j;
 }
 
-static void delete_scv(void)
+static void begin(int64_t idle_ms)
 {
-    struct scv scv = {.meta = {.name = SPAN("node-a")}};
-    rig_renew(&rig); /* the watch begins */
-    core_driver_input(rig.driver, &(struct core_input){.type = CORE_OBJECT,
-                                                       .kind = CORE_SCVS,
-                                                       .run = rig.runs[CORE_SCVS],
-                                                       .scv = &scv,
-                                                       .deleted = true});
+    rig_start(&rig, &(struct ledger_settings){.unit_mib = 1024}, false);
+    rig_deliver(&rig, json_pack("[o]", scv()));
+    api = gpuapi_new(rig.driver, &(struct gpuapi_config){.idle_ms = idle_ms});
 }
 
 static void end(void)
@@ -105,7 +97,7 @@ START_TEST(the_lines_of_a_watch_are_those_of_nvidia_gpu_scheduler)
                                  "\"device_info\":[{\"device_id\":\"GPU-1\","
                                  "\"device_node\":\"node-a\"}]}]},\"status\":{}},"
                                  "\"Type\":\"SYNCED\"}\n\n");
-    delete_scv();
+    rig_watched(&rig, "DELETED", scv());
     expect(&nodes, GONE("GpuNode",
                         "node-a") "\"spec\":{\"device_busy\":null,\"report_time\":null}"
                                   ",\"status\":{\"last_health_time\":null,"

@@ -107,7 +107,6 @@ static void begin(struct world *w, uint64_t seed)
             json_array_append_new(objects, pod_of(w, i, k));
     }
     rig_deliver(&w->rig, objects);
-    json_decref(objects);
 }
 
 /* -- bodies -- */

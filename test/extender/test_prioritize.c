@@ -2,7 +2,6 @@
 #include "extender/core_driver_rig.h"
 
 #include "base/mem.h"
-#include "extender/verb.h"
 
 /*
  * filter and prioritize read the ledger in parts, and for the policy scv each part twice.
@@ -20,18 +19,9 @@ static unsigned reads, changes_after; /* the number of a read; 0: never */
 
 static void watched(const char *type, const char *name, int total_mib)
 {
-    static const struct apisync_sink sink = {.input = rig_input, .fault = rig_fault};
-    struct apisync feed;
-    cleanup_free char *text =
-        xasprintf("{\"type\":\"%s\",\"object\":{\"apiVersion\":\"core.run-linux.com/v1\","
-                  "\"kind\":\"Scv\",\"metadata\":{\"name\":\"%s\",\"resourceVersion\":"
-                  "\"10\"},\"status\":{\"cardList\":[{\"id\":0,\"health\":\"Healthy\","
-                  "\"totalMemory\":%d}]}}}\n",
-                  type, name, total_mib);
-    apisync_start(&feed, CORE_SCVS, true, rig.runs[CORE_SCVS], SPAN("9"), &sink, &rig);
-    list_watch_begin(&feed.in, 200, -1);
-    ck_assert(list_watch_data(&feed.in, text, strlen(text)));
-    apisync_fini(&feed);
+    cleanup_free char *card =
+        xasprintf("{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":%d}", total_mib);
+    rig_watched(&rig, type, rig_scv(name, card, ""));
 }
 
 /* The slot that became free last is used first, so the nodes exchange theirs. */
@@ -67,17 +57,13 @@ static json_t *ask(rig_verb verb)
     json_t *names = json_pack("[ss]", "n1", "n2");
     for (int i = 0; i < UNKNOWN; i++)
         json_array_append_new(names, json_sprintf("unknown-%d", i));
-    json_t *reply = rig_ask(verbs, verb, "4000", names);
-    json_decref(names);
-    return reply;
+    return rig_ask(verbs, verb, rig_pod("p", 4000), names);
 }
 
 static void begin(int64_t answer, enum score_policy policy)
 {
-    json_t *objects = json_array();
     rig_start(&rig, &(struct ledger_settings){.unit_mib = 1}, false);
-    rig_deliver(&rig, objects);
-    json_decref(objects);
+    rig_deliver(&rig, json_array());
     watched("ADDED", "n1", 8000);
     watched("ADDED", "n2", 16000);
     verbs = verbs_new(
@@ -143,19 +129,18 @@ END_TEST
 
 START_TEST(a_call_may_have_no_candidates)
 {
-    json_t *none = json_array();
     for (int64_t answer = VERBS_ALL; answer <= 1; answer++) {
         begin(answer, SCORE_SCV);
-        json_t *reply = rig_ask(verbs, filter_answer, "4000", none);
+        json_t *reply = rig_ask(verbs, filter_answer, rig_pod("p", 4000), json_array());
         ck_assert_uint_eq(json_array_size(json_object_get(reply, "NodeNames")), 0);
         json_decref(reply);
-        reply = rig_ask(verbs, prioritize_answer, "4000", none);
+        reply = rig_ask(verbs, prioritize_answer, rig_pod("p", 4000), json_array());
         ck_assert_uint_eq(json_array_size(reply), 0);
         json_decref(reply);
         end();
     }
-    json_decref(none);
 }
 END_TEST
 
-UNIT_MAIN("prioritize", a_call_may_have_no_candidates, the_answers_are_those_of_the_names_whatever_changes_meanwhile)
+UNIT_MAIN("prioritize", a_call_may_have_no_candidates,
+          the_answers_are_those_of_the_names_whatever_changes_meanwhile)
