@@ -7,12 +7,10 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "base/mem.h"
+#include "hostile/tls_world.h"
 #include "lib/agent.h"
 #include "lib/plugin.h"
 #include "lib/raw.h"
-#include "lib/sim.h"
-#include "lib/tls.h"
 
 /*
  * Hostile clients fill every port of the real programs: with idle and slow connections,
@@ -77,13 +75,12 @@ static const struct attack plain[] = {
      false},
     {"connect and close", TEXT(GET("/version")), STORM, false},
     {"connect and reset", TEXT(GET("/version")), RESETS, false},
+    {"pages that are not read", TEXT(TEN(TEN(GET("/page.js")))), SLOW, false},
 };
 
-static const struct attack unread_page[] = {
-    {"pages that are not read", TEXT(TEN(TEN(GET("/page.js")))), SLOW, false}};
-
-static const struct attack unread_metrics[] = {
-    {"metrics that are not read", TEXT(TEN(TEN(GET("/metrics")))), SLOW, false}};
+/* Of the node's programs, which have no pages. */
+static const struct attack unread_metrics = {
+    "metrics that are not read", TEXT(TEN(TEN(GET("/metrics")))), SLOW, false};
 
 static const struct attack tls[] = {
     {"handshakes that never begin", TEXT(""), HOLD, false},
@@ -295,56 +292,48 @@ static void raise_limit(void)
 
 /* -- the extender -- */
 
-struct world {
-    struct sim sim;
-    struct extender extender;
-};
+/* Attacks both ports, of which each takes so many connections. */
+static void attack_extender(const struct world *w, const char *protocol,
+                            void (*probe_init)(struct peer *p, unsigned port),
+                            const size_t connections[2], const struct attack *attacks,
+                            size_t n)
+{
+    const struct extender *e = &w->extender;
+    for (int i = 0; i < 2; i++) {
+        cleanup_free char *name =
+            xasprintf("%s port, %s", i ? "observe" : "main", protocol);
+        struct target t = {.name = name,
+                           .port = i ? e->observers.port : e->verbs.port,
+                           .path = i ? "/healthz" : "/readyz",
+                           .probe_init = probe_init,
+                           .extender = e,
+                           .pid = e->program.pid,
+                           .connections = connections[i] / PART};
+        attack_all(&t, attacks, n);
+    }
+}
 
-static void set_up(struct world *w, const char *const *more)
+static void begin(struct world *w)
 {
     sim_start(&w->sim, ARGV(NULL));
     sim_add_node(&w->sim, "n1", 2, 16);
-    extender_start(&w->extender, &w->sim, more);
+    extender_start(&w->extender, &w->sim, ARGV(NULL));
 }
 
-static void tear_down(struct world *w)
+static void end(struct world *w)
 {
     oracle_agrees(&w->sim.api, &w->extender);
-    extender_stop(&w->extender);
-    sim_stop(&w->sim);
+    world_stop(w);
 }
 
-START_TEST(the_main_port_answers)
+START_TEST(the_ports_of_the_extender_answer)
 {
     struct world w;
     raise_limit();
-    set_up(&w, ARGV(NULL));
-    struct target t = {.name = "main port",
-                       .port = w.extender.verbs.port,
-                       .path = "/readyz",
-                       .extender = &w.extender,
-                       .pid = w.extender.program.pid,
-                       .connections = 700 / PART};
-    attack_all(&t, plain, ARRAY_LEN(plain));
-    attack_all(&t, unread_page, ARRAY_LEN(unread_page));
-    tear_down(&w);
-}
-END_TEST
-
-START_TEST(the_observe_port_answers)
-{
-    struct world w;
-    raise_limit();
-    set_up(&w, ARGV(NULL));
-    struct target t = {.name = "observe port",
-                       .port = w.extender.observers.port,
-                       .path = "/healthz",
-                       .extender = &w.extender,
-                       .pid = w.extender.program.pid,
-                       .connections = 4500 / PART};
-    attack_all(&t, plain, ARRAY_LEN(plain));
-    attack_all(&t, unread_page, ARRAY_LEN(unread_page));
-    tear_down(&w);
+    begin(&w);
+    attack_extender(&w, "HTTP", NULL, (const size_t[]){700, 4500}, plain,
+                    ARRAY_LEN(plain));
+    end(&w);
 }
 END_TEST
 
@@ -354,80 +343,37 @@ START_TEST(few_descriptors_are_shared_by_the_ports)
     struct world w;
     struct rlimit few = {700, 700};
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
-    set_up(&w, ARGV(NULL));
+    begin(&w);
     ck_assert(program_wait_output(&w.extender.program, "connections: reduced"));
-    struct target t = {.name = "few descriptors",
-                       .port = w.extender.observers.port,
-                       .path = "/healthz",
-                       .extender = &w.extender,
-                       .pid = w.extender.program.pid,
-                       .connections = 600 / PART};
-    attack_all(&t, plain, 3);
-    t.port = w.extender.verbs.port;
-    t.path = "/readyz";
-    attack_all(&t, plain, 3);
-    tear_down(&w);
+    attack_extender(&w, "few", NULL, (const size_t[]){600, 600}, plain, 3);
+    end(&w);
 }
 END_TEST
-
-/* -- TLS -- */
-
-static void probe_over_tls(struct peer *p, unsigned port)
-{
-    cleanup_free char *ca = temp_path(lib_dir, "ca.crt");
-    peer_init_tls(p, port, ca);
-}
-
-static void probe_with_cert(struct peer *p, unsigned port)
-{
-    cleanup_free char *ca = temp_path(lib_dir, "ca.crt"),
-                      *crt = temp_path(lib_dir, "scheduler.crt"),
-                      *key = temp_path(lib_dir, "scheduler.key");
-    peer_init_cert(p, port, ca, crt, key);
-}
 
 START_TEST(tls_handshakes_that_never_end_keep_nobody_out)
 {
     struct world w;
     raise_limit();
-    tls_make_ca(lib_dir, "ca");
-    tls_make_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
-    tls_make_cert(lib_dir, "ca", "scheduler", "DNS:scheduler.test");
-    cleanup_free char *crt = temp_path(lib_dir, "server.crt"),
-                      *key = temp_path(lib_dir, "server.key"),
-                      *ca = temp_path(lib_dir, "ca.crt");
-    sim_start(&w.sim, ARGV(NULL));
-    sim_add_node(&w.sim, "n1", 2, 16);
-    cleanup_free char *path =
-        lib_kubeconfig("kubeconfig", "http", w.sim.api.port, "", "");
-    extender_start_at(&w.extender, path,
-                      ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", ca));
-    unsigned verbs = w.extender.verbs.port, observers = w.extender.observers.port;
-    peer_fini(&w.extender.verbs);
-    peer_fini(&w.extender.observers);
-    probe_with_cert(&w.extender.verbs, verbs);
-    probe_over_tls(&w.extender.observers, observers);
-    extender_wait_ready(&w.extender);
-    struct target t = {.name = "main port, TLS",
-                       .port = verbs,
-                       .path = "/readyz",
-                       .probe_init = probe_with_cert,
-                       .extender = &w.extender,
-                       .pid = w.extender.program.pid,
-                       .connections = 700 / PART};
-    attack_all(&t, tls, ARRAY_LEN(tls));
-    t.name = "observe port, TLS";
-    t.port = observers;
-    t.path = "/healthz";
-    t.probe_init = probe_over_tls;
-    t.connections = 1000 / PART;
-    attack_all(&t, tls, ARRAY_LEN(tls));
-    extender_stop(&w.extender);
-    sim_stop(&w.sim);
+    tls_world_start(&w);
+    attack_extender(&w, "TLS", tls_peer_init, (const size_t[]){700, 1000}, tls,
+                    ARRAY_LEN(tls));
+    world_stop(&w);
 }
 END_TEST
 
 /* -- the node's programs -- */
+
+static void attack_node_program(const char *name, const struct peer *health, pid_t pid)
+{
+    struct target t = {.name = name,
+                       .port = health->port,
+                       .path = "/livez",
+                       .pid = pid,
+                       .connections = 700 / PART};
+    lib_wait(peer_status(health, "/livez") == 200);
+    attack_all(&t, plain, ARRAY_LEN(plain) - 1);
+    attack_all(&t, &unread_metrics, 1);
+}
 
 #define CARD                                                                             \
     "{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':16106127360,"                      \
@@ -443,14 +389,7 @@ START_TEST(scv_agent_answers)
     agent_cards(CARD);
     cleanup_free char *source = agent_file();
     agent_start(&agent, &sim, source, ARGV(NULL));
-    lib_wait(peer_status(&agent.health, "/livez") == 200);
-    struct target t = {.name = "scv-agent",
-                       .port = agent.health.port,
-                       .path = "/livez",
-                       .pid = agent.program.pid,
-                       .connections = 700 / PART};
-    attack_all(&t, plain, ARRAY_LEN(plain));
-    attack_all(&t, unread_metrics, ARRAY_LEN(unread_metrics));
+    attack_node_program("scv-agent", &agent.health, agent.program.pid);
     agent_stop(&agent);
     sim_stop(&sim);
 }
@@ -465,24 +404,18 @@ START_TEST(the_device_plugin_answers)
     sim_start(&sim, ARGV(NULL));
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
                    "\"n1\"}}");
-    agent_cards("{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':16384048576}");
+    agent_cards(CARD);
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV(NULL));
     kubelet_wait_registered(&kubelet, -1);
-    struct target t = {.name = "device plugin",
-                       .port = plugin.health.port,
-                       .path = "/livez",
-                       .pid = plugin.program.pid,
-                       .connections = 700 / PART};
-    attack_all(&t, plain, ARRAY_LEN(plain));
-    attack_all(&t, unread_metrics, ARRAY_LEN(unread_metrics));
+    attack_node_program("device plugin", &plugin.health, plugin.program.pid);
     plugin_stop(&plugin);
     kubelet_fini(&kubelet);
     sim_stop(&sim);
 }
 END_TEST
 
-LIB_MAIN("connections", 120, the_main_port_answers, the_observe_port_answers,
+LIB_MAIN("connections", 120, the_ports_of_the_extender_answer,
          few_descriptors_are_shared_by_the_ports,
          tls_handshakes_that_never_end_keep_nobody_out, scv_agent_answers,
          the_device_plugin_answers)

@@ -5,12 +5,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/mem.h"
+#include "hostile/tls_world.h"
 #include "lib/agent.h"
 #include "lib/raw.h"
-#include "lib/sim.h"
-#include "lib/temp.h"
-#include "lib/tls.h"
 
 /*
  * What a client can do with TLS before it has shown who it is: old versions, a second
@@ -24,39 +21,11 @@ enum {
     TIMES = 1000,
 };
 
-struct world {
-    struct sim sim;
-    struct extender extender;
-};
-
-static void probe_init(struct peer *p, unsigned port)
-{
-    cleanup_free char *ca = temp_path(lib_dir, "ca.crt"),
-                      *crt = temp_path(lib_dir, "scheduler.crt"),
-                      *key = temp_path(lib_dir, "scheduler.key");
-    peer_fini(p);
-    peer_init_cert(p, port, ca, crt, key);
-}
-
 static void begin(struct world *w)
 {
     signal(SIGPIPE, SIG_IGN);
-    tls_make_ca(lib_dir, "ca");
+    tls_world_start(w);
     tls_make_ca(lib_dir, "unknown");
-    tls_make_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
-    tls_make_cert(lib_dir, "ca", "scheduler", "DNS:scheduler.test");
-    cleanup_free char *crt = temp_path(lib_dir, "server.crt"),
-                      *key = temp_path(lib_dir, "server.key"),
-                      *ca = temp_path(lib_dir, "ca.crt");
-    sim_start(&w->sim, ARGV(NULL));
-    sim_add_node(&w->sim, "n1", 2, 16);
-    cleanup_free char *path =
-        lib_kubeconfig("kubeconfig", "http", w->sim.api.port, "", "");
-    extender_start_at(&w->extender, path,
-                      ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", ca));
-    probe_init(&w->extender.verbs, w->extender.verbs.port);
-    probe_init(&w->extender.observers, w->extender.observers.port);
-    extender_wait_ready(&w->extender);
 }
 
 /* kube-scheduler is served as before. */
@@ -64,8 +33,7 @@ static void end(struct world *w)
 {
     ck_assert_int_eq(extender_filter(&w->extender, 4, "n1", NULL), FITS);
     ck_assert_uint_eq(peer_status(&w->extender.observers, "/healthz"), 200);
-    extender_stop(&w->extender);
-    sim_stop(&w->sim);
+    world_stop(w);
 }
 
 /* -- a client -- */
