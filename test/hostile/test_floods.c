@@ -34,11 +34,13 @@ enum {
 struct world {
     struct sim sim;
     struct extender extender;
+    pthread_t thread; /* of the probe; 0: none */
     atomic_bool stop;
     _Atomic int64_t slowest_ms; /* answer of /readyz */
     atomic_int unready;
     struct buf body; /* of a looping client */
     const char *path;
+    int64_t loop_ms;
     atomic_int answers[600]; /* by status */
 };
 
@@ -63,6 +65,12 @@ static struct world *begin(int nodes)
 
 static void end(struct world *w)
 {
+    atomic_store(&w->stop, true);
+    if (w->thread)
+        pthread_join(w->thread, NULL);
+    fprintf(stderr, "slowest /readyz: %lld ms\n", (long long)atomic_load(&w->slowest_ms));
+    ck_assert_int_le(atomic_load(&w->slowest_ms), READY_MS);
+    ck_assert_int_eq(atomic_load(&w->unready), 0);
     buf_fini(&w->body);
     extender_stop(&w->extender);
     sim_stop(&w->sim);
@@ -120,20 +128,10 @@ static void *probe(void *arg)
     return NULL;
 }
 
-static pthread_t start_probe(struct world *w)
+/* /readyz is asked from now until the end of the world. */
+static void start_probe(struct world *w)
 {
-    pthread_t thread;
-    ck_assert_int_eq(pthread_create(&thread, NULL, probe, w), 0);
-    return thread;
-}
-
-static void end_probe(struct world *w, pthread_t thread)
-{
-    atomic_store(&w->stop, true);
-    pthread_join(thread, NULL);
-    fprintf(stderr, "slowest /readyz: %lld ms\n", (long long)atomic_load(&w->slowest_ms));
-    ck_assert_int_le(atomic_load(&w->slowest_ms), READY_MS);
-    ck_assert_int_eq(atomic_load(&w->unready), 0);
+    ck_assert_int_eq(pthread_create(&w->thread, NULL, probe, w), 0);
 }
 
 /* Appends a body for a pod of `units` up to the list or object `member`. `annotations`: JSON
@@ -182,16 +180,20 @@ static void post_for(struct world *w, int64_t ms)
     peer_fini(&p);
 }
 
-static void post_once(void *ctx, size_t i)
-{
-    (void)i;
-    post_for(ctx, 0);
-}
-
 static void post_in_a_loop(void *ctx, size_t i)
 {
     (void)i;
-    post_for(ctx, LOOP_MS);
+    post_for(ctx, ((struct world *)ctx)->loop_ms);
+}
+
+/* So many clients post the body. */
+static void flood(struct world *w, size_t clients, int64_t ms)
+{
+    w->loop_ms = ms;
+    lib_threads(clients, post_in_a_loop, w);
+    fprintf(stderr, "answered %d, too large %d, refused %d\n",
+            atomic_load(&w->answers[200]), atomic_load(&w->answers[413]),
+            atomic_load(&w->answers[503]));
 }
 
 /* -- (d) huge requests -- */
@@ -208,7 +210,7 @@ START_TEST(more_names_than_the_cluster_can_have_are_refused_with_the_limit)
     };
     struct world *w = begin(2);
     cleanup_buf struct buf reply = {0};
-    pthread_t thread = start_probe(w);
+    start_probe(w);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         buf_clear(&w->body);
         begin_body(&w->body, 4, "{}", cases[i].member);
@@ -222,7 +224,6 @@ START_TEST(more_names_than_the_cluster_can_have_are_refused_with_the_limit)
         ck_assert_msg(status == 413, "%s: %u", cases[i].path, status);
         ck_assert_contains(reply.p, cases[i].error);
     }
-    end_probe(w, thread);
     end(w);
 }
 END_TEST
@@ -248,29 +249,26 @@ START_TEST(long_reasons_and_large_bodies_together_stay_within_the_budget)
     cleanup_free char *annotations = long_models();
     struct world *w = begin(NODES);
     w->path = "/filter";
-    pthread_t thread = start_probe(w);
+    start_probe(w);
     add_body(&w->body, 4, annotations, NODES, (8 << 20) / NAME_BYTES);
     reset_peak(w);
-    post_once(w, 0);
+    flood(w, 1, 0);
     ck_peak(w, "a body of 8 MiB", 128);
     ck_assert_int_eq(atomic_load(&w->answers[413]), 1);
     /* The most that is accepted, from many clients at once. */
     buf_clear(&w->body);
     add_body(&w->body, 4, annotations, NODES, NAMES);
     reset_peak(w);
-    lib_threads(64, post_once, w);
+    flood(w, 64, 0);
     ck_peak(w, "64 clients with long reasons", 256);
-    fprintf(stderr, "answered %d, refused %d\n", atomic_load(&w->answers[200]),
-            atomic_load(&w->answers[503]));
     ck_assert_int_gt(atomic_load(&w->answers[200]), 0);
     ck_assert_int_eq(atomic_load(&w->answers[200]) + atomic_load(&w->answers[503]), 64);
     /* Four bodies of almost full size. */
     buf_clear(&w->body);
     add_body(&w->body, 4, "{}", NODES, BODY_BYTES / 16 * 15 / NAME_BYTES);
     reset_peak(w);
-    lib_threads(4, post_once, w);
+    flood(w, 4, 0);
     ck_peak(w, "four large bodies", 256);
-    end_probe(w, thread);
     end(w);
 }
 END_TEST
@@ -296,7 +294,7 @@ START_TEST(full_node_objects_up_to_the_limit_of_a_body_are_answered)
 }
 END_TEST
 
-static int64_t leader_since(const struct world *w)
+static json_int_t lease_transitions(const struct world *w)
 {
     cleanup_json json_t *j =
         peer_json(&w->sim.api, "GET",
@@ -310,26 +308,21 @@ START_TEST(eight_clients_that_loop_large_filters_do_not_take_the_lease)
 {
     struct world *w = begin(NODES);
     lib_wait(extender_leads(&w->extender));
-    int64_t since = leader_since(w);
-    pthread_t thread = start_probe(w);
+    json_int_t before = lease_transitions(w);
+    start_probe(w);
     w->path = "/filter";
     add_body(&w->body, 4, "{}", NODES, (7 << 20) / NAME_BYTES);
-    lib_threads(LOOPS, post_in_a_loop, w);
+    flood(w, LOOPS, LOOP_MS);
     buf_clear(&w->body);
     add_body(&w->body, 32, "{}", NODES, NAMES); /* each node is rejected */
-    lib_threads(LOOPS, post_in_a_loop, w);
+    flood(w, LOOPS, LOOP_MS);
     w->path = "/prioritize";
-    lib_threads(LOOPS, post_in_a_loop, w);
-    fprintf(stderr, "answered %d, too large %d, refused %d\n",
-            atomic_load(&w->answers[200]), atomic_load(&w->answers[413]),
-            atomic_load(&w->answers[503]));
+    flood(w, LOOPS, LOOP_MS);
     ck_assert_int_gt(atomic_load(&w->answers[200]), 0);
-    end_probe(w, thread);
     ck_assert(extender_leads(&w->extender));
-    ck_assert_int_eq(leader_since(w), since);
-    ck_assert_msg(!strstr(program_output(&w->extender.program), "lease expired") &&
-                      !strstr(program_output(&w->extender.program), "lost"),
-                  "%s", program_output(&w->extender.program));
+    ck_assert_int_eq(lease_transitions(w), before);
+    const char *said = program_output(&w->extender.program);
+    ck_assert_msg(!strstr(said, "lease expired") && !strstr(said, "lost"), "%s", said);
     end(w);
 }
 END_TEST
@@ -383,7 +376,7 @@ START_TEST(clients_that_do_not_read_share_one_reply)
 {
     struct world *w = begin(NODES);
     struct raw idle[IDLE_CLIENTS];
-    pthread_t thread = start_probe(w);
+    start_probe(w);
     for (size_t v = 0; v < ARRAY_LEN(views); v++) {
         for (int i = 0; i < IDLE_CLIENTS; i++)
             open_idle(&idle[i], w->extender.observers.port, views[v]);
@@ -392,7 +385,6 @@ START_TEST(clients_that_do_not_read_share_one_reply)
         ck_peak(w, views[v], 160);
         close_all(idle, IDLE_CLIENTS);
     }
-    end_probe(w, thread);
     end(w);
 }
 END_TEST
@@ -404,7 +396,7 @@ START_TEST(clients_that_do_not_read_do_not_keep_old_states)
     struct world *w = begin(NODES);
     struct raw idle[STATES * EACH];
     size_t n = 0;
-    pthread_t thread = start_probe(w);
+    start_probe(w);
     for (int k = 0; k < STATES; k++) {
         cleanup_free char *name = xasprintf("more-%d", k);
         sim_add_node(&w->sim, name, 1, 16);
@@ -415,7 +407,6 @@ START_TEST(clients_that_do_not_read_do_not_keep_old_states)
     }
     ck_peak(w, "40 states of 5 readers", 256);
     close_all(idle, n);
-    end_probe(w, thread);
     end(w);
 }
 END_TEST

@@ -78,6 +78,12 @@ static void dial(struct client *c, unsigned port, const char *priorities,
     c->handshake = shake(c);
 }
 
+static void dial_well(struct client *c, unsigned port, const char *priorities)
+{
+    dial(c, port, priorities, NULL, NULL);
+    ck_assert_int_eq(c->handshake, 0);
+}
+
 static void hang_up(struct client *c)
 {
     gnutls_deinit(c->tls);
@@ -173,8 +179,7 @@ START_TEST(a_second_handshake_ends_the_connection)
     begin(&w);
     for (int port = 0; port < 2; port++) {
         struct client c;
-        dial(&c, ports_of(&w)[port], "NORMAL:-VERS-ALL:+VERS-TLS1.2", NULL, NULL);
-        ck_assert_int_eq(c.handshake, 0);
+        dial_well(&c, ports_of(&w)[port], "NORMAL:-VERS-ALL:+VERS-TLS1.2");
         ck_assert_uint_eq(get(&c, "/healthz"), 200);
         ck_assert_int_ne(shake(&c), 0);
         ck_assert_uint_eq(get(&c, "/healthz"), 0);
@@ -219,22 +224,19 @@ START_TEST(floods_of_records_end_only_their_connection)
     begin(&w);
     for (int port = 0; port < 2; port++) {
         struct client keys, bytes, alerts;
-        dial(&keys, ports_of(&w)[port], "NORMAL:-VERS-ALL:+VERS-TLS1.3", NULL, NULL);
-        ck_assert_int_eq(keys.handshake, 0);
+        dial_well(&keys, ports_of(&w)[port], "NORMAL:-VERS-ALL:+VERS-TLS1.3");
         for (int i = 0; i < TIMES; i++)
             if (gnutls_session_key_update(keys.tls, GNUTLS_KU_PEER) < 0)
                 break;
         ck_assert_uint_eq(get(&keys, "/healthz"), 0); /* GnuTLS allows eight a second */
-        dial(&bytes, ports_of(&w)[port], "NORMAL", NULL, NULL);
-        ck_assert_int_eq(bytes.handshake, 0);
+        dial_well(&bytes, ports_of(&w)[port], "NORMAL");
         for (const char *p = "GET /healthz HTTP/1.1\r\nHost: x\r\nA: "; *p; p++)
             ck_assert_int_eq(gnutls_record_send(bytes.tls, p, 1), 1);
         for (int i = 0; i < TIMES; i++)
             ck_assert_int_eq(gnutls_record_send(bytes.tls, "a", 1), 1);
         ck_assert_int_gt(gnutls_record_send(bytes.tls, "\r\n", 2), 0);
         ck_assert_uint_eq(get(&bytes, "/healthz"), 400); /* a GET instead of a header */
-        dial(&alerts, ports_of(&w)[port], "NORMAL:-VERS-ALL:+VERS-TLS1.2", NULL, NULL);
-        ck_assert_int_eq(alerts.handshake, 0);
+        dial_well(&alerts, ports_of(&w)[port], "NORMAL:-VERS-ALL:+VERS-TLS1.2");
         for (int i = 0; i < TIMES; i++)
             if (gnutls_alert_send(alerts.tls, GNUTLS_AL_WARNING, GNUTLS_A_USER_CANCELED) <
                 0)
