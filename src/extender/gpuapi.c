@@ -14,6 +14,7 @@ enum {
     GONE_MAX = 16384, /* deletions that each cache remembers */
     NODES_MAX = 16,   /* nodes rendered under one lock ... */
     SLOTS_MAX = 1024, /* ... and slots skipped */
+    FOLLOW_MS = 100, /* watches that are read in that time share one look at the ledger */
 };
 
 /* What a slot of the ledger has in the cache: a GpuNode and its GpuPods. */
@@ -29,7 +30,7 @@ struct gpuapi {
 
     pthread_mutex_t lock; /* protects the members below */
     bool filled;          /* the cache has been brought up to the ledger */
-    int64_t read_ms;      /* the last time */
+    int64_t read_ms;      /* ... the last time */
     uint64_t generation;  /* of the ledger then */
     struct watch_cache *caches[GPUAPI_KINDS];
     struct shown_node *shown; /* by slot of the ledger */
@@ -443,7 +444,8 @@ static enum httpd_stream_result read_watch(void *stream, struct buf *out)
 {
     struct reader *r = stream;
     pthread_mutex_lock(&r->v->lock);
-    follow(r->v);
+    if (!r->v->filled || clock_mono_ms() - r->v->read_ms >= FOLLOW_MS)
+        follow(r->v);
     /* Many watches begin together when a server starts. */
     bool all = watch_cache_read(r->cache, &r->watch,
                                 r->watch.synced ? STREAM_CHUNK : STREAM_CHUNK / 2, out);
@@ -481,6 +483,7 @@ void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind,
                    struct httpd_reply *reply)
 {
     bool watch = httpd_is_watch(req);
+    const struct stream_client here = {client->main, watch ? client->end_ms : INT64_MAX};
     struct err err = {0};
     pthread_mutex_lock(&v->lock);
     bool ready = v->filled || core_driver_ready(v->driver, &err) == 0;
@@ -489,7 +492,7 @@ void gpuapi_answer(struct gpuapi *v, enum gpuapi_kind kind,
         stream_refuse(reply, err.msg);
         return;
     }
-    struct reader *r = stream_open(watch ? &v->watches : &v->lists, client, sizeof *r,
+    struct reader *r = stream_open(watch ? &v->watches : &v->lists, &here, sizeof *r,
                                    watch ? read_watch : read_list, close_reader, reply);
     if (!r)
         return;
