@@ -40,19 +40,15 @@ static inline void rig_api(struct core_driver_rig *rig, const struct core_output
     struct kube_request request;
     struct apisync_result result = {.status = 200, .body = SPAN("{}"), .sent = true};
     apisync_call(call, arena, &request);
+#define RIG_LEASE(version, spec)                                                         \
+    SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":\"" version  \
+         "\"},\"spec\":{" spec "}}")
     if (call->type == CORE_CALL_LEASE_GET)
-        result.body =
-            SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
-                 "\"1\"},\"spec\":{}}");
-    if (call->type == CORE_CALL_LEASE_GET && rig->follower)
-        result.body =
-            SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
-                 "\"1\"},\"spec\":{\"holderIdentity\":\"other\","
-                 "\"leaseDurationSeconds\":5}}");
+        result.body = rig->follower ? RIG_LEASE("1", "\"holderIdentity\":\"other\","
+                                                     "\"leaseDurationSeconds\":5")
+                                    : RIG_LEASE("1", "");
     if (call->type == CORE_CALL_LEASE_WRITE)
-        result.body =
-            SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
-                 "\"2\"},\"spec\":{\"holderIdentity\":\"me\"}}");
+        result.body = RIG_LEASE("2", "\"holderIdentity\":\"me\"");
     if (call->type == CORE_CALL_GET_POD)
         result.status = 404;
     if (call->type == CORE_CALL_BIND) {
@@ -222,18 +218,11 @@ static inline void rig_start_core(struct core_driver_rig *rig,
     rig_settle(rig);
 }
 
-static inline void rig_start_as(struct core_driver_rig *rig,
-                                const struct ledger_settings *ledger, bool bind_any,
-                                bool follower)
-{
-    rig_start_core(rig, (struct core_settings){.ledger = *ledger, .bind_any = bind_any},
-                   follower);
-}
-
 static inline void rig_start(struct core_driver_rig *rig,
                              const struct ledger_settings *ledger, bool bind_any)
 {
-    rig_start_as(rig, ledger, bind_any, false);
+    rig_start_core(rig, (struct core_settings){.ledger = *ledger, .bind_any = bind_any},
+                   false);
 }
 
 static inline void rig_stop(struct core_driver_rig *rig)

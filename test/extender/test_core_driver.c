@@ -183,12 +183,11 @@ END_TEST
 /* Only bind_answer waits for the lease, so that no bind waits twice. */
 START_TEST(a_bind_at_a_follower_fails_at_once)
 {
-    struct ledger_settings ledger = {.unit_mib = 1};
     struct err err = {0};
     struct core_driver_bind bind = {SPAN("default"), SPAN("p"), SPAN("u"), SPAN("n")};
     bool ready, not_leader;
     log_set_level(LOG_ERROR);
-    rig_start_as(&rig, &ledger, false, true);
+    rig_start_core(&rig, (struct core_settings){.ledger = {.unit_mib = 1}}, true);
     rig_deliver(&rig, json_array());
     ck_assert_int_eq(core_driver_route(rig.driver, false, &ready, NULL).route,
                      BIND_ROUTE_WAIT);
