@@ -80,7 +80,7 @@ static bool is_unknown(const struct delegated_auth *a, const struct answer *k)
     return k >= a->answers + KNOWN;
 }
 
-static struct answer *find(struct delegated_auth *a, const struct hash *hash)
+static struct answer *find_answer(struct delegated_auth *a, const struct hash *hash)
 {
     for (struct answer *k = a->answers; k < a->answers + KNOWN + UNKNOWN; k++)
         if (k->last_ms && memcmp(&k->hash, hash, sizeof *hash) == 0)
@@ -89,7 +89,7 @@ static struct answer *find(struct delegated_auth *a, const struct hash *hash)
 }
 
 /* Replaces the least recently used answer; NULL: reviews are made for all. */
-static struct answer *replace(struct delegated_auth *a, bool unknown)
+static struct answer *replace_answer(struct delegated_auth *a, bool unknown)
 {
     struct answer *oldest = NULL, *k = a->answers + (unknown ? KNOWN : 0),
                   *end = a->answers + (unknown ? KNOWN + UNKNOWN : KNOWN);
@@ -130,8 +130,8 @@ static void review_end(struct delegated_auth *a, struct review *r)
 /* -- the calls -- */
 
 /* One POST. 0: *reply has an answer to read. */
-static int post(struct delegated_auth *a, const char *path, const struct buf *body,
-                struct httpc_reply *reply, struct err *err)
+static int post_review(struct delegated_auth *a, const char *path, const struct buf *body,
+                       struct httpc_reply *reply, struct err *err)
 {
     const struct kube_request request = {
         .method = "POST", .path = path, .body = buf_span(body), .timeout_ms = CALL_MS};
@@ -140,11 +140,11 @@ static int post(struct delegated_auth *a, const char *path, const struct buf *bo
 }
 
 /* Asks the API server. *user is its name, if the token is valid. */
-static enum outcome ask(struct delegated_auth *a, const struct review *r,
-                        struct review_user *user, struct err *err)
+static enum outcome ask_api_server(struct delegated_auth *a, const struct review *r,
+                                   struct review_user *user, struct err *err)
 {
     struct httpc_reply reply = {0};
-    int result = post(a, REVIEW_TOKEN_PATH, &r->body, &reply, err);
+    int result = post_review(a, REVIEW_TOKEN_PATH, &r->body, &reply, err);
     if (result == 0)
         result = review_token_read(buf_span(&reply.body), user, err);
     buf_wipe(&reply.body); /* it repeats the token */
@@ -158,7 +158,7 @@ static enum outcome ask(struct delegated_auth *a, const struct review *r,
     cleanup_buf struct buf body = {0};
     review_access_write(&body, user->spec, &r->question->access);
     reply = (struct httpc_reply){0};
-    result = post(a, REVIEW_ACCESS_PATH, &body, &reply, err);
+    result = post_review(a, REVIEW_ACCESS_PATH, &body, &reply, err);
     if (result == 0)
         result = review_access_read(buf_span(&reply.body), err);
     httpc_reply_fini(&reply);
@@ -170,7 +170,7 @@ static enum outcome ask(struct delegated_auth *a, const struct review *r,
 }
 
 /* Makes a review, in the thread of a worker. */
-static void perform(void *ctx, void *job)
+static void make_review(void *ctx, void *job)
 {
     static const int64_t keep_ms[] = {[ALLOWED] = DELEGATED_AUTH_ALLOWED_MS,
                                       [DENIED] = DELEGATED_AUTH_DENIED_MS,
@@ -182,7 +182,7 @@ static void perform(void *ctx, void *job)
     bool unknown = is_unknown(a, k);
     struct review_user user = {0};
     struct err err = {0};
-    enum outcome outcome = ask(a, r, &user, &err);
+    enum outcome outcome = ask_api_server(a, r, &user, &err);
     int64_t now_ms = a->conf.now_ms();
     pthread_mutex_lock(&a->lock);
     a->counts[TOKEN_REVIEWS]++;
@@ -193,7 +193,7 @@ static void perform(void *ctx, void *job)
     k->until_ms = now_ms + keep_ms[outcome];
     k->user = outcome == DENIED ? steal(&user.name) : NULL;
     review_end(a, r);
-    if (unknown && outcome <= DENIED && (known = replace(a, false))) {
+    if (unknown && outcome <= DENIED && (known = replace_answer(a, false))) {
         *known = *k;
         *k = (struct answer){0};
     }
@@ -209,8 +209,8 @@ static void perform(void *ctx, void *job)
 /* -- the question -- */
 
 /* What the API server said is in the log: the client is not known yet. */
-static enum delegated_auth_answer say(const struct answer *k, const char *question,
-                                      struct err *err)
+static enum delegated_auth_answer explain_answer(const struct answer *k,
+                                                 const char *question, struct err *err)
 {
     switch (k->outcome) {
     case ALLOWED:
@@ -243,12 +243,12 @@ delegated_auth_check(struct delegated_auth *a, struct span token,
     struct hash hash = hash_of(a, question->text, token);
     int64_t now_ms = a->conf.now_ms();
     pthread_mutex_lock(&a->lock);
-    struct answer *k = find(a, &hash);
+    struct answer *k = find_answer(a, &hash);
     bool unknown = !k || is_unknown(a, k);
     struct review *r = k ? k->review : NULL;
     if (k && !r && k->until_ms > now_ms) {
         k->last_ms = now_ms;
-        answer = say(k, question->text, err);
+        answer = explain_answer(k, question->text, err);
     } else if (!r && unknown &&
                (a->n_unknown >= UNKNOWN_MAX || !take_from_bucket(a, now_ms))) {
         a->counts[LIMITED]++;
@@ -256,7 +256,7 @@ delegated_auth_check(struct delegated_auth *a, struct span token,
         answer = DELEGATED_AUTH_UNAVAILABLE;
     } else {
         if (!k)
-            k = replace(a, true);
+            k = replace_answer(a, true);
         if (!r) {
             k->hash = hash;
             r = k->review = xcalloc(1, sizeof *r);
@@ -296,7 +296,7 @@ struct delegated_auth *delegated_auth_start(const struct delegated_auth_config *
         return NULL;
     }
     for (int i = 0; i < 2; i++)
-        a->workers[i] = worker_start("reviews", perform, a);
+        a->workers[i] = worker_start("reviews", make_review, a);
     return a;
 }
 

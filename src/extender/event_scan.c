@@ -82,7 +82,7 @@ static void known_free(struct known *k)
 }
 
 /* Forgets what is not in the last scan, or all. */
-static void forget(struct event_scan *s, bool all)
+static void forget_known(struct event_scan *s, bool all)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         struct known_table *t = &s->known[kind];
@@ -100,7 +100,7 @@ void event_scan_free(struct event_scan *s)
 {
     if (!s)
         return;
-    forget(s, true);
+    forget_known(s, true);
     for (int kind = 0; kind < KINDS; kind++)
         free(s->known[kind].all);
     buf_fini(&s->text);
@@ -371,7 +371,7 @@ void event_scan_node(struct event_scan *s, const struct ledger_node *node)
 
 bool event_scan_end(struct event_scan *s)
 {
-    forget(s, false);
+    forget_known(s, false);
     return s->left;
 }
 

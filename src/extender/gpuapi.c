@@ -373,7 +373,7 @@ static void follow(struct gpuapi *v)
 }
 
 /* The cache of 40,000 pods takes 50 MB, and most clusters have no reader. */
-static void drop(struct gpuapi *v)
+static void drop_cache(struct gpuapi *v)
 {
     for (int i = 0; i < GPUAPI_KINDS; i++)
         watch_cache_clear(v->caches[i]); /* resourceVersions keep rising */
@@ -389,7 +389,7 @@ void gpuapi_trim(struct gpuapi *v)
         return; /* it is being read */
     if (v->filled && !atomic_load(&v->watches.open) && !atomic_load(&v->lists.open) &&
         clock_mono_ms() - v->read_ms > v->conf.idle_ms)
-        drop(v);
+        drop_cache(v);
     pthread_mutex_unlock(&v->lock);
 }
 
@@ -420,7 +420,7 @@ void gpuapi_free(struct gpuapi *v)
 {
     if (!v)
         return;
-    drop(v);
+    drop_cache(v);
     for (int i = 0; i < GPUAPI_KINDS; i++)
         watch_cache_free(v->caches[i]);
     buf_fini(&v->json);

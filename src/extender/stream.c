@@ -19,7 +19,7 @@ void stream_refuse(struct httpd_reply *reply, const char *why)
     stream_retry_after(reply);
 }
 
-static void leave(struct stream_kind *kind, bool main)
+static void leave_kind(struct stream_kind *kind, bool main)
 {
     atomic_fetch_sub(&kind->open, 1);
     if (main)
@@ -52,7 +52,7 @@ static void on_close(void *ctx)
 {
     struct stream *s = ctx;
     s->close(s);
-    leave(s->kind, s->client.main);
+    leave_kind(s->kind, s->client.main);
     free(s);
 }
 
@@ -66,7 +66,7 @@ void *stream_open(struct stream_kind *kind, const struct stream_client *client,
     bool fits = atomic_fetch_add(&kind->open, 1) < kind->most,
          here = !client->main || atomic_fetch_add(&kind->main_open, 1) < kind->main_most;
     if (!fits || !here) {
-        leave(kind, client->main);
+        leave_kind(kind, client->main);
         httpd_fail(reply, 503, "too many %s: %u are open%s", kind->what,
                    here ? kind->most : kind->main_most,
                    here ? "; retry later" : " on this port; use --observe-port");
@@ -119,7 +119,7 @@ struct stream_text *stream_text_new(struct stream_kind *kind, struct budget *bud
     return t;
 }
 
-static void release(struct stream_text *t, struct rendered *r, bool gives_up)
+static void release_text(struct stream_text *t, struct rendered *r, bool gives_up)
 {
     if (!r)
         return;
@@ -140,38 +140,39 @@ void stream_text_free(struct stream_text *t)
 {
     if (!t)
         return;
-    release(t, t->texts[NEW], true);
-    release(t, t->texts[OLD], true);
+    release_text(t, t->texts[NEW], true);
+    release_text(t, t->texts[OLD], true);
     pthread_mutex_destroy(&t->render_lock);
     pthread_mutex_destroy(&t->lock);
     free(t);
 }
 
 /* The text to share; NULL: another one is to be rendered, for which NEW is free. */
-static struct rendered *find(struct stream_text *t, struct span state)
+static struct rendered *find_text(struct stream_text *t, struct span state)
 {
-    struct rendered *new = t->texts[NEW], *old = t->texts[OLD];
-    bool new_is_read = new &&new->refs > 1, old_is_read = old && old->refs > 1;
-    if (new && (span_eq(buf_span(&new->state), state) ||
-                (new_is_read && old_is_read &&
-                 clock_mono_ms() - new->began_ms < STREAM_FRESH_MS)))
-        return new;
-    if (new_is_read || !old_is_read)
-        release(t, steal(&t->texts[OLD]), true);
-    if (new_is_read)
-        t->texts[OLD] = new;
+    struct rendered *newest = t->texts[NEW], *oldest = t->texts[OLD];
+    bool newest_is_read = newest && newest->refs > 1,
+         oldest_is_read = oldest && oldest->refs > 1;
+    if (newest && (span_eq(buf_span(&newest->state), state) ||
+                   (newest_is_read && oldest_is_read &&
+                    clock_mono_ms() - newest->began_ms < STREAM_FRESH_MS)))
+        return newest;
+    if (newest_is_read || !oldest_is_read)
+        release_text(t, steal(&t->texts[OLD]), true);
+    if (newest_is_read)
+        t->texts[OLD] = newest;
     else
-        release(t, new, true);
+        release_text(t, newest, true);
     t->texts[NEW] = NULL;
     return NULL;
 }
 
 /* A reference, and the size of the text; NULL: the budget is used up. */
-static struct rendered *get(struct stream_text *t, struct span state, size_t *bytes)
+static struct rendered *get_text(struct stream_text *t, struct span state, size_t *bytes)
 {
     pthread_mutex_lock(&t->render_lock);
     pthread_mutex_lock(&t->lock);
-    struct rendered *r = find(t, state);
+    struct rendered *r = find_text(t, state);
     if (!r) {
         pthread_mutex_unlock(&t->lock);
         r = xcalloc(1, sizeof *r);
@@ -185,7 +186,7 @@ static struct rendered *get(struct stream_text *t, struct span state, size_t *by
         if (budget_change(t->budget, &r->charged, r->text.cap)) {
             t->texts[NEW] = r;
         } else {
-            release(t, r, true);
+            release_text(t, r, true);
             r = t->texts[OLD];
         }
     }
@@ -227,7 +228,7 @@ static void close_text(void *stream)
     if (!r->of)
         return;
     pthread_mutex_lock(&r->all->lock);
-    release(r->all, r->of, false);
+    release_text(r->all, r->of, false);
     pthread_mutex_unlock(&r->all->lock);
 }
 
@@ -240,7 +241,7 @@ void stream_text_send(struct stream_text *t, struct span state,
     if (!r)
         return;
     r->all = t;
-    r->of = get(t, state, &bytes);
+    r->of = get_text(t, state, &bytes);
     reply->stream_length = bytes;
     if (!r->of) {
         reply->stream = NULL;
