@@ -6,11 +6,17 @@
 #include "lib/world.h"
 
 /*
- * Malformed and malicious HTTP requests. Each is rejected with a message that says what
+ * Malformed and malicious HTTP requests, and what a web page could send. Each is rejected with a message that says what
  * is wrong and where, and other clients are served as before.
  */
 
-#define HOST   "Host: x\r\nContent-Type: application/json\r\n"
+#define JSON "Content-Type: application/json\r\n"
+#define HOST "Host: x\r\n" JSON
+/* Of the pod p, with these headers. */
+#define BIND(headers)                                                                    \
+    "POST /bind HTTP/1.1\r\nHost: 127.0.0.1:12345\r\nContent-Length: 69\r\n" headers     \
+    "\r\n{\"PodName\":\"p\",\"PodNamespace\":\"default\",\"PodUID\":\"uid-p\",\"Node\":" \
+    "\"n1\"}"
 #define FILTER "POST /filter HTTP/1.1\r\n" HOST
 
 static struct world w;
@@ -98,6 +104,17 @@ static const struct {
     {"negative chunk", FILTER "Transfer-Encoding: chunked\r\n\r\n-1\r\n{}", 400},
     {"length with a sign", FILTER "Content-Length: +2\r\n\r\n{}", 400},
     {"opaque origin", FILTER "Origin: null\r\nContent-Length: 2\r\n\r\n{}", 403},
+    /* What a page of another origin could send without asking first. */
+    {"no type", BIND(""), 415},
+    {"text", BIND("Content-Type: text/plain\r\n"), 415},
+    {"a form", BIND("Content-Type: application/x-www-form-urlencoded\r\n"), 415},
+    {"JSON as a parameter", BIND("Content-Type: text/plain; application/json\r\n"), 415},
+    {"JSONP", BIND("Content-Type: application/jsonp\r\n"), 415},
+    {"other origin", BIND(JSON "Origin: http://evil.example\r\n"), 403},
+    {"opaque origin of a bind", BIND(JSON "Origin: null\r\n"), 403},
+    {"origin without the port", BIND(JSON "Origin: http://127.0.0.1\r\n"), 403},
+    {"origin with another port", BIND(JSON "Origin: http://127.0.0.1:99999\r\n"), 403},
+    {"empty origin", BIND(JSON "Origin: http://\r\n"), 403},
     {"unknown expectation", FILTER "Content-Length: 2\r\nExpect: tea\r\n\r\n{}", 400},
     {"no body", FILTER "\r\n", 400},
     {"length too small", FILTER "Content-Length: 5\r\n\r\n{\"Pod\":{}}", 400},
@@ -108,7 +125,12 @@ static const struct {
 
 START_TEST(malformed_requests_are_rejected)
 {
-    begin(ARGV(NULL));
+    static const char own[] = BIND("content-type: Application/JSON ; charset=utf-8\r\n"
+                                   "Origin: http://127.0.0.1:12345\r\n");
+    struct raw_reply bound = {0};
+    begin(ARGV("--filter-answer=all"));
+    lib_wait(extender_leads(&w.extender));
+    sim_add_pod(&w.sim, "p", 2);
     for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
         struct raw_reply r = {0};
         const char *name = requests[i].name, *text = requests[i].request;
@@ -122,6 +144,11 @@ START_TEST(malformed_requests_are_rejected)
         raw_reply_fini(&r);
         check_served();
     }
+    ck_assert_int_eq(sim_bound(&w.sim), 0);
+    send_bytes(own, sizeof own - 1, &bound);
+    ck_assert_uint_eq(bound.status, 200);
+    ck_assert_int_eq(sim_bound(&w.sim), 1);
+    raw_reply_fini(&bound);
     end();
 }
 
