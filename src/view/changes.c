@@ -7,10 +7,7 @@
 #include "base/mem.h"
 #include "view/inspect.h"
 
-enum {
-    SLOTS_MAX = 1024, /* nodes scanned under one lock */
-    NODES_MAX = 16,   /* nodes written under one lock */
-};
+enum { SLOTS_MAX = 1024 }; /* nodes scanned under one lock */
 
 /* What was sent for a slot of the ledger. */
 struct sent {
@@ -65,13 +62,12 @@ static void write_deleted(const struct ledger *l, struct sent *sent, struct buf 
     *sent = (struct sent){0};
 }
 
-/* Writes the change of a slot. False: there is none. */
-static bool write_slot(struct view_changes *c, const struct ledger *l, uint32_t slot,
+/* Writes the change of a slot, if any. */
+static void write_slot(struct view_changes *c, const struct ledger *l, uint32_t slot,
                        struct buf *out)
 {
     const struct ledger_node *node = ledger_node_at(l, slot);
     struct sent *sent = sent_at(c, slot);
-    size_t before = out->n;
     if (sent->name && (!node || !span_eq(span_of(sent->name), node->name)))
         write_deleted(l, sent, out);
     if (node && (!sent->name || sent->generation != node->generation)) {
@@ -82,7 +78,6 @@ static bool write_slot(struct view_changes *c, const struct ledger *l, uint32_t 
         view_inspect_write_node(&(struct jwrite){.out = out}, l, node);
         buf_adds(out, ",\"Type\":\"SYNCED\"}\n");
     }
-    return out->n != before;
 }
 
 bool view_changes_write(struct view_changes *c, size_t chunk, struct buf *out)
@@ -94,10 +89,9 @@ bool view_changes_write(struct view_changes *c, size_t chunk, struct buf *out)
         if (c->slot == 0)
             c->began = ledger_generation(l);
         all = c->began == c->generation;
-        for (int n = 0; !all && c->slot < slots && c->slot < from + SLOTS_MAX &&
-                        n < NODES_MAX && out->n < chunk;
+        for (; !all && c->slot < slots && c->slot < from + SLOTS_MAX && out->n < chunk;
              c->slot++)
-            n += write_slot(c, l, c->slot, out);
+            write_slot(c, l, c->slot, out);
         all |= c->slot >= slots;
         c->source.read_end(c->source.ctx);
     }
