@@ -13,7 +13,8 @@
 
 /*
  * Requests that make the extender take memory or time: huge lists of names, long reasons,
- * and clients that do not read their replies. Resident memory stays bounded, probes are answered, and the leader keeps its Lease.
+ * and clients that do not read their replies. Resident memory stays bounded, probes are
+ * answered, and the leader keeps its Lease.
  */
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -76,16 +77,16 @@ static void end(struct world *w)
     free(w);
 }
 
-/* A value of /proc/PID/status, in MiB: VmRSS, or VmHWM since reset_peak. */
-static int64_t memory(const struct world *w, const char *key)
+/* The largest resident memory since reset_peak, in MiB. */
+static int64_t peak_mib(const struct world *w)
 {
     cleanup_free char *path = xasprintf("/proc/%d/status", w->extender.program.pid);
     cleanup_buf struct buf text = {0};
     struct err err = {0};
     ck_assert_done(file_read(path, 1 << 16, &text, &err), err);
-    const char *at = strstr(text.p, key);
+    const char *at = strstr(text.p, "VmHWM:");
     ck_assert_ptr_nonnull(at);
-    return strtoll(at + strlen(key) + 1, NULL, 10) / 1024;
+    return strtoll(at + strlen("VmHWM:"), NULL, 10) / 1024;
 }
 
 static void reset_peak(const struct world *w)
@@ -99,7 +100,7 @@ static void reset_peak(const struct world *w)
 
 static void ck_peak(const struct world *w, const char *when, int64_t most_mib)
 {
-    int64_t peak = memory(w, "VmHWM");
+    int64_t peak = peak_mib(w);
     fprintf(stderr, "%s: peak %lld MiB\n", when, (long long)peak);
     ck_assert_msg(!MEASURES_MEMORY || peak <= most_mib,
                   "%s: %lld MiB, expected at most %lld", when, (long long)peak,
@@ -195,7 +196,7 @@ static void flood(struct world *w, size_t clients, int64_t ms)
             atomic_load(&w->answers[503]));
 }
 
-/* -- (d) huge requests -- */
+/* -- huge requests -- */
 
 START_TEST(more_names_than_the_cluster_can_have_are_refused_with_the_limit)
 {
@@ -326,7 +327,7 @@ START_TEST(eight_clients_that_loop_large_filters_do_not_take_the_lease)
 }
 END_TEST
 
-/* -- (e) clients that do not read -- */
+/* -- clients that do not read -- */
 
 static const char *const views[] = {
     "/inspect",
@@ -424,14 +425,6 @@ static void send_part(const struct world *w, struct raw *c, size_t all, const ch
     raw_send(c, body, n);
 }
 
-static long body_bytes(const struct world *w)
-{
-    cleanup_buf struct buf text = {0};
-    peer_call(&w->extender.observers, "GET", "/metrics", NULL, &text);
-    const char *at = strstr(text.p, "\ngpushare_http_request_body_bytes ");
-    return at ? strtol(strchr(at + 1, ' '), NULL, 10) : -1;
-}
-
 /* Bodies, replies of filter and texts of inspect: each budget is used up, while the others
  * are. */
 START_TEST(all_budgets_together_stay_within_256_mib)
@@ -456,7 +449,8 @@ START_TEST(all_budgets_together_stay_within_256_mib)
     ck_assert(refused > 0 || !MEASURES_MEMORY);
     for (int i = 0; i < BODIES; i++)
         send_part(w, &body[i], EACH + 1, spaces, EACH);
-    lib_wait(body_bytes(w) >= (long)BODIES * EACH);
+    lib_wait(extender_metric(&w->extender, "gpushare_http_request_body_bytes") >=
+             BODIES * EACH);
     ck_peak(w, "all budgets", 256);
     close_all(view, STATES);
     close_all(reply, REPLIES);
@@ -464,13 +458,6 @@ START_TEST(all_budgets_together_stay_within_256_mib)
     end(w);
 }
 END_TEST
-
-static int events(const struct world *w)
-{
-    cleanup_json json_t *j =
-        peer_json(&w->sim.api, "GET", "/apis/events.k8s.io/v1/events", NULL);
-    return (int)json_array_size(lib_at(j, "items"));
-}
 
 /* A filter of a pod that nobody created, or of a real pod's UID under another name. */
 START_TEST(an_invented_pod_gets_no_event)
@@ -504,8 +491,8 @@ START_TEST(an_invented_pod_gets_no_event)
     cleanup_buf struct buf body = {0};
     lib_filter_body(&body, "real", 99, ARGV("node-00000"));
     ck_assert_uint_eq(post(w, "/filter", &body, &reply), 200);
-    lib_wait(events(w) > 0);
-    ck_assert_int_eq(events(w), 1);
+    lib_wait(sim_count(&w->sim, "create", "events", "") > 0);
+    ck_assert_int_eq(sim_count(&w->sim, "create", "events", ""), 1);
     end(w);
 }
 END_TEST

@@ -6,8 +6,8 @@
 #include "lib/world.h"
 
 /*
- * Malformed and malicious HTTP requests, and what a web page could send. Each is rejected with a message that says what
- * is wrong and where, and other clients are served as before.
+ * Malformed and malicious HTTP requests, and what a web page could send. Each is rejected
+ * with a message that says what is wrong and where, and other clients are served as before.
  */
 
 #define JSON "Content-Type: application/json\r\n"
