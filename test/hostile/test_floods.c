@@ -166,24 +166,20 @@ static unsigned post(const struct world *w, const char *path, const struct buf *
     return peer_call(&w->extender.verbs, "POST", path, body->p, reply);
 }
 
-/* Calls until the time has passed, at least once. */
-static void post_for(struct world *w, int64_t ms)
+/* Calls until loop_ms have passed, at least once. */
+static void post_in_a_loop(void *ctx, size_t i)
 {
+    struct world *w = ctx;
     cleanup_buf struct buf reply = {0};
     struct peer p;
-    int64_t until = lib_now_ms() + ms;
+    int64_t until = lib_now_ms() + w->loop_ms;
+    (void)i;
     peer_init(&p, w->extender.verbs.port);
     do {
         unsigned status = peer_call(&p, "POST", w->path, w->body.p, &reply);
         atomic_fetch_add(&w->answers[status < 600 ? status : 0], 1);
     } while (lib_now_ms() < until);
     peer_fini(&p);
-}
-
-static void post_in_a_loop(void *ctx, size_t i)
-{
-    (void)i;
-    post_for(ctx, ((struct world *)ctx)->loop_ms);
 }
 
 /* So many clients post the body. */
