@@ -30,13 +30,13 @@ enum {
     GPU_MAX_PROCESSES = 16384, /* per card */
 };
 
-enum gpu_state {
-    GPU_OK,
-    GPU_LOST,       /* fell off the bus, or cannot be opened */
-    GPU_UNREADABLE, /* its memory cannot be read, or its values are implausible */
-    GPU_MIG,        /* in MIG mode: not allocated by gpushare */
-    GPU_RESET,      /* the driver asks for a reset, or a reboot of the node */
-    GPU_ECC,        /* row remapping failed, or a page retirement is pending */
+enum gpu_state { /* by rising severity: a card has the most severe one */
+                 GPU_OK,
+                 GPU_ECC,   /* row remapping failed, or a page retirement is pending */
+                 GPU_RESET, /* the driver asks for a reset, or a reboot of the node */
+                 GPU_UNREADABLE, /* its memory cannot be read, or its values are implausible */
+                 GPU_MIG,        /* in MIG mode: not allocated by gpushare */
+                 GPU_LOST,       /* fell off the bus, or cannot be opened */
 };
 
 /* Metrics of a card, with their names in the file source. */
@@ -44,9 +44,9 @@ enum gpu_state {
     X(GPU_MINOR, "minor")           /* of /dev/nvidia<minor> */                          \
     X(GPU_MEM_TOTAL, "memoryTotal") /* bytes, as the next three */                       \
     X(GPU_MEM_FREE, "memoryFree")                                                        \
-    X(GPU_MEM_USED, "memoryUsed")                 /* without the driver's reserve */     \
-    X(GPU_MEM_RESERVED, "memoryReserved")         /* by driver and firmware */           \
-    X(GPU_CLOCK_SM_MAX, "clockSmMax")             /* MHz, as the next one */             \
+    X(GPU_MEM_USED, "memoryUsed")         /* without the driver's reserve */             \
+    X(GPU_MEM_RESERVED, "memoryReserved") /* by driver and firmware */                   \
+    X(GPU_CLOCK_SM_MAX, "clockSmMax")     /* MHz, as the next one */                     \
     X(GPU_CLOCK_MEM_MAX, "clockMemoryMax")                                               \
     X(GPU_PCIE_GEN_MAX, "pcieGenerationMax")    /* of card and slot together */          \
     X(GPU_PCIE_WIDTH_MAX, "pcieWidthMax")       /* lanes */                              \
@@ -61,6 +61,14 @@ enum gpu_state {
 #define GPU_METRIC_ID(id, word) id,
 enum gpu_metric { GPU_METRICS(GPU_METRIC_ID) GPU_N_METRICS };
 #undef GPU_METRIC_ID
+
+/* The bits, as in struct gpu_card.known, of the metrics that do not change while the card is
+ * there. A card that is lost keeps them. */
+enum {
+    GPU_CONSTANT = 1 << GPU_MINOR | 1 << GPU_MEM_TOTAL | 1 << GPU_CLOCK_SM_MAX |
+                   1 << GPU_CLOCK_MEM_MAX | 1 << GPU_PCIE_GEN_MAX |
+                   1 << GPU_PCIE_WIDTH_MAX | 1 << GPU_POWER_LIMIT
+};
 
 const char *gpu_metric_name(enum gpu_metric m);
 const char *gpu_state_name(enum gpu_state s); /* "ok", "lost", ... */
@@ -101,9 +109,9 @@ static inline int64_t gpu_value(const struct gpu_card *c, enum gpu_metric m,
 
 /* The cards of a node at one time. {0} is an empty sample. */
 struct gpu_sample {
-    char driver[80];            /* version, empty when unknown */
-    int cuda_major, cuda_minor; /* newest supported by the driver; 0.0: unknown */
-    struct gpu_card *cards;     /* by rising index */
+    char driver[80];        /* version, empty when unknown */
+    char cuda[16];          /* newest version that it supports, empty when unknown */
+    struct gpu_card *cards; /* by rising index */
     size_t n_cards;
     struct arena arena;
 };

@@ -11,7 +11,7 @@
 struct item {
     struct gpu_card card; /* as published; without processes */
     struct card_health health;
-    bool present; /* in the last sample */
+    bool present;         /* in the last sample */
     bool unhealthy_shown; /* by card_inventory_changed */
     int64_t
         missing_since_ms; /* samples succeed without the card since then; -1: present */
@@ -232,8 +232,7 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
     inv->failure[0] = '\0';
     inv->failing_since_ms = -1;
     memcpy(inv->sample.driver, s->driver, sizeof s->driver);
-    inv->sample.cuda_major = s->cuda_major;
-    inv->sample.cuda_minor = s->cuda_minor;
+    memcpy(inv->sample.cuda, s->cuda, sizeof s->cuda);
     for (size_t i = 0; i < inv->n; i++)
         inv->items[i].present = false;
     for (size_t i = 0; i < s->n_cards; i++)

@@ -52,12 +52,7 @@ void node_scv_add_cards(const struct gpu_sample *s, const bool *healthy, struct 
                       &scv->cards[scv->n_cards++]);
     }
     scv->driver_version = span_of(s->driver);
-    scv->cuda_version = (struct span){0};
-    if (s->cuda_major || s->cuda_minor) {
-        cleanup_buf struct buf text = {0};
-        buf_printf(&text, "%d.%d", s->cuda_major, s->cuda_minor);
-        scv->cuda_version = arena_copy(a, buf_span(&text));
-    }
+    scv->cuda_version = span_of(s->cuda);
 }
 
 /* -- podList -- */
@@ -217,9 +212,9 @@ void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
 
 void node_scv_status_patch(struct buf *out, struct span status)
 {
-    static const char *const names[] = {
-        "cardList", "cardNumber",  "cudaVersion",    "driverVersion", "freeMemorySum",
-        "podList",  "processList", "totalMemorySum", "updateTime"};
+    static const char *const names[] = {"cardList",      "cardNumber",     "cudaVersion",
+                                        "driverVersion", "freeMemorySum",  "podList",
+                                        "processList",   "totalMemorySum", "updateTime"};
     bool present[ARRAY_LEN(names)] = {0}, any = false;
     struct jread j;
     struct jread_str key;

@@ -37,13 +37,13 @@ static void read_state(struct jread *j, struct arena *a, struct gpu_card *card,
     struct span text = {0};
     if (!jread_text(j, "cards[].state", a, &text))
         return;
-    for (int s = GPU_OK; s <= GPU_ECC; s++)
+    for (int s = GPU_OK; s <= GPU_LOST; s++)
         if (span_eq(text, span_of(gpu_state_name(s)))) {
             card->state = s;
             *given = true;
             return;
         }
-    jread_fail(j, "cards[].state", "is not one of ok, lost, unreadable, mig, reset, ecc");
+    jread_fail(j, "cards[].state", "is not one of ok, ecc, reset, unreadable, mig, lost");
 }
 
 static void read_process(struct jread *j, struct gpu_process *p)
@@ -188,20 +188,6 @@ static void read_cards(struct jread *j, struct gpu_sample *s)
     }
 }
 
-static void read_cuda(struct jread *j, struct gpu_sample *s)
-{
-    struct span text = {0};
-    int64_t major = -1, minor = -1;
-    if (!jread_text(j, "cudaVersion", &s->arena, &text))
-        return;
-    struct span first = span_cut(&text, '.');
-    if (!span_i64(first, &major) || !span_i64(text, &minor) || major < 0 || minor < 0 ||
-        major > 999 || minor > 99)
-        jread_fail(j, "cudaVersion", "is not of the form \"12.2\"");
-    else
-        s->cuda_major = (int)major, s->cuda_minor = (int)minor;
-}
-
 int gpu_file_parse(struct span text, struct gpu_sample *s, struct err *err)
 {
     char error[200] = "";
@@ -215,7 +201,7 @@ int gpu_file_parse(struct span text, struct gpu_sample *s, struct err *err)
         if (jread_key_is(key, "driverVersion"))
             read_text(&j, &s->arena, "driverVersion", s->driver, sizeof s->driver);
         else if (jread_key_is(key, "cudaVersion"))
-            read_cuda(&j, s);
+            read_text(&j, &s->arena, "cudaVersion", s->cuda, sizeof s->cuda);
         else if (jread_key_is(key, "cards"))
             read_cards(&j, s);
         else if (jread_key_is(key, "error"))

@@ -23,8 +23,8 @@ const char *gpu_metric_name(enum gpu_metric m)
 
 const char *gpu_state_name(enum gpu_state s)
 {
-    static const char *const names[] = {"ok",  "lost",  "unreadable",
-                                        "mig", "reset", "ecc"};
+    static const char *const names[] = {"ok",         "ecc", "reset",
+                                        "unreadable", "mig", "lost"};
     return names[s];
 }
 
@@ -139,17 +139,9 @@ void gpu_set_uuid(char *field, size_t size, struct span text)
     gpu_set_text(field, size, text);
 }
 
-/* States by severity. */
-static int severity(enum gpu_state s)
-{
-    static const int severities[] = {[GPU_OK] = 0,         [GPU_ECC] = 1, [GPU_RESET] = 2,
-                                     [GPU_UNREADABLE] = 3, [GPU_MIG] = 4, [GPU_LOST] = 5};
-    return severities[s];
-}
-
 void gpu_set_state(struct gpu_card *c, enum gpu_state state, const char *fmt, ...)
 {
-    if (severity(state) <= severity(c->state))
+    if (state <= c->state)
         return;
     va_list ap;
     va_start(ap, fmt);

@@ -26,6 +26,7 @@ static const struct {
     {offsetof(struct nvml_calls, member), name, older, needed},
     NVML_CALLS(ROW)
 #undef ROW
+        {offsetof(struct nvml_calls, error_string), "nvmlErrorString", NULL, true},
 };
 
 /* Opens the library and resolves its functions. *handle is for dlclose. */
@@ -51,44 +52,6 @@ static int open_library(const char *library, void **handle, struct nvml_calls *c
     }
     *handle = lib;
     return 0;
-}
-
-static const char *text_of_code(int rc)
-{
-    static const struct {
-        int rc;
-        const char *words;
-    } known[] = {
-        {NVML_OK, "no error"},
-        {NVML_UNINITIALIZED, "NVML is not initialized"},
-        {2, "invalid argument"},
-        {NVML_NOT_SUPPORTED, "not supported"},
-        {NVML_NO_PERMISSION, "no permission"},
-        {6, "not found"},
-        {NVML_INSUFFICIENT_SIZE, "insufficient buffer size"},
-        {NVML_INSUFFICIENT_POWER, "insufficient external power"},
-        {NVML_DRIVER_NOT_LOADED, "the NVIDIA driver is not loaded"},
-        {NVML_TIMEOUT, "timeout"},
-        {NVML_IRQ_ISSUE, "the kernel reports an interrupt issue of the card"},
-        {12, "a library of the driver is missing"},
-        {NVML_FUNCTION_NOT_FOUND, "the library lacks this function"},
-        {14, "the card's infoROM is corrupted"},
-        {NVML_GPU_IS_LOST, "the card fell off the bus"},
-        {NVML_RESET_REQUIRED, "the card requires a reset"},
-        {NVML_OPERATING_SYSTEM, "the operating system denies access to the card"},
-        {NVML_VERSION_MISMATCH, "driver and library versions differ"},
-        {19, "the card is in use"},
-        {20, "out of memory"},
-        {21, "no data"},
-        {23, "insufficient resources"},
-        {25, "unsupported argument version"},
-        {27, "the system is not ready"},
-        {28, "no card found"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (known[i].rc == rc)
-            return known[i].words;
-    return "unknown driver error";
 }
 
 /* Whether the code means that NVML must be initialized again. */
@@ -401,7 +364,7 @@ static void read_memory(struct reader *r)
                        &(struct gpu_memory){v1.total, v1.free, v1.used, 0, false});
     else if (may_call(r))
         gpu_set_state(r->card, GPU_UNREADABLE, "cannot read its memory: %s (%d)",
-                      text_of_code(rc), rc);
+                      r->call->error_string(rc), rc);
 }
 
 static void read_health(struct reader *r)
@@ -434,7 +397,7 @@ static int read_card(const struct nvml_calls *call, void *device, struct arena *
     if (may_call(&r))
         did(&r, read_processes(call, device, a, card));
     if (r.lost)
-        gpu_set_state(card, GPU_LOST, "%s (%d)", text_of_code(r.lost), r.lost);
+        gpu_set_state(card, GPU_LOST, "%s (%d)", call->error_string(r.lost), r.lost);
     gpu_derive_state(card);
     return r.gone;
 }
@@ -443,11 +406,10 @@ static int read_card(const struct nvml_calls *call, void *device, struct arena *
 
 /* The card at this index. */
 struct slot {
-    void *device; /* handle of the last open, also of a lost card */
-    bool tried;   /* to register its events */
-    bool watched; /* events are registered */
-    bool known;   /* `last` is valid: the last readable state */
-    struct gpu_card last;
+    void *device;         /* handle of the last open, also of a lost card */
+    bool tried;           /* to register its events */
+    bool watched;         /* events are registered */
+    struct gpu_card last; /* when it was readable, without processes; {0}: never */
 };
 
 struct nvml {
@@ -463,12 +425,6 @@ struct nvml {
 static struct nvml *nvml_of(struct gpu *g)
 {
     return (struct nvml *)(void *)g;
-}
-
-static int fail_call(struct err *err, const char *what, int rc)
-{
-    return err_set(err, ERR_UNAVAILABLE, "NVML: %s: %s (%d)", what, text_of_code(rc),
-                   rc);
 }
 
 static void drop_set(struct nvml *n)
@@ -487,11 +443,24 @@ static void unload_nvml(struct nvml *n)
     if (!n->handle)
         return;
     drop_set(n);
-    n->call.shutdown(); /* fails only if the driver is gone */
+    n->call.shutdown(); /* fails only if the driver is gone, or without nvmlInit */
     dlclose(n->handle);
     n->handle = NULL;
     for (size_t i = 0; i < GPU_MAX_CARDS; i++)
         n->slots[i].device = NULL;
+}
+
+/* `reload`: the next sample opens the library again. */
+static int fail_call(struct nvml *n, const char *what, int rc, bool reload,
+                     struct err *err)
+{
+    err_set(err, ERR_UNAVAILABLE, "NVML: %s: %s (%d)", what, n->call.error_string(rc),
+            rc);
+    if (reload)
+        unload_nvml(n);
+    else
+        drop_set(n);
+    return -1;
 }
 
 static int load_nvml(struct nvml *n, struct err *err)
@@ -499,17 +468,11 @@ static int load_nvml(struct nvml *n, struct err *err)
     if (n->handle)
         return 0;
     cleanup_free char *path = NULL;
-    void *handle = NULL;
     if (find_library(n->library, &path, err) ||
-        open_library(path, &handle, &n->call, err))
+        open_library(path, &n->handle, &n->call, err))
         return -1;
     int rc = n->call.init();
-    if (rc) {
-        dlclose(handle);
-        return fail_call(err, "initializing", rc);
-    }
-    n->handle = handle;
-    return 0;
+    return rc ? fail_call(n, "initializing", rc, true, err) : 0;
 }
 
 static void create_set(struct nvml *n)
@@ -535,26 +498,6 @@ static void watch_card(struct nvml *n, struct slot *slot)
     n->n_watched += slot->watched;
 }
 
-/* For an unreachable card: restores the constant properties. */
-static void restore_card(const struct slot *slot, struct gpu_card *card)
-{
-    static const enum gpu_metric constant[] = {
-        GPU_MINOR,        GPU_MEM_TOTAL,      GPU_CLOCK_SM_MAX, GPU_CLOCK_MEM_MAX,
-        GPU_PCIE_GEN_MAX, GPU_PCIE_WIDTH_MAX, GPU_POWER_LIMIT,
-    };
-    struct gpu_card lost = {.index = card->index, .state = card->state};
-    memcpy(lost.why, card->why, sizeof lost.why);
-    *card = lost;
-    if (!slot->known)
-        return;
-    memcpy(card->uuid, slot->last.uuid, sizeof card->uuid);
-    memcpy(card->model, slot->last.model, sizeof card->model);
-    memcpy(card->bus_id, slot->last.bus_id, sizeof card->bus_id);
-    for (size_t i = 0; i < ARRAY_LEN(constant); i++)
-        if (gpu_knows(&slot->last, constant[i]))
-            gpu_set(card, constant[i], (uint64_t)slot->last.value[constant[i]]);
-}
-
 static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
 {
     struct slot *slot = &n->slots[card->index];
@@ -563,7 +506,7 @@ static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
     if (is_gone(rc))
         return rc;
     if (rc) {
-        gpu_set_state(card, GPU_LOST, "%s (%d)", text_of_code(rc), rc);
+        gpu_set_state(card, GPU_LOST, "%s (%d)", n->call.error_string(rc), rc);
         return NVML_OK;
     }
     slot->device = device;
@@ -573,25 +516,32 @@ static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
     if (card->state != GPU_LOST) {
         watch_card(n, slot);
         slot->last = *card;
-        slot->known = true;
+        slot->last.processes_known = false;
+        slot->last.processes = NULL;
+        slot->last.n_processes = 0;
     }
     card->events = slot->watched;
     return NVML_OK;
 }
 
-/* Restores the UUIDs of lost cards, unless another card of the sample has them. */
+/* A lost card has the names and constant properties of the last card in its slot, unless
+ * that one is in the sample at another index. */
 static void restore_lost(struct nvml *n, struct gpu_sample *s)
 {
     for (size_t i = 0; i < s->n_cards; i++) {
-        struct gpu_card *card = &s->cards[i];
+        struct gpu_card *card = &s->cards[i], *last = &n->slots[i].last;
         if (card->state != GPU_LOST)
             continue;
-        struct slot *slot = &n->slots[i];
         for (size_t k = 0; k < s->n_cards; k++)
-            if (s->cards[k].state != GPU_LOST && *slot->last.uuid &&
-                !strcmp(s->cards[k].uuid, slot->last.uuid))
-                slot->known = false;
-        restore_card(slot, card);
+            if (s->cards[k].state != GPU_LOST && *last->uuid &&
+                !strcmp(s->cards[k].uuid, last->uuid))
+                *last = (struct gpu_card){0};
+        const struct gpu_card lost = *card;
+        *card = *last;
+        card->index = lost.index;
+        card->state = GPU_LOST;
+        memcpy(card->why, lost.why, sizeof card->why);
+        card->known &= GPU_CONSTANT;
     }
 }
 
@@ -600,12 +550,10 @@ static void read_versions(struct nvml *n, struct gpu_sample *s)
     char text[NVML_VERSION_TEXT] = {0};
     int cuda = 0;
     if (n->call.driver_version && !n->call.driver_version(text, sizeof text))
-        gpu_set_text(s->driver, sizeof s->driver,
-                     (struct span){text, strnlen(text, sizeof text)});
-    if (n->call.cuda_version && !n->call.cuda_version(&cuda) && cuda > 0) {
-        s->cuda_major = cuda / 1000; /* NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR */
-        s->cuda_minor = cuda % 1000 / 10;
-    }
+        gpu_set_text(s->driver, sizeof s->driver, text_of(text, sizeof text));
+    if (n->call.cuda_version && !n->call.cuda_version(&cuda) && cuda > 0)
+        /* NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR */
+        snprintf(s->cuda, sizeof s->cuda, "%d.%d", cuda / 1000, cuda % 1000 / 10);
 }
 
 static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
@@ -615,10 +563,8 @@ static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
     if (load_nvml(n, err))
         return -1;
     int rc = n->call.count(&count);
-    if (rc) {
-        unload_nvml(n);
-        return fail_call(err, "counting the cards", rc);
-    }
+    if (rc)
+        return fail_call(n, "counting the cards", rc, true, err);
     if (count > GPU_MAX_CARDS)
         return err_set(err, ERR_UNAVAILABLE, "NVML: %u cards, more than the limit of %d",
                        count, GPU_MAX_CARDS);
@@ -631,10 +577,8 @@ static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
         struct gpu_card *card = &s->cards[s->n_cards];
         card->index = (int32_t)s->n_cards;
         rc = sample_card(n, card, &s->arena);
-        if (rc) {
-            unload_nvml(n);
-            return fail_call(err, "reading a card", rc);
-        }
+        if (rc)
+            return fail_call(n, "reading a card", rc, true, err);
     }
     restore_lost(n, s);
     gpu_sample_settle(s);
@@ -649,8 +593,7 @@ static void identify(const struct nvml *n, void *device, struct gpu_event *event
         if (slot->device != device)
             continue;
         event->index = i;
-        if (slot->known)
-            memcpy(event->uuid, slot->last.uuid, sizeof event->uuid);
+        memcpy(event->uuid, slot->last.uuid, sizeof event->uuid);
     }
 }
 
@@ -666,15 +609,10 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
     int rc = n->call.set_wait(n->set, &data, timeout_ms > 0 ? (unsigned)timeout_ms : 0);
     if (rc == NVML_TIMEOUT)
         return 0;
-    if (rc) {
-        /* An event set with a lost card returns no more events. The next sample creates
-         * a set with the present cards. */
-        if (is_gone(rc))
-            unload_nvml(n);
-        else
-            drop_set(n);
-        return fail_call(err, "waiting for events", rc);
-    }
+    /* An event set with a lost card returns no more events. The next sample creates a set
+     * with the present cards. */
+    if (rc)
+        return fail_call(n, "waiting for events", rc, is_gone(rc), err);
     event->kind = data.type == NVML_EVENT_XID          ? GPU_EVENT_XID
                   : data.type == NVML_EVENT_DOUBLE_BIT ? GPU_EVENT_ECC
                                                        : GPU_EVENT_NONE;

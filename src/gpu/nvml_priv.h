@@ -21,17 +21,13 @@ enum {
     NVML_OK = 0,
     NVML_UNINITIALIZED = 1,
     NVML_NOT_SUPPORTED = 3,
-    NVML_NO_PERMISSION = 4,
     NVML_NOT_FOUND = 6,
     NVML_INSUFFICIENT_SIZE = 7,
-    NVML_INSUFFICIENT_POWER = 8,
     NVML_DRIVER_NOT_LOADED = 9,
     NVML_TIMEOUT = 10,
-    NVML_IRQ_ISSUE = 11,
     NVML_FUNCTION_NOT_FOUND = 13,
     NVML_GPU_IS_LOST = 15,
     NVML_RESET_REQUIRED = 16,
-    NVML_OPERATING_SYSTEM = 17,
     NVML_VERSION_MISMATCH = 18, /* of driver and library: NVML_ERROR_LIB_RM_... */
     NVML_UNKNOWN = 999,
 };
@@ -174,5 +170,6 @@ _Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
 #define NVML_MEMBER(member, args, name, older, needed) int(*member) args;
 struct nvml_calls {
     NVML_CALLS(NVML_MEMBER)
+    const char *(*error_string)(int); /* also before nvmlInit; never NULL */
 };
 #undef NVML_MEMBER

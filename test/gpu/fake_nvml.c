@@ -249,6 +249,17 @@ static int get_text(const char *function, nvmlDevice_t device, const char *key, 
     return OK;
 }
 
+/* Some texts of the library. */
+EXPORT(const char *, nvmlErrorString, int rc)
+{
+    static const char *const texts[] = {
+        [UNINITIALIZED] = "Uninitialized", [NOT_SUPPORTED] = "Not Supported",
+        [9] = "Driver Not Loaded",         [15] = "GPU is lost",
+        [16] = "GPU requires reset",       [18] = "Driver/library version mismatch"};
+    bool known = rc >= 0 && rc < (int)(sizeof texts / sizeof *texts) && texts[rc];
+    return known ? texts[rc] : "Unknown Error";
+}
+
 NVML(nvmlInit_v2, void)
 {
     int rc = scripted(__func__, -1);

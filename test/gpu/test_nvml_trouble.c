@@ -70,13 +70,13 @@ END_TEST
 START_TEST(a_driver_that_comes_goes_and_comes_back)
 {
     open_fake("down 9\n" T4);
-    refused(ERR_UNAVAILABLE, "the NVIDIA driver is not loaded (9)");
+    refused(ERR_UNAVAILABLE, "Driver Not Loaded (9)");
     refused(ERR_UNAVAILABLE, "initializing");
     fixture_script(T4);
     fixture_sample();
     state_is(0, GPU_OK, NULL);
     fixture_script("down 18\n" T4);
-    refused(ERR_UNAVAILABLE, "driver and library versions differ (18)");
+    refused(ERR_UNAVAILABLE, "Driver/library version mismatch (18)");
     struct gpu_event event;
     ck_assert_int_eq(gpu_wait(gpu, 1000, &event, &err), -1);
     fixture_script(T4 H200);
@@ -84,14 +84,14 @@ START_TEST(a_driver_that_comes_goes_and_comes_back)
     ck_assert_uint_eq(sample.n_cards, 2);
     /* In the middle of a card, and while events are waited for. */
     fixture_script("fail nvmlDeviceGetTemperature 1 1\n" T4 H200);
-    refused(ERR_UNAVAILABLE, "reading a card: NVML is not initialized (1)");
+    refused(ERR_UNAVAILABLE, "reading a card: Uninitialized (1)");
     fixture_script("fail nvmlDeviceGetHandleByIndex_v2 9 1\n" T4 H200);
-    refused(ERR_UNAVAILABLE, "not loaded");
+    refused(ERR_UNAVAILABLE, "Not Loaded");
     fixture_script(T4 H200);
     fixture_sample();
     fixture_script("down 9\n");
     ck_assert_int_eq(gpu_wait(gpu, 5000, &event, &err), -1);
-    ck_assert_has(err.msg, "waiting for events: the NVIDIA driver is not loaded");
+    ck_assert_has(err.msg, "waiting for events: Driver Not Loaded");
     fixture_script(T4);
     fixture_sample();
     ck_assert_done(gpu_wait(gpu, 0, &event, &err), err);
@@ -107,7 +107,7 @@ START_TEST(a_lost_card_keeps_its_name)
     fixture_sample();
     ck_assert_uint_eq(sample.n_cards, 2);
     state_is(0, GPU_OK, NULL);
-    state_is(1, GPU_LOST, "fell off the bus (15)");
+    state_is(1, GPU_LOST, "GPU is lost (15)");
     ck_assert_str_eq(card(1)->uuid, "GPU-h200");
     ck_assert_str_eq(card(1)->model, "NVIDIA H200");
     ck_assert_str_eq(card(1)->bus_id, "00000000:5D:00.0");
@@ -118,18 +118,18 @@ START_TEST(a_lost_card_keeps_its_name)
     /* It answers some calls and not others. */
     fixture_script("fail nvmlDeviceGetMemoryInfo_v2 15 1\n" T4 H200);
     fixture_sample();
-    state_is(1, GPU_LOST, "fell off the bus");
+    state_is(1, GPU_LOST, "GPU is lost");
     ck_assert_str_eq(card(1)->uuid, "GPU-h200");
     fixture_script("fail nvmlDeviceGetUUID 15 1\n" T4 H200);
     for (int i = 0; i < 2; i++) {
         fixture_sample();
-        state_is(1, GPU_LOST, "fell off the bus");
+        state_is(1, GPU_LOST, "GPU is lost");
         ck_assert_str_eq(card(1)->uuid, "GPU-h200");
         ck_assert_str_eq(card(1)->model, "NVIDIA H200");
     }
     fixture_script("fail nvmlDeviceGetPowerManagementLimit 16 1\n" T4 H200);
     fixture_sample();
-    state_is(1, GPU_LOST, "requires a reset (16)");
+    state_is(1, GPU_LOST, "requires reset (16)");
     ck_assert(!gpu_knows(card(1), GPU_MEM_FREE));
     gpu_reopen(gpu);
     fixture_script(T4 H200);
@@ -144,7 +144,7 @@ START_TEST(a_name_is_not_given_to_two_cards)
     /* Lost from the beginning: there is no name to know. */
     open_fake("card open=999\n" H200);
     fixture_sample();
-    state_is(0, GPU_LOST, "unknown driver error (999)");
+    state_is(0, GPU_LOST, "Unknown Error (999)");
     ck_assert_str_eq(card(0)->uuid, "");
     ck_assert_uint_eq(card(0)->known, 0);
     /* The second moves up, and in its old place is one that cannot be opened. */
@@ -152,12 +152,12 @@ START_TEST(a_name_is_not_given_to_two_cards)
     fixture_script(H200 "card open=15\n");
     fixture_sample();
     ck_assert_str_eq(card(0)->uuid, "GPU-h200");
-    state_is(1, GPU_LOST, "fell off the bus");
+    state_is(1, GPU_LOST, "GPU is lost");
     ck_assert_str_eq(card(1)->uuid, "");
     /* And down again: what is lost in its old place is not it. */
     fixture_script("card open=15\n" H200);
     fixture_sample();
-    state_is(0, GPU_LOST, "fell off the bus");
+    state_is(0, GPU_LOST, "GPU is lost");
     ck_assert_str_eq(card(0)->uuid, "");
     state_is(1, GPU_OK, NULL);
     ck_assert_str_eq(card(1)->uuid, "GPU-h200");
@@ -207,7 +207,7 @@ START_TEST(an_event_of_a_card_that_is_lost_by_then)
     fixture_sample();
     fixture_script(T4 "card uuid=GPU-h200;open=15\n");
     fixture_sample();
-    state_is(1, GPU_LOST, "fell off the bus");
+    state_is(1, GPU_LOST, "GPU is lost");
     fixture_script(T4 "card uuid=GPU-h200;open=15\nevent 1 GPU-h200 8 79\n");
     ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
     ck_assert_int_eq(event.xid, 79);
@@ -240,7 +240,7 @@ START_TEST(a_broken_event_set_is_recreated)
     fixture_sample();
     fixture_script("fail nvmlEventSetWait_v2 15\n" T4);
     ck_assert_int_eq(gpu_wait(gpu, 1000, &event, &err), -1);
-    ck_assert_has(err.msg, "fell off the bus");
+    ck_assert_has(err.msg, "GPU is lost");
     ck_assert_int_eq(gpu_wait(gpu, 1000, &event, &err), -1);
     ck_assert_has(err.msg, "no card supports events");
     fixture_script(T4);

@@ -8,7 +8,7 @@
 #define T4                                                                               \
     "driver 535.129.03\ncuda 12020\n"                                                    \
     "card uuid=GPU-t4;name=Tesla T4;bus=3b;minor=1;total=16106127360;free=15569256448;"  \
-    "used=3145728;reserved=533725184;maxclock1=1590;maxclock2=5001;"                \
+    "used=3145728;reserved=533725184;maxclock1=1590;maxclock2=5001;"                     \
     "gen=3;width=16;powerlimit=70000;util=7;utilmem=1;temp=31\n"
 
 /* As nvidia-smi of driver 535 writes it. */
@@ -23,10 +23,14 @@ START_TEST(cards_are_compared_with_those_of_nvidia_smi)
         int status;
         const char *says[3];
     } cases[] = {
-        {CSV("GPU-t4", "15360"), T4, 0,
+        {CSV("GPU-t4", "15360"),
+         T4,
+         0,
          {"\"kind\":\"Scv\"", "509 MiB reserved by the driver, 3 in use, 0 processes",
           "0 unknown to one of them\n16 passed, 0 failed"}},
-        {CSV("GPU-t4", "15362"), T4, 1,
+        {CSV("GPU-t4", "15362"),
+         T4,
+         1,
          {"\"totalMemory\":15360", "15360 | 15362", "15 passed, 1 failed"}},
         {CSV("GPU-t4", "[N/A]"), T4, 0, {"1 unknown to one of them\n15 passed"}},
         {CSV("GPU-t5", "15360"), T4, 1, {"none | GPU-t5", "1 passed, 1 failed"}},
@@ -35,15 +39,13 @@ START_TEST(cards_are_compared_with_those_of_nvidia_smi)
         {"",
          "down 9\n",
          0,
-         {"there is no card to test with: NVML: initializing: the NVIDIA driver is not "
-          "loaded (9)"}},
+         {"there is no card to test with: NVML: initializing: Driver Not Loaded (9)"}},
         {"", "driver 1\n", 0, {"NVML knows of none"}},
     };
     cleanup_free char *library = fixture_library("libnvidia-ml.so.1");
     const char *build = getenv("GPUSHARE_BUILD");
-    cleanup_free char *line =
-        xasprintf("%s/test-gpu '%s' '%s/smi' >'%s/out'", build ? build : "build", library,
-                  dir, dir);
+    cleanup_free char *line = xasprintf("%s/test-gpu '%s' '%s/smi' >'%s/out'",
+                                        build ? build : "build", library, dir, dir);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_free char *smi = xasprintf("cat '%s/csv'", dir);
         temp_script(dir, "smi", smi);
