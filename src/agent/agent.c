@@ -29,7 +29,6 @@ enum {
 
 struct agent {
     const struct agent_config *config;
-    struct api_names names;
     struct kube_client *client;
     pthread_mutex_t lock; /* protects publisher */
     struct publisher *publisher;
@@ -80,7 +79,6 @@ static void take_input(void *ctx, const struct publisher_input *in)
 {
     struct agent *agent = ctx;
     struct step_outputs outputs = {0};
-    metrics_input(&agent->metrics, in);
     pthread_mutex_lock(&agent->lock);
     int64_t before = publisher_due(agent->publisher);
     publisher_step(agent->publisher, time_now(), in, &outputs);
@@ -123,6 +121,10 @@ static void on_sample(void *ctx, const struct gpu_sample *sample, const struct e
     struct agent *agent = ctx;
     struct usage usage = {0};
     struct err unknown = {0};
+    if (err)
+        agent->metrics.failed_samples++;
+    else
+        agent->metrics.samples++;
     usage_meter_measure(agent->usage_meter, clock_mono_ms(), sample, &usage, &unknown);
     overuse_actor_take(agent->overuse_actor, &usage);
     take_event(agent, (struct publisher_input){
@@ -201,13 +203,12 @@ static void perform(void *ctx, void *job)
     struct api_answer answer;
     struct err err = {0};
     cleanup_arena struct arena a = {0};
-    api_request(&agent->names, o, &a, &request);
+    api_request(agent->config->node_name, o, &a, &request);
     int rc = kube_call(agent->client, &request, &reply, &err);
     log_debug("call", request.path, LOG_S("method", request.method),
               LOG_I("status", reply.status));
     api_answer(o, rc ? NULL : &reply, &err, &a, &answer);
-    metrics_call(&agent->metrics, o->type,
-                 answer.input.err ? answer.input.err->code : ERR_NONE);
+    agent->metrics.calls[o->type][answer.err.code]++;
     take_input(agent, &answer.input);
     httpc_reply_fini(&reply);
 }
@@ -218,11 +219,6 @@ static int check_name(const struct agent_config *config, struct err *err)
 {
     if (node_name_check(config->node_name, err))
         return -1;
-    if (!object_is_name(span_of(config->lease_namespace)) ||
-        strpbrk(config->lease_namespace, "%?#&"))
-        return err_set(err, ERR_INVALID,
-                       "--lease-namespace: \"%s\" is not a valid namespace name",
-                       config->lease_namespace);
     if (config->publisher.grace_ms <= config->publisher.renew_ms)
         return err_set(err, ERR_INVALID,
                        "--lease-grace: must be longer than --lease-renew");
@@ -242,7 +238,6 @@ static int64_t pods_limit_ms(const struct agent_config *config)
 static void start_threads(struct agent *agent)
 {
     const struct agent_config *config = agent->config;
-    static const char *const names[PUBLISHER_LANES] = {"scv", "lease", "node"};
     struct card_sampler_fns fns = {on_sample, on_event, interval, agent};
     struct podresources_poller_settings poller = {.socket = config->podresources,
                                                   .interval_ms = config->pods_ms,
@@ -251,8 +246,8 @@ static void start_threads(struct agent *agent)
                                                   .polled = on_pods,
                                                   .ctx = agent};
     for (int i = 0; i < PUBLISHER_LANES; i++)
-        agent->lanes[i] = worker_start(names[i], perform, agent);
-    agent->feed = api_feed_new(&agent->names, take_input, agent);
+        agent->lanes[i] = worker_start(publisher_lane_names[i], perform, agent);
+    agent->feed = api_feed_new(config->node_name, take_input, agent);
     agent->watch = list_watch_loop_new(agent->client, 1, &api_feed_fns, agent->feed);
     list_watch_loop_thread(agent->watch, "watch");
     ticker_start(agent->ticker, &ticker_fns, agent);
@@ -268,7 +263,6 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     struct agent *agent = xcalloc(1, sizeof *agent);
     struct status_server_fns status = {checks, metrics, agent};
     agent->config = config;
-    agent->names = (struct api_names){config->node_name, config->lease_namespace};
     pthread_mutex_init(&agent->lock, NULL);
     agent->ticker = ticker_new();
     agent->usage_meter = usage_meter_new(
@@ -282,7 +276,6 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
         struct overuse_actor_settings overuse = {config->overuse, config->node_name,
                                                  agent->client};
         publisher.node = config->node_name;
-        publisher.lease_namespace = config->lease_namespace;
         publisher.with_pods = polls_pods(config);
         publisher.pods_limit_ms = pods_limit_ms(config);
         publisher.seed = rng_entropy();

@@ -19,7 +19,6 @@ struct agent_config {
     int64_t pods_ms;
     struct overuse_settings overuse; /* without tolerance_mib */
     int64_t overuse_tolerance;       /* bytes */
-    char *lease_namespace;
     int64_t port;
     bool once;
 };

@@ -7,6 +7,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "domain/fields.h"
+#include "domain/keys.h"
 
 /* -- calls -- */
 
@@ -20,10 +22,10 @@ enum {
 };
 
 #define SCVS   "/apis/core.run-linux.com/v1/scvs"
-#define LEASES "/apis/coordination.k8s.io/v1/namespaces/"
+#define LEASES "/apis/coordination.k8s.io/v1/namespaces/" KEY_LEASE_NAMESPACE "/leases"
 
-void api_request(const struct api_names *names, const struct publisher_output *o,
-                 struct arena *a, struct kube_request *r)
+void api_request(const char *node, const struct publisher_output *o, struct arena *a,
+                 struct kube_request *r)
 {
     static const char merge[] = "application/merge-patch+json";
     static const struct {
@@ -35,7 +37,6 @@ void api_request(const struct api_names *names, const struct publisher_output *o
                  [PUBLISHER_GET_NODE] = {"GET", NULL},
                  [PUBLISHER_CREATE_LEASE] = {"POST", NULL},
                  [PUBLISHER_PATCH_LEASE] = {"PATCH", merge}};
-    const char *node = names->node, *ns = names->lease_namespace;
     cleanup_buf struct buf path = {0};
     *r = (struct kube_request){.method = calls[o->type].method,
                                .content_type = calls[o->type].content_type,
@@ -64,10 +65,10 @@ void api_request(const struct api_names *names, const struct publisher_output *o
         buf_printf(&path, SCVS "/%s", node);
         break;
     case PUBLISHER_CREATE_LEASE:
-        buf_printf(&path, LEASES "%s/leases", ns);
+        buf_adds(&path, LEASES);
         break;
     case PUBLISHER_PATCH_LEASE:
-        buf_printf(&path, LEASES "%s/leases/%s", ns, node);
+        buf_printf(&path, LEASES "/%s", node);
         break;
     default:
         buf_printf(&path, "/api/v1/nodes/%s", node);
@@ -97,17 +98,19 @@ static void read_owner(struct jread *j, struct arena *a, struct api_owner *owner
         owner->other = true;
 }
 
-static void read_meta(struct jread *j, struct arena *a, struct api_object *o)
+static void read_meta(struct field_reader *r, const struct field *f, void *at)
 {
+    struct api_object *o = at;
     const struct object_field message = {OBJECT_ANNOTATION, SPAN(KEY_MESSAGE),
                                          &o->message};
     struct span raw;
     struct jread inner;
     struct jread_str key;
-    if (!jread_raw(j, &raw))
+    (void)f;
+    if (!jread_raw(r->j, &raw))
         return;
     jread_init(&inner, raw.p, raw.n);
-    object_meta_read(&inner, a, &o->meta, &message, 1);
+    object_meta_read(&inner, r->a, &o->meta, &message, 1);
     jread_init(&inner, raw.p, raw.n);
     jread_object(&inner, "metadata");
     while (jread_member(&inner, &key)) {
@@ -117,68 +120,43 @@ static void read_meta(struct jread *j, struct arena *a, struct api_object *o)
         }
         jread_array(&inner, "metadata.ownerReferences");
         while (jread_item(&inner))
-            read_owner(&inner, a, &o->owner);
+            read_owner(&inner, r->a, &o->owner);
     }
 }
 
-static void read_spec(struct jread *j, struct api_object *o)
+static void read_status(struct field_reader *r, const struct field *f, void *at)
 {
-    struct jread_str key;
-    jread_object(j, "spec");
-    while (jread_member(j, &key)) {
-        if (jread_key_is(key, "updateInterval"))
-            o->has_interval = jread_i64(j, "spec.updateInterval", &o->interval_ms);
-        else
-            jread_skip(j);
-    }
+    (void)f;
+    jread_raw(r->j, at);
 }
 
-static void read_cards(struct span object, struct arena *a, struct api_object *o)
-{
-    struct jread j;
-    jread_init(&j, object.p, object.n);
-    scv_read_all(&j, a, &o->scv);
-    if (jread_finish(&j, NULL))
-        o->scv = (struct scv){0};
-}
+static const struct field spec_fields[] = {
+    {FIELD("spec.", "updateInterval", api_object, interval_ms), FIELD_IS_NUMBER},
+    FIELDS_END,
+};
 
-static void read_object(struct span bytes, struct arena *a, struct api_object *o)
-{
-    struct jread j;
-    struct jread_str key;
-    *o = (struct api_object){0};
-    jread_init(&j, bytes.p, bytes.n);
-    jread_object(&j, "object");
-    while (jread_member(&j, &key)) {
-        if (jread_key_is(key, "metadata"))
-            read_meta(&j, a, o);
-        else if (jread_key_is(key, "spec"))
-            read_spec(&j, o);
-        else if (jread_key_is(key, "status"))
-            jread_raw(&j, &o->status);
-        else
-            jread_skip(&j);
-    }
-}
-
-static int check_name(const struct api_object *o, struct err *err)
-{
-    if (object_is_name(o->meta.name))
-        return 0;
-    return err_set(err, ERR_INVALID, "the object has no name");
-}
+static const struct field object_fields[] = {
+    {FIELD("", "metadata", api_object, meta), .type = FIELD_OTHER, .read = read_meta},
+    {FIELD("", "spec", api_object, meta), FIELD_IS_OBJECT(spec_fields)},
+    {FIELD("", "status", api_object, status), .type = FIELD_OTHER, .read = read_status},
+    FIELDS_END,
+};
+_Static_assert(offsetof(struct api_object, meta) == 0, "read_meta and spec_fields");
 
 int api_object_read(struct span bytes, struct arena *a, struct api_object *o,
                     struct err *err)
 {
     struct jread j;
+    struct field_reader r = {.j = &j, .a = a};
     *o = (struct api_object){0};
     jread_init(&j, bytes.p, bytes.n);
-    jread_skip(&j);
+    fields_read(&r, "object", object_fields, o);
+    jread_fault(&j, NULL); /* a member of another type counts as absent */
     if (jread_finish(&j, err))
         return -1;
-    read_object(bytes, a, o);
-    return check_name(o, err);
+    return object_is_name(o->meta.name)
+               ? 0
+               : err_set(err, ERR_INVALID, "the object has no name");
 }
 
 int api_object_read_list(struct span bytes, struct arena *a, struct api_object *o,
@@ -188,7 +166,6 @@ int api_object_read_list(struct span bytes, struct arena *a, struct api_object *
     struct jread_str key;
     struct object_meta meta = {0};
     struct span item = {0};
-    *found = false;
     jread_init(&j, bytes.p, bytes.n);
     jread_object(&j, "list");
     while (jread_member(&j, &key)) {
@@ -202,59 +179,50 @@ int api_object_read_list(struct span bytes, struct arena *a, struct api_object *
             jread_skip(&j);
         }
     }
-    if (jread_finish(&j, err))
-        return -1;
     *version = meta.version;
     *found = item.n > 0;
-    if (!*found)
-        return 0;
-    read_object(item, a, o);
-    read_cards(item, a, o);
-    return check_name(o, err);
+    if (jread_finish(&j, err) || (*found && api_object_read(item, a, o, err)))
+        return -1;
+    jread_init(&j, item.p, item.n);
+    scv_read_all(&j, a, &o->scv);
+    if (jread_finish(&j, NULL))
+        o->scv = (struct scv){0};
+    return 0;
 }
 
 /* -- answers -- */
 
-static int read_body(const struct publisher_output *o, struct span body, struct arena *a,
-                     struct api_answer *answer)
-{
-    bool found = true;
-    int rc = o->type == PUBLISHER_LIST
-                 ? api_object_read_list(body, a, &answer->object, &found,
-                                        &answer->input.version, &answer->err)
-                 : api_object_read(body, a, &answer->object, &answer->err);
-    if (rc) {
-        answer->err.code = ERR_INTERNAL;
-        return err_wrap(&answer->err, "answer of the API server");
-    }
-    if (found)
-        answer->input.object = &answer->object;
-    return 0;
-}
-
 void api_answer(const struct publisher_output *o, const struct httpc_reply *reply,
                 const struct err *why, struct arena *a, struct api_answer *answer)
 {
-    answer->err = (struct err){0};
-    answer->input = (struct publisher_input){
-        .type = PUBLISHER_ANSWER, .call = o->call, .retry_after_ms = -1};
-    if (!reply) {
-        answer->err = *why;
-    } else {
-        int64_t s = reply->retry_after_s;
-        if (s >= 0)
-            answer->input.retry_after_ms =
-                1000 * (s < RETRY_AFTER_MAX_S ? s : RETRY_AFTER_MAX_S);
-        if (kube_reply_check(reply->status, buf_span(&reply->body), &answer->err) == 0)
-            read_body(o, buf_span(&reply->body), a, answer);
+    struct publisher_input *in = &answer->input;
+    struct err *err = &answer->err;
+    bool found = true;
+    *err = reply ? (struct err){0} : *why;
+    *in = (struct publisher_input){
+        .type = PUBLISHER_ANSWER, .call = o->call, .err = err, .retry_after_ms = -1};
+    if (!reply)
+        return;
+    struct span body = buf_span(&reply->body);
+    int64_t s = reply->retry_after_s;
+    if (s >= 0)
+        in->retry_after_ms = 1000 * (s < RETRY_AFTER_MAX_S ? s : RETRY_AFTER_MAX_S);
+    if (kube_reply_check(reply->status, body, err))
+        return;
+    if (o->type == PUBLISHER_LIST
+            ? api_object_read_list(body, a, &answer->object, &found, &in->version, err)
+            : api_object_read(body, a, &answer->object, err)) {
+        err->code = ERR_INTERNAL;
+        err_wrap(err, "answer of the API server");
+    } else if (found) {
+        in->object = &answer->object;
     }
-    answer->input.err = &answer->err;
 }
 
 /* -- the watch -- */
 
 struct api_feed {
-    const struct api_names *names;
+    const char *node;
     void (*input)(void *ctx, const struct publisher_input *in);
     void *ctx;
     struct list_watch decoder;
@@ -295,13 +263,13 @@ static void on_fault(void *ctx, const struct err *err)
     list_watch_fail(&w->decoder, err);
 }
 
-struct api_feed *api_feed_new(const struct api_names *names,
+struct api_feed *api_feed_new(const char *node,
                               void (*input)(void *ctx, const struct publisher_input *in),
                               void *ctx)
 {
     static const struct list_watch_handler handler = {on_object, on_bookmark, on_fault};
     struct api_feed *w = xcalloc(1, sizeof *w);
-    w->names = names;
+    w->node = node;
     w->input = input;
     w->ctx = ctx;
     list_watch_init(&w->decoder, &handler, w);
@@ -331,7 +299,7 @@ static struct list_watch *request_watch(void *ctx, size_t slot, struct arena *a,
     const struct publisher_output output = {
         .type = PUBLISHER_WATCH, .run = w->run, .version = w->decoder.version.p};
     (void)slot;
-    api_request(w->names, &output, a, request);
+    api_request(w->node, &output, a, request);
     return &w->decoder;
 }
 

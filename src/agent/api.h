@@ -10,13 +10,9 @@
  * answers and watch events to its inputs. Without a thread.
  */
 
-struct api_names {
-    const char *node, *lease_namespace; /* borrowed */
-};
-
-/* The request of a call or a watch. Strings are in the arena. */
-void api_request(const struct api_names *names, const struct publisher_output *o,
-                 struct arena *a, struct kube_request *request);
+/* The request of a call or a watch, of the node with that name. Strings are in the arena. */
+void api_request(const char *node, const struct publisher_output *o, struct arena *a,
+                 struct kube_request *request);
 
 /* Reads one object. Strings are borrowed from the bytes and the arena. -1: malformed, or
  * without a name. */
@@ -50,10 +46,9 @@ void api_answer(const struct publisher_output *o, const struct httpc_reply *repl
 
 struct api_feed;
 
-/* New. `names` is borrowed. */
-struct api_feed *api_feed_new(const struct api_names *names,
-                                void (*input)(void *ctx,
-                                              const struct publisher_input *in),
-                                void *ctx);
+/* New. `node`, its name, is borrowed. */
+struct api_feed *api_feed_new(const char *node,
+                              void (*input)(void *ctx, const struct publisher_input *in),
+                              void *ctx);
 void api_feed_free(struct api_feed *w); /* NULL is accepted */
 extern const struct list_watch_fns api_feed_fns;

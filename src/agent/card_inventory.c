@@ -5,28 +5,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "agent/node_scv.h"
 #include "base/mem.h"
 
 struct item {
-    struct gpu_card card; /* as published; without processes */
+    struct scv_card card; /* as published; its texts are these: */
+    char uuid[96], model[96], bus_id[32];
     struct card_health health;
-    bool present;         /* in the last sample */
-    bool unhealthy_shown; /* by card_inventory_changed */
-    int64_t
-        missing_since_ms; /* samples succeed without the card since then; -1: present */
+    bool lost;
+    bool present;             /* in the last sample */
+    bool unhealthy_shown;     /* by card_inventory_changed */
+    int64_t missing_since_ms; /* samples succeed without it since then; -1: present */
 };
 
 struct card_inventory {
     struct card_inventory_settings settings;
-    struct item items[GPU_MAX_CARDS];
+    struct item items[GPU_MAX_CARDS]; /* by index */
     size_t n;
     uint64_t mig;             /* bit i: card i is left out */
     char failure[300];        /* of the last sample; empty: it succeeded */
     bool sampled;             /* at least one sample succeeded */
     int64_t failing_since_ms; /* -1: the last sample succeeded */
-    struct gpu_card shown[GPU_MAX_CARDS];
-    struct gpu_sample sample; /* of `shown` */
+    char driver[80], cuda[16];
 };
 
 #define NOT_LISTED "NVML no longer lists the card"
@@ -36,7 +35,6 @@ struct card_inventory *card_inventory_new(const struct card_inventory_settings *
     struct card_inventory *inv = xcalloc(1, sizeof *inv);
     inv->settings = *settings;
     inv->failing_since_ms = -1;
-    inv->sample.cards = inv->shown;
     return inv;
 }
 
@@ -45,27 +43,99 @@ void card_inventory_free(struct card_inventory *inv)
     free(inv);
 }
 
+/* -- one card -- */
+
+static int64_t mib_of(const struct gpu_card *c, enum gpu_metric m)
+{
+    return gpu_value(c, m, 0) >> 20;
+}
+
+static struct item item_of(const struct gpu_card *c)
+{
+    struct item item = {
+        .card = {.id = c->index,
+                 .has_used = gpu_knows(c, GPU_MEM_USED),
+                 .total_mib = mib_of(c, GPU_MEM_TOTAL),
+                 .free_mib = mib_of(c, GPU_MEM_FREE),
+                 .used_mib = mib_of(c, GPU_MEM_USED),
+                 .spec = {.power_w = gpu_value(c, GPU_POWER_LIMIT, 0) / 1000,
+                          .clock_mhz = gpu_value(c, GPU_CLOCK_MEM_MAX, 0),
+                          .sm_clock_mhz = gpu_value(c, GPU_CLOCK_SM_MAX, 0),
+                          .bandwidth =
+                              scv_bandwidth(gpu_value(c, GPU_PCIE_GEN_MAX, 0),
+                                            gpu_value(c, GPU_PCIE_WIDTH_MAX, 0))},
+                 .temperature = gpu_value(c, GPU_TEMPERATURE, -1),
+                 .utilization = gpu_value(c, GPU_UTILIZATION, -1)},
+        .missing_since_ms = -1};
+    struct scv_card *card = &item.card;
+    card->has_temperature = card->temperature >= 0 && card->temperature <= 1000;
+    card->has_utilization = card->utilization >= 0 && card->utilization <= 100;
+    memcpy(item.uuid, c->uuid, sizeof item.uuid);
+    memcpy(item.model, c->model, sizeof item.model);
+    memcpy(item.bus_id, c->bus_id, sizeof item.bus_id);
+    return item;
+}
+
+static void forget_use(struct item *item)
+{
+    struct scv_card *c = &item->card;
+    c->free_mib = 0;
+    c->has_used = c->has_utilization = c->has_temperature = false;
+}
+
+static void mark_lost(struct card_inventory *inv, struct item *item, int64_t now_ms,
+                      const char *reason)
+{
+    item->lost = true;
+    forget_use(item);
+    card_health_sample(&item->health, &inv->settings.health, now_ms, CARD_HEALTH_FAILED,
+                       reason);
+}
+
+static void update(const struct card_inventory *inv, struct item *item, int64_t now_ms,
+                   const struct gpu_card *g)
+{
+    const char *reason;
+    enum card_health_reading reading = card_health_read(g, &reason);
+    item->present = true;
+    item->missing_since_ms = -1;
+    item->card.id = g->index;
+    card_health_sample(&item->health, &inv->settings.health, now_ms, reading, reason);
+    if (item->health.tolerated)
+        return;
+    item->lost = g->state == GPU_LOST;
+    if (item->lost || g->state == GPU_UNREADABLE) {
+        forget_use(item);
+        return;
+    }
+    const struct item now = item_of(g);
+    item->card = now.card;
+    memcpy(item->uuid, now.uuid, sizeof item->uuid);
+    memcpy(item->model, now.model, sizeof item->model);
+    memcpy(item->bus_id, now.bus_id, sizeof item->bus_id);
+}
+
 /* -- lookup -- */
 
-typedef bool (*same_fn)(const struct gpu_card *a, const struct gpu_card *b);
+typedef bool (*same_fn)(const struct item *a, const struct item *b);
 
-static bool same_uuid(const struct gpu_card *a, const struct gpu_card *b)
+static bool same_uuid(const struct item *a, const struct item *b)
 {
     return a->uuid[0] && strcmp(a->uuid, b->uuid) == 0;
 }
 
 /* A card that cannot be opened has no UUID in the sample: its index identifies it. */
-static bool same_index(const struct gpu_card *a, const struct gpu_card *b)
+static bool same_index(const struct item *a, const struct item *b)
 {
-    return (!a->uuid[0] || !b->uuid[0]) && a->index == b->index;
+    return (!a->uuid[0] || !b->uuid[0]) && a->card.id == b->card.id;
 }
 
-/* An item that no card of the sample was matched with yet. */
-static struct item *find_item(struct card_inventory *inv, const struct gpu_card *g,
-                              same_fn same)
+/* An item of the same card, in the last sample or not. */
+static struct item *find_item(struct card_inventory *inv, const struct item *like,
+                              same_fn same, bool present)
 {
     for (size_t i = 0; i < inv->n; i++)
-        if (!inv->items[i].present && same(&inv->items[i].card, g))
+        if (inv->items[i].present == present && same(&inv->items[i], like))
             return &inv->items[i];
     return NULL;
 }
@@ -78,7 +148,7 @@ static void drop_item(struct card_inventory *inv, struct item *item)
 }
 
 /* In a full list, the card that is missing for longest is replaced. */
-static struct item *add_item(struct card_inventory *inv, const struct gpu_card *g)
+static struct item *add_item(struct card_inventory *inv, const struct item *new)
 {
     struct item *oldest = NULL;
     for (size_t i = 0; i < inv->n; i++)
@@ -89,71 +159,15 @@ static struct item *add_item(struct card_inventory *inv, const struct gpu_card *
         drop_item(inv, oldest);
     if (inv->n == GPU_MAX_CARDS)
         return NULL;
-    struct item *item = &inv->items[inv->n++];
-    *item = (struct item){.card = *g, .missing_since_ms = -1};
-    return item;
+    inv->items[inv->n] = *new;
+    return &inv->items[inv->n++];
 }
-
-/* -- one card -- */
-
-static void mark_lost(struct card_inventory *inv, struct item *item, int64_t now_ms,
-                      const char *reason)
-{
-    item->card.state = GPU_LOST;
-    snprintf(item->card.why, sizeof item->card.why, "%s", reason);
-    card_health_sample(&item->health, &inv->settings.health, now_ms, CARD_HEALTH_FAILED,
-                       reason);
-    item->card.known &= ~(1u << GPU_MEM_FREE | 1u << GPU_MEM_USED |
-                          1u << GPU_UTILIZATION | 1u << GPU_TEMPERATURE);
-}
-
-/* Keeps constant properties that a failed card does not report. */
-static void keep_known(struct gpu_card *to, const struct gpu_card *from)
-{
-    static const enum gpu_metric fixed[] = {GPU_MEM_TOTAL,      GPU_CLOCK_SM_MAX,
-                                            GPU_CLOCK_MEM_MAX,  GPU_PCIE_GEN_MAX,
-                                            GPU_PCIE_WIDTH_MAX, GPU_POWER_LIMIT};
-    if (!to->uuid[0])
-        memcpy(to->uuid, from->uuid, sizeof to->uuid);
-    if (!to->model[0])
-        memcpy(to->model, from->model, sizeof to->model);
-    if (!to->bus_id[0])
-        memcpy(to->bus_id, from->bus_id, sizeof to->bus_id);
-    for (size_t i = 0; i < ARRAY_LEN(fixed); i++) {
-        if (gpu_knows(to, fixed[i]) || !gpu_knows(from, fixed[i]))
-            continue;
-        to->known |= 1u << fixed[i];
-        to->value[fixed[i]] = from->value[fixed[i]];
-    }
-}
-
-static void update(const struct card_inventory *inv, struct item *item, int64_t now_ms,
-                   const struct gpu_card *g)
-{
-    const char *reason;
-    enum card_health_reading reading = card_health_read(g, &reason);
-    item->present = true;
-    item->missing_since_ms = -1;
-    card_health_sample(&item->health, &inv->settings.health, now_ms, reading, reason);
-    if (item->health.tolerated) {
-        item->card.index = g->index;
-        return;
-    }
-    struct gpu_card card = *g;
-    if (g->state != GPU_OK)
-        keep_known(&card, &item->card);
-    item->card = card;
-    item->card.processes = NULL;
-    item->card.n_processes = 0;
-}
-
-/* -- all of them -- */
 
 static bool has_index(const struct card_inventory *inv, const struct item *by_other,
                       int32_t index)
 {
     for (size_t i = 0; i < inv->n; i++)
-        if (&inv->items[i] != by_other && inv->items[i].card.index == index)
+        if (&inv->items[i] != by_other && inv->items[i].card.id == index)
             return true;
     return false;
 }
@@ -161,33 +175,30 @@ static bool has_index(const struct card_inventory *inv, const struct item *by_ot
 static int by_index(const void *pa, const void *pb)
 {
     const struct item *a = pa, *b = pb;
-    return a->card.index < b->card.index ? -1 : a->card.index > b->card.index;
+    return a->card.id < b->card.id ? -1 : a->card.id > b->card.id;
 }
 
 static void settle_indexes(struct card_inventory *inv)
 {
     for (size_t i = 0; i < inv->n; i++) {
         struct item *item = &inv->items[i];
-        if (item->present || !has_index(inv, item, item->card.index))
+        if (item->present || !has_index(inv, item, item->card.id))
             continue;
-        for (item->card.index = 0; has_index(inv, item, item->card.index);)
-            item->card.index++;
+        for (item->card.id = 0; has_index(inv, item, item->card.id);)
+            item->card.id++;
     }
     qsort(inv->items, inv->n, sizeof *inv->items, by_index);
 }
 
-static void publish(struct card_inventory *inv)
-{
-    settle_indexes(inv);
-    for (size_t i = 0; i < inv->n; i++)
-        inv->shown[i] = inv->items[i].card;
-    inv->sample.n_cards = inv->n;
-}
+/* -- samples -- */
 
 static void match_card(struct card_inventory *inv, int64_t now_ms,
                        const struct gpu_card *g, same_fn same, bool last_chance)
 {
-    struct item *item = find_item(inv, g, same);
+    const struct item new = item_of(g);
+    struct item *item = find_item(inv, &new, same, false);
+    if (last_chance && find_item(inv, &new, same_uuid, true))
+        return; /* it was matched by its UUID */
     if (g->state == GPU_MIG) {
         if (item)
             drop_item(inv, item);
@@ -196,17 +207,9 @@ static void match_card(struct card_inventory *inv, int64_t now_ms,
         return;
     }
     if (!item && last_chance)
-        item = add_item(inv, g);
+        item = add_item(inv, &new);
     if (item)
         update(inv, item, now_ms, g);
-}
-
-static bool is_known(const struct card_inventory *inv, const struct gpu_card *g)
-{
-    for (size_t i = 0; i < inv->n; i++)
-        if (inv->items[i].present && same_uuid(&inv->items[i].card, g))
-            return true;
-    return false;
 }
 
 static void mark_missing(struct card_inventory *inv, int64_t now_ms)
@@ -231,17 +234,16 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
     inv->sampled = true;
     inv->failure[0] = '\0';
     inv->failing_since_ms = -1;
-    memcpy(inv->sample.driver, s->driver, sizeof s->driver);
-    memcpy(inv->sample.cuda, s->cuda, sizeof s->cuda);
+    memcpy(inv->driver, s->driver, sizeof inv->driver);
+    memcpy(inv->cuda, s->cuda, sizeof inv->cuda);
     for (size_t i = 0; i < inv->n; i++)
         inv->items[i].present = false;
     for (size_t i = 0; i < s->n_cards; i++)
         match_card(inv, now_ms, &s->cards[i], same_uuid, false);
     for (size_t i = 0; i < s->n_cards; i++)
-        if (!is_known(inv, &s->cards[i]))
-            match_card(inv, now_ms, &s->cards[i], same_index, true);
+        match_card(inv, now_ms, &s->cards[i], same_index, true);
     mark_missing(inv, now_ms);
-    publish(inv);
+    settle_indexes(inv);
 }
 
 void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const char *reason,
@@ -255,80 +257,44 @@ void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const cha
     snprintf(inv->failure, sizeof inv->failure, "%s", reason);
     for (size_t i = 0; i < inv->n; i++)
         mark_lost(inv, &inv->items[i], now_ms, reason);
-    publish(inv);
 }
 
 bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
                           const struct gpu_event *event)
 {
     struct card_health_target cards[GPU_MAX_CARDS];
-    for (size_t i = 0; i < inv->n; i++)
-        cards[i] =
-            (struct card_health_target){&inv->items[i].health, inv->items[i].card.uuid,
-                                        inv->items[i].card.index, inv->items[i].present};
+    for (size_t i = 0; i < inv->n; i++) {
+        struct item *item = &inv->items[i];
+        cards[i] = (struct card_health_target){&item->health, item->uuid, item->card.id,
+                                               item->present};
+    }
     return card_health_event(cards, inv->n, now_ms, event);
 }
 
 /* -- the Scv of the previous process -- */
 
-static void set_metric(struct gpu_card *g, enum gpu_metric m, int64_t value)
-{
-    if (value <= 0)
-        return;
-    g->known |= 1u << m;
-    g->value[m] = value;
-}
-
-/* Any link with this bandwidth. */
-static void set_link(struct gpu_card *g, int64_t bandwidth)
-{
-    for (int64_t generation = 6; bandwidth && generation > 0; generation--)
-        for (int64_t lanes = 1; lanes <= 32; lanes *= 2)
-            if (scv_bandwidth(generation, lanes) == bandwidth) {
-                set_metric(g, GPU_PCIE_GEN_MAX, generation);
-                set_metric(g, GPU_PCIE_WIDTH_MAX, lanes);
-                return;
-            }
-}
-
-static void text(char *out, size_t size, struct span s)
+static void set_text(char *out, size_t size, struct span s)
 {
     snprintf(out, size, "%.*s", SPAN_ARG(s));
-}
-
-static struct gpu_card card_of(const struct scv_card *c)
-{
-    struct gpu_card g = {.index = c->id, .state = GPU_OK};
-    text(g.uuid, sizeof g.uuid, c->uuid);
-    text(g.model, sizeof g.model, c->model);
-    set_metric(&g, GPU_MEM_TOTAL, c->total_mib << 20);
-    set_metric(&g, GPU_MEM_FREE, c->free_mib << 20);
-    set_metric(&g, GPU_POWER_LIMIT, c->spec.power_w * 1000);
-    set_metric(&g, GPU_CLOCK_MEM_MAX, c->spec.clock_mhz);
-    set_metric(&g, GPU_CLOCK_SM_MAX, c->spec.sm_clock_mhz);
-    set_link(&g, c->spec.bandwidth);
-    text(g.bus_id, sizeof g.bus_id, c->bus_id);
-    return g;
-}
-
-static struct item *find_published(struct card_inventory *inv, const struct gpu_card *g)
-{
-    for (size_t i = 0; i < inv->n; i++)
-        if (same_uuid(&inv->items[i].card, g) || same_index(&inv->items[i].card, g))
-            return &inv->items[i];
-    return NULL;
 }
 
 void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
                           const struct scv *scv)
 {
     for (size_t i = 0; i < scv->n_cards; i++) {
-        struct gpu_card g = card_of(&scv->cards[i]);
-        if (g.index >= GPU_MAX_CARDS)
+        const struct scv_card *c = &scv->cards[i];
+        struct item old = {.card = *c, .missing_since_ms = -1}, *item = NULL;
+        if (c->id >= GPU_MAX_CARDS)
             continue;
-        struct item *item = find_published(inv, &g);
-        if (!item && !(inv->mig >> g.index & 1)) {
-            item = add_item(inv, &g);
+        set_text(old.uuid, sizeof old.uuid, c->uuid);
+        set_text(old.model, sizeof old.model, c->model);
+        set_text(old.bus_id, sizeof old.bus_id, c->bus_id);
+        old.card.use_complete = false;
+        for (size_t k = 0; k < inv->n && !item; k++)
+            if (same_uuid(&inv->items[k], &old) || same_index(&inv->items[k], &old))
+                item = &inv->items[k];
+        if (!item && !(inv->mig >> c->id & 1)) {
+            item = add_item(inv, &old);
             if (item && inv->sampled) {
                 item->missing_since_ms = now_ms;
                 mark_lost(inv, item, now_ms, NOT_LISTED);
@@ -337,73 +303,70 @@ void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
         if (item && !inv->sampled && !item->health.sampled)
             card_health_sample(&item->health, &inv->settings.health, now_ms,
                                CARD_HEALTH_GOOD, NULL);
-        if (item && !scv->cards[i].healthy)
+        if (item && !c->healthy)
             card_health_sample(&item->health, &inv->settings.health, now_ms,
                                CARD_HEALTH_FAILED, "unhealthy before scv-agent started");
     }
-    publish(inv);
+    settle_indexes(inv);
 }
 
 /* -- reading -- */
 
-size_t card_inventory_count(const struct card_inventory *inv)
+const struct card_health *card_inventory_changed(struct card_inventory *inv,
+                                                 int32_t *index, const char **uuid)
 {
-    return inv->n;
-}
-
-const struct gpu_card *card_inventory_card(const struct card_inventory *inv, size_t i,
-                                           bool *healthy, const char **reason)
-{
-    *healthy = inv->items[i].health.healthy;
-    *reason = inv->items[i].health.reason;
-    return &inv->shown[i];
-}
-
-const struct gpu_card *card_inventory_changed(struct card_inventory *inv, bool *healthy,
-                                              const char **reason)
-{
-    for (size_t i = 0; i < inv->n; i++)
-        if (inv->items[i].unhealthy_shown == inv->items[i].health.healthy) {
-            inv->items[i].unhealthy_shown = !inv->items[i].health.healthy;
-            return card_inventory_card(inv, i, healthy, reason);
-        }
+    for (size_t i = 0; i < inv->n; i++) {
+        struct item *item = &inv->items[i];
+        if (item->unhealthy_shown != item->health.healthy)
+            continue;
+        item->unhealthy_shown = !item->health.healthy;
+        *index = item->card.id;
+        *uuid = item->uuid;
+        return &item->health;
+    }
     return NULL;
 }
 
 void card_inventory_report(const struct card_inventory *inv, struct arena *a,
                            struct scv *scv)
 {
-    bool healthy[GPU_MAX_CARDS];
-    for (size_t i = 0; i < inv->n; i++)
-        healthy[i] = inv->items[i].health.healthy;
-    node_scv_add_cards(&inv->sample, healthy, a, scv);
+    scv->n_cards = inv->n;
+    scv->cards = arena_alloc(a, inv->n * sizeof *scv->cards);
+    for (size_t i = 0; i < inv->n; i++) {
+        const struct item *item = &inv->items[i];
+        struct scv_card *card = &scv->cards[i];
+        *card = item->card;
+        card->healthy = item->health.healthy;
+        card->health = card->healthy ? SPAN("Healthy") : SPAN("Unhealthy");
+        card->uuid = span_of(item->uuid);
+        card->model = span_of(item->model);
+        card->bus_id = span_of(item->bus_id);
+    }
+    scv->driver_version = span_of(inv->driver);
+    scv->cuda_version = span_of(inv->cuda);
 }
 
 bool card_inventory_any_lost(const struct card_inventory *inv)
 {
     for (size_t i = 0; i < inv->n; i++)
-        if (inv->items[i].card.state == GPU_LOST)
+        if (inv->items[i].lost)
             return true;
     return false;
 }
 
-const char *card_inventory_driver(const struct card_inventory *inv)
+bool card_inventory_is_empty(const struct card_inventory *inv)
 {
-    return inv->sample.driver;
+    return !inv->n;
 }
 
 void card_inventory_message(const struct card_inventory *inv, struct buf *out)
 {
-    if (inv->failure[0])
-        buf_adds(out, inv->failure);
+    buf_adds(out, inv->failure);
     for (size_t i = 0; i < inv->n; i++) {
-        const char *reason = "";
-        bool healthy;
-        const struct gpu_card *g = card_inventory_card(inv, i, &healthy, &reason);
-        if (healthy || (inv->failure[0] && strcmp(reason, inv->failure) == 0))
-            continue;
-        buf_printf(out, "%sGPU%d is Unhealthy: %s", out->n ? "; " : "", (int)g->index,
-                   reason);
+        const struct card_health *h = &inv->items[i].health;
+        if (!h->healthy && strcmp(h->reason, inv->failure))
+            buf_printf(out, "%sGPU%d is Unhealthy: %s", out->n ? "; " : "",
+                       (int)inv->items[i].card.id, h->reason);
     }
     for (int i = 0; i < 64; i++)
         if (inv->mig >> i & 1)

@@ -10,8 +10,9 @@
  *
  * - node/card_health.h decides the health of each card. While it tolerates an unreadable
  *   card, or failed samples of the whole node, the last readings are published.
- * - A card that NVML no longer lists stays as lost, because pods may hold promises on it.
- *   It is dropped after NVML has worked without it for `keep_lost_ms`. It keeps its
+ * - A card that cannot be read keeps its last known values, without those that change. So
+ *   does a card that NVML no longer lists: it stays as lost, because pods may hold promises
+ *   on it. It is dropped after NVML has worked without it for `keep_lost_ms`. It keeps its
  *   index, unless another card has that index now: then it gets the lowest free one.
  * - Cards in MIG mode are left out.
  */
@@ -41,20 +42,18 @@ bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
 void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
                           const struct scv *scv);
 
-size_t card_inventory_count(const struct card_inventory *inv);
-/* By rising index. *reason is empty when the card is healthy. Valid until the next
- * change. */
-const struct gpu_card *card_inventory_card(const struct card_inventory *inv, size_t i,
-                                           bool *healthy, const char **reason);
-/* The next card whose health changed since the last call that returned it, or that is
- * unhealthy and was not returned yet; NULL: none. */
-const struct gpu_card *card_inventory_changed(struct card_inventory *inv, bool *healthy,
-                                              const char **reason);
-/* Sets the cards and versions of *scv, as node_scv_add_cards does. */
+/* The health of the next card for which it changed since the last call that returned it, or
+ * that is unhealthy and was not returned yet; NULL: none. Valid until the next change, as
+ * *uuid, which is empty when unknown. */
+const struct card_health *card_inventory_changed(struct card_inventory *inv,
+                                                 int32_t *index, const char **uuid);
+/* Sets the cards and versions of *scv; leaves its other members alone. Bytes are MiB,
+ * rounded down per card. Unknown values are left out. The array is in the arena; strings
+ * are valid until the next change. */
 void card_inventory_report(const struct card_inventory *inv, struct arena *a,
                            struct scv *scv);
 /* Whether a card is lost. NVML finds a card that came back only after a reopen. */
 bool card_inventory_any_lost(const struct card_inventory *inv);
-const char *card_inventory_driver(const struct card_inventory *inv); /* version, or "" */
+bool card_inventory_is_empty(const struct card_inventory *inv);
 /* Appends one clause per problem, separated by "; "; nothing when there is none. */
 void card_inventory_message(const struct card_inventory *inv, struct buf *out);

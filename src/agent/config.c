@@ -3,7 +3,6 @@
 #include <stddef.h>
 
 #include "agent/agent.h"
-#include "domain/keys.h"
 
 #define AT(field) offsetof(struct agent_config, field)
 #define YEAR_MS   (366LL * 24 * 3600 * 1000)
@@ -150,12 +149,6 @@ static const struct opt table[] = {
      .help =
          "Directory of the host's proc and var/log/containers, which map processes to "
          "containers."},
-    {.name = "lease-namespace",
-     .arg = "NAME",
-     .init = KEY_LEASE_NAMESPACE,
-     .type = OPT_STRING,
-     .offset = AT(lease_namespace),
-     .help = "Namespace of the Lease that is the heartbeat."},
     {.name = "lease-renew",
      .arg = "TIME",
      .init = "10s",

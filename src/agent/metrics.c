@@ -2,53 +2,31 @@
 /* The metrics of scv-agent as text. */
 #include "agent/metrics.h"
 
-#include <stdio.h>
-
 #include "base/mem.h"
 #include "base/prom.h"
 
 #define NAME(rest) "scv_agent_" rest
 
-enum { DIGITS = 12 };
-
-void metrics_input(struct metrics *m, const struct publisher_input *in)
-{
-    if (in->type != PUBLISHER_SAMPLED)
-        return;
-    bool failed = in->err && in->err->code != ERR_NONE;
-    atomic_fetch_add(failed ? &m->failed_samples : &m->samples, 1);
-}
-
-void metrics_call(struct metrics *m, enum publisher_output_type call, enum err_code code)
-{
-    atomic_fetch_add(&m->calls[call][code], 1);
-}
-
-static const struct {
-    enum publisher_output_type call;
-    const char *name;
-} calls[] = {
-    {PUBLISHER_LIST, "scv-list"},
-    {PUBLISHER_CREATE, "scv-create"},
-    {PUBLISHER_PATCH, "scv-patch"},
-    {PUBLISHER_GET_NODE, "node-get"},
-    {PUBLISHER_CREATE_LEASE, "lease-create"},
-    {PUBLISHER_PATCH_LEASE, "lease-patch"},
-};
-
 static void write_calls(const struct metrics *m, struct buf *out)
 {
+    static const char *const names[METRICS_CALLS] = {
+        [PUBLISHER_LIST] = "scv-list",
+        [PUBLISHER_CREATE] = "scv-create",
+        [PUBLISHER_PATCH] = "scv-patch",
+        [PUBLISHER_GET_NODE] = "node-get",
+        [PUBLISHER_CREATE_LEASE] = "lease-create",
+        [PUBLISHER_PATCH_LEASE] = "lease-patch",
+    };
     prom_family(out, NAME("api_requests_total"), PROM_COUNTER,
                 "Requests to the API server, by call and result.");
-    for (size_t i = 0; i < ARRAY_LEN(calls); i++)
-        for (int code = 0; code < METRICS_CODES; code++) {
-            uint64_t n = atomic_load(&m->calls[calls[i].call][code]);
+    for (int call = 0; call < METRICS_CALLS; call++)
+        for (int code = 0; names[call] && code < METRICS_CODES; code++) {
             const char *result =
                 code == ERR_NONE ? "ok" : err_code_name((enum err_code)code);
-            struct prom_label l[] = {{"call", span_of(calls[i].name)},
+            struct prom_label l[] = {{"call", span_of(names[call])},
                                      {"code", span_of(result)}};
-            if (n || code == ERR_NONE)
-                prom_sample(out, NAME("api_requests_total"), l, 2, (int64_t)n);
+            if (m->calls[call][code] || code == ERR_NONE)
+                prom_sample(out, NAME("api_requests_total"), l, 2, m->calls[call][code]);
         }
 }
 
@@ -63,161 +41,154 @@ static void write_checks(const struct publisher *p, struct step_time now, struct
     }
 }
 
-static void write_card_sample(struct buf *out, const char *name, int index,
-                              struct span uuid, int64_t value)
-{
-    char text[DIGITS];
-    snprintf(text, sizeof text, "%d", index);
-    const struct prom_label l[] = {{"card", span_of(text)}, {"uuid", uuid}};
-    prom_sample(out, name, l, ARRAY_LEN(l), value);
-}
+/* -- cards and containers -- */
 
-static void write_cards(const struct card_inventory *cards, struct buf *out)
+enum { LABELS = 5, VALUES = 6, SERIES_MAX = 2048 /* of containers, in each family */ };
+
+struct family {
+    const char *name, *help;
+    bool nano; /* billionths */
+};
+
+/* The samples of one card or container: a value for each family; -1: unknown. */
+struct row {
+    struct prom_label labels[LABELS];
+    size_t n_labels;
+    int64_t values[VALUES];
+};
+
+static void write_rows(const struct family *families, size_t n_families,
+                       const struct row *rows, size_t n, struct buf *out)
 {
-    enum { HEALTH = -1 };
-    static const struct {
-        const char *name, *help;
-        int metric;
-    } families[] = {
-        {NAME("card_healthy"), "Whether a card is Healthy in the Scv.", HEALTH},
-        {NAME("card_memory_capacity_bytes"), "Memory size of a card.", GPU_MEM_TOTAL},
-        {NAME("card_memory_free_bytes"), "Measured free memory of a card.", GPU_MEM_FREE},
-        {NAME("card_temperature_celsius"), "Temperature of a card.", GPU_TEMPERATURE},
-    };
-    prom_one(out, NAME("cards"), PROM_GAUGE, "Cards in the Scv.",
-             (int64_t)card_inventory_count(cards));
-    for (size_t f = 0; f < ARRAY_LEN(families); f++) {
+    for (size_t f = 0; f < n_families; f++) {
         prom_family(out, families[f].name, PROM_GAUGE, families[f].help);
-        for (size_t i = 0; i < card_inventory_count(cards); i++) {
-            bool healthy;
-            const char *reason;
-            const struct gpu_card *c = card_inventory_card(cards, i, &healthy, &reason);
-            int m = families[f].metric;
-            if (m == HEALTH || gpu_knows(c, (enum gpu_metric)m))
-                write_card_sample(out, families[f].name, c->index, span_of(c->uuid),
-                                  m == HEALTH ? healthy : c->value[m]);
-        }
+        for (size_t i = 0; i < n; i++)
+            if (rows[i].values[f] >= 0)
+                (families[f].nano ? prom_nano
+                                  : prom_sample)(out, families[f].name, rows[i].labels,
+                                                 rows[i].n_labels, rows[i].values[f]);
     }
 }
 
-/* -- what containers use -- */
-
-enum { CONTAINERS_MAX = 2048 }; /* series of each family */
-
-static struct span pod_label(const struct usage_container *c)
+/* -1: one of them is unknown. */
+static int64_t sum(int64_t a, int64_t b)
 {
-    return c->pod.n ? c->pod : c->pod_uid; /* its name is unknown */
+    return a < 0 || b < 0 ? -1 : a + b;
 }
 
-/* Whether both have the same labels: a container that restarts can have two IDs. */
-static bool is_same_series(const struct usage_container *a,
-                           const struct usage_container *b)
+static int64_t bytes(int64_t mib)
 {
-    return a->card == b->card && span_eq(a->ns, b->ns) &&
-           span_eq(pod_label(a), pod_label(b)) && span_eq(a->name, b->name);
+    return mib < 0 ? -1 : mib << 20;
 }
 
-enum usage_family { USED, PROMISED, SM };
-
-static int64_t value_of(const struct usage_container *c, enum usage_family family)
+static struct prom_label card_label(struct arena *a, int32_t index)
 {
-    return family == USED       ? c->used_mib
-           : family == PROMISED ? c->promised_mib
-                                : c->sm_percent;
+    return (struct prom_label){"card", span_of(arena_printf(a, "%d", (int)index))};
 }
 
-/* The sum of the containers of one series; a promise is of all of them. */
-static int64_t sum_of(const struct usage_container *c, size_t n, enum usage_family family)
+/* The cards of the Scv, and those that were measured. */
+static void write_cards(const struct scv *scv, const struct usage *u, struct arena *a,
+                        struct buf *out)
 {
-    int64_t sum = value_of(c, family);
-    for (size_t i = 1; i < n && family != PROMISED; i++) {
-        int64_t v = value_of(&c[i], family);
-        sum = sum < 0 || v < 0 ? -1 : sum + v;
+    static const struct family families[] = {
+        {.name = NAME("card_healthy"), .help = "Whether a card is Healthy in the Scv."},
+        {.name = NAME("card_memory_capacity_bytes"), .help = "Memory size of a card."},
+        {.name = NAME("card_memory_free_bytes"),
+         .help = "Measured free memory of a card."},
+        {.name = NAME("card_temperature_celsius"), .help = "Temperature of a card."},
+        {.name = NAME("card_memory_outside_bytes"),
+         .help = "Memory that processes outside Kubernetes use."},
+        {.name = NAME("card_usage_complete"),
+         .help = "Whether every process of a card was measured and mapped."},
+    };
+    enum { OUTSIDE = 4 };
+    size_t n = scv->n_cards + u->n_cards;
+    struct row *rows = arena_alloc(a, (n + 1) * sizeof *rows);
+    struct row *measured = rows + scv->n_cards;
+    for (size_t i = 0; i < scv->n_cards; i++) {
+        const struct scv_card *c = &scv->cards[i];
+        bool has_free = c->healthy || c->free_mib;
+        rows[i] = (struct row){{card_label(a, c->id), {"uuid", c->uuid}},
+                               2,
+                               {c->healthy, bytes(c->total_mib ? c->total_mib : -1),
+                                bytes(has_free ? c->free_mib : -1),
+                                c->has_temperature ? c->temperature : -1, -1, -1}};
     }
-    return family == SM && sum > 100 ? 100 : sum;
-}
-
-static void write_container(const struct usage *u, const struct usage_container *c,
-                            size_t n, enum usage_family family, const char *name,
-                            struct buf *out)
-{
-    const struct usage_card *card = &u->cards[c->card];
-    int64_t v = sum_of(c, n, family);
-    char index[DIGITS];
-    snprintf(index, sizeof index, "%d", card->index);
-    struct prom_label l[] = {{"namespace", c->ns},
-                             {"pod", pod_label(c)},
-                             {"container", c->name},
-                             {"card", span_of(index)},
-                             {"uuid", card->uuid}};
-    if (v >= 0 && family == SM)
-        prom_nano(out, name, l, ARRAY_LEN(l), v * 10000000); /* percent */
-    else if (v >= 0)
-        prom_sample(out, name, l, ARRAY_LEN(l), v << 20);
-}
-
-static void write_containers(const struct usage *u, enum usage_family family,
-                             const char *name, const char *help, struct buf *out)
-{
-    size_t n, series = 0;
-    prom_family(out, name, PROM_GAUGE, help);
-    for (size_t i = 0; i < u->n_containers && series++ < CONTAINERS_MAX; i += n) {
-        for (n = 1; i + n < u->n_containers &&
-                    is_same_series(&u->containers[i], &u->containers[i + n]);
-             n++) {
-        }
-        write_container(u, &u->containers[i], n, family, name, out);
-    }
-}
-
-/* The memory of processes outside Kubernetes; -1: one of them is unknown. */
-static int64_t outside_mib(const struct usage *u, size_t card)
-{
-    int64_t sum = 0;
-    for (size_t i = 0; i < u->n_outside; i++)
-        if (u->outside[i].card == card)
-            sum =
-                sum < 0 || u->outside[i].used_mib < 0 ? -1 : sum + u->outside[i].used_mib;
-    return sum;
-}
-
-static void write_usage(const struct usage *u, struct buf *out)
-{
-    static const char outside[] = NAME("card_memory_outside_bytes");
-    static const char complete[] = NAME("card_usage_complete");
-    write_containers(u, PROMISED, "gpushare_container_gpu_memory_promised_bytes",
-                     "Memory of a card that was promised to a container.", out);
-    write_containers(u, USED, "gpushare_container_gpu_memory_used_bytes",
-                     "Memory of a card that a container uses.", out);
-    write_containers(u, SM, "gpushare_container_gpu_sm_utilization_ratio",
-                     "Share of a card's SM time that a container uses.", out);
-    prom_family(out, outside, PROM_GAUGE,
-                "Memory that processes outside Kubernetes use.");
     for (size_t i = 0; i < u->n_cards; i++) {
-        int64_t mib = outside_mib(u, i);
-        if (mib >= 0)
-            write_card_sample(out, outside, u->cards[i].index, u->cards[i].uuid,
-                              mib << 20);
+        const struct usage_card *c = &u->cards[i];
+        measured[i] = (struct row){{card_label(a, c->index), {"uuid", c->uuid}},
+                                   2,
+                                   {-1, -1, -1, -1, 0, c->complete}};
     }
-    prom_family(out, complete, PROM_GAUGE,
-                "Whether every process of a card was measured and mapped.");
-    for (size_t i = 0; i < u->n_cards; i++)
-        write_card_sample(out, complete, u->cards[i].index, u->cards[i].uuid,
-                          u->cards[i].complete);
+    for (size_t i = 0; i < u->n_outside; i++) {
+        int64_t *of_card = &measured[u->outside[i].card].values[OUTSIDE];
+        *of_card = sum(*of_card, bytes(u->outside[i].used_mib));
+    }
+    prom_one(out, NAME("cards"), PROM_GAUGE, "Cards in the Scv.", (int64_t)scv->n_cards);
+    write_rows(families, ARRAY_LEN(families), rows, n, out);
+}
+
+static bool has_same_labels(const struct row *a, const struct row *b)
+{
+    for (size_t i = 0; i < LABELS; i++)
+        if (!span_eq(a->labels[i].value, b->labels[i].value))
+            return false;
+    return true;
+}
+
+/* A container that restarts can have two IDs, and the same labels. */
+static void write_containers(const struct usage *u, struct arena *a, struct buf *out)
+{
+    static const struct family families[] = {
+        {"gpushare_container_gpu_memory_promised_bytes",
+         "Memory of a card that was promised to a container.", false},
+        {"gpushare_container_gpu_memory_used_bytes",
+         "Memory of a card that a container uses.", false},
+        {"gpushare_container_gpu_sm_utilization_ratio",
+         "Share of a card's SM time that a container uses.", true},
+    };
+    enum { USED = 1, SM = 2, PERCENT = 10 * 1000 * 1000 };
+    struct row *rows = arena_alloc(a, (u->n_containers + 1) * sizeof *rows);
+    size_t n = 0;
+    for (size_t i = 0; i < u->n_containers; i++) {
+        const struct usage_container *c = &u->containers[i];
+        const struct usage_card *card = &u->cards[c->card];
+        const struct row row = {{{"namespace", c->ns},
+                                 {"pod", c->pod.n ? c->pod : c->pod_uid},
+                                 {"container", c->name},
+                                 card_label(a, card->index),
+                                 {"uuid", card->uuid}},
+                                LABELS,
+                                {bytes(c->promised_mib), bytes(c->used_mib),
+                                 c->sm_percent < 0 ? -1 : c->sm_percent * PERCENT}};
+        if (n && has_same_labels(&rows[n - 1], &row)) { /* a promise is of all of them */
+            int64_t *values = rows[n - 1].values;
+            values[USED] = sum(values[USED], row.values[USED]);
+            values[SM] = sum(values[SM], row.values[SM]);
+            if (values[SM] > INT64_C(100) * PERCENT)
+                values[SM] = INT64_C(100) * PERCENT;
+        } else if (n < SERIES_MAX) {
+            rows[n++] = row;
+        }
+    }
+    write_rows(families, ARRAY_LEN(families), rows, n, out);
 }
 
 void metrics_write_agent(const struct metrics *m, const struct publisher *p,
                          struct step_time now, struct buf *out)
 {
+    cleanup_arena struct arena a = {0};
+    struct scv scv = {0};
+    card_inventory_report(publisher_cards(p), &a, &scv);
     prom_family(out, NAME("build_info"), PROM_GAUGE, "The version of this process.");
     prom_sample(out, NAME("build_info"),
                 &(struct prom_label){"version", SPAN(GPUSHARE_VERSION)}, 1, 1);
     write_checks(p, now, out);
-    write_cards(publisher_cards(p), out);
-    write_usage(publisher_usage(p), out);
+    write_cards(&scv, publisher_usage(p), &a, out);
+    write_containers(publisher_usage(p), &a, out);
     prom_one(out, NAME("samples_total"), PROM_COUNTER, "Successful samples of the cards.",
-             (int64_t)atomic_load(&m->samples));
+             m->samples);
     prom_one(out, NAME("sample_failures_total"), PROM_COUNTER,
-             "Failed samples of the cards.", (int64_t)atomic_load(&m->failed_samples));
+             "Failed samples of the cards.", m->failed_samples);
     write_calls(m, out);
 }

@@ -12,16 +12,11 @@
 
 enum { METRICS_CALLS = PUBLISHER_PATCH_LEASE + 1, METRICS_CODES = ERR_INTERNAL + 1 };
 
-/* Counted by any thread. {0} is valid. */
+/* Incremented by any thread. {0} is valid. */
 struct metrics {
-    _Atomic uint64_t samples, failed_samples;
-    _Atomic uint64_t calls[METRICS_CALLS][METRICS_CODES]; /* by publisher_output_type */
+    _Atomic int64_t samples, failed_samples;
+    _Atomic int64_t calls[METRICS_CALLS][METRICS_CODES]; /* by publisher_output_type */
 };
-
-/* Counts an input of the publisher. */
-void metrics_input(struct metrics *m, const struct publisher_input *in);
-/* Counts a finished call. */
-void metrics_call(struct metrics *m, enum publisher_output_type call, enum err_code code);
 
 /* Appends the text of /metrics. */
 void metrics_write_agent(const struct metrics *m, const struct publisher *p,

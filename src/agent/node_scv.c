@@ -8,53 +8,6 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-/* -- cards -- */
-
-static int64_t mib_of(const struct gpu_card *c, enum gpu_metric m)
-{
-    return gpu_value(c, m, 0) >> 20;
-}
-
-static void fill_card(const struct gpu_card *c, bool healthy, struct scv_card *card)
-{
-    *card = (struct scv_card){
-        .id = c->index,
-        .healthy = healthy,
-        .has_used = gpu_knows(c, GPU_MEM_USED),
-        .total_mib = mib_of(c, GPU_MEM_TOTAL),
-        .free_mib = mib_of(c, GPU_MEM_FREE),
-        .used_mib = mib_of(c, GPU_MEM_USED),
-        .health = healthy ? SPAN("Healthy") : SPAN("Unhealthy"),
-        .model = span_of(c->model),
-        .uuid = span_of(c->uuid),
-        .bus_id = span_of(c->bus_id),
-        .spec = {.power_w = gpu_value(c, GPU_POWER_LIMIT, 0) / 1000,
-                 .clock_mhz = gpu_value(c, GPU_CLOCK_MEM_MAX, 0),
-                 .sm_clock_mhz = gpu_value(c, GPU_CLOCK_SM_MAX, 0),
-                 .bandwidth = scv_bandwidth(gpu_value(c, GPU_PCIE_GEN_MAX, 0),
-                                            gpu_value(c, GPU_PCIE_WIDTH_MAX, 0))},
-        .temperature = gpu_value(c, GPU_TEMPERATURE, -1),
-        .utilization = gpu_value(c, GPU_UTILIZATION, -1),
-    };
-    card->has_temperature = card->temperature >= 0 && card->temperature <= 1000;
-    card->has_utilization = card->utilization >= 0 && card->utilization <= 100;
-}
-
-void node_scv_add_cards(const struct gpu_sample *s, const bool *healthy, struct arena *a,
-                        struct scv *scv)
-{
-    scv->cards = arena_alloc(a, s->n_cards * sizeof *scv->cards);
-    scv->n_cards = 0;
-    for (size_t i = 0; i < s->n_cards; i++) {
-        const struct gpu_card *c = &s->cards[i];
-        if (c->state != GPU_MIG)
-            fill_card(c, healthy ? healthy[i] : c->state == GPU_OK,
-                      &scv->cards[scv->n_cards++]);
-    }
-    scv->driver_version = span_of(s->driver);
-    scv->cuda_version = span_of(s->cuda);
-}
-
 /* -- podList -- */
 
 void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct arena *a)
@@ -210,30 +163,20 @@ void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
 
 /* -- the patch -- */
 
-void node_scv_status_patch(struct buf *out, struct span status)
+void node_scv_status_patch(struct buf *out, const struct scv *scv)
 {
     static const char *const names[] = {"cardList",      "cardNumber",     "cudaVersion",
                                         "driverVersion", "freeMemorySum",  "podList",
                                         "processList",   "totalMemorySum", "updateTime"};
-    bool present[ARRAY_LEN(names)] = {0}, any = false;
-    struct jread j;
-    struct jread_str key;
-    jread_init(&j, status.p, status.n);
-    jread_object(&j, "status");
-    while (jread_member(&j, &key)) {
-        for (size_t i = 0; i < ARRAY_LEN(names); i++)
-            present[i] |= jread_str_eq(key, span_of(names[i]));
-        any = true;
-        jread_skip(&j);
-    }
-    buf_add(out, status.p, status.n - 1); /* without the closing brace */
+    size_t at = out->n;
+    scv_write_status(out, scv);
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (present[i])
+        cleanup_free char *key = xasprintf("\"%s\":", names[i]);
+        if (strstr(out->p + at, key)) /* a string has its quotes escaped */
             continue;
-        buf_printf(out, "%s\"%s\":null", any ? "," : "", names[i]);
-        any = true;
+        out->n--; /* the closing brace */
+        buf_printf(out, "%s%snull}", out->p[out->n - 1] == '{' ? "" : ",", key);
     }
-    buf_addc(out, '}');
 }
 
 /* -- the numbers of an Scv -- */

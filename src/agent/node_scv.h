@@ -3,21 +3,13 @@
 
 #include "agent/podresources.h"
 #include "domain/scv.h"
-#include "gpu/gpu.h"
 #include "node/usage.h"
 
 /*
- * The status of this node's Scv: the cards of a sample, the devices of containers
- * (podList), and what containers and processes use. Pure. Strings are borrowed from the
- * sources, arrays are in the arena.
+ * The status of this node's Scv, beside its cards (agent/card_inventory.h): the devices of
+ * containers (podList), and what containers and processes use. Pure. Strings are borrowed
+ * from the sources, arrays are in the arena.
  */
-
-/* Sets the cards and versions of *scv; leaves its other members alone. Bytes become MiB,
- * rounded down per card. Cards in MIG mode are left out. A card that cannot be reached
- * keeps its last known values, without free memory. Unknown values are left out. `healthy`
- * has one value per card of the sample; NULL: a card is healthy when its state is GPU_OK. */
-void node_scv_add_cards(const struct gpu_sample *s, const bool *healthy, struct arena *a,
-                        struct scv *scv);
 
 /* Sets scv->held. The cards follow from the device ids; see ids_match_card. */
 void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct arena *a);
@@ -37,9 +29,9 @@ void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct 
  */
 void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a);
 
-/* Appends a status (of scv_write_status) for a merge patch: members that an earlier
- * status may have and this one lacks are null. */
-void node_scv_status_patch(struct buf *out, struct span status);
+/* Appends the status for a merge patch: members that an earlier one may have and this one
+ * lacks are null. */
+void node_scv_status_patch(struct buf *out, const struct scv *scv);
 
 /* The numbers of an Scv, for the comparison with those of a later one. */
 struct node_scv_numbers {

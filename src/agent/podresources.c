@@ -15,7 +15,7 @@
 
 enum {
     STATE_MAX = 16 << 20, /* bytes of the device plugin's state file */
-    UNITS_EVERY = 10,     /* polls; a device plugin with another --memory-unit changes them */
+    UNITS_EVERY = 10, /* polls; a device plugin with another --memory-unit changes them */
 };
 
 struct podresources *podresources_ref(struct podresources *p)

@@ -14,13 +14,14 @@
 #include "base/hash.h"
 #include "base/jwrite.h"
 #include "base/mem.h"
+#include "domain/keys.h"
 
 enum {
     RETRY_MS = 500,
     RETRY_MAX_MS = 15 * 1000,
     STUCK_SAMPLER_MS = 10 * 60 * 1000, /* a driver may recover before that */
-    OWNER_AGAIN_MS = 60 * 1000, /* when another client removes the reference */
-    CONFLICTS = 3,              /* in a row that are not logged */
+    OWNER_AGAIN_MS = 60 * 1000,        /* when another client removes the reference */
+    CONFLICTS = 3,                     /* in a row that are not logged */
     /* A watch that lasted this long resets the back-off, and so does an event. */
     HEALTHY_MS = 30 * 1000,
     WATCH_APART_MS = 1000, /* a server may end each watch at once */
@@ -40,22 +41,18 @@ struct lane {
 
 /* The Scv of the last list, watch event or answer. */
 struct observed {
-    bool exists, listed; /* listed: at least once */
-    int64_t missing_since_ms;
+    bool listed;        /* at least once */
+    int64_t missing_ms; /* it does not exist since then; -1: it exists */
     struct buf version;
     uint64_t hash; /* of the members that we write */
-    bool has_message;
     struct api_owner owner;
     int64_t interval_ms; /* spec.updateInterval; 0: none */
 };
 
-/* The input of the last write. */
+/* The last write. */
 struct written {
-    bool any;
-    struct buf status; /* without the slow fields and the time */
-    struct buf message;
-    uint64_t hash; /* of the answer */
-    bool hash_known;
+    uint64_t content; /* as `want`; 0: none, or it may have failed */
+    uint64_t hash;    /* of the answer; 0: unknown */
     struct node_scv_numbers numbers;
     int64_t at_ms;
 };
@@ -69,27 +66,26 @@ struct publisher {
 
     /* the cards */
     struct card_inventory *cards;
-    bool sampled;        /* a sample succeeded or failed at least once */
-    bool sampling_works; /* the last sample succeeded */
-    bool silent;         /* it was logged that the driver does not respond */
+    bool sampled;                       /* a sample succeeded or failed at least once */
+    struct step_failure sample_failure; /* ERR_TIMEOUT: the driver does not respond */
     int64_t started_ms, sampled_ms, taken_wall_ns;
 
     struct arena scratch;
 
     /* podList */
     struct podresources *pods; /* NULL: not known */
-    bool pods_failure_logged;
+    struct step_failure pods_failure;
     int64_t pods_ms;
 
     /* what containers use */
     struct usage usage;
-    struct buf usage_failure; /* logged */
+    struct step_failure usage_failure;
 
     /* the Scv */
     struct observed observed;
     struct written written;
-    struct buf want, want_message; /* the content to write */
-    int64_t pending_since_ms;      /* a write is pending since then; -1: none */
+    uint64_t want;            /* hash of the content to write, without the slow fields */
+    int64_t pending_since_ms; /* a write is pending since then; -1: none */
     bool want_list;
     int64_t list_due_ms; /* a broken watch causes no list before */
     bool published;      /* at least one write succeeded */
@@ -105,14 +101,12 @@ struct publisher {
 
     /* the Node and the Lease */
     struct buf node_uid;
-    int64_t node_seen_ms;    /* when the last GET that found it was sent; -1: never */
-    int64_t node_unknown_ms; /* unknown since; -1: known */
-    bool lease_missing;
-    int64_t lease_missing_ms;
+    int64_t node_seen_ms;     /* when the last GET that found it was sent; -1: never */
+    int64_t node_unknown_ms;  /* unknown since; -1: known */
+    int64_t lease_missing_ms; /* since then; -1: it exists, as far as is known */
     struct api_owner lease_owner;
     int64_t renewed_ms;
-    bool withheld;      /* the Lease is deliberately not renewed */
-    int64_t clamped_ms; /* the invalid interval that was logged */
+    bool withheld; /* the Lease is deliberately not renewed */
 };
 
 struct step {
@@ -136,7 +130,7 @@ struct publisher *publisher_new(const struct publisher_settings *settings,
     rng_init(&p->rng, settings->seed);
     p->started_ms = p->sampled_ms = p->pods_ms = p->broken_since_ms = now.mono_ms;
     p->node_unknown_ms = p->pending_since_ms = p->renewed_ms = now.mono_ms;
-    p->node_seen_ms = -1;
+    p->node_seen_ms = p->lease_missing_ms = p->observed.missing_ms = -1;
     p->lease_owner.other = true; /* until an answer shows it */
     p->want_list = true;
     p->owner_tried_ms = INT64_MIN / 2;
@@ -147,12 +141,9 @@ void publisher_free(struct publisher *p)
 {
     if (!p)
         return;
-    struct buf *const bufs[] = {
-        &p->observed.version, &p->written.status, &p->written.message,
-        &p->want,             &p->want_message,   &p->watch_version,
-        &p->node_uid,         &p->usage_failure};
-    for (size_t i = 0; i < ARRAY_LEN(bufs); i++)
-        buf_fini(bufs[i]);
+    buf_fini(&p->observed.version);
+    buf_fini(&p->watch_version);
+    buf_fini(&p->node_uid);
     card_inventory_free(p->cards);
     usage_fini(&p->usage);
     node_scv_numbers_fini(&p->written.numbers);
@@ -163,18 +154,28 @@ void publisher_free(struct publisher *p)
 
 /* -- outputs and calls -- */
 
-static void set_buf(struct buf *b, struct span text)
-{
-    buf_clear(b);
-    buf_add_span(b, text);
-}
+static const struct {
+    const char *words;
+    const char *missing; /* what ERR_NOT_FOUND means */
+} calls[] = {
+    [PUBLISHER_LIST] = {"list Scv", "; the CRD scvs.core.run-linux.com is not installed "
+                                    "(manifests/crd.yaml)"},
+    [PUBLISHER_CREATE] = {"create Scv", ""},
+    [PUBLISHER_PATCH] = {"patch Scv", ""},
+    [PUBLISHER_GET_NODE] = {"get Node", "; its Scv and Lease are created after it"},
+    [PUBLISHER_CREATE_LEASE] = {"create Lease", "; namespace " KEY_LEASE_NAMESPACE
+                                                " is missing (manifests/namespace.yaml)"},
+    [PUBLISHER_PATCH_LEASE] = {"renew Lease", ""},
+};
+
+const char *const publisher_lane_names[PUBLISHER_LANES] = {"scv", "lease", "node"};
 
 static void start_call(struct step *s, enum publisher_output_type type,
                        enum publisher_lane i, const struct buf *body)
 {
     struct lane *lane = &s->p->lanes[i];
     lane->busy = true;
-    lane->call = ++s->p->last_id;
+    lane->call = ++s->p->last_id * PUBLISHER_LANES + i;
     lane->type = type;
     lane->sent_ms = s->now.mono_ms;
     struct publisher_output *o = step_add(s->out, sizeof *o);
@@ -183,42 +184,50 @@ static void start_call(struct step *s, enum publisher_output_type type,
         o->body = step_text(s->out, buf_span(body));
 }
 
-static const char *const lane_names[PUBLISHER_LANES] = {"scv", "lease", "node"};
-
 static enum err_code error_code(const struct publisher_input *in)
 {
     return in->err ? in->err->code : ERR_NONE;
 }
 
-/* Notes a failed call and schedules the retry. The text is logged when the error is new,
- * then once a minute. */
-__attribute__((format(printf, 3, 4)))
-static void call_failed(struct step *s, enum publisher_lane i, const char *fmt, ...)
+/* Notes a failed call and schedules the retry. It is logged when the error is new, then once
+ * a minute. */
+static void call_failed(struct step *s, enum publisher_lane i)
 {
     struct lane *lane = &s->p->lanes[i];
+    enum err_code code = error_code(s->in);
     struct err err;
-    va_list ap;
-    va_start(ap, fmt);
-    err_set(&err, error_code(s->in), "%s", arena_vprintf(&s->out->arena, fmt, ap));
-    va_end(ap);
+    err_set(&err, code, "cannot %s %s: %s%s", calls[lane->type].words,
+            s->p->settings.node, s->in->err ? s->in->err->msg : "",
+            code == ERR_NOT_FOUND ? calls[lane->type].missing : "");
     bool log = step_failed(&lane->failure, s->now.mono_ms, &err);
-    int64_t backoff =
-        step_backoff(&s->p->rng, lane->failure.failures + lane->conflicts, RETRY_MS,
-                     RETRY_MAX_MS, s->in->retry_after_ms);
+    int64_t backoff = step_backoff(&s->p->rng, lane->failure.failures + lane->conflicts,
+                                   RETRY_MS, RETRY_MAX_MS, s->in->retry_after_ms);
     lane->failed = lane->type;
     lane->due_ms = s->now.mono_ms + backoff;
     if (log)
-        log_line(s, lane_names[i], err.code, "%s; retrying in %lld ms", err.msg,
+        log_line(s, publisher_lane_names[i], code, "%s; retrying in %lld ms", err.msg,
                  (long long)backoff);
 }
 
-static void call_succeeded(struct step *s, enum publisher_lane i, const char *call)
+static void call_succeeded(struct step *s, enum publisher_lane i)
 {
     struct lane *lane = &s->p->lanes[i];
     if (step_succeeded(&lane->failure))
-        log_line(s, lane_names[i], ERR_NONE, "%s succeeded again", call);
+        log_line(s, publisher_lane_names[i], ERR_NONE, "can %s %s again",
+                 calls[lane->type].words, s->p->settings.node);
     lane->conflicts = 0;
     lane->due_ms = s->now.mono_ms;
+}
+
+/* Logs the failure of a source, as above, and its end. */
+static void log_source(struct step *s, struct step_failure *failure, const char *subject,
+                       const char *what)
+{
+    enum err_code code = error_code(s->in);
+    if (code != ERR_NONE && step_failed(failure, s->now.mono_ms, s->in->err))
+        log_line(s, subject, code, "%s failed: %s; retrying", what, s->in->err->msg);
+    if (code == ERR_NONE && step_succeeded(failure))
+        log_line(s, subject, code, "%s succeeded again", what);
 }
 
 /* The Node owns its objects, so that the garbage collector deletes them with it. An owner of
@@ -261,11 +270,11 @@ static struct scv content(struct publisher *p, bool whole)
 
 static void render_scv(struct publisher *p)
 {
+    cleanup_buf struct buf text = {0};
     struct scv scv = content(p, false);
-    buf_clear(&p->want);
-    buf_clear(&p->want_message);
-    scv_write_status(&p->want, &scv);
-    card_inventory_message(p->cards, &p->want_message);
+    scv_write_status(&text, &scv);
+    card_inventory_message(p->cards, &text);
+    p->want = hash_bytes(1, text.p, text.n);
 }
 
 /* -- cards -- */
@@ -273,34 +282,29 @@ static void render_scv(struct publisher *p)
 /* Logs every card whose health changed, and renders the Scv. */
 static void show_cards(struct step *s)
 {
-    const char *reason;
-    bool healthy;
-    const struct gpu_card *g;
-    while ((g = card_inventory_changed(s->p->cards, &healthy, &reason)))
-        log_line(s, "cards", healthy ? ERR_NONE : ERR_UNAVAILABLE, "GPU%d %s is %s%s",
-                 (int)g->index, g->uuid, healthy ? "Healthy again" : "Unhealthy: ",
-                 reason);
+    const struct card_health *h;
+    const char *uuid;
+    int32_t index;
+    while ((h = card_inventory_changed(s->p->cards, &index, &uuid)))
+        log_line(s, "cards", h->healthy ? ERR_NONE : ERR_UNAVAILABLE, "GPU%d %s is %s%s",
+                 (int)index, uuid,
+                 h->healthy ? "Healthy again" : "Unhealthy: ", h->reason);
     render_scv(s->p);
 }
 
 static void observe_sample(struct step *s)
 {
     struct publisher *p = s->p;
-    bool works = error_code(s->in) == ERR_NONE;
-    if (works)
+    log_source(s, &p->sample_failure, "cards", "sampling");
+    if (error_code(s->in) == ERR_NONE) {
+        if (!p->sampled)
+            log_line(s, "cards", ERR_NONE, "sampled %zu cards, driver %s",
+                     s->in->sample->n_cards, s->in->sample->driver);
         card_inventory_sample(p->cards, s->now.mono_ms, s->in->sample);
-    else
+    } else {
         card_inventory_failed(p->cards, s->now.mono_ms, s->in->err->msg, false);
-    bool changed = !p->sampled || p->sampling_works != works || p->silent;
-    if (changed && works)
-        log_line(s, "cards", ERR_NONE, "sampled %zu cards, driver %s",
-                 card_inventory_count(p->cards), card_inventory_driver(p->cards));
-    else if (changed)
-        log_line(s, "cards", s->in->err->code, "cannot sample: %s; retrying in %lld ms",
-                 s->in->err->msg, (long long)publisher_interval(p));
+    }
     p->sampled = true;
-    p->sampling_works = works;
-    p->silent = false;
     p->sampled_ms = s->now.mono_ms;
     p->taken_wall_ns = s->now.wall_ns;
     show_cards(s);
@@ -324,16 +328,9 @@ static void observe_event(struct step *s)
 static void observe_pods(struct step *s)
 {
     struct publisher *p = s->p;
-    if (error_code(s->in) != ERR_NONE) {
-        if (!p->pods_failure_logged)
-            log_line(s, "podresources", s->in->err->code, "List failed: %s; retrying",
-                     s->in->err->msg);
-        p->pods_failure_logged = true;
+    log_source(s, &p->pods_failure, "podresources", "List");
+    if (error_code(s->in) != ERR_NONE)
         return;
-    }
-    if (p->pods_failure_logged)
-        log_line(s, "podresources", ERR_NONE, "List succeeded again");
-    p->pods_failure_logged = false;
     p->pods_ms = s->now.mono_ms;
     podresources_unref(p->pods);
     p->pods = podresources_ref(s->in->pods);
@@ -343,17 +340,7 @@ static void observe_pods(struct step *s)
 static void observe_usage(struct step *s)
 {
     struct publisher *p = s->p;
-    bool failed = error_code(s->in) != ERR_NONE;
-    struct span why = failed ? span_of(s->in->err->msg) : (struct span){0};
-    if (!span_eq(why, buf_span(&p->usage_failure))) {
-        if (failed)
-            log_line(s, "usage", s->in->err->code,
-                     "what containers use is not known: %s; retrying with each sample",
-                     s->in->err->msg);
-        else
-            log_line(s, "usage", ERR_NONE, "what containers use is known again");
-        set_buf(&p->usage_failure, why);
-    }
+    log_source(s, &p->usage_failure, "usage", "measuring");
     usage_fini(&p->usage);
     p->usage = *s->in->usage;
     *s->in->usage = (struct usage){0};
@@ -364,13 +351,14 @@ static void expire_samples_and_pods(struct step *s)
 {
     struct publisher *p = s->p;
     struct err err;
-    if (!p->silent && publisher_check(p, s->now, PUBLISHER_CHECK_CARDS, &err)) {
-        log_line(s, "cards", ERR_TIMEOUT, "%s; all cards are Unhealthy", err.msg);
+    if (p->sample_failure.err.code != ERR_TIMEOUT &&
+        publisher_check(p, s->now, PUBLISHER_CHECK_CARDS, &err)) {
+        step_failed(&p->sample_failure, s->now.mono_ms, &err);
+        log_line(s, "cards", err.code, "%s; all cards are Unhealthy", err.msg);
         card_inventory_failed(p->cards, s->now.mono_ms, "the driver does not respond",
                               true);
         usage_fini(&p->usage);
-        p->silent = p->sampled = true;
-        p->sampling_works = false;
+        p->sampled = true;
         show_cards(s);
     }
     if (p->pods && s->now.mono_ms - p->pods_ms > p->settings.pods_limit_ms) {
@@ -396,11 +384,8 @@ static void get_node_if_needed(struct step *s)
 {
     struct publisher *p = s->p;
     const struct lane *lane = &p->lanes[PUBLISHER_LANE_NODE];
-    bool needed =
-        !p->node_uid.n ||
-        (p->observed.listed && !p->observed.exists &&
-         p->node_seen_ms < p->observed.missing_since_ms) ||
-        (p->lease_missing && p->node_seen_ms < p->lease_missing_ms);
+    bool needed = !node_seen_since(p, p->observed.missing_ms) ||
+                  !node_seen_since(p, p->lease_missing_ms);
     if (needed && !lane->busy && lane->due_ms <= s->now.mono_ms)
         start_call(s, PUBLISHER_GET_NODE, PUBLISHER_LANE_NODE, NULL);
 }
@@ -408,31 +393,21 @@ static void get_node_if_needed(struct step *s)
 static void observe_node(struct step *s)
 {
     struct publisher *p = s->p;
-    struct lane *lane = &p->lanes[PUBLISHER_LANE_NODE];
-    enum err_code code = error_code(s->in);
-    if (code == ERR_NONE && s->in->object && s->in->object->meta.uid.n) {
-        struct span uid = s->in->object->meta.uid;
-        bool recreated = p->node_uid.n && !span_eq(uid, buf_span(&p->node_uid));
-        call_succeeded(s, PUBLISHER_LANE_NODE, "GET of the Node");
-        if (recreated)
+    struct span uid = s->in->object ? s->in->object->meta.uid : (struct span){0};
+    if (error_code(s->in) == ERR_NONE && uid.n) {
+        call_succeeded(s, PUBLISHER_LANE_NODE);
+        if (p->node_uid.n && !span_eq(uid, buf_span(&p->node_uid)))
             log_line(s, "node", ERR_NONE, "Node %s was recreated", p->settings.node);
-        set_buf(&p->node_uid, uid);
-        p->node_seen_ms = lane->sent_ms;
+        buf_set(&p->node_uid, uid);
+        p->node_seen_ms = p->lanes[PUBLISHER_LANE_NODE].sent_ms;
         p->node_unknown_ms = -1;
         return;
     }
     if (p->node_unknown_ms < 0)
         p->node_unknown_ms = s->now.mono_ms;
-    if (code == ERR_NOT_FOUND) {
+    if (error_code(s->in) == ERR_NOT_FOUND)
         buf_clear(&p->node_uid);
-        call_failed(s, PUBLISHER_LANE_NODE,
-                    "Node %s not found; its Scv and Lease are created after it",
-                    p->settings.node);
-    } else {
-        call_failed(s, PUBLISHER_LANE_NODE, "cannot get Node %s: %s",
-                    p->settings.node,
-                    s->in->err ? s->in->err->msg : "it has no UID");
-    }
+    call_failed(s, PUBLISHER_LANE_NODE);
 }
 
 /* -- the Scv, as observed -- */
@@ -455,30 +430,20 @@ static void observe_scv(struct step *s, const struct api_object *o)
 {
     struct publisher *p = s->p;
     int64_t before = publisher_interval(p);
-    int64_t ms = o->has_interval && o->interval_ms > 0 ? o->interval_ms : 0;
-    bool fits =
-        ms == 0 || (ms >= PUBLISHER_MIN_INTERVAL_MS && ms <= PUBLISHER_MAX_INTERVAL_MS);
-    if (!fits && p->clamped_ms != ms)
-        log_line(s, "scv", ERR_INVALID,
-                 "spec.updateInterval: %lld is not within %d..%d; using the nearest",
-                 (long long)ms, PUBLISHER_MIN_INTERVAL_MS, PUBLISHER_MAX_INTERVAL_MS);
-    p->clamped_ms = fits ? 0 : ms;
-    p->observed.interval_ms = ms;
+    p->observed.interval_ms = o->interval_ms;
     if (publisher_interval(p) != before)
         log_line(s, "cards", ERR_NONE, "sampling every %lld ms",
                  (long long)publisher_interval(p));
-    p->observed.exists = true;
-    set_buf(&p->observed.version, o->meta.version);
+    p->observed.missing_ms = -1;
+    buf_set(&p->observed.version, o->meta.version);
     p->observed.hash = hash_of(o);
-    p->observed.has_message = o->message.p != NULL;
     p->observed.owner = o->owner;
 }
 
 static void observe_missing(struct publisher *p, int64_t since_ms)
 {
-    p->observed.exists = false;
+    p->observed.missing_ms = since_ms;
     p->observed.interval_ms = 0;
-    p->observed.missing_since_ms = since_ms;
 }
 
 /* -- the watch -- */
@@ -492,8 +457,8 @@ static void start_watch(struct step *s)
     struct publisher_output *o = step_add(s->out, sizeof *o);
     *o = (struct publisher_output){.type = PUBLISHER_WATCH,
                                    .run = ++p->run,
-                                   .version = step_text(s->out,
-                                                        buf_span(&p->watch_version))};
+                                   .version =
+                                       step_text(s->out, buf_span(&p->watch_version))};
 }
 
 static void observe_watch_end(struct step *s)
@@ -509,8 +474,8 @@ static void observe_watch_end(struct step *s)
     if (p->broken_since_ms < 0)
         p->broken_since_ms = s->now.mono_ms;
     if (p->watch_failures == 1)
-        log_line(s, "scv", error_code(s->in),
-                 "watch failed: %s; listing again", s->in->err->msg);
+        log_line(s, "scv", error_code(s->in), "watch failed: %s; listing again",
+                 s->in->err->msg);
     p->watch_due_ms = s->now.mono_ms;
     if (p->watch_failures)
         p->watch_due_ms += step_backoff(&p->rng, p->watch_failures + 1, RETRY_MS,
@@ -536,21 +501,21 @@ static void observe_watch(struct step *s)
     p->broken_since_ms = -1;
     if (s->in->type == PUBLISHER_WATCH_ALIVE) {
         if (s->in->version.n)
-            set_buf(&p->watch_version, s->in->version);
+            buf_set(&p->watch_version, s->in->version);
         return;
     }
     p->watch_failures = 0; /* an event proves that the watch works */
-    set_buf(&p->watch_version, o->meta.version);
+    buf_set(&p->watch_version, o->meta.version);
     if (is_older(o->meta.version, &p->observed.version))
         return; /* an answer was newer */
     if (!s->in->gone) {
         observe_scv(s, o);
         return;
     }
-    if (p->observed.exists)
+    if (p->observed.missing_ms < 0)
         log_line(s, "scv", ERR_NONE, "Scv %s was deleted; creating it again",
                  p->settings.node);
-    set_buf(&p->observed.version, o->meta.version);
+    buf_set(&p->observed.version, o->meta.version);
     observe_missing(p, s->now.mono_ms);
 }
 
@@ -559,81 +524,62 @@ static void observe_watch(struct step *s)
 static bool must_write(struct publisher *p, int64_t now_ms)
 {
     const struct written *w = &p->written;
+    int64_t age = now_ms - w->at_ms;
     if (!p->sampled || !p->observed.listed)
         return false;
-    if (!p->observed.exists || !w->any)
+    if (p->observed.missing_ms >= 0 || w->content != p->want)
         return true;
-    if (!span_eq(buf_span(&w->status), buf_span(&p->want)) ||
-        !span_eq(buf_span(&w->message), buf_span(&p->want_message)))
+    if (needs_owner(p, p->observed.owner) && now_ms - p->owner_tried_ms >= OWNER_AGAIN_MS)
         return true;
-    int64_t age = now_ms - w->at_ms;
-    if (needs_owner(p, p->observed.owner) &&
-        now_ms - p->owner_tried_ms >= OWNER_AGAIN_MS)
-        return true;
-    if (w->hash_known && w->hash != p->observed.hash)
+    if (w->hash && w->hash != p->observed.hash)
         return age >= publisher_interval(p); /* another client may write continuously */
     /* The sample of a newer use follows at once, successful or not: until then the use
      * does not belong to the memory of the cards. */
-    if (p->settings.refresh_ms == 0 || p->usage.taken_ms > p->sampled_ms)
-        return false;
-    if (age < p->settings.refresh_ms)
+    if (p->settings.refresh_ms == 0 || p->usage.taken_ms > p->sampled_ms ||
+        age < p->settings.refresh_ms)
         return false;
     struct scv scv = content(p, true);
     return node_scv_numbers_differ(&w->numbers, &scv);
 }
 
-/* Creates the Scv, or patches the one that exists. */
+/* Creates the Scv, or patches the one that exists. A message follows the creation. */
 static void write_scv(struct step *s)
 {
     struct publisher *p = s->p;
-    bool create = !p->observed.exists;
-    cleanup_buf struct buf body = {0}, status = {0};
+    bool create = p->observed.missing_ms >= 0;
+    cleanup_buf struct buf body = {0}, status = {0}, message = {0};
     struct scv scv = content(p, true);
     struct jwrite w = {.out = &body};
-    scv_write_status(&status, &scv);
-    jwrite_object(&w, NULL);
+    card_inventory_message(p->cards, &message);
     if (create) {
-        jwrite_str(&w, "apiVersion", SPAN("core.run-linux.com/v1"));
-        jwrite_str(&w, "kind", SPAN("Scv"));
-    }
-    jwrite_object(&w, "metadata");
-    if (create)
-        jwrite_str(&w, "name", span_of(p->settings.node));
-    else
+        scv.meta.name = span_of(p->settings.node);
+        scv.owner_uid = buf_span(&p->node_uid);
+        scv.update_interval_ms = p->settings.interval_ms;
+        scv_write(&body, &scv);
+    } else {
+        jwrite_object(&w, NULL);
+        jwrite_object(&w, "metadata");
         jwrite_str(&w, "resourceVersion", buf_span(&p->observed.version));
-    if (p->want_message.n || (!create && p->observed.has_message)) {
         jwrite_object(&w, "annotations");
-        if (p->want_message.n)
-            jwrite_str(&w, KEY_MESSAGE, buf_span(&p->want_message));
+        if (message.n)
+            jwrite_str(&w, KEY_MESSAGE, buf_span(&message));
         else
             jwrite_raw(&w, KEY_MESSAGE, SPAN("null"));
         jwrite_object_end(&w);
-    }
-    if (create || needs_owner(p, p->observed.owner)) {
-        write_owner(p, &w);
-        p->owner_tried_ms = create ? p->owner_tried_ms : s->now.mono_ms;
-    }
-    jwrite_object_end(&w);
-    if (create) {
-        jwrite_object(&w, "spec");
-        jwrite_i64(&w, "updateInterval", p->settings.interval_ms);
+        if (needs_owner(p, p->observed.owner)) {
+            write_owner(p, &w);
+            p->owner_tried_ms = s->now.mono_ms;
+        }
         jwrite_object_end(&w);
+        node_scv_status_patch(&status, &scv);
         jwrite_raw(&w, "status", buf_span(&status));
-    } else {
-        cleanup_buf struct buf patch = {0};
-        node_scv_status_patch(&patch, buf_span(&status));
-        jwrite_raw(&w, "status", buf_span(&patch));
+        jwrite_object_end(&w);
     }
-    jwrite_object_end(&w);
-    struct written *written = &p->written;
-    set_buf(&written->status, buf_span(&p->want));
-    set_buf(&written->message, buf_span(&p->want_message));
-    node_scv_numbers_read(&written->numbers, &scv);
-    written->at_ms = s->now.mono_ms;
-    written->any = true;
-    written->hash_known = false;
-    start_call(s, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV,
-               &body);
+    node_scv_numbers_read(&p->written.numbers, &scv);
+    p->written.content = create && message.n ? 0 : p->want;
+    p->written.at_ms = s->now.mono_ms;
+    p->written.hash = 0;
+    start_call(s, create ? PUBLISHER_CREATE : PUBLISHER_PATCH, PUBLISHER_LANE_SCV, &body);
 }
 
 /* A consistent list is the truth: when etcd was restored from a backup, all versions are
@@ -646,21 +592,16 @@ static void observe_list(struct step *s)
     struct span version = o ? o->meta.version : s->in->version;
     bool again = !p->watching || is_older(version, &p->observed.version);
     if (error_code(s->in) != ERR_NONE) {
-        bool no_crd = error_code(s->in) == ERR_NOT_FOUND;
-        call_failed(s, PUBLISHER_LANE_SCV, "cannot list: %s%s",
-                    no_crd ? "the CRD scvs.core.run-linux.com is not installed "
-                             "(manifests/crd.yaml): "
-                           : "",
-                    s->in->err->msg);
+        call_failed(s, PUBLISHER_LANE_SCV);
         return;
     }
     if (p->lanes[PUBLISHER_LANE_SCV].failed == PUBLISHER_LIST)
-        call_succeeded(s, PUBLISHER_LANE_SCV, "list");
+        call_succeeded(s, PUBLISHER_LANE_SCV);
     p->want_list = false;
     if (o) {
         observe_scv(s, o);
     } else {
-        set_buf(&p->observed.version, version);
+        buf_set(&p->observed.version, version);
         observe_missing(p, p->lanes[PUBLISHER_LANE_SCV].sent_ms);
     }
     if (o && !p->observed.listed) { /* what the previous process published */
@@ -669,7 +610,7 @@ static void observe_list(struct step *s)
     }
     p->observed.listed = true;
     if (again) {
-        set_buf(&p->watch_version, s->in->version);
+        buf_set(&p->watch_version, s->in->version);
         start_watch(s);
     }
 }
@@ -682,31 +623,29 @@ static void observe_write(struct step *s)
     enum err_code code = error_code(s->in);
     bool created = lane->type == PUBLISHER_CREATE;
     if (code == ERR_NONE) {
-        call_succeeded(s, PUBLISHER_LANE_SCV, "write");
+        call_succeeded(s, PUBLISHER_LANE_SCV);
         p->pending_since_ms = -1;
         p->published = true;
         if (created)
             log_line(s, "scv", ERR_NONE, "created Scv %s", p->settings.node);
-        p->written.hash_known = o != NULL;
         p->written.hash = o ? hash_of(o) : 0;
         if (o && !is_older(o->meta.version, &p->observed.version))
             observe_scv(s, o);
         return;
     }
     bool stale = code == ERR_CONFLICT || (code == ERR_NOT_FOUND && !created);
-    p->written.any = false; /* the write may have taken effect: write again */
+    p->written.content = 0; /* the write may have taken effect: write again */
     /* The object is newer, exists already, or was deleted: read it and write again. */
     if (stale || code == ERR_NOT_FOUND) {
         p->want_list = true;
         p->list_due_ms = s->now.mono_ms;
     }
-    if (stale && lane->conflicts < CONFLICTS) {
-        lane->failed = lane->type;
-        lane->conflicts++;
+    if (!stale || lane->conflicts >= CONFLICTS) {
+        call_failed(s, PUBLISHER_LANE_SCV);
         return;
     }
-    call_failed(s, PUBLISHER_LANE_SCV, "cannot %s Scv %s: %s",
-                created ? "create" : "patch", p->settings.node, s->in->err->msg);
+    lane->failed = lane->type;
+    lane->conflicts++;
 }
 
 /* -- time -- */
@@ -727,8 +666,8 @@ static void tick_scv(struct step *s)
         return;
     if (p->want_list && p->list_due_ms <= now_ms)
         start_call(s, PUBLISHER_LIST, PUBLISHER_LANE_SCV, NULL);
-    else if (changed && (p->observed.exists ||
-                         node_seen_since(p, p->observed.missing_since_ms)))
+    else if (changed &&
+             (p->observed.missing_ms < 0 || node_seen_since(p, p->observed.missing_ms)))
         write_scv(s);
 }
 
@@ -739,9 +678,9 @@ static bool may_vouch(struct step *s)
 {
     struct publisher *p = s->p;
     struct err err = {0};
-    bool vouch = publisher_check(p, s->now, PUBLISHER_CHECK_CARDS, &err) == 0 &&
-                 publisher_check(p, s->now, PUBLISHER_CHECK_WATCH, &err) == 0 &&
-                 publisher_check(p, s->now, PUBLISHER_CHECK_SCV, &err) == 0;
+    bool vouch = true;
+    for (int check = 0; check <= PUBLISHER_CHECK_SCV && vouch; check++)
+        vouch = publisher_check(p, s->now, (enum publisher_check)check, &err) == 0;
     if (vouch == p->withheld)
         log_line(s, "lease", err.code, "heartbeat %s%s",
                  vouch ? "resumed" : "withheld: ", vouch ? "" : err.msg);
@@ -753,7 +692,7 @@ static void send_lease_if_due(struct step *s)
 {
     struct publisher *p = s->p;
     const struct lane *lane = &p->lanes[PUBLISHER_LANE_LEASE];
-    bool create = p->lease_missing;
+    bool create = p->lease_missing_ms >= 0;
     if (lane->busy || lane->due_ms > s->now.mono_ms || !may_vouch(s) ||
         (create && !node_seen_since(p, p->lease_missing_ms)))
         return;
@@ -761,17 +700,13 @@ static void send_lease_if_due(struct step *s)
     struct jwrite w = {.out = &body};
     clock_format_us(&time, s->now.wall_ns / 1000);
     jwrite_object(&w, NULL);
-    if (create) {
-        jwrite_str(&w, "apiVersion", SPAN("coordination.k8s.io/v1"));
-        jwrite_str(&w, "kind", SPAN("Lease"));
-    }
-    if (create || needs_owner(p, p->lease_owner)) {
-        jwrite_object(&w, "metadata");
-        if (create)
-            jwrite_str(&w, "name", span_of(p->settings.node));
+    jwrite_str(&w, "apiVersion", SPAN("coordination.k8s.io/v1"));
+    jwrite_str(&w, "kind", SPAN("Lease"));
+    jwrite_object(&w, "metadata");
+    jwrite_str(&w, "name", span_of(p->settings.node));
+    if (needs_owner(p, p->lease_owner))
         write_owner(p, &w);
-        jwrite_object_end(&w);
-    }
+    jwrite_object_end(&w);
     jwrite_object(&w, "spec");
     jwrite_str(&w, "holderIdentity", span_of(p->settings.node));
     jwrite_i64(&w, "leaseDurationSeconds", (p->settings.grace_ms + 999) / 1000);
@@ -791,30 +726,22 @@ static void observe_lease(struct step *s)
     enum err_code code = error_code(s->in);
     bool created = lane->type == PUBLISHER_CREATE_LEASE;
     if (code == ERR_NONE) {
-        call_succeeded(s, PUBLISHER_LANE_LEASE, "renewal");
+        call_succeeded(s, PUBLISHER_LANE_LEASE);
         if (created)
-            log_line(s, "lease", ERR_NONE, "created Lease %s/%s",
-                     p->settings.lease_namespace, p->settings.node);
-        p->lease_missing = false;
+            log_line(s, "lease", ERR_NONE, "created Lease " KEY_LEASE_NAMESPACE "/%s",
+                     p->settings.node);
+        p->lease_missing_ms = -1;
         p->renewed_ms = lane->sent_ms;
         lane->due_ms = lane->sent_ms + p->settings.renew_ms;
         if (s->in->object)
             p->lease_owner = s->in->object->owner;
     } else if (!created && code == ERR_NOT_FOUND) {
-        p->lease_missing = true;
         p->lease_missing_ms = s->now.mono_ms;
+        p->lease_owner = (struct api_owner){0};
     } else if (created && code == ERR_CONFLICT) {
-        p->lease_missing = false; /* another client created it */
-    } else if (created && code == ERR_NOT_FOUND) {
-        call_failed(s, PUBLISHER_LANE_LEASE,
-                    "cannot create the Lease: namespace %s is missing "
-                    "(manifests/namespace.yaml): %s",
-                    p->settings.lease_namespace, s->in->err->msg);
+        p->lease_missing_ms = -1; /* another client created it */
     } else {
-        call_failed(s, PUBLISHER_LANE_LEASE, "cannot %s Lease %s/%s: %s",
-                    created ? "create" : "renew",
-                    p->settings.lease_namespace, p->settings.node,
-                    s->in->err->msg);
+        call_failed(s, PUBLISHER_LANE_LEASE);
     }
 }
 
@@ -822,21 +749,18 @@ static void observe_lease(struct step *s)
 
 static void observe_answer(struct step *s)
 {
-    struct lane *lanes = s->p->lanes;
-    int i = 0;
-    while (i < PUBLISHER_LANES && (!lanes[i].busy || lanes[i].call != s->in->call))
-        i++;
-    if (i == PUBLISHER_LANES)
+    static void (*const observers[])(struct step *) = {
+        [PUBLISHER_LIST] = observe_list,
+        [PUBLISHER_CREATE] = observe_write,
+        [PUBLISHER_PATCH] = observe_write,
+        [PUBLISHER_GET_NODE] = observe_node,
+        [PUBLISHER_CREATE_LEASE] = observe_lease,
+        [PUBLISHER_PATCH_LEASE] = observe_lease};
+    struct lane *lane = &s->p->lanes[s->in->call % PUBLISHER_LANES];
+    if (!lane->busy || lane->call != s->in->call)
         return;
-    lanes[i].busy = false;
-    if (i == PUBLISHER_LANE_LEASE)
-        observe_lease(s);
-    else if (i == PUBLISHER_LANE_NODE)
-        observe_node(s);
-    else if (lanes[i].type == PUBLISHER_LIST)
-        observe_list(s);
-    else
-        observe_write(s);
+    lane->busy = false;
+    observers[lane->type](s);
 }
 
 void publisher_step(struct publisher *p, struct step_time now,
@@ -875,13 +799,12 @@ void publisher_step(struct publisher *p, struct step_time now,
 /* A call that was due in the last step and was not made waits for another input. */
 int64_t publisher_due(const struct publisher *p)
 {
-    int64_t due[PUBLISHER_LANES + 1], first = INT64_MAX;
+    int64_t first = INT64_MAX;
     for (int i = 0; i < PUBLISHER_LANES; i++)
-        due[i] = p->lanes[i].busy ? INT64_MAX : p->lanes[i].due_ms;
-    due[PUBLISHER_LANES] = p->watching ? INT64_MAX : p->watch_due_ms;
-    for (size_t i = 0; i < ARRAY_LEN(due); i++)
-        if (due[i] > p->stepped_ms && due[i] < first)
-            first = due[i];
+        if (!p->lanes[i].busy && p->lanes[i].due_ms > p->stepped_ms)
+            step_due(&first, p->lanes[i].due_ms);
+    if (!p->watching && p->watch_due_ms > p->stepped_ms)
+        step_due(&first, p->watch_due_ms);
     return first;
 }
 
@@ -893,8 +816,8 @@ int64_t publisher_interval(const struct publisher *p)
         ms = PUBLISHER_MIN_INTERVAL_MS;
     if (ms > PUBLISHER_MAX_INTERVAL_MS)
         ms = PUBLISHER_MAX_INTERVAL_MS;
-    if (p->sampled && !p->sampling_works && ms < PUBLISHER_MISSING_MS &&
-        card_inventory_count(p->cards) == 0)
+    if (p->sample_failure.failures && ms < PUBLISHER_MISSING_MS &&
+        card_inventory_is_empty(p->cards))
         ms = PUBLISHER_MISSING_MS;
     return ms;
 }
@@ -912,7 +835,7 @@ const struct usage *publisher_usage(const struct publisher *p)
 bool publisher_any_lost(const struct publisher *p)
 {
     return card_inventory_any_lost(p->cards) ||
-           (p->sampled && card_inventory_count(p->cards) == 0);
+           (p->sampled && card_inventory_is_empty(p->cards));
 }
 
 /* -- health checks -- */
@@ -928,37 +851,36 @@ int publisher_check(const struct publisher *p, struct step_time now,
                     enum publisher_check check, struct err *err)
 {
     const struct publisher_settings *set = &p->settings;
-    const struct lane *scv = &p->lanes[PUBLISHER_LANE_SCV];
-    enum { SILENT = PUBLISHER_CHECKS }; /* of the watch, too */
+    const char *scv = p->lanes[PUBLISHER_LANE_SCV].failure.err.msg;
     const struct {
         const char *what;
         int64_t since_ms, limit_ms; /* since -1: in order */
-        const struct lane *lane;    /* has the last error; NULL: none */
+        const char *why;
     } rows[] = {
         [PUBLISHER_CHECK_CARDS] = {"no response from the driver", p->sampled_ms,
-                                   publisher_interval(p) + set->sampler_limit_ms, NULL},
-        [PUBLISHER_CHECK_WATCH] = {"the Scv is not watched", p->broken_since_ms,
-                                   set->late_ms, scv},
+                                   publisher_interval(p) + set->sampler_limit_ms, ""},
+        [PUBLISHER_CHECK_WATCH] = {"no bookmark or event of the Scv", p->alive_ms,
+                                   PUBLISHER_SILENT_MS, ""},
         [PUBLISHER_CHECK_SCV] = {"a write of the Scv is pending", p->pending_since_ms,
                                  set->late_ms, scv},
         [PUBLISHER_CHECK_NODE] = {"the Node is not known", p->node_unknown_ms,
-                                  set->late_ms, &p->lanes[PUBLISHER_LANE_NODE]},
+                                  set->late_ms,
+                                  p->lanes[PUBLISHER_LANE_NODE].failure.err.msg},
         [PUBLISHER_CHECK_HEARTBEAT] = {"the Lease was not renewed", p->renewed_ms,
-                                       set->grace_ms, &p->lanes[PUBLISHER_LANE_LEASE]},
+                                       set->grace_ms,
+                                       p->lanes[PUBLISHER_LANE_LEASE].failure.err.msg},
         [PUBLISHER_CHECK_PODS] = {"no podresources answer from the kubelet",
                                   set->with_pods ? p->pods_ms : -1, set->pods_limit_ms,
-                                  NULL},
-        [SILENT] = {"no bookmark or event of the Scv", p->watching ? p->alive_ms : -1,
-                    PUBLISHER_SILENT_MS, NULL}};
-    bool silent = p->watching && now.mono_ms - p->alive_ms > PUBLISHER_SILENT_MS;
-    int row = silent && check == PUBLISHER_CHECK_WATCH ? SILENT : (int)check;
-    int64_t ms = rows[row].since_ms < 0 ? 0 : now.mono_ms - rows[row].since_ms;
-    if (ms <= rows[row].limit_ms)
+                                  ""},
+        [PUBLISHER_CHECKS] = {"the Scv is not watched", p->broken_since_ms, set->late_ms,
+                              scv}};
+    if (check == PUBLISHER_CHECK_WATCH && p->broken_since_ms >= 0)
+        check = PUBLISHER_CHECKS;
+    int64_t ms = rows[check].since_ms < 0 ? 0 : now.mono_ms - rows[check].since_ms;
+    if (ms <= rows[check].limit_ms)
         return 0;
-    const char *reason = rows[row].lane ? rows[row].lane->failure.err.msg : "";
-    bool no_answer = check == PUBLISHER_CHECK_CARDS || row == SILENT;
-    return err_set(err, no_answer ? ERR_TIMEOUT : ERR_UNAVAILABLE, "%s for %llds%s%s",
-                   rows[row].what, (long long)(ms / 1000), *reason ? ": " : "", reason);
+    return err_set(err, ERR_TIMEOUT, "%s for %llds%s%s", rows[check].what,
+                   (long long)(ms / 1000), *rows[check].why ? ": " : "", rows[check].why);
 }
 
 int publisher_ready(const struct publisher *p, struct step_time now,
@@ -973,25 +895,24 @@ int publisher_ready(const struct publisher *p, struct step_time now,
     return publisher_check(p, now, check, err);
 }
 
+static int check_thread(const char *name, int64_t ms, int64_t limit_ms, struct err *err)
+{
+    if (ms <= limit_ms)
+        return 0;
+    return err_set(err, ERR_TIMEOUT, "thread %s hangs for %llds", name,
+                   (long long)(ms / 1000));
+}
+
 int publisher_live(const struct publisher *p, struct step_time now, struct err *err)
 {
-    const struct {
-        const char *thread;
-        int64_t ms, limit_ms;
-    } threads[] = {
-        {"watch", p->watching ? now.mono_ms - p->alive_ms : 0, 2 * PUBLISHER_SILENT_MS},
-        {"sampler", now.mono_ms - p->sampled_ms,
-         publisher_interval(p) + STUCK_SAMPLER_MS},
-    };
-    for (int i = 0; i < PUBLISHER_LANES; i++) {
-        int64_t ms = now.mono_ms - p->lanes[i].sent_ms;
-        if (p->lanes[i].busy && ms > PUBLISHER_STUCK_MS)
-            return err_set(err, ERR_TIMEOUT, "thread %s hangs for %llds", lane_names[i],
-                           (long long)(ms / 1000));
-    }
-    for (size_t i = 0; i < ARRAY_LEN(threads); i++)
-        if (threads[i].ms > threads[i].limit_ms)
-            return err_set(err, ERR_TIMEOUT, "thread %s hangs for %llds",
-                           threads[i].thread, (long long)(threads[i].ms / 1000));
-    return 0;
+    int rc = check_thread("watch", p->watching ? now.mono_ms - p->alive_ms : 0,
+                          2 * PUBLISHER_SILENT_MS, err);
+    if (!rc)
+        rc = check_thread("sampler", now.mono_ms - p->sampled_ms,
+                          publisher_interval(p) + STUCK_SAMPLER_MS, err);
+    for (int i = 0; !rc && i < PUBLISHER_LANES; i++)
+        rc = check_thread(publisher_lane_names[i],
+                          p->lanes[i].busy ? now.mono_ms - p->lanes[i].sent_ms : 0,
+                          PUBLISHER_STUCK_MS, err);
+    return rc;
 }

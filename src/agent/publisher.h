@@ -44,8 +44,7 @@ enum {
 };
 
 struct publisher_settings {
-    const char *node; /* name of the Node, Scv and Lease */
-    const char *lease_namespace;
+    const char *node;           /* name of the Node, Scv and Lease */
     int64_t interval_ms;        /* spec.updateInterval of a new Scv */
     int64_t refresh_ms;         /* between two writes that only slow fields cause */
     int64_t renew_ms, grace_ms; /* of the Lease */
@@ -64,6 +63,7 @@ enum publisher_lane {
     PUBLISHER_LANE_NODE,
     PUBLISHER_LANES
 };
+extern const char *const publisher_lane_names[PUBLISHER_LANES];
 
 enum publisher_input_type {
     PUBLISHER_TICK,        /* see publisher_due */
@@ -88,8 +88,7 @@ struct api_object {
     struct object_meta meta;
     struct api_owner owner;
     struct span message; /* annotation; {NULL, 0}: none */
-    bool has_interval;
-    int64_t interval_ms; /* spec.updateInterval */
+    int64_t interval_ms; /* spec.updateInterval; 0 or less: none */
     struct span status;  /* its JSON */
     struct scv scv;      /* only the cards; none when the status is malformed */
 };
@@ -100,8 +99,8 @@ struct publisher_input {
     const struct gpu_sample *sample;
     const struct gpu_event *event;
     struct podresources *pods; /* the step adds a reference */
-    struct usage *usage; /* taken: left empty */
-    uint64_t run;        /* of the watch; inputs of an older one are ignored */
+    struct usage *usage;       /* taken: left empty */
+    uint64_t run;              /* of the watch; inputs of an older one are ignored */
     struct span version; /* resourceVersion: WATCH_ALIVE (or empty), ANSWER of a list */
     bool gone;
     const struct api_object *object; /* OBJECT; ANSWER: the object, or NULL */

@@ -10,7 +10,7 @@
 
 struct usage_meter {
     struct usage_meter_settings settings;
-    pthread_mutex_t lock; /* protects the rest */
+    pthread_mutex_t lock;         /* protects the rest */
     struct podresources *devices; /* or NULL */
     int64_t devices_ms;
 };
@@ -51,8 +51,8 @@ static bool is_whole(struct span resource, struct span id, const struct ids_card
 
 /* What the entry has of the card; false: nothing. */
 static bool promised_of(const struct podresources *devices,
-                        const struct podresources_entry *e,
-                        const struct ids_card *card, int64_t total_mib, int64_t *mib)
+                        const struct podresources_entry *e, const struct ids_card *card,
+                        int64_t total_mib, int64_t *mib)
 {
     int64_t units = 0;
     bool whole = false, other = false;
@@ -83,8 +83,8 @@ static bool names_a_card(struct span resource, struct span id)
 
 /* Ids of the Go plugin and MIG instances name no card: the container may have a promise on
  * any of them. */
-static bool is_anywhere(const struct podresources_entry *e,
-                        const struct ids_card *cards, size_t n)
+static bool is_anywhere(const struct podresources_entry *e, const struct ids_card *cards,
+                        size_t n)
 {
     for (size_t i = 0; i < e->n_ids; i++) {
         size_t c = 0;

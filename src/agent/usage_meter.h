@@ -29,7 +29,8 @@ usage_meter_new(const struct usage_meter_settings *settings); /* new */
 void usage_meter_free(struct usage_meter *m);                 /* NULL is accepted */
 
 /* Takes a reference to an answer of the kubelet. */
-void usage_meter_pods(struct usage_meter *m, int64_t now_ms, struct podresources *devices);
+void usage_meter_pods(struct usage_meter *m, int64_t now_ms,
+                      struct podresources *devices);
 
 /* Measures the processes of the sample, NULL when it failed, into *u. `err` has the reason
  * why processes or names are unknown; its code is ERR_NONE when there is none. */

@@ -28,7 +28,6 @@ static inline void fixture_begin(void)
 {
     static const struct publisher_settings settings = {
         .node = "n1",
-        .lease_namespace = "leases",
         .interval_ms = 1000,
         .refresh_ms = 60000,
         .renew_ms = 10000,

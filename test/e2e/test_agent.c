@@ -92,7 +92,7 @@ START_TEST(a_removed_node_leaves_no_objects)
     peer_do(&cluster.api, "DELETE", "/api/v1/nodes/n1", NULL);
     lib_wait(peer_status(&cluster.api, SCV) == 404);
     lib_wait(peer_status(&cluster.api, LEASE) == 404);
-    ck_assert(program_wait_output(&agent.program, "Node n1 not found"));
+    ck_assert(program_wait_output(&agent.program, "cannot get Node n1"));
     /* It may have made the Scv again before it noticed. */
     lib_wait(peer_status(&cluster.api, SCV) == 404);
     stop(); /* its pod is gone, too, and the token with it */

@@ -202,7 +202,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct publisher_settings settings = {
         .node = "n1",
-        .lease_namespace = "leases",
         .interval_ms = 1000,
         .refresh_ms = 60000,
         .renew_ms = 10000,
@@ -215,11 +214,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                              .xid_hold_ms = 60000}},
         .seed = 1,
     };
-    static const struct api_names names = {"n1", "leases"};
     struct world w = {.now = {1000, 1795338000000000000}};
     struct span rest = {(const char *)data, size};
     w.publisher = publisher_new(&settings, w.now);
-    w.feed = api_feed_new(&names, on_input, &w);
+    w.feed = api_feed_new("n1", on_input, &w);
     while (rest.n) {
         struct span line = span_cut(&rest, '\n');
         if (line.n)

@@ -156,7 +156,7 @@ START_TEST(no_objects_remain_of_a_deleted_node)
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
     peer_do(&sim.api, "DELETE", "/api/v1/nodes/n1", NULL);
     collect_garbage();
-    ck_assert(program_wait_output(&agent.program, "Node n1 not found"));
+    ck_assert(program_wait_output(&agent.program, "cannot get Node n1"));
     /* The agent may have recreated them before it noticed that the Node was deleted, and
      * such a call may still be under way. */
     int gets = sim_count(&sim, "get", "nodes", "");
@@ -188,7 +188,7 @@ START_TEST(cards_recover_after_nvml_failures)
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     /* The driver is unloaded. */
     agent_script("driver 535.1\ncuda 12020\ndown 9\n" FAKE(0) FAKE(1));
-    lib_wait(agent_scv_is(&sim, "Unhealthy Unhealthy", "not loaded"));
+    lib_wait(agent_scv_is(&sim, "Unhealthy Unhealthy", "Not Loaded"));
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     /* A card falls off the bus. */
