@@ -27,13 +27,9 @@ void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct 
             .resource = e->resource,
             .units = (int64_t)e->n_ids,
             .uuids = arena_alloc(a, (scv->n_cards + 1) * sizeof *held->uuids)};
-        for (size_t i = 0; i < scv->n_cards; i++) {
-            size_t k = 0;
-            while (k < e->n_ids && !ids_match_card(e->resource, e->ids[k], &cards[i]))
-                k++;
-            if (k < e->n_ids)
+        for (size_t i = 0; i < scv->n_cards; i++)
+            if (podresources_ids_on(e, &cards[i]))
                 held->uuids[held->n_uuids++] = cards[i].uuid;
-        }
     }
 }
 
@@ -85,48 +81,31 @@ static struct span uid_of(const struct usage_container *c)
                                                                    : (struct span){0};
 }
 
-static void add_use(struct scv_held *item, const struct usage_container *c,
-                    struct span uuid)
-{
-    item->uses[item->n_uses++] = (struct scv_use){
-        .uuid = uuid,
-        .pod_uid = uid_of(c),
-        .promised_mib = c->promised_mib,
-        .used_mib = c->used_mib,
-        .sm_percent = c->sm_percent,
-    };
-}
-
-/* Two passes over the containers: the first one counts the uses of each item. */
 static void add_containers(const struct usage *u, struct scv *scv, struct arena *a,
                            uint64_t *left_out)
 {
-    struct scv_held **items = arena_alloc(a, (u->n_containers + 1) * sizeof *items);
-    for (size_t i = 0; i < u->n_containers; i++) {
-        const struct usage_container *c = &u->containers[i];
-        items[i] = item_of(scv, c, u->cards[c->card].uuid);
-        if (items[i])
-            items[i]->n_uses++;
-    }
-    for (size_t i = 0; i < scv->n_held; i++) {
-        struct scv_held *h = &scv->held[i];
-        h->uses = arena_alloc(a, (h->n_uses + 1) * sizeof *h->uses);
-        h->n_uses = 0;
-    }
     for (size_t i = 0; i < u->n_containers; i++) {
         const struct usage_container *c = &u->containers[i];
         struct span uuid = u->cards[c->card].uuid;
-        struct scv_process p = {.uuid = uuid,
-                                .ns = c->ns,
-                                .pod = c->pod.n ? c->pod : c->pod_uid,
-                                .container = c->name,
-                                .pod_uid = uid_of(c),
-                                .used_mib = c->used_mib,
-                                .sm_percent = c->sm_percent};
-        if (items[i])
-            add_use(items[i], c, uuid);
+        struct scv_held *item = item_of(scv, c, uuid);
+        if (item && !item->n_uses)
+            item->uses = arena_alloc(a, SCV_MAX_CARDS * sizeof *item->uses);
+        if (item && item->n_uses < SCV_MAX_CARDS)
+            item->uses[item->n_uses++] = (struct scv_use){.uuid = uuid,
+                                                          .pod_uid = uid_of(c),
+                                                          .promised_mib = c->promised_mib,
+                                                          .used_mib = c->used_mib,
+                                                          .sm_percent = c->sm_percent};
         else if (c->n_pids)
-            add_process(scv, &p, c->card, left_out);
+            add_process(scv,
+                        &(struct scv_process){.uuid = uuid,
+                                              .ns = c->ns,
+                                              .pod = c->pod.n ? c->pod : c->pod_uid,
+                                              .container = c->name,
+                                              .pod_uid = uid_of(c),
+                                              .used_mib = c->used_mib,
+                                              .sm_percent = c->sm_percent},
+                        c->card, left_out);
     }
 }
 
@@ -181,57 +160,49 @@ void node_scv_status_patch(struct buf *out, const struct scv *scv)
 
 /* -- the numbers of an Scv -- */
 
-static int by_key(const void *a, const void *b)
+/* `names` and `number` identify the row. */
+static void add_row(struct node_scv_numbers *w, const struct span *names, size_t n,
+                    int64_t number, struct node_scv_row row)
 {
-    const struct node_scv_row *x = a, *y = b;
-    return (x->key > y->key) - (x->key < y->key);
-}
-
-static uint64_t hash_text(uint64_t h, struct span s)
-{
-    return hash_bytes(h, s.p, s.n);
+    row.key = hash_bytes(n, &number, sizeof number);
+    for (size_t i = 0; i < n; i++)
+        row.key = hash_bytes(hash_bytes(row.key, names[i].p, names[i].n), "", 1);
+    MEM_GROW(w->rows, w->cap, w->n + 1);
+    w->rows[w->n++] = row;
 }
 
 void node_scv_numbers_read(struct node_scv_numbers *w, const struct scv *scv)
 {
-    size_t n = scv->n_processes + scv->n_cards;
-    for (size_t i = 0; i < scv->n_held; i++)
-        n += scv->held[i].n_uses;
-    node_scv_numbers_fini(w);
-    w->rows = xcalloc(n + 1, sizeof *w->rows);
+    w->n = 0;
     for (size_t i = 0; i < scv->n_held; i++)
         for (size_t k = 0; k < scv->held[i].n_uses; k++) {
             const struct scv_held *h = &scv->held[i];
             const struct scv_use *use = &h->uses[k];
-            uint64_t key = hash_text(scv_pod_hash(h->ns, h->pod), h->container);
-            key = hash_text(hash_text(key, use->uuid), use->pod_uid);
-            w->rows[w->n++] = (struct node_scv_row){
-                key, false, {use->promised_mib, use->used_mib, use->sm_percent}};
+            add_row(w,
+                    (struct span[]){h->ns, h->pod, h->container, use->uuid, use->pod_uid},
+                    5, 0,
+                    (struct node_scv_row){
+                        .values = {use->promised_mib, use->used_mib, use->sm_percent}});
         }
     for (size_t i = 0; i < scv->n_processes; i++) {
         const struct scv_process *p = &scv->processes[i];
-        uint64_t key = hash_text(scv_pod_hash(p->ns, p->pod), p->container);
-        key = hash_bytes(hash_text(key, p->uuid), &p->pid, sizeof p->pid);
-        key = hash_text(hash_text(key, p->name), p->pod_uid);
-        w->rows[w->n++] =
-            (struct node_scv_row){key, false, {-1, p->used_mib, p->sm_percent}};
+        add_row(
+            w, (struct span[]){p->ns, p->pod, p->container, p->uuid, p->name, p->pod_uid},
+            6, p->pid, (struct node_scv_row){.values = {-1, p->used_mib, p->sm_percent}});
     }
     for (size_t i = 0; i < scv->n_cards; i++) {
         const struct scv_card *c = &scv->cards[i];
-        uint64_t key = hash_bytes(hash_text(1, c->uuid), &c->id, sizeof c->id);
-        w->rows[w->n++] = (struct node_scv_row){
-            key,
-            true,
-            {c->use_complete, c->has_utilization ? c->utilization : -1,
-             c->has_temperature ? c->temperature : -1}};
+        add_row(w, &c->uuid, 1, c->id,
+                (struct node_scv_row){
+                    .of_card = true,
+                    .values = {c->use_complete, c->has_utilization ? c->utilization : -1,
+                               c->has_temperature ? c->temperature : -1}});
     }
-    qsort(w->rows, n, sizeof *w->rows, by_key);
 }
 
 void node_scv_numbers_fini(struct node_scv_numbers *w)
 {
     free(w->rows);
-    *w = (struct node_scv_numbers){0};
 }
 
 bool node_scv_numbers_differ(const struct node_scv_numbers *w, const struct scv *scv)

@@ -33,7 +33,8 @@ void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
  * lacks are null. */
 void node_scv_status_patch(struct buf *out, const struct scv *scv);
 
-/* The numbers of an Scv, for the comparison with those of a later one. */
+/* The numbers of an Scv, for the comparison with those of a later one. Equal Scvs have their
+ * rows in the same order. */
 struct node_scv_numbers {
     struct node_scv_row {
         uint64_t key; /* hash of the card and the container or process, or of the card */
@@ -41,8 +42,8 @@ struct node_scv_numbers {
         /* -1: not known. Of a card: whether its use is complete, utilization, temperature;
          * else the promise, the use, the share of SM time. */
         int64_t values[3];
-    } * rows; /* owned; sorted by key */
-    size_t n;
+    } * rows; /* owned */
+    size_t n, cap;
 };
 /* Replaces the numbers by those of the Scv. */
 void node_scv_numbers_read(struct node_scv_numbers *numbers, const struct scv *scv);

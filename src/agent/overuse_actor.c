@@ -27,6 +27,8 @@ enum {
 };
 
 enum count {
+    EVENT_WRITTEN, /* this and the next one are the recorder's */
+    EVENT_FAILED,
     EVENT_DROPPED,
     EVICTION_ACCEPTED,
     EVICTION_DELAYED, /* by a PodDisruptionBudget */
@@ -43,54 +45,54 @@ struct overuse_actor {
     struct event_recorder *events;
     pthread_mutex_t lock; /* protects overuse */
     struct overuse *overuse;
-    _Atomic uint64_t counts[COUNTS];
+    _Atomic int64_t counts[COUNTS];
     _Atomic size_t overusing; /* containers */
 };
 
-/* An eviction. A longer name is none of the API server. */
+/* The pod of an action, and what happens to it. A longer name is none of the API server. */
 struct job {
     char ns[256], pod[256], uid[64], note[512];
 };
 
-/* -- events and evictions -- */
-
-static void add_event(struct overuse_actor *a, const struct usage_container *c,
-                      const char *reason, const char *action, struct span note)
+static void describe(const struct usage *u, const struct overuse_action *action,
+                     const char *what, struct job *job)
 {
+    const struct usage_container *c = &u->containers[action->container];
+    int64_t promised_mib = c->promised_mib > 0 ? c->promised_mib : 0;
+    cleanup_buf struct buf note = {0};
+    buf_printf(&note,
+               "%scontainer %.*s uses %lld MiB of GPU%d, %lld MiB more than promised "
+               "(%lld MiB), for %lld s",
+               what, SPAN_ARG(c->name), (long long)action->used_mib,
+               u->cards[c->card].index, (long long)(action->used_mib - promised_mib),
+               (long long)promised_mib, (long long)(action->over_ms / 1000));
+    if (action->lacking_mib)
+        buf_printf(&note, "; other pods on this card lack %lld MiB of their promises",
+                   (long long)action->lacking_mib);
+    snprintf(job->ns, sizeof job->ns, "%.*s", SPAN_ARG(c->ns));
+    snprintf(job->pod, sizeof job->pod, "%.*s", SPAN_ARG(c->pod));
+    snprintf(job->uid, sizeof job->uid, "%.*s", SPAN_ARG(c->pod_uid));
+    snprintf(job->note, sizeof job->note, "%s", note.p);
+}
+
+/* Logs it, and adds an event. */
+static void report(struct overuse_actor *a, const struct job *job, const char *reason,
+                   const char *action)
+{
+    log_warn("overuse", job->note, LOG_S("namespace", job->ns), LOG_S("pod", job->pod));
     if (!event_recorder_add(a->events, &(struct event){.kind = EVENT_POD,
-                                                       .ns = c->ns,
-                                                       .name = c->pod,
-                                                       .uid = c->pod_uid,
+                                                       .ns = span_of(job->ns),
+                                                       .name = span_of(job->pod),
+                                                       .uid = span_of(job->uid),
                                                        .warning = true,
                                                        .unique = true,
                                                        .reason = reason,
                                                        .action = action,
-                                                       .note = note}))
+                                                       .note = span_of(job->note)}))
         a->counts[EVENT_DROPPED]++;
 }
 
-static int post_eviction(struct overuse_actor *a, const struct job *job,
-                         int64_t *retry_after_ms, struct err *err)
-{
-    cleanup_buf struct buf path = {0}, body = {0};
-    struct httpc_reply reply;
-    if (!object_is_name(span_of(job->ns)) || !object_is_name(span_of(job->pod)))
-        return err_set(err, ERR_INVALID, "the name of the pod is not a valid name");
-    buf_printf(&path, "/api/v1/namespaces/%s/pods/%s/eviction", job->ns, job->pod);
-    body_eviction(&body, span_of(job->ns), span_of(job->pod), span_of(job->uid),
-                  EVICTION_GRACE_S);
-    const struct kube_request request = {
-        .method = "POST", .path = path.p, .body = buf_span(&body), .timeout_ms = CALL_MS};
-    int rc = kube_call(a->settings.client, &request, &reply, err);
-    if (rc == 0) {
-        int64_t s = reply.retry_after_s;
-        *retry_after_ms =
-            s < 0 ? -1 : 1000 * (s < RETRY_AFTER_MAX_S ? s : RETRY_AFTER_MAX_S);
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
-    }
-    httpc_reply_fini(&reply);
-    return rc;
-}
+/* -- evictions -- */
 
 /* A pod that was deleted counts as evicted. A conflict (409) does not: the UID in the cgroup
  * of a static pod is never that of the API. */
@@ -98,81 +100,46 @@ static void evict(void *ctx, void *work)
 {
     struct overuse_actor *a = ctx;
     const struct job *job = work;
+    cleanup_buf struct buf path = {0}, body = {0};
+    struct httpc_reply reply = {.retry_after_s = -1};
     struct err err = {0};
-    int64_t retry_after_ms = -1;
-    int rc = post_eviction(a, job, &retry_after_ms, &err);
-    bool is_gone = rc && err.code == ERR_NOT_FOUND, accepted = rc == 0 || is_gone;
+    buf_printf(&path, "/api/v1/namespaces/%s/pods/%s/eviction", job->ns, job->pod);
+    body_eviction(&body, span_of(job->ns), span_of(job->pod), span_of(job->uid),
+                  EVICTION_GRACE_S);
+    const struct kube_request request = {
+        .method = "POST", .path = path.p, .body = buf_span(&body), .timeout_ms = CALL_MS};
+    if (!object_is_name(span_of(job->ns)) || !object_is_name(span_of(job->pod)))
+        err_set(&err, ERR_INVALID, "the name of the pod is not a valid name");
+    else if (kube_call(a->settings.client, &request, &reply, &err) == 0)
+        kube_reply_check(reply.status, buf_span(&reply.body), &err);
+    int64_t s =
+        reply.retry_after_s < RETRY_AFTER_MAX_S ? reply.retry_after_s : RETRY_AFTER_MAX_S;
+    httpc_reply_fini(&reply);
+    bool accepted = err.code == ERR_NONE || err.code == ERR_NOT_FOUND;
     pthread_mutex_lock(&a->lock);
     overuse_evicted(a->overuse, clock_mono_ms(), span_of(job->uid), accepted,
-                    retry_after_ms);
+                    s < 0 ? -1 : s * 1000);
     pthread_mutex_unlock(&a->lock);
     a->counts[accepted                      ? EVICTION_ACCEPTED
               : err.code == ERR_UNAVAILABLE ? EVICTION_DELAYED
                                             : EVICTION_FAILED]++;
-    if (rc == 0)
-        add_event(a,
-                  &(struct usage_container){.ns = span_of(job->ns),
-                                            .pod = span_of(job->pod),
-                                            .pod_uid = span_of(job->uid)},
-                  "GPUOveruseEvicted", "Evicting", span_of(job->note));
-    if (!accepted)
-        log_warn("overuse", "cannot evict the pod; retrying while it overuses the card",
-                 LOG_S("namespace", job->ns), LOG_S("pod", job->pod), LOG_ERR(&err));
+    if (err.code == ERR_NONE)
+        report(a, job, "GPUOveruseEvicted", "Evicting");
     else
-        log_warn("overuse", is_gone ? "the pod to evict no longer exists" : job->note,
-                 LOG_S("namespace", job->ns), LOG_S("pod", job->pod));
+        log_warn("overuse",
+                 accepted ? "the pod to evict no longer exists"
+                          : "cannot evict the pod; retrying while it overuses the card",
+                 LOG_S("namespace", job->ns), LOG_S("pod", job->pod), LOG_ERR(&err));
 }
 
 /* -- actions -- */
-
-static void describe(const struct usage *u, const struct overuse_action *action,
-                     const char *what, struct buf *note)
-{
-    const struct usage_container *c = &u->containers[action->container];
-    const struct usage_card *card = &u->cards[c->card];
-    int64_t promised_mib = c->promised_mib > 0 ? c->promised_mib : 0;
-    buf_printf(note,
-               "%scontainer %.*s uses %lld MiB of GPU%d, %lld MiB more than promised "
-               "(%lld MiB), for %lld s",
-               what, SPAN_ARG(c->name), (long long)action->used_mib, card->index,
-               (long long)(action->used_mib - promised_mib), (long long)promised_mib,
-               (long long)(action->over_ms / 1000));
-    if (action->lacking_mib)
-        buf_printf(note, "; other pods on this card lack %lld MiB of their promises",
-                   (long long)action->lacking_mib);
-}
-
-static void report(struct overuse_actor *a, const struct usage *u,
-                   const struct overuse_action *action)
-{
-    const struct usage_container *c = &u->containers[action->container];
-    cleanup_buf struct buf note = {0};
-    describe(u, action, "", &note);
-    cleanup_free char *ns = xmemdup0(c->ns.p, c->ns.n);
-    cleanup_free char *pod = xmemdup0(c->pod.p, c->pod.n);
-    log_warn("overuse", note.p, LOG_S("namespace", ns), LOG_S("pod", pod));
-    add_event(a, c, "GPUOveruse", "Measuring", buf_span(&note));
-}
-
-static void add_eviction(struct overuse_actor *a, const struct usage *u,
-                         const struct overuse_action *action)
-{
-    cleanup_buf struct buf note = {0};
-    const struct usage_container *c = &u->containers[action->container];
-    struct job *job = xcalloc(1, sizeof *job);
-    describe(u, action, "evicted: ", &note);
-    snprintf(job->ns, sizeof job->ns, "%.*s", SPAN_ARG(c->ns));
-    snprintf(job->pod, sizeof job->pod, "%.*s", SPAN_ARG(c->pod));
-    snprintf(job->uid, sizeof job->uid, "%.*s", SPAN_ARG(c->pod_uid));
-    snprintf(job->note, sizeof job->note, "%s", note.p);
-    worker_add(a->worker, job);
-}
 
 static void kill_processes(struct overuse_actor *a, const struct usage *u,
                            const struct overuse_action *action)
 {
     const struct usage_container *c = &u->containers[action->container];
-    cleanup_buf struct buf note = {0}, what = {0};
+    struct job job;
+    char what[64];
     size_t n = 0;
     for (size_t i = 0; i < c->n_pids; i++) {
         struct err err = {0};
@@ -190,10 +157,9 @@ static void kill_processes(struct overuse_actor *a, const struct usage *u,
         pthread_mutex_unlock(&a->lock);
         return;
     }
-    buf_printf(&what, "killed %zu process(es): ", n);
-    describe(u, action, what.p, &note);
-    log_warn("overuse", note.p);
-    add_event(a, c, "GPUOveruseKilled", "Killing", buf_span(&note));
+    snprintf(what, sizeof what, "killed %zu process(es): ", n);
+    describe(u, action, what, &job);
+    report(a, &job, "GPUOveruseKilled", "Killing");
 }
 
 void overuse_actor_take(struct overuse_actor *a, const struct usage *u)
@@ -205,12 +171,16 @@ void overuse_actor_take(struct overuse_actor *a, const struct usage *u)
     pthread_mutex_unlock(&a->lock);
     for (size_t i = 0; i < actions.n; i++) {
         const struct overuse_action *action = &actions.items[i];
-        if (action->type == OVERUSE_REPORT)
-            report(a, u, action);
-        else if (action->type == OVERUSE_EVICT)
-            add_eviction(a, u, action);
-        else
+        struct job job;
+        if (action->type == OVERUSE_REPORT) {
+            describe(u, action, "", &job);
+            report(a, &job, "GPUOveruse", "Measuring");
+        } else if (action->type == OVERUSE_EVICT) {
+            describe(u, action, "evicted: ", &job);
+            worker_add(a->worker, memcpy(xmalloc(sizeof job), &job, sizeof job));
+        } else {
             kill_processes(a, u, action);
+        }
     }
 }
 
@@ -251,35 +221,34 @@ void overuse_actor_free(struct overuse_actor *a)
 
 /* -- metrics -- */
 
-static void write_counts(const char *name, const char *help, const char *const *results,
-                         const uint64_t *counts, size_t n, struct buf *out)
-{
-    prom_family(out, name, PROM_COUNTER, help);
-    for (size_t i = 0; i < n; i++) {
-        struct prom_label l = {"result", span_of(results[i])};
-        prom_sample(out, name, &l, 1, (int64_t)counts[i]);
-    }
-}
-
 void overuse_actor_metrics(struct overuse_actor *a, struct buf *out)
 {
-    static const char *const events[] = {"written", "failed", "dropped"};
-    static const char *const evictions[] = {"accepted", "delayed", "failed"};
-    static const char *const processes[] = {"killed", "ended", "failed"};
+    static const struct {
+        const char *name, *help, *results[3];
+    } families[] = {
+        /* of enum count, in its order */
+        {"scv_agent_overuse_events_total",
+         "Events about overuse, by result.",
+         {"written", "failed", "dropped"}},
+        {"scv_agent_overuse_evictions_total",
+         "Evictions of pods that overuse a card, by result.",
+         {"accepted", "delayed", "failed"}},
+        {"scv_agent_overuse_processes_total",
+         "Processes of containers that overuse a card, by result of the kill.",
+         {"killed", "ended", "failed"}},
+    };
+    const struct event_recorder_stats stats = event_recorder_stats(a->events);
+    a->counts[EVENT_WRITTEN] = (int64_t)stats.written;
+    a->counts[EVENT_FAILED] = (int64_t)stats.failed;
     prom_one(out, "scv_agent_overusing_containers", PROM_GAUGE,
              "Containers that use more of a card than their promise and the tolerance.",
              (int64_t)atomic_load(&a->overusing));
-    const struct event_recorder_stats stats = event_recorder_stats(a->events);
-    uint64_t counts[COUNTS],
-        written[] = {stats.written, stats.failed, a->counts[EVENT_DROPPED]};
-    for (int i = 0; i < COUNTS; i++)
-        counts[i] = a->counts[i];
-    write_counts("scv_agent_overuse_events_total", "Events about overuse, by result.",
-                 events, written, ARRAY_LEN(written), out);
-    write_counts("scv_agent_overuse_evictions_total",
-                 "Evictions of pods that overuse a card, by result.", evictions,
-                 &counts[EVICTION_ACCEPTED], ARRAY_LEN(evictions), out);
-    write_counts("scv_agent_overuse_processes_total",
-                 "Processes of containers that overuse a card, by result of the kill.",
-                 processes, &counts[PROCESS_KILLED], ARRAY_LEN(processes), out);
+    for (int i = 0; i < COUNTS; i++) {
+        if (i % 3 == 0)
+            prom_family(out, families[i / 3].name, PROM_COUNTER, families[i / 3].help);
+        prom_sample(
+            out, families[i / 3].name,
+            &(struct prom_label){"result", span_of(families[i / 3].results[i % 3])}, 1,
+            a->counts[i]);
+    }
 }

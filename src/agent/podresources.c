@@ -28,6 +28,7 @@ void podresources_unref(struct podresources *p)
 {
     if (!p || --p->refs)
         return;
+    allocation_set_fini(&p->plugin);
     arena_fini(&p->arena);
     free(p);
 }
@@ -99,6 +100,15 @@ void podresources_sort(const struct podres_list *list, struct podresources *to)
     }
 }
 
+size_t podresources_ids_on(const struct podresources_entry *e,
+                           const struct ids_card *card)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->n_ids; i++)
+        n += ids_match_card(e->resource, e->ids[i], card);
+    return n;
+}
+
 /* -- units -- */
 
 int64_t podresources_units_of(const struct podresources_units *units,
@@ -152,52 +162,6 @@ int64_t podresources_unit_mib(int64_t total_mib, int64_t n)
     return -1;
 }
 
-/* -- init containers -- */
-
-/* The units of the pod's sidecars on the card. Those that start after the init container
- * count, too: the order of the allocations is lost when the plugin recovers them. */
-static int64_t units_beside(const struct allocation_set *set,
-                            const struct allocation *init, struct span uuid)
-{
-    int64_t units = 0;
-    for (size_t i = 0; i < set->n; i++) {
-        const struct allocation *al = set->items[i];
-        const struct allocation_card *card = allocation_card(al, uuid);
-        if (card && al->role == CONTAINER_SIDECAR && span_eq(al->uid, init->uid))
-            units += (int64_t)card->n_units;
-    }
-    return units;
-}
-
-int podresources_read_inits(struct span state, struct span node, struct podresources *to,
-                            struct err *err)
-{
-    struct allocation_set set = {0};
-    struct arena *a = &to->arena;
-    size_t n = 0;
-    int rc = allocation_set_read(&set, state, node, err);
-    for (size_t i = 0; i < set.n; i++)
-        n += set.items[i]->n_cards;
-    struct podresources_init *inits = arena_alloc(a, (n + 1) * sizeof *inits);
-    to->inits = inits;
-    to->n_inits = 0;
-    for (size_t i = 0; rc == 0 && i < set.n; i++) {
-        const struct allocation *al = set.items[i];
-        for (size_t c = 0; c < al->n_cards && al->role == CONTAINER_INIT; c++)
-            inits[to->n_inits++] = (struct podresources_init){
-                .pod_uid = arena_copy(a, al->uid),
-                .ns = arena_copy(a, al->ns),
-                .pod = arena_copy(a, al->name),
-                .container = arena_copy(a, al->container),
-                .uuid = arena_copy(a, al->cards[c].uuid),
-                .whole = al->resource == IDS_COUNT,
-                .units = (int64_t)al->cards[c].n_units,
-                .beside = units_beside(&set, al, al->cards[c].uuid)};
-    }
-    allocation_set_fini(&set);
-    return rc;
-}
-
 /* -- the kubelet -- */
 
 int podresources_list(const char *socket, struct podresources *to, struct err *err)
@@ -230,29 +194,27 @@ struct podresources_poller {
     bool state_failed; /* it was logged */
 };
 
-/* The promises of init containers. Without the file there are none: another device plugin
- * runs here, or none. One that cannot be read leaves them as they were. */
-static void poll_inits(struct podresources_poller *l, struct podresources *pods)
+/* Without the file there are no promises of init containers: another device plugin runs here,
+ * or none. One that cannot be read leaves them as they were. */
+static void poll_plugin(struct podresources_poller *l, struct podresources *pods)
 {
     const struct podresources_poller_settings *set = &l->settings;
     cleanup_buf struct buf state = {0};
     struct err err = {0};
     int rc = file_read(set->plugin_state, STATE_MAX, &state, &err);
     if (rc == 0)
-        rc = podresources_read_inits(buf_span(&state), set->node, pods, &err);
-    if (rc && err.code != ERR_NOT_FOUND) {
-        if (!l->state_failed)
-            log_warn("pods",
-                     "cannot read the state of the device plugin; promises of init "
-                     "containers stay as they were",
-                     LOG_ERR(&err));
-        l->state_failed = true;
-        podresources_read_inits(buf_span(&l->state), set->node, pods, NULL);
-        return;
-    }
-    l->state_failed = false;
-    buf_clear(&l->state);
-    buf_add_span(&l->state, buf_span(&state));
+        rc = allocation_set_read(&pods->plugin, buf_span(&state), set->node, &err);
+    bool failed = rc && err.code != ERR_NOT_FOUND;
+    if (failed && !l->state_failed)
+        log_warn("pods",
+                 "cannot read the state of the device plugin; promises of init "
+                 "containers stay as they were",
+                 LOG_ERR(&err));
+    l->state_failed = failed;
+    if (failed)
+        allocation_set_read(&pods->plugin, buf_span(&l->state), set->node, NULL);
+    else
+        buf_set(&l->state, buf_span(&state));
 }
 
 static void poll(struct podresources_poller *l)
@@ -269,7 +231,7 @@ static void poll(struct podresources_poller *l)
             podresources_client_allocatable(set->socket, &pods->arena, &all, &err) == 0)
             podresources_count_units(&all, &l->units);
         pods->units = l->units;
-        poll_inits(l, pods);
+        poll_plugin(l, pods);
         set->polled(set->ctx, pods, NULL);
     }
     podresources_unref(pods);

@@ -31,15 +31,6 @@ struct podresources_units {
     size_t n;
 };
 
-/* What a plain init container has of a card, and the sidecars of its pod: units of
- * aliyun.com/gpu-mem. */
-struct podresources_init {
-    struct span pod_uid, ns, pod, container;
-    struct span uuid; /* of the card */
-    bool whole;       /* aliyun.com/gpu-count: all of it */
-    int64_t units, beside;
-};
-
 /* One answer of the kubelet, with the state of the device plugin. It does not change, and
  * its owners share it. */
 struct podresources {
@@ -53,9 +44,8 @@ struct podresources {
     /* Every container that the kubelet lists, also without devices. */
     const struct usage_listed *listed;
     size_t n_listed;
-    const struct podresources_init *inits;
-    size_t n_inits;
-    int64_t asked_ms; /* monotonic time when the kubelet was asked */
+    struct allocation_set plugin; /* of our device plugin */
+    int64_t asked_ms;             /* monotonic time when the kubelet was asked */
 };
 
 /* Adds a reference. Returns p. */
@@ -68,6 +58,10 @@ int podresources_list(const char *socket, struct podresources *to, struct err *e
  * node, in no fixed order: without sorting, the same state would differ in each answer. */
 void podresources_sort(const struct podres_list *list, struct podresources *to);
 
+/* How many ids of the entry are on the card. */
+size_t podresources_ids_on(const struct podresources_entry *e,
+                           const struct ids_card *card);
+
 /* Replaces the units of the cards that the kubelet names. Other cards keep theirs: it
  * leaves out cards that are not healthy. */
 void podresources_count_units(const struct podres_allocatable *all,
@@ -78,10 +72,6 @@ int64_t podresources_units_of(const struct podresources_units *units,
 /* The size of a unit on a card of `total_mib`: the power of two of which the card has `n`;
  * -1: none. */
 int64_t podresources_unit_mib(int64_t total_mib, int64_t n);
-
-/* Sets the inits of `to` from the state of the device plugin of `node`. */
-int podresources_read_inits(struct span state, struct span node, struct podresources *to,
-                            struct err *err);
 
 /*
  * The thread that polls all of this.

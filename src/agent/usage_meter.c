@@ -41,59 +41,47 @@ static int64_t unit_mib_of(const struct podresources *devices,
                                  podresources_units_of(&devices->units, &card->tag));
 }
 
-/* The id of a whole card is its UUID, or our tag. */
-static bool is_whole(struct span resource, struct span id, const struct ids_card *card)
+/* MiB of the card that the entry has; -1: an unknown amount, as of a replica or a MIG
+ * instance. */
+static int64_t promised_mib(const struct podresources *devices,
+                            const struct podresources_entry *e,
+                            const struct ids_card *card, int64_t total_mib)
 {
     enum ids_resource ours;
-    return ids_resource_read(resource, &ours) ? ours == IDS_COUNT
-                                              : span_eq(id, card->uuid);
-}
-
-/* What the entry has of the card; false: nothing. */
-static bool promised_of(const struct podresources *devices,
-                        const struct podresources_entry *e, const struct ids_card *card,
-                        int64_t total_mib, int64_t *mib)
-{
-    int64_t units = 0;
-    bool whole = false, other = false;
-    enum ids_resource ours;
-    bool memory = ids_resource_read(e->resource, &ours) && ours == IDS_MEM;
-    for (size_t i = 0; i < e->n_ids; i++) {
-        if (!ids_match_card(e->resource, e->ids[i], card))
-            continue;
-        units++;
-        whole |= !memory && is_whole(e->resource, e->ids[i], card);
-        other |= !memory && !is_whole(e->resource, e->ids[i], card);
+    if (ids_resource_read(e->resource, &ours)) {
+        int64_t unit_mib = unit_mib_of(devices, card, total_mib);
+        return ours == IDS_COUNT ? total_mib
+               : unit_mib > 0    ? (int64_t)podresources_ids_on(e, card) * unit_mib
+                                 : -1;
     }
-    int64_t unit_mib = memory ? unit_mib_of(devices, card, total_mib) : -1;
-    *mib = memory && unit_mib > 0 ? units * unit_mib : whole && !other ? total_mib : -1;
-    return units > 0;
-}
-
-/* Such a card that is not in the sample is lost. */
-static bool names_a_card(struct span resource, struct span id)
-{
-    enum ids_resource ours;
-    struct ids_id parsed;
-    if (ids_resource_read(resource, &ours) && ids_read(ours, id, &parsed))
-        return true;
-    return (span_starts(id, SPAN("GPU-")) || span_starts(id, SPAN("MIG-GPU-"))) &&
-           !ids_is_of_go_plugin(id);
+    for (size_t i = 0; i < e->n_ids; i++)
+        if (ids_match_card(e->resource, e->ids[i], card) &&
+            !span_eq(e->ids[i], card->uuid))
+            return -1;
+    return total_mib;
 }
 
 /* Ids of the Go plugin and MIG instances name no card: the container may have a promise on
  * any of them. */
-static bool is_anywhere(const struct podresources_entry *e, const struct ids_card *cards,
-                        size_t n)
+static bool is_anywhere(const struct podresources_entry *e)
 {
+    enum ids_resource ours;
+    struct ids_id parsed;
+    bool is_ours = ids_resource_read(e->resource, &ours);
     for (size_t i = 0; i < e->n_ids; i++) {
-        size_t c = 0;
-        while (c < n && !ids_match_card(e->resource, e->ids[i], &cards[c]))
-            c++;
-        if (c == n && !names_a_card(e->resource, e->ids[i]))
+        struct span id = e->ids[i];
+        bool of_card = span_starts(id, SPAN("GPU-")) || span_starts(id, SPAN("MIG-GPU-"));
+        if (!(is_ours && ids_read(ours, id, &parsed)) &&
+            (!of_card || ids_is_of_go_plugin(id)))
             return true;
     }
     return false;
+}
+
+static int64_t total_mib_of(const struct gpu_card *card)
+{
+    int64_t bytes = gpu_value(card, GPU_MEM_TOTAL, -1);
+    return bytes < 0 ? -1 : bytes >> 20;
 }
 
 size_t usage_meter_promises(const struct podresources *devices,
@@ -103,24 +91,35 @@ size_t usage_meter_promises(const struct podresources *devices,
     size_t n = 0;
     struct usage_promise *list =
         arena_alloc(a, (devices->n * sample->n_cards + 1) * sizeof *list);
-    struct ids_card *cards = arena_alloc(a, (sample->n_cards + 1) * sizeof *cards);
-    for (size_t c = 0; c < sample->n_cards; c++)
-        cards[c] = ids_card_of(span_of(sample->cards[c].uuid));
-    for (size_t i = 0; i < devices->n; i++) {
-        const struct podresources_entry *e = &devices->entries[i];
-        bool anywhere = is_anywhere(e, cards, sample->n_cards);
-        for (size_t c = 0; c < sample->n_cards; c++) {
-            int64_t bytes = gpu_value(&sample->cards[c], GPU_MEM_TOTAL, -1), mib = -1;
-            bool here =
-                cards[c].uuid.n &&
-                promised_of(devices, e, &cards[c], bytes < 0 ? -1 : bytes >> 20, &mib);
-            if (here || anywhere)
-                list[n++] = (struct usage_promise){e->ns, e->pod, e->container,
-                                                   cards[c].uuid, anywhere ? -1 : mib};
+    for (size_t c = 0; c < sample->n_cards; c++) {
+        const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
+        int64_t total_mib = total_mib_of(&sample->cards[c]);
+        for (size_t i = 0; i < devices->n; i++) {
+            const struct podresources_entry *e = &devices->entries[i];
+            bool anywhere = is_anywhere(e);
+            if (anywhere || podresources_ids_on(e, &card))
+                list[n++] = (struct usage_promise){
+                    e->ns, e->pod, e->container, card.uuid,
+                    anywhere ? -1 : promised_mib(devices, e, &card, total_mib)};
         }
     }
     *promises = list;
     return n;
+}
+
+/* The units of the pod's sidecars on the card. Those that start after the init container
+ * count, too: the order of the allocations is lost when the plugin recovers them. */
+static int64_t units_beside(const struct allocation_set *set,
+                            const struct allocation *init, struct span uuid)
+{
+    int64_t units = 0;
+    for (size_t i = 0; i < set->n; i++) {
+        const struct allocation *al = set->items[i];
+        const struct allocation_card *card = allocation_card(al, uuid);
+        if (card && al->role == CONTAINER_SIDECAR && span_eq(al->uid, init->uid))
+            units += (int64_t)card->n_units;
+    }
+    return units;
 }
 
 /* The same for the plain init containers. */
@@ -128,34 +127,33 @@ static size_t init_promises(const struct podresources *devices,
                             const struct gpu_sample *sample, struct arena *a,
                             const struct usage_init_promise **inits)
 {
+    const struct allocation_set *set = &devices->plugin;
     size_t n = 0;
     struct usage_init_promise *list =
-        arena_alloc(a, (devices->n_inits + 1) * sizeof *list);
-    for (size_t i = 0; i < devices->n_inits; i++) {
-        const struct podresources_init *from = &devices->inits[i];
-        size_t c = 0;
-        while (c < sample->n_cards &&
-               !span_eq(span_of(sample->cards[c].uuid), from->uuid))
-            c++;
-        if (c == sample->n_cards)
-            continue;
-        const struct ids_card card = ids_card_of(from->uuid);
-        int64_t bytes = gpu_value(&sample->cards[c], GPU_MEM_TOTAL, -1);
-        int64_t total_mib = bytes < 0 ? -1 : bytes >> 20;
-        int64_t unit_mib = unit_mib_of(devices, &card, total_mib);
-        list[n++] = (struct usage_init_promise){
-            .pod_uid = from->pod_uid,
-            .ns = from->ns,
-            .pod = from->pod,
-            .container = from->container,
-            .uuid = from->uuid,
-            .mib = from->whole    ? total_mib
-                   : unit_mib > 0 ? from->units * unit_mib
-                                  : -1,
-            .beside_mib = unit_mib > 0   ? from->beside * unit_mib
-                          : from->beside ? -1
-                                         : 0};
-    }
+        arena_alloc(a, (set->n * sample->n_cards + 1) * sizeof *list);
+    for (size_t i = 0; i < set->n; i++)
+        for (size_t c = 0; c < sample->n_cards; c++) {
+            const struct allocation *al = set->items[i];
+            const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
+            const struct allocation_card *part = allocation_card(al, card.uuid);
+            if (al->role != CONTAINER_INIT || !part)
+                continue;
+            int64_t total_mib = total_mib_of(&sample->cards[c]);
+            int64_t unit_mib = unit_mib_of(devices, &card, total_mib);
+            int64_t beside = units_beside(set, al, card.uuid);
+            list[n++] = (struct usage_init_promise){
+                .pod_uid = al->uid,
+                .ns = al->ns,
+                .pod = al->name,
+                .container = al->container,
+                .uuid = card.uuid,
+                .mib = al->resource == IDS_COUNT ? total_mib
+                       : unit_mib > 0            ? (int64_t)part->n_units * unit_mib
+                                                 : -1,
+                .beside_mib = unit_mib > 0 ? beside * unit_mib
+                              : beside     ? -1
+                                           : 0};
+        }
     *inits = list;
     return n;
 }

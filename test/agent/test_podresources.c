@@ -10,7 +10,6 @@
 #include "kube/podresources.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
-#include "node/allocation.h"
 #include "wire/grpcd.h"
 
 static char *dir, *path, *state;
@@ -140,7 +139,7 @@ static void count_poll(void *ctx, struct podresources *pods, const struct err *e
     (void)ctx;
     /* `good` is the last: a test that waits for it reads the others. */
     if (!err)
-        inits = (int)pods->n_inits;
+        inits = (int)pods->plugin.n;
     if (err)
         bad++;
     else if (pods->n == 2)
@@ -274,71 +273,6 @@ START_TEST(units_of_former_cards_are_kept_and_bounded)
 }
 END_TEST
 
-/* -- init containers -- */
-
-static struct podresources devices;
-static struct allocation_set set;
-
-static void allocate(const char *uid, const char *container, enum container_role role,
-                     const char *uuid, int units)
-{
-    struct allocation *al =
-        allocation_new(span_of(uid), SPAN("ns"), SPAN("p"), span_of(container), role,
-                       units ? IDS_MEM : IDS_COUNT);
-    for (int i = 0; i < units; i++)
-        allocation_add(al, span_of(uuid), 0, i);
-    if (!units)
-        allocation_add(al, span_of(uuid), 0, -1);
-    allocation_set_put(&set, al);
-}
-
-START_TEST(init_containers_and_the_sidecars_beside_them)
-{
-    cleanup_buf struct buf text = {0};
-    struct err err;
-    allocate("u1", "late", CONTAINER_SIDECAR, "GPU-0", 1);
-    allocate("u1", "i", CONTAINER_INIT, "GPU-0", 6);
-    allocate("u1", "side", CONTAINER_SIDECAR, "GPU-0", 2);
-    allocate("u1", "other-card", CONTAINER_SIDECAR, "GPU-1", 4);
-    allocate("u1", "main", CONTAINER_APP, "GPU-0", 8);
-    allocate("u2", "side", CONTAINER_SIDECAR, "GPU-0", 5);
-    allocate("u2", "w", CONTAINER_INIT, "GPU-2", 0);
-    allocation_set_write(&text, &set, SPAN("n1"));
-    ck_assert_done(podresources_read_inits(buf_span(&text), SPAN("n1"), &devices, &err),
-                   err);
-    ck_assert_uint_eq(devices.n_inits, 2);
-    const struct podresources_init *i = devices.inits;
-    ck_assert_span_eq(i->pod_uid, "u1");
-    ck_assert_span_eq(i->ns, "ns");
-    ck_assert_span_eq(i->pod, "p");
-    ck_assert_span_eq(i->container, "i");
-    ck_assert_span_eq(i->uuid, "GPU-0");
-    ck_assert(!i->whole);
-    ck_assert_int_eq(i->units, 6);
-    ck_assert_int_eq(i->beside, 3);
-    ck_assert(i[1].whole);
-    ck_assert_span_eq(i[1].uuid, "GPU-2");
-    ck_assert_int_eq(i[1].beside, 0);
-    allocation_set_fini(&set);
-    arena_fini(&devices.arena);
-}
-END_TEST
-
-START_TEST(other_files_are_not_believed)
-{
-    static const char *const texts[] = {"", "{", "[]",
-                                        "{\"version\":2,\"node\":\"n1\",\"grants\":[]}",
-                                        "{\"version\":1,\"node\":\"n2\",\"grants\":[]}"};
-    struct err err;
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-        ck_assert_int_eq(
-            podresources_read_inits(span_of(texts[i]), SPAN("n1"), &devices, &err), -1);
-        ck_assert_uint_eq(devices.n_inits, 0);
-    }
-    arena_fini(&devices.arena);
-}
-END_TEST
-
 int main(void)
 {
     const TTest *const tests[] = {each_resource_of_each_container_is_an_entry,
@@ -346,9 +280,7 @@ int main(void)
                                   polling_survives_a_kubelet_restart,
                                   the_state_of_the_device_plugin_comes_with_the_pods,
                                   equal_states_have_equal_entries,
-                                  units_of_former_cards_are_kept_and_bounded,
-                                  init_containers_and_the_sidecars_beside_them,
-                                  other_files_are_not_believed};
+                                  units_of_former_cards_are_kept_and_bounded};
     const struct unit_fixtures around = {.begin = begin, .end = end};
     return unit_run_with("podresources", tests, ARRAY_LEN(tests), 60, &around);
 }

@@ -70,7 +70,7 @@ static struct span *ids_of(const char *uuid, int64_t from, int64_t to)
 }
 
 static struct podresources_entry devices(const char *container, const char *resource,
-                                              const struct span *ids, size_t n)
+                                         const struct span *ids, size_t n)
 {
     return (struct podresources_entry){
         SPAN("team"), SPAN("serve"), span_of(container), span_of(resource), ids, n};
@@ -82,17 +82,17 @@ static void count_units(void)
     const struct podres_devices all[] = {
         {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-0", 0, 16), 16},
         {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-1", 0, 16), 16}};
-    podresources_count_units(&(struct podres_allocatable){all, ARRAY_LEN(all)},
-                             &d.units);
+    podresources_count_units(&(struct podres_allocatable){all, ARRAY_LEN(all)}, &d.units);
 }
-
-static const struct {
-    int64_t total_mib, n, unit_mib;
-} units[] = {{16384, 16, 1024}, {16384, 16384, 1}, {15109, 14, 1024}, {15109, 15109, 1},
-             {81559, 79, 1024}, {15109, 13, -1},   {15109, 0, -1},    {-1, 5, -1}};
 
 START_TEST(the_size_of_a_unit)
 {
+    static const struct {
+        int64_t total_mib, n, unit_mib;
+    } units[] = {{16384, 16, 1024}, {16384, 16384, 1}, {15109, 14, 1024},
+                 {15109, 15109, 1}, {81559, 79, 1024}, {15109, 13, -1},
+                 {15109, 0, -1},    {-1, 5, -1}};
+
     for (size_t i = 0; i < ARRAY_LEN(units); i++)
         ck_assert_int_eq(podresources_unit_mib(units[i].total_mib, units[i].n),
                          units[i].unit_mib);
@@ -128,9 +128,8 @@ START_TEST(what_the_kubelet_promised)
     };
     d = (struct podresources){.refs = 1, .entries = entries, .n = ARRAY_LEN(entries)};
     count_units();
-    promises_are("mem GPU-0 5120\ncard GPU-1 16384\nnvidia GPU-0 16384\n"
-                     "replica GPU-1 -1\nmig GPU-0 -1\nmig GPU-1 -1\n"
-                     "go GPU-0 -1\ngo GPU-1 -1\n");
+    promises_are("mem GPU-0 5120\nnvidia GPU-0 16384\nmig GPU-0 -1\ngo GPU-0 -1\n"
+                 "card GPU-1 16384\nreplica GPU-1 -1\nmig GPU-1 -1\ngo GPU-1 -1\n");
     d.n = 1;
     d.units.n = 0;
     promises_are("mem GPU-0 -1\n");
@@ -209,31 +208,53 @@ START_TEST(a_container_that_the_kubelet_does_not_list)
 }
 END_TEST
 
-/* It comes from the device plugin. */
+/* Units of a card, or all of it, that the device plugin allocated to a container. */
+static void allocate(const char *uid, const char *container, enum container_role role,
+                     const char *uuid, int units)
+{
+    struct allocation *al =
+        allocation_new(span_of(uid), SPAN("team"), SPAN("serve"), span_of(container),
+                       role, units ? IDS_MEM : IDS_COUNT);
+    for (int i = 0; i < units; i++)
+        allocation_add(al, span_of(uuid), 0, i);
+    if (!units)
+        allocation_add(al, span_of(uuid), 0, -1);
+    allocation_set_put(&d.plugin, al);
+}
+
+static const struct usage_init *init_on(size_t card)
+{
+    ck_assert_uint_eq(u.n_inits, 2);
+    return &u.inits[u.inits[0].card != card];
+}
+
 START_TEST(the_promise_of_an_init_container)
 {
-    static const struct podresources_init inits[] = {
-        {SPAN(UID), SPAN("team"), SPAN("serve"), SPAN("main"), SPAN("GPU-0"), false, 6,
-         2},
-        {SPAN(UID), SPAN("team"), SPAN("serve"), SPAN("card"), SPAN("GPU-1"), true, 0, 0},
-        {SPAN(UID), SPAN("team"), SPAN("serve"), SPAN("main"), SPAN("GPU-9"), false, 6,
-         2}};
-    d = (struct podresources){.refs = 1, .inits = inits, .n_inits = ARRAY_LEN(inits)};
+    d = (struct podresources){.refs = 1};
+    allocate(UID, "late", CONTAINER_SIDECAR, "GPU-0", 1);
+    allocate(UID, "main", CONTAINER_INIT, "GPU-0", 6);
+    allocate(UID, "side", CONTAINER_SIDECAR, "GPU-0", 2);
+    allocate(UID, "other-card", CONTAINER_SIDECAR, "GPU-1", 4);
+    allocate(UID, "app", CONTAINER_APP, "GPU-0", 8);
+    allocate("u2", "side", CONTAINER_SIDECAR, "GPU-0", 5);
+    allocate("u2", "card", CONTAINER_INIT, "GPU-1", 0);
+    allocate("u3", "lost", CONTAINER_INIT, "GPU-9", 6);
     usage_meter_pods(meter, 1000, &d);
     measure(2000);
     ck_assert(u.containers[0].init &&
               u.containers[0].promise_unclear); /* size of a unit */
     ck_assert_int_eq(u.containers[0].promised_mib, -1);
+    ck_assert_int_eq(init_on(0)->beside_mib, -1);
     count_units();
     measure(2000);
     ck_assert(u.containers[0].init && !u.containers[0].promise_unclear);
     ck_assert_int_eq(u.containers[0].promised_mib, 6144);
-    ck_assert_uint_eq(u.n_inits, 2);
-    ck_assert_int_eq(u.inits[0].beside_mib, 2048);
-    ck_assert_uint_eq(u.inits[1].card, 1);
-    ck_assert_int_eq(u.inits[1].mib, 16384);
-    ck_assert_int_eq(u.inits[1].beside_mib, 0);
-    d.n_inits = 0;
+    ck_assert_span_eq(init_on(0)->pod_uid, UID);
+    ck_assert_span_eq(init_on(0)->name, "main");
+    ck_assert_int_eq(init_on(0)->beside_mib, 3072);
+    ck_assert_int_eq(init_on(1)->mib, 16384);
+    ck_assert_int_eq(init_on(1)->beside_mib, 0);
+    allocation_set_fini(&d.plugin);
     measure(2000);
     ck_assert(!u.containers[0].init && u.containers[0].promise_unclear);
     ck_assert_uint_eq(u.n_inits, 0);
