@@ -12,10 +12,7 @@
 
 /* In the order in which the files are to be written: each names those before it. */
 enum change_kind {
-    CHANGE_CA, /* this and the next two as enum facts_tls */
-    CHANGE_CERT,
-    CHANGE_KEY,
-    CHANGE_CONFIG,
+    CHANGE_CONFIG = SECRET_KEYS, /* those before are the files of the certificate */
     CHANGE_MANIFEST,
     CHANGE_FILES
 };

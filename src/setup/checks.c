@@ -7,8 +7,8 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "setup/edit.h"
@@ -33,42 +33,18 @@ enum {
 
 /* -- findings -- */
 
-/* Adds a finding with its effect and its repair, which may be NULL. */
-__attribute__((format(printf, 6, 7))) static void
-add(struct checks *c, enum checks_kind kind, const char *id, const char *why,
-    const char *fix, const char *fmt, ...)
-{
-    va_list ap;
-    MEM_GROW(c->items, c->cap, c->n + 1);
-    va_start(ap, fmt);
-    c->items[c->n++] = (struct checks_finding){
-        .kind = kind,
-        .id = id,
-        .what = arena_vprintf(&c->texts, fmt, ap),
-        .why = why ? arena_copy(&c->texts, span_of(why)).p : NULL,
-        .fix = fix ? arena_copy(&c->texts, span_of(fix)).p : NULL};
-    va_end(ap);
-}
+enum kind {
+    OK,
+    NOTE,    /* worth knowing; nothing to repair */
+    UNKNOWN, /* could not be checked */
+    PROBLEM,
+    KINDS
+};
 
-void checks_fini(struct checks *c)
-{
-    free(c->items);
-    arena_fini(&c->texts);
-    *c = (struct checks){0};
-}
-
-static size_t count(const struct checks *c, enum checks_kind kind)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < c->n; i++)
-        n += c->items[i].kind == kind;
-    return n;
-}
-
-int checks_exit_status(const struct checks *c)
-{
-    return count(c, CHECKS_PROBLEM) ? 1 : count(c, CHECKS_UNKNOWN) ? 2 : 0;
-}
+struct checks {
+    struct buf *out;
+    size_t n[KINDS];
+};
 
 /* Indents all lines by the width of the mark, which precedes the first. Terminals also
  * interpret U+0080 to U+009F, which are two bytes. */
@@ -89,19 +65,30 @@ static void write_lines(struct buf *out, const char *mark, const char *s)
     buf_addc(out, '\n');
 }
 
-void checks_write(const struct checks *c, struct buf *out)
+/* Adds a finding with its effect and its repair, which may be NULL. `id` is stable; it is
+ * shown unless everything is in order. */
+__attribute__((format(printf, 6, 7))) static void add(struct checks *c, enum kind kind,
+                                                      const char *id, const char *why,
+                                                      const char *fix, const char *fmt,
+                                                      ...)
 {
-    static const char *const marks[] = {"ok", "note", "unknown", "PROBLEM"};
-    for (size_t i = 0; i < c->n; i++) {
-        const struct checks_finding *it = &c->items[i];
-        cleanup_buf struct buf first = {0};
-        if (it->kind == CHECKS_PROBLEM || it->kind == CHECKS_UNKNOWN)
-            buf_printf(&first, "%s: ", it->id);
-        buf_adds(&first, it->what);
-        write_lines(out, marks[it->kind], first.p);
-        write_lines(out, "  why", it->why);
-        write_lines(out, "  fix", it->fix);
-    }
+    static const char *const marks[KINDS] = {"ok", "note", "unknown", "PROBLEM"};
+    cleanup_buf struct buf what = {0};
+    va_list ap;
+    if (kind >= UNKNOWN)
+        buf_printf(&what, "%s: ", id);
+    va_start(ap, fmt);
+    buf_vprintf(&what, fmt, ap);
+    va_end(ap);
+    write_lines(c->out, marks[kind], what.p);
+    write_lines(c->out, "  why", why);
+    write_lines(c->out, "  fix", fix);
+    c->n[kind]++;
+}
+
+static int status_of(const struct checks *c)
+{
+    return c->n[PROBLEM] ? 1 : c->n[UNKNOWN] ? 2 : 0;
 }
 
 /* -- the static pod -- */
@@ -111,8 +98,8 @@ static void add_file(struct checks *out, const char *id, const struct err *why,
                      const char *effect, const char *fix)
 {
     bool denied = why->code == ERR_FORBIDDEN;
-    add(out, denied ? CHECKS_UNKNOWN : CHECKS_PROBLEM, id, effect, denied ? AS_ROOT : fix,
-        "%s", why->msg);
+    add(out, denied ? UNKNOWN : PROBLEM, id, effect, denied ? AS_ROOT : fix, "%s",
+        why->msg);
 }
 
 static void check_process(const struct facts *f, struct checks *out)
@@ -122,22 +109,22 @@ static void check_process(const struct facts *f, struct checks *out)
     cleanup_free char *restart =
         xasprintf("kill %d    # the kubelet restarts it", f->pid);
     if (newer)
-        add(out, CHECKS_PROBLEM, "older-than-file",
+        add(out, PROBLEM, "older-than-file",
             "kube-scheduler reads this file only when it starts", restart,
             "kube-scheduler (process %d) started before %s was changed", f->pid,
             newer->path);
     else if (f->pid)
-        add(out, CHECKS_OK, "process", NULL, NULL,
-            "process %d runs with the options of %s", f->pid, path);
+        add(out, OK, "", NULL, NULL, "process %d runs with the options of %s", f->pid,
+            path);
     else if (f->other_pid)
-        add(out, CHECKS_PROBLEM, "other-arguments",
+        add(out, PROBLEM, "other-arguments",
             "the kubelet has not applied the manifest: it is busy, stopped, or rejects "
             "the file",
             KUBELET_LOG,
             "kube-scheduler (process %d) does not run with the options of %s",
             f->other_pid, path);
     else
-        add(out, CHECKS_PROBLEM, "not-running",
+        add(out, PROBLEM, "not-running",
             "it exited, perhaps because of its configuration, or the kubelet does not "
             "start it",
             CRASH_LOG "\n" KUBELET_LOG, "kube-scheduler does not run on this node");
@@ -146,10 +133,10 @@ static void check_process(const struct facts *f, struct checks *out)
 /* False: kube-scheduler reads no configuration with an entry of the extender. */
 static bool check_scheduler(const struct facts *f, struct checks *out)
 {
-    const char *inside = facts_option(f, "config"), *path = f->config.path;
+    const char *inside = facts_option(f, "config");
     const struct err *why = &f->manifest.why;
     if (why->code == ERR_NOT_FOUND)
-        add(out, CHECKS_PROBLEM, "no-static-pod",
+        add(out, PROBLEM, "no-static-pod",
             "only the static pod of a control plane node of kubeadm can be configured. "
             "Everywhere else the chart runs a kube-scheduler of its own",
             "on a control plane node of kubeadm: scripts/install --check\n"
@@ -164,33 +151,24 @@ static bool check_scheduler(const struct facts *f, struct checks *out)
     if (why->code != ERR_NONE)
         return false;
     if (inside && !f->config.mounted)
-        add(out, CHECKS_PROBLEM, "not-mounted",
+        add(out, PROBLEM, "not-mounted",
             "kube-scheduler does not find the file in its container, and exits",
             INSTALL ", which adds the mount", "%s: no hostPath volume is mounted at %s",
             f->manifest.path, inside);
     else if (!inside)
-        add(out, CHECKS_PROBLEM, "no-option", NO_CARD, INSTALL,
+        add(out, PROBLEM, "no-option", NO_CARD, INSTALL,
             "kube-scheduler (%s) has no --config", f->manifest.path);
     check_process(f, out);
     if (!inside || !f->config.mounted)
         return false;
-    if (f->config.why.code == ERR_NOT_FOUND || f->config.why.code == ERR_UNAVAILABLE) {
-        cleanup_free char *copy =
-            xasprintf("cp policy/kube-scheduler-config.yaml %s", path);
-        add_file(out, "file-absent", &f->config.why, "kube-scheduler exits without it",
-                 copy);
-    } else if (f->config.why.code != ERR_NONE) {
-        add_file(out, "config-malformed", &f->config.why,
-                 "kube-scheduler exits when it reads this file", NULL);
-    } else if (strcmp(edit_string(f->config.json, "kind"),
-                      "KubeSchedulerConfiguration")) {
-        add(out, CHECKS_PROBLEM, "config-kind",
-            "kube-scheduler exits when it reads this file", NULL,
-            "%s is not a KubeSchedulerConfiguration", path);
-    } else if (!f->entry) {
-        add(out, CHECKS_PROBLEM, "no-extender", NO_CARD, INSTALL ", which adds the entry",
-            "%s has no extender for aliyun.com/gpu-mem", path);
-    }
+    if (f->config.why.code != ERR_NONE)
+        add_file(out,
+                 f->config.why.code == ERR_NOT_FOUND ? "file-absent" : "config-malformed",
+                 &f->config.why, "kube-scheduler exits when it reads this file",
+                 f->config.why.code == ERR_NOT_FOUND ? INSTALL : NULL);
+    else if (!f->entry)
+        add(out, PROBLEM, "no-extender", NO_CARD, INSTALL ", which adds the entry",
+            "%s has no extender for aliyun.com/gpu-mem", f->config.path);
     return f->entry != NULL;
 }
 
@@ -225,13 +203,13 @@ static void check_entry(const struct facts *f, struct checks *out)
                                                : edit_string(v, "");
         cleanup_free char *fix = xasprintf("%s: %s", members[i].name, members[i].want);
         if (strcmp(value, members[i].want) && (v || strcmp(members[i].want, "false")))
-            add(out, CHECKS_PROBLEM, members[i].id, members[i].why, fix,
-                "%s: %s is \"%s\"", path, members[i].name, value);
+            add(out, PROBLEM, members[i].id, members[i].why, fix, "%s: %s is \"%s\"",
+                path, members[i].name, value);
     }
     const char *timeout = edit_string(f->entry, "httpTimeout");
     if (!*timeout || (opt_parse_duration(span_of(timeout), &ms, NULL) == 0 &&
                       ms < TIMEOUT_MIN_S * 1000))
-        add(out, CHECKS_PROBLEM, "timeout-short",
+        add(out, PROBLEM, "timeout-short",
             "a bind may take 22 s; kube-scheduler would give up before",
             "httpTimeout: 30s", "%s: httpTimeout is %s", path,
             *timeout ? timeout : "not set, which means 5 s");
@@ -243,13 +221,13 @@ static void check_entry(const struct facts *f, struct checks *out)
         cleanup_free char *fix =
             xasprintf("- name: %s\n  ignoredByScheduler: false", names[i]);
         if (!found)
-            add(out, CHECKS_PROBLEM, "resource-missing",
+            add(out, PROBLEM, "resource-missing",
                 "kube-scheduler does not call the extender for pods that request only "
                 "this resource",
                 fix, "%s: managedResources does not list %s", path, names[i]);
     }
     if (!*edit_string(f->config.json, "clientConnection.kubeconfig"))
-        add(out, CHECKS_PROBLEM, "no-kubeconfig",
+        add(out, PROBLEM, "no-kubeconfig",
             "with --config, kube-scheduler ignores --kubeconfig and does not find the "
             "API server",
             "clientConnection:\n  kubeconfig: /etc/kubernetes/scheduler.conf",
@@ -271,69 +249,57 @@ static bool holds_cas(struct span bundle, struct span ca)
 /* The files of tlsConfig against each other, the time, and the Secret. */
 static void check_certificate(const struct facts *f, struct checks *out)
 {
-    static const char broken[] = "kube-scheduler cannot connect to the extender";
-    const struct facts_file *file = &f->named[FACTS_CERT];
-    const char *path = file->path;
-    struct span cert = buf_span(&file->bytes),
-                key = buf_span(&f->named[FACTS_KEY].bytes), ca = {0};
-    size_t before = count(out, CHECKS_PROBLEM);
+    static const char rejects[] =
+        "the extender rejects the calls of kube-scheduler, and " PENDING;
+    const char *path = f->named[SECRET_CERT].path;
+    struct span cert = buf_span(&f->named[SECRET_CERT].bytes), ca = {0};
+    size_t before = out->n[PROBLEM];
     struct x509_info info;
-    struct tm tm;
-    char until[32];
-    for (size_t i = 0; i < FACTS_TLS_FILES; i++)
+    struct err err;
+    cleanup_buf struct buf time = {0};
+    for (size_t i = 0; i < SECRET_KEYS; i++)
         if (f->named[i].why.code != ERR_NONE)
             add_file(out, "tls-file", &f->named[i].why,
                      "kube-scheduler exits without this file", INSTALL);
-    if (*edit_string(f->entry, "tlsConfig.certData") ||
-        count(out, CHECKS_PROBLEM) > before)
+    if (*edit_string(f->entry, "tlsConfig.certData") || out->n[PROBLEM] > before)
         return;
-    if (!path || !f->named[FACTS_KEY].path) {
-        add(out, CHECKS_PROBLEM, "no-client-certificate",
+    if (!path || !f->named[SECRET_KEY].path) {
+        add(out, PROBLEM, "no-client-certificate",
             "the extender accepts the verbs only with a client certificate", INSTALL,
             "%s: tlsConfig has no certFile or no keyFile", f->config.path);
         return;
     }
-    if (x509_read(cert, &info, NULL)) {
-        add(out, CHECKS_PROBLEM, "certificate-malformed", broken, RENEW,
-            "%s is not a certificate", path);
+    if (x509_read_pair(cert, buf_span(&f->named[SECRET_KEY].bytes), &info, &err)) {
+        add(out, PROBLEM, "certificate-malformed",
+            "kube-scheduler cannot connect to the extender", RENEW,
+            "%s and the file of keyFile are not a certificate and its key: %s", path,
+            err.msg);
         return;
     }
-    time_t at = (time_t)info.expires_s;
     int64_t left_s = info.expires_s - f->now_s;
-    strftime(until, sizeof until, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm));
-    if (x509_read_pair(cert, key, NULL, NULL))
-        add(out, CHECKS_PROBLEM, "certificate-key", broken, RENEW,
-            "%s does not belong to the key in keyFile", path);
-    if (left_s <= 0)
-        add(out, CHECKS_PROBLEM, "certificate-expired",
-            "the extender rejects the calls of kube-scheduler, and " PENDING, RENEW,
-            "%s expired at %s", path, until);
-    else if (left_s < (int64_t)WARN_DAYS * DAY_S)
-        add(out, CHECKS_PROBLEM, "certificate-expiring", "after that, " PENDING, RENEW,
-            "%s expires in %" PRId64 " days, at %s", path, left_s / DAY_S, until);
-    if (facts_has_our_certificate(f))
-        ca = buf_span(&f->secret[FACTS_CA]);
-    if (ca.n && !x509_is_issued_by(cert, ca))
-        add(out, CHECKS_PROBLEM, "certificate-other-ca",
-            "the extender rejects the calls of kube-scheduler", RENEW,
-            "%s is not signed by the CA in Secret " FACTS_SECRET, path);
-    else if (ca.n && !holds_cas(buf_span(&f->named[FACTS_CA].bytes), ca))
-        add(out, CHECKS_PROBLEM, "ca-outdated",
-            "kube-scheduler will not trust the extender's next certificate", RENEW,
-            "%s stands beside a caFile without the CA in Secret " FACTS_SECRET, path);
-    else if (ca.n && !span_eq(cert, buf_span(&f->secret[FACTS_CERT])))
-        add(out, CHECKS_NOTE, "certificate-renewed", NULL, RENEW,
+    clock_format_s(&time, info.expires_s);
+    if (left_s < (int64_t)WARN_DAYS * DAY_S)
+        add(out, PROBLEM, left_s > 0 ? "certificate-expiring" : "certificate-expired",
+            rejects, RENEW, "%s expire%s at %s", path, left_s > 0 ? "s" : "d", time.p);
+    if (facts_has_our_certificate(f->entry))
+        ca = buf_span(&f->secret.data[SECRET_CA]);
+    if (ca.n && (!x509_is_issued_by(cert, ca) ||
+                 !holds_cas(buf_span(&f->named[SECRET_CA].bytes), ca)))
+        add(out, PROBLEM, "ca-outdated", rejects, RENEW,
+            "%s, or the caFile beside it, is not of the CA in Secret " FACTS_SECRET,
+            path);
+    else if (ca.n && !span_eq(cert, buf_span(&f->secret.data[SECRET_CERT])))
+        add(out, NOTE, "", NULL, RENEW,
             "Secret " FACTS_SECRET
             " has a newer certificate than %s, which is valid until %s",
-            path, until);
-    if (count(out, CHECKS_PROBLEM) == before)
-        add(out, CHECKS_OK, "certificate", NULL, NULL, "%s is valid until %s", path,
-            until);
+            path, time.p);
+    if (out->n[PROBLEM] == before)
+        add(out, OK, "", NULL, NULL, "%s is valid until %s", path, time.p);
 }
 
 /* -- the extender -- */
 
-void checks_reach(const struct facts *f, struct checks *out)
+static void check_reach(const struct facts *f, struct checks *out)
 {
     static const struct {
         const char *id, *what, *fix;
@@ -353,32 +319,41 @@ void checks_reach(const struct facts *f, struct checks *out)
         [FACTS_REACH_NOT_READY] =
             {"not-ready", "the extender is not ready",
              "kubectl get pods -A -l component=gpushare-schd-extender"},
-        [FACTS_REACH_REJECTED] =
-            {"rejected", "no extender, another path, or another certificate",
-             "urlPrefix: .../gpushare-scheduler    # of the extender's Service\n"
-             CERTIFICATE},
+        [FACTS_REACH_REJECTED] = {"rejected",
+                                  "no extender, another path, or another certificate",
+                                  "urlPrefix: .../gpushare-scheduler    # of the "
+                                  "extender's Service\n" CERTIFICATE},
     };
     if (f->answer == FACTS_REACH_OK)
-        add(out, CHECKS_OK, "reach", NULL, NULL, "the extender answers at %s", f->url);
+        add(out, OK, "", NULL, NULL, "the extender answers at %s", f->url);
     else if (f->answer != FACTS_REACH_NOT_TRIED)
-        add(out, CHECKS_PROBLEM, answers[f->answer].id,
+        add(out, PROBLEM, answers[f->answer].id,
             PENDING ", with this error in their events", answers[f->answer].fix,
             "%s: %s%s%s", f->url, answers[f->answer].what, *f->detail.msg ? ": " : "",
             f->detail.msg);
 }
 
-void checks_run(const struct facts *f, bool with_cluster, struct checks *out)
+int checks_reach(const struct facts *f, struct buf *out)
+{
+    struct checks c = {.out = out};
+    check_reach(f, &c);
+    return status_of(&c);
+}
+
+int checks_run(const struct facts *f, bool with_cluster, struct buf *out)
 {
     const struct err *why = &f->secret_why;
-    if (check_scheduler(f, out)) {
-        check_entry(f, out);
+    struct checks c = {.out = out};
+    if (check_scheduler(f, &c)) {
+        check_entry(f, &c);
         if (!strncmp(edit_string(f->entry, "urlPrefix"), "https:", 6))
-            check_certificate(f, out);
-        checks_reach(f, out);
+            check_certificate(f, &c);
+        check_reach(f, &c);
     }
     /* An extender with --insecure has no Secret. */
     if (with_cluster && why->code != ERR_NONE && why->code != ERR_NOT_FOUND)
-        add(out, CHECKS_UNKNOWN, "no-api", NULL,
+        add(&c, UNKNOWN, "no-api", NULL,
             "scripts/install --check --kubeconfig /etc/kubernetes/admin.conf", "%s",
             why->msg);
+    return status_of(&c);
 }

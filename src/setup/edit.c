@@ -165,6 +165,14 @@ static int add_key(const struct doc *d, struct buf *text, const char *path,
     return insert_after(d, text, map, entry, err);
 }
 
+int edit_add_key(const char *name, struct buf *text, const char *path, const char *entry,
+                 struct err *err)
+{
+    cleanup_doc struct doc d = {0};
+    return doc_read(name, buf_span(text), &d, err) ? -1
+                                                   : add_key(&d, text, path, entry, err);
+}
+
 /* A list in block style, which begins on a line of its own. */
 static bool is_block_list(const struct doc *d, const struct yaml_node *list)
 {
@@ -195,32 +203,20 @@ int edit_add_item(const char *name, struct buf *text, const char *parent, const 
     return insert_after(&d, text, list, item, err);
 }
 
-/* Cuts the last part of a path off. New. */
-static char *cut_key(const char *path, const char **key)
-{
-    const char *dot = strrchr(path, '.');
-    *key = dot ? dot + 1 : path;
-    return xmemdup0(path, dot ? (size_t)(dot - path) : 0);
-}
-
-int edit_set(const char *name, struct buf *text, const char *path, const char *value,
-             struct err *err)
+int edit_set(const char *name, struct buf *text, const char *parent, const char *key,
+             const char *value, struct err *err)
 {
     cleanup_doc struct doc d = {0};
-    const char *key, *map;
-    cleanup_free char *parent = cut_key(path, &key), *above = cut_key(parent, &map);
+    cleanup_free char *line = xasprintf("%s: %s\n", key, value);
     if (doc_read(name, buf_span(text), &d, err))
         return -1;
-    json_t *old = doc_value(&d, path), *in = doc_value(&d, parent);
-    if (!old || json_is_null(old)) {
-        cleanup_free char *line = in ? xasprintf("%s: %s\n", key, value)
-                                     : xasprintf("%s:\n  %s: %s\n", map, key, value);
-        return add_key(&d, text, in ? parent : above, line, err);
-    }
-    json_t *now = json_is_boolean(old) ? json_boolean(!strcmp(value, "true"))
-                                       : json_string(value);
+    json_t *in = doc_value(&d, parent), *old = json_object_get(in, key);
+    if (!old)
+        return add_key(&d, text, parent, line, err);
+    json_t *now =
+        json_is_boolean(old) ? json_boolean(!strcmp(value, "true")) : json_string(value);
     bool same = json_equal(old, now);
-    const struct yaml_node *node = doc_node(&d, path);
+    const struct yaml_node *node = yaml_get(doc_node(&d, parent), key);
     size_t at = doc_line(&d, node->line) + node->column - 1;
     at += !node->plain; /* its quote */
     if (json_object_set_new(in, key, now) || node->type != YAML_SCALAR ||
@@ -230,36 +226,17 @@ int edit_set(const char *name, struct buf *text, const char *path, const char *v
     return same ? 0 : doc_splice(&d, text, at, at + node->text.n, value, err);
 }
 
-int edit_remove(const char *name, struct buf *text, const char *path, struct err *err)
+int edit_remove(const char *name, struct buf *text, const char *parent, const char *key,
+                struct err *err)
 {
     cleanup_doc struct doc d = {0};
-    const char *key;
-    cleanup_free char *parent = cut_key(path, &key);
     if (doc_read(name, buf_span(text), &d, err))
         return -1;
-    const struct yaml_node *node = doc_node(&d, path);
+    const struct yaml_node *node = yaml_get(doc_node(&d, parent), key);
     if (!node || json_object_del(doc_value(&d, parent), key))
         return refuse(&d, err);
     /* The key of a mapping or list in block style stands on the line before it. */
     bool block = node->type != YAML_SCALAR && !node->flow && node->line > 1;
     return doc_splice(&d, text, doc_line(&d, node->line - block),
                       doc_line(&d, node->last_line + 1), "", err);
-}
-
-int edit_lines(const char *name, struct span text, const char *path, struct buf *out,
-               struct err *err)
-{
-    cleanup_doc struct doc d = {0};
-    if (doc_read(name, text, &d, err))
-        return -1;
-    const struct yaml_node *list = doc_node(&d, path);
-    if (!is_block_list(&d, list))
-        return refuse(&d, err);
-    for (unsigned line = list->line; line <= list->last_line; line++) {
-        size_t at = doc_line(&d, line), end = doc_line(&d, line + 1);
-        for (unsigned i = 1; i < list->column && at < end && text.p[at] == ' '; i++)
-            at++;
-        buf_add(out, text.p + at, end - at);
-    }
-    return 0;
 }

@@ -32,13 +32,12 @@ json_t *edit_parse(const char *name, struct span text, struct yaml **yaml,
  * is missing. `item` has the item's lines, from "- " at the left margin. */
 int edit_add_item(const char *name, struct buf *text, const char *parent, const char *key,
                   const char *item, struct err *err);
-/* Sets the key to `value`, a text on one line without escapes. A missing key is added,
- * and so is the mapping that has it. */
-int edit_set(const char *name, struct buf *text, const char *path, const char *value,
-             struct err *err);
-/* Removes the lines of the key at `path`, and of its value. */
-int edit_remove(const char *name, struct buf *text, const char *path, struct err *err);
-/* Appends the lines of the list at `path`, without its indent, to `out`. The list must
- * begin on the line after its key. */
-int edit_lines(const char *name, struct span text, const char *path, struct buf *out,
-               struct err *err);
+/* Appends the lines of a key, at the left margin, to the mapping at `path`. */
+int edit_add_key(const char *name, struct buf *text, const char *path, const char *entry,
+                 struct err *err);
+/* Sets the key to `value`, a text on one line without escapes; adds a missing key. */
+int edit_set(const char *name, struct buf *text, const char *parent, const char *key,
+             const char *value, struct err *err);
+/* Removes the lines of the key, and of its value. */
+int edit_remove(const char *name, struct buf *text, const char *parent, const char *key,
+                struct err *err);

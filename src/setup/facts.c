@@ -16,19 +16,17 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "kube/client.h"
-#include "kube/secret.h"
 #include "setup/edit.h"
 #include "wire/httpc.h"
 #include "wire/x509.h"
 
-#define KUBELET   "/var/lib/kubelet/config.yaml"
 #define MANIFESTS "/etc/kubernetes/manifests"
 #define ADMIN     "/etc/kubernetes/admin.conf"
+#define SERVICE   "gpushare-schd-extender"
 
 enum {
     FILE_MAX = 1 << 20,
     PROC_MAX = 256 * 1024,
-    START_FIELD = 19,            /* starttime, counted from the state */
     SLACK_NS = 20 * 1000 * 1000, /* more than the error of a process's start */
     API_MS = 10 * 1000,
     CONNECT_MS = 3000,
@@ -37,10 +35,10 @@ enum {
     BODY_MAX = 64 * 1024
 };
 
-const struct facts_tls_name facts_tls_names[FACTS_TLS_FILES] = {
-    [FACTS_CA] = {"tlsConfig.caFile", FACTS_TLS_DIR "/ca.crt"},
-    [FACTS_CERT] = {"tlsConfig.certFile", FACTS_TLS_DIR "/client.crt"},
-    [FACTS_KEY] = {"tlsConfig.keyFile", FACTS_TLS_DIR "/client.key"},
+const struct facts_tls_name facts_tls_names[SECRET_KEYS] = {
+    [SECRET_CA] = {"tlsConfig.caFile", FACTS_TLS_DIR "/ca.crt"},
+    [SECRET_CERT] = {"tlsConfig.certFile", FACTS_TLS_DIR "/client.crt"},
+    [SECRET_KEY] = {"tlsConfig.keyFile", FACTS_TLS_DIR "/client.key"},
 };
 
 static void file_fini(struct facts_file *file)
@@ -54,11 +52,11 @@ void facts_fini(struct facts *f)
 {
     file_fini(&f->manifest);
     file_fini(&f->config);
-    for (int i = 0; i < FACTS_TLS_FILES; i++) {
+    for (int i = 0; i < SECRET_KEYS; i++) {
         file_fini(&f->named[i]);
         file_fini(&f->tls[i]);
-        buf_wipe(&f->secret[i]);
     }
+    secret_fini(&f->secret);
     free(f->url);
     *f = (struct facts){0};
 }
@@ -125,23 +123,15 @@ static char *path_on_node(const struct facts *f, const char *root, const char *p
             from = json_string_value(edit_value(volume, "hostPath.path"));
     }
     *mounted = from != NULL;
-    const char *sub = edit_string(best, "subPath");
-    return from ? xasprintf("%s%s%s%s%s", root, from, *sub ? "/" : "", sub, rest)
-                : xasprintf("%s%s", root, path);
+    return xasprintf("%s%s%s", root, from ? from : path, from ? rest : "");
 }
 
 /* -- files -- */
 
 static void read_file(struct facts_file *file)
 {
-    struct stat st;
-    if (stat(file->path, &st)) {
-        enum err_code code = errno == ENOENT || errno == ENOTDIR ? ERR_NOT_FOUND
-                             : errno == EACCES                   ? ERR_FORBIDDEN
-                                                                 : ERR_UNAVAILABLE;
-        err_set(&file->why, code, "%s: %m", file->path);
-        return;
-    }
+    struct stat st = {.st_mode = S_IFREG};
+    stat(file->path, &st);
     file->changed_ns = st.st_ctim.tv_sec * INT64_C(1000000000) + st.st_ctim.tv_nsec;
     /* A pipe would block. */
     if (!S_ISREG(st.st_mode))
@@ -191,16 +181,12 @@ static void read_manifest(const char *folder, const char *name, struct facts *f)
     file_fini(&file);
 }
 
-/* The static pod, in the kubelet's staticPodPath. The kubelet runs every file of the
- * folder, whatever its suffix: a malformed or second one may be the one that runs. */
+/* The static pod. The kubelet runs every file of the folder, whatever its suffix: a malformed
+ * or second one may be the one that runs. */
 static void read_manifests(const char *root, struct facts *f)
 {
-    struct facts_file kubelet = {.path = xasprintf("%s%s", root, KUBELET)};
     struct dirent **names;
-    read_yaml(&kubelet);
-    const char *path = edit_string(kubelet.json, "staticPodPath");
-    cleanup_free char *folder = xasprintf("%s%s", root, *path == '/' ? path : MANIFESTS);
-    file_fini(&kubelet);
+    cleanup_free char *folder = xasprintf("%s" MANIFESTS, root);
     int n = scandir(folder, &names, NULL, alphasort);
     if (n < 0) {
         err_set(&f->manifest.why,
@@ -223,19 +209,17 @@ static void read_manifests(const char *root, struct facts *f)
 /* The extender's entry, recognized by its urlPrefix or its managedResources. */
 static const json_t *find_entry(const json_t *config)
 {
-    const json_t *list = edit_value(config, "extenders"), *second = NULL;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *extender = json_array_get(list, i),
-                     *managed = edit_value(extender, "managedResources");
-        const char *url = edit_string(extender, "urlPrefix");
-        bool ours = strstr(url, ":32766") != NULL;
-        if (strstr(url, FACTS_VERBS))
-            return extender;
-        for (size_t k = 0; k < json_array_size(managed); k++)
-            ours |= span_starts(span_of(edit_string(json_array_get(managed, k), "name")),
-                                SPAN("aliyun.com/gpu-"));
-        if (!second && ours)
-            second = extender;
+    const json_t *entry, *resource, *second = NULL;
+    size_t i, k;
+    json_array_foreach(edit_value(config, "extenders"), i, entry)
+    {
+        if (strstr(edit_string(entry, "urlPrefix"), FACTS_VERBS))
+            return entry;
+        json_array_foreach(edit_value(entry, "managedResources"), k, resource)
+        {
+            if (!second && !strncmp(edit_string(resource, "name"), "aliyun.com/gpu-", 15))
+                second = entry;
+        }
     }
     return second;
 }
@@ -254,14 +238,16 @@ static bool read_start(const char *proc, const char *pid, int64_t *ns)
 {
     cleanup_buf struct buf stat = {0};
     struct timespec up;
-    int64_t ticks = 0;
+    long long ticks = 0;
     if (!read_of(proc, pid, "stat", &stat))
         return false;
     const char *end = memrchr(stat.p, ')', stat.n);
-    struct span rest = span_of(end && end[1] ? end + 2 : NULL), field = {0};
-    for (int i = 0; i <= START_FIELD; i++)
-        field = span_cut(&rest, ' ');
-    if (!span_i64(field, &ticks) || clock_gettime(CLOCK_BOOTTIME, &up))
+    if (!end || clock_gettime(CLOCK_BOOTTIME, &up) ||
+        sscanf(
+            end,
+            ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
+            "%*d %lld",
+            &ticks) != 1)
         return false;
     int64_t hz = sysconf(_SC_CLK_TCK);
     int64_t up_ns = up.tv_sec * INT64_C(1000000000) + up.tv_nsec;
@@ -304,9 +290,13 @@ void facts_read_node(const char *root, const char *proc, struct facts *f)
     f->config.path = path_on_node(f, root, inside && *inside ? inside : FACTS_CONFIG,
                                   &f->config.mounted);
     read_yaml(&f->config);
+    if (f->config.json &&
+        strcmp(edit_string(f->config.json, "kind"), "KubeSchedulerConfiguration"))
+        err_set(&f->config.why, ERR_INVALID, "%s is not a KubeSchedulerConfiguration",
+                f->config.path);
     if (inside)
         f->entry = find_entry(f->config.json);
-    for (int i = 0; i < FACTS_TLS_FILES; i++) {
+    for (int i = 0; i < SECRET_KEYS; i++) {
         struct facts_file *named = &f->named[i], *ours = &f->tls[i];
         const char *path = edit_string(f->entry, facts_tls_names[i].member);
         ours->path = path_on_node(f, root, facts_tls_names[i].path, &ours->mounted);
@@ -332,29 +322,19 @@ void facts_read_node(const char *root, const char *proc, struct facts *f)
 
 int facts_decode_secret(struct span json, struct facts *f, struct err *err)
 {
-    static const struct {
-        enum secret_key key;
-        const char *name;
-    } keys[FACTS_TLS_FILES] = {[FACTS_CA] = {SECRET_CA, "ca.crt"},
-                               [FACTS_CERT] = {SECRET_CERT, "tls.crt"},
-                               [FACTS_KEY] = {SECRET_KEY, "tls.key"}};
-    struct secret secret = {0};
-    struct span pem[FACTS_TLS_FILES];
-    int rc = secret_decode(json, &secret, err);
-    for (int i = 0; i < FACTS_TLS_FILES; i++) {
-        pem[i] = buf_span(&secret.data[keys[i].key]);
-        if (rc == 0 && !pem[i].n)
-            rc = err_set(err, ERR_INVALID, "no %s", keys[i].name);
-    }
+    const struct buf *data = f->secret.data;
+    int rc = secret_decode(json, &f->secret, err);
+    if (rc == 0 && !(data[SECRET_CA].n && data[SECRET_CERT].n && data[SECRET_KEY].n))
+        rc =
+            err_set(err, ERR_INVALID, "not all of ca.crt, tls.crt and tls.key are there");
     if (rc == 0)
-        rc = x509_read_pair(pem[FACTS_CERT], pem[FACTS_KEY], NULL, err);
-    if (rc == 0 && !x509_is_issued_by(pem[FACTS_CERT], pem[FACTS_CA]))
+        rc = x509_read_pair(buf_span(&data[SECRET_CERT]), buf_span(&data[SECRET_KEY]),
+                            NULL, err);
+    if (rc == 0 &&
+        !x509_is_issued_by(buf_span(&data[SECRET_CERT]), buf_span(&data[SECRET_CA])))
         rc = err_set(err, ERR_INVALID, "tls.crt is not signed by ca.crt");
-    for (int i = 0; rc == 0 && i < FACTS_TLS_FILES; i++) {
-        buf_wipe(&f->secret[i]);
-        buf_add_span(&f->secret[i], pem[i]);
-    }
-    secret_fini(&secret);
+    if (rc)
+        secret_fini(&f->secret);
     return rc;
 }
 
@@ -386,14 +366,11 @@ void facts_read_secret(const char *root, const char *kubeconfig, const char *con
 
 /* -- the extender and kube-scheduler -- */
 
-/* A client of the server of `url`; *path is the rest. Without a CA it does not verify the
- * server's certificate, as kube-scheduler. New. */
-static struct httpc *connect_to(const char *url, const struct httpc_config *tls,
-                                const char **path, struct err *err)
+/* A client of the server at `base`. Without a CA it does not verify the server's certificate,
+ * as kube-scheduler. New. */
+static struct httpc *connect_to(const char *base, const struct httpc_config *tls,
+                                struct err *err)
 {
-    const char *host = strstr(url, "://");
-    *path = host ? strchrnul(host + 3, '/') : "";
-    cleanup_free char *base = xmemdup0(url, strlen(url) - strlen(*path));
     struct httpc_config config = *tls;
     config.url = base;
     config.insecure = !tls->ca_pem.n;
@@ -420,28 +397,35 @@ static json_t *json_of(const struct httpc_reply *reply)
     return json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
 }
 
-/* Calls the extender at f->url. */
+/* Calls the extender at f->url, with the entry's files and name if `tls` is NULL. */
 static void call_extender(struct facts *f, const struct httpc_config *tls)
 {
     static const char pod[] = "{\"Pod\":{\"metadata\":{\"name\":\"gpushare-setup\","
                               "\"namespace\":\"kube-system\",\"uid\":\"gpushare-setup\"},"
                               "\"spec\":{\"containers\":[]}},\"Nodes\":null,"
                               "\"NodeNames\":[]}";
-    const char *verb = edit_string(f->entry, "filterVerb"), *prefix;
-    struct httpc_reply reply = {0}, version = {0};
-    json_t *j = NULL, *v = NULL;
-    struct httpc *http = connect_to(f->url, tls, &prefix, &f->detail);
+    const char *verb = edit_string(f->entry, "filterVerb");
+    const char *name = edit_string(f->entry, "tlsConfig.serverName");
+    const struct httpc_config named = {.ca_pem = buf_span(&f->named[SECRET_CA].bytes),
+                                       .cert_pem = buf_span(&f->named[SECRET_CERT].bytes),
+                                       .key_pem = buf_span(&f->named[SECRET_KEY].bytes),
+                                       .server_name = *name ? name : NULL};
+    const char *host = strstr(f->url, "://");
+    const char *prefix = host ? strchrnul(host + 3, '/') : "";
+    cleanup_free char *base = xmemdup0(f->url, strlen(f->url) - strlen(prefix));
     size_t n = strlen(prefix);
     while (n && prefix[n - 1] == '/')
         n--;
     cleanup_free char *path =
         xasprintf("%.*s/%s", (int)n, prefix, *verb ? verb : "filter");
-    f->answer = FACTS_REACH_NO_ANSWER;
-    if (!http || send_request(http, path, span_of(pod), &reply, &f->detail))
-        goto out;
-    j = json_of(&reply);
-    if (reply.status == 200 && json_object_get(j, "NodeNames") &&
-        json_object_get(j, "FailedNodes")) {
+    struct httpc_reply reply = {0}, version = {0};
+    struct httpc *http = connect_to(base, tls ? tls : &named, &f->detail);
+    int rc = http ? send_request(http, path, span_of(pod), &reply, &f->detail) : -1;
+    json_t *j = rc ? NULL : json_of(&reply), *v = NULL;
+    if (rc) {
+        f->answer = FACTS_REACH_NO_ANSWER;
+    } else if (reply.status == 200 && json_object_get(j, "NodeNames") &&
+               json_object_get(j, "FailedNodes")) {
         /* Only this project's extender returns its version as JSON. */
         if (send_request(http, "/version", SPAN(""), &version, NULL) == 0)
             v = json_of(&version);
@@ -453,7 +437,6 @@ static void call_extender(struct facts *f, const struct httpc_config *tls)
         err_set(&f->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", reply.status,
                 *error ? ": " : "", error);
     }
-out:
     json_decref(j);
     json_decref(v);
     httpc_reply_fini(&reply);
@@ -461,23 +444,12 @@ out:
     httpc_free(http);
 }
 
-/* The entry's own files and its name. */
-static struct httpc_config entry_tls(const struct facts *f)
-{
-    const char *name = edit_string(f->entry, "tlsConfig.serverName");
-    return (struct httpc_config){.ca_pem = buf_span(&f->named[FACTS_CA].bytes),
-                                 .cert_pem = buf_span(&f->named[FACTS_CERT].bytes),
-                                 .key_pem = buf_span(&f->named[FACTS_KEY].bytes),
-                                 .server_name = *name ? name : NULL};
-}
-
 void facts_reach_configured(struct facts *f)
 {
-    const struct httpc_config tls = entry_tls(f);
     if (!f->entry)
         return;
     f->url = xstrdup(edit_string(f->entry, "urlPrefix"));
-    call_extender(f, &tls);
+    call_extender(f, NULL);
 }
 
 /* The certificate that the changes leave or put there is the administrator's own, or that
@@ -485,34 +457,33 @@ void facts_reach_configured(struct facts *f)
 void facts_reach_planned(struct facts *f, const char *address, bool insecure)
 {
     cleanup_free char *server = facts_server_name(f);
-    struct httpc_config tls = {.ca_pem = buf_span(&f->secret[FACTS_CA]),
-                               .cert_pem = buf_span(&f->secret[FACTS_CERT]),
-                               .key_pem = buf_span(&f->secret[FACTS_KEY]),
-                               .server_name = server};
-    if (insecure)
-        tls = (struct httpc_config){0};
-    else if (!tls.cert_pem.n || facts_has_own_certificate(f))
-        tls = entry_tls(f);
+    const struct httpc_config plain = {0},
+                              secret = {.ca_pem = buf_span(&f->secret.data[SECRET_CA]),
+                                        .cert_pem =
+                                            buf_span(&f->secret.data[SECRET_CERT]),
+                                        .key_pem = buf_span(&f->secret.data[SECRET_KEY]),
+                                        .server_name = server};
+    bool own = !secret.cert_pem.n || facts_has_own_certificate(f->entry);
     f->url = facts_planned_url(f, address, insecure);
-    call_extender(f, &tls);
+    call_extender(f, insecure ? &plain : own ? NULL : &secret);
 }
 
+/* Of 0.0.0.0 and [::], which kube-scheduler can be bound to, connections go to this machine. */
 bool facts_is_healthy(const struct facts *f, struct err *err)
 {
     const char *port = facts_option(f, "secure-port");
     const char *host = facts_option(f, "bind-address");
-    bool any = !host || !*host || !strcmp(host, "0.0.0.0") || !strcmp(host, "::");
-    bool ipv6 = !any && strchr(host, ':');
-    cleanup_free char *url =
-        xasprintf("https://%s%s%s:%s/healthz", ipv6 ? "[" : "", any ? "127.0.0.1" : host,
-                  ipv6 ? "]" : "", port && *port ? port : "10259");
+    bool ipv6 = host && strchr(host, ':');
+    cleanup_free char *url = xasprintf("https://%s%s%s:%s", ipv6 ? "[" : "",
+                                       host && *host ? host : "127.0.0.1",
+                                       ipv6 ? "]" : "", port && *port ? port : "10259");
     const struct httpc_config unverified = {0};
     struct httpc_reply reply = {0};
-    const char *path;
-    struct httpc *http = connect_to(url, &unverified, &path, err);
-    int rc = http ? send_request(http, path, SPAN(""), &reply, err) : -1;
+    struct httpc *http = connect_to(url, &unverified, err);
+    int rc = http ? send_request(http, "/healthz", SPAN(""), &reply, err) : -1;
     if (rc == 0 && reply.status != 200)
-        rc = err_set(err, ERR_UNAVAILABLE, "%s: HTTP status %u", url, reply.status);
+        rc = err_set(err, ERR_UNAVAILABLE, "%s/healthz: HTTP status %u", url,
+                     reply.status);
     httpc_reply_fini(&reply);
     httpc_free(http);
     return rc == 0;
@@ -527,26 +498,24 @@ const char *facts_namespace(const struct facts *f)
 
 char *facts_server_name(const struct facts *f)
 {
-    return xasprintf("gpushare-schd-extender.%s.svc", facts_namespace(f));
+    return xasprintf(SERVICE ".%s.svc", facts_namespace(f));
 }
 
-bool facts_has_our_certificate(const struct facts *f)
+bool facts_has_our_certificate(const json_t *entry)
 {
-    for (int i = 0; i < FACTS_TLS_FILES; i++)
-        if (strcmp(edit_string(f->entry, facts_tls_names[i].member),
+    for (int i = 0; i < SECRET_KEYS; i++)
+        if (strcmp(edit_string(entry, facts_tls_names[i].member),
                    facts_tls_names[i].path))
             return false;
     return true;
 }
 
-bool facts_has_own_certificate(const struct facts *f)
+bool facts_has_own_certificate(const json_t *entry)
 {
-    cleanup_free char *server = facts_server_name(f);
-    bool moved = f->namespace && facts_has_our_certificate(f) &&
-                 strcmp(edit_string(f->entry, "tlsConfig.serverName"), server) != 0;
-    return !moved && !strncmp(edit_string(f->entry, "urlPrefix"), "https://", 8) &&
-           (*edit_string(f->entry, "tlsConfig.certFile") ||
-            *edit_string(f->entry, "tlsConfig.certData"));
+    return !facts_has_our_certificate(entry) &&
+           !strncmp(edit_string(entry, "urlPrefix"), "https://", 8) &&
+           (*edit_string(entry, "tlsConfig.certFile") ||
+            *edit_string(entry, "tlsConfig.certData"));
 }
 
 char *facts_planned_url(const struct facts *f, const char *address, bool insecure)
@@ -560,7 +529,7 @@ char *facts_planned_url(const struct facts *f, const char *address, bool insecur
 
 const struct facts_file *facts_newer_file(const struct facts *f)
 {
-    const struct facts_file *const files[] = {&f->config, &f->named[FACTS_CA]};
+    const struct facts_file *const files[] = {&f->config, &f->named[SECRET_CA]};
     bool reads = f->pid && facts_option(f, "config");
     for (size_t i = 0; reads && i < ARRAY_LEN(files); i++)
         if (f->started_ns < files[i]->changed_ns - SLACK_NS)

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "kube/secret.h"
 
 /*
  * What the checks and the changes evaluate: kubeadm's static pod of kube-scheduler, its
@@ -18,17 +19,15 @@
 /* The folder of its files, as kube-scheduler sees them in its container. */
 #define FACTS_TLS_DIR "/etc/kubernetes/gpushare"
 /* kube-scheduler's configuration file where the static pod names no other. */
-#define FACTS_CONFIG "/etc/kubernetes/kube-scheduler-config.yaml"
+#define FACTS_CONFIG  "/etc/kubernetes/kube-scheduler-config.yaml"
 #define FACTS_VERBS   "/gpushare-scheduler" /* the path of urlPrefix */
 #define FACTS_ADDRESS "127.0.0.1:32766"     /* of manifests/service.yaml */
-
-enum facts_tls { FACTS_CA, FACTS_CERT, FACTS_KEY, FACTS_TLS_FILES };
 
 /* The path in tlsConfig, and the path in the container. */
 extern const struct facts_tls_name {
     const char *member; /* "tlsConfig.caFile" */
     const char *path;
-} facts_tls_names[FACTS_TLS_FILES];
+} facts_tls_names[SECRET_KEYS];
 
 /* A file of the node. */
 struct facts_file {
@@ -46,20 +45,21 @@ enum facts_answer {
     FACTS_REACH_NO_ANSWER,   /* no connection, no answer in time, or TLS failed */
     FACTS_REACH_GO_EXTENDER, /* an extender, but not ours */
     FACTS_REACH_NOT_READY,   /* `detail` has the reason */
-    FACTS_REACH_REJECTED,    /* no extender, another path, or it rejects the certificate */
+    FACTS_REACH_REJECTED, /* no extender, another path, or it rejects the certificate */
     FACTS_REACH_OK,
 };
 
 struct facts {
     const char *namespace; /* of the extender; borrowed, NULL: kube-system */
     /* the node */
-    struct facts_file manifest; /* the static pod; its `why` also: a second manifest of the
+    struct facts_file
+        manifest;             /* the static pod; its `why` also: a second manifest of the
                                    pod, or a file of the folder that may be it */
-    const json_t *container;    /* in manifest.json: runs kube-scheduler */
-    struct facts_file config;   /* of --config, or FACTS_CONFIG */
-    const json_t *entry;        /* in config.json: the extender's; NULL: none */
-    struct facts_file named[FACTS_TLS_FILES]; /* of the entry's tlsConfig */
-    struct facts_file tls[FACTS_TLS_FILES];   /* in FACTS_TLS_DIR */
+    const json_t *container;  /* in manifest.json: runs kube-scheduler */
+    struct facts_file config; /* of --config, or FACTS_CONFIG */
+    const json_t *entry;      /* in config.json: the extender's; NULL: none */
+    struct facts_file named[SECRET_KEYS]; /* of the entry's tlsConfig */
+    struct facts_file tls[SECRET_KEYS];   /* in FACTS_TLS_DIR */
     int pid;            /* of the kube-scheduler with the pod's options; 0: none */
     int other_pid;      /* of a kube-scheduler with other options; 0: none */
     int64_t started_ns; /* of `pid`; wall clock, exact to 10 ms */
@@ -69,8 +69,8 @@ struct facts {
     enum facts_answer answer;
     struct err detail; /* the error, or the text of the answer */
     /* the API server */
-    struct buf secret[FACTS_TLS_FILES]; /* kube-scheduler's client certificate, as PEM */
-    struct err secret_why;              /* ERR_NONE: `secret` is set */
+    struct secret secret;  /* kube-scheduler's client certificate */
+    struct err secret_why; /* ERR_NONE: `secret` is set */
 };
 
 /* Overwrites the key. */
@@ -109,11 +109,10 @@ const char *facts_namespace(const struct facts *f);
 /* The name of the extender in its own certificate: "gpushare-schd-extender.NAMESPACE.svc".
  * New. */
 char *facts_server_name(const struct facts *f);
-/* Does the entry name the files of FACTS_TLS_DIR? */
-bool facts_has_our_certificate(const struct facts *f);
-/* Does the entry have a client certificate of the administrator, which stays? Not one of
- * ours with the name of another namespace than that of --namespace. */
-bool facts_has_own_certificate(const struct facts *f);
+/* Does the entry of an extender name the files of FACTS_TLS_DIR? */
+bool facts_has_our_certificate(const json_t *entry);
+/* Does it have a client certificate of the administrator? Such an entry stays. */
+bool facts_has_own_certificate(const json_t *entry);
 /* The urlPrefix after the changes; `address` NULL: as it is, or FACTS_ADDRESS. New. */
 char *facts_planned_url(const struct facts *f, const char *address, bool insecure);
 /* The file that was changed since the process started, and that kube-scheduler reads only

@@ -21,7 +21,7 @@
 #define COMMANDS "check, plan, renew, running, reach"
 
 enum {
-    EXIT_ERROR = 3, /* 0 to 2: checks_exit_status */
+    EXIT_ERROR = 3, /* 0 to 2: checks_run */
     FILE_MAX = 1 << 20,
     RUNNING_OLDER = 2,
 };
@@ -112,18 +112,11 @@ const struct opt_program setup_program = {
 /* The command being run. */
 struct run {
     const struct options *options;
-    char *root, *proc; /* without a trailing '/' */
+    const char *root;
+    char *proc;
     struct facts facts;
     struct buf out;
 };
-
-static char *without_slash(const char *path)
-{
-    size_t n = path ? strlen(path) : 0;
-    while (n && path[n - 1] == '/')
-        n--;
-    return xmemdup0(n ? path : "", n);
-}
 
 static void read_facts(struct run *r)
 {
@@ -147,26 +140,26 @@ static int print(struct buf *out, struct err *err)
 static int check(struct run *r, struct err *err)
 {
     const struct options *o = r->options;
-    struct checks found = {0};
+    int status;
     read_facts(r);
     if (!strcmp(o->args.items[0], "reach")) {
         facts_reach_planned(&r->facts, o->address, o->insecure);
-        checks_reach(&r->facts, &found);
+        status = checks_reach(&r->facts, &r->out);
     } else {
         facts_reach_configured(&r->facts);
-        checks_run(&r->facts, !o->no_cluster, &found);
+        status = checks_run(&r->facts, !o->no_cluster, &r->out);
     }
-    int status = checks_exit_status(&found);
-    checks_write(&found, &r->out);
-    checks_fini(&found);
     return print(&r->out, err) ? -1 : status;
 }
 
 /* plan and renew: writes each new file to --out, and prints its destination. */
 static int plan(struct run *r, struct err *err)
 {
-    static const char *const names[CHANGE_FILES] = {"ca", "cert", "key", "config",
-                                                    "manifest"};
+    static const char *const names[CHANGE_FILES] = {[SECRET_CA] = "ca",
+                                                    [SECRET_CERT] = "cert",
+                                                    [SECRET_KEY] = "key",
+                                                    [CHANGE_CONFIG] = "config",
+                                                    [CHANGE_MANIFEST] = "manifest"};
     const struct options *o = r->options;
     bool renew = !strcmp(o->args.items[0], "renew");
     cleanup_buf struct buf config = {0};
@@ -225,16 +218,10 @@ static int running(struct run *r, struct err *err)
 /* HOST:PORT or [HOST]:PORT. */
 static bool is_address(const char *text)
 {
-    struct span rest = span_of(text);
+    const char *colon = strrchr(text, ':');
     int64_t port;
-    bool ipv6 = *text == '[';
-    struct span host = span_cut(&rest, ipv6 ? ']' : ':');
-    if (ipv6 && !span_starts(rest, SPAN(":")))
-        return false;
-    rest.p += ipv6;
-    rest.n -= ipv6;
-    return host.n > ipv6 && strcspn(text, "/?#@ \t\r\n\"'") == strlen(text) &&
-           span_i64(rest, &port) && port > 0 && port < 65536;
+    return colon && colon > text && text[strcspn(text, "/?#@ \t\r\n\"'")] == '\0' &&
+           span_i64(span_of(colon + 1), &port) && port > 0 && port < 65536;
 }
 
 static int command(struct run *r, struct err *err)
@@ -275,9 +262,8 @@ int setup_main(int argc, char **argv)
                                       yaml_read_options, stdout, &err);
     if (loaded == OPT_RUN) {
         log_set_level((enum log_level)options.log_level);
-        r.root = without_slash(options.root);
-        r.proc =
-            options.proc ? without_slash(options.proc) : xasprintf("%s/proc", r.root);
+        r.root = options.root ? options.root : "";
+        r.proc = options.proc ? xstrdup(options.proc) : xasprintf("%s/proc", r.root);
         rc = command(&r, &err);
     } else if (loaded == OPT_DONE) {
         rc = 0;
@@ -286,7 +272,6 @@ int setup_main(int argc, char **argv)
         fprintf(stderr, "%s: %s\n", setup_program.name, err.msg);
     facts_fini(&r.facts);
     buf_fini(&r.out);
-    free(r.root);
     free(r.proc);
     opt_free(&setup_program, &options);
     return rc < 0 ? EXIT_ERROR : rc;

@@ -3,7 +3,6 @@
 #include "lib/mutate.h"
 #include "setup/change.h"
 
-
 /* The changes for each form that a node's files can have. */
 
 static struct change plan;
@@ -19,20 +18,18 @@ static int make(char *manifest, char *config, const char *address)
     lib_write(CONFIG_AT, config);
     change_fini(&plan);
     lib_read_node(&f);
-    for (int i = 0; i < FACTS_TLS_FILES; i++)
-        buf_printf(&f.secret[i], "pem of %s\n", facts_tls_names[i].member);
+    for (int i = 0; i < SECRET_KEYS; i++)
+        buf_printf(&f.secret.data[i], "pem of %s\n", facts_tls_names[i].member);
     if (without_secret)
         err_set(&f.secret_why, ERR_NOT_FOUND, "secrets \"x\" not found");
-    const struct change_input in = {.facts = &f,
-                                    .address = address,
-                                    .insecure = insecure,
-                                    .config = span_of(policy)};
+    const struct change_input in = {
+        .facts = &f, .address = address, .insecure = insecure, .config = span_of(policy)};
     err = (struct err){0};
     return change_make(&in, &plan, &err);
 }
 
 /* The new content; "": no change. */
-static const char *bytes(enum change_kind kind)
+static const char *bytes(int kind)
 {
     return plan.files[kind].path ? plan.files[kind].bytes.p : "";
 }
@@ -40,10 +37,10 @@ static const char *bytes(enum change_kind kind)
 /* Writes the planned files of the certificate to the node, or removes them. */
 static void write_certificate(bool present)
 {
-    for (int i = 0; i < FACTS_TLS_FILES; i++) {
+    for (int i = 0; i < SECRET_KEYS; i++) {
         cleanup_free char *name = xasprintf("root%s", facts_tls_names[i].path);
-        lib_write(name, present ? xasprintf("pem of %s\n", facts_tls_names[i].member)
-                                : NULL);
+        lib_write(name,
+                  present ? xasprintf("pem of %s\n", facts_tls_names[i].member) : NULL);
     }
 }
 
@@ -67,13 +64,9 @@ static size_t count_added(const char *old, const char *now)
 
 START_TEST(the_files_of_kubeadm)
 {
-    static const struct {
-        const char *version, *api;
-    } cases[] = {{"1.22", "kubescheduler.config.k8s.io/v1beta2\n"},
-                 {"1.25", "kubescheduler.config.k8s.io/v1\n"},
-                 {"1.37", "kubescheduler.config.k8s.io/v1\n"}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_free char *before = lib_kubeadm(cases[i].version);
+    static const char *const versions[] = {"1.25", "1.37"};
+    for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
+        cleanup_free char *before = lib_kubeadm(versions[i]);
         ck_assert_done(make(xstrdup(before), NULL, NULL), err);
         for (int k = 0; k < CHANGE_FILES; k++)
             ck_assert_ptr_nonnull(plan.files[k].path);
@@ -81,9 +74,8 @@ START_TEST(the_files_of_kubeadm)
         ck_assert_ptr_nonnull(strstr(bytes(CHANGE_MANIFEST),
                                      "    - mountPath: /etc/kubernetes/gpushare\n"));
         ck_assert_ptr_nonnull(
-            strstr(plan.files[CHANGE_KEY].path, "/etc/kubernetes/gpushare/client.key"));
-        ck_assert_str_eq(bytes(CHANGE_KEY), "pem of tlsConfig.keyFile\n");
-        ck_assert_ptr_nonnull(strstr(bytes(CHANGE_CONFIG), cases[i].api));
+            strstr(plan.files[SECRET_KEY].path, "/etc/kubernetes/gpushare/client.key"));
+        ck_assert_str_eq(bytes(SECRET_KEY), "pem of tlsConfig.keyFile\n");
         /* A second plan, for the new files, is empty. */
         char *manifest = xstrdup(bytes(CHANGE_MANIFEST)),
              *config = xstrdup(bytes(CHANGE_CONFIG));
@@ -98,13 +90,12 @@ END_TEST
 
 START_TEST(the_file_has_the_nodes_values)
 {
-    char *manifest = lib_swap(lib_kubeadm("1.25"), "v1.25.16", "v1.23.17");
-    manifest = lib_swap(manifest, "--kubeconfig=/etc/kubernetes/scheduler.conf",
-                        "--kubeconfig=/etc/k/s.conf");
+    char *manifest =
+        lib_swap(lib_kubeadm("1.25"), "--kubeconfig=/etc/kubernetes/scheduler.conf",
+                 "--kubeconfig=/etc/k/s.conf");
     ck_assert_done(make(manifest, NULL, "[fd00::1]:32766"), err);
     cleanup_free char *want =
-        lib_swap(lib_read(CONFIG), "config.k8s.io/v1\n", "config.k8s.io/v1beta3\n");
-    want = lib_swap(want, ": /etc/kubernetes/scheduler.conf", ": /etc/k/s.conf");
+        lib_swap(lib_read(CONFIG), ": /etc/kubernetes/scheduler.conf", ": /etc/k/s.conf");
     want = lib_swap(want, ": https://127.0.0.1:", ": https://[fd00::1]:");
     ck_assert_str_eq(bytes(CHANGE_CONFIG), want);
 }
@@ -123,7 +114,7 @@ START_TEST(plain_http_for_an_insecure_extender)
     ck_assert_ptr_nonnull(strstr(now, "http://10.0.0.1:12345/gpushare-scheduler"));
     ck_assert_ptr_null(strstr(now, "tlsConfig"));
     ck_assert_ptr_nonnull(strstr(now, "enableHTTPS: false"));
-    ck_assert_ptr_null(plan.files[CHANGE_KEY].path);
+    ck_assert_ptr_null(plan.files[SECRET_KEY].path);
     ck_assert_ptr_null(strstr(bytes(CHANGE_MANIFEST), "kubernetes/gpushare"));
 }
 END_TEST
@@ -135,14 +126,14 @@ START_TEST(an_entry_with_http_gets_https_and_the_certificate)
     cleanup_free char *text = lib_swap(lib_read(CONFIG), "https://", "http://");
     text = lib_swap(text, "enableHTTPS: true", "enableHTTPS: false");
     buf_adds(&old, text);
-    ck_assert_done(edit_remove("text", &old, "extenders.0.tlsConfig", &err), err);
+    ck_assert_done(edit_remove("text", &old, "extenders.0", "tlsConfig", &err), err);
     char *manifest = lib_manifest("1.35");
     ck_assert_done(make(xstrdup(manifest), buf_take(&old), NULL), err);
     cleanup_free char *policy = lib_read(CONFIG);
     json_t *now = edit_parse("now", span_of(bytes(CHANGE_CONFIG)), NULL, &err),
            *want = edit_parse("want", span_of(policy), NULL, &err);
     ck_assert(json_equal(now, want));
-    ck_assert_ptr_nonnull(plan.files[CHANGE_KEY].path);
+    ck_assert_ptr_nonnull(plan.files[SECRET_KEY].path);
     ck_assert_ptr_nonnull(
         strstr(bytes(CHANGE_MANIFEST), "path: /etc/kubernetes/gpushare\n"));
     json_decref(now);
@@ -162,18 +153,17 @@ START_TEST(an_entry_with_http_gets_https_and_the_certificate)
     /* In the middle of a user's list, and in a form that cannot be edited. */
     cleanup_free char *list = xasprintf(
         USER "extenders:\n- urlPrefix: http://127.0.0.1:32766/gpushare-scheduler\n"
-             "  bindVerb: bind # ours\n  tlsConfig:\n    insecure: true\n"
-             "    caData: QQ==\n" /* would win over caFile */
+             "  bindVerb: bind # ours\n"
              "- urlPrefix: http://x/y\n  filterVerb: f\n");
     ck_assert_done(make(lib_manifest("1.35"), xstrdup(list), NULL), err);
-    ck_assert_ptr_nonnull(strstr(
-        bytes(CHANGE_CONFIG),
-        "  bindVerb: bind # ours\n  tlsConfig:\n    insecure: false\n"
-        "    caFile: /etc/kubernetes/gpushare/ca.crt\n"
-        "    certFile: /etc/kubernetes/gpushare/client.crt\n"
-        "    keyFile: /etc/kubernetes/gpushare/client.key\n"
-        "    serverName: gpushare-schd-extender.kube-system.svc\n  enableHTTPS: true\n"
-        "- urlPrefix: http://x/y\n"));
+    ck_assert_ptr_nonnull(
+        strstr(bytes(CHANGE_CONFIG),
+               "  bindVerb: bind # ours\n  enableHTTPS: true\n  tlsConfig:\n"
+               "    caFile: /etc/kubernetes/gpushare/ca.crt\n"
+               "    certFile: /etc/kubernetes/gpushare/client.crt\n"
+               "    keyFile: /etc/kubernetes/gpushare/client.key\n"
+               "    serverName: gpushare-schd-extender.kube-system.svc\n"
+               "- urlPrefix: http://x/y\n"));
     ck_assert_int_eq(
         make(lib_manifest("1.35"),
              xstrdup(USER "extenders: [{urlPrefix: 'http://h:1/gpushare-scheduler'}]\n"),
@@ -187,11 +177,12 @@ START_TEST(a_certificate_of_the_administrator_stays)
 {
     char *config =
         lib_swap(lib_read(CONFIG), "/etc/kubernetes/gpushare/client", "/own/c");
-    ck_assert_done(make(lib_manifest("1.35"), config, "h:1"), err);
-    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_CONFIG), "https://h:1/"));
-    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_CONFIG), "certFile: /own/c.crt"));
-    ck_assert_ptr_null(plan.files[CHANGE_KEY].path);
-    ck_assert_ptr_null(plan.files[CHANGE_MANIFEST].path);
+    cleanup_free char *copy = xstrdup(config);
+    ck_assert_done(make(lib_manifest("1.35"), config, NULL), err);
+    for (int k = 0; k < CHANGE_FILES; k++)
+        ck_assert_ptr_null(plan.files[k].path);
+    ck_assert_int_eq(make(lib_manifest("1.35"), xstrdup(copy), "h:1"), -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "a certFile of its own"));
 }
 END_TEST
 
@@ -203,7 +194,7 @@ START_TEST(without_a_secret_the_node_must_have_the_files)
     ck_assert_ptr_nonnull(strstr(err.msg, "scripts/install --insecure"));
     write_certificate(true);
     ck_assert_done(make(lib_kubeadm("1.35"), NULL, NULL), err);
-    ck_assert_ptr_null(plan.files[CHANGE_KEY].path);
+    ck_assert_ptr_null(plan.files[SECRET_KEY].path);
     ck_assert_ptr_nonnull(plan.files[CHANGE_MANIFEST].path);
 }
 END_TEST
@@ -285,10 +276,7 @@ static const struct {
     const char *from, *to, *why;
 } unsafe_manifests[] = {
     {"v1.35.4", "latest", "not a version of Kubernetes"},
-    {"    - --leader-elect=true\n",
-     "    - --leader-elect=true\n    - --policy-config-file=/p\n", "policy/README.md"},
-    {"    - --leader-elect=true\n", "    - --config=/c\n    - --policy-config-file=/p\n",
-     "policy/README.md"},
+    {"v1.35.4", "v1.24.17", "not a version of Kubernetes from 1.25 on"},
     {"    - --leader-elect=true\n", "    - --config=c\n", "not an absolute path"},
     {"name: kube-scheduler\n  names", "name: &n x\n  names", "anchors"},
     {"name: kube-scheduler\n  names", "name: openshift-kube-scheduler\n  names",
@@ -306,6 +294,9 @@ static const struct {
     {USER "extenders:\n- {urlPrefix: 'http://x', bindVerb: b}\n",
      "another extender has a bindVerb"},
     {"kind: Policy\n", "is not a KubeSchedulerConfiguration"},
+    {USER "extenders:\n- urlPrefix: https://h/gpushare-scheduler\n"
+          "  tlsConfig: {caData: QQ==}\n",
+     "remove it"},
     {"a: [", "flow node"},
 };
 
@@ -375,11 +366,11 @@ START_TEST(hostile_files)
 END_TEST
 
 UNIT_MAIN_AROUND("setup/change", begin, end, the_files_of_kubeadm,
-          the_file_has_the_nodes_values,
-          an_existing_file_that_no_option_names, an_entry_is_added_to_the_users_file,
-          an_existing_entry_stays, a_mount_is_added_to_an_option_without_one,
-          unsafe_changes_are_refused, the_option_is_added_to_the_existing_list,
-          plain_http_for_an_insecure_extender,
-          an_entry_with_http_gets_https_and_the_certificate,
-          a_certificate_of_the_administrator_stays,
-          without_a_secret_the_node_must_have_the_files, hostile_files)
+                 the_file_has_the_nodes_values, an_existing_file_that_no_option_names,
+                 an_entry_is_added_to_the_users_file, an_existing_entry_stays,
+                 a_mount_is_added_to_an_option_without_one, unsafe_changes_are_refused,
+                 the_option_is_added_to_the_existing_list,
+                 plain_http_for_an_insecure_extender,
+                 an_entry_with_http_gets_https_and_the_certificate,
+                 a_certificate_of_the_administrator_stays,
+                 without_a_secret_the_node_must_have_the_files, hostile_files)
