@@ -33,8 +33,8 @@ static void add_line(struct check *c, const char *before, const char *fmt, va_li
 }
 
 /* Appends a counted line. */
-__attribute__((format(printf, 2, 3))) static void
-differs(struct check *c, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void differs(struct check *c,
+                                                          const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -43,8 +43,8 @@ differs(struct check *c, const char *fmt, ...)
     c->n++;
 }
 
-__attribute__((format(printf, 2, 3))) static void
-note(struct check *c, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void note(struct check *c, const char *fmt,
+                                                       ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -385,7 +385,7 @@ int check_run(struct buf *out, struct session *s, struct span node, struct err *
     for (int i = 0; i < COMPARISONS && in_view; i++) {
         buf_clear(out);
         json_decref(view);
-        view = session_fetch_view(s, VIEW_MS, &why);
+        view = session_call_extender(s->client, s->config, VIEW_MS, &why);
         if (i == 0) /* the view is newer than the lists: catch up */
             session_wait(s, RECHECK_MS);
         in_view = 0;

@@ -42,14 +42,12 @@ enum { RECORD_TABLES = CORE_LEASES + 1 }; /* nodes, pods, Scvs and Leases */
 struct record_table {
     struct map by_key;
     struct list all;
-    size_t n;
 };
 
 struct cluster_state {
     struct cluster_state_config config;
     struct core *core;
     struct step_outputs outputs;
-    struct core_output *requests[CORE_KINDS];
     struct record_table tables[RECORD_TABLES];
     uint64_t changes;
     struct err list_error; /* of the first list that failed */
@@ -78,7 +76,6 @@ static void drop(struct cluster_state *cs, struct record_table *t, struct record
 {
     map_remove(&t->by_key, r->key);
     list_remove(&r->link);
-    t->n--;
     note_change(cs, t);
     record_free(r);
 }
@@ -97,7 +94,6 @@ static struct record *replace(struct cluster_state *cs, enum core_kind kind,
     r->run = run;
     r->key = (struct span){xmemdup0(key.p, key.n), key.n};
     list_prepend(&t->all, &r->link);
-    t->n++;
     note_change(cs, t);
     map_set(&t->by_key, r);
     return r;
@@ -199,44 +195,32 @@ static void store_pod(struct cluster_state *cs, const struct core_input *in)
         to->node = pod->node;
         to->idx = pod->idx;
         to->allocation = pod->allocation;
-        to->card_uuid = pod->card_uuid;
         to->assigned = pod->assigned;
         to->go_units = go_units(pod);
         to->finished = pod_is_terminal(pod);
         to->invalid = is_invalid(cs, pod, &err);
         to->reason = to->invalid ? span_of(err.msg) : (struct span){0};
     }
-    struct span *const fields[] = {&to->ns,       &to->name,       &to->node,
-                                   &to->idx,      &to->allocation, &to->card_uuid,
-                                   &to->assigned, &to->reason};
+    struct span *const fields[] = {&to->ns,         &to->name,     &to->node,  &to->idx,
+                                   &to->allocation, &to->assigned, &to->reason};
     own_strings(r, fields, ARRAY_LEN(fields));
 }
 
 static void sweep_objects(struct cluster_state *cs, const struct core_input *in)
 {
     struct record_table *t = &cs->tables[in->kind];
-    LIST_EACH (struct record, r, &t->all, link)
-        if (r->run != in->run)
-            drop(cs, t, r);
+    LIST_EACH(struct record, r, &t->all, link)
+    if (r->run != in->run)
+        drop(cs, t, r);
 }
 
 static void clear_objects(struct cluster_state *cs)
 {
     for (int kind = 0; kind < RECORD_TABLES; kind++) {
-        LIST_EACH (struct record, r, &cs->tables[kind].all, link)
-            drop(cs, &cs->tables[kind], r);
+        LIST_EACH(struct record, r, &cs->tables[kind].all, link)
+        drop(cs, &cs->tables[kind], r);
         map_fini(&cs->tables[kind].by_key);
     }
-}
-
-static void store_object(struct cluster_state *cs, const struct core_input *in)
-{
-    if (in->kind == CORE_NODES)
-        store_node(cs, in);
-    else if (in->kind == CORE_PODS)
-        store_pod(cs, in);
-    else if (in->kind == CORE_LEASES)
-        store_heartbeat(cs, in);
 }
 
 /* -- Scvs: the core keeps only a part of them -- */
@@ -312,9 +296,9 @@ static size_t sorted(const struct cluster_state *cs, enum core_kind kind, struct
 {
     const struct record_table *t = &cs->tables[kind];
     size_t n = 0;
-    *out = arena_alloc(a, t->n * sizeof **out);
-    LIST_EACH (const struct record, r, &t->all, link)
-        (*out)[n++] = &r->node; /* of the union */
+    *out = arena_alloc(a, t->by_key.n * sizeof **out);
+    LIST_EACH(const struct record, r, &t->all, link)
+    (*out)[n++] = &r->node; /* of the union */
     if (n)
         qsort(*out, n, sizeof **out, compare);
     return n;
@@ -364,15 +348,14 @@ static void step(struct cluster_state *cs, const struct core_input *in)
     step_outputs_reset(&cs->outputs);
     core_step(cs->core, now(), in, &cs->outputs);
     uint64_t runs[CORE_KINDS] = {0};
-    STEP_EACH (struct core_output, o, &cs->outputs) {
+    STEP_EACH(struct core_output, o, &cs->outputs)
+    {
         if (o->type != CORE_LIST && o->type != CORE_WATCH)
             continue; /* in observer mode nothing else has an effect */
-        if (is_listed(cs, o->kind)) {
-            free(cs->requests[o->kind]);
-            cs->requests[o->kind] = core_output_dup(o);
-        } else if (o->type == CORE_LIST) {
+        if (is_listed(cs, o->kind))
+            cs->config.request(cs->config.ctx, o);
+        else if (o->type == CORE_LIST)
             runs[o->kind] = o->run;
-        }
     }
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         ended.kind = (enum core_kind)kind;
@@ -388,8 +371,12 @@ static void on_input(void *ctx, const struct core_input *in)
     pthread_mutex_lock(&cs->lock);
     bool absent = in->type == CORE_LIST_FAILED && in->err->code == ERR_NOT_FOUND &&
                   (in->kind == CORE_SCVS || in->kind == CORE_LEASES);
-    if (in->type == CORE_OBJECT)
-        store_object(cs, in);
+    if (in->type == CORE_OBJECT && in->kind == CORE_NODES)
+        store_node(cs, in);
+    else if (in->type == CORE_OBJECT && in->kind == CORE_PODS)
+        store_pod(cs, in);
+    else if (in->type == CORE_OBJECT && in->kind == CORE_LEASES)
+        store_heartbeat(cs, in);
     else if ((in->type == CORE_LIST_ENDED || absent) && (int)in->kind < RECORD_TABLES)
         sweep_objects(cs, in);
     else if (in->type == CORE_LIST_FAILED && !absent && cs->list_error.code == ERR_NONE) {
@@ -440,8 +427,6 @@ void cluster_state_free(struct cluster_state *cs)
     if (!cs)
         return;
     clear_objects(cs);
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        free(cs->requests[kind]);
     step_outputs_fini(&cs->outputs);
     core_free(cs->core);
     buf_fini(&cs->errors);
@@ -455,14 +440,6 @@ void cluster_state_tick(struct cluster_state *cs)
     pthread_mutex_lock(&cs->lock);
     step(cs, &(struct core_input){.type = CORE_TICK});
     pthread_mutex_unlock(&cs->lock);
-}
-
-struct core_output *cluster_state_take_request(struct cluster_state *cs)
-{
-    for (int kind = 0; kind < CORE_KINDS; kind++)
-        if (cs->requests[kind])
-            return steal(&cs->requests[kind]);
-    return NULL;
 }
 
 static void set_silence(struct cluster_state *cs, struct span node, int64_t stale_s)
@@ -500,8 +477,8 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
 {
     if (cs->config.node_grace_ms <= 0)
         return;
-    LIST_EACH (struct record, r, &cs->tables[CORE_LEASES].all, link)
-        check_heartbeat(cs, &r->heartbeat, server_s, since_s);
+    LIST_EACH(struct record, r, &cs->tables[CORE_LEASES].all, link)
+    check_heartbeat(cs, &r->heartbeat, server_s, since_s);
 }
 
 int cluster_state_check_fresh(const struct cluster_state *cs, struct err *err)
@@ -619,12 +596,11 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
     case HEARTBEAT_AHEAD:
         if (node->state == NODE_STALE)
             break;
-        table_text(out,
-                   "Lease last renewed at %.*s, %" PRId64
-                   " s ahead of the API server's clock%s",
-                   SPAN_ARG(h->renewed), -h->age_s,
-                   h->confirmed ? confirmed
-                                : "; cannot tell whether scv-agent is running");
+        table_text(
+            out,
+            "Lease last renewed at %.*s, %" PRId64 " s ahead of the API server's clock%s",
+            SPAN_ARG(h->renewed), -h->age_s,
+            h->confirmed ? confirmed : "; cannot tell whether scv-agent is running");
         break;
     case HEARTBEAT_UNDATED:
         if (open)
@@ -654,8 +630,6 @@ static void stop(struct session *s)
 static void run_loop(struct session *s, int64_t until_ms)
 {
     cluster_state_tick(s->state);
-    for (struct core_output *o; (o = cluster_state_take_request(s->state)); free(o))
-        apisync_streams_start(s->loop, o);
     int64_t due = core_due(s->state->core), now = clock_mono_ms();
     if (due > until_ms)
         due = until_ms;
@@ -695,6 +669,11 @@ enum { FILE_MAX_BYTES = 1 << 20 };
 
 #define INSPECT "/gpushare-scheduler/inspect"
 
+static bool has_extender(const struct cli_config *c)
+{
+    return c->extender && strcmp(c->extender, "none");
+}
+
 static bool is_url(const char *address)
 {
     return span_starts(span_of(address), SPAN("http://")) ||
@@ -711,38 +690,38 @@ static bool parse_service(const char *address, struct span *ns, struct span *ser
     return ns->n && name.n && rest.n && !memchr(service->p, '/', service->n);
 }
 
-int session_check_extender(const struct session_extender *from, struct err *err)
+int session_check_extender(const struct cli_config *c, struct err *err)
 {
     struct span ns, service;
-    if (!is_url(from->address) && !parse_service(from->address, &ns, &service))
+    if (c->extender && !has_extender(c))
+        return 0;
+    if (c->extender_token && !span_starts(span_of(c->extender), SPAN("https://")))
         return err_set(err, ERR_INVALID,
-                       "invalid address \"%s\"; expected http://HOST:PORT, "
-                       "https://HOST:PORT or NAMESPACE/SERVICE:PORT",
-                       from->address);
-    if (from->token_file && !span_starts(span_of(from->address), SPAN("https://")))
-        return err_set(
-            err, ERR_INVALID,
-            "a bearer token needs an address https://HOST:PORT, because others "
-            "could read it on the way");
-    return 0;
+                       "--extender-token needs --extender https://HOST:PORT");
+    if (!c->extender || is_url(c->extender) || parse_service(c->extender, &ns, &service))
+        return 0;
+    return err_set(err, ERR_INVALID,
+                   "--extender: invalid address \"%s\"; expected http://HOST:PORT, "
+                   "https://HOST:PORT or NAMESPACE/SERVICE:PORT",
+                   c->extender);
 }
 
-static int call_url(const struct session_extender *from, int64_t timeout_ms,
+static int call_url(const struct cli_config *c, int64_t timeout_ms,
                     struct httpc_reply *reply, struct err *err)
 {
-    struct span base = span_of(from->address);
+    struct span base = span_of(c->extender);
     cleanup_buf_wipe struct buf authorization = {0};
     cleanup_buf struct buf ca = {0};
     while (base.n && base.p[base.n - 1] == '/')
         base.n--;
     cleanup_free char *clean = xmemdup0(base.p, base.n);
     buf_adds(&authorization, "Bearer ");
-    if (from->token_file &&
-        file_read(from->token_file, FILE_MAX_BYTES, &authorization, err))
+    if (c->extender_token &&
+        file_read(c->extender_token, FILE_MAX_BYTES, &authorization, err))
         return -1;
     while (strchr(" \r\n\t", authorization.p[authorization.n - 1]))
         authorization.p[--authorization.n] = '\0';
-    if (from->ca_file && file_read(from->ca_file, FILE_MAX_BYTES, &ca, err))
+    if (c->extender_ca && file_read(c->extender_ca, FILE_MAX_BYTES, &ca, err))
         return -1;
     const struct httpc_config config = {.url = clean,
                                         .ca_pem = buf_span(&ca),
@@ -751,7 +730,7 @@ static int call_url(const struct session_extender *from, int64_t timeout_ms,
     const struct httpc_request request = {.method = "GET",
                                           .path = INSPECT,
                                           .authorization =
-                                              from->token_file ? authorization.p : NULL,
+                                              c->extender_token ? authorization.p : NULL,
                                           .timeout_ms = timeout_ms,
                                           .gzip = true};
     struct httpc *http = httpc_new(&config, err);
@@ -793,18 +772,17 @@ static int check_reply(const struct httpc_reply *reply, struct err *err)
     return -1;
 }
 
-json_t *session_call_extender(struct kube_client *client,
-                              const struct session_extender *from, int64_t timeout_ms,
-                              struct err *err)
+json_t *session_call_extender(struct kube_client *client, const struct cli_config *c,
+                              int64_t timeout_ms, struct err *err)
 {
-    const char *address = from->address;
     struct httpc_reply reply = {0};
     json_error_t bad;
     json_t *view = NULL;
-    if (session_check_extender(from, err))
+    if (!has_extender(c))
         return NULL;
-    int rc = is_url(address) ? call_url(from, timeout_ms, &reply, err)
-                             : call_service(client, address, timeout_ms, &reply, err);
+    int rc = is_url(c->extender)
+                 ? call_url(c, timeout_ms, &reply, err)
+                 : call_service(client, c->extender, timeout_ms, &reply, err);
     if (rc == 0)
         rc = check_reply(&reply, err);
     if (rc == 0 &&
@@ -834,27 +812,19 @@ enum {
     OPTIONAL_VIEW_MS = 2000, /* timeout of a view that the output does not depend on */
 };
 
-/* `address` NULL: --extender names none. */
-static struct session_extender extender_of(const struct session *s)
-{
-    const struct cli_config *c = s->config;
-    bool none = c->extender && !strcmp(c->extender, "none");
-    return (struct session_extender){none ? NULL : c->extender, c->extender_token,
-                                     c->extender_ca};
-}
-
-json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *err)
-{
-    struct session_extender from = extender_of(s);
-    return from.address ? session_call_extender(s->client, &from, timeout_ms, err) : NULL;
-}
-
 const json_t *session_view(struct session *s)
 {
     if (!s->view_fetched)
-        s->view = session_fetch_view(s, OPTIONAL_VIEW_MS, &s->view_error);
+        s->view =
+            session_call_extender(s->client, s->config, OPTIONAL_VIEW_MS, &s->view_error);
     s->view_fetched = true;
     return s->view;
+}
+
+static void start_request(void *ctx, const struct core_output *request)
+{
+    struct session *s = ctx;
+    apisync_streams_start(s->loop, request);
 }
 
 static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
@@ -870,6 +840,8 @@ static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
         .node_grace_ms = c->node_grace_ms,
         .only_pods = c->classic,
         .seed = (uint64_t)clock_wall_ns(),
+        .request = start_request,
+        .ctx = s,
     };
     stop(s);
     s->state = cluster_state_new(&config);
@@ -883,12 +855,8 @@ static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
 int session_load(struct session *s, struct err *err)
 {
     const struct cli_config *c = s->config;
-    struct session_extender from = extender_of(s);
-    if (!c->extender && c->extender_token)
-        return err_set(err, ERR_INVALID,
-                       "--extender-token needs --extender https://HOST:PORT");
-    if (from.address && session_check_extender(&from, err))
-        return err_wrap(err, "--extender");
+    if (session_check_extender(c, err))
+        return -1;
     s->client = kube_connect_in(c->kubeconfig, c->context, &s->ns, err);
     if (!s->client || load_cluster(s, c->unit_mib ? c->unit_mib : GIB, err))
         return -1;

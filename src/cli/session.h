@@ -13,7 +13,7 @@
 /*
  * A snapshot of the cluster that follows its lists and watches: the extender's core in
  * observer mode, and copies of what the core's ledger does not keep but users want to
- * see. It reads the clocks and opens no connection: its owner takes the requests for
+ * see. It reads the clocks and opens no connection: its owner makes the requests for
  * lists and watches, and delivers the bytes to cluster_state_sink.
  */
 
@@ -29,7 +29,7 @@ struct cluster_state_node {
 /* Fields of a pod's object. Absent annotations are {NULL, 0}. */
 struct cluster_state_pod {
     struct span uid, ns, name, node;
-    struct span idx, allocation, card_uuid, assigned;
+    struct span idx, allocation, assigned;
     int64_t go_units; /* sum of its containers' limits, as the Go plugin counts */
     bool finished;    /* phase Succeeded or Failed */
     bool invalid;     /* its request or its annotations are malformed; see `reason` */
@@ -63,6 +63,10 @@ struct cluster_state_config {
     int64_t node_grace_ms; /* oldest heartbeat of a usable node; 0: no limit */
     bool only_pods;        /* list nodes and pods only */
     uint64_t seed;
+    /* Starts a CORE_LIST or CORE_WATCH; it replaces the running one of its kind. Does not
+     * deliver anything before it returns. */
+    void (*request)(void *ctx, const struct core_output *request);
+    void *ctx;
 };
 
 struct cluster_state *
@@ -73,9 +77,6 @@ void cluster_state_free(struct cluster_state *cs);
 extern const struct apisync_sink cluster_state_sink;
 /* Advances time. To be called first, and then when core_due says so. */
 void cluster_state_tick(struct cluster_state *cs);
-/* A CORE_LIST or CORE_WATCH to start; it replaces the running one of its kind. New,
- * release with free. NULL: nothing to start. */
-struct core_output *cluster_state_take_request(struct cluster_state *cs);
 
 /* 0: everything is listed. -1: not yet; err->code is ERR_NONE unless a list failed. */
 int cluster_state_check_ready(const struct cluster_state *cs, struct err *err);
@@ -133,8 +134,8 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
 struct session {
     const struct cli_config *config; /* borrowed */
     struct kube_client *client;
-    struct cluster_state *state;     /* what is listed and watched */
-    char *ns;                        /* namespace of the kubeconfig's context */
+    struct cluster_state *state; /* what is listed and watched */
+    char *ns;                    /* namespace of the kubeconfig's context */
     struct err view_error; /* session_view failed; ERR_NONE: not called, or no extender */
 
     /* private to session.c */
@@ -152,37 +153,30 @@ void session_fini(struct session *s);
 /* Appends the API server's path of the pod. */
 void session_pod_path(struct buf *path, struct span ns, struct span name);
 
-/* Fetches the extender's current view; new. NULL: --extender names none (`err` is left
- * alone), or the call failed. */
-json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *err);
-/* The same, fetched once. NULL: not available, see view_error. Borrowed. */
+/* The extender's view, fetched once. NULL: --extender names none, or the call failed, see
+ * view_error. Borrowed. */
 const json_t *session_view(struct session *s);
 
 /* Watches for `ms`, or until something visible changes. */
 void session_wait(struct session *s, int64_t ms);
 
 /*
- * The extender's view of its ledger, GET /gpushare-scheduler/inspect. `address` is
+ * The extender's view of its ledger, GET /gpushare-scheduler/inspect. --extender is
  *
- *     http://HOST:PORT          or https://
+ *     http://HOST:PORT          or https://, with the files of a bearer token and a CA
  *     NAMESPACE/SERVICE:PORT    a Service, through the API server's proxy
  *
  * The API server removes the Authorization header of a request that it proxies and has no
  * client certificate for a Service. So an extender with HTTPS, which wants credentials,
  * is read by its URL.
  */
-struct session_extender {
-    const char *address;
-    const char *token_file; /* bearer token, for https; or NULL */
-    const char *ca_file;    /* PEM, for https; NULL: the system's CAs */
-};
 
-/* New. NULL: the call failed, or the response is not JSON. */
-json_t *session_call_extender(struct kube_client *client,
-                              const struct session_extender *from, int64_t timeout_ms,
-                              struct err *err);
+/* New. NULL: --extender names none (`err` is left alone), the call failed, or the response is
+ * not JSON. */
+json_t *session_call_extender(struct kube_client *client, const struct cli_config *c,
+                              int64_t timeout_ms, struct err *err);
 /* -1: the address has neither form, or there is a token for plain HTTP. */
-int session_check_extender(const struct session_extender *from, struct err *err);
+int session_check_extender(const struct cli_config *c, struct err *err);
 
 /*
  * The unit of aliyun.com/gpu-mem when no option sets it: MiB if the capacity of a node has

@@ -27,23 +27,33 @@ static inline void lib_list(struct cluster_state *cs, const struct core_output *
 }
 
 static uint64_t lib_watches[CORE_KINDS]; /* the run of each watch */
+static struct core_output *lib_lists[CORE_KINDS];
+
+static inline void lib_request(void *ctx, const struct core_output *request)
+{
+    (void)ctx;
+    if (request->type == CORE_WATCH) {
+        lib_watches[request->kind] = request->run;
+        return;
+    }
+    free(lib_lists[request->kind]);
+    lib_lists[request->kind] = core_output_dup(request);
+}
 
 /* Answers the state's requests; `lists` has complete lists, not items. */
 static inline void lib_fill(struct cluster_state *cs, const struct lists *lists)
 {
     const char *const texts[CORE_KINDS] = {lists->nodes, lists->pods, lists->scvs,
                                            lists->leases, lists->configmaps};
-    struct core_output *request;
     struct err err;
     cluster_state_tick(cs);
-    while ((request = cluster_state_take_request(cs))) {
-        if (request->type == CORE_LIST)
-            lib_list(cs, request, texts[request->kind]);
-        else
-            lib_watches[request->kind] = request->run;
+    for (int kind = 0; kind < CORE_KINDS; kind++) {
+        struct core_output *request = steal(&lib_lists[kind]);
+        if (request)
+            lib_list(cs, request, texts[kind]);
         free(request);
-        cluster_state_tick(cs);
     }
+    cluster_state_tick(cs);
     ck_assert_msg(cluster_state_check_ready(cs, &err) == 0, "not ready: %s", err.msg);
 }
 
@@ -52,7 +62,8 @@ static inline struct cluster_state *lib_cluster_state(const struct lists *items)
 {
     const struct cluster_state_config config = {
         .ledger = {.unit_mib = 1024, .external_tolerance_mib = 1024},
-        .node_grace_ms = 40000};
+        .node_grace_ms = 40000,
+        .request = lib_request};
     const char *const texts[CORE_KINDS] = {items->nodes, items->pods, items->scvs,
                                            items->leases, items->configmaps};
     char *all[CORE_KINDS];

@@ -33,8 +33,8 @@ static void compare(const char *dir, const char *name, const struct cluster_stat
 static void run_case(const char *dir)
 {
     cleanup_buf struct buf nodes = {0}, pods = {0};
-    const struct cluster_state_config config = {.ledger = {.unit_mib = 1024},
-                                                .only_pods = true};
+    const struct cluster_state_config config = {
+        .ledger = {.unit_mib = 1024}, .only_pods = true, .request = lib_request};
     struct cluster_state *cs = cluster_state_new(&config);
     load(dir, "nodes.json", &nodes);
     load(dir, "pods.json", &pods);

@@ -72,8 +72,10 @@ static json_t *get(const char *body, const char *address, bool by_service, char 
     struct kube_config config = {.server = stub_url(server), .path_prefix = "/k8s"};
     struct kube_client *client = kube_client_new(&config, err);
     ck_assert_ptr_nonnull(client);
-    const struct session_extender from = {.address = by_service ? address : slash};
-    json_t *view = session_call_extender(client, &from, 5000, err);
+    const struct cli_config from = {.extender = by_service ? (char *)address : slash};
+    json_t *view = session_check_extender(&from, err)
+                       ? NULL
+                       : session_call_extender(client, &from, 5000, err);
     *request = stub_requests(server) ? stub_request(server, 0) : xstrdup("");
     kube_client_free(client);
     stub_stop(server);
@@ -119,14 +121,20 @@ END_TEST
 
 START_TEST(a_token_is_not_sent_over_plain_http)
 {
-    struct err err = {0};
-    struct session_extender from = {.address = "http://127.0.0.1:1", .token_file = "/t"};
-    ck_assert_int_eq(session_check_extender(&from, &err), -1);
-    ck_assert_contains(err.msg, "a bearer token needs an address https://HOST:PORT");
-    from.address = "kube-system/ext:1";
-    ck_assert_int_eq(session_check_extender(&from, &err), -1);
-    from.address = "https://127.0.0.1:1";
-    ck_assert_int_eq(session_check_extender(&from, &err), 0);
+    static const struct {
+        const char *address;
+        bool good;
+    } cases[] = {{"http://127.0.0.1:1", false},
+                 {"kube-system/ext:1", false},
+                 {NULL, false},
+                 {"https://127.0.0.1:1", true}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        const struct cli_config c = {.extender = (char *)cases[i].address,
+                                     .extender_token = (char *)"/t"};
+        ck_assert_int_eq(session_check_extender(&c, &err), cases[i].good ? 0 : -1);
+        ck_assert(cases[i].good || strstr(err.msg, "needs --extender https://HOST:PORT"));
+    }
 }
 END_TEST
 
