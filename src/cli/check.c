@@ -20,37 +20,23 @@ struct check {
     int64_t unit;
 };
 
-static void add_line(struct check *c, const char *before, const char *fmt, va_list ap)
+/* Appends a line; a note is not counted. */
+__attribute__((format(printf, 3, 4))) static void add_line(struct check *c, bool is_note,
+                                                           const char *fmt, ...)
 {
-    buf_adds(c->out, before);
-    if (c->node) {
-        buf_adds(c->out, "node ");
-        table_plain(c->out, c->node->name);
-        buf_adds(c->out, ": ");
-    }
+    va_list ap;
+    buf_adds(c->out, is_note ? "note: " : "");
+    if (c->node)
+        table_text(c->out, "node %.*s: ", SPAN_ARG(c->node->name));
+    va_start(ap, fmt);
     table_vtext(c->out, fmt, ap);
+    va_end(ap);
     buf_addc(c->out, '\n');
+    c->n += !is_note;
 }
 
-/* Appends a counted line. */
-__attribute__((format(printf, 2, 3))) static void differs(struct check *c,
-                                                          const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    add_line(c, "", fmt, ap);
-    va_end(ap);
-    c->n++;
-}
-
-__attribute__((format(printf, 2, 3))) static void note(struct check *c, const char *fmt,
-                                                       ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    add_line(c, "note: ", fmt, ap);
-    va_end(ap);
-}
+#define differs(c, ...) add_line(c, false, __VA_ARGS__)
+#define note(c, ...)    add_line(c, true, __VA_ARGS__)
 
 static void check_card(struct check *c, const struct card *card)
 {

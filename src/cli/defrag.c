@@ -38,22 +38,12 @@ static bool is_in(const json_t *values, const char *value)
     return false;
 }
 
-/* Gt and Lt: one value, and both are integers. */
-static bool compares(const json_t *values, const char *value, bool greater)
-{
-    const char *limit = json_string_value(json_array_get(values, 0));
-    int64_t a, b;
-    if (json_array_size(values) != 1 || !span_i64(span_of(value), &a) ||
-        !span_i64(span_of(limit), &b))
-        return false;
-    return greater ? a > b : a < b;
-}
-
-/* `value` NULL: the node has no such label. */
+/* `value` NULL: the node has no such label. Gt and Lt: one value, and both are integers. */
 static bool expression_matches(const json_t *e, const char *value)
 {
     struct span operator= session_text(e, "operator");
     const json_t *values = json_object_get(e, "values");
+    int64_t a, b;
     if (span_eq(operator, SPAN("In")))
         return value && is_in(values, value);
     if (span_eq(operator, SPAN("NotIn")))
@@ -62,9 +52,11 @@ static bool expression_matches(const json_t *e, const char *value)
         return value != NULL;
     if (span_eq(operator, SPAN("DoesNotExist")))
         return !value;
-    if (span_eq(operator, SPAN("Gt")))
-        return compares(values, value, true);
-    return span_eq(operator, SPAN("Lt")) && compares(values, value, false);
+    if (json_array_size(values) != 1 || !span_i64(span_of(value), &a) ||
+        !span_i64(span_of(json_string_value(json_array_get(values, 0))), &b))
+        return false;
+    return (a > b && span_eq(operator, SPAN("Gt"))) ||
+           (a < b && span_eq(operator, SPAN("Lt")));
 }
 
 /* A term without expressions matches no node. */
@@ -271,11 +263,15 @@ static const char *stays_for_constraints(const json_t *spec)
 /* Also by what the extender does not reserve for: a minimum of 1, the label of Volcano's jobs. */
 static bool names_a_group(const json_t *meta, const json_t *spec)
 {
-    static const char *const keys[] = {
-        "pod-group.scheduling.sigs.k8s.io", "pod-group.scheduling.sigs.k8s.io/name",
-        "scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name", "volcano.sh/job-name",
-        "scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"};
-    bool any = json_object_get(spec, "workloadRef") || json_object_get(spec, "schedulingGroup");
+    static const char *const keys[] = {"pod-group.scheduling.sigs.k8s.io",
+                                       "pod-group.scheduling.sigs.k8s.io/name",
+                                       "scheduling.x-k8s.io/pod-group",
+                                       "kueue.x-k8s.io/pod-group-name",
+                                       "volcano.sh/job-name",
+                                       "scheduling.k8s.io/group-name",
+                                       "scheduling.volcano.sh/group-name"};
+    bool any =
+        json_object_get(spec, "workloadRef") || json_object_get(spec, "schedulingGroup");
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         any |= at(meta, "labels", keys[i]) || at(meta, "annotations", keys[i]);
     return any;
@@ -333,14 +329,13 @@ void defrag_rules_add_pods(struct defrag_rules *m, const struct ledger *l,
         const struct ledger_pod *p = ledger_pod_find(l, uid);
         if (!uid.n || !p)
             continue;
-        json_object_set_new(
-            m->pods, uid.p,
-            json_pack("{s:O*,s:O*,s:O*,s:O*,s:s*}", "nodeSelector",
-                      at(pod, "spec", "nodeSelector"), "affinity",
-                      at(pod, "spec", "affinity"), "tolerations",
-                      at(pod, "spec", "tolerations"), "controller",
-                      json_object_get(controller_of(pod), "uid"), "stays",
-                      stays(pod)));
+        json_object_set_new(m->pods, uid.p,
+                            json_pack("{s:O*,s:O*,s:O*,s:O*,s:s*}", "nodeSelector",
+                                      at(pod, "spec", "nodeSelector"), "affinity",
+                                      at(pod, "spec", "affinity"), "tolerations",
+                                      at(pod, "spec", "tolerations"), "controller",
+                                      json_object_get(controller_of(pod), "uid"), "stays",
+                                      stays(pod)));
     }
 }
 
@@ -353,12 +348,12 @@ void defrag_rules_add_nodes(struct defrag_rules *m, const json_t *items)
         struct span name = session_text(json_object_get(node, "metadata"), "name");
         if (!name.n)
             continue;
-        json_object_set_new(
-            m->nodes, name.p,
-            json_pack("{s:O,s:O*,s:O*,s:O*}", "name", at(node, "metadata", "name"),
-                      "labels", at(node, "metadata", "labels"), "taints",
-                      at(node, "spec", "taints"), "unschedulable",
-                      at(node, "spec", "unschedulable")));
+        json_object_set_new(m->nodes, name.p,
+                            json_pack("{s:O,s:O*,s:O*,s:O*}", "name",
+                                      at(node, "metadata", "name"), "labels",
+                                      at(node, "metadata", "labels"), "taints",
+                                      at(node, "spec", "taints"), "unschedulable",
+                                      at(node, "spec", "unschedulable")));
     }
 }
 
@@ -416,18 +411,15 @@ static bool may_run(void *ctx, const struct ledger_pod *pod,
 }
 
 /* 0 of a node means unknown. */
-static int64_t left(int64_t allocatable, int64_t requested)
-{
-    return allocatable ? allocatable - requested : RESOURCES_MAX;
-}
-
 static struct resources node_room(void *ctx, const struct ledger_node *node)
 {
     struct resources all = ledger_node_allocatable(node),
                      taken = ledger_node_requested(node);
     (void)ctx;
-    return (struct resources){left(all.cpu_milli, taken.cpu_milli),
-                              left(all.memory, taken.memory), left(all.pods, taken.pods)};
+    return (struct resources){all.cpu_milli ? all.cpu_milli - taken.cpu_milli
+                                            : RESOURCES_MAX,
+                              all.memory ? all.memory - taken.memory : RESOURCES_MAX,
+                              all.pods ? all.pods - taken.pods : RESOURCES_MAX};
 }
 
 static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
@@ -698,30 +690,18 @@ static void say_bound(const struct ledger_pod *p)
         SPAN_ARG(p->node->name));
 }
 
-static int call(const struct session *s, const char *method, const char *path,
-                const char *type, struct span body, struct httpc_reply *reply,
-                struct err *err)
-{
-    const struct kube_request request = {.method = method,
-                                         .path = path,
-                                         .content_type = type,
-                                         .body = body,
-                                         .gzip = true,
-                                         .timeout_ms = s->config->timeout_ms};
-    return kube_call(s->client, &request, reply, err);
-}
-
 /* New. NULL: the call failed, with its status in *status (0: no response). */
 static json_t *get(const struct session *s, const char *path, unsigned *status,
                    struct err *err)
 {
+    const struct kube_request request = {
+        .method = "GET", .path = path, .gzip = true, .timeout_ms = s->config->timeout_ms};
     struct httpc_reply reply = {0};
     json_t *object = NULL;
-    int rc = call(s, "GET", path, NULL, (struct span){0}, &reply, err);
+    int rc = kube_call(s->client, &request, &reply, err);
     *status = rc ? 0 : reply.status;
     if (rc == 0 && kube_reply_check(reply.status, buf_span(&reply.body), err) == 0 &&
-        !(object =
-              json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL)))
+        !(object = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL)))
         err_set(err, ERR_INVALID, "GET %s: the response is not JSON", path);
     httpc_reply_fini(&reply);
     return object;
@@ -785,19 +765,19 @@ static int read_new_pods(struct applying *w, struct err *err)
 static int set_cordon(struct applying *w, bool cordoned, struct err *err)
 {
     cleanup_buf struct buf path = {0};
-    struct httpc_reply reply = {0};
-    struct span body = cordoned ? SPAN("{\"spec\":{\"unschedulable\":true}}")
-                                : SPAN("{\"spec\":{\"unschedulable\":null}}");
     buf_adds(&path, "/api/v1/nodes/");
     list_watch_escape(&path, w->goal.node);
-    int rc =
-        call(w->s, "PATCH", path.p, "application/merge-patch+json", body, &reply, err);
-    if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
-    httpc_reply_fini(&reply);
-    return rc ? err_wrap(err, "node %.*s: cannot be %s", SPAN_ARG(w->goal.node),
-                         cordoned ? "cordoned" : "uncordoned")
-              : 0;
+    const struct kube_request request = {
+        .method = "PATCH",
+        .path = path.p,
+        .content_type = "application/merge-patch+json",
+        .body = cordoned ? SPAN("{\"spec\":{\"unschedulable\":true}}")
+                         : SPAN("{\"spec\":{\"unschedulable\":null}}"),
+        .timeout_ms = w->s->config->timeout_ms};
+    return kube_send(w->s->client, &request, err)
+               ? err_wrap(err, "node %.*s: cannot be %s", SPAN_ARG(w->goal.node),
+                          cordoned ? "cordoned" : "uncordoned")
+               : 0;
 }
 
 /* -- Waiting -- */
@@ -826,8 +806,7 @@ static int64_t deadline(const struct applying *w)
 /* The evicted pod. The strings are in the arena, because the ledger drops the pod. */
 struct evicted {
     struct span uid, ns, name, controller;
-    struct span *before; /* UIDs of the controller's pods before the eviction */
-    size_t n_before;
+    json_t *before; /* has the UIDs of the controller's pods before the eviction */
 };
 
 /* 429: a PodDisruptionBudget does not allow the eviction now. */
@@ -840,18 +819,20 @@ static int evict(struct applying *w, const struct evicted *e, struct err *err)
     buf_adds(&path, "/eviction");
     body_eviction(&body, e->ns, e->name, e->uid, -1);
     buf_printf(&what, "eviction of pod %.*s/%.*s", SPAN_ARG(e->ns), SPAN_ARG(e->name));
+    const struct kube_request request = {.method = "POST",
+                                         .path = path.p,
+                                         .body = buf_span(&body),
+                                         .timeout_ms = w->s->config->timeout_ms};
     for (;;) {
         struct httpc_reply reply = {0};
-        if (call(w->s, "POST", path.p, NULL, buf_span(&body), &reply, err))
-            return err_wrap(err, "%s", what.p);
-        int rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
-        unsigned status = reply.status;
+        int rc = kube_call(w->s->client, &request, &reply, err);
+        if (rc == 0 && reply.status != 404)
+            rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+        bool again = rc && reply.status == 429;
         int64_t after_s = reply.retry_after_s > 0 ? reply.retry_after_s : RETRY_S;
         httpc_reply_fini(&reply);
-        if (rc == 0 || status == 404)
-            return 0;
-        if (status != 429)
-            return err_wrap(err, "%s", what.p);
+        if (!again)
+            return rc ? err_wrap(err, "%s", what.p) : 0;
         if (!said)
             say("%s: %s; retrying", what.p, err->msg);
         said = true;
@@ -868,15 +849,11 @@ static const struct ledger_pod *find_replacement(struct applying *w,
                                                  const struct evicted *e)
 {
     const struct ledger *l = cluster_state_ledger(w->s->state);
-    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p)) {
-        size_t i = 0;
-        while (i < e->n_before && !span_eq(e->before[i], p->uid))
-            i++;
-        if (p->node && i == e->n_before &&
-            span_eq(defrag_rules_controller(w->rules, p->uid), e->controller))
-            return p;
-    }
-    return NULL;
+    struct ledger_pod *p = ledger_first_pod(l);
+    while (p && !(p->node && !json_object_getn(e->before, p->uid.p, p->uid.n) &&
+                  span_eq(defrag_rules_controller(w->rules, p->uid), e->controller)))
+        p = ledger_next_pod(l, p);
+    return p;
 }
 
 /* Waits until the replacement is bound and the evicted pod is gone. */
@@ -905,25 +882,24 @@ static int await_replacement(struct applying *w, const struct evicted *e, struct
     }
 }
 
-static int move_one(struct applying *w, const struct defrag_move *move, struct err *err)
+static int move_one(struct applying *w, const struct ledger_pod *pod, struct err *err)
 {
     const struct ledger *l = cluster_state_ledger(w->s->state);
-    const struct ledger_pod *pod = move->pod;
     cleanup_arena struct arena a = {0};
-    size_t n = 0;
-    struct evicted e = {.uid = arena_copy(&a, pod->uid),
-                        .ns = arena_copy(&a, pod->ns),
-                        .name = arena_copy(&a, pod->name)};
-    e.controller = arena_copy(&a, defrag_rules_controller(w->rules, pod->uid));
-    for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
-        n++;
-    e.before = arena_alloc(&a, (n + 1) * sizeof *e.before);
+    const struct evicted e = {
+        .uid = arena_copy(&a, pod->uid),
+        .ns = arena_copy(&a, pod->ns),
+        .name = arena_copy(&a, pod->name),
+        .controller = arena_copy(&a, defrag_rules_controller(w->rules, pod->uid)),
+        .before = json_object()};
     for (struct ledger_pod *p = ledger_first_pod(l); p; p = ledger_next_pod(l, p))
         if (span_eq(defrag_rules_controller(w->rules, p->uid), e.controller))
-            e.before[e.n_before++] = arena_copy(&a, p->uid);
+            json_object_setn_new(e.before, p->uid.p, p->uid.n, json_true());
     say("evicting pod %.*s/%.*s from node %.*s", SPAN_ARG(e.ns), SPAN_ARG(e.name),
         SPAN_ARG(w->goal.node));
-    return evict(w, &e, err) || await_replacement(w, &e, err) ? -1 : 0;
+    int rc = evict(w, &e, err) || await_replacement(w, &e, err) ? -1 : 0;
+    json_decref(e.before);
+    return rc;
 }
 
 /* Moves pods until the request fits on the node. */
@@ -942,7 +918,7 @@ static int move_all(struct applying *w, struct err *err)
                            SPAN_ARG(w->goal.node));
         if (!plan.plan.n)
             return 0;
-        if (move_one(w, &plan.plan.moves[0], err))
+        if (move_one(w, plan.plan.moves[0].pod, err))
             return -1;
     }
 }

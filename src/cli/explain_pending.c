@@ -60,20 +60,14 @@ static bool add_lacks(struct buf *out, const struct ledger_node *node,
 }
 
 /* Cards that the extender has reserved for pods from filter to bind. The API objects do not
- * show them: only the leader's view does. Its nodes are sorted by name, as the rows are. */
+ * show them: only the leader's view does. */
 static void add_reserved(struct explain_page *p, struct buf *out,
                          const struct ledger_node *node, const struct card *card)
 {
-    const json_t *nodes = json_object_get(p->facts->view, "nodes"), *dev, *item;
+    const json_t *viewed = json_object_getn(p->viewed, node->name.p, node->name.n);
+    const json_t *dev, *item;
     const char *before = "; reserved: ";
     size_t i, k;
-    while (p->at < json_array_size(nodes) &&
-           span_cmp(session_text(json_array_get(nodes, p->at), "name"), node->name) <
-               0)
-        p->at++;
-    const json_t *viewed = json_array_get(nodes, p->at);
-    if (!span_eq(session_text(viewed, "name"), node->name))
-        return;
     json_array_foreach(json_object_get(viewed, "devs"), k, dev)
     {
         if (json_integer_value(json_object_get(dev, "id")) != card->index)
@@ -83,8 +77,7 @@ static void add_reserved(struct explain_page *p, struct buf *out,
             int64_t mib = json_integer_value(json_object_get(item, "mib"));
             buf_printf(out, "%s%.*s/%.*s %s", before,
                        SPAN_ARG(session_text(item, "namespace")),
-                       SPAN_ARG(session_text(item, "name")),
-                       show_units(mib, p->unit).s);
+                       SPAN_ARG(session_text(item, "name")), show_units(mib, p->unit).s);
             before = ", ";
             if (!span_eq(session_text(item, "uid"), p->pod->uid))
                 continue;
@@ -115,11 +108,10 @@ static bool waits_for_gang(const struct explain_page *p)
 /* Of a PriorityClass that users create (HighestUserDefinablePriority). */
 enum { HIGHEST_PRIORITY = 1000000000 };
 
-/* The cheapest evictions on one node. */
-struct evictions {
+/* The pods to remove from a node so that the request fits there. */
+struct removal {
     const struct ledger_node *node; /* NULL: none helps */
-    size_t n;
-    int64_t priority; /* the highest of the victims */
+    struct preempt_victims set;
 };
 
 static bool total_suffices(const struct ledger_node *node, const struct request *r)
@@ -139,11 +131,18 @@ static bool total_suffices(const struct ledger_node *node, const struct request 
                                           core >= (uint32_t)r->core * r->cards;
 }
 
-/* Pods of DaemonSets and mirror pods are never evicted, terminating ones leave anyway. */
-static bool select_on(const struct ledger_pod *pod, const struct ledger_node *node,
-                      int64_t priority, struct arena *a, struct preempt_victims *set)
+/* What layout preemption evicts on the node. Pods of DaemonSets and mirror pods are never
+ * evicted, terminating ones leave anyway. The extender hears only of nodes that
+ * kube-scheduler offers to the pod, and kube-scheduler evicts where the total is too small. */
+static bool select_evictions(const struct explain_page *p, const struct ledger_node *node,
+                             int64_t priority, struct arena *a,
+                             struct preempt_victims *set)
 {
+    cleanup_buf struct buf lacks = {0};
     size_t n = 0, n_leaving = 0, n_spared = 0;
+    if (node->cordoned || node->state != NODE_USABLE || add_lacks(&lacks, node, p->pod) ||
+        !total_suffices(node, p->r))
+        return false;
     for (const struct ledger_pod *q = node->pods; q; q = q->next)
         n++;
     struct span *leaving = arena_alloc(a, n * sizeof *leaving);
@@ -154,32 +153,25 @@ static bool select_on(const struct ledger_pod *pod, const struct ledger_node *no
         else if (q->mirror || q->daemon)
             spared[n_spared++] = q->uid;
     }
-    const struct preemptor who = {.pod = {pod->request, priority, pod->uid, NULL},
+    const struct preemptor who = {.pod = {p->r, priority, p->pod->uid, NULL},
                                   .spared = spared,
                                   .n_spared = n_spared};
-    return preempt_select(&who, node, leaving, n_leaving, a, set) && set->n > 0;
+    return preempt_select(&who, node, leaving, n_leaving, a, set);
 }
 
-/* The extender hears only of nodes that kube-scheduler offers to the pod. */
-static bool may_be_offered(const struct ledger_node *node, const struct ledger_pod *pod)
+/* The lowest priority, then the fewest pods. */
+static struct removal find_evictions(const struct explain_page *p, int64_t priority,
+                                     struct arena *a)
 {
-    cleanup_buf struct buf lacks = {0};
-    return !node->cordoned && node->state == NODE_USABLE && !add_lacks(&lacks, node, pod);
-}
-
-static struct evictions cheapest(const struct explain_page *p, int64_t priority,
-                                 struct arena *a)
-{
-    struct evictions best = {0};
+    struct removal best = {0};
     for (size_t i = 0; i < p->n; i++) {
-        const struct ledger_node *node = p->nodes[i];
         struct preempt_victims set;
-        if (!may_be_offered(node, p->pod) || !total_suffices(node, p->r) ||
-            !select_on(p->pod, node, priority, a, &set))
+        if (!select_evictions(p, p->nodes[i], priority, a, &set) || !set.n)
             continue;
-        int64_t top = set.pods[0]->priority;
-        if (!best.node || top < best.priority || (top == best.priority && set.n < best.n))
-            best = (struct evictions){.node = node, .n = set.n, .priority = top};
+        int64_t more =
+            best.node ? (int64_t)set.pods[0]->priority - best.set.pods[0]->priority : -1;
+        if (more < 0 || (!more && set.n < best.set.n))
+            best = (struct removal){p->nodes[i], set};
     }
     return best;
 }
@@ -188,10 +180,11 @@ static struct evictions cheapest(const struct explain_page *p, int64_t priority,
 static bool add_evictions(struct explain_page *p)
 {
     cleanup_arena struct arena a = {0};
-    struct evictions now = cheapest(p, p->pod->priority, &a);
-    struct evictions any = now.node ? now : cheapest(p, HIGHEST_PRIORITY, &a);
+    struct removal now = find_evictions(p, p->pod->priority, &a);
+    struct removal any = now.node ? now : find_evictions(p, HIGHEST_PRIORITY, &a);
     if (!any.node)
         return false;
+    int64_t priority = any.set.pods[0]->priority;
     table_text(p->out,
                "Node %.*s has enough free memory in total, so kube-scheduler evicts no "
                "pods there. With --preempt-after, the extender would ",
@@ -200,11 +193,11 @@ static bool add_evictions(struct explain_page *p)
         buf_printf(p->out,
                    "evict %zu pod%s of priority %" PRId64
                    "%s, if kube-scheduler offers this node.\n",
-                   now.n, show_plural(now.n), now.priority,
-                   now.n == 1 ? "" : " or lower");
+                   now.set.n, show_plural(now.set.n), priority,
+                   now.set.n == 1 ? "" : " or lower");
     else
         buf_printf(p->out, "do so for a pod of priority %" PRId64 " or higher.\n",
-                   any.priority + 1);
+                   priority + 1);
     return true;
 }
 
@@ -335,15 +328,21 @@ static void add_preemption(struct explain_page *p, bool rejected)
 
 /* -- nodes, cards and the verdict -- */
 
+/* Of enum card_state: what is wrong, and what would repair it. */
+static const struct {
+    const char *is, *until;
+} card_states[] = {
+    [CARD_UNHEALTHY] = {"unhealthy", "becomes healthy"},
+    [CARD_LISTED] = {"excluded by the ConfigMap", "is removed from the ConfigMap"},
+    [CARD_HELD] = {"allocated through nvidia.com/gpu",
+                   "is released by the pod that has nvidia.com/gpu"},
+    [CARD_DUPLICATE] = {"has the same UUID as another card",
+                        "gets a UUID of its own in the Scv"},
+};
+
 static void add_card_row(struct explain_page *p, struct table *t,
                          const struct ledger_node *node, const struct card *card)
 {
-    static const char *const states[] = {
-        [CARD_UNHEALTHY] = "unhealthy",
-        [CARD_LISTED] = "excluded by the ConfigMap",
-        [CARD_HELD] = "allocated through nvidia.com/gpu",
-        [CARD_DUPLICATE] = "has the same UUID as another card",
-    };
     const struct request *r = p->r;
     bool available = card->state == CARD_AVAILABLE;
     cleanup_arena struct arena a = {0};
@@ -354,7 +353,7 @@ static void add_card_row(struct explain_page *p, struct table *t,
     else if (card->total_mib < r->mib_per_card)
         buf_adds(&why, "too small");
     else if (!available)
-        buf_adds(&why, states[card->state]);
+        buf_adds(&why, card_states[card->state].is);
     else if (card->whole)
         buf_adds(&why, "promised as a whole card");
     else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card)
@@ -449,27 +448,29 @@ static bool is_skipped(const struct explain_page *p, const struct ledger_node *n
     return node->cordoned && !p->tolerates;
 }
 
-/* A copy of a node with one change applied. */
-struct trial {
-    struct ledger_node node;
+/* Would the request fit on the node if the card were healthy and nothing of it withheld?
+ * `card` NULL: if the node were usable, or had no label gpushare/mode? */
+static bool would_fit(const struct explain_page *p, const struct ledger_node *node,
+                      const struct card *card)
+{
+    struct ledger_node changed = *node;
     struct card cards[SCV_MAX_CARDS];
-};
-
-static void trial_init(struct trial *g, const struct ledger_node *node)
-{
-    g->node = *node;
-    if (node->n_cards)
-        memcpy(g->cards, node->cards, node->n_cards * sizeof *g->cards);
-}
-
-/* Does the request fit on the changed cards? */
-static enum fit trial_fit(struct trial *g, const struct request *r)
-{
     struct select_view view;
-    for (uint32_t i = 0; i < g->node.n_cards; i++)
-        g->cards[i].free_mib = card_left_mib(&g->cards[i]);
-    select_view_cards(&view, &g->node, g->cards, g->node.claimed);
-    return select_cards(&view, r, SELECT_ALL_CARDS, NULL);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        cards[i] = node->cards[i];
+        if (&node->cards[i] == card) {
+            cards[i].withheld_mib =
+                card->state == CARD_AVAILABLE ? 0 : card->withheld_mib;
+            cards[i].state = CARD_AVAILABLE;
+        }
+        cards[i].free_mib = card_left_mib(&cards[i]);
+    }
+    if (!card && node->state == NODE_USABLE)
+        changed.mode = NODE_ANY;
+    if (!card)
+        changed.state = NODE_USABLE;
+    select_view_cards(&view, &changed, cards, node->claimed);
+    return select_cards(&view, p->r, SELECT_ALL_CARDS, NULL) == FIT_YES;
 }
 
 /* Appends a change as one line. */
@@ -552,25 +553,22 @@ static void try_removal(struct explain_page *p)
     cleanup_arena struct arena a = {0};
     const struct preemptor ask = {
         .pod = {.request = p->r, .priority = INT64_MAX, .uid = p->pod->uid}};
-    struct preempt_victims best = {0}, set;
-    const struct ledger_node *node = NULL;
+    struct removal best = {0};
     for (size_t i = 0; i < p->n; i++) {
-        if (is_skipped(p, p->nodes[i]) ||
-            !preempt_select(&ask, p->nodes[i], NULL, 0, &a, &set) || !set.n)
-            continue;
-        if (!node || is_smaller(&set, &best)) {
-            best = set;
-            node = p->nodes[i];
-        }
+        struct preempt_victims set;
+        if (!is_skipped(p, p->nodes[i]) &&
+            preempt_select(&ask, p->nodes[i], NULL, 0, &a, &set) && set.n &&
+            (!best.node || is_smaller(&set, &best.set)))
+            best = (struct removal){p->nodes[i], set};
     }
-    if (!node)
+    if (!best.node)
         return;
     cleanup_buf struct buf victims = {0};
-    for (size_t i = 0; i < best.n; i++) {
-        buf_adds(&victims, i == 0 ? "" : i + 1 == best.n ? " and " : ", ");
-        add_victim(p, &victims, best.pods[i]);
+    for (size_t i = 0; i < best.set.n; i++) {
+        buf_adds(&victims, i == 0 ? "" : i + 1 == best.set.n ? " and " : ", ");
+        add_victim(p, &victims, best.set.pods[i]);
     }
-    add_change(p, "the pod fits on node %.*s without %s", SPAN_ARG(node->name),
+    add_change(p, "the pod fits on node %.*s without %s", SPAN_ARG(best.node->name),
                victims.p);
 }
 
@@ -690,55 +688,37 @@ static void try_any_model(struct explain_page *p)
 
 /* -- nodes and cards back in service -- */
 
-static void try_card(struct explain_page *p, const struct ledger_node *node, uint32_t i)
+static void try_card(struct explain_page *p, const struct ledger_node *node,
+                     const struct card *card)
 {
-    static const char *const words[] = {
-        [CARD_UNHEALTHY] = " becomes healthy",
-        [CARD_LISTED] = " is removed from the ConfigMap",
-        [CARD_HELD] = " is released by the pod that has nvidia.com/gpu",
-        [CARD_DUPLICATE] = " gets a UUID of its own in the Scv",
-    };
-    struct trial g;
-    const struct card *card = &node->cards[i];
-    if (card->state == CARD_AVAILABLE && !card->withheld_mib)
-        return;
-    trial_init(&g, node);
-    g.cards[i].state = CARD_AVAILABLE;
-    g.cards[i].withheld_mib = card->state == CARD_AVAILABLE ? 0 : card->withheld_mib;
-    if (trial_fit(&g, p->r) != FIT_YES)
-        return;
-    cleanup_buf struct buf how = {0};
+    bool available = card->state == CARD_AVAILABLE;
     int64_t external = card_external_mib(card);
-    if (card->state != CARD_AVAILABLE)
-        buf_printf(&how, " if GPU%" PRId32 "%s", card->index, words[card->state]);
-    if (card->state == CARD_AVAILABLE && external)
+    cleanup_buf struct buf how = {0};
+    if ((available && !card->withheld_mib) || !would_fit(p, node, card))
+        return;
+    if (!available)
+        buf_printf(&how, " if GPU%" PRId32 " %s", card->index,
+                   card_states[card->state].until);
+    if (available && external)
         buf_printf(&how, " if processes outside Kubernetes free %s of GPU%" PRId32,
                    show_units(external, p->unit).s, card->index);
-    if (card->state == CARD_AVAILABLE && card->overuse_mib)
+    if (available && card->overuse_mib)
         buf_printf(&how,
                    " %s pods that use more than their promises free %s of GPU%" PRId32,
                    external ? "and" : "if", show_units(card->overuse_mib, p->unit).s,
                    card->index);
-    add_change(p, "the pod fits on node %.*s%s", SPAN_ARG(node->name),
-               how.n ? how.p : "");
+    add_change(p, "the pod fits on node %.*s%s", SPAN_ARG(node->name), how.p);
 }
 
 static void try_node(struct explain_page *p, const struct ledger_node *node)
 {
-    struct trial g;
-    trial_init(&g, node);
-    g.node.state = NODE_USABLE;
-    if (g.node.mode != NODE_ANY && node->state == NODE_USABLE)
-        g.node.mode = NODE_ANY;
-    if ((node->state == NODE_USABLE && node->mode == NODE_ANY) ||
-        trial_fit(&g, p->r) != FIT_YES)
-        return;
+    bool usable = node->state == NODE_USABLE;
     cleanup_buf struct buf why = {0};
-    if (node->state == NODE_USABLE)
-        buf_adds(&why, " without the label gpushare/mode");
-    else
-        buf_adds(&why, " once this is resolved: ");
-    if (node->state != NODE_USABLE)
+    if ((usable && node->mode == NODE_ANY) || !would_fit(p, node, NULL))
+        return;
+    buf_adds(&why,
+             usable ? " without the label gpushare/mode" : " once this is resolved: ");
+    if (!usable)
         reason_add(&why, node, p->r, FIT_LATER);
     add_change(p, "the pod fits on node %.*s%s", SPAN_ARG(node->name), why.p);
 }
@@ -773,7 +753,7 @@ static void add_changes(struct explain_page *p)
         report_nominated(p, p->nodes[i]);
         try_node(p, p->nodes[i]);
         for (uint32_t k = 0; k < p->nodes[i]->n_cards; k++)
-            try_card(p, p->nodes[i], k);
+            try_card(p, p->nodes[i], &p->nodes[i]->cards[k]);
     }
 }
 
@@ -855,6 +835,15 @@ void explain_pending(struct explain_page *p)
         buf_adds(p->out, "no node of the cluster has a GPU managed by gpushare\n");
         return;
     }
+    const json_t *item;
+    size_t k;
+    p->viewed = json_object();
+    json_array_foreach(json_object_get(p->facts->view, "nodes"), k, item)
+    {
+        const char *name = json_string_value(json_object_get(item, "name"));
+        if (name)
+            json_object_set(p->viewed, name, (json_t *)item);
+    }
     struct fits fits = add_nodes(p);
     buf_addc(p->out, '\n');
     for (size_t i = 0; i < p->n; i++) { /* heartbeats that make the table unreliable */
@@ -870,6 +859,7 @@ void explain_pending(struct explain_page *p)
     add_preemption(p, !fits.open && !fits.crowded);
     if (waits_for_gang(p))
         add_gang(p, &a);
+    json_decref(p->viewed);
     buf_fini(&p->changes);
     buf_fini(&p->own);
 }

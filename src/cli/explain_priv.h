@@ -23,10 +23,10 @@ struct explain_page {
     const struct request *r;
     const struct ledger_node **nodes;
     size_t n;
-    size_t at;             /* of the extender's view: the node of the last row */
-    struct buf own;        /* the cards that are reserved for the pod */
-    struct span own_node;  /* ... on that node */
-    struct buf changes;    /* lines */
+    json_t *viewed;       /* nodes of the extender's view, by name */
+    struct buf own;       /* the cards that are reserved for the pod */
+    struct span own_node; /* ... on that node */
+    struct buf changes;   /* lines */
 };
 
 void explain_request(struct explain_page *p); /* of p->pod */
