@@ -65,17 +65,26 @@ static inline void step(struct publisher_input in)
     publisher_step(publisher, fixture_now(), &in, &outputs);
 }
 
+static inline void tick(int64_t ms)
+{
+    now_ms += ms;
+    step((struct publisher_input){.type = PUBLISHER_TICK});
+}
+
 /* Advances the time with one tick per second. Keeps the outputs of the last tick. */
 static inline void pass(int64_t ms)
 {
     for (; ms > 1000; ms -= 1000) {
-        now_ms += 1000;
-        step((struct publisher_input){.type = PUBLISHER_TICK});
+        tick(1000);
         if (outputs.n + outputs.n_lines)
             return;
     }
-    now_ms += ms;
-    step((struct publisher_input){.type = PUBLISHER_TICK});
+    tick(ms);
+}
+
+static inline void is_quiet(void)
+{
+    ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
 }
 
 static inline struct span json(const char *text)
@@ -192,12 +201,44 @@ static uint64_t node_call, list_call;
 /* The first step asks for the Node and the list. */
 static inline void begin_calls(void)
 {
-    step((struct publisher_input){.type = PUBLISHER_TICK});
+    tick(0);
     called(PUBLISHER_GET_NODE);
     node_call = call_id;
     called(PUBLISHER_LIST);
     list_call = call_id;
 }
+
+/* A call of the type is made, and answered. */
+static inline void answered(enum publisher_output_type type, const char *object)
+{
+    called(type);
+    answer(call_id, object);
+}
+
+static inline void refused(enum publisher_output_type type, enum err_code code,
+                           const char *why)
+{
+    called(type);
+    refuse(call_id, code, why);
+}
+
+static inline void watch_ended(enum err_code code)
+{
+    struct err err;
+    err_set(&err, code, "too old");
+    step((struct publisher_input){
+        .type = PUBLISHER_WATCH_ENDED, .run = watch_run, .err = &err});
+}
+
+/* The list is asked for, and shows the Scv at this version; then it is watched. */
+static inline void listed(const char *version, const char *object)
+{
+    called(PUBLISHER_LIST);
+    answer_list(call_id, version, object);
+}
+
+#define LEASE "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}"
+#define FIRST SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}")
 
 /* Everything is there: the Scv that was created with one card, its watch, the Lease. */
 static inline void set_up(void)
@@ -208,12 +249,10 @@ static inline void set_up(void)
     alive();
     answer(node_call, NODE);
     sampled(CARD(0));
-    called(PUBLISHER_CREATE);
-    answer(call_id, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
-    called(PUBLISHER_PATCH_LEASE);
-    answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
-    event(false, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
-    ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
+    answered(PUBLISHER_CREATE, FIRST);
+    answered(PUBLISHER_PATCH_LEASE, LEASE);
+    event(false, FIRST);
+    is_quiet();
 }
 
 static inline bool is_well(enum publisher_check part)

@@ -232,8 +232,7 @@ START_TEST(noise_is_not_written)
     set_up();
     used(1500, 40, 300);
     has_pods();
-    called(PUBLISHER_PATCH);
-    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    answered(PUBLISHER_PATCH, SCV("12", ",'status':{'a':2}"));
     for (int i = 0; i < 600; i++) {
         now_ms += 1000;
         has_pods();
@@ -428,7 +427,7 @@ START_TEST(a_hanging_driver_leaves_no_old_numbers)
     used(1500, 40, 300);
     ck_assert_uint_eq(publisher_usage(publisher)->n_containers, 3);
     now_ms += 31001 + 1000;
-    step((struct publisher_input){.type = PUBLISHER_TICK});
+    tick(0);
     ck_assert_uint_eq(publisher_usage(publisher)->n_containers, 0);
     ck_assert(!publisher_usage(publisher)->complete);
 }

@@ -20,9 +20,8 @@ START_TEST(nothing_is_created_before_the_node_is_known)
     ck_assert(is_well(PUBLISHER_CHECK_NODE));
     now_ms += 15001;
     ck_assert(!is_well(PUBLISHER_CHECK_NODE));
-    step((struct publisher_input){.type = PUBLISHER_TICK});
-    called(PUBLISHER_GET_NODE);
-    answer(call_id, NODE);
+    tick(0);
+    answered(PUBLISHER_GET_NODE, NODE);
     called(PUBLISHER_CREATE);
     ck_assert_body("'ownerReferences':[" OWNER "]");
     ck_assert_body("'spec':{'updateInterval':1000}");
@@ -57,7 +56,7 @@ START_TEST(nothing_is_written_while_nothing_changes)
     for (int i = 0; i < 9; i++) {
         now_ms += 1000;
         sampled(CARD(0));
-        ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
+        is_quiet();
     }
     sampled(USED(0));
     called(PUBLISHER_PATCH);
@@ -77,15 +76,14 @@ START_TEST(the_slow_fields_alone_wait_for_a_minute)
 {
     set_up();
     sampled(HOT("40", "0")); /* not known before */
-    ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
+    is_quiet();
     for (int i = 0; i < 59; i++) {
         now_ms += 1000;
         sampled(HOT("70", "99"));
         const struct publisher_output *lease = out(PUBLISHER_PATCH_LEASE);
         ck_assert_ptr_null(out(PUBLISHER_PATCH));
         if (lease)
-            answer(lease->call,
-                   "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
+            answer(lease->call, LEASE);
     }
     now_ms += 1000;
     sampled(HOT("70", "99"));
@@ -110,10 +108,9 @@ START_TEST(an_older_deletion_is_not_believed)
 {
     set_up();
     sampled(USED(0));
-    called(PUBLISHER_PATCH);
-    answer(call_id, SCV("20", ",'status':{'a':2}"));
+    answered(PUBLISHER_PATCH, SCV("20", ",'status':{'a':2}"));
     event(true, SCV("15", ""));
-    ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
+    is_quiet();
     ck_assert(!logged("deleted"));
 }
 END_TEST
@@ -122,17 +119,14 @@ START_TEST(a_conflict_is_redone_on_the_newer_object)
 {
     set_up();
     sampled(USED(0));
-    called(PUBLISHER_PATCH);
-    refuse(call_id, ERR_CONFLICT, "the object has been modified");
-    called(PUBLISHER_LIST);
-    answer_list(call_id, "14", SCV("14", ",'status':{'a':1}"));
+    refused(PUBLISHER_PATCH, ERR_CONFLICT, "the object has been modified");
+    listed("14", SCV("14", ",'status':{'a':1}"));
     called(PUBLISHER_PATCH);
     ck_assert_body("'resourceVersion':'14'");
     for (int i = 0; i < 3; i++) { /* with backoff, and a log line */
         refuse(call_id, ERR_CONFLICT, "the object has been modified");
         if (out(PUBLISHER_LIST)) {
-            called(PUBLISHER_LIST);
-            answer_list(call_id, "14", SCV("14", ",'status':{'a':1}"));
+            listed("14", SCV("14", ",'status':{'a':1}"));
         }
         if (out(PUBLISHER_PATCH))
             called(PUBLISHER_PATCH);
@@ -147,10 +141,8 @@ START_TEST(a_list_is_believed_although_its_version_is_lower)
 {
     set_up();
     sampled(USED(0));
-    called(PUBLISHER_PATCH);
-    refuse(call_id, ERR_CONFLICT, "the object has been modified");
-    called(PUBLISHER_LIST);
-    answer_list(call_id, "6", SCV("5", ",'status':{'a':1}"));
+    refused(PUBLISHER_PATCH, ERR_CONFLICT, "the object has been modified");
+    listed("6", SCV("5", ",'status':{'a':1}"));
     watching();
     ck_assert_str_eq(out(PUBLISHER_WATCH)->version, "6");
     called(PUBLISHER_PATCH);
@@ -245,11 +237,9 @@ START_TEST(the_kind_that_is_not_installed_is_waited_for)
     ck_assert(!is_well(PUBLISHER_CHECK_HEARTBEAT));
     ck_assert_ptr_null(out(PUBLISHER_PATCH_LEASE));
     pass(15000);
-    called(PUBLISHER_LIST);
-    answer_list(call_id, "1", NULL);
+    listed("1", NULL);
     ck_assert(logged(" again"));
-    called(PUBLISHER_GET_NODE);
-    answer(call_id, NODE);
+    answered(PUBLISHER_GET_NODE, NODE);
     called(PUBLISHER_CREATE);
 }
 END_TEST
@@ -258,18 +248,15 @@ START_TEST(a_rejected_write_is_logged_and_retried)
 {
     set_up();
     sampled(USED(0));
-    called(PUBLISHER_PATCH);
-    refuse(call_id, ERR_FORBIDDEN, "scvs is forbidden");
+    refused(PUBLISHER_PATCH, ERR_FORBIDDEN, "scvs is forbidden");
     ck_assert(logged("cannot patch Scv n1: scvs is forbidden"));
     pass(2000);
-    called(PUBLISHER_PATCH);
-    refuse(call_id, ERR_FORBIDDEN, "scvs is forbidden");
+    refused(PUBLISHER_PATCH, ERR_FORBIDDEN, "scvs is forbidden");
     ck_assert(!logged("forbidden"));
     now_ms += 20000;
     ck_assert(!is_well(PUBLISHER_CHECK_SCV));
     pass(1);
-    called(PUBLISHER_PATCH);
-    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    answered(PUBLISHER_PATCH, SCV("12", ",'status':{'a':2}"));
     ck_assert(logged(" again"));
     ck_assert(is_well(PUBLISHER_CHECK_SCV));
 }
@@ -284,16 +271,14 @@ START_TEST(the_heartbeat_is_made_where_it_is_missing)
     ck_assert_no_body("acquireTime");
     now_ms += 2;
     refuse(call_id, ERR_NOT_FOUND, "leases \"n1\" not found");
-    called(PUBLISHER_GET_NODE);
-    answer(call_id, NODE);
+    answered(PUBLISHER_GET_NODE, NODE);
     called(PUBLISHER_CREATE_LEASE);
     ck_assert_body("'ownerReferences':[" OWNER "]");
     ck_assert_body("'acquireTime':'");
     refuse(call_id, ERR_NOT_FOUND, "namespaces \"leases\" not found");
     ck_assert(logged("namespace nvidia-gpu-scheduler-node-lease is missing"));
     pass(5000);
-    called(PUBLISHER_CREATE_LEASE);
-    answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
+    answered(PUBLISHER_CREATE_LEASE, LEASE);
     ck_assert(logged("created Lease nvidia-gpu-scheduler-node-lease/n1"));
 }
 END_TEST
@@ -303,12 +288,10 @@ START_TEST(the_heartbeat_stops_when_the_driver_hangs)
     set_up();
     now_ms += 9999;
     pass(20500); /* a heartbeat was due */
-    called(PUBLISHER_PATCH_LEASE);
-    answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
+    answered(PUBLISHER_PATCH_LEASE, LEASE);
     ck_assert(is_well(PUBLISHER_CHECK_CARDS));
-    event(false, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
-    now_ms += 21000;
-    step((struct publisher_input){.type = PUBLISHER_TICK});
+    event(false, FIRST);
+    tick(21000);
     ck_assert(logged("no response from the driver for"));
     for (int part = 0; part < PUBLISHER_CHECKS; part++)
         ck_assert(!blocks_readiness((enum publisher_check)part, NULL));
@@ -392,39 +375,31 @@ START_TEST(a_watch_ends_and_goes_on)
     struct err err;
     now_ms++;
     err_set(&err, ERR_GONE, "too old");
-    step((struct publisher_input){
-        .type = PUBLISHER_WATCH_ENDED, .run = watch_run, .err = &err});
-    called(PUBLISHER_LIST);
-    answer_list(call_id, "30", NULL); /* it was deleted meanwhile */
+    watch_ended(ERR_GONE);
+    listed("30", NULL); /* it was deleted meanwhile */
     watching();
     ck_assert_str_eq(out(PUBLISHER_WATCH)->version, "30");
-    called(PUBLISHER_GET_NODE);
-    answer(call_id, NODE);
+    answered(PUBLISHER_GET_NODE, NODE);
     called(PUBLISHER_CREATE);
     step(
         (struct publisher_input){.type = PUBLISHER_WATCH_ENDED, .run = old, .err = &err});
-    ck_assert_uint_eq(outputs.n + outputs.n_lines, 0);
+    is_quiet();
 }
 END_TEST
 
 START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
 {
-    struct err err;
-    err_set(&err, ERR_GONE, "too old");
     set_up();
     int64_t from = now_ms, longest = 0;
     for (int lists = 0; lists < 7; lists++) {
         int64_t last = now_ms;
         alive(); /* the watch was opened, and the 410 came as an event */
-        step((struct publisher_input){
-            .type = PUBLISHER_WATCH_ENDED, .run = watch_run, .err = &err});
+        watch_ended(ERR_GONE);
         while (!out(PUBLISHER_LIST)) {
             now_ms += 100;
             sampled(CARD(0));
         }
-        called(PUBLISHER_LIST);
-        answer_list(call_id, "11",
-                    SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+        listed("11", FIRST);
         watching();
         longest = now_ms - last > longest ? now_ms - last : longest;
     }
@@ -435,25 +410,18 @@ END_TEST
 
 START_TEST(a_broken_watch_delays_no_write)
 {
-    struct err err;
-    err_set(&err, ERR_GONE, "too old");
     set_up();
     for (int i = 0; i < 6; i++) {
-        step((struct publisher_input){
-            .type = PUBLISHER_WATCH_ENDED, .run = watch_run, .err = &err});
+        watch_ended(ERR_GONE);
         while (!out(PUBLISHER_LIST))
             pass(100);
-        called(PUBLISHER_LIST);
-        answer_list(call_id, "11",
-                    SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+        listed("11", FIRST);
         watching();
     }
-    step((struct publisher_input){
-        .type = PUBLISHER_WATCH_ENDED, .run = watch_run, .err = &err});
+    watch_ended(ERR_GONE);
     now_ms += 1000; /* the next list is due after 4 s at least */
     sampled("");
-    called(PUBLISHER_PATCH);
-    refuse(call_id, ERR_CONFLICT, "the object has been modified");
+    refused(PUBLISHER_PATCH, ERR_CONFLICT, "the object has been modified");
     called(PUBLISHER_LIST);
 }
 END_TEST
@@ -494,7 +462,7 @@ START_TEST(it_is_never_due_in_the_past)
         int64_t due = publisher_due(publisher);
         ck_assert_int_gt(due, now_ms);
         now_ms = due > now_ms + 1000 ? now_ms + 1000 : due;
-        step((struct publisher_input){.type = PUBLISHER_TICK});
+        tick(0);
         const struct publisher_output *o = outputs.items;
         for (size_t k = 0; k < outputs.n; k++)
             if (o[k].type != PUBLISHER_WATCH) {
@@ -516,7 +484,7 @@ int main(void)
         a_conflict_is_redone_on_the_newer_object,
         a_list_is_believed_although_its_version_is_lower,
         an_owner_of_another_kind_stays_alone,
-          one_that_is_there_already_is_taken_over,
+        one_that_is_there_already_is_taken_over,
         the_interval_belongs_to_the_user,
         the_kind_that_is_not_installed_is_waited_for,
         a_rejected_write_is_logged_and_retried,
