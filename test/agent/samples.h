@@ -49,3 +49,16 @@ static inline struct podres_list list_of(const char *text, struct arena *a)
     }
     return list;
 }
+
+/* The ids from..to-1 of aliyun.com/gpu-mem on a card. */
+static inline struct span *ids_of(struct arena *a, const char *uuid, int64_t from,
+                                  int64_t to)
+{
+    struct span *ids = arena_alloc(a, (size_t)(to - from + 1) * sizeof *ids);
+    for (int64_t i = from; i < to; i++) {
+        cleanup_buf struct buf id = {0};
+        ids_write(&id, &(struct ids_id){ids_tag_of(span_of(uuid)), i});
+        ids[i - from] = arena_copy(a, buf_span(&id));
+    }
+    return ids;
+}

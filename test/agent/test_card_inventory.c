@@ -191,20 +191,10 @@ START_TEST(a_full_list_drops_a_missing_card)
 }
 END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        an_unreadable_card_is_tolerated,
-        a_missing_card_stays_and_gets_a_free_index,
-        a_missing_card_is_dropped_after_keep_lost,
-        a_card_without_uuid_is_the_one_at_its_index,
-        failed_samples_are_tolerated,
-        mig_is_left_out,
-        a_restart_keeps_cards_and_their_health,
-        adoption_after_the_first_sample,
-        a_full_list_drops_a_missing_card,
-    };
-    const struct unit_fixtures around = {.begin = begin, .end = end};
-    return unit_run_with("card_inventory", tests, sizeof tests / sizeof *tests, 60,
-                         &around);
-}
+UNIT_MAIN_AROUND("card_inventory", begin, end, an_unreadable_card_is_tolerated,
+                 a_missing_card_stays_and_gets_a_free_index,
+                 a_missing_card_is_dropped_after_keep_lost,
+                 a_card_without_uuid_is_the_one_at_its_index,
+                 failed_samples_are_tolerated, mig_is_left_out,
+                 a_restart_keeps_cards_and_their_health, adoption_after_the_first_sample,
+                 a_full_list_drops_a_missing_card)

@@ -69,15 +69,17 @@ static void used(struct usage_container *containers, size_t n,
 
 START_TEST(what_containers_use)
 {
+#define OF(card, uid, id, ns, pod, name, used, sm, promised)                             \
+    {                                                                                    \
+        card, SPAN(uid), SPAN(id), SPAN(ns), SPAN(pod), SPAN(name), used, sm, promised,  \
+            .init = false                                                                \
+    }
     struct usage_container c[] = {
-        {0, SPAN("u"), SPAN("c1"), {0}, {0}, {0}, 5, 1, -1, false, false, NULL, 0},
-        {0, SPAN("u"), SPAN("c2"), {0}, {0}, {0}, 6, 1, -1, false, false, NULL, 0},
-        {0, SPAN("v"), SPAN("c3"), SPAN("n"), SPAN("p"), SPAN("c"), 10, 60, 20, false,
-         false, NULL, 0},
-        {0, SPAN("v"), SPAN("c4"), SPAN("n"), SPAN("p"), SPAN("c"), 3, 70, 20, false,
-         false, NULL, 0},
-        {1, SPAN("v"), SPAN("c4"), SPAN("n"), SPAN("p"), SPAN("c"), -1, 7, 0, false,
-         false, NULL, 0},
+        OF(0, "u", "c1", "", "", "", 5, 1, -1),
+        OF(0, "u", "c2", "", "", "", 6, 1, -1),
+        OF(0, "v", "c3", "n", "p", "c", 10, 60, 20),
+        OF(0, "v", "c4", "n", "p", "c", 3, 70, 20),
+        OF(1, "v", "c4", "n", "p", "c", -1, 7, 0),
     };
     struct usage_process outside[] = {{.card = 0, .used_mib = 2},
                                       {.card = 0, .used_mib = 3},
@@ -121,12 +123,6 @@ START_TEST(the_number_of_series_is_bounded)
 }
 END_TEST
 
-int main(void)
-{
-    static const struct unit_fixtures around = {.begin = fixture_begin,
-                                                .end = fixture_end};
-    const TTest *const tests[] = {the_published_cards_have_metrics,
-                                  samples_and_calls_are_counted, what_containers_use,
-                                  the_number_of_series_is_bounded};
-    return unit_run_with("metrics", tests, ARRAY_LEN(tests), 60, &around);
-}
+UNIT_MAIN_AROUND("metrics", fixture_begin, fixture_end, the_published_cards_have_metrics,
+                 samples_and_calls_are_counted, what_containers_use,
+                 the_number_of_series_is_bounded)

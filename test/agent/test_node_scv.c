@@ -99,11 +99,9 @@ static void held_is(const char *entries, const char *want)
 /* test_ids.c has all forms of ids. */
 START_TEST(device_ids_name_the_cards)
 {
-    struct ids_id of_1 = {ids_tag_of(SPAN("GPU-1")), 5};
-    cleanup_buf struct buf ours = {0};
-    buf_adds(&ours, "ns/o/c aliyun.com/gpu-mem ");
-    ids_write(&ours, &of_1);
-    held_is(ours.p, "o aliyun.com/gpu-mem 1: GPU-1\n");
+    cleanup_free char *ours =
+        xasprintf("ns/o/c aliyun.com/gpu-mem %s", ids_of(&arena, "GPU-1", 5, 6)->p);
+    held_is(ours, "o aliyun.com/gpu-mem 1: GPU-1\n");
     held_is("ns/p/c nvidia.com/gpu GPU-1 GPU-0\n"
             "ns/q/c nvidia.com/gpu GPU-0::1 GPU-0::0\n"
             "ns/u/c nvidia.com/gpu GPU-11 GPU-\n",
@@ -139,6 +137,7 @@ END_TEST
 /* What containers use, in the Scv that the publisher writes. */
 
 static int64_t promised = 1024;
+static struct span pod_uid = SPAN("u1");
 
 /* Pod ns/p with its container c on card GPU-0, and a process outside Kubernetes. The arrays
  * stay with the publisher. */
@@ -151,7 +150,7 @@ static void used(int64_t mib, int64_t percent, int64_t outside_mib)
     c[0] = (struct usage_container){.ns = SPAN("ns"),
                                     .pod = SPAN("p"),
                                     .name = SPAN("c"),
-                                    .pod_uid = SPAN("u1"),
+                                    .pod_uid = pod_uid,
                                     .used_mib = mib,
                                     .sm_percent = percent,
                                     .promised_mib = promised,
@@ -226,6 +225,26 @@ START_TEST(a_write_has_the_use_of_containers_and_processes)
 }
 END_TEST
 
+/* A second with the pods of the kubelet, this use and the same cards; returns the number of
+ * writes of the Scv. */
+static int second(int64_t mib, int64_t percent, int64_t outside_mib)
+{
+    now_ms += 1000;
+    has_pods();
+    int writes = answer_all();
+    used(mib, percent, outside_mib);
+    writes += answer_all();
+    sampled(CARD(0));
+    return writes + answer_all();
+}
+
+/* The last state is written, and a minute passes. */
+static void settle(int64_t mib)
+{
+    for (int i = 0; i < 130; i++)
+        second(mib, 0, 0);
+}
+
 /* etcd is not written for noise, and at most once a minute for more than that. */
 START_TEST(noise_is_not_written)
 {
@@ -233,44 +252,41 @@ START_TEST(noise_is_not_written)
     used(1500, 40, 300);
     has_pods();
     answered(PUBLISHER_PATCH, SCV("12", ",'status':{'a':2}"));
-    for (int i = 0; i < 600; i++) {
-        now_ms += 1000;
-        has_pods();
-        ck_assert_int_eq(answer_all(), 0);
-        used(i % 2 ? 1500 - 63 : 1500 + 63, i % 2 ? 36 : 44, i % 3 ? 330 : 290);
-        ck_assert_int_eq(answer_all(), 0);
-        sampled(CARD(0));
-        ck_assert_int_eq(answer_all(), 0);
-    }
+    for (int i = 0; i < 600; i++)
+        ck_assert_int_eq(
+            second(i % 2 ? 1500 - 63 : 1500 + 63, i % 2 ? 36 : 44, i % 3 ? 330 : 290), 0);
     used(1564, 40, 300);
     called(PUBLISHER_PATCH);
     ck_assert_body("'usedMemory':1564");
     answer(call_id, SCV("13", ",'status':{'a':3}"));
     int writes = 0;
-    for (int i = 0; i < 600; i++) {
-        now_ms += 1000;
-        has_pods();
-        writes += answer_all();
-        used(i % 2 ? 100 : 9000, i % 2 ? 0 : 100, i % 2 ? 0 : 300);
-        writes += answer_all();
-        sampled(CARD(0));
-        writes += answer_all();
-    }
+    for (int i = 0; i < 600; i++)
+        writes += second(i % 2 ? 100 : 9000, i % 2 ? 0 : 100, i % 2 ? 0 : 300);
     ck_assert_int_ge(writes, 5);
     ck_assert_int_le(writes, 10);
-    for (int i = 0; i < 130; i++) { /* the last state is written, and a minute passes */
-        now_ms += 1000;
-        has_pods();
-        answer_all();
-        used(9000, 100, 300);
-        answer_all();
-        sampled(CARD(0));
-        answer_all();
-    }
+    settle(9000);
     promised = 2048;
-    used(9000, 100, 300);
+    used(9000, 0, 0);
     called(PUBLISHER_PATCH);
     ck_assert_body("'promisedMemory':2048");
+}
+END_TEST
+
+/* Another pod has the name of the former one. */
+START_TEST(a_pod_is_named_by_the_uid_that_the_api_shows)
+{
+    set_up();
+    settle(5);
+    pod_uid = SPAN("1f4c6a1e-0000-4000-8000-00000000000a");
+    used(5, 0, 0);
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'podUID':'1f4c6a1e-0000-4000-8000-00000000000a'");
+    answer_all();
+    settle(5);
+    pod_uid = SPAN("0123456789abcdef0123456789abcdef"); /* static */
+    used(5, 0, 0);
+    called(PUBLISHER_PATCH);
+    ck_assert_no_body("podUID");
 }
 END_TEST
 
@@ -365,45 +381,6 @@ START_TEST(use_is_written_with_a_sample_that_failed)
 }
 END_TEST
 
-START_TEST(a_pod_is_named_by_the_uid_that_the_api_shows)
-{
-    static const struct {
-        struct span uid;
-        bool written;
-    } cases[] = {{SPAN("1f4c6a1e-0000-4000-8000-00000000000a"), true},
-                 {SPAN("0123456789abcdef0123456789abcdef"), false}}; /* static */
-    static const struct usage_card card = {.uuid = SPAN("GPU-0"), .complete = true};
-    static const struct usage_pid pid = {7, 1};
-    set_up();
-    has_pods();
-    answer_all();
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        static struct usage_container
-            used[ARRAY_LEN(cases)]; /* stay with the publisher */
-        used[i] = (struct usage_container){.ns = SPAN("ns"),
-                                           .pod = SPAN("p"),
-                                           .name = SPAN("c"),
-                                           .pod_uid = cases[i].uid,
-                                           .used_mib = 5,
-                                           .pids = &pid,
-                                           .n_pids = 1};
-        struct usage usage = {
-            .cards = &card, .n_cards = 1, .containers = &used[i], .n_containers = 1};
-        for (int second = 0; second < 60; second++) {
-            now_ms += 1000;
-            has_pods();
-            answer_all();
-            sampled(CARD(0));
-            answer_all();
-        }
-        step((struct publisher_input){.type = PUBLISHER_USAGE, .usage = &usage});
-        called(PUBLISHER_PATCH); /* another pod with the name of the former one */
-        ck_assert_int_eq(strstr(call_body, "\"podUID\"") != NULL, cases[i].written);
-        answer_all();
-    }
-}
-END_TEST
-
 START_TEST(a_failure_is_logged_once)
 {
     struct err err;
@@ -457,23 +434,13 @@ START_TEST(a_patch_takes_away_what_is_no_more)
 }
 END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        all_known_values_are_published,
-        unknown_values_are_left_out,
-        failed_cards,
-        a_patch_takes_away_what_is_no_more,
-        device_ids_name_the_cards,
-        the_number_of_entries_is_limited,
-        a_write_has_the_use_of_containers_and_processes,
-        noise_is_not_written,
-        a_card_is_marked_if_every_process_was_measured_with_its_memory,
-        use_is_written_with_the_memory_of_its_sample,
-        use_is_written_with_a_sample_that_failed,
-        a_pod_is_named_by_the_uid_that_the_api_shows,
-        a_failure_is_logged_once,
-        a_hanging_driver_leaves_no_old_numbers};
-    const struct unit_fixtures around = {.begin = fixture_begin, .end = fixture_end};
-    return unit_run_with("node_scv", tests, ARRAY_LEN(tests), 60, &around);
-}
+UNIT_MAIN_AROUND("node_scv", fixture_begin, fixture_end, all_known_values_are_published,
+                 unknown_values_are_left_out, failed_cards,
+                 a_patch_takes_away_what_is_no_more, device_ids_name_the_cards,
+                 the_number_of_entries_is_limited,
+                 a_write_has_the_use_of_containers_and_processes, noise_is_not_written,
+                 a_card_is_marked_if_every_process_was_measured_with_its_memory,
+                 use_is_written_with_the_memory_of_its_sample,
+                 use_is_written_with_a_sample_that_failed,
+                 a_pod_is_named_by_the_uid_that_the_api_shows, a_failure_is_logged_once,
+                 a_hanging_driver_leaves_no_old_numbers)

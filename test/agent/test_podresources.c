@@ -19,25 +19,12 @@ static struct arena arena;
 
 static void on_list(void *ctx, struct grpcd_call *call, struct span request)
 {
-    static const struct span cards[] = {SPAN("GPU-0"), SPAN("GPU-1")};
-    static const struct span units[] = {SPAN("aaaaaaa-1"), SPAN("aaaaaaa-2"),
-                                        SPAN("bbbbbbb-1")};
-    /* One entry for each NUMA node. */
-    static const struct podres_devices of_main[] = {
-        {.resource = SPAN("nvidia.com/gpu"), .ids = cards, .n_ids = 1},
-        {.resource = SPAN("nvidia.com/gpu"), .ids = cards + 1, .n_ids = 1}};
-    static const struct podres_devices of_side[] = {
-        {.resource = SPAN("aliyun.com/gpu-mem"), .ids = units, .n_ids = 3}};
-    static const struct podres_container containers[] = {
-        {.name = SPAN("main"), .devices = of_main, .n_devices = 2},
-        {.name = SPAN("none")},
-        {.name = SPAN("side"), .devices = of_side, .n_devices = 1}};
-    static const struct podres_pod pods[] = {{.name = SPAN("p"),
-                                              .ns = SPAN("ns"),
-                                              .containers = containers,
-                                              .n_containers = 3},
-                                             {.name = SPAN("idle"), .ns = SPAN("ns")}};
-    const struct podres_list list = {pods, 2};
+    cleanup_arena struct arena a = {0};
+    const struct podres_list list =
+        list_of("ns/p/main nvidia.com/gpu GPU-0 GPU-1\n"
+                "ns/p/none\n"
+                "ns/p/side aliyun.com/gpu-mem aaaaaaa-1 aaaaaaa-2 bbbbbbb-1\n",
+                &a);
     struct buf reply = {0};
     (void)ctx;
     (void)request;
@@ -243,12 +230,7 @@ END_TEST
 static void allocatable(struct podresources_units *units, const char *uuid, size_t n)
 {
     const struct ids_tag tag = ids_tag_of(span_of(uuid));
-    struct span *ids = arena_alloc(&arena, n * sizeof *ids);
-    for (size_t i = 0; i < n; i++) {
-        cleanup_buf struct buf id = {0};
-        ids_write(&id, &(struct ids_id){tag, (int64_t)i});
-        ids[i] = arena_copy(&arena, buf_span(&id));
-    }
+    const struct span *ids = ids_of(&arena, uuid, 0, (int64_t)n);
     const struct podres_devices all[] = {{SPAN("aliyun.com/gpu-mem"), ids, n},
                                          {SPAN("aliyun.com/gpu-count"), ids, n}};
     podresources_count_units(&(struct podres_allocatable){all, ARRAY_LEN(all)}, units);
@@ -273,14 +255,8 @@ START_TEST(units_of_former_cards_are_kept_and_bounded)
 }
 END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {each_resource_of_each_container_is_an_entry,
-                                  errors_are_returned,
-                                  polling_survives_a_kubelet_restart,
-                                  the_state_of_the_device_plugin_comes_with_the_pods,
-                                  equal_states_have_equal_entries,
-                                  units_of_former_cards_are_kept_and_bounded};
-    const struct unit_fixtures around = {.begin = begin, .end = end};
-    return unit_run_with("podresources", tests, ARRAY_LEN(tests), 60, &around);
-}
+UNIT_MAIN_AROUND("podresources", begin, end, each_resource_of_each_container_is_an_entry,
+                 errors_are_returned, polling_survives_a_kubelet_restart,
+                 the_state_of_the_device_plugin_comes_with_the_pods,
+                 equal_states_have_equal_entries,
+                 units_of_former_cards_are_kept_and_bounded)

@@ -56,19 +56,6 @@ static void end(void)
     free(root);
 }
 
-/* The ids from..to-1 of aliyun.com/gpu-mem on a card. */
-static struct span *ids_of(const char *uuid, int64_t from, int64_t to)
-{
-    struct span *ids = arena_alloc(&arena, (size_t)(to - from + 1) * sizeof *ids);
-    for (int64_t i = from; i < to; i++) {
-        cleanup_buf struct buf id = {0};
-        struct ids_id which = {ids_tag_of(span_of(uuid)), i};
-        ids_write(&id, &which);
-        ids[i - from] = arena_copy(&arena, buf_span(&id));
-    }
-    return ids;
-}
-
 static struct podresources_entry devices(const char *container, const char *resource,
                                          const struct span *ids, size_t n)
 {
@@ -80,8 +67,8 @@ static struct podresources_entry devices(const char *container, const char *reso
 static void count_units(void)
 {
     const struct podres_devices all[] = {
-        {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-0", 0, 16), 16},
-        {SPAN("aliyun.com/gpu-mem"), ids_of("GPU-1", 0, 16), 16}};
+        {SPAN("aliyun.com/gpu-mem"), ids_of(&arena, "GPU-0", 0, 16), 16},
+        {SPAN("aliyun.com/gpu-mem"), ids_of(&arena, "GPU-1", 0, 16), 16}};
     podresources_count_units(&(struct podres_allocatable){all, ARRAY_LEN(all)}, &d.units);
 }
 
@@ -112,48 +99,48 @@ static void promises_are(const char *want)
     ck_assert_str_eq(got.p, want);
 }
 
-START_TEST(what_the_kubelet_promised)
+/* A unit of GPU-0, and all forms of ids of a card. */
+static void promised_on(const char *uuid, const char *want)
 {
-    static const struct span whole = SPAN("GPU-0"), part = SPAN("GPU-1::2"),
-                             mig = SPAN("MIG-4b0f1c9a"), go = SPAN("GPU-0-_-3");
-    struct ids_tag tag = ids_tag_of(SPAN("GPU-1"));
+    cleanup_free char *part = xasprintf("%s::2", uuid),
+                      *old = xasprintf("MIG-%s/1/0", uuid);
+    const struct span whole = span_of(uuid), replica = span_of(part),
+                      old_mig = span_of(old), mig = SPAN("MIG-4b0f1c9a"),
+                      go = SPAN("GPU-0-_-3");
+    struct ids_tag tag = ids_tag_of(whole);
     const struct span count = span_of(tag.text);
+    const struct span both[] = {*ids_of(&arena, "GPU-0", 0, 1),
+                                *ids_of(&arena, uuid, 3, 4)};
     const struct podresources_entry entries[] = {
-        devices("mem", "aliyun.com/gpu-mem", ids_of("GPU-0", 3, 8), 5),
+        devices("mem", "aliyun.com/gpu-mem", both, 2),
         devices("card", "aliyun.com/gpu-count", &count, 1),
         devices("nvidia", "nvidia.com/gpu", &whole, 1),
-        devices("replica", "nvidia.com/gpu", &part, 1),
+        devices("replica", "nvidia.com/gpu", &replica, 1),
+        devices("old-mig", "nvidia.com/gpu", &old_mig, 1),
         devices("mig", "nvidia.com/gpu", &mig, 1),
         devices("go", "aliyun.com/gpu-mem", &go, 1),
     };
     d = (struct podresources){.refs = 1, .entries = entries, .n = ARRAY_LEN(entries)};
     count_units();
-    promises_are("mem GPU-0 5120\nnvidia GPU-0 16384\nmig GPU-0 -1\ngo GPU-0 -1\n"
-                 "card GPU-1 16384\nreplica GPU-1 -1\nmig GPU-1 -1\ngo GPU-1 -1\n");
+    promises_are(want);
+}
+
+START_TEST(what_the_kubelet_promised)
+{
+    promised_on("GPU-1",
+                "mem GPU-0 1024\nmig GPU-0 -1\ngo GPU-0 -1\n"
+                "mem GPU-1 1024\ncard GPU-1 16384\nnvidia GPU-1 16384\nreplica GPU-1 -1\n"
+                "old-mig GPU-1 -1\nmig GPU-1 -1\ngo GPU-1 -1\n");
+    /* It is on no card of the sample. */
+    promised_on("GPU-9", "mem GPU-0 1024\nmig GPU-0 -1\ngo GPU-0 -1\n"
+                         "mig GPU-1 -1\ngo GPU-1 -1\n");
+    const struct podresources_entry entry =
+        devices("mem", "aliyun.com/gpu-mem", ids_of(&arena, "GPU-0", 3, 8), 5);
+    d.entries = &entry;
     d.n = 1;
+    promises_are("mem GPU-0 5120\n");
     d.units.n = 0;
     promises_are("mem GPU-0 -1\n");
-}
-END_TEST
-
-/* They are on no card of the sample. */
-START_TEST(ids_of_a_lost_card)
-{
-    static const struct span whole = SPAN("GPU-9"), part = SPAN("GPU-9::2"),
-                             old_mig = SPAN("MIG-GPU-9/1/0");
-    struct ids_tag tag = ids_tag_of(SPAN("GPU-9"));
-    const struct span count = span_of(tag.text);
-    const struct span both[] = {*ids_of("GPU-0", 0, 1), *ids_of("GPU-9", 0, 1)};
-    const struct podresources_entry entries[] = {
-        devices("mem", "aliyun.com/gpu-mem", both, 2),
-        devices("card", "aliyun.com/gpu-count", &count, 1),
-        devices("nvidia", "nvidia.com/gpu", &whole, 1),
-        devices("replica", "nvidia.com/gpu", &part, 1),
-        devices("mig", "nvidia.com/gpu", &old_mig, 1),
-    };
-    d = (struct podresources){.refs = 1, .entries = entries, .n = ARRAY_LEN(entries)};
-    count_units();
-    promises_are("mem GPU-0 1024\n");
 }
 END_TEST
 
@@ -165,7 +152,7 @@ static void measure(int64_t now_ms)
 START_TEST(from_the_process_to_the_promise)
 {
     const struct podresources_entry entry =
-        devices("main", "aliyun.com/gpu-mem", ids_of("GPU-0", 0, 4), 4);
+        devices("main", "aliyun.com/gpu-mem", ids_of(&arena, "GPU-0", 0, 4), 4);
     d = (struct podresources){.refs = 1, .entries = &entry, .n = 1};
     count_units();
     usage_meter_pods(meter, 2000, &d);
@@ -283,15 +270,7 @@ START_TEST(what_is_missing_is_said)
 }
 END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {the_size_of_a_unit,
-                                  what_the_kubelet_promised,
-                                  from_the_process_to_the_promise,
-                                  ids_of_a_lost_card,
-                                  a_container_that_the_kubelet_does_not_list,
-                                  the_promise_of_an_init_container,
-                                  what_is_missing_is_said};
-    const struct unit_fixtures around = {.begin = begin, .end = end};
-    return unit_run_with("usage_meter", tests, ARRAY_LEN(tests), 60, &around);
-}
+UNIT_MAIN_AROUND("usage_meter", begin, end, the_size_of_a_unit, what_the_kubelet_promised,
+                 from_the_process_to_the_promise,
+                 a_container_that_the_kubelet_does_not_list,
+                 the_promise_of_an_init_container, what_is_missing_is_said)

@@ -146,13 +146,7 @@ START_TEST(cards_are_sorted_and_their_memory_is_plausible)
 }
 END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {cards_are_read_from_a_file,
-                                  the_file_may_say_the_state_and_change,
-                                  cards_are_sorted_and_their_memory_is_plausible,
-                                  a_bad_file_is_refused_and_the_error_says_where};
-    return unit_run_with(
-        "file", tests, ARRAY_LEN(tests), 60,
-        &(struct unit_fixtures){.begin = fixture_begin, .end = fixture_end});
-}
+UNIT_MAIN_AROUND("file", fixture_begin, fixture_end, cards_are_read_from_a_file,
+                 the_file_may_say_the_state_and_change,
+                 cards_are_sorted_and_their_memory_is_plausible,
+                 a_bad_file_is_refused_and_the_error_says_where)

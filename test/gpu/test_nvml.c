@@ -352,25 +352,12 @@ START_TEST(more_cards_than_there_can_be)
 }
 END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        everything_that_a_card_tells_is_in_the_sample,
-        a_card_that_supports_nothing_but_memory_is_fine,
-        any_call_may_fail,
-        without_version_2_memory_has_no_reserve,
-        a_library_of_old_will_do,
-        a_card_in_mig_mode_is_recognized,
-        memory_that_is_in_trouble,
-        figures_that_cannot_be_true,
-        names_that_are_none,
-        the_list_of_processes_grows,
-        a_process_is_listed_once,
-        a_failed_list_of_processes_is_no_empty_list,
-        utilization_of_processes,
-        more_cards_than_there_can_be,
-    };
-    return unit_run_with(
-        "nvml", tests, ARRAY_LEN(tests), 60,
-        &(struct unit_fixtures){.begin = fixture_begin, .end = fixture_end});
-}
+UNIT_MAIN_AROUND("nvml", fixture_begin, fixture_end,
+                 everything_that_a_card_tells_is_in_the_sample,
+                 a_card_that_supports_nothing_but_memory_is_fine, any_call_may_fail,
+                 without_version_2_memory_has_no_reserve, a_library_of_old_will_do,
+                 a_card_in_mig_mode_is_recognized, memory_that_is_in_trouble,
+                 figures_that_cannot_be_true, names_that_are_none,
+                 the_list_of_processes_grows, a_process_is_listed_once,
+                 a_failed_list_of_processes_is_no_empty_list, utilization_of_processes,
+                 more_cards_than_there_can_be)

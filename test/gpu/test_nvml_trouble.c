@@ -297,21 +297,10 @@ START_TEST(nothing_is_held_that_was_given_back)
 }
 END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        there_is_no_library_or_it_is_another_one,
-        the_library_is_found_in_the_root_of_a_driver,
-        a_driver_that_comes_goes_and_comes_back,
-        a_lost_card_keeps_its_name,
-        a_name_is_not_given_to_two_cards,
-        events_are_returned_once,
-        an_event_of_a_card_that_is_lost_by_then,
-        cards_without_events,
-        a_broken_event_set_is_recreated,
-        nothing_is_held_that_was_given_back,
-    };
-    return unit_run_with(
-        "nvml_trouble", tests, ARRAY_LEN(tests), 60,
-        &(struct unit_fixtures){.begin = fixture_begin, .end = fixture_end});
-}
+UNIT_MAIN_AROUND("nvml_trouble", fixture_begin, fixture_end,
+                 there_is_no_library_or_it_is_another_one,
+                 the_library_is_found_in_the_root_of_a_driver,
+                 a_driver_that_comes_goes_and_comes_back, a_lost_card_keeps_its_name,
+                 a_name_is_not_given_to_two_cards, events_are_returned_once,
+                 an_event_of_a_card_that_is_lost_by_then, cards_without_events,
+                 a_broken_event_set_is_recreated, nothing_is_held_that_was_given_back)

@@ -119,13 +119,6 @@ START_TEST(what_differs_fails)
 }
 END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {without_a_card_it_is_skipped, a_card_gives_a_table,
-                                  pytorch_is_asked_where_there_is_one,
-                                  a_file_that_cannot_be_written_fails,
-                                  what_differs_fails};
-    return unit_run_with(
-        "real_limit", tests, ARRAY_LEN(tests), 120,
-        &(struct unit_fixtures){.begin = fixture_begin, .end = fixture_end});
-}
+UNIT_MAIN_AROUND("real_limit", fixture_begin, fixture_end, without_a_card_it_is_skipped,
+                 a_card_gives_a_table, pytorch_is_asked_where_there_is_one,
+                 a_file_that_cannot_be_written_fails, what_differs_fails)

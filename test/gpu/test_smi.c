@@ -61,10 +61,5 @@ START_TEST(cards_are_compared_with_those_of_nvidia_smi)
 }
 END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {cards_are_compared_with_those_of_nvidia_smi};
-    return unit_run_with(
-        "smi", tests, ARRAY_LEN(tests), 60,
-        &(struct unit_fixtures){.begin = fixture_begin, .end = fixture_end});
-}
+UNIT_MAIN_AROUND("smi", fixture_begin, fixture_end,
+                 cards_are_compared_with_those_of_nvidia_smi)
