@@ -232,12 +232,8 @@ static int get_unsigned(const char *function, nvmlDevice_t device, const char *k
     return OK;
 }
 
-static int get_text(const char *function, nvmlDevice_t device, const char *key, char *out,
-                    unsigned int size)
+static int give_text(int rc, const char *p, size_t len, char *out, unsigned int size)
 {
-    int index = index_of(device), rc = trouble(function, index);
-    size_t len;
-    const char *p = value_of(index, key, &len);
     if (rc)
         return rc;
     if (!p)
@@ -247,6 +243,15 @@ static int get_text(const char *function, nvmlDevice_t device, const char *key, 
     memcpy(out, p, len);
     out[len] = '\0';
     return OK;
+}
+
+static int get_text(const char *function, nvmlDevice_t device, const char *key, char *out,
+                    unsigned int size)
+{
+    int index = index_of(device), rc = trouble(function, index);
+    size_t len = 0;
+    const char *p = value_of(index, key, &len);
+    return give_text(rc, p, len, out, size);
 }
 
 /* Some texts of the library. */
@@ -279,18 +284,10 @@ NVML(nvmlShutdown, void)
 
 NVML(nvmlSystemGetDriverVersion, char *out, unsigned int size)
 {
-    size_t len;
+    size_t len = 0;
     int rc = trouble(__func__, -1);
     const char *p = line_of("driver", 0, &len);
-    if (rc)
-        return rc;
-    if (!p)
-        return NOT_SUPPORTED;
-    if (len >= size)
-        return INSUFFICIENT_SIZE;
-    memcpy(out, p, len);
-    out[len] = '\0';
-    return OK;
+    return give_text(rc, p, len, out, size);
 }
 
 NVML(nvmlSystemGetCudaDriverVersion_v2, int *out)
@@ -303,10 +300,10 @@ NVML(nvmlSystemGetCudaDriverVersion_v2, int *out)
     return rc ? rc : p ? OK : NOT_SUPPORTED;
 }
 
-static int count(const char *function, unsigned int *out)
+NVML(nvmlDeviceGetCount_v2, unsigned int *out)
 {
     size_t len;
-    int rc = trouble(function, -1);
+    int rc = trouble(__func__, -1);
     if (rc)
         return rc;
     for (*out = 0; line_of("card", (int)*out, &len);)
@@ -314,16 +311,11 @@ static int count(const char *function, unsigned int *out)
     return OK;
 }
 
-NVML(nvmlDeviceGetCount_v2, unsigned int *out)
-{
-    return count(__func__, out);
-}
-
-static int by_index(const char *function, unsigned int index, nvmlDevice_t *out)
+NVML(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *out)
 {
     size_t len;
     unsigned long long code;
-    int rc = trouble(function, (int)index);
+    int rc = trouble(__func__, (int)index);
     if (rc)
         return rc;
     if (index >= MAX_CARDS || !line_of("card", (int)index, &len))
@@ -332,24 +324,6 @@ static int by_index(const char *function, unsigned int index, nvmlDevice_t *out)
         return (int)code;
     *out = handle_of((int)index);
     return OK;
-}
-
-NVML(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *out)
-{
-    return by_index(__func__, index, out);
-}
-
-NVML(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice_t *out)
-{
-    unsigned int n = 0;
-    int rc = count(__func__, &n);
-    for (unsigned int i = 0; !rc && i < n; i++) {
-        size_t len;
-        const char *p = value_of((int)i, "uuid", &len);
-        if (p && len == strlen(uuid) && !memcmp(p, uuid, len))
-            return by_index(__func__, i, out);
-    }
-    return rc ? rc : NOT_FOUND;
 }
 
 NVML(nvmlDeviceGetUUID, nvmlDevice_t device, char *out, unsigned int size)
@@ -362,10 +336,17 @@ NVML(nvmlDeviceGetName, nvmlDevice_t device, char *out, unsigned int size)
     return get_text(__func__, device, "name", out, size);
 }
 
-NVML(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned int *out)
-{
-    return get_unsigned(__func__, device, "minor", out);
-}
+/* A function that has a number of the card. */
+#define NUMBER(name, key)                                                                \
+    NVML(name, nvmlDevice_t device, unsigned int *out)                                   \
+    {                                                                                    \
+        return get_unsigned(__func__, device, key, out);                                 \
+    }
+NUMBER(nvmlDeviceGetMinorNumber, "minor")
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "gen")
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "width")
+NUMBER(nvmlDeviceGetPowerManagementLimit, "powerlimit")
+NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "pages")
 
 NVML(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *out)
 {
@@ -414,21 +395,6 @@ NVML(nvmlDeviceGetMaxClockInfo, nvmlDevice_t device, int type, unsigned int *out
     return get_unsigned(__func__, device, key, out);
 }
 
-NVML(nvmlDeviceGetMaxPcieLinkGeneration, nvmlDevice_t device, unsigned int *out)
-{
-    return get_unsigned(__func__, device, "gen", out);
-}
-
-NVML(nvmlDeviceGetMaxPcieLinkWidth, nvmlDevice_t device, unsigned int *out)
-{
-    return get_unsigned(__func__, device, "width", out);
-}
-
-NVML(nvmlDeviceGetPowerManagementLimit, nvmlDevice_t device, unsigned int *out)
-{
-    return get_unsigned(__func__, device, "powerlimit", out);
-}
-
 NVML(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t *out)
 {
     int rc = get_unsigned(__func__, device, "util", &out->gpu);
@@ -438,11 +404,6 @@ NVML(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t *out)
 NVML(nvmlDeviceGetTemperature, nvmlDevice_t device, int sensor, unsigned int *out)
 {
     return sensor ? INVALID_ARGUMENT : get_unsigned(__func__, device, "temp", out);
-}
-
-NVML(nvmlDeviceGetRetiredPagesPendingStatus, nvmlDevice_t device, unsigned int *out)
-{
-    return get_unsigned(__func__, device, "pages", out);
 }
 
 struct processes {
@@ -476,27 +437,18 @@ static int processes(const char *function, nvmlDevice_t device, const char *key,
     return rc;
 }
 
-static int processes_v1(const char *function, nvmlDevice_t device, const char *key,
-                        unsigned int *n, nvmlProcessInfo_v1_t *out)
-{
-    static struct processes list;
-    int rc = processes(function, device, key, n, &list);
-    for (unsigned i = 0; !rc && i < list.n; i++)
-        out[i] = (nvmlProcessInfo_v1_t){list.p[i].pid, list.p[i].bytes};
-    return rc;
-}
-
-NVML(nvmlDeviceGetComputeRunningProcesses, nvmlDevice_t device, unsigned int *n,
-     nvmlProcessInfo_v1_t *out)
-{
-    return processes_v1(__func__, device, "processes", n, out);
-}
-
-NVML(nvmlDeviceGetGraphicsRunningProcesses, nvmlDevice_t device, unsigned int *n,
-     nvmlProcessInfo_v1_t *out)
-{
-    return processes_v1(__func__, device, "graphics", n, out);
-}
+/* A list of processes in a form of nvml.h, with what the form has behind the bytes. */
+#define PROCESSES(name, form, key, ...)                                                  \
+    NVML(name, nvmlDevice_t device, unsigned int *n, form *out)                          \
+    {                                                                                    \
+        static struct processes list;                                                    \
+        int rc = processes(__func__, device, key, n, &list);                             \
+        for (unsigned i = 0; !rc && i < list.n; i++)                                     \
+            out[i] = (form){list.p[i].pid, list.p[i].bytes, __VA_ARGS__};                \
+        return rc;                                                                       \
+    }
+PROCESSES(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, "processes")
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, "graphics")
 
 static unsigned long long now_us(void)
 {
@@ -680,32 +632,11 @@ NVML(nvmlDeviceGetMigMode, nvmlDevice_t device, unsigned int *mode, unsigned int
     return rc;
 }
 
-static int processes_v2(const char *function, nvmlDevice_t device, const char *key,
-                        unsigned int *n, nvmlProcessInfo_v2_t *out)
-{
-    static struct processes list;
-    int rc = processes(function, device, key, n, &list);
-    for (unsigned i = 0; !rc && i < list.n; i++)
-        out[i] = (nvmlProcessInfo_v2_t){list.p[i].pid, list.p[i].bytes, ~0u, ~0u};
-    return rc;
-}
-
-NVML(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsigned int *n,
-     nvmlProcessInfo_v2_t *out)
-{
-    return processes_v2(__func__, device, "processes", n, out);
-}
-
-NVML(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDevice_t device, unsigned int *n,
-     nvmlProcessInfo_v2_t *out)
-{
-    return processes_v2(__func__, device, "graphics", n, out);
-}
-
-NVML(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t device, unsigned int *n,
-     nvmlProcessInfo_v2_t *out)
-{
-    return processes_v2(__func__, device, "mps", n, out);
-}
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, "processes", ~0u,
+          ~0u)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_v2_t, "graphics", ~0u,
+          ~0u)
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, "mps", ~0u,
+          ~0u)
 
 #endif

@@ -6,7 +6,7 @@
 
 #define T4                                                                               \
     "card uuid=GPU-t4;name=Tesla T4;bus=3b;minor=1;total=16106127360;free=15569256448;"  \
-    "used=3145728;reserved=533725184;maxclock1=1590;maxclock2=5001;gen=3;"           \
+    "used=3145728;reserved=533725184;maxclock1=1590;maxclock2=5001;gen=3;"               \
     "width=16;powerlimit=70000;util=7;utilmem=1;temp=31;pages=0;events=11;"              \
     "processes=812:1048576,7:2097152\n"
 #define H200                                                                             \
@@ -18,13 +18,21 @@
 static inline void open_library(const char *name)
 {
     cleanup_free char *library = fixture_library(name);
+    gpu_free(gpu);
     gpu = gpu_nvml_new(library);
 }
 
-static inline void open_fake(const char *script)
+/* The cards of the script, with the library that is open. */
+static inline void reads(const char *script)
 {
     fixture_script(script);
+    fixture_sample();
+}
+
+static inline void opens(const char *script)
+{
     open_library("libnvidia-ml.so.1");
+    reads(script);
 }
 
 static inline void refused(enum err_code code, const char *words)
@@ -36,12 +44,6 @@ static inline void refused(enum err_code code, const char *words)
     ck_assert_uint_eq(sample.n_cards, 0);
 }
 
-static inline const struct gpu_card *card(size_t i)
-{
-    ck_assert_uint_lt(i, sample.n_cards);
-    return &sample.cards[i];
-}
-
 /* The state and, unless it is ok, a part of the reason. */
 static inline void state_is(size_t i, enum gpu_state state, const char *why)
 {
@@ -51,4 +53,26 @@ static inline void state_is(size_t i, enum gpu_state state, const char *why)
         ck_assert_has(card(i)->why, why);
     else
         ck_assert_str_eq(card(i)->why, "");
+}
+
+/* The next event within 5 s: "xid 79 of 1 GPU-h200"; index -1: of no card. */
+static inline void event_is(const char *want)
+{
+    static const char *const kinds[] = {
+        [GPU_EVENT_NONE] = "none", [GPU_EVENT_XID] = "xid", [GPU_EVENT_ECC] = "ecc"};
+    struct gpu_event e;
+    ck_assert_done(gpu_wait(gpu, strcmp(want, "none") ? 5000 : 10, &e, &err), err);
+    cleanup_free char *got = e.kind == GPU_EVENT_NONE
+                                 ? xstrdup("none")
+                                 : xasprintf("%s %lld of %d %s", kinds[e.kind],
+                                             (long long)e.xid, e.index, e.uuid);
+    ck_assert_str_eq(got, want);
+}
+
+static inline void no_events(const char *words)
+{
+    struct gpu_event e;
+    ck_assert_int_eq(gpu_wait(gpu, 5000, &e, &err), -1);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert_has(err.msg, words);
 }

@@ -66,10 +66,10 @@ static void compare(struct result *r, const char *card, const char *what,
     cleanup_free char *copy = xmemdup0(theirs.p ? theirs.p : "", theirs.n);
     char *end;
     double mine = strtod(ours, NULL), value = strtod(copy, &end);
-    bool known = *ours && (tolerance < 0 ? theirs.n && !strstr(copy, "N/A") : end != copy);
-    bool same = tolerance < 0
-                    ? span_eq_nocase(span_of(ours), theirs)
-                    : value - mine <= tolerance && mine - value <= tolerance;
+    bool known =
+        *ours && (tolerance < 0 ? theirs.n && !strstr(copy, "N/A") : end != copy);
+    bool same = tolerance < 0 ? span_eq_nocase(span_of(ours), theirs)
+                              : value - mine <= tolerance && mine - value <= tolerance;
     *(!known ? &r->unknown : same ? &r->same : &r->different) += 1;
     printf("%-10s %-12s %-28s %s | %s\n",
            !known ? "unknown"
@@ -125,8 +125,10 @@ static bool compare_all(const struct gpu_sample *s, const char *smi)
 {
     cleanup_buf struct buf command = {0}, out = {0};
     struct result r = {0};
-    buf_printf(&command, "%s --format=csv,noheader,nounits --query-gpu=uuid,"
-                         "driver_version,name,pci.bus_id", smi);
+    buf_printf(&command,
+               "%s --format=csv,noheader,nounits --query-gpu=uuid,"
+               "driver_version,name,pci.bus_id",
+               smi);
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         buf_printf(&command, ",%s", numbers[i].column);
     if (run(command.p, &out)) {

@@ -28,6 +28,7 @@ static void refused(const char *text, const char *words)
     ck_assert_uint_eq(sample.n_cards, 0);
 }
 
+/* Cards are sorted, and their memory is made plausible. */
 START_TEST(cards_are_read_from_a_file)
 {
     open_cards(
@@ -35,29 +36,20 @@ START_TEST(cards_are_read_from_a_file)
         "{'index':3,'uuid':'GPU-3','model':'Tesla T4','busId':'00000000:3B:00.0',"
         "'memoryTotal':1000,'memoryUsed':100,'memoryReserved':40,'pcieWidthMax':16,"
         "'processes':[{'pid':9,'bytes':5,'sm':100},{'pid':8}],'colour':'red'},"
-        "{'uuid':'GPU-1','memoryTotal':1000,'memoryFree':1000,'remapFailed':1}]}");
+        "{'uuid':'GPU-1','memoryTotal':1000,'memoryFree':1000,'remapFailed':1},"
+        "{'index':2,'model':'a \\\"b\\\" \\\\ \\u00e4','memoryTotal':9,'memoryFree':5,"
+        "'memoryUsed':4,'memoryReserved':1,'processes':[{'pid':1,'bytes':2,'sm':0}]}]}");
     fixture_sample();
     ck_assert_str_eq(sample.driver, "535.129.03");
     ck_assert_str_eq(sample.cuda, "12.2");
-    ck_assert_uint_eq(sample.n_cards, 2);
-    const struct gpu_card *c = &sample.cards[0];
-    ck_assert_int_eq(c->index, 1);
-    ck_assert_int_eq(c->state, GPU_ECC);
-    ck_assert(!gpu_knows(c, GPU_MEM_USED) && !c->processes_known);
-    c = &sample.cards[1];
-    ck_assert_int_eq(c->index, 3);
-    ck_assert_int_eq(c->state, GPU_OK);
-    ck_assert_str_eq(c->model, "Tesla T4");
-    ck_assert_int_eq(gpu_value(c, GPU_MEM_FREE, -1), 860);
-    ck_assert_int_eq(gpu_value(c, GPU_MEM_USED, -1), 100);
-    ck_assert_int_eq(gpu_value(c, GPU_PCIE_WIDTH_MAX, -1), 16);
-    ck_assert_int_eq(gpu_value(c, GPU_TEMPERATURE, -1), -1);
-    ck_assert_uint_eq(c->n_processes, 2);
-    ck_assert_int_eq(c->processes[0].pid, 8);
-    ck_assert_int_eq(c->processes[0].bytes, -1);
-    ck_assert_int_eq(c->processes[0].sm_percent, -1);
-    ck_assert_int_eq(c->processes[1].bytes, 5);
-    ck_assert_int_eq(c->processes[1].sm_percent, 100);
+    ck_assert_uint_eq(sample.n_cards, 3);
+    card_is(0, "1|GPU-1|||ecc: row remapping failed| memoryTotal=1000 memoryFree=1000 "
+               "remapFailed=1");
+    card_is(1, "2||a \"b\" \\ \xc3\xa4||ok| memoryTotal=9 memoryFree=5 memoryUsed=3 "
+               "memoryReserved=1 processes 1:2:0");
+    card_is(2,
+            "3|GPU-3|Tesla T4|00000000:3B:00.0|ok| memoryTotal=1000 memoryFree=860 "
+            "memoryUsed=100 memoryReserved=40 pcieWidthMax=16 processes 8:-1:-1 9:5:100");
 }
 END_TEST
 
@@ -66,12 +58,10 @@ START_TEST(the_file_may_say_the_state_and_change)
     open_cards("{'cards':[{'state':'lost','why':'on purpose','remapFailed':1},"
                "{'state':'ok','remapFailed':1,'memoryTotal':1},{'state':'mig'},{}]}");
     fixture_sample();
-    ck_assert_int_eq(sample.cards[0].state, GPU_LOST);
-    ck_assert_str_eq(sample.cards[0].why, "on purpose");
-    ck_assert_int_eq(sample.cards[1].state, GPU_OK);
-    ck_assert_str_eq(sample.cards[1].why, "");
-    ck_assert_str_eq(sample.cards[2].why, "set by the file");
-    ck_assert_int_eq(sample.cards[3].state, GPU_UNREADABLE);
+    card_is(0, "0||||lost: on purpose| remapFailed=1");
+    card_is(1, "1||||ok| memoryTotal=1 memoryFree=1 remapFailed=1");
+    card_is(2, "2||||mig: set by the file|");
+    card_is(3, "3||||unreadable: memory size is unknown|");
     write_cards("{'cards':null}");
     fixture_sample();
     ck_assert_uint_eq(sample.n_cards, 0);
@@ -126,27 +116,6 @@ START_TEST(a_bad_file_is_refused_and_the_error_says_where)
 }
 END_TEST
 
-START_TEST(cards_are_sorted_and_their_memory_is_plausible)
-{
-    open_cards("{'cards':["
-               "{'index':1,'uuid':'GPU-1','model':'a \\\"b\\\" \\\\ \\u00e4',"
-               "'memoryTotal':9,'memoryFree':5,'memoryUsed':4,'memoryReserved':1,"
-               "'processes':[{'pid':3},{'pid':1,'bytes':2,'sm':0}]},"
-               "{'state':'lost','why':'w','index':0,'processes':[]}]}");
-    fixture_sample();
-    const struct gpu_card *c = sample.cards;
-    ck_assert_int_eq(c[0].state, GPU_LOST);
-    ck_assert_str_eq(c[0].why, "w");
-    ck_assert_str_eq(c[1].model, "a \"b\" \\ \xc3\xa4");
-    ck_assert_int_eq(gpu_value(&c[1], GPU_MEM_USED, -1), 3);
-    ck_assert_int_eq(c[1].processes[0].bytes, 2);
-    ck_assert_int_eq(c[1].processes[0].sm_percent, 0);
-    ck_assert_int_eq(c[1].processes[1].bytes, -1);
-    ck_assert_int_eq(c[1].processes[1].sm_percent, -1);
-}
-END_TEST
-
 UNIT_MAIN_AROUND("file", fixture_begin, fixture_end, cards_are_read_from_a_file,
                  the_file_may_say_the_state_and_change,
-                 cards_are_sorted_and_their_memory_is_plausible,
                  a_bad_file_is_refused_and_the_error_says_where)
