@@ -57,8 +57,11 @@ static inline void lib_fill(struct cluster_state *cs, const struct lists *lists)
     ck_assert_msg(cluster_state_check_ready(cs, &err) == 0, "not ready: %s", err.msg);
 }
 
-/* New; `items` has the items of each list. */
-static inline struct cluster_state *lib_cluster_state(const struct lists *items)
+/* The cluster of the test. */
+static struct cluster_state *cs;
+
+/* Makes `cs` of the items of each list. The former cluster ends. */
+static inline void lib_cluster(const struct lists *items)
 {
     const struct cluster_state_config config = {
         .ledger = {.unit_mib = 1024, .external_tolerance_mib = 1024},
@@ -70,11 +73,21 @@ static inline struct cluster_state *lib_cluster_state(const struct lists *items)
     for (int i = 0; i < CORE_KINDS; i++)
         all[i] = xasprintf("{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}",
                            texts[i] ? texts[i] : "");
-    struct cluster_state *cs = cluster_state_new(&config);
+    cluster_state_free(cs);
+    cs = cluster_state_new(&config);
     lib_fill(cs, &(struct lists){all[0], all[1], all[2], all[3], all[4]});
     for (int i = 0; i < CORE_KINDS; i++)
         free(all[i]);
-    return cs;
+}
+#define CLUSTER(...) lib_cluster(&(struct lists){__VA_ARGS__})
+
+/* The JSON text, which may be NULL; new. */
+static inline json_t *lib_json(const char *text)
+{
+    json_error_t error;
+    json_t *j = text ? json_loads(text, JSON_ALLOW_NUL, &error) : NULL;
+    ck_assert_msg(j || !text, "%s: %s", error.text, text);
+    return j;
 }
 
 #define NODE(name, mem, cards)                                                           \

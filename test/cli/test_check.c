@@ -2,6 +2,7 @@
 #include "cli/check.h"
 
 #include "cli/lib.h"
+#include "lib/lib.h"
 #include "lib/program.h"
 
 #define CARDS                                                                            \
@@ -9,7 +10,7 @@
     "," CARD_OF("1", "Healthy", "T4", "15360", "0")
 
 /* The drift of all nodes as /metrics counts it: one digit per kind. */
-static void ck_drift(const struct cluster_state *cs, const char *want)
+static void ck_drift(const char *want)
 {
     const struct ledger *l = cluster_state_ledger(cs);
     int64_t counts[DRIFTS] = {0};
@@ -25,14 +26,13 @@ static void ck_drift(const struct cluster_state *cs, const char *want)
 static void expect(const struct lists *items, const char *drift, const char *want)
 {
     cleanup_buf struct buf out = {0};
-    struct cluster_state *cs = lib_cluster_state(items);
+    lib_cluster(items);
     size_t n = check_cluster(&out, cs, (struct span){0}), lines = 0;
-    ck_drift(cs, drift);
+    ck_drift(drift);
     for (const char *p = want; (p = strchr(p, '\n')); p++)
         lines++;
     ck_assert_str_eq(out.n ? out.p : "", want);
     ck_assert_uint_eq(n, lines);
-    cluster_state_free(cs);
 }
 
 START_TEST(a_consistent_cluster_has_no_differences)
@@ -117,13 +117,12 @@ START_TEST(allocations_that_differ_from_promises)
         "a", "GPU-1") "," HELD("b", "GPU-1") "," HELD("gone",                            \
                                                       "GPU-1") "],\"cardList\":[" CARDS  \
                                                                "]}}"
-    struct cluster_state *cs = lib_cluster_state(&(struct lists){
-        .nodes = NODE("n1", "30", "2"),
-        .scvs = SCV_HELD,
-        .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("b", "n1", "2", IDX("1"))});
+    CLUSTER(.nodes = NODE("n1", "30", "2"), .scvs = SCV_HELD,
+            .pods =
+                POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("b", "n1", "2", IDX("1")));
     cleanup_buf struct buf out = {0};
     ck_assert_uint_eq(check_cluster(&out, cs, (struct span){0}), 2);
-    ck_drift(cs, "0000010001");
+    ck_drift("0000010001");
     ck_assert_contains(out.p,
                        "node n1: pod ns/a: the promise names GPU0, but the kubelet gave "
                        "GPU1; it counts on both\n");
@@ -132,7 +131,6 @@ START_TEST(allocations_that_differ_from_promises)
                        "annotations do not name\n");
     ck_assert_contains(out.p, "note: node n1: container c of pod ns/gone holds 2 "
                               "aliyun.com/gpu-mem, but no such pod is bound here");
-    cluster_state_free(cs);
 }
 END_TEST
 
@@ -158,61 +156,50 @@ START_TEST(annotations_that_differ_from_requests)
 }
 END_TEST
 
-static size_t against(const struct cluster_state *cs, const char *view, struct buf *out)
-{
-    json_t *j = json_loads(view, 0, NULL);
-    ck_assert_ptr_nonnull(j);
-    buf_clear(out);
-    size_t n = check_extender(out, cs, j, (struct span){0});
-    json_decref(j);
-    return n;
-}
-
 START_TEST(comparison_with_the_extender)
 {
-    cleanup_buf struct buf out = {0};
-    struct cluster_state *cs = lib_cluster_state(&(struct lists){
-        .nodes = NODE("n1", "30", "2"), .pods = POD_OF("a", "n1", "2", IDX("0"))});
-    ck_assert_uint_eq(
-        against(cs,
-                "{\"nodes\":[{\"name\":\"n1\",\"devs\":[{\"id\":0,\"totalGPU\":15,"
-                "\"usedGPU\":2,\"pods\":[{\"name\":\"a\",\"namespace\":\"ns\"}]},{\"id\":"
-                "1,\"totalGPU\":15,\"usedGPU\":0,\"pods\":[]}]}]}",
-                &out),
-        0);
-    ck_assert_uint_eq(
-        against(cs,
-                "{\"nodes\":[{\"name\":\"n1\",\"devs\":[{\"id\":0,\"totalMiB\":15360,"
-                "\"promisedMiB\":0,\"health\":\"Unhealthy\",\"pods\":[]},{\"id\":1,"
-                "\"totalMiB\":1,\"promisedMiB\":0,\"pods\":[{\"name\":\"\\u001b\","
-                "\"namespace\":\"ns\"}]}]},{\"name\":\"n9\",\"devs\":[{}]}]}",
-                &out),
-        6);
-    ck_assert_str_eq(
-        out.p, "node n1: GPU0: 2048 MiB are promised, but 0 for the extender\n"
-               "node n1: GPU0 is Healthy, but Unhealthy for the extender\n"
-               "node n1: GPU0: the extender does not count pod ns/a\n"
-               "node n1: GPU1 has 15360 MiB, but 1 for the extender\n"
-               "node n1: GPU1: the extender counts pod ns/?, which is not on this card\n"
-               "the extender lists node n9, which does not exist\n");
-    /* The extender knows of a silent node; the snapshot does not. */
-    ck_assert_uint_eq(
-        against(cs,
-                "{\"nodes\":[{\"name\":\"n1\",\"reason\":\"silent\",\"devs\":[{\"id\":0,"
-                "\"totalGPU\":15,\"usedGPU\":2,\"pods\":[{\"name\":\"a\",\"namespace\":"
-                "\"other\"}]},{\"id\":1,\"totalGPU\":15,\"usedGPU\":0,\"pods\":[]}]}]}",
-                &out),
-        3);
-    ck_assert_str_eq(out.p,
-                     "node n1: the extender rejects all pods here: silent\n"
-                     "node n1: GPU0: the extender does not count pod ns/a\n"
-                     "node n1: GPU0: the extender counts pod other/a, which is not on "
-                     "this card\n");
-    ck_assert_uint_eq(against(cs, "{\"nodes\":[]}", &out), 1);
-    ck_assert_uint_eq(against(cs, "[1]", &out), 1);
-    ck_assert_uint_eq(against(cs, "{\"nodes\":[1,{\"name\":3}],\"error\":\"no\"}", &out),
-                      1);
-    cluster_state_free(cs);
+    static const struct {
+        const char *view, *want; /* NULL: one difference */
+    } cases[] = {
+        {"{\"nodes\":[{\"name\":\"n1\",\"devs\":[{\"id\":0,\"totalGPU\":15,\"usedGPU\":2,"
+         "\"pods\":[{\"name\":\"a\",\"namespace\":\"ns\"}]},{\"id\":1,\"totalGPU\":15,"
+         "\"usedGPU\":0,\"pods\":[]}]}]}",
+         ""},
+        {"{\"nodes\":[{\"name\":\"n1\",\"devs\":[{\"id\":0,\"totalMiB\":15360,"
+         "\"promisedMiB\":0,\"health\":\"Unhealthy\",\"pods\":[]},{\"id\":1,"
+         "\"totalMiB\":1,\"promisedMiB\":0,\"pods\":[{\"name\":\"\\u001b\","
+         "\"namespace\":\"ns\"}]}]},{\"name\":\"n9\",\"devs\":[{}]}]}",
+         "node n1: GPU0: 2048 MiB are promised, but 0 for the extender\n"
+         "node n1: GPU0 is Healthy, but Unhealthy for the extender\n"
+         "node n1: GPU0: the extender does not count pod ns/a\n"
+         "node n1: GPU1 has 15360 MiB, but 1 for the extender\n"
+         "node n1: GPU1: the extender counts pod ns/?, which is not on this card\n"
+         "the extender lists node n9, which does not exist\n"},
+        /* The extender knows of a silent node; the snapshot does not. */
+        {"{\"nodes\":[{\"name\":\"n1\",\"reason\":\"silent\",\"devs\":[{\"id\":0,"
+         "\"totalGPU\":15,\"usedGPU\":2,\"pods\":[{\"name\":\"a\",\"namespace\":"
+         "\"other\"}]},{\"id\":1,\"totalGPU\":15,\"usedGPU\":0,\"pods\":[]}]}]}",
+         "node n1: the extender rejects all pods here: silent\n"
+         "node n1: GPU0: the extender does not count pod ns/a\n"
+         "node n1: GPU0: the extender counts pod other/a, which is not on this card\n"},
+        {"{\"nodes\":[],\"unit\":\"MiB\"}",
+         "one unit of aliyun.com/gpu-mem is 1024 MiB, but 1 MiB for the extender\n"
+         "node n1: the extender does not list this node\n"},
+        {"{\"nodes\":[]}", NULL},
+        {"[1]", NULL},
+        {"{\"nodes\":[1,{\"name\":3}],\"error\":\"no\"}", NULL},
+    };
+    CLUSTER(.nodes = NODE("n1", "30", "2"), .pods = POD_OF("a", "n1", "2", IDX("0")));
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf out = {0};
+        cleanup_json json_t *view = lib_json(cases[i].view);
+        size_t lines = cases[i].want ? 0 : 1;
+        for (const char *p = cases[i].want; p && (p = strchr(p, '\n')); p++)
+            lines++;
+        ck_assert_uint_eq(check_extender(&out, cs, view, (struct span){0}), lines);
+        if (cases[i].want)
+            ck_assert_str_eq(out.n ? out.p : "", cases[i].want);
+    }
 }
 END_TEST
 

@@ -20,8 +20,7 @@ static void load(const char *dir, const char *name, struct buf *text)
     ck_assert_done(file_read(path, FILE_MAX_BYTES, text, &err), err);
 }
 
-static void compare(const char *dir, const char *name, const struct cluster_state *cs,
-                    bool details)
+static void compare(const char *dir, const char *name, bool details)
 {
     cleanup_buf struct buf want = {0}, got = {0};
     load(dir, name, &want);
@@ -35,13 +34,13 @@ static void run_case(const char *dir)
     cleanup_buf struct buf nodes = {0}, pods = {0};
     const struct cluster_state_config config = {
         .ledger = {.unit_mib = 1024}, .only_pods = true, .request = lib_request};
-    struct cluster_state *cs = cluster_state_new(&config);
+    cluster_state_free(cs);
+    cs = cluster_state_new(&config);
     load(dir, "nodes.json", &nodes);
     load(dir, "pods.json", &pods);
     lib_fill(cs, &(struct lists){.nodes = nodes.p, .pods = pods.p});
-    compare(dir, "summary.txt", cs, false);
-    compare(dir, "details.txt", cs, true);
-    cluster_state_free(cs);
+    compare(dir, "summary.txt", false);
+    compare(dir, "details.txt", true);
 }
 
 START_TEST(every_case_byte_for_byte)
@@ -63,8 +62,7 @@ END_TEST
 START_TEST(a_single_node_and_an_unknown_node)
 {
     cleanup_buf struct buf out = {0};
-    struct cluster_state *cs = lib_cluster_state(
-        &(struct lists){.nodes = NODE("a", "10", "1") "," NODE("b", "20", "2")});
+    CLUSTER(.nodes = NODE("a", "10", "1") "," NODE("b", "20", "2"));
     ck_assert(classic_write(&out, cs, SPAN("b"), false));
     ck_assert_str_eq(
         out.p,
@@ -75,20 +73,17 @@ START_TEST(a_single_node_and_an_unknown_node)
     buf_clear(&out);
     ck_assert(!classic_write(&out, cs, SPAN("nope"), false));
     ck_assert_str_eq(out.p, "Failed due to nodes \"nope\" not found");
-    cluster_state_free(cs);
 }
 END_TEST
 
 START_TEST(numbers_out_of_range)
 {
     cleanup_buf struct buf out = {0};
-    struct cluster_state *cs = lib_cluster_state(&(struct lists){
-        .nodes = NODE("a", "1000000", "100000"),
-        .pods = POD_OF("p", "a", "2", IDX("-9223372036854775808")) "," POD_OF(
-            "q", "a", "2", IDX("9223372036854775807"))});
+    CLUSTER(.nodes = NODE("a", "1000000", "100000"),
+            .pods = POD_OF("p", "a", "2", IDX("-9223372036854775808")) "," POD_OF(
+                "q", "a", "2", IDX("9223372036854775807")));
     ck_assert(classic_write(&out, cs, (struct span){0}, true));
     ck_assert(classic_write(&out, cs, (struct span){0}, false));
-    cluster_state_free(cs);
 }
 END_TEST
 

@@ -2,6 +2,7 @@
 #include "cli/defrag.h"
 
 #include "domain/objects.h"
+#include "lib/lib.h"
 
 /*
  * Which pods may be moved, and where to. JSON is written with ' for ".
@@ -28,31 +29,14 @@ static void stop(void)
     arena_fini(&arena);
 }
 
-static json_t *parse(const char *text)
+/* A list of one item; new. */
+static json_t *list_of(const char *item)
 {
-    struct span s = quoted(&arena, "%s", text);
+    struct span s = quoted(&arena, "[%s]", item);
     json_error_t error;
     json_t *j = json_loadb(s.p, s.n, 0, &error);
-    ck_assert_msg(j != NULL, "%s: %s", error.text, text);
+    ck_assert_msg(j != NULL, "%s: %s", error.text, item);
     return j;
-}
-
-static void add(void (*fn)(const json_t *items), const char *item)
-{
-    json_t *j = parse(item), *items = json_pack("[O]", j);
-    fn(items);
-    json_decref(items);
-    json_decref(j);
-}
-
-static void add_pod_items(const json_t *items)
-{
-    defrag_rules_add_pods(rules, ledger, items);
-}
-
-static void add_node_items(const json_t *items)
-{
-    defrag_rules_add_nodes(rules, items);
 }
 
 #define OWNED(kind)                                                                      \
@@ -68,10 +52,13 @@ static const char *stays(const char *meta, const char *spec)
     cleanup_buf struct buf pod = {0};
     buf_printf(&pod, "{'metadata':{'uid':'p'%s%s},'spec':{%s}}", *meta ? "," : "", meta,
                spec);
-    add(add_pod_items, pod.p);
+    cleanup_json json_t *items = list_of(pod.p);
+    defrag_rules_add_pods(rules, ledger, items);
     const char *why = defrag_rules_stays(rules, SPAN("p"));
     return why ? why : "";
 }
+
+#define GANG "is a member of a gang"
 
 START_TEST(the_controller_decides)
 {
@@ -85,10 +72,18 @@ START_TEST(the_controller_decides)
         {OWNED("Job"), "belongs to a Job, which would lose its work"},
         {OWNED("Job") "," SAFE("true"), ""},
         {OWNED("PyTorchJob"), "has a controller of an unknown kind"},
-        {OWNED("ReplicaSet") "," SAFE("false"), "has the annotation safe-to-evict: false"},
+        {OWNED("ReplicaSet") "," SAFE("false"),
+         "has the annotation safe-to-evict: false"},
         {OWNED("ReplicaSet") ",'annotations':{'kubernetes.io/config.mirror':'h'}",
          "is the mirror pod of a static pod"},
         {OWNED("ReplicaSet") ",'deletionTimestamp':'t'", "is being deleted"},
+        {OWNED("ReplicaSet") ",'labels':{'pod-group.scheduling.sigs.k8s.io':'g'},"
+                             "'annotations':{'gpushare/gang-minimum':'1'}",
+         GANG},
+        {OWNED("ReplicaSet") ",'labels':{'scheduling.x-k8s.io/pod-group':'g'}", GANG},
+        {OWNED("ReplicaSet") ",'labels':{'kueue.x-k8s.io/pod-group-name':'g'}", GANG},
+        {OWNED("ReplicaSet") ",'labels':{'volcano.sh/job-name':'g'}", GANG},
+        {OWNED("ReplicaSet") ",'annotations':{'scheduling.k8s.io/group-name':'g'}", GANG},
     };
     start();
     ck_assert_str_eq(defrag_rules_stays(rules, SPAN("p")), "has just been created");
@@ -106,30 +101,10 @@ START_TEST(the_controller_decides)
 }
 END_TEST
 
-START_TEST(members_of_gangs_stay)
-{
-    static const char *const metas[] = {
-        "'labels':{'pod-group.scheduling.sigs.k8s.io':'g'},"
-        "'annotations':{'gpushare/gang-minimum':'1'}",
-        "'labels':{'scheduling.x-k8s.io/pod-group':'g'}",
-        "'labels':{'kueue.x-k8s.io/pod-group-name':'g'}",
-        "'labels':{'volcano.sh/job-name':'g'}",
-        "'annotations':{'scheduling.k8s.io/group-name':'g'}"};
-    start();
-    for (size_t i = 0; i < ARRAY_LEN(metas); i++) {
-        cleanup_buf struct buf meta = {0};
-        buf_printf(&meta, OWNED("ReplicaSet") ",%s", metas[i]);
-        ck_assert_str_eq(stays(meta.p, ""), "is a member of a gang");
-    }
-    ck_assert_str_eq(stays(OWNED("ReplicaSet"), "'workloadRef':{'name':'w'}"),
-                     "is a member of a gang");
-    stop();
-}
-END_TEST
+#define REQUIRED "requiredDuringSchedulingIgnoredDuringExecution"
 
 START_TEST(what_is_not_checked_stays)
 {
-    static const char required[] = "requiredDuringSchedulingIgnoredDuringExecution";
     static const struct {
         const char *spec, *want;
     } cases[] = {
@@ -138,8 +113,10 @@ START_TEST(what_is_not_checked_stays)
         {"'volumes':[{'hostPath':{'path':'/x'}}]", "has local data"},
         {"'volumes':[{'persistentVolumeClaim':{}}]", "has a volume claim"},
         {"'volumes':[{'ephemeral':{}}]", "has a volume claim"},
-        {"'affinity':{'podAntiAffinity':{'%s':[{}]}}", "has required pod affinity"},
-        {"'affinity':{'podAffinity':{'%s':[{}]}}", "has required pod affinity"},
+        {"'workloadRef':{'name':'w'}", GANG},
+        {"'affinity':{'podAntiAffinity':{'" REQUIRED "':[{}]}}",
+         "has required pod affinity"},
+        {"'affinity':{'podAffinity':{'" REQUIRED "':[{}]}}", "has required pod affinity"},
         {"'affinity':{'podAffinity':{'preferredX':[{}]}}", ""},
         {"'topologySpreadConstraints':[{'whenUnsatisfiable':'DoNotSchedule'}]",
          "has a topology spread"},
@@ -158,14 +135,7 @@ START_TEST(what_is_not_checked_stays)
     };
     start();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_buf struct buf spec = {0};
-        const char *at = strstr(cases[i].spec, "%s");
-        if (at)
-            buf_printf(&spec, "%.*s%s%s", (int)(at - cases[i].spec), cases[i].spec,
-                       required, at + 2);
-        else
-            buf_adds(&spec, cases[i].spec);
-        const char *got = stays(OWNED("ReplicaSet"), spec.p);
+        const char *got = stays(OWNED("ReplicaSet"), cases[i].spec);
         ck_assert_msg(cases[i].want[0] ? strstr(got, cases[i].want) != NULL : !*got,
                       "%s: \"%s\"", cases[i].spec, got);
     }
@@ -175,87 +145,87 @@ START_TEST(what_is_not_checked_stays)
 }
 END_TEST
 
-static bool allows(const char *spec, const char *node)
-{
-    cleanup_buf struct buf n = {0};
-    stays(OWNED("ReplicaSet"), spec);
-    buf_printf(&n,
-               "{'metadata':{'name':'n','labels':{'zone':'a','size':'8'}},'spec':{%s}}",
-               node);
-    add(add_node_items, n.p);
-    return defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true);
-}
-
 #define AFFINITY(term)                                                                   \
-    "'affinity':{'nodeAffinity':{'requiredDuringSchedulingIgnoredDuringExecution':{"     \
-    "'nodeSelectorTerms':[" term "]}}}"
+    "'affinity':{'nodeAffinity':{'" REQUIRED "':{'nodeSelectorTerms':[" term "]}}}"
 #define EXPRESSION(key, operator, values)                                                \
     "{'matchExpressions':[{'key':'" key "','operator':'" operator"','values':[" values   \
                                                                  "]}]}"
-
-START_TEST(node_affinity_is_that_of_kube_scheduler)
-{
-    start();
-    ck_assert(!defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true));
-    ck_assert(allows("", ""));
-    ck_assert(allows("'nodeSelector':{'zone':'a'}", ""));
-    ck_assert(!allows("'nodeSelector':{'zone':'b'}", ""));
-    ck_assert(!allows("'nodeSelector':{'none':''}", ""));
-    ck_assert(allows(AFFINITY(EXPRESSION("zone", "In", "'b','a'")), ""));
-    ck_assert(!allows(AFFINITY(EXPRESSION("zone", "In", "'b'")), ""));
-    ck_assert(allows(AFFINITY(EXPRESSION("zone", "NotIn", "'b'")), ""));
-    ck_assert(allows(AFFINITY(EXPRESSION("none", "NotIn", "'b'")), ""));
-    ck_assert(!allows(AFFINITY(EXPRESSION("none", "Exists", "")), ""));
-    ck_assert(allows(AFFINITY(EXPRESSION("none", "DoesNotExist", "")), ""));
-    ck_assert(allows(AFFINITY(EXPRESSION("size", "Gt", "'7'")), ""));
-    ck_assert(!allows(AFFINITY(EXPRESSION("size", "Gt", "'8'")), ""));
-    ck_assert(allows(AFFINITY(EXPRESSION("size", "Lt", "'9'")), ""));
-    ck_assert(!allows(AFFINITY(EXPRESSION("zone", "Gt", "'1'")), ""));
-    ck_assert(!allows(AFFINITY(EXPRESSION("zone", "Near", "'a'")), ""));
-    ck_assert(allows(
-        AFFINITY(EXPRESSION("zone", "In", "'b'") "," EXPRESSION("zone", "In", "'a'")),
-        ""));
-    ck_assert(!allows(AFFINITY("{}"), ""));
-    ck_assert(!allows(AFFINITY(""), ""));
-    ck_assert(allows(AFFINITY("{'matchFields':[{'key':'metadata.name','operator':'In',"
-                              "'values':['n']}]}"),
-                     ""));
-    ck_assert(!allows(AFFINITY("{'matchFields':[{'key':'spec.x','operator':'In',"
-                               "'values':['n']}]}"),
-                      ""));
-    stop();
-}
-END_TEST
-
-#define TAINT(key, value, effect)                                                        \
-    "'taints':[{'key':'" key "','value':'" value "','effect':'" effect "'}]"
+#define IS(key, operator, values) AFFINITY(EXPRESSION(key, operator, values))
+#define FIELDS(key)                                                                      \
+    AFFINITY("{'matchFields':[{'key':'" key "','operator':'In','values':['n']}]}")
+#define TAINT(effect)       "'taints':[{'key':'k','value':'v','effect':'" effect "'}]"
 #define TOLERATION(members) "'tolerations':[{" members "}]"
 
-START_TEST(taints_are_those_of_kube_scheduler)
+START_TEST(nodes_are_allowed_as_by_kube_scheduler)
 {
+    static const struct {
+        bool allowed;
+        const char *pod, *node; /* specs */
+    } cases[] = {
+        {true, "", ""},
+        {true, "'nodeSelector':{'zone':'a'}", ""},
+        {false, "'nodeSelector':{'zone':'b'}", ""},
+        {false, "'nodeSelector':{'none':''}", ""},
+        {true, IS("zone", "In", "'b','a'"), ""},
+        {false, IS("zone", "In", "'b'"), ""},
+        {true, IS("zone", "NotIn", "'b'"), ""},
+        {true, IS("none", "NotIn", "'b'"), ""},
+        {false, IS("none", "Exists", ""), ""},
+        {true, IS("none", "DoesNotExist", ""), ""},
+        {true, IS("size", "Gt", "'7'"), ""},
+        {false, IS("size", "Gt", "'8'"), ""},
+        {true, IS("size", "Lt", "'9'"), ""},
+        {false, IS("zone", "Gt", "'1'"), ""},
+        {false, IS("zone", "Near", "'a'"), ""},
+        {true,
+         AFFINITY(EXPRESSION("zone", "In", "'b'") "," EXPRESSION("zone", "In", "'a'")),
+         ""},
+        {false, AFFINITY("{}"), ""},
+        {false, AFFINITY(""), ""},
+        {true, FIELDS("metadata.name"), ""},
+        {false, FIELDS("spec.x"), ""},
+        {false, "", TAINT("NoSchedule")},
+        {false, "", TAINT("NoExecute")},
+        {true, "", TAINT("PreferNoSchedule")},
+        {true, TOLERATION("'key':'k','value':'v'"), TAINT("NoSchedule")},
+        {false, TOLERATION("'key':'k','value':'w'"), TAINT("NoSchedule")},
+        {true, TOLERATION("'key':'k','operator':'Exists'"), TAINT("NoSchedule")},
+        {true, TOLERATION("'operator':'Exists'"), TAINT("NoExecute")},
+        {false, TOLERATION("'operator':'Exists','effect':'NoExecute'"),
+         TAINT("NoSchedule")},
+        {false, TOLERATION("'value':'v'"), TAINT("NoSchedule")},
+        {false, TOLERATION("'operator':'Equal'"), TAINT("NoSchedule")},
+        {false, "'tolerations':[7]", TAINT("NoSchedule")},
+        {true, "", "'taints':{}"},
+        {true, TOLERATION("'operator':'Exists'"), "'unschedulable':true"},
+        {true, TOLERATION("'key':'node.kubernetes.io/unschedulable'"),
+         "'unschedulable':true"},
+        {false, TOLERATION("'key':'node.kubernetes.io/unschedulable','value':'x'"),
+         "'unschedulable':true"},
+        {false, "", "'unschedulable':true"},
+    };
     start();
-    ck_assert(!allows("", TAINT("k", "v", "NoSchedule")));
-    ck_assert(!allows("", TAINT("k", "v", "NoExecute")));
-    ck_assert(allows("", TAINT("k", "v", "PreferNoSchedule")));
-    ck_assert(allows(TOLERATION("'key':'k','value':'v'"), TAINT("k", "v", "NoSchedule")));
-    ck_assert(
-        !allows(TOLERATION("'key':'k','value':'w'"), TAINT("k", "v", "NoSchedule")));
-    ck_assert(allows(TOLERATION("'key':'k','operator':'Exists'"),
-                     TAINT("k", "v", "NoSchedule")));
-    ck_assert(allows(TOLERATION("'operator':'Exists'"), TAINT("k", "v", "NoExecute")));
-    ck_assert(!allows(TOLERATION("'operator':'Exists','effect':'NoExecute'"),
-                      TAINT("k", "v", "NoSchedule")));
-    ck_assert(!allows(TOLERATION("'value':'v'"), TAINT("k", "v", "NoSchedule")));
-    ck_assert(!allows("", "'unschedulable':true"));
+    ck_assert(!defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true));
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf node = {0};
+        buf_printf(&node,
+                   "{'metadata':{'name':'n','labels':{'zone':'a','size':'8'}},"
+                   "'spec':{%s}}",
+                   cases[i].node);
+        cleanup_json json_t *items = list_of(node.p);
+        stays(OWNED("ReplicaSet"), cases[i].pod);
+        defrag_rules_add_nodes(rules, items);
+        ck_assert_msg(defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true) ==
+                          cases[i].allowed,
+                      "%s on %s", cases[i].pod, cases[i].node);
+    }
+    /* The last node is cordoned. */
     ck_assert(defrag_rules_allow(rules, SPAN("p"), SPAN("n"), false));
     ck_assert(!defrag_rules_allow(rules, (struct span){0}, SPAN("n"), true));
     ck_assert(defrag_rules_allow(rules, (struct span){0}, SPAN("n"), false));
-    ck_assert(allows(TOLERATION("'operator':'Exists'"), "'unschedulable':true"));
-    ck_assert(allows("", "'taints':{}"));
     stop();
 }
 END_TEST
 
-UNIT_MAIN("defrag_rules", the_controller_decides, members_of_gangs_stay,
-          what_is_not_checked_stays, node_affinity_is_that_of_kube_scheduler,
-          taints_are_those_of_kube_scheduler)
+UNIT_MAIN("defrag_rules", the_controller_decides, what_is_not_checked_stays,
+          nodes_are_allowed_as_by_kube_scheduler)

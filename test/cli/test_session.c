@@ -2,7 +2,6 @@
 #include "cli/session.h"
 
 #include "base/mem.h"
-#include "cli/check.h"
 #include "cli/lib.h"
 #include "cli/show.h"
 #include "kube/kubeconfig_priv.h"
@@ -25,10 +24,8 @@ START_TEST(the_unit_follows_from_capacities)
         {NULL, 1024},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct cluster_state *cs =
-            lib_cluster_state(&(struct lists){.nodes = cases[i].nodes});
+        CLUSTER(.nodes = cases[i].nodes);
         ck_assert_int_eq(session_unit_of_cluster(cs), cases[i].mib);
-        cluster_state_free(cs);
     }
 }
 END_TEST
@@ -36,29 +33,12 @@ END_TEST
 /* The unit of the options is not that of the device plugin. */
 START_TEST(a_wrong_unit_is_reported)
 {
-    struct cluster_state *cs = lib_cluster_state(&(struct lists){
-        .nodes = NODE("n1", "59", "1"),
-        .scvs = SCV_OF("n1", CARD_OF("0", "Healthy", "T4", "15109", "0"))});
+    CLUSTER(.nodes = NODE("n1", "59", "1"),
+            .scvs = SCV_OF("n1", CARD_OF("0", "Healthy", "T4", "15109", "0")));
     cleanup_buf struct buf out = {0};
     ck_assert(show_write(&out, cs, &(struct show){0}));
     ck_assert_contains(out.p, "! n1: capacity is 59 aliyun.com/gpu-mem, but its cards "
                               "make 14 (check that --memory-unit is the same ");
-    cluster_state_free(cs);
-}
-END_TEST
-
-/* Both would compute with different amounts. */
-START_TEST(the_extender_has_another_unit)
-{
-    struct cluster_state *cs = lib_cluster_state(&(struct lists){0});
-    cleanup_buf struct buf out = {0};
-    json_t *view = json_loads("{\"nodes\":[],\"unit\":\"MiB\"}", 0, NULL);
-    ck_assert_uint_eq(check_extender(&out, cs, view, (struct span){0}), 1);
-    ck_assert_str_eq(out.p,
-                     "one unit of aliyun.com/gpu-mem is 1024 MiB, but 1 MiB for the "
-                     "extender\n");
-    json_decref(view);
-    cluster_state_free(cs);
 }
 END_TEST
 
@@ -139,5 +119,5 @@ START_TEST(a_token_is_not_sent_over_plain_http)
 END_TEST
 
 UNIT_MAIN("session", the_unit_follows_from_capacities, a_wrong_unit_is_reported,
-          the_extender_has_another_unit, a_token_is_not_sent_over_plain_http,
-          a_url_and_a_service_behind_the_api_server, invalid_responses_and_addresses)
+          a_token_is_not_sent_over_plain_http, a_url_and_a_service_behind_the_api_server,
+          invalid_responses_and_addresses)

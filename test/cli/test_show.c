@@ -3,32 +3,40 @@
 
 #include "cli/cli.h"
 #include "cli/lib.h"
+#include "lib/lib.h"
 #include "lib/program.h"
 
 #define TWO_CARDS                                                                        \
     CARD_OF("0", "Healthy", "Tesla T4", "15360", "5120")                                 \
     "," CARD_OF("1", "Bad", "Tesla T4", "15360", "0")
 
-static struct cluster_state *small(void)
+static void small(void)
 {
-    return lib_cluster_state(&(struct lists){
-        .nodes = NODE("n1", "30", "2") "," NODE("cpu", "0", "0"),
-        .scvs = SCV_OF("n1", TWO_CARDS),
-        .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("w", "", "20", "")});
+    CLUSTER(.nodes = NODE("n1", "30", "2") "," NODE("cpu", "0", "0"),
+            .scvs = SCV_OF("n1", TWO_CARDS),
+            .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("w", "", "20", ""));
 }
 
-static char *table_of(const struct cluster_state *cs, struct show show)
+static char *shown(struct show show)
 {
     cleanup_buf struct buf out = {0};
     show.now_s = 1767225600 + 30; /* half a minute after the sample */
     ck_assert(show_write(&out, cs, &show));
     return buf_take(&out);
 }
+#define SHOWN(...) shown((struct show){__VA_ARGS__})
+
+/* A number of the JSON. */
+static json_int_t number(const json_t *j, const char *path)
+{
+    ck_assert_msg(json_is_integer(lib_at(j, path)), "%s", path);
+    return json_integer_value(lib_at(j, path));
+}
 
 START_TEST(one_line_per_card)
 {
-    struct cluster_state *cs = small();
-    cleanup_free char *plain = table_of(cs, (struct show){0});
+    small();
+    cleanup_free char *plain = SHOWN();
     /* 5120 MiB are in use, 1024 are tolerated, and the pod is not running yet. */
     ck_assert_str_eq(
         plain,
@@ -38,25 +46,24 @@ START_TEST(one_line_per_card)
         "\n"
         "2 of 30 GiB promised (6%), 9 free, 5 in use; 2 cards (1 healthy) on 1 node; 1 "
         "pending pod\n");
-    cleanup_free char *wide = table_of(cs, (struct show){.format = SHOW_WIDE});
+    cleanup_free char *wide = SHOWN(.format = SHOW_WIDE);
     ck_assert_contains(
         wide,
         "n1    0    Tesla T4  Healthy    2/15                 5     9   "
         "  -        1     4         -        37%   41C   10.0.0.1  scv     30s       "
         "GPU-0");
-    cleanup_free char *details = table_of(cs, (struct show){.details = true});
+    cleanup_free char *details = SHOWN(.details = true);
     ck_assert_contains(details, "n1    0    ns         a    2         -     -   bound\n");
     ck_assert_contains(details, "ns         w            20 GiB   0\n");
     ck_assert_ptr_null(strstr(details, "\033"));
-    cleanup_free char *colors = table_of(cs, (struct show){.colors = true});
+    cleanup_free char *colors = SHOWN(.colors = true);
     ck_assert_contains(colors, "\033[31mUnhealthy\033[0m  0/15");
-    cluster_state_free(cs);
 }
 END_TEST
 
 /* The Scv of n1 with a pod that uses more than its promise, a pod without a promise, a
  * container of a pod that the ledger has, and two processes. */
-static struct cluster_state *measured(void)
+static void measured(void)
 {
     static const char lists[] =
         "\"podList\":[{\"namespace\":\"ns\",\"name\":\"a\",\"container\":\"c\","
@@ -72,15 +79,14 @@ static struct cluster_state *measured(void)
     cleanup_free char *scv = xstrdup(SCV_OF("n1", TWO_CARDS));
     char *at = strstr(scv, "\"updateTime\"");
     cleanup_free char *all = xasprintf("%.*s%s%s", (int)(at - scv), scv, lists, at);
-    return lib_cluster_state(&(struct lists){.nodes = NODE("n1", "30", "2"),
-                                             .scvs = all,
-                                             .pods = POD_OF("a", "n1", "2", IDX("0"))});
+    CLUSTER(.nodes = NODE("n1", "30", "2"), .scvs = all,
+            .pods = POD_OF("a", "n1", "2", IDX("0")));
 }
 
 START_TEST(promised_and_used_side_by_side)
 {
-    struct cluster_state *cs = measured();
-    cleanup_free char *details = table_of(cs, (struct show){.details = true});
+    measured();
+    cleanup_free char *details = SHOWN(.details = true);
     ck_assert_contains(details,
                        "\n"
                        "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  STATE\n"
@@ -90,34 +96,27 @@ START_TEST(promised_and_used_side_by_side)
                        "n1    1    pod other/b                     -    -   0.0\n"
                        "n1    1    Xorg?, outside Kubernetes       812  3%  1\n"
                        "n1    -    sh, not known whether in a pod  813  -   -\n");
-    cleanup_free char *text = table_of(cs, (struct show){.format = SHOW_JSON});
-    json_t *j = json_loads(text, 0, NULL);
-    json_t *cards =
-        json_object_get(json_array_get(json_object_get(j, "nodes"), 0), "devs");
-    json_t *pod = json_array_get(json_object_get(json_array_get(cards, 0), "pods"), 0);
-    ck_assert_int_eq(json_integer_value(json_object_get(pod, "mib")), 2048);
-    ck_assert_int_eq(json_integer_value(json_object_get(pod, "usedMiB")), 3072);
-    ck_assert_ptr_null(json_object_get(pod, "utilizationPercent"));
-    ck_assert_ptr_null(json_object_get(json_array_get(cards, 0), "processes"));
-    json_t *processes = json_object_get(json_array_get(cards, 1), "processes");
-    ck_assert_uint_eq(json_array_size(processes), 2);
-    json_t *xorg = json_array_get(processes, 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(xorg, "pid")), 812);
-    ck_assert_int_eq(json_integer_value(json_object_get(xorg, "utilizationPercent")), 3);
-    json_decref(j);
+    cleanup_free char *text = SHOWN(.format = SHOW_JSON);
+    cleanup_json json_t *j = lib_json(text);
+    ck_assert_int_eq(number(j, "nodes.0.devs.0.pods.0.mib"), 2048);
+    ck_assert_int_eq(number(j, "nodes.0.devs.0.pods.0.usedMiB"), 3072);
+    ck_assert_ptr_null(lib_at(j, "nodes.0.devs.0.pods.0.utilizationPercent"));
+    ck_assert_ptr_null(lib_at(j, "nodes.0.devs.0.processes"));
+    ck_assert_int_eq(number(j, "nodes.0.devs.1.processes.1.pid"), 812);
+    ck_assert_int_eq(number(j, "nodes.0.devs.1.processes.1.utilizationPercent"), 3);
+    ck_assert_ptr_null(lib_at(j, "nodes.0.devs.1.processes.2"));
     /* `usage` has the pods alone, of one namespace if asked. */
-    cleanup_free char *used = table_of(cs, (struct show){.usage = true});
+    cleanup_free char *used = SHOWN(.usage = true);
     ck_assert_str_eq(used, "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  STATE\n"
                            "n1    0    ns         a    2         3     -   bound\n"
                            "in units of GiB\n");
     struct show other = {.usage = true, .ns = SPAN("other")};
-    cleanup_free char *none = table_of(cs, other);
+    cleanup_free char *none = shown(other);
     ck_assert_str_eq(none, "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  STATE\n"
                            "in units of GiB\n");
     other.format = SHOW_JSON;
-    cleanup_free char *json = table_of(cs, other);
+    cleanup_free char *json = shown(other);
     ck_assert_ptr_null(strstr(json, "\"u-a\""));
-    cluster_state_free(cs);
 }
 END_TEST
 
@@ -136,83 +135,73 @@ START_TEST(promised_compute_stands_beside_memory)
     char *at = strstr(node, "},\"allocatable\"");
     cleanup_free char *offers = xasprintf(
         "%.*s,\"aliyun.com/gpu-core.percentage\":\"200\"%s", (int)(at - node), node, at);
-    struct cluster_state *cs = lib_cluster_state(
-        &(struct lists){.nodes = offers,
-                        .scvs = SCV_OF("n1", TWO_CARDS),
-                        .pods = POD_CORE("a", "0", "30") "," POD_CORE("b", "0", "20")});
-    cleanup_free char *plain = table_of(cs, (struct show){0});
+    CLUSTER(.nodes = offers, .scvs = SCV_OF("n1", TWO_CARDS),
+            .pods = POD_CORE("a", "0", "30") "," POD_CORE("b", "0", "20"));
+    cleanup_free char *plain = SHOWN();
     ck_assert_ptr_null(strstr(plain, "COMPUTE"));
-    cleanup_free char *details = table_of(cs, (struct show){.details = true});
+    cleanup_free char *details = SHOWN(.details = true);
     ck_assert_contains(
         details,
         "NODE  GPU  MODEL     HEALTH     PROMISED/TOTAL(GiB)  USED  FREE  COMPUTE  PODS\n"
         "n1    0    Tesla T4  Healthy    4/15                 5     11    50%      2\n"
         "n1    1    Tesla T4  Unhealthy  0/15                 0     0     0%       0\n");
     ck_assert_contains(details, "n1    0    ns         a    2         -     -/30%  ");
-    cluster_state_free(cs);
-    cs = lib_cluster_state(
-        &(struct lists){.nodes = offers,
-                        .scvs = SCV_OF("n1", TWO_CARDS),
-                        .pods = POD_CORE("a", "0", "90") "," POD_CORE("b", "0", "20")});
-    cleanup_free char *over = table_of(cs, (struct show){.format = SHOW_WIDE});
+    CLUSTER(.nodes = offers, .scvs = SCV_OF("n1", TWO_CARDS),
+            .pods = POD_CORE("a", "0", "90") "," POD_CORE("b", "0", "20"));
+    cleanup_free char *over = SHOWN(.format = SHOW_WIDE);
     ck_assert_contains(over, "  110%!    2     ");
-    cluster_state_free(cs);
 }
 END_TEST
 
 /* 3072 MiB of pod a, which was promised 2048, and 6144 of Xorg. */
 START_TEST(overuse_is_a_column_of_its_own)
 {
-    struct cluster_state *cs = lib_cluster_state(
-        &(struct lists){.nodes = NODE("n1", "15", "1"),
-                        .scvs = SCV_USED("n1", "15360", "9216", "u-a", "3072", "6144"),
-                        .pods = POD_OF("a", "n1", "2", IDX("0"))});
-    cleanup_free char *wide = table_of(cs, (struct show){.format = SHOW_WIDE});
+    CLUSTER(.nodes = NODE("n1", "15", "1"),
+            .scvs = SCV_USED("n1", "15360", "9216", "u-a", "3072", "6144"),
+            .pods = POD_OF("a", "n1", "2", IDX("0")));
+    cleanup_free char *wide = SHOWN(.format = SHOW_WIDE);
     ck_assert_contains(wide, "PODS  WITHHELD  OVERUSE  UTIL");
     ck_assert_contains(wide, " 1     6         1        -");
-    cleanup_free char *text = table_of(cs, (struct show){.format = SHOW_JSON});
+    cleanup_free char *text = SHOWN(.format = SHOW_JSON);
     ck_assert_contains(text, "\"withheldMiB\": 6144");
     ck_assert_contains(text, "\"overuseMiB\": 1024");
     ck_assert_contains(text, "\"usageComplete\": true");
-    cluster_state_free(cs);
 }
 END_TEST
 
 START_TEST(json_is_that_of_inspect_with_more)
 {
-    struct cluster_state *cs = small();
-    cleanup_free char *text = table_of(cs, (struct show){.format = SHOW_JSON});
-    json_error_t error;
-    json_t *j = json_loads(text, 0, &error);
-    ck_assert_msg(j != NULL, "%s", error.text);
-    json_t *node = json_array_get(json_object_get(j, "nodes"), 0);
-    json_t *card = json_array_get(json_object_get(node, "devs"), 0);
-    ck_assert_uint_eq(json_array_size(json_object_get(j, "nodes")), 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(card, "promisedMiB")), 2048);
-    ck_assert_int_eq(json_integer_value(json_object_get(card, "usedMiB")), 5120);
-    ck_assert_int_eq(json_integer_value(json_object_get(card, "withheldMiB")), 4096);
-    ck_assert_int_eq(json_integer_value(json_object_get(card, "freeMiB")), 9216);
-    ck_assert_uint_eq(json_array_size(json_object_get(card, "pods")), 1);
-    ck_assert_uint_eq(json_array_size(json_object_get(j, "pendingPods")), 1);
-    ck_assert_int_eq(json_integer_value(json_object_get(j, "unitMiB")), 1024);
-    ck_assert_str_eq(json_string_value(json_object_get(node, "address")), "10.0.0.1");
-    ck_assert_int_eq(json_integer_value(json_object_get(card, "temperatureCelsius")), 41);
-    json_decref(j);
-    cluster_state_free(cs);
+    small();
+    cleanup_free char *text = SHOWN(.format = SHOW_JSON);
+    static const struct {
+        const char *path;
+        json_int_t value;
+    } numbers[] = {
+        {"unitMiB", 1024},
+        {"nodes.0.devs.0.promisedMiB", 2048},
+        {"nodes.0.devs.0.usedMiB", 5120},
+        {"nodes.0.devs.0.withheldMiB", 4096},
+        {"nodes.0.devs.0.freeMiB", 9216},
+        {"nodes.0.devs.0.temperatureCelsius", 41},
+    };
+    cleanup_json json_t *j = lib_json(text);
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        ck_assert_int_eq(number(j, numbers[i].path), numbers[i].value);
+    ck_assert_uint_eq(json_array_size(lib_at(j, "nodes")), 1);
+    ck_assert_uint_eq(json_array_size(lib_at(j, "nodes.0.devs.0.pods")), 1);
+    ck_assert_uint_eq(json_array_size(lib_at(j, "pendingPods")), 1);
+    ck_assert_str_eq(lib_str(j, "nodes.0.address"), "10.0.0.1");
 }
 END_TEST
 
 START_TEST(a_cordoned_node_is_marked)
 {
-    static const char cordoned[] =
-        "{\"metadata\":{\"name\":\"n2\"},\"spec\":{\"unschedulable\":true}}";
-    char *nodes = xasprintf("%s,%s", NODE("n1", "30", "2"), cordoned);
-    struct lists lists = {.nodes = nodes,
-                          .scvs = SCV_OF("n1", TWO_CARDS) "," SCV_OF(
-                              "n2", CARD_OF("0", "Healthy", "T4", "15360", "0")),
-                          .pods = POD_OF("a", "n2", "2", IDX("0"))};
-    struct cluster_state *cs = lib_cluster_state(&lists);
-    cleanup_free char *plain = table_of(cs, (struct show){0});
+#define CORDONED "{\"metadata\":{\"name\":\"n2\"},\"spec\":{\"unschedulable\":true}}"
+    CLUSTER(.nodes = NODE("n1", "30", "2") "," CORDONED,
+            .scvs = SCV_OF("n1", TWO_CARDS) "," SCV_OF(
+                "n2", CARD_OF("0", "Healthy", "T4", "15360", "0")),
+            .pods = POD_OF("a", "n2", "2", IDX("0")));
+    cleanup_free char *plain = SHOWN();
     ck_assert_str_eq(
         plain,
         "NODE  GPU  MODEL     HEALTH                      PROMISED/TOTAL(GiB)  USED  "
@@ -226,30 +215,24 @@ START_TEST(a_cordoned_node_is_marked)
         "\n"
         "2 of 45 GiB promised (4%), 24 free (13 on cordoned nodes), 5 in use; 3 cards (2 "
         "healthy) on 2 nodes\n");
-    cleanup_free char *wide = table_of(cs, (struct show){.format = SHOW_WIDE});
+    cleanup_free char *wide = SHOWN(.format = SHOW_WIDE);
     ck_assert_contains(wide, "n2    0    T4        Healthy,SchedulingDisabled  2/15");
-    cleanup_free char *colors = table_of(cs, (struct show){.colors = true});
+    cleanup_free char *colors = SHOWN(.colors = true);
     ck_assert_contains(colors, "\033[33mHealthy,SchedulingDisabled\033[0m");
-    cleanup_free char *json = table_of(cs, (struct show){.format = SHOW_JSON});
-    json_t *j = json_loads(json, 0, NULL), *list = json_object_get(j, "nodes");
-    ck_assert_ptr_null(json_object_get(json_array_get(list, 0), "schedulingDisabled"));
-    ck_assert(
-        json_is_true(json_object_get(json_array_get(list, 1), "schedulingDisabled")));
-    json_decref(j);
-    cluster_state_free(cs);
-    lists.scvs = NULL; /* no line of a card that could say it */
-    lists.nodes = cordoned;
-    cs = lib_cluster_state(&lists);
-    cleanup_free char *bare = table_of(cs, (struct show){0});
+    cleanup_free char *json = SHOWN(.format = SHOW_JSON);
+    cleanup_json json_t *j = lib_json(json);
+    ck_assert_ptr_null(lib_at(j, "nodes.0.schedulingDisabled"));
+    ck_assert(json_is_true(lib_at(j, "nodes.1.schedulingDisabled")));
+    /* There is no line of a card that could say it. */
+    CLUSTER(.nodes = CORDONED, .pods = POD_OF("a", "n2", "2", IDX("0")));
+    cleanup_free char *bare = SHOWN();
     ck_assert_contains(bare, "! n2 (SchedulingDisabled): the node has no GPU memory");
-    cluster_state_free(cs);
-    free(nodes);
 }
 END_TEST
 
 START_TEST(a_single_node_and_an_unknown_node)
 {
-    struct cluster_state *cs = small();
+    small();
     cleanup_buf struct buf out = {0};
     struct show show = {.node = SPAN("nope")};
     ck_assert(!show_write(&out, cs, &show));
@@ -259,30 +242,27 @@ START_TEST(a_single_node_and_an_unknown_node)
     show = (struct show){.node = SPAN("cpu")};
     ck_assert(show_write(&out, cs, &show));
     ck_assert_contains(out.p, "! cpu: the node has no GPU memory");
-    cluster_state_free(cs);
 }
 END_TEST
 
 /* Objects can neither control the terminal nor break JSON. */
 START_TEST(hostile_objects)
 {
-    struct cluster_state *cs = lib_cluster_state(&(struct lists){
-        .nodes = NODE("n1", "15", "1"),
-        .scvs = SCV_OF("n1", CARD_OF("0", "Healthy", "T4\\u001b[2J\\n: \\u0085\\u0000",
+    CLUSTER(.nodes = NODE("n1", "15", "1"),
+            .scvs =
+                SCV_OF("n1", CARD_OF("0", "Healthy", "T4\\u001b[2J\\n: \\u0085\\u0000",
                                      "15360", "0")) ",{\"metadata\":7}",
-        .pods = POD_OF("a", "n1", "99999999",
+            .pods =
+                POD_OF("a", "n1", "99999999",
                        IDX("0")) ",{\"metadata\":{\"name\":\"b\","
-                                 "\"namespace\":\"ns\",\"uid\":\"u-b\"},\"spec\":[]}"});
-    cleanup_free char *table = table_of(cs, (struct show){.format = SHOW_WIDE});
+                                 "\"namespace\":\"ns\",\"uid\":\"u-b\"},\"spec\":[]}");
+    cleanup_free char *table = SHOWN(.format = SHOW_WIDE);
     ck_assert_ptr_null(strchr(table, '\033'));
     ck_assert_contains(table, "T4?[2J?: ??");
     ck_assert_contains(table, "99999999/15!");
-    cleanup_free char *json = table_of(cs, (struct show){.format = SHOW_JSON});
-    json_t *j = json_loads(json, JSON_ALLOW_NUL, NULL);
-    ck_assert_ptr_nonnull(j);
-    json_decref(j);
+    cleanup_free char *json = SHOWN(.format = SHOW_JSON);
+    cleanup_json json_t *j = lib_json(json);
     ck_assert_uint_gt(cluster_state_error(cs, 0).n, 0);
-    cluster_state_free(cs);
 }
 END_TEST
 
