@@ -61,6 +61,11 @@ void facts_fini(struct facts *f)
     *f = (struct facts){0};
 }
 
+static const char *namespace_of(const struct facts *f)
+{
+    return f->namespace ? f->namespace : "kube-system";
+}
+
 /* -- the static pod -- */
 
 /* The i-th word of command and args; NULL after the last. */
@@ -280,8 +285,9 @@ static void read_process(const char *proc, const char *pid, struct facts *f)
     }
 }
 
-void facts_read_node(const char *root, const char *proc, struct facts *f)
+void facts_read_node(const char *root, struct facts *f)
 {
+    cleanup_free char *proc = xasprintf("%s/proc", root);
     f->now_s = clock_wall_ns() / 1000000000;
     read_manifests(root, f);
     if (!f->container)
@@ -343,7 +349,7 @@ void facts_read_secret(const char *root, const char *kubeconfig, const char *con
 {
     cleanup_free char *admin = xasprintf("%s" ADMIN, root);
     cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/%s/secrets/" FACTS_SECRET, facts_namespace(f));
+        xasprintf("/api/v1/namespaces/%s/secrets/" FACTS_SECRET, namespace_of(f));
     const struct kube_request request = {
         .method = "GET", .path = path, .gzip = true, .timeout_ms = API_MS};
     struct httpc_reply reply = {0};
@@ -358,7 +364,7 @@ void facts_read_secret(const char *root, const char *kubeconfig, const char *con
     if (rc == 0)
         rc = facts_decode_secret(buf_span(&reply.body), f, &f->secret_why);
     if (rc)
-        err_wrap(&f->secret_why, "Secret %s/" FACTS_SECRET, facts_namespace(f));
+        err_wrap(&f->secret_why, "Secret %s/" FACTS_SECRET, namespace_of(f));
     buf_wipe(&reply.body);
     httpc_reply_fini(&reply);
     kube_client_free(client);
@@ -491,14 +497,9 @@ bool facts_is_healthy(const struct facts *f, struct err *err)
 
 /* -- conclusions -- */
 
-const char *facts_namespace(const struct facts *f)
-{
-    return f->namespace ? f->namespace : "kube-system";
-}
-
 char *facts_server_name(const struct facts *f)
 {
-    return xasprintf(SERVICE ".%s.svc", facts_namespace(f));
+    return xasprintf(SERVICE ".%s.svc", namespace_of(f));
 }
 
 bool facts_has_our_certificate(const json_t *entry)

@@ -50,7 +50,9 @@ enum facts_answer {
 };
 
 struct facts {
-    const char *namespace; /* of the extender; borrowed, NULL: kube-system */
+    /* Of the extender, its Secret and its Service; borrowed. NULL: kube-system. It is not
+     * looked up: any user who may create a Service could name another one. */
+    const char *namespace;
     /* the node */
     struct facts_file
         manifest;             /* the static pod; its `why` also: a second manifest of the
@@ -76,8 +78,8 @@ struct facts {
 /* Overwrites the key. */
 void facts_fini(struct facts *f);
 /* Reads the files and the processes. `root` is the node's root folder ("" for this
- * machine), `proc` its /proc. */
-void facts_read_node(const char *root, const char *proc, struct facts *f);
+ * machine). */
+void facts_read_node(const char *root, struct facts *f);
 /* Reads the Secret. `kubeconfig` NULL: /etc/kubernetes/admin.conf of the node. */
 void facts_read_secret(const char *root, const char *kubeconfig, const char *context,
                        struct facts *f);
@@ -103,9 +105,6 @@ bool facts_is_healthy(const struct facts *f, struct err *err);
 /* The value of the pod's `--NAME=VALUE` or `--NAME VALUE`, "" for a flag without one, NULL
  * if absent. The last occurrence counts, as for kube-scheduler. */
 const char *facts_option(const struct facts *f, const char *name);
-/* The namespace of the extender, its Secret and its Service. It is not looked up: any
- * user who may create a Service could name another one. */
-const char *facts_namespace(const struct facts *f);
 /* The name of the extender in its own certificate: "gpushare-schd-extender.NAMESPACE.svc".
  * New. */
 char *facts_server_name(const struct facts *f);

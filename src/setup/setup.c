@@ -27,7 +27,7 @@ enum {
 };
 
 struct options {
-    char *root, *proc;
+    char *root;
     char *kubeconfig, *context;
     char *address, *namespace, *policy, *out;
     int log_level;
@@ -44,11 +44,6 @@ static const struct opt table[] = {
      .offset = AT(root),
      .help = "Root folder of the node (/host in a debugging pod); default: this "
              "machine's root."},
-    {.name = "proc",
-     .arg = "DIR",
-     .type = OPT_STRING,
-     .offset = AT(proc),
-     .help = "Folder of the node's processes; default: proc in the folder of --root."},
     {.name = "address",
      .arg = "HOST:PORT",
      .type = OPT_STRING,
@@ -113,7 +108,6 @@ const struct opt_program setup_program = {
 struct run {
     const struct options *options;
     const char *root;
-    char *proc;
     struct facts facts;
     struct buf out;
 };
@@ -121,7 +115,7 @@ struct run {
 static void read_facts(struct run *r)
 {
     const struct options *o = r->options;
-    facts_read_node(r->root, r->proc, &r->facts);
+    facts_read_node(r->root, &r->facts);
     if (o->no_cluster)
         err_set(&r->facts.secret_why, ERR_UNAVAILABLE, "the Secret was not read");
     else
@@ -194,7 +188,7 @@ static int running(struct run *r, struct err *err)
     const struct facts *f = &r->facts;
     struct err why = {0};
     int status = 1;
-    facts_read_node(r->root, r->proc, &r->facts);
+    facts_read_node(r->root, &r->facts);
     if (!f->container)
         return err_set(err, ERR_NOT_FOUND, "%s", f->manifest.why.msg);
     const struct facts_file *newer = facts_newer_file(f);
@@ -263,7 +257,6 @@ int setup_main(int argc, char **argv)
     if (loaded == OPT_RUN) {
         log_set_level((enum log_level)options.log_level);
         r.root = options.root ? options.root : "";
-        r.proc = options.proc ? xstrdup(options.proc) : xasprintf("%s/proc", r.root);
         rc = command(&r, &err);
     } else if (loaded == OPT_DONE) {
         rc = 0;
@@ -272,7 +265,6 @@ int setup_main(int argc, char **argv)
         fprintf(stderr, "%s: %s\n", setup_program.name, err.msg);
     facts_fini(&r.facts);
     buf_fini(&r.out);
-    free(r.proc);
     opt_free(&setup_program, &options);
     return rc < 0 ? EXIT_ERROR : rc;
 }

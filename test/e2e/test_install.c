@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "e2e/staticpod.h"
 #include "lib/cluster.h"
@@ -17,9 +18,9 @@
 
 static char *run_install(int status, const char *const *options)
 {
-    const char *argv[PROGRAM_ARGS] = {"--proc", "/proc", "--kubeconfig",
+    const char *argv[PROGRAM_ARGS] = {"--kubeconfig",
                                       lib_fmt("%s/admin.kubeconfig", cluster.dir)};
-    program_args(argv, 4, options);
+    program_args(argv, 2, options);
     return node_files_install(status, argv);
 }
 
@@ -66,6 +67,8 @@ static void make_node(void)
                 "while :; do p=$((10000 + SRANDOM % 20000)); "
                 "! (: </dev/tcp/127.0.0.1/$p) 2>/dev/null && break; done; echo $p"));
     node_files_make(cluster_release(), (unsigned)strtoul(port, NULL, 10));
+    const char *proc = lib_path("root/proc");
+    ck_assert(rmdir(proc) == 0 && symlink("/proc", proc) == 0);
     temp_write(lib_dir, "root/etc/kubernetes/scheduler.conf",
                cluster_kubectl("config", "view", "--raw", "--flatten", "--kubeconfig",
                                lib_fmt("%s/scheduler.kubeconfig", cluster.dir)));

@@ -42,7 +42,7 @@ static struct facts facts(struct span manifest, const struct span *text)
     struct facts f = {0};
     write_file("/etc/kubernetes/manifests/s.yaml", &manifest);
     write_file(FACTS_CONFIG, text);
-    facts_read_node(root, root, &f);
+    facts_read_node(root, &f);
     return f;
 }
 

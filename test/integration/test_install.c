@@ -58,13 +58,13 @@ static void add_process(int64_t from_now_s, const char *more, unsigned port)
     for (size_t i = 0; i < words.n; i++)
         if (line[i] == '\n')
             line[i] = '\0';
-    mkdir(lib_path("proc/" PID), 0700);
-    temp_write(lib_dir, "proc/" PID "/comm", "kube-scheduler\n");
-    temp_write(lib_dir, "proc/" PID "/stat",
+    mkdir(lib_path("root/proc/" PID), 0700);
+    temp_write(lib_dir, "root/proc/" PID "/comm", "kube-scheduler\n");
+    temp_write(lib_dir, "root/proc/" PID "/stat",
                lib_fmt(PID " (kube-scheduler) S 1 1 1 0 -1 4194560 1 0 0 0 0 "
                            "0 0 0 20 0 9 0 %" PRId64 " 1 1 1\n",
                        ticks));
-    temp_write_bytes(lib_dir, "proc/" PID "/cmdline", words);
+    temp_write_bytes(lib_dir, "root/proc/" PID "/cmdline", words);
 }
 
 /* Mode and content of a file below lib_dir, or "absent". */
@@ -329,8 +329,8 @@ START_TEST(a_closed_standard_output_does_not_stop_it)
     run_scheduler(SOON_S, NULL);
     const char *line = lib_fmt(
         "exec 8> >(:); wait $!; BUILD='%s' scripts/install --insecure --yes --no-cluster "
-        "--wait 1 --root '%s' --proc '%s' --address %s >&8",
-        lib_built(""), lib_path("root"), lib_path("proc"), address);
+        "--wait 1 --root '%s' --address %s >&8",
+        lib_built(""), lib_path("root"), address);
     ck_assert_contains(
         lib_output(3, ARGV("env", "--default-signal=PIPE", "bash", "-c", line)),
         "restoring the previous files");
@@ -341,12 +341,12 @@ START_TEST(a_closed_standard_output_does_not_stop_it)
 /* Installed by `make install`: beside gpushare-setup, with policy/ in share. */
 START_TEST(installed_under_another_prefix)
 {
-    const char *line = lib_fmt(
-        "d='%s' && mkdir -p $d/bin $d/share/gpushare && cp '%s' $d/bin && "
-        "cp scripts/install $d/bin/gpushare-install && "
-        "cp -rT policy $d/share/gpushare/policy && cd / && "
-        "$d/bin/gpushare-install --check --no-cluster --root $d/root --proc $d/proc",
-        lib_dir, lib_built("gpushare-setup"));
+    const char *line =
+        lib_fmt("d='%s' && mkdir -p $d/bin $d/share/gpushare && cp '%s' $d/bin && "
+                "cp scripts/install $d/bin/gpushare-install && "
+                "cp -rT policy $d/share/gpushare/policy && cd / && "
+                "$d/bin/gpushare-install --check --no-cluster --root $d/root",
+                lib_dir, lib_built("gpushare-setup"));
     const char *const *run = ARGV("env", "-u", "BUILD", "sh", "-c", line);
     node_files_make(RELEASE, 0);
     add_process(1, NULL, 0);
@@ -355,14 +355,13 @@ START_TEST(installed_under_another_prefix)
     ck_assert_contains(said, "  fix   gpushare-install --yes\n");
 
     /* Commands name files where they were installed. */
-    lib_edit(MANIFEST, "--leader-elect=true\n",
-             "--leader-elect=true\n    - --config=/etc/kubernetes/scheduler.conf\n");
-    temp_remove(lib_dir, "root/etc/kubernetes/scheduler.conf");
+    lib_edit(MANIFEST, "  name: kube-scheduler\n  names",
+             "  name: openshift-kube-scheduler\n  names");
     said = lib_output(1, run);
-    ck_assert_contains(said, "PROBLEM file-absent: ");
+    ck_assert_contains(said, "PROBLEM no-static-pod: ");
     ck_assert_contains(
-        said, lib_fmt("  fix   cp %s/share/gpushare/policy/kube-scheduler-config.yaml ",
-                      lib_dir));
+        said,
+        lib_fmt("helm install gpushare %s/share/gpushare/manifests/chart ", lib_dir));
 }
 
 /* A server that edits the manifest during each request. */

@@ -14,7 +14,7 @@ void node_files_make(const char *release, unsigned port)
 {
     make_folder(NODE_FILES_MANIFESTS);
     make_folder("root/var/lib");
-    make_folder("proc");
+    make_folder("root/proc");
     temp_write(lib_dir, "root/etc/kubernetes/scheduler.conf", "kind: Config\n");
     temp_write(lib_dir, NODE_FILES_MANIFEST,
                lib_file(lib_fmt("test/data/kubeadm/kube-scheduler-%s.yaml", release)));
@@ -36,14 +36,9 @@ char *node_files_without_tls(const char *config)
 
 void node_files_begin(struct program *p, const char *const *options)
 {
-    const char *argv[PROGRAM_ARGS] = {"env",
-                                      lib_fmt("BUILD=%s", lib_built("")),
-                                      "scripts/install",
-                                      "--root",
-                                      lib_path("root"),
-                                      "--proc",
-                                      lib_path("proc")};
-    program_args(argv, 7, options);
+    const char *argv[PROGRAM_ARGS] = {"env", lib_fmt("BUILD=%s", lib_built("")),
+                                      "scripts/install", "--root", lib_path("root")};
+    program_args(argv, 5, options);
     program_start(p, lib_dir, argv);
 }
 

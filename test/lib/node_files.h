@@ -5,7 +5,7 @@
 
 /*
  * A simulated control plane node of kubeadm for scripts/install: a folder lib_dir/root
- * with the node's files, and lib_dir/proc for those of its processes.
+ * with the node's files, and root/proc for those of its processes.
  */
 
 #define NODE_FILES_MANIFESTS "root/etc/kubernetes/manifests"

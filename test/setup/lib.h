@@ -20,19 +20,17 @@
 #define MANIFESTS   "root/etc/kubernetes/manifests"
 #define MANIFEST_AT MANIFESTS "/kube-scheduler.yaml"
 #define CONFIG_AT   "root" FACTS_CONFIG
-#define PROCESS     "proc/4711"
+#define PROCESS     "root/proc/4711"
 
-static char *dir, *root, *proc;
+static char *dir, *root;
 
 static void begin(void)
 {
     static const char *const folders[] = {
-        "root",    "root/etc",           "root/etc/kubernetes",
-        MANIFESTS, "root" FACTS_TLS_DIR, "proc",
-        PROCESS};
+        "root",      "root/etc", "root/etc/kubernetes", MANIFESTS, "root" FACTS_TLS_DIR,
+        "root/proc", PROCESS};
     dir = temp_dir();
     root = temp_path(dir, "root");
-    proc = temp_path(dir, "proc");
     for (size_t i = 0; i < ARRAY_LEN(folders); i++)
         temp_mkdir(dir, folders[i]);
 }
@@ -42,7 +40,6 @@ static void end(void)
     temp_dir_remove(dir);
     free(dir);
     free(root);
-    free(proc);
 }
 
 static inline char *lib_read(const char *path)
@@ -103,7 +100,7 @@ static inline void lib_write(const char *name, char *text)
 static inline void lib_read_node(struct facts *f)
 {
     facts_fini(f);
-    facts_read_node(root, proc, f);
+    facts_read_node(root, f);
 }
 
 /* Adds the process of the manifest's command and `more`, started so much from now. */
@@ -113,7 +110,7 @@ static inline void lib_add_process(const char *folder, int64_t from_now_s,
     struct facts f = {0};
     struct timespec up;
     cleanup_buf struct buf line = {0};
-    facts_read_node(root, proc, &f);
+    facts_read_node(root, &f);
     const json_t *words = edit_value(f.container, "command");
     for (size_t i = 0; i < json_array_size(words); i++) {
         buf_adds(&line, json_string_value(json_array_get(words, i)));

@@ -57,9 +57,8 @@ static void make_node(const char *version, struct swap manifest, struct swap con
     if (manifest.from)
         pod = lib_swap(pod, manifest.from, manifest.to);
     lib_write(MANIFEST_AT, pod);
-    lib_write(CONFIG_AT, config.from
-                             ? lib_swap(lib_read(CONFIG), config.from, config.to)
-                             : lib_read(CONFIG));
+    lib_write(CONFIG_AT, config.from ? lib_swap(lib_read(CONFIG), config.from, config.to)
+                                     : lib_read(CONFIG));
     write_certificate("ca.crt", "client.crt", "client.key");
     lib_add_process(PROCESS, SOON_S, "");
 }
@@ -106,7 +105,10 @@ static const struct one {
     {"config-malformed", "1.35", {0}, {"extenders:", "extenders: ["}},
     {"config-malformed", "1.35", {0}, {"ignorable: false", "ignorable: &a false"}},
     {"config-malformed", "1.35", {0}, {"weight: 3", "ignorable: true"}},
-    {"config-malformed", "1.35", {0}, {"kind: KubeSchedulerConfiguration", "kind: Policy"}},
+    {"config-malformed",
+     "1.35",
+     {0},
+     {"kind: KubeSchedulerConfiguration", "kind: Policy"}},
     {"no-kubeconfig", "1.35", {0}, {"  kubeconfig: /etc", "  #kubeconfig: /etc"}},
     {"no-extender", "1.35", {0}, {"extenders:", "profiles:"}},
     {"no-filter", "1.35", {0}, {"filterVerb: filter", "filterVerb: ''"}},
@@ -167,11 +169,11 @@ START_TEST(files_and_processes)
     lib_add_process(PROCESS, SOON_S, "--v=9");
     expect("other-arguments");
     /* A younger process of another scheduler beside the pod's. */
-    temp_mkdir(dir, "proc/4712");
-    lib_add_process("proc/4712", SOON_S, "");
+    temp_mkdir(dir, "root/proc/4712");
+    lib_add_process("root/proc/4712", SOON_S, "");
     expect(NULL);
     lib_write(PROCESS "/cmdline", NULL);
-    lib_write("proc/4712/comm", xstrdup("other"));
+    lib_write("root/proc/4712/comm", xstrdup("other"));
     expect("not-running");
 }
 END_TEST
@@ -203,8 +205,7 @@ END_TEST
 /* -- certificates -- */
 
 /* Reads a Secret of these files (NULL: without that key) into f->secret. */
-static int read_secret(const char *ca, const char *cert, const char *key,
-                       struct err *err)
+static int read_secret(const char *ca, const char *cert, const char *key, struct err *err)
 {
     struct secret s = {0};
     const char *const names[] = {
@@ -240,8 +241,8 @@ START_TEST(a_secret_is_complete_and_consistent)
         ck_assert_msg(!rc || strstr(err.msg, cases[i].why), "%s", err.msg);
         ck_assert_span_eq(buf_span(&f.secret.data[SECRET_CERT]), rc ? "" : cert);
     }
-    ck_assert_int_eq(facts_decode_secret(SPAN("{\"data\":{\"ca.crt\":\"!!\"}}"), &f, &err),
-                     -1);
+    ck_assert_int_eq(
+        facts_decode_secret(SPAN("{\"data\":{\"ca.crt\":\"!!\"}}"), &f, &err), -1);
     ck_assert_int_eq(facts_decode_secret(SPAN("[]"), &f, &err), -1);
     ck_assert_int_eq(facts_decode_secret(SPAN(""), &f, &err), -1);
 }
@@ -290,13 +291,12 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        one_problem_at_a_time,
-        the_folder_of_static_pods,
-        files_and_processes,
-        the_extender_does_not_answer_well,
-        a_secret_is_complete_and_consistent,
-        the_certificate_of_the_node};
+    const TTest *const tests[] = {one_problem_at_a_time,
+                                  the_folder_of_static_pods,
+                                  files_and_processes,
+                                  the_extender_does_not_answer_well,
+                                  a_secret_is_complete_and_consistent,
+                                  the_certificate_of_the_node};
     return unit_run_with("setup/checks", tests, ARRAY_LEN(tests), 60,
                          &(struct unit_fixtures){begin_all, end_all, begin, end});
 }
