@@ -117,6 +117,8 @@ void buf_printf(struct buf *b, const char *fmt, ...)
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap);
 /* Appends s as a JSON string with quotes; invalid UTF-8 becomes U+FFFD. */
 void buf_add_json(struct buf *b, struct span s);
+/* UTF-8 for a terminal or a log: '?' for each C0 and C1 control character, and DEL. */
+void buf_add_printable(struct buf *b, struct span s);
 char *buf_take(struct buf *b); /* the content as a new string, never NULL; empties b */
 
 static inline void buf_clear(struct buf *b)

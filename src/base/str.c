@@ -175,6 +175,16 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     va_end(ap);
 }
 
+void buf_add_printable(struct buf *b, struct span s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        bool c1 = c == 0xc2 && i + 1 < s.n && (unsigned char)s.p[i + 1] < 0xa0;
+        i += c1;
+        buf_addc(b, c < ' ' || c == 0x7f || c1 ? '?' : (char)c);
+    }
+}
+
 void buf_add_json(struct buf *b, struct span s)
 {
     static const char hex[] = "0123456789abcdef";

@@ -633,7 +633,7 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
         table_text(out, "pod %.*s/%.*s (%s)", SPAN_ARG(plan->pod->ns),
                    SPAN_ARG(plan->pod->name), request.p);
     else
-        table_plain(out, buf_span(&request));
+        buf_add_printable(out, buf_span(&request));
     if (!plan->found) {
         if (plan->node)
             buf_printf(out, " does not fit on node %.*s, ", SPAN_ARG(plan->node->name));

@@ -18,7 +18,7 @@ void explain_request(struct explain_page *p)
 {
     cleanup_buf struct buf text = {0};
     request_write(&text, p->pod->request, p->unit);
-    table_plain(p->out, buf_span(&text));
+    buf_add_printable(p->out, buf_span(&text));
 }
 
 /* kube-scheduler's own reason, which also covers CPU, taints and volumes. */
@@ -227,9 +227,8 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
     cleanup_buf struct buf path = {0};
     struct httpc_reply reply = {0};
     json_t *pod = NULL;
-    struct explain_facts facts = {.view = session_view(s),
-                                  .now_s = clock_wall_ns() / 1000000000,
-                                  .colors = colors};
+    struct explain_facts facts = {
+        .view = session_view(s), .now_s = clock_wall_ns() / 1000000000, .colors = colors};
     session_pod_path(&path, ns, name);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .timeout_ms = s->config->timeout_ms};

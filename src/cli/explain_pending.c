@@ -213,7 +213,7 @@ static void add_time(struct explain_page *p, const json_t *o, const char *key)
 {
     struct span text = session_text(o, key);
     int64_t s;
-    table_plain(p->out, text);
+    buf_add_printable(p->out, text);
     if (!clock_parse(text, &s))
         return;
     if (s > p->facts->now_s)

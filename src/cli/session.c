@@ -764,7 +764,7 @@ static int check_reply(const struct httpc_reply *reply, struct err *err)
     json_t *j = body.n ? json_loadb(body.p, body.n, 0, NULL) : NULL;
     const char *text = json_string_value(json_object_get(j, "error"));
     cleanup_buf struct buf shown = {0};
-    table_plain(&shown, span_of(text ? text : ""));
+    buf_add_printable(&shown, span_of(text ? text : ""));
     if (text)
         err_set(err, err->code, "HTTP %u: %.*s", reply->status,
                 SPAN_ARG(buf_span(&shown)));

@@ -591,8 +591,7 @@ static json_t *show_json(const struct cluster_state *cs, const struct show *show
     keep_namespace(json_object_get(all, "pendingPods"), show->ns);
     for (size_t i = json_array_size(nodes); i-- > 0;) {
         json_t *o = json_array_get(nodes, i);
-        const struct ledger_node *node =
-            ledger_node_find(l, session_text(o, "name"));
+        const struct ledger_node *node = ledger_node_find(l, session_text(o, "name"));
         if (!node || (!show->node.n && !is_relevant(node))) {
             json_array_remove(nodes, i);
             continue;

@@ -26,21 +26,10 @@ void table_fini(struct table *t)
     *t = (struct table){.colors = t->colors};
 }
 
-/* C0 and C1 control characters, and DEL. */
-void table_plain(struct buf *out, struct span text)
-{
-    for (size_t i = 0; i < text.n; i++) {
-        unsigned char c = (unsigned char)text.p[i];
-        bool c1 = c == 0xc2 && i + 1 < text.n && (unsigned char)text.p[i + 1] < 0xa0;
-        i += c1;
-        buf_addc(out, c < ' ' || c == 0x7f || c1 ? '?' : (char)c);
-    }
-}
-
 void table_span(struct table *t, enum color color, struct span text)
 {
     struct table_cell cell = {.at = t->text.n, .color = color};
-    table_plain(&t->text, text);
+    buf_add_printable(&t->text, text);
     cell.n = t->text.n - cell.at;
     for (size_t i = cell.at; i < t->text.n; i++)
         cell.width += ((unsigned char)t->text.p[i] & 0xc0) != 0x80;
@@ -112,7 +101,7 @@ void table_vtext(struct buf *out, const char *fmt, va_list ap)
 {
     cleanup_buf struct buf text = {0};
     buf_vprintf(&text, fmt, ap);
-    table_plain(out, buf_span(&text));
+    buf_add_printable(out, buf_span(&text));
 }
 
 void table_text(struct buf *out, const char *fmt, ...)

@@ -43,9 +43,7 @@ void table_end(struct table *t);
 void table_header(struct table *t, const char *names);
 void table_write(const struct table *t, struct buf *out);
 
-/* Each appends text with its control characters replaced by '?'. A line ends with a newline
- * of its own. */
-void table_plain(struct buf *out, struct span text);
+/* Each appends text, made printable. A line ends with a newline of its own. */
 void table_text(struct buf *out, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void table_line(struct buf *out, const char *fmt, ...)

@@ -46,23 +46,14 @@ struct checks {
     size_t n[KINDS];
 };
 
-/* Indents all lines by the width of the mark, which precedes the first. Terminals also
- * interpret U+0080 to U+009F, which are two bytes. */
-static void write_lines(struct buf *out, const char *mark, const char *s)
+/* Indents all lines by the width of the mark, which precedes the first. */
+static void write_lines(struct buf *out, const char *mark, const char *text)
 {
-    if (!s)
-        return;
-    buf_printf(out, "%-8s", mark);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)s[0], next = (unsigned char)s[1];
-        bool wide = c == 0xc2 && next >= 0x80 && next < 0xa0;
-        if (c == '\n')
-            buf_adds(out, "\n        ");
-        else
-            buf_addc(out, wide || c < ' ' || c == 127 ? '?' : *s);
-        s += wide;
+    for (struct span rest = span_of(text ? text : ""); rest.n; mark = "") {
+        buf_printf(out, "%-8s", mark);
+        buf_add_printable(out, span_cut(&rest, '\n'));
+        buf_addc(out, '\n');
     }
-    buf_addc(out, '\n');
 }
 
 /* Adds a finding with its effect and its repair, which may be NULL. `id` is stable; it is

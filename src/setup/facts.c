@@ -344,8 +344,7 @@ int facts_decode_secret(struct span json, struct facts *f, struct err *err)
     return rc;
 }
 
-void facts_read_secret(const char *root, const char *kubeconfig, const char *context,
-                       struct facts *f)
+void facts_read_secret(const char *root, const char *kubeconfig, struct facts *f)
 {
     cleanup_free char *admin = xasprintf("%s" ADMIN, root);
     cleanup_free char *path =
@@ -355,7 +354,7 @@ void facts_read_secret(const char *root, const char *kubeconfig, const char *con
     struct httpc_reply reply = {0};
     if (!kubeconfig && access(admin, R_OK) == 0)
         kubeconfig = admin;
-    struct kube_client *client = kube_connect(kubeconfig, context, &f->secret_why);
+    struct kube_client *client = kube_connect(kubeconfig, NULL, &f->secret_why);
     int rc = client ? kube_call(client, &request, &reply, &f->secret_why) : -1;
     if (!client) /* also without a kubeconfig, which says nothing about the Secret */
         f->secret_why.code = ERR_UNAVAILABLE;

@@ -81,8 +81,7 @@ void facts_fini(struct facts *f);
  * machine). */
 void facts_read_node(const char *root, struct facts *f);
 /* Reads the Secret. `kubeconfig` NULL: /etc/kubernetes/admin.conf of the node. */
-void facts_read_secret(const char *root, const char *kubeconfig, const char *context,
-                       struct facts *f);
+void facts_read_secret(const char *root, const char *kubeconfig, struct facts *f);
 /* Decodes the API server's JSON into f->secret. -1: a key is missing or is not base64, or
  * the certificate is not one of ca.crt, or does not belong to the key. */
 int facts_decode_secret(struct span json, struct facts *f, struct err *err);

@@ -15,7 +15,6 @@
 #include "kube/client.h"
 #include "setup/change.h"
 #include "setup/checks.h"
-#include "wire/entry.h"
 #include "wire/yaml.h"
 
 #define COMMANDS "check, plan, renew, running, reach"
@@ -27,10 +26,7 @@ enum {
 };
 
 struct options {
-    char *root;
-    char *kubeconfig, *context;
-    char *address, *namespace, *policy, *out;
-    int log_level;
+    char *root, *kubeconfig, *address, *namespace, *policy, *out;
     bool no_cluster, insecure;
     struct opt_list args; /* arguments that are not options */
 };
@@ -82,8 +78,6 @@ static const struct opt table[] = {
      .offset = AT(kubeconfig),
      .help = "Kubeconfig of the API server; default: /etc/kubernetes/admin.conf in "
              "the folder of --root."},
-    ENTRY_CONTEXT(AT(context)),
-    ENTRY_LOG_LEVEL(AT(log_level), "error"),
     {0},
 };
 
@@ -119,7 +113,7 @@ static void read_facts(struct run *r)
     if (o->no_cluster)
         err_set(&r->facts.secret_why, ERR_UNAVAILABLE, "the Secret was not read");
     else
-        facts_read_secret(r->root, o->kubeconfig, o->context, &r->facts);
+        facts_read_secret(r->root, o->kubeconfig, &r->facts);
 }
 
 static int print(struct buf *out, struct err *err)
@@ -255,7 +249,7 @@ int setup_main(int argc, char **argv)
     enum opt_result loaded = opt_load(&setup_program, &options, argc, argv, environ,
                                       yaml_read_options, stdout, &err);
     if (loaded == OPT_RUN) {
-        log_set_level((enum log_level)options.log_level);
+        log_set_level(LOG_ERROR);
         r.root = options.root ? options.root : "";
         rc = command(&r, &err);
     } else if (loaded == OPT_DONE) {
