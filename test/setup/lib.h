@@ -6,7 +6,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
@@ -42,32 +41,23 @@ static void end(void)
     free(root);
 }
 
-static inline char *lib_read(const char *path)
-{
-    struct buf b = {0};
-    struct err err = {0};
-    ck_assert_done(file_read(path, 1 << 20, &b, &err), err);
-    return buf_take(&b);
-}
-
 /* kubeadm's manifest of a version ("1.31"). */
 static inline char *lib_kubeadm(const char *version)
 {
     cleanup_free char *path = xasprintf(KUBEADM "%s.yaml", version);
-    return lib_read(path);
+    return temp_read(".", path);
 }
 
 /* Replaces every `from`, of which there must be at least one. Takes the text. */
 static inline char *lib_swap(char *text, const char *from, const char *to)
 {
     struct buf out = {0};
-    const char *at = text, *next;
-    size_t n = 0;
-    for (; (next = strstr(at, from)); at = next + strlen(from), n++) {
+    const char *at = text, *next = strstr(text, from);
+    ck_assert_msg(next != NULL, "no \"%s\" in: %s", from, text);
+    for (; next; at = next + strlen(from), next = strstr(at, from)) {
         buf_add(&out, at, (size_t)(next - at));
         buf_adds(&out, to);
     }
-    ck_assert_msg(n > 0, "no \"%s\" in: %s", from, text);
     buf_adds(&out, at);
     free(text);
     return buf_take(&out);

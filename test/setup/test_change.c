@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib.h"
-#include "lib/mutate.h"
 #include "setup/change.h"
 
-/* The changes for each form that a node's files can have. */
+/* The changes for each form that a node's files can have. (test/fuzz/fuzz_setup.c has
+ * malformed files.) */
 
 static struct change plan;
 static struct facts f; /* of the last plan, which borrows its paths */
@@ -13,7 +13,7 @@ static bool insecure, without_secret;
 /* Takes both texts; NULL: no such file. */
 static int make(char *manifest, char *config, const char *address)
 {
-    cleanup_free char *policy = lib_read(CONFIG);
+    cleanup_free char *policy = temp_read(".", CONFIG);
     lib_write(MANIFEST_AT, manifest);
     lib_write(CONFIG_AT, config);
     change_fini(&plan);
@@ -28,10 +28,26 @@ static int make(char *manifest, char *config, const char *address)
     return change_make(&in, &plan, &err);
 }
 
+static void made(char *manifest, char *config, const char *address)
+{
+    ck_assert_done(make(manifest, config, address), err);
+}
+
+static void refused(char *manifest, char *config, const char *address, const char *why)
+{
+    ck_assert_msg(make(manifest, config, address) == -1 && strstr(err.msg, why), "%s: %s",
+                  why, err.msg);
+}
+
 /* The new content; "": no change. */
 static const char *bytes(int kind)
 {
     return plan.files[kind].path ? plan.files[kind].bytes.p : "";
+}
+
+static bool has(int kind, const char *text)
+{
+    return strstr(bytes(kind), text) != NULL;
 }
 
 /* Writes the planned files of the certificate to the node, or removes them. */
@@ -67,12 +83,11 @@ START_TEST(the_files_of_kubeadm)
     static const char *const versions[] = {"1.25", "1.37"};
     for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
         cleanup_free char *before = lib_kubeadm(versions[i]);
-        ck_assert_done(make(xstrdup(before), NULL, NULL), err);
+        made(xstrdup(before), NULL, NULL);
         for (int k = 0; k < CHANGE_FILES; k++)
             ck_assert_ptr_nonnull(plan.files[k].path);
         ck_assert_uint_eq(count_added(before, bytes(CHANGE_MANIFEST)), 15);
-        ck_assert_ptr_nonnull(strstr(bytes(CHANGE_MANIFEST),
-                                     "    - mountPath: /etc/kubernetes/gpushare\n"));
+        ck_assert(has(CHANGE_MANIFEST, "    - mountPath: /etc/kubernetes/gpushare\n"));
         ck_assert_ptr_nonnull(
             strstr(plan.files[SECRET_KEY].path, "/etc/kubernetes/gpushare/client.key"));
         ck_assert_str_eq(bytes(SECRET_KEY), "pem of tlsConfig.keyFile\n");
@@ -80,7 +95,7 @@ START_TEST(the_files_of_kubeadm)
         char *manifest = xstrdup(bytes(CHANGE_MANIFEST)),
              *config = xstrdup(bytes(CHANGE_CONFIG));
         write_certificate(true);
-        ck_assert_done(make(manifest, config, NULL), err);
+        made(manifest, config, NULL);
         for (int k = 0; k < CHANGE_FILES; k++)
             ck_assert_ptr_null(plan.files[k].path);
         write_certificate(false);
@@ -93,9 +108,9 @@ START_TEST(the_file_has_the_nodes_values)
     char *manifest =
         lib_swap(lib_kubeadm("1.25"), "--kubeconfig=/etc/kubernetes/scheduler.conf",
                  "--kubeconfig=/etc/k/s.conf");
-    ck_assert_done(make(manifest, NULL, "[fd00::1]:32766"), err);
-    cleanup_free char *want =
-        lib_swap(lib_read(CONFIG), ": /etc/kubernetes/scheduler.conf", ": /etc/k/s.conf");
+    made(manifest, NULL, "[fd00::1]:32766");
+    cleanup_free char *want = lib_swap(
+        temp_read(".", CONFIG), ": /etc/kubernetes/scheduler.conf", ": /etc/k/s.conf");
     want = lib_swap(want, ": https://127.0.0.1:", ": https://[fd00::1]:");
     ck_assert_str_eq(bytes(CHANGE_CONFIG), want);
 }
@@ -109,13 +124,13 @@ END_TEST
 START_TEST(plain_http_for_an_insecure_extender)
 {
     insecure = without_secret = true;
-    ck_assert_done(make(lib_kubeadm("1.35"), NULL, "10.0.0.1:12345"), err);
+    made(lib_kubeadm("1.35"), NULL, "10.0.0.1:12345");
     const char *now = bytes(CHANGE_CONFIG);
     ck_assert_ptr_nonnull(strstr(now, "http://10.0.0.1:12345/gpushare-scheduler"));
     ck_assert_ptr_null(strstr(now, "tlsConfig"));
     ck_assert_ptr_nonnull(strstr(now, "enableHTTPS: false"));
     ck_assert_ptr_null(plan.files[SECRET_KEY].path);
-    ck_assert_ptr_null(strstr(bytes(CHANGE_MANIFEST), "kubernetes/gpushare"));
+    ck_assert(!has(CHANGE_MANIFEST, "kubernetes/gpushare"));
 }
 END_TEST
 
@@ -123,31 +138,29 @@ START_TEST(an_entry_with_http_gets_https_and_the_certificate)
 {
     /* The file of an earlier release: plain HTTP without tlsConfig. */
     struct buf old = {0};
-    cleanup_free char *text = lib_swap(lib_read(CONFIG), "https://", "http://");
+    cleanup_free char *text = lib_swap(temp_read(".", CONFIG), "https://", "http://");
     text = lib_swap(text, "enableHTTPS: true", "enableHTTPS: false");
     buf_adds(&old, text);
     ck_assert_done(edit_remove("text", &old, "extenders.0", "tlsConfig", &err), err);
     char *manifest = lib_manifest("1.35");
-    ck_assert_done(make(xstrdup(manifest), buf_take(&old), NULL), err);
-    cleanup_free char *policy = lib_read(CONFIG);
+    made(xstrdup(manifest), buf_take(&old), NULL);
+    cleanup_free char *policy = temp_read(".", CONFIG);
     json_t *now = edit_parse("now", span_of(bytes(CHANGE_CONFIG)), NULL, &err),
            *want = edit_parse("want", span_of(policy), NULL, &err);
     ck_assert(json_equal(now, want));
     ck_assert_ptr_nonnull(plan.files[SECRET_KEY].path);
-    ck_assert_ptr_nonnull(
-        strstr(bytes(CHANGE_MANIFEST), "path: /etc/kubernetes/gpushare\n"));
+    ck_assert(has(CHANGE_MANIFEST, "path: /etc/kubernetes/gpushare\n"));
     json_decref(now);
     json_decref(want);
     /* Back to plain HTTP, at the same address and at another one. */
     static const char *const addresses[] = {NULL, "h:1"};
     for (size_t i = 0; i < ARRAY_LEN(addresses); i++) {
         insecure = true;
-        ck_assert_done(make(xstrdup(manifest), lib_read(CONFIG), addresses[i]), err);
+        made(xstrdup(manifest), temp_read(".", CONFIG), addresses[i]);
         insecure = false;
-        ck_assert_ptr_nonnull(
-            strstr(bytes(CHANGE_CONFIG), i ? "http://h:1/gpushare-scheduler"
-                                           : "http://127.0.0.1:32766/gpushare-sche"));
-        ck_assert_ptr_nonnull(strstr(bytes(CHANGE_CONFIG), "enableHTTPS: false"));
+        ck_assert(has(CHANGE_CONFIG, i ? "http://h:1/gpushare-scheduler"
+                                       : "http://127.0.0.1:32766/gpushare-sche"));
+        ck_assert(has(CHANGE_CONFIG, "enableHTTPS: false"));
     }
     free(manifest);
     /* In the middle of a user's list, and in a form that cannot be edited. */
@@ -155,45 +168,39 @@ START_TEST(an_entry_with_http_gets_https_and_the_certificate)
         USER "extenders:\n- urlPrefix: http://127.0.0.1:32766/gpushare-scheduler\n"
              "  bindVerb: bind # ours\n"
              "- urlPrefix: http://x/y\n  filterVerb: f\n");
-    ck_assert_done(make(lib_manifest("1.35"), xstrdup(list), NULL), err);
-    ck_assert_ptr_nonnull(
-        strstr(bytes(CHANGE_CONFIG),
-               "  bindVerb: bind # ours\n  enableHTTPS: true\n  tlsConfig:\n"
-               "    caFile: /etc/kubernetes/gpushare/ca.crt\n"
-               "    certFile: /etc/kubernetes/gpushare/client.crt\n"
-               "    keyFile: /etc/kubernetes/gpushare/client.key\n"
-               "    serverName: gpushare-schd-extender.kube-system.svc\n"
-               "- urlPrefix: http://x/y\n"));
-    ck_assert_int_eq(
-        make(lib_manifest("1.35"),
-             xstrdup(USER "extenders: [{urlPrefix: 'http://h:1/gpushare-scheduler'}]\n"),
-             NULL),
-        -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "policy/README.md"));
+    made(lib_manifest("1.35"), xstrdup(list), NULL);
+    ck_assert(has(CHANGE_CONFIG,
+                  "  bindVerb: bind # ours\n  enableHTTPS: true\n  tlsConfig:\n"
+                  "    caFile: /etc/kubernetes/gpushare/ca.crt\n"
+                  "    certFile: /etc/kubernetes/gpushare/client.crt\n"
+                  "    keyFile: /etc/kubernetes/gpushare/client.key\n"
+                  "    serverName: gpushare-schd-extender.kube-system.svc\n"
+                  "- urlPrefix: http://x/y\n"));
+    refused(lib_manifest("1.35"),
+            xstrdup(USER "extenders: [{urlPrefix: 'http://h:1/gpushare-scheduler'}]\n"),
+            NULL, "policy/README.md");
 }
 END_TEST
 
 START_TEST(a_certificate_of_the_administrator_stays)
 {
     char *config =
-        lib_swap(lib_read(CONFIG), "/etc/kubernetes/gpushare/client", "/own/c");
+        lib_swap(temp_read(".", CONFIG), "/etc/kubernetes/gpushare/client", "/own/c");
     cleanup_free char *copy = xstrdup(config);
-    ck_assert_done(make(lib_manifest("1.35"), config, NULL), err);
+    made(lib_manifest("1.35"), config, NULL);
     for (int k = 0; k < CHANGE_FILES; k++)
         ck_assert_ptr_null(plan.files[k].path);
-    ck_assert_int_eq(make(lib_manifest("1.35"), xstrdup(copy), "h:1"), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "a certFile of its own"));
+    refused(lib_manifest("1.35"), xstrdup(copy), "h:1", "a certFile of its own");
 }
 END_TEST
 
 START_TEST(without_a_secret_the_node_must_have_the_files)
 {
     without_secret = true;
-    ck_assert_int_eq(make(lib_kubeadm("1.35"), NULL, NULL), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "secrets \"x\" not found"));
-    ck_assert_ptr_nonnull(strstr(err.msg, "scripts/install --insecure"));
+    refused(lib_kubeadm("1.35"), NULL, NULL, "secrets \"x\" not found. The extender");
+    ck_assert(strstr(err.msg, "scripts/install --insecure"));
     write_certificate(true);
-    ck_assert_done(make(lib_kubeadm("1.35"), NULL, NULL), err);
+    made(lib_kubeadm("1.35"), NULL, NULL);
     ck_assert_ptr_null(plan.files[SECRET_KEY].path);
     ck_assert_ptr_nonnull(plan.files[CHANGE_MANIFEST].path);
 }
@@ -201,10 +208,10 @@ END_TEST
 
 START_TEST(an_existing_file_that_no_option_names)
 {
-    ck_assert_done(make(lib_kubeadm("1.35"), lib_read(CONFIG), NULL), err);
+    made(lib_kubeadm("1.35"), temp_read(".", CONFIG), NULL);
     ck_assert_ptr_null(plan.files[CHANGE_CONFIG].path);
     ck_assert_ptr_nonnull(plan.files[CHANGE_MANIFEST].path);
-    ck_assert_done(make(lib_kubeadm("1.35"), xstrdup("old: ["), NULL), err);
+    made(lib_kubeadm("1.35"), xstrdup("old: ["), NULL);
     ck_assert_ptr_nonnull(plan.files[CHANGE_CONFIG].path);
 }
 END_TEST
@@ -214,30 +221,30 @@ START_TEST(an_entry_is_added_to_the_users_file)
     static const char other[] =
         "extenders:\n  - urlPrefix: http://x/y\n    filterVerb: f\n"
         "    # of x\n";
-    ck_assert_done(make(lib_manifest("1.31"), xstrdup(USER), NULL), err);
-    ck_assert_ptr_null(strstr(bytes(CHANGE_MANIFEST), "gpushare-scheduler-config"));
+    made(lib_manifest("1.31"), xstrdup(USER), NULL);
+    ck_assert(!has(CHANGE_MANIFEST, "gpushare-scheduler-config"));
     ck_assert_int_eq(strncmp(bytes(CHANGE_CONFIG),
                              USER "extenders:\n- urlPrefix: ", strlen(USER) + 12),
                      0);
     cleanup_free char *text = xasprintf("%s%s", USER, other);
-    ck_assert_done(make(lib_manifest("1.31"), xstrdup(text), NULL), err);
+    made(lib_manifest("1.31"), xstrdup(text), NULL);
     ck_assert_uint_gt(count_added(text, bytes(CHANGE_CONFIG)), 20);
-    ck_assert_ptr_nonnull(
-        strstr(bytes(CHANGE_CONFIG), "\n  - urlPrefix: https://127.0.0.1"));
-    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_CONFIG), "\n    ignorable: false\n"));
+    ck_assert(has(CHANGE_CONFIG, "\n  - urlPrefix: https://127.0.0.1"));
+    ck_assert(has(CHANGE_CONFIG, "\n    ignorable: false\n"));
 }
 END_TEST
 
 START_TEST(an_existing_entry_stays)
 {
-    char *config = lib_swap(lib_read(CONFIG), "httpTimeout: 30s", "httpTimeout: 5s");
+    char *config =
+        lib_swap(temp_read(".", CONFIG), "httpTimeout: 30s", "httpTimeout: 5s");
     cleanup_free char *before = xstrdup(config);
-    ck_assert_done(make(lib_manifest("1.35"), config, NULL), err);
+    made(lib_manifest("1.35"), config, NULL);
     ck_assert_ptr_null(plan.files[CHANGE_CONFIG].path);
-    ck_assert_done(make(lib_manifest("1.35"), xstrdup(before), "h:1"), err);
+    made(lib_manifest("1.35"), xstrdup(before), "h:1");
     before = lib_swap(before, "//127.0.0.1:32766/", "//h:1/");
     ck_assert_str_eq(bytes(CHANGE_CONFIG), before);
-    ck_assert_done(make(lib_manifest("1.35"), xstrdup(before), "h:1"), err);
+    made(lib_manifest("1.35"), xstrdup(before), "h:1");
     ck_assert_ptr_null(plan.files[CHANGE_CONFIG].path);
 }
 END_TEST
@@ -247,7 +254,7 @@ START_TEST(a_mount_is_added_to_an_option_without_one)
     char *manifest = lib_swap(lib_kubeadm("1.31"), "    - --leader-elect=true\n",
                               "    - --leader-elect=true\n    - --config=/x/c.yaml\n");
     cleanup_free char *before = xstrdup(manifest);
-    ck_assert_done(make(manifest, NULL, NULL), err);
+    made(manifest, NULL, NULL);
     ck_assert_uint_eq(count_added(before, bytes(CHANGE_MANIFEST)), 14);
     ck_assert_ptr_nonnull(strstr(plan.files[CHANGE_CONFIG].path, "/x/c.yaml"));
     /* A mounted folder suffices. */
@@ -255,20 +262,18 @@ START_TEST(a_mount_is_added_to_an_option_without_one)
                         "mountPath: /etc/kubernetes");
     manifest = lib_swap(manifest, "      path: /etc/kubernetes/scheduler.conf",
                         "      path: /srv/k");
-    ck_assert_done(make(manifest, NULL, NULL), err);
+    made(manifest, NULL, NULL);
     ck_assert_ptr_nonnull(
         strstr(plan.files[CHANGE_CONFIG].path, "/srv/k/kube-scheduler-config.yaml"));
-    ck_assert_ptr_null(strstr(bytes(CHANGE_MANIFEST), "gpushare-scheduler-config"));
+    ck_assert(!has(CHANGE_MANIFEST, "gpushare-scheduler-config"));
     /* Without volumeMounts and volumes. */
     manifest =
         xstrdup("kind: Pod\nmetadata: {name: kube-scheduler}\nspec:\n  containers:\n"
                 "  - image: x/kube-scheduler:v1.31.0\n    command:\n"
                 "    - kube-scheduler\n  hostNetwork: true\n");
-    ck_assert_done(make(manifest, NULL, NULL), err);
-    ck_assert_ptr_nonnull(
-        strstr(bytes(CHANGE_MANIFEST), "    volumeMounts:\n    - mountPath: "));
-    ck_assert_ptr_nonnull(
-        strstr(bytes(CHANGE_MANIFEST), "\n  volumes:\n  - hostPath:\n"));
+    made(manifest, NULL, NULL);
+    ck_assert(has(CHANGE_MANIFEST, "    volumeMounts:\n    - mountPath: "));
+    ck_assert(has(CHANGE_MANIFEST, "\n  volumes:\n  - hostPath:\n"));
 }
 END_TEST
 
@@ -281,7 +286,6 @@ static const struct {
     {"name: kube-scheduler\n  names", "name: &n x\n  names", "anchors"},
     {"name: kube-scheduler\n  names", "name: openshift-kube-scheduler\n  names",
      "scheduler.enabled=true"},
-    {"  - command:\n", "  -\n    command:\n", NULL}, /* safe */
     {"    volumeMounts:\n    - mountPath: /etc/kubernetes/scheduler.conf\n      name: "
      "kubeconfig\n      readOnly: true\n",
      "    volumeMounts: [{mountPath: /k, name: kubeconfig}]\n", "edited safely"},
@@ -302,19 +306,16 @@ static const struct {
 
 START_TEST(unsafe_changes_are_refused)
 {
-    for (size_t i = 0; i < ARRAY_LEN(unsafe_manifests); i++) {
-        const char *why = unsafe_manifests[i].why;
-        int rc = make(lib_swap(lib_kubeadm("1.35"), unsafe_manifests[i].from,
-                               unsafe_manifests[i].to),
-                      NULL, NULL);
-        ck_assert_msg((rc == 0) == !why && (!why || strstr(err.msg, why)), "%zu: %s", i,
-                      err.msg);
-    }
-    for (size_t i = 0; i < ARRAY_LEN(unsafe_configs); i++) {
-        int rc = make(lib_manifest("1.31"), xstrdup(unsafe_configs[i].text), NULL);
-        ck_assert_msg(rc == -1 && strstr(err.msg, unsafe_configs[i].why), "%zu: %s", i,
-                      err.msg);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(unsafe_manifests); i++)
+        refused(lib_swap(lib_kubeadm("1.35"), unsafe_manifests[i].from,
+                         unsafe_manifests[i].to),
+                NULL, NULL, unsafe_manifests[i].why);
+    for (size_t i = 0; i < ARRAY_LEN(unsafe_configs); i++)
+        refused(lib_manifest("1.31"), xstrdup(unsafe_configs[i].text), NULL,
+                unsafe_configs[i].why);
+    /* Safe. */
+    made(lib_swap(lib_kubeadm("1.35"), "  - command:\n", "  -\n    command:\n"), NULL,
+         NULL);
 }
 END_TEST
 
@@ -325,43 +326,12 @@ START_TEST(the_option_is_added_to_the_existing_list)
                                "  - image: x/kube-scheduler:v1.31.0\n";
     cleanup_free char *args =
         xasprintf("%s    command: [kube-scheduler]\n    args:\n    - --v=2\n", spec);
-    ck_assert_done(make(xstrdup(args), NULL, NULL), err);
-    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_MANIFEST), "    - --v=2\n    - --config="));
+    made(xstrdup(args), NULL, NULL);
+    ck_assert(has(CHANGE_MANIFEST, "    - --v=2\n    - --config="));
     /* The image's entrypoint stays. */
-    ck_assert_done(make(xstrdup(spec), NULL, NULL), err);
-    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_MANIFEST), "    args:\n    - --config="));
-    ck_assert_ptr_null(strstr(bytes(CHANGE_MANIFEST), "command"));
-}
-END_TEST
-
-/* No content of the files leads to a crash or to an unverified change. */
-START_TEST(hostile_files)
-{
-    cleanup_free char *manifest = lib_manifest("1.35");
-    cleanup_free char *config = lib_read(CONFIG);
-    static const char *const words[] = {
-        "- ", "[",     "{",          "|",  "\n", "  ",   "&a ",
-        "*a", "---\n", "extenders:", "\"", "'",  "\r\n", NULL};
-    cleanup_buf struct buf deep = {0};
-    for (int i = 0; i < 100; i++)
-        buf_adds(&deep, "- [");
-    ck_assert_int_eq(make(xstrdup(deep.p), NULL, NULL), -1);
-    ck_assert_int_eq(make(xstrdup("a: &a [x]\nb: [*a, *a]\n"), NULL, NULL), -1);
-    ck_assert_int_eq(make(xstrdup("\x7f"
-                                  "ELF\x01\x02"),
-                          NULL, NULL),
-                     -1);
-    ck_assert_int_eq(make(xstrdup(""), NULL, NULL), -1);
-    ck_assert_int_eq(make(xstrdup("[]"), NULL, NULL), -1);
-    for (uint64_t seed = 1; seed <= 1000; seed++) {
-        struct rng rng;
-        struct buf a = {0}, b = {0};
-        buf_adds(&a, manifest);
-        buf_adds(&b, config);
-        rng_init(&rng, seed);
-        mutate(&rng, words, seed & 1 ? &a : &b);
-        make(buf_take(&a), buf_take(&b), seed & 2 ? "h:1" : NULL);
-    }
+    made(xstrdup(spec), NULL, NULL);
+    ck_assert(has(CHANGE_MANIFEST, "    args:\n    - --config="));
+    ck_assert(!has(CHANGE_MANIFEST, "command"));
 }
 END_TEST
 
@@ -373,4 +343,4 @@ UNIT_MAIN_AROUND("setup/change", begin, end, the_files_of_kubeadm,
                  plain_http_for_an_insecure_extender,
                  an_entry_with_http_gets_https_and_the_certificate,
                  a_certificate_of_the_administrator_stays,
-                 without_a_secret_the_node_must_have_the_files, hostile_files)
+                 without_a_secret_the_node_must_have_the_files)

@@ -9,9 +9,7 @@
  * the only one.
  */
 
-struct swap {
-    const char *from, *to;
-};
+enum file { NONE, POD, CONF };
 
 enum { DAY_S = 24 * 3600, SOON_S = 3600 };
 
@@ -46,7 +44,8 @@ static void write_certificate(const char *ca, const char *cert, const char *key)
 }
 
 /* A node of kubeadm after an installation, with a change of one of its two files. */
-static void make_node(const char *version, struct swap manifest, struct swap config)
+static void make_node(const char *version, enum file file, const char *from,
+                      const char *to)
 {
     char *pod = lib_swap(lib_manifest(version), "    volumeMounts:\n",
                          "    volumeMounts:\n    - mountPath: " FACTS_TLS_DIR
@@ -54,11 +53,9 @@ static void make_node(const char *version, struct swap manifest, struct swap con
     pod = lib_swap(pod, "  volumes:\n",
                    "  volumes:\n  - hostPath:\n      path: " FACTS_TLS_DIR
                    "\n    name: tls\n");
-    if (manifest.from)
-        pod = lib_swap(pod, manifest.from, manifest.to);
-    lib_write(MANIFEST_AT, pod);
-    lib_write(CONFIG_AT, config.from ? lib_swap(lib_read(CONFIG), config.from, config.to)
-                                     : lib_read(CONFIG));
+    lib_write(MANIFEST_AT, file == POD ? lib_swap(pod, from, to) : pod);
+    lib_write(CONFIG_AT, file == CONF ? lib_swap(temp_read(".", CONFIG), from, to)
+                                      : temp_read(".", CONFIG));
     write_certificate("ca.crt", "client.crt", "client.key");
     lib_add_process(PROCESS, SOON_S, "");
 }
@@ -88,50 +85,47 @@ static void expect(const char *id)
     expect_found(id, id != NULL);
 }
 
-/* In the order of the members: manifest, configuration. */
-static const struct one {
-    const char *id, *version;
-    struct swap manifest, config;
+static const struct {
+    const char *id; /* NULL: no problem */
+    enum file file;
+    const char *from, *to;
 } ones[] = {
-    {NULL, "1.22", {0}, {0}},
-    {NULL, "1.37", {0}, {0}},
-    {"no-option", "1.31", {"--config=", "--v="}, {0}},
-    {"not-mounted", "1.31", {"--config=/etc", "--config=etc"}, {0}},
-    {"not-mounted", "1.35", {"mountPath: " FACTS_CONFIG, "mountPath: /elsewhere"}, {0}},
-    {"not-mounted",
-     "1.35",
-     {"    name: added\n  - hostPath", "    name: other\n  - hostPath"},
-     {0}},
-    {"config-malformed", "1.35", {0}, {"extenders:", "extenders: ["}},
-    {"config-malformed", "1.35", {0}, {"ignorable: false", "ignorable: &a false"}},
-    {"config-malformed", "1.35", {0}, {"weight: 3", "ignorable: true"}},
-    {"config-malformed",
-     "1.35",
-     {0},
-     {"kind: KubeSchedulerConfiguration", "kind: Policy"}},
-    {"no-kubeconfig", "1.35", {0}, {"  kubeconfig: /etc", "  #kubeconfig: /etc"}},
-    {"no-extender", "1.35", {0}, {"extenders:", "profiles:"}},
-    {"no-filter", "1.35", {0}, {"filterVerb: filter", "filterVerb: ''"}},
-    {"no-bind", "1.31", {0}, {"bindVerb: bind", "#"}},
-    {"no-prioritize", "1.31", {0}, {"prioritizeVerb: prioritize", "#"}},
-    {"no-preempt", "1.25", {0}, {"preemptVerb: preempt", "#"}},
-    {"ignorable", "1.35", {0}, {"ignorable: false", "ignorable: true"}},
-    {"no-node-cache", "1.35", {0}, {"nodeCacheCapable: true", "nodeCacheCapable: false"}},
-    {"no-node-cache", "1.22", {0}, {"nodeCacheCapable: true", "#"}},
-    {"resource-missing", "1.35", {0}, {"name: aliyun.com/gpu-mem", "name: x"}},
-    {"resource-missing", "1.35", {0}, {"name: aliyun.com/gpu-count", "name: x"}},
-    {"timeout-short", "1.35", {0}, {"httpTimeout: 30s", "#"}},
-    {"timeout-short", "1.35", {0}, {"httpTimeout: 30s", "httpTimeout: 21999ms"}},
-    {"tls-file", "1.35", {0}, {"client.crt", "none.crt"}},
-    {"no-client-certificate", "1.35", {0}, {"certFile:", "other:"}},
-    {NULL, "1.35", {0}, {"httpTimeout: 30s", "httpTimeout: 1m"}},
-    {NULL, "1.35", {0}, {"name: aliyun.com/gpu-core.percentage", "name: x"}},
+    {"no-option", POD, "--config=", "--v="},
+    {"not-mounted", POD, "--config=/etc", "--config=etc"},
+    {"not-mounted", POD, "mountPath: " FACTS_CONFIG, "mountPath: /elsewhere"},
+    {"not-mounted", POD, "    name: added\n  - hostPath",
+     "    name: other\n  - hostPath"},
+    {"config-malformed", CONF, "extenders:", "extenders: ["},
+    {"config-malformed", CONF, "ignorable: false", "ignorable: &a false"},
+    {"config-malformed", CONF, "weight: 3", "ignorable: true"},
+    {"config-malformed", CONF, "kind: KubeSchedulerConfiguration", "kind: Policy"},
+    {"no-kubeconfig", CONF, "  kubeconfig: /etc", "  #kubeconfig: /etc"},
+    {"no-extender", CONF, "extenders:", "profiles:"},
+    {"no-filter", CONF, "filterVerb: filter", "filterVerb: ''"},
+    {"no-bind", CONF, "bindVerb: bind", "#"},
+    {"no-prioritize", CONF, "prioritizeVerb: prioritize", "#"},
+    {"no-preempt", CONF, "preemptVerb: preempt", "#"},
+    {"ignorable", CONF, "ignorable: false", "ignorable: true"},
+    {"no-node-cache", CONF, "nodeCacheCapable: true", "nodeCacheCapable: false"},
+    {"no-node-cache", CONF, "nodeCacheCapable: true", "#"},
+    {"resource-missing", CONF, "name: aliyun.com/gpu-mem", "name: x"},
+    {"resource-missing", CONF, "name: aliyun.com/gpu-count", "name: x"},
+    {"timeout-short", CONF, "httpTimeout: 30s", "#"},
+    {"timeout-short", CONF, "httpTimeout: 30s", "httpTimeout: 21999ms"},
+    {"tls-file", CONF, "client.crt", "none.crt"},
+    {"no-client-certificate", CONF, "certFile:", "other:"},
+    {NULL, CONF, "httpTimeout: 30s", "httpTimeout: 1m"},
+    {NULL, CONF, "name: aliyun.com/gpu-core.percentage", "name: x"},
 };
 
 START_TEST(one_problem_at_a_time)
 {
+    make_node("1.22", NONE, NULL, NULL);
+    expect(NULL);
+    make_node("1.37", NONE, NULL, NULL);
+    expect(NULL);
     for (size_t i = 0; i < ARRAY_LEN(ones); i++) {
-        make_node(ones[i].version, ones[i].manifest, ones[i].config);
+        make_node("1.35", ones[i].file, ones[i].from, ones[i].to);
         expect(ones[i].id);
     }
 }
@@ -142,7 +136,7 @@ START_TEST(the_folder_of_static_pods)
     expect("no-static-pod");
     lib_write(MANIFESTS "/a.yaml", xstrdup("spec: [ # kube-scheduler"));
     expect("manifest-unreadable");
-    make_node("1.35", (struct swap){0}, (struct swap){0});
+    make_node("1.35", NONE, NULL, NULL);
     expect("manifest-unreadable");
     lib_write(MANIFESTS "/a.yaml", lib_kubeadm("1.31"));
     expect("two-manifests");
@@ -158,12 +152,12 @@ END_TEST
 
 START_TEST(files_and_processes)
 {
-    make_node("1.35", (struct swap){0}, (struct swap){0});
+    make_node("1.35", NONE, NULL, NULL);
     lib_write(CONFIG_AT, NULL);
     expect("file-absent");
     err_set(&f.config.why, ERR_FORBIDDEN, "/x: why");
     expect_found("config-malformed", 2);
-    make_node("1.35", (struct swap){0}, (struct swap){0});
+    make_node("1.35", NONE, NULL, NULL);
     lib_add_process(PROCESS, -SOON_S, "");
     expect("older-than-file");
     lib_add_process(PROCESS, SOON_S, "--v=9");
@@ -184,7 +178,7 @@ START_TEST(the_extender_does_not_answer_well)
                                       [FACTS_REACH_GO_EXTENDER] = "go-extender",
                                       [FACTS_REACH_NOT_READY] = "not-ready",
                                       [FACTS_REACH_REJECTED] = "rejected"};
-    make_node("1.35", (struct swap){0}, (struct swap){0});
+    make_node("1.35", NONE, NULL, NULL);
     expect(NULL);
     for (size_t i = FACTS_REACH_NO_ANSWER; i < ARRAY_LEN(ids); i++) {
         f.answer = (enum facts_answer)i;
@@ -264,7 +258,7 @@ START_TEST(the_certificate_of_the_node)
         {"ca-outdated", "next.crt", "client.crt", "client.key", "client", 0},
         {"", "ca.crt", "client.crt", "client.key", "newer", 0}, /* a note */
     };
-    make_node("1.35", (struct swap){0}, (struct swap){0});
+    make_node("1.35", NONE, NULL, NULL);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const char *id = cases[i].id, *of = cases[i].in_secret;
         write_certificate(cases[i].ca, cases[i].cert, cases[i].key);
