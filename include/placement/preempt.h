@@ -31,8 +31,10 @@
 /* The pending pod. */
 struct preemptor {
     struct select_pod pod;
-    const struct span *spared; /* UIDs of pods that are not eligible; may be NULL */
-    size_t n_spared;
+    /* Layout preemption, which evicts by itself: terminating pods leave; mirror pods, pods of
+     * DaemonSets, and pods with a spared_ms after now_ms are not eligible. */
+    bool evicts;
+    int64_t now_ms; /* monotonic */
 };
 
 struct preempt_victims {

@@ -59,6 +59,12 @@ static bool add_lacks(struct buf *out, const struct ledger_node *node,
     return out->n > before;
 }
 
+/* Does kube-scheduler skip the node because it is cordoned? */
+static bool is_skipped(const struct explain_page *p, const struct ledger_node *node)
+{
+    return node->cordoned && !p->tolerates;
+}
+
 /* Cards that the extender has reserved for pods from filter to bind. The API objects do not
  * show them: only the leader's view does. */
 static void add_reserved(struct explain_page *p, struct buf *out,
@@ -131,46 +137,44 @@ static bool total_suffices(const struct ledger_node *node, const struct request 
                                           core >= (uint32_t)r->core * r->cards;
 }
 
-/* What layout preemption evicts on the node. Pods of DaemonSets and mirror pods are never
- * evicted, terminating ones leave anyway. The extender hears only of nodes that
- * kube-scheduler offers to the pod, and kube-scheduler evicts where the total is too small. */
-static bool select_evictions(const struct explain_page *p, const struct ledger_node *node,
-                             int64_t priority, struct arena *a,
-                             struct preempt_victims *set)
+/* The extender hears only of nodes that kube-scheduler offers to the pod, and kube-scheduler
+ * evicts where the total is too small. */
+static bool may_evict_on(const struct explain_page *p, const struct ledger_node *node)
 {
     cleanup_buf struct buf lacks = {0};
-    size_t n = 0, n_leaving = 0, n_spared = 0;
-    if (node->cordoned || node->state != NODE_USABLE || add_lacks(&lacks, node, p->pod) ||
-        !total_suffices(node, p->r))
-        return false;
-    for (const struct ledger_pod *q = node->pods; q; q = q->next)
-        n++;
-    struct span *leaving = arena_alloc(a, n * sizeof *leaving);
-    struct span *spared = arena_alloc(a, n * sizeof *spared);
-    for (const struct ledger_pod *q = node->pods; q; q = q->next) {
-        if (q->terminating)
-            leaving[n_leaving++] = q->uid;
-        else if (q->mirror || q->daemon)
-            spared[n_spared++] = q->uid;
-    }
-    const struct preemptor who = {.pod = {p->r, priority, p->pod->uid, NULL},
-                                  .spared = spared,
-                                  .n_spared = n_spared};
-    return preempt_select(&who, node, leaving, n_leaving, a, set);
+    return !node->cordoned && node->state == NODE_USABLE &&
+           !add_lacks(&lacks, node, p->pod) && total_suffices(node, p->r);
 }
 
-/* The lowest priority, then the fewest pods. */
-static struct removal find_evictions(const struct explain_page *p, int64_t priority,
-                                     struct arena *a)
+static int64_t total_of(const struct preempt_victims *set)
 {
+    int64_t mib = 0;
+    for (size_t i = 0; i < set->n; i++)
+        for (uint32_t k = 0; k < set->pods[i]->n_shares; k++)
+            mib += set->pods[i]->shares[k].mib;
+    return mib;
+}
+
+/* What layout preemption would evict (`evicts`): the lowest priority, then the fewest pods.
+ * What somebody may delete: the fewest pods, then of the lowest priority, then with the least
+ * memory. */
+static struct removal find_removal(const struct explain_page *p, bool evicts,
+                                   int64_t priority, struct arena *a)
+{
+    const struct preemptor who = {.pod = {p->r, priority, p->pod->uid, NULL},
+                                  .evicts = evicts};
     struct removal best = {0};
     for (size_t i = 0; i < p->n; i++) {
         struct preempt_victims set;
-        if (!select_evictions(p, p->nodes[i], priority, a, &set) || !set.n)
+        if ((evicts ? !may_evict_on(p, p->nodes[i]) : is_skipped(p, p->nodes[i])) ||
+            !preempt_select(&who, p->nodes[i], NULL, 0, a, &set) || !set.n)
             continue;
-        int64_t more =
+        int64_t more = best.node ? (int64_t)set.n - (int64_t)best.set.n : -1;
+        int64_t above =
             best.node ? (int64_t)set.pods[0]->priority - best.set.pods[0]->priority : -1;
-        if (more < 0 || (!more && set.n < best.set.n))
+        int64_t first = evicts ? above : more, second = evicts ? more : above;
+        if (first < 0 || (!first && second < 0) ||
+            (!first && !second && !evicts && total_of(&set) < total_of(&best.set)))
             best = (struct removal){p->nodes[i], set};
     }
     return best;
@@ -180,8 +184,8 @@ static struct removal find_evictions(const struct explain_page *p, int64_t prior
 static bool add_evictions(struct explain_page *p)
 {
     cleanup_arena struct arena a = {0};
-    struct removal now = find_evictions(p, p->pod->priority, &a);
-    struct removal any = now.node ? now : find_evictions(p, HIGHEST_PRIORITY, &a);
+    struct removal now = find_removal(p, true, p->pod->priority, &a);
+    struct removal any = now.node ? now : find_removal(p, true, HIGHEST_PRIORITY, &a);
     if (!any.node)
         return false;
     int64_t priority = any.set.pods[0]->priority;
@@ -442,12 +446,6 @@ static struct fits add_nodes(struct explain_page *p)
 
 /* -- single changes that would let the pod fit -- */
 
-/* Does kube-scheduler skip the node because it is cordoned? */
-static bool is_skipped(const struct explain_page *p, const struct ledger_node *node)
-{
-    return node->cordoned && !p->tolerates;
-}
-
 /* Would the request fit on the node if the card were healthy and nothing of it withheld?
  * `card` NULL: if the node were usable, or had no label gpushare/mode? */
 static bool would_fit(const struct explain_page *p, const struct ledger_node *node,
@@ -512,26 +510,6 @@ static void try_uncordon(struct explain_page *p)
         add_change(p, "kubectl uncordon %.*s: the pod fits there", SPAN_ARG(first->name));
 }
 
-/* -- pods to remove -- */
-
-static int64_t total_of(const struct preempt_victims *set)
-{
-    int64_t mib = 0;
-    for (size_t i = 0; i < set->n; i++)
-        for (uint32_t k = 0; k < set->pods[i]->n_shares; k++)
-            mib += set->pods[i]->shares[k].mib;
-    return mib;
-}
-
-/* The fewest pods, then of the lowest priority, then with the least memory. */
-static bool is_smaller(const struct preempt_victims *a, const struct preempt_victims *b)
-{
-    if (a->n != b->n)
-        return a->n < b->n;
-    int32_t x = a->pods[0]->priority, y = b->pods[0]->priority;
-    return x != y ? x < y : total_of(a) < total_of(b);
-}
-
 static void add_victim(struct explain_page *p, struct buf *out,
                        const struct ledger_pod *pod)
 {
@@ -551,16 +529,7 @@ static void add_victim(struct explain_page *p, struct buf *out,
 static void try_removal(struct explain_page *p)
 {
     cleanup_arena struct arena a = {0};
-    const struct preemptor ask = {
-        .pod = {.request = p->r, .priority = INT64_MAX, .uid = p->pod->uid}};
-    struct removal best = {0};
-    for (size_t i = 0; i < p->n; i++) {
-        struct preempt_victims set;
-        if (!is_skipped(p, p->nodes[i]) &&
-            preempt_select(&ask, p->nodes[i], NULL, 0, &a, &set) && set.n &&
-            (!best.node || is_smaller(&set, &best.set)))
-            best = (struct removal){p->nodes[i], set};
-    }
+    struct removal best = find_removal(p, false, INT64_MAX, &a);
     if (!best.node)
         return;
     cleanup_buf struct buf victims = {0};

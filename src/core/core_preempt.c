@@ -31,28 +31,14 @@ enum {
     SPARED_MS = 60 * 1000,        /* a pod whose eviction was refused is no victim */
 };
 
-/* preempt_select with what the core knows: terminating pods leave, and so do the `more`
- * UIDs; pods that must not or cannot be evicted are spared. */
+/* preempt_select; the `more` UIDs leave in any case. */
 static bool select_victims(struct step *s, const struct ledger_pod *pod,
                            const struct ledger_node *node, const struct span *more,
                            size_t n_more, struct preempt_victims *victims)
 {
-    struct arena *a = &s->core->scratch;
-    size_t n = 0, n_leaving = 0, n_spared = 0;
-    for (const struct ledger_pod *other = node->pods; other; other = other->next)
-        n++;
-    struct span *leaving = arena_alloc(a, (n + n_more) * sizeof *leaving);
-    struct span *spared = arena_alloc(a, n * sizeof *spared);
-    for (const struct ledger_pod *other = node->pods; other; other = other->next) {
-        if (other->terminating)
-            leaving[n_leaving++] = other->uid;
-        else if (other->mirror || other->daemon || other->spared_ms > s->now.mono_ms)
-            spared[n_spared++] = other->uid;
-    }
-    for (size_t i = 0; i < n_more; i++)
-        leaving[n_leaving++] = more[i];
-    struct preemptor who = {select_pod_of(pod), spared, n_spared};
-    return preempt_select(&who, node, leaving, n_leaving, a, victims) && victims->cards;
+    struct preemptor who = {select_pod_of(pod), true, s->now.mono_ms};
+    return preempt_select(&who, node, more, n_more, &s->core->scratch, victims) &&
+           victims->cards;
 }
 
 static void clear_plan(struct core_preempt_pod *e)

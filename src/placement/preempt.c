@@ -261,23 +261,25 @@ static void init_state(struct preempt_state *state, const struct preemptor *pree
 {
     const struct select_pod *me = &preemptor->pod;
     bool devices = me->request->kind == REQUEST_DEVICES;
-    size_t known = 0;
+    size_t n_known = 0;
     *state = (struct preempt_state){
         .preemptor = preemptor, .request = me->request, .arena = a};
     dry_run_begin(&state->run, node, me, devices, a);
     for (size_t i = 0; i < state->run.n; i++) {
         struct dry_pod *p = &state->run.pods[i];
         const struct ledger_pod *pod = p->pod;
-        p->removed = is_among(pod, leaving, n_leaving);
-        known += p->removed;
+        bool known = is_among(pod, leaving, n_leaving);
+        bool spared = preemptor->evicts &&
+                      (pod->mirror || pod->daemon || pod->spared_ms > preemptor->now_ms);
+        n_known += known;
+        p->removed = known || (preemptor->evicts && pod->terminating);
         p->may_leave =
-            p->cards && !p->removed &&
-            !is_among(pod, preemptor->spared, preemptor->n_spared) &&
+            p->cards && !p->removed && !spared &&
             pod->priority < me->priority + MUTANT(eviction_of_equal_priority) &&
             is_bound(pod) && !span_eq(pod->uid, me->uid);
     }
     if (devices)
-        read_held_cards(state, known < n_leaving);
+        read_held_cards(state, n_known < n_leaving);
 }
 
 static void set_victim(struct dry_pod *p, bool victim)

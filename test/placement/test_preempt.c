@@ -39,12 +39,11 @@ static void add_pod(int i, const struct pod_spec *p)
     for (int c = 0; c < CARDS_MAX && !p->devices; c++)
         if (p->mib[c])
             shares[n++] = (struct ledger_share){.card = c, .mib = p->mib[c]};
-    struct ledger_pod *entry =
-        bound_pod("n1", uid_of(i),
-                  p->devices ? devices((uint32_t)p->devices)
-                  : p->whole ? whole(1)
-                             : memory(1, 1),
-                  -1);
+    struct ledger_pod *entry = bound_pod("n1", uid_of(i),
+                                         p->devices ? devices((uint32_t)p->devices)
+                                         : p->whole ? whole(1)
+                                                    : memory(1, 1),
+                                         -1);
     ledger_pod_place(ledger, entry, SPAN("n1"), shares, n);
     entry->priority = p->priority;
     entry->final = !p->unsure;
@@ -57,8 +56,8 @@ static const char *victims_of(struct request r, int priority, const char *leavin
     struct preempt_victims victims;
     struct span uid = span_of(leaving);
     cleanup_buf struct buf out = {0};
-    if (!preempt_select(&preemptor, node_of("n1"), &uid,
-                        *leaving ? 1 : 0, &arena, &victims))
+    if (!preempt_select(&preemptor, node_of("n1"), &uid, *leaving ? 1 : 0, &arena,
+                        &victims))
         return "never";
     for (size_t i = 0; i < victims.n; i++)
         buf_printf(&out, "%.*s ", SPAN_ARG(victims.pods[i]->uid));
@@ -236,10 +235,9 @@ END_TEST
 /* With time-slicing or MPS the podList shows one card for several pods. */
 START_TEST(a_shared_card_is_free_when_all_its_pods_have_left)
 {
-    static const struct pod_spec specs[] = {
-        {.priority = 0, .mib = {1}, .devices = 1},
-        {.priority = 3, .mib = {1}, .devices = 1},
-        {.priority = 9, .mib = {0, 1}, .devices = 1}};
+    static const struct pod_spec specs[] = {{.priority = 0, .mib = {1}, .devices = 1},
+                                            {.priority = 3, .mib = {1}, .devices = 1},
+                                            {.priority = 9, .mib = {0, 1}, .devices = 1}};
     start_held(specs, 3, -1);
     expect_victims(ask_devices(1, "Tesla V100"), 9, "", "p1 p0 ");
     start_held(specs, 1, 0); /* the ledger does not know the other pod of the card */
@@ -294,16 +292,34 @@ START_TEST(spared_pods_are_not_eligible)
     ADD_POD(1, 0, {8});
     ADD_POD(2, 3, {8});
     struct request r = memory(8, 1);
-    struct span spared = SPAN("p1");
-    struct preemptor preemptor = {
-        .pod = {&r, 5, SPAN("me"), NULL}, .spared = &spared, .n_spared = 1};
+    struct preemptor preemptor = {.pod = {&r, 5, SPAN("me"), NULL}, .now_ms = 7};
     struct preempt_victims v;
     const struct ledger_node *n1 = node_of("n1");
+    struct ledger_pod *p1 = ledger_pod_find(ledger, SPAN("p1"));
+    p1->spared_ms = 8;
+    p1->daemon = true;
+    ck_assert(preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
+    ck_assert_uint_eq(v.n, 1);
+    ck_assert_span_eq(v.pods[0]->uid, "p1"); /* kube-scheduler evicts */
+    preemptor.evicts = true;
+    p1->daemon = false;
     ck_assert(preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
     ck_assert_uint_eq(v.n, 1);
     ck_assert_span_eq(v.pods[0]->uid, "p2");
     r = memory(16, 1);
     ck_assert(!preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
+    p1->spared_ms = 7;
+    ck_assert(preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
+    ck_assert_uint_eq(v.n, 2);
+    r = memory(8, 1);
+    p1->daemon = true;
+    ck_assert(preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
+    ck_assert_span_eq(v.pods[0]->uid, "p2");
+    ledger_pod_find(ledger, SPAN("p2"))->mirror = true;
+    ck_assert(!preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
+    p1->terminating = true;
+    ck_assert(preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
+    ck_assert_uint_eq(v.n, 0);
 }
 END_TEST
 
@@ -472,8 +488,9 @@ static void fill_scenario(struct scenario *w, struct rng *rng, bool spanning, bo
         w->specs[w->n++] = p;
     }
     int cards = 1 + (int)rng_below(rng, (uint64_t)w->cards);
-    w->request = rng_below(rng, 3) ? memory(1 + (int)rng_below(rng, CARD_MIB), (uint32_t)cards)
-                                   : whole(cards);
+    w->request = rng_below(rng, 3)
+                     ? memory(1 + (int)rng_below(rng, CARD_MIB), (uint32_t)cards)
+                     : whole(cards);
     if (nvidia)
         w->request = ask_devices(cards, "Tesla T4");
 }
@@ -499,8 +516,7 @@ static unsigned selected_set(const struct scenario *w, bool *found)
     struct preemptor preemptor = {.pod = {&w->request, w->priority, SPAN("me"), NULL}};
     struct preempt_victims victims;
     unsigned removed = 0;
-    *found = preempt_select(&preemptor, node_of("n1"), NULL, 0,
-                            &arena, &victims);
+    *found = preempt_select(&preemptor, node_of("n1"), NULL, 0, &arena, &victims);
     for (size_t i = 0; i < victims.n; i++) {
         removed |= 1U << (victims.pods[i]->uid.p[1] - '0');
         ck_assert(i == 0 || victims.pods[i]->priority <= victims.pods[i - 1]->priority);
@@ -508,8 +524,7 @@ static unsigned selected_set(const struct scenario *w, bool *found)
     if (*found)
         check_cards(w, removed, victims.cards);
     if (!*found || removed)
-        ck_assert(preempt_could_help(&preemptor, node_of("n1"),
-                                     &arena) == *found);
+        ck_assert(preempt_could_help(&preemptor, node_of("n1"), &arena) == *found);
     return removed;
 }
 
@@ -571,14 +586,15 @@ START_TEST(no_set_is_cheaper_with_cards_of_nvidias_plugin)
 END_TEST
 
 UNIT_MAIN_AROUND("preempt", begin, end, pods_that_leave_in_any_case_count_as_removed,
-          only_cards_of_the_model_are_freed,
-          victims_free_the_cards_that_the_pod_list_shows,
-          cards_of_unlisted_pods_are_unknown, devices_beside_memory_are_claimed,
-          unknown_pod_may_have_the_card, a_shared_card_is_free_when_all_its_pods_have_left,
-          promises_block_nvidias_plugin,
-          nominated_pod_takes_a_card_of_nvidias_plugin,
-          equal_priority_and_unconfirmed_pods_are_not_eligible, no_victims_on_an_unusable_node,
-          spared_pods_are_not_eligible,
-          search_of_a_full_card_is_bounded, exact_search_is_limited_to_few_pods,
-          no_set_is_cheaper, no_set_is_cheaper_if_pods_have_several_cards,
-          no_set_is_cheaper_with_cards_of_nvidias_plugin)
+                 only_cards_of_the_model_are_freed,
+                 victims_free_the_cards_that_the_pod_list_shows,
+                 cards_of_unlisted_pods_are_unknown, devices_beside_memory_are_claimed,
+                 unknown_pod_may_have_the_card,
+                 a_shared_card_is_free_when_all_its_pods_have_left,
+                 promises_block_nvidias_plugin,
+                 nominated_pod_takes_a_card_of_nvidias_plugin,
+                 equal_priority_and_unconfirmed_pods_are_not_eligible,
+                 no_victims_on_an_unusable_node, spared_pods_are_not_eligible,
+                 search_of_a_full_card_is_bounded, exact_search_is_limited_to_few_pods,
+                 no_set_is_cheaper, no_set_is_cheaper_if_pods_have_several_cards,
+                 no_set_is_cheaper_with_cards_of_nvidias_plugin)
