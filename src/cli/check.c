@@ -69,7 +69,8 @@ static void check_card(struct check *c, const struct card *card)
  * group by the cards that it names. */
 static void check_object(struct check *c)
 {
-    const struct cluster_state_node *object = cluster_state_node(c->cs, c->node->name);
+    const struct cluster_state_node *object =
+        cluster_state_find(c->cs, CORE_NODES, c->node->name);
     const struct ledger_node *node = c->node;
     cleanup_buf struct buf capacity = {0};
     if (!object)
@@ -160,7 +161,8 @@ static void check_allocation(struct check *c, const struct scv_held *held)
 
 static void check_node(struct check *c, struct arena *a)
 {
-    const struct cluster_state_scv *scv = cluster_state_scv(c->cs, c->node->name);
+    const struct cluster_state_scv *scv =
+        cluster_state_find(c->cs, CORE_SCVS, c->node->name);
     cleanup_buf struct buf why = {0}, heartbeat = {0};
     const struct ledger_pod **pods;
     size_t n = view_sort_pods(c->node->pods, a, &pods);

@@ -133,7 +133,7 @@ static void store_node(struct cluster_state *cs, const struct core_input *in)
 static void store_heartbeat(struct cluster_state *cs, const struct core_input *in)
 {
     struct span name = in->lease->meta.name, renewed = in->lease->renew_time;
-    const struct cluster_state_heartbeat *old = cluster_state_heartbeat(cs, name);
+    const struct cluster_state_heartbeat *old = cluster_state_find(cs, CORE_LEASES, name);
     struct cluster_state_heartbeat heartbeat = {0};
     if (old && span_eq(old->renewed, renewed))
         heartbeat = *old;
@@ -241,38 +241,11 @@ static void store_scv(void *ctx, const struct scv *scv, uint64_t run, bool gone)
     r->scv.name = r->key;
 }
 
-static const struct record *find(const struct cluster_state *cs, enum core_kind kind,
-                                 struct span key)
+const void *cluster_state_find(const struct cluster_state *cs, enum core_kind kind,
+                               struct span key)
 {
-    return map_get(&cs->tables[kind].by_key, key);
-}
-
-const struct cluster_state_node *cluster_state_node(const struct cluster_state *cs,
-                                                    struct span name)
-{
-    const struct record *r = find(cs, CORE_NODES, name);
-    return r ? &r->node : NULL;
-}
-
-const struct cluster_state_heartbeat *
-cluster_state_heartbeat(const struct cluster_state *cs, struct span name)
-{
-    const struct record *r = find(cs, CORE_LEASES, name);
-    return r ? &r->heartbeat : NULL;
-}
-
-const struct cluster_state_scv *cluster_state_scv(const struct cluster_state *cs,
-                                                  struct span name)
-{
-    const struct record *r = find(cs, CORE_SCVS, name);
-    return r ? &r->scv : NULL;
-}
-
-const struct cluster_state_pod *cluster_state_pod(const struct cluster_state *cs,
-                                                  struct span uid)
-{
-    const struct record *r = find(cs, CORE_PODS, uid);
-    return r ? &r->pod : NULL;
+    const struct record *r = map_get(&cs->tables[kind].by_key, key);
+    return r ? &r->node : NULL; /* of the union */
 }
 
 static int by_node_name(const void *a, const void *b)
@@ -525,7 +498,8 @@ uint64_t cluster_state_generation(const struct cluster_state *cs)
 /* The extender also knows of Leases that were deleted. */
 static bool is_unclear(const struct cluster_state *cs, const struct ledger_node *node)
 {
-    const struct cluster_state_heartbeat *h = cluster_state_heartbeat(cs, node->name);
+    const struct cluster_state_heartbeat *h =
+        cluster_state_find(cs, CORE_LEASES, node->name);
     if (node->source != SOURCE_SCV)
         return false;
     return !h || h->freshness != HEARTBEAT_FRESH;
@@ -576,7 +550,8 @@ void cluster_state_apply_view(struct cluster_state *cs, const json_t *view)
 void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *cs,
                                   const struct ledger_node *node)
 {
-    const struct cluster_state_heartbeat *h = cluster_state_heartbeat(cs, node->name);
+    const struct cluster_state_heartbeat *h =
+        cluster_state_find(cs, CORE_LEASES, node->name);
     if (!h || node->source != SOURCE_SCV)
         return;
     static const char confirmed[] =

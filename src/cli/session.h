@@ -94,15 +94,10 @@ struct view_source cluster_state_source(const struct cluster_state *cs);
 const struct ledger *cluster_state_ledger(const struct cluster_state *cs);
 /* Changes whenever anything visible changes. */
 uint64_t cluster_state_generation(const struct cluster_state *cs);
-/* By name; pods by UID. NULL: not found. */
-const struct cluster_state_node *cluster_state_node(const struct cluster_state *cs,
-                                                    struct span name);
-const struct cluster_state_heartbeat *
-cluster_state_heartbeat(const struct cluster_state *cs, struct span name);
-const struct cluster_state_scv *cluster_state_scv(const struct cluster_state *cs,
-                                                  struct span name);
-const struct cluster_state_pod *cluster_state_pod(const struct cluster_state *cs,
-                                                  struct span uid);
+/* The struct cluster_state_node, _scv or _heartbeat (CORE_LEASES) of a node by its name, the
+ * struct cluster_state_pod by its UID. NULL: not found. */
+const void *cluster_state_find(const struct cluster_state *cs, enum core_kind kind,
+                               struct span key);
 /* All, sorted by name (pods: namespace, name, UID). Allocated in the arena. */
 size_t cluster_state_nodes(const struct cluster_state *cs, struct arena *a,
                            const struct cluster_state_node ***out);

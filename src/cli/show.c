@@ -90,7 +90,8 @@ void show_state(struct buf *out, const struct ledger_node *node)
 void show_capacity(struct buf *out, const struct cluster_state *cs,
                    const struct ledger_node *node)
 {
-    const struct cluster_state_node *object = cluster_state_node(cs, node->name);
+    const struct cluster_state_node *object =
+        cluster_state_find(cs, CORE_NODES, node->name);
     int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib, units = 0;
     if (!object || node->source != SOURCE_SCV || node->state == NODE_SCV_DAMAGED ||
         ledger_capacity_matches(node, unit, object->capacity.mem))
@@ -117,7 +118,7 @@ static bool is_other_use(const struct ledger_node *node, const struct scv_proces
 static const struct scv_card *scv_card_of(const struct cluster_state *cs,
                                           struct span node, int32_t index)
 {
-    const struct cluster_state_scv *s = cluster_state_scv(cs, node);
+    const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node);
     for (size_t i = 0; s && i < s->scv.n_cards; i++)
         if (s->scv.cards[i].id == index)
             return &s->scv.cards[i];
@@ -161,7 +162,8 @@ static void add_pod_row(struct page *p, const struct ledger_node *node,
                         const struct ledger_pod *pod, const struct card *card,
                         const struct share *share)
 {
-    const struct cluster_state_pod *object = cluster_state_pod(p->cs, pod->uid);
+    const struct cluster_state_pod *object =
+        cluster_state_find(p->cs, CORE_PODS, pod->uid);
     bool assigned = object && span_eq(object->assigned, SPAN("true"));
     uint32_t core = card ? ledger_pod_core(pod, card) : 0;
     const struct ledger_use *use = &share->use;
@@ -265,7 +267,8 @@ static void add_other_uses(struct page *p, struct buf *out,
 {
     bool any = false;
     for (size_t i = 0; i < n; i++) {
-        const struct cluster_state_scv *s = cluster_state_scv(p->cs, nodes[i]->name);
+        const struct cluster_state_scv *s =
+            cluster_state_find(p->cs, CORE_SCVS, nodes[i]->name);
         for (size_t k = 0; s && k < s->scv.n_processes; k++) {
             if (!is_other_use(nodes[i], &s->scv.processes[k]))
                 continue;
@@ -284,7 +287,8 @@ static void add_wide(struct page *p, const struct ledger_node *node,
                      const struct card *card)
 {
     const struct scv_card *scv = scv_card_of(p->cs, node->name, card->index);
-    const struct cluster_state_node *object = cluster_state_node(p->cs, node->name);
+    const struct cluster_state_node *object =
+        cluster_state_find(p->cs, CORE_NODES, node->name);
     struct ledger_node_info info = ledger_node_info(node);
     struct table *t = &p->table;
     struct span none = SPAN("-");
@@ -504,7 +508,7 @@ static void complete_pods(json_t *list, const struct cluster_state *cs,
     {
         struct span uid = session_text(o, "uid");
         const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
-        const struct cluster_state_pod *object = cluster_state_pod(cs, uid);
+        const struct cluster_state_pod *object = cluster_state_find(cs, CORE_PODS, uid);
         put_flag(o, "running", pod && pod->running);
         put_flag(o, "assigned", object && span_eq(object->assigned, SPAN("true")));
     }
@@ -514,7 +518,7 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
                           const struct ledger_node *node, const struct card *card)
 {
     const struct scv_card *scv = scv_card_of(cs, node->name, card->index);
-    const struct cluster_state_scv *s = cluster_state_scv(cs, node->name);
+    const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
     json_t *list = json_array();
     if (node->state != NODE_USABLE)
         put_amount(o, "freeMiB", 0);
@@ -546,9 +550,11 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
 static void complete_node(json_t *o, const struct cluster_state *cs,
                           const struct ledger_node *node)
 {
-    const struct cluster_state_node *object = cluster_state_node(cs, node->name);
-    const struct cluster_state_scv *scv = cluster_state_scv(cs, node->name);
-    const struct cluster_state_heartbeat *h = cluster_state_heartbeat(cs, node->name);
+    const struct cluster_state_node *object =
+        cluster_state_find(cs, CORE_NODES, node->name);
+    const struct cluster_state_scv *scv = cluster_state_find(cs, CORE_SCVS, node->name);
+    const struct cluster_state_heartbeat *h =
+        cluster_state_find(cs, CORE_LEASES, node->name);
     const struct ledger_node_info info = ledger_node_info(node);
     cleanup_buf struct buf time = {0}, note = {0};
     put_text(o, "address", object ? object->address : SPAN(""));
