@@ -225,16 +225,20 @@ START_TEST(a_write_has_the_use_of_containers_and_processes)
 }
 END_TEST
 
-/* A second with the pods of the kubelet, this use and the same cards; returns the number of
+#define HOT(t, u)                                                                        \
+    "{'uuid':'GPU-0','memoryTotal':2097152,'memoryFree':2097152,'temperature':" t        \
+    ",'utilization':" u "}"
+
+/* A second with the pods of the kubelet, this use and this card; returns the number of
  * writes of the Scv. */
-static int second(int64_t mib, int64_t percent, int64_t outside_mib)
+static int second(int64_t mib, int64_t percent, int64_t outside_mib, const char *card)
 {
     now_ms += 1000;
     has_pods();
     int writes = answer_all();
     used(mib, percent, outside_mib);
     writes += answer_all();
-    sampled(CARD(0));
+    sampled(card);
     return writes + answer_all();
 }
 
@@ -242,28 +246,33 @@ static int second(int64_t mib, int64_t percent, int64_t outside_mib)
 static void settle(int64_t mib)
 {
     for (int i = 0; i < 130; i++)
-        second(mib, 0, 0);
+        second(mib, 0, 0, CARD(0));
 }
 
 /* etcd is not written for noise, and at most once a minute for more than that. */
 START_TEST(noise_is_not_written)
 {
     set_up();
+    sampled(HOT("72", "95"));
     used(1500, 40, 300);
     has_pods();
     answered(PUBLISHER_PATCH, SCV("12", ",'status':{'a':2}"));
     for (int i = 0; i < 600; i++)
-        ck_assert_int_eq(
-            second(i % 2 ? 1500 - 63 : 1500 + 63, i % 2 ? 36 : 44, i % 3 ? 330 : 290), 0);
+        ck_assert_int_eq(second(i % 2 ? 1500 - 63 : 1500 + 63, i % 2 ? 36 : 44,
+                                i % 3 ? 330 : 290,
+                                i % 2 ? HOT("71", "97") : HOT("73", "93")),
+                         0);
     used(1564, 40, 300);
     called(PUBLISHER_PATCH);
     ck_assert_body("'usedMemory':1564");
+    ck_assert_body("'temperature':71"); /* goes along */
     answer(call_id, SCV("13", ",'status':{'a':3}"));
-    int writes = 0;
+    int for_use = 0, for_heat = 0;
     for (int i = 0; i < 600; i++)
-        writes += second(i % 2 ? 100 : 9000, i % 2 ? 0 : 100, i % 2 ? 0 : 300);
-    ck_assert_int_ge(writes, 5);
-    ck_assert_int_le(writes, 10);
+        for_use += second(i % 2 ? 100 : 9000, i % 2 ? 0 : 100, i % 2 ? 0 : 300, CARD(0));
+    for (int i = 0; i < 600; i++)
+        for_heat += second(100, 0, 0, i % 2 ? HOT("40", "0") : HOT("70", "99"));
+    ck_assert(for_use >= 5 && for_use <= 10 && for_heat >= 5 && for_heat <= 10);
     settle(9000);
     promised = 2048;
     used(9000, 0, 0);
