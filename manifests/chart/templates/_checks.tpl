@@ -100,7 +100,6 @@
     "--on-overuse" "set scvAgent.overuse instead" "--overuse-grace" "set scvAgent.overuse instead"
     "--overuse-tolerance" "set scvAgent.overuse instead" "--overuse-always" "set scvAgent.overuse instead"
     "--isolation" "set devicePlugin.isolation instead" "--mps-dir" "set mps.dir instead"
-    "--lease-namespace" "the roles name the namespace of the heartbeats"
     "PORT" "the probes use a fixed port" "NODE_NAME" "the chart sets the name of the node" }}
 {{- range $at := list "scvAgent" "devicePlugin" }}
 {{- $level := printf "set %s.logLevel instead" $at }}
