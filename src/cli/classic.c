@@ -143,34 +143,19 @@ static long long percent(int64_t used, int64_t total)
     return total > 0 ? (long long)((double)used / (double)total * 100) : 0;
 }
 
-/* Ends a line whose last cell ends with a tab, too. */
-static void end_tab(struct table *t)
+/* The line below a table, as long as the Go plugin's is. */
+static void add_rule(struct buf *out, size_t n)
 {
-    table_span(t, PLAIN, SPAN(""));
-    table_end(t);
-}
-
-/* The Go plugin's rule is as long as the bytes of rows before columns are aligned. */
-static size_t length(const struct table *t)
-{
-    return t->text.n + t->n;
-}
-
-static void add_rule(struct table *t, size_t n)
-{
-    cleanup_buf struct buf dashes = {0};
-    while (dashes.n < n)
-        buf_addc(&dashes, '-');
-    table_span(t, PLAIN, buf_span(&dashes));
-    table_end(t);
+    while (n--)
+        buf_addc(out, '-');
+    buf_addc(out, '\n');
 }
 
 /* Ends both layouts. */
-static void add_total(struct table *t, int64_t used, int64_t total)
+static void add_total(struct buf *out, char before, int64_t used, int64_t total)
 {
-    table_cell(t, PLAIN, "%lld/%lld (%lld%%)", (long long)used, (long long)total,
-               percent(used, total));
-    end_tab(t);
+    buf_printf(out, "Allocated/Total GPU Memory In Cluster:%c%lld/%lld (%lld%%)\t\n",
+               before, (long long)used, (long long)total, percent(used, total));
 }
 
 /* Does the node have that card, or does a pod's annotation name it? *used: units on it. */
@@ -186,123 +171,114 @@ static bool card_use(const struct go_node *node, int64_t card, int64_t *used)
     return any;
 }
 
-static int64_t add_summary(struct table *t, const struct cluster *c,
+static int64_t add_summary(struct buf *out, const struct cluster *c,
                            const struct go_node *node)
 {
     int64_t per_card = node->count ? node->total / node->count : 0, all = 0, used;
-    table_span(t, PLAIN, node->object->name);
-    table_span(t, PLAIN, address_of(node));
+    buf_printf(out, "%.*s\t%.*s\t", SPAN_ARG(node->object->name),
+               SPAN_ARG(address_of(node)));
     for (int64_t i = 0; i < c->max_count; i++) {
         bool has = card_use(node, i, &used);
-        table_cell(t, PLAIN, "%lld/%lld", (long long)used,
-                   (long long)(has ? per_card : 0));
+        buf_printf(out, "%lld/%lld\t", (long long)used, (long long)(has ? per_card : 0));
         all += used;
     }
     if (!c->max_count)
-        table_span(t, PLAIN, SPAN(""));
+        buf_addc(out, '\t');
     if (c->pending && card_use(node, PENDING, &used)) {
-        table_cell(t, PLAIN, "%lld", (long long)used);
+        buf_add_i64(out, used);
         all += used;
-    } else if (c->pending) {
-        table_span(t, PLAIN, SPAN(""));
     }
-    table_cell(t, PLAIN, "%lld/%lld", (long long)all, (long long)node->total);
-    table_end(t);
+    buf_printf(out, "%s%lld/%lld\n", c->pending ? "\t" : "", (long long)all,
+               (long long)node->total);
     return all;
 }
 
-static void write_summary(struct table *t, const struct cluster *c)
+static void write_summary(struct buf *out, const struct cluster *c)
 {
     int64_t used = 0, total = 0;
     size_t rule = 0;
-    table_span(t, PLAIN, SPAN("NAME"));
-    table_span(t, PLAIN, SPAN("IPADDRESS"));
+    buf_adds(out, "NAME\tIPADDRESS\t");
     for (int64_t i = 0; i < c->max_count; i++)
-        table_cell(t, PLAIN, "GPU%lld(Allocated/Total)", (long long)i);
-    if (c->pending)
-        table_span(t, PLAIN, SPAN("PENDING(Allocated)"));
-    table_cell(t, PLAIN, "GPU Memory(%s)", c->unit);
-    table_end(t);
+        buf_printf(out, "GPU%lld(Allocated/Total)\t", (long long)i);
+    buf_printf(out, "%sGPU Memory(%s)\n", c->pending ? "PENDING(Allocated)\t" : "",
+               c->unit);
     for (size_t i = 0; i < c->n; i++) {
-        size_t before = length(t);
-        used += add_summary(t, c, &c->nodes[i]);
+        size_t before = out->n;
+        used += add_summary(out, c, &c->nodes[i]);
         total += c->nodes[i].total;
-        rule = rule ? rule : length(t) - before + 20;
+        rule = rule ? rule : out->n - before + 20;
     }
-    add_rule(t, rule);
-    table_span(t, PLAIN, SPAN("Allocated/Total GPU Memory In Cluster:"));
-    table_end(t);
-    add_total(t, used, total);
+    add_rule(out, rule);
+    add_total(out, '\n', used, total);
 }
 
-static int64_t add_details(struct table *t, const struct go_node *node, size_t *rule)
+static int64_t add_details(struct buf *out, const struct go_node *node, size_t *rule)
 {
     int64_t used = 0;
-    table_end(t);
-    table_span(t, PLAIN, SPAN("NAME:"));
-    table_span(t, PLAIN, node->object->name);
-    table_end(t);
-    table_span(t, PLAIN, SPAN("IPADDRESS:"));
-    table_span(t, PLAIN, address_of(node));
-    table_end(t);
-    table_end(t);
-    table_span(t, PLAIN, SPAN("NAME"));
-    table_span(t, PLAIN, SPAN("NAMESPACE"));
+    buf_printf(out, "\nNAME:\t%.*s\nIPADDRESS:\t%.*s\n\nNAME\tNAMESPACE\t",
+               SPAN_ARG(node->object->name), SPAN_ARG(address_of(node)));
     for (int64_t i = 0; i < node->count; i++)
-        table_cell(t, PLAIN, "GPU%lld(Allocated)", (long long)i);
-    if (node->pending)
-        table_span(t, PLAIN, SPAN("Pending(Allocated)"));
-    end_tab(t);
-    size_t before = length(t);
+        buf_printf(out, "GPU%lld(Allocated)\t", (long long)i);
+    buf_adds(out, node->pending ? "Pending(Allocated)\t\n" : "\n");
+    size_t before = out->n;
     for (size_t i = 0; i < node->n; i++) {
         const struct row *row = &node->rows[i];
-        table_span(t, PLAIN, row->pod->name);
-        table_span(t, PLAIN, row->pod->ns);
+        buf_printf(out, "%.*s\t%.*s\t", SPAN_ARG(row->pod->name), SPAN_ARG(row->pod->ns));
         for (int64_t k = 0; k < node->count; k++)
-            table_cell(t, PLAIN, "%lld", (long long)row_on(row, k));
+            buf_printf(out, "%lld\t", (long long)row_on(row, k));
         if (node->pending)
-            table_cell(t, PLAIN, "%lld",
+            buf_printf(out, "%lld\t",
                        (long long)row_on(row, row->split ? node->count : PENDING));
-        end_tab(t);
+        buf_addc(out, '\n');
         for (size_t k = 0; k < row->n; k++)
             used += row->shares[k].units;
     }
-    *rule = *rule ? *rule : length(t) - before + 10;
-    table_span(t, PLAIN, SPAN("Allocated :"));
-    table_cell(t, PLAIN, "%lld (%lld%%)", (long long)used, percent(used, node->total));
-    end_tab(t);
-    table_span(t, PLAIN, SPAN("Total :"));
-    table_cell(t, PLAIN, "%lld ", (long long)node->total);
-    end_tab(t);
-    add_rule(t, *rule);
+    *rule = *rule ? *rule : out->n - before + 10;
+    buf_printf(out, "Allocated :\t%lld (%lld%%)\t\nTotal :\t%lld \t\n", (long long)used,
+               percent(used, node->total), (long long)node->total);
+    add_rule(out, *rule);
     return used;
 }
 
-static void write_details(struct table *t, const struct cluster *c)
+static void write_details(struct buf *out, const struct cluster *c)
 {
     int64_t used = 0, total = 0;
     size_t rule = 0;
     for (size_t i = 0; i < c->n; i++) {
-        used += add_details(t, &c->nodes[i], &rule);
+        used += add_details(out, &c->nodes[i], &rule);
         total += c->nodes[i].total;
     }
-    table_end(t);
-    table_end(t);
-    table_span(t, PLAIN, SPAN("Allocated/Total GPU Memory In Cluster:"));
-    add_total(t, used, total);
+    buf_adds(out, "\n\n");
+    add_total(out, '\t', used, total);
+}
+
+/* Aligns the columns, which tabs separate. */
+static void align(struct span text, struct buf *out)
+{
+    cleanup_table struct table t = {0};
+    while (text.n) {
+        struct span line = span_cut(&text, '\n');
+        bool more = true;
+        while (more) {
+            more = memchr(line.p, '\t', line.n) != NULL;
+            table_span(&t, PLAIN, span_cut(&line, '\t'));
+        }
+        table_end(&t);
+    }
+    table_write(&t, out);
 }
 
 bool classic_write(struct buf *out, const struct cluster_state *cs, struct span node,
                    bool details)
 {
-    cleanup_table struct table t = {0};
+    cleanup_buf struct buf text = {0};
     struct cluster c = {0};
     bool found = collect(&c, cs, node);
     if (!found)
         buf_printf(out, "Failed due to nodes \"%.*s\" not found", SPAN_ARG(node));
     else
-        (details ? write_details : write_summary)(&t, &c);
-    table_write(&t, out);
+        (details ? write_details : write_summary)(&text, &c);
+    align(buf_span(&text), out);
     arena_fini(&c.arena);
     return found;
 }
