@@ -53,3 +53,6 @@ struct entry {
 /* The body of main: parses the options into *config, which must be zeroed, starts the
  * program, waits for SIGTERM or SIGINT, and stops it. Returns the exit status. */
 int entry_main(const struct entry *e, void *config, int argc, char **argv);
+
+/* Writes the text to standard output, and clears it. */
+int entry_print(struct buf *text, struct err *err);

@@ -4,7 +4,6 @@
 
 #include "cli/cli.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "cli/defrag.h"
 #include "cli/explain.h"
 #include "cli/serve.h"
+#include "wire/entry.h"
 #include "wire/yaml.h"
 
 /* The command being run. */
@@ -32,16 +32,6 @@ static bool cli_has_colors(const struct cli_config *c)
     if (c->color != COLOR_AUTO)
         return c->color == COLOR_ALWAYS;
     return isatty(STDOUT_FILENO) && !(no && *no) && !(term && !strcmp(term, "dumb"));
-}
-
-static int cli_print(struct buf *out, struct err *err)
-{
-    size_t n = out->n ? fwrite(out->p, 1, out->n, stdout) : 0;
-    bool good = n == out->n && fflush(stdout) == 0;
-    buf_clear(out);
-    if (good)
-        return 0;
-    return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
 }
 
 /* The option that the word names, if it needs a value; else NULL. */
@@ -115,7 +105,7 @@ static int cli_check(struct cli_run *r, struct err *err)
     if (session_load(&r->session, err))
         return -1;
     int found = check_run(&r->out, &r->session, r->node, err);
-    return found < 0 || cli_print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
+    return found < 0 || entry_print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
 }
 
 /* explain */
@@ -159,7 +149,7 @@ static int cli_explain(struct cli_run *r, struct err *err)
     if (r->session.view_error.code != ERR_NONE) /* reservations are unknown */
         table_line(&r->out, "! --extender %s: %s", r->session.config->extender,
                    r->session.view_error.msg);
-    return rc ? -1 : cli_print(&r->out, err);
+    return rc ? -1 : entry_print(&r->out, err);
 }
 
 /* defrag */
@@ -196,7 +186,7 @@ static int plan_moves(struct cli_run *r, struct defrag_rules *rules,
     defrag_plan_write(&r->out, cs, rules, &plan, c->format, cli_has_colors(c));
     if (c->format != SHOW_JSON && plan.plan.n && !c->apply)
         buf_adds(&r->out, "nothing was changed; --apply evicts these pods one by one\n");
-    if (cli_print(&r->out, err))
+    if (entry_print(&r->out, err))
         return -1;
     if (!plan.found)
         return EXIT_NO_PLAN;
@@ -269,7 +259,7 @@ static int watch(struct cli_run *r, struct err *err)
             return -1;
         if (tables && cluster_state_check_fresh(r->session.state, &why))
             table_line(&r->out, "! not up to date: %s", why.msg);
-        if (cli_print(&r->out, err))
+        if (entry_print(&r->out, err))
             return -1;
         first = false;
         uint64_t seen = cluster_state_generation(r->session.state);
@@ -290,7 +280,7 @@ static int show(struct cli_run *r, struct err *err)
         return -1;
     if (r->session.config->watch)
         return watch(r, err);
-    if (render(r, &missing, err) || cli_print(&r->out, err))
+    if (render(r, &missing, err) || entry_print(&r->out, err))
         return -1;
     return missing;
 }
@@ -390,7 +380,7 @@ int cli_main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "__complete")) {
         log_set_level(LOG_ERROR);
         cli_complete_words(argc - 1, argv + 1, environ, complete_names, NULL, &run.out);
-        rc = cli_print(&run.out, &err);
+        rc = entry_print(&run.out, &err);
         finish(&run);
         return rc ? EXIT_FAILURE : EXIT_SUCCESS;
     }

@@ -15,6 +15,7 @@
 #include "view/changes.h"
 #include "view/inspect.h"
 #include "view/web.h"
+#include "wire/entry.h"
 #include "wire/httpd.h"
 
 enum {
@@ -199,12 +200,14 @@ int serve_run(struct session *session, struct err *err)
     struct httpd *d = httpd_new(NULL);
     int rc = httpd_listen(d, &listener, &s.port, err);
     if (rc == 0) {
-        printf("serving the page on http://127.0.0.1:%u/%s/\n"
-               "It shows the cluster with the rights of your kubeconfig to anyone with "
-               "this URL; Ctrl-C ends it.\n",
-               s.port, s.token);
-        if (fflush(stdout))
-            rc = err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
+        cleanup_buf struct buf text = {0};
+        buf_printf(
+            &text,
+            "serving the page on http://127.0.0.1:%u/%s/\n"
+            "It shows the cluster with the rights of your kubeconfig to anyone with "
+            "this URL; Ctrl-C ends it.\n",
+            s.port, s.token);
+        rc = entry_print(&text, err);
         while (rc == 0 && sigtimedwait(&signals, NULL, &now) < 0)
             session_wait(session, SIGNAL_MS);
     }

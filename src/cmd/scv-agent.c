@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
-
 #include "agent/agent.h"
 
 static void *start(const void *config, struct err *err)
@@ -21,8 +19,8 @@ static int print_once(const void *config, struct err *err)
         return 0;
     if (agent_once(c, &out, err))
         return -1;
-    puts(out.p);
-    return 1;
+    buf_addc(&out, '\n');
+    return entry_print(&out, err) ? -1 : 1;
 }
 
 int main(int argc, char **argv)

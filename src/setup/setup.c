@@ -4,7 +4,6 @@
 
 #include "setup/setup.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "kube/client.h"
 #include "setup/change.h"
 #include "setup/checks.h"
+#include "wire/entry.h"
 #include "wire/yaml.h"
 
 #define COMMANDS "check, plan, renew, running, reach"
@@ -116,14 +116,6 @@ static void read_facts(struct run *r)
         facts_read_secret(r->root, o->kubeconfig, &r->facts);
 }
 
-static int print(struct buf *out, struct err *err)
-{
-    size_t n = out->n ? fwrite(out->p, 1, out->n, stdout) : 0;
-    if (n == out->n && fflush(stdout) == 0)
-        return 0;
-    return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
-}
-
 /* check, and reach: calls the extender as kube-scheduler does after plan. */
 static int check(struct run *r, struct err *err)
 {
@@ -137,7 +129,7 @@ static int check(struct run *r, struct err *err)
         facts_reach_configured(&r->facts);
         status = checks_run(&r->facts, !o->no_cluster, &r->out);
     }
-    return print(&r->out, err) ? -1 : status;
+    return entry_print(&r->out, err) ? -1 : status;
 }
 
 /* plan and renew: writes each new file to --out, and prints its destination. */
@@ -172,7 +164,7 @@ static int plan(struct run *r, struct err *err)
         buf_printf(&r->out, "%s %s\n", names[i], made.files[i].path);
     }
     change_fini(&made);
-    return rc ? rc : print(&r->out, err);
+    return rc ? rc : entry_print(&r->out, err);
 }
 
 /* Prints kube-scheduler's process id, if there is one. 0: it runs with the current files
@@ -200,7 +192,7 @@ static int running(struct run *r, struct err *err)
     }
     if (why.code != ERR_NONE)
         fprintf(stderr, "%s\n", why.msg);
-    return print(&r->out, err) ? -1 : status;
+    return entry_print(&r->out, err) ? -1 : status;
 }
 
 /* HOST:PORT or [HOST]:PORT. */

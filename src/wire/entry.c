@@ -71,3 +71,11 @@ int entry_main(const struct entry *e, void *config, int argc, char **argv)
     opt_free(e->program, config);
     return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
+
+int entry_print(struct buf *text, struct err *err)
+{
+    size_t n = text->n ? fwrite(text->p, 1, text->n, stdout) : 0;
+    bool good = n == text->n && fflush(stdout) == 0;
+    buf_clear(text);
+    return good ? 0 : err_set(err, ERR_UNAVAILABLE, "standard output: %m");
+}

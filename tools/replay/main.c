@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "replay/replay.h"
+#include "wire/entry.h"
 #include "wire/yaml.h"
 
 /* gpushare-replay: replays a trace of pods through the placement code and prints the
@@ -153,9 +154,7 @@ static int run(const struct config *c, struct err *err)
         (c->json ? replay_json : replay_table)(&out, lines, n, c->churn > 0);
         if (c->defrag && !c->json)
             replay_defrag_table(&out, lines, n);
-        fwrite(out.p, 1, out.n, stdout);
-        if (fflush(stdout))
-            rc = err_set(err, ERR_UNAVAILABLE, "cannot write to standard output");
+        rc = entry_print(&out, err);
     }
     trace_fini(&trace);
     buf_fini(&texts[0]);
