@@ -72,6 +72,11 @@ struct httpc_stream *kube_stream_start(struct kube_client *c, struct httpc_loop 
 /* Reports a 401 of a stream: the next call refreshes the credentials. */
 void kube_client_unauthorized(struct kube_client *c);
 
+/* A client of another server ("https://host:port"), such as the extender. The files of its CAs
+ * and of a bearer token may be NULL. The strings are borrowed. New. */
+struct kube_client *kube_client_at(const char *url, const char *ca_file,
+                                   const char *token_file, struct err *err);
+
 /* The API client of a program, configured from its options --kubeconfig and --context
  * (NULL or "": not given) and its environment. Logs the server and the source of its
  * configuration. New. Errors as for kube_config_load. */

@@ -12,7 +12,6 @@
 
 #include "apisync/apisync.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/jread.h"
 #include "base/list.h"
@@ -640,10 +639,6 @@ void session_wait(struct session *s, int64_t ms)
 
 /* -- the extender's view -- */
 
-enum { FILE_MAX_BYTES = 1 << 20 };
-
-#define INSPECT "/gpushare-scheduler/inspect"
-
 static bool has_extender(const struct cli_config *c)
 {
     return c->extender && strcmp(c->extender, "none");
@@ -681,53 +676,35 @@ int session_check_extender(const struct cli_config *c, struct err *err)
                    c->extender);
 }
 
-static int call_url(const struct cli_config *c, int64_t timeout_ms,
-                    struct httpc_reply *reply, struct err *err)
-{
-    struct span base = span_of(c->extender);
-    cleanup_buf_wipe struct buf authorization = {0};
-    cleanup_buf struct buf ca = {0};
-    while (base.n && base.p[base.n - 1] == '/')
-        base.n--;
-    cleanup_free char *clean = xmemdup0(base.p, base.n);
-    buf_adds(&authorization, "Bearer ");
-    if (c->extender_token &&
-        file_read(c->extender_token, FILE_MAX_BYTES, &authorization, err))
-        return -1;
-    while (strchr(" \r\n\t", authorization.p[authorization.n - 1]))
-        authorization.p[--authorization.n] = '\0';
-    if (c->extender_ca && file_read(c->extender_ca, FILE_MAX_BYTES, &ca, err))
-        return -1;
-    const struct httpc_config config = {.url = clean,
-                                        .ca_pem = buf_span(&ca),
-                                        .user_agent = "kubectl-inspect-gpushare",
-                                        .connect_ms = timeout_ms};
-    const struct httpc_request request = {.method = "GET",
-                                          .path = INSPECT,
-                                          .authorization =
-                                              c->extender_token ? authorization.p : NULL,
-                                          .timeout_ms = timeout_ms,
-                                          .gzip = true};
-    struct httpc *http = httpc_new(&config, err);
-    int rc = http ? httpc_call(http, &request, KUBE_MAX_BODY, reply, err) : -1;
-    httpc_free(http);
-    return rc;
-}
-
-static int call_service(struct kube_client *client, const char *address,
+/* The API server of a Service's proxy, or the server of the URL. */
+static int call_inspect(struct kube_client *api, const struct cli_config *c,
                         int64_t timeout_ms, struct httpc_reply *reply, struct err *err)
 {
     cleanup_buf struct buf path = {0};
-    struct span ns, service;
-    parse_service(address, &ns, &service);
-    buf_adds(&path, "/api/v1/namespaces/");
-    list_watch_escape(&path, ns);
-    buf_adds(&path, "/services/");
-    list_watch_escape(&path, service);
-    buf_adds(&path, "/proxy" INSPECT);
+    struct span ns, service, base = span_of(c->extender);
+    cleanup_free char *url = NULL;
+    struct kube_client *own = NULL;
+    if (!is_url(c->extender)) {
+        parse_service(c->extender, &ns, &service);
+        buf_adds(&path, "/api/v1/namespaces/");
+        list_watch_escape(&path, ns);
+        buf_adds(&path, "/services/");
+        list_watch_escape(&path, service);
+        buf_adds(&path, "/proxy");
+    } else {
+        while (base.n && base.p[base.n - 1] == '/')
+            base.n--;
+        url = xmemdup0(base.p, base.n);
+        own = kube_client_at(url, c->extender_ca, c->extender_token, err);
+        if (!own)
+            return -1;
+    }
+    buf_adds(&path, "/gpushare-scheduler/inspect");
     const struct kube_request request = {
         .method = "GET", .path = path.p, .gzip = true, .timeout_ms = timeout_ms};
-    return kube_call(client, &request, reply, err);
+    int rc = kube_call(own ? own : api, &request, reply, err);
+    kube_client_free(own);
+    return rc;
 }
 
 /* An error of the extender is {"error": "..."}, one of the API server a Status object. */
@@ -755,9 +732,7 @@ json_t *session_call_extender(struct kube_client *client, const struct cli_confi
     json_t *view = NULL;
     if (!has_extender(c))
         return NULL;
-    int rc = is_url(c->extender)
-                 ? call_url(c, timeout_ms, &reply, err)
-                 : call_service(client, c->extender, timeout_ms, &reply, err);
+    int rc = call_inspect(client, c, timeout_ms, &reply, err);
     if (rc == 0)
         rc = check_reply(&reply, err);
     if (rc == 0 &&

@@ -462,6 +462,16 @@ bool kube_is_path_part(struct span name)
            isalnum((unsigned char)name.p[name.n - 1]) && !memmem(name.p, name.n, "..", 2);
 }
 
+struct kube_client *kube_client_at(const char *url, const char *ca_file,
+                                   const char *token_file, struct err *err)
+{
+    struct kube_config config = {
+        .server = url, .ca_file = ca_file, .token_file = token_file};
+    if (ca_file && kube_read_pem(ca_file, &config.ca_pem, err))
+        return NULL;
+    return kube_client_new(&config, err);
+}
+
 struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,
                                     char **ns, struct err *err)
 {
