@@ -39,10 +39,16 @@ static void refused(char *manifest, char *config, const char *address, const cha
                   why, err.msg);
 }
 
+/* The path of the file; NULL: no change. */
+static const char *path(int kind)
+{
+    return plan.files[kind].path;
+}
+
 /* The new content; "": no change. */
 static const char *bytes(int kind)
 {
-    return plan.files[kind].path ? plan.files[kind].bytes.p : "";
+    return path(kind) ? plan.files[kind].bytes.p : "";
 }
 
 static bool has(int kind, const char *text)
@@ -85,11 +91,10 @@ START_TEST(the_files_of_kubeadm)
         cleanup_free char *before = lib_kubeadm(versions[i]);
         made(xstrdup(before), NULL, NULL);
         for (int k = 0; k < CHANGE_FILES; k++)
-            ck_assert_ptr_nonnull(plan.files[k].path);
+            ck_assert(path(k));
         ck_assert_uint_eq(count_added(before, bytes(CHANGE_MANIFEST)), 15);
         ck_assert(has(CHANGE_MANIFEST, "    - mountPath: /etc/kubernetes/gpushare\n"));
-        ck_assert_ptr_nonnull(
-            strstr(plan.files[SECRET_KEY].path, "/etc/kubernetes/gpushare/client.key"));
+        ck_assert(strstr(path(SECRET_KEY), "/etc/kubernetes/gpushare/client.key"));
         ck_assert_str_eq(bytes(SECRET_KEY), "pem of tlsConfig.keyFile\n");
         /* A second plan, for the new files, is empty. */
         char *manifest = xstrdup(bytes(CHANGE_MANIFEST)),
@@ -97,7 +102,7 @@ START_TEST(the_files_of_kubeadm)
         write_certificate(true);
         made(manifest, config, NULL);
         for (int k = 0; k < CHANGE_FILES; k++)
-            ck_assert_ptr_null(plan.files[k].path);
+            ck_assert(!path(k));
         write_certificate(false);
     }
 }
@@ -126,10 +131,10 @@ START_TEST(plain_http_for_an_insecure_extender)
     insecure = without_secret = true;
     made(lib_kubeadm("1.35"), NULL, "10.0.0.1:12345");
     const char *now = bytes(CHANGE_CONFIG);
-    ck_assert_ptr_nonnull(strstr(now, "http://10.0.0.1:12345/gpushare-scheduler"));
+    ck_assert(strstr(now, "http://10.0.0.1:12345/gpushare-scheduler"));
     ck_assert_ptr_null(strstr(now, "tlsConfig"));
-    ck_assert_ptr_nonnull(strstr(now, "enableHTTPS: false"));
-    ck_assert_ptr_null(plan.files[SECRET_KEY].path);
+    ck_assert(strstr(now, "enableHTTPS: false"));
+    ck_assert(!path(SECRET_KEY));
     ck_assert(!has(CHANGE_MANIFEST, "kubernetes/gpushare"));
 }
 END_TEST
@@ -148,7 +153,7 @@ START_TEST(an_entry_with_http_gets_https_and_the_certificate)
     json_t *now = edit_parse("now", span_of(bytes(CHANGE_CONFIG)), NULL, &err),
            *want = edit_parse("want", span_of(policy), NULL, &err);
     ck_assert(json_equal(now, want));
-    ck_assert_ptr_nonnull(plan.files[SECRET_KEY].path);
+    ck_assert(path(SECRET_KEY));
     ck_assert(has(CHANGE_MANIFEST, "path: /etc/kubernetes/gpushare\n"));
     json_decref(now);
     json_decref(want);
@@ -189,7 +194,7 @@ START_TEST(a_certificate_of_the_administrator_stays)
     cleanup_free char *copy = xstrdup(config);
     made(lib_manifest("1.35"), config, NULL);
     for (int k = 0; k < CHANGE_FILES; k++)
-        ck_assert_ptr_null(plan.files[k].path);
+        ck_assert(!path(k));
     refused(lib_manifest("1.35"), xstrdup(copy), "h:1", "a certFile of its own");
 }
 END_TEST
@@ -201,18 +206,18 @@ START_TEST(without_a_secret_the_node_must_have_the_files)
     ck_assert(strstr(err.msg, "scripts/install --insecure"));
     write_certificate(true);
     made(lib_kubeadm("1.35"), NULL, NULL);
-    ck_assert_ptr_null(plan.files[SECRET_KEY].path);
-    ck_assert_ptr_nonnull(plan.files[CHANGE_MANIFEST].path);
+    ck_assert(!path(SECRET_KEY));
+    ck_assert(path(CHANGE_MANIFEST));
 }
 END_TEST
 
 START_TEST(an_existing_file_that_no_option_names)
 {
     made(lib_kubeadm("1.35"), temp_read(".", CONFIG), NULL);
-    ck_assert_ptr_null(plan.files[CHANGE_CONFIG].path);
-    ck_assert_ptr_nonnull(plan.files[CHANGE_MANIFEST].path);
+    ck_assert(!path(CHANGE_CONFIG));
+    ck_assert(path(CHANGE_MANIFEST));
     made(lib_kubeadm("1.35"), xstrdup("old: ["), NULL);
-    ck_assert_ptr_nonnull(plan.files[CHANGE_CONFIG].path);
+    ck_assert(path(CHANGE_CONFIG));
 }
 END_TEST
 
@@ -240,12 +245,12 @@ START_TEST(an_existing_entry_stays)
         lib_swap(temp_read(".", CONFIG), "httpTimeout: 30s", "httpTimeout: 5s");
     cleanup_free char *before = xstrdup(config);
     made(lib_manifest("1.35"), config, NULL);
-    ck_assert_ptr_null(plan.files[CHANGE_CONFIG].path);
+    ck_assert(!path(CHANGE_CONFIG));
     made(lib_manifest("1.35"), xstrdup(before), "h:1");
     before = lib_swap(before, "//127.0.0.1:32766/", "//h:1/");
     ck_assert_str_eq(bytes(CHANGE_CONFIG), before);
     made(lib_manifest("1.35"), xstrdup(before), "h:1");
-    ck_assert_ptr_null(plan.files[CHANGE_CONFIG].path);
+    ck_assert(!path(CHANGE_CONFIG));
 }
 END_TEST
 
@@ -256,15 +261,14 @@ START_TEST(a_mount_is_added_to_an_option_without_one)
     cleanup_free char *before = xstrdup(manifest);
     made(manifest, NULL, NULL);
     ck_assert_uint_eq(count_added(before, bytes(CHANGE_MANIFEST)), 14);
-    ck_assert_ptr_nonnull(strstr(plan.files[CHANGE_CONFIG].path, "/x/c.yaml"));
+    ck_assert(strstr(path(CHANGE_CONFIG), "/x/c.yaml"));
     /* A mounted folder suffices. */
     manifest = lib_swap(lib_kubeadm("1.31"), "mountPath: /etc/kubernetes/scheduler.conf",
                         "mountPath: /etc/kubernetes");
     manifest = lib_swap(manifest, "      path: /etc/kubernetes/scheduler.conf",
                         "      path: /srv/k");
     made(manifest, NULL, NULL);
-    ck_assert_ptr_nonnull(
-        strstr(plan.files[CHANGE_CONFIG].path, "/srv/k/kube-scheduler-config.yaml"));
+    ck_assert(strstr(path(CHANGE_CONFIG), "/srv/k/kube-scheduler-config.yaml"));
     ck_assert(!has(CHANGE_MANIFEST, "gpushare-scheduler-config"));
     /* Without volumeMounts and volumes. */
     manifest =
