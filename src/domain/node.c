@@ -77,7 +77,7 @@ static void read_address(struct field_reader *r, const struct field *f, void *at
 struct reading {
     struct node node;
     struct amounts capacity, allocatable;
-    struct span mode;
+    struct span mode, cgpu;
 };
 
 static void read_meta(struct field_reader *r, const struct field *f, void *at)
@@ -85,6 +85,7 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
     struct reading *q = at;
     const struct object_field fields[] = {
         {OBJECT_LABEL, SPAN(KEY_MODE), &q->mode},
+        {OBJECT_LABEL, SPAN(KEY_CGPU_DISABLE), &q->cgpu},
         {OBJECT_LABEL, SPAN(KEY_CARDS), &q->node.cards_label},
         {OBJECT_ANNOTATION, SPAN(KEY_CARDS), &q->node.cards_note},
     };
@@ -96,12 +97,18 @@ static const struct field spec_fields[] = {
     {FIELD("spec.", "unschedulable", reading, node.cordoned), .type = FIELD_FLAG},
     FIELDS_END,
 };
+static const struct field info_fields[] = {
+    {FIELD("status.nodeInfo.", "containerRuntimeVersion", reading, node.runtime)},
+    {FIELD("status.nodeInfo.", "kubeletVersion", reading, node.kubelet)},
+    FIELDS_END,
+};
 static const struct field status_fields[] = {
     {FIELD("status.", "capacity", reading, capacity), FIELD_IS_OBJECT(amount_fields)},
     {FIELD("status.", "allocatable", reading, allocatable),
      FIELD_IS_OBJECT(amount_fields)},
     {FIELD("status.", "addresses", reading, node.address), .type = FIELD_LIST,
      .read = read_address},
+    {FIELD("status.", "nodeInfo", reading, node), FIELD_IS_OBJECT(info_fields)},
     FIELDS_END,
 };
 static const struct field node_fields[] = {
@@ -137,6 +144,7 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
                                     room->memory / 1000,
                                     quantity_at_most(room->pods / 1000, UINT32_MAX)};
     node->mode = mode_of(q.mode);
+    node->cgpu_disable = span_eq(q.cgpu, SPAN("true"));
     object_meta_check(j, &node->meta);
 }
 

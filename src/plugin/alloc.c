@@ -10,35 +10,13 @@
 
 #include "base/mem.h"
 #include "domain/keys.h"
-#include "domain/promise.h"
 #include "plugin/alloc_priv.h"
 
 enum {
     TICK_MS = 1000,
     PATCH_RETRY_MS = 30 * 1000, /* if the pod watch has not shown the patch */
+    NODE_RETRY_MS = 2000,       /* shorter than an Allocate waits for the first read */
 };
-
-const char *alloc_rejection_name(enum alloc_rejection r)
-{
-    static const char *const names[REJECTIONS] = {
-        [REJECTED_NOT_SYNCED] = "not-synced",
-        [REJECTED_NO_PENDING_POD] = "no-pending-pod",
-        [REJECTED_AMBIGUOUS] = "ambiguous",
-        [REJECTED_UNKNOWN_POD] = "unknown-pod",
-        [REJECTED_NO_PROMISE] = "no-promise",
-        [REJECTED_INVALID_REQUEST] = "invalid-request",
-        [REJECTED_WRONG_CARD] = "wrong-card",
-        [REJECTED_IN_USE] = "in-use",
-        [REJECTED_UNHEALTHY_CARD] = "unhealthy-card",
-        [REJECTED_NO_CDI_NAME] = "no-cdi-name",
-        [REJECTED_INSUFFICIENT_IDS] = "insufficient-ids",
-        [REJECTED_UNKNOWN_ID] = "unknown-id",
-        [REJECTED_NOT_PREFERRED] = "not-preferred",
-        [REJECTED_ENV_OVERRIDE] = "env-override",
-        [REJECTED_PODRESOURCES] = "podresources",
-    };
-    return r < REJECTIONS ? names[r] : "unknown";
-}
 
 /* Outputs */
 
@@ -70,13 +48,6 @@ void alloc_event(struct alloc *a, const struct pod_allocation *pod, const char *
     va_end(ap);
 }
 
-static void patch(struct alloc *a, const struct pod_allocation *pod,
-                  const char *annotations)
-{
-    alloc_add_of_pod(a, ALLOC_PATCH, pod)->annotations =
-        step_text(a->out, span_of(annotations));
-}
-
 void alloc_save(struct alloc *a)
 {
     if (a->dirty)
@@ -96,44 +67,44 @@ bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
     return unit->card && id.unit < unit->card->most_units;
 }
 
-static bool is_allocated(const struct alloc *a, const struct plugin_card *card)
+/* The cards that allocations of the pod have, each once; without a UID those of all pods.
+ * Returns their number. */
+static size_t cards_of(const struct alloc *a, struct span uid,
+                       struct promise_share cards[CARDS_MAX])
 {
-    for (size_t i = 0; i < a->state.allocations.n; i++)
-        if (allocation_card(a->state.allocations.items[i], span_of(card->uuid)))
-            return true;
-    return false;
-}
-
-/* The number of cards that containers have and no sample of this process had: they were
- * lost before it started. */
-static size_t count_lost_before(const struct alloc *a)
-{
-    struct span uuids[CARDS_MAX];
     size_t n = 0;
     for (size_t i = 0; i < a->state.allocations.n; i++) {
         const struct allocation *al = a->state.allocations.items[i];
-        for (size_t k = 0; k < al->n_cards && n < CARDS_MAX; k++) {
+        for (size_t k = 0; k < al->n_cards && (!uid.p || span_eq(al->uid, uid)); k++) {
             size_t at = 0;
-            while (at < n && !span_eq(uuids[at], al->cards[k].uuid))
+            while (at < n && !span_eq(cards[at].uuid, al->cards[k].uuid))
                 at++;
-            if (at == n && !cards_by_uuid(&a->state.cards, al->cards[k].uuid))
-                uuids[n++] = al->cards[k].uuid;
+            if (at == n && n < CARDS_MAX)
+                cards[n++] = (struct promise_share){.uuid = al->cards[k].uuid,
+                                                    .card = al->cards[k].index};
         }
     }
     return n;
 }
 
 /* A lost card counts only while a container has it, so that the card that replaces it adds
- * no compute to the node. Returns whether there are more now: ids are never withdrawn. */
+ * no compute to the node. It may have been lost before this process started. Returns whether
+ * there are more now: ids are never withdrawn. */
 static bool count_cards(struct alloc *a)
 {
     struct cards *cards = &a->state.cards;
-    size_t n = count_lost_before(a), before = cards->most_in_use;
+    struct promise_share allocated[CARDS_MAX];
+    size_t n = 0, n_allocated = cards_of(a, (struct span){0}, allocated);
     for (size_t i = 0; i < cards->n; i++)
-        n += cards->items[i].present || is_allocated(a, &cards->items[i]);
-    if (n > before)
+        n += cards->items[i].present;
+    for (size_t i = 0; i < n_allocated; i++) {
+        const struct plugin_card *card = cards_by_uuid(cards, allocated[i].uuid);
+        n += !card || !card->present;
+    }
+    bool more = n > cards->most_in_use;
+    if (more)
         cards->most_in_use = n;
-    return n > before;
+    return more;
 }
 
 static void report_devices(struct alloc *a)
@@ -172,9 +143,8 @@ static void on_cards(struct alloc *a, struct alloc_input *in)
         a->driver = steal(&in->driver);
         choose_strategy(a);
     }
-    bool changed = in->text
-                       ? cards_sample_failed(cards, a->now.mono_ms, in->text)
-                       : cards_sampled(cards, a->now.mono_ms, in->seen, in->n, &err);
+    bool changed = in->text ? cards_sample_failed(cards, a->now.mono_ms, in->text)
+                            : cards_sampled(cards, a->now.mono_ms, in->seen, in->n, &err);
     changed |= count_cards(a);
     if (err.code != ERR_NONE && changed)
         alloc_log(a, LOG_ERROR, "%s", err.msg);
@@ -187,6 +157,12 @@ static void on_cards(struct alloc *a, struct alloc_input *in)
 static void on_node(struct alloc *a, const struct alloc_input *in)
 {
     bool first = !a->node_read;
+    if (in->err) {
+        step_failed(&a->state.node, a->now.mono_ms, in->err);
+        step_due(&a->node_due_ms, a->now.mono_ms + NODE_RETRY_MS);
+        return;
+    }
+    step_succeeded(&a->state.node);
     a->settings.response.cgpu_disable = in->cgpu_disable;
     a->driver_node = in->node;
     a->node_read = true;
@@ -197,8 +173,10 @@ static void on_node(struct alloc *a, const struct alloc_input *in)
 
 /* Pods */
 
-static void free_pod(struct local_pod *p)
+static void free_pod(struct alloc *a, struct local_pod *p)
 {
+    if (a->preferred.local == p)
+        a->preferred.local = NULL;
     list_remove(&p->link);
     pod_allocation_free(p->pod);
     free(p);
@@ -206,9 +184,9 @@ static void free_pod(struct local_pod *p)
 
 struct local_pod *alloc_pod_find(const struct alloc *a, struct span uid)
 {
-    LIST_EACH (struct local_pod, p, &a->local_pods, link)
-        if (span_eq(p->pod->uid, uid))
-            return p;
+    LIST_EACH(struct local_pod, p, &a->local_pods, link)
+    if (span_eq(p->pod->uid, uid))
+        return p;
     return NULL;
 }
 
@@ -217,10 +195,10 @@ struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns,
                                     struct span name)
 {
     struct local_pod *found = NULL;
-    LIST_EACH (struct local_pod, p, &a->local_pods, link)
-        if (span_eq(p->pod->name, name) && span_eq(p->pod->ns, ns) &&
-            (!found || !p->pod->terminal))
-            found = p;
+    LIST_EACH(struct local_pod, p, &a->local_pods, link)
+    if (span_eq(p->pod->name, name) && span_eq(p->pod->ns, ns) &&
+        (!found || !p->pod->terminal))
+        found = p;
     return found;
 }
 
@@ -246,61 +224,58 @@ static bool is_static(struct span uid)
     return span_starts(uid, SPAN("static:"));
 }
 
-void alloc_pod_mark_assigned(struct alloc *a, struct local_pod *p)
-{
-    const struct pod_allocation *pod = p->pod;
-    if (pod->assigned || pod->terminal || pod->promise != POD_ALLOCATION_PROMISED ||
-        is_static(pod->uid) || !is_complete(a, pod) ||
-        (p->patched_ms && a->now.mono_ms - p->patched_ms < PATCH_RETRY_MS))
-        return;
-    p->patched_ms = a->now.mono_ms;
-    patch(a, pod, "{\"" KEY_MEM_ASSIGNED "\":\"true\"}");
-}
-
 void alloc_pod_assign_from_allocations(struct alloc *a, struct local_pod *p)
 {
-    struct pod_allocation_share shares[CARDS_MAX];
+    struct promise_share cards[CARDS_MAX];
     struct pod_allocation *pod = p->pod;
-    size_t n = 0;
-    if (pod->promise != POD_ALLOCATION_UNPROMISED)
-        return;
-    for (size_t i = 0; i < a->state.allocations.n; i++) {
-        const struct allocation *al = a->state.allocations.items[i];
-        for (size_t k = 0; k < al->n_cards && span_eq(al->uid, pod->uid); k++) {
-            size_t at = 0;
-            while (at < n && !span_eq(shares[at].uuid, al->cards[k].uuid))
-                at++;
-            if (at == n && n < CARDS_MAX)
-                shares[n++] = (struct pod_allocation_share){.uuid = al->cards[k].uuid,
-                                                            .index = al->cards[k].index};
-        }
-    }
+    size_t n =
+        pod->promise == POD_ALLOCATION_UNPROMISED ? cards_of(a, pod->uid, cards) : 0;
     if (n == 0)
         return;
-    pod_allocation_assign(pod, shares, n);
+    pod_allocation_assign(pod, cards, n);
     p->assigned_here = true;
-    p->annotated = false;
+    p->annotated_ms = 0;
 }
 
-void alloc_pod_annotate_assigned(struct alloc *a, struct local_pod *p)
+/* Are the annotations due that were sent at that time? 0: never. */
+static bool is_due(const struct alloc *a, int64_t sent_ms)
+{
+    return !sent_ms || a->now.mono_ms - sent_ms >= PATCH_RETRY_MS;
+}
+
+static void annotate_cards(struct alloc *a, const struct pod_allocation *pod)
 {
     struct promise_share shares[CARDS_MAX];
-    const struct pod_allocation *pod = p->pod;
+    const struct promise promise = {.shares = shares, .n = pod->n_cards};
     cleanup_buf struct buf b = {0};
-    if (!p->assigned_here || p->annotated || is_static(pod->uid))
-        return;
     for (size_t i = 0; i < pod->n_cards; i++) {
-        const struct plugin_card *card = 
+        const struct plugin_card *card =
             pod_allocation_card(&a->state.cards, &pod->cards[i]);
-        shares[i] = (struct promise_share){
-            .card = pod->cards[i].index,
-            .card_units = card ? card->units : 0,
-            .uuid = card && card->has_uuid ? span_of(card->uuid) : (struct span){0}};
+        shares[i] = pod->cards[i];
+        shares[i].card_units = card ? card->units : 0;
+        if (!card || !card->has_uuid)
+            shares[i].uuid = (struct span){0};
     }
-    struct promise promise = {.shares = shares, .n = pod->n_cards};
     promise_write(&b, &promise, &pod->request, a->now.wall_ns);
-    patch(a, pod, b.p);
-    p->annotated = true;
+    alloc_add_of_pod(a, ALLOC_PATCH, pod)->text = step_text(a->out, buf_span(&b));
+}
+
+void alloc_pod_annotate(struct alloc *a, struct local_pod *p)
+{
+    const struct pod_allocation *pod = p->pod;
+    if (pod->terminal || is_static(pod->uid) || !pod->n_containers)
+        return;
+    if (p->assigned_here && alloc_of_container(a, pod, &pod->containers[0]) &&
+        is_due(a, p->annotated_ms)) {
+        annotate_cards(a, pod);
+        p->annotated_ms = a->now.mono_ms;
+        p->assigned_ms = 0; /* the promise has it as false */
+    }
+    if (pod->assigned || pod->promise != POD_ALLOCATION_PROMISED ||
+        !is_complete(a, pod) || !is_due(a, p->assigned_ms))
+        return;
+    p->assigned_ms = a->now.mono_ms;
+    alloc_add_of_pod(a, ALLOC_PATCH, pod)->text = "{\"" KEY_MEM_ASSIGNED "\":\"true\"}";
 }
 
 /* Containers can outlive their deleted pod: their ids stay held until they leave the
@@ -326,7 +301,7 @@ static struct local_pod *adopt_static(struct alloc *a, const struct pod_allocati
             a->dirty = true;
         }
     }
-    p->annotated = false;
+    p->annotated_ms = 0;
     return p;
 }
 
@@ -361,9 +336,8 @@ static void on_pod(struct alloc *a, struct pod_allocation *pod)
             &a->settings.response, &a->state.cards, pod, &a->out->arena);
         if (r->limit)
             alloc_add_of_pod(a, ALLOC_LIMIT, pod)->response = r;
-        alloc_pod_annotate_assigned(a, p);
     }
-    alloc_pod_mark_assigned(a, p);
+    alloc_pod_annotate(a, p);
     alloc_save(a);
     alloc_request_retry(a, true);
 }
@@ -372,7 +346,7 @@ static void remove_pod(struct alloc *a, struct local_pod *p)
 {
     mark_deleted(a, p->pod->uid);
     alloc_podresources_rule_out(a, p->pod, 0);
-    free_pod(p);
+    free_pod(a, p);
 }
 
 static void on_pod_deleted(struct alloc *a, struct span uid)
@@ -389,7 +363,8 @@ static void on_pod_deleted(struct alloc *a, struct span uid)
 /* Static pods that have no mirror pod yet are in no list. */
 static void on_list_ended(struct alloc *a)
 {
-    LIST_EACH (struct local_pod, p, &a->local_pods, link) {
+    LIST_EACH(struct local_pod, p, &a->local_pods, link)
+    {
         if (p->list != a->list && !is_static(p->pod->uid))
             remove_pod(a, p);
     }
@@ -423,11 +398,11 @@ static void on_restore(struct alloc *a, struct allocation_set *from)
 static void on_kubelet_started(struct alloc *a)
 {
     a->kubelet_epoch++;
-    a->preference.valid = false;
+    a->preferred.local = NULL;
     a->no_get = false;
     alloc_podresources_forget(a);
-    LIST_EACH (struct local_pod, p, &a->local_pods, link)
-        p->reconciled_ms = 0;
+    LIST_EACH(struct local_pod, p, &a->local_pods, link)
+    p->reconciled_ms = 0;
     step_due(&a->state.due_ms, a->now.mono_ms);
 }
 
@@ -439,9 +414,9 @@ static void on_podresources(struct alloc *a, const struct alloc_kubelet_view *vi
     else
         step_succeeded(&a->state.podresources);
     struct pending_request *asker = NULL;
-    LIST_EACH (struct pending_request, req, &a->requests, link)
-        if (req->query == view->query && req->state == PENDING_QUERY)
-            asker = req;
+    LIST_EACH(struct pending_request, req, &a->requests, link)
+    if (req->query == view->query)
+        asker = req;
     if (asker)
         alloc_request_kubelet_answered(a, asker, view);
     else if (view->query == a->reconcile_query)
@@ -466,9 +441,13 @@ static void on_tick(struct alloc *a)
     if (cards_tick(&a->state.cards, a->now.mono_ms, late > TICK_MS ? late : 0))
         report_devices(a);
     a->state.due_ms = a->now.mono_ms + TICK_MS;
+    if (a->now.mono_ms >= a->node_due_ms) {
+        alloc_add(a, ALLOC_READ_NODE);
+        a->node_due_ms = a->now.mono_ms + a->settings.node_ms;
+    }
     alloc_request_retry(a, false);
-    LIST_EACH (struct local_pod, p, &a->local_pods, link)
-        alloc_pod_mark_assigned(a, p);
+    LIST_EACH(struct local_pod, p, &a->local_pods, link)
+    alloc_pod_annotate(a, p);
     alloc_podresources_tick(a);
     alloc_save(a);
 }
@@ -529,8 +508,6 @@ struct alloc *alloc_new(const struct alloc_settings *settings)
 {
     struct alloc *a = xcalloc(1, sizeof *a);
     a->settings = *settings;
-    a->node = xstrdup(settings->node);
-    a->settings.node = a->node;
     a->kubelet_epoch = 1;
     list_init(&a->local_pods);
     list_init(&a->requests);
@@ -547,16 +524,17 @@ void alloc_free(struct alloc *a)
 {
     if (!a)
         return;
-    LIST_EACH (struct local_pod, p, &a->local_pods, link) {
-        free_pod(p);
+    LIST_EACH(struct local_pod, p, &a->local_pods, link)
+    {
+        free_pod(a, p);
     }
-    LIST_EACH (struct pending_request, req, &a->requests, link) {
+    LIST_EACH(struct pending_request, req, &a->requests, link)
+    {
         alloc_request_free(req);
     }
     alloc_podresources_forget(a);
     allocation_set_fini(&a->state.allocations);
     driver_view_free(a->driver);
-    free(a->node);
     free(a);
 }
 

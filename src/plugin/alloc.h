@@ -66,9 +66,10 @@ enum alloc_rejection {
 const char *alloc_rejection_name(enum alloc_rejection r); /* "not-synced", ... */
 
 struct alloc_settings {
-    const char *node; /* copied */
+    const char *node; /* borrowed */
     int64_t unit_mib;
     int64_t wait_ms;
+    int64_t node_ms;               /* between two reads of the Node */
     int64_t reconcile_interval_ms; /* per pod; 0: never */
     int64_t silent_ms;             /* as in struct cards_settings */
     struct card_health_settings health;
@@ -83,14 +84,15 @@ enum alloc_input_type {
     ALLOC_IN_RESTORE, /* `set`: allocations of the state file; those that are not known yet
                        * are added */
     ALLOC_IN_NODE,    /* the Node was read: `node`, and `cgpu_disable`: it has the label
-                       * cgpu.disable.isolation=true. Allocate waits for the first read */
-    ALLOC_IN_CARDS,   /* a sample: `seen` and `n`, or `text`, the reason why there is none;
+                       * cgpu.disable.isolation=true; or `err`. Allocate waits for the first
+                       * read */
+    ALLOC_IN_CARDS, /* a sample: `seen` and `n`, or `text`, the reason why there is none;
                        * and `driver`, if its files were looked at */
-    ALLOC_IN_CARD_EVENT,      /* `event`: an XID or ECC error */
-    ALLOC_IN_POD,             /* `pod` of this node was added or changed */
-    ALLOC_IN_POD_DELETED,     /* `uid` */
-    ALLOC_IN_LIST_STARTED,    /* a complete list of the pods begins ... */
-    ALLOC_IN_LIST_ENDED,      /* ... and ends: pods that it does not contain are deleted */
+    ALLOC_IN_CARD_EVENT,   /* `event`: an XID or ECC error */
+    ALLOC_IN_POD,          /* `pod` of this node was added or changed */
+    ALLOC_IN_POD_DELETED,  /* `uid` */
+    ALLOC_IN_LIST_STARTED, /* a complete list of the pods begins ... */
+    ALLOC_IN_LIST_ENDED,   /* ... and ends: pods that it does not contain are deleted */
     ALLOC_IN_KUBELET_STARTED, /* what the kubelet held in memory is lost */
     ALLOC_IN_REQUEST,         /* `request` of the kubelet */
     ALLOC_IN_CANCEL,          /* the kubelet canceled the request with the token of
@@ -132,6 +134,7 @@ struct alloc_kubelet_view {
 struct alloc_input {
     enum alloc_input_type type;
     struct allocation_set *set;
+    const struct err *err; /* NULL: none */
     bool cgpu_disable;
     struct driver_node node;
     const struct card_seen *seen;
@@ -156,9 +159,10 @@ enum alloc_output_type {
     ALLOC_LIMIT,     /* the limits of the pod may have changed: `response` has them */
     ALLOC_REJECTED,  /* answer request `token` with an error, `text` */
     ALLOC_SAVE,      /* write the allocations to the state file */
-    ALLOC_PATCH,     /* patch `annotations` (JSON) of the pod ns/name with this uid */
+    ALLOC_PATCH, /* patch the annotations `text` (JSON) of the pod ns/name with this uid */
     ALLOC_EVENT,     /* write a Warning event of the pod ns/name: `reason`, `text` */
     ALLOC_RELIST,    /* list the pods of this node instead of waiting for the watch */
+    ALLOC_READ_NODE, /* read the Node; the answer is an ALLOC_IN_NODE */
     ALLOC_DEVICES,   /* send the device list to the open ListAndWatch streams */
 };
 
@@ -168,8 +172,8 @@ struct alloc_output {
     uint64_t token;
     enum alloc_rejection rejection;
     const char *ns, *name, *uid;
-    const char *reason, *text, *annotations;
-    const char **ids;
+    const char *reason, *text;
+    const struct span *ids;
     size_t n_ids;
     const struct response *response;
 };
@@ -189,7 +193,6 @@ struct alloc_stats {
     uint64_t rejected[REJECTIONS]; /* Allocate and GetPreferredAllocation together */
     uint64_t mismatches;   /* pods with a container on a card not promised to it */
     uint64_t recovered;    /* allocations learned from the kubelet */
-    uint64_t deferred;     /* requests that waited for the pod watch */
     uint64_t reconciled;   /* pods compared with the kubelet's view */
     uint64_t not_isolated; /* containers without the isolation that their pod asks for */
 };
@@ -201,7 +204,8 @@ struct alloc_state {
     /* Of podresources. With a reconcile interval of 0 only a container's request detects a
      * failure; its end is always detected. */
     struct step_failure podresources;
-    int64_t due_ms; /* mono_ms of the next required ALLOC_IN_TICK */
+    struct step_failure node; /* of reading the Node */
+    int64_t due_ms;           /* mono_ms of the next required ALLOC_IN_TICK */
     struct alloc_stats stats;
 };
 const struct alloc_state *alloc_state(const struct alloc *a); /* borrowed */

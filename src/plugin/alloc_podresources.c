@@ -87,7 +87,8 @@ static void free_unknown(struct unknown_pod *u)
 
 void alloc_podresources_forget(struct alloc *a)
 {
-    LIST_EACH (struct unknown_pod, u, &a->unknown_pods, link) {
+    LIST_EACH(struct unknown_pod, u, &a->unknown_pods, link)
+    {
         free_unknown(u);
     }
 }
@@ -95,17 +96,17 @@ void alloc_podresources_forget(struct alloc *a)
 /* Finds or adds the pod. The list is bounded: the oldest entry is dropped. */
 static struct unknown_pod *unknown_pod(struct alloc *a, struct span ns, struct span name)
 {
-    LIST_EACH (struct unknown_pod, u, &a->unknown_pods, link)
-        if (span_eq(ns, span_of(u->ns)) && span_eq(name, span_of(u->name)))
-            return u;
+    LIST_EACH(struct unknown_pod, u, &a->unknown_pods, link)
+    if (span_eq(ns, span_of(u->ns)) && span_eq(name, span_of(u->name)))
+        return u;
     size_t n = 0;
     struct unknown_pod *u = xcalloc(1, sizeof *u);
     u->ns = xmemdup0(ns.p, ns.n);
     u->name = xmemdup0(name.p, name.n);
     list_prepend(&a->unknown_pods, &u->link);
-    LIST_EACH (struct unknown_pod, old, &a->unknown_pods, link)
-        if (++n > UNKNOWN_PODS_MAX)
-            free_unknown(old);
+    LIST_EACH(struct unknown_pod, old, &a->unknown_pods, link)
+    if (++n > UNKNOWN_PODS_MAX)
+        free_unknown(old);
     return u;
 }
 
@@ -120,7 +121,8 @@ void alloc_podresources_rule_out(struct alloc *a, const struct pod_allocation *p
 /* Drops pods that have left the kubelet's view. */
 static void drop_unknown(struct alloc *a, const struct alloc_kubelet_view *view)
 {
-    LIST_EACH (struct unknown_pod, u, &a->unknown_pods, link) {
+    LIST_EACH(struct unknown_pod, u, &a->unknown_pods, link)
+    {
         size_t i = 0;
         while (i < view->n_pods && (!span_eq(view->pods[i].name, span_of(u->name)) ||
                                     !span_eq(view->pods[i].ns, span_of(u->ns))))
@@ -141,8 +143,8 @@ static bool may_be_requester(struct alloc *a, const struct pending_request *req,
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct podres_container *c = &pod->containers[i];
         for (size_t k = 0; k < c->n_devices; k++)
-            if (c->devices[k].n_ids && (is_of(&c->devices[k], IDS_MEM) ||
-                                        is_of(&c->devices[k], IDS_COUNT)))
+            if (c->devices[k].n_ids &&
+                (is_of(&c->devices[k], IDS_MEM) || is_of(&c->devices[k], IDS_COUNT)))
                 return false;
     }
     struct unknown_pod *u = unknown_pod(a, pod->ns, pod->name);
@@ -161,7 +163,7 @@ static struct local_pod *add_static_pod(struct alloc *a,
                                         const struct pending_request *req,
                                         const struct podres_pod *view)
 {
-    cleanup_free char *suffix = xasprintf("-%s", a->node);
+    cleanup_free char *suffix = xasprintf("-%s", a->settings.node);
     size_t n = strlen(suffix);
     if (view->n_containers != 1 || view->name.n <= n ||
         memcmp(view->name.p + view->name.n - n, suffix, n) != 0)
@@ -230,14 +232,14 @@ static void survey_pod(struct alloc *a, const struct pending_request *req,
 /* The kubelet writes the text into the status of the pod that the request is for, which is one
  * of those in the survey. Users who can read that status may have no access to the namespaces
  * of the others. */
-static enum verdict explain_survey(struct pending_request *req, const struct survey *s)
+static bool explain_survey(struct pending_request *req, const struct survey *s)
 {
     cleanup_free char *names = NULL;
     if (s->matches > 1) {
         names = xasprintf(", among them %s and %s", s->other->full_name,
                           s->match.local->pod->full_name);
         alloc_request_explain(
-            req, VERDICT_WAIT, REJECTED_AMBIGUOUS,
+            req, REJECTED_AMBIGUOUS,
             "cannot identify the pod: %zu pods of this node lack %lld ids of %s%s",
             s->matches, (long long)req->size, ids_resource_name(req->resource),
             s->several_ns ? "" : names);
@@ -245,40 +247,39 @@ static enum verdict explain_survey(struct pending_request *req, const struct sur
         names = xasprintf(": %.*s/%.*s", SPAN_ARG(s->unknown_pod->ns),
                           SPAN_ARG(s->unknown_pod->name));
         alloc_request_explain(
-            req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
+            req, REJECTED_UNKNOWN_POD,
             "the request can be for a pod that the kubelet has and the API "
             "server has not sent yet%s",
             s->several_ns ? "" : names);
     }
     if (s->several_ns)
         snprintf(req->names, sizeof req->names, "%s", names);
-    return VERDICT_WAIT;
+    return false;
 }
 
-enum verdict alloc_podresources_identify(struct alloc *a, struct pending_request *req,
-                                         const struct alloc_kubelet_view *view,
-                                         struct alloc_target *target)
+bool alloc_podresources_identify(struct alloc *a, struct pending_request *req,
+                                 const struct alloc_kubelet_view *view,
+                                 struct alloc_target *target)
 {
     struct survey s = {0};
     drop_unknown(a, view);
     if (!a->state.listed)
         return alloc_request_explain(
-            req, VERDICT_WAIT, REJECTED_NOT_SYNCED,
+            req, REJECTED_NOT_SYNCED,
             "the API server has not yet listed the pods of this node");
     for (size_t i = 0; i < view->n_pods; i++)
         survey_pod(a, req, &view->pods[i], &s);
     if (s.matches + s.unknown_pods == 0)
-        return alloc_request_explain(
-            req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-            "no pod in the kubelet's view lacks %lld ids of %s", (long long)req->size,
-            ids_resource_name(req->resource));
+        return alloc_request_explain(req, REJECTED_NO_PENDING_POD,
+                                     "no pod in the kubelet's view lacks %lld ids of %s",
+                                     (long long)req->size,
+                                     ids_resource_name(req->resource));
     *target = s.match;
     /* After half of the wait the API server is unlikely to send it: a static pod. */
     if (s.matches == 0 && s.unknown_pods == 1 &&
         (a->now.mono_ms - req->began_ms) * 2 >= a->settings.wait_ms)
         target->local = add_static_pod(a, req, s.unknown_pod);
-    bool found = target->local && s.matches + s.unknown_pods == 1;
-    return found ? VERDICT_YES : explain_survey(req, &s);
+    return (target->local && s.matches + s.unknown_pods == 1) || explain_survey(req, &s);
 }
 
 /* The pod whose plain init container holds the id. */
@@ -320,36 +321,26 @@ bool alloc_podresources_identify_reuse(const struct alloc *a,
 
 /* Comparison */
 
-/* The ids that the kubelet shows for a container. NULL: none, or ids of the Go plugin,
- * which do not name a card. */
-static struct allocation *shown_allocation(const struct alloc *a,
-                                           const struct pod_allocation *pod,
-                                           const struct pod_allocation_container *c,
-                                           const struct podres_pod *view,
-                                           struct span *unknown)
+/* Adds the ids that the kubelet shows for the container of `al`, but those of the Go plugin,
+ * which do not name a card. *unknown: the last one that is of no card of this node. */
+static void add_shown(const struct alloc *a, struct allocation *al,
+                      const struct podres_pod *view, struct span *unknown)
 {
-    struct allocation *al = NULL;
     for (size_t i = 0; i < view->n_containers; i++) {
         const struct podres_container *s = &view->containers[i];
-        for (size_t d = 0; d < s->n_devices && span_eq(s->name, c->name); d++) {
+        for (size_t d = 0; d < s->n_devices && span_eq(s->name, al->container); d++) {
             const struct podres_devices *shown = &s->devices[d];
-            for (size_t k = 0; k < shown->n_ids && is_of(shown, c->resource); k++) {
-                struct device_id unit;
+            for (size_t k = 0; k < shown->n_ids && is_of(shown, al->resource); k++) {
+                struct device_id id;
                 if (ids_is_of_go_plugin(shown->ids[k]))
                     continue;
-                if (!alloc_read_id(a, c->resource, shown->ids[k], &unit)) {
+                if (alloc_read_id(a, al->resource, shown->ids[k], &id))
+                    allocation_add(al, span_of(id.card->uuid), id.card->index, id.number);
+                else
                     *unknown = shown->ids[k];
-                    continue;
-                }
-                if (!al)
-                    al = allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role,
-                                        c->resource);
-                allocation_add(al, span_of(unit.card->uuid), unit.card->index,
-                               unit.number);
             }
         }
     }
-    return al;
 }
 
 static bool is_same(const struct allocation *x, const struct allocation *y)
@@ -370,18 +361,14 @@ static bool is_same(const struct allocation *x, const struct allocation *y)
 static bool is_shown(const struct alloc *a, const struct allocation *al,
                      const struct alloc_kubelet_view *view)
 {
-    const struct pod_allocation pod = {.uid = al->uid, .ns = al->ns, .name = al->name};
-    const struct pod_allocation_container c = {
-        .name = al->container, .role = al->role, .resource = al->resource};
     struct span unknown;
-    bool same = false;
-    for (size_t i = 0; i < view->n_pods && !same; i++) {
-        if (!span_eq(view->pods[i].name, al->name) || !span_eq(view->pods[i].ns, al->ns))
-            continue;
-        struct allocation *is = shown_allocation(a, &pod, &c, &view->pods[i], &unknown);
-        same = is && is_same(is, al);
-        allocation_free(is);
-    }
+    struct allocation *is =
+        allocation_new(al->uid, al->ns, al->name, al->container, al->role, al->resource);
+    for (size_t i = 0; i < view->n_pods; i++)
+        if (span_eq(view->pods[i].name, al->name) && span_eq(view->pods[i].ns, al->ns))
+            add_shown(a, is, &view->pods[i], &unknown);
+    bool same = is_same(is, al);
+    allocation_free(is);
     return same;
 }
 
@@ -405,23 +392,22 @@ static void adopt(struct alloc *a, struct allocation *al)
 static void hold_shown(struct alloc *a, const struct podres_pod *view)
 {
     cleanup_free char *uid = uid_of_shown(view->ns, view->name);
-    const struct pod_allocation pod = {
-        .uid = span_of(uid), .ns = view->ns, .name = view->name};
+    struct span unknown;
     for (size_t i = 0; i < a->state.allocations.n; i++)
-        if (span_eq(a->state.allocations.items[i]->name, pod.name) &&
-            span_eq(a->state.allocations.items[i]->ns, pod.ns))
+        if (span_eq(a->state.allocations.items[i]->name, view->name) &&
+            span_eq(a->state.allocations.items[i]->ns, view->ns))
             return;
-    for (size_t i = 0; i < view->n_containers; i++) {
-        for (int r = 0; r < IDS_CARD_RESOURCES; r++) {
-            const struct pod_allocation_container c = {.name = view->containers[i].name,
-                                                       .resource = (enum ids_resource)r};
-            struct span unknown;
-            struct allocation *al = shown_allocation(a, &pod, &c, view, &unknown);
-            if (!al)
-                continue;
-            al->pod_deleted = true;
+    for (size_t i = 0; i < view->n_containers * IDS_CARD_RESOURCES; i++) {
+        struct allocation *al =
+            allocation_new(span_of(uid), view->ns, view->name,
+                           view->containers[i / IDS_CARD_RESOURCES].name, CONTAINER_APP,
+                           (enum ids_resource)(i % IDS_CARD_RESOURCES));
+        add_shown(a, al, view, &unknown);
+        al->pod_deleted = true;
+        if (al->n_cards)
             adopt(a, al);
-        }
+        else
+            allocation_free(al);
     }
 }
 
@@ -453,17 +439,17 @@ static void report_shared(struct alloc *a, struct local_pod *p, struct span cont
                           const struct allocation *holder, const char *card)
 {
     bool foreign = !span_eq(holder->ns, p->pod->ns);
-    const char *name =
-        step_printf(a->out, "container %.*s of pod %.*s/%.*s", SPAN_ARG(holder->container),
-                     SPAN_ARG(holder->ns), SPAN_ARG(holder->name));
+    const char *name = step_printf(a->out, "container %.*s of pod %.*s/%.*s",
+                                   SPAN_ARG(holder->container), SPAN_ARG(holder->ns),
+                                   SPAN_ARG(holder->name));
     if (foreign && !p->mismatch_reported)
         alloc_log(a, LOG_ERROR, "card %s: %s holds an id of pod %s", card, name,
                   p->pod->full_name);
-    report_mismatch(a, p,
-                    step_printf(a->out, "container %.*s and %s hold the same id of card %s",
-                                 SPAN_ARG(container),
-                                 foreign ? "a container of another namespace" : name,
-                                 card));
+    report_mismatch(
+        a, p,
+        step_printf(a->out, "container %.*s and %s hold the same id of card %s",
+                    SPAN_ARG(container),
+                    foreign ? "a container of another namespace" : name, card));
 }
 
 /* Checks that each id is of a promised card and that no other container holds it. */
@@ -483,9 +469,9 @@ static void compare(struct alloc *a, const struct alloc_target *t,
             units > alloc_request_limit(a, t, card))
             report_mismatch(a, p,
                             step_printf(a->out,
-                                         "container %.*s holds %zu ids of card %s, more "
-                                         "than the promise allows",
-                                         SPAN_ARG(name), units, card->uuid));
+                                        "container %.*s holds %zu ids of card %s, more "
+                                        "than the promise allows",
+                                        SPAN_ARG(name), units, card->uuid));
         const struct allocation *holder = NULL;
         for (size_t k = 0; k < units && !holder; k++) {
             const struct device_id unit = {card, whole ? -1 : (int64_t)c->units[k]};
@@ -504,37 +490,36 @@ static void reconcile_container(struct alloc *a, const struct alloc_target *t,
 {
     struct local_pod *p = t->local;
     const struct pod_allocation_container *c = &p->pod->containers[t->container];
-    bool too_new =
-        !p->pod->started && a->now.mono_ms - p->first_seen_ms < SURE_AFTER_MS;
+    bool too_new = !p->pod->started && a->now.mono_ms - p->first_seen_ms < SURE_AFTER_MS;
     struct span unknown = {0};
-    struct allocation *al = shown_allocation(a, p->pod, c, view, &unknown);
+    struct allocation *al = allocation_new(p->pod->uid, p->pod->ns, p->pod->name, c->name,
+                                           c->role, c->resource);
     const struct allocation *known = alloc_of_container(a, p->pod, c);
+    add_shown(a, al, view, &unknown);
     if (unknown.p && !too_new)
         report_mismatch(a, p,
                         step_printf(a->out,
-                                     "container %.*s holds %.*s, which is not a device "
-                                     "id of this node",
-                                     SPAN_ARG(c->name), SPAN_ARG(unknown)));
-    if (!al || (known && too_new)) {
-        allocation_free(al);
-        return;
-    }
+                                    "container %.*s holds %.*s, which is not a device "
+                                    "id of this node",
+                                    SPAN_ARG(c->name), SPAN_ARG(unknown)));
     if (known && is_same(known, al)) {
-        drop_held_for_name(a, known);
-        compare(a, t, known);
+        allocation_free(al);
+    } else if (!al->n_cards || (known && too_new)) {
         allocation_free(al);
         return;
+    } else {
+        if (known)
+            report_mismatch(a, p,
+                            step_printf(a->out,
+                                        "the kubelet gave container %.*s other ids than "
+                                        "those allocated",
+                                        SPAN_ARG(c->name)));
+        adopt(a, al);
+        known = al;
     }
-    if (known)
-        report_mismatch(
-            a, p,
-            step_printf(
-                a->out, "the kubelet gave container %.*s other ids than those allocated",
-                SPAN_ARG(c->name)));
-    adopt(a, al);
-    drop_held_for_name(a, al);
+    drop_held_for_name(a, known);
     if (!too_new)
-        compare(a, t, al);
+        compare(a, t, known);
 }
 
 void alloc_podresources_reconcile(struct alloc *a, const struct alloc_kubelet_view *view,
@@ -561,7 +546,7 @@ void alloc_podresources_reconcile(struct alloc *a, const struct alloc_kubelet_vi
         for (; t.container < p->pod->n_containers; t.container++)
             reconcile_container(a, &t, &view->pods[i]);
         alloc_pod_assign_from_allocations(a, p);
-        alloc_pod_mark_assigned(a, p);
+        alloc_pod_annotate(a, p);
     }
 }
 
@@ -572,7 +557,8 @@ static struct local_pod *next_pod(const struct alloc *a)
     struct local_pod *any = NULL;
     int64_t now_ms = a->now.mono_ms, interval = a->settings.reconcile_interval_ms;
     int64_t wait = a->state.podresources.failures ? RETRY_MS : interval;
-    LIST_EACH (struct local_pod, p, &a->local_pods, link) {
+    LIST_EACH(struct local_pod, p, &a->local_pods, link)
+    {
         if (p->pod->terminal)
             continue;
         if (interval && p->pod->n_containers > 0 &&
@@ -613,8 +599,8 @@ void alloc_podresources_tick(struct alloc *a)
     }
     bool wanted = a->settings.reconcile_interval_ms || failure->failures;
     /* Before the first card is known, no id is one of this node. */
-    if (!wanted || !a->state.listed || !a->state.cards.n || !list_is_empty(&a->requests) ||
-        a->reconcile_query)
+    if (!wanted || !a->state.listed || !a->state.cards.n ||
+        !list_is_empty(&a->requests) || a->reconcile_query)
         return;
     if (a->now.mono_ms < a->reconcile_next_ms) {
         step_due(&a->state.due_ms, a->reconcile_next_ms);
@@ -643,8 +629,7 @@ void alloc_podresources_answered(struct alloc *a, const struct alloc_kubelet_vie
     if (a->reconcile_all)
         a->reconcile_next_ms = now_ms + LIST_RETRY_MS;
     for (size_t i = 0; i < view->n_pods; i++) {
-        struct local_pod *p =
-            alloc_pod_by_name(a, view->pods[i].ns, view->pods[i].name);
+        struct local_pod *p = alloc_pod_by_name(a, view->pods[i].ns, view->pods[i].name);
         if (p)
             p->reconciled_ms = 0;
     }

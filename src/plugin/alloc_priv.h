@@ -20,9 +20,10 @@ struct local_pod {
     uint64_t list;           /* number of the newest list that contained it */
     uint64_t rejected_epoch; /* kubelet_epoch in which it was rejected; 0: it was not */
     bool assigned_here;      /* unpromised: its cards were chosen here */
-    bool annotated;          /* the annotations for those cards were sent */
     bool env_override_reported, mismatch_reported, isolation_reported;
-    int64_t patched_ms; /* when the ASSIGNED annotation was sent last; 0: never */
+    /* When the annotations for those cards, and the ASSIGNED annotation, were sent last; 0:
+     * never. */
+    int64_t annotated_ms, assigned_ms;
     int64_t reconciled_ms;
     int64_t first_seen_ms;
 };
@@ -31,12 +32,6 @@ struct local_pod {
 struct device_id {
     const struct plugin_card *card;
     int64_t number; /* of the unit; -1: the whole card */
-};
-
-enum pending_state {
-    PENDING_NEW,
-    PENDING_QUERY, /* waits for podresources */
-    PENDING_RETRY, /* waits for the pod watch, or until retry_ms */
 };
 
 /* A request of the kubelet that is not answered yet. */
@@ -48,13 +43,10 @@ struct pending_request {
     int64_t size;
     struct device_id *ids, *must;
     size_t n_ids, n_must;
-    size_t n_unknown; /* ids that belong to no card of this node */
-    char unknown[64]; /* the first of them */
-    enum pending_state state;
-    bool waited, canceled, get_confirmed;
-    bool relist_sent;
-    int64_t began_ms, until_ms, retry_ms;
-    uint64_t query;
+    bool canceled, get_confirmed, relist_sent;
+    int64_t began_ms, until_ms;
+    uint64_t query;   /* outstanding podresources call; 0: it waits for a change ... */
+    int64_t retry_ms; /* ... until then */
     enum alloc_rejection why;
     char text[400];  /* read by those who may see the pod */
     char names[800]; /* of two pods that they may not see; for the log */
@@ -65,14 +57,6 @@ struct pending_request {
 struct alloc_target {
     struct local_pod *local;
     size_t container; /* index in local->pod->containers */
-};
-
-/* The container of the last GetPreferredAllocation answer; Allocate must follow it. */
-struct preference {
-    bool valid;
-    enum ids_resource resource;
-    char uid[80];
-    size_t container;
 };
 
 /* A pod in the kubelet's view that is not in local_pods. */
@@ -89,26 +73,28 @@ struct alloc {
     struct step_outputs *out;
 
     struct alloc_settings settings;
-    char *node;
     enum driver_strategy wanted_strategy;
     struct driver_view *driver; /* of the newest sample; NULL: none yet */
     struct driver_node driver_node;
     struct alloc_state state;
-    struct list local_pods;       /* in order of arrival */
-    uint64_t list;                /* number of pod lists */
-    uint64_t kubelet_epoch;       /* number of kubelet starts */
-    uint64_t serial, queries;     /* number of requests, of podresources calls */
+    struct list local_pods;   /* in order of arrival */
+    uint64_t list;            /* number of pod lists */
+    uint64_t kubelet_epoch;   /* number of kubelet starts */
+    uint64_t serial, queries; /* number of requests, of podresources calls */
     bool node_read;
-    bool no_get;                      /* the kubelet does not implement Get */
-    struct list requests;             /* oldest first */
-    struct preference preference;
-    struct list unknown_pods;         /* newest first */
+    int64_t node_due_ms;
+    bool no_get;          /* the kubelet does not implement Get */
+    struct list requests; /* oldest first */
+    /* Of the last GetPreferredAllocation answer, which Allocate must follow; local NULL: none */
+    struct alloc_target preferred;
+    enum ids_resource preferred_resource;
+    struct list unknown_pods;  /* newest first */
     uint64_t reconcile_query;  /* outstanding podresources call; 0: none */
     uint64_t reconcile_serial; /* `serial` when it was sent */
     bool reconcile_all;        /* it is a List */
     int64_t reconcile_asked_ms, reconcile_next_ms;
     int64_t answered_ms; /* last answer of podresources, an error included */
-    bool dirty; /* allocations have changed since the last ALLOC_SAVE */
+    bool dirty;          /* allocations have changed since the last ALLOC_SAVE */
 };
 
 /* alloc.c */
@@ -134,13 +120,12 @@ struct allocation *alloc_of_container(const struct alloc *a,
 struct local_pod *alloc_pod_find(const struct alloc *a, struct span uid);
 struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns,
                                     struct span name);
-/* Sets the pod's ASSIGNED annotation once each of its containers has an allocation. */
-void alloc_pod_mark_assigned(struct alloc *a, struct local_pod *p);
 /* Assigns an unpromised pod the cards that its containers hold already, from before a
  * restart. */
 void alloc_pod_assign_from_allocations(struct alloc *a, struct local_pod *p);
-/* Writes the annotations of a pod whose cards were chosen here. */
-void alloc_pod_annotate_assigned(struct alloc *a, struct local_pod *p);
+/* Sends the annotations that are due: the cards that were chosen here, and ASSIGNED once each
+ * container has an allocation. */
+void alloc_pod_annotate(struct alloc *a, struct local_pod *p);
 
 /* alloc_request.c */
 
@@ -152,12 +137,10 @@ void alloc_request_kubelet_answered(struct alloc *a, struct pending_request *req
                                     const struct alloc_kubelet_view *view);
 void alloc_request_free(struct pending_request *req);
 
-/* WAIT: not now, but a later event can change it. */
-enum verdict { VERDICT_YES, VERDICT_WAIT, VERDICT_NO };
-/* Sets the reason and text of a rejection, and clears `names`. Returns `verdict`. */
-enum verdict alloc_request_explain(struct pending_request *req, enum verdict verdict,
-                                   enum alloc_rejection why, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+/* Sets the reason and text of a rejection, and clears `names`. Returns false. Functions that
+ * take a request return false with its reason. */
+bool alloc_request_explain(struct pending_request *req, enum alloc_rejection why,
+                           const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* How many ids of the card the container may hold. */
 size_t alloc_request_limit(const struct alloc *a, const struct alloc_target *t,
                            const struct plugin_card *card);
@@ -169,9 +152,9 @@ const struct allocation *alloc_request_holder(const struct alloc *a,
 /* alloc_podresources.c */
 
 /* Identifies the container by a podresources List. */
-enum verdict alloc_podresources_identify(struct alloc *a, struct pending_request *req,
-                                         const struct alloc_kubelet_view *view,
-                                         struct alloc_target *target);
+bool alloc_podresources_identify(struct alloc *a, struct pending_request *req,
+                                 const struct alloc_kubelet_view *view,
+                                 struct alloc_target *target);
 /* Identifies the container by ids that a plain init container of its pod holds. */
 bool alloc_podresources_identify_reuse(const struct alloc *a,
                                        const struct pending_request *req,

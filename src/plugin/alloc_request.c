@@ -17,15 +17,41 @@ enum {
     RELIST_AFTER_MS = 1000,
 };
 
+static const struct {
+    const char *name;
+    bool waits; /* a later event can change it */
+} rejections[REJECTIONS] = {
+    [REJECTED_NOT_SYNCED] = {"not-synced", true},
+    [REJECTED_NO_PENDING_POD] = {"no-pending-pod", true},
+    [REJECTED_AMBIGUOUS] = {"ambiguous", true},
+    [REJECTED_UNKNOWN_POD] = {"unknown-pod", true},
+    [REJECTED_NO_PROMISE] = {"no-promise", true},
+    [REJECTED_INVALID_REQUEST] = {"invalid-request", false},
+    [REJECTED_WRONG_CARD] = {"wrong-card", false},
+    [REJECTED_IN_USE] = {"in-use", true},
+    [REJECTED_UNHEALTHY_CARD] = {"unhealthy-card", false},
+    [REJECTED_NO_CDI_NAME] = {"no-cdi-name", false},
+    [REJECTED_INSUFFICIENT_IDS] = {"insufficient-ids", false},
+    [REJECTED_UNKNOWN_ID] = {"unknown-id", false},
+    [REJECTED_NOT_PREFERRED] = {"not-preferred", false},
+    [REJECTED_ENV_OVERRIDE] = {"env-override", false},
+    [REJECTED_PODRESOURCES] = {"podresources", true},
+};
+
+const char *alloc_rejection_name(enum alloc_rejection r)
+{
+    return rejections[r].name;
+}
+
 const char *alloc_request_name(enum alloc_request_type type)
 {
-    static const char *const names[ALLOC_REQUEST_TYPES] = {
-        "GetPreferredAllocation", "Allocate"};
+    static const char *const names[ALLOC_REQUEST_TYPES] = {"GetPreferredAllocation",
+                                                           "Allocate"};
     return names[type];
 }
 
-enum verdict alloc_request_explain(struct pending_request *req, enum verdict verdict,
-                                   enum alloc_rejection why, const char *fmt, ...)
+bool alloc_request_explain(struct pending_request *req, enum alloc_rejection why,
+                           const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -33,7 +59,7 @@ enum verdict alloc_request_explain(struct pending_request *req, enum verdict ver
     va_end(ap);
     req->names[0] = '\0';
     req->why = why;
-    return verdict;
+    return false;
 }
 
 /* Which ids the container may hold */
@@ -88,7 +114,8 @@ static const struct pod_allocation *unrecorded_user(const struct alloc *a,
                                                     const struct plugin_card *card)
 {
     bool whole = container_of(t)->resource == IDS_COUNT;
-    LIST_EACH (const struct local_pod, p, &a->local_pods, link) {
+    LIST_EACH(const struct local_pod, p, &a->local_pods, link)
+    {
         const struct pod_allocation *pod = p->pod;
         if (p != t->local && !pod->terminal && pod->started &&
             (whole || pod->request.kind == REQUEST_CARDS) && has_card(a, pod, card))
@@ -113,24 +140,23 @@ static const char *id_text(struct alloc *a, const struct device_id *unit)
     return step_text(a->out, buf_span(&b));
 }
 
-static enum verdict explain_held(struct alloc *a, struct pending_request *req,
-                                 const struct alloc_target *t,
-                                 const struct device_id *unit,
-                                 const struct allocation *al)
+static bool explain_held(struct alloc *a, struct pending_request *req,
+                         const struct alloc_target *t, const struct device_id *unit,
+                         const struct allocation *al)
 {
     bool other = al->resource != req->resource;
     return alloc_request_explain(
-        req, VERDICT_WAIT, REJECTED_IN_USE, "id %s of card %s is held by %s%s%s",
-        id_text(a, unit), unit->card->uuid, user_name(a, t, al->ns, al->name),
-        other ? ", through " : "", other ? ids_resource_name(al->resource) : "");
+        req, REJECTED_IN_USE, "id %s of card %s is held by %s%s%s", id_text(a, unit),
+        unit->card->uuid, user_name(a, t, al->ns, al->name), other ? ", through " : "",
+        other ? ids_resource_name(al->resource) : "");
 }
 
 /* No promise and no allocation is on the card. */
 static bool is_untouched(const struct alloc *a, const struct plugin_card *card)
 {
-    LIST_EACH (const struct local_pod, p, &a->local_pods, link)
-        if (!p->pod->terminal && has_card(a, p->pod, card))
-            return false;
+    LIST_EACH(const struct local_pod, p, &a->local_pods, link)
+    if (!p->pod->terminal && has_card(a, p->pod, card))
+        return false;
     for (size_t i = 0; i < a->state.allocations.n; i++)
         if (allocation_card(a->state.allocations.items[i], span_of(card->uuid)))
             return false;
@@ -139,10 +165,10 @@ static bool is_untouched(const struct alloc *a, const struct plugin_card *card)
 
 /* An unpromised pod gets untouched cards; the smallest that fit, so that large ones stay
  * free. */
-static enum verdict assign_untouched(struct alloc *a, struct pending_request *req,
-                                     struct pod_allocation *pod, bool *assigned)
+static bool assign_untouched(struct alloc *a, struct pending_request *req,
+                             struct pod_allocation *pod, bool *assigned)
 {
-    struct pod_allocation_share shares[CARDS_MAX];
+    struct promise_share shares[CARDS_MAX];
     bool taken[CARDS_MAX] = {false};
     const struct cards *cards = &a->state.cards;
     const struct request *r = &pod->request;
@@ -156,68 +182,67 @@ static enum verdict assign_untouched(struct alloc *a, struct pending_request *re
                 best = c;
         }
         if (!best)
-            return alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PROMISE,
+            return alloc_request_explain(req, REJECTED_NO_PROMISE,
                                          "pod %s has no promised card, and fewer than %u "
                                          "cards of %lld units have no promises",
                                          pod->full_name, r->cards, (long long)units);
         taken[best - cards->items] = true;
-        shares[i] = (struct pod_allocation_share){
-            .uuid = span_of(best->uuid), .index = best->index, .units = units};
+        shares[i] = (struct promise_share){
+            .uuid = span_of(best->uuid), .card = best->index, .units = units};
     }
     pod_allocation_assign(pod, shares, r->cards);
     *assigned = true;
-    return pod->promise == POD_ALLOCATION_PROMISED
-               ? VERDICT_YES
-               : alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST,
-                                       "pod %s: %.*s", pod->full_name,
-                                       SPAN_ARG(pod->why_not));
+    return pod->promise == POD_ALLOCATION_PROMISED ||
+           alloc_request_explain(req, REJECTED_INVALID_REQUEST, "pod %s: %.*s",
+                                 pod->full_name, SPAN_ARG(pod->why_not));
 }
 
 /* Has the container a promise, and can its cards be used? */
-static enum verdict check_promise(struct alloc *a, struct pending_request *req,
-                                  const struct alloc_target *t)
+static bool check_promise(struct alloc *a, struct pending_request *req,
+                          const struct alloc_target *t)
 {
     struct pod_allocation *pod = t->local->pod;
     const struct pod_allocation_container *c = container_of(t);
     const char *name = pod->full_name;
-    enum verdict v = VERDICT_YES;
     if (pod->promise == POD_ALLOCATION_INVALID || pod->promise == POD_ALLOCATION_DAMAGED)
-        return alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST,
-                                     "pod %s: %.*s", name, SPAN_ARG(pod->why_not));
+        return alloc_request_explain(req, REJECTED_INVALID_REQUEST, "pod %s: %.*s", name,
+                                     SPAN_ARG(pod->why_not));
     if (c->own_devices && a->settings.strict_env)
         return alloc_request_explain(
-            req, VERDICT_NO, REJECTED_ENV_OVERRIDE,
+            req, REJECTED_ENV_OVERRIDE,
             "container %.*s of pod %s sets NVIDIA_VISIBLE_DEVICES itself",
             SPAN_ARG(c->name), name);
     if (pod->promise == POD_ALLOCATION_UNPROMISED && !a->settings.allow_unpromised &&
         !pod->mirror)
         return alloc_request_explain(
-            req, VERDICT_WAIT, REJECTED_NO_PROMISE,
+            req, REJECTED_NO_PROMISE,
             "pod %s has no promised card: the extender did not bind it. Set "
             "schedulerName to a kube-scheduler that calls the extender, and create the "
             "pod again",
             name);
-    if (pod->promise == POD_ALLOCATION_UNPROMISED)
-        v = assign_untouched(a, req, pod, &t->local->assigned_here);
-    for (size_t i = 0; i < c->n_shares && v == VERDICT_YES; i++) {
-        const struct plugin_card *card = pod_allocation_card(&a->state.cards, &c->shares[i]);
+    if (pod->promise == POD_ALLOCATION_UNPROMISED &&
+        !assign_untouched(a, req, pod, &t->local->assigned_here))
+        return false;
+    for (size_t i = 0; i < c->n_shares; i++) {
+        const struct plugin_card *card =
+            pod_allocation_card(&a->state.cards, &c->shares[i]);
         if (!card)
             return alloc_request_explain(
-                req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
+                req, REJECTED_UNHEALTHY_CARD,
                 "pod %s is promised card %d %.*s, which is not on this node", name,
-                c->shares[i].index, SPAN_ARG(c->shares[i].uuid));
+                c->shares[i].card, SPAN_ARG(c->shares[i].uuid));
         if (!card->health.healthy)
             return alloc_request_explain(
-                req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
+                req, REJECTED_UNHEALTHY_CARD,
                 "pod %s is promised card %s, which is unhealthy: %s", name, card->uuid,
                 card->health.reason);
         const struct pod_allocation *user = unrecorded_user(a, t, card);
         if (user)
-            return alloc_request_explain(req, VERDICT_WAIT, REJECTED_IN_USE,
-                                         "card %s is used by %s", card->uuid,
+            return alloc_request_explain(req, REJECTED_IN_USE, "card %s is used by %s",
+                                         card->uuid,
                                          user_name(a, t, user->ns, user->name));
     }
-    return v;
+    return true;
 }
 
 /* Whole cards of a pod with plain init containers: the kubelet reuses their ids in no
@@ -259,34 +284,32 @@ static void sort_units(struct device_id *units, size_t n)
         qsort(units, n, sizeof *units, by_unit);
 }
 
-static enum verdict explain_wrong_card(struct alloc *a, struct pending_request *req,
-                                       const struct alloc_target *t,
-                                       const struct device_id *unit)
+static bool explain_wrong_card(struct alloc *a, struct pending_request *req,
+                               const struct alloc_target *t, const struct device_id *unit)
 {
     const struct pod_allocation *pod = t->local->pod;
     const struct pod_allocation_container *c = container_of(t);
     cleanup_buf struct buf cards = {0};
     for (size_t i = 0; i < c->n_shares; i++)
         buf_printf(&cards, "%s%lld of card %d%s%.*s", i ? ", " : "",
-                   (long long)c->shares[i].units, c->shares[i].index,
+                   (long long)c->shares[i].units, c->shares[i].card,
                    c->shares[i].uuid.n ? " " : "", SPAN_ARG(c->shares[i].uuid));
     return alloc_request_explain(
-        req, VERDICT_NO, REJECTED_WRONG_CARD,
+        req, REJECTED_WRONG_CARD,
         "id %s belongs to card %s; container %.*s of pod %s is promised %s",
         id_text(a, unit), unit->card->uuid, SPAN_ARG(c->name), pod->full_name,
         cards.p ? cards.p : "nothing");
 }
 
 /* May the container hold these ids? Sorts them. */
-static enum verdict check_ids(struct alloc *a, struct pending_request *req,
-                              const struct alloc_target *t, struct device_id *ids,
-                              size_t n)
+static bool check_ids(struct alloc *a, struct pending_request *req,
+                      const struct alloc_target *t, struct device_id *ids, size_t n)
 {
     const struct pod_allocation *pod = t->local->pod;
     const struct pod_allocation_container *c = container_of(t);
     if (n != (size_t)c->amount)
         return alloc_request_explain(
-            req, VERDICT_NO, REJECTED_WRONG_CARD,
+            req, REJECTED_WRONG_CARD,
             "%zu ids for container %.*s of pod %s, which requests %lld", n,
             SPAN_ARG(c->name), pod->full_name, (long long)c->amount);
     sort_units(ids, n);
@@ -298,20 +321,18 @@ static enum verdict check_ids(struct alloc *a, struct pending_request *req,
     }
     for (size_t i = 0; i < n; i++) {
         if (i && by_unit(&ids[i - 1], &ids[i]) == 0)
-            return alloc_request_explain(req, VERDICT_NO, REJECTED_IN_USE,
-                                         "duplicate id");
+            return alloc_request_explain(req, REJECTED_IN_USE, "duplicate id");
         const struct allocation *al = alloc_request_holder(a, t, &ids[i]);
         if (al)
             return explain_held(a, req, t, &ids[i], al);
     }
-    return VERDICT_YES;
+    return true;
 }
 
 /* Selects the ids that the kubelet says must be included, and then, for each card of the
  * promise, the lowest ones that are still missing and that nobody holds. */
-static enum verdict select_ids(struct alloc *a, struct pending_request *req,
-                               const struct alloc_target *t, struct device_id **ids,
-                               size_t *n)
+static bool select_ids(struct alloc *a, struct pending_request *req,
+                       const struct alloc_target *t, struct device_id **ids, size_t *n)
 {
     const struct pod_allocation_container *c = container_of(t);
     size_t amount = (size_t)c->amount;
@@ -326,7 +347,8 @@ static enum verdict select_ids(struct alloc *a, struct pending_request *req,
     if (req->n_must)
         memcpy(picked, req->must, req->n_must * sizeof *picked);
     for (size_t i = 0; i < c->n_shares && *n < amount; i++) {
-        const struct plugin_card *card = pod_allocation_card(&a->state.cards, &c->shares[i]);
+        const struct plugin_card *card =
+            pod_allocation_card(&a->state.cards, &c->shares[i]);
         size_t want = (size_t)c->shares[i].units;
         for (size_t k = 0; k < req->n_must; k++)
             want -= want > 0 && req->must[k].card == card;
@@ -335,8 +357,7 @@ static enum verdict select_ids(struct alloc *a, struct pending_request *req,
         for (size_t k = 0; k < req->n_ids && want > 0; k++) {
             const struct device_id *u = &req->ids[k];
             if (u->card != card || (k && by_unit(u - 1, u) == 0) ||
-                (req->n_must &&
-                 bsearch(u, req->must, req->n_must, sizeof *u, by_unit)))
+                (req->n_must && bsearch(u, req->must, req->n_must, sizeof *u, by_unit)))
                 continue;
             const struct allocation *al = alloc_request_holder(a, t, u);
             if (al) {
@@ -351,7 +372,7 @@ static enum verdict select_ids(struct alloc *a, struct pending_request *req,
             return explain_held(a, req, t, held, holder);
         if (want)
             return alloc_request_explain(
-                req, VERDICT_NO, REJECTED_INSUFFICIENT_IDS,
+                req, REJECTED_INSUFFICIENT_IDS,
                 "the kubelet offers too few free ids of card %s: %zu missing", card->uuid,
                 want);
     }
@@ -382,10 +403,9 @@ static struct allocation *new_allocation(const struct alloc *a,
     return al;
 }
 
-/* Records that the container holds the ids of the request, saves that, and answers. Other
- * verdicts than VERDICT_YES: nothing is recorded or answered. */
-static enum verdict commit(struct alloc *a, struct pending_request *req,
-                           const struct alloc_target *t)
+/* Records that the container holds the ids of the request, saves that, and answers. */
+static bool commit(struct alloc *a, struct pending_request *req,
+                   const struct alloc_target *t)
 {
     struct local_pod *p = t->local;
     const struct pod_allocation *pod = p->pod;
@@ -397,7 +417,7 @@ static enum verdict commit(struct alloc *a, struct pending_request *req,
     if (!r) {
         allocation_free(al);
         return alloc_request_explain(
-            req, VERDICT_NO,
+            req,
             err.code == ERR_UNAVAILABLE ? REJECTED_NO_CDI_NAME : REJECTED_UNHEALTHY_CARD,
             "%s", err.msg);
     }
@@ -415,10 +435,10 @@ static enum verdict commit(struct alloc *a, struct pending_request *req,
     struct alloc_output *o = alloc_add_of_pod(a, ALLOC_ALLOCATED, pod);
     o->token = req->token;
     o->response = r;
-    alloc_log(a, LOG_INFO, "pod %s: container %.*s got %lld %s of %s%s",
-              pod->full_name, SPAN_ARG(al->container),
-              (long long)req->size, ids_resource_name(req->resource),
-              al->cards[0].uuid.p, al->n_cards > 1 ? " and others" : "");
+    alloc_log(a, LOG_INFO, "pod %s: container %.*s got %lld %s of %s%s", pod->full_name,
+              SPAN_ARG(al->container), (long long)req->size,
+              ids_resource_name(req->resource), al->cards[0].uuid.p,
+              al->n_cards > 1 ? " and others" : "");
     if (c->own_devices && !p->env_override_reported &&
         a->settings.response.strategy <= DRIVER_ENVVAR) {
         p->env_override_reported = true;
@@ -431,9 +451,8 @@ static enum verdict commit(struct alloc *a, struct pending_request *req,
         alloc_event(a, pod, "GPUIsolationFailed", "%s", r->not_isolated);
     p->isolation_reported |= r->not_isolated != NULL;
     a->state.stats.not_isolated += r->not_isolated != NULL;
-    alloc_pod_annotate_assigned(a, p);
-    alloc_pod_mark_assigned(a, p);
-    return VERDICT_YES;
+    alloc_pod_annotate(a, p);
+    return true;
 }
 
 /* The life cycle */
@@ -479,29 +498,24 @@ static void reject(struct alloc *a, struct pending_request *req, struct local_po
             response_without(&a->settings.response, req->size, &a->out->arena);
     }
     if (req->type == ALLOC_REQUEST_ALLOCATE)
-        a->preference.valid = false;
+        a->preferred.local = NULL;
     alloc_request_free(req);
 }
 
-/* Waits for a change, or rejects the request when its time is up. A watch on a dead
- * connection stays silent for a long time; a list uses a new one. */
-static void conclude(struct alloc *a, struct pending_request *req, enum verdict v,
-                     struct local_pod *p)
+/* Waits for a change if that can help, or rejects the request. A watch on a dead connection
+ * stays silent for a long time; a list uses a new one. */
+static void conclude(struct alloc *a, struct pending_request *req, struct local_pod *p)
 {
     int64_t now_ms = a->now.mono_ms;
-    if (v != VERDICT_WAIT || now_ms >= req->until_ms || req->canceled) {
+    if (!rejections[req->why].waits || now_ms >= req->until_ms || req->canceled) {
         reject(a, req, p);
         return;
     }
-    if (!req->waited)
-        a->state.stats.deferred++;
-    req->waited = true;
     if (!req->relist_sent && now_ms - req->began_ms >= RELIST_AFTER_MS &&
         req->why != REJECTED_PODRESOURCES) {
         req->relist_sent = true;
         alloc_add(a, ALLOC_RELIST);
     }
-    req->state = PENDING_RETRY;
     req->retry_ms = now_ms + RETRY_MS;
     step_due(&a->state.due_ms, req->retry_ms);
 }
@@ -511,39 +525,30 @@ static void prefer(struct alloc *a, struct pending_request *req,
 {
     struct device_id *ids = NULL;
     size_t n = 0;
-    enum verdict v = check_promise(a, req, t);
-    if (v == VERDICT_YES)
-        v = select_ids(a, req, t, &ids, &n);
-    if (v != VERDICT_YES) {
-        conclude(a, req, v, t->local);
+    if (!check_promise(a, req, t) || !select_ids(a, req, t, &ids, &n)) {
+        conclude(a, req, t->local);
         return;
     }
-    const char **texts = arena_alloc(&a->out->arena, n * sizeof *texts);
+    struct span *texts = arena_alloc(&a->out->arena, n * sizeof *texts);
     for (size_t i = 0; i < n; i++)
-        texts[i] = id_text(a, &ids[i]);
+        texts[i] = span_of(id_text(a, &ids[i]));
     struct alloc_output *o = answer(a, req, ALLOC_PREFERRED);
     o->ids = texts;
     o->n_ids = n;
-    a->preference = (struct preference){
-        .valid = true, .resource = req->resource, .container = t->container};
-    snprintf(a->preference.uid, sizeof a->preference.uid, "%.*s",
-             SPAN_ARG(t->local->pod->uid));
+    a->preferred = *t;
+    a->preferred_resource = req->resource;
     alloc_request_free(req);
 }
 
 static void allocate(struct alloc *a, struct pending_request *req,
                      const struct alloc_target *t)
 {
-    enum verdict v = check_promise(a, req, t);
-    if (v == VERDICT_YES)
-        v = check_ids(a, req, t, req->ids, req->n_ids);
-    if (v == VERDICT_YES)
-        v = commit(a, req, t);
-    if (v != VERDICT_YES) {
-        conclude(a, req, v, t->local);
+    if (!check_promise(a, req, t) || !check_ids(a, req, t, req->ids, req->n_ids) ||
+        !commit(a, req, t)) {
+        conclude(a, req, t->local);
         return;
     }
-    a->preference.valid = false;
+    a->preferred.local = NULL;
     alloc_request_free(req);
 }
 
@@ -552,14 +557,11 @@ static void allocate(struct alloc *a, struct pending_request *req,
 static bool find_preferred(struct alloc *a, const struct pending_request *req,
                            struct alloc_target *t)
 {
-    const struct preference *o = &a->preference;
-    if (!o->valid)
+    if (!a->preferred.local)
         return alloc_podresources_identify_reuse(a, req, t);
-    if (o->resource != req->resource)
-        return false;
-    t->local = alloc_pod_find(a, span_of(o->uid));
-    t->container = o->container;
-    return t->local && t->container < t->local->pod->n_containers;
+    *t = a->preferred;
+    return a->preferred_resource == req->resource &&
+           t->container < t->local->pod->n_containers;
 }
 
 /* Calls podresources Get for the pod, or List without one. */
@@ -569,23 +571,23 @@ static void query(struct alloc *a, struct pending_request *req,
     struct alloc_output *o =
         pod ? alloc_add_of_pod(a, ALLOC_GET, pod) : alloc_add(a, ALLOC_LIST);
     o->query = req->query = ++a->queries;
-    req->state = PENDING_QUERY;
 }
 
-static void try_allocate(struct alloc *a, struct pending_request *req)
+static void try_request(struct alloc *a, struct pending_request *req)
 {
     struct alloc_target t = {0};
-    enum verdict v = VERDICT_NO;
-    if (!find_preferred(a, req, &t)) {
+    if (req->type == ALLOC_REQUEST_PREFERRED) {
+        query(a, req, NULL);
+    } else if (!find_preferred(a, req, &t)) {
         alloc_request_explain(
-            req, v, REJECTED_NOT_PREFERRED,
+            req, REJECTED_NOT_PREFERRED,
             "Allocate without a GetPreferredAllocation before: cannot identify the pod");
-        conclude(a, req, v, NULL);
+        conclude(a, req, NULL);
     } else if (!a->node_read) {
-        v = alloc_request_explain(
-            req, VERDICT_WAIT, REJECTED_NOT_SYNCED,
+        alloc_request_explain(
+            req, REJECTED_NOT_SYNCED,
             "the API server has not yet sent the Node, whose labels the container needs");
-        conclude(a, req, v, t.local);
+        conclude(a, req, t.local);
     } else if (a->no_get || req->get_confirmed) {
         allocate(a, req, &t);
     } else {
@@ -593,78 +595,57 @@ static void try_allocate(struct alloc *a, struct pending_request *req)
     }
 }
 
-static void try_request(struct alloc *a, struct pending_request *req)
+/* Does what identified the container at GetPreferredAllocation still hold? The kubelet has
+ * the pod, and this container is the next one without ids. */
+static bool confirm(struct alloc *a, struct pending_request *req,
+                    const struct alloc_target *t, const struct alloc_kubelet_view *view)
 {
-    if (req->n_unknown) {
-        enum verdict v = alloc_request_explain(req, VERDICT_NO, REJECTED_UNKNOWN_ID,
-                                               "%s is not a device id of this node",
-                                               req->unknown);
-        conclude(a, req, v, NULL);
-    } else if (req->type == ALLOC_REQUEST_PREFERRED) {
-        query(a, req, NULL);
-    } else {
-        try_allocate(a, req);
-    }
-}
-
-/* What identified the container at GetPreferredAllocation must still hold: the kubelet
- * has the pod, and this container is the next one without ids. */
-static void confirm_allocate(struct alloc *a, struct pending_request *req,
-                             const struct alloc_kubelet_view *view)
-{
-    struct alloc_target t;
-    if (!find_preferred(a, req, &t)) {
-        try_allocate(a, req); /* the pod was deleted meanwhile */
-        return;
-    }
-    const struct pod_allocation *pod = t.local->pod;
-    enum verdict v = VERDICT_YES;
+    const struct pod_allocation *pod = t->local->pod;
     if (view->n_pods == 0)
-        v = alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-                                  "the kubelet no longer has pod %s", pod->full_name);
-    else if (!alloc_podresources_is_next(a, &t, view->pods))
-        v = alloc_request_explain(
-            req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-            "container %.*s of pod %s is not the next one without ids in the kubelet's "
-            "view",
-            SPAN_ARG(container_of(&t)->name), pod->full_name);
-    if (v != VERDICT_YES) {
-        conclude(a, req, v, NULL);
-        return;
-    }
-    req->get_confirmed = true;
-    allocate(a, req, &t);
+        return alloc_request_explain(req, REJECTED_NO_PENDING_POD,
+                                     "the kubelet no longer has pod %s", pod->full_name);
+    req->get_confirmed = alloc_podresources_is_next(a, t, view->pods);
+    return req->get_confirmed ||
+           alloc_request_explain(req, REJECTED_NO_PENDING_POD,
+                                 "container %.*s of pod %s is not the next one without "
+                                 "ids in the kubelet's "
+                                 "view",
+                                 SPAN_ARG(container_of(t)->name), pod->full_name);
 }
 
 void alloc_request_kubelet_answered(struct alloc *a, struct pending_request *req,
                                     const struct alloc_kubelet_view *view)
 {
     struct alloc_target t = {0};
+    bool is_allocate = req->type == ALLOC_REQUEST_ALLOCATE;
     req->query = 0;
-    if (view->err && view->unsupported && req->type == ALLOC_REQUEST_ALLOCATE) {
+    if (is_allocate && view->unsupported)
         a->no_get = true;
-        try_allocate(a, req);
-    } else if (view->err) {
-        enum verdict v =
-            alloc_request_explain(req, VERDICT_WAIT, REJECTED_PODRESOURCES,
-                                  "podresources: %s", view->err->msg);
-        conclude(a, req, v, NULL);
-    } else if (req->type == ALLOC_REQUEST_ALLOCATE) {
-        confirm_allocate(a, req, view);
+    if (view->err && !(is_allocate && view->unsupported)) {
+        alloc_request_explain(req, REJECTED_PODRESOURCES, "podresources: %s",
+                              view->err->msg);
+        conclude(a, req, NULL);
+    } else if (is_allocate && (a->no_get || !find_preferred(a, req, &t))) {
+        try_request(a, req); /* without Get, or the pod was deleted meanwhile */
+    } else if (is_allocate) {
+        if (confirm(a, req, &t, view))
+            allocate(a, req, &t);
+        else
+            conclude(a, req, NULL);
     } else {
         alloc_podresources_reconcile(a, view, true);
-        enum verdict v = alloc_podresources_identify(a, req, view, &t);
-        if (v == VERDICT_YES)
+        if (alloc_podresources_identify(a, req, view, &t))
             prefer(a, req, &t);
         else
-            conclude(a, req, v, NULL);
+            conclude(a, req, NULL);
     }
 }
 
 void alloc_request_retry(struct alloc *a, bool all)
 {
-    LIST_EACH (struct pending_request, req, &a->requests, link) {
-        if (req->state != PENDING_RETRY)
+    LIST_EACH(struct pending_request, req, &a->requests, link)
+    {
+        if (req->query)
             continue;
         if (all || a->now.mono_ms >= req->retry_ms)
             try_request(a, req);
@@ -673,23 +654,27 @@ void alloc_request_retry(struct alloc *a, bool all)
     }
 }
 
-static void read_ids(struct alloc *a, struct pending_request *to, const struct span *ids,
-                     size_t n, struct device_id **units, size_t *n_units)
+/* `all`: every id must belong to a card of this node; else the others are left out. */
+static bool read_ids(struct alloc *a, struct pending_request *req, bool all,
+                     const struct span *ids, size_t n, struct device_id **units,
+                     size_t *n_units)
 {
-    *units = arena_alloc(&to->arena, n * sizeof **units);
+    *units = arena_alloc(&req->arena, n * sizeof **units);
     for (size_t i = 0; i < n; i++) {
-        if (alloc_read_id(a, to->resource, ids[i], &(*units)[*n_units])) {
+        if (alloc_read_id(a, req->resource, ids[i], &(*units)[*n_units]))
             ++*n_units;
-        } else if (to->n_unknown++ == 0) {
-            snprintf(to->unknown, sizeof to->unknown, "\"%.*s\"",
-                     ids[i].n < 60 ? (int)ids[i].n : 60, ids[i].p);
-        }
+        else if (all)
+            return alloc_request_explain(req, REJECTED_UNKNOWN_ID,
+                                         "\"%.*s\" is not a device id of this node",
+                                         ids[i].n < 60 ? (int)ids[i].n : 60, ids[i].p);
     }
+    return true;
 }
 
 void alloc_request_take(struct alloc *a, const struct alloc_request *in)
 {
     struct pending_request *req = xcalloc(1, sizeof *req);
+    bool is_allocate = in->type == ALLOC_REQUEST_ALLOCATE;
     list_append(&a->requests, &req->link);
     req->type = in->type;
     req->resource = in->resource;
@@ -697,26 +682,25 @@ void alloc_request_take(struct alloc *a, const struct alloc_request *in)
     req->serial = ++a->serial;
     req->began_ms = a->now.mono_ms;
     req->until_ms = a->now.mono_ms + a->settings.wait_ms;
-    read_ids(a, req, in->ids, in->n_ids, &req->ids, &req->n_ids);
-    /* Available ids of a card that is no longer here can be ignored; ids that must be
-     * included cannot. */
-    if (in->type == ALLOC_REQUEST_PREFERRED)
-        req->n_unknown = 0;
-    read_ids(a, req, in->must, in->n_must, &req->must, &req->n_must);
-    req->size = in->type == ALLOC_REQUEST_PREFERRED ? in->size : (int64_t)in->n_ids;
+    req->size = is_allocate ? (int64_t)in->n_ids : in->size;
     /* A new GetPreferredAllocation means that the last one's Allocate will not come. */
-    if (in->type == ALLOC_REQUEST_PREFERRED)
-        a->preference.valid = false;
-    try_request(a, req);
+    if (!is_allocate)
+        a->preferred.local = NULL;
+    if (read_ids(a, req, is_allocate, in->ids, in->n_ids, &req->ids, &req->n_ids) &&
+        read_ids(a, req, true, in->must, in->n_must, &req->must, &req->n_must))
+        try_request(a, req);
+    else
+        conclude(a, req, NULL);
 }
 
 void alloc_request_cancel(struct alloc *a, uint64_t token)
 {
-    LIST_EACH (struct pending_request, req, &a->requests, link) {
+    LIST_EACH(struct pending_request, req, &a->requests, link)
+    {
         if (req->token != token)
             continue;
         req->canceled = true;
-        if (req->state == PENDING_RETRY)
+        if (!req->query)
             try_request(a, req);
         return;
     }

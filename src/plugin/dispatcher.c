@@ -7,86 +7,61 @@
 
 #include "plugin/dispatcher.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "domain/keys.h"
 #include "kube/deviceplugin.h"
-#include "node/allocation.h"
 #include "plugin/registration.h"
-#include "wire/grpcd.h"
 
 enum {
-    POLL_MAX_MS = 1000,
     STOP_MS = 2000,
-    SCAN_MS = 30 * 1000, /* inotify events can get lost */
+    SCAN_MS = 1000, /* between two looks at the directory of the sockets */
     STATE_MAX = 64 << 20,
     LIMITS_MS = 3 * 1000,   /* time between two checks of the files of the limits */
     REQUEST_MAX = 16 << 20, /* a kubelet lists all free ids in a request */
 };
 
-/* A call of the kubelet that is still open. */
-struct pending_call {
-    struct grpcd_call *call;
-    uint64_t token;
-    bool stream;                  /* ListAndWatch, and the thread knows it */
-    enum alloc_request_type type; /* ALLOC_REQUEST_TYPES: ListAndWatch */
-    enum ids_resource resource;
-    int64_t began_us;
-};
-
-/* The device plugin server of one resource. */
+/* The device plugin server of one resource, and its registration. */
 struct endpoint {
     struct dispatcher *dispatcher;
     enum ids_resource resource;
     struct grpcd *server; /* NULL: not served */
+    struct registration registration;
+    struct err err; /* of the last attempt, or why there are no devices; ERR_NONE: none */
 };
 
 struct dispatcher {
     struct dispatcher_settings settings;
-    char *node;
+    struct dispatcher_callbacks callbacks;
     struct alloc *alloc;
     const struct alloc_state *state; /* of `alloc` */
     struct step_outputs out;         /* of struct alloc_output */
     struct registration_dir *dir;
     struct endpoint endpoints[IDS_RESOURCES];
-    struct registration registration[IDS_RESOURCES];
-    struct err register_err[IDS_RESOURCES]; /* of the last attempt; ERR_NONE: none */
-    bool size_reported;
+    struct list pending;   /* messages with a call that is still open */
     int64_t scanned_ms;    /* when the directory was scanned last */
     int64_t limits_due_ms; /* when the files of the limits are checked next */
-    int wake;              /* eventfd */
+    int64_t stop_ms;       /* when requests in flight are given up; 0: not stopping */
+    struct dispatcher_stats stats;
     pthread_t thread;
     bool running;
 
     pthread_mutex_t lock; /* protects the members below */
-    struct dispatcher_msg *first, **end;
-    struct pending_call *pending;
-    size_t n_pending, cap_pending;
-    uint64_t tokens;
-    struct dispatcher_stats stats;
-    bool stop;
+    pthread_cond_t cond;
+    struct list queue; /* of messages */
+    struct dispatcher_stats published;
 };
 
 static void step(struct dispatcher *d, struct alloc_input *in)
 {
     struct step_time now = {clock_mono_ms(), clock_wall_ns()};
     alloc_step(d->alloc, now, in, &d->out);
-}
-
-static void count(struct dispatcher *d, uint64_t *counter)
-{
-    pthread_mutex_lock(&d->lock);
-    ++*counter;
-    pthread_mutex_unlock(&d->lock);
 }
 
 /* The queue */
@@ -105,43 +80,52 @@ struct dispatcher_msg *dispatcher_input_new(enum alloc_input_type type)
     return m;
 }
 
+/* A call must be ended even if the kubelet has closed it. */
 static void free_msg(struct dispatcher_msg *m)
 {
+    if (m->call)
+        grpcd_end(m->call, GRPC_UNAVAILABLE, "the device plugin is stopping");
     pod_allocation_free(m->in.pod);
     driver_view_free(m->in.driver);
     arena_fini(&m->arena);
     free(m);
 }
 
-static void wake(struct dispatcher *d)
+static void free_msgs(struct list *msgs)
 {
-    uint64_t one = 1;
-    if (write(d->wake, &one, sizeof one) < 0 && errno != EAGAIN)
-        abort();
+    LIST_EACH(struct dispatcher_msg, m, msgs, link)
+    {
+        list_remove(&m->link);
+        free_msg(m);
+    }
 }
 
 void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m)
 {
     pthread_mutex_lock(&d->lock);
-    *d->end = m;
-    d->end = &m->next;
+    list_append(&d->queue, &m->link);
+    pthread_cond_signal(&d->cond);
     pthread_mutex_unlock(&d->lock);
-    wake(d);
 }
 
 /* The kubelet's calls. The handlers run in the servers' threads. */
 
-/* Returns the call's token. `type` is ALLOC_REQUEST_TYPES for a stream. */
-static uint64_t add_pending(struct dispatcher *d, struct grpcd_call *call,
-                            enum alloc_request_type type)
+/* The address of a call is its token: it is not used again before the message of its end. */
+static uint64_t token_of(const struct grpcd_call *call)
 {
-    pthread_mutex_lock(&d->lock);
-    MEM_GROW(d->pending, d->cap_pending, d->n_pending + 1);
-    uint64_t token = ++d->tokens;
-    d->pending[d->n_pending++] = (struct pending_call){
-        .call = call, .token = token, .type = type, .began_us = clock_mono_us()};
-    pthread_mutex_unlock(&d->lock);
-    return token;
+    return (uint64_t)(uintptr_t)call;
+}
+
+static struct dispatcher_msg *msg_of_call(enum dispatcher_msg_kind kind,
+                                          const struct endpoint *e,
+                                          struct grpcd_call *call)
+{
+    struct dispatcher_msg *m = dispatcher_msg_new(kind);
+    m->resource = e->resource;
+    m->call = call;
+    m->token = token_of(call);
+    m->began_us = clock_mono_us();
+    return m;
 }
 
 /* Ends the call with the message, or with the error if `rc` is not 0. NULL: it has ended. */
@@ -168,11 +152,8 @@ static void on_options(void *ctx, struct grpcd_call *call, struct span request)
 static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span request)
 {
     const struct endpoint *e = ctx;
-    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_STREAM_OPENED);
     (void)request;
-    m->resource = e->resource;
-    m->token = add_pending(e->dispatcher, call, ALLOC_REQUEST_TYPES);
-    dispatcher_post(e->dispatcher, m);
+    dispatcher_post(e->dispatcher, msg_of_call(DISPATCHER_STREAM_OPENED, e, call));
 }
 
 /* A kubelet sends one container per request and reads only one answer. */
@@ -207,15 +188,16 @@ static int decode(struct span bytes, struct arena *a, struct alloc_request *req,
 static void on_request(const struct endpoint *e, struct grpcd_call *call,
                        struct span bytes, enum alloc_request_type type)
 {
-    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_REQUEST);
+    struct dispatcher_msg *m = msg_of_call(DISPATCHER_INPUT, e, call);
     struct alloc_request *req = &m->in.request;
     cleanup_buf struct buf out = {0};
     struct err err;
+    m->in.type = ALLOC_IN_REQUEST;
     req->type = type;
     req->resource = e->resource;
+    req->token = m->token;
     int rc = decode(arena_copy(&m->arena, bytes), &m->arena, req, &err);
     if (rc == 0 && e->resource != IDS_CORE) {
-        req->token = add_pending(e->dispatcher, call, type);
         dispatcher_post(e->dispatcher, m);
         return;
     }
@@ -225,7 +207,7 @@ static void on_request(const struct endpoint *e, struct grpcd_call *call,
         rc = proto_encode(&dp_allocations_type,
                           &(struct dp_allocations){&(struct dp_allocation){0}, 1},
                           DP_MESSAGE_MAX, &out, &err);
-    answer(call, rc, &out, &err);
+    answer(steal(&m->call), rc, &out, &err);
     free_msg(m);
 }
 
@@ -250,18 +232,10 @@ static void on_prestart(void *ctx, struct grpcd_call *call, struct span bytes)
 
 static void on_call_closed(void *ctx, struct grpcd_call *call)
 {
-    struct dispatcher *d = ((const struct endpoint *)ctx)->dispatcher;
-    uint64_t token = 0;
-    pthread_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->n_pending; i++)
-        if (d->pending[i].call == call)
-            token = d->pending[i].token;
-    pthread_mutex_unlock(&d->lock);
-    if (!token)
-        return;
+    const struct endpoint *e = ctx;
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_CALL_CLOSED);
-    m->token = token;
-    dispatcher_post(d, m);
+    m->token = token_of(call);
+    dispatcher_post(e->dispatcher, m);
 }
 
 static const struct grpcd_method methods[] = {
@@ -273,42 +247,30 @@ static const struct grpcd_method methods[] = {
     {0},
 };
 
-/* Removes the call from `pending`; the caller ends it. NULL: it was ended already. */
-static struct grpcd_call *take_pending(struct dispatcher *d, uint64_t token)
+/* The message with the call of the token. NULL: the call was ended already. */
+static struct dispatcher_msg *find_pending(struct dispatcher *d, uint64_t token)
 {
-    struct grpcd_call *call = NULL;
-    pthread_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->n_pending && !call; i++) {
-        struct pending_call *p = &d->pending[i];
-        if (p->token != token)
-            continue;
-        call = p->call;
-        int64_t us = clock_mono_us() - p->began_us;
-        if (p->type < ALLOC_REQUEST_TYPES && us >= 0) {
-            struct dispatcher_call_stats *calls = &d->stats.calls[p->type];
-            calls->n++;
-            calls->sum_us += (uint64_t)us;
-            if ((uint64_t)us > calls->max_us)
-                calls->max_us = (uint64_t)us;
-        }
-        *p = d->pending[--d->n_pending];
-    }
-    pthread_mutex_unlock(&d->lock);
-    return call;
+    LIST_EACH(struct dispatcher_msg, m, &d->pending, link)
+    if (m->token == token)
+        return m;
+    return NULL;
 }
 
-/* A call's handle must be ended even if the kubelet has closed the call. */
-static void end_calls(struct dispatcher *d)
+/* The call, for the caller to end. NULL: it was ended already. */
+static struct grpcd_call *take_pending(struct dispatcher *d, uint64_t token)
 {
-    for (;;) {
-        pthread_mutex_lock(&d->lock);
-        uint64_t token = d->n_pending ? d->pending[0].token : 0;
-        pthread_mutex_unlock(&d->lock);
-        if (!token)
-            return;
-        grpcd_end(take_pending(d, token), GRPC_UNAVAILABLE,
-                  "the device plugin is stopping");
+    struct dispatcher_msg *m = find_pending(d, token);
+    if (!m)
+        return NULL;
+    if (m->kind == DISPATCHER_INPUT) {
+        struct dispatcher_call_stats *calls = &d->stats.calls[m->in.request.type];
+        calls->n++;
+        calls->sum_us += (uint64_t)(clock_mono_us() - m->began_us);
     }
+    struct grpcd_call *call = steal(&m->call);
+    list_remove(&m->link);
+    free_msg(m);
+    return call;
 }
 
 /* Outputs */
@@ -317,12 +279,12 @@ static void save(struct dispatcher *d)
 {
     cleanup_buf struct buf text = {0};
     struct err err;
-    allocation_set_write(&text, &d->state->allocations, span_of(d->node));
+    allocation_set_write(&text, &d->state->allocations, span_of(d->settings.alloc.node));
     if (file_write(d->settings.state, buf_span(&text), &err) == 0)
         return;
     log_error("state", "cannot save the allocation state; it is kept in memory",
               LOG_ERR(&err));
-    count(d, &d->stats.save_failed);
+    d->stats.save_failed++;
 }
 
 /* Adds the allocations of the state file. An invalid file is renamed; its content is
@@ -336,7 +298,8 @@ static void load(struct dispatcher *d)
     if (rc && err.code == ERR_NOT_FOUND)
         return;
     if (rc == 0)
-        rc = allocation_set_read(&found, buf_span(&text), span_of(d->node), &err);
+        rc = allocation_set_read(&found, buf_span(&text), span_of(d->settings.alloc.node),
+                                 &err);
     if (rc == 0) {
         step(d, &(struct alloc_input){.type = ALLOC_IN_RESTORE, .set = &found});
         return;
@@ -366,7 +329,7 @@ static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
                                        .uid = o->uid,
                                        .reason = "GPUIsolationFailed",
                                        .text = text};
-    d->settings.callbacks.carry_out(d->settings.callbacks.ctx, &event);
+    d->callbacks.carry_out(d->callbacks.ctx, &event);
 }
 
 static void answer_allocated(struct dispatcher *d, const struct alloc_output *o)
@@ -378,7 +341,7 @@ static void answer_allocated(struct dispatcher *d, const struct alloc_output *o)
         int failed = limit_dir_write(d->settings.alloc.response.limit_dir, r.limit, &err);
         if (failed)
             drop_limit(d, o, &r, &err);
-        count(d, failed ? &d->stats.limit_failed : &d->stats.limited);
+        ++*(failed ? &d->stats.limit_failed : &d->stats.limited);
     }
     int rc = proto_encode(&dp_allocations_type, &(struct dp_allocations){&r.dp, 1},
                           DP_MESSAGE_MAX, &message, &err);
@@ -387,14 +350,10 @@ static void answer_allocated(struct dispatcher *d, const struct alloc_output *o)
 
 static void answer_preferred(struct dispatcher *d, const struct alloc_output *o)
 {
-    cleanup_arena struct arena a = {0};
     cleanup_buf struct buf message = {0};
     struct err err;
-    struct span *ids = arena_zalloc(&a, (o->n_ids + 1) * sizeof *ids);
-    for (size_t i = 0; i < o->n_ids; i++)
-        ids[i] = span_of(o->ids[i]);
     int rc = proto_encode(&dp_groups_type,
-                          &(struct dp_groups){&(struct dp_ids){ids, o->n_ids}, 1},
+                          &(struct dp_groups){&(struct dp_ids){o->ids, o->n_ids}, 1},
                           DP_MESSAGE_MAX, &message, &err);
     answer(take_pending(d, o->token), rc, &message, &err);
 }
@@ -409,8 +368,8 @@ static void change_limit(struct dispatcher *d, const struct alloc_output *o)
                   LOG_S("pod", o->name), LOG_ERR(&err));
 }
 
-static void send_list(struct dispatcher *d, enum ids_resource r,
-                      struct grpcd_call *const *calls, size_t n)
+/* Sends the device list to the open streams of the resource, which stay pending. */
+static void send_list(struct dispatcher *d, enum ids_resource r)
 {
     cleanup_buf struct buf list = {0};
     struct err err;
@@ -418,56 +377,47 @@ static void send_list(struct dispatcher *d, enum ids_resource r,
         log_error("endpoint", "cannot encode the device list", LOG_ERR(&err));
         return;
     }
-    for (size_t i = 0; i < n; i++) {
-        struct buf copy = {0};
+    LIST_EACH(struct dispatcher_msg, m, &d->pending, link)
+    {
+        cleanup_buf struct buf copy = {0};
+        if (m->kind != DISPATCHER_STREAM_OPENED || m->resource != r)
+            continue;
         buf_add_span(&copy, buf_span(&list));
-        grpcd_send(calls[i], &copy);
-        buf_fini(&copy);
+        grpcd_send(m->call, &copy);
     }
 }
 
 /* A resource whose device list exceeds a message is not registered. A registered one
  * stays registered: ids are never withdrawn. */
-static bool is_wanted(struct dispatcher *d, enum ids_resource r)
-{
-    struct err err;
-    if (d->registration[r].wanted || !d->state->cards.n)
-        return d->registration[r].wanted;
-    if (r != IDS_MEM || cards_fit(&d->state->cards, &err) == 0)
-        return true;
-    if (!d->size_reported)
-        log_error("registration", "aliyun.com/gpu-mem is not registered", LOG_ERR(&err));
-    d->size_reported = true;
-    return false;
-}
-
-/* Sends the device list to the open streams of each resource, which stay pending. */
 static void send_devices(struct dispatcher *d)
 {
-    for (int r = 0; r < IDS_RESOURCES; r++) {
-        cleanup_arena struct arena a = {0};
-        size_t n = 0;
-        d->registration[r].wanted = is_wanted(d, (enum ids_resource)r);
-        pthread_mutex_lock(&d->lock);
-        struct grpcd_call **calls = arena_alloc(&a, (d->n_pending + 1) * sizeof *calls);
-        for (size_t i = 0; i < d->n_pending; i++)
-            if (d->pending[i].stream && d->pending[i].resource == (enum ids_resource)r)
-                calls[n++] = d->pending[i].call;
-        pthread_mutex_unlock(&d->lock);
-        if (n)
-            send_list(d, (enum ids_resource)r, calls, n);
+    for (int i = 0; i < IDS_RESOURCES; i++) {
+        struct endpoint *e = &d->endpoints[i];
+        struct err why = {0};
+        if (!e->registration.wanted && d->state->cards.n) {
+            e->registration.wanted =
+                e->resource != IDS_MEM || cards_fit(&d->state->cards, &why) == 0;
+            if (why.code && strcmp(e->err.msg, why.msg) != 0)
+                log_error("registration", "aliyun.com/gpu-mem is not registered",
+                          LOG_ERR(&why));
+            e->err = why;
+        }
+        if (e->registration.wanted)
+            send_list(d, e->resource);
     }
 }
 
 static void carry_out(struct dispatcher *d, const struct alloc_output *o)
 {
+    struct grpcd_call *call;
     switch (o->type) {
     case ALLOC_LIST:
     case ALLOC_GET:
     case ALLOC_PATCH:
     case ALLOC_EVENT:
     case ALLOC_RELIST:
-        d->settings.callbacks.carry_out(d->settings.callbacks.ctx, o);
+    case ALLOC_READ_NODE:
+        d->callbacks.carry_out(d->callbacks.ctx, o);
         break;
     case ALLOC_PREFERRED:
         answer_preferred(d, o);
@@ -478,13 +428,12 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
     case ALLOC_LIMIT:
         change_limit(d, o);
         break;
-    case ALLOC_REJECTED: {
-        struct grpcd_call *call = take_pending(d, o->token);
+    case ALLOC_REJECTED:
+        call = take_pending(d, o->token);
         if (call)
             grpcd_end(call, GRPC_FAILED_PRECONDITION, "gpushare (%s): %s",
                       alloc_rejection_name(o->rejection), o->text);
         break;
-    }
     case ALLOC_SAVE:
         save(d);
         break;
@@ -497,10 +446,9 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
 /* Carries out and empties d->out. */
 static void carry_out_all(struct dispatcher *d)
 {
-    const struct alloc_output *items = d->out.items;
     step_write_logs(&d->out);
-    for (size_t i = 0; i < d->out.n; i++)
-        carry_out(d, &items[i]);
+    STEP_EACH(struct alloc_output, o, &d->out)
+    carry_out(d, o);
     step_outputs_reset(&d->out);
 }
 
@@ -537,178 +485,156 @@ static void check_limits(struct dispatcher *d)
 static void scan(struct dispatcher *d)
 {
     int64_t now = clock_mono_ms();
-    registration_dir_drain(d->dir);
     uint64_t kubelet = registration_dir_kubelet_id(d->dir);
     d->scanned_ms = now;
-    if (kubelet && kubelet != d->registration[0].kubelet) {
+    if (kubelet && kubelet != d->endpoints[0].registration.kubelet) {
         log_info("kubelet", "found its registration socket",
                  LOG_S("socket", d->dir->kubelet));
         step(d, &(struct alloc_input){.type = ALLOC_IN_KUBELET_STARTED});
     }
     for (int r = 0; r < IDS_RESOURCES; r++) {
-        if (d->endpoints[r].server && d->registration[r].reachable)
-            registration_serving(&d->registration[r], now,
-                                 grpcd_is_reachable(d->endpoints[r].server));
-        registration_kubelet_socket(&d->registration[r], now, kubelet);
+        struct endpoint *e = &d->endpoints[r];
+        if (e->server && e->registration.reachable)
+            registration_serving(&e->registration, now, grpcd_is_reachable(e->server));
+        registration_kubelet_socket(&e->registration, now, kubelet);
     }
 }
 
-static void serve(struct dispatcher *d, enum ids_resource r)
+static void serve(struct dispatcher *d, struct endpoint *e)
 {
-    struct endpoint *e = &d->endpoints[r];
-    const struct grpcd_config config = {.path = d->dir->sockets[r],
+    const struct grpcd_config config = {.path = d->dir->sockets[e->resource],
                                         .methods = methods,
                                         .ctx = e,
                                         .max_message = REQUEST_MAX};
     grpcd_free(e->server);
-    *e = (struct endpoint){d, r, NULL};
-    e->server = grpcd_start(&config, &d->register_err[r]);
+    e->server = grpcd_start(&config, &e->err);
     if (!e->server)
         log_error("endpoint", "cannot serve the device plugin socket; retrying",
-                  LOG_S("resource", ids_resource_name(r)), LOG_ERR(&d->register_err[r]));
-    registration_serving(&d->registration[r], clock_mono_ms(), e->server != NULL);
+                  LOG_S("resource", ids_resource_name(e->resource)), LOG_ERR(&e->err));
+    registration_serving(&e->registration, clock_mono_ms(), e->server != NULL);
 }
 
 /* Does what is due. */
 static void step_registrations(struct dispatcher *d)
 {
-    const struct dispatcher_callbacks *callbacks = &d->settings.callbacks;
     if (clock_mono_ms() - d->scanned_ms >= SCAN_MS)
         scan(d);
-    for (int i = 0; i < IDS_RESOURCES; i++) {
-        enum ids_resource r = (enum ids_resource)i;
+    for (int r = 0; r < IDS_RESOURCES; r++) {
+        struct endpoint *e = &d->endpoints[r];
+        struct registration *reg = &e->registration;
         enum registration_action action;
-        struct registration *reg = &d->registration[r];
         int64_t now = clock_mono_ms();
         while ((action = registration_next(reg, now)) != REGISTRATION_NOTHING) {
             if (action == REGISTRATION_SERVE)
-                serve(d, r);
+                serve(d, e);
             else if (action == REGISTRATION_CHECK)
-                registration_newer_plugin(reg, now,
-                                          registration_dir_has_newer(d->dir, r));
+                registration_newer_plugin(
+                    reg, now, registration_dir_has_newer(d->dir, e->resource));
             else
-                callbacks->register_resource(callbacks->ctx, r, d->dir->endpoints[r]);
+                d->callbacks.register_resource(d->callbacks.ctx, e->resource,
+                                               d->dir->endpoints[r]);
         }
     }
 }
 
 /* -1 with the reason if the resource is not registered. */
-static int check_registration(const struct dispatcher *d, enum ids_resource r,
+static int check_registration(const struct dispatcher *d, const struct endpoint *e,
                               struct err *err)
 {
-    const struct registration *reg = &d->registration[r];
-    const struct err *last = &d->register_err[r];
+    const struct registration *reg = &e->registration;
     const char *missing = registration_missing(reg);
-    if (!reg->wanted && d->state->cards.n && cards_fit(&d->state->cards, err))
+    if (!reg->wanted) {
+        *err = e->err;
         return err_wrap(err, "not registered");
-    if (!reg->wanted)
-        return err_set(err, ERR_UNAVAILABLE, "not registered: no card found yet");
+    }
     if (!missing)
         return 0;
     if (!reg->kubelet)
         return err_set(err, ERR_UNAVAILABLE, "not registered: %s: no socket %s", missing,
                        d->dir->kubelet);
     return err_set(err, ERR_UNAVAILABLE, "not registered: %s%s%s", missing,
-                   last->code ? ": " : "", last->code ? last->msg : "");
+                   e->err.code ? ": " : "", e->err.code ? e->err.msg : "");
 }
 
 /* Another plugin of this node may have served meanwhile; its allocations are in the state
  * file. */
-static void handle_stream_opened(struct dispatcher *d, enum ids_resource r,
-                                 uint64_t token)
+static void handle_stream_opened(struct dispatcher *d, enum ids_resource r)
 {
-    struct grpcd_call *call = NULL;
-    pthread_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->n_pending; i++)
-        if (d->pending[i].token == token) {
-            call = d->pending[i].call;
-            d->pending[i].stream = true;
-            d->pending[i].resource = r;
-        }
-    pthread_mutex_unlock(&d->lock);
     load(d);
     log_info("registration", "ListAndWatch stream opened",
              LOG_S("resource", ids_resource_name(r)));
-    registration_stream(&d->registration[r], clock_mono_ms(), true, false);
-    send_list(d, r, &call, 1);
+    registration_stream(&d->endpoints[r].registration, clock_mono_ms(), true, false);
+    send_list(d, r);
 }
 
 /* Ends a stream; a request is canceled. */
 static void handle_call_closed(struct dispatcher *d, uint64_t token)
 {
-    bool stream = false;
-    enum ids_resource r = IDS_MEM;
-    pthread_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->n_pending; i++)
-        if (d->pending[i].token == token) {
-            stream = d->pending[i].stream;
-            r = d->pending[i].resource;
-        }
-    pthread_mutex_unlock(&d->lock);
-    if (!stream) {
+    const struct dispatcher_msg *m = find_pending(d, token);
+    if (!m || m->kind == DISPATCHER_INPUT) {
         step(d, &(struct alloc_input){.type = ALLOC_IN_CANCEL, .request.token = token});
         return;
     }
+    enum ids_resource r = m->resource;
     grpcd_end(take_pending(d, token), GRPC_CANCELLED, "ListAndWatch stream closed");
     bool newer = registration_dir_has_newer(d->dir, r);
     log_info("registration",
              newer ? "ListAndWatch stream closed; a newer plugin of this node serves it"
                    : "ListAndWatch stream closed; registering again",
              LOG_S("resource", ids_resource_name(r)));
-    registration_stream(&d->registration[r], clock_mono_ms(), false, newer);
+    registration_stream(&d->endpoints[r].registration, clock_mono_ms(), false, newer);
 }
 
 /* The thread */
 
 static void handle(struct dispatcher *d, struct dispatcher_msg *m)
 {
+    bool pending = m->call != NULL;
+    if (pending)
+        list_append(&d->pending, &m->link);
     switch (m->kind) {
     case DISPATCHER_INPUT:
         step(d, &m->in);
         break;
     case DISPATCHER_STREAM_OPENED:
-        handle_stream_opened(d, m->resource, m->token);
+        handle_stream_opened(d, m->resource);
         break;
     case DISPATCHER_CALL_CLOSED:
         handle_call_closed(d, m->token);
         break;
     case DISPATCHER_REGISTERED:
-        d->register_err[m->resource] = m->err;
-        registration_answered(&d->registration[m->resource], clock_mono_ms(), m->flag);
+        d->endpoints[m->resource].err = m->err;
+        registration_answered(&d->endpoints[m->resource].registration, clock_mono_ms(),
+                              m->err.code == ERR_NONE);
+        break;
+    case DISPATCHER_STOP:
+        d->stop_ms = clock_mono_ms() + STOP_MS;
         break;
     }
+    if (!pending)
+        free_msg(m);
     carry_out_all(d);
-    free_msg(m);
 }
 
-/* Handles all queued messages. False: the thread shall stop. */
-static bool handle_all(struct dispatcher *d)
+static struct dispatcher_msg *next_msg(struct dispatcher *d)
 {
-    uint64_t woken;
-    if (read(d->wake, &woken, sizeof woken) < 0 && errno != EAGAIN)
-        abort();
     pthread_mutex_lock(&d->lock);
-    struct dispatcher_msg *m = d->first, *next;
-    d->first = NULL;
-    d->end = &d->first;
-    bool stop = d->stop;
+    struct dispatcher_msg *m = LIST_FIRST(&d->queue, struct dispatcher_msg, link);
+    if (m)
+        list_remove(&m->link);
     pthread_mutex_unlock(&d->lock);
-    for (; m; m = next) {
-        next = m->next;
-        handle(d, m);
-    }
-    return !stop;
+    return m;
 }
 
 static void publish(struct dispatcher *d)
 {
     const struct cards *cards = &d->state->cards;
-    pthread_mutex_lock(&d->lock);
     struct dispatcher_stats *s = &d->stats;
     s->alloc = d->state->stats;
     s->allocations = d->state->allocations.n;
     s->listed = d->state->listed;
     s->podresources = d->state->podresources;
+    s->node = d->state->node;
     s->cards = cards->n;
     s->healthy = s->units = 0;
     for (size_t i = 0; i < cards->n; i++) {
@@ -719,69 +645,65 @@ static void publish(struct dispatcher *d)
     s->cards_err = (struct err){0};
     cards_check(cards, s->alive_ms, &s->cards_err);
     for (int r = 0; r < IDS_RESOURCES; r++) {
-        s->registered_err[r] = (struct err){0};
-        check_registration(d, (enum ids_resource)r, &s->registered_err[r]);
-        s->wanted[r] = d->registration[r].wanted;
-        s->up[r] = d->registration[r].state == REGISTRATION_REGISTERED;
-        s->registered[r] = d->registration[r].registered;
+        const struct endpoint *e = &d->endpoints[r];
+        s->resources[r] = (struct dispatcher_resource_stats){
+            .wanted = e->registration.wanted, .registered = e->registration.registered};
+        check_registration(d, e, &s->resources[r].err);
     }
+    pthread_mutex_lock(&d->lock);
+    d->published = *s;
     pthread_mutex_unlock(&d->lock);
 }
 
 void dispatcher_stats(struct dispatcher *d, struct dispatcher_stats *stats)
 {
     pthread_mutex_lock(&d->lock);
-    *stats = d->stats;
+    *stats = d->published;
     pthread_mutex_unlock(&d->lock);
 }
 
-static void wait_for_event(struct dispatcher *d)
+static void wait_for_message(struct dispatcher *d)
 {
-    struct pollfd fds[] = {{d->wake, POLLIN, 0}, {d->dir->fd, POLLIN, 0}};
     int64_t due = d->state->due_ms;
-    if (d->scanned_ms + SCAN_MS < due)
-        due = d->scanned_ms + SCAN_MS;
+    step_due(&due, d->scanned_ms + SCAN_MS);
     for (int r = 0; r < IDS_RESOURCES; r++)
-        if (registration_due(&d->registration[r]) < due)
-            due = registration_due(&d->registration[r]);
-    int64_t ms = due - clock_mono_ms();
-    poll(fds, ARRAY_LEN(fds), ms < 0 ? 0 : ms > POLL_MAX_MS ? POLL_MAX_MS : (int)ms);
-    if (fds[1].revents)
-        scan(d);
+        step_due(&due, registration_due(&d->endpoints[r].registration));
+    pthread_mutex_lock(&d->lock);
+    if (list_is_empty(&d->queue))
+        thread_wait_until(&d->cond, &d->lock, due);
+    pthread_mutex_unlock(&d->lock);
 }
 
 /* At a stop, requests in flight get STOP_MS to be answered. */
-static bool is_busy(struct dispatcher *d, int64_t *until_ms)
+static bool shall_end(const struct dispatcher *d)
 {
     bool busy = false;
-    int64_t now = clock_mono_ms();
-    pthread_mutex_lock(&d->lock);
-    for (size_t i = 0; i < d->n_pending; i++)
-        busy |= !d->pending[i].stream;
-    pthread_mutex_unlock(&d->lock);
-    if (!*until_ms)
-        *until_ms = now + STOP_MS;
-    return busy && now < *until_ms;
+    LIST_EACH(const struct dispatcher_msg, m, &d->pending, link)
+    busy |= m->kind == DISPATCHER_INPUT;
+    return d->stop_ms && (!busy || clock_mono_ms() >= d->stop_ms);
 }
 
 static void *run(void *arg)
 {
     struct dispatcher *d = arg;
-    int64_t until_ms = 0;
+    struct dispatcher_msg *m;
     scan(d);
-    while (handle_all(d) || is_busy(d, &until_ms)) {
+    for (;;) {
+        while ((m = next_msg(d)) != NULL)
+            handle(d, m);
+        if (shall_end(d))
+            break;
         if (clock_mono_ms() >= d->state->due_ms)
             step(d, &(struct alloc_input){.type = ALLOC_IN_TICK});
         check_limits(d);
         carry_out_all(d);
         step_registrations(d);
         publish(d);
-        wait_for_event(d);
+        wait_for_message(d);
     }
-    end_calls(d);
+    free_msgs(&d->pending);
     for (int r = 0; r < IDS_RESOURCES; r++)
         grpcd_free(steal(&d->endpoints[r].server));
-    end_calls(d); /* calls that arrived meanwhile */
     return NULL;
 }
 
@@ -793,22 +715,27 @@ struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings,
         return NULL;
     struct dispatcher *d = xcalloc(1, sizeof *d);
     d->settings = *settings;
-    d->node = xstrdup(settings->alloc.node);
     d->dir = dir;
     d->alloc = alloc_new(&settings->alloc);
     d->state = alloc_state(d->alloc);
-    d->end = &d->first;
-    d->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    d->stats.alive_ms = clock_mono_ms();
+    d->published.alive_ms = clock_mono_ms();
+    list_init(&d->pending);
+    list_init(&d->queue);
     pthread_mutex_init(&d->lock, NULL);
-    for (int r = 0; r < IDS_RESOURCES; r++)
-        registration_init(&d->registration[r]);
+    pthread_cond_init(&d->cond, NULL);
+    for (int r = 0; r < IDS_RESOURCES; r++) {
+        struct endpoint *e = &d->endpoints[r];
+        *e = (struct endpoint){.dispatcher = d, .resource = (enum ids_resource)r};
+        registration_init(&e->registration);
+        err_set(&e->err, ERR_UNAVAILABLE, "no card found yet");
+    }
     load(d);
     return d;
 }
 
-void dispatcher_start(struct dispatcher *d)
+void dispatcher_start(struct dispatcher *d, const struct dispatcher_callbacks *callbacks)
 {
+    d->callbacks = *callbacks;
     if (pthread_create(&d->thread, NULL, run, d))
         abort();
     pthread_setname_np(d->thread, "dispatcher");
@@ -819,10 +746,7 @@ void dispatcher_stop(struct dispatcher *d)
 {
     if (!d || !d->running)
         return;
-    pthread_mutex_lock(&d->lock);
-    d->stop = true;
-    pthread_mutex_unlock(&d->lock);
-    wake(d);
+    dispatcher_post(d, dispatcher_msg_new(DISPATCHER_STOP));
     pthread_join(d->thread, NULL);
     d->running = false;
 }
@@ -831,18 +755,11 @@ void dispatcher_free(struct dispatcher *d)
 {
     if (!d)
         return;
-    for (struct dispatcher_msg *m = d->first, *next; m; m = next) {
-        next = m->next;
-        free_msg(m);
-    }
-    for (int r = 0; r < IDS_RESOURCES; r++)
-        grpcd_free(d->endpoints[r].server);
+    free_msgs(&d->queue); /* also calls that arrived at a stop */
     alloc_free(d->alloc);
     step_outputs_fini(&d->out);
     registration_dir_close(d->dir);
-    close(d->wake);
+    pthread_cond_destroy(&d->cond);
     pthread_mutex_destroy(&d->lock);
-    free(d->pending);
-    free(d->node);
     free(d);
 }

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/list.h"
 #include "plugin/alloc.h"
+#include "wire/grpcd.h"
 
 /*
- * The dispatcher thread owns the allocator and the registrations. It takes the messages
- * of all other threads from one queue, feeds them to the allocator, and carries out the
- * outputs in order. The allocator and the registrations need no lock, because only this
- * thread uses them.
+ * The dispatcher thread owns the allocator, the registrations and the kubelet's open calls.
+ * It takes the messages of all other threads from one queue, feeds them to the allocator, and
+ * carries out the outputs in order. Nothing of this needs a lock, because only this thread
+ * uses it.
  */
 
 enum dispatcher_msg_kind {
-    DISPATCHER_INPUT,         /* `in`: for the allocator */
-    DISPATCHER_STREAM_OPENED, /* `resource`, `token`: a ListAndWatch stream */
-    DISPATCHER_CALL_CLOSED,   /* `token`: a stream or call that the kubelet closed */
-    DISPATCHER_REGISTERED,    /* `resource`, `flag`: accepted, or `err` with the reason */
+    DISPATCHER_INPUT, /* `in`: for the allocator; a request of the kubelet has a `call` */
+    DISPATCHER_STREAM_OPENED, /* `call`, of ListAndWatch, for `resource` */
+    DISPATCHER_CALL_CLOSED,   /* the kubelet closed the call of this `token` */
+    DISPATCHER_REGISTERED, /* the kubelet answered for `resource`; `err`: rejected, or none */
+    DISPATCHER_STOP,
 };
 
 /* Created by dispatcher_msg_new, filled in, and passed to dispatcher_post. */
@@ -22,35 +25,36 @@ struct dispatcher_msg {
     enum dispatcher_msg_kind kind;
     struct alloc_input in;
     struct arena arena; /* of what `in` points to */
-    bool flag;
     enum ids_resource resource;
+    struct grpcd_call *call; /* owned */
     uint64_t token;
+    int64_t began_us; /* clock_mono_us, of `call` */
     struct err err;
-    struct dispatcher_msg *next;
+    struct list link;
 };
 
 /* Actions that other threads carry out; the functions must not block. Strings are
  * borrowed. */
 struct dispatcher_callbacks {
     void (*register_resource)(void *ctx, enum ids_resource r, const char *endpoint);
-    /* ALLOC_LIST, ALLOC_GET, ALLOC_PATCH, ALLOC_EVENT or ALLOC_RELIST. */
+    /* ALLOC_LIST, ALLOC_GET, ALLOC_PATCH, ALLOC_EVENT, ALLOC_RELIST or ALLOC_READ_NODE. */
     void (*carry_out)(void *ctx, const struct alloc_output *o);
     void *ctx;
 };
 
-struct dispatcher_settings {
+struct dispatcher_settings { /* strings are borrowed */
     struct alloc_settings alloc;
-    const char *dir;   /* the kubelet's device plugin directory; borrowed */
-    const char *state; /* path of the state file; borrowed */
-    struct dispatcher_callbacks callbacks;
+    const char *dir;   /* the kubelet's device plugin directory */
+    const char *state; /* path of the state file */
 };
 
 struct dispatcher;
 
-/* New; reads the state file. dispatcher_start starts the thread. */
+/* New; reads the state file. */
 struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings,
                                   struct err *err);
-void dispatcher_start(struct dispatcher *d);
+/* Starts the thread. */
+void dispatcher_start(struct dispatcher *d, const struct dispatcher_callbacks *callbacks);
 struct dispatcher_msg *dispatcher_msg_new(enum dispatcher_msg_kind kind); /* new */
 /* An input for the allocator. New. */
 struct dispatcher_msg *dispatcher_input_new(enum alloc_input_type type);
@@ -65,16 +69,18 @@ struct dispatcher_stats {
     struct alloc_stats alloc;
     size_t allocations, cards, healthy, units;
     bool listed;
-    bool up[IDS_RESOURCES], wanted[IDS_RESOURCES];
-    uint64_t registered[IDS_RESOURCES];
     struct dispatcher_call_stats {
-        uint64_t n, sum_us, max_us; /* of answered calls: number, durations */
+        uint64_t n, sum_us; /* of answered calls: number, durations */
     } calls[ALLOC_REQUEST_TYPES];
     uint64_t save_failed;
     uint64_t limited, limit_failed; /* containers answered with, without their limits */
     struct err cards_err;           /* code ERR_NONE: no failure */
-    struct err registered_err[IDS_RESOURCES]; /* code ERR_NONE: registered */
-    struct step_failure podresources;
+    struct step_failure podresources, node;
+    struct dispatcher_resource_stats {
+        bool wanted;
+        uint64_t registered;
+        struct err err; /* code ERR_NONE: registered */
+    } resources[IDS_RESOURCES];
     int64_t alive_ms; /* clock_mono_ms of the thread's last iteration */
 };
 void dispatcher_stats(struct dispatcher *d, struct dispatcher_stats *stats);

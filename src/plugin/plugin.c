@@ -40,7 +40,7 @@ struct plugin {
     int64_t started_ms;     /* clock_mono_ms */
     atomic_bool is_started; /* dispatcher and calls can be asked for statistics */
 
-    struct { /* of the sampler's thread */
+    struct {             /* of the sampler's thread */
         struct buf seen; /* driver and cards that the last view was made of */
         int64_t viewed_ms;
         size_t most; /* cards in any sample */
@@ -85,7 +85,8 @@ static bool is_view_due(struct plugin *p, const struct gpu_sample *sample)
 static void post_sample(struct plugin *p, const struct gpu_sample *sample)
 {
     struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_CARDS);
-    struct card_seen *seen = arena_zalloc(&m->arena, (sample->n_cards + 1) * sizeof *seen);
+    struct card_seen *seen =
+        arena_zalloc(&m->arena, (sample->n_cards + 1) * sizeof *seen);
     m->in.seen = seen;
     p->cards.last_error[0] = '\0';
     p->cards.any_lost = sample->n_cards < p->cards.most;
@@ -104,8 +105,7 @@ static void post_sample(struct plugin *p, const struct gpu_sample *sample)
         }
     }
     if (is_view_due(p, sample))
-        m->in.driver =
-            driver_view_new(&p->config.driver, sample->driver, seen, m->in.n);
+        m->in.driver = driver_view_new(&p->config.driver, sample->driver, seen, m->in.n);
     dispatcher_post(p->dispatcher, m);
 }
 
@@ -149,7 +149,7 @@ static struct status_facts facts_of(struct plugin *p)
     if (atomic_load(&p->is_started)) {
         f.late_ms = p->config.late_ms;
         dispatcher_stats(p->dispatcher, &f.dispatcher);
-        calls_stats(p->calls, &f.calls);
+        f.watch = calls_watch_status(p->calls);
     }
     return f;
 }
@@ -174,18 +174,6 @@ static void on_metrics(void *ctx, struct buf *out)
 }
 
 /* Start and stop */
-
-static void register_resource(void *ctx, enum ids_resource r, const char *endpoint)
-{
-    struct plugin *p = ctx;
-    calls_register(p->calls, r, endpoint);
-}
-
-static void carry_out(void *ctx, const struct alloc_output *o)
-{
-    struct plugin *p = ctx;
-    calls_carry_out(p->calls, o);
-}
 
 static int check(const struct plugin_config *c, struct err *err)
 {
@@ -221,7 +209,6 @@ static int make_dispatcher(struct plugin *p, struct err *err)
         .alloc = c->alloc,
         .dir = c->plugin_dir,
         .state = c->state,
-        .callbacks = {register_resource, carry_out, p},
     };
     p->dispatcher = dispatcher_new(&settings, err);
     return p->dispatcher ? 0 : -1;
@@ -234,12 +221,12 @@ static void start_threads(struct plugin *p)
     const struct calls_settings calls = {.node = config->alloc.node,
                                          .podresources = config->podresources,
                                          .registration = p->registration,
-                                         .unit_mib = config->alloc.unit_mib,
-                                         .node_ms = config->node_ms};
+                                         .unit_mib = config->alloc.unit_mib};
     const struct card_sampler_fns sampler = {on_sample, on_event, interval, p};
     p->calls = calls_start(p->client, &calls, p->dispatcher);
     p->sampler = card_sampler_start(p->gpu, &sampler);
-    dispatcher_start(p->dispatcher);
+    dispatcher_start(p->dispatcher, &(struct dispatcher_callbacks){
+                                        calls_register, calls_carry_out, p->calls});
     atomic_store(&p->is_started, true);
 }
 

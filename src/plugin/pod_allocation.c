@@ -8,18 +8,16 @@
 
 #include "base/mem.h"
 #include "domain/keys.h"
-#include "domain/promise.h"
 #include "domain/quantity.h"
 
-static struct pod_allocation_share *
-copy_shares(struct pod_allocation *alloc, const struct promise_share *from, size_t n)
+static struct promise_share *copy_shares(struct pod_allocation *alloc,
+                                         const struct promise_share *from, size_t n)
 {
-    struct pod_allocation_share *to = arena_zalloc(&alloc->arena, n * sizeof *to);
-    for (size_t i = 0; i < n; i++)
-        to[i] =
-            (struct pod_allocation_share){.uuid = arena_copy(&alloc->arena, from[i].uuid),
-                                          .index = from[i].card,
-                                          .units = from[i].units};
+    struct promise_share *to = arena_alloc(&alloc->arena, n * sizeof *to);
+    for (size_t i = 0; i < n; i++) {
+        to[i] = from[i];
+        to[i].uuid = arena_copy(&alloc->arena, from[i].uuid);
+    }
     return to;
 }
 
@@ -36,6 +34,7 @@ static void add_limit(struct pod_allocation *alloc, const struct pod_container *
     alloc->containers[alloc->n_containers++] =
         (struct pod_allocation_container){.name = arena_copy(&alloc->arena, c->name),
                                           .role = c->role,
+                                          .index = c->index,
                                           .resource = resource,
                                           .amount = amount,
                                           .core = core,
@@ -44,18 +43,14 @@ static void add_limit(struct pod_allocation *alloc, const struct pod_container *
 }
 
 /* Called for init containers first: the order of admission, not that of the spec. */
-static void add_containers(struct pod_allocation *alloc, const struct pod *pod, bool apps,
-                           uint32_t *indexes)
+static void add_containers(struct pod_allocation *alloc, const struct pod *pod, bool apps)
 {
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i];
         if ((c->role == CONTAINER_APP) != apps)
             continue;
-        size_t first = alloc->n_containers;
         add_limit(alloc, c, IDS_MEM, c->mem);
         add_limit(alloc, c, IDS_COUNT, c->cards);
-        for (size_t k = first; k < alloc->n_containers; k++)
-            indexes[k] = c->index;
     }
 }
 
@@ -70,22 +65,27 @@ static void damaged(struct pod_allocation *alloc, const char *fmt, ...)
     va_end(ap);
 }
 
+static void give_cards(struct pod_allocation *alloc, struct pod_allocation_container *c,
+                       const struct promise_share *cards, size_t n, int64_t units)
+{
+    c->shares = arena_alloc(&alloc->arena, n * sizeof *c->shares);
+    for (c->n_shares = 0; c->n_shares < n; c->n_shares++) {
+        c->shares[c->n_shares] = cards[c->n_shares];
+        c->shares[c->n_shares].units = units;
+    }
+}
+
 static void share_evenly(struct pod_allocation *alloc, struct pod_allocation_container *c)
 {
-    size_t n = alloc->n_cards;
-    if (c->amount % (int64_t)n) {
-        damaged(alloc,
-                "the promise has %zu cards, and the %lld units of container %.*s are not "
-                "divisible by it",
-                n, (long long)c->amount, SPAN_ARG(c->name));
-        return;
-    }
-    c->shares = arena_zalloc(&alloc->arena, n * sizeof *c->shares);
-    c->n_shares = n;
-    for (size_t i = 0; i < n; i++) {
-        c->shares[i] = alloc->cards[i];
-        c->shares[i].units = c->amount / (int64_t)n;
-    }
+    int64_t n = (int64_t)alloc->n_cards;
+    if (c->amount % n)
+        damaged(
+            alloc,
+            "the promise has %lld cards, and the %lld units of container %.*s are not "
+            "divisible by it",
+            (long long)n, (long long)c->amount, SPAN_ARG(c->name));
+    else
+        give_cards(alloc, c, alloc->cards, alloc->n_cards, c->amount / n);
 }
 
 /* Whole cards: app containers and sidecars get disjoint parts. A plain init container
@@ -93,27 +93,20 @@ static void share_evenly(struct pod_allocation *alloc, struct pod_allocation_con
 static void share_in_turn(struct pod_allocation *alloc,
                           struct pod_allocation_container *c, size_t *next)
 {
-    size_t from = c->role == CONTAINER_INIT ? 0 : *next;
-    if ((size_t)c->amount > alloc->n_cards - from) {
+    size_t from = c->role == CONTAINER_INIT ? 0 : *next, n = (size_t)c->amount;
+    if (n > alloc->n_cards - from)
         damaged(alloc, "the promise has %zu cards, fewer than the containers request",
                 alloc->n_cards);
-        return;
-    }
-    c->n_shares = (size_t)c->amount;
-    c->shares = arena_zalloc(&alloc->arena, c->n_shares * sizeof *c->shares);
-    for (size_t i = 0; i < c->n_shares; i++) {
-        c->shares[i] = alloc->cards[from + i];
-        c->shares[i].units = 1;
-    }
+    else
+        give_cards(alloc, c, alloc->cards + from, n, 1);
     if (c->role != CONTAINER_INIT)
-        *next += (size_t)c->amount;
+        *next += c->n_shares;
 }
 
 /* Takes the shares of app containers and sidecars from the allocation annotation. False: it
  * does not match the limit of each of them. It is used only if it covers every container:
  * mixing it with the index annotation could assign a card twice. */
-static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *pod,
-                               const uint32_t *indexes)
+static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *pod)
 {
     for (size_t i = 0; i < alloc->n_containers; i++) {
         struct pod_allocation_container *c = &alloc->containers[i];
@@ -122,7 +115,7 @@ static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *p
         int64_t sum = 0;
         if (c->role == CONTAINER_INIT)
             continue;
-        if (!promise_of_container(pod, indexes[i], &a, &part))
+        if (!promise_of_container(pod, c->index, &a, &part))
             return false;
         c->shares = copy_shares(alloc, part.shares, part.n);
         c->n_shares = part.n;
@@ -141,19 +134,19 @@ static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *p
 static void share_out(struct pod_allocation *alloc, bool annotated)
 {
     size_t next = 0;
-    for (size_t i = 0;
-         i < alloc->n_containers && alloc->promise == POD_ALLOCATION_PROMISED; i++) {
+    for (size_t i = 0; i < alloc->n_containers; i++) {
         struct pod_allocation_container *c = &alloc->containers[i];
-        if (annotated && c->role != CONTAINER_INIT)
+        if (alloc->promise != POD_ALLOCATION_PROMISED ||
+            (annotated && c->role != CONTAINER_INIT))
             continue;
         if (c->resource == IDS_COUNT)
             share_in_turn(alloc, c, &next);
         else
             share_evenly(alloc, c);
     }
-    for (size_t i = 0;
-         i < alloc->n_containers && alloc->promise != POD_ALLOCATION_PROMISED; i++)
-        alloc->containers[i].n_shares = 0;
+    for (size_t i = 0; i < alloc->n_containers; i++)
+        if (alloc->promise != POD_ALLOCATION_PROMISED)
+            alloc->containers[i].n_shares = 0;
 }
 
 /* Annotations can be forged, and limits cannot change: a promise of more cards or units
@@ -168,8 +161,8 @@ static void check_covered(struct pod_allocation *alloc, const struct promise *pr
     /* Is the allocation what the limits request, on exactly these cards? The label with the
      * number of cards may have changed since the bind. A plain init container has no part
      * of its own in the allocation. */
-    bool exact = annotated && memory && promise->allocated &&
-                 promise->n == promise->n_indexes;
+    bool exact =
+        annotated && memory && promise->allocated && promise->n == promise->n_indexes;
     for (size_t i = 0; i < alloc->n_containers; i++)
         exact &= alloc->containers[i].role != CONTAINER_INIT;
     if (promise->n > r->cards && !exact)
@@ -186,8 +179,7 @@ static void check_covered(struct pod_allocation *alloc, const struct promise *pr
                        " does not match the limits of the containers");
 }
 
-static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
-                         const uint32_t *indexes)
+static void read_promise(struct pod_allocation *alloc, const struct pod *pod)
 {
     cleanup_arena struct arena a = {0};
     struct promise promise;
@@ -203,7 +195,7 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
     if (invalid)
         return; /* a pod whose labels became invalid after its bind still uses its cards */
     alloc->promise = POD_ALLOCATION_PROMISED;
-    bool annotated = share_as_annotated(alloc, pod, indexes);
+    bool annotated = share_as_annotated(alloc, pod);
     check_covered(alloc, &promise, annotated);
     share_out(alloc, annotated);
 }
@@ -214,8 +206,6 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     struct arena *a = &alloc->arena;
     const struct request_rules rules = {.unit_mib = unit_mib};
     struct err err;
-    size_t most = pod->n_containers * 2;
-    cleanup_free uint32_t *indexes = xcalloc(most + 1, sizeof *indexes);
     alloc->uid = arena_copy(a, pod->meta.uid);
     alloc->ns = arena_copy(a, pod->meta.ns);
     alloc->name = arena_copy(a, pod->meta.name);
@@ -226,15 +216,16 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
     alloc->started = pod->phase != POD_PENDING;
     alloc->mirror = pod->mirror;
     alloc->assigned = span_eq(pod->assigned, SPAN("true"));
-    alloc->containers = arena_zalloc(a, most * sizeof *alloc->containers);
-    add_containers(alloc, pod, false, indexes);
-    add_containers(alloc, pod, true, indexes);
+    alloc->containers =
+        arena_zalloc(a, 2 * pod->n_containers * sizeof *alloc->containers);
+    add_containers(alloc, pod, false);
+    add_containers(alloc, pod, true);
     alloc->promise = POD_ALLOCATION_UNPROMISED;
     if (request_of(pod, &rules, a, &alloc->request, &err)) {
         alloc->promise = POD_ALLOCATION_INVALID;
         alloc->why_not = arena_copy(a, span_of(err.msg));
     }
-    read_promise(alloc, pod, indexes);
+    read_promise(alloc, pod);
     return alloc;
 }
 
@@ -248,21 +239,17 @@ void pod_allocation_free(struct pod_allocation *alloc)
 }
 
 void pod_allocation_assign(struct pod_allocation *alloc,
-                           const struct pod_allocation_share *cards, size_t n)
+                           const struct promise_share *cards, size_t n)
 {
     alloc->promise = POD_ALLOCATION_PROMISED;
-    alloc->cards = arena_zalloc(&alloc->arena, n * sizeof *cards);
+    alloc->cards = copy_shares(alloc, cards, n);
     alloc->n_cards = n;
-    for (size_t i = 0; i < n; i++) {
-        alloc->cards[i] = cards[i];
-        alloc->cards[i].uuid = arena_copy(&alloc->arena, cards[i].uuid);
-    }
     share_out(alloc, false);
 }
 
 const struct plugin_card *pod_allocation_card(const struct cards *cards,
-                                              const struct pod_allocation_share *share)
+                                              const struct promise_share *share)
 {
     return share->uuid.n ? cards_by_uuid(cards, share->uuid)
-                         : cards_by_index(cards, share->index);
+                         : cards_by_index(cards, share->card);
 }

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "domain/ids.h"
-#include "domain/pod.h"
-#include "domain/request.h"
+#include "domain/promise.h"
 #include "plugin/cards.h"
 
 /*
@@ -14,21 +13,18 @@
  * sidecars) in the order of the spec, then the app containers.
  */
 
-struct pod_allocation_share {
-    struct span uuid; /* of the card; empty: the index identifies it */
-    int32_t index;
-    int64_t units; /* of gpu-mem; 1 for a whole card */
-};
-
+/* The units of a share are those of gpu-mem; 1 for a whole card. Without a UUID its index
+ * identifies the card. */
 struct pod_allocation_container {
     struct span name;
     enum container_role role;
+    uint32_t index; /* in the allocation annotation */
     enum ids_resource resource;
     int64_t amount;   /* the limit, and so the number of ids */
     int64_t core;     /* limit of gpu-core.percentage, of all its cards; 0: none */
     bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
     bool own_preload; /* its env sets LD_PRELOAD */
-    struct pod_allocation_share *shares; /* none: no promise */
+    struct promise_share *shares; /* none: no promise */
     size_t n_shares;
 };
 
@@ -52,7 +48,7 @@ struct pod_allocation {
     enum pod_allocation_promise promise;
     struct span why_not;
     struct request request;
-    struct pod_allocation_share *cards; /* promised to the whole pod, also if the
+    struct promise_share *cards; /* promised to the whole pod, also if the
                                             promise is DAMAGED or INVALID; none for a pod
                                             that requests nothing */
     size_t n_cards;
@@ -66,8 +62,8 @@ void pod_allocation_free(struct pod_allocation *alloc); /* NULL is accepted */
 /* Assigns the pod these cards as if they were promised; they are copied. For memory each
  * card holds an equal part. */
 void pod_allocation_assign(struct pod_allocation *alloc,
-                           const struct pod_allocation_share *cards, size_t n);
+                           const struct promise_share *cards, size_t n);
 /* The card of a share; NULL: it is not on this node. A card is identified by its UUID, and by
  * its index only if it has none. */
 const struct plugin_card *pod_allocation_card(const struct cards *cards,
-                                              const struct pod_allocation_share *share);
+                                              const struct promise_share *share);

@@ -6,7 +6,13 @@
 
 #include "plugin/pod_reflector.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 enum {
@@ -19,59 +25,23 @@ enum {
     RETRY_MAX_MS = 10 * 1000,
 };
 
-static void on_object(void *ctx, struct jread *j, bool deleted);
-static void on_bookmark(void *ctx, struct span version);
-static void on_invalid(void *ctx, const struct err *err);
-
-static const struct list_watch_handler reader = {on_object, on_bookmark, on_invalid};
-
-void pod_reflector_init(struct pod_reflector *f, const char *node, int64_t unit_mib,
-                        const struct pod_reflector_sink *sink, void *ctx)
-{
-    *f = (struct pod_reflector){
-        .node = node, .unit_mib = unit_mib, .sink = sink, .ctx = ctx};
-    rng_init(&f->rng, hash_bytes(0, node, strlen(node))); /* nodes differ */
-    list_watch_init(&f->in, &reader, f);
-}
-
-void pod_reflector_fini(struct pod_reflector *f)
-{
-    list_watch_fini(&f->in);
-}
-
-void pod_reflector_relist(struct pod_reflector *f)
-{
-    f->watching = f->paging = false;
-}
+struct pod_reflector {
+    struct pod_reflector_settings settings;
+    struct list_watch_loop *loop; /* NULL: not started */
+    bool watching;
+    bool active;          /* a request is in flight */
+    struct list_watch in; /* its version: how far the watch has got */
+    unsigned failures;    /* in a row, until an event or the end of a watch */
+    struct rng rng;
+    uint64_t runs;
+    atomic_bool relist;
+    pthread_mutex_t lock; /* protects the status, which only the thread changes */
+    struct pod_reflector_status status;
+};
 
 static void report(struct pod_reflector *f, struct alloc_input in)
 {
-    f->sink->input(f->ctx, &in);
-}
-
-void pod_reflector_request(struct pod_reflector *f, struct arena *a,
-                           struct kube_request *request)
-{
-    cleanup_buf struct buf path = {0};
-    if (!f->paging)
-        list_watch_start(&f->in, f->watching);
-    buf_adds(&path, "/api/v1/pods?fieldSelector=spec.nodeName%3D");
-    list_watch_escape(&path, span_of(f->node));
-    buf_addc(&path, '&');
-    if (f->watching) {
-        f->runs++;
-        uint64_t spread = hash_bytes(0, &f->runs, sizeof f->runs) % WATCH_MORE_S;
-        list_watch_watch_query(&path, buf_span(&f->in.version),
-                               WATCH_MIN_S + (int64_t)spread);
-    } else {
-        if (!f->paging)
-            report(f, (struct alloc_input){.type = ALLOC_IN_LIST_STARTED});
-        list_watch_list_query(&path, &f->in);
-    }
-    *request = (struct kube_request){.method = "GET",
-                                     .path = arena_copy(a, buf_span(&path)).p,
-                                     .gzip = !f->watching,
-                                     .stall_ms = f->watching ? STALL_MS : LIST_STALL_MS};
+    f->settings.input(f->settings.ctx, &in);
 }
 
 static void on_object(void *ctx, struct jread *j, bool deleted)
@@ -84,7 +54,7 @@ static void on_object(void *ctx, struct jread *j, bool deleted)
         return;
     if (jread_fault(j, &err)) {
         err_wrap(&err, "pod %.*s/%.*s", SPAN_ARG(pod.meta.ns), SPAN_ARG(pod.meta.name));
-        f->sink->invalid(f->ctx, &err);
+        log_warn("api", "ignoring the spec of an invalid pod", LOG_ERR(&err));
         pod = (struct pod){.meta = pod.meta};
     }
     if (f->watching && pod.meta.version.n) {
@@ -97,52 +67,162 @@ static void on_object(void *ctx, struct jread *j, bool deleted)
         report(f,
                (struct alloc_input){.type = ALLOC_IN_POD_DELETED, .uid = pod.meta.uid});
     else
-        report(f, (struct alloc_input){.type = ALLOC_IN_POD,
-                                       .pod = pod_allocation_new(&pod, f->unit_mib)});
+        report(f, (struct alloc_input){
+                      .type = ALLOC_IN_POD,
+                      .pod = pod_allocation_new(&pod, f->settings.unit_mib)});
+}
+
+/* `why` NULL: no failure. */
+static void set_status(struct pod_reflector *f, const struct err *why, int64_t wait_ms)
+{
+    int64_t now = clock_mono_ms();
+    pthread_mutex_lock(&f->lock);
+    if (why)
+        step_failed(&f->status.failure, now, why);
+    else
+        step_succeeded(&f->status.failure);
+    f->status.due_ms = now + wait_ms;
+    pthread_mutex_unlock(&f->lock);
 }
 
 static void on_bookmark(void *ctx, struct span version)
 {
     struct pod_reflector *f = ctx;
     if (!version.n) {
-        f->sink->opened(f->ctx);
+        set_status(f, NULL, 0);
         return;
     }
     buf_set(&f->in.version, version);
     f->failures = 0;
 }
 
-static void on_invalid(void *ctx, const struct err *err)
+static void on_fault(void *ctx, const struct err *err)
 {
-    struct pod_reflector *f = ctx;
-    f->sink->invalid(f->ctx, err);
+    (void)ctx;
+    log_warn("api", "ignoring an invalid event of the pod watch", LOG_ERR(err));
 }
 
-int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why, struct err *err)
+static struct list_watch *on_request(void *ctx, size_t slot, struct arena *a,
+                                     struct kube_request *request)
 {
-    int rc = list_watch_end(&f->in, why);
-    *err = f->in.err;
-    if (rc) {
-        /* A watch whose connection broke resumes at its version. After any other error
-         * (410 Gone) a list is needed. */
-        if (f->watching && err->code != ERR_UNAVAILABLE && err->code != ERR_TIMEOUT)
-            f->watching = false;
-        f->paging = false;
-        f->failures++;
-        int64_t wait = step_backoff(&f->rng, f->failures, RETRY_MS, RETRY_MAX_MS,
-                                    f->in.retry_after_ms);
-        return wait < RETRY_MAX_MS ? wait : RETRY_MAX_MS;
+    struct pod_reflector *f = ctx;
+    cleanup_buf struct buf path = {0};
+    (void)slot;
+    if (atomic_exchange(&f->relist, false)) {
+        f->watching = false;
+        buf_clear(&f->in.next);
     }
-    /* A list that succeeds does not reset the back-off: the watch after it may be
-     * answered 410 each time. */
+    if (!f->in.next.n)
+        list_watch_start(&f->in, f->watching);
+    buf_adds(&path, "/api/v1/pods?fieldSelector=spec.nodeName%3D");
+    list_watch_escape(&path, span_of(f->settings.node));
+    buf_addc(&path, '&');
     if (f->watching) {
-        f->failures = 0;
-        return PAUSE_MS;
+        list_watch_watch_query(&path, buf_span(&f->in.version),
+                               WATCH_MIN_S + (int64_t)rng_below(&f->rng, WATCH_MORE_S));
+    } else {
+        if (!f->in.next.n)
+            report(f, (struct alloc_input){.type = ALLOC_IN_LIST_STARTED});
+        list_watch_list_query(&path, &f->in);
     }
-    f->paging = f->in.next.n > 0;
-    if (!f->paging) {
+    *request = (struct kube_request){.method = "GET",
+                                     .path = arena_copy(a, buf_span(&path)).p,
+                                     .gzip = !f->watching,
+                                     .stall_ms = f->watching ? STALL_MS : LIST_STALL_MS};
+    return &f->in;
+}
+
+static bool on_end(void *ctx, size_t slot, const struct err *why)
+{
+    struct pod_reflector *f = ctx;
+    const struct err *err = list_watch_end(&f->in, why) ? &f->in.err : NULL;
+    int64_t wait = 0; /* the next page, or the watch after a list */
+    (void)slot;
+    if (err) {
+        /* A watch whose connection broke resumes at its version. After any other error
+         * (410 Gone) a list is needed. A list that succeeds does not reset the back-off:
+         * the watch after it may be answered 410 each time. */
+        f->watching &= err->code == ERR_UNAVAILABLE || err->code == ERR_TIMEOUT;
+        buf_clear(&f->in.next);
+        wait = step_backoff(&f->rng, ++f->failures, RETRY_MS, RETRY_MAX_MS,
+                            f->in.retry_after_ms);
+        wait = wait < RETRY_MAX_MS ? wait : RETRY_MAX_MS;
+        log_warn("api", "pod watch failed; retrying", LOG_ERR(err));
+    } else if (f->watching) {
+        f->failures = 0;
+        wait = PAUSE_MS;
+    } else if (!f->in.next.n) {
         report(f, (struct alloc_input){.type = ALLOC_IN_LIST_ENDED});
         f->watching = true;
     }
-    return 0;
+    set_status(f, err, wait);
+    f->active = wait == 0;
+    return f->active;
+}
+
+static int64_t on_tick(void *ctx)
+{
+    struct pod_reflector *f = ctx;
+    int64_t now = clock_mono_ms();
+    bool relist = f->watching && atomic_load(&f->relist);
+    pthread_mutex_lock(&f->lock);
+    f->status.alive_ms = now;
+    if (relist)
+        f->status.due_ms = now;
+    pthread_mutex_unlock(&f->lock);
+    int64_t wait = f->status.due_ms - now;
+    if (wait <= 0 && (relist || !f->active)) { /* a new run ends the one before */
+        list_watch_loop_start(f->loop, 0, &(struct list_watch_run){.run = ++f->runs});
+        f->active = true;
+    }
+    return wait > 0 ? wait : 1000;
+}
+
+const struct list_watch_fns pod_reflector_fns = {
+    .request = on_request, .end = on_end, .tick = on_tick};
+
+struct pod_reflector *pod_reflector_new(const struct pod_reflector_settings *settings)
+{
+    static const struct list_watch_handler handler = {on_object, on_bookmark, on_fault};
+    struct pod_reflector *f = xcalloc(1, sizeof *f);
+    f->settings = *settings;
+    f->status.alive_ms = clock_mono_ms();
+    pthread_mutex_init(&f->lock, NULL);
+    rng_init(&f->rng, hash_bytes(0, settings->node, strlen(settings->node)));
+    list_watch_init(&f->in, &handler, f);
+    return f;
+}
+
+void pod_reflector_start(struct pod_reflector *f, struct kube_client *client)
+{
+    f->loop = list_watch_loop_new(client, 1, &pod_reflector_fns, f);
+    list_watch_loop_thread(f->loop, "pods");
+}
+
+void pod_reflector_relist(struct pod_reflector *f)
+{
+    atomic_store(&f->relist, true);
+    if (f->loop)
+        list_watch_loop_wake(f->loop);
+}
+
+void pod_reflector_stop(struct pod_reflector *f)
+{
+    list_watch_loop_stop(f->loop);
+}
+
+void pod_reflector_free(struct pod_reflector *f)
+{
+    list_watch_loop_free(f->loop);
+    list_watch_fini(&f->in);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+}
+
+struct pod_reflector_status pod_reflector_status(struct pod_reflector *f)
+{
+    pthread_mutex_lock(&f->lock);
+    struct pod_reflector_status status = f->status;
+    pthread_mutex_unlock(&f->lock);
+    return status;
 }

@@ -1,49 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "kube/client.h"
 #include "kube/list_watch.h"
 #include "plugin/alloc.h"
 
 /*
- * Reflector of the pods of one node: a list, then consecutive watches. Pure: it builds
- * the requests and reads the answers; the caller has the connection.
+ * Reflector of the pods of one node: a list, then consecutive watches, in a thread.
  *
  * Terminal pods are included, because the kubelet's podresources shows them. An invalid
  * pod is passed on without containers, so that it is known.
  */
 
-struct pod_reflector_sink {
+struct pod_reflector_settings {
+    const char *node; /* borrowed */
+    int64_t unit_mib;
     /* ALLOC_IN_POD, POD_DELETED, LIST_STARTED or LIST_ENDED; takes the pod. */
     void (*input)(void *ctx, const struct alloc_input *in);
-    void (*invalid)(void *ctx, const struct err *err);
-    void (*opened)(void *ctx); /* the watch */
-};
-
-struct pod_reflector {
-    const char *node; /* borrowed, as the next three */
-    const struct pod_reflector_sink *sink;
     void *ctx;
-    int64_t unit_mib;
-    bool watching, paging;
-    struct list_watch in; /* its version: how far the watch has got */
-    unsigned failures;    /* in a row */
-    struct rng rng;
-    uint64_t runs; /* number of watches; spreads their timeouts */
 };
 
-void pod_reflector_init(struct pod_reflector *f, const char *node, int64_t unit_mib,
-                        const struct pod_reflector_sink *sink, void *ctx);
-void pod_reflector_fini(struct pod_reflector *f);
+struct pod_reflector;
 
-/* Abandons the request in flight, if any: the next request is a list. */
+struct pod_reflector *pod_reflector_new(const struct pod_reflector_settings *settings);
+/* What the thread drives, with the reflector as `ctx` and one slot. */
+extern const struct list_watch_fns pod_reflector_fns;
+void pod_reflector_start(struct pod_reflector *f, struct kube_client *client);
+/* Lists instead of waiting for the watch. From any thread. */
 void pod_reflector_relist(struct pod_reflector *f);
-/* The next request. Strings are in the arena. */
-void pod_reflector_request(struct pod_reflector *f, struct arena *a,
-                           struct kube_request *request);
-/* Pass the answer to list_watch_begin and list_watch_data of `in`. */
+void pod_reflector_stop(struct pod_reflector *f); /* joins the thread */
+void pod_reflector_free(struct pod_reflector *f);
 
-/* The answer has ended; `why`: the connection's error, or NULL. Returns the milliseconds
- * until the next request is due. *err: the failure, or code ERR_NONE. */
-int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why,
-                          struct err *err);
+struct pod_reflector_status {
+    struct step_failure failure; /* of the list or watch */
+    int64_t alive_ms;            /* clock_mono_ms of the thread's last iteration */
+    int64_t due_ms;              /* of the next request */
+};
+struct pod_reflector_status pod_reflector_status(struct pod_reflector *f);

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -19,11 +18,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kube/deviceplugin.h"
-
-enum {
-    WATCHED = IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_MOVED_FROM | IN_DELETE_SELF |
-              IN_MOVE_SELF | IN_ONLYDIR,
-};
 
 static const char *const prefixes[IDS_RESOURCES] = {"gpushare-mem-", "gpushare-count-",
                                                     "gpushare-core-"};
@@ -69,11 +63,6 @@ bool registration_dir_has_newer(const struct registration_dir *d, enum ids_resou
     return walk_endpoints(d, r, false);
 }
 
-static void watch_dir(struct registration_dir *d)
-{
-    d->watch = inotify_add_watch(d->fd, d->path, WATCHED);
-}
-
 struct registration_dir *registration_dir_open(const char *path, struct err *err)
 {
     struct stat st;
@@ -91,8 +80,6 @@ struct registration_dir *registration_dir_open(const char *path, struct err *err
         d->sockets[r] = xasprintf("%s/%s", path, d->endpoints[r]);
         walk_endpoints(d, (enum ids_resource)r, true);
     }
-    d->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    watch_dir(d);
     return d;
 }
 
@@ -100,8 +87,6 @@ void registration_dir_close(struct registration_dir *d)
 {
     if (!d)
         return;
-    if (d->fd >= 0)
-        close(d->fd);
     for (int r = 0; r < IDS_RESOURCES; r++) {
         free(d->endpoints[r]);
         free(d->sockets[r]);
@@ -119,21 +104,6 @@ uint64_t registration_dir_kubelet_id(const struct registration_dir *d)
     /* A file system can reuse an inode number, so the change time is mixed in. */
     return (uint64_t)st.st_ino ^ (uint64_t)st.st_ctim.tv_nsec << 32 ^
            (uint64_t)st.st_ctim.tv_sec << 20;
-}
-
-void registration_dir_drain(struct registration_dir *d)
-{
-    char events[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
-    ssize_t n;
-    bool lost = d->watch < 0;
-    while (d->fd >= 0 && (n = read(d->fd, events, sizeof events)) > 0)
-        for (char *p = events; p < events + n;) {
-            struct inotify_event *e = (struct inotify_event *)p;
-            lost |= (e->mask & (IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF)) != 0;
-            p += sizeof *e + e->len;
-        }
-    if (lost)
-        watch_dir(d);
 }
 
 /* The state machine */

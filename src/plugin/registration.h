@@ -54,7 +54,7 @@ enum registration_action {
     REGISTRATION_NOTHING,
     REGISTRATION_SERVE,    /* create the endpoint, then call registration_serving */
     REGISTRATION_REGISTER, /* call the kubelet, then registration_answered */
-    REGISTRATION_CHECK, /* look for a newer plugin, then registration_newer_plugin */
+    REGISTRATION_CHECK,    /* look for a newer plugin, then registration_newer_plugin */
 };
 
 void registration_init(struct registration *reg);
@@ -84,12 +84,10 @@ const char *registration_missing(const struct registration *reg);
  * different sockets, and each can tell which one is newer.
  */
 
-struct registration_dir { /* read-only for the caller */
+struct registration_dir {           /* read-only for the caller */
     char *path, *kubelet;           /* kubelet: of its registration socket */
     char *endpoints[IDS_RESOURCES]; /* our file names ... */
     char *sockets[IDS_RESOURCES];   /* ... and their paths */
-    int fd; /* readable when the directory has changed; -1: no inotify, poll it */
-    int watch;
 };
 
 /* New. Removes sockets of plugins that have died. */
@@ -101,5 +99,3 @@ void registration_dir_close(struct registration_dir *d); /* NULL is accepted */
 uint64_t registration_dir_kubelet_id(const struct registration_dir *d);
 /* Does a newer gpushare plugin serve this resource? */
 bool registration_dir_has_newer(const struct registration_dir *d, enum ids_resource r);
-/* Reads the pending events; watches the directory again if it was replaced. */
-void registration_dir_drain(struct registration_dir *d);

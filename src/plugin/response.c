@@ -274,7 +274,7 @@ static int64_t most_units(const struct cards *cards, const struct pod_allocation
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_allocation_container *c = &pod->containers[i];
         for (size_t k = 0; k < c->n_shares && c->resource == IDS_MEM; k++) {
-            const struct pod_allocation_share *s = &c->shares[k];
+            const struct promise_share *s = &c->shares[k];
             if (pod_allocation_card(cards, s) != card)
                 continue;
             if (c->role != CONTAINER_INIT)

@@ -55,23 +55,24 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
     case STATUS_DISPATCHER:
         return check_thread(f->now_ms - d->alive_ms, DISPATCHER_MS, err);
     case STATUS_WATCH:
-        return check_thread(f->now_ms - f->calls.alive_ms, WATCH_MS, err);
+        return check_thread(f->now_ms - f->watch.alive_ms, WATCH_MS, err);
     case STATUS_PODS:
         if (!d->listed)
             return err_set(err, ERR_UNAVAILABLE, "the pods are not listed yet%s%s",
-                           f->calls.watch.failures ? ": " : "", f->calls.watch.err.msg);
-        return check_failure(f, &f->calls.watch, "the pod watch fails", err);
+                           f->watch.failure.failures ? ": " : "",
+                           f->watch.failure.err.msg);
+        return check_failure(f, &f->watch.failure, "the pod watch fails", err);
     case STATUS_NODE:
         *required = false;
-        return check_failure(f, &f->calls.node, "GET of the Node fails", err);
+        return check_failure(f, &d->node, "GET of the Node fails", err);
     case STATUS_PODRESOURCES:
         return check_failure(f, &d->podresources, "podresources calls fail", err);
     case STATUS_CARDS:
         *required = !d->cards && f->now_ms - f->started_ms < STATUS_CARDS_MS;
         break;
     default:
-        *required = d->wanted[check - STATUS_REGISTRATIONS];
-        known = &d->registered_err[check - STATUS_REGISTRATIONS];
+        *required = d->resources[check - STATUS_REGISTRATIONS].wanted;
+        known = &d->resources[check - STATUS_REGISTRATIONS].err;
         break;
     }
     return known->code == ERR_NONE ? 0 : err_set(err, known->code, "%s", known->msg);
@@ -79,44 +80,35 @@ int status_check(const struct status_facts *f, enum status_check check, bool *re
 
 /* Metrics */
 
-/* A sample for each resource. */
+/* A sample for each of the first n resources. */
 static void by_resource(struct buf *out, const char *name, enum prom_type type,
-                        const char *help, int n, const uint64_t *counters,
-                        const bool *flags)
+                        const char *help, int n, const uint64_t *values)
 {
     prom_family(out, name, type, help);
     for (int r = 0; r < n; r++) {
         struct prom_label l = {"resource", span_of(ids_resource_name(r))};
-        prom_sample(out, name, &l, 1, (int64_t)(counters ? counters[r] : flags[r]));
+        prom_sample(out, name, &l, 1, (int64_t)values[r]);
     }
 }
 
-static void write_durations(struct buf *out, const struct dispatcher_stats *stats)
+static void write_durations(struct buf *out, const struct dispatcher_stats *d)
 {
     prom_family(out, NAME("request_duration_seconds"), PROM_SUMMARY,
                 "Duration of the kubelet's device plugin calls.");
-    for (int max = 0; max < 2; max++) {
-        if (max)
-            prom_family(out, NAME("request_duration_max_seconds"), PROM_GAUGE,
-                        "Longest duration of a call.");
-        for (int i = 0; i < ALLOC_REQUEST_TYPES; i++) {
-            const struct dispatcher_call_stats *calls = &stats->calls[i];
-            struct prom_label l = {
-                "method", span_of(alloc_request_name((enum alloc_request_type)i))};
-            prom_nano(out,
-                         max ? NAME("request_duration_max_seconds")
-                             : NAME("request_duration_seconds_sum"),
-                         &l, 1, (max ? calls->max_us : calls->sum_us) * 1000);
-            if (!max)
-                prom_sample(out, NAME("request_duration_seconds_count"), &l, 1, calls->n);
-        }
+    for (int i = 0; i < ALLOC_REQUEST_TYPES; i++) {
+        struct prom_label l = {"method",
+                               span_of(alloc_request_name((enum alloc_request_type)i))};
+        prom_nano(out, NAME("request_duration_seconds_sum"), &l, 1,
+                  d->calls[i].sum_us * 1000);
+        prom_sample(out, NAME("request_duration_seconds_count"), &l, 1,
+                    (int64_t)d->calls[i].n);
     }
 }
 
 void status_write_metrics(struct buf *out, const struct status_facts *f)
 {
     const struct dispatcher_stats *d = &f->dispatcher;
-    const struct calls_stats *calls = &f->calls;
+    uint64_t up[IDS_RESOURCES], registered[IDS_RESOURCES];
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
                 "1 if the health check passes, as /healthz reports it.");
     for (int i = STATUS_THREADS; i < STATUS_REGISTRATIONS; i++) {
@@ -126,14 +118,15 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
                     status_check(f, (enum status_check)i, &required, NULL) == 0);
     }
     by_resource(out, NAME("allocations_total"), PROM_COUNTER,
-                "Allocations to containers.", IDS_CARD_RESOURCES, d->alloc.allocated,
-                NULL);
+                "Allocations to containers.", IDS_CARD_RESOURCES, d->alloc.allocated);
+    for (int r = 0; r < IDS_RESOURCES; r++) {
+        up[r] = d->resources[r].err.code == ERR_NONE;
+        registered[r] = d->resources[r].registered;
+    }
     by_resource(out, NAME("registered"), PROM_GAUGE,
-                "1 while the kubelet has a ListAndWatch stream open.", IDS_RESOURCES,
-                NULL, d->up);
+                "1 while the kubelet has a ListAndWatch stream open.", IDS_RESOURCES, up);
     by_resource(out, NAME("registrations_total"), PROM_COUNTER,
-                "Registrations that the kubelet accepted.", IDS_RESOURCES, d->registered,
-                NULL);
+                "Registrations that the kubelet accepted.", IDS_RESOURCES, registered);
     prom_family(out, NAME("rejected_requests_total"), PROM_COUNTER,
                 "Rejected GetPreferredAllocation and Allocate calls.");
     for (int i = 0; i < REJECTIONS; i++) {
@@ -147,8 +140,6 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
         const char *help;
         uint64_t n;
     } rows[] = {
-        {NAME("deferred_requests_total"), PROM_COUNTER,
-         "Calls that waited for the pod watch.", d->alloc.deferred},
         {NAME("mismatches_total"), PROM_COUNTER,
          "Pods with a container on a card that was not promised to it.",
          d->alloc.mismatches},
@@ -170,14 +161,6 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
         {NAME("limit_failures_total"), PROM_COUNTER,
          "Containers that started without their limit.",
          d->limit_failed + d->alloc.not_isolated},
-        {NAME("pod_patches_total"), PROM_COUNTER, "Pods annotated.", calls->patched},
-        {NAME("pod_patch_failures_total"), PROM_COUNTER,
-         "Pods that could not be annotated.", calls->patch_failed},
-        {NAME("events_total"), PROM_COUNTER, "Events written.", calls->events},
-        {NAME("event_failures_total"), PROM_COUNTER, "Events that could not be written.",
-         calls->events_failed},
-        {NAME("watch_failures_total"), PROM_COUNTER, "Failed pod lists and watches.",
-         calls->watch_failures},
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         prom_one(out, rows[i].name, rows[i].type, rows[i].help, (int64_t)rows[i].n);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "plugin/calls.h"
 #include "plugin/dispatcher.h"
+#include "plugin/pod_reflector.h"
 
 /*
  * What /livez, /readyz, /healthz and /metrics of the device plugin say
@@ -34,7 +34,7 @@ enum status_check {
 /* The state to check. */
 struct status_facts {
     struct dispatcher_stats dispatcher;
-    struct calls_stats calls;
+    struct pod_reflector_status watch;
     int64_t now_ms, started_ms; /* of clock_mono_ms */
     int64_t late_ms;            /* shorter failures are not reported */
 };

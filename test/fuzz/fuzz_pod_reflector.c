@@ -18,13 +18,15 @@
 
 #include <stdio.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "plugin/pod_reflector.h"
 
-enum { REQUESTS_MAX = 64, LATEST_MS = 10 * 1000 };
+enum { REQUESTS_MAX = 64, LATEST_MS = 10 * 1000, SLACK_MS = 5000 };
 
 struct world {
-    struct pod_reflector feed;
+    struct pod_reflector *feed;
     bool listing, listed;
     struct buf output;
     size_t before_end; /* how much of it came before the end of the last answer */
@@ -60,21 +62,6 @@ static void on_input(void *ctx, const struct alloc_input *in)
     }
 }
 
-static void on_invalid(void *ctx, const struct err *err)
-{
-    struct world *w = ctx;
-    if (!err->msg[0])
-        fuzz_fail("an error without text");
-    buf_adds(&w->output, "invalid\n");
-}
-
-static void on_opened(void *ctx)
-{
-    (void)ctx;
-}
-
-static const struct pod_reflector_sink sink = {on_input, on_invalid, on_opened};
-
 static void check_path(const struct world *w, const char *path)
 {
     static const char begin[] = "/api/v1/pods?fieldSelector=spec.nodeName%3Dn%201&";
@@ -88,29 +75,32 @@ static void check_path(const struct world *w, const char *path)
         fuzz_fail("a watch where a list is due, or the reverse");
 }
 
-/* One request and its answer; NULL: there is none. */
+/* One request and its answer; status 0: there is none. */
 static void turn(struct world *w, unsigned status, const struct err *why,
                  struct span body, size_t piece)
 {
+    const struct list_watch_fns *fns = &pod_reflector_fns;
     cleanup_arena struct arena a = {0};
     struct kube_request request;
-    struct err err;
     bool go_on = status != 0;
-    pod_reflector_request(&w->feed, &a, &request);
+    struct list_watch *in = fns->request(w->feed, 0, &a, &request);
     check_path(w, request.path);
     buf_printf(&w->output, "%s\n", request.path);
     if (status)
-        list_watch_begin(&w->feed.in, status, -1);
+        list_watch_begin(in, status, -1);
     for (size_t at = 0; at < body.n && go_on; at += piece)
-        go_on = list_watch_data(&w->feed.in, body.p + at,
-                                body.n - at < piece ? body.n - at : piece);
+        go_on =
+            list_watch_data(in, body.p + at, body.n - at < piece ? body.n - at : piece);
     w->before_end = w->output.n;
-    int64_t wait = pod_reflector_end(&w->feed, why, &err);
-    if (wait < 0 || wait > LATEST_MS || (err.code != ERR_NONE && wait == 0))
+    int64_t before = clock_mono_ms();
+    bool at_once = fns->end(w->feed, 0, why);
+    const struct pod_reflector_status s = pod_reflector_status(w->feed);
+    int64_t wait = s.due_ms - before;
+    if (wait < 0 || wait > LATEST_MS + SLACK_MS || (s.failure.failures && at_once))
         fuzz_fail("retried without delay, or too late");
-    if (err.code != ERR_NONE && !err.msg[0])
+    if (s.failure.failures && !s.failure.err.msg[0])
         fuzz_fail("a failure without text");
-    buf_printf(&w->output, "then %d %lld\n", (int)err.code, (long long)wait);
+    buf_printf(&w->output, "then %u %d\n", s.failure.failures, at_once);
 }
 
 static void run(struct world *w, struct span answers, size_t piece,
@@ -118,7 +108,8 @@ static void run(struct world *w, struct span answers, size_t piece,
 {
     static const struct err lost = {ERR_UNAVAILABLE, "the connection was lost"};
     *w = (struct world){0};
-    pod_reflector_init(&w->feed, "n 1", 1024, &sink, w);
+    w->feed =
+        pod_reflector_new(&(struct pod_reflector_settings){"n 1", 1024, on_input, w});
     buf_adds(&w->output, "");
     for (int i = 0; answers.n && i < REQUESTS_MAX; i++) {
         struct span one = span_cut(&answers, 0x1e);
@@ -135,7 +126,7 @@ static void run(struct world *w, struct span answers, size_t piece,
                           : 200,
              why, body, how == 'x' ? body.n + 1 : piece);
     }
-    pod_reflector_fini(&w->feed);
+    pod_reflector_free(w->feed);
 }
 
 static void check_pieces(const struct world *whole, struct span answers, size_t piece)
@@ -167,6 +158,7 @@ static void check_broken(const struct world *whole, struct span answers, size_t 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    log_set_level(LOG_ERROR);
     if (size < 2)
         return 0;
     struct span answers = {(const char *)data + 1, size - 1};

@@ -294,12 +294,16 @@ START_TEST(an_xid_makes_a_card_unhealthy)
     ck_assert(program_wait_output(&plugin.program, "unhealthy: XID 79"));
 }
 
-/* The kubelet kills a pod that runs longer than terminationGracePeriodSeconds (15 s). */
-START_TEST(a_hanging_patch_does_not_delay_the_stop)
+/* The kubelet kills a pod that runs longer than terminationGracePeriodSeconds (15 s). Here it
+ * does not answer Register, and a patch hangs. */
+START_TEST(a_hanging_call_does_not_delay_the_stop)
 {
     set_up();
     sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"pods\",\"action\":\"hang\"}");
     add_and_admit("p");
+    kubelet_stop(&kubelet);
+    kubelet_start(&kubelet);
+    lib_wait(kubelet_is_asked(&kubelet));
     program_signal(&plugin.program, SIGTERM);
     ck_assert(program_wait_output(&plugin.program, "exiting without waiting for it"));
     ck_assert_contains(program_output(&plugin.program), "waited_ms=10000");
@@ -494,7 +498,7 @@ SUITE_MAIN("plugin", 120, NULL, both_resources_are_registered, compute_is_counte
            a_dead_watch_is_replaced_by_a_list,
            a_driver_that_hangs_makes_all_cards_unhealthy, a_missing_driver_is_reported,
            a_missing_api_server_is_reported, reading_the_node_is_retried_soon,
-           an_xid_makes_a_card_unhealthy, a_hanging_patch_does_not_delay_the_stop,
+           an_xid_makes_a_card_unhealthy, a_hanging_call_does_not_delay_the_stop,
            a_restarted_kubelet_is_registered_with, a_removed_endpoint_is_served_again,
            allocations_survive_a_killed_plugin, a_damaged_state_file_is_recovered,
            of_two_plugins_the_newer_one_serves, too_small_a_unit_leaves_whole_cards,

@@ -277,6 +277,14 @@ bool kubelet_serve(struct kubelet *k)
     return something;
 }
 
+bool kubelet_is_asked(struct kubelet *k)
+{
+    pthread_mutex_lock(&k->lock);
+    bool asked = k->n_asked > 0;
+    pthread_mutex_unlock(&k->lock);
+    return asked;
+}
+
 static bool is_registered(const struct kubelet *k, int resource)
 {
     static const int all[] = {MEM, COUNT, CORE};

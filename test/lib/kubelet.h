@@ -46,6 +46,7 @@ void kubelet_fini(struct kubelet *k); /* discards the pods, too */
 /* Serves until all resources of the plugin (or only `resource`) have registered and sent a list. */
 void kubelet_wait_registered(struct kubelet *k, int resource);
 bool kubelet_serve(struct kubelet *k); /* handles pending input; true: there was some */
+bool kubelet_is_asked(struct kubelet *k); /* Is a Register unanswered? */
 size_t kubelet_devices(struct kubelet *k, int resource, bool healthy);
 
 /* Adds a pod to those that podresources returns. `containers` ends with NULL. */

@@ -249,7 +249,7 @@ static void carry_out(const struct alloc_output *o)
         buf_adds(&b, "");
         for (size_t i = 0; i < o->n_ids; i++) {
             buf_adds(&b, i ? " " : "");
-            name_id(span_of(o->ids[i]), &b);
+            name_id(o->ids[i], &b);
         }
         set_answer(b.p);
         break;
@@ -265,7 +265,7 @@ static void carry_out(const struct alloc_output *o)
         rig.saves++;
         break;
     case ALLOC_PATCH:
-        buf_printf(&rig.log, "patch %s %s %s\n", o->name, o->uid, o->annotations);
+        buf_printf(&rig.log, "patch %s %s %s\n", o->name, o->uid, o->text);
         break;
     case ALLOC_EVENT:
         buf_printf(&rig.log, "event %s %s %s\n", o->name, o->reason, o->text);
@@ -499,7 +499,6 @@ static int64_t count_of(struct span name)
         {"allocations", (int64_t)state()->allocations.n},
         {"allocated", (int64_t)s->allocated[IDS_MEM]},
         {"ambiguous", (int64_t)s->rejected[REJECTED_AMBIGUOUS]},
-        {"deferred", (int64_t)s->deferred},
         {"mismatches", (int64_t)s->mismatches},
         {"recovered", (int64_t)s->recovered},
         {"reconciled", (int64_t)s->reconciled},
@@ -605,6 +604,7 @@ static void begin_with(struct alloc_settings s)
 {
     s.node = "n1";
     s.unit_mib = 1024;
+    s.node_ms = 60000;
     alloc_free(rig.a);
     rig.a = alloc_new(&s);
     rig.n_pods = 0;

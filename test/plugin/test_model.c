@@ -485,7 +485,7 @@ static void on_preferred(const struct alloc_output *o)
     ids_set all = available_ids(c->res), want = 0;
     int n = c->amount - count(p->must);
     for (size_t i = 0; i < o->n_ids; i++)
-        want |= id_of(span_of(o->ids[i]));
+        want |= id_of(o->ids[i]);
     want &= all & ~p->must;
     /* Preferred ids first, then any. */
     if (!w->faults || !chance(5))
@@ -576,8 +576,7 @@ static void show(struct view_copy *s)
             cs[k].name = arena_copy(&s->arena, span_of(from->name));
             if (from->has && is_active(p)) {
                 struct span *ids = arena_zalloc(&s->arena, 64 * sizeof *ids);
-                struct podres_devices *devices =
-                    arena_zalloc(&s->arena, sizeof *devices);
+                struct podres_devices *devices = arena_zalloc(&s->arena, sizeof *devices);
                 *devices = (struct podres_devices){
                     .resource = span_of(ids_resource_name(from->res)),
                     .ids = ids,
@@ -786,7 +785,8 @@ static void start_plugin(bool lost)
     }
     STEP(.type = ALLOC_IN_CARDS, .seen = seen, .n = CARDS_N);
     if (w->state.n && !lost)
-        ck_assert_done(allocation_set_read(&set, buf_span(&w->state), SPAN("n1"), &err), err);
+        ck_assert_done(allocation_set_read(&set, buf_span(&w->state), SPAN("n1"), &err),
+                       err);
     STEP(.type = ALLOC_IN_RESTORE, .set = &set);
     /* A list has the current state. */
     w->to_plugin.from = w->to_plugin.to;

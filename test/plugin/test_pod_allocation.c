@@ -40,7 +40,7 @@ static const char *text(struct pod_allocation *alloc)
         buf_printf(&b, "%s%.*s:%s%lld", i ? " " : "", SPAN_ARG(c->name),
                    c->resource == IDS_MEM ? "mem" : "cards", (long long)c->amount);
         for (size_t k = 0; k < c->n_shares; k++)
-            buf_printf(&b, "%c%d*%lld", k ? ',' : '=', c->shares[k].index,
+            buf_printf(&b, "%c%d*%lld", k ? ',' : '=', c->shares[k].card,
                        (long long)c->shares[k].units);
     }
     if (alloc->why_not.n)
@@ -76,7 +76,8 @@ static const struct {
     {IDX("1"), "", CARDS("a", 2),
      "a:cards2 [the promise has 1 cards, fewer than the containers request]"},
     {COUNT(3) IDX("1,2"), "", MEM("a", 3),
-     "a:mem3 [the promise has 2 cards, and the 3 units of container a are not divisible by "
+     "a:mem3 [the promise has 2 cards, and the 3 units of container a are not divisible "
+     "by "
      "it]"},
     {IDX("1"), "", MEM("a", 3) "," CARDS("b", 1),
      "a:mem3 b:cards1 [limits of both aliyun.com/gpu-mem and aliyun.com/gpu-count in one "
@@ -93,7 +94,8 @@ static const struct {
      "units, and the limits request 1]"},
     {IDX("1") PARTS("\\'0\\':{\\'1\\':3},\\'1\\':{\\'1\\':1}"), "",
      MEM("a", 3) ",{'name':'b'}", /* units for a container without a limit */
-     "a:mem3 [the annotation scheduler.framework.gpushare.allocation promises 4 units, and "
+     "a:mem3 [the annotation scheduler.framework.gpushare.allocation promises 4 units, "
+     "and "
      "the limits request 3]"},
     /* The ledger counts parts as annotated. A part that no container has would be divided
      * evenly, and one card would get more than it counts. With as many cards as requested,
@@ -167,7 +169,7 @@ START_TEST(cards_can_be_assigned)
 {
     struct pod_allocation *alloc = planned("", MEM("i", 2), MEM("a", 3));
     ck_assert_int_eq(alloc->promise, POD_ALLOCATION_UNPROMISED);
-    struct pod_allocation_share card = {SPAN("GPU-x"), 5, 3};
+    const struct promise_share card = {.uuid = SPAN("GPU-x"), .card = 5, .units = 3};
     pod_allocation_assign(alloc, &card, 1);
     ck_assert_int_eq(alloc->promise, POD_ALLOCATION_PROMISED);
     ck_assert_span_eq(alloc->containers[1].shares[0].uuid, "GPU-x");

@@ -11,16 +11,16 @@ static struct status_facts facts;
 /* Every check passes. */
 static void start(void)
 {
-    facts = (struct status_facts){.dispatcher = {.cards = 2,
-                                                 .healthy = 2,
-                                                 .listed = true,
-                                                 .up = {true, true},
-                                                 .wanted = {true, true},
-                                                 .alive_ms = NOW},
-                                  .calls = {.alive_ms = NOW},
-                                  .now_ms = NOW,
-                                  .started_ms = NOW,
-                                  .late_ms = LATE};
+    facts = (struct status_facts){
+        .dispatcher = {.cards = 2,
+                       .healthy = 2,
+                       .listed = true,
+                       .resources = {{.wanted = true}, {.wanted = true}},
+                       .alive_ms = NOW},
+        .watch = {.alive_ms = NOW},
+        .now_ms = NOW,
+        .started_ms = NOW,
+        .late_ms = LATE};
 }
 
 static struct step_failure failure(int64_t since_ms, const char *reason)
@@ -60,9 +60,9 @@ START_TEST(threads_that_hang)
     start();
     facts.dispatcher.alive_ms = NOW - 31000;
     says(STATUS_DISPATCHER, "thread hangs for 31s");
-    facts.calls.alive_ms = NOW - 31000; /* it blocks in DNS and connects */
+    facts.watch.alive_ms = NOW - 31000; /* it blocks in DNS and connects */
     says(STATUS_WATCH, NULL);
-    facts.calls.alive_ms = NOW - 300000;
+    facts.watch.alive_ms = NOW - 300000;
     says(STATUS_WATCH, "thread hangs for 300s");
 }
 END_TEST
@@ -70,8 +70,8 @@ END_TEST
 START_TEST(failures_count_after_late_ms)
 {
     start();
-    facts.calls.watch = failure(NOW - LATE + 1, "503");
-    facts.calls.node = failure(NOW - LATE + 1, "404");
+    facts.watch.failure = failure(NOW - LATE + 1, "503");
+    facts.dispatcher.node = failure(NOW - LATE + 1, "404");
     facts.dispatcher.podresources = failure(NOW - LATE + 1, "refused");
     for (int i = 0; i < STATUS_CHECKS; i++)
         says((enum status_check)i, NULL);
@@ -82,7 +82,7 @@ START_TEST(failures_count_after_late_ms)
     says(STATUS_CARDS, NULL);
     err_set(&facts.dispatcher.cards_err, ERR_TIMEOUT, "blind");
     says(STATUS_CARDS, "blind");
-    err_set(&facts.dispatcher.registered_err[IDS_COUNT], ERR_TIMEOUT, "not registered");
+    err_set(&facts.dispatcher.resources[IDS_COUNT].err, ERR_TIMEOUT, "not registered");
     says(STATUS_REGISTRATIONS + IDS_COUNT, "not registered");
     says(STATUS_REGISTRATIONS + IDS_MEM, NULL);
 }
@@ -93,7 +93,7 @@ START_TEST(the_first_list_is_required)
     start();
     facts.dispatcher.listed = false;
     says(STATUS_PODS, "the pods are not listed yet");
-    facts.calls.watch = failure(NOW - 1, "HTTP 403");
+    facts.watch.failure = failure(NOW - 1, "HTTP 403");
     says(STATUS_PODS, "the pods are not listed yet: HTTP 403");
 }
 END_TEST
@@ -111,7 +111,7 @@ START_TEST(readiness_does_not_require_a_driver)
     facts.now_ms++;
     ck_assert(!is_required(STATUS_CARDS));
     ck_assert(is_required(STATUS_REGISTRATIONS + IDS_MEM));
-    facts.dispatcher.wanted[IDS_MEM] = false;
+    facts.dispatcher.resources[IDS_MEM].wanted = false;
     ck_assert(!is_required(STATUS_REGISTRATIONS + IDS_MEM));
 }
 END_TEST
@@ -120,7 +120,7 @@ START_TEST(metrics_agree)
 {
     cleanup_buf struct buf text = {0};
     start();
-    facts.calls.watch = failure(NOW - LATE, "503");
+    facts.watch.failure = failure(NOW - LATE, "503");
     status_write_metrics(&text, &facts);
     static const char *const lines[] = {"cards\"} 1\n", "pods\"} 0\n", "node\"} 1\n",
                                         "podresources\"} 1\n"};
@@ -132,6 +132,5 @@ START_TEST(metrics_agree)
 }
 END_TEST
 
-UNIT_MAIN("status", every_check_passes, threads_that_hang,
-          failures_count_after_late_ms, the_first_list_is_required,
-          readiness_does_not_require_a_driver, metrics_agree)
+UNIT_MAIN("status", every_check_passes, threads_that_hang, failures_count_after_late_ms,
+          the_first_list_is_required, readiness_does_not_require_a_driver, metrics_agree)
