@@ -136,21 +136,28 @@ static void choose_strategy(struct alloc *a)
 
 static void on_cards(struct alloc *a, struct alloc_input *in)
 {
-    struct err err = {0};
     struct cards *cards = &a->state.cards;
+    int64_t now_ms = a->now.mono_ms;
+    struct err left_out;
+    bool changed, log = false;
     if (in->driver) {
         driver_view_free(a->driver);
         a->driver = steal(&in->driver);
         choose_strategy(a);
     }
-    bool changed = in->text ? cards_sample_failed(cards, a->now.mono_ms, in->text)
-                            : cards_sampled(cards, a->now.mono_ms, in->seen, in->n, &err);
+    if (in->err) {
+        changed = cards_sample_failed(cards, now_ms, in->err, &log);
+        if (log)
+            alloc_log(a, LOG_WARN, "cannot sample the cards; retrying: %s", in->err->msg);
+    } else {
+        changed = cards_sampled(cards, now_ms, in->seen, in->n, &left_out);
+        if (left_out.code != ERR_NONE && changed)
+            alloc_log(a, LOG_ERROR, "%s", left_out.msg);
+    }
     changed |= count_cards(a);
-    if (err.code != ERR_NONE && changed)
-        alloc_log(a, LOG_ERROR, "%s", err.msg);
     if (changed) {
         report_devices(a);
-        step_due(&a->state.due_ms, a->now.mono_ms);
+        step_due(&a->state.due_ms, now_ms);
     }
 }
 
@@ -224,17 +231,14 @@ static bool is_static(struct span uid)
     return span_starts(uid, SPAN("static:"));
 }
 
-void alloc_pod_assign_from_allocations(struct alloc *a, struct local_pod *p)
+void alloc_pod_assign_from_allocations(struct alloc *a, struct pod_allocation *pod)
 {
     struct promise_share cards[CARDS_MAX];
-    struct pod_allocation *pod = p->pod;
-    size_t n =
-        pod->promise == POD_ALLOCATION_UNPROMISED ? cards_of(a, pod->uid, cards) : 0;
-    if (n == 0)
-        return;
-    pod_allocation_assign(pod, cards, n);
-    p->assigned_here = true;
-    p->annotated_ms = 0;
+    size_t n = 0;
+    if (pod->promise == POD_ALLOCATION_UNPROMISED)
+        n = cards_of(a, pod->uid, cards);
+    if (n)
+        pod_allocation_assign(pod, cards, n);
 }
 
 /* Are the annotations due that were sent at that time? 0: never. */
@@ -265,7 +269,7 @@ void alloc_pod_annotate(struct alloc *a, struct local_pod *p)
     const struct pod_allocation *pod = p->pod;
     if (pod->terminal || is_static(pod->uid) || !pod->n_containers)
         return;
-    if (p->assigned_here && alloc_of_container(a, pod, &pod->containers[0]) &&
+    if (pod->is_chosen && alloc_of_container(a, pod, &pod->containers[0]) &&
         is_due(a, p->annotated_ms)) {
         annotate_cards(a, pod);
         p->annotated_ms = a->now.mono_ms;
@@ -301,7 +305,6 @@ static struct local_pod *adopt_static(struct alloc *a, const struct pod_allocati
             a->dirty = true;
         }
     }
-    p->annotated_ms = 0;
     return p;
 }
 
@@ -320,16 +323,12 @@ static void on_pod(struct alloc *a, struct pod_allocation *pod)
         p = adopt_static(a, pod);
     if (!p)
         p = new_pod(a);
-    /* Cards chosen here for an unpromised pod stay until its annotations name them. */
-    p->assigned_here &= pod->promise == POD_ALLOCATION_UNPROMISED;
-    if (p->assigned_here)
-        pod_allocation_assign(pod, p->pod->cards, p->pod->n_cards);
     pod_allocation_free(p->pod);
     p->pod = pod;
     p->list = a->list;
     if (pod->terminal && allocation_set_drop_pod(&a->state.allocations, pod->uid))
         a->dirty = true;
-    alloc_pod_assign_from_allocations(a, p);
+    alloc_pod_assign_from_allocations(a, pod);
     if (is_complete(a, pod)) {
         /* A promise that changed is the limit from now on. */
         const struct response *r = response_changed_limit(

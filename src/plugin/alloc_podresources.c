@@ -545,7 +545,7 @@ void alloc_podresources_reconcile(struct alloc *a, const struct alloc_kubelet_vi
         p->reconciled_ms = a->now.mono_ms;
         for (; t.container < p->pod->n_containers; t.container++)
             reconcile_container(a, &t, &view->pods[i]);
-        alloc_pod_assign_from_allocations(a, p);
+        alloc_pod_assign_from_allocations(a, p->pod);
         alloc_pod_annotate(a, p);
     }
 }

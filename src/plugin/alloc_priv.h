@@ -19,9 +19,8 @@ struct local_pod {
     struct pod_allocation *pod;
     uint64_t list;           /* number of the newest list that contained it */
     uint64_t rejected_epoch; /* kubelet_epoch in which it was rejected; 0: it was not */
-    bool assigned_here;      /* unpromised: its cards were chosen here */
     bool env_override_reported, mismatch_reported, isolation_reported;
-    /* When the annotations for those cards, and the ASSIGNED annotation, were sent last; 0:
+    /* When the annotations for cards that were chosen here, and the ASSIGNED annotation, were sent last; 0:
      * never. */
     int64_t annotated_ms, assigned_ms;
     int64_t reconciled_ms;
@@ -120,9 +119,8 @@ struct allocation *alloc_of_container(const struct alloc *a,
 struct local_pod *alloc_pod_find(const struct alloc *a, struct span uid);
 struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns,
                                     struct span name);
-/* Assigns an unpromised pod the cards that its containers hold already, from before a
- * restart. */
-void alloc_pod_assign_from_allocations(struct alloc *a, struct local_pod *p);
+/* Assigns an unpromised pod the cards that its containers hold already. */
+void alloc_pod_assign_from_allocations(struct alloc *a, struct pod_allocation *pod);
 /* Sends the annotations that are due: the cards that were chosen here, and ASSIGNED once each
  * container has an allocation. */
 void alloc_pod_annotate(struct alloc *a, struct local_pod *p);

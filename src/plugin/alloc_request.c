@@ -166,7 +166,7 @@ static bool is_untouched(const struct alloc *a, const struct plugin_card *card)
 /* An unpromised pod gets untouched cards; the smallest that fit, so that large ones stay
  * free. */
 static bool assign_untouched(struct alloc *a, struct pending_request *req,
-                             struct pod_allocation *pod, bool *assigned)
+                             struct pod_allocation *pod)
 {
     struct promise_share shares[CARDS_MAX];
     bool taken[CARDS_MAX] = {false};
@@ -191,7 +191,6 @@ static bool assign_untouched(struct alloc *a, struct pending_request *req,
             .uuid = span_of(best->uuid), .card = best->index, .units = units};
     }
     pod_allocation_assign(pod, shares, r->cards);
-    *assigned = true;
     return pod->promise == POD_ALLOCATION_PROMISED ||
            alloc_request_explain(req, REJECTED_INVALID_REQUEST, "pod %s: %.*s",
                                  pod->full_name, SPAN_ARG(pod->why_not));
@@ -220,8 +219,7 @@ static bool check_promise(struct alloc *a, struct pending_request *req,
             "schedulerName to a kube-scheduler that calls the extender, and create the "
             "pod again",
             name);
-    if (pod->promise == POD_ALLOCATION_UNPROMISED &&
-        !assign_untouched(a, req, pod, &t->local->assigned_here))
+    if (pod->promise == POD_ALLOCATION_UNPROMISED && !assign_untouched(a, req, pod))
         return false;
     for (size_t i = 0; i < c->n_shares; i++) {
         const struct plugin_card *card =
@@ -245,25 +243,10 @@ static bool check_promise(struct alloc *a, struct pending_request *req,
     return true;
 }
 
-/* Whole cards of a pod with plain init containers: the kubelet reuses their ids in no
- * order, so any card of the pod is valid for each of its containers. */
-static bool any_order(const struct alloc_target *t)
-{
-    const struct pod_allocation *pod = t->local->pod;
-    if (container_of(t)->resource != IDS_COUNT)
-        return false;
-    for (size_t i = 0; i < pod->n_containers; i++)
-        if (pod->containers[i].role == CONTAINER_INIT)
-            return true;
-    return false;
-}
-
 size_t alloc_request_limit(const struct alloc *a, const struct alloc_target *t,
                            const struct plugin_card *card)
 {
     const struct pod_allocation_container *c = container_of(t);
-    if (any_order(t) && has_card(a, t->local->pod, card))
-        return 1;
     for (size_t k = 0; k < c->n_shares; k++)
         if (pod_allocation_card(&a->state.cards, &c->shares[k]) == card)
             return (size_t)c->shares[k].units;
@@ -313,15 +296,12 @@ static bool check_ids(struct alloc *a, struct pending_request *req,
             "%zu ids for container %.*s of pod %s, which requests %lld", n,
             SPAN_ARG(c->name), pod->full_name, (long long)c->amount);
     sort_units(ids, n);
-    for (size_t i = 0, to; i < n; i = to) {
-        for (to = i; to < n && ids[to].card == ids[i].card;)
-            to++;
-        if (to - i > alloc_request_limit(a, t, ids[i].card))
+    for (size_t i = 0, on_card = 0; i < n; i++) {
+        on_card = i && ids[i - 1].card == ids[i].card ? on_card + 1 : 1;
+        if (on_card > alloc_request_limit(a, t, ids[i].card))
             return explain_wrong_card(a, req, t, &ids[i]);
-    }
-    for (size_t i = 0; i < n; i++) {
         if (i && by_unit(&ids[i - 1], &ids[i]) == 0)
-            return alloc_request_explain(req, REJECTED_IN_USE, "duplicate id");
+            return alloc_request_explain(req, REJECTED_WRONG_CARD, "duplicate id");
         const struct allocation *al = alloc_request_holder(a, t, &ids[i]);
         if (al)
             return explain_held(a, req, t, &ids[i], al);
@@ -340,6 +320,7 @@ static bool select_ids(struct alloc *a, struct pending_request *req,
         arena_alloc(&req->arena, (amount + req->n_must) * sizeof *picked);
     const struct allocation *holder = NULL;
     const struct device_id *held = NULL;
+    const struct plugin_card *lacking = NULL;
     *ids = picked;
     *n = req->n_must;
     sort_units(req->ids, req->n_ids);
@@ -352,9 +333,7 @@ static bool select_ids(struct alloc *a, struct pending_request *req,
         size_t want = (size_t)c->shares[i].units;
         for (size_t k = 0; k < req->n_must; k++)
             want -= want > 0 && req->must[k].card == card;
-        if (any_order(t) && want > amount - *n)
-            want = amount - *n;
-        for (size_t k = 0; k < req->n_ids && want > 0; k++) {
+        for (size_t k = 0; k < req->n_ids && want > 0 && *n < amount; k++) {
             const struct device_id *u = &req->ids[k];
             if (u->card != card || (k && by_unit(u - 1, u) == 0) ||
                 (req->n_must && bsearch(u, req->must, req->n_must, sizeof *u, by_unit)))
@@ -368,15 +347,16 @@ static bool select_ids(struct alloc *a, struct pending_request *req,
             picked[(*n)++] = *u;
             want--;
         }
-        if (want && holder)
-            return explain_held(a, req, t, held, holder);
-        if (want)
-            return alloc_request_explain(
-                req, REJECTED_INSUFFICIENT_IDS,
-                "the kubelet offers too few free ids of card %s: %zu missing", card->uuid,
-                want);
+        lacking = want ? card : lacking;
     }
-    return check_ids(a, req, t, picked, *n);
+    if (*n >= amount)
+        return check_ids(a, req, t, picked, *n);
+    if (holder)
+        return explain_held(a, req, t, held, holder);
+    return alloc_request_explain(
+        req, REJECTED_INSUFFICIENT_IDS,
+        "the kubelet offers too few free ids of card %s: %zu missing", lacking->uuid,
+        amount - *n);
 }
 
 /* The record */
@@ -412,7 +392,7 @@ static bool commit(struct alloc *a, struct pending_request *req,
     const struct pod_allocation_container *c = container_of(t);
     struct err err;
     struct allocation *al = new_allocation(a, req, t);
-    const struct response *r = response_of(&a->settings.response, &a->state.cards, pod,
+    const struct response *r = response_of(&a->settings.response, &a->state.cards, pod, c,
                                            al, &a->out->arena, &err);
     if (!r) {
         allocation_free(al);

@@ -99,7 +99,8 @@ static void call_register(void *ctx, void *arg)
     cleanup_buf struct buf message = {0}, reply = {0};
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_REGISTERED);
     int rc = proto_encode(&dp_register_type, &r, DP_MESSAGE_MAX, &message, &m->err);
-    struct grpcc_request request = {.socket = c->settings.registration,
+    cleanup_free char *socket = xasprintf("%s/" DP_KUBELET_SOCK, c->settings.plugin_dir);
+    struct grpcc_request request = {.socket = socket,
                                     .method = DP_REGISTER,
                                     .message = buf_span(&message),
                                     .timeout_ms = REGISTER_MS};

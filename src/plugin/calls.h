@@ -12,8 +12,8 @@
  */
 
 struct calls_settings {
-    /* Borrowed; paths of the kubelet's sockets. */
-    const char *node, *podresources, *registration;
+    /* Borrowed. podresources: its socket; plugin_dir: where the registration socket is */
+    const char *node, *podresources, *plugin_dir;
     int64_t unit_mib;
 };
 

@@ -41,11 +41,6 @@ const struct plugin_card *cards_by_index(const struct cards *cards, int32_t inde
     return found;
 }
 
-static void set_text(char *to, size_t size, const char *from)
-{
-    snprintf(to, size, "%s", from);
-}
-
 static struct plugin_card *add_card(struct cards *cards, const struct card_seen *seen,
                                     const char *name, struct err *err)
 {
@@ -63,7 +58,7 @@ static struct plugin_card *add_card(struct cards *cards, const struct card_seen 
         return NULL;
     }
     struct plugin_card *c = &cards->items[cards->n++];
-    set_text(c->uuid, sizeof c->uuid, name);
+    snprintf(c->uuid, sizeof c->uuid, "%s", name);
     c->has_uuid = seen->uuid[0] != '\0';
     c->tag = tag;
     return c;
@@ -95,7 +90,7 @@ static bool take_card(struct cards *cards, int64_t now_ms, const struct card_see
     char name[sizeof seen->uuid];
     bool good = seen->reading == CARD_HEALTH_GOOD;
     if (seen->uuid[0])
-        set_text(name, sizeof name, seen->uuid);
+        snprintf(name, sizeof name, "%s", seen->uuid);
     else
         snprintf(name, sizeof name, "index-%d", seen->index);
     struct plugin_card *c = (struct plugin_card *)cards_by_uuid(cards, span_of(name));
@@ -112,7 +107,7 @@ static bool take_card(struct cards *cards, int64_t now_ms, const struct card_see
     c->index = seen->index;
     c->minor = seen->minor;
     if (seen->model[0])
-        set_text(c->model, sizeof c->model, seen->model);
+        snprintf(c->model, sizeof c->model, "%s", seen->model);
     if (good)
         changed |= set_size(c, seen->mib, cards->settings.unit_mib);
     return set_health(cards, c, now_ms, seen->reading, seen->reason) || changed;
@@ -147,12 +142,11 @@ static bool fail_all(struct cards *cards, int64_t now_ms)
     return changed;
 }
 
-bool cards_sample_failed(struct cards *cards, int64_t now_ms, const char *reason)
+bool cards_sample_failed(struct cards *cards, int64_t now_ms, const struct err *why,
+                         bool *log)
 {
-    struct err err;
-    err_set(&err, ERR_UNAVAILABLE, "%s", reason);
     cards->sampled_ms = now_ms;
-    step_failed(&cards->failure, now_ms, &err);
+    *log = step_failed(&cards->failure, now_ms, why);
     return !card_health_tolerates(&cards->settings.health, cards->failure.since_ms,
                                   now_ms) &&
            fail_all(cards, now_ms);

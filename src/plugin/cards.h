@@ -55,9 +55,9 @@ struct cards {
     /* The most that were present, or lost and allocated, at one time. A card that was lost
      * before the process started is not in `items`. */
     size_t most_in_use;
-    int64_t sampled_ms;     /* when the last sample ended, successful or not */
+    int64_t sampled_ms;          /* when the last sample ended, successful or not */
     struct step_failure failure; /* of the samples */
-    bool failed;            /* for so long that every card is unhealthy */
+    bool failed;                 /* for so long that every card is unhealthy */
 };
 
 void cards_init(struct cards *cards, const struct cards_settings *settings);
@@ -68,8 +68,9 @@ void cards_init(struct cards *cards, const struct cards_settings *settings);
  * left out and reported in `err`, whose code is ERR_NONE otherwise. */
 bool cards_sampled(struct cards *cards, int64_t now_ms, const struct card_seen *seen,
                    size_t n, struct err *err);
-/* Takes a failed sample. */
-bool cards_sample_failed(struct cards *cards, int64_t now_ms, const char *reason);
+/* Takes a failed sample. Sets *log if it is to be logged, as step_failed. */
+bool cards_sample_failed(struct cards *cards, int64_t now_ms, const struct err *why,
+                         bool *log);
 /* Takes an XID or an ECC error. */
 bool cards_event(struct cards *cards, int64_t now_ms, const struct gpu_event *event);
 /* Time has passed. The process itself was suspended for `suspended_ms` of it; that does

@@ -42,7 +42,7 @@ struct dispatcher {
     struct alloc *alloc;
     const struct alloc_state *state; /* of `alloc` */
     struct step_outputs out;         /* of struct alloc_output */
-    struct registration_dir *dir;
+    struct registration_dir dir;
     struct endpoint endpoints[IDS_RESOURCES];
     struct list pending;   /* messages with a call that is still open */
     int64_t scanned_ms;    /* when the directory was scanned last */
@@ -485,11 +485,11 @@ static void check_limits(struct dispatcher *d)
 static void scan(struct dispatcher *d)
 {
     int64_t now = clock_mono_ms();
-    uint64_t kubelet = registration_dir_kubelet_id(d->dir);
+    uint64_t kubelet = registration_dir_kubelet_id(&d->dir);
     d->scanned_ms = now;
     if (kubelet && kubelet != d->endpoints[0].registration.kubelet) {
         log_info("kubelet", "found its registration socket",
-                 LOG_S("socket", d->dir->kubelet));
+                 LOG_S("socket", d->dir.kubelet));
         step(d, &(struct alloc_input){.type = ALLOC_IN_KUBELET_STARTED});
     }
     for (int r = 0; r < IDS_RESOURCES; r++) {
@@ -502,10 +502,10 @@ static void scan(struct dispatcher *d)
 
 static void serve(struct dispatcher *d, struct endpoint *e)
 {
-    const struct grpcd_config config = {.path = d->dir->sockets[e->resource],
-                                        .methods = methods,
-                                        .ctx = e,
-                                        .max_message = REQUEST_MAX};
+    cleanup_free char *path =
+        xasprintf("%s/%s", d->dir.path, d->dir.endpoints[e->resource]);
+    const struct grpcd_config config = {
+        .path = path, .methods = methods, .ctx = e, .max_message = REQUEST_MAX};
     grpcd_free(e->server);
     e->server = grpcd_start(&config, &e->err);
     if (!e->server)
@@ -529,10 +529,10 @@ static void step_registrations(struct dispatcher *d)
                 serve(d, e);
             else if (action == REGISTRATION_CHECK)
                 registration_newer_plugin(
-                    reg, now, registration_dir_has_newer(d->dir, e->resource));
+                    reg, now, registration_dir_has_newer(&d->dir, e->resource));
             else
                 d->callbacks.register_resource(d->callbacks.ctx, e->resource,
-                                               d->dir->endpoints[r]);
+                                               d->dir.endpoints[r]);
         }
     }
 }
@@ -551,7 +551,7 @@ static int check_registration(const struct dispatcher *d, const struct endpoint 
         return 0;
     if (!reg->kubelet)
         return err_set(err, ERR_UNAVAILABLE, "not registered: %s: no socket %s", missing,
-                       d->dir->kubelet);
+                       d->dir.kubelet);
     return err_set(err, ERR_UNAVAILABLE, "not registered: %s%s%s", missing,
                    e->err.code ? ": " : "", e->err.code ? e->err.msg : "");
 }
@@ -577,7 +577,7 @@ static void handle_call_closed(struct dispatcher *d, uint64_t token)
     }
     enum ids_resource r = m->resource;
     grpcd_end(take_pending(d, token), GRPC_CANCELLED, "ListAndWatch stream closed");
-    bool newer = registration_dir_has_newer(d->dir, r);
+    bool newer = registration_dir_has_newer(&d->dir, r);
     log_info("registration",
              newer ? "ListAndWatch stream closed; a newer plugin of this node serves it"
                    : "ListAndWatch stream closed; registering again",
@@ -710,8 +710,8 @@ static void *run(void *arg)
 struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings,
                                   struct err *err)
 {
-    struct registration_dir *dir = registration_dir_open(settings->dir, err);
-    if (!dir)
+    struct registration_dir dir;
+    if (registration_dir_open(&dir, settings->dir, err))
         return NULL;
     struct dispatcher *d = xcalloc(1, sizeof *d);
     d->settings = *settings;
@@ -758,7 +758,6 @@ void dispatcher_free(struct dispatcher *d)
     free_msgs(&d->queue); /* also calls that arrived at a stop */
     alloc_free(d->alloc);
     step_outputs_fini(&d->out);
-    registration_dir_close(d->dir);
     pthread_cond_destroy(&d->cond);
     pthread_mutex_destroy(&d->lock);
     free(d);

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "domain/node.h"
 #include "kube/client.h"
-#include "kube/deviceplugin.h"
 #include "node/card_sampler.h"
 #include "node/status_server.h"
 #include "plugin/calls.h"
@@ -32,7 +32,6 @@ struct plugin {
     struct plugin_config config; /* strings borrowed */
     struct kube_client *client;
     struct gpu *gpu;
-    char *registration; /* path of the kubelet's registration socket */
     struct dispatcher *dispatcher;
     struct calls *calls;
     struct card_sampler *sampler;
@@ -41,11 +40,10 @@ struct plugin {
     atomic_bool is_started; /* dispatcher and calls can be asked for statistics */
 
     struct {             /* of the sampler's thread */
-        struct buf seen; /* driver and cards that the last view was made of */
+        uint64_t viewed; /* hash of the driver and the cards of the last view */
         int64_t viewed_ms;
         size_t most; /* cards in any sample */
         bool any_lost, mig_logged;
-        char last_error[256];
     } cards;
 };
 
@@ -64,64 +62,50 @@ static void convert(const struct gpu_card *card, struct card_seen *seen)
 }
 
 /* Other programs write specifications, and device nodes come late after a boot. */
-static bool is_view_due(struct plugin *p, const struct gpu_sample *sample)
+static bool is_view_due(struct plugin *p, const char *driver,
+                        const struct card_seen *cards, size_t n)
 {
-    cleanup_buf struct buf now = {0};
-    buf_adds(&now, sample->driver);
-    for (size_t i = 0; i < sample->n_cards; i++) {
-        const struct gpu_card *card = &sample->cards[i];
-        buf_printf(&now, " %d/%lld/%s", card->index,
-                   (long long)gpu_value(card, GPU_MINOR, -1), card->uuid);
+    uint64_t hash = hash_bytes(0, driver, strlen(driver));
+    for (size_t i = 0; i < n; i++) {
+        hash = hash_bytes(hash, cards[i].uuid, strlen(cards[i].uuid));
+        hash = hash_bytes(hash, &cards[i].index, sizeof cards[i].index);
+        hash = hash_bytes(hash, &cards[i].minor, sizeof cards[i].minor);
     }
-    if (span_eq(buf_span(&now), buf_span(&p->cards.seen)) &&
-        clock_mono_ms() < p->cards.viewed_ms + VIEW_MS)
+    if (hash == p->cards.viewed && clock_mono_ms() < p->cards.viewed_ms + VIEW_MS)
         return false;
-    buf_clear(&p->cards.seen);
-    buf_add(&p->cards.seen, now.p, now.n);
+    p->cards.viewed = hash;
     p->cards.viewed_ms = clock_mono_ms();
     return true;
-}
-
-static void post_sample(struct plugin *p, const struct gpu_sample *sample)
-{
-    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_CARDS);
-    struct card_seen *seen =
-        arena_zalloc(&m->arena, (sample->n_cards + 1) * sizeof *seen);
-    m->in.seen = seen;
-    p->cards.last_error[0] = '\0';
-    p->cards.any_lost = sample->n_cards < p->cards.most;
-    if (sample->n_cards > p->cards.most)
-        p->cards.most = sample->n_cards;
-    for (size_t i = 0; i < sample->n_cards; i++) {
-        const struct gpu_card *card = &sample->cards[i];
-        p->cards.any_lost |= card->state == GPU_LOST;
-        if (card->state == GPU_MIG) {
-            if (!p->cards.mig_logged)
-                log_warn("cards", "a card in MIG mode is not listed",
-                         LOG_S("card", card->uuid), LOG_I("index", card->index));
-            p->cards.mig_logged = true;
-        } else {
-            convert(card, &seen[m->in.n++]);
-        }
-    }
-    if (is_view_due(p, sample))
-        m->in.driver = driver_view_new(&p->config.driver, sample->driver, seen, m->in.n);
-    dispatcher_post(p->dispatcher, m);
 }
 
 static void on_sample(void *ctx, const struct gpu_sample *sample, const struct err *err)
 {
     struct plugin *p = ctx;
-    if (sample) {
-        post_sample(p, sample);
-        return;
-    }
     struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_CARDS);
-    m->in.text = arena_copy(&m->arena, span_of(err->msg)).p;
-    if (strcmp(p->cards.last_error, err->msg) != 0)
-        log_warn("cards", "cannot sample; retrying", LOG_ERR(err),
-                 LOG_I("interval_ms", p->config.interval_ms));
-    snprintf(p->cards.last_error, sizeof p->cards.last_error, "%s", err->msg);
+    size_t n = sample ? sample->n_cards : 0;
+    struct card_seen *seen = arena_zalloc(&m->arena, (n + 1) * sizeof *seen);
+    m->in.seen = seen;
+    if (err) {
+        m->err = *err;
+        m->in.err = &m->err;
+    } else {
+        p->cards.any_lost = n < p->cards.most;
+        p->cards.most = n > p->cards.most ? n : p->cards.most;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct gpu_card *card = &sample->cards[i];
+        p->cards.any_lost |= card->state == GPU_LOST;
+        if (card->state != GPU_MIG) {
+            convert(card, &seen[m->in.n++]);
+            continue;
+        }
+        if (!p->cards.mig_logged)
+            log_warn("cards", "a card in MIG mode is not listed",
+                     LOG_S("card", card->uuid), LOG_I("index", card->index));
+        p->cards.mig_logged = true;
+    }
+    if (sample && is_view_due(p, sample->driver, seen, m->in.n))
+        m->in.driver = driver_view_new(&p->config.driver, sample->driver, seen, m->in.n);
     dispatcher_post(p->dispatcher, m);
 }
 
@@ -220,7 +204,7 @@ static void start_threads(struct plugin *p)
     const struct plugin_config *config = &p->config;
     const struct calls_settings calls = {.node = config->alloc.node,
                                          .podresources = config->podresources,
-                                         .registration = p->registration,
+                                         .plugin_dir = config->plugin_dir,
                                          .unit_mib = config->alloc.unit_mib};
     const struct card_sampler_fns sampler = {on_sample, on_event, interval, p};
     p->calls = calls_start(p->client, &calls, p->dispatcher);
@@ -237,7 +221,6 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
     struct plugin *p = xcalloc(1, sizeof *p);
     p->config = *config;
     p->started_ms = clock_mono_ms();
-    p->registration = xasprintf("%s/" DP_KUBELET_SOCK, config->plugin_dir);
     p->gpu = gpu_open(config->gpu_source, err);
     if (p->gpu)
         p->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
@@ -270,12 +253,10 @@ bool plugin_stop(struct plugin *p)
     }
     /* Only the endpoints' threads are left. They only post messages. */
     card_sampler_free(p->sampler);
-    buf_fini(&p->cards.seen);
     dispatcher_free(p->dispatcher);
     calls_free(p->calls);
     gpu_free(p->gpu);
     kube_client_free(p->client);
-    free(p->registration);
     free(p);
     return true;
 }

@@ -89,18 +89,21 @@ static void share_evenly(struct pod_allocation *alloc, struct pod_allocation_con
 }
 
 /* Whole cards: app containers and sidecars get disjoint parts. A plain init container
- * runs alone, so it gets the first cards. */
+ * runs alone, so it gets the first cards. But the kubelet reuses its ids in no order: where
+ * there is one (`reused`), each container gets as many as it requests of all cards. */
 static void share_in_turn(struct pod_allocation *alloc,
-                          struct pod_allocation_container *c, size_t *next)
+                          struct pod_allocation_container *c, bool reused, size_t *next)
 {
     size_t from = c->role == CONTAINER_INIT ? 0 : *next, n = (size_t)c->amount;
     if (n > alloc->n_cards - from)
         damaged(alloc, "the promise has %zu cards, fewer than the containers request",
                 alloc->n_cards);
+    else if (reused)
+        give_cards(alloc, c, alloc->cards, alloc->n_cards, 1);
     else
         give_cards(alloc, c, alloc->cards + from, n, 1);
     if (c->role != CONTAINER_INIT)
-        *next += c->n_shares;
+        *next += n;
 }
 
 /* Takes the shares of app containers and sidecars from the allocation annotation. False: it
@@ -134,13 +137,17 @@ static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *p
 static void share_out(struct pod_allocation *alloc, bool annotated)
 {
     size_t next = 0;
+    bool reused = false;
+    for (size_t i = 0; i < alloc->n_containers; i++)
+        reused |= alloc->containers[i].role == CONTAINER_INIT;
     for (size_t i = 0; i < alloc->n_containers; i++) {
         struct pod_allocation_container *c = &alloc->containers[i];
-        if (alloc->promise != POD_ALLOCATION_PROMISED ||
-            (annotated && c->role != CONTAINER_INIT))
+        bool whole = c->resource == IDS_COUNT,
+             has = annotated && c->role != CONTAINER_INIT;
+        if (alloc->promise != POD_ALLOCATION_PROMISED || (has && !(whole && reused)))
             continue;
-        if (c->resource == IDS_COUNT)
-            share_in_turn(alloc, c, &next);
+        if (whole)
+            share_in_turn(alloc, c, reused, &next);
         else
             share_evenly(alloc, c);
     }
@@ -242,6 +249,7 @@ void pod_allocation_assign(struct pod_allocation *alloc,
                            const struct promise_share *cards, size_t n)
 {
     alloc->promise = POD_ALLOCATION_PROMISED;
+    alloc->is_chosen = true;
     alloc->cards = copy_shares(alloc, cards, n);
     alloc->n_cards = n;
     share_out(alloc, false);

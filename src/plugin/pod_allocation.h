@@ -24,7 +24,8 @@ struct pod_allocation_container {
     int64_t core;     /* limit of gpu-core.percentage, of all its cards; 0: none */
     bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
     bool own_preload; /* its env sets LD_PRELOAD */
-    struct promise_share *shares; /* none: no promise */
+    /* What it may have of each card, up to `amount` in all; none: no promise. */
+    struct promise_share *shares;
     size_t n_shares;
 };
 
@@ -45,6 +46,7 @@ struct pod_allocation {
     bool started;          /* its phase is not Pending any more */
     bool mirror;           /* the mirror pod of a static pod */
     bool assigned;         /* the ASSIGNED annotation is "true" */
+    bool is_chosen; /* pod_allocation_assign chose the cards; no annotation has them */
     enum pod_allocation_promise promise;
     struct span why_not;
     struct request request;

@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -63,37 +62,22 @@ bool registration_dir_has_newer(const struct registration_dir *d, enum ids_resou
     return walk_endpoints(d, r, false);
 }
 
-struct registration_dir *registration_dir_open(const char *path, struct err *err)
+int registration_dir_open(struct registration_dir *d, const char *path, struct err *err)
 {
     struct stat st;
-    int missing = stat(path, &st) ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
-    if (missing) {
-        err_set(err, ERR_NOT_FOUND, "--plugin-dir: %s: %s", path, strerror(missing));
-        return NULL;
-    }
-    struct registration_dir *d = xcalloc(1, sizeof *d);
     long long start = clock_wall_ns() / 1000000;
-    d->path = xstrdup(path);
-    d->kubelet = xasprintf("%s/" DP_KUBELET_SOCK, path);
+    int missing = stat(path, &st) ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+    if (missing)
+        return err_set(err, ERR_NOT_FOUND, "--plugin-dir: %s: %s", path,
+                       strerror(missing));
+    d->path = path;
+    snprintf(d->kubelet, sizeof d->kubelet, "%s/" DP_KUBELET_SOCK, path);
     for (int r = 0; r < IDS_RESOURCES; r++) {
-        d->endpoints[r] = xasprintf("%s%013lld-%d.sock", prefixes[r], start, getpid());
-        d->sockets[r] = xasprintf("%s/%s", path, d->endpoints[r]);
+        snprintf(d->endpoints[r], sizeof d->endpoints[r], "%s%013lld-%d.sock",
+                 prefixes[r], start, getpid());
         walk_endpoints(d, (enum ids_resource)r, true);
     }
-    return d;
-}
-
-void registration_dir_close(struct registration_dir *d)
-{
-    if (!d)
-        return;
-    for (int r = 0; r < IDS_RESOURCES; r++) {
-        free(d->endpoints[r]);
-        free(d->sockets[r]);
-    }
-    free(d->path);
-    free(d->kubelet);
-    free(d);
+    return 0;
 }
 
 uint64_t registration_dir_kubelet_id(const struct registration_dir *d)

@@ -84,16 +84,14 @@ const char *registration_missing(const struct registration *reg);
  * different sockets, and each can tell which one is newer.
  */
 
-struct registration_dir {           /* read-only for the caller */
-    char *path, *kubelet;           /* kubelet: of its registration socket */
-    char *endpoints[IDS_RESOURCES]; /* our file names ... */
-    char *sockets[IDS_RESOURCES];   /* ... and their paths */
+struct registration_dir {
+    const char *path;                  /* borrowed */
+    char kubelet[128];                 /* path of its registration socket */
+    char endpoints[IDS_RESOURCES][64]; /* our file names */
 };
 
-/* New. Removes sockets of plugins that have died. */
-struct registration_dir *registration_dir_open(const char *path, struct err *err);
-void registration_dir_close(struct registration_dir *d); /* NULL is accepted */
-
+/* Removes sockets of plugins that have died. */
+int registration_dir_open(struct registration_dir *d, const char *path, struct err *err);
 /* Identifies the kubelet's socket: changes when a kubelet creates a new one. 0: there is
  * no socket. */
 uint64_t registration_dir_kubelet_id(const struct registration_dir *d);

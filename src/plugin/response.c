@@ -16,10 +16,11 @@ enum { ENVS_MAX = 16, MOUNTS_MAX = CARDS_MAX + 2 + LIMIT_DIR_CARDS + 3 };
 
 struct work {
     const struct response_settings *settings;
-    const struct plugin_card
-        *cards[CARDS_MAX]; /* those of the allocation, in its order */
-    size_t n;
+    const struct cards *node; /* all cards of the node */
+    const struct pod_allocation *pod;
     const struct allocation *al;
+    const struct plugin_card *cards[CARDS_MAX]; /* those of `al`, in its order */
+    size_t n;
     struct arena *a;
     struct response *r;
 };
@@ -163,17 +164,17 @@ static void add_nodes(const struct work *w)
 
 static int64_t units_on(const struct work *w, size_t i)
 {
-    if (w->al->resource == IDS_COUNT)
-        return w->cards[i]->units;
-    return (int64_t)w->al->cards[i].n_units;
+    return w->al->resource == IDS_COUNT ? w->cards[i]->units
+                                        : (int64_t)w->al->cards[i].n_units;
 }
 
 /* The units of the whole pod. */
-static int64_t pod_units(const struct cards *cards, const struct pod_allocation *pod)
+static int64_t pod_units(const struct work *w)
 {
+    const struct pod_allocation *pod = w->pod;
     int64_t sum = pod->request.units;
     for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
-        const struct plugin_card *card = pod_allocation_card(cards, &pod->cards[i]);
+        const struct plugin_card *card = pod_allocation_card(w->node, &pod->cards[i]);
         sum += card ? card->units : 0;
     }
     return sum;
@@ -182,11 +183,11 @@ static int64_t pod_units(const struct cards *cards, const struct pod_allocation 
 /* MPS: the memory limit is per card, in the container's numbering. The thread percentage is
  * one number for all cards: the share of compute in the limits, else the smallest share of
  * memory. Clients and server communicate through a pipe and shared memory. */
-static void add_mps(const struct work *w, const struct pod_allocation *pod)
+static void add_mps(const struct work *w, int64_t core)
 {
     struct response *r = w->r;
     cleanup_buf struct buf limit = {0};
-    int64_t percent = 100, core = 0;
+    int64_t percent = 100;
     for (size_t i = 0; i < w->n; i++) {
         int64_t units = units_on(w, i), of = w->cards[i]->units;
         int64_t share = of > 0 ? units * 100 / of : 100;
@@ -194,11 +195,7 @@ static void add_mps(const struct work *w, const struct pod_allocation *pod)
         buf_printf(&limit, "%s%zu=%lldM", i ? "," : "", i,
                    (long long)(units * w->settings->unit_mib));
     }
-    for (size_t i = 0; i < pod->n_containers && w->n; i++) {
-        const struct pod_allocation_container *c = &pod->containers[i];
-        if (c->resource == w->al->resource && span_eq(c->name, w->al->container))
-            core = c->core / (int64_t)w->n;
-    }
+    core /= w->n ? (int64_t)w->n : 1;
     percent = core > 0 && core <= 100 ? core : percent;
     add_env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", arena_copy(w->a, buf_span(&limit)).p);
     add_number(r, w->a, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent > 0 ? percent : 1);
@@ -228,37 +225,35 @@ static enum preload preload_of(struct span asks)
 /* The isolation of the pod's containers. A pod that asks for less than the node gives, for
  * MPS where no daemon runs, or for a word that is none, gets the node's; r->not_isolated
  * says so. Sets r->preload for ISOLATION_LIMIT. */
-static enum isolation choose_isolation(const struct response_settings *settings,
-                                       const struct pod_allocation *pod,
-                                       struct response *r, struct arena *a)
+static enum isolation choose_isolation(const struct work *w)
 {
-    enum isolation is = settings->isolation;
+    enum isolation is = w->settings->isolation;
     const char *why = NULL;
-    struct span asks = pod->isolation;
+    struct span asks = w->pod->isolation;
     enum preload preload = preload_of(asks);
     bool less = span_eq(asks, SPAN("none")) ||
                 (is == ISOLATION_LIMIT && preload && preload != PRELOAD_BOTH);
-    r->preload = PRELOAD_BOTH;
+    w->r->preload = PRELOAD_BOTH;
     if (!asks.n || span_eq(asks, span_of(isolation_name(is))))
         why = NULL;
-    else if (less && !settings->less_isolation)
+    else if (less && !w->settings->less_isolation)
         why = "this node allows no less than its own";
     else if (preload) {
         is = ISOLATION_LIMIT;
-        r->preload = preload;
+        w->r->preload = preload;
     } else if (less)
         is = ISOLATION_NONE;
     else if (span_eq(asks, SPAN("mps")))
         why = "this node has no MPS daemon";
     else
         why = "expected limit, limit-env, limit-file, mps or none";
-    if (is == ISOLATION_LIMIT && !settings->limit_dir) {
+    if (is == ISOLATION_LIMIT && !w->settings->limit_dir) {
         is = ISOLATION_NONE;
         why = "this node has no libgpushare-limit.so";
     }
     if (why)
-        r->not_isolated = arena_printf(
-            a, "annotation gpushare/isolation \"%.*s\": %s; its containers have %s",
+        w->r->not_isolated = arena_printf(
+            w->a, "annotation gpushare/isolation \"%.*s\": %s; its containers have %s",
             (int)(asks.n < 32 ? asks.n : 32), asks.n ? asks.p : "", why,
             isolation_name(is));
     return is;
@@ -267,15 +262,14 @@ static enum isolation choose_isolation(const struct response_settings *settings,
 /* The units of the card that the pod's containers hold at most at a time, which is what the
  * ledger promises: app containers and sidecars together, or a plain init
  * container and the sidecars before it. The containers are in the order of admission. */
-static int64_t most_units(const struct cards *cards, const struct pod_allocation *pod,
-                          const struct plugin_card *card)
+static int64_t most_units(const struct work *w, const struct plugin_card *card)
 {
     int64_t sum = 0, most = 0; /* init containers come before app containers */
-    for (size_t i = 0; i < pod->n_containers; i++) {
-        const struct pod_allocation_container *c = &pod->containers[i];
+    for (size_t i = 0; i < w->pod->n_containers; i++) {
+        const struct pod_allocation_container *c = &w->pod->containers[i];
         for (size_t k = 0; k < c->n_shares && c->resource == IDS_MEM; k++) {
             const struct promise_share *s = &c->shares[k];
-            if (pod_allocation_card(cards, s) != card)
+            if (pod_allocation_card(w->node, s) != card)
                 continue;
             if (c->role != CONTAINER_INIT)
                 sum += s->units;
@@ -288,17 +282,17 @@ static int64_t most_units(const struct cards *cards, const struct pod_allocation
 
 /* Adds the library and the pod's limits: for each card the units of its containers as
  * Kubernetes adds them up, because they share the files. */
-static void add_limit(const struct response_settings *settings, const struct cards *cards,
-                      const struct pod_allocation *pod, struct response *r,
-                      struct arena *a)
+static void add_limit(const struct work *w)
 {
     static const char library[] = LIMIT_DIR_CONTAINER "/libgpushare-limit.so";
-    const char *dir = settings->limit_dir;
+    const char *dir = w->settings->limit_dir;
+    struct arena *a = w->a;
+    struct response *r = w->r;
     struct limit_plan *plan = arena_zalloc(a, sizeof *plan);
-    plan->uid = arena_copy(a, pod->uid).p;
-    for (size_t i = 0; i < cards->n; i++) {
-        const struct plugin_card *card = &cards->items[i];
-        int64_t units = most_units(cards, pod, card);
+    plan->uid = arena_copy(a, w->pod->uid).p;
+    for (size_t i = 0; i < w->node->n; i++) {
+        const struct plugin_card *card = &w->node->items[i];
+        int64_t units = most_units(w, card);
         if (units <= 0)
             continue;
         if (plan->n == LIMIT_DIR_CARDS) {
@@ -306,7 +300,7 @@ static void add_limit(const struct response_settings *settings, const struct car
             return;
         }
         plan->cards[plan->n++] = (struct limit_card){card->has_uuid ? card->uuid : "",
-                                                     units * settings->unit_mib};
+                                                     units * w->settings->unit_mib};
     }
     if (!plan->n)
         return;
@@ -333,49 +327,46 @@ static void add_limit(const struct response_settings *settings, const struct car
 
 struct response *response_of(const struct response_settings *settings,
                              const struct cards *cards, const struct pod_allocation *pod,
+                             const struct pod_allocation_container *c,
                              const struct allocation *al, struct arena *a,
                              struct err *err)
 {
-    struct work w = {.settings = settings, .al = al, .a = a, .r = empty(a)};
+    struct work w = {settings, cards, pod, al, .a = a, .r = empty(a)};
     int64_t mine = 0;
     for (; w.n < al->n_cards; w.n++) {
         struct span uuid = al->cards[w.n].uuid;
-        const struct plugin_card *card =
-            w.n < CARDS_MAX ? cards_by_uuid(cards, uuid) : NULL;
-        if (!card) {
+        w.cards[w.n] = cards_by_uuid(cards, uuid);
+        if (!w.cards[w.n]) {
             err_set(err, ERR_NOT_FOUND, "the allocated card %.*s is not on this node",
                     SPAN_ARG(uuid));
             return NULL;
         }
-        w.cards[w.n] = card;
-        mine += al->resource == IDS_COUNT ? card->units : (int64_t)al->cards[w.n].n_units;
+        mine += units_on(&w, w.n);
     }
     if (check_cdi(&w, err))
         return NULL;
     add_visible(&w);
     add_nodes(&w);
     add_env(w.r, KEY_MEM_IDX, list(&w, INDEXES, ""));
-    add_number(w.r, a, KEY_MEM_POD, pod_units(cards, pod));
+    add_number(w.r, a, KEY_MEM_POD, pod_units(&w));
     add_number(w.r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", mine);
     add_env(w.r, KEY_MEM_DEV, list(&w, SIZES, ""));
     if (settings->cgpu_disable)
         add_env(w.r, "CGPU_DISABLE", "true");
-    enum isolation isolation = choose_isolation(settings, pod, w.r, a);
+    enum isolation isolation = choose_isolation(&w);
     /* Where MPS runs, a program that is no client of it may find the card taken. */
     if (settings->isolation == ISOLATION_MPS && isolation != ISOLATION_NONE)
-        add_mps(&w, pod);
+        add_mps(&w, c->core);
     if (isolation != ISOLATION_LIMIT || al->resource != IDS_MEM)
         return w.r;
-    add_limit(settings, cards, pod, w.r, a);
+    add_limit(&w);
     /* A container that loads a library itself keeps ours out. */
-    for (size_t i = 0; i < pod->n_containers && w.r->preload == PRELOAD_ENV; i++)
-        if (pod->containers[i].own_preload && !w.r->not_isolated &&
-            span_eq(pod->containers[i].name, al->container))
-            w.r->not_isolated =
-                arena_printf(a,
-                             "container %.*s sets LD_PRELOAD itself, so "
-                             "gpushare/isolation: limit-env does not limit it",
-                             SPAN_ARG(al->container));
+    if (w.r->preload == PRELOAD_ENV && c->own_preload && !w.r->not_isolated)
+        w.r->not_isolated =
+            arena_printf(a,
+                         "container %.*s sets LD_PRELOAD itself, so "
+                         "gpushare/isolation: limit-env does not limit it",
+                         SPAN_ARG(al->container));
     return w.r;
 }
 
@@ -383,10 +374,10 @@ struct response *response_changed_limit(const struct response_settings *settings
                                         const struct cards *cards,
                                         const struct pod_allocation *pod, struct arena *a)
 {
-    struct response *r = empty(a);
-    if (choose_isolation(settings, pod, r, a) == ISOLATION_LIMIT)
-        add_limit(settings, cards, pod, r, a);
-    return r;
+    struct work w = {settings, cards, pod, .a = a, .r = empty(a)};
+    if (choose_isolation(&w) == ISOLATION_LIMIT)
+        add_limit(&w);
+    return w.r;
 }
 
 struct response *response_without(const struct response_settings *settings, int64_t units,

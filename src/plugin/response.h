@@ -52,7 +52,7 @@ struct response {
         *not_isolated; /* why the pod does not get what it asks for; NULL: it does */
 };
 
-/* The answer for a container with this allocation. A container gets all of its cards or
+/* The answer for the container `c` of the pod with this allocation. A container gets all of its cards or
  * does not start: NULL with ERR_NOT_FOUND if a card of the allocation is not on this node,
  * with ERR_UNAVAILABLE if it needs a CDI name and no specification has one.
  *
@@ -62,6 +62,7 @@ struct response {
  * (nvidia-container-toolkit issue 48). */
 struct response *response_of(const struct response_settings *settings,
                              const struct cards *cards, const struct pod_allocation *pod,
+                             const struct pod_allocation_container *c,
                              const struct allocation *al, struct arena *a,
                              struct err *err);
 /* Only the limits of the pod, as its annotations have them now. */

@@ -281,6 +281,17 @@ SCRIPT(whole_cards_of_an_init_container_are_reused_in_any_order,
        "pass 6000\n"
        "answer ~> in-use: ")
 
+/* a reuses an id that is not in its turn; b gets what is left, in any order. */
+SCRIPT(whole_cards_beside_reused_ones_are_any_of_the_pod,
+       "cards GPU-0 GPU-1 GPU-2\n"
+       "pod p on=0,1,2 i:init:cards2 a:cards1 b:cards2\n"
+       "prefer cards2 GPU-0 GPU-1 GPU-2 => GPU-0 GPU-1\n"
+       "allocate cards GPU-0 GPU-1 => allocated\n"
+       "allocate cards GPU-1 => allocated\n"
+       "shows p a GPU-1\n"
+       "prefer cards2 GPU-2 + GPU-0 => GPU-0 GPU-2\n"
+       "allocate cards GPU-0 GPU-2 => allocated")
+
 SCRIPT(
     an_unhealthy_or_absent_card_is_rejected,
     "pod p on=1 a:mem3\n"
@@ -838,6 +849,7 @@ int main(void)
         pods_are_named_only_within_one_namespace,
         a_pod_of_the_go_plugin_keeps_its_card,
         whole_cards_of_an_init_container_are_reused_in_any_order,
+        whole_cards_beside_reused_ones_are_any_of_the_pod,
         an_unhealthy_or_absent_card_is_rejected,
         an_invalid_promise_is_rejected,
         a_forged_promise_blocks_no_card,

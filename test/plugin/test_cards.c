@@ -66,8 +66,9 @@ static void run(struct span line, struct buf *out)
     struct span rest = line;
     int64_t now = atoll(span_cut(&rest, ' ').p);
     struct span verb = span_cut(&rest, ' ');
+    static const struct err no_driver = {ERR_UNAVAILABLE, "no driver"};
     struct err err = {0};
-    bool changed = false;
+    bool changed = false, log;
 #define IS(text) span_eq(verb, SPAN(text))
     if (IS("check")) {
         buf_adds(out, cards_check(&cards, now, &err) ? err.msg : "ok");
@@ -83,7 +84,7 @@ static void run(struct span line, struct buf *out)
     if (IS("see"))
         changed = sample(now, rest);
     else if (IS("fail"))
-        changed = cards_sample_failed(&cards, now, "no driver");
+        changed = cards_sample_failed(&cards, now, &no_driver, &log);
     else if (IS("tick"))
         changed = cards_tick(&cards, now, rest.n ? atoll(rest.p) : 0);
     else

@@ -136,7 +136,8 @@ static const struct response *respond(const struct frame *f)
     see_cards(f);
     struct pod_allocation *pod = pod_of(f);
     struct allocation *al = allocation_of(f);
-    const struct response *r = response_of(&settings, &cards, pod, al, &arena, &err);
+    const struct response *r =
+        response_of(&settings, &cards, pod, pod->containers, al, &arena, &err);
     ck_assert_msg(r != NULL, "%s: %s", f->name, err.msg);
     allocation_free(al);
     pod_allocation_free(pod);

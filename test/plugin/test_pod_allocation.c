@@ -68,10 +68,11 @@ static const struct {
     {IDX("0,3") PARTS("\\'0\\':{\\'3\\':1}"), "", CARDS("a", 1) "," CARDS("b", 1),
      "a:cards1=3*1 b:cards1=0*1"},
     {IDX("1") PARTS("\\'0\\':{\\'1\\':3}"), "", MEM("a", 4), "a:mem4=1*4"},
-    /* Whole cards are shared out in order. An init container runs alone and gets all. */
+    /* Whole cards are shared out in order. An init container runs alone and gets all, and the
+     * containers after it can reuse any of them. */
     {IDX("1,4,6"), "", CARDS("a", 2) "," CARDS("b", 1), "a:cards2=1*1,4*1 b:cards1=6*1"},
     {IDX("1,4"), CARDS("i", 2), CARDS("a", 1) "," CARDS("b", 1),
-     "i:cards2=1*1,4*1 a:cards1=1*1 b:cards1=4*1"},
+     "i:cards2=1*1,4*1 a:cards1=1*1,4*1 b:cards1=1*1,4*1"},
     /* Contradictions are reported. */
     {IDX("1"), "", CARDS("a", 2),
      "a:cards2 [the promise has 1 cards, fewer than the containers request]"},

@@ -47,7 +47,8 @@ static const struct response *respond(struct response_settings settings,
         if (second)
             allocation_add(al, span_of(second), 1, i);
     }
-    const struct response *r = response_of(&settings, &cards, pod, al, &arena, err);
+    const struct response *r =
+        response_of(&settings, &cards, pod, pod->containers, al, &arena, err);
     allocation_free(al);
     return r;
 }
@@ -71,9 +72,8 @@ static const char *mount_at(const struct response *r, const char *at)
 /* A response without one of the cards would start the container on fewer cards than promised. */
 START_TEST(each_card_has_its_own_share)
 {
-    struct pod_allocation *pod =
-        pod_of("'" KEY_GPU_COUNT "':'2','" KEY_MEM_IDX "':'0,1'",
-               "'containers':[{'name':'a'," OF(8) "}]");
+    struct pod_allocation *pod = pod_of("'" KEY_GPU_COUNT "':'2','" KEY_MEM_IDX "':'0,1'",
+                                        "'containers':[{'name':'a'," OF(8) "}]");
     struct response_settings settings = {.isolation = ISOLATION_MPS};
     struct err err;
     const struct response *r = respond(settings, pod, "GPU-1", "GPU-0", &err);
@@ -84,8 +84,8 @@ START_TEST(each_card_has_its_own_share)
     ck_assert_str_eq(env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=4096M,1=4096M");
     ck_assert_str_eq(env(r, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "25");
     for (int i = 0; i < 2; i++) {
-        ck_assert_ptr_null(respond(settings, pod, i ? "GPU-1" : "GPU-9",
-                                   i ? "GPU-9" : "GPU-1", &err));
+        ck_assert_ptr_null(
+            respond(settings, pod, i ? "GPU-1" : "GPU-9", i ? "GPU-9" : "GPU-1", &err));
         ck_assert_str_eq(err.msg, "the allocated card GPU-9 is not on this node");
         ck_assert_int_eq(err.code, ERR_NOT_FOUND);
     }
@@ -132,8 +132,8 @@ START_TEST(a_pod_says_how_it_is_isolated)
          "container a sets LD_PRELOAD itself"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_free char *asks = xasprintf(
-            "'gpushare/isolation':'%s','" KEY_MEM_IDX "':'1'", cases[i].asks);
+        cleanup_free char *asks =
+            xasprintf("'gpushare/isolation':'%s','" KEY_MEM_IDX "':'1'", cases[i].asks);
         cleanup_free char *containers =
             xasprintf("'containers':[{'name':'a',%s" OF(4) "}]", cases[i].env);
         struct pod_allocation *pod = pod_of(asks, containers);
@@ -185,8 +185,7 @@ START_TEST(the_limit_is_that_of_the_pod)
         .isolation = ISOLATION_LIMIT, .limit_dir = "/l", .unit_mib = 1024};
     set_up();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct pod_allocation *pod =
-            pod_of("'" KEY_MEM_IDX "':'1'", cases[i].containers);
+        struct pod_allocation *pod = pod_of("'" KEY_MEM_IDX "':'1'", cases[i].containers);
         const struct response *r = response_changed_limit(&settings, &cards, pod, &arena);
         ck_assert_ptr_nonnull(r->limit);
         ck_assert_str_eq(r->limit->uid, "u-1");
