@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-
 #include "base/err.h"
 #include "domain/ids.h"
 #include "domain/pod.h"
@@ -23,7 +22,6 @@ struct allocation {
     struct span uid, ns, name, container;
     enum container_role role;
     enum ids_resource resource;
-    int64_t time_ns;  /* wall clock, since 1970 */
     bool pod_deleted; /* the API server has no such pod; the kubelet still can */
     struct allocation_card *cards;
     size_t n_cards;
@@ -61,16 +59,15 @@ void allocation_set_put(struct allocation_set *set, struct allocation *al);
 /* NULL if there is none. */
 struct allocation *allocation_set_find(const struct allocation_set *set, struct span uid,
                                        struct span container, enum ids_resource resource);
-/* Removes and frees one, or all of a pod. Returns how many were removed. */
-size_t allocation_set_drop(struct allocation_set *set, const struct allocation *al);
-size_t allocation_set_drop_pod(struct allocation_set *set, struct span uid);
+/* Removes and frees one of the set. */
+void allocation_set_drop(struct allocation_set *set, struct allocation *al);
 
 /* The state file (--state-file): the allocations of one node as JSON. The name is the
  * kubelet's for its own file of this kind. */
 
 void allocation_set_write(struct buf *out, const struct allocation_set *set,
-                      struct span node);
-/* Adds the allocations in `text` that `set` does not have. On error `set` is unchanged.
- * ERR_INVALID: the text is damaged. ERR_CONFLICT: it belongs to another node. */
+                          struct span node);
+/* Fills an empty set; on error it stays empty. ERR_INVALID: the text is damaged.
+ * ERR_CONFLICT: it belongs to another node. */
 int allocation_set_read(struct allocation_set *set, struct span text, struct span node,
-                    struct err *err);
+                        struct err *err);

@@ -10,47 +10,6 @@
  */
 
 /*
- * The container and pod of a process, from the text of /proc/PID/cgroup. Pure.
- *
- * The kubelet makes one cgroup for each pod, and the runtime one in it for each container:
- *
- *     cgroupfs   .../kubepods/burstable/pod<UID>/<ID>
- *     systemd    .../kubepods-burstable-pod<UID>.slice/cri-containerd-<ID>.scope
- *     both       .../kubepods-burstable-pod<UID>.slice:cri-containerd:<ID>
- *
- * (pkg/kubelet/cm/cgroup_manager_linux.go; the last one is a kubelet with the systemd
- * driver over a containerd with the cgroupfs driver.) systemd's names have '_' for each
- * '-' of the UID. CRI-O has crio-<ID>.scope, cri-dockerd docker-<ID>.scope. A guaranteed
- * pod is one level higher. Containers can have cgroups in theirs, and a cluster can run
- * in containers of another one (kind, k3s): the outermost pod counts, because only that
- * part of the path is out of the container's reach.
- *
- * The kernel writes the path from the root of the reader's cgroup namespace, so it can
- * start with "/../../" and lack the components that reader and process have in common.
- */
-
-enum {
-    PROCESS_CONTAINER_TEXT = 64 * 1024, /* longest text; cgroup v1 has some 14 lines */
-    PROCESS_CONTAINER_ID = 129,         /* with the NUL; runtimes have 64 characters */
-};
-
-enum process_container_kind {
-    PROCESS_CONTAINER_NONE,    /* in no pod */
-    PROCESS_CONTAINER_FOUND,   /* in one */
-    PROCESS_CONTAINER_UNCLEAR, /* malformed, or its lines name different ones */
-};
-
-struct process_container {
-    enum process_container_kind kind;
-    /* Of PROCESS_CONTAINER_FOUND: letters, digits and '-'. Static pods have a hash as
-     * UID, not that of the API. */
-    char pod_uid[PROCESS_CONTAINER_ID];
-    char id[PROCESS_CONTAINER_ID]; /* hex digits; empty: in the pod's cgroup itself */
-};
-
-struct process_container process_container_of(struct span text);
-
-/*
  * The names of the containers of a node, from the names of the links that the kubelet
  * makes in /var/log/containers when it starts a container:
  *
@@ -64,24 +23,37 @@ struct process_container process_container_of(struct span text);
 
 #define PROCESS_NAMES_FOLDER "var/log/containers"
 
-/* Reads the name of one link. False: it is none of a container. Borrowed from `link`. */
-bool process_name_parse(struct span link, struct usage_name *name);
-
 /* Reads the folder in `host_root`, at most USAGE_MAX_IDS links. Strings and the array are
  * in the arena. */
 int process_names_read(const char *host_root, struct arena *a,
-                         const struct usage_name **names, size_t *n, struct err *err);
+                       const struct usage_name **names, size_t *n, struct err *err);
 
 /*
  * Reads where processes run, from the /proc of the host.
+ *
+ * The kubelet makes one cgroup for each pod, and the runtime one in it for each container:
+ *
+ *     cgroupfs   .../kubepods/burstable/pod<UID>/<ID>
+ *     systemd    .../kubepods-burstable-pod<UID>.slice/cri-containerd-<ID>.scope
+ *     both       .../kubepods-burstable-pod<UID>.slice:cri-containerd:<ID>
+ *
+ * (pkg/kubelet/cm/cgroup_manager_linux.go; the last one is a kubelet with the systemd
+ * driver over a containerd with the cgroupfs driver.) systemd's names have '_' for each
+ * '-' of the UID. CRI-O has crio-<ID>.scope, cri-dockerd docker-<ID>.scope. A guaranteed
+ * pod is one level higher. Containers can have cgroups in theirs, and a cluster can run
+ * in containers of another one (kind, k3s): the outermost pod counts, because only that
+ * part of the path is out of the container's reach. Static pods have a hash as UID, not that
+ * of the API.
+ *
+ * The kernel writes the path from the root of the reader's cgroup namespace, so it can
+ * start with "/../../" and lack the components that reader and process have in common.
  *
  * NVML has pids of the host, so /proc must be that of the first PID namespace: the pod has
  * hostPID, or the host's /proc is mounted. Elsewhere a pid may be that of another process;
  * then every process is USAGE_UNMAPPED.
  *
- * A pid can end and be reused at any time. All files of a process are read through one
- * file descriptor of its folder, which the kernel never turns into that of another
- * process, and the start time must be the same before and after.
+ * A pid can end and be reused at any time: the start time must be the same before and after
+ * the cgroup is read.
  */
 
 /* Whether /proc is that of the host. The reason is in `err`. */
@@ -89,8 +61,8 @@ int process_check_host(const char *host_root, struct err *err);
 
 /* Reads the places of the processes of the sample, each pid once, by rising pid. Cards in
  * MIG mode are left out. Arrays and strings are in the arena. */
-void process_places(const char *host_root, const struct gpu_sample *s,
-                           struct arena *a, const struct usage_place **places, size_t *n);
+void process_places(const char *host_root, const struct gpu_sample *s, struct arena *a,
+                    const struct usage_place **places, size_t *n);
 
 /*
  * Kills one process that was measured before, and never another one that got its pid since:

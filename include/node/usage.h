@@ -60,18 +60,20 @@ struct usage_container {
     bool promise_unclear; /* there may be more: an unknown amount, a card without a UUID,
                              or a container that is not known to be listed */
     bool init;            /* a plain init container whose promise is known */
-    const struct usage_pid *pids; /* by rising pid; none: it uses nothing */
+    const struct usage_pid *pids; /* in NVML's order; none: it uses nothing */
     size_t n_pids;
 };
 
-/* What a plain init container was promised on one card. The pod keeps it while it exists:
- * it is promised what its other containers are promised together, or what an init container
- * and the sidecars beside it are, whichever is more (domain/request.h). */
-struct usage_init {
-    size_t card; /* index in usage.cards */
-    struct span pod_uid, ns, pod, name;
+/* What a plain init container was promised on one card, and the sidecars of its pod; each
+ * container and card once. The pod keeps it while it exists: it is promised what its other
+ * containers are promised together, or what an init container and the sidecars beside it
+ * are, whichever is more (domain/request.h). */
+struct usage_init_promise {
+    struct span pod_uid, ns, pod, container;
+    struct span uuid;   /* of the card */
     int64_t mib;        /* -1: promised, but the amount is unknown */
     int64_t beside_mib; /* of the pod's sidecars, also of those that start later; -1 */
+    size_t card;        /* index in usage.cards; set by usage_build */
 };
 
 /* One process on one card that belongs to no container of Kubernetes, or (`unmapped`) of
@@ -95,7 +97,7 @@ struct usage {
     /* By card, namespace, pod, name, pod UID and container ID. */
     const struct usage_container *containers;
     size_t n_containers;
-    const struct usage_init *inits; /* in no order */
+    const struct usage_init_promise *inits; /* in no order */
     size_t n_inits;
     const struct usage_process *outside; /* by card and pid */
     size_t n_outside;
@@ -133,14 +135,6 @@ struct usage_promise {
     struct span ns, pod, container;
     struct span uuid; /* of the card */
     int64_t mib;      /* -1: promised, but the amount is unknown */
-};
-
-/* What a plain init container was promised on a card, and the sidecars of its pod. Each
- * container and card once. */
-struct usage_init_promise {
-    struct span pod_uid, ns, pod, container;
-    struct span uuid;        /* of the card */
-    int64_t mib, beside_mib; /* -1: the amount is unknown */
 };
 
 /* A container that the kubelet lists, with devices or without. It does not list plain init

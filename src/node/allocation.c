@@ -121,29 +121,13 @@ void allocation_set_put(struct allocation_set *set, struct allocation *al)
     set->items[set->n++] = al;
 }
 
-static size_t drop_where(struct allocation_set *set, const struct allocation *one,
-                         struct span uid)
+void allocation_set_drop(struct allocation_set *set, struct allocation *al)
 {
-    size_t kept = 0, n = set->n;
-    for (size_t i = 0; i < n; i++) {
-        struct allocation *al = set->items[i];
-        if (one ? al == one : span_eq(al->uid, uid))
-            allocation_free(al);
-        else
-            set->items[kept++] = al;
-    }
-    set->n = kept;
-    return n - kept;
-}
-
-size_t allocation_set_drop(struct allocation_set *set, const struct allocation *al)
-{
-    return drop_where(set, al, (struct span){0});
-}
-
-size_t allocation_set_drop_pod(struct allocation_set *set, struct span uid)
-{
-    return drop_where(set, NULL, uid);
+    size_t i = 0;
+    while (set->items[i] != al)
+        i++;
+    ARRAY_REMOVE(set->items, set->n, i);
+    allocation_free(al);
 }
 
 /* -- the state file -- */
@@ -151,8 +135,7 @@ size_t allocation_set_drop_pod(struct allocation_set *set, struct span uid)
 /*
  *     {"version": 1, "node": "n1", "grants": [
  *     {"uid": "...", "namespace": "default", "pod": "p", "container": "c", "role": "app",
- *      "resource": "aliyun.com/gpu-mem", "time": 1700000000000000000,
- *      "cards": [{"uuid": "GPU-...", "index": 0, "units": "0-3,7"}]}
+ *      "resource": "aliyun.com/gpu-mem", "cards": [{"uuid": "GPU-...", "index": 0, "units": "0-3,7"}]}
  *     ]}
  */
 
@@ -180,89 +163,11 @@ struct card_entry {
 
 static const struct field card_fields[] = {
     {FIELD("cards[].", "uuid", card_entry, uuid)},
-    {FIELD("cards[].", "index", card_entry, index),
-     .type = FIELD_INDEX,
-     .min = INT32_MIN,
-     .max = INT32_MAX,
-     .why = "is no index"},
+    {FIELD("cards[].", "index", card_entry, index), .type = FIELD_INDEX, .min = INT32_MIN,
+     .max = INT32_MAX, .why = "is no index"},
     {FIELD("cards[].", "units", card_entry, units)},
     FIELDS_END,
 };
-
-/* An allocation. Its cards are decoded last, because they depend on the resource. */
-struct entry {
-    struct span uid, ns, name, container, role, resource;
-    int64_t time_ns;
-    struct span cards;           /* read */
-    const struct allocation *of; /* written */
-};
-
-static void write_cards(struct jwrite *w, const void *object)
-{
-    const struct allocation *al = ((const struct entry *)object)->of;
-    jwrite_array(w, "cards");
-    for (size_t i = 0; i < al->n_cards; i++) {
-        cleanup_buf struct buf units = {0};
-        if (al->resource == IDS_MEM)
-            add_units(&units, &al->cards[i]);
-        fields_write(w, card_fields,
-                     &(struct card_entry){al->cards[i].uuid, buf_span(&units),
-                                          al->cards[i].index});
-    }
-    jwrite_array_end(w);
-}
-
-static void read_cards(struct field_reader *r, const struct field *f, void *at)
-{
-    (void)f;
-    jread_raw(r->j, at);
-}
-
-static const struct field entry_fields[] = {
-    {FIELD("grants[].", "uid", entry, uid)},
-    {FIELD("grants[].", "namespace", entry, ns)},
-    {FIELD("grants[].", "pod", entry, name)},
-    {FIELD("grants[].", "container", entry, container)},
-    {FIELD("grants[].", "role", entry, role)},
-    {FIELD("grants[].", "resource", entry, resource)},
-    {FIELD("grants[].", "time", entry, time_ns), FIELD_IS_NUMBER, .absent = ABSENT_NEVER},
-    {FIELD("grants[].", "cards", entry, cards),
-     .type = FIELD_OTHER,
-     .read = read_cards,
-     .write = write_cards},
-    FIELDS_END,
-};
-
-void allocation_set_write(struct buf *out, const struct allocation_set *set,
-                          struct span node)
-{
-    struct jwrite w = {.out = out};
-    jwrite_object(&w, NULL);
-    jwrite_i64(&w, "version", VERSION);
-    jwrite_str(&w, "node", node);
-    jwrite_array(&w, "grants");
-    for (size_t i = 0; i < set->n; i++) {
-        const struct allocation *al = set->items[i];
-        const struct entry e = {.uid = al->uid,
-                                .ns = al->ns,
-                                .name = al->name,
-                                .container = al->container,
-                                .role = span_of(roles[al->role]),
-                                .resource = span_of(ids_resource_name(al->resource)),
-                                .time_ns = al->time_ns,
-                                .of = al};
-        buf_addc(out, '\n');
-        fields_write(&w, entry_fields, &e);
-    }
-    jwrite_array_end(&w);
-    jwrite_object_end(&w);
-    buf_addc(out, '\n');
-}
-
-static bool read_unit(struct span text, int64_t *unit)
-{
-    return span_i64(text, unit) && *unit >= 0 && *unit < IDS_UNITS_MAX;
-}
 
 /* The state file as it is read. */
 struct reading {
@@ -271,6 +176,18 @@ struct reading {
     struct allocation_set set;
     int64_t units; /* read so far, of all allocations */
 };
+
+/* An allocation. Its cards come last, because they depend on the resource. */
+struct entry {
+    struct span uid, ns, name, container, role, resource;
+    struct allocation *al;   /* with the cards */
+    struct reading *reading; /* NULL: it is written */
+};
+
+static bool read_unit(struct span text, int64_t *unit)
+{
+    return span_i64(text, unit) && *unit >= 0 && *unit < IDS_UNITS_MAX;
+}
 
 static bool read_units(struct reading *r, struct allocation *al, struct span uuid,
                        int32_t index, struct span text)
@@ -300,58 +217,98 @@ static void read_card(struct reading *r, struct field_reader *from, struct alloc
         return;
     if (!c.uuid.n)
         jread_fail(from->j, "cards[].uuid", "is missing");
-    else if (al->resource == IDS_COUNT
-                 ? ++r->units > ALLOCATION_SET_UNITS_MAX ||
-                       !allocation_add(al, c.uuid, c.index, -1)
-                 : !read_units(r, al, c.uuid, c.index, c.units))
+    else if (al->resource == IDS_COUNT ? ++r->units > ALLOCATION_SET_UNITS_MAX ||
+                                             !allocation_add(al, c.uuid, c.index, -1)
+                                       : !read_units(r, al, c.uuid, c.index, c.units))
         jread_fail(from->j, "cards[].units", "are invalid, or too many");
 }
 
-static struct allocation *allocation_of(struct reading *r, const struct entry *e,
-                                        struct field_reader *outer)
+static void read_cards(struct field_reader *r, const struct field *f, void *at)
 {
-    size_t role = 0;
+    struct entry *e = at;
     enum ids_resource resource;
+    size_t role = 0;
     while (role < ARRAY_LEN(roles) && !span_eq(e->role, span_of(roles[role])))
         role++;
-    if (!e->uid.n || !e->cards.p || role == ARRAY_LEN(roles) ||
+    if (e->al || !e->uid.n || role == ARRAY_LEN(roles) ||
         !ids_resource_read(e->resource, &resource)) {
-        jread_fail(outer->j, "grants",
-                   "uid, role, resource or cards are missing or invalid");
-        return NULL;
+        jread_fail(r->j, f->where, "uid, role or resource are invalid, or come later");
+        jread_skip(r->j);
+        return;
     }
-    struct allocation *al = allocation_new(e->uid, e->ns, e->name, e->container,
-                                           (enum container_role)role, resource);
-    al->time_ns = e->time_ns;
-    struct jread j;
-    struct field_reader cards = {.j = &j, .a = outer->a};
-    jread_init(&j, e->cards.p, e->cards.n);
-    jread_array(&j, "cards");
-    while (jread_item(&j))
-        read_card(r, &cards, al);
-    struct err err;
-    if (jread_finish(&j, &err) == 0)
-        return al;
-    allocation_free(al);
-    jread_fail(outer->j, "grants", "invalid cards");
-    return NULL;
+    e->al = allocation_new(e->uid, e->ns, e->name, e->container,
+                           (enum container_role)role, resource);
+    jread_array(r->j, f->where);
+    while (jread_item(r->j))
+        read_card(e->reading, r, e->al);
+}
+
+static void write_cards(struct jwrite *w, const void *object)
+{
+    const struct allocation *al = ((const struct entry *)object)->al;
+    jwrite_array(w, "cards");
+    for (size_t i = 0; i < al->n_cards; i++) {
+        cleanup_buf struct buf units = {0};
+        if (al->resource == IDS_MEM)
+            add_units(&units, &al->cards[i]);
+        fields_write(w, card_fields,
+                     &(struct card_entry){al->cards[i].uuid, buf_span(&units),
+                                          al->cards[i].index});
+    }
+    jwrite_array_end(w);
+}
+
+static const struct field entry_fields[] = {
+    {FIELD("grants[].", "uid", entry, uid)},
+    {FIELD("grants[].", "namespace", entry, ns)},
+    {FIELD("grants[].", "pod", entry, name)},
+    {FIELD("grants[].", "container", entry, container)},
+    {FIELD("grants[].", "role", entry, role)},
+    {FIELD("grants[].", "resource", entry, resource)},
+    {FIELD("grants[].", "cards", entry, uid), .type = FIELD_OTHER, .read = read_cards,
+     .write = write_cards},
+    FIELDS_END,
+};
+
+void allocation_set_write(struct buf *out, const struct allocation_set *set,
+                          struct span node)
+{
+    struct jwrite w = {.out = out};
+    jwrite_object(&w, NULL);
+    jwrite_i64(&w, "version", VERSION);
+    jwrite_str(&w, "node", node);
+    jwrite_array(&w, "grants");
+    for (size_t i = 0; i < set->n; i++) {
+        struct allocation *al = set->items[i];
+        const struct entry e = {.uid = al->uid,
+                                .ns = al->ns,
+                                .name = al->name,
+                                .container = al->container,
+                                .role = span_of(roles[al->role]),
+                                .resource = span_of(ids_resource_name(al->resource)),
+                                .al = al};
+        buf_addc(out, '\n');
+        fields_write(&w, entry_fields, &e);
+    }
+    jwrite_array_end(&w);
+    jwrite_object_end(&w);
+    buf_addc(out, '\n');
 }
 
 static void read_grant(struct field_reader *from, const struct field *f, void *at)
 {
     struct reading *r = at;
-    struct entry e = {0};
-    (void)f;
-    if (r->set.n == ALLOCATION_SET_MAX)
-        jread_fail(from->j, "grants", "too many allocations");
+    struct entry e = {.reading = r};
     if (r->set.n == ALLOCATION_SET_MAX || r->units > ALLOCATION_SET_UNITS_MAX) {
+        jread_fail(from->j, f->where, "too many allocations");
         jread_skip(from->j);
         return;
     }
     fields_read(from, "grants[]", entry_fields, &e);
-    struct allocation *al = jread_check(from->j, NULL) ? NULL : allocation_of(r, &e, from);
-    if (al)
-        allocation_set_put(&r->set, al);
+    if (e.al)
+        allocation_set_put(&r->set, e.al);
+    else
+        jread_fail(from->j, f->where, "an allocation has no cards");
 }
 
 static const struct field state_fields[] = {
@@ -361,37 +318,23 @@ static const struct field state_fields[] = {
     FIELDS_END,
 };
 
-static int read_all(struct reading *r, struct span text, struct span node,
-                    struct err *err)
+int allocation_set_read(struct allocation_set *set, struct span text, struct span node,
+                        struct err *err)
 {
     cleanup_arena struct arena a = {0};
+    struct reading r = {0};
     struct jread j;
     jread_init(&j, text.p, text.n);
-    fields_read(&(struct field_reader){.j = &j, .a = &a}, "state", state_fields, r);
-    if (jread_finish(&j, err))
-        return -1;
-    if (r->version != VERSION)
-        return err_set(err, ERR_INVALID, "version: %lld is not supported; expected %d",
-                       (long long)r->version, VERSION);
-    if (!span_eq(r->node, node))
-        return err_set(err, ERR_CONFLICT,
-                       "it belongs to node \"%.*s\"; expected \"%.*s\"",
-                       SPAN_ARG(r->node), SPAN_ARG(node));
-    return 0;
-}
-
-int allocation_set_read(struct allocation_set *set, struct span text, struct span node,
-                    struct err *err)
-{
-    struct reading found = {0};
-    int rc = read_all(&found, text, node, err);
-    for (size_t i = 0; i < found.set.n && rc == 0; i++) {
-        struct allocation *al = found.set.items[i];
-        if (allocation_set_find(set, al->uid, al->container, al->resource))
-            continue;
-        found.set.items[i] = NULL;
-        allocation_set_put(set, al);
-    }
-    allocation_set_fini(&found.set);
+    fields_read(&(struct field_reader){.j = &j, .a = &a}, "state", state_fields, &r);
+    int rc = jread_finish(&j, err);
+    if (rc == 0 && r.version != VERSION)
+        rc = err_set(err, ERR_INVALID, "version: %lld is not supported; expected %d",
+                     (long long)r.version, VERSION);
+    if (rc == 0 && !span_eq(r.node, node))
+        rc = err_set(err, ERR_CONFLICT, "it belongs to node \"%.*s\"; expected \"%.*s\"",
+                     SPAN_ARG(r.node), SPAN_ARG(node));
+    if (rc)
+        allocation_set_fini(&r.set);
+    *set = r.set;
     return rc;
 }

@@ -2,7 +2,6 @@
 /* The thread that samples the cards and waits for their events. */
 #include "node/card_sampler.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -20,8 +19,8 @@ struct card_sampler {
     struct card_sampler_fns fns;
     struct gpu_sample sample;
     int64_t reopened_ms;
-    pthread_t thread;
-    struct stop_flag stop, ended; /* the thread shall end; it has ended */
+    struct worker *worker; /* with one job that ends at a stop */
+    struct stop_flag stop;
 };
 
 static void sample(struct card_sampler *s, bool reopen)
@@ -65,17 +64,16 @@ static bool wait_for_next(struct card_sampler *s, int64_t from_ms, bool *reopen)
     }
 }
 
-static void *run(void *arg)
+static void sample_cards(void *ctx, void *job)
 {
-    struct card_sampler *s = arg;
+    struct card_sampler *s = ctx;
     bool reopen = false;
     int64_t from;
+    (void)job;
     do {
         from = clock_mono_ms();
         sample(s, reopen);
     } while (!wait_for_next(s, from, &reopen));
-    stop_flag_set(&s->ended);
-    return NULL;
 }
 
 struct card_sampler *card_sampler_start(struct gpu *gpu,
@@ -86,10 +84,8 @@ struct card_sampler *card_sampler_start(struct gpu *gpu,
     s->fns = *fns;
     s->reopened_ms = clock_mono_ms();
     stop_flag_init(&s->stop);
-    stop_flag_init(&s->ended);
-    if (pthread_create(&s->thread, NULL, run, s))
-        abort();
-    pthread_setname_np(s->thread, "sampler");
+    s->worker = worker_start("sampler", sample_cards, s);
+    worker_add(s->worker, xcalloc(1, 1));
     return s;
 }
 
@@ -98,18 +94,15 @@ bool card_sampler_stop(struct card_sampler *s)
     if (!s)
         return true;
     stop_flag_set(&s->stop);
-    bool ended = stop_flag_wait(&s->ended, STOP_MS);
-    if (ended)
-        pthread_join(s->thread, NULL);
-    return ended;
+    return worker_stop_until(s->worker, clock_mono_ms() + STOP_MS);
 }
 
 void card_sampler_free(struct card_sampler *s)
 {
     if (!s)
         return;
+    worker_free(s->worker);
     gpu_sample_fini(&s->sample);
     stop_flag_fini(&s->stop);
-    stop_flag_fini(&s->ended);
     free(s);
 }

@@ -6,9 +6,9 @@
 
 #include "base/mem.h"
 
-/* A container that overuses a card. The key names card, pod UID and container ID. */
+/* A container that overuses a card. */
 struct over {
-    struct buf key;
+    char *key;
     int64_t seen_ms;  /* time of the last measurement that counts */
     int64_t since_ms; /* time of the first one */
     int64_t over_ms;
@@ -17,7 +17,7 @@ struct over {
 
 /* An action that must not be repeated before `until_ms`. */
 struct limit {
-    struct buf key;
+    char *key;
     int64_t until_ms, again_ms; /* the time and the length of the limit */
     unsigned rejections;        /* of evictions, in a row */
     bool pending;               /* the action was sent, and has not failed */
@@ -66,9 +66,9 @@ void overuse_free(struct overuse *o)
     if (!o)
         return;
     for (size_t i = 0; i < o->n_overs; i++)
-        buf_fini(&o->overs[i].key);
+        free(o->overs[i].key);
     for (size_t i = 0; i < o->n_limits; i++)
-        buf_fini(&o->limits[i].key);
+        free(o->limits[i].key);
     free(o->overs);
     free(o->limits);
     free(o);
@@ -81,48 +81,33 @@ size_t overuse_count(const struct overuse *o)
 
 /* -- keys -- */
 
-static void add_key(struct buf *key, struct span part)
-{
-    buf_add_i64(key, (int64_t)part.n); /* so that no two lists of parts are equal */
-    buf_addc(key, ':');
-    buf_add_span(key, part);
-}
+/* UIDs, IDs and names have no '/'. */
+#define CARD_KEY       "%.*s#%d/"
+#define CARD_ARG(card) SPAN_ARG((card)->uuid), (card)->uuid.n ? 0 : (card)->index
 
-static void add_card_key(struct buf *key, const struct usage_card *card)
+static char *over_key(const struct usage *u, const struct usage_container *c)
 {
-    if (card->uuid.n)
-        add_key(key, card->uuid);
-    else
-        buf_printf(key, "#%d;", card->index);
-}
-
-static void over_key(const struct usage *u, const struct usage_container *c,
-                     struct buf *key)
-{
-    add_card_key(key, &u->cards[c->card]);
-    add_key(key, c->pod_uid);
-    add_key(key, c->container_id);
+    return xasprintf(CARD_KEY "%.*s/%.*s", CARD_ARG(&u->cards[c->card]),
+                     SPAN_ARG(c->pod_uid), SPAN_ARG(c->container_id));
 }
 
 /* Evictions concern the pod, the other actions a container and a card. The name of the
  * container, because its ID changes with each restart. */
-static void limit_key(const struct usage *u, const struct usage_container *c,
-                      enum overuse_type type, struct buf *key)
+static char *limit_key(const struct usage *u, const struct usage_container *c,
+                       enum overuse_type type)
 {
-    buf_addc(key, "rek"[type]);
-    add_key(key, c->pod_uid);
     if (type == OVERUSE_EVICT)
-        return;
-    add_key(key, c->name);
-    add_card_key(key, &u->cards[c->card]);
+        return xasprintf("%.*s", SPAN_ARG(c->pod_uid));
+    return xasprintf(CARD_KEY "%.*s/%.*s/%d", CARD_ARG(&u->cards[c->card]),
+                     SPAN_ARG(c->pod_uid), SPAN_ARG(c->name), type);
 }
 
 /* -- limits -- */
 
-static struct limit *find_limit(const struct overuse *o, struct span key)
+static struct limit *find_limit(const struct overuse *o, const char *key)
 {
     for (size_t i = 0; i < o->n_limits; i++)
-        if (span_eq(buf_span(&o->limits[i].key), key))
+        if (strcmp(o->limits[i].key, key) == 0)
             return &o->limits[i];
     return NULL;
 }
@@ -140,17 +125,14 @@ static void expire_limits(struct overuse *o, int64_t now_ms)
             i++;
             continue;
         }
-        buf_fini(&l->key);
+        free(l->key);
         *l = o->limits[--o->n_limits];
     }
 }
 
-static int64_t again_ms(enum overuse_type type)
-{
-    return type == OVERUSE_REPORT  ? OVERUSE_REPORT_AGAIN_MS
-           : type == OVERUSE_EVICT ? OVERUSE_EVICT_AGAIN_MS
-                                   : OVERUSE_KILL_AGAIN_MS;
-}
+static const int64_t again_ms[] = {[OVERUSE_REPORT] = OVERUSE_REPORT_AGAIN_MS,
+                                   [OVERUSE_EVICT] = OVERUSE_EVICT_AGAIN_MS,
+                                   [OVERUSE_KILL] = OVERUSE_KILL_AGAIN_MS};
 
 /* Adds the action unless its limit forbids it. */
 static void act(struct step *s, enum overuse_type type, const struct suspect *suspect,
@@ -158,18 +140,16 @@ static void act(struct step *s, enum overuse_type type, const struct suspect *su
 {
     struct overuse *o = s->o;
     const struct usage_container *c = &s->u->containers[suspect->container];
-    cleanup_buf struct buf key = {0};
-    limit_key(s->u, c, type, &key);
-    struct limit *l = find_limit(o, buf_span(&key));
+    cleanup_free char *key = limit_key(s->u, c, type);
+    struct limit *l = find_limit(o, key);
     if ((l && s->now_ms < l->until_ms) || (!l && o->n_limits == OVERUSE_MAX_LIMITS))
         return;
     if (!l) {
         MEM_GROW(o->limits, o->cap_limits, o->n_limits + 1);
         l = &o->limits[o->n_limits++];
-        *l = (struct limit){.key = key};
-        key = (struct buf){0}; /* moved */
+        *l = (struct limit){.key = steal(&key)};
     }
-    l->again_ms = again_ms(type);
+    l->again_ms = again_ms[type];
     l->until_ms = s->now_ms + l->again_ms;
     l->pending = true;
     MEM_GROW(s->actions->items, s->actions->cap, s->actions->n + 1);
@@ -183,19 +163,17 @@ static void act(struct step *s, enum overuse_type type, const struct suspect *su
 
 static bool is_pending(const struct step *s, const struct usage_container *c)
 {
-    enum overuse_type type = s->o->settings.most;
-    cleanup_buf struct buf key = {0};
-    limit_key(s->u, c, type, &key);
-    const struct limit *l = find_limit(s->o, buf_span(&key));
+    cleanup_free char *key = limit_key(s->u, c, s->o->settings.most);
+    const struct limit *l = find_limit(s->o, key);
     return l && l->pending && s->now_ms < l->until_ms;
 }
 
 void overuse_evicted(struct overuse *o, int64_t now_ms, struct span pod_uid,
                      bool accepted, int64_t retry_after_ms)
 {
-    cleanup_buf struct buf key = {0};
-    limit_key(NULL, &(struct usage_container){.pod_uid = pod_uid}, OVERUSE_EVICT, &key);
-    struct limit *l = find_limit(o, buf_span(&key));
+    cleanup_free char *key =
+        limit_key(NULL, &(struct usage_container){.pod_uid = pod_uid}, OVERUSE_EVICT);
+    struct limit *l = find_limit(o, key);
     if (!l)
         return;
     l->again_ms = OVERUSE_EVICT_AGAIN_MS;
@@ -215,9 +193,8 @@ void overuse_evicted(struct overuse *o, int64_t now_ms, struct span pod_uid,
 
 void overuse_kill_failed(struct overuse *o, const struct usage *u, size_t container)
 {
-    cleanup_buf struct buf key = {0};
-    limit_key(u, &u->containers[container], OVERUSE_KILL, &key);
-    struct limit *l = find_limit(o, buf_span(&key));
+    cleanup_free char *key = limit_key(u, &u->containers[container], OVERUSE_KILL);
+    struct limit *l = find_limit(o, key);
     if (l)
         l->pending = false;
 }
@@ -261,7 +238,8 @@ static bool is_whole(const struct usage *u, const struct usage_container *c)
 /* -- init containers -- */
 
 /* Is the init container of the pod of `c`? A container without a process has no UID. */
-static bool is_of_pod(const struct usage_init *init, const struct usage_container *c)
+static bool is_of_pod(const struct usage_init_promise *init,
+                      const struct usage_container *c)
 {
     return span_eq(init->pod, c->pod) && span_eq(init->ns, c->ns) &&
            (!c->pod_uid.n || span_eq(init->pod_uid, c->pod_uid));
@@ -274,7 +252,7 @@ static int64_t init_promise(const struct usage *u, const struct usage_container 
 {
     int64_t most = 0;
     for (size_t i = 0; i < u->n_inits; i++) {
-        const struct usage_init *init = &u->inits[i];
+        const struct usage_init_promise *init = &u->inits[i];
         if (!is_of_pod(init, c))
             continue;
         *any = true;
@@ -383,18 +361,16 @@ static bool is_over(const struct step *s, size_t i)
 static int64_t note_over(struct step *s, size_t i)
 {
     struct overuse *o = s->o;
-    cleanup_buf struct buf key = {0};
-    over_key(s->u, &s->u->containers[i], &key);
+    cleanup_free char *key = over_key(s->u, &s->u->containers[i]);
     struct over *over = NULL;
     for (size_t k = 0; k < o->n_overs && !over; k++)
-        if (span_eq(buf_span(&o->overs[k].key), buf_span(&key)))
+        if (strcmp(o->overs[k].key, key) == 0)
             over = &o->overs[k];
     if (!over) {
         MEM_GROW(o->overs, o->cap_overs, o->n_overs + 1);
         over = &o->overs[o->n_overs++];
         *over = (struct over){
-            .key = key, .seen_ms = s->u->taken_ms, .since_ms = s->u->taken_ms};
-        key = (struct buf){0}; /* moved */
+            .key = steal(&key), .seen_ms = s->u->taken_ms, .since_ms = s->u->taken_ms};
     }
     int64_t since_ms = s->u->taken_ms - over->seen_ms;
     int64_t most_ms = (o->settings.grace_ms + 1) / 2;
@@ -409,15 +385,14 @@ static int64_t note_over(struct step *s, size_t i)
 static void forget_others(struct step *s, size_t card)
 {
     struct overuse *o = s->o;
-    cleanup_buf struct buf prefix = {0};
-    add_card_key(&prefix, &s->u->cards[card]);
+    cleanup_free char *prefix = xasprintf(CARD_KEY, CARD_ARG(&s->u->cards[card]));
     for (size_t i = 0; i < o->n_overs;) {
         struct over *over = &o->overs[i];
-        if (over->fresh || !span_starts(buf_span(&over->key), buf_span(&prefix))) {
+        if (over->fresh || strncmp(over->key, prefix, strlen(prefix)) != 0) {
             i++;
             continue;
         }
-        buf_fini(&over->key);
+        free(over->key);
         *over = o->overs[--o->n_overs];
     }
     for (size_t i = 0; i < o->n_overs; i++)

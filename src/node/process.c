@@ -4,203 +4,132 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <regex.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 enum {
     ID_MIN = 32, /* shortest container ID; no other cgroup has such a name */
     STAT_MAX = 4096,
-    STARTED = 22,  /* field of /proc/PID/stat: the start time */
-    AFTER_COMM = 3 /* the field after the name, which is in parentheses */
+    CGROUP_MAX = 64 * 1024, /* cgroup v1 has some 14 lines */
+    STARTED = 22,           /* field of /proc/PID/stat: the start time */
+    AFTER_COMM = 3          /* the field after the name, which is in parentheses */
 };
-
-/* -- the container of a cgroup -- */
 
 static bool ends(struct span s, struct span suffix)
 {
     return s.n >= suffix.n && !memcmp(s.p + s.n - suffix.n, suffix.p, suffix.n);
 }
 
-static struct span without(struct span s, size_t head, size_t tail)
-{
-    return (struct span){s.p + head, s.n - head - tail};
-}
-
-static bool is_word(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-/* A UID as in the name of a cgroup; '_' is systemd's '-'. */
-static bool copy_uid(struct span s, char out[PROCESS_CONTAINER_ID])
-{
-    if (!s.n || s.n >= PROCESS_CONTAINER_ID)
-        return false;
-    for (size_t i = 0; i < s.n; i++) {
-        if (!is_word(s.p[i]) && s.p[i] != '-' && s.p[i] != '_')
-            return false;
-        out[i] = s.p[i] == '_' ? '-' : s.p[i];
-    }
-    out[s.n] = '\0';
-    return true;
-}
-
-static bool is_id(struct span s)
-{
-    for (size_t i = 0; i < s.n; i++)
-        if (!(s.p[i] >= '0' && s.p[i] <= '9') && !(s.p[i] >= 'a' && s.p[i] <= 'f'))
-            return false;
-    return s.n >= ID_MIN;
-}
-
-static bool copy_id(struct span s, char out[PROCESS_CONTAINER_ID])
-{
-    if (!is_id(s) || s.n >= PROCESS_CONTAINER_ID)
-        return false;
-    memcpy(out, s.p, s.n);
-    out[s.n] = '\0';
-    return true;
-}
+/* -- the container of a cgroup -- */
 
 /* "<ID>", or "<runtime>-<ID>.scope". */
-static bool read_container(struct span name, char id[PROCESS_CONTAINER_ID])
+#define CONTAINER "([0-9a-f]+|[^/]*-([0-9a-f]+)\\.scope)"
+/* "kubepods-burstable-pod<UID>.slice", where the UID has no '-'; a kubelet with a
+ * --cgroup-root has further words before "kubepods". A runtime and a container can follow
+ * after ':'. */
+#define SLICE "/([^/:]*-)?kubepods(-[^/:]*)?-pod([A-Za-z0-9_]+)\\.slice(:[^:/]*:|:|/|$)"
+/* "pod<UID>" in kubepods, or in burstable or besteffort in kubepods. What is above the root
+ * of the reader's namespace is "..". */
+#define FOLDER "/(kubepods|\\.\\.)/((burstable|besteffort)/)?pod([A-Za-z0-9_-]+)(/|$)"
+
+/* The outermost pod in a path, and its container; or a container in the pod of the reader,
+ * whose name the path lacks. */
+static const char pattern[] =
+    "(" SLICE "|" FOLDER ")(" CONTAINER "(/|$))?|^/\\.\\./" CONTAINER "$";
+enum { UID = 4, UID_OF_FOLDER = 9, ID = 12, OWN_ID = 15, GROUPS = OWN_ID + 2 };
+
+static struct span group(struct span path, const regmatch_t *m)
 {
-    if (!ends(name, SPAN(".scope")))
-        return copy_id(name, id);
-    name = without(name, 0, sizeof ".scope" - 1);
-    for (size_t i = name.n; i > 0; i--)
-        if (name.p[i - 1] == '-')
-            return copy_id(without(name, i, 0), id);
-    return false;
+    if (m->rm_so < 0)
+        return (struct span){0};
+    return (struct span){path.p + m->rm_so, (size_t)(m->rm_eo - m->rm_so)};
 }
 
-/* Is "kubepods" one of the words between the '-' of a slice's name? A kubelet with a
- * --cgroup-root has further words before it. */
-static bool has_kubepods(struct span slice)
+/* The ID of a CONTAINER. */
+static struct span id_of(struct span path, const regmatch_t *m)
 {
-    while (slice.p) {
-        if (span_eq(span_cut(&slice, '-'), SPAN("kubepods")))
-            return true;
+    struct span id = group(path, m[1].rm_so < 0 ? m : m + 1);
+    return id.n < ID_MIN ? (struct span){0} : id;
+}
+
+/* Where one path is. The strings are in the path and in the arena. */
+static struct usage_place read_path(const regex_t *re, struct span path, struct arena *a)
+{
+    static const struct span deleted = SPAN(" (deleted)");
+    struct usage_place p = {.kind = USAGE_OUTSIDE};
+    if (ends(path, deleted)) /* cgroup v2: the process outlived it */
+        path.n -= deleted.n;
+    regmatch_t m[GROUPS] = {{.rm_eo = (regoff_t)path.n}};
+    if (!span_starts(path, SPAN("/")))
+        p.kind = USAGE_UNMAPPED;
+    else if (regexec(re, path.p, GROUPS, m, REG_STARTEND) == 0) {
+        p.pod_uid =
+            arena_copy(a, group(path, &m[m[UID].rm_so < 0 ? UID_OF_FOLDER : UID]));
+        p.container_id = id_of(path, &m[ID]);
+        if (p.pod_uid.n)
+            p.kind = USAGE_CONTAINER;
+        else if (id_of(path, &m[OWN_ID]).n)
+            p.kind = USAGE_UNMAPPED;
+        for (size_t i = 0; i < p.pod_uid.n; i++) /* '_' is systemd's '-' */
+            if (p.pod_uid.p[i] == '_')
+                ((char *)p.pod_uid.p)[i] = '-';
     }
-    return false;
-}
-
-/* "kubepods-burstable-pod<UID>.slice", where the UID has no '-'. */
-static bool read_pod_slice(struct span name, char uid[PROCESS_CONTAINER_ID])
-{
-    static const size_t pod = sizeof "-pod" - 1;
-    if (!ends(name, SPAN(".slice")))
-        return false;
-    name = without(name, 0, sizeof ".slice" - 1);
-    size_t at = name.n;
-    while (at && name.p[at - 1] != '-')
-        at--;
-    if (!at || !span_starts(without(name, at - 1, 0), SPAN("-pod")))
-        return false;
-    return has_kubepods((struct span){name.p, at - 1}) &&
-           copy_uid(without(name, at - 1 + pod, 0), uid);
-}
-
-/* "pod<UID>" in kubepods, or in burstable or besteffort in kubepods. What is above the
- * root of the reader's namespace is "..". */
-static bool read_pod_folder(const struct span last[3], char uid[PROCESS_CONTAINER_ID])
-{
-    struct span parent = last[1], grandparent = last[2];
-    bool class =
-        span_eq(parent, SPAN("burstable")) || span_eq(parent, SPAN("besteffort"));
-    struct span above = class ? grandparent : parent;
-    bool in = span_eq(parent, SPAN("..")) || span_eq(parent, SPAN("kubepods")) ||
-              span_eq(above, SPAN("..")) || span_eq(above, SPAN("kubepods"));
-    return in && span_starts(last[0], SPAN("pod")) &&
-           copy_uid(without(last[0], 3, 0), uid);
-}
-
-/* One path. */
-static struct process_container read_path(struct span path)
-{
-    struct process_container c = {.kind = PROCESS_CONTAINER_NONE};
-    struct span last[3] = {0}; /* this component, its parent, and the parent of that */
-    if (!span_starts(path, SPAN("/"))) {
-        c.kind = PROCESS_CONTAINER_UNCLEAR;
-        return c;
-    }
-    if (ends(path, SPAN(" (deleted)"))) /* cgroup v2: the process outlived it */
-        path = without(path, 0, sizeof " (deleted)" - 1);
-    while (path.p) {
-        last[2] = last[1];
-        last[1] = last[0];
-        last[0] = span_cut(&path, '/');
-        if (c.kind == PROCESS_CONTAINER_FOUND) {
-            read_container(last[0], c.id);
-            return c;
-        }
-        struct span rest = last[0], slice = span_cut(&rest, ':');
-        if (read_pod_slice(slice, c.pod_uid) || read_pod_folder(last, c.pod_uid))
-            c.kind = PROCESS_CONTAINER_FOUND;
-        if (c.kind == PROCESS_CONTAINER_FOUND && rest.p) {
-            span_cut(&rest, ':'); /* the runtime */
-            read_container(rest, c.id);
-            return c;
-        }
-    }
-    /* A container in the pod of the reader, whose name the path lacks. */
-    if (span_eq(last[1], SPAN("..")) && last[2].p && !last[2].n && read_container(last[0], c.id))
-        c = (struct process_container){.kind = PROCESS_CONTAINER_UNCLEAR};
-    return c;
+    return p;
 }
 
 /* Joins the paths of two hierarchies of cgroup v1, which can lack each other's cgroups. */
-static void join(struct process_container *c, const struct process_container *line)
+static void join(struct usage_place *p, const struct usage_place *line)
 {
-    bool same = !strcmp(c->pod_uid, line->pod_uid) &&
-                (!c->id[0] || !line->id[0] || !strcmp(c->id, line->id));
-    if (line->kind == PROCESS_CONTAINER_NONE || c->kind == PROCESS_CONTAINER_UNCLEAR)
+    bool same = span_eq(p->pod_uid, line->pod_uid) &&
+                (!p->container_id.n || !line->container_id.n ||
+                 span_eq(p->container_id, line->container_id));
+    if (line->kind == USAGE_OUTSIDE || p->kind == USAGE_UNMAPPED)
         return;
-    if (c->kind == PROCESS_CONTAINER_NONE)
-        *c = *line;
-    else if (line->kind == PROCESS_CONTAINER_UNCLEAR || !same)
-        *c = (struct process_container){.kind = PROCESS_CONTAINER_UNCLEAR};
-    else if (!c->id[0])
-        memcpy(c->id, line->id, sizeof c->id);
+    if (p->kind == USAGE_OUTSIDE)
+        *p = *line;
+    else if (line->kind == USAGE_UNMAPPED || !same)
+        *p = (struct usage_place){.kind = USAGE_UNMAPPED};
+    else if (!p->container_id.n)
+        p->container_id = line->container_id;
 }
 
-struct process_container process_container_of(struct span text)
+/* The place in the text of /proc/PID/cgroup. */
+static struct usage_place read_cgroup(const regex_t *re, struct span text,
+                                      struct arena *a)
 {
-    static const struct process_container unclear = {.kind = PROCESS_CONTAINER_UNCLEAR};
-    struct process_container c = {.kind = PROCESS_CONTAINER_NONE};
-    bool any = false;
-    if (text.n > PROCESS_CONTAINER_TEXT || memchr(text.n ? text.p : "", 0, text.n))
-        return unclear;
-    while (text.p && text.n) { /* "<number>:<controllers>:<path>" */
-        struct span rest = span_cut(&text, '\n'), number = span_cut(&rest, ':');
+    struct usage_place p = {.kind = USAGE_OUTSIDE};
+    if (!text.n || memchr(text.p, 0, text.n))
+        p.kind = USAGE_UNMAPPED;
+    while (text.n) { /* "<number>:<controllers>:<path>" */
+        struct span path = span_cut(&text, '\n'), number = span_cut(&path, ':');
+        struct usage_place line = {.kind = USAGE_UNMAPPED};
         int64_t hierarchy;
-        if (!rest.p || !span_i64(number, &hierarchy) || hierarchy < 0)
-            return unclear;
-        span_cut(&rest, ':');
-        if (!rest.p)
-            return unclear;
-        struct process_container line = read_path(rest);
-        join(&c, &line);
-        any = true;
+        span_cut(&path, ':');
+        if (path.p && span_i64(number, &hierarchy) && hierarchy >= 0)
+            line = read_path(re, path, a);
+        join(&p, &line);
     }
-    return any ? c : unclear;
+    return p;
 }
 
 /* -- the names of containers -- */
 
-bool process_name_parse(struct span link, struct usage_name *name)
+/* Reads the name of one link. False: it is none of a container. Borrowed from `link`. */
+static bool read_link_name(struct span link, struct usage_name *name)
 {
-    if (!ends(link, SPAN(".log")))
+    static const struct span suffix = SPAN(".log");
+    if (!ends(link, suffix))
         return false;
-    link = without(link, 0, sizeof ".log" - 1);
+    link.n -= suffix.n;
     *name = (struct usage_name){.pod = span_cut(&link, '_')};
     name->ns = span_cut(&link, '_');
     const char *dash = link.n ? memrchr(link.p, '-', link.n) : NULL;
@@ -208,7 +137,9 @@ bool process_name_parse(struct span link, struct usage_name *name)
         return false;
     name->container = (struct span){link.p, (size_t)(dash - link.p)};
     name->container_id = (struct span){dash + 1, link.n - name->container.n - 1};
-    return name->pod.n && name->ns.n && name->container.n && is_id(name->container_id) &&
+    return name->pod.n && name->ns.n && name->container.n &&
+           name->container_id.n >= ID_MIN &&
+           strspn(name->container_id.p, "0123456789abcdef") == name->container_id.n &&
            !memchr(link.p, '_', link.n);
 }
 
@@ -219,7 +150,7 @@ static void close_folder(DIR **dir)
 }
 
 int process_names_read(const char *host_root, struct arena *a,
-                         const struct usage_name **names, size_t *n, struct err *err)
+                       const struct usage_name **names, size_t *n, struct err *err)
 {
     cleanup_free char *path = xasprintf("%s/" PROCESS_NAMES_FOLDER, host_root);
     __attribute__((cleanup(close_folder))) DIR *dir = opendir(path);
@@ -231,7 +162,7 @@ int process_names_read(const char *host_root, struct arena *a,
         return err_set(err, ERR_UNAVAILABLE, "%s: %m", path);
     while (*n < USAGE_MAX_IDS && (entry = readdir(dir))) {
         struct usage_name name;
-        if (!process_name_parse(arena_copy(a, span_of(entry->d_name)), &name))
+        if (!read_link_name(arena_copy(a, span_of(entry->d_name)), &name))
             continue;
         MEM_GROW(list, cap, *n + 1);
         list[(*n)++] = name;
@@ -244,28 +175,6 @@ int process_names_read(const char *host_root, struct arena *a,
 }
 
 /* -- /proc -- */
-
-/* Appends a file of a folder; at most `max` bytes. -1: errno is set. */
-static int read_at(int folder, const char *name, size_t max, struct buf *out)
-{
-    cleanup_close int fd = openat(folder, name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    buf_reserve(out, max + 1);
-    while (out->n <= max) {
-        ssize_t n = read(fd, out->p + out->n, max + 1 - out->n);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -1;
-        if (n == 0)
-            return 0;
-        out->n += (size_t)n;
-        out->p[out->n] = '\0';
-    }
-    errno = EFBIG;
-    return -1;
-}
 
 /* What /proc/PID/stat has. */
 struct stat_line {
@@ -296,27 +205,17 @@ static bool read_stat(struct span stat, struct stat_line *line)
     return true;
 }
 
-static int open_process(const char *host_root, int64_t pid)
+/* The name is in `text`. ERR_NOT_FOUND: the process has ended. */
+static int read_line(const char *host_root, int64_t pid, struct buf *text,
+                     struct stat_line *line, struct err *err)
 {
-    cleanup_free char *path = xasprintf("%s/proc/%" PRId64, host_root, pid);
-    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
-
-/* The name is in `text`. -1: errno is ENOENT or ESRCH when the process ended. */
-static int read_line(int folder, struct buf *text, struct stat_line *line)
-{
+    cleanup_free char *path = xasprintf("%s/proc/%" PRId64 "/stat", host_root, pid);
     buf_clear(text);
-    if (read_at(folder, "stat", STAT_MAX, text))
+    if (file_read(path, STAT_MAX, text, err))
         return -1;
-    if (read_stat(buf_span(text), line))
-        return 0;
-    errno = EINVAL;
-    return -1;
-}
-
-static bool has_ended(void)
-{
-    return errno == ENOENT || errno == ESRCH;
+    return read_stat(buf_span(text), line)
+               ? 0
+               : err_set(err, ERR_INVALID, "%s is malformed", path);
 }
 
 /* cgroup v1 shows a main thread that has exited in no cgroup, while the other threads of
@@ -326,36 +225,31 @@ static bool has_exited(const struct stat_line *line)
     return line->state == 'Z' || line->state == 'X';
 }
 
-static void read_place(const char *host_root, struct usage_place *place,
-                       struct arena *a)
+static void read_place(const char *host_root, const regex_t *re,
+                       struct usage_place *place, struct arena *a)
 {
     cleanup_buf struct buf text = {0}, cgroup = {0};
-    struct stat_line before = {0}, after = {0};
-    cleanup_close int folder = open_process(host_root, place->pid.pid);
-    place->kind = USAGE_ENDED;
-    if (folder < 0 || read_line(folder, &text, &before)) {
-        place->kind = has_ended() ? USAGE_ENDED : USAGE_UNMAPPED;
-        return;
-    }
+    cleanup_free char *path =
+        xasprintf("%s/proc/%" PRId64 "/cgroup", host_root, place->pid.pid);
+    struct stat_line before = {0}, after;
+    struct err err;
+    int rc = read_line(host_root, place->pid.pid, &text, &before, &err);
     place->pid.started = before.started;
     place->name = arena_copy(a, before.name);
-    if (read_at(folder, "cgroup", PROCESS_CONTAINER_TEXT, &cgroup)) {
-        place->kind = has_ended() ? USAGE_ENDED : USAGE_UNMAPPED;
+    if (rc || file_read(path, CGROUP_MAX, &cgroup, &err)) {
+        if (err.code == ERR_NOT_FOUND)
+            place->kind = USAGE_ENDED;
         return;
     }
-    if (read_line(folder, &text, &after) || after.started != before.started) {
-        place->kind = USAGE_UNMAPPED; /* seen again in the next sample, or not at all */
+    if (read_line(host_root, place->pid.pid, &text, &after, &err) ||
+        after.started != before.started)
+        return; /* seen again in the next sample, or not at all */
+    struct usage_place p = read_cgroup(re, buf_span(&cgroup), a);
+    if (p.kind == USAGE_OUTSIDE && has_exited(&after))
         return;
-    }
-    struct process_container c = process_container_of(buf_span(&cgroup));
-    bool outside = c.kind == PROCESS_CONTAINER_NONE && !has_exited(&after);
-    place->kind = c.kind == PROCESS_CONTAINER_FOUND ? USAGE_CONTAINER
-                  : outside                         ? USAGE_OUTSIDE
-                                                    : USAGE_UNMAPPED;
-    if (place->kind != USAGE_CONTAINER)
-        return;
-    place->pod_uid = arena_copy(a, span_of(c.pod_uid));
-    place->container_id = arena_copy(a, span_of(c.id));
+    place->kind = p.kind;
+    place->pod_uid = p.pod_uid;
+    place->container_id = arena_copy(a, p.container_id);
 }
 
 /* The second process of the first PID namespace, and of no other one, is kthreadd. Its
@@ -363,9 +257,8 @@ static void read_place(const char *host_root, struct usage_place *place,
 int process_check_host(const char *host_root, struct err *err)
 {
     cleanup_buf struct buf text = {0};
-    struct stat_line line = {0};
-    cleanup_close int folder = open_process(host_root, 2);
-    if (folder >= 0 && read_line(folder, &text, &line) == 0 &&
+    struct stat_line line;
+    if (read_line(host_root, 2, &text, &line, NULL) == 0 &&
         span_eq(line.name, SPAN("kthreadd")))
         return 0;
     return err_set(err, ERR_UNAVAILABLE,
@@ -380,10 +273,11 @@ static int by_pid(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-void process_places(const char *host_root, const struct gpu_sample *s,
-                           struct arena *a, const struct usage_place **places, size_t *n)
+void process_places(const char *host_root, const struct gpu_sample *s, struct arena *a,
+                    const struct usage_place **places, size_t *n)
 {
     size_t all = 0, kept = 0;
+    regex_t re;
     bool is_host = process_check_host(host_root, &(struct err){0}) == 0;
     for (size_t i = 0; i < s->n_cards; i++)
         all += s->cards[i].n_processes;
@@ -395,26 +289,19 @@ void process_places(const char *host_root, const struct gpu_sample *s,
                 list[all++].pid.pid = s->cards[i].processes[k].pid;
     if (all)
         qsort(list, all, sizeof *list, by_pid);
+    if (regcomp(&re, pattern, REG_EXTENDED))
+        abort();
     for (size_t i = 0; i < all; i++) {
         if (i && list[i].pid.pid == list[i - 1].pid.pid)
             continue;
         struct usage_place *place = &list[kept++];
         *place = (struct usage_place){.pid = list[i].pid, .kind = USAGE_UNMAPPED};
         if (is_host)
-            read_place(host_root, place, a);
+            read_place(host_root, &re, place, a);
     }
+    regfree(&re);
     *places = list;
     *n = kept;
-}
-
-/* Whether the pid is still that of the process which was measured. */
-static bool is_same_process(const struct usage_pid *pid)
-{
-    cleanup_buf struct buf text = {0};
-    struct stat_line line = {0};
-    cleanup_close int folder = open_process("", pid->pid);
-    return folder >= 0 && read_line(folder, &text, &line) == 0 &&
-           line.started == pid->started;
 }
 
 /* -- kill -- */
@@ -430,6 +317,8 @@ static int fail_signal(const struct usage_pid *pid, const char *call, struct err
 
 int process_kill(const struct usage_pid *pid, struct err *err)
 {
+    cleanup_buf struct buf text = {0};
+    struct stat_line line;
     if (pid->pid <= 1 || pid->pid > INT_MAX || pid->pid == getpid())
         return err_set(err, ERR_INVALID, "process %lld is never killed",
                        (long long)pid->pid);
@@ -437,7 +326,7 @@ int process_kill(const struct usage_pid *pid, struct err *err)
     cleanup_close int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid->pid, 0);
     if (fd < 0)
         return fail_signal(pid, "pidfd_open", err);
-    if (!is_same_process(pid))
+    if (read_line("", pid->pid, &text, &line, NULL) || line.started != pid->started)
         return err_set(err, ERR_NOT_FOUND, "process %lld has ended", (long long)pid->pid);
     if (syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0))
         return fail_signal(pid, "pidfd_send_signal", err);

@@ -10,26 +10,14 @@
 
 enum { MIB = 1 << 20 };
 
-/* One process on one card. */
-struct row {
-    size_t card;
-    const struct gpu_process *process;
-    const struct usage_place *place; /* NULL: it has none */
-    const struct usage_name *name;   /* NULL: its container has no known name */
-};
-
 struct builder {
-    const struct usage_input *in;
+    struct usage_input in;
     struct usage *u;
     struct usage_card *cards;
-    const struct usage_name *names; /* sorted by container ID */
-    struct row *rows;         /* of processes in containers */
-    size_t n_rows;
     bool unnamed[GPU_MAX_CARDS]; /* a container on the card has no known name */
     struct usage_container *containers;
     size_t n_containers, cap_containers;
     struct usage_process *outside;
-    size_t n_outside;
 };
 
 void usage_fini(struct usage *u)
@@ -43,34 +31,16 @@ static int64_t mib_of(int64_t bytes)
     return bytes < 0 ? -1 : bytes / MIB + (bytes % MIB != 0);
 }
 
-/* -- order -- */
-
-static int compare(int64_t a, int64_t b)
+/* A sum with an unknown part is unknown. */
+static int64_t add(int64_t a, int64_t b)
 {
-    return (a > b) - (a < b);
-}
-
-static int by_container_id(const void *a, const void *b)
-{
-    return span_cmp(((const struct usage_name *)a)->container_id,
-                    ((const struct usage_name *)b)->container_id);
-}
-
-static int by_row(const void *a, const void *b)
-{
-    const struct row *x = a, *y = b;
-    int order = compare((int64_t)x->card, (int64_t)y->card);
-    if (!order)
-        order = span_cmp(x->place->pod_uid, y->place->pod_uid);
-    if (!order)
-        order = span_cmp(x->place->container_id, y->place->container_id);
-    return order ? order : compare(x->process->pid, y->process->pid);
+    return a < 0 || b < 0 ? -1 : a + b;
 }
 
 static int by_container(const void *a, const void *b)
 {
     const struct usage_container *x = a, *y = b;
-    int order = compare((int64_t)x->card, (int64_t)y->card);
+    int order = (x->card > y->card) - (x->card < y->card);
     order = order ? order : span_cmp(x->ns, y->ns);
     order = order ? order : span_cmp(x->pod, y->pod);
     order = order ? order : span_cmp(x->name, y->name);
@@ -78,7 +48,22 @@ static int by_container(const void *a, const void *b)
     return order ? order : span_cmp(x->container_id, y->container_id);
 }
 
-/* -- cards -- */
+static bool is_named(const struct usage_container *c, struct span ns, struct span pod,
+                     struct span name)
+{
+    return c->ns.n && span_eq(c->ns, ns) && span_eq(c->pod, pod) &&
+           span_eq(c->name, name);
+}
+
+static struct usage_container *add_container(struct builder *b,
+                                             const struct usage_container *c)
+{
+    MEM_GROW(b->containers, b->cap_containers, b->n_containers + 1);
+    b->containers[b->n_containers] = *c;
+    return &b->containers[b->n_containers++];
+}
+
+/* -- what is used -- */
 
 static void set_incomplete(struct usage_card *card, const char *why)
 {
@@ -87,61 +72,94 @@ static void set_incomplete(struct usage_card *card, const char *why)
         snprintf(card->incomplete, sizeof card->incomplete, "%s", why);
 }
 
-static void add_cards(struct builder *b)
-{
-    const struct gpu_sample *s = b->in->sample;
-    b->cards = arena_zalloc(&b->u->arena, (s->n_cards + 1) * sizeof *b->cards);
-    for (size_t i = 0; i < s->n_cards; i++) {
-        const struct gpu_card *from = &s->cards[i];
-        struct usage_card *card = &b->cards[b->u->n_cards];
-        if (from->state == GPU_MIG)
-            continue;
-        *card = (struct usage_card){
-            .index = from->index,
-            .uuid = arena_copy(&b->u->arena, span_of(from->uuid)),
-            .total_mib = gpu_value(from, GPU_MEM_TOTAL, -1),
-            .free_mib = gpu_value(from, GPU_MEM_FREE, -1),
-            .complete = true,
-        };
-        card->total_mib = card->total_mib < 0 ? -1 : card->total_mib / MIB;
-        card->free_mib = card->free_mib < 0 ? -1 : card->free_mib / MIB;
-        if (!from->processes_known)
-            set_incomplete(card, "NVML does not list its processes");
-        b->u->n_cards++;
-    }
-    b->u->cards = b->cards;
-}
-
-/* -- processes -- */
-
 static const struct usage_place *place_of(const struct usage_input *in, int64_t pid)
 {
     size_t at = ARRAY_LOWER_BOUND(p, in->places, in->n_places, p->pid.pid < pid);
     return at < in->n_places && in->places[at].pid.pid == pid ? &in->places[at] : NULL;
 }
 
-static const struct usage_name *name_of(const struct builder *b, struct span id)
+/* Sets what is known of the promise of a container that uses the card: nothing, or that it
+ * is an init container. Without a promise on any card, its pod may have been promised one by
+ * its labels, without a device of the kubelet. The kubelet does not list an init container,
+ * which has a promise all the same; a pod of the same name has another UID. */
+static void begin_promise(const struct builder *b, struct usage_container *c)
 {
-    struct usage_name key = {.container_id = id};
-    if (!id.n || !b->in->n_names)
-        return NULL;
-    return bsearch(&key, b->names, b->in->n_names, sizeof key, by_container_id);
+    const struct usage_input *in = &b->in;
+    struct span uuid = b->cards[c->card].uuid;
+    bool listed = false;
+    int64_t mib = 0;
+    c->promised_mib = -1;
+    for (size_t i = 0; i < in->n_promises; i++)
+        if (is_named(c, in->promises[i].ns, in->promises[i].pod,
+                     in->promises[i].container))
+            c->promised_mib = 0;
+    for (size_t i = 0; i < in->n_listed; i++)
+        listed |=
+            is_named(c, in->listed[i].ns, in->listed[i].pod, in->listed[i].container);
+    c->promise_unclear = !uuid.n || !listed;
+    for (size_t i = 0; i < in->n_inits && c->promise_unclear; i++) {
+        const struct usage_init_promise *p = &in->inits[i];
+        if (!span_eq(p->pod_uid, c->pod_uid) || !is_named(c, p->ns, p->pod, p->container))
+            continue;
+        c->init = true;
+        mib = span_eq(p->uuid, uuid) ? p->mib : mib;
+    }
+    if (c->init && uuid.n) {
+        c->promised_mib = mib;
+        c->promise_unclear = mib < 0;
+    }
 }
 
-/* The process chooses its name. */
-static void copy_name(char out[USAGE_NAME], struct span name)
+/* The container in that place, found or added. */
+static struct usage_container *container_at(struct builder *b, size_t card,
+                                            const struct usage_place *place)
 {
-    size_t n = name.n < USAGE_NAME ? name.n : USAGE_NAME - 1;
-    for (size_t i = 0; i < n; i++)
-        out[i] = name.p[i] >= ' ' && name.p[i] <= '~' ? name.p[i] : '?';
-    out[n] = '\0';
+    struct arena *a = &b->u->arena;
+    struct usage_container c = {.card = card};
+    for (size_t i = 0; i < b->n_containers; i++)
+        if (b->containers[i].card == card &&
+            span_eq(b->containers[i].pod_uid, place->pod_uid) &&
+            span_eq(b->containers[i].container_id, place->container_id))
+            return &b->containers[i];
+    c.pod_uid = arena_copy(a, place->pod_uid);
+    c.container_id = arena_copy(a, place->container_id);
+    for (size_t i = 0; i < b->in.n_names && place->container_id.n; i++) {
+        const struct usage_name *name = &b->in.names[i];
+        if (!span_eq(name->container_id, place->container_id))
+            continue;
+        c.ns = arena_copy(a, name->ns);
+        c.pod = arena_copy(a, name->pod);
+        c.name = arena_copy(a, name->container);
+        break;
+    }
+    b->unnamed[card] |= !c.ns.n;
+    begin_promise(b, &c);
+    return add_container(b, &c);
 }
 
-static void add_outside(struct builder *b, size_t card,
-                        const struct gpu_process *process,
+/* Until all processes are added, `used_mib` are bytes. */
+static void add_use(struct builder *b, size_t card, const struct gpu_process *process,
+                    const struct usage_place *place)
+{
+    struct usage_container *c = container_at(b, card, place);
+    struct usage_pid *pids = (struct usage_pid *)c->pids;
+    if ((c->n_pids & (c->n_pids - 1)) == 0) { /* full */
+        pids = arena_alloc(&b->u->arena, (2 * c->n_pids + 1) * sizeof *pids);
+        if (c->n_pids)
+            memcpy(pids, c->pids, c->n_pids * sizeof *pids);
+    }
+    pids[c->n_pids++] = place->pid;
+    c->pids = pids;
+    c->used_mib = add(c->used_mib, process->bytes);
+    c->sm_percent = add(c->sm_percent, process->sm_percent);
+}
+
+/* `place` NULL: not known. The process chooses its name. */
+static void add_outside(struct builder *b, size_t card, const struct gpu_process *process,
                         const struct usage_place *place, bool unmapped)
 {
-    struct usage_process *p = &b->outside[b->n_outside++];
+    struct usage_process *p = &b->outside[b->u->n_outside++];
+    struct span name = place ? place->name : (struct span){0};
     *p = (struct usage_process){
         .card = card,
         .pid = {process->pid, place ? place->pid.started : 0},
@@ -149,211 +167,86 @@ static void add_outside(struct builder *b, size_t card,
         .used_mib = mib_of(process->bytes),
         .sm_percent = process->sm_percent,
     };
-    if (place)
-        copy_name(p->name, place->name);
+    for (size_t i = 0; i < name.n && i < USAGE_NAME - 1; i++)
+        p->name[i] = name.p[i] >= ' ' && name.p[i] <= '~' ? name.p[i] : '?';
 }
 
-static void add_process(struct builder *b, size_t card,
-                        const struct gpu_process *process)
+static void add_process(struct builder *b, size_t card, const struct gpu_process *process)
 {
-    const struct usage_place *place = place_of(b->in, process->pid);
+    const struct usage_place *place = place_of(&b->in, process->pid);
     enum usage_place_kind kind = place ? place->kind : USAGE_UNMAPPED;
-    bool nowhere = kind == USAGE_CONTAINER && !place->pod_uid.n && !place->container_id.n;
+    if (kind == USAGE_CONTAINER && !place->pod_uid.n && !place->container_id.n)
+        kind = USAGE_UNMAPPED;
     if (kind == USAGE_ENDED)
         return;
     if (process->bytes < 0)
         set_incomplete(&b->cards[card], "NVML does not know what a process uses");
-    if (kind == USAGE_UNMAPPED || nowhere) {
+    if (kind == USAGE_UNMAPPED)
         set_incomplete(&b->cards[card], "it is not known where a process runs");
-        add_outside(b, card, process, place, true);
-    } else if (kind == USAGE_OUTSIDE) {
-        add_outside(b, card, process, place, false);
-    } else {
-        const struct usage_name *name = name_of(b, place->container_id);
-        b->rows[b->n_rows++] = (struct row){card, process, place, name};
-        b->unnamed[card] |= !name;
-    }
+    if (kind == USAGE_CONTAINER)
+        add_use(b, card, process, place);
+    else
+        add_outside(b, card, process, place, kind == USAGE_UNMAPPED);
 }
 
-static void add_processes(struct builder *b)
+static int64_t whole_mib(const struct gpu_card *card, enum gpu_metric metric)
 {
-    const struct gpu_sample *s = b->in->sample;
-    size_t all = 0, card = 0;
+    int64_t bytes = gpu_value(card, metric, -1);
+    return bytes < 0 ? -1 : bytes / MIB;
+}
+
+static void add_cards(struct builder *b)
+{
+    const struct gpu_sample *s = b->in.sample;
+    struct usage *u = b->u;
+    size_t all = 0;
     for (size_t i = 0; i < s->n_cards; i++)
         all += s->cards[i].n_processes;
-    b->rows = xcalloc(all + 1, sizeof *b->rows);
-    b->outside = arena_alloc(&b->u->arena, (all + 1) * sizeof *b->outside);
+    u->cards = b->cards = arena_zalloc(&u->arena, (s->n_cards + 1) * sizeof *b->cards);
+    u->outside = b->outside = arena_zalloc(&u->arena, (all + 1) * sizeof *b->outside);
     for (size_t i = 0; i < s->n_cards; i++) {
-        if (s->cards[i].state == GPU_MIG)
+        const struct gpu_card *from = &s->cards[i];
+        struct usage_card *card = &b->cards[u->n_cards];
+        if (from->state == GPU_MIG)
             continue;
-        for (size_t k = 0; k < s->cards[i].n_processes; k++)
-            add_process(b, card, &s->cards[i].processes[k]);
-        card++;
+        *card = (struct usage_card){
+            .index = from->index,
+            .uuid = arena_copy(&u->arena, span_of(from->uuid)),
+            .total_mib = whole_mib(from, GPU_MEM_TOTAL),
+            .free_mib = whole_mib(from, GPU_MEM_FREE),
+            .complete = true,
+        };
+        if (!from->processes_known)
+            set_incomplete(card, "NVML does not list its processes");
+        for (size_t k = 0; k < from->n_processes; k++)
+            add_process(b, u->n_cards, &from->processes[k]);
+        u->n_cards++;
     }
-    b->u->outside = b->outside;
-    b->u->n_outside = b->n_outside;
-}
-
-/* -- promises -- */
-
-/* Is it the container of that name? */
-static bool is_named(const struct usage_name *name, struct span ns, struct span pod,
-                     struct span container)
-{
-    return name && span_eq(name->ns, ns) && span_eq(name->pod, pod) &&
-           span_eq(name->container, container);
-}
-
-/* Whether the container has a promise on any card. Without one, its pod may have been
- * promised a card by its labels, without a device of the kubelet. */
-static bool has_promise(const struct usage_input *in, const struct usage_name *name)
-{
-    for (size_t i = 0; in->promises_known && i < in->n_promises; i++)
-        if (is_named(name, in->promises[i].ns, in->promises[i].pod,
-                     in->promises[i].container))
-            return true;
-    return false;
-}
-
-static bool is_listed(const struct usage_input *in, const struct usage_name *name)
-{
-    for (size_t i = 0; in->promises_known && i < in->n_listed; i++)
-        if (is_named(name, in->listed[i].ns, in->listed[i].pod, in->listed[i].container))
-            return true;
-    return false;
-}
-
-/* What the init container was promised on the card; NULL: nothing. *known: it was
- * promised a part of some card. A pod of the same name has another UID. */
-static const struct usage_init_promise *init_of(const struct builder *b,
-                                                const struct row *row, bool *known)
-{
-    *known = false;
-    for (size_t i = 0; b->in->promises_known && i < b->in->n_inits; i++) {
-        const struct usage_init_promise *p = &b->in->inits[i];
-        if (!span_eq(p->pod_uid, row->place->pod_uid) ||
-            !is_named(row->name, p->ns, p->pod, p->container))
-            continue;
-        *known = true;
-        if (span_eq(p->uuid, b->cards[row->card].uuid))
-            return p;
+    /* The percentages of processes that share the SMs add up to more than 100 only by
+     * rounding and by different sampling times. */
+    for (size_t i = 0; i < b->n_containers; i++) {
+        struct usage_container *c = &b->containers[i];
+        c->used_mib = mib_of(c->used_mib);
+        c->sm_percent = c->sm_percent > 100 ? 100 : c->sm_percent;
     }
-    return NULL;
 }
 
-/* An init container, which the kubelet does not list, has a promise all the same. */
-static void begin_init(const struct builder *b, const struct row *row,
-                      struct usage_container *c)
-{
-    const struct usage_init_promise *p = init_of(b, row, &c->init);
-    if (!c->init || !b->cards[row->card].uuid.n)
-        return;
-    c->promised_mib = p ? p->mib : 0;
-    c->promise_unclear = c->promised_mib < 0;
-}
-
-/* Sets what is known of the promise of a container that uses the card: nothing, or that it
- * is an init container. */
-static void begin_promise(const struct builder *b, const struct row *row,
-                          struct usage_container *c)
-{
-    c->promised_mib = has_promise(b->in, row->name) ? 0 : -1;
-    c->promise_unclear = !b->cards[row->card].uuid.n || !is_listed(b->in, row->name);
-    if (c->promise_unclear)
-        begin_init(b, row, c);
-}
-
-/* -- containers -- */
-
-static struct usage_container *add_container(struct builder *b)
-{
-    MEM_GROW(b->containers, b->cap_containers, b->n_containers + 1);
-    return &b->containers[b->n_containers++];
-}
-
-static bool is_same(const struct row *a, const struct row *b)
-{
-    return a->card == b->card && span_eq(a->place->pod_uid, b->place->pod_uid) &&
-           span_eq(a->place->container_id, b->place->container_id);
-}
-
-/* A sum with an unknown part is unknown. The percentages of processes that share the SMs
- * add up to more than 100 only by rounding and by different sampling times. */
-static void add_use(struct usage_container *c, const struct row *rows, size_t n)
-{
-    int64_t bytes = 0, percent = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct gpu_process *p = rows[i].process;
-        bytes = bytes < 0 || p->bytes < 0 ? -1 : bytes + p->bytes;
-        percent = percent < 0 || p->sm_percent < 0 ? -1 : percent + p->sm_percent;
-    }
-    c->used_mib = mib_of(bytes);
-    c->sm_percent = percent > 100 ? 100 : percent;
-}
-
-/* The container of n rows. */
-static void add_rows(struct builder *b, const struct row *first, size_t n)
-{
-    struct arena *a = &b->u->arena;
-    struct usage_pid *pids = arena_alloc(a, n * sizeof *pids);
-    struct usage_container c = {
-        .card = first->card,
-        .pod_uid = arena_copy(a, first->place->pod_uid),
-        .container_id = arena_copy(a, first->place->container_id),
-        .pids = pids,
-        .n_pids = n,
-    };
-    if (first->name) {
-        c.ns = arena_copy(a, first->name->ns);
-        c.pod = arena_copy(a, first->name->pod);
-        c.name = arena_copy(a, first->name->container);
-    }
-    for (size_t i = 0; i < n; i++)
-        pids[i] = first[i].place->pid;
-    add_use(&c, first, n);
-    begin_promise(b, first, &c);
-    *add_container(b) = c;
-}
-
-static void add_users(struct builder *b)
-{
-    size_t first = 0;
-    if (b->n_rows)
-        qsort(b->rows, b->n_rows, sizeof *b->rows, by_row);
-    for (size_t i = 1; i <= b->n_rows; i++)
-        if (i == b->n_rows || !is_same(&b->rows[first], &b->rows[i])) {
-            add_rows(b, &b->rows[first], i - first);
-            first = i;
-        }
-}
-
-/* -- the promises of all containers -- */
-
-static bool is_of(const struct usage_container *c, const struct usage_promise *p,
-                  size_t card)
-{
-    return c->card == card && c->ns.n && span_eq(c->ns, p->ns) &&
-           span_eq(c->pod, p->pod) && span_eq(c->name, p->container);
-}
-
-static void add_promise(struct usage_container *c, int64_t mib)
-{
-    c->promised_mib = c->promised_mib < 0 || mib < 0 ? -1 : c->promised_mib + mib;
-    c->promise_unclear |= mib < 0;
-}
+/* -- what is promised -- */
 
 /* While a container restarts, two container IDs can have its name: both have its promise.
  */
-static void add_promise_on(struct builder *b, const struct usage_promise *p,
-                         size_t card)
+static void add_promise(struct builder *b, const struct usage_promise *p, size_t card)
 {
     struct arena *a = &b->u->arena;
     bool any = false;
-    for (size_t i = 0; i < b->n_containers; i++)
-        if (is_of(&b->containers[i], p, card)) {
-            add_promise(&b->containers[i], p->mib);
-            any = true;
-        }
+    for (size_t i = 0; i < b->n_containers; i++) {
+        struct usage_container *c = &b->containers[i];
+        if (c->card != card || !is_named(c, p->ns, p->pod, p->container))
+            continue;
+        c->promised_mib = add(c->promised_mib, p->mib);
+        c->promise_unclear |= p->mib < 0;
+        any = true;
+    }
     if (any)
         return;
     struct usage_container c = {
@@ -367,76 +260,60 @@ static void add_promise_on(struct builder *b, const struct usage_promise *p,
     /* A process without a place, or a container without a name, may be of it. */
     if (b->unnamed[card] || !b->cards[card].complete)
         c.used_mib = c.sm_percent = -1;
-    *add_container(b) = c;
+    add_container(b, &c);
 }
 
 static void add_promises(struct builder *b)
 {
-    for (size_t i = 0; b->in->promises_known && i < b->in->n_promises; i++)
-        for (size_t k = 0; k < b->u->n_cards; k++)
-            if (b->cards[k].uuid.n && span_eq(b->cards[k].uuid, b->in->promises[i].uuid))
-                add_promise_on(b, &b->in->promises[i], k);
-}
-
-static void add_inits(struct builder *b)
-{
-    const struct usage_input *in = b->in;
-    struct arena *a = &b->u->arena;
-    struct usage_init *inits = arena_alloc(a, (in->n_inits + 1) * sizeof *inits);
-    for (size_t i = 0; in->promises_known && i < in->n_inits; i++)
-        for (size_t k = 0; k < b->u->n_cards; k++) {
+    const struct usage_input *in = &b->in;
+    struct usage *u = b->u;
+    struct usage_init_promise *inits =
+        arena_alloc(&u->arena, (in->n_inits * u->n_cards + 1) * sizeof *inits);
+    u->inits = inits;
+    for (size_t k = 0; k < u->n_cards; k++) {
+        struct span uuid = b->cards[k].uuid;
+        for (size_t i = 0; i < in->n_promises && uuid.n; i++)
+            if (span_eq(uuid, in->promises[i].uuid))
+                add_promise(b, &in->promises[i], k);
+        for (size_t i = 0; i < in->n_inits && uuid.n; i++) {
             const struct usage_init_promise *p = &in->inits[i];
-            if (!b->cards[k].uuid.n || !span_eq(b->cards[k].uuid, p->uuid))
+            if (!span_eq(uuid, p->uuid))
                 continue;
-            inits[b->u->n_inits++] = (struct usage_init){k,
-                                                         arena_copy(a, p->pod_uid),
-                                                         arena_copy(a, p->ns),
-                                                         arena_copy(a, p->pod),
-                                                         arena_copy(a, p->container),
-                                                         p->mib,
-                                                         p->beside_mib};
-            break; /* cards of one UUID: the first */
+            inits[u->n_inits++] =
+                (struct usage_init_promise){arena_copy(&u->arena, p->pod_uid),
+                                            arena_copy(&u->arena, p->ns),
+                                            arena_copy(&u->arena, p->pod),
+                                            arena_copy(&u->arena, p->container),
+                                            b->cards[k].uuid,
+                                            p->mib,
+                                            p->beside_mib,
+                                            k};
         }
-    b->u->inits = inits;
-}
-
-/* -- the whole -- */
-
-static void keep_containers(struct builder *b)
-{
-    struct usage_container *kept =
-        arena_alloc(&b->u->arena, (b->n_containers + 1) * sizeof *kept);
-    if (b->n_containers) {
-        qsort(b->containers, b->n_containers, sizeof *b->containers, by_container);
-        memcpy(kept, b->containers, b->n_containers * sizeof *kept);
     }
-    b->u->containers = kept;
-    b->u->n_containers = b->n_containers;
 }
 
 void usage_build(const struct usage_input *in, struct usage *u)
 {
-    struct builder b = {.in = in, .u = u};
+    struct builder b = {.in = *in, .u = u};
     usage_fini(u);
     u->taken_ms = in->taken_ms;
     u->promised_ms = in->promised_ms;
     if (!in->sample)
         return;
-    cleanup_free struct usage_name *names = xcalloc(in->n_names + 1, sizeof *names);
-    if (in->n_names) {
-        memcpy(names, in->names, in->n_names * sizeof *names);
-        qsort(names, in->n_names, sizeof *names, by_container_id);
-    }
-    b.names = names;
+    if (!in->promises_known)
+        b.in.n_promises = b.in.n_listed = b.in.n_inits = 0;
     add_cards(&b);
-    add_processes(&b);
-    add_users(&b);
     add_promises(&b);
-    add_inits(&b);
-    keep_containers(&b);
+    u->n_containers = b.n_containers;
+    struct usage_container *kept =
+        arena_alloc(&u->arena, (b.n_containers + 1) * sizeof *kept);
+    if (b.n_containers) {
+        qsort(b.containers, b.n_containers, sizeof *b.containers, by_container);
+        memcpy(kept, b.containers, b.n_containers * sizeof *kept);
+    }
+    u->containers = kept;
     u->complete = true;
     for (size_t i = 0; i < u->n_cards; i++)
         u->complete &= u->cards[i].complete;
-    free(b.rows);
     free(b.containers);
 }

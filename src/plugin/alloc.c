@@ -55,6 +55,12 @@ void alloc_save(struct alloc *a)
     a->dirty = false;
 }
 
+void alloc_drop(struct alloc *a, struct allocation *al)
+{
+    allocation_set_drop(&a->state.allocations, al);
+    a->dirty = true;
+}
+
 /* Cards */
 
 bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
@@ -326,8 +332,9 @@ static void on_pod(struct alloc *a, struct pod_allocation *pod)
     pod_allocation_free(p->pod);
     p->pod = pod;
     p->list = a->list;
-    if (pod->terminal && allocation_set_drop_pod(&a->state.allocations, pod->uid))
-        a->dirty = true;
+    for (size_t i = a->state.allocations.n; pod->terminal && i-- > 0;)
+        if (span_eq(a->state.allocations.items[i]->uid, pod->uid))
+            alloc_drop(a, a->state.allocations.items[i]);
     alloc_pod_assign_from_allocations(a, pod);
     if (is_complete(a, pod)) {
         /* A promise that changed is the limit from now on. */

@@ -381,7 +381,6 @@ static char *uid_of_shown(struct span ns, struct span name)
 /* Takes the allocation. */
 static void adopt(struct alloc *a, struct allocation *al)
 {
-    al->time_ns = a->now.wall_ns;
     allocation_set_put(&a->state.allocations, al);
     a->state.stats.recovered++;
     a->dirty = true;
@@ -415,12 +414,10 @@ static void hold_shown(struct alloc *a, const struct podres_pod *view)
 static void drop_held_for_name(struct alloc *a, const struct allocation *own)
 {
     cleanup_free char *uid = uid_of_shown(own->ns, own->name);
-    const struct allocation *held = allocation_set_find(
-        &a->state.allocations, span_of(uid), own->container, own->resource);
-    if (!held || !is_same(held, own))
-        return;
-    allocation_set_drop(&a->state.allocations, held);
-    a->dirty = true;
+    struct allocation *held = allocation_set_find(&a->state.allocations, span_of(uid),
+                                                  own->container, own->resource);
+    if (held && is_same(held, own))
+        alloc_drop(a, held);
 }
 
 static void report_mismatch(struct alloc *a, struct local_pod *p, const char *what)
@@ -527,11 +524,9 @@ void alloc_podresources_reconcile(struct alloc *a, const struct alloc_kubelet_vi
 {
     /* Allocations of deleted pods that have left the kubelet's view. */
     for (size_t i = a->state.allocations.n; all && i-- > 0;) {
-        const struct allocation *al = a->state.allocations.items[i];
-        if (!al->pod_deleted || is_shown(a, al, view))
-            continue;
-        allocation_set_drop(&a->state.allocations, al);
-        a->dirty = true;
+        struct allocation *al = a->state.allocations.items[i];
+        if (al->pod_deleted && !is_shown(a, al, view))
+            alloc_drop(a, al);
     }
     for (size_t i = 0; i < view->n_pods; i++) {
         struct alloc_target t = {

@@ -107,6 +107,7 @@ struct alloc_output *alloc_add_of_pod(struct alloc *a, enum alloc_output_type ty
 void alloc_event(struct alloc *a, const struct pod_allocation *pod, const char *reason,
                  const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void alloc_save(struct alloc *a); /* adds ALLOC_SAVE if allocations have changed */
+void alloc_drop(struct alloc *a, struct allocation *al); /* an allocation of the state */
 
 /* False: the id belongs to no card of this node. */
 bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,

@@ -370,7 +370,6 @@ static struct allocation *new_allocation(const struct alloc *a,
     const struct pod_allocation_container *c = container_of(t);
     struct allocation *al =
         allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role, c->resource);
-    al->time_ns = a->now.wall_ns;
     for (size_t k = 0; k <= c->n_shares; k++) {
         const struct plugin_card *card =
             k < c->n_shares ? pod_allocation_card(&a->state.cards, &c->shares[k]) : NULL;
@@ -406,7 +405,7 @@ static bool commit(struct alloc *a, struct pending_request *req,
     for (size_t i = t->container; i < pod->n_containers; i++) {
         struct allocation *later = alloc_of_container(a, pod, &pod->containers[i]);
         if (later)
-            allocation_set_drop(&a->state.allocations, later);
+            alloc_drop(a, later);
     }
     allocation_set_put(&a->state.allocations, al);
     a->dirty = true;

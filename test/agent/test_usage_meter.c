@@ -165,10 +165,10 @@ static void measure(int64_t now_ms, const char *want)
         buf_printf(&got, "%s %s\n", u.outside[i].unmapped ? "unmapped" : "outside",
                    u.outside[i].name);
     for (size_t i = 0; i < u.n_inits * u.n_cards; i++) { /* by card */
-        const struct usage_init *n = &u.inits[i % u.n_inits];
+        const struct usage_init_promise *n = &u.inits[i % u.n_inits];
         if (n->card == i / u.n_inits)
             buf_printf(&got, "card %zu: %.*s %.*s %lld beside %lld\n", n->card,
-                       SPAN_ARG(n->pod_uid), SPAN_ARG(n->name), (long long)n->mib,
+                       SPAN_ARG(n->pod_uid), SPAN_ARG(n->container), (long long)n->mib,
                        (long long)n->beside_mib);
     }
     ck_assert_str_eq(got.p, want);

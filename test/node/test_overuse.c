@@ -99,26 +99,32 @@ static void wait_out(const char *rows, int64_t from_ms, int64_t free_mib)
 
 static const struct who {
     const char *name, *rows, *actions;
-    struct usage_init init; /* of pod "a", if it has a UID */
+    struct usage_init_promise init; /* of pod "a", if it has a UID */
 } whos[] = {
-#define INIT(uid, mib, beside) {0, {uid, 1}, {"ns", 2}, {"a", 1}, {"i", 1}, mib, beside}
-    {"beyond the promise and the tolerance", "a u c i 4101 4000", "report a/c, evict a", {0}},
+#define NONE INIT("", 0, 0)
+#define INIT(uid, mib, beside)                                                           \
+    {                                                                                    \
+        {uid, sizeof(uid) - 1}, {"ns", 2}, {"a", 1}, {"i", 1}, {0}, mib, beside, 0       \
+    }
+    {"beyond the promise and the tolerance", "a u c i 4101 4000", "report a/c, evict a",
+     NONE},
     {"a container without a promise in a pod that has one",
-     "a u c i 0 4000, a u d j 5000 -1", "report a/d, evict a", {0}},
+     "a u c i 0 4000, a u d j 5000 -1", "report a/d, evict a", NONE},
     {"an init container, which the kubelet does not list",
-     "a u c i 8000 -1?, a . d . 0 2000", "", {0}},
-    {"a sibling whose promise is not clear", "a u c i 8000 2000, a u d j 100 -1?", "", {0}},
-    {"the use is unknown", "a u c i -1 4000", "", {0}},
-    {"the name is unknown", "a u . i 5000 4000", "", {0}},
+     "a u c i 8000 -1?, a . d . 0 2000", "", NONE},
+    {"a sibling whose promise is not clear", "a u c i 8000 2000, a u d j 100 -1?", "",
+     NONE},
+    {"the use is unknown", "a u c i -1 4000", "", NONE},
+    {"the name is unknown", "a u . i 5000 4000", "", NONE},
     {"a container without a process belongs to the pod, too",
-     "a u c i 5000 4000, a . d . 0 4000", "", {0}},
-    {"the use of a sibling is unknown", "a u c i 9000 4000, a u d j -1 4000", "", {0}},
+     "a u c i 5000 4000, a . d . 0 4000", "", NONE},
+    {"the use of a sibling is unknown", "a u c i 9000 4000, a u d j -1 4000", "", NONE},
     {"both containers are over, and the pod is evicted once",
-     "a u c i 5000 4000, a u d j 5000 4000", "report a/c, report a/d, evict a", {0}},
+     "a u c i 5000 4000, a u d j 5000 4000", "report a/c, report a/d, evict a", NONE},
     {"a pod of the same name that is not gone yet does not count",
-     "a old c i 4000 4000, a new c j 4000 4000", "", {0}},
+     "a old c i 4000 4000, a new c j 4000 4000", "", NONE},
     {"the container before the restart counts, its promise does not",
-     "a u c i 5000 4000, a u c j 100 4000", "report a/c, evict a", {0}},
+     "a u c i 5000 4000, a u c j 100 4000", "report a/c, evict a", NONE},
     /* Init containers, whose promises the kubelet does not list. */
     {"an init container beyond its own promise and that of the containers after it",
      "a u i i 4101 4000, a . c . 0 2000", "report a/i, evict a", INIT("u", 4000, 0)},
@@ -211,8 +217,7 @@ START_TEST(an_unknown_number_of_the_card_never_hurts)
 
 START_TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
 {
-    static const char nameless[] =
-        ". w . k 7000 -1, a u c i 6000 4000, b . c . 0 8000";
+    static const char nameless[] = ". w . k 7000 -1, a u c i 6000 4000, b . c . 0 8000";
     begin(OVERUSE_EVICT, false);
     wait_out(nameless, 0, 1000);
     ck_step(nameless, GRACE, 1000, "");

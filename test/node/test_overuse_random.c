@@ -219,19 +219,19 @@ static struct usage_container container_of(const struct world *w, struct arena *
 }
 
 static void add_inits(const struct world *w, const struct measurement *m, int card,
-                      struct usage *u, struct usage_init *inits)
+                      struct usage *u, struct usage_init_promise *inits)
 {
     for (int p = 0; p < PODS; p++) {
         const struct init *init = &m->init[card][p];
         if (init->known && w->fault != INIT_CONTAINERS_ARE_FORGOTTEN)
-            inits[u->n_inits++] =
-                (struct usage_init){.card = (size_t)card,
-                                    .pod_uid = text(&u->arena, "u%d", p),
-                                    .ns = SPAN("ns"),
-                                    .pod = text(&u->arena, "p%d0", p),
-                                    .name = text(&u->arena, "c%d", PARTS - 1),
-                                    .mib = init->own,
-                                    .beside_mib = init->beside};
+            inits[u->n_inits++] = (struct usage_init_promise){
+                .card = (size_t)card,
+                .pod_uid = text(&u->arena, "u%d", p),
+                .ns = SPAN("ns"),
+                .pod = text(&u->arena, "p%d0", p),
+                .container = text(&u->arena, "c%d", PARTS - 1),
+                .mib = init->own,
+                .beside_mib = init->beside};
     }
 }
 
@@ -241,7 +241,8 @@ static void usage_of(const struct world *w, const struct measurement *m, struct 
     struct usage_card *cards = arena_zalloc(&u->arena, CARDS * sizeof *cards);
     struct usage_container *all =
         arena_zalloc(&u->arena, CARDS * PODS * PARTS * sizeof *all);
-    struct usage_init *inits = arena_zalloc(&u->arena, CARDS * PODS * sizeof *inits);
+    struct usage_init_promise *inits =
+        arena_zalloc(&u->arena, CARDS * PODS * sizeof *inits);
     u->cards = cards;
     u->containers = all;
     u->inits = inits;

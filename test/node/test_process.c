@@ -165,54 +165,36 @@ START_TEST(a_proc_that_is_not_of_the_host)
 }
 END_TEST
 
-static const struct {
-    const char *link;
-    const char *pod, *ns, *container; /* NULL: no container */
-} links[] = {
-    {"serve-0_team_main-" ID ".log", "serve-0", "team", "main"},
-    {"a.b-c_kube-system_nvidia-device-plugin-ctr-" ID ".log", "a.b-c", "kube-system",
-     "nvidia-device-plugin-ctr"},
-    {".", NULL, NULL, NULL},
-    {"serve-0_team_main.log", NULL, NULL, NULL},
-    {"serve-0_team_main-" ID, NULL, NULL, NULL},
-    {"serve-0_team_main-4f797c53.log", NULL, NULL, NULL},
-    {"serve-0_team_main-" ID "x.log", NULL, NULL, NULL},
-    {"serve-0_team_-" ID ".log", NULL, NULL, NULL},
-    {"serve-0__main-" ID ".log", NULL, NULL, NULL},
-    {"_team_main-" ID ".log", NULL, NULL, NULL},
-    {"serve-0_team_a_b-" ID ".log", NULL, NULL, NULL},
-    {"serve-0_team-" ID ".log", NULL, NULL, NULL},
-    {".log", NULL, NULL, NULL},
+/* The first is that of a container; the others are none. */
+static const char *const links[] = {
+    "a.b-c_kube-system_nvidia-device-plugin-ctr-" ID ".log",
+    "serve-0_team_main.log",
+    "serve-0_team_main-" ID,
+    "serve-0_team_main-4f797c53.log",
+    "serve-0_team_main-" ID "x.log",
+    "serve-0_team_-" ID ".log",
+    "serve-0__main-" ID ".log",
+    "_team_main-" ID ".log",
+    "serve-0_team_a_b-" ID ".log",
+    "serve-0_team-" ID ".log",
+    ".log",
+    "other",
 };
-
-START_TEST(names_of_links)
-{
-    for (size_t i = 0; i < ARRAY_LEN(links); i++) {
-        struct usage_name name;
-        bool found = process_name_parse(span_of(links[i].link), &name);
-        ck_assert_msg(found == (links[i].pod != NULL), "%s", links[i].link);
-        if (!found)
-            continue;
-        ck_assert_span_eq(name.pod, links[i].pod);
-        ck_assert_span_eq(name.ns, links[i].ns);
-        ck_assert_span_eq(name.container, links[i].container);
-        ck_assert_span_eq(name.container_id, ID);
-    }
-}
-END_TEST
 
 START_TEST(the_names_of_a_node)
 {
-    cleanup_free char *link =
-        xasprintf("%s/var/log/containers/serve-0_team_main-" ID ".log", root);
     const struct usage_name *names;
     struct err err = {0};
     size_t n;
-    ck_assert_int_eq(symlink("/var/log/pods/somewhere/0.log", link), 0);
-    file("var/log/containers/other", "");
+    for (size_t i = 0; i < ARRAY_LEN(links); i++) {
+        cleanup_free char *link = xasprintf("%s/var/log/containers/%s", root, links[i]);
+        ck_assert_int_eq(symlink("/var/log/pods/somewhere/0.log", link), 0);
+    }
     ck_assert_done(process_names_read(root, &a, &names, &n, &err), err);
     ck_assert_uint_eq(n, 1);
-    ck_assert_span_eq(names[0].pod, "serve-0");
+    ck_assert_span_eq(names[0].pod, "a.b-c");
+    ck_assert_span_eq(names[0].ns, "kube-system");
+    ck_assert_span_eq(names[0].container, "nvidia-device-plugin-ctr");
     ck_assert_span_eq(names[0].container_id, ID);
     ck_assert_int_eq(process_names_read("/nowhere", &a, &names, &n, &err), -1);
     ck_assert_uint_eq(n, 0);
@@ -230,53 +212,65 @@ static const struct example {
 } examples[] = {
     {"v2, systemd, containerd",
      "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod$S.slice/"
-     "cri-containerd-$I.scope\n", NULL},
+     "cri-containerd-$I.scope\n",
+     NULL},
     {"v2, systemd, a guaranteed pod",
      "0::/kubepods.slice/kubepods-pod$S.slice/cri-containerd-$I.scope\n", NULL},
     {"v2, systemd, CRI-O, with a cgroup in the container",
      "0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod$S.slice/"
-     "crio-$I.scope/container\n", NULL},
+     "crio-$I.scope/container\n",
+     NULL},
     {"CRI-O's monitor of a container",
      "0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod$S.slice/"
-     "crio-conmon-$I.scope\n", NULL},
+     "crio-conmon-$I.scope\n",
+     NULL},
     {"v2, systemd, cri-dockerd",
      "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod$S.slice/"
-     "docker-$I.scope\n", NULL},
+     "docker-$I.scope\n",
+     NULL},
     {"v2, cgroupfs (k3s)", "0::/kubepods/burstable/pod$U/$I\n", NULL},
     {"v2, cgroupfs, a guaranteed pod", "0::/kubepods/pod$U/$I\n", NULL},
     {"v1, cgroupfs",
      "12:pids:/kubepods/besteffort/pod$U/$I\n11:cpu,cpuacct:/kubepods/besteffort/"
      "pod$U/$I\n1:name=systemd:/kubepods/besteffort/pod$U/$I\n0::/system.slice/"
-     "containerd.service\n", NULL},
+     "containerd.service\n",
+     NULL},
     {"v1, systemd, with hierarchies that the runtime does not use",
      "13:misc:/\n12:rdma:/\n11:memory:/kubepods.slice/kubepods-burstable.slice/"
-     "kubepods-burstable-pod$S.slice/docker-$I.scope\n", NULL},
+     "kubepods-burstable-pod$S.slice/docker-$I.scope\n",
+     NULL},
     {"kubelet with systemd over containerd with cgroupfs",
      "11:cpuset:/system.slice/containerd.service/"
-     "kubepods-burstable-pod$S.slice:cri-containerd:$I\n", NULL},
+     "kubepods-burstable-pod$S.slice:cri-containerd:$I\n",
+     NULL},
     {"kind, systemd",
      "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
-     "kubelet-kubepods-burstable-pod$S.slice/cri-containerd-$I.scope\n", NULL},
+     "kubelet-kubepods-burstable-pod$S.slice/cri-containerd-$I.scope\n",
+     NULL},
     {"kind on Docker, seen from the host",
      "0::/system.slice/docker-$J.scope/kubelet/kubepods/burstable/pod$U/$I\n", NULL},
     {"systemd in a container",
      "0::/kubepods.slice/kubepods-pod$S.slice/cri-containerd-$I.scope/system.slice/"
-     "app.service\n", NULL},
+     "app.service\n",
+     NULL},
     {"a cluster in a container: the outer pod",
      "0::/kubepods/burstable/pod$U/$I/kubepods/burstable/"
-     "pod11111111-1111-1111-1111-111111111111/$J\n", NULL},
+     "pod11111111-1111-1111-1111-111111111111/$J\n",
+     NULL},
     {"a container that makes the cgroup of another pod",
      "0::/kubepods.slice/kubepods-pod$S.slice/cri-containerd-$I.scope/"
      "kubepods-pod11111111_1111_1111_1111_111111111111.slice/"
-     "cri-containerd-$J.scope\n", NULL},
+     "cri-containerd-$J.scope\n",
+     NULL},
     {"namespace: a pod of another class, systemd",
      "0::/../../../kubepods-burstable.slice/kubepods-burstable-pod$S.slice/"
-     "cri-containerd-$I.scope\n", NULL},
+     "cri-containerd-$I.scope\n",
+     NULL},
     {"namespace: a pod of the same class, systemd",
      "0::/../../kubepods-besteffort-pod$S.slice/cri-containerd-$I.scope\n", NULL},
     {"namespace: a pod of the same class, cgroupfs", "0::/../../pod$U/$I\n", NULL},
-    {"namespace: a pod of another class, cgroupfs",
-     "0::/../../../burstable/pod$U/$I\n", NULL},
+    {"namespace: a pod of another class, cgroupfs", "0::/../../../burstable/pod$U/$I\n",
+     NULL},
     {"namespace: a process of the host",
      "0::/../../../../system.slice/nvidia-persistenced.service\n", "none"},
     {"namespace: another container of the reader's pod",
@@ -286,10 +280,8 @@ static const struct example {
      "0::/kubepods/burstable/podf3a7e1c4b2d5968700112233445566aa/$I\n",
      "f3a7e1c4b2d5968700112233445566aa/$I"},
     {"the cgroup was removed", "0::/kubepods/burstable/pod$U/$I (deleted)\n", NULL},
-    {"in the cgroup of the pod", "0::/kubepods/burstable/pod$U\n",
-     "$U/"},
-    {"a runtime that names no container",
-     "0::/kubepods/burstable/pod$U/kata_overhead\n",
+    {"in the cgroup of the pod", "0::/kubepods/burstable/pod$U\n", "$U/"},
+    {"a runtime that names no container", "0::/kubepods/burstable/pod$U/kata_overhead\n",
      "$U/"},
     {"a container of Docker", "0::/system.slice/docker-$I.scope\n", "none"},
     {"a container of podman", "0::/machine.slice/libpod-$I.scope/container\n", "none"},
@@ -300,10 +292,12 @@ static const struct example {
     {"a UID with other characters", "0::/kubepods/burstable/pod;rm/$I\n", "none"},
     {"two lines with different pods",
      "2:cpu:/kubepods/burstable/pod$U/$I\n1:memory:/kubepods/burstable/"
-     "pod11111111-1111-1111-1111-111111111111/$I\n", "unclear"},
+     "pod11111111-1111-1111-1111-111111111111/$I\n",
+     "unclear"},
     {"two lines with different containers",
      "2:cpu:/kubepods/burstable/pod$U/$I\n1:memory:/kubepods/burstable/pod$U/"
-     "$J\n", "unclear"},
+     "$J\n",
+     "unclear"},
     {"one line has the pod only",
      "2:cpu:/kubepods/burstable/pod$U\n1:memory:/kubepods/burstable/pod$U/$I\n", NULL},
     {"no text", "", "unclear"},
@@ -332,36 +326,25 @@ static char *expand(const char *text)
 
 START_TEST(examples_of_runtimes)
 {
+    struct gpu_process list[ARRAY_LEN(examples)];
+    size_t n;
     for (size_t i = 0; i < ARRAY_LEN(examples); i++) {
+        cleanup_free char *text = expand(examples[i].text);
+        list[i] = (struct gpu_process){1000 + (int64_t)i, 1, 1};
+        process(1000 + (int)i, "x", 5, text);
+    }
+    const struct usage_place *p = places(list, ARRAY_LEN(list), &n);
+    for (size_t i = 0; i < n; i++) {
         const struct example *e = &examples[i];
-        cleanup_free char *text = expand(e->text),
-                          *want = expand(e->want ? e->want : "$U/$I");
-        struct process_container c = process_container_of(span_of(text));
-        cleanup_free char *is =
-            c.kind == PROCESS_CONTAINER_FOUND  ? xasprintf("%s/%s", c.pod_uid, c.id)
-            : c.kind == PROCESS_CONTAINER_NONE ? xstrdup("none")
-                                               : xstrdup("unclear");
+        cleanup_free char *want = expand(e->want ? e->want : "$U/$I");
+        cleanup_free char *is = p[i].kind == USAGE_CONTAINER
+                                    ? xasprintf("%.*s/%.*s", SPAN_ARG(p[i].pod_uid),
+                                                SPAN_ARG(p[i].container_id))
+                                : p[i].kind == USAGE_OUTSIDE ? xstrdup("none")
+                                                             : xstrdup("unclear");
         ck_assert_msg(!strcmp(is, want), "%s: %s", e->name, is);
     }
-}
-END_TEST
-
-START_TEST(long_texts)
-{
-    cleanup_buf struct buf text = {0};
-    buf_adds(&text, "0::/kubepods/burstable/pod");
-    for (int i = 0; i < PROCESS_CONTAINER_ID; i++)
-        buf_addc(&text, 'a');
-    buf_adds(&text, "/" ID "\n");
-    struct process_container c = process_container_of(buf_span(&text));
-    ck_assert_int_eq(c.kind, PROCESS_CONTAINER_NONE);
-    buf_clear(&text);
-    while (text.n <= PROCESS_CONTAINER_TEXT)
-        buf_adds(&text, "0::/kubepods/burstable/pod" UID "/" ID "\n");
-    c = process_container_of(buf_span(&text));
-    ck_assert_int_eq(c.kind, PROCESS_CONTAINER_UNCLEAR);
-    c = process_container_of(SPAN("0::/kubepods/pod" UID "/" ID "\0\n"));
-    ck_assert_int_eq(c.kind, PROCESS_CONTAINER_UNCLEAR);
+    ck_assert_uint_eq(n, ARRAY_LEN(list));
 }
 END_TEST
 
@@ -371,9 +354,12 @@ START_TEST(damaged_examples)
     static const char *const pieces[] = {
         "/",        "..", ":", "\n", "pod",       "-pod",  ".slice", ".scope",
         "kubepods", ID,   "-", "_",  "(deleted)", "burst", "\xff",   "0"};
+    static const struct gpu_process list[] = {{10, 1, 1}};
+    cleanup_free char *dir = xasprintf("%s/proc/10", root);
     struct rng rng;
     rng_init(&rng, 7);
-    for (int i = 0; i < 20000; i++) {
+    process(10, "x", 5, "");
+    for (int i = 0; i < 2000; i++) {
         cleanup_buf struct buf text = {0};
         const struct example *e = &examples[rng_below(&rng, ARRAY_LEN(examples))];
         cleanup_free char *whole = expand(e->text);
@@ -382,13 +368,26 @@ START_TEST(damaged_examples)
         buf_adds(&text, pieces[rng_below(&rng, ARRAY_LEN(pieces))]);
         if (at + skip < n)
             buf_adds(&text, whole + at + skip);
-        struct process_container c = process_container_of(buf_span(&text));
-        bool found = c.kind == PROCESS_CONTAINER_FOUND;
-        ck_assert(strlen(c.pod_uid) < sizeof c.pod_uid && strlen(c.id) < sizeof c.id);
-        ck_assert(found == (c.pod_uid[0] != '\0'));
-        ck_assert(found || !c.id[0]);
-        ck_assert(!strpbrk(c.pod_uid, "/_.:\n\xff"));
+        temp_write(dir, "cgroup", text.p);
+        const struct usage_place *p = places(list, 1, &n);
+        ck_assert((p->kind == USAGE_CONTAINER) == (p->pod_uid.n > 0));
+        ck_assert(p->pod_uid.n || !p->container_id.n);
+        for (size_t k = 0; k < p->pod_uid.n; k++)
+            ck_assert_ptr_null(memchr("/_.:\n\xff", p->pod_uid.p[k], 6));
+        arena_reset(&a);
     }
+    /* A NUL, and more than any cgroup has. */
+    cleanup_free char *path = xasprintf("%s/cgroup", dir);
+    cleanup_buf struct buf text = {0};
+    struct err err;
+    size_t n;
+    buf_add_span(&text, SPAN("0::/kubepods/pod" UID "/" ID "\0\n"));
+    ck_assert_int_eq(file_write(path, buf_span(&text), &err), 0);
+    ck_assert_int_eq(places(list, 1, &n)->kind, USAGE_UNMAPPED);
+    for (buf_clear(&text); text.n <= 64 * 1024;)
+        buf_adds(&text, IN_POD);
+    temp_write(dir, "cgroup", text.p);
+    ck_assert_int_eq(places(list, 1, &n)->kind, USAGE_UNMAPPED);
 }
 END_TEST
 
@@ -473,10 +472,8 @@ int main(void)
         a_process_whose_main_thread_has_exited,
         a_process_of_two_cards_is_read_once,
         a_proc_that_is_not_of_the_host,
-        names_of_links,
         the_names_of_a_node,
         examples_of_runtimes,
-        long_texts,
         damaged_examples,
         the_process_that_was_measured_is_killed,
         a_process_with_a_reused_pid_is_not_hit,

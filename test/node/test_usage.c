@@ -35,13 +35,13 @@ static struct usage u;
 static void setup(void)
 {
     for (int i = 0; i < 2; i++) {
-        cards[i] = (struct gpu_card){
-            .index = i,
-            .known = UINT32_C(1) << GPU_MEM_TOTAL | UINT32_C(1) << GPU_MEM_FREE,
-            .value[GPU_MEM_TOTAL] = INT64_C(16384) * MIB,
-            .value[GPU_MEM_FREE] = INT64_C(4096) * MIB,
-            .processes_known = true,
-            .processes = processes[i]};
+        cards[i] = (struct gpu_card){.index = i,
+                                     .known = UINT32_C(1) << GPU_MEM_TOTAL |
+                                              UINT32_C(1) << GPU_MEM_FREE,
+                                     .value[GPU_MEM_TOTAL] = INT64_C(16384) * MIB,
+                                     .value[GPU_MEM_FREE] = INT64_C(4096) * MIB,
+                                     .processes_known = true,
+                                     .processes = processes[i]};
         snprintf(cards[i].uuid, sizeof cards[i].uuid, "GPU-%d", i);
     }
     sample = (struct gpu_sample){.cards = cards, .n_cards = 2};
@@ -102,7 +102,7 @@ static void add(struct span line)
         struct span uuid = word(&line);
         int64_t mib = number(&line);
         inits[in.n_inits++] = (struct usage_init_promise){
-            uid, team, pod, container, uuid, mib, number(&line)};
+            uid, team, pod, container, uuid, mib, number(&line), 0};
     }
 #undef IS
 }
