@@ -112,47 +112,30 @@ static void add_link(const struct search *s, int dir, const char *at, const char
     if (!base || !is_library(base + 1, ending))
         return;
     out->links[out->n_links++] = (struct driver_link){
-        at, arena_printf(s->a, "%s", name), arena_printf(s->a, "%s", target),
+        arena_printf(s->a, "%s/%s", at, name), arena_printf(s->a, "%s", target),
         arena_printf(s->a, "%s%s%s", s->prefix, at, base)};
 }
 
-static void read_directory(const struct search *s, const char *at, struct span ending,
-                           struct driver_files *out)
-{
-    int fd = file_open_inside(s->fd, at, O_RDONLY | O_DIRECTORY);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    if (!dir) {
-        if (fd >= 0)
-            close(fd);
-        return;
-    }
-    for (const struct dirent *e; (e = readdir(dir));) {
-        struct stat st;
-        if (strncmp(e->d_name, "lib", 3) != 0 ||
-            fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
-            continue;
-        if (S_ISLNK(st.st_mode)) {
-            add_link(s, fd, at, e->d_name, ending, out);
-        } else if (S_ISREG(st.st_mode) && is_library(e->d_name, ending) &&
-                   out->n_libraries < FILES_MAX) {
-            cleanup_free char *path = xasprintf("%s/%s", at, e->d_name);
-            out->libraries[out->n_libraries++] = file_of(s, path);
-        }
-    }
-    closedir(dir);
-}
-
+/* Files and links begin with their paths. */
 static int by_path(const void *a, const void *b)
 {
-    const struct driver_file *x = a, *y = b;
-    return strcmp(x->host, y->host);
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static int by_link(const void *a, const void *b)
+/* Adds a file of the directory `at`, if it is a library or a link to one. */
+static void add_library(const struct search *s, int dir, const char *at, const char *name,
+                        struct span ending, struct driver_files *out)
 {
-    const struct driver_link *x = a, *y = b;
-    int order = strcmp(x->directory, y->directory);
-    return order ? order : strcmp(x->name, y->name);
+    struct stat st;
+    if (strncmp(name, "lib", 3) != 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW))
+        return;
+    if (S_ISLNK(st.st_mode)) {
+        add_link(s, dir, at, name, ending, out);
+    } else if (S_ISREG(st.st_mode) && is_library(name, ending) &&
+               out->n_libraries < FILES_MAX) {
+        cleanup_free char *path = xasprintf("%s/%s", at, name);
+        out->libraries[out->n_libraries++] = file_of(s, path);
+    }
 }
 
 /* The libraries of all directories, each directory once. */
@@ -166,21 +149,23 @@ static void find_libraries(const struct search *s, const char *version,
     out->links = arena_zalloc(s->a, FILES_MAX * sizeof *out->links);
     for (size_t i = 0; version[0] && i < GPU_LIBRARY_DIRS; i++) {
         struct stat *st = &seen[n_seen];
-        bool known = false;
-        cleanup_close int fd =
-            file_open_inside(s->fd, gpu_library_dirs[i], O_RDONLY | O_DIRECTORY);
-        if (fd < 0 || fstat(fd, st))
-            continue;
-        for (size_t k = 0; k < n_seen; k++)
-            known |= seen[k].st_dev == st->st_dev && seen[k].st_ino == st->st_ino;
-        if (known)
-            continue;
-        n_seen++;
-        read_directory(s, gpu_library_dirs[i], span_of(ending), out);
+        const char *at = gpu_library_dirs[i];
+        int fd = file_open_inside(s->fd, at, O_RDONLY | O_DIRECTORY);
+        DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+        bool known = !dir || fstat(fd, st);
+        for (size_t k = 0; k < n_seen && !known; k++)
+            known = seen[k].st_dev == st->st_dev && seen[k].st_ino == st->st_ino;
+        n_seen += !known;
+        for (const struct dirent *e; !known && (e = readdir(dir));)
+            add_library(s, fd, at, e->d_name, span_of(ending), out);
+        if (dir)
+            closedir(dir);
+        else if (fd >= 0)
+            close(fd);
     }
     /* The same files give the same specification. */
     qsort(out->libraries, out->n_libraries, sizeof *out->libraries, by_path);
-    qsort(out->links, out->n_links, sizeof *out->links, by_link);
+    qsort(out->links, out->n_links, sizeof *out->links, by_path);
 }
 
 /* The host's root is mounted at `mount`; the driver's root on the host is "/", or the
@@ -201,8 +186,8 @@ static int find_driver(const char *mount, const char *driver_root, const char *v
     bool has_dev = driver.prefix[0] && exists(&driver, "/dev/nvidiactl", S_IFCHR);
     const struct search *dev = has_dev ? &driver : &own;
     out->dev = arena_printf(a, "%s", dev->prefix);
-    out->n_nodes = find_files(dev, common_nodes, ARRAY_LEN(common_nodes), S_IFCHR,
-                              &out->nodes);
+    out->n_nodes =
+        find_files(dev, common_nodes, ARRAY_LEN(common_nodes), S_IFCHR, &out->nodes);
     for (unsigned minor = 0; minor < DRIVER_CARDS_MAX; minor++) {
         char path[32];
         snprintf(path, sizeof path, "/dev/nvidia%u", minor);
@@ -286,8 +271,7 @@ static void add_hooks(struct jwrite *w, const struct driver_files *files)
         begin_hook(w, files, "create-symlinks");
         for (size_t i = 0; i < files->n_links; i++) {
             const struct driver_link *link = &files->links[i];
-            cleanup_free char *value =
-                xasprintf("%s::%s/%s", link->target, link->directory, link->name);
+            cleanup_free char *value = xasprintf("%s::%s", link->target, link->path);
             add_arg(w, "--link", span_of(value));
         }
         end_hook(w);
@@ -315,7 +299,8 @@ static void add_mounts(struct jwrite *w, const struct driver_files *files)
         add_mount(w, f->host, files->hook ? f->container : plain);
     }
     for (size_t i = 0; i < files->n_links && !files->hook; i++) {
-        cleanup_free char *plain = xasprintf(PLAIN_LIBRARIES "/%s", files->links[i].name);
+        cleanup_free char *plain =
+            xasprintf(PLAIN_LIBRARIES "%s", strrchr(files->links[i].path, '/'));
         add_mount(w, files->links[i].library, plain);
     }
     for (size_t i = 0; i < files->n_others; i++)
@@ -496,9 +481,8 @@ struct driver_view *driver_view_new(const struct driver_view_settings *settings,
     struct driver_view *v = xcalloc(1, sizeof *v);
     struct err err;
     v->files.dev = "";
-    if (settings->host_root[0] &&
-        find_driver(settings->host_root, settings->driver_root, version, &v->arena,
-                    &v->files, &err))
+    if (settings->host_root[0] && find_driver(settings->host_root, settings->driver_root,
+                                              version, &v->arena, &v->files, &err))
         snprintf(v->reason, sizeof v->reason, "%s", err.msg);
     else
         find_kind(v, settings, cards, n);

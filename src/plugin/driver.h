@@ -26,10 +26,11 @@ struct driver_file {
     const char *host, *container;
 };
 
-/* "libcuda.so.1" in "/usr/lib64", which leads to "libcuda.so.570.12" beside it. */
+/* "/usr/lib64/libcuda.so.1", which leads to "libcuda.so.570.12" beside it. */
 struct driver_link {
-    const char *directory, *name, *target; /* target: the text of the link */
-    const char *library;                   /* path of the library on the host */
+    const char *path;
+    const char *target;  /* the text of the link */
+    const char *library; /* path of the library on the host */
 };
 
 enum { DRIVER_CARDS_MAX = 256, DRIVER_NODES_MAX = 4 };
@@ -66,7 +67,6 @@ bool driver_card_file(const struct driver_files *files, int64_t minor, struct ar
 
 #define DRIVER_CDI_KIND "gpushare.io/gpu"
 #define DRIVER_CDI_FILE "gpushare.io-gpu.json"
-
 
 /*
  * How containers of this node can get their cards: the driver's files on the host, and the
