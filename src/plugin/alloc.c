@@ -37,6 +37,13 @@ struct alloc_output *alloc_add_of_pod(struct alloc *a, enum alloc_output_type ty
     return o;
 }
 
+uint64_t alloc_query(struct alloc *a, const struct pod_allocation *pod)
+{
+    struct alloc_output *o =
+        pod ? alloc_add_of_pod(a, ALLOC_QUERY, pod) : alloc_add(a, ALLOC_QUERY);
+    return o->query = ++a->queries;
+}
+
 void alloc_event(struct alloc *a, const struct pod_allocation *pod, const char *reason,
                  const char *fmt, ...)
 {
@@ -119,8 +126,8 @@ static void report_devices(struct alloc *a)
     for (size_t i = 0; i < a->state.cards.n; i++) {
         const struct plugin_card *c = &a->state.cards.items[i];
         alloc_log(a, c->health.healthy ? LOG_INFO : LOG_WARN,
-                  "card %s (index %d)%s%s: %lld units%s%s", c->uuid, c->index,
-                  c->model[0] ? ", " : "", c->model, (long long)c->units,
+                  "card %s (index %d): %lld units%s%s", c->uuid, c->index,
+                  (long long)c->units,
                   c->health.healthy ? ", healthy" : ", unhealthy: ", c->health.reason);
     }
 }

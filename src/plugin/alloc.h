@@ -152,8 +152,8 @@ struct alloc_input {
  * answered. */
 
 enum alloc_output_type {
-    ALLOC_LIST,      /* call podresources List; the answer is an ALLOC_IN_PODRESOURCES */
-    ALLOC_GET,       /* call podresources Get for the pod ns/name; answer likewise */
+    ALLOC_QUERY, /* call podresources Get for the pod ns/name, or List if there is none;
+                      * the answer is an ALLOC_IN_PODRESOURCES */
     ALLOC_PREFERRED, /* answer request `token` with ids */
     ALLOC_ALLOCATED, /* answer request `token` of the pod ns/name with `response` */
     ALLOC_LIMIT,     /* the limits of the pod may have changed: `response` has them */

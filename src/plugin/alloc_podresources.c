@@ -19,7 +19,6 @@ enum {
     LIST_RETRY_MS = 1000,
     GET_INTERVAL_MS = 50, /* the kubelet limits all podresources clients to 100 calls/s */
     RETRY_MS = 5000,
-    ANSWER_MS = 10 * 1000, /* longer than the timeout of a call */
 };
 
 /* Which container a request is for */
@@ -71,10 +70,21 @@ static size_t next_container(const struct alloc *a, const struct pod_allocation 
     return i;
 }
 
-bool alloc_podresources_is_next(const struct alloc *a, const struct alloc_target *t,
-                                const struct podres_pod *view)
+bool alloc_podresources_confirm(const struct alloc *a, struct pending_request *req,
+                                const struct alloc_target *t,
+                                const struct alloc_kubelet_view *view)
 {
-    return next_container(a, t->local->pod, view) == t->container;
+    const struct pod_allocation *pod = t->local->pod;
+    if (view->n_pods == 0)
+        return alloc_request_explain(req, REJECTED_NO_PENDING_POD,
+                                     "the kubelet no longer has pod %s", pod->full_name);
+    return next_container(a, pod, view->pods) == t->container ||
+           alloc_request_explain(req, REJECTED_NO_PENDING_POD,
+                                 "container %.*s of pod %s is not the next one without "
+                                 "ids in the kubelet's "
+                                 "view",
+                                 SPAN_ARG(pod->containers[t->container].name),
+                                 pod->full_name);
 }
 
 static void free_unknown(struct unknown_pod *u)
@@ -93,11 +103,16 @@ void alloc_podresources_forget(struct alloc *a)
     }
 }
 
+static bool is_pod(const struct unknown_pod *u, struct span ns, struct span name)
+{
+    return span_eq(ns, span_of(u->ns)) && span_eq(name, span_of(u->name));
+}
+
 /* Finds or adds the pod. The list is bounded: the oldest entry is dropped. */
 static struct unknown_pod *unknown_pod(struct alloc *a, struct span ns, struct span name)
 {
     LIST_EACH(struct unknown_pod, u, &a->unknown_pods, link)
-    if (span_eq(ns, span_of(u->ns)) && span_eq(name, span_of(u->name)))
+    if (is_pod(u, ns, name))
         return u;
     size_t n = 0;
     struct unknown_pod *u = xcalloc(1, sizeof *u);
@@ -124,8 +139,7 @@ static void drop_unknown(struct alloc *a, const struct alloc_kubelet_view *view)
     LIST_EACH(struct unknown_pod, u, &a->unknown_pods, link)
     {
         size_t i = 0;
-        while (i < view->n_pods && (!span_eq(view->pods[i].name, span_of(u->name)) ||
-                                    !span_eq(view->pods[i].ns, span_of(u->ns))))
+        while (i < view->n_pods && !is_pod(u, view->pods[i].ns, view->pods[i].name))
             i++;
         if (i == view->n_pods)
             free_unknown(u);
@@ -570,10 +584,7 @@ static struct local_pod *next_pod(const struct alloc *a)
 static void query_pod(struct alloc *a, struct local_pod *p)
 {
     int64_t now_ms = a->now.mono_ms;
-    struct alloc_output *o =
-        alloc_add_of_pod(a, a->no_get ? ALLOC_LIST : ALLOC_GET, p->pod);
-    o->query = a->reconcile_query = ++a->queries;
-    a->reconcile_asked_ms = now_ms;
+    a->reconcile_query = alloc_query(a, a->no_get ? NULL : p->pod);
     a->reconcile_serial = a->serial;
     a->reconcile_all = a->no_get;
     if (!a->no_get)
@@ -585,14 +596,7 @@ static void query_pod(struct alloc *a, struct local_pod *p)
 
 void alloc_podresources_tick(struct alloc *a)
 {
-    struct step_failure *failure = &a->state.podresources;
-    /* A second call cannot be sent while one is outstanding, but the failure is recorded. */
-    if (a->reconcile_query && a->now.mono_ms - a->reconcile_asked_ms >= ANSWER_MS) {
-        struct err err;
-        err_set(&err, ERR_TIMEOUT, "podresources call neither answered nor failed");
-        step_failed(failure, a->reconcile_asked_ms, &err);
-    }
-    bool wanted = a->settings.reconcile_interval_ms || failure->failures;
+    bool wanted = a->settings.reconcile_interval_ms || a->state.podresources.failures;
     /* Before the first card is known, no id is one of this node. */
     if (!wanted || !a->state.listed || !a->state.cards.n ||
         !list_is_empty(&a->requests) || a->reconcile_query)

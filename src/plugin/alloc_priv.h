@@ -91,7 +91,7 @@ struct alloc {
     uint64_t reconcile_query;  /* outstanding podresources call; 0: none */
     uint64_t reconcile_serial; /* `serial` when it was sent */
     bool reconcile_all;        /* it is a List */
-    int64_t reconcile_asked_ms, reconcile_next_ms;
+    int64_t reconcile_next_ms;
     int64_t answered_ms; /* last answer of podresources, an error included */
     bool dirty;          /* allocations have changed since the last ALLOC_SAVE */
 };
@@ -101,6 +101,8 @@ struct alloc {
 struct alloc_output *alloc_add(struct alloc *a, enum alloc_output_type type);
 struct alloc_output *alloc_add_of_pod(struct alloc *a, enum alloc_output_type type,
                                       const struct pod_allocation *pod);
+/* Adds ALLOC_QUERY for the pod; NULL: a List. Returns its number. */
+uint64_t alloc_query(struct alloc *a, const struct pod_allocation *pod);
 #define alloc_log(a, level, ...)                                                         \
     step_log((a)->out, level, "allocator", ERR_NONE, __VA_ARGS__)
 /* Warning event of the pod. */
@@ -158,9 +160,11 @@ bool alloc_podresources_identify(struct alloc *a, struct pending_request *req,
 bool alloc_podresources_identify_reuse(const struct alloc *a,
                                        const struct pending_request *req,
                                        struct alloc_target *target);
-/* Is the container the next one without ids in the kubelet's view of its pod? */
-bool alloc_podresources_is_next(const struct alloc *a, const struct alloc_target *t,
-                                const struct podres_pod *view);
+/* Does what identified the container still hold, in an answer to Get? The kubelet has the pod,
+ * and this container is the next one without ids. */
+bool alloc_podresources_confirm(const struct alloc *a, struct pending_request *req,
+                                const struct alloc_target *t,
+                                const struct alloc_kubelet_view *view);
 /* The pod has left local_pods, or its request was answered: requests after the one with
  * this serial are not for it. */
 void alloc_podresources_rule_out(struct alloc *a, const struct pod_allocation *pod,

@@ -203,7 +203,7 @@ static bool check_promise(struct alloc *a, struct pending_request *req,
     struct pod_allocation *pod = t->local->pod;
     const struct pod_allocation_container *c = container_of(t);
     const char *name = pod->full_name;
-    if (pod->promise == POD_ALLOCATION_INVALID || pod->promise == POD_ALLOCATION_DAMAGED)
+    if (pod->promise == POD_ALLOCATION_INVALID)
         return alloc_request_explain(req, REJECTED_INVALID_REQUEST, "pod %s: %.*s", name,
                                      SPAN_ARG(pod->why_not));
     if (c->own_devices && a->settings.strict_env)
@@ -543,20 +543,11 @@ static bool find_preferred(struct alloc *a, const struct pending_request *req,
            t->container < t->local->pod->n_containers;
 }
 
-/* Calls podresources Get for the pod, or List without one. */
-static void query(struct alloc *a, struct pending_request *req,
-                  const struct pod_allocation *pod)
-{
-    struct alloc_output *o =
-        pod ? alloc_add_of_pod(a, ALLOC_GET, pod) : alloc_add(a, ALLOC_LIST);
-    o->query = req->query = ++a->queries;
-}
-
 static void try_request(struct alloc *a, struct pending_request *req)
 {
     struct alloc_target t = {0};
     if (req->type == ALLOC_REQUEST_PREFERRED) {
-        query(a, req, NULL);
+        req->query = alloc_query(a, NULL);
     } else if (!find_preferred(a, req, &t)) {
         alloc_request_explain(
             req, REJECTED_NOT_PREFERRED,
@@ -570,26 +561,8 @@ static void try_request(struct alloc *a, struct pending_request *req)
     } else if (a->no_get || req->get_confirmed) {
         allocate(a, req, &t);
     } else {
-        query(a, req, t.local->pod);
+        req->query = alloc_query(a, t.local->pod);
     }
-}
-
-/* Does what identified the container at GetPreferredAllocation still hold? The kubelet has
- * the pod, and this container is the next one without ids. */
-static bool confirm(struct alloc *a, struct pending_request *req,
-                    const struct alloc_target *t, const struct alloc_kubelet_view *view)
-{
-    const struct pod_allocation *pod = t->local->pod;
-    if (view->n_pods == 0)
-        return alloc_request_explain(req, REJECTED_NO_PENDING_POD,
-                                     "the kubelet no longer has pod %s", pod->full_name);
-    req->get_confirmed = alloc_podresources_is_next(a, t, view->pods);
-    return req->get_confirmed ||
-           alloc_request_explain(req, REJECTED_NO_PENDING_POD,
-                                 "container %.*s of pod %s is not the next one without "
-                                 "ids in the kubelet's "
-                                 "view",
-                                 SPAN_ARG(container_of(t)->name), pod->full_name);
 }
 
 void alloc_request_kubelet_answered(struct alloc *a, struct pending_request *req,
@@ -607,7 +580,8 @@ void alloc_request_kubelet_answered(struct alloc *a, struct pending_request *req
     } else if (is_allocate && (a->no_get || !find_preferred(a, req, &t))) {
         try_request(a, req); /* without Get, or the pod was deleted meanwhile */
     } else if (is_allocate) {
-        if (confirm(a, req, &t, view))
+        req->get_confirmed = alloc_podresources_confirm(a, req, &t, view);
+        if (req->get_confirmed)
             allocate(a, req, &t);
         else
             conclude(a, req, NULL);

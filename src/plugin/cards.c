@@ -106,8 +106,6 @@ static bool take_card(struct cards *cards, int64_t now_ms, const struct card_see
     c->present = true;
     c->index = seen->index;
     c->minor = seen->minor;
-    if (seen->model[0])
-        snprintf(c->model, sizeof c->model, "%s", seen->model);
     if (good)
         changed |= set_size(c, seen->mib, cards->settings.unit_mib);
     return set_health(cards, c, now_ms, seen->reading, seen->reason) || changed;

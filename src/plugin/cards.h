@@ -20,7 +20,6 @@ enum { CARDS_MAX = 64 };
 /* A card of a sample. */
 struct card_seen {
     char uuid[96]; /* empty: unknown; the index identifies the card */
-    char model[96];
     int32_t index;
     int32_t minor; /* of its device node /dev/nvidia<minor>; -1: unknown */
     int64_t mib;
@@ -31,7 +30,6 @@ struct card_seen {
 struct plugin_card {
     char uuid[96]; /* "index-3" for a card without UUID */
     bool has_uuid;
-    char model[96];
     struct ids_tag tag;
     int32_t index;
     int32_t minor; /* of its device node /dev/nvidia<minor>; -1: unknown */

@@ -37,7 +37,7 @@ struct endpoint {
 };
 
 struct dispatcher {
-    struct dispatcher_settings settings;
+    const char *node, *state_file, *limit_dir; /* limit_dir NULL: no library */
     struct dispatcher_callbacks callbacks;
     struct alloc *alloc;
     const struct alloc_state *state; /* of `alloc` */
@@ -279,8 +279,8 @@ static void save(struct dispatcher *d)
 {
     cleanup_buf struct buf text = {0};
     struct err err;
-    allocation_set_write(&text, &d->state->allocations, span_of(d->settings.alloc.node));
-    if (file_write(d->settings.state, buf_span(&text), &err) == 0)
+    allocation_set_write(&text, &d->state->allocations, span_of(d->node));
+    if (file_write(d->state_file, buf_span(&text), &err) == 0)
         return;
     log_error("state", "cannot save the allocation state; it is kept in memory",
               LOG_ERR(&err));
@@ -294,23 +294,21 @@ static void load(struct dispatcher *d)
     cleanup_buf struct buf text = {0};
     struct allocation_set found = {0};
     struct err err;
-    int rc = file_read(d->settings.state, STATE_MAX, &text, &err);
+    int rc = file_read(d->state_file, STATE_MAX, &text, &err);
     if (rc && err.code == ERR_NOT_FOUND)
         return;
     if (rc == 0)
-        rc = allocation_set_read(&found, buf_span(&text), span_of(d->settings.alloc.node),
-                                 &err);
+        rc = allocation_set_read(&found, buf_span(&text), span_of(d->node), &err);
     if (rc == 0) {
         step(d, &(struct alloc_input){.type = ALLOC_IN_RESTORE, .set = &found});
         return;
     }
-    cleanup_free char *aside = xasprintf("%s.damaged", d->settings.state);
+    cleanup_free char *aside = xasprintf("%s.damaged", d->state_file);
     log_error("state",
               "cannot use the state file; recovering from the kubelet's podresources",
-              LOG_S("file", d->settings.state), LOG_S("to", aside), LOG_ERR(&err));
-    if (rename(d->settings.state, aside))
-        log_warn("state", "cannot rename the state file",
-                 LOG_S("file", d->settings.state));
+              LOG_S("file", d->state_file), LOG_S("to", aside), LOG_ERR(&err));
+    if (rename(d->state_file, aside))
+        log_warn("state", "cannot rename the state file", LOG_S("file", d->state_file));
 }
 
 /* Without its files the library does not limit, and a container starts nevertheless. */
@@ -338,7 +336,7 @@ static void answer_allocated(struct dispatcher *d, const struct alloc_output *o)
     struct response r = *o->response;
     struct err err;
     if (r.limit) {
-        int failed = limit_dir_write(d->settings.alloc.response.limit_dir, r.limit, &err);
+        int failed = limit_dir_write(d->limit_dir, r.limit, &err);
         if (failed)
             drop_limit(d, o, &r, &err);
         ++*(failed ? &d->stats.limit_failed : &d->stats.limited);
@@ -360,10 +358,9 @@ static void answer_preferred(struct dispatcher *d, const struct alloc_output *o)
 
 static void change_limit(struct dispatcher *d, const struct alloc_output *o)
 {
-    const char *dir = d->settings.alloc.response.limit_dir;
     struct err err;
-    if (limit_dir_has(dir, o->response->limit->uid) &&
-        limit_dir_write(dir, o->response->limit, &err))
+    if (limit_dir_has(d->limit_dir, o->response->limit->uid) &&
+        limit_dir_write(d->limit_dir, o->response->limit, &err))
         log_error("limit", "cannot change the limits of a pod", LOG_S("namespace", o->ns),
                   LOG_S("pod", o->name), LOG_ERR(&err));
 }
@@ -411,8 +408,7 @@ static void carry_out(struct dispatcher *d, const struct alloc_output *o)
 {
     struct grpcd_call *call;
     switch (o->type) {
-    case ALLOC_LIST:
-    case ALLOC_GET:
+    case ALLOC_QUERY:
     case ALLOC_PATCH:
     case ALLOC_EVENT:
     case ALLOC_RELIST:
@@ -471,12 +467,11 @@ static void on_unlimited(void *ctx, const char *uid, uint32_t bits)
 static void check_limits(struct dispatcher *d)
 {
     const struct limit_dir_sink sink = {is_known, on_unlimited, d};
-    const char *dir = d->settings.alloc.response.limit_dir;
     int64_t now = clock_mono_ms();
-    if (!dir || now < d->limits_due_ms || !d->state->listed)
+    if (!d->limit_dir || now < d->limits_due_ms || !d->state->listed)
         return;
     d->limits_due_ms = now + LIMITS_MS;
-    limit_dir_check(dir, &sink);
+    limit_dir_check(d->limit_dir, &sink);
 }
 
 /* Sockets and registrations */
@@ -522,17 +517,21 @@ static void step_registrations(struct dispatcher *d)
     for (int r = 0; r < IDS_RESOURCES; r++) {
         struct endpoint *e = &d->endpoints[r];
         struct registration *reg = &e->registration;
+        bool yielding = reg->state == REGISTRATION_YIELDING;
         enum registration_action action;
         int64_t now = clock_mono_ms();
         while ((action = registration_next(reg, now)) != REGISTRATION_NOTHING) {
-            if (action == REGISTRATION_SERVE)
+            if (action == REGISTRATION_SERVE) {
                 serve(d, e);
-            else if (action == REGISTRATION_CHECK)
-                registration_newer_plugin(
-                    reg, now, registration_dir_has_newer(&d->dir, e->resource));
-            else
+            } else if (!registration_dir_has_newer(&d->dir, e->resource)) {
                 d->callbacks.register_resource(d->callbacks.ctx, e->resource,
                                                d->dir.endpoints[r]);
+            } else {
+                registration_yield(reg, now);
+                if (!yielding)
+                    log_info("registration", "a newer plugin of this node serves it",
+                             LOG_S("resource", ids_resource_name(e->resource)));
+            }
         }
     }
 }
@@ -563,7 +562,7 @@ static void handle_stream_opened(struct dispatcher *d, enum ids_resource r)
     load(d);
     log_info("registration", "ListAndWatch stream opened",
              LOG_S("resource", ids_resource_name(r)));
-    registration_stream(&d->endpoints[r].registration, clock_mono_ms(), true, false);
+    registration_stream(&d->endpoints[r].registration, clock_mono_ms(), true);
     send_list(d, r);
 }
 
@@ -577,12 +576,9 @@ static void handle_call_closed(struct dispatcher *d, uint64_t token)
     }
     enum ids_resource r = m->resource;
     grpcd_end(take_pending(d, token), GRPC_CANCELLED, "ListAndWatch stream closed");
-    bool newer = registration_dir_has_newer(&d->dir, r);
-    log_info("registration",
-             newer ? "ListAndWatch stream closed; a newer plugin of this node serves it"
-                   : "ListAndWatch stream closed; registering again",
+    log_info("registration", "ListAndWatch stream closed",
              LOG_S("resource", ids_resource_name(r)));
-    registration_stream(&d->endpoints[r].registration, clock_mono_ms(), false, newer);
+    registration_stream(&d->endpoints[r].registration, clock_mono_ms(), false);
 }
 
 /* The thread */
@@ -636,18 +632,16 @@ static void publish(struct dispatcher *d)
     s->podresources = d->state->podresources;
     s->node = d->state->node;
     s->cards = cards->n;
-    s->healthy = s->units = 0;
-    for (size_t i = 0; i < cards->n; i++) {
+    s->healthy = 0;
+    for (size_t i = 0; i < cards->n; i++)
         s->healthy += cards->items[i].health.healthy;
-        s->units += cards->items[i].health.healthy ? (size_t)cards->items[i].units : 0;
-    }
     s->alive_ms = clock_mono_ms();
     s->cards_err = (struct err){0};
     cards_check(cards, s->alive_ms, &s->cards_err);
     for (int r = 0; r < IDS_RESOURCES; r++) {
         const struct endpoint *e = &d->endpoints[r];
-        s->resources[r] = (struct dispatcher_resource_stats){
-            .wanted = e->registration.wanted, .registered = e->registration.registered};
+        s->resources[r] =
+            (struct dispatcher_resource_stats){.wanted = e->registration.wanted};
         check_registration(d, e, &s->resources[r].err);
     }
     pthread_mutex_lock(&d->lock);
@@ -707,16 +701,18 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings,
-                                  struct err *err)
+struct dispatcher *dispatcher_new(const struct alloc_settings *settings, const char *dir,
+                                  const char *state_file, struct err *err)
 {
-    struct registration_dir dir;
-    if (registration_dir_open(&dir, settings->dir, err))
+    struct registration_dir sockets;
+    if (registration_dir_open(&sockets, dir, err))
         return NULL;
     struct dispatcher *d = xcalloc(1, sizeof *d);
-    d->settings = *settings;
-    d->dir = dir;
-    d->alloc = alloc_new(&settings->alloc);
+    d->node = settings->node;
+    d->limit_dir = settings->response.limit_dir;
+    d->state_file = state_file;
+    d->dir = sockets;
+    d->alloc = alloc_new(settings);
     d->state = alloc_state(d->alloc);
     d->published.alive_ms = clock_mono_ms();
     list_init(&d->pending);

@@ -37,22 +37,17 @@ struct dispatcher_msg {
  * borrowed. */
 struct dispatcher_callbacks {
     void (*register_resource)(void *ctx, enum ids_resource r, const char *endpoint);
-    /* ALLOC_LIST, ALLOC_GET, ALLOC_PATCH, ALLOC_EVENT, ALLOC_RELIST or ALLOC_READ_NODE. */
+    /* ALLOC_QUERY, ALLOC_PATCH, ALLOC_EVENT, ALLOC_RELIST or ALLOC_READ_NODE. */
     void (*carry_out)(void *ctx, const struct alloc_output *o);
     void *ctx;
 };
 
-struct dispatcher_settings { /* strings are borrowed */
-    struct alloc_settings alloc;
-    const char *dir;   /* the kubelet's device plugin directory */
-    const char *state; /* path of the state file */
-};
-
 struct dispatcher;
 
-/* New; reads the state file. */
-struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings,
-                                  struct err *err);
+/* New; reads the state file. `dir`: the kubelet's device plugin directory. Strings, also of
+ * `settings`, are borrowed. */
+struct dispatcher *dispatcher_new(const struct alloc_settings *settings, const char *dir,
+                                  const char *state_file, struct err *err);
 /* Starts the thread. */
 void dispatcher_start(struct dispatcher *d, const struct dispatcher_callbacks *callbacks);
 struct dispatcher_msg *dispatcher_msg_new(enum dispatcher_msg_kind kind); /* new */
@@ -67,7 +62,7 @@ void dispatcher_free(struct dispatcher *d); /* NULL is accepted */
 /* A snapshot for /metrics and the health checks. */
 struct dispatcher_stats {
     struct alloc_stats alloc;
-    size_t allocations, cards, healthy, units;
+    size_t allocations, cards, healthy;
     bool listed;
     struct dispatcher_call_stats {
         uint64_t n, sum_us; /* of answered calls: number, durations */
@@ -78,7 +73,6 @@ struct dispatcher_stats {
     struct step_failure podresources, node;
     struct dispatcher_resource_stats {
         bool wanted;
-        uint64_t registered;
         struct err err; /* code ERR_NONE: registered */
     } resources[IDS_RESOURCES];
     int64_t alive_ms; /* clock_mono_ms of the thread's last iteration */

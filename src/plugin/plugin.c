@@ -57,7 +57,6 @@ static void convert(const struct gpu_card *card, struct card_seen *seen)
                                .mib = gpu_value(card, GPU_MEM_TOTAL, 0) >> 20,
                                .reading = card_health_read(card, &reason)};
     snprintf(seen->uuid, sizeof seen->uuid, "%s", card->uuid);
-    snprintf(seen->model, sizeof seen->model, "%s", card->model);
     snprintf(seen->reason, sizeof seen->reason, "%s", reason);
 }
 
@@ -67,9 +66,9 @@ static bool is_view_due(struct plugin *p, const char *driver,
 {
     uint64_t hash = hash_bytes(0, driver, strlen(driver));
     for (size_t i = 0; i < n; i++) {
+        const int32_t place[] = {cards[i].index, cards[i].minor};
         hash = hash_bytes(hash, cards[i].uuid, strlen(cards[i].uuid));
-        hash = hash_bytes(hash, &cards[i].index, sizeof cards[i].index);
-        hash = hash_bytes(hash, &cards[i].minor, sizeof cards[i].minor);
+        hash = hash_bytes(hash, place, sizeof place);
     }
     if (hash == p->cards.viewed && clock_mono_ms() < p->cards.viewed_ms + VIEW_MS)
         return false;
@@ -189,12 +188,7 @@ static int make_dispatcher(struct plugin *p, struct err *err)
     c->alloc.silent_ms = c->interval_ms + c->sampler_limit_ms;
     c->alloc.response.strategy = c->driver.strategy;
     c->alloc.response.by_index = c->driver.by_index = c->by_index != 0;
-    const struct dispatcher_settings settings = {
-        .alloc = c->alloc,
-        .dir = c->plugin_dir,
-        .state = c->state,
-    };
-    p->dispatcher = dispatcher_new(&settings, err);
+    p->dispatcher = dispatcher_new(&c->alloc, c->plugin_dir, c->state, err);
     return p->dispatcher ? 0 : -1;
 }
 

@@ -60,7 +60,7 @@ static void damaged(struct pod_allocation *alloc, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    alloc->promise = POD_ALLOCATION_DAMAGED;
+    alloc->promise = POD_ALLOCATION_INVALID;
     alloc->why_not = span_of(arena_vprintf(&alloc->arena, fmt, ap));
     va_end(ap);
 }

@@ -32,9 +32,9 @@ struct pod_allocation_container {
 enum pod_allocation_promise {
     POD_ALLOCATION_PROMISED,
     POD_ALLOCATION_UNPROMISED, /* no annotation names a card */
-    POD_ALLOCATION_DAMAGED,    /* the annotations contradict the limits, or promise more
-                                  than they request; see why_not */
-    POD_ALLOCATION_INVALID,    /* the limits are invalid; see why_not */
+    /* The limits are invalid, or the annotations contradict them or promise more than they
+     * request; see why_not. */
+    POD_ALLOCATION_INVALID,
 };
 
 struct pod_allocation {
@@ -51,7 +51,7 @@ struct pod_allocation {
     struct span why_not;
     struct request request;
     struct promise_share *cards; /* promised to the whole pod, also if the
-                                            promise is DAMAGED or INVALID; none for a pod
+                                            promise is INVALID; none for a pod
                                             that requests nothing */
     size_t n_cards;
     struct pod_allocation_container *containers;

@@ -141,51 +141,35 @@ void registration_answered(struct registration *reg, int64_t now_ms, bool accept
         back_off(reg, now_ms);
         return;
     }
-    reg->registered++;
     reg->state = reg->streams ? REGISTRATION_REGISTERED : REGISTRATION_AWAITING_STREAM;
     reg->at_ms = now_ms + REGISTRATION_STREAM_MS;
 }
 
-void registration_stream(struct registration *reg, int64_t now_ms, bool opened,
-                         bool newer)
+void registration_yield(struct registration *reg, int64_t now_ms)
 {
-    if (opened) {
-        reg->streams++;
-        if (reg->state == REGISTRATION_AWAITING_STREAM)
-            reg->state = REGISTRATION_REGISTERED;
-        if (reg->state == REGISTRATION_REGISTERED)
-            reg->retry_ms = REGISTRATION_FIRST_RETRY_MS;
-        return;
-    }
-    reg->streams--;
-    if (reg->streams || reg->state != REGISTRATION_REGISTERED)
-        return;
-    again(reg, now_ms + REGISTRATION_SETTLE_MS);
-    if (newer) {
-        reg->state = REGISTRATION_YIELDING;
-        reg->at_ms = now_ms + REGISTRATION_NEWER_PLUGIN_MS;
-    }
+    reg->state = REGISTRATION_YIELDING;
+    reg->at_ms = now_ms + REGISTRATION_NEWER_PLUGIN_MS;
 }
 
-void registration_newer_plugin(struct registration *reg, int64_t now_ms, bool present)
+void registration_stream(struct registration *reg, int64_t now_ms, bool opened)
 {
-    if (reg->state != REGISTRATION_YIELDING)
-        return;
-    if (present)
-        reg->at_ms = now_ms + REGISTRATION_NEWER_PLUGIN_MS;
-    else
-        again(reg, now_ms);
+    reg->streams += opened ? 1 : -1U;
+    if (opened && reg->state == REGISTRATION_AWAITING_STREAM)
+        reg->state = REGISTRATION_REGISTERED;
+    if (opened && reg->state == REGISTRATION_REGISTERED)
+        reg->retry_ms = REGISTRATION_FIRST_RETRY_MS;
+    if (!reg->streams && reg->state == REGISTRATION_REGISTERED)
+        again(reg, now_ms + REGISTRATION_SETTLE_MS);
 }
 
 enum registration_action registration_next(struct registration *reg, int64_t now_ms)
 {
-    if (!reg->wanted || !reg->kubelet)
+    if (!reg->wanted || !reg->kubelet || now_ms < reg->at_ms)
         return REGISTRATION_NOTHING;
-    if (now_ms >= reg->at_ms && reg->state == REGISTRATION_YIELDING)
-        return REGISTRATION_CHECK;
-    if (now_ms >= reg->at_ms && reg->state == REGISTRATION_AWAITING_STREAM)
+    if (reg->state == REGISTRATION_AWAITING_STREAM)
         back_off(reg, now_ms);
-    if (now_ms < reg->at_ms || reg->state != REGISTRATION_WAITING)
+    if (now_ms < reg->at_ms ||
+        (reg->state != REGISTRATION_WAITING && reg->state != REGISTRATION_YIELDING))
         return REGISTRATION_NOTHING;
     if (!reg->reachable)
         return REGISTRATION_SERVE;

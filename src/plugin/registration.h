@@ -19,9 +19,8 @@
  *   within REGISTRATION_STREAM_MS, or if the stream ends, the plugin registers
  *   again; not immediately, because a kubelet that is still closing the old stream
  *   would cut the new one.
- * - If the stream ended because a newer plugin has registered (rolling update), this
- *   one yields until the newer one is gone. Otherwise the two would take the
- *   resource from each other forever.
+ * - Before each Register the plugin looks for a newer one (rolling update), and yields until
+ *   that one is gone. Otherwise the two would take the resource from each other forever.
  */
 
 enum {
@@ -47,14 +46,14 @@ struct registration {
     bool reachable;   /* our socket's path leads to our server */
     unsigned streams; /* number of open ListAndWatch streams */
     int64_t at_ms, retry_ms;
-    uint64_t registered; /* counter */
 };
 
 enum registration_action {
     REGISTRATION_NOTHING,
-    REGISTRATION_SERVE,    /* create the endpoint, then call registration_serving */
-    REGISTRATION_REGISTER, /* call the kubelet, then registration_answered */
-    REGISTRATION_CHECK,    /* look for a newer plugin, then registration_newer_plugin */
+    REGISTRATION_SERVE, /* create the endpoint, then call registration_serving */
+    /* Call the kubelet, then registration_answered; or registration_yield, if a newer plugin
+     * serves the resource. */
+    REGISTRATION_REGISTER,
 };
 
 void registration_init(struct registration *reg);
@@ -62,11 +61,8 @@ void registration_init(struct registration *reg);
 void registration_kubelet_socket(struct registration *reg, int64_t now_ms, uint64_t id);
 void registration_serving(struct registration *reg, int64_t now_ms, bool reachable);
 void registration_answered(struct registration *reg, int64_t now_ms, bool accepted);
-/* A stream was opened or closed; `newer`: a newer plugin serves the resource. */
-void registration_stream(struct registration *reg, int64_t now_ms, bool opened,
-                         bool newer);
-/* The result of a check for a newer plugin. */
-void registration_newer_plugin(struct registration *reg, int64_t now_ms, bool present);
+void registration_yield(struct registration *reg, int64_t now_ms);
+void registration_stream(struct registration *reg, int64_t now_ms, bool opened);
 
 /* The next action; to be called until it is REGISTRATION_NOTHING. */
 enum registration_action registration_next(struct registration *reg, int64_t now_ms);

@@ -108,7 +108,7 @@ static void write_durations(struct buf *out, const struct dispatcher_stats *d)
 void status_write_metrics(struct buf *out, const struct status_facts *f)
 {
     const struct dispatcher_stats *d = &f->dispatcher;
-    uint64_t up[IDS_RESOURCES], registered[IDS_RESOURCES];
+    uint64_t up[IDS_RESOURCES];
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
                 "1 if the health check passes, as /healthz reports it.");
     for (int i = STATUS_THREADS; i < STATUS_REGISTRATIONS; i++) {
@@ -119,14 +119,10 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
     }
     by_resource(out, NAME("allocations_total"), PROM_COUNTER,
                 "Allocations to containers.", IDS_CARD_RESOURCES, d->alloc.allocated);
-    for (int r = 0; r < IDS_RESOURCES; r++) {
+    for (int r = 0; r < IDS_RESOURCES; r++)
         up[r] = d->resources[r].err.code == ERR_NONE;
-        registered[r] = d->resources[r].registered;
-    }
     by_resource(out, NAME("registered"), PROM_GAUGE,
                 "1 while the kubelet has a ListAndWatch stream open.", IDS_RESOURCES, up);
-    by_resource(out, NAME("registrations_total"), PROM_COUNTER,
-                "Registrations that the kubelet accepted.", IDS_RESOURCES, registered);
     prom_family(out, NAME("rejected_requests_total"), PROM_COUNTER,
                 "Rejected GetPreferredAllocation and Allocate calls.");
     for (int i = 0; i < REJECTIONS; i++) {
@@ -152,8 +148,6 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
         {NAME("cards"), PROM_GAUGE, "Cards in the device list.", d->cards},
         {NAME("cards_healthy"), PROM_GAUGE, "Healthy cards in the device list.",
          d->healthy},
-        {NAME("units_healthy"), PROM_GAUGE,
-         "Units of aliyun.com/gpu-mem on healthy cards.", d->units},
         {NAME("state_write_failures_total"), PROM_COUNTER,
          "Failed writes of the state file.", d->save_failed},
         {NAME("limited_containers_total"), PROM_COUNTER,

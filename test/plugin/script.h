@@ -188,7 +188,7 @@ static void answer_query(const struct alloc_output *o)
     static struct podres_pod pods[PODS];
     struct alloc_kubelet_view view = {.query = o->query, .pods = pods};
     struct err err = {.code = ERR_UNAVAILABLE, .msg = "away"};
-    bool get = o->type == ALLOC_GET;
+    bool get = o->name != NULL;
     rig.gets += get;
     rig.lists += !get;
     for (size_t i = 0; i < rig.n_pods; i++) {
@@ -241,8 +241,7 @@ static void carry_out(const struct alloc_output *o)
 {
     cleanup_buf struct buf b = {0};
     switch (o->type) {
-    case ALLOC_LIST:
-    case ALLOC_GET:
+    case ALLOC_QUERY:
         answer_query(o);
         break;
     case ALLOC_PREFERRED:

@@ -549,7 +549,7 @@ static void query(const struct alloc_output *o)
         if (s->used)
             continue;
         *s = (struct view_copy){.used = true, .query = o->query};
-        s->get = o->type == ALLOC_GET;
+        s->get = o->name != NULL;
         if (s->get)
             snprintf(s->name, sizeof s->name, "%s", o->name);
         return;
@@ -614,8 +614,7 @@ static bool is_awaited(const struct alloc_output *o)
 static void output(const struct alloc_output *o)
 {
     switch (o->type) {
-    case ALLOC_LIST:
-    case ALLOC_GET:
+    case ALLOC_QUERY:
         query(o);
         break;
     case ALLOC_PREFERRED:

@@ -147,7 +147,7 @@ END_TEST
 START_TEST(a_rejected_promise_still_names_its_cards)
 {
     struct pod_allocation *alloc = planned(IDX("1,2"), "", MEM("a", 4));
-    ck_assert_int_eq(alloc->promise, POD_ALLOCATION_DAMAGED);
+    ck_assert_int_eq(alloc->promise, POD_ALLOCATION_INVALID);
     ck_assert_uint_eq(alloc->n_cards, 2);
     pod_allocation_free(alloc);
 }
