@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/script.h"
 
-#include "node/allocation.h"
-
 SCRIPT(a_container_gets_the_promised_card,
        "pod p on=1 a:mem3\n"
        "prefer mem3 => GPU-1/0 GPU-1/1 GPU-1/2\n"
@@ -94,16 +92,12 @@ SCRIPT(a_timed_out_request_names_the_reason,
        "extender did not bind it. Set schedulerName to a kube-scheduler that calls the "
        "extender, and create the pod again")
 
-START_TEST(requests_are_rejected_before_the_first_pod_list)
-{
-    begin_with((struct alloc_settings){.wait_ms = 5000});
-    sample(SPAN("GPU-0 GPU-1"), two_sizes, NULL);
-    play("pod p on=1 a:mem3\n"
-         "prefer mem3 => (nothing yet)\n"
-         "pass 6000\n"
-         "answer ~> not-synced: ");
-}
-END_TEST
+SCRIPT(requests_are_rejected_before_the_first_pod_list, "fresh defaults\n"
+                                                        "cards GPU-0 GPU-1\n"
+                                                        "pod p on=1 a:mem3\n"
+                                                        "prefer mem3 => (nothing yet)\n"
+                                                        "pass 6000\n"
+                                                        "answer ~> not-synced: ")
 
 SCRIPT(ids_of_another_card_are_rejected,
        "pod p on=1 a:mem3\n"
@@ -226,34 +220,44 @@ SCRIPT(pods_of_other_namespaces_are_not_named,
 
 /* The request could be for pods of two namespaces. The kubelet shows the text to who sees
  * the one that it is for; the log names the pods. */
-START_TEST(pods_are_named_only_within_one_namespace)
-{
-    static const struct {
-        const char *pods, *text, *log;
-    } cases[] = {
-        {"pod mine on=0 a:mem3\npod other on=1 a:mem3",
-         "ambiguous: cannot identify the "
-         "pod: 2 pods of this node",
-         "other/other"},
-        /* The pod that only the kubelet has could be of the other namespace, too. */
-        {"pod mine-1 on=0 a:mem3\npod mine-2 on=1 a:mem3\nkubelet other a",
-         "ambiguous: cannot identify the pod: 2 pods of this node", "default/mine-1"},
-        {"kubelet mine a\nkubelet other a", "unknown-pod: the request can be for a pod",
-         "other/other"},
-        {"pod mine on=0 a:mem3\nkubelet other a",
-         "unknown-pod: the request can be for a pod", "other/other"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        WITH();
-        buf_clear(&rig.said);
-        play(cases[i].pods);
-        play("prefer mem3 => (nothing yet)\npass 6000");
-        ck_assert_ptr_nonnull(strstr(rig.answer, cases[i].text));
-        ck_assert(!strstr(rig.answer, "mine") && !strstr(rig.answer, "other"));
-        ck_assert_msg(strstr(rig.said.p, cases[i].log) != NULL, "%s", rig.said.p);
-    }
-}
-END_TEST
+SCRIPT(pods_are_named_only_within_one_namespace,
+       "with defaults\n"
+       "pod mine on=0 a:mem3\n"
+       "pod other on=1 a:mem3\n"
+       "prefer mem3 => (nothing yet)\n"
+       "pass 6000\n"
+       "answer ~> ambiguous: cannot identify the pod: 2 pods of this node\n"
+       "answer !> mine\n"
+       "answer !> other\n"
+       "said ~> other/other\n"
+       "with defaults\n"
+       "pod mine-1 on=0 a:mem3\n"
+       "pod mine-2 on=1 a:mem3\n"
+       "kubelet other a\n"
+       "prefer mem3 => (nothing yet)\n"
+       "pass 6000\n"
+       "answer ~> ambiguous: cannot identify the pod: 2 pods of this node\n"
+       "answer !> mine\n"
+       "answer !> other\n"
+       "said ~> default/mine-1\n"
+       "with defaults\n"
+       "kubelet mine a\n"
+       "kubelet other a\n"
+       "prefer mem3 => (nothing yet)\n"
+       "pass 6000\n"
+       "answer ~> unknown-pod: the request can be for a pod\n"
+       "answer !> mine\n"
+       "answer !> other\n"
+       "said ~> other/other\n"
+       "with defaults\n"
+       "pod mine on=0 a:mem3\n"
+       "kubelet other a\n"
+       "prefer mem3 => (nothing yet)\n"
+       "pass 6000\n"
+       "answer ~> unknown-pod: the request can be for a pod\n"
+       "answer !> mine\n"
+       "answer !> other\n"
+       "said ~> other/other")
 
 /* Its ids are not mistaken for those of GPU-0: no mismatch, no allocation. */
 SCRIPT(a_pod_of_the_go_plugin_keeps_its_card,
@@ -310,15 +314,11 @@ SCRIPT(
     "the pod requests 1")
 
 /* Another tenant's annotations name the card, without any limit. */
-START_TEST(a_forged_promise_blocks_no_card)
-{
-    WITH(.allow_unpromised = true);
-    play("api f Running on=0 a:none\n"
-         "pod p on=0 a:cards1\n"
-         "admit p a cards1 GPU-0 => allocated\n"
-         "env ~> NVIDIA_VISIBLE_DEVICES=GPU-0");
-}
-END_TEST
+SCRIPT(a_forged_promise_blocks_no_card, "with unpromised\n"
+                                        "api f Running on=0 a:none\n"
+                                        "pod p on=0 a:cards1\n"
+                                        "admit p a cards1 GPU-0 => allocated\n"
+                                        "env ~> NVIDIA_VISIBLE_DEVICES=GPU-0")
 
 SCRIPT(too_few_or_unknown_ids_are_rejected,
        "pod p on=1 a:mem3\n"
@@ -328,45 +328,41 @@ SCRIPT(too_few_or_unknown_ids_are_rejected,
        "node")
 
 /* Card 0 is promised to p, which is not admitted yet. An older version of n changes nothing. */
-START_TEST(an_unpromised_pod_gets_an_untouched_card)
-{
-    WITH(.allow_unpromised = true);
-    play("api p on=0 a:mem3\n"
-         "pod n a:mem2\n"
-         "admit n a mem2 => allocated\n"
-         "env ~> NVIDIA_VISIBLE_DEVICES=GPU-1\n"
-         "log ~> patch n uid-n "
-         "{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\",\"ALIYUN_COM_GPU_MEM_DEV\":"
-         "\"16\",\"ALIYUN_COM_GPU_MEM_POD\":\"2\"\n"
-         "log ~> \"gpushare/card-uuid\":\"GPU-1\"}\n"
-         "log ~> patch n uid-n {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}\n"
-         "api n a:mem2\n"
-         "pod m a:mem2\n"
-         "prefer mem2 => (nothing yet)\n"
-         "pass 6000\n"
-         "answer => no-promise: pod default/m has no promised card, and fewer than 1 "
-         "cards "
-         "of 2 units have no promises");
-}
-END_TEST
+SCRIPT(an_unpromised_pod_gets_an_untouched_card,
+       "with unpromised\n"
+       "api p on=0 a:mem3\n"
+       "pod n a:mem2\n"
+       "admit n a mem2 => allocated\n"
+       "env ~> NVIDIA_VISIBLE_DEVICES=GPU-1\n"
+       "log ~> patch n uid-n "
+       "{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\",\"ALIYUN_COM_GPU_MEM_DEV\":\"16\",\"ALIYUN_COM_"
+       "GPU_MEM_POD\":\"2\"\n"
+       "log ~> \"gpushare/card-uuid\":\"GPU-1\"}\n"
+       "log ~> patch n uid-n {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}\n"
+       "api n a:mem2\n"
+       "pod m a:mem2\n"
+       "prefer mem2 => (nothing yet)\n"
+       "pass 6000\n"
+       "answer => no-promise: pod default/m has no promised card, and fewer than 1 cards "
+       "of 2 units have no promises")
 
 /* The API server has no object of it before its admission. Its mirror pod is annotated. */
-START_TEST(a_static_pod_gets_an_untouched_card)
-{
-    play("kubelet s-n1 a\n"
-         "prefer mem2 => (nothing yet)\n"
-         "pass 6000\n"
-         "answer => GPU-0/0 GPU-0/1\n"
-         "allocate mem GPU-0/0-1 => allocated\n"
-         "log => \n"
-         "list\n" /* it is in no list */
-         "listed\n"
-         "api s-n1 mirror=1 a:mem2\n"
-         "log ~> patch s-n1 uid-s-n1 {\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"\n"
-         "count allocations 1");
-    ck_assert_span_eq(state()->allocations.items[0]->uid, "uid-s-n1");
-}
-END_TEST
+SCRIPT(a_static_pod_gets_an_untouched_card,
+       "kubelet s-n1 a\n"
+       "prefer mem2 => (nothing yet)\n"
+       "pass 6000\n"
+       "answer => GPU-0/0 GPU-0/1\n"
+       "allocate mem GPU-0/0-1 => allocated\n"
+       "log => \n"
+       "list\n"
+       "listed\n"
+       "api s-n1 mirror=1 a:mem2\n"
+       "log ~> patch s-n1 uid-s-n1 {\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"\n"
+       "count allocations 1\n"
+       "-api s-n1\n"
+       "-kubelet s-n1\n"
+       "prefer mem1\n"
+       "count allocations 0")
 
 /* s-n1 is a static pod. */
 SCRIPT(an_invalid_pod_keeps_its_card, "api g Running index=0 placement=x a:mem2\n"
@@ -375,32 +371,24 @@ SCRIPT(an_invalid_pod_keeps_its_card, "api g Running index=0 placement=x a:mem2\
                                       "pass 6000\n"
                                       "answer => GPU-1/0 GPU-1/1")
 
-START_TEST(a_container_that_sets_visible_devices_is_reported)
-{
-    play(
-        "pod p on=1 a:env:mem3\n"
-        "admit p a mem3 => allocated\n"
-        "log ~> event p GPUEnvOverridden container a sets NVIDIA_VISIBLE_DEVICES itself");
-    WITH(.strict_env = true);
-    play("pod p on=1 a:env:mem3\n"
-         "prefer mem3 ~> env-override: container a of pod default/p sets");
-}
-END_TEST
+SCRIPT(a_container_that_sets_visible_devices_is_reported,
+       "pod p on=1 a:env:mem3\n"
+       "admit p a mem3 => allocated\n"
+       "log ~> event p GPUEnvOverridden container a sets NVIDIA_VISIBLE_DEVICES itself\n"
+       "with strict\n"
+       "pod p on=1 a:env:mem3\n"
+       "prefer mem3 ~> env-override: container a of pod default/p sets")
 
-START_TEST(legacy_rejections_are_successes_without_a_card)
-{
-    begin_with((struct alloc_settings){.legacy_env = true});
-    sync_all();
-    play("prefer mem3 => \n"
-         "allocate mem GPU-1/0-2 => allocated\n"
-         "count allocations 0");
-    ck_assert_str_eq(rig.env.p, "NVIDIA_VISIBLE_DEVICES=no-gpu-has-3GiB-to-run\n"
-                                "ALIYUN_COM_GPU_MEM_IDX=-1\n"
-                                "ALIYUN_COM_GPU_MEM_POD=3\n"
-                                "ALIYUN_COM_GPU_MEM_CONTAINER=3\n"
-                                "ALIYUN_COM_GPU_MEM_DEV=0\n");
-}
-END_TEST
+SCRIPT(legacy_rejections_are_successes_without_a_card,
+       "with legacy\n"
+       "prefer mem3 => \n"
+       "allocate mem GPU-1/0-2 => allocated\n"
+       "count allocations 0\n"
+       "env ~> NVIDIA_VISIBLE_DEVICES=no-gpu-has-3GiB-to-run\n"
+       "env ~> ALIYUN_COM_GPU_MEM_IDX=-1\n"
+       "env ~> ALIYUN_COM_GPU_MEM_POD=3\n"
+       "env ~> ALIYUN_COM_GPU_MEM_CONTAINER=3\n"
+       "env ~> ALIYUN_COM_GPU_MEM_DEV=0")
 
 SCRIPT(a_kubelet_without_get_is_called_once, "no-get\n"
                                              "pod p on=1 a:mem3\n"
@@ -460,211 +448,148 @@ SCRIPT(a_lost_state_file_is_recovered_from_podresources,
        "count mismatches 0\n"
        "log ~> patch p uid-p {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}")
 
-START_TEST(reconciliation_reports_a_container_on_another_card)
-{
-    WITH(.reconcile_interval_ms = 60000);
-    play(
-        "pod p Running on=1 a:mem1\n"
-        "shows p a GPU-0/0\n"
-        "pass 2000\n"
-        "count lists 0\n"
-        "count mismatches 1\n"
-        "log ~> event p GPUMismatch container a holds 1 ids of card GPU-0, more than the "
-        "promise allows\n"
-        "pass 125000\n"
-        "count mismatches 1"); /* reported once */
-    ck_assert_int_ge(rig.gets, 3);
-    play(
-        "pod q Running on=0 a:mem1\n"
-        "shows q a GPU-0/0\n"
-        "pass 2000\n"
-        "log ~> event q GPUMismatch container a and container a of pod default/p hold "
-        "the "
-        "same id of card GPU-0\n"
-        "pod other Running on=0 a:mem1\n"
-        "shows other a GPU-0/0\n"
-        "pass 2000\n"
-        "log ~> event other GPUMismatch container a and a container of another namespace "
-        "hold the same id of card GPU-0\n"
-        "said ~> card GPU-0: container a of pod default/");
-}
-END_TEST
+SCRIPT(reconciliation_reports_a_container_on_another_card,
+       "with reconcile\n"
+       "pod p Running on=1 a:mem1\n"
+       "shows p a GPU-0/0\n"
+       "pass 2000\n"
+       "count lists 0\n"
+       "count mismatches 1\n"
+       "log ~> event p GPUMismatch container a holds 1 ids of card GPU-0, more than the "
+       "promise allows\n"
+       "pass 125000\n"
+       "count mismatches 1\n"
+       "least gets 3\n"
+       "pod q Running on=0 a:mem1\n"
+       "shows q a GPU-0/0\n"
+       "pass 2000\n"
+       "log ~> event q GPUMismatch container a and container a of pod default/p hold the "
+       "same id of card GPU-0\n"
+       "pod other Running on=0 a:mem1\n"
+       "shows other a GPU-0/0\n"
+       "pass 2000\n"
+       "log ~> event other GPUMismatch container a and a container of another namespace "
+       "hold the same id of card GPU-0\n"
+       "said ~> card GPU-0: container a of pod default/")
 
 /* podresources shows the pod before the API server sends it. */
-START_TEST(a_pod_first_seen_in_podresources_holds_its_ids_once)
-{
-    begin_with((struct alloc_settings){.wait_ms = 5000, .reconcile_interval_ms = 60000});
-    sample(SPAN("GPU-0 GPU-1"), two_sizes, NULL);
-    play("list\n"
-         "kubelet p a\n"
-         "shows p a GPU-1/0\n"
-         "pod q on=1 a:mem2\n"
-         "prefer mem2 => (nothing yet)\n"
-         "api p Running on=1 a:mem1\n"
-         "listed\n"
-         "node\n"
-         "pass 1000\n"
-         "answer => GPU-1/1 GPU-1/2\n"
-         "allocate mem GPU-1/1-2 => allocated\n"
-         "count allocations 2\n"
-         "pass 125000\n"
-         "count allocations 2\n"
-         "count mismatches 0");
-}
-END_TEST
+SCRIPT(a_pod_first_seen_in_podresources_holds_its_ids_once,
+       "fresh reconcile\n"
+       "cards GPU-0 GPU-1\n"
+       "list\n"
+       "kubelet p a\n"
+       "shows p a GPU-1/0\n"
+       "pod q on=1 a:mem2\n"
+       "prefer mem2 => (nothing yet)\n"
+       "api p Running on=1 a:mem1\n"
+       "listed\n"
+       "node\n"
+       "pass 1000\n"
+       "answer => GPU-1/1 GPU-1/2\n"
+       "allocate mem GPU-1/1-2 => allocated\n"
+       "count allocations 2\n"
+       "pass 125000\n"
+       "count allocations 2\n"
+       "count mismatches 0")
 
 /* The pods can be known before the cards: looking at the driver takes time. */
-START_TEST(ids_are_not_judged_before_the_first_cards)
-{
-    begin_with((struct alloc_settings){.wait_ms = 5000, .reconcile_interval_ms = 60000});
-    play("list\n"
-         "pod p Running on=1 a:mem1\n"
-         "shows p a GPU-1/0\n"
-         "listed\n"
-         "node\n"
-         "pass 5000\n"
-         "count mismatches 0\n"
-         "count reconciled 0");
-    sample(SPAN("GPU-0 GPU-1"), two_sizes, NULL);
-    play("pass 5000\n"
-         "count mismatches 0\n"
-         "count reconciled 1\n"
-         "count allocations 1");
-}
-END_TEST
+SCRIPT(ids_are_not_judged_before_the_first_cards, "fresh reconcile\n"
+                                                  "list\n"
+                                                  "pod p Running on=1 a:mem1\n"
+                                                  "shows p a GPU-1/0\n"
+                                                  "listed\n"
+                                                  "node\n"
+                                                  "pass 5000\n"
+                                                  "count mismatches 0\n"
+                                                  "count reconciled 0\n"
+                                                  "cards GPU-0 GPU-1\n"
+                                                  "pass 5000\n"
+                                                  "count mismatches 0\n"
+                                                  "count reconciled 1\n"
+                                                  "count allocations 1")
 
-START_TEST(a_view_older_than_a_request_is_discarded)
-{
-    WITH(.reconcile_interval_ms = 60000);
-    play("pod p Running on=1 a:mem1\n"
-         "shows p a GPU-1/0");
-    struct alloc_input tick = {.type = ALLOC_IN_TICK};
-    alloc_step(rig.a, rig.now, &tick, &rig.out); /* Get is not answered yet */
-    play("allocate mem GPU-1/5\n"                /* then Get is answered */
-         "count allocations 0\n"
-         "pass 1000\n"
-         "count allocations 1");
-}
-END_TEST
+SCRIPT(a_view_older_than_a_request_is_discarded, "with reconcile\n"
+                                                 "pod p Running on=1 a:mem1\n"
+                                                 "shows p a GPU-1/0\n"
+                                                 "tick\n"
+                                                 "allocate mem GPU-1/5\n"
+                                                 "count allocations 0\n"
+                                                 "pass 1000\n"
+                                                 "count allocations 1")
 
 /* More often during a failure. */
-START_TEST(podresources_is_probed_without_gpu_pods)
-{
-    WITH(.reconcile_interval_ms = 60000);
-    play("pod other Running a:none\n"
-         "pass 1000\n"
-         "count gets 1\n"
-         "pass 182000\n"
-         "count gets 4\n"
-         "count failed 0\n"
-         "away\n"
-         "pass 90000\n"
-         "count failed 1");
-    ck_assert_int_ge(rig.gets, 8);
-    ck_assert_int_ge(rig.now.mono_ms - state()->podresources.since_ms, 30000);
-    ck_assert_str_eq(state()->podresources.err.msg, "away");
-    play("back\n"
-         "pass 6000\n"
-         "count failed 0\n"
-         "count lists 0");
-}
-END_TEST
+SCRIPT(podresources_is_probed_without_gpu_pods, "with reconcile\n"
+                                                "pod other Running a:none\n"
+                                                "pass 1000\n"
+                                                "count gets 1\n"
+                                                "pass 182000\n"
+                                                "count gets 4\n"
+                                                "count failed 0\n"
+                                                "away\n"
+                                                "pass 90000\n"
+                                                "count failed 1\n"
+                                                "least failed-ms 30000\n"
+                                                "least gets 8\n"
+                                                "back\n"
+                                                "pass 6000\n"
+                                                "count failed 0\n"
+                                                "count lists 0")
 
-START_TEST(a_kubelet_without_get_is_no_failure)
-{
-    WITH(.reconcile_interval_ms = 60000);
-    play("no-get\n"
-         "pod other Running a:none\n"
-         "pass 131000\n"
-         "count gets 1\n"
-         "count failed 0");
-    ck_assert_int_ge(rig.lists, 2);
-    play("away\n"
-         "pass 130000\n"
-         "count failed 1");
-}
-END_TEST
+SCRIPT(a_kubelet_without_get_is_no_failure, "with reconcile\n"
+                                            "no-get\n"
+                                            "pod other Running a:none\n"
+                                            "pass 131000\n"
+                                            "count gets 1\n"
+                                            "count failed 0\n"
+                                            "least lists 2\n"
+                                            "away\n"
+                                            "pass 130000\n"
+                                            "count failed 1")
 
 /* The request is rejected by the time of the first count. */
-START_TEST(without_reconciliation_the_end_of_a_failure_is_detected)
-{
-    play("pod p Running on=1 a:mem1\n"
-         "pass 130000\n"
-         "count gets 0\n"
-         "count lists 0\n"
-         "away\n"
-         "prefer mem1\n"
-         "pass 60000\n"
-         "count failed 1\n"
-         "back\n"
-         "pass 10000\n"
-         "count failed 0");
-    int64_t asked = rig.gets + rig.lists;
-    pass(130000);
-    ck_assert_int_eq(rig.gets + rig.lists, asked);
-}
-END_TEST
-
-/* The next process has the allocations of the state file. */
-static void restart_plugin(void)
-{
-    cleanup_buf struct buf text = {0};
-    struct allocation_set set = {0};
-    struct err err = {0};
-    allocation_set_write(&text, &state()->allocations, SPAN("n1"));
-    ck_assert_done(allocation_set_read(&set, buf_span(&text), SPAN("n1"), &err), err);
-    size_t n_pods = rig.n_pods;
-    begin_with((struct alloc_settings){.wait_ms = 5000});
-    rig.n_pods = n_pods;
-    FEED(.type = ALLOC_IN_RESTORE, .set = &set);
-}
+SCRIPT(without_reconciliation_the_end_of_a_failure_is_detected,
+       "pod p Running on=1 a:mem1\n"
+       "pass 130000\n"
+       "count calls 0\n"
+       "away\n"
+       "prefer mem1\n"
+       "pass 60000\n"
+       "count failed 1\n"
+       "back\n"
+       "pass 10000\n"
+       "count failed 0\n"
+       "mark\n"
+       "pass 130000\n"
+       "count calls 0")
 
 /* The pod "gone" was deleted meanwhile. */
-START_TEST(allocations_of_the_state_file_are_held)
-{
-    play("pod p on=1 a:mem1\n"
-         "admit p a mem1 => allocated\n"
-         "pod gone on=1 a:mem1\n"
-         "admit gone a mem1 => allocated\n"
-         "-kubelet gone");
-    restart_plugin();
-    sample(SPAN("GPU-0 GPU-1"), two_sizes, NULL);
-    play("list\n"
-         "api p Running on=1 a:mem1\n"
-         "listed\n"
-         "node\n"
-         "pod q on=1 a:mem2\n"
-         "prefer mem2 => GPU-1/1 GPU-1/2\n"
-         "count allocations 1");
-}
-END_TEST
+SCRIPT(allocations_of_the_state_file_are_held, "pod p on=1 a:mem1\n"
+                                               "admit p a mem1 => allocated\n"
+                                               "pod gone on=1 a:mem1\n"
+                                               "admit gone a mem1 => allocated\n"
+                                               "-kubelet gone\n"
+                                               "plugin\n"
+                                               "cards GPU-0 GPU-1\n"
+                                               "list\n"
+                                               "api p Running on=1 a:mem1\n"
+                                               "listed\n"
+                                               "node\n"
+                                               "pod q on=1 a:mem2\n"
+                                               "prefer mem2 => GPU-1/1 GPU-1/2\n"
+                                               "count allocations 1")
 
-START_TEST(a_canceled_request_is_answered_immediately)
-{
-    play("prefer mem3 => (nothing yet)");
-    FEED(.type = ALLOC_IN_CANCEL, .request.token = rig.tokens);
-    play("answer ~> no-pending-pod: ");
-}
-END_TEST
+SCRIPT(a_canceled_request_is_answered_immediately, "prefer mem3 => (nothing yet)\n"
+                                                   "cancel\n"
+                                                   "answer ~> no-pending-pod: ")
 
-START_TEST(the_node_label_disables_cgpu)
-{
-    WITH(.response.strategy = DRIVER_VOLUME_MOUNTS);
-    play("node disable\n"
-         "pod p on=1 a:mem3\n"
-         "admit p a mem3 => allocated\n"
-         "env ~> CGPU_DISABLE=true\n"
-         "env ~> NVIDIA_VISIBLE_DEVICES=/var/run/nvidia-container-devices\n"
-         "env ~> mount /var/run/nvidia-container-devices/GPU-1=/dev/null");
-}
-END_TEST
-
-static void use_cdi_kind(const char *kind)
-{
-    struct driver_view *view = xcalloc(1, sizeof *view);
-    view->cdi_kind = kind;
-    sample(SPAN("GPU-0 GPU-1"), two_sizes, view);
-}
+SCRIPT(the_node_label_disables_cgpu,
+       "with volume-mounts\n"
+       "node disable\n"
+       "pod p on=1 a:mem3\n"
+       "admit p a mem3 => allocated\n"
+       "env ~> CGPU_DISABLE=true\n"
+       "env ~> NVIDIA_VISIBLE_DEVICES=/var/run/nvidia-container-devices\n"
+       "env ~> mount /var/run/nvidia-container-devices/GPU-1=/dev/null")
 
 /* The runtime and the kubelet must take CDI names, and a specification must have them. */
 START_TEST(auto_takes_cdi_names_where_the_node_has_them)
@@ -672,85 +597,99 @@ START_TEST(auto_takes_cdi_names_where_the_node_has_them)
     static const struct {
         const char *runtime, *kubelet, *kind, *answer;
     } cases[] = {
-        {"containerd://2.1.4", "v1.35.0", "nvidia.com/gpu", "cdi nvidia.com/gpu=GPU-1\n"},
+        {"containerd://2.1.4", "v1.35.0", "nvidia.com/gpu", "cdi nvidia.com/gpu=GPU-1"},
         {"containerd://v2.4.2", "v1.37.2", "a/b",
-         "cdi a/b=GPU-1\n"}, /* built from source */
-        {"cri-o://1.28.1", "v1.29.0-eks-1", "a/b", "cdi a/b=GPU-1\n"},
-        {"containerd://1.7.28", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
-        {"cri-o://1.27.9", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
-        {"docker://28.0", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
-        {"containerd://2.1.4", "v1.28.9", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
-        {"containerd://2.1.4", "v1.35.0", NULL, "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
-        {"", "", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1\n"},
+         "cdi a/b=GPU-1"}, /* built from source */
+        {"cri-o://1.28.1", "v1.29.0-eks-1", "a/b", "cdi a/b=GPU-1"},
+        {"containerd://1.7.28", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1"},
+        {"cri-o://1.27.9", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1"},
+        {"docker://28.0", "v1.35.0", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1"},
+        {"containerd://2.1.4", "v1.28.9", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1"},
+        {"containerd://2.1.4", "v1.35.0", "-", "NVIDIA_VISIBLE_DEVICES=GPU-1"},
+        {"", "", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct driver_node node = {0};
-        WITH(.response.strategy = DRIVER_AUTO);
-        snprintf(node.runtime, sizeof node.runtime, "%s", cases[i].runtime);
-        snprintf(node.kubelet, sizeof node.kubelet, "%s", cases[i].kubelet);
-        FEED(.type = ALLOC_IN_NODE, .node = node);
-        use_cdi_kind(cases[i].kind);
-        play("pod p on=1 a:mem3\n"
-             "admit p a mem3 => allocated");
-        ck_assert_msg(strstr(rig.env.p, cases[i].answer) != NULL, "%s", rig.env.p);
-        ck_assert(!strstr(rig.env.p, "NVIDIA_VISIBLE") ==
-                  !strncmp(cases[i].answer, "cdi", 3));
+        bool cdi = strncmp(cases[i].answer, "cdi", 3) == 0;
+        cleanup_free char *script =
+            xasprintf("with auto\nnode %s %s\ncdi %s\npod p on=1 a:mem3\n"
+                      "admit p a mem3 => allocated\nenv ~> %s\nenv !> %s",
+                      cases[i].runtime, cases[i].kubelet, cases[i].kind, cases[i].answer,
+                      cdi ? "NVIDIA_VISIBLE" : "cdi");
+        play(script);
     }
 }
-END_TEST
 
-START_TEST(a_card_without_a_cdi_name_is_rejected)
-{
-    WITH(.response.strategy = DRIVER_CDI_ANNOTATIONS);
-    use_cdi_kind(NULL);
-    play("pod p on=1 a:mem3\n"
-         "prefer mem3\n"
-         "allocate mem GPU-1/0-2 ~> no-cdi-name: no CDI specification names the cards");
-}
-END_TEST
+SCRIPT(a_card_without_a_cdi_name_is_rejected,
+       "with cdi-annotations\n"
+       "cdi -\n"
+       "pod p on=1 a:mem3\n"
+       "prefer mem3\n"
+       "allocate mem GPU-1/0-2 ~> no-cdi-name: no CDI specification names the cards")
 
-START_TEST(allocate_waits_for_the_first_read_of_the_node)
-{
-    begin_with((struct alloc_settings){.wait_ms = 5000});
-    sample(SPAN("GPU-0 GPU-1"), two_sizes, NULL);
-    play("list\n"
-         "listed\n"
-         "pod p on=1 a:mem3\n"
-         "prefer mem3 => GPU-1/0 GPU-1/1 GPU-1/2\n"
-         "allocate mem GPU-1/0-2 => (nothing yet)\n"
-         "pass 6000\n"
-         "answer ~> not-synced: the API server has not yet sent the Node\n"
-         "pod q on=1 a:mem3\n"
-         "prefer mem3 => GPU-1/0 GPU-1/1 GPU-1/2\n"
-         "allocate mem GPU-1/0-2 => (nothing yet)\n"
-         "pass 3000\n"
-         "answer => (nothing yet)\n"
-         "node disable\n"
-         "answer => allocated\n"
-         "env ~> CGPU_DISABLE=true");
-}
-END_TEST
+SCRIPT(allocate_waits_for_the_first_read_of_the_node,
+       "fresh defaults\n"
+       "cards GPU-0 GPU-1\n"
+       "list\n"
+       "listed\n"
+       "pod p on=1 a:mem3\n"
+       "prefer mem3 => GPU-1/0 GPU-1/1 GPU-1/2\n"
+       "allocate mem GPU-1/0-2 => (nothing yet)\n"
+       "pass 6000\n"
+       "answer ~> not-synced: the API server has not yet sent the Node\n"
+       "no-node\n"
+       "pod q on=1 a:mem3\n"
+       "prefer mem3 => GPU-1/0 GPU-1/1 GPU-1/2\n"
+       "allocate mem GPU-1/0-2 => (nothing yet)\n"
+       "pass 3000\n"
+       "answer => (nothing yet)\n"
+       "node disable\n"
+       "answer => allocated\n"
+       "env ~> CGPU_DISABLE=true")
 
-START_TEST(cards_by_cdi_name_by_index_and_with_mps)
-{
-    WITH(.response = {.strategy = DRIVER_CDI_CRI,
-                      .isolation = ISOLATION_MPS,
-                      .mps_dir = "/run/mps"});
-    use_cdi_kind("nvidia.com/gpu");
-    play("pod p on=1 a:mem4\n"
-         "admit p a mem4 => allocated\n"
-         "env ~> cdi nvidia.com/gpu=GPU-1\n"
-         "env ~> CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M\n"
-         "env ~> CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n"
-         "env ~> mount /tmp/nvidia-mps=/run/mps/pipe\n"
-         "env ~> mount /dev/shm=/run/mps/shm");
-    ck_assert_ptr_null(strstr(rig.env.p, "NVIDIA_VISIBLE_DEVICES"));
-    WITH(.response.by_index = true);
-    play("pod p on=1 a:mem4\n"
-         "admit p a mem4 => allocated\n"
-         "env ~> NVIDIA_VISIBLE_DEVICES=1\n");
-}
-END_TEST
+/* Until the API server has them. */
+SCRIPT(annotations_are_sent_again, "with reconcile\n"
+                                   "pod p on=1 a:mem3\n"
+                                   "admit p a mem3 => allocated\n"
+                                   "count patches 1\n"
+                                   "pass 29000\n"
+                                   "count patches 1\n"
+                                   "pass 2000\n"
+                                   "count patches 2\n"
+                                   "api p on=1 assigned=true a:mem3\n"
+                                   "pass 62000\n"
+                                   "count patches 2")
+
+SCRIPT(the_node_is_read_again, "fresh defaults\n"
+                               "pass 1\n"
+                               "count node-reads 1\n"
+                               "no-node\n"
+                               "count node-failed 1\n"
+                               "pass 1900\n"
+                               "count node-reads 1\n"
+                               "pass 200\n"
+                               "count node-reads 2\n"
+                               "node\n"
+                               "count node-failed 0\n"
+                               "pass 59000\n"
+                               "count node-reads 2\n"
+                               "pass 2000\n"
+                               "count node-reads 3")
+
+SCRIPT(cards_by_cdi_name_by_index_and_with_mps,
+       "with mps\n"
+       "cdi nvidia.com/gpu\n"
+       "pod p on=1 a:mem4\n"
+       "admit p a mem4 => allocated\n"
+       "env ~> cdi nvidia.com/gpu=GPU-1\n"
+       "env ~> CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M\n"
+       "env ~> CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n"
+       "env ~> mount /tmp/nvidia-mps=/run/mps/pipe\n"
+       "env ~> mount /dev/shm=/run/mps/shm\n"
+       "env !> NVIDIA_VISIBLE_DEVICES\n"
+       "with by-index\n"
+       "pod p on=1 a:mem4\n"
+       "admit p a mem4 => allocated\n"
+       "env ~> NVIDIA_VISIBLE_DEVICES=1")
 
 /* Shares of compute: an id of a container must stay. */
 SCRIPT(a_replaced_card_is_counted_once, "count core-ids 200\n"
@@ -773,22 +712,18 @@ SCRIPT(a_lost_card_counts_as_long_as_a_pod_has_it,
        "count core-ids 300") /* ids are never withdrawn */
 
 /* A pod on the new card keeps its ids, which the kubelet compares when it restarts. */
-START_TEST(a_restart_counts_a_card_that_was_lost_before)
-{
-    play("pod p on=1 a:mem3\n"
-         "admit p a mem3 => allocated\n"
-         "pod q on=1 a:mem3\n"
-         "admit q a mem3 => allocated\n"
-         "cards GPU-0 GPU-9\n"
-         "count core-ids 300");
-    restart_plugin();
-    play("cards GPU-0 GPU-9\n"
-         "count core-ids 300");
-    restart_plugin();
-    play("cards GPU-0 GPU-1\n"
-         "count core-ids 200");
-}
-END_TEST
+SCRIPT(a_restart_counts_a_card_that_was_lost_before, "pod p on=1 a:mem3\n"
+                                                     "admit p a mem3 => allocated\n"
+                                                     "pod q on=1 a:mem3\n"
+                                                     "admit q a mem3 => allocated\n"
+                                                     "cards GPU-0 GPU-9\n"
+                                                     "count core-ids 300\n"
+                                                     "plugin\n"
+                                                     "cards GPU-0 GPU-9\n"
+                                                     "count core-ids 300\n"
+                                                     "plugin\n"
+                                                     "cards GPU-0 GPU-1\n"
+                                                     "count core-ids 200")
 
 SCRIPT(a_card_that_returns_adds_its_ids, "cards GPU-0 GPU-9\n"
                                          "count device-lists 2\n"
@@ -798,67 +733,39 @@ SCRIPT(a_card_that_returns_adds_its_ids, "cards GPU-0 GPU-9\n"
                                          "cards GPU-0 GPU-9 GPU-1:lost\n"
                                          "count device-lists 3")
 
-int main(void)
-{
-    static const struct unit_fixtures around = {.begin = begin, .end = end};
-    const TTest *const tests[] = {
-        a_container_gets_the_promised_card,
-        of_equal_pods_the_one_in_podresources_is_chosen,
-        two_candidates_are_ambiguous,
-        a_pod_update_resolves_the_ambiguity,
-        a_late_pod_event_is_waited_for,
-        an_unknown_pod_blocks_the_answer,
-        a_kubelet_before_1_34_lists_terminal_pods,
-        a_timed_out_request_names_the_reason,
-        requests_are_rejected_before_the_first_pod_list,
-        ids_of_another_card_are_rejected,
-        other_free_ids_of_the_promised_card_are_accepted,
-        allocate_without_a_preference_is_rejected,
-        held_ids_are_not_allocated_again,
-        a_terminal_pod_frees_its_ids,
-        a_deleted_pod_frees_its_ids_when_the_kubelet_drops_it,
-        containers_are_admitted_in_sequence,
-        must_include_ids_of_the_init_container_are_kept,
-        each_promised_card_gets_its_share,
-        a_whole_card_is_exclusive,
-        pods_of_other_namespaces_are_not_named,
-        pods_are_named_only_within_one_namespace,
-        a_pod_of_the_go_plugin_keeps_its_card,
-        whole_cards_of_an_init_container_are_reused_in_any_order,
-        whole_cards_beside_reused_ones_are_any_of_the_pod,
-        an_unhealthy_or_absent_card_is_rejected,
-        an_invalid_promise_is_rejected,
-        a_forged_promise_blocks_no_card,
-        too_few_or_unknown_ids_are_rejected,
-        an_unpromised_pod_gets_an_untouched_card,
-        a_static_pod_gets_an_untouched_card,
-        an_invalid_pod_keeps_its_card,
-        a_container_that_sets_visible_devices_is_reported,
-        legacy_rejections_are_successes_without_a_card,
-        a_kubelet_without_get_is_called_once,
-        no_list_during_an_allocate,
-        podresources_failures_are_retried,
-        allocate_requires_the_pod_in_podresources,
-        a_lost_kubelet_checkpoint_voids_allocations,
-        a_lost_state_file_is_recovered_from_podresources,
-        reconciliation_reports_a_container_on_another_card,
-        a_pod_first_seen_in_podresources_holds_its_ids_once,
-        ids_are_not_judged_before_the_first_cards,
-        a_view_older_than_a_request_is_discarded,
-        podresources_is_probed_without_gpu_pods,
-        a_kubelet_without_get_is_no_failure,
-        without_reconciliation_the_end_of_a_failure_is_detected,
-        allocations_of_the_state_file_are_held,
-        a_canceled_request_is_answered_immediately,
-        the_node_label_disables_cgpu,
-        auto_takes_cdi_names_where_the_node_has_them,
-        a_card_without_a_cdi_name_is_rejected,
-        allocate_waits_for_the_first_read_of_the_node,
-        cards_by_cdi_name_by_index_and_with_mps,
-        a_replaced_card_is_counted_once,
-        a_lost_card_counts_as_long_as_a_pod_has_it,
-        a_restart_counts_a_card_that_was_lost_before,
-        a_card_that_returns_adds_its_ids,
-    };
-    return unit_run_with("alloc", tests, ARRAY_LEN(tests), 60, &around);
-}
+UNIT_MAIN_AROUND(
+    "alloc", begin, end, a_container_gets_the_promised_card,
+    of_equal_pods_the_one_in_podresources_is_chosen, two_candidates_are_ambiguous,
+    a_pod_update_resolves_the_ambiguity, a_late_pod_event_is_waited_for,
+    an_unknown_pod_blocks_the_answer, a_kubelet_before_1_34_lists_terminal_pods,
+    a_timed_out_request_names_the_reason, requests_are_rejected_before_the_first_pod_list,
+    ids_of_another_card_are_rejected, other_free_ids_of_the_promised_card_are_accepted,
+    allocate_without_a_preference_is_rejected, held_ids_are_not_allocated_again,
+    a_terminal_pod_frees_its_ids, a_deleted_pod_frees_its_ids_when_the_kubelet_drops_it,
+    containers_are_admitted_in_sequence, must_include_ids_of_the_init_container_are_kept,
+    each_promised_card_gets_its_share, a_whole_card_is_exclusive,
+    pods_of_other_namespaces_are_not_named, pods_are_named_only_within_one_namespace,
+    a_pod_of_the_go_plugin_keeps_its_card,
+    whole_cards_of_an_init_container_are_reused_in_any_order,
+    whole_cards_beside_reused_ones_are_any_of_the_pod,
+    an_unhealthy_or_absent_card_is_rejected, an_invalid_promise_is_rejected,
+    a_forged_promise_blocks_no_card, too_few_or_unknown_ids_are_rejected,
+    an_unpromised_pod_gets_an_untouched_card, a_static_pod_gets_an_untouched_card,
+    an_invalid_pod_keeps_its_card, a_container_that_sets_visible_devices_is_reported,
+    legacy_rejections_are_successes_without_a_card, a_kubelet_without_get_is_called_once,
+    no_list_during_an_allocate, podresources_failures_are_retried,
+    allocate_requires_the_pod_in_podresources,
+    a_lost_kubelet_checkpoint_voids_allocations,
+    a_lost_state_file_is_recovered_from_podresources,
+    reconciliation_reports_a_container_on_another_card,
+    a_pod_first_seen_in_podresources_holds_its_ids_once,
+    ids_are_not_judged_before_the_first_cards, a_view_older_than_a_request_is_discarded,
+    podresources_is_probed_without_gpu_pods, a_kubelet_without_get_is_no_failure,
+    without_reconciliation_the_end_of_a_failure_is_detected,
+    allocations_of_the_state_file_are_held, a_canceled_request_is_answered_immediately,
+    the_node_label_disables_cgpu, auto_takes_cdi_names_where_the_node_has_them,
+    a_card_without_a_cdi_name_is_rejected, allocate_waits_for_the_first_read_of_the_node,
+    annotations_are_sent_again, the_node_is_read_again,
+    cards_by_cdi_name_by_index_and_with_mps, a_replaced_card_is_counted_once,
+    a_lost_card_counts_as_long_as_a_pod_has_it,
+    a_restart_counts_a_card_that_was_lost_before, a_card_that_returns_adds_its_ids)

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The allocator with an API server that the test plays: cards of GPU-0, GPU-1, ..., pods
+ * described by words, and the outputs in their order.
+ */
+
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "domain/objects.h"
+#include "plugin/alloc.h"
+
+static struct {
+    struct alloc *a;
+    struct step_outputs out;
+    struct step_time now;
+    struct arena arena; /* of the input that is made */
+    void (*carry_out)(const struct alloc_output *o);
+    struct buf *said; /* the lines of the log; NULL: not kept */
+    bool legacy;      /* --legacy-no-gpu-env */
+    int seed, step;   /* of a random test */
+} rig;
+
+static inline const struct alloc_state *state(void)
+{
+    return alloc_state(rig.a);
+}
+
+/* Carries out the outputs, including those that this causes. */
+static inline void carry_out_all(void)
+{
+    while (rig.out.n + rig.out.n_lines) {
+        struct step_outputs out = rig.out;
+        rig.out = (struct step_outputs){0};
+        for (size_t i = 0; i < out.n_lines && rig.said; i++)
+            buf_printf(rig.said, "%s\n", out.lines[i].text);
+        bool saved = rig.legacy;
+        STEP_EACH(struct alloc_output, o, &out)
+        {
+            saved |= o->type == ALLOC_SAVE;
+            ck_assert_msg(saved || o->type != ALLOC_ALLOCATED,
+                          "seed %d, step %d: answered before it was saved", rig.seed,
+                          rig.step);
+            rig.carry_out(o);
+        }
+        step_outputs_fini(&out);
+    }
+}
+
+static inline void feed(struct alloc_input in)
+{
+    alloc_step(rig.a, rig.now, &in, &rig.out);
+    carry_out_all();
+}
+#define FEED(...) feed((struct alloc_input){__VA_ARGS__})
+
+/* Without cards, pods and the Node. */
+static inline void start_alloc(struct alloc_settings s)
+{
+    s.node = "n1";
+    s.unit_mib = 1024;
+    s.node_ms = 60000;
+    alloc_free(rig.a);
+    step_outputs_fini(&rig.out);
+    rig.a = alloc_new(&s);
+    rig.legacy = s.legacy_env;
+}
+
+static inline void end_alloc(void)
+{
+    alloc_free(steal(&rig.a));
+    step_outputs_fini(&rig.out);
+    arena_fini(&rig.arena);
+}
+
+/* A sample of "GPU-0", or "GPU-0:lost", ... */
+static inline void sample(struct span words, const int64_t *gib,
+                          struct driver_view *driver)
+{
+    struct card_seen seen[CARDS_MAX] = {0};
+    size_t n = 0;
+    for (; words.p; n++) {
+        struct span lost = span_cut(&words, ' '), uuid = span_cut(&lost, ':');
+        snprintf(seen[n].uuid, sizeof seen[n].uuid, "%.*s", SPAN_ARG(uuid));
+        seen[n].index = (int32_t)n;
+        seen[n].mib = gib[n] * 1024;
+        seen[n].reading = lost.p ? CARD_HEALTH_FAILED : CARD_HEALTH_GOOD;
+    }
+    FEED(.type = ALLOC_IN_CARDS, .seen = seen, .n = n, .driver = driver);
+}
+
+/* The id of a unit of the card; -1: of the whole card. */
+static inline struct span id_of(struct arena *arena, struct span uuid, int64_t unit)
+{
+    cleanup_buf struct buf b = {0};
+    ids_write(&b, &(struct ids_id){ids_tag_of(uuid), unit});
+    return arena_copy(arena, buf_span(&b));
+}
+
+/* Pods */
+
+struct pod_text {
+    const char *phase;
+    struct buf annotations, inits, apps;
+};
+
+/* "mem3", "cards1": the resource and the amount. */
+static inline enum ids_resource read_amount(struct span text, int64_t *n)
+{
+    bool mem = span_starts(text, SPAN("mem"));
+    size_t skip = mem ? 3 : 5;
+    ck_assert(mem || span_starts(text, SPAN("cards")));
+    if (!span_i64((struct span){text.p + skip, text.n - skip}, n))
+        *n = 0;
+    return mem ? IDS_MEM : IDS_COUNT;
+}
+
+/* "a:mem3", "i:init:mem2", "s:side:mem1", "a:env:mem3" (it sets NVIDIA_VISIBLE_DEVICES),
+ * "a:none". */
+static inline void add_container_text(struct pod_text *t, struct span word)
+{
+    struct span rest = word, name = span_cut(&rest, ':');
+    bool init = span_starts(rest, SPAN("init:")), side = span_starts(rest, SPAN("side:"));
+    bool env = span_starts(rest, SPAN("env:"));
+    struct buf *to = init || side ? &t->inits : &t->apps;
+    if (init || side || env)
+        span_cut(&rest, ':');
+    buf_printf(to, "%s{'name':'%.*s'", to->n ? "," : "", SPAN_ARG(name));
+    if (side)
+        buf_adds(to, ",'restartPolicy':'Always'");
+    if (env)
+        buf_adds(to, ",'env':[{'name':'NVIDIA_VISIBLE_DEVICES','value':'all'}]");
+    if (!span_eq(rest, SPAN("none"))) {
+        int64_t n;
+        const char *resource = ids_resource_name(read_amount(rest, &n));
+        buf_printf(to, ",'resources':{'limits':{'%s':'%lld'}}", resource, (long long)n);
+    }
+    buf_addc(to, '}');
+}
+
+static inline void add_note(struct pod_text *t, const char *key, struct span value)
+{
+    buf_printf(&t->annotations, "%s'%s':'%.*s'", t->annotations.n ? "," : "", key,
+               SPAN_ARG(value));
+}
+
+/* A phase; "on=0,1": promised these cards, by UUID too; another annotation; a container. */
+static inline void add_word(struct pod_text *t, struct span word)
+{
+    static const char *const phases[] = {"Pending", "Running", "Failed", "Succeeded"};
+    static const char *const keys[][2] = {
+        {"index", KEY_MEM_IDX}, /* as the Go extender */
+        {"count", KEY_GPU_COUNT},     {"mirror", KEY_MIRROR},
+        {"placement", KEY_PLACEMENT}, {"assigned", KEY_MEM_ASSIGNED},
+        {"on", KEY_MEM_IDX}};
+    struct span value = word, key = span_cut(&value, '=');
+    cleanup_buf struct buf uuids = {0};
+    bool known = memchr(word.p, ':', word.n) != NULL;
+    if (known)
+        add_container_text(t, word);
+    for (size_t i = 0; i < ARRAY_LEN(phases); i++)
+        if (span_eq(word, span_of(phases[i]))) {
+            t->phase = phases[i];
+            known = true;
+        }
+    for (size_t i = 0; i < ARRAY_LEN(keys) && value.p; i++)
+        if (span_eq(key, span_of(keys[i][0]))) {
+            add_note(t, keys[i][1], value);
+            known = true;
+        }
+    ck_assert_msg(known, "unknown word: %.*s", SPAN_ARG(word));
+    if (!span_eq(key, SPAN("on")))
+        return;
+    /* A UUID counts only beside an allocation; this one leaves the amounts to the index. */
+    add_note(t, KEY_ALLOCATION, SPAN("{}"));
+    while (value.p) {
+        struct span index = span_cut(&value, ',');
+        buf_printf(&uuids, "%sGPU-%.*s", uuids.n ? "," : "", SPAN_ARG(index));
+    }
+    add_note(t, KEY_CARD_UUID, buf_span(&uuids));
+}
+
+/* The API server has the pod. Its namespace is "other" if its name begins so. */
+static inline void api(struct span name, struct span uid, struct span words)
+{
+    struct pod_text t = {.phase = "Pending"};
+    while (words.p)
+        add_word(&t, span_cut(&words, ' '));
+    struct pod pod = object_pod(
+        &rig.arena,
+        quoted(&rig.arena,
+               "{'metadata':{'name':'%.*s','namespace':'%s','uid':'%.*s',"
+               "'annotations':{%.*s}},'spec':{'nodeName':'n1','initContainers':[%.*s],"
+               "'containers':[%.*s]},'status':{'phase':'%s'}}",
+               SPAN_ARG(name), span_starts(name, SPAN("other")) ? "other" : "default",
+               SPAN_ARG(uid), SPAN_ARG(buf_span(&t.annotations)),
+               SPAN_ARG(buf_span(&t.inits)), SPAN_ARG(buf_span(&t.apps)), t.phase));
+    buf_fini(&t.annotations);
+    buf_fini(&t.inits);
+    buf_fini(&t.apps);
+    FEED(.type = ALLOC_IN_POD, .pod = pod_allocation_new(&pod, 1024));
+}
