@@ -52,9 +52,9 @@ struct response {
         *not_isolated; /* why the pod does not get what it asks for; NULL: it does */
 };
 
-/* The answer for the container `c` of the pod with this allocation. A container gets all of its cards or
- * does not start: NULL with ERR_NOT_FOUND if a card of the allocation is not on this node,
- * with ERR_UNAVAILABLE if it needs a CDI name and no specification has one.
+/* The answer for the container `c` of the pod with this allocation. A container gets all of
+ * its cards or does not start: NULL with ERR_NOT_FOUND if a card of the allocation is not on
+ * this node, with ERR_UNAVAILABLE if it needs a CDI name and no specification has one.
  *
  * With DRIVER_ENVVAR and DRIVER_VOLUME_MOUNTS the kubelet gets the device nodes too, if
  * the host's root is known: the runtime's hook adds them behind the back of the kubelet

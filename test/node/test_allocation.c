@@ -36,7 +36,6 @@ START_TEST(an_allocation_holds_its_units)
     ck_assert_int_eq(allocation_amount(al), 1);
     allocation_free(al);
 }
-END_TEST
 
 START_TEST(one_allocation_per_container_and_resource)
 {
@@ -57,7 +56,6 @@ START_TEST(one_allocation_per_container_and_resource)
     ck_assert_ptr_null(allocation_set_find(&set, SPAN("u1"), SPAN("a"), IDS_MEM));
     allocation_set_fini(&set);
 }
-END_TEST
 
 static void sample(struct allocation_set *set)
 {
@@ -91,7 +89,6 @@ START_TEST(the_state_file_has_a_fixed_format)
         "\"cards\":[{\"uuid\":\"GPU-c\",\"index\":6}]}]}\n");
     allocation_set_fini(&set);
 }
-END_TEST
 
 START_TEST(a_written_state_file_is_read_back)
 {
@@ -106,7 +103,6 @@ START_TEST(a_written_state_file_is_read_back)
     allocation_set_fini(&set);
     allocation_set_fini(&back);
 }
-END_TEST
 
 START_TEST(a_damaged_state_file_is_rejected_as_a_whole)
 {
@@ -148,7 +144,6 @@ START_TEST(a_damaged_state_file_is_rejected_as_a_whole)
     }
     allocation_set_fini(&set);
 }
-END_TEST
 
 START_TEST(an_oversized_state_file_is_rejected)
 {
@@ -184,7 +179,6 @@ START_TEST(an_oversized_state_file_is_rejected)
     ck_assert_uint_eq(set.n, ALLOCATION_SET_MAX);
     allocation_set_fini(&set);
 }
-END_TEST
 
 UNIT_MAIN("allocation", an_allocation_holds_its_units,
           one_allocation_per_container_and_resource, the_state_file_has_a_fixed_format,

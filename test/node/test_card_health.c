@@ -186,7 +186,6 @@ START_TEST(every_transition_of_one_card)
             check_step(&transitions[i], &h, span_cut(&rest, '\n'));
     }
 }
-END_TEST
 
 /* The cards of an event: GPU-0 at index 0, GPU-1 at index 1, a card without UUID at index
  * 2, and GPU-9, which had index 1 and is absent. "+" is healthy after the event. */
@@ -227,7 +226,6 @@ START_TEST(the_cards_that_an_event_concerns)
         ck_assert(any == (strchr(health, '-') != NULL));
     }
 }
-END_TEST
 
 START_TEST(no_event_is_none)
 {
@@ -238,7 +236,6 @@ START_TEST(no_event_is_none)
     ck_assert(!card_health_event(NULL, 0, 0, &(struct gpu_event){.kind = GPU_EVENT_ECC}));
     ck_assert(h.healthy);
 }
-END_TEST
 
 static const struct {
     struct gpu_card card;
@@ -264,7 +261,6 @@ START_TEST(the_state_of_a_sample_as_a_reading)
             ck_assert_str_eq(reason, readings[i].reason);
     }
 }
-END_TEST
 
 UNIT_MAIN("card_health", every_transition_of_one_card, the_cards_that_an_event_concerns,
           no_event_is_none, the_state_of_a_sample_as_a_reading)

@@ -108,7 +108,6 @@ START_TEST(where_processes_run)
     ck_assert_int_eq(p[4].kind, USAGE_ENDED);
     ck_assert_int_eq(p[5].kind, USAGE_UNMAPPED);
 }
-END_TEST
 
 /* cgroup v1 moves a thread that exits to the root of each hierarchy, also the main thread of
  * a process whose other threads run on. cgroup v2 keeps its path. */
@@ -129,7 +128,6 @@ START_TEST(a_process_whose_main_thread_has_exited)
     ck_assert_int_eq(p[2].kind, USAGE_CONTAINER);
     ck_assert_int_eq(p[3].kind, USAGE_OUTSIDE);
 }
-END_TEST
 
 START_TEST(a_process_of_two_cards_is_read_once)
 {
@@ -147,7 +145,6 @@ START_TEST(a_process_of_two_cards_is_read_once)
     ck_assert_uint_eq(n, 1);
     ck_assert_int_eq(p[0].kind, USAGE_CONTAINER);
 }
-END_TEST
 
 /* In another PID namespace the same pid is another process. */
 START_TEST(a_proc_that_is_not_of_the_host)
@@ -163,7 +160,6 @@ START_TEST(a_proc_that_is_not_of_the_host)
     ck_assert_int_eq(places(list, 1, &n)[0].kind, USAGE_UNMAPPED);
     ck_assert_uint_eq(n, 1);
 }
-END_TEST
 
 /* The first is that of a container; the others are none. */
 static const char *const links[] = {
@@ -199,7 +195,6 @@ START_TEST(the_names_of_a_node)
     ck_assert_int_eq(process_names_read("/nowhere", &a, &names, &n, &err), -1);
     ck_assert_uint_eq(n, 0);
 }
-END_TEST
 
 /* -- the container of a cgroup -- */
 
@@ -346,7 +341,6 @@ START_TEST(examples_of_runtimes)
     }
     ck_assert_uint_eq(n, ARRAY_LEN(list));
 }
-END_TEST
 
 /* Whatever the text is, a found container has a valid pod, and no other kind has one. */
 START_TEST(damaged_examples)
@@ -389,7 +383,6 @@ START_TEST(damaged_examples)
     temp_write(dir, "cgroup", text.p);
     ck_assert_int_eq(places(list, 1, &n)->kind, USAGE_UNMAPPED);
 }
-END_TEST
 
 /* -- kill -- */
 

@@ -96,7 +96,6 @@ START_TEST(probes_fail_with_their_required_checks)
     ck_assert_int_eq(get("/livez"), 200);
     ck_assert_ptr_null(strstr(answer.p, "cards"));
 }
-END_TEST
 
 START_TEST(metrics_include_the_process)
 {
@@ -107,7 +106,6 @@ START_TEST(metrics_include_the_process)
     ck_has("{\"version\":\"" GPUSHARE_VERSION "\"}");
     ck_assert_int_eq(get("/other"), 404);
 }
-END_TEST
 
 int main(void)
 {

@@ -217,7 +217,6 @@ START_TEST(containers_of_a_sample)
     ck_assert_int_eq(u.cards[1].total_mib, 16384);
     ck_assert_int_eq(u.cards[1].free_mib, 4096);
 }
-END_TEST
 
 START_TEST(outside_kubernetes)
 {
@@ -236,7 +235,6 @@ START_TEST(outside_kubernetes)
     ck_assert_int_eq(u.outside[0].sm_percent, 2);
     ck_assert(!u.outside[0].unmapped && u.outside[1].unmapped);
 }
-END_TEST
 
 START_TEST(places_that_are_not_mapped)
 {
@@ -257,7 +255,6 @@ START_TEST(places_that_are_not_mapped)
     ck_assert(!u.complete && !u.n_cards);
     ck_assert_int_eq(u.taken_ms, 7);
 }
-END_TEST
 
 START_TEST(promises_that_are_not_clear)
 {
@@ -296,7 +293,6 @@ START_TEST(promises_that_are_not_clear)
                                 "0 serve/side u1 c3 1 1 -1? 12@1012\n"
                                 "1 serve/main u1 c2 1 1 -1? 11@1011\n");
 }
-END_TEST
 
 START_TEST(cards_in_mig_mode_are_left_out)
 {
@@ -310,7 +306,6 @@ START_TEST(cards_in_mig_mode_are_left_out)
     ck_assert_uint_eq(u.n_cards, 1);
     ck_assert_int_eq(u.cards[0].index, 1);
 }
-END_TEST
 
 /* What the kubelet does not list comes from the device plugin, by UID. */
 START_TEST(promises_of_init_containers)
@@ -343,7 +338,6 @@ START_TEST(promises_of_init_containers)
     ck_assert_uint_eq(u.n_inits, 0);
     ck_assert(!u.containers[1].init && u.containers[1].promise_unclear);
 }
-END_TEST
 
 int main(void)
 {

@@ -183,7 +183,6 @@ START_TEST(cards_over_time)
 {
     play(1024, scripts[_i]);
 }
-END_TEST
 
 /* A card too many is left out. A unit that makes the list too long is reported. */
 START_TEST(limits_of_the_list)
@@ -208,7 +207,6 @@ START_TEST(limits_of_the_list)
                       strstr(err.msg, "--memory-unit=8MiB"),
                   "%s", err.msg);
 }
-END_TEST
 
 int main(void)
 {

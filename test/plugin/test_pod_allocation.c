@@ -124,7 +124,6 @@ START_TEST(shares_of_containers)
         text(planned(cases[_i].annotations, cases[_i].inits, cases[_i].apps)),
         cases[_i].text);
 }
-END_TEST
 
 START_TEST(the_pod_is_identified)
 {
@@ -142,7 +141,6 @@ START_TEST(the_pod_is_identified)
     pod_allocation_free(alloc);
     pod_allocation_free(NULL);
 }
-END_TEST
 
 START_TEST(a_rejected_promise_still_names_its_cards)
 {
@@ -151,7 +149,6 @@ START_TEST(a_rejected_promise_still_names_its_cards)
     ck_assert_uint_eq(alloc->n_cards, 2);
     pod_allocation_free(alloc);
 }
-END_TEST
 
 START_TEST(a_pod_that_requests_nothing_has_no_cards)
 {
@@ -164,7 +161,6 @@ START_TEST(a_pod_that_requests_nothing_has_no_cards)
     ck_assert_uint_eq(alloc->n_cards, 0);
     pod_allocation_free(alloc);
 }
-END_TEST
 
 START_TEST(cards_can_be_assigned)
 {
@@ -176,7 +172,6 @@ START_TEST(cards_can_be_assigned)
     ck_assert_span_eq(alloc->containers[1].shares[0].uuid, "GPU-x");
     ck_assert_str_eq(text(alloc), "i:mem2=5*2 a:mem3=5*3");
 }
-END_TEST
 
 int main(void)
 {

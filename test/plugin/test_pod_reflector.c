@@ -103,7 +103,6 @@ START_TEST(a_paged_list_is_followed_by_a_watch)
         begin();
     }
 }
-END_TEST
 
 /* A list that succeeds proves nothing about the watch after it; an event does. */
 START_TEST(an_expired_version_is_relisted_with_backoff)
@@ -122,7 +121,6 @@ START_TEST(an_expired_version_is_relisted_with_backoff)
     ck_assert_int_lt(turn("watch=1", 200, ADDED("u2") GONE), 5000);
     ck_assert_str_eq(received.p, "list\nseen u1 1\nlisted\nseen u2 1\n");
 }
-END_TEST
 
 START_TEST(a_broken_watch_resumes_at_its_version)
 {
@@ -138,7 +136,6 @@ START_TEST(a_broken_watch_resumes_at_its_version)
     turn("limit=", 200, LIST("9", "", ""));
     ck_assert_str_eq(received.p, "list\nlisted\nseen u1 1\nlist\nlisted\n");
 }
-END_TEST
 
 START_TEST(errors_are_retried_with_backoff)
 {
@@ -163,7 +160,6 @@ START_TEST(errors_are_retried_with_backoff)
     turn("limit=", 410, "");
     ck_assert_str_eq(received.p, "list\n");
 }
-END_TEST
 
 START_TEST(an_invalid_pod_is_passed_on_without_containers)
 {
@@ -172,7 +168,6 @@ START_TEST(an_invalid_pod_is_passed_on_without_containers)
     ck_assert_int_eq(failure.code, ERR_NONE);
     ck_assert_str_eq(received.p, "list\nseen u1 0\nseen u2 1\nlisted\n");
 }
-END_TEST
 
 UNIT_MAIN_AROUND("pod_reflector", begin, end, a_paged_list_is_followed_by_a_watch,
                  an_expired_version_is_relisted_with_backoff,

@@ -80,7 +80,6 @@ START_TEST(the_endpoint_is_served_before_register)
     ck_assert(registration_due(&reg) == INT64_MAX);
     play(UP ", @100000, nothing");
 }
-END_TEST
 
 SCRIPT(the_stream_can_open_before_the_answer,
        SERVED ", register, @5, opened, @10, accepted, up")
@@ -100,7 +99,6 @@ START_TEST(a_rejected_registration_is_retried_with_backoff)
     }
     ck_assert_int_eq(wait, REGISTRATION_LAST_RETRY_MS);
 }
-END_TEST
 
 START_TEST(a_registration_without_a_stream_is_retried)
 {
@@ -108,7 +106,6 @@ START_TEST(a_registration_without_a_stream_is_retried)
     ck_assert_int_eq(registration_due(&reg), REGISTRATION_STREAM_MS);
     play("@10000, nothing, @10050, register");
 }
-END_TEST
 
 SCRIPT(a_closed_stream_is_followed_by_a_delayed_registration,
        UP ", @1000, closed, @1999, nothing, @2000, register")
@@ -150,7 +147,6 @@ START_TEST(the_missing_step_is_named)
         ck_assert_pstr_eq(registration_missing(&reg), steps[i][1]);
     }
 }
-END_TEST
 
 int main(void)
 {

@@ -1,23 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/response.h"
 
+#include <stdlib.h>
+
+#include "base/file.h"
 #include "domain/objects.h"
+#include "lib/temp.h"
+#include "lib/yamlfile.h"
+
+/*
+ * The answer to Allocate, and manifests/samples/frameworks: what the scripts of these pods
+ * compute from its variables. The frameworks are stubs that print the limit that they are
+ * given. It must not exceed what the pod was promised on any card, and not be much less.
+ */
+
+#define PAGE "docs/user-guide.md"
 
 static struct arena arena;
 static struct cards cards;
+static char *dir;
 
-/* Cards GPU-0 of 8 GiB and GPU-1 of 16 GiB. */
-static void set_up(void)
+static void begin(void)
 {
-    struct err err;
-    const struct cards_settings settings = {.unit_mib = 1024};
-    struct card_seen seen[] = {{.uuid = "GPU-0", .index = 0, .mib = 8192},
-                               {.uuid = "GPU-1", .index = 1, .mib = 16384}};
-    cards_init(&cards, &settings);
-    ck_assert(cards_sampled(&cards, 1, seen, ARRAY_LEN(seen), &err));
+    dir = temp_dir();
 }
 
-/* The pod "p" of UID "u-1" on cards with these annotations and containers. */
+static void end(void)
+{
+    temp_dir_remove(dir);
+    free(dir);
+    arena_fini(&arena);
+}
+
+/* Cards GPU-0 and GPU-1; 0: there is none. */
+static void see_cards(int64_t unit_mib, int64_t first_mib, int64_t second_mib)
+{
+    struct card_seen seen[] = {{.uuid = "GPU-0", .index = 0, .mib = first_mib},
+                               {.uuid = "GPU-1", .index = 1, .mib = second_mib}};
+    struct err err;
+    cards_init(&cards, &(struct cards_settings){.unit_mib = unit_mib});
+    ck_assert(cards_sampled(&cards, 1, seen, second_mib ? 2 : 1, &err));
+}
+
+/* The pod "p" of UID "u-1" with these annotations and containers. */
 static struct pod_allocation *pod_of(const char *annotations, const char *containers)
 {
     struct pod pod = object_pod(
@@ -26,32 +51,32 @@ static struct pod_allocation *pod_of(const char *annotations, const char *contai
                "{'metadata':{'name':'p','namespace':'ns','uid':'u-1','annotations':{%s}},"
                "'spec':{'nodeName':'n1',%s},'status':{'phase':'Pending'}}",
                annotations, containers));
-    return pod_allocation_new(&pod, 1024);
+    return pod_allocation_new(&pod, cards.settings.unit_mib);
 }
 
-#define OF(units) "'resources':{'limits':{'" KEY_GPU_MEM "':'" #units "'}}"
-
-/* The answer for container "a", which holds four units of each of these cards. */
+/* The answer for the first container of the pod, which gets so many units of each of these
+ * cards; 0: whole cards. Frees the pod. */
 static const struct response *respond(struct response_settings settings,
                                       struct pod_allocation *pod, const char *first,
-                                      const char *second, struct err *err)
+                                      const char *second, int64_t units, struct err *err)
 {
+    const char *const uuids[] = {first, second};
     struct allocation *al = allocation_new(SPAN("u-1"), SPAN("ns"), SPAN("p"), SPAN("a"),
-                                           CONTAINER_APP, IDS_MEM);
+                                           CONTAINER_APP, units ? IDS_MEM : IDS_COUNT);
     settings.mps_dir = "/run/mps";
     settings.limit_dir = "/l";
-    settings.unit_mib = 1024;
-    set_up();
-    for (int i = 0; i < 4; i++) {
-        allocation_add(al, span_of(first), 0, i);
-        if (second)
-            allocation_add(al, span_of(second), 1, i);
-    }
+    settings.unit_mib = cards.settings.unit_mib;
+    for (int i = 0; i < 2 && uuids[i]; i++)
+        for (int64_t k = units ? 0 : -1; k < units; k++)
+            allocation_add(al, span_of(uuids[i]), i, k);
     const struct response *r =
         response_of(&settings, &cards, pod, pod->containers, al, &arena, err);
     allocation_free(al);
+    pod_allocation_free(pod);
     return r;
 }
+
+#define OF(units) "'resources':{'limits':{'" KEY_GPU_MEM "':'" #units "'}}"
 
 static const char *env(const struct response *r, const char *key)
 {
@@ -72,26 +97,25 @@ static const char *mount_at(const struct response *r, const char *at)
 /* A response without one of the cards would start the container on fewer cards than promised. */
 START_TEST(each_card_has_its_own_share)
 {
-    struct pod_allocation *pod = pod_of("'" KEY_GPU_COUNT "':'2','" KEY_MEM_IDX "':'0,1'",
-                                        "'containers':[{'name':'a'," OF(8) "}]");
-    struct response_settings settings = {.isolation = ISOLATION_MPS};
+    static const char *const uuids[][2] = {
+        {"GPU-1", "GPU-0"}, {"GPU-9", "GPU-1"}, {"GPU-1", "GPU-9"}};
+    const struct response *r[3];
     struct err err;
-    const struct response *r = respond(settings, pod, "GPU-1", "GPU-0", &err);
-    ck_assert_ptr_nonnull(r);
-    ck_assert_str_eq(env(r, KEY_VISIBLE_DEVICES), "GPU-1,GPU-0");
-    ck_assert_str_eq(env(r, "ALIYUN_COM_GPU_MEM_CONTAINER"), "8");
-    ck_assert_str_eq(env(r, KEY_MEM_DEV), "16,8");
-    ck_assert_str_eq(env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=4096M,1=4096M");
-    ck_assert_str_eq(env(r, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "25");
-    for (int i = 0; i < 2; i++) {
-        ck_assert_ptr_null(
-            respond(settings, pod, i ? "GPU-1" : "GPU-9", i ? "GPU-9" : "GPU-1", &err));
-        ck_assert_str_eq(err.msg, "the allocated card GPU-9 is not on this node");
-        ck_assert_int_eq(err.code, ERR_NOT_FOUND);
-    }
-    pod_allocation_free(pod);
+    see_cards(1024, 8192, 16384);
+    for (int i = 0; i < 3; i++)
+        r[i] = respond((struct response_settings){.isolation = ISOLATION_MPS},
+                       pod_of("'" KEY_GPU_COUNT "':'2','" KEY_MEM_IDX "':'0,1'",
+                              "'containers':[{'name':'a'," OF(8) "}]"),
+                       uuids[i][0], uuids[i][1], 4, &err);
+    ck_assert(r[0] && !r[1] && !r[2]);
+    ck_assert_str_eq(err.msg, "the allocated card GPU-9 is not on this node");
+    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+    ck_assert_str_eq(env(r[0], KEY_VISIBLE_DEVICES), "GPU-1,GPU-0");
+    ck_assert_str_eq(env(r[0], "ALIYUN_COM_GPU_MEM_CONTAINER"), "8");
+    ck_assert_str_eq(env(r[0], KEY_MEM_DEV), "16,8");
+    ck_assert_str_eq(env(r[0], "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=4096M,1=4096M");
+    ck_assert_str_eq(env(r[0], "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "25");
 }
-END_TEST
 
 /* What a pod asks for, what its node gives by default, and what it gets: more isolation and not
  * less. An image can have its own preload file, or its own variable. */
@@ -131,17 +155,17 @@ START_TEST(a_pod_says_how_it_is_isolated)
         {"limit-env", ISOLATION_NONE, false, own, VARIABLE,
          "container a sets LD_PRELOAD itself"},
     };
+    see_cards(1024, 8192, 16384);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_free char *asks =
             xasprintf("'gpushare/isolation':'%s','" KEY_MEM_IDX "':'1'", cases[i].asks);
         cleanup_free char *containers =
             xasprintf("'containers':[{'name':'a',%s" OF(4) "}]", cases[i].env);
-        struct pod_allocation *pod = pod_of(asks, containers);
         struct err err;
         const struct response *r =
             respond((struct response_settings){.isolation = cases[i].node,
                                                .less_isolation = cases[i].less},
-                    pod, "GPU-1", NULL, &err);
+                    pod_of(asks, containers), "GPU-1", NULL, 4, &err);
         ck_assert_ptr_nonnull(r);
         int gets = (env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")[0] ? MPS : NO) |
                    (mount_at(r, "/etc/ld.so.preload")[0] ? FILE_ : NO) |
@@ -154,10 +178,8 @@ START_TEST(a_pod_says_how_it_is_isolated)
         ck_assert_uint_eq(r->n_limit_envs, (gets & VARIABLE) != 0);
         ck_assert_str_eq(mount_at(r, "/usr/local/gpushare/limit"),
                          r->limit ? "/l/pods/u-1/limit" : "");
-        pod_allocation_free(pod);
     }
 }
-END_TEST
 
 /* The containers share the limit: app containers and sidecars add up, and an init
  * container runs before them. */
@@ -183,7 +205,7 @@ START_TEST(the_limit_is_that_of_the_pod)
     };
     const struct response_settings settings = {
         .isolation = ISOLATION_LIMIT, .limit_dir = "/l", .unit_mib = 1024};
-    set_up();
+    see_cards(1024, 8192, 16384);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct pod_allocation *pod = pod_of("'" KEY_MEM_IDX "':'1'", cases[i].containers);
         const struct response *r = response_changed_limit(&settings, &cards, pod, &arena);
@@ -195,7 +217,242 @@ START_TEST(the_limit_is_that_of_the_pod)
         pod_allocation_free(pod);
     }
 }
-END_TEST
 
-UNIT_MAIN("response", a_pod_says_how_it_is_isolated, the_limit_is_that_of_the_pod,
-          each_card_has_its_own_share)
+/* The samples */
+
+struct frame {
+    const char *name;
+    int64_t unit_mib;
+    int64_t card_mib[2]; /* 0: no second card */
+    enum ids_resource resource;
+    int64_t mine, others;     /* limits of this container and of the other; 0: none */
+    enum isolation isolation; /* of the node */
+};
+
+static const struct frame frames[] = {
+    {"GiB", 1024, {16276}, IDS_MEM, 4, 0, ISOLATION_NONE},
+    {"GiB, a large card", 1024, {81559}, IDS_MEM, 8, 0, ISOLATION_NONE},
+    {"GiB, the units of the card", 1024, {15360}, IDS_MEM, 14, 0, ISOLATION_NONE},
+    {"GiB, a small card", 1024, {4095}, IDS_MEM, 1, 0, ISOLATION_NONE},
+    {"MiB", 1, {16276}, IDS_MEM, 8138, 0, ISOLATION_NONE},
+    {"MiB, a small part", 1, {81559}, IDS_MEM, 1024, 0, ISOLATION_NONE},
+    {"256 MiB", 256, {16276}, IDS_MEM, 21, 0, ISOLATION_NONE},
+    {"two containers", 1024, {16276}, IDS_MEM, 4, 6, ISOLATION_NONE},
+    {"two cards", 1024, {16276, 16276}, IDS_MEM, 16, 0, ISOLATION_NONE},
+    {"two cards, MiB", 1, {16276, 16276}, IDS_MEM, 16276, 0, ISOLATION_NONE},
+    {"two different cards", 1024, {16384, 24576}, IDS_MEM, 8, 0, ISOLATION_NONE},
+    {"a whole card", 1024, {16276}, IDS_COUNT, 1, 0, ISOLATION_NONE},
+    {"two whole cards, MiB", 1, {16276, 24576}, IDS_COUNT, 2, 0, ISOLATION_NONE},
+    {"MPS", 1024, {16276}, IDS_MEM, 4, 0, ISOLATION_MPS},
+    {"limit", 1024, {16276}, IDS_MEM, 4, 0, ISOLATION_LIMIT},
+    {"limit, MiB, two containers", 1, {16276}, IDS_MEM, 4000, 6000, ISOLATION_LIMIT},
+    {"limit, two cards", 1024, {16276, 16276}, IDS_MEM, 16, 0, ISOLATION_LIMIT},
+};
+
+static int n_cards(const struct frame *f)
+{
+    return f->card_mib[1] ? 2 : 1;
+}
+
+static bool is_whole(const struct frame *f)
+{
+    return f->resource == IDS_COUNT;
+}
+
+static bool is_limited(const struct frame *f)
+{
+    return f->isolation == ISOLATION_LIMIT;
+}
+
+/* What the container was promised on card i. */
+static double promised_mib(const struct frame *f, int i)
+{
+    return is_whole(f) ? (double)f->card_mib[i]
+                       : (double)(f->mine * f->unit_mib) / n_cards(f);
+}
+
+/* The size of card i as a program in the container sees it. */
+static double seen_mib(const struct frame *f, int i)
+{
+    if (!is_limited(f))
+        return (double)f->card_mib[i];
+    return (double)((f->mine + f->others) * f->unit_mib) / n_cards(f);
+}
+
+static const struct response *respond_to(const struct frame *f)
+{
+    const char *resource = ids_resource_name(f->resource);
+    bool two = n_cards(f) == 2;
+    cleanup_free char *other =
+        f->others ? xasprintf(",{'name':'b','resources':{'limits':{'%s':'%lld'}}}",
+                              resource, (long long)f->others)
+                  : xstrdup("");
+    cleanup_free char *containers =
+        xasprintf("'containers':[{'name':'a','resources':{'limits':{'%s':'%lld'}}}%s]",
+                  resource, (long long)f->mine, other);
+    cleanup_free char *annotations = xasprintf(
+        "%s'" KEY_MEM_IDX "':'%s'", two && !is_whole(f) ? "'" KEY_GPU_COUNT "':'2'," : "",
+        two ? "0,1" : "0");
+    struct err err;
+    see_cards(f->unit_mib, f->card_mib[0], f->card_mib[1]);
+    const struct response *r = respond(
+        (struct response_settings){.isolation = f->isolation, .cgpu_disable = true},
+        pod_of(annotations, containers), "GPU-0", two ? "GPU-1" : NULL,
+        is_whole(f) ? 0 : f->mine / n_cards(f), &err);
+    ck_assert_msg(r != NULL, "%s: %s", f->name, err.msg);
+    return r;
+}
+
+/* The script of a sample; kept. */
+static const char *text_of(const char *sample)
+{
+    const char *path = lib_fmt("manifests/samples/frameworks/%s.yaml", sample);
+    const char *text = lib_str(yamlfile_one(path), "spec.containers.0.args.0");
+    ck_assert_msg(text[0] != '\0', "%s has no script", path);
+    return text;
+}
+
+/* The same with the path of the limit in `dir`. */
+static const char *script_of(const char *sample)
+{
+    static const char at[] = "/usr/local/gpushare/limit";
+    const char *text = text_of(sample);
+    const char *found = strstr(text, at);
+    ck_assert_ptr_nonnull(found);
+    return lib_fmt("%.*s%s/limit%s", (int)(found - text), text, dir,
+                   found + sizeof at - 1);
+}
+
+/* `mib` is what the framework takes of card i at most. */
+static void check(const struct frame *f, int i, double mib)
+{
+    double least = is_whole(f) ? 0.895 : 0.7; /* a whole card loses no unit to rounding */
+    ck_assert_msg(mib <= promised_mib(f, i), "%s: %.0f MiB of GPU%d exceed %.0f", f->name,
+                  mib, i, promised_mib(f, i));
+    if (f->card_mib[1] == 0 || f->card_mib[1] == f->card_mib[0])
+        ck_assert_msg(mib >= least * promised_mib(f, i), "%s: only %.0f MiB of %.0f",
+                      f->name, mib, promised_mib(f, i));
+}
+
+/* The last number that a stub prints when the script runs in the container of the frame. */
+static double run(const struct frame *f, const char *program)
+{
+    const struct response *r = respond_to(f);
+    cleanup_buf struct buf command = {0}, sizes = {0};
+    char line[256];
+    double last = -1;
+    for (int i = 0; i < n_cards(f); i++)
+        buf_printf(&sizes, "%.0f\n", seen_mib(f, i));
+    temp_write_bytes(dir, "sizes", buf_span(&sizes));
+    temp_write_bytes(dir, "limit", SPAN(""));
+    if (!is_limited(f))
+        temp_remove(dir, "limit");
+    buf_printf(&command, "env -i PATH=%s:\"$PATH\" HOME=%s PYTHONPATH=%s", dir, dir, dir);
+    for (size_t i = 0; i < r->dp.n_envs; i++)
+        if (strcmp(r->dp.envs[i].key.p, "LD_PRELOAD") != 0) /* it is not installed here */
+            buf_printf(&command, " %s='%s'", r->dp.envs[i].key.p, r->dp.envs[i].value.p);
+    buf_printf(&command, " %s %s/script 2>&1", program, dir);
+    FILE *out = popen(command.p, "re");
+    ck_assert_ptr_nonnull(out);
+    while (fgets(line, sizeof line, out))
+        if (sscanf(line, "limit %lf", &last) != 1)
+            ck_abort_msg("%s: %s", f->name, line);
+    ck_assert_msg(pclose(out) == 0 && last > 0, "%s: no limit", f->name);
+    return last;
+}
+
+static void each(const char *sample, const char *program, bool in_mib)
+{
+    const char *script = script_of(sample);
+    temp_write(dir, "script", script);
+    for (size_t k = 0; k < ARRAY_LEN(frames); k++) {
+        const struct frame *f = &frames[k];
+        double limit = run(f, program);
+        for (int i = 0; i < n_cards(f); i++)
+            check(f, i, in_mib ? limit : limit * seen_mib(f, i));
+    }
+}
+
+START_TEST(vllm_takes_no_more_than_its_pod_requested)
+{
+    temp_script(dir, "vllm",
+                "while [ \"$1\" != --gpu-memory-utilization ]; do shift; done\n"
+                "echo limit \"$2\"\n");
+    each("vllm", "sh", false);
+}
+
+START_TEST(pytorch_takes_no_more_than_its_pod_requested)
+{
+    temp_write(dir, "torch.py",
+               "class cuda:\n"
+               "    device_count = lambda: 2\n"
+               "    set_per_process_memory_fraction = lambda part, card: "
+               "print('limit', part)\n"
+               "def rand(*shape, device):\n"
+               "    raise SystemExit\n");
+    each("pytorch", "python3 -S", false);
+}
+
+/* The text from `first` to `last`. */
+static char *part_of(const char *sample, const char *first, const char *last)
+{
+    const char *text = text_of(sample);
+    char *from = strstr(text, first), *to = from ? strstr(from, last) : NULL;
+    ck_assert_ptr_nonnull(to);
+    return xasprintf("%.*s", (int)(to - from), from);
+}
+
+START_TEST(tensorflow_takes_no_more_than_its_pod_requested)
+{
+    cleanup_free char *mine = part_of("tensorflow", "def share", "\n\n");
+    cleanup_free char *other = part_of("pytorch", "def share", "\n\n");
+    ck_assert_str_eq(mine, other);
+    temp_write(dir, "tensorflow.py",
+               "class config:\n"
+               "    list_physical_devices = lambda kind: ['GPU:0', 'GPU:1']\n"
+               "    LogicalDeviceConfiguration = lambda memory_limit: memory_limit\n"
+               "    set_logical_device_configuration = lambda card, limits: "
+               "print('limit', limits[0])\n"
+               "class random:\n"
+               "    def uniform(shape):\n"
+               "        raise SystemExit\n");
+    cleanup_free char *sizes = xasprintf("cat %s/sizes\n", dir);
+    temp_script(dir, "nvidia-smi", sizes);
+    each("tensorflow", "python3 -S", true);
+}
+
+START_TEST(the_page_has_the_code_of_the_samples)
+{
+    cleanup_buf struct buf page = {0};
+    struct err err;
+    ck_assert_done(file_read(PAGE, 1 << 20, &page, &err), err);
+    cleanup_free char *python = part_of("pytorch", "def share", "\n\n");
+    cleanup_free char *shell = part_of("vllm", "cards=0", "exec");
+    ck_assert_msg(strstr(page.p, python) != NULL, PAGE " lacks\n%s", python);
+    ck_assert_msg(strstr(page.p, shell) != NULL, PAGE " lacks\n%s", shell);
+}
+
+START_TEST(the_page_has_a_row_for_each_variable)
+{
+    cleanup_buf struct buf page = {0};
+    struct err err;
+    ck_assert_done(file_read(PAGE, 1 << 20, &page, &err), err);
+    size_t n = 0;
+    for (size_t k = 0; k < ARRAY_LEN(frames); k++) {
+        const struct response *r = respond_to(&frames[k]);
+        for (size_t i = 0; i < r->dp.n_envs; i++, n++) {
+            cleanup_free char *cell = xasprintf("\n| `%s`", r->dp.envs[i].key.p);
+            ck_assert_msg(strstr(page.p, cell) != NULL, PAGE " has no row for %s",
+                          r->dp.envs[i].key.p);
+        }
+    }
+    ck_assert_uint_gt(n, 100);
+}
+
+UNIT_MAIN_AROUND("response", begin, end, a_pod_says_how_it_is_isolated,
+                 the_limit_is_that_of_the_pod, each_card_has_its_own_share,
+                 vllm_takes_no_more_than_its_pod_requested,
+                 pytorch_takes_no_more_than_its_pod_requested,
+                 tensorflow_takes_no_more_than_its_pod_requested,
+                 the_page_has_the_code_of_the_samples,
+                 the_page_has_a_row_for_each_variable)

@@ -53,7 +53,6 @@ START_TEST(every_check_passes)
     for (int i = 0; i < STATUS_CHECKS; i++)
         says((enum status_check)i, NULL);
 }
-END_TEST
 
 START_TEST(threads_that_hang)
 {
@@ -65,7 +64,6 @@ START_TEST(threads_that_hang)
     facts.watch.alive_ms = NOW - 300000;
     says(STATUS_WATCH, "thread hangs for 300s");
 }
-END_TEST
 
 START_TEST(failures_count_after_late_ms)
 {
@@ -86,7 +84,6 @@ START_TEST(failures_count_after_late_ms)
     says(STATUS_REGISTRATIONS + IDS_COUNT, "not registered");
     says(STATUS_REGISTRATIONS + IDS_MEM, NULL);
 }
-END_TEST
 
 START_TEST(the_first_list_is_required)
 {
@@ -96,7 +93,6 @@ START_TEST(the_first_list_is_required)
     facts.watch.failure = failure(NOW - 1, "HTTP 403");
     says(STATUS_PODS, "the pods are not listed yet: HTTP 403");
 }
-END_TEST
 
 START_TEST(readiness_does_not_require_a_driver)
 {
@@ -114,7 +110,6 @@ START_TEST(readiness_does_not_require_a_driver)
     facts.dispatcher.resources[IDS_MEM].wanted = false;
     ck_assert(!is_required(STATUS_REGISTRATIONS + IDS_MEM));
 }
-END_TEST
 
 START_TEST(metrics_agree)
 {
@@ -130,7 +125,6 @@ START_TEST(metrics_agree)
         ck_assert_msg(strstr(text.p, line) != NULL, "%s is not in %s", line, text.p);
     }
 }
-END_TEST
 
 UNIT_MAIN("status", every_check_passes, threads_that_hang, failures_count_after_late_ms,
           the_first_list_is_required, readiness_does_not_require_a_driver, metrics_agree)
