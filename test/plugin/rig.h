@@ -154,10 +154,11 @@ static inline void add_word(struct pod_text *t, struct span word)
         {"index", KEY_MEM_IDX}, /* as the Go extender */
         {"count", KEY_GPU_COUNT},     {"mirror", KEY_MIRROR},
         {"placement", KEY_PLACEMENT}, {"assigned", KEY_MEM_ASSIGNED},
+        {"parts", KEY_ALLOCATION},    {"uuid", KEY_CARD_UUID},
         {"on", KEY_MEM_IDX}};
     struct span value = word, key = span_cut(&value, '=');
     cleanup_buf struct buf uuids = {0};
-    bool known = memchr(word.p, ':', word.n) != NULL;
+    bool known = !value.p && memchr(word.p, ':', word.n);
     if (known)
         add_container_text(t, word);
     for (size_t i = 0; i < ARRAY_LEN(phases); i++)
@@ -182,8 +183,9 @@ static inline void add_word(struct pod_text *t, struct span word)
     add_note(t, KEY_CARD_UUID, buf_span(&uuids));
 }
 
-/* The API server has the pod. Its namespace is "other" if its name begins so. */
-static inline void api(struct span name, struct span uid, struct span words)
+/* Its namespace is "other" if its name begins so. New. */
+static inline struct pod_allocation *pod_in_words(struct span name, struct span uid,
+                                                  struct span words)
 {
     struct pod_text t = {.phase = "Pending"};
     while (words.p)
@@ -200,5 +202,11 @@ static inline void api(struct span name, struct span uid, struct span words)
     buf_fini(&t.annotations);
     buf_fini(&t.inits);
     buf_fini(&t.apps);
-    FEED(.type = ALLOC_IN_POD, .pod = pod_allocation_new(&pod, 1024));
+    return pod_allocation_new(&pod, 1024);
+}
+
+/* The API server has the pod. */
+static inline void api(struct span name, struct span uid, struct span words)
+{
+    FEED(.type = ALLOC_IN_POD, .pod = pod_in_words(name, uid, words));
 }

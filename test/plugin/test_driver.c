@@ -16,7 +16,7 @@
 
 static char *dir, *host, *cdi;
 static struct driver_view_settings settings;
-static bool has_node; /* of the only card with one, GPU-a */
+static bool has_node; /* /dev/nvidia3, and no /dev/nvidia1 */
 
 static void make(const char *at)
 {
