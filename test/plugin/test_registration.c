@@ -148,21 +148,12 @@ START_TEST(the_missing_step_is_named)
     }
 }
 
-int main(void)
-{
-    static const struct unit_fixtures around = {.begin = begin};
-    const TTest *const tests[] = {the_endpoint_is_served_before_register,
-                                  the_stream_can_open_before_the_answer,
-                                  a_rejected_registration_is_retried_with_backoff,
-                                  a_registration_without_a_stream_is_retried,
-                                  a_closed_stream_is_followed_by_a_delayed_registration,
-                                  a_second_stream_keeps_it_up,
-                                  a_new_kubelet_gets_a_new_endpoint,
-                                  a_removed_endpoint_is_served_again,
-                                  an_older_plugin_yields_to_a_newer_one,
-                                  a_new_kubelet_ends_the_yielding,
-                                  a_kubelet_restart_during_register_is_retried,
-                                  the_missing_step_is_named};
-    return unit_run_with("registration", tests, sizeof tests / sizeof *tests, 60,
-                         &around);
-}
+UNIT_MAIN_AROUND("registration", begin, NULL, the_endpoint_is_served_before_register,
+                 the_stream_can_open_before_the_answer,
+                 a_rejected_registration_is_retried_with_backoff,
+                 a_registration_without_a_stream_is_retried,
+                 a_closed_stream_is_followed_by_a_delayed_registration,
+                 a_second_stream_keeps_it_up, a_new_kubelet_gets_a_new_endpoint,
+                 a_removed_endpoint_is_served_again,
+                 an_older_plugin_yields_to_a_newer_one, a_new_kubelet_ends_the_yielding,
+                 a_kubelet_restart_during_register_is_retried, the_missing_step_is_named)
