@@ -18,10 +18,20 @@ enum { ROWS = 6, TOTAL = 16000, GRACE = 10000 };
 
 static struct overuse *overuse;
 
-static void begin(enum overuse_type most, bool always)
+static void begin_with(bool always)
 {
-    const struct overuse_settings settings = {most, always, GRACE, 100};
-    overuse = overuse_new(&settings);
+    overuse_free(overuse);
+    overuse = overuse_new(&(struct overuse_settings){OVERUSE_EVICT, always, GRACE, 100});
+}
+
+static void begin(void)
+{
+    begin_with(false);
+}
+
+static void end(void)
+{
+    overuse_free(overuse);
 }
 
 static struct usage_card card;
@@ -63,12 +73,12 @@ static struct usage usage_of(const char *rows, int64_t at_ms, int64_t free_mib)
 }
 
 /* The actions of one measurement, such as "report a/c, evict a". */
-static char *step(struct usage *u, int64_t now_ms)
+static const char *step(struct usage *u, int64_t now_ms)
 {
     static const char *const names[] = {"report", "evict", "kill"};
     cleanup_overuse_actions struct overuse_actions actions = {0};
-    struct buf out = {0};
-    buf_adds(&out, "");
+    static struct buf out;
+    buf_set(&out, SPAN(""));
     overuse_step(overuse, now_ms, u, &actions);
     for (size_t i = 0; i < actions.n; i++) {
         const struct usage_container *c = &u->containers[actions.items[i].container];
@@ -77,15 +87,14 @@ static char *step(struct usage *u, int64_t now_ms)
         if (actions.items[i].type != OVERUSE_EVICT)
             buf_printf(&out, "/%.*s", SPAN_ARG(c->name));
     }
-    return buf_take(&out);
+    return out.p;
 }
 
 #define ck_step(rows, at_ms, free_mib, want)                                             \
     do {                                                                                 \
         int64_t at_ = (at_ms);                                                           \
         struct usage u_ = usage_of(rows, at_, free_mib);                                 \
-        cleanup_free char *got_ = step(&u_, at_);                                        \
-        ck_assert_str_eq(got_, want);                                                    \
+        ck_assert_str_eq(step(&u_, at_), want);                                          \
     } while (0)
 
 /* Measures the same every 2 s, until just before the grace has passed. */
@@ -151,17 +160,17 @@ static const struct who {
 
 START_TEST(who_is_over)
 {
-    const struct who *who = &whos[_i];
-    begin(OVERUSE_EVICT, true);
-    for (int64_t at_ms = 0; at_ms <= GRACE; at_ms += 2000) {
-        struct usage u = usage_of(who->rows, at_ms, 8000);
-        u.inits = &who->init;
-        u.n_inits = who->init.pod_uid.n;
-        cleanup_free char *got = step(&u, at_ms);
-        ck_assert_msg(strcmp(got, at_ms < GRACE ? "" : who->actions) == 0, "%s: \"%s\"",
-                      who->name, got);
+    for (const struct who *who = whos; who < whos + ARRAY_LEN(whos); who++) {
+        begin_with(true);
+        for (int64_t at_ms = 0; at_ms <= GRACE; at_ms += 2000) {
+            struct usage u = usage_of(who->rows, at_ms, 8000);
+            u.inits = &who->init;
+            u.n_inits = who->init.pod_uid.n;
+            const char *got = step(&u, at_ms);
+            ck_assert_msg(strcmp(got, at_ms < GRACE ? "" : who->actions) == 0,
+                          "%s: \"%s\"", who->name, got);
+        }
     }
-    overuse_free(overuse);
 }
 
 /* -- measurements -- */
@@ -171,35 +180,27 @@ static const char inside[] = "a u c i 4000 4000, b v c j 1000 8000";
 
 START_TEST(a_measurement_that_does_not_count_neither_accuses_nor_acquits)
 {
-    begin(OVERUSE_EVICT, false);
     wait_out(over, 0, 500);
     struct usage u = usage_of(over, GRACE, 500);
     card.complete = u.complete = false;
-    cleanup_free char *incomplete = step(&u, GRACE);
-    ck_assert_str_eq(incomplete, "");
+    ck_assert_str_eq(step(&u, GRACE), "");
     u = usage_of(inside, GRACE, 500);
-    cleanup_free char *stale = step(&u, GRACE + OVERUSE_MAX_AGE_MS + 1);
-    ck_assert_str_eq(stale, "");
-    cleanup_free char *future = step(&u, GRACE - 1);
-    ck_assert_str_eq(future, "");
+    ck_assert_str_eq(step(&u, GRACE + OVERUSE_MAX_AGE_MS + 1), "");
+    ck_assert_str_eq(step(&u, GRACE - 1), "");
     u.n_cards = u.n_containers = 0; /* the sample failed */
-    cleanup_free char *failed = step(&u, GRACE);
-    ck_assert_str_eq(failed, "");
+    ck_assert_str_eq(step(&u, GRACE), "");
     ck_assert_uint_eq(overuse_count(overuse), 1);
     ck_step(over, GRACE + 100, 500, "report a/c, evict a");
-    overuse_free(overuse);
 }
 
 START_TEST(promises_older_than_the_overuse_accuse_nobody)
 {
-    begin(OVERUSE_EVICT, false);
     promised_ms = -5000; /* of a pod that had this name before */
     wait_out(over, 0, 500);
     ck_step(over, GRACE, 500, "");
     ck_step(over, 2 * GRACE, 500, "");
     promised_ms = 1; /* wait_out began at 0 */
     ck_step(over, 2 * GRACE + 1, 500, "report a/c, evict a");
-    overuse_free(overuse);
 }
 
 /* -- where it hurts -- */
@@ -207,22 +208,18 @@ START_TEST(promises_older_than_the_overuse_accuse_nobody)
 START_TEST(an_unknown_number_of_the_card_never_hurts)
 {
     static const char unknown[] = "a u c i 6000 4000, b v c j -1 8000";
-    begin(OVERUSE_EVICT, false);
     wait_out(over, 0, -1);
     ck_step(over, GRACE, -1, "");
     ck_step(unknown, GRACE + 1, 0, "");
     ck_step(over, GRACE + 2, 0, "report a/c, evict a");
-    overuse_free(overuse);
 }
 
 START_TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
 {
     static const char nameless[] = ". w . k 7000 -1, a u c i 6000 4000, b . c . 0 8000";
-    begin(OVERUSE_EVICT, false);
     wait_out(nameless, 0, 1000);
     ck_step(nameless, GRACE, 1000, "");
     ck_step(nameless, GRACE + 1, 999, "report a/c, evict a");
-    overuse_free(overuse);
 }
 
 /* -- limits -- */
@@ -230,7 +227,6 @@ START_TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
 START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
 {
     int64_t at = GRACE;
-    begin(OVERUSE_EVICT, false);
     wait_out(over, 0, 500);
     ck_step(over, at, 500, "report a/c, evict a");
     overuse_evicted(overuse, at, SPAN("u"), false, -1);
@@ -242,18 +238,11 @@ START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
     overuse_evicted(overuse, at, SPAN("u"), false, 90 * 1000); /* Retry-After */
     ck_step(over, at + 90 * 1000 - 1, 500, "");
     ck_step(inside, at += 90 * 1000, 500, ""); /* the pod has returned the memory */
-    overuse_free(overuse);
 }
 
-int main(void)
-{
-    const struct unit_loop tests[] = {
-        {who_is_over, (int)ARRAY_LEN(whos)},
-        {a_measurement_that_does_not_count_neither_accuses_nor_acquits, 1},
-        {promises_older_than_the_overuse_accuse_nobody, 1},
-        {an_unknown_number_of_the_card_never_hurts, 1},
-        {a_container_without_a_name_may_be_the_one_of_an_idle_promise, 1},
-        {a_rejected_eviction_is_repeated_with_back_off_while_it_is_due, 1},
-    };
-    return unit_run_loops("overuse", tests, ARRAY_LEN(tests), 60);
-}
+UNIT_MAIN_AROUND("overuse", begin, end, who_is_over,
+                 a_measurement_that_does_not_count_neither_accuses_nor_acquits,
+                 promises_older_than_the_overuse_accuse_nobody,
+                 an_unknown_number_of_the_card_never_hurts,
+                 a_container_without_a_name_may_be_the_one_of_an_idle_promise,
+                 a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)

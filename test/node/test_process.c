@@ -2,7 +2,6 @@
 #include "node/process.h"
 
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,147 +17,117 @@
 #define ID     "4f797c539e6c745de61a93ca3ff892358ecbcaccd8414d5db545c38428142970"
 #define IN_POD "0::/kubepods/burstable/pod" UID "/" ID "\n"
 
+enum { PROCESSES = 64 };
+
 static char *root;
 static struct arena a;
 
-static void folder(const char *path)
-{
-    cleanup_free char *full = xasprintf("%s/%s", root, path);
-    ck_assert_int_eq(mkdir(full, 0700), 0);
-}
-
 static void file(const char *path, const char *text)
 {
-    cleanup_free char *full = xasprintf("%s/%s", root, path);
-    struct err err = {0};
-    ck_assert_done(file_write(full, span_of(text), &err), err);
+    temp_write_bytes(root, path, span_of(text));
 }
 
-static void process_in_state(int pid, const char *comm, char state, int started,
-                             const char *cgroup)
+static void process(int pid, const char *comm, char state, const char *cgroup)
 {
     cleanup_free char *path = xasprintf("proc/%d", pid);
-    cleanup_free char *stat = xasprintf("proc/%d/stat", pid);
-    cleanup_free char *group = xasprintf("proc/%d/cgroup", pid);
+    cleanup_free char *stat = xasprintf("%s/stat", path);
+    cleanup_free char *group = xasprintf("%s/cgroup", path);
     cleanup_free char *text =
-        xasprintf("%d (%s) %c 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 "
-                  "0 1 0 %d 999 888\n",
-                  pid, comm, state, started);
-    folder(path);
+        xasprintf("%d (%s) %c 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 999 888\n",
+                  pid, comm, state, pid == 2 ? 0 : 4711);
+    temp_mkdir(root, path);
     file(stat, text);
     file(group, cgroup);
 }
 
-static void process(int pid, const char *comm, int started, const char *cgroup)
-{
-    process_in_state(pid, comm, 'S', started, cgroup);
-}
-
-static void setup(void)
+static void begin(void)
 {
     root = temp_dir();
-    folder("proc");
-    folder("var");
-    folder("var/log");
-    folder("var/log/containers");
-    process(2, "kthreadd", 0, "0::/\n");
+    temp_mkdir(root, "proc");
+    temp_mkdir(root, "var");
+    temp_mkdir(root, "var/log");
+    temp_mkdir(root, "var/log/containers");
+    process(2, "kthreadd", 'S', "0::/\n");
 }
 
-static void teardown(void)
+static void end(void)
 {
     arena_fini(&a);
     temp_dir_remove(root);
     free(root);
 }
 
-static const struct usage_place *places(const struct gpu_process *list, size_t n,
-                                        size_t *found)
+/* Of the processes 10, 11, ... which two cards have. */
+static const struct usage_place *places(size_t n)
 {
-    struct gpu_card card = {.processes_known = true, .processes = list, .n_processes = n};
-    struct gpu_sample sample = {.cards = &card, .n_cards = 1};
+    struct gpu_process list[PROCESSES] = {0};
+    struct gpu_card cards[] = {{.processes = list, .n_processes = n},
+                               {.processes = list, .n_processes = n},
+                               {.processes = (struct gpu_process[]){{9, 1, 1}},
+                                .n_processes = 1,
+                                .state = GPU_MIG}};
     const struct usage_place *p;
-    process_places(root, &sample, &a, &p, found);
+    size_t found;
+    for (size_t i = 0; i < n; i++)
+        list[i] = (struct gpu_process){10 + (int64_t)i, 1, 1};
+    process_places(root, &(struct gpu_sample){.cards = cards, .n_cards = 3}, &a, &p,
+                   &found);
+    ck_assert_uint_eq(found, n);
     return p;
-}
-
-START_TEST(where_processes_run)
-{
-    static const struct gpu_process list[] = {{10, 1, 1}, {11, 1, 1}, {12, 1, 1},
-                                              {13, 1, 1}, {14, 1, 1}, {15, 1, 1}};
-    size_t n;
-    process(10, "python", 4711, IN_POD);
-    process(11, "X) R 1 (org", 5, "0::/user.slice/session-2.scope\n");
-    process(12, "odd", 5, "nothing of a cgroup");
-    folder("proc/14"); /* no stat: it ends at this moment */
-    folder("proc/15");
-    file("proc/15/stat", "15 (bash) S 1\n");
-    const struct usage_place *p = places(list, ARRAY_LEN(list), &n);
-    ck_assert_uint_eq(n, 6);
-    ck_assert_int_eq(p[0].kind, USAGE_CONTAINER);
-    ck_assert_int_eq(p[0].pid.pid, 10);
-    ck_assert_uint_eq(p[0].pid.started, 4711);
-    ck_assert_span_eq(p[0].pod_uid, UID);
-    ck_assert_span_eq(p[0].container_id, ID);
-    ck_assert_span_eq(p[0].name, "python");
-    ck_assert_int_eq(p[1].kind, USAGE_OUTSIDE);
-    ck_assert_uint_eq(p[1].pid.started, 5);
-    ck_assert_span_eq(p[1].name, "X) R 1 (org");
-    ck_assert_int_eq(p[2].kind, USAGE_UNMAPPED);
-    ck_assert_int_eq(p[3].kind, USAGE_ENDED);
-    ck_assert_int_eq(p[4].kind, USAGE_ENDED);
-    ck_assert_int_eq(p[5].kind, USAGE_UNMAPPED);
 }
 
 /* cgroup v1 moves a thread that exits to the root of each hierarchy, also the main thread of
  * a process whose other threads run on. cgroup v2 keeps its path. */
-START_TEST(a_process_whose_main_thread_has_exited)
-{
-    static const char roots[] = "3:memory:/\n2:cpu,cpuacct:/\n1:name=systemd:/\n";
-    static const struct gpu_process list[] = {
-        {10, 1, 1}, {11, 1, 1}, {12, 1, 1}, {13, 1, 1}};
-    size_t n;
-    process_in_state(10, "python", 'Z', 5, roots);
-    process_in_state(11, "python", 'X', 5, roots);
-    process_in_state(12, "python", 'Z', 5, IN_POD);
-    process_in_state(13, "Z) S (x", 'R', 5, roots);
-    const struct usage_place *p = places(list, ARRAY_LEN(list), &n);
-    ck_assert_uint_eq(n, 4);
-    ck_assert_int_eq(p[0].kind, USAGE_UNMAPPED);
-    ck_assert_int_eq(p[1].kind, USAGE_UNMAPPED);
-    ck_assert_int_eq(p[2].kind, USAGE_CONTAINER);
-    ck_assert_int_eq(p[3].kind, USAGE_OUTSIDE);
-}
+#define ROOTS "3:memory:/\n2:cpu,cpuacct:/\n1:name=systemd:/\n"
 
-START_TEST(a_process_of_two_cards_is_read_once)
+START_TEST(where_processes_run)
 {
-    static const struct gpu_process list[] = {{10, 1, 1}};
-    struct gpu_card cards[] = {{.processes = list, .n_processes = 1},
-                               {.processes = list, .n_processes = 1},
-                               {.processes = (struct gpu_process[]){{9, 1, 1}},
-                                .n_processes = 1,
-                                .state = GPU_MIG}};
-    struct gpu_sample sample = {.cards = cards, .n_cards = 3};
-    const struct usage_place *p;
-    size_t n;
-    process(10, "python", 4711, IN_POD);
-    process_places(root, &sample, &a, &p, &n);
-    ck_assert_uint_eq(n, 1);
-    ck_assert_int_eq(p[0].kind, USAGE_CONTAINER);
+    static const struct {
+        const char *comm;
+        char state;
+        const char *cgroup;
+        enum usage_place_kind kind;
+    } rows[] = {
+        {"python", 'S', IN_POD, USAGE_CONTAINER},
+        {"X) R 1 (org", 'S', "0::/user.slice/session-2.scope\n", USAGE_OUTSIDE},
+        {"odd", 'S', "nothing of a cgroup", USAGE_UNMAPPED},
+        {"python", 'Z', ROOTS, USAGE_UNMAPPED},
+        {"python", 'X', ROOTS, USAGE_UNMAPPED},
+        {"python", 'Z', IN_POD, USAGE_CONTAINER},
+        {"Z) S (x", 'R', ROOTS, USAGE_OUTSIDE},
+        /* not there; without stat: it ends at this moment; with a part of it */
+        {.kind = USAGE_ENDED},
+        {.kind = USAGE_ENDED},
+        {.kind = USAGE_UNMAPPED},
+    };
+    for (int i = 0; i < 7; i++)
+        process(10 + i, rows[i].comm, rows[i].state, rows[i].cgroup);
+    temp_mkdir(root, "proc/18");
+    temp_mkdir(root, "proc/19");
+    file("proc/19/stat", "19 (bash) S 1\n");
+    const struct usage_place *p = places(ARRAY_LEN(rows));
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        bool read = rows[i].comm != NULL;
+        ck_assert_msg(p[i].kind == rows[i].kind, "row %zu: kind %d", i, p[i].kind);
+        ck_assert_int_eq(p[i].pid.pid, 10 + (int)i);
+        ck_assert_uint_eq(p[i].pid.started, read ? 4711 : 0);
+        if (read)
+            ck_assert_span_eq(p[i].name, rows[i].comm);
+    }
+    ck_assert_span_eq(p[0].pod_uid, UID);
+    ck_assert_span_eq(p[0].container_id, ID);
 }
 
 /* In another PID namespace the same pid is another process. */
 START_TEST(a_proc_that_is_not_of_the_host)
 {
-    static const struct gpu_process list[] = {{10, 1, 1}};
     struct err err = {0};
-    size_t n;
-    process(10, "python", 4711, IN_POD);
+    process(10, "python", 'S', IN_POD);
     ck_assert_done(process_check_host(root, &err), err);
     file("proc/2/stat", "2 (sh) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 7 9 8\n");
     ck_assert_int_eq(process_check_host(root, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.msg, "hostPID"));
-    ck_assert_int_eq(places(list, 1, &n)[0].kind, USAGE_UNMAPPED);
-    ck_assert_uint_eq(n, 1);
+    ck_assert_int_eq(places(1)->kind, USAGE_UNMAPPED);
 }
 
 /* The first is that of a container; the others are none. */
@@ -321,15 +290,12 @@ static char *expand(const char *text)
 
 START_TEST(examples_of_runtimes)
 {
-    struct gpu_process list[ARRAY_LEN(examples)];
-    size_t n;
     for (size_t i = 0; i < ARRAY_LEN(examples); i++) {
         cleanup_free char *text = expand(examples[i].text);
-        list[i] = (struct gpu_process){1000 + (int64_t)i, 1, 1};
-        process(1000 + (int)i, "x", 5, text);
+        process(10 + (int)i, "x", 'S', text);
     }
-    const struct usage_place *p = places(list, ARRAY_LEN(list), &n);
-    for (size_t i = 0; i < n; i++) {
+    const struct usage_place *p = places(ARRAY_LEN(examples));
+    for (size_t i = 0; i < ARRAY_LEN(examples); i++) {
         const struct example *e = &examples[i];
         cleanup_free char *want = expand(e->want ? e->want : "$U/$I");
         cleanup_free char *is = p[i].kind == USAGE_CONTAINER
@@ -339,7 +305,6 @@ START_TEST(examples_of_runtimes)
                                                              : xstrdup("unclear");
         ck_assert_msg(!strcmp(is, want), "%s: %s", e->name, is);
     }
-    ck_assert_uint_eq(n, ARRAY_LEN(list));
 }
 
 /* Whatever the text is, a found container has a valid pod, and no other kind has one. */
@@ -348,11 +313,9 @@ START_TEST(damaged_examples)
     static const char *const pieces[] = {
         "/",        "..", ":", "\n", "pod",       "-pod",  ".slice", ".scope",
         "kubepods", ID,   "-", "_",  "(deleted)", "burst", "\xff",   "0"};
-    static const struct gpu_process list[] = {{10, 1, 1}};
-    cleanup_free char *dir = xasprintf("%s/proc/10", root);
     struct rng rng;
     rng_init(&rng, 7);
-    process(10, "x", 5, "");
+    process(10, "x", 'S', "");
     for (int i = 0; i < 2000; i++) {
         cleanup_buf struct buf text = {0};
         const struct example *e = &examples[rng_below(&rng, ARRAY_LEN(examples))];
@@ -362,8 +325,8 @@ START_TEST(damaged_examples)
         buf_adds(&text, pieces[rng_below(&rng, ARRAY_LEN(pieces))]);
         if (at + skip < n)
             buf_adds(&text, whole + at + skip);
-        temp_write(dir, "cgroup", text.p);
-        const struct usage_place *p = places(list, 1, &n);
+        temp_write_bytes(root, "proc/10/cgroup", buf_span(&text));
+        const struct usage_place *p = places(1);
         ck_assert((p->kind == USAGE_CONTAINER) == (p->pod_uid.n > 0));
         ck_assert(p->pod_uid.n || !p->container_id.n);
         for (size_t k = 0; k < p->pod_uid.n; k++)
@@ -371,17 +334,13 @@ START_TEST(damaged_examples)
         arena_reset(&a);
     }
     /* A NUL, and more than any cgroup has. */
-    cleanup_free char *path = xasprintf("%s/cgroup", dir);
+    temp_write_bytes(root, "proc/10/cgroup", SPAN("0::/kubepods/pod" UID "/" ID "\0\n"));
+    ck_assert_int_eq(places(1)->kind, USAGE_UNMAPPED);
     cleanup_buf struct buf text = {0};
-    struct err err;
-    size_t n;
-    buf_add_span(&text, SPAN("0::/kubepods/pod" UID "/" ID "\0\n"));
-    ck_assert_int_eq(file_write(path, buf_span(&text), &err), 0);
-    ck_assert_int_eq(places(list, 1, &n)->kind, USAGE_UNMAPPED);
-    for (buf_clear(&text); text.n <= 64 * 1024;)
+    while (text.n <= 64 * 1024)
         buf_adds(&text, IN_POD);
-    temp_write(dir, "cgroup", text.p);
-    ck_assert_int_eq(places(list, 1, &n)->kind, USAGE_UNMAPPED);
+    file("proc/10/cgroup", text.p);
+    ck_assert_int_eq(places(1)->kind, USAGE_UNMAPPED);
 }
 
 /* -- kill -- */
@@ -415,64 +374,33 @@ static int end_child(const struct usage_pid *pid)
     return WTERMSIG(status);
 }
 
-START_TEST(the_process_that_was_measured_is_killed)
+/* The code of the error; ERR_NONE: it is done. */
+static enum err_code kill_it(int64_t pid, uint64_t started)
 {
-    struct usage_pid pid = start_child();
     struct err err = {0};
-    ck_assert_done(process_kill(&pid, &err), err);
-    ck_assert_int_eq(end_child(&pid), SIGKILL);
+    int rc = process_kill(&(struct usage_pid){pid, started}, &err);
+    ck_assert_int_eq(rc, err.code == ERR_NONE ? 0 : -1);
+    return err.code;
 }
 
-START_TEST(a_process_with_a_reused_pid_is_not_hit)
-{
-    struct usage_pid pid = start_child(), before = {pid.pid, pid.started - 1};
-    struct err err = {0};
-    ck_assert_int_eq(process_kill(&before, &err), -1);
-    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
-    /* Were SIGKILL pending, it would end the process, whatever follows. */
-    ck_assert_int_eq(kill((pid_t)pid.pid, SIGUSR1), 0);
-    ck_assert_int_eq(end_child(&pid), SIGUSR1);
-}
-
-START_TEST(a_process_that_has_ended_is_not_found)
-{
-    struct usage_pid pid = start_child();
-    struct err err = {0};
-    kill((pid_t)pid.pid, SIGUSR1);
-    end_child(&pid);
-    ck_assert_int_eq(process_kill(&pid, &err), -1);
-    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
-}
-
-START_TEST(init_process_groups_and_this_process_are_never_killed)
+START_TEST(only_the_process_that_was_measured_is_killed)
 {
     static const int64_t never[] = {-1, 0, 1, (int64_t)1 << 32};
-    struct usage_pid self = {getpid(), 0};
-    struct err err = {0};
-    for (size_t i = 0; i < ARRAY_LEN(never); i++) {
-        struct usage_pid pid = {never[i], 0};
-        ck_assert_int_eq(process_kill(&pid, &err), -1);
-        ck_assert_int_eq(err.code, ERR_INVALID);
-    }
-    ck_assert_int_eq(process_kill(&self, &err), -1);
-    ck_assert_int_eq(err.code, ERR_INVALID);
+    struct usage_pid pid = start_child();
+    /* With a reused pid. Were SIGKILL pending, it would end the process, whatever follows. */
+    ck_assert_int_eq(kill_it(pid.pid, pid.started - 1), ERR_NOT_FOUND);
+    ck_assert_int_eq(kill((pid_t)pid.pid, SIGUSR1), 0);
+    ck_assert_int_eq(end_child(&pid), SIGUSR1);
+    ck_assert_int_eq(kill_it(pid.pid, pid.started), ERR_NOT_FOUND); /* it has ended */
+    pid = start_child();
+    ck_assert_int_eq(kill_it(pid.pid, pid.started), ERR_NONE);
+    ck_assert_int_eq(end_child(&pid), SIGKILL);
+    for (size_t i = 0; i < ARRAY_LEN(never); i++)
+        ck_assert_int_eq(kill_it(never[i], 0), ERR_INVALID);
+    ck_assert_int_eq(kill_it(getpid(), 0), ERR_INVALID);
 }
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        where_processes_run,
-        a_process_whose_main_thread_has_exited,
-        a_process_of_two_cards_is_read_once,
-        a_proc_that_is_not_of_the_host,
-        the_names_of_a_node,
-        examples_of_runtimes,
-        damaged_examples,
-        the_process_that_was_measured_is_killed,
-        a_process_with_a_reused_pid_is_not_hit,
-        a_process_that_has_ended_is_not_found,
-        init_process_groups_and_this_process_are_never_killed,
-    };
-    static const struct unit_fixtures around = {.begin = setup, .end = teardown};
-    return unit_run_with("process", tests, ARRAY_LEN(tests), 60, &around);
-}
+UNIT_MAIN_AROUND("process", begin, end, where_processes_run,
+                 a_proc_that_is_not_of_the_host, the_names_of_a_node,
+                 examples_of_runtimes, damaged_examples,
+                 only_the_process_that_was_measured_is_killed)

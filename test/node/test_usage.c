@@ -32,7 +32,7 @@ static struct usage_init_promise inits[MOST];
 static struct usage_input in;
 static struct usage u;
 
-static void setup(void)
+static void begin(void)
 {
     for (int i = 0; i < 2; i++) {
         cards[i] = (struct gpu_card){.index = i,
@@ -207,20 +207,21 @@ static const struct {
 
 START_TEST(containers_of_a_sample)
 {
-    setup();
-    const char *incomplete = examples[_i].incomplete;
-    ck_assert_str_eq(build(examples[_i].script), examples[_i].text);
-    ck_assert(u.complete == !incomplete && u.cards[0].complete == !incomplete);
-    ck_assert(u.cards[1].complete);
-    ck_assert_str_eq(u.cards[0].incomplete, incomplete ? incomplete : "");
-    ck_assert_int_eq(u.taken_ms, 7);
-    ck_assert_int_eq(u.cards[1].total_mib, 16384);
-    ck_assert_int_eq(u.cards[1].free_mib, 4096);
+    for (size_t i = 0; i < ARRAY_LEN(examples); i++) {
+        const char *incomplete = examples[i].incomplete;
+        begin();
+        ck_assert_str_eq(build(examples[i].script), examples[i].text);
+        ck_assert(u.complete == !incomplete && u.cards[0].complete == !incomplete);
+        ck_assert(u.cards[1].complete);
+        ck_assert_str_eq(u.cards[0].incomplete, incomplete ? incomplete : "");
+        ck_assert_int_eq(u.taken_ms, 7);
+        ck_assert_int_eq(u.cards[1].total_mib, 16384);
+        ck_assert_int_eq(u.cards[1].free_mib, 4096);
+    }
 }
 
 START_TEST(outside_kubernetes)
 {
-    setup();
     build("use 0 10 1 1\n"
           "use 0 30 300 2\n"
           "use 0 31 1 1\n"
@@ -238,7 +239,6 @@ START_TEST(outside_kubernetes)
 
 START_TEST(places_that_are_not_mapped)
 {
-    setup();
     places[0] = (struct usage_place){.pid = {10, 1}, .kind = USAGE_UNMAPPED};
     in.n_places = 1;
     ck_assert_str_eq(build("use 0 10 1 1"), "");
@@ -258,7 +258,6 @@ START_TEST(places_that_are_not_mapped)
 
 START_TEST(promises_that_are_not_clear)
 {
-    setup();
     ck_assert_str_eq(build("use 0 10 1 1\n"
                            "use 0 11 1 1\n"
                            "use 0 12 1 1\n"
@@ -296,7 +295,6 @@ START_TEST(promises_that_are_not_clear)
 
 START_TEST(cards_in_mig_mode_are_left_out)
 {
-    setup();
     cards[0].state = GPU_MIG;
     ck_assert_str_eq(build("use 0 10 1 1\n"
                            "use 1 11 1 1\n"
@@ -310,7 +308,6 @@ START_TEST(cards_in_mig_mode_are_left_out)
 /* What the kubelet does not list comes from the device plugin, by UID. */
 START_TEST(promises_of_init_containers)
 {
-    setup();
     ck_assert_str_eq(build("use 0 10 1 1\n"
                            "use 0 11 1 1\n"
                            "use 0 12 1 1\n"
@@ -339,13 +336,6 @@ START_TEST(promises_of_init_containers)
     ck_assert(!u.containers[1].init && u.containers[1].promise_unclear);
 }
 
-int main(void)
-{
-    const struct unit_loop tests[] = {{containers_of_a_sample, (int)ARRAY_LEN(examples)},
-                                      {outside_kubernetes, 1},
-                                      {places_that_are_not_mapped, 1},
-                                      {promises_that_are_not_clear, 1},
-                                      {cards_in_mig_mode_are_left_out, 1},
-                                      {promises_of_init_containers, 1}};
-    return unit_run_loops("usage", tests, ARRAY_LEN(tests), 60);
-}
+UNIT_MAIN_AROUND("usage", begin, NULL, containers_of_a_sample, outside_kubernetes,
+                 places_that_are_not_mapped, promises_that_are_not_clear,
+                 cards_in_mig_mode_are_left_out, promises_of_init_containers)
