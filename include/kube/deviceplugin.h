@@ -20,7 +20,6 @@
 #define DP_WATCH     "/v1beta1.DevicePlugin/ListAndWatch"
 #define DP_PREFERRED "/v1beta1.DevicePlugin/GetPreferredAllocation"
 #define DP_ALLOCATE  "/v1beta1.DevicePlugin/Allocate"
-#define DP_PRESTART  "/v1beta1.DevicePlugin/PreStartContainer"
 
 enum {
     DP_ID_MAX = 63,           /* bytes of a device id */

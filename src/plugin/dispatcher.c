@@ -221,15 +221,6 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span bytes)
     on_request(ctx, call, bytes, ALLOC_REQUEST_ALLOCATE);
 }
 
-/* A kubelet calls it only for a plugin that asks for it (DevicePluginOptions). */
-static void on_prestart(void *ctx, struct grpcd_call *call, struct span bytes)
-{
-    cleanup_buf struct buf empty = {0};
-    (void)ctx;
-    (void)bytes;
-    grpcd_reply(call, &empty);
-}
-
 static void on_call_closed(void *ctx, struct grpcd_call *call)
 {
     const struct endpoint *e = ctx;
@@ -243,7 +234,6 @@ static const struct grpcd_method methods[] = {
     {DP_WATCH, on_list_and_watch, on_call_closed},
     {DP_PREFERRED, on_preferred, on_call_closed},
     {DP_ALLOCATE, on_allocate, on_call_closed},
-    {DP_PRESTART, on_prestart, NULL},
     {0},
 };
 
@@ -609,17 +599,6 @@ static void handle(struct dispatcher *d, struct dispatcher_msg *m)
     }
     if (!pending)
         free_msg(m);
-    carry_out_all(d);
-}
-
-static struct dispatcher_msg *next_msg(struct dispatcher *d)
-{
-    pthread_mutex_lock(&d->lock);
-    struct dispatcher_msg *m = LIST_FIRST(&d->queue, struct dispatcher_msg, link);
-    if (m)
-        list_remove(&m->link);
-    pthread_mutex_unlock(&d->lock);
-    return m;
 }
 
 static void publish(struct dispatcher *d)
@@ -656,7 +635,8 @@ void dispatcher_stats(struct dispatcher *d, struct dispatcher_stats *stats)
     pthread_mutex_unlock(&d->lock);
 }
 
-static void wait_for_message(struct dispatcher *d)
+/* The next message; NULL: something else is due. */
+static struct dispatcher_msg *next_msg(struct dispatcher *d)
 {
     int64_t due = d->state->due_ms;
     step_due(&due, d->scanned_ms + SCAN_MS);
@@ -665,7 +645,11 @@ static void wait_for_message(struct dispatcher *d)
     pthread_mutex_lock(&d->lock);
     if (list_is_empty(&d->queue))
         thread_wait_until(&d->cond, &d->lock, due);
+    struct dispatcher_msg *m = LIST_FIRST(&d->queue, struct dispatcher_msg, link);
+    if (m)
+        list_remove(&m->link);
     pthread_mutex_unlock(&d->lock);
+    return m;
 }
 
 /* At a stop, requests in flight get STOP_MS to be answered. */
@@ -680,20 +664,19 @@ static bool shall_end(const struct dispatcher *d)
 static void *run(void *arg)
 {
     struct dispatcher *d = arg;
-    struct dispatcher_msg *m;
     scan(d);
     for (;;) {
-        while ((m = next_msg(d)) != NULL)
-            handle(d, m);
-        if (shall_end(d))
-            break;
         if (clock_mono_ms() >= d->state->due_ms)
             step(d, &(struct alloc_input){.type = ALLOC_IN_TICK});
         check_limits(d);
         carry_out_all(d);
+        if (shall_end(d))
+            break;
         step_registrations(d);
         publish(d);
-        wait_for_message(d);
+        struct dispatcher_msg *m = next_msg(d);
+        if (m)
+            handle(d, m);
     }
     free_msgs(&d->pending);
     for (int r = 0; r < IDS_RESOURCES; r++)

@@ -128,7 +128,7 @@ static const struct who {
     {"a container without a process belongs to the pod, too",
      "a u c i 5000 4000, a . d . 0 4000", "", NONE},
     {"the use of a sibling is unknown", "a u c i 9000 4000, a u d j -1 4000", "", NONE},
-    {"both containers are over, and the pod is evicted once",
+    {"both containers overuse, and the pod is evicted once",
      "a u c i 5000 4000, a u d j 5000 4000", "report a/c, report a/d, evict a", NONE},
     {"a pod of the same name that is not gone yet does not count",
      "a old c i 4000 4000, a new c j 4000 4000", "", NONE},

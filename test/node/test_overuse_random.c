@@ -378,7 +378,7 @@ static int64_t lacking(const struct measurement *m, int card)
     return m->free[card] < 0 ? INT64_MIN : sum;
 }
 
-/* Has the limit passed? One that has passed is over for good, also where the clock goes
+/* Has the limit passed? One that has passed is gone for good, also where the clock goes
  * back later; rejections are remembered for as long again. */
 static bool is_free(struct limit *l)
 {

@@ -264,11 +264,6 @@ const steps = {
     assert.strictEqual(given.envs.NVIDIA_VISIBLE_DEVICES, 'GPU-0');
     await remove('whole');
   },
-  async 'pre-start'() {
-    const { client } = clients[MEM];
-    assert.deepStrictEqual(
-      await ask(client, 'PreStartContainer', { devices_ids: pods.get('on-1')[MEM] }), {});
-  },
   async 'two containers in a request'() {
     const two = [{ devices_ids: ['a'] }, { devices_ids: ['b'] }];
     await fails(ask(clients[MEM].client, 'Allocate', { container_requests: two }),

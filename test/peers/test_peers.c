@@ -256,7 +256,7 @@ static const struct grpcd_method methods[] = {
     {.path = DP_WATCH, .start = watch, .on_cancel = watch_cancelled},
     {.path = DP_ALLOCATE, .start = allocate, .on_cancel = allocate_over},
     {.path = DP_PREFERRED, .start = prefer},
-    {.path = DP_PRESTART, .start = pre_start},
+    {.path = "/v1beta1.DevicePlugin/PreStartContainer", .start = pre_start},
     {0},
 };
 
