@@ -238,6 +238,7 @@ START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
     overuse_evicted(overuse, at, SPAN("u"), false, 90 * 1000); /* Retry-After */
     ck_step(over, at + 90 * 1000 - 1, 500, "");
     ck_step(inside, at += 90 * 1000, 500, ""); /* the pod has returned the memory */
+    overuse_evicted(overuse, at, SPAN("another"), true, -1);
 }
 
 UNIT_MAIN_AROUND("overuse", begin, end, who_is_over,

@@ -108,7 +108,10 @@ SCRIPT(ids_of_another_card_are_rejected,
        "count allocations 0\n"
        "pod q on=1 a:mem3\n" /* p was rejected: it is no candidate */
        "prefer mem3 => GPU-1/0 GPU-1/1 GPU-1/2\n"
-       "allocate mem GPU-1/0-1 GPU-0/0 ~> wrong-card: ")
+       "allocate mem GPU-1/0-1 GPU-0/0 ~> wrong-card: \n"
+       "pod r on=1 a:mem3\n"
+       "prefer mem3\n"
+       "allocate mem GPU-1/0-1 GPU-1/1 => wrong-card: duplicate id")
 
 SCRIPT(other_free_ids_of_the_promised_card_are_accepted,
        "pod p on=1 a:mem3\n"
@@ -345,6 +348,14 @@ SCRIPT(an_unpromised_pod_gets_an_untouched_card,
        "pass 6000\n"
        "answer => no-promise: pod default/m has no promised card, and fewer than 1 cards "
        "of 2 units have no promises")
+
+/* Its pod was deleted by force, and the container runs on. */
+SCRIPT(a_card_in_use_is_not_untouched, "with unpromised\n"
+                                       "pod p on=0 a:mem3\n"
+                                       "admit p a mem3 => allocated\n"
+                                       "-api p\n"
+                                       "pod n a:mem2\n"
+                                       "prefer mem2 => GPU-1/0 GPU-1/1")
 
 /* The API server has no object of it before its admission. Its mirror pod is annotated. */
 SCRIPT(a_static_pod_gets_an_untouched_card,
@@ -750,8 +761,9 @@ UNIT_MAIN_AROUND(
     whole_cards_beside_reused_ones_are_any_of_the_pod,
     an_unhealthy_or_absent_card_is_rejected, an_invalid_promise_is_rejected,
     a_forged_promise_blocks_no_card, too_few_or_unknown_ids_are_rejected,
-    an_unpromised_pod_gets_an_untouched_card, a_static_pod_gets_an_untouched_card,
-    an_invalid_pod_keeps_its_card, a_container_that_sets_visible_devices_is_reported,
+    an_unpromised_pod_gets_an_untouched_card, a_card_in_use_is_not_untouched,
+    a_static_pod_gets_an_untouched_card, an_invalid_pod_keeps_its_card,
+    a_container_that_sets_visible_devices_is_reported,
     legacy_rejections_are_successes_without_a_card, a_kubelet_without_get_is_called_once,
     no_list_during_an_allocate, podresources_failures_are_retried,
     allocate_requires_the_pod_in_podresources,
