@@ -425,6 +425,8 @@ START_TEST(too_small_a_unit_leaves_whole_cards)
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--memory-unit", "MiB"));
     kubelet_wait_registered(&kubelet, COUNT);
+    /* A Register of the plugin may not be pending when it stops. */
+    lib_wait(kubelet_devices(&kubelet, CORE, true) == 8 * 100);
     ck_assert(
         program_wait_output(&plugin.program, "aliyun.com/gpu-mem is not registered"));
     ck_assert(program_wait_output(&plugin.program, "--memory-unit=8MiB"));
