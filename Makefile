@@ -252,26 +252,22 @@ coverage: deps ## Report the lines of src/ and tools/ that the tests run
 	$(Q)scripts/coverage build/coverage
 
 bench: deps ## Measure docs/benchmarks.md; BENCH_ARGS="--nodes 5000 --rounds 3"
-	$(Q)$(MAKE) $(BINARIES) $(B)/bench
-	$(Q)$(B)/bench serve --build $(B) $(BENCH_ARGS)
-bench-watchers: deps ## Measure filter with and without 2,000 watches; BENCH_ARGS="--nodes 5000"
-	$(Q)$(MAKE) $(BINARIES) $(B)/bench
-	$(Q)$(B)/bench watchers --build $(B) $(BENCH_ARGS)
-bench-cluster: ## Measure pods/s through the real kube-scheduler; BENCH_NODES= BENCH_PODS= BENCH_ROUNDS=
+	$(Q)$(MAKE) bench-run BENCH=serve
+bench-watchers: deps ## Measure filter with and without 500 watches; BENCH_ARGS="--nodes 5000"
+	$(Q)$(MAKE) bench-run BENCH=watchers
+bench-cluster: ## Measure pods/s through the real kube-scheduler; BENCH_ARGS="--nodes 5000 --pods 1000"
 	$(Q)scripts/install-deps.sh --e2e
 	$(Q)scripts/e2e-programs >/dev/null
-	$(Q)$(MAKE) $(BINARIES) $(B)/bench
-	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) BENCH_NODES=$(BENCH_NODES) BENCH_PODS=$(BENCH_PODS) \
-		BENCH_ROUNDS=$(BENCH_ROUNDS) $(B)/bench cluster
-bench-openb: ## Measure the packing of a trace in the real cluster; OPENB_NODES= OPENB_PODS= OPENB_SEEDS=
+	$(Q)$(MAKE) bench-run BENCH=cluster
+bench-openb: ## Measure the packing of a trace in the real cluster; OPENB_DIR= BENCH_ARGS="--seeds 3"
 	$(Q)scripts/install-deps.sh --e2e
 	$(Q)scripts/e2e-programs >/dev/null
-	$(Q)$(MAKE) $(BINARIES) $(B)/bench
-	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) $(foreach v,NODES PODS SEEDS FIRST_SEED SETUPS,OPENB_$v="$(OPENB_$v)") \
-		$(B)/bench openb
+	$(Q)$(MAKE) bench-run BENCH="openb $(if $(OPENB_DIR),--nodes $(OPENB_DIR)/openb_node_list_gpu_node.csv \
+		--pods $(OPENB_DIR)/openb_pod_list_default.csv)"
 bench-hostile: deps ## Serve kube-scheduler under 1,000 hostile clients; BENCH_ARGS="--tls=off --time 60s"
-	$(Q)$(MAKE) $(BINARIES) $(B)/bench
-	$(Q)$(B)/bench hostile --build $(B) $(BENCH_ARGS)
+	$(Q)$(MAKE) bench-run BENCH=hostile
+bench-run: $(BINARIES) $(B)/bench
+	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) $(B)/bench $(BENCH) $(BENCH_ARGS)
 bench-limit: deps ## Measure what libgpushare-limit.so adds to an allocation
 	$(Q)$(MAKE) $(LIMIT) $(LIMIT_GUESTS) $(B)/test/limit/test_preload
 	$(Q)LIMIT_BENCH=1 scripts/run-tests $(B) $(B)/test/limit/test_preload
@@ -279,8 +275,7 @@ race-limit: deps ## Race 64 processes with random SIGKILLs against a limit; RACE
 	$(Q)$(MAKE) $(LIMIT) $(LIMIT_GUESTS) $(B)/test/limit/test_race
 	$(Q)RACE_SECONDS=$(or $(RACE_SECONDS),60) scripts/run-tests $(B) $(B)/test/limit/test_race
 soak: deps ## Run everything at once and check memory, descriptors and threads; SOAK_TIME=10m
-	$(Q)$(MAKE) $(BINARIES) $(B)/bench
-	$(Q)$(B)/bench soak --build $(B) $(if $(SOAK_TIME),--time $(SOAK_TIME))
+	$(Q)$(MAKE) bench-run BENCH="soak $(if $(SOAK_TIME),--time $(SOAK_TIME))"
 
 install: all ## Install programs, manual pages and manifests; PREFIX=/usr/local DESTDIR=
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin lib/gpushare share/gpushare share/man/man1 share/man/man8)

@@ -1,78 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/bench.h"
-#include "lib/lib.h"
 
 #include <curl/curl.h>
-#include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <dirent.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "lib/cluster.h"
 
 /*
  * bench COMMAND [OPTION...]: the benchmarks of docs/benchmarks.md, and the soak test. This
  * process makes the load; what it measures are processes of their own.
  */
 
+enum { LIMIT_S = 48 * 3600 };
+
 static const struct bench_command *const commands[] = {
-    &bench_serve,
-    &bench_watchers,
-    &bench_hostile,
-    &bench_soak,
-    &bench_cluster,
-    &bench_openb,
-    &bench_floor,
+    &bench_serve,   &bench_watchers, &bench_hostile, &bench_soak,
+    &bench_cluster, &bench_openb,    &bench_floor,
 };
-
-void bench_die(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    fputs("bench: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    exit(1);
-}
-
-int64_t bench_now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-void bench_get(int fd, void *p, size_t n)
-{
-    if (read(fd, p, n) != (ssize_t)n)
-        _exit(1);
-}
-
-void bench_put(int fd, const void *p, size_t n)
-{
-    if (write(fd, p, n) != (ssize_t)n)
-        _exit(1);
-}
-
-void bench_fork(struct bench_child *c, void (*run)(int from, int to, const void *ctx),
-                const void *ctx)
-{
-    int to[2], from[2];
-    if (pipe2(to, O_CLOEXEC) || pipe2(from, O_CLOEXEC) || (c->pid = fork()) < 0)
-        bench_die("cannot start a process");
-    if (c->pid == 0) {
-        close(to[1]);
-        run(to[0], from[1], ctx);
-    }
-    close(to[0]);
-    close(from[1]);
-    c->to = to[1];
-    c->from = from[0];
-}
+static const struct bench_command *command;
+static void *config;
 
 void series_note(struct series *s, double value)
 {
@@ -89,49 +39,104 @@ double series_quantile(struct series *s, double share)
     return s->of[i < s->n ? i : s->n - 1];
 }
 
-struct series series_ratio(const struct series *a, const struct series *b)
+double rounds_median(double *values, size_t n)
 {
-    struct series ratio = {0};
-    for (size_t i = 0; i < a->n; i++)
-        series_note(&ratio, a->of[i] / b->of[i]);
-    return ratio;
+    lib_sort(values, n);
+    return values[n / 2];
 }
 
-void series_fini(struct series *s)
+void rounds_print(const char *what, struct rounds *r)
 {
-    free(s->of);
-    *s = (struct series){0};
+    double ratio[BENCH_ROUNDS];
+    for (size_t i = 0; i < r->n; i++)
+        ratio[i] = r->of[0][i] / r->of[1][i];
+    double middle = rounds_median(ratio, r->n);
+    printf("  %-22s %8.3f /%8.3f  %5.3f (%.3f-%.3f)", what, rounds_median(r->of[0], r->n),
+           rounds_median(r->of[1], r->n), middle, ratio[0], ratio[r->n - 1]);
 }
+
+struct vitals vitals_now(const struct program *p)
+{
+    struct vitals v = {0};
+    cleanup_free char *fds = xasprintf("/proc/%d/fd", p->pid);
+    cleanup_free char *status = xasprintf("/proc/%d/status", p->pid);
+    char line[256];
+    DIR *dir = opendir(fds);
+    for (struct dirent *e; (e = readdir(dir));)
+        v.fds += e->d_name[0] != '.';
+    closedir(dir);
+    FILE *f = fopen(status, "r");
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, "VmRSS:", 6) == 0)
+            v.mib = strtod(line + 6, NULL) / 1024;
+        if (strncmp(line, "Threads:", 8) == 0)
+            v.threads = (unsigned)strtoul(line + 8, NULL, 10);
+    }
+    fclose(f);
+    return v;
+}
+
+struct vitals vitals_peak(struct vitals a, struct vitals b)
+{
+    return (struct vitals){a.mib > b.mib ? a.mib : b.mib, a.fds > b.fds ? a.fds : b.fds,
+                           a.threads > b.threads ? a.threads : b.threads};
+}
+
+double vitals_cpu_ms(pid_t pid)
+{
+    clockid_t clock;
+    struct timespec t = {0};
+    if (clock_getcpuclockid(pid, &clock) == 0)
+        clock_gettime(clock, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static int missed; /* aims */
+
+void bench_aim(const char *what, bool reached)
+{
+    printf("  %-8s %s\n", reached ? "ok" : "MISSED", what);
+    missed += !reached;
+}
+
+START_TEST(benchmark)
+{
+    command->run(config);
+    ck_assert_int_eq(missed, 0);
+}
+END_TEST
 
 int main(int argc, char **argv)
 {
     struct err err = {0};
-    const struct bench_command *c = NULL;
     for (size_t i = 0; argc > 1 && i < ARRAY_LEN(commands); i++)
         if (strcmp(commands[i]->name, argv[1]) == 0)
-            c = commands[i];
-    if (!c) {
+            command = commands[i];
+    if (!command) {
         printf("bench COMMAND [OPTION...]; bench COMMAND --help explains:\n");
         for (size_t i = 0; i < ARRAY_LEN(commands); i++)
             printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
         return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2;
     }
-    cleanup_free char *name = xasprintf("bench %s", c->name);
-    const struct opt_program program = {.name = name,
-                                        .summary = c->summary,
-                                        .version = GPUSHARE_VERSION,
-                                        .table = c->options};
-    cleanup_free void *config = xcalloc(1, c->size);
+    cleanup_free char *name = xasprintf("bench-%s", command->name);
+    const struct opt_program program = {name, command->summary, GPUSHARE_VERSION,
+                                        .table = command->options};
+    const TTest *const tests[] = {benchmark};
+    config = xcalloc(1, command->size);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    enum opt_result r = opt_load(&program, config, argc - 1, argv + 1, environ,
-                                 NULL, stdout, &err);
+    enum opt_result r =
+        opt_load(&program, config, argc - 1, argv + 1, environ, NULL, stdout, &err);
     int status = r == OPT_FAILED ? 2 : 0;
     if (r == OPT_FAILED)
         fprintf(stderr, "%s: %s\n", name, err.msg);
-    if (r == OPT_RUN) {
-        curl_global_init(CURL_GLOBAL_DEFAULT);
-        status = c->run(config);
-    }
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    if (command == &bench_floor) /* a program, which gets SIGTERM */
+        setenv("CK_FORK", "no", 1);
+    if (r == OPT_RUN)
+        status = command->cluster
+                     ? cluster_run(name, tests, 1, LIMIT_S, ARGV("--nodes", "0"))
+                     : lib_run_with(name, tests, 1, LIMIT_S, &(struct unit_fixtures){0});
     opt_free(&program, config);
+    free(config);
     return status;
 }

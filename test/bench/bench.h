@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
-
 #include "base/opt.h"
-#include "base/str.h"
+#include "lib/sim.h"
 
 /*
- * What the subcommands of bench share. An error ends the program with a message.
+ * What the subcommands of bench share. They run in the harness of test/lib: an error fails the
+ * benchmark with a message, and programs and files are gone after it.
  */
 
 /* -- Subcommands (bench.c) -- */
 
 struct bench_command {
     const char *name, *summary;
+    bool cluster; /* runs beside the real control plane */
     const struct opt *options;
-    size_t size;              /* of the config that the options fill */
-    int (*run)(void *config); /* returns the exit status */
+    size_t size; /* of the config that the options fill */
+    void (*run)(void *config);
 };
 extern const struct bench_command bench_serve, bench_watchers, bench_hostile, bench_soak,
     bench_cluster, bench_openb, bench_floor;
@@ -30,24 +26,9 @@ extern const struct bench_command bench_serve, bench_watchers, bench_hostile, be
         .name = n, .arg = a, .type = OPT_##t, .init = i, .min = low, .max = high,        \
         .offset = offsetof(struct config, at), .help = text                              \
     }
-#define BENCH_BUILD                                                                      \
-    BENCH_OPT("build", "DIR", STRING, "build", 0, 0, build,                              \
-              "Folder of the built programs.")
 
-_Noreturn __attribute__((format(printf, 1, 2))) void bench_die(const char *format, ...);
-int64_t bench_now_ns(void);
-
-/* A process of its own for clients that must not disturb the measuring ones. */
-struct bench_child {
-    pid_t pid;
-    int to, from; /* pipes */
-};
-/* To be called before any thread is started; `run` does not return. */
-void bench_fork(struct bench_child *c, void (*run)(int from, int to, const void *ctx),
-                const void *ctx);
-/* All of the bytes, or the process ends. */
-void bench_get(int fd, void *p, size_t n);
-void bench_put(int fd, const void *p, size_t n);
+/* Prints whether an aim was reached; one that was not fails the benchmark at its end. */
+void bench_aim(const char *what, bool reached);
 
 /* A series of measured values. {0} is empty. */
 struct series {
@@ -57,9 +38,26 @@ struct series {
 void series_note(struct series *s, double value);
 /* The quantile of a share; sorts the values. 0 if there are none. */
 double series_quantile(struct series *s, double share);
-/* a / b, value by value, before either is sorted. New. */
-struct series series_ratio(const struct series *a, const struct series *b);
-void series_fini(struct series *s);
+
+/* A value of each round, of both sides. */
+enum { BENCH_ROUNDS = 99 };
+struct rounds {
+    double of[2][BENCH_ROUNDS];
+    size_t n;
+};
+double rounds_median(double *values, size_t n);
+/* Prints both medians, and the median and spread of the ratio of the first side to the second
+ * within each round. */
+void rounds_print(const char *what, struct rounds *r);
+
+/* Resources of a process that can leak. */
+struct vitals {
+    double mib; /* resident */
+    unsigned fds, threads;
+};
+struct vitals vitals_now(const struct program *p);
+struct vitals vitals_peak(struct vitals a, struct vitals b); /* maximum of each */
+double vitals_cpu_ms(pid_t pid); /* of all threads since the start */
 
 /* -- HTTP clients (load.c) -- */
 
@@ -67,79 +65,18 @@ void series_fini(struct series *s);
  * connection sends its next request after the reply to the last one. */
 struct load {
     unsigned port;
-    unsigned connections;
     const struct span *requests; /* borrowed: head and body */
-    size_t n_requests;           /* used in rotation, starting at `first` */
-    size_t first;
-    size_t calls; /* total number */
-};
-struct load_result {
+    size_t n_requests;           /* used in rotation */
+    size_t next;                 /* number of requests so far */
+    size_t failed;               /* status other than 2xx, or a verb's Error */
+    /* Of the last run. */
     struct series ms; /* of each call, from the first byte sent to the last byte read */
     double seconds;
-    size_t failed; /* status other than 2xx, or a verb's Error */
 };
-void load_run(const struct load *load, struct load_result *result);
-/* Builds a request; the body may be empty. New. */
-struct span load_request(const char *method, const char *path, struct span body);
-/* A socket that is connected to the port. */
-int load_connect(unsigned port);
-
-/* Sequential calls; each thread has one keep-alive connection. Returns the status; 0: no
- * reply. `body`: JSON, or NULL; a PATCH sends a merge patch. *answer (`answer` may be NULL)
- * gets the JSON of a 2xx reply (new), otherwise NULL. */
-long ask(const char *method, unsigned port, const char *path, const char *body,
-         json_t **answer);
-/* Sends a tree. Takes `body`. */
-long ask_send(const char *method, unsigned port, const char *path, json_t *body);
-
-/* -- The measured programs (testbed.c) -- */
-
-/* A program that prints "listening on ADDRESS:PORT" to standard error, which goes to a file. */
-struct server {
-    pid_t pid;
-    unsigned port;
-    char *log; /* path; owned */
-    int64_t started_ns;
-};
-/* Starts argv[0] and waits for its port. */
-void server_start(struct server *s, const char *log, const char *const *argv);
-unsigned server_observe_port(const struct server *s); /* of the extender */
-void server_stop(struct server *s, int signal);
-double server_cpu_ms(const struct server *s); /* of all threads since the start */
-/* Calls GET `path` until the status is 200. Returns the milliseconds since the start. */
-double server_wait(const struct server *s, const char *path);
-
-/* Resources of a process that can leak. */
-struct vitals {
-    double mib; /* resident */
-    unsigned fds, threads;
-};
-struct vitals vitals_now(const struct server *s);
-struct vitals vitals_peak(const struct vitals *samples, size_t n); /* maximum of each */
-
-/* kube-sim with a generated cluster, and an extender. */
-struct testbed {
-    const char *build;    /* folder of the programs; borrowed */
-    const char *generate; /* option of kube-sim; borrowed */
-    bool run_pods;
-    char *dir;         /* own folder: logs, kubeconfig, saved objects */
-    char *kubeconfig;
-    struct server sim, extender;
-};
-/* Starts kube-sim. `generate`: its option; `run_pods`: bound pods run, and the history of
- * events is short, so that it does not count as growth. */
-void testbed_start(struct testbed *w, const char *build, const char *generate,
-                   bool run_pods);
-/* Starts the extender, or restarts it; options end with NULL. */
-void testbed_extender(struct testbed *w, const char *const *options);
-void testbed_stop(struct testbed *w);
-char *testbed_path(const struct testbed *w, const char *file); /* in `dir`; new */
-/* Kills kube-sim and restarts it on the same port with the objects of its start, at higher
- * versions. */
-void testbed_restart_sim(struct testbed *w);
-/* Repeats kubectl-inspect-gpushare --check until ledger, annotations, Scvs and the extender's
- * view agree, for at most `limit_ms`. Prints its last output. */
-bool testbed_agrees(const struct testbed *w, int64_t limit_ms);
+void load_run(struct load *load, unsigned connections, size_t calls);
+/* Builds a request; the body may be empty. Lives as long as the arena. */
+struct span load_request(struct arena *a, const char *method, const char *path,
+                         struct span body);
 
 /* -- The requests of one cluster size (bodies.c) -- */
 
@@ -160,20 +97,19 @@ enum bodies_order {
 };
 
 struct bodies {
-    size_t n_nodes;
+    struct arena arena;
     struct span filter[BODIES_KINDS][BODIES_ORDERS];
-    /* With the nodes that passed filter. */
-    struct span prioritize[BODIES_ORDERS];
-    struct span full[2];  /* filter with whole Nodes */
-    struct span *bind;    /* to the extender */
-    struct span *binding; /* the resulting call to the API server */
-    size_t n_pods;        /* of `bind` and of `binding` */
+    struct span prioritize[BODIES_ORDERS]; /* with the nodes that passed filter */
+    struct span full;                      /* filter with whole Nodes */
+    struct span *bind;                     /* to the extender */
+    struct span *binding;                  /* the resulting call to the API server */
 };
 
 /* Creates 2 * n_pods pending pods in kube-sim, and builds the requests. Calls filter once,
  * for the nodes of prioritize and bind. */
-void bodies_make(struct bodies *b, const struct testbed *w, size_t n_nodes,
-                 size_t n_pods);
-void bodies_fini(struct bodies *b);
-/* A filter call for a pod of 2 units with the names of all nodes, in order. New. */
-char *bodies_filter(size_t n_nodes);
+void bodies_make(struct bodies *b, const struct sim *sim, const struct extender *e,
+                 size_t n_nodes, size_t n_pods);
+/* Appends the body of a filter call for a pod of 2 units with annotations (a JSON object):
+ * the names of n_nodes nodes in order, again and again up to `least` bytes. */
+void bodies_filter(struct buf *out, const char *annotations, size_t n_nodes,
+                   size_t least);

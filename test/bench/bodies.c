@@ -1,55 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "bench/bench.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "bench/bench.h"
 
-#define UNITS "2" /* of aliyun.com/gpu-mem, the request of each pod */
+#define UNITS   "2" /* of aliyun.com/gpu-mem, the request of each pod */
+#define WAITING "waiting-%05zu"
+#define UID     "00000000-0000-4000-8000-%012zx"
 
-/* `body`: NULL for a GET. */
-static json_t *call(unsigned port, const char *path, const char *body)
+/* A pending copy of a pod of the cluster, with its realistic size. New. */
+static char *waiting_pod(const json_t *model, size_t i)
 {
-    json_t *json;
-    long status = ask(body ? "POST" : "GET", port, path, body, &json);
-    const char *error = json_string_value(json_object_get(json, "Error"));
-    if (!json || (error && *error))
-        bench_die("%s: %ld, %s", path, status, json ? error : "no JSON");
-    return json;
-}
-
-/* Builds a request. Takes `body`. */
-static struct span post(const char *path, json_t *body)
-{
-    char *text = json_dumps(body, JSON_COMPACT);
-    struct span request = load_request("POST", path, span_of(text));
-    free(text);
-    json_decref(body);
-    return request;
-}
-
-/* A pending copy of a pod of the cluster, with its realistic size. */
-static json_t *waiting_pod(const json_t *model, size_t i)
-{
-    char name[32], uid[40];
-    snprintf(name, sizeof name, "waiting-%05zu", i);
-    snprintf(uid, sizeof uid, "00000000-0000-4000-8000-%012zx", i);
-    json_t *pod = json_deep_copy(model);
-    json_t *meta = json_object_get(pod, "metadata"), *spec = json_object_get(pod, "spec");
-    json_object_set_new(pod, "apiVersion", json_string("v1")); /* absent in list items */
-    json_object_set_new(pod, "kind", json_string("Pod"));
-    json_object_set_new(meta, "name", json_string(name));
-    json_object_set_new(meta, "uid", json_string(uid));
+    cleanup_json json_t *pod = json_deep_copy(model);
+    json_t *meta = lib_at(pod, "metadata"), *spec = lib_at(pod, "spec");
+    json_object_update_new(pod, json_pack("{s:s,s:s,s:{s:s}}", "apiVersion", "v1", "kind",
+                                          "Pod", "status", "phase", "Pending"));
+    json_object_update_new(meta, json_pack("{s:o,s:o,s:s}", "name",
+                                           json_sprintf(WAITING, i), "uid",
+                                           json_sprintf(UID, i), "namespace", "default"));
     json_object_del(meta, "annotations");
     json_object_del(meta, "resourceVersion");
     json_object_del(spec, "nodeName");
-    json_object_set_new(pod, "status", json_pack("{s:s}", "phase", "Pending"));
-    json_t *containers = json_object_get(spec, "containers");
-    json_t *resources = json_pack("{s:{s:s}}", "limits", "aliyun.com/gpu-mem", UNITS);
-    json_object_set_new(json_array_get(containers, 0), "resources", resources);
-    return pod;
+    json_object_set_new(lib_at(spec, "containers.0"), "resources",
+                        json_pack("{s:{s:s}}", "limits", "aliyun.com/gpu-mem", UNITS));
+    return json_dumps(pod, JSON_COMPACT);
 }
 
 static size_t chunk_of(size_t n, size_t workers)
@@ -79,152 +53,114 @@ static void order_schedule(struct rng *rng, size_t *order, size_t n)
     }
 }
 
-static void make_names(struct bodies *b, enum bodies_order kind, const json_t *pod,
-                       unsigned port)
+static struct span post(struct bodies *b, const char *path, char *body)
+{
+    struct span request = load_request(&b->arena, "POST", path, span_of(body));
+    free(body);
+    return request;
+}
+
+static void make_names(struct bodies *b, enum bodies_order kind, const char *pod,
+                       const struct extender *e, size_t n_nodes)
 {
     struct rng rng;
     rng_init(&rng, 1);
-    cleanup_free size_t *order = xcalloc(b->n_nodes, sizeof *order);
+    cleanup_free size_t *order = xcalloc(n_nodes, sizeof *order);
     for (size_t i = 0; i < BODIES_ORDERS; i++) {
-        json_t *names = json_array();
-        for (size_t k = 0; k < b->n_nodes; k++)
+        cleanup_buf struct buf body = {0};
+        for (size_t k = 0; k < n_nodes; k++)
             order[k] = k;
         if (kind == BODIES_SCHEDULER)
-            order_schedule(&rng, order, b->n_nodes);
-        for (size_t k = b->n_nodes; kind == BODIES_SHUFFLED && k > 1; k--) {
+            order_schedule(&rng, order, n_nodes);
+        for (size_t k = n_nodes; kind == BODIES_SHUFFLED && k > 1; k--) {
             size_t other = rng_below(&rng, k), last = order[k - 1];
             order[k - 1] = order[other];
             order[other] = last;
         }
-        for (size_t k = 0; k < b->n_nodes; k++)
-            json_array_append_new(names, json_sprintf("node-%05zu", order[k]));
-        json_t *body =
-            json_pack("{s:O,s:n,s:o}", "Pod", pod, "Nodes", "NodeNames", names);
-        b->filter[kind][i] = post("/gpushare-scheduler/filter", json_incref(body));
-        if (kind != BODIES_SCHEDULER) {
-            json_decref(body);
+        buf_printf(&body, "{\"Pod\":%s,\"Nodes\":null,\"NodeNames\":[", pod);
+        for (size_t k = 0; k < n_nodes; k++)
+            buf_printf(&body, "%s\"node-%05zu\"", k ? "," : "", order[k]);
+        buf_adds(&body, "]}");
+        b->filter[kind][i] = post(b, "/gpushare-scheduler/filter", xstrdup(body.p));
+        if (kind != BODIES_SCHEDULER)
             continue;
-        }
-        cleanup_free char *text = json_dumps(body, JSON_COMPACT);
-        json_t *reply = call(port, "/filter", text);
-        json_object_set(body, "NodeNames", json_object_get(reply, "NodeNames"));
-        b->prioritize[i] = post("/gpushare-scheduler/prioritize", body);
-        json_decref(reply);
+        cleanup_json json_t *reply = peer_json(&e->verbs, "POST", "/filter", body.p);
+        cleanup_free char *passed = json_dumps(lib_at(reply, "NodeNames"), JSON_COMPACT);
+        b->prioritize[i] =
+            post(b, "/gpushare-scheduler/prioritize",
+                 xasprintf("{\"Pod\":%s,\"Nodes\":null,\"NodeNames\":%s}", pod, passed));
     }
-}
-
-static void make_full(struct bodies *b, const json_t *pod, unsigned sim_port)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/api/v1/nodes?limit=%d", BODIES_FULL);
-    for (size_t i = 0; i < ARRAY_LEN(b->full); i++) {
-        json_t *list = call(sim_port, path, NULL);
-        json_t *items = json_object_get(list, "items");
-        b->full[i] = post("/gpushare-scheduler/filter",
-                          json_pack("{s:O,s:{s:{},s:O},s:n}", "Pod", pod, "Nodes",
-                                    "metadata", "items", items, "NodeNames"));
-        json_decref(list);
-    }
-}
-
-static json_t *binding_of(const char *name, const char *uid, const char *node)
-{
-    json_t *annotations = json_pack(
-        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "ALIYUN_COM_GPU_MEM_ASSIGNED", "false",
-        "ALIYUN_COM_GPU_MEM_ASSUME_TIME", "1700000000000000000", "ALIYUN_COM_GPU_MEM_DEV",
-        "80", "ALIYUN_COM_GPU_MEM_IDX", "0", "ALIYUN_COM_GPU_MEM_POD", UNITS,
-        "gpushare/card-uuid", "GPU-00000000-0000-4000-8000-000000000000",
-        "scheduler.framework.gpushare.allocation", "{\"0\":{\"0\":" UNITS "}}");
-    return json_pack("{s:s,s:s,s:{s:s,s:s,s:s,s:o},s:{s:s,s:s,s:s}}", "apiVersion", "v1",
-                     "kind", "Binding", "metadata", "name", name, "namespace", "default",
-                     "uid", uid, "annotations", annotations, "target", "apiVersion", "v1",
-                     "kind", "Node", "name", node);
 }
 
 /* Creates the pods with one call. */
-static void make_binds(struct bodies *b, const json_t *model, unsigned sim_port,
-                       const json_t *nodes)
+static void make_binds(struct bodies *b, const json_t *model, const struct sim *sim,
+                       const json_t *nodes, size_t n_pods)
 {
-    json_t *items = json_array();
-    b->bind = xcalloc(b->n_pods, sizeof *b->bind);
-    b->binding = xcalloc(b->n_pods, sizeof *b->binding);
-    for (size_t i = 0; i < 2 * b->n_pods; i++) {
-        json_t *pod = waiting_pod(model, i), *meta = json_object_get(pod, "metadata");
-        const char *name = json_string_value(json_object_get(meta, "name"));
-        const char *uid = json_string_value(json_object_get(meta, "uid"));
+    cleanup_buf struct buf pods = {0};
+    b->bind = arena_alloc(&b->arena, n_pods * sizeof *b->bind);
+    b->binding = arena_alloc(&b->arena, n_pods * sizeof *b->binding);
+    for (size_t i = 0; i < 2 * n_pods; i++) {
+        cleanup_free char *pod = waiting_pod(model, i);
+        cleanup_free char *path =
+            xasprintf("/api/v1/namespaces/default/pods/" WAITING "/binding", i);
         /* The two kinds use different nodes, so that they do not interfere. */
         const char *node =
             json_string_value(json_array_get(nodes, i % json_array_size(nodes)));
-        json_object_set_new(meta, "namespace", json_string("default"));
-        json_array_append_new(items, pod);
-        if (i % 2) {
-            char path[128];
-            snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/binding",
-                     name);
-            b->binding[i / 2] = post(path, binding_of(name, uid, node));
-        } else {
-            b->bind[i / 2] =
-                post("/gpushare-scheduler/bind",
-                     json_pack("{s:s,s:s,s:s,s:s}", "PodName", name, "PodNamespace",
-                               "default", "PodUID", uid, "Node", node));
-        }
+        buf_printf(&pods, "%s%s", i ? "," : "[", pod);
+        if (i % 2)
+            b->binding[i / 2] = post(
+                b, path,
+                xasprintf("{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{"
+                          "\"name\":\"" WAITING "\",\"namespace\":\"default\",\"uid\":"
+                          "\"" UID "\",\"annotations\":{"
+                          "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"false\","
+                          "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1700000000000000000\","
+                          "\"ALIYUN_COM_GPU_MEM_DEV\":\"80\","
+                          "\"ALIYUN_COM_GPU_MEM_IDX\":\"0\","
+                          "\"ALIYUN_COM_GPU_MEM_POD\":\"" UNITS "\","
+                          "\"gpushare/card-uuid\":"
+                          "\"GPU-00000000-0000-4000-8000-000000000000\","
+                          "\"scheduler.framework.gpushare.allocation\":"
+                          "\"{\\\"0\\\":{\\\"0\\\":" UNITS "}}\"}},\"target\":{"
+                          "\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":\"%s\"}}",
+                          i, i, node));
+        else
+            b->bind[i / 2] = post(b, "/gpushare-scheduler/bind",
+                                  xasprintf("{\"PodName\":\"" WAITING
+                                            "\",\"PodNamespace\":\"default\","
+                                            "\"PodUID\":\"" UID "\",\"Node\":\"%s\"}",
+                                            i, i, node));
     }
-    char *text = json_dumps(items, JSON_COMPACT);
-    json_decref(items);
-    json_decref(call(sim_port, "/kube-sim/load", text));
-    free(text);
+    sim_load(sim, "%s]", pods.p);
 }
 
-void bodies_make(struct bodies *b, const struct testbed *w, size_t n_nodes, size_t n_pods)
+void bodies_make(struct bodies *b, const struct sim *sim, const struct extender *e,
+                 size_t n_nodes, size_t n_pods)
 {
-    unsigned sim_port = w->sim.port;
-    *b = (struct bodies){.n_nodes = n_nodes, .n_pods = n_pods};
-    json_t *list = call(sim_port, "/api/v1/pods?limit=1", NULL);
-    json_t *model = json_array_get(json_object_get(list, "items"), 0);
-    if (!model)
-        bench_die("the cluster has no pods");
-    json_t *pod = waiting_pod(model, 99999);
-    make_names(b, BODIES_SCHEDULER, pod, w->extender.port);
-    make_names(b, BODIES_SHUFFLED, pod, w->extender.port);
-    make_full(b, pod, sim_port);
-
-    json_t *passed = json_loads(strstr(b->prioritize[0].p, "\r\n\r\n") + 4, 0, NULL);
-    json_t *nodes = json_object_get(passed, "NodeNames");
-    if (json_array_size(nodes) < 2)
-        bench_die("no two nodes have room");
-    make_binds(b, model, sim_port, nodes);
-    json_decref(passed);
-    json_decref(pod);
-    json_decref(list);
-}
-
-void bodies_fini(struct bodies *b)
-{
-    for (size_t i = 0; i < BODIES_ORDERS; i++) {
-        for (size_t kind = 0; kind < BODIES_KINDS; kind++)
-            free((char *)b->filter[kind][i].p);
-        free((char *)b->prioritize[i].p);
-    }
-    for (size_t i = 0; i < ARRAY_LEN(b->full); i++)
-        free((char *)b->full[i].p);
-    for (size_t i = 0; i < b->n_pods; i++) {
-        free((char *)b->bind[i].p);
-        free((char *)b->binding[i].p);
-    }
-    free(b->bind);
-    free(b->binding);
+    cleanup_buf struct buf nodes = {0};
+    cleanup_free char *path = xasprintf("/api/v1/nodes?limit=%d", BODIES_FULL);
+    cleanup_json json_t *list = peer_json(&sim->api, "GET", "/api/v1/pods?limit=1", NULL);
+    json_t *model = lib_at(list, "items.0");
+    cleanup_free char *pod = waiting_pod(model, 99999);
     *b = (struct bodies){0};
+    make_names(b, BODIES_SCHEDULER, pod, e, n_nodes);
+    make_names(b, BODIES_SHUFFLED, pod, e, n_nodes);
+    peer_call(&sim->api, "GET", path, NULL, &nodes);
+    b->full =
+        post(b, "/gpushare-scheduler/filter",
+             xasprintf("{\"Pod\":%s,\"Nodes\":%s,\"NodeNames\":null}", pod, nodes.p));
+    cleanup_json json_t *passed =
+        json_loads(strstr(b->prioritize[0].p, "\r\n\r\n") + 4, 0, NULL);
+    ck_assert_uint_ge(json_array_size(lib_at(passed, "NodeNames")), 2);
+    make_binds(b, model, sim, lib_at(passed, "NodeNames"), n_pods);
 }
 
-char *bodies_filter(size_t n_nodes)
+void bodies_filter(struct buf *out, const char *annotations, size_t n_nodes, size_t least)
 {
-    struct buf body = {0};
-    buf_adds(&body,
-             "{\"Pod\":{\"metadata\":{\"name\":\"f\",\"namespace\":\"default\","
-             "\"uid\":\"f\"},\"spec\":{\"containers\":[{\"resources\":{\"limits\":{"
-             "\"aliyun.com/gpu-mem\":\"2\"}}}]}},\"NodeNames\":[");
-    for (size_t i = 0; i < n_nodes; i++)
-        buf_printf(&body, "%s\"node-%05zu\"", i ? "," : "", i);
-    buf_adds(&body, "]}");
-    return buf_take(&body);
+    buf_adds(out, "{\"Pod\":");
+    lib_pod(out, "f", 2, NULL, annotations);
+    buf_adds(out, ",\"NodeNames\":[");
+    for (size_t i = 0; i < n_nodes || out->n < least; i++)
+        buf_printf(out, "%s\"node-%05zu\"", i ? "," : "", i % n_nodes);
+    buf_adds(out, "]}");
 }

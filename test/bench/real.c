@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/bench.h"
+
 #include <inttypes.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "bench/bench.h"
 #include "lib/cluster.h"
 #include "replay/replay.h"
 
@@ -26,9 +24,9 @@
 enum {
     CREATORS = 4,
     PODS_OF_A_NODE = 1001,
-    TURNS_MAX = 99,
     IN_FLIGHT = 64,
     WAIT_S = 1200,
+    FIRST_SEED = 42, /* of the orders of pods, as gpushare-replay has it */
     SETTLE_MS = 120 * 1000,
 };
 /* Nodes without cards; together they have room for every pod without cards. */
@@ -47,16 +45,14 @@ struct setup {
     int percentage;     /* percentageOfNodesToScore; 0: kube-scheduler's default */
     bool tainted;       /* nodes with cards take only pods with cards */
     bool all_pods;      /* the extender decides about pods without cards too */
-    bool variant;       /* runs only if OPENB_SETUPS names it */
+    bool variant;       /* runs only if --setups names it */
 };
 
 struct config {
-    int64_t nodes, pods, rounds;           /* cluster */
-    char *dir, *trace_nodes, *trace_pods;  /* openb */
-    char *setups;
-    int64_t seeds, first_seed;
+    int64_t n_nodes, n_pods, rounds; /* cluster */
+    char *nodes, *pods, *setups;     /* openb */
+    int64_t seeds;
 };
-static const struct config *config;
 
 #define ALL  "--filter-answer=all"
 #define BEST "--filter-answer=best"
@@ -69,34 +65,10 @@ static struct real {
     size_t left;         /* pods of the last run */
     bool tainted;
     char *scheduler; /* its shipped configuration */
-    struct server echo;
+    struct program echo;
 } r;
 
 /* -- nodes -- */
-
-static void post(const char *path, const char *body)
-{
-    json_decref(peer_json(&cluster.api, "POST", path, body));
-}
-
-static void create_scv(const struct trace_node *n)
-{
-    cleanup_buf struct buf scv = {0};
-    uint32_t mib = r.card_units * 1024;
-    buf_printf(&scv,
-               "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
-               "\"metadata\":{\"name\":\"%.*s\"},\"spec\":{\"updateInterval\":1000},"
-               "\"status\":{\"cardNumber\":%u,\"updateTime\":\"2026-11-21T09:00:00Z\","
-               "\"cardList\":[",
-               SPAN_ARG(n->name), n->cards);
-    for (uint32_t k = 0; k < n->cards; k++)
-        buf_printf(&scv,
-                   "%s{\"id\":%u,\"uuid\":\"GPU-%.*s-%u\",\"health\":\"Healthy\","
-                   "\"model\":\"%.*s\",\"totalMemory\":%u,\"freeMemory\":%u}",
-                   k ? "," : "", k, SPAN_ARG(n->name), k, SPAN_ARG(n->model), mib, mib);
-    buf_adds(&scv, "]}}");
-    post("/apis/core.run-linux.com/v1/scvs", scv.p);
-}
 
 /* Replaces the taints of the Node by this JSON list; "null": none. */
 static void taint_node(struct span name, const char *taints)
@@ -109,23 +81,34 @@ static void taint_node(struct span name, const char *taints)
 /* Creates the Node, and the Scv of its cards. */
 static void create_node(const struct trace_node *n)
 {
-    cleanup_buf struct buf node = {0};
+    cleanup_buf struct buf cards = {0}, units = {0};
+    uint32_t mib = r.card_units * 1024;
+    for (uint32_t k = 0; k < n->cards; k++)
+        buf_printf(&cards,
+                   "%s{\"id\":%u,\"uuid\":\"GPU-%.*s-%u\",\"health\":\"Healthy\","
+                   "\"model\":\"%.*s\",\"totalMemory\":%u,\"freeMemory\":%u}",
+                   k ? "," : "", k, SPAN_ARG(n->name), k, SPAN_ARG(n->model), mib, mib);
     if (n->cards)
-        create_scv(n);
-    buf_printf(&node,
-               "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%.*s\","
-               "\"labels\":{\"kubernetes.io/hostname\":\"%.*s\"}},\"status\":{"
-               "\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}],"
-               "\"capacity\":{\"cpu\":\"%" PRId64 "m\",\"memory\":\"%" PRId64 "Mi\","
-               "\"pods\":\"%d\"",
-               SPAN_ARG(n->name), SPAN_ARG(n->name), n->cpu_milli, n->memory_mib,
-               PODS_OF_A_NODE);
+        cluster_create("/apis/core.run-linux.com/v1/scvs",
+                       "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
+                       "\"metadata\":{\"name\":\"%.*s\"},\"spec\":{"
+                       "\"updateInterval\":1000},\"status\":{\"cardNumber\":%u,"
+                       "\"updateTime\":\"2026-11-21T09:00:00Z\",\"cardList\":[%s]}}",
+                       SPAN_ARG(n->name), n->cards, cards.p);
+    buf_adds(&units, "");
     if (n->cards)
-        buf_printf(&node,
+        buf_printf(&units,
                    ",\"aliyun.com/gpu-mem\":\"%u\",\"aliyun.com/gpu-count\":\"%u\"",
                    n->cards * r.card_units, n->cards);
-    buf_adds(&node, "}}}");
-    post(NODES, node.p);
+    cluster_create(
+        NODES,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+        "\"%.*s\",\"labels\":{\"kubernetes.io/hostname\":\"%.*s\"}},"
+        "\"status\":{\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}],"
+        "\"capacity\":{\"cpu\":\"%" PRId64 "m\",\"memory\":\"%" PRId64
+        "Mi\",\"pods\":\"%d\"%s}}}",
+        SPAN_ARG(n->name), SPAN_ARG(n->name), n->cpu_milli, n->memory_mib, PODS_OF_A_NODE,
+        units.p);
     taint_node(n->name, "null"); /* the API server taints each new Node */
 }
 
@@ -151,7 +134,7 @@ static void taint_nodes(void *ctx, size_t creator)
                                              .cpu_milli = PLAIN_CPU * 1000,
                                              .memory_mib = PLAIN_MIB});
         else
-            json_decref(peer_json(&cluster.api, "DELETE", path, NULL));
+            cluster_delete(path);
     }
 }
 
@@ -192,7 +175,8 @@ static void configure(const struct setup *s)
             begins(line, "  weight:") || (!s->weight && strstr(line, "prioritizeVerb:")))
             continue;
         if (s->extender == ECHO && strstr(line, "urlPrefix:"))
-            buf_printf(&out, "- urlPrefix: http://127.0.0.1:%u\n", r.echo.port);
+            buf_printf(&out, "- urlPrefix: http://127.0.0.1:%u\n",
+                       program_port(&r.echo, "listening on "));
         else
             buf_printf(&out, "%s\n", line);
         if (begins(line, "- urlPrefix:") && s->weight)
@@ -219,15 +203,10 @@ static void start_extender(const struct setup *s)
         extender_wait_answers(&cluster.extender);
     }
     if (s->extender == ECHO) {
-        cleanup_free char *program = program_path("bench");
-        cleanup_free char *url = xasprintf("https://127.0.0.1:%u", cluster.api.port);
-        cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
-        cleanup_free char *crt = temp_path(cluster.dir, "pki/admin.crt");
-        cleanup_free char *key = temp_path(cluster.dir, "pki/admin.key");
-        cleanup_free char *log = temp_path(cluster.dir, "log/echo.log");
-        server_start(&r.echo, log,
-                     ARGV(program, "floor", "--api", url, "--ca", ca, "--cert", crt,
-                          "--key", key));
+        cleanup_free char *port = xasprintf("%u", cluster.api.port);
+        cleanup_free char *pki = temp_path(cluster.dir, "pki");
+        lib_program(&r.echo, "bench", ARGV("floor", "--api", port, "--pki", pki),
+                    ARGV(NULL));
     }
     configure(s);
 }
@@ -237,7 +216,7 @@ static void stop_programs(const struct setup *s)
 {
     cluster_stop("kube-scheduler", "KILL");
     if (s->extender == ECHO)
-        server_stop(&r.echo, SIGTERM);
+        program_stop(&r.echo);
     if (s->extender != OURS)
         return;
     oracle_check(&cluster.api);
@@ -269,7 +248,7 @@ static void create_pod(size_t i, const struct trace_pod *pod)
     else if (pod->cards)
         buf_printf(&out, ",\"limits\":{\"aliyun.com/gpu-count\":\"%u\"}", pod->cards);
     buf_adds(&out, "}}]}}");
-    post(PODS, out.p);
+    cluster_create(PODS, "%s", out.p);
 }
 
 static void create_pods(void *ctx, size_t creator)
@@ -299,9 +278,9 @@ static bool all_settled(void)
     json_array_foreach(pending, i, pod)
     {
         bool settled = false;
-        json_array_foreach(lib_at(pod, "status.conditions"), k, c)
-            settled |= strcmp(lib_str(c, "type"), "PodScheduled") == 0 &&
-                       strcmp(lib_str(c, "reason"), "Unschedulable") == 0;
+        json_array_foreach(lib_at(pod, "status.conditions"), k, c) settled |=
+            strcmp(lib_str(c, "type"), "PodScheduled") == 0 &&
+            strcmp(lib_str(c, "reason"), "Unschedulable") == 0;
         if (!settled)
             return false;
     }
@@ -313,8 +292,8 @@ static bool all_settled(void)
 /* What the log says about the pods of a run. */
 struct log {
     long end; /* read up to here */
-    bool *bound, *seen; /* of each pod; seen: it was bound, or no node was found */
-    size_t n, settled;  /* pods; pods that were seen */
+    enum { UNDECIDED, REJECTED, BOUND } * pods;
+    size_t n, decided;   /* of the pods */
     struct series times; /* of the Bindings, in seconds since 1970 */
 };
 
@@ -329,8 +308,7 @@ static FILE *open_log(const struct log *log)
 
 static void log_begin(struct log *log, size_t n)
 {
-    *log = (struct log){
-        .n = n, .bound = xcalloc(n, sizeof(bool)), .seen = xcalloc(n, sizeof(bool))};
+    *log = (struct log){.n = n, .pods = xcalloc(n, sizeof *log->pods)};
     FILE *f = open_log(log);
     log->end = ftell(f);
     fclose(f);
@@ -338,9 +316,8 @@ static void log_begin(struct log *log, size_t n)
 
 static void log_fini(struct log *log)
 {
-    free(log->bound);
-    free(log->seen);
-    series_fini(&log->times);
+    free(log->pods);
+    free(log->times.of);
 }
 
 /* Is the rest of a request's path this subresource? A query may follow. */
@@ -353,7 +330,8 @@ static bool names(const char *rest, const char *subresource)
 /* A Binding, or kube-scheduler's condition of a pod that it could not bind. */
 static void read_line(struct log *log, const char *line)
 {
-    static const char uri[] = "\"requestURI\":\"" PODS "/p", stage[] = "\"stageTimestamp\":\"";
+    static const char uri[] = "\"requestURI\":\"" PODS "/p",
+                      stage[] = "\"stageTimestamp\":\"";
     const char *at = strstr(line, uri), *time = strstr(line, stage);
     char *rest;
     int64_t seconds;
@@ -365,11 +343,11 @@ static void read_line(struct log *log, const char *line)
     bool status = names(rest, "/status") && strstr(line, "\"verb\":\"patch\"");
     if (pod >= log->n || (!binding && !status))
         return;
-    log->settled += !log->seen[pod];
-    log->seen[pod] = true;
-    if (!binding || log->bound[pod])
+    log->decided += log->pods[pod] == UNDECIDED;
+    bool again = log->pods[pod] == BOUND;
+    log->pods[pod] = again || binding ? BOUND : REJECTED;
+    if (!binding || again)
         return;
-    log->bound[pod] = true;
     struct span text = span_of(time ? time + strlen(stage) : "");
     ck_assert(clock_parse(span_cut(&text, '"'), &seconds));
     ck_assert_int_eq(sscanf(time + strlen(stage), "%*[^.]%lf", &fraction), 1);
@@ -401,9 +379,9 @@ static double log_rate(struct log *log)
 static void log_wait(struct log *log, size_t left, const struct setup *s)
 {
     int64_t end = lib_now_ms() + WAIT_S * 1000;
-    for (log_read(log); log->settled + left < log->n; log_read(log)) {
+    for (log_read(log); log->decided + left < log->n; log_read(log)) {
         ck_assert_msg(lib_now_ms() < end, "%s: after %d s %zu of %zu pods are decided",
-                      s->name, WAIT_S, log->settled, log->n);
+                      s->name, WAIT_S, log->decided, log->n);
         usleep(2000);
     }
 }
@@ -425,49 +403,41 @@ static const char *const programs[] = {"kube-scheduler", "kube-apiserver", "etcd
                                        "gpushare-extender"};
 enum { SCHEDULER, EXTENDER = 3, PROGRAMS };
 
-struct turn {
-    double rate;             /* pods per second */
-    double cpu_ms[PROGRAMS]; /* per pod; EXTENDER: of echo too */
-};
-
 static double cpu_ms(int program, const struct setup *s)
 {
     if (program == EXTENDER && s->extender != OURS)
-        return s->extender == ECHO ? server_cpu_ms(&r.echo) : 0;
-    return server_cpu_ms(&(struct server){.pid = cluster_pid(programs[program])});
+        return s->extender == ECHO ? vitals_cpu_ms(r.echo.pid) : 0;
+    return vitals_cpu_ms(cluster_pid(programs[program]));
 }
 
-static struct turn turn_run(const struct setup *s)
+/* Returns pods per second; adds the CPU time of each program, of echo as of the extender. */
+static double turn_run(const struct setup *s, double cpu[PROGRAMS])
 {
-    struct turn turn = {0};
     struct log log;
     lib_threads(CREATORS, create_pods, NULL);
     start_extender(s);
     log_begin(&log, r.trace.n_pods);
     for (int p = SCHEDULER + 1; p < PROGRAMS; p++)
-        turn.cpu_ms[p] = -cpu_ms(p, s);
+        cpu[p] -= cpu_ms(p, s);
     cluster_start("kube-scheduler");
     log_wait(&log, 0, s);
     for (int p = 0; p < PROGRAMS; p++)
-        turn.cpu_ms[p] = (turn.cpu_ms[p] + cpu_ms(p, s)) / (double)log.n;
+        cpu[p] += cpu_ms(p, s);
     ck_assert_uint_eq(log.times.n, log.n);
-    turn.rate = log_rate(&log);
+    double rate = log_rate(&log);
     log_fini(&log);
     stop_programs(s);
     cluster_delete_pods();
-    return turn;
+    return rate;
 }
 
-static int by_rate(const void *a, const void *b)
+static void run_cluster(void *arg)
 {
-    double x = ((const struct turn *)a)->rate, y = ((const struct turn *)b)->rate;
-    return (x > y) - (x < y);
-}
-
-START_TEST(pods_per_second)
-{
-    static struct turn all[ARRAY_LEN(turns)][TURNS_MAX];
-    r.trace = (struct trace){.n_nodes = (size_t)config->nodes, .n_pods = (size_t)config->pods};
+    const struct config *config = arg;
+    static double rates[ARRAY_LEN(turns)][BENCH_ROUNDS], cpu[ARRAY_LEN(turns)][PROGRAMS];
+    size_t rounds = (size_t)config->rounds;
+    r.trace = (struct trace){.n_nodes = (size_t)config->n_nodes,
+                             .n_pods = (size_t)config->n_pods};
     r.trace.nodes = xcalloc(r.trace.n_nodes, sizeof *r.trace.nodes);
     r.trace.pods = xcalloc(r.trace.n_pods, sizeof *r.trace.pods);
     r.card_units = 16;
@@ -483,25 +453,25 @@ START_TEST(pods_per_second)
                                              .gpu_milli = (int64_t)(1 + i % 8),
                                              .cards = 1};
     create_cluster();
-    for (int64_t round = 0; round < config->rounds; round++)
+    for (size_t round = 0; round < rounds; round++)
         for (size_t k = 0; k < ARRAY_LEN(turns); k++) {
-            all[k][round] = turn_run(&turns[k]);
-            printf("round %d, %s: %.0f pods/s\n", (int)round + 1, turns[k].name,
-                   all[k][round].rate);
+            rates[k][round] = turn_run(&turns[k], cpu[k]);
+            printf("round %zu, %s: %.0f pods/s\n", round + 1, turns[k].name,
+                   rates[k][round]);
         }
-    printf("\n%d nodes, %d pods, %d rounds; processor time in ms per pod\n\n"
+    printf("\n%zu nodes, %zu pods, %zu rounds; mean processor time in ms per pod\n\n"
            "| extender | pods/s (spread) | kube-scheduler | kube-apiserver | etcd | "
            "extender |\n|---|---|---|---|---|---|\n",
-           (int)config->nodes, (int)config->pods, (int)config->rounds);
+           r.trace.n_nodes, r.trace.n_pods, rounds);
     for (size_t k = 0; k < ARRAY_LEN(turns); k++) {
-        qsort(all[k], (size_t)config->rounds, sizeof **all, by_rate);
-        const struct turn *t = all[k], *m = &t[config->rounds / 2];
-        printf("| %s | %.0f (%.0f-%.0f) | %.2f | %.2f | %.2f | %.2f |\n", turns[k].name,
-               m->rate, t[0].rate, t[config->rounds - 1].rate, m->cpu_ms[0], m->cpu_ms[1],
-               m->cpu_ms[2], m->cpu_ms[3]);
+        double median = rounds_median(rates[k], rounds);
+        printf("| %s | %.0f (%.0f-%.0f)", turns[k].name, median, rates[k][0],
+               rates[k][rounds - 1]);
+        for (int p = 0; p < PROGRAMS; p++)
+            printf(" | %.2f", cpu[k][p] / (double)(rounds * r.trace.n_pods));
+        printf(" |\n");
     }
 }
-END_TEST
 
 /* -- bench openb -- */
 
@@ -550,23 +520,24 @@ static void arrive(struct arrivals *a, uint64_t seed)
 }
 
 /* alloc: percent of all cards that are allocated when 100 percent are requested; first:
- * percent requested at the first rejection, 100: none; rate: pods per second. */
+ * percent requested at the first rejection, 100: none. */
 struct line {
-    double alloc, first, rate;
+    double alloc, first;
 };
 
-static struct line rate_of(const struct arrivals *a, struct log *log)
+static struct line line_of(const struct arrivals *a, const struct log *log)
 {
-    struct line line = {.first = 100, .rate = log_rate(log)};
+    struct line line = {.first = 100};
     struct replay_at_load end = {.load = 100};
     int64_t arrived = 0, allocated = 0;
     bool rejected = false;
     for (size_t i = 0; i < a->n; i++) {
+        bool bound = log->pods[i] == BOUND;
         arrived += demand(a->pods[i]);
-        allocated += log->bound[i] ? demand(a->pods[i]) : 0;
-        if (!log->bound[i] && !rejected)
+        allocated += bound ? demand(a->pods[i]) : 0;
+        if (!bound && !rejected)
             line.first = percent(arrived);
-        rejected |= !log->bound[i];
+        rejected |= !bound;
         replay_sample(&end, percent(arrived), percent(allocated));
     }
     line.alloc = end.n ? end.sum / (double)end.n : 0;
@@ -590,52 +561,36 @@ static struct line pack(const struct setup *s, uint64_t seed)
     }
     log_wait(&log, 0, s);
     for (int64_t end = lib_now_ms() + SETTLE_MS; !all_settled(); usleep(500 * 1000))
-        ck_assert_msg(lib_now_ms() < end, "kube-scheduler has not decided about all pods");
+        ck_assert_msg(lib_now_ms() < end,
+                      "kube-scheduler has not decided about all pods");
     stop_programs(s);
     log_read(&log);
-    struct line line = rate_of(&a, &log);
+    struct line line = line_of(&a, &log);
     r.left = a.n;
     free(a.pods);
     log_fini(&log);
     return line;
 }
 
-static void print_line(const char *before, const struct setup *s, const struct line *l)
+static bool is_selected(const struct setup *s, const char *names)
 {
-    printf("%s%s alloc100 %.2f first %.1f pods/s %.0f\n", before, s->name, l->alloc,
-           l->first, l->rate);
-}
-
-static bool is_selected(const struct setup *s)
-{
-    struct span rest = span_of(config->setups);
+    struct span rest = span_of(names);
     while (rest.n)
-        if (span_eq(span_cut(&rest, ' '), span_of(s->name)))
+        if (span_eq(span_cut(&rest, ','), span_of(s->name)))
             return true;
-    return !config->setups && !s->variant;
+    return !names && !s->variant;
 }
 
-static void load_trace(struct buf texts[2])
+static void run_openb(void *arg)
 {
-    struct err err = {0};
-    const char *dir = config->dir ? config->dir : ".";
-    cleanup_free char *nodes = config->trace_nodes
-                                   ? xstrdup(config->trace_nodes)
-                                   : xasprintf("%s/openb_node_list_gpu_node.csv", dir);
-    cleanup_free char *pods = config->trace_pods
-                                  ? xstrdup(config->trace_pods)
-                                  : xasprintf("%s/openb_pod_list_default.csv", dir);
-    ck_assert_done(file_read(nodes, TRACE_MAX_BYTES, &texts[0], &err), err);
-    ck_assert_done(file_read(pods, TRACE_MAX_BYTES, &texts[1], &err), err);
-    ck_assert_done(trace_nodes(&r.trace, nodes, buf_span(&texts[0]), &err), err);
-    ck_assert_done(trace_pods(&r.trace, pods, buf_span(&texts[1]), &err), err);
-}
-
-START_TEST(packing)
-{
+    const struct config *config = arg;
     struct buf texts[2] = {0};
+    struct err err = {0};
     int64_t cpu = 0;
-    load_trace(texts);
+    ck_assert_done(file_read(config->nodes, TRACE_MAX_BYTES, &texts[0], &err), err);
+    ck_assert_done(file_read(config->pods, TRACE_MAX_BYTES, &texts[1], &err), err);
+    ck_assert_done(trace_nodes(&r.trace, config->nodes, buf_span(&texts[0]), &err), err);
+    ck_assert_done(trace_pods(&r.trace, config->pods, buf_span(&texts[1]), &err), err);
     /* A card has 1,000 GiB, so that a thousandth of a card is a unit. */
     r.card_units = TRACE_CARD;
     /* So many that twice the trace's pods without cards use all their CPU. */
@@ -645,69 +600,50 @@ START_TEST(packing)
     create_cluster();
     for (size_t k = 0; k < ARRAY_LEN(setups); k++) {
         struct line sum = {0};
-        double n = (double)config->seeds;
-        for (int64_t i = 0; is_selected(&setups[k]) && i < config->seeds; i++) {
-            int64_t seed = config->first_seed + i;
-            cleanup_free char *before = xasprintf("seed %lld: ", (long long)seed);
-            struct line l = pack(&setups[k], (uint64_t)seed);
-            print_line(before, &setups[k], &l);
-            sum.alloc += l.alloc / n;
-            sum.first += l.first / n;
-            sum.rate += l.rate / n;
+        if (!is_selected(&setups[k], config->setups))
+            continue;
+        for (int64_t i = 0; i < config->seeds; i++) {
+            struct line l = pack(&setups[k], (uint64_t)(FIRST_SEED + i));
+            sum.alloc += l.alloc;
+            sum.first += l.first;
+            printf("%s, seed %" PRId64 ": alloc100 %.2f, first %.1f; mean %.2f, %.1f\n",
+                   setups[k].name, FIRST_SEED + i, l.alloc, l.first,
+                   sum.alloc / (double)(i + 1), sum.first / (double)(i + 1));
         }
-        if (is_selected(&setups[k]))
-            print_line("", &setups[k], &sum);
     }
 }
-END_TEST
 
 /* -- the commands -- */
 
-static int run_cluster(void *arg)
-{
-    config = arg;
-    return cluster_run("bench-cluster", (const TTest *const[]){pods_per_second}, 1, 7200,
-                       ARGV("--nodes", "0"));
-}
-
-static int run_openb(void *arg)
-{
-    config = arg;
-    return cluster_run("bench-openb", (const TTest *const[]){packing}, 1, 14400,
-                       ARGV("--nodes", "0"));
-}
-
-#define OPTION(n, variable, a, t, i, low, high, at, text)                                \
-    {                                                                                    \
-        .name = n, .env = variable, .arg = a, .type = OPT_##t, .init = i, .min = low,    \
-        .max = high, .offset = offsetof(struct config, at), .help = text                 \
-    }
 static const struct opt cluster_options[] = {
-    OPTION("nodes", "BENCH_NODES", "N", INT, "1000", 1, 99999, nodes,
-           "Number of nodes with eight cards each."),
-    OPTION("pods", "BENCH_PODS", "N", INT, "5000", 1, 99999, pods, "Number of pods."),
-    OPTION("rounds", "BENCH_ROUNDS", "N", INT, "3", 1, TURNS_MAX, rounds,
-           "Number of rounds."),
+    BENCH_OPT("nodes", "N", INT, "1000", 1, 99999, n_nodes,
+              "Number of nodes with eight cards each."),
+    BENCH_OPT("pods", "N", INT, "5000", 1, 99999, n_pods, "Number of pods."),
+    BENCH_OPT("rounds", "N", INT, "3", 1, BENCH_ROUNDS, rounds, "Number of rounds."),
     {0},
 };
 static const struct opt openb_options[] = {
-    OPTION("dir", "OPENB_DIR", "DIR", STRING, NULL, 0, 0, dir,
-           "Folder of the trace openb; default: the current folder."),
-    OPTION("trace-nodes", "OPENB_NODES", "FILE", STRING, NULL, 0, 0, trace_nodes,
-           "Nodes of the trace; default: the file in --dir."),
-    OPTION("trace-pods", "OPENB_PODS", "FILE", STRING, NULL, 0, 0, trace_pods,
-           "Pods of the trace; default: the file in --dir."),
-    OPTION("seeds", "OPENB_SEEDS", "N", INT, "3", 1, 1000, seeds,
-           "Number of random orders of the pods."),
-    OPTION("first-seed", "OPENB_FIRST_SEED", "N", INT, "42", 0, INT32_MAX, first_seed,
-           "Seed of the first order."),
-    OPTION("setups", "OPENB_SETUPS", "NAME...", STRING, NULL, 0, 0, setups,
-           "Setups by name, separated by spaces; default: shipped, recommended, all-pods."),
+    BENCH_OPT("nodes", "FILE", STRING, "openb_node_list_gpu_node.csv", 0, 0, nodes,
+              "Nodes of the trace."),
+    BENCH_OPT("pods", "FILE", STRING, "openb_pod_list_default.csv", 0, 0, pods,
+              "Pods of the trace."),
+    BENCH_OPT("seeds", "N", INT, "3", 1, 1000, seeds,
+              "Number of random orders of the pods."),
+    BENCH_OPT("setups", "NAME,...", STRING, NULL, 0, 0, setups,
+              "Setups by name; default: shipped,recommended,all-pods."),
     {0},
 };
 const struct bench_command bench_cluster = {
-    "cluster", "measure pods per second through the real kube-scheduler", cluster_options,
-    sizeof(struct config), run_cluster};
+    "cluster",
+    "measure pods per second through the real kube-scheduler",
+    true,
+    cluster_options,
+    sizeof(struct config),
+    run_cluster};
 const struct bench_command bench_openb = {
-    "openb", "measure the packing of a trace by the real kube-scheduler", openb_options,
-    sizeof(struct config), run_openb};
+    "openb",
+    "measure the packing of a trace by the real kube-scheduler",
+    true,
+    openb_options,
+    sizeof(struct config),
+    run_openb};

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/clock.h"
-#include "base/mem.h"
 #include "bench/bench.h"
+
+#include <string.h>
+
+#include "base/mem.h"
 
 /*
  * make bench: latency and throughput of the extender for several cluster sizes, compared
@@ -16,272 +12,167 @@
  * measured in alternating turns, and each result is the median of the rounds.
  */
 
-enum { BINDS = 150 }; /* per round: half of them with 16 connections */
+enum {
+    BINDS = 150, /* per round: half of them with 16 connections */
+    STARTS = 5,
+};
+enum { OURS, FLOOR, SIDES };
 
 struct config {
-    char *nodes, *only, *build;
-    char *score;
+    char *nodes, *only;
     int64_t rounds, calls;
-};
-
-/* The measurements of one server for one kind of call. */
-struct side {
-    struct series p50, p99, rate, rate16, cpu;
 };
 
 /* A kind of call: to the extender and to the baseline. */
 struct bench {
     const char *name;
-    const struct server *ours, *floor;
-    const struct span *requests, *floor_requests;
-    size_t n_requests;
-    size_t calls, calls16; /* per round */
-    bool once;             /* each request can be used only once */
-    bool best;             /* by an extender with the default --filter-answer=best */
-    size_t used, floor_used;
-    struct side side[2];
-    size_t failed;
+    const struct span *requests[SIDES];
+    enum {
+        NAMES,
+        WHOLE, /* large bodies, which exceed the budget for several at once */
+        BIND,  /* each request can be used only once; the baseline is the API server */
+        BEST,  /* by an extender with the default --filter-answer=best */
+    } kind;
 };
 
-static void measure(struct bench *b, bool floor, unsigned connections, size_t calls)
-{
-    struct side *side = &b->side[floor];
-    size_t *used = floor ? &b->floor_used : &b->used;
-    const struct server *server = floor ? b->floor : b->ours;
-    struct load load = {
-        .port = server->port,
-        .connections = connections,
-        .requests = floor ? b->floor_requests : b->requests,
-        .n_requests = b->n_requests,
-        .first = *used,
-        .calls = calls,
-    };
-    struct load_result r;
-    double cpu = server_cpu_ms(server);
-    load_run(&load, &r);
-    cpu = server_cpu_ms(server) - cpu;
-    *used += calls;
-    if (connections == 1) {
-        series_note(&side->p50, series_quantile(&r.ms, 0.5));
-        series_note(&side->p99, series_quantile(&r.ms, 0.99));
-        series_note(&side->cpu, cpu / (double)calls);
-    }
-    series_note(connections == 1 ? &side->rate : &side->rate16,
-                (double)calls / r.seconds);
-    b->failed += r.failed;
-    series_fini(&r.ms);
-}
-
-static void bench_round(struct bench *b)
-{
-    for (int floor = 0; floor < 2; floor++)
-        measure(b, floor, 1, b->calls);
-    for (int floor = 0; b->calls16 && floor < 2; floor++)
-        measure(b, floor, 16, b->calls16);
-}
-
-static void warm_up(struct bench *b)
-{
-    struct load_result r;
-    bool alone = b->calls16 == 0; /* bodies that exceed the budget for several at once */
-    for (int floor = 0; !b->once && floor < 2; floor++) {
-        struct load load = {
-            .port = floor ? b->floor->port : b->ours->port,
-            .connections = alone ? 1 : 4,
-            .requests = floor ? b->floor_requests : b->requests,
-            .n_requests = b->n_requests,
-            .calls = alone ? 4 : 40,
-        };
-        load_run(&load, &r);
-        b->failed += r.failed;
-        series_fini(&r.ms);
-    }
-}
-
-/* -- output -- */
-
-static double median(struct series *s)
-{
-    return series_quantile(s, 0.5);
-}
-
-/* "OURS/FLOOR", or nothing. */
-static void print_rates(struct series *ours, struct series *floor)
-{
-    if (ours->n)
-        printf("  %6.0f/%-6.0f", median(ours), median(floor));
-    else
-        printf("  %13s", "");
-}
-
-static void report(struct bench *b)
-{
-    struct side *ours = &b->side[0], *floor = &b->side[1];
-    struct series r50 = series_ratio(&ours->p50, &floor->p50);
-    struct series r99 = series_ratio(&ours->p99, &floor->p99);
-    printf("  %-22s %7.3f /%7.3f  %5.3f (%.3f-%.3f)  %7.3f /%7.3f  %5.3f", b->name,
-           median(&ours->p50), median(&floor->p50), median(&r50),
-           series_quantile(&r50, 0), series_quantile(&r50, 1), median(&ours->p99),
-           median(&floor->p99), median(&r99));
-    print_rates(&ours->rate, &floor->rate);
-    print_rates(&ours->rate16, &floor->rate16);
-    printf("  %6.3f\n", median(&ours->cpu));
-    if (b->failed)
-        printf("  %-22s %zu calls failed\n", "", b->failed);
-    series_fini(&r50);
-    series_fini(&r99);
-    for (int i = 0; i < 2; i++) {
-        series_fini(&b->side[i].p50);
-        series_fini(&b->side[i].p99);
-        series_fini(&b->side[i].rate);
-        series_fini(&b->side[i].rate16);
-        series_fini(&b->side[i].cpu);
-    }
-}
-
-/* -- one size of cluster -- */
-
+/* One size of cluster. */
 struct rig {
     const struct config *config;
-    struct testbed testbed;
-    struct server floor;
+    struct sim sim;
+    struct extender extender;
+    struct program floor;
     size_t failed; /* calls of all benches */
 };
+
+static void bench_run(struct rig *rig, const struct bench *b)
+{
+    struct rounds p50 = {.n = (size_t)rig->config->rounds}, p99 = p50, rate16 = p50;
+    struct load side[SIDES] = {
+        {.port = rig->extender.verbs.port},
+        {.port = b->kind == BIND ? rig->sim.api.port
+                                 : program_port(&rig->floor, "listening on ")}};
+    size_t calls = (size_t)rig->config->calls, calls16 = 4 * calls;
+    if (b->kind == BIND)
+        calls = calls16 = BINDS / 2;
+    if (b->kind == WHOLE)
+        calls /= 20;
+    for (int s = OURS; s < SIDES; s++) {
+        side[s].requests = b->requests[s];
+        side[s].n_requests = b->kind == BIND    ? p50.n * BINDS
+                             : b->kind == WHOLE ? 1
+                                                : BODIES_ORDERS;
+        if (b->kind != BIND)
+            load_run(&side[s], b->kind == WHOLE ? 1 : 4, b->kind == WHOLE ? 4 : 40);
+    }
+    for (size_t i = 0; i < p50.n; i++) {
+        for (int s = OURS; s < SIDES; s++) {
+            load_run(&side[s], 1, calls);
+            p50.of[s][i] = series_quantile(&side[s].ms, 0.5);
+            p99.of[s][i] = series_quantile(&side[s].ms, 0.99);
+        }
+        for (int s = OURS; s < SIDES && b->kind != WHOLE; s++) {
+            load_run(&side[s], 16, calls16);
+            rate16.of[s][i] = (double)calls16 / side[s].seconds;
+        }
+    }
+    rounds_print(b->name, &p50);
+    printf("  %8.3f", rounds_median(p99.of[OURS], p50.n));
+    if (b->kind != WHOLE)
+        printf("  %14.0f", rounds_median(rate16.of[OURS], p50.n));
+    printf("\n");
+    for (int s = OURS; s < SIDES; s++) {
+        rig->failed += side[s].failed;
+        free(side[s].ms.of);
+    }
+}
 
 /* With --filter-answer=best a filter also contains the choice of a node and a write of the
  * core, so it is measured in an extender of its own. */
 static void start_extender(struct rig *rig, bool compressed, bool best)
 {
-    testbed_extender(&rig->testbed,
-                     (const char *const[]){
-                         best ? "--filter-answer=best" : "--filter-answer=all",
-                         compressed ? "--api-compression=on" : "--api-compression=off",
-                         "--node-score", rig->config->score, NULL});
-}
-
-/* Only a leader reserves; another replica would forward the calls. */
-static void wait_leader(const struct server *extender)
-{
-    bool leads = false;
-    server_wait(extender, "/readyz");
-    for (int i = 0; i < 30000 && !leads; i++) {
-        json_t *inspect;
-        ask("GET", server_observe_port(extender), "/inspect", NULL, &inspect);
-        leads = json_is_true(json_object_get(inspect, "leader"));
-        json_decref(inspect);
-        clock_sleep_ms(1);
-    }
-    if (!leads)
-        bench_die("the extender does not lead");
+    if (rig->extender.program.pid)
+        extender_stop(&rig->extender);
+    extender_start(&rig->extender, &rig->sim,
+                   ARGV(best ? "--filter-answer=best" : "--filter-answer=all",
+                        compressed ? "--api-compression=on" : "--api-compression=off"));
 }
 
 /* The time until ready, and the memory then. */
 static void measure_starts(struct rig *rig)
 {
-    struct series ready[2] = {0}, mib = {0};
-    int64_t starts = rig->config->rounds < 5 ? rig->config->rounds : 5;
-    for (int64_t i = 0; i < 2 * starts; i++) {
-        bool gzip = i % 2 == 0;
-        start_extender(rig, gzip, false);
-        series_note(&ready[gzip], server_wait(&rig->testbed.extender, "/readyz"));
-        if (!gzip)
-            series_note(&mib, vitals_now(&rig->testbed.extender).mib);
+    double ready[2][STARTS], mib[STARTS];
+    size_t n = rig->config->rounds < STARTS ? (size_t)rig->config->rounds : STARTS;
+    for (size_t i = 0; i < 2 * n; i++) {
+        double start = lib_now_exact_ms();
+        start_extender(rig, i % 2 == 0, false);
+        ready[i % 2][i / 2] = lib_now_exact_ms() - start;
+        mib[i / 2] = vitals_now(&rig->extender.program).mib;
     }
-    printf("  ready after %.0f ms (%.0f-%.0f), with gzip %.0f ms (%.0f-%.0f); resident "
-           "then %.1f MiB\n",
-           median(&ready[0]), series_quantile(&ready[0], 0),
-           series_quantile(&ready[0], 1), median(&ready[1]),
-           series_quantile(&ready[1], 0), series_quantile(&ready[1], 1), median(&mib));
-    series_fini(&ready[0]);
-    series_fini(&ready[1]);
-    series_fini(&mib);
+    printf("  ready after %.0f ms, with gzip %.0f ms; resident then %.1f MiB\n",
+           rounds_median(ready[1], n), rounds_median(ready[0], n), rounds_median(mib, n));
 }
 
 static void run_all(struct rig *rig, const struct bodies *b)
 {
-    size_t calls = (size_t)rig->config->calls, rounds = (size_t)rig->config->rounds;
-    const struct span *const filter = b->filter[BODIES_SCHEDULER],
-                             *const shuffled = b->filter[BODIES_SHUFFLED],
-                             *const prioritize = b->prioritize;
-    const struct server *ours = &rig->testbed.extender, *floor = &rig->floor,
-                        *sim = &rig->testbed.sim;
-    size_t some = BODIES_ORDERS, full = ARRAY_LEN(b->full), calls16 = 4 * calls;
-    struct bench benches[] = {
-        {"filter, NodeNames", ours, floor, filter, filter, some, calls, calls16,
-         .once = false},
-        {"filter, shuffled", ours, floor, shuffled, shuffled, some, calls, calls16,
-         .once = false},
-        {"prioritize, NodeNames", ours, floor, prioritize, prioritize, some, calls,
-         calls16, .once = false},
-        {"filter, whole Nodes", ours, floor, b->full, b->full, full, calls / 20,
-         .once = false},
-        {"bind", ours, sim, b->bind, b->binding, b->n_pods, BINDS / 2, BINDS / 2,
-         .once = true},
-        {"filter, best node", ours, floor, filter, filter, some, calls, calls16,
-         .best = true},
+    const struct span *filter = b->filter[BODIES_SCHEDULER];
+    const struct span *shuffled = b->filter[BODIES_SHUFFLED];
+    const struct bench benches[] = {
+        {"filter, NodeNames", {filter, filter}, NAMES},
+        {"filter, shuffled", {shuffled, shuffled}, NAMES},
+        {"prioritize, NodeNames", {b->prioritize, b->prioritize}, NAMES},
+        {"filter, whole Nodes", {&b->full, &b->full}, WHOLE},
+        {"bind", {b->bind, b->binding}, BIND},
+        {"filter, best node", {filter, filter}, BEST},
     };
-    double mib = 0;
-    printf("  %-22s %16s  %-20s %17s  %-5s  %13s  %13s  %s\n", "", "p50 ms ours/floor",
-           "ratio (spread)", "p99 ours/floor", "ratio", "calls/s at 1", "calls/s at 16",
-           "cpu ms");
-    struct span only = span_of(rig->config->only);
+    printf("  %-22s %18s  %-20s %9s  %14s\n", "", "p50 ms ours/floor", "ratio (spread)",
+           "p99 ms", "calls/s at 16");
     for (size_t i = 0; i < ARRAY_LEN(benches); i++) {
-        if (!span_starts(span_of(benches[i].name), only))
+        if (!span_starts(span_of(benches[i].name), span_of(rig->config->only)))
             continue;
-        if (benches[i].best) {
-            mib = vitals_now(ours).mib;
+        if (benches[i].kind == BEST) {
+            printf("  resident after all calls: %.1f MiB\n",
+                   vitals_now(&rig->extender.program).mib);
             start_extender(rig, true, true);
-            wait_leader(ours);
+            lib_wait(extender_leads(&rig->extender));
         }
-        warm_up(&benches[i]);
-        for (size_t round = 0; round < rounds; round++)
-            bench_round(&benches[i]);
-        report(&benches[i]);
-        rig->failed += benches[i].failed;
+        bench_run(rig, &benches[i]);
     }
-    double last = vitals_now(ours).mib;
-    printf("  resident after all calls: %.1f MiB", mib > 0 ? mib : last);
-    if (mib > 0)
-        printf("; of the extender with the best node: %.1f MiB", last);
-    printf("\n");
+    printf("  resident after the last call: %.1f MiB\n",
+           vitals_now(&rig->extender.program).mib);
 }
 
-static void bench_size(struct rig *rig, long nodes)
+static void bench_size(struct rig *rig, int64_t nodes)
 {
     struct bodies bodies;
-    struct testbed *w = &rig->testbed;
     cleanup_free char *what = xasprintf(
-        "nodes=%ld,cards=8,pods=8,full=30,node-bytes=10240,pod-bytes=3400,uuid=1", nodes);
-    cleanup_free char *bench = xasprintf("%s/bench", rig->config->build);
-    printf("%ld nodes, %ld pods, --node-score %s\n", nodes, nodes * 8,
-           rig->config->score);
-    testbed_start(w, rig->config->build, what, false);
-    cleanup_free char *log = testbed_path(w, "floor.log");
-    server_start(&rig->floor, log, (const char *const[]){bench, "floor", NULL});
+        "nodes=%lld,cards=8,pods=8,full=30,node-bytes=10240,pod-bytes=3400,uuid=1",
+        (long long)nodes);
+    printf("%lld nodes, %lld pods\n", (long long)nodes, (long long)nodes * 8);
+    sim_start(&rig->sim, ARGV("--generate", what));
+    lib_program(&rig->floor, "bench", ARGV("floor"), ARGV(NULL));
     measure_starts(rig);
-    bodies_make(&bodies, w, (size_t)nodes,
+    bodies_make(&bodies, &rig->sim, &rig->extender, (size_t)nodes,
                 (size_t)rig->config->rounds * BINDS);
     run_all(rig, &bodies);
-    bodies_fini(&bodies);
-    server_stop(&rig->floor, SIGTERM);
-    testbed_stop(w);
+    arena_fini(&bodies.arena);
+    program_stop(&rig->floor);
+    extender_stop(&rig->extender);
+    sim_stop(&rig->sim);
 }
 
-static int run(void *config)
+static void run(void *config)
 {
     struct rig rig = {.config = config};
     struct span rest = span_of(rig.config->nodes);
     while (rest.n) {
         int64_t nodes;
         struct span word = span_cut(&rest, ',');
-        if (!span_i64(word, &nodes) || nodes < 2 || nodes > 99999)
-            bench_die("--nodes: \"%.*s\": expected a number from 2 to 99999",
+        ck_assert_msg(span_i64(word, &nodes) && nodes >= 2 && nodes <= 99999,
+                      "--nodes: \"%.*s\": expected a number from 2 to 99999",
                       SPAN_ARG(word));
-        bench_size(&rig, (long)nodes);
+        bench_size(&rig, nodes);
     }
-    if (rig.failed)
-        bench_die("%zu calls failed: the results are invalid", rig.failed);
-    return 0;
+    ck_assert_msg(!rig.failed, "%zu calls failed: the results are invalid", rig.failed);
 }
 
 static const struct opt options[] = {
@@ -289,16 +180,16 @@ static const struct opt options[] = {
               "Cluster sizes as numbers of nodes, separated by commas."),
     BENCH_OPT("only", "NAME", STRING, NULL, 0, 0, only,
               "Run only calls whose name has this prefix; \"start\" runs none."),
-    BENCH_OPT("rounds", "N", INT, "7", 1, 51, rounds,
+    BENCH_OPT("rounds", "N", INT, "7", 1, BENCH_ROUNDS, rounds,
               "Number of rounds of each measurement."),
     BENCH_OPT("calls", "N", INT, "400", 20, 100000, calls,
               "Calls per round with one connection; rounds with 16 connections make four "
               "times as many."),
-    BENCH_OPT("node-score", "POLICY", STRING, "fgd", 0, 0, score,
-              "Value of --node-score of the extender."),
-    BENCH_BUILD,
     {0},
 };
 const struct bench_command bench_serve = {"serve",
                                           "measure the extender and the baseline",
-                                          options, sizeof(struct config), run};
+                                          false,
+                                          options,
+                                          sizeof(struct config),
+                                          run};
