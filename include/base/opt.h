@@ -80,7 +80,8 @@ enum opt_result { OPT_RUN = 0, OPT_DONE = 1, OPT_FAILED = -1 };
 
 /* Fills *config, which must be zeroed. OPT_DONE: --help or --version was given and its
  * text is printed to `out`. OPT_FAILED: err names the option and its source. `env` is an
- * array like environ. Release *config with opt_free in every case. */
+ * array like environ. `read_file` NULL: --config is an error. Release *config with opt_free
+ * in every case. */
 enum opt_result opt_load(const struct opt_program *program, void *config, int argc,
                          char *const *argv, char *const *env, opt_file_fn read_file,
                          FILE *out, struct err *err);

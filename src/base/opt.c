@@ -298,6 +298,10 @@ enum opt_result opt_load(const struct opt_program *program, void *config, int ar
         if (args[i].o == &builtin[CONFIG])
             load.path = args[i].value.p;
     }
+    if (load.path && !read_file) {
+        err_set(err, ERR_INVALID, "%s: option files are not supported", load.path);
+        return OPT_FAILED;
+    }
     if (load_defaults(program, config, err) ||
         (load.path && read_file(load.path, file_pair, &load, err)) ||
         load_env(program, config, env, err))

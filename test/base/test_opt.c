@@ -234,10 +234,23 @@ START_TEST(help_lists_every_option)
 }
 END_TEST
 
+START_TEST(a_program_may_read_no_option_files)
+{
+    struct config c = {0};
+    struct err err = {0};
+    const char *const argv[] = {"prog", "--config=f"};
+    ck_assert_int_eq(
+        opt_load(&program, &c, 2, (char *const *)argv, NULL, NULL, stdout, &err),
+        OPT_FAILED);
+    ck_assert_str_eq(err.msg, "f: option files are not supported");
+}
+END_TEST
+
 int main(void)
 {
     const struct unit_loop tests[] = {
         {values_come_from_flags_environment_file_and_defaults, ARRAY_LEN(cases)},
-        {help_lists_every_option, 1}};
+        {help_lists_every_option, 1},
+        {a_program_may_read_no_option_files, 1}};
     return unit_run_loops("opt", tests, ARRAY_LEN(tests), 60);
 }

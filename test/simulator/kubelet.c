@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "simulator/oracle_priv.h"
+#include "simulator/sim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,90 +25,39 @@ struct kubelet_list {
     size_t n;
     struct kubelet_item {
         char uid[64];
-        int64_t mib[8]; /* by card; 0: none, or the whole card */
+        int64_t mib[CARDS]; /* by card; 0: none, or the whole card */
         unsigned cards;
     } * items;
 };
 
-struct kubelets {
-    struct kubelet_list *lists;
-    size_t n, cap;
-    int64_t silent_until[NODES];
-};
-
-struct kubelets *kubelets_new(void)
+void kubelet_free(struct world *w)
 {
-    return xcalloc(1, sizeof(struct kubelets));
+    for (size_t i = 0; i < w->n_lists; i++)
+        free(w->lists[i].items);
+    free(w->lists);
 }
 
-void kubelets_free(struct kubelets *k)
+static bool give(struct oracle_pod *p, json_t *pod)
 {
-    for (size_t i = 0; i < k->n; i++)
-        free(k->lists[i].items);
-    free(k->lists);
-    free(k);
-}
-
-/* The cards of the annotation; -1: damaged, or none. */
-static int read_indexes(json_t *meta, int node, int cards[8])
-{
-    const char *text = ask_text(meta, "annotations", "ALIYUN_COM_GPU_MEM_IDX");
-    int n = 0;
-    while (text && *text) {
-        char *end;
-        long card = strtol(text, &end, 10);
-        if (end == text || (*end && *end != ',') || card < 0 ||
-            card >= oracle_cards(node) || n == 8)
-            return -1;
-        for (int i = 0; i < n; i++)
-            if (cards[i] == card)
-                return -1;
-        cards[n++] = (int)card;
-        text = *end ? end + 1 : end;
+    struct oracle_notes notes = oracle_notes(pod, oracle_index(p->node));
+    int64_t sum = 0;
+    unsigned bits = 0;
+    for (int i = 0; i < notes.n && notes.exact; i++) {
+        bits |= 1u << notes.card[i];
+        sum += notes.units[notes.card[i]];
     }
-    return n ? n : -1;
-}
-
-/* Adds the units that the allocation has on each card. False: damaged, or on a card that
- * the index lacks. */
-static bool read_units(json_t *meta, const int *cards, int n, int64_t units[8])
-{
-    const char *text =
-        ask_text(meta, "annotations", "scheduler.framework.gpushare.allocation");
-    json_t *all = text ? json_loads(text, 0, NULL) : NULL, *of, *amount;
-    const char *container, *card;
-    bool good = !text || json_is_object(all);
-    json_object_foreach(all, container, of) json_object_foreach(of, card, amount)
-    {
-        int at = -1;
-        for (int i = 0; i < n; i++)
-            at = cards[i] == atoi(card) ? i : at;
-        good = good && at >= 0 && json_integer_value(amount) >= 0;
-        if (good)
-            units[at] += json_integer_value(amount);
-    }
-    json_decref(all);
-    return good;
-}
-
-static bool give(struct oracle_pod *p, json_t *meta)
-{
-    int cards[8], node = oracle_node(p), n = read_indexes(meta, node, cards);
-    int64_t units[8] = {0}, sum = 0;
-    if (n < 0 || !read_units(meta, cards, n, units) ||
-        (p->raw_cards && (p->raw_mem || n != p->raw_cards)))
+    if (!notes.exact || !notes.valid || notes.bits & ~bits ||
+        (p->raw_cards && (p->raw_mem || notes.n != p->raw_cards)) ||
+        (p->raw_mem && sum > p->raw_mem))
         return false;
-    for (int i = 0; i < n; i++)
-        sum += units[i];
-    if (p->raw_mem && sum > p->raw_mem)
-        return false;
-    for (int i = 0; i < n; i++) {
-        int64_t even = (p->raw_mem + n - 1) / n;
-        p->given |= 1u << cards[i];
-        p->given_mib[cards[i]] = (units[i] > even || sum ? units[i] : even) * 1024;
-        if (p->raw_cards)
-            p->given_mib[cards[i]] = 0;
+    int64_t even = (p->raw_mem + notes.n - 1) / notes.n;
+    for (int i = 0; i < notes.n; i++) {
+        int card = notes.card[i];
+        int64_t units = notes.units[card];
+        p->given_mib[card] =
+            p->raw_cards ? 0 : (units > even || sum ? units : even) * 1024;
     }
+    p->given = bits;
     return true;
 }
 
@@ -122,75 +71,66 @@ bool kubelet_starts(struct world *w, struct oracle_pod *p)
 {
     if (p->started || p->devices || !oracle_limited(p))
         return true;
-    json_t *pod = api_get(w, POD_PATH "%s", p->name);
-    p->started = give(p, json_object_get(pod, "metadata"));
-    json_decref(pod);
+    cleanup_json_value json_t *pod = api_get(w, POD_PATH "%s", p->name);
+    p->started = give(p, pod);
     w->stats.refused_by_plugin += !p->started;
     if (!p->started)
         return false;
     int *node = xmalloc(sizeof *node);
-    *node = oracle_node(p);
+    *node = oracle_index(p->node);
     at(w, w->now_ms + between(w, 0, LATE_MS), on_publish, node, free);
     return true;
 }
 
 bool kubelet_publishes(struct world *w, int node)
 {
-    struct kubelets *k = w->kubelets;
     bool old_agent = node == NODES - 1 && w->seed % 5 == 0;
     if (chance(w, 20))
-        k->silent_until[node] = w->now_ms + between(w, 1000, 30000);
-    return !old_agent && (w->quiet || w->now_ms >= k->silent_until[node]);
-}
-
-static void add_item(struct buf *b, const struct oracle_pod *p, int node, unsigned cards,
-                     bool first)
-{
-    bool whole = p->raw_cards > 0, comma = false;
-    buf_printf(b,
-               "%s{\"namespace\":\"default\",\"name\":\"%s\",\"container\":\"c\","
-               "\"resource\":\"%s\",\"units\":%lld,\"cards\":[",
-               first ? "" : ",", p->name,
-               p->held ? "nvidia.com/gpu"
-               : whole ? "aliyun.com/gpu-count"
-                       : "aliyun.com/gpu-mem",
-               (long long)(p->held ? p->devices
-                           : whole ? p->raw_cards
-                                   : p->raw_mem));
-    for (int card = 0; card < oracle_cards(node); card++)
-        if (cards & 1u << card) {
-            buf_printf(b, "%s\"GPU-%d-%d\"", comma ? "," : "", node, card);
-            comma = true;
-        }
-    buf_adds(b, "]}");
+        w->silent_until[node] = w->now_ms + between(w, 1000, 30000);
+    return !old_agent && (w->quiet || w->now_ms >= w->silent_until[node]);
 }
 
 void kubelet_add_list(struct world *w, struct buf *body, int node)
 {
-    bool first = true;
-    for (const struct oracle_pod *p = oracle_first(w); p; p = p->next) {
+    const char *comma = "";
+    EACH_POD(w, p)
+    {
         unsigned cards = p->held | p->given;
-        if (oracle_node(p) != node || p->over || !cards)
+        bool whole = p->raw_cards > 0;
+        if (oracle_index(p->node) != node || p->over || !cards)
             continue;
-        add_item(body, p, node, cards, first);
-        first = false;
+        buf_printf(body,
+                   "%s{\"namespace\":\"default\",\"name\":\"%s\",\"container\":\"c\","
+                   "\"resource\":\"%s\",\"units\":%lld,\"cards\":[",
+                   comma, p->name,
+                   p->held ? "nvidia.com/gpu"
+                   : whole ? "aliyun.com/gpu-count"
+                           : "aliyun.com/gpu-mem",
+                   (long long)(p->held ? p->devices
+                               : whole ? p->raw_cards
+                                       : p->raw_mem));
+        comma = "";
+        for (int card = 0; card < oracle_cards(node); card++)
+            if (cards & 1u << card) {
+                buf_printf(body, "%s\"GPU-%d-%d\"", comma, node, card);
+                comma = ",";
+            }
+        buf_adds(body, "]}");
     }
 }
 
 void kubelet_published(struct world *w, int node, bool published, const char *version)
 {
-    struct kubelets *k = w->kubelets;
-    MEM_GROW(k->lists, k->cap, k->n + 1);
-    struct kubelet_list *list = &k->lists[k->n++];
+    MEM_GROW(w->lists, w->lists_cap, w->n_lists + 1);
+    struct kubelet_list *list = &w->lists[w->n_lists++];
+    size_t cap = 0;
     *list = (struct kubelet_list){.node = node, .published = published};
     snprintf(list->version, sizeof list->version, "%s", version);
-    size_t n = 0;
-    for (const struct oracle_pod *p = oracle_first(w); p; p = p->next)
-        n += oracle_node(p) == node && !p->over && p->given;
-    list->items = xcalloc(n, sizeof *list->items);
-    for (const struct oracle_pod *p = oracle_first(w); published && p; p = p->next) {
-        if (oracle_node(p) != node || p->over || !p->given)
+    EACH_POD(w, p)
+    {
+        if (!published || oracle_index(p->node) != node || p->over || !p->given)
             continue;
+        MEM_GROW(list->items, cap, list->n + 1);
         struct kubelet_item *item = &list->items[list->n++];
         snprintf(item->uid, sizeof item->uid, "%s", p->uid);
         memcpy(item->mib, p->given_mib, sizeof item->mib);
@@ -202,9 +142,8 @@ void kubelet_published(struct world *w, int node, bool published, const char *ve
 enum kubelet_view kubelet_shows(const struct world *w, const char *version, int node,
                                 const struct oracle_pod *p, int card, int64_t *mib)
 {
-    const struct kubelets *k = w->kubelets;
-    for (size_t i = k->n; version && i > 0; i--) {
-        const struct kubelet_list *list = &k->lists[i - 1];
+    for (size_t i = w->n_lists; version && i > 0; i--) {
+        const struct kubelet_list *list = &w->lists[i - 1];
         if (list->node != node || strcmp(list->version, version) != 0)
             continue;
         for (size_t n = 0; n < list->n; n++) {

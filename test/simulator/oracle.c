@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "simulator/oracle_priv.h"
+#include "simulator/sim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,11 +7,14 @@
 
 /*
  * The independent judge. After every change it reads the pods of the API server with
- * jansson and its own arithmetic. It knows the true size of every card, and reads a ledger
- * only to compare it at rest (oracle_rest.c).
+ * jansson and its own arithmetic; it shares no code with src/domain: it implements
+ * docs/user-guide.md, and Kubernetes for the sums. It knows the true size of every card, and
+ * reads a ledger only to compare it at rest (oracle_replica.c).
  */
 
-static const int64_t sizes[NODES][8] = {
+/* -- nodes and cards -- */
+
+static const int64_t sizes[NODES][CARDS] = {
     {16276},
     {16276, 16276},
     {12196, 22919, 16276, 8192},
@@ -23,10 +26,7 @@ static const char *const kinds[NODES] = {"T", "TT", "VVTP", "VVT"};
 
 int oracle_cards(int node)
 {
-    int n = 0;
-    while (n < 8 && sizes[node][n])
-        n++;
-    return n;
+    return (int)strlen(kinds[node]);
 }
 
 const char *oracle_model(int node, int card)
@@ -43,52 +43,159 @@ int oracle_clock(int node, int card)
 
 bool oracle_card_matches(const struct oracle_pod *p, int node, int card)
 {
-    cleanup_free char *models = p->models ? xstrdup(p->models) : NULL;
-    bool any = !models;
-    for (char *rest = models, *model; rest && (model = strsep(&rest, ","));) {
-        while (*model == ' ')
-            model++;
-        for (size_t n = strlen(model); n && model[n - 1] == ' '; n--)
-            model[n - 1] = '\0';
-        any |= strcasecmp(model, oracle_model(node, card)) == 0;
-    }
-    return any && oracle_clock(node, card) >= p->clock && sizes[node][card] >= p->least;
+    struct span rest = span_of(p->ask.models);
+    bool match = !rest.n;
+    while (rest.n)
+        match |= span_eq_nocase(span_trim(span_cut(&rest, ',')),
+                                span_of(oracle_model(node, card)));
+    return match && oracle_clock(node, card) >= p->ask.clock &&
+           sizes[node][card] >= p->ask.least;
 }
 
-int64_t oracle_card_mib(const struct oracle *o, int node, int card)
+int64_t oracle_card_mib(const struct world *w, int node, int card)
 {
-    return o->shrunk[node][card] ? sizes[node][card] / 2 : sizes[node][card];
-}
-
-void oracle_shrink(struct oracle *o, int node, int card, bool shrunk)
-{
-    o->shrunk[node][card] = shrunk;
-}
-
-bool oracle_is_shrunk(const struct oracle *o, int node, int card)
-{
-    return o->shrunk[node][card];
-}
-
-void oracle_set_health(struct oracle *o, int node, int card, bool healthy)
-{
-    o->unhealthy[node][card] = !healthy;
-}
-
-bool oracle_health(const struct oracle *o, int node, int card)
-{
-    return !o->unhealthy[node][card];
+    return w->shrunk[node][card] ? sizes[node][card] / 2 : sizes[node][card];
 }
 
 int oracle_index(const char *name)
 {
-    bool known = name && name[0] == 'n' && name[1] >= '0' && name[1] < '0' + NODES;
-    return known && !name[2] ? name[1] - '0' : -1;
+    for (int i = 0; name && i < NODES; i++)
+        if (!strcmp(name, node_names[i]))
+            return i;
+    return -1;
 }
 
-struct oracle *oracle_new(struct world *w)
+/* -- the request of a pod -- */
+
+static int64_t limit(json_t *container, const char *resource)
 {
-    struct oracle *o = xcalloc(1, sizeof *o);
+    const char *text = json_string_value(
+        json_object_get(sim_jsonx_at(container, "resources.limits"), resource));
+    return text ? strtoll(text, NULL, 10) : 0;
+}
+
+/* App containers and sidecars run concurrently; each init container with the sidecars before
+ * it. */
+static int64_t total(json_t *pod, const char *resource)
+{
+    int64_t sidecars = 0, peak = 0, apps = 0;
+    size_t i;
+    json_t *c;
+    json_array_foreach(sim_jsonx_at(pod, "spec.initContainers"), i, c)
+    {
+        int64_t n = limit(c, resource), once = 0;
+        *(json_object_get(c, "restartPolicy") ? &sidecars : &once) += n;
+        if (sidecars + once > peak)
+            peak = sidecars + once;
+    }
+    json_array_foreach(sim_jsonx_at(pod, "spec.containers"), i, c) apps +=
+        limit(c, resource);
+    return apps + sidecars > peak ? apps + sidecars : peak;
+}
+
+static const char *text_in(json_t *pod, const char *map, const char *key)
+{
+    return json_string_value(json_object_get(sim_jsonx_at(pod, map), key));
+}
+
+#define LABELS      "metadata.labels"
+#define ANNOTATIONS "metadata.annotations"
+
+const char *oracle_note(json_t *pod, int key)
+{
+    return text_in(pod, ANNOTATIONS, promise_keys[key]);
+}
+
+/* A whole number from 1; 0: absent; -1: invalid. */
+static int64_t number(const char *text)
+{
+    char *end;
+    long long n = text ? strtoll(text, &end, 10) : 0;
+    return !text ? 0 : n < 1 || *end || !*text ? -1 : n;
+}
+
+/* Can each container's memory be split evenly over k cards? */
+static bool splits(json_t *pod, int64_t k)
+{
+    bool even = true;
+    size_t i;
+    json_t *c;
+    json_array_foreach(sim_jsonx_at(pod, "spec.initContainers"), i, c) even &=
+        limit(c, "aliyun.com/gpu-mem") % k == 0 &&
+        (k == 1 || json_object_get(c, "restartPolicy") ||
+         !limit(c, "aliyun.com/gpu-mem"));
+    json_array_foreach(sim_jsonx_at(pod, "spec.containers"), i, c) even &=
+        limit(c, "aliyun.com/gpu-mem") % k == 0 &&
+        limit(c, "aliyun.com/gpu-core.percentage") % k == 0;
+    return even;
+}
+
+/* The request by limits or labels. */
+static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
+{
+    struct oracle_ask ask = {0};
+    int64_t n = number(text_in(pod, LABELS, "scv/number"));
+    int64_t mib = number(text_in(pod, LABELS, "scv/memory"));
+    int64_t clock = number(text_in(pod, LABELS, "scv/clock"));
+    const char *label = text_in(pod, LABELS, "aliyun.com/gpu-count");
+    const char *note = text_in(pod, ANNOTATIONS, "aliyun.com/gpu-count");
+    const char *models = text_in(pod, ANNOTATIONS, "nvidia-gpu-scheduler/gpu.model");
+    const char *place = text_in(pod, ANNOTATIONS, "gpushare/placement");
+    int64_t k = number(label ? label : note);
+    if (label && note && strcmp(label, note) != 0)
+        k = -1;
+    k = k ? k : 1;
+    p->raw_mem = total(pod, "aliyun.com/gpu-mem");
+    p->raw_cards = total(pod, "aliyun.com/gpu-count");
+    p->raw_core = total(pod, "aliyun.com/gpu-core.percentage");
+    p->devices = (int)total(pod, "nvidia.com/gpu");
+    p->labeled = !p->raw_mem && !p->raw_cards && !p->devices;
+    snprintf(ask.models, sizeof ask.models, "%s", models ? models : "");
+    ask.clock = clock > 0 ? (int32_t)clock : 0;
+    ask.nothing = p->labeled && !n && !mib && !ask.clock;
+    /* Labels beside limits must not request more, and every value must be well-formed. */
+    int64_t cards = p->raw_cards ? p->raw_cards : p->devices ? p->devices : k;
+    ask.invalid =
+        !ask.nothing &&
+        ((p->raw_mem > 0) + (p->raw_cards > 0) + (p->devices > 0) > 1 || n < 0 ||
+         mib < 0 || clock < 0 || (models && !models[strspn(models, " ,")]) ||
+         (!p->devices && place && strcmp(place, "binpack") && strcmp(place, "spread")) ||
+         (p->raw_core && (!p->raw_mem || (k > 0 && p->raw_core > 100 * k))) ||
+         (p->raw_mem && (k < 0 || !splits(pod, k) || mib > p->raw_mem / k * 1024)) ||
+         (!p->labeled && n && n != cards));
+    k = ask.invalid ? 1 : k;
+    ask.whole = p->raw_cards > 0;
+    ask.cards = p->raw_cards ? (int32_t)p->raw_cards : p->raw_mem ? (int32_t)k : 0;
+    ask.mib = p->raw_mem / k * 1024;
+    if (p->labeled && !ask.invalid && !ask.nothing) {
+        ask.cards = n ? (int32_t)n : 1;
+        ask.mib = mib;
+        ask.whole = ask.mib == 0;
+    }
+    ask.least = !p->labeled && !p->raw_mem ? mib : 0;
+    ask.units = (ask.mib + 1023) / 1024;
+    return ask;
+}
+
+static void update_ask(struct oracle_pod *p, bool known, json_t *pod)
+{
+    struct oracle_ask ask = read_ask(p, pod);
+    bool same = !known || !memcmp(&ask, &p->ask, sizeof ask);
+    p->edited |= !same;
+    p->version += !same || !known;
+    if (p->node && !p->foreign)
+        return;
+    if (!same) {
+        MEM_GROW(p->older, p->older_cap, p->n_older + 1);
+        p->older[p->n_older++] = p->ask;
+    }
+    p->ask = ask;
+}
+
+/* -- pods -- */
+
+void oracle_start(struct world *w)
+{
     struct api_request req = {.method = "GET",
                               .path = "/api/v1/pods",
                               .query =
@@ -96,16 +203,14 @@ struct oracle *oracle_new(struct world *w)
                               .body = {"", 0}};
     struct api_reply reply = {0};
     api_handle(w->api, wall_ms(w), &req, &reply);
-    o->watch = steal(&reply.watch);
-    api_reply_fini(&reply);
-    if (!o->watch)
+    w->pod_watch = reply.watch;
+    if (!w->pod_watch)
         abort();
-    return o;
 }
 
 static void pod_free(struct oracle_pod *p)
 {
-    ask_fini(p);
+    free(p->older);
     free(p->promise);
     free(p->uid);
     free(p->name);
@@ -113,87 +218,76 @@ static void pod_free(struct oracle_pod *p)
     free(p);
 }
 
-void oracle_free(struct oracle *o)
+void oracle_free(struct world *w)
 {
-    api_watch_free(o->watch);
-    for (struct oracle_pod *p = o->pods, *next; p; p = next) {
+    api_watch_free(w->pod_watch);
+    for (struct oracle_pod *p = w->pods, *next; p; p = next) {
         next = p->next;
         pod_free(p);
     }
-    free(o);
-}
-
-static void read_cards(struct oracle_pod *p, json_t *meta)
-{
-    const char *idx = ask_text(meta, "annotations", "ALIYUN_COM_GPU_MEM_IDX");
-    p->n_cards = 0;
-    while (idx && *idx && p->n_cards < 8) {
-        char *end;
-        p->card[p->n_cards++] = (int)strtol(idx, &end, 10);
-        idx = *end == ',' ? end + 1 : end;
-    }
-}
-
-static struct oracle_pod **find(struct oracle *o, const char *uid)
-{
-    struct oracle_pod **at = &o->pods;
-    while (*at && strcmp((*at)->uid, uid) != 0)
-        at = &(*at)->next;
-    return at;
 }
 
 struct oracle_pod *oracle_find(const struct world *w, const char *uid)
 {
-    return *find(w->oracle, uid);
+    EACH_POD(w, p)
+    if (!strcmp(p->uid, uid))
+        return p;
+    return NULL;
 }
 
-static void remove_pod(struct oracle *o, const char *uid)
+struct oracle_notes oracle_notes(json_t *pod, int node)
 {
-    struct oracle_pod **at = find(o, uid), *p = *at;
-    if (!p)
-        return;
-    *at = p->next;
-    pod_free(p);
-}
-
-static struct oracle_pod *pod_of(struct oracle *o, json_t *meta)
-{
-    const char *uid = json_string_value(json_object_get(meta, "uid"));
-    struct oracle_pod **at = find(o, uid);
-    if (*at)
-        return *at;
-    struct oracle_pod *p = xcalloc(1, sizeof *p);
-    p->uid = xstrdup(uid);
-    p->name = xstrdup(json_string_value(json_object_get(meta, "name")));
-    p->next = o->pods;
-    o->pods = p;
-    return p;
+    struct oracle_notes notes = {.exact = true};
+    const char *idx = oracle_note(pod, KEY_IDX);
+    const char *text = oracle_note(pod, KEY_ALLOCATION), *container, *card;
+    unsigned seen = 0;
+    notes.exact = idx && *idx && strspn(idx, "0123456789,") == strlen(idx);
+    while (idx && *idx && notes.n < CARDS) {
+        char *end;
+        int i = notes.card[notes.n++] = (int)strtol(idx, &end, 10);
+        notes.exact =
+            notes.exact && end == idx + 1 && i < oracle_cards(node) && !(seen & 1u << i);
+        seen |= 1u << (i & 31);
+        idx = *end == ',' ? end + 1 : end;
+    }
+    json_t *all = text ? json_loads(text, 0, NULL) : NULL, *of, *amount;
+    notes.allocated = text;
+    notes.valid = !text || json_is_object(all);
+    json_object_foreach(all, container, of) json_object_foreach(of, card, amount)
+    {
+        int i = atoi(card) & 31;
+        notes.valid = notes.valid && json_is_integer(amount);
+        notes.bits |= 1u << i;
+        notes.units[i % CARDS] += json_integer_value(amount);
+    }
+    json_decref(all);
+    return notes;
 }
 
 /* Another program may have chosen a different number of cards than the pod requests: its
  * memory counts on those. */
 int64_t oracle_pod_mib(const struct oracle_pod *p)
 {
+    int64_t n = p->n_cards ? p->n_cards : 1;
     if (!p->foreign)
-        return p->mib;
+        return p->ask.mib;
     if (p->raw_mem)
-        return (p->raw_mem + (p->n_cards ? p->n_cards : 1) - 1) /
-               (p->n_cards ? p->n_cards : 1) * 1024;
+        return (p->raw_mem + n - 1) / n * 1024;
     if (!p->n_cards)
-        return p->mib * p->cards;
-    int64_t units = (p->units * p->cards + p->n_cards - 1) / p->n_cards;
-    return units == p->units ? p->mib : units * 1024;
+        return p->ask.mib * p->ask.cards;
+    int64_t units = (p->ask.units * p->ask.cards + n - 1) / n;
+    return units == p->ask.units ? p->ask.mib : units * 1024;
 }
 
-int oracle_pod_core(const struct oracle_pod *p)
+bool oracle_limited(const struct oracle_pod *p)
 {
-    int64_t each = p->n_cards ? p->raw_core / p->n_cards : p->raw_core;
-    return each < 100 ? (int)each : 100;
+    return p->raw_mem || p->raw_cards;
 }
 
 bool oracle_is_vague(const struct oracle_pod *p)
 {
-    return p->node && p->foreign && p->labeled && (p->edited || p->invalid || p->nothing);
+    return p->node && p->foreign && p->labeled &&
+           (p->edited || p->ask.invalid || p->ask.nothing);
 }
 
 /* A pod with limits and without a known card counts on every card of its node. */
@@ -206,15 +300,38 @@ int64_t oracle_holds(const struct oracle_pod *p, int node, int card)
         here |= p->card[i] == card;
     if (!here)
         return -1;
-    return p->whole ? 0 : oracle_pod_mib(p);
+    return p->ask.whole ? 0 : oracle_pod_mib(p);
 }
 
-static void add(struct oracle_sum *sum, const struct oracle_pod *p, int64_t mib)
+/* -- sums -- */
+
+/* Each of the pod's cards has at least its part of the compute. */
+void oracle_add(struct oracle_sum *sum, const struct oracle_pod *p, int64_t mib)
 {
+    int64_t each = p->n_cards ? p->raw_core / p->n_cards : p->raw_core;
+    if (mib < 0)
+        return;
     sum->mib += mib;
-    sum->core += oracle_pod_core(p);
-    sum->whole += p->whole;
-    sum->shared += !p->whole;
+    sum->core += each < 100 ? (int)each : 100;
+    sum->whole += p->ask.whole;
+    sum->shared += !p->ask.whole;
+}
+
+struct oracle_sum oracle_sum(const struct world *w, int node, int card)
+{
+    struct oracle_sum sum = {0};
+    EACH_POD(w, p)
+    oracle_add(&sum, p, oracle_holds(p, node, card));
+    return sum;
+}
+
+bool oracle_fits(const struct world *w, const struct oracle_pod *p, int node, int card)
+{
+    struct oracle_sum sum = oracle_sum(w, node, card);
+    if (p->ask.whole)
+        return !sum.whole && !sum.shared;
+    return p->ask.mib <=
+           (sum.whole && sum.mib < sizes[node][card] ? 0 : sizes[node][card] - sum.mib);
 }
 
 static void check_sum(struct world *w, const struct oracle_sum *sum, int64_t mib,
@@ -240,79 +357,164 @@ static void check_cards(struct world *w, int node)
 {
     for (int card = 0; card < oracle_cards(node); card++) {
         struct oracle_sum sum = {0};
-        for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-            int64_t mib = p->foreign || p->tampered ? -1 : oracle_holds(p, node, card);
-            if (mib >= 0)
-                add(&sum, p, mib);
-        }
+        EACH_POD(w, p)
+        if (!p->foreign && !p->tampered)
+            oracle_add(&sum, p, oracle_holds(p, node, card));
         check_sum(w, &sum, sizes[node][card], node, card);
     }
 }
 
-void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod, int node,
-                     int card, int64_t mib)
+void oracle_promised(struct world *w, const struct replica *r,
+                     const struct ledger_pod *pod, int node, int card, int64_t mib)
 {
-    /* The replica may know an older version of the pod itself. oracle_check_promise checks the
+    /* The replica may know an older version of the pod itself. check_promise checks the
      * Binding when it is applied. */
     bool whole = pod->request->kind == REQUEST_CARDS;
     struct oracle_sum sum = {
         .mib = whole ? 0 : pod->request->mib_per_card, .whole = whole, .shared = !whole};
-    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-        bool must_know = !p->foreign && !p->tampered;
-        int64_t holds = must_know ? oracle_holds(p, node, card)
-                                  : oracle_must_count(w, p, replica, node, card);
-        if (holds >= 0 && !span_eq(pod->uid, span_of(p->uid)))
-            add(&sum, p, holds);
-    }
+    EACH_POD(w, p)
+    if (strcmp(p->uid, pod->uid.p) != 0)
+        oracle_add(&sum, p,
+                   p->foreign || p->tampered ? oracle_must_count(w, p, r, node, card)
+                                             : oracle_holds(p, node, card));
     /* A pod without a share can be beside outsiders that have too much. */
-    sum.core = pod->request->core ? sum.core + pod->request->core : 0;
+    sum.core = pod->request->core ? sum.core + (int)pod->request->core : 0;
     check_sum(w, &sum, mib, node, card);
 }
 
-int oracle_free_core(const struct oracle *o, int node, int card)
+/* -- cards that NVIDIA's device plugin allocates to pods of nvidia.com/gpu -- */
+
+static unsigned given(const struct world *w, int node)
 {
-    int left = 100;
-    for (const struct oracle_pod *p = o->pods; p; p = p->next)
-        left -= oracle_holds(p, node, card) >= 0 ? oracle_pod_core(p) : 0;
-    return left;
+    unsigned bits = 0;
+    EACH_POD(w, p)
+    if (oracle_index(p->node) == node && !p->over)
+        bits |= p->held;
+    return bits;
 }
 
-struct oracle_sum oracle_known_sum(const struct world *w, int replica, int node, int card)
+void oracle_update_pod_list(struct world *w, int node, bool published)
 {
-    struct oracle_sum sum = {0};
-    for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-        int64_t holds = p->known_by & 1u << replica
-                            ? oracle_must_count(w, p, replica, node, card)
-                            : -1;
-        if (holds >= 0)
-            add(&sum, p, holds);
+    w->listed[node] = published ? given(w, node) : 0;
+    EACH_POD(w, p)
+    if (oracle_index(p->node) == node)
+        p->shown = published && p->held;
+}
+
+bool oracle_allocate(struct world *w, struct oracle_pod *p)
+{
+    int node = oracle_index(p->node), left = p->devices;
+    unsigned taken = given(w, node), bits = 0;
+    for (int card = 0; card < oracle_cards(node) && left; card++)
+        if (!(taken & 1u << card)) {
+            bits |= 1u << card;
+            left--;
+        }
+    p->held = left ? 0 : bits;
+    return left == 0;
+}
+
+int oracle_devices_left(const struct world *w, const struct oracle_pod *asking, int node,
+                        const struct replica *r)
+{
+    unsigned busy = r ? 0 : w->listed[node];
+    int n = 0;
+    EACH_POD(w, p)
+    {
+        if (p == asking || p->over || oracle_index(p->node) != node ||
+            (r && !p->of[r->id].known))
+            continue;
+        bool shown = r ? p->held != 0 : p->shown;
+        busy |= shown ? p->held : 0;
+        n -= shown ? 0 : p->devices; /* claimed */
+        for (int card = 0; card < oracle_cards(node); card++)
+            if ((r ? oracle_must_count(w, p, r, node, card)
+                   : oracle_holds(p, node, card)) >= 0)
+                busy |= 1u << card;
     }
-    return sum;
+    for (int card = 0; card < oracle_cards(node); card++)
+        n += !(busy & 1u << card) && oracle_card_matches(asking, node, card) &&
+             (r || !w->unhealthy[node][card]);
+    return n;
 }
 
-int oracle_node(const struct oracle_pod *p)
+void oracle_sent(struct world *w, const struct replica *r, const char *uid,
+                 const char *node)
 {
-    return oracle_index(p->node);
+    const struct oracle_pod *p = oracle_find(w, uid);
+    /* The replica may know an older version of an edited pod. */
+    if (p && !p->edited && !p->ask.invalid &&
+        (p->ask.models[0] || p->ask.clock || p->ask.least) &&
+        oracle_devices_left(w, p, oracle_index(node), r) < p->devices)
+        violated(w, "pod %s is sent to %s, which has too few matching cards", uid, node);
 }
 
-static void see(struct world *w, json_t *object)
+/* -- changes -- */
+
+/* Do the annotations of the Binding match this version of the request? */
+static bool is_answer(const struct oracle_pod *p, json_t *pod)
 {
-    json_t *meta = json_object_get(object, "metadata");
-    json_t *spec = json_object_get(object, "spec");
-    struct oracle_pod *p =
-        oracle_find(w, json_string_value(json_object_get(meta, "uid")));
-    bool known = p != NULL;
-    const char *node = json_string_value(json_object_get(spec, "nodeName"));
-    const char *phase = ask_text(object, "status", "phase");
-    p = pod_of(w->oracle, meta);
-    ask_update(p, known, meta, spec);
+    int node = oracle_index(p->node);
+    const struct oracle_ask *ask = &p->ask;
+    const char *units = oracle_note(pod, KEY_POD), *exact = oracle_note(pod, KEY_MEMORY);
+    char mib[32];
+    snprintf(mib, sizeof mib, "%lld", (long long)ask->mib);
+    bool good = !ask->invalid && !ask->nothing && p->n_cards == ask->cards && units;
+    good = good && (ask->whole || strtoll(units, NULL, 10) == ask->units * ask->cards);
+    if (p->labeled && exact)
+        good = good && !strcmp(exact, ask->whole ? "whole" : mib);
+    for (int i = 0; good && i < p->n_cards; i++)
+        good = p->card[i] >= 0 && p->card[i] < oracle_cards(node) &&
+               oracle_card_matches(p, node, p->card[i]);
+    return good;
+}
+
+/* The annotations of a pod that the extender has just bound. It may have been edited while
+ * its Binding was in flight: any version since the bind request may match, and becomes the
+ * current one. */
+static void check_promise(struct world *w, struct oracle_pod *p, json_t *pod)
+{
+    struct oracle_notes notes = oracle_notes(pod, oracle_index(p->node));
+    unsigned bits = 0;
+    bool good = is_answer(p, pod);
+    for (size_t i = p->n_older; i && !good; i--) {
+        p->ask = p->older[i - 1];
+        good = is_answer(p, pod);
+    }
+    if (!good)
+        violated(w,
+                 "pod %s is bound to %s with %d cards, which matches no version of its "
+                 "request (now: %d cards, %lld MiB on each, %s, %d MHz%s)",
+                 p->uid, p->node, p->n_cards, p->ask.cards, (long long)p->ask.mib,
+                 p->ask.models, p->ask.clock, p->ask.invalid ? ", invalid" : "");
+    for (int i = 0; i < p->n_cards; i++)
+        bits |= 1u << (p->card[i] & 31);
+    if (!notes.allocated || !notes.valid || notes.bits & ~bits)
+        violated(w, "pod %s has an invalid allocation, or one of other cards", p->uid);
+}
+
+static void see(struct world *w, json_t *pod)
+{
+    const char *uid = sim_jsonx_str(pod, "metadata.uid");
+    const char *node = json_string_value(sim_jsonx_at(pod, "spec.nodeName"));
+    const char *phase = sim_jsonx_str(pod, "status.phase");
+    struct oracle_pod *p = oracle_find(w, uid);
+    bool known = p;
+    if (!known) {
+        p = xcalloc(1, sizeof *p);
+        p->uid = xstrdup(uid);
+        p->name = xstrdup(sim_jsonx_str(pod, "metadata.name"));
+        p->next = w->pods;
+        w->pods = p;
+    }
+    update_ask(p, known, pod);
     snprintf(p->resource_version, sizeof p->resource_version, "%s",
-             json_string_value(json_object_get(meta, "resourceVersion")));
-    p->over = phase && (!strcmp(phase, "Succeeded") || !strcmp(phase, "Failed"));
-    p->deleting = json_object_get(meta, "deletionTimestamp") != NULL;
-    p->priority = json_integer_value(json_object_get(spec, "priority"));
-    p->never_preempts = json_object_get(spec, "preemptionPolicy") != NULL;
-    p->daemon = json_object_get(meta, "ownerReferences") != NULL;
+             sim_jsonx_str(pod, "metadata.resourceVersion"));
+    p->over = !strcmp(phase, "Succeeded") || !strcmp(phase, "Failed");
+    p->deleting = sim_jsonx_at(pod, "metadata.deletionTimestamp");
+    p->priority = sim_jsonx_int(pod, "spec.priority", 0);
+    p->never_preempts = sim_jsonx_at(pod, "spec.preemptionPolicy");
+    p->daemon = sim_jsonx_at(pod, "metadata.ownerReferences");
     if (p->node && (!node || strcmp(p->node, node) != 0))
         violated(w, "pod %s moved from %s to %s", p->uid, p->node,
                  node ? node : "nowhere");
@@ -321,76 +523,64 @@ static void see(struct world *w, json_t *object)
         p->foreign = !w->binding || strcmp(w->binding, p->uid) != 0;
         w->stats.bound += !p->foreign;
         w->stats.foreign += p->foreign;
-        w->stats.invalid += p->invalid;
-        if (!p->devices || oracle_limited(p))
-            read_cards(p, meta);
-        truth_bound(p, meta);
+        w->stats.invalid += p->ask.invalid;
+        if (!p->devices || oracle_limited(p)) {
+            struct oracle_notes notes = oracle_notes(pod, oracle_index(node));
+            p->n_cards = notes.n;
+            memcpy(p->card, notes.card, sizeof p->card);
+        }
+        truth_bound(p, pod);
         if (!p->devices && !p->foreign)
-            oracle_check_promise(w, p, meta);
+            check_promise(w, p, pod);
         if (!w->failed)
             check_cards(w, oracle_index(node));
     } else if (p->node) {
-        truth_changed(w, p, meta);
+        truth_changed(w, p, pod);
+    }
+}
+
+static void forget(struct world *w, const char *uid)
+{
+    for (struct oracle_pod **at = &w->pods, *p; (p = *at);) {
+        if (strcmp(p->uid, uid) != 0) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        pod_free(p);
     }
 }
 
 void oracle_update(struct world *w)
 {
     cleanup_buf struct buf line = {0};
-    while (w->oracle && api_watch_next(w->oracle->watch, wall_ms(w), &line) == 1) {
-        json_t *event = json_loadb(line.p, line.n, 0, NULL);
-        const char *type = json_string_value(json_object_get(event, "type"));
-        json_t *object = json_object_get(event, "object");
-        if (plain_is(json_object_get(object, "metadata")))
-            type = NULL;
-        if (type && !strcmp(type, "DELETED"))
-            remove_pod(w->oracle, ask_text(object, "metadata", "uid"));
-        else if (type && (!strcmp(type, "ADDED") || !strcmp(type, "MODIFIED")))
-            see(w, object);
-        else if (type && strcmp(type, "BOOKMARK") != 0)
-            violated(w, "the oracle lost its watch: %s", line.p);
-        json_decref(event);
+    while (w->pod_watch && api_watch_next(w->pod_watch, wall_ms(w), &line) == 1) {
+        cleanup_json_value json_t *event = json_loadb(line.p, line.n, 0, NULL);
+        const char *type = sim_jsonx_str(event, "type");
+        json_t *pod = json_object_get(event, "object");
         buf_clear(&line);
+        if (plain_is(pod))
+            continue;
+        if (!strcmp(type, "DELETED"))
+            forget(w, sim_jsonx_str(pod, "metadata.uid"));
+        else if (!strcmp(type, "ADDED") || !strcmp(type, "MODIFIED"))
+            see(w, pod);
+        else if (strcmp(type, "BOOKMARK") != 0)
+            violated(w, "the oracle lost its watch: %s", type);
     }
 }
 
-struct oracle_pod *oracle_first(const struct world *w)
+bool oracle_pending(const struct oracle_pod *p)
 {
-    return w->oracle->pods;
-}
-
-size_t oracle_pending(const struct world *w)
-{
-    size_t n = 0;
-    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)
-        n += !p->node && !p->over && !p->deleting;
-    return n;
+    return !p->node && !p->over && !p->deleting;
 }
 
 struct oracle_pod *oracle_pick(struct world *w, bool bound)
 {
-    size_t n = 0;
+    uint64_t n = 0;
     struct oracle_pod *pick = NULL;
-    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)
-        if (!p->over && (p->node != NULL) == bound && (bound || !p->deleting) &&
-            rng_below(&w->rng, ++n) == 0)
-            pick = p;
+    EACH_POD(w, p)
+    if ((bound ? p->node && !p->over : oracle_pending(p)) && any(w, ++n) == 0)
+        pick = p;
     return pick;
-}
-
-int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouched)
-{
-    int64_t left = sizes[node][card];
-    bool whole = false, nobody = true;
-    for (const struct oracle_pod *p = o->pods; p; p = p->next) {
-        int64_t mib = oracle_holds(p, node, card);
-        if (mib < 0)
-            continue;
-        left -= mib;
-        whole |= p->whole;
-        nobody = false;
-    }
-    if (untouched)
-        *untouched = nobody;
-    return whole && left > 0 ? 0 : left;
 }

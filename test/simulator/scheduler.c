@@ -12,48 +12,39 @@
  * A model of kube-scheduler, as an extender sees it: for a pending pod it calls filter of
  * one replica, chooses a node, and calls bind of a replica. After an error it retries
  * later. Sometimes it restarts and calls bind a second time.
+ *
+ * In worlds where filter decides, as in extender/filter.c, the replica that kube-scheduler
+ * calls forwards the call to the leader that it knows. There, the nodes are judged, and cards
+ * are reserved on one of them. The answer may get lost, and a replica without a leader
+ * answers by itself.
+ *
+ * Gangs: a model of kube-scheduler's Permit plugins, and the checks of gangs. The gang of a
+ * pod is the part of its name before the dot, so the checks do not depend on the code that
+ * reads labels. It begins with g; in a gang whose name begins with b the members do not wait
+ * for each other (policy basic), and are single pods here. A member that filter gave a node
+ * waits at Permit until every live member waits or is bound; then all are bound. After a
+ * timeout those that wait give up together. They are also tried again when kube-scheduler
+ * restarts.
  */
 
 enum {
     TRIES = 10, /* pods in one scheduling round */
+    AGAIN_MS = 100,
+    KEPT_MS = 15000,
+    ATTEMPT_MS = 5100,
 };
 
+/* A pod that kube-scheduler is busy with. */
 struct ask {
     uint64_t token;
-    char *uid;
+    char uid[64];
     int64_t from_ms; /* when bind is called; until then the pod waits after its filter */
     struct ask *next;
 };
 
-struct scheduler {
-    uint64_t last_token;
-    struct ask *asks;     /* without an answer */
-    int64_t last_news_ms; /* of the last bind or attempt */
-};
-
-struct scheduler *scheduler_new(void)
+static struct ask *ask_of(const struct world *w, const char *uid)
 {
-    return xcalloc(1, sizeof(struct scheduler));
-}
-
-static void ask_free(struct ask *a)
-{
-    free(a->uid);
-    free(a);
-}
-
-void scheduler_free(struct scheduler *s)
-{
-    for (struct ask *a = s->asks, *next; a; a = next) {
-        next = a->next;
-        ask_free(a);
-    }
-    free(s);
-}
-
-static struct ask *ask_of(const struct scheduler *s, const char *uid)
-{
-    struct ask *a = s->asks;
+    struct ask *a = w->asks;
     while (a && strcmp(a->uid, uid) != 0)
         a = a->next;
     return a;
@@ -61,131 +52,98 @@ static struct ask *ask_of(const struct scheduler *s, const char *uid)
 
 bool scheduler_binds(const struct world *w, const char *uid)
 {
-    return ask_of(w->scheduler, uid) != NULL;
+    return ask_of(w, uid);
 }
 
-static bool take_ask(struct scheduler *s, uint64_t token)
+const char *scheduler_uid(const struct world *w, uint64_t token)
 {
-    struct ask **at = &s->asks;
-    while (*at && (*at)->token != token)
-        at = &(*at)->next;
-    if (!*at)
-        return false;
-    struct ask *a = *at;
-    *at = a->next;
-    ask_free(a);
-    return true;
+    struct ask *a = w->asks;
+    while (a && a->token != token)
+        a = a->next;
+    return a ? a->uid : NULL;
 }
 
-static struct replica *any_replica(struct world *w)
+/* It can be retried now. */
+static void take_ask(struct world *w, uint64_t token)
 {
-    struct replica *r = w->replicas[rng_below(&w->rng, (uint64_t)w->n_replicas)];
-    return replica_up(w, r) ? r : NULL;
-}
-
-/* Nodes that pass the filter of the replica. */
-static int filter(struct world *w, struct replica *r, const struct pod *pod,
-                  int nodes[NODES])
-{
-    const struct core *core = replica_core(r);
-    struct request request;
-    struct request_rules rules = ledger_rules(ledger_settings(core_ledger(core)));
-    cleanup_arena struct arena a = {0};
-    int n = 0;
-    if (core_ready(core, replica_time(w, r), NULL) ||
-        request_of(pod, &rules, &a, &request, NULL) || request.kind == REQUEST_NONE)
-        return 0; /* kube-scheduler calls no extender for a pod without our resources */
-    for (int i = 0; i < NODES; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "n%d", i);
-        const struct ledger_node *node =
-            ledger_node_find(core_ledger(core), span_of(name));
-        if (node &&
-            select_fit_pod(node, &(struct select_pod){&request, pod->priority,
-                                                      pod->meta.uid, NULL}) == FIT_YES)
-            nodes[n++] = i;
+    for (struct ask **at = &w->asks, *a; (a = *at);) {
+        if (a->token != token) {
+            at = &a->next;
+            continue;
+        }
+        *at = a->next;
+        free(a);
+        w->last_news_ms = w->now_ms;
     }
-    return n;
 }
+
+static void on_give_up(struct world *w, void *arg)
+{
+    take_ask(w, *(uint64_t *)arg);
+    free(arg);
+}
+
+/* The scheduler is busy with the pod: until `from_ms` it is not tried again, and until
+ * `until_ms` a bind has no answer. */
+static uint64_t ask_add(struct world *w, const struct oracle_pod *p, int64_t from_ms,
+                        int64_t until_ms)
+{
+    struct ask *a = xcalloc(1, sizeof *a);
+    uint64_t *token = xmalloc(sizeof *token);
+    a->token = *token = ++w->last_token;
+    snprintf(a->uid, sizeof a->uid, "%s", p->uid);
+    a->from_ms = from_ms;
+    a->next = w->asks;
+    w->asks = a;
+    w->last_news_ms = w->now_ms;
+    at(w, until_ms, on_give_up, token, free);
+    return a->token;
+}
+
+/* No call in flight, and no attempt for a while although every pod was tried. */
+bool scheduler_idle(const struct world *w)
+{
+    return !w->asks && w->now_ms - w->last_news_ms > 10000;
+}
+
+void scheduler_reply(struct world *w, const struct core_output *o)
+{
+    if (o->type == CORE_RESERVED) {
+        w->reserved_node = oracle_index(o->node);
+        return;
+    }
+    trace(w, "scheduler: answer of %llu: %s %s", (unsigned long long)o->token,
+          err_code_name(o->code), o->text);
+    take_ask(w, o->token);
+}
+
+/* -- bind -- */
 
 /* A bind on its route to the leader, as in extender/bind.c, with a network between the
  * replicas. */
 struct bind_letter {
     uint64_t token;
-    char uid[64], name[64], node[8];
+    char uid[64], name[64];
+    int node;
     int asked; /* the replica that kube-scheduler called */
     int at;    /* where it is */
     int64_t until_ms;
 };
 
-enum {
-    AGAIN_MS = 100,
-    KEPT_MS = 15000,
-    ATTEMPT_MS = 5100,
-};
-
-static void on_bind(struct world *w, void *arg);
-
-static void try_again(struct world *w, struct bind_letter *l, int64_t ms)
+/* The number of the replica with that address. */
+static int replica_at(struct span address)
 {
-    l->at = l->asked;
-    at(w, w->now_ms + ms, on_bind, l, free);
-}
-
-static void hand_on(struct world *w, struct bind_letter *l, int to)
-{
-    int64_t away = w->apart_until[l->at][to];
-    w->stats.forwarded++;
-    bool lost = to == l->at || to >= w->n_replicas || away > w->now_ms ||
-                chance(w, w->weather.lose_request);
-    if (!lost) {
-        struct bind_letter *copy = xmalloc(sizeof *copy);
-        *copy = *l;
-        copy->at = to;
-        at(w, w->now_ms + between(w, 0, w->weather.delay_ms), on_bind, copy, free);
-    }
-    /* No answer, or the answer is lost: retries until kube-scheduler has a reply. The second
-     * bind joins the first. */
-    try_again(w, l, lost && chance(w, 500) ? AGAIN_MS : ATTEMPT_MS);
-}
-
-static void refused(struct world *w, struct bind_letter *l)
-{
-    struct replica *asked = w->replicas[l->asked];
-    w->stats.misdirected++;
-    if (replica_up(w, asked))
-        replica_input(w, asked, &(struct core_input){.type = CORE_REFRESH_LEASE});
-    free(l); /* the forwarding replica retries */
-}
-
-static void bind_here(struct world *w, struct replica *r, const struct bind_letter *l)
-{
-    struct core_input in = {.type = CORE_BIND,
-                            .token = l->token,
-                            .ns = SPAN("default"),
-                            .name = span_of(l->name),
-                            .uid = span_of(l->uid),
-                            .node_name = span_of(l->node)};
-    replica_input(w, r, &in);
-}
-
-static bool is_asked(const struct scheduler *s, uint64_t token)
-{
-    const struct ask *a = s->asks;
-    while (a && a->token != token)
-        a = a->next;
-    return a;
+    return address.n > 1 ? address.p[1] - '0' : REPLICAS;
 }
 
 static void on_bind(struct world *w, void *arg)
 {
     struct bind_letter *l = arg;
-    struct replica *r = w->replicas[l->at];
-    bool forwarded = l->at != l->asked;
-    if (!is_asked(w->scheduler, l->token) || !replica_alive(r) ||
-        w->now_ms >= l->until_ms) {
-        if (!forwarded && take_ask(w->scheduler, l->token))
-            w->scheduler->last_news_ms = w->now_ms;
+    struct replica *r = &w->replicas[l->at], *asked = &w->replicas[l->asked];
+    bool forwarded = r != asked;
+    if (!scheduler_uid(w, l->token) || !r->alive || w->now_ms >= l->until_ms) {
+        if (!forwarded)
+            take_ask(w, l->token);
         free(l);
         return;
     }
@@ -193,27 +151,42 @@ static void on_bind(struct world *w, void *arg)
         at(w, w->now_ms + 1000, on_bind, l, free);
         return;
     }
-    struct bind_route way =
-        core_bind_route(replica_core(r), replica_time(w, r), forwarded, NULL);
+    struct bind_route way = core_bind_route(r->core, replica_time(w, r), forwarded, NULL);
     if (way.route == BIND_ROUTE_LOCAL ||
         chance(w, 30)) { /* sometimes also on a wrong replica */
-        bind_here(w, r, l);
+        replica_input(w, r,
+                      &(struct core_input){.type = CORE_BIND,
+                                           .token = l->token,
+                                           .ns = SPAN("default"),
+                                           .name = span_of(l->name),
+                                           .uid = span_of(l->uid),
+                                           .node_name = span_of(node_names[l->node])});
         free(l);
     } else if (way.route == BIND_ROUTE_REJECT) {
-        refused(w, l);
+        w->stats.misdirected++;
+        if (replica_up(w, asked))
+            replica_input(w, asked, &(struct core_input){.type = CORE_REFRESH_LEASE});
+        free(l); /* the forwarding replica retries */
     } else if (way.route == BIND_ROUTE_FORWARD) {
-        hand_on(w, l, replica_at(way.address));
+        int to = replica_at(way.address);
+        w->stats.forwarded++;
+        bool lost = to == l->at || to >= w->n_replicas ||
+                    w->apart_until[l->at][to] > w->now_ms ||
+                    chance(w, w->weather.lose_request);
+        if (!lost) {
+            struct bind_letter *copy = xmalloc(sizeof *copy);
+            *copy = *l;
+            copy->at = to;
+            at(w, w->now_ms + between(w, 0, w->weather.delay_ms), on_bind, copy, free);
+        }
+        /* No answer, or the answer is lost: retries until kube-scheduler has a reply. The
+         * second bind joins the first. */
+        l->at = l->asked;
+        at(w, w->now_ms + (lost && chance(w, 500) ? AGAIN_MS : ATTEMPT_MS), on_bind, l,
+           free);
     } else {
         at(w, w->now_ms + AGAIN_MS, on_bind, l, free);
     }
-}
-
-static void on_give_up(struct world *w, void *arg)
-{
-    uint64_t *token = arg;
-    if (take_ask(w->scheduler, *token))
-        w->scheduler->last_news_ms = w->now_ms; /* it can be retried now */
-    free(token);
 }
 
 /* With reservations: binds wait for Permit plugins and volumes, some too long, and some
@@ -226,46 +199,17 @@ static int64_t wait_before_bind(struct world *w)
     return slow || chance(w, 200) ? between(w, 20000, 40000) : between(w, 0, 3000);
 }
 
-/* The scheduler is busy with the pod: until `from_ms` it is not tried again, and until
- * `until_ms` a bind has no answer. */
-static uint64_t ask_add(struct world *w, const struct oracle_pod *p, int64_t from_ms,
-                        int64_t until_ms)
-{
-    struct scheduler *s = w->scheduler;
-    struct ask *a = xcalloc(1, sizeof *a);
-    uint64_t *token = xmalloc(sizeof *token);
-    a->token = *token = ++s->last_token;
-    a->uid = xstrdup(p->uid);
-    a->from_ms = from_ms;
-    a->next = s->asks;
-    s->asks = a;
-    s->last_news_ms = w->now_ms;
-    at(w, until_ms, on_give_up, token, free);
-    return a->token;
-}
-
-/* Does a replica reserve cards now? */
-static bool anybody_reserves(const struct world *w)
-{
-    for (int i = 0; i < w->n_replicas; i++) {
-        const struct replica *r = w->replicas[i];
-        if (replica_up(w, r) &&
-            core_may_bind(replica_core(r), replica_time(w, r), NULL) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Some scheduling cycles end after filter. In some worlds many pods do not come back before
  * the time limit of a reservation; also when failures have just ended, because few leaders
  * last that long before. */
 static bool forgets(struct world *w, const struct oracle_pod *p)
 {
-    bool often = w->seed % 10 == 6 || w->seed % 10 == 7;
+    bool often = w->seed % 10 == 6 || w->seed % 10 == 7, leader = false;
     bool late = w->quiet && w->now_ms < w->quiet_since_ms + 15000;
-    if (often && late && anybody_reserves(w)
-            ? rng_below(&w->rng, 3) > 0
-            : !w->decides || !chance(w, often ? 200 : 20))
+    EACH_REPLICA(w, r)
+    leader |= replica_up(w, r) && replica_leads(w, r);
+    if (often && late && leader ? any(w, 3) > 0
+                                : !w->decides || !chance(w, often ? 200 : 20))
         return false;
     int64_t until_ms = w->now_ms + (often ? between(w, 30000, 40000) : 0);
     trace(w, "scheduler: %s is not bound after its filter", p->uid);
@@ -280,94 +224,295 @@ static void bind(struct world *w, const struct oracle_pod *p, int node)
     if (forgets(w, p))
         return;
     struct bind_letter *l = xcalloc(1, sizeof *l);
-    l->asked = l->at = (int)rng_below(&w->rng, (uint64_t)w->n_replicas);
+    l->asked = l->at = any(w, (uint64_t)w->n_replicas);
     l->until_ms = from_ms + KEPT_MS;
+    l->node = node;
     snprintf(l->uid, sizeof l->uid, "%s", p->uid);
     snprintf(l->name, sizeof l->name, "%s", p->name);
-    snprintf(l->node, sizeof l->node, "n%d", node);
     w->stats.binds++;
-    trace(w, "scheduler: bind %s to %s", l->uid, l->node);
+    trace(w, "scheduler: bind %s to n%d", l->uid, node);
     at(w, from_ms + between(w, 0, 20), on_bind, l, free);
     l->token = ask_add(w, p, from_ms, from_ms + 30000);
 }
 
-/* kube-scheduler's own preemption finds no victims, and clears the nomination. */
-static void reject(struct world *w, struct replica *r, const struct pod *pod)
+/* -- Permit -- */
+
+struct waiting {
+    char uid[64];
+    int node;
+    struct waiting *next;
+};
+
+/* The length of the gang's name; 0: the pod is in no gang. */
+static size_t gang_n(const char *name)
 {
-    evictions_rejected(w, r, pod);
-    if (!pod->nominated_node.n || chance(w, 300))
+    return name[0] == 'g' && strchr(name, '.') ? strcspn(name, ".") : 0;
+}
+
+bool gangs_has(const char *name)
+{
+    return gang_n(name) > 0;
+}
+
+static bool same_gang(const char *a, const char *b)
+{
+    size_t n = gang_n(a);
+    return n && n == gang_n(b) && !strncmp(a, b, n);
+}
+
+static bool waits(const struct world *w, const char *uid)
+{
+    struct waiting *x = w->permit;
+    while (x && strcmp(x->uid, uid) != 0)
+        x = x->next;
+    return x;
+}
+
+struct oracle_pod *permit_first(struct world *w)
+{
+    return w->permit ? oracle_find(w, w->permit->uid) : NULL;
+}
+
+/* Returns the node for which the pod waited; -1: it did not. */
+static int stop_waiting(struct world *w, const char *uid)
+{
+    struct waiting **at = &w->permit, *x;
+    while ((x = *at) && strcmp(x->uid, uid) != 0)
+        at = &x->next;
+    int node = x ? x->node : -1;
+    if (x)
+        *at = x->next;
+    free(x);
+    return node;
+}
+
+static void on_timeout(struct world *w, void *arg)
+{
+    const struct oracle_pod *late = oracle_find(w, arg);
+    int gave_up = 0;
+    EACH_POD(w, p)
+    if (late && same_gang(p->name, late->name))
+        gave_up += stop_waiting(w, p->uid) >= 0;
+    stop_waiting(w, arg); /* its pod was deleted */
+    trace(w, "scheduler: %d members wait no longer with %s", gave_up, (char *)arg);
+    if (gave_up)
+        w->last_news_ms = w->now_ms; /* they are tried again */
+    free(arg);
+}
+
+static void try_pod(struct world *w, const struct oracle_pod *p);
+
+static void on_restart(struct world *w, void *arg)
+{
+    (void)arg;
+    struct oracle_pod *first = permit_first(w);
+    trace(w, "scheduler: restarts; no member waits any more");
+    while (w->permit)
+        stop_waiting(w, w->permit->uid);
+    w->last_news_ms = w->now_ms;
+    if (first && oracle_pending(first)) /* its queue can have any order */
+        try_pod(w, first);
+}
+
+void permit_restart(struct world *w)
+{
+    at(w, w->now_ms + between(w, 0, 100), on_restart, NULL, NULL);
+}
+
+/* Filter gave the member a node. */
+static void permit_add(struct world *w, const struct oracle_pod *p, int node)
+{
+    struct waiting *x = xcalloc(1, sizeof *x);
+    snprintf(x->uid, sizeof x->uid, "%s", p->uid);
+    x->node = node;
+    x->next = w->permit;
+    w->permit = x;
+    EACH_POD(w, q)
+    if (oracle_pending(q) && same_gang(q->name, p->name) && !waits(w, q->uid)) {
+        at(w, w->now_ms + between(w, 5000, 70000), on_timeout, xstrdup(p->uid), free);
         return;
-    api_call(w, "PATCH", "{\"status\":{\"nominatedNodeName\":null}}",
-             POD_PATH "%.*s/status", SPAN_ARG(pod->meta.name));
+    }
+    w->stats.gangs_bound++;
+    for (const struct oracle_pod *q = w->pods, *next; q; q = next) {
+        next = q->next;
+        int where = same_gang(q->name, p->name) ? stop_waiting(w, q->uid) : -1;
+        if (where >= 0 && !q->over && !q->deleting)
+            bind(w, q, where);
+    }
 }
 
-void scheduler_bind(struct world *w, const struct oracle_pod *p, int node)
+void gangs_check(struct world *w, const struct replica *r, const struct core_input *in,
+                 const struct core_output *o)
 {
-    bind(w, p, node);
+    const struct ledger *l = core_ledger(r->core);
+    cleanup_free char *name = xmemdup0(in->name.p, in->name.n);
+    cleanup_free char *uid = xmemdup0(in->uid.p, in->uid.n);
+    const struct ledger_pod *asker = replica_pod(r, uid);
+    int with = 0, without = 0;
+    /* The cards of the asker may be promised, also while the outcome of its Binding is
+     * unknown. */
+    if (in->type != CORE_RESERVE || o->type != CORE_RESERVED || !in->gang ||
+        !replica_leads(w, r) || scheduler_binds(w, uid) || (asker && asker->node))
+        return;
+    for (const struct ledger_pod *pod = ledger_first_pod(l); pod;
+         pod = ledger_next_pod(l, pod))
+        if (same_gang(name, pod->name.p) && !pod->node && !pod->invalid_reason &&
+            (pod->request->kind == REQUEST_MEMORY || pod->request->kind == REQUEST_CARDS))
+            ++*(ledger_reservation_find(l, pod->uid) ? &with : &without);
+    w->stats.gangs_rejected += !o->node;
+    w->stats.gangs_reserved += with > 1;
+    if (with && (without || !o->node))
+        violated(w, "r%d reserves cards for %d members of the gang of %s and none for %d",
+                 r->id, with, name, without);
 }
 
-/* One scheduling cycle of one pod. */
-static void cycle(struct world *w, void *arg);
+bool gangs_may_wait(const struct world *w, const struct oracle_pod *p)
+{
+    EACH_POD(w, q)
+    if (q != p && same_gang(q->name, p->name) && oracle_pending(q))
+        return true;
+    return waits(w, p->uid);
+}
+
+/* -- filter -- */
+
+/* The nodes that pass the filter of the replica. */
+static size_t judge(const struct replica *r, const struct pod *pod,
+                    const struct request *request, int nodes[NODES])
+{
+    size_t n = 0;
+    for (int i = 0; i < NODES; i++) {
+        const struct ledger_node *node = replica_node(r, i);
+        if (node &&
+            select_fit_pod(node, &(struct select_pod){request, pod->priority,
+                                                      pod->meta.uid, NULL}) == FIT_YES)
+            nodes[n++] = i;
+    }
+    return n;
+}
+
+/* The leader, as the replica sees it, if it can be reached; else the replica itself. */
+static struct replica *leader_of(struct world *w, struct replica *asked)
+{
+    struct bind_route way =
+        core_bind_route(asked->core, replica_time(w, asked), false, NULL);
+    int to = way.route == BIND_ROUTE_FORWARD ? replica_at(way.address) : REPLICAS;
+    if (to >= w->n_replicas || w->apart_until[asked->id][to] > w->now_ms ||
+        !replica_up(w, &w->replicas[to]))
+        return asked;
+    return &w->replicas[to];
+}
+
+/* A filter that decides. Returns the node; -1: none. Reserves where that is possible. */
+static int decide(struct world *w, struct replica *asked, const struct pod *pod,
+                  struct request *request)
+{
+    struct replica *r = leader_of(w, asked);
+    int nodes[NODES];
+    struct span names[NODES];
+    struct gang gang;
+    if (core_ready(r->core, replica_time(w, r), NULL))
+        return -1;
+    size_t n = judge(r, pod, request, nodes), all = n;
+    for (size_t i = 0; i < n; i++) { /* in random order: scores are not modeled */
+        size_t other = rng_below(&w->rng, i + 1);
+        int node = nodes[i];
+        nodes[i] = nodes[other];
+        nodes[other] = node;
+    }
+    cleanup_free char *name = xmemdup0(pod->meta.name.p, pod->meta.name.n);
+    bool in_gang = !request_fits_anywhere(request) && gang_of(pod, &gang) &&
+                   gangs_has(name); /* filter has read the PodGroup */
+    /* Other members of the gang may fit where it does not. */
+    for (int i = 0; in_gang && i < NODES; i++) {
+        size_t k = 0;
+        while (k < n && nodes[k] != i)
+            k++;
+        if (k == n)
+            nodes[all++] = i;
+    }
+    for (size_t i = 0; i < all; i++)
+        names[i] = span_of(node_names[nodes[i]]);
+    if (request->kind == REQUEST_NONE || (!all && !chance(w, 100)))
+        return -1;
+    int first = all ? nodes[0] : -1;
+    if ((!in_gang && request->kind != REQUEST_MEMORY && request->kind != REQUEST_CARDS) ||
+        !replica_leads(w, r))
+        return first;
+    replica_input(w, r,
+                  &(struct core_input){.type = CORE_RESERVE,
+                                       .ns = pod->meta.ns,
+                                       .name = pod->meta.name,
+                                       .uid = pod->meta.uid,
+                                       .request = request,
+                                       .priority = pod->priority,
+                                       .gang = in_gang ? &gang : NULL,
+                                       .nodes = names,
+                                       .n_nodes = all});
+    bool lost = r != asked && chance(w, w->weather.lose_reply);
+    return lost ? first : w->reserved_node; /* lost: the replica answers by itself */
+}
+
+/* -- scheduling cycles -- */
 
 static void try_pod(struct world *w, const struct oracle_pod *p)
 {
-    struct replica *r = any_replica(w);
+    struct replica *r = &w->replicas[any(w, (uint64_t)w->n_replicas)];
     cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf path = {0};
+    cleanup_free char *path = xasprintf(POD_PATH "%s", p->name);
     struct api_reply reply = {0};
     struct jread j;
     struct pod pod;
+    struct request request;
     int nodes[NODES];
-    const struct ask *ask = ask_of(w->scheduler, p->uid);
-    bool waits = ask && w->now_ms < ask->from_ms;
-    if (!r || waits || (ask && !chance(w, 30)) || permit_waits(w, p->uid))
+    size_t n = 0;
+    const struct ask *ask = ask_of(w, p->uid);
+    if (!replica_up(w, r) || (ask && (w->now_ms < ask->from_ms || !chance(w, 30))) ||
+        waits(w, p->uid))
         return;
-    buf_printf(&path, "/api/v1/namespaces/default/pods/%s", p->name);
     struct api_request req = {
-        .method = "GET", .path = path.p, .query = "", .body = {"", 0}};
+        .method = "GET", .path = path, .query = "", .body = {"", 0}};
     api_handle(w->api, wall_ms(w), &req, &reply);
+    bool found = reply.status == 200;
     jread_init(&j, reply.body.p, reply.body.n);
     pod_read(&j, &a, &pod);
-    int n = reply.status == 200 && !w->decides ? filter(w, r, &pod, nodes) : 0;
-    if (reply.status == 200 && w->decides) {
-        nodes[0] = decide_node(w, r, &pod);
+    struct request_rules rules = ledger_rules(ledger_settings(core_ledger(r->core)));
+    if (request_of(&pod, &rules, &a, &request, NULL))
+        request.kind = REQUEST_NONE;
+    if (found && w->decides) {
+        nodes[0] = decide(w, r, &pod, &request);
         n = nodes[0] >= 0;
+    } else if (found && request.kind != REQUEST_NONE &&
+               core_ready(r->core, replica_time(w, r), NULL) == 0) {
+        n = judge(r, &pod, &request, nodes);
     }
-    if (ask_of(w->scheduler, p->uid))
-        w->stats.joined++;
-    if (n && gangs_has(p->name))
+    w->stats.joined += scheduler_binds(w, p->uid);
+    if (n && gangs_has(p->name)) {
         permit_add(w, p, nodes[0]);
-    else if (n)
-        bind(w, p, nodes[rng_below(&w->rng, (uint64_t)n)]);
-    else if (chance(w, 5)) /* an old filter result */
-        bind(w, p, (int)rng_below(&w->rng, NODES));
-    else if (reply.status == 200 && w->preempts)
-        reject(w, r, &pod);
-    api_reply_fini(&reply);
-}
-
-void scheduler_try(struct world *w, const struct oracle_pod *p)
-{
-    if (!p->node && !p->over && !p->deleting)
-        try_pod(w, p);
-}
-
-/* At rest no pod may be skipped by chance. */
-static void try_all(struct world *w)
-{
-    struct oracle_pod *next;
-    for (struct oracle_pod *p = oracle_first(w); p; p = next) {
-        next = p->next;
-        scheduler_try(w, p);
+    } else if (n) {
+        bind(w, p, nodes[any(w, n)]);
+    } else if (chance(w, 5)) { /* an old filter result */
+        bind(w, p, any(w, NODES));
+    } else if (found && w->preempts) {
+        evictions_rejected(w, r, &pod);
+        /* kube-scheduler's own preemption finds no victims, and clears the nomination. */
+        if (pod.nominated_node.n && !chance(w, 300))
+            api_call(w, "PATCH", "{\"status\":{\"nominatedNodeName\":null}}",
+                     POD_PATH "%s/status", p->name);
     }
-    at(w, w->now_ms + 1000, cycle, NULL, NULL);
+    api_reply_fini(&reply);
 }
 
 static void cycle(struct world *w, void *arg)
 {
     (void)arg;
-    if (w->quiet) {
-        try_all(w);
+    if (w->quiet) { /* no pod may be skipped by chance */
+        for (struct oracle_pod *p = w->pods, *next; p; p = next) {
+            next = p->next;
+            if (oracle_pending(p))
+                try_pod(w, p);
+        }
+        at(w, w->now_ms + 1000, cycle, NULL, NULL);
         return;
     }
     for (int i = 0; i < TRIES; i++) {
@@ -383,30 +528,10 @@ void scheduler_start(struct world *w)
     cycle(w, NULL);
 }
 
-void scheduler_reply(struct world *w, uint64_t token, enum err_code code,
-                     const char *text)
+void scheduler_free(struct world *w)
 {
-    trace(w, "scheduler: answer of %llu: %s %s", (unsigned long long)token,
-          err_code_name(code), text);
-    if (take_ask(w->scheduler, token))
-        w->scheduler->last_news_ms = w->now_ms;
-}
-
-void scheduler_forget_backoff(struct world *w)
-{
-    w->scheduler->last_news_ms = w->now_ms;
-}
-
-const char *scheduler_uid(const struct world *w, uint64_t token)
-{
-    const struct ask *a = w->scheduler->asks;
-    while (a && a->token != token)
-        a = a->next;
-    return a ? a->uid : NULL;
-}
-
-/* No call in flight, and no attempt for a while although every pod was tried. */
-bool scheduler_idle(const struct world *w)
-{
-    return !w->scheduler->asks && w->now_ms - w->scheduler->last_news_ms > 10000;
+    while (w->asks)
+        take_ask(w, w->asks->token);
+    while (w->permit)
+        stop_waiting(w, w->permit->uid);
 }

@@ -18,17 +18,19 @@
  * Everything is an event with a time; the world executes the earliest one. An oracle that
  * shares no code with the ledger checks the API objects after every change.
  *
- * The assumptions about the network and their reasons: docs/architecture.md, "What a
- * Binding can take".
+ * The assumptions about the network and their reasons: docs/architecture.md, "How long a
+ * Binding can take effect".
  */
 
 enum {
     REPLICAS = 3,
     NODES = 4,
+    CARDS = 8,        /* of a node at most */
     GRACE_MS = 10000, /* of heartbeats */
     TRACE_LINES = 400,
     PREEMPT_AFTER_MS = 2000,
 };
+extern const char *const node_names[NODES]; /* "n0", ... */
 
 struct world;
 struct replica;
@@ -36,33 +38,35 @@ struct oracle_pod;
 
 /* Probabilities per mille. */
 struct weather {
+    int delay_ms; /* typical, each way */
     int lose_request, lose_reply, duplicate, refuse, slow, not_sent, cut_call;
     int cut_list, cut_watch, lag, slow_list, stall;
     int last_gasp; /* a lease write succeeds late, then none for a while */
-    int delay_ms;  /* typical, each way */
 };
 
 typedef void (*event_fn)(struct world *w, void *arg);
 
-/* What happened, summed over the seeds. */
+/* What happened, summed over the seeds. A long run fails unless all of it happened. */
 #define STATS(X)                                                                         \
-    X(pods) X(deleted) X(binds) X(joined) X(bound) X(applied) X(lost) X(refused)         \
-    X(duplicates) X(crashes) X(restarts) X(pauses) X(takeovers) X(relists)               \
-    X(compactions) X(wakeups) X(quiets) X(freezes) X(clocks_set) X(foreign)              \
-    X(forwarded) X(misdirected) X(cut_off)                                               \
-    X(edits)              /* of users */                                                 \
-    X(invalid)            /* bound pods with an invalid request */                       \
-    X(must_be_stale)      /* stale nodes, by an independent count */                     \
-    X(stale)              /* steps with a stale node */                                  \
-    X(forged) X(tampered) X(denied) /* of tenants: pods, edits, denials */               \
-    X(refused_by_plugin)  /* pods */                                                     \
-    X(listed)             /* entries of podLists */                                      \
-    X(evicted)            /* pods */                                                     \
-    X(budgets)            /* evictions refused by a PodDisruptionBudget */               \
-    X(reserved) X(reserved_bound) /* reservations made, and bound */                     \
-    X(yielded) X(expired) /* ... ended by a higher priority, and by their time limit */  \
-    X(gangs) X(gangs_bound) /* created; all members waited at Permit */                  \
-    X(gangs_reserved) X(gangs_rejected)
+    X(pods)                                                                              \
+    X(deleted)                                                                           \
+    X(binds) X(joined) X(bound) X(applied) X(lost) X(refused) X(duplicates) X(crashes)   \
+        X(restarts) X(pauses) X(takeovers) X(relists) X(compactions) X(wakeups)          \
+            X(quiets) X(freezes) X(clocks_set) X(foreign) X(forwarded) X(misdirected)    \
+                X(cut_off) X(edits)     /* of users */                                   \
+        X(invalid)                      /* bound pods with an invalid request */         \
+        X(must_be_stale)                /* stale nodes, by an independent count */       \
+        X(stale)                        /* steps with a stale node */                    \
+        X(forged) X(tampered) X(denied) /* of tenants: pods, edits, denials */           \
+        X(refused_by_plugin)            /* pods */                                       \
+        X(listed)                       /* entries of podLists */                        \
+        X(evicted)                      /* pods */                                       \
+        X(budgets)                      /* evictions refused by a PodDisruptionBudget */ \
+        X(reserved) X(reserved_bound)   /* reservations made, and bound */               \
+        X(yielded)                                                                       \
+            X(expired) /* ... ended by a higher priority, and by their time limit */     \
+        X(gangs) X(gangs_bound) /* created; all members waited at Permit */              \
+        X(gangs_reserved) X(gangs_rejected)
 
 struct stats {
 #define STAT(name) uint64_t name;
@@ -70,35 +74,177 @@ struct stats {
 #undef STAT
 };
 
+/* -- delivered.c: the state of nodes as delivered to a replica -- */
+
+/* A node. An Scv or a ConfigMap counts from its delivery until the next version, its deletion,
+ * or the end of a list that lacks it. */
+struct node_copy {
+    bool scv, list;             /* it exists */
+    uint64_t scv_run, list_run; /* the last list or watch that had it */
+    char scv_version[32];
+    bool damaged;
+    unsigned there, healthy, held, listed; /* bits of cards */
+    int64_t mib[CARDS];
+    struct holder { /* a pod that has cards through nvidia.com/gpu */
+        char pod[64];
+        int devices;
+    } holders[CARDS];
+    int n_holders;
+    bool lease;
+    bool stale; /* must be, by now; until a heartbeat arrives */
+    uint64_t lease_run;
+    char renewed[40];
+    int64_t renewed_ms; /* when that was delivered */
+};
+
+/* The heartbeats of all nodes. */
+struct heartbeats {
+    bool watched, broken;
+    int64_t asked_ms;  /* when the list or watch was requested */
+    int64_t since_ms;  /* no failure since then */
+    int64_t steady_ms; /* no pause of the watch since then */
+    int64_t came_ms;   /* last event of the watch; 0: none since it failed */
+    int64_t last_ms;   /* last event of a watch, or end of a list */
+    int64_t new_ms;    /* last renewal of any node */
+    bool decides;      /* the last list */
+};
+
+struct delivered {
+    uint64_t runs[CORE_KINDS]; /* of the current list or watch */
+    struct node_copy nodes[NODES];
+    struct heartbeats heartbeats;
+};
+
+/* A list or watch is requested: deliveries of the previous one no longer count. */
+void delivered_asked(struct delivered *d, const struct core_output *o, int64_t now_ms);
+/* Records an input before its delivery. False: not of the current list or watch. */
+bool delivered_take(struct delivered *d, const struct core_input *in, int64_t now_ms);
+/* After the delivery: marks the nodes that must be stale by now. */
+void delivered_check_heartbeats(struct delivered *d, const struct core_input *in);
+/* Number of cards in the Scv; 0: also without an Scv. */
+int delivered_cards(const struct node_copy *n);
+int64_t delivered_mib(const struct node_copy *n, int card); /* -1: no such card */
+/* Bits of the available cards: healthy, in no ConfigMap, in no podList. */
+unsigned delivered_available(const struct node_copy *n);
+/* resourceVersion of the Scv; NULL: none. */
+const char *delivered_scv(const struct node_copy *n);
+
+/* -- replica.c: an extender process -- */
+
+/* The list or watch of one kind. */
+struct line {
+    struct apisync feed;
+    bool fed;
+    uint64_t conn; /* counts connections: messages of an old one are dropped */
+    struct api_watch *watch;
+    struct buf waiting; /* undelivered bytes of the watch */
+    int64_t last_ms;    /* bytes of a connection keep their order */
+    bool pumping;
+};
+
+/* A reservation, as witness.c has seen it. */
+struct reserved {
+    char uid[64];
+    char name[64]; /* as the log has it */
+    int64_t priority;
+    int node, n;
+    int card[CARDS];
+    int64_t mib[CARDS]; /* of each card; 0: all of it */
+    int64_t made_ms;    /* by the replica's clock */
+    bool in_gang;
+};
+
+struct replica {
+    struct world *world;
+    int id;
+    bool alive;
+    uint64_t epoch; /* counts starts: messages for an earlier start are dropped */
+    struct delivered delivered;
+    int64_t paused_until, watches_stall_until, lease_trouble_until;
+    int64_t cut_until; /* no connection between its machine and the API server */
+    int64_t behind_ms; /* its monotonic clock stopped for so long */
+    int64_t wall_off_ms;
+    int64_t last_gasp_ms; /* the next write of the lease gets through, and then for so
+                             long none; its answer comes late */
+    bool stopping;
+    int64_t next_tick;
+    struct core *core;
+    struct line lines[CORE_KINDS];
+    bool was_leader;
+    bool evicts; /* an eviction without an answer */
+    struct preemption *preemptions;
+    struct reserved *reserved; /* before the current step */
+    size_t n_reserved;
+};
+
+void replica_free(struct replica *r);
+void replica_boot(struct world *w, struct replica *r);
+void replica_crash(struct world *w, struct replica *r);
+void replica_pause(struct world *w, struct replica *r, int64_t ms);
+/* Like pause, but the monotonic clock stops too: the host froze the virtual machine. The
+ * wall clock is right when it continues. */
+void replica_freeze(struct world *w, struct replica *r, int64_t ms);
+/* A clean stop, then a new start. */
+void replica_restart(struct world *w, struct replica *r);
+/* For at least `ms`: no connection between its machine and the API server; the other
+ * replicas and kube-scheduler reach it. */
+void replica_cut_off(struct world *w, struct replica *r, int64_t ms);
+bool replica_up(const struct world *w, const struct replica *r); /* running, not paused */
+/* Are all its watches open and up to date? */
+bool replica_watches_all(const struct world *w, const struct replica *r);
+void replica_input(struct world *w, struct replica *r, const struct core_input *in);
+struct step_time replica_time(const struct world *w, const struct replica *r);
+void replica_cut_watches(struct world *w, struct replica *r);
+/* The API objects have changed: watches have events to deliver. */
+void replica_api_changed(struct world *w, struct replica *r);
+const struct ledger_node *replica_node(const struct replica *r, int node);
+const struct ledger_pod *replica_pod(const struct replica *r, const char *uid);
+/* May it bind and reserve now? */
+bool replica_leads(const struct world *w, const struct replica *r);
+
+/* -- the world (world.c) -- */
+
 struct world {
     uint64_t seed;
     struct rng rng, plain_rng;
     int64_t now_ms; /* monotonic; wall time is base + now */
-    uint64_t steps, max_steps, seq;
+    uint64_t steps, seq;
     struct event *heap;
     size_t n_events, events_cap;
     struct api *api;
     struct weather weather;
-    struct replica *replicas[REPLICAS];
+    struct replica replicas[REPLICAS];
     int n_replicas;
-    struct scheduler *scheduler;
-    struct oracle *oracle;
-    struct kubelets *kubelets;
-    struct evictions *evictions;
     bool outsiders; /* outsiders bind pods */
     bool decides;   /* filter decides and reserves */
     bool gangs;     /* some pods are members of gangs */
-    struct permit *permit;
-    bool tenants;                            /* a hostile tenant is at work */
-    bool policy;                             /* the admission policy is on */
-    bool preempts;                           /* layout preemption is on */
-    int64_t hangs_until;                     /* scv-agent of n1 is suspended */
-    int64_t agents_cut_until;                /* scv-agents do not reach the API server */
+    bool tenants;   /* a hostile tenant is at work */
+    bool policy;    /* the admission policy is on */
+    bool preempts;  /* layout preemption is on */
+
+    struct ask *asks; /* of kube-scheduler, without an answer */
+    uint64_t last_token;
+    int64_t last_news_ms;   /* of the last bind or attempt */
+    struct waiting *permit; /* members of gangs that wait */
+    int reserved_node;      /* the last answer to CORE_RESERVE; -1: none */
     int64_t apart_until[REPLICAS][REPLICAS]; /* no forwarding between the two */
+
+    int64_t silent_until[NODES]; /* no podList from its scv-agent */
+    struct kubelet_list *lists;  /* podLists of all versions of Scvs */
+    size_t n_lists, lists_cap;
+    int64_t hangs_until;      /* scv-agent of n1 is suspended */
+    int64_t agents_cut_until; /* scv-agents do not reach the API server */
+
+    struct api_watch *pod_watch; /* of the oracle */
+    struct oracle_pod *pods;
+    unsigned listed[NODES]; /* held by the podList of the Scv written last */
+    bool unhealthy[NODES][CARDS], shrunk[NODES][CARDS];
+    const char *binding; /* UID of the pod whose Binding is being applied */
+    struct kept *kept;   /* cards that the replica keeps, before its step */
+    size_t n_kept, kept_cap;
+
     bool quiet;
     int64_t quiet_since_ms;
-    int reserved_node;   /* the last answer to CORE_RESERVE; -1: none */
-    const char *binding; /* UID of the pod whose Binding is being applied */
     struct stats stats;
     char *trace[TRACE_LINES];
     size_t traced;
@@ -106,10 +252,15 @@ struct world {
     bool failed;
 };
 
-/* world.c */
+#define EACH_REPLICA(w, r)                                                               \
+    for (struct replica *r = (w)->replicas; r < (w)->replicas + (w)->n_replicas; r++)
+#define EACH_POD(w, p) for (struct oracle_pod *p = (w)->pods; p; p = p->next)
+
 #define WALL_BASE_MS 1700000000000
 int64_t wall_ms(const struct world *w);
-bool chance(struct world *w, int per_mille);
+bool chance(struct world *w, int per_mille); /* false at rest */
+int any(struct world *w, uint64_t n);        /* of 0 .. n-1 */
+#define ONE_OF(w, array) ((array)[any((w), ARRAY_LEN(array))])
 int64_t between(struct world *w, int64_t lo, int64_t hi); /* inclusive */
 /* Calls fn(w, arg) at that time; fn takes arg. At the end of the run: drop(arg). */
 void at(struct world *w, int64_t when_ms, event_fn fn, void *arg, void (*drop)(void *));
@@ -128,71 +279,22 @@ unsigned api_reply_of(struct world *w, const char *method, const char *path,
 json_t *api_get(struct world *w, const char *path_fmt, ...)
     __attribute__((format(printf, 2, 3)));
 #define POD_PATH "/api/v1/namespaces/default/pods/"
-/* Runs one seed. True: no invariant was violated. */
-bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
-               struct stats *stats);
 
-/* replica.c */
-struct replica *replica_new(struct world *w, int id);
-void replica_free(struct replica *r);
-void replica_boot(struct world *w, struct replica *r);
-void replica_crash(struct world *w, struct replica *r);
-void replica_pause(struct world *w, struct replica *r, int64_t ms);
-/* Like pause, but the monotonic clock stops too: the host froze the virtual machine. The
- * wall clock is right when it continues. */
-void replica_freeze(struct world *w, struct replica *r, int64_t ms);
-/* Sets its wall clock. */
-void replica_set_clock(struct world *w, struct replica *r);
-/* A clean stop, then a new start. */
-void replica_restart(struct world *w, struct replica *r);
-/* For `ms`: its watches deliver nothing, or its lease calls fail. */
-void replica_stall_watches(struct world *w, struct replica *r, int64_t ms);
-void replica_fail_lease(struct world *w, struct replica *r, int64_t ms);
-/* For at least `ms`: no connection between its machine and the API server; the other
- * replicas and kube-scheduler reach it. */
-void replica_cut_off(struct world *w, struct replica *r, int64_t ms);
-bool replica_up(const struct world *w, const struct replica *r); /* running, not paused */
-/* Are all its watches open and up to date? */
-bool replica_watches_all(const struct world *w, const struct replica *r);
-int replica_id(const struct replica *r);
-/* The number of the replica with that address; -1: none. */
-int replica_at(struct span address);
-bool replica_alive(const struct replica *r);
-const struct core *replica_core(const struct replica *r);
-const struct delivered *replica_delivered(const struct replica *r);
-void replica_input(struct world *w, struct replica *r, const struct core_input *in);
-struct step_time replica_time(const struct world *w, const struct replica *r);
-void replica_cut_watches(struct world *w, struct replica *r);
-/* The API objects have changed: watches have events to deliver. */
-void replica_api_changed(struct world *w, struct replica *r);
+/* -- scheduler.c: a model of kube-scheduler, with Permit plugins for gangs -- */
 
-/* scheduler.c: a model of kube-scheduler */
-struct scheduler *scheduler_new(void);
-void scheduler_free(struct scheduler *s);
 void scheduler_start(struct world *w);
-/* A replica replies to a bind. */
-void scheduler_reply(struct world *w, uint64_t token, enum err_code code,
-                     const char *text);
+void scheduler_free(struct world *w);
+/* A replica replies to a bind, or to CORE_RESERVE. */
+void scheduler_reply(struct world *w, const struct core_output *o);
 bool scheduler_idle(const struct world *w);
 /* The pod of a bind without an answer; NULL: it was answered. */
 const char *scheduler_uid(const struct world *w, uint64_t token);
-void scheduler_bind(struct world *w, const struct oracle_pod *p, int node);
 /* Is a bind of the pod without an answer? */
 bool scheduler_binds(const struct world *w, const char *uid);
-void scheduler_forget_backoff(struct world *w);
-/* One scheduling cycle of the pod, if it is pending. */
-void scheduler_try(struct world *w, const struct oracle_pod *p);
-
-/* gangs.c: Permit plugins, and the checks of gangs */
-struct permit *permit_new(void);
-void permit_free(struct permit *p);
 /* Is this the name of a member of a gang? */
 bool gangs_has(const char *name);
-/* Filter gave the member a node. The member waits, or all members are bound. */
-void permit_add(struct world *w, const struct oracle_pod *p, int node);
-/* The pod that has waited shortest; NULL: none. */
+/* The pod that has waited shortest at Permit; NULL: none. */
 struct oracle_pod *permit_first(struct world *w);
-bool permit_waits(const struct world *w, const char *uid);
 /* kube-scheduler restarts soon: members that wait then are tried again. */
 void permit_restart(struct world *w);
 /* After a step of a replica: a gang has reservations for all its members, or for none. */
@@ -201,60 +303,54 @@ void gangs_check(struct world *w, const struct replica *r, const struct core_inp
 /* At rest: may the pod be pending although it fits, because of another member? */
 bool gangs_may_wait(const struct world *w, const struct oracle_pod *p);
 
-/* decide.c: filters that decide, with their network */
-/* The number of the node that filter answers; -1: none. `asked`: the replica that
- * kube-scheduler calls. */
-int decide_node(struct world *w, struct replica *asked, const struct pod *pod);
-/* The replica's answer to CORE_RESERVE. */
-void decide_reserved(struct world *w, const char *node);
+/* -- users.c: users, scv-agents and failures -- */
 
-/* witness_reserve.c: checks the reservations of a replica, independently of the ledger's
- * free memory */
-struct reserved {
-    char uid[64];
-    char name[64]; /* as the log has it */
-    int64_t priority;
-    int node, n;
-    int card[8];
-    int64_t mib[8];  /* of each card; 0: all of it */
-    int64_t made_ms; /* by the replica's clock */
-    bool in_gang;
-};
-struct witness_reserved {
-    struct reserved *items;
-    size_t n, cap;
-};
-void witness_reserved_fini(struct witness_reserved *list);
-/* After each step of a replica. `seen`: its reservations before the step; replaced by those
- * after it. */
-void witness_reserve(struct world *w, const struct replica *r,
-                     struct witness_reserved *seen, const struct core_input *in,
-                     const struct step_outputs *out);
-/* Does the list have the pod on that node? */
-bool witness_reserved_has(const struct witness_reserved *seen, const char *uid, int node);
-/* MiB of the card, of this size, that is reserved for other pods of that priority or a
- * higher one. */
-int64_t witness_reserved_mib(const struct witness_reserved *seen, const char *uid,
-                             int64_t priority, int node, int card, int64_t size);
-/* Before the current step. */
-const struct witness_reserved *replica_reserved(const struct replica *r);
-
-/* users.c: users and failures */
 void users_start(struct world *w);
 /* scv-agent writes the Scv of the node. */
 void put_scv(struct world *w, int node, bool create);
+/* A member of `labels` or `annotations` that makes most requests invalid; *in_labels says
+ * of which. */
+const char *flaw_pick(struct world *w, bool *in_labels);
+/* A user edits the labels or annotations of this pod, within half a second. */
+void flaws_edit_soon(struct world *w, const char *uid);
+/* The heartbeats of nodes, and their checks: after each step of a replica, and at rest. */
+void agents_start(struct world *w);
+void agents_check(struct world *w, const struct replica *r);
 
-/* tenants.c: a hostile tenant */
+/* -- tenants.c: a hostile tenant, and the admission policy -- */
+
+/* The annotations of a promise. ALIYUN_COM_GPU_MEM_ASSIGNED changes its value. */
+enum {
+    KEY_IDX,
+    KEY_ALLOCATION,
+    KEY_UUID,
+    KEY_MEMORY,
+    KEY_DEV,
+    KEY_POD,
+    KEY_ASSIGNED,
+    KEY_TIME,
+    PROMISE_KEYS
+};
+extern const char *const promise_keys[PROMISE_KEYS];
 void tenants_act(struct world *w);
-
-/* policy.c: requests of a namespace's user, through the admission policy. The status; 403:
- * denied. */
+/* Requests of a namespace's user, through the admission policy. The status; 403: denied. */
 unsigned policy_create(struct world *w, const char *body);
 unsigned policy_patch(struct world *w, const char *name, const char *body);
 
-/* kubelet.c: what containers hold, and the podLists that show it */
-struct kubelets *kubelets_new(void);
-void kubelets_free(struct kubelets *k);
+/* -- outsiders.c: programs that bind pods without the extender, and pods without GPU -- */
+
+/* Annotations, copied from the manifest of a previous pod: they are no promise. */
+extern const char old_promise[];
+void outsiders_act(struct world *w);
+/* A program binds the pod, with these annotations or NULL. */
+void outsiders_bind(struct world *w, const char *name, int node, const char *annotations);
+bool plain_is(json_t *pod); /* a pod without GPU, in kube-system */
+/* Compares the sums of each node. */
+void plain_settled(struct world *w);
+
+/* -- kubelet.c: what containers hold, and the podLists that show it -- */
+
+void kubelet_free(struct world *w);
 /* The pod starts and gets its cards. False: the device plugin rejects it. */
 bool kubelet_starts(struct world *w, struct oracle_pod *p);
 /* Does the node's Scv have a podList now? */
@@ -273,214 +369,183 @@ enum kubelet_view {
 enum kubelet_view kubelet_shows(const struct world *w, const char *version, int node,
                                 const struct oracle_pod *p, int card, int64_t *mib);
 
-/* flaws.c: invalid specs, labels and annotations */
-/* A member of `labels` or `annotations` that makes most requests invalid; *in_labels says
- * of which. */
-const char *flaw_pick(struct world *w, bool *in_labels);
-/* A user edits the labels or annotations of a pod, pending or bound. */
-void flaws_edit(struct world *w);
-/* The same of this pod, within half a second. */
-void flaws_edit_soon(struct world *w, const char *uid);
+/* -- oracle.c: the independent judge of the API objects -- */
 
-/* agents.c: heartbeats of nodes */
-void agents_start(struct world *w);
-/* Checks after each step of a replica; and at rest. */
-void agents_check(struct world *w, const struct replica *r);
-void agents_settled(struct world *w, const struct replica *r);
-
-/* outsiders.c: programs that bind pods without the extender */
-void outsiders_act(struct world *w);
-
-/* plain.c: pods without GPU, in kube-system */
-bool plain_is(json_t *meta);
-void plain_act(struct world *w);
-void plain_settled(struct world *w); /* compares the sums of each node */
-
-/* delivered.c: the state of nodes as delivered to a replica */
-struct delivered *delivered_new(void);
-void delivered_free(struct delivered *h);
-void delivered_forget(struct delivered *h); /* after a restart */
-/* A list or watch is requested: deliveries of the previous one no longer count. */
-void delivered_asked(struct delivered *h, const struct core_output *o, int64_t now_ms);
-/* Records an input before its delivery. False: not of the current list or watch. */
-bool delivered_take(struct delivered *h, const struct core_input *in, int64_t now_ms);
-/* After the delivery: marks the nodes that must be stale by now. They stay stale until a
- * heartbeat arrives. */
-void delivered_check_heartbeats(struct delivered *h, const struct core_input *in);
-bool delivered_stale(const struct delivered *h, int node);
-/* Number of cards in its Scv; 0: also without an Scv. */
-int delivered_cards(const struct delivered *h, int node);
-int64_t delivered_mib(const struct delivered *h, int node,
-                      int card); /* -1: no such card */
-/* Bits of the available cards: healthy, in no ConfigMap, in no podList. */
-unsigned delivered_available(const struct delivered *h, int node);
-/* resourceVersion of its Scv; NULL: none. */
-const char *delivered_scv(const struct delivered *h, int node);
-/* Number of devices of the pod in the podList. */
-int delivered_devices(const struct delivered *h, int node, struct span pod);
-
-/* witness.c: checks a Binding that a replica sends */
-void witness_bind(struct world *w, const struct replica *r, const struct core_output *o);
-/* After each step: does its ledger match the latest deliveries? */
-void witness_check(struct world *w, const struct replica *r);
-
-/* evictions.c: checks layout preemption */
-struct evictions *evictions_new(void);
-void evictions_free(struct evictions *e);
-/* kube-scheduler found no node for the pod: the leaders learn the candidate nodes. */
-void evictions_rejected(struct world *w, struct replica *r, const struct pod *pod);
-/* Before a replica sends a nomination or an eviction; and when that is answered. */
-void evictions_sent(struct world *w, const struct replica *r,
-                    const struct core_output *o);
-void evictions_answered(struct world *w, const struct replica *r,
-                        const struct core_output *o, const struct core_input *answer);
-/* A replica has crashed: its memory of evictions is lost. */
-void evictions_forget(struct world *w, int replica);
-/* Before each step of a replica. */
-void evictions_before(struct world *w, const struct replica *r);
-/* The replica promised the pod a card: it must not have been kept for another pod. */
-void evictions_check_kept(struct world *w, int node, const struct ledger_pod *pod,
-                          const struct card *card);
-/* MiB of the card that were kept for other pods of at least this priority. */
-int64_t evictions_kept_mib(const struct world *w, int node, const struct ledger_pod *pod,
-                           const struct card *card);
-/* Were cards of the node kept before the step, or are pods nominated to it now? */
-bool evictions_nominated(const struct world *w, const struct ledger_node *node);
-/* Does no replica keep cards for a pending pod? */
-bool evictions_idle(const struct world *w);
-
-/* ask.c: requests of pods */
-/* The request of a pod before its labels or annotations were edited. */
+/* A request. No padding, so that two are equal if their bytes are. */
 struct oracle_ask {
-    int64_t units, mib, least;
-    int cards, clock;
-    char *models;
-    bool whole, invalid, nothing;
-    struct oracle_ask *next;
+    int64_t units; /* per card; whole cards: 0 */
+    int64_t mib;   /* per card, exactly */
+    int64_t least; /* minimum MiB of each whole card */
+    int32_t cards; /* nvidia.com/gpu: 0 */
+    int32_t clock; /* minimum */
+    bool whole;
+    bool invalid;    /* only other programs may bind it; it counts for its raw limits */
+    bool nothing;    /* it requests nothing */
+    char models[61]; /* comma-separated; "": any */
 };
 
-const char *ask_text(json_t *object, const char *a, const char *b); /* object.a.b */
-/* Reads the current request. Until the pod is bound, older versions are kept, because a
- * replica may bind by one of them; a promise of the extender never changes. */
-void ask_update(struct oracle_pod *p, bool known, json_t *meta, json_t *spec);
-/* Makes an older version the request. */
-void ask_take(struct oracle_pod *p, const struct oracle_ask *a);
-void ask_fini(struct oracle_pod *p);
-
-/* oracle.c */
-struct oracle_card {
-    int64_t mib;
-    bool healthy, listed;
-};
-struct oracle *oracle_new(struct world *w);
-void oracle_free(struct oracle *o);
-int oracle_cards(int node); /* how many cards the node has */
-const char *oracle_model(int node, int card);
-int oracle_clock(int node, int card);
-/* Size in its Scv: less than the true size while it is shrunk. */
-int64_t oracle_card_mib(const struct oracle *o, int node, int card);
-void oracle_shrink(struct oracle *o, int node, int card, bool shrunk);
-bool oracle_is_shrunk(const struct oracle *o, int node, int card);
-void oracle_set_health(struct oracle *o, int node, int card, bool healthy);
-bool oracle_health(const struct oracle *o, int node, int card);
-/* Processes all pod changes since the last call. */
-void oracle_update(struct world *w);
-/* At rest: every ledger must match the API objects, and every pod that fits must be bound. */
-void oracle_settled(struct world *w);
 /* A pod, by the oracle's own reading. */
 struct oracle_pod {
     char *uid, *name, *node;
-    int64_t units; /* per card; whole cards: 0 */
-    int64_t mib;   /* per card, exactly */
-    int cards;     /* nvidia.com/gpu: 0 */
+    /* Until the pod is bound, older versions are kept, because a replica may bind by one of
+     * them; a promise of the extender never changes. */
+    struct oracle_ask ask, *older; /* the newest is the last */
+    size_t n_older, older_cap;
     int devices;   /* of nvidia.com/gpu */
     unsigned held; /* bits of the cards that the kubelet allocated for those */
-    char *models;  /* comma-separated; NULL: any */
-    int clock;     /* minimum */
-    int64_t least; /* minimum MiB of each whole card */
-    int card[8];
-    int n_cards;          /* promised */
-    bool foreign;         /* bound by another program: on any number of cards, or none */
-    char *promise;        /* the annotations with which it was bound */
-    bool tampered;        /* they have changed since */
-    bool odd;             /* they do not name their cards clearly */
-    bool complete;        /* all keys were present once, as of a request by labels */
-    bool strange;         /* they named a UUID once that the node lacks */
-    unsigned known_by;    /* bits of the replicas that know that it is bound, */
-    unsigned sure_by;     /* that know its promise as it was bound, */
-    unsigned doubted_by;  /* that learned another promise from a GET, */
-    unsigned carded_by;   /* and that saw it with a card, true or not */
-    bool started;         /* its containers run */
-    unsigned given;       /* bits of the cards that they hold */
-    int64_t given_mib[8]; /* 0: the whole card */
-    bool shown;           /* the last podList had its nvidia.com/gpu */
-    bool whole, over, deleting;
+    int card[CARDS];
+    int n_cards;    /* promised */
+    bool foreign;   /* bound by another program: on any number of cards, or none */
+    char *promise;  /* the annotations with which it was bound */
+    bool tampered;  /* they have changed since */
+    bool odd;       /* they do not name their cards clearly */
+    bool complete;  /* all keys were present once, as of a request by labels */
+    bool strange;   /* they named a UUID once that the node lacks */
+    bool started;   /* its containers run */
+    unsigned given; /* bits of the cards that they hold */
+    int64_t given_mib[CARDS]; /* 0: the whole card */
+    bool shown;               /* the last podList had its nvidia.com/gpu */
+    bool over, deleting;
     int64_t priority;
     bool never_preempts, daemon;
     /* The raw limits, by the oracle's own arithmetic; they never change. */
     int64_t raw_mem, raw_cards, raw_core;
-    bool invalid; /* only other programs may bind it; it counts for its raw limits */
     bool labeled; /* no limits: requests by labels, now or before */
-    bool nothing; /* it requests nothing */
     bool edited;  /* its labels or annotations have changed since it was created */
     char resource_version[32];
-    unsigned kept[REPLICAS]; /* cards of the last podList that each replica got */
-    int version;             /* of its request: rises with every change */
-    int delivered[REPLICAS]; /* the version that each replica got last */
-    struct oracle_ask *asks; /* older requests, newest first */
+    int version; /* of its request: rises with every change */
+    /* What each replica knows. */
+    struct oracle_view {
+        bool known;    /* that it is bound, */
+        bool sure;     /* its promise as it was bound, */
+        bool doubted;  /* another promise, from a GET, */
+        bool carded;   /* and a card, true or not */
+        unsigned kept; /* cards of the last podList that it got */
+        int delivered; /* the version of the request that it got last */
+    } of[REPLICAS];
     struct oracle_pod *next;
 };
-/* Does the pod request memory or cards of ours by its limits? */
-static inline bool oracle_limited(const struct oracle_pod *p)
-{
-    return p->raw_mem || p->raw_cards;
-}
+
+void oracle_start(struct world *w);
+void oracle_free(struct world *w);
+int oracle_index(const char *node); /* -1: unknown name, or NULL */
+int oracle_cards(int node);         /* how many cards the node has */
+const char *oracle_model(int node, int card);
+int oracle_clock(int node, int card);
+/* Size in its Scv: less than the true size while it is shrunk. */
+int64_t oracle_card_mib(const struct world *w, int node, int card);
+/* Processes all pod changes since the last call. */
+void oracle_update(struct world *w);
+struct oracle_pod *oracle_find(const struct world *w, const char *uid);
+/* One at random; NULL: none. */
 struct oracle_pod *oracle_pick(struct world *w, bool bound);
-struct oracle_pod *oracle_first(const struct world *w);
+bool oracle_pending(const struct oracle_pod *p);
+/* Does the pod request memory or cards of ours by its limits? */
+bool oracle_limited(const struct oracle_pod *p);
+/* Is its request unknown: its labels changed after another program bound it? */
+bool oracle_is_vague(const struct oracle_pod *p);
+/* Does the card have the model, clock and size that the pod requests? */
+bool oracle_card_matches(const struct oracle_pod *p, int node, int card);
+/* MiB that the pod holds on each of its cards. */
+int64_t oracle_pod_mib(const struct oracle_pod *p);
 /* MiB that the pod holds of the card; 0: all of it; -1: nothing. */
 int64_t oracle_holds(const struct oracle_pod *p, int node, int card);
-/* MiB that bound pods leave free on a card; negative if outsiders overcommit it.
- * *untouched (may be NULL): no pod is on it. */
-int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouched);
-/* Percent of the card's compute that bound pods leave free; negative as above. */
-int oracle_free_core(const struct oracle *o, int node, int card);
-/* A pod was delivered to a replica; a restarted replica has got nothing yet. */
-void oracle_delivered(struct world *w, int replica, const struct pod *pod);
-/* The API server answers a Binding of the replica with success. */
-void oracle_bind_answered(struct world *w, int replica, const char *uid);
-/* A bind of the replica has failed; NULL: of a pod that is not known any more. */
-void oracle_bind_failed(struct world *w, const struct replica *r, const char *uid);
-/* The replica got Scvs, or a list without some. */
-void oracle_scvs_delivered(struct world *w, int replica);
-/* A GET shows the pod to the replica, maybe before its watch does. */
-void oracle_answered(struct world *w, int replica, const struct pod *pod);
-void oracle_restarted(struct world *w, int replica);
-/* A replica promises the pod a card of `mib` MiB: must fit beside all pods that it must
- * know. */
-void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod, int node,
-                     int card, int64_t mib);
-/* Has the pod only labels, and was it bound without any card? It counts nowhere. */
-bool oracle_has_no_card(const struct world *w, struct span uid);
-/* MiB of the card that the replica must count for the bound pod; 0: all of it; -1:
- * nothing. */
-int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p, int replica,
-                          int node, int card);
-/* What the bound pods that the replica knows hold of the card. */
+/* What pods hold of a card. */
 struct oracle_sum {
     int64_t mib;
     int core;          /* percent of the compute */
     int whole, shared; /* number of pods */
 };
-struct oracle_sum oracle_known_sum(const struct world *w, int replica, int node,
-                                   int card);
-int oracle_index(const char *node); /* -1: unknown name */
+void oracle_add(struct oracle_sum *sum, const struct oracle_pod *p, int64_t mib);
+/* Of all bound pods; outsiders can overcommit it. */
+struct oracle_sum oracle_sum(const struct world *w, int node, int card);
+/* Does the pod fit on the card, beside all bound pods? */
+bool oracle_fits(const struct world *w, const struct oracle_pod *p, int node, int card);
+/* A replica promises the pod a card of `mib` MiB: must fit beside all pods that it must
+ * know. */
+void oracle_promised(struct world *w, const struct replica *r,
+                     const struct ledger_pod *pod, int node, int card, int64_t mib);
 /* Like oracle_promised, for a pod that gets cards from NVIDIA's device plugin. */
-void oracle_sent(struct world *w, int replica, const char *uid, const char *node);
+void oracle_sent(struct world *w, const struct replica *r, const char *uid,
+                 const char *node);
+/* Cards that match and are free, less those that the kubelet has not allocated yet. By what
+ * was delivered to the replica; NULL: by the API objects. */
+int oracle_devices_left(const struct world *w, const struct oracle_pod *asking, int node,
+                        const struct replica *r);
 /* The kubelet allocates the devices of the pod. False: not enough. */
 bool oracle_allocate(struct world *w, struct oracle_pod *p);
-/* Bits of the cards in the podList of the Scv; and updates it. */
-unsigned oracle_pod_list(const struct oracle *o, int node);
-void oracle_update_pod_list(struct oracle *o, int node, bool published);
-int oracle_node(const struct oracle_pod *p); /* -1: none */
-size_t oracle_pending(const struct world *w);
-struct oracle_pod *oracle_find(const struct world *w, const char *uid);
+/* The Scv of the node is written, with a podList or without. */
+void oracle_update_pod_list(struct world *w, int node, bool published);
+/* The annotation of a promise. NULL: none. */
+const char *oracle_note(json_t *pod, int key);
+/* The cards and amounts that annotations name. */
+struct oracle_notes {
+    int n, card[CARDS];   /* in the order of the indexes */
+    bool exact;           /* the indexes are cards of the node, each once */
+    bool allocated;       /* there is an allocation */
+    bool valid;           /* ... or none: of whole numbers */
+    unsigned bits;        /* of the cards in it */
+    int64_t units[CARDS]; /* of each card in it */
+};
+struct oracle_notes oracle_notes(json_t *pod, int node);
+
+/* -- oracle_replica.c: the judge of what replicas know -- */
+
+/* A pod was bound, or its annotations may have changed since. */
+void truth_bound(struct oracle_pod *p, json_t *pod);
+void truth_changed(struct world *w, struct oracle_pod *p, json_t *pod);
+/* A pod was delivered to a replica; a restarted replica has got nothing yet. */
+void oracle_delivered(struct world *w, const struct replica *r, const struct pod *pod);
+void oracle_restarted(struct world *w, const struct replica *r);
+/* The replica got Scvs, or a list without some. */
+void oracle_scvs_delivered(struct world *w, const struct replica *r);
+/* A GET shows the pod to the replica, maybe before its watch does. */
+void oracle_answered(struct world *w, const struct replica *r, const struct pod *pod);
+/* The API server answers a Binding of the replica with success. */
+void oracle_bind_answered(struct world *w, const struct replica *r, const char *uid);
+/* A bind of the replica has failed; NULL: of a pod that is not known any more. */
+void oracle_bind_failed(struct world *w, const struct replica *r, const char *uid);
+/* MiB of the card that the replica must count for the bound pod; 0: all of it; -1:
+ * nothing. */
+int64_t oracle_must_count(const struct world *w, const struct oracle_pod *p,
+                          const struct replica *r, int node, int card);
+/* What the bound pods that the replica knows hold of the card. */
+struct oracle_sum oracle_known_sum(const struct world *w, const struct replica *r,
+                                   int node, int card);
+/* Has the pod only labels, and was it bound without any card? It counts nowhere. */
+bool oracle_has_no_card(const struct world *w, const char *uid);
+/* At rest: every ledger must match the API objects, and every pod that fits must be bound. */
+void oracle_settled(struct world *w);
+
+/* -- witness.c: checks a replica at each step -- */
+
+/* A Binding that it sends. */
+void witness_bind(struct world *w, const struct replica *r, const struct core_output *o);
+/* Does its ledger match the latest deliveries? */
+void witness_check(struct world *w, const struct replica *r);
+/* Its reservations; r->reserved becomes those after the step. */
+void witness_reserve(struct world *w, struct replica *r, const struct core_input *in,
+                     const struct step_outputs *out);
+
+/* -- evictions.c: checks layout preemption -- */
+
+/* kube-scheduler found no node for the pod: the leaders learn the candidate nodes. */
+void evictions_rejected(struct world *w, struct replica *r, const struct pod *pod);
+/* Before each step of a replica; before it sends a nomination or an eviction; and when that
+ * is answered. */
+void evictions_before(struct world *w, const struct replica *r);
+void evictions_sent(struct world *w, struct replica *r, const struct core_output *o);
+void evictions_answered(struct world *w, struct replica *r, const struct core_output *o,
+                        const struct core_input *answer);
+/* A replica has crashed: its memory of evictions is lost. */
+void evictions_forget(struct replica *r);
+/* The replica promised the pod a card: it must not have been kept for another pod. */
+void evictions_check_kept(struct world *w, int node, const struct ledger_pod *pod,
+                          const struct card *card);
+/* MiB of the card that were kept for other pods of at least this priority. */
+int64_t evictions_kept_mib(const struct world *w, int node, const char *uid,
+                           int64_t priority, const struct card *card);
+/* Were cards of the node kept before the step, or are pods nominated to it now? */
+bool evictions_nominated(const struct world *w, const struct ledger_node *node);
+/* Does no replica keep cards for a pending pod? */
+bool evictions_idle(struct world *w);

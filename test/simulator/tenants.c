@@ -9,22 +9,133 @@
  * A hostile tenant with the rights of a namespace's editor. He creates pods that claim
  * promises: without any request, or with a small one; copies the annotations of other
  * pods; and edits or removes the promises of bound pods at any time, also while no
- * extender runs. Where the admission policy is on (policy.c), it denies most of this.
+ * extender runs. Where the admission policy is on, it denies most of this.
  *
  * A pod without a request reaches a node by nodeName, or by the ordinary scheduler, which
  * does not ask the extender about such a pod.
  */
 
+const char *const promise_keys[PROMISE_KEYS] = {
+    "ALIYUN_COM_GPU_MEM_IDX",      "scheduler.framework.gpushare.allocation",
+    "gpushare/card-uuid",          "gpushare/card-memory",
+    "ALIYUN_COM_GPU_MEM_DEV",      "ALIYUN_COM_GPU_MEM_POD",
+    "ALIYUN_COM_GPU_MEM_ASSIGNED", "ALIYUN_COM_GPU_MEM_ASSUME_TIME",
+};
+
+/* -- the policy --
+ *
+ * A model of the ValidatingAdmissionPolicy on pods, in the worlds that have it: what a
+ * namespace's users may create and change. It compares the old and the new object, as the
+ * API server does. The accounts of the extender, of the device plugin, of the kubelet and
+ * of other schedulers do not pass through it.
+ */
+
+/* Labels, or annotations, that are part of a request. */
+static const char *const request_keys[] = {"scv/number", "scv/memory", "scv/clock",
+                                           "aliyun.com/gpu-count"};
+
+static bool differs(json_t *old, json_t *new, const char *map, const char *key)
+{
+    json_t *a = json_object_get(sim_jsonx_at(old, map), key);
+    json_t *b = json_object_get(sim_jsonx_at(new, map), key);
+    return a != b && !json_equal(a, b);
+}
+
+/* Does the pod request our resources, by limits or labels? */
+static bool requests(json_t *pod)
+{
+    static const char *const lists[] = {"spec.containers", "spec.initContainers"};
+    size_t i;
+    json_t *c;
+    for (size_t l = 0; l < ARRAY_LEN(lists); l++)
+        json_array_foreach(sim_jsonx_at(pod, lists[l]), i, c)
+        {
+            json_t *limits = sim_jsonx_at(c, "resources.limits");
+            if (json_object_get(limits, "aliyun.com/gpu-mem") ||
+                json_object_get(limits, "aliyun.com/gpu-count"))
+                return true;
+        }
+    for (i = 0; i < 3; i++)
+        if (differs(NULL, pod, "metadata.labels", request_keys[i]))
+            return true;
+    return false;
+}
+
+/* `old` is NULL for a create. */
+static bool is_denied(json_t *old, json_t *new)
+{
+    for (int i = 0; i < PROMISE_KEYS; i++)
+        if (differs(old, new, "metadata.annotations", promise_keys[i]))
+            return true;
+    if (!old) {
+        json_t *owner = json_array_get(sim_jsonx_at(new, "metadata.ownerReferences"), 0);
+        return sim_jsonx_at(new, "spec.nodeName") && requests(new) &&
+               strcmp(sim_jsonx_str(owner, "kind"), "DaemonSet") != 0;
+    }
+    if (!sim_jsonx_at(old, "spec.nodeName"))
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(request_keys); i++)
+        if (differs(old, new, "metadata.labels", request_keys[i]))
+            return true;
+    return differs(old, new, "metadata.annotations", "aliyun.com/gpu-count");
+}
+
+/* RFC 7386, for objects. */
+static void merge(json_t *into, json_t *patch)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(patch, key, value)
+    {
+        if (json_is_null(value))
+            json_object_del(into, key);
+        else if (json_is_object(value))
+            merge(sim_jsonx_make(into, key), value);
+        else
+            json_object_set(into, key, value);
+    }
+}
+
+unsigned policy_create(struct world *w, const char *body)
+{
+    cleanup_json_value json_t *pod = json_loads(body, 0, NULL);
+    if (w->policy && is_denied(NULL, pod)) {
+        w->stats.denied++;
+        return 403;
+    }
+    unsigned status = api_call(w, "POST", body, "/api/v1/namespaces/default/pods");
+    if (status != 201)
+        violated(w, "cannot create the pod: %u %s", status, body);
+    return status;
+}
+
+unsigned policy_patch(struct world *w, const char *name, const char *body)
+{
+    cleanup_json_value json_t *old = w->policy ? api_get(w, POD_PATH "%s", name) : NULL;
+    cleanup_json_value json_t *new = json_deep_copy(old);
+    cleanup_json_value json_t *patch = json_loads(body, 0, NULL);
+    if (old)
+        merge(new, patch);
+    if (old && is_denied(old, new)) {
+        w->stats.denied++;
+        return 403;
+    }
+    unsigned status = api_call(w, "PATCH", body, POD_PATH "%s", name);
+    if (status != 200)
+        violated(w, "cannot edit the pod: %u %s", status, body);
+    return status;
+}
+
+/* -- the tenant -- */
+
 static bool dice(struct world *w, uint64_t sides)
 {
-    return rng_below(&w->rng, sides) == 0;
+    return any(w, sides) == 0;
 }
 
 static void add_member(struct buf *b, const char *key, const char *value)
 {
-    if (b->n)
-        buf_addc(b, ',');
-    buf_printf(b, "\"%s\":", key);
+    buf_printf(b, "%s\"%s\":", b->n ? "," : "", key);
     if (value)
         buf_add_json(b, span_of(value));
     else
@@ -35,76 +146,54 @@ static void add_member(struct buf *b, const char *key, const char *value)
 static void invent(struct world *w, struct buf *b)
 {
     static const int units[] = {1, 8, 15, 16, 40, 999999};
-    int node = (int)rng_below(&w->rng, NODES), card = (int)rng_below(&w->rng, 4);
-    int n = units[rng_below(&w->rng, ARRAY_LEN(units))];
-    char text[64];
+    int node = any(w, NODES), card = any(w, 4), n = ONE_OF(w, units);
+    char amount[64], text[64];
     snprintf(text, sizeof text, "%d", card);
-    add_member(b, "ALIYUN_COM_GPU_MEM_IDX", text);
-    snprintf(text, sizeof text, "%d", n);
-    add_member(b, "ALIYUN_COM_GPU_MEM_POD", text);
-    add_member(b, "ALIYUN_COM_GPU_MEM_DEV", dice(w, 2) ? text : "16");
-    add_member(b, "ALIYUN_COM_GPU_MEM_ASSIGNED", dice(w, 2) ? "true" : "false");
-    add_member(b, "ALIYUN_COM_GPU_MEM_ASSUME_TIME", "1700000000000000000");
+    add_member(b, promise_keys[KEY_IDX], text);
+    snprintf(amount, sizeof amount, "%d", n);
+    add_member(b, promise_keys[KEY_POD], amount);
+    add_member(b, promise_keys[KEY_DEV], dice(w, 2) ? amount : "16");
+    add_member(b, promise_keys[KEY_ASSIGNED], dice(w, 2) ? "true" : "false");
+    add_member(b, promise_keys[KEY_TIME], "1700000000000000000");
     snprintf(text, sizeof text, "{\"0\":{\"%d\":%d}}", card, n);
     if (!dice(w, 3))
-        add_member(b, "scheduler.framework.gpushare.allocation", text);
+        add_member(b, promise_keys[KEY_ALLOCATION], text);
     snprintf(text, sizeof text, "GPU-%d-%d", node, card);
     if (dice(w, 2))
-        add_member(b, "gpushare/card-uuid", text);
+        add_member(b, promise_keys[KEY_UUID], text);
     if (dice(w, 2))
-        add_member(b, "gpushare/card-memory", dice(w, 2) ? "whole" : "16000");
+        add_member(b, promise_keys[KEY_MEMORY], dice(w, 2) ? "whole" : "16000");
 }
 
-/* The annotations of a pod that has a promise. */
-static void copy_promise(struct world *w, struct buf *b)
+/* The annotations of a pod that has a promise, or invented ones. */
+static void forge(struct world *w, struct buf *b)
 {
-    const struct oracle_pod *p = oracle_pick(w, true);
+    const struct oracle_pod *p = dice(w, 3) ? oracle_pick(w, true) : NULL;
+    cleanup_json_value json_t *pod = p ? api_get(w, POD_PATH "%s", p->name) : NULL;
     const char *key;
     json_t *value;
-    if (!p)
-        return;
-    json_t *pod = api_get(w, POD_PATH "%s", p->name);
-    json_object_foreach(json_object_get(json_object_get(pod, "metadata"), "annotations"),
-                        key, value)
+    json_object_foreach(sim_jsonx_at(pod, "metadata.annotations"), key, value)
     {
         if (strncmp(key, "nvidia-", 7) != 0 && strcmp(key, "gpushare/placement") != 0)
             add_member(b, key, json_string_value(value));
     }
-    json_decref(pod);
-}
-
-static void forge(struct world *w, struct buf *b)
-{
-    if (dice(w, 3))
-        copy_promise(w, b);
     if (!b->n)
         invent(w, b);
-}
-
-static void bind_by_another_scheduler(struct world *w, const char *name)
-{
-    char body[160];
-    snprintf(body, sizeof body,
-             "{\"metadata\":{\"name\":\"%s\"},\"target\":{\"kind\":\"Node\",\"name\":"
-             "\"n%d\"}}",
-             name, (int)rng_below(&w->rng, NODES));
-    unsigned status = api_call(w, "POST", body, POD_PATH "%s/binding", name);
-    trace(w, "tenant: another scheduler binds %s: %u", name, status);
 }
 
 static void create_forged(struct world *w)
 {
     cleanup_buf struct buf body = {0}, notes = {0};
-    char name[32];
+    cleanup_free char *name = NULL;
     bool asks = dice(w, 2), whole = asks && dice(w, 4), direct = dice(w, 2);
-    snprintf(name, sizeof name, "f%llu", (unsigned long long)++w->stats.pods);
+    name = xasprintf("f%llu", (unsigned long long)++w->stats.pods);
     forge(w, &notes);
     buf_printf(&body,
                "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
                "\"annotations\":{%s}},\"spec\":{",
                name, notes.p);
     if (direct)
-        buf_printf(&body, "\"nodeName\":\"n%d\",", (int)rng_below(&w->rng, NODES));
+        buf_printf(&body, "\"nodeName\":\"n%d\",", any(w, NODES));
     buf_adds(&body, "\"containers\":[{\"name\":\"c\",\"image\":\"i\"");
     if (asks)
         buf_printf(&body, ",\"resources\":{\"limits\":{\"%s\":\"%d\"}}",
@@ -114,40 +203,9 @@ static void create_forged(struct world *w)
     unsigned status = policy_create(w, body.p);
     trace(w, "tenant: create %s %s: %u: %s", name, asks ? "with limits" : "", status,
           notes.p);
-    if (status != 201 && !(w->policy && status == 403))
-        violated(w, "cannot create the pod: %u %s", status, body.p);
     w->stats.forged += status == 201;
     if (status == 201 && !direct && (!asks || dice(w, 2)))
-        bind_by_another_scheduler(w, name);
-}
-
-/* Removes some keys of a promise, or all. */
-static void add_removals(struct world *w, struct buf *b)
-{
-    static const char *const keys[] = {
-        "ALIYUN_COM_GPU_MEM_IDX",      "scheduler.framework.gpushare.allocation",
-        "gpushare/card-uuid",          "gpushare/card-memory",
-        "ALIYUN_COM_GPU_MEM_DEV",      "ALIYUN_COM_GPU_MEM_POD",
-        "ALIYUN_COM_GPU_MEM_ASSIGNED", "ALIYUN_COM_GPU_MEM_ASSUME_TIME",
-    };
-    bool all = dice(w, 2);
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (all || dice(w, 3))
-            add_member(b, keys[i], NULL);
-}
-
-/* Moves a promise to another card, all keys consistent. */
-static void add_move(struct world *w, struct buf *b, const struct oracle_pod *p)
-{
-    int node = oracle_node(p);
-    int card = (int)rng_below(&w->rng, (uint64_t)oracle_cards(node));
-    char text[64];
-    snprintf(text, sizeof text, "%d", card);
-    add_member(b, "ALIYUN_COM_GPU_MEM_IDX", text);
-    snprintf(text, sizeof text, "{\"0\":{\"%d\":%lld}}", card, (long long)p->raw_mem);
-    add_member(b, "scheduler.framework.gpushare.allocation", dice(w, 2) ? text : NULL);
-    snprintf(text, sizeof text, "GPU-%d-%d", node, card);
-    add_member(b, "gpushare/card-uuid", dice(w, 2) ? text : NULL);
+        outsiders_bind(w, name, any(w, NODES), NULL);
 }
 
 static void edit_promise(struct world *w)
@@ -157,25 +215,29 @@ static void edit_promise(struct world *w)
     if (!p)
         return;
     cleanup_free char *name = xstrdup(p->name);
-    switch (rng_below(&w->rng, 4)) {
-    case 0:
-        add_removals(w, &notes);
-        break;
-    case 1:
-        if (p->node)
-            add_move(w, &notes, p);
-        break;
-    default:
+    int kind = any(w, 4), node = oracle_index(p->node);
+    if (kind == 0) { /* removes some keys of a promise, or all */
+        bool all = dice(w, 2);
+        for (int i = 0; i < PROMISE_KEYS; i++)
+            if (all || dice(w, 3))
+                add_member(&notes, promise_keys[i], NULL);
+    } else if (kind == 1 && node >= 0) { /* moves it to another card, consistently */
+        int card = any(w, (uint64_t)oracle_cards(node));
+        char text[64];
+        snprintf(text, sizeof text, "%d", card);
+        add_member(&notes, promise_keys[KEY_IDX], text);
+        snprintf(text, sizeof text, "{\"0\":{\"%d\":%lld}}", card, (long long)p->raw_mem);
+        add_member(&notes, promise_keys[KEY_ALLOCATION], dice(w, 2) ? text : NULL);
+        snprintf(text, sizeof text, "GPU-%d-%d", node, card);
+        add_member(&notes, promise_keys[KEY_UUID], dice(w, 2) ? text : NULL);
+    } else if (kind > 1) {
         forge(w, &notes);
-        break;
     }
     if (!notes.n)
         return;
     buf_printf(&body, "{\"metadata\":{\"annotations\":{%s}}}", notes.p);
     unsigned status = policy_patch(w, name, body.p);
     trace(w, "tenant: edit the promise of %s: %u: %s", name, status, notes.p);
-    if (status != 200 && !(w->policy && status == 403))
-        violated(w, "cannot edit the pod: %u %s", status, body.p);
     w->stats.tampered += status == 200;
 }
 

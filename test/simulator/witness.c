@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "simulator/sim.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,46 +15,88 @@
  * objects at rest, and must agree that the pod fits.
  *
  * After each step the ledger must have the nodes as delivered, and count at least the pods
- * that were delivered.
+ * that were delivered. Only the leader has reservations: each was asked for by a filter, ends
+ * at its time limit, and has a pod that is not bound, deleted or promised cards. A pod of
+ * higher priority is not rejected because of weaker reservations, and no bind takes what is
+ * reserved for another pod: a list of them is taken after each step, so a bind is judged by
+ * those before it, whatever the step did to them.
  */
 
-/* The expected view of a node in a replica. */
-struct view {
-    const struct delivered *delivered;
-    const struct ledger_node *node;
-    int index;
-    unsigned in;                             /* bits of the available cards */
-    const struct witness_reserved *reserved; /* before the step */
+/* -- reservations of the list -- */
+
+struct reservations {
+    const struct reserved *items;
+    size_t n;
 };
 
-static int count(unsigned bits)
+static struct reservations before(const struct replica *r)
 {
-    return __builtin_popcount(bits);
+    return (struct reservations){r->reserved, r->n_reserved};
 }
+
+static const struct reserved *find(struct reservations list, const char *uid)
+{
+    for (size_t i = 0; i < list.n; i++)
+        if (!strcmp(list.items[i].uid, uid))
+            return &list.items[i];
+    return NULL;
+}
+
+static bool has_on(struct reservations list, const char *uid, int node)
+{
+    const struct reserved *at = find(list, uid);
+    return at && at->node == node;
+}
+
+/* MiB of the card that are reserved for other pods of that priority or a higher one. */
+static int64_t reserved_mib(struct reservations list, const char *uid, int64_t priority,
+                            int node, const struct card *card)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < list.n; i++) {
+        const struct reserved *at = &list.items[i];
+        if (at->node != node || at->priority < priority || !strcmp(at->uid, uid))
+            continue;
+        for (int k = 0; k < at->n; k++)
+            if (at->card[k] == card->index)
+                sum += at->mib[k] ? at->mib[k] : card->total_mib;
+    }
+    return sum;
+}
+
+/* -- a node as the replica must see it -- */
+
+struct view {
+    const struct replica *r;
+    const struct node_copy *delivered;
+    const struct ledger_node *node; /* NULL: unknown */
+    int index;
+    unsigned in; /* bits of the available cards */
+};
 
 /* If the kubelet needs all cards that are left for pods of nvidia.com/gpu that have none
  * yet, no card is available. */
 static struct view view_of(const struct replica *r, int index)
 {
-    char name[] = {'n', (char)('0' + index), 0};
-    const struct ledger *l = core_ledger(replica_core(r));
-    struct view v = {replica_delivered(r), ledger_node_find(l, span_of(name)), index, 0,
-                     replica_reserved(r)};
+    const struct node_copy *copy = &r->delivered.nodes[index];
+    struct view v = {r, copy, replica_node(r, index), index, delivered_available(copy)};
     int claimed = 0;
-    v.in = delivered_available(v.delivered, index);
     for (const struct ledger_pod *p = v.node ? v.node->pods : NULL; p; p = p->next) {
-        int asked = (int)request_devices(p->request);
-        int more = asked ? asked - delivered_devices(v.delivered, index, p->name) : 0;
+        int more = (int)request_devices(p->request);
+        for (int i = 0; more && i < copy->n_holders; i++)
+            more -= span_eq(span_of(copy->holders[i].pod), p->name)
+                        ? copy->holders[i].devices
+                        : 0;
         claimed += more > 0 ? more : 0;
     }
-    if (claimed && claimed >= count(v.in))
+    if (claimed && claimed >= __builtin_popcount(v.in))
         v.in = 0;
     return v;
 }
 
 static int64_t room(const struct view *v, const struct card *card)
 {
-    return delivered_mib(v->delivered, v->index, card->index) - card->promised_mib;
+    return delivered_mib(v->delivered, card->index) - card->promised_mib;
 }
 
 static bool is_in(const struct view *v, const struct card *card)
@@ -61,22 +104,35 @@ static bool is_in(const struct view *v, const struct card *card)
     return v->in & 1u << card->index;
 }
 
-static const struct card *find(const struct view *v, int32_t index)
+/* A pending pod, or one that gets its promise. */
+struct asking {
+    const char *uid;
+    int64_t priority;
+    const struct request *request;
+};
+
+/* What the pod may take of the card. */
+static int64_t room_for(const struct world *w, const struct view *v, struct asking a,
+                        const struct card *card)
 {
-    for (uint32_t i = 0;
-         delivered_mib(v->delivered, v->index, index) >= 0 && i < v->node->n_cards; i++)
-        if (v->node->cards[i].index == index)
-            return &v->node->cards[i];
-    return NULL;
+    return room(v, card) - reserved_mib(before(v->r), a.uid, a.priority, v->index, card) -
+           evictions_kept_mib(w, v->index, a.uid, a.priority, card);
 }
 
-/* What the pod must not take of the card. */
-static int64_t reserved_by_others(const struct view *v, const struct ledger_pod *pod,
-                                  const struct card *card)
+/* Is there certainly room on the card, but for weaker reservations? */
+static bool takes(const struct world *w, const struct view *v, struct asking a,
+                  const struct card *card)
 {
-    return witness_reserved_mib(v->reserved, pod->uid.p, pod->priority, v->index,
-                                card->index, card->total_mib);
+    return is_in(v, card) && !card->whole &&
+           room_for(w, v, a, card) >= a.request->mib_per_card &&
+           (!a.request->core ||
+            (card->compute_promised + card->compute_reserved + a.request->core <= 100 &&
+             !evictions_kept_mib(w, v->index, a.uid, a.priority, card))) &&
+           request_accepts_card(a.request, span_of(oracle_model(v->index, card->index)),
+                                oracle_clock(v->index, card->index));
 }
+
+/* -- a promise -- */
 
 static void look_at_card(struct world *w, const struct view *v,
                          const struct ledger_pod *pod, const struct card *card)
@@ -85,205 +141,326 @@ static void look_at_card(struct world *w, const struct view *v,
     if (!is_in(v, card))
         violated(w, "%s is promised GPU%d, which is unavailable", uid, card->index);
     if (room(v, card) < 0)
-        violated(w, "%s overcommits GPU%d: %lld of %lld MiB", uid, card->index,
-                 (long long)card->promised_mib,
-                 (long long)delivered_mib(v->delivered, v->index, card->index));
+        violated(w, "%s overcommits GPU%d, which has %lld MiB promised", uid, card->index,
+                 (long long)card->promised_mib);
     if ((pod->request->kind == REQUEST_CARDS || card->whole) && card->pods != 1)
         violated(w, "%s shares GPU%d, which is promised whole", uid, card->index);
     if (pod->request->core && card->compute_promised > 100)
         violated(w,
                  "%s gets %u percent of the compute of GPU%d, of which %u are promised",
                  uid, pod->request->core, card->index, card->compute_promised);
-    if (room(v, card) < reserved_by_others(v, pod, card))
+    if (room(v, card) < reserved_mib(before(v->r), uid, pod->priority, v->index, card))
         violated(w, "%s gets memory of GPU%d of n%d that is reserved for other pods", uid,
                  card->index, v->index);
-}
-
-static int64_t room_for(const struct world *w, const struct view *v,
-                        const struct ledger_pod *pod, const struct card *card)
-{
-    return room(v, card) - reserved_by_others(v, pod, card) -
-           evictions_kept_mib(w, v->index, pod, card);
-}
-
-/* Is there certainly enough compute for the pod? */
-static bool has_core(const struct world *w, const struct view *v,
-                     const struct ledger_pod *pod, const struct card *card)
-{
-    return !pod->request->core ||
-           (card->compute_promised + card->compute_reserved + pod->request->core <= 100 &&
-            !evictions_kept_mib(w, v->index, pod, card));
 }
 
 /* Memory on one card: must be the best card. A reserved card was the best one earlier. */
 static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
-    int64_t need = pod->request->mib_per_card, had = room_for(w, v, pod, chosen) + need;
-    if (witness_reserved_has(v->reserved, pod->uid.p, v->index) ||
+    struct asking a = {pod->uid.p, pod->priority, pod->request};
+    int64_t had = room_for(w, v, a, chosen) + pod->request->mib_per_card;
+    if (has_on(before(v->r), a.uid, v->index) ||
         evictions_nominated(w, v->node)) /* nominated pods come first */
         return;
     for (uint32_t i = 0; i < v->node->n_cards; i++) {
         const struct card *other = &v->node->cards[i];
-        int64_t has = room_for(w, v, pod, other);
-        if (other == chosen || !is_in(v, other) || other->whole || has < need ||
-            !has_core(w, v, pod, other))
-            continue;
-        if (!request_accepts_card(pod->request,
-                                  span_of(oracle_model(v->index, other->index)),
-                                  oracle_clock(v->index, other->index)))
+        int64_t has = room_for(w, v, a, other);
+        if (other == chosen || !takes(w, v, a, other))
             continue;
         bool better = pod->request->placement == PLACE_SPREAD ? has > had : has < had;
         if (better || (has == had && other->index < chosen->index))
-            violated(w, "%s is on GPU%d, but the policy chooses GPU%d", pod->uid.p,
+            violated(w, "%s is on GPU%d, but the policy chooses GPU%d", a.uid,
                      chosen->index, other->index);
     }
 }
 
-/* No promise: the kubelet chooses the cards. */
-static void look_at_devices(struct world *w, const struct replica *r,
-                            const struct core_output *o)
+static void look_at_promise(struct world *w, const struct view *v,
+                            const struct ledger_pod *pod,
+                            const struct oracle_notes *notes)
 {
-    if (o->annotations)
-        violated(w, "%s requests nvidia.com/gpu, but has annotations: %s", o->uid,
-                 o->annotations);
-    oracle_sent(w, replica_id(r), o->uid, o->node);
-}
-
-static void look_at_promise(struct world *w, const struct replica *r,
-                            const struct core_output *o, const struct view *v,
-                            const struct ledger_pod *pod, const char *at)
-{
-    uint32_t n = 0;
-    while (*at) {
-        char *end;
-        const struct card *card = find(v, (int32_t)strtol(at, &end, 10));
-        at = *end == ',' ? end + 1 : end;
-        n++;
-        if (!card) {
-            violated(w, "%s is promised a card that %s does not have", o->uid, o->node);
+    for (int i = 0; i < notes->n; i++) {
+        const struct card *card = NULL;
+        for (uint32_t k = 0; k < v->node->n_cards; k++)
+            if (v->node->cards[k].index == notes->card[i])
+                card = &v->node->cards[k];
+        if (!card || delivered_mib(v->delivered, card->index) < 0) {
+            violated(w, "%s is promised a card that n%d does not have", pod->uid.p,
+                     v->index);
             return;
         }
         look_at_card(w, v, pod, card);
         evictions_check_kept(w, v->index, pod, card);
-        oracle_promised(w, replica_id(r), pod, v->index, card->index,
-                        delivered_mib(v->delivered, v->index, card->index));
+        oracle_promised(w, v->r, pod, v->index, card->index,
+                        delivered_mib(v->delivered, card->index));
         if (pod->request->kind == REQUEST_MEMORY && pod->request->cards == 1)
             look_at_choice(w, v, pod, card);
     }
-    if (n != pod->request->cards)
-        violated(w, "%s is promised %u cards instead of %u", o->uid, n,
+    if (notes->n != (int)pod->request->cards)
+        violated(w, "%s is promised %d cards instead of %u", pod->uid.p, notes->n,
                  pod->request->cards);
 }
 
 void witness_bind(struct world *w, const struct replica *r, const struct core_output *o)
 {
-    const struct core *core = replica_core(r);
-    const struct ledger_pod *pod = ledger_pod_find(core_ledger(core), span_of(o->uid));
-    if (!core_is_leader(core))
+    const struct ledger_pod *pod = replica_pod(r, o->uid);
+    int index = oracle_index(o->node);
+    if (!core_is_leader(r->core))
         violated(w, "%s is bound by a process that does not hold the lease", o->uid);
-    if (pod && pod->request->kind == REQUEST_DEVICES) {
-        look_at_devices(w, r, o);
+    if (pod &&
+        pod->request->kind == REQUEST_DEVICES) { /* the kubelet chooses the cards */
+        if (o->annotations)
+            violated(w, "%s requests nvidia.com/gpu, but has annotations: %s", o->uid,
+                     o->annotations);
+        oracle_sent(w, r, o->uid, o->node);
         return;
     }
-    json_t *notes = json_loads(o->annotations ? o->annotations : "{}", 0, NULL);
-    const char *at = json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_IDX"));
-    int index = oracle_index(o->node);
+    cleanup_json_value json_t *binding =
+        json_pack("{s:{s:o*}}", "metadata", "annotations",
+                  json_loads(o->annotations ? o->annotations : "{}", 0, NULL));
+    struct oracle_notes notes = oracle_notes(binding, index < 0 ? 0 : index);
     struct view v = index < 0 ? (struct view){0} : view_of(r, index);
-    if (!v.node || !pod || !at || !delivered_cards(v.delivered, index) ||
-        delivered_stale(v.delivered, index) || v.node->state == NODE_STALE)
+    if (!v.node || !pod || !notes.n || !delivered_cards(v.delivered) ||
+        v.delivered->stale || v.node->state == NODE_STALE)
         violated(w, "%s is promised cards of %s, which has none available", o->uid,
                  o->node);
     else
-        look_at_promise(w, r, o, &v, pod, at);
-    json_decref(notes);
+        look_at_promise(w, &v, pod, &notes);
 }
 
-/* Traces the pods of which the ledger counts less than it must. */
-static void explain(struct world *w, const struct replica *r, const struct view *v,
-                    const struct card *card)
+/* -- after each step -- */
+
+static void compare_card(struct world *w, const struct view *v, const struct card *card)
 {
-    for (const struct oracle_pod *p = oracle_first(w); p; p = p->next) {
-        int64_t must = p->known_by & 1u << replica_id(r)
-                           ? oracle_must_count(w, p, replica_id(r), v->index, card->index)
-                           : -1;
-        const struct ledger_pod *mine =
-            ledger_pod_find(core_ledger(replica_core(r)), span_of(p->uid));
-        int64_t has = mine && mine->node ? ledger_pod_mib(mine, card) : -1;
-        if (must >= 0 && has < must)
-            trace(w,
-                  "r%d counts %lld of %lld MiB for %s (%s) on GPU%d of n%d: it was bound "
-                  "with %s",
-                  replica_id(r), (long long)has, (long long)must, p->name, p->uid,
-                  card->index, v->index, p->promise);
+    int id = v->r->id, i = card->index;
+    int64_t mib = delivered_mib(v->delivered, i);
+    struct oracle_sum sum = oracle_known_sum(w, v->r, v->index, i);
+    for (const struct ledger_pod *pod = v->node->pods; pod; pod = pod->next) {
+        /* Keeps its cards until the outcome of its Binding is known, also if another
+         * scheduler has bound it meanwhile. */
+        bool keeps = pod->n_shares && !pod->final;
+        if (pod->request->by_label && !keeps && ledger_pod_mib(pod, card) >= 0 &&
+            oracle_has_no_card(w, pod->uid.p))
+            violated(w, "r%d counts pod %s on GPU%d of n%d: it has labels and no card",
+                     id, pod->uid.p, i, v->index);
     }
-}
-
-/* Keeps its reservation until the outcome of its Binding is known, also if another
- * scheduler has bound it meanwhile. */
-static bool is_reserved(const struct ledger_pod *pod)
-{
-    return pod->n_shares && !pod->final;
-}
-
-static void find_cardless(struct world *w, const struct replica *r, const struct view *v,
-                          const struct card *card)
-{
-    for (const struct ledger_pod *pod = v->node->pods; pod; pod = pod->next)
-        if (pod->request->by_label && !is_reserved(pod) &&
-            ledger_pod_mib(pod, card) >= 0 && oracle_has_no_card(w, pod->uid))
-            violated(w, "r%d counts pod %.*s on GPU%d of n%d: it has labels and no card",
-                     replica_id(r), SPAN_ARG(pod->uid), card->index, v->index);
-}
-
-static void compare_card(struct world *w, const struct replica *r, const struct view *v,
-                         const struct card *card)
-{
-    int id = replica_id(r), i = card->index;
-    int64_t mib = delivered_mib(v->delivered, v->index, i);
-    struct oracle_sum sum = oracle_known_sum(w, id, v->index, i);
-    find_cardless(w, r, v, card);
     if (card->total_mib != mib)
         violated(w, "r%d has %lld MiB on GPU%d of n%d, delivered: %lld", id,
                  (long long)card->total_mib, i, v->index, (long long)mib);
     if ((card->state == CARD_AVAILABLE) != is_in(v, card))
         violated(w, "r%d: GPU%d of n%d was delivered as %s, the ledger disagrees", id, i,
                  v->index, card->state == CARD_AVAILABLE ? "unavailable" : "available");
-    if (card->compute_promised < sum.core)
+    if ((int)card->compute_promised < sum.core)
         violated(w, "r%d counts %u of %d percent of the compute of GPU%d of n%d", id,
                  card->compute_promised, sum.core, i, v->index);
-    if (card->promised_mib < sum.mib || (int)card->pods < sum.whole + sum.shared ||
-        (sum.whole && !card->whole)) {
-        explain(w, r, v, card);
-        violated(
-            w,
-            "r%d: %d pods with %lld MiB on GPU%d of n%d were delivered, it counts %u "
-            "with %lld",
-            id, sum.whole + sum.shared, (long long)sum.mib, i, v->index, card->pods,
-            (long long)card->promised_mib);
+    if (card->promised_mib >= sum.mib && (int)card->pods >= sum.whole + sum.shared &&
+        (!sum.whole || card->whole))
+        return;
+    EACH_POD(w, p)
+    {
+        int64_t must = p->of[id].known ? oracle_must_count(w, p, v->r, v->index, i) : -1;
+        const struct ledger_pod *mine = replica_pod(v->r, p->uid);
+        int64_t has = mine && mine->node ? ledger_pod_mib(mine, card) : -1;
+        if (has < must)
+            trace(w, "r%d counts %lld of %lld MiB for %s (%s), bound with %s", id,
+                  (long long)has, (long long)must, p->name, p->uid, p->promise);
     }
-}
-
-static void compare_node(struct world *w, const struct replica *r, const struct view *v)
-{
-    int delivered = delivered_cards(v->delivered, v->index), has = 0;
-    if (v->node && (v->node->state == NODE_USABLE || v->node->state == NODE_STALE))
-        has = (int)v->node->n_cards;
-    if (delivered_stale(v->delivered, v->index) && v->node->state == NODE_USABLE)
-        violated(w, "r%d: the heartbeat of n%d is stale, but the node gets pods",
-                 replica_id(r), v->index);
-    w->stats.must_be_stale += delivered_stale(v->delivered, v->index);
-    if (has != delivered)
-        violated(w, "r%d: %d cards of n%d were delivered, it has %d", replica_id(r),
-                 delivered, v->index, has);
-    for (int i = 0; i < has && !w->failed; i++)
-        compare_card(w, r, v, &v->node->cards[i]);
+    violated(w,
+             "r%d: %d pods with %lld MiB on GPU%d of n%d were delivered, it counts %u "
+             "with %lld",
+             id, sum.whole + sum.shared, (long long)sum.mib, i, v->index, card->pods,
+             (long long)card->promised_mib);
 }
 
 void witness_check(struct world *w, const struct replica *r)
 {
-    for (int node = 0; node < NODES && !w->failed; node++) {
+    for (int node = 0; node < NODES; node++) {
         struct view v = view_of(r, node);
-        compare_node(w, r, &v);
+        int delivered = delivered_cards(v.delivered), has = 0;
+        if (v.node && (v.node->state == NODE_USABLE || v.node->state == NODE_STALE))
+            has = (int)v.node->n_cards;
+        if (v.delivered->stale && v.node->state == NODE_USABLE)
+            violated(w, "r%d: the heartbeat of n%d is stale, but the node gets pods",
+                     r->id, node);
+        w->stats.must_be_stale += v.delivered->stale;
+        if (has != delivered)
+            violated(w, "r%d: %d cards of n%d were delivered, it has %d", r->id,
+                     delivered, node, has);
+        for (int i = 0; i < has && !w->failed; i++)
+            compare_card(w, &v, &v.node->cards[i]);
     }
+}
+
+/* -- reservations -- */
+
+static struct reserved read_one(const struct ledger_reservation *from)
+{
+    struct reserved r = {.priority = from->priority};
+    snprintf(r.uid, sizeof r.uid, "%s", from->uid.p);
+    snprintf(r.name, sizeof r.name, "/%s has ended", from->name.p);
+    r.in_gang = gangs_has(from->name.p);
+    r.node = oracle_index(from->node->name.p);
+    for (uint32_t i = 0; i < from->n_shares && i < CARDS; i++) {
+        r.card[r.n] = from->shares[i].card;
+        r.mib[r.n++] = from->whole ? 0 : from->shares[i].mib;
+    }
+    return r;
+}
+
+/* `made`: by this step. */
+static void check_one(struct world *w, const struct replica *r, struct reserved *now,
+                      const struct ledger_reservation *from, const struct core_input *in,
+                      bool made)
+{
+    const struct reserved *old = find(before(r), now->uid);
+    const struct ledger_pod *pod = replica_pod(r, now->uid);
+    int64_t now_ms = replica_time(w, r).mono_ms;
+    int64_t limit_ms = now->in_gang ? CORE_GANG_RESERVATION_MS : CORE_RESERVATION_MS;
+    if (!old && !made)
+        violated(w, "r%d reserves cards for %s without a filter", r->id, now->uid);
+    now->made_ms = old ? old->made_ms : now_ms; /* not renewed */
+    if (!core_is_leader(r->core))
+        violated(w, "r%d reserves cards for %s and does not lead", r->id, now->uid);
+    if (in->type == CORE_TICK && now_ms - now->made_ms >= limit_ms)
+        violated(w, "r%d has reserved cards for %s for %lld ms", r->id, now->uid,
+                 (long long)(now_ms - now->made_ms));
+    if (from->until_ms > now->made_ms + limit_ms)
+        violated(w, "r%d: the reservation of %s ends %lld ms after its time limit", r->id,
+                 now->uid, (long long)(from->until_ms - now->made_ms - limit_ms));
+    if (pod && pod->node)
+        violated(w, "r%d reserves cards for %s, which has a promise", r->id, now->uid);
+    /* The pod that was delivered is not pending any more. */
+    if (in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->invalid &&
+        (in->deleted || in->pod->node.n || pod_is_terminal(in->pod)) &&
+        span_eq(in->pod->meta.uid, from->uid))
+        violated(w, "r%d reserves cards for %s, which has ended or is bound", r->id,
+                 now->uid);
+}
+
+/* Memory on one card only: whether several cards suit is not judged here. */
+static bool fits(const struct world *w, const struct replica *r, struct asking a,
+                 struct span name)
+{
+    const struct ledger_node *node = ledger_node_find(core_ledger(r->core), name);
+    if (!node || node->state != NODE_USABLE || a.request->kind != REQUEST_MEMORY ||
+        a.request->cards != 1 || evictions_nominated(w, node))
+        return false;
+    struct view v = view_of(r, oracle_index(node->name.p));
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        if (takes(w, &v, a, &node->cards[i]))
+            return true;
+    return false;
+}
+
+/* A filter got no reservation, or a bind no card: not because of weaker reservations. */
+static void check_rejected(struct world *w, const struct replica *r,
+                           const struct core_input *in, const struct core_output *o)
+{
+    cleanup_free char *uid = xmemdup0(in->uid.p, in->uid.n);
+    const struct ledger_pod *pod = replica_pod(r, uid);
+    bool binds = (pod && pod->node) || scheduler_binds(w, uid);
+    bool has = ledger_reservation_find(core_ledger(r->core), in->uid);
+    if (o->type == CORE_RESERVED && in->request->kind != REQUEST_DEVICES &&
+        has != (o->reserve == CORE_RESERVE_DONE))
+        violated(w, "r%d: the outcome of the reservation of %s is %d, but it %s one",
+                 r->id, uid, (int)o->reserve, has ? "has" : "lacks");
+    if (o->type == CORE_RESERVED && !o->node && !binds && !in->gang &&
+        replica_leads(w, r))
+        for (size_t i = 0; i < in->n_nodes; i++)
+            if (fits(w, r, (struct asking){uid, in->priority, in->request}, in->nodes[i]))
+                violated(w, "r%d: no cards are reserved for %s, which fits on %.*s",
+                         r->id, uid, SPAN_ARG(in->nodes[i]));
+    if (in->type == CORE_BIND && o->type == CORE_REPLY && pod && !pod->node &&
+        !strncmp(o->text, "no card of node", 15) &&
+        fits(w, r, (struct asking){uid, pod->priority, pod->request}, in->node_name))
+        violated(w, "r%d: the bind of %s fails, but it fits on %.*s", r->id, uid,
+                 SPAN_ARG(in->node_name));
+}
+
+/* A pod of that priority has got cards of the node: weaker reservations that lost theirs
+ * have ended. */
+static void check_weaker(struct world *w, const struct replica *r,
+                         struct reservations now, int index, int64_t priority)
+{
+    const struct ledger_node *node = replica_node(r, index);
+    for (size_t i = 0; node && i < now.n; i++) {
+        const struct reserved *weak = &now.items[i];
+        if (weak->priority >= priority || weak->node != index)
+            continue;
+        for (uint32_t k = 0; k < node->n_cards; k++) {
+            const struct card *card = &node->cards[k];
+            int64_t all = reserved_mib(now, "", INT64_MIN, index, card);
+            int64_t without = reserved_mib(now, weak->uid, INT64_MIN, index, card);
+            if (all > without && card->promised_mib + all > card->total_mib)
+                violated(w, "r%d: %s keeps its reservation, but GPU%d of n%d is used up",
+                         r->id, weak->uid, card->index, index);
+        }
+    }
+}
+
+/* Only a pod that is judged together with others can lose its reservation because of
+ * theirs: that of a single pod ends for a reason of its own, or because a pod of higher
+ * priority has its cards, which is logged. */
+static void check_ended(struct world *w, const struct replica *r,
+                        const struct reserved *was, const struct core_input *in,
+                        const struct step_outputs *out)
+{
+    bool late = replica_time(w, r).mono_ms - was->made_ms >= CORE_RESERVATION_MS;
+    bool excused = late || was->in_gang || !core_is_leader(r->core) ||
+                   (in->type != CORE_RESERVE && in->type != CORE_BIND) ||
+                   span_eq(in->uid, span_of(was->uid));
+    for (size_t k = 0; k < out->n_lines; k++)
+        excused |= strstr(out->lines[k].text, "the reservation of pod") &&
+                   strstr(out->lines[k].text, was->name);
+    w->stats.expired += late;
+    if (!excused)
+        violated(w, "r%d: %s has lost its reservation because of another pod", r->id,
+                 was->uid);
+}
+
+void witness_reserve(struct world *w, struct replica *r, const struct core_input *in,
+                     const struct step_outputs *out)
+{
+    const struct ledger *l = core_ledger(r->core);
+    struct reserved *items = NULL;
+    size_t n = 0, cap = 0;
+    bool done = false;
+    for (size_t i = 0; i < out->n_lines; i++)
+        w->stats.yielded += strstr(out->lines[i].text, "the reservation of pod") != NULL;
+    STEP_EACH(struct core_output, o, out)
+    {
+        bool made = o->type == CORE_RESERVED && o->reserve == CORE_RESERVE_DONE;
+        done |= made;
+        w->stats.reserved += made;
+        if (o->type == CORE_CALL_BIND)
+            w->stats.reserved_bound += has_on(before(r), o->uid, oracle_index(o->node));
+        gangs_check(w, r, in, o);
+        if (in->type == CORE_RESERVE || in->type == CORE_BIND)
+            check_rejected(w, r, in, o);
+    }
+    for (const struct ledger_reservation *at = ledger_first_reservation(l); at;
+         at = at->next) {
+        MEM_GROW(items, cap, n + 1);
+        items[n] = read_one(at);
+        /* gangs_check: for members of the gang only */
+        check_one(w, r, &items[n++], at, in,
+                  done && in->type == CORE_RESERVE &&
+                      (in->gang || span_eq(in->uid, at->uid)));
+    }
+    struct reservations now = {items, n};
+    STEP_EACH(struct core_output, o, out)
+    {
+        const struct ledger_pod *pod =
+            o->type == CORE_CALL_BIND ? replica_pod(r, o->uid) : NULL;
+        if (o->type == CORE_RESERVED && o->reserve == CORE_RESERVE_DONE)
+            check_weaker(w, r, now, oracle_index(o->node), in->priority);
+        else if (pod && pod->n_shares)
+            check_weaker(w, r, now, oracle_index(o->node), pod->priority);
+    }
+    for (size_t i = 0; i < r->n_reserved; i++)
+        if (!find(now, r->reserved[i].uid))
+            check_ended(w, r, &r->reserved[i], in, out);
+    free(r->reserved);
+    r->reserved = items;
+    r->n_reserved = n;
 }

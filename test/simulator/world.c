@@ -6,6 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/opt.h"
+#include "mutants.h"
+
+/*
+ * simulate [OPTION...]: the events, the weather, the phases with failures and at rest, and the
+ * program. Without a seed: the fixed seeds of the test suite.
+ */
+
+const char *const node_names[NODES] = {"n0", "n1", "n2", "n3"};
+
 struct event {
     int64_t at;
     uint64_t seq;
@@ -19,9 +29,14 @@ int64_t wall_ms(const struct world *w)
     return WALL_BASE_MS + w->now_ms;
 }
 
+int any(struct world *w, uint64_t n)
+{
+    return (int)rng_below(&w->rng, n);
+}
+
 bool chance(struct world *w, int per_mille)
 {
-    return !w->quiet && rng_below(&w->rng, 1000) < (uint64_t)per_mille;
+    return !w->quiet && any(w, 1000) < per_mille;
 }
 
 int64_t between(struct world *w, int64_t lo, int64_t hi)
@@ -149,8 +164,8 @@ json_t *api_get(struct world *w, const char *path_fmt, ...)
 static void on_change(void *ctx)
 {
     struct world *w = ctx;
-    for (int i = 0; i < w->n_replicas; i++)
-        replica_api_changed(w, w->replicas[i]);
+    EACH_REPLICA(w, r)
+    replica_api_changed(w, r);
 }
 
 static void tick_api(struct world *w, void *arg)
@@ -161,45 +176,15 @@ static void tick_api(struct world *w, void *arg)
     at(w, w->now_ms + 250, tick_api, NULL, NULL);
 }
 
-/* Failure rates: low, medium, high. */
+/* The columns are the members of struct weather. */
 static const struct weather weathers[] = {
-    {.delay_ms = 5},
-    {.lose_request = 20,
-     .lose_reply = 20,
-     .duplicate = 20,
-     .refuse = 20,
-     .slow = 20,
-     .not_sent = 10,
-     .cut_call = 20,
-     .cut_list = 20,
-     .cut_watch = 2,
-     .lag = 20,
-     .slow_list = 100,
-     .stall = 2,
-     .delay_ms = 20},
-    {.lose_request = 150,
-     .lose_reply = 150,
-     .duplicate = 150,
-     .refuse = 100,
-     .slow = 400,
-     .not_sent = 50,
-     .cut_call = 300,
-     .cut_list = 150,
-     .cut_watch = 20,
-     .lag = 150,
-     .slow_list = 500,
-     .stall = 10,
-     .delay_ms = 100},
+    {5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {20, 20, 20, 20, 20, 20, 10, 20, 20, 2, 20, 100, 2, 0},
+    {100, 150, 150, 150, 100, 400, 50, 300, 150, 20, 150, 500, 10, 0},
     /* No losses, but maximum delays: lists and calls overlap. */
-    {.slow = 600,
-     .slow_list = 950,
-     .lag = 50,
-     .stall = 20,
-     .last_gasp = 20,
-     .cut_watch = 10,
-     .delay_ms = 50},
+    {50, 0, 0, 0, 0, 600, 0, 0, 0, 10, 50, 950, 20, 20},
     /* Processes freeze between a decision and its Binding. */
-    {.lose_reply = 50, .slow = 100, .slow_list = 200, .stall = 150, .delay_ms = 10},
+    {10, 0, 50, 0, 0, 100, 0, 0, 0, 0, 0, 200, 150, 0},
 };
 
 static void change_weather(struct world *w, void *arg)
@@ -207,58 +192,30 @@ static void change_weather(struct world *w, void *arg)
     (void)arg;
     if (w->quiet)
         return;
-    w->weather = weathers[rng_below(&w->rng, ARRAY_LEN(weathers))];
+    w->weather = ONE_OF(w, weathers);
     at(w, w->now_ms + between(w, 1000, 20000), change_weather, NULL, NULL);
 }
 
 static void start_chaos(struct world *w, void *arg);
 
 /* At rest all states must agree. */
-static void end_quiet(struct world *w, void *arg)
-{
-    (void)arg;
-    oracle_settled(w);
-    for (int i = 0; i < w->n_replicas; i++)
-        agents_settled(w, w->replicas[i]);
-    w->stats.quiets++;
-    start_chaos(w, NULL);
-}
-
-static bool everybody_watches(const struct world *w)
-{
-    for (int i = 0; i < w->n_replicas; i++)
-        if (!replica_watches_all(w, w->replicas[i]))
-            return false;
-    return true;
-}
-
-/* A reservation whose bind never came ends after its time limit. */
-static bool nobody_reserves(const struct world *w)
-{
-    for (int i = 0; i < w->n_replicas; i++)
-        if (ledger_totals(core_ledger(replica_core(w->replicas[i]))).reservations)
-            return false;
-    return true;
-}
-
 static void poll_quiet(struct world *w, void *arg)
 {
-    int64_t *since = arg;
-    if (!everybody_watches(w))
-        scheduler_forget_backoff(w); /* it may be in a long backoff */
-    if (!nobody_reserves(w))
-        scheduler_forget_backoff(w);
-    if (scheduler_idle(w) && evictions_idle(w) && w->now_ms - *since > 12000) {
-        free(since);
-        end_quiet(w, NULL);
-        return;
-    }
-    if (w->now_ms - *since > 3600 * 1000) {
+    (void)arg;
+    int64_t quiet_ms = w->now_ms - w->quiet_since_ms;
+    bool rest = evictions_idle(w);
+    EACH_REPLICA(w, r)
+    if (!replica_watches_all(w, r) || ledger_totals(core_ledger(r->core)).reservations)
+        w->last_news_ms = w->now_ms; /* a long backoff; a bind that never comes */
+    if (scheduler_idle(w) && rest && quiet_ms > 12000) {
+        oracle_settled(w);
+        w->stats.quiets++;
+        start_chaos(w, NULL);
+    } else if (quiet_ms > 3600 * 1000) {
         violated(w, "no rest after an hour without failures");
-        free(since);
-        return;
+    } else {
+        at(w, w->now_ms + 500, poll_quiet, NULL, NULL);
     }
-    at(w, w->now_ms + 500, poll_quiet, since, free);
 }
 
 static void start_quiet(struct world *w, void *arg)
@@ -266,16 +223,13 @@ static void start_quiet(struct world *w, void *arg)
     (void)arg;
     trace(w, "failures end");
     w->quiet = true;
-    w->quiet_since_ms = w->now_ms;
+    w->quiet_since_ms = w->last_news_ms = w->now_ms;
     w->weather = weathers[0];
     memset(w->apart_until, 0, sizeof w->apart_until);
-    for (int i = 0; i < w->n_replicas; i++)
-        if (!replica_alive(w->replicas[i]))
-            replica_boot(w, w->replicas[i]);
-    scheduler_forget_backoff(w);
-    int64_t *since = xmalloc(sizeof *since);
-    *since = w->now_ms;
-    at(w, w->now_ms + 500, poll_quiet, since, free);
+    EACH_REPLICA(w, r)
+    if (!r->alive)
+        replica_boot(w, r);
+    at(w, w->now_ms + 500, poll_quiet, NULL, NULL);
 }
 
 static void start_chaos(struct world *w, void *arg)
@@ -288,73 +242,135 @@ static void start_chaos(struct world *w, void *arg)
     at(w, w->now_ms + between(w, 3000, 40000), start_quiet, NULL, NULL);
 }
 
-static void world_free(struct world *w)
+/* Runs one seed. True: no invariant was violated. */
+static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
 {
+    struct world *w = xcalloc(1, sizeof *w);
+    *w = (struct world){.seed = seed,
+                        .now_ms = 1000000,
+                        .n_replicas = (int)(seed % REPLICAS) + 1,
+                        .outsiders = seed % 4 >= 2,
+                        .tenants = seed / 4 % 4 != 0,
+                        .policy = seed / 4 % 4 == 1,
+                        .preempts = seed % 3 == 0 && seed / 2 % 5 != 4,
+                        .decides = seed / 2 % 5 >= 3,
+                        .gangs = seed / 2 % 5 == 4,
+                        .verbose = verbose};
+    struct api_config config = {.seed = seed};
+    rng_init(&w->rng, seed);
+    rng_init(&w->plain_rng, seed);
+    w->api = api_new(&config);
+    oracle_start(w);
+    api_on_change(w->api, on_change, w);
+    tick_api(w, NULL);
+    EACH_REPLICA(w, r)
+    {
+        r->world = w;
+        r->id = (int)(r - w->replicas);
+        replica_boot(w, r);
+    }
+    agents_start(w);
+    scheduler_start(w);
+    start_chaos(w, NULL);
+    while (w->steps < steps && !w->failed) {
+        struct event e = take(w);
+        w->now_ms = e.at;
+        w->steps++;
+        e.fn(w, e.arg);
+    }
+#define STAT(name) sum->name += w->stats.name;
+    STATS(STAT)
+#undef STAT
+    bool ok = !w->failed;
     for (size_t i = 0; i < w->n_events; i++)
         if (w->heap[i].drop)
             w->heap[i].drop(w->heap[i].arg);
-    for (int i = 0; i < w->n_replicas; i++)
-        replica_free(w->replicas[i]);
-    scheduler_free(w->scheduler);
-    permit_free(w->permit);
-    kubelets_free(w->kubelets);
-    evictions_free(w->evictions);
-    oracle_free(w->oracle);
+    EACH_REPLICA(w, r)
+    replica_free(r);
+    scheduler_free(w);
+    kubelet_free(w);
+    free(w->kept);
+    oracle_free(w);
     api_on_change(w->api, NULL, NULL);
     api_free(w->api);
     for (size_t i = 0; i < TRACE_LINES; i++)
         free(w->trace[i]);
     free(w->heap);
-}
-
-static void add(struct stats *sum, const struct stats *s)
-{
-    uint64_t *to = (uint64_t *)sum;
-    const uint64_t *from = (const uint64_t *)s;
-    for (size_t i = 0; i < sizeof *s / sizeof *to; i++)
-        to[i] += from[i];
-}
-
-bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
-               struct stats *stats)
-{
-    struct world w = {.seed = seed,
-                      .now_ms = 1000000,
-                      .max_steps = steps,
-                      .n_replicas = replicas,
-                      .outsiders = seed % 4 >= 2,
-                      .tenants = seed / 4 % 4 != 0,
-                      .policy = seed / 4 % 4 == 1,
-                      .preempts = seed % 3 == 0 && seed / 2 % 5 != 4,
-                      .decides = seed / 2 % 5 >= 3,
-                      .gangs = seed / 2 % 5 == 4,
-                      .verbose = verbose};
-    struct api_config config = {.seed = seed};
-    rng_init(&w.rng, seed);
-    rng_init(&w.plain_rng, seed);
-    w.api = api_new(&config);
-    w.oracle = oracle_new(&w);
-    w.scheduler = scheduler_new();
-    w.permit = permit_new();
-    w.kubelets = kubelets_new();
-    w.evictions = evictions_new();
-    for (int i = 0; i < replicas; i++)
-        w.replicas[i] = replica_new(&w, i);
-    api_on_change(w.api, on_change, &w);
-    tick_api(&w, NULL);
-    for (int i = 0; i < replicas; i++)
-        replica_boot(&w, w.replicas[i]);
-    agents_start(&w);
-    scheduler_start(&w);
-    start_chaos(&w, NULL);
-    while (w.steps < steps && !w.failed) {
-        struct event e = take(&w);
-        w.now_ms = e.at;
-        w.steps++;
-        e.fn(&w, e.arg);
-    }
-    add(stats, &w.stats);
-    bool ok = !w.failed;
-    world_free(&w);
+    free(w);
     return ok;
+}
+
+/* -- the program -- */
+
+/* So many seeds, of 10,000 steps each. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SEEDS "100"
+#define STEPS "1000000"
+#else
+#define SEEDS "400"
+#define STEPS "4000000"
+#endif
+enum { LONG_RUN = 1000000 };
+
+struct config {
+    int64_t seed, steps, seeds;
+    bool verbose;
+    char *mutant;
+};
+
+#define OPTION(n, a, t, i, at, text)                                                     \
+    {                                                                                    \
+        .name = n, .arg = a, .type = OPT_##t, .init = i,                                 \
+        .offset = offsetof(struct config, at), .help = text                              \
+    }
+static const struct opt table[] = {
+    OPTION("seed", "N", INT, NULL, seed,
+           "Run only this seed (default: 0, run --seeds seeds)."),
+    OPTION("seeds", "N", INT, SEEDS, seeds, "Number of seeds (default: " SEEDS ")."),
+    OPTION("steps", "N", INT, STEPS, steps,
+           "Number of events, summed over all seeds (default: " STEPS ")."),
+    OPTION("verbose", NULL, BOOL, NULL, verbose, "Print every event (default: false)."),
+    OPTION("mutant", "NAME", STRING, NULL, mutant,
+           "Plant this fault of test/mutants.h; needs a build with SANITIZE=mutants."),
+    {0},
+};
+static const struct opt_program program = {
+    .name = "simulate",
+    .summary = "the deterministic simulator",
+    .version = GPUSHARE_VERSION,
+    .table = table,
+};
+
+int main(int argc, char **argv)
+{
+    struct config c = {0};
+    struct err err = {0};
+    struct stats sum = {0};
+    enum opt_result r = opt_load(&program, &c, argc, argv, NULL, NULL, stdout, &err);
+    if (r == OPT_FAILED)
+        fprintf(stderr, "simulate: %s\n", err.msg);
+    if (r != OPT_RUN)
+        return r == OPT_FAILED;
+    if (c.mutant && !mutants_plant(c.mutant)) {
+        fprintf(stderr, "simulate: --mutant=%s: this build has no such fault\n",
+                c.mutant);
+        return 2;
+    }
+    json_object_seed(1);
+    int failed = 0;
+    int64_t seeds = c.seed ? 1 : c.seeds;
+    for (int64_t i = 1; i <= seeds; i++)
+        failed += !run((uint64_t)(c.seed ? c.seed : i), (uint64_t)(c.steps / seeds),
+                       c.verbose, &sum);
+#define STAT(name)                                                                       \
+    printf("%s %llu\n", #name, (unsigned long long)sum.name);                            \
+    if (!sum.name && !c.seed && (c.steps >= LONG_RUN || &sum.name == &sum.bound)) {      \
+        printf("the simulation does not test: %s\n", #name);                             \
+        failed++;                                                                        \
+    }
+    STATS(STAT)
+    printf("counted: %lld simulator seeds\n", (long long)seeds);
+    printf("%d passed, %d failed\n", !failed, !!failed);
+    opt_free(&program, &c);
+    return failed != 0;
 }
