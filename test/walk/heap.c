@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum {
     REGION = 4 << 20,
@@ -20,13 +19,12 @@ struct block {
     char pad[STEP - 2 * sizeof(void *)];
 };
 
-/* At the start of the region: part of every copy. */
-struct head {
+/* Part of every copy, up to the used part of the blocks. */
+static struct {
     size_t used;
     struct block *free[CLASSES];
-};
-
-static struct head *region;
+    char blocks[REGION] __attribute__((aligned(STEP)));
+} heap;
 static bool is_on;
 static size_t large; /* live blocks outside the region */
 
@@ -50,18 +48,7 @@ static void die(const char *why)
 
 void heap_open(void)
 {
-    void *p =
-        mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        die("no memory");
-    region = p;
-    region->used = (sizeof *region + STEP - 1) / STEP * STEP;
-}
-
-void heap_close(void)
-{
-    munmap(region, REGION);
-    region = NULL;
+    memset(&heap, 0, sizeof heap);
 }
 
 void heap_on(bool on)
@@ -71,7 +58,7 @@ void heap_on(bool on)
 
 static bool inside(const void *p)
 {
-    return region && (uintptr_t)p - (uintptr_t)region < REGION;
+    return (uintptr_t)p - (uintptr_t)heap.blocks < REGION;
 }
 
 static struct block *block_of(void *p)
@@ -81,19 +68,17 @@ static struct block *block_of(void *p)
 
 static void *give(size_t n)
 {
-    size_t class = (n + STEP - 1) / STEP;
-    struct block *b = region->free[class];
+    size_t class = (n + STEP - 1) / STEP, size = sizeof(struct block) + class * STEP;
+    struct block *b = heap.free[class];
     if (b) {
-        region->free[class] = b->next;
+        heap.free[class] = b->next;
     } else {
-        size_t size = sizeof *b + class * STEP;
-        if (region->used + size > REGION)
+        if (heap.used + size > REGION)
             die("the heap is full");
-        b = (struct block *)((char *)region + region->used);
-        region->used += size;
+        b = (struct block *)(heap.blocks + heap.used);
+        heap.used += size;
     }
     b->class = class;
-    b->next = NULL;
     return b + 1;
 }
 
@@ -160,33 +145,19 @@ void __wrap_free(void *p)
         return;
     }
     struct block *b = block_of(p);
-    b->next = region->free[b->class];
-    region->free[b->class] = b;
+    b->next = heap.free[b->class];
+    heap.free[b->class] = b;
 }
 
-void *heap_zalloc(size_t n)
-{
-    size_t size = (n + STEP - 1) / STEP * STEP;
-    if (region->used + size > REGION)
-        die("the heap is full");
-    void *p = (char *)region + region->used;
-    region->used += size;
-    return memset(p, 0, n);
-}
-
-size_t heap_used(void)
-{
-    return region->used;
-}
-
-void heap_save(void *copy)
+void heap_save(struct buf *copy)
 {
     if (large)
         die("a large block lives: the copy would not be whole");
-    memcpy(copy, region, region->used);
+    buf_set(copy, (struct span){(char *)&heap,
+                                (size_t)(heap.blocks + heap.used - (char *)&heap)});
 }
 
-void heap_restore(const void *copy, size_t n)
+void heap_restore(const struct buf *copy)
 {
-    memcpy(region, copy, n);
+    memcpy(&heap, copy->p, copy->n);
 }

@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/str.h"
+
 /*
  * A heap with snapshots. While it is on, malloc and its variants allocate from one region
  * that never moves. Restoring a copy of the used part of that region restores every
@@ -17,12 +19,7 @@
 
 enum { HEAP_LARGE = 32768 }; /* struct ledger is smaller, a block of an arena is not */
 
-void heap_open(void);
-void heap_close(void);
+void heap_open(void); /* empties it */
 void heap_on(bool on);
-/* Zeroed, in the region. */
-void *heap_zalloc(size_t n);
-/* Size of a copy now. */
-size_t heap_used(void);
-void heap_save(void *copy);
-void heap_restore(const void *copy, size_t n);
+void heap_save(struct buf *copy);
+void heap_restore(const struct buf *copy);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/opt.h"
 #include "mutants.h"
@@ -24,260 +25,192 @@ static const struct scenario scenarios[] = {
     {.name = "answers",
      .about = "one process; connections break, Bindings are not sent",
      .asks = {2, 1},
-     .cuts = 2,
-     .unsent = 1,
+     .n = {[DO_CUT] = 2, [DO_UNSENT] = 1},
      .end_ms = 9 * SECOND},
     {.name = "events",
      .about = "one process; a late pod, a pod deleted, a watch that breaks",
-     .late_pod = true,
      .asks = {1, 1},
-     .cuts = 1,
-     .gone = 1,
-     .deletes = 1,
+     .n = {[DO_CREATE] = 1, [DO_CUT] = 1, [DO_GONE] = 1, [DO_DELETE] = 1},
      .end_ms = 2 * SECOND},
     {.name = "restart",
      .about = "a process crashes, another starts",
      .asks = {2, 2},
-     .cuts = 1,
-     .crashes = 1,
-     .starts = 1,
+     .n = {[DO_CUT] = 1, [DO_CRASH] = 1, [DO_START] = 1},
      .end_ms = 8 * SECOND},
     {.name = "lease",
      .about = "two processes; lease calls are late or lost",
      .standby = true,
      .asks = {1, 1},
-     .holds = 1,
-     .lease_cuts = 1,
+     .n = {[DO_LEASE_HOLD] = 1, [DO_LEASE_CUT] = 1},
      .end_ms = 6500},
     {.name = "deleted",
      .about = "two processes; the Lease is deleted by hand",
      .standby = true,
      .asks = {1, 1},
-     .lease_cuts = 1,
-     .lease_deletes = 1,
+     .n = {[DO_LEASE_CUT] = 1, [DO_DELETE_LEASE] = 1},
      .end_ms = 7 * SECOND},
 };
 
+enum { UNLIMITED = 100000, FIRST_DEPTH = 6, DEEPER = 2 };
+
 struct seen {
-    uint64_t print; /* 0: free */
-    int32_t left_ms, depth;
+    uint64_t print;
+    struct span key; /* the bytes of print */
+    int64_t left_ms;
+    size_t depth;
 };
 
-struct level {
-    void *copy;
-    size_t cap;
-    struct choice choice; /* the current choice from here */
-};
-
-struct walk {
-    const struct scenario *scenario;
-    struct world *world;
-    struct seen *seen;
-    size_t n_seen, seen_cap;
-    uint64_t steps;
-    struct level *levels;
-    size_t levels_cap, deepest, depth; /* depth: the limit */
-    struct choice *path;               /* to the violation */
-    size_t n_path, path_cap;
-    char violation[256];
-};
-
-static struct seen *slot_of(struct seen *seen, size_t cap, uint64_t print)
-{
-    size_t i = print & (cap - 1);
-    while (seen[i].print && seen[i].print != print)
-        i = (i + 1) & (cap - 1);
-    return &seen[i];
-}
-
-static void grow(struct walk *k)
-{
-    size_t cap = k->seen_cap ? k->seen_cap * 2 : 1 << 16;
-    struct seen *seen = xcalloc(cap, sizeof *seen);
-    for (size_t i = 0; i < k->seen_cap; i++)
-        if (k->seen[i].print)
-            *slot_of(seen, cap, k->seen[i].print) = k->seen[i];
-    free(k->seen);
-    k->seen = seen;
-    k->seen_cap = cap;
-}
+static const struct scenario *scenario;
+static struct world *world;
+static struct map seen;
+static struct arena arena; /* of the values of `seen` */
+static uint64_t steps;
+static size_t deepest, limit; /* of the depth */
+static struct buf copies[UNLIMITED + 1];
+static struct choice path[UNLIMITED], found[UNLIMITED]; /* now; to the violation */
+static size_t n_found;
+static char violation[sizeof world->violation];
 
 /* Is it new, or is more time or depth left than before? */
-static bool is_new(struct walk *k, size_t depth)
+static bool is_new(size_t depth)
 {
-    uint64_t print = world_print(k->world);
-    int32_t left = (int32_t)(k->world->left.end_ms - k->world->now_ms);
-    int32_t more = (int32_t)(k->depth - depth);
-    if (k->n_seen * 2 >= k->seen_cap)
-        grow(k);
-    struct seen *s = slot_of(k->seen, k->seen_cap, print ? print : 1);
-    if (s->print && s->left_ms >= left && s->depth >= more)
+    uint64_t print = world_print(world);
+    int64_t left_ms = world->left.end_ms - world->now_ms;
+    struct seen *s = map_get(&seen, (struct span){(char *)&print, sizeof print});
+    if (s && s->left_ms >= left_ms && s->depth <= depth)
         return false;
-    k->n_seen += !s->print;
-    *s = (struct seen){print ? print : 1, left, more};
+    if (!s) {
+        s = arena_alloc(&arena, sizeof *s);
+        s->print = print;
+        s->key = (struct span){(char *)&s->print, sizeof print};
+        map_set(&seen, s);
+    }
+    s->left_ms = left_ms;
+    s->depth = depth;
     return true;
 }
 
-static size_t save(struct walk *k, size_t depth)
+/* Reports whether the world is all right; else keeps the path to it. */
+static bool is_right(size_t depth)
 {
-    size_t had = k->levels_cap;
-    MEM_GROW(k->levels, k->levels_cap, depth + 1);
-    if (k->levels_cap > had)
-        memset(k->levels + had, 0, (k->levels_cap - had) * sizeof *k->levels);
-    struct level *level = &k->levels[depth];
-    size_t n = heap_used();
-    if (n > level->cap) {
-        free(level->copy);
-        level->copy = xmalloc(n * 2);
-        level->cap = n * 2;
-    }
-    heap_save(level->copy);
-    return n;
-}
-
-static void keep_path(struct walk *k, size_t n)
-{
-    MEM_GROW(k->path, k->path_cap, n);
-    for (size_t i = 0; i < n; i++)
-        k->path[i] = k->levels[i].choice;
-    k->n_path = n;
-    snprintf(k->violation, sizeof k->violation, "%s", k->world->violation);
+    if (!world->violation[0])
+        return true;
+    memcpy(found, path, depth * sizeof *path);
+    n_found = depth;
+    memcpy(violation, world->violation, sizeof violation);
+    return false;
 }
 
 /* Walks all successors. False: a violation; stores the path. */
-static bool visit(struct walk *k, size_t depth)
+static bool visit(size_t depth)
 {
-    struct world *w = k->world;
     struct choice choices[WALK_CHOICES];
-    if (depth > k->deepest)
-        k->deepest = depth;
-    if (!w->violation[0] && world_at_rest(w))
-        world_compare(w);
-    if (w->violation[0]) {
-        keep_path(k, depth);
+    if (depth > deepest)
+        deepest = depth;
+    if (!world->violation[0] && world_at_rest(world))
+        world_compare(world);
+    if (!is_right(depth))
         return false;
-    }
-    if (depth >= k->depth)
+    if (depth >= limit)
         return true;
-    size_t used = save(k, depth);
-    int n = world_choices(w, choices);
-    if (w->now_ms >= w->left.end_ms) {
-        world_settle(w);
-        if (w->violation[0]) {
-            keep_path(k, depth);
+    heap_save(&copies[depth]);
+    int n = world_choices(world, choices);
+    if (world->now_ms >= world->left.end_ms) {
+        world_settle(world);
+        if (!is_right(depth))
             return false;
-        }
-        heap_restore(k->levels[depth].copy, used);
+        heap_restore(&copies[depth]);
     }
     for (int i = 0; i < n; i++) {
-        k->levels[depth].choice = choices[i];
-        world_take(w, choices[i]);
-        k->steps++;
-        if ((w->violation[0] || is_new(k, depth + 1)) && !visit(k, depth + 1))
+        path[depth] = choices[i];
+        world_take(world, choices[i]);
+        steps++;
+        if ((world->violation[0] || is_new(depth + 1)) && !visit(depth + 1))
             return false;
-        heap_restore(k->levels[depth].copy, used);
+        heap_restore(&copies[depth]);
     }
     return true;
 }
 
-static void forget(struct walk *k)
+static void forget(void)
 {
-    free(k->seen);
-    k->seen = NULL;
-    k->n_seen = k->seen_cap = 0;
-    k->steps = k->deepest = 0;
+    map_fini(&seen);
+    arena_fini(&arena);
+    map_init(&seen, 1, offsetof(struct seen, key));
+    steps = deepest = 0;
 }
 
 /* Walks from the start, and restores the start state. */
-static bool run(struct walk *k, size_t depth)
+static bool run(size_t depth)
 {
-    forget(k);
-    k->depth = depth;
-    size_t used = save(k, 0);
-    bool ok = visit(k, 0);
-    heap_restore(k->levels[0].copy, used);
+    forget();
+    limit = depth;
+    heap_save(&copies[0]);
+    bool ok = visit(0);
+    heap_restore(&copies[0]);
     return ok;
 }
 
-static void print_path(struct walk *k)
+static void print_path(void)
 {
-    char text[256];
-    printf("%s: %s\n", k->scenario->name, k->violation);
-    struct world *w = k->world;
-    w->verbose = true;
-    int64_t began = w->now_ms;
-    for (size_t i = 0; i < k->n_path; i++) {
-        world_describe(w, k->path[i], text, sizeof text);
-        printf("  %3zu %6lld ms  %s\n", i + 1, (long long)(w->now_ms - began), text);
-        world_take(w, k->path[i]);
+    printf("%s: %s\n", scenario->name, violation);
+    world->verbose = true;
+    int64_t began = world->now_ms;
+    for (size_t i = 0; i < n_found; i++) {
+        printf("  %3zu %6lld ms  ", i + 1, (long long)(world->now_ms - began));
+        world_describe(world, found[i]);
+        world_take(world, found[i]);
     }
-    if (!w->violation[0])
+    if (!world->violation[0])
         printf("  then every message is delivered until rest\n");
 }
 
-enum { UNLIMITED = 100000, FIRST_DEPTH = 6, DEEPER = 2 };
-
-static bool walk_scenario(const struct scenario *s, size_t depth, bool quick)
+static bool walk_scenario(size_t depth, bool quick)
 {
-    struct walk k = {.scenario = s};
     heap_open();
-    k.world = heap_zalloc(sizeof *k.world);
-    world_begin(k.world, s);
-    bool ok = run(&k, depth ? depth : UNLIMITED);
+    heap_on(true);
+    world = xcalloc(1, sizeof *world);
+    heap_on(false);
+    world_begin(world, scenario);
+    bool ok = run(depth && depth < UNLIMITED ? depth : UNLIMITED);
+    printf("%-8s ", scenario->name);
     if (ok) {
-        printf("%-8s %9zu states, %10llu steps, %3zu deep: %s\n", s->name, k.n_seen,
-               (unsigned long long)k.steps, k.deepest, s->about);
+        printf("%9zu states, %10llu steps, %3zu deep: %s\n", seen.n,
+               (unsigned long long)steps, deepest, scenario->about);
     } else {
-        size_t longest = k.n_path, states = k.n_seen;
-        printf("%-8s found in %zu states\n", s->name, states);
+        printf("found in %zu states\n", seen.n);
         /* Each try costs more than the previous one; stops after an expensive one. */
-        for (size_t d = FIRST_DEPTH; !quick && d < longest; d += DEEPER)
-            if (!run(&k, d) || k.steps > 3 * 1000 * 1000)
+        for (size_t d = FIRST_DEPTH, longest = n_found; !quick && d < longest;
+             d += DEEPER)
+            if (!run(d) || steps > 3 * 1000 * 1000)
                 break;
-        print_path(&k);
+        print_path();
     }
     fflush(stdout);
-    world_free(k.world);
-    forget(&k);
-    for (size_t i = 0; i < k.levels_cap; i++)
-        free(k.levels[i].copy);
-    free(k.levels);
-    free(k.path);
-    heap_close();
+    world_free(world);
+    forget();
     return ok;
 }
 
 struct config {
     char *scenario, *mutant;
-    int64_t depth, end_ms;
+    int64_t depth;
     bool quick;
 };
-#define AT(f) offsetof(struct config, f)
+#define OPTION(n, a, t, at, text)                                                        \
+    {                                                                                    \
+        .name = n, .arg = a, .type = OPT_##t, .offset = offsetof(struct config, at),     \
+        .help = text                                                                     \
+    }
 static const struct opt table[] = {
-    {.name = "scenario",
-     .arg = "NAME",
-     .type = OPT_STRING,
-     .offset = AT(scenario),
-     .help = "Walk only this scenario (default: all scenarios)."},
-    {.name = "depth",
-     .arg = "N",
-     .type = OPT_INT,
-     .offset = AT(depth),
-     .help = "Maximum number of choices in a row; 0 (the default) is unlimited."},
-    {.name = "end",
-     .arg = "TIME",
-     .type = OPT_DURATION,
-     .offset = AT(end_ms),
-     .help = "Duration of the scenario; 0s (the default) keeps its own duration."},
-    {.name = "quick",
-     .type = OPT_BOOL,
-     .offset = AT(quick),
-     .help = "Do not search for a shorter path after a violation (default: false)."},
-    {.name = "mutant",
-     .arg = "NAME",
-     .type = OPT_STRING,
-     .offset = AT(mutant),
-     .help = "Plant this fault of test/mutants.h; needs a build with SANITIZE=mutants."},
+    OPTION("scenario", "NAME", STRING, scenario,
+           "Walk only this scenario (default: all scenarios)."),
+    OPTION("depth", "N", INT, depth,
+           "Maximum number of choices in a row; 0 (the default) is unlimited."),
+    OPTION("quick", NULL, BOOL, quick,
+           "Do not search for a shorter path after a violation (default: false)."),
+    OPTION("mutant", "NAME", STRING, mutant,
+           "Plant this fault of test/mutants.h; needs a build with SANITIZE=mutants."),
     {0},
 };
 static const struct opt_program program = {
@@ -287,19 +220,12 @@ static const struct opt_program program = {
     .table = table,
 };
 
-static int no_file(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
-{
-    (void)pair;
-    (void)ctx;
-    return err_set(err, ERR_INVALID, "%s: option files are not supported", path);
-}
-
 /* A sanitizer slows the walk down ten times and checks memory, not promises: the large
  * scenarios then run only on request. */
 static bool wanted(const struct scenario *s, const char *asked)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    bool by_default = !s->standby && !s->late_pod;
+    bool by_default = !s->standby && !s->n[DO_CREATE];
 #else
     bool by_default = true;
 #endif
@@ -310,7 +236,7 @@ int main(int argc, char **argv)
 {
     struct config c = {0};
     struct err err = {0};
-    enum opt_result r = opt_load(&program, &c, argc, argv, NULL, no_file, stdout, &err);
+    enum opt_result r = opt_load(&program, &c, argc, argv, NULL, NULL, stdout, &err);
     if (r != OPT_RUN) {
         if (r == OPT_FAILED)
             fprintf(stderr, "walk: %s\n", err.msg);
@@ -321,13 +247,10 @@ int main(int argc, char **argv)
         return 2;
     }
     int passed = 0, failed = 0;
-    for (size_t i = 0; i < ARRAY_LEN(scenarios); i++) {
-        if (!wanted(&scenarios[i], c.scenario))
+    for (scenario = scenarios; scenario < scenarios + ARRAY_LEN(scenarios); scenario++) {
+        if (!wanted(scenario, c.scenario))
             continue;
-        struct scenario s = scenarios[i];
-        if (c.end_ms)
-            s.end_ms = c.end_ms;
-        bool ok = walk_scenario(&s, (size_t)c.depth, c.quick);
+        bool ok = walk_scenario((size_t)c.depth, c.quick);
         passed += ok;
         failed += !ok;
     }

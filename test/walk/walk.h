@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "core/core.h"
+#include "core/core_priv.h"
 
 /*
  * A model checker for the core: one node with one card, two pods of which only one fits,
@@ -23,20 +23,37 @@ enum {
     WALK_CHOICES = 64,
 };
 
-/* How often each event can happen at most. */
+/* A choice. Those from LIMITED happen a limited number of times in a scenario. */
+enum what {
+    DO_ASK,
+    DO_ARRIVE,
+    DO_ANSWER,
+    DO_EVENT,
+    DO_TIME,
+    DO_LEASE_THROUGH,
+    LIMITED,
+    DO_LEASE_HOLD = LIMITED, /* a lease call has any delay */
+    DO_LEASE_CUT,            /* a process loses its connection to the Lease */
+    DO_CREATE,               /* pod A */
+    DO_DELETE,               /* pod A */
+    DO_DELETE_LEASE,         /* by hand */
+    DO_CUT,    /* the caller's connection breaks; the request may still arrive */
+    DO_UNSENT, /* a Binding is not sent */
+    DO_GONE,   /* a watch breaks, with a resource version that is too old (410) */
+    DO_CRASH,  /* a process */
+    DO_START,
+    WHATS
+};
+struct choice {
+    enum what what;
+    int a, b;
+};
+
 struct scenario {
     const char *name, *about;
-    bool standby;  /* a second process waits for the lease from the start */
-    bool late_pod; /* pod A is created during the walk */
-    int asks[2];   /* bind requests of kube-scheduler for pod A, B */
-    int cuts;      /* the caller's connection breaks; the request may still arrive */
-    int unsent;    /* Bindings that are not sent */
-    int gone;      /* watches that break, with a resource version that is too old (410) */
-    int deletes;   /* of pod A */
-    int crashes, starts; /* of processes */
-    int holds;           /* lease calls with any delay */
-    int lease_cuts;      /* processes that lose their connection to the Lease */
-    int lease_deletes;   /* of the Lease, by hand */
+    bool standby; /* a second process waits for the lease from the start */
+    int asks[2];  /* bind requests of kube-scheduler for pod A, B */
+    int n[WHATS]; /* how often each limited choice is left */
     int64_t end_ms;
 };
 
@@ -59,10 +76,15 @@ struct walk_lease {
     int64_t object; /* counts creations: its UID */
 };
 
+struct walk_pod {
+    bool created, exists, bound, was_bound;
+    char *annotations; /* annotations, as JSON; owned */
+};
+
 /* The answer to a request: the state of the server when it answered. */
 struct answer {
     enum err_code code;
-    bool exists[WALK_PODS], bound[WALK_PODS];
+    struct walk_pod pods[WALK_PODS]; /* without their annotations */
     int events;
     struct walk_lease lease;
 };
@@ -84,12 +106,10 @@ struct message {
     struct answer answer;
     char *annotations; /* BIND: annotations, as JSON; owned */
 };
-
-struct walk_pod {
-    bool created, exists, bound;
-    bool was_bound;
-    char *annotations; /* annotations, as JSON; owned */
-};
+static inline bool is_lease(const struct message *m)
+{
+    return m->type >= MSG_LEASE_GET;
+}
 
 struct walk_event {
     int pod;
@@ -129,35 +149,18 @@ struct world {
     char violation[256];
 };
 
-enum what {
-    DO_CREATE,
-    DO_DELETE,
-    DO_DELETE_LEASE,
-    DO_ASK,
-    DO_ARRIVE,
-    DO_ANSWER,
-    DO_CUT,
-    DO_UNSENT,
-    DO_EVENT,
-    DO_GONE,
-    DO_CRASH,
-    DO_START,
-    DO_LEASE_THROUGH,
-    DO_LEASE_HOLD,
-    DO_LEASE_CUT,
-    DO_TIME,
-};
-struct choice {
-    enum what what;
-    int a, b;
-};
+#define EACH_MESSAGE(m, w)                                                               \
+    for (__typeof__(&(w)->messages[0]) m = (w)->messages;                                \
+         m < (w)->messages + WALK_MESSAGES; m++)                                         \
+        if (m->type)
 
 /* world.c */
+extern const char *const uids[WALK_PODS];
 void world_begin(struct world *w, const struct scenario *s);
 /* The possible choices; at rest, none. */
 int world_choices(const struct world *w, struct choice choices[WALK_CHOICES]);
 void world_take(struct world *w, struct choice c);
-void world_describe(const struct world *w, struct choice c, char *text, size_t n);
+void world_describe(const struct world *w, struct choice c);
 /* Is no message in flight, and is every event delivered? */
 bool world_at_rest(const struct world *w);
 /* Compares every ledger with the API objects. For a world at rest. */

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "core/core_priv.h"
 #include "domain/keys.h"
 #include "walk/heap.h"
 
@@ -35,9 +34,16 @@ enum {
 };
 #define WALL_BASE_MS 1700000000000
 
-static const char *const uids[WALK_PODS] = {"A", "B"};
+const char *const uids[WALK_PODS] = {"A", "B"};
 
 static void step(struct world *w, int proc, struct core_input in);
+#define STEP(w, proc, ...) step(w, proc, (struct core_input){__VA_ARGS__})
+
+static void must(bool ok)
+{
+    if (!ok)
+        abort();
+}
 
 static void violated(struct world *w, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -58,59 +64,64 @@ static struct step_time now_of(const struct world *w)
 
 /* Objects: JSON of an API server, parsed by the readers of the program */
 
-static struct span json(struct arena *a, char *text)
+static struct jread reader(struct arena *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static struct jread reader(struct arena *a, const char *fmt, ...)
 {
+    char text[TEXT];
+    struct jread j;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
     for (char *c = text; *c; c++)
         if (*c == '\'')
             *c = '"';
-    return arena_copy(a, span_of(text));
+    struct span copy = arena_copy(a, span_of(text));
+    jread_init(&j, copy.p, copy.n);
+    return j;
 }
 
 static struct pod pod_object(struct arena *a, const struct world *w, int i, bool bound)
 {
-    char text[TEXT];
-    snprintf(
-        text, sizeof text,
+    struct pod pod;
+    struct jread j = reader(
+        a,
         "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s','annotations':"
         "%s},'spec':{%s'containers':[{'resources':{'limits':{'" KEY_GPU_MEM
         "':'%d','" KEY_GPU_CORE "':'%d'}}}]}}",
         uids[i], uids[i], bound ? w->pods[i].annotations : "{}",
         bound ? "'nodeName':'n0'," : "", POD_UNITS, POD_CORE);
-    struct span s = json(a, text);
-    struct jread j;
-    struct pod pod;
-    jread_init(&j, s.p, s.n);
     pod_read(&j, a, &pod);
-    if (jread_finish(&j, NULL))
-        abort();
+    must(!jread_finish(&j, NULL));
     return pod;
 }
 
 static struct node node_object(struct arena *a)
 {
-    char text[TEXT];
-    snprintf(text, sizeof text,
-             "{'metadata':{'name':'n0'},'status':{"
-             "'capacity':{'" KEY_GPU_MEM "':'%d','" KEY_GPU_COUNT "':'1','" KEY_GPU_CORE
-             "':'100'},"
-             "'allocatable':{'" KEY_GPU_MEM "':'%d','" KEY_GPU_COUNT "':'1'}}}",
-             CARD_UNITS, CARD_UNITS);
-    struct span s = json(a, text);
-    struct jread j;
     struct node node;
-    jread_init(&j, s.p, s.n);
+    struct jread j =
+        reader(a,
+               "{'metadata':{'name':'n0'},'status':{'capacity':{'" KEY_GPU_MEM
+               "':'%d','" KEY_GPU_COUNT "':'1','" KEY_GPU_CORE "':'100'},"
+               "'allocatable':{'" KEY_GPU_MEM "':'%d','" KEY_GPU_COUNT "':'1'}}}",
+               CARD_UNITS, CARD_UNITS);
     node_read(&j, a, &node);
-    if (jread_finish(&j, NULL))
-        abort();
+    must(!jread_finish(&j, NULL));
     return node;
+}
+
+static struct span number(char text[TEXT], int64_t n)
+{
+    snprintf(text, TEXT, "%lld", (long long)n);
+    return span_of(text);
 }
 
 /* The server */
 
 static void add_event(struct world *w, int pod, int what)
 {
-    if (w->n_events == WALK_EVENTS)
-        abort();
+    must(w->n_events < WALK_EVENTS);
     w->events[w->n_events].pod = pod;
     w->events[w->n_events++].what = what;
 }
@@ -179,10 +190,7 @@ static void arrive(struct world *w, struct message *m)
         a->code = w->lease.absent ? ERR_NOT_FOUND : ERR_NONE;
     else if (m->type == MSG_GET)
         a->code = w->pods[m->pod].exists ? ERR_NONE : ERR_NOT_FOUND;
-    for (int i = 0; i < WALK_PODS; i++) {
-        a->exists[i] = w->pods[i].exists;
-        a->bound[i] = w->pods[i].bound;
-    }
+    memcpy(a->pods, w->pods, sizeof a->pods);
     a->events = w->n_events;
     a->lease = w->lease;
 }
@@ -195,164 +203,139 @@ static void drop(struct message *m)
     *m = (struct message){0};
 }
 
-/* A message without a waiting caller and without further effect. */
+/* Messages without a waiting caller and without further effect. */
 static void drop_dead(struct world *w)
 {
-    for (int i = 0; i < WALK_MESSAGES; i++) {
-        struct message *m = &w->messages[i];
-        bool matters =
-            m->waiting ||
-            (m->way == WAY_OUT && (m->type == MSG_BIND || m->type == MSG_LEASE_WRITE));
-        if (m->type && !matters)
-            drop(m);
-    }
+    EACH_MESSAGE(m, w)
+    if (!m->waiting &&
+        (m->way != WAY_OUT || (m->type != MSG_BIND && m->type != MSG_LEASE_WRITE)))
+        drop(m);
 }
 
 static struct message *post(struct world *w, enum message_type type, int proc,
                             uint64_t call, int64_t limit_ms)
 {
     struct message *m = w->messages;
-    while (m < w->messages + WALK_MESSAGES && m->type)
-        m++;
-    if (m == w->messages + WALK_MESSAGES)
-        abort();
-    m->type = type;
-    m->way = WAY_OUT;
-    m->waiting = true;
-    m->proc = proc;
-    m->life = w->procs[proc].lives;
-    m->call = call;
-    m->arrive_by_ms = m->give_up_ms = w->now_ms + limit_ms;
+    while (m->type)
+        must(++m < w->messages + WALK_MESSAGES);
+    *m = (struct message){.type = type,
+                          .waiting = true,
+                          .proc = proc,
+                          .life = w->procs[proc].lives,
+                          .call = call,
+                          .arrive_by_ms = w->now_ms + limit_ms,
+                          .give_up_ms = w->now_ms + limit_ms};
     return m;
 }
 
 static void answer_list(struct world *w, int proc, uint64_t run, const struct answer *a)
 {
     cleanup_arena struct arena arena = {0};
-    char version[16];
+    char version[TEXT];
     for (int i = 0; i < WALK_PODS; i++) {
-        if (!a->exists[i])
+        if (!a->pods[i].exists)
             continue;
-        struct pod pod = pod_object(&arena, w, i, a->bound[i]);
-        step(w, proc,
-             (struct core_input){
-                 .type = CORE_OBJECT, .kind = CORE_PODS, .run = run, .pod = &pod});
+        struct pod pod = pod_object(&arena, w, i, a->pods[i].bound);
+        STEP(w, proc, .type = CORE_OBJECT, .kind = CORE_PODS, .run = run, .pod = &pod);
     }
-    snprintf(version, sizeof version, "%d", FIRST_VERSION + a->events);
-    step(w, proc,
-         (struct core_input){.type = CORE_LIST_ENDED,
-                             .kind = CORE_PODS,
-                             .run = run,
-                             .version = span_of(version)});
+    STEP(w, proc, .type = CORE_LIST_ENDED, .kind = CORE_PODS, .run = run,
+         .version = number(version, FIRST_VERSION + a->events));
 }
 
 /* The caller gets the answer, or the failure. */
 static void tell(struct world *w, struct message *m, enum err_code lost, bool not_sent)
 {
     cleanup_arena struct arena arena = {0};
-    struct answer a = m->answer;
-    struct err err = {.code = lost ? lost : a.code};
+    const struct message was = *m;
+    const struct answer *a = &was.answer;
+    struct err err = {.code = lost ? lost : a->code};
     struct core_input in = {.type = CORE_ANSWER,
-                            .call = m->call,
+                            .call = was.call,
                             .not_sent = not_sent,
                             .err = err.code ? &err : NULL,
                             .retry_after_ms = -1};
     struct pod pod;
     struct lease lease;
-    int proc = m->proc, number = m->pod;
-    enum message_type type = m->type;
+    char version[TEXT], uid[TEXT];
     snprintf(err.msg, sizeof err.msg, "%s", err_code_name(err.code));
     m->waiting = false;
     drop_dead(w);
-    if (type == MSG_LIST && !err.code) {
-        answer_list(w, proc, in.call, &a);
+    if (was.type == MSG_LIST && !err.code) {
+        answer_list(w, was.proc, was.call, a);
         return;
     }
-    if (type == MSG_LIST) {
+    if (was.type == MSG_LIST) {
         in.type = CORE_LIST_FAILED;
         in.kind = CORE_PODS;
         in.run = in.call;
-    } else if (type == MSG_GET && !err.code) {
-        pod = pod_object(&arena, w, number, a.bound[number]);
+    } else if (was.type == MSG_GET && !err.code) {
+        pod = pod_object(&arena, w, was.pod, a->pods[was.pod].bound);
         in.pod = &pod;
-    } else if ((type == MSG_LEASE_GET || type == MSG_LEASE_WRITE) && !err.code) {
-        char version[24], uid[24];
-        snprintf(version, sizeof version, "%lld", (long long)a.lease.version);
-        snprintf(uid, sizeof uid, "%lld", (long long)a.lease.object);
-        lease = (struct lease){.holder = span_of(a.lease.holder),
-                               .duration_s = a.lease.duration_s,
-                               .transitions = a.lease.transitions,
-                               .renew_time = span_of(a.lease.renew),
-                               .acquire_time = span_of(a.lease.acquire)};
-        lease.meta.version = arena_copy(&arena, span_of(version));
-        lease.meta.uid = arena_copy(&arena, span_of(uid));
+    } else if (is_lease(&was) && !err.code) {
+        lease = (struct lease){.meta.version = number(version, a->lease.version),
+                               .meta.uid = number(uid, a->lease.object),
+                               .holder = span_of(a->lease.holder),
+                               .duration_s = a->lease.duration_s,
+                               .transitions = a->lease.transitions,
+                               .renew_time = span_of(a->lease.renew),
+                               .acquire_time = span_of(a->lease.acquire)};
         in.lease = &lease;
     }
-    step(w, proc, in);
+    step(w, was.proc, in);
+}
+
+/* The request is applied and answered at once. */
+static void pass(struct world *w, struct message *m)
+{
+    m->deciding = false;
+    arrive(w, m);
+    tell(w, m, ERR_NONE, false);
 }
 
 /* Outputs of a core */
 
 static void keep(char *to, size_t n, struct span s)
 {
-    if (s.n >= n)
-        abort();
+    must(s.n < n);
     memcpy(to, s.p ? s.p : "", s.n);
     to[s.n] = '\0';
 }
 
-static void read_wanted(struct message *m, const char *body)
+static void read_wanted(struct walk_lease *to, const char *body)
 {
     cleanup_arena struct arena a = {0};
-    struct jread j;
     struct lease lease;
-    int64_t version = 0;
-    jread_init(&j, body, strlen(body));
+    struct jread j = reader(&a, "%s", body);
     lease_read(&j, &a, &lease);
-    if (jread_finish(&j, NULL))
-        abort();
-    if (lease.meta.version.n && !span_i64(lease.meta.version, &version))
-        abort();
-    struct walk_lease *to = &m->wants;
+    must(!jread_finish(&j, NULL));
+    must(!lease.meta.version.n || span_i64(lease.meta.version, &to->version));
     keep(to->holder, sizeof to->holder, lease.holder);
     keep(to->renew, sizeof to->renew, lease.renew_time);
     keep(to->acquire, sizeof to->acquire, lease.acquire_time);
     to->duration_s = lease.duration_s;
     to->transitions = lease.transitions;
-    to->version = version;
-}
-
-static int pod_of(const char *uid)
-{
-    for (int i = 0; i < WALK_PODS; i++)
-        if (!strcmp(uid, uids[i]))
-            return i;
-    abort();
 }
 
 static void lease_call(struct world *w, int proc, const struct core_output *o)
 {
     bool write = o->type == CORE_CALL_LEASE_WRITE;
-    struct proc *p = &w->procs[proc];
     struct message *m =
         post(w, write ? MSG_LEASE_WRITE : MSG_LEASE_GET, proc, o->call, LEASE_GIVE_UP_MS);
     m->create = o->create;
     if (write)
-        read_wanted(m, o->body);
-    if (p->lease_cut && !w->calm)
+        read_wanted(&m->wants, o->body);
+    if (w->procs[proc].lease_cut && !w->calm)
         m->way = WAY_LOST;
-    else if ((w->left.holds || w->left.lease_cuts) && !w->calm)
+    else if (w->left.n[DO_LEASE_HOLD] || w->left.n[DO_LEASE_CUT])
         m->deciding = true;
-    else {
-        arrive(w, m);
-        tell(w, m, ERR_NONE, false);
-    }
+    else
+        pass(w, m);
 }
 
 static void bind_call(struct world *w, int proc, const struct core_output *o)
 {
     struct message *m = post(w, MSG_BIND, proc, o->call, 0);
-    m->pod = pod_of(o->uid);
+    m->pod = o->uid[0] - 'A';
     m->send_by_ms = o->send_by.mono_ms ? o->send_by.mono_ms : w->now_ms + NO_LIMIT_MS;
     m->arrive_by_ms = m->send_by_ms + CORE_BIND_LIMIT_MS;
     m->give_up_ms = m->send_by_ms + BIND_GIVE_UP_MS;
@@ -374,12 +357,10 @@ static void reply(struct world *w, const struct core_output *o)
         return;
     }
     /* Here every error means: not bound, now and later. */
-    for (int i = 0; i < WALK_MESSAGES; i++) {
-        struct message *m = &w->messages[i];
-        if (m->type == MSG_BIND && m->pod == ask->pod && m->proc == ask->proc &&
-            m->life == w->procs[ask->proc].lives)
-            m->denied = true;
-    }
+    EACH_MESSAGE(m, w)
+    if (m->type == MSG_BIND && m->pod == ask->pod && m->proc == ask->proc &&
+        m->life == w->procs[ask->proc].lives)
+        m->denied = true;
 }
 
 /* A list or watch of any kind but pods: one Node, or nothing. */
@@ -390,15 +371,10 @@ static void other_kind(struct world *w, int proc, const struct core_output *o)
         return;
     if (o->kind == CORE_NODES) {
         struct node node = node_object(&a);
-        step(w, proc,
-             (struct core_input){
-                 .type = CORE_OBJECT, .kind = o->kind, .run = o->run, .node = &node});
+        STEP(w, proc, .type = CORE_OBJECT, .kind = o->kind, .run = o->run, .node = &node);
     }
-    step(w, proc,
-         (struct core_input){.type = CORE_LIST_ENDED,
-                             .kind = o->kind,
-                             .run = o->run,
-                             .version = SPAN("1")});
+    STEP(w, proc, .type = CORE_LIST_ENDED, .kind = o->kind, .run = o->run,
+         .version = SPAN("1"));
 }
 
 static void say(const struct world *w, int proc, const struct core_output *o)
@@ -433,9 +409,9 @@ static void carry_out(struct world *w, int proc, const struct core_output *o)
         if (o->kind != CORE_PODS) {
             other_kind(w, proc, o);
         } else if (o->type == CORE_LIST) {
-            for (int i = 0; i < WALK_MESSAGES; i++) /* one at a time */
-                if (w->messages[i].type == MSG_LIST && w->messages[i].proc == proc)
-                    drop(&w->messages[i]);
+            EACH_MESSAGE(old, w) /* one at a time */
+            if (old->type == MSG_LIST && old->proc == proc)
+                drop(old);
             post(w, MSG_LIST, proc, o->run, LIST_GIVE_UP_MS);
             p->list_run = o->run;
             p->watching = false;
@@ -450,14 +426,14 @@ static void carry_out(struct world *w, int proc, const struct core_output *o)
         break;
     case CORE_CALL_GET_POD:
         m = post(w, MSG_GET, proc, o->call, GET_GIVE_UP_MS);
-        m->pod = pod_of(o->uid);
+        m->pod = o->uid[0] - 'A';
         break;
     case CORE_CALL_LEASE_GET:
     case CORE_CALL_LEASE_WRITE:
         lease_call(w, proc, o);
         break;
     case CORE_CALL_WAKEUP:
-        step(w, proc, (struct core_input){.type = CORE_ANSWER, .call = o->call});
+        STEP(w, proc, .type = CORE_ANSWER, .call = o->call);
         break;
     case CORE_REPLY:
         reply(w, o);
@@ -504,7 +480,14 @@ static void start(struct world *w, int proc)
     p->core = core_new(&settings);
     heap_on(false);
     p->lease_cut = p->watching = false;
-    step(w, proc, (struct core_input){.type = CORE_TICK});
+    STEP(w, proc, .type = CORE_TICK);
+}
+
+/* An unsent request is never sent. */
+static void stop_sending(const struct world *w, struct message *m)
+{
+    if (m->arrive_by_ms > w->now_ms + CORE_BIND_LIMIT_MS)
+        m->arrive_by_ms = w->now_ms + CORE_BIND_LIMIT_MS;
 }
 
 static void crash(struct world *w, int proc)
@@ -515,13 +498,11 @@ static void crash(struct world *w, int proc)
     heap_on(false);
     p->core = NULL;
     p->watching = false;
-    for (int i = 0; i < WALK_MESSAGES; i++) {
-        struct message *m = &w->messages[i];
-        if (!m->type || m->proc != proc)
-            continue;
+    EACH_MESSAGE(m, w)
+    if (m->proc == proc) {
         m->waiting = m->deciding = false;
-        if (m->type == MSG_BIND && m->arrive_by_ms > w->now_ms + CORE_BIND_LIMIT_MS)
-            m->arrive_by_ms = w->now_ms + CORE_BIND_LIMIT_MS;
+        if (m->type == MSG_BIND)
+            stop_sending(w, m);
     }
     for (int i = 0; i < w->n_asks; i++)
         if (w->asks[i].proc == proc)
@@ -534,39 +515,26 @@ static void event(struct world *w, int proc)
     cleanup_arena struct arena a = {0};
     struct proc *p = &w->procs[proc];
     const struct walk_event *e = &w->events[p->next_event++];
-    char version[16];
-    snprintf(version, sizeof version, "%d", FIRST_VERSION + p->next_event);
-    /* The DELETED event has the last state of the pod. */
-    bool bound =
-        e->what == EVENT_BOUND || (e->what == EVENT_DELETED && w->pods[e->pod].bound);
-    struct pod pod = pod_object(&a, w, e->pod, bound);
-    step(w, proc,
-         (struct core_input){.type = CORE_OBJECT,
-                             .kind = CORE_PODS,
-                             .run = p->watch_run,
-                             .pod = &pod,
-                             .deleted = e->what == EVENT_DELETED,
-                             .version = span_of(version)});
+    char version[TEXT];
+    bool deleted = e->what == EVENT_DELETED; /* has the last state of the pod */
+    struct pod pod = pod_object(&a, w, e->pod,
+                                deleted ? w->pods[e->pod].bound : e->what == EVENT_BOUND);
+    STEP(w, proc, .type = CORE_OBJECT, .kind = CORE_PODS, .run = p->watch_run,
+         .pod = &pod, .deleted = deleted,
+         .version = number(version, FIRST_VERSION + p->next_event));
     if (core_due(p->core) <= w->now_ms)
-        step(w, proc, (struct core_input){.type = CORE_TICK});
+        STEP(w, proc, .type = CORE_TICK);
 }
 
 static void ask(struct world *w, int pod, int proc)
 {
-    char name[16];
-    if (w->n_asks == WALK_TOKENS)
-        abort();
-    int token = w->n_asks++;
-    w->asks[token] = (struct ask){true, proc, pod};
+    static const struct span names[WALK_PODS] = {{"pod-A", 5}, {"pod-B", 5}};
+    must(w->n_asks < WALK_TOKENS);
+    w->asks[w->n_asks] = (struct ask){true, proc, pod};
     w->left.asks[pod]--;
-    snprintf(name, sizeof name, "pod-%s", uids[pod]);
-    step(w, proc,
-         (struct core_input){.type = CORE_BIND,
-                             .token = (uint64_t)token,
-                             .ns = SPAN("default"),
-                             .name = span_of(name),
-                             .uid = span_of(uids[pod]),
-                             .node_name = SPAN("n0")});
+    STEP(w, proc, .type = CORE_BIND, .token = (uint64_t)w->n_asks++,
+         .ns = SPAN("default"), .name = names[pod], .uid = span_of(uids[pod]),
+         .node_name = SPAN("n0"));
 }
 
 /* Time */
@@ -584,10 +552,8 @@ static int64_t next_moment(const struct world *w)
     for (int i = 0; i < WALK_PROCS; i++)
         if (w->procs[i].core)
             earlier(&next, w->now_ms, core_due(w->procs[i].core));
-    for (int i = 0; i < WALK_MESSAGES; i++) {
-        const struct message *m = &w->messages[i];
-        if (!m->type)
-            continue;
+    EACH_MESSAGE(m, w)
+    {
         if (m->way == WAY_OUT)
             earlier(&next, w->now_ms, m->arrive_by_ms);
         if (m->waiting)
@@ -599,74 +565,62 @@ static int64_t next_moment(const struct world *w)
 static void pass_time(struct world *w)
 {
     w->now_ms = next_moment(w);
-    for (int i = 0; i < WALK_MESSAGES; i++) {
-        struct message *m = &w->messages[i];
-        if (m->type && m->way == WAY_OUT && m->arrive_by_ms < w->now_ms)
+    EACH_MESSAGE(m, w)
+    {
+        if (m->way == WAY_OUT && m->arrive_by_ms < w->now_ms)
             m->way = WAY_LOST;
-        if (m->type && m->waiting && m->give_up_ms <= w->now_ms)
+        if (m->waiting && m->give_up_ms <= w->now_ms)
             tell(w, m, ERR_TIMEOUT, false);
     }
     drop_dead(w);
     for (int i = 0; i < WALK_PROCS; i++)
         if (w->procs[i].core && core_due(w->procs[i].core) <= w->now_ms)
-            step(w, i, (struct core_input){.type = CORE_TICK});
+            STEP(w, i, .type = CORE_TICK);
 }
 
 /* Choices */
 
-static bool is_lease(const struct message *m)
-{
-    return m->type == MSG_LEASE_GET || m->type == MSG_LEASE_WRITE;
-}
-
 struct menu {
+    const struct world *w;
     struct choice *choices;
     int n;
 };
 
 static void offer(struct menu *menu, enum what what, int a, int b)
 {
-    if (menu->n == WALK_CHOICES)
-        abort();
+    if (what >= LIMITED && !menu->w->left.n[what])
+        return;
+    must(menu->n < WALK_CHOICES);
     menu->choices[menu->n++] = (struct choice){what, a, b};
-}
-
-static void offer_message(const struct world *w, struct menu *menu, int i)
-{
-    const struct message *m = &w->messages[i];
-    if (m->way == WAY_OUT)
-        offer(menu, DO_ARRIVE, i, 0);
-    if (m->way == WAY_BACK && m->waiting)
-        offer(menu, DO_ANSWER, i, 0);
-    if (m->waiting && w->left.cuts && !is_lease(m))
-        offer(menu, DO_CUT, i, 0);
-    if (m->waiting && m->type == MSG_BIND && m->way == WAY_OUT && w->left.unsent &&
-        w->now_ms <= m->send_by_ms)
-        offer(menu, DO_UNSENT, i, 0);
 }
 
 int world_choices(const struct world *w, struct choice choices[WALK_CHOICES])
 {
-    struct menu menu = {choices, 0};
-    for (int i = 0; i < WALK_MESSAGES; i++) {
-        if (!w->messages[i].type || !w->messages[i].deciding)
-            continue;
-        offer(&menu, DO_LEASE_THROUGH, i, 0);
-        if (w->left.holds)
-            offer(&menu, DO_LEASE_HOLD, i, 0);
-        if (w->left.lease_cuts)
-            offer(&menu, DO_LEASE_CUT, i, 0);
+    struct menu menu = {w, choices, 0};
+    EACH_MESSAGE(m, w)
+    if (m->deciding) {
+        for (enum what what = DO_LEASE_THROUGH; what <= DO_LEASE_CUT; what++)
+            offer(&menu, what, (int)(m - w->messages), 0);
         return menu.n;
     }
-    if (w->left.late_pod)
-        offer(&menu, DO_CREATE, 0, 0);
-    if (w->left.deletes && w->pods[0].exists)
+    offer(&menu, DO_CREATE, 0, 0);
+    if (w->pods[0].exists)
         offer(&menu, DO_DELETE, 0, 0);
-    if (w->left.lease_deletes && !w->lease.absent)
+    if (!w->lease.absent)
         offer(&menu, DO_DELETE_LEASE, 0, 0);
-    for (int i = 0; i < WALK_MESSAGES; i++)
-        if (w->messages[i].type)
-            offer_message(w, &menu, i);
+    EACH_MESSAGE(m, w)
+    {
+        int i = (int)(m - w->messages);
+        if (m->way == WAY_OUT)
+            offer(&menu, DO_ARRIVE, i, 0);
+        if (m->way == WAY_BACK && m->waiting)
+            offer(&menu, DO_ANSWER, i, 0);
+        if (m->waiting && !is_lease(m))
+            offer(&menu, DO_CUT, i, 0);
+        if (m->waiting && m->type == MSG_BIND && m->way == WAY_OUT &&
+            w->now_ms <= m->send_by_ms)
+            offer(&menu, DO_UNSENT, i, 0);
+    }
     for (int p = 0; p < WALK_PROCS; p++) {
         const struct proc *proc = &w->procs[p];
         for (int i = 0; i < WALK_PODS && proc->core; i++)
@@ -674,11 +628,11 @@ int world_choices(const struct world *w, struct choice choices[WALK_CHOICES])
                 offer(&menu, DO_ASK, i, p);
         if (proc->watching && proc->next_event < w->n_events)
             offer(&menu, DO_EVENT, p, 0);
-        if (proc->watching && w->left.gone)
+        if (proc->watching)
             offer(&menu, DO_GONE, p, 0);
-        if (proc->core && w->left.crashes)
+        if (proc->core)
             offer(&menu, DO_CRASH, p, 0);
-        if (!proc->core && proc->lives && w->left.starts)
+        else if (proc->lives)
             offer(&menu, DO_START, p, 0);
     }
     if (w->now_ms < w->left.end_ms)
@@ -688,20 +642,19 @@ int world_choices(const struct world *w, struct choice choices[WALK_CHOICES])
 
 void world_take(struct world *w, struct choice c)
 {
-    struct message *m = &w->messages[c.a < WALK_MESSAGES ? c.a : 0];
-    struct err gone = {.code = ERR_GONE, .msg = "too old"};
+    static const struct err gone = {ERR_GONE, "too old"};
+    struct message *m = &w->messages[c.a];
+    if (c.what >= LIMITED)
+        w->left.n[c.what]--;
     switch (c.what) {
     case DO_CREATE:
-        w->left.late_pod = false;
         create(w, c.a);
         break;
     case DO_DELETE:
-        w->left.deletes--;
         w->pods[c.a].exists = false;
         add_event(w, c.a, EVENT_DELETED);
         break;
     case DO_DELETE_LEASE:
-        w->left.lease_deletes--;
         w->lease.absent = true;
         break;
     case DO_ASK:
@@ -714,14 +667,11 @@ void world_take(struct world *w, struct choice c)
     case DO_ANSWER:
         tell(w, m, ERR_NONE, false);
         break;
-    case DO_CUT: /* an unsent request is never sent */
-        w->left.cuts--;
-        if (m->arrive_by_ms > w->now_ms + CORE_BIND_LIMIT_MS)
-            m->arrive_by_ms = w->now_ms + CORE_BIND_LIMIT_MS;
+    case DO_CUT:
+        stop_sending(w, m);
         tell(w, m, ERR_UNAVAILABLE, false);
         break;
     case DO_UNSENT:
-        w->left.unsent--;
         m->way = WAY_LOST;
         tell(w, m, ERR_UNAVAILABLE, true);
         break;
@@ -729,110 +679,83 @@ void world_take(struct world *w, struct choice c)
         event(w, c.a);
         break;
     case DO_GONE:
-        w->left.gone--;
         w->procs[c.a].watching = false;
-        step(w, c.a,
-             (struct core_input){.type = CORE_WATCH_ENDED,
-                                 .kind = CORE_PODS,
-                                 .run = w->procs[c.a].watch_run,
-                                 .err = &gone,
-                                 .retry_after_ms = -1});
+        STEP(w, c.a, .type = CORE_WATCH_ENDED, .kind = CORE_PODS,
+             .run = w->procs[c.a].watch_run, .err = &gone, .retry_after_ms = -1);
         break;
     case DO_CRASH:
-        w->left.crashes--;
         crash(w, c.a);
         break;
     case DO_START:
-        w->left.starts--;
         start(w, c.a);
         break;
     case DO_LEASE_THROUGH:
-        m->deciding = false;
-        arrive(w, m);
-        tell(w, m, ERR_NONE, false);
+        pass(w, m);
         break;
     case DO_LEASE_HOLD:
         m->deciding = false;
-        w->left.holds--;
         break;
     case DO_LEASE_CUT:
         m->deciding = false;
         m->way = WAY_LOST;
-        w->left.lease_cuts--;
         w->procs[m->proc].lease_cut = true;
         break;
-    case DO_TIME:
+    default:
         pass_time(w);
-        break;
     }
 }
 
-static const char *message_words(const struct message *m)
+/* In capitals: M the message and its sender, P the pod, E the pod of the next event, X the
+ * process, Y the one that is called. */
+void world_describe(const struct world *w, struct choice c)
 {
-    static const char *const words[] = {[MSG_BIND] = "Binding",
-                                        [MSG_GET] = "GET",
+    static const char *const words[] = {
+        [DO_CREATE] = "pod P is created",
+        [DO_DELETE] = "pod P is deleted",
+        [DO_DELETE_LEASE] = "the lease is deleted by hand",
+        [DO_ASK] = "bind of Y for pod P is called by kube-scheduler",
+        [DO_ARRIVE] = "M arrives and is applied",
+        [DO_ANSWER] = "M is answered",
+        [DO_CUT] = "M loses its connection",
+        [DO_UNSENT] = "M could not be sent",
+        [DO_EVENT] = "the next event, of pod E, is delivered to X",
+        [DO_GONE] = "the watch of X breaks: version expired",
+        [DO_CRASH] = "X crashes",
+        [DO_START] = "the successor of X starts",
+        [DO_LEASE_THROUGH] = "M is applied and answered at once",
+        [DO_LEASE_HOLD] = "M is delayed",
+        [DO_LEASE_CUT] = "M and all later ones are lost",
+        [DO_TIME] = "time passes",
+    };
+    static const char *const types[] = {[MSG_BIND] = "Binding of pod ",
+                                        [MSG_GET] = "GET of pod ",
                                         [MSG_LIST] = "list of pods",
                                         [MSG_LEASE_GET] = "read of the Lease",
                                         [MSG_LEASE_WRITE] = "write of the Lease"};
-    return words[m->type];
-}
-
-void world_describe(const struct world *w, struct choice c, char *text, size_t n)
-{
-    static const char *const words[] = {
-        [DO_CREATE] = "is created",
-        [DO_DELETE] = "is deleted",
-        [DO_DELETE_LEASE] = "is deleted by hand",
-        [DO_ASK] = "is called by kube-scheduler",
-        [DO_ARRIVE] = "arrives and is applied",
-        [DO_ANSWER] = "is answered",
-        [DO_CUT] = "loses its connection",
-        [DO_UNSENT] = "could not be sent",
-        [DO_EVENT] = "is delivered",
-        [DO_GONE] = "breaks: version expired",
-        [DO_CRASH] = "crashes",
-        [DO_START] = "starts",
-        [DO_LEASE_THROUGH] = "is applied and answered at once",
-        [DO_LEASE_HOLD] = "is delayed",
-        [DO_LEASE_CUT] = "and all later ones are lost",
-        [DO_TIME] = "pass",
-    };
-    const struct message *m = &w->messages[c.a < WALK_MESSAGES ? c.a : 0];
-    const struct proc *p = &w->procs[c.a < WALK_PROCS ? c.a : 0];
-    cleanup_buf struct buf b = {0};
-    if (c.what >= DO_ARRIVE && c.what <= DO_UNSENT) {
-        buf_printf(&b, "the %s", message_words(m));
-        if (m->type == MSG_BIND || m->type == MSG_GET)
-            buf_printf(&b, " of pod %s", uids[m->pod]);
-        buf_printf(&b, " by %c%d", 'p' + m->proc, m->life);
-    } else if (c.what >= DO_LEASE_THROUGH && c.what <= DO_LEASE_CUT) {
-        buf_printf(&b, "%s's %s", w->procs[m->proc].identity, message_words(m));
-    } else if (c.what == DO_CREATE || c.what == DO_DELETE) {
-        buf_printf(&b, "pod %s", uids[c.a]);
-    } else if (c.what == DO_DELETE_LEASE) {
-        buf_adds(&b, "the Lease");
-    } else if (c.what == DO_ASK) {
-        buf_printf(&b, "bind of %s for pod %s", w->procs[c.b].identity, uids[c.a]);
-    } else if (c.what == DO_EVENT) {
-        buf_printf(&b, "event %d of pod %s for %s", p->next_event,
-                   uids[w->events[p->next_event].pod], p->identity);
-    } else if (c.what == DO_TIME) {
-        buf_printf(&b, "%lld ms", (long long)(next_moment(w) - w->now_ms));
-    } else if (c.what == DO_START) {
-        buf_printf(&b, "%c%d", 'p' + c.a, p->lives + 1);
-    } else {
-        buf_printf(&b, "%s%s", c.what == DO_GONE ? "the watch of " : "", p->identity);
-    }
-    snprintf(text, n, "%s %s", b.p, words[c.what]);
+    const struct message *m = &w->messages[c.a];
+    for (const char *text = words[c.what]; *text; text++)
+        if (*text == 'M')
+            printf("the %s%s by %c%d", types[m->type],
+                   m->type <= MSG_GET ? uids[m->pod] : "", 'p' + m->proc, m->life);
+        else if (*text == 'P')
+            printf("%s", uids[c.a]);
+        else if (*text == 'E')
+            printf("%s", uids[w->events[w->procs[c.a].next_event].pod]);
+        else if (*text == 'X' || *text == 'Y')
+            printf("%s", w->procs[*text == 'X' ? c.a : c.b].identity);
+        else
+            putchar(*text);
+    putchar('\n');
 }
 
 /* Rest */
 
 bool world_at_rest(const struct world *w)
 {
-    for (int i = 0; i < WALK_MESSAGES; i++)
-        if (w->messages[i].type)
-            return false;
+    EACH_MESSAGE(m, w)
+    {
+        return false;
+    }
     for (int p = 0; p < WALK_PROCS; p++) {
         const struct proc *proc = &w->procs[p];
         if (proc->core && (!proc->watching || proc->next_event < w->n_events ||
@@ -881,22 +804,22 @@ void world_compare(struct world *w)
     }
 }
 
-void world_settle(struct world *w)
+/* Takes the first choice until rest; time passes only if nothing else is possible. */
+static void go_on(struct world *w)
 {
     struct choice choices[WALK_CHOICES];
-    int64_t end = w->now_ms + SETTLE_MS;
-    w->calm = true;
-    w->left = (struct scenario){.end_ms = end};
-    for (int i = 0; i < WALK_MESSAGES; i++) {
-        struct message *m = &w->messages[i];
-        if (m->type && m->deciding) {
-            m->deciding = false;
-            arrive(w, m);
-            tell(w, m, ERR_NONE, false);
-        }
-    }
     while (!world_at_rest(w) && !w->violation[0] && world_choices(w, choices))
-        world_take(w, choices[0]); /* time passes only if nothing else is possible */
+        world_take(w, choices[0]);
+}
+
+void world_settle(struct world *w)
+{
+    w->calm = true;
+    w->left = (struct scenario){.end_ms = w->now_ms + SETTLE_MS};
+    EACH_MESSAGE(m, w)
+    if (m->deciding)
+        pass(w, m);
+    go_on(w);
     if (!world_at_rest(w))
         violated(w, "no rest within %d s", SETTLE_MS / 1000);
     else
@@ -905,22 +828,16 @@ void world_settle(struct world *w)
 
 void world_begin(struct world *w, const struct scenario *s)
 {
-    struct choice choices[WALK_CHOICES];
-    *w = (struct world){.now_ms = 1000000, .lease = {.version = 1}};
-    if (!s->late_pod)
+    *w = (struct world){.now_ms = 1000000, .lease = {.version = 1}, .calm = true};
+    if (!s->n[DO_CREATE])
         create(w, 0);
     create(w, 1);
-    w->calm = true;
-    w->left.end_ms = 0;
     start(w, 0);
-    while (!world_at_rest(w) && world_choices(w, choices))
-        world_take(w, choices[0]);
+    go_on(w);
     if (s->standby)
         start(w, 1);
-    while (!world_at_rest(w) && world_choices(w, choices))
-        world_take(w, choices[0]);
-    if (!core_is_leader(w->procs[0].core) || !world_at_rest(w))
-        abort();
+    go_on(w);
+    must(core_is_leader(w->procs[0].core) && world_at_rest(w));
     w->calm = false;
     w->left = *s;
     w->left.end_ms += w->now_ms;
@@ -931,8 +848,8 @@ void world_free(struct world *w)
     for (int i = 0; i < WALK_PROCS; i++)
         if (w->procs[i].core)
             crash(w, i);
-    for (int i = 0; i < WALK_MESSAGES; i++)
-        drop(&w->messages[i]);
+    EACH_MESSAGE(m, w)
+    drop(m);
     for (int i = 0; i < WALK_PODS; i++)
         free(w->pods[i].annotations);
 }
