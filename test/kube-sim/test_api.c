@@ -133,35 +133,6 @@ START_TEST(a_timer_ignores_a_new_pod_of_the_same_name)
     api_free(api);
 }
 
-START_TEST(renew_leases_renews_each_lease_once_per_period)
-{
-    struct api_config config = {.seed = 1, .renew_leases_ms = 10000};
-    struct api *api = api_new(&config);
-    for (int i = 0; i < 20; i++) {
-        load(api, 0,
-             lib_fmt("{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
-                     "\"metadata\":{\"name\":\"n%02d\",\"namespace\":\"%s\"},\"spec\":{"
-                     "\"renewTime\":\"2020-01-01T00:00:00.000000Z\"}}",
-                     i, i < 15 ? "nvidia-gpu-scheduler-node-lease" : "kube-system"));
-    }
-    api_tick(api, 1000000);
-    uint64_t before = api_version(api);
-    for (int64_t t = 1000000; t <= 1010000; t += 100)
-        api_tick(api, t);
-    ck_assert_uint_eq(api_version(api) - before, 15);
-    json_t *o,
-        *list = lib_at(pure_get(api, 0,
-                                "/apis/coordination.k8s.io/v1/leases?fieldSelector="
-                                "metadata.namespace%3Dnvidia-gpu-scheduler-node-lease"),
-                       "items");
-    ck_assert_uint_eq(json_array_size(list), 15);
-    lib_each(o, list)
-        ck_assert_contains(lib_str(o, "spec.renewTime"), "1970-01-01T00:16:");
-    api_tick(api, 5000000); /* after a pause: each Lease once */
-    ck_assert_uint_eq(api_version(api) - before, 30);
-    api_free(api);
-}
-
 START_TEST(a_frozen_resource_is_stale_only_for_resource_version_0)
 {
     struct api *api = make(false);
@@ -221,7 +192,6 @@ UNIT_MAIN("api", loaded_objects_keep_status_uid_and_creation_time,
           loading_refuses_invalid_objects,
           run_pods_runs_bound_pods_and_removes_deleted_pods,
           a_timer_ignores_a_new_pod_of_the_same_name,
-          renew_leases_renews_each_lease_once_per_period,
           a_frozen_resource_is_stale_only_for_resource_version_0,
           a_body_over_three_mebibytes_is_refused,
           annotations_have_a_limit_but_not_in_a_binding)

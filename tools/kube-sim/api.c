@@ -9,7 +9,7 @@
 
 /*
  * The API server in memory: its state, requests, changes and their watchers, and what is due by
- * the clock: pods that run or end, renewed Leases, old events.
+ * the clock: pods that run or end.
  */
 
 static void announce(struct api *api, const struct store *store)
@@ -69,37 +69,6 @@ static void sim_agents_run(struct api *api, const struct object *o, int64_t now_
     sim_change_put(api, o->kind, pod);
 }
 
-static void renew(struct api *api, const struct object *o, int64_t now_ms)
-{
-    cleanup_json_value json_t *lease = sim_object_parse(o);
-    cleanup_buf struct buf now = {0};
-    const json_t *notes = sim_jsonx_at(lease, "metadata.annotations");
-    if (json_object_get(notes, "kube-sim/frozen"))
-        return; /* the agent of this node is simulated as dead */
-    clock_format_us(&now, now_ms * 1000);
-    sim_jsonx_set_str(sim_jsonx_make(lease, "spec"), "renewTime", now.p);
-    sim_change_put(api, o->kind, lease);
-}
-
-/* Spreads the renewals evenly over the period, like agents that started at different
- * times. */
-static void sim_agents_renew(struct api *api, int64_t now_ms)
-{
-    int64_t period_ms = api->config.renew_leases_ms;
-    struct store *store = sim_api_store(api, sim_kind_by_resource(SPAN("leases")));
-    size_t first = sim_store_lower(store, SPAN("nvidia-gpu-scheduler-node-lease/"));
-    int64_t n = (int64_t)(sim_store_lower(store, SPAN("nvidia-gpu-scheduler-node-lease0")) -
-                          first);
-    int64_t passed_ms = api->renewed_ms ? now_ms - api->renewed_ms : 0;
-    int64_t due = passed_ms < period_ms ? n * passed_ms / period_ms : n;
-    if (!n || due == n || !api->renewed_ms)
-        api->renewed_ms = now_ms;
-    else
-        api->renewed_ms += due * period_ms / n;
-    for (int64_t i = 0; i < due; i++)
-        renew(api, store->items[first + api->next_lease++ % (size_t)n], now_ms);
-}
-
 /* Like the kubelet's final deletion with grace period 0. */
 static void remove_pod(struct api *api, const struct object *o)
 {
@@ -141,8 +110,6 @@ void api_tick(struct api *api, int64_t now_ms)
 {
     if (api->n_timers)
         run_timers(api, now_ms);
-    if (api->config.renew_leases_ms)
-        sim_agents_renew(api, now_ms);
 }
 
 struct store *sim_api_store(struct api *api, const struct kind *kind)

@@ -16,10 +16,7 @@ static int check_binding(struct call *c, const json_t *b)
         return sim_refuse(c, 400,
                           "Binding in version \"v1\" cannot be handled as a Binding");
     if (ns.n && !span_eq(ns, c->route.ns))
-        return sim_refuse(
-            c, 400,
-            "the namespace of the provided object does not match the namespace "
-            "sent on the request");
+        return sim_refuse_namespace(c);
     if (!span_eq(sim_jsonx_span(b, "metadata.name"), c->route.name))
         return sim_refuse(c, 400, "name in URL does not match name in Binding object");
     /* A real server answers these two errors with 500. */
@@ -33,44 +30,23 @@ static int check_binding(struct call *c, const json_t *b)
     return 0;
 }
 
-static int check_preconditions(struct call *c, const json_t *b, const struct object *o)
-{
-    struct span uid = sim_jsonx_span(b, "metadata.uid");
-    struct span wanted = sim_jsonx_span(b, "metadata.resourceVersion");
-    cleanup_buf struct buf rv = {0};
-    buf_add_i64(&rv, (int64_t)o->rv);
-    if (uid.n && !span_eq(uid, o->uid))
-        return sim_refuse_precondition(c, "UID", uid.p, o->uid);
-    if (wanted.n && !span_eq(wanted, buf_span(&rv)))
-        return sim_refuse_precondition(c, "ResourceVersion", wanted.p, buf_span(&rv));
-    return 0;
-}
-
-static int refuse_binding(struct call *c, const char *why)
-{
-    struct status_about about = {.kind = "pods/binding", .name = c->route.name};
-    cleanup_buf struct buf text = {0};
-    buf_printf(&text, "Operation cannot be fulfilled on pods/binding \"%.*s\": %s",
-               SPAN_ARG(c->route.name), why);
-    c->reply->status = 409;
-    sim_status_write(&c->reply->body, 409, "Conflict", text.p, &about);
-    return -1;
-}
-
 static int check_pod(struct call *c, const json_t *pod)
 {
+    const struct status_about about = {.kind = "pods/binding", .name = c->route.name};
     cleanup_buf struct buf why = {0};
     struct span node = sim_jsonx_span(pod, "spec.nodeName");
     if (sim_jsonx_at(pod, "metadata.deletionTimestamp"))
-        buf_printf(&why, "pod %.*s is being deleted, cannot be assigned to a host",
-                   SPAN_ARG(c->route.name));
+        buf_adds(&why, "is being deleted, cannot be assigned to a host");
     else if (node.n)
-        buf_printf(&why, "pod %.*s is already assigned to node \"%.*s\"",
-                   SPAN_ARG(c->route.name), SPAN_ARG(node));
+        buf_printf(&why, "is already assigned to node \"%.*s\"", SPAN_ARG(node));
     else if (json_array_size(sim_jsonx_at(pod, "spec.schedulingGates")))
-        buf_printf(&why, "pod %.*s has non-empty .spec.schedulingGates",
-                   SPAN_ARG(c->route.name));
-    return why.n ? refuse_binding(c, why.p) : 0;
+        buf_adds(&why, "has non-empty .spec.schedulingGates");
+    if (!why.n)
+        return 0;
+    return sim_refuse_with(
+        c, 409, "Conflict", &about,
+        "Operation cannot be fulfilled on pods/binding \"%.*s\": pod %.*s %s",
+        SPAN_ARG(c->route.name), SPAN_ARG(c->route.name), why.p);
 }
 
 static void merge_texts(json_t *pod, const json_t *b, const char *key)
@@ -93,14 +69,16 @@ static void bind_pod(struct call *c, json_t *pod, const json_t *b)
 
 void sim_binding_handle(struct call *c)
 {
-    cleanup_json_value json_t *b = sim_body_of(c, "Binding", sim_shape_binding);
+    cleanup_json_value json_t *b = sim_body_of(
+        c, "Binding", "target object\ntarget.kind string\ntarget.name string\n");
     if (!b || check_binding(c, b))
         return;
     const struct object *o = sim_call_object(c);
     if (!o)
         return;
     cleanup_json_value json_t *pod = sim_object_parse(o);
-    if (check_preconditions(c, b, o) || check_pod(c, pod))
+    if (sim_check_preconditions(c, json_object_get(b, "metadata"), o, false) ||
+        check_pod(c, pod))
         return;
     bind_pod(c, pod, b);
     c->reply->status = 201;

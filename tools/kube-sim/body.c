@@ -13,46 +13,32 @@ bool sim_body_is(const struct call *c, const char *type)
 }
 
 /* A custom resource: the error of the schema validation. */
-static int refuse_by_schema(struct call *c, const json_t *object)
+static int refuse_by_schema(struct call *c, const json_t *object,
+                            const struct shape_fault *wrong)
 {
     cleanup_faultlist struct faultlist f = {0};
-    struct shape_fault wrong = {0};
-    if (sim_shape_find(sim_shape_meta, (json_t *)object, &wrong) ||
-        sim_shape_find(c->route.kind->shape, (json_t *)object, &wrong))
-        sim_fault(&f, "FieldValueTypeInvalid", wrong.where.p,
-                  "Invalid value: \"%s\": %s in body must be of type %s: \"%s\"",
-                  wrong.given, wrong.where.p, wrong.wanted, wrong.given);
-    buf_fini(&wrong.where);
+    sim_fault(&f, "FieldValueTypeInvalid", wrong->where,
+              "Invalid value: \"%s\": %s in body must be of type %s: \"%s\"",
+              wrong->given, wrong->where, wrong->wanted, wrong->given);
     return sim_refuse_invalid(c, sim_jsonx_span(object, "metadata.name"), &f);
 }
 
-static int check_shape(struct call *c, json_t *object, struct err *err)
+static int refuse_types(struct call *c, const char *kind, const struct shape_fault *wrong)
 {
-    return sim_shape_check(sim_shape_meta, object, err) ||
-                   sim_shape_check(c->route.kind->shape, object, err)
-               ? -1
-               : 0;
+    return sim_refuse(c, 400, "%s in version \"v1\" cannot be handled as a %s: %s", kind,
+                      kind, wrong->err.msg);
 }
 
-int sim_body_check(struct call *c, json_t *object)
+int sim_body_check(struct call *c, json_t *object, bool patched)
 {
-    struct err err;
+    struct shape_fault wrong;
     const struct kind *kind = c->route.kind;
-    if (check_shape(c, object, &err) == 0)
+    if (sim_shape_check(kind->shape, object, &wrong) == 0)
         return 0;
     if (kind->custom)
-        return refuse_by_schema(c, object);
-    return sim_refuse(c, 400, "%s in version \"v1\" cannot be handled as a %s: %s",
-                      kind->kind, kind->kind, err.msg);
-}
-
-int sim_body_check_patched(struct call *c, json_t *object)
-{
-    struct err err;
-    if (check_shape(c, object, &err) == 0)
-        return 0;
-    return c->route.kind->custom ? refuse_by_schema(c, object)
-                                 : sim_refuse_patch(c, object, err.msg);
+        return refuse_by_schema(c, object, &wrong);
+    return patched ? sim_refuse_patch(c, object, wrong.err.msg)
+                   : refuse_types(c, kind->kind, &wrong);
 }
 
 static int check_type(struct call *c, const json_t *object)
@@ -103,25 +89,22 @@ static json_t *read_body(struct call *c, const char *kind)
     return json_incref(object);
 }
 
-json_t *sim_body_of(struct call *c, const char *kind, const struct shape *shape)
+json_t *sim_body_of(struct call *c, const char *kind, const char *shape)
 {
-    struct err err;
+    struct shape_fault wrong;
     cleanup_json_value json_t *object = read_body(c, kind);
     if (!object)
         return NULL;
-    if (sim_shape_check(sim_shape_meta, object, &err) ||
-        sim_shape_check(shape, object, &err)) {
-        sim_refuse(c, 400, "%s in version \"v1\" cannot be handled as a %s: %s", kind, kind,
-                   err.msg);
-        return NULL;
-    }
-    return json_incref(object);
+    if (sim_shape_check(shape, object, &wrong) == 0)
+        return json_incref(object);
+    refuse_types(c, kind, &wrong);
+    return NULL;
 }
 
 json_t *sim_body_object(struct call *c)
 {
     cleanup_json_value json_t *object = read_body(c, c->route.kind->kind);
-    if (!object || check_type(c, object) || sim_body_check(c, object))
+    if (!object || check_type(c, object) || sim_body_check(c, object, false))
         return NULL;
     return json_incref(object);
 }

@@ -54,7 +54,8 @@ void sim_fill_secret(json_t *object)
 static void check_event_namespace(const json_t *object, struct faultlist *f)
 {
     struct span about = sim_jsonx_span(object, "regarding.namespace");
-    if (!about.n && !span_eq(sim_jsonx_span(object, "metadata.namespace"), SPAN("default")))
+    if (!about.n &&
+        !span_eq(sim_jsonx_span(object, "metadata.namespace"), SPAN("default")))
         sim_fault_invalid(f, "involvedObject.namespace", about,
                           "does not match event.namespace");
 }
@@ -166,184 +167,52 @@ void sim_check_scv(const json_t *object, const json_t *old, struct faultlist *f)
         check_card(card, i, f);
 }
 
-const struct shape sim_shape_meta[] = {
-    {"metadata", SHAPE_OBJECT},
-    {"metadata.name", SHAPE_STRING},
-    {"metadata.generateName", SHAPE_STRING},
-    {"metadata.namespace", SHAPE_STRING},
-    {"metadata.uid", SHAPE_STRING},
-    {"metadata.resourceVersion", SHAPE_STRING},
-    {"metadata.creationTimestamp", SHAPE_TIME},
-    {"metadata.deletionTimestamp", SHAPE_TIME},
-    {"metadata.deletionGracePeriodSeconds", SHAPE_INT},
-    {"metadata.labels", SHAPE_TEXTS},
-    {"metadata.annotations", SHAPE_TEXTS},
-    {"metadata.finalizers", SHAPE_STRINGS},
-    {"metadata.ownerReferences", SHAPE_OBJECTS},
-    {"metadata.managedFields", SHAPE_OBJECTS},
-    {0},
-};
-const struct shape sim_shape_namespace[] = {{"spec", SHAPE_OBJECT},
-                                            {"spec.finalizers", SHAPE_STRINGS},
-                                            {"status", SHAPE_OBJECT},
-                                            {0}};
-const struct shape sim_shape_node[] = {
-    {"spec", SHAPE_OBJECT},
-    {"spec.unschedulable", SHAPE_BOOL},
-    {"spec.taints", SHAPE_OBJECTS},
-    {"status", SHAPE_OBJECT},
-    {"status.capacity", SHAPE_AMOUNTS},
-    {"status.allocatable", SHAPE_AMOUNTS},
-    {"status.conditions", SHAPE_OBJECTS},
-    {0},
+static const char meta[] = "metadata object\n"
+                           "metadata.name string\n"
+                           "metadata.generateName string\n"
+                           "metadata.namespace string\n"
+                           "metadata.uid string\n"
+                           "metadata.resourceVersion string\n"
+                           "metadata.creationTimestamp time\n"
+                           "metadata.deletionTimestamp time\n"
+                           "metadata.deletionGracePeriodSeconds int\n"
+                           "metadata.labels texts\n"
+                           "metadata.annotations texts\n"
+                           "metadata.finalizers strings\n"
+                           "metadata.ownerReferences objects\n"
+                           "metadata.managedFields objects\n";
+
+struct type {
+    const char *name, *go, *schema;
+    json_type json;
+    const struct type *element;
+    int (*check)(json_t *v, struct err *err);
 };
 
-#define CONTAINERS(list)                                                                 \
-    {"spec." list, SHAPE_OBJECTS}, {"spec." list "[].name", SHAPE_STRING},               \
-        {"spec." list "[].image", SHAPE_STRING},                                         \
-        {"spec." list "[].resources", SHAPE_OBJECT},                                     \
-        {"spec." list "[].resources.limits", SHAPE_AMOUNTS},                             \
-    {                                                                                    \
-        "spec." list "[].resources.requests", SHAPE_AMOUNTS                              \
-    }
-
-const struct shape sim_shape_pod[] = {
-    {"spec", SHAPE_OBJECT},
-    CONTAINERS("containers"),
-    CONTAINERS("initContainers"),
-    {"spec.nodeName", SHAPE_STRING},
-    {"spec.schedulerName", SHAPE_STRING},
-    {"spec.priority", SHAPE_INT},
-    {"spec.terminationGracePeriodSeconds", SHAPE_INT},
-    {"spec.nodeSelector", SHAPE_TEXTS},
-    {"spec.tolerations", SHAPE_OBJECTS},
-    {"spec.schedulingGates", SHAPE_OBJECTS},
-    {"spec.overhead", SHAPE_AMOUNTS},
-    {"status", SHAPE_OBJECT},
-    {"status.phase", SHAPE_STRING},
-    {"status.nominatedNodeName", SHAPE_STRING},
-    {"status.conditions", SHAPE_OBJECTS},
-    {0},
-};
-const struct shape sim_shape_event[] = {
-    {"regarding", SHAPE_OBJECT},
-    {"regarding.kind", SHAPE_STRING},
-    {"regarding.namespace", SHAPE_STRING},
-    {"regarding.name", SHAPE_STRING},
-    {"regarding.uid", SHAPE_STRING},
-    {"reason", SHAPE_STRING},
-    {"note", SHAPE_STRING},
-    {"type", SHAPE_STRING},
-    {"action", SHAPE_STRING},
-    {"eventTime", SHAPE_MICRO},
-    {"series", SHAPE_OBJECT},
-    {"series.count", SHAPE_INT},
-    {"series.lastObservedTime", SHAPE_MICRO},
-    {"reportingController", SHAPE_STRING},
-    {"reportingInstance", SHAPE_STRING},
-    {0},
-};
-const struct shape sim_shape_configmap[] = {
-    {"data", SHAPE_TEXTS}, {"binaryData", SHAPE_TEXTS}, {"immutable", SHAPE_BOOL}, {0}};
-const struct shape sim_shape_secret[] = {
-    {"data", SHAPE_TEXTS}, {"type", SHAPE_STRING}, {"immutable", SHAPE_BOOL}, {0}};
-const struct shape sim_shape_lease[] = {
-    {"spec", SHAPE_OBJECT},
-    {"spec.holderIdentity", SHAPE_STRING},
-    {"spec.leaseDurationSeconds", SHAPE_INT},
-    {"spec.leaseTransitions", SHAPE_INT},
-    {"spec.acquireTime", SHAPE_MICRO},
-    {"spec.renewTime", SHAPE_MICRO},
-    {0},
-};
-const struct shape sim_shape_scv[] = {
-    {"spec", SHAPE_OBJECT},
-    {"spec.updateInterval", SHAPE_INT},
-    {"status", SHAPE_OBJECT},
-    {"status.cardNumber", SHAPE_INT},
-    {"status.totalMemorySum", SHAPE_INT},
-    {"status.freeMemorySum", SHAPE_INT},
-    {"status.updateTime", SHAPE_TIME},
-    {"status.driverVersion", SHAPE_STRING},
-    {"status.cudaVersion", SHAPE_STRING},
-    {"status.podList", SHAPE_OBJECTS},
-    {"status.cardList", SHAPE_OBJECTS},
-    {"status.cardList[].id", SHAPE_INT},
-    {"status.cardList[].health", SHAPE_STRING},
-    {"status.cardList[].model", SHAPE_STRING},
-    {"status.cardList[].power", SHAPE_INT},
-    {"status.cardList[].totalMemory", SHAPE_INT},
-    {"status.cardList[].freeMemory", SHAPE_INT},
-    {"status.cardList[].usedMemory", SHAPE_INT},
-    {"status.cardList[].usageComplete", SHAPE_BOOL},
-    {"status.cardList[].clock", SHAPE_INT},
-    {"status.cardList[].core", SHAPE_INT},
-    {"status.cardList[].bandwidth", SHAPE_INT},
-    {"status.cardList[].utilization", SHAPE_INT},
-    {"status.cardList[].temperature", SHAPE_INT},
-    {"status.cardList[].uuid", SHAPE_STRING},
-    {"status.cardList[].busId", SHAPE_STRING},
-    {0},
-};
-const struct shape sim_shape_binding[] = {{"target", SHAPE_OBJECT},
-                                          {"target.kind", SHAPE_STRING},
-                                          {"target.name", SHAPE_STRING},
-                                          {0}};
-const struct shape sim_shape_eviction[] = {
-    {"deleteOptions", SHAPE_OBJECT},
-    {"deleteOptions.gracePeriodSeconds", SHAPE_INT},
-    {"deleteOptions.preconditions", SHAPE_OBJECT},
-    {"deleteOptions.preconditions.uid", SHAPE_STRING},
-    {"deleteOptions.preconditions.resourceVersion", SHAPE_STRING},
-    {0},
-};
-const struct shape sim_shape_delete_options[] = {
-    {"gracePeriodSeconds", SHAPE_INT},   {"preconditions", SHAPE_OBJECT},
-    {"preconditions.uid", SHAPE_STRING}, {"preconditions.resourceVersion", SHAPE_STRING},
-    {"propagationPolicy", SHAPE_STRING}, {0},
-};
-
-static int wrong(const struct shape *row, const json_t *v, const char *go,
-                 struct err *err)
+static int refuse_time(struct span s, const char *layout, struct err *err)
 {
-    bool meta = span_starts(span_of(row->path), SPAN("metadata."));
-    return err_set(err, ERR_INVALID,
-                   "json: cannot unmarshal %s into Go struct field %s%s of type %s",
-                   sim_jsonx_type(v), meta ? "ObjectMeta." : "", row->path, go);
+    return err_set(err, ERR_INVALID, "parsing time \"%.*s\" as \"%s\": cannot parse",
+                   (int)(s.n < 64 ? s.n : 64), s.p, layout);
 }
 
-/* RFC 3339 with exactly six decimals: Go's layout of MicroTime. */
-static bool is_micro_time(struct span s)
-{
-    int64_t seconds;
-    const char *point = memchr(s.p, '.', s.n);
-    return clock_parse(s, &seconds) && point && s.n - (size_t)(point - s.p) > 7 &&
-           strspn(point + 1, "0123456789") == 6;
-}
-
-static int check_time(const struct shape *row, json_t *v, struct err *err)
+static int check_time(json_t *v, struct err *err)
 {
     struct span s = sim_jsonx_text(v);
     int64_t seconds;
-    if (!s.p)
-        return wrong(row, v, "time.Time", err);
-    if (row->type == SHAPE_MICRO ? is_micro_time(s) : clock_parse(s, &seconds))
-        return 0;
-    return err_set(err, ERR_INVALID, "parsing time \"%.*s\" as \"%s\": cannot parse",
-                   (int)(s.n < 64 ? s.n : 64), s.p,
-                   row->type == SHAPE_MICRO ? "2006-01-02T15:04:05.000000Z07:00"
-                                            : "2006-01-02T15:04:05Z07:00");
+    return clock_parse(s, &seconds) ? 0
+                                    : refuse_time(s, "2006-01-02T15:04:05Z07:00", err);
 }
 
-static int check_texts(const struct shape *row, json_t *v, struct err *err)
+/* RFC 3339 with exactly six decimals: Go's layout of MicroTime. */
+static int check_micro(json_t *v, struct err *err)
 {
-    const char *key;
-    json_t *text;
-    if (!json_is_object(v))
-        return wrong(row, v, "map[string]string", err);
-    json_object_foreach(v, key, text) if (!json_is_string(text)) return wrong(
-        row, text, "string", err);
-    return 0;
+    struct span s = sim_jsonx_text(v);
+    int64_t seconds;
+    const char *point = memchr(s.p, '.', s.n);
+    if (clock_parse(s, &seconds) && point && s.n - (size_t)(point - s.p) > 7 &&
+        strspn(point + 1, "0123456789") == 6)
+        return 0;
+    return refuse_time(s, "2006-01-02T15:04:05.000000Z07:00", err);
 }
 
 /* Normalizes one quantity. */
@@ -366,135 +235,99 @@ static int check_amount(json_t *map, const char *key, json_t *v, struct err *err
     return 0;
 }
 
-static int check_amounts(const struct shape *row, json_t *v, struct err *err)
+static int check_amounts(json_t *v, struct err *err)
 {
     const char *key;
     json_t *amount;
-    if (!json_is_object(v))
-        return wrong(row, v, "v1.ResourceList", err);
     json_object_foreach(v, key, amount) if (check_amount(v, key, amount, err)) return -1;
     return 0;
 }
 
-static int check_array(const struct shape *row, json_t *v, struct err *err)
+static const struct type types[] = {
+    {"object", "struct", "object", JSON_OBJECT, NULL, NULL},
+    {"string", "string", "string", JSON_STRING, NULL, NULL},
+    {"int", "int64", "integer", JSON_INTEGER, NULL, NULL},
+    {"bool", "bool", "boolean", JSON_TRUE, NULL, NULL},
+    {"objects", "[]struct", "array", JSON_ARRAY, &types[0], NULL},
+    {"strings", "[]string", "array", JSON_ARRAY, &types[1], NULL},
+    {"texts", "map[string]string", "object", JSON_OBJECT, &types[1], NULL},
+    {"amounts", "v1.ResourceList", "object", JSON_OBJECT, NULL, check_amounts},
+    {"time", "time.Time", "string", JSON_STRING, NULL, check_time},
+    {"micro", "time.Time", "string", JSON_STRING, NULL, check_micro},
+};
+
+/* `path` is the row's, without its type. */
+static int check_value(const struct type *type, struct span path, json_t *v,
+                       struct err *err)
 {
-    bool objects = row->type == SHAPE_OBJECTS;
     size_t i;
+    const char *key;
     json_t *item;
-    if (!json_is_array(v))
-        return wrong(row, v, objects ? "[]struct" : "[]string", err);
-    json_array_foreach(
-        v, i, item) if (objects ? !json_is_object(item)
-                                : !json_is_string(item)) return wrong(row, item,
-                                                                      objects ? "struct"
-                                                                              : "string",
-                                                                      err);
+    if ((json_is_false(v) ? JSON_TRUE : json_typeof(v)) != type->json)
+        return err_set(err, ERR_INVALID,
+                       "json: cannot unmarshal %s into Go struct field %s%.*s of type %s",
+                       sim_jsonx_type(v),
+                       span_starts(path, SPAN("metadata.")) ? "ObjectMeta." : "",
+                       SPAN_ARG(path), type->go);
+    if (!type->element)
+        return type->check ? type->check(v, err) : 0;
+    json_array_foreach(v, i,
+                       item) if (check_value(type->element, path, item, err)) return -1;
+    json_object_foreach(v, key,
+                        item) if (check_value(type->element, path, item, err)) return -1;
     return 0;
 }
 
-static int check_value(const struct shape *row, json_t *v, struct err *err)
-{
-    switch (row->type) {
-    case SHAPE_OBJECT:
-        return json_is_object(v) ? 0 : wrong(row, v, "struct", err);
-    case SHAPE_STRING:
-        return json_is_string(v) ? 0 : wrong(row, v, "string", err);
-    case SHAPE_INT:
-        return json_is_integer(v) ? 0 : wrong(row, v, "int64", err);
-    case SHAPE_BOOL:
-        return json_is_boolean(v) ? 0 : wrong(row, v, "bool", err);
-    case SHAPE_OBJECTS:
-    case SHAPE_STRINGS:
-        return check_array(row, v, err);
-    case SHAPE_TEXTS:
-        return check_texts(row, v, err);
-    case SHAPE_AMOUNTS:
-        return check_amounts(row, v, err);
-    default:
-        return check_time(row, v, err);
-    }
-}
-
-static const char *schema_type(enum shape_type type)
-{
-    switch (type) {
-    case SHAPE_OBJECT:
-    case SHAPE_TEXTS:
-    case SHAPE_AMOUNTS:
-        return "object";
-    case SHAPE_INT:
-        return "integer";
-    case SHAPE_BOOL:
-        return "boolean";
-    case SHAPE_OBJECTS:
-    case SHAPE_STRINGS:
-        return "array";
-    default:
-        return "string";
-    }
-}
-
-/* Follows the rest of a row's path from `at`, into each element of an array. On error
- * fault->where is the path of the faulty member; otherwise it is unchanged. */
-static int follow(const struct shape *row, json_t *at, const char *path,
-                  struct shape_fault *fault, struct err *err)
+/* Follows the path from `at` on, into each element of an array. `n` bytes of fault->where
+ * lead to it. */
+static int follow(const struct type *type, struct span path, const char *rest, json_t *at,
+                  struct shape_fault *fault, size_t n)
 {
     char key[64];
-    size_t n = strcspn(path, ".["), before = fault->where.n;
-    memcpy(key, path, n);
-    key[n] = '\0';
+    size_t len = strcspn(rest, ".[ ");
+    snprintf(key, sizeof key, "%.*s", (int)len, rest);
     json_t *v = json_object_get(at, key);
     if (!v || json_is_null(v))
         return 0;
-    buf_printf(&fault->where, "%s%s", before ? "." : "", key);
-    if (!path[n]) {
-        bool time = row->type == SHAPE_TIME || row->type == SHAPE_MICRO;
-        bool text = time && json_is_string(v);
+    n += (size_t)snprintf(fault->where + n, sizeof fault->where - n, "%s%s", n ? "." : "",
+                          key);
+    rest += len;
+    if (*rest == '.')
+        return follow(type, path, rest + 1, v, fault, n);
+    if (*rest == ' ') {
+        bool text = type->json == JSON_STRING && type->check && json_is_string(v);
         fault->given = text ? json_string_value(v) : sim_jsonx_type(v);
-        fault->wanted = text ? "date-time" : schema_type(row->type);
-        if (check_value(row, v, err))
-            return -1;
-    } else if (path[n] == '.') {
-        if (follow(row, v, path + n + 1, fault, err))
-            return -1;
-    } else {
-        size_t i, array = fault->where.n;
-        json_t *item;
-        json_array_foreach(v, i, item)
-        {
-            buf_printf(&fault->where, "[%zu]", i);
-            if (follow(row, item, path + n + 3, fault, err))
-                return -1;
-            fault->where.n = array;
-        }
+        fault->wanted = text ? "date-time" : type->schema;
+        return check_value(type, path, v, &fault->err);
     }
-    fault->where.n = before;
-    return 0;
-}
-
-static int check(const struct shape *rows, json_t *object, struct shape_fault *fault,
-                 struct err *err)
-{
-    *fault = (struct shape_fault){0};
-    for (const struct shape *row = rows; row->path; row++)
-        if (follow(row, object, row->path, fault, err))
+    size_t i;
+    json_t *item;
+    json_array_foreach(v, i, item)
+    {
+        int index = snprintf(fault->where + n, sizeof fault->where - n, "[%zu]", i);
+        if (follow(type, path, rest + 3, item, fault, n + (size_t)index))
             return -1;
-    buf_fini(&fault->where);
+    }
     return 0;
 }
 
-bool sim_shape_find(const struct shape *rows, json_t *object, struct shape_fault *fault)
+static int check(const char *shape, json_t *object, struct shape_fault *fault)
 {
-    struct err err;
-    return check(rows, object, fault, &err);
+    struct span rows = span_of(shape);
+    while (rows.n) {
+        struct span name = span_cut(&rows, '\n'), path = span_cut(&name, ' ');
+        const struct type *type = types;
+        while (!span_eq(name, span_of(type->name)))
+            type++;
+        if (follow(type, path, path.p, object, fault, 0))
+            return -1;
+    }
+    return 0;
 }
 
-int sim_shape_check(const struct shape *rows, json_t *object, struct err *err)
+int sim_shape_check(const char *shape, json_t *object, struct shape_fault *fault)
 {
-    struct shape_fault fault;
-    int rc = check(rows, object, &fault, err);
-    buf_fini(&fault.where);
-    return rc;
+    return check(meta, object, fault) || check(shape, object, fault) ? -1 : 0;
 }
 
 __extension__ typedef __int128 wide;

@@ -22,10 +22,7 @@ static int set_namespace(struct call *c, json_t *meta)
         return 0;
     }
     if (given.n && !span_eq(given, c->route.ns))
-        return sim_refuse(
-            c, 400,
-            "the namespace of the provided object does not match the namespace "
-            "sent on the request");
+        return sim_refuse_namespace(c);
     json_object_set_new(meta, "namespace", json_stringn(c->route.ns.p, c->route.ns.n));
     return 0;
 }
@@ -81,7 +78,8 @@ void sim_create_handle(struct call *c)
     if (!object)
         return;
     if (sim_jsonx_span(object, "metadata.resourceVersion").n) {
-        sim_refuse_unknown(c, "resourceVersion should not be set on objects to be created");
+        sim_refuse_unknown(c,
+                           "resourceVersion should not be set on objects to be created");
         return;
     }
     if (sim_create_prepare(c, object, false))
@@ -93,6 +91,6 @@ void sim_create_handle(struct call *c)
         return;
     }
     sim_kind_add_resource(c->route.kind, &resource);
-    sim_refuse_about(c, 409, "AlreadyExists", name, "%s \"%.*s\" already exists", resource.p,
-                     SPAN_ARG(name));
+    sim_refuse_with(c, 409, "AlreadyExists", SIM_ABOUT(c->route.kind, name),
+                    "%s \"%.*s\" already exists", resource.p, SPAN_ARG(name));
 }

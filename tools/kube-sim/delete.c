@@ -10,6 +10,7 @@
 static json_t *read_options(struct call *c)
 {
     struct err err;
+    struct shape_fault wrong;
     int64_t grace_s;
     cleanup_json_value json_t *options =
         c->req->body.n ? sim_jsonx_parse(c->req->body, &err) : json_object();
@@ -19,9 +20,14 @@ static json_t *read_options(struct call *c)
         return NULL;
     }
     sim_jsonx_strip_nulls(options);
-    if (sim_query_int(&c->query, "gracePeriodSeconds", -1, &grace_s, &err) ||
-        sim_shape_check(sim_shape_delete_options, options, &err)) {
-        sim_refuse(c, 400, "%s", err.msg);
+    bool bad = sim_query_int(&c->query, "gracePeriodSeconds", -1, &grace_s, &err);
+    if (bad || sim_shape_check("gracePeriodSeconds int\n"
+                               "preconditions object\n"
+                               "preconditions.uid string\n"
+                               "preconditions.resourceVersion string\n"
+                               "propagationPolicy string\n",
+                               options, &wrong)) {
+        sim_refuse(c, 400, "%s", bad ? err.msg : wrong.err.msg);
         return NULL;
     }
     if (!json_object_get(options, "gracePeriodSeconds"))
@@ -29,17 +35,10 @@ static json_t *read_options(struct call *c)
     return json_incref(options);
 }
 
-static int check_preconditions(struct call *c, const json_t *options, const struct object *o)
+static int check_preconditions(struct call *c, const json_t *options,
+                               const struct object *o)
 {
-    struct span uid = sim_jsonx_span(options, "preconditions.uid");
-    struct span wanted = sim_jsonx_span(options, "preconditions.resourceVersion");
-    cleanup_buf struct buf rv = {0};
-    buf_add_i64(&rv, (int64_t)o->rv);
-    if (uid.n && !span_eq(uid, o->uid))
-        return sim_refuse_deletion(c, "UID", uid.p, o->uid);
-    if (wanted.n && !span_eq(wanted, buf_span(&rv)))
-        return sim_refuse_deletion(c, "ResourceVersion", wanted.p, buf_span(&rv));
-    return 0;
+    return sim_check_preconditions(c, sim_jsonx_at(options, "preconditions"), o, true);
 }
 
 /* Sets deletionTimestamp first, also for grace period 0, and removes the object later. A
@@ -87,10 +86,8 @@ void sim_delete_handle(struct call *c)
     cleanup_buf struct buf uid = {0};
     buf_add_span(&uid, o->uid);
     sim_change_remove(c->api, o);
-    struct status_about about = {.group = c->route.kind->group,
-                                 .kind = c->route.kind->plural,
-                                 .name = c->route.name,
-                                 .uid = uid.p};
+    struct status_about about = *SIM_ABOUT(c->route.kind, c->route.name);
+    about.uid = uid.p;
     c->reply->status = 200;
     sim_status_write_success(&c->reply->body, 200, &about);
 }
@@ -113,7 +110,13 @@ static const struct object *mark_evicted(struct call *c, const struct object *o)
 
 void sim_eviction_handle(struct call *c)
 {
-    cleanup_json_value json_t *e = sim_body_of(c, "Eviction", sim_shape_eviction);
+    cleanup_json_value json_t *e =
+        sim_body_of(c, "Eviction",
+                    "deleteOptions object\n"
+                    "deleteOptions.gracePeriodSeconds int\n"
+                    "deleteOptions.preconditions object\n"
+                    "deleteOptions.preconditions.uid string\n"
+                    "deleteOptions.preconditions.resourceVersion string\n");
     if (!e)
         return;
     if (!span_eq(sim_jsonx_span(e, "metadata.name"), c->route.name)) {

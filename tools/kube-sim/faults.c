@@ -20,7 +20,8 @@ struct rule {
 struct faults {
     struct rule *rules;
     size_t n, cap;
-    json_t *counters; /* what was requested, as the text of an object's members -> count */
+    json_t
+        *counters; /* what was requested, as the text of an object's members -> count */
 };
 
 struct faults *faults_new(void)
@@ -166,9 +167,12 @@ static bool matches(const struct rule *r, const char *method, const struct api_t
     const struct {
         const char *member;
         struct span have;
-    } exact[] = {{"method", span_of(method)},      {"verb", span_of(t->verb)},
-                 {"resource", span_of(t->resource)}, {"group", span_of(t->group)},
-                 {"subresource", t->sub},          {"namespace", t->ns}};
+    } exact[] = {{"method", span_of(method)},
+                 {"verb", span_of(t->verb)},
+                 {"resource", span_of(t->resource)},
+                 {"group", span_of(t->group)},
+                 {"subresource", t->sub},
+                 {"namespace", t->ns}};
     for (size_t i = 0; i < ARRAY_LEN(exact); i++) {
         struct span wanted = sim_jsonx_span(r->json, exact[i].member);
         if (wanted.p && !span_eq(wanted, exact[i].have))
@@ -195,7 +199,8 @@ static void count(struct faults *f, const char *method, const struct api_target 
     json_t *counter = json_object_get(f->counters, key.p);
     if (counter)
         json_integer_set(counter, json_integer_value(counter) + 1);
-    else if (json_object_size(f->counters) < COUNTERS_MAX) /* bounds the memory for unknown
+    else if (json_object_size(f->counters) <
+             COUNTERS_MAX) /* bounds the memory for unknown
                                                               methods and subresources */
         json_object_set_new(f->counters, key.p, json_integer(1));
 }
@@ -299,17 +304,18 @@ static int order_watches(struct sim_server *s, const json_t *body, const char *r
 
 static void write_state(struct sim_server *s, struct buf *out)
 {
-    buf_printf(out, "{\"resourceVersion\":\"%llu\",\"objects\":{",
+    buf_printf(out, "{\"resourceVersion\":\"%llu\"",
                (unsigned long long)api_version(s->api));
-    for (size_t i = 0; i < KINDS_N; i++)
-        if (sim_kind_by_resource(span_of(sim_kinds[i].plural)) == &sim_kinds[i])
-            buf_printf(out, "%s\"%s\":%zu", i ? "," : "", sim_kinds[i].plural,
-                       api_count(s->api, sim_kinds[i].plural));
-    buf_adds(out, "},\"watches\":{");
-    for (size_t i = 0; i < KINDS_N; i++)
-        if (sim_kind_by_resource(span_of(sim_kinds[i].plural)) == &sim_kinds[i])
-            buf_printf(out, "%s\"%s\":%zu", i ? "," : "", sim_kinds[i].plural,
-                       sim_stream_order(s, sim_kinds[i].plural, STREAM_COUNT));
+    for (int watches = 0; watches < 2; watches++) {
+        buf_adds(out, watches ? "},\"watches\":{" : ",\"objects\":{");
+        for (size_t i = 0; i < KINDS_N; i++) {
+            const char *name = sim_kinds[i].plural;
+            if (sim_kind_by_resource(span_of(name)) == &sim_kinds[i])
+                buf_printf(out, "%s\"%s\":%zu", i ? "," : "", name,
+                           watches ? sim_stream_order(s, name, STREAM_COUNT)
+                                   : api_count(s->api, name));
+        }
+    }
     buf_printf(out, "},\"compressed\":%llu}\n", (unsigned long long)s->compressed);
 }
 
@@ -390,7 +396,8 @@ void sim_control_handle(struct sim_server *s, const struct httpd_request *req,
          c++)
         known |= strcmp(req->path, controls[c][1]) == 0;
     if (c == CONTROLS) {
-        httpd_fail(reply, known ? 405 : 404, known ? "method not allowed" : "no such path");
+        httpd_fail(reply, known ? 405 : 404,
+                   known ? "method not allowed" : "no such path");
         return;
     }
     struct err err;

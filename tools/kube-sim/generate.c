@@ -74,9 +74,9 @@ static json_t *node_labels(const struct gen_node *n)
 {
     char zone[16];
     snprintf(zone, sizeof zone, "zone-%c", (char)('a' + n->index % 3));
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "gpushare", "true", "kubernetes.io/arch",
-                     "amd64", "kubernetes.io/hostname", n->name, "kubernetes.io/os",
-                     "linux", "nvidia.com/gpu.product", MODEL_LABEL,
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "gpushare", "true",
+                     "kubernetes.io/arch", "amd64", "kubernetes.io/hostname", n->name,
+                     "kubernetes.io/os", "linux", "nvidia.com/gpu.product", MODEL_LABEL,
                      "topology.kubernetes.io/zone", zone);
 }
 
@@ -90,21 +90,19 @@ static json_t *node_conditions(const char *now)
     json_t *all = json_array();
     for (size_t i = 0; i < ARRAY_LEN(conditions); i++)
         json_array_append_new(
-            all, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "type", conditions[i][0],
-                           "status", conditions[i][1], "lastHeartbeatTime", now,
-                           "lastTransitionTime", now, "reason", conditions[i][2],
-                           "message", conditions[i][2]));
+            all,
+            json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "type", conditions[i][0], "status",
+                      conditions[i][1], "lastHeartbeatTime", now, "lastTransitionTime",
+                      now, "reason", conditions[i][2], "message", conditions[i][2]));
     return all;
 }
 
 static json_t *sim_gen_node_object(const struct gen_node *n)
 {
-    json_t *status =
-        json_pack("{s:o,s:o,s:o,s:[{s:s,s:s}]}", "capacity",
-                  node_resources(n->g, "1056299Mi"), "allocatable",
-                  node_resources(n->g, "1050000Mi"), "conditions",
-                  node_conditions(n->now), "addresses", "type", "Hostname", "address",
-                  n->name);
+    json_t *status = json_pack(
+        "{s:o,s:o,s:o,s:[{s:s,s:s}]}", "capacity", node_resources(n->g, "1056299Mi"),
+        "allocatable", node_resources(n->g, "1050000Mi"), "conditions",
+        node_conditions(n->now), "addresses", "type", "Hostname", "address", n->name);
     return json_pack("{s:s,s:s,s:{s:s,s:s,s:o,s:{s:s}},s:{s:s},s:o}", "kind", "Node",
                      "apiVersion", "v1", "metadata", "name", n->name, "uid", n->uid,
                      "labels", node_labels(n), "annotations",
@@ -189,15 +187,15 @@ static json_t *pod_spec(const struct gen_node *n, const struct gen_pod *p)
     snprintf(units, sizeof units, "%lld", (long long)(p->units * p->cards));
     json_t *amounts = json_pack("{s:s,s:s,s:s}", "aliyun.com/gpu-mem", units, "cpu", "4",
                                 "memory", "16Gi");
-    json_t *container = json_pack(
-        "{s:s,s:s,s:[s,s],s:[{s:s,s:s}],s:{s:O,s:o}}", "name", "main", "image",
-        "registry.example.com/team/model-server:v2.3.1", "args", "--port", "8080", "env",
-        "name", "MODE", "value", "serve", "resources", "limits", amounts, "requests",
-        amounts);
+    json_t *container =
+        json_pack("{s:s,s:s,s:[s,s],s:[{s:s,s:s}],s:{s:O,s:o}}", "name", "main", "image",
+                  "registry.example.com/team/model-server:v2.3.1", "args", "--port",
+                  "8080", "env", "name", "MODE", "value", "serve", "resources", "limits",
+                  amounts, "requests", amounts);
     return json_pack("{s:[o],s:s,s:s,s:[{s:s,s:s,s:s,s:i}]}", "containers", container,
                      "nodeName", n->name, "serviceAccountName", "default", "tolerations",
-                     "key", "node.kubernetes.io/not-ready", "operator", "Exists", "effect",
-                     "NoExecute", "tolerationSeconds", 300);
+                     "key", "node.kubernetes.io/not-ready", "operator", "Exists",
+                     "effect", "NoExecute", "tolerationSeconds", 300);
 }
 
 static json_t *sim_gen_pod_object(const struct gen_node *n, const struct gen_pod *p)
@@ -209,10 +207,10 @@ static json_t *sim_gen_pod_object(const struct gen_node *n, const struct gen_pod
     json_t *labels = json_pack("{s:s,s:s}", "app", "model-server", "tier", "inference");
     if (p->cards > 1)
         sim_jsonx_set_str(labels, "aliyun.com/gpu-count", count);
-    json_t *pod = json_pack("{s:s,s:s,s:{s:s,s:s,s:o,s:o},s:o}", "kind", "Pod",
-                            "apiVersion", "v1", "metadata", "name", name, "namespace",
-                            "default", "labels", labels, "annotations",
-                            pod_annotations(n, p), "spec", pod_spec(n, p));
+    json_t *pod =
+        json_pack("{s:s,s:s,s:{s:s,s:s,s:o,s:o},s:o}", "kind", "Pod", "apiVersion", "v1",
+                  "metadata", "name", name, "namespace", "default", "labels", labels,
+                  "annotations", pod_annotations(n, p), "spec", pod_spec(n, p));
     sim_pod_run(pod, n->now_ns / 1000000);
     return pod;
 }

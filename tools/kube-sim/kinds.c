@@ -14,6 +14,15 @@
         "metadata.namespace", NULL, NULL                                                 \
     }
 
+/* The types of their known members. */
+#define CONTAINERS(list)                                                                 \
+    "spec." list " objects\n"                                                            \
+    "spec." list "[].name string\n"                                                      \
+    "spec." list "[].image string\n"                                                     \
+    "spec." list "[].resources object\n"                                                 \
+    "spec." list "[].resources.limits amounts\n"                                         \
+    "spec." list "[].resources.requests amounts\n"
+
 static const struct field named[] = {NAME_FIELD, {0}};
 static const struct field namespaced[] = {NAME_FIELD, NS_FIELD, {0}};
 static const struct field namespace_fields[] = {
@@ -29,87 +38,111 @@ static const struct field pod_fields[] = {NAME_FIELD,
                                           {"status.phase", NULL, NULL},
                                           {0}};
 static const struct field event_fields[] = {NAME_FIELD,
-                                               NS_FIELD,
-                                               {"regarding.kind", NULL, NULL},
-                                               {"regarding.namespace", NULL, NULL},
-                                               {"regarding.name", NULL, NULL},
-                                               {"reason", NULL, NULL},
-                                               {"reportingController", NULL, NULL},
-                                               {"type", NULL, NULL},
-                                               {0}};
+                                            NS_FIELD,
+                                            {"regarding.kind", NULL, NULL},
+                                            {"regarding.namespace", NULL, NULL},
+                                            {"regarding.name", NULL, NULL},
+                                            {"reason", NULL, NULL},
+                                            {"reportingController", NULL, NULL},
+                                            {"type", NULL, NULL},
+                                            {0}};
 
 const struct kind sim_kinds[KINDS_N] = {
-    {.group = "",
-     .plural = "namespaces",
-     .singular = "namespace",
-     .kind = "Namespace",
-     .status = true,
+    {"", "namespaces", "namespace", "Namespace", .status = true,
      .fields = namespace_fields,
-     .shape = sim_shape_namespace,
+     .shape = "spec object\n"
+              "spec.finalizers strings\n"
+              "status object\n",
      .fill = sim_fill_namespace},
-    {.group = "",
-     .plural = "nodes",
-     .singular = "node",
-     .kind = "Node",
-     .status = true,
-     .fields = node_fields,
-     .shape = sim_shape_node,
+    {"", "nodes", "node", "Node", .status = true, .fields = node_fields,
+     .shape = "spec object\n"
+              "spec.unschedulable bool\n"
+              "spec.taints objects\n"
+              "status object\n"
+              "status.capacity amounts\n"
+              "status.allocatable amounts\n"
+              "status.conditions objects\n",
      .fill = sim_fill_node},
-    {.group = "",
-     .plural = "pods",
-     .singular = "pod",
-     .kind = "Pod",
-     .namespaced = true,
-     .status = true,
-     .binding = true,
-     .graceful = true,
-     .fields = pod_fields,
-     .shape = sim_shape_pod,
-     .fill = sim_pod_fill,
-     .check = sim_pod_check},
-    {.group = "",
-     .plural = "configmaps",
-     .singular = "configmap",
-     .kind = "ConfigMap",
-     .namespaced = true,
-     .fields = namespaced,
-     .shape = sim_shape_configmap},
-    {.group = "",
-     .plural = "secrets",
-     .singular = "secret",
-     .kind = "Secret",
-     .namespaced = true,
-     .fields = secret_fields,
-     .shape = sim_shape_secret,
-     .fill = sim_fill_secret,
-     .check = sim_check_secret},
-    {.group = "coordination.k8s.io",
-     .plural = "leases",
-     .singular = "lease",
-     .kind = "Lease",
-     .versioned = true,
-     .namespaced = true,
-     .fields = namespaced,
-     .shape = sim_shape_lease,
+    {"", "pods", "pod", "Pod", .namespaced = true, .status = true, .binding = true,
+     .graceful = true, .fields = pod_fields,
+     .shape = "spec object\n" CONTAINERS("containers")
+         CONTAINERS("initContainers") "spec.nodeName string\n"
+                                      "spec.schedulerName string\n"
+                                      "spec.priority int\n"
+                                      "spec.terminationGracePeriodSeconds int\n"
+                                      "spec.nodeSelector texts\n"
+                                      "spec.tolerations objects\n"
+                                      "spec.schedulingGates objects\n"
+                                      "spec.overhead amounts\n"
+                                      "status object\n"
+                                      "status.phase string\n"
+                                      "status.nominatedNodeName string\n"
+                                      "status.conditions objects\n",
+     .fill = sim_pod_fill, .check = sim_pod_check},
+    {"", "configmaps", "configmap", "ConfigMap", .namespaced = true, .fields = namespaced,
+     .shape = "data texts\n"
+              "binaryData texts\n"
+              "immutable bool\n"},
+    {"", "secrets", "secret", "Secret", .namespaced = true, .fields = secret_fields,
+     .shape = "data texts\n"
+              "type string\n"
+              "immutable bool\n",
+     .fill = sim_fill_secret, .check = sim_check_secret},
+    {"coordination.k8s.io", "leases", "lease", "Lease", .versioned = true,
+     .namespaced = true, .fields = namespaced,
+     .shape = "spec object\n"
+              "spec.holderIdentity string\n"
+              "spec.leaseDurationSeconds int\n"
+              "spec.leaseTransitions int\n"
+              "spec.acquireTime micro\n"
+              "spec.renewTime micro\n",
      .fill = sim_fill_lease},
-    {.group = "events.k8s.io",
-     .plural = "events",
-     .singular = "event",
-     .kind = "Event",
-     .namespaced = true,
+    {"events.k8s.io", "events", "event", "Event", .namespaced = true,
      .fields = event_fields,
-     .shape = sim_shape_event,
-     .core_faults = true,
-     .fill = sim_fill_event,
-     .check = sim_check_event},
-    {.group = "core.run-linux.com",
-     .plural = "scvs",
-     .singular = "scv",
-     .kind = "Scv",
-     .custom = true,
-     .versioned = true,
+     .shape = "regarding object\n"
+              "regarding.kind string\n"
+              "regarding.namespace string\n"
+              "regarding.name string\n"
+              "regarding.uid string\n"
+              "reason string\n"
+              "note string\n"
+              "type string\n"
+              "action string\n"
+              "eventTime micro\n"
+              "series object\n"
+              "series.count int\n"
+              "series.lastObservedTime micro\n"
+              "reportingController string\n"
+              "reportingInstance string\n",
+     .core_faults = true, .fill = sim_fill_event, .check = sim_check_event},
+    {"core.run-linux.com", "scvs", "scv", "Scv", .custom = true, .versioned = true,
      .fields = named,
-     .shape = sim_shape_scv,
+     .shape = "spec object\n"
+              "spec.updateInterval int\n"
+              "status object\n"
+              "status.cardNumber int\n"
+              "status.totalMemorySum int\n"
+              "status.freeMemorySum int\n"
+              "status.updateTime time\n"
+              "status.driverVersion string\n"
+              "status.cudaVersion string\n"
+              "status.podList objects\n"
+              "status.cardList objects\n"
+              "status.cardList[].id int\n"
+              "status.cardList[].health string\n"
+              "status.cardList[].model string\n"
+              "status.cardList[].power int\n"
+              "status.cardList[].totalMemory int\n"
+              "status.cardList[].freeMemory int\n"
+              "status.cardList[].usedMemory int\n"
+              "status.cardList[].usageComplete bool\n"
+              "status.cardList[].clock int\n"
+              "status.cardList[].core int\n"
+              "status.cardList[].bandwidth int\n"
+              "status.cardList[].utilization int\n"
+              "status.cardList[].temperature int\n"
+              "status.cardList[].uuid string\n"
+              "status.cardList[].busId string\n",
      .check = sim_check_scv},
 };
 

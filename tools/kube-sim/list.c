@@ -48,14 +48,11 @@ static int refuse_future(struct call *c, int64_t rv, bool exact)
     cleanup_json_value json_t *causes =
         json_pack("[{s:s,s:s}]", "reason", "ResourceVersionTooLarge", "message",
                   "Too large resource version");
-    cleanup_buf struct buf text = {0};
-    buf_printf(&text, "Timeout: Too large resource version: %lld, current: %lld",
-               (long long)rv, (long long)c->api->rv);
     struct status_about about = {.causes = causes, .retry_s = exact ? 0 : 1};
-    c->reply->status = 504;
     c->reply->retry_after_s = about.retry_s;
-    sim_status_write(&c->reply->body, 504, "Timeout", text.p, &about);
-    return -1;
+    return sim_refuse_with(c, 504, "Timeout", &about,
+                           "Timeout: Too large resource version: %lld, current: %lld",
+                           (long long)rv, (long long)c->api->rv);
 }
 
 static int wish_continue(struct call *c, struct wish *w, struct span text, struct span rv)

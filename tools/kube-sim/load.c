@@ -76,7 +76,7 @@ static int load_object(struct call *c, json_t *object, struct err *err)
         if (!sim_store_find(&c->api->stores[0], c->route.ns))
             make_namespace(c->api, c->now_ms, c->route.ns);
     }
-    bool good = sim_body_check(c, object) == 0;
+    bool good = sim_body_check(c, object, false) == 0;
     if (good)
         keep_identity(c, object);
     if (!good || sim_create_prepare(c, object, true)) {
@@ -140,9 +140,8 @@ static int load_document(struct api *api, int64_t now_ms, json_t *object, struct
     if (is_list(object)) {
         size_t i;
         json_t *item;
-        json_array_foreach(json_object_get(object, "items"), i, item)
-            if (load_document(api, now_ms, item, err))
-                return -1;
+        json_array_foreach(json_object_get(object, "items"), i,
+                           item) if (load_document(api, now_ms, item, err)) return -1;
         return 0;
     }
     if (sim_load_tree(api, now_ms, object, &why) == 0)

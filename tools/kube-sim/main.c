@@ -22,7 +22,6 @@ struct config {
     char *listen, *token, *cert, *key, *generate;
     int64_t port, tick_ms, history, version, connections;
     struct opt_list loads;
-    int64_t renew_ms;
     bool run_pods;
     int level;
 };
@@ -43,9 +42,6 @@ static const struct opt table[] = {
     {"run-pods", NULL, NULL, NULL,
      "Act as the kubelets: run bound pods, and remove deleted pods within one second.",
      OPT_BOOL, AT(run_pods), 0, 0, NULL, 0, NULL},
-    {"renew-leases", NULL, "TIME", "0s",
-     "Act as scv-agent: renew each heartbeat Lease at this interval; 0s renews none.",
-     OPT_DURATION, AT(renew_ms), 0, 0, NULL, 0, NULL},
     {"token", NULL, "TOKEN", NULL,
      "Bearer token that every request must carry; default: none.", OPT_STRING, AT(token),
      0, 0, NULL, 0, NULL},
@@ -63,8 +59,8 @@ static const struct opt table[] = {
     {"connections", NULL, "N", "1024", "Maximum number of concurrent connections.",
      OPT_INT, AT(connections), 1, 100000, NULL, 0, NULL},
     {"tick", NULL, "TIME", "100ms",
-     "Interval at which due deletions, pod starts and renewals are executed.",
-     OPT_DURATION, AT(tick_ms), 1, 60000, NULL, 0, NULL},
+     "Interval at which due deletions and pod starts are executed.", OPT_DURATION,
+     AT(tick_ms), 1, 60000, NULL, 0, NULL},
     ENTRY_LOG_LEVEL(AT(level), "info"),
     {0},
 };
@@ -120,8 +116,7 @@ static int run(const struct config *c, const sigset_t *set, struct err *err)
                             .history = (size_t)c->history,
                             .version = (uint64_t)c->version,
                             .now_ms = clock_wall_ns() / 1000000,
-                            .run_pods = c->run_pods,
-                            .renew_leases_ms = c->renew_ms};
+                            .run_pods = c->run_pods};
     struct api *api = api_new(&ac);
     struct sim_server *server = NULL;
     if (fill(c, api, err) == 0)

@@ -21,8 +21,8 @@ static void move_member(json_t *to, json_t *from, const char *key)
 /* Puts the members first whose position in the bytes is searched for. */
 static json_t *order_metadata(json_t *old)
 {
-    static const char *const first[] = {
-        "name", "namespace", "uid", "resourceVersion", "creationTimestamp"};
+    static const char *const first[] = {"name", "namespace", "uid", "resourceVersion",
+                                        "creationTimestamp"};
     cleanup_json_value json_t *rest = json_copy(old);
     json_t *meta = json_object();
     for (size_t i = 0; i < ARRAY_LEN(first); i++)
@@ -73,8 +73,7 @@ static size_t texts_size(const struct kind *kind, const json_t *root, json_t *la
     return n;
 }
 
-static void put_texts(struct object *o, char **at, const json_t *root,
-                      json_t *labels)
+static void put_texts(struct object *o, char **at, const json_t *root, json_t *labels)
 {
     const char *key;
     json_t *v;
@@ -202,16 +201,22 @@ static void check_name(const struct kind *kind, const json_t *object, struct fau
                           label ? sim_name_dns_label_rule : sim_name_dns_subdomain_rule);
 }
 
+static void check_key(const char *field, struct span key, struct span shown,
+                      struct faultlist *f)
+{
+    if (!sim_name_is_qualified(key))
+        sim_fault_invalid(f, field, shown,
+                          span_starts(key, SPAN("/")) ? "prefix part must be non-empty"
+                                                      : sim_name_qualified_rule);
+}
+
 static void check_labels(json_t *labels, struct faultlist *f)
 {
     const char *key;
     json_t *value;
     json_object_foreach(labels, key, value)
     {
-        if (!sim_name_is_qualified(span_of(key)))
-            sim_fault_invalid(f, "metadata.labels", span_of(key),
-                              key[0] == '/' ? "prefix part must be non-empty"
-                                            : sim_name_qualified_rule);
+        check_key("metadata.labels", span_of(key), span_of(key), f);
         if (!sim_name_is_label_value(sim_jsonx_text(value)))
             sim_fault_invalid(f, "metadata.labels", sim_jsonx_text(value),
                               sim_name_label_value_rule);
@@ -230,10 +235,7 @@ static void check_annotations(json_t *annotations, struct faultlist *f)
         for (char *c = lower; *c; c++)
             if (*c >= 'A' && *c <= 'Z')
                 *c = (char)(*c + ('a' - 'A'));
-        if (!sim_name_is_qualified(span_of(lower)))
-            sim_fault_invalid(f, "metadata.annotations", span_of(key),
-                              key[0] == '/' ? "prefix part must be non-empty"
-                                            : sim_name_qualified_rule);
+        check_key("metadata.annotations", span_of(lower), span_of(key), f);
         total += strlen(key) + json_string_length(value);
     }
     if (total > ANNOTATIONS_MAX)
@@ -302,55 +304,35 @@ const char sim_name_label_value_rule[] =
 
 enum { LABEL_MAX = 63, SUBDOMAIN_MAX = 253 };
 
-static bool is_lower_alnum(char c)
+/* Begins and ends with a letter or digit; in between may also be those of `inner`. */
+static bool is_word(struct span s, size_t max, bool upper, const char *inner)
 {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-}
-
-static bool is_alnum(char c)
-{
-    return is_lower_alnum(c) || (c >= 'A' && c <= 'Z');
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        bool plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                     (upper && c >= 'A' && c <= 'Z');
+        if (!plain && (i == 0 || i + 1 == s.n || !c || !strchr(inner, c)))
+            return false;
+    }
+    return s.n && s.n <= max;
 }
 
 bool sim_name_is_dns_label(struct span s)
 {
-    if (!s.n || s.n > LABEL_MAX || !is_lower_alnum(s.p[0]) ||
-        !is_lower_alnum(s.p[s.n - 1]))
-        return false;
-    for (size_t i = 0; i < s.n; i++)
-        if (!is_lower_alnum(s.p[i]) && s.p[i] != '-')
-            return false;
-    return true;
+    return is_word(s, LABEL_MAX, false, "-");
 }
 
 bool sim_name_is_dns_subdomain(struct span s)
 {
-    if (!s.n || s.n > SUBDOMAIN_MAX)
-        return false;
-    bool edge = true; /* at the start of a part */
-    for (size_t i = 0; i < s.n; i++) {
-        bool last = i + 1 == s.n || s.p[i + 1] == '.';
-        if (s.p[i] == '.') {
-            if (edge)
-                return false;
-            edge = true;
-            continue;
-        }
-        if (!is_lower_alnum(s.p[i]) && (s.p[i] != '-' || edge || last))
-            return false;
-        edge = false;
-    }
-    return !edge;
+    bool good = s.n && s.n <= SUBDOMAIN_MAX;
+    while (good && s.p)
+        good = is_word(span_cut(&s, '.'), SUBDOMAIN_MAX, false, "-");
+    return good;
 }
 
 static bool is_plain_name(struct span s)
 {
-    if (!s.n || s.n > LABEL_MAX || !is_alnum(s.p[0]) || !is_alnum(s.p[s.n - 1]))
-        return false;
-    for (size_t i = 0; i < s.n; i++)
-        if (!is_alnum(s.p[i]) && !(s.p[i] == '-' || s.p[i] == '_' || s.p[i] == '.'))
-            return false;
-    return true;
+    return is_word(s, LABEL_MAX, true, "-_.");
 }
 
 bool sim_name_is_qualified(struct span s)

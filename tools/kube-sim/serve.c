@@ -15,7 +15,8 @@ static void add_resources(struct span group, struct buf *out)
                    "%s{\"name\":\"%s\",\"singularName\":\"%s\",\"namespaced\":%s,"
                    "\"kind\":\"%s\",\"verbs\":[\"create\",\"delete\",\"get\",\"list\","
                    "\"patch\",\"update\",\"watch\"]}",
-                   sep, k->plural, k->singular, k->namespaced ? "true" : "false", k->kind);
+                   sep, k->plural, k->singular, k->namespaced ? "true" : "false",
+                   k->kind);
         sep = ",";
     }
 }

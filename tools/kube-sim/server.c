@@ -111,7 +111,8 @@ size_t sim_stream_order(struct sim_server *s, const char *resource,
                         enum stream_order order)
 {
     size_t n = 0;
-    LIST_EACH (struct stream, st, &s->streams, link) {
+    LIST_EACH(struct stream, st, &s->streams, link)
+    {
         if (resource && strcmp(resource, api_watch_resource(st->watch)) != 0)
             continue;
         n++;

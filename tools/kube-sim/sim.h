@@ -33,15 +33,13 @@ struct api;
 struct api_watch;
 
 struct api_config {
-    uint64_t seed;           /* of UIDs, generated names, watch timeouts */
-    size_t history;          /* events kept per resource for watches; 0: 100,000 */
-    size_t history_bytes;    /* of old object states kept per resource; 0: 64 MiB */
-    uint64_t version;        /* the first resourceVersion is the next one; versions
+    uint64_t seed;        /* of UIDs, generated names, watch timeouts */
+    size_t history;       /* events kept per resource for watches; 0: 100,000 */
+    size_t history_bytes; /* of old object states kept per resource; 0: 64 MiB */
+    uint64_t version;     /* the first resourceVersion is the next one; versions
                                 up to this one count as compacted */
-    int64_t now_ms;          /* creation time of the initial namespaces */
-    bool run_pods;           /* play the kubelet: run bound pods, remove deleted ones */
-    int64_t renew_leases_ms; /* play scv-agent: renew each Lease of the heartbeat
-                                namespace at this interval; 0: off */
+    int64_t now_ms;       /* creation time of the initial namespaces */
+    bool run_pods;        /* play the kubelet: run bound pods, remove deleted ones */
 };
 
 struct api_request {
@@ -67,8 +65,7 @@ void api_free(struct api *api); /* all its watches must have been freed */
 /* now_ms: milliseconds since 1970. `reply` is zeroed by the caller. */
 void api_handle(struct api *api, int64_t now_ms, const struct api_request *req,
                 struct api_reply *reply);
-/* Does what is due by now_ms: removes pods after their grace period, starts pods, renews
- * Leases. */
+/* Does what is due by now_ms: removes pods after their grace period, starts pods. */
 void api_tick(struct api *api, int64_t now_ms);
 
 /* Appends the next line of the watch with its newline. Returns 1 if it appended a line, 0
@@ -283,7 +280,6 @@ const char *sim_jsonx_type(const json_t *j);
  */
 
 struct faultlist;
-struct shape;
 
 enum { KINDS_N = 8 };
 
@@ -297,14 +293,14 @@ struct kind {
     const char *group; /* of version v1; "" is the core group */
     const char *plural, *singular, *kind;
     bool namespaced;
-    bool status;        /* has a status subresource; other updates keep the status */
-    bool binding;       /* has the binding subresource */
-    bool graceful;      /* deleted with a grace period (pods) */
-    bool custom;        /* a custom resource */
-    bool versioned;     /* PUT needs metadata.resourceVersion */
-    bool core_faults;           /* validation errors name the kind without its group */
+    bool status;      /* has a status subresource; other updates keep the status */
+    bool binding;     /* has the binding subresource */
+    bool graceful;    /* deleted with a grace period (pods) */
+    bool custom;      /* a custom resource */
+    bool versioned;   /* PUT needs metadata.resourceVersion */
+    bool core_faults; /* validation errors name the kind without its group */
     const struct field *fields; /* for field selectors; ends with a NULL name */
-    const struct shape *shape;  /* types of known members */
+    const char *shape;          /* types of known members, see sim_shape_check */
 
     /* Sets the defaults of the API server at creation. May be NULL. */
     void (*fill)(json_t *object);
@@ -455,17 +451,12 @@ struct api {
     struct list watches[KINDS_N]; /* of struct api_watch: open watches */
     struct timer *timers;
     size_t n_timers, cap_timers;
-    int64_t renewed_ms; /* heartbeat Leases have been renewed up to this time */
-    size_t next_lease;
     json_t *access; /* rules of the reviews, or NULL */
     api_wake_fn wake;
     void *wake_ctx;
 };
 
 struct store *sim_api_store(struct api *api, const struct kind *kind);
-
-/* The programs of a real node, as far as the API shows them: the kubelet, which runs bound
- * pods, and scv-agent, which renews its Leases. */
 
 /* The query of a URL, decoded. */
 
@@ -567,22 +558,27 @@ struct object *sim_call_object(struct call *c);
 
 /* Each sim_refuse function writes an error reply and returns -1. */
 
-int sim_refuse(struct call *c, unsigned code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+/* `reason` NULL: the default one of the code, and no `about`. */
+int sim_refuse_with(struct call *c, unsigned code, const char *reason,
+                    const struct status_about *about, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+#define sim_refuse(c, code, ...) sim_refuse_with(c, code, NULL, NULL, __VA_ARGS__)
 /* 500 without a reason: the reply of a real server to an unexpected error. */
-int sim_refuse_unknown(struct call *c, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-/* With details of the object of the request. */
-int sim_refuse_about(struct call *c, unsigned code, const char *reason, struct span name,
-                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+#define sim_refuse_unknown(c, ...) sim_refuse_with(c, 500, "", NULL, __VA_ARGS__)
+#define SIM_ABOUT(k, n)                                                                  \
+    &(struct status_about)                                                               \
+    {                                                                                    \
+        .group = (k)->group, .kind = (k)->plural, .name = (n)                            \
+    }
 int sim_refuse_not_found(struct call *c, const struct kind *kind, struct span name);
-int sim_refuse_modified(struct call *c); /* stale resourceVersion */
+int sim_refuse_modified(struct call *c);  /* stale resourceVersion */
+int sim_refuse_namespace(struct call *c); /* another one than in the URL */
 /* A failed precondition: `what` is "UID" or "ResourceVersion". */
-int sim_refuse_precondition(struct call *c, const char *what, const char *wanted,
+int sim_refuse_precondition(struct call *c, const char *what, struct span wanted,
                             struct span found);
-/* A failed precondition of a deletion. */
-int sim_refuse_deletion(struct call *c, const char *what, const char *wanted,
-                        struct span found);
+/* Compares uid and resourceVersion, if `wanted` has them, with those of the object. */
+int sim_check_preconditions(struct call *c, const json_t *wanted, const struct object *o,
+                            bool deletion);
 int sim_refuse_no_version(struct call *c); /* 422: the update lacks a resourceVersion */
 /* 422: the patched object does not match the types of its kind. */
 int sim_refuse_patch(struct call *c, const json_t *object, const char *why);
@@ -627,9 +623,9 @@ struct sim_server {
     pthread_mutex_t lock; /* protects the members below and the API */
     struct api *api;
     struct faults *faults;
-    struct list streams;    /* of struct stream: open watches */
-    uint64_t compressed;    /* compressed replies so far */
-    bool stalled[KINDS_N];  /* index: the first kind of that plural */
+    struct list streams;   /* of struct stream: open watches */
+    uint64_t compressed;   /* compressed replies so far */
+    bool stalled[KINDS_N]; /* index: the first kind of that plural */
 };
 
 static inline int64_t front_now_ms(void)
@@ -728,11 +724,6 @@ extern const char sim_name_dns_subdomain_rule[];
 extern const char sim_name_qualified_rule[];
 extern const char sim_name_label_value_rule[];
 
-/* Merge patches (RFC 7386). */
-
-/* Changes `target`; `patch` stays as it is. */
-void sim_patch_merge(json_t *target, const json_t *patch);
-
 /* Pods. The first two are functions for struct kind. */
 
 void sim_pod_fill(json_t *pod);
@@ -786,41 +777,21 @@ void sim_review_handle(struct call *c);
  * unchecked.
  */
 
-enum shape_type {
-    SHAPE_OBJECT,
-    SHAPE_STRING,
-    SHAPE_INT,
-    SHAPE_BOOL,
-    SHAPE_OBJECTS, /* array of objects */
-    SHAPE_STRINGS, /* array of strings */
-    SHAPE_TEXTS,   /* object whose values are strings */
-    SHAPE_AMOUNTS, /* object whose values are quantities, which are normalized */
-    SHAPE_TIME,    /* RFC 3339 */
-    SHAPE_MICRO,   /* RFC 3339 with six decimals */
-};
-
-struct shape {
-    const char *path; /* "spec.containers[].name"; [] means each element */
-    enum shape_type type;
-};
-
-extern const struct shape sim_shape_meta[]; /* of every kind; ends with a NULL path */
-extern const struct shape sim_shape_namespace[], sim_shape_node[], sim_shape_pod[],
-    sim_shape_event[], sim_shape_configmap[], sim_shape_secret[],
-    sim_shape_lease[], sim_shape_scv[], sim_shape_binding[], sim_shape_delete_options[],
-    sim_shape_eviction[];
-
 /* The first member with a wrong type. */
 struct shape_fault {
-    struct buf where;   /* "status.cardList[0].id" */
+    char where[160];    /* "status.cardList[0].id" */
     const char *given;  /* the actual type, or the invalid text */
     const char *wanted; /* the schema's type: "integer" */
+    struct err err;     /* with the message of Go's decoder */
 };
 
-/* False: no fault. True: the caller releases fault->where. */
-bool sim_shape_find(const struct shape *rows, json_t *object, struct shape_fault *fault);
-/* Returns -1 with the message of Go's decoder if a member has the wrong type. */
-int sim_shape_check(const struct shape *rows, json_t *object, struct err *err);
+/*
+ * A shape has a line "path type" for each known member; [] in the path means each element.
+ * The types: object, string, int, bool, objects and strings (arrays), texts (an object whose
+ * values are strings), amounts (an object whose values are quantities, which are
+ * normalized), time (RFC 3339), micro (with six decimals). -1: *fault is set.
+ */
+int sim_shape_check(const char *shape, json_t *object, struct shape_fault *fault);
 
 /* Streamed bodies: watches and long lists. */
 
@@ -858,15 +829,12 @@ void sim_eviction_handle(struct call *c); /* POST on pods/NAME/eviction */
  * refused. */
 json_t *sim_body_object(struct call *c);
 /* The same of a subresource of pods, which has a kind of its own. */
-json_t *sim_body_of(struct call *c, const char *kind, const struct shape *shape);
-/* Refuses a body that has members of the wrong type. */
-int sim_body_check(struct call *c, json_t *object);
-/* Refuses a patched object that has members of the wrong type. */
-int sim_body_check_patched(struct call *c, json_t *object);
+json_t *sim_body_of(struct call *c, const char *kind, const char *shape);
+/* Refuses a body, or a patched object, that has members of the wrong type. */
+int sim_body_check(struct call *c, json_t *object, bool patched);
 /* Is this the content type, without parameters? An absent content type is JSON. */
 bool sim_body_is(const struct call *c, const char *type);
 
 /* Sets the members of a new object (UID, creation time, defaults) and validates it. `keep`
  * keeps the given UID, creation time and version (api_load). */
 int sim_create_prepare(struct call *c, json_t *object, bool keep);
-

@@ -154,82 +154,40 @@ void sim_fault_too_long(struct faultlist *f, const char *field, size_t limit)
               limit);
 }
 
-/* The message of the Status with reason Invalid: `Pod "p" is invalid: ...`. */
-static void sim_faultlist_message(const struct faultlist *f, struct buf *out,
-                                  const char *group, const char *kind, struct span name)
+int sim_refuse_with(struct call *c, unsigned code, const char *reason,
+                    const struct status_about *about, const char *fmt, ...)
 {
-    buf_printf(out, "%s%s%s \"%.*s\" is invalid: ", kind, group[0] ? "." : "", group,
-               SPAN_ARG(name));
-    buf_adds(out, f->n > 1 ? "[" : "");
-    buf_add_span(out, buf_span(&f->text));
-    buf_adds(out, f->n > 1 ? "]" : "");
-}
-
-static void fail(struct call *c, unsigned code, const char *reason, const char *message,
-                 const struct status_about *about)
-{
+    static const struct status_about nothing;
+    cleanup_buf struct buf text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    if (!reason && code >= 404 && code <= 406) /* these have empty details */
+        about = &nothing;
     buf_clear(&c->reply->body);
     c->reply->status = code;
     c->reply->content_type = NULL;
-    sim_status_write(&c->reply->body, code, reason, message, about);
-}
-
-int sim_refuse(struct call *c, unsigned code, const char *fmt, ...)
-{
-    cleanup_buf struct buf text = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
-    va_end(ap);
-    static const struct status_about nothing;
-    bool about = code >= 404 && code <= 406; /* these have empty details */
-    fail(c, code, sim_status_reason(code), text.p, about ? &nothing : NULL);
-    return -1;
-}
-
-int sim_refuse_unknown(struct call *c, const char *fmt, ...)
-{
-    cleanup_buf struct buf text = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
-    va_end(ap);
-    fail(c, 500, NULL, text.p, NULL);
-    return -1;
-}
-
-int sim_refuse_about(struct call *c, unsigned code, const char *reason, struct span name,
-                     const char *fmt, ...)
-{
-    cleanup_buf struct buf text = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
-    va_end(ap);
-    struct status_about about = {
-        .group = c->route.kind->group, .kind = c->route.kind->plural, .name = name};
-    fail(c, code, reason, text.p, &about);
+    sim_status_write(&c->reply->body, code, reason ? reason : sim_status_reason(code),
+                     text.p, about);
     return -1;
 }
 
 int sim_refuse_not_found(struct call *c, const struct kind *kind, struct span name)
 {
-    cleanup_buf struct buf text = {0};
-    sim_kind_add_resource(kind, &text);
-    buf_printf(&text, " \"%.*s\" not found", SPAN_ARG(name));
-    struct status_about about = {
-        .group = kind->group, .kind = kind->plural, .name = name};
-    fail(c, 404, "NotFound", text.p, &about);
-    return -1;
+    cleanup_buf struct buf resource = {0};
+    sim_kind_add_resource(kind, &resource);
+    return sim_refuse_with(c, 404, "NotFound", SIM_ABOUT(kind, name),
+                           "%s \"%.*s\" not found", resource.p, SPAN_ARG(name));
 }
 
 static int refuse_conflict(struct call *c, const char *why)
 {
     cleanup_buf struct buf resource = {0};
     sim_kind_add_resource(c->route.kind, &resource);
-    return sim_refuse_about(c, 409, "Conflict", c->route.name,
-                            "Operation cannot be fulfilled on %s \"%.*s\": %s",
-                            resource.p, SPAN_ARG(c->route.name), why);
+    return sim_refuse_with(c, 409, "Conflict", SIM_ABOUT(c->route.kind, c->route.name),
+                           "Operation cannot be fulfilled on %s \"%.*s\": %s", resource.p,
+                           SPAN_ARG(c->route.name), why);
 }
 
 int sim_refuse_modified(struct call *c)
@@ -239,7 +197,14 @@ int sim_refuse_modified(struct call *c)
                            "the latest version and try again");
 }
 
-int sim_refuse_precondition(struct call *c, const char *what, const char *wanted,
+int sim_refuse_namespace(struct call *c)
+{
+    return sim_refuse(c, 400,
+                      "the namespace of the provided object does not match the namespace "
+                      "sent on the request");
+}
+
+int sim_refuse_precondition(struct call *c, const char *what, struct span wanted,
                             struct span found)
 {
     cleanup_buf struct buf why = {0};
@@ -252,40 +217,54 @@ int sim_refuse_precondition(struct call *c, const char *what, const char *wanted
     buf_printf(
         &why,
         "/%.*s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s in "
-        "precondition: %s, %s in object meta: %.*s",
-        SPAN_ARG(c->route.name), what, wanted, what, SPAN_ARG(found));
+        "precondition: %.*s, %s in object meta: %.*s",
+        SPAN_ARG(c->route.name), what, SPAN_ARG(wanted), what, SPAN_ARG(found));
     return refuse_conflict(c, why.p);
 }
 
 /* In errors of a deletion a real server writes the kind, in others the resource. */
-int sim_refuse_deletion(struct call *c, const char *what, const char *wanted,
-                        struct span found)
+static int refuse_deletion(struct call *c, const char *what, struct span wanted,
+                           struct span found)
 {
     const struct kind *kind = c->route.kind;
-    bool uid = strcmp(what, "UID") == 0;
-    cleanup_buf struct buf text = {0};
-    buf_printf(&text,
-               "Operation cannot be fulfilled on %s%s%s \"%.*s\": the %s in the "
-               "precondition (%s) does not match the %s in record (%.*s). The object "
-               "might have been %s",
-               kind->kind, kind->group[0] ? "." : "", kind->group,
-               SPAN_ARG(c->route.name), what, wanted, what, SPAN_ARG(found),
-               uid ? "deleted and then recreated" : "modified");
     struct status_about about = {
         .group = kind->group, .kind = kind->kind, .name = c->route.name};
-    fail(c, 409, "Conflict", text.p, &about);
-    return -1;
+    return sim_refuse_with(
+        c, 409, "Conflict", &about,
+        "Operation cannot be fulfilled on %s%s%s \"%.*s\": the %s in the "
+        "precondition (%.*s) does not match the %s in record (%.*s). The object "
+        "might have been %s",
+        kind->kind, kind->group[0] ? "." : "", kind->group, SPAN_ARG(c->route.name), what,
+        SPAN_ARG(wanted), what, SPAN_ARG(found),
+        what[0] == 'U' ? "deleted and then recreated" : "modified");
 }
 
+int sim_check_preconditions(struct call *c, const json_t *wanted, const struct object *o,
+                            bool deletion)
+{
+    int (*refuse)(struct call *, const char *, struct span, struct span) =
+        deletion ? refuse_deletion : sim_refuse_precondition;
+    struct span uid = sim_jsonx_span(wanted, "uid"),
+                version = sim_jsonx_span(wanted, "resourceVersion");
+    cleanup_buf struct buf rv = {0};
+    buf_add_i64(&rv, (int64_t)o->rv);
+    if (uid.n && !span_eq(uid, o->uid))
+        return refuse(c, "UID", uid, o->uid);
+    if (version.n && !span_eq(version, buf_span(&rv)))
+        return refuse(c, "ResourceVersion", version, buf_span(&rv));
+    return 0;
+}
+
+/* `Pod "p" is invalid: ...` */
 static int refuse_faults(struct call *c, const char *group, const char *kind,
                          struct span name, const struct faultlist *f)
 {
-    cleanup_buf struct buf text = {0};
-    sim_faultlist_message(f, &text, group, kind, name);
     struct status_about about = {
         .group = group, .kind = kind, .name = name, .causes = f->causes};
-    fail(c, 422, "Invalid", text.p, &about);
-    return -1;
+    return sim_refuse_with(c, 422, "Invalid", &about,
+                           "%s%s%s \"%.*s\" is invalid: %s%s%s", kind,
+                           group[0] ? "." : "", group, SPAN_ARG(name),
+                           f->n > 1 ? "[" : "", f->text.p, f->n > 1 ? "]" : "");
 }
 
 int sim_refuse_invalid(struct call *c, struct span name, const struct faultlist *f)

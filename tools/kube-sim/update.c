@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube-sim/sim.h"
 
-/* PUT and PATCH. */
-
 /* PUT and PATCH: both build a new tree from the old one, validate it and store it. */
 
 static bool is_status(const struct call *c)
@@ -28,10 +26,7 @@ static int check_names(struct call *c, const json_t *object)
             "(%.*s)",
             SPAN_ARG(name), SPAN_ARG(c->route.name));
     if (ns.n && !span_eq(ns, c->route.ns))
-        return sim_refuse(
-            c, 400,
-            "the namespace of the provided object does not match the namespace "
-            "sent on the request");
+        return sim_refuse_namespace(c);
     return 0;
 }
 
@@ -97,10 +92,9 @@ static void replace(struct call *c, json_t *object, const json_t *old, struct ob
     }
     keep_member(json_object_get(object, "metadata"), json_object_get(old, "metadata"),
                 "resourceVersion");
-    sim_answer_object(c, 200,
-                      json_equal(object, (json_t *)old)
-                          ? o
-                          : sim_change_put(c->api, kind, object));
+    sim_answer_object(
+        c, 200,
+        json_equal(object, (json_t *)old) ? o : sim_change_put(c->api, kind, object));
 }
 
 /* -- PUT -- */
@@ -109,9 +103,8 @@ static int check_put(struct call *c, const json_t *object, const struct object *
 {
     struct span uid = sim_jsonx_span(object, "metadata.uid");
     if (uid.n && !span_eq(uid, o->uid))
-        return sim_refuse_precondition(c, "UID", uid.p, o->uid);
-    if (sim_jsonx_span(object, "metadata.resourceVersion").n ||
-        !c->route.kind->versioned)
+        return sim_refuse_precondition(c, "UID", uid, o->uid);
+    if (sim_jsonx_span(object, "metadata.resourceVersion").n || !c->route.kind->versioned)
         return 0;
     return sim_refuse_no_version(c);
 }
@@ -130,6 +123,22 @@ static void put(struct call *c)
 
 /* -- PATCH -- */
 
+/* RFC 7386. */
+static void merge(json_t *target, const json_t *patch)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)patch, key, v)
+    {
+        if (json_is_null(v))
+            json_object_del(target, key);
+        else if (json_is_object(v))
+            merge(sim_jsonx_make(target, key), v);
+        else
+            json_object_set_new(target, key, json_deep_copy(v));
+    }
+}
+
 /* The old tree with the patch applied. New; NULL: the request has been refused. */
 static json_t *patched(struct call *c, const json_t *old)
 {
@@ -141,14 +150,14 @@ static json_t *patched(struct call *c, const json_t *old)
         return NULL;
     }
     cleanup_json_value json_t *object = json_deep_copy(old);
-    sim_patch_merge(object, patch);
+    merge(object, patch);
     if (!json_is_string(json_object_get(object, "kind")))
         json_object_del(object,
                         "metadata"); /* without kind, a real server drops the metadata */
     sim_jsonx_strip_nulls(object);
     if (!json_is_object(json_object_get(object, "metadata")))
         json_object_set_new(object, "metadata", json_object());
-    if (sim_body_check_patched(c, object))
+    if (sim_body_check(c, object, true))
         return NULL;
     return json_incref(object);
 }
@@ -179,19 +188,4 @@ void sim_update_handle(struct call *c)
         put(c);
     else
         patch(c);
-}
-
-void sim_patch_merge(json_t *target, const json_t *patch)
-{
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)patch, key, v)
-    {
-        if (json_is_null(v))
-            json_object_del(target, key);
-        else if (json_is_object(v))
-            sim_patch_merge(sim_jsonx_make(target, key), v);
-        else
-            json_object_set_new(target, key, json_deep_copy(v));
-    }
 }

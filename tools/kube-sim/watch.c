@@ -79,8 +79,7 @@ void sim_watch_handle(struct call *c)
     w->api = c->api;
     w->kind = sim_kind_index(c->route.kind);
     list_append(&c->api->watches[w->kind], &w->link);
-    if (read_times(c, w) || sim_list_selector(c, &w->selector) ||
-        read_version(c, w)) {
+    if (read_times(c, w) || sim_list_selector(c, &w->selector) || read_version(c, w)) {
         api_watch_free(w);
         return;
     }
@@ -129,7 +128,8 @@ void api_watch_on_ready(struct api_watch *w, api_wake_fn wake, void *ctx)
 void sim_watch_notify(struct api *api, size_t kind, const struct sim_event *e)
 {
     enum change change;
-    LIST_EACH (struct api_watch, w, &api->watches[kind], link) {
+    LIST_EACH(struct api_watch, w, &api->watches[kind], link)
+    {
         if (!w->wake || w->woken || !seen_as(w, e, &change))
             continue;
         w->woken = true;
