@@ -163,16 +163,14 @@ $(B)/walk: private LIBS = $(call libs,core)
 $(B)/walk: private LDFLAGS += $(WRAPS:%=-Wl,--wrap=%)
 
 FUZZERS     := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
-FUZZ_DRIVER := $(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver)
-$(B)/test/fuzz/%: $(B)/test/fuzz/%.o $(B)/test/fuzz/$(FUZZ_DRIVER).o \
+FUZZ_FRAME  := $(patsubst %,$(B)/test/fuzz/%.o,fuzz $(if $(filter fuzzer,$(SANITIZE)),,driver))
+$(B)/test/fuzz/%: $(B)/test/fuzz/%.o $(FUZZ_FRAME) $(LIB) \
                   $(foreach f,kube-sim agent plugin node gpu replay setup,$(B)/lib/$(f).a) \
                   $(call archives,extender)
 	$(link)
 $(B)/test/fuzz/%: private LIBS = $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) \
-                                 $(call libs,extender) $(call libs,kube-sim)
-$(B)/test/fuzz/fuzz_jread: $(B)/test/fuzz/jsongen.o
+                                 $(call libs,extender) $(call libs,kube-sim) $(CHECK_LIBS)
 $(B)/test/fuzz/fuzz_verbs $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/verbs_driver.o
-$(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/replies.o
 $(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
 
 # What `make check` runs. A sanitizer finds nothing in a suite that reads files or runs scripts,

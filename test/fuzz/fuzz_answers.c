@@ -13,18 +13,18 @@
 
 #include "base/clock.h"
 #include "base/jread.h"
-#include "base/mem.h"
 #include "kube/client.h"
 #include "kube/client_priv.h"
 #include "kube/kubeconfig_priv.h"
 #include "kube/pod_group.h"
 
-static bool is_printable(const char *s)
+/* Answers of other programs come into terminals. */
+static void check_printable(const struct err *err)
 {
-    for (; *s; s++)
-        if ((unsigned char)*s < ' ' || *s == 0x7f)
-            return false;
-    return true;
+    fuzz_check_error(err);
+    for (const char *s = err->msg; *s; s++)
+        fuzz_fail_if((unsigned char)*s < ' ' || *s == 0x7f,
+                     "an error with control characters");
 }
 
 static void check_plugin(struct span text)
@@ -35,18 +35,16 @@ static void check_plugin(struct span text)
     struct kube_exec_credential answer = {0};
     struct err err = {0};
     if (kube_exec_parse(&e, text, &answer, &err)) {
-        if (err.code == ERR_NONE || !is_printable(err.msg))
-            fuzz_fail("an error without text, or with control characters");
+        check_printable(&err);
     } else {
-        if (!answer.token && !answer.cert_pem.n)
-            fuzz_fail("an empty credential");
-        if (answer.token && !kube_token_ok(span_of(answer.token)))
-            fuzz_fail("a token that is not valid in a header");
-        if (!answer.cert_pem.n != !answer.key_pem.n)
-            fuzz_fail("a certificate without a key, or the reverse");
-        if (answer.cert_pem.n &&
-            (!kube_is_pem(answer.cert_pem) || !kube_is_pem(answer.key_pem)))
-            fuzz_fail("a certificate that is not PEM");
+        fuzz_fail_if(!answer.token && !answer.cert_pem.n, "an empty credential");
+        fuzz_fail_if(answer.token && !kube_token_ok(span_of(answer.token)),
+                     "a token that is not valid in a header");
+        fuzz_fail_if(!answer.cert_pem.n != !answer.key_pem.n,
+                     "a certificate without a key, or the reverse");
+        fuzz_fail_if(answer.cert_pem.n &&
+                         (!kube_is_pem(answer.cert_pem) || !kube_is_pem(answer.key_pem)),
+                     "a certificate that is not PEM");
     }
     kube_exec_credential_fini(&answer);
 }
@@ -55,16 +53,15 @@ static void check_reply(unsigned status, struct span body)
 {
     struct err err = {0};
     int rc = kube_reply_check(status, body, &err);
-    if ((rc == 0) != (status >= 200 && status < 300) ||
-        (rc == 0) != (err.code == ERR_NONE))
-        fuzz_fail("the result contradicts the status");
-    if (rc && (!err.msg[0] || !is_printable(err.msg)))
-        fuzz_fail("an error without text, or with control characters");
-    if ((status == 404 && err.code != ERR_NOT_FOUND) ||
-        (status == 410 && err.code != ERR_GONE) ||
-        (status == 401 && err.code != ERR_UNAUTHORIZED) ||
-        (status == 403 && err.code != ERR_FORBIDDEN))
-        fuzz_fail("an error code that does not match the status");
+    fuzz_fail_if((rc == 0) != (status / 100 == 2) || (!rc && err.code),
+                 "the result contradicts the status");
+    if (rc)
+        check_printable(&err);
+    fuzz_fail_if((status == 404 && err.code != ERR_NOT_FOUND) ||
+                     (status == 410 && err.code != ERR_GONE) ||
+                     (status == 401 && err.code != ERR_UNAUTHORIZED) ||
+                     (status == 403 && err.code != ERR_FORBIDDEN),
+                 "an error code that does not match the status");
 }
 
 static int answer(void *ctx, const struct kube_request *request,
@@ -88,25 +85,22 @@ static void check_group(struct span body)
             .kind = (enum gang_kind)kind, .name = SPAN("g"), .group = SPAN("all")};
         uint32_t minimum = 0;
         struct err err;
-        if (pod_group_read(&from, SPAN("ns"), &gang, 60000, &minimum, &err))
-            fuzz_fail("an answer was not read");
-        if (minimum > INT32_MAX || (minimum && !whole))
-            fuzz_fail("a number that the object does not say");
+        fuzz_fail_if(pod_group_read(&from, SPAN("ns"), &gang, 60000, &minimum, &err),
+                     "an answer was not read");
+        fuzz_fail_if(minimum > INT32_MAX || (minimum && !whole),
+                     "a number that the object does not say");
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(struct span in)
 {
     static const unsigned statuses[] = {200, 201, 400, 401, 403, 404, 409,
                                         410, 422, 429, 500, 503, 504, 302};
-    if (size < 1)
-        return 0;
-    struct span rest = {(const char *)data + 1, size - 1};
-    if (data[0] == 'e')
-        check_plugin(rest);
-    else if (data[0] == 'g')
-        check_group(rest);
+    unsigned kind = fuzz_take(&in);
+    if (kind == 'e')
+        check_plugin(in);
+    else if (kind == 'g')
+        check_group(in);
     else
-        check_reply(statuses[data[0] % ARRAY_LEN(statuses)], rest);
-    return 0;
+        check_reply(statuses[kind % ARRAY_LEN(statuses)], in);
 }

@@ -29,59 +29,46 @@ enum {
     FRAME_HEAD = 9,
 };
 
-/* Checks the server's output. */
-struct checker {
-    nghttp2_hd_inflater *inflater;
-    struct buf bytes; /* of an incomplete frame */
-    uint8_t ended[IDS / 8];
-    unsigned n_ok; /* replies with grpc-status 0 */
-};
-
-struct world {
+static struct {
     struct grpcd *d;
     struct grpcd_call *parked[PARKED_MAX];
     size_t n_parked;
-    unsigned n_started, n_ended;
-};
+    int64_t now;
+    /* Of the connection's output. */
+    nghttp2_hd_inflater *inflater;
+    bool ended[IDS];
+    unsigned n_ok; /* replies with grpc-status 0 */
+} w;
 
 static void echo(void *ctx, struct grpcd_call *call, struct span request)
 {
-    struct world *w = ctx;
     struct buf reply = {0};
+    (void)ctx;
     buf_add_span(&reply, request);
-    w->n_started++;
-    w->n_ended++;
     grpcd_reply(call, &reply);
 }
 
 static void refuse(void *ctx, struct grpcd_call *call, struct span request)
 {
-    struct world *w = ctx;
-    w->n_started++;
-    w->n_ended++;
+    (void)ctx;
     grpcd_end(call, GRPC_INTERNAL, "%.*s", SPAN_ARG(request));
 }
 
 static void park(void *ctx, struct grpcd_call *call, struct span request)
 {
-    struct world *w = ctx;
-    (void)request;
-    w->n_started++;
-    if (w->n_parked == PARKED_MAX)
-        fuzz_fail("more concurrent calls than the limit");
-    w->parked[w->n_parked++] = call;
+    (void)ctx, (void)request;
+    fuzz_fail_if(w.n_parked == PARKED_MAX, "more concurrent calls than the limit");
+    w.parked[w.n_parked++] = call;
 }
 
 static void on_cancel(void *ctx, struct grpcd_call *call)
 {
-    struct world *w = ctx;
+    (void)ctx;
     size_t i = 0;
-    while (i < w->n_parked && w->parked[i] != call)
+    while (i < w.n_parked && w.parked[i] != call)
         i++;
-    if (i == w->n_parked)
-        fuzz_fail("the end of an unknown call, or a second end");
-    w->parked[i] = w->parked[--w->n_parked];
-    w->n_ended++;
+    fuzz_fail_if(i == w.n_parked, "the end of an unknown call, or a second end");
+    w.parked[i] = w.parked[--w.n_parked];
     grpcd_end(call, GRPC_CANCELLED, "%s", "");
 }
 
@@ -95,109 +82,90 @@ static const struct grpcd_method methods[] = {
     {0},
 };
 
-static void check_field(struct checker *j, const nghttp2_nv *nv)
+static void check_field(const nghttp2_nv *nv)
 {
-    for (size_t i = 0; i < nv->valuelen; i++)
-        if (nv->value[i] < ' ' || nv->value[i] > '~')
-            fuzz_fail("a header that is not printable");
     struct span name = {(const char *)nv->name, nv->namelen},
                 value = {(const char *)nv->value, nv->valuelen};
+    fuzz_fail_if(!fuzz_is_plain(value, ' '), "a header that is not printable");
     if (span_eq(name, SPAN("grpc-status")) && span_eq(value, SPAN("0")))
-        j->n_ok++;
+        w.n_ok++;
 }
 
-static void check_headers(struct checker *j, const uint8_t *p, size_t n)
+static void check_headers(const uint8_t *p, size_t n)
 {
     int flags = 0;
     while (!(flags & NGHTTP2_HD_INFLATE_FINAL)) {
         nghttp2_nv nv;
-        ssize_t used = nghttp2_hd_inflate_hd2(j->inflater, &nv, &flags, p, n, 1);
-        if (used < 0)
-            fuzz_fail("headers that cannot be decompressed");
+        ssize_t used = nghttp2_hd_inflate_hd2(w.inflater, &nv, &flags, p, n, 1);
+        fuzz_fail_if(used < 0, "headers that cannot be decompressed");
         p += used;
         n -= (size_t)used;
         if (flags & NGHTTP2_HD_INFLATE_EMIT)
-            check_field(j, &nv);
+            check_field(&nv);
     }
-    nghttp2_hd_inflate_end_headers(j->inflater);
+    nghttp2_hd_inflate_end_headers(w.inflater);
 }
 
-static void check_frame(struct checker *j, const uint8_t *p, size_t n)
+static void check_frame(const uint8_t *p, size_t n)
 {
     unsigned type = p[3], flags = p[4];
     uint32_t id = number_at((const char *)p + 5);
     bool is_output = type == NGHTTP2_DATA || type == NGHTTP2_HEADERS;
     if (type == NGHTTP2_HEADERS)
-        check_headers(j, p + FRAME_HEAD, n - FRAME_HEAD);
+        check_headers(p + FRAME_HEAD, n - FRAME_HEAD);
     if (!id || id >= IDS)
         return;
-    if (is_output && j->ended[id / 8] & 1 << id % 8)
-        fuzz_fail("a frame for a call after its end");
+    fuzz_fail_if(is_output && w.ended[id], "a frame for a call after its end");
     if ((is_output && flags & NGHTTP2_FLAG_END_STREAM) || type == NGHTTP2_RST_STREAM)
-        j->ended[id / 8] |= (uint8_t)(1 << id % 8);
+        w.ended[id] = true;
 }
 
 /* Returns whether the connection is open. */
-static bool read_output(struct checker *j, int fd)
+static bool step(int fd, unsigned flags)
 {
-    char piece[4096];
+    cleanup_buf struct buf out = {0};
+    char part[4096];
     ssize_t n;
-    while ((n = recv(fd, piece, sizeof piece, MSG_DONTWAIT)) > 0)
-        buf_add(&j->bytes, piece, (size_t)n);
-    size_t at = 0, left;
-    for (; (left = j->bytes.n - at) >= FRAME_HEAD;) {
-        size_t size = FRAME_HEAD + (number_at(j->bytes.p + at) >> 8);
-        if (left < size)
-            break;
-        check_frame(j, (const uint8_t *)j->bytes.p + at, size);
-        at += size;
+    while (flags & ANSWERS && w.n_parked)
+        echo(NULL, w.parked[--w.n_parked], SPAN("the answer"));
+    fuzz_fail_if(grpcd_turn(w.d, w.now) <= w.now, "a deadline that has passed");
+    while ((n = recv(fd, part, sizeof part, MSG_DONTWAIT)) > 0)
+        buf_add(&out, part, (size_t)n);
+    bool open = n < 0 && errno == EAGAIN;
+    struct span rest = buf_span(&out);
+    while (rest.n) {
+        size_t size =
+            rest.n < FRAME_HEAD ? SIZE_MAX : FRAME_HEAD + (number_at(rest.p) >> 8);
+        fuzz_fail_if(rest.n < size, "an incomplete frame");
+        check_frame((const uint8_t *)fuzz_cut(&rest, size).p, size);
     }
-    if (at < j->bytes.n)
-        fuzz_fail("an incomplete frame");
-    buf_clear(&j->bytes);
-    return n < 0 && errno == EAGAIN;
-}
-
-static void answer_parked(struct world *w)
-{
-    while (w->n_parked) {
-        struct buf reply = {0};
-        buf_adds(&reply, "the answer");
-        w->n_ended++;
-        grpcd_reply(w->parked[--w->n_parked], &reply);
-    }
+    w.now += flags & MINUTES ? 7000 : 1;
+    return open;
 }
 
 /* Returns the number of replies with grpc-status 0. */
-static unsigned run_connection(struct world *w, unsigned flags, size_t piece,
-                               struct span bytes)
+static unsigned run_connection(unsigned flags, size_t piece, struct span bytes)
 {
-    struct checker j = {0};
-    int64_t now = 1000;
+    w.n_ok = 0;
+    w.now = 1000;
+    memset(w.ended, 0, sizeof w.ended);
     int fds[2];
-    if (nghttp2_hd_inflate_new(&j.inflater) ||
+    if (nghttp2_hd_inflate_new(&w.inflater) ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
         abort();
-    grpcd_add(w->d, fds[1], now);
+    grpcd_add(w.d, fds[1], w.now);
     for (bool open = true, more = true; open && more;) {
-        size_t n = piece < bytes.n ? piece : bytes.n;
-        more = n;
-        if (n && send(fds[0], bytes.p, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n)
+        struct span part = fuzz_cut(&bytes, piece);
+        more = part.n;
+        if (more &&
+            send(fds[0], part.p, part.n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)part.n)
             break;
-        bytes.p += n;
-        bytes.n -= n;
-        if (flags & ANSWERS)
-            answer_parked(w);
-        if (grpcd_turn(w->d, now) <= now)
-            fuzz_fail("a deadline that has passed");
-        open = read_output(&j, fds[0]);
-        now += flags & MINUTES ? 7000 : 1;
+        open = step(fds[0], flags);
     }
     close(fds[0]);
-    grpcd_turn(w->d, now);
-    nghttp2_hd_inflate_del(j.inflater);
-    buf_fini(&j.bytes);
-    return j.n_ok;
+    grpcd_turn(w.d, w.now);
+    nghttp2_hd_inflate_del(w.inflater);
+    return w.n_ok;
 }
 
 static void add_preface(struct buf *out)
@@ -206,35 +174,27 @@ static void add_preface(struct buf *out)
     frame(out, NGHTTP2_SETTINGS, 0, 0, SPAN(""));
 }
 
-/* A call without a gRPC library, on a new connection. */
-static void check_new_connection(struct world *w)
+void fuzz_input(struct span in)
 {
-    cleanup_buf struct buf all = {0};
-    add_preface(&all);
-    headers(&all, 0, 1,
+    cleanup_buf struct buf bytes = {0}, call = {0};
+    unsigned flags = fuzz_take(&in);
+    size_t piece = 1 + (size_t)fuzz_take(&in) * 4;
+    log_set_level(LOG_ERROR);
+    w.n_parked = 0;
+    w.d = grpcd_new(
+        &(struct grpcd_config){.path = "none", .methods = methods, .max_message = 4096});
+    if (flags & PREFACE)
+        add_preface(&bytes);
+    buf_add_span(&bytes, in);
+    run_connection(flags, piece, buf_span(&bytes));
+    /* A call without a gRPC library, on a new connection. */
+    add_preface(&call);
+    headers(&call, 0, 1,
             ":method: POST\n:scheme: http\n:path: /v1beta1.DevicePlugin/Allocate\n"
             "content-type: application/grpc\n");
-    message(&all, NGHTTP2_FLAG_END_STREAM, 1, SPAN("hi"));
-    if (run_connection(w, 0, SIZE_MAX, buf_span(&all)) != 1)
-        fuzz_fail("a new connection gets no reply");
-}
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
-    struct world w = {0};
-    cleanup_buf struct buf bytes = {0};
-    if (size < 2)
-        return 0;
-    log_set_level(LOG_ERROR);
-    w.d = grpcd_new(&(struct grpcd_config){
-        .path = "none", .methods = methods, .ctx = &w, .max_message = 4096});
-    if (data[0] & PREFACE)
-        add_preface(&bytes);
-    buf_add(&bytes, data + 2, size - 2);
-    run_connection(&w, data[0], 1 + (size_t)data[1] * 4, buf_span(&bytes));
-    check_new_connection(&w);
+    message(&call, NGHTTP2_FLAG_END_STREAM, 1, SPAN("hi"));
+    fuzz_fail_if(run_connection(0, call.n, buf_span(&call)) != 1,
+                 "a new connection gets no reply");
     grpcd_free(w.d);
-    if (w.n_parked || w.n_started != w.n_ended)
-        fuzz_fail("a call that does not end");
-    return 0;
+    fuzz_fail_if(w.n_parked, "a call that does not end");
 }

@@ -8,63 +8,47 @@
 
 #include "fuzz/fuzz.h"
 
-#include "base/mem.h"
 #include "domain/object.h"
-#include "fuzz/fuzz_file.h"
 #include "kube/client.h"
 #include "kube/kubeconfig_priv.h"
 
-static bool same(const char *a, const char *b)
-{
-    return a && b ? !strcmp(a, b) : a == b;
-}
-
-static bool is_one_word(const char *s)
-{
-    for (; *s; s++)
-        if ((unsigned char)*s <= ' ' || (unsigned char)*s >= 0x7f)
-            return false;
-    return true;
-}
-
 static void check_exec(const struct kube_exec *e)
 {
-    if (!e->argv || !e->argv[0] || !e->argv[0][0] || !e->env)
-        fuzz_fail("a credential plugin without a command");
+    fuzz_fail_if(!e->argv || !e->argv[0] || !e->argv[0][0] || !e->env,
+                 "a credential plugin without a command");
     for (size_t i = 0; e->env[i]; i++)
-        if (!strchr(e->env[i], '='))
-            fuzz_fail("a variable without a value");
-    if (strncmp(e->info, "{\"kind\":\"ExecCredential\"", 24))
-        fuzz_fail("KUBERNETES_EXEC_INFO is wrong");
+        fuzz_fail_if(!strchr(e->env[i], '='), "a variable without a value");
+    fuzz_fail_if(strncmp(e->info, "{\"kind\":\"ExecCredential\"", 24),
+                 "KUBERNETES_EXEC_INFO is wrong");
 }
 
 static void check(const struct kube_config *c)
 {
-    if (strncmp(c->server, "https://", 8) && strncmp(c->server, "http://", 7))
-        fuzz_fail("a server URL without a scheme");
-    if (!is_one_word(c->server) || !is_one_word(c->path_prefix) ||
-        (*c->path_prefix && *c->path_prefix != '/'))
-        fuzz_fail("an invalid URL");
-    if (!object_is_namespace(c->ns) || !c->source)
-        fuzz_fail("no valid namespace, or no source");
-    if (c->token && !kube_token_ok(span_of(c->token)))
-        fuzz_fail("a token that is not valid in a header");
-    if (!c->cert_pem.n != !c->key_pem.n || (c->ca_pem.n && c->insecure))
-        fuzz_fail("inconsistent certificate settings");
+    fuzz_fail_if(strncmp(c->server, "https://", 8) && strncmp(c->server, "http://", 7),
+                 "a server URL without a scheme");
+    fuzz_fail_if(!fuzz_is_plain(span_of(c->server), '!') ||
+                     !fuzz_is_plain(span_of(c->path_prefix), '!') ||
+                     (*c->path_prefix && *c->path_prefix != '/'),
+                 "an invalid URL");
+    fuzz_fail_if(!object_is_namespace(c->ns) || !c->source,
+                 "no valid namespace, or no source");
+    fuzz_fail_if(c->token && !kube_token_ok(span_of(c->token)),
+                 "a token that is not valid in a header");
+    fuzz_fail_if(!c->cert_pem.n != !c->key_pem.n || (c->ca_pem.n && c->insecure),
+                 "inconsistent certificate settings");
     if (c->exec)
         check_exec(c->exec);
 }
 
-/* Are the configurations equal, apart from `source`? */
-static void compare(const struct kube_config *a, const struct kube_config *b)
+/* All but `source`. */
+static void describe(const struct kube_config *c, struct buf *out)
 {
-    if (!same(a->server, b->server) || !same(a->path_prefix, b->path_prefix) ||
-        !same(a->server_name, b->server_name) || !same(a->proxy, b->proxy) ||
-        !same(a->token, b->token) || !same(a->token_file, b->token_file) ||
-        !same(a->ns, b->ns) || a->insecure != b->insecure ||
-        !span_eq(a->ca_pem, b->ca_pem) || !span_eq(a->cert_pem, b->cert_pem) ||
-        !span_eq(a->key_pem, b->key_pem) || !a->exec != !b->exec)
-        fuzz_fail("the file named twice differs");
+    const char *const texts[] = {c->server, c->path_prefix, c->server_name, c->proxy,
+                                 c->token,  c->token_file,  c->ns};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        buf_printf(out, "%s\n", texts[i] ? texts[i] : "(none)");
+    buf_printf(out, "%d %d\n%.*s\n%.*s\n%.*s", c->insecure, c->exec != NULL,
+               SPAN_ARG(c->ca_pem), SPAN_ARG(c->cert_pem), SPAN_ARG(c->key_pem));
 }
 
 static int load(const char *list, struct kube_config *config, struct err *err)
@@ -73,22 +57,25 @@ static int load(const char *list, struct kube_config *config, struct err *err)
     return kube_config_load(&sources, config, err);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(struct span in)
 {
-    const char *path = fuzz_file(data, size);
+    const char *path = fuzz_file(in);
     cleanup_free char *twice = xasprintf("%s::%s", path, path);
     struct kube_config one = {0}, two = {0};
+    cleanup_buf struct buf once = {0}, again = {0};
     struct err err = {0}, other = {0};
     int rc = load(path, &one, &err);
-    if (rc != load(twice, &two, &other))
-        fuzz_fail("accepted once but rejected when named twice");
-    if (rc && (err.code == ERR_NONE || !err.msg[0] || err.code != other.code))
-        fuzz_fail("an error without text, or a different error");
-    if (!rc) {
+    fuzz_fail_if(rc != load(twice, &two, &other),
+                 "accepted once but rejected when named twice");
+    if (rc) {
+        fuzz_check_error(&err);
+        fuzz_fail_if(err.code != other.code, "a different error when named twice");
+    } else {
         check(&one);
-        compare(&one, &two);
+        describe(&one, &once);
+        describe(&two, &again);
+        fuzz_check_same(&once, &again, "the file named twice differs");
     }
     kube_config_fini(&one);
     kube_config_fini(&two);
-    return 0;
 }

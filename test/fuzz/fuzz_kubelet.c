@@ -9,7 +9,6 @@
 
 #include "fuzz/fuzz.h"
 
-#include "base/mem.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
 
@@ -39,36 +38,23 @@ static enum outcome run(const struct proto_type *type, struct span in, struct ar
     return proto_encode(type, m, PODRES_MESSAGE_MAX, out, err) ? NOT_WRITTEN : DONE;
 }
 
-static void check_error(const struct err *err)
-{
-    if (err->code != ERR_INVALID)
-        fuzz_fail("an unexpected error code");
-    if (!err->msg[0])
-        fuzz_fail("an error without text");
-}
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(struct span in)
 {
     cleanup_arena struct arena a = {0}, b = {0};
     cleanup_buf struct buf first = {0}, second = {0};
     struct err err = {0};
-    if (size < 1)
-        return 0;
-    size_t kind = data[0] % ARRAY_LEN(messages);
-    struct span in = {(const char *)data + 1, size - 1};
+    size_t kind = fuzz_take(&in) % ARRAY_LEN(messages);
     enum outcome got = run(messages[kind].type, in, &a, &first, &err);
-    if (arena_bytes(&a) > MEMORY_AT_LEAST + in.n * MEMORY_PER_BYTE)
-        fuzz_fail("too much memory for a message");
+    fuzz_fail_if(arena_bytes(&a) > MEMORY_AT_LEAST + in.n * MEMORY_PER_BYTE,
+                 "too much memory for a message");
     if (got != DONE) {
-        check_error(&err);
-        if (got == NOT_WRITTEN && !messages[kind].may_reject)
-            fuzz_fail("a decoded message cannot be encoded");
-        return 0;
+        fuzz_check_error(&err);
+        fuzz_fail_if(err.code != ERR_INVALID, "an error of another kind");
+        fuzz_fail_if(got == NOT_WRITTEN && !messages[kind].may_reject,
+                     "a decoded message cannot be encoded");
+        return;
     }
     got = run(messages[kind].type, buf_span(&first), &b, &second, &err);
-    if (got != DONE)
-        fuzz_fail("an encoded message cannot be decoded");
-    if (!span_eq(buf_span(&first), buf_span(&second)))
-        fuzz_fail("a message changes when encoded and decoded");
-    return 0;
+    fuzz_fail_if(got != DONE, "an encoded message cannot be decoded");
+    fuzz_check_same(&first, &second, "a message changes when encoded and decoded");
 }

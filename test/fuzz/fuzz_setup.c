@@ -7,12 +7,9 @@
  */
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "fuzz/fuzz.h"
 #include "setup/change.h"
 #include "setup/checks.h"
@@ -27,12 +24,9 @@ static char root[] = "/tmp/gpushare-fuzz-XXXXXX";
 static void write_file(const char *name, const struct span *text)
 {
     cleanup_free char *path = xasprintf("%s%s", root, name);
-    if (!text) {
-        unlink(path);
-        return;
-    }
-    FILE *f = fopen(path, "w"); /* file_write would also sync */
-    if (!f || (text->n && fwrite(text->p, 1, text->n, f) != text->n) || fclose(f))
+    unlink(path);
+    FILE *f = text ? fopen(path, "w") : NULL; /* file_write would also sync */
+    if (text && (!f || fwrite(text->p, 1, text->n, f) != text->n || fclose(f)))
         exit(1);
 }
 
@@ -46,40 +40,26 @@ static struct facts facts(struct span manifest, const struct span *text)
     return f;
 }
 
-static void remove_root(void)
+static void shell(const char *command, const char *folder)
 {
-    static const char *const names[] = {"/etc/kubernetes/manifests/s.yaml", FACTS_CONFIG,
-                                        "/etc/kubernetes/manifests", "/etc/kubernetes",
-                                        "/etc", ""};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        cleanup_free char *path = xasprintf("%s%s", root, names[i]);
-        remove(path);
-    }
+    cleanup_free char *line = xasprintf("%s %s%s", command, root, folder);
+    if (system(line))
+        exit(1);
 }
 
-static void make_root(void)
+static void remove_root(void)
 {
-    static const char *const folders[] = {"/etc", "/etc/kubernetes",
-                                          "/etc/kubernetes/manifests"};
-    if (!mkdtemp(root) ||
-        file_read("policy/kube-scheduler-config.yaml", FILE_MAX, &config, NULL))
-        exit(1);
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
-        cleanup_free char *path = xasprintf("%s%s", root, folders[i]);
-        if (mkdir(path, 0700))
-            exit(1);
-    }
-    atexit(remove_root);
+    shell("rm -rf", "");
 }
 
 static int make(const struct facts *f, struct change *plan)
 {
     struct err err = {0};
-    const struct change_input in = {
-        .facts = f, .address = "h:1", .config = buf_span(&config)};
-    int rc = change_make(&in, plan, &err);
-    if (rc && (err.code == ERR_NONE || !*err.msg))
-        fuzz_fail("an error without a message");
+    int rc = change_make(
+        &(struct change_input){.facts = f, .address = "h:1", .config = buf_span(&config)},
+        plan, &err);
+    if (rc)
+        fuzz_check_error(&err);
     return rc;
 }
 
@@ -96,29 +76,31 @@ static void check_plan(struct facts *f, struct span manifest, struct span text)
     if (make(f, &plan) == 0 && !strcmp(f->config.path, path)) {
         struct span second = of(&plan, CHANGE_CONFIG, text);
         struct facts after = facts(of(&plan, CHANGE_MANIFEST, manifest), &second);
-        if (make(&after, &again))
-            fuzz_fail("the planned files are rejected");
-        if (again.files[CHANGE_MANIFEST].path || again.files[CHANGE_CONFIG].path)
-            fuzz_fail("the planned files need another change");
+        fuzz_fail_if(make(&after, &again), "the planned files are rejected");
+        fuzz_fail_if(again.files[CHANGE_MANIFEST].path || again.files[CHANGE_CONFIG].path,
+                     "the planned files need another change");
         facts_fini(&after);
     }
     change_fini(&plan);
     change_fini(&again);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(struct span in)
 {
-    struct span text = {(const char *)data, size}, manifest = span_cut(&text, '\0');
+    struct span text = in, manifest = span_cut(&text, '\0');
     cleanup_buf struct buf said = {0};
-    if (!config.n)
-        make_root();
+    if (!config.n) {
+        if (!mkdtemp(root) ||
+            file_read("policy/kube-scheduler-config.yaml", FILE_MAX, &config, NULL))
+            exit(1);
+        atexit(remove_root);
+        shell("mkdir -p", "/etc/kubernetes/manifests");
+    }
     struct facts f = facts(manifest, text.p ? &text : NULL);
     err_set(&f.secret_why, ERR_UNAVAILABLE, "not asked");
     int status = checks_run(&f, true, &said);
     f.secret_why = (struct err){0};
-    if (!said.n || !status)
-        fuzz_fail("no finding, although nothing was called");
+    fuzz_fail_if(!said.n || !status, "no finding, although nothing was called");
     check_plan(&f, manifest, text);
     facts_fini(&f);
-    return 0;
 }

@@ -8,98 +8,74 @@
 
 #include "fuzz/fuzz.h"
 
-#include <stdlib.h>
-
 #include "base/jread.h"
-#include "base/mem.h"
 
 enum { BATCH = 32 };
 
-/* What a reader finds in the input p. */
-struct seen {
-    const char *p;
-    size_t n;
-    struct buf text;
-};
-
-static void add(struct seen *seen, const struct jread_str *s)
+/* Where the string is in the input. */
+static void add(const struct jread *j, const struct jread_str *s, struct buf *found)
 {
-    if (s && (s->p < seen->p || s->p + s->n > seen->p + seen->n))
-        fuzz_fail("a string outside the input");
-    buf_printf(&seen->text, "%td %zu %d;", s ? s->p - seen->p : -1, s ? s->n : 0,
-               s && s->escaped);
-}
-
-static void add_value(struct jread *j, struct seen *seen)
-{
-    struct jread_str s;
-    bool is_string = jread_peek(j) == JREAD_STRING;
-    if (jread_string(j, "item", &s))
-        add(seen, &s);
-    else if (!is_string)
-        add(seen, NULL);
+    fuzz_fail_if(s->p < j->data || s->p + s->n > j->data + j->n,
+                 "a string outside the input");
+    buf_printf(found, "%td %zu %d;", s->p - j->data, s->n, s->escaped);
 }
 
 /* `max` 0: item by item. */
-static void read_array(struct jread *j, size_t max, struct seen *seen)
+static void read_array(struct jread *j, size_t max, struct buf *found)
 {
     struct jread_str names[BATCH];
     size_t n = 0;
     jread_array(j, "array");
     do {
         while (max && (n = jread_strings(j, names, max)) > 0) {
-            if (n > max)
-                fuzz_fail("more strings than requested");
+            fuzz_fail_if(n > max, "more strings than requested");
             for (size_t i = 0; i < n; i++)
-                add(seen, &names[i]);
+                add(j, &names[i], found);
         }
         n = jread_item(j);
-        if (n)
-            add_value(j, seen);
+        bool is_string = n && jread_peek(j) == JREAD_STRING;
+        if (n && jread_string(j, "item", names))
+            add(j, names, found);
+        else if (n && !is_string)
+            buf_addc(found, '-');
     } while (n);
 }
 
-static void read_all(struct jread *j, size_t max, struct seen *seen)
+static void read_all(struct jread *j, size_t max, struct buf *found)
 {
     struct jread_str key;
     if (jread_peek(j) != JREAD_OBJECT) {
-        read_array(j, max, seen);
+        read_array(j, max, found);
         return;
     }
     jread_object(j, "object");
     while (jread_member(j, &key))
-        read_array(j, max, seen);
+        read_array(j, max, found);
 }
 
 static void compare(const char *p, size_t n, size_t max, bool part)
 {
     struct jread one, many;
-    struct seen by_item = {.p = p, .n = n}, by_many = by_item;
+    cleanup_buf struct buf by_item = {0}, in_batches = {0};
     jread_init(&one, p, n);
     jread_continue(&one, p, n, !part);
     many = one;
     read_all(&one, 0, &by_item);
-    read_all(&many, max, &by_many);
-    if (one.state != many.state || (one.fault == NULL) != (many.fault == NULL))
-        fuzz_fail("in batches, the reader ends in a different state");
-    if (one.state == JREAD_OK &&
-        (one.pos != many.pos ||
-         !span_eq(buf_span(&by_item.text), buf_span(&by_many.text))))
-        fuzz_fail("in batches, the items differ");
-    if (jread_finish(&one, NULL) != jread_finish(&many, NULL))
-        fuzz_fail("in batches, the validity differs");
-    buf_fini(&by_item.text);
-    buf_fini(&by_many.text);
+    read_all(&many, max, &in_batches);
+    fuzz_fail_if(one.state != many.state || (one.fault == NULL) != (many.fault == NULL),
+                 "in batches, the reader ends in a different state");
+    if (one.state == JREAD_OK) {
+        fuzz_fail_if(one.pos != many.pos, "in batches, the reader ends elsewhere");
+        fuzz_check_same(&by_item, &in_batches, "in batches, the items differ");
+    }
+    fuzz_fail_if(jread_finish(&one, NULL) != jread_finish(&many, NULL),
+                 "in batches, the validity differs");
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(struct span in)
 {
-    if (size < 1)
-        return 0;
-    size_t max = 1 + data[0] % BATCH;
-    const char *p = (const char *)data + 1;
-    compare(p, size - 1, max, false);
-    compare(p, size - 1, max, true);
-    compare(p, (size - 1) / 2, max, true);
-    return 0;
+    size_t max = 1 + fuzz_take(&in) % BATCH;
+    compare(in.p, in.n, max, false);
+    compare(in.p, in.n, max, true);
+    compare(in.p, in.n / 2, max, true);
 }

@@ -7,7 +7,6 @@
 #include <jansson.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "extender/verb.h"
 #include "fuzz/verbs_driver.h"
 
@@ -15,16 +14,14 @@ static void check(unsigned status, const struct buf *reply)
 {
     json_error_t error;
     json_t *j = json_loadb(reply->p, reply->n, 0, &error);
-    if (!j)
-        fuzz_fail("the reply is not JSON");
-    if (status != 200 && status != 400)
-        fuzz_fail("an unexpected status");
-    if (status == 400 && !json_is_string(json_object_get(j, "Error")))
-        fuzz_fail("a reply without the member Error");
+    fuzz_fail_if(!j, "the reply is not JSON");
+    fuzz_fail_if(status != 200 && status != 400, "an unexpected status");
+    fuzz_fail_if(status == 400 && !json_is_string(json_object_get(j, "Error")),
+                 "a reply without the member Error");
     json_decref(j);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_input(struct span in)
 {
     /* One driver and one set of buffers for many inputs, so that an input that corrupts
      * them affects the next ones. */
@@ -38,9 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         v = verbs_new(&(struct verbs_config){.driver = driver, .policy = SCORE_FGD});
         until_ms = clock_mono_ms() + VERBS_DRIVER_MS;
     }
-    struct span body = {(const char *)data, size};
     cleanup_buf struct buf reply = {0};
-    struct verb_call call = {.verbs = v, .body = body, .reply = &reply};
+    struct verb_call call = {.verbs = v, .body = in, .reply = &reply};
     check(filter_answer(&call), &reply);
     buf_clear(&reply);
     check(prioritize_answer(&call), &reply);
@@ -48,5 +44,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(preempt_answer(&call), &reply);
     buf_clear(&reply);
     check(bind_answer(&call), &reply);
-    return 0;
 }

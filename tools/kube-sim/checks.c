@@ -457,11 +457,6 @@ bool sim_quantity_is_whole(struct quantity q)
     return q.nano % NANO == 0;
 }
 
-int sim_quantity_cmp(struct quantity a, struct quantity b)
-{
-    return (a.nano > b.nano) - (a.nano < b.nano);
-}
-
 /* Decimal; a value of more than 64 bits in two parts of 18 digits (limit() has 28). */
 static void add_wide(struct buf *out, wide v)
 {

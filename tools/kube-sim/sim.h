@@ -759,8 +759,6 @@ struct quantity {
 bool sim_quantity_parse(struct span s, struct quantity *q);
 void sim_quantity_format(struct quantity q, struct buf *out);
 bool sim_quantity_is_whole(struct quantity q);
-/* <0, 0, >0 */
-int sim_quantity_cmp(struct quantity a, struct quantity b);
 
 /*
  * TokenReview and SubjectAccessReview, answered by rules that a test sets
