@@ -326,6 +326,20 @@ NVML(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *out)
     return OK;
 }
 
+/* nvidia-ctk needs it (test/e2e-node/test_cdi.c). */
+NVML(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice_t *out)
+{
+    unsigned int n = 0;
+    int rc = nvmlDeviceGetCount_v2(&n);
+    for (unsigned int i = 0; !rc && i < n; i++) {
+        size_t len;
+        const char *p = value_of((int)i, "uuid", &len);
+        if (p && len == strlen(uuid) && !memcmp(p, uuid, len))
+            return nvmlDeviceGetHandleByIndex_v2(i, out);
+    }
+    return rc ? rc : NOT_FOUND;
+}
+
 NVML(nvmlDeviceGetUUID, nvmlDevice_t device, char *out, unsigned int size)
 {
     return get_text(__func__, device, "uuid", out, size);
