@@ -75,6 +75,7 @@ enum card_state {
                   that are not in the podList yet need all remaining cards */
     CARD_DUPLICATE, /* another card of its Scv has the same UUID: promises and containers
                        cannot be matched to one of them */
+    CARD_STATES, /* their number: the tables of metrics, view and cli have a row for each */
 };
 
 /* What the cards of one model on a node have in common. */
@@ -252,7 +253,7 @@ struct ledger_pod {
     bool mirror : 1, daemon : 1, never_preempts : 1; /* as in struct pod */
     bool
         unconfirmed : 1; /* for core: a list lacked it, which does not prove a deletion */
-    bool final : 1;      /* for core: bound, and the shares are its promise */
+    bool final : 1;      /* bound, and the shares are its promise */
     /* Bit i: it counts in full on card i of its node, whatever its shares say. */
     uint64_t other_cards;
 

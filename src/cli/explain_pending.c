@@ -343,6 +343,7 @@ static const struct {
     [CARD_DUPLICATE] = {"has the same UUID as another card",
                         "gets a UUID of its own in the Scv"},
 };
+_Static_assert(ARRAY_LEN(card_states) == CARD_STATES, "a state without words");
 
 static void add_card_row(struct explain_page *p, struct table *t,
                          const struct ledger_node *node, const struct card *card)

@@ -41,6 +41,7 @@ struct filter_mode {
 struct filter_result {
     const struct ledger *ledger;
     const struct ledger_node *promised; /* node of the pod's promise, or NULL */
+    bool is_bound;                      /* that promise's Binding took effect */
     bool has_promise;                   /* of any of the reads so far */
     struct select_pod pod;
     int64_t least_mib; /* select_least_mib */
@@ -172,7 +173,9 @@ static bool judge_pod(const struct verb_call *call, const struct filter_mode *mo
         return true;
     cleanup_buf struct buf why = {0};
     buf_printf(&why,
-               "the pod has a promise on node %.*s whose Binding is not confirmed yet",
+               r->is_bound
+                   ? "the pod is bound to node %.*s"
+                   : "the pod has a promise on node %.*s whose Binding is not confirmed yet",
                SPAN_ARG(r->promised->name));
     reject(call, mode, r, c, false, REASON_PROMISED, why.p);
     return false;
@@ -243,6 +246,7 @@ static unsigned judge(struct verb_call *call, const struct filter_mode *mode,
             verb_score_begin(call, &r->run, r->ledger);
         const struct ledger_pod *known = ledger_pod_find(r->ledger, args->pod.meta.uid);
         r->promised = known ? known->node : NULL;
+        r->is_bound = known && known->final;
         r->has_promise |= r->promised != NULL;
         judge_some(call, mode, r, i, end);
         core_driver_read_end(driver);

@@ -275,7 +275,7 @@ void metrics_write(const struct metrics_source *source, struct buf *out)
 
 /* -- the ledger -- */
 
-enum { NODE_STATES = NODE_DAMAGED + 1, CARD_STATES = CARD_DUPLICATE + 1, DIGITS = 12 };
+enum { NODE_STATES = NODE_DAMAGED + 1, DIGITS = 12 };
 
 static const char *const node_states[NODE_STATES] = {
     [NODE_USABLE] = "usable",           [NODE_UNKNOWN] = "unknown",
@@ -286,11 +286,12 @@ static const char *const node_states[NODE_STATES] = {
     [NODE_MISSING] = "node-missing",    [NODE_DAMAGED] = "node-invalid",
 };
 
-static const char *const card_states[CARD_STATES] = {
+static const char *const card_states[] = {
     [CARD_AVAILABLE] = "healthy",        [CARD_UNHEALTHY] = "unhealthy",
     [CARD_LISTED] = "excluded",          [CARD_HELD] = "other-plugin",
     [CARD_DUPLICATE] = "duplicate-uuid",
 };
+_Static_assert(ARRAY_LEN(card_states) == CARD_STATES, "a state without a name");
 
 static const char *const drifts[DRIFTS] = {
     [DRIFT_OVERCOMMITTED] = "overcommitted",

@@ -75,6 +75,7 @@ const char *view_health(enum card_state state)
                                         [CARD_LISTED] = "Excluded",
                                         [CARD_HELD] = "OtherPlugin",
                                         [CARD_DUPLICATE] = "DuplicateUUID"};
+    _Static_assert(ARRAY_LEN(names) == CARD_STATES, "a state without a name");
     return names[state];
 }
 
