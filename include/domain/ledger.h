@@ -214,8 +214,8 @@ struct ledger_gang {
 struct ledger_member {
     struct ledger_gang *gang;
     struct ledger_pod *pod;
-    uint32_t minimum; /* as this pod says; 0: unknown */
-    struct ledger_member *next;
+    uint32_t minimum;                   /* as this pod says; 0: unknown */
+    struct ledger_member *next, **from; /* `from` points to this one */
 };
 
 /* The node to which a pending pod is nominated. */
@@ -226,7 +226,7 @@ struct ledger_nomination {
      * (ledger_pod_keep). */
     uint64_t kept;
     bool kept_in_api; /* `kept`, and status.nominatedNodeName names the same node */
-    struct ledger_nomination *next; /* of the node */
+    struct ledger_nomination *next, **from; /* of the node */
 };
 
 /* A pod that requests GPUs, pending or bound. A large cluster has tens of thousands, so
@@ -289,7 +289,7 @@ struct ledger_reservation {
     int64_t until_ms;          /* for core: its time limit */
     struct ledger_node *node;
     struct ledger_reservation *next, *prev; /* of all, soonest until_ms first */
-    struct ledger_reservation *next_here;   /* of its node */
+    struct ledger_reservation *next_here, **from_here; /* of its node */
 };
 
 /* The card where the share counts, of a pod or a reservation on the node; NULL: missing. */

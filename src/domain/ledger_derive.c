@@ -194,11 +194,11 @@ uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card)
 static uint64_t listed_cards(const struct ledger_node *node, const struct ledger_pod *pod)
 {
     const struct ledger_node_facts *f = node->facts;
-    size_t n = node->source == SOURCE_SCV ? f->n_assignments : 0;
-    uint64_t bits = 0, hash = n ? ledger_pod_hash(pod) : 0;
-    for (size_t i = 0; i < n; i++)
-        if (f->assignments[i].pod == hash && f->assignments[i].at >= 0)
-            bits |= UINT64_C(1) << f->assignments[i].at;
+    uint64_t bits = 0;
+    size_t n;
+    const struct ledger_assignment *a = ledger_facts_assigned(f, pod, &n);
+    for (; n && node->source == SOURCE_SCV; n--, a++)
+        bits |= a->at >= 0 ? UINT64_C(1) << a->at : 0;
     return MUTANT(pod_list_ignored) ? 0 : bits & ~f->duplicates;
 }
 
@@ -482,23 +482,20 @@ bool ledger_capacity_matches(const struct ledger_node *node, int64_t unit_mib,
  * them. */
 static int64_t wrong_cards(const struct ledger_node *node, const struct ledger_pod *pod)
 {
-    const struct ledger_node_facts *f = node->facts;
-    uint64_t hash = ledger_pod_hash(pod);
-    int64_t n = 0;
-    for (size_t i = 0; i < f->n_assignments && pod->n_shares; i++) {
+    int64_t wrong = 0;
+    size_t n;
+    const struct ledger_assignment *a = ledger_facts_assigned(node->facts, pod, &n);
+    for (; n && pod->n_shares; n--, a++) {
         uint32_t k = 0;
-        if (f->assignments[i].pod != hash)
-            continue;
         for (; k < pod->n_shares; k++) {
             const struct ledger_share *share = &pod->shares[k];
             const struct card *card = ledger_share_card(node, share);
-            if (scv_hash(card && card->uuid.n ? card->uuid : share->uuid) ==
-                f->assignments[i].card)
+            if (scv_hash(card && card->uuid.n ? card->uuid : share->uuid) == a->card)
                 break;
         }
-        n += k == pod->n_shares;
+        wrong += k == pod->n_shares;
     }
-    return n;
+    return wrong;
 }
 
 enum { WRITTEN_MAX = 8 }; /* of a list of cards; an event has at most 1024 bytes */

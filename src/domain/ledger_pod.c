@@ -165,7 +165,7 @@ static void gang_leave(struct ledger *l, struct ledger_pod *p)
         l->n_pending_members--;
         class_count(l, p, 0, -1);
     }
-    LEDGER_UNLINK(g->members, m, next);
+    LEDGER_UNLINK(m, next, from);
     if (--g->n_members == 0) {
         map_remove(&l->gangs, g->key);
         free(g);
@@ -185,8 +185,7 @@ static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key,
     struct ledger_member *m = xcalloc(1, sizeof *m);
     m->gang = g;
     m->pod = p;
-    m->next = g->members;
-    g->members = m;
+    LEDGER_LINK(g->members, m, next, from);
     g->n_members++;
     p->member = m;
     if (!p->node) {
@@ -327,7 +326,7 @@ static void nomination_end(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_nomination *m = pod->nomination;
     struct ledger_node *node = m->node;
-    LEDGER_UNLINK(node->nominated, m, next);
+    LEDGER_UNLINK(m, next, from);
     pod->nomination = NULL;
     free(m);
     node->has_nominated = node->nominated != NULL;
@@ -348,8 +347,8 @@ static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_
     struct ledger_nomination *m = xcalloc(1, sizeof *m);
     m->pod = pod;
     m->node = node;
-    m->next = node->nominated;
-    node->nominated = pod->nomination = m;
+    LEDGER_LINK(node->nominated, m, next, from);
+    pod->nomination = m;
     node->has_nominated = true;
     node->generation = ++l->generation;
 }

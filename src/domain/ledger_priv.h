@@ -82,9 +82,9 @@ struct ledger_node_facts {
     size_t n_holders;
     /* owned: of the podList, for our resources. They stay when the Scv loses
      * its podList, because scv-agent omits it while the kubelet does not answer. */
-    struct ledger_assignment *assignments;
+    struct ledger_assignment *assignments; /* sorted by pod */
     size_t n_assignments;
-    struct ledger_use_entry *uses; /* owned */
+    struct ledger_use_entry *uses; /* owned; sorted by pod */
     size_t n_uses;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource of another plugin */
     uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
@@ -148,13 +148,22 @@ static inline int32_t ledger_saturated(int64_t value)
     return value < INT32_MIN ? INT32_MIN : (int32_t)value;
 }
 
-/* Removes an item from a short list, which has it. */
-#define LEDGER_UNLINK(head, item, next)                                                  \
+/* A list whose items know the pointer that points to them (`from`), so that any of them
+ * leaves at once: lists of a gang, and of the nominated pods and reservations of a node, are as
+ * long as tenants make them. */
+#define LEDGER_LINK(head, item, next, from)                                              \
     do {                                                                                 \
-        __typeof__(head) *unlink_at_ = &(head);                                          \
-        while (*unlink_at_ != (item))                                                    \
-            unlink_at_ = &(*unlink_at_)->next;                                           \
-        *unlink_at_ = (item)->next;                                                      \
+        (item)->next = (head);                                                           \
+        (item)->from = &(head);                                                          \
+        if (head)                                                                        \
+            (head)->from = &(item)->next;                                                \
+        (head) = (item);                                                                 \
+    } while (0)
+#define LEDGER_UNLINK(item, next, from)                                                  \
+    do {                                                                                 \
+        *(item)->from = (item)->next;                                                    \
+        if ((item)->next)                                                                \
+            (item)->next->from = (item)->from;                                           \
     } while (0)
 
 /* Of the pod's assignments. */
@@ -180,6 +189,10 @@ void ledger_requests_settle(struct ledger_node *node);
 /* Replaces the copy of the Scv, or drops it (ledger_scv.c). */
 void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv);
 void ledger_facts_drop_scv(struct ledger_node_facts *f);
+/* The pod's assignments; *n gets their number. */
+const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_facts *f,
+                                                      const struct ledger_pod *pod,
+                                                      size_t *n);
 /* The pod leaves the node: what the sample shows of it, and its assignments. */
 void ledger_facts_depart(struct ledger_node *node, const struct ledger_pod *pod);
 /* The measured use of each card. Promises are charged to the cards already. */

@@ -74,8 +74,7 @@ void ledger_reserve(struct ledger *l, const struct ledger_reservation *from,
     r->name = ledger_put_string(from->name, &at);
     r->shares = ledger_shares_copy(from->shares, from->n_shares);
     r->node = node;
-    r->next_here = node->reserved;
-    node->reserved = r;
+    LEDGER_LINK(node->reserved, r, next_here, from_here);
     node->has_reserved = true;
     struct ledger_reservation *old = ledger_reservation_find(l, r->uid);
     if (old) /* after the node is in use: it must not be dropped */
@@ -91,7 +90,7 @@ void ledger_reservation_end(struct ledger *l, struct ledger_reservation *r)
     *(r->prev ? &r->prev->next : &l->first_reservation) = r->next;
     *(r->next ? &r->next->prev : &l->last_reservation) = r->prev;
     l->n_reservations--;
-    LEDGER_UNLINK(node->reserved, r, next_here);
+    LEDGER_UNLINK(r, next_here, from_here);
     node->has_reserved = node->reserved != NULL;
     map_remove(&l->reservations_by_uid, r->uid);
     reservation_free(r);

@@ -5,7 +5,9 @@
  * knowledge frees nothing. */
 #include "domain/ledger_priv.h"
 
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/mem.h"
@@ -45,6 +47,18 @@ static int32_t find_hash(const uint64_t *hashes, size_t n, uint64_t hash)
     return -1;
 }
 
+/* A tenant's pods and a compromised node's Scv can have thousands of entries, and each pod is
+ * looked up in them at each change of the node. So they are sorted by the hash of the pod, with
+ * which both structs begin. */
+static int by_pod(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+_Static_assert(offsetof(struct ledger_use_entry, pod) == 0 &&
+                   offsetof(struct ledger_assignment, pod) == 0,
+               "by_pod reads it");
+
 static void copy_uses(struct ledger_node_facts *f, const struct scv *scv,
                       const uint64_t *hashes)
 {
@@ -61,6 +75,18 @@ static void copy_uses(struct ledger_node_facts *f, const struct scv *scv,
                 .user = from->user,
             };
     }
+    if (f->n_uses)
+        qsort(f->uses, f->n_uses, sizeof *f->uses, by_pod);
+}
+
+/* The entries whose pod has this hash, of a UID or of a name; *n gets their number. */
+static const struct ledger_use_entry *uses_of(const struct ledger_node_facts *f,
+                                              uint64_t pod, size_t *n)
+{
+    size_t from = ARRAY_LOWER_BOUND(u, f->uses, f->n_uses, u->pod < pod);
+    for (*n = 0; from + *n < f->n_uses && f->uses[from + *n].pod == pod;)
+        ++*n;
+    return f->uses + from;
 }
 
 /* -- for display -- */
@@ -69,20 +95,23 @@ bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod
                     const struct card *card, struct ledger_use *use)
 {
     const struct ledger_node_facts *f = node->facts;
-    uint64_t uid = scv_hash(pod->uid), name = ledger_pod_hash(pod);
+    const uint64_t pods[] = {
+        [SCV_USER_NAME] = ledger_pod_hash(pod), [SCV_USER_UID] = scv_hash(pod->uid)};
     bool any = false;
     *use = (struct ledger_use){0};
-    for (size_t i = 0; i < f->n_uses && node->source == SOURCE_SCV; i++) {
-        const struct ledger_use_entry *e = &f->uses[i];
-        if (e->card != card - node->cards || e->user == SCV_USER_PROCESS ||
-            e->pod != (e->user == SCV_USER_UID ? uid : name))
-            continue;
-        any = true;
-        use->used_mib =
-            use->used_mib < 0 || e->used_mib < 0 ? -1 : use->used_mib + e->used_mib;
-        use->sm_percent = use->sm_percent < 0 || e->sm_percent < 0
-                              ? -1
-                              : use->sm_percent + e->sm_percent;
+    for (enum scv_user user = SCV_USER_NAME; user <= SCV_USER_UID; user++) {
+        size_t n = 0;
+        const struct ledger_use_entry *e = uses_of(f, pods[user], &n);
+        for (; n && node->source == SOURCE_SCV; n--, e++) {
+            if (e->card != card - node->cards || e->user != user)
+                continue;
+            any = true;
+            use->used_mib =
+                use->used_mib < 0 || e->used_mib < 0 ? -1 : use->used_mib + e->used_mib;
+            use->sm_percent = use->sm_percent < 0 || e->sm_percent < 0
+                                  ? -1
+                                  : use->sm_percent + e->sm_percent;
+        }
     }
     use->sm_percent = quantity_at_most(use->sm_percent, 100);
     return any;
@@ -94,12 +123,11 @@ bool ledger_pod_use(const struct ledger_node *node, const struct ledger_pod *pod
 static void sum_uses(const struct ledger_node_facts *f, uint64_t uid,
                      int64_t used[SCV_MAX_CARDS])
 {
+    size_t n;
     memset(used, 0, SCV_MAX_CARDS * sizeof *used);
-    for (size_t i = 0; i < f->n_uses; i++) {
-        const struct ledger_use_entry *e = &f->uses[i];
-        if (e->user == SCV_USER_UID && e->pod == uid && e->used_mib > 0)
+    for (const struct ledger_use_entry *e = uses_of(f, uid, &n); n; n--, e++)
+        if (e->user == SCV_USER_UID && e->used_mib > 0)
             used[e->card] += e->used_mib;
-    }
 }
 
 /* What of the pod's use on the card is not overuse: its promise there, or the card that it
@@ -363,24 +391,50 @@ static void copy_assignments(struct ledger_node_facts *f, const struct scv *scv)
     for (size_t i = 0; i < scv->n_assignments; i++)
         f->assignments[i] = (struct ledger_assignment){.pod = scv->assignments[i].pod,
                                                        .card = scv->assignments[i].card};
+    if (f->n_assignments)
+        qsort(f->assignments, f->n_assignments, sizeof *f->assignments, by_pod);
 }
 
-/* Keeps the assignments of the pods on the node, but for those of the name of `leaving`, which
- * may be NULL: a later pod can have the name of one that has left. */
-static void keep_assignments(struct ledger_node *node, const struct ledger_pod *leaving)
+const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_facts *f,
+                                                      const struct ledger_pod *pod,
+                                                      size_t *n)
 {
+    uint64_t hash = f->n_assignments ? ledger_pod_hash(pod) : 0;
+    size_t from = ARRAY_LOWER_BOUND(a, f->assignments, f->n_assignments, a->pod < hash);
+    for (*n = 0; from + *n < f->n_assignments && f->assignments[from + *n].pod == hash;)
+        ++*n;
+    return f->assignments + from;
+}
+
+/* Keeps the assignments of the pods on the node, which the podList no longer has. */
+static void keep_assignments(struct ledger_node *node)
+{
+    enum { KEPT = -2 };
     struct ledger_node_facts *f = node->facts;
-    size_t n = f->n_assignments;
-    f->n_assignments = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct ledger_assignment a = f->assignments[i];
-        const struct ledger_pod *pod = node->pods;
-        while (pod && ledger_pod_hash(pod) != a.pod)
-            pod = pod->next;
-        if (pod && !(leaving && ledger_pod_hash(leaving) == a.pod))
-            f->assignments[f->n_assignments++] = a;
+    size_t kept = 0, n;
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+        const struct ledger_assignment *a = ledger_facts_assigned(f, pod, &n);
+        for (size_t i = 0; i < n; i++)
+            f->assignments[(size_t)(a - f->assignments) + i].at = KEPT;
     }
+    for (size_t i = 0; i < f->n_assignments; i++)
+        if (f->assignments[i].at == KEPT)
+            f->assignments[kept++] = f->assignments[i];
+    f->n_assignments = kept;
     f->assignments_kept = true;
+}
+
+/* A later pod can have the name of one that has left. */
+static void drop_assignments_of(struct ledger_node_facts *f, const struct ledger_pod *pod)
+{
+    size_t n;
+    const struct ledger_assignment *a = ledger_facts_assigned(f, pod, &n);
+    size_t at = (size_t)(a - f->assignments);
+    if (!n)
+        return;
+    f->n_assignments -= n;
+    memmove(f->assignments + at, f->assignments + at + n,
+            (f->n_assignments - at) * sizeof *f->assignments);
 }
 
 void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
@@ -397,7 +451,7 @@ void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
     else if (MUTANT(dropped_pod_list_frees))
         drop_assignments(f);
     else if (!f->assignments_kept)
-        keep_assignments(node, NULL);
+        keep_assignments(node);
     if (!scv->damaged) {
         copy_cards(f, scv);
         find_duplicates(f);
@@ -469,5 +523,5 @@ void ledger_facts_depart(struct ledger_node *node, const struct ledger_pod *pod)
             add_departure(node->facts, &departure);
     }
     if (node->facts->assignments_kept) /* they have no other end without a podList */
-        keep_assignments(node, pod);
+        drop_assignments_of(node->facts, pod);
 }

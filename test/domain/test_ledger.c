@@ -611,6 +611,33 @@ START_TEST(a_pending_pod_changes_and_a_bound_one_keeps_its_request)
 }
 END_TEST
 
+/* One label puts any number of pods into a gang, and they go in any order. */
+START_TEST(many_members_leave_a_gang_at_once)
+{
+    enum { MEMBERS = 60000 };
+    static struct ledger_pod *members[MEMBERS];
+    const struct request r = {
+        .kind = REQUEST_MEMORY, .cards = 1, .units = 1, .mib_per_card = 1};
+    for (size_t i = 0; i < MEMBERS; i++) {
+        char uid[32];
+        snprintf(uid, sizeof uid, "m%zu", i);
+        const struct pod pod = {
+            .meta = {.uid = span_of(uid), .ns = SPAN("d"), .name = span_of(uid)},
+            .gang = {.coscheduling = SPAN("g")}};
+        members[i] = ledger_pod_add(ledger, &pod, &r, NULL);
+    }
+    const struct ledger_gang *gang = members[0]->member->gang;
+    ck_assert_uint_eq(gang->n_members, MEMBERS);
+    for (size_t i = 1; i < MEMBERS; i++)
+        ledger_pod_remove(ledger, members[i]);
+    ck_assert_uint_eq(gang->n_members, 1);
+    ck_assert_ptr_eq(gang->members, members[0]->member);
+    ck_assert_ptr_null(gang->members->next);
+    ledger_pod_remove(ledger, members[0]);
+    ck_assert_uint_eq(ledger_totals(ledger).pending_members, 0);
+}
+END_TEST
+
 UNIT_MAIN_AROUND(
     "ledger", begin, end, cards_with_one_uuid_get_no_pods_and_keep_their_promises,
     many_cards_without_a_uuid_are_no_duplicates,
@@ -627,4 +654,5 @@ UNIT_MAIN_AROUND(
     the_drivers_own_memory_is_not_used_from_outside,
     a_departure_hides_only_the_card_of_the_pod_list, what_a_pod_uses_of_a_card,
     many_departures_are_bounded, a_reused_slot_is_clean_and_names_may_be_long,
-    a_pending_pod_changes_and_a_bound_one_keeps_its_request)
+    a_pending_pod_changes_and_a_bound_one_keeps_its_request,
+    many_members_leave_a_gang_at_once)
