@@ -13,7 +13,7 @@ void promtool_run(const char *arguments)
     program_start(&p, getenv("HOME"), /* deps may have unpacked it there */
                   ARGV("sh", "-c", lib_fmt("scripts/promtool %s", arguments)));
     /* Its tests of rules take their time on a busy machine. */
-    lib_wait_within(3 * LIB_WAIT_MS, !program_runs(&p), "promtool %s does not end",
+    lib_wait_within(6 * LIB_WAIT_MS, !program_runs(&p), "promtool %s does not end",
                     arguments);
     free(program_end(&p, 0));
 }
