@@ -336,6 +336,9 @@ static void on_pod(struct alloc *a, struct pod_allocation *pod)
         p = adopt_static(a, pod);
     if (!p)
         p = new_pod(a);
+    /* Cards chosen here for an unpromised pod stay until its annotations name them. */
+    if (p->pod && p->pod->is_chosen && pod->promise == POD_ALLOCATION_UNPROMISED)
+        pod_allocation_assign(pod, p->pod->cards, p->pod->n_cards);
     pod_allocation_free(p->pod);
     p->pod = pod;
     p->list = a->list;

@@ -349,6 +349,21 @@ SCRIPT(an_unpromised_pod_gets_an_untouched_card,
        "answer => no-promise: pod default/m has no promised card, and fewer than 1 cards "
        "of 2 units have no promises")
 
+/* The second card is of b, which is not admitted yet. */
+SCRIPT(chosen_cards_outlast_a_change_of_the_pod, "with unpromised\n"
+                                                 "pod n a:cards1 b:cards1\n"
+                                                 "admit n a cards1 => allocated\n"
+                                                 "api n a:cards1 b:cards1\n"
+                                                 "prefer cards1 => GPU-1")
+
+SCRIPT(a_chosen_card_counts_before_its_container_has_ids,
+       "with unpromised\n"
+       "pod n a:mem2\n"
+       "prefer mem2 => GPU-0/0 GPU-0/1\n"
+       "api n a:mem2\n"
+       "api q on=0 a:mem3\n"
+       "allocate mem GPU-0/0-1 => allocated")
+
 /* Its pod was deleted by force, and the container runs on. */
 SCRIPT(a_card_in_use_is_not_untouched, "with unpromised\n"
                                        "pod p on=0 a:mem3\n"
@@ -761,7 +776,8 @@ UNIT_MAIN_AROUND(
     whole_cards_beside_reused_ones_are_any_of_the_pod,
     an_unhealthy_or_absent_card_is_rejected, an_invalid_promise_is_rejected,
     a_forged_promise_blocks_no_card, too_few_or_unknown_ids_are_rejected,
-    an_unpromised_pod_gets_an_untouched_card, a_card_in_use_is_not_untouched,
+    an_unpromised_pod_gets_an_untouched_card, chosen_cards_outlast_a_change_of_the_pod,
+    a_chosen_card_counts_before_its_container_has_ids, a_card_in_use_is_not_untouched,
     a_static_pod_gets_an_untouched_card, an_invalid_pod_keeps_its_card,
     a_container_that_sets_visible_devices_is_reported,
     legacy_rejections_are_successes_without_a_card, a_kubelet_without_get_is_called_once,
