@@ -14,8 +14,10 @@
 
 enum {
     TICK_MS = 1000,
-    PATCH_RETRY_MS = 30 * 1000, /* if the pod watch has not shown the patch */
-    NODE_RETRY_MS = 2000,       /* shorter than an Allocate waits for the first read */
+    /* If the pod watch has not shown the patch: the first repeat and later ones. */
+    PATCH_REPEAT_MS = 1000,
+    PATCH_RETRY_MS = 30 * 1000,
+    NODE_RETRY_MS = 2000, /* shorter than an Allocate waits for the first read */
 };
 
 /* Outputs */
@@ -254,10 +256,14 @@ void alloc_pod_assign_from_allocations(struct alloc *a, struct pod_allocation *p
         pod_allocation_assign(pod, cards, n);
 }
 
-/* Are the annotations due that were sent at that time? 0: never. */
-static bool is_due(const struct alloc *a, int64_t sent_ms)
+/* Returns whether the annotations are due, and counts them as sent. */
+static bool take_turn(const struct alloc *a, struct pod_patch *patch)
 {
-    return !sent_ms || a->now.mono_ms - sent_ms >= PATCH_RETRY_MS;
+    int64_t wait_ms = patch->n == 1 ? PATCH_REPEAT_MS : PATCH_RETRY_MS;
+    if (patch->n && a->now.mono_ms - patch->sent_ms < wait_ms)
+        return false;
+    *patch = (struct pod_patch){a->now.mono_ms, patch->n + 1};
+    return true;
 }
 
 static void annotate_cards(struct alloc *a, const struct pod_allocation *pod)
@@ -283,15 +289,13 @@ void alloc_pod_annotate(struct alloc *a, struct local_pod *p)
     if (pod->terminal || is_static(pod->uid) || !pod->n_containers)
         return;
     if (pod->is_chosen && alloc_of_container(a, pod, &pod->containers[0]) &&
-        is_due(a, p->annotated_ms)) {
+        take_turn(a, &p->cards)) {
         annotate_cards(a, pod);
-        p->annotated_ms = a->now.mono_ms;
-        p->assigned_ms = 0; /* the promise has it as false */
+        p->assigned = (struct pod_patch){0}; /* the promise has it as false */
     }
     if (pod->assigned || pod->promise != POD_ALLOCATION_PROMISED ||
-        !is_complete(a, pod) || !is_due(a, p->assigned_ms))
+        !is_complete(a, pod) || !take_turn(a, &p->assigned))
         return;
-    p->assigned_ms = a->now.mono_ms;
     alloc_add_of_pod(a, ALLOC_PATCH, pod)->text = "{\"" KEY_MEM_ASSIGNED "\":\"true\"}";
 }
 

@@ -13,6 +13,12 @@
  *                         the promises
  */
 
+/* Annotations that are sent until the pod watch shows them. */
+struct pod_patch {
+    int64_t sent_ms; /* the last time */
+    unsigned n;      /* how often */
+};
+
 /* A pod of this node, as the API server has it. */
 struct local_pod {
     struct list link;
@@ -20,9 +26,8 @@ struct local_pod {
     uint64_t list;           /* number of the newest list that contained it */
     uint64_t rejected_epoch; /* kubelet_epoch in which it was rejected; 0: it was not */
     bool env_override_reported, mismatch_reported, isolation_reported;
-    /* When the annotations for cards that were chosen here, and the ASSIGNED annotation, were sent last; 0:
-     * never. */
-    int64_t annotated_ms, assigned_ms;
+    struct pod_patch cards;    /* that were chosen here */
+    struct pod_patch assigned; /* the ASSIGNED annotation */
     int64_t reconciled_ms;
     int64_t first_seen_ms;
 };
