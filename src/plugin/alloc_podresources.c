@@ -372,17 +372,21 @@ static bool is_same(const struct allocation *x, const struct allocation *y)
     return true;
 }
 
+/* Several pods of a name can be shown: each is compared by itself. */
 static bool is_shown(const struct alloc *a, const struct allocation *al,
                      const struct alloc_kubelet_view *view)
 {
     struct span unknown;
-    struct allocation *is =
-        allocation_new(al->uid, al->ns, al->name, al->container, al->role, al->resource);
-    for (size_t i = 0; i < view->n_pods; i++)
-        if (span_eq(view->pods[i].name, al->name) && span_eq(view->pods[i].ns, al->ns))
-            add_shown(a, is, &view->pods[i], &unknown);
-    bool same = is_same(is, al);
-    allocation_free(is);
+    bool same = false;
+    for (size_t i = 0; i < view->n_pods && !same; i++) {
+        if (!span_eq(view->pods[i].name, al->name) || !span_eq(view->pods[i].ns, al->ns))
+            continue;
+        struct allocation *is = allocation_new(al->uid, al->ns, al->name, al->container,
+                                               al->role, al->resource);
+        add_shown(a, is, &view->pods[i], &unknown);
+        same = is->n_cards && is_same(is, al);
+        allocation_free(is);
+    }
     return same;
 }
 

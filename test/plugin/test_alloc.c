@@ -157,6 +157,18 @@ SCRIPT(a_deleted_pod_frees_its_ids_when_the_kubelet_drops_it,
        "prefer mem1 => GPU-1/0\n"
        "count allocations 0")
 
+/* The kubelet shows the pod that runs on, and before it a younger one of the same name. */
+SCRIPT(a_deleted_pod_keeps_its_ids_beside_another_of_its_name,
+       "pod z a:none\n"
+       "pod p on=1 a:mem3\n"
+       "admit p a mem3 => allocated\n"
+       "-api p\n"
+       "kubelet p a\n"
+       "-kubelet z\n"
+       "shows p a GPU-1/8-9\n"
+       "pod q on=1 a:mem1\n"
+       "prefer mem1 => GPU-1/3")
+
 /* App containers are admitted last. podresources never shows i; a reuses its ids, without
  * GetPreferredAllocation. */
 SCRIPT(containers_are_admitted_in_sequence,
@@ -772,6 +784,7 @@ UNIT_MAIN_AROUND(
     ids_of_another_card_are_rejected, other_free_ids_of_the_promised_card_are_accepted,
     allocate_without_a_preference_is_rejected, held_ids_are_not_allocated_again,
     a_terminal_pod_frees_its_ids, a_deleted_pod_frees_its_ids_when_the_kubelet_drops_it,
+    a_deleted_pod_keeps_its_ids_beside_another_of_its_name,
     containers_are_admitted_in_sequence, must_include_ids_of_the_init_container_are_kept,
     each_promised_card_gets_its_share, a_whole_card_is_exclusive,
     pods_of_other_namespaces_are_not_named, pods_are_named_only_within_one_namespace,
