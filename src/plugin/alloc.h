@@ -86,7 +86,7 @@ enum alloc_input_type {
     ALLOC_IN_NODE,    /* the Node was read: `node`, and `cgpu_disable`: it has the label
                        * cgpu.disable.isolation=true; or `err`. Allocate waits for the first
                        * read */
-    ALLOC_IN_CARDS, /* a sample: `seen` and `n`, or `text`, the reason why there is none;
+    ALLOC_IN_CARDS,   /* a sample: `seen` and `n`, or `err`, the reason why there is none;
                        * and `driver`, if its files were looked at */
     ALLOC_IN_CARD_EVENT,   /* `event`: an XID or ECC error */
     ALLOC_IN_POD,          /* `pod` of this node was added or changed */

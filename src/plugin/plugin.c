@@ -245,7 +245,7 @@ bool plugin_stop(struct plugin *p)
                  LOG_I("waited_ms", STOP_MS));
         return false;
     }
-    /* Only the endpoints' threads are left. They only post messages. */
+    /* All threads have ended. */
     card_sampler_free(p->sampler);
     dispatcher_free(p->dispatcher);
     calls_free(p->calls);
