@@ -195,13 +195,14 @@ static int running(struct run *r, struct err *err)
     return entry_print(&r->out, err) ? -1 : status;
 }
 
-/* HOST:PORT or [HOST]:PORT. */
+/* HOST:PORT or [HOST]:PORT; only a host in brackets has colons. */
 static bool is_address(const char *text)
 {
-    const char *colon = strrchr(text, ':');
+    bool ipv6 = *text == '[';
+    const char *end = strstr(text, ipv6 ? "]:" : ":");
     int64_t port;
-    return colon && colon > text && text[strcspn(text, "/?#@ \t\r\n\"'")] == '\0' &&
-           span_i64(span_of(colon + 1), &port) && port > 0 && port < 65536;
+    return end && end > text + ipv6 && text[strcspn(text, "/?#@ \t\r\n\"'")] == '\0' &&
+           span_i64(span_of(end + 1 + ipv6), &port) && port > 0 && port < 65536;
 }
 
 static int command(struct run *r, struct err *err)

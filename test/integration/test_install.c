@@ -244,8 +244,13 @@ START_TEST(nothing_is_changed)
     expect_untouched(1, "nothing was changed", ARGV("--insecure", "--address", address));
     expect_untouched(3, "install the extender first",
                      ARGV("--insecure", "--yes", "--address", "127.0.0.1:1"));
-    expect_untouched(3, "HOST:PORT",
-                     ARGV("--insecure", "--yes", "--address", "nonsense"));
+    static const char *const invalid[] = {"nonsense", "fe80::1", "::1:80",
+                                          "[::1:80",  "[]:80",   "[::1]80"};
+    for (size_t i = 0; i < ARRAY_LEN(invalid); i++)
+        expect_untouched(3, "HOST:PORT",
+                         ARGV("--insecure", "--yes", "--address", invalid[i]));
+    expect_untouched(3, "install the extender first",
+                     ARGV("--insecure", "--yes", "--address", "[::1]:1"));
     expect_untouched(
         3, "kube-scheduler is not healthy after 1 s: no kube-scheduler runs",
         ARGV("--insecure", "--yes", "--no-cluster", "--wait", "1", "--address", address));
