@@ -92,6 +92,24 @@ static void mark_lost(struct card_inventory *inv, struct item *item, int64_t now
                        reason);
 }
 
+/* Keeps what a failed card does not report. */
+static void keep_known(struct item *now, const struct item *old)
+{
+    struct scv_spec *to = &now->card.spec;
+    const struct scv_spec *from = &old->card.spec;
+    if (!now->uuid[0])
+        memcpy(now->uuid, old->uuid, sizeof now->uuid);
+    if (!now->model[0])
+        memcpy(now->model, old->model, sizeof now->model);
+    if (!now->bus_id[0])
+        memcpy(now->bus_id, old->bus_id, sizeof now->bus_id);
+    now->card.total_mib = now->card.total_mib ?: old->card.total_mib;
+    to->power_w = to->power_w ?: from->power_w;
+    to->clock_mhz = to->clock_mhz ?: from->clock_mhz;
+    to->sm_clock_mhz = to->sm_clock_mhz ?: from->sm_clock_mhz;
+    to->bandwidth = to->bandwidth ?: from->bandwidth;
+}
+
 static void update(const struct card_inventory *inv, struct item *item, int64_t now_ms,
                    const struct gpu_card *g)
 {
@@ -108,11 +126,13 @@ static void update(const struct card_inventory *inv, struct item *item, int64_t 
         forget_use(item);
         return;
     }
-    const struct item now = item_of(g);
-    item->card = now.card;
-    memcpy(item->uuid, now.uuid, sizeof item->uuid);
-    memcpy(item->model, now.model, sizeof item->model);
-    memcpy(item->bus_id, now.bus_id, sizeof item->bus_id);
+    struct item now = item_of(g);
+    if (g->state != GPU_OK)
+        keep_known(&now, item);
+    now.present = true;
+    now.health = item->health;
+    now.unhealthy_shown = item->unhealthy_shown;
+    *item = now;
 }
 
 /* -- lookup -- */

@@ -111,6 +111,38 @@ START_TEST(a_card_without_uuid_is_the_one_at_its_index)
 }
 END_TEST
 
+/* A failed card may report little: its constant properties stay. */
+START_TEST(a_failed_card_keeps_its_properties)
+{
+    static const char *const states[] = {"ecc", "reset"};
+    for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+        struct scv scv = {0};
+        look(0,
+             "{'uuid':'GPU-0','model':'T4','busId':'0:1:0.0','memoryTotal':9437184,"
+             "'memoryFree':1048576,'temperature':40,'powerLimit':70000,'clockSmMax':1590,"
+             "'clockMemoryMax':5001,'pcieGenerationMax':3,'pcieWidthMax':16}",
+             i ? "0:GPU-0-" : "0:GPU-0+");
+        cleanup_free char *failed = xasprintf("{'state':'%s'}", states[i]);
+        look(1000, failed, "0:GPU-0-");
+        card_inventory_report(card_inventory, &arena, &scv);
+        const struct scv_card *c = scv.cards;
+        ck_assert_span_eq(c->model, "T4");
+        ck_assert_span_eq(c->bus_id, "0:1:0.0");
+        ck_assert_int_eq(c->total_mib, 9);
+        ck_assert_int_eq(c->free_mib, 0);
+        ck_assert(!c->has_temperature);
+        ck_assert_int_eq(c->spec.power_w, 70);
+        ck_assert_int_eq(c->spec.sm_clock_mhz, 1590);
+        ck_assert_int_eq(c->spec.clock_mhz, 5001);
+        ck_assert_int_eq(c->spec.bandwidth, scv_bandwidth(3, 16));
+        look(2000, "{'uuid':'GPU-0','memoryTotal':9437184}", "0:GPU-0-");
+        card_inventory_report(card_inventory, &arena, &scv);
+        ck_assert_span_eq(scv.cards[0].model, "");
+        ck_assert_int_eq(scv.cards[0].spec.power_w, 0);
+    }
+}
+END_TEST
+
 START_TEST(failed_samples_are_tolerated)
 {
     look(0, CARD(0), "0:GPU-0+");
@@ -187,6 +219,6 @@ UNIT_MAIN_AROUND("card_inventory", begin, end, an_unreadable_card_is_tolerated,
                  a_missing_card_stays_and_gets_a_free_index,
                  a_missing_card_is_dropped_after_keep_lost,
                  a_card_without_uuid_is_the_one_at_its_index,
-                 failed_samples_are_tolerated, mig_is_left_out,
-                 a_restart_keeps_cards_and_their_health, adoption_after_the_first_sample,
-                 a_full_list_drops_a_missing_card)
+                 a_failed_card_keeps_its_properties, failed_samples_are_tolerated,
+                 mig_is_left_out, a_restart_keeps_cards_and_their_health,
+                 adoption_after_the_first_sample, a_full_list_drops_a_missing_card)
