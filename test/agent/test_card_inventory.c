@@ -170,7 +170,11 @@ END_TEST
 static void adopt(int64_t now_ms)
 {
     struct scv_card cards[] = {
-        {.id = 0, .healthy = true, .uuid = SPAN("GPU-0"), .total_mib = 9},
+        {.id = 0,
+         .healthy = true,
+         .uuid = SPAN("GPU-0"),
+         .total_mib = 9,
+         .use_complete = true},
         {.id = 1, .healthy = false, .uuid = SPAN("GPU-1"), .total_mib = 9},
         {.id = 2, .healthy = true, .uuid = SPAN("GPU-2"), .total_mib = 9}};
     struct scv scv = {.cards = cards, .n_cards = 3};
@@ -179,8 +183,11 @@ static void adopt(int64_t now_ms)
 
 START_TEST(a_restart_keeps_cards_and_their_health)
 {
+    struct scv scv = {0};
     adopt(0);
     shows("0:GPU-0+ 1:GPU-1- 2:GPU-2+");
+    card_inventory_report(card_inventory, &arena, &scv);
+    ck_assert(!scv.cards[0].use_complete); /* the former process measured the use */
     look(1000, BOTH, "0:GPU-0+ 1:GPU-1- 2:GPU-2-");
     look(31000, BOTH, "0:GPU-0+ 1:GPU-1+ 2:GPU-2-");
 }
