@@ -429,8 +429,13 @@ static bool is_older(struct span a, const struct buf *b)
 static void observe_scv(struct step *s, const struct api_object *o)
 {
     struct publisher *p = s->p;
-    int64_t before = publisher_interval(p);
-    p->observed.interval_ms = o->interval_ms;
+    int64_t before = publisher_interval(p), ms = o->interval_ms;
+    if (ms != p->observed.interval_ms && ms > 0 &&
+        (ms < PUBLISHER_MIN_INTERVAL_MS || ms > PUBLISHER_MAX_INTERVAL_MS))
+        log_line(s, "cards", ERR_INVALID,
+                 "spec.updateInterval: %lld is not within %d..%d; using the nearest",
+                 (long long)ms, PUBLISHER_MIN_INTERVAL_MS, PUBLISHER_MAX_INTERVAL_MS);
+    p->observed.interval_ms = ms;
     if (publisher_interval(p) != before)
         log_line(s, "cards", ERR_NONE, "sampling every %lld ms",
                  (long long)publisher_interval(p));

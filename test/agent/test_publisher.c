@@ -163,6 +163,9 @@ START_TEST(the_interval_belongs_to_the_user)
     ck_assert(logged("sampling every 250 ms"));
     event(false, SCV("13", ",'spec':{'updateInterval':1},'status':{'a':1}"));
     ck_assert_int_eq(publisher_interval(publisher), PUBLISHER_MIN_INTERVAL_MS);
+    ck_assert(logged("spec.updateInterval: 1 is not within 100..3600000"));
+    event(false, SCV("13", ",'spec':{'updateInterval':1},'status':{'a':1}"));
+    ck_assert(!logged("not within")); /* once */
     event(false, SCV("14", ",'spec':{'updateInterval':-5},'status':{'a':1}"));
     ck_assert_int_eq(publisher_interval(publisher), 1000);
     event(false, SCV("15", ",'spec':{'updateInterval':99999999999},'status':{'a':1}"));
