@@ -744,7 +744,8 @@ static void observe_lease(struct step *s)
         p->lease_missing_ms = s->now.mono_ms;
         p->lease_owner = (struct api_owner){0};
     } else if (created && code == ERR_CONFLICT) {
-        p->lease_missing_ms = -1; /* another client created it */
+        p->lease_missing_ms = -1;    /* another client created it, */
+        p->lease_owner.other = true; /* with an owner that is not known yet */
     } else {
         call_failed(s, PUBLISHER_LANE_LEASE);
     }

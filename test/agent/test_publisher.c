@@ -250,6 +250,23 @@ START_TEST(the_heartbeat_is_made_where_it_is_missing)
 }
 END_TEST
 
+START_TEST(a_heartbeat_that_another_client_created_keeps_its_owner)
+{
+    set_up();
+    pass(10000);
+    refused(PUBLISHER_PATCH_LEASE, ERR_NOT_FOUND, "leases \"n1\" not found");
+    now_ms++;
+    answered(PUBLISHER_GET_NODE, NODE);
+    refused(PUBLISHER_CREATE_LEASE, ERR_CONFLICT, "leases \"n1\" already exists");
+    called(PUBLISHER_PATCH_LEASE);
+    ck_assert_no_body("ownerReferences");
+    answer(call_id, "{'metadata':{'name':'n1'}}");
+    pass(10000);
+    called(PUBLISHER_PATCH_LEASE);
+    ck_assert_body("'ownerReferences':[" OWNER "]");
+}
+END_TEST
+
 START_TEST(the_heartbeat_stops_when_the_driver_hangs)
 {
     set_up();
@@ -411,6 +428,7 @@ UNIT_MAIN_AROUND(
     an_owner_of_another_kind_stays_alone, one_that_is_there_already_is_taken_over,
     the_interval_belongs_to_the_user, the_kind_that_is_not_installed_is_waited_for,
     a_rejected_write_is_logged_and_retried, the_heartbeat_is_made_where_it_is_missing,
+    a_heartbeat_that_another_client_created_keeps_its_owner,
     the_heartbeat_stops_when_the_driver_hangs, a_call_without_an_answer_is_seen,
     writes_that_succeed_one_after_the_other_are_no_delay, a_silent_watch_is_detected,
     a_watch_ends_and_goes_on, a_watch_that_always_gets_410_lists_at_growing_intervals,
