@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/fixture.h"
 
+/* A card with a temperature and a utilization. */
+#define HOT(t, u)                                                                        \
+    "{'uuid':'GPU-0','memoryTotal':2097152,'memoryFree':2097152,'temperature':" t        \
+    ",'utilization':" u "}"
+
 static bool blocks_readiness(enum publisher_check check, struct err *err)
 {
     bool required = false;
@@ -65,6 +70,25 @@ START_TEST(nothing_is_written_while_nothing_changes)
     ck_assert_no_body("spec");
     ck_assert_no_body("ownerReferences");
     ck_assert_body("'podList':null"); /* what an earlier one may have had */
+}
+END_TEST
+
+START_TEST(the_slow_fields_alone_wait_for_a_minute)
+{
+    set_up();
+    sampled(HOT("40", "0")); /* not known before */
+    is_quiet();
+    for (int i = 0; i < 59; i++) {
+        now_ms += 1000;
+        sampled(HOT("70", "99"));
+        ck_assert_ptr_null(out(PUBLISHER_PATCH));
+        if (out(PUBLISHER_PATCH_LEASE))
+            answer(out(PUBLISHER_PATCH_LEASE)->call, LEASE);
+    }
+    now_ms += 1000;
+    sampled(HOT("70", "99"));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'temperature':70");
 }
 END_TEST
 
@@ -423,7 +447,8 @@ END_TEST
 UNIT_MAIN_AROUND(
     "publisher", fixture_begin, fixture_end, nothing_is_created_before_the_node_is_known,
     a_rollout_waits_for_the_first_sample, nothing_is_written_while_nothing_changes,
-    an_older_deletion_is_not_believed, a_conflict_is_redone_on_the_newer_object,
+    the_slow_fields_alone_wait_for_a_minute, an_older_deletion_is_not_believed,
+    a_conflict_is_redone_on_the_newer_object,
     a_list_is_believed_although_its_version_is_lower,
     an_owner_of_another_kind_stays_alone, one_that_is_there_already_is_taken_over,
     the_interval_belongs_to_the_user, the_kind_that_is_not_installed_is_waited_for,
