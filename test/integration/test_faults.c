@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -246,5 +247,78 @@ START_TEST(extender_recovers_from_failed_calls_of_a_bind)
     run_cases(IN_BIND, ON_WAKEUP);
 }
 
+/* -- a Binding with an unknown outcome counts as bound -- */
+
+struct unknown {
+    const char *failure; /* of the Binding */
+    bool applied, bound;
+    struct sim sim;
+    struct extender extender;
+};
+
+static void *bind_first(void *arg)
+{
+    struct unknown *u = arg;
+    u->bound = extender_bind(&u->extender, "first", "n1", NULL);
+    return NULL;
+}
+
+/* The first pod fills the card. While the watch is stalled and GETs of the pod fail, the
+ * outcome of its Binding is unknown. */
+static void run_unknown(struct unknown *u)
+{
+    pthread_t thread;
+    cleanup_buf struct buf why = {0};
+    struct sim *s = &u->sim;
+    struct extender *e = &u->extender;
+    sim_start(s, NULL);
+    sim_add_node(s, "n1", 1, 16);
+    sim_add_pod(s, "first", 16);
+    sim_add_pod(s, "second", 1);
+    extender_start(e, s, NULL);
+    ck_assert_int_eq(extender_filter(e, 16, "n1", &why), FITS);
+    sim_watches(s, "stall", "pods");
+    sim_fault(s,
+              "[{\"subresource\":\"binding\",\"nth\":1,%s},{\"verb\":\"get\","
+              "\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}]",
+              u->failure);
+    ck_assert_int_eq(pthread_create(&thread, NULL, bind_first, u), 0);
+    lib_wait(sim_fired(s) >= 2); /* the Binding and a GET of the pod */
+    for (int i = 0; i < 3; i++) {
+        int fired = sim_fired(s);
+        ck_assert_int_eq(extender_filter(e, 1, "n1", &why), NOT_NOW);
+        ck_assert(!extender_bind(e, "second", "n1", &why));
+        ck_assert_contains(why.p, "no card of node n1 fits");
+        lib_wait(sim_fired(s) > fired);
+    }
+    sim_no_faults(s);
+    pthread_join(thread, NULL);
+    ck_assert_msg(u->bound == u->applied, "%s", u->failure);
+    sim_watches(s, "release", "pods");
+    oracle_agrees(&s->api, e);
+    ck_assert_int_eq(extender_bind(e, "second", "n1", &why), !u->applied);
+    extender_stop(e);
+    sim_stop(s);
+}
+
+static const struct unknown unknowns[] = {
+    {.failure = "\"action\":\"apply-cut\"", .applied = true},
+    {.failure = "\"action\":\"apply-answer\",\"status\":500", .applied = true},
+    {.failure = "\"action\":\"cut\""},
+    {.failure = "\"action\":\"answer\",\"status\":500"}};
+
+static void unknown_thread(void *ctx, size_t i)
+{
+    struct unknown u = unknowns[i];
+    (void)ctx;
+    run_unknown(&u);
+}
+
+START_TEST(a_binding_with_unknown_outcome_keeps_its_memory)
+{
+    lib_threads(ARRAY_LEN(unknowns), unknown_thread, NULL);
+}
+
 LIB_MAIN("faults", 150, extender_recovers_from_failed_lists_watches_and_lease_calls,
-         extender_recovers_from_failed_calls_of_a_bind)
+         extender_recovers_from_failed_calls_of_a_bind,
+         a_binding_with_unknown_outcome_keeps_its_memory)
