@@ -70,7 +70,8 @@ void httpd_trust(const struct httpd_request *req);
 
 /* A streamed body, such as a watch. `fill` returns: */
 enum httpd_stream_result {
-    HTTPD_STREAM_MORE,  /* appended data; call fill again when it is sent */
+    HTTPD_STREAM_MORE,  /* appended data; call fill again when it is sent. No data: call
+                           fill again soon, after other connections had their turn */
     HTTPD_STREAM_WAIT,  /* call fill again after httpd_stream_wake, at the time of
                            httpd_stream_wake_at, or else after a second */
     HTTPD_STREAM_END,   /* the body ends after the appended data */

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/jwrite.h"
 #include "base/mem.h"
@@ -11,10 +12,13 @@
 #include "placement/reason.h"
 
 enum {
-    GONE_MAX = 16384, /* deletions that each cache remembers */
-    NODES_MAX = 16,   /* nodes rendered under one lock ... */
-    SLOTS_MAX = 1024, /* ... and slots skipped */
-    FOLLOW_MS = 100, /* watches that are read in that time share one look at the ledger */
+    GONE_MAX = 16384,  /* deletions that each cache remembers */
+    OBJECTS_MAX = 128, /* rendered under one lock, and the rest of a node ... */
+    SLOTS_MAX = 1024,  /* ... and slots skipped */
+    FOLLOW_MS = 100,   /* watches that are read in that time share a pass */
+    /* The second port has one thread, which also answers /healthz: */
+    RENDER_MS = 10, /* in the fill of one reader, and ... */
+    PAUSE_MS = 2,   /* ... then in none */
 };
 
 /* What a slot of the ledger has in the cache: a GpuNode and its GpuPods. */
@@ -29,11 +33,16 @@ struct gpuapi {
     struct stream_kind watches, lists;
 
     pthread_mutex_t lock; /* protects the members below */
-    bool filled;          /* the cache has been brought up to the ledger */
-    int64_t read_ms;      /* ... the last time */
-    uint64_t generation;  /* of the ledger then */
+    /* Passes over the ledger bring the cache up to it, one after the other. */
+    uint64_t pass;       /* number of the last one */
+    int64_t began_ms;    /* ... when it began */
+    uint64_t generation; /* of the ledger then */
+    bool running;        /* it has not ended ... */
+    uint32_t slot;       /* ... and goes on here, ... */
+    int64_t next_ms;     /* not before */
+    bool filled;         /* a pass has ended */
     struct watch_cache *caches[GPUAPI_KINDS];
-    struct shown_node *shown; /* by slot of the ledger */
+    struct shown_node **shown; /* by slot of the ledger; each owned */
     size_t n_shown, shown_cap;
     struct buf json; /* of the object that is rendered, and ... */
     struct buf name; /* ... its name */
@@ -242,16 +251,41 @@ static void write_promised(struct jwrite *w, bool *any, const struct ledger_pod 
     }
 }
 
-static bool is_of(const struct scv_held *h, struct span ns, struct span name)
+/* A container with cards of another device plugin. */
+struct held {
+    const struct scv_held *is;
+    bool put; /* with its pod */
+};
+
+/* A node whose GpuPods are rendered. */
+struct pods_source {
+    const struct ledger_node *node;
+    struct held *held; /* sorted */
+    size_t n_held;
+};
+
+static int compare_pod(const struct scv_held *h, struct span ns, struct span name)
 {
-    return span_eq(h->ns, ns) && span_eq(h->pod, name);
+    int c = span_cmp(h->ns, ns);
+    return c ? c : span_cmp(h->pod, name);
+}
+
+/* By pod; those of a pod in the order of the Scv. */
+static int by_pod(const void *a, const void *b)
+{
+    const struct scv_held *x = ((const struct held *)a)->is,
+                          *y = ((const struct held *)b)->is;
+    int c = compare_pod(x, y->ns, y->pod);
+    return c ? c : (x > y) - (x < y);
 }
 
 /* `pod` NULL: the pod has cards only from another device plugin. `name`: of the GpuPod. */
-static void write_pod(struct jwrite *w, const struct ledger_node *node,
-                      const struct ledger_node_info *info, const struct ledger_pod *pod,
-                      struct span ns, struct span pod_name, struct span name)
+static void write_pod(struct jwrite *w, const struct pods_source *from,
+                      const struct ledger_pod *pod, struct span ns, struct span pod_name,
+                      struct span name)
 {
+    const struct ledger_node *node = from->node;
+    struct held *held = from->held;
     bool any = false;
     write_head(w, "GpuPod", name, pod ? pod->created_s : 0);
     jwrite_object(w, "labels");
@@ -264,10 +298,11 @@ static void write_pod(struct jwrite *w, const struct ledger_node *node,
     jwrite_str_set(w, "node_name", node->name);
     if (pod)
         write_promised(w, &any, pod);
-    for (size_t i = 0; i < info->n_held; i++) {
-        const struct scv_held *h = &info->held[i];
-        if (!is_of(h, ns, pod_name))
-            continue;
+    for (size_t i = ARRAY_LOWER_BOUND(h, held, from->n_held,
+                                      compare_pod(h->is, ns, pod_name) < 0);
+         i < from->n_held && compare_pod(held[i].is, ns, pod_name) == 0; i++) {
+        const struct scv_held *h = held[i].is;
+        held[i].put = true;
         begin_container(w, &any, h->container);
         for (size_t k = 0; k < h->n_uuids; k++)
             write_card(w, card_by_uuid(node, h->uuids[k]), h->uuids[k], node->name);
@@ -300,76 +335,76 @@ static void put_node(struct gpuapi *v, struct shown_node *shown,
 }
 
 static void put_pod(struct gpuapi *v, struct shown_node *shown,
-                    const struct ledger_node *node, const struct ledger_node_info *info,
-                    const struct ledger_pod *pod, struct span ns, struct span name)
+                    const struct pods_source *from, const struct ledger_pod *pod,
+                    struct span ns, struct span name)
 {
     buf_set(&v->name, ns);
     buf_addc(&v->name, '-');
     buf_add_span(&v->name, name);
     buf_clear(&v->json);
-    write_pod(&(struct jwrite){.out = &v->json}, node, info, pod, ns, name,
-              buf_span(&v->name));
+    write_pod(&(struct jwrite){.out = &v->json}, from, pod, ns, name, buf_span(&v->name));
     watch_cache_put(v->caches[GPUAPI_PODS], &shown->objects,
                     &(struct watch_cache_state){.name = buf_span(&v->name),
                                                 .json = buf_span(&v->json)});
 }
 
-/* Is the pod of the i-th container one of the node's pods, or that of a container before? */
-static bool was_put(const struct ledger_node *node, const struct ledger_node_info *info,
-                    size_t i)
-{
-    const struct scv_held *h = &info->held[i];
-    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-        if (is_of(h, pod->ns, pod->name))
-            return true;
-    for (size_t k = 0; k < i; k++)
-        if (is_of(h, info->held[k].ns, info->held[k].pod))
-            return true;
-    return false;
-}
-
-/* Brings a slot of the cache up to its node, which may be NULL. False: it has not changed. */
-static bool follow_node(struct gpuapi *v, uint32_t slot, const struct ledger_node *node)
+/* Brings a slot of the cache up to its node, which may be NULL. Returns how many objects were
+ * rendered. */
+static size_t follow_node(struct gpuapi *v, uint32_t slot, const struct ledger_node *node)
 {
     MEM_GROW(v->shown, v->shown_cap, slot + 1);
     while (v->n_shown <= slot)
-        v->shown[v->n_shown++] = (struct shown_node){0};
-    struct shown_node *shown = &v->shown[slot];
+        v->shown[v->n_shown++] = xcalloc(1, sizeof **v->shown);
+    struct shown_node *shown = v->shown[slot];
     if (node ? node->generation == shown->generation : !shown->objects.first)
-        return false;
+        return 0;
+    size_t n = 1;
     if (node) {
         struct ledger_node_info info = ledger_node_info(node);
+        cleanup_free struct held *held = xcalloc(info.n_held, sizeof *held);
+        const struct pods_source from = {node, held, info.n_held};
+        for (size_t i = 0; i < info.n_held; i++)
+            held[i].is = &info.held[i];
+        qsort(held, info.n_held, sizeof *held, by_pod);
         shown->generation = node->generation;
         if (node->n_cards || info.has_scv || info.has_lease || node->pods)
             put_node(v, shown, node, &info);
-        for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
-            put_pod(v, shown, node, &info, pod, pod->ns, pod->name);
-        for (size_t i = 0; i < info.n_held; i++)
-            if (info.held[i].pod.n && !was_put(node, &info, i))
-                put_pod(v, shown, node, &info, NULL, info.held[i].ns, info.held[i].pod);
+        for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next, n++)
+            put_pod(v, shown, &from, pod, pod->ns, pod->name);
+        for (size_t i = 0; i < info.n_held; i++, n++)
+            if (held[i].is->pod.n && !held[i].put)
+                put_pod(v, shown, &from, NULL, held[i].is->ns, held[i].is->pod);
     }
     watch_cache_sweep(&shown->objects);
-    return true;
+    return n;
 }
 
-/* Brings the cache up to the ledger. Requires the lock. */
+/* Continues the pass, or begins the next one. Requires the lock. */
 static void follow(struct gpuapi *v)
 {
-    uint32_t slot = 0, slots;
-    v->read_ms = clock_mono_ms();
+    int64_t now_ms = clock_mono_ms(), until_ms = now_ms + RENDER_MS;
+    if (now_ms < v->next_ms)
+        return;
+    if (!v->running) {
+        v->pass++;
+        v->began_ms = now_ms;
+        v->slot = 0;
+    }
     do {
         const struct ledger *l = core_ledger(core_driver_read(v->driver));
-        uint64_t before = v->generation;
-        if (slot == 0)
+        uint32_t slots = ledger_node_slots(l);
+        if (v->slot == 0 && v->filled && v->generation == ledger_generation(l))
+            slots = 0;
+        else if (v->slot == 0)
             v->generation = ledger_generation(l);
-        slots =
-            v->filled && slot == 0 && v->generation == before ? 0 : ledger_node_slots(l);
-        size_t end = (size_t)slot + SLOTS_MAX;
-        for (int n = 0; slot < slots && slot < end && n < NODES_MAX; slot++)
-            n += follow_node(v, slot, ledger_node_at(l, slot));
+        size_t end = (size_t)v->slot + SLOTS_MAX;
+        for (size_t n = 0; v->slot < slots && v->slot < end && n < OBJECTS_MAX; v->slot++)
+            n += follow_node(v, v->slot, ledger_node_at(l, v->slot));
         core_driver_read_end(v->driver);
-    } while (slot < slots);
-    v->filled = true;
+        v->running = v->slot < slots;
+    } while (v->running && clock_mono_ms() < until_ms);
+    v->filled |= !v->running;
+    v->next_ms = v->running ? clock_mono_ms() + PAUSE_MS : 0;
 }
 
 /* The cache of 40,000 pods takes 50 MB, and most clusters have no reader. */
@@ -377,18 +412,19 @@ static void drop_cache(struct gpuapi *v)
 {
     for (int i = 0; i < GPUAPI_KINDS; i++)
         watch_cache_clear(v->caches[i]); /* resourceVersions keep rising */
-    free(v->shown);
-    v->shown = NULL;
-    v->n_shown = v->shown_cap = 0;
-    v->filled = false;
+    while (v->n_shown)
+        free(v->shown[--v->n_shown]);
+    free(steal(&v->shown));
+    v->shown_cap = 0;
+    v->filled = v->running = false;
 }
 
 void gpuapi_trim(struct gpuapi *v)
 {
     if (pthread_mutex_trylock(&v->lock))
         return; /* it is being read */
-    if (v->filled && !atomic_load(&v->watches.open) && !atomic_load(&v->lists.open) &&
-        clock_mono_ms() - v->read_ms > v->conf.idle_ms)
+    if (v->n_shown && !atomic_load(&v->watches.open) && !atomic_load(&v->lists.open) &&
+        clock_mono_ms() - v->began_ms > v->conf.idle_ms)
         drop_cache(v);
     pthread_mutex_unlock(&v->lock);
 }
@@ -436,19 +472,33 @@ struct reader {
     struct gpuapi *v;
     struct watch_cache *cache;
     struct watch_cache_reader watch;
+    uint64_t pass;   /* the first that shows it the ledger; 0: not known yet */
     struct buf last; /* of a list: the name of the last object */
     bool begun;      /* the list */
 };
+
+/* Brings the cache up to the ledger, for some time. False: it does not show yet what the ledger
+ * was when the reader began, or up to `shared_ms` before. Requires the lock. */
+static bool is_current(struct reader *r, int64_t shared_ms)
+{
+    struct gpuapi *v = r->v;
+    bool due = (!v->filled && !v->running) || clock_mono_ms() - v->began_ms >= shared_ms;
+    if (!r->pass)
+        r->pass = v->pass + due;
+    if (v->running || v->pass < r->pass || due)
+        follow(v);
+    return v->pass > r->pass || (v->pass == r->pass && !v->running);
+}
 
 static enum httpd_stream_result read_watch(void *stream, struct buf *out)
 {
     struct reader *r = stream;
     pthread_mutex_lock(&r->v->lock);
-    if (!r->v->filled || clock_mono_ms() - r->v->read_ms >= FOLLOW_MS)
-        follow(r->v);
     /* Many watches begin together when a server starts. */
-    bool all = watch_cache_read(r->cache, &r->watch,
+    bool all = is_current(r, FOLLOW_MS) &&
+               watch_cache_read(r->cache, &r->watch,
                                 r->watch.synced ? STREAM_CHUNK : STREAM_CHUNK / 2, out);
+    all &= !r->v->running;
     pthread_mutex_unlock(&r->v->lock);
     return all ? HTTPD_STREAM_WAIT : HTTPD_STREAM_MORE;
 }
@@ -456,14 +506,15 @@ static enum httpd_stream_result read_watch(void *stream, struct buf *out)
 static enum httpd_stream_result read_list(void *stream, struct buf *out)
 {
     struct reader *r = stream;
-    if (!r->begun)
-        buf_adds(out, "{\"metadata\":{},\"items\":[");
+    bool all = false;
     pthread_mutex_lock(&r->v->lock);
-    if (!r->begun)
-        follow(r->v);
-    bool all = watch_cache_list(r->cache, &r->last, STREAM_CHUNK, out);
+    if (r->begun || is_current(r, 0)) {
+        if (!r->begun)
+            buf_adds(out, "{\"metadata\":{},\"items\":[");
+        r->begun = true;
+        all = watch_cache_list(r->cache, &r->last, STREAM_CHUNK, out);
+    }
     pthread_mutex_unlock(&r->v->lock);
-    r->begun = true;
     if (all)
         buf_adds(out, "]}");
     return all ? HTTPD_STREAM_END : HTTPD_STREAM_MORE;

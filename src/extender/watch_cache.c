@@ -13,6 +13,7 @@ enum { REPORTED, RECOVERED, TRANSITION, TIMES }; /* in the order of their marks 
 struct watch_cache_object {
     struct watch_cache_place place;
     struct watch_cache *in;
+    const struct watch_cache_owner *owner;
     struct watch_cache_object *next; /* of the owner */
     struct span name;                /* owned */
     char *json;                      /* owned; NULL: deleted */
@@ -85,15 +86,21 @@ static void move_to_end(struct watch_cache_object *o)
 void watch_cache_put(struct watch_cache *w, struct watch_cache_owner *owner,
                      const struct watch_cache_state *state)
 {
-    struct watch_cache_object **at = &owner->first, *o;
-    while ((o = *at) && (o->put || o->in != w || !span_eq(o->name, state->name)))
-        at = &o->next;
-    if (!o) {
-        *at = o = xcalloc(1, sizeof *o);
+    struct watch_cache_object *o = NULL;
+    size_t i = ARRAY_LOWER_BOUND(x, w->objects, w->n, /* behind its namesakes */
+                                 span_cmp((*x)->name, state->name) <= 0);
+    while (i > 0 && span_eq((o = w->objects[i - 1])->name, state->name) &&
+           (o->put || o->owner != owner))
+        i--;
+    if (i == 0 || !span_eq(o->name, state->name)) {
+        o = xcalloc(1, sizeof *o);
         list_init(&o->place.link);
         o->in = w;
+        o->owner = owner;
+        o->next = owner->first;
+        owner->first = o;
         o->name = (struct span){xmemdup0(state->name.p, state->name.n), state->name.n};
-        *ARRAY_INSERT(w->objects, w->n, w->cap, index_of(w, o->name)) = o;
+        *ARRAY_INSERT(w->objects, w->n, w->cap, i) = o;
     }
     o->put = true;
     if (span_eq(span_of(o->json), state->json))

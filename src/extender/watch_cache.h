@@ -22,7 +22,8 @@
 struct watch_cache;
 struct watch_cache_object;
 
-/* Who puts objects: each of its runs names all of its objects. {0} has none. */
+/* Who puts objects: each of its runs names all of its objects. {0} has none; one with objects
+ * must not move. */
 struct watch_cache_owner {
     struct watch_cache_object *first;
 };

@@ -76,6 +76,8 @@ static bool wait_here(struct httpd_conn *p, int64_t until_ms, enum httpd_state e
         MHD_suspend_connection(p->mhd);
     }
     bool asleep = p->asleep;
+    if (asleep && until_ms <= clock_mono_ms())
+        wake(p); /* after the port's other connections */
     pthread_mutex_unlock(&p->wait_lock);
     return !asleep;
 }
@@ -130,8 +132,10 @@ static void fill_out(struct httpd_open_stream *s, struct buf *out)
     forget_wakeups(s->conn);
     s->due_ms = clock_mono_ms() + HTTPD_STREAM_WAIT_MS;
     s->next = s->fn->fill(s->ctx, s, out);
-    if (s->next == HTTPD_STREAM_MORE && !out->n)
+    if (s->next == HTTPD_STREAM_MORE && !out->n) {
         s->next = HTTPD_STREAM_WAIT;
+        s->due_ms = 0;
+    }
 }
 
 static ssize_t abort_conn(struct httpd_open_stream *s, char *to)

@@ -125,6 +125,30 @@ START_TEST(an_http_1_0_stream_ends_with_the_connection)
 }
 END_TEST
 
+/* A stream that has no data yet, but work to do, gets another turn soon, and leaves turns to
+ * others. */
+START_TEST(a_stream_without_data_shares_the_thread)
+{
+    FOR_BOTH_SERVERS(NULL)
+    {
+        struct raw c, other;
+        open_stream(&c, &r);
+        expect_counts(1, 0);
+        fixture_say("", HTTPD_STREAM_MORE, true);
+        int64_t until_ms = lib_now_ms() + 10 * 1000 * LIB_SLOWER;
+        for (int asked = atomic_load(&kit.fills); atomic_load(&kit.fills) < asked + 100;
+             sched_yield())
+            ck_assert_int_lt(lib_now_ms(), until_ms);
+        raw_open(&other, kit.port);
+        raw_call(&other, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        fixture_say("", HTTPD_STREAM_END, true);
+        expect_counts(1, 1);
+        raw_close(&other);
+        raw_close(&c);
+    }
+}
+END_TEST
+
 /* The client closes its sending side together with its request: the server has
  * often seen that before the stream is opened. */
 START_TEST(a_half_closed_connection_closes_its_stream)
@@ -227,7 +251,8 @@ START_TEST(a_stream_is_filled_at_the_time_that_it_names)
 }
 END_TEST
 
-UNIT_MAIN("httpd_stream", a_stream_is_filled_after_a_second_without_a_wakeup,
+UNIT_MAIN("httpd_stream", a_stream_without_data_shares_the_thread,
+          a_stream_is_filled_after_a_second_without_a_wakeup,
           a_stream_is_filled_at_the_time_that_it_names,
           the_body_precedes_the_stream_and_head_opens_none,
           an_aborted_stream_ends_without_its_last_chunk,
