@@ -32,6 +32,7 @@ struct certs {
     char *ns;
     struct kube_client *client;
     struct core_driver *driver;
+    struct forward *forward;
     struct counters *counters;
     struct ticker *ticker;
     atomic_bool stopping;
@@ -240,6 +241,7 @@ static void refresh(void *ctx)
     tls_refresh(c->info.observers);
     if (c->info.mode == CERTS_SECRETS && clock_mono_ms() >= c->due_ms)
         step(c);
+    forward_refresh(c->forward);
 }
 
 static int64_t next_refresh(void *ctx)
@@ -401,13 +403,14 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
 }
 
 void certs_start(struct certs *c, struct kube_client *client, struct core_driver *driver,
-                 struct counters *counters)
+                 struct forward *forward, struct counters *counters)
 {
     static const struct ticker_fns ticker_fns = {refresh, next_refresh};
     if (!c->info.verbs)
         return;
     c->client = client;
     c->driver = driver;
+    c->forward = forward;
     c->counters = counters;
     c->ticker = ticker_new();
     ticker_start(c->ticker, &ticker_fns, c);

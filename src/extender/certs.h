@@ -3,6 +3,7 @@
 
 #include "base/opt.h"
 #include "extender/core_driver.h"
+#include "extender/forward.h"
 #include "extender/metrics.h"
 #include "kube/client.h"
 #include "wire/tls.h"
@@ -59,7 +60,7 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
                         const char *ns, struct err *err);
 /* Starts the thread that follows the files and Secrets. All are borrowed. */
 void certs_start(struct certs *c, struct kube_client *client, struct core_driver *driver,
-                 struct counters *counters);
+                 struct forward *forward, struct counters *counters);
 /* Joins the thread; may be called twice. It and certs_free accept NULL. */
 void certs_stop(struct certs *c);
 void certs_free(struct certs *c); /* the listeners must have stopped */

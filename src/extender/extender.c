@@ -137,7 +137,7 @@ static void tick(void *ctx)
 {
     struct extender *e = ctx;
     core_driver_input(e->driver, &(struct core_input){.type = CORE_TICK});
-    forward_refresh(e->forward);
+    forward_trim(e->forward);
     gpuapi_trim(e->gpuapi);
 }
 
@@ -308,7 +308,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     }
     advertise(e, config);
     ticker_start(e->timer, &timer_fns, e); /* and so everything that the core does */
-    certs_start(e->certs, e->client, e->driver, e->counters);
+    certs_start(e->certs, e->client, e->driver, e->forward, e->counters);
     return e;
 }
 

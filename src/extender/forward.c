@@ -21,13 +21,13 @@ enum {
 struct forward {
     struct tls *tls;
     char *ca_file, *name;
+    struct err problem;   /* with the file; ERR_NONE: none */
     pthread_mutex_t lock; /* protects the members below */
     struct httpc *http;   /* or NULL */
     char *address;        /* ... of http */
     /* What `http` has: the pair, and the last valid content of the file, or the CAs of
      * tls_set. */
     struct buf cert, ca;
-    struct err problem; /* with the file; ERR_NONE: none */
 };
 
 static char *copy(const char *s)
@@ -43,7 +43,7 @@ static void disconnect(struct forward *f)
     free(steal(&f->address));
 }
 
-/* Reads the authorities. -1: the file is invalid, and the old ones stay. Requires the lock. */
+/* Reads the authorities. -1: the file is invalid, and the old ones stay. */
 static int read_ca(struct forward *f, struct err *err)
 {
     cleanup_buf struct buf pem = {0};
@@ -51,10 +51,12 @@ static int read_ca(struct forward *f, struct err *err)
         return -1;
     if (f->tls && !f->ca_file)
         tls_copy_own_ca(f->tls, &pem);
+    pthread_mutex_lock(&f->lock);
     if (!span_eq(buf_span(&pem), buf_span(&f->ca))) {
         buf_set(&f->ca, buf_span(&pem));
         disconnect(f);
     }
+    pthread_mutex_unlock(&f->lock);
     return 0;
 }
 
@@ -129,16 +131,18 @@ static struct httpc *client_for(struct forward *f, const char *address, struct e
 void forward_refresh(struct forward *f)
 {
     struct err problem = {0};
-    pthread_mutex_lock(&f->lock);
-    read_ca(f, &problem);
-    bool is_new = problem.code != ERR_NONE && strcmp(problem.msg, f->problem.msg) != 0;
-    f->problem = problem;
-    struct httpc *http = f->http ? httpc_ref(f->http) : NULL;
-    pthread_mutex_unlock(&f->lock);
-    if (is_new)
+    if (read_ca(f, &problem) && strcmp(problem.msg, f->problem.msg) != 0)
         log_error("forward",
                   "the new CA file for replicas is invalid; the old one stays in use",
                   LOG_ERR(&problem));
+    f->problem = problem;
+}
+
+void forward_trim(struct forward *f)
+{
+    pthread_mutex_lock(&f->lock);
+    struct httpc *http = f->http ? httpc_ref(f->http) : NULL;
+    pthread_mutex_unlock(&f->lock);
     if (http)
         httpc_close_idle(http);
     httpc_free(http);

@@ -36,9 +36,11 @@ struct forward;
 struct forward *forward_new(const struct forward_config *config, struct err *err);
 void forward_free(struct forward *f); /* no call may be running; NULL is accepted */
 
-/* Uses another content of the CA file, or other CAs of tls_set, and closes connections that have
- * been idle for some seconds. To be called once a second. */
+/* Reads the CA file, or the CAs of tls_set, which may have changed. To be called once a second, by
+ * one thread. */
 void forward_refresh(struct forward *f);
+/* Closes connections that have been idle for some seconds. Does not block. */
+void forward_trim(struct forward *f);
 
 /* Sends the body of a verb ("bind") to the leader at `address`, with one of the headers.
  * Returns the HTTP status and appends the body of the answer to `reply`. 0 (with err): no answer. *sent: whether
