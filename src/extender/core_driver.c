@@ -32,6 +32,7 @@ struct core_driver {
     pthread_cond_t wait_cond;
     struct list pending;
     uint64_t last_token;
+    unsigned may_bind_waiters;
     bool stopped;
 };
 
@@ -183,7 +184,8 @@ static void step(struct core_driver *driver, const struct core_input *in,
     if (may_bind || stopped) { /* see core_driver_wait_may_bind and core_driver_stop */
         pthread_mutex_lock(&driver->wait_lock);
         driver->stopped |= stopped;
-        pthread_cond_broadcast(&driver->wait_cond);
+        if (stopped || driver->may_bind_waiters)
+            pthread_cond_broadcast(&driver->wait_cond);
         pthread_mutex_unlock(&driver->wait_lock);
     }
     if (sooner)
@@ -225,7 +227,9 @@ void core_driver_wait_may_bind(struct core_driver *driver, int64_t ms)
 {
     int64_t until_ms = clock_mono_ms() + ms;
     pthread_mutex_lock(&driver->wait_lock);
+    driver->may_bind_waiters++;
     thread_wait_until(&driver->wait_cond, &driver->wait_lock, until_ms);
+    driver->may_bind_waiters--;
     pthread_mutex_unlock(&driver->wait_lock);
 }
 
