@@ -7,6 +7,36 @@
 
 #include "base/utf8.h"
 
+/* Memory limit of unpacking: a list of 5-byte ids takes 16 times the size of its message. A list
+ * of empty structs, as an attacker would send it, takes over 50 times. */
+enum {
+    BYTES_PER_BYTE = 24,
+    BYTES_AT_LEAST = 64 * 1024,
+    OVERHEAD = 16, /* per allocation: the arena's alignment */
+};
+
+/* An unpacked message: all of its memory. */
+struct unpacked {
+    struct arena a;
+    size_t left;
+    bool is_exceeded;
+};
+
+static void *unpacked_alloc(void *ctx, size_t n)
+{
+    struct unpacked *u = ctx;
+    u->is_exceeded |= n + OVERHEAD > u->left;
+    if (u->is_exceeded)
+        return NULL;
+    u->left -= n + OVERHEAD;
+    return arena_alloc(&u->a, n);
+}
+
+static void unpacked_free(void *ctx, void *p)
+{
+    (void)ctx, (void)p; /* the arena's end */
+}
+
 /* A repeated field of ours. */
 struct list {
     const void *items;
@@ -162,12 +192,21 @@ static int struct_from(const struct proto_type *type, const void *message,
 int proto_decode(const struct proto_type *type, struct span bytes, struct arena *a,
                  void *to, struct err *err)
 {
+    size_t most = BYTES_AT_LEAST + bytes.n * BYTES_PER_BYTE;
+    struct unpacked u = {.left = most};
+    ProtobufCAllocator allocator = {unpacked_alloc, unpacked_free, &u};
     ProtobufCMessage *message = protobuf_c_message_unpack(
-        type->wire, NULL, bytes.n, (const uint8_t *)(bytes.p ? bytes.p : ""));
-    int rc = message
-                 ? struct_from(type, message, a, to, err)
-                 : err_set(err, ERR_INVALID, "malformed message of type %s, %zu bytes",
-                           type->wire->short_name, bytes.n);
-    protobuf_c_message_free_unpacked(message, NULL);
+        type->wire, &allocator, bytes.n, (const uint8_t *)(bytes.p ? bytes.p : ""));
+    int rc;
+    if (message)
+        rc = struct_from(type, message, a, to, err);
+    else if (u.is_exceeded)
+        rc = err_set(err, ERR_TOO_LARGE,
+                     "message of %zu bytes needs more than %zu bytes of memory", bytes.n,
+                     most);
+    else
+        rc = err_set(err, ERR_INVALID, "malformed message of type %s, %zu bytes",
+                     type->wire->short_name, bytes.n);
+    arena_fini(&u.a);
     return rc ? err_wrap(err, "%s", type->name) : 0;
 }

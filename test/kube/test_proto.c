@@ -190,12 +190,31 @@ START_TEST(a_long_list_fits_into_a_message)
 }
 END_TEST
 
+/* Each empty struct takes 2 bytes of the message and over 100 bytes of memory. */
+START_TEST(a_message_that_takes_much_more_memory_than_its_size_is_rejected)
+{
+    enum { N = 100000 };
+    cleanup_arena struct arena arena = {0};
+    cleanup_buf struct buf bytes = {0};
+    struct err err = {0};
+    struct podres_list got;
+    for (size_t i = 0; i < N; i++)
+        buf_add(&bytes, "\x0a", 2);
+    ck_assert_int_eq(
+        proto_decode(&podres_list_type, buf_span(&bytes), &arena, &got, &err), -1);
+    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
+    ck_assert_str_eq(err.msg, "ListPodResourcesResponse: message of 200000 bytes needs "
+                              "more than 4865536 bytes of memory");
+}
+END_TEST
+
 int main(void)
 {
     const struct unit_loop tests[] = {
         {a_message_has_the_bytes_of_kubernetes, ARRAY_LEN(messages)},
         {received_bytes_are_checked, ARRAY_LEN(received)},
         {ids_that_the_kubelet_would_misread_are_rejected, 1},
-        {a_long_list_fits_into_a_message, 1}};
+        {a_long_list_fits_into_a_message, 1},
+        {a_message_that_takes_much_more_memory_than_its_size_is_rejected, 1}};
     return unit_run_loops("proto", tests, ARRAY_LEN(tests), 60);
 }
