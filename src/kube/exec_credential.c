@@ -93,18 +93,27 @@ static int wait_for_exit(pid_t pid, int *out, int errors, size_t max_out,
     return rc;
 }
 
+/* Moves a descriptor above 2: a daemon may have closed the standard descriptors, which spawn
+ * replaces one after the other. -1: errno. */
+static int move_up(int fd)
+{
+    cleanup_close int low = fd;
+    return low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+}
+
 int kube_run_program(char *const *argv, char *const *env, size_t max_out,
                      int64_t limit_ms, struct kube_run *r, struct err *err)
 {
-    cleanup_close int errors = memfd_create("stderr", MFD_CLOEXEC), out = -1;
+    cleanup_close int errors = move_up(memfd_create("stderr", MFD_CLOEXEC)), out = -1;
     int pipe_fds[2];
     pid_t pid;
     *r = (struct kube_run){0};
     if (errors < 0 || pipe2(pipe_fds, O_CLOEXEC))
         return err_set(err, ERR_UNAVAILABLE, "pipe: %m");
     out = pipe_fds[0];
-    int rc = spawn(argv, env, pipe_fds[1], errors, &pid);
-    close(pipe_fds[1]);
+    int in = move_up(pipe_fds[1]);
+    int rc = in < 0 ? errno : spawn(argv, env, in, errors, &pid);
+    close(in);
     if (rc) {
         errno = rc;
         return err_set(err, rc == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE,

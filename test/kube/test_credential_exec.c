@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -193,6 +194,25 @@ START_TEST(a_program_inherits_neither_files_nor_signal_masks)
 }
 END_TEST
 
+/* A daemon may have closed its standard descriptors. */
+START_TEST(output_is_read_without_standard_descriptors)
+{
+    int saved[3];
+    for (int fd = 0; fd < 3; fd++) {
+        saved[fd] = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+        close(fd);
+    }
+    int rc = run("echo out; echo err >&2", 100, 20000);
+    for (int fd = 0; fd < 3; fd++) {
+        dup2(saved[fd], fd);
+        close(saved[fd]);
+    }
+    ck_assert_done(rc, w.err);
+    ck_assert_span_eq(buf_span(&r.out), "out\n");
+    ck_assert_span_eq(buf_span(&r.errors), "err\n");
+}
+END_TEST
+
 #define ESCAPED "-----BEGIN X-----\\nAAAA\\n-----END X-----\\n"
 
 static struct kube_exec exec_of(char **argv)
@@ -316,6 +336,7 @@ UNIT_MAIN_AROUND("credential_exec", fixture_begin, end,
                  a_program_is_killed_with_its_children_after_the_limit,
                  background_children_of_a_program_do_not_block,
                  a_program_inherits_neither_files_nor_signal_masks,
+                 output_is_read_without_standard_descriptors,
                  a_credential_is_a_token_or_a_certificate,
                  other_output_is_rejected_without_being_shown,
                  a_plugin_gets_its_environment_and_its_error_is_passed_on)
