@@ -697,7 +697,6 @@ struct dispatcher *dispatcher_new(const struct alloc_settings *settings, const c
     d->dir = sockets;
     d->alloc = alloc_new(settings);
     d->state = alloc_state(d->alloc);
-    d->published.alive_ms = clock_mono_ms();
     list_init(&d->pending);
     list_init(&d->queue);
     pthread_mutex_init(&d->lock, NULL);
@@ -709,6 +708,7 @@ struct dispatcher *dispatcher_new(const struct alloc_settings *settings, const c
         err_set(&e->err, ERR_UNAVAILABLE, "no card found yet");
     }
     load(d);
+    publish(d); /* nothing is registered until the kubelet says so */
     return d;
 }
 

@@ -2,10 +2,13 @@
 #include "plugin/registration.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/str.h"
+#include "lib/temp.h"
 #include "lib/unit.h"
+#include "plugin/dispatcher.h"
 
 /*
  * Scripts: commands separated by commas, each at the last time "@MS".
@@ -148,6 +151,24 @@ START_TEST(the_missing_step_is_named)
     }
 }
 
+/* Metrics and health checks can be read before the dispatcher's first step. */
+START_TEST(nothing_is_registered_before_the_first_step)
+{
+    char *dir = temp_dir(), *file = temp_path(dir, "state.json");
+    struct err err = {0};
+    struct dispatcher_stats stats;
+    struct dispatcher *d =
+        dispatcher_new(&(struct alloc_settings){.node = "n1"}, dir, file, &err);
+    ck_assert_msg(d != NULL, "%s", err.msg);
+    dispatcher_stats(d, &stats);
+    for (int r = 0; r < IDS_RESOURCES; r++)
+        ck_assert_str_eq(stats.resources[r].err.msg, "not registered: no card found yet");
+    dispatcher_free(d);
+    temp_dir_remove(dir);
+    free(file);
+    free(dir);
+}
+
 UNIT_MAIN_AROUND("registration", begin, NULL, the_endpoint_is_served_before_register,
                  the_stream_can_open_before_the_answer,
                  a_rejected_registration_is_retried_with_backoff,
@@ -156,4 +177,5 @@ UNIT_MAIN_AROUND("registration", begin, NULL, the_endpoint_is_served_before_regi
                  a_second_stream_keeps_it_up, a_new_kubelet_gets_a_new_endpoint,
                  a_removed_endpoint_is_served_again,
                  an_older_plugin_yields_to_a_newer_one, a_new_kubelet_ends_the_yielding,
-                 a_kubelet_restart_during_register_is_retried, the_missing_step_is_named)
+                 a_kubelet_restart_during_register_is_retried, the_missing_step_is_named,
+                 nothing_is_registered_before_the_first_step)
