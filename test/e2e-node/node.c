@@ -83,14 +83,29 @@ static void start_daemon(const char *program, const char *const *first,
     cluster_add_program(program, argv);
 }
 
+static size_t plugin_starts(void)
+{
+    const char *log = lib_fmt("%s/log/" PLUGIN ".log", cluster.dir);
+    size_t n = 0;
+    log = access(log, F_OK) == 0 ? lib_file(log) : "";
+    while ((log = strstr(log, "listening on "))) {
+        log++;
+        n++;
+    }
+    return n;
+}
+
 void node_start_plugin(const char *const *more)
 {
+    size_t before = plugin_starts();
     start_daemon(PLUGIN,
                  ARGV("--plugin-dir", NODE_PLUGINS, "--podresources-socket",
                       NODE_PODRESOURCES, "--state-file",
                       lib_fmt("%s/state.json", cluster.dir), "--reconcile-interval", "2s",
                       "--sample-interval", "1s"),
                  more);
+    /* A plugin that was running at the same port answers for a moment, as registered. */
+    lib_wait(plugin_starts() > before);
 }
 
 static void start_agent(void)
@@ -218,8 +233,10 @@ bool node_up(void)
 
 void node_kill(const char *program)
 {
+    size_t before = plugin_starts();
     cluster_stop(program, "KILL");
     cluster_start(program);
+    lib_wait(strcmp(program, PLUGIN) != 0 || plugin_starts() > before);
 }
 
 void node_check(const char *const *options, const char *words)
