@@ -31,7 +31,7 @@
  * Every replica reads the last two and serves what they contain; clients are verified with
  * the ca.crt of both. The leader makes what is missing, once, for ten years: certificates
  * of the CA of the first Secret, which it also makes if it is missing. A Secret that exists
- * is never written, whoever made it: renewing it is the task of cert-manager or of an
+ * is never written, whatever its source: renewing it is the task of cert-manager or of an
  * administrator, who deletes it.
  */
 

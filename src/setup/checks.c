@@ -244,7 +244,7 @@ static void check_certificate(const struct facts *f, struct checks *out)
         "the extender rejects the calls of kube-scheduler, and " PENDING;
     const char *path = f->named[SECRET_CERT].path;
     struct span cert = buf_span(&f->named[SECRET_CERT].bytes), ca = {0};
-    size_t before = out->n[PROBLEM];
+    size_t before = out->n[PROBLEM], unknown = out->n[UNKNOWN];
     struct x509_info info;
     struct err err;
     cleanup_buf struct buf time = {0};
@@ -252,7 +252,7 @@ static void check_certificate(const struct facts *f, struct checks *out)
         if (f->named[i].why.code != ERR_NONE)
             add_file(out, "tls-file", &f->named[i].why,
                      "kube-scheduler exits without this file", INSTALL);
-    if (*edit_string(f->entry, "tlsConfig.certData") || out->n[PROBLEM] > before)
+    if (out->n[PROBLEM] > before || out->n[UNKNOWN] > unknown)
         return;
     if (!path || !f->named[SECRET_KEY].path) {
         add(out, PROBLEM, "no-client-certificate",
@@ -263,7 +263,7 @@ static void check_certificate(const struct facts *f, struct checks *out)
     if (x509_read_pair(cert, buf_span(&f->named[SECRET_KEY].bytes), &info, &err)) {
         add(out, PROBLEM, "certificate-malformed",
             "kube-scheduler cannot connect to the extender", RENEW,
-            "%s and the file of keyFile are not a certificate and its key: %s", path,
+            "%s and the key beside it are not a certificate and its key: %s", path,
             err.msg);
         return;
     }
@@ -277,8 +277,7 @@ static void check_certificate(const struct facts *f, struct checks *out)
     if (ca.n && (!x509_is_issued_by(cert, ca) ||
                  !holds_cas(buf_span(&f->named[SECRET_CA].bytes), ca)))
         add(out, PROBLEM, "ca-outdated", rejects, RENEW,
-            "%s, or the caFile beside it, is not of the CA in Secret " FACTS_SECRET,
-            path);
+            "%s, or the CA beside it, is not of the CA in Secret " FACTS_SECRET, path);
     else if (ca.n && !span_eq(cert, buf_span(&f->secret.data[SECRET_CERT])))
         add(out, NOTE, "", NULL, RENEW,
             "Secret " FACTS_SECRET

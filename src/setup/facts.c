@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "kube/client.h"
 #include "setup/edit.h"
+#include "wire/base64.h"
 #include "wire/httpc.h"
 #include "wire/x509.h"
 
@@ -36,9 +37,11 @@ enum {
 };
 
 const struct facts_tls_name facts_tls_names[SECRET_KEYS] = {
-    [SECRET_CA] = {"tlsConfig.caFile", FACTS_TLS_DIR "/ca.crt"},
-    [SECRET_CERT] = {"tlsConfig.certFile", FACTS_TLS_DIR "/client.crt"},
-    [SECRET_KEY] = {"tlsConfig.keyFile", FACTS_TLS_DIR "/client.key"},
+    [SECRET_CA] = {"tlsConfig.caFile", FACTS_TLS_DIR "/ca.crt", "tlsConfig.caData"},
+    [SECRET_CERT] = {"tlsConfig.certFile", FACTS_TLS_DIR "/client.crt",
+                     "tlsConfig.certData"},
+    [SECRET_KEY] = {"tlsConfig.keyFile", FACTS_TLS_DIR "/client.key",
+                    "tlsConfig.keyData"},
 };
 
 static void file_fini(struct facts_file *file)
@@ -307,6 +310,13 @@ void facts_read_node(const char *root, struct facts *f)
         const char *path = edit_string(f->entry, facts_tls_names[i].member);
         ours->path = path_on_node(f, root, facts_tls_names[i].path, &ours->mounted);
         read_file(ours);
+        const char *data = edit_string(f->entry, facts_tls_names[i].data);
+        if (*data) {
+            named->path = xstrdup(facts_tls_names[i].data);
+            if (!base64_decode(span_of(data), &named->bytes))
+                err_set(&named->why, ERR_INVALID, "%s is not base64", named->path);
+            continue;
+        }
         if (!*path)
             continue;
         named->path = path_on_node(f, root, path, &named->mounted);
@@ -402,7 +412,7 @@ static json_t *json_of(const struct httpc_reply *reply)
     return json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
 }
 
-/* Calls the extender at f->url, with the entry's files and name if `tls` is NULL. */
+/* Calls the extender at f->url, with the entry's certificates and name if `tls` is NULL. */
 static void call_extender(struct facts *f, const struct httpc_config *tls)
 {
     static const char pod[] = "{\"Pod\":{\"metadata\":{\"name\":\"gpushare-setup\","

@@ -23,10 +23,11 @@
 #define FACTS_VERBS   "/gpushare-scheduler" /* the path of urlPrefix */
 #define FACTS_ADDRESS "127.0.0.1:32766"     /* of manifests/service.yaml */
 
-/* The path in tlsConfig, and the path in the container. */
+/* The members of tlsConfig, and the path in the container. kube-scheduler prefers the data. */
 extern const struct facts_tls_name {
     const char *member; /* "tlsConfig.caFile" */
     const char *path;
+    const char *data; /* "tlsConfig.caData" */
 } facts_tls_names[SECRET_KEYS];
 
 /* A file of the node. */
@@ -60,8 +61,9 @@ struct facts {
     const json_t *container;  /* in manifest.json: runs kube-scheduler */
     struct facts_file config; /* of --config, or FACTS_CONFIG */
     const json_t *entry;      /* in config.json: the extender's; NULL: none */
-    struct facts_file named[SECRET_KEYS]; /* of the entry's tlsConfig */
-    struct facts_file tls[SECRET_KEYS];   /* in FACTS_TLS_DIR */
+    struct facts_file
+        named[SECRET_KEYS]; /* of the entry's tlsConfig; data have its member as path */
+    struct facts_file tls[SECRET_KEYS]; /* in FACTS_TLS_DIR */
     int pid;            /* of the kube-scheduler with the pod's options; 0: none */
     int other_pid;      /* of a kube-scheduler with other options; 0: none */
     int64_t started_ns; /* of `pid`; wall clock, exact to 10 ms */

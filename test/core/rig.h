@@ -258,7 +258,7 @@ static inline void rig_free(void)
     r.core = NULL;
 }
 
-/* Begins anew with these settings. */
+/* Begins again with these settings. */
 static inline void rig_new(struct core_settings settings)
 {
     rig_free();

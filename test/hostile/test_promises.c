@@ -40,12 +40,13 @@ static void put_scv(const struct world *w, const char *node, const char *cards,
              node, cards, more);
 }
 
+/* Both its Scv and its Node, which come by different watches. */
 static bool is_known(const struct world *w, const char *node)
 {
     cleanup_free char *path = xasprintf("/inspect/%s", node);
     cleanup_buf struct buf reply = {0};
     return peer_call(&w->extender.observers, "GET", path, NULL, &reply) == 200 &&
-           strstr(reply.p, "\"id\":0");
+           strstr(reply.p, "\"id\":0") && !strstr(reply.p, "no Node object");
 }
 
 /* `capacity`: of the Node's status. */

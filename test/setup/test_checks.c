@@ -3,6 +3,7 @@
 #include "lib.h"
 #include "lib/tls.h"
 #include "setup/checks.h"
+#include "wire/base64.h"
 
 /*
  * A node without problems, and then with one problem at a time: the matching finding is
@@ -283,6 +284,30 @@ START_TEST(the_certificate_of_the_node)
 }
 END_TEST
 
+/* The certificate is in the configuration itself. */
+START_TEST(the_data_of_the_entry)
+{
+    cleanup_free char *cert = temp_read(certs, "client.crt"),
+                      *key = temp_read(certs, "client.key"),
+                      *ca = temp_read(certs, "ca.crt");
+    cleanup_buf struct buf data = {0};
+    buf_adds(&data, "tlsConfig: {caData: ");
+    base64_encode(span_of(ca), &data);
+    buf_adds(&data, ", certData: ");
+    base64_encode(span_of(cert), &data);
+    buf_adds(&data, ", keyData: ");
+    base64_encode(span_of(key), &data);
+    buf_adds(&data, "}\n  other:");
+    make_node("1.35", CONF, "tlsConfig:", data.p);
+    expect(NULL);
+    ck_assert_msg(strstr(found.p, "tlsConfig.certData is valid until 20"), "%s", found.p);
+    facts_fini(&f);
+    make_node("1.35", CONF, "tlsConfig:", "tlsConfig: {certData: '!'}\n  other:");
+    expect("tls-file");
+    ck_assert_msg(strstr(found.p, "tlsConfig.certData is not base64"), "%s", found.p);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {one_problem_at_a_time,
@@ -290,7 +315,8 @@ int main(void)
                                   files_and_processes,
                                   the_extender_does_not_answer_well,
                                   a_secret_is_complete_and_consistent,
-                                  the_certificate_of_the_node};
+                                  the_certificate_of_the_node,
+                                  the_data_of_the_entry};
     return unit_run_with("setup/checks", tests, ARRAY_LEN(tests), 60,
                          &(struct unit_fixtures){begin_all, end_all, begin, end});
 }
