@@ -105,7 +105,6 @@ struct usage {
 };
 
 void usage_fini(struct usage *u);
-#define cleanup_usage __attribute__((cleanup(usage_fini)))
 
 /* -- input -- */
 

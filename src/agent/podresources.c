@@ -190,8 +190,8 @@ struct podresources_poller {
     struct stop_flag stop;
     unsigned polls;
     struct podresources_units units;
-    struct buf state;  /* of the device plugin, as it was read last */
-    bool state_failed; /* it was logged */
+    struct buf state;                /* of the device plugin, as it was read last */
+    bool state_failed, units_failed; /* it was logged */
 };
 
 /* Without the file there are no promises of init containers: another device plugin runs here,
@@ -226,10 +226,18 @@ static void poll(struct podresources_poller *l)
     if (podresources_list(set->socket, pods, &err)) {
         set->polled(set->ctx, NULL, &err);
     } else {
-        /* A kubelet that does not answer leaves the units as they were. */
-        if ((l->polls++ % UNITS_EVERY == 0 || !l->units.n) &&
-            podresources_client_allocatable(set->socket, &pods->arena, &all, &err) == 0)
-            podresources_count_units(&all, &l->units);
+        if (l->polls++ % UNITS_EVERY == 0 || !l->units.n) {
+            bool failed =
+                podresources_client_allocatable(set->socket, &pods->arena, &all, &err);
+            if (!failed)
+                podresources_count_units(&all, &l->units);
+            else if (!l->units_failed)
+                log_warn("pods",
+                         "cannot read the number of units of the cards; promises stay as "
+                         "they were, or unknown, and then no overuse is reported",
+                         LOG_ERR(&err));
+            l->units_failed = failed;
+        }
         pods->units = l->units;
         poll_plugin(l, pods);
         set->polled(set->ctx, pods, NULL);

@@ -311,13 +311,10 @@ static void drop_limit(struct dispatcher *d, const struct alloc_output *o,
               LOG_S("namespace", o->ns), LOG_S("pod", o->name), LOG_ERR(err));
     cleanup_free char *text =
         xasprintf("its containers have no limit on this node: %s", err->msg);
-    const struct alloc_output event = {.type = ALLOC_EVENT,
-                                       .ns = o->ns,
-                                       .name = o->name,
-                                       .uid = o->uid,
-                                       .reason = "GPUIsolationFailed",
-                                       .text = text};
-    d->callbacks.carry_out(d->callbacks.ctx, &event);
+    struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_UNLIMITED);
+    m->in.uid = arena_copy(&m->arena, span_of(o->uid));
+    m->in.text = arena_copy(&m->arena, span_of(text)).p;
+    dispatcher_post(d, m);
 }
 
 static void answer_allocated(struct dispatcher *d, const struct alloc_output *o)
