@@ -105,6 +105,7 @@ static struct httpd_listener *listener_new(struct httpd *d,
     struct httpd_listener *listener = xcalloc(1, sizeof *listener);
     listener->d = d;
     listener->fd = -1;
+    atomic_init(&listener->setup_fd, -1);
     listener->conf = *config;
     listener->conf.name = xstrdup(config->name ? config->name : "http");
     listener->conf.address = xstrdup(config->address);

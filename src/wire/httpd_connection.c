@@ -112,6 +112,16 @@ bool httpd_conn_is_closed(const struct httpd_conn *p)
     return phase == HTTPD_TIMED_OUT || phase == HTTPD_EVICTED;
 }
 
+/* The next connection may be accepted, see is_setting_up. */
+static void end_setup(struct tls_client *client)
+{
+    struct httpd_conn *p =
+        (struct httpd_conn *)((char *)client - offsetof(struct httpd_conn, client));
+    int fd = p->fd;
+    if (atomic_compare_exchange_strong(&p->listener->setup_fd, &fd, -1))
+        httpd_acceptor_wake(p->listener->d);
+}
+
 static void on_started(struct httpd_listener *listener, struct MHD_Connection *mhd,
                        void **ctx)
 {
@@ -123,7 +133,7 @@ static void on_started(struct httpd_listener *listener, struct MHD_Connection *m
     if (listener->conf.tls) { /* before the handshake */
         gnutls_session_t session =
             MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)->tls_session;
-        tls_client_init(&p->client, listener->conf.tls, session);
+        tls_client_init(&p->client, listener->conf.tls, session, end_setup);
     }
     pthread_mutex_init(&p->wait_lock, NULL);
     pthread_cond_init(&p->wakeup, NULL);
@@ -157,6 +167,7 @@ static void on_closed(struct httpd_conn *p)
     struct httpd_listener *listener = p->listener;
     struct httpd *d = listener->d;
     httpd_conn_end(p);
+    end_setup(&p->client);
     bool lingers = must_linger(p);
     pthread_mutex_lock(&d->lock);
     epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
@@ -421,6 +432,7 @@ void httpd_conn_uncharge(struct httpd_conn *p)
 enum {
     ACCEPT_BURST = 64, /* connections per listener and round, for fairness */
     ACCEPT_RETRY_MS = 100,
+    SETUP_MS = 2, /* about twice a handshake */
     ACCEPT_WARN_MS = 60 * 1000,
 };
 
@@ -491,12 +503,34 @@ static bool accept_again(struct httpd_listener *listener, int error)
     return false;
 }
 
+/*
+ * A handshake is a millisecond of processor time, and each connection has a thread: if
+ * hundreds began at once, a request of kube-scheduler would get a small share of a
+ * processor. So the next connection is accepted when the first part of the handshake before
+ * it is computed, or after SETUP_MS, because its first message can be incomplete.
+ */
+static bool is_setting_up(const struct httpd_listener *listener, int64_t now)
+{
+    return atomic_load(&listener->d->state) == HTTPD_RUNNING && /* a drain accepts all */
+           atomic_load(&listener->setup_fd) >= 0 && now < listener->setup_until_ms;
+}
+
+static void begin_setup(struct httpd_listener *listener, int fd)
+{
+    int unread = 0;
+    if (!listener->conf.tls || listener->conf.mode != HTTPD_THREADS ||
+        ioctl(fd, FIONREAD, &unread) != 0 || !unread) /* it is silent so far */
+        return;
+    listener->setup_until_ms = clock_mono_ms() + SETUP_MS;
+    atomic_store(&listener->setup_fd, fd);
+}
+
 /* Accepts one connection. False: none is pending, or there is no room for it. */
 static bool accept_one(struct httpd_listener *listener)
 {
     struct sockaddr_storage addr;
     socklen_t n = sizeof addr;
-    if (!has_room_for_next(listener))
+    if (is_setting_up(listener, clock_mono_ms()) || !has_room_for_next(listener))
         return false;
     int fd =
         accept4(listener->fd, (struct sockaddr *)&addr, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -511,6 +545,7 @@ static bool accept_one(struct httpd_listener *listener)
     }
     set_keepalive(fd);
     count_open(listener, 1);
+    begin_setup(listener, fd);
     if (MHD_add_connection(listener->mhd, fd, (const struct sockaddr *)&addr, n) !=
         MHD_YES)
         count_open(listener, -1); /* it has closed fd */
@@ -692,9 +727,11 @@ static int64_t prepare(struct httpd *d, struct pollfd fds[FDS_MAX], int64_t now)
     for (size_t i = 0; i < d->n_listeners; i++) {
         const struct httpd_listener *listener = d->listeners[i];
         bool is_full = listener->open >= listener->conf.connections + HTTPD_SPARE;
-        bool is_late = listener->retry_ms > now;
+        bool is_late = listener->retry_ms > now || is_setting_up(listener, now);
         if (is_late)
-            wait = sooner(wait, listener->retry_ms - now);
+            wait = sooner(wait, (listener->retry_ms > now ? listener->retry_ms
+                                                          : listener->setup_until_ms) -
+                                    now);
         *fds++ = (struct pollfd){.fd = is_late || is_full ? -1 : listener->fd,
                                  .events = POLLIN}; /* poll ignores -1 */
     }

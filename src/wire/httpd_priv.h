@@ -78,13 +78,15 @@ struct httpd_listener {
     struct httpd_listener_config conf;
     int fd; /* -1: closed */
     struct MHD_Daemon *mhd;
-    atomic_bool started;   /* mhd is */
-    unsigned open;         /* connections, also those not yet added to mhd; httpd.lock */
-    unsigned leaving;      /* those of them that are evicted; httpd.lock */
-    unsigned running;      /* handlers, without those of probes; httpd.lock */
-    pthread_cond_t handed; /* a handler has returned; with httpd.lock */
-    int64_t retry_ms;      /* next accept after a failure; acceptor only */
-    int64_t warned_ms;     /* next warning; acceptor only */
+    atomic_bool started;    /* mhd is */
+    atomic_int setup_fd;    /* a connection whose handshake begins; -1: none */
+    int64_t setup_until_ms; /* the next is accepted then at the latest; acceptor only */
+    unsigned open;          /* connections, also those not yet added to mhd; httpd.lock */
+    unsigned leaving;       /* those of them that are evicted; httpd.lock */
+    unsigned running;       /* handlers, without those of probes; httpd.lock */
+    pthread_cond_t handed;  /* a handler has returned; with httpd.lock */
+    int64_t retry_ms;       /* next accept after a failure; acceptor only */
+    int64_t warned_ms;      /* next warning; acceptor only */
 };
 
 /* What a connection does. Phase and deadline are one atomic word, because the acceptor

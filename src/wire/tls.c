@@ -437,16 +437,33 @@ static int on_verify(gnutls_session_t session)
     return 0;
 }
 
-void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t session)
+/* Before each message of the handshake is sent. */
+static int on_message(gnutls_session_t session, unsigned type, unsigned when,
+                      unsigned incoming, const gnutls_datum_t *message)
+{
+    (void)when, (void)message;
+    struct tls_client *c = gnutls_session_get_ptr(session);
+    if (!incoming && (type == GNUTLS_HANDSHAKE_FINISHED ||
+                      type == GNUTLS_HANDSHAKE_SERVER_HELLO_DONE ||
+                      type == GNUTLS_HANDSHAKE_HELLO_RETRY_REQUEST))
+        c->on_flight(c);
+    return 0;
+}
+
+void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t session,
+                     void (*on_flight)(struct tls_client *client))
 {
     bool requests = false;
-    *c = (struct tls_client){.tls = t};
+    *c = (struct tls_client){.tls = t, .on_flight = on_flight};
     pthread_mutex_lock(&t->lock);
     c->material = t->material;
     atomic_fetch_add(&c->material->refs, 1);
     pthread_mutex_unlock(&t->lock);
     gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, c->material->cred);
     gnutls_session_set_ptr(session, c);
+    if (on_flight)
+        gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_ANY, GNUTLS_HOOK_PRE,
+                                           on_message);
     for (int i = 0; i < TLS_GROUPS; i++)
         requests |= t->file[CA + i] || t->groups[i].n;
     if (!requests)
