@@ -125,15 +125,17 @@ static int64_t interval(void *ctx, bool *reopen)
 
 /* Status. The server's threads run these. */
 
-/* The statistics of all parts at one moment. */
+/* The statistics of all parts at one moment. The server answers before the other threads
+ * are started. */
 static struct status_facts facts_of(struct plugin *p)
 {
-    struct status_facts f = {.now_ms = clock_mono_ms(), .started_ms = p->started_ms};
-    if (atomic_load(&p->is_started)) {
-        f.late_ms = p->config.late_ms;
-        dispatcher_stats(p->dispatcher, &f.dispatcher);
+    struct status_facts f = {.now_ms = clock_mono_ms(),
+                             .started_ms = p->started_ms,
+                             .late_ms = p->config.late_ms};
+    f.watch.alive_ms = f.now_ms;
+    dispatcher_stats(p->dispatcher, &f.dispatcher);
+    if (atomic_load(&p->is_started))
         f.watch = calls_watch_status(p->calls);
-    }
     return f;
 }
 
