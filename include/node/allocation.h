@@ -33,6 +33,7 @@ enum {
      * some hundred bytes could make the reader allocate gigabytes. */
     ALLOCATION_SET_MAX = 4096,
     ALLOCATION_SET_UNITS_MAX = 1 << 20, /* of all allocations; a whole card counts as 1 */
+    ALLOCATION_SET_BYTES_MAX = 64 << 20,
 };
 
 struct allocation_set {

@@ -14,7 +14,6 @@
 #include "node/allocation.h"
 
 enum {
-    STATE_MAX = 16 << 20, /* bytes of the device plugin's state file */
     UNITS_EVERY = 10, /* polls; a device plugin with another --memory-unit changes them */
 };
 
@@ -201,7 +200,7 @@ static void poll_plugin(struct podresources_poller *l, struct podresources *pods
     const struct podresources_poller_settings *set = &l->settings;
     cleanup_buf struct buf state = {0};
     struct err err = {0};
-    int rc = file_read(set->plugin_state, STATE_MAX, &state, &err);
+    int rc = file_read(set->plugin_state, ALLOCATION_SET_BYTES_MAX, &state, &err);
     if (rc == 0)
         rc = allocation_set_read(&pods->plugin, buf_span(&state), set->node, &err);
     bool failed = rc && err.code != ERR_NOT_FOUND;

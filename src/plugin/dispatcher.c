@@ -21,8 +21,7 @@
 
 enum {
     STOP_MS = 2000,
-    SCAN_MS = 1000, /* between two looks at the directory of the sockets */
-    STATE_MAX = 64 << 20,
+    SCAN_MS = 1000,         /* between two looks at the directory of the sockets */
     LIMITS_MS = 3 * 1000,   /* time between two checks of the files of the limits */
     REQUEST_MAX = 16 << 20, /* a kubelet lists all free ids in a request */
 };
@@ -284,7 +283,7 @@ static void load(struct dispatcher *d)
     cleanup_buf struct buf text = {0};
     struct allocation_set found = {0};
     struct err err;
-    int rc = file_read(d->state_file, STATE_MAX, &text, &err);
+    int rc = file_read(d->state_file, ALLOCATION_SET_BYTES_MAX, &text, &err);
     if (rc && err.code == ERR_NOT_FOUND)
         return;
     if (rc == 0)

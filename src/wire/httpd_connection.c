@@ -432,7 +432,7 @@ void httpd_conn_uncharge(struct httpd_conn *p)
 enum {
     ACCEPT_BURST = 64, /* connections per listener and round, for fairness */
     ACCEPT_RETRY_MS = 100,
-    SETUP_MS = 2, /* about twice a handshake */
+    SETUP_MS = 1, /* with 2, probes wait in the backlog for over a second under a flood */
     ACCEPT_WARN_MS = 60 * 1000,
 };
 
