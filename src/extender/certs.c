@@ -359,6 +359,12 @@ static int set_up(struct certs *c, const struct certs_config *config, struct err
     const char **names, **front_names;
     size_t n = split(&config->client_names, &a, &names),
            n_front = split(&config->front_names, &a, &front_names);
+    /* Without names any certificate of the CA may call: an empty variable must not say so. */
+    if (config->client_names.n && !n)
+        return err_set(err, ERR_INVALID, "--client-name: expected a name");
+    if (config->front_names.n && !n_front)
+        return err_set(err, ERR_INVALID,
+                       "--requestheader-allowed-names: expected a name");
     if (!secrets && !config->cert_file)
         return 0;
     if (secrets && x509_make(&spec, NULL, &first, err))

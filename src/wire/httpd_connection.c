@@ -507,7 +507,9 @@ static bool accept_again(struct httpd_listener *listener, int error)
  * A handshake is a millisecond of processor time, and each connection has a thread: if
  * hundreds began at once, a request of kube-scheduler would get a small share of a
  * processor. So the next connection is accepted when the first part of the handshake before
- * it is computed, or after SETUP_MS, because its first message can be incomplete.
+ * it is computed, or after SETUP_MS, because its first message can be incomplete. This paces
+ * a backlog; clients that send their first message only after they were accepted are not
+ * paced.
  */
 static bool is_setting_up(const struct httpd_listener *listener, int64_t now)
 {
