@@ -45,7 +45,9 @@ START_TEST(a_rollout_waits_for_the_first_sample)
     answer(node_call, NODE);
     ck_assert(blocks_readiness(PUBLISHER_CHECK_CARDS, &err));
     ck_assert_str_eq(err.msg, "no response from the driver yet");
-    now_ms += PUBLISHER_FIRST_MS;
+    tick(PUBLISHER_FIRST_MS / 2); /* all cards are Unhealthy by now */
+    ck_assert(blocks_readiness(PUBLISHER_CHECK_CARDS, &err));
+    now_ms += PUBLISHER_FIRST_MS / 2;
     ck_assert(blocks_readiness(PUBLISHER_CHECK_CARDS, &err));
     ck_assert(blocks_readiness(PUBLISHER_CHECK_HEARTBEAT, &err));
     now_ms += 1;
