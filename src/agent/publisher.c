@@ -66,10 +66,10 @@ struct publisher {
 
     /* the cards */
     struct card_inventory *cards;
-    bool responded;                     /* a sample succeeded or failed at least once */
-    bool sampled;                       /* the same, or the first one takes too long */
+    bool sampled; /* a sample succeeded, failed, or takes too long */
     struct step_failure sample_failure; /* ERR_TIMEOUT: the driver does not respond */
-    int64_t started_ms, sampled_ms, taken_wall_ns;
+    int64_t started_ms, sampled_ms;
+    int64_t taken_wall_ns; /* of the last sample that succeeded or failed; 0: none */
 
     struct arena scratch;
 
@@ -305,7 +305,7 @@ static void observe_sample(struct step *s)
     } else {
         card_inventory_failed(p->cards, s->now.mono_ms, s->in->err->msg, false);
     }
-    p->sampled = p->responded = true;
+    p->sampled = true;
     p->sampled_ms = s->now.mono_ms;
     p->taken_wall_ns = s->now.wall_ns;
     show_cards(s);
@@ -893,7 +893,7 @@ int publisher_check(const struct publisher *p, struct step_time now,
 int publisher_ready(const struct publisher *p, struct step_time now,
                     enum publisher_check check, bool *required, struct err *err)
 {
-    bool first = !p->responded && now.mono_ms - p->started_ms <= PUBLISHER_FIRST_MS;
+    bool first = !p->taken_wall_ns && now.mono_ms - p->started_ms <= PUBLISHER_FIRST_MS;
     bool hangs = publisher_check(p, now, PUBLISHER_CHECK_CARDS, NULL) != 0;
     bool of_driver = check == PUBLISHER_CHECK_CARDS || check == PUBLISHER_CHECK_HEARTBEAT;
     *required = first || !hangs || !of_driver;

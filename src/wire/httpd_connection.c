@@ -267,8 +267,8 @@ void httpd_conn_end(struct httpd_conn *p)
 enum {
     BATCH = 32, /* a full listener closes one of so many connections at once */
     /* A new connection has a while for its request, so that a storm of others does not
-     * close it before. It is as short as necessary to accept a full backlog in a second,
-     * or two with TLS, whose handshake takes longer. */
+     * close it before. It is as short as necessary to accept a full backlog in a second;
+     * with TLS, the pace of handshakes decides (is_setting_up). */
     ACCEPTS_PER_MS = 5,
     GRACE_MAX_MS = 500,
 };
@@ -729,11 +729,12 @@ static int64_t prepare(struct httpd *d, struct pollfd fds[FDS_MAX], int64_t now)
     for (size_t i = 0; i < d->n_listeners; i++) {
         const struct httpd_listener *listener = d->listeners[i];
         bool is_full = listener->open >= listener->conf.connections + HTTPD_SPARE;
-        bool is_late = listener->retry_ms > now || is_setting_up(listener, now);
+        int64_t at = is_setting_up(listener, now) ? listener->setup_until_ms : 0;
+        if (at < listener->retry_ms)
+            at = listener->retry_ms;
+        bool is_late = at > now;
         if (is_late)
-            wait = sooner(wait, (listener->retry_ms > now ? listener->retry_ms
-                                                          : listener->setup_until_ms) -
-                                    now);
+            wait = sooner(wait, at - now);
         *fds++ = (struct pollfd){.fd = is_late || is_full ? -1 : listener->fd,
                                  .events = POLLIN}; /* poll ignores -1 */
     }

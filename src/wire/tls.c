@@ -461,9 +461,8 @@ void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t sessi
     pthread_mutex_unlock(&t->lock);
     gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, c->material->cred);
     gnutls_session_set_ptr(session, c);
-    if (on_flight)
-        gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_ANY, GNUTLS_HOOK_PRE,
-                                           on_message);
+    gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_ANY, GNUTLS_HOOK_PRE,
+                                       on_message);
     for (int i = 0; i < TLS_GROUPS; i++)
         requests |= t->file[CA + i] || t->groups[i].n;
     if (!requests)

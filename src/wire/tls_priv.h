@@ -13,7 +13,7 @@ struct tls_client {
     struct tls_material *material;
     bool trusted[TLS_GROUPS]; /* the group verifies the certificate and allows its name */
     char *name; /* common name, or first alternative name; NULL: no valid certificate */
-    void (*on_flight)(struct tls_client *client); /* may be NULL */
+    void (*on_flight)(struct tls_client *client);
 };
 
 /* To be called before the handshake. `client` must not move until tls_client_fini.
