@@ -155,8 +155,8 @@ START_TEST(ids_of_another_card_are_rejected)
                        "container c of pod default/p is promised 3 of card 1 GPU-1");
     lib_wait(
         sim_events(&sim, NULL, "GPUAllocationFailed", "is promised 3 of card 1 GPU-1"));
-    ck_assert(plugin_metric(&plugin, "rejected_requests_total{reason=\"wrong-card\"}") ==
-              1);
+    lib_wait(plugin_metric(&plugin, "rejected_requests_total{reason=\"wrong-card\"}") ==
+             1);
     ck_assert(plugin_metric(&plugin, "container_allocations") == 0);
 }
 

@@ -129,7 +129,7 @@ START_TEST(a_pod_whose_image_has_a_preload_file_uses_the_variable)
     admit("q", "limit-file", &b);
     ck_assert_ptr_null(json_object_get(b.env, "LD_PRELOAD"));
     cleanup_free char *preload = mounted(&b, "/etc/ld.so.preload", "ro");
-    ck_assert(plugin_metric(&plugin, "limited_containers_total") == 2);
+    lib_wait(plugin_metric(&plugin, "limited_containers_total") == 2);
     ck_assert(plugin_metric(&plugin, "limit_failures_total") == 0);
     tear_down();
 }
@@ -194,7 +194,7 @@ START_TEST(a_full_disk_costs_the_limit_and_not_the_pod)
     ck_assert_ptr_null(json_object_get(a.env, "LD_PRELOAD"));
     lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed",
                         "its containers have no limit on this node"));
-    ck_assert(plugin_metric(&plugin, "limit_failures_total") == 1);
+    lib_wait(plugin_metric(&plugin, "limit_failures_total") == 1);
     tear_down();
 }
 END_TEST
