@@ -31,6 +31,7 @@
 #define KEY_ALLOCATION      "scheduler.framework.gpushare.allocation"
 #define KEY_CARD_UUID       "gpushare/card-uuid"
 #define KEY_CARD_MEMORY     "gpushare/card-memory" /* of a pod that requests by labels */
+#define KEY_MEMORY_UNIT     "gpushare/memory-unit" /* MiB of one unit of gpu-mem */
 
 /* Annotation of a pod: its placement policy. Label of a node: the kind of pods it
  * accepts. Annotation of a node: changed when it gained free memory for pending pods. */

@@ -199,8 +199,10 @@ _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
 /* Part of a promise: memory on one card. */
 struct ledger_share {
     int32_t card;
-    int8_t on; /* position of the card where it counts on its node; -1: missing */
-    int64_t mib;
+    int8_t on;   /* position of the card where it counts on its node; -1: missing */
+    int64_t mib; /* in the unit of the ledger */
+    /* As in the annotations (promise_unit_mib). */
+    int32_t unit_mib, card_units;
     struct span uuid; /* empty: unknown */
 };
 
@@ -379,6 +381,7 @@ enum ledger_drift {
     DRIFT_LISTED,     /* ConfigMaps that list a missing card */
     DRIFT_DUPLICATE,  /* cards with the UUID of another card of their Scv */
     DRIFT_FORGED,     /* pods whose annotations differ from their request or cards */
+    DRIFT_UNIT,       /* promises in another unit than the ledger's */
     DRIFTS,
 };
 /* Adds the number of each. */
@@ -513,6 +516,9 @@ struct ledger_pod *ledger_first_pod(const struct ledger *l);
 struct ledger_pod *ledger_next_pod(const struct ledger *l, const struct ledger_pod *pod);
 /* MiB of the pod on a card of its node; -1: none. */
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
+/* The unit of the pod's promise on the first card that it has, in MiB, if that is not the
+ * ledger's; or 0. */
+int64_t ledger_pod_other_unit(const struct ledger_pod *pod);
 /* Percent of the card's compute that the pod has; 0: none; above 100 where several of its
  * shares are on the card. A whole card counts by itself. */
 uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card);

@@ -105,6 +105,7 @@ struct pod {
     struct span idx, allocation, card_uuid, card_memory; /* its promise */
     struct span card_units;  /* annotation ALIYUN_COM_GPU_MEM_DEV */
     struct span units;       /* annotation ALIYUN_COM_GPU_MEM_POD */
+    struct span memory_unit; /* annotation gpushare/memory-unit */
     struct span assume_time; /* annotation ALIYUN_COM_GPU_MEM_ASSUME_TIME */
     struct span assigned;    /* annotation: has the device plugin allocated it? */
     bool mirror;             /* the mirror pod of a static pod */

@@ -15,7 +15,7 @@
 struct promise_share {
     int32_t card;       /* index */
     int64_t units;      /* of gpu-mem on that card; -1: not in the annotations */
-    int64_t card_units; /* size of the card; only for promise_write */
+    int64_t card_units; /* size of the card; 0: not in the annotations */
     struct span uuid;   /* of the card; empty: unknown */
 };
 
@@ -25,6 +25,7 @@ struct promise {
     size_t n_indexes; /* cards in a valid index annotation */
     bool allocated;   /* a valid allocation annotation */
     int64_t units;    /* ALIYUN_COM_GPU_MEM_POD; -1: absent or invalid */
+    int64_t unit_mib; /* gpushare/memory-unit; -1: absent or invalid */
     /* gpushare/card-memory: written when the request came from labels, because labels can
      * be edited and the units of the other annotations are rounded up. */
     bool whole;       /* whole cards */
@@ -52,11 +53,19 @@ bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a
 int64_t promise_share_mib(const struct promise *promise, size_t i,
                           const struct request *request, int64_t unit_mib);
 
+/* MiB of one unit in a promise of so many units on a card of `card_mib`, in a cluster whose
+ * unit is `unit_mib`. It is the unit that the promise names (`written`; 0: the cluster's). If
+ * it names none (-1), it is the one of unit_mib, GiB and MiB in which the card has
+ * `card_units` (0: unknown), else the larger of unit_mib and GiB. Annotations can be forged: a
+ * unit below unit_mib counts only if so many units of unit_mib are more than the card. */
+int64_t promise_unit_mib(int64_t unit_mib, int64_t written, int64_t card_units,
+                         int64_t units, int64_t card_mib);
+
 /* Units of all cards in the allocation. */
 int64_t promise_allocated_units(const struct promise *promise);
 
 /* Appends the annotations of a Binding as a JSON object. `shares` are listed in
- * their order; `time_ns` is nanoseconds since 1970. Every key is written at every bind,
+ * their order, with card_units; unit_mib is set; `time_ns` is nanoseconds since 1970. Every key is written at every bind,
  * because an omitted key keeps its value from the pod's manifest. */
 void promise_write(struct buf *out, const struct promise *promise,
                    const struct request *request, int64_t time_ns);
@@ -82,12 +91,12 @@ void promise_write(struct buf *out, const struct promise *promise,
  * none). -1 with `err` when the pod's own request is invalid; `request` is valid anyway
  * (kind NONE: nothing). */
 int promise_of_bound(const struct pod *pod, const struct promise *promise,
-                  const struct request_rules *rules, struct arena *a,
-                  struct request *request, struct err *err);
+                     const struct request_rules *rules, struct arena *a,
+                     struct request *request, struct err *err);
 
 /* Appends how the annotations of a bound pod and its request differ; nothing if they
  * agree. `request` and `invalid` are from promise_of_bound. The first number is that of the
  * annotations, the second that of the request. */
 void promise_differences(struct buf *out, const struct pod *pod,
-                       const struct promise *promise, const struct request *request,
-                       bool invalid, int64_t unit_mib);
+                         const struct promise *promise, const struct request *request,
+                         bool invalid, int64_t unit_mib);

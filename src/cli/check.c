@@ -104,6 +104,12 @@ static void check_pod(struct check *c, const struct ledger_pod *pod)
         differs(c, "pod %.*s/%.*s: %s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name), why.p);
     if (pod->request->kind == REQUEST_DEVICES || pod->request->kind == REQUEST_NONE)
         return;
+    int64_t unit = ledger_pod_other_unit(pod);
+    if (unit)
+        differs(c,
+                "pod %.*s/%.*s has a promise in units of %" PRId64 " MiB, but one unit "
+                "of " KEY_GPU_MEM " is %" PRId64 " MiB",
+                SPAN_ARG(pod->ns), SPAN_ARG(pod->name), unit, c->unit);
     if (!pod->n_shares && (c->node->n_cards != 1 || pod->request->by_label))
         differs(c, "pod %.*s/%.*s is bound here without a card", SPAN_ARG(pod->ns),
                 SPAN_ARG(pod->name));

@@ -219,12 +219,37 @@ static void log_overcommits(struct step *s)
     core->n_overcommitted = n;
 }
 
+/* Once, when everything is known: which promises are in another unit than ours? */
+static void log_units(struct step *s)
+{
+    struct core *core = s->core;
+    const struct ledger_pod *one = NULL;
+    size_t n = 0;
+    if (core->units_compared || core_ready(core, s->now, NULL))
+        return;
+    core->units_compared = true;
+    for (const struct ledger_pod *p = ledger_first_pod(core->ledger); p;
+         p = ledger_next_pod(core->ledger, p)) {
+        bool other = p->node && ledger_pod_other_unit(p);
+        n += other;
+        one = other ? p : one;
+    }
+    if (n)
+        core_log(s, ERR_CONFLICT,
+                 "%zu promise%s not in units of %lld MiB (--memory-unit), as that of pod "
+                 "%.*s/%.*s, in units of %lld MiB: each counts in its own unit",
+                 n, n == 1 ? " is" : "s are", (long long)core->settings.ledger.unit_mib,
+                 SPAN_ARG(one->ns), SPAN_ARG(one->name),
+                 (long long)ledger_pod_other_unit(one));
+}
+
 void core_step(struct core *core, struct step_time now, const struct core_input *in,
                struct step_outputs *outputs)
 {
     struct step s = {core, now, in, in->err ? in->err->code : ERR_NONE, outputs};
     dispatch(&s);
     log_overcommits(&s);
+    log_units(&s);
 }
 
 int64_t core_due(const struct core *core)

@@ -169,6 +169,7 @@ struct core {
     struct leader leader;
     struct heartbeats heartbeats;
     struct core_preempt preempt;
+    bool units_compared;    /* log_units is done */
     size_t n_overcommitted; /* cards that were overcommitted after the last step */
     uint64_t overcommits;
     struct arena scratch; /* for one step */

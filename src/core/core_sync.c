@@ -345,6 +345,8 @@ static void place_pod(struct step *s, struct ledger_pod *entry, const struct pod
         shares[i] = (struct ledger_share){
             .card = promise->shares[i].card,
             .mib = promise_share_mib(promise, i, entry->request, unit),
+            .unit_mib = (int32_t)promise->unit_mib,
+            .card_units = (int32_t)promise->shares[i].card_units,
             .uuid = promise->shares[i].uuid,
         };
     struct wakeup_fits before =

@@ -145,14 +145,33 @@ static void add_mib(int64_t *sum, int64_t mib)
         *sum += mib;
 }
 
-/* What the pod counts for on the card, of which `mib` are its part. */
-static int64_t part_mib(const struct ledger_pod *pod, const struct card *card,
-                        int64_t mib)
+/* The unit of the promise, of which `mib` are on the card, and the ledger's. Labels are in
+ * MiB, and whole cards have the size of the card. */
+static int64_t unit_of(const struct ledger_pod *pod, const struct ledger_share *share,
+                       const struct card *card, int64_t mib, int64_t *own)
 {
     const struct request *r = pod->request;
-    return r->kind == REQUEST_CARDS || (r->recorded && mib > card->total_mib)
-               ? card->total_mib
-               : mib;
+    *own = r->kind == REQUEST_MEMORY && !r->by_label && r->units > 0
+               ? r->mib_per_card * r->cards / r->units
+               : 0;
+    return *own > 0 ? promise_unit_mib(*own, share->unit_mib, share->card_units,
+                                       mib / *own, card->total_mib)
+                    : 0;
+}
+
+/* What the pod counts for on the card, of which `mib` are its part. Forged annotations of a
+ * larger unit count for no more than the card. */
+static int64_t part_mib(const struct ledger_pod *pod, const struct card *card,
+                        const struct ledger_share *share, int64_t mib)
+{
+    const struct request *r = pod->request;
+    int64_t own = 0, unit = share ? unit_of(pod, share, card, mib, &own) : 0;
+    if (r->kind == REQUEST_CARDS || (r->recorded && mib > card->total_mib))
+        return card->total_mib;
+    if (!unit || unit == own)
+        return mib;
+    mib = mib / own * unit;
+    return unit > own && mib > card->total_mib ? card->total_mib : mib;
 }
 
 /* Is the whole pod on this card, whatever its shares say? */
@@ -166,14 +185,27 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
     const struct request *r = pod->request;
     int64_t mib = -1;
     if (is_full(pod, card))
-        return part_mib(pod, card, r->cards * r->mib_per_card);
+        return part_mib(pod, card, pod->n_shares ? pod->shares : NULL,
+                        r->cards * r->mib_per_card);
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         if (ledger_share_card(pod->node, &pod->shares[i]) != card)
             continue;
         mib = mib < 0 ? 0 : mib;
-        add_mib(&mib, part_mib(pod, card, pod->shares[i].mib));
+        add_mib(&mib, part_mib(pod, card, &pod->shares[i], pod->shares[i].mib));
     }
     return mib;
+}
+
+int64_t ledger_pod_other_unit(const struct ledger_pod *pod)
+{
+    for (uint32_t i = 0; i < pod->n_shares; i++) {
+        const struct ledger_share *share = &pod->shares[i];
+        const struct card *card = ledger_share_card(pod->node, share);
+        int64_t own = 0, unit = card ? unit_of(pod, share, card, share->mib, &own) : 0;
+        if (card)
+            return unit == own ? 0 : unit;
+    }
+    return 0;
 }
 
 uint32_t ledger_pod_core(const struct ledger_pod *pod, const struct card *card)
@@ -560,5 +592,6 @@ void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
         for (uint32_t i = 0; i < pod->n_shares; i++)
             counts[DRIFT_UNPLACED] += pod->shares[i].on < 0;
         counts[DRIFT_WRONG_CARD] += wrong_cards(node, pod);
+        counts[DRIFT_UNIT] += ledger_pod_other_unit(pod) > 0;
     }
 }

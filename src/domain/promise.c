@@ -11,6 +11,7 @@ enum {
     INDEX_MAX = 65535,
     UNITS_MAX = 1 << 30,
     CARD_MIB_MAX = 1 << 30,
+    GIB = 1024, /* in MiB */
 };
 
 static struct promise_share *share_of(struct promise *p, int64_t card)
@@ -73,17 +74,21 @@ static bool read_indexes(struct span text, struct promise *p)
     return true;
 }
 
-/* The UUIDs are in the order of the index annotation. An empty one is unknown. */
-static void read_uuids(struct span idx, struct span uuids, struct promise *p)
+/* The UUIDs, or sizes, are in the order of the index annotation. An empty one is unknown. */
+static void read_list(struct span idx, struct span list, bool uuids, struct promise *p)
 {
-    while (idx.p && uuids.p) {
-        int64_t index;
-        struct span uuid = span_trim(span_cut(&uuids, ','));
+    while (idx.p && list.p) {
+        int64_t index, units;
+        struct span text = span_trim(span_cut(&list, ','));
+        bool sized = span_i64(text, &units) && units > 0 && units <= UNITS_MAX;
         if (!span_i64(span_trim(span_cut(&idx, ',')), &index))
             return;
-        for (size_t i = 0; i < p->n; i++)
-            if (p->shares[i].card == index)
-                p->shares[i].uuid = uuid;
+        for (size_t i = 0; i < p->n; i++) {
+            if (p->shares[i].card == index && uuids)
+                p->shares[i].uuid = text;
+            else if (p->shares[i].card == index && sized)
+                p->shares[i].card_units = units;
+        }
     }
 }
 
@@ -140,12 +145,16 @@ static bool is_complete(const struct pod *pod, const struct promise *p)
 
 bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
 {
-    *promise = (struct promise){.card_mib = -1, .units = -1};
+    *promise = (struct promise){.card_mib = -1, .units = -1, .unit_mib = -1};
     if (!pod->idx.p && !pod->allocation.p)
         return false;
     promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
     if (read_cards(pod, promise))
-        read_uuids(pod->idx, pod->card_uuid, promise);
+        read_list(pod->idx, pod->card_uuid, true, promise);
+    read_list(pod->idx, pod->card_units, false, promise);
+    if (!span_i64(span_trim(pod->memory_unit), &promise->unit_mib) ||
+        promise->unit_mib < 1 || promise->unit_mib > CARD_MIB_MAX)
+        promise->unit_mib = -1;
     if (pod->card_memory.p)
         read_card_memory(pod->card_memory, promise);
     if (!span_i64(span_trim(pod->units), &promise->units) || promise->units < 0)
@@ -166,8 +175,20 @@ bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a
     if (!read_allocation(pod->allocation, index, promise))
         promise->n = 0;
     if (with_uuids)
-        read_uuids(pod->idx, pod->card_uuid, promise);
+        read_list(pod->idx, pod->card_uuid, true, promise);
     return promise->n > 0;
+}
+
+int64_t promise_unit_mib(int64_t unit_mib, int64_t written, int64_t card_units,
+                         int64_t units, int64_t card_mib)
+{
+    const int64_t known[] = {unit_mib, GIB, 1};
+    int64_t unit = written > 0 ? written : written == 0 ? unit_mib : 0;
+    for (size_t i = 0; i < ARRAY_LEN(known) && card_units && !unit; i++)
+        unit = card_mib / known[i] == card_units ? known[i] : 0;
+    if (!unit)
+        unit = unit_mib > GIB ? unit_mib : GIB;
+    return unit < unit_mib && units * unit_mib <= card_mib ? unit_mib : unit;
 }
 
 /* Does the allocation have exactly the requested units, on the cards of the index? */
@@ -256,6 +277,7 @@ void promise_write(struct buf *out, const struct promise *p,
     jwrite_str(&w, KEY_MEM_IDX, buf_span(&cards));
     jwrite_str(&w, KEY_MEM_DEV, buf_span(&sizes));
     write_number(&w, KEY_MEM_POD, units);
+    write_number(&w, KEY_MEMORY_UNIT, p->unit_mib);
     jwrite_str(&w, KEY_MEM_ASSIGNED, SPAN("false"));
     write_number(&w, KEY_MEM_ASSUME_TIME, time_ns);
     write_allocation(&w, p, request);

@@ -304,6 +304,7 @@ static const char *const drifts[DRIFTS] = {
     [DRIFT_LISTED] = "configmap-unknown-card",
     [DRIFT_DUPLICATE] = "duplicate-uuid",
     [DRIFT_FORGED] = "forged",
+    [DRIFT_UNIT] = "memory-unit",
 };
 
 /* What is known of a card, a node and the cluster: MiB, percent of compute, numbers. */

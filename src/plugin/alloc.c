@@ -269,7 +269,8 @@ static bool take_turn(const struct alloc *a, struct pod_patch *patch)
 static void annotate_cards(struct alloc *a, const struct pod_allocation *pod)
 {
     struct promise_share shares[CARDS_MAX];
-    const struct promise promise = {.shares = shares, .n = pod->n_cards};
+    const struct promise promise = {
+        .shares = shares, .n = pod->n_cards, .unit_mib = a->settings.response.unit_mib};
     cleanup_buf struct buf b = {0};
     for (size_t i = 0; i < pod->n_cards; i++) {
         const struct plugin_card *card =

@@ -186,7 +186,8 @@ static void check_covered(struct pod_allocation *alloc, const struct promise *pr
                        " does not match the limits of the containers");
 }
 
-static void read_promise(struct pod_allocation *alloc, const struct pod *pod)
+static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
+                         int64_t unit_mib)
 {
     cleanup_arena struct arena a = {0};
     struct promise promise;
@@ -204,6 +205,13 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod)
     alloc->promise = POD_ALLOCATION_PROMISED;
     bool annotated = share_as_annotated(alloc, pod);
     check_covered(alloc, &promise, annotated);
+    if (promise.unit_mib > 0 && promise.unit_mib != unit_mib &&
+        !alloc->request.by_label && alloc->request.kind == REQUEST_MEMORY)
+        damaged(
+            alloc,
+            "the promise is in units of %lld MiB, and the device plugin's unit is %lld "
+            "MiB (--memory-unit)",
+            (long long)promise.unit_mib, (long long)unit_mib);
     share_out(alloc, annotated);
 }
 
@@ -232,7 +240,7 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
         alloc->promise = POD_ALLOCATION_INVALID;
         alloc->why_not = arena_copy(a, span_of(err.msg));
     }
-    read_promise(alloc, pod);
+    read_promise(alloc, pod, unit_mib);
     return alloc;
 }
 

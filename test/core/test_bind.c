@@ -481,7 +481,8 @@ static uint64_t overcommits(void)
 
 START_TEST(an_overcommitted_card_is_reported_but_not_during_a_list)
 {
-    static const char gpu0[] = "{'ALIYUN_COM_GPU_MEM_IDX':'0'}";
+    static const char gpu0[] =
+        "{'ALIYUN_COM_GPU_MEM_IDX':'0','gpushare/memory-unit':'1'}";
     start();
     rig_cards("n9", 2, 16000);
     rig_see(rig_bound_pod("x", 9000, "n9", gpu0));

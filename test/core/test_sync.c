@@ -183,8 +183,10 @@ START_TEST(an_invalid_pod_keeps_its_promise)
     rig_start();
     rig_lead();
     rig_cards("n1", 1, 16000);
-    rig_see(rig_bound_pod("a", 9000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
-    rig_see(rig_bound_pod("b", 4000, "n1", "{'" KEY_MEM_IDX "':'0'}"));
+    rig_see(rig_bound_pod("a", 9000, "n1",
+                          "{'" KEY_MEM_IDX "':'0','" KEY_MEMORY_UNIT "':'1'}"));
+    rig_see(rig_bound_pod("b", 4000, "n1",
+                          "{'" KEY_MEM_IDX "':'0','" KEY_MEMORY_UNIT "':'1'}"));
     ck_assert_int_eq(rig_free_mib("n1", 0), 3000);
     rig_watch_ended(CORE_PODS, ERR_GONE);
     rig_tick(60000); /* a new list has an invalid a, and no b */
@@ -297,7 +299,8 @@ START_TEST(an_observer_lists_at_once_and_makes_no_call)
     }
     ck_only_reads();
     /* A pod that a later list lacks is removed without a GET. */
-    rig_see(rig_bound_pod("u", 2, "n1", "{'" KEY_MEM_IDX "':'0'}"));
+    rig_see(
+        rig_bound_pod("u", 2, "n1", "{'" KEY_MEM_IDX "':'0','" KEY_MEMORY_UNIT "':'1'}"));
     ck_assert_ptr_nonnull(rig_ledger_pod("u"));
     rig_watch_ended(CORE_PODS, ERR_GONE);
     rig_tick(1000);

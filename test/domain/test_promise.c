@@ -135,7 +135,8 @@ END_TEST
 static const char *written(const struct request *r, const struct promise_share *shares,
                            size_t n)
 {
-    struct promise p = {.shares = (struct promise_share *)shares, .n = n};
+    struct promise p = {
+        .shares = (struct promise_share *)shares, .n = n, .unit_mib = 1024};
     cleanup_buf struct buf b = {0};
     promise_write(&b, &p, r, 1700000000123456789);
     return arena_copy(&arena, buf_span(&b)).p;
@@ -151,6 +152,7 @@ START_TEST(a_shared_promise_is_written_in_the_documented_format)
         written(&r, &share, 1),
         "{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\",\"ALIYUN_COM_GPU_MEM_DEV\":\"15\","
         "\"ALIYUN_COM_GPU_MEM_POD\":\"8\","
+        "\"gpushare/memory-unit\":\"1024\","
         "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"false\","
         "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1700000000123456789\","
         "\"scheduler.framework.gpushare.allocation\":"

@@ -88,6 +88,23 @@ START_TEST(a_second_extender_in_another_namespace_is_refused)
                        "two of them would promise the same memory twice");
 }
 
+/* The limits of bound pods would mean other amounts. */
+START_TEST(the_unit_stays_while_a_pod_has_a_promise)
+{
+    cluster_kubectl("--as", "system:serviceaccount:" SYSTEM ":gpushare-schd-extender",
+                    "--as-group", "system:masters", "run", "promised", "--image", "i",
+                    "--annotations", "ALIYUN_COM_GPU_MEM_IDX=0");
+    ck_assert_contains(
+        helm(1, "install",
+             ARGV(CHART, "--dry-run=server", "--take-ownership", "--set",
+                  "memoryUnit=MiB")),
+        "memoryUnit: pod default/promised has a promise, and --memory-unit=GiB is "
+        "installed");
+    dry_install("memoryUnit=GiB");
+    cluster_kubectl("delete", "pod", "promised", "--force");
+    dry_install("memoryUnit=MiB");
+}
+
 /* -- what the cluster is -- */
 
 static void check_platform_with(const char *set, const char *sentence)
@@ -410,6 +427,7 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
 
 CLUSTER_MAIN("helm", 180, ARGV("--nodes", "0"), plain_files_become_a_release_and_back,
              a_second_extender_in_another_namespace_is_refused,
+             the_unit_stays_while_a_pod_has_a_promise,
              a_managed_control_plane_with_a_node_port_stays_managed,
              a_node_port_in_use_is_no_managed_control_plane,
              the_platform_is_found_out_from_the_cluster, the_notes_name_the_next_command,

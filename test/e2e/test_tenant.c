@@ -87,8 +87,8 @@ static void accepted_pod(const char *name, const char *meta, const char *spec,
 /* -- (a), (b): forging a promise at creation -- */
 
 static const char *const promise_keys[] = {
-    KEY_MEM_IDX,         KEY_MEM_DEV,    KEY_MEM_POD,   KEY_MEM_ASSIGNED,
-    KEY_MEM_ASSUME_TIME, KEY_ALLOCATION, KEY_CARD_UUID, KEY_CARD_MEMORY};
+    KEY_MEM_IDX,    KEY_MEM_DEV,   KEY_MEM_POD,     KEY_MEM_ASSIGNED, KEY_MEM_ASSUME_TIME,
+    KEY_ALLOCATION, KEY_CARD_UUID, KEY_CARD_MEMORY, KEY_MEMORY_UNIT};
 
 START_TEST(a_new_pod_with_a_promise_is_denied)
 {

@@ -90,7 +90,7 @@ START_TEST(every_file_loads_into_kube_sim)
 
 #define OF_PROMISE                                                                       \
     KEY_MEM_IDX, KEY_MEM_DEV, KEY_MEM_POD, KEY_MEM_ASSIGNED, KEY_MEM_ASSUME_TIME,        \
-        KEY_ALLOCATION, KEY_CARD_UUID, KEY_CARD_MEMORY
+        KEY_ALLOCATION, KEY_CARD_UUID, KEY_CARD_MEMORY, KEY_MEMORY_UNIT
 #define OF_REQUEST KEY_SCV_NUMBER, KEY_SCV_MEMORY, KEY_SCV_CLOCK, KEY_GPU_COUNT
 
 /* How often the file has the CEL list of these keys, which end with NULL. */

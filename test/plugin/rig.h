@@ -155,7 +155,7 @@ static inline void add_word(struct pod_text *t, struct span word)
         {"count", KEY_GPU_COUNT},     {"mirror", KEY_MIRROR},
         {"placement", KEY_PLACEMENT}, {"assigned", KEY_MEM_ASSIGNED},
         {"parts", KEY_ALLOCATION},    {"uuid", KEY_CARD_UUID},
-        {"on", KEY_MEM_IDX}};
+        {"on", KEY_MEM_IDX},          {"unit", KEY_MEMORY_UNIT}};
     struct span value = word, key = span_cut(&value, '=');
     cleanup_buf struct buf uuids = {0};
     bool known = !value.p && memchr(word.p, ':', word.n);

@@ -56,6 +56,9 @@ static const char *const cases[][2] = {
      "a:cards2 [the promise has 1 cards, fewer than the containers request]"},
     {"count=3 index=1,2 a:mem3", "a:mem3 [the promise has 2 cards, and the 3 units of "
                                  "container a are not divisible by it]"},
+    {"index=1 unit=1024 a:mem3", "a:mem3=1*3"},
+    {"index=1 unit=1 a:mem3", "a:mem3 [the promise is in units of 1 MiB, and the device "
+                              "plugin's unit is 1024 MiB (--memory-unit)]"},
     {"index=1 a:mem3 b:cards1", "a:mem3 b:cards1 [limits of both aliyun.com/gpu-mem and "
                                 "aliyun.com/gpu-count in one pod]"},
     /* Annotations can be forged; limits cannot change. */

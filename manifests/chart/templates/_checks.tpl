@@ -141,6 +141,25 @@
 {{- include "gpushare.checkExtra" (dict "of" $s "at" "scheduler" "mine" $taken) }}
 {{- end }}
 
+{{/* Units of bound pods cannot change: their limits would mean other amounts. */}}
+{{- define "gpushare.checkUnit" -}}
+{{- $unit := printf "--memory-unit=%s" .Values.memoryUnit }}
+{{- $installed := list (lookup "apps/v1" "Deployment" .Release.Namespace "gpushare-schd-extender") (lookup "apps/v1" "DaemonSet" .Release.Namespace "gpushare-device-plugin-ds") }}
+{{- range $of := $installed }}
+{{- range (dig "spec" "template" "spec" "containers" list $of) }}
+{{- range $arg := .args }}
+{{- if and (hasPrefix "--memory-unit=" $arg) (ne $arg $unit) }}
+{{- range (lookup "v1" "Pod" "" "").items }}
+{{- if and (hasKey (.metadata.annotations | default dict) "ALIYUN_COM_GPU_MEM_IDX") (not (has (dig "status" "phase" "" .) (list "Succeeded" "Failed"))) }}
+{{- fail (printf "memoryUnit: pod %s/%s has a promise, and %s is installed; delete all pods with GPU memory before the unit changes" .metadata.namespace .metadata.name $arg) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "gpushare.checks" -}}
 {{- $binding := lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "gpushare-schd-extender" }}
 {{- range $binding.subjects }}
@@ -154,6 +173,7 @@
 {{- if and .Values.exemptAccounts (not .Values.admissionPolicies) }}
 {{- fail "exemptAccounts: without admissionPolicies every account may write promises; set admissionPolicies to true" }}
 {{- end }}
+{{- include "gpushare.checkUnit" . }}
 {{- include "gpushare.checkExtender" . }}
 {{- include "gpushare.checkNodes" . }}
 {{- include "gpushare.checkScheduler" . }}
