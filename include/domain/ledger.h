@@ -99,13 +99,15 @@ struct card {
     enum card_state state;
     int64_t total_mib;
     int64_t promised_mib;
-    int64_t used_mib;          /* measured; -1: unknown */
-    int64_t withheld_mib;      /* external use and overuse, above the tolerance */
-    int64_t reserved_mib;      /* by reservations; not promised */
-    int64_t free_mib;          /* for new pods: 0 if unavailable or promised whole */
-    uint32_t pods;             /* promises on it */
-    bool whole;                /* one promise is for the whole card */
-    bool overcommitted;        /* more memory or compute is promised than it has */
+    int64_t used_mib;     /* measured; -1: unknown */
+    int64_t withheld_mib; /* external use and overuse, above the tolerance */
+    int64_t reserved_mib; /* by reservations; not promised */
+    int64_t free_mib;     /* for new pods: 0 if unavailable or promised whole */
+    uint32_t pods;        /* promises on it */
+    bool whole;           /* one promise is for the whole card */
+    /* More memory or compute is promised than it has, without pods that have no card and have
+     * not started. */
+    bool overcommitted;
     bool use_known;            /* whose memory is used is measured, not estimated */
     uint8_t kind;              /* of struct request_mix */
     uint16_t compute_promised; /* percent of its compute; saturated */

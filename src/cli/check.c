@@ -40,10 +40,10 @@ __attribute__((format(printf, 3, 4))) static void add_line(struct check *c, bool
 
 static void check_card(struct check *c, const struct card *card)
 {
-    if (card->promised_mib > card->total_mib)
+    if (card->overcommitted && card->promised_mib > card->total_mib)
         differs(c, "GPU%" PRId32 " has %" PRId64 " MiB, but %" PRId64 " MiB are promised",
                 card->index, card->total_mib, card->promised_mib);
-    else if (card->compute_promised > REQUEST_CORE)
+    else if (card->overcommitted && card->compute_promised > REQUEST_CORE)
         differs(c, "GPU%" PRId32 ": %u %% of its compute are promised", card->index,
                 card->compute_promised);
     else if (card->overcommitted)

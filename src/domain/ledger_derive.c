@@ -369,12 +369,31 @@ static void claim_cards(struct ledger_node *node)
             node->cards[i].state = CARD_HELD;
 }
 
-static void settle_card(const struct ledger *l, struct card *card, int64_t own,
-                        const struct ledger_measured *m)
+/* A pod without a card that has not started uses none: it was bound past the extender, and the
+ * device plugin rejects it. So it counts, but overcommits no card. */
+static bool is_overcommitted(const struct ledger_node *node, const struct card *card)
 {
-    card->overcommitted = card->promised_mib > card->total_mib ||
-                          card->compute_promised > REQUEST_CORE ||
-                          (card->whole && card->pods > 1);
+    struct card sum = {.total_mib = card->total_mib};
+    if (card->promised_mib <= card->total_mib && card->compute_promised <= REQUEST_CORE &&
+        !card->whole)
+        return false;
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+        int64_t mib = pod->n_shares || pod->running ? ledger_pod_mib(pod, card) : -1;
+        if (mib < 0)
+            continue;
+        add_mib(&sum.promised_mib, mib);
+        card_add_core(&sum.compute_promised, ledger_pod_core(pod, card));
+        sum.whole |= pod->request->kind == REQUEST_CARDS;
+        sum.pods++;
+    }
+    return sum.promised_mib > sum.total_mib || sum.compute_promised > REQUEST_CORE ||
+           (sum.whole && sum.pods > 1);
+}
+
+static void settle_card(const struct ledger *l, const struct ledger_node *node,
+                        struct card *card, int64_t own, const struct ledger_measured *m)
+{
+    card->overcommitted = is_overcommitted(node, card);
     /* The tolerance covers external use first. */
     int64_t both = (m->exact ? m->outside_mib + m->overuse_mib : card->used_mib - own) -
                    l->settings.external_tolerance_mib;
@@ -479,7 +498,7 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     claim_cards(node);
     ledger_use_measure(node, measured);
     for (uint32_t i = 0; i < node->n_cards; i++)
-        settle_card(l, &node->cards[i], own[i], &measured[i]);
+        settle_card(l, node, &node->cards[i], own[i], &measured[i]);
     count_cards(l, node, 1);
     ledger_requests_settle(node);
     sum_up(node);

@@ -25,7 +25,7 @@ static const struct {
     [REJECTED_NO_PENDING_POD] = {"no-pending-pod", true},
     [REJECTED_AMBIGUOUS] = {"ambiguous", true},
     [REJECTED_UNKNOWN_POD] = {"unknown-pod", true},
-    [REJECTED_NO_PROMISE] = {"no-promise", true},
+    [REJECTED_NO_PROMISE] = {"no-promise", false}, /* but see can_change */
     [REJECTED_INVALID_REQUEST] = {"invalid-request", false},
     [REJECTED_WRONG_CARD] = {"wrong-card", false},
     [REJECTED_IN_USE] = {"in-use", true},
@@ -481,12 +481,21 @@ static void reject(struct alloc *a, struct pending_request *req, struct local_po
     alloc_request_free(req);
 }
 
+/* Can a later event change it? The extender writes node and annotations at once: a bound pod
+ * without them never gets a promise, but with allow_unpromised other cards may become free. */
+static bool can_change(const struct alloc *a, const struct pending_request *req,
+                       const struct local_pod *p)
+{
+    bool any_card = a->settings.allow_unpromised || (p && p->pod->mirror);
+    return req->why == REJECTED_NO_PROMISE ? any_card : rejections[req->why].waits;
+}
+
 /* Waits for a change if that can help, or rejects the request. A watch on a dead connection
  * stays silent for a long time; a list uses a new one. */
 static void conclude(struct alloc *a, struct pending_request *req, struct local_pod *p)
 {
     int64_t now_ms = a->now.mono_ms;
-    if (!rejections[req->why].waits || now_ms >= req->until_ms || req->canceled) {
+    if (!can_change(a, req, p) || now_ms >= req->until_ms || req->canceled) {
         reject(a, req, p);
         return;
     }

@@ -242,6 +242,30 @@ START_TEST(a_nomination_during_a_failed_bind_is_applied)
 }
 END_TEST
 
+/* The device plugin refuses a pod that was bound past the extender. */
+START_TEST(a_pod_without_a_card_overcommits_none_before_it_runs)
+{
+    static const char asks[] = ON_NODE LIMITS(MEM("10")),
+                      runs[] = ON_NODE LIMITS(MEM("10")) "},'status':{'phase':'Running'";
+    start(2);
+    rig_see(pod_of("a", GO("10", ""), asks));
+    rig_see(pod_of("x", "", asks));
+    rig_see(pod_of("y", "", asks));
+    ck_assert_int_eq(card(0)->promised_mib, 30 * 1024);
+    ck_total(overcommitted, 0);
+    rig_see(pod_of("x", "", runs));
+    ck_total(overcommitted, 1);
+    rig_see(pod_of("y", "", runs));
+    ck_total(overcommitted, 2);
+    ck_assert(!card(0)->free_mib && !card(1)->free_mib);
+    /* Those with a card count as before. */
+    start(1);
+    rig_see(pod_of("a", GO("10", ""), asks));
+    rig_see(pod_of("b", GO("10", ""), asks));
+    ck_total(overcommitted, 1);
+}
+END_TEST
+
 /* Another replica binds the pod while the Binding of this one has no outcome: its
  * annotations and the labels at that time are the promise. */
 static void bound_by_another_replica(const char *meta)
@@ -269,7 +293,8 @@ START_TEST(the_promise_of_another_replica_replaces_the_reservation)
 }
 END_TEST
 
-RIG_MAIN("bound", a_bound_pod_counts_for_its_raw_limits, raw_limits_saturate,
+RIG_MAIN("bound", a_pod_without_a_card_overcommits_none_before_it_runs,
+         a_bound_pod_counts_for_its_raw_limits, raw_limits_saturate,
          an_invalid_pod_without_a_card_counts_where_there_is_one_card,
          an_invalid_pod_of_nvidia_com_gpu_claims_its_devices,
          a_promise_by_labels_outlives_the_labels,

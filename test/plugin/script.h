@@ -387,6 +387,7 @@ static int64_t count_of(struct span name)
         {"allocations", (int64_t)state()->allocations.n},
         {"allocated", (int64_t)s->allocated[IDS_MEM]},
         {"ambiguous", (int64_t)s->rejected[REJECTED_AMBIGUOUS]},
+        {"unpromised", (int64_t)s->rejected[REJECTED_NO_PROMISE]},
         {"mismatches", (int64_t)s->mismatches},
         {"recovered", (int64_t)s->recovered},
         {"reconciled", (int64_t)s->reconciled},

@@ -85,12 +85,38 @@ SCRIPT(a_timed_out_request_names_the_reason,
        "answer => no-pending-pod: no pod in the kubelet's view lacks 3 ids of "
        "aliyun.com/gpu-mem\n"
        "pod n a:mem3\n"
-       "prefer mem3 => (nothing yet)\n"
-       "pass 6000\n"
-       "answer ~> no-promise: pod default/n has no promised card\n"
+       "prefer mem3 ~> no-promise: pod default/n has no promised card\n"
        "log ~> event n GPUAllocationFailed pod default/n has no promised card: the "
        "extender did not bind it. Set schedulerName to a kube-scheduler that calls the "
        "extender, and create the pod again")
+
+/* Node and annotations of a pod are one write of the extender: a bound pod without them never
+ * gets any. The kubelet admits no other pod while it waits. */
+SCRIPT(pods_bound_past_the_extender_delay_no_other_pod,
+       "pod n1 a:mem3\n"
+       "prefer mem3 ~> no-promise: pod default/n1\n"
+       "pod n2 a:mem3\n"
+       "prefer mem3 ~> no-promise: pod default/n2\n"
+       "pod n3 a:cards1\n"
+       "prefer cards1 ~> no-promise: pod default/n3\n"
+       "pod p on=1 a:mem3\n"
+       "prefer mem3 => GPU-1/0 GPU-1/1 GPU-1/2\n"
+       "count unpromised 3")
+
+SCRIPT(an_unpromised_pod_waits_for_a_card, "with unpromised\n"
+                                           "pod p on=0 a:mem3\n"
+                                           "admit p a mem3 => allocated\n"
+                                           "pod q on=1 a:mem3\n"
+                                           "admit q a mem3 => allocated\n"
+                                           "pod n a:mem3\n"
+                                           "prefer mem3 => (nothing yet)\n"
+                                           "api q Failed on=1 a:mem3\n"
+                                           "answer ~> GPU-1/")
+
+SCRIPT(a_request_that_waits_delays_no_other_pod, "kubelet u a\n"
+                                                 "prefer mem3 => (nothing yet)\n"
+                                                 "pod p on=1 a:mem3\n"
+                                                 "prefer mem3 => GPU-1/0 GPU-1/1 GPU-1/2")
 
 SCRIPT(requests_are_rejected_before_the_first_pod_list, "fresh defaults\n"
                                                         "cards GPU-0 GPU-1\n"
@@ -780,8 +806,10 @@ UNIT_MAIN_AROUND(
     of_equal_pods_the_one_in_podresources_is_chosen, two_candidates_are_ambiguous,
     a_pod_update_resolves_the_ambiguity, a_late_pod_event_is_waited_for,
     an_unknown_pod_blocks_the_answer, a_kubelet_before_1_34_lists_terminal_pods,
-    a_timed_out_request_names_the_reason, requests_are_rejected_before_the_first_pod_list,
-    ids_of_another_card_are_rejected, other_free_ids_of_the_promised_card_are_accepted,
+    a_timed_out_request_names_the_reason, pods_bound_past_the_extender_delay_no_other_pod,
+    an_unpromised_pod_waits_for_a_card, a_request_that_waits_delays_no_other_pod,
+    requests_are_rejected_before_the_first_pod_list, ids_of_another_card_are_rejected,
+    other_free_ids_of_the_promised_card_are_accepted,
     allocate_without_a_preference_is_rejected, held_ids_are_not_allocated_again,
     a_terminal_pod_frees_its_ids, a_deleted_pod_frees_its_ids_when_the_kubelet_drops_it,
     a_deleted_pod_keeps_its_ids_beside_another_of_its_name,
