@@ -250,7 +250,9 @@ void alloc_pod_assign_from_allocations(struct alloc *a, struct pod_allocation *p
 {
     struct promise_share cards[CARDS_MAX];
     size_t n = 0;
-    if (pod->promise == POD_ALLOCATION_UNPROMISED)
+    /* What the kubelet shows by name may be of a former pod, until this one has started. */
+    bool may = pod->started || pod->mirror || a->settings.allow_unpromised;
+    if (pod->promise == POD_ALLOCATION_UNPROMISED && may)
         n = cards_of(a, pod->uid, cards);
     if (n)
         pod_allocation_assign(pod, cards, n);
