@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "base/jwrite.h"
 #include "base/mem.h"
 #include "domain/keys.h"
 #include "plugin/alloc_priv.h"
@@ -286,9 +287,25 @@ static void annotate_cards(struct alloc *a, const struct pod_allocation *pod)
     alloc_add_of_pod(a, ALLOC_PATCH, pod)->text = step_text(a->out, buf_span(&b));
 }
 
+/* Appends the UUIDs of the pod's cards. False: one has none. */
+static bool write_uuids(const struct alloc *a, const struct pod_allocation *pod,
+                        struct buf *out)
+{
+    for (size_t i = 0; i < pod->n_cards; i++) {
+        const struct plugin_card *card =
+            pod_allocation_card(&a->state.cards, &pod->cards[i]);
+        if (!card || !card->has_uuid)
+            return false;
+        buf_printf(out, "%s%s", i ? "," : "", card->uuid);
+    }
+    return true;
+}
+
 void alloc_pod_annotate(struct alloc *a, struct local_pod *p)
 {
     const struct pod_allocation *pod = p->pod;
+    cleanup_buf struct buf uuids = {0}, text = {0};
+    struct jwrite w = {.out = &text};
     if (pod->terminal || is_static(pod->uid) || !pod->n_containers)
         return;
     if (pod->is_chosen && alloc_of_container(a, pod, &pod->containers[0]) &&
@@ -296,10 +313,16 @@ void alloc_pod_annotate(struct alloc *a, struct local_pod *p)
         annotate_cards(a, pod);
         p->assigned = (struct pod_patch){0}; /* the promise has it as false */
     }
-    if (pod->assigned || pod->promise != POD_ALLOCATION_PROMISED ||
+    bool lacks_uuids = pod->lacks_uuids && write_uuids(a, pod, &uuids);
+    if ((pod->assigned && !lacks_uuids) || pod->promise != POD_ALLOCATION_PROMISED ||
         !is_complete(a, pod) || !take_turn(a, &p->assigned))
         return;
-    alloc_add_of_pod(a, ALLOC_PATCH, pod)->text = "{\"" KEY_MEM_ASSIGNED "\":\"true\"}";
+    jwrite_object(&w, NULL);
+    jwrite_str(&w, KEY_MEM_ASSIGNED, SPAN("true"));
+    if (lacks_uuids)
+        jwrite_str(&w, KEY_CARD_UUID, buf_span(&uuids));
+    jwrite_object_end(&w);
+    alloc_add_of_pod(a, ALLOC_PATCH, pod)->text = step_text(a->out, buf_span(&text));
 }
 
 /* Containers can outlive their deleted pod: their ids stay held until they leave the

@@ -200,6 +200,8 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
         return;
     alloc->cards = copy_shares(alloc, promise.shares, promise.n);
     alloc->n_cards = promise.n;
+    alloc->lacks_uuids =
+        promise.allocated && promise.n == promise.n_indexes && !promise.shares[0].uuid.n;
     if (invalid)
         return; /* a pod whose labels became invalid after its bind still uses its cards */
     alloc->promise = POD_ALLOCATION_PROMISED;

@@ -46,6 +46,7 @@ struct pod_allocation {
     bool started;          /* its phase is not Pending any more */
     bool mirror;           /* the mirror pod of a static pod */
     bool assigned;         /* the ASSIGNED annotation is "true" */
+    bool lacks_uuids;      /* the promise names no UUID, and would count with them */
     bool is_chosen; /* pod_allocation_assign chose the cards; no annotation has them */
     enum pod_allocation_promise promise;
     struct span why_not;

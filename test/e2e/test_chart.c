@@ -387,6 +387,25 @@ START_TEST(several_replicas_equal_the_patched_deployment)
                rendered_in("kube-system", ARGV("--set", "extender.replicas=3")), true);
 }
 
+/* Only scv-agent knows the cards; the capacity of a fresh node is a guess. */
+START_TEST(nodes_without_an_scv_get_no_pods_where_the_chart_installs_scv_agent)
+{
+    static const struct {
+        const char *set, *has, *lacks;
+    } cases[] = {{"scvAgent.enabled=true", "\"--require-scv\"", "--require-scv=off"},
+                 {"scvAgent.enabled=false", "\"--memory-unit=GiB\"", "--require-scv"},
+                 {"extender.extraArgs={--require-scv=off}", "\"--require-scv=off\"",
+                  "\"--require-scv\""}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        json_t *all = rendered_in("kube-system", ARGV("--set", cases[i].set));
+        const char *args =
+            lib_text(object_of(all, "Deployment", "gpushare-schd-extender"),
+                     "spec.template.spec.containers.0.args");
+        ck_assert_contains(args, cases[i].has);
+        ck_assert_ptr_null(strstr(args, cases[i].lacks));
+    }
+}
+
 START_TEST(rules_dashboard_and_version_equal_those_of_the_project)
 {
     json_t *chart = rendered("monitoring"), *meta = yamlfile_one(CHART "/Chart.yaml");
@@ -728,6 +747,7 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              pods_get_their_defaults_only_where_the_api_server_can_set_them,
              workloads_pods_and_services_have_the_common_labels,
              several_replicas_equal_the_patched_deployment,
+             nodes_without_an_scv_get_no_pods_where_the_chart_installs_scv_agent,
              rules_dashboard_and_version_equal_those_of_the_project,
              every_value_of_the_schema_is_in_values_yaml,
              invalid_values_are_rejected_with_a_reason, exempt_accounts_are_in_the_policy,

@@ -361,6 +361,26 @@ SCRIPT(a_forged_promise_blocks_no_card, "with unpromised\n"
                                         "admit p a cards1 GPU-0 => allocated\n"
                                         "env ~> NVIDIA_VISIBLE_DEVICES=GPU-0")
 
+/* The extender knew no UUID, because the node had no Scv yet. The UUIDs of a promise without
+ * allocation, as of the Go extender, would mean nothing. */
+SCRIPT(
+    a_promise_without_a_uuid_gets_it,
+    "pod p index=1 parts={\\'0\\':{\\'1\\':3}} a:mem3\n"
+    "admit p a mem3 => allocated\n"
+    "log ~> patch p uid-p "
+    "{\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\",\"gpushare/card-uuid\":"
+    "\"GPU-1\"}\n"
+    "api p Running assigned=true index=1 parts={\\'0\\':{\\'1\\':3}} a:mem3\n"
+    "count patches 1\n"
+    "pass 31000\n"
+    "count patches 3\n"
+    "api p Running assigned=true index=1 parts={\\'0\\':{\\'1\\':3}} uuid=GPU-1 a:mem3\n"
+    "pass 31000\n"
+    "count patches 3\n"
+    "pod g index=1 a:mem3\n"
+    "admit g a mem3 => allocated\n"
+    "log ~> patch g uid-g {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}")
+
 SCRIPT(too_few_or_unknown_ids_are_rejected,
        "pod p on=1 a:mem3\n"
        "prefer mem3 GPU-0/0-7 GPU-1/0-1 => insufficient-ids: the kubelet offers too few "
@@ -818,7 +838,7 @@ UNIT_MAIN_AROUND(
     pods_of_other_namespaces_are_not_named, pods_are_named_only_within_one_namespace,
     a_pod_of_the_go_plugin_keeps_its_card,
     whole_cards_of_an_init_container_are_reused_in_any_order,
-    whole_cards_beside_reused_ones_are_any_of_the_pod,
+    whole_cards_beside_reused_ones_are_any_of_the_pod, a_promise_without_a_uuid_gets_it,
     an_unhealthy_or_absent_card_is_rejected, an_invalid_promise_is_rejected,
     a_forged_promise_blocks_no_card, too_few_or_unknown_ids_are_rejected,
     an_unpromised_pod_gets_an_untouched_card, chosen_cards_outlast_a_change_of_the_pod,
