@@ -6,6 +6,7 @@
 #include <libgen.h>
 #include <linux/openat2.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -79,12 +80,13 @@ static void sync_directory(const char *path)
 
 int file_write(const char *path, struct span bytes, struct err *err)
 {
-    cleanup_free char *fresh = xasprintf("%s.new", path);
-    cleanup_close int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    /* Two processes may replace the file at once. */
+    cleanup_free char *fresh = xasprintf("%s.XXXXXX", path);
+    cleanup_close int fd = mkostemp(fresh, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
-        return fail(fresh, err);
+        return fail(path, err);
     if (write_all(fd, bytes) || rename(fresh, path)) {
-        int rc = fail(fresh, err);
+        int rc = fail(path, err);
         unlink(fresh);
         return rc;
     }

@@ -21,7 +21,8 @@
 static const char *const prefixes[IDS_RESOURCES] = {"gpushare-mem-", "gpushare-count-",
                                                     "gpushare-core-"};
 
-/* Does a process listen on the socket? */
+/* Does a process listen on the socket? Also one that is busy, or that cannot be asked: only a
+ * refusal proves that it has died. */
 static bool answers(const char *path)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -29,7 +30,8 @@ static bool answers(const char *path)
         return false;
     strcpy(to.sun_path, path);
     cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    return fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
+    return fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to) == 0 ||
+           (errno != ECONNREFUSED && errno != ENOENT);
 }
 
 /* Among the endpoints of other gpushare plugins: removes those of plugins that have died

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -57,10 +59,21 @@ START_TEST(an_error_names_the_file_and_leaves_no_temporary_file)
 }
 END_TEST
 
+static size_t count_files(const char *dir)
+{
+    size_t n = 0;
+    DIR *d = opendir(dir);
+    ck_assert_ptr_nonnull(d);
+    for (struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
 START_TEST(a_file_is_replaced_atomically)
 {
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
-    cleanup_free char *none = temp_path(dir, "no/f"), *fresh = temp_path(dir, "f.new");
+    cleanup_free char *none = temp_path(dir, "no/f");
     cleanup_buf struct buf out = {0};
     struct err err = {0};
     struct stat st;
@@ -72,14 +85,49 @@ START_TEST(a_file_is_replaced_atomically)
     ck_assert_int_eq(st.st_mode & 0777, 0600);
     ck_assert_int_eq(file_write(none, SPAN("x"), &err), -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
-    ck_assert_ptr_nonnull(strstr(err.msg, "no/f.new"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "no/f: "));
     /* It cannot replace a directory, and leaves no temporary file. */
     ck_assert_int_eq(file_write(dir, SPAN("x"), &err), -1);
-    ck_assert_int_eq(stat(fresh, &st), -1);
+    ck_assert_uint_eq(count_files(dir), 1);
     temp_dir_remove(dir);
 }
 END_TEST
 
-UNIT_MAIN("file", a_file_is_appended_whole,
+enum { WRITES = 200, BYTES = 100000 };
+
+static void write_often(const char *path, char c)
+{
+    cleanup_buf struct buf text = {0}, is = {0};
+    struct err err = {0};
+    for (int i = 0; i < BYTES; i++)
+        buf_addc(&text, c);
+    for (int i = 0; i < WRITES; i++) {
+        ck_assert_done(file_write(path, buf_span(&text), &err), err);
+        buf_clear(&is);
+        ck_assert_done(file_read(path, BYTES, &is, &err), err);
+        ck_assert_uint_eq(is.n, BYTES);
+        ck_assert_int_eq(memcmp(is.p, is.p + 1, BYTES - 1), 0);
+    }
+}
+
+START_TEST(two_writers_do_not_mix)
+{
+    cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
+    int status;
+    pid_t other = fork();
+    ck_assert_int_ge(other, 0);
+    if (!other) {
+        write_often(path, 'b');
+        _exit(0);
+    }
+    write_often(path, 'a');
+    ck_assert_int_eq(waitpid(other, &status, 0), other);
+    ck_assert_int_eq(status, 0);
+    ck_assert_uint_eq(count_files(dir), 1);
+    temp_dir_remove(dir);
+}
+END_TEST
+
+UNIT_MAIN("file", two_writers_do_not_mix, a_file_is_appended_whole,
           an_error_names_the_file_and_leaves_no_temporary_file,
           a_file_is_replaced_atomically)

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/registration.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include "base/mem.h"
 #include "base/str.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
@@ -168,8 +173,68 @@ START_TEST(nothing_is_registered_before_the_first_step)
     free(file);
     free(dir);
 }
+END_TEST
 
-UNIT_MAIN_AROUND("registration", begin, NULL, the_endpoint_is_served_before_register,
+static int unix_socket(const char *path, bool listens)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    ck_assert_int_ge(fd, 0);
+    snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
+    if (listens) {
+        ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+        ck_assert_int_eq(listen(fd, 0), 0);
+    } else if (connect(fd, (struct sockaddr *)&at, sizeof at)) {
+        ck_assert_int_eq(errno, EAGAIN);
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* EAGAIN: it listens, and is too busy to accept. */
+START_TEST(the_socket_of_a_busy_plugin_is_not_removed)
+{
+    cleanup_free char *dir = temp_dir(),
+                      *busy = temp_path(dir, "gpushare-mem-9999999999999-1.sock"),
+                      *dead = temp_path(dir, "gpushare-mem-0000000000001-1.sock");
+    struct registration_dir d;
+    struct err err = {0};
+    int fds[8] = {unix_socket(busy, true)}, n = 1;
+    close(unix_socket(dead, true));
+    while (n < 8 && (fds[n] = unix_socket(busy, false)) >= 0)
+        n++;
+    ck_assert_int_lt(n, 8);
+    ck_assert_done(registration_dir_open(&d, dir, &err), err);
+    ck_assert_int_eq(access(busy, F_OK), 0);
+    ck_assert_int_eq(access(dead, F_OK), -1);
+    ck_assert(registration_dir_has_newer(&d, IDS_MEM));
+    while (n)
+        close(fds[--n]);
+    ck_assert(!registration_dir_has_newer(&d, IDS_MEM));
+    temp_dir_remove(dir);
+}
+END_TEST
+
+START_TEST(a_directory_that_is_none_is_named_with_its_reason)
+{
+    cleanup_free char *dir = temp_dir(), *file = temp_path(dir, "f"),
+                      *none = temp_path(dir, "none");
+    struct registration_dir d;
+    struct err err;
+    temp_write(dir, "f", "");
+    errno = EIO; /* of an earlier call */
+    ck_assert_int_eq(registration_dir_open(&d, file, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "f: Not a directory"));
+    ck_assert_int_eq(registration_dir_open(&d, none, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "none: No such file or directory"));
+    temp_dir_remove(dir);
+}
+END_TEST
+
+UNIT_MAIN_AROUND("registration", begin, NULL, the_socket_of_a_busy_plugin_is_not_removed,
+                 a_directory_that_is_none_is_named_with_its_reason,
+                 the_endpoint_is_served_before_register,
                  the_stream_can_open_before_the_answer,
                  a_rejected_registration_is_retried_with_backoff,
                  a_registration_without_a_stream_is_retried,
