@@ -21,6 +21,8 @@ struct view_source {
     void (*read_end)(void *ctx);
     void *ctx;
     bool observer; /* the core is in observer mode: it says nothing of a leader */
+    /* When filter was last called, or the process started: mono_ms; NULL: not shown. */
+    const _Atomic int64_t *filter_ms;
 };
 
 /* Calls `fn` for each node in the order of the names. The lock is taken once per node:

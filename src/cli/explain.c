@@ -238,6 +238,7 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
         facts.minimum = read_minimum(s, buf_span(&reply.body));
     }
     httpc_reply_fini(&reply);
+    session_write_outage(out, s, facts.view);
     int rc = explain_pod(out, s->state, ns, name, &facts, err);
     json_decref(pod);
     return rc;

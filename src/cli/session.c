@@ -481,7 +481,8 @@ static void end_read(void *ctx)
 
 struct view_source cluster_state_source(const struct cluster_state *cs)
 {
-    return (struct view_source){read_core, end_read, (void *)cs, true};
+    return (struct view_source){
+        .read = read_core, .read_end = end_read, .ctx = (void *)cs, .observer = true};
 }
 
 const struct ledger *cluster_state_ledger(const struct cluster_state *cs)
@@ -639,6 +640,9 @@ void session_wait(struct session *s, int64_t ms)
 
 /* -- the extender's view -- */
 
+#define LEASE   "gpushare-extender"
+#define SERVICE "gpushare-schd-extender"
+
 static bool has_extender(const struct cli_config *c)
 {
     return c->extender && strcmp(c->extender, "none");
@@ -769,6 +773,93 @@ const json_t *session_view(struct session *s)
             session_call_extender(s->client, s->config, OPTIONAL_VIEW_MS, &s->view_error);
     s->view_fetched = true;
     return s->view;
+}
+
+/* -- is an extender there? -- */
+
+enum {
+    UNRENEWED_S = 30,     /* of a Lease that is renewed twice a second; clocks differ */
+    FILTER_IDLE_MIN = 10, /* kube-scheduler retries every pod within five minutes */
+    CALL_MS = 5000,
+};
+
+void cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
+                                const struct session_extender *e, int64_t now_s)
+{
+    const json_t *spec = json_object_get(e->lease, "spec"), *slice, *endpoint;
+    size_t i, k, ready = 0;
+    int64_t renewed_s = 0,
+            idle = json_integer_value(json_object_get(e->view, "filterIdleMinutes"));
+    json_array_foreach(json_object_get(e->slices, "items"), i, slice)
+    {
+        json_array_foreach(json_object_get(slice, "endpoints"), k, endpoint)
+        {
+            const json_t *is = json_object_get(endpoint, "conditions");
+            ready += !json_is_false(json_object_get(is, "ready"));
+        }
+    }
+    if (e->slices && !ready)
+        table_line(out,
+                   "! Service %.*s/" SERVICE " has no ready endpoint: kube-scheduler "
+                   "reaches no extender",
+                   SPAN_ARG(e->ns));
+    if (e->no_lease)
+        table_line(out, "! no extender runs: there is no Lease %.*s/" LEASE,
+                   SPAN_ARG(e->ns));
+    else if (spec && !session_text(spec, "holderIdentity").n)
+        table_line(out, "! no extender leads: nobody holds Lease %.*s/" LEASE,
+                   SPAN_ARG(e->ns));
+    else if (spec && clock_parse(session_text(spec, "renewTime"), &renewed_s) &&
+             now_s - renewed_s > UNRENEWED_S)
+        table_line(out,
+                   "! no extender leads: Lease %.*s/" LEASE " was renewed %" PRId64
+                   " s ago",
+                   SPAN_ARG(e->ns), now_s - renewed_s);
+    if (json_is_true(json_object_get(e->view, "leader")) && idle >= FILTER_IDLE_MIN &&
+        ledger_totals(cluster_state_ledger(cs)).pending)
+        table_line(out,
+                   "! kube-scheduler has not called filter for %" PRId64
+                   " minutes: look at its configuration and its log",
+                   idle);
+}
+
+/* NULL: not known; *missing: the API server answers that there is none. */
+static json_t *get_object(struct session *s, const char *path, bool *missing)
+{
+    const struct kube_request request = {
+        .method = "GET", .path = path, .timeout_ms = CALL_MS};
+    struct httpc_reply reply = {0};
+    json_t *j = NULL;
+    int rc = kube_call(s->client, &request, &reply, NULL);
+    *missing = rc == 0 && reply.status == 404;
+    if (rc == 0 && reply.status == 200 && reply.body.n)
+        j = json_loadb(reply.body.p, reply.body.n, 0, NULL);
+    httpc_reply_fini(&reply);
+    return j;
+}
+
+void session_write_outage(struct buf *out, struct session *s, const json_t *view)
+{
+    struct session_extender e = {.ns = SPAN("kube-system"), .view = view};
+    struct span service;
+    cleanup_buf struct buf path = {0};
+    bool ignored;
+    if (has_extender(s->config) && !is_url(s->config->extender))
+        parse_service(s->config->extender, &e.ns, &service);
+    buf_adds(&path, "/apis/coordination.k8s.io/v1/namespaces/");
+    list_watch_escape(&path, e.ns);
+    buf_adds(&path, "/leases/" LEASE);
+    json_t *lease = get_object(s, path.p, &e.no_lease);
+    buf_clear(&path);
+    buf_adds(&path, "/apis/discovery.k8s.io/v1/namespaces/");
+    list_watch_escape(&path, e.ns);
+    buf_adds(&path, "/endpointslices?labelSelector=kubernetes.io/service-name=" SERVICE);
+    json_t *slices = get_object(s, path.p, &ignored);
+    e.lease = lease;
+    e.slices = slices;
+    cluster_state_write_outage(out, s->state, &e, clock_wall_ns() / 1000000000);
+    json_decref(lease);
+    json_decref(slices);
 }
 
 static void start_request(void *ctx, const struct core_output *request)

@@ -173,6 +173,19 @@ json_t *session_call_extender(struct kube_client *client, const struct cli_confi
 /* -1: the address has neither form, or there is a token for plain HTTP. */
 int session_check_extender(const struct cli_config *c, struct err *err);
 
+/* What a user can read of the extender; NULL: not known, or not allowed. */
+struct session_extender {
+    struct span ns;
+    const json_t *lease, *slices, *view;
+    bool no_lease;
+};
+/* Why no pod of this cluster can get a card: no extender runs, none leads, or kube-scheduler
+ * does not call it. Appends a line for each, which begins with "! "; nothing: none is known. */
+void cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
+                                const struct session_extender *extender, int64_t now_s);
+/* The same, read from the API server and the view (NULL: none). */
+void session_write_outage(struct buf *out, struct session *s, const json_t *view);
+
 /*
  * The unit of aliyun.com/gpu-mem when no option sets it: MiB if the capacity of a node has
  * more units per card than any GPU has GiB, else GiB. Works with a state of any unit.

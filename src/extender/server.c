@@ -39,7 +39,9 @@ struct server {
     struct server_config conf;
     struct httpd *httpd;
     struct core_driver *driver;
-    const struct view_source *source; /* the driver */
+    struct view_source views;         /* of the driver, with filter_ms */
+    const struct view_source *source; /* views */
+    _Atomic int64_t filter_ms;
     struct verbs *verbs;
     struct access access;
     struct metrics_source metrics;
@@ -82,6 +84,8 @@ static void on_verb(void *ctx, const struct httpd_request *req, struct httpd_rep
     enum counters_verb verb = COUNTERS_FILTER;
     while (!span_eq(verbs[verb].name, name))
         verb++;
+    if (verb == COUNTERS_FILTER)
+        s->filter_ms = began_us / 1000;
     reply->status = verbs[verb].answer(&call);
     if (budget_take(budget, reply->body.cap)) { /* until it is sent */
         reply->budget = budget;
@@ -432,7 +436,10 @@ struct server *server_start(const struct server_config *config, struct err *err)
     };
     s->conf = *config;
     s->driver = config->verbs.driver;
-    s->source = core_driver_source(s->driver);
+    s->views = *core_driver_source(s->driver);
+    s->views.filter_ms = &s->filter_ms;
+    s->filter_ms = clock_mono_ms();
+    s->source = &s->views;
     s->main = (struct server_port){s, .main = true};
     s->observers = (struct server_port){s, .main = false};
     s->access = (struct access){config->certs, config->auth};

@@ -247,15 +247,17 @@ bool view_inspect_node(const struct view_source *source, struct span name,
 }
 
 /* The members of the cluster but for pendingPods. */
-static void write_core(const struct core *core, bool observer, struct jwrite *w)
+static void write_core(const struct view_source *source, const struct core *core,
+                       struct jwrite *w)
 {
+    enum { MINUTE_MS = 60 * 1000, SHOWN_FROM = 5 };
     struct err err = {0};
     struct step_time now = {clock_mono_ms(), clock_wall_ns()};
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
     jwrite_str_set(w, "unit", buf_span(&unit));
-    if (observer) {
+    if (source->observer) {
         jwrite_bool(w, "observer", true);
     } else {
         const struct core_stats stats = core_stats(core);
@@ -264,6 +266,10 @@ static void write_core(const struct core *core, bool observer, struct jwrite *w)
         jwrite_i64(w, "overcommits", (int64_t)stats.overcommits);
         jwrite_i64(w, "bindsInFlight", (int64_t)stats.binds_in_flight);
         jwrite_i64(w, "preemptAfterSeconds", (stats.preempt_after_ms + 999) / 1000);
+        int64_t idle =
+            source->filter_ms ? (now.mono_ms - *source->filter_ms) / MINUTE_MS : 0;
+        if (idle >= SHOWN_FROM)
+            jwrite_i64(w, "filterIdleMinutes", idle);
     }
     if (core_ready(core, now, &err))
         jwrite_str_set(w, "error", span_of(err.msg));
@@ -511,7 +517,7 @@ void view_source_each_node(const struct view_source *source, view_source_node_fn
 
 static void write_cluster(const struct view_source *source, struct jwrite *w)
 {
-    write_core(source->read(source->ctx), source->observer, w);
+    write_core(source, source->read(source->ctx), w);
     source->read_end(source->ctx);
     write_pending(source, w);
 }
@@ -528,7 +534,7 @@ void view_inspect_state(const struct view_source *source, struct buf *out)
     buf_printf(out, "%llu %llu %llu ", (unsigned long long)ledger_generation(l),
                (unsigned long long)ledger_pending_generation(l),
                (unsigned long long)core_preempt_generation(core));
-    write_core(core, source->observer, &(struct jwrite){.out = out});
+    write_core(source, core, &(struct jwrite){.out = out});
     source->read_end(source->ctx);
 }
 

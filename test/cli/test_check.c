@@ -236,7 +236,65 @@ START_TEST(nodes_that_have_other_cards_than_they_name)
 }
 END_TEST
 
-UNIT_MAIN("check", nodes_that_have_other_cards_than_they_name,
+/* What the API server and the extender say, and the lines. */
+START_TEST(an_extender_that_is_missing_is_named)
+{
+#define LEASE_OF(holder, renewed)                                                        \
+    "{\"spec\":{\"holderIdentity\":\"" holder "\",\"renewTime\":\"" renewed "\"}}"
+#define SLICE_OF(ready)                                                                  \
+    "{\"items\":[{\"endpoints\":[{\"conditions\":{\"ready\":" ready "}}]}]}"
+    enum { NOW = 1700000000 }; /* 2023-11-14T22:13:20Z */
+    static const struct {
+        const char *lease, *slices, *view, *want;
+    } cases[] = {
+        {LEASE_OF("me", "2023-11-14T22:13:19.500000Z"), SLICE_OF("true"),
+         "{\"leader\":true,\"filterIdleMinutes\":9}", ""},
+        {"", NULL, NULL,
+         "! no extender runs: there is no Lease kube-system/gpushare-extender\n"},
+        {NULL, NULL, NULL, ""}, /* not allowed */
+        {LEASE_OF("", ""), NULL, NULL,
+         "! no extender leads: nobody holds Lease kube-system/gpushare-extender\n"},
+        {LEASE_OF("me", "2023-11-14T22:12:20.500000Z"), SLICE_OF("false"), NULL,
+         "! Service kube-system/gpushare-schd-extender has no ready endpoint: "
+         "kube-scheduler reaches no extender\n"
+         "! no extender leads: Lease kube-system/gpushare-extender was renewed 60 s "
+         "ago\n"},
+        {LEASE_OF("me", "2023-11-14T22:13:19Z"), SLICE_OF("true"),
+         "{\"leader\":true,\"filterIdleMinutes\":10}",
+         "! kube-scheduler has not called filter for 10 minutes: look at its "
+         "configuration and its log\n"},
+        {LEASE_OF("me", "2023-11-14T22:13:19Z"), SLICE_OF("true"),
+         "{\"leader\":false,\"filterIdleMinutes\":10}", ""}};
+    CLUSTER(.nodes = NODE("n1", "15", "1"), .pods = POD_OF("w", "", "2", ""));
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf out = {0};
+        const char *lease = cases[i].lease;
+        struct session_extender e = {.ns = SPAN("kube-system")};
+        json_t *own[] = {lease && *lease ? json_loads(lease, 0, NULL) : NULL,
+                         cases[i].slices ? json_loads(cases[i].slices, 0, NULL) : NULL,
+                         cases[i].view ? json_loads(cases[i].view, 0, NULL) : NULL};
+        e.no_lease = lease && !*lease;
+        e.lease = own[0];
+        e.slices = own[1];
+        e.view = own[2];
+        cluster_state_write_outage(&out, cs, &e, NOW);
+        ck_assert_str_eq(out.n ? out.p : "", cases[i].want);
+        for (size_t k = 0; k < ARRAY_LEN(own); k++)
+            json_decref(own[k]);
+    }
+    /* Nobody waits for kube-scheduler. */
+    CLUSTER(.nodes = NODE("n1", "15", "1"));
+    cleanup_buf struct buf out = {0};
+    json_t *idle = json_loads(cases[5].view, 0, NULL);
+    struct session_extender e = {.view = idle};
+    cluster_state_write_outage(&out, cs, &e, NOW);
+    ck_assert_uint_eq(out.n, 0);
+    json_decref(idle);
+}
+END_TEST
+
+UNIT_MAIN("check", an_extender_that_is_missing_is_named,
+          nodes_that_have_other_cards_than_they_name,
           a_consistent_cluster_has_no_differences, each_difference_has_one_line,
           allocations_that_differ_from_promises, annotations_that_differ_from_requests,
           comparison_with_the_extender)

@@ -40,7 +40,7 @@ START_TEST(it_shows_the_api_servers_objects)
     ck_assert_str_eq(lib_str(lib_parse(text, strlen(text)), "nodes.0.name"), "n1");
     const char *mib = inspect(0, ARGV("--memory-unit=MiB"));
     ck_assert_contains(mib, "PROMISED/TOTAL(MiB)");
-    ck_assert_contains(mib, "2/15360");
+    ck_assert_contains(mib, "2048/15360");
     ck_assert_contains(inspect(0, ARGV("usage")), "n1    0    default    a    2 ");
 }
 
@@ -75,6 +75,13 @@ START_TEST(it_explains_pods)
     sim_add_pod(&sim, "w", 8);
     const char *pending = inspect(0, ARGV("explain", "pod", "default/w"));
     ck_assert_contains(pending, "lacks 5 GiB; promised: default/a 12 GiB");
+    /* The cause of all pending pods comes first. */
+    static const char none[] =
+        "! no extender leads: nobody holds Lease kube-system/gpushare-extender\n";
+    ck_assert_msg(strncmp(pending, none, strlen(none)) == 0, "%s", pending);
+    const char *check = inspect(2, ARGV("--check"));
+    ck_assert_msg(strncmp(check, none, strlen(none)) == 0, "%s", check);
+    ck_assert_contains(check, "1 difference; ");
     ck_assert_contains(inspect(0, ARGV("explain", "pod", "a", "-n", "default")),
                        "pod default/a is bound to node n1");
     ck_assert_contains(inspect(1, ARGV("explain", "pod/x/y")), "pod x/y not found");
@@ -96,7 +103,7 @@ START_TEST(check_compares_with_the_extender)
     const char *good = inspect(0, ARGV("--check", url));
     ck_assert_str_eq(good, "no differences; compared with the extender\n");
     ck_assert_contains(inspect(2, ARGV("--check", url, "--memory-unit=512MiB")),
-                       "node n1: GPU");
+                       "has a promise in units of 1024 MiB");
     /* Without --extender, nobody but the API server's objects is asked. */
     const char *alone = inspect(0, ARGV("--check"));
     ck_assert_str_eq(alone,
