@@ -375,7 +375,7 @@ static bool is_overcommitted(const struct ledger_node *node, const struct card *
 {
     struct card sum = {.total_mib = card->total_mib};
     if (card->promised_mib <= card->total_mib && card->compute_promised <= REQUEST_CORE &&
-        !card->whole)
+        !(card->whole && card->pods > 1))
         return false;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         int64_t mib = pod->n_shares || pod->running ? ledger_pod_mib(pod, card) : -1;
