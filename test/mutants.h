@@ -57,6 +57,8 @@
       "Cards are reserved for the asked member of a gang alone.") \
     X(gang_keeps_a_part, \
       "A gang that is rejected keeps the reservations of its other members.") \
+    X(gang_member_unreserved, \
+      "filter gives a member of a gang a node although its process may not reserve any more.") \
     X(gang_of_old_members, \
       "A member that has a reservation needs no new judgment of its gang.") \
     X(gang_reservation_leaks, \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "domain/gang.h"
 #include "domain/keys.h"
 #include "domain/ledger.h"
@@ -312,7 +313,8 @@ static unsigned choose_best(struct verb_call *call, const struct filter_mode *mo
 {
     struct verbs *v = call->verbs;
     const struct verb_args *args = &call->work->args;
-    bool reserve = mode->reserve == FILTER_RESERVE_POD;
+    bool reserve = mode->reserve == FILTER_RESERVE_POD, reserved = false;
+    enum core_reserve_outcome outcome = CORE_RESERVE_NO_NODE;
     struct span names[OFFERED];
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         unsigned status = judge(call, mode, r);
@@ -327,15 +329,17 @@ static unsigned choose_best(struct verb_call *call, const struct filter_mode *mo
         wanted.nodes = names;
         wanted.n = *n;
         size_t at = 0;
-        enum core_reserve_outcome outcome =
-            core_driver_reserve(v->config.driver, &wanted, &at);
-        if (at < *n)
+        outcome = core_driver_reserve(v->config.driver, &wanted, &at);
+        reserved = at < *n;
+        if (reserved)
             best[0] = best[at];
-        if (at < *n || outcome == CORE_RESERVE_NOT_NOW || outcome == CORE_RESERVE_FULL)
+        if (reserved || outcome == CORE_RESERVE_NOT_NOW || outcome == CORE_RESERVE_FULL)
             break; /* else another pod was faster; at last without a reservation */
     }
     if (!*n && reserve)
         end_reservation(v, args);
+    else if (reserve && !reserved && !r->has_promise)
+        counters_unreserved(v->config.counters, outcome);
     *n = *n < mode->most ? *n : mode->most;
     return 200;
 }
@@ -382,6 +386,8 @@ static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode
     enum core_reserve_outcome outcome =
         r->has_promise ? CORE_RESERVE_PROMISED
                        : core_driver_reserve(call->verbs->config.driver, &wanted, &first);
+    if (MUTANT(gang_member_unreserved) && outcome == CORE_RESERVE_NOT_NOW)
+        outcome = CORE_RESERVE_DONE, first = 0;
     if (outcome == CORE_RESERVE_NOT_NOW)
         return fail_gang(call, &mode->gang, no_leader);
     if (outcome == CORE_RESERVE_FULL)
@@ -619,7 +625,7 @@ static unsigned filter_mode_of(struct verb_call *call, struct filter_mode *mode,
         mode->find_victims = false;
     } else if (args->pod.prefers) {
         mode->answer = FILTER_ALL;
-    } else if (local && is_reservable(args)) {
+    } else if (is_reservable(args)) { /* the core says whether it may */
         mode->reserve = FILTER_RESERVE_POD;
     }
     return 0;

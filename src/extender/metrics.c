@@ -9,7 +9,7 @@
 
 /* -- the counters -- */
 
-enum { STATUSES = 5, CODES = ERR_INTERNAL + 1, FORWARDED = CODES, BINDS };
+enum { STATUSES = 5, UNRESERVED = 3, CODES = ERR_INTERNAL + 1, FORWARDED = CODES, BINDS };
 
 typedef _Atomic uint64_t tally;
 
@@ -18,6 +18,7 @@ struct counters {
     tally statuses[COUNTERS_VERBS][STATUSES];
     tally rejected[REASON_CLASSES];
     tally filters[2]; /* without and with a node that fits */
+    tally unreserved[UNRESERVED];
     tally binds[BINDS];
     tally calls[COUNTERS_API_CALLS][CODES];
 };
@@ -63,6 +64,15 @@ void counters_filter(struct counters *c, const uint32_t rejected[REASON_CLASSES]
     add(&c->filters[fits], 1);
 }
 
+void counters_unreserved(struct counters *c, enum core_reserve_outcome why)
+{
+    if (c)
+        add(&c->unreserved[why == CORE_RESERVE_NOT_NOW ? 0
+                           : why == CORE_RESERVE_FULL  ? 1
+                                                       : 2],
+            1);
+}
+
 void counters_bind(struct counters *c, enum err_code code)
 {
     if (c)
@@ -105,6 +115,12 @@ static const char *fits_name(int i)
     return i ? "true" : "false";
 }
 
+static const char *unreserved_name(int i)
+{
+    static const char *const names[UNRESERVED] = {"no-leader", "full", "taken"};
+    return names[i];
+}
+
 static const char *result_name(int i)
 {
     return i == ERR_NONE    ? "ok"
@@ -139,6 +155,10 @@ static const struct family {
      NULL, false},
     {"gpushare_filter_results_total", "Calls of filter, by whether any node fits.",
      offsetof(struct counters, filters), 1, 2, "fits", NULL, fits_name, NULL, false},
+    {"gpushare_filter_unreserved_total",
+     "Calls of filter that named a node without reserving its cards, by reason.",
+     offsetof(struct counters, unreserved), 1, UNRESERVED, "reason", NULL,
+     unreserved_name, NULL, false},
     {"gpushare_binds_total", "Binds, by result.", offsetof(struct counters, binds), 1,
      BINDS, "result", NULL, result_name, NULL, false},
     {"gpushare_api_requests_total", "Requests to the API server, by result.",

@@ -53,6 +53,9 @@ void counters_verb(struct counters *c, enum counters_verb verb, unsigned status,
 /* A filter rejected that many nodes for each reason; `fits`: some node fits. */
 void counters_filter(struct counters *c, const uint32_t rejected[REASON_CLASSES],
                      bool fits);
+/* A filter named a node for a single pod, but its cards could not be reserved: this is not
+ * the leader, too many are reserved, or others were faster each time. */
+void counters_unreserved(struct counters *c, enum core_reserve_outcome why);
 /* A bind ended in this process; ERR_NONE: bound. */
 void counters_bind(struct counters *c, enum err_code code);
 /* A bind succeeded at the leader, to which it was forwarded. */

@@ -155,6 +155,16 @@ static void reserved_for(const char *uid, char node[8], int64_t *until_ms)
     core_driver_read_end(rig.driver);
 }
 
+/* So many filters were answered without a reservation for this reason. */
+static void ck_unreserved(const char *reason, int n)
+{
+    cleanup_buf struct buf out = {0};
+    cleanup_free char *sample =
+        xasprintf("\ngpushare_filter_unreserved_total{reason=\"%s\"} %d\n", reason, n);
+    counters_write(counters, &out);
+    ck_assert_ptr_nonnull(strstr(out.p, sample));
+}
+
 /* -- gangs -- */
 
 START_TEST(a_gang_is_answered_together)
@@ -212,6 +222,7 @@ START_TEST(without_a_leader_a_gang_gets_an_error)
         json_decref(reply);
     }
     ck_assert_uint_eq(answered(rig_pod("x", 10850)), 1);
+    ck_unreserved("no-leader", 1);
     end();
 }
 END_TEST

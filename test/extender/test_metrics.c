@@ -39,6 +39,9 @@ static void count(void)
     counters_filter(counters, refused, true);
     counters_filter(counters, refused, false);
     counters_filter(counters, refused, false);
+    counters_unreserved(counters, CORE_RESERVE_FULL);
+    counters_unreserved(counters, CORE_RESERVE_NO_NODE);
+    counters_unreserved(counters, CORE_RESERVE_NO_NODE);
     counters_bind(counters, ERR_NONE);
     counters_bind(counters, ERR_CONFLICT);
     counters_bind_forwarded(counters);

@@ -44,7 +44,8 @@ void replica_free(struct replica *r)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++)
         line_close(&r->lines[kind]);
-    core_free(r->core);
+    if (!filter_keeps(r->world, r->core))
+        core_free(r->core);
     r->core = NULL;
     evictions_forget(r);
     free(r->reserved);

@@ -13,10 +13,7 @@
  * one replica, chooses a node, and calls bind of a replica. After an error it retries
  * later. Sometimes it restarts and calls bind a second time.
  *
- * In worlds where filter decides, as in extender/filter.c, the replica that kube-scheduler
- * calls forwards the call to the leader that it knows. There, the nodes are judged, and cards
- * are reserved on one of them. The answer may get lost, and a replica without a leader
- * answers by itself.
+ * In worlds where filter decides, it is extender/filter.c (filter.c).
  *
  * Gangs: a model of kube-scheduler's Permit plugins, and the checks of gangs. The gang of a
  * pod is the part of its name before the dot, so the checks do not depend on the code that
@@ -109,7 +106,8 @@ bool scheduler_idle(const struct world *w)
 void scheduler_reply(struct world *w, const struct core_output *o)
 {
     if (o->type == CORE_RESERVED) {
-        w->reserved_node = oracle_index(o->node);
+        free(w->reserved);
+        w->reserved = core_output_dup(o);
         return;
     }
     trace(w, "scheduler: answer of %llu: %s %s", (unsigned long long)o->token,
@@ -130,8 +128,7 @@ struct bind_letter {
     int64_t until_ms;
 };
 
-/* The number of the replica with that address. */
-static int replica_at(struct span address)
+int replica_at(struct span address)
 {
     return address.n > 1 ? address.p[1] - '0' : REPLICAS;
 }
@@ -391,68 +388,6 @@ static size_t judge(const struct replica *r, const struct pod *pod,
     return n;
 }
 
-/* The leader, as the replica sees it, if it can be reached; else the replica itself. */
-static struct replica *leader_of(struct world *w, struct replica *asked)
-{
-    struct bind_route way =
-        core_bind_route(asked->core, replica_time(w, asked), false, NULL);
-    int to = way.route == BIND_ROUTE_FORWARD ? replica_at(way.address) : REPLICAS;
-    if (to >= w->n_replicas || w->apart_until[asked->id][to] > w->now_ms ||
-        !replica_up(w, &w->replicas[to]))
-        return asked;
-    return &w->replicas[to];
-}
-
-/* A filter that decides. Returns the node; -1: none. Reserves where that is possible. */
-static int decide(struct world *w, struct replica *asked, const struct pod *pod,
-                  struct request *request)
-{
-    struct replica *r = leader_of(w, asked);
-    int nodes[NODES];
-    struct span names[NODES];
-    struct gang gang;
-    if (core_ready(r->core, replica_time(w, r), NULL))
-        return -1;
-    size_t n = judge(r, pod, request, nodes), all = n;
-    for (size_t i = 0; i < n; i++) { /* in random order: scores are not modeled */
-        size_t other = rng_below(&w->rng, i + 1);
-        int node = nodes[i];
-        nodes[i] = nodes[other];
-        nodes[other] = node;
-    }
-    cleanup_free char *name = xmemdup0(pod->meta.name.p, pod->meta.name.n);
-    bool in_gang = !request_fits_anywhere(request) && gang_of(pod, &gang) &&
-                   gangs_has(name); /* filter has read the PodGroup */
-    /* Other members of the gang may fit where it does not. */
-    for (int i = 0; in_gang && i < NODES; i++) {
-        size_t k = 0;
-        while (k < n && nodes[k] != i)
-            k++;
-        if (k == n)
-            nodes[all++] = i;
-    }
-    for (size_t i = 0; i < all; i++)
-        names[i] = span_of(node_names[nodes[i]]);
-    if (request->kind == REQUEST_NONE || (!all && !chance(w, 100)))
-        return -1;
-    int first = all ? nodes[0] : -1;
-    if ((!in_gang && request->kind != REQUEST_MEMORY && request->kind != REQUEST_CARDS) ||
-        !replica_leads(w, r))
-        return first;
-    replica_input(w, r,
-                  &(struct core_input){.type = CORE_RESERVE,
-                                       .ns = pod->meta.ns,
-                                       .name = pod->meta.name,
-                                       .uid = pod->meta.uid,
-                                       .request = request,
-                                       .priority = pod->priority,
-                                       .gang = in_gang ? &gang : NULL,
-                                       .nodes = names,
-                                       .n_nodes = all});
-    bool lost = r != asked && chance(w, w->weather.lose_reply);
-    return lost ? first : w->reserved_node; /* lost: the replica answers by itself */
-}
-
 /* -- scheduling cycles -- */
 
 static void try_pod(struct world *w, const struct oracle_pod *p)
@@ -467,8 +402,8 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
     int nodes[NODES];
     size_t n = 0;
     const struct ask *ask = ask_of(w, p->uid);
-    if (!replica_up(w, r) || (ask && (w->now_ms < ask->from_ms || !chance(w, 30))) ||
-        waits(w, p->uid))
+    if (w->filter || !replica_up(w, r) ||
+        (ask && (w->now_ms < ask->from_ms || !chance(w, 30))) || waits(w, p->uid))
         return;
     struct api_request req = {
         .method = "GET", .path = path, .query = "", .body = {"", 0}};
@@ -479,15 +414,23 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
     struct request_rules rules = ledger_rules(ledger_settings(core_ledger(r->core)));
     if (request_of(&pod, &rules, &a, &request, NULL))
         request.kind = REQUEST_NONE;
-    if (found && w->decides) {
-        nodes[0] = decide(w, r, &pod, &request);
+    if (found && w->decides && request.kind != REQUEST_NONE) {
+        cleanup_free char *uid = xstrdup(p->uid);
+        nodes[0] =
+            filter_call(w, r, uid, buf_span(&reply.body),
+                        request.kind == REQUEST_MEMORY || request.kind == REQUEST_CARDS);
         n = nodes[0] >= 0;
+        p = oracle_find(w, uid);
+        if (!p || !oracle_pending(p))
+            n = found = false;
     } else if (found && request.kind != REQUEST_NONE &&
                core_ready(r->core, replica_time(w, r), NULL) == 0) {
         n = judge(r, &pod, &request, nodes);
     }
-    w->stats.joined += scheduler_binds(w, p->uid);
-    if (n && gangs_has(p->name)) {
+    w->stats.joined += p && scheduler_binds(w, p->uid);
+    if (!p) {
+        /* deleted while filter waited */
+    } else if (n && gangs_has(p->name)) {
         permit_add(w, p, nodes[0]);
     } else if (n) {
         bind(w, p, nodes[any(w, n)]);
@@ -506,6 +449,10 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
 static void cycle(struct world *w, void *arg)
 {
     (void)arg;
+    if (w->filter) {
+        at(w, w->now_ms + 100, cycle, NULL, NULL);
+        return;
+    }
     if (w->quiet) { /* no pod may be skipped by chance */
         for (struct oracle_pod *p = w->pods, *next; p; p = next) {
             next = p->next;

@@ -50,7 +50,8 @@ typedef void (*event_fn)(struct world *w, void *arg);
 #define STATS(X)                                                                         \
     X(pods)                                                                              \
     X(deleted)                                                                           \
-    X(binds) X(joined) X(bound) X(applied) X(lost) X(refused) X(duplicates) X(crashes)   \
+    X(binds)                                                                             \
+    X(joined) X(bound) X(applied) X(lost) X(refused) X(duplicates) X(crashes)            \
         X(restarts) X(pauses) X(takeovers) X(relists) X(compactions) X(wakeups)          \
             X(quiets) X(freezes) X(clocks_set) X(foreign) X(forwarded) X(misdirected)    \
                 X(cut_off) X(edits)     /* of users */                                   \
@@ -66,7 +67,8 @@ typedef void (*event_fn)(struct world *w, void *arg);
         X(yielded)                                                                       \
             X(expired) /* ... ended by a higher priority, and by their time limit */     \
         X(gangs) X(gangs_bound) /* created; all members waited at Permit */              \
-        X(gangs_reserved) X(gangs_rejected)
+        X(gangs_reserved) X(gangs_rejected) X(gang_waits) /* for a PodGroup */           \
+        X(unreserved) /* single pods that filter gave a node without a reservation */
 
 struct stats {
 #define STAT(name) uint64_t name;
@@ -205,7 +207,7 @@ bool replica_leads(const struct world *w, const struct replica *r);
 /* -- the world (world.c) -- */
 
 struct world {
-    uint64_t seed;
+    uint64_t seed, last_step;
     struct rng rng, plain_rng;
     int64_t now_ms; /* monotonic; wall time is base + now */
     uint64_t steps, seq;
@@ -224,9 +226,11 @@ struct world {
 
     struct ask *asks; /* of kube-scheduler, without an answer */
     uint64_t last_token;
-    int64_t last_news_ms;   /* of the last bind or attempt */
-    struct waiting *permit; /* members of gangs that wait */
-    int reserved_node;      /* the last answer to CORE_RESERVE; -1: none */
+    int64_t last_news_ms;         /* of the last bind or attempt */
+    struct waiting *permit;       /* members of gangs that wait */
+    struct core_output *reserved; /* the last answer to CORE_RESERVE, until it is taken */
+    enum core_reserve_outcome reserve; /* ... and its outcome */
+    struct core_driver *filter;        /* the innermost call of filter; NULL: none */
     int64_t apart_until[REPLICAS][REPLICAS]; /* no forwarding between the two */
 
     int64_t silent_until[NODES]; /* no podList from its scv-agent */
@@ -262,6 +266,8 @@ bool chance(struct world *w, int per_mille); /* false at rest */
 int any(struct world *w, uint64_t n);        /* of 0 .. n-1 */
 #define ONE_OF(w, array) ((array)[any((w), ARRAY_LEN(array))])
 int64_t between(struct world *w, int64_t lo, int64_t hi); /* inclusive */
+/* Executes the events until that time. False: the run is over. */
+bool world_run(struct world *w, int64_t until_ms);
 /* Calls fn(w, arg) at that time; fn takes arg. At the end of the run: drop(arg). */
 void at(struct world *w, int64_t when_ms, event_fn fn, void *arg, void (*drop)(void *));
 void trace(struct world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -302,6 +308,18 @@ void gangs_check(struct world *w, const struct replica *r, const struct core_inp
                  const struct core_output *o);
 /* At rest: may the pod be pending although it fits, because of another member? */
 bool gangs_may_wait(const struct world *w, const struct oracle_pod *p);
+
+/* The number of the replica with that address; REPLICAS: none. */
+int replica_at(struct span address);
+
+/* -- filter.c: the verb, for worlds where filter decides -- */
+
+/* Calls filter of the replica. Returns the node; -1: none. Time may pass. `reservable`: the
+ * pod requests memory or cards of ours. */
+int filter_call(struct world *w, struct replica *asked, const char *uid, struct span pod,
+                bool reservable);
+/* Is the core that of a running call? The call then frees it. */
+bool filter_keeps(const struct world *w, const struct core *core);
 
 /* -- users.c: users, scv-agents and failures -- */
 

@@ -242,11 +242,25 @@ static void start_chaos(struct world *w, void *arg)
     at(w, w->now_ms + between(w, 3000, 40000), start_quiet, NULL, NULL);
 }
 
+bool world_run(struct world *w, int64_t until_ms)
+{
+    while (w->steps < w->last_step && !w->failed && w->heap[0].at <= until_ms) {
+        struct event e = take(w);
+        w->now_ms = e.at;
+        w->steps++;
+        e.fn(w, e.arg);
+    }
+    if (w->now_ms < until_ms && until_ms < INT64_MAX)
+        w->now_ms = until_ms;
+    return w->steps < w->last_step && !w->failed;
+}
+
 /* Runs one seed. True: no invariant was violated. */
 static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
 {
     struct world *w = xcalloc(1, sizeof *w);
     *w = (struct world){.seed = seed,
+                        .last_step = steps,
                         .now_ms = 1000000,
                         .n_replicas = (int)(seed % REPLICAS) + 1,
                         .outsiders = seed % 4 >= 2,
@@ -272,12 +286,7 @@ static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
     agents_start(w);
     scheduler_start(w);
     start_chaos(w, NULL);
-    while (w->steps < steps && !w->failed) {
-        struct event e = take(w);
-        w->now_ms = e.at;
-        w->steps++;
-        e.fn(w, e.arg);
-    }
+    world_run(w, INT64_MAX);
 #define STAT(name) sum->name += w->stats.name;
     STATS(STAT)
 #undef STAT
@@ -290,6 +299,7 @@ static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
     scheduler_free(w);
     kubelet_free(w);
     free(w->kept);
+    free(w->reserved);
     oracle_free(w);
     api_on_change(w->api, NULL, NULL);
     api_free(w->api);

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/sim.h"
+
+#include <string.h>
+
+#include "extender/gang_minimum.h"
+#include "extender/verb.h"
+
+/*
+ * filter of a replica: extender/filter.c itself, from the bytes of the call to those of the
+ * reply. What it asks of its process is answered here, in the place of core_driver.c,
+ * forward.c and gang_minimum.c: the linker takes these definitions before the archive's.
+ *
+ * While filter waits for a PodGroup the world goes on: leases lapse, pods change, and the
+ * replica may freeze or crash. kube-scheduler waits, too.
+ */
+
+/* A call of filter at a replica. */
+struct core_driver {
+    struct world *w;
+    struct replica *r;
+    struct core *core; /* kept after a crash, until the call ends */
+    struct core_driver *outer;
+};
+
+/* Of the last core_driver_read: core_driver_now has no argument. */
+static struct step_time read_at;
+
+static bool has_crashed(const struct core_driver *d)
+{
+    return d->r->core != d->core;
+}
+
+bool filter_keeps(const struct world *w, const struct core *core)
+{
+    const struct core_driver *d = w->filter;
+    while (d && d->core != core)
+        d = d->outer;
+    return d;
+}
+
+static void wait_until_up(const struct core_driver *d)
+{
+    while (!has_crashed(d) && !replica_up(d->w, d->r) &&
+           world_run(d->w, d->r->paused_until))
+        ;
+}
+
+const struct core *core_driver_read(struct core_driver *d)
+{
+    read_at = replica_time(d->w, d->r);
+    return d->core;
+}
+
+void core_driver_read_end(struct core_driver *d)
+{
+    (void)d;
+}
+
+struct step_time core_driver_now(void)
+{
+    return read_at;
+}
+
+const struct view_source *core_driver_source(const struct core_driver *d)
+{
+    (void)d;
+    return NULL; /* for Events, which are off */
+}
+
+void core_driver_input(struct core_driver *d, const struct core_input *in)
+{
+    if (!has_crashed(d))
+        replica_input(d->w, d->r, in);
+}
+
+void core_driver_refresh_lease(struct core_driver *d)
+{
+    core_driver_input(d, &(struct core_input){.type = CORE_REFRESH_LEASE});
+}
+
+struct core_driver_route core_driver_route(struct core_driver *d, bool forwarded,
+                                           bool *ready, struct err *err)
+{
+    struct bind_route way =
+        core_bind_route(d->core, replica_time(d->w, d->r), forwarded, err);
+    struct core_driver_route out = {.route = way.route};
+    *ready = true;
+    memcpy(out.address, way.address.p ? way.address.p : "", way.address.n);
+    return out;
+}
+
+enum core_reserve_outcome core_driver_reserve(struct core_driver *d,
+                                              const struct core_driver_reserve *wanted,
+                                              size_t *at)
+{
+    struct world *w = d->w;
+    *at = wanted->n;
+    if (has_crashed(d))
+        return CORE_RESERVE_NOT_NOW;
+    replica_input(w, d->r,
+                  &(struct core_input){.type = CORE_RESERVE,
+                                       .ns = wanted->ns,
+                                       .name = wanted->name,
+                                       .uid = wanted->uid,
+                                       .request = wanted->request,
+                                       .priority = wanted->priority,
+                                       .requests = wanted->requests,
+                                       .gang = wanted->gang,
+                                       .nodes = wanted->nodes,
+                                       .n_nodes = wanted->n});
+    cleanup_free struct core_output *o = steal(&w->reserved);
+    w->reserve = o->reserve;
+    if (wanted->why && o->text)
+        buf_adds(wanted->why, o->text);
+    for (size_t i = wanted->n; o->node && i-- > 0;)
+        if (span_eq(wanted->nodes[i], span_of(o->node)))
+            *at = i;
+    return o->reserve;
+}
+
+/* Gangs whose name begins with b have the policy basic. */
+uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct gang *gang)
+{
+    const struct core_driver *d = (const struct core_driver *)g;
+    (void)ns;
+    if (chance(d->w, 100)) {
+        d->w->stats.gang_waits++;
+        if (chance(d->w, 100)) /* the lease may lapse meanwhile */
+            replica_pause(d->w, d->r, between(d->w, 500, 12000));
+        world_run(d->w, d->w->now_ms + between(d->w, 0, GANG_MINIMUM_CALL_MS));
+    }
+    wait_until_up(d);
+    return gang->name.n && gang->name.p[0] == 'b';
+}
+
+/* The status; 0: the replica has crashed. */
+static unsigned answer(struct world *w, struct replica *r, struct span body,
+                       enum verb_source source, struct buf *reply)
+{
+    struct core_driver d = {w, r, r->core, w->filter};
+    const struct verbs_config config = {.driver = &d,
+                                        .policy =
+                                            (enum score_policy)any(w, SCORE_POLICIES),
+                                        .answer = 1,
+                                        .forward = (struct forward *)&d,
+                                        .gangs = (struct gang_minimum *)&d};
+    w->filter = &d;
+    struct verbs *verbs = verbs_new(&config);
+    unsigned status = filter_answer(&(struct verb_call){
+        .verbs = verbs, .body = body, .source = source, .reply = reply});
+    verbs_free(verbs);
+    w->filter = d.outer;
+    if (!has_crashed(&d))
+        return status;
+    core_free(d.core);
+    return 0;
+}
+
+/* The network between the replicas may lose the answer. */
+unsigned forward_verb(struct forward *f, const char *verb, const char *header,
+                      const char *address, struct span body, int64_t timeout_ms,
+                      struct buf *reply, bool *sent, struct err *err)
+{
+    const struct core_driver *d = (const struct core_driver *)f;
+    struct world *w = d->w;
+    int to = replica_at(span_of(address));
+    (void)verb, (void)header, (void)timeout_ms;
+    *sent = to < w->n_replicas && to != d->r->id &&
+            w->apart_until[d->r->id][to] <= w->now_ms && replica_up(w, &w->replicas[to]);
+    err_set(err, ERR_UNAVAILABLE, "no answer");
+    unsigned status = *sent ? answer(w, &w->replicas[to], body, VERB_REPLICA, reply) : 0;
+    wait_until_up(d);
+    return chance(w, w->weather.lose_reply) ? 0 : status;
+}
+
+/* Reports are made by evictions.c. */
+struct forward_reports *forward_reports_start(struct forward *f, struct budget *budget,
+                                              int64_t timeout_ms)
+{
+    (void)f, (void)budget, (void)timeout_ms;
+    return NULL;
+}
+
+bool forward_reports_add(struct forward_reports *r, const char *address, struct span body)
+{
+    (void)r, (void)address, (void)body;
+    return false;
+}
+
+void forward_reports_free(struct forward_reports *r)
+{
+    (void)r;
+}
+
+/* Does a replica reserve cards for the pod, or promise them? */
+static bool has_cards(const struct world *w, const char *uid)
+{
+    for (int i = 0; i < w->n_replicas; i++) {
+        const struct core *core = w->replicas[i].core;
+        const struct ledger_pod *pod = core ? replica_pod(&w->replicas[i], uid) : NULL;
+        if ((pod && pod->node) ||
+            (core && ledger_reservation_find(core_ledger(core), span_of(uid))))
+            return true;
+    }
+    return false;
+}
+
+int filter_call(struct world *w, struct replica *asked, const char *uid, struct span pod,
+                bool reservable)
+{
+    cleanup_buf struct buf body = {0}, reply = {0};
+    buf_printf(&body, "{\"Pod\":%.*s,\"NodeNames\":[\"n0\",\"n1\",\"n2\",\"n3\"]}",
+               SPAN_ARG(pod));
+    w->reserve = CORE_RESERVE_NOT_NOW;
+    if (answer(w, asked, buf_span(&body), VERB_SCHEDULER, &reply) != 200)
+        return -1;
+    json_t *root = json_loadb(reply.p, reply.n, 0, NULL);
+    json_t *first = json_array_get(json_object_get(root, "NodeNames"), 0);
+    int node = oracle_index(json_string_value(first));
+    json_decref(root);
+    bool in_gang = strstr(body.p, "pod-group\":\"g");
+    bool bare = node >= 0 && reservable && w->reserve != CORE_RESERVE_PROMISED &&
+                !has_cards(w, uid);
+    w->stats.unreserved += bare && !in_gang;
+    if (bare && in_gang)
+        violated(w, "%s, a member of a gang, gets a node and no reservation", uid);
+    return node;
+}
