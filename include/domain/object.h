@@ -27,6 +27,10 @@ struct object_field {
     struct span *out;
 };
 
+/* With etcd, resource versions are increasing integers (guaranteed since Kubernetes 1.35).
+ * Otherwise no version is older. */
+bool object_version_is_older(struct span version, struct span than);
+
 /* Reads the value of "metadata". */
 void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta,
                       const struct object_field *fields, size_t n);

@@ -419,14 +419,6 @@ static uint64_t hash_of(const struct api_object *o)
     return hash_bytes(h, o->message.p, o->message.n);
 }
 
-/* With etcd, resource versions are increasing integers (guaranteed since Kubernetes
- * 1.35). Otherwise no version is older: that costs one conflict and one list at most. */
-static bool is_older(struct span a, const struct buf *b)
-{
-    int64_t va, vb;
-    return span_i64(a, &va) && span_i64(buf_span(b), &vb) && va < vb;
-}
-
 static void observe_scv(struct step *s, const struct api_object *o)
 {
     struct publisher *p = s->p;
@@ -512,7 +504,7 @@ static void observe_watch(struct step *s)
     }
     p->watch_failures = 0; /* an event proves that the watch works */
     buf_set(&p->watch_version, o->meta.version);
-    if (is_older(o->meta.version, &p->observed.version))
+    if (object_version_is_older(o->meta.version, buf_span(&p->observed.version)))
         return; /* an answer was newer */
     if (!s->in->gone) {
         observe_scv(s, o);
@@ -596,7 +588,8 @@ static void observe_list(struct step *s)
     struct publisher *p = s->p;
     const struct api_object *o = s->in->object;
     struct span version = o ? o->meta.version : s->in->version;
-    bool again = !p->watching || is_older(version, &p->observed.version);
+    bool again =
+        !p->watching || object_version_is_older(version, buf_span(&p->observed.version));
     if (error_code(s->in) != ERR_NONE) {
         call_failed(s, PUBLISHER_LANE_SCV);
         return;
@@ -635,7 +628,8 @@ static void observe_write(struct step *s)
         if (created)
             log_line(s, "scv", ERR_NONE, "created Scv %s", p->settings.node);
         p->written.hash = o ? hash_of(o) : 0;
-        if (o && !is_older(o->meta.version, &p->observed.version))
+        if (o &&
+            !object_version_is_older(o->meta.version, buf_span(&p->observed.version)))
             observe_scv(s, o);
         return;
     }

@@ -86,6 +86,20 @@ static char *name_copy(const char *name)
     return xstrdup(name ? name : "");
 }
 
+static void init(struct core *core, uint64_t ledger_seed)
+{
+    uint64_t seed = core->settings.seed;
+    core->ledger = ledger_new(&core->settings.ledger, ledger_seed);
+    list_init(&core->heartbeats.fresh);
+    list_init(&core->heartbeats.stale);
+    list_init(&core->wakeups);
+    list_init(&core->preempt.pods);
+    list_init(&core->bind_ops);
+    map_init(&core->heartbeats.by_node, seed, offsetof(struct heartbeat, node));
+    map_init(&core->wakeups_by_node, seed, offsetof(struct wakeup, node));
+    map_init(&core->bind_ops_by_uid, seed, offsetof(struct bind_op, uid));
+}
+
 struct core *core_new(const struct core_settings *settings)
 {
     struct core *core = xcalloc(1, sizeof *core);
@@ -93,23 +107,14 @@ struct core *core_new(const struct core_settings *settings)
     core->identity = name_copy(settings->identity);
     core->lease_namespace = name_copy(settings->lease_namespace);
     core->lease_name = name_copy(settings->lease_name);
-    core->ledger = ledger_new(&settings->ledger, settings->seed);
     rng_init(&core->rng, settings->seed);
-    list_init(&core->heartbeats.fresh);
-    list_init(&core->heartbeats.stale);
-    list_init(&core->wakeups);
-    list_init(&core->preempt.pods);
-    list_init(&core->bind_ops);
-    map_init(&core->heartbeats.by_node, settings->seed, offsetof(struct heartbeat, node));
-    map_init(&core->wakeups_by_node, settings->seed, offsetof(struct wakeup, node));
-    map_init(&core->bind_ops_by_uid, settings->seed, offsetof(struct bind_op, uid));
+    init(core, settings->seed);
     return core;
 }
 
-void core_free(struct core *core)
+/* Frees what the core knows of the cluster. */
+static void fini(struct core *core)
 {
-    if (!core)
-        return;
     struct leader *leader = &core->leader;
     buf_fini(&leader->uid);
     buf_fini(&leader->version);
@@ -121,11 +126,52 @@ void core_free(struct core *core)
     core_preempt_fini(core);
     core_wakeup_fini(core);
     ledger_free(core->ledger);
+}
+
+void core_free(struct core *core)
+{
+    if (!core)
+        return;
+    fini(core);
     arena_fini(&core->scratch);
     free(core->identity);
     free(core->lease_namespace);
     free(core->lease_name);
     free(core);
+}
+
+void core_restored(struct step *s, const char *shows)
+{
+    if (!s->core->restored)
+        core_log(s, ERR_CONFLICT,
+                 "the API server has an older state than before, as after a restore from "
+                 "a backup: %s; listing everything again",
+                 shows);
+    s->core->restored = true;
+}
+
+/* Back to the state of a new core. Calls in flight are nobody's any more, and Bindings that
+ * this process or the previous leader has sent end before this process leads again. */
+static void forget(struct step *s)
+{
+    struct core *core = s->core;
+    core->leader.leading = false;
+    core_bind_fail_all(s);
+    fini(core);
+    const struct core old = *core;
+    *core = (struct core){.settings = old.settings,
+                          .identity = old.identity,
+                          .lease_namespace = old.lease_namespace,
+                          .lease_name = old.lease_name,
+                          .rng = old.rng,
+                          .stopping = old.stopping,
+                          .last_id = old.last_id,
+                          .last_assume_ns = old.last_assume_ns,
+                          .overcommits = old.overcommits,
+                          .preempt = {.counts = old.preempt.counts},
+                          .leader = {.lead_from_ms = s->now.mono_ms + CORE_LEASE_MS},
+                          .scratch = old.scratch};
+    init(core, rng_next(&core->rng));
 }
 
 /* In the order of a tick: reservations end before the wakeups that this causes. */
@@ -250,6 +296,8 @@ void core_step(struct core *core, struct step_time now, const struct core_input 
     dispatch(&s);
     log_overcommits(&s);
     log_units(&s);
+    if (core->restored)
+        forget(&s);
 }
 
 int64_t core_due(const struct core *core)

@@ -109,6 +109,13 @@ static void fail(struct step *s, struct bind_op *op, const struct err *err)
     bind_op_end(s->core, op);
 }
 
+void core_bind_fail_all(struct step *s)
+{
+    const struct err err = {ERR_UNAVAILABLE, "the API server was restored from a backup"};
+    LIST_EACH(struct bind_op, op, &s->core->bind_ops, link)
+    fail(s, op, &err);
+}
+
 /* Sends a GET of the pod. */
 static void bind_op_get(struct step *s, struct bind_op *op)
 {
@@ -262,7 +269,8 @@ void core_bind_requested(struct step *s)
     } else if (op) {
         bind_op_join(op, in->token, in->node_name);
     } else if (pod && pod->node) {
-        reply_bound(s, in->token, in->node_name, pod->node->name);
+        core_bind_check(s, pod); /* the API server may have been restored since */
+        bind_op_join(core_bind_find(core, in->uid), in->token, in->node_name);
     } else if (pod) {
         bind_start(s, NULL, pod, false);
     } else if (core_may_bind(core, s->now, &err)) {
@@ -420,8 +428,8 @@ static void checked(struct step *s, struct bind_op *op)
     op = core_bind_find(s->core, uid); /* it may have ended */
     if (!op || bound_now)
         return;
-    if (op->state == BIND_OP_CHECKING) { /* no pod is ever unbound: the answer is old */
-        retry_get(s, op);
+    if (op->state == BIND_OP_CHECKING) { /* no pod is ever unbound */
+        core_restored(s, "a pod that was bound is not");
         return;
     }
     if (late && !op->checked_late) {

@@ -145,6 +145,10 @@ static void write_observed(struct step *s)
 static void observe(struct step *s, const struct lease *lease)
 {
     struct leader *leader = &s->core->leader;
+    if (object_version_is_older(lease->meta.version, buf_span(&leader->version)) ||
+        (span_eq(buf_span(&leader->uid), lease->meta.uid) &&
+         lease->transitions < leader->transitions))
+        core_restored(s, "the Lease of the leader");
     check_uid(s, lease);
     if (!span_eq(buf_span(&leader->version), lease->meta.version))
         write_observed(s);
@@ -355,6 +359,8 @@ int core_may_bind(const struct core *core, struct step_time now, struct err *err
     const struct leader *leader = &core->leader;
     if (core_ready(core, now, err))
         return -1;
+    if (core->restored)
+        return err_set(err, ERR_UNAVAILABLE, "the API server was restored from a backup");
     if (core->settings.observer)
         return err_set(err, ERR_UNAVAILABLE, "observer mode: binding is disabled");
     if (core->stopping)

@@ -157,6 +157,7 @@ struct core {
     struct ledger *ledger;
     struct rng rng;
     bool started, stopping;
+    bool restored; /* core_restored, in this step */
     uint64_t last_id; /* of runs and calls */
     int64_t last_assume_ns;
     struct cursor cursors[CORE_KINDS];
@@ -189,6 +190,9 @@ struct step {
 #define core_log(s, code, ...)                                                           \
     step_log((s)->out, (code) == ERR_NONE ? LOG_INFO : LOG_WARN, "core", (code),         \
              __VA_ARGS__)
+/* The API server's state is older than what it showed before. At the end of the step the core
+ * forgets everything; then it lists everything, and waits for every Lease to expire. */
+void core_restored(struct step *s, const char *shows);
 struct core_output *core_output_add(struct step *s, enum core_output_type type);
 uint64_t core_next_id(struct core *core);
 /* A copy, NUL-terminated; release it with core_disown. */
@@ -229,6 +233,7 @@ void core_sync_pod_deleted(struct step *s, struct span uid);
 struct bind_op *core_bind_find(const struct core *core, struct span uid);
 void core_bind_fini(struct core *core);
 void core_bind_requested(struct step *s);
+void core_bind_fail_all(struct step *s);   /* all callers try again */
 bool core_bind_answered(struct step *s); /* false: not a call of a bind */
 void core_bind_tick(struct step *s);
 int64_t core_bind_due(const struct core *core);

@@ -398,6 +398,12 @@ static void observe_pod(struct step *s, const struct pod *pod, const struct obse
     if (is_promised_otherwise(entry, &o->promise))
         ledger_pod_set_request(l, entry, &o->request, why);
     entry->unconfirmed = false;
+    const struct cursor *c = &s->core->cursors[CORE_PODS];
+    /* A list is consistent, and no pod is ever unbound. */
+    if (from == CORE_POD_FROM_WATCH && c->state == CURSOR_LISTING && entry->node &&
+        !pod->node.n && entry->confirmed_ms < c->requested_ms &&
+        !core_bind_find(s->core, pod->meta.uid))
+        core_restored(s, "the list of pods has one unbound that was bound");
     if (from == CORE_POD_FROM_WATCH)
         entry->seen = s->in->run;
     else
@@ -572,8 +578,10 @@ static struct cursor *current(struct step *s)
     return running && s->in->run == c->run ? c : NULL;
 }
 
-static void see_version(struct cursor *c, struct span version)
+static void see_version(struct step *s, struct cursor *c, struct span version)
 {
+    if (object_version_is_older(version, buf_span(&c->version)))
+        core_restored(s, core_kind_name(s->in->kind));
     if (version.n)
         buf_set(&c->version, version);
 }
@@ -652,7 +660,7 @@ void core_sync_object(struct step *s)
         core_wakeup_after(s, &before);
     }
     if (c->state == CURSOR_WATCHING)
-        see_version(c, in->version);
+        see_version(s, c, in->version);
 }
 
 /* A complete list: `c` is its cursor. */
@@ -680,7 +688,7 @@ void core_sync_watch_progress(struct step *s)
         return;
     c->last_event_ms = s->now.mono_ms;
     step_succeeded(&c->failure);
-    see_version(c, s->in->version);
+    see_version(s, c, s->in->version);
     /* An opened watch has delivered nothing yet; a bookmark has a version. */
     if (s->in->kind == CORE_LEASES && s->in->version.n)
         heartbeat_watch_event(s);
@@ -700,7 +708,7 @@ void core_sync_ended(struct step *s)
         c->relists = 0;
     if (!watch && s->code == ERR_NONE) {
         listed(s, c);
-        buf_set(&c->version, in->version);
+        see_version(s, c, in->version);
         c->state = CURSOR_WATCH_DUE;
     } else if (!watch && s->code == ERR_NOT_FOUND &&
                (in->kind == CORE_SCVS || in->kind == CORE_LEASES)) {
@@ -719,8 +727,9 @@ void core_sync_ended(struct step *s)
         if (c->due_ms < c->requested_ms + WATCH_INTERVAL_MS)
             c->due_ms = c->requested_ms + WATCH_INTERVAL_MS;
     } else {
+        /* An observer sees no Lease, whose version shows a restore. */
         bool relist = !watch || s->code == ERR_GONE || s->code == ERR_NOT_FOUND ||
-                      s->code == ERR_INVALID;
+                      s->code == ERR_INVALID || s->core->settings.observer;
         unsigned relists = c->relists;
         c->state = relist ? CURSOR_LIST_DUE : CURSOR_WATCH_DUE;
         c->relists += watch && relist;

@@ -18,6 +18,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     struct ledger *l = xcalloc(1, sizeof *l);
     assert(settings->unit_mib > 0);
     l->settings = *settings;
+    l->generation = seed; /* not one that a reader of a previous ledger has seen */
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     l->nongpu.seed = seed ^ 0x1b873593;
     ledger_pods_init(l, seed);

@@ -4,6 +4,12 @@
 
 #include "base/clock.h"
 
+bool object_version_is_older(struct span version, struct span than)
+{
+    int64_t a, b;
+    return span_i64(version, &a) && span_i64(than, &b) && a < b;
+}
+
 static void read_map(struct jread *j, struct arena *a, const char *where,
                      enum object_map map, const struct object_field *fields, size_t n)
 {

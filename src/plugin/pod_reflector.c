@@ -44,6 +44,15 @@ static void report(struct pod_reflector *f, struct alloc_input in)
     f->settings.input(f->settings.ctx, &in);
 }
 
+/* How far the watch has got. */
+static void see_version(struct pod_reflector *f, struct span version)
+{
+    if (object_version_is_older(version, buf_span(&f->in.version)))
+        atomic_store(&f->relist, true); /* the API server was restored */
+    buf_set(&f->in.version, version);
+    f->failures = 0;
+}
+
 static void on_object(void *ctx, struct jread *j, bool deleted)
 {
     struct pod_reflector *f = ctx;
@@ -57,10 +66,8 @@ static void on_object(void *ctx, struct jread *j, bool deleted)
         log_warn("api", "ignoring the spec of an invalid pod", LOG_ERR(&err));
         pod = (struct pod){.meta = pod.meta};
     }
-    if (f->watching && pod.meta.version.n) {
-        buf_set(&f->in.version, pod.meta.version);
-        f->failures = 0;
-    }
+    if (f->watching && pod.meta.version.n)
+        see_version(f, pod.meta.version);
     if (!pod.meta.uid.n || !pod.meta.name.n)
         return;
     if (deleted)
@@ -92,8 +99,7 @@ static void on_bookmark(void *ctx, struct span version)
         set_status(f, NULL, 0);
         return;
     }
-    buf_set(&f->in.version, version);
-    f->failures = 0;
+    see_version(f, version);
 }
 
 static void on_fault(void *ctx, const struct err *err)
@@ -139,10 +145,11 @@ static bool on_end(void *ctx, size_t slot, const struct err *why)
     int64_t wait = 0; /* the next page, or the watch after a list */
     (void)slot;
     if (err) {
-        /* A watch whose connection broke resumes at its version. After any other error
-         * (410 Gone) a list is needed. A list that succeeds does not reset the back-off:
-         * the watch after it may be answered 410 each time. */
-        f->watching &= err->code == ERR_UNAVAILABLE || err->code == ERR_TIMEOUT;
+        /* A watch whose connection broke does not resume at its version: the API server may
+         * have been restored from a backup, and would be silent until it has passed that
+         * version. A list that succeeds does not reset the back-off: the watch after it may
+         * be answered 410 each time. */
+        f->watching = false;
         buf_clear(&f->in.next);
         wait = step_backoff(&f->rng, ++f->failures, RETRY_MS, RETRY_MAX_MS,
                             f->in.retry_after_ms);

@@ -11,14 +11,14 @@ enum { GRACE = 40000 };
 static void lease_seen(const char *name, const char *owner, const char *renewed,
                        bool gone)
 {
-    struct lease lease = {.meta = {.name = span_of(name), .version = SPAN("7")},
+    struct lease lease = {.meta = {.name = span_of(name), .version = SPAN("100")},
                           .holder = span_of(name),
                           .node = span_of(owner),
                           .renew_time = span_of(renewed)};
     rig_step((struct core_input){.type = CORE_OBJECT,
                                  .kind = CORE_LEASES,
                                  .run = r.runs[CORE_LEASES],
-                                 .version = SPAN("7"),
+                                 .version = SPAN("100"),
                                  .lease = &lease,
                                  .deleted = gone});
 }
@@ -33,7 +33,7 @@ static void bookmark(void)
     rig_step((struct core_input){.type = CORE_WATCH_PROGRESS,
                                  .kind = CORE_LEASES,
                                  .run = r.runs[CORE_LEASES],
-                                 .version = SPAN("9")});
+                                 .version = SPAN("100")});
 }
 
 static bool is_stale(const char *node)

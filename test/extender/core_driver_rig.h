@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "apisync/apisync.h"
+#include "base/mem.h"
 #include "extender/core_driver.h"
 #include "extender/verb.h"
 #include "lib/unit.h"
@@ -25,7 +26,29 @@ struct core_driver_rig {
     /* Replaces rig_api if set. */
     void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
                     struct apisync_answer *answer);
+    json_t *listed; /* the objects of rig_deliver */
 };
+
+/* The answer to a GET of a pod that was listed as bound. */
+static inline void rig_get_pod(struct core_driver_rig *rig,
+                               const struct core_output *call, struct arena *arena,
+                               struct apisync_result *result)
+{
+    size_t i;
+    json_t *pod;
+    result->status = 404;
+    json_array_foreach(rig->listed, i, pod)
+    {
+        const char *uid =
+            json_string_value(json_object_get(json_object_get(pod, "metadata"), "uid"));
+        if (!uid || strcmp(uid, call->uid) != 0 ||
+            !json_object_get(json_object_get(pod, "spec"), "nodeName"))
+            continue;
+        cleanup_free char *text = json_dumps(pod, JSON_COMPACT);
+        result->body = arena_copy(arena, span_of(text));
+        result->status = 200;
+    }
+}
 
 static inline void rig_stream(void *ctx, const struct core_output *o)
 {
@@ -50,7 +73,7 @@ static inline void rig_api(struct core_driver_rig *rig, const struct core_output
     if (call->type == CORE_CALL_LEASE_WRITE)
         result.body = RIG_LEASE("2", "\"holderIdentity\":\"me\"");
     if (call->type == CORE_CALL_GET_POD)
-        result.status = 404;
+        rig_get_pod(rig, call, arena, &result);
     if (call->type == CORE_CALL_BIND) {
         buf_clear(&rig->binding);
         buf_add_span(&rig->binding, request.body);
@@ -166,7 +189,8 @@ static inline void rig_deliver(struct core_driver_rig *rig, json_t *objects)
         }
         rig_feed(rig, kind, false, list);
     }
-    json_decref(objects);
+    json_decref(rig->listed);
+    rig->listed = objects;
 }
 
 /* A watch shows the object, which is stolen. `type`: "ADDED" also replaces. */
@@ -230,6 +254,7 @@ static inline void rig_stop(struct core_driver_rig *rig)
     for (size_t i = 0; i < rig->n_deferred; i++)
         free(rig->deferred[i]);
     core_driver_free(rig->driver);
+    json_decref(rig->listed);
     buf_fini(&rig->binding);
 }
 

@@ -19,14 +19,22 @@ static struct core_driver_rig rig;
 static _Atomic unsigned bindings;
 static pthread_barrier_t together;
 
-/* An API server for many threads, which only counts Bindings. */
+/* An API server for many threads, which counts Bindings; all pods are bound to n1. */
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
                     struct apisync_answer *answer)
 {
     (void)ctx;
     struct apisync_result ok = {.status = 201, .body = SPAN("{}"), .sent = true};
-    ck_assert_int_eq(call->type, CORE_CALL_BIND);
-    atomic_fetch_add(&bindings, 1);
+    cleanup_free char *pod =
+        xasprintf("{\"metadata\":{\"namespace\":\"default\",\"name\":\"%s\",\"uid\":"
+                  "\"%s\"},\"spec\":{\"nodeName\":\"n1\"}}",
+                  call->name, call->uid);
+    if (call->type == CORE_CALL_GET_POD)
+        ok = (struct apisync_result){
+            .status = 200, .body = arena_copy(arena, span_of(pod)), .sent = true};
+    else
+        ck_assert_int_eq(call->type, CORE_CALL_BIND);
+    atomic_fetch_add(&bindings, call->type == CORE_CALL_BIND);
     sched_yield();
     apisync_answer(call, &ok, arena, answer);
 }

@@ -648,8 +648,11 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
         oracle_bind_failed(w, r, scheduler_uid(w, o->token));
     if (w->decides)
         witness_reserve(w, r, in, &out);
-    for (size_t i = 0; i < out.n_lines; i++)
+    for (size_t i = 0; i < out.n_lines; i++) {
         trace(w, "r%d logs: %s", r->id, out.lines[i].text);
+        if (strstr(out.lines[i].text, "restore from a backup"))
+            violated(w, "r%d takes old news for a restore: %s", r->id, out.lines[i].text);
+    }
     STEP_EACH(struct core_output, o, &out)
     {
         if (o->type == CORE_REPLY || o->type == CORE_RESERVED) {
