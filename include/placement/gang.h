@@ -30,6 +30,7 @@ struct gang_plan_member {
     struct resources requests;      /* CPU and memory of the node; 0: unknown */
     struct span uid;                /* borrowed */
     const struct ledger_pod *pod;   /* borrowed; for the caller */
+    uint32_t created_s;             /* since 1970; for the caller */
     const struct ledger_node *node; /* result; NULL: no place, or it needs none of ours */
     uint64_t cards; /* result: bit i: node->cards[i]; 0 for nvidia.com/gpu */
     bool placed;    /* result */
@@ -59,7 +60,8 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
  * about, which the ledger may not know yet. A member that is bound, or whose cards are
  * reserved, has its place. Members that do not exist yet cannot be judged, and members that
  * request no GPU are not in the ledger. As many members need a place as the largest minimum
- * that a member names, or all if none names one. The nodes are those that kube-scheduler
+ * that a member names, or all if none names one. If there are more, those that were created
+ * first get the places, whichever is asked about. The nodes are those that kube-scheduler
  * offers to the pod that is asked about: those of the other members are not known.
  */
 

@@ -210,7 +210,7 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
     if (!v.fits) {
         gang_judge_reason(why, &asker, &v);
-        if (v.placed >= v.needed) /* they can start without this one */
+        if (v.placed + v.found >= v.needed) /* they can start without this one */
             return CORE_RESERVE_GANG_REJECTED;
         if (!MUTANT(gang_keeps_a_part))
             end_others(s, gang, in->uid);

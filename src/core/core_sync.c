@@ -433,7 +433,9 @@ void core_sync_pod(struct step *s, const struct pod *pod, bool deleted,
     bool bound = pod->node.n > 0;
     struct observed o;
 
-    if (deleted || pod_is_terminal(pod)) {
+    /* The API server binds no pod that has a deletionTimestamp: what a finalizer holds back
+     * is as good as gone. */
+    if (deleted || pod_is_terminal(pod) || (pod->meta.deleting && !bound)) {
         core_sync_pod_deleted(s, uid);
         return;
     }

@@ -524,7 +524,8 @@ static bool is_reservable(const struct verb_args *args)
 {
     enum request_kind kind = args->request.kind;
     size_t n = args->pod.meta.uid.n;
-    return (kind == REQUEST_MEMORY || kind == REQUEST_CARDS) && n > 0 && n <= UID_MAX;
+    return (kind == REQUEST_MEMORY || kind == REQUEST_CARDS) && n > 0 && n <= UID_MAX &&
+           !args->pod.meta.deleting;
 }
 
 /* Does the policy know a best node for the pod? For one without GPU only fgd, by the CPU

@@ -269,14 +269,14 @@ bool gang_judge_is_settled(const struct ledger *l, const struct gang_asker *aske
     return placed >= needed_of(minimum, total);
 }
 
-static int compare_uid(const void *a, const void *b)
+static int compare_arrival(const void *a, const void *b)
 {
     const struct gang_plan_member *x = a, *y = b;
-    return span_cmp(x->uid, y->uid);
+    return quantity_compare(x->created_s, y->created_s) ?: span_cmp(x->uid, y->uid);
 }
 
-/* Counts the members, and lists those without a place after the asker. Their order does
- * not depend on the order in which the pods were seen. */
+/* Counts the members, and lists those without a place in the order of their arrival. It does
+ * not depend on the asker, or on the order in which the pods were seen. */
 static void list_members(const struct ledger *l, const struct gang_asker *asker,
                          struct gang_verdict *v, int64_t *priority)
 {
@@ -285,8 +285,10 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
         const struct ledger_pod *pod = m->pod;
         if (m->minimum > v->needed)
             v->needed = m->minimum;
-        if (span_eq(pod->uid, asker->pod.uid))
+        if (span_eq(pod->uid, asker->pod.uid)) {
+            v->members[0].created_s = pod->created_s;
             continue;
+        }
         v->total++;
         if (has_place(l, pod)) {
             v->placed++;
@@ -302,12 +304,13 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
                 (struct gang_plan_member){.request = pod->request,
                                           .requests = ledger_pod_requests(pod),
                                           .uid = pod->uid,
-                                          .pod = pod};
+                                          .pod = pod,
+                                          .created_s = pod->created_s};
             if (pod->priority < *priority)
                 *priority = pod->priority;
         }
     }
-    qsort(v->members + 1, v->n_members - 1, sizeof *v->members, compare_uid);
+    qsort(v->members, v->n_members, sizeof *v->members, compare_arrival);
 }
 
 void gang_judge(const struct ledger *l, const struct gang_asker *asker,
@@ -319,7 +322,8 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
     v->members[v->n_members++] =
         (struct gang_plan_member){.request = asker->pod.request,
                                   .requests = one_of(&asker->requests),
-                                  .uid = asker->pod.uid};
+                                  .uid = asker->pod.uid,
+                                  .created_s = UINT32_MAX}; /* no watch has shown it */
     struct gang_plan plan = {
         .nodes = nodes, .n_nodes = n_nodes, .pod = asker->pod, .spread = spread};
     list_members(l, asker, v, &plan.pod.priority);
@@ -336,6 +340,12 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
         v->missing = v->members[i - 1].request;
         v->lacks_space = v->members[i - 1].lacks_space;
     }
+    size_t at = 0;
+    while (v->members[at].pod)
+        at++;
+    const struct gang_plan_member asked = v->members[at];
+    memmove(v->members + 1, v->members, at * sizeof asked);
+    v->members[0] = asked;
     v->fits = v->placed + v->found >= v->needed && v->members[0].placed;
 }
 
@@ -352,13 +362,12 @@ void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
         return;
     }
     uint32_t have = v->placed + v->found;
-    if (v->placed >= v->needed)
+    if (have >= v->needed)
         buf_adds(out,
                  ": as many members as must start have a place; this one finds none");
     else
         buf_printf(out, ": %u of %u members %s no place beside the others",
-                   have < v->needed ? v->needed - have : 1, v->needed,
-                   have + 1 < v->needed ? "find" : "finds");
+                   v->needed - have, v->needed, have + 1 < v->needed ? "find" : "finds");
     if (v->missing) {
         struct prepared_reason reason;
         reason_prepare(&reason, v->missing);

@@ -81,17 +81,17 @@ START_TEST(the_first_member_reserves_for_all)
 {
     start(2);
     show(2, 10850);
-    ck_ask("p2", 10850, 2, "n1");
+    ck_ask("p2", 10850, 2, "n2");
     ck_assert_str_eq(text, "");
     ck_reserved(2);
-    ck_assert_str_eq(node_of("p1"), "n2");
+    ck_assert_str_eq(node_of("p1"), "n1");
     rig_pass(1000);
-    ck_ask("p1", 10850, 2, "n2");
-    ck_ask("p2", 10850, 2, "n1");
+    ck_ask("p1", 10850, 2, "n1");
+    ck_ask("p2", 10850, 2, "n2");
     ck_asks(member("x", "", 10850), 1, 2, "");
     ck_reserved(2);
-    rig_bind(1, "p1", "n2");
-    rig_bind(2, "p2", "n1");
+    rig_bind(1, "p1", "n1");
+    rig_bind(2, "p2", "n2");
     ck_count(CORE_CALL_BIND, 2);
     ck_reserved(0);
 }
@@ -197,12 +197,46 @@ static void start_with_minimum(void)
         rig_see(one_of_two(rig_text("p%d", i).p));
 }
 
-START_TEST(a_minimum_lets_the_gang_start_with_fewer)
+/* Whichever member is asked about first, and however often. */
+START_TEST(a_minimum_lets_the_members_start_that_arrived_first)
 {
-    start_with_minimum();
-    ck_asks(one_of_two("p3"), 1, 2, "n1"); /* the pod that is asked about comes first */
+    start(2);
+    for (int i = 1; i <= 3; i++) { /* the UIDs are in another order */
+        struct pod pod = one_of_two(rig_text("p%d", 4 - i).p);
+        pod.meta.created_s = 1000 + i;
+        rig_see(pod);
+    }
+    for (int round = 0; round < 2; round++) {
+        ck_asks(one_of_two("p1"), 1, 2, "");
+        ck_assert_ptr_nonnull(strstr(text, "as many members as must start have a place"));
+        ck_asks(one_of_two("p2"), 1, 2, "n2");
+        ck_asks(one_of_two("p3"), 1, 2, "n1");
+        ck_asks(one_of_two("new"), 1, 2, "");
+        ck_reserved(2);
+        rig_pass(CORE_GANG_RESERVATION_MS / 2 + 1000); /* once they end */
+    }
+    rig_delete(one_of_two("p3"));
+    ck_assert_str_ne(ask(one_of_two("p1"), 1, 2), "");
     ck_reserved(2);
-    ck_assert_str_eq(node_of("p1"), "n2");
+}
+END_TEST
+
+/* A finalizer holds them; the API server does not bind them. */
+START_TEST(pending_members_that_are_deleted_hold_nothing)
+{
+    start(2);
+    show(3, 10850);
+    struct pod pod = member("p3", "g", 10850);
+    ck_ask("p1", 10850, 2, "");
+    pod.meta.deleting = true;
+    rig_see(pod);
+    ck_ask("p1", 10850, 2, "n1");
+    ck_reserved(2);
+    pod = member("p2", "g", 10850);
+    pod.meta.deleting = true;
+    rig_see(pod);
+    ck_reserved(1);
+    ck_total(pending, 1);
 }
 END_TEST
 
@@ -436,7 +470,8 @@ RIG_MAIN("gang", a_gang_that_does_not_fit_gets_nothing, the_first_member_reserve
          the_other_members_keep_their_cards_when_one_is_deleted,
          a_member_whose_node_is_not_offered_gets_another,
          a_node_that_is_offered_twice_has_its_cards_once,
-         a_minimum_lets_the_gang_start_with_fewer,
+         a_minimum_lets_the_members_start_that_arrived_first,
+         pending_members_that_are_deleted_hold_nothing,
          a_member_beyond_the_minimum_does_not_end_the_others,
          a_gang_that_is_too_large_is_rejected,
          a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves,
