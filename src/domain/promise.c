@@ -281,12 +281,12 @@ void promise_write(struct buf *out, const struct promise *p,
     jwrite_str(&w, KEY_MEM_ASSIGNED, SPAN("false"));
     write_number(&w, KEY_MEM_ASSUME_TIME, time_ns);
     write_allocation(&w, p, request);
-    if (request->by_label && request->kind == REQUEST_CARDS)
-        jwrite_str(&w, KEY_CARD_MEMORY, SPAN("whole"));
-    else if (request->by_label)
+    /* These two are written even if they say nothing: they replace what was copied from
+     * another pod's manifest. */
+    if (request->by_label && request->kind == REQUEST_MEMORY)
         write_number(&w, KEY_CARD_MEMORY, request->mib_per_card);
-    /* Written even if no UUID is known: it replaces a UUID that was copied from another
-     * pod's manifest. */
+    else
+        jwrite_str(&w, KEY_CARD_MEMORY, request->by_label ? SPAN("whole") : SPAN(""));
     jwrite_str(&w, KEY_CARD_UUID, known ? buf_span(&uuids) : SPAN(""));
     jwrite_object_end(&w);
 }

@@ -157,7 +157,7 @@ START_TEST(a_shared_promise_is_written_in_the_documented_format)
         "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1700000000123456789\","
         "\"scheduler.framework.gpushare.allocation\":"
         "\"{\\\"0\\\":{\\\"1\\\":2},\\\"2\\\":{\\\"1\\\":4}}\","
-        "\"gpushare/card-uuid\":\"GPU-1\"}");
+        "\"gpushare/card-memory\":\"\",\"gpushare/card-uuid\":\"GPU-1\"}");
 }
 END_TEST
 
