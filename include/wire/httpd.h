@@ -148,9 +148,9 @@ struct httpd_limits {
                                  [256 MiB]; a GET has at most 4 KiB */
     int64_t first_request_ms; /* from accept until the first request is complete, and from
                                  each later request line until that request is [10 s] */
-    int64_t idle_ms;          /* keep-alive timeout; also closes a connection whose client
-                                 reads nothing of a reply, after at most twice this time
-                                 [120 s] */
+    int64_t idle_ms; /* keep-alive timeout [120 s]. A client that reads nothing of
+                                 a reply is disconnected after at most twice the shorter of
+                                 these two times */
 };
 
 struct httpd_listener_config {
@@ -169,7 +169,7 @@ struct httpd_listener_config {
     /* HTTPD_THREADS: paths of `routes` whose handlers do not block; they run even if
      * `handlers` others do. Ends with NULL; borrowed. NULL: none. */
     const char *const *probes;
-    size_t max_body;                /* bytes; larger bodies get 413; 0: no bodies */
+    size_t max_body; /* bytes; larger bodies get 413; 0: no bodies */
     /* The certificate, and the verification of client certificates; NULL: plain HTTP. Every
      * client completes the handshake; `authorize` and the
      * handlers decide what it may do. Borrowed. */

@@ -48,6 +48,9 @@ struct httpd *httpd_new(const struct httpd_limits *limits)
         d->limits.first_request_ms = 10 * 1000;
     if (d->limits.idle_ms <= 0)
         d->limits.idle_ms = 120 * 1000;
+    d->send_ms = d->limits.idle_ms < d->limits.first_request_ms
+                     ? d->limits.idle_ms
+                     : d->limits.first_request_ms;
     d->wake_fd = d->hup_fd = -1;
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->gone, NULL);

@@ -381,12 +381,15 @@ static bool evict_some(struct httpd_listener *listener)
 
 /* Closes the connection with the largest incomplete body, of an untrusted client if there
  * is one, in favor of n more bytes of p. False: p goes first. Without this, clients that
- * never complete their bodies keep kube-scheduler's out. */
+ * never complete their bodies keep kube-scheduler's out. A large body makes no room for
+ * itself: several at a time would close each other's connections. */
 static bool evict_body(struct httpd_conn *p, uint64_t n)
 {
     struct httpd *d = p->listener->d;
     struct httpd_conn *most = p;
     uint64_t most_n = atomic_load(&p->charged) + n;
+    if (p->length > d->limits.max_bodies / 16 && p->length > most_n)
+        most_n = p->length;
     pthread_mutex_lock(&d->lock);
     LIST_EACH(struct httpd_conn, q, &d->conns, link)
     {
@@ -584,7 +587,7 @@ static void expire(struct httpd_conn *p, uint64_t due, int64_t now)
         getsockopt(p->fd, IPPROTO_TCP, TCP_INFO, &info, &n);
         if (info.tcpi_bytes_acked != p->acked) {
             p->acked = info.tcpi_bytes_acked;
-            int64_t later = now + p->listener->d->limits.idle_ms;
+            int64_t later = now + p->listener->d->send_ms;
             atomic_compare_exchange_strong(&p->due, &due, deadline_of(HTTPD_SEND, later));
             return;
         }

@@ -29,7 +29,8 @@
  */
 
 enum {
-    HTTPD_DISCARD_MAX = 1 << 20, /* bytes of a rejected body that are read */
+    HTTPD_DISCARD_MAX = 1 << 20, /* bytes of a rejected body that are read, if its length
+                                    is unknown */
     HTTPD_GET_BODY_MAX = 4096,   /* bytes of the body of a GET */
     HTTPD_LINGERS = 64,
     HTTPD_LISTENERS = 4,
@@ -52,6 +53,7 @@ struct httpd_linger {
 
 struct httpd {
     struct httpd_limits limits;
+    int64_t send_ms; /* without progress of a reply */
     atomic_int state;
     atomic_uint in_flight;
     _Atomic uint64_t body_bytes; /* charged by all requests */

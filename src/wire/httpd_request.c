@@ -140,8 +140,7 @@ static void reply_drop(struct httpd_reply *reply)
 static enum MHD_Result reply_send(struct httpd_conn *p, struct httpd_reply *reply)
 {
     int64_t now = clock_mono_ms();
-    int64_t due =
-        now + (atomic_load(&p->leaving) ? LEAVE_MS : p->listener->d->limits.idle_ms);
+    int64_t due = now + (atomic_load(&p->leaving) ? LEAVE_MS : p->listener->d->send_ms);
     if (reply->abort || !httpd_conn_enter(p, HTTPD_SEND, due)) {
         reply_drop(reply);
         return MHD_NO;
@@ -472,13 +471,13 @@ static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
 }
 
 /* Discards the body without closing the connection, because a reply can only be queued at
- * the end of the body. */
+ * the end of the body. One with a Content-Length is at most max_body long. */
 static enum MHD_Result discard_body(struct httpd_conn *p, size_t n)
 {
     buf_fini(&p->body);
     httpd_conn_uncharge(p);
     p->discarded += n;
-    return p->discarded > HTTPD_DISCARD_MAX ? MHD_NO : MHD_YES;
+    return p->chunked && p->discarded > HTTPD_DISCARD_MAX ? MHD_NO : MHD_YES;
 }
 
 static enum MHD_Result on_body(struct httpd_conn *p, const char *data, size_t n)

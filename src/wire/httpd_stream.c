@@ -198,7 +198,7 @@ static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
         return abort_conn(s, to);
     ssize_t n = next(s, to, max);
     if (n != 0)
-        httpd_conn_enter(s->conn, HTTPD_SEND, now + s->conn->listener->d->limits.idle_ms);
+        httpd_conn_enter(s->conn, HTTPD_SEND, now + s->conn->listener->d->send_ms);
     return n;
 }
 

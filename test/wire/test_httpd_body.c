@@ -90,6 +90,32 @@ START_TEST(the_largest_incomplete_body_makes_room_for_smaller_ones)
 }
 END_TEST
 
+/* Clients that send large bodies at the same time; a closed connection would be no answer. */
+START_TEST(a_body_without_memory_is_503_and_not_disconnected)
+{
+    enum { BODIES = 8, ALL = 30 << 20 };
+    FOR_BOTH_CLIENTS(&(struct httpd_limits){.max_bodies = 20 << 20}, .max_body = 32 << 20)
+    {
+        cleanup_free char *body = xcalloc(1 << 20, 1);
+        struct raw many[BODIES];
+        for (int i = 0; i < BODIES; i++) {
+            raw_open(&many[i], kit.port);
+            raw_sendf(&many[i],
+                      "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n",
+                      (int)ALL);
+        }
+        for (int sent = 0; sent < ALL; sent += 1 << 20)
+            for (int i = 0; i < BODIES; i++)
+                ck_assert(raw_send(&many[i], body, 1 << 20));
+        for (int i = 0; i < BODIES; i++) {
+            ck_assert_int_eq(raw_read(&many[i], &r), RAW_OK);
+            ck_assert_uint_eq(r.status, 503);
+            raw_close(&many[i]);
+        }
+    }
+}
+END_TEST
+
 START_TEST(a_get_has_a_small_body_only)
 {
     FOR_BOTH_CLIENTS(NULL)
@@ -162,4 +188,5 @@ END_TEST
 
 UNIT_MAIN("httpd_body", chunks_over_the_limit_are_413_and_then_disconnected,
           the_largest_incomplete_body_makes_room_for_smaller_ones,
-          a_get_has_a_small_body_only, a_client_is_rejected_before_it_sends_its_body)
+          a_body_without_memory_is_503_and_not_disconnected, a_get_has_a_small_body_only,
+          a_client_is_rejected_before_it_sends_its_body)
