@@ -291,6 +291,21 @@ START_TEST(a_waiting_gang_is_retried_when_a_node_gains_memory)
 }
 END_TEST
 
+/* Nothing became free in between. */
+START_TEST(a_member_that_is_placed_again_wakes_nobody)
+{
+    start(2);
+    show(2, 10850);
+    rig_see(member("x", "", 16000));
+    ck_ask("p1", 10850, 2, "n1");
+    rig_see(member("p3", "g", 1000)); /* the gang is judged again, and p1 placed again */
+    ck_ask("p1", 10850, 2, "n1");
+    ck_reserved(3);
+    rig_pass(1000);
+    ck_count(CORE_CALL_WAKEUP, 0);
+}
+END_TEST
+
 /* A node with `cards` cards and this CPU; `milli` 0: it states none. */
 static void add_cpu_node(const char *name, int cards, int milli)
 {
@@ -472,6 +487,7 @@ RIG_MAIN("gang", a_gang_that_does_not_fit_gets_nothing, the_first_member_reserve
          a_node_that_is_offered_twice_has_its_cards_once,
          a_minimum_lets_the_members_start_that_arrived_first,
          pending_members_that_are_deleted_hold_nothing,
+         a_member_that_is_placed_again_wakes_nobody,
          a_member_beyond_the_minimum_does_not_end_the_others,
          a_gang_that_is_too_large_is_rejected,
          a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves,

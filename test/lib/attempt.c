@@ -114,9 +114,22 @@ void attempt_wait_policies(void)
     lib_wait(protects());
 }
 
+/* Does it deny a Binding with one? There is no such pod, which it finds out later. */
+static bool protects_bindings(void)
+{
+    cleanup_buf struct buf reply = {0};
+    attempt(&cluster.api, "POST", CLUSTER_PODS "/p/binding",
+            "{'apiVersion':'v1','kind':'Binding','metadata':{'name':'p',"
+            "'annotations':{'gpushare/card-uuid':'x'}},"
+            "'target':{'kind':'Node','name':'n'}}",
+            &reply);
+    return strstr(reply.p, "gpushare-bindings");
+}
+
+/* The API server stops applying each policy at a time of its own. */
 void attempt_without_policies(void)
 {
     cluster_kubectl("delete", "--ignore-not-found", "validatingadmissionpolicybinding",
                     "gpushare-promises", "gpushare-bindings");
-    lib_wait(!protects());
+    lib_wait(!protects() && !protects_bindings());
 }
