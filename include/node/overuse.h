@@ -12,14 +12,17 @@
  * - A measurement of a card counts when it is at most OVERUSE_MAX_AGE_MS old and the card
  *   is complete in it. Every other measurement changes nothing, so a driver that fails, or
  *   a process that cannot be mapped, accuses nobody and acquits nobody.
- * - A container overuses a card in a measurement when it uses more than its promise and
- *   the tolerance, and so does its pod as a whole on this card. A pod inside its promise
- *   never overuses it, whatever one of its containers uses.
- * - It has done so for the sum of the times between the last measurements that all show
- *   it. Of each such time at most half the grace counts, so a gap, or a clock that jumps,
- *   never fills the grace alone. Another container ID begins at 0, and so does a restart of
- *   the agent.
- * - Nothing is done before the promises were read after the first of these measurements:
+ * - A pod overuses a card in a measurement when it uses more than its promise and the
+ *   tolerance there. Its containers that do so are over, or the one that is furthest beyond
+ *   its promise. A pod inside its promise never overuses the card, whatever one of its
+ *   containers uses.
+ * - Each pod has a sum of time for each card: overuse fills it, and it drains OVERUSE_DRAIN
+ *   times as slowly. It fills by the time since the last measurement, in proportion to the
+ *   excess if that is below OVERUSE_FULL_RATE times the tolerance. It is full at the grace, so
+ *   steady overuse fills it within twice the grace. Of each time at most half the grace
+ *   counts, so a gap, or a clock that jumps, never fills it alone. A restart of a container
+ *   changes nothing; a restart of the agent empties all sums.
+ * - Nothing is done before the promises were read after the overuse began:
  *   promises are found by the name of the pod, and a pod that was
  *   recreated under its name may have been promised more than its predecessor.
  * - A container without a promise, in a pod that has one, was promised 0. Exempt are pods
@@ -38,8 +41,8 @@
  *   or use is unknown never hurts. What a container without a name uses is taken from that
  *   sum, because a promise may have been made to it.
  *
- * Actions, once a container has overused a card that hurts for the grace, or any card with
- * `always`
+ * Actions, while a container is over and the sum of its pod is full, on a card that hurts, or
+ * on any card with `always`
  *
  * - OVERUSE_REPORT, once in OVERUSE_REPORT_AGAIN_MS for a pod, container and card.
  * - OVERUSE_EVICT, once in OVERUSE_EVICT_AGAIN_MS for a pod. A rejected eviction is
@@ -60,7 +63,9 @@ enum {
     OVERUSE_BACKOFF_MS = 1000, /* after a rejected eviction; doubles each time */
     OVERUSE_BACKOFF_MAX_MS = 5 * 60 * 1000,
     OVERUSE_MAX_LIMITS = 4096, /* actions remembered; beyond that there are none */
+    OVERUSE_DRAIN = 10,
 };
+#define OVERUSE_FULL_RATE 1.5
 
 enum overuse_type { OVERUSE_REPORT, OVERUSE_EVICT, OVERUSE_KILL };
 
@@ -76,7 +81,7 @@ struct overuse_action {
     size_t container;    /* in usage.containers */
     int64_t used_mib;    /* by the container on the card */
     int64_t lacking_mib; /* what other pods were promised and cannot get; 0: nothing */
-    int64_t over_ms;
+    int64_t over_ms;     /* that the pod has overused the card, in sum */
 };
 
 struct overuse_actions {

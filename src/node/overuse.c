@@ -6,13 +6,15 @@
 
 #include "base/mem.h"
 
-/* A container that overuses a card. */
+/* A pod that overuses a card, or did so before. */
 struct over {
     char *key;
     int64_t seen_ms;  /* time of the last measurement that counts */
-    int64_t since_ms; /* time of the first one */
-    int64_t over_ms;
-    bool fresh; /* over in this measurement */
+    int64_t since_ms; /* time of the first one that shows overuse */
+    int64_t sum_ms;   /* full at the grace; below 0: empty for that long, drained */
+    int64_t over_ms;  /* all time of overuse */
+    size_t n;         /* its containers that overuse the card now */
+    bool fresh;       /* over in this measurement */
 };
 
 /* An action that must not be repeated before `until_ms`. */
@@ -31,7 +33,7 @@ struct overuse {
     size_t n_limits, cap_limits;
 };
 
-/* A container that has been over for the grace. */
+/* A container that is over, of a pod whose sum is full. */
 struct suspect {
     size_t container;
     int64_t over_ms, beyond_mib;
@@ -76,7 +78,10 @@ void overuse_free(struct overuse *o)
 
 size_t overuse_count(const struct overuse *o)
 {
-    return o->n_overs;
+    size_t n = 0;
+    for (size_t i = 0; i < o->n_overs; i++)
+        n += o->overs[i].n;
+    return n;
 }
 
 /* -- keys -- */
@@ -87,8 +92,7 @@ size_t overuse_count(const struct overuse *o)
 
 static char *over_key(const struct usage *u, const struct usage_container *c)
 {
-    return xasprintf(CARD_KEY "%.*s/%.*s", CARD_ARG(&u->cards[c->card]),
-                     SPAN_ARG(c->pod_uid), SPAN_ARG(c->container_id));
+    return xasprintf(CARD_KEY "%.*s", CARD_ARG(&u->cards[c->card]), SPAN_ARG(c->pod_uid));
 }
 
 /* Evictions concern the pod, the other actions a container and a card. The name of the
@@ -268,12 +272,10 @@ static int64_t init_promise(const struct usage *u, const struct usage_container 
 
 /* -- pods -- */
 
-/* Does the pod of the container use more of the card than its promise and the tolerance? A
- * container of another UID is of another pod of that name. False also for a pod that is
- * exempt. */
-static bool is_pod_over(const struct usage *u, size_t container, int64_t tolerance_mib)
+/* What the pod of the container uses of the card beyond its promise; 0: nothing, or the pod
+ * is exempt. A container of another UID is of another pod of that name. */
+static int64_t pod_excess(const struct usage *u, const struct usage_container *c)
 {
-    const struct usage_container *c = &u->containers[container];
     int64_t used = 0, promised = 0;
     bool any_promise = false;
     int64_t inits = init_promise(u, c, &any_promise);
@@ -282,12 +284,12 @@ static bool is_pod_over(const struct usage *u, size_t container, int64_t toleran
         if (!same_pod(o, c))
             continue;
         if (is_whole(u, o))
-            return false;
+            return 0;
         any_promise |= o->promised_mib >= 0;
         if (o->card != c->card)
             continue;
         if (o->used_mib < 0 || o->promise_unclear)
-            return false;
+            return 0;
         if (span_eq(o->pod_uid, c->pod_uid))
             used += o->used_mib;
         if (!o->init && is_first_of_its_name(u, k))
@@ -295,7 +297,26 @@ static bool is_pod_over(const struct usage *u, size_t container, int64_t toleran
     }
     if (inits > promised)
         promised = inits;
-    return any_promise && inits >= 0 && used - promised > tolerance_mib;
+    return any_promise && inits >= 0 && used > promised ? used - promised : 0;
+}
+
+static int64_t excess_of(const struct usage_container *c)
+{
+    return c->used_mib - promise_of(c);
+}
+
+/* Does no other container of the pod use more of the card beyond its promise? */
+static bool is_furthest_of_pod(const struct usage *u, size_t container)
+{
+    const struct usage_container *c = &u->containers[container];
+    for (size_t k = 0; k < u->n_containers; k++) {
+        const struct usage_container *o = &u->containers[k];
+        if (o->card == c->card && span_eq(o->pod_uid, c->pod_uid) &&
+            (excess_of(o) > excess_of(c) ||
+             (excess_of(o) == excess_of(c) && k < container)))
+            return false;
+    }
+    return true;
 }
 
 /* What all containers of the pod use of the card. */
@@ -345,22 +366,36 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
     return u->cards[card].free_mib < 0 ? INT64_MIN : unused - u->cards[card].free_mib;
 }
 
-/* Is the container over, and so is its pod as a whole? */
-static bool is_over(const struct step *s, size_t i)
+/* What the pod of a container that is over uses beyond its promise; 0: it is not over. The
+ * memory beyond the tolerance may be in many containers, with less in each. */
+static int64_t over_by(const struct step *s, size_t i)
 {
     const struct usage_container *c = &s->u->containers[i];
     int64_t tolerance_mib = s->o->settings.tolerance_mib;
-    return c->pod_uid.n && c->container_id.n && has_name(c) && c->used_mib >= 0 &&
-           c->used_mib - promise_of(c) > tolerance_mib &&
-           is_pod_over(s->u, i, tolerance_mib);
+    if (!c->pod_uid.n || !c->container_id.n || !has_name(c) || c->used_mib < 0)
+        return 0;
+    if (excess_of(c) <= tolerance_mib && !is_furthest_of_pod(s->u, i))
+        return 0;
+    int64_t excess = pod_excess(s->u, c);
+    return excess > tolerance_mib ? excess : 0;
 }
 
 /* -- how long -- */
 
-/* How long it has been so; -1: with promises that may be older than the container. */
-static int64_t note_over(struct step *s, size_t i)
+/* The time since the last measurement, as far as it counts. */
+static int64_t lapse(const struct step *s, struct over *over)
+{
+    int64_t ms = s->u->taken_ms - over->seen_ms;
+    int64_t most_ms = (s->o->settings.grace_ms + 1) / 2;
+    over->seen_ms = s->u->taken_ms;
+    return ms < 0 ? 0 : ms < most_ms ? ms : most_ms;
+}
+
+/* Notes that the container is over. */
+static const struct over *note_over(struct step *s, size_t i, int64_t excess_mib)
 {
     struct overuse *o = s->o;
+    double full_mib = OVERUSE_FULL_RATE * (double)o->settings.tolerance_mib;
     cleanup_free char *key = over_key(s->u, &s->u->containers[i]);
     struct over *over = NULL;
     for (size_t k = 0; k < o->n_overs && !over; k++)
@@ -372,31 +407,39 @@ static int64_t note_over(struct step *s, size_t i)
         *over = (struct over){
             .key = steal(&key), .seen_ms = s->u->taken_ms, .since_ms = s->u->taken_ms};
     }
-    int64_t since_ms = s->u->taken_ms - over->seen_ms;
-    int64_t most_ms = (o->settings.grace_ms + 1) / 2;
-    over->over_ms += since_ms < 0 ? 0 : since_ms < most_ms ? since_ms : most_ms;
-    over->seen_ms = s->u->taken_ms;
-    over->fresh = true;
-    return s->u->promised_ms <= over->since_ms ? -1 : over->over_ms;
+    if (!over->fresh) {
+        double ms = (double)lapse(s, over);
+        double share = (double)excess_mib < full_mib ? (double)excess_mib / full_mib : 1;
+        int64_t sum_ms = (over->sum_ms > 0 ? over->sum_ms : 0) + (int64_t)(ms * share);
+        over->sum_ms = sum_ms < o->settings.grace_ms ? sum_ms : o->settings.grace_ms;
+        over->over_ms += (int64_t)ms;
+        over->n = 0;
+        over->fresh = true;
+    }
+    over->n++;
+    return over;
 }
 
-/* Forgets the containers of the card that are not over any more. Their keys begin with
- * that of the card. */
-static void forget_others(struct step *s, size_t card)
+/* Drains the sums of the pods of the card that are not over, and forgets them a grace after
+ * they are empty. Their keys begin with that of the card. */
+static void drain_others(struct step *s, size_t card)
 {
     struct overuse *o = s->o;
     cleanup_free char *prefix = xasprintf(CARD_KEY, CARD_ARG(&s->u->cards[card]));
     for (size_t i = 0; i < o->n_overs;) {
         struct over *over = &o->overs[i];
-        if (over->fresh || strncmp(over->key, prefix, strlen(prefix)) != 0) {
-            i++;
-            continue;
+        if (!over->fresh && strncmp(over->key, prefix, strlen(prefix)) == 0) {
+            over->n = 0;
+            over->sum_ms -= lapse(s, over) / OVERUSE_DRAIN;
+            if (over->sum_ms < -(o->settings.grace_ms / OVERUSE_DRAIN)) {
+                free(over->key);
+                *over = o->overs[--o->n_overs];
+                continue;
+            }
         }
-        free(over->key);
-        *over = o->overs[--o->n_overs];
+        over->fresh = false;
+        i++;
     }
-    for (size_t i = 0; i < o->n_overs; i++)
-        o->overs[i].fresh = false;
 }
 
 /* -- one card -- */
@@ -448,21 +491,22 @@ static void judge_card(struct step *s, size_t card)
 {
     s->n_suspects = 0;
     for (size_t i = 0; i < s->u->n_containers; i++) {
-        if (s->u->containers[i].card != card || !is_over(s, i))
-            continue;
         const struct usage_container *c = &s->u->containers[i];
-        int64_t over_ms = note_over(s, i);
-        if (over_ms >= s->o->settings.grace_ms)
+        int64_t excess_mib = c->card == card ? over_by(s, i) : 0;
+        if (!excess_mib)
+            continue;
+        const struct over *over = note_over(s, i, excess_mib);
+        if (over->sum_ms >= s->o->settings.grace_ms && s->u->promised_ms > over->since_ms)
             s->suspects[s->n_suspects++] = (struct suspect){
                 .container = i,
-                .over_ms = over_ms,
-                .beyond_mib = c->used_mib - promise_of(c),
+                .over_ms = over->over_ms,
+                .beyond_mib = excess_of(c),
                 .frees_mib = s->o->settings.most == OVERUSE_EVICT ? pod_uses(s->u, c)
                                                                   : c->used_mib,
                 .pending = is_pending(s, c),
             };
     }
-    forget_others(s, card);
+    drain_others(s, card);
     if (s->n_suspects)
         act_on_card(s, card);
 }

@@ -130,6 +130,8 @@ static const struct who {
     {"the use of a sibling is unknown", "a u c i 9000 4000, a u d j -1 4000", "", NONE},
     {"both containers overuse, and the pod is evicted once",
      "a u c i 5000 4000, a u d j 5000 4000", "report a/c, report a/d, evict a", NONE},
+    {"a little more in each of many containers", "a u c i 4100 4000, a u d j 4080 4000",
+     "report a/c, evict a", NONE},
     {"a pod of the same name that is not gone yet does not count",
      "a old c i 4000 4000, a new c j 4000 4000", "", NONE},
     {"the container before the restart counts, its promise does not",
@@ -158,18 +160,21 @@ static const struct who {
      INIT("u", 4000, 0)},
 };
 
+/* Overuse just beyond the tolerance takes longer than the grace, but not twice as long. */
 START_TEST(who_is_over)
 {
     for (const struct who *who = whos; who < whos + ARRAY_LEN(whos); who++) {
+        cleanup_buf struct buf got = {0};
+        buf_set(&got, SPAN(""));
         begin_with(true);
-        for (int64_t at_ms = 0; at_ms <= GRACE; at_ms += 2000) {
+        for (int64_t at_ms = 0; at_ms < 2 * GRACE; at_ms += 2000) {
             struct usage u = usage_of(who->rows, at_ms, 8000);
             u.inits = &who->init;
             u.n_inits = who->init.pod_uid.n;
-            const char *got = step(&u, at_ms);
-            ck_assert_msg(strcmp(got, at_ms < GRACE ? "" : who->actions) == 0,
-                          "%s: \"%s\"", who->name, got);
+            buf_adds(&got, step(&u, at_ms));
+            ck_assert_msg(at_ms >= GRACE || !got.n, "%s: \"%s\"", who->name, got.p);
         }
+        ck_assert_msg(strcmp(got.p, who->actions) == 0, "%s: \"%s\"", who->name, got.p);
     }
 }
 
@@ -201,6 +206,27 @@ START_TEST(promises_older_than_the_overuse_accuse_nobody)
     ck_step(over, 2 * GRACE, 500, "");
     promised_ms = 1; /* wait_out began at 0 */
     ck_step(over, 2 * GRACE + 1, 500, "report a/c, evict a");
+}
+
+static const char *const restarted[] = {"a u c i 6000 4000, b v c j 1000 8000",
+                                        "a u c k 6000 4000, b v c j 1000 8000"};
+
+START_TEST(a_sample_inside_the_promise_and_a_restart_do_not_begin_again)
+{
+    wait_out(over, 0, 500);
+    ck_step(inside, GRACE - 1000, 500, "");
+    ck_assert_uint_eq(overuse_count(overuse), 0);
+    ck_step(restarted[1], GRACE, 500, "");
+    ck_assert_uint_eq(overuse_count(overuse), 1);
+    ck_step(restarted[0], GRACE + 1000, 500, "");
+    ck_step(restarted[1], GRACE + 2000, 500, "report a/c, evict a");
+}
+
+/* Half a second of each six is less than what drains. */
+START_TEST(short_peaks_fill_nothing)
+{
+    for (int64_t at_ms = 0; at_ms < 200 * GRACE; at_ms += 500)
+        ck_step(at_ms % 6000 ? inside : over, at_ms, 500, "");
 }
 
 /* -- where it hurts -- */
@@ -244,6 +270,7 @@ START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
 UNIT_MAIN_AROUND("overuse", begin, end, who_is_over,
                  a_measurement_that_does_not_count_neither_accuses_nor_acquits,
                  promises_older_than_the_overuse_accuse_nobody,
-                 an_unknown_number_of_the_card_never_hurts,
+                 a_sample_inside_the_promise_and_a_restart_do_not_begin_again,
+                 short_peaks_fill_nothing, an_unknown_number_of_the_card_never_hurts,
                  a_container_without_a_name_may_be_the_one_of_an_idle_promise,
                  a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)

@@ -30,7 +30,7 @@ enum fault {
     NO_FAULT,
     INCOMPLETE_IS_COMPLETE,
     STALE_IS_FRESH,
-    RESTARTED_CONTAINER_IS_THE_OLD_ONE,
+    RESTARTED_CONTAINER_IS_OF_ANOTHER_POD,
     UNKNOWN_PROMISE_IS_SMALL,
     WHOLE_CARD_IS_SHARED,
     SIBLINGS_ARE_OTHER_PODS,
@@ -42,6 +42,8 @@ enum fault {
     REJECTED_IS_ACCEPTED,
     ACCEPTED_IS_REJECTED,
     RESTART_KEEPS_THE_GRACE,
+    INSIDE_DOES_NOT_DRAIN,
+    INSIDE_EMPTIES,
     NOTHING_IS_REMEMBERED,
     EVICTS_INSTEAD_OF_REPORTING,
     IDLE_PROMISES_ARE_FORGOTTEN,
@@ -71,6 +73,9 @@ struct measurement {
     bool failed, complete[CARDS];
     int64_t free[CARDS];
     struct part parts[ALL];
+    /* Of the judge. */
+    bool over[ALL];
+    int64_t excess[CARDS][PODS]; /* of the pods that are over; or 0 */
 };
 
 /* How often each part gets an action. Evictions are of pods. */
@@ -193,7 +198,6 @@ static struct measurement *measure(void)
 
 static struct usage_container container_of(const struct part *p)
 {
-    int generation = fault == RESTARTED_CONTAINER_IS_THE_OLD_ONE ? 0 : p->generation;
     int apart = fault == SIBLINGS_ARE_OTHER_PODS ? p->number : 0;
     struct usage_container c = {.card = (size_t)p->card,
                                 .ns = SPAN("ns"),
@@ -207,7 +211,9 @@ static struct usage_container container_of(const struct part *p)
                                 .sm_percent = -1};
     if (p->generation >= 0) {
         c.pod_uid = text("u%d", p->pod);
-        c.container_id = text("id-%d-%d-%d", p->pod, p->number, generation);
+        c.container_id = text("id-%d-%d-%d", p->pod, p->number, p->generation);
+        if (fault == RESTARTED_CONTAINER_IS_OF_ANOTHER_POD)
+            c.pod_uid = text("u%d-%d", p->pod, p->generation);
     }
     if (fault == UNKNOWN_PROMISE_IS_SMALL && p->promised < 0)
         c.promised_mib = 500;
@@ -277,23 +283,6 @@ static void restart(bool keep)
     module = overuse_new(&s);
 }
 
-static struct deeds ask_module(const struct measurement *m)
-{
-    cleanup_overuse_actions struct overuse_actions actions = {0};
-    struct deeds deeds = {0};
-    fill_usage(m);
-    if (fault == NOTHING_IS_REMEMBERED)
-        restart(false);
-    overuse_step(module, now, &usage, &actions);
-    for (size_t i = 0; i < actions.n; i++) {
-        enum overuse_type type = actions.items[i].type;
-        int at = part_of[actions.items[i].container];
-        deeds.of[type][type == OVERUSE_EVICT ? parts[at].pod : at]++;
-        ck_assert_int_eq(actions.items[i].used_mib, m->parts[at].used);
-    }
-    return deeds;
-}
-
 /* -- the judge -- */
 
 static bool counts(const struct measurement *m, int card)
@@ -330,41 +319,93 @@ static int64_t use_of(const struct measurement *m, int card, int pod)
     return used;
 }
 
-static bool is_over(const struct measurement *m, const struct part *me)
+static int64_t beyond(const struct part *p)
 {
-    int64_t allowed = promise_of(m, me->card, me->pod, false);
+    return p->used - positive(p->promised);
+}
+
+/* What the pod uses of the card beyond its promise; 0: within the tolerance, or exempt. */
+static int64_t excess(const struct measurement *m, int card, int pod)
+{
+    int64_t allowed = promise_of(m, card, pod, false);
     bool any_promise = false;
     EACH_PART(p, m->parts)
     {
-        if (p->pod != me->pod)
+        if (p->pod != pod)
             continue;
         any_promise |= p->init || (p->present && p->promised >= 0);
-        if (p->present && (p->promised == TOTAL || (p->unclear && p->card == me->card)))
-            return false;
+        if (p->present && (p->promised == TOTAL || (p->unclear && p->card == card)))
+            return 0;
     }
-    return allowed >= 0 && me->present && me->generation >= 0 && any_promise &&
-           me->used > positive(me->promised) + settings.tolerance_mib &&
-           use_of(m, me->card, me->pod) > allowed + settings.tolerance_mib;
+    int64_t more = use_of(m, card, pod) - allowed;
+    return any_promise && allowed >= 0 && more > settings.tolerance_mib ? more : 0;
 }
 
-/* How long the container has been over, from all measurements; -1: it is not, or the
- * promises are not newer than the first of these measurements. */
-static int64_t over_for(int at)
+/* Does the container have a part in the excess: more than the tolerance, or the most? */
+static bool is_over(const struct measurement *m, const struct part *me)
 {
-    const struct measurement *next = NULL;
-    int64_t sum = 0, half = (settings.grace_ms + 1) / 2;
-    for (size_t k = n_measurements; k-- > first;) {
-        const struct measurement *m = &measurements[k];
-        const struct part *me = &m->parts[at];
-        if (!counts(m, me->card))
-            continue;
-        if (!is_over(m, me) || (next && me->generation != next->parts[at].generation))
-            break;
-        int64_t gap = next ? positive(next->taken - m->taken) : 0;
-        sum += gap > half ? half : gap;
-        next = m;
+    if (!me->present || me->generation < 0 || !m->excess[me->card][me->pod])
+        return false;
+    if (beyond(me) > settings.tolerance_mib)
+        return true;
+    EACH_PART(p, m->parts)
+    {
+        if (p->card == me->card && p->pod == me->pod && p->present &&
+            p->generation >= 0 && p != me &&
+            (beyond(p) > beyond(me) || (beyond(p) == beyond(me) && p < me)))
+            return false;
     }
-    return next && promised > next->taken ? sum : -1;
+    return true;
+}
+
+static void find_who_is_over(struct measurement *m)
+{
+    for (int k = 0; k < CARDS * PODS; k++)
+        m->excess[k / PODS][k % PODS] = excess(m, k / PODS, k % PODS);
+    EACH_PART(p, m->parts)
+    m->over[p - m->parts] = is_over(m, p);
+}
+
+/* Is any container of the pod over? */
+static bool is_pod_over(const struct measurement *m, int card, int pod)
+{
+    EACH_PART(p, m->parts)
+    {
+        if (p->card == card && p->pod == pod && m->over[p - m->parts])
+            return true;
+    }
+    return false;
+}
+
+/* Has the pod overused the card for the grace, from all measurements? Not if the promises
+ * are not newer than the begin. */
+static bool is_full(int card, int pod)
+{
+    int64_t grace = settings.grace_ms, half = (grace + 1) / 2, sum = 0;
+    double full_rate = 1.5 * (double)settings.tolerance_mib;
+    const struct measurement *last = NULL, *begin = NULL; /* NULL: nothing is known */
+    for (size_t k = first; k < n_measurements; k++) {
+        const struct measurement *m = &measurements[k];
+        if (!counts(m, card))
+            continue;
+        int64_t gap = last ? positive(m->taken - last->taken) : 0;
+        gap = gap > half ? half : gap;
+        last = m;
+        if (is_pod_over(m, card, pod)) {
+            double rate = (double)m->excess[card][pod] / full_rate;
+            begin = begin ? begin : m;
+            if (begin != m)
+                sum = positive(sum) + (int64_t)((double)gap * (rate < 1 ? rate : 1));
+            sum = sum > grace ? grace : sum;
+        } else if (begin) {
+            sum -= gap / 10;
+            if (sum < -(grace / 10)) {
+                begin = NULL;
+                sum = 0;
+            }
+        }
+    }
+    return begin && promised > begin->taken && sum >= grace;
 }
 
 static int64_t lacking(const struct measurement *m, int card)
@@ -437,9 +478,9 @@ static void judge_card(const struct measurement *m, int card, struct deeds *deed
     {
         int at = (int)(p - m->parts), target = evicts ? p->pod : at;
         struct limit *l = &limits[settings.most][target];
-        if (p->card != card || over_for(at) < settings.grace_ms)
+        if (p->card != card || !m->over[at] || !is_full(card, p->pod))
             continue;
-        c[n++] = (struct candidate){at, target, p->used - positive(p->promised),
+        c[n++] = (struct candidate){at, target, beyond(p),
                                     evicts ? use_of(m, card, p->pod) : p->used,
                                     !is_free(l) && l->pending};
         do_once(OVERUSE_REPORT, at, deeds);
@@ -455,9 +496,10 @@ static void judge_card(const struct measurement *m, int card, struct deeds *deed
     }
 }
 
-static struct deeds ask_judge(const struct measurement *m)
+static struct deeds ask_judge(struct measurement *m)
 {
     struct deeds deeds = {0};
+    find_who_is_over(m);
     for (int type = 0; type < TYPES; type++)
         for (int at = 0; at < ALL; at++)
             is_free(&limits[type][at]);
@@ -468,6 +510,33 @@ static struct deeds ask_judge(const struct measurement *m)
 }
 
 /* -- both -- */
+
+/* Is pod 0 inside its promise on the first card? */
+static bool is_inside(const struct measurement *m)
+{
+    return !m->failed && m->complete[0] && !is_pod_over(m, 0, 0);
+}
+
+static struct deeds ask_module(const struct measurement *m)
+{
+    cleanup_overuse_actions struct overuse_actions actions = {0};
+    struct deeds deeds = {0};
+    fill_usage(m);
+    if (fault == INSIDE_DOES_NOT_DRAIN && is_inside(m))
+        usage.n_cards = 0;
+    if (fault == INSIDE_EMPTIES && is_inside(m))
+        restart(false);
+    if (fault == NOTHING_IS_REMEMBERED)
+        restart(false);
+    overuse_step(module, now, &usage, &actions);
+    for (size_t i = 0; i < actions.n; i++) {
+        enum overuse_type type = actions.items[i].type;
+        int at = part_of[actions.items[i].container];
+        deeds.of[type][type == OVERUSE_EVICT ? parts[at].pod : at]++;
+        ck_assert_int_eq(actions.items[i].used_mib, m->parts[at].used);
+    }
+    return deeds;
+}
 
 /* Some kills reach no process. */
 static void answer_kills(const struct deeds *deeds)
@@ -533,8 +602,8 @@ static int run(uint64_t seed, enum fault planted, size_t *actions)
             first = n_measurements;
             memset(limits, 0, sizeof limits);
         }
-        const struct measurement *m = measure();
-        const struct deeds of_module = ask_module(m), of_judge = ask_judge(m);
+        struct measurement *m = measure();
+        const struct deeds of_judge = ask_judge(m), of_module = ask_module(m);
         for (int type = 0; type < TYPES; type++)
             for (int at = 0; at < ALL; at++)
                 actions[type] += of_judge.of[type][at];

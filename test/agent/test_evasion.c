@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "agent/samples.h"
+#include "agent/usage_meter.h"
+#include "lib/temp.h"
+#include "node/overuse.h"
+
+/*
+ * Twenty minutes of a pod that wants more memory than promised and tries not to be evicted,
+ * from a made-up root of a host to the eviction: a sample in each second, and an answer of the
+ * kubelet in every 30th. Each row of the table in docs/isolation.md is one.
+ *
+ * One card of 16 GiB is promised as a whole. The pod "greedy" has 4 GiB of it and uses 10.
+ * "modest" has 8 and uses nothing, so it lacks memory. "honest" has 4 and uses 4, and 6 for 4 s
+ * in each minute.
+ */
+
+enum { SECONDS = 20 * 60, GRACE = 30, POLL = 30, PEAK = 4 };
+
+#define GIB        1073741824LL
+#define UID(c)     "5d0c1f6e-8a2b-4c3d-9e4f-0123456789a" c
+#define GREEDY     UID("1")
+#define HONEST     UID("2")
+#define GREEDY_PID 1000
+
+static char *root;
+static struct usage_meter *meter;
+static struct overuse *overuse;
+static struct arena arena;
+static struct podresources devices; /* the meter holds a reference until `end` */
+static struct usage usage;
+static struct buf processes; /* of the card, in JSON */
+
+/* -- the node -- */
+
+static void write_file(const char *path, const char *text)
+{
+    temp_write_bytes(root, path, span_of(text));
+}
+
+static const char *id_of(int n)
+{
+    return arena_printf(&arena, "%064x", n);
+}
+
+static const char *cgroup_of(const char *uid, const char *id)
+{
+    return arena_printf(&arena, "5:memory:/kubepods/burstable/pod%s/%s\n", uid, id);
+}
+
+static void add_process(int pid, char state, const char *cgroup)
+{
+    const char *folder = arena_printf(&arena, "proc/%d", pid);
+    cleanup_free char *path = temp_path(root, folder);
+    if (access(path, F_OK) != 0)
+        temp_mkdir(root, folder);
+    write_file(arena_printf(&arena, "%s/stat", folder),
+               arena_printf(&arena,
+                            "%d (%s) %c 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 %d 9 8\n",
+                            pid, pid == 2 ? "kthreadd" : "python", state, pid));
+    write_file(arena_printf(&arena, "%s/cgroup", folder), cgroup);
+}
+
+static void name_container(const char *pod, const char *container, const char *id)
+{
+    write_file(
+        arena_printf(&arena, "var/log/containers/%s_team_%s-%s.log", pod, container, id),
+        "");
+}
+
+/* The process has this memory of the card. */
+static void use(int pid, int64_t bytes)
+{
+    buf_printf(&processes, "%s{'pid':%d,'bytes':%lld,'sm':0}", processes.n ? "," : "",
+               pid, (long long)bytes);
+}
+
+static void begin(void)
+{
+    static const char *const folders[] = {"proc", "var", "var/log", "var/log/containers"};
+    root = temp_dir();
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        temp_mkdir(root, folders[i]);
+    add_process(2, 'S', "0::/\n");
+    add_process(20, 'S', cgroup_of(HONEST, id_of(20)));
+    name_container("honest", "main", id_of(20));
+    add_process(GREEDY_PID, 'S', cgroup_of(GREEDY, id_of(0)));
+    name_container("greedy", "main", id_of(0));
+    meter = usage_meter_new(&(struct usage_meter_settings){root, 60000});
+    overuse =
+        overuse_new(&(struct overuse_settings){OVERUSE_EVICT, false, GRACE * 1000, 512});
+}
+
+static void end(void)
+{
+    usage_meter_free(meter);
+    overuse_free(overuse);
+    usage_fini(&usage);
+    arena_fini(&arena);
+    temp_dir_remove(root);
+    free(root);
+    buf_fini(&processes);
+}
+
+static struct podresources_entry promise_of(const char *pod, int from, int to)
+{
+    return (struct podresources_entry){SPAN("team"),
+                                       span_of(pod),
+                                       SPAN("main"),
+                                       SPAN("aliyun.com/gpu-mem"),
+                                       ids_of(&arena, "GPU-0", from, to),
+                                       (size_t)(to - from)};
+}
+
+static void poll_kubelet(int64_t now_ms)
+{
+    static struct podresources_entry entries[3];
+    static const struct usage_listed listed[] = {
+        {SPAN("team"), SPAN("greedy"), SPAN("main")},
+        {SPAN("team"), SPAN("honest"), SPAN("main")},
+        {SPAN("team"), SPAN("modest"), SPAN("main")}};
+    const struct podres_devices all = {SPAN("aliyun.com/gpu-mem"),
+                                       ids_of(&arena, "GPU-0", 0, 16), 16};
+    entries[0] = promise_of("greedy", 0, 4);
+    entries[1] = promise_of("honest", 4, 8);
+    entries[2] = promise_of("modest", 8, 16);
+    devices = (struct podresources){.refs = 2, /* never freed */
+                                    .entries = entries,
+                                    .n = ARRAY_LEN(entries),
+                                    .listed = listed,
+                                    .n_listed = ARRAY_LEN(listed),
+                                    .asked_ms = now_ms};
+    podresources_count_units(&(struct podres_allocatable){&all, 1}, &devices.units);
+    usage_meter_pods(meter, now_ms, &devices);
+}
+
+/* -- who evades -- */
+
+/* What greedy does in this second. True: it uses more than promised. */
+
+static bool is_steady(int second)
+{
+    (void)second;
+    use(GREEDY_PID, 10 * GIB);
+    return true;
+}
+
+static bool is_inside_once_in_30(int second)
+{
+    bool inside = second % 30 == 29;
+    use(GREEDY_PID, (inside ? 4 : 10) * GIB);
+    return !inside;
+}
+
+static bool is_inside_in_each_second_sample(int second)
+{
+    use(GREEDY_PID, (second % 2 ? 4 : 10) * GIB);
+    return second % 2 == 0;
+}
+
+static bool restarts_every_29_s(int second)
+{
+    int n = second / 29, pid = GREEDY_PID + n;
+    if (second % 29 == 0) {
+        add_process(pid, 'S', cgroup_of(GREEDY, id_of(n)));
+        name_container("greedy", "main", id_of(n));
+    }
+    use(pid, 10 * GIB);
+    return true;
+}
+
+static bool bursts_each_minute(int second)
+{
+    bool burst = second % 60 < 12;
+    use(GREEDY_PID, (burst ? 10 : 4) * GIB);
+    return burst;
+}
+
+static bool is_just_beyond_the_tolerance(int second)
+{
+    (void)second;
+    use(GREEDY_PID, 4 * GIB + 520 * (GIB >> 10));
+    use(21, 5 * GIB);
+    return true;
+}
+
+static const struct row {
+    const char *name;
+    bool (*act)(int second);
+} rows[] = {
+    {"steady overuse", is_steady},
+    {"one sample in 30 inside the promise", is_inside_once_in_30},
+    {"each second sample inside the promise", is_inside_in_each_second_sample},
+    {"a restart every 29 s", restarts_every_29_s},
+    {"a burst each minute", bursts_each_minute},
+    {"just beyond the tolerance", is_just_beyond_the_tolerance},
+};
+
+/* -- twenty minutes -- */
+
+/* The evicted pod of this second, or empty. */
+static struct span measure(int second)
+{
+    int64_t now_ms = (second + 1) * 1000;
+    cleanup_overuse_actions struct overuse_actions actions = {0};
+    struct err err;
+    cleanup_free char *card =
+        xasprintf("{'uuid':'GPU-0','memoryTotal':%lld,'memoryFree':0,'processes':[%s]}",
+                  16 * GIB, processes.p);
+    usage_meter_measure(meter, now_ms, sample_of(card), &usage, &err);
+    ck_assert_msg(err.code == ERR_NONE, "%s", err.msg);
+    overuse_step(overuse, now_ms, &usage, &actions);
+    for (size_t i = 0; i < actions.n; i++)
+        if (actions.items[i].type == OVERUSE_EVICT)
+            return usage.containers[actions.items[i].container].pod;
+    return (struct span){0};
+}
+
+START_TEST(each_evasion_ends_within_twice_the_grace)
+{
+    for (const struct row *row = rows; row < rows + ARRAY_LEN(rows); row++) {
+        int over_s = 0, second = 0;
+        struct span evicted = {0};
+        if (row != rows) {
+            end();
+            begin();
+        }
+        add_process(21, 'S', "0::/system.slice/display.service\n");
+        for (; second < SECONDS && !evicted.n; second++) {
+            if (second % POLL == 0)
+                poll_kubelet(second * 1000);
+            buf_clear(&processes);
+            over_s += row->act(second);
+            use(20, (second % 60 < PEAK ? 6 : 4) * GIB);
+            evicted = measure(second);
+        }
+        ck_assert_msg(span_eq(evicted, SPAN("greedy")), "%s: evicted: \"%.*s\"",
+                      row->name, SPAN_ARG(evicted));
+        ck_assert_msg(over_s >= GRACE && over_s <= 2 * GRACE, "%s: after %d s of it",
+                      row->name, over_s);
+    }
+}
+
+START_TEST(short_peaks_are_left_alone)
+{
+    for (int second = 0; second < SECONDS; second++) {
+        if (second % POLL == 0)
+            poll_kubelet(second * 1000);
+        buf_clear(&processes);
+        use(GREEDY_PID, 4 * GIB);
+        use(20, (second % 60 < PEAK ? 6 : 4) * GIB);
+        ck_assert_uint_eq(measure(second).n, 0);
+    }
+}
+
+UNIT_MAIN_AROUND("evasion", begin, end, each_evasion_ends_within_twice_the_grace,
+                 short_peaks_are_left_alone)
