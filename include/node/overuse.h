@@ -9,9 +9,10 @@
  *
  * Which containers use too much
  *
- * - A measurement of a card counts when it is at most OVERUSE_MAX_AGE_MS old and the card
- *   is complete in it. Every other measurement changes nothing, so a driver that fails, or
- *   a process that cannot be mapped, accuses nobody and acquits nobody.
+ * - A measurement of a card counts when it is at most OVERUSE_MAX_AGE_MS old and has the
+ *   processes of the card. Every other measurement changes nothing, so a driver that fails
+ *   accuses nobody and acquits nobody. A process that cannot be mapped accuses and exempts
+ *   nobody: pods that overuse the card without it do so, and no sum drains meanwhile.
  * - A pod overuses a card in a measurement when it uses more than its promise and the
  *   tolerance there. Its containers that do so are over, or the one that is furthest beyond
  *   its promise. A pod inside its promise never overuses the card, whatever one of its
@@ -38,8 +39,8 @@
  *
  * - A card hurts when its free memory is below the sum of what the pods on it were promised
  *   and do not use yet: some pod cannot get what it was promised. A card whose free memory
- *   or use is unknown never hurts. What a container without a name uses is taken from that
- *   sum, because a promise may have been made to it.
+ *   or use is unknown never hurts. What a container without a name, or a process that was
+ *   not mapped, uses is taken from that sum, because a promise may have been made to it.
  *
  * Actions, while a container is over and the sum of its pod is full, on a card that hurts, or
  * on any card with `always`

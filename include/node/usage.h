@@ -17,9 +17,9 @@
  *     /proc      process -> container ID and pod UID, or outside Kubernetes
  *     kubelet    container ID -> namespace, pod and container; container -> promise
  *
- * A number that was not measured is -1, never 0 and never a guess. A decision about a
- * container reads `complete` of its card first: where it is false, another process may
- * use memory that nobody is named for, and numbers of this card are lower bounds.
+ * A number that was not measured is -1, never 0 and never a guess. Where `complete` of a card
+ * is false, another process may use memory that nobody is named for: what its containers use
+ * are lower bounds. A process of which it is not known where it runs is an item of its own.
  *
  * Cards in MIG mode are left out: gpushare does not allocate them, and NVML lists their
  * processes by instance.
@@ -43,7 +43,8 @@ struct usage_card {
     int32_t index;                 /* of NVML */
     struct span uuid;              /* empty: unknown */
     int64_t total_mib, free_mib;   /* of the card; -1: unknown */
-    bool complete;                 /* every process was measured and mapped */
+    bool processes_known;          /* NVML listed its processes */
+    bool complete;                 /* and every one was measured and mapped */
     char incomplete[USAGE_REASON]; /* why not; empty when it is complete */
 };
 

@@ -288,7 +288,7 @@ static int64_t pod_excess(const struct usage *u, const struct usage_container *c
         any_promise |= o->promised_mib >= 0;
         if (o->card != c->card)
             continue;
-        if (o->used_mib < 0 || o->promise_unclear)
+        if ((o->used_mib < 0 && o->pod_uid.n) || o->promise_unclear)
             return 0;
         if (span_eq(o->pod_uid, c->pod_uid))
             used += o->used_mib;
@@ -341,7 +341,7 @@ static int64_t unused_of(const struct usage *u, size_t *i)
     for (; *i < u->n_containers && u->containers[*i].card == c->card &&
            same_pod(&u->containers[*i], c);
          ++*i) {
-        used += u->containers[*i].used_mib;
+        used += u->containers[*i].used_mib > 0 ? u->containers[*i].used_mib : 0;
         if (!u->containers[*i].init && is_first_of_its_name(u, *i))
             promised += promise_of(&u->containers[*i]);
     }
@@ -349,14 +349,23 @@ static int64_t unused_of(const struct usage *u, size_t *i)
 }
 
 /* What the pods of a card were promised and cannot get, or less; INT64_MIN: not known. A
- * container without a name may be one that a promise was made to, which then uses more
- * of it than it seems to. */
+ * container without a name, or a process that was not mapped, may be of one that a promise
+ * was made to, which then uses more of it than it seems to. */
 static int64_t lacking_mib_of(const struct usage *u, size_t card)
 {
     int64_t unused = 0;
     for (size_t i = 0; i < u->n_containers; i++)
-        if (u->containers[i].card == card && u->containers[i].used_mib < 0)
+        if (u->containers[i].card == card && u->containers[i].pod_uid.n &&
+            u->containers[i].used_mib < 0)
             return INT64_MIN;
+    for (size_t i = 0; i < u->n_outside; i++) {
+        const struct usage_process *p = &u->outside[i];
+        if (p->card != card || !p->unmapped)
+            continue;
+        if (p->used_mib < 0)
+            return INT64_MIN;
+        unused -= p->used_mib;
+    }
     for (size_t i = 0; i < u->n_containers;) {
         const struct usage_container *c = &u->containers[i];
         int64_t left = unused_of(u, &i);
@@ -421,7 +430,8 @@ static const struct over *note_over(struct step *s, size_t i, int64_t excess_mib
 }
 
 /* Drains the sums of the pods of the card that are not over, and forgets them a grace after
- * they are empty. Their keys begin with that of the card. */
+ * they are empty. Their keys begin with that of the card. A process that was not mapped may
+ * be of any of them. */
 static void drain_others(struct step *s, size_t card)
 {
     struct overuse *o = s->o;
@@ -430,7 +440,8 @@ static void drain_others(struct step *s, size_t card)
         struct over *over = &o->overs[i];
         if (!over->fresh && strncmp(over->key, prefix, strlen(prefix)) == 0) {
             over->n = 0;
-            over->sum_ms -= lapse(s, over) / OVERUSE_DRAIN;
+            int64_t ms = lapse(s, over);
+            over->sum_ms -= s->u->cards[card].complete ? ms / OVERUSE_DRAIN : 0;
             if (over->sum_ms < -(o->settings.grace_ms / OVERUSE_DRAIN)) {
                 free(over->key);
                 *over = o->overs[--o->n_overs];
@@ -520,7 +531,7 @@ void overuse_step(struct overuse *o, int64_t now_ms, const struct usage *u,
         return;
     s.suspects = xcalloc(u->n_containers + 1, sizeof *s.suspects);
     for (size_t card = 0; card < u->n_cards; card++)
-        if (u->cards[card].complete)
+        if (u->cards[card].processes_known)
             judge_card(&s, card);
     free(s.suspects);
 }

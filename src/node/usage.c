@@ -214,6 +214,7 @@ static void add_cards(struct builder *b)
             .uuid = arena_copy(&u->arena, span_of(from->uuid)),
             .total_mib = whole_mib(from, GPU_MEM_TOTAL),
             .free_mib = whole_mib(from, GPU_MEM_FREE),
+            .processes_known = from->processes_known,
             .complete = true,
         };
         if (!from->processes_known)

@@ -178,6 +178,15 @@ static bool bursts_each_minute(int second)
     return burst;
 }
 
+static bool has_a_process_that_cannot_be_mapped(int second)
+{
+    if (!second)
+        add_process(22, 'S', "nothing of a cgroup");
+    use(GREEDY_PID, 9 * GIB);
+    use(22, GIB);
+    return true;
+}
+
 static bool is_just_beyond_the_tolerance(int second)
 {
     (void)second;
@@ -195,6 +204,7 @@ static const struct row {
     {"each second sample inside the promise", is_inside_in_each_second_sample},
     {"a restart every 29 s", restarts_every_29_s},
     {"a burst each minute", bursts_each_minute},
+    {"a process that cannot be mapped", has_a_process_that_cannot_be_mapped},
     {"just beyond the tolerance", is_just_beyond_the_tolerance},
 };
 

@@ -81,9 +81,11 @@ START_TEST(what_containers_use)
         OF(0, "v", "c4", "n", "p", "c", 3, 70, 20),
         OF(1, "v", "c4", "n", "p", "c", -1, 7, 0),
     };
-    struct usage_process outside[] = {{.card = 0, .used_mib = 2},
-                                      {.card = 0, .used_mib = 3},
-                                      {.card = 1, .used_mib = -1}};
+    struct usage_process outside[] = {
+        {.card = 0, .used_mib = 2},
+        {.card = 0, .used_mib = 3},
+        {.card = 1, .used_mib = -1},
+        {.card = 1, .pid.pid = 7, .unmapped = true, .name = "python", .used_mib = 4}};
     used(c, ARRAY_LEN(c), outside, ARRAY_LEN(outside));
 #define OF_P(card) "{namespace=\"n\",pod=\"p\",container=\"c\"," card "} "
 #define CARD_2     "card=\"2\",uuid=\"GPU-2\""
@@ -98,26 +100,37 @@ START_TEST(what_containers_use)
             "container=\"\"," CARD_2 "} 11534336");
     ck_line("scv_agent_card_memory_outside_bytes{" CARD_2 "} 5242880");
     ck_assert_ptr_null(strstr(text.p, "memory_outside_bytes{" CARD_3));
+    ck_line("scv_agent_unmapped_process_memory_bytes{pid=\"7\",process=\"python\"," CARD_3
+            "} 4194304");
     ck_line("scv_agent_card_usage_complete{" CARD_2 "} 1");
     ck_line("scv_agent_card_usage_complete{" CARD_3 "} 0");
 }
 END_TEST
 
-/* Somebody who starts thousands of containers does not fill Prometheus. */
+static size_t lines_with(const char *word)
+{
+    size_t lines = 0;
+    for (const char *at = text.p; (at = strstr(at, word)) != NULL; at++)
+        lines++;
+    return lines;
+}
+
+/* Somebody who starts thousands of containers or processes does not fill Prometheus. */
 START_TEST(the_number_of_series_is_bounded)
 {
     enum { N = 5000 };
     struct usage_container *c = xcalloc(N, sizeof *c);
     char(*names)[8] = xcalloc(N, sizeof *names);
-    size_t lines = 0;
+    struct usage_process *processes = xcalloc(N, sizeof *processes);
     for (int i = 0; i < N; i++) {
+        processes[i] = (struct usage_process){.pid.pid = i, .unmapped = true};
         snprintf(names[i], sizeof names[i], "p%04d", i);
         c[i] = (struct usage_container){.ns = SPAN("n"), .pod = span_of(names[i])};
     }
-    used(c, N, NULL, 0);
-    for (const char *at = text.p; (at = strstr(at, "_memory_used_bytes{")) != NULL; at++)
-        lines++;
-    ck_assert_uint_eq(lines, 2048);
+    used(c, N, processes, N);
+    ck_assert_uint_eq(lines_with("_memory_used_bytes{"), 2048);
+    ck_assert_uint_eq(lines_with("unmapped_process_memory_bytes{"), 64);
+    free(processes);
     free(names);
     free(c);
 }

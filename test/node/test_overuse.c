@@ -55,6 +55,7 @@ static struct usage usage_of(const char *rows, int64_t at_ms, int64_t free_mib)
     card = (struct usage_card){.uuid = SPAN("GPU-0"),
                                .total_mib = TOTAL,
                                .free_mib = free_mib,
+                               .processes_known = true,
                                .complete = true};
     for (struct span rest = span_of(rows); rest.n;) {
         struct span row = span_trim(span_cut(&rest, ','));
@@ -187,7 +188,7 @@ START_TEST(a_measurement_that_does_not_count_neither_accuses_nor_acquits)
 {
     wait_out(over, 0, 500);
     struct usage u = usage_of(over, GRACE, 500);
-    card.complete = u.complete = false;
+    card.processes_known = card.complete = u.complete = false;
     ck_assert_str_eq(step(&u, GRACE), "");
     u = usage_of(inside, GRACE, 500);
     ck_assert_str_eq(step(&u, GRACE + OVERUSE_MAX_AGE_MS + 1), "");

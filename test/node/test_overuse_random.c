@@ -28,7 +28,10 @@ enum {
 
 enum fault {
     NO_FAULT,
-    INCOMPLETE_IS_COMPLETE,
+    UNLISTED_PROCESSES_ARE_NONE,
+    UNMAPPED_PROCESSES_ARE_NONE,
+    UNMAPPED_PROCESSES_ARE_OUTSIDE,
+    UNMAPPED_PROCESSES_EXEMPT,
     STALE_IS_FRESH,
     RESTARTED_CONTAINER_IS_OF_ANOTHER_POD,
     UNKNOWN_PROMISE_IS_SMALL,
@@ -70,8 +73,10 @@ struct part {
 
 struct measurement {
     int64_t taken, now, promised;
-    bool failed, complete[CARDS];
+    bool failed, listed[CARDS]; /* NVML lists the processes of the card */
     int64_t free[CARDS];
+    int64_t
+        unmapped[CARDS]; /* by a process that may be in any pod; 0: none; -1: unknown */
     struct part parts[ALL];
     /* Of the judge. */
     bool over[ALL];
@@ -178,8 +183,12 @@ static struct measurement *measure(void)
     m->failed = one_in(25);
     memcpy(m->parts, parts, sizeof parts);
     for (int c = 0; c < CARDS; c++) {
-        m->complete[c] = !one_in(10);
+        m->listed[c] = !one_in(10);
         m->free[c] = TOTAL - below(4) * 2000; /* the rest is used outside Kubernetes */
+        m->unmapped[c] = one_in(5) ? 1 + below(4) * 1000 : 0;
+        m->free[c] -= m->unmapped[c];
+        if (m->unmapped[c] && one_in(8))
+            m->unmapped[c] = -1;
     }
     EACH_PART(p, m->parts)
     {
@@ -196,7 +205,7 @@ static struct measurement *measure(void)
 
 #define text(...) span_of(arena_printf(&usage.arena, __VA_ARGS__))
 
-static struct usage_container container_of(const struct part *p)
+static struct usage_container container_of(const struct part *p, bool unmapped)
 {
     int apart = fault == SIBLINGS_ARE_OTHER_PODS ? p->number : 0;
     struct usage_container c = {.card = (size_t)p->card,
@@ -209,6 +218,8 @@ static struct usage_container container_of(const struct part *p)
                                     p->unclear && fault != UNCLEAR_PROMISES_ARE_CLEAR,
                                 .init = p->init && fault != INIT_CONTAINERS_ADD_UP,
                                 .sm_percent = -1};
+    if (p->generation < 0 && unmapped) /* its processes may be those */
+        c.used_mib = -1;
     if (p->generation >= 0) {
         c.pod_uid = text("u%d", p->pod);
         c.container_id = text("id-%d-%d-%d", p->pod, p->number, p->generation);
@@ -230,10 +241,12 @@ static void fill_usage(const struct measurement *m)
     struct usage_container *containers =
         arena_zalloc(&u->arena, ALL * sizeof *containers);
     struct usage_init_promise *inits = arena_zalloc(&u->arena, ALL * sizeof *inits);
+    struct usage_process *outside = arena_zalloc(&u->arena, CARDS * sizeof *outside);
     u->cards = cards;
     u->containers = containers;
     u->inits = inits;
-    u->n_cards = u->n_containers = u->n_inits = 0;
+    u->outside = outside;
+    u->n_cards = u->n_containers = u->n_inits = u->n_outside = 0;
     u->taken_ms = fault == STALE_IS_FRESH ? m->now : m->taken;
     u->promised_ms = fault == OLD_PROMISES_ARE_NEW ? m->now : m->promised;
     if (m->failed)
@@ -246,7 +259,13 @@ static void fill_usage(const struct measurement *m)
             .uuid = c ? SPAN("GPU-1") : (struct span){0},
             .total_mib = fault == WHOLE_CARD_IS_SHARED ? 2 * TOTAL : TOTAL,
             .free_mib = zero ? 0 : m->free[c],
-            .complete = m->complete[c] || fault == INCOMPLETE_IS_COMPLETE};
+            .processes_known = (m->listed[c] || fault == UNLISTED_PROCESSES_ARE_NONE) &&
+                               !(m->unmapped[c] && fault == UNMAPPED_PROCESSES_EXEMPT),
+            .complete = m->listed[c] &&
+                        (!m->unmapped[c] || fault == UNMAPPED_PROCESSES_ARE_OUTSIDE)};
+        if (m->unmapped[c] && fault != UNMAPPED_PROCESSES_ARE_NONE)
+            outside[u->n_outside++] = (struct usage_process){
+                .card = (size_t)c, .unmapped = true, .used_mib = m->unmapped[c]};
     }
     EACH_PART(p, m->parts)
     {
@@ -262,7 +281,7 @@ static void fill_usage(const struct measurement *m)
         if (!p->present || (fault == IDLE_PROMISES_ARE_FORGOTTEN && p->generation < 0))
             continue;
         part_of[u->n_containers] = (int)(p - m->parts);
-        containers[u->n_containers++] = container_of(p);
+        containers[u->n_containers++] = container_of(p, m->unmapped[p->card] != 0);
     }
 }
 
@@ -287,7 +306,7 @@ static void restart(bool keep)
 
 static bool counts(const struct measurement *m, int card)
 {
-    return !m->failed && m->complete[card] && m->now >= m->taken &&
+    return !m->failed && m->listed[card] && m->now >= m->taken &&
            m->now - m->taken <= 5000;
 }
 
@@ -398,7 +417,7 @@ static bool is_full(int card, int pod)
                 sum = positive(sum) + (int64_t)((double)gap * (rate < 1 ? rate : 1));
             sum = sum > grace ? grace : sum;
         } else if (begin) {
-            sum -= gap / 10;
+            sum -= m->unmapped[card] ? 0 : gap / 10;
             if (sum < -(grace / 10)) {
                 begin = NULL;
                 sum = 0;
@@ -410,13 +429,13 @@ static bool is_full(int card, int pod)
 
 static int64_t lacking(const struct measurement *m, int card)
 {
-    int64_t sum = -m->free[card];
+    int64_t sum = -m->free[card] - m->unmapped[card];
     for (int pod = 0; pod < PODS; pod++) {
         int64_t used = use_of(m, card, pod);
         if (used >= 0)
             sum += positive(promise_of(m, card, pod, true) - used);
     }
-    return m->free[card] < 0 ? INT64_MIN : sum;
+    return m->free[card] < 0 || m->unmapped[card] < 0 ? INT64_MIN : sum;
 }
 
 /* Has the limit passed? One that has passed is gone for good, also where the clock goes
@@ -514,7 +533,7 @@ static struct deeds ask_judge(struct measurement *m)
 /* Is pod 0 inside its promise on the first card? */
 static bool is_inside(const struct measurement *m)
 {
-    return !m->failed && m->complete[0] && !is_pod_over(m, 0, 0);
+    return !m->failed && m->listed[0] && !is_pod_over(m, 0, 0);
 }
 
 static struct deeds ask_module(const struct measurement *m)
