@@ -17,8 +17,12 @@
  *
  * (pkg/kubelet/kuberuntime/legacy.go.) Only root writes there, and no part but the ID has
  * hex digits after its last '-' that could be taken for one. A name of more than 255
- * bytes is cut at its end and lacks the ID: such a container stays without a name. The
- * kubelet removes the link with the container.
+ * bytes is cut before its end and lacks a part of the ID. Then the target of the link has the
+ * names, and the UID of the pod:
+ *
+ *     /var/log/pods/<namespace>_<pod>_<pod UID>/<container>/<n>.log
+ *
+ * The kubelet removes the link with the container.
  */
 
 #define PROCESS_NAMES_FOLDER "var/log/containers"
@@ -51,6 +55,9 @@ int process_names_read(const char *host_root, struct arena *a,
  * NVML has pids of the host, so /proc must be that of the first PID namespace: the pod has
  * hostPID, or the host's /proc is mounted. Elsewhere a pid may be that of another process;
  * then every process is USAGE_UNMAPPED.
+ *
+ * cgroup v1 moves a main thread that exits to the root. Its process is where its other threads
+ * are.
  *
  * A pid can end and be reused at any time: the start time must be the same before and after
  * the cgroup is read.

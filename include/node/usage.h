@@ -124,9 +124,11 @@ struct usage_place {
     struct span name;                  /* comm; any bytes */
 };
 
-/* The names of a container, from the kubelet. */
+/* The names of a container, from the kubelet. With a UID of the pod, the ID is only the begin
+ * of it: of several containers of that begin, one that the kubelet lists is taken. */
 struct usage_name {
     struct span container_id, ns, pod, container;
+    struct span pod_uid;
 };
 
 /* What a container was promised on a card. The promises of a container on a card add
@@ -138,7 +140,7 @@ struct usage_promise {
 };
 
 /* A container that the kubelet lists, with devices or without. It does not list plain init
- * containers and ephemeral containers, which can have devices too. */
+ * containers, which can have devices, too, and ephemeral containers, which cannot. */
 struct usage_listed {
     struct span ns, pod, container;
 };
@@ -154,6 +156,7 @@ struct usage_input {
     size_t n_promises;
     const struct usage_init_promise *inits; /* in any order */
     size_t n_inits;
+    bool inits_known; /* of all pods that are listed */
     const struct usage_listed *listed; /* in any order */
     size_t n_listed;
     bool promises_known; /* false: what is promised to whom is unknown */

@@ -211,9 +211,10 @@ static void poll_plugin(struct podresources_poller *l, struct podresources *pods
                  LOG_ERR(&err));
     l->state_failed = failed;
     if (failed)
-        allocation_set_read(&pods->plugin, buf_span(&l->state), set->node, NULL);
+        rc = allocation_set_read(&pods->plugin, buf_span(&l->state), set->node, NULL);
     else
         buf_set(&l->state, buf_span(&state));
+    pods->plugin_known = rc == 0;
 }
 
 static void poll(struct podresources_poller *l)

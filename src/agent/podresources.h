@@ -45,6 +45,7 @@ struct podresources {
     const struct usage_listed *listed;
     size_t n_listed;
     struct allocation_set plugin; /* of our device plugin */
+    bool plugin_known;
     int64_t asked_ms;             /* monotonic time when the kubelet was asked */
 };
 

@@ -200,6 +200,7 @@ void usage_meter_measure(struct usage_meter *m, int64_t now_ms,
     if (sample && in.promises_known) {
         in.n_promises = usage_meter_promises(devices, sample, &a, &in.promises);
         in.n_inits = init_promises(devices, sample, &a, &in.inits);
+        in.inits_known = devices->plugin_known;
     }
     if (devices) {
         in.promised_ms = devices->asked_ms;

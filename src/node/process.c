@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <regex.h>
@@ -20,6 +21,7 @@ enum {
     ID_MIN = 32, /* shortest container ID; no other cgroup has such a name */
     STAT_MAX = 4096,
     CGROUP_MAX = 64 * 1024, /* cgroup v1 has some 14 lines */
+    TASKS_MAX = 64,         /* threads of a process that are looked at */
     STARTED = 22,           /* field of /proc/PID/stat: the start time */
     AFTER_COMM = 3          /* the field after the name, which is in parentheses */
 };
@@ -123,13 +125,14 @@ static struct usage_place read_cgroup(const regex_t *re, struct span text,
 
 /* -- the names of containers -- */
 
+static const struct span log_suffix = SPAN(".log");
+
 /* Reads the name of one link. False: it is none of a container. Borrowed from `link`. */
 static bool read_link_name(struct span link, struct usage_name *name)
 {
-    static const struct span suffix = SPAN(".log");
-    if (!ends(link, suffix))
+    if (!ends(link, log_suffix))
         return false;
-    link.n -= suffix.n;
+    link.n -= log_suffix.n;
     *name = (struct usage_name){.pod = span_cut(&link, '_')};
     name->ns = span_cut(&link, '_');
     const char *dash = link.n ? memrchr(link.p, '-', link.n) : NULL;
@@ -141,6 +144,39 @@ static bool read_link_name(struct span link, struct usage_name *name)
            name->container_id.n >= ID_MIN &&
            strspn(name->container_id.p, "0123456789abcdef") == name->container_id.n &&
            !memchr(link.p, '_', link.n);
+}
+
+/* Reads the target of a link whose name is cut,
+ * ".../<namespace>_<pod>_<pod UID>/<container>/<n>.log". Only the pod's UID and the begin of the
+ * ID, which can be empty, say which container it is of. In the arena. */
+static bool read_cut_link(int dir, struct span link, struct arena *a,
+                          struct usage_name *name)
+{
+    char target[PATH_MAX];
+    struct span parts[3]; /* the last three components, from the end */
+    ssize_t n = readlinkat(dir, link.p, target, sizeof target);
+    if (n <= 0 || n == (ssize_t)sizeof target)
+        return false;
+    struct span rest = {target, (size_t)n};
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        const char *slash = rest.n ? memrchr(rest.p, '/', rest.n) : NULL;
+        if (!slash)
+            return false;
+        parts[i] = (struct span){slash + 1, (size_t)(rest.p + rest.n - slash - 1)};
+        rest.n = (size_t)(slash - rest.p);
+    }
+    name->container = arena_copy(a, parts[1]);
+    rest = arena_copy(a, parts[2]);
+    name->ns = span_cut(&rest, '_');
+    name->pod = span_cut(&rest, '_');
+    name->pod_uid = rest;
+    cleanup_free char *whole = xasprintf("%.*s_%.*s_%.*s-", SPAN_ARG(name->pod),
+                                         SPAN_ARG(name->ns), SPAN_ARG(name->container));
+    link.n -= log_suffix.n;
+    size_t same = strlen(whole) < link.n ? strlen(whole) : link.n;
+    name->container_id = (struct span){link.p + same, link.n - same};
+    return name->ns.n && name->pod.n && name->pod_uid.n && name->container.n &&
+           !strncmp(whole, link.p, same);
 }
 
 static void close_folder(DIR **dir)
@@ -161,8 +197,10 @@ int process_names_read(const char *host_root, struct arena *a,
     if (!dir)
         return err_set(err, ERR_UNAVAILABLE, "%s: %m", path);
     while (*n < USAGE_MAX_IDS && (entry = readdir(dir))) {
-        struct usage_name name;
-        if (!read_link_name(arena_copy(a, span_of(entry->d_name)), &name))
+        struct usage_name name = {0};
+        struct span link = arena_copy(a, span_of(entry->d_name));
+        if (link.n == NAME_MAX ? !read_cut_link(dirfd(dir), link, a, &name)
+                               : !read_link_name(link, &name))
             continue;
         MEM_GROW(list, cap, *n + 1);
         list[(*n)++] = name;
@@ -225,6 +263,28 @@ static bool has_exited(const struct stat_line *line)
     return line->state == 'Z' || line->state == 'X';
 }
 
+/* The place of one of the other threads; USAGE_UNMAPPED: none of them says one. */
+static struct usage_place read_threads(const char *host_root, const regex_t *re,
+                                       int64_t pid, struct arena *a)
+{
+    struct usage_place p = {.kind = USAGE_UNMAPPED};
+    cleanup_free char *path = xasprintf("%s/proc/%" PRId64 "/task", host_root, pid);
+    __attribute__((cleanup(close_folder))) DIR *dir = opendir(path);
+    cleanup_buf struct buf cgroup = {0};
+    struct dirent *entry;
+    for (int i = 0; i < TASKS_MAX && dir && (entry = readdir(dir)); i++) {
+        cleanup_free char *file = xasprintf("%s/%s/cgroup", path, entry->d_name);
+        buf_clear(&cgroup);
+        if (entry->d_name[0] != '.' && !file_read(file, CGROUP_MAX, &cgroup, NULL))
+            p = read_cgroup(re, buf_span(&cgroup), a);
+        if (p.kind == USAGE_CONTAINER)
+            break;
+        p.kind = USAGE_UNMAPPED;
+    }
+    p.container_id = arena_copy(a, p.container_id);
+    return p;
+}
+
 static void read_place(const char *host_root, const regex_t *re,
                        struct usage_place *place, struct arena *a)
 {
@@ -241,10 +301,12 @@ static void read_place(const char *host_root, const regex_t *re,
             place->kind = USAGE_ENDED;
         return;
     }
+    struct usage_place p = read_cgroup(re, buf_span(&cgroup), a);
+    if (p.kind != USAGE_CONTAINER && has_exited(&before))
+        p = read_threads(host_root, re, place->pid.pid, a);
     if (read_line(host_root, place->pid.pid, &text, &after, &err) ||
         after.started != before.started)
         return; /* seen again in the next sample, or not at all */
-    struct usage_place p = read_cgroup(re, buf_span(&cgroup), a);
     if (p.kind == USAGE_OUTSIDE && has_exited(&after))
         return;
     place->kind = p.kind;

@@ -48,6 +48,17 @@ static int by_container(const void *a, const void *b)
     return order ? order : span_cmp(x->container_id, y->container_id);
 }
 
+/* The container or (`name` empty) any container of the pod. */
+static bool is_listed(const struct usage_input *in, struct span ns, struct span pod,
+                      struct span name)
+{
+    for (size_t i = 0; i < in->n_listed; i++)
+        if (span_eq(in->listed[i].ns, ns) && span_eq(in->listed[i].pod, pod) &&
+            (!name.n || span_eq(in->listed[i].container, name)))
+            return true;
+    return false;
+}
+
 static bool is_named(const struct usage_container *c, struct span ns, struct span pod,
                      struct span name)
 {
@@ -86,17 +97,13 @@ static void begin_promise(const struct builder *b, struct usage_container *c)
 {
     const struct usage_input *in = &b->in;
     struct span uuid = b->cards[c->card].uuid;
-    bool listed = false;
     int64_t mib = 0;
     c->promised_mib = -1;
     for (size_t i = 0; i < in->n_promises; i++)
         if (is_named(c, in->promises[i].ns, in->promises[i].pod,
                      in->promises[i].container))
             c->promised_mib = 0;
-    for (size_t i = 0; i < in->n_listed; i++)
-        listed |=
-            is_named(c, in->listed[i].ns, in->listed[i].pod, in->listed[i].container);
-    c->promise_unclear = !uuid.n || !listed;
+    c->promise_unclear = !uuid.n || !c->ns.n || !is_listed(in, c->ns, c->pod, c->name);
     for (size_t i = 0; i < in->n_inits && c->promise_unclear; i++) {
         const struct usage_init_promise *p = &in->inits[i];
         if (!span_eq(p->pod_uid, c->pod_uid) || !is_named(c, p->ns, p->pod, p->container))
@@ -108,6 +115,31 @@ static void begin_promise(const struct builder *b, struct usage_container *c)
         c->promised_mib = mib;
         c->promise_unclear = mib < 0;
     }
+    if (!c->init && uuid.n && c->ns.n && in->inits_known &&
+        is_listed(in, c->ns, c->pod, (struct span){0}))
+        c->promise_unclear = false; /* an ephemeral container, or one without devices */
+}
+
+/* Its name; {0}: not known. */
+static struct usage_name name_at(const struct usage_input *in,
+                                 const struct usage_place *place)
+{
+    struct usage_name best = {0};
+    bool listed = false;
+    for (size_t i = 0; i < in->n_names && place->container_id.n; i++) {
+        const struct usage_name *n = &in->names[i];
+        if (!n->pod_uid.n && span_eq(n->container_id, place->container_id))
+            return *n;
+        if (!n->pod_uid.n || !span_eq(n->pod_uid, place->pod_uid) ||
+            !span_starts(place->container_id, n->container_id))
+            continue;
+        bool is = is_listed(in, n->ns, n->pod, n->container);
+        if (!best.ns.n || is > listed ||
+            (is == listed && span_cmp(n->container, best.container) < 0))
+            best = *n;
+        listed |= is;
+    }
+    return best;
 }
 
 /* The container in that place, found or added. */
@@ -123,15 +155,10 @@ static struct usage_container *container_at(struct builder *b, size_t card,
             return &b->containers[i];
     c.pod_uid = arena_copy(a, place->pod_uid);
     c.container_id = arena_copy(a, place->container_id);
-    for (size_t i = 0; i < b->in.n_names && place->container_id.n; i++) {
-        const struct usage_name *name = &b->in.names[i];
-        if (!span_eq(name->container_id, place->container_id))
-            continue;
-        c.ns = arena_copy(a, name->ns);
-        c.pod = arena_copy(a, name->pod);
-        c.name = arena_copy(a, name->container);
-        break;
-    }
+    const struct usage_name name = name_at(&b->in, place);
+    c.ns = arena_copy(a, name.ns);
+    c.pod = arena_copy(a, name.pod);
+    c.name = arena_copy(a, name.container);
     b->unnamed[card] |= !c.ns.n;
     begin_promise(b, &c);
     return add_container(b, &c);

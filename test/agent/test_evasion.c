@@ -25,7 +25,12 @@ enum { SECONDS = 20 * 60, GRACE = 30, POLL = 30, PEAK = 4 };
 #define HONEST     UID("2")
 #define GREEDY_PID 1000
 
+/* With such a name the link of the container has a part of its ID only. */
+#define LONG   "pppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp"
+#define LONGER LONG LONG LONG LONG
+
 static char *root;
+static const char *greedy; /* name of the pod */
 static struct usage_meter *meter;
 static struct overuse *overuse;
 static struct arena arena;
@@ -65,9 +70,12 @@ static void add_process(int pid, char state, const char *cgroup)
 
 static void name_container(const char *pod, const char *container, const char *id)
 {
-    write_file(
-        arena_printf(&arena, "var/log/containers/%s_team_%s-%s.log", pod, container, id),
-        "");
+    const char *name = arena_printf(&arena, "%s_team_%s-%s", pod, container, id);
+    const char *link =
+        arena_printf(&arena, "%s/var/log/containers/%.251s.log", root, name);
+    const char *target =
+        arena_printf(&arena, "/var/log/pods/team_%s_" GREEDY "/%s/0.log", pod, container);
+    ck_assert_int_eq(symlink(target, link), 0);
 }
 
 /* The process has this memory of the card. */
@@ -87,7 +95,7 @@ static void begin(void)
     add_process(20, 'S', cgroup_of(HONEST, id_of(20)));
     name_container("honest", "main", id_of(20));
     add_process(GREEDY_PID, 'S', cgroup_of(GREEDY, id_of(0)));
-    name_container("greedy", "main", id_of(0));
+    greedy = "greedy";
     meter = usage_meter_new(&(struct usage_meter_settings){root, 60000});
     overuse =
         overuse_new(&(struct overuse_settings){OVERUSE_EVICT, false, GRACE * 1000, 512});
@@ -117,20 +125,20 @@ static struct podresources_entry promise_of(const char *pod, int from, int to)
 static void poll_kubelet(int64_t now_ms)
 {
     static struct podresources_entry entries[3];
-    static const struct usage_listed listed[] = {
-        {SPAN("team"), SPAN("greedy"), SPAN("main")},
-        {SPAN("team"), SPAN("honest"), SPAN("main")},
-        {SPAN("team"), SPAN("modest"), SPAN("main")}};
+    static struct usage_listed listed[3];
     const struct podres_devices all = {SPAN("aliyun.com/gpu-mem"),
                                        ids_of(&arena, "GPU-0", 0, 16), 16};
-    entries[0] = promise_of("greedy", 0, 4);
+    entries[0] = promise_of(greedy, 0, 4);
     entries[1] = promise_of("honest", 4, 8);
     entries[2] = promise_of("modest", 8, 16);
+    for (size_t i = 0; i < ARRAY_LEN(listed); i++)
+        listed[i] = (struct usage_listed){entries[i].ns, entries[i].pod, SPAN("main")};
     devices = (struct podresources){.refs = 2, /* never freed */
                                     .entries = entries,
                                     .n = ARRAY_LEN(entries),
                                     .listed = listed,
                                     .n_listed = ARRAY_LEN(listed),
+                                    .plugin_known = true,
                                     .asked_ms = now_ms};
     podresources_count_units(&(struct podres_allocatable){&all, 1}, &devices.units);
     usage_meter_pods(meter, now_ms, &devices);
@@ -163,9 +171,9 @@ static bool is_inside_in_each_second_sample(int second)
 static bool restarts_every_29_s(int second)
 {
     int n = second / 29, pid = GREEDY_PID + n;
-    if (second % 29 == 0) {
+    if (n && second % 29 == 0) {
         add_process(pid, 'S', cgroup_of(GREEDY, id_of(n)));
-        name_container("greedy", "main", id_of(n));
+        name_container(greedy, "main", id_of(n));
     }
     use(pid, 10 * GIB);
     return true;
@@ -187,6 +195,39 @@ static bool has_a_process_that_cannot_be_mapped(int second)
     return true;
 }
 
+static bool has_no_main_thread(int second)
+{
+    if (!second) {
+        add_process(GREEDY_PID, 'Z', "5:memory:/\n");
+        temp_mkdir(root, "proc/1000/task");
+        temp_mkdir(root, "proc/1000/task/1001");
+        write_file("proc/1000/task/1001/cgroup", cgroup_of(GREEDY, id_of(0)));
+    }
+    return is_steady(second);
+}
+
+static bool has_an_ephemeral_container(int second)
+{
+    if (!second) {
+        add_process(GREEDY_PID + 1, 'S', cgroup_of(GREEDY, id_of(1)));
+        name_container(greedy, "debug", id_of(1));
+    }
+    use(GREEDY_PID, 4 * GIB);
+    use(GREEDY_PID + 1, 6 * GIB);
+    return true;
+}
+
+static bool has_a_long_name(int second)
+{
+    greedy = LONGER;
+    if (!second) {
+        add_process(GREEDY_PID + 1, 'S', cgroup_of(GREEDY, id_of(1)));
+        name_container(greedy, "main", id_of(0));
+        name_container(greedy, "init", id_of(1));
+    }
+    return is_steady(second);
+}
+
 static bool is_just_beyond_the_tolerance(int second)
 {
     (void)second;
@@ -205,6 +246,9 @@ static const struct row {
     {"a restart every 29 s", restarts_every_29_s},
     {"a burst each minute", bursts_each_minute},
     {"a process that cannot be mapped", has_a_process_that_cannot_be_mapped},
+    {"a main thread that exited, on cgroup v1", has_no_main_thread},
+    {"an ephemeral container", has_an_ephemeral_container},
+    {"a name that is cut", has_a_long_name},
     {"just beyond the tolerance", is_just_beyond_the_tolerance},
 };
 
@@ -239,14 +283,16 @@ START_TEST(each_evasion_ends_within_twice_the_grace)
         }
         add_process(21, 'S', "0::/system.slice/display.service\n");
         for (; second < SECONDS && !evicted.n; second++) {
-            if (second % POLL == 0)
-                poll_kubelet(second * 1000);
             buf_clear(&processes);
             over_s += row->act(second);
+            if (second == 0 && !strcmp(greedy, "greedy"))
+                name_container(greedy, "main", id_of(0));
+            if (second % POLL == 0)
+                poll_kubelet(second * 1000);
             use(20, (second % 60 < PEAK ? 6 : 4) * GIB);
             evicted = measure(second);
         }
-        ck_assert_msg(span_eq(evicted, SPAN("greedy")), "%s: evicted: \"%.*s\"",
+        ck_assert_msg(span_eq(evicted, span_of(greedy)), "%s: evicted: \"%.*s\"",
                       row->name, SPAN_ARG(evicted));
         ck_assert_msg(over_s >= GRACE && over_s <= 2 * GRACE, "%s: after %d s of it",
                       row->name, over_s);
@@ -255,6 +301,7 @@ START_TEST(each_evasion_ends_within_twice_the_grace)
 
 START_TEST(short_peaks_are_left_alone)
 {
+    name_container(greedy, "main", id_of(0));
     for (int second = 0; second < SECONDS; second++) {
         if (second % POLL == 0)
             poll_kubelet(second * 1000);

@@ -35,7 +35,9 @@ static void process(int pid, const char *comm, char state, const char *cgroup)
     cleanup_free char *text =
         xasprintf("%d (%s) %c 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 %d 999 888\n",
                   pid, comm, state, pid == 2 ? 0 : 4711);
-    temp_mkdir(root, path);
+    cleanup_free char *folder = temp_path(root, path);
+    if (access(folder, F_OK) != 0)
+        temp_mkdir(root, path);
     file(stat, text);
     file(group, cgroup);
 }
@@ -118,6 +120,30 @@ START_TEST(where_processes_run)
     ck_assert_span_eq(p[0].container_id, ID);
 }
 
+static void thread(int tid, const char *cgroup)
+{
+    cleanup_free char *folder = xasprintf("proc/10/task/%d", tid);
+    cleanup_free char *path = xasprintf("%s/cgroup", folder);
+    temp_mkdir(root, folder);
+    file(path, cgroup);
+}
+
+START_TEST(a_main_thread_that_has_exited)
+{
+    process(10, "python", 'Z', ROOTS);
+    temp_mkdir(root, "proc/10/task");
+    thread(10, ROOTS);
+    ck_assert_int_eq(places(1)->kind, USAGE_UNMAPPED);
+    thread(99, "3:memory:/kubepods/burstable/pod" UID "/" ID "\n1:name=systemd:/\n");
+    ck_assert_int_eq(places(1)->kind, USAGE_CONTAINER);
+    ck_assert_span_eq(places(1)->pod_uid, UID);
+    ck_assert_span_eq(places(1)->container_id, ID);
+    process(10, "python", 'S', ROOTS); /* outside, and alive */
+    ck_assert_int_eq(places(1)->kind, USAGE_OUTSIDE);
+    process(10, "python", 'Z', ""); /* cgroup v2, after its cgroup went */
+    ck_assert_int_eq(places(1)->kind, USAGE_CONTAINER);
+}
+
 /* In another PID namespace the same pid is another process. */
 START_TEST(a_proc_that_is_not_of_the_host)
 {
@@ -163,6 +189,40 @@ START_TEST(the_names_of_a_node)
     ck_assert_span_eq(names[0].container_id, ID);
     ck_assert_int_eq(process_names_read("/nowhere", &a, &names, &n, &err), -1);
     ck_assert_uint_eq(n, 0);
+}
+
+/* The kubelet cuts a name before ".log". */
+static void cut_link(const char *pod, const char *container, const char *target)
+{
+    cleanup_free char *whole = xasprintf("%s_team_%s-" ID, pod, container);
+    cleanup_free char *link = xasprintf("%s/var/log/containers/%.251s.log", root, whole);
+    ck_assert_int_eq(symlink(target, link), 0);
+}
+
+START_TEST(names_that_are_cut)
+{
+    static const char container[] = "cccccccccccccccccccccccccccccccccccccccc";
+    char pod[200] = "";
+    const struct usage_name *names;
+    struct err err = {0};
+    size_t n;
+    memset(pod, 'p', 190);
+    cleanup_free char *target =
+        xasprintf("/var/log/pods/team_%s_" UID "/%s/0.log", pod, container);
+    cut_link(pod, container, target);
+    pod[0] = 'q'; /* it is of another pod; it has no names */
+    cut_link(pod, container, target);
+    pod[0] = 'r';
+    cut_link(pod, container, "/0.log");
+    ck_assert_done(process_names_read(root, &a, &names, &n, &err), err);
+    ck_assert_uint_eq(n, 1);
+    pod[0] = 'p';
+    ck_assert_span_eq(names[0].pod, pod);
+    ck_assert_span_eq(names[0].ns, "team");
+    ck_assert_span_eq(names[0].container, container);
+    ck_assert_span_eq(names[0].pod_uid, UID);
+    ck_assert(names[0].container_id.n == 14 &&
+              span_starts(SPAN(ID), names[0].container_id));
 }
 
 /* -- the container of a cgroup -- */
@@ -401,6 +461,6 @@ START_TEST(only_the_process_that_was_measured_is_killed)
 }
 
 UNIT_MAIN_AROUND("process", begin, end, where_processes_run,
-                 a_proc_that_is_not_of_the_host, the_names_of_a_node,
-                 examples_of_runtimes, damaged_examples,
-                 only_the_process_that_was_measured_is_killed)
+                 a_main_thread_that_has_exited, a_proc_that_is_not_of_the_host,
+                 the_names_of_a_node, names_that_are_cut, examples_of_runtimes,
+                 damaged_examples, only_the_process_that_was_measured_is_killed)

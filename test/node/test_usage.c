@@ -14,6 +14,7 @@
  *     in PID UID ID                it runs in this container
  *     out PID NAME                 it runs outside Kubernetes
  *     name ID POD CONTAINER        the kubelet's name of a container, in namespace "team"
+ *     cut BEGIN POD CONTAINER UID  the same, with the begin of the ID and the UID of the pod
  *     promise POD CONTAINER UUID MIB
  *     listed POD CONTAINER         the kubelet lists it
  *     init UID POD CONTAINER UUID MIB BESIDE
@@ -89,7 +90,11 @@ static void add(struct span line)
         p->container_id = word(&line);
     } else if (IS("name")) {
         struct span id = word(&line), pod = word(&line);
-        names[in.n_names++] = (struct usage_name){id, team, pod, word(&line)};
+        names[in.n_names++] = (struct usage_name){id, team, pod, word(&line), {0}};
+    } else if (IS("cut")) {
+        struct span begin = word(&line), pod = word(&line), container = word(&line);
+        names[in.n_names++] =
+            (struct usage_name){begin, team, pod, container, word(&line)};
     } else if (IS("promise")) {
         struct span pod = word(&line), container = word(&line), uuid = word(&line);
         promises[in.n_promises++] =
@@ -336,6 +341,53 @@ START_TEST(promises_of_init_containers)
     ck_assert(!u.containers[1].init && u.containers[1].promise_unclear);
 }
 
+/* Of plain init containers, the plugin knows all promises; others have none. */
+START_TEST(containers_that_are_not_listed)
+{
+    in.inits_known = true;
+    ck_assert_str_eq(build("use 0 10 1 1\n"
+                           "use 0 11 1 1\n"
+                           "use 0 12 1 1\n"
+                           "in 10 u1 c1\n"
+                           "in 11 u2 c2\n"
+                           "in 12 u1 c3\n"
+                           "name c1 p debug\n"
+                           "name c2 q debug\n"
+                           "name c3 p init\n"
+                           "listed p main\n"
+                           "init u1 p init GPU-0 2048 0\n"
+                           "promise p main GPU-0 1024"),
+                     "0 p/debug u1 c1 1 1 -1 10@1010\n"
+                     "0 p/init u1 c3 1 1 2048 12@1012\n"
+                     "0 p/main   0 0 1024\n"
+                     "0 q/debug u2 c2 1 1 -1? 11@1011\n"); /* its pod is not listed yet */
+    in.promises_known = in.inits_known = false;
+    build("");
+    ck_assert(u.containers[0].promise_unclear);
+}
+
+START_TEST(names_with_a_part_of_the_id)
+{
+    ck_assert_str_eq(build("use 0 10 1 1\n"
+                           "use 0 11 1 1\n"
+                           "use 0 12 1 1\n"
+                           "in 10 u1 c1\n"
+                           "in 11 u2 c1\n"
+                           "in 12 u3 d1\n"
+                           "cut c p main u1\n"
+                           "cut  q init u2\n"
+                           "cut  q main u2\n"
+                           "cut  q side u2\n"
+                           "cut c r main u3\n"
+                           "listed p main\n"
+                           "listed q side\n"
+                           "listed q main"),
+                     "0 / u3 d1 1 1 -1? 12@1012\n"
+                     "0 p/main u1 c1 1 1 -1 10@1010\n"
+                     "0 q/main u2 c1 1 1 -1 11@1011\n");
+}
+
 UNIT_MAIN_AROUND("usage", begin, NULL, containers_of_a_sample, outside_kubernetes,
                  places_that_are_not_mapped, promises_that_are_not_clear,
-                 cards_in_mig_mode_are_left_out, promises_of_init_containers)
+                 cards_in_mig_mode_are_left_out, promises_of_init_containers,
+                 containers_that_are_not_listed, names_with_a_part_of_the_id)
