@@ -26,8 +26,9 @@
  * - Nothing is done before the promises were read after the overuse began:
  *   promises are found by the name of the pod, and a pod that was
  *   recreated under its name may have been promised more than its predecessor.
- * - A container without a promise, in a pod that has one, was promised 0. Exempt are pods
- *   without any known promise, and pods that were promised a whole card (whole cards and
+ * - A container without a promise, in a pod that has one, was promised 0. So is every container
+ *   of a pod without one, on a card of which others were promised a part, if such pods are acted
+ *   on. Exempt are other pods without any known promise, and pods that were promised a whole card (whole cards and
  *   nvidia.com/gpu), and containers whose name is unknown. On one card, a pod is exempt
  *   while the promise of one of its containers there is not clear (usage.h).
  * - The promise of a pod on a card is the sum of those of its containers, or that of a plain
@@ -72,6 +73,8 @@ enum overuse_type { OVERUSE_REPORT, OVERUSE_EVICT, OVERUSE_KILL };
 
 struct overuse_settings {
     enum overuse_type most; /* the strongest action; OVERUSE_EVICT never kills */
+    /* 0: pods without a promise are exempt; else 1 + the strongest action against them */
+    int unpromised;
     bool always;            /* also on cards that do not hurt */
     int64_t grace_ms;       /* at least 1 */
     int64_t tolerance_mib;  /* at least 0 */

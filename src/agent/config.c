@@ -120,6 +120,14 @@ static const struct opt table[] = {
      .offset = AT(overuse.most),
      .help = "What happens to containers that use more memory of a card than promised; "
              "evict: the pod."},
+    {.name = "on-unpromised",
+     .arg = "none|event|evict|kill",
+     .init = "none",
+     .type = OPT_CHOICE,
+     .offset = AT(overuse.unpromised),
+     .help =
+         "The same for pods without a promise, on cards that other pods were promised "
+         "parts of."},
     {.name = "overuse-grace",
      .arg = "TIME",
      .init = "30s",

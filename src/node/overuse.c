@@ -36,6 +36,7 @@ struct overuse {
 /* A container that is over, of a pod whose sum is full. */
 struct suspect {
     size_t container;
+    enum overuse_type most; /* the strongest action */
     int64_t over_ms, beyond_mib;
     int64_t frees_mib; /* what the card has more, once it was acted on */
     bool pending;
@@ -165,9 +166,10 @@ static void act(struct step *s, enum overuse_type type, const struct suspect *su
                                 .over_ms = suspect->over_ms};
 }
 
-static bool is_pending(const struct step *s, const struct usage_container *c)
+static bool is_pending(const struct step *s, const struct suspect *suspect)
 {
-    cleanup_free char *key = limit_key(s->u, c, s->o->settings.most);
+    cleanup_free char *key =
+        limit_key(s->u, &s->u->containers[suspect->container], suspect->most);
     const struct limit *l = find_limit(s->o, key);
     return l && l->pending && s->now_ms < l->until_ms;
 }
@@ -273,16 +275,21 @@ static int64_t init_promise(const struct usage *u, const struct usage_container 
 /* -- pods -- */
 
 /* What the pod of the container uses of the card beyond its promise; 0: nothing, or the pod
- * is exempt. A container of another UID is of another pod of that name. */
-static int64_t pod_excess(const struct usage *u, const struct usage_container *c)
+ * is exempt. Sets *unpromised if it has no promise. A container of another UID is of another
+ * pod of that name. */
+static int64_t pod_excess(const struct step *s, const struct usage_container *c,
+                          bool *unpromised)
 {
+    const struct usage *u = s->u;
     int64_t used = 0, promised = 0;
-    bool any_promise = false;
+    bool any_promise = false, others = false;
     int64_t inits = init_promise(u, c, &any_promise);
     for (size_t k = 0; k < u->n_containers; k++) {
         const struct usage_container *o = &u->containers[k];
-        if (!same_pod(o, c))
+        if (!same_pod(o, c)) {
+            others |= o->card == c->card && o->promised_mib > 0;
             continue;
+        }
         if (is_whole(u, o))
             return 0;
         any_promise |= o->promised_mib >= 0;
@@ -297,7 +304,10 @@ static int64_t pod_excess(const struct usage *u, const struct usage_container *c
     }
     if (inits > promised)
         promised = inits;
-    return any_promise && inits >= 0 && used > promised ? used - promised : 0;
+    *unpromised = !any_promise;
+    if (!any_promise && !(others && s->o->settings.unpromised))
+        return 0;
+    return inits >= 0 && used > promised ? used - promised : 0;
 }
 
 static int64_t excess_of(const struct usage_container *c)
@@ -377,7 +387,7 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
 
 /* What the pod of a container that is over uses beyond its promise; 0: it is not over. The
  * memory beyond the tolerance may be in many containers, with less in each. */
-static int64_t over_by(const struct step *s, size_t i)
+static int64_t over_by(const struct step *s, size_t i, bool *unpromised)
 {
     const struct usage_container *c = &s->u->containers[i];
     int64_t tolerance_mib = s->o->settings.tolerance_mib;
@@ -385,7 +395,7 @@ static int64_t over_by(const struct step *s, size_t i)
         return 0;
     if (excess_of(c) <= tolerance_mib && !is_furthest_of_pod(s->u, i))
         return 0;
-    int64_t excess = pod_excess(s->u, c);
+    int64_t excess = pod_excess(s, c, unpromised);
     return excess > tolerance_mib ? excess : 0;
 }
 
@@ -469,7 +479,7 @@ static int by_order(const void *a, const void *b)
 static bool pod_was_counted(const struct step *s, size_t i)
 {
     const struct usage_container *all = s->u->containers;
-    for (size_t k = 0; k < i && s->o->settings.most == OVERUSE_EVICT; k++)
+    for (size_t k = 0; k < i && s->suspects[i].most == OVERUSE_EVICT; k++)
         if (span_eq(all[s->suspects[k].container].pod_uid,
                     all[s->suspects[i].container].pod_uid))
             return true;
@@ -484,38 +494,42 @@ static void act_on_card(struct step *s, size_t card)
         return;
     for (size_t i = 0; i < s->n_suspects; i++)
         act(s, OVERUSE_REPORT, &s->suspects[i], lacking);
-    if (settings->most == OVERUSE_REPORT)
-        return;
     qsort(s->suspects, s->n_suspects, sizeof *s->suspects, by_order);
     int64_t left = lacking > 0 ? lacking : 0;
     for (size_t i = 0; i < s->n_suspects && (left > 0 || settings->always); i++) {
-        if (pod_was_counted(s, i))
+        if (s->suspects[i].most == OVERUSE_REPORT || pod_was_counted(s, i))
             continue;
         if (!s->suspects[i].pending)
-            act(s, settings->most, &s->suspects[i], lacking);
-        if (is_pending(s, &s->u->containers[s->suspects[i].container]))
+            act(s, s->suspects[i].most, &s->suspects[i], lacking);
+        if (is_pending(s, &s->suspects[i]))
             left -= s->suspects[i].frees_mib;
     }
 }
 
 static void judge_card(struct step *s, size_t card)
 {
+    const struct overuse_settings *settings = &s->o->settings;
     s->n_suspects = 0;
     for (size_t i = 0; i < s->u->n_containers; i++) {
         const struct usage_container *c = &s->u->containers[i];
-        int64_t excess_mib = c->card == card ? over_by(s, i) : 0;
+        bool unpromised = false;
+        int64_t excess_mib = c->card == card ? over_by(s, i, &unpromised) : 0;
         if (!excess_mib)
             continue;
         const struct over *over = note_over(s, i, excess_mib);
-        if (over->sum_ms >= s->o->settings.grace_ms && s->u->promised_ms > over->since_ms)
-            s->suspects[s->n_suspects++] = (struct suspect){
-                .container = i,
-                .over_ms = over->over_ms,
-                .beyond_mib = excess_of(c),
-                .frees_mib = s->o->settings.most == OVERUSE_EVICT ? pod_uses(s->u, c)
-                                                                  : c->used_mib,
-                .pending = is_pending(s, c),
-            };
+        if (over->sum_ms < settings->grace_ms || s->u->promised_ms <= over->since_ms)
+            continue;
+        struct suspect *suspect = &s->suspects[s->n_suspects++];
+        *suspect = (struct suspect){.container = i,
+                                    .most = settings->most,
+                                    .over_ms = over->over_ms,
+                                    .beyond_mib = excess_of(c),
+                                    .frees_mib = c->used_mib};
+        if (unpromised)
+            suspect->most = (enum overuse_type)(settings->unpromised - 1);
+        if (suspect->most == OVERUSE_EVICT)
+            suspect->frees_mib = pod_uses(s->u, c);
+        suspect->pending = is_pending(s, suspect);
     }
     drain_others(s, card);
     if (s->n_suspects)

@@ -97,8 +97,8 @@ static void begin(void)
     add_process(GREEDY_PID, 'S', cgroup_of(GREEDY, id_of(0)));
     greedy = "greedy";
     meter = usage_meter_new(&(struct usage_meter_settings){root, 60000});
-    overuse =
-        overuse_new(&(struct overuse_settings){OVERUSE_EVICT, false, GRACE * 1000, 512});
+    overuse = overuse_new(&(struct overuse_settings){
+        .most = OVERUSE_EVICT, .grace_ms = GRACE * 1000, .tolerance_mib = 512});
 }
 
 static void end(void)

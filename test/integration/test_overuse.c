@@ -175,9 +175,26 @@ START_TEST(a_process_that_cannot_be_killed_does_not_save_the_next_one)
     overuse_node_stop(&node);
 }
 
+START_TEST(a_pod_without_a_promise_is_evicted)
+{
+    set_up(evicts, "event", true);
+    add_pod("guest", OVERUSE_GUEST);
+    pid_t guest = overuse_node_add_guest(&node);
+    agent_stop(&agent);
+    agent_start(&agent, &sim, NULL,
+                ARGV(OVERUSE_NODE_OPTIONS, "--on-unpromised", "evict", "--lease-renew",
+                     "1s", "--lease-grace", "4s"));
+    lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"accepted\"} 1"));
+    ck_assert(is_terminating("guest"));
+    ck_assert(!is_terminating("greedy") && !is_terminating("modest"));
+    ck_assert_int_eq(overuse_node_signal(guest), SIGUSR1);
+    overuse_node_stop(&node);
+}
+
 SUITE_MAIN("overuse", 60, ARGV("--run-pods"), the_pod_gets_an_event_and_runs_on,
            the_pod_is_evicted_once_its_budget_allows_it,
            an_eviction_that_conflicts_is_repeated,
            a_pod_that_is_gone_is_not_evicted_again,
            processes_are_killed_as_soon_as_all_can_be_mapped,
+           a_pod_without_a_promise_is_evicted,
            a_process_that_cannot_be_killed_does_not_save_the_next_one)

@@ -48,7 +48,8 @@ static void add_container(struct overuse_node *n, const char *pod, const char *u
                "");
     add_process(pid, lib_fmt("/kubepods/pod%s/%s", uid, id));
     kubelet_add(&n->kubelet, pod, ARGV("c"));
-    kubelet_give(&n->kubelet, pod, "c", MEM, units(from, to));
+    if (from < to)
+        kubelet_give(&n->kubelet, pod, "c", MEM, units(from, to));
 }
 
 void overuse_node_use(const struct overuse_node *n, long long gib)
@@ -68,6 +69,18 @@ void overuse_node_add_stuck(struct overuse_node *n)
                 "{'pid':%d,'bytes':%lld},{'pid':%d,'bytes':%lld}]}",
                 16 * GIB, 15 * GIB, 7 * GIB, (int)n->greedy, 5 * GIB, (int)n->modest,
                 GIB);
+}
+
+pid_t overuse_node_add_guest(struct overuse_node *n)
+{
+    pid_t pid = start_process();
+    add_container(n, "guest", OVERUSE_GUEST, ID("004"), pid, 0, 0);
+    agent_cards("{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':%lld,'memoryUsed':%lld,"
+                "'memoryReserved':0,'processes':[{'pid':%d,'bytes':%lld},"
+                "{'pid':%d,'bytes':%lld},{'pid':%d,'bytes':%lld}]}",
+                16 * GIB, 15 * GIB, (int)pid, 6 * GIB, (int)n->greedy, 4 * GIB,
+                (int)n->modest, GIB);
+    return pid;
 }
 
 pid_t overuse_node_add_outside(void)

@@ -17,6 +17,7 @@
 #define OVERUSE_GREEDY "5d0c1f6e-8a2b-4c3d-9e4f-000000000001" /* UIDs */
 #define OVERUSE_MODEST "5d0c1f6e-8a2b-4c3d-9e4f-000000000002"
 #define OVERUSE_STUCK  "5d0c1f6e-8a2b-4c3d-9e4f-000000000003"
+#define OVERUSE_GUEST  "5d0c1f6e-8a2b-4c3d-9e4f-000000000004"
 
 struct overuse_node {
     struct kubelet kubelet;
@@ -31,6 +32,9 @@ void overuse_node_use(const struct overuse_node *n, long long gib);
 /* Adds the pod `stuck`, which was promised 1 GiB and uses 7. Its process is the first one of
  * the machine, which is never killed. greedy then uses 5, and 1 is free. */
 void overuse_node_add_stuck(struct overuse_node *n);
+/* Adds the pod `guest`, which was promised nothing and uses 6 GiB. greedy then uses what it was
+ * promised, and 1 GiB is free. Returns its process; the caller ends it. */
+pid_t overuse_node_add_guest(struct overuse_node *n);
 /* Adds a process outside Kubernetes to the node. Returns its pid; the caller ends it. */
 pid_t overuse_node_add_outside(void);
 /* Whether /proc is that of the host; otherwise no process can be mapped. */

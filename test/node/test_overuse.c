@@ -21,7 +21,10 @@ static struct overuse *overuse;
 static void begin_with(bool always)
 {
     overuse_free(overuse);
-    overuse = overuse_new(&(struct overuse_settings){OVERUSE_EVICT, always, GRACE, 100});
+    overuse = overuse_new(&(struct overuse_settings){.most = OVERUSE_EVICT,
+                                                     .always = always,
+                                                     .grace_ms = GRACE,
+                                                     .tolerance_mib = 100});
 }
 
 static void begin(void)
@@ -249,6 +252,38 @@ START_TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
     ck_step(nameless, GRACE + 1, 999, "report a/c, evict a");
 }
 
+START_TEST(pods_without_a_promise)
+{
+    static const struct {
+        const char *rows, *actions;
+    } cases[] = {
+        {"b v c j 1000 8000, g w c k 101 -1", "report g/c, evict g"},
+        {"b v c j 1000 8000, g w c k 100 -1", ""}, /* the tolerance */
+        {"b v c j 1000 -1, g w c k 5000 -1", ""},  /* no other pod was promised a part */
+        {"b v c j 1000 8000, g w c k 5000 -1?", ""},
+        {"b v c j 9000 8000, g w c k 5000 -1", "report b/c, report g/c, evict g"},
+    };
+    for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) {
+        const struct overuse_settings settings = {.most = OVERUSE_REPORT,
+                                                  .unpromised =
+                                                      i % 2 ? 1 + OVERUSE_EVICT : 0,
+                                                  .always = true,
+                                                  .grace_ms = GRACE,
+                                                  .tolerance_mib = 100};
+        cleanup_buf struct buf got = {0};
+        overuse_free(overuse);
+        overuse = overuse_new(&settings);
+        buf_set(&got, SPAN(""));
+        for (int64_t at_ms = 0; at_ms < 2 * GRACE; at_ms += 1000) {
+            struct usage u = usage_of(cases[i / 2].rows, at_ms, 500);
+            buf_adds(&got, step(&u, at_ms));
+        }
+        ck_assert_str_eq(got.p, i % 2        ? cases[i / 2].actions
+                                : i / 2 == 4 ? "report b/c"
+                                             : "");
+    }
+}
+
 /* -- limits -- */
 
 START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
@@ -274,4 +309,5 @@ UNIT_MAIN_AROUND("overuse", begin, end, who_is_over,
                  a_sample_inside_the_promise_and_a_restart_do_not_begin_again,
                  short_peaks_fill_nothing, an_unknown_number_of_the_card_never_hurts,
                  a_container_without_a_name_may_be_the_one_of_an_idle_promise,
+                 pods_without_a_promise,
                  a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)

@@ -53,6 +53,8 @@ enum fault {
     OLD_PROMISES_ARE_NEW,
     UNCLEAR_PROMISES_ARE_CLEAR,
     FAILED_KILLS_ARE_PENDING,
+    UNPROMISED_PODS_ARE_EXEMPT,
+    UNPROMISED_PODS_GET_AN_EVENT,
     INIT_CONTAINERS_ADD_UP,
     INIT_CONTAINERS_ARE_FORGOTTEN,
     FAULTS,
@@ -167,6 +169,11 @@ static void advance(void)
         change(p);
         if (p->number == PARTS - 1)
             change_init(p);
+    }
+    if (one_in(80)) {
+        int pod = (int)below(PODS);
+        EACH_PART(p, parts)
+        p->promised = p->pod == pod ? -1 : p->promised;
     }
     for (int k = 0; k < ALL / 2; k++) /* a container has one ID on both cards */
         parts[ALL / 2 + k].generation = parts[k].generation;
@@ -296,6 +303,10 @@ static void restart(bool keep)
         s.always = true;
     if (fault == EVICTS_INSTEAD_OF_REPORTING && s.most == OVERUSE_REPORT)
         s.most = OVERUSE_EVICT;
+    if (fault == UNPROMISED_PODS_ARE_EXEMPT)
+        s.unpromised = 0;
+    if (fault == UNPROMISED_PODS_GET_AN_EVENT && s.unpromised)
+        s.unpromised = 1 + OVERUSE_REPORT;
     if (keep && fault == RESTART_KEEPS_THE_GRACE)
         return;
     overuse_free(module);
@@ -343,21 +354,33 @@ static int64_t beyond(const struct part *p)
     return p->used - positive(p->promised);
 }
 
+/* Is no container of the pod promised anything, on any card? */
+static bool is_unpromised(const struct measurement *m, int pod)
+{
+    EACH_PART(p, m->parts)
+    {
+        if (p->pod == pod && (p->init || (p->present && p->promised >= 0)))
+            return false;
+    }
+    return true;
+}
+
 /* What the pod uses of the card beyond its promise; 0: within the tolerance, or exempt. */
 static int64_t excess(const struct measurement *m, int card, int pod)
 {
     int64_t allowed = promise_of(m, card, pod, false);
-    bool any_promise = false;
+    bool others = false;
     EACH_PART(p, m->parts)
     {
-        if (p->pod != pod)
-            continue;
-        any_promise |= p->init || (p->present && p->promised >= 0);
-        if (p->present && (p->promised == TOTAL || (p->unclear && p->card == card)))
+        others |= p->pod != pod && p->card == card && p->present && p->promised > 0;
+        if (p->pod == pod && p->present &&
+            (p->promised == TOTAL || (p->unclear && p->card == card)))
             return 0;
     }
     int64_t more = use_of(m, card, pod) - allowed;
-    return any_promise && allowed >= 0 && more > settings.tolerance_mib ? more : 0;
+    if (is_unpromised(m, pod) && !(others && settings.unpromised))
+        return 0;
+    return allowed >= 0 && more > settings.tolerance_mib ? more : 0;
 }
 
 /* Does the container have a part in the excess: more than the tolerance, or the most? */
@@ -385,17 +408,6 @@ static void find_who_is_over(struct measurement *m)
     m->over[p - m->parts] = is_over(m, p);
 }
 
-/* Is any container of the pod over? */
-static bool is_pod_over(const struct measurement *m, int card, int pod)
-{
-    EACH_PART(p, m->parts)
-    {
-        if (p->card == card && p->pod == pod && m->over[p - m->parts])
-            return true;
-    }
-    return false;
-}
-
 /* Has the pod overused the card for the grace, from all measurements? Not if the promises
  * are not newer than the begin. */
 static bool is_full(int card, int pod)
@@ -410,7 +422,7 @@ static bool is_full(int card, int pod)
         int64_t gap = last ? positive(m->taken - last->taken) : 0;
         gap = gap > half ? half : gap;
         last = m;
-        if (is_pod_over(m, card, pod)) {
+        if (m->excess[card][pod]) {
             double rate = (double)m->excess[card][pod] / full_rate;
             begin = begin ? begin : m;
             if (begin != m)
@@ -471,6 +483,7 @@ static void do_once(enum overuse_type type, int at, struct deeds *deeds)
 
 struct candidate {
     int at, target; /* the part; what is acted on: the part or its pod */
+    enum overuse_type most;
     int64_t beyond, frees;
     bool pending;
 };
@@ -489,29 +502,38 @@ static void judge_card(const struct measurement *m, int card, struct deeds *deed
 {
     struct candidate c[ALL];
     size_t n = 0;
-    bool evicts = settings.most == OVERUSE_EVICT, done[ALL] = {0};
+    bool done[TYPES][ALL] = {0};
     int64_t lack = lacking(m, card);
     if (lack <= 0 && !settings.always)
         return;
     EACH_PART(p, m->parts)
     {
+        bool has_promise = !is_unpromised(m, p->pod);
+        enum overuse_type most =
+            has_promise ? settings.most : (enum overuse_type)(settings.unpromised - 1);
+        bool evicts = most == OVERUSE_EVICT;
         int at = (int)(p - m->parts), target = evicts ? p->pod : at;
-        struct limit *l = &limits[settings.most][target];
         if (p->card != card || !m->over[at] || !is_full(card, p->pod))
             continue;
-        c[n++] = (struct candidate){at, target, beyond(p),
+        struct limit *l = &limits[most][target];
+        c[n++] = (struct candidate){at,
+                                    target,
+                                    most,
+                                    beyond(p),
                                     evicts ? use_of(m, card, p->pod) : p->used,
                                     !is_free(l) && l->pending};
         do_once(OVERUSE_REPORT, at, deeds);
     }
     qsort(c, n, sizeof *c, by_turn);
     int64_t left = positive(lack); /* not known what the card lacks */
-    for (size_t i = 0; i < n && settings.most != OVERUSE_REPORT; i++) {
-        if ((left <= 0 && !settings.always) || done[c[i].target])
+    for (size_t i = 0; i < n; i++) {
+        enum overuse_type most = c[i].most;
+        if ((left <= 0 && !settings.always) || most == OVERUSE_REPORT ||
+            done[most][c[i].target])
             continue;
-        done[c[i].target] = true;
-        do_once(settings.most, c[i].target, deeds);
-        left -= limits[settings.most][c[i].target].pending ? c[i].frees : 0;
+        done[most][c[i].target] = true;
+        do_once(most, c[i].target, deeds);
+        left -= limits[most][c[i].target].pending ? c[i].frees : 0;
     }
 }
 
@@ -533,7 +555,7 @@ static struct deeds ask_judge(struct measurement *m)
 /* Is pod 0 inside its promise on the first card? */
 static bool is_inside(const struct measurement *m)
 {
-    return !m->failed && m->listed[0] && !is_pod_over(m, 0, 0);
+    return !m->failed && m->listed[0] && !m->excess[0][0];
 }
 
 static struct deeds ask_module(const struct measurement *m)
@@ -602,6 +624,7 @@ static void begin(uint64_t seed, enum fault planted)
         parts[k] = (struct part){
             .card = k / PARTS / PODS, .pod = k / PARTS % PODS, .number = k % PARTS};
     settings = (struct overuse_settings){.most = (enum overuse_type)(seed % TYPES),
+                                         .unpromised = (int)below(TYPES + 1),
                                          .always = one_in(4),
                                          .grace_ms = graces[below(3)],
                                          .tolerance_mib = one_in(2) ? 150 : 0};

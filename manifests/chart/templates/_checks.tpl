@@ -97,7 +97,8 @@
     "--port" "the probes and the alert rules use a fixed port" "--listen" "probes connect to the address of the pod"
     "--podresources-socket" "set kubeletDir instead" "--plugin-dir" "set kubeletDir instead"
     "--state-file" "set devicePlugin.stateDir instead"
-    "--on-overuse" "set scvAgent.overuse instead" "--overuse-grace" "set scvAgent.overuse instead"
+    "--on-overuse" "set scvAgent.overuse instead" "--on-unpromised" "set scvAgent.overuse instead"
+    "--overuse-grace" "set scvAgent.overuse instead"
     "--overuse-tolerance" "set scvAgent.overuse instead" "--overuse-always" "set scvAgent.overuse instead"
     "--isolation" "set devicePlugin.isolation instead" "--mps-dir" "set mps.dir instead"
     "PORT" "the probes use a fixed port" "NODE_NAME" "the chart sets the name of the node" }}
