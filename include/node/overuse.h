@@ -17,6 +17,8 @@
  *   tolerance there. Its containers that do so are over, or the one that is furthest beyond
  *   its promise. A pod inside its promise never overuses the card, whatever one of its
  *   containers uses.
+ * - A process that uses the card without the limit that its pod has (usage.h) overuses it with
+ *   all its memory, also inside the promise and the tolerance.
  * - Each pod has a sum of time for each card: overuse fills it, and it drains OVERUSE_DRAIN
  *   times as slowly. It fills by the time since the last measurement, in proportion to the
  *   excess if that is below OVERUSE_FULL_RATE times the tolerance. It is full at the grace, so
@@ -46,7 +48,8 @@
  * Actions, while a container is over and the sum of its pod is full, on a card that hurts, or
  * on any card with `always`
  *
- * - OVERUSE_REPORT, once in OVERUSE_REPORT_AGAIN_MS for a pod, container and card.
+ * - OVERUSE_REPORT, once in OVERUSE_REPORT_AGAIN_MS for a pod, container and card; of a process
+ *   without its limit also where it does not hurt.
  * - OVERUSE_EVICT, once in OVERUSE_EVICT_AGAIN_MS for a pod. A rejected eviction is
  *   repeated with back-off, but only while all of the above still holds.
  * - OVERUSE_KILL, once in OVERUSE_KILL_AGAIN_MS for a pod, container and card.
@@ -75,9 +78,9 @@ struct overuse_settings {
     enum overuse_type most; /* the strongest action; OVERUSE_EVICT never kills */
     /* 0: pods without a promise are exempt; else 1 + the strongest action against them */
     int unpromised;
-    bool always;            /* also on cards that do not hurt */
-    int64_t grace_ms;       /* at least 1 */
-    int64_t tolerance_mib;  /* at least 0 */
+    bool always;           /* also on cards that do not hurt */
+    int64_t grace_ms;      /* at least 1 */
+    int64_t tolerance_mib; /* at least 0 */
 };
 
 struct overuse_action {

@@ -71,6 +71,9 @@ int process_check_host(const char *host_root, struct err *err);
 void process_places(const char *host_root, const struct gpu_sample *s, struct arena *a,
                     const struct usage_place **places, size_t *n);
 
+/* The pid in its own pid namespace; -1: it has ended, or is not known. */
+int64_t process_pid_in_namespace(const char *host_root, const struct usage_pid *pid);
+
 /*
  * Kills one process that was measured before, and never another one that got its pid since:
  * a pidfd is opened first, then the start time is compared, then the signal goes to the

@@ -63,6 +63,8 @@ struct usage_container {
     bool init;            /* a plain init container whose promise is known */
     const struct usage_pid *pids; /* in NVML's order; none: it uses nothing */
     size_t n_pids;
+    int64_t
+        unlimited_mib; /* of used_mib: by those that run without the limit of the pod */
 };
 
 /* What a plain init container was promised on one card, and the sidecars of its pod; each
@@ -124,6 +126,14 @@ struct usage_place {
     struct span name;                  /* comm; any bytes */
 };
 
+/* A process of a pod that has a limit, and the cards of which it counts its use as
+ * libgpushare-limit.so does; an empty UUID is any card. Without that it runs without the limit. */
+struct usage_limit {
+    int64_t pid;
+    struct span *uuids;
+    size_t n_uuids;
+};
+
 /* The names of a container, from the kubelet. With a UID of the pod, the ID is only the begin
  * of it: of several containers of that begin, one that the kubelet lists is taken. */
 struct usage_name {
@@ -150,13 +160,15 @@ struct usage_input {
     const struct gpu_sample *sample;  /* NULL: it failed */
     const struct usage_place *places; /* by rising pid, each pid once */
     size_t n_places;
+    const struct usage_limit *limits; /* by rising pid; in limit_slots.h */
+    size_t n_limits;
     const struct usage_name *names; /* in any order */
     size_t n_names;
     const struct usage_promise *promises; /* in any order */
     size_t n_promises;
     const struct usage_init_promise *inits; /* in any order */
     size_t n_inits;
-    bool inits_known; /* of all pods that are listed */
+    bool inits_known;                  /* of all pods that are listed */
     const struct usage_listed *listed; /* in any order */
     size_t n_listed;
     bool promises_known; /* false: what is promised to whom is unknown */

@@ -265,8 +265,8 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     agent->config = config;
     pthread_mutex_init(&agent->lock, NULL);
     agent->ticker = ticker_new();
-    agent->usage_meter = usage_meter_new(
-        &(struct usage_meter_settings){config->host_root, pods_limit_ms(config)});
+    agent->usage_meter = usage_meter_new(&(struct usage_meter_settings){
+        config->host_root, config->limit_dir, pods_limit_ms(config)});
     agent->gpu = gpu_open(config->gpu_source, err);
     if (agent->gpu)
         agent->client =

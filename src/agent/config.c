@@ -157,6 +157,12 @@ static const struct opt table[] = {
      .help =
          "Directory of the host's proc and var/log/containers, which map processes to "
          "containers."},
+    {.name = "limit-dir",
+     .arg = "DIR",
+     .init = "/var/lib/gpushare/limit",
+     .type = OPT_STRING,
+     .offset = AT(limit_dir),
+     .help = "The device plugin's --limit-dir, which shows what runs without its limit."},
     {.name = "lease-renew",
      .arg = "TIME",
      .init = "10s",

@@ -151,8 +151,10 @@ static void write_containers(const struct usage *u, struct arena *a, struct buf 
          "Memory of a card that a container uses.", false},
         {"gpushare_container_gpu_sm_utilization_ratio",
          "Share of a card's SM time that a container uses.", true},
+        {"gpushare_container_gpu_memory_unlimited_bytes",
+         "Memory that a container uses without the limit of its pod.", false},
     };
-    enum { USED = 1, SM = 2, PERCENT = 10 * 1000 * 1000 };
+    enum { USED = 1, SM = 2, UNLIMITED = 3, PERCENT = 10 * 1000 * 1000 };
     struct row *rows = arena_alloc(a, (u->n_containers + 1) * sizeof *rows);
     size_t n = 0;
     for (size_t i = 0; i < u->n_containers; i++) {
@@ -165,9 +167,14 @@ static void write_containers(const struct usage *u, struct arena *a, struct buf 
                                  {"uuid", card->uuid}},
                                 LABELS,
                                 {bytes(c->promised_mib), bytes(c->used_mib),
-                                 c->sm_percent < 0 ? -1 : c->sm_percent * PERCENT}};
+                                 c->sm_percent < 0 ? -1 : c->sm_percent * PERCENT,
+                                 c->unlimited_mib ? bytes(c->unlimited_mib) : -1}};
         if (n && has_same_labels(&rows[n - 1], &row)) { /* a promise is of all of them */
             int64_t *values = rows[n - 1].values;
+            if (values[UNLIMITED] < 0)
+                values[UNLIMITED] = row.values[UNLIMITED];
+            else if (c->unlimited_mib)
+                values[UNLIMITED] += row.values[UNLIMITED];
             values[USED] = sum(values[USED], row.values[USED]);
             values[SM] = sum(values[SM], row.values[SM]);
             if (values[SM] > INT64_C(100) * PERCENT)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "node/limit_slots.h"
 #include "node/process.h"
 
 struct usage_meter {
@@ -177,6 +178,8 @@ static void read_host(struct usage_meter *m, struct usage_input *in, struct aren
     process_places(m->settings.host_root, in->sample, a, &in->places, &in->n_places);
     if (in->n_places && process_check_host(m->settings.host_root, err))
         return;
+    limit_slots_read(m->settings.limit_dir, m->settings.host_root, in->places,
+                     in->n_places, a, &in->limits, &in->n_limits);
     for (size_t i = 0; i < in->n_places; i++)
         if (in->places[i].kind == USAGE_CONTAINER) {
             process_names_read(m->settings.host_root, a, &in->names, &in->n_names, err);

@@ -21,6 +21,7 @@ struct usage_meter;
 
 struct usage_meter_settings {
     const char *host_root; /* borrowed; see node/process.h */
+    const char *limit_dir; /* borrowed; see node/limit_slots.h */
     int64_t pods_limit_ms; /* promises are unknown after this time without an answer */
 };
 

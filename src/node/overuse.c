@@ -274,14 +274,19 @@ static int64_t init_promise(const struct usage *u, const struct usage_container 
 
 /* -- pods -- */
 
-/* What the pod of the container uses of the card beyond its promise; 0: nothing, or the pod
- * is exempt. Sets *unpromised if it has no promise. A container of another UID is of another
- * pod of that name. */
-static int64_t pod_excess(const struct step *s, const struct usage_container *c,
-                          bool *unpromised)
+/* How a pod overuses a card; {0}: it does not, or is exempt. */
+struct excess {
+    int64_t mib;       /* beyond its promise */
+    int64_t unlimited; /* MiB without its limit */
+    bool unpromised;   /* it has no promise */
+};
+
+/* A container of another UID is of another pod of that name. */
+static struct excess pod_excess(const struct step *s, const struct usage_container *c)
 {
+    const struct excess none = {0};
     const struct usage *u = s->u;
-    int64_t used = 0, promised = 0;
+    int64_t used = 0, promised = 0, unlimited = 0;
     bool any_promise = false, others = false;
     int64_t inits = init_promise(u, c, &any_promise);
     for (size_t k = 0; k < u->n_containers; k++) {
@@ -291,23 +296,25 @@ static int64_t pod_excess(const struct step *s, const struct usage_container *c,
             continue;
         }
         if (is_whole(u, o))
-            return 0;
+            return none;
         any_promise |= o->promised_mib >= 0;
         if (o->card != c->card)
             continue;
         if ((o->used_mib < 0 && o->pod_uid.n) || o->promise_unclear)
-            return 0;
-        if (span_eq(o->pod_uid, c->pod_uid))
+            return none;
+        if (span_eq(o->pod_uid, c->pod_uid)) {
             used += o->used_mib;
+            unlimited += o->unlimited_mib;
+        }
         if (!o->init && is_first_of_its_name(u, k))
             promised += promise_of(o);
     }
     if (inits > promised)
         promised = inits;
-    *unpromised = !any_promise;
-    if (!any_promise && !(others && s->o->settings.unpromised))
-        return 0;
-    return inits >= 0 && used > promised ? used - promised : 0;
+    if (inits < 0 || (!any_promise && !(others && s->o->settings.unpromised)))
+        return none;
+    return (struct excess){used > promised ? used - promised : 0, unlimited,
+                           !any_promise};
 }
 
 static int64_t excess_of(const struct usage_container *c)
@@ -385,18 +392,18 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
     return u->cards[card].free_mib < 0 ? INT64_MIN : unused - u->cards[card].free_mib;
 }
 
-/* What the pod of a container that is over uses beyond its promise; 0: it is not over. The
- * memory beyond the tolerance may be in many containers, with less in each. */
-static int64_t over_by(const struct step *s, size_t i, bool *unpromised)
+/* How the pod of the container overuses the card, if the container is over. The memory beyond
+ * the tolerance may be in many containers, with less in each. */
+static bool is_over(const struct step *s, size_t i, struct excess *excess)
 {
     const struct usage_container *c = &s->u->containers[i];
     int64_t tolerance_mib = s->o->settings.tolerance_mib;
     if (!c->pod_uid.n || !c->container_id.n || !has_name(c) || c->used_mib < 0)
-        return 0;
-    if (excess_of(c) <= tolerance_mib && !is_furthest_of_pod(s->u, i))
-        return 0;
-    int64_t excess = pod_excess(s, c, unpromised);
-    return excess > tolerance_mib ? excess : 0;
+        return false;
+    *excess = pod_excess(s, c);
+    return (c->unlimited_mib && excess->unlimited) ||
+           (excess->mib > tolerance_mib &&
+            (excess_of(c) > tolerance_mib || is_furthest_of_pod(s->u, i)));
 }
 
 /* -- how long -- */
@@ -411,7 +418,7 @@ static int64_t lapse(const struct step *s, struct over *over)
 }
 
 /* Notes that the container is over. */
-static const struct over *note_over(struct step *s, size_t i, int64_t excess_mib)
+static const struct over *note_over(struct step *s, size_t i, const struct excess *excess)
 {
     struct overuse *o = s->o;
     double full_mib = OVERUSE_FULL_RATE * (double)o->settings.tolerance_mib;
@@ -428,7 +435,9 @@ static const struct over *note_over(struct step *s, size_t i, int64_t excess_mib
     }
     if (!over->fresh) {
         double ms = (double)lapse(s, over);
-        double share = (double)excess_mib < full_mib ? (double)excess_mib / full_mib : 1;
+        double share = (double)excess->mib < full_mib && !excess->unlimited
+                           ? (double)excess->mib / full_mib
+                           : 1;
         int64_t sum_ms = (over->sum_ms > 0 ? over->sum_ms : 0) + (int64_t)(ms * share);
         over->sum_ms = sum_ms < o->settings.grace_ms ? sum_ms : o->settings.grace_ms;
         over->over_ms += (int64_t)ms;
@@ -490,10 +499,10 @@ static void act_on_card(struct step *s, size_t card)
 {
     const struct overuse_settings *settings = &s->o->settings;
     int64_t lacking = lacking_mib_of(s->u, card);
-    if (lacking <= 0 && !settings->always)
-        return;
+    bool hurts = lacking > 0 || settings->always;
     for (size_t i = 0; i < s->n_suspects; i++)
-        act(s, OVERUSE_REPORT, &s->suspects[i], lacking);
+        if (hurts || s->u->containers[s->suspects[i].container].unlimited_mib)
+            act(s, OVERUSE_REPORT, &s->suspects[i], lacking);
     qsort(s->suspects, s->n_suspects, sizeof *s->suspects, by_order);
     int64_t left = lacking > 0 ? lacking : 0;
     for (size_t i = 0; i < s->n_suspects && (left > 0 || settings->always); i++) {
@@ -512,20 +521,21 @@ static void judge_card(struct step *s, size_t card)
     s->n_suspects = 0;
     for (size_t i = 0; i < s->u->n_containers; i++) {
         const struct usage_container *c = &s->u->containers[i];
-        bool unpromised = false;
-        int64_t excess_mib = c->card == card ? over_by(s, i, &unpromised) : 0;
-        if (!excess_mib)
+        struct excess excess;
+        if (c->card != card || !is_over(s, i, &excess))
             continue;
-        const struct over *over = note_over(s, i, excess_mib);
+        const struct over *over = note_over(s, i, &excess);
         if (over->sum_ms < settings->grace_ms || s->u->promised_ms <= over->since_ms)
             continue;
         struct suspect *suspect = &s->suspects[s->n_suspects++];
         *suspect = (struct suspect){.container = i,
                                     .most = settings->most,
                                     .over_ms = over->over_ms,
-                                    .beyond_mib = excess_of(c),
+                                    .beyond_mib = excess_of(c) > c->unlimited_mib
+                                                      ? excess_of(c)
+                                                      : c->unlimited_mib,
                                     .frees_mib = c->used_mib};
-        if (unpromised)
+        if (excess.unpromised)
             suspect->most = (enum overuse_type)(settings->unpromised - 1);
         if (suspect->most == OVERUSE_EVICT)
             suspect->frees_mib = pod_uses(s->u, c);

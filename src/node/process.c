@@ -20,6 +20,7 @@
 enum {
     ID_MIN = 32, /* shortest container ID; no other cgroup has such a name */
     STAT_MAX = 4096,
+    STATUS_MAX = 64 * 1024,
     CGROUP_MAX = 64 * 1024, /* cgroup v1 has some 14 lines */
     TASKS_MAX = 64,         /* threads of a process that are looked at */
     STARTED = 22,           /* field of /proc/PID/stat: the start time */
@@ -364,6 +365,31 @@ void process_places(const char *host_root, const struct gpu_sample *s, struct ar
     regfree(&re);
     *places = list;
     *n = kept;
+}
+
+/* "NSpid:" has the pid in each namespace, the innermost last. The start time is compared after
+ * the file was read: before that, it may be of another process. */
+int64_t process_pid_in_namespace(const char *host_root, const struct usage_pid *pid)
+{
+    cleanup_buf struct buf status = {0}, text = {0};
+    cleanup_free char *path =
+        xasprintf("%s/proc/%" PRId64 "/status", host_root, pid->pid);
+    struct stat_line line;
+    int64_t in_namespace = -1;
+    if (file_read(path, STATUS_MAX, &status, NULL))
+        return -1;
+    for (struct span rest = buf_span(&status); rest.n;) {
+        struct span pids = span_cut(&rest, '\n');
+        if (!span_starts(pids, SPAN("NSpid:")))
+            continue;
+        while (pids.n)
+            if (!span_i64(span_cut(&pids, '\t'), &in_namespace))
+                in_namespace = -1;
+    }
+    if (read_line(host_root, pid->pid, &text, &line, NULL) ||
+        line.started != pid->started)
+        return -1;
+    return in_namespace;
 }
 
 /* -- kill -- */

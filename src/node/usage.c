@@ -164,7 +164,19 @@ static struct usage_container *container_at(struct builder *b, size_t card,
     return add_container(b, &c);
 }
 
-/* Until all processes are added, `used_mib` are bytes. */
+/* Does the process use the card without the limit that its pod has? */
+static bool is_unlimited(const struct usage_input *in, int64_t pid, struct span uuid)
+{
+    size_t at = ARRAY_LOWER_BOUND(l, in->limits, in->n_limits, l->pid < pid);
+    if (at == in->n_limits || in->limits[at].pid != pid)
+        return false;
+    for (size_t i = 0; i < in->limits[at].n_uuids; i++)
+        if (!in->limits[at].uuids[i].n || span_eq(in->limits[at].uuids[i], uuid))
+            return false;
+    return true;
+}
+
+/* Until all processes are added, `used_mib` and `unlimited_mib` are bytes. */
 static void add_use(struct builder *b, size_t card, const struct gpu_process *process,
                     const struct usage_place *place)
 {
@@ -178,6 +190,8 @@ static void add_use(struct builder *b, size_t card, const struct gpu_process *pr
     pids[c->n_pids++] = place->pid;
     c->pids = pids;
     c->used_mib = add(c->used_mib, process->bytes);
+    if (process->bytes > 0 && is_unlimited(&b->in, process->pid, b->cards[card].uuid))
+        c->unlimited_mib += process->bytes;
     c->sm_percent = add(c->sm_percent, process->sm_percent);
 }
 
@@ -255,6 +269,7 @@ static void add_cards(struct builder *b)
     for (size_t i = 0; i < b->n_containers; i++) {
         struct usage_container *c = &b->containers[i];
         c->used_mib = mib_of(c->used_mib);
+        c->unlimited_mib = mib_of(c->unlimited_mib);
         c->sm_percent = c->sm_percent > 100 ? 100 : c->sm_percent;
     }
 }

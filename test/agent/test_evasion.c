@@ -29,7 +29,7 @@ enum { SECONDS = 20 * 60, GRACE = 30, POLL = 30, PEAK = 4 };
 #define LONG   "pppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp"
 #define LONGER LONG LONG LONG LONG
 
-static char *root;
+static char *root, *limits;
 static const char *greedy; /* name of the pod */
 static struct usage_meter *meter;
 static struct overuse *overuse;
@@ -91,12 +91,15 @@ static void begin(void)
     root = temp_dir();
     for (size_t i = 0; i < ARRAY_LEN(folders); i++)
         temp_mkdir(root, folders[i]);
+    limits = temp_path(root, "limit");
+    temp_mkdir(root, "limit");
+    temp_mkdir(root, "limit/pods");
     add_process(2, 'S', "0::/\n");
     add_process(20, 'S', cgroup_of(HONEST, id_of(20)));
     name_container("honest", "main", id_of(20));
     add_process(GREEDY_PID, 'S', cgroup_of(GREEDY, id_of(0)));
     greedy = "greedy";
-    meter = usage_meter_new(&(struct usage_meter_settings){root, 60000});
+    meter = usage_meter_new(&(struct usage_meter_settings){root, limits, 60000});
     overuse = overuse_new(&(struct overuse_settings){
         .most = OVERUSE_EVICT, .grace_ms = GRACE * 1000, .tolerance_mib = 512});
 }
@@ -109,6 +112,7 @@ static void end(void)
     arena_fini(&arena);
     temp_dir_remove(root);
     free(root);
+    free(limits);
     buf_fini(&processes);
 }
 
@@ -236,6 +240,17 @@ static bool is_just_beyond_the_tolerance(int second)
     return true;
 }
 
+static bool runs_without_its_limit(int second)
+{
+    if (!second) {
+        temp_mkdir(root, "limit/pods/" GREEDY);
+        temp_mkdir(root, "limit/pods/" GREEDY "/limit");
+        write_file("proc/1000/status", "Name:\tpython\nNSpid:\t1000\t7\n");
+    }
+    use(GREEDY_PID, 4 * GIB);
+    return true;
+}
+
 static const struct row {
     const char *name;
     bool (*act)(int second);
@@ -249,6 +264,7 @@ static const struct row {
     {"a main thread that exited, on cgroup v1", has_no_main_thread},
     {"an ephemeral container", has_an_ephemeral_container},
     {"a name that is cut", has_a_long_name},
+    {"inside the promise, without its limit", runs_without_its_limit},
     {"just beyond the tolerance", is_just_beyond_the_tolerance},
 };
 

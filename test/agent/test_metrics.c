@@ -86,6 +86,7 @@ START_TEST(what_containers_use)
         {.card = 0, .used_mib = 3},
         {.card = 1, .used_mib = -1},
         {.card = 1, .pid.pid = 7, .unmapped = true, .name = "python", .used_mib = 4}};
+    c[3].unlimited_mib = 2;
     used(c, ARRAY_LEN(c), outside, ARRAY_LEN(outside));
 #define OF_P(card) "{namespace=\"n\",pod=\"p\",container=\"c\"," card "} "
 #define CARD_2     "card=\"2\",uuid=\"GPU-2\""
@@ -95,6 +96,7 @@ START_TEST(what_containers_use)
     ck_line("gpushare_container_gpu_sm_utilization_ratio" OF_P(CARD_2) "1");
     ck_line("gpushare_container_gpu_sm_utilization_ratio" OF_P(CARD_3) "0.07");
     ck_line("gpushare_container_gpu_memory_promised_bytes" OF_P(CARD_3) "0");
+    ck_line("gpushare_container_gpu_memory_unlimited_bytes" OF_P(CARD_2) "2097152");
     ck_assert_ptr_null(strstr(text.p, "memory_used_bytes" OF_P(CARD_3)));
     ck_line("gpushare_container_gpu_memory_used_bytes{namespace=\"\",pod=\"u\","
             "container=\"\"," CARD_2 "} 11534336");

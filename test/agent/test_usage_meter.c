@@ -44,7 +44,7 @@ static void begin(void)
     process(10, "python", IN_POD);
     process(11, "Xorg", "0::/user.slice/session-2.scope\n");
     temp_write(root, "var/log/containers/serve_team_main-" ID ".log", "");
-    meter = usage_meter_new(&(struct usage_meter_settings){root, 60000});
+    meter = usage_meter_new(&(struct usage_meter_settings){root, NULL, 60000});
 }
 
 static void end(void)

@@ -53,6 +53,7 @@ enum fault {
     OLD_PROMISES_ARE_NEW,
     UNCLEAR_PROMISES_ARE_CLEAR,
     FAILED_KILLS_ARE_PENDING,
+    UNLIMITED_PROCESSES_ARE_LIMITED,
     UNPROMISED_PODS_ARE_EXEMPT,
     UNPROMISED_PODS_GET_AN_EVENT,
     INIT_CONTAINERS_ADD_UP,
@@ -65,7 +66,7 @@ struct part {
     int card, pod, number;
     bool present;
     int generation; /* of the container; -1: it has no process */
-    int64_t used, promised;
+    int64_t used, promised, unlimited;
     bool unclear; /* the promise: there may be more */
     /* The last part of a pod: it is an init container, and the pod was promised this on the
      * card for it, and for the sidecars beside it; -1: the amount is unknown. */
@@ -83,6 +84,7 @@ struct measurement {
     /* Of the judge. */
     bool over[ALL];
     int64_t excess[CARDS][PODS]; /* of the pods that are over; or 0 */
+    bool unlimited[CARDS][PODS];
 };
 
 /* How often each part gets an action. Evictions are of pods. */
@@ -141,6 +143,7 @@ static void change(struct part *p)
     if (!one_in(15))
         return;
     int64_t base = positive(p->promised), more = below(6) * 100 - 200;
+    p->unlimited = one_in(12);
     p->used = one_in(4) ? 0 : one_in(4) ? base + 3000 : positive(base + more);
 }
 
@@ -201,6 +204,7 @@ static struct measurement *measure(void)
     {
         if (!p->used)
             p->generation = -1;
+        p->unlimited = p->unlimited && p->used ? 1 + p->used / 2 : 0;
         m->free[p->card] -= p->present ? p->used : 0;
     }
     for (int c = 0; c < CARDS; c++)
@@ -215,16 +219,17 @@ static struct measurement *measure(void)
 static struct usage_container container_of(const struct part *p, bool unmapped)
 {
     int apart = fault == SIBLINGS_ARE_OTHER_PODS ? p->number : 0;
-    struct usage_container c = {.card = (size_t)p->card,
-                                .ns = SPAN("ns"),
-                                .pod = text("p%d%d", p->pod, apart),
-                                .name = text("c%d", p->number),
-                                .used_mib = p->used,
-                                .promised_mib = p->promised,
-                                .promise_unclear =
-                                    p->unclear && fault != UNCLEAR_PROMISES_ARE_CLEAR,
-                                .init = p->init && fault != INIT_CONTAINERS_ADD_UP,
-                                .sm_percent = -1};
+    struct usage_container c = {
+        .card = (size_t)p->card,
+        .ns = SPAN("ns"),
+        .pod = text("p%d%d", p->pod, apart),
+        .name = text("c%d", p->number),
+        .used_mib = p->used,
+        .unlimited_mib = fault == UNLIMITED_PROCESSES_ARE_LIMITED ? 0 : p->unlimited,
+        .promised_mib = p->promised,
+        .promise_unclear = p->unclear && fault != UNCLEAR_PROMISES_ARE_CLEAR,
+        .init = p->init && fault != INIT_CONTAINERS_ADD_UP,
+        .sm_percent = -1};
     if (p->generation < 0 && unmapped) /* its processes may be those */
         c.used_mib = -1;
     if (p->generation >= 0) {
@@ -365,11 +370,13 @@ static bool is_unpromised(const struct measurement *m, int pod)
     return true;
 }
 
-/* What the pod uses of the card beyond its promise; 0: within the tolerance, or exempt. */
-static int64_t excess(const struct measurement *m, int card, int pod)
+/* What the pod uses of the card beyond its promise; 0: within the tolerance, or exempt. Without
+ * its limit, 1 at least. */
+static int64_t excess(const struct measurement *m, int card, int pod, bool *unlimited)
 {
     int64_t allowed = promise_of(m, card, pod, false);
     bool others = false;
+    *unlimited = false;
     EACH_PART(p, m->parts)
     {
         others |= p->pod != pod && p->card == card && p->present && p->promised > 0;
@@ -378,15 +385,24 @@ static int64_t excess(const struct measurement *m, int card, int pod)
             return 0;
     }
     int64_t more = use_of(m, card, pod) - allowed;
+    EACH_PART(p, m->parts)
+    *unlimited |= p->pod == pod && p->card == card && p->present && p->unlimited;
     if (is_unpromised(m, pod) && !(others && settings.unpromised))
         return 0;
-    return allowed >= 0 && more > settings.tolerance_mib ? more : 0;
+    if (allowed < 0)
+        return 0;
+    return more > settings.tolerance_mib ? more : *unlimited;
 }
 
 /* Does the container have a part in the excess: more than the tolerance, or the most? */
 static bool is_over(const struct measurement *m, const struct part *me)
 {
     if (!me->present || me->generation < 0 || !m->excess[me->card][me->pod])
+        return false;
+    if (me->unlimited)
+        return true;
+    if (use_of(m, me->card, me->pod) - promise_of(m, me->card, me->pod, false) <=
+        settings.tolerance_mib)
         return false;
     if (beyond(me) > settings.tolerance_mib)
         return true;
@@ -403,7 +419,8 @@ static bool is_over(const struct measurement *m, const struct part *me)
 static void find_who_is_over(struct measurement *m)
 {
     for (int k = 0; k < CARDS * PODS; k++)
-        m->excess[k / PODS][k % PODS] = excess(m, k / PODS, k % PODS);
+        m->excess[k / PODS][k % PODS] =
+            excess(m, k / PODS, k % PODS, &m->unlimited[k / PODS][k % PODS]);
     EACH_PART(p, m->parts)
     m->over[p - m->parts] = is_over(m, p);
 }
@@ -424,6 +441,7 @@ static bool is_full(int card, int pod)
         last = m;
         if (m->excess[card][pod]) {
             double rate = (double)m->excess[card][pod] / full_rate;
+            rate = m->unlimited[card][pod] ? 1 : rate;
             begin = begin ? begin : m;
             if (begin != m)
                 sum = positive(sum) + (int64_t)((double)gap * (rate < 1 ? rate : 1));
@@ -504,8 +522,7 @@ static void judge_card(const struct measurement *m, int card, struct deeds *deed
     size_t n = 0;
     bool done[TYPES][ALL] = {0};
     int64_t lack = lacking(m, card);
-    if (lack <= 0 && !settings.always)
-        return;
+    bool hurts = lack > 0 || settings.always;
     EACH_PART(p, m->parts)
     {
         bool has_promise = !is_unpromised(m, p->pod);
@@ -516,13 +533,15 @@ static void judge_card(const struct measurement *m, int card, struct deeds *deed
         if (p->card != card || !m->over[at] || !is_full(card, p->pod))
             continue;
         struct limit *l = &limits[most][target];
+        int64_t most_beyond = beyond(p) > p->unlimited ? beyond(p) : p->unlimited;
         c[n++] = (struct candidate){at,
                                     target,
                                     most,
-                                    beyond(p),
+                                    most_beyond,
                                     evicts ? use_of(m, card, p->pod) : p->used,
                                     !is_free(l) && l->pending};
-        do_once(OVERUSE_REPORT, at, deeds);
+        if (hurts || p->unlimited)
+            do_once(OVERUSE_REPORT, at, deeds);
     }
     qsort(c, n, sizeof *c, by_turn);
     int64_t left = positive(lack); /* not known what the card lacks */

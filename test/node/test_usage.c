@@ -15,6 +15,7 @@
  *     out PID NAME                 it runs outside Kubernetes
  *     name ID POD CONTAINER        the kubelet's name of a container, in namespace "team"
  *     cut BEGIN POD CONTAINER UID  the same, with the begin of the ID and the UID of the pod
+ *     limit PID UUID               a process of a pod with a limit; with a slot of that card
  *     promise POD CONTAINER UUID MIB
  *     listed POD CONTAINER         the kubelet lists it
  *     init UID POD CONTAINER UUID MIB BESIDE
@@ -30,6 +31,7 @@ static struct usage_name names[MOST];
 static struct usage_promise promises[MOST];
 static struct usage_listed listed[MOST];
 static struct usage_init_promise inits[MOST];
+static struct usage_limit limits[MOST];
 static struct usage_input in;
 static struct usage u;
 
@@ -50,6 +52,7 @@ static void begin(void)
                               .sample = &sample,
                               .promises_known = true,
                               .places = places,
+                              .limits = limits,
                               .names = names,
                               .promises = promises,
                               .listed = listed,
@@ -95,6 +98,13 @@ static void add(struct span line)
         struct span begin = word(&line), pod = word(&line), container = word(&line);
         names[in.n_names++] =
             (struct usage_name){begin, team, pod, container, word(&line)};
+    } else if (IS("limit")) {
+        static struct span uuids[MOST];
+        int64_t pid = number(&line);
+        uuids[in.n_limits] = line;
+        limits[in.n_limits] =
+            (struct usage_limit){pid, &uuids[in.n_limits], line.p != NULL};
+        in.n_limits++;
     } else if (IS("promise")) {
         struct span pod = word(&line), container = word(&line), uuid = word(&line);
         promises[in.n_promises++] =
@@ -387,7 +397,29 @@ START_TEST(names_with_a_part_of_the_id)
                      "0 q/main u2 c1 1 1 -1 11@1011\n");
 }
 
+START_TEST(processes_without_their_limit)
+{
+    build("use 0 10 3 1\n"
+          "use 0 11 4 1\n"
+          "use 0 12 5+ 1\n"
+          "use 1 11 6 1\n"
+          "use 0 13 7 1\n"
+          "in 10 u1 c1\n"
+          "in 11 u1 c1\n"
+          "in 12 u1 c1\n"
+          "in 13 u2 c2\n"
+          "limit 10 \n" /* any card */
+          "limit 11 GPU-0\n"
+          "limit 12");
+    ck_assert_uint_eq(u.n_containers, 3);
+    ck_assert_int_eq(u.containers[0].used_mib, 13);
+    ck_assert_int_eq(u.containers[0].unlimited_mib, 6);
+    ck_assert_int_eq(u.containers[1].unlimited_mib, 0); /* its pod has no limit */
+    ck_assert_int_eq(u.containers[2].unlimited_mib, 6);
+}
+
 UNIT_MAIN_AROUND("usage", begin, NULL, containers_of_a_sample, outside_kubernetes,
                  places_that_are_not_mapped, promises_that_are_not_clear,
                  cards_in_mig_mode_are_left_out, promises_of_init_containers,
-                 containers_that_are_not_listed, names_with_a_part_of_the_id)
+                 containers_that_are_not_listed, names_with_a_part_of_the_id,
+                 processes_without_their_limit)

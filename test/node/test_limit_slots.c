@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/limit_slots.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
+#include "limit/state.h"
+
+/* The process 10 of the host is 7 in its namespace, and runs in pod "u". */
+
+static char *root;
+static struct arena arena;
+static struct limit_state state;
+
+static void limit(int card, const char *uuid)
+{
+    struct limit_file file = {.magic = LIMIT_FILE_MAGIC, .version = LIMIT_VERSION};
+    cleanup_free char *path = xasprintf("pods/u/limit/%d", card);
+    memcpy(file.uuid, uuid, strlen(uuid)); /* without a 0 byte if it is as long */
+    temp_write_bytes(root, path, (struct span){(const char *)&file, sizeof file});
+}
+
+static void write_state(int card, size_t n)
+{
+    cleanup_free char *path = xasprintf("pods/u/state/%d", card);
+    temp_write_bytes(root, path, (struct span){(const char *)&state, n});
+}
+
+static void begin(void)
+{
+    static const char *const folders[] = {"pods",         "pods/u", "pods/u/limit",
+                                          "pods/u/state", "proc",   "proc/10"};
+    root = temp_dir();
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        temp_mkdir(root, folders[i]);
+    temp_write(root, "proc/10/stat",
+               "10 (python) S 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 99 9 8\n");
+    temp_write(root, "proc/10/status", "Name:\tpython\nNSpid:\t10\t7\nThreads:\t1\n");
+    state = (struct limit_state){.magic = LIMIT_STATE_MAGIC, .version = LIMIT_VERSION};
+    state.slots[3] = (struct limit_slot){.pid = 7, .start_time = 99, .version = 1};
+    limit(0, "GPU-0");
+    write_state(0, sizeof state);
+}
+
+static void end(void)
+{
+    arena_fini(&arena);
+    temp_dir_remove(root);
+    free(root);
+}
+
+/* The cards of which it has a slot, such as "GPU-0 GPU-1"; "none": its pod has no limit. */
+static const char *slots_of(struct usage_place place)
+{
+    const struct usage_limit *limits;
+    struct buf text = {0};
+    size_t n;
+    limit_slots_read(root, root, &place, 1, &arena, &limits, &n);
+    if (!n)
+        return "none";
+    ck_assert_uint_eq(n, 1);
+    ck_assert_int_eq(limits->pid, place.pid.pid);
+    buf_set(&text, SPAN(""));
+    for (size_t i = 0; i < limits->n_uuids; i++)
+        buf_printf(&text, "%s%.*s", i ? " " : "", SPAN_ARG(limits->uuids[i]));
+    const char *copy = arena_copy(&arena, buf_span(&text)).p;
+    buf_fini(&text);
+    return copy;
+}
+
+static const struct usage_place process = {
+    .pid = {10, 99}, .kind = USAGE_CONTAINER, .pod_uid = SPAN("u")};
+
+START_TEST(a_process_with_a_slot)
+{
+    ck_assert_str_eq(slots_of(process), "GPU-0");
+    limit(1, "GPU-1");
+    ck_assert_str_eq(slots_of(process), "GPU-0"); /* without a state */
+    write_state(1, sizeof state);
+    ck_assert_str_eq(slots_of(process), "GPU-0 GPU-1");
+}
+
+START_TEST(a_process_without_a_slot)
+{
+    state.slots[3].pid = 8; /* of another process */
+    write_state(0, sizeof state);
+    ck_assert_str_eq(slots_of(process), "");
+    state.slots[3] = (struct limit_slot){.pid = 7, .start_time = 98, .version = 1};
+    write_state(0, sizeof state); /* of one that had its pid before */
+    ck_assert_str_eq(slots_of(process), "");
+}
+
+START_TEST(pods_without_a_limit)
+{
+    struct usage_place place = process;
+    place.pod_uid = SPAN("v");
+    ck_assert_str_eq(slots_of(place), "none");
+    place = process;
+    place.kind = USAGE_OUTSIDE;
+    ck_assert_str_eq(slots_of(place), "none");
+    place = process;
+    place.pid.started = 98; /* it has ended */
+    ck_assert_str_eq(slots_of(place), "none");
+    temp_remove(root, "proc/10/status");
+    ck_assert_str_eq(slots_of(process), "none");
+}
+
+/* Whatever the pod writes: no slot, or that of the process. */
+START_TEST(a_state_that_the_pod_wrote)
+{
+    struct rng rng;
+    cleanup_free char *path = temp_path(root, "pods/u/state/0");
+    rng_init(&rng, 5);
+    for (size_t n = 0; n < offsetof(struct limit_state, slots) + 3 * 64 + 64; n += 8) {
+        write_state(0, n);
+        ck_assert_str_eq(slots_of(process), "");
+    }
+    state.version = 2;
+    write_state(0, sizeof state);
+    ck_assert_str_eq(slots_of(process), "");
+    for (int i = 0; i < 300; i++) {
+        uint64_t *words = (uint64_t *)&state;
+        for (size_t k = 0; k < sizeof state / 8; k++)
+            words[k] = rng_next(&rng);
+        state.magic = LIMIT_STATE_MAGIC;
+        state.version = LIMIT_VERSION;
+        write_state(0, rng_below(&rng, sizeof state + 1));
+        ck_assert_str_eq(slots_of(process), "");
+    }
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(mkfifo(path, 0666), 0);
+    ck_assert_str_eq(slots_of(process), "");
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(symlink("/dev/zero", path), 0);
+    ck_assert_str_eq(slots_of(process), "");
+}
+
+/* A UUID as long as its field, any card, and the file of a version with further fields. */
+START_TEST(limits_of_other_forms)
+{
+    char uuid[LIMIT_UUID_MAX + 1] = "";
+    memset(uuid, 'u', LIMIT_UUID_MAX);
+    limit(0, uuid);
+    ck_assert_str_eq(slots_of(process), uuid);
+    limit(0, "");
+    limit(1, "GPU-1");
+    write_state(1, sizeof state);
+    ck_assert_str_eq(slots_of(process), " GPU-1");
+    temp_write(root, "pods/u/limit/0", "short");
+    ck_assert_str_eq(slots_of(process), "GPU-1");
+}
+
+UNIT_MAIN_AROUND("limit_slots", begin, end, a_process_with_a_slot,
+                 a_process_without_a_slot, pods_without_a_limit,
+                 a_state_that_the_pod_wrote, limits_of_other_forms)
