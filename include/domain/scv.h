@@ -54,6 +54,7 @@ struct scv_use {
     struct span uuid;    /* of the card */
     struct span pod_uid; /* of the API; empty: unknown, as for a static pod */
     int64_t promised_mib, used_mib;
+    int64_t unlimited_mib; /* of used_mib: without the limit of the pod; -1: none */
     int64_t sm_percent;
 };
 
@@ -77,6 +78,7 @@ struct scv_process {
     int64_t pid;                    /* 0: a container */
     struct span name;               /* of the process */
     bool unmapped;                  /* it is not known where the process runs */
+    int64_t unlimited_mib;          /* as in struct scv_use */
     int64_t used_mib, sm_percent;   /* -1: unknown */
 };
 

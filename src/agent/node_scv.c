@@ -81,6 +81,11 @@ static struct span uid_of(const struct usage_container *c)
                                                                    : (struct span){0};
 }
 
+static int64_t unlimited_of(const struct usage_container *c)
+{
+    return c->unlimited_mib ? c->unlimited_mib : -1;
+}
+
 static void add_containers(const struct usage *u, struct scv *scv, struct arena *a,
                            uint64_t *left_out)
 {
@@ -91,11 +96,13 @@ static void add_containers(const struct usage *u, struct scv *scv, struct arena 
         if (item && !item->n_uses)
             item->uses = arena_alloc(a, SCV_MAX_CARDS * sizeof *item->uses);
         if (item && item->n_uses < SCV_MAX_CARDS)
-            item->uses[item->n_uses++] = (struct scv_use){.uuid = uuid,
-                                                          .pod_uid = uid_of(c),
-                                                          .promised_mib = c->promised_mib,
-                                                          .used_mib = c->used_mib,
-                                                          .sm_percent = c->sm_percent};
+            item->uses[item->n_uses++] =
+                (struct scv_use){.uuid = uuid,
+                                 .pod_uid = uid_of(c),
+                                 .promised_mib = c->promised_mib,
+                                 .used_mib = c->used_mib,
+                                 .unlimited_mib = unlimited_of(c),
+                                 .sm_percent = c->sm_percent};
         else if (c->n_pids)
             add_process(scv,
                         &(struct scv_process){.uuid = uuid,
@@ -104,6 +111,7 @@ static void add_containers(const struct usage *u, struct scv *scv, struct arena 
                                               .container = c->name,
                                               .pod_uid = uid_of(c),
                                               .used_mib = c->used_mib,
+                                              .unlimited_mib = unlimited_of(c),
                                               .sm_percent = c->sm_percent},
                         c->card, left_out);
     }
@@ -131,6 +139,7 @@ void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
                                           .name = span_of(p->name),
                                           .unmapped = p->unmapped,
                                           .used_mib = p->used_mib,
+                                          .unlimited_mib = -1,
                                           .sm_percent = p->sm_percent},
                     p->card, &left_out);
     }

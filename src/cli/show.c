@@ -142,6 +142,29 @@ static bool share_of(const struct ledger_node *node, const struct ledger_pod *po
     return share->mib >= 0;
 }
 
+/* What the pod uses of the card without its limit; -1: nothing. */
+static int64_t unlimited_of(const struct page *p, const struct ledger_node *node,
+                            const struct ledger_pod *pod, const struct card *card)
+{
+    const struct cluster_state_scv *s = cluster_state_find(p->cs, CORE_SCVS, node->name);
+    int64_t mib = 0;
+    for (size_t i = 0; s && i < s->scv.n_held; i++) {
+        const struct scv_held *held = &s->scv.held[i];
+        for (size_t k = 0; k < held->n_uses; k++)
+            if (span_eq(held->pod, pod->name) && span_eq(held->ns, pod->ns) &&
+                span_eq(held->uses[k].uuid, card->uuid) &&
+                held->uses[k].unlimited_mib > 0)
+                mib += held->uses[k].unlimited_mib;
+    }
+    for (size_t i = 0; s && i < s->scv.n_processes; i++) {
+        const struct scv_process *one = &s->scv.processes[i];
+        if (span_eq(one->pod, pod->name) && span_eq(one->ns, pod->ns) &&
+            span_eq(one->uuid, card->uuid) && one->unlimited_mib > 0)
+            mib += one->unlimited_mib;
+    }
+    return mib ? mib : -1;
+}
+
 static void write_page(struct page *p, struct buf *out)
 {
     table_write(&p->table, out);
@@ -181,6 +204,9 @@ static void add_pod_row(struct page *p, const struct ledger_node *node,
                    measure(use->sm_percent, "%").s, core);
     else
         table_cell(t, PLAIN, "%s", measure(use->sm_percent, "%").s);
+    int64_t unlimited_mib = card ? unlimited_of(p, node, pod, card) : -1;
+    table_cell(t, unlimited_mib > 0 ? RED : PLAIN, "%s",
+               show_amount(unlimited_mib, p->unit).s);
     table_cell(t, PLAIN, "%s",
                pod->running ? "running"
                : assigned   ? "assigned"
@@ -192,7 +218,8 @@ static void add_pod_row(struct page *p, const struct ledger_node *node,
 static void add_pods(struct page *p, struct buf *out, const struct ledger_node **nodes,
                      size_t n)
 {
-    table_header(&p->table, "NODE\tGPU\tNAMESPACE\tPOD\tPROMISED\tUSED\tSM\tSTATE");
+    table_header(&p->table,
+                 "NODE\tGPU\tNAMESPACE\tPOD\tPROMISED\tUSED\tSM\tUNLIMITED\tSTATE");
     for (size_t i = 0; i < n; i++) {
         const struct ledger_pod **pods;
         size_t n_pods = view_sort_pods(nodes[i]->pods, &p->arena, &pods);
@@ -261,7 +288,7 @@ static void add_other_use(struct page *p, const struct ledger_node *node,
     table_end(&p->table);
 }
 
-/* What uses cards without a promise. */
+/* What uses cards without a promise; `usage` has processes that may be in any pod. */
 static void add_other_uses(struct page *p, struct buf *out,
                            const struct ledger_node **nodes, size_t n)
 {
@@ -270,7 +297,8 @@ static void add_other_uses(struct page *p, struct buf *out,
         const struct cluster_state_scv *s =
             cluster_state_find(p->cs, CORE_SCVS, nodes[i]->name);
         for (size_t k = 0; s && k < s->scv.n_processes; k++) {
-            if (!is_other_use(nodes[i], &s->scv.processes[k]))
+            if (!is_other_use(nodes[i], &s->scv.processes[k]) ||
+                (p->show->usage && !s->scv.processes[k].unmapped))
                 continue;
             if (!any)
                 table_header(&p->table, "NODE\tGPU\tOTHER USE\tPID\tSM\tUSED");
@@ -433,6 +461,8 @@ static bool show_table(struct buf *out, const struct cluster_state *cs,
     bool found = n || !show->node.n, any_pods = false;
     if (show->usage) {
         add_pods(&p, out, nodes, n);
+        if (!show->ns.n)
+            add_other_uses(&p, out, nodes, n);
         buf_adds(out, "in units of ");
         quantity_write_unit(out, p.unit);
         buf_addc(out, '\n');

@@ -116,6 +116,7 @@ bool scv_is_nvidia_resource(struct span resource)
 static const struct field use_fields[] = {
     {USE("podUID", pod_uid)},
     {USE("promisedMemory", promised_mib), MEASURED(MIB_MAX)},
+    {USE("unlimitedMemory", unlimited_mib), MEASURED(MIB_MAX)},
     {USE("usedMemory", used_mib), MEASURED(MIB_MAX)},
     {USE("utilization", sm_percent), MEASURED(100)},
     {USE("uuid", uuid)},
@@ -145,7 +146,8 @@ static void write_uuids(struct jwrite *w, const void *object)
 static void read_use(struct field_reader *r, const struct field *f, void *at)
 {
     struct scv_held *held = at;
-    struct scv_use use = {.promised_mib = -1, .used_mib = -1, .sm_percent = -1};
+    struct scv_use use = {
+        .promised_mib = -1, .used_mib = -1, .unlimited_mib = -1, .sm_percent = -1};
     fields_read(r, f->where, use_fields, &use);
     if (held->n_uses < SCV_MAX_CARDS)
         held->uses[held->n_uses++] = use;
@@ -180,6 +182,7 @@ static const struct field process_fields[] = {
     {PROC("namespace", ns)},
     {PROC("pid", pid), .type = FIELD_MEASURED, .max = UINT32_MAX},
     {PROC("podUID", pod_uid)},
+    {PROC("unlimitedMemory", unlimited_mib), MEASURED(MIB_MAX)},
     {PROC("unmapped", unmapped), .type = FIELD_FLAG},
     {PROC("usedMemory", used_mib), MEASURED(MIB_MAX)},
     {PROC("utilization", sm_percent), MEASURED(100)},
@@ -246,7 +249,7 @@ static void read_process(struct field_reader *r, const struct field *f, void *at
 {
     struct reading *q = at;
     struct scv *scv = &q->scv;
-    struct scv_process p = {.used_mib = -1, .sm_percent = -1};
+    struct scv_process p = {.used_mib = -1, .unlimited_mib = -1, .sm_percent = -1};
     fields_read(r, f->where, process_fields, &p);
     if (!p.pid) { /* a container: `name` is that of its pod */
         p.pod = p.name;

@@ -138,6 +138,7 @@ END_TEST
 
 static int64_t promised = 1024;
 static struct span pod_uid = SPAN("u1");
+static int64_t unlimited;
 
 /* Pod ns/p with its container c on card GPU-0, and a process outside Kubernetes. The arrays
  * stay with the publisher. */
@@ -152,6 +153,7 @@ static void used(int64_t mib, int64_t percent, int64_t outside_mib)
                                     .name = SPAN("c"),
                                     .pod_uid = pod_uid,
                                     .used_mib = mib,
+                                    .unlimited_mib = unlimited,
                                     .sm_percent = percent,
                                     .promised_mib = promised,
                                     .pids = &pid,
@@ -203,12 +205,15 @@ static int answer_all(void)
 START_TEST(a_write_has_the_use_of_containers_and_processes)
 {
     set_up();
+    unlimited = 7;
     used(1500, 40, 300);
+    unlimited = 0;
     has_pods();
     called(PUBLISHER_PATCH);
     ck_assert_body("'podList':[{'cards':['GPU-0'],'container':'c','name':'p',"
                    "'namespace':'ns','resource':'nvidia.com/gpu','units':1,"
-                   "'usage':[{'promisedMemory':1024,'usedMemory':1500,'utilization':40,"
+                   "'usage':[{'promisedMemory':1024,'unlimitedMemory':7,'usedMemory':1500,"
+                   "'utilization':40,"
                    "'uuid':'GPU-0'}]},{'cards':['GPU-0'],'container':'d',");
     ck_assert_no_body("not-started");
     /* A container whose name is unknown, and the process. */

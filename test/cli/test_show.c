@@ -53,7 +53,8 @@ START_TEST(one_line_per_card)
         "  -        1     4         -        37%   41C   10.0.0.1  scv     30s       "
         "GPU-0");
     cleanup_free char *details = SHOWN(.details = true);
-    ck_assert_contains(details, "n1    0    ns         a    2         -     -   bound\n");
+    ck_assert_contains(
+        details, "n1    0    ns         a    2         -     -   -          bound\n");
     ck_assert_contains(details, "ns         w            20 GiB   0\n");
     ck_assert_ptr_null(strstr(details, "\033"));
     cleanup_free char *colors = SHOWN(.colors = true);
@@ -69,8 +70,9 @@ static void measured(void)
         "\"podList\":[{\"namespace\":\"ns\",\"name\":\"a\",\"container\":\"c\","
         "\"resource\":\"aliyun.com/gpu-mem\",\"units\":2,\"cards\":[\"GPU-0\"],"
         "\"usage\":[{\"uuid\":\"GPU-0\",\"promisedMemory\":2048,\"usedMemory\":2560,"
-        "\"utilization\":40}]}],\"processList\":["
+        "\"utilization\":40,\"unlimitedMemory\":512}]}],\"processList\":["
         "{\"uuid\":\"GPU-0\",\"namespace\":\"ns\",\"name\":\"a\",\"container\":\"d\","
+        "\"unlimitedMemory\":512,"
         "\"usedMemory\":512},"
         "{\"uuid\":\"GPU-1\",\"namespace\":\"other\",\"name\":\"b\",\"usedMemory\":100},"
         "{\"uuid\":\"GPU-1\",\"pid\":812,\"name\":\"Xorg\\u001b\",\"usedMemory\":1024,"
@@ -89,8 +91,8 @@ START_TEST(promised_and_used_side_by_side)
     cleanup_free char *details = SHOWN(.details = true);
     ck_assert_contains(details,
                        "\n"
-                       "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  STATE\n"
-                       "n1    0    ns         a    2         3     -   bound\n"
+                       "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  UNLIMITED  STATE\n"
+                       "n1    0    ns         a    2         3     -   1          bound\n"
                        "\n"
                        "NODE  GPU  OTHER USE                       PID  SM  USED\n"
                        "n1    1    pod other/b                     -    -   0.0\n"
@@ -107,13 +109,18 @@ START_TEST(promised_and_used_side_by_side)
     ck_assert_ptr_null(lib_at(j, "nodes.0.devs.1.processes.2"));
     /* `usage` has the pods alone, of one namespace if asked. */
     cleanup_free char *used = SHOWN(.usage = true);
-    ck_assert_str_eq(used, "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  STATE\n"
-                           "n1    0    ns         a    2         3     -   bound\n"
-                           "in units of GiB\n");
+    ck_assert_str_eq(used,
+                     "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  UNLIMITED  STATE\n"
+                     "n1    0    ns         a    2         3     -   1          bound\n"
+                     "\n"
+                     "NODE  GPU  OTHER USE                       PID  SM  USED\n"
+                     "n1    -    sh, not known whether in a pod  813  -   -\n"
+                     "in units of GiB\n");
     struct show other = {.usage = true, .ns = SPAN("other")};
     cleanup_free char *none = shown(other);
-    ck_assert_str_eq(none, "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  STATE\n"
-                           "in units of GiB\n");
+    ck_assert_str_eq(none,
+                     "NODE  GPU  NAMESPACE  POD  PROMISED  USED  SM  UNLIMITED  STATE\n"
+                     "in units of GiB\n");
     other.format = SHOW_JSON;
     cleanup_free char *json = shown(other);
     ck_assert_ptr_null(strstr(json, "\"u-a\""));

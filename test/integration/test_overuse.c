@@ -191,10 +191,31 @@ START_TEST(a_pod_without_a_promise_is_evicted)
     overuse_node_stop(&node);
 }
 
+/* The pod is inside its promise, and its folder of the limit has no slot. */
+START_TEST(a_process_without_its_limit_is_reported)
+{
+    lib_output(0, ARGV("mkdir", "-p", lib_path("limit/pods/" OVERUSE_GREEDY "/limit")));
+    agent_setup(&sim);
+    add_pod("greedy", OVERUSE_GREEDY);
+    overuse_node_start(&node, true);
+    overuse_node_use(&node, 2);
+    agent_start(&agent, &sim, NULL,
+                ARGV(OVERUSE_NODE_OPTIONS, "--limit-dir", lib_path("limit")));
+    lib_wait(is_counted("scv_agent_overuse_events_total{result=\"written\"} 1"));
+    ck_assert(sim_events(&sim, "greedy", "GPUOveruse",
+                         "container c uses 2048 MiB of GPU0, 2048 MiB of it without the "
+                         "limit of its pod, for "));
+    ck_assert(peer_says(&agent.health, "/metrics", 200,
+                        "gpushare_container_gpu_memory_unlimited_bytes{namespace="
+                        "\"default\",pod=\"greedy\",container=\"c\",card=\"0\","
+                        "uuid=\"GPU-0\"} 2147483648\n"));
+    overuse_node_stop(&node);
+}
+
 SUITE_MAIN("overuse", 60, ARGV("--run-pods"), the_pod_gets_an_event_and_runs_on,
            the_pod_is_evicted_once_its_budget_allows_it,
            an_eviction_that_conflicts_is_repeated,
            a_pod_that_is_gone_is_not_evicted_again,
            processes_are_killed_as_soon_as_all_can_be_mapped,
-           a_pod_without_a_promise_is_evicted,
+           a_pod_without_a_promise_is_evicted, a_process_without_its_limit_is_reported,
            a_process_that_cannot_be_killed_does_not_save_the_next_one)

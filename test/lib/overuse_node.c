@@ -26,6 +26,8 @@ static void add_process(pid_t pid, const char *cgroup)
     temp_mkdir(lib_dir, folder);
     temp_write(lib_dir, lib_fmt("%s/stat", folder),
                lib_file(lib_fmt("/proc/%d/stat", (int)pid)));
+    temp_write(lib_dir, lib_fmt("%s/status", folder),
+               lib_file(lib_fmt("/proc/%d/status", (int)pid)));
     temp_write(lib_dir, lib_fmt("%s/cgroup", folder), lib_fmt("0::%s\n", cgroup));
 }
 
