@@ -14,7 +14,7 @@
  *   accuses nobody and acquits nobody. A process that cannot be mapped accuses and exempts
  *   nobody: pods that overuse the card without it do so, and no sum drains meanwhile.
  * - A pod overuses a card in a measurement when it uses more than its promise and the
- *   tolerance there. Its containers that do so are over, or the one that is furthest beyond
+ *   tolerance there. Its containers that do so overuse it, or the one that is furthest beyond
  *   its promise. A pod inside its promise never overuses the card, whatever one of its
  *   containers uses.
  * - A process that uses the card without the limit that its pod has (usage.h) overuses it with
@@ -25,14 +25,14 @@
  *   steady overuse fills it within twice the grace. Of each time at most half the grace
  *   counts, so a gap, or a clock that jumps, never fills it alone. A restart of a container
  *   changes nothing; a restart of the agent empties all sums.
- * - Nothing is done before the promises were read after the overuse began:
- *   promises are found by the name of the pod, and a pod that was
- *   recreated under its name may have been promised more than its predecessor.
+ * - Nothing is done before the promises were read after the overuse began: promises are found
+ *   by the name of the pod, and a pod that was recreated under its name may have been promised
+ *   more than its predecessor.
  * - A container without a promise, in a pod that has one, was promised 0. So is every container
  *   of a pod without one, on a card of which others were promised a part, if such pods are acted
- *   on. Exempt are other pods without any known promise, and pods that were promised a whole card (whole cards and
- *   nvidia.com/gpu), and containers whose name is unknown. On one card, a pod is exempt
- *   while the promise of one of its containers there is not clear (usage.h).
+ *   on. Exempt are other pods without any known promise, and pods that were promised a whole
+ *   card (whole cards and nvidia.com/gpu), and containers whose name is unknown. On one card, a
+ *   pod is exempt while the promise of one of its containers there is not clear (usage.h).
  * - The promise of a pod on a card is the sum of those of its containers, or that of a plain
  *   init container and the sidecars, whichever is more, whether the init container runs now
  *   or has ended: so the ledger counts the pod. An init container is known by the UID of its
@@ -45,8 +45,8 @@
  *   or use is unknown never hurts. What a container without a name, or a process that was
  *   not mapped, uses is taken from that sum, because a promise may have been made to it.
  *
- * Actions, while a container is over and the sum of its pod is full, on a card that hurts, or
- * on any card with `always`
+ * Actions, while a container overuses a card and the sum of its pod is full, on a card that
+ * hurts, or on any card with `always`
  *
  * - OVERUSE_REPORT, once in OVERUSE_REPORT_AGAIN_MS for a pod, container and card; of a process
  *   without its limit also where it does not hurt.

@@ -29,7 +29,8 @@ static int open_file(const char *folder, const char *kind, int i)
     return fd;
 }
 
-/* Whether the process owns a slot of the card; the state may be short, or foreign. */
+/* Whether the process owns a slot of the card; the state may be short, or foreign. A process
+ * that cannot read its /proc writes no start time. */
 static bool has_slot(const char *folder, int card, int64_t pid, uint64_t started)
 {
     struct limit_state *s = xmalloc(sizeof *s);
@@ -42,7 +43,7 @@ static bool has_slot(const char *folder, int card, int64_t pid, uint64_t started
         n = 0;
     for (size_t i = 0; i < n && !has; i++)
         has = s->slots[i].version && s->slots[i].pid == pid &&
-              s->slots[i].start_time == started;
+              (s->slots[i].start_time == started || !s->slots[i].start_time);
     free(s);
     return has;
 }

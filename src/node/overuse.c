@@ -33,7 +33,7 @@ struct overuse {
     size_t n_limits, cap_limits;
 };
 
-/* A container that is over, of a pod whose sum is full. */
+/* A container that overuses the card, of a pod whose sum is full. */
 struct suspect {
     size_t container;
     enum overuse_type most; /* the strongest action */
@@ -392,8 +392,8 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
     return u->cards[card].free_mib < 0 ? INT64_MIN : unused - u->cards[card].free_mib;
 }
 
-/* How the pod of the container overuses the card, if the container is over. The memory beyond
- * the tolerance may be in many containers, with less in each. */
+/* Does the container overuse the card, and how does its pod? The memory beyond the tolerance
+ * may be in many containers, with less in each. */
 static bool is_over(const struct step *s, size_t i, struct excess *excess)
 {
     const struct usage_container *c = &s->u->containers[i];
@@ -417,7 +417,7 @@ static int64_t lapse(const struct step *s, struct over *over)
     return ms < 0 ? 0 : ms < most_ms ? ms : most_ms;
 }
 
-/* Notes that the container is over. */
+/* Notes that the container overuses the card. */
 static const struct over *note_over(struct step *s, size_t i, const struct excess *excess)
 {
     struct overuse *o = s->o;

@@ -93,6 +93,9 @@ START_TEST(a_process_without_a_slot)
     state.slots[3] = (struct limit_slot){.pid = 7, .start_time = 98, .version = 1};
     write_state(0, sizeof state); /* of one that had its pid before */
     ck_assert_str_eq(slots_of(process), "");
+    state.slots[3].start_time = 0; /* it could not read it */
+    write_state(0, sizeof state);
+    ck_assert_str_eq(slots_of(process), "GPU-0");
 }
 
 START_TEST(pods_without_a_limit)
