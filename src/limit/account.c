@@ -16,38 +16,49 @@ static void write_uuid(char *text, const CUuuid *uuid)
 }
 
 /* cuDeviceGetUuid_v2 names the MIG instance, the older one the card. */
-static int find_card(const struct process *p, CUdevice device)
+static int find_card(const struct process *p, CUdevice device, CUresult *rc)
 {
     CUuuid uuid;
-    char text[33] = "?";
+    char text[33];
     __typeof__(&cuDeviceGetUuid) get = DRIVER(cuDeviceGetUuid_v2);
     if (!get)
         get = DRIVER(cuDeviceGetUuid);
-    if (get && get(&uuid, device) == CUDA_SUCCESS)
-        write_uuid(text, &uuid);
+    *rc = get ? get(&uuid, device) : CUDA_ERROR_NOT_INITIALIZED;
+    if (*rc != CUDA_SUCCESS)
+        return CARD_NONE;
+    write_uuid(text, &uuid);
     return process_card(p, text);
 }
 
-int account_card(struct process *p, CUdevice device)
+int account_card(struct process *p, CUdevice device, CUresult *rc)
 {
+    *rc = CUDA_SUCCESS;
+    if (p->closed)
+        return CARD_NONE;
     if (device < 0 || device >= PROCESS_DEVICES)
-        return find_card(p, device);
+        return find_card(p, device, rc);
     int32_t known = __atomic_load_n(&p->device_card[device], __ATOMIC_RELAXED);
     if (!known) {
-        int card = find_card(p, device);
-        known = card < 0 ? -1 : card + 1;
-        __atomic_store_n(&p->device_card[device], known, __ATOMIC_RELAXED);
+        known = find_card(p, device, rc) + 1;
+        if (*rc == CUDA_SUCCESS)
+            __atomic_store_n(&p->device_card[device], known, __ATOMIC_RELAXED);
     }
-    return known < 0 ? -1 : known - 1;
+    return known - 1;
+}
+
+static void set_card(struct account *a, CUdevice device)
+{
+    CUresult rc;
+    a->card = account_card(a->process, device, &rc);
+    a->refusal = rc == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : rc;
 }
 
 bool account_begin_device(struct account *a, CUdevice device)
 {
     *a = (struct account){.process = resolve_nested() ? NULL : process_get()};
-    if (!a->process)
-        return false;
-    a->card = account_card(a->process, device);
-    return a->card >= 0;
+    if (a->process)
+        set_card(a, device);
+    return a->process != NULL;
 }
 
 /* A context that this library did not see being made, such as that of a green context. */
@@ -57,7 +68,9 @@ static bool add_context(struct account *a)
     __typeof__(&cuCtxGetDevice) get = DRIVER(cuCtxGetDevice);
     if (!get || get(&device) != CUDA_SUCCESS)
         return false;
-    a->card = account_card(a->process, device);
+    set_card(a, device);
+    if (a->card == CARD_NONE) /* perhaps only now */
+        return true;
     sys_lock(&a->process->lock);
     struct entry *e = table_add(&a->process->table, KIND_CONTEXT, a->context);
     if (e)
@@ -88,25 +101,29 @@ static bool find_context(struct account *a)
     uint32_t ended = __atomic_load_n(&a->process->contexts_ended, __ATOMIC_ACQUIRE);
     sys_lock(&a->process->lock);
     struct entry *e = table_find(&a->process->table, KIND_CONTEXT, a->context);
-    a->card = e ? e->card : -1;
+    a->card = e ? e->card : CARD_NONE;
     sys_unlock(&a->process->lock);
     if (!e && !add_context(a))
         return false;
-    last.context = a->context;
-    last.contexts_ended = ended;
-    last.card = a->card;
+    if (a->card != CARD_NONE) {
+        last.context = a->context;
+        last.contexts_ended = ended;
+        last.card = a->card;
+    }
     return true;
 }
 
 bool account_begin(struct account *a)
 {
     CUcontext context = NULL;
-    *a = (struct account){.process = resolve_nested() ? NULL : process_get()};
+    *a = (struct account){.process = resolve_nested() ? NULL : process_get(),
+                          .card = CARD_NONE,
+                          .refusal = CUDA_ERROR_OUT_OF_MEMORY};
     __typeof__(&cuCtxGetCurrent) get = a->process ? DRIVER(cuCtxGetCurrent) : NULL;
     if (!get || get(&context) != CUDA_SUCCESS || !context)
         return false; /* the driver refuses the call */
     a->context = (uint64_t)(uintptr_t)context;
-    return (is_last(a) || find_context(a)) && a->card >= 0;
+    return a->process->closed || is_last(a) || find_context(a);
 }
 
 CUresult account_reserve(struct account *a, uint64_t bytes)
@@ -114,8 +131,9 @@ CUresult account_reserve(struct account *a, uint64_t bytes)
     if (!process_reserve(a->process, a->card, bytes)) {
         account_trim(a->process, a->card);
         if (!process_reserve(a->process, a->card, bytes)) {
-            process_refused(a->process, a->card);
-            return CUDA_ERROR_OUT_OF_MEMORY;
+            if (a->refusal == CUDA_ERROR_OUT_OF_MEMORY)
+                process_refused(a->process, a->card);
+            return a->refusal;
         }
     }
     a->bytes += bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/limit.h"
 #include "limit/calls.h"
+#include "limit/limit.h"
 #include "limit/sys.h"
 
 /*
@@ -130,8 +130,8 @@ LIMIT_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice devi
         return real(context, device);
     uint64_t *primary = &a.process->primary[device];
     bool counts = card_of(a.process, __atomic_load_n(primary, __ATOMIC_RELAXED)) >= 0;
-    if (!counts && account_reserve(&a, context_bytes(&a)) != CUDA_SUCCESS)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!counts)
+        LIMIT_RESERVE(&a, context_bytes(&a));
     CUresult rc = LIMIT_CALL(real(context, device));
     if (rc != CUDA_SUCCESS)
         return account_end(&a, rc, KIND_CONTEXT, 0);

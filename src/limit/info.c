@@ -2,8 +2,8 @@
 /* What the program sees of a card: its size is the limit, in CUDA and NVML. */
 #include <stdbool.h>
 
-#include "limit/limit.h"
 #include "limit/calls.h"
+#include "limit/limit.h"
 #include "limit/sys.h"
 
 /* -- the driver -- */
@@ -84,8 +84,8 @@ static bool find_card(nvmlDevice_t device, struct process **p, int *card)
     *p = process_get();
     if (!*p || !get || get(device, uuid, sizeof uuid) != NVML_SUCCESS)
         return false;
-    *card = process_card(*p, uuid);
-    return *card >= 0;
+    *card = (*p)->closed ? CARD_NONE : process_card(*p, uuid);
+    return true;
 }
 
 #define MEMORY(symbol)                                                                   \
@@ -117,18 +117,18 @@ LIMIT_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device,
 
 /* The processes of this namespace that hold memory. The count is capped: `count` is the room on
  * entry, and the number of processes on return. */
-static nvmlReturn_t list_processes(const struct process *p, int card, unsigned *count, void *into,
-                         size_t size)
+static nvmlReturn_t list_processes(struct process *p, int card, unsigned *count,
+                                   void *into, size_t size)
 {
-    const struct limit_state *s = p->cards[card].state;
-    long ns = sys_inode("/proc/self/ns/pid");
+    const struct limit_state *s = process_state(p, card);
+    struct sys_file ns = {0};
+    sys_stat("/proc/self/ns/pid", &ns);
     unsigned n = 0, room = into ? *count : 0;
     process_used(p, card); /* leaves living processes only */
-    for (uint32_t i = 0, high = reserve_high(s); i < high; i++) {
+    for (uint32_t i = 0, high = s ? reserve_high(s) : 0; i < high; i++) {
         const struct limit_slot *slot = &s->slots[i];
         uint64_t used = __atomic_load_n(&slot->used, __ATOMIC_SEQ_CST);
-        if (!used || ns < 0 ||
-            __atomic_load_n(&slot->namespace, __ATOMIC_SEQ_CST) != (uint64_t)ns)
+        if (!used || __atomic_load_n(&slot->namespace, __ATOMIC_SEQ_CST) != ns.inode)
             continue;
         if (n++ >= room)
             continue;

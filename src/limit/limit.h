@@ -7,6 +7,7 @@
 
 #include "limit/cuda.h"
 #include "limit/state.h"
+#include "limit/sys.h"
 
 /* What the files of the library offer each other, in the order of their layers. */
 
@@ -39,7 +40,7 @@ struct entry {
     uint64_t context; /* whose end frees the entry; 0: none */
     uint64_t a, b;    /* see enum kind */
     uint32_t kind;
-    int32_t card; /* of struct process; -1: a card without a limit, or the host */
+    int32_t card; /* of struct process; -1: not the memory of a card */
 };
 
 struct table {
@@ -68,32 +69,40 @@ struct entry *table_next(const struct table *t, struct entry *e);
  * parent's memory either.
  */
 
-enum { PROCESS_DEVICES = 64, PROCESS_PATH_MAX = 512 };
+enum {
+    PROCESS_DEVICES = 64,
+    PROCESS_PATH_MAX = 512,
+    CARD_NONE = LIMIT_CARDS /* each card that was not promised: its limit is 0 */
+};
 
 struct card {
-    const struct limit_file *file; /* NULL: no limit */
+    const struct limit_file *file; /* NULL: there is no such card */
     struct limit_state *state;
+    struct sys_file claimed; /* the state when the slot was taken */
+    uint64_t checked;        /* when it was last found as it was, in ticks */
     uint32_t slot;
-    bool full;     /* every slot is taken: nothing can be allocated */
-    uint64_t used; /* `used` of the slot; the slot itself can be overwritten by anybody */
+    uint32_t refuses; /* LIMIT_...: why nothing can be allocated; 0 */
+    uint64_t used;    /* `used` of the slot; the slot itself can be overwritten by anybody */
     char path[PROCESS_PATH_MAX];
 };
 
 struct process {
     uint32_t phase, lock;
+    uint32_t closed; /* LIMIT_...: why no memory can be allocated. Asked again at each call */
+    uint32_t said;   /* LIMIT_... said on standard error */
     uint32_t n_cards;
-    struct card cards[LIMIT_CARDS];
+    struct card cards[LIMIT_CARDS + 1];
     struct table table;                /* under lock */
     uint64_t next_number, next_memory; /* under lock. Of graphs, of cuMemCreate */
-    int32_t
-        device_card[PROCESS_DEVICES];  /* under lock. 0: unknown; else 1 + card, or -1 */
-    uint64_t primary[PROCESS_DEVICES]; /* under lock. Primary contexts */
+    int32_t device_card[PROCESS_DEVICES]; /* under lock. 0: unknown; else 1 + card */
+    uint64_t primary[PROCESS_DEVICES];    /* under lock. Primary contexts */
     uint32_t pool_lock; /* before lock, while the driver's sizes are read and counted */
     bool pools;         /* under lock. A pool was used */
     uint32_t contexts_ended; /* how many contexts were destroyed */
 };
 
-/* NULL: no card of this process has a limit. The first call opens the files. */
+/* NULL: the pod has no limit. The first call opens the files. While they cannot be opened,
+ * `closed` is set, and each call tries again. */
 struct process *process_get(void);
 
 /* Reserves bytes of a card for this process. Takes the lock. */
@@ -106,18 +115,20 @@ void process_release_locked(struct process *p, int card, uint64_t bytes);
 /* Counts bytes that the driver took already, above the limit if need be. Locked. */
 void process_force_locked(struct process *p, int card, uint64_t bytes);
 
-/* Counts an allocation that was refused in the end. */
+/* Counts an allocation that was refused in the end, and says why if it is not for its size. */
 void process_refused(struct process *p, int card);
 
 /* The limit of the card now. */
 uint64_t process_limit(const struct process *p, int card);
 /* What the living processes of the pod hold. Empties the slots of ended ones. */
-uint64_t process_used(const struct process *p, int card);
+uint64_t process_used(struct process *p, int card);
+/* The state of the card, or NULL if it cannot be read now. */
+struct limit_state *process_state(struct process *p, int card);
 
-/* The card with the UUID, as NVML writes it, or -1. With or without "GPU-" and dashes. */
+/* The card with the UUID, as NVML writes it, or CARD_NONE. With or without "GPU-" and dashes. */
 int process_card(const struct process *p, const char *uuid);
 
-/* -- slots.c: reservations -- */
+/* -- state.c: reservations -- */
 
 /*
  * Reservations of memory between processes, without a lock.
@@ -152,24 +163,23 @@ uint64_t reserve_used(const struct limit_state *s);
 /* The number of slots to look at. */
 uint32_t reserve_high(const struct limit_state *s);
 
-/* -- slots.c: slots -- */
+/* -- state.c: slots -- */
 
 /*
  * Slots of a state file: who owns them, and when their owner has ended. See struct limit_slot.
  */
 
-enum slots_result {
-    SLOTS_DONE,
-    SLOTS_NO_FILE,
-    SLOTS_NO_LOCKS,
-    SLOTS_NO_MEMORY,
-    SLOTS_FULL
-};
-
 /* Maps the file and takes a slot of it for this process, until the process ends or unmaps
- * `*s`. A forked child has neither the mapping nor the slot. With SLOTS_FULL `*s` is mapped,
- * without a slot. */
-enum slots_result slots_claim(const char *path, struct limit_state **s, uint32_t *slot);
+ * `*s`. A forked child has neither the mapping nor the slot. 0, or LIMIT_...: why not. With
+ * LIMIT_NO_SLOT `*s` is mapped, without a slot. `*file`: which file it is. */
+uint32_t slots_claim(const char *path, struct limit_state **s, uint32_t *slot,
+                     struct sys_file *file);
+
+/* Do the fixed fields have their values? */
+bool state_is_sound(const struct limit_state *s);
+/* Does the path still lead to the file with its whole size? A shorter one kills the process
+ * that reads its mapping. */
+bool state_is_there(const char *path, const struct sys_file *claimed);
 
 /* Empties the slots of ended processes. A file that cannot be opened now is left as it is: its
  * slots count until a later call. */
@@ -187,23 +197,25 @@ void slots_reclaim(const char *path, struct limit_state *s);
 struct account {
     struct process *process;
     int card;
+    CUresult refusal; /* the answer if the bytes do not fit */
     uint64_t context;
     uint64_t bytes; /* reserved so far */
 };
 
-/* For the current context. False: there is no limit for it, or the driver itself calls: the
- * caller calls the driver and counts nothing. */
+/* For the current context. False: there is no limit and no context, or the driver itself calls:
+ * the caller calls the driver and counts nothing. */
 bool account_begin(struct account *a);
 /* For a device. */
 bool account_begin_device(struct account *a, CUdevice device);
 
-/* CUDA_SUCCESS or CUDA_ERROR_OUT_OF_MEMORY. Before it refuses, it calls account_trim. */
+/* CUDA_SUCCESS or the refusal. Before it refuses, it calls account_trim. */
 CUresult account_reserve(struct account *a, uint64_t bytes);
 /* The caller returns if the bytes do not fit. */
 #define LIMIT_RESERVE(a, bytes)                                                          \
     do {                                                                                 \
-        if (account_reserve(a, bytes) != CUDA_SUCCESS)                                   \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                             \
+        CUresult reserve_rc_ = account_reserve(a, bytes);                                \
+        if (reserve_rc_ != CUDA_SUCCESS)                                                 \
+            return reserve_rc_;                                                          \
     } while (0)
 /* Gives back what the pools and graphs of this process hold without use. */
 void account_trim(struct process *p, int card);
@@ -219,8 +231,8 @@ bool account_free_begin(struct entry *taken, enum kind kind, uint64_t key);
 /* Releases its bytes if rc is CUDA_SUCCESS, otherwise records it again. Returns rc. */
 CUresult account_free_end(const struct entry *taken, CUresult rc);
 
-/* The card of the device, or -1. */
-int account_card(struct process *p, CUdevice device);
+/* The card of the device. `*rc`: whether its UUID could be read; if not, CARD_NONE. */
+int account_card(struct process *p, CUdevice device, CUresult *rc);
 
 /* -- pool.c: pools -- */
 

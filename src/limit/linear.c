@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuMemAlloc and its like, and arrays. */
-#include "limit/limit.h"
 #include "limit/calls.h"
+#include "limit/limit.h"
 
 /* cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree. */
 
@@ -163,7 +163,8 @@ LIMIT_EXPORT CUresult cuArrayCreate(CUarray *array, const CUarrayDesc_v1 *d)
 
 LIMIT_EXPORT CUresult cuArrayCreate_v2(CUarray *array, const CUarrayDesc *d)
 {
-    ALLOCATE(cuArrayCreate_v2, KIND_ARRAY, HANDLE(array), d, size_of(DESC_2D(d)), array, d);
+    ALLOCATE(cuArrayCreate_v2, KIND_ARRAY, HANDLE(array), d, size_of(DESC_2D(d)), array,
+             d);
 }
 
 LIMIT_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUarray3dDesc_v1 *d)
@@ -178,8 +179,8 @@ LIMIT_EXPORT CUresult cuArray3DCreate(CUarray *array, const CUarray3dDesc_v1 *d)
 
 LIMIT_EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUarray3dDesc *d)
 {
-    ALLOCATE(cuArray3DCreate_v2, KIND_ARRAY, HANDLE(array), d && has_memory(d), size_of(d),
-             array, d);
+    ALLOCATE(cuArray3DCreate_v2, KIND_ARRAY, HANDLE(array), d && has_memory(d),
+             size_of(d), array, d);
 }
 
 /* Each level has half the width, height and depth of the one before. The depth of layers and

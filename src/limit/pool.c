@@ -232,9 +232,10 @@ static bool is_captured(__typeof__(&cuStreamGetCaptureInfo_v2) info, CUstream st
         r.pool = (uint64_t)(uintptr_t)(pool_of);                                         \
         if (!r.pool || !find_pool(&r))                                                   \
             return real(__VA_ARGS__);                                                    \
-        if (request_begin(&r) != CUDA_SUCCESS)                                           \
-            return CUDA_ERROR_OUT_OF_MEMORY;                                             \
-        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
+        CUresult rc = request_begin(&r);                                                 \
+        if (rc != CUDA_SUCCESS)                                                          \
+            return rc;                                                                   \
+        rc = LIMIT_CALL(real(__VA_ARGS__));                                              \
         return request_end(&r, rc, pointer, stream, DRIVER(cuMemFreeAsync##suffix));     \
     } while (0)
 
@@ -327,9 +328,12 @@ LIMIT_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUpoolProps *pro
     struct process *p = rc == CUDA_SUCCESS ? process_get() : NULL;
     if (!p || resolve_nested())
         return rc;
+    CUresult read = CUDA_SUCCESS;
     int card = props->location.type == CU_LOCATION_DEVICE
-                   ? account_card(p, props->location.id)
+                   ? account_card(p, props->location.id, &read)
                    : -1;
+    if (p->closed || read != CUDA_SUCCESS)
+        return rc;
     sys_lock(&p->lock);
     struct entry *e = table_add(&p->table, KIND_POOL, (uint64_t)(uintptr_t)*pool);
     if (e)

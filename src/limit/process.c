@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The limited cards of this process, and what it holds of them. */
+/* The limited cards of this process, what it holds of them, and why nothing is granted. */
 #include "limit/limit.h"
 
 #include "limit/sys.h"
@@ -7,105 +7,197 @@
 #include <errno.h>
 #include <fcntl.h>
 
+/* Where the plugin mounts the library and its files. */
+#define FIXED_FOLDER "/usr/local/gpushare/"
+
 enum phase { NEW, READY, OFF };
+/* A state file is looked at again after so many ticks: about a millisecond. */
+#if defined(__x86_64__)
+enum { CHECK_TICKS = 1 << 21 };
+#else
+enum { CHECK_TICKS = 1 << 15 };
+#endif
 
 /* The only variables of the library that fork copies: the address of memory that fork wipes,
- * and "there is nothing to do". */
+ * and the root of the process when it was loaded. */
 static struct process *own;
-static bool off;
+static struct sys_file root;
 
-/* DIR/KIND/I. DIR is the folder of this library. */
-static bool file_path(char *into, const char *kind, uint32_t i)
+static const struct limit_file no_card = {.limit = 0};
+
+/* The root is recorded before the program can change it: in another one, a missing folder does
+ * not mean that there is no limit. */
+__attribute__((constructor)) static void at_load(void)
+{
+    sys_stat("/", &root);
+}
+
+static bool has_other_root(void)
+{
+    struct sys_file now = {0};
+    if (!root.inode)
+        at_load();
+    return sys_stat("/", &now) < 0 || now.device != root.device ||
+           now.inode != root.inode;
+}
+
+/* -- reasons -- */
+
+static const struct {
+    uint32_t reason;
+    const char *text;
+} reasons[] = {
+    {LIMIT_NO_LOCKS, "no open file description locks (Linux 3.15)"},
+    {LIMIT_NO_WIPE, "no MADV_WIPEONFORK (Linux 4.14)"},
+    {LIMIT_NO_MEMORY, "memory cannot be mapped"},
+    {LIMIT_BAD_LIMIT, "the limit file is not one of this library"},
+    {LIMIT_BAD_STATE, "the state file is short or foreign, or was changed"},
+    {LIMIT_NO_FILE, "a file of the limit cannot be opened"},
+    {LIMIT_CHROOT, "the root was changed before the first call of CUDA"},
+    {LIMIT_NO_SLOT, "too many processes of the pod use the card"},
+    {LIMIT_NO_CARD, "the pod was not promised this card"},
+};
+
+/* One line for each reason. */
+static void say(struct process *p, uint32_t reason)
+{
+    char line[256] = "libgpushare-limit: GPU memory is refused: ";
+    if (__atomic_fetch_or(&p->said, reason, __ATOMIC_RELAXED) & reason)
+        return;
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].reason & reason) {
+            text_add(line, sizeof line, reasons[i].text);
+            break;
+        }
+    text_add(line, sizeof line, "\n");
+    sys_write(2, line, text_len(line));
+}
+
+/* -- opening -- */
+
+/* The folder of this library, in which `limit` is, or else the fixed one. */
+static uint32_t find_folder(char *into, bool *exists)
+{
+    struct sys_file f;
+    char path[PROCESS_PATH_MAX];
+    *exists = true;
+    for (int i = 0; i < 2; i++) {
+        bool own_path = i == 0 && elf_own_path(into, PROCESS_PATH_MAX) && into[0] == '/';
+        size_t n = own_path ? text_len(into) : 0;
+        while (n && into[n - 1] != '/')
+            n--;
+        into[n] = path[0] = '\0';
+        if (!own_path)
+            text_add(into, PROCESS_PATH_MAX, FIXED_FOLDER);
+        if (!text_add(path, sizeof path, into) || !text_add(path, sizeof path, "limit"))
+            return LIMIT_NO_FILE;
+        long rc = sys_stat(path, &f);
+        if (rc >= 0)
+            return 0;
+        if (rc != -ENOENT)
+            return LIMIT_NO_FILE;
+    }
+    *exists = false;
+    return 0;
+}
+
+/* FOLDER/KIND/I */
+static bool file_path(char *into, const char *folder, const char *kind, uint32_t i)
 {
     const char digits[] = {(char)('0' + i / 10), (char)('0' + i % 10), '\0'};
-    if (!elf_own_path(into, PROCESS_PATH_MAX))
-        return false;
-    size_t n = text_len(into);
-    while (n && into[n - 1] != '/')
-        n--;
-    into[n] = '\0';
-    return text_add(into, PROCESS_PATH_MAX, kind) &&
-           text_add(into, PROCESS_PATH_MAX, "/") &&
+    into[0] = '\0';
+    return text_add(into, PROCESS_PATH_MAX, folder) &&
+           text_add(into, PROCESS_PATH_MAX, kind) &&
            text_add(into, PROCESS_PATH_MAX, digits + (i < 10));
 }
 
-/* Says in the state file why this process runs without a limit. */
-static void mark(uint32_t card, uint32_t reason)
+/* `*f` is NULL after the last card. */
+static uint32_t open_limit(const char *folder, uint32_t i, const struct limit_file **f)
 {
     char path[PROCESS_PATH_MAX];
-    long fd = file_path(path, "state", card) ? sys_open(path, O_RDWR) : -1;
+    struct sys_file file;
+    *f = NULL;
+    if (!file_path(path, folder, "limit/", i))
+        return LIMIT_NO_FILE;
+    long fd = sys_open(path, O_RDONLY);
     if (fd < 0)
-        return;
-    struct limit_state *s = NULL;
-    if (sys_file_size(fd) >= (long)sizeof *s && (s = sys_map_file(fd, sizeof *s, true))) {
-        __atomic_fetch_or(&s->unlimited, reason, __ATOMIC_SEQ_CST);
-        sys_unmap(s, sizeof *s);
-    }
+        return fd == -ENOENT ? 0 : LIMIT_NO_FILE;
+    if (sys_fstat(fd, &file) >= 0 && file.size >= (int64_t)LIMIT_FILE_MIN)
+        *f = sys_map_file(fd, sizeof **f, false);
     sys_close(fd);
-}
-
-static uint32_t reason_of(enum slots_result result)
-{
-    return result == SLOTS_NO_LOCKS ? LIMIT_NO_LOCKS : LIMIT_NO_MEMORY;
-}
-
-/* -1: there is no such card; else 0, with the file in *f, or NULL if it is not usable. */
-static int open_limit(uint32_t i, const struct limit_file **f)
-{
-    char path[PROCESS_PATH_MAX];
-    long fd = file_path(path, "limit", i) ? sys_open(path, O_RDONLY) : -1;
-    if (fd < 0)
-        return -1;
-    *f =
-        sys_file_size(fd) < (long)sizeof **f ? NULL : sys_map_file(fd, sizeof **f, false);
-    sys_close(fd);
-    if (*f && ((*f)->magic != LIMIT_FILE_MAGIC || (*f)->version != LIMIT_VERSION)) {
+    if (*f && (*f)->magic == LIMIT_FILE_MAGIC && (*f)->version == LIMIT_VERSION)
+        return 0;
+    if (*f)
         sys_unmap((void *)*f, sizeof **f);
-        *f = NULL;
+    return LIMIT_BAD_LIMIT;
+}
+
+static uint32_t open_card(const char *folder, uint32_t i, struct card *c)
+{
+    uint32_t reason = open_limit(folder, i, &c->file);
+    if (reason || !c->file)
+        return reason;
+    if (c->file->closed)
+        return c->file->closed;
+    reason = file_path(c->path, folder, "state/", i)
+                 ? slots_claim(c->path, &c->state, &c->slot, &c->claimed)
+                 : LIMIT_NO_FILE;
+    c->refuses = reason == LIMIT_NO_SLOT ? reason : 0;
+    return reason == LIMIT_NO_SLOT ? 0 : reason;
+}
+
+static void close_cards(struct process *p)
+{
+    for (uint32_t i = 0; i < LIMIT_CARDS; i++) {
+        struct card *c = &p->cards[i];
+        if (c->file)
+            sys_unmap((void *)c->file, sizeof *c->file);
+        if (c->state)
+            sys_unmap(c->state, sizeof *c->state);
+        *c = (struct card){0};
+    }
+    p->n_cards = 0;
+}
+
+/* All cards, or none and the reason. */
+static uint32_t open_cards(struct process *p, enum phase *phase)
+{
+    char folder[PROCESS_PATH_MAX];
+    bool exists;
+    uint32_t reason = has_other_root() ? LIMIT_CHROOT : find_folder(folder, &exists);
+    p->cards[CARD_NONE] = (struct card){.file = &no_card, .refuses = LIMIT_NO_CARD};
+    if (reason)
+        return reason;
+    *phase = exists ? READY : OFF;
+    while (exists && p->n_cards < LIMIT_CARDS) {
+        struct card *c = &p->cards[p->n_cards];
+        reason = open_card(folder, p->n_cards, c);
+        if (reason) {
+            close_cards(p);
+            *phase = NEW;
+            return reason;
+        }
+        if (!c->file)
+            break;
+        p->n_cards++;
     }
     return 0;
 }
 
-static void open_card(struct process *p, uint32_t i, const struct limit_file *f)
-{
-    struct card *c = &p->cards[i];
-    if (!f) {
-        mark(i, LIMIT_BAD_LIMIT);
-        return;
-    }
-    enum slots_result result = SLOTS_NO_FILE;
-    if (file_path(c->path, "state", i))
-        result = slots_claim(c->path, &c->state, &c->slot);
-    if (result != SLOTS_DONE && result != SLOTS_FULL) {
-        mark(i, reason_of(result));
-        return;
-    }
-    c->full = result == SLOTS_FULL;
-    c->file = f;
-}
-
-static uint32_t open_cards(struct process *p)
-{
-    const struct limit_file *f;
-    bool any = false;
-    while (p->n_cards < LIMIT_CARDS && open_limit(p->n_cards, &f) == 0) {
-        open_card(p, p->n_cards, f);
-        any |= p->cards[p->n_cards++].file != NULL;
-    }
-    return any ? READY : OFF;
-}
-
-/* The memory of the process. NULL: without it there is no limit. */
+/* The memory of the process. Without it, a struct that never opens its files. */
 static struct process *allocate(void)
 {
+    static struct process refuses = {.phase = READY};
     struct process *p = sys_map(sizeof *p), *other = NULL;
-    long rc = p ? sys_wipe_on_fork(p, sizeof *p) : -ENOMEM;
-    if (rc < 0) {
-        const struct limit_file *f;
-        for (uint32_t i = 0; i < LIMIT_CARDS && open_limit(i, &f) == 0; i++)
-            mark(i, p ? LIMIT_NO_WIPE : LIMIT_NO_MEMORY);
-        __atomic_store_n(&off, true, __ATOMIC_RELEASE);
-        return NULL;
+    refuses.closed = p ? LIMIT_NO_WIPE : LIMIT_NO_MEMORY;
+    refuses.cards[CARD_NONE] = (struct card){.file = &no_card, .refuses = LIMIT_NO_CARD};
+    if (!p || sys_wipe_on_fork(p, sizeof *p) < 0) {
+        char folder[PROCESS_PATH_MAX];
+        bool exists;
+        if (p)
+            sys_unmap(p, sizeof *p);
+        return !has_other_root() && !find_folder(folder, &exists) && !exists ? NULL
+                                                                             : &refuses;
     }
     if (__atomic_compare_exchange_n(&own, &other, p, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE))
@@ -116,29 +208,59 @@ static struct process *allocate(void)
 
 static struct process *begin(struct process *p)
 {
-    if (!p && !(p = allocate()))
-        return NULL;
+    if (!p && (!(p = allocate()) || p->phase == READY))
+        return p;
     sys_lock(&p->lock);
-    uint32_t phase = __atomic_load_n(&p->phase, __ATOMIC_ACQUIRE);
+    enum phase phase = __atomic_load_n(&p->phase, __ATOMIC_ACQUIRE);
     if (phase == NEW) {
-        phase = open_cards(p);
+        p->closed = open_cards(p, &phase);
         __atomic_store_n(&p->phase, phase, __ATOMIC_RELEASE);
     }
     sys_unlock(&p->lock);
-    return phase == READY ? p : NULL;
+    return phase == OFF ? NULL : p;
 }
 
 struct process *process_get(void)
 {
     struct process *p = __atomic_load_n(&own, __ATOMIC_ACQUIRE);
-    if (p) {
-        uint32_t phase = __atomic_load_n(&p->phase, __ATOMIC_ACQUIRE);
-        if (phase != NEW)
-            return phase == READY ? p : NULL;
-    } else if (__atomic_load_n(&off, __ATOMIC_ACQUIRE)) {
-        return NULL;
+    uint32_t phase = p ? __atomic_load_n(&p->phase, __ATOMIC_ACQUIRE) : NEW;
+    return phase == NEW ? begin(p) : phase == READY ? p : NULL;
+}
+
+/* -- use -- */
+
+/* The state, if its file is as long as it was. */
+static struct limit_state *state_of(struct card *c)
+{
+    uint64_t now = sys_ticks();
+    if (c->state && now - c->checked > CHECK_TICKS) {
+        if (!state_is_there(c->path, &c->claimed))
+            return NULL;
+        c->checked = now;
     }
-    return begin(p);
+    return c->state;
+}
+
+struct limit_state *process_state(struct process *p, int card)
+{
+    return state_of(&p->cards[card]);
+}
+
+/* Why nothing can be reserved of the card, or 0. */
+static uint32_t trouble_of(struct card *c)
+{
+    if (c->refuses)
+        return c->refuses;
+    struct limit_state *s = state_of(c);
+    if (!s || !state_is_sound(s))
+        return LIMIT_BAD_STATE;
+    if (__atomic_load_n(&s->slots[c->slot].used, __ATOMIC_RELAXED) != c->used) {
+        __atomic_fetch_or(&s->reasons, LIMIT_BAD_STATE, __ATOMIC_RELAXED);
+        reserve_set(s, c->slot, c->used);
+    }
+    uint32_t said = __atomic_load_n(&s->reasons, __ATOMIC_RELAXED);
+    uint32_t closed = __atomic_load_n(&c->file->closed, __ATOMIC_RELAXED);
+    return closed ? closed : said & LIMIT_BAD_STATE;
 }
 
 uint64_t process_limit(const struct process *p, int card)
@@ -146,20 +268,32 @@ uint64_t process_limit(const struct process *p, int card)
     return __atomic_load_n(&p->cards[card].file->limit, __ATOMIC_SEQ_CST);
 }
 
-uint64_t process_used(const struct process *p, int card)
+static uint64_t extra_of(const struct card *c)
 {
-    slots_reclaim(p->cards[card].path, p->cards[card].state);
-    return reserve_used(p->cards[card].state);
+    return __atomic_load_n(&c->file->extra, __ATOMIC_RELAXED);
+}
+
+uint64_t process_used(struct process *p, int card)
+{
+    struct card *c = &p->cards[card];
+    struct limit_state *s = state_of(c);
+    if (!s)
+        return c->used;
+    slots_reclaim(c->path, s);
+    uint64_t used = reserve_used(s), extra = extra_of(c);
+    return used + extra < used ? UINT64_MAX : used + extra;
 }
 
 bool process_reserve_locked(struct process *p, int card, uint64_t bytes)
 {
     struct card *c = &p->cards[card];
-    if (c->full || bytes > UINT64_MAX - c->used)
+    uint64_t limit = process_limit(p, card), extra = extra_of(c);
+    if (trouble_of(c) || bytes > UINT64_MAX - c->used)
         return false;
-    if (!reserve_add(c->state, c->slot, c->used, bytes, process_limit(p, card))) {
+    limit = extra < limit ? limit - extra : 0;
+    if (!reserve_add(c->state, c->slot, c->used, bytes, limit)) {
         slots_reclaim(c->path, c->state);
-        if (!reserve_add(c->state, c->slot, c->used, bytes, process_limit(p, card)))
+        if (!reserve_add(c->state, c->slot, c->used, bytes, limit))
             return false;
     }
     c->used += bytes;
@@ -174,12 +308,18 @@ bool process_reserve(struct process *p, int card, uint64_t bytes)
     return done;
 }
 
+static void set_used(struct card *c, uint64_t used)
+{
+    struct limit_state *s = c->refuses ? NULL : state_of(c);
+    c->used = used;
+    if (s)
+        reserve_set(s, c->slot, used);
+}
+
 void process_release_locked(struct process *p, int card, uint64_t bytes)
 {
     struct card *c = &p->cards[card];
-    c->used -= bytes < c->used ? bytes : c->used;
-    if (!c->full)
-        reserve_set(c->state, c->slot, c->used);
+    set_used(c, c->used - (bytes < c->used ? bytes : c->used));
 }
 
 void process_release(struct process *p, int card, uint64_t bytes)
@@ -191,15 +331,20 @@ void process_release(struct process *p, int card, uint64_t bytes)
 
 void process_force_locked(struct process *p, int card, uint64_t bytes)
 {
-    struct card *c = &p->cards[card];
-    c->used += bytes;
-    if (!c->full)
-        reserve_set(c->state, c->slot, c->used);
+    set_used(&p->cards[card], p->cards[card].used + bytes);
 }
 
 void process_refused(struct process *p, int card)
 {
-    __atomic_fetch_add(&p->cards[card].state->refused, 1, __ATOMIC_SEQ_CST);
+    struct card *c = &p->cards[card];
+    sys_lock(&p->lock);
+    struct limit_state *s = state_of(c);
+    uint32_t reason = card == CARD_NONE && p->closed ? p->closed : trouble_of(c);
+    if (s)
+        __atomic_fetch_add(&s->refused, 1, __ATOMIC_SEQ_CST);
+    sys_unlock(&p->lock);
+    if (reason)
+        say(p, reason);
 }
 
 static const char *skip_prefix(const char *uuid)
@@ -230,9 +375,9 @@ int process_card(const struct process *p, const char *uuid)
 {
     for (uint32_t i = 0; i < p->n_cards; i++) {
         const struct limit_file *f = p->cards[i].file;
-        if (f && f->uuid[LIMIT_UUID_MAX - 1] == '\0' &&
+        if (f->uuid[LIMIT_UUID_MAX - 1] == '\0' &&
             (!f->uuid[0] || same_uuid(f->uuid, uuid)))
             return (int)i;
     }
-    return -1;
+    return CARD_NONE;
 }

@@ -42,6 +42,17 @@ static long call6(long number, long a, long b, long c, long d, long e, long f)
 #error "libgpushare-limit.so is written for x86-64 and AArch64"
 #endif
 
+uint64_t sys_ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+#endif
+}
+
 static long call3(long number, long a, long b, long c)
 {
     return call6(number, a, b, c, 0, 0, 0);
@@ -67,18 +78,28 @@ long sys_read(long fd, void *into, size_t n)
     return call3(SYS_read, fd, (long)into, (long)n);
 }
 
-long sys_file_size(long fd)
+long sys_write(long fd, const char *text, size_t n)
 {
-    struct stat st;
-    long result = call3(SYS_fstat, fd, (long)&st, 0);
-    return result < 0 ? result : st.st_size;
+    return call3(SYS_write, fd, (long)text, (long)n);
 }
 
-long sys_inode(const char *path)
+static long fill(long result, const struct stat *st, struct sys_file *f)
+{
+    if (result >= 0)
+        *f = (struct sys_file){st->st_dev, st->st_ino, st->st_size};
+    return result;
+}
+
+long sys_fstat(long fd, struct sys_file *f)
 {
     struct stat st;
-    long result = call6(SYS_newfstatat, AT_FDCWD, (long)path, (long)&st, 0, 0, 0);
-    return result < 0 ? result : (long)st.st_ino;
+    return fill(call3(SYS_fstat, fd, (long)&st, 0), &st, f);
+}
+
+long sys_stat(const char *path, struct sys_file *f)
+{
+    struct stat st;
+    return fill(call6(SYS_newfstatat, AT_FDCWD, (long)path, (long)&st, 0, 0, 0), &st, f);
 }
 
 void *sys_map_file(long fd, size_t n, bool write)

@@ -14,10 +14,14 @@
 long sys_open(const char *path, int flags);
 long sys_close(long fd);
 long sys_read(long fd, void *into, size_t n);
-/* The size of the file in bytes. */
-long sys_file_size(long fd);
-/* The inode that the path leads to. */
-long sys_inode(const char *path);
+long sys_write(long fd, const char *text, size_t n);
+/* Which file it is, and its size in bytes. */
+struct sys_file {
+    uint64_t device, inode;
+    int64_t size;
+};
+long sys_fstat(long fd, struct sys_file *f);
+long sys_stat(const char *path, struct sys_file *f);
 /* Maps n bytes of the file for reading, and for writing if `write`. NULL: failed. */
 void *sys_map_file(long fd, size_t n, bool write);
 /* New memory of zeros. NULL: failed. */
@@ -30,6 +34,8 @@ long sys_wipe_on_fork(void *p, size_t n);
 /* Takes the write lock of a byte of the file, or fails at once. Linux 3.15. */
 long sys_lock_byte(long fd, uint64_t byte);
 long sys_pid(void);
+/* A clock of the processor: some ten million to some billion ticks a second. */
+uint64_t sys_ticks(void);
 void sys_yield(void);
 
 /* A lock between the threads of a process. It begins as 0. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/limit.h"
 #include "limit/calls.h"
+#include "limit/limit.h"
 #include "limit/sys.h"
 
 /*

@@ -443,8 +443,8 @@ static bool is_known(void *ctx, const char *uid)
 static void on_unlimited(void *ctx, const char *uid, uint32_t bits)
 {
     cleanup_free char *why =
-        xasprintf("a program of the pod ran without the limit of its GPU memory (reason "
-                  "0x%x, include/limit/state.h)",
+        xasprintf("the limit of the pod's GPU memory could not be applied (reason 0x%x, "
+                  "include/limit/state.h)",
                   bits);
     step(ctx, &(struct alloc_input){
                   .type = ALLOC_IN_UNLIMITED, .uid = span_of(uid), .text = why});

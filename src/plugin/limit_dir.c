@@ -30,14 +30,15 @@ static int make_folder(const char *path, struct err *err)
     return mkdir(path, 0755) == 0 || errno == EEXIST ? 0 : fail(path, err);
 }
 
-/* All users of all containers read these files. */
+/* All users of all containers read these files: each has its rights before its name. */
 static int publish(const char *dir, const char *name, struct span bytes, mode_t mode,
                    struct err *err)
 {
     cleanup_free char *path = xasprintf("%s/%s", dir, name);
-    if (file_write(path, bytes, err))
+    cleanup_free char *fresh = xasprintf("%s/.%s", dir, name);
+    if (file_write(fresh, bytes, err))
         return -1;
-    return chmod(path, mode) ? fail(path, err) : 0;
+    return chmod(fresh, mode) || rename(fresh, path) ? fail(path, err) : 0;
 }
 
 int limit_dir_install(const char *dir, const char *library, struct err *err)
@@ -63,10 +64,10 @@ static bool is_uid(struct span uid)
     return uid.n > 0 && uid.n <= UID_MAX;
 }
 
-/* The pod's processes map the file: it is changed in place, the limit in one aligned word. */
+/* The pod's processes map the file: it is changed in place, the limit in one aligned word. What
+ * others wrote behind it stays. */
 static int write_limit(const char *path, const struct limit_card *card, struct err *err)
 {
-    const size_t at = offsetof(struct limit_file, limit), n = sizeof(uint64_t);
     struct limit_file before = {0}, file = {.magic = LIMIT_FILE_MAGIC,
                                             .version = LIMIT_VERSION,
                                             .limit = (uint64_t)card->mib << 20};
@@ -74,29 +75,81 @@ static int write_limit(const char *path, const struct limit_card *card, struct e
     cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0 || fchmod(fd, 0644))
         return fail(path, err);
-    bool is_new = pread(fd, &before, sizeof before, 0) != (ssize_t)sizeof before;
-    before.limit = file.limit;
-    is_new |= memcmp(&before, &file, sizeof file) != 0;
-    if (is_new ? pwrite(fd, &file, sizeof file, 0) != (ssize_t)sizeof file
-               : pwrite(fd, &file.limit, n, (off_t)at) != (ssize_t)n)
-        return fail(path, err);
-    return 0;
+    bool is_new = pread(fd, &before, sizeof before, 0) < (ssize_t)LIMIT_FILE_MIN ||
+                  before.magic != file.magic || before.version != file.version ||
+                  memcmp(before.uuid, file.uuid, sizeof file.uuid) != 0;
+    size_t at = is_new ? 0 : offsetof(struct limit_file, limit);
+    size_t n = is_new ? sizeof file : sizeof file.limit;
+    return pwrite(fd, (const char *)&file + at, n, (off_t)at) != (ssize_t)n
+               ? fail(path, err)
+               : 0;
 }
 
-/* The state of a pod that has one is its own. */
-static int make_state(const char *path, struct err *err)
+/* -- state -- */
+
+enum { HEAD = offsetof(struct limit_state, slots) };
+
+static bool is_sound(int fd, const struct stat *st, struct limit_state *head)
+{
+    return st->st_size >= (off_t)sizeof *head && pread(fd, head, HEAD, 0) == HEAD &&
+           head->magic == LIMIT_STATE_MAGIC && head->version == LIMIT_VERSION &&
+           head->high <= LIMIT_SLOTS && !(head->reasons & LIMIT_BAD_STATE);
+}
+
+/* Does a process of the pod own a slot? If not, none can take one until the file is closed. */
+static bool has_owner(int fd)
+{
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = LIMIT_SLOTS};
+    return fcntl(fd, F_OFD_SETLK, &all) != 0;
+}
+
+static int set_closed(const char *limit, uint32_t reasons)
+{
+    cleanup_close int fd = open(limit, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    const off_t at = offsetof(struct limit_file, closed);
+    return fd >= 0 && pwrite(fd, &reasons, sizeof reasons, at) == sizeof reasons ? 0 : -1;
+}
+
+/* A state without a slot. A disk that is full shows here, not as SIGBUS in the pod. */
+static int empty_state(int fd)
 {
     const struct limit_state head = {.magic = LIMIT_STATE_MAGIC,
                                      .version = LIMIT_VERSION};
-    const size_t n = offsetof(struct limit_state, slots);
+    if (ftruncate(fd, 0))
+        return -1;
+    errno = posix_fallocate(fd, 0, sizeof head);
+    return errno || pwrite(fd, &head, HEAD, 0) != HEAD ? -1 : 0;
+}
+
+/*
+ * Makes the state, or repairs one that is short, foreign or was tampered with: what its
+ * processes hold is then not known. The pod gets no memory until they have ended: limit/I,
+ * which the pod cannot write, says so. `*reasons`: what the library or this function found.
+ */
+static int make_state(const char *state, const char *limit, bool create,
+                      uint32_t *reasons)
+{
+    struct limit_state head = {0};
+    struct stat st;
     cleanup_close int fd =
-        open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        open(state, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0666);
+    *reasons = 0;
     if (fd < 0)
-        return errno == EEXIST ? 0 : fail(path, err);
-    if (fchmod(fd, 0666) || ftruncate(fd, sizeof head) ||
-        pwrite(fd, &head, n, 0) != (ssize_t)n)
-        return fail(path, err);
-    return 0;
+        return create || errno != ENOENT ? -1 : 0;
+    if (fchmod(fd, 0666) || fstat(fd, &st) || !S_ISREG(st.st_mode))
+        return -1;
+    if (st.st_size > (off_t)sizeof head && ftruncate(fd, sizeof head))
+        return -1;
+    if (is_sound(fd, &st, &head)) {
+        *reasons = head.reasons;
+        return 0;
+    }
+    *reasons = create && !st.st_size ? 0 : head.reasons | LIMIT_BAD_STATE;
+    if (*reasons && set_closed(limit, LIMIT_BAD_STATE))
+        return -1;
+    if (has_owner(fd))
+        return 0;
+    return empty_state(fd) || set_closed(limit, 0) ? -1 : 0;
 }
 
 int limit_dir_write(const char *dir, const struct limit_plan *plan, struct err *err)
@@ -112,8 +165,11 @@ int limit_dir_write(const char *dir, const struct limit_plan *plan, struct err *
     for (size_t i = 0; i < plan->n; i++) {
         cleanup_free char *limit = xasprintf("%s/pods/%s/limit/%zu", dir, plan->uid, i);
         cleanup_free char *state = xasprintf("%s/pods/%s/state/%zu", dir, plan->uid, i);
-        if (write_limit(limit, &plan->cards[i], err) || make_state(state, err))
+        uint32_t reasons;
+        if (write_limit(limit, &plan->cards[i], err))
             return -1;
+        if (make_state(state, limit, true, &reasons))
+            return fail(state, err);
     }
     return 0;
 }
@@ -146,23 +202,6 @@ static void remove_pod(const char *path)
                  LOG_S("folder", path));
 }
 
-/* The bits that the library set; cuts the file back to its size. */
-static uint32_t check_state(const char *path)
-{
-    struct limit_state head = {0};
-    const size_t n = offsetof(struct limit_state, slots);
-    struct stat st;
-    cleanup_close int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode))
-        return 0;
-    if (st.st_size > (off_t)sizeof head && ftruncate(fd, sizeof head))
-        log_warn("limit", "cannot cut a state file back to its size",
-                 LOG_S("file", path));
-    if (pread(fd, &head, n, 0) != (ssize_t)n || head.magic != LIMIT_STATE_MAGIC)
-        return 0;
-    return head.unlimited;
-}
-
 void limit_dir_check(const char *dir, const struct limit_dir_sink *sink)
 {
     cleanup_free char *pods = xasprintf("%s/pods", dir);
@@ -178,10 +217,15 @@ void limit_dir_check(const char *dir, const struct limit_dir_sink *sink)
         }
         for (size_t i = 0; i < LIMIT_CARDS; i++) {
             cleanup_free char *state = xasprintf("%s/state/%zu", path, i);
-            bits |= check_state(state);
+            cleanup_free char *limit = xasprintf("%s/limit/%zu", path, i);
+            uint32_t reasons;
+            if (make_state(state, limit, false, &reasons))
+                log_warn("limit", "cannot check a state file; retrying",
+                         LOG_S("file", state));
+            bits |= reasons;
         }
         if (bits)
-            sink->unlimited(sink->ctx, e->d_name, bits);
+            sink->failed(sink->ctx, e->d_name, bits);
     }
     if (d)
         closedir(d);

@@ -42,17 +42,17 @@ struct limit_plan {
 int limit_dir_install(const char *dir, const char *library, struct err *err);
 
 /* Makes the files of a pod, or changes its limits in place: they hold at the next
- * allocation. Never changes the state. ERR_INVALID: the UID cannot be a file name. */
+ * allocation. Never changes a state that is sound. ERR_INVALID: the UID cannot be a file name. */
 int limit_dir_write(const char *dir, const struct limit_plan *plan, struct err *err);
 
 bool limit_dir_has(const char *dir, const char *uid); /* does the pod have files? */
 
 struct limit_dir_sink {
     bool (*is_known)(void *ctx, const char *uid); /* the pod is on this node */
-    /* Processes of the pod ran without the limit; `bits`: of limit/state.h. */
-    void (*unlimited)(void *ctx, const char *uid, uint32_t bits);
+    /* The limit of the pod could not be applied; `bits`: LIMIT_... of limit/state.h. */
+    void (*failed)(void *ctx, const char *uid, uint32_t bits);
     void *ctx;
 };
-/* Removes the folders of pods that are not known, cuts back state that was made larger, and
- * calls `unlimited` for each pod whose library reported so. */
+/* Removes the folders of pods that are not known, cuts back state that was made larger, repairs
+ * what is short or foreign, and calls `failed` for each pod with a reason. */
 void limit_dir_check(const char *dir, const struct limit_dir_sink *sink);

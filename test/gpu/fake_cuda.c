@@ -35,7 +35,14 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { OK = 0, INVALID = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500 };
+enum {
+    OK = 0,
+    INVALID = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    INVALID_CONTEXT = 201,
+    NOT_FOUND = 500
+};
 enum { DEVICES = 2, OBJECTS = 4096, POOL_PAGE = 2 << 20 };
 
 typedef unsigned long long dptr;
@@ -289,11 +296,20 @@ static bool is(const struct object *o, enum kind kind)
 
 /* -- Devices and contexts -- */
 
+static bool is_init;
+
 FN(cuInit, (unsigned flags), (flags))
 {
     enter();
+    is_init = true;
     return leave(OK);
 }
+
+#define NEEDS_INIT                                                                       \
+    do {                                                                                 \
+        if (!is_init)                                                                    \
+            return NOT_INITIALIZED;                                                      \
+    } while (0)
 
 FN(cuDriverGetVersion, (int *version), (version))
 {
@@ -326,6 +342,7 @@ static void read_uuid(unsigned char *uuid, const char *text)
 
 FN(cuDeviceGetUuid_v2, (unsigned char *uuid, int device), (uuid, device))
 {
+    NEEDS_INIT;
     for (int i = 0; i < 16; i++)
         uuid[i] = (unsigned char)i;
     uuid[0] = (unsigned char)(device << 4);
@@ -355,6 +372,7 @@ FN(cuDeviceTotalMem, (unsigned *total, int device), (total, device))
 
 static int make_context(handle *context, int device)
 {
+    NEEDS_INIT;
     enter();
     *context = make(CONTEXT, device, FAKE_CONTEXT);
     current = *context ? *context : current;
@@ -410,6 +428,7 @@ FN(cuCtxDestroy, (handle context), (context))
 
 FN(cuDevicePrimaryCtxRetain, (handle * context, int device), (context, device))
 {
+    NEEDS_INIT;
     enter();
     struct object *o = &primary[device];
     if (o->refs == 0 && device == 0 && take(FAKE_CONTEXT) != OK)
@@ -844,6 +863,7 @@ FN(cuMemCreate,
    (dptr * h, size_t bytes, const struct memory_prop *prop, unsigned long long flags),
    (h, bytes, prop, flags))
 {
+    NEEDS_INIT;
     enter();
     struct object *o =
         make(MEMORY, prop->location.type == 1 ? prop->location.id : 1, bytes);

@@ -156,13 +156,13 @@ START_TEST(the_folder_of_a_pod_goes_with_the_pod)
     struct limit_state *s = xcalloc(1, sizeof *s);
     *s = (struct limit_state){.magic = LIMIT_STATE_MAGIC,
                               .version = LIMIT_VERSION,
-                              .unlimited = LIMIT_NO_LOCKS};
+                              .reasons = LIMIT_NO_LOCKS};
     FILE *f = fopen(state, "r+");
     ck_assert(f && fwrite(s, sizeof *s, 1, f) == 1 && fclose(f) == 0);
     free(s);
     ck_assert_int_eq(truncate(state, 1 << 20), 0);
     lib_wait(stat(state, &st) == 0 && st.st_size == (off_t)sizeof(struct limit_state));
-    lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed", "ran without the limit"));
+    lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed", "could not be applied"));
     sim_delete_pod(&sim, "p");
     lib_wait(!has_folders(name));
     tear_down();

@@ -133,8 +133,9 @@ static pid_t holder(const char *path, uint32_t *slot, bool leaves_child)
     pid_t pid = fork();
     if (pid == 0) {
         struct limit_state *s;
+        struct sys_file f;
         uint32_t i = 0;
-        if (slots_claim(path, &s, &i) != SLOTS_DONE || !reserve_add(s, i, 0, 100, LIMIT))
+        if (slots_claim(path, &s, &i, &f) || !reserve_add(s, i, 0, 100, LIMIT))
             _exit(1);
         /* A program that closes what it does not know, and a child that outlives it. */
         for (int fd = 3; fd < 100; fd++)
@@ -173,9 +174,10 @@ START_TEST(a_slot_is_free_when_its_process_ended)
     char *dir = temp_dir();
     cleanup_free char *path = new_file(dir);
     struct limit_state *s;
+    struct sys_file f;
     uint32_t own, first, second;
     pid_t a = holder(path, &first, false), b = holder(path, &second, true);
-    ck_assert_int_eq(slots_claim(path, &s, &own), SLOTS_DONE);
+    ck_assert_uint_eq(slots_claim(path, &s, &own, &f), 0);
     ck_assert_uint_ne(first, second);
     ck_assert_uint_ne(own, first);
     ck_assert_uint_eq(s->slots[first].pid, a);
@@ -199,11 +201,12 @@ START_TEST(a_file_that_is_no_state_is_not_mapped)
 {
     char *dir = temp_dir();
     struct limit_state *s;
+    struct sys_file f;
     uint32_t slot;
     temp_write(dir, "state", "short");
     cleanup_free char *path = temp_path(dir, "state"), *none = temp_path(dir, "none");
-    ck_assert_int_eq(slots_claim(path, &s, &slot), SLOTS_NO_FILE);
-    ck_assert_int_eq(slots_claim(none, &s, &slot), SLOTS_NO_FILE);
+    ck_assert_int_eq(slots_claim(path, &s, &slot, &f), LIMIT_BAD_STATE);
+    ck_assert_int_eq(slots_claim(none, &s, &slot, &f), LIMIT_NO_FILE);
     temp_dir_remove(dir);
     free(dir);
 }

@@ -9,12 +9,19 @@
  *     guest all WAY          allocates the whole limit, and one byte more
  *     guest more WAY N       allocates N MiB: exits with 0, or with 2 if refused
  *     guest hold WAY N       the same, prints "held", and waits until it is killed
+ *     guest again WAY N      the same, and allocates again at each SIGUSR1
  *     guest fork WAY         what a child has
  *     guest room WAY         4 threads share a pool's free memory while the limit is reached
  *     guest race WAY SEED    8 threads allocate and free until the process is killed
  *     guest bench WAY        prints the nanoseconds of an allocation and its free
  *     guest unlimited WAY    nothing is limited
  *     guest none             makes no call to CUDA
+ *     guest early WAY        calls before cuInit, and then allocates the whole limit
+ *     guest files WAY        the first call finds no free descriptor, the next ones do
+ *     guest chroot WAY DIR   changes its root before the first call: is refused
+ *     guest without WAY NR   the same where the kernel denies system call NR, or its advice
+ *     guest shorten WAY FILE makes the state shorter while it holds memory
+ *     guest second WAY       uses device 1
  *
  * WAY is how it gets the functions: link, dlsym, default (RTLD_DEFAULT), next (RTLD_NEXT), proc
  * (cuGetProcAddress), proc2 (cuGetProcAddress_v2), ptsz (the same, with per-thread streams).
@@ -24,10 +31,15 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -585,7 +597,7 @@ static void info(void)
     CHECK("total", CALL(cuDeviceTotalMem_v2, (size_t *, int), &total, 0), 0);
     CHECK("total", total, LIMIT_MIB * MIB);
     CHECK("device 1", CALL(cuDeviceTotalMem_v2, (size_t *, int), &total, 1), 0);
-    CHECK("device 1", total > LIMIT_MIB * MIB, 1);
+    CHECK("device 1", total, 0);
     CHECK("alloc", linear(10 * MIB, &p), 0);
     CHECK("info", CALL(cuMemGetInfo_v2, (size_t *, size_t *), &now, &total), 0);
     CHECK("info", total, LIMIT_MIB * MIB);
@@ -629,6 +641,101 @@ static void forks(void)
     CHECK("child", status, 0);
     CHECK("parent", available(), (LIMIT_MIB - 8) * MIB - FAKE_CONTEXT);
     CHECK("parent", linear_free(p), 0);
+}
+
+/* -- What keeps the library from its work -- */
+
+static int retain(int device)
+{
+    int rc = CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, device);
+    return rc ? rc : CALL(cuCtxSetCurrent, (void *), context);
+}
+
+static void early(void)
+{
+    dptr p = 0;
+    CHECK("cuMemCreate", physical(MIB, &p), 3);
+    CHECK("cuDevicePrimaryCtxRetain", retain(0), 3);
+    begin();
+    CHECK("cuMemCreate", physical(2 * LIMIT_MIB * MIB, &p), OUT_OF_MEMORY);
+    CHECK("all", linear(LIMIT_MIB * MIB - FAKE_CONTEXT, &p), 0);
+}
+
+static void files(void)
+{
+    struct rlimit before, none;
+    dptr p;
+    CHECK("init", CALL(cuInit, (unsigned), 0u), 0);
+    CHECK("limit", (unsigned)getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    CHECK("limit", (unsigned)setrlimit(RLIMIT_NOFILE, &none), 0);
+    CHECK("no descriptor", retain(0), OUT_OF_MEMORY);
+    CHECK("no descriptor", retain(0), OUT_OF_MEMORY);
+    CHECK("limit", (unsigned)setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK("descriptors", retain(0), 0);
+    CHECK("descriptors", linear(2 * LIMIT_MIB * MIB, &p), OUT_OF_MEMORY);
+}
+
+/* The system call fails with EINVAL. Of madvise and fcntl: only for one advice and command. */
+static void deny(unsigned number)
+{
+    unsigned third = number == SYS_madvise ? MADV_WIPEONFORK : 37 /* F_OFD_SETLK */;
+    unsigned at = number == SYS_madvise ? 2 : 1;
+    bool each = number != SYS_madvise && number != SYS_fcntl;
+    /* struct sock_filter of <linux/filter.h>, on struct seccomp_data: nr at 0, args at 16. */
+    enum {
+        LOAD = 0x20,
+        IF_EQUAL = 0x15,
+        RETURN = 0x06,
+        ALLOW = 0x7fff0000,
+        ERRNO = 0x50000
+    };
+    struct {
+        unsigned short code;
+        unsigned char then, otherwise;
+        unsigned k;
+    } code[] = {
+        {LOAD, 0, 0, 0},
+        {IF_EQUAL, 0, 3, number},
+        {LOAD, 0, 0, 16 + 8 * at},
+        {IF_EQUAL, 0, each ? 0 : 1, third},
+        {RETURN, 0, 0, ERRNO | 22},
+        {RETURN, 0, 0, ALLOW},
+    };
+    struct {
+        unsigned short n;
+        void *code;
+    } program = {sizeof code / sizeof *code, code};
+    CHECK("init", CALL(cuInit, (unsigned), 0u), 0);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+        prctl(PR_SET_SECCOMP, 2 /* SECCOMP_MODE_FILTER */, &program))
+        printf("guest: no seccomp\n"), exit(1);
+}
+
+/* Tries again at each SIGUSR1. */
+static void again(void)
+{
+    sigset_t set;
+    int number;
+    dptr p;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    for (puts("held"); fflush(stdout) == 0 && sigwait(&set, &number) == 0;)
+        puts(linear(1, &p) == OUT_OF_MEMORY ? "refused" : "allocated");
+}
+
+static void shorten(const char *state)
+{
+    dptr p, more;
+    CHECK("fits", linear(10 * MIB, &p), 0);
+    CHECK("truncate", (unsigned)truncate(state, 0), 0);
+    usleep(10000); /* the library looks at the file each millisecond */
+    CHECK("short", linear(1, &more), OUT_OF_MEMORY);
+    CHECK("short", physical(MIB, &more), OUT_OF_MEMORY);
+    CHECK("short", linear_free(p), 0);
+    CHECK("short", available() <= LIMIT_MIB * MIB, 1);
 }
 
 /* -- Race and benchmark -- */
@@ -747,10 +854,22 @@ int main(int argc, char **argv)
         return 1;
     }
     dptr p;
-    /* A context that does not fit is an answer of `more`. */
-    if (strcmp(what, "more") == 0 &&
-        CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0) == OUT_OF_MEMORY)
-        return OUT_OF_MEMORY;
+    if (strcmp(what, "early") == 0)
+        return early(), failures ? 1 : 0;
+    if (strcmp(what, "files") == 0)
+        return files(), failures ? 1 : 0;
+    CHECK("init", CALL(cuInit, (unsigned), 0u), 0);
+    if (strcmp(what, "chroot") == 0 && (chroot(argv[3]) || chdir("/")))
+        return 77;
+    if (strcmp(what, "without") == 0)
+        deny((unsigned)n);
+    /* A context that does not fit is an answer. */
+    if (strcmp(what, "more") == 0 || strcmp(what, "chroot") == 0 ||
+        strcmp(what, "without") == 0)
+        if (retain(0) == OUT_OF_MEMORY)
+            return OUT_OF_MEMORY;
+    if (strcmp(what, "second") == 0)
+        return failures ? 1 : retain(1) ? retain(1) : linear(MIB, &p);
     begin();
     if (strcmp(what, "cases") == 0)
         cases();
@@ -768,8 +887,12 @@ int main(int argc, char **argv)
         bench();
     else if (strcmp(what, "unlimited") == 0)
         CHECK("unlimited", linear(2 * LIMIT_MIB * MIB, &p), 0);
+    else if (strcmp(what, "shorten") == 0)
+        shorten(argv[3]);
     else if (strcmp(what, "more") == 0)
         return failures ? 1 : linear(n * MIB, &p);
+    else if (strcmp(what, "again") == 0 && linear(n * MIB, &p) == 0)
+        again();
     else if (strcmp(what, "hold") == 0 && linear(n * MIB, &p) == 0)
         puts("held"), fflush(stdout), pause();
     else

@@ -106,6 +106,8 @@ static void empty_slot(struct limit_slot *slot)
     store_now(&slot->used, 0);
     store_now(&slot->want, 0);
     store_now(&slot->start_time, 0);
+    store_now(&slot->context, 0);
+    store_now(&slot->imported, 0);
     __atomic_store_n(&slot->pid, 0, __ATOMIC_SEQ_CST);
 }
 
@@ -132,21 +134,22 @@ static uint64_t start_time(void)
 
 static void describe_slot(struct limit_slot *slot)
 {
-    long ns = sys_inode("/proc/self/ns/pid");
+    struct sys_file ns = {0};
+    sys_stat("/proc/self/ns/pid", &ns);
     store_now(&slot->start_time, start_time());
-    store_now(&slot->namespace, ns < 0 ? 0 : (uint64_t)ns);
+    store_now(&slot->namespace, ns.inode);
     __atomic_store_n(&slot->version, LIMIT_VERSION, __ATOMIC_SEQ_CST);
     __atomic_store_n(&slot->pid, (uint32_t)sys_pid(), __ATOMIC_SEQ_CST);
 }
 
-static enum slots_result take_slot(long fd, struct limit_state *s, uint32_t *slot)
+static uint32_t take_slot(long fd, struct limit_state *s, uint32_t *slot)
 {
     for (uint32_t i = 0; i < LIMIT_SLOTS; i++) {
         long rc = sys_lock_byte(fd, i);
         if (rc == -EAGAIN || rc == -EACCES)
             continue;
         if (rc < 0)
-            return SLOTS_NO_LOCKS;
+            return LIMIT_NO_LOCKS;
         empty_slot(&s->slots[i]);
         describe_slot(&s->slots[i]);
         uint32_t high = __atomic_load_n(&s->high, __ATOMIC_SEQ_CST);
@@ -155,9 +158,23 @@ static enum slots_result take_slot(long fd, struct limit_state *s, uint32_t *slo
                                             __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             ;
         *slot = i;
-        return SLOTS_DONE;
+        return 0;
     }
-    return SLOTS_FULL;
+    return LIMIT_NO_SLOT;
+}
+
+bool state_is_sound(const struct limit_state *s)
+{
+    return __atomic_load_n(&s->magic, __ATOMIC_RELAXED) == LIMIT_STATE_MAGIC &&
+           __atomic_load_n(&s->version, __ATOMIC_RELAXED) == LIMIT_VERSION &&
+           __atomic_load_n(&s->high, __ATOMIC_RELAXED) <= LIMIT_SLOTS;
+}
+
+bool state_is_there(const char *path, const struct sys_file *claimed)
+{
+    struct sys_file now;
+    return sys_stat(path, &now) >= 0 && now.device == claimed->device &&
+           now.inode == claimed->inode && now.size >= (int64_t)sizeof(struct limit_state);
 }
 
 static struct limit_state *map_state(long fd)
@@ -170,19 +187,33 @@ static struct limit_state *map_state(long fd)
     return s;
 }
 
-enum slots_result slots_claim(const char *path, struct limit_state **s, uint32_t *slot)
+static uint32_t claim(long fd, struct limit_state **s, uint32_t *slot,
+                      struct sys_file *file)
 {
+    if (sys_fstat(fd, file) < 0 || file->size < (int64_t)sizeof **s)
+        return LIMIT_BAD_STATE;
+    if (!(*s = map_state(fd)))
+        return LIMIT_NO_MEMORY;
+    return state_is_sound(*s) ? take_slot(fd, *s, slot) : LIMIT_BAD_STATE;
+}
+
+uint32_t slots_claim(const char *path, struct limit_state **s, uint32_t *slot,
+                     struct sys_file *file)
+{
+    *s = NULL;
     long fd = sys_open(path, O_RDWR);
     if (fd < 0)
-        return SLOTS_NO_FILE;
-    enum slots_result result = SLOTS_NO_FILE;
-    if (sys_file_size(fd) >= (long)sizeof **s) {
-        *s = map_state(fd);
-        result = *s ? take_slot(fd, *s, slot) : SLOTS_NO_MEMORY;
+        return LIMIT_NO_FILE;
+    uint32_t reason = claim(fd, s, slot, file);
+    if (reason && reason != LIMIT_NO_SLOT && *s) {
+        if (reason != LIMIT_BAD_STATE)
+            __atomic_fetch_or(&(*s)->reasons, reason, __ATOMIC_SEQ_CST);
+        sys_unmap(*s, sizeof **s);
+        *s = NULL;
     }
     /* The mapping keeps the open file description, and so the lock. */
     sys_close(fd);
-    return result;
+    return reason;
 }
 
 void slots_reclaim(const char *path, struct limit_state *s)

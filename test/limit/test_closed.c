@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "limit/pod.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "lib/lib.h"
+#include "lib/unit.h"
+
+/*
+ * Ways to get more memory than the limit, each refused: what cannot be applied is not skipped.
+ * The driver keeps books of its own on what it gave.
+ */
+
+static struct pod pod;
+
+static void begin(void)
+{
+    pod_begin(&pod);
+}
+
+static void end(void)
+{
+    pod_end(&pod);
+}
+
+/* The guest gets no memory, and says why once. */
+static void refuses(const char *name, const char *what, const char *way, const char *n,
+                    const char *why)
+{
+    struct program guest;
+    pod_start(&pod, &guest, name, what, way, n);
+    cleanup_free char *said = program_end(&guest, 2);
+    const char *line = strstr(said, why);
+    ck_assert_msg(line && !strstr(line + 1, why), "not once \"%s\": %s", why, said);
+    ck_assert_contains(said, "libgpushare-limit: GPU memory is refused: ");
+    ck_assert_uint_eq(pod.books->peak, 0);
+}
+
+/* -- What the library needs and does not find -- */
+
+START_TEST(calls_before_cuInit_free_nothing)
+{
+    pod_run(&pod, "guest", "early", "dlsym", "", 0);
+    pod_run(&pod, "guest-link", "early", "link", "", 0);
+}
+END_TEST
+
+START_TEST(without_a_descriptor_memory_is_refused_until_there_is_one)
+{
+    pod_run(&pod, "guest-link", "files", "link", "", 0);
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+}
+END_TEST
+
+START_TEST(in_another_root_memory_is_refused)
+{
+    struct program guest;
+    temp_mkdir(pod.dir, "root");
+    cleanup_free char *root = temp_path(pod.dir, "root");
+    pod_start(&pod, &guest, "guest-link", "chroot", "link", root);
+    int status = program_wait(&guest);
+    program_fini(&guest);
+    if (status == 77) {
+        puts("measured: skipped: no right to chroot");
+        return;
+    }
+    refuses("guest-link", "chroot", "link", root, "the root was changed");
+}
+END_TEST
+
+START_TEST(what_the_kernel_denies_refuses_memory)
+{
+    static const struct {
+        long number;
+        const char *why;
+    } calls[] = {{SYS_madvise, "no MADV_WIPEONFORK"},
+                 {SYS_fcntl, "no open file description locks"},
+                 {SYS_openat, "a file of the limit cannot be opened"},
+                 {SYS_mmap, "memory cannot be mapped"}};
+    for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
+        cleanup_free char *number = xasprintf("%ld", calls[i].number);
+        refuses("guest-link", "without", "link", number, calls[i].why);
+    }
+}
+END_TEST
+
+/* -- Files -- */
+
+START_TEST(a_limit_that_cannot_be_read_refuses_memory)
+{
+    pod.limit->version = LIMIT_VERSION + 1;
+    refuses("guest", "more", "dlsym", "1", "the limit file is not one");
+    pod.limit->version = LIMIT_VERSION;
+    pod.limit->closed = LIMIT_BAD_STATE;
+    refuses("guest", "more", "dlsym", "1", "the state file is short or foreign");
+    temp_remove(pod.dir, "limit/0");
+    refuses("guest", "more", "dlsym", "1", "was not promised this card");
+    temp_write(pod.dir, "limit/0", "short");
+    refuses("guest", "more", "dlsym", "1", "the limit file is not one");
+    temp_remove(pod.dir, "limit/0");
+    temp_mkdir(pod.dir, "limit/0");
+    refuses("guest", "more", "dlsym", "1", "the limit file is not one");
+}
+END_TEST
+
+START_TEST(a_state_that_is_not_one_refuses_memory)
+{
+    const char *why = "the state file is short or foreign";
+    const struct limit_state whole = *pod.state;
+    uint32_t *const fields[] = {&pod.state->magic, &pod.state->version, &pod.state->high};
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+        *fields[i] = 1u << 20;
+        refuses("guest", "more", "dlsym", "1", why);
+        *pod.state = whole;
+    }
+    cleanup_free char *path = temp_path(pod.dir, "state/0");
+    ck_assert_int_eq(truncate(path, sizeof whole - 1), 0);
+    refuses("guest", "more", "dlsym", "1", why);
+    temp_remove(pod.dir, "state/0");
+    refuses("guest", "more", "dlsym", "1", "a file of the limit cannot be opened");
+}
+END_TEST
+
+START_TEST(a_state_that_shrinks_refuses_and_kills_nobody)
+{
+    cleanup_free char *path = temp_path(pod.dir, "state/0");
+    pod_run(&pod, "guest", "shorten", "dlsym", path, 0);
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+}
+END_TEST
+
+/* One process finds its slot changed: nobody knows any more what the others hold. */
+START_TEST(a_state_that_was_changed_refuses_until_the_plugin_repaired_it)
+{
+    struct program other;
+    pod_start(&pod, &other, "guest", "again", "dlsym", "40");
+    ck_assert(program_wait_output(&other, "held"));
+    pod.state->slots[0].used = 0;
+    program_signal(&other, SIGUSR1);
+    ck_assert(program_wait_output(&other, "refused"));
+    ck_assert_uint_eq(pod.state->slots[0].used, (40ull << 20) + FAKE_CONTEXT);
+    ck_assert_uint_eq(pod.state->reasons, LIMIT_BAD_STATE);
+    pod_run(&pod, "guest", "more", "dlsym", "1", 2);
+    program_kill(&other);
+}
+END_TEST
+
+START_TEST(slots_without_an_owner_count_nothing)
+{
+    struct program other;
+    pod_start(&pod, &other, "guest", "hold", "dlsym", "40");
+    ck_assert(program_wait_output(&other, "held"));
+    for (size_t i = 1; i < LIMIT_SLOTS; i++)
+        pod.state->slots[i].used = UINT64_MAX;
+    pod.state->high = LIMIT_SLOTS;
+    pod_run(&pod, "guest", "more", "dlsym", "1", 0);
+    program_kill(&other);
+    pod_run(&pod, "guest", "all", "dlsym", "", 0);
+}
+END_TEST
+
+/* -- Cards -- */
+
+START_TEST(a_card_that_was_not_promised_has_the_limit_0)
+{
+    refuses("guest", "second", "proc2", "", "was not promised this card");
+    strcpy(pod.limit->uuid, "GPU-99999999-0405-0607-0809-0a0b0c0d0e0f");
+    refuses("guest", "more", "proc2", "1", "was not promised this card");
+    memset(pod.limit->uuid, 'G', sizeof pod.limit->uuid);
+    refuses("guest", "more", "proc2", "1", "was not promised this card");
+}
+END_TEST
+
+START_TEST(what_is_measured_outside_counts)
+{
+    pod.limit->extra = 20ull << 20;
+    pod_run(&pod, "guest", "more", "dlsym", "41", 2);
+    pod_run(&pod, "guest", "more", "dlsym", "40", 0);
+    pod.limit->extra = UINT64_MAX;
+    pod_run(&pod, "guest", "more", "dlsym", "1", 2);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        calls_before_cuInit_free_nothing,
+        without_a_descriptor_memory_is_refused_until_there_is_one,
+        in_another_root_memory_is_refused,
+        what_the_kernel_denies_refuses_memory,
+        a_limit_that_cannot_be_read_refuses_memory,
+        a_state_that_is_not_one_refuses_memory,
+        a_state_that_shrinks_refuses_and_kills_nobody,
+        a_state_that_was_changed_refuses_until_the_plugin_repaired_it,
+        slots_without_an_owner_count_nothing,
+        a_card_that_was_not_promised_has_the_limit_0,
+        what_is_measured_outside_counts,
+    };
+    return unit_run_with("limit closed", tests, ARRAY_LEN(tests), 300,
+                         &(struct unit_fixtures){.begin = begin, .end = end});
+}
