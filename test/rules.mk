@@ -36,10 +36,10 @@ $(B)/test/kube-sim/test_conformance: $(CASES)
 
 # NVML without a driver: the current interface, and the one before version 2.
 FAKE_NVML := $(B)/fake-nvml/libnvidia-ml.so.1 $(B)/fake-nvml/old/libnvidia-ml.so.1
-$(B)/fake-nvml/%: test/gpu/fake_nvml.c
+$(B)/fake-nvml/%: test/gpu/fake_nvml.c test/gpu/fake_cuda.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden \
+	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -fvisibility=hidden \
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
 $(call programs,gpu): | $(FAKE_NVML)
 $(B)/test/gpu/test_smi: | $(B)/test-gpu $(B)/scv-agent
@@ -64,7 +64,7 @@ $(FAKE_CUDA): test/gpu/fake_cuda.c test/gpu/fake_cuda.h
 	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 -o $@ $<
 LIMIT_NVML   := $(B)/fake-nvml/guest/libnvidia-ml.so.1
 $(B)/test/gpu/test_real_limit: | $(B)/test-gpu-limit $(LIMIT) $(LIMIT_GUESTS) $(FAKE_CUDA) $(LIMIT_NVML)
-$(LIMIT_NVML): test/gpu/fake_nvml.c
+$(LIMIT_NVML): test/gpu/fake_nvml.c test/gpu/fake_cuda.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 $(B)/test/limit/guest/%: test/limit/guest/guest.c test/gpu/fake_cuda.h | $(FAKE_CUDA)

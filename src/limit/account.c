@@ -71,17 +71,23 @@ static bool add_context(struct account *a)
     set_card(a, device);
     if (a->card == CARD_NONE) /* perhaps only now */
         return true;
+    bool indexed = device >= 0 && device < PROCESS_DEVICES;
+    uint64_t owner = indexed ? a->process->primary[device] : 0;
     sys_lock(&a->process->lock);
     struct entry *e = table_add(&a->process->table, KIND_CONTEXT, a->context);
-    if (e)
+    if (e) {
         e->card = a->card;
+        e->a = owner == a->context ? 0 : owner;
+        e->context = owner; /* ends with it */
+    }
     sys_unlock(&a->process->lock);
+    a->context = owner ? owner : a->context;
     return true;
 }
 
-/* The context that this thread used last, and its card. */
+/* The context that this thread used last, whose part it is, and its card. */
 static __thread struct {
-    uint64_t context;
+    uint64_t context, owner;
     uint32_t contexts_ended;
     int card;
 } last __attribute__((tls_model("initial-exec")));
@@ -93,6 +99,7 @@ static bool is_last(struct account *a)
             __atomic_load_n(&a->process->contexts_ended, __ATOMIC_ACQUIRE))
         return false;
     a->card = last.card;
+    a->context = last.owner;
     return true;
 }
 
@@ -101,12 +108,15 @@ static bool find_context(struct account *a)
     uint32_t ended = __atomic_load_n(&a->process->contexts_ended, __ATOMIC_ACQUIRE);
     sys_lock(&a->process->lock);
     struct entry *e = table_find(&a->process->table, KIND_CONTEXT, a->context);
+    uint64_t context = a->context;
     a->card = e ? e->card : CARD_NONE;
+    a->context = e && e->a ? e->a : context;
     sys_unlock(&a->process->lock);
     if (!e && !add_context(a))
         return false;
     if (a->card != CARD_NONE) {
-        last.context = a->context;
+        last.context = context;
+        last.owner = a->context;
         last.contexts_ended = ended;
         last.card = a->card;
     }

@@ -79,6 +79,17 @@
     HOOK(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 0)            \
     HOOK(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0)                    \
     HOOK(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0)                \
+    HOOK(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, 0)                                 \
+    HOOK(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, 0)                               \
+    HOOK(cuCtxSetLimit, "cuCtxSetLimit", 3010, 0)                                        \
+    HOOK(cuModuleLoad, "cuModuleLoad", 2000, 0)                                          \
+    HOOK(cuModuleLoadData, "cuModuleLoadData", 2000, 0)                                  \
+    HOOK(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, 0)                              \
+    HOOK(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", 2000, 0)                        \
+    HOOK(cuModuleUnload, "cuModuleUnload", 2000, 0)                                      \
+    HOOK(cuLibraryLoadData, "cuLibraryLoadData", 12000, 0)                               \
+    HOOK(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, 0)                       \
+    HOOK(cuLibraryUnload, "cuLibraryUnload", 12000, 0)                                   \
     HOOK(cuGetProcAddress, "cuGetProcAddress", 11030, 0)                                 \
     HOOK(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0)                              \
     NVML(nvmlDeviceGetMemoryInfo)                                                        \
@@ -93,6 +104,12 @@
     NVML(nvmlDeviceGetMPSComputeRunningProcesses_v2)                                     \
     NVML(nvmlDeviceGetMPSComputeRunningProcesses_v3)                                     \
     REAL(nvmlDeviceGetUUID)                                                              \
+    REAL(nvmlInit_v2)                                                                    \
+    REAL(nvmlShutdown)                                                                   \
+    REAL(nvmlDeviceGetHandleByUUID)                                                      \
+    REAL(cuDevicePrimaryCtxGetState)                                                     \
+    REAL(cuCtxGetLimit)                                                                  \
+    REAL(cuDeviceGetAttribute)                                                           \
     REAL(cuMemPoolGetAttribute)                                                          \
     REAL(cuDeviceGetMemPool)                                                             \
     REAL(cuStreamGetCaptureInfo_v2)                                                      \

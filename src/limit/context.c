@@ -3,28 +3,232 @@
 #include "limit/limit.h"
 #include "limit/sys.h"
 
+#include <fcntl.h>
+
 /*
  * Contexts. The driver takes memory for each context that a process makes, and does not say how
- * much: the plugin gives the number (struct limit_file). A destroyed context frees its
- * allocations.
+ * much: what NVML shows before and after is measured. A context beyond the limit is destroyed. A
+ * destroyed context frees its allocations.
  */
 
-static uint64_t context_bytes(const struct account *a)
+/* -- what NVML shows -- */
+
+enum { LOOK_PROCESSES = 128, WAIT_MS = 2000 };
+#define CONTEXT_MAX (4ull << 30) /* more is somebody else's allocation */
+
+/* A card at one moment. */
+struct look {
+    bool known;
+    uint64_t used; /* of the card, by all */
+    unsigned n;
+    nvmlProcess_v2_t processes[LOOK_PROCESSES];
+};
+
+/* Loads NVML. The dynamic linker can wait for a thread that waits for a context, so no lock is
+ * held. */
+static bool open_nvml(void)
 {
-    return __atomic_load_n(&a->process->cards[a->card].file->context, __ATOMIC_SEQ_CST);
+    struct elf_library l;
+    __typeof__(&nvmlInit_v2) init = DRIVER(nvmlInit_v2);
+    if (!init) {
+        void *(*open)(const char *, int) = (__typeof__(open))elf_next(NULL, "dlopen", &l);
+        if (!open || !open("libnvidia-ml.so.1", 2 /* RTLD_NOW */))
+            return false;
+        init = DRIVER(nvmlInit_v2);
+    }
+    return init && init() == NVML_SUCCESS;
+}
+
+static void close_nvml(void)
+{
+    __typeof__(&nvmlShutdown) shutdown = DRIVER(nvmlShutdown);
+    if (shutdown)
+        shutdown();
+}
+
+static void look(struct look *l, const char *uuid)
+{
+    nvmlDevice_t device;
+    nvmlMemory_t memory;
+    __typeof__(&nvmlDeviceGetHandleByUUID) find = DRIVER(nvmlDeviceGetHandleByUUID);
+    __typeof__(&nvmlDeviceGetMemoryInfo) get = DRIVER(nvmlDeviceGetMemoryInfo);
+    __typeof__(&nvmlDeviceGetComputeRunningProcesses_v3) list =
+        DRIVER(nvmlDeviceGetComputeRunningProcesses_v3);
+    if (!list)
+        list = DRIVER(nvmlDeviceGetComputeRunningProcesses_v2);
+    l->known = find && get && find(uuid, &device) == NVML_SUCCESS &&
+               get(device, &memory) == NVML_SUCCESS;
+    l->used = l->known ? memory.used : 0;
+    l->n = LOOK_PROCESSES;
+    if (!l->known || !list || list(device, &l->n, l->processes) != NVML_SUCCESS)
+        l->n = 0;
+}
+
+/* What the process with this number of NVML uses. */
+static uint64_t bytes_of(const struct look *l, uint32_t pid)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < l->n; i++)
+        if (l->processes[i].pid == pid && l->processes[i].used != UINT64_MAX)
+            bytes += l->processes[i].used;
+    return bytes;
+}
+
+static bool has(const struct look *l, uint32_t pid)
+{
+    for (unsigned i = 0; i < l->n; i++)
+        if (l->processes[i].pid == pid)
+            return true;
+    return false;
+}
+
+/* The only process that was not there before, or 0. NVML's numbers are those of the host. */
+static uint32_t newcomer(const struct look *before, const struct look *after)
+{
+    uint32_t pid = 0;
+    for (unsigned i = 0; i < after->n; i++)
+        if (!has(before, after->processes[i].pid)) {
+            if (pid && pid != after->processes[i].pid)
+                return 0;
+            pid = after->processes[i].pid;
+        }
+    return pid;
+}
+
+static uint64_t minus(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* -- creation -- */
+
+struct creation {
+    struct account a;
+    struct look before;
+    uint64_t counted; /* what the process had before */
+    long lock;        /* of the pod, by a descriptor of the state */
+    bool nvml;
+};
+
+static const struct limit_file *file_of(const struct account *a)
+{
+    return a->process->cards[a->card].file;
+}
+
+static uint64_t counted(const struct account *a)
+{
+    return __atomic_load_n(&a->process->cards[a->card].used, __ATOMIC_RELAXED);
+}
+
+/* Two contexts of a pod that are made at the same time could not be told apart. A process that
+ * was stopped meanwhile does not keep others from work. */
+static long lock_pod(const char *path)
+{
+    long fd = sys_open(path, O_RDWR);
+    for (int ms = 0; fd >= 0 && ms < WAIT_MS && sys_lock_byte(fd, LIMIT_SLOTS) < 0; ms++)
+        sys_sleep_ms(1);
+    return fd;
+}
+
+/* False: no limit. Before any lock. */
+static bool creation_prepare(struct creation *c, CUdevice device)
+{
+    if (!account_begin_device(&c->a, device))
+        return false;
+    c->nvml = c->a.card != CARD_NONE && open_nvml();
+    return true;
+}
+
+static CUresult creation_begin(struct creation *c)
+{
+    CUresult rc = account_reserve(
+        &c->a, __atomic_load_n(&file_of(&c->a)->context, __ATOMIC_RELAXED));
+    if (rc != CUDA_SUCCESS && c->nvml)
+        close_nvml();
+    if (rc != CUDA_SUCCESS)
+        return rc;
+    c->lock = lock_pod(c->a.process->cards[c->a.card].path);
+    c->counted = counted(&c->a);
+    c->before.known = false;
+    if (c->nvml)
+        look(&c->before, file_of(&c->a)->uuid);
+    return CUDA_SUCCESS;
+}
+
+/* The bytes that the new context took. What other threads allocated meanwhile is not part. */
+static uint64_t measure(struct creation *c)
+{
+    struct process *p = c->a.process;
+    struct look after = {.known = false};
+    if (c->before.known)
+        look(&after, file_of(&c->a)->uuid);
+    if (!after.known)
+        return c->a.bytes;
+    if (!p->nvml_pid)
+        p->nvml_pid = newcomer(&c->before, &after);
+    uint64_t bytes =
+        minus(bytes_of(&after, p->nvml_pid), bytes_of(&c->before, p->nvml_pid));
+    if (!p->nvml_pid || !bytes)
+        bytes = minus(after.used, c->before.used);
+    bytes = minus(bytes, minus(counted(&c->a), c->counted));
+    return bytes && bytes <= CONTEXT_MAX ? bytes : c->a.bytes;
+}
+
+/* Says in the slot how much of its use are contexts. Locked. */
+static void count_context(struct process *p, int card, uint64_t more, uint64_t less)
+{
+    struct card *c = &p->cards[card];
+    struct limit_state *s = c->refuses ? NULL : process_state(p, card);
+    c->contexts = minus(c->contexts + more, less);
+    if (s)
+        __atomic_store_n(&s->slots[c->slot].context, c->contexts, __ATOMIC_RELAXED);
+}
+
+/* `undo` destroys it again, with `handle`. */
+static CUresult creation_end(struct creation *c, CUresult rc, uint64_t key,
+                             CUresult (*undo)(uint64_t handle), uint64_t handle)
+{
+    struct account *a = &c->a;
+    uint64_t bytes = rc == CUDA_SUCCESS ? measure(c) : a->bytes;
+    if (bytes < a->bytes) {
+        process_release(a->process, a->card, a->bytes - bytes);
+        a->bytes = bytes;
+    } else if (bytes > a->bytes && account_reserve(a, bytes - a->bytes) != CUDA_SUCCESS) {
+        LIMIT_CALL(undo(handle));
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (c->nvml)
+        close_nvml();
+    if (c->lock >= 0)
+        sys_close(c->lock);
+    a->context = key;
+    rc = account_end(a, rc, KIND_CONTEXT, key);
+    if (rc == CUDA_SUCCESS) {
+        sys_lock(&a->process->lock);
+        count_context(a->process, a->card, bytes, 0);
+        sys_unlock(&a->process->lock);
+    }
+    return rc;
+}
+
+static CUresult destroy(uint64_t key)
+{
+    __typeof__(&cuCtxDestroy_v2) real = DRIVER(cuCtxDestroy_v2);
+    return real ? real((CUcontext)(uintptr_t)key) : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 #define CREATE(symbol, ...)                                                              \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
-        struct account a;                                                                \
-        if (!account_begin_device(&a, device))                                           \
+        struct creation c;                                                               \
+        if (!creation_prepare(&c, device))                                               \
             return real(__VA_ARGS__);                                                    \
-        LIMIT_RESERVE(&a, context_bytes(&a));                                            \
-        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
+        CUresult rc = creation_begin(&c);                                                \
+        if (rc != CUDA_SUCCESS)                                                          \
+            return rc;                                                                   \
+        rc = LIMIT_CALL(real(__VA_ARGS__));                                              \
         uint64_t key = rc == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*context : 0;           \
-        a.context = key;                                                                 \
-        return account_end(&a, rc, KIND_CONTEXT, key);                                   \
+        return creation_end(&c, rc, key, destroy, key);                                  \
     } while (0)
 
 LIMIT_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
@@ -49,144 +253,367 @@ LIMIT_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, void *params, unsigned 
     CREATE(cuCtxCreate_v4, context, params, flags, device);
 }
 
-/* Takes everything that ends with the context out of the table, and returns its bytes. Locked. */
-static uint64_t take_all(struct process *p, uint64_t context)
+/* -- the end -- */
+
+/* The context and its memory are gone. Locked, also while the driver destroys it: the driver can
+ * give the handle to another thread at once. */
+static void ended(struct process *p, uint64_t context)
 {
     struct table *t = &p->table;
-    uint64_t bytes = 0;
     for (size_t i = 0; i < t->size; i++)
         while (t->at[i].kind && t->at[i].context == context) {
-            bytes += t->at[i].bytes;
+            struct entry e = t->at[i];
             table_remove(t, &t->at[i]); /* another entry can move here */
+            if (e.card < 0)
+                continue;
+            process_release_locked(p, e.card, e.bytes);
+            if (e.kind == KIND_CONTEXT)
+                count_context(p, e.card, 0, e.bytes);
         }
-    return bytes;
+    __atomic_fetch_add(&p->contexts_ended, 1, __ATOMIC_RELEASE);
 }
 
-/* The card of a context of this process, or -1. */
-static int card_of(struct process *p, uint64_t context)
-{
-    sys_lock(&p->lock);
-    struct entry *e = context ? table_find(&p->table, KIND_CONTEXT, context) : NULL;
-    int card = e ? e->card : -1;
-    sys_unlock(&p->lock);
-    return card;
-}
-
-/* The context and its memory are gone, unless the driver says that it does not know the context.
- * The table is emptied first: the driver can give the handle to another thread at once. */
-#define DESTROY(p, context, ...)                                                         \
-    do {                                                                                 \
-        int card = card_of(p, context);                                                  \
-        sys_lock(&(p)->lock);                                                            \
-        uint64_t bytes = card >= 0 ? take_all(p, context) : 0;                           \
-        __atomic_fetch_add(&(p)->contexts_ended, 1, __ATOMIC_RELEASE);                   \
-        sys_unlock(&(p)->lock);                                                          \
-        rc = real(__VA_ARGS__);                                                          \
-        if (card >= 0 && rc != CUDA_ERROR_INVALID_VALUE &&                               \
-            rc != CUDA_ERROR_INVALID_CONTEXT)                                            \
-            process_release(p, card, bytes);                                             \
-    } while (0)
-
-#define DESTROY_CONTEXT(symbol)                                                          \
+#define DESTROY(symbol)                                                                  \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
         struct process *p = resolve_nested() ? NULL : process_get();                     \
-        CUresult rc;                                                                     \
         if (!p)                                                                          \
             return real(context);                                                        \
-        DESTROY(p, (uint64_t)(uintptr_t)context, context);                               \
+        sys_lock(&p->lock);                                                              \
+        CUresult rc = LIMIT_CALL(real(context));                                         \
+        if (context && rc != CUDA_ERROR_INVALID_VALUE &&                                 \
+            rc != CUDA_ERROR_INVALID_CONTEXT && rc != CUDA_ERROR_NOT_INITIALIZED)        \
+            ended(p, (uint64_t)(uintptr_t)context);                                      \
+        sys_unlock(&p->lock);                                                            \
         return rc;                                                                       \
     } while (0)
 
 LIMIT_EXPORT CUresult cuCtxDestroy(CUcontext context)
 {
-    DESTROY_CONTEXT(cuCtxDestroy);
+    DESTROY(cuCtxDestroy);
 }
 
 LIMIT_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 {
-    DESTROY_CONTEXT(cuCtxDestroy_v2);
+    DESTROY(cuCtxDestroy_v2);
 }
 
-/* -- Primary contexts: one of a device, with a count of its users -- */
+/* -- primary contexts: one of a device, which users and green contexts keep alive -- */
 
-/* Another user of a context that counts already. */
-static bool add_user(struct account *a, uint64_t context)
-{
-    sys_lock(&a->process->lock);
-    struct entry *e = table_find(&a->process->table, KIND_CONTEXT, context);
-    bool counts = e && e->a > 0;
-    if (e)
-        e->a++;
-    sys_unlock(&a->process->lock);
-    return counts;
-}
-
-LIMIT_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
-{
-    LIMIT_REAL(cuDevicePrimaryCtxRetain);
-    struct account a;
-    if (device < 0 || device >= PROCESS_DEVICES || !account_begin_device(&a, device))
-        return real(context, device);
-    uint64_t *primary = &a.process->primary[device];
-    bool counts = card_of(a.process, __atomic_load_n(primary, __ATOMIC_RELAXED)) >= 0;
-    if (!counts)
-        LIMIT_RESERVE(&a, context_bytes(&a));
-    CUresult rc = LIMIT_CALL(real(context, device));
-    if (rc != CUDA_SUCCESS)
-        return account_end(&a, rc, KIND_CONTEXT, 0);
-    uint64_t key = (uint64_t)(uintptr_t)*context;
-    __atomic_store_n(primary, key, __ATOMIC_RELAXED);
-    if (add_user(&a, key)) { /* another thread was first */
-        process_release(a.process, a.card, a.bytes);
-        return rc;
-    }
-    a.context = key;
-    rc = account_end(&a, rc, KIND_CONTEXT, key);
-    add_user(&a, key);
-    return rc;
-}
-
-/* Is this the last user of the primary context? */
-static bool drop_user(struct process *p, uint64_t context)
+static bool is_counted(struct process *p, CUdevice device)
 {
     sys_lock(&p->lock);
-    struct entry *e = table_find(&p->table, KIND_CONTEXT, context);
-    bool last = e && (e->a == 0 || --e->a == 0);
+    bool is = p->primary[device] &&
+              table_find(&p->table, KIND_CONTEXT, p->primary[device]) != NULL;
     sys_unlock(&p->lock);
-    return last;
+    return is;
 }
 
-#define END_PRIMARY(symbol, ends)                                                        \
+/* Asks the driver after each release which primary contexts have ended. Locked. */
+static void end_primaries(struct process *p)
+{
+    __typeof__(&cuDevicePrimaryCtxGetState) get = DRIVER(cuDevicePrimaryCtxGetState);
+    for (CUdevice d = 0; get && d < PROCESS_DEVICES; d++) {
+        unsigned flags;
+        int active = 1;
+        if (p->primary[d] && LIMIT_CALL(get(d, &flags, &active)) == CUDA_SUCCESS &&
+            !active) {
+            ended(p, p->primary[d]);
+            p->primary[d] = 0;
+        }
+    }
+}
+
+/* The handle of the primary context, which is active. */
+static uint64_t primary_of(CUdevice device)
+{
+    CUcontext context = NULL;
+    __typeof__(&cuDevicePrimaryCtxRetain) retain = DRIVER(cuDevicePrimaryCtxRetain);
+    __typeof__(&cuDevicePrimaryCtxRelease) release = DRIVER(cuDevicePrimaryCtxRelease_v2);
+    resolve_enter();
+    if (retain && release && retain(&context, device) == CUDA_SUCCESS)
+        release(device);
+    resolve_leave();
+    return (uint64_t)(uintptr_t)context;
+}
+
+static CUresult release_primary(uint64_t device)
+{
+    __typeof__(&cuDevicePrimaryCtxRelease) real = DRIVER(cuDevicePrimaryCtxRelease_v2);
+    return real ? real((CUdevice)device) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+/* A call that makes the primary context of `device` if it is not there. `undo(handle)` takes it
+ * back. */
+#define USE_PRIMARY(symbol, undo, handle, ...)                                           \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
-        struct process *p = resolve_nested() ? NULL : process_get();                     \
+        struct creation c;                                                               \
+        if (device < 0 || device >= PROCESS_DEVICES || !creation_prepare(&c, device))    \
+            return real(__VA_ARGS__);                                                    \
+        struct process *p = c.a.process;                                                 \
+        sys_lock(&p->primary_lock);                                                      \
         CUresult rc;                                                                     \
-        if (!p || device < 0 || device >= PROCESS_DEVICES)                               \
-            return real(device);                                                         \
-        uint64_t context = __atomic_load_n(&p->primary[device], __ATOMIC_RELAXED);       \
-        if (!(ends))                                                                     \
-            return real(device);                                                         \
-        DESTROY(p, context, device);                                                     \
+        if (is_counted(p, device)) {                                                     \
+            rc = LIMIT_CALL(real(__VA_ARGS__));                                          \
+            if (c.nvml)                                                                  \
+                close_nvml();                                                            \
+        } else if ((rc = creation_begin(&c)) == CUDA_SUCCESS) {                          \
+            rc = LIMIT_CALL(real(__VA_ARGS__));                                          \
+            uint64_t key = rc == CUDA_SUCCESS ? primary_of(device) : 0;                  \
+            rc = creation_end(&c, rc, key, undo, rc == CUDA_SUCCESS ? (handle) : 0);     \
+            p->primary[device] = rc == CUDA_SUCCESS ? key : 0;                           \
+        }                                                                                \
+        sys_unlock(&p->primary_lock);                                                    \
         return rc;                                                                       \
     } while (0)
 
+/* A call after which primary contexts can have ended. */
+#define LEAVE_PRIMARY(symbol, ...)                                                       \
+    do {                                                                                 \
+        LIMIT_REAL(symbol);                                                              \
+        struct process *p = resolve_nested() ? NULL : process_get();                     \
+        if (!p)                                                                          \
+            return real(__VA_ARGS__);                                                    \
+        sys_lock(&p->primary_lock);                                                      \
+        sys_lock(&p->lock);                                                              \
+        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
+        end_primaries(p);                                                                \
+        sys_unlock(&p->lock);                                                            \
+        sys_unlock(&p->primary_lock);                                                    \
+        return rc;                                                                       \
+    } while (0)
+
+LIMIT_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    USE_PRIMARY(cuDevicePrimaryCtxRetain, release_primary, (uint64_t)device, context,
+                device);
+}
+
 LIMIT_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 {
-    END_PRIMARY(cuDevicePrimaryCtxRelease, drop_user(p, context));
+    LEAVE_PRIMARY(cuDevicePrimaryCtxRelease, device);
 }
 
 LIMIT_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-    END_PRIMARY(cuDevicePrimaryCtxRelease_v2, drop_user(p, context));
+    LEAVE_PRIMARY(cuDevicePrimaryCtxRelease_v2, device);
 }
 
 LIMIT_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
 {
-    END_PRIMARY(cuDevicePrimaryCtxReset, true);
+    LEAVE_PRIMARY(cuDevicePrimaryCtxReset, device);
 }
 
 LIMIT_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-    END_PRIMARY(cuDevicePrimaryCtxReset_v2, true);
+    LEAVE_PRIMARY(cuDevicePrimaryCtxReset_v2, device);
+}
+
+static CUresult destroy_green(uint64_t green)
+{
+    __typeof__(&cuGreenCtxDestroy) real = DRIVER(cuGreenCtxDestroy);
+    return real ? real((CUgreenCtx)(uintptr_t)green) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+LIMIT_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, void *resources,
+                                       CUdevice device, unsigned flags)
+{
+    USE_PRIMARY(cuGreenCtxCreate, destroy_green, (uint64_t)(uintptr_t)*green, green,
+                resources, device, flags);
+}
+
+LIMIT_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+    LEAVE_PRIMARY(cuGreenCtxDestroy, green);
+}
+
+/* -- limits of a context: memory of the stack of all resident threads, and of the heap -- */
+
+enum { STACK_SIZE, PRINTF_FIFO_SIZE, MALLOC_HEAP_SIZE, CONTEXT_LIMITS };
+enum { MULTIPROCESSORS = 16, THREADS_OF_MULTIPROCESSOR = 39 }; /* CUdevice_attribute */
+
+/* How many stacks the driver has room for: 0 if it does not say. */
+static uint64_t resident_threads(void)
+{
+    CUdevice device;
+    int processors = 0, threads = 0;
+    __typeof__(&cuCtxGetDevice) get_device = DRIVER(cuCtxGetDevice);
+    __typeof__(&cuDeviceGetAttribute) get = DRIVER(cuDeviceGetAttribute);
+    if (!get_device || !get || get_device(&device) != CUDA_SUCCESS ||
+        get(&processors, MULTIPROCESSORS, device) != CUDA_SUCCESS ||
+        get(&threads, THREADS_OF_MULTIPROCESSOR, device) != CUDA_SUCCESS)
+        return 0;
+    return (uint64_t)processors * (uint64_t)threads;
+}
+
+LIMIT_EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
+{
+    LIMIT_REAL(cuCtxSetLimit);
+    __typeof__(&cuCtxGetLimit) get = DRIVER(cuCtxGetLimit);
+    struct account a;
+    size_t before = 0;
+    if (limit < 0 || limit >= CONTEXT_LIMITS || !account_begin(&a) || !get ||
+        get(&before, limit) != CUDA_SUCCESS)
+        return real(limit, value);
+    uint64_t each = limit == STACK_SIZE ? resident_threads() : 1;
+    uint64_t more = minus(value, before), less = minus(before, value);
+    LIMIT_RESERVE(&a, each && more > UINT64_MAX / each ? UINT64_MAX : more * each);
+    CUresult rc = LIMIT_CALL(real(limit, value));
+    struct process *p = a.process;
+    sys_lock(&p->lock);
+    /* The addresses of contexts are multiples of 8. */
+    struct entry *e = rc == CUDA_SUCCESS ? table_add(&p->table, KIND_SETTING,
+                                                     a.context | (unsigned)limit)
+                                         : NULL;
+    if (!e) {
+        process_release_locked(p, a.card, a.bytes);
+    } else {
+        less = less * each < e->bytes ? less * each : e->bytes;
+        process_release_locked(p, a.card, less);
+        e->bytes += a.bytes - less;
+        e->card = a.card;
+        e->context = a.context;
+    }
+    sys_unlock(&p->lock);
+    return rc;
+}
+
+/* -- modules: their variables -- */
+
+/*
+ * The size of an image says nothing about its variables, which the driver places when the module
+ * is loaded. What the card has less afterwards is counted, except what this process counted
+ * meanwhile. Neighbors allocate too, so that a large difference is compared with what NVML shows
+ * for this process.
+ */
+
+enum { SURELY_OWN = 32 << 20 };
+
+struct loading {
+    struct account a;
+    uint64_t available, counted;
+};
+
+static uint64_t available(void)
+{
+    size_t now = 0, total;
+    __typeof__(&cuMemGetInfo_v2) get = DRIVER(cuMemGetInfo_v2);
+    return get && get(&now, &total) == CUDA_SUCCESS ? now : 0;
+}
+
+static bool loading_begin(struct loading *l)
+{
+    if (!account_begin(&l->a))
+        return false;
+    l->counted = counted(&l->a);
+    l->available = available();
+    return true;
+}
+
+static uint64_t taken(const struct loading *l)
+{
+    uint64_t bytes =
+        minus(minus(l->available, available()), minus(counted(&l->a), l->counted));
+    uint32_t pid = l->a.process->nvml_pid;
+    struct look now = {.known = false};
+    if (bytes <= SURELY_OWN || !pid || !open_nvml())
+        return bytes;
+    look(&now, file_of(&l->a)->uuid);
+    close_nvml();
+    uint64_t own = minus(bytes_of(&now, pid), counted(&l->a));
+    return has(&now, pid) && own < bytes ? own : bytes;
+}
+
+static CUresult loading_end(struct loading *l, CUresult rc, uint64_t key,
+                            CUresult (*undo)(uint64_t key))
+{
+    uint64_t bytes = rc == CUDA_SUCCESS ? taken(l) : 0;
+    if (!bytes)
+        return rc;
+    if (account_reserve(&l->a, bytes) != CUDA_SUCCESS) {
+        LIMIT_CALL(undo(key));
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return account_end(&l->a, rc, KIND_MODULE, key);
+}
+
+static CUresult unload(uint64_t module)
+{
+    __typeof__(&cuModuleUnload) real = DRIVER(cuModuleUnload);
+    return real ? real((CUmodule)(uintptr_t)module) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+static CUresult unload_library(uint64_t library)
+{
+    __typeof__(&cuLibraryUnload) real = DRIVER(cuLibraryUnload);
+    return real ? real((CUlibrary)(uintptr_t)library) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+#define LOAD(symbol, undo, into, ...)                                                    \
+    do {                                                                                 \
+        LIMIT_REAL(symbol);                                                              \
+        struct loading l;                                                                \
+        if (!loading_begin(&l))                                                          \
+            return real(__VA_ARGS__);                                                    \
+        LIMIT_RESERVE(&l.a, 0); /* refuses a card without a limit before it is used */   \
+        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
+        uint64_t key = rc == CUDA_SUCCESS ? (uint64_t)(uintptr_t) * (into) : 0;          \
+        return loading_end(&l, rc, key, undo);                                           \
+    } while (0)
+
+LIMIT_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
+{
+    LOAD(cuModuleLoad, unload, module, module, path);
+}
+
+LIMIT_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    LOAD(cuModuleLoadData, unload, module, module, image);
+}
+
+LIMIT_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n,
+                                         int *options, void **values)
+{
+    LOAD(cuModuleLoadDataEx, unload, module, module, image, n, options, values);
+}
+
+LIMIT_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+    LOAD(cuModuleLoadFatBinary, unload, module, module, image);
+}
+
+LIMIT_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit,
+                                        void **jit_values, unsigned n_jit, int *options,
+                                        void **values, unsigned n)
+{
+    LOAD(cuLibraryLoadData, unload_library, library, library, code, jit, jit_values,
+         n_jit, options, values, n);
+}
+
+LIMIT_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
+                                            int *jit, void **jit_values, unsigned n_jit,
+                                            int *options, void **values, unsigned n)
+{
+    LOAD(cuLibraryLoadFromFile, unload_library, library, library, path, jit, jit_values,
+         n_jit, options, values, n);
+}
+
+#define UNLOAD(symbol, handle)                                                           \
+    do {                                                                                 \
+        LIMIT_REAL(symbol);                                                              \
+        struct entry gone;                                                               \
+        if (!account_free_begin(&gone, KIND_MODULE, (uint64_t)(uintptr_t)(handle)))      \
+            return real(handle);                                                         \
+        return account_free_end(&gone, real(handle));                                    \
+    } while (0)
+
+LIMIT_EXPORT CUresult cuModuleUnload(CUmodule module)
+{
+    UNLOAD(cuModuleUnload, module);
+}
+
+LIMIT_EXPORT CUresult cuLibraryUnload(CUlibrary library)
+{
+    UNLOAD(cuLibraryUnload, library);
 }

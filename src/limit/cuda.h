@@ -31,6 +31,9 @@ typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUlib_st *CUlibrary;
 typedef struct {
     unsigned char bytes[16];
 } CUuuid;
@@ -200,15 +203,35 @@ API(cuDevicePrimaryCtxRelease, CUdevice);
 API(cuDevicePrimaryCtxRelease_v2, CUdevice);
 API(cuDevicePrimaryCtxReset, CUdevice);
 API(cuDevicePrimaryCtxReset_v2, CUdevice);
+API(cuDevicePrimaryCtxGetState, CUdevice, unsigned *, int *);
+API(cuGreenCtxCreate, CUgreenCtx *, void *, CUdevice, unsigned);
+API(cuGreenCtxDestroy, CUgreenCtx);
+API(cuCtxSetLimit, int, size_t);
+API(cuCtxGetLimit, size_t *, int);
+API(cuDeviceGetAttribute, int *, int, CUdevice);
 API(cuCtxGetCurrent, CUcontext *);
 API(cuCtxGetDevice, CUdevice *);
 API(cuDeviceGetUuid, CUuuid *, CUdevice);
 API(cuDeviceGetUuid_v2, CUuuid *, CUdevice);
+/* Modules */
+API(cuModuleLoad, CUmodule *, const char *);
+API(cuModuleLoadData, CUmodule *, const void *);
+API(cuModuleLoadDataEx, CUmodule *, const void *, unsigned, int *, void **);
+API(cuModuleLoadFatBinary, CUmodule *, const void *);
+API(cuModuleUnload, CUmodule);
+API(cuLibraryLoadData, CUlibrary *, const void *, int *, void **, unsigned, int *,
+    void **, unsigned);
+API(cuLibraryLoadFromFile, CUlibrary *, const char *, int *, void **, unsigned, int *,
+    void **, unsigned);
+API(cuLibraryUnload, CUlibrary);
 /* Entry points */
 API(cuGetProcAddress, const char *, void **, int, uint64_t);
 API(cuGetProcAddress_v2, const char *, void **, int, uint64_t, int *);
 #undef API
 
+nvmlReturn_t nvmlInit_v2(void);
+nvmlReturn_t nvmlShutdown(void);
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *, nvmlDevice_t *);
 #define API(name, ...) nvmlReturn_t name(nvmlDevice_t, __VA_ARGS__)
 API(nvmlDeviceGetUUID, char *, unsigned);
 API(nvmlDeviceGetMemoryInfo, nvmlMemory_t *);

@@ -19,10 +19,12 @@
  */
 
 enum kind {
-    KIND_NONE, /* a free place of the table */
-    KIND_CONTEXT,
-    KIND_LINEAR, /* a pointer of cuMemAlloc and its like */
-    KIND_ARRAY,  /* an array or a mipmapped array */
+    KIND_NONE,    /* a free place of the table */
+    KIND_CONTEXT, /* a: the primary context that it is part of, 0: of its own */
+    KIND_SETTING, /* memory by a limit of a context. The key: context and limit */
+    KIND_MODULE,  /* the variables of a module or library */
+    KIND_LINEAR,  /* a pointer of cuMemAlloc and its like */
+    KIND_ARRAY,   /* an array or a mipmapped array */
     KIND_POOL, /* a pool. a: bytes that threads are reserving; b: bytes of its pointers */
     KIND_POOLED, /* a pointer of a pool. a: the pool; b: its bytes */
     KIND_HANDLE, /* a handle of cuMemCreate. a: its memory; b: references of the handle */
@@ -81,21 +83,25 @@ struct card {
     struct sys_file claimed; /* the state when the slot was taken */
     uint64_t checked;        /* when it was last found as it was, in ticks */
     uint32_t slot;
-    uint32_t refuses; /* LIMIT_...: why nothing can be allocated; 0 */
-    uint64_t used;    /* `used` of the slot; the slot itself can be overwritten by anybody */
+    uint32_t refuses;  /* LIMIT_...: why nothing can be allocated; 0 */
+    uint64_t contexts; /* of `used`: what contexts took */
+    uint64_t used; /* `used` of the slot; the slot itself can be overwritten by anybody */
     char path[PROCESS_PATH_MAX];
 };
 
 struct process {
     uint32_t phase, lock;
-    uint32_t closed; /* LIMIT_...: why no memory can be allocated. Asked again at each call */
-    uint32_t said;   /* LIMIT_... said on standard error */
+    uint32_t
+        closed; /* LIMIT_...: why no memory can be allocated. Asked again at each call */
+    uint32_t said; /* LIMIT_... said on standard error */
     uint32_t n_cards;
     struct card cards[LIMIT_CARDS + 1];
-    struct table table;                /* under lock */
-    uint64_t next_number, next_memory; /* under lock. Of graphs, of cuMemCreate */
+    struct table table;                   /* under lock */
+    uint64_t next_number, next_memory;    /* under lock. Of graphs, of cuMemCreate */
     int32_t device_card[PROCESS_DEVICES]; /* under lock. 0: unknown; else 1 + card */
-    uint64_t primary[PROCESS_DEVICES];    /* under lock. Primary contexts */
+    uint64_t primary[PROCESS_DEVICES]; /* under lock. Primary contexts; 0: not active */
+    uint32_t primary_lock; /* before lock, while primary contexts are made and released */
+    uint32_t nvml_pid;     /* the number of this process in NVML; 0: not known */
     uint32_t pool_lock; /* before lock, while the driver's sizes are read and counted */
     bool pools;         /* under lock. A pool was used */
     uint32_t contexts_ended; /* how many contexts were destroyed */

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #if defined(__x86_64__)
 static long call6(long number, long a, long b, long c, long d, long e, long f)
@@ -146,6 +147,12 @@ long sys_pid(void)
 void sys_yield(void)
 {
     call3(SYS_sched_yield, 0, 0, 0);
+}
+
+void sys_sleep_ms(long ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    call3(SYS_nanosleep, (long)&t, 0, 0);
 }
 
 /* 0 free, 1 taken, 2 taken with waiters: "Futexes Are Tricky", Drepper, mutex 2. */

@@ -37,6 +37,7 @@ long sys_pid(void);
 /* A clock of the processor: some ten million to some billion ticks a second. */
 uint64_t sys_ticks(void);
 void sys_yield(void);
+void sys_sleep_ms(long ms);
 
 /* A lock between the threads of a process. It begins as 0. */
 void sys_lock(uint32_t *lock);

@@ -12,7 +12,9 @@
  *
  * Device 0 is GPU-00010203-0405-0607-0809-0a0b0c0d0e0f, device 1 is GPU-10010203-... In a
  * container with NVIDIA_VISIBLE_DEVICES=GPU-... device 0 is that card.
- * A context takes FAKE_CONTEXT bytes. A pool takes pages of 2 MiB, and returns unused ones at a
+ *     FAKE_CUDA_CONTEXT_MIB  the size of a context. Without it: FAKE_CONTEXT bytes
+ *
+ * A module has variables of the size that its image says: "globals BYTES". A pool takes pages of 2 MiB, and returns unused ones at a
  * synchronization or trim. A graph's nodes take memory at the first launch.
  */
 
@@ -188,16 +190,20 @@ enum kind {
     MAPPING,
     GRAPH,
     EXEC,
-    NODE
+    NODE,
+    STREAM,
+    MODULE,
+    GREEN
 };
 
 struct object {
     enum kind kind;
     int device;
     dptr address;
-    unsigned long long bytes; /* taken */
-    unsigned long long size;  /* of a pool: in use */
-    struct object *of;        /* the context, pool, memory, graph or graph's copy */
+    unsigned long long bytes;     /* taken */
+    unsigned long long size;      /* of a pool: in use */
+    struct object *of;            /* the context, pool, memory, graph or graph's copy */
+    unsigned long long limits[3]; /* of a context: stack, printf, heap */
     int refs, maps;
     bool destroyed, launched;
 };
@@ -370,11 +376,21 @@ FN(cuDeviceTotalMem, (unsigned *total, int device), (total, device))
     return OK;
 }
 
+static unsigned long long context_bytes(void)
+{
+    const char *mib = getenv("FAKE_CUDA_CONTEXT_MIB");
+    return mib ? strtoull(mib, NULL, 10) << 20 : FAKE_CONTEXT;
+}
+
+enum { STACK = 1024, THREADS = 132 * 2048 };
+
 static int make_context(handle *context, int device)
 {
     NEEDS_INIT;
     enter();
-    *context = make(CONTEXT, device, FAKE_CONTEXT);
+    *context = make(CONTEXT, device, context_bytes());
+    if (*context)
+        (*context)->limits[0] = STACK;
     current = *context ? *context : current;
     return leave(*context ? OK : OUT_OF_MEMORY);
 }
@@ -401,14 +417,61 @@ FN(cuCtxCreate_v4, (handle * c, void *params, unsigned flags, int device),
     return make_context(c, device);
 }
 
+static unsigned long long settings(const struct object *c)
+{
+    return (c->limits[0] - STACK) * THREADS + c->limits[1] + c->limits[2];
+}
+
 static void end_context(struct object *context)
 {
     for (int i = 0; i < OBJECTS; i++)
-        if ((objects[i].kind == LINEAR || objects[i].kind == ARRAY) &&
+        if ((objects[i].kind == LINEAR || objects[i].kind == ARRAY ||
+             objects[i].kind == MODULE) &&
             objects[i].of == context)
             end(&objects[i]);
+    if (context->device == 0)
+        give(settings(context));
     if (current == context)
         current = NULL;
+}
+
+/* The context of a green one is the primary. */
+static struct object *whole(struct object *context)
+{
+    return context && context->kind == GREEN ? context->of : context;
+}
+
+FN(cuCtxGetLimit, (size_t * value, int limit), (value, limit))
+{
+    if (!current || limit < 0 || limit > 2)
+        return INVALID;
+    *value = whole(current)->limits[limit];
+    return OK;
+}
+
+FN(cuCtxSetLimit, (int limit, size_t value), (limit, value))
+{
+    if (!current || limit < 0 || limit > 2 || (limit == 0 && value < STACK))
+        return INVALID;
+    enter();
+    struct object *c = whole(current);
+    unsigned long long before = settings(c), old = c->limits[limit];
+    c->limits[limit] = value;
+    unsigned long long now = settings(c);
+    if (c->device == 0 && now < before)
+        give(before - now);
+    if (c->device == 0 && now > before && take(now - before) != OK) {
+        c->limits[limit] = old;
+        return leave(OUT_OF_MEMORY);
+    }
+    return leave(OK);
+}
+
+FN(cuDeviceGetAttribute, (int *value, int attribute, int device),
+   (value, attribute, device))
+{
+    *value = attribute == 16 ? 132 : attribute == 39 ? 2048 : 0;
+    return OK;
 }
 
 FN(cuCtxDestroy_v2, (handle context), (context))
@@ -426,39 +489,90 @@ FN(cuCtxDestroy, (handle context), (context))
     return impl_cuCtxDestroy_v2(context);
 }
 
+static int use_primary(int device)
+{
+    struct object *o = &primary[device];
+    if (o->refs == 0 && device == 0 && take(context_bytes()) != OK)
+        return OUT_OF_MEMORY;
+    if (o->refs++ == 0)
+        *o = (struct object){.kind = CONTEXT,
+                             .device = device,
+                             .refs = 1,
+                             .bytes = context_bytes(),
+                             .limits = {STACK}};
+    return OK;
+}
+
 FN(cuDevicePrimaryCtxRetain, (handle * context, int device), (context, device))
 {
     NEEDS_INIT;
     enter();
-    struct object *o = &primary[device];
-    if (o->refs == 0 && device == 0 && take(FAKE_CONTEXT) != OK)
-        return leave(OUT_OF_MEMORY);
-    o->kind = CONTEXT;
-    o->device = device;
-    o->refs++;
-    *context = o;
+    int rc = use_primary(device);
+    *context = rc == OK ? &primary[device] : *context;
+    return leave(rc);
+}
+
+FN(cuDevicePrimaryCtxGetState, (int device, unsigned *flags, int *active),
+   (device, flags, active))
+{
+    enter();
+    *flags = 0;
+    *active = primary[device].refs > 0;
     return leave(OK);
 }
 
 static int end_primary(int device)
 {
+    if (primary[device].refs == 0)
+        return leave(OK);
     end_context(&primary[device]);
-    if (device == 0 && primary[device].refs)
-        give(FAKE_CONTEXT);
+    if (device == 0)
+        give(primary[device].bytes);
     primary[device].refs = 0;
     return leave(OK);
 }
 
-FN(cuDevicePrimaryCtxRelease_v2, (int device), (device))
+static int drop_primary(int device)
 {
-    enter();
-    if (primary[device].refs == 0)
-        return leave(INVALID_CONTEXT);
     if (primary[device].refs > 1) {
         primary[device].refs--;
         return leave(OK);
     }
     return end_primary(device);
+}
+
+FN(cuDevicePrimaryCtxRelease_v2, (int device), (device))
+{
+    enter();
+    return primary[device].refs ? drop_primary(device) : leave(INVALID_CONTEXT);
+}
+
+/* A green context is a part of the primary one, and keeps it alive. */
+FN(cuGreenCtxCreate, (handle * green, void *resources, int device, unsigned flags),
+   (green, resources, device, flags))
+{
+    NEEDS_INIT;
+    enter();
+    if (use_primary(device) != OK)
+        return leave(OUT_OF_MEMORY);
+    *green = make(GREEN, device, 0);
+    (*green)->of = &primary[device];
+    return leave(OK);
+}
+
+FN(cuGreenCtxDestroy, (handle green), (green))
+{
+    enter();
+    int device = green->device;
+    current = current == green ? NULL : current;
+    end(green);
+    return drop_primary(device);
+}
+
+FN(cuCtxFromGreenCtx, (handle * context, handle green), (context, green))
+{
+    *context = green;
+    return OK;
 }
 
 FN(cuDevicePrimaryCtxRelease, (int device), (device))
@@ -519,7 +633,7 @@ static int make_linear(enum kind kind, unsigned long long bytes, dptr *p)
     struct object *o = make(kind, current->device, bytes);
     if (!o)
         return leave(OUT_OF_MEMORY);
-    o->of = current;
+    o->of = whole(current);
     *p = o->address;
     return leave(OK);
 }
@@ -587,6 +701,81 @@ FN(cuMemFree, (unsigned p), (p))
     return leave(INVALID);
 }
 
+/* -- Modules -- */
+
+static int load(handle *module, const char *image)
+{
+    unsigned long long bytes = 0;
+    WITH_CONTEXT;
+    sscanf(image, "globals %llu", &bytes);
+    *module = make(MODULE, current->device, bytes);
+    if (*module)
+        (*module)->of = whole(current);
+    return leave(*module ? OK : OUT_OF_MEMORY);
+}
+
+static int unload(handle module)
+{
+    enter();
+    if (!is(module, MODULE))
+        return leave(INVALID);
+    end(module);
+    return leave(OK);
+}
+
+FN(cuModuleLoad, (handle * m, const char *path), (m, path))
+{
+    char image[64] = "";
+    FILE *f = fopen(path, "re");
+    if (f && fgets(image, sizeof image, f) == NULL)
+        image[0] = '\0';
+    if (f)
+        fclose(f);
+    return f ? load(m, image) : INVALID;
+}
+
+FN(cuModuleLoadData, (handle * m, const char *image), (m, image))
+{
+    return load(m, image);
+}
+
+FN(cuModuleLoadDataEx, (handle * m, const char *image, unsigned n, int *o, void **v),
+   (m, image, n, o, v))
+{
+    return load(m, image);
+}
+
+FN(cuModuleLoadFatBinary, (handle * m, const char *image), (m, image))
+{
+    return load(m, image);
+}
+
+FN(cuModuleUnload, (handle m), (m))
+{
+    return unload(m);
+}
+
+FN(cuLibraryLoadData,
+   (handle * m, const char *image, int *j, void **jv, unsigned nj, int *o, void **v,
+    unsigned n),
+   (m, image, j, jv, nj, o, v, n))
+{
+    return load(m, image);
+}
+
+FN(cuLibraryLoadFromFile,
+   (handle * m, const char *path, int *j, void **jv, unsigned nj, int *o, void **v,
+    unsigned n),
+   (m, path, j, jv, nj, o, v, n))
+{
+    return impl_cuModuleLoad(m, path);
+}
+
+FN(cuLibraryUnload, (handle m), (m))
+{
+    return unload(m);
+}
+
 /* -- Arrays of 4 bytes for each element and channel -- */
 
 struct array_desc {
@@ -615,7 +804,7 @@ static int make_array(handle *array, unsigned long long bytes)
     WITH_CONTEXT;
     *array = make(ARRAY, current->device, bytes);
     if (*array)
-        (*array)->of = current;
+        (*array)->of = whole(current);
     return leave(*array ? OK : OUT_OF_MEMORY);
 }
 

@@ -8,6 +8,8 @@
 
 enum { FAKE_PROCESSES = 512 };
 #define FAKE_CONTEXT (4ull << 20)
+/* NVML's number of a process minus its pid: a container does not know its pid of the host. */
+enum { FAKE_HOST_PIDS = 1 << 20 };
 
 struct fake_entry {
     pid_t pid;
@@ -41,6 +43,20 @@ struct fake_books {
     ROW(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 0)             \
     ROW(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0)                     \
     ROW(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0)                 \
+    ROW(cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", 7000, 0)               \
+    ROW(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, 0)                                  \
+    ROW(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, 0)                                \
+    ROW(cuCtxFromGreenCtx, "cuCtxFromGreenCtx", 12040, 0)                                \
+    ROW(cuCtxGetLimit, "cuCtxGetLimit", 3010, 0)                                         \
+    ROW(cuCtxSetLimit, "cuCtxSetLimit", 3010, 0)                                         \
+    ROW(cuModuleLoad, "cuModuleLoad", 2000, 0)                                           \
+    ROW(cuModuleLoadData, "cuModuleLoadData", 2000, 0)                                   \
+    ROW(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, 0)                               \
+    ROW(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", 2000, 0)                         \
+    ROW(cuModuleUnload, "cuModuleUnload", 2000, 0)                                       \
+    ROW(cuLibraryLoadData, "cuLibraryLoadData", 12000, 0)                                \
+    ROW(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, 0)                        \
+    ROW(cuLibraryUnload, "cuLibraryUnload", 12000, 0)                                    \
     ROW(cuMemGetInfo, "cuMemGetInfo", 2000, 0)                                           \
     ROW(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0)                                        \
     ROW(cuMemAlloc, "cuMemAlloc", 2000, 0)                                               \

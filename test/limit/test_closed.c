@@ -40,6 +40,14 @@ static void refuses(const char *name, const char *what, const char *way, const c
     ck_assert_uint_eq(pod.books->peak, 0);
 }
 
+static uint64_t reserved(void)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < LIMIT_SLOTS; i++)
+        sum += pod.state->slots[i].used;
+    return sum;
+}
+
 /* -- What the library needs and does not find -- */
 
 START_TEST(calls_before_cuInit_free_nothing)
@@ -185,6 +193,72 @@ START_TEST(what_is_measured_outside_counts)
 }
 END_TEST
 
+/* -- What the driver takes beside allocations -- */
+
+START_TEST(contexts_count_as_the_driver_makes_them)
+{
+    enum { N = 7, MIB = 1 << 20 };
+    struct program guests[N];
+    setenv("FAKE_CUDA_CONTEXT_MIB", "500", 1);
+    pod.limit->context = 0;
+    pod.limit->limit = pod.books->watch = 4000ull * MIB;
+    for (int i = 0; i < N; i++) {
+        pod_start(&pod, &guests[i], "guest", "hold", i % 2 ? "proc2" : "dlsym", "1");
+        ck_assert(program_wait_output(&guests[i], "held"));
+        ck_assert_uint_eq(pod.state->slots[i].context, 500ull * MIB);
+    }
+    pod_run(&pod, "guest", "more", "dlsym", "1", 2);
+    ck_assert_uint_eq(reserved(), N * 501ull * MIB);
+    program_kill(&guests[0]);
+    pod_run(&pod, "guest", "more", "dlsym", "1", 0);
+    pod_run(&pod, "guest", "more", "dlsym", "500", 2);
+    for (int i = 1; i < N; i++)
+        program_kill(&guests[i]);
+    unsetenv("FAKE_CUDA_CONTEXT_MIB");
+}
+END_TEST
+
+/* A driver whose NVML is not there: the number of the limit file counts. */
+START_TEST(a_context_that_cannot_be_measured_counts_what_the_plugin_says)
+{
+    temp_write(pod.dir, "nvml", "down 9\n");
+    pod_run(&pod, "guest", "more", "dlsym", "60", 0);
+    pod.limit->context = 10ull << 20;
+    pod_run(&pod, "guest", "more", "dlsym", "54", 0);
+    pod_run(&pod, "guest", "more", "dlsym", "55", 2);
+}
+END_TEST
+
+static void run_all_ways(const char *what)
+{
+    static const char *const ways[] = {"dlsym", "proc2", "ptsz"};
+    for (size_t i = 0; i < ARRAY_LEN(ways); i++)
+        pod_run(&pod, "guest", what, ways[i], "", 0);
+    pod_run(&pod, "guest-link", what, "link", "", 0);
+    if (pod_has_musl())
+        pod_run(&pod, "musl/guest", what, "dlsym", "", 0);
+}
+
+START_TEST(green_contexts_keep_what_the_primary_has)
+{
+    run_all_ways("green");
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+}
+END_TEST
+
+START_TEST(stacks_and_heaps_of_a_context_count)
+{
+    run_all_ways("settings");
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+}
+END_TEST
+
+START_TEST(variables_of_modules_count)
+{
+    run_all_ways("modules");
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -199,6 +273,11 @@ int main(void)
         slots_without_an_owner_count_nothing,
         a_card_that_was_not_promised_has_the_limit_0,
         what_is_measured_outside_counts,
+        contexts_count_as_the_driver_makes_them,
+        a_context_that_cannot_be_measured_counts_what_the_plugin_says,
+        green_contexts_keep_what_the_primary_has,
+        stacks_and_heaps_of_a_context_count,
+        variables_of_modules_count,
     };
     return unit_run_with("limit closed", tests, ARRAY_LEN(tests), 300,
                          &(struct unit_fixtures){.begin = begin, .end = end});

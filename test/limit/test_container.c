@@ -154,9 +154,8 @@ START_TEST(the_folder_of_a_pod_goes_with_the_pod)
     /* What the pod wrote: more than its state, and that the limit did not hold. */
     struct stat st;
     struct limit_state *s = xcalloc(1, sizeof *s);
-    *s = (struct limit_state){.magic = LIMIT_STATE_MAGIC,
-                              .version = LIMIT_VERSION,
-                              .reasons = LIMIT_NO_LOCKS};
+    *s = (struct limit_state){
+        .magic = LIMIT_STATE_MAGIC, .version = LIMIT_VERSION, .reasons = LIMIT_NO_LOCKS};
     FILE *f = fopen(state, "r+");
     ck_assert(f && fwrite(s, sizeof *s, 1, f) == 1 && fclose(f) == 0);
     free(s);

@@ -22,6 +22,8 @@
  *     guest without WAY NR   the same where the kernel denies system call NR, or its advice
  *     guest shorten WAY FILE makes the state shorter while it holds memory
  *     guest second WAY       uses device 1
+ *     guest green, settings, modules WAY
+ *                            memory of green contexts, of stacks and heaps, of variables
  *
  * WAY is how it gets the functions: link, dlsym, default (RTLD_DEFAULT), next (RTLD_NEXT), proc
  * (cuGetProcAddress), proc2 (cuGetProcAddress_v2), ptsz (the same, with per-thread streams).
@@ -726,6 +728,80 @@ static void again(void)
         puts(linear(1, &p) == OUT_OF_MEMORY ? "refused" : "allocated");
 }
 
+/* Green contexts are parts of the primary one, which lives as long as one of them. */
+static void green(void)
+{
+    dptr p, more;
+    void *a = NULL, *b = NULL, *in_it = NULL;
+    unsigned long long before = available();
+    CHECK("create",
+          CALL(cuGreenCtxCreate, (void **, void *, int, unsigned), &a, NULL, 0, 1u), 0);
+    CHECK("convert", CALL(cuCtxFromGreenCtx, (void **, void *), &in_it, a), 0);
+    CALL(cuCtxSetCurrent, (void *), in_it);
+    CHECK("in it", linear(FITS_MIB * MIB, &p), 0);
+    CHECK("release", CALL(cuDevicePrimaryCtxRelease_v2, (int), 0), 0);
+    CHECK("alive", linear(FITS_MIB * MIB, &more), OUT_OF_MEMORY);
+    CHECK("second",
+          CALL(cuGreenCtxCreate, (void **, void *, int, unsigned), &b, NULL, 0, 1u), 0);
+    CHECK("destroy", CALL(cuGreenCtxDestroy, (void *), a), 0);
+    CALL(cuCtxSetCurrent, (void *), b);
+    CHECK("alive", linear(FITS_MIB * MIB, &more), OUT_OF_MEMORY);
+    CHECK("destroy", CALL(cuGreenCtxDestroy, (void *), b), 0);
+    CHECK("again",
+          CALL(cuGreenCtxCreate, (void **, void *, int, unsigned), &a, NULL, 0, 1u), 0);
+    CALL(cuCtxSetCurrent, (void *), a);
+    CHECK("nothing left", available(), before);
+}
+
+/* 132 x 2048 stacks. A larger one needs 66 MiB for each 256 bytes. */
+static void settings(void)
+{
+    unsigned long long before = available();
+    CHECK("stack", CALL(cuCtxSetLimit, (int, size_t), 0, 1024 + 256), OUT_OF_MEMORY);
+    CHECK("stack", CALL(cuCtxSetLimit, (int, size_t), 0, 1024 + 64), 0);
+    CHECK("stack", available(), before - 64ull * 132 * 2048);
+    CHECK("heap", CALL(cuCtxSetLimit, (int, size_t), 2, FITS_MIB * MIB), 0);
+    CHECK("heap", CALL(cuCtxSetLimit, (int, size_t), 2, 8192 * MIB), OUT_OF_MEMORY);
+    CHECK("fifo", CALL(cuCtxSetLimit, (int, size_t), 1, 8 * MIB), OUT_OF_MEMORY);
+    CHECK("heap", CALL(cuCtxSetLimit, (int, size_t), 2, (size_t)MIB), 0);
+    CHECK("fifo", CALL(cuCtxSetLimit, (int, size_t), 1, 8 * MIB), 0);
+    CHECK("stack", CALL(cuCtxSetLimit, (int, size_t), 0, (size_t)1024), 0);
+    CHECK("left", available(), before - 9 * MIB);
+    CHECK("reset", CALL(cuDevicePrimaryCtxReset_v2, (int), 0), 0);
+    begin();
+    CHECK("reset", available(), before);
+}
+
+/* Variables of modules. */
+static void modules(void)
+{
+    unsigned long long before = available();
+    void *m = NULL;
+    const char *large = "globals 4294967296", *fits = "globals 41943040";
+    CHECK("large", CALL(cuModuleLoadData, (void **, const void *), &m, large),
+          OUT_OF_MEMORY);
+    CHECK("undone", available(), before);
+    CHECK("fits", CALL(cuModuleLoadData, (void **, const void *), &m, fits), 0);
+    CHECK("counted", available(), before - FITS_MIB * MIB);
+    CHECK("unload", CALL(cuModuleUnload, (void *), m), 0);
+    CHECK("fits",
+          CALL(cuModuleLoadDataEx, (void **, const void *, unsigned, int *, void **), &m,
+               fits, 0u, NULL, NULL),
+          0);
+    CHECK("unload", CALL(cuModuleUnload, (void *), m), 0);
+    CHECK("fits", CALL(cuModuleLoadFatBinary, (void **, const void *), &m, fits), 0);
+    CHECK("unload", CALL(cuModuleUnload, (void *), m), 0);
+    CHECK(
+        "fits",
+        CALL(cuLibraryLoadData,
+             (void **, const void *, int *, void **, unsigned, int *, void **, unsigned),
+             &m, fits, NULL, NULL, 0u, NULL, NULL, 0u),
+        0);
+    CHECK("counted", available(), before - FITS_MIB * MIB);
+    CHECK("unload", CALL(cuLibraryUnload, (void *), m), 0);
+    CHECK("unloaded", available(), before);
+}
+
 static void shorten(const char *state)
 {
     dptr p, more;
@@ -889,6 +965,12 @@ int main(int argc, char **argv)
         CHECK("unlimited", linear(2 * LIMIT_MIB * MIB, &p), 0);
     else if (strcmp(what, "shorten") == 0)
         shorten(argv[3]);
+    else if (strcmp(what, "green") == 0)
+        green();
+    else if (strcmp(what, "settings") == 0)
+        settings();
+    else if (strcmp(what, "modules") == 0)
+        modules();
     else if (strcmp(what, "more") == 0)
         return failures ? 1 : linear(n * MIB, &p);
     else if (strcmp(what, "again") == 0 && linear(n * MIB, &p) == 0)
