@@ -193,7 +193,9 @@ CUresult account_free_end(const struct entry *taken, CUresult rc)
         return rc;
     sys_lock(&p->lock);
     if (rc == CUDA_SUCCESS) {
-        if (taken->card >= 0)
+        if (taken->card >= 0 && taken->kind == KIND_LINEAR && taken->b)
+            process_keep_locked(p, taken->card, taken->bytes);
+        else if (taken->card >= 0)
             process_release_locked(p, taken->card, taken->bytes);
     } else {
         struct entry *e = table_add(&p->table, taken->kind, taken->key);

@@ -44,6 +44,22 @@
     HOOK(cuMemMap, "cuMemMap", 10020, 0)                                                 \
     HOOK(cuMemUnmap, "cuMemUnmap", 10020, 0)                                             \
     HOOK(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, 0)           \
+    HOOK(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020, 0)         \
+    HOOK(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020, 0)     \
+    HOOK(cuMemMapArrayAsync, "cuMemMapArrayAsync", 11010, 0)                             \
+    HOOK(cuMemMapArrayAsync_ptsz, "cuMemMapArrayAsync", 11010, 1)                        \
+    HOOK(cuMulticastCreate, "cuMulticastCreate", 12010, 0)                               \
+    HOOK(cuMulticastBindMem, "cuMulticastBindMem", 12010, 0)                             \
+    HOOK(cuMulticastBindMem_v2, "cuMulticastBindMem", 13010, 0)                          \
+    HOOK(cuMulticastBindAddr, "cuMulticastBindAddr", 12010, 0)                           \
+    HOOK(cuMulticastBindAddr_v2, "cuMulticastBindAddr", 13010, 0)                        \
+    HOOK(cuMulticastUnbind, "cuMulticastUnbind", 12010, 0)                               \
+    HOOK(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, 0)                                \
+    HOOK(cuIpcOpenMemHandle, "cuIpcOpenMemHandle", 4010, 0)                              \
+    HOOK(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 11000, 0)                          \
+    HOOK(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, 0)                            \
+    HOOK(cuMemGetDefaultMemPool, "cuMemGetDefaultMemPool", 13000, 0)                     \
+    HOOK(cuMemGetMemPool, "cuMemGetMemPool", 13000, 0)                                   \
     HOOK(cuMemAllocAsync, "cuMemAllocAsync", 11020, 0)                                   \
     HOOK(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, 1)                              \
     HOOK(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020, 0)                   \
@@ -110,6 +126,12 @@
     REAL(cuDevicePrimaryCtxGetState)                                                     \
     REAL(cuCtxGetLimit)                                                                  \
     REAL(cuDeviceGetAttribute)                                                           \
+    REAL(cuMemGetAddressRange_v2)                                                        \
+    REAL(cuDeviceGetDefaultMemPool)                                                      \
+    REAL(cuDeviceGetCount)                                                               \
+    REAL(cuStreamGetCtx)                                                                 \
+    REAL(cuCtxPushCurrent_v2)                                                            \
+    REAL(cuCtxPopCurrent_v2)                                                             \
     REAL(cuMemPoolGetAttribute)                                                          \
     REAL(cuDeviceGetMemPool)                                                             \
     REAL(cuStreamGetCaptureInfo_v2)                                                      \

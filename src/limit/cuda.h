@@ -67,13 +67,27 @@ enum {
 typedef struct {
     int type, id;
 } CUmemLocation;
-enum { CU_LOCATION_DEVICE = 1 };
+enum { CU_LOCATION_DEVICE = 1, CU_MANAGED = 2, CU_STREAM_PER_THREAD = 2 };
 typedef struct {
     int type, handle_types;
     CUmemLocation location;
     void *win32;
     unsigned char flags[8];
 } CUmemProp;
+typedef struct {
+    char bytes[64];
+} CUipcHandle;
+typedef struct {
+    int type;
+    CUarray array;     /* or a mipmapped one */
+    uint64_t place[5]; /* level or mip tail, layer, offsets and extents */
+    int operation, handle_type;
+    CUallocation handle;
+    unsigned long long offset;
+    unsigned devices, flags, reserved[2];
+} CUarrayMapInfo;
+enum { CU_OPERATION_MAP = 1 };
+_Static_assert(sizeof(CUarrayMapInfo) == 96, "layout");
 typedef struct {
     int type, handle_types;
     CUmemLocation location;
@@ -156,6 +170,25 @@ API(cuMemRelease, CUallocation);
 API(cuMemMap, CUdeviceptr, size_t, size_t, CUallocation, unsigned long long);
 API(cuMemUnmap, CUdeviceptr, size_t);
 API(cuMemRetainAllocationHandle, CUallocation *, void *);
+API(cuMemExportToShareableHandle, void *, CUallocation, int, unsigned long long);
+API(cuMemImportFromShareableHandle, CUallocation *, void *, int);
+API(cuMemMapArrayAsync, CUarrayMapInfo *, unsigned, CUstream);
+API(cuMemMapArrayAsync_ptsz, CUarrayMapInfo *, unsigned, CUstream);
+API(cuMulticastCreate, CUallocation *, const void *);
+API(cuMulticastBindMem, CUallocation, size_t, CUallocation, size_t, size_t,
+    unsigned long long);
+API(cuMulticastBindMem_v2, CUallocation, CUdevice, size_t, CUallocation, size_t, size_t,
+    unsigned long long);
+API(cuMulticastBindAddr, CUallocation, size_t, CUdeviceptr, size_t, unsigned long long);
+API(cuMulticastBindAddr_v2, CUallocation, CUdevice, size_t, CUdeviceptr, size_t,
+    unsigned long long);
+API(cuMulticastUnbind, CUallocation, CUdevice, size_t, size_t);
+API(cuMemGetAddressRange_v2, CUdeviceptr *, size_t *, CUdeviceptr);
+/* Memory of other processes */
+API(cuIpcGetMemHandle, void *, CUdeviceptr);
+API(cuIpcOpenMemHandle, CUdeviceptr *, CUipcHandle, unsigned);
+API(cuIpcOpenMemHandle_v2, CUdeviceptr *, CUipcHandle, unsigned);
+API(cuIpcCloseMemHandle, CUdeviceptr);
 /* Stream ordered memory allocator */
 API(cuMemAllocAsync, CUdeviceptr *, size_t, CUstream);
 API(cuMemAllocAsync_ptsz, CUdeviceptr *, size_t, CUstream);
@@ -168,6 +201,13 @@ API(cuMemPoolDestroy, CUmemoryPool);
 API(cuMemPoolTrimTo, CUmemoryPool, size_t);
 API(cuMemPoolGetAttribute, CUmemoryPool, int, void *);
 API(cuDeviceGetMemPool, CUmemoryPool *, CUdevice);
+API(cuDeviceGetDefaultMemPool, CUmemoryPool *, CUdevice);
+API(cuDeviceGetCount, int *);
+API(cuMemGetDefaultMemPool, CUmemoryPool *, CUmemLocation *, int);
+API(cuMemGetMemPool, CUmemoryPool *, CUmemLocation *, int);
+API(cuStreamGetCtx, CUstream, CUcontext *);
+API(cuCtxPushCurrent_v2, CUcontext);
+API(cuCtxPopCurrent_v2, CUcontext *);
 API(cuStreamSynchronize, CUstream);
 API(cuStreamSynchronize_ptsz, CUstream);
 API(cuEventSynchronize, CUevent);

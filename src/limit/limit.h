@@ -23,24 +23,28 @@ enum kind {
     KIND_CONTEXT, /* a: the primary context that it is part of, 0: of its own */
     KIND_SETTING, /* memory by a limit of a context. The key: context and limit */
     KIND_MODULE,  /* the variables of a module or library */
-    KIND_LINEAR,  /* a pointer of cuMemAlloc and its like */
-    KIND_ARRAY,   /* an array or a mipmapped array */
+    KIND_LINEAR, /* a pointer of cuMemAlloc and its like. b: other processes can open it */
+    KIND_OPENED, /* such a pointer of another process. b: how often; at: its size */
+    KIND_ARRAY,  /* an array or a mipmapped array */
     KIND_POOL, /* a pool. a: bytes that threads are reserving; b: bytes of its pointers */
     KIND_POOLED, /* a pointer of a pool. a: the pool; b: its bytes */
     KIND_HANDLE, /* a handle of cuMemCreate. a: its memory; b: references of the handle */
-    KIND_MEMORY, /* physical memory. The key is a number; a: handles and mappings */
+    KIND_MEMORY, /* physical memory. The key is a number; a: references; b: see vmm.c; at: of
+                    imported memory its size */
     KIND_MAPPING, /* an address of cuMemMap. a: its memory; b: its size */
-    KIND_GRAPH,   /* a graph with allocation nodes. a: its number */
-    KIND_EXEC,    /* an executable graph. a: the number of its graph */
-    KIND_NUMBER,  /* the number of a graph. a: graphs and executable graphs with it */
-    KIND_NODE     /* an address of an allocation node. a: the number of its graph */
+    KIND_TILE, /* of a sparse array. a: its memory; b: the array; at: a hash of its place */
+    KIND_BOUND, /* to a multicast object. a: its memory; b: the object's; at: its offset */
+    KIND_GRAPH,  /* a graph with allocation nodes. a: its number */
+    KIND_EXEC,   /* an executable graph. a: the number of its graph */
+    KIND_NUMBER, /* the number of a graph. a: graphs and executable graphs with it */
+    KIND_NODE    /* an address of an allocation node. a: the number of its graph */
 };
 
 struct entry {
     uint64_t key;
-    uint64_t bytes;   /* that the limit counts for this entry */
-    uint64_t context; /* whose end frees the entry; 0: none */
-    uint64_t a, b;    /* see enum kind */
+    uint64_t bytes;    /* that the limit counts for this entry */
+    uint64_t context;  /* whose end frees the entry; 0: none */
+    uint64_t a, b, at; /* see enum kind */
     uint32_t kind;
     int32_t card; /* of struct process; -1: not the memory of a card */
 };
@@ -73,6 +77,7 @@ struct entry *table_next(const struct table *t, struct entry *e);
 
 enum {
     PROCESS_DEVICES = 64,
+    PROCESS_POOLS = 64,
     PROCESS_PATH_MAX = 512,
     CARD_NONE = LIMIT_CARDS /* each card that was not promised: its limit is 0 */
 };
@@ -85,6 +90,8 @@ struct card {
     uint32_t slot;
     uint32_t refuses;  /* LIMIT_...: why nothing can be allocated; 0 */
     uint64_t contexts; /* of `used`: what contexts took */
+    uint64_t kept; /* of `used`: exported memory that other processes may still hold */
+    uint64_t reclaimed; /* when slots of ended processes were last emptied, in ticks */
     uint64_t used; /* `used` of the slot; the slot itself can be overwritten by anybody */
     char path[PROCESS_PATH_MAX];
 };
@@ -103,8 +110,11 @@ struct process {
     uint32_t primary_lock; /* before lock, while primary contexts are made and released */
     uint32_t nvml_pid;     /* the number of this process in NVML; 0: not known */
     uint32_t pool_lock; /* before lock, while the driver's sizes are read and counted */
-    bool pools;         /* under lock. A pool was used */
-    uint32_t contexts_ended; /* how many contexts were destroyed */
+    uint64_t pools[PROCESS_POOLS]; /* under lock. The first ones that were used */
+    uint32_t n_pools;              /* under lock. Of them; more: all are in the table */
+    uint64_t imported;             /* under lock. Bytes of other processes' memory */
+    uint64_t bound;                /* under lock. How many tiles and bindings there are */
+    uint32_t contexts_ended;       /* how many contexts were destroyed */
 };
 
 /* NULL: the pod has no limit. The first call opens the files. While they cannot be opened,
@@ -120,6 +130,15 @@ void process_release_locked(struct process *p, int card, uint64_t bytes);
 
 /* Counts bytes that the driver took already, above the limit if need be. Locked. */
 void process_force_locked(struct process *p, int card, uint64_t bytes);
+
+/*
+ * Memory that was exported lives as long as a process has imported it, which the exporter does
+ * not see. It goes on counting where it was made, while processes of the pod have imported as
+ * much. Locked.
+ */
+void process_keep_locked(struct process *p, int card, uint64_t bytes);
+/* The process has imported `now` bytes instead of `before`. Locked. */
+void process_import_locked(struct process *p, uint64_t before, uint64_t now);
 
 /* Counts an allocation that was refused in the end, and says why if it is not for its size. */
 void process_refused(struct process *p, int card);
@@ -165,6 +184,9 @@ void reserve_set(struct limit_state *s, uint32_t slot, uint64_t used);
 
 /* Bytes that all processes hold. */
 uint64_t reserve_used(const struct limit_state *s);
+
+/* Bytes that all processes have imported. */
+uint64_t reserve_imported(const struct limit_state *s);
 
 /* The number of slots to look at. */
 uint32_t reserve_high(const struct limit_state *s);
@@ -257,6 +279,11 @@ void pool_trim(struct process *p, int card);
 bool pool_free_begin(struct entry *taken, uint64_t pointer);
 /* The driver answered rc. */
 void pool_free_end(const struct entry *taken, int rc);
+
+/* -- vmm.c -- */
+
+/* A sparse array does not refer to memory any more. */
+void vmm_array_ended(uint64_t array);
 
 /* -- graph.c: graphs -- */
 

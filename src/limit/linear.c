@@ -216,9 +216,12 @@ LIMIT_EXPORT CUresult cuMipmappedArrayCreate(CUarray *array, const CUarray3dDesc
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
         struct entry taken;                                                              \
-        if (!account_free_begin(&taken, KIND_ARRAY, (uint64_t)(uintptr_t)(array)))       \
-            return real(array);                                                          \
-        return account_free_end(&taken, real(array));                                    \
+        uint64_t key = (uint64_t)(uintptr_t)(array);                                     \
+        bool counted = account_free_begin(&taken, KIND_ARRAY, key);                      \
+        CUresult rc = real(array);                                                       \
+        if (!counted && rc == CUDA_SUCCESS)                                              \
+            vmm_array_ended(key);                                                        \
+        return counted ? account_free_end(&taken, rc) : rc;                              \
     } while (0)
 
 LIMIT_EXPORT CUresult cuArrayDestroy(CUarray array)

@@ -52,13 +52,36 @@ static int list(struct process *p, int card, size_t *at, uint64_t pools[static B
 {
     int n = 0;
     sys_lock(&p->lock);
-    for (; *at < p->table.size && n < BATCH; ++*at) {
-        const struct entry *e = &p->table.at[*at];
-        if (e->kind == KIND_POOL && e->card >= 0 && (card < 0 || e->card == card))
+    bool few = p->n_pools <= PROCESS_POOLS; /* they need no search */
+    for (; *at < (few ? p->n_pools : p->table.size) && n < BATCH; ++*at) {
+        const struct entry *e =
+            few ? table_find(&p->table, KIND_POOL, p->pools[*at]) : &p->table.at[*at];
+        if (e && e->kind == KIND_POOL && e->card >= 0 && (card < 0 || e->card == card))
             pools[n++] = e->key;
     }
     sys_unlock(&p->lock);
     return n;
+}
+
+/* The entry of the pool; `*is_new`: it was not there. Locked. */
+static struct entry *add_pool(struct process *p, uint64_t pool, bool *is_new)
+{
+    struct entry *e = table_find(&p->table, KIND_POOL, pool);
+    *is_new = !e;
+    if (!e && (e = table_add(&p->table, KIND_POOL, pool)) && p->n_pools++ < PROCESS_POOLS)
+        p->pools[p->n_pools - 1] = pool;
+    return e;
+}
+
+/* Locked. */
+static void remove_pool(struct process *p, struct entry *e)
+{
+    for (uint32_t i = 0; p->n_pools <= PROCESS_POOLS && i < p->n_pools; i++)
+        if (p->pools[i] == e->key) {
+            p->pools[i] = p->pools[--p->n_pools];
+            break;
+        }
+    table_remove(&p->table, e);
 }
 
 static void trim(uint64_t pool)
@@ -84,7 +107,7 @@ static void settle_all(struct process *p, int card, bool trim_first)
 
 void pool_trim(struct process *p, int card)
 {
-    if (__atomic_load_n(&p->pools, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&p->n_pools, __ATOMIC_RELAXED))
         settle_all(p, card, true);
 }
 
@@ -98,20 +121,44 @@ struct request {
     bool in_room;
 };
 
-/* Finds or makes the entry of the pool. False: the memory of the pool has no limit. */
+/* The card of a pool that the program did not make: the pool of a device, else `other`. */
+static int card_of(struct process *p, uint64_t pool, int other)
+{
+    __typeof__(&cuDeviceGetMemPool) of[] = {DRIVER(cuDeviceGetMemPool),
+                                            DRIVER(cuDeviceGetDefaultMemPool)};
+    __typeof__(&cuDeviceGetCount) count = DRIVER(cuDeviceGetCount);
+    CUmemoryPool found;
+    CUresult read;
+    int n = 0;
+    if (!count || count(&n) != CUDA_SUCCESS)
+        n = 0;
+    for (CUdevice d = 0; d < n; d++)
+        for (int i = 0; i < 2; i++)
+            if (of[i] && LIMIT_CALL(of[i](&found, d)) == CUDA_SUCCESS &&
+                (uint64_t)(uintptr_t)found == pool)
+                return account_card(p, d, &read);
+    return other;
+}
+
+/* Finds or makes the entry of the pool. False: its memory is that of the host. */
 static bool find_pool(struct request *r)
 {
     struct process *p = r->a.process;
+    bool is_new = false;
     sys_lock(&p->lock);
-    bool added = !table_find(&p->table, KIND_POOL, r->pool);
-    struct entry *e = table_add(&p->table, KIND_POOL, r->pool);
-    if (e && added) /* the default pool of the device */
-        e->card = r->a.card;
+    struct entry *e = table_find(&p->table, KIND_POOL, r->pool);
     if (e)
         r->a.card = e->card;
-    p->pools = true;
     sys_unlock(&p->lock);
-    return e && r->a.card >= 0;
+    if (e)
+        return r->a.card >= 0;
+    int card = r->pool ? card_of(p, r->pool, r->a.card) : CARD_NONE;
+    sys_lock(&p->lock);
+    if (card != CARD_NONE && (e = add_pool(p, r->pool, &is_new)) && is_new)
+        e->card = card;
+    sys_unlock(&p->lock);
+    r->a.card = e ? card : CARD_NONE;
+    return true;
 }
 
 /* Is the allocation possible with memory that the pool holds already? While the caller holds
@@ -215,30 +262,6 @@ static bool is_captured(__typeof__(&cuStreamGetCaptureInfo_v2) info, CUstream st
            status == 1;
 }
 
-#define ALLOCATE(symbol, pool_of, suffix, pointer, n, stream, ...)                       \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct request r = {.bytes = n};                                                 \
-        CUgraph graph;                                                                   \
-        if (!account_begin(&r.a))                                                        \
-            return real(__VA_ARGS__);                                                    \
-        if (is_captured(DRIVER(cuStreamGetCaptureInfo_v2##suffix), stream, &graph)) {    \
-            CUresult captured = account_reserve(&r.a, n);                                \
-            if (captured != CUDA_SUCCESS)                                                \
-                return captured;                                                         \
-            captured = real(__VA_ARGS__);                                                \
-            return graph_end(&r.a, captured, graph, pointer);                            \
-        }                                                                                \
-        r.pool = (uint64_t)(uintptr_t)(pool_of);                                         \
-        if (!r.pool || !find_pool(&r))                                                   \
-            return real(__VA_ARGS__);                                                    \
-        CUresult rc = request_begin(&r);                                                 \
-        if (rc != CUDA_SUCCESS)                                                          \
-            return rc;                                                                   \
-        rc = LIMIT_CALL(real(__VA_ARGS__));                                              \
-        return request_end(&r, rc, pointer, stream, DRIVER(cuMemFreeAsync##suffix));     \
-    } while (0)
-
 /* The pool that cuMemAllocAsync takes: that of the current device. */
 static CUmemoryPool current_pool(void)
 {
@@ -252,14 +275,59 @@ static CUmemoryPool current_pool(void)
     return pool;
 }
 
+/* Finds the card, and the pool unless the call names it: those of the stream's context, which
+ * need not be the current one. False: the driver refuses the call, or there is no limit. */
+static bool request_find(struct request *r, CUstream stream)
+{
+    CUcontext context = NULL;
+    __typeof__(&cuStreamGetCtx) get = DRIVER(cuStreamGetCtx);
+    __typeof__(&cuCtxPushCurrent_v2) push = DRIVER(cuCtxPushCurrent_v2);
+    __typeof__(&cuCtxPopCurrent_v2) pop = DRIVER(cuCtxPopCurrent_v2);
+    if (resolve_nested() || !process_get())
+        return false;
+    /* The special handles are streams of the current context. */
+    bool pushed = (uintptr_t)stream > CU_STREAM_PER_THREAD && get && push && pop &&
+                  LIMIT_CALL(get(stream, &context)) == CUDA_SUCCESS && context &&
+                  LIMIT_CALL(push(context)) == CUDA_SUCCESS;
+    bool found = account_begin(&r->a);
+    if (found && !r->pool)
+        r->pool = (uint64_t)(uintptr_t)current_pool();
+    if (pushed)
+        LIMIT_CALL(pop(&context));
+    return found;
+}
+
+#define ALLOCATE(symbol, own_pool, suffix, pointer, n, stream, ...)                      \
+    do {                                                                                 \
+        LIMIT_REAL(symbol);                                                              \
+        struct request r = {.bytes = n, .pool = (uint64_t)(uintptr_t)(own_pool)};        \
+        CUgraph graph;                                                                   \
+        if (!request_find(&r, stream))                                                   \
+            return real(__VA_ARGS__);                                                    \
+        if (is_captured(DRIVER(cuStreamGetCaptureInfo_v2##suffix), stream, &graph)) {    \
+            CUresult captured = account_reserve(&r.a, n);                                \
+            if (captured != CUDA_SUCCESS)                                                \
+                return captured;                                                         \
+            captured = real(__VA_ARGS__);                                                \
+            return graph_end(&r.a, captured, graph, pointer);                            \
+        }                                                                                \
+        if (!find_pool(&r))                                                              \
+            return real(__VA_ARGS__);                                                    \
+        CUresult rc = request_begin(&r);                                                 \
+        if (rc != CUDA_SUCCESS)                                                          \
+            return rc;                                                                   \
+        rc = LIMIT_CALL(real(__VA_ARGS__));                                              \
+        return request_end(&r, rc, pointer, stream, DRIVER(cuMemFreeAsync##suffix));     \
+    } while (0)
+
 LIMIT_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *p, size_t bytes, CUstream s)
 {
-    ALLOCATE(cuMemAllocAsync, current_pool(), , p, bytes, s, p, bytes, s);
+    ALLOCATE(cuMemAllocAsync, NULL, , p, bytes, s, p, bytes, s);
 }
 
 LIMIT_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *p, size_t bytes, CUstream s)
 {
-    ALLOCATE(cuMemAllocAsync_ptsz, current_pool(), _ptsz, p, bytes, s, p, bytes, s);
+    ALLOCATE(cuMemAllocAsync_ptsz, NULL, _ptsz, p, bytes, s, p, bytes, s);
 }
 
 LIMIT_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *p, size_t bytes,
@@ -321,26 +389,46 @@ LIMIT_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s)
 
 /* -- Pools and synchronization -- */
 
+/* A pool of the location. Managed memory without a preferred one is that of the stream's card,
+ * which the first allocation says. */
+static void record_pool(CUmemoryPool pool, const CUmemLocation *location, bool managed)
+{
+    struct process *p = resolve_nested() ? NULL : process_get();
+    CUresult read = CUDA_SUCCESS;
+    if (!p || (managed && location->type != CU_LOCATION_DEVICE))
+        return;
+    int card =
+        location->type == CU_LOCATION_DEVICE ? account_card(p, location->id, &read) : -1;
+    if (p->closed || read != CUDA_SUCCESS)
+        return;
+    bool is_new;
+    sys_lock(&p->lock);
+    struct entry *e = add_pool(p, (uint64_t)(uintptr_t)pool, &is_new);
+    if (e)
+        e->card = card;
+    sys_unlock(&p->lock);
+}
+
 LIMIT_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUpoolProps *props)
 {
     LIMIT_REAL(cuMemPoolCreate);
     CUresult rc = real(pool, props);
-    struct process *p = rc == CUDA_SUCCESS ? process_get() : NULL;
-    if (!p || resolve_nested())
-        return rc;
-    CUresult read = CUDA_SUCCESS;
-    int card = props->location.type == CU_LOCATION_DEVICE
-                   ? account_card(p, props->location.id, &read)
-                   : -1;
-    if (p->closed || read != CUDA_SUCCESS)
-        return rc;
-    sys_lock(&p->lock);
-    struct entry *e = table_add(&p->table, KIND_POOL, (uint64_t)(uintptr_t)*pool);
-    if (e)
-        e->card = card;
-    sys_unlock(&p->lock);
+    if (rc == CUDA_SUCCESS)
+        record_pool(*pool, &props->location, props->type == CU_MANAGED);
     return rc;
 }
+
+#define GET_POOL(symbol)                                                                 \
+    LIMIT_EXPORT CUresult symbol(CUmemoryPool *pool, CUmemLocation *location, int type)  \
+    {                                                                                    \
+        LIMIT_REAL(symbol);                                                              \
+        CUresult rc = real(pool, location, type);                                        \
+        if (rc == CUDA_SUCCESS)                                                          \
+            record_pool(*pool, location, type == CU_MANAGED);                            \
+        return rc;                                                                       \
+    }
+GET_POOL(cuMemGetDefaultMemPool)
+GET_POOL(cuMemGetMemPool)
 
 /* The memory of a destroyed pool lives as long as its pointers: each counts for itself. */
 static void part(struct process *p, uint64_t pool)
@@ -359,7 +447,7 @@ static void part(struct process *p, uint64_t pool)
             process_force_locked(p, e->card, e->b - e->bytes);
     }
     if (e)
-        table_remove(&p->table, e);
+        remove_pool(p, e);
     sys_unlock(&p->lock);
 }
 
@@ -387,7 +475,7 @@ LIMIT_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 static CUresult synchronized(CUresult rc)
 {
     struct process *p = resolve_nested() ? NULL : process_get();
-    if (p && __atomic_load_n(&p->pools, __ATOMIC_RELAXED))
+    if (p && __atomic_load_n(&p->n_pools, __ATOMIC_RELAXED))
         settle_all(p, -1, false);
     return rc;
 }

@@ -11,11 +11,12 @@
 #define FIXED_FOLDER "/usr/local/gpushare/"
 
 enum phase { NEW, READY, OFF };
-/* A state file is looked at again after so many ticks: about a millisecond. */
+/* A state file is looked at again after so many ticks, about a millisecond; its locks, for what
+ * a program only wants to know, after ten. */
 #if defined(__x86_64__)
-enum { CHECK_TICKS = 1 << 21 };
+enum { CHECK_TICKS = 1 << 21, RECLAIM_TICKS = 10 * CHECK_TICKS };
 #else
-enum { CHECK_TICKS = 1 << 15 };
+enum { CHECK_TICKS = 1 << 15, RECLAIM_TICKS = 10 * CHECK_TICKS };
 #endif
 
 /* The only variables of the library that fork copies: the address of memory that fork wipes,
@@ -273,13 +274,58 @@ static uint64_t extra_of(const struct card *c)
     return __atomic_load_n(&c->file->extra, __ATOMIC_RELAXED);
 }
 
+static void set_used(struct card *c, uint64_t used)
+{
+    struct limit_state *s = c->refuses ? NULL : state_of(c);
+    c->used = used;
+    if (s)
+        reserve_set(s, c->slot, used);
+}
+
+/* Empties the slots of ended processes, and counts exported memory only as far as it can be
+ * imported. Locked. */
+static void reclaim(struct card *c, struct limit_state *s)
+{
+    slots_reclaim(c->path, s);
+    c->reclaimed = sys_ticks();
+    uint64_t imported = c->kept ? reserve_imported(s) : 0;
+    if (c->kept > imported) {
+        set_used(c, c->used - (c->kept - imported));
+        c->kept = imported;
+    }
+}
+
+void process_keep_locked(struct process *p, int card, uint64_t bytes)
+{
+    struct card *c = &p->cards[card];
+    struct limit_state *s = state_of(c);
+    c->kept += bytes;
+    if (s)
+        reclaim(c, s);
+}
+
+void process_import_locked(struct process *p, uint64_t before, uint64_t now)
+{
+    p->imported += now - before;
+    for (uint32_t i = 0; i < p->n_cards; i++) {
+        struct card *c = &p->cards[i];
+        struct limit_state *s = c->refuses ? NULL : state_of(c);
+        if (s)
+            __atomic_store_n(&s->slots[c->slot].imported, p->imported, __ATOMIC_SEQ_CST);
+    }
+}
+
 uint64_t process_used(struct process *p, int card)
 {
     struct card *c = &p->cards[card];
     struct limit_state *s = state_of(c);
     if (!s)
         return c->used;
-    slots_reclaim(c->path, s);
+    if (sys_ticks() - c->reclaimed > RECLAIM_TICKS || c->kept) {
+        sys_lock(&p->lock);
+        reclaim(c, s);
+        sys_unlock(&p->lock);
+    }
     uint64_t used = reserve_used(s), extra = extra_of(c);
     return used + extra < used ? UINT64_MAX : used + extra;
 }
@@ -292,7 +338,7 @@ bool process_reserve_locked(struct process *p, int card, uint64_t bytes)
         return false;
     limit = extra < limit ? limit - extra : 0;
     if (!reserve_add(c->state, c->slot, c->used, bytes, limit)) {
-        slots_reclaim(c->path, c->state);
+        reclaim(c, c->state);
         if (!reserve_add(c->state, c->slot, c->used, bytes, limit))
             return false;
     }
@@ -306,14 +352,6 @@ bool process_reserve(struct process *p, int card, uint64_t bytes)
     bool done = process_reserve_locked(p, card, bytes);
     sys_unlock(&p->lock);
     return done;
-}
-
-static void set_used(struct card *c, uint64_t used)
-{
-    struct limit_state *s = c->refuses ? NULL : state_of(c);
-    c->used = used;
-    if (s)
-        reserve_set(s, c->slot, used);
 }
 
 void process_release_locked(struct process *p, int card, uint64_t bytes)

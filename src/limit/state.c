@@ -92,6 +92,14 @@ uint64_t reserve_used(const struct limit_state *s)
     return used;
 }
 
+uint64_t reserve_imported(const struct limit_state *s)
+{
+    uint64_t imported = 0;
+    for (uint32_t i = 0, n = reserve_high(s); i < n; i++)
+        imported = add(imported, load(&s->slots[i].imported));
+    return imported;
+}
+
 /* -- slots -- */
 
 static void store_now(uint64_t *p, uint64_t value)

@@ -31,17 +31,17 @@ static struct entry *insert(struct table *t, uint32_t kind, uint64_t key)
     return &t->at[i];
 }
 
-static bool grow(struct table *t)
+static bool resize(struct table *t, size_t size)
 {
-    struct table bigger = {.size = t->size ? t->size * 2 : FIRST_SIZE};
-    bigger.at = sys_map(bigger.size * sizeof *bigger.at);
-    if (!bigger.at)
+    struct table other = {.size = size};
+    other.at = sys_map(other.size * sizeof *other.at);
+    if (!other.at)
         return false;
     for (struct entry *e = NULL; (e = table_next(t, e));)
-        *insert(&bigger, e->kind, e->key) = *e;
+        *insert(&other, e->kind, e->key) = *e;
     if (t->size)
         sys_unmap(t->at, t->size * sizeof *t->at);
-    *t = bigger;
+    *t = other;
     return true;
 }
 
@@ -50,8 +50,10 @@ struct entry *table_add(struct table *t, enum kind kind, uint64_t key)
     struct entry *e = table_find(t, kind, key);
     if (e)
         return e;
-    if (t->n >= t->size / 2 && !grow(t))
+    if (t->n >= t->size / 2 && !resize(t, t->size ? t->size * 2 : FIRST_SIZE))
         return NULL;
+    if (t->size > FIRST_SIZE && t->n < t->size / 16)
+        resize(t, t->size / 4); /* it may stay as it is */
     e = insert(t, kind, key);
     *e = (struct entry){.kind = kind, .key = key, .card = -1};
     return e;

@@ -193,6 +193,9 @@ enum kind {
     NODE,
     STREAM,
     MODULE,
+    OPENED,
+    TILE,
+    BINDING,
     GREEN
 };
 
@@ -204,8 +207,10 @@ struct object {
     unsigned long long size;      /* of a pool: in use */
     struct object *of;            /* the context, pool, memory, graph or graph's copy */
     unsigned long long limits[3]; /* of a context: stack, printf, heap */
+    dptr owner, place; /* of a tile or binding: the array or object, and where */
+    int fd;            /* of exported and imported memory: importers hold a lock of it */
     int refs, maps;
-    bool destroyed, launched;
+    bool destroyed, launched, zombie;
 };
 
 static struct object objects[OBJECTS];
@@ -240,8 +245,14 @@ static int leave(int rc)
     return rc;
 }
 
+static int zombies;
+static void end(struct object *o);
+
 static struct object *make(enum kind kind, int device, unsigned long long bytes)
 {
+    for (int i = 0; zombies && i < OBJECTS; i++)
+        if (objects[i].zombie)
+            end(&objects[i]);
     for (int i = 0; i < OBJECTS; i++) {
         struct object *o = &objects[(n_free_hint + i) % OBJECTS];
         if (o->kind != NONE)
@@ -258,8 +269,26 @@ static struct object *make(enum kind kind, int device, unsigned long long bytes)
     return NULL;
 }
 
+/* Memory that another process has imported lives on. */
+static bool is_imported(const struct object *o)
+{
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    return o->fd > 0 && o->bytes && fcntl(o->fd, F_OFD_GETLK, &l) == 0 &&
+           l.l_type != F_UNLCK;
+}
+
 static void end(struct object *o)
 {
+    zombies -= o->zombie;
+    o->zombie = is_imported(o);
+    zombies += o->zombie;
+    if (o->zombie) {
+        o->kind = OPENED; /* nobody finds it by its address */
+        o->address = 0;
+        return;
+    }
+    if (o->fd > 0)
+        close(o->fd);
     if (o->device == 0)
         give(o->bytes);
     n_free_hint = (int)(o - objects);
@@ -603,6 +632,36 @@ FN(cuCtxGetCurrent, (handle * context), (context))
     return OK;
 }
 
+static __thread struct object *pushed;
+
+FN(cuCtxPushCurrent_v2, (handle context), (context))
+{
+    pushed = current;
+    current = context;
+    return OK;
+}
+
+FN(cuCtxPopCurrent_v2, (handle * context), (context))
+{
+    *context = current;
+    current = pushed;
+    return OK;
+}
+
+FN(cuStreamCreate, (handle * stream, unsigned flags), (stream, flags))
+{
+    WITH_CONTEXT;
+    *stream = make(STREAM, 1, 0);
+    (*stream)->of = current;
+    return leave(OK);
+}
+
+FN(cuStreamGetCtx, (handle stream, handle *context), (stream, context))
+{
+    *context = (size_t)stream > 2 ? stream->of : current;
+    return OK;
+}
+
 FN(cuCtxGetDevice, (int *device), (device))
 {
     *device = current ? current->device : 0;
@@ -845,11 +904,14 @@ FN(cuMipmappedArrayCreate, (handle * a, const struct array3d_desc *d, unsigned l
     return make_array(a, bytes);
 }
 
+static void end_bound(enum kind kind, dptr owner, dptr from, dptr to);
+
 static int end_array(handle a)
 {
     enter();
     if (!is(a, ARRAY))
         return leave(INVALID);
+    end_bound(TILE, (dptr)(size_t)a, 0, ~0ull);
     end(a);
     return leave(OK);
 }
@@ -877,12 +939,12 @@ struct pool_props {
     unsigned char reserved[54];
 };
 
-static struct object *default_pool(void)
+static struct object *default_pool(int device)
 {
-    static struct object *pool;
-    if (!pool)
-        pool = make(POOL, 0, 0);
-    return pool;
+    static struct object *pools[DEVICES];
+    if (!pools[device])
+        pools[device] = make(POOL, device, 0);
+    return pools[device];
 }
 
 FN(cuMemPoolCreate, (handle * pool, const struct pool_props *props), (pool, props))
@@ -935,8 +997,23 @@ FN(cuMemPoolGetAttribute, (handle pool, int which, unsigned long long *value),
 FN(cuDeviceGetMemPool, (handle * pool, int device), (pool, device))
 {
     enter();
-    *pool = default_pool();
+    *pool = default_pool(device);
     return leave(OK);
+}
+
+FN(cuDeviceGetDefaultMemPool, (handle * pool, int device), (pool, device))
+{
+    return impl_cuDeviceGetMemPool(pool, device);
+}
+
+struct location {
+    int type, id;
+};
+
+FN(cuMemGetDefaultMemPool, (handle * pool, struct location *at, int type),
+   (pool, at, type))
+{
+    return impl_cuDeviceGetMemPool(pool, at->type == 1 ? at->id : 1);
 }
 
 static int alloc_pooled(dptr *p, unsigned long long bytes, struct object *pool)
@@ -976,14 +1053,17 @@ static struct object
 static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
 {
     sched_yield(); /* another thread may use the memory that this one expects to be free */
-    WITH_CONTEXT;
+    struct object *context = (size_t)stream > 2 ? ((handle)stream)->of : current;
+    if (!context)
+        return INVALID_CONTEXT;
+    enter();
     if (stream == (void *)1 && captured) {
         struct object *o = make(NODE, 1, bytes);
         o->of = captured;
         *p = o->address;
         return leave(OK);
     }
-    return leave(alloc_pooled(p, bytes, pool ? pool : default_pool()));
+    return leave(alloc_pooled(p, bytes, pool ? pool : default_pool(context->device)));
 }
 
 #define STREAM_FNS(suffix)                                                               \
@@ -1062,8 +1142,195 @@ FN(cuMemCreate,
 
 static void drop_memory(struct object *o)
 {
-    if (!o->refs && !o->maps)
-        end(o);
+    if (o->refs || o->maps)
+        return;
+    end_bound(BINDING, o->address, 0, ~0ull);
+    end(o);
+}
+
+static void end_bound(enum kind kind, dptr owner, dptr from, dptr to)
+{
+    for (int i = 0; i < OBJECTS; i++)
+        if (objects[i].kind == kind && objects[i].owner == owner &&
+            objects[i].place >= from && objects[i].place < to) {
+            struct object *memory = objects[i].of;
+            end(&objects[i]);
+            memory->maps--;
+            drop_memory(memory);
+        }
+}
+
+static int bind(enum kind kind, dptr owner, dptr place, struct object *memory)
+{
+    struct object *o = memory ? make(kind, 1, 0) : NULL;
+    if (!o)
+        return INVALID;
+    o->owner = owner;
+    o->place = place;
+    o->of = memory;
+    memory->maps++;
+    return OK;
+}
+
+FN(cuMulticastCreate, (dptr * h, void *prop), (h, prop))
+{
+    enter();
+    *h = make(MEMORY, 1, 0)->address;
+    return leave(OK);
+}
+
+FN(cuMulticastAddDevice, (dptr h, int device), (h, device))
+{
+    return OK;
+}
+
+FN(cuMulticastBindMem,
+   (dptr mc, size_t at, dptr h, size_t from, size_t n, unsigned long long flags),
+   (mc, at, h, from, n, flags))
+{
+    enter();
+    return leave(bind(BINDING, mc, at, find(MEMORY, h)));
+}
+
+FN(cuMulticastBindAddr, (dptr mc, size_t at, dptr p, size_t n, unsigned long long flags),
+   (mc, at, p, n, flags))
+{
+    enter();
+    struct object *mapping = find(MAPPING, p);
+    return leave(bind(BINDING, mc, at, mapping ? mapping->of : NULL));
+}
+
+FN(cuMulticastUnbind, (dptr mc, int device, size_t at, size_t n), (mc, device, at, n))
+{
+    enter();
+    end_bound(BINDING, mc, at, at + n);
+    return leave(OK);
+}
+
+struct map_info {
+    int type;
+    handle array;
+    dptr place[5];
+    int operation, handle_type;
+    dptr h;
+    unsigned long long offset;
+    unsigned devices, flags, reserved[2];
+};
+
+/* A tile is known by its level and offset. */
+FN(cuMemMapArrayAsync, (struct map_info * list, unsigned n, void *stream),
+   (list, n, stream))
+{
+    int rc = OK;
+    enter();
+    for (unsigned i = 0; i < n && rc == OK; i++) {
+        dptr array = (dptr)(size_t)list[i].array, place = list[i].place[1];
+        end_bound(TILE, array, place, place + 1);
+        if (list[i].operation == 1)
+            rc = bind(TILE, array, place, find(MEMORY, list[i].h));
+    }
+    return leave(rc);
+}
+
+FN(cuMemMapArrayAsync_ptsz, (struct map_info * list, unsigned n, void *stream),
+   (list, n, stream))
+{
+    return impl_cuMemMapArrayAsync(list, n, stream);
+}
+
+/* What is shared is a file, with its size as text. */
+static int share(struct object *o)
+{
+    if (o->fd <= 0 && (o->fd = memfd_create("memory", MFD_CLOEXEC)) >= 0)
+        dprintf(o->fd, "%llu", o->bytes);
+    return o->fd;
+}
+
+static struct object *import(const char *path, enum kind kind)
+{
+    struct flock l = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+    char text[32] = "";
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct object *o = fd < 0 ? NULL : make(kind, 1, 0);
+    if (!o || fcntl(fd, F_OFD_SETLK, &l) || pread(fd, text, sizeof text - 1, 0) < 0)
+        return NULL;
+    o->fd = fd;
+    o->size = strtoull(text, NULL, 10);
+    return o;
+}
+
+FN(cuMemExportToShareableHandle, (int *fd, dptr h, int type, unsigned long long flags),
+   (fd, h, type, flags))
+{
+    enter();
+    struct object *o = find(MEMORY, h);
+    *fd = o ? fcntl(share(o), F_DUPFD_CLOEXEC, 0) : -1;
+    return leave(*fd >= 0 ? OK : INVALID);
+}
+
+FN(cuMemImportFromShareableHandle, (dptr * h, void *fd, int type), (h, fd, type))
+{
+    char path[64];
+    enter();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", (int)(size_t)fd);
+    struct object *o = import(path, MEMORY);
+    *h = o ? o->address : 0;
+    return leave(o ? OK : INVALID);
+}
+
+FN(cuIpcGetMemHandle, (char *handle64, dptr p), (handle64, p))
+{
+    enter();
+    struct object *o = find(LINEAR, p);
+    if (o)
+        snprintf(handle64, 64, "/proc/%d/fd/%d", (int)getpid(), share(o));
+    return leave(o ? OK : INVALID);
+}
+
+struct ipc_handle {
+    char bytes[64];
+};
+
+FN(cuIpcOpenMemHandle_v2, (dptr * p, struct ipc_handle handle64, unsigned flags),
+   (p, handle64, flags))
+{
+    enter();
+    struct object *o = import(handle64.bytes, OPENED);
+    *p = o ? o->address : 0;
+    return leave(o ? OK : INVALID);
+}
+
+FN(cuIpcOpenMemHandle, (dptr * p, struct ipc_handle handle64, unsigned flags),
+   (p, handle64, flags))
+{
+    return impl_cuIpcOpenMemHandle_v2(p, handle64, flags);
+}
+
+FN(cuIpcCloseMemHandle, (dptr p), (p))
+{
+    enter();
+    struct object *o = find(OPENED, p);
+    if (!o)
+        return leave(INVALID);
+    end(o);
+    return leave(OK);
+}
+
+FN(cuMemGetAddressRange_v2, (dptr * base, size_t *size, dptr p), (base, size, p))
+{
+    enter();
+    for (int i = 0; i < OBJECTS; i++) {
+        const struct object *o = &objects[i];
+        unsigned long long n =
+            o->kind == OPENED || o->kind == MAPPING ? o->size : o->bytes;
+        if ((o->kind == LINEAR || o->kind == OPENED || o->kind == MAPPING) &&
+            !o->zombie && p >= o->address && p - o->address < n) {
+            *base = o->address;
+            *size = n;
+            return leave(OK);
+        }
+    }
+    return leave(INVALID);
 }
 
 FN(cuMemRelease, (dptr h), (h))
@@ -1081,9 +1348,10 @@ FN(cuMemMap, (dptr at, size_t bytes, size_t offset, dptr h, unsigned long long f
    (at, bytes, offset, h, flags))
 {
     enter();
-    struct object *o = find(MEMORY, h), *m = o ? make(MAPPING, 1, bytes) : NULL;
+    struct object *o = find(MEMORY, h), *m = o ? make(MAPPING, 1, 0) : NULL;
     if (!m)
         return leave(INVALID);
+    m->size = bytes;
     m->address = at;
     m->of = o;
     o->maps++;
@@ -1278,20 +1546,6 @@ FN(cuDeviceGetGraphMemAttribute, (int device, int which, unsigned long long *val
 FN(cuMemHostAlloc, (void **p, size_t bytes, unsigned flags), (p, bytes, flags))
 {
     *p = malloc(bytes);
-    return OK;
-}
-
-FN(cuIpcOpenMemHandle_v2, (dptr * p, const char *handle64, unsigned flags),
-   (p, handle64, flags))
-{
-    *p = 0x600000000000;
-    return OK;
-}
-
-FN(cuMemImportFromShareableHandle, (dptr * h, void *os_handle, int type),
-   (h, os_handle, type))
-{
-    *h = 0x610000000000;
     return OK;
 }
 

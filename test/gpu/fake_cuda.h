@@ -57,6 +57,19 @@ struct fake_books {
     ROW(cuLibraryLoadData, "cuLibraryLoadData", 12000, 0)                                \
     ROW(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, 0)                        \
     ROW(cuLibraryUnload, "cuLibraryUnload", 12000, 0)                                    \
+    ROW(cuStreamCreate, "cuStreamCreate", 2000, 0)                                       \
+    ROW(cuMemGetDefaultMemPool, "cuMemGetDefaultMemPool", 13000, 0)                      \
+    ROW(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", 11020, 0)                \
+    ROW(cuMulticastCreate, "cuMulticastCreate", 12010, 0)                                \
+    ROW(cuMulticastAddDevice, "cuMulticastAddDevice", 12010, 0)                          \
+    ROW(cuMulticastBindMem, "cuMulticastBindMem", 12010, 0)                              \
+    ROW(cuMulticastBindAddr, "cuMulticastBindAddr", 12010, 0)                            \
+    ROW(cuMulticastUnbind, "cuMulticastUnbind", 12010, 0)                                \
+    ROW(cuMemMapArrayAsync, "cuMemMapArrayAsync", 11010, 0)                              \
+    ROW(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020, 0)          \
+    ROW(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, 0)                                 \
+    ROW(cuIpcOpenMemHandle, "cuIpcOpenMemHandle", 4010, 0)                               \
+    ROW(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, 0)                             \
     ROW(cuMemGetInfo, "cuMemGetInfo", 2000, 0)                                           \
     ROW(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0)                                        \
     ROW(cuMemAlloc, "cuMemAlloc", 2000, 0)                                               \

@@ -59,6 +59,18 @@ void pod_begin(struct pod *p)
     add_driver(p);
 }
 
+void pod_add_card(struct pod *p)
+{
+    struct limit_file *limit = map(p->dir, "limit/1", sizeof *limit);
+    struct limit_state *state = map(p->dir, "state/1", sizeof *state);
+    *limit = *p->limit;
+    limit->uuid[strlen("GPU-")] = '1';
+    state->magic = LIMIT_STATE_MAGIC;
+    state->version = LIMIT_VERSION;
+    munmap(limit, sizeof *limit);
+    munmap(state, sizeof *state);
+}
+
 void pod_begin_in(struct pod *p, const char *dir)
 {
     *p = (struct pod){.dir = xstrdup(dir)};

@@ -24,6 +24,8 @@ struct pod {
 void pod_begin(struct pod *p);
 /* The same with the files that are in the folder: limit/0 and state/0. */
 void pod_begin_in(struct pod *p, const char *dir);
+/* Promises the pod device 1 too, as much as of device 0. */
+void pod_add_card(struct pod *p);
 void pod_end(struct pod *p);
 
 /* Is there a musl? The guests "musl/guest" need it. */

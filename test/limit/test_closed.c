@@ -259,6 +259,20 @@ START_TEST(variables_of_modules_count)
 }
 END_TEST
 
+START_TEST(memory_counts_until_its_last_reference_is_gone)
+{
+    run_all_ways("references");
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+}
+END_TEST
+
+START_TEST(streams_and_pools_of_another_card_count_there)
+{
+    pod_add_card(&pod);
+    run_all_ways("streams");
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -278,6 +292,8 @@ int main(void)
         green_contexts_keep_what_the_primary_has,
         stacks_and_heaps_of_a_context_count,
         variables_of_modules_count,
+        memory_counts_until_its_last_reference_is_gone,
+        streams_and_pools_of_another_card_count_there,
     };
     return unit_run_with("limit closed", tests, ARRAY_LEN(tests), 300,
                          &(struct unit_fixtures){.begin = begin, .end = end});

@@ -22,6 +22,8 @@
  *     guest without WAY NR   the same where the kernel denies system call NR, or its advice
  *     guest shorten WAY FILE makes the state shorter while it holds memory
  *     guest second WAY       uses device 1
+ *     guest references WAY   memory that is shared, bound or mapped when its handle ends
+ *     guest streams WAY      memory of streams and pools of device 1
  *     guest green, settings, modules WAY
  *                            memory of green contexts, of stacks and heaps, of variables
  *
@@ -469,14 +471,8 @@ static void not_counted(void)
     unsigned long long before = available();
     dptr p = 0;
     void *host = NULL;
-    char handle[64] = {0};
     CHECK("host",
           CALL(cuMemHostAlloc, (void **, size_t, unsigned), &host, (size_t)100, 0u), 0);
-    CHECK("ipc",
-          CALL(cuIpcOpenMemHandle_v2, (dptr *, const char *, unsigned), &p, handle, 0u),
-          0);
-    CHECK("import",
-          CALL(cuMemImportFromShareableHandle, (dptr *, void *, int), &p, NULL, 1), 0);
     struct memory_prop on_host = {.type = 1, .location = 2};
     CHECK("host memory",
           CALL(cuMemCreate,
@@ -753,6 +749,185 @@ static void green(void)
     CHECK("nothing left", available(), before);
 }
 
+/* Memory that was made is counted: no more of it fits. */
+static void full(const char *what, bool is)
+{
+    dptr more = 0;
+    CHECK(what, linear(FITS_MIB * MIB, &more), is ? OUT_OF_MEMORY : 0);
+    if (!is)
+        CHECK(what, linear_free(more), 0);
+}
+
+struct ipc_handle {
+    char bytes[64];
+};
+struct map_info {
+    int type;
+    dptr array, place[5];
+    int operation, handle_type;
+    dptr h;
+    unsigned long long offset;
+    unsigned devices, flags, reserved[2];
+};
+
+static void shared(dptr memory)
+{
+    int fd = -1;
+    dptr again = 0, p = 0;
+    struct ipc_handle h;
+    CHECK("export",
+          CALL(cuMemExportToShareableHandle, (int *, dptr, int, unsigned long long), &fd,
+               memory, 1, 0ull),
+          0);
+    CHECK("import",
+          CALL(cuMemImportFromShareableHandle, (dptr *, void *, int), &again,
+               (void *)(size_t)fd, 1),
+          0);
+    close(fd);
+    CHECK("release", physical_free(memory), 0);
+    full("imported", true);
+    CHECK("map",
+          CALL(cuMemMap, (dptr, size_t, size_t, dptr, unsigned long long), (dptr)MAPPED,
+               (size_t)(FITS_MIB * MIB), (size_t)0, again, 0ull),
+          0);
+    CHECK("release", physical_free(again), 0);
+    full("import mapped", true);
+    CHECK("unmap", CALL(cuMemUnmap, (dptr, size_t), (dptr)MAPPED, (size_t)FITS_MIB * MIB),
+          0);
+    full("import ended", false);
+    CHECK("linear", linear(FITS_MIB * MIB, &p), 0);
+    CHECK("ipc", CALL(cuIpcGetMemHandle, (struct ipc_handle *, dptr), &h, p), 0);
+    CHECK(
+        "open",
+        CALL(cuIpcOpenMemHandle_v2, (dptr *, struct ipc_handle, unsigned), &again, h, 1u),
+        0);
+    CHECK("free", linear_free(p), 0);
+    full("opened", true);
+    CHECK("close", CALL(cuIpcCloseMemHandle, (dptr), again), 0);
+    full("closed", false);
+}
+
+static dptr new_memory(void)
+{
+    dptr memory = 0;
+    CHECK("memory", physical(FITS_MIB * MIB, &memory), 0);
+    return memory;
+}
+
+static void multicast(bool by_address)
+{
+    dptr mc = 0, memory = new_memory();
+    CHECK("create", CALL(cuMulticastCreate, (dptr *, void *), &mc, NULL), 0);
+    if (by_address) {
+        CHECK("map",
+              CALL(cuMemMap, (dptr, size_t, size_t, dptr, unsigned long long),
+                   (dptr)MAPPED, (size_t)(FITS_MIB * MIB), (size_t)0, memory, 0ull),
+              0);
+        CHECK("bind",
+              CALL(cuMulticastBindAddr, (dptr, size_t, dptr, size_t, unsigned long long),
+                   mc, (size_t)0, (dptr)MAPPED, (size_t)(FITS_MIB * MIB), 0ull),
+              0);
+        CHECK("unmap",
+              CALL(cuMemUnmap, (dptr, size_t), (dptr)MAPPED, (size_t)FITS_MIB * MIB), 0);
+    } else {
+        CHECK("bind",
+              CALL(cuMulticastBindMem,
+                   (dptr, size_t, dptr, size_t, size_t, unsigned long long), mc,
+                   (size_t)0, memory, (size_t)0, (size_t)(FITS_MIB * MIB), 0ull),
+              0);
+    }
+    CHECK("release", physical_free(memory), 0);
+    full("bound", true);
+    if (!by_address) {
+        CHECK("unbind",
+              CALL(cuMulticastUnbind, (dptr, int, size_t, size_t), mc, 0, (size_t)0,
+                   (size_t)(FITS_MIB * MIB)),
+              0);
+        full("unbound", false);
+    }
+    CHECK("release", physical_free(mc), 0);
+    full("object released", false);
+}
+
+static void sparse(void)
+{
+    struct desc3 d = {1 << 14, 1 << 14, 1, FLOAT, 4, 0x40};
+    dptr array = 0;
+    CHECK("array", CALL(cuArray3DCreate_v2, (dptr *, const struct desc3 *), &array, &d),
+          0);
+    for (int end = 0; end < 2; end++) {
+        struct map_info map = {.array = array, .operation = 1, .h = new_memory()};
+        CHECK("map",
+              CALL(cuMemMapArrayAsync, (struct map_info *, unsigned, void *), &map, 1u,
+                   stream),
+              0);
+        CHECK("release", physical_free(map.h), 0);
+        full("tile", true);
+        map.operation = 2;
+        if (end)
+            CHECK("destroy", CALL(cuArrayDestroy, (dptr), array), 0);
+        else
+            CHECK("unmap",
+                  CALL(cuMemMapArrayAsync, (struct map_info *, unsigned, void *), &map,
+                       1u, stream),
+                  0);
+        full("unmapped", false);
+    }
+}
+
+/* Memory counts until the last reference to it is gone, and then no more. */
+static void references(void)
+{
+    unsigned long long before = available();
+    shared(new_memory());
+    multicast(false);
+    multicast(true);
+    sparse();
+    CHECK("left", available(), before);
+}
+
+/* A second card with a limit of its own: the memory is that of the stream, or of the pool. */
+static void streams(void)
+{
+    void *one = NULL, *on_one = NULL, *of_one = NULL;
+    struct {
+        int type, id;
+    } where = {1, 1};
+    dptr p = 0, q = 0;
+    unsigned long long before = available(), before_one;
+    CHECK("retain", CALL(cuDevicePrimaryCtxRetain, (void **, int), &one, 1), 0);
+    CALL(cuCtxSetCurrent, (void *), one);
+    before_one = available();
+    CHECK("stream", CALL(cuStreamCreate, (void **, unsigned), &on_one, 0u), 0);
+    CALL(cuCtxSetCurrent, (void *), context);
+    CHECK("stream",
+          CALL(cuMemAllocAsync, (dptr *, size_t, void *), &p, (size_t)(FITS_MIB * MIB),
+               on_one),
+          0);
+    CHECK("stream",
+          CALL(cuMemAllocAsync, (dptr *, size_t, void *), &q, (size_t)(FITS_MIB * MIB),
+               on_one),
+          OUT_OF_MEMORY);
+    CHECK("stream", available(), before);
+    CHECK("pool", CALL(cuDeviceGetDefaultMemPool, (void **, int), &of_one, 1), 0);
+    CHECK("pool",
+          CALL(cuMemAllocFromPoolAsync, (dptr *, size_t, void *, void *), &q,
+               (size_t)(FITS_MIB * MIB), of_one, NULL),
+          OUT_OF_MEMORY);
+    CALL(cuCtxSetCurrent, (void *), one);
+    CHECK("counted", available(), before_one - FITS_MIB * MIB);
+    CHECK("free", CALL(cuMemFreeAsync, (dptr, void *), p, on_one), 0);
+    CHECK("free", CALL(cuStreamSynchronize, (void *), on_one), 0);
+    CALL(cuCtxSetCurrent, (void *), context);
+    CHECK("pool",
+          CALL(cuMemGetDefaultMemPool, (void **, void *, int), &of_one, &where, 1), 0);
+    CHECK("pool",
+          CALL(cuMemAllocFromPoolAsync, (dptr *, size_t, void *, void *), &q,
+               (size_t)(FITS_MIB * MIB), of_one, NULL),
+          0);
+    CHECK("counted", available(), before);
+}
+
 /* 132 x 2048 stacks. A larger one needs 66 MiB for each 256 bytes. */
 static void settings(void)
 {
@@ -967,6 +1142,10 @@ int main(int argc, char **argv)
         shorten(argv[3]);
     else if (strcmp(what, "green") == 0)
         green();
+    else if (strcmp(what, "references") == 0)
+        references();
+    else if (strcmp(what, "streams") == 0)
+        streams();
     else if (strcmp(what, "settings") == 0)
         settings();
     else if (strcmp(what, "modules") == 0)
