@@ -73,6 +73,7 @@
     HOOK(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, 1)                       \
     HOOK(cuEventSynchronize, "cuEventSynchronize", 2000, 0)                              \
     HOOK(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0)                                  \
+    HOOK(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, 0)                              \
     HOOK(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0)                     \
     HOOK(cuGraphAddNode, "", 12020, 0)                                                   \
     HOOK(cuGraphAddNode_v2, "", 12030, 0)                                                \

@@ -212,6 +212,7 @@ API(cuStreamSynchronize, CUstream);
 API(cuStreamSynchronize_ptsz, CUstream);
 API(cuEventSynchronize, CUevent);
 API(cuCtxSynchronize, void);
+API(cuCtxSynchronize_v2, CUcontext);
 API(cuStreamGetCaptureInfo_v2, CUstream, int *, uint64_t *, CUgraph *,
     const CUgraphNode **, size_t *);
 API(cuStreamGetCaptureInfo_v2_ptsz, CUstream, int *, uint64_t *, CUgraph *,

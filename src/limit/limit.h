@@ -143,6 +143,9 @@ void process_import_locked(struct process *p, uint64_t before, uint64_t now);
 /* Counts an allocation that was refused in the end, and says why if it is not for its size. */
 void process_refused(struct process *p, int card);
 
+/* Says that a program got a function of the driver whose version the library does not know. */
+void process_unknown(struct process *p, const char *name);
+
 /* The limit of the card now. */
 uint64_t process_limit(const struct process *p, int card);
 /* What the living processes of the pod hold. Empties the slots of ended ones. */
@@ -320,6 +323,9 @@ bool elf_find(const char *soname, struct elf_library *found);
 
 /* A function that the object exports, or NULL. */
 void *elf_symbol(const struct elf_library *l, const char *name);
+
+/* Is the address that of a symbol that the object exports? */
+bool elf_exports(const struct elf_library *l, const void *address);
 
 /* The first object after the one with the address `caller`, in the order of loading, that
  * exports the name: what RTLD_NEXT means there. NULL: none does. `from`: that object. */

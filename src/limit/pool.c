@@ -505,3 +505,8 @@ LIMIT_EXPORT CUresult cuCtxSynchronize(void)
 {
     SYNCHRONIZE(cuCtxSynchronize);
 }
+
+LIMIT_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
+{
+    SYNCHRONIZE(cuCtxSynchronize_v2, context);
+}

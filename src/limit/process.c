@@ -60,18 +60,23 @@ static const struct {
 };
 
 /* One line for each reason. */
-static void say(struct process *p, uint32_t reason)
+static void say(struct process *p, uint32_t reason, const char *what, const char *why)
 {
-    char line[256] = "libgpushare-limit: GPU memory is refused: ";
+    char line[256] = "libgpushare-limit: ";
     if (__atomic_fetch_or(&p->said, reason, __ATOMIC_RELAXED) & reason)
         return;
-    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
-        if (reasons[i].reason & reason) {
-            text_add(line, sizeof line, reasons[i].text);
-            break;
-        }
+    text_add(line, sizeof line, what);
+    text_add(line, sizeof line, why);
     text_add(line, sizeof line, "\n");
     sys_write(2, line, text_len(line));
+}
+
+static const char *text_of(uint32_t reason)
+{
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].reason & reason)
+            return reasons[i].text;
+    return "";
 }
 
 /* -- opening -- */
@@ -382,7 +387,19 @@ void process_refused(struct process *p, int card)
         __atomic_fetch_add(&s->refused, 1, __ATOMIC_SEQ_CST);
     sys_unlock(&p->lock);
     if (reason)
-        say(p, reason);
+        say(p, reason, "GPU memory is refused: ", text_of(reason));
+}
+
+void process_unknown(struct process *p, const char *name)
+{
+    sys_lock(&p->lock);
+    for (uint32_t i = 0; i < p->n_cards; i++) {
+        struct limit_state *s = state_of(&p->cards[i]);
+        if (s)
+            __atomic_fetch_or(&s->reasons, LIMIT_UNKNOWN, __ATOMIC_RELAXED);
+    }
+    sys_unlock(&p->lock);
+    say(p, LIMIT_UNKNOWN, "memory is not counted: unknown version of ", name);
 }
 
 static const char *skip_prefix(const char *uuid)

@@ -5,6 +5,11 @@
 #include "limit/limit.h"
 #include "limit/sys.h"
 
+#include <string.h>
+
+/* The newest version of CUDA whose functions calls.h lists. */
+enum { KNOWN_CUDA = 13010 };
+
 /* `function`: of this library, or NULL if it only calls the driver's. */
 struct hook {
     const char *symbol, *name;
@@ -80,6 +85,26 @@ static const struct hook *hook_of(const char *symbol)
     return NULL;
 }
 
+/* The length of a name without version and kind of stream: cuMemAllocAsync_v2_ptsz. */
+static size_t base_len(const char *name)
+{
+    size_t n = 0;
+    while (name[n] && !text_starts(name + n, "_v") && !text_starts(name + n, "_pt"))
+        n++;
+    return n;
+}
+
+/* Is the name that of another version of a function that the library replaces? */
+static bool is_family(const char *name)
+{
+    size_t n = text_starts(name, "cu") ? base_len(name) : 0;
+    for (int i = 0; n && i < CALLS; i++)
+        if (hooks[i].function && base_len(hooks[i].symbol) == n &&
+            memcmp(hooks[i].symbol, name, n) == 0)
+            return true;
+    return false;
+}
+
 static bool is_inside(const struct elf_library *l, const void *p)
 {
     return (uintptr_t)p >= l->start && (uintptr_t)p < l->end;
@@ -94,6 +119,16 @@ static void *replace(const struct hook *h, void *found)
         return found;
     load(h->nvml);
     return process_get() ? h->function : found;
+}
+
+/* A function of an unknown version. */
+static void *pass(const char *name, void *found)
+{
+    struct elf_library l;
+    struct process *p = found ? process_get() : NULL;
+    if (p && elf_find(sonames[0], &l) && is_inside(&l, found))
+        process_unknown(p, name);
+    return found;
 }
 
 /* -- dlsym and dlvsym -- */
@@ -153,6 +188,8 @@ struct answer resolve_dlsym(void *handle, const char *name, const void *caller)
             return (struct answer){.value = value};
     } else if (real && h) {
         return (struct answer){.value = replace(h, real(handle, name))};
+    } else if (real && name && handle != RTLD_NEXT && is_family(name)) {
+        return (struct answer){.value = pass(name, real(handle, name))};
     } else if (real && name && handle != RTLD_NEXT && text_eq(name, "dlsym")) {
         return (struct answer){.value =
                                    real(handle, name) ? (void *)(uintptr_t)dlsym : NULL};
@@ -291,14 +328,35 @@ static void *by_name(const char *name, int version, uint64_t flags)
     return best < 0 ? NULL : hooks[best].function;
 }
 
+/* Does the driver answer so for the newest version that this library knows, too? `status`: of
+ * cuGetProcAddress_v2. */
+static bool is_known(const char *name, const void *found, uint64_t flags)
+{
+    void *older = NULL;
+    int status;
+    __typeof__(&cuGetProcAddress) v1 = DRIVER(cuGetProcAddress);
+    __typeof__(&cuGetProcAddress_v2) v2 = DRIVER(cuGetProcAddress_v2);
+    CUresult rc = v2   ? v2(name, &older, KNOWN_CUDA, flags, &status)
+                  : v1 ? v1(name, &older, KNOWN_CUDA, flags)
+                       : CUDA_ERROR_NOT_INITIALIZED;
+    return rc == CUDA_SUCCESS && older == found;
+}
+
+/* A function of the driver by its address. An address that is not exported has to be known by
+ * its name: then only a version that this library knows is replaced. */
 static void replace_answer(const char *name, void **found, int version, uint64_t flags)
 {
-    if (!name || !found || !*found || !process_get())
+    struct elf_library l;
+    struct process *p = name && found && *found ? process_get() : NULL;
+    if (!p || !is_family(name))
         return;
     load(0);
     void *own = by_address(*found);
-    if (!own)
-        own = by_name(name, version, flags);
+    if (!own && !(elf_find(sonames[0], &l) && elf_exports(&l, *found)) &&
+        (version <= KNOWN_CUDA || is_known(name, *found, flags)))
+        own = by_name(name, version < KNOWN_CUDA ? version : KNOWN_CUDA, flags);
+    else if (!own)
+        process_unknown(p, name);
     *found = own ? own : *found;
 }
 

@@ -1140,6 +1140,16 @@ FN(cuMemCreate,
     return leave(o ? OK : OUT_OF_MEMORY);
 }
 
+/* A version of the future, with parameters of its own. */
+FN(cuMemCreate_v2, (size_t bytes, dptr *h), (bytes, h))
+{
+    NEEDS_INIT;
+    enter();
+    struct object *o = make(MEMORY, 0, bytes);
+    *h = o ? o->address : 0;
+    return leave(o ? OK : OUT_OF_MEMORY);
+}
+
 static void drop_memory(struct object *o)
 {
     if (o->refs || o->maps)

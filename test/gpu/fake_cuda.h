@@ -99,6 +99,7 @@ struct fake_books {
     ROW(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0)                             \
     ROW(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, 1)                        \
     ROW(cuMemCreate, "cuMemCreate", 10020, 0)                                            \
+    ROW(cuMemCreate_v2, "cuMemCreate", 14000, 0)                                         \
     ROW(cuMemRelease, "cuMemRelease", 10020, 0)                                          \
     ROW(cuMemMap, "cuMemMap", 10020, 0)                                                  \
     ROW(cuMemUnmap, "cuMemUnmap", 10020, 0)                                              \

@@ -273,6 +273,44 @@ START_TEST(streams_and_pools_of_another_card_count_there)
 }
 END_TEST
 
+/* -- A driver of the future -- */
+
+static void meets_future(const char *way)
+{
+    struct program guest;
+    pod.state->reasons = 0;
+    pod_start(&pod, &guest, "guest", "future", way, "");
+    cleanup_free char *said = program_end(&guest, 0);
+    const char *line = strstr(said, "unknown version of cuMemCreate");
+    ck_assert_msg(line && !strstr(line + 1, "unknown"), "%s", said);
+    ck_assert_uint_eq(pod.state->reasons, LIMIT_UNKNOWN);
+}
+
+START_TEST(an_unknown_version_passes_untouched_and_is_reported_once)
+{
+    setenv("GUEST_FUTURE", "1", 1);
+    meets_future("dlsym");
+    meets_future("proc");
+    meets_future("proc2");
+    meets_future("ptsz");
+    setenv("FAKE_CUDA_ALIAS", "1", 1);
+    meets_future("proc2");
+    unsetenv("FAKE_CUDA_ALIAS");
+    unsetenv("GUEST_FUTURE");
+}
+END_TEST
+
+/* The newest driver says nothing to programs that ask for what is known. */
+START_TEST(known_versions_are_not_reported)
+{
+    setenv("GUEST_FUTURE", "1", 1);
+    pod_run(&pod, "guest", "cases", "proc2", "", 0);
+    pod_run(&pod, "guest", "cases", "ptsz", "", 0);
+    unsetenv("GUEST_FUTURE");
+    ck_assert_uint_eq(pod.state->reasons, 0);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -294,6 +332,8 @@ int main(void)
         variables_of_modules_count,
         memory_counts_until_its_last_reference_is_gone,
         streams_and_pools_of_another_card_count_there,
+        an_unknown_version_passes_untouched_and_is_reported_once,
+        known_versions_are_not_reported,
     };
     return unit_run_with("limit closed", tests, ARRAY_LEN(tests), 300,
                          &(struct unit_fixtures){.begin = begin, .end = end});

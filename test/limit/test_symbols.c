@@ -125,7 +125,7 @@ static const struct {
     {"cuStreamSynchronize_ptsz", NULL},
     {"cuEventSynchronize", NULL},
     {"cuCtxSynchronize", NULL},
-    {"cuCtxSynchronize_v2", "only later than at the next call are pools counted again"},
+    {"cuCtxSynchronize_v2", NULL},
     {"cuIpcGetMemHandle", NULL},
     {"cuIpcOpenMemHandle", NULL},
     {"cuIpcOpenMemHandle_v2", NULL},
