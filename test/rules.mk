@@ -56,7 +56,7 @@ $(B)/test-gpu-limit: private LIBS = $(call libs,gpu)
 # is for programs of another C library.
 MUSL_CC      := $(if $(ARCH),,$(shell command -v musl-gcc))
 FAKE_CUDA    := $(B)/fake-cuda/libcuda.so.1 $(if $(MUSL_CC),$(B)/fake-cuda/musl/libcuda.so.1)
-LIMIT_GUESTS := $(foreach d,guest $(if $(MUSL_CC),guest/musl),$(B)/test/limit/$d/guest $(B)/test/limit/$d/guest-link)
+LIMIT_GUESTS := $(foreach d,guest $(if $(MUSL_CC),guest/musl),$(addprefix $(B)/test/limit/$d/,guest guest-link plugin.so))
 guest_cc      = $(if $(findstring musl/,$@),$(MUSL_CC),$(LIMIT_CC)) -std=gnu11 -D_GNU_SOURCE -Itest -O2 -g \
                 -Wall -Wextra -Werror -Wno-parentheses
 $(FAKE_CUDA): test/gpu/fake_cuda.c test/gpu/fake_cuda.h
@@ -69,9 +69,9 @@ $(LIMIT_NVML): test/gpu/fake_nvml.c test/gpu/fake_cuda.h
 	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 $(B)/test/limit/guest/%: test/limit/guest/guest.c test/gpu/fake_cuda.h | $(FAKE_CUDA)
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(guest_cc) $(if $(findstring link,$@),-DGUEST_LINK) -o $@$(if $(RUN),.$(ARCH)) $< \
+	$(Q)mkdir -p $(@D) && $(guest_cc) $(if $(findstring link,$@),-DGUEST_LINK) $(if $(findstring .so,$@),-fPIC -shared) -o $@$(if $(RUN),$(if $(findstring .so,$@),,.$(ARCH))) $< \
 		$(if $(findstring link,$@),-L$(B)/fake-cuda/$(if $(findstring musl/,$@),musl) -l:libcuda.so.1) -pthread -ldl
-	$(if $(RUN),$(Q)printf '#!/bin/sh\nexec $(RUN) "$$0.$(ARCH)" "$$@"\n' >$@ && chmod 755 $@)
+	$(if $(RUN),$(if $(findstring .so,$@),,$(Q)printf '#!/bin/sh\nexec $(RUN) "$$0.$(ARCH)" "$$@"\n' >$@ && chmod 755 $@))
 
 # The parts that need no preloading are linked into the test, and seen by the sanitizers.
 LIMIT_TESTS := $(if $(LIMIT),$(call programs,limit))

@@ -152,6 +152,8 @@
  *                        replace an address of the driver by the library's function. What the
  *                        program asks for with RTLD_NEXT depends on the caller; the C library
  *                        sees the program as the caller, because these functions jump to it.
+ *     dlopen, dlmopen    without RTLD_DEEPBIND, and the driver in the program's namespace:
+ *                        otherwise a library finds the C library's dlsym first
  *     cuGetProcAddress   the answer of the driver is replaced
  *
  * Only functions of libcuda.so.1 and libnvidia-ml.so.1 are replaced: a program's own function

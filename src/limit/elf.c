@@ -163,8 +163,8 @@ bool elf_exports(const struct elf_library *l, const void *address)
 
 struct search {
     const char *name;
-    uintptr_t caller;
-    bool passed; /* the object of `caller` */
+    uintptr_t caller; /* an address; 0: any */
+    bool passed;      /* the object of `caller` */
     struct elf_library found;
     void *symbol;
 };
@@ -177,6 +177,8 @@ static int visit_soname(struct dl_phdr_info *info, size_t size, void *arg)
     struct elf_library l = library_of(info);
     if (!read_tables(&l, &t) || !t.soname || !text_eq(t.strings + t.soname, s->name))
         return 0;
+    if (s->caller && (s->caller < l.start || s->caller >= l.end))
+        return 0;
     s->found = l;
     return 1;
 }
@@ -188,6 +190,12 @@ bool elf_find(const char *soname, struct elf_library *found)
         return false;
     *found = s.found;
     return true;
+}
+
+bool elf_holds(const char *soname, const void *address)
+{
+    struct search s = {.name = soname, .caller = (uintptr_t)address};
+    return dl_iterate_phdr && dl_iterate_phdr(visit_soname, &s);
 }
 
 static int visit_next(struct dl_phdr_info *info, size_t size, void *arg)

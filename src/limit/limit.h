@@ -121,6 +121,9 @@ struct process {
  * `closed` is set, and each call tries again. */
 struct process *process_get(void);
 
+/* Has the pod a limit? Takes no slot, for programs that do not use CUDA. */
+bool process_is_limited(void);
+
 /* Reserves bytes of a card for this process. Takes the lock. */
 bool process_reserve(struct process *p, int card, uint64_t bytes);
 /* process_reserve while the caller holds the lock. */
@@ -320,6 +323,9 @@ struct elf_library {
 
 /* The object whose DT_SONAME is `soname`. False: not loaded. */
 bool elf_find(const char *soname, struct elf_library *found);
+
+/* Is the address in an object with this DT_SONAME? There can be several copies. */
+bool elf_holds(const char *soname, const void *address);
 
 /* A function that the object exports, or NULL. */
 void *elf_symbol(const struct elf_library *l, const char *name);

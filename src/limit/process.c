@@ -190,6 +190,13 @@ static uint32_t open_cards(struct process *p, enum phase *phase)
     return 0;
 }
 
+bool process_is_limited(void)
+{
+    char folder[PROCESS_PATH_MAX];
+    bool exists;
+    return has_other_root() || find_folder(folder, &exists) || exists;
+}
+
 /* The memory of the process. Without it, a struct that never opens its files. */
 static struct process *allocate(void)
 {
@@ -198,12 +205,9 @@ static struct process *allocate(void)
     refuses.closed = p ? LIMIT_NO_WIPE : LIMIT_NO_MEMORY;
     refuses.cards[CARD_NONE] = (struct card){.file = &no_card, .refuses = LIMIT_NO_CARD};
     if (!p || sys_wipe_on_fork(p, sizeof *p) < 0) {
-        char folder[PROCESS_PATH_MAX];
-        bool exists;
         if (p)
             sys_unmap(p, sizeof *p);
-        return !has_other_root() && !find_folder(folder, &exists) && !exists ? NULL
-                                                                             : &refuses;
+        return process_is_limited() ? &refuses : NULL;
     }
     if (__atomic_compare_exchange_n(&own, &other, p, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE))

@@ -105,17 +105,10 @@ static bool is_family(const char *name)
     return false;
 }
 
-static bool is_inside(const struct elf_library *l, const void *p)
-{
-    return (uintptr_t)p >= l->start && (uintptr_t)p < l->end;
-}
-
-/* The library's function, if `found` is the driver's. */
+/* The library's function, if `found` is the driver's, or that of a second copy of it. */
 static void *replace(const struct hook *h, void *found)
 {
-    struct elf_library l;
-    if (!found || found == h->function || !elf_find(sonames[h->nvml], &l) ||
-        !is_inside(&l, found))
+    if (!found || found == h->function || !elf_holds(sonames[h->nvml], found))
         return found;
     load(h->nvml);
     return process_get() ? h->function : found;
@@ -124,29 +117,30 @@ static void *replace(const struct hook *h, void *found)
 /* A function of an unknown version. */
 static void *pass(const char *name, void *found)
 {
-    struct elf_library l;
-    struct process *p = found ? process_get() : NULL;
-    if (p && elf_find(sonames[0], &l) && is_inside(&l, found))
+    struct process *p = found && elf_holds(sonames[0], found) ? process_get() : NULL;
+    if (p)
         process_unknown(p, name);
     return found;
 }
 
-/* -- dlsym and dlvsym -- */
+/* -- dlsym, dlvsym, dlopen, dlmopen -- */
 
 /* glibc and musl. */
-#define RTLD_DEFAULT NULL
-#define RTLD_NEXT    ((void *)-1)
+#define RTLD_DEFAULT  NULL
+#define RTLD_NEXT     ((void *)-1)
+#define RTLD_DEEPBIND 8ul
 
 void *dlsym(void *handle, const char *name);
 void *dlvsym(void *handle, const char *name, const char *version);
+void *dlopen(const char *file, int flags);
+void *dlmopen(long namespace, const char *file, int flags);
 
-/* The address to return, or if `jump` is set the function to go on with. */
-struct answer {
-    void *value, *jump;
-};
-struct answer resolve_dlsym(void *handle, const char *name, const void *caller);
-struct answer resolve_dlvsym(void *handle, const char *name, const char *version,
-                             const void *caller);
+/* What the four ask: `args` are their parameters, which may be changed. The function to go on
+ * with, or NULL: args[0] is the answer. */
+void *resolve_dlsym(void *args[3], const void *caller);
+void *resolve_dlvsym(void *args[3], const void *caller);
+void *resolve_dlopen(void *args[3], const void *caller);
+void *resolve_dlmopen(void *args[3], const void *caller);
 
 /* The C library's function, or that of another preloaded library. */
 static void *next_of(void **cache, const char *name)
@@ -160,148 +154,175 @@ static void *next_of(void **cache, const char *name)
     return p;
 }
 
-/* The answer for a hook, if the C library's answer need not be asked for. `*done`: it is. */
-static void *answer_pseudo(const struct hook *h, void *handle, const char *name,
-                           const void *caller, bool *done)
+/* The library's function for a name of the dynamic linker, or NULL. */
+static void *linker_hook(const char *name)
 {
-    struct elf_library l, from;
-    *done = true;
-    if (handle == RTLD_DEFAULT) /* the C library finds the function of this library */
-        return elf_find(sonames[h->nvml], &l) && elf_symbol(&l, name) ? h->function
-                                                                      : NULL;
-    void *found = elf_next(caller, name, &from);
-    if (found && elf_find(sonames[h->nvml], &l) && from.start == l.start)
-        return replace(h, found);
-    *done = false;
+    static const struct {
+        const char *name;
+        void *function;
+    } own[] = {{"dlsym", (void *)(uintptr_t)dlsym},
+               {"dlvsym", (void *)(uintptr_t)dlvsym},
+               {"dlopen", (void *)(uintptr_t)dlopen},
+               {"dlmopen", (void *)(uintptr_t)dlmopen}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (text_eq(own[i].name, name))
+            return own[i].function;
     return NULL;
 }
 
-struct answer resolve_dlsym(void *handle, const char *name, const void *caller)
+static bool is_ours(const char *name)
 {
-    static void *next;
-    void *(*real)(void *, const char *) = (__typeof__(real))next_of(&next, "dlsym");
-    const struct hook *h = name ? hook_of(name) : NULL;
-    if (real && h && (handle == RTLD_DEFAULT || handle == RTLD_NEXT)) {
-        bool done;
-        void *value = answer_pseudo(h, handle, name, caller, &done);
-        if (done)
-            return (struct answer){.value = value};
-    } else if (real && h) {
-        return (struct answer){.value = replace(h, real(handle, name))};
-    } else if (real && name && handle != RTLD_NEXT && is_family(name)) {
-        return (struct answer){.value = pass(name, real(handle, name))};
-    } else if (real && name && handle != RTLD_NEXT && text_eq(name, "dlsym")) {
-        return (struct answer){.value =
-                                   real(handle, name) ? (void *)(uintptr_t)dlsym : NULL};
-    }
-    return (struct answer){.jump = (void *)(uintptr_t)real};
+    return hook_of(name) || is_family(name) || linker_hook(name);
 }
 
-struct answer resolve_dlvsym(void *handle, const char *name, const char *version,
-                             const void *caller)
+/* What the program gets for what the C library found. */
+static void *own_of(const char *name, void *found)
+{
+    const struct hook *h = hook_of(name);
+    void *own = linker_hook(name);
+    return h ? replace(h, found) : own ? (found ? own : NULL) : pass(name, found);
+}
+
+/* The answer for a hook, if the C library's answer need not be asked for. */
+static bool answer_pseudo(const struct hook *h, void *handle, const char *name,
+                          const void *caller, void **answer)
+{
+    struct elf_library l, from;
+    bool loaded = elf_find(sonames[h->nvml], &l);
+    if (handle == RTLD_DEFAULT) { /* the C library finds the function of this library */
+        *answer = loaded && elf_symbol(&l, name) ? h->function : NULL;
+        return true;
+    }
+    void *found = elf_next(caller, name, &from);
+    if (!found || !loaded || from.start != l.start)
+        return false;
+    *answer = replace(h, found);
+    return true;
+}
+
+void *resolve_dlsym(void *args[3], const void *caller)
 {
     static void *next;
+    void *handle = args[0];
+    const char *name = args[1];
+    void *(*real)(void *, const char *) = (__typeof__(real))next_of(&next, "dlsym");
+    if (!real || !name)
+        return (void *)(uintptr_t)real;
+    const struct hook *h = hook_of(name);
+    if (handle == RTLD_NEXT || (handle == RTLD_DEFAULT && h)) {
+        if (h && answer_pseudo(h, handle, name, caller, &args[0]))
+            return NULL;
+    } else if (is_ours(name)) {
+        args[0] = own_of(name, real(handle, name));
+        return NULL;
+    }
+    return (void *)(uintptr_t)real;
+}
+
+void *resolve_dlvsym(void *args[3], const void *caller)
+{
+    static void *next;
+    const char *name = args[1];
     void *(*real)(void *, const char *, const char *) =
         (__typeof__(real))next_of(&next, "dlvsym");
     (void)caller;
-    const struct hook *h = name ? hook_of(name) : NULL;
-    if (real && h && handle != RTLD_NEXT)
-        return (struct answer){.value = replace(h, real(handle, name, version))};
-    return (struct answer){.jump = (void *)(uintptr_t)real};
+    if (!real || !name || args[0] == RTLD_NEXT || !is_ours(name))
+        return (void *)(uintptr_t)real;
+    args[0] = own_of(name, real(args[0], name, args[2]));
+    return NULL;
+}
+
+/* A library that is bound to its own dependencies first finds their dlsym and libcuda. */
+void *resolve_dlopen(void *args[3], const void *caller)
+{
+    static void *next;
+    (void)caller;
+    void *real = next_of(&next, "dlopen");
+    if ((uintptr_t)args[1] & RTLD_DEEPBIND && process_is_limited())
+        args[1] = (void *)((uintptr_t)args[1] & ~RTLD_DEEPBIND);
+    args[0] = real ? args[0] : NULL;
+    return real;
+}
+
+static bool is_driver(const char *file)
+{
+    const char *name = file;
+    for (const char *c = file; *c; c++)
+        name = *c == '/' ? c + 1 : name;
+    return text_starts(name, "libcuda.so") || text_starts(name, "libnvidia-ml.so");
+}
+
+/* The driver has no namespace of its own: this library would not see it. */
+void *resolve_dlmopen(void *args[3], const void *caller)
+{
+    static void *next;
+    void *real = next_of(&next, "dlmopen");
+    if (args[1] && is_driver(args[1]) && process_is_limited()) {
+        args[0] = args[1];
+        args[1] = args[2];
+        return resolve_dlopen(args, caller);
+    }
+    args[0] = real ? args[0] : NULL;
+    return real;
 }
 
 /*
- * They keep their parameters, ask resolve_dlsym or resolve_dlvsym, and return its answer or
- * jump on, with the stack as it was: the C library takes the return address as the caller.
+ * The functions keep their parameters, ask the resolver, and return its answer or jump on, with
+ * the stack as it was: the C library takes the return address as the caller.
  */
 #if defined(__x86_64__)
-__asm__(".text\n"
-        ".hidden resolve_dlsym\n"
-        ".globl dlsym\n.type dlsym,@function\n"
-        "dlsym:\n"
-        "    .cfi_startproc\n"
-        "    endbr64\n"
-        "    pushq %rdi\n    .cfi_adjust_cfa_offset 8\n"
-        "    pushq %rsi\n    .cfi_adjust_cfa_offset 8\n"
-        "    subq $8, %rsp\n    .cfi_adjust_cfa_offset 8\n"
-        "    movq 24(%rsp), %rdx\n"
-        "    call resolve_dlsym\n"
-        "    addq $8, %rsp\n    .cfi_adjust_cfa_offset -8\n"
-        "    popq %rsi\n    .cfi_adjust_cfa_offset -8\n"
-        "    popq %rdi\n    .cfi_adjust_cfa_offset -8\n"
-        "    testq %rdx, %rdx\n"
-        "    jz 1f\n"
-        "    jmp *%rdx\n"
-        "1:  ret\n"
-        "    .cfi_endproc\n"
-        ".size dlsym, .-dlsym\n"
-        ".hidden resolve_dlvsym\n"
-        ".globl dlvsym\n.type dlvsym,@function\n"
-        "dlvsym:\n"
-        "    .cfi_startproc\n"
-        "    endbr64\n"
-        "    pushq %rdi\n    .cfi_adjust_cfa_offset 8\n"
-        "    pushq %rsi\n    .cfi_adjust_cfa_offset 8\n"
-        "    pushq %rdx\n    .cfi_adjust_cfa_offset 8\n"
-        "    movq 24(%rsp), %rcx\n"
-        "    call resolve_dlvsym\n"
-        "    movq %rdx, %rcx\n"
-        "    popq %rdx\n    .cfi_adjust_cfa_offset -8\n"
-        "    popq %rsi\n    .cfi_adjust_cfa_offset -8\n"
-        "    popq %rdi\n    .cfi_adjust_cfa_offset -8\n"
-        "    testq %rcx, %rcx\n"
-        "    jz 1f\n"
-        "    jmp *%rcx\n"
-        "1:  ret\n"
-        "    .cfi_endproc\n"
-        ".size dlvsym, .-dlvsym\n");
+#define ENTRY(name)                                                                      \
+    __asm__(".text\n"                                                                    \
+            ".hidden resolve_" #name "\n"                                                \
+            ".globl " #name "\n.type " #name ",@function\n" #name ":\n"                  \
+            "    .cfi_startproc\n"                                                       \
+            "    endbr64\n"                                                              \
+            "    pushq %rdx\n    .cfi_adjust_cfa_offset 8\n"                             \
+            "    pushq %rsi\n    .cfi_adjust_cfa_offset 8\n"                             \
+            "    pushq %rdi\n    .cfi_adjust_cfa_offset 8\n"                             \
+            "    movq %rsp, %rdi\n"                                                      \
+            "    movq 24(%rsp), %rsi\n"                                                  \
+            "    call resolve_" #name "\n"                                               \
+            "    popq %rdi\n    .cfi_adjust_cfa_offset -8\n"                             \
+            "    popq %rsi\n    .cfi_adjust_cfa_offset -8\n"                             \
+            "    popq %rdx\n    .cfi_adjust_cfa_offset -8\n"                             \
+            "    testq %rax, %rax\n"                                                     \
+            "    jz 1f\n"                                                                \
+            "    jmp *%rax\n"                                                            \
+            "1:  movq %rdi, %rax\n"                                                      \
+            "    ret\n"                                                                  \
+            "    .cfi_endproc\n"                                                         \
+            ".size " #name ", .-" #name "\n")
 #elif defined(__aarch64__)
-__asm__(".text\n"
-        ".hidden resolve_dlsym\n"
-        ".globl dlsym\n.type dlsym,@function\n"
-        "dlsym:\n"
-        "    .cfi_startproc\n"
-        "    hint #34\n" /* bti c */
-        "    stp x29, x30, [sp, #-32]!\n    .cfi_adjust_cfa_offset 32\n"
-        "    .cfi_rel_offset x29, 0\n    .cfi_rel_offset x30, 8\n"
-        "    stp x0, x1, [sp, #16]\n"
-        "    mov x29, sp\n"
-        "    mov x2, x30\n"
-        "    bl resolve_dlsym\n"
-        "    mov x16, x1\n"
-        "    cbz x16, 1f\n"
-        "    ldp x0, x1, [sp, #16]\n"
-        "1:  ldp x29, x30, [sp], #32\n    .cfi_adjust_cfa_offset -32\n"
-        "    .cfi_restore x29\n    .cfi_restore x30\n"
-        "    cbz x16, 2f\n"
-        "    br x16\n"
-        "2:  ret\n"
-        "    .cfi_endproc\n"
-        ".size dlsym, .-dlsym\n"
-        ".hidden resolve_dlvsym\n"
-        ".globl dlvsym\n.type dlvsym,@function\n"
-        "dlvsym:\n"
-        "    .cfi_startproc\n"
-        "    hint #34\n"
-        "    stp x29, x30, [sp, #-48]!\n    .cfi_adjust_cfa_offset 48\n"
-        "    .cfi_rel_offset x29, 0\n    .cfi_rel_offset x30, 8\n"
-        "    stp x0, x1, [sp, #16]\n"
-        "    str x2, [sp, #32]\n"
-        "    mov x29, sp\n"
-        "    mov x3, x30\n"
-        "    bl resolve_dlvsym\n"
-        "    mov x16, x1\n"
-        "    cbz x16, 1f\n"
-        "    ldp x0, x1, [sp, #16]\n"
-        "    ldr x2, [sp, #32]\n"
-        "1:  ldp x29, x30, [sp], #48\n    .cfi_adjust_cfa_offset -48\n"
-        "    .cfi_restore x29\n    .cfi_restore x30\n"
-        "    cbz x16, 2f\n"
-        "    br x16\n"
-        "2:  ret\n"
-        "    .cfi_endproc\n"
-        ".size dlvsym, .-dlvsym\n");
+#define ENTRY(name)                                                                      \
+    __asm__(".text\n"                                                                    \
+            ".hidden resolve_" #name "\n"                                                \
+            ".globl " #name "\n.type " #name ",@function\n" #name ":\n"                  \
+            "    .cfi_startproc\n"                                                       \
+            "    hint #34\n" /* bti c */                                                 \
+            "    stp x29, x30, [sp, #-48]!\n    .cfi_adjust_cfa_offset 48\n"             \
+            "    .cfi_rel_offset x29, 0\n    .cfi_rel_offset x30, 8\n"                   \
+            "    stp x0, x1, [sp, #16]\n"                                                \
+            "    str x2, [sp, #32]\n"                                                    \
+            "    mov x29, sp\n"                                                          \
+            "    add x0, sp, #16\n"                                                      \
+            "    mov x1, x30\n"                                                          \
+            "    bl resolve_" #name "\n"                                                 \
+            "    mov x16, x0\n"                                                          \
+            "    ldp x0, x1, [sp, #16]\n"                                                \
+            "    ldr x2, [sp, #32]\n"                                                    \
+            "    ldp x29, x30, [sp], #48\n    .cfi_adjust_cfa_offset -48\n"              \
+            "    .cfi_restore x29\n    .cfi_restore x30\n"                               \
+            "    cbz x16, 2f\n"                                                          \
+            "    br x16\n"                                                               \
+            "2:  ret\n"                                                                  \
+            "    .cfi_endproc\n"                                                         \
+            ".size " #name ", .-" #name "\n")
 #endif
+ENTRY(dlsym);
+ENTRY(dlvsym);
+ENTRY(dlopen);
+ENTRY(dlmopen);
 
 /* -- cuGetProcAddress -- */
 

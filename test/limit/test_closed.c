@@ -273,6 +273,24 @@ START_TEST(streams_and_pools_of_another_card_count_there)
 }
 END_TEST
 
+/* The library's functions work with the first copy: the program fails, and gets no memory. */
+START_TEST(a_second_copy_of_the_driver_gives_no_memory)
+{
+    cleanup_free char *copy = temp_path(pod.dir, "libcuda-copy.so");
+    cleanup_free char *driver = program_path("fake-cuda/libcuda.so.1");
+    struct program cp, guest;
+    program_start(&cp, pod.dir, ARGV("cp", driver, copy));
+    ck_assert_int_eq(program_wait(&cp), 0);
+    program_fini(&cp);
+    setenv("GUEST_COPY", copy, 1);
+    pod_start(&pod, &guest, "guest", "unlimited", "copy", "");
+    ck_assert_int_ne(program_wait(&guest), 0);
+    program_fini(&guest);
+    unsetenv("GUEST_COPY");
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+}
+END_TEST
+
 /* -- A driver of the future -- */
 
 static void meets_future(const char *way)
@@ -332,6 +350,7 @@ int main(void)
         variables_of_modules_count,
         memory_counts_until_its_last_reference_is_gone,
         streams_and_pools_of_another_card_count_there,
+        a_second_copy_of_the_driver_gives_no_memory,
         an_unknown_version_passes_untouched_and_is_reported_once,
         known_versions_are_not_reported,
     };

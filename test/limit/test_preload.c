@@ -27,11 +27,12 @@ static void end(void)
 static const struct {
     const char *guest, *way;
 } ways[] = {
-    {"guest", "dlsym"},         {"guest", "default"},    {"guest", "proc"},
-    {"guest", "proc2"},         {"guest", "ptsz"},       {"guest-link", "link"},
-    {"guest-link", "next"},     {"guest-link", "proc2"}, {"musl/guest", "dlsym"},
-    {"musl/guest", "default"},  {"musl/guest", "ptsz"},  {"musl/guest-link", "link"},
-    {"musl/guest-link", "next"}};
+    {"guest", "dlsym"},          {"guest", "default"},    {"guest", "proc"},
+    {"guest", "proc2"},          {"guest", "ptsz"},       {"guest-link", "link"},
+    {"guest-link", "next"},      {"guest-link", "proc2"}, {"musl/guest", "dlsym"},
+    {"musl/guest", "default"},   {"musl/guest", "ptsz"},  {"musl/guest-link", "link"},
+    {"musl/guest-link", "next"}, {"guest", "deep"},       {"guest", "space"},
+    {"guest", "vsym"},           {"musl/guest", "deep"}};
 
 static bool is_built(const char *guest)
 {

@@ -193,6 +193,8 @@ static const struct {
     {"cuGetExportTable", "undocumented tables of functions; see docs/isolation.md"},
     {"dlsym", NULL},
     {"dlvsym", NULL},
+    {"dlopen", NULL},
+    {"dlmopen", NULL},
     {"nvmlDeviceGetMemoryInfo", NULL},
     {"nvmlDeviceGetMemoryInfo_v2", NULL},
     {"nvmlDeviceGetComputeRunningProcesses", NULL},

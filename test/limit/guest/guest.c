@@ -29,7 +29,9 @@
  *                            memory of green contexts, of stacks and heaps, of variables
  *
  * WAY is how it gets the functions: link, dlsym, default (RTLD_DEFAULT), next (RTLD_NEXT), proc
- * (cuGetProcAddress), proc2 (cuGetProcAddress_v2), ptsz (the same, with per-thread streams).
+ * (cuGetProcAddress), proc2 (cuGetProcAddress_v2), ptsz (the same, with per-thread streams);
+ * deep (a library with this program's code, loaded with RTLD_DEEPBIND, which uses dlsym), space
+ * (dlmopen), vsym (dlsym by dlvsym), copy (dlsym of a second copy of the driver, GUEST_COPY).
  */
 
 #include "gpu/fake_cuda.h"
@@ -113,6 +115,17 @@ static void *by_proc(const struct row *r)
     return rc == 0 ? found : NULL;
 }
 
+static void *by_version(const char *symbol)
+{
+#ifdef __GLIBC__
+    void *libc = dlopen("libc.so.6", RTLD_NOW);
+    void *find = dlvsym(libc, "dlsym", "GLIBC_2.34");
+    return find ? ((void *(*)(void *, const char *))find)(cuda, symbol) : NULL;
+#else
+    return dlsym(cuda, symbol);
+#endif
+}
+
 /* The function with the symbol, asked for in the way of this run. */
 static fn *get(const char *symbol)
 {
@@ -122,6 +135,9 @@ static fn *get(const char *symbol)
             printf("guest: %s is not a row of fake_cuda.h\n", symbol), exit(1);
     void *found = strcmp(way, "link") == 0      ? (void *)r->linked
                   : strcmp(way, "dlsym") == 0   ? dlsym(cuda, symbol)
+                  : strcmp(way, "space") == 0   ? dlsym(cuda, symbol)
+                  : strcmp(way, "copy") == 0    ? dlsym(cuda, symbol)
+                  : strcmp(way, "vsym") == 0    ? by_version(symbol)
                   : strcmp(way, "default") == 0 ? dlsym(RTLD_DEFAULT, symbol)
                   : strcmp(way, "next") == 0    ? dlsym(RTLD_NEXT, symbol)
                                                 : by_proc(r);
@@ -1113,6 +1129,22 @@ static void bench(void)
     printf("%.1f\n", best);
 }
 
+#ifndef RTLD_DEEPBIND
+#define RTLD_DEEPBIND 0 /* musl */
+#endif
+
+/* Runs the code of the library beside this program. */
+static int deep(int argc, char **argv)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%.*s/plugin.so", (int)(strrchr(argv[0], '/') - argv[0]),
+             argv[0]);
+    void *so = dlopen(path, RTLD_NOW | RTLD_DEEPBIND);
+    int (*run)(int, char **) = so ? (int (*)(int, char **))dlsym(so, "main") : NULL;
+    argv[2] = "dlsym";
+    return run ? run(argc, argv) : (printf("guest: %s\n", dlerror()), 1);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -1120,8 +1152,17 @@ int main(int argc, char **argv)
     unsigned long long n = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
     if (strcmp(what, "none") == 0)
         return 0;
-    cuda = dlopen("libcuda.so.1",
-                  RTLD_NOW | (strcmp(way, "default") == 0 ? RTLD_GLOBAL : 0));
+    if (strcmp(way, "deep") == 0)
+        return deep(argc, argv);
+#ifdef __GLIBC__
+    if (strcmp(way, "space") == 0)
+        cuda = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
+    else
+#endif
+        cuda = dlopen("libcuda.so.1",
+                      RTLD_NOW | (strcmp(way, "default") == 0 ? RTLD_GLOBAL : 0));
+    if (strcmp(way, "copy") == 0)
+        cuda = dlopen(getenv("GUEST_COPY"), RTLD_NOW);
     if (!cuda) {
         printf("guest: %s\n", dlerror());
         return 1;
