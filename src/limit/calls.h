@@ -75,6 +75,7 @@
     HOOK(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0)                                  \
     HOOK(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, 0)                              \
     HOOK(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0)                     \
+    HOOK(cuGraphAddMemFreeNode, "cuGraphAddMemFreeNode", 11040, 0)                       \
     HOOK(cuGraphAddNode, "", 12020, 0)                                                   \
     HOOK(cuGraphAddNode_v2, "", 12030, 0)                                                \
     HOOK(cuGraphDestroy, "cuGraphDestroy", 10000, 0)                                     \
@@ -137,6 +138,7 @@
     REAL(cuDeviceGetMemPool)                                                             \
     REAL(cuStreamGetCaptureInfo_v2)                                                      \
     REAL(cuStreamGetCaptureInfo_v2_ptsz)                                                 \
+    REAL(cuGraphNodeGetDependencies)                                                     \
     REAL(cuDeviceGetGraphMemAttribute)                                                   \
     REAL(cuCtxGetCurrent)                                                                \
     REAL(cuCtxGetDevice)                                                                 \

@@ -110,10 +110,11 @@ typedef struct {
     union {
         long long room[29];
         CUallocNode alloc;
+        CUdeviceptr freed;
     };
     long long reserved2;
 } CUnodeParams;
-enum { CU_NODE_MEM_ALLOC = 10 };
+enum { CU_NODE_MEM_ALLOC = 10, CU_NODE_MEM_FREE = 11 };
 _Static_assert(sizeof(CUpoolProps) == 88 && sizeof(CUnodeParams) == 256, "layout");
 
 enum { CU_PROC_PER_THREAD_STREAM = 2 };
@@ -223,6 +224,9 @@ API(cuGraphAddMemAllocNode, CUgraphNode *, CUgraph, const CUgraphNode *, size_t,
 API(cuGraphAddNode, CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUnodeParams *);
 API(cuGraphAddNode_v2, CUgraphNode *, CUgraph, const CUgraphNode *, const void *, size_t,
     CUnodeParams *);
+API(cuGraphAddMemFreeNode, CUgraphNode *, CUgraph, const CUgraphNode *, size_t,
+    CUdeviceptr);
+API(cuGraphNodeGetDependencies, CUgraphNode, CUgraphNode *, size_t *);
 API(cuGraphDestroy, CUgraph);
 API(cuGraphInstantiate, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t);
 API(cuGraphInstantiate_v2, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t);

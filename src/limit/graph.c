@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocation nodes of graphs. */
+/* Allocation nodes of graphs, whose memory later nodes use again. */
 #include "limit/limit.h"
 
 #include "limit/calls.h"
@@ -26,21 +26,96 @@ static uint64_t number_of(struct process *p, CUgraph graph)
     return e->a = number;
 }
 
-CUresult graph_end(struct account *a, CUresult rc, CUgraph graph,
-                   const CUdeviceptr *pointer)
+/*
+ * What the nodes on the way to a new one have freed, `bytes` at most. take: it is used up. A
+ * graph that is too wide to look at counts as one that frees nothing. Locked.
+ */
+enum { WALK_NODES = 256 };
+static uint64_t freed_before(struct process *p, CUgraph graph, const CUgraphNode *from,
+                             size_t n, uint64_t bytes, bool take)
+{
+    const struct entry *g = table_find(&p->table, KIND_GRAPH, key_of(graph));
+    uint64_t number = g ? g->a : 0;
+    CUgraphNode seen[WALK_NODES];
+    size_t have = 0;
+    uint64_t sum = 0;
+    __typeof__(&cuGraphNodeGetDependencies) get = DRIVER(cuGraphNodeGetDependencies);
+    for (size_t i = 0; from && i < n && have < WALK_NODES; i++)
+        seen[have++] = from[i];
+    for (size_t i = 0; i < have && sum < bytes; i++) {
+        struct entry *e = table_find(&p->table, KIND_FREED, key_of(seen[i]));
+        if (e && e->a == number) {
+            uint64_t part = e->b < bytes - sum ? e->b : bytes - sum;
+            sum += part;
+            e->b -= take ? part : 0;
+        }
+        CUgraphNode next[WALK_NODES];
+        size_t k = WALK_NODES;
+        if (!get || LIMIT_CALL(get(seen[i], next, &k)) != CUDA_SUCCESS)
+            continue;
+        for (size_t j = 0; j < k && have < WALK_NODES; j++) {
+            size_t old = 0;
+            while (old < have && seen[old] != next[j])
+                old++;
+            if (old == have)
+                seen[have++] = next[j];
+        }
+    }
+    return sum;
+}
+
+CUresult graph_reserve(struct account *a, CUgraph graph, uint64_t bytes,
+                       const CUgraphNode *from, size_t n)
+{
+    sys_lock(&a->process->lock);
+    uint64_t again = freed_before(a->process, graph, from, n, bytes, false);
+    sys_unlock(&a->process->lock);
+    return account_reserve(a, bytes - again);
+}
+
+CUresult graph_end(struct account *a, CUresult rc, CUgraph graph, uint64_t bytes,
+                   const CUgraphNode *from, size_t n, const CUdeviceptr *pointer)
 {
     CUdeviceptr at = rc == CUDA_SUCCESS ? *pointer : 0;
+    uint64_t again = bytes - a->bytes;
     a->context = 0;
     rc = account_end(a, rc, KIND_NODE, at);
     if (rc != CUDA_SUCCESS)
         return rc;
     sys_lock(&a->process->lock);
+    freed_before(a->process, graph, from, n, again, true);
     uint64_t number = number_of(a->process, graph);
     struct entry *e = table_find(&a->process->table, KIND_NODE, at);
-    if (e)
+    if (e) {
         e->a = number;
+        e->b = bytes;
+    }
     sys_unlock(&a->process->lock);
     return rc;
+}
+
+void graph_freed(struct process *p, CUgraph graph, CUdeviceptr pointer, CUgraphNode node)
+{
+    sys_lock(&p->lock);
+    const struct entry *g = table_find(&p->table, KIND_GRAPH, key_of(graph));
+    struct entry *e = table_find(&p->table, KIND_NODE, pointer);
+    uint64_t number = e ? e->a : 0, bytes = e ? e->b : 0;
+    if (e)
+        e->b = 0;
+    if (bytes && g && g->a == number &&
+        (e = table_add(&p->table, KIND_FREED, key_of(node)))) {
+        e->a = number;
+        e->b = bytes;
+    }
+    sys_unlock(&p->lock);
+}
+
+bool graph_has(struct process *p, CUdeviceptr pointer)
+{
+    sys_lock(&p->lock);
+    bool has = p->next_number && table_find(&p->table, KIND_NODE, pointer);
+    sys_unlock(&p->lock);
+    return has;
 }
 
 /* A graph or an executable graph with the number was destroyed. Locked. */
@@ -67,8 +142,8 @@ static void release_nodes(struct process *p, int card, uint64_t held)
     uint64_t keep = held > living ? held - living : 0;
     for (size_t i = 0; i < t->size; i++) {
         struct entry *e = &t->at[i];
-        while (e->kind == KIND_NODE && e->card == card && !lives(p, e) &&
-               ended >= keep + e->bytes) {
+        while (((e->kind == KIND_NODE && e->card == card) || e->kind == KIND_FREED) &&
+               !lives(p, e) && ended >= keep + e->bytes) {
             ended -= e->bytes;
             process_release_locked(p, card, e->bytes);
             table_remove(t, e); /* another entry can move here */
@@ -131,23 +206,44 @@ static bool begin_node(struct account *a, const CUpoolProps *pool)
            account_begin_device(a, pool->location.id);
 }
 
-#define ADD_NODE(symbol, params, ...)                                                    \
+/* After a node that frees `pointer`. */
+static CUresult add_free(CUresult rc, CUgraph graph, const CUgraphNode *node,
+                         CUdeviceptr pointer)
+{
+    struct process *p = rc == CUDA_SUCCESS && !resolve_nested() ? process_get() : NULL;
+    if (p && pointer)
+        graph_freed(p, graph, pointer, *node);
+    return rc;
+}
+
+#define ADD_NODE(symbol, params, freed, ...)                                             \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
         CUallocNode *alloc = (params);                                                   \
+        CUdeviceptr pointer = (freed);                                                   \
         struct account a;                                                                \
         if (!alloc || !begin_node(&a, &alloc->pool))                                     \
-            return real(__VA_ARGS__);                                                    \
-        LIMIT_RESERVE(&a, alloc->bytes);                                                 \
-        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
-        return graph_end(&a, rc, graph, &alloc->pointer);                                \
+            return add_free(real(__VA_ARGS__), graph, node, pointer);                    \
+        CUresult rc = graph_reserve(&a, graph, alloc->bytes, from, n);                   \
+        if (rc != CUDA_SUCCESS)                                                          \
+            return rc;                                                                   \
+        rc = LIMIT_CALL(real(__VA_ARGS__));                                              \
+        return graph_end(&a, rc, graph, alloc->bytes, from, n, &alloc->pointer);         \
     } while (0)
 
 LIMIT_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
                                              const CUgraphNode *from, size_t n,
                                              CUallocNode *params)
 {
-    ADD_NODE(cuGraphAddMemAllocNode, params, node, graph, from, n, params);
+    ADD_NODE(cuGraphAddMemAllocNode, params, 0, node, graph, from, n, params);
+}
+
+LIMIT_EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph,
+                                            const CUgraphNode *from, size_t n,
+                                            CUdeviceptr pointer)
+{
+    LIMIT_REAL(cuGraphAddMemFreeNode);
+    return add_free(real(node, graph, from, n, pointer), graph, node, pointer);
 }
 
 static CUallocNode *alloc_of(CUnodeParams *params)
@@ -155,18 +251,25 @@ static CUallocNode *alloc_of(CUnodeParams *params)
     return params && params->type == CU_NODE_MEM_ALLOC ? &params->alloc : NULL;
 }
 
+static CUdeviceptr freed_by(const CUnodeParams *params)
+{
+    return params && params->type == CU_NODE_MEM_FREE ? params->freed : 0;
+}
+
 LIMIT_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph,
                                      const CUgraphNode *from, size_t n,
                                      CUnodeParams *params)
 {
-    ADD_NODE(cuGraphAddNode, alloc_of(params), node, graph, from, n, params);
+    ADD_NODE(cuGraphAddNode, alloc_of(params), freed_by(params), node, graph, from, n,
+             params);
 }
 
 LIMIT_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph,
                                         const CUgraphNode *from, const void *edges,
                                         size_t n, CUnodeParams *params)
 {
-    ADD_NODE(cuGraphAddNode_v2, alloc_of(params), node, graph, from, edges, n, params);
+    ADD_NODE(cuGraphAddNode_v2, alloc_of(params), freed_by(params), node, graph, from,
+             edges, n, params);
 }
 
 /* -- Graphs and executable graphs -- */

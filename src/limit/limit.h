@@ -37,7 +37,9 @@ enum kind {
     KIND_GRAPH,  /* a graph with allocation nodes. a: its number */
     KIND_EXEC,   /* an executable graph. a: the number of its graph */
     KIND_NUMBER, /* the number of a graph. a: graphs and executable graphs with it */
-    KIND_NODE    /* an address of an allocation node. a: the number of its graph */
+    KIND_NODE, /* an address of an allocation node. a: the number of its graph; b: its size
+                   until a node frees it */
+    KIND_FREED /* a node that frees one. a: the number; b: bytes that no later node uses */
 };
 
 struct entry {
@@ -295,14 +297,22 @@ void vmm_array_ended(uint64_t array);
 
 /*
  * Allocation nodes of graphs. The driver takes their memory at a launch, where the library does
- * not look: an allocation node counts from the moment it is made. It counts until its graph and
+ * not look: an allocation node counts from the moment it is made, except for what nodes on the
+ * way to it have freed. It counts until its graph and
  * all executable graphs made of it are destroyed and the driver returned the memory of graphs
  * (cuDeviceGraphMemTrim, which the library calls before it refuses an allocation).
  */
 
+/* Reserves what a node of so many bytes takes that depends on the nodes `from`. */
+CUresult graph_reserve(struct account *a, CUgraph graph, uint64_t bytes,
+                       const CUgraphNode *from, size_t n);
 /* Ends the allocation of a node, as account_end. */
-CUresult graph_end(struct account *a, CUresult rc, CUgraph graph,
-                   const CUdeviceptr *pointer);
+CUresult graph_end(struct account *a, CUresult rc, CUgraph graph, uint64_t bytes,
+                   const CUgraphNode *from, size_t n, const CUdeviceptr *pointer);
+/* Is the pointer that of an allocation node? */
+bool graph_has(struct process *p, CUdeviceptr pointer);
+/* A node of the graph frees the pointer. */
+void graph_freed(struct process *p, CUgraph graph, CUdeviceptr pointer, CUgraphNode node);
 
 /* Returns the unused memory of graphs on a card. */
 void graph_trim(struct process *p, int card);

@@ -5,6 +5,8 @@
 #include "limit/calls.h"
 #include "limit/sys.h"
 
+#include <string.h>
+
 /* The smallest unit of physical memory: cuMemGetAllocationGranularity on today's cards. */
 enum { PAGE = 2 << 20, BATCH = 32 };
 
@@ -252,14 +254,27 @@ static CUresult request_end(const struct request *r, CUresult rc,
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Is the stream being captured? Then the allocation becomes a node of this graph. */
+/* Is the stream being captured? Then the call becomes a node of this graph, which depends on
+ * those of `capture`. */
+enum { CAPTURE_NODES = 8 };
+struct capture {
+    CUgraph graph;
+    CUgraphNode from[CAPTURE_NODES]; /* more are not looked at */
+    size_t count;
+};
 static bool is_captured(__typeof__(&cuStreamGetCaptureInfo_v2) info, CUstream stream,
-                        CUgraph *graph)
+                        struct capture *c)
 {
     int status = 0;
     uint64_t id;
-    return info && info(stream, &status, &id, graph, NULL, NULL) == CUDA_SUCCESS &&
-           status == 1;
+    const CUgraphNode *from = NULL;
+    if (!info ||
+        info(stream, &status, &id, &c->graph, &from, &c->count) != CUDA_SUCCESS ||
+        status != 1)
+        return false;
+    c->count = !from ? 0 : c->count < CAPTURE_NODES ? c->count : CAPTURE_NODES;
+    memcpy(c->from, from, c->count * sizeof *from);
+    return true;
 }
 
 /* The pool that cuMemAllocAsync takes: that of the current device. */
@@ -301,15 +316,15 @@ static bool request_find(struct request *r, CUstream stream)
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
         struct request r = {.bytes = n, .pool = (uint64_t)(uintptr_t)(own_pool)};        \
-        CUgraph graph;                                                                   \
+        struct capture c;                                                                \
         if (!request_find(&r, stream))                                                   \
             return real(__VA_ARGS__);                                                    \
-        if (is_captured(DRIVER(cuStreamGetCaptureInfo_v2##suffix), stream, &graph)) {    \
-            CUresult captured = account_reserve(&r.a, n);                                \
+        if (is_captured(DRIVER(cuStreamGetCaptureInfo_v2##suffix), stream, &c)) {        \
+            CUresult captured = graph_reserve(&r.a, c.graph, n, c.from, c.count);        \
             if (captured != CUDA_SUCCESS)                                                \
                 return captured;                                                         \
             captured = real(__VA_ARGS__);                                                \
-            return graph_end(&r.a, captured, graph, pointer);                            \
+            return graph_end(&r.a, captured, c.graph, n, c.from, c.count, pointer);      \
         }                                                                                \
         if (!find_pool(&r))                                                              \
             return real(__VA_ARGS__);                                                    \
@@ -363,8 +378,18 @@ void pool_free_end(const struct entry *taken, int rc)
     settle(p, taken->a, 0, true);
 }
 
+/* A captured free is the last node of its stream now. */
+static void captured_free(__typeof__(&cuStreamGetCaptureInfo_v2) info,
+                          CUdeviceptr pointer, CUstream stream)
+{
+    struct process *p = resolve_nested() ? NULL : process_get();
+    struct capture c;
+    if (p && graph_has(p, pointer) && is_captured(info, stream, &c) && c.count == 1)
+        graph_freed(p, c.graph, pointer, c.from[0]);
+}
+
 /* A pointer of cuMemAlloc can be freed in stream order too. */
-#define FREE(symbol, pointer, stream)                                                    \
+#define FREE(symbol, suffix, pointer, stream)                                            \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
         struct entry taken;                                                              \
@@ -374,17 +399,19 @@ void pool_free_end(const struct entry *taken, int rc)
         CUresult rc = real(pointer, stream);                                             \
         if (pooled)                                                                      \
             pool_free_end(&taken, rc);                                                   \
+        else if (rc == CUDA_SUCCESS)                                                     \
+            captured_free(DRIVER(cuStreamGetCaptureInfo_v2##suffix), pointer, stream);   \
         return rc;                                                                       \
     } while (0)
 
 LIMIT_EXPORT CUresult cuMemFreeAsync(CUdeviceptr p, CUstream s)
 {
-    FREE(cuMemFreeAsync, p, s);
+    FREE(cuMemFreeAsync, , p, s);
 }
 
 LIMIT_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s)
 {
-    FREE(cuMemFreeAsync_ptsz, p, s);
+    FREE(cuMemFreeAsync_ptsz, _ptsz, p, s);
 }
 
 /* -- Pools and synchronization -- */

@@ -867,31 +867,37 @@ static int make_array(handle *array, unsigned long long bytes)
     return leave(*array ? OK : OUT_OF_MEMORY);
 }
 
+/* NV12 has a plane of half the height, BC1 8 bytes for 4 x 4 elements. */
 static unsigned long long elements(unsigned long long w, unsigned long long h,
-                                   unsigned long long d, unsigned channels)
+                                   unsigned long long d, unsigned channels, int format)
 {
+    if (format == 0xb0)
+        return w * h * 3 / 2;
+    if (format == 0x91)
+        return (w + 3) / 4 * ((h + 3) / 4) * 8;
     return 4 * channels * w * (h ? h : 1) * (d ? d : 1);
 }
 
 FN(cuArrayCreate_v2, (handle * a, const struct array_desc *d), (a, d))
 {
-    return make_array(a, elements(d->width, d->height, 1, d->channels));
+    return make_array(a, elements(d->width, d->height, 1, d->channels, d->format));
 }
 
 FN(cuArrayCreate, (handle * a, const struct array_desc_v1 *d), (a, d))
 {
-    return make_array(a, elements(d->width, d->height, 1, d->channels));
+    return make_array(a, elements(d->width, d->height, 1, d->channels, d->format));
 }
 
 FN(cuArray3DCreate_v2, (handle * a, const struct array3d_desc *d), (a, d))
 {
-    return make_array(
-        a, (d->flags & 0xc0) ? 0 : elements(d->width, d->height, d->depth, d->channels));
+    return make_array(a, (d->flags & 0xc0) ? 0
+                                           : elements(d->width, d->height, d->depth,
+                                                      d->channels, d->format));
 }
 
 FN(cuArray3DCreate, (handle * a, const struct array3d_desc_v1 *d), (a, d))
 {
-    return make_array(a, elements(d->width, d->height, d->depth, d->channels));
+    return make_array(a, elements(d->width, d->height, d->depth, d->channels, d->format));
 }
 
 FN(cuMipmappedArrayCreate, (handle * a, const struct array3d_desc *d, unsigned levels),
@@ -900,7 +906,7 @@ FN(cuMipmappedArrayCreate, (handle * a, const struct array3d_desc *d, unsigned l
     unsigned long long bytes = 0;
     for (unsigned i = 0; i < levels; i++)
         bytes += elements(d->width >> i ? d->width >> i : 1, d->height >> i,
-                          d->depth >> i, d->channels);
+                          d->depth >> i, d->channels, d->format);
     return make_array(a, bytes);
 }
 
@@ -1047,8 +1053,31 @@ static int free_pooled(dptr p)
     return OK;
 }
 
-static struct object
-    *captured; /* the graph of the stream (void *)1, while it is captured */
+/* The graph of the stream (void *)1, while it is captured, and its last node. */
+static struct object *captured, *last_node;
+
+/* A node after another one uses the memory that is free by then; one without counts for itself.
+ * place: what is free; limits[0]: what the graph takes. */
+static struct object *add_node(struct object *graph, struct object *from,
+                               unsigned long long bytes, dptr freed)
+{
+    struct object *gone = freed ? find(NODE, freed) : NULL, *o = make(NODE, 1, bytes);
+    o->of = graph;
+    o->owner = (dptr)(size_t)from;
+    if (gone)
+        graph->place += gone->bytes;
+    unsigned long long again = !from ? 0 : bytes < graph->place ? bytes : graph->place;
+    graph->place -= again;
+    graph->limits[0] += bytes - again;
+    return o;
+}
+
+FN(cuGraphNodeGetDependencies, (handle node, handle *from, size_t *n), (node, from, n))
+{
+    *n = node->owner != 0;
+    *from = (handle)(size_t)node->owner;
+    return OK;
+}
 
 static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
 {
@@ -1058,9 +1087,8 @@ static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
         return INVALID_CONTEXT;
     enter();
     if (stream == (void *)1 && captured) {
-        struct object *o = make(NODE, 1, bytes);
-        o->of = captured;
-        *p = o->address;
+        last_node = add_node(captured, last_node, bytes, 0);
+        *p = last_node->address;
         return leave(OK);
     }
     return leave(alloc_pooled(p, bytes, pool ? pool : default_pool(context->device)));
@@ -1081,6 +1109,10 @@ static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
     {                                                                                    \
         enter();                                                                         \
         struct object *o = find(LINEAR, p);                                              \
+        if (!o && stream == (void *)1 && captured) {                                     \
+            last_node = add_node(captured, last_node, 0, p);                             \
+            return leave(OK);                                                            \
+        }                                                                                \
         if (!o)                                                                          \
             return leave(free_pooled(p));                                                \
         end(o);                                                                          \
@@ -1097,6 +1129,8 @@ static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
     {                                                                                    \
         *status = stream == (void *)1 && captured;                                       \
         *graph = captured;                                                               \
+        *nodes = &last_node;                                                             \
+        *n = last_node != NULL;                                                          \
         return OK;                                                                       \
     }
 
@@ -1421,6 +1455,7 @@ FN(cuStreamBeginCapture, (void *stream, int mode), (stream, mode))
 {
     enter();
     captured = make(GRAPH, 1, 0);
+    last_node = NULL;
     return leave(OK);
 }
 
@@ -1436,10 +1471,17 @@ FN(cuGraphAddMemAllocNode,
    (node, graph, from, n, params))
 {
     enter();
-    struct object *o = make(NODE, 1, params->bytes);
-    o->of = graph;
-    *node = o;
-    params->pointer = o->address;
+    *node = add_node(graph, n ? *from : NULL, params->bytes, 0);
+    params->pointer = (*node)->address;
+    return leave(OK);
+}
+
+FN(cuGraphAddMemFreeNode,
+   (handle * node, handle graph, const handle *from, size_t n, dptr p),
+   (node, graph, from, n, p))
+{
+    enter();
+    *node = add_node(graph, n ? *from : NULL, 0, p);
     return leave(OK);
 }
 
@@ -1476,9 +1518,7 @@ static int instantiate(handle *exec, handle graph)
 {
     enter();
     *exec = make(EXEC, 1, 0);
-    for (int i = 0; i < OBJECTS; i++)
-        if (objects[i].kind == NODE && objects[i].of == graph)
-            (*exec)->size += objects[i].bytes;
+    (*exec)->size = graph->limits[0];
     return leave(OK);
 }
 

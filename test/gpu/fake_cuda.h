@@ -109,6 +109,8 @@ struct fake_books {
     ROW(cuGraphCreate, "cuGraphCreate", 10000, 0)                                        \
     ROW(cuGraphDestroy, "cuGraphDestroy", 10000, 0)                                      \
     ROW(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0)                      \
+    ROW(cuGraphAddMemFreeNode, "cuGraphAddMemFreeNode", 11040, 0)                        \
+    ROW(cuGraphNodeGetDependencies, "cuGraphNodeGetDependencies", 10000, 0)              \
     ROW(cuGraphAddNode, "cuGraphAddNode", 12020, 0)                                      \
     ROW(cuGraphAddNode_v2, "cuGraphAddNode_v2", 12030, 0)                                \
     ROW(cuGraphInstantiate, "cuGraphInstantiate", 10000, 0)                              \

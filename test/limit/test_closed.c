@@ -291,6 +291,21 @@ START_TEST(a_second_copy_of_the_driver_gives_no_memory)
 }
 END_TEST
 
+/* -- What fits is not refused -- */
+
+START_TEST(graphs_count_what_they_need_at_one_time)
+{
+    run_all_ways("peaks");
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+}
+END_TEST
+
+START_TEST(arrays_count_by_their_format)
+{
+    run_all_ways("formats");
+}
+END_TEST
+
 /* -- A driver of the future -- */
 
 static void meets_future(const char *way)
@@ -351,6 +366,8 @@ int main(void)
         memory_counts_until_its_last_reference_is_gone,
         streams_and_pools_of_another_card_count_there,
         a_second_copy_of_the_driver_gives_no_memory,
+        graphs_count_what_they_need_at_one_time,
+        arrays_count_by_their_format,
         an_unknown_version_passes_untouched_and_is_reported_once,
         known_versions_are_not_reported,
     };

@@ -140,7 +140,7 @@ static const struct {
     {"cuGraphAddMemAllocNode", NULL},
     {"cuGraphAddNode", NULL},
     {"cuGraphAddNode_v2", NULL},
-    {"cuGraphAddMemFreeNode", "the memory stays with the graph"},
+    {"cuGraphAddMemFreeNode", NULL},
     {"cuGraphAddChildGraphNode",
      "a graph with allocation nodes cannot be a child, or moves with its nodes"},
     {"cuGraphClone", "a graph with allocation nodes cannot be cloned"},

@@ -23,6 +23,8 @@
  *     guest shorten WAY FILE makes the state shorter while it holds memory
  *     guest second WAY       uses device 1
  *     guest references WAY   memory that is shared, bound or mapped when its handle ends
+ *     guest peaks WAY        graphs whose nodes use memory again
+ *     guest formats WAY      arrays of blocks and planes
  *     guest future WAY       a function of an unknown version
  *     guest streams WAY      memory of streams and pools of device 1
  *     guest green, settings, modules WAY
@@ -912,6 +914,69 @@ static void references(void)
     CHECK("left", available(), before);
 }
 
+/* 50 times 20 MiB and its end one after the other need 20 MiB; side by side they need all. */
+static void peaks(void)
+{
+    enum { TIMES = 50, EACH_MIB = 20 };
+    unsigned long long before = available();
+    dptr p = 0, exec = 0;
+    void *graph = NULL, *s = (void *)1, *last = NULL, *side = NULL;
+    CALL(cuStreamBeginCapture, (void *, int), s, 0);
+    for (int i = 0; i < TIMES; i++) {
+        CHECK("captured",
+              CALL(cuMemAllocAsync, (dptr *, size_t, void *), &p,
+                   (size_t)(EACH_MIB * MIB), s),
+              0);
+        CHECK("captured", CALL(cuMemFreeAsync, (dptr, void *), p, s), 0);
+    }
+    CALL(cuStreamEndCapture, (void *, void **), s, &graph);
+    CHECK("captured", available(), before - EACH_MIB * MIB);
+    CHECK("captured", launch(0, graph, 0, &exec), 0);
+    CHECK("captured", node_trim(exec), 0);
+    CHECK("captured", linear(LIMIT_MIB * MIB - FAKE_CONTEXT, &p), 0);
+    CHECK("captured", linear_free(p), 0);
+    graph = new_graph();
+    for (int i = 0; i < TIMES; i++) {
+        struct alloc_node a = {.pool = {.type = 1, .location = 1},
+                               .bytes = EACH_MIB * MIB};
+        CHECK("chain",
+              CALL(cuGraphAddMemAllocNode,
+                   (void **, void *, void *, size_t, struct alloc_node *), &last, graph,
+                   &last, (size_t)(i > 0), &a),
+              0);
+        CHECK("chain",
+              CALL(cuGraphAddMemFreeNode, (void **, void *, void *, size_t, dptr), &last,
+                   graph, &last, (size_t)1, a.pointer),
+              0);
+    }
+    CHECK("chain", available(), before - EACH_MIB * MIB);
+    struct alloc_node a = {.pool = {.type = 1, .location = 1}, .bytes = EACH_MIB * MIB};
+    for (int i = 0; i < 3; i++)
+        CHECK("side",
+              CALL(cuGraphAddMemAllocNode,
+                   (void **, void *, void *, size_t, struct alloc_node *), &side, graph,
+                   NULL, (size_t)0, &a),
+              i < 2 ? 0 : OUT_OF_MEMORY);
+    CHECK("chain", launch(0, graph, 1, &exec), 0);
+    CHECK("chain", node_trim(exec), 0);
+    CHECK("all", linear(LIMIT_MIB * MIB - FAKE_CONTEXT, &p), 0);
+    CHECK("all", linear_free(p), 0);
+}
+
+/* Blocks and planes by their real size. */
+static void formats(void)
+{
+    struct desc2 bc1 = {8192, 8192, 0x91, 4}, nv12 = {4096, 2048, 0xb0, 3};
+    unsigned long long before = available();
+    dptr a = 0;
+    CHECK("BC1", CALL(cuArrayCreate_v2, (dptr *, const struct desc2 *), &a, &bc1), 0);
+    CHECK("BC1", available(), before - 32 * MIB);
+    CHECK("BC1", array_free(a), 0);
+    CHECK("NV12", CALL(cuArrayCreate_v2, (dptr *, const struct desc2 *), &a, &nv12), 0);
+    CHECK("NV12", available(), before - 12 * MIB);
+    CHECK("NV12", array_free(a), 0);
+}
+
 /* A driver of the future has a function of another version: the program gets it. */
 static void future(void)
 {
@@ -1207,6 +1272,10 @@ int main(int argc, char **argv)
         green();
     else if (strcmp(what, "references") == 0)
         references();
+    else if (strcmp(what, "peaks") == 0)
+        peaks();
+    else if (strcmp(what, "formats") == 0)
+        formats();
     else if (strcmp(what, "future") == 0)
         future();
     else if (strcmp(what, "streams") == 0)
