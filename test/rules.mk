@@ -67,9 +67,10 @@ $(B)/test/gpu/test_real_limit: | $(B)/test-gpu-limit $(LIMIT) $(LIMIT_GUESTS) $(
 $(LIMIT_NVML): test/gpu/fake_nvml.c test/gpu/fake_cuda.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
-$(B)/test/limit/guest/%: test/limit/guest/guest.c test/gpu/fake_cuda.h | $(FAKE_CUDA)
+GUEST_PARTS  := $(wildcard test/limit/guest/*.c)
+$(B)/test/limit/guest/%: $(GUEST_PARTS) test/limit/guest/guest.h test/gpu/fake_cuda.h | $(FAKE_CUDA)
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(guest_cc) $(if $(findstring link,$@),-DGUEST_LINK) $(if $(findstring .so,$@),-fPIC -shared) -o $@$(if $(RUN),$(if $(findstring .so,$@),,.$(ARCH))) $< \
+	$(Q)mkdir -p $(@D) && $(guest_cc) $(if $(findstring link,$@),-DGUEST_LINK) $(if $(findstring .so,$@),-fPIC -shared) -o $@$(if $(RUN),$(if $(findstring .so,$@),,.$(ARCH))) $(GUEST_PARTS) \
 		$(if $(findstring link,$@),-L$(B)/fake-cuda/$(if $(findstring musl/,$@),musl) -l:libcuda.so.1) -pthread -ldl
 	$(if $(RUN),$(if $(findstring .so,$@),,$(Q)printf '#!/bin/sh\nexec $(RUN) "$$0.$(ARCH)" "$$@"\n' >$@ && chmod 755 $@))
 

@@ -306,6 +306,21 @@ START_TEST(arrays_count_by_their_format)
 }
 END_TEST
 
+/* Processes with parts of a model: every call has the result of the driver. */
+START_TEST(tensor_parallel_processes_share_what_they_share)
+{
+    static const char *const sizes[] = {"2", "4", "8"};
+    pod.limit->limit = pod.books->watch = 256ull << 20;
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+        pod_run(&pod, "guest", "tensor", i % 2 ? "proc2" : "dlsym", sizes[i], 0);
+    pod_run(&pod, "guest-link", "tensor", "link", "4", 0);
+    if (pod_has_musl())
+        pod_run(&pod, "musl/guest", "tensor", "dlsym", "4", 0);
+    ck_assert_uint_eq(pod.state->refused, 0);
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+}
+END_TEST
+
 /* -- A driver of the future -- */
 
 static void meets_future(const char *way)
@@ -368,6 +383,7 @@ int main(void)
         a_second_copy_of_the_driver_gives_no_memory,
         graphs_count_what_they_need_at_one_time,
         arrays_count_by_their_format,
+        tensor_parallel_processes_share_what_they_share,
         an_unknown_version_passes_untouched_and_is_reported_once,
         known_versions_are_not_reported,
     };
