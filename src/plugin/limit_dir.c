@@ -7,8 +7,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -41,6 +43,40 @@ static int publish(const char *dir, const char *name, struct span bytes, mode_t 
     return chmod(fresh, mode) || rename(fresh, path) ? fail(path, err) : 0;
 }
 
+/* -- SELinux -- */
+
+static int label_file(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    static const char label[] = "system_u:object_r:container_file_t:s0";
+    (void)st;
+    (void)kind;
+    (void)at;
+    return lsetxattr(path, "security.selinux", label, sizeof label, 0);
+}
+
+static bool is_permissive(void)
+{
+    char text = '1';
+    cleanup_close int fd = open("/sys/fs/selinux/enforce", O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && read(fd, &text, 1) == 1 && text == '0';
+}
+
+/* Where files have labels, containers may read and execute those of one type. A file that is
+ * made later has the label of its folder. */
+static int label_files(const char *dir, struct err *err)
+{
+    char label[256];
+    ssize_t n = getxattr(dir, "security.selinux", label, sizeof label - 1);
+    label[n > 0 ? n : 0] = '\0';
+    if (n <= 0 || strstr(label, ":container_file_t:") ||
+        nftw(dir, label_file, 16, FTW_PHYS) == 0 || is_permissive())
+        return 0;
+    return err_set(err, ERR_FORBIDDEN,
+                   "%s has the SELinux label %s, which containers may not read; set "
+                   "container_file_t: %m",
+                   dir, label);
+}
+
 int limit_dir_install(const char *dir, const char *library, struct err *err)
 {
     static const char preload[] = LIMIT_DIR_CONTAINER "/libgpushare-limit.so\n";
@@ -51,7 +87,10 @@ int limit_dir_install(const char *dir, const char *library, struct err *err)
         return -1;
     if (publish(dir, "libgpushare-limit.so", buf_span(&bytes), 0755, err))
         return -1;
-    return publish(dir, "ld.so.preload", span_of(preload), 0644, err);
+    return publish(dir, "ld.so.preload", span_of(preload), 0644, err) ||
+                   label_files(dir, err)
+               ? -1
+               : 0;
 }
 
 static bool is_uid(struct span uid)

@@ -38,7 +38,8 @@ struct limit_plan {
 };
 
 /* Copies the library and writes ld.so.preload. Containers that run keep the library that
- * they loaded. */
+ * they loaded. Where SELinux labels the files, they get container_file_t; ERR_FORBIDDEN: they
+ * cannot. */
 int limit_dir_install(const char *dir, const char *library, struct err *err);
 
 /* Makes the files of a pod, or changes its limits in place: they hold at the next

@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -199,6 +201,35 @@ START_TEST(the_library_has_its_mode_before_its_name)
 }
 END_TEST
 
+static char *label_of(const char *path)
+{
+    char text[128];
+    ssize_t n = getxattr(path, "security.selinux", text, sizeof text);
+    return n > 0 ? xmemdup0(text, (size_t)n) : xstrdup("none");
+}
+
+START_TEST(where_files_have_labels_containers_may_read_these)
+{
+    static const char usual[] = "system_u:object_r:var_lib_t:s0";
+    struct err err;
+    temp_write(dir, "library", "bytes");
+    cleanup_free char *from = temp_path(dir, "library");
+    ck_assert_done(limit_dir_install(dir, from, &err), err);
+    cleanup_free char *none = label_of(state);
+    ck_assert_ptr_null(strstr(none, "container_file_t"));
+    if (setxattr(dir, "security.selinux", usual, sizeof usual, 0)) {
+        puts("measured: skipped: no right to set a label");
+        return;
+    }
+    ck_assert_done(limit_dir_install(dir, from, &err), err);
+    const char *const paths[] = {dir, limit, state};
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        cleanup_free char *label = label_of(paths[i]);
+        ck_assert_str_eq(label, "system_u:object_r:container_file_t:s0");
+    }
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -208,6 +239,7 @@ int main(void)
         what_the_library_reports_is_told_and_stays,
         a_change_of_the_limit_changes_nothing_else,
         the_library_has_its_mode_before_its_name,
+        where_files_have_labels_containers_may_read_these,
     };
     return unit_run_with("plugin limit_dir", tests, ARRAY_LEN(tests), 60,
                          &(struct unit_fixtures){.begin = begin, .end = end});
