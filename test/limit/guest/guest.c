@@ -14,6 +14,7 @@
  *     guest room WAY         4 threads share a pool's free memory while the limit is reached
  *     guest race WAY SEED    8 threads allocate and free until the process is killed
  *     guest bench WAY        prints the nanoseconds of an allocation and its free
+ *     guest costs WAY N      the same of mapping, synchronizing and asking, with N of each
  *     guest unlimited WAY    nothing is limited
  *     guest none             makes no call to CUDA
  *     guest early WAY        calls before cuInit, and then allocates the whole limit
@@ -746,6 +747,38 @@ static int deep(int argc, char **argv)
     return run ? run(argc, argv) : (printf("guest: %s\n", dlerror()), 1);
 }
 
+/* What calls cost while the process has n mappings and n pointers of a pool: nanoseconds. */
+static void costs(int n)
+{
+    enum { ROUNDS = 400 };
+    dptr memory, p;
+    size_t now, total;
+    CHECK("memory", physical(2 * MIB, &memory), 0);
+    for (int i = 0; i < n; i++) {
+        CHECK("map", map_memory((dptr)(1000 + i) * MAPPED, 2 * MIB, memory), 0);
+        CHECK("pointer", async(16, &p), 0);
+    }
+    fn *map = get("cuMemMap"), *unmap = get("cuMemUnmap"), *info = get("cuMemGetInfo_v2"),
+       *synchronize = get("cuStreamSynchronize");
+    double best[3] = {1e18, 1e18, 1e18};
+    for (int r = 0; r < ROUNDS; r++) {
+        double t[4];
+        t[0] = nanoseconds();
+        ((int (*)(dptr, size_t, size_t, dptr, unsigned long long))map)(MAPPED, 2 * MIB, 0,
+                                                                       memory, 0);
+        ((int (*)(dptr, size_t))unmap)(MAPPED, 2 * MIB);
+        t[1] = nanoseconds();
+        ((int (*)(void *))synchronize)(NULL);
+        t[2] = nanoseconds();
+        for (int i = 0; i < 10; i++)
+            ((int (*)(size_t *, size_t *))info)(&now, &total);
+        t[3] = nanoseconds();
+        for (int i = 0; i < 3; i++)
+            best[i] = t[i + 1] - t[i] < best[i] ? t[i + 1] - t[i] : best[i];
+    }
+    printf("%.0f %.0f %.0f\n", best[0], best[1], best[2] / 10);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -800,6 +833,8 @@ int main(int argc, char **argv)
         races((size_t)n);
     else if (strcmp(what, "bench") == 0)
         bench();
+    else if (strcmp(what, "costs") == 0)
+        costs((int)n);
     else if (strcmp(what, "unlimited") == 0)
         CHECK("unlimited", linear(2 * LIMIT_MIB * MIB, &p), 0);
     else if (strcmp(what, "tensor") == 0)

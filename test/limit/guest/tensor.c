@@ -46,7 +46,8 @@ static unsigned long long books(void)
         b = mmap(NULL, sizeof *b, PROT_READ, MAP_SHARED, fd, 0);
         close(fd);
     }
-    for (int i = 0; i < FAKE_PROCESSES; i++) /* of ended processes until they are missed */
+    for (int i = 0; i < FAKE_PROCESSES;
+         i++) /* of ended processes until they are missed */
         if (b->entries[i].pid && kill(b->entries[i].pid, 0) == 0)
             sum += b->entries[i].used;
     return sum;
