@@ -9,6 +9,8 @@
 
 /* The smallest unit of physical memory: cuMemGetAllocationGranularity on today's cards. */
 enum { PAGE = 2 << 20, BATCH = 32 };
+/* By how much a pool grows until the processes of the pod have seen it. */
+enum { USUAL_CHUNK = 32 << 20 };
 
 static bool read_attribute(uint64_t pool, int which, uint64_t *value)
 {
@@ -119,7 +121,7 @@ void pool_trim(struct process *p, int card)
  * because the pool has room, and this thread holds pool_lock until the allocation is counted. */
 struct request {
     struct account a;
-    uint64_t pool, bytes, held;
+    uint64_t pool, bytes, held, before; /* before: what the pool had, 0: not known */
     bool in_room;
 };
 
@@ -174,19 +176,54 @@ static bool has_room(const struct request *r)
            r->bytes <= held - used;
 }
 
+static uint64_t round_up(uint64_t bytes, uint64_t unit)
+{
+    return bytes > UINT64_MAX - unit ? UINT64_MAX : (bytes + unit - 1) / unit * unit;
+}
+
+static uint64_t *chunk_of(struct process *p, int card)
+{
+    struct limit_state *s = process_state(p, card);
+    return s ? &s->chunk : NULL;
+}
+
+/* The pool grew for a small allocation. Other threads can make it grow more meanwhile, so that
+ * the least counts. */
+static void learn_chunk(const struct request *r)
+{
+    uint64_t after, *chunk = chunk_of(r->a.process, r->a.card);
+    if (!chunk || !r->before || r->bytes > PAGE ||
+        !read_attribute(r->pool, CU_POOL_RESERVED_CURRENT, &after) || after < r->before)
+        return;
+    uint64_t grown = after - (r->before - 1);
+    uint64_t known = __atomic_load_n(chunk, __ATOMIC_RELAXED);
+    if (grown && (!known || grown < known))
+        __atomic_store_n(chunk, grown, __ATOMIC_RELAXED);
+}
+
+/* Reserves what the pool will take. Where it grows by more than a page, its free memory is looked
+ * at first, so that nothing is reserved in vain. */
 static CUresult request_begin(struct request *r)
 {
     struct process *p = r->a.process;
-    uint64_t pages = r->bytes > UINT64_MAX - PAGE
-                         ? UINT64_MAX
-                         : (r->bytes + PAGE - 1) & -(uint64_t)PAGE;
-    if (!process_reserve(p, r->a.card, pages)) {
+    uint64_t *chunk = chunk_of(p, r->a.card);
+    uint64_t known = chunk ? __atomic_load_n(chunk, __ATOMIC_RELAXED) : PAGE;
+    uint64_t unit = known ? known : USUAL_CHUNK;
+    unit = unit < PAGE ? PAGE : unit;
+    uint64_t pages = round_up(r->bytes, unit);
+    if (unit > PAGE || !process_reserve(p, r->a.card, pages)) {
         sys_lock(&p->pool_lock);
         r->in_room = has_room(r);
         if (r->in_room)
             return CUDA_SUCCESS;
+        if (!known && read_attribute(r->pool, CU_POOL_RESERVED_CURRENT, &r->before))
+            r->before++;
         sys_unlock(&p->pool_lock);
-        CUresult rc = account_reserve(&r->a, pages);
+        CUresult rc = CUDA_SUCCESS;
+        if (unit == PAGE || known)
+            rc = account_reserve(&r->a, pages);
+        else if (!process_reserve(p, r->a.card, pages)) /* perhaps it grows by less */
+            rc = account_reserve(&r->a, pages = round_up(r->bytes, PAGE));
         if (rc != CUDA_SUCCESS)
             return rc;
     }
@@ -238,6 +275,7 @@ static CUresult request_end(const struct request *r, CUresult rc,
         request_settle(r, true);
         return rc;
     }
+    learn_chunk(r);
     bool recorded = record(r, *pointer);
     if (request_settle(r, !release) && recorded)
         return rc;

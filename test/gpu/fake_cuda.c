@@ -12,6 +12,7 @@
  *
  * Device 0 is GPU-00010203-0405-0607-0809-0a0b0c0d0e0f, device 1 is GPU-10010203-... In a
  * container with NVIDIA_VISIBLE_DEVICES=GPU-... device 0 is that card.
+ *     FAKE_CUDA_CHUNK_MIB    by how much a pool grows. Without it: 2
  *     FAKE_CUDA_CONTEXT_MIB  the size of a context. Without it: FAKE_CONTEXT bytes
  *
  * A module has variables of the size that its image says: "globals BYTES". A pool takes pages of 2 MiB, and returns unused ones at a
@@ -45,7 +46,7 @@ enum {
     INVALID_CONTEXT = 201,
     NOT_FOUND = 500
 };
-enum { DEVICES = 2, OBJECTS = 4096, POOL_PAGE = 2 << 20 };
+enum { DEVICES = 2, OBJECTS = 4096 };
 
 typedef unsigned long long dptr;
 typedef struct object *handle;
@@ -960,9 +961,18 @@ FN(cuMemPoolCreate, (handle * pool, const struct pool_props *props), (pool, prop
     return leave(OK);
 }
 
+static unsigned long long in_chunks(unsigned long long bytes)
+{
+    static unsigned long long chunk;
+    const char *mib = getenv("FAKE_CUDA_CHUNK_MIB");
+    if (!chunk)
+        chunk = (mib ? strtoull(mib, NULL, 10) : 2) << 20;
+    return (bytes + chunk - 1) / chunk * chunk;
+}
+
 static void shrink(struct object *pool, unsigned long long keep)
 {
-    unsigned long long need = (pool->size + POOL_PAGE - 1) / POOL_PAGE * POOL_PAGE;
+    unsigned long long need = in_chunks(pool->size);
     need = need < keep && keep < pool->bytes ? keep : need;
     if (need < pool->bytes && pool->device == 0)
         give(pool->bytes - need);
@@ -1026,8 +1036,7 @@ static int alloc_pooled(dptr *p, unsigned long long bytes, struct object *pool)
 {
     if (!is(pool, POOL) || !bytes)
         return INVALID;
-    unsigned long long need =
-        (pool->size + bytes + POOL_PAGE - 1) / POOL_PAGE * POOL_PAGE;
+    unsigned long long need = in_chunks(pool->size + bytes);
     if (need > pool->bytes && pool->device == 0 && take(need - pool->bytes) != OK)
         return OUT_OF_MEMORY;
     pool->bytes = need > pool->bytes ? need : pool->bytes;

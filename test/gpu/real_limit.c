@@ -8,7 +8,9 @@
  *     test-gpu-limit [LIBRARY]
  */
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -272,6 +274,34 @@ static void check_mps(struct run *r)
         fprintf(stderr, "test-gpu: the MPS daemon in %s still runs\n", r->dir);
 }
 
+/* Functions of this machine's driver whose names promise memory and which the library does not
+ * replace: what a reader compares with test/limit/test_symbols.c after each new driver. */
+static void list_symbols(struct run *r)
+{
+    static const char names[] =
+        "^cu[A-Z].*(Alloc|Create|Retain|Load|Import|Open|Map|Bind|"
+        "Limit|Instantiate|Reserve|Restore)";
+    struct link_map *driver = NULL;
+    void *so = dlopen("libcuda.so.1", RTLD_LAZY);
+    if (!so || dlinfo(so, RTLD_DI_LINKMAP, &driver)) {
+        unknown(r, "functions that are not replaced", "libcuda.so.1 is not found");
+        return;
+    }
+    cleanup_free char *command = xasprintf(
+        "cd '%s' && names() { nm -D --defined-only \"$1\" | sed 's/.* //; s/@.*//' | "
+        "grep -E '%s' | sort -u; } && names '%s' >driver && "
+        "names libgpushare-limit.so >own && comm -23 driver own | tr '\\n' ' '",
+        r->dir, names, driver->l_name);
+    char text[16384] = "";
+    FILE *f = popen(command, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (!f || pclose(f) || !n)
+        unknown(r, "functions that are not replaced", "nm does not work");
+    else
+        printf("| functions that are not replaced | listed | %s|\n", text);
+    dlclose(so);
+}
+
 static int run_all(struct run *r, const struct gpu_sample *s)
 {
     printf("driver %s, %s\n\n| | expected | result |\n|---|---|---|\n", s->driver,
@@ -279,6 +309,7 @@ static int run_all(struct run *r, const struct gpu_sample *s)
     check_processes(r);
     check_torch(r);
     check_mps(r);
+    list_symbols(r);
     printf("\n%u passed, %u failed, %u skipped\n", r->passed, r->failed, r->unknown);
     return r->failed || !r->passed;
 }

@@ -58,6 +58,9 @@ START_TEST(a_card_gives_a_table)
     ck_assert_has(out, "| 1200 MiB, after SIGKILL | allocated | allocated |");
     ck_assert_has(out, "skipped: there is no PyTorch that finds the card");
     ck_assert_has(out, "9 passed, 0 failed, ");
+    ck_assert_has(out, "| functions that are not replaced | listed | ");
+    ck_assert_has(out, " cuMemCreate_v2 ");
+    ck_assert_ptr_null(strstr(out, " cuMemAlloc_v2 "));
 }
 END_TEST
 

@@ -15,7 +15,7 @@
 
 enum { MANY = 64, FEW = 6, KILLS = 25 };
 
-START_TEST(processes_never_exceed_the_limit_and_leave_nothing)
+static void race(const char *chunk_mib, uint64_t limit_mib)
 {
     struct pod pod;
     struct program guests[MANY];
@@ -23,12 +23,14 @@ START_TEST(processes_never_exceed_the_limit_and_leave_nothing)
     const char *seconds = getenv("RACE_SECONDS");
     int n = seconds ? MANY : FEW, kills = 0;
     int64_t until = seconds ? lib_now_ms() + strtol(seconds, NULL, 10) * 1000 : 0;
+    setenv("FAKE_CUDA_CHUNK_MIB", chunk_mib, 1);
     pod_begin(&pod);
+    pod.limit->limit = pod.books->watch = limit_mib << 20;
     for (int i = 0; i < n; i++) {
         snprintf(seed, sizeof seed, "%d", i);
         pod_start(&pod, &guests[i], "guest", "race", "dlsym", seed);
     }
-    lib_wait(pod.books->peak > pod.limit->limit * 3 / 4 && pod.state->refused > 0);
+    lib_wait(pod.books->peak > pod.limit->limit / 2 && pod.state->refused > 0);
     while (seconds ? lib_now_ms() < until : kills < KILLS) {
         int i = rand() % n;
         ck_assert_msg(program_runs(&guests[i]), "a guest ended: %s",
@@ -40,13 +42,29 @@ START_TEST(processes_never_exceed_the_limit_and_leave_nothing)
     }
     for (int i = 0; i < n; i++)
         program_kill(&guests[i]);
-    printf("measured: %d processes of 8 threads, %d killed: at most %llu of %llu KiB, "
-           "%llu refused\n",
-           n, kills, pod.books->peak >> 10, (unsigned long long)pod.limit->limit >> 10,
-           (unsigned long long)pod.state->refused);
+    printf(
+        "measured: %d processes of 8 threads, chunks of %s MiB, %d killed: at most %llu "
+        "of %llu KiB, %llu refused\n",
+        n, chunk_mib, kills, pod.books->peak >> 10,
+        (unsigned long long)pod.limit->limit >> 10,
+        (unsigned long long)pod.state->refused);
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+    pod.limit->limit = (uint64_t)POD_LIMIT_MIB << 20;
     pod_run(&pod, "guest", "all", "dlsym", "", 0); /* all is reclaimed */
     pod_end(&pod);
+    unsetenv("FAKE_CUDA_CHUNK_MIB");
+}
+
+START_TEST(processes_never_exceed_the_limit_and_leave_nothing)
+{
+    race("2", POD_LIMIT_MIB);
+}
+END_TEST
+
+/* As today's drivers: processes whose pools grow by 32 MiB at a time. */
+START_TEST(processes_never_exceed_the_limit_by_a_chunk)
+{
+    race("32", 32ull * (getenv("RACE_SECONDS") ? MANY : FEW));
 }
 END_TEST
 
@@ -62,4 +80,5 @@ START_TEST(threads_share_a_pool_within_the_limit)
 END_TEST
 
 UNIT_MAIN_SECONDS("limit race", 600, threads_share_a_pool_within_the_limit,
-                  processes_never_exceed_the_limit_and_leave_nothing)
+                  processes_never_exceed_the_limit_and_leave_nothing,
+                  processes_never_exceed_the_limit_by_a_chunk)
