@@ -130,12 +130,22 @@ static long lock_pod(const char *path)
     return fd;
 }
 
-/* False: no limit. Before any lock. */
-static bool creation_prepare(struct creation *c, CUdevice device)
+static bool is_counted(struct process *p, CUdevice device)
+{
+    sys_lock(&p->lock);
+    bool is = p->primary[device] &&
+              table_find(&p->table, KIND_CONTEXT, p->primary[device]) != NULL;
+    sys_unlock(&p->lock);
+    return is;
+}
+
+/* False: no limit. Before any lock. NVML is not needed for a primary context that counts. */
+static bool creation_prepare(struct creation *c, CUdevice device, bool primary)
 {
     if (!account_begin_device(&c->a, device))
         return false;
-    c->nvml = c->a.card != CARD_NONE && open_nvml();
+    c->nvml = c->a.card != CARD_NONE && !(primary && is_counted(c->a.process, device)) &&
+              open_nvml();
     return true;
 }
 
@@ -221,7 +231,7 @@ static CUresult destroy(uint64_t key)
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
         struct creation c;                                                               \
-        if (!creation_prepare(&c, device))                                               \
+        if (!creation_prepare(&c, device, false))                                        \
             return real(__VA_ARGS__);                                                    \
         CUresult rc = creation_begin(&c);                                                \
         if (rc != CUDA_SUCCESS)                                                          \
@@ -300,15 +310,6 @@ LIMIT_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 
 /* -- primary contexts: one of a device, which users and green contexts keep alive -- */
 
-static bool is_counted(struct process *p, CUdevice device)
-{
-    sys_lock(&p->lock);
-    bool is = p->primary[device] &&
-              table_find(&p->table, KIND_CONTEXT, p->primary[device]) != NULL;
-    sys_unlock(&p->lock);
-    return is;
-}
-
 /* Asks the driver after each release which primary contexts have ended. Locked. */
 static void end_primaries(struct process *p)
 {
@@ -349,7 +350,8 @@ static CUresult release_primary(uint64_t device)
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
         struct creation c;                                                               \
-        if (device < 0 || device >= PROCESS_DEVICES || !creation_prepare(&c, device))    \
+        if (device < 0 || device >= PROCESS_DEVICES ||                                   \
+            !creation_prepare(&c, device, true))                                         \
             return real(__VA_ARGS__);                                                    \
         struct process *p = c.a.process;                                                 \
         sys_lock(&p->primary_lock);                                                      \

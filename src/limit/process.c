@@ -59,24 +59,13 @@ static const struct {
     {LIMIT_NO_CARD, "the pod was not promised this card"},
 };
 
-/* One line for each reason. */
-static void say(struct process *p, uint32_t reason, const char *what, const char *why)
+static void say(const char *what, const char *why)
 {
     char line[256] = "libgpushare-limit: ";
-    if (__atomic_fetch_or(&p->said, reason, __ATOMIC_RELAXED) & reason)
-        return;
     text_add(line, sizeof line, what);
     text_add(line, sizeof line, why);
     text_add(line, sizeof line, "\n");
     sys_write(2, line, text_len(line));
-}
-
-static const char *text_of(uint32_t reason)
-{
-    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
-        if (reasons[i].reason & reason)
-            return reasons[i].text;
-    return "";
 }
 
 /* -- opening -- */
@@ -188,6 +177,29 @@ static uint32_t open_cards(struct process *p, enum phase *phase)
         p->n_cards++;
     }
     return 0;
+}
+
+/* Says the reason to the plugin, in the states that can be written. */
+static void record(uint32_t reason)
+{
+    char folder[PROCESS_PATH_MAX], path[PROCESS_PATH_MAX];
+    struct sys_file file;
+    bool exists;
+    if (find_folder(folder, &exists))
+        return;
+    for (uint32_t i = 0; i < LIMIT_CARDS && file_path(path, folder, "state/", i); i++) {
+        long fd = sys_open(path, O_RDWR);
+        struct limit_state *s = NULL;
+        if (fd >= 0 && sys_fstat(fd, &file) >= 0 && file.size >= (int64_t)sizeof *s)
+            s = sys_map_file(fd, sizeof *s, true);
+        if (s) {
+            __atomic_fetch_or(&s->reasons, reason, __ATOMIC_RELAXED);
+            sys_unmap(s, sizeof *s);
+        }
+        if (fd < 0)
+            return;
+        sys_close(fd);
+    }
 }
 
 bool process_is_limited(void)
@@ -390,8 +402,13 @@ void process_refused(struct process *p, int card)
     if (s)
         __atomic_fetch_add(&s->refused, 1, __ATOMIC_SEQ_CST);
     sys_unlock(&p->lock);
-    if (reason)
-        say(p, reason, "GPU memory is refused: ", text_of(reason));
+    if (!reason || __atomic_fetch_or(&p->said, reason, __ATOMIC_RELAXED) & reason)
+        return;
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].reason & reason)
+            say("GPU memory is refused: ", reasons[i].text);
+    if (reason != LIMIT_NO_CARD)
+        record(reason);
 }
 
 void process_unknown(struct process *p, const char *name)
@@ -403,7 +420,8 @@ void process_unknown(struct process *p, const char *name)
             __atomic_fetch_or(&s->reasons, LIMIT_UNKNOWN, __ATOMIC_RELAXED);
     }
     sys_unlock(&p->lock);
-    say(p, LIMIT_UNKNOWN, "memory is not counted: unknown version of ", name);
+    if (!(__atomic_fetch_or(&p->said, LIMIT_UNKNOWN, __ATOMIC_RELAXED) & LIMIT_UNKNOWN))
+        say("memory is not counted: unknown version of ", name);
 }
 
 static const char *skip_prefix(const char *uuid)

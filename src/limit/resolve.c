@@ -108,7 +108,8 @@ static bool is_family(const char *name)
 /* The library's function, if `found` is the driver's, or that of a second copy of it. */
 static void *replace(const struct hook *h, void *found)
 {
-    if (!found || found == h->function || !elf_holds(sonames[h->nvml], found))
+    if (!found || resolve_nested() || found == h->function ||
+        !elf_holds(sonames[h->nvml], found))
         return found;
     load(h->nvml);
     return process_get() ? h->function : found;
@@ -117,7 +118,8 @@ static void *replace(const struct hook *h, void *found)
 /* A function of an unknown version. */
 static void *pass(const char *name, void *found)
 {
-    struct process *p = found && elf_holds(sonames[0], found) ? process_get() : NULL;
+    struct process *p =
+        found && !resolve_nested() && elf_holds(sonames[0], found) ? process_get() : NULL;
     if (p)
         process_unknown(p, name);
     return found;
@@ -368,8 +370,10 @@ static bool is_known(const char *name, const void *found, uint64_t flags)
 static void replace_answer(const char *name, void **found, int version, uint64_t flags)
 {
     struct elf_library l;
-    struct process *p = name && found && *found ? process_get() : NULL;
-    if (!p || !is_family(name))
+    if (resolve_nested() || !name || !found || !*found || !is_family(name))
+        return; /* what the driver asks for stays the driver's */
+    struct process *p = process_get();
+    if (!p)
         return;
     load(0);
     void *own = by_address(*found);

@@ -214,8 +214,6 @@ uint32_t slots_claim(const char *path, struct limit_state **s, uint32_t *slot,
         return LIMIT_NO_FILE;
     uint32_t reason = claim(fd, s, slot, file);
     if (reason && reason != LIMIT_NO_SLOT && *s) {
-        if (reason != LIMIT_BAD_STATE)
-            __atomic_fetch_or(&(*s)->reasons, reason, __ATOMIC_SEQ_CST);
         sys_unmap(*s, sizeof **s);
         *s = NULL;
     }

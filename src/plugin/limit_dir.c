@@ -175,7 +175,8 @@ static int make_state(const char *state, const char *limit, bool create,
     *reasons = 0;
     if (fd < 0)
         return create || errno != ENOENT ? -1 : 0;
-    if (fchmod(fd, 0666) || fstat(fd, &st) || !S_ISREG(st.st_mode))
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode) ||
+        ((st.st_mode & 0777) != 0666 && fchmod(fd, 0666)))
         return -1;
     if (st.st_size > (off_t)sizeof head && ftruncate(fd, sizeof head))
         return -1;

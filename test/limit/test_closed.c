@@ -93,6 +93,7 @@ START_TEST(what_the_kernel_denies_refuses_memory)
         cleanup_free char *number = xasprintf("%ld", calls[i].number);
         refuses("guest-link", "without", "link", number, calls[i].why);
     }
+    ck_assert_uint_eq(pod.state->reasons, LIMIT_NO_WIPE | LIMIT_NO_LOCKS);
 }
 END_TEST
 
@@ -102,6 +103,7 @@ START_TEST(a_limit_that_cannot_be_read_refuses_memory)
 {
     pod.limit->version = LIMIT_VERSION + 1;
     refuses("guest", "more", "dlsym", "1", "the limit file is not one");
+    ck_assert_uint_eq(pod.state->reasons, LIMIT_BAD_LIMIT);
     pod.limit->version = LIMIT_VERSION;
     pod.limit->closed = LIMIT_BAD_STATE;
     refuses("guest", "more", "dlsym", "1", "the state file is short or foreign");
