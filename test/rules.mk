@@ -76,7 +76,7 @@ $(B)/test/limit/guest/%: $(GUEST_PARTS) test/limit/guest/guest.h test/gpu/fake_c
 
 # The parts that need no preloading are linked into the test, and seen by the sanitizers.
 LIMIT_TESTS := $(if $(LIMIT),$(call programs,limit))
-LIMIT_PARTS := $(call objects,$(patsubst %,src/limit/%.c,state table sys))
+LIMIT_PARTS := $(call objects,$(patsubst %,src/limit/%.c,slots table sys))
 $(B)/test/limit/%: $(B)/test/limit/%.o $(call shared,limit) $(LIMIT_PARTS) $(LIB) $(call archives,kube) \
                    | $(LIMIT) $(LIMIT_GUESTS) $(LIMIT_NVML)
 	$(link)

@@ -120,7 +120,7 @@ static uint64_t counted(const struct account *a)
     return __atomic_load_n(&a->process->cards[a->card].used, __ATOMIC_RELAXED);
 }
 
-/* Two contexts of a pod that are made at the same time could not be told apart. A process that
+/* Two contexts of a pod that are made at the same time could not be distinguished. A process that
  * was stopped meanwhile does not keep others from work. */
 static long lock_pod(const char *path)
 {

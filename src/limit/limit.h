@@ -161,7 +161,7 @@ struct limit_state *process_state(struct process *p, int card);
 /* The card with the UUID, as NVML writes it, or CARD_NONE. With or without "GPU-" and dashes. */
 int process_card(const struct process *p, const char *uuid);
 
-/* -- state.c: reservations -- */
+/* -- slots.c: reservations -- */
 
 /*
  * Reservations of memory between processes, without a lock.
@@ -199,7 +199,7 @@ uint64_t reserve_imported(const struct limit_state *s);
 /* The number of slots to look at. */
 uint32_t reserve_high(const struct limit_state *s);
 
-/* -- state.c: slots -- */
+/* -- slots.c: slots -- */
 
 /*
  * Slots of a state file: who owns them, and when their owner has ended. See struct limit_slot.

@@ -112,32 +112,31 @@ LIMIT_EXPORT CUresult cuMemFree(uint32_t p)
 /* Arrays and mipmapped arrays. Their size is that of their elements: the driver pads them, and
  * does not say by how much. */
 
-/* CUarray_format of the CUDA Driver API. The formats of blocks have 4 x 4 elements in each. */
+/* CUarray_format of the CUDA Driver API: bits of an element, of each of its channels, or of one
+ * that is part of a block of 4 x 4. */
 static const struct {
     uint8_t first, last, bits;
-    enum { OF_CHANNEL, OF_ELEMENT, IN_BLOCKS } what;
+    enum { OF_ELEMENT, OF_CHANNEL, IN_BLOCK } what;
 } formats[] = {
-    {0x01, 0x01, 8, OF_CHANNEL}, /* unsigned, signed, float */
-    {0x02, 0x02, 16, OF_CHANNEL}, {0x08, 0x08, 8, OF_CHANNEL},
-    {0x09, 0x09, 16, OF_CHANNEL}, {0x10, 0x10, 16, OF_CHANNEL},
-    {0x50, 0x50, 32, OF_ELEMENT}, /* 10 10 10 2 */
-    {0x91, 0x92, 4, IN_BLOCKS},   /* BC1 to BC7 */
-    {0x93, 0x96, 8, IN_BLOCKS},   {0x97, 0x98, 4, IN_BLOCKS},
-    {0x99, 0x9e, 8, IN_BLOCKS},   {0x9f, 0x9f, 24, OF_ELEMENT}, /* planes, 4:2:0 */
-    {0xa1, 0xa1, 24, OF_ELEMENT}, {0xb0, 0xb0, 12, OF_ELEMENT},
-    {0xa2, 0xa2, 16, OF_ELEMENT}, /* 4:2:2 */
-    {0xa3, 0xa4, 32, OF_ELEMENT}, {0xa5, 0xa5, 16, OF_ELEMENT},
-    {0xa6, 0xa7, 32, OF_ELEMENT}, {0xa8, 0xa9, 32, OF_ELEMENT}, /* 4:4:4 */
+    {0x01, 0x01, 8, OF_CHANNEL},  {0x02, 0x02, 16, OF_CHANNEL}, /* integers, floats */
+    {0x08, 0x08, 8, OF_CHANNEL},  {0x09, 0x09, 16, OF_CHANNEL},
+    {0x10, 0x10, 16, OF_CHANNEL}, {0x91, 0x92, 4, IN_BLOCK},
+    {0x93, 0x96, 8, IN_BLOCK}, /* BC1 to BC7 */
+    {0x97, 0x98, 4, IN_BLOCK},    {0x99, 0x9e, 8, IN_BLOCK},
+    {0x9f, 0xa1, 24, OF_ELEMENT}, {0xb0, 0xb0, 12, OF_ELEMENT}, /* planes, 4:2:0 */
+    {0xa2, 0xa2, 16, OF_ELEMENT}, {0xa3, 0xa4, 32, OF_ELEMENT}, /* 4:2:2 */
+    {0xa5, 0xa5, 16, OF_ELEMENT}, {0xa6, 0xa9, 32, OF_ELEMENT}, /* and 4:4:4 */
     {0xb1, 0xb1, 64, OF_ELEMENT}, {0xb2, 0xb2, 24, OF_ELEMENT},
     {0xb3, 0xb3, 48, OF_ELEMENT}, {0xb4, 0xb4, 24, OF_ELEMENT},
-    {0xb5, 0xb5, 48, OF_ELEMENT}, {0xc0, 0xc0, 8, OF_ELEMENT}, /* normalized */
-    {0xc1, 0xc1, 16, OF_ELEMENT}, {0xc2, 0xc2, 32, OF_ELEMENT},
-    {0xc3, 0xc3, 16, OF_ELEMENT}, {0xc4, 0xc4, 32, OF_ELEMENT},
-    {0xc5, 0xc5, 64, OF_ELEMENT}, {0xc6, 0xc6, 8, OF_ELEMENT},
-    {0xc7, 0xc7, 16, OF_ELEMENT}, {0xc8, 0xc8, 32, OF_ELEMENT},
-    {0xc9, 0xc9, 16, OF_ELEMENT}, {0xca, 0xca, 32, OF_ELEMENT},
-    {0xcb, 0xcb, 64, OF_ELEMENT},
+    {0xb5, 0xb5, 48, OF_ELEMENT}, {0x50, 0x50, 32, OF_ELEMENT},
 };
+
+/* Normalized ones: 1, 2 or 4 channels of 8 or 16 bits, signed behind unsigned. */
+static uint64_t normalized_bits(int format)
+{
+    int i = format - 0xc0;
+    return i >= 0 && i < 12 ? (i / 3 % 2 ? 16u : 8u) << i % 3 : 0;
+}
 
 static uint64_t at_least_1(uint64_t n)
 {
@@ -147,14 +146,15 @@ static uint64_t at_least_1(uint64_t n)
 static uint64_t size_of(const CUarray3dDesc *d)
 {
     uint64_t width = at_least_1(d->width), height = at_least_1(d->height);
-    uint64_t bits =
-        multiply(32, at_least_1(d->channels)); /* of an unknown format: the most */
+    uint64_t bits = normalized_bits(d->format);
+    if (!bits) /* also the most that an unknown format takes */
+        bits = multiply(32, at_least_1(d->channels));
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (d->format >= formats[i].first && d->format <= formats[i].last) {
             bits = formats[i].bits;
             if (formats[i].what == OF_CHANNEL)
                 bits = multiply(bits, at_least_1(d->channels));
-            if (formats[i].what == IN_BLOCKS) {
+            if (formats[i].what == IN_BLOCK) {
                 width += -width & 3;
                 height += -height & 3;
             }

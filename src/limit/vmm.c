@@ -327,9 +327,7 @@ static uint64_t bind_begin(struct process *p, CUallocation object, size_t at,
                            uint64_t memory)
 {
     uint64_t owner = memory_of(p, object);
-    uint64_t key = owner ? bind(p, KIND_BOUND, owner, at, memory) : 0;
-    sys_unlock(&p->lock);
-    return key;
+    return owner ? bind(p, KIND_BOUND, owner, at, memory) : 0;
 }
 
 static CUresult bind_end(struct process *p, uint64_t key, CUresult rc)
@@ -354,6 +352,7 @@ static CUresult bind_end(struct process *p, uint64_t key, CUresult rc)
             return real(__VA_ARGS__);                                                    \
         sys_lock(&p->lock);                                                              \
         uint64_t key = bind_begin(p, object, at, memory);                                \
+        sys_unlock(&p->lock);                                                            \
         return bind_end(p, key, LIMIT_CALL(real(__VA_ARGS__)));                          \
     } while (0)
 
