@@ -490,7 +490,7 @@ LIMIT_EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
  * for this process.
  */
 
-enum { SURELY_OWN = 32 << 20 };
+enum { SURELY_OWN = 8 << 20 };
 
 struct loading {
     struct account a;

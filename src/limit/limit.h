@@ -214,7 +214,7 @@ uint32_t slots_claim(const char *path, struct limit_state **s, uint32_t *slot,
 /* Do the fixed fields have their values? */
 bool state_is_sound(const struct limit_state *s);
 /* Does the path still lead to the file with its whole size? A shorter one kills the process
- * that reads its mapping. */
+ * that reads its mapping. A program that cannot see the path any more keeps the mapping. */
 bool state_is_there(const char *path, const struct sys_file *claimed);
 
 /* Empties the slots of ended processes. A file that cannot be opened now is left as it is: its

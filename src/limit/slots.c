@@ -181,8 +181,9 @@ bool state_is_sound(const struct limit_state *s)
 bool state_is_there(const char *path, const struct sys_file *claimed)
 {
     struct sys_file now;
-    return sys_stat(path, &now) >= 0 && now.device == claimed->device &&
-           now.inode == claimed->inode && now.size >= (int64_t)sizeof(struct limit_state);
+    return sys_stat(path, &now) < 0 ||
+           (now.device == claimed->device && now.inode == claimed->inode &&
+            now.size >= (int64_t)sizeof(struct limit_state));
 }
 
 static struct limit_state *map_state(long fd)
