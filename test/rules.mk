@@ -59,9 +59,10 @@ FAKE_CUDA    := $(B)/fake-cuda/libcuda.so.1 $(if $(MUSL_CC),$(B)/fake-cuda/musl/
 LIMIT_GUESTS := $(foreach d,guest $(if $(MUSL_CC),guest/musl),$(addprefix $(B)/test/limit/$d/,guest guest-link plugin.so))
 guest_cc      = $(if $(findstring musl/,$@),$(MUSL_CC),$(LIMIT_CC)) -std=gnu11 -D_GNU_SOURCE -Itest -O2 -g \
                 -Wall -Wextra -Werror -Wno-parentheses
-$(FAKE_CUDA): test/gpu/fake_cuda.c test/gpu/fake_cuda.h
+FAKE_PARTS   := test/gpu/fake_cuda.c test/gpu/fake_cuda_memory.c
+$(FAKE_CUDA): $(FAKE_PARTS) test/gpu/fake_cuda.h test/gpu/fake_cuda_objects.h
 	$(call say,CC,$@)
-	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 -o $@ $<
+	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 -o $@ $(FAKE_PARTS)
 LIMIT_NVML   := $(B)/fake-nvml/guest/libnvidia-ml.so.1
 $(B)/test/gpu/test_real_limit: | $(B)/test-gpu-limit $(LIMIT) $(LIMIT_GUESTS) $(FAKE_CUDA) $(LIMIT_NVML)
 $(LIMIT_NVML): test/gpu/fake_nvml.c test/gpu/fake_cuda.h
