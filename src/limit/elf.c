@@ -135,29 +135,15 @@ void *elf_symbol(const struct elf_library *l, const char *name)
     return m.symbol ? (void *)(l->base + m.symbol->st_value) : NULL;
 }
 
-static bool is_at(const struct elf_library *l, const ElfW(Sym) * s, const void *address)
-{
-    return s->st_shndx != SHN_UNDEF && (const void *)(l->base + s->st_value) == address;
-}
-
+/* Linkers put the names behind the symbols. What stands between them is no address. */
 bool elf_exports(const struct elf_library *l, const void *address)
 {
     struct tables t;
     if (!read_tables(l, &t))
         return false;
-    for (uint32_t i = 0; t.hash && i < t.hash[1]; i++)
-        if (is_at(l, &t.symbols[i], address))
+    for (const ElfW(Sym) *s = t.symbols; (const char *)(s + 1) <= t.strings; s++)
+        if (s->st_shndx != SHN_UNDEF && (const void *)(l->base + s->st_value) == address)
             return true;
-    if (!t.gnu_hash || t.hash)
-        return false;
-    uint32_t n = t.gnu_hash[0], first = t.gnu_hash[1];
-    const uint32_t *buckets = t.gnu_hash + 4 + t.gnu_hash[2] * (sizeof(ElfW(Addr)) / 4);
-    for (uint32_t b = 0; b < n; b++)
-        for (uint32_t i = buckets[b], last = i < first; !last; i++) {
-            if (is_at(l, &t.symbols[i], address))
-                return true;
-            last = buckets[n + i - first] & 1;
-        }
     return false;
 }
 

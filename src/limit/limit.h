@@ -79,7 +79,6 @@ struct entry *table_next(const struct table *t, struct entry *e);
 
 enum {
     PROCESS_DEVICES = 64,
-    PROCESS_POOLS = 64,
     PROCESS_PATH_MAX = 512,
     CARD_NONE = LIMIT_CARDS /* each card that was not promised: its limit is 0 */
 };
@@ -112,11 +111,10 @@ struct process {
     uint32_t primary_lock; /* before lock, while primary contexts are made and released */
     uint32_t nvml_pid;     /* the number of this process in NVML; 0: not known */
     uint32_t pool_lock; /* before lock, while the driver's sizes are read and counted */
-    uint64_t pools[PROCESS_POOLS]; /* under lock. The first ones that were used */
-    uint32_t n_pools;              /* under lock. Of them; more: all are in the table */
-    uint64_t imported;             /* under lock. Bytes of other processes' memory */
-    uint64_t bound;                /* under lock. How many tiles and bindings there are */
-    uint32_t contexts_ended;       /* how many contexts were destroyed */
+    struct table pools; /* under lock. KIND_POOL, of which there are few */
+    uint64_t imported;  /* under lock. Bytes of other processes' memory */
+    uint64_t bound;     /* under lock. How many tiles and bindings there are */
+    uint32_t contexts_ended; /* how many contexts were destroyed */
 };
 
 /* NULL: the pod has no limit. The first call opens the files. While they cannot be opened,

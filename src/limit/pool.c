@@ -27,7 +27,7 @@ static bool settle_locked(struct process *p, uint64_t pool, uint64_t done, bool 
     uint64_t held;
     bool known = read_attribute(pool, CU_POOL_RESERVED_CURRENT, &held);
     sys_lock(&p->lock);
-    struct entry *e = table_find(&p->table, KIND_POOL, pool);
+    struct entry *e = table_find(&p->pools, KIND_POOL, pool);
     if (e && e->card >= 0) {
         e->a -= done < e->a ? done : e->a;
         held = (known ? held : e->b) + e->a;
@@ -51,41 +51,18 @@ static bool settle(struct process *p, uint64_t pool, uint64_t done, bool force)
     return fits;
 }
 
-/* The pools of a card (-1: of all), from place `*at` of the table on. */
+/* The pools of a card (-1: of all), from place `*at` of their table on. */
 static int list(struct process *p, int card, size_t *at, uint64_t pools[static BATCH])
 {
     int n = 0;
     sys_lock(&p->lock);
-    bool few = p->n_pools <= PROCESS_POOLS; /* they need no search */
-    for (; *at < (few ? p->n_pools : p->table.size) && n < BATCH; ++*at) {
-        const struct entry *e =
-            few ? table_find(&p->table, KIND_POOL, p->pools[*at]) : &p->table.at[*at];
-        if (e && e->kind == KIND_POOL && e->card >= 0 && (card < 0 || e->card == card))
+    for (; *at < p->pools.size && n < BATCH; ++*at) {
+        const struct entry *e = &p->pools.at[*at];
+        if (e->kind && e->card >= 0 && (card < 0 || e->card == card))
             pools[n++] = e->key;
     }
     sys_unlock(&p->lock);
     return n;
-}
-
-/* The entry of the pool; `*is_new`: it was not there. Locked. */
-static struct entry *add_pool(struct process *p, uint64_t pool, bool *is_new)
-{
-    struct entry *e = table_find(&p->table, KIND_POOL, pool);
-    *is_new = !e;
-    if (!e && (e = table_add(&p->table, KIND_POOL, pool)) && p->n_pools++ < PROCESS_POOLS)
-        p->pools[p->n_pools - 1] = pool;
-    return e;
-}
-
-/* Locked. */
-static void remove_pool(struct process *p, struct entry *e)
-{
-    for (uint32_t i = 0; p->n_pools <= PROCESS_POOLS && i < p->n_pools; i++)
-        if (p->pools[i] == e->key) {
-            p->pools[i] = p->pools[--p->n_pools];
-            break;
-        }
-    table_remove(&p->table, e);
 }
 
 static void trim(uint64_t pool)
@@ -111,7 +88,7 @@ static void settle_all(struct process *p, int card, bool trim_first)
 
 void pool_trim(struct process *p, int card)
 {
-    if (__atomic_load_n(&p->n_pools, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&p->pools.n, __ATOMIC_RELAXED))
         settle_all(p, card, true);
 }
 
@@ -148,9 +125,8 @@ static int card_of(struct process *p, uint64_t pool, int other)
 static bool find_pool(struct request *r)
 {
     struct process *p = r->a.process;
-    bool is_new = false;
     sys_lock(&p->lock);
-    struct entry *e = table_find(&p->table, KIND_POOL, r->pool);
+    struct entry *e = table_find(&p->pools, KIND_POOL, r->pool);
     if (e)
         r->a.card = e->card;
     sys_unlock(&p->lock);
@@ -158,7 +134,7 @@ static bool find_pool(struct request *r)
         return r->a.card >= 0;
     int card = r->pool ? card_of(p, r->pool, r->a.card) : CARD_NONE;
     sys_lock(&p->lock);
-    if (card != CARD_NONE && (e = add_pool(p, r->pool, &is_new)) && is_new)
+    if (card != CARD_NONE && (e = table_add(&p->pools, KIND_POOL, r->pool)))
         e->card = card;
     sys_unlock(&p->lock);
     r->a.card = e ? card : CARD_NONE;
@@ -229,7 +205,7 @@ static CUresult request_begin(struct request *r)
     }
     r->held = pages;
     sys_lock(&p->lock);
-    struct entry *e = table_find(&p->table, KIND_POOL, r->pool);
+    struct entry *e = table_find(&p->pools, KIND_POOL, r->pool);
     if (e) {
         e->a += r->held;
         e->bytes += r->held;
@@ -248,7 +224,7 @@ static bool record(const struct request *r, CUdeviceptr pointer)
         e->a = r->pool;
         e->b = r->bytes;
     }
-    struct entry *pool = e ? table_find(&p->table, KIND_POOL, r->pool) : NULL;
+    struct entry *pool = e ? table_find(&p->pools, KIND_POOL, r->pool) : NULL;
     if (pool)
         pool->b += r->bytes;
     sys_unlock(&p->lock);
@@ -409,7 +385,7 @@ void pool_free_end(const struct entry *taken, int rc)
     if (!p || rc != CUDA_SUCCESS || !taken->a)
         return;
     sys_lock(&p->lock);
-    struct entry *pool = table_find(&p->table, KIND_POOL, taken->a);
+    struct entry *pool = table_find(&p->pools, KIND_POOL, taken->a);
     if (pool)
         pool->b -= taken->b < pool->b ? taken->b : pool->b;
     sys_unlock(&p->lock);
@@ -466,9 +442,8 @@ static void record_pool(CUmemoryPool pool, const CUmemLocation *location, bool m
         location->type == CU_LOCATION_DEVICE ? account_card(p, location->id, &read) : -1;
     if (p->closed || read != CUDA_SUCCESS)
         return;
-    bool is_new;
     sys_lock(&p->lock);
-    struct entry *e = add_pool(p, (uint64_t)(uintptr_t)pool, &is_new);
+    struct entry *e = table_add(&p->pools, KIND_POOL, (uint64_t)(uintptr_t)pool);
     if (e)
         e->card = card;
     sys_unlock(&p->lock);
@@ -504,7 +479,7 @@ static void part(struct process *p, uint64_t pool)
             e->a = 0;
             e->bytes = e->card >= 0 ? e->b : 0;
         }
-    struct entry *e = table_find(&p->table, KIND_POOL, pool);
+    struct entry *e = table_find(&p->pools, KIND_POOL, pool);
     if (e && e->card >= 0) {
         if (e->bytes >= e->b)
             process_release_locked(p, e->card, e->bytes - e->b);
@@ -512,7 +487,7 @@ static void part(struct process *p, uint64_t pool)
             process_force_locked(p, e->card, e->b - e->bytes);
     }
     if (e)
-        remove_pool(p, e);
+        table_remove(&p->pools, e);
     sys_unlock(&p->lock);
 }
 
@@ -540,7 +515,7 @@ LIMIT_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 static CUresult synchronized(CUresult rc)
 {
     struct process *p = resolve_nested() ? NULL : process_get();
-    if (p && __atomic_load_n(&p->n_pools, __ATOMIC_RELAXED))
+    if (p && __atomic_load_n(&p->pools.n, __ATOMIC_RELAXED))
         settle_all(p, -1, false);
     return rc;
 }

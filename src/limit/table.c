@@ -4,7 +4,7 @@
 
 #include "limit/sys.h"
 
-enum { FIRST_SIZE = 1024 };
+enum { FIRST_SIZE = 64 };
 
 static size_t place(const struct table *t, uint32_t kind, uint64_t key)
 {
