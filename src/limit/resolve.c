@@ -332,7 +332,7 @@ ENTRY(dlmopen);
 static void *by_address(const void *found)
 {
     for (int i = 0; i < CALLS; i++)
-        if (hooks[i].function && known(i) == found)
+        if (hooks[i].function && (known(i) == found || hooks[i].function == found))
             return hooks[i].function;
     return NULL;
 }
@@ -380,7 +380,7 @@ static void replace_answer(const char *name, void **found, int version, uint64_t
     if (!own && !(elf_find(sonames[0], &l) && elf_exports(&l, *found)) &&
         (version <= KNOWN_CUDA || is_known(name, *found, flags)))
         own = by_name(name, version < KNOWN_CUDA ? version : KNOWN_CUDA, flags);
-    else if (!own)
+    if (!own)
         process_unknown(p, name);
     *found = own ? own : *found;
 }
