@@ -204,8 +204,8 @@ uint32_t reserve_high(const struct limit_state *s);
  */
 
 /* Maps the file and takes a slot of it for this process, until the process ends or unmaps
- * `*s`. A forked child has neither the mapping nor the slot. 0, or LIMIT_...: why not. With
- * LIMIT_NO_SLOT `*s` is mapped, without a slot. `*file`: which file it is. */
+ * `*s`. A forked child has neither the mapping nor the slot. 0, or LIMIT_...: why not.
+ * `*file`: which file it is. */
 uint32_t slots_claim(const char *path, struct limit_state **s, uint32_t *slot,
                      struct sys_file *file);
 

@@ -134,11 +134,9 @@ static uint32_t open_card(const char *folder, uint32_t i, struct card *c)
         return reason;
     if (c->file->closed)
         return c->file->closed;
-    reason = file_path(c->path, folder, "state/", i)
-                 ? slots_claim(c->path, &c->state, &c->slot, &c->claimed)
-                 : LIMIT_NO_FILE;
-    c->refuses = reason == LIMIT_NO_SLOT ? reason : 0;
-    return reason == LIMIT_NO_SLOT ? 0 : reason;
+    return file_path(c->path, folder, "state/", i)
+               ? slots_claim(c->path, &c->state, &c->slot, &c->claimed)
+               : LIMIT_NO_FILE;
 }
 
 static void close_cards(struct process *p)

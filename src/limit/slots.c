@@ -214,7 +214,7 @@ uint32_t slots_claim(const char *path, struct limit_state **s, uint32_t *slot,
     if (fd < 0)
         return LIMIT_NO_FILE;
     uint32_t reason = claim(fd, s, slot, file);
-    if (reason && reason != LIMIT_NO_SLOT && *s) {
+    if (reason && *s) {
         sys_unmap(*s, sizeof **s);
         *s = NULL;
     }

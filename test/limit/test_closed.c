@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "limit/pod.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -170,6 +171,20 @@ START_TEST(slots_without_an_owner_count_nothing)
     pod_run(&pod, "guest", "more", "dlsym", "1", 0);
     program_kill(&other);
     pod_run(&pod, "guest", "all", "dlsym", "", 0);
+}
+END_TEST
+
+/* The next call looks for a free one again. */
+START_TEST(without_a_slot_memory_is_refused_until_there_is_one)
+{
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = LIMIT_SLOTS};
+    cleanup_free char *path = temp_path(pod.dir, "state/0");
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &all), 0);
+    refuses("guest", "more", "dlsym", "1", "too many processes of the pod use the card");
+    ck_assert_uint_eq(pod.state->reasons, LIMIT_NO_SLOT);
+    close(fd);
+    pod_run(&pod, "guest", "more", "dlsym", "1", 0);
 }
 END_TEST
 
@@ -373,6 +388,7 @@ int main(void)
         a_state_that_shrinks_refuses_and_kills_nobody,
         a_state_that_was_changed_refuses_until_the_plugin_repaired_it,
         slots_without_an_owner_count_nothing,
+        without_a_slot_memory_is_refused_until_there_is_one,
         a_card_that_was_not_promised_has_the_limit_0,
         what_is_measured_outside_counts,
         contexts_count_as_the_driver_makes_them,
