@@ -78,7 +78,7 @@ static bool add_context(struct account *a)
     if (e) {
         e->card = a->card;
         e->a = owner == a->context ? 0 : owner;
-        e->context = owner; /* ends with it */
+        e->context = owner ? owner : a->context; /* ends with it */
     }
     sys_unlock(&a->process->lock);
     a->context = owner ? owner : a->context;

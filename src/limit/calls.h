@@ -134,6 +134,7 @@
     REAL(cuStreamGetCtx)                                                                 \
     REAL(cuCtxPushCurrent_v2)                                                            \
     REAL(cuCtxPopCurrent_v2)                                                             \
+    REAL(cuCtxFromGreenCtx)                                                              \
     REAL(cuMemPoolGetAttribute)                                                          \
     REAL(cuDeviceGetMemPool)                                                             \
     REAL(cuStreamGetCaptureInfo_v2)                                                      \

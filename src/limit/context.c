@@ -425,8 +425,25 @@ LIMIT_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, void *resources,
                 resources, device, flags);
 }
 
+/* The driver can use the handle of its context for one of another card. */
+static void forget_green(CUgreenCtx green)
+{
+    CUcontext part = NULL;
+    struct process *p = resolve_nested() ? NULL : process_get();
+    __typeof__(&cuCtxFromGreenCtx) get = DRIVER(cuCtxFromGreenCtx);
+    if (!p || !get || LIMIT_CALL(get(&part, green)) != CUDA_SUCCESS)
+        return;
+    sys_lock(&p->lock);
+    struct entry *e = table_find(&p->table, KIND_CONTEXT, (uint64_t)(uintptr_t)part);
+    if (e && e->a)
+        table_remove(&p->table, e);
+    __atomic_fetch_add(&p->contexts_ended, 1, __ATOMIC_RELEASE);
+    sys_unlock(&p->lock);
+}
+
 LIMIT_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
+    forget_green(green);
     LEAVE_PRIMARY(cuGreenCtxDestroy, green);
 }
 

@@ -251,6 +251,7 @@ API(cuDevicePrimaryCtxReset_v2, CUdevice);
 API(cuDevicePrimaryCtxGetState, CUdevice, unsigned *, int *);
 API(cuGreenCtxCreate, CUgreenCtx *, void *, CUdevice, unsigned);
 API(cuGreenCtxDestroy, CUgreenCtx);
+API(cuCtxFromGreenCtx, CUcontext *, CUgreenCtx);
 API(cuCtxSetLimit, int, size_t);
 API(cuCtxGetLimit, size_t *, int);
 API(cuDeviceGetAttribute, int *, int, CUdevice);

@@ -324,6 +324,22 @@ static void streams(void)
     CHECK("retain", CALL(cuDevicePrimaryCtxRetain, (void **, int), &one, 1), 0);
     CALL(cuCtxSetCurrent, (void *), one);
     before_one = available();
+    /* Two contexts with one handle, one after the other. */
+    void *part = NULL, *again = NULL;
+    for (int device = 0; device < 2; device++) {
+        CHECK("green",
+              CALL(cuGreenCtxCreate, (void **, void *, int, unsigned),
+                   device ? &again : &part, NULL, device, 1u),
+              0);
+        CALL(cuCtxSetCurrent, (void *), device ? again : part);
+        CHECK("green", linear(MIB, &p), 0);
+        CALL(cuCtxSetCurrent, (void *), device ? one : context);
+        CHECK("green", available(), (device ? before_one : before) - MIB);
+        CHECK("green", linear_free(p), 0);
+        CHECK("green", CALL(cuGreenCtxDestroy, (void *), device ? again : part), 0);
+    }
+    CHECK("one handle", part == again, 1);
+    CALL(cuCtxSetCurrent, (void *), one);
     CHECK("stream", CALL(cuStreamCreate, (void **, unsigned), &on_one, 0u), 0);
     CALL(cuCtxSetCurrent, (void *), context);
     CHECK("stream",
