@@ -13,8 +13,8 @@
 
 /* -- what NVML shows -- */
 
-enum { LOOK_PROCESSES = 128, WAIT_MS = 2000 };
-#define CONTEXT_MAX (4ull << 30) /* more is somebody else's allocation */
+enum { LOOK_PROCESSES = 128, WAIT_MS = 20000 };
+#define CONTEXT_MAX (2ull << 30) /* more is somebody else's allocation */
 
 /* A card at one moment. */
 struct look {
@@ -107,7 +107,7 @@ struct creation {
     struct look before;
     uint64_t counted; /* what the process had before */
     long lock;        /* of the pod, by a descriptor of the state */
-    bool nvml;
+    bool locked, nvml;
 };
 
 static const struct limit_file *file_of(const struct account *a)
@@ -122,12 +122,15 @@ static uint64_t counted(const struct account *a)
 
 /* Two contexts of a pod that are made at the same time could not be distinguished. A process that
  * was stopped meanwhile does not keep others from work. */
-static long lock_pod(const char *path)
+static void lock_pod(struct creation *c)
 {
-    long fd = sys_open(path, O_RDWR);
-    for (int ms = 0; fd >= 0 && ms < WAIT_MS && sys_lock_byte(fd, LIMIT_SLOTS) < 0; ms++)
-        sys_sleep_ms(1);
-    return fd;
+    c->lock = sys_open(c->a.process->cards[c->a.card].path, O_RDWR);
+    c->locked = false;
+    for (int ms = 0; c->lock >= 0 && !c->locked && ms < WAIT_MS; ms++) {
+        c->locked = sys_lock_byte(c->lock, LIMIT_SLOTS) >= 0;
+        if (!c->locked)
+            sys_sleep_ms(1);
+    }
 }
 
 static bool is_counted(struct process *p, CUdevice device)
@@ -157,7 +160,7 @@ static CUresult creation_begin(struct creation *c)
         close_nvml();
     if (rc != CUDA_SUCCESS)
         return rc;
-    c->lock = lock_pod(c->a.process->cards[c->a.card].path);
+    lock_pod(c);
     c->counted = counted(&c->a);
     c->before.known = false;
     if (c->nvml)
@@ -178,7 +181,7 @@ static uint64_t measure(struct creation *c)
         p->nvml_pid = newcomer(&c->before, &after);
     uint64_t bytes =
         minus(bytes_of(&after, p->nvml_pid), bytes_of(&c->before, p->nvml_pid));
-    if (!p->nvml_pid || !bytes)
+    if ((!p->nvml_pid || !bytes) && c->locked)
         bytes = minus(after.used, c->before.used);
     bytes = minus(bytes, minus(counted(&c->a), c->counted));
     return bytes && bytes <= CONTEXT_MAX ? bytes : c->a.bytes;
