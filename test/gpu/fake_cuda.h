@@ -8,8 +8,6 @@
 
 enum { FAKE_PROCESSES = 512 };
 #define FAKE_CONTEXT (4ull << 20)
-/* NVML's number of a process minus its pid: a container does not know its pid of the host. */
-enum { FAKE_HOST_PIDS = 1 << 20 };
 
 struct fake_entry {
     pid_t pid;

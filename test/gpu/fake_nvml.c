@@ -11,7 +11,8 @@
  *     down 9                      every call answers this code: 9 not loaded, 18 mismatch
  *     card uuid=GPU-0;name=Tesla T4;bus=3b;total=1000;free=900;used=60;reserved=40
  *     card uuid=GPU-1;open=15;... what opening it answers: 15 lost
- *     card uuid=GPU-2;books=1;... its use and processes are those of FAKE_CUDA_BOOKS
+ *     card uuid=GPU-2;books=N;... its use and processes are those of FAKE_CUDA_BOOKS, whose
+ *                             pids are N less, as in a container
  *     fail nvmlDeviceGetName 999 1    the call answers this code, of card 1 (of all)
  *     event 7 GPU-0 8 79          number 7: type 8 (XID), data 79; `?` is no card
  *
@@ -225,12 +226,11 @@ static bool number(int index, const char *key, unsigned long long *out)
 }
 
 /* The books of the card's driver, or NULL. */
-static const struct fake_books *books_of(int index)
+static const struct fake_books *books_of(int index, unsigned long long *pids)
 {
     static struct fake_books books;
-    unsigned long long has;
     const char *path = getenv("FAKE_CUDA_BOOKS");
-    int fd = path && number(index, "books", &has) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = path && number(index, "books", pids) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     ssize_t n = fd < 0 ? -1 : pread(fd, &books, sizeof books, 0);
     if (fd >= 0)
         close(fd);
@@ -408,7 +408,8 @@ static int memory(const char *function, nvmlDevice_t device, nvmlMemory_v2_t *m)
     number(index, "free", &m->free);
     number(index, "used", &m->used);
     number(index, "reserved", &m->reserved);
-    const struct fake_books *books = books_of(index);
+    unsigned long long pids;
+    const struct fake_books *books = books_of(index, &pids);
     for (int i = 0; books && i < FAKE_PROCESSES; i++) {
         m->used += books->entries[i].used;
         m->free -= books->entries[i].used;
@@ -458,13 +459,14 @@ static int processes(const char *function, nvmlDevice_t device, const char *key,
     int index = index_of(device), rc = trouble(function, index);
     size_t len;
     const char *p = value_of(index, key, &len), *end = p ? p + len : NULL;
-    const struct fake_books *books = books_of(index);
+    unsigned long long pids;
+    const struct fake_books *books = books_of(index, &pids);
     list->n = 0;
     if (rc)
         return rc;
     for (int i = 0; books && i < FAKE_PROCESSES; i++)
         if (books->entries[i].used) {
-            list->p[list->n].pid = (unsigned)books->entries[i].pid + FAKE_HOST_PIDS;
+            list->p[list->n].pid = (unsigned)books->entries[i].pid + (unsigned)pids;
             list->p[list->n++].bytes = books->entries[i].used;
         }
     if (!p && !books)

@@ -164,6 +164,25 @@ static pid_t hold(const struct run *r, int mib, const char *preload)
 
 /* -- checks -- */
 
+/* What the library counts for the process, of which `*context` for its contexts; 0: it has no
+ * slot. */
+static uint64_t counted(const struct run *r, pid_t pid, uint64_t *context)
+{
+    cleanup_free char *path = xasprintf("%s/state/0", r->dir);
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct limit_slot slot;
+    for (int i = 0; i < LIMIT_SLOTS; i++) {
+        off_t at = (off_t)(offsetof(struct limit_state, slots) + (size_t)i * sizeof slot);
+        if (pread(fd, &slot, sizeof slot, at) != (ssize_t)sizeof slot)
+            break;
+        if (slot.pid == (uint32_t)pid) {
+            *context = slot.context;
+            return slot.used;
+        }
+    }
+    return 0;
+}
+
 /* What NVML shows for the process, beside what it allocated. */
 static void show_process(struct run *r, pid_t pid)
 {
@@ -185,6 +204,12 @@ static void show_process(struct run *r, pid_t pid)
                   (long long)(bytes >> 20) - HELD_MIB);
     cleanup_free char *want = xasprintf("at least %d MiB", HELD_MIB);
     row(r, "NVML's memory of a process", want, is, bytes >> 20 >= HELD_MIB);
+    uint64_t context = 0, used = counted(r, pid, &context);
+    cleanup_free char *count =
+        xasprintf("%llu MiB, of which %llu MiB are the context",
+                  (unsigned long long)used >> 20, (unsigned long long)context >> 20);
+    row(r, "the same, as the library counts it", "NVML's within 64 MiB", count,
+        used + (64 << 20) >= (uint64_t)bytes && used <= (uint64_t)bytes + (64 << 20));
 }
 
 static void check_processes(struct run *r)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/fake_cuda.h"
 #include "gpu/fixture.h"
 
 #include <sys/wait.h>
 
 /* The program of `make test-gpu` for libgpushare-limit.so, with drivers without a card. */
 
-#define CARD                                                                             \
+#define CARD_WITH(more)                                                                  \
     "driver 535.129.03\ncuda 12020\n"                                                    \
     "card uuid=GPU-00010203-0405-0607-0809-0a0b0c0d0e0f;name=Tesla T4;bus=3b;"           \
-    "total=17179869184;free=17179869184;used=0;reserved=0\n"
+    "total=17179869184;free=17179869184;used=0;reserved=0" more "\n"
+#define CARD CARD_WITH("")
 
 /* Found first, so that no test starts the real daemon. */
 static void without_mps(void)
@@ -61,6 +63,24 @@ START_TEST(a_card_gives_a_table)
     ck_assert_has(out, "| functions that are not replaced | listed | ");
     ck_assert_has(out, " cuMemCreate_v2 ");
     ck_assert_ptr_null(strstr(out, " cuMemAlloc_v2 "));
+}
+END_TEST
+
+/* A card whose NVML shows the driver's books. */
+START_TEST(what_the_library_counts_is_what_nvml_shows)
+{
+    without_mps();
+    temp_write(dir, "torch.py", "raise ImportError\n");
+    struct fake_books books = {.capacity = 1ull << 40, .watch = 1ull << 40};
+    temp_write_bytes(dir, "books", (struct span){(const char *)&books, sizeof books});
+    cleanup_free char *path = temp_path(dir, "books");
+    setenv("FAKE_CUDA_BOOKS", path, 1);
+    cleanup_free char *out = said(CARD_WITH(";books=0"), 0);
+    unsetenv("FAKE_CUDA_BOOKS");
+    ck_assert_has(out, "| NVML's memory of a process | at least 1200 MiB | 1204 MiB, of "
+                       "which 4 MiB are the context |\n"
+                       "| the same, as the library counts it | NVML's within 64 MiB | "
+                       "1204 MiB, of which 4 MiB are the context |\n");
 }
 END_TEST
 
@@ -123,5 +143,6 @@ START_TEST(what_differs_fails)
 END_TEST
 
 UNIT_MAIN_AROUND("real_limit", fixture_begin, fixture_end, without_a_card_it_is_skipped,
-                 a_card_gives_a_table, pytorch_is_asked_where_there_is_one,
-                 a_file_that_cannot_be_written_fails, what_differs_fails)
+                 a_card_gives_a_table, what_the_library_counts_is_what_nvml_shows,
+                 pytorch_is_asked_where_there_is_one, a_file_that_cannot_be_written_fails,
+                 what_differs_fails)

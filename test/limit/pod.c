@@ -38,7 +38,7 @@ static void add_driver(struct pod *p)
         p->dir, "nvml",
         "driver 535.129.03\ncuda 12020\ncard uuid=" POD_UUID
         ";name=Tesla T4;bus=3b;total=17179869184;free=17179869184;used=0;reserved=0;"
-        "books=1\n");
+        "books=1048576\n");
 }
 
 void pod_begin(struct pod *p)
