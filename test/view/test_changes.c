@@ -21,7 +21,7 @@ static void end_read(void *ctx)
     reads--;
 }
 
-static const struct view_source source = {read_core, end_read, &r, true};
+static const struct view_source source = {read_core, end_read, &r, true, NULL};
 
 static void set_node(const char *name, bool cordoned, bool deleted)
 {
