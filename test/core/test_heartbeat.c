@@ -148,7 +148,8 @@ END_TEST
 START_TEST(promises_of_a_stale_node_stay)
 {
     begin();
-    rig_see(rig_bound_pod("a", 5, "n1", "{'ALIYUN_COM_GPU_MEM_IDX':'0'}"));
+    rig_see(rig_bound_pod("a", 5, "n1",
+                          "{'ALIYUN_COM_GPU_MEM_IDX':'0','ALIYUN_COM_GPU_MEM_DEV':'16'}"));
     pass(GRACE);
     ck_assert(is_stale("n1") && is_stale("n2"));
     ck_assert_int_eq(rig_free_mib("n1", 0), 11);

@@ -6,7 +6,9 @@
  * core forgets everything, lists everything, and says yes to nothing before.
  */
 
-#define NOTE "{'ALIYUN_COM_GPU_MEM_IDX':'0','ALIYUN_COM_GPU_MEM_ASSIGNED':'true'}"
+#define NOTE                                                                             \
+    "{'ALIYUN_COM_GPU_MEM_IDX':'0','ALIYUN_COM_GPU_MEM_ASSIGNED':'true',"                \
+    "'ALIYUN_COM_GPU_MEM_DEV':'16000'}"
 
 static struct pod pending(const char *uid)
 {
