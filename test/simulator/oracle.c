@@ -275,8 +275,10 @@ int64_t oracle_pod_mib(const struct oracle_pod *p)
         return (p->raw_mem + n - 1) / n * 1024;
     if (!p->n_cards)
         return p->ask.mib * p->ask.cards;
-    int64_t units = (p->ask.units * p->ask.cards + n - 1) / n;
-    return units == p->ask.units ? p->ask.mib : units * 1024;
+    /* Annotations count for at most what the labels ask for, which are in MiB. */
+    int64_t units = (p->ask.units * p->ask.cards + n - 1) / n,
+            all = p->ask.mib * p->ask.cards;
+    return units == p->ask.units ? p->ask.mib : units * 1024 < all ? units * 1024 : all;
 }
 
 bool oracle_limited(const struct oracle_pod *p)
