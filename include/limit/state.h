@@ -41,11 +41,11 @@ struct limit_file {
     uint64_t context; /* bytes of a context that the library cannot measure */
     char uuid
         [LIMIT_UUID_MAX]; /* as NVML writes it: "GPU-..." or "MIG-..."; "" is any card */
-    /* What scv-agent measures: bytes that NVML shows for the pod's processes beyond what
-     * their slots count. The library counts them for the pod. */
+    /* Of scv-agent: bytes that NVML shows for each of the pod's processes beyond what its slot
+     * counts, in whole MiB. The library counts them for the pod. */
     uint64_t extra;
     uint32_t closed; /* LIMIT_...: no memory until the plugin clears it */
-    uint32_t reserved;
+    uint32_t rise; /* of scv-agent, which raises `extra` slowly: see node/limit_slots.h */
 };
 /* The size of the file of a plugin that knows no later field. */
 #define LIMIT_FILE_MIN offsetof(struct limit_file, extra)

@@ -13,6 +13,10 @@
  *   processes of the card. Every other measurement changes nothing, so a driver that fails
  *   accuses nobody and acquits nobody. A process that cannot be mapped accuses and exempts
  *   nobody: pods that overuse the card without it do so, and no sum drains meanwhile.
+ * - The tolerance of a pod on a card is that of its processes: of each with a slot its context,
+ *   as NVML shows it, at most tolerance_mib; of all others one tolerance_mib together, because
+ *   a pod can have any number of them. A pod can forge its slots, so it is at most half the
+ *   promise and OVERUSE_TOLERANCES times tolerance_mib, but one tolerance_mib for the smallest.
  * - A pod overuses a card in a measurement when it uses more than its promise and the
  *   tolerance there. Its containers that do so overuse it, or the one that is furthest beyond
  *   its promise. A pod inside its promise never overuses the card, whatever one of its
@@ -69,6 +73,7 @@ enum {
     OVERUSE_BACKOFF_MAX_MS = 5 * 60 * 1000,
     OVERUSE_MAX_LIMITS = 4096, /* actions remembered; beyond that there are none */
     OVERUSE_DRAIN = 10,
+    OVERUSE_TOLERANCES = 4, /* of the processes of a pod, at most */
 };
 #define OVERUSE_FULL_RATE 1.5
 
@@ -80,7 +85,7 @@ struct overuse_settings {
     int unpromised;
     bool always;           /* also on cards that do not hurt */
     int64_t grace_ms;      /* at least 1 */
-    int64_t tolerance_mib; /* at least 0 */
+    int64_t tolerance_mib; /* of a process; at least 0 */
 };
 
 struct overuse_action {

@@ -65,6 +65,9 @@ struct usage_container {
     size_t n_pids;
     int64_t
         unlimited_mib; /* of used_mib: by those that run without the limit of the pod */
+    /* How many of them have a slot, and of used_mib: what these slots do not count, or count
+     * as contexts. */
+    int64_t n_slots, context_mib;
 };
 
 /* What a plain init container was promised on one card, and the sidecars of its pod; each
@@ -126,12 +129,19 @@ struct usage_place {
     struct span name;                  /* comm; any bytes */
 };
 
-/* A process of a pod that has a limit, and the cards of which it counts its use as
- * libgpushare-limit.so does; an empty UUID is any card. Without that it runs without the limit. */
+/* What a process of a pod that has a limit counts of a card, as libgpushare-limit.so does. */
+struct usage_slot {
+    struct span uuid; /* empty: any card */
+    int64_t used;     /* bytes; -1: it counts nothing, and runs without the limit */
+    int64_t context;  /* of `used`: its contexts */
+};
+
+/* A process of a pod that has a limit. */
 struct usage_limit {
     int64_t pid;
-    struct span *uuids;
-    size_t n_uuids;
+    struct span pod_uid;
+    struct usage_slot *slots; /* of each card of the pod, in the order of limit/state.h */
+    size_t n_slots;
 };
 
 /* The names of a container, from the kubelet. With a UID of the pod, the ID is only the begin
@@ -174,6 +184,10 @@ struct usage_input {
     bool promises_known; /* false: what is promised to whom is unknown */
     int64_t promised_ms; /* monotonic time when the promises were read */
 };
+
+/* NULL: the process is not of a pod that has a limit. `limits` by rising pid. */
+const struct usage_limit *usage_limit_of(const struct usage_limit *limits, size_t n,
+                                         int64_t pid);
 
 /* Joins the input into *u, which is replaced. Everything is copied.
  *

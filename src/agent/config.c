@@ -142,8 +142,9 @@ static const struct opt table[] = {
      .type = OPT_SIZE,
      .max = 1LL << 50,
      .offset = AT(overuse_tolerance),
-     .help = "Memory of a card beyond the promise that is no overuse, such as that of a "
-             "CUDA context."},
+     .help =
+         "Memory of a card beyond the promise that is no overuse, for the CUDA context "
+         "of a process."},
     {.name = "overuse-always",
      .type = OPT_BOOL,
      .offset = AT(overuse.always),
@@ -162,7 +163,9 @@ static const struct opt table[] = {
      .init = "/var/lib/gpushare/limit",
      .type = OPT_STRING,
      .offset = AT(limit_dir),
-     .help = "The device plugin's --limit-dir, which shows what runs without its limit."},
+     .help =
+         "The device plugin's --limit-dir, which shows what runs without its limit. What "
+         "the limits count is corrected there."},
     {.name = "lease-renew",
      .arg = "TIME",
      .init = "10s",

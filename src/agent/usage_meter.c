@@ -180,6 +180,7 @@ static void read_host(struct usage_meter *m, struct usage_input *in, struct aren
         return;
     limit_slots_read(m->settings.limit_dir, m->settings.host_root, in->places,
                      in->n_places, a, &in->limits, &in->n_limits);
+    limit_slots_correct(m->settings.limit_dir, in->sample, in->limits, in->n_limits, err);
     for (size_t i = 0; i < in->n_places; i++)
         if (in->places[i].kind == USAGE_CONTAINER) {
             process_names_read(m->settings.host_root, a, &in->names, &in->n_names, err);

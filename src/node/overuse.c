@@ -277,6 +277,7 @@ static int64_t init_promise(const struct usage *u, const struct usage_container 
 /* How a pod overuses a card; {0}: it does not, or is exempt. */
 struct excess {
     int64_t mib;       /* beyond its promise */
+    int64_t tolerance; /* MiB, of its processes */
     int64_t unlimited; /* MiB without its limit */
     bool unpromised;   /* it has no promise */
 };
@@ -286,7 +287,9 @@ static struct excess pod_excess(const struct step *s, const struct usage_contain
 {
     const struct excess none = {0};
     const struct usage *u = s->u;
-    int64_t used = 0, promised = 0, unlimited = 0;
+    const int64_t each = s->o->settings.tolerance_mib;
+    int64_t used = 0, promised = 0, unlimited = 0, n_slots = 0, context = 0;
+    bool any_slotless = false;
     bool any_promise = false, others = false;
     int64_t inits = init_promise(u, c, &any_promise);
     for (size_t k = 0; k < u->n_containers; k++) {
@@ -305,6 +308,9 @@ static struct excess pod_excess(const struct step *s, const struct usage_contain
         if (span_eq(o->pod_uid, c->pod_uid)) {
             used += o->used_mib;
             unlimited += o->unlimited_mib;
+            any_slotless |= (size_t)o->n_slots < o->n_pids;
+            n_slots += o->n_slots;
+            context += o->context_mib;
         }
         if (!o->init && is_first_of_its_name(u, k))
             promised += promise_of(o);
@@ -313,7 +319,15 @@ static struct excess pod_excess(const struct step *s, const struct usage_contain
         promised = inits;
     if (inits < 0 || (!any_promise && !(others && s->o->settings.unpromised)))
         return none;
-    return (struct excess){used > promised ? used - promised : 0, unlimited,
+    int64_t most = promised / 2;
+    if (most > OVERUSE_TOLERANCES * each)
+        most = OVERUSE_TOLERANCES * each;
+    int64_t tolerance = n_slots * each < context ? n_slots * each : context;
+    if (any_slotless || !n_slots)
+        tolerance += each;
+    if (tolerance > each && tolerance > most)
+        tolerance = most > each ? most : each;
+    return (struct excess){used > promised ? used - promised : 0, tolerance, unlimited,
                            !any_promise};
 }
 
@@ -397,13 +411,12 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
 static bool is_over(const struct step *s, size_t i, struct excess *excess)
 {
     const struct usage_container *c = &s->u->containers[i];
-    int64_t tolerance_mib = s->o->settings.tolerance_mib;
     if (!c->pod_uid.n || !c->container_id.n || !has_name(c) || c->used_mib < 0)
         return false;
     *excess = pod_excess(s, c);
     return (c->unlimited_mib && excess->unlimited) ||
-           (excess->mib > tolerance_mib &&
-            (excess_of(c) > tolerance_mib || is_furthest_of_pod(s->u, i)));
+           (excess->mib > excess->tolerance &&
+            (excess_of(c) > excess->tolerance || is_furthest_of_pod(s->u, i)));
 }
 
 /* -- how long -- */
@@ -421,7 +434,7 @@ static int64_t lapse(const struct step *s, struct over *over)
 static const struct over *note_over(struct step *s, size_t i, const struct excess *excess)
 {
     struct overuse *o = s->o;
-    double full_mib = OVERUSE_FULL_RATE * (double)o->settings.tolerance_mib;
+    double full_mib = OVERUSE_FULL_RATE * (double)excess->tolerance;
     cleanup_free char *key = over_key(s->u, &s->u->containers[i]);
     struct over *over = NULL;
     for (size_t k = 0; k < o->n_overs && !over; k++)

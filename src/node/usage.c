@@ -164,19 +164,30 @@ static struct usage_container *container_at(struct builder *b, size_t card,
     return add_container(b, &c);
 }
 
-/* Does the process use the card without the limit that its pod has? */
-static bool is_unlimited(const struct usage_input *in, int64_t pid, struct span uuid)
+const struct usage_limit *usage_limit_of(const struct usage_limit *limits, size_t n,
+                                         int64_t pid)
 {
-    size_t at = ARRAY_LOWER_BOUND(l, in->limits, in->n_limits, l->pid < pid);
-    if (at == in->n_limits || in->limits[at].pid != pid)
-        return false;
-    for (size_t i = 0; i < in->limits[at].n_uuids; i++)
-        if (!in->limits[at].uuids[i].n || span_eq(in->limits[at].uuids[i], uuid))
-            return false;
-    return true;
+    size_t at = ARRAY_LOWER_BOUND(l, limits, n, l->pid < pid);
+    return at < n && limits[at].pid == pid ? &limits[at] : NULL;
 }
 
-/* Until all processes are added, `used_mib` and `unlimited_mib` are bytes. */
+/* The process has a slot of the card, or uses it without the limit that its pod has. */
+static void add_limit(struct usage_container *c, const struct usage_limit *l,
+                      const struct gpu_process *process, struct span uuid)
+{
+    for (size_t i = 0; i < l->n_slots; i++) {
+        const struct usage_slot *slot = &l->slots[i];
+        if (slot->used < 0 || (slot->uuid.n && !span_eq(slot->uuid, uuid)))
+            continue;
+        int64_t rest = process->bytes - (slot->used - slot->context);
+        c->context_mib += rest > 0 ? rest : 0;
+        c->n_slots++;
+        return;
+    }
+    c->unlimited_mib += process->bytes;
+}
+
+/* Until all processes are added, `used_mib` and its parts are bytes. */
 static void add_use(struct builder *b, size_t card, const struct gpu_process *process,
                     const struct usage_place *place)
 {
@@ -190,8 +201,10 @@ static void add_use(struct builder *b, size_t card, const struct gpu_process *pr
     pids[c->n_pids++] = place->pid;
     c->pids = pids;
     c->used_mib = add(c->used_mib, process->bytes);
-    if (process->bytes > 0 && is_unlimited(&b->in, process->pid, b->cards[card].uuid))
-        c->unlimited_mib += process->bytes;
+    const struct usage_limit *limit =
+        usage_limit_of(b->in.limits, b->in.n_limits, process->pid);
+    if (process->bytes > 0 && limit)
+        add_limit(c, limit, process, b->cards[card].uuid);
     c->sm_percent = add(c->sm_percent, process->sm_percent);
 }
 
@@ -270,6 +283,7 @@ static void add_cards(struct builder *b)
         struct usage_container *c = &b->containers[i];
         c->used_mib = mib_of(c->used_mib);
         c->unlimited_mib = mib_of(c->unlimited_mib);
+        c->context_mib = mib_of(c->context_mib);
         c->sm_percent = c->sm_percent > 100 ? 100 : c->sm_percent;
     }
 }

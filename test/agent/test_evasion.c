@@ -5,6 +5,7 @@
 #include "agent/samples.h"
 #include "agent/usage_meter.h"
 #include "lib/temp.h"
+#include "limit/state.h"
 #include "node/overuse.h"
 
 /*
@@ -240,6 +241,40 @@ static bool is_just_beyond_the_tolerance(int second)
     return true;
 }
 
+/* 512 MiB in each, with slots that say so. */
+static bool forges_the_slots_of_many_processes(int second)
+{
+    static struct limit_state state = {.magic = LIMIT_STATE_MAGIC,
+                                       .version = LIMIT_VERSION};
+    struct limit_file file = {.magic = LIMIT_FILE_MAGIC,
+                              .version = LIMIT_VERSION,
+                              .limit = 4 * GIB,
+                              .uuid = "GPU-0"};
+    static const char *const folders[] = {"", "/limit", "/state"};
+    for (size_t i = 0; !second && i < ARRAY_LEN(folders); i++)
+        temp_mkdir(root, arena_printf(&arena, "limit/pods/" GREEDY "%s", folders[i]));
+    for (int i = 0; i < 20; i++) {
+        int pid = GREEDY_PID + i;
+        state.slots[i] = (struct limit_slot){.used = GIB / 2,
+                                             .context = GIB / 2,
+                                             .pid = (uint32_t)pid,
+                                             .version = LIMIT_VERSION};
+        if (!second) {
+            add_process(pid, 'S', cgroup_of(GREEDY, id_of(0)));
+            write_file(arena_printf(&arena, "proc/%d/status", pid),
+                       arena_printf(&arena, "NSpid:\t%d\n", pid));
+        }
+        use(pid, GIB / 2);
+    }
+    if (!second) {
+        temp_write_bytes(root, "limit/pods/" GREEDY "/limit/0",
+                         (struct span){(const char *)&file, sizeof file});
+        temp_write_bytes(root, "limit/pods/" GREEDY "/state/0",
+                         (struct span){(const char *)&state, sizeof state});
+    }
+    return true;
+}
+
 static bool runs_without_its_limit(int second)
 {
     if (!second) {
@@ -264,6 +299,7 @@ static const struct row {
     {"a main thread that exited, on cgroup v1", has_no_main_thread},
     {"an ephemeral container", has_an_ephemeral_container},
     {"a name that is cut", has_a_long_name},
+    {"slots that many processes forge", forges_the_slots_of_many_processes},
     {"inside the promise, without its limit", runs_without_its_limit},
     {"just beyond the tolerance", is_just_beyond_the_tolerance},
 };

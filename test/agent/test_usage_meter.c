@@ -3,6 +3,8 @@
 
 #include "agent/samples.h"
 #include "lib/temp.h"
+#include "limit/state.h"
+#include "node/limit_slots.h"
 
 /* The promises of the kubelet's devices, and the whole path from a made-up root of a host
  * to the use of a container. */
@@ -241,6 +243,38 @@ START_TEST(the_promise_of_an_init_container)
 }
 END_TEST
 
+/* The file says what the slot of the process lacks, from the process to the limit. */
+START_TEST(a_limit_is_corrected)
+{
+    struct limit_file file = {
+        .magic = LIMIT_FILE_MAGIC, .version = LIMIT_VERSION, .uuid = "GPU-0"};
+    struct limit_state state = {.magic = LIMIT_STATE_MAGIC, .version = LIMIT_VERSION};
+    static const char *const folders[] = {"pods", "pods/" UID, "pods/" UID "/limit",
+                                          "pods/" UID "/state"};
+    const char *name = "pods/" UID "/limit/0";
+    cleanup_free char *path = temp_path(root, name);
+    state.slots[1] = (struct limit_slot){
+        .pid = 10, .start_time = 100, .version = 1, .used = INT64_C(5) << 30};
+    state.slots[1].used -= 400 << 20;
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        temp_mkdir(root, folders[i]);
+    temp_write(root, "proc/10/status", "NSpid:\t10\n");
+    temp_write_bytes(root, name, (struct span){(const char *)&file, sizeof file});
+    temp_write_bytes(root, "pods/" UID "/state/0",
+                     (struct span){(const char *)&state, sizeof state});
+    usage_meter_free(meter);
+    meter = usage_meter_new(&(struct usage_meter_settings){root, root, 60000});
+    for (int i = 0; i < LIMIT_SLOTS_RISE; i++)
+        usage_meter_measure(meter, i, sample_of(CARDS), &u, &err);
+    ck_assert_int_eq(u.containers[0].n_slots, 1);
+    ck_assert_int_eq(u.containers[0].context_mib, 400);
+    FILE *f = fopen(path, "r");
+    ck_assert_uint_eq(fread(&file, 1, sizeof file, f), sizeof file);
+    fclose(f);
+    ck_assert_uint_eq(file.extra, 400 << 20);
+}
+END_TEST
+
 START_TEST(what_is_missing_is_said)
 {
     usage_meter_measure(meter, 1, NULL, &u, &err);
@@ -260,4 +294,5 @@ END_TEST
 UNIT_MAIN_AROUND("usage_meter", begin, end, the_size_of_a_unit, what_the_kubelet_promised,
                  from_the_process_to_the_promise,
                  a_container_that_the_kubelet_does_not_list,
-                 the_promise_of_an_init_container, what_is_missing_is_said)
+                 the_promise_of_an_init_container, what_is_missing_is_said,
+                 a_limit_is_corrected)

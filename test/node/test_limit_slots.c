@@ -66,8 +66,13 @@ static const char *slots_of(struct usage_place place)
     ck_assert_uint_eq(n, 1);
     ck_assert_int_eq(limits->pid, place.pid.pid);
     buf_set(&text, SPAN(""));
-    for (size_t i = 0; i < limits->n_uuids; i++)
-        buf_printf(&text, "%s%.*s", i ? " " : "", SPAN_ARG(limits->uuids[i]));
+    const char *between = "";
+    for (size_t i = 0; i < limits->n_slots; i++) {
+        if (limits->slots[i].used < 0)
+            continue;
+        buf_printf(&text, "%s%.*s", between, SPAN_ARG(limits->slots[i].uuid));
+        between = " ";
+    }
     const char *copy = arena_copy(&arena, buf_span(&text)).p;
     buf_fini(&text);
     return copy;
@@ -158,6 +163,96 @@ START_TEST(limits_of_other_forms)
     ck_assert_str_eq(slots_of(process), "GPU-1");
 }
 
+/* -- the correction -- */
+
+enum { MIB = 1 << 20 };
+
+static struct gpu_process on_card[] = {{.pid = 10, .bytes = 700 * MIB},
+                                       {.pid = 11, .bytes = 300 * MIB - 5},
+                                       {.pid = 12, .bytes = 900 * MIB}};
+static struct gpu_card card = {
+    .uuid = "GPU-0", .processes_known = true, .processes = on_card, .n_processes = 3};
+static const struct gpu_sample sample = {.cards = &card, .n_cards = 1};
+static struct err err;
+
+/* Corrects so many times what process 10 counts, in MiB; process 11 of the pod has no slot, and
+ * 12 is of another pod. Returns `extra` in MiB. */
+static int64_t corrected(int times, int64_t used)
+{
+    struct usage_slot slots[] = {{SPAN("GPU-0"), used * MIB, 0}, {SPAN("GPU-0"), -1, 0}};
+    const struct usage_limit limits[] = {{10, SPAN("u"), &slots[0], 1},
+                                         {11, SPAN("u"), &slots[1], 1}};
+    struct limit_file file;
+    cleanup_free char *path = temp_path(root, "pods/u/limit/0");
+    while (times--)
+        ck_assert_done(limit_slots_correct(root, &sample, limits, 2, &err), err);
+    FILE *f = fopen(path, "r");
+    ck_assert_uint_eq(fread(&file, 1, sizeof file, f), sizeof file);
+    fclose(f);
+    ck_assert_uint_eq(file.closed, 0);
+    ck_assert_uint_eq(file.extra % MIB, 0);
+    return (int64_t)(file.extra / MIB);
+}
+
+START_TEST(the_limit_counts_what_nvml_shows)
+{
+    ck_assert_int_eq(corrected(LIMIT_SLOTS_RISE - 1, 600), 0);
+    ck_assert_int_eq(corrected(1, 600), 100 + 300);
+    ck_assert_int_eq(corrected(1, 650), 50 + 300); /* falls at once */
+    ck_assert_int_eq(corrected(LIMIT_SLOTS_RISE, 800), 300);
+    card.processes_known = false;
+    ck_assert_int_eq(corrected(1, 800), 300);
+    card.processes_known = true;
+    on_card[0].bytes = -1;
+    ck_assert_int_eq(corrected(1, 800), 300);
+    on_card[0].bytes = 700 * MIB;
+    card.n_processes = 0; /* all have ended */
+    ck_assert_int_eq(corrected(1, 0), 0);
+    card.n_processes = 3;
+}
+
+/* The memory that a process frees between NVML's answer and the reading of its slot. */
+START_TEST(a_moment_is_no_correction)
+{
+    for (int i = 0; i < 4 * LIMIT_SLOTS_RISE; i++)
+        ck_assert_int_eq(corrected(1, i % LIMIT_SLOTS_RISE ? 300 : 700),
+                         i >= LIMIT_SLOTS_RISE - 1 ? 300 : 0);
+    ck_assert_int_eq(corrected(1, 700), 300);
+    ck_assert_int_eq(corrected(LIMIT_SLOTS_RISE - 1, 0), 300);
+    ck_assert_int_eq(corrected(1, 500), 500); /* the least */
+}
+
+START_TEST(the_slots_of_a_hostile_pod)
+{
+    ck_assert_int_eq(corrected(LIMIT_SLOTS_RISE, 0), 700 + 300); /* no more than NVML */
+    ck_assert_int_eq(corrected(1, INT64_MAX / MIB), 300); /* no less than nothing */
+    state.slots[3] = (struct limit_slot){.pid = 7,
+                                         .start_time = 99,
+                                         .version = 1,
+                                         .used = UINT64_MAX,
+                                         .context = UINT64_MAX};
+    write_state(0, sizeof state);
+    const struct usage_limit *limits;
+    size_t n;
+    limit_slots_read(root, root, &process, 1, &arena, &limits, &n);
+    ck_assert_int_eq(limits->slots[0].used, INT64_MAX);
+    ck_assert_int_eq(limits->slots[0].context, INT64_MAX);
+}
+
+START_TEST(a_file_that_cannot_be_corrected)
+{
+    cleanup_free char *path = temp_path(root, "pods/u/limit/1");
+    ck_assert_int_eq(symlink("0", path), 0);
+    ck_assert_int_eq(limit_slots_correct(root, &sample, NULL, 0, &err), -1);
+    ck_assert_msg(strstr(err.msg, "/pods/u/limit/1: ") != NULL, "%s", err.msg);
+    temp_remove(root, "pods/u/limit/1");
+    temp_write(root, "pods/u/limit/0", "short"); /* of an older plugin, perhaps */
+    ck_assert_done(limit_slots_correct(root, &sample, NULL, 0, &err), err);
+    ck_assert_done(limit_slots_correct("/nowhere", &sample, NULL, 0, &err), err);
+}
+
 UNIT_MAIN_AROUND("limit_slots", begin, end, a_process_with_a_slot,
                  a_process_without_a_slot, pods_without_a_limit,
-                 a_state_that_the_pod_wrote, limits_of_other_forms)
+                 a_state_that_the_pod_wrote, limits_of_other_forms,
+                 the_limit_counts_what_nvml_shows, a_moment_is_no_correction,
+                 the_slots_of_a_hostile_pod, a_file_that_cannot_be_corrected)

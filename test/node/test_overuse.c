@@ -182,6 +182,48 @@ START_TEST(who_is_over)
     }
 }
 
+/* The tolerance of a process is 100 MiB. */
+START_TEST(the_tolerance_of_processes)
+{
+    static const struct {
+        int64_t used, promised, slots, context;
+        size_t pids;
+        bool over;
+    } rows[] = {
+        /* None, or one of many, has a slot: one tolerance for all that have none. */
+        {4100, 4000, 0, 0, 1, false},
+        {4101, 4000, 0, 0, 20, true},
+        {4160, 4000, 1, 60, 3, false},
+        {4161, 4000, 1, 60, 3, true},
+        /* Each process that has one: its context. */
+        {4060, 4000, 1, 60, 1, false},
+        {4061, 4000, 1, 60, 1, true},
+        {4280, 4000, 4, 280, 4, false},
+        {4281, 4000, 4, 280, 4, true},
+        /* A pod that forges its slots. */
+        {4101, 4000, 1, 9000, 1, true},
+        {4400, 4000, 20, 9000, 20, false},
+        {4401, 4000, 20, 9000, 20, true},
+        {450, 300, 4, 400, 4, false},
+        {451, 300, 4, 400, 4, true},
+        {200, 100, 4, 400, 4, false},
+        {201, 100, 4, 400, 4, true},
+    };
+    static const struct usage_pid pids[20];
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct usage u = usage_of("a u c i 0 0", 0, 8000);
+        begin_with(true);
+        containers[0].used_mib = rows[i].used;
+        containers[0].promised_mib = rows[i].promised;
+        containers[0].n_slots = rows[i].slots;
+        containers[0].context_mib = rows[i].context;
+        containers[0].pids = pids;
+        containers[0].n_pids = rows[i].pids;
+        step(&u, 0);
+        ck_assert_msg(overuse_count(overuse) == rows[i].over, "row %zu", i);
+    }
+}
+
 /* -- measurements -- */
 
 static const char over[] = "a u c i 6000 4000, b v c j 1000 8000";
@@ -303,7 +345,7 @@ START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
     overuse_evicted(overuse, at, SPAN("another"), true, -1);
 }
 
-UNIT_MAIN_AROUND("overuse", begin, end, who_is_over,
+UNIT_MAIN_AROUND("overuse", begin, end, who_is_over, the_tolerance_of_processes,
                  a_measurement_that_does_not_count_neither_accuses_nor_acquits,
                  promises_older_than_the_overuse_accuse_nobody,
                  a_sample_inside_the_promise_and_a_restart_do_not_begin_again,

@@ -15,7 +15,7 @@
  *     out PID NAME                 it runs outside Kubernetes
  *     name ID POD CONTAINER        the kubelet's name of a container, in namespace "team"
  *     cut BEGIN POD CONTAINER UID  the same, with the begin of the ID and the UID of the pod
- *     limit PID UUID               a process of a pod with a limit; with a slot of that card
+ *     limit PID UUID MIB CONTEXT   a process of a pod with a limit; with a slot of that card
  *     promise POD CONTAINER UUID MIB
  *     listed POD CONTAINER         the kubelet lists it
  *     init UID POD CONTAINER UUID MIB BESIDE
@@ -99,12 +99,14 @@ static void add(struct span line)
         names[in.n_names++] =
             (struct usage_name){begin, team, pod, container, word(&line)};
     } else if (IS("limit")) {
-        static struct span uuids[MOST];
+        static struct usage_slot slots[MOST];
+        struct usage_slot *slot = &slots[in.n_limits];
         int64_t pid = number(&line);
-        uuids[in.n_limits] = line;
-        limits[in.n_limits] =
-            (struct usage_limit){pid, &uuids[in.n_limits], line.p != NULL};
-        in.n_limits++;
+        bool any = line.p != NULL;
+        slot->uuid = word(&line);
+        slot->used = any ? number(&line) * MIB : -1;
+        slot->context = any ? number(&line) * MIB : 0;
+        limits[in.n_limits++] = (struct usage_limit){pid, {0}, slot, 1};
     } else if (IS("promise")) {
         struct span pod = word(&line), container = word(&line), uuid = word(&line);
         promises[in.n_promises++] =
@@ -408,13 +410,15 @@ START_TEST(processes_without_their_limit)
           "in 11 u1 c1\n"
           "in 12 u1 c1\n"
           "in 13 u2 c2\n"
-          "limit 10 \n" /* any card */
-          "limit 11 GPU-0\n"
+          "limit 10  3 1\n" /* any card */
+          "limit 11 GPU-0 3 2\n"
           "limit 12");
     ck_assert_uint_eq(u.n_containers, 3);
     ck_assert_int_eq(u.containers[0].used_mib, 13);
     ck_assert_int_eq(u.containers[0].unlimited_mib, 6);
-    ck_assert_int_eq(u.containers[1].unlimited_mib, 0); /* its pod has no limit */
+    ck_assert_int_eq(u.containers[0].n_slots, 2);
+    ck_assert_int_eq(u.containers[0].context_mib, 1 + 3); /* 3 - (3 - 1), 4 - (3 - 2) */
+    ck_assert_int_eq(u.containers[1].unlimited_mib, 0);   /* its pod has no limit */
     ck_assert_int_eq(u.containers[2].unlimited_mib, 6);
 }
 
