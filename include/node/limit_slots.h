@@ -15,20 +15,18 @@
  * uses beyond the promise is overuse all the same.
  */
 
-/* Fills in the processes of the places whose pods have a limit, by rising pid. Arrays and
- * strings are in the arena. A process that has just ended is left out. */
-void limit_slots_read(const char *dir, const char *host_root,
-                      const struct usage_place *places, size_t n_places, struct arena *a,
-                      const struct usage_limit **limits, size_t *n);
-
 /*
- * Corrects what the limit counts: writes `extra` of each card of each pod with a limit. It falls
- * at once, and rises to the least of LIMIT_SLOTS_RISE measurements in a row above it: a process
+ * Sets own_pid and slots of the places whose pods have a limit, in the arena. A process that has
+ * just ended is left out.
+ *
+ * Corrects what the limits count, too: writes `extra` of each card of each pod. It falls at once,
+ * and rises to the least of LIMIT_SLOTS_RISE measurements in a row above it, because a process
  * that frees memory between NVML's answer and the reading of its slot seems to count too little.
- * The bytes are those of NVML, so a pod that forges its slots gets at most 0 for them. A card of
- * which NVML does not list the processes keeps its value. On an error the other files are
- * written all the same.
+ * The bytes are those of NVML: the slots that a pod forges lower them to 0 at most. A card of
+ * which NVML does not list the processes keeps its value, as all do while scv-agent does not run.
+ * On an error the other files are read and written all the same.
  */
 enum { LIMIT_SLOTS_RISE = 8 };
-int limit_slots_correct(const char *dir, const struct gpu_sample *s,
-                        const struct usage_limit *limits, size_t n, struct err *err);
+int limit_slots_read(const char *dir, const char *host_root, const struct gpu_sample *s,
+                     struct usage_place *places, size_t n, struct arena *a,
+                     struct err *err);

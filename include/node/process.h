@@ -69,7 +69,7 @@ int process_check_host(const char *host_root, struct err *err);
 /* Reads the places of the processes of the sample, each pid once, by rising pid. Cards in
  * MIG mode are left out. Arrays and strings are in the arena. */
 void process_places(const char *host_root, const struct gpu_sample *s, struct arena *a,
-                    const struct usage_place **places, size_t *n);
+                    struct usage_place **places, size_t *n);
 
 /* The pid in its own pid namespace; -1: it has ended, or is not known. */
 int64_t process_pid_in_namespace(const char *host_root, const struct usage_pid *pid);

@@ -121,14 +121,6 @@ enum usage_place_kind {
     USAGE_ENDED,     /* the process ended after NVML listed it: it uses nothing */
 };
 
-/* Where a process runs. */
-struct usage_place {
-    struct usage_pid pid;
-    enum usage_place_kind kind;
-    struct span container_id, pod_uid; /* of USAGE_CONTAINER */
-    struct span name;                  /* comm; any bytes */
-};
-
 /* What a process of a pod that has a limit counts of a card, as libgpushare-limit.so does. */
 struct usage_slot {
     struct span uuid; /* empty: any card */
@@ -136,12 +128,16 @@ struct usage_slot {
     int64_t context;  /* of `used`: its contexts */
 };
 
-/* A process of a pod that has a limit. */
-struct usage_limit {
-    int64_t pid;
-    struct span pod_uid;
-    struct usage_slot *slots; /* of each card of the pod, in the order of limit/state.h */
+/* Where a process runs. */
+struct usage_place {
+    struct usage_pid pid;
+    enum usage_place_kind kind;
+    struct span container_id, pod_uid; /* of USAGE_CONTAINER */
+    struct span name;                  /* comm; any bytes */
+    /* Of limit_slots.h. NULL: its pod has no limit. */
+    struct usage_slot *slots; /* of the cards that the pod was promised */
     size_t n_slots;
+    int64_t own_pid; /* in its pid namespace */
 };
 
 /* The names of a container, from the kubelet. With a UID of the pod, the ID is only the begin
@@ -170,8 +166,6 @@ struct usage_input {
     const struct gpu_sample *sample;  /* NULL: it failed */
     const struct usage_place *places; /* by rising pid, each pid once */
     size_t n_places;
-    const struct usage_limit *limits; /* by rising pid; in limit_slots.h */
-    size_t n_limits;
     const struct usage_name *names; /* in any order */
     size_t n_names;
     const struct usage_promise *promises; /* in any order */
@@ -184,10 +178,6 @@ struct usage_input {
     bool promises_known; /* false: what is promised to whom is unknown */
     int64_t promised_ms; /* monotonic time when the promises were read */
 };
-
-/* NULL: the process is not of a pod that has a limit. `limits` by rising pid. */
-const struct usage_limit *usage_limit_of(const struct usage_limit *limits, size_t n,
-                                         int64_t pid);
 
 /* Joins the input into *u, which is replaced. Everything is copied.
  *

@@ -163,9 +163,8 @@ static const struct opt table[] = {
      .init = "/var/lib/gpushare/limit",
      .type = OPT_STRING,
      .offset = AT(limit_dir),
-     .help =
-         "The device plugin's --limit-dir, which shows what runs without its limit. What "
-         "the limits count is corrected there."},
+     .help = "The device plugin's --limit-dir, whose limits are corrected by what NVML "
+             "shows."},
     {.name = "lease-renew",
      .arg = "TIME",
      .init = "10s",

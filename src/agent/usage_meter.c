@@ -175,12 +175,13 @@ void usage_meter_pods(struct usage_meter *m, int64_t now_ms, struct podresources
 static void read_host(struct usage_meter *m, struct usage_input *in, struct arena *a,
                       struct err *err)
 {
-    process_places(m->settings.host_root, in->sample, a, &in->places, &in->n_places);
+    struct usage_place *places;
+    process_places(m->settings.host_root, in->sample, a, &places, &in->n_places);
+    in->places = places;
     if (in->n_places && process_check_host(m->settings.host_root, err))
         return;
-    limit_slots_read(m->settings.limit_dir, m->settings.host_root, in->places,
-                     in->n_places, a, &in->limits, &in->n_limits);
-    limit_slots_correct(m->settings.limit_dir, in->sample, in->limits, in->n_limits, err);
+    limit_slots_read(m->settings.limit_dir, m->settings.host_root, in->sample, places,
+                     in->n_places, a, err);
     for (size_t i = 0; i < in->n_places; i++)
         if (in->places[i].kind == USAGE_CONTAINER) {
             process_names_read(m->settings.host_root, a, &in->names, &in->n_names, err);

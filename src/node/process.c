@@ -337,7 +337,7 @@ static int by_pid(const void *a, const void *b)
 }
 
 void process_places(const char *host_root, const struct gpu_sample *s, struct arena *a,
-                    const struct usage_place **places, size_t *n)
+                    struct usage_place **places, size_t *n)
 {
     size_t all = 0, kept = 0;
     regex_t re;

@@ -164,27 +164,20 @@ static struct usage_container *container_at(struct builder *b, size_t card,
     return add_container(b, &c);
 }
 
-const struct usage_limit *usage_limit_of(const struct usage_limit *limits, size_t n,
-                                         int64_t pid)
-{
-    size_t at = ARRAY_LOWER_BOUND(l, limits, n, l->pid < pid);
-    return at < n && limits[at].pid == pid ? &limits[at] : NULL;
-}
-
 /* The process has a slot of the card, or uses it without the limit that its pod has. */
-static void add_limit(struct usage_container *c, const struct usage_limit *l,
-                      const struct gpu_process *process, struct span uuid)
+static void add_limit(struct usage_container *c, const struct usage_place *place,
+                      int64_t bytes, struct span uuid)
 {
-    for (size_t i = 0; i < l->n_slots; i++) {
-        const struct usage_slot *slot = &l->slots[i];
+    for (size_t i = 0; i < place->n_slots; i++) {
+        const struct usage_slot *slot = &place->slots[i];
         if (slot->used < 0 || (slot->uuid.n && !span_eq(slot->uuid, uuid)))
             continue;
-        int64_t rest = process->bytes - (slot->used - slot->context);
+        int64_t rest = bytes - (slot->used - slot->context);
         c->context_mib += rest > 0 ? rest : 0;
         c->n_slots++;
         return;
     }
-    c->unlimited_mib += process->bytes;
+    c->unlimited_mib += bytes;
 }
 
 /* Until all processes are added, `used_mib` and its parts are bytes. */
@@ -201,10 +194,8 @@ static void add_use(struct builder *b, size_t card, const struct gpu_process *pr
     pids[c->n_pids++] = place->pid;
     c->pids = pids;
     c->used_mib = add(c->used_mib, process->bytes);
-    const struct usage_limit *limit =
-        usage_limit_of(b->in.limits, b->in.n_limits, process->pid);
-    if (process->bytes > 0 && limit)
-        add_limit(c, limit, process, b->cards[card].uuid);
+    if (process->bytes > 0 && place->slots)
+        add_limit(c, place, process->bytes, b->cards[card].uuid);
     c->sm_percent = add(c->sm_percent, process->sm_percent);
 }
 

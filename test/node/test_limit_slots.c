@@ -41,6 +41,10 @@ static void begin(void)
     temp_write(root, "proc/10/stat",
                "10 (python) S 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 99 9 8\n");
     temp_write(root, "proc/10/status", "Name:\tpython\nNSpid:\t10\t7\nThreads:\t1\n");
+    temp_mkdir(root, "proc/11");
+    temp_write(root, "proc/11/stat",
+               "11 (python) S 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 88 9 8\n");
+    temp_write(root, "proc/11/status", "NSpid:\t11\t8\n");
     state = (struct limit_state){.magic = LIMIT_STATE_MAGIC, .version = LIMIT_VERSION};
     state.slots[3] = (struct limit_slot){.pid = 7, .start_time = 99, .version = 1};
     limit(0, "GPU-0");
@@ -54,23 +58,22 @@ static void end(void)
     free(root);
 }
 
+static const struct gpu_sample no_sample;
+static struct err err;
+
 /* The cards of which it has a slot, such as "GPU-0 GPU-1"; "none": its pod has no limit. */
 static const char *slots_of(struct usage_place place)
 {
-    const struct usage_limit *limits;
     struct buf text = {0};
-    size_t n;
-    limit_slots_read(root, root, &place, 1, &arena, &limits, &n);
-    if (!n)
-        return "none";
-    ck_assert_uint_eq(n, 1);
-    ck_assert_int_eq(limits->pid, place.pid.pid);
-    buf_set(&text, SPAN(""));
     const char *between = "";
-    for (size_t i = 0; i < limits->n_slots; i++) {
-        if (limits->slots[i].used < 0)
+    limit_slots_read(root, root, &no_sample, &place, 1, &arena, &err);
+    if (!place.slots)
+        return "none";
+    buf_set(&text, SPAN(""));
+    for (size_t i = 0; i < place.n_slots; i++) {
+        if (place.slots[i].used < 0)
             continue;
-        buf_printf(&text, "%s%.*s", between, SPAN_ARG(limits->slots[i].uuid));
+        buf_printf(&text, "%s%.*s", between, SPAN_ARG(place.slots[i].uuid));
         between = " ";
     }
     const char *copy = arena_copy(&arena, buf_span(&text)).p;
@@ -173,19 +176,22 @@ static struct gpu_process on_card[] = {{.pid = 10, .bytes = 700 * MIB},
 static struct gpu_card card = {
     .uuid = "GPU-0", .processes_known = true, .processes = on_card, .n_processes = 3};
 static const struct gpu_sample sample = {.cards = &card, .n_cards = 1};
-static struct err err;
 
 /* Corrects so many times what process 10 counts, in MiB; process 11 of the pod has no slot, and
  * 12 is of another pod. Returns `extra` in MiB. */
 static int64_t corrected(int times, int64_t used)
 {
-    struct usage_slot slots[] = {{SPAN("GPU-0"), used * MIB, 0}, {SPAN("GPU-0"), -1, 0}};
-    const struct usage_limit limits[] = {{10, SPAN("u"), &slots[0], 1},
-                                         {11, SPAN("u"), &slots[1], 1}};
+    struct usage_place places[] = {
+        process,
+        {.pid = {11, 88}, .kind = USAGE_CONTAINER, .pod_uid = SPAN("u")},
+        {.pid = {12, 77}}};
     struct limit_file file;
     cleanup_free char *path = temp_path(root, "pods/u/limit/0");
+    state.slots[3].used = (uint64_t)used * MIB;
+    write_state(0, sizeof state);
     while (times--)
-        ck_assert_done(limit_slots_correct(root, &sample, limits, 2, &err), err);
+        ck_assert_done(limit_slots_read(root, root, &sample, places, 3, &arena, &err),
+                       err);
     FILE *f = fopen(path, "r");
     ck_assert_uint_eq(fread(&file, 1, sizeof file, f), sizeof file);
     fclose(f);
@@ -226,29 +232,25 @@ START_TEST(the_slots_of_a_hostile_pod)
 {
     ck_assert_int_eq(corrected(LIMIT_SLOTS_RISE, 0), 700 + 300); /* no more than NVML */
     ck_assert_int_eq(corrected(1, INT64_MAX / MIB), 300); /* no less than nothing */
-    state.slots[3] = (struct limit_slot){.pid = 7,
-                                         .start_time = 99,
-                                         .version = 1,
-                                         .used = UINT64_MAX,
-                                         .context = UINT64_MAX};
+    struct usage_place place = process;
+    state.slots[3].used = state.slots[3].context = UINT64_MAX;
     write_state(0, sizeof state);
-    const struct usage_limit *limits;
-    size_t n;
-    limit_slots_read(root, root, &process, 1, &arena, &limits, &n);
-    ck_assert_int_eq(limits->slots[0].used, INT64_MAX);
-    ck_assert_int_eq(limits->slots[0].context, INT64_MAX);
+    limit_slots_read(root, root, &no_sample, &place, 1, &arena, &err);
+    ck_assert_int_eq(place.slots[0].used, INT64_MAX);
+    ck_assert_int_eq(place.slots[0].context, INT64_MAX);
 }
 
 START_TEST(a_file_that_cannot_be_corrected)
 {
+    struct usage_place place = process;
     cleanup_free char *path = temp_path(root, "pods/u/limit/1");
     ck_assert_int_eq(symlink("0", path), 0);
-    ck_assert_int_eq(limit_slots_correct(root, &sample, NULL, 0, &err), -1);
+    ck_assert_int_eq(limit_slots_read(root, root, &sample, &place, 1, &arena, &err), -1);
     ck_assert_msg(strstr(err.msg, "/pods/u/limit/1: ") != NULL, "%s", err.msg);
     temp_remove(root, "pods/u/limit/1");
     temp_write(root, "pods/u/limit/0", "short"); /* of an older plugin, perhaps */
-    ck_assert_done(limit_slots_correct(root, &sample, NULL, 0, &err), err);
-    ck_assert_done(limit_slots_correct("/nowhere", &sample, NULL, 0, &err), err);
+    ck_assert_done(limit_slots_read(root, root, &sample, &place, 1, &arena, &err), err);
+    ck_assert_done(limit_slots_read("/no", root, &sample, &place, 1, &arena, &err), err);
 }
 
 UNIT_MAIN_AROUND("limit_slots", begin, end, a_process_with_a_slot,

@@ -68,7 +68,7 @@ static const struct usage_place *places(size_t n)
                                {.processes = (struct gpu_process[]){{9, 1, 1}},
                                 .n_processes = 1,
                                 .state = GPU_MIG}};
-    const struct usage_place *p;
+    struct usage_place *p;
     size_t found;
     for (size_t i = 0; i < n; i++)
         list[i] = (struct gpu_process){10 + (int64_t)i, 1, 1};

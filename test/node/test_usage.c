@@ -31,7 +31,6 @@ static struct usage_name names[MOST];
 static struct usage_promise promises[MOST];
 static struct usage_listed listed[MOST];
 static struct usage_init_promise inits[MOST];
-static struct usage_limit limits[MOST];
 static struct usage_input in;
 static struct usage u;
 
@@ -52,7 +51,6 @@ static void begin(void)
                               .sample = &sample,
                               .promises_known = true,
                               .places = places,
-                              .limits = limits,
                               .names = names,
                               .promises = promises,
                               .listed = listed,
@@ -100,13 +98,15 @@ static void add(struct span line)
             (struct usage_name){begin, team, pod, container, word(&line)};
     } else if (IS("limit")) {
         static struct usage_slot slots[MOST];
-        struct usage_slot *slot = &slots[in.n_limits];
-        int64_t pid = number(&line);
+        struct usage_place *p = places;
+        for (int64_t pid = number(&line); p->pid.pid != pid;)
+            p++;
         bool any = line.p != NULL;
-        slot->uuid = word(&line);
-        slot->used = any ? number(&line) * MIB : -1;
-        slot->context = any ? number(&line) * MIB : 0;
-        limits[in.n_limits++] = (struct usage_limit){pid, {0}, slot, 1};
+        p->slots = &slots[p - places];
+        p->slots->uuid = word(&line);
+        p->slots->used = any ? number(&line) * MIB : -1;
+        p->slots->context = any ? number(&line) * MIB : 0;
+        p->n_slots = 1;
     } else if (IS("promise")) {
         struct span pod = word(&line), container = word(&line), uuid = word(&line);
         promises[in.n_promises++] =
