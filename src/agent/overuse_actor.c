@@ -60,20 +60,15 @@ static void describe(const struct usage *u, const struct overuse_action *action,
     const struct usage_container *c = &u->containers[action->container];
     int64_t promised_mib = c->promised_mib > 0 ? c->promised_mib : 0;
     cleanup_buf struct buf note = {0};
+    buf_printf(&note, "%scontainer %.*s uses %lld MiB of GPU%d, ", what,
+               SPAN_ARG(c->name), (long long)action->used_mib, u->cards[c->card].index);
     if (c->unlimited_mib)
-        buf_printf(&note,
-                   "%scontainer %.*s uses %lld MiB of GPU%d, %lld MiB of it without the "
-                   "limit of its pod, for %lld s",
-                   what, SPAN_ARG(c->name), (long long)action->used_mib,
-                   u->cards[c->card].index, (long long)c->unlimited_mib,
-                   (long long)(action->over_ms / 1000));
+        buf_printf(&note, "%lld MiB of it without the limit of its pod",
+                   (long long)c->unlimited_mib);
     else
-        buf_printf(&note,
-                   "%scontainer %.*s uses %lld MiB of GPU%d, %lld MiB more than promised "
-                   "(%lld MiB), for %lld s",
-                   what, SPAN_ARG(c->name), (long long)action->used_mib,
-                   u->cards[c->card].index, (long long)(action->used_mib - promised_mib),
-                   (long long)promised_mib, (long long)(action->over_ms / 1000));
+        buf_printf(&note, "%lld MiB more than promised (%lld MiB)",
+                   (long long)(action->used_mib - promised_mib), (long long)promised_mib);
+    buf_printf(&note, ", for %lld s", (long long)(action->over_ms / 1000));
     if (action->lacking_mib)
         buf_printf(&note, "; other pods on this card lack %lld MiB of their promises",
                    (long long)action->lacking_mib);
