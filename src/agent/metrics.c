@@ -168,7 +168,7 @@ static void write_containers(const struct usage *u, struct arena *a, struct buf 
                                 LABELS,
                                 {bytes(c->promised_mib), bytes(c->used_mib),
                                  c->sm_percent < 0 ? -1 : c->sm_percent * PERCENT,
-                                 c->unlimited_mib ? bytes(c->unlimited_mib) : -1}};
+                                 bytes(c->unlimited_mib ?: -1)}};
         if (n && has_same_labels(&rows[n - 1], &row)) { /* a promise is of all of them */
             int64_t *values = rows[n - 1].values;
             if (values[UNLIMITED] < 0)

@@ -81,11 +81,6 @@ static struct span uid_of(const struct usage_container *c)
                                                                    : (struct span){0};
 }
 
-static int64_t unlimited_of(const struct usage_container *c)
-{
-    return c->unlimited_mib ? c->unlimited_mib : -1;
-}
-
 static void add_containers(const struct usage *u, struct scv *scv, struct arena *a,
                            uint64_t *left_out)
 {
@@ -101,7 +96,7 @@ static void add_containers(const struct usage *u, struct scv *scv, struct arena 
                                  .pod_uid = uid_of(c),
                                  .promised_mib = c->promised_mib,
                                  .used_mib = c->used_mib,
-                                 .unlimited_mib = unlimited_of(c),
+                                 .unlimited_mib = c->unlimited_mib ?: -1,
                                  .sm_percent = c->sm_percent};
         else if (c->n_pids)
             add_process(scv,
@@ -111,7 +106,7 @@ static void add_containers(const struct usage *u, struct scv *scv, struct arena 
                                               .container = c->name,
                                               .pod_uid = uid_of(c),
                                               .used_mib = c->used_mib,
-                                              .unlimited_mib = unlimited_of(c),
+                                              .unlimited_mib = c->unlimited_mib ?: -1,
                                               .sm_percent = c->sm_percent},
                         c->card, left_out);
     }

@@ -289,8 +289,7 @@ static struct excess pod_excess(const struct step *s, const struct usage_contain
     const struct usage *u = s->u;
     const int64_t each = s->o->settings.tolerance_mib;
     int64_t used = 0, promised = 0, unlimited = 0, n_slots = 0, context = 0;
-    bool any_slotless = false;
-    bool any_promise = false, others = false;
+    bool any_slotless = false, any_promise = false, others = false;
     int64_t inits = init_promise(u, c, &any_promise);
     for (size_t k = 0; k < u->n_containers; k++) {
         const struct usage_container *o = &u->containers[k];
@@ -319,14 +318,13 @@ static struct excess pod_excess(const struct step *s, const struct usage_contain
         promised = inits;
     if (inits < 0 || (!any_promise && !(others && s->o->settings.unpromised)))
         return none;
-    int64_t most = promised / 2;
-    if (most > OVERUSE_TOLERANCES * each)
-        most = OVERUSE_TOLERANCES * each;
     int64_t tolerance = n_slots * each < context ? n_slots * each : context;
     if (any_slotless || !n_slots)
         tolerance += each;
-    if (tolerance > each && tolerance > most)
-        tolerance = most > each ? most : each;
+    if (tolerance > OVERUSE_TOLERANCES * each)
+        tolerance = OVERUSE_TOLERANCES * each;
+    if (tolerance > each && tolerance > promised / 2)
+        tolerance = promised / 2 > each ? promised / 2 : each;
     return (struct excess){used > promised ? used - promised : 0, tolerance, unlimited,
                            !any_promise};
 }
