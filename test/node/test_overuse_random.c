@@ -39,6 +39,7 @@ enum fault {
     SIBLINGS_ARE_OTHER_PODS,
     GRACE_IS_HALF,
     NO_TOLERANCE,
+    CONTEXTS_ARE_FORGOTTEN,
     ALWAYS_HURTS,
     NO_FREE_MEMORY,
     UNKNOWN_FREE_IS_ZERO,
@@ -67,6 +68,7 @@ struct part {
     bool present;
     int generation; /* of the container; -1: it has no process */
     int64_t used, promised, unlimited;
+    int64_t processes, slots, contexts;
     bool unclear; /* the promise: there may be more */
     /* The last part of a pod: it is an init container, and the pod was promised this on the
      * card for it, and for the sidecars beside it; -1: the amount is unknown. */
@@ -84,6 +86,7 @@ struct measurement {
     /* Of the judge. */
     bool over[ALL];
     int64_t excess[CARDS][PODS]; /* of the pods that are over; or 0 */
+    int64_t tolerance[CARDS][PODS];
     bool unlimited[CARDS][PODS];
 };
 
@@ -144,6 +147,10 @@ static void change(struct part *p)
         return;
     int64_t base = positive(p->promised), more = below(6) * 100 - 200;
     p->unlimited = one_in(12);
+    p->processes = 1 + below(4);
+    p->slots = one_in(3) ? p->processes : 0;
+    p->slots -= p->slots && one_in(4);
+    p->contexts = p->slots * below(4) * 60;
     p->used = one_in(4) ? 0 : one_in(4) ? base + 3000 : positive(base + more);
 }
 
@@ -202,8 +209,10 @@ static struct measurement *measure(void)
     }
     EACH_PART(p, m->parts)
     {
-        if (!p->used)
+        if (!p->used) {
             p->generation = -1;
+            p->processes = p->slots = p->contexts = 0;
+        }
         p->unlimited = p->unlimited && p->used ? 1 + p->used / 2 : 0;
         m->free[p->card] -= p->present ? p->used : 0;
     }
@@ -226,6 +235,9 @@ static struct usage_container container_of(const struct part *p, bool unmapped)
         .name = text("c%d", p->number),
         .used_mib = p->used,
         .unlimited_mib = fault == UNLIMITED_PROCESSES_ARE_LIMITED ? 0 : p->unlimited,
+        .n_pids = (size_t)p->processes,
+        .n_slots = fault == CONTEXTS_ARE_FORGOTTEN ? 0 : p->slots,
+        .context_mib = fault == CONTEXTS_ARE_FORGOTTEN ? 0 : p->contexts,
         .promised_mib = p->promised,
         .promise_unclear = p->unclear && fault != UNCLEAR_PROMISES_ARE_CLEAR,
         .init = p->init && fault != INIT_CONTAINERS_ADD_UP,
@@ -370,6 +382,26 @@ static bool is_unpromised(const struct measurement *m, int pod)
     return true;
 }
 
+/* What the processes of the pod may use beyond its promise. */
+static int64_t tolerance(const struct measurement *m, int card, int pod)
+{
+    int64_t each = settings.tolerance_mib, most = promise_of(m, card, pod, false) / 2;
+    int64_t slots = 0, others = 0, contexts = 0, all;
+    EACH_PART(p, m->parts)
+    {
+        if (p->pod != pod || p->card != card || !p->present)
+            continue;
+        slots += p->slots;
+        others += p->processes - p->slots;
+        contexts += p->contexts;
+    }
+    all = contexts > slots * each ? slots * each : contexts;
+    all += others || !slots ? each : 0;
+    most = most > 4 * each ? 4 * each : most;
+    most = most < each ? each : most;
+    return all > most ? most : all;
+}
+
 /* What the pod uses of the card beyond its promise; 0: within the tolerance, or exempt. Without
  * its limit, 1 at least. */
 static int64_t excess(const struct measurement *m, int card, int pod, bool *unlimited)
@@ -391,7 +423,7 @@ static int64_t excess(const struct measurement *m, int card, int pod, bool *unli
         return 0;
     if (allowed < 0)
         return 0;
-    return more > settings.tolerance_mib ? more : *unlimited;
+    return more > m->tolerance[card][pod] ? more : *unlimited;
 }
 
 /* Does the container have a part in the excess: more than the tolerance, or the most? */
@@ -401,10 +433,10 @@ static bool is_over(const struct measurement *m, const struct part *me)
         return false;
     if (me->unlimited)
         return true;
-    if (use_of(m, me->card, me->pod) - promise_of(m, me->card, me->pod, false) <=
-        settings.tolerance_mib)
+    int64_t most = m->tolerance[me->card][me->pod];
+    if (use_of(m, me->card, me->pod) - promise_of(m, me->card, me->pod, false) <= most)
         return false;
-    if (beyond(me) > settings.tolerance_mib)
+    if (beyond(me) > most)
         return true;
     EACH_PART(p, m->parts)
     {
@@ -418,9 +450,11 @@ static bool is_over(const struct measurement *m, const struct part *me)
 
 static void find_who_is_over(struct measurement *m)
 {
-    for (int k = 0; k < CARDS * PODS; k++)
+    for (int k = 0; k < CARDS * PODS; k++) {
+        m->tolerance[k / PODS][k % PODS] = tolerance(m, k / PODS, k % PODS);
         m->excess[k / PODS][k % PODS] =
             excess(m, k / PODS, k % PODS, &m->unlimited[k / PODS][k % PODS]);
+    }
     EACH_PART(p, m->parts)
     m->over[p - m->parts] = is_over(m, p);
 }
@@ -430,7 +464,6 @@ static void find_who_is_over(struct measurement *m)
 static bool is_full(int card, int pod)
 {
     int64_t grace = settings.grace_ms, half = (grace + 1) / 2, sum = 0;
-    double full_rate = 1.5 * (double)settings.tolerance_mib;
     const struct measurement *last = NULL, *begin = NULL; /* NULL: nothing is known */
     for (size_t k = first; k < n_measurements; k++) {
         const struct measurement *m = &measurements[k];
@@ -440,6 +473,7 @@ static bool is_full(int card, int pod)
         gap = gap > half ? half : gap;
         last = m;
         if (m->excess[card][pod]) {
+            double full_rate = 1.5 * (double)m->tolerance[card][pod];
             double rate = (double)m->excess[card][pod] / full_rate;
             rate = m->unlimited[card][pod] ? 1 : rate;
             begin = begin ? begin : m;
