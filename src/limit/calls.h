@@ -8,108 +8,108 @@
 /*
  * The functions of libcuda.so.1 and libnvidia-ml.so.1 that the library knows.
  *
- *     HOOK(symbol, name, since, per_thread)
+ *     HOOK(symbol, since)
  *         the library exports the symbol in place of the driver's. cuGetProcAddress gives it
- *         for `name` from the CUDA version `since` on; per_thread: only with the flag
- *         CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM. An answer of cuGetProcAddress is
- *         recognized by its address first, and by these columns only if libcuda.so.1 does not
- *         export that address. "": by its address only, because a name stands for functions
- *         with different parameters
+ *         for its name without version from the CUDA version `since` on; with the suffix
+ *         _ptsz only with the flag CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM. An answer of
+ *         cuGetProcAddress is recognized by its address first, and by name and `since` only
+ *         if libcuda.so.1 does not export that address. 0: by its address only, because a
+ *         name stands for functions with different parameters
  *     NVML(symbol)
  *         the same for NVML
  *     REAL(symbol)
  *         is only called
  */
 #define LIMIT_CALLS                                                                      \
-    HOOK(cuMemAlloc, "cuMemAlloc", 2000, 0)                                              \
-    HOOK(cuMemAlloc_v2, "cuMemAlloc", 3020, 0)                                           \
-    HOOK(cuMemAllocPitch, "cuMemAllocPitch", 2000, 0)                                    \
-    HOOK(cuMemAllocPitch_v2, "cuMemAllocPitch", 3020, 0)                                 \
-    HOOK(cuMemAllocManaged, "cuMemAllocManaged", 6000, 0)                                \
-    HOOK(cuMemFree, "cuMemFree", 2000, 0)                                                \
-    HOOK(cuMemFree_v2, "cuMemFree", 3020, 0)                                             \
-    HOOK(cuMemGetInfo, "cuMemGetInfo", 2000, 0)                                          \
-    HOOK(cuMemGetInfo_v2, "cuMemGetInfo", 3020, 0)                                       \
-    HOOK(cuDeviceTotalMem, "cuDeviceTotalMem", 2000, 0)                                  \
-    HOOK(cuDeviceTotalMem_v2, "cuDeviceTotalMem", 3020, 0)                               \
-    HOOK(cuArrayCreate, "cuArrayCreate", 2000, 0)                                        \
-    HOOK(cuArrayCreate_v2, "cuArrayCreate", 3020, 0)                                     \
-    HOOK(cuArray3DCreate, "cuArray3DCreate", 2000, 0)                                    \
-    HOOK(cuArray3DCreate_v2, "cuArray3DCreate", 3020, 0)                                 \
-    HOOK(cuArrayDestroy, "cuArrayDestroy", 2000, 0)                                      \
-    HOOK(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", 5000, 0)                      \
-    HOOK(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, 0)                    \
-    HOOK(cuMemCreate, "cuMemCreate", 10020, 0)                                           \
-    HOOK(cuMemRelease, "cuMemRelease", 10020, 0)                                         \
-    HOOK(cuMemMap, "cuMemMap", 10020, 0)                                                 \
-    HOOK(cuMemUnmap, "cuMemUnmap", 10020, 0)                                             \
-    HOOK(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000, 0)           \
-    HOOK(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020, 0)         \
-    HOOK(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", 10020, 0)     \
-    HOOK(cuMemMapArrayAsync, "cuMemMapArrayAsync", 11010, 0)                             \
-    HOOK(cuMemMapArrayAsync_ptsz, "cuMemMapArrayAsync", 11010, 1)                        \
-    HOOK(cuMulticastCreate, "cuMulticastCreate", 12010, 0)                               \
-    HOOK(cuMulticastBindMem, "cuMulticastBindMem", 12010, 0)                             \
-    HOOK(cuMulticastBindMem_v2, "cuMulticastBindMem", 13010, 0)                          \
-    HOOK(cuMulticastBindAddr, "cuMulticastBindAddr", 12010, 0)                           \
-    HOOK(cuMulticastBindAddr_v2, "cuMulticastBindAddr", 13010, 0)                        \
-    HOOK(cuMulticastUnbind, "cuMulticastUnbind", 12010, 0)                               \
-    HOOK(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, 0)                                \
-    HOOK(cuIpcOpenMemHandle, "cuIpcOpenMemHandle", 4010, 0)                              \
-    HOOK(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 11000, 0)                          \
-    HOOK(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, 0)                            \
-    HOOK(cuMemGetDefaultMemPool, "cuMemGetDefaultMemPool", 13000, 0)                     \
-    HOOK(cuMemGetMemPool, "cuMemGetMemPool", 13000, 0)                                   \
-    HOOK(cuMemAllocAsync, "cuMemAllocAsync", 11020, 0)                                   \
-    HOOK(cuMemAllocAsync_ptsz, "cuMemAllocAsync", 11020, 1)                              \
-    HOOK(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020, 0)                   \
-    HOOK(cuMemAllocFromPoolAsync_ptsz, "cuMemAllocFromPoolAsync", 11020, 1)              \
-    HOOK(cuMemFreeAsync, "cuMemFreeAsync", 11020, 0)                                     \
-    HOOK(cuMemFreeAsync_ptsz, "cuMemFreeAsync", 11020, 1)                                \
-    HOOK(cuMemPoolCreate, "cuMemPoolCreate", 11020, 0)                                   \
-    HOOK(cuMemPoolDestroy, "cuMemPoolDestroy", 11020, 0)                                 \
-    HOOK(cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, 0)                                   \
-    HOOK(cuStreamSynchronize, "cuStreamSynchronize", 2000, 0)                            \
-    HOOK(cuStreamSynchronize_ptsz, "cuStreamSynchronize", 7000, 1)                       \
-    HOOK(cuEventSynchronize, "cuEventSynchronize", 2000, 0)                              \
-    HOOK(cuCtxSynchronize, "cuCtxSynchronize", 2000, 0)                                  \
-    HOOK(cuCtxSynchronize_v2, "cuCtxSynchronize", 13000, 0)                              \
-    HOOK(cuGraphAddMemAllocNode, "cuGraphAddMemAllocNode", 11040, 0)                     \
-    HOOK(cuGraphAddMemFreeNode, "cuGraphAddMemFreeNode", 11040, 0)                       \
-    HOOK(cuGraphAddNode, "", 12020, 0)                                                   \
-    HOOK(cuGraphAddNode_v2, "", 12030, 0)                                                \
-    HOOK(cuGraphDestroy, "cuGraphDestroy", 10000, 0)                                     \
-    HOOK(cuGraphInstantiate, "cuGraphInstantiate", 10000, 0)                             \
-    HOOK(cuGraphInstantiate_v2, "cuGraphInstantiate", 11000, 0)                          \
-    HOOK(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040, 0)           \
-    HOOK(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", 12000, 0)         \
-    HOOK(cuGraphInstantiateWithParams_ptsz, "cuGraphInstantiateWithParams", 12000, 1)    \
-    HOOK(cuGraphExecDestroy, "cuGraphExecDestroy", 10000, 0)                             \
-    HOOK(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, 0)                         \
-    HOOK(cuCtxCreate, "", 2000, 0)                                                       \
-    HOOK(cuCtxCreate_v2, "", 3020, 0)                                                    \
-    HOOK(cuCtxCreate_v3, "", 11040, 0)                                                   \
-    HOOK(cuCtxCreate_v4, "", 12050, 0)                                                   \
-    HOOK(cuCtxDestroy, "cuCtxDestroy", 2000, 0)                                          \
-    HOOK(cuCtxDestroy_v2, "cuCtxDestroy", 4000, 0)                                       \
-    HOOK(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, 0)                  \
-    HOOK(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 7000, 0)                \
-    HOOK(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, 0)            \
-    HOOK(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, 0)                    \
-    HOOK(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, 0)                \
-    HOOK(cuGreenCtxCreate, "cuGreenCtxCreate", 12040, 0)                                 \
-    HOOK(cuGreenCtxDestroy, "cuGreenCtxDestroy", 12040, 0)                               \
-    HOOK(cuCtxSetLimit, "cuCtxSetLimit", 3010, 0)                                        \
-    HOOK(cuModuleLoad, "cuModuleLoad", 2000, 0)                                          \
-    HOOK(cuModuleLoadData, "cuModuleLoadData", 2000, 0)                                  \
-    HOOK(cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010, 0)                              \
-    HOOK(cuModuleLoadFatBinary, "cuModuleLoadFatBinary", 2000, 0)                        \
-    HOOK(cuModuleUnload, "cuModuleUnload", 2000, 0)                                      \
-    HOOK(cuLibraryLoadData, "cuLibraryLoadData", 12000, 0)                               \
-    HOOK(cuLibraryLoadFromFile, "cuLibraryLoadFromFile", 12000, 0)                       \
-    HOOK(cuLibraryUnload, "cuLibraryUnload", 12000, 0)                                   \
-    HOOK(cuGetProcAddress, "cuGetProcAddress", 11030, 0)                                 \
-    HOOK(cuGetProcAddress_v2, "cuGetProcAddress", 12000, 0)                              \
+    HOOK(cuMemAlloc, 2000)                                                               \
+    HOOK(cuMemAlloc_v2, 3020)                                                            \
+    HOOK(cuMemAllocPitch, 2000)                                                          \
+    HOOK(cuMemAllocPitch_v2, 3020)                                                       \
+    HOOK(cuMemAllocManaged, 6000)                                                        \
+    HOOK(cuMemFree, 2000)                                                                \
+    HOOK(cuMemFree_v2, 3020)                                                             \
+    HOOK(cuMemGetInfo, 2000)                                                             \
+    HOOK(cuMemGetInfo_v2, 3020)                                                          \
+    HOOK(cuDeviceTotalMem, 2000)                                                         \
+    HOOK(cuDeviceTotalMem_v2, 3020)                                                      \
+    HOOK(cuArrayCreate, 2000)                                                            \
+    HOOK(cuArrayCreate_v2, 3020)                                                         \
+    HOOK(cuArray3DCreate, 2000)                                                          \
+    HOOK(cuArray3DCreate_v2, 3020)                                                       \
+    HOOK(cuArrayDestroy, 2000)                                                           \
+    HOOK(cuMipmappedArrayCreate, 5000)                                                   \
+    HOOK(cuMipmappedArrayDestroy, 5000)                                                  \
+    HOOK(cuMemCreate, 10020)                                                             \
+    HOOK(cuMemRelease, 10020)                                                            \
+    HOOK(cuMemMap, 10020)                                                                \
+    HOOK(cuMemUnmap, 10020)                                                              \
+    HOOK(cuMemRetainAllocationHandle, 11000)                                             \
+    HOOK(cuMemExportToShareableHandle, 10020)                                            \
+    HOOK(cuMemImportFromShareableHandle, 10020)                                          \
+    HOOK(cuMemMapArrayAsync, 11010)                                                      \
+    HOOK(cuMemMapArrayAsync_ptsz, 11010)                                                 \
+    HOOK(cuMulticastCreate, 12010)                                                       \
+    HOOK(cuMulticastBindMem, 12010)                                                      \
+    HOOK(cuMulticastBindMem_v2, 13010)                                                   \
+    HOOK(cuMulticastBindAddr, 12010)                                                     \
+    HOOK(cuMulticastBindAddr_v2, 13010)                                                  \
+    HOOK(cuMulticastUnbind, 12010)                                                       \
+    HOOK(cuIpcGetMemHandle, 4010)                                                        \
+    HOOK(cuIpcOpenMemHandle, 4010)                                                       \
+    HOOK(cuIpcOpenMemHandle_v2, 11000)                                                   \
+    HOOK(cuIpcCloseMemHandle, 4010)                                                      \
+    HOOK(cuMemGetDefaultMemPool, 13000)                                                  \
+    HOOK(cuMemGetMemPool, 13000)                                                         \
+    HOOK(cuMemAllocAsync, 11020)                                                         \
+    HOOK(cuMemAllocAsync_ptsz, 11020)                                                    \
+    HOOK(cuMemAllocFromPoolAsync, 11020)                                                 \
+    HOOK(cuMemAllocFromPoolAsync_ptsz, 11020)                                            \
+    HOOK(cuMemFreeAsync, 11020)                                                          \
+    HOOK(cuMemFreeAsync_ptsz, 11020)                                                     \
+    HOOK(cuMemPoolCreate, 11020)                                                         \
+    HOOK(cuMemPoolDestroy, 11020)                                                        \
+    HOOK(cuMemPoolTrimTo, 11020)                                                         \
+    HOOK(cuStreamSynchronize, 2000)                                                      \
+    HOOK(cuStreamSynchronize_ptsz, 7000)                                                 \
+    HOOK(cuEventSynchronize, 2000)                                                       \
+    HOOK(cuCtxSynchronize, 2000)                                                         \
+    HOOK(cuCtxSynchronize_v2, 13000)                                                     \
+    HOOK(cuGraphAddMemAllocNode, 11040)                                                  \
+    HOOK(cuGraphAddMemFreeNode, 11040)                                                   \
+    HOOK(cuGraphAddNode, 0)                                                              \
+    HOOK(cuGraphAddNode_v2, 0)                                                           \
+    HOOK(cuGraphDestroy, 10000)                                                          \
+    HOOK(cuGraphInstantiate, 10000)                                                      \
+    HOOK(cuGraphInstantiate_v2, 11000)                                                   \
+    HOOK(cuGraphInstantiateWithFlags, 11040)                                             \
+    HOOK(cuGraphInstantiateWithParams, 12000)                                            \
+    HOOK(cuGraphInstantiateWithParams_ptsz, 12000)                                       \
+    HOOK(cuGraphExecDestroy, 10000)                                                      \
+    HOOK(cuDeviceGraphMemTrim, 11040)                                                    \
+    HOOK(cuCtxCreate, 0)                                                                 \
+    HOOK(cuCtxCreate_v2, 0)                                                              \
+    HOOK(cuCtxCreate_v3, 0)                                                              \
+    HOOK(cuCtxCreate_v4, 0)                                                              \
+    HOOK(cuCtxDestroy, 2000)                                                             \
+    HOOK(cuCtxDestroy_v2, 4000)                                                          \
+    HOOK(cuDevicePrimaryCtxRetain, 7000)                                                 \
+    HOOK(cuDevicePrimaryCtxRelease, 7000)                                                \
+    HOOK(cuDevicePrimaryCtxRelease_v2, 11000)                                            \
+    HOOK(cuDevicePrimaryCtxReset, 7000)                                                  \
+    HOOK(cuDevicePrimaryCtxReset_v2, 11000)                                              \
+    HOOK(cuGreenCtxCreate, 12040)                                                        \
+    HOOK(cuGreenCtxDestroy, 12040)                                                       \
+    HOOK(cuCtxSetLimit, 3010)                                                            \
+    HOOK(cuModuleLoad, 2000)                                                             \
+    HOOK(cuModuleLoadData, 2000)                                                         \
+    HOOK(cuModuleLoadDataEx, 2010)                                                       \
+    HOOK(cuModuleLoadFatBinary, 2000)                                                    \
+    HOOK(cuModuleUnload, 2000)                                                           \
+    HOOK(cuLibraryLoadData, 12000)                                                       \
+    HOOK(cuLibraryLoadFromFile, 12000)                                                   \
+    HOOK(cuLibraryUnload, 12000)                                                         \
+    HOOK(cuGetProcAddress, 11030)                                                        \
+    HOOK(cuGetProcAddress_v2, 12000)                                                     \
     NVML(nvmlDeviceGetMemoryInfo)                                                        \
     NVML(nvmlDeviceGetMemoryInfo_v2)                                                     \
     NVML(nvmlDeviceGetComputeRunningProcesses)                                           \
@@ -165,9 +165,9 @@
 
 #define LIMIT_EXPORT __attribute__((visibility("default")))
 
-#define HOOK(symbol, name, since, per_thread) CALL_##symbol,
-#define NVML(symbol)                          CALL_##symbol,
-#define REAL(symbol)                          CALL_##symbol,
+#define HOOK(symbol, since) CALL_##symbol,
+#define NVML(symbol)        CALL_##symbol,
+#define REAL(symbol)        CALL_##symbol,
 enum call { LIMIT_CALLS CALLS };
 #undef HOOK
 #undef NVML

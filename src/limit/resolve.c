@@ -12,14 +12,13 @@ enum { KNOWN_CUDA = 13010 };
 
 /* `function`: of this library, or NULL if it only calls the driver's. */
 struct hook {
-    const char *symbol, *name;
-    int since, per_thread, nvml;
+    const char *symbol;
+    int since, nvml; /* since: 0 if it has no name in cuGetProcAddress */
     void *function;
 };
-#define HOOK(symbol, name, since, per_thread)                                            \
-    {#symbol, name, since, per_thread, 0, (void *)(uintptr_t)symbol},
-#define NVML(symbol) {#symbol, "", 0, 0, 1, (void *)(uintptr_t)symbol},
-#define REAL(symbol) {#symbol, "", 0, 0, #symbol[0] == 'n', NULL},
+#define HOOK(symbol, since) {#symbol, since, 0, (void *)(uintptr_t)symbol},
+#define NVML(symbol)        {#symbol, 0, 1, (void *)(uintptr_t)symbol},
+#define REAL(symbol)        {#symbol, 0, #symbol[0] == 'n', NULL},
 static const struct hook hooks[] = {LIMIT_CALLS};
 
 static const char *const sonames[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
@@ -94,13 +93,18 @@ static size_t base_len(const char *name)
     return n;
 }
 
+/* Is the start of the name, of `n` bytes, that of the hook without version? */
+static bool is_version(const struct hook *h, const char *name, size_t n)
+{
+    return h->function && base_len(h->symbol) == n && memcmp(h->symbol, name, n) == 0;
+}
+
 /* Is the name that of another version of a function that the library replaces? */
 static bool is_family(const char *name)
 {
     size_t n = text_starts(name, "cu") ? base_len(name) : 0;
     for (int i = 0; n && i < CALLS; i++)
-        if (hooks[i].function && base_len(hooks[i].symbol) == n &&
-            memcmp(hooks[i].symbol, name, n) == 0)
+        if (is_version(&hooks[i], name, n))
             return true;
     return false;
 }
@@ -339,16 +343,22 @@ static void *by_address(const void *found)
 
 static void *by_name(const char *name, int version, uint64_t flags)
 {
-    int best = -1, per_thread = (flags & CU_PROC_PER_THREAD_STREAM) != 0;
+    const struct hook *best = NULL;
+    bool best_suffix = false;
     for (int i = 0; i < CALLS; i++) {
         const struct hook *h = &hooks[i];
-        if (h->function && text_eq(h->name, name) && h->since <= version &&
-            h->per_thread <= per_thread && known(i) &&
-            (best < 0 || h->per_thread > hooks[best].per_thread ||
-             (h->per_thread == hooks[best].per_thread && h->since > hooks[best].since)))
-            best = i;
+        size_t n = text_len(h->symbol);
+        bool suffix = n > 5 && text_eq(h->symbol + n - 5, "_ptsz");
+        if (h->since && h->since <= version && known(i) &&
+            is_version(h, name, text_len(name)) &&
+            (!suffix || flags & CU_PROC_PER_THREAD_STREAM) &&
+            (!best || suffix > best_suffix ||
+             (suffix == best_suffix && h->since > best->since))) {
+            best = h;
+            best_suffix = suffix;
+        }
     }
-    return best < 0 ? NULL : hooks[best].function;
+    return best ? best->function : NULL;
 }
 
 /* Does the driver answer so for the newest version that this library knows, too? `status`: of
