@@ -118,14 +118,6 @@ bool graph_has(struct process *p, CUdeviceptr pointer)
     return has;
 }
 
-/* A graph or an executable graph with the number was destroyed. Locked. */
-static void drop_number(struct process *p, uint64_t number)
-{
-    struct entry *e = table_find(&p->table, KIND_NUMBER, number);
-    if (e && --e->a == 0)
-        table_remove(&p->table, e);
-}
-
 static bool lives(const struct process *p, const struct entry *node)
 {
     return table_find(&p->table, KIND_NUMBER, node->a) != NULL;
@@ -274,47 +266,32 @@ LIMIT_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph,
 
 /* -- Graphs and executable graphs -- */
 
-/* Forgets the handle before the driver destroys it, because the driver can give it to another
- * thread at once. Returns the number, or 0. */
-static uint64_t destroy_begin(enum kind kind, const void *handle)
+/* After the handle was forgotten, and the driver answered rc. */
+static CUresult destroyed(const struct entry *taken, CUresult rc)
 {
-    struct process *p = resolve_nested() ? NULL : process_get();
-    uint64_t number = 0;
-    if (!p)
-        return 0;
-    sys_lock(&p->lock);
-    struct entry *e = table_find(&p->table, kind, key_of(handle));
-    if (e) {
-        number = e->a;
-        table_remove(&p->table, e);
-    }
-    sys_unlock(&p->lock);
-    return number;
-}
-
-static CUresult destroy_end(CUresult rc, enum kind kind, const void *handle,
-                            uint64_t number)
-{
-    struct process *p = number ? process_get() : NULL;
-    struct entry *e;
-    if (!p)
+    struct process *p = process_get();
+    account_free_end(taken, rc);
+    if (!p || rc != CUDA_SUCCESS)
         return rc;
     sys_lock(&p->pool_lock);
     sys_lock(&p->lock);
-    if (rc == CUDA_SUCCESS)
-        drop_number(p, number);
-    else if ((e = table_add(&p->table, kind, key_of(handle))))
-        e->a = number;
+    struct entry *e = table_find(&p->table, KIND_NUMBER, taken->a);
+    if (e && --e->a == 0)
+        table_remove(&p->table, e);
     sys_unlock(&p->lock);
     sys_unlock(&p->pool_lock);
     return rc;
 }
 
+/* Forgets the handle before the driver destroys it, because the driver can give it to another
+ * thread at once. */
 #define DESTROY(symbol, kind, handle)                                                    \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
-        uint64_t number = destroy_begin(kind, handle);                                   \
-        return destroy_end(real(handle), kind, handle, number);                          \
+        struct entry taken;                                                              \
+        if (!account_free_begin(&taken, kind, key_of(handle)))                           \
+            return real(handle);                                                         \
+        return destroyed(&taken, real(handle));                                          \
     } while (0)
 
 LIMIT_EXPORT CUresult cuGraphDestroy(CUgraph graph)
