@@ -53,9 +53,14 @@ static void set_card(struct account *a, CUdevice device)
     a->refusal = rc == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : rc;
 }
 
+struct process *account_process(void)
+{
+    return resolve_nested() ? NULL : process_get();
+}
+
 bool account_begin_device(struct account *a, CUdevice device)
 {
-    *a = (struct account){.process = resolve_nested() ? NULL : process_get()};
+    *a = (struct account){.process = account_process()};
     if (a->process)
         set_card(a, device);
     return a->process != NULL;
@@ -126,7 +131,7 @@ static bool find_context(struct account *a)
 bool account_begin(struct account *a)
 {
     CUcontext context = NULL;
-    *a = (struct account){.process = resolve_nested() ? NULL : process_get(),
+    *a = (struct account){.process = account_process(),
                           .card = CARD_NONE,
                           .refusal = CUDA_ERROR_OUT_OF_MEMORY};
     __typeof__(&cuCtxGetCurrent) get = a->process ? DRIVER(cuCtxGetCurrent) : NULL;
@@ -173,7 +178,7 @@ CUresult account_end(struct account *a, CUresult rc, enum kind kind, uint64_t ke
 
 bool account_free_begin(struct entry *taken, enum kind kind, uint64_t key)
 {
-    struct process *p = resolve_nested() ? NULL : process_get();
+    struct process *p = account_process();
     if (!p)
         return false;
     sys_lock(&p->lock);
@@ -203,6 +208,8 @@ CUresult account_free_end(const struct entry *taken, CUresult rc)
             *e = *taken;
     }
     sys_unlock(&p->lock);
+    if (rc == CUDA_SUCCESS && taken->kind == KIND_POOLED)
+        pool_freed(p, taken);
     return rc;
 }
 

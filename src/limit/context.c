@@ -289,7 +289,7 @@ static void ended(struct process *p, uint64_t context)
 #define DESTROY(symbol)                                                                  \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
-        struct process *p = resolve_nested() ? NULL : process_get();                     \
+        struct process *p = account_process();                                           \
         if (!p)                                                                          \
             return real(context);                                                        \
         sys_lock(&p->lock);                                                              \
@@ -377,7 +377,7 @@ static CUresult release_primary(uint64_t device)
 #define LEAVE_PRIMARY(symbol, ...)                                                       \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
-        struct process *p = resolve_nested() ? NULL : process_get();                     \
+        struct process *p = account_process();                                           \
         if (!p)                                                                          \
             return real(__VA_ARGS__);                                                    \
         sys_lock(&p->primary_lock);                                                      \
@@ -432,7 +432,7 @@ LIMIT_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, void *resources,
 static void forget_green(CUgreenCtx green)
 {
     CUcontext part = NULL;
-    struct process *p = resolve_nested() ? NULL : process_get();
+    struct process *p = account_process();
     __typeof__(&cuCtxFromGreenCtx) get = DRIVER(cuCtxFromGreenCtx);
     if (!p || !get || LIMIT_CALL(get(&part, green)) != CUDA_SUCCESS)
         return;
@@ -621,21 +621,12 @@ LIMIT_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path
          n_jit, options, values, n);
 }
 
-#define UNLOAD(symbol, handle)                                                           \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct entry gone;                                                               \
-        if (!account_free_begin(&gone, KIND_MODULE, (uint64_t)(uintptr_t)(handle)))      \
-            return real(handle);                                                         \
-        return account_free_end(&gone, real(handle));                                    \
-    } while (0)
-
 LIMIT_EXPORT CUresult cuModuleUnload(CUmodule module)
 {
-    UNLOAD(cuModuleUnload, module);
+    LIMIT_FREE(cuModuleUnload, KIND_MODULE, (uint64_t)(uintptr_t)module, module);
 }
 
 LIMIT_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
-    UNLOAD(cuLibraryUnload, library);
+    LIMIT_FREE(cuLibraryUnload, KIND_MODULE, (uint64_t)(uintptr_t)library, library);
 }

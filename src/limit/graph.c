@@ -202,7 +202,7 @@ static bool begin_node(struct account *a, const CUpoolProps *pool)
 static CUresult add_free(CUresult rc, CUgraph graph, const CUgraphNode *node,
                          CUdeviceptr pointer)
 {
-    struct process *p = rc == CUDA_SUCCESS && !resolve_nested() ? process_get() : NULL;
+    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
     if (p && pointer)
         graph_freed(p, graph, pointer, *node);
     return rc;
@@ -306,7 +306,7 @@ LIMIT_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 
 static CUresult instantiated(CUresult rc, const CUgraphExec *exec, CUgraph graph)
 {
-    struct process *p = rc != CUDA_SUCCESS || resolve_nested() ? NULL : process_get();
+    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
     if (!p)
         return rc;
     sys_lock(&p->lock);

@@ -236,6 +236,9 @@ struct account {
     uint64_t bytes; /* reserved so far */
 };
 
+/* NULL: the pod has no limit, or the driver itself calls. */
+struct process *account_process(void);
+
 /* For the current context. False: there is no limit and no context, or the driver itself calls:
  * the caller calls the driver and counts nothing. */
 bool account_begin(struct account *a);
@@ -264,6 +267,15 @@ CUresult account_end(struct account *a, CUresult rc, enum kind kind, uint64_t ke
 bool account_free_begin(struct entry *taken, enum kind kind, uint64_t key);
 /* Releases its bytes if rc is CUDA_SUCCESS, otherwise records it again. Returns rc. */
 CUresult account_free_end(const struct entry *taken, CUresult rc);
+/* A whole hook that frees what (kind, key) counts, if it counts. */
+#define LIMIT_FREE(symbol, kind, key, ...)                                               \
+    do {                                                                                 \
+        LIMIT_REAL(symbol);                                                              \
+        struct entry taken;                                                              \
+        if (!account_free_begin(&taken, kind, key))                                      \
+            return real(__VA_ARGS__);                                                    \
+        return account_free_end(&taken, real(__VA_ARGS__));                              \
+    } while (0)
 
 /* The card of the device. `*rc`: whether its UUID could be read; if not, CARD_NONE. */
 int account_card(struct process *p, CUdevice device, CUresult *rc);
@@ -280,11 +292,8 @@ int account_card(struct process *p, CUdevice device, CUresult *rc);
 /* Returns the unused memory of the pools of a card to the driver. */
 void pool_trim(struct process *p, int card);
 
-/* A free of a pointer of a pool with another function than cuMemFreeAsync: takes the record.
- * False: it is none. */
-bool pool_free_begin(struct entry *taken, uint64_t pointer);
-/* The driver answered rc. */
-void pool_free_end(const struct entry *taken, int rc);
+/* A pointer of a pool was freed: account_free_end calls it. */
+void pool_freed(struct process *p, const struct entry *taken);
 
 /* -- vmm.c -- */
 

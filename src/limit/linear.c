@@ -89,22 +89,15 @@ LIMIT_EXPORT CUresult cuMemFree_v2(CUdeviceptr p)
 {
     LIMIT_REAL(cuMemFree_v2);
     struct entry taken;
-    if (account_free_begin(&taken, KIND_LINEAR, p))
+    if (account_free_begin(&taken, KIND_LINEAR, p) ||
+        account_free_begin(&taken, KIND_POOLED, p))
         return account_free_end(&taken, real(p));
-    bool pooled = pool_free_begin(&taken, p);
-    CUresult rc = real(p);
-    if (pooled)
-        pool_free_end(&taken, rc);
-    return rc;
+    return real(p);
 }
 
 LIMIT_EXPORT CUresult cuMemFree(uint32_t p)
 {
-    LIMIT_REAL(cuMemFree);
-    struct entry taken;
-    if (account_free_begin(&taken, KIND_LINEAR, p))
-        return account_free_end(&taken, real(p));
-    return real(p);
+    LIMIT_FREE(cuMemFree, KIND_LINEAR, p, p);
 }
 
 /* -- arrays -- */

@@ -256,13 +256,13 @@ static CUresult request_end(const struct request *r, CUresult rc,
     if (request_settle(r, !release) && recorded)
         return rc;
     struct entry taken = {0};
-    bool found = pool_free_begin(&taken, *pointer);
+    bool found = account_free_begin(&taken, KIND_POOLED, *pointer);
     resolve_enter();
     rc = release ? release(*pointer, stream) : CUDA_SUCCESS;
     resolve_leave();
     trim(r->pool);
     if (found)
-        pool_free_end(&taken, rc);
+        account_free_end(&taken, rc);
     settle(p, r->pool, 0, true);
     process_refused(p, r->a.card);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -373,30 +373,22 @@ LIMIT_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *p, size_t bytes,
 
 /* -- Frees -- */
 
-bool pool_free_begin(struct entry *taken, uint64_t pointer)
+void pool_freed(struct process *p, const struct entry *taken)
 {
-    return account_free_begin(taken, KIND_POOLED, pointer);
-}
-
-void pool_free_end(const struct entry *taken, int rc)
-{
-    struct process *p = process_get();
-    account_free_end(taken, rc);
-    if (!p || rc != CUDA_SUCCESS || !taken->a)
-        return;
     sys_lock(&p->lock);
     struct entry *pool = table_find(&p->pools, KIND_POOL, taken->a);
     if (pool)
         pool->b -= taken->b < pool->b ? taken->b : pool->b;
     sys_unlock(&p->lock);
-    settle(p, taken->a, 0, true);
+    if (taken->a)
+        settle(p, taken->a, 0, true);
 }
 
 /* A captured free is the last node of its stream now. */
 static void captured_free(__typeof__(&cuStreamGetCaptureInfo_v2) info,
                           CUdeviceptr pointer, CUstream stream)
 {
-    struct process *p = resolve_nested() ? NULL : process_get();
+    struct process *p = account_process();
     struct capture c;
     if (p && graph_has(p, pointer) && is_captured(info, stream, &c) && c.count == 1)
         graph_freed(p, c.graph, pointer, c.from[0]);
@@ -407,13 +399,11 @@ static void captured_free(__typeof__(&cuStreamGetCaptureInfo_v2) info,
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
         struct entry taken;                                                              \
-        if (account_free_begin(&taken, KIND_LINEAR, pointer))                            \
+        if (account_free_begin(&taken, KIND_LINEAR, pointer) ||                          \
+            account_free_begin(&taken, KIND_POOLED, pointer))                            \
             return account_free_end(&taken, real(pointer, stream));                      \
-        bool pooled = pool_free_begin(&taken, pointer);                                  \
         CUresult rc = real(pointer, stream);                                             \
-        if (pooled)                                                                      \
-            pool_free_end(&taken, rc);                                                   \
-        else if (rc == CUDA_SUCCESS)                                                     \
+        if (rc == CUDA_SUCCESS)                                                          \
             captured_free(DRIVER(cuStreamGetCaptureInfo_v2##suffix), pointer, stream);   \
         return rc;                                                                       \
     } while (0)
@@ -434,7 +424,7 @@ LIMIT_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s)
  * which the first allocation says. */
 static void record_pool(CUmemoryPool pool, const CUmemLocation *location, bool managed)
 {
-    struct process *p = resolve_nested() ? NULL : process_get();
+    struct process *p = account_process();
     CUresult read = CUDA_SUCCESS;
     if (!p || (managed && location->type != CU_LOCATION_DEVICE))
         return;
@@ -495,8 +485,8 @@ LIMIT_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     LIMIT_REAL(cuMemPoolDestroy);
     CUresult rc = real(pool);
-    struct process *p = rc == CUDA_SUCCESS ? process_get() : NULL;
-    if (p && !resolve_nested())
+    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
+    if (p)
         part(p, (uint64_t)(uintptr_t)pool);
     return rc;
 }
@@ -505,8 +495,8 @@ LIMIT_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
     LIMIT_REAL(cuMemPoolTrimTo);
     CUresult rc = real(pool, keep);
-    struct process *p = rc == CUDA_SUCCESS ? process_get() : NULL;
-    if (p && !resolve_nested())
+    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
+    if (p)
         settle(p, (uint64_t)(uintptr_t)pool, 0, true);
     return rc;
 }
@@ -514,7 +504,7 @@ LIMIT_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 /* The driver returned what the pools need not keep. */
 static CUresult synchronized(CUresult rc)
 {
-    struct process *p = resolve_nested() ? NULL : process_get();
+    struct process *p = account_process();
     if (p && __atomic_load_n(&p->pools.n, __ATOMIC_RELAXED))
         settle_all(p, -1, false);
     return rc;

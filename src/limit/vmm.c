@@ -29,6 +29,15 @@ static struct entry *refer(struct process *p, enum kind kind, uint64_t key,
 
 static void drop(struct process *p, uint64_t memory);
 
+/* The entry refers to memory no more. Locked. */
+static void forget(struct process *p, struct entry *e)
+{
+    uint64_t memory = e->a;
+    p->bound -= e->kind == KIND_TILE || e->kind == KIND_BOUND;
+    table_remove(&p->table, e);
+    drop(p, memory);
+}
+
 /* Drops the references of an array or multicast object, of those at [from, to). Locked. */
 static void unbind(struct process *p, enum kind kind, uint64_t owner, uint64_t from,
                    uint64_t to)
@@ -36,12 +45,8 @@ static void unbind(struct process *p, enum kind kind, uint64_t owner, uint64_t f
     struct table *t = &p->table;
     for (size_t i = 0; i < t->size; i++)
         while (t->at[i].kind == kind && t->at[i].b == owner && t->at[i].at >= from &&
-               t->at[i].at < to) {
-            uint64_t memory = t->at[i].a;
-            table_remove(t, &t->at[i]); /* another entry can move here */
-            p->bound--;
-            drop(p, memory);
-        }
+               t->at[i].at < to)
+            forget(p, &t->at[i]); /* another entry can move here */
 }
 
 /* One reference less. Locked. */
@@ -99,7 +104,7 @@ LIMIT_EXPORT CUresult cuMemCreate(CUallocation *handle, size_t bytes,
 /* Memory that is not counted: IMPORTED, perhaps a multicast object, or MULTICAST. */
 static CUresult add_uncounted(CUresult rc, const CUallocation *handle, uint64_t flag)
 {
-    struct process *p = rc == CUDA_SUCCESS && !resolve_nested() ? process_get() : NULL;
+    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
     if (!p)
         return rc;
     uint64_t memory = next(p);
@@ -151,7 +156,7 @@ LIMIT_EXPORT CUresult cuMemExportToShareableHandle(void *to, CUallocation handle
                                                    int type, unsigned long long flags)
 {
     LIMIT_REAL(cuMemExportToShareableHandle);
-    struct process *p = resolve_nested() ? NULL : process_get();
+    struct process *p = account_process();
     if (p) {
         sys_lock(&p->lock);
         mark_exported(p, memory_of(p, handle));
@@ -163,11 +168,8 @@ LIMIT_EXPORT CUresult cuMemExportToShareableHandle(void *to, CUallocation handle
 static void released(struct process *p, CUallocation handle)
 {
     struct entry *e = table_find(&p->table, KIND_HANDLE, handle);
-    if (!e || --e->b)
-        return;
-    uint64_t memory = e->a;
-    table_remove(&p->table, e);
-    drop(p, memory);
+    if (e && !--e->b)
+        forget(p, e);
 }
 
 /* A call of the driver that changes references, and what follows if it succeeds. Locked, because
@@ -175,7 +177,7 @@ static void released(struct process *p, CUallocation handle)
 #define CHANGE(symbol, then, ...)                                                        \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
-        struct process *p = resolve_nested() ? NULL : process_get();                     \
+        struct process *p = account_process();                                           \
         if (!p)                                                                          \
             return real(__VA_ARGS__);                                                    \
         sys_lock(&p->lock);                                                              \
@@ -216,11 +218,8 @@ static void unmapped(struct process *p, CUdeviceptr at, size_t bytes)
     for (size_t done = 0; done < bytes;) {
         struct entry *e = table_find(&p->table, KIND_MAPPING, at + done);
         done += e && e->b ? e->b : GRANULARITY;
-        if (!e)
-            continue;
-        uint64_t memory = e->a;
-        table_remove(&p->table, e);
-        drop(p, memory);
+        if (e)
+            forget(p, e);
     }
 }
 
@@ -334,12 +333,8 @@ static CUresult bind_end(struct process *p, uint64_t key, CUresult rc)
 {
     sys_lock(&p->lock);
     struct entry *e = rc == CUDA_SUCCESS ? NULL : table_find(&p->table, KIND_BOUND, key);
-    if (e) {
-        uint64_t memory = e->a;
-        table_remove(&p->table, e);
-        p->bound--;
-        drop(p, memory);
-    }
+    if (e)
+        forget(p, e);
     sys_unlock(&p->lock);
     return rc;
 }
@@ -347,7 +342,7 @@ static CUresult bind_end(struct process *p, uint64_t key, CUresult rc)
 #define BIND(symbol, memory, ...)                                                        \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
-        struct process *p = resolve_nested() ? NULL : process_get();                     \
+        struct process *p = account_process();                                           \
         if (!p)                                                                          \
             return real(__VA_ARGS__);                                                    \
         sys_lock(&p->lock);                                                              \
@@ -399,7 +394,7 @@ LIMIT_EXPORT CUresult cuMulticastUnbind(CUallocation object, CUdevice device, si
 LIMIT_EXPORT CUresult cuIpcGetMemHandle(void *handle, CUdeviceptr at)
 {
     LIMIT_REAL(cuIpcGetMemHandle);
-    struct process *p = resolve_nested() ? NULL : process_get();
+    struct process *p = account_process();
     CUdeviceptr base = at;
     size_t size;
     __typeof__(&cuMemGetAddressRange_v2) get = DRIVER(cuMemGetAddressRange_v2);
@@ -415,7 +410,7 @@ LIMIT_EXPORT CUresult cuIpcGetMemHandle(void *handle, CUdeviceptr at)
 
 static CUresult opened(CUresult rc, const CUdeviceptr *at)
 {
-    struct process *p = rc == CUDA_SUCCESS && !resolve_nested() ? process_get() : NULL;
+    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
     CUdeviceptr base;
     size_t size = 0;
     __typeof__(&cuMemGetAddressRange_v2) get = DRIVER(cuMemGetAddressRange_v2);
