@@ -197,9 +197,18 @@ static void count_context(struct process *p, int card, uint64_t more, uint64_t l
         __atomic_store_n(&s->slots[c->slot].context, c->contexts, __ATOMIC_RELAXED);
 }
 
-/* `undo` destroys it again, with `handle`. */
+/* Calls a function of the driver with one parameter, an integer or a pointer: both ABIs pass them
+ * alike. */
+static void undo(enum call call, uint64_t handle)
+{
+    CUresult (*real)(uint64_t) = (__typeof__(real))resolve_real(call);
+    if (real)
+        LIMIT_CALL(real(handle));
+}
+
+/* `destroy` destroys it again, with `handle`. */
 static CUresult creation_end(struct creation *c, CUresult rc, uint64_t key,
-                             CUresult (*undo)(uint64_t handle), uint64_t handle)
+                             enum call destroy, uint64_t handle)
 {
     struct account *a = &c->a;
     uint64_t bytes = rc == CUDA_SUCCESS ? measure(c) : a->bytes;
@@ -207,7 +216,7 @@ static CUresult creation_end(struct creation *c, CUresult rc, uint64_t key,
         process_release(a->process, a->card, a->bytes - bytes);
         a->bytes = bytes;
     } else if (bytes > a->bytes && account_reserve(a, bytes - a->bytes) != CUDA_SUCCESS) {
-        LIMIT_CALL(undo(handle));
+        undo(destroy, handle);
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (c->nvml)
@@ -224,12 +233,6 @@ static CUresult creation_end(struct creation *c, CUresult rc, uint64_t key,
     return rc;
 }
 
-static CUresult destroy(uint64_t key)
-{
-    __typeof__(&cuCtxDestroy_v2) real = DRIVER(cuCtxDestroy_v2);
-    return real ? real((CUcontext)(uintptr_t)key) : CUDA_ERROR_NOT_INITIALIZED;
-}
-
 #define CREATE(symbol, ...)                                                              \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
@@ -241,7 +244,7 @@ static CUresult destroy(uint64_t key)
             return rc;                                                                   \
         rc = LIMIT_CALL(real(__VA_ARGS__));                                              \
         uint64_t key = rc == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*context : 0;           \
-        return creation_end(&c, rc, key, destroy, key);                                  \
+        return creation_end(&c, rc, key, CALL_cuCtxDestroy_v2, key);                     \
     } while (0)
 
 LIMIT_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
@@ -341,15 +344,9 @@ static uint64_t primary_of(CUdevice device)
     return (uint64_t)(uintptr_t)context;
 }
 
-static CUresult release_primary(uint64_t device)
-{
-    __typeof__(&cuDevicePrimaryCtxRelease) real = DRIVER(cuDevicePrimaryCtxRelease_v2);
-    return real ? real((CUdevice)device) : CUDA_ERROR_NOT_INITIALIZED;
-}
-
-/* A call that makes the primary context of `device` if it is not there. `undo(handle)` takes it
+/* A call that makes the primary context of `device` if it is not there. `destroy(handle)` takes it
  * back. */
-#define USE_PRIMARY(symbol, undo, handle, ...)                                           \
+#define USE_PRIMARY(symbol, destroy, handle, ...)                                        \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
         struct creation c;                                                               \
@@ -366,7 +363,8 @@ static CUresult release_primary(uint64_t device)
         } else if ((rc = creation_begin(&c)) == CUDA_SUCCESS) {                          \
             rc = LIMIT_CALL(real(__VA_ARGS__));                                          \
             uint64_t key = rc == CUDA_SUCCESS ? primary_of(device) : 0;                  \
-            rc = creation_end(&c, rc, key, undo, rc == CUDA_SUCCESS ? (handle) : 0);     \
+            rc = creation_end(&c, rc, key, CALL_##destroy,                               \
+                              rc == CUDA_SUCCESS ? (handle) : 0);                        \
             p->primary[device] = rc == CUDA_SUCCESS ? key : 0;                           \
         }                                                                                \
         sys_unlock(&p->primary_lock);                                                    \
@@ -391,8 +389,8 @@ static CUresult release_primary(uint64_t device)
 
 LIMIT_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    USE_PRIMARY(cuDevicePrimaryCtxRetain, release_primary, (uint64_t)device, context,
-                device);
+    USE_PRIMARY(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, (uint64_t)device,
+                context, device);
 }
 
 LIMIT_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
@@ -415,16 +413,10 @@ LIMIT_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
     LEAVE_PRIMARY(cuDevicePrimaryCtxReset_v2, device);
 }
 
-static CUresult destroy_green(uint64_t green)
-{
-    __typeof__(&cuGreenCtxDestroy) real = DRIVER(cuGreenCtxDestroy);
-    return real ? real((CUgreenCtx)(uintptr_t)green) : CUDA_ERROR_NOT_INITIALIZED;
-}
-
 LIMIT_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, void *resources,
                                        CUdevice device, unsigned flags)
 {
-    USE_PRIMARY(cuGreenCtxCreate, destroy_green, (uint64_t)(uintptr_t)*green, green,
+    USE_PRIMARY(cuGreenCtxCreate, cuGreenCtxDestroy, (uint64_t)(uintptr_t)*green, green,
                 resources, device, flags);
 }
 
@@ -548,31 +540,19 @@ static uint64_t taken(const struct loading *l)
 }
 
 static CUresult loading_end(struct loading *l, CUresult rc, uint64_t key,
-                            CUresult (*undo)(uint64_t key))
+                            enum call unload)
 {
     uint64_t bytes = rc == CUDA_SUCCESS ? taken(l) : 0;
     if (!bytes)
         return rc;
     if (account_reserve(&l->a, bytes) != CUDA_SUCCESS) {
-        LIMIT_CALL(undo(key));
+        undo(unload, key);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return account_end(&l->a, rc, KIND_MODULE, key);
 }
 
-static CUresult unload(uint64_t module)
-{
-    __typeof__(&cuModuleUnload) real = DRIVER(cuModuleUnload);
-    return real ? real((CUmodule)(uintptr_t)module) : CUDA_ERROR_NOT_INITIALIZED;
-}
-
-static CUresult unload_library(uint64_t library)
-{
-    __typeof__(&cuLibraryUnload) real = DRIVER(cuLibraryUnload);
-    return real ? real((CUlibrary)(uintptr_t)library) : CUDA_ERROR_NOT_INITIALIZED;
-}
-
-#define LOAD(symbol, undo, into, ...)                                                    \
+#define LOAD(symbol, unload, into, ...)                                                  \
     do {                                                                                 \
         LIMIT_REAL(symbol);                                                              \
         struct loading l;                                                                \
@@ -581,35 +561,35 @@ static CUresult unload_library(uint64_t library)
         LIMIT_RESERVE(&l.a, 0); /* refuses a card without a limit before it is used */   \
         CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
         uint64_t key = rc == CUDA_SUCCESS ? (uint64_t)(uintptr_t) * (into) : 0;          \
-        return loading_end(&l, rc, key, undo);                                           \
+        return loading_end(&l, rc, key, CALL_##unload);                                  \
     } while (0)
 
 LIMIT_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
 {
-    LOAD(cuModuleLoad, unload, module, module, path);
+    LOAD(cuModuleLoad, cuModuleUnload, module, module, path);
 }
 
 LIMIT_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
-    LOAD(cuModuleLoadData, unload, module, module, image);
+    LOAD(cuModuleLoadData, cuModuleUnload, module, module, image);
 }
 
 LIMIT_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n,
                                          int *options, void **values)
 {
-    LOAD(cuModuleLoadDataEx, unload, module, module, image, n, options, values);
+    LOAD(cuModuleLoadDataEx, cuModuleUnload, module, module, image, n, options, values);
 }
 
 LIMIT_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
 {
-    LOAD(cuModuleLoadFatBinary, unload, module, module, image);
+    LOAD(cuModuleLoadFatBinary, cuModuleUnload, module, module, image);
 }
 
 LIMIT_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit,
                                         void **jit_values, unsigned n_jit, int *options,
                                         void **values, unsigned n)
 {
-    LOAD(cuLibraryLoadData, unload_library, library, library, code, jit, jit_values,
+    LOAD(cuLibraryLoadData, cuLibraryUnload, library, library, code, jit, jit_values,
          n_jit, options, values, n);
 }
 
@@ -617,7 +597,7 @@ LIMIT_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path
                                             int *jit, void **jit_values, unsigned n_jit,
                                             int *options, void **values, unsigned n)
 {
-    LOAD(cuLibraryLoadFromFile, unload_library, library, library, path, jit, jit_values,
+    LOAD(cuLibraryLoadFromFile, cuLibraryUnload, library, library, path, jit, jit_values,
          n_jit, options, values, n);
 }
 

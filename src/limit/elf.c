@@ -15,7 +15,8 @@ extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 
 static struct elf_library library_of(const struct dl_phdr_info *info)
 {
-    struct elf_library l = {.start = UINTPTR_MAX, .base = info->dlpi_addr};
+    struct elf_library l = {
+        .start = UINTPTR_MAX, .base = info->dlpi_addr, .path = info->dlpi_name};
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *ph = &info->dlpi_phdr[i];
         uintptr_t at = l.base + ph->p_vaddr;
@@ -148,20 +149,21 @@ bool elf_exports(const struct elf_library *l, const void *address)
 }
 
 struct search {
-    const char *name;
+    const char *name; /* a DT_SONAME or a symbol; NULL: any object */
     uintptr_t caller; /* an address; 0: any */
     bool passed;      /* the object of `caller` */
     struct elf_library found;
     void *symbol;
 };
 
-static int visit_soname(struct dl_phdr_info *info, size_t size, void *arg)
+static int visit_object(struct dl_phdr_info *info, size_t size, void *arg)
 {
     (void)size;
     struct search *s = arg;
     struct tables t;
     struct elf_library l = library_of(info);
-    if (!read_tables(&l, &t) || !t.soname || !text_eq(t.strings + t.soname, s->name))
+    if (s->name &&
+        (!read_tables(&l, &t) || !t.soname || !text_eq(t.strings + t.soname, s->name)))
         return 0;
     if (s->caller && (s->caller < l.start || s->caller >= l.end))
         return 0;
@@ -172,7 +174,7 @@ static int visit_soname(struct dl_phdr_info *info, size_t size, void *arg)
 bool elf_find(const char *soname, struct elf_library *found)
 {
     struct search s = {.name = soname};
-    if (!dl_iterate_phdr || !dl_iterate_phdr(visit_soname, &s))
+    if (!dl_iterate_phdr || !dl_iterate_phdr(visit_object, &s))
         return false;
     *found = s.found;
     return true;
@@ -181,7 +183,7 @@ bool elf_find(const char *soname, struct elf_library *found)
 bool elf_holds(const char *soname, const void *address)
 {
     struct search s = {.name = soname, .caller = (uintptr_t)address};
-    return dl_iterate_phdr && dl_iterate_phdr(visit_soname, &s);
+    return dl_iterate_phdr && dl_iterate_phdr(visit_object, &s);
 }
 
 static int visit_next(struct dl_phdr_info *info, size_t size, void *arg)
@@ -205,28 +207,10 @@ void *elf_next(const void *caller, const char *name, struct elf_library *from)
     return s.symbol;
 }
 
-struct own_path {
-    char *into;
-    uint32_t max;
-    bool found;
-};
-
-static int visit_own(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    (void)size;
-    struct own_path *p = arg;
-    struct elf_library l = library_of(info);
-    if ((uintptr_t)__ehdr_start < l.start || (uintptr_t)__ehdr_start >= l.end)
-        return 0;
-    p->found = info->dlpi_name && text_add(p->into, p->max, info->dlpi_name);
-    return 1;
-}
-
 bool elf_own_path(char *into, uint32_t max)
 {
-    struct own_path p = {.into = into, .max = max};
+    struct search s = {.caller = (uintptr_t)__ehdr_start};
     into[0] = '\0';
-    if (dl_iterate_phdr)
-        dl_iterate_phdr(visit_own, &p);
-    return p.found;
+    return dl_iterate_phdr && dl_iterate_phdr(visit_object, &s) && s.found.path &&
+           text_add(into, max, s.found.path);
 }

@@ -173,9 +173,7 @@ void graph_trim(struct process *p, int card)
         return;
     for (CUdevice d = 0; d < PROCESS_DEVICES; d++)
         if (__atomic_load_n(&p->device_card[d], __ATOMIC_RELAXED) == card + 1) {
-            resolve_enter();
-            real(d);
-            resolve_leave();
+            LIMIT_CALL(real(d));
             settle(p, d, card);
         }
 }

@@ -336,6 +336,7 @@ struct elf_library {
     uintptr_t start, end; /* addresses of its segments; 0: not loaded */
     uintptr_t base;
     const void *dynamic;
+    const char *path; /* of the dynamic linker; borrowed while it is loaded */
 };
 
 /* The object whose DT_SONAME is `soname`. False: not loaded. */

@@ -68,10 +68,8 @@ static int list(struct process *p, int card, size_t *at, uint64_t pools[static B
 static void trim(uint64_t pool)
 {
     __typeof__(&cuMemPoolTrimTo) real = DRIVER(cuMemPoolTrimTo);
-    resolve_enter();
     if (real)
-        real((CUmemoryPool)(uintptr_t)pool, 0);
-    resolve_leave();
+        LIMIT_CALL(real((CUmemoryPool)(uintptr_t)pool, 0));
 }
 
 static void settle_all(struct process *p, int card, bool trim_first)
@@ -257,9 +255,7 @@ static CUresult request_end(const struct request *r, CUresult rc,
         return rc;
     struct entry taken = {0};
     bool found = account_free_begin(&taken, KIND_POOLED, *pointer);
-    resolve_enter();
-    rc = release ? release(*pointer, stream) : CUDA_SUCCESS;
-    resolve_leave();
+    rc = release ? LIMIT_CALL(release(*pointer, stream)) : CUDA_SUCCESS;
     trim(r->pool);
     if (found)
         account_free_end(&taken, rc);
