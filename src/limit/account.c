@@ -5,28 +5,20 @@
 #include "limit/calls.h"
 #include "limit/sys.h"
 
-static void write_uuid(char *text, const CUuuid *uuid)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (int i = 0; i < 16; i++) {
-        *text++ = digits[uuid->bytes[i] >> 4];
-        *text++ = digits[uuid->bytes[i] & 15];
-    }
-    *text = '\0';
-}
-
 /* cuDeviceGetUuid_v2 names the MIG instance, the older one the card. */
 static int find_card(const struct process *p, CUdevice device, CUresult *rc)
 {
     CUuuid uuid;
-    char text[33];
+    static const char digits[] = "0123456789abcdef";
+    char text[33] = {0};
     __typeof__(&cuDeviceGetUuid) get = DRIVER(cuDeviceGetUuid_v2);
     if (!get)
         get = DRIVER(cuDeviceGetUuid);
     *rc = get ? get(&uuid, device) : CUDA_ERROR_NOT_INITIALIZED;
     if (*rc != CUDA_SUCCESS)
         return CARD_NONE;
-    write_uuid(text, &uuid);
+    for (int i = 0; i < 32; i++)
+        text[i] = digits[uuid.bytes[i / 2] >> (i % 2 ? 0 : 4) & 15];
     return process_card(p, text);
 }
 
@@ -144,7 +136,8 @@ bool account_begin(struct account *a)
 CUresult account_reserve(struct account *a, uint64_t bytes)
 {
     if (!process_reserve(a->process, a->card, bytes)) {
-        account_trim(a->process, a->card);
+        pool_trim(a->process, a->card);
+        graph_trim(a->process, a->card);
         if (!process_reserve(a->process, a->card, bytes)) {
             if (a->refusal == CUDA_ERROR_OUT_OF_MEMORY)
                 process_refused(a->process, a->card);
@@ -211,10 +204,4 @@ CUresult account_free_end(const struct entry *taken, CUresult rc)
     if (rc == CUDA_SUCCESS && taken->kind == KIND_POOLED)
         pool_freed(p, taken);
     return rc;
-}
-
-void account_trim(struct process *p, int card)
-{
-    pool_trim(p, card);
-    graph_trim(p, card);
 }

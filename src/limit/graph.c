@@ -113,7 +113,7 @@ void graph_freed(struct process *p, CUgraph graph, CUdeviceptr pointer, CUgraphN
 bool graph_has(struct process *p, CUdeviceptr pointer)
 {
     sys_lock(&p->lock);
-    bool has = p->next_number && table_find(&p->table, KIND_NODE, pointer);
+    bool has = table_find(&p->table, KIND_NODE, pointer);
     sys_unlock(&p->lock);
     return has;
 }
@@ -158,19 +158,11 @@ static void settle(struct process *p, CUdevice device, int card)
     sys_unlock(&p->pool_lock);
 }
 
-static bool has_nodes(struct process *p)
-{
-    sys_lock(&p->lock);
-    bool has = p->next_number != 0;
-    sys_unlock(&p->lock);
-    return has;
-}
-
 void graph_trim(struct process *p, int card)
 {
     __typeof__(&cuDeviceGraphMemTrim) real = DRIVER(cuDeviceGraphMemTrim);
-    if (!real || !has_nodes(p))
-        return;
+    if (!real || !__atomic_load_n(&p->next_number, __ATOMIC_RELAXED))
+        return; /* without a graph, the driver's function must not make a context */
     for (CUdevice d = 0; d < PROCESS_DEVICES; d++)
         if (__atomic_load_n(&p->device_card[d], __ATOMIC_RELAXED) == card + 1) {
             LIMIT_CALL(real(d));
@@ -190,12 +182,6 @@ LIMIT_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
 
 /* -- Nodes -- */
 
-static bool begin_node(struct account *a, const CUpoolProps *pool)
-{
-    return pool->location.type == CU_LOCATION_DEVICE &&
-           account_begin_device(a, pool->location.id);
-}
-
 /* After a node that frees `pointer`. */
 static CUresult add_free(CUresult rc, CUgraph graph, const CUgraphNode *node,
                          CUdeviceptr pointer)
@@ -212,7 +198,8 @@ static CUresult add_free(CUresult rc, CUgraph graph, const CUgraphNode *node,
         CUallocNode *alloc = (params);                                                   \
         CUdeviceptr pointer = (freed);                                                   \
         struct account a;                                                                \
-        if (!alloc || !begin_node(&a, &alloc->pool))                                     \
+        if (!alloc || alloc->pool.location.type != CU_LOCATION_DEVICE ||                 \
+            !account_begin_device(&a, alloc->pool.location.id))                          \
             return add_free(real(__VA_ARGS__), graph, node, pointer);                    \
         CUresult rc = graph_reserve(&a, graph, alloc->bytes, from, n);                   \
         if (rc != CUDA_SUCCESS)                                                          \

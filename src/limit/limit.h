@@ -245,7 +245,8 @@ bool account_begin(struct account *a);
 /* For a device. */
 bool account_begin_device(struct account *a, CUdevice device);
 
-/* CUDA_SUCCESS or the refusal. Before it refuses, it calls account_trim. */
+/* CUDA_SUCCESS or the refusal. Before it refuses, it gives back what the pools and graphs of this
+ * process hold without use. */
 CUresult account_reserve(struct account *a, uint64_t bytes);
 /* The caller returns if the bytes do not fit. */
 #define LIMIT_RESERVE(a, bytes)                                                          \
@@ -254,8 +255,6 @@ CUresult account_reserve(struct account *a, uint64_t bytes);
         if (reserve_rc_ != CUDA_SUCCESS)                                                 \
             return reserve_rc_;                                                          \
     } while (0)
-/* Gives back what the pools and graphs of this process hold without use. */
-void account_trim(struct process *p, int card);
 
 /* Ends an allocation: the driver answered `rc`. On success the reserved bytes belong to the
  * entry (kind, key), otherwise they are released. Returns rc, or CUDA_ERROR_OUT_OF_MEMORY if the
