@@ -21,8 +21,6 @@
       "Annotations of an unbound pod count as a promise.") \
     X(basic_members_end_together, \
       "Members that do not wait for each other lose their reservations together.") \
-    X(card_memory_alone_counts, \
-      "A pod that requests nothing counts for gpushare/card-memory alone, without the other keys of a Binding.") \
     X(cardless_nowhere, \
       "A pod without a card counts nowhere on a node with several cards.") \
     X(claims_forgotten, \
@@ -105,6 +103,8 @@
       "The cards of the podList count instead of the promise, not beside it.") \
     X(pod_without_card, \
       "A pod that another program bound to a node with one card does not count.") \
+    X(record_of_another_pod_counts, \
+      "A record of a bind counts for every pod that has it, as a copy of another pod does.") \
     X(recreated_lease_is_the_old_one, \
       "A Lease that was deleted and recreated between two GETs counts as the previous one.") \
     X(release_before_get, \

@@ -26,12 +26,10 @@ struct promise {
     bool allocated;   /* a valid allocation annotation */
     int64_t units;    /* ALIYUN_COM_GPU_MEM_POD; -1: absent or invalid */
     int64_t unit_mib; /* gpushare/memory-unit; -1: absent or invalid */
-    /* gpushare/card-memory: written when the request came from labels, because labels can
-     * be edited and the units of the other annotations are rounded up. */
+    /* gpushare/card-memory with the pod's UID: written when the request came from labels,
+     * because labels can be edited and the units of the other annotations are rounded up. */
     bool whole;       /* whole cards */
-    int64_t card_mib; /* MiB of each card; -1: unknown */
-    /* All annotations that a Binding by labels writes are present, and they agree. */
-    bool complete;
+    int64_t card_mib; /* MiB of each card; -1: unknown, or of another pod */
 };
 
 /* Reads the annotations. False when they name no card: none, or damaged ones. If the
@@ -64,11 +62,12 @@ int64_t promise_unit_mib(int64_t unit_mib, int64_t written, int64_t card_units,
 /* Units of all cards in the allocation. */
 int64_t promise_allocated_units(const struct promise *promise);
 
-/* Appends the annotations of a Binding as a JSON object. `shares` are listed in
- * their order, with card_units; unit_mib is set; `time_ns` is nanoseconds since 1970. Every key is written at every bind,
- * because an omitted key keeps its value from the pod's manifest. */
+/* Appends the annotations of a Binding as a JSON object. `shares` are listed in their
+ * order, with card_units; unit_mib is set; `uid` is the pod's, `time_ns` nanoseconds since
+ * 1970. Every key is written at every bind, because an omitted key keeps its value from the
+ * pod's manifest. */
 void promise_write(struct buf *out, const struct promise *promise,
-                   const struct request *request, int64_t time_ns);
+                   const struct request *request, struct span uid, int64_t time_ns);
 
 /*
  * The amount that a bound pod has in the ledger: what its spec asks for. Users can write
@@ -78,10 +77,11 @@ void promise_write(struct buf *out, const struct promise *promise,
  * - Valid request: the request.
  * - Invalid request with limits: the raw limits (domain/request.h).
  * - No limits: the request came from labels, which users can edit later. The record of the
- *   bind (gpushare/card-memory) counts if the current labels ask for less or nothing. It
- *   counts only beside all other annotations of our Bindings, and never for more than a
- *   card has. A user who forges all of them gains what the label would have given him: a
- *   request by label needs no quota either.
+ *   bind (gpushare/card-memory) counts if the current labels ask for less or nothing, and
+ *   never for more than a card has. It names the pod's UID, which nobody knows before the
+ *   API server has created the pod: what a manifest says, or a copy of another pod, is no
+ *   record. A user who writes it into a bound pod gains what the label would have given
+ *   him: a request by label needs no quota either.
  *   A limit of gpu-core.percentage alone gives these pods that share of each of their
  *   cards, at most 100 percent; it does not make their request invalid.
  * - Otherwise a pod that asks for nothing has nothing, whatever its annotations say.

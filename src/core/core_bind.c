@@ -193,7 +193,7 @@ static bool promise_cards(struct step *s, struct ledger_pod *pod, struct span no
     else
         core->last_assume_ns = s->now.wall_ns;
     const struct promise promise = {.shares = written, .n = r->cards, .unit_mib = unit};
-    promise_write(annotations, &promise, r, core->last_assume_ns);
+    promise_write(annotations, &promise, r, pod->uid, core->last_assume_ns);
     if (!MUTANT(reservation_leaks))
         core_reserve_end(s, pod->uid, node_name);
     ledger_pod_place(l, pod, node_name, shares, r->cards);

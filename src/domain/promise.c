@@ -92,16 +92,6 @@ static void read_list(struct span idx, struct span list, bool uuids, struct prom
     }
 }
 
-/* "whole", or MiB. */
-static void read_card_memory(struct span text, struct promise *p)
-{
-    int64_t mib;
-    text = span_trim(text);
-    p->whole = span_eq(text, SPAN("whole"));
-    if (span_i64(text, &mib) && mib >= 0 && mib <= CARD_MIB_MAX)
-        p->card_mib = mib;
-}
-
 /* Reads allocation and index. True: the UUIDs belong to this promise. Every writer of
  * UUIDs also writes an allocation on cards of the index. The Go extender writes neither:
  * a UUID beside its index was copied from another pod's manifest and is ignored. */
@@ -127,22 +117,6 @@ int64_t promise_allocated_units(const struct promise *p)
     return sum;
 }
 
-/* Did a Binding of ours write all of it, for a request by labels? Its cards have equal
- * parts, unless they are whole. */
-static bool is_complete(const struct pod *pod, const struct promise *p)
-{
-    bool present = pod->idx.p && pod->card_units.p && pod->units.p && pod->assigned.p &&
-                   pod->assume_time.p && pod->card_uuid.p;
-    if (!present || !p->allocated || !p->n || p->n != p->n_indexes ||
-        (!p->whole && p->card_mib < 0))
-        return false;
-    for (size_t i = 0; i < p->n; i++)
-        if (p->shares[i].units < 0 ||
-            (!p->whole && p->shares[i].units != p->shares[0].units))
-            return false;
-    return p->units == promise_allocated_units(p);
-}
-
 bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
 {
     *promise = (struct promise){.card_mib = -1, .units = -1, .unit_mib = -1};
@@ -155,11 +129,15 @@ bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
     if (!span_i64(span_trim(pod->memory_unit), &promise->unit_mib) ||
         promise->unit_mib < 1 || promise->unit_mib > CARD_MIB_MAX)
         promise->unit_mib = -1;
-    if (pod->card_memory.p)
-        read_card_memory(pod->card_memory, promise);
+    /* "whole", or MiB, and the UID of the pod that the Binding was for. */
+    int64_t mib;
+    struct span uid = pod->card_memory, amount = span_cut(&uid, ' ');
+    bool own = span_eq(uid, pod->meta.uid) || MUTANT(record_of_another_pod_counts);
+    promise->whole = own && span_eq(amount, SPAN("whole"));
+    if (own && span_i64(amount, &mib) && mib >= 0 && mib <= CARD_MIB_MAX)
+        promise->card_mib = mib;
     if (!span_i64(span_trim(pod->units), &promise->units) || promise->units < 0)
         promise->units = -1;
-    promise->complete = is_complete(pod, promise);
     return promise->n > 0;
 }
 
@@ -257,9 +235,9 @@ static void write_allocation(struct jwrite *w, const struct promise *p,
 }
 
 void promise_write(struct buf *out, const struct promise *p,
-                   const struct request *request, int64_t time_ns)
+                   const struct request *request, struct span uid, int64_t time_ns)
 {
-    cleanup_buf struct buf cards = {0}, sizes = {0}, uuids = {0};
+    cleanup_buf struct buf cards = {0}, sizes = {0}, uuids = {0}, record = {0};
     struct jwrite w = {.out = out};
     int64_t units = request->units;
     bool known = false;
@@ -283,38 +261,17 @@ void promise_write(struct buf *out, const struct promise *p,
     write_allocation(&w, p, request);
     /* These two are written even if they say nothing: they replace what was copied from
      * another pod's manifest. */
-    if (request->by_label && request->kind == REQUEST_MEMORY)
-        write_number(&w, KEY_CARD_MEMORY, request->mib_per_card);
+    if (request->kind == REQUEST_MEMORY)
+        buf_add_i64(&record, request->mib_per_card);
     else
-        jwrite_str(&w, KEY_CARD_MEMORY, request->by_label ? SPAN("whole") : SPAN(""));
+        buf_adds(&record, "whole");
+    buf_printf(&record, " %.*s", SPAN_ARG(uid));
+    jwrite_str(&w, KEY_CARD_MEMORY, request->by_label ? buf_span(&record) : SPAN(""));
     jwrite_str(&w, KEY_CARD_UUID, known ? buf_span(&uuids) : SPAN(""));
     jwrite_object_end(&w);
 }
 
 /* -- what a bound pod counts for -- */
-
-/* Did the Binding promise more than the labels request now? */
-static bool is_larger(const struct promise *p, const struct request *r)
-{
-    if (r->kind == REQUEST_CARDS)
-        return false;
-    return p->whole || r->kind == REQUEST_NONE ||
-           r->mib_per_card * r->cards < p->card_mib * (int64_t)p->n;
-}
-
-/* The request that the labels made when the pod was bound. */
-static struct request recorded(const struct promise *p)
-{
-    struct request r = {.kind = p->whole ? REQUEST_CARDS : REQUEST_MEMORY,
-                        .cards = (uint32_t)p->n,
-                        .by_label = true,
-                        .recorded = true};
-    if (!p->whole) {
-        r.mib_per_card = p->card_mib;
-        r.units = promise_allocated_units(p);
-    }
-    return r;
-}
 
 int promise_of_bound(const struct pod *pod, const struct promise *promise,
                      const struct request_rules *rules, struct arena *a,
@@ -333,12 +290,19 @@ int promise_of_bound(const struct pod *pod, const struct promise *promise,
             request_of_limits(&limits, rules, request);
         return bad;
     }
-    bool complete = MUTANT(labels_of_bound_trusted) ? false
-                    : MUTANT(card_memory_alone_counts)
-                        ? promise->n && (promise->whole || promise->card_mib >= 0)
-                        : promise->complete;
-    if (complete && is_larger(promise, request))
-        *request = recorded(promise);
+    /* Did the Binding promise more than the labels request now? */
+    bool larger = promise->whole || request->mib_per_card * request->cards <
+                                        promise->card_mib * (int64_t)promise->n;
+    if (promise->n && request->kind != REQUEST_CARDS && larger &&
+        !MUTANT(labels_of_bound_trusted))
+        *request = (struct request){
+            .kind = promise->whole ? REQUEST_CARDS : REQUEST_MEMORY,
+            .cards = (uint32_t)promise->n,
+            .mib_per_card = promise->whole ? 0 : promise->card_mib,
+            .units = promise->whole ? 0 : promise_allocated_units(promise),
+            .by_label = true,
+            .recorded = true,
+        };
     if (request->kind == REQUEST_MEMORY)
         request->core =
             (uint8_t)(limits.core < REQUEST_CORE ? limits.core : REQUEST_CORE);
@@ -387,7 +351,7 @@ void promise_differences(struct buf *out, const struct pod *pod, const struct pr
     buf_printf(out, " (%zu card%s)", p->n, p->n == 1 ? "" : "s");
     if (r->recorded) {
         buf_adds(out, ", but the labels ask for less now; the annotations count, because "
-                      "they are complete");
+                      "they record the bind");
     } else if (nothing) {
         buf_adds(out, ", but the pod asks for nothing; it counts for nothing");
     } else {

@@ -283,7 +283,7 @@ static void annotate_cards(struct alloc *a, const struct pod_allocation *pod)
         if (!card || !card->has_uuid)
             shares[i].uuid = (struct span){0};
     }
-    promise_write(&b, &promise, &pod->request, a->now.wall_ns);
+    promise_write(&b, &promise, &pod->request, pod->uid, a->now.wall_ns);
     alloc_add_of_pod(a, ALLOC_PATCH, pod)->text = step_text(a->out, buf_span(&b));
 }
 

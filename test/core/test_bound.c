@@ -279,7 +279,7 @@ static void bound_by_another_replica(const char *meta)
     "'ALIYUN_COM_GPU_MEM_POD':'" units "','ALIYUN_COM_GPU_MEM_ASSIGNED':'false',"        \
     "'ALIYUN_COM_GPU_MEM_ASSUME_TIME':'1','gpushare/card-uuid':'',"                      \
     "'scheduler.framework.gpushare.allocation':'{\\\"0\\\":{\\\"0\\\":" units            \
-    "}}','gpushare/card-memory':'" memory "'}"
+    "}}','gpushare/card-memory':'" memory " a'}"
 
 START_TEST(the_promise_of_another_replica_replaces_the_reservation)
 {

@@ -192,31 +192,48 @@ START_TEST(the_sample_of_a_listed_card_belongs_to_the_pod)
 }
 END_TEST
 
-START_TEST(a_record_of_a_bind_never_counts_for_more_than_a_card)
+/* A pod without limits, in phase Running, with the record of a bind on card 0. */
+static void see_record(const char *uid, const char *labels, const char *record)
 {
-    static const char record[] =
-        "'" KEY_MEM_IDX "':'0','" KEY_MEM_DEV "':'15','" KEY_MEM_POD
-        "':'999','" KEY_MEM_ASSIGNED "':'true','" KEY_MEM_ASSUME_TIME
-        "':'1','" KEY_CARD_UUID "':'','" KEY_CARD_MEMORY
-        "':'999999'," ALLOC("\\\"0\\\":999");
-    static const char *const keys[] = {
-        KEY_MEM_IDX,   KEY_MEM_DEV,         KEY_MEM_POD,     KEY_MEM_ASSIGNED,
-        KEY_CARD_UUID, KEY_MEM_ASSUME_TIME, KEY_CARD_MEMORY, KEY_ALLOCATION};
     start();
     see_scv(NULL);
-    see_pod("a", "Running", record, NOTHING);
+    rig_see(rig_json(
+        "{'metadata':{'namespace':'default','name':'p','uid':'%s',"
+        "'labels':{%s},'annotations':{'" KEY_CARD_MEMORY "':'%s'," ON("0") "," ALLOC(
+            "\\\"0\\\":999") "}},'spec':{'nodeName':"
+                             "'n1'," NOTHING "},'status':{'phase':'Running'}}",
+        uid, labels, record));
+}
+
+START_TEST(a_record_of_a_bind_never_counts_for_more_than_a_card)
+{
+    see_record("a", "", "999999 a");
     ck_promised(CARD, 0, 0, 0);
     ck_assert(!node()->cards[0].overcommitted);
     ck_assert_int_eq(forged(), 1);
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) { /* without one of the annotations */
-        cleanup_free char *less = xstrdup(record);
-        memset(strstr(less, keys[i]), 'x', 3);
-        start();
-        see_scv(NULL);
-        see_pod("a", "Running", less, NOTHING);
-        ck_promised(0, 0, 0, 0);
+}
+END_TEST
+
+/* The UID of a pod is not known before the API server has created it. */
+START_TEST(a_record_counts_only_for_the_pod_that_it_names)
+{
+    static const char *const others[] = {
+        "999999",   "whole",     "999999 ",   "999999 b", "whole b",
+        "whole ab", "whole a b", "whole b a", "a whole",  "a",
+        "",         " a",        "x a",       "-1 a",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        see_record("a", "", others[i]);
+        ck_assert_msg(mib(0) == 0, "%s: %lld MiB", others[i], (long long)mib(0));
+        ck_assert_int_eq(forged(), 1);
+        see_record("a", "'scv/memory':'100'", others[i]);
+        ck_promised(100, 0, 0, 0);
         ck_assert_int_eq(forged(), 1);
     }
+    see_record("a", "'scv/memory':'100'", "whole a");
+    ck_promised(CARD, 0, 0, 0);
+    see_record("a", "'scv/memory':'9000'", "5000 a");
+    ck_promised(9000, 0, 0, 0);
 }
 END_TEST
 
@@ -411,5 +428,5 @@ RIG_MAIN("forged", the_pod_list_and_the_annotations_both_count_until_they_agree,
          a_missing_card_with_a_uuid_stays_missing,
          the_sample_of_a_listed_card_belongs_to_the_pod,
          a_record_of_a_bind_never_counts_for_more_than_a_card,
-         honest_pods_have_no_difference,
+         a_record_counts_only_for_the_pod_that_it_names, honest_pods_have_no_difference,
          any_annotations_count_for_what_a_plugin_can_have_given)

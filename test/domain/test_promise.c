@@ -138,7 +138,7 @@ static const char *written(const struct request *r, const struct promise_share *
     struct promise p = {
         .shares = (struct promise_share *)shares, .n = n, .unit_mib = 1024};
     cleanup_buf struct buf b = {0};
-    promise_write(&b, &p, r, 1700000000123456789);
+    promise_write(&b, &p, r, SPAN("u"), 1700000000123456789);
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
@@ -158,6 +158,22 @@ START_TEST(a_shared_promise_is_written_in_the_documented_format)
         "\"scheduler.framework.gpushare.allocation\":"
         "\"{\\\"0\\\":{\\\"1\\\":2},\\\"2\\\":{\\\"1\\\":4}}\","
         "\"gpushare/card-memory\":\"\",\"gpushare/card-uuid\":\"GPU-1\"}");
+}
+END_TEST
+
+START_TEST(the_record_of_a_request_by_labels_names_its_pod)
+{
+    struct promise_share share = {1, 5, 15, {0}};
+    struct request r = {.kind = REQUEST_MEMORY,
+                        .cards = 1,
+                        .units = 5,
+                        .mib_per_card = 5033,
+                        .by_label = true};
+    ck_assert_ptr_nonnull(
+        strstr(written(&r, &share, 1), "\"gpushare/card-memory\":\"5033 u\""));
+    r = (struct request){.kind = REQUEST_CARDS, .cards = 1, .by_label = true};
+    ck_assert_ptr_nonnull(
+        strstr(written(&r, &share, 1), "\"gpushare/card-memory\":\"whole u\""));
 }
 END_TEST
 
@@ -251,6 +267,7 @@ UNIT_MAIN("promise", promises_of_the_go_extender_are_read,
           where_index_and_allocation_differ_both_count,
           uuids_are_in_the_order_of_the_index, each_container_has_its_part,
           a_shared_promise_is_written_in_the_documented_format,
+          the_record_of_a_request_by_labels_names_its_pod,
           whole_cards_go_to_the_containers_in_order, a_promise_survives_a_round_trip,
           a_uuid_beside_a_promise_of_the_go_extender_was_copied,
           unknown_uuids_are_written_as_empty)

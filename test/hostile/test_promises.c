@@ -220,6 +220,42 @@ START_TEST(a_takeover_from_the_go_extender_keeps_the_limits_of_invalid_pods)
 }
 END_TEST
 
+/* With the annotations of another pod, and its node named in the spec. */
+START_TEST(a_copied_record_of_a_bind_counts_for_no_more_than_the_labels)
+{
+    static const struct {
+        const char *node, *labels;
+        int mib;
+    } copies[] = {
+        {"n2", "", 0},
+        {"n3", ",\"labels\":{\"scv/memory\":\"500\"}", 500},
+    };
+    struct world w;
+    begin(&w, GPU(0));
+    add_bound(&w, "a", LABELS("\"scv/number\":\"1\""), LIMITS(""));
+    cleanup_json json_t *a =
+        peer_json(&w.sim.api, "GET", "/api/v1/namespaces/default/pods/a", NULL);
+    cleanup_free char *copied =
+        json_dumps(lib_at(a, "metadata.annotations"), JSON_COMPACT);
+    for (size_t i = 0; i < ARRAY_LEN(copies); i++) {
+        cleanup_free char *name = xasprintf("copy-%zu", i),
+                          *spec = xasprintf(ON("%s") LIMITS(""), copies[i].node),
+                          *meta = xasprintf("%s,\"annotations\":%s", copies[i].labels,
+                                            copied);
+        add_node(&w, copies[i].node, "", GPU(0));
+        world_add_running(&w, name, meta, spec);
+    }
+    lib_wait(forged(&w) == ARRAY_LEN(copies));
+    world_restart(&w);
+    for (size_t i = 0; i < ARRAY_LEN(copies); i++) {
+        ck_assert_int_eq(world_promised(&w, copies[i].node, 0), copies[i].mib);
+        ck_assert_int_eq(world_fill(&w, copies[i].node), (CARD - copies[i].mib) / 1024);
+    }
+    ck_assert_int_eq(world_promised(&w, "n1", 0), CARD);
+    world_stop(&w);
+}
+END_TEST
+
 /* -- edits of bound pods -- */
 
 /* Of a pod with 8 GiB on GPU0. `known`: without the podList, the annotations still say or
@@ -451,6 +487,7 @@ END_TEST
 
 LIB_MAIN("promises", 120, a_pod_without_a_request_of_ours_takes_nothing,
          a_pod_has_what_it_asks_for_and_no_more,
+         a_copied_record_of_a_bind_counts_for_no_more_than_the_labels,
          a_takeover_from_the_go_extender_keeps_the_limits_of_invalid_pods,
          the_pod_list_says_which_card_a_pod_uses,
          edits_change_nothing_while_the_extender_runs_and_have_one_event,

@@ -459,12 +459,13 @@ static bool is_answer(const struct oracle_pod *p, json_t *pod)
     int node = oracle_index(p->node);
     const struct oracle_ask *ask = &p->ask;
     const char *units = oracle_note(pod, KEY_POD), *exact = oracle_note(pod, KEY_MEMORY);
-    char mib[32];
-    snprintf(mib, sizeof mib, "%lld", (long long)ask->mib);
+    cleanup_free char *record = ask->whole
+                                    ? xasprintf("whole %s", p->uid)
+                                    : xasprintf("%lld %s", (long long)ask->mib, p->uid);
     bool good = !ask->invalid && !ask->nothing && p->n_cards == ask->cards && units;
     good = good && (ask->whole || strtoll(units, NULL, 10) == ask->units * ask->cards);
     if (p->labeled && exact)
-        good = good && !strcmp(exact, ask->whole ? "whole" : mib);
+        good = good && !strcmp(exact, record);
     for (int i = 0; good && i < p->n_cards; i++)
         good = p->card[i] >= 0 && p->card[i] < oracle_cards(node) &&
                oracle_card_matches(p, node, p->card[i]);

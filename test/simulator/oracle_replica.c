@@ -29,12 +29,12 @@ static char *text_of(json_t *pod)
     return buf_take(&text);
 }
 
-static bool is_complete(json_t *pod)
+/* Does it carry the record of a bind for this very pod? */
+static bool is_recorded(const struct oracle_pod *p, json_t *pod)
 {
-    bool complete = true;
-    for (int i = 0; i < PROMISE_KEYS; i++)
-        complete = complete && oracle_note(pod, i);
-    return complete;
+    const char *record = oracle_note(pod, KEY_MEMORY);
+    const char *blank = record ? strchr(record, ' ') : NULL;
+    return blank && !strcmp(blank + 1, p->uid);
 }
 
 /* Does a pod as delivered have the annotations of its promise? */
@@ -215,7 +215,7 @@ void truth_bound(struct oracle_pod *p, json_t *pod)
 {
     int node = oracle_index(p->node);
     p->promise = text_of(pod);
-    p->complete = is_complete(pod);
+    p->recorded = is_recorded(p, pod);
     p->strange = names_strange_card(pod, node);
     p->odd = p->foreign && !is_clear(p, pod, node);
 }
@@ -227,7 +227,7 @@ void truth_changed(struct world *w, struct oracle_pod *p, json_t *pod)
     if (changed && !p->foreign && w->policy)
         violated(w, "the promise of %s has changed although the policy is on", p->uid);
     p->tampered |= changed;
-    p->complete |= is_complete(pod);
+    p->recorded |= is_recorded(p, pod);
     p->strange |= names_strange_card(pod, oracle_index(p->node));
 }
 
@@ -251,9 +251,11 @@ static void compare_amount(struct world *w, const struct replica *r,
     }
     enum kubelet_view view =
         kubelet_shows(w, delivered_scv(&r->delivered.nodes[node]), node, p, 0, &listed);
-    if (p->labeled && p->ask.nothing && !p->edited && !p->complete && sum)
-        violated(w, "r%d counts %lld MiB for pod %s, which requests nothing", r->id,
-                 (long long)sum, p->uid);
+    if (p->labeled && !p->ask.whole && !p->edited && !p->recorded &&
+        most > p->ask.mib * p->ask.cards)
+        violated(w,
+                 "r%d counts %lld MiB of one card for pod %s, whose labels request %lld",
+                 r->id, (long long)most, p->uid, (long long)p->ask.mib * p->ask.cards);
     if (!p->raw_mem || p->raw_cards || p->devices)
         return;
     if (most > p->raw_mem * 1024)

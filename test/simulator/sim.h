@@ -417,7 +417,7 @@ struct oracle_pod {
     char *promise;  /* the annotations with which it was bound */
     bool tampered;  /* they have changed since */
     bool odd;       /* they do not name their cards clearly */
-    bool complete;  /* all keys were present once, as of a request by labels */
+    bool recorded;  /* its annotations had the record of a bind for it once */
     bool strange;   /* they named a UUID once that the node lacks */
     bool started;   /* its containers run */
     unsigned given; /* bits of the cards that they hold */

@@ -142,8 +142,9 @@ static void add_member(struct buf *b, const char *key, const char *value)
         buf_adds(b, "null");
 }
 
-/* A promise as the extender writes it, with an invented amount on an invented card. */
-static void invent(struct world *w, struct buf *b)
+/* A promise as the extender writes it, with an invented amount on an invented card. `uid`:
+ * of the pod; NULL: not created yet. */
+static void invent(struct world *w, struct buf *b, const char *uid)
 {
     static const int units[] = {1, 8, 15, 16, 40, 999999};
     int node = any(w, NODES), card = any(w, 4), n = ONE_OF(w, units);
@@ -161,12 +162,14 @@ static void invent(struct world *w, struct buf *b)
     snprintf(text, sizeof text, "GPU-%d-%d", node, card);
     if (dice(w, 2))
         add_member(b, promise_keys[KEY_UUID], text);
+    snprintf(text, sizeof text, "%s%s%s", dice(w, 2) ? "whole" : "16000", uid ? " " : "",
+             uid ? uid : "");
     if (dice(w, 2))
-        add_member(b, promise_keys[KEY_MEMORY], dice(w, 2) ? "whole" : "16000");
+        add_member(b, promise_keys[KEY_MEMORY], text);
 }
 
 /* The annotations of a pod that has a promise, or invented ones. */
-static void forge(struct world *w, struct buf *b)
+static void forge(struct world *w, struct buf *b, const char *uid)
 {
     const struct oracle_pod *p = dice(w, 3) ? oracle_pick(w, true) : NULL;
     cleanup_json_value json_t *pod = p ? api_get(w, POD_PATH "%s", p->name) : NULL;
@@ -178,7 +181,7 @@ static void forge(struct world *w, struct buf *b)
             add_member(b, key, json_string_value(value));
     }
     if (!b->n)
-        invent(w, b);
+        invent(w, b, uid);
 }
 
 static void create_forged(struct world *w)
@@ -187,11 +190,12 @@ static void create_forged(struct world *w)
     cleanup_free char *name = NULL;
     bool asks = dice(w, 2), whole = asks && dice(w, 4), direct = dice(w, 2);
     name = xasprintf("f%llu", (unsigned long long)++w->stats.pods);
-    forge(w, &notes);
+    forge(w, &notes, NULL);
     buf_printf(&body,
                "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
-               "\"annotations\":{%s}},\"spec\":{",
-               name, notes.p);
+               "\"annotations\":{%s}%s},\"spec\":{",
+               name, notes.p,
+               !asks && dice(w, 2) ? ",\"labels\":{\"scv/memory\":\"1500\"}" : "");
     if (direct)
         buf_printf(&body, "\"nodeName\":\"n%d\",", any(w, NODES));
     buf_adds(&body, "\"containers\":[{\"name\":\"c\",\"image\":\"i\"");
@@ -231,7 +235,7 @@ static void edit_promise(struct world *w)
         snprintf(text, sizeof text, "GPU-%d-%d", node, card);
         add_member(&notes, promise_keys[KEY_UUID], dice(w, 2) ? text : NULL);
     } else if (kind > 1) {
-        forge(w, &notes);
+        forge(w, &notes, dice(w, 2) ? p->uid : NULL);
     }
     if (!notes.n)
         return;
