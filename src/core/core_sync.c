@@ -580,12 +580,22 @@ static struct cursor *current(struct step *s)
     return running && s->in->run == c->run ? c : NULL;
 }
 
+/*
+ * A list whose version is older shows a restore. A watch whose version is older does not: an
+ * etcd before 3.6.2 sends its own progress, however far it lags, to a kube-apiserver that has
+ * turned to it. A list decides.
+ */
 static void see_version(struct step *s, struct cursor *c, struct span version)
 {
-    if (object_version_is_older(version, buf_span(&c->version)))
+    bool older = object_version_is_older(version, buf_span(&c->version));
+    if (older && c->state == CURSOR_LISTING) {
         core_restored(s, core_kind_name(s->in->kind));
-    if (version.n)
+    } else if (older) {
+        c->state = CURSOR_LIST_DUE;
+        c->due_ms = c->requested_ms + WATCH_INTERVAL_MS;
+    } else if (version.n) {
         buf_set(&c->version, version);
+    }
 }
 
 static struct span object_node(const struct core_input *in)

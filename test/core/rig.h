@@ -224,12 +224,17 @@ static inline void rig_stop(void)
     rig_step((struct core_input){.type = CORE_STOP});
 }
 
-static inline void rig_list_end(enum core_kind kind)
+static inline void rig_list_end_at(enum core_kind kind, const char *version)
 {
     rig_step((struct core_input){.type = CORE_LIST_ENDED,
                                  .kind = kind,
                                  .run = r.runs[kind],
-                                 .version = SPAN("100")});
+                                 .version = span_of(version)});
+}
+
+static inline void rig_list_end(enum core_kind kind)
+{
+    rig_list_end_at(kind, "100");
 }
 
 /* CORE_KINDS: all lists end. */

@@ -232,6 +232,8 @@ static void run_disruption(void *ctx, size_t i)
     disruptions[i].run(&f);
     check_after(&f);
     check_binds(&f);
+    ck_assert_msg(!strstr(program_output(&f.extender.program), "older state"),
+                  "taken as a restore: %s", program_output(&f.extender.program));
     extender_stop(&f.extender);
     sim_stop(&f.sim);
 }
