@@ -103,7 +103,7 @@ $(B)/test/integration/test_agent $(B)/test/integration/test_plugin $(B)/test/int
     $(B)/test/integration/test_driver $(B)/test/integration/test_images: | $(FAKE_NVML)
 
 # E2E=short: the suites that CI runs.
-E2E_SHORT  := requests agent plugin conformance faults choice tls apiservice inspect chart helm \
+E2E_SHORT  := requests agent plugin conformance faults restore choice tls apiservice inspect chart helm \
               takeover install tenant writers audit
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))

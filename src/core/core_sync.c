@@ -581,9 +581,9 @@ static struct cursor *current(struct step *s)
 }
 
 /*
- * A list whose version is older shows a restore. A watch whose version is older does not: an
- * etcd before 3.6.2 sends its own progress, however far it lags, to a kube-apiserver that has
- * turned to it. A list decides.
+ * A list whose version is older shows a restore. A watch whose version is older does not: a
+ * member of etcd that lags (fixed in 3.6.2) sends its own progress to a kube-apiserver that
+ * has turned to it. A list decides.
  */
 static void see_version(struct step *s, struct cursor *c, struct span version)
 {

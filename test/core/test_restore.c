@@ -93,8 +93,8 @@ static void progress(const char *version)
                                  .version = span_of(version)});
 }
 
-/* It does so without a restore when kube-apiserver has turned to a member of etcd (before
- * 3.6.2) that lags: a list decides. */
+/* It does so without a restore when kube-apiserver has turned to a member of etcd that lags: a
+ * list decides. */
 static void watch_goes_back(void)
 {
     progress("110");

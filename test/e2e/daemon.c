@@ -10,7 +10,7 @@ char *daemon_kubeconfig(const char *component, struct peer **api)
     if (api)
         *api = attempt_token(token);
     return lib_keep(
-        lib_kubeconfig("daemon", "https", cluster.api.port,
+        lib_kubeconfig(component, "https", cluster.api.port,
                        lib_fmt(", certificate-authority: \"%s\"", cluster_pki("ca.crt")),
                        lib_fmt("token: \"%s\"", token)),
         free);
