@@ -6,11 +6,14 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "e2e-node/look.h"
 #include "e2e-node/node.h"
+#include "lib/backup.h"
 
 /*
  * Real containers that take more memory than they were promised: scv-agent finds the pod of each
- * process by its cgroup and acts, and libgpushare-limit.so refuses the memory in the container.
+ * process by its cgroup and acts, and libgpushare-limit.so refuses the memory in the container. The memory of a pod that
+ * the API server has forgotten is reported.
  */
 
 enum {
@@ -261,6 +264,56 @@ START_TEST(a_program_is_limited_in_its_container)
     cluster_delete_pods();
 }
 
-NODE_MAIN("node-isolation", pods_above_their_promise_are_evicted_and_no_others,
+/* -- a pod that the API server has forgotten -- */
+
+static int64_t external_use(void)
+{
+    return extender_metric(&cluster.extender, "gpushare_drift{kind=\"external-use\"}");
+}
+
+/* It uses what it was promised. */
+static void write_process(const struct use *u)
+{
+    struct node_use cards[NODE_CARDS] = {{"", 0}};
+    add_process(&cards[u->card], u->pid, 2048);
+    node_write_cards(cards);
+}
+
+/* etcd is restored from a snapshot that lacks the pod. The kubelet notices it when it restarts;
+ * until then the container runs, and what it uses is nobody's. */
+START_TEST(a_pod_that_a_restore_took_away_is_reported_while_it_runs)
+{
+    const struct use *u = uses;
+    if (!node_up())
+        return;
+    backup_save();
+    create_pods(1);
+    write_process(u);
+    lib_wait(lib_int(extender_node(&cluster.extender, NODE),
+                     lib_fmt("devs.%d.usedMiB", u->card)) == 2048);
+    ck_assert_int_eq(external_use(), 0);
+    int64_t begun = lib_now_ms();
+    backup_restore();
+    ck_assert(cluster_is_gone(u->name));
+    lib_wait(external_use() == 1);
+    cluster_report("until a pod that was restored away is reported",
+                   lib_now_ms() - begun);
+    node_check(NULL, "GPU0: processes outside Kubernetes use 1024 MiB more");
+    ck_assert(lives(u->pid));
+    ck_assert_int_eq(external_use(), 1);
+    node_kill("kubelet");
+    node_wait_well();
+    lib_wait(!lives(u->pid));
+    node_write_cards(NULL);
+    lib_wait(external_use() == 0);
+    node_create("equal", "again");
+    cluster_wait_running("again");
+    ck_assert_uint_eq(look_check(), 1);
+    oracle_agrees(&cluster.api, &cluster.extender);
+    look_finish();
+}
+
+NODE_MAIN("node-isolation", a_pod_that_a_restore_took_away_is_reported_while_it_runs,
+          pods_above_their_promise_are_evicted_and_no_others,
           processes_above_the_promise_are_killed_and_no_others,
           a_program_is_limited_in_its_container)
