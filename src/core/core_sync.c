@@ -739,15 +739,16 @@ void core_sync_ended(struct step *s)
         if (c->due_ms < c->requested_ms + WATCH_INTERVAL_MS)
             c->due_ms = c->requested_ms + WATCH_INTERVAL_MS;
     } else {
-        /* An observer sees no Lease, whose version shows a restore. */
-        bool relist = !watch || s->code == ERR_GONE || s->code == ERR_NOT_FOUND ||
-                      s->code == ERR_INVALID || s->core->settings.observer;
+        /* A watch that broke is not resumed: an API server that was restored from a backup is
+         * silent until it has passed that version. Silent heartbeats are listed anyway. */
+        bool gone = watch && (s->code == ERR_GONE || s->code == ERR_NOT_FOUND ||
+                              s->code == ERR_INVALID);
+        bool resume = watch && !gone && in->kind == CORE_LEASES;
         unsigned relists = c->relists;
-        c->state = relist ? CURSOR_LIST_DUE : CURSOR_WATCH_DUE;
-        c->relists += watch && relist;
+        c->state = resume ? CURSOR_WATCH_DUE : CURSOR_LIST_DUE;
+        c->relists += gone;
         step_failed(&c->failure, s->now.mono_ms, in->err);
-        c->due_ms += step_backoff(&s->core->rng,
-                                  watch && relist ? c->relists : c->failure.failures,
+        c->due_ms += step_backoff(&s->core->rng, gone ? c->relists : c->failure.failures,
                                   BACKOFF_FIRST_MS, BACKOFF_MAX_MS, in->retry_after_ms);
         /* The first list after a healthy watch is immediate. A server that answers every
          * watch with 410 gets lists at growing intervals; successful lists and opened

@@ -226,7 +226,7 @@ START_TEST(no_events_make_it_unready_and_progress_ready)
 }
 END_TEST
 
-/* An outage: renewals and watches fail, and backoffs grow. */
+/* An outage: renewals and lists fail, and backoffs grow. */
 static void outage(int64_t ms)
 {
     for (int64_t end = r.now.mono_ms + ms; r.now.mono_ms < end; rig_tick(100)) {
@@ -234,8 +234,8 @@ static void outage(int64_t ms)
             rig_end(CORE_CALL_LEASE_WRITE, ERR_UNAVAILABLE);
         if (rig_count(CORE_CALL_LEASE_GET))
             rig_end(CORE_CALL_LEASE_GET, ERR_UNAVAILABLE);
-        if (rig_count(CORE_WATCH) && rig_take(CORE_WATCH).kind == CORE_SCVS)
-            rig_watch_ended(CORE_SCVS, ERR_UNAVAILABLE);
+        if (rig_count(CORE_LIST) && rig_take(CORE_LIST).kind == CORE_SCVS)
+            rig_list_failed(CORE_SCVS, ERR_UNAVAILABLE, -1);
     }
 }
 
@@ -249,9 +249,10 @@ START_TEST(a_successful_lease_write_shortens_backoffs)
         rig_tick(100);
     rig_lease_read("me", "9");
     rig_lease_written("me", "10");
-    for (int i = 0; i < 10 && !rig_count(CORE_WATCH); i++)
+    rig_take(CORE_LIST); /* of the pods, by the new leader */
+    for (int i = 0; i < 10 && !rig_count(CORE_LIST); i++)
         rig_tick(100);
-    ck_assert_int_eq(rig_take(CORE_WATCH).kind, CORE_SCVS);
+    ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_SCVS);
 }
 END_TEST
 

@@ -27,7 +27,7 @@
 
 #define PODS CLUSTER_PODS
 
-enum { REPLICAS = 3, NODES = 3, BIG = 12, LIMIT_MS = 60 * 1000 };
+enum { REPLICAS = 3, NODES = 3, BIG = 12, VERSIONS = 500, LIMIT_MS = 60 * 1000 };
 
 static struct extender replicas[REPLICAS];
 static size_t logged[REPLICAS]; /* length of the log before the test */
@@ -255,9 +255,12 @@ static bool drifts(int64_t cards)
     return true;
 }
 
-/* What the snapshot lacks. */
+/* What the snapshot lacks: as many versions as minutes of a cluster have. */
 static void go_on(void)
 {
+    for (int i = 0; i < VERSIONS; i++)
+        peer_do(&cluster.api, "PATCH", PODS "/kept-2",
+                lib_fmt("{\"metadata\":{\"annotations\":{\"test/n\":\"%d\"}}}", i));
     cluster_delete(PODS "/goes-2");
     cluster_delete(PODS "/goes-3");
     run_on("late", 1);
