@@ -2,7 +2,6 @@
 /* Counts one allocation, and finds the card of a device or context. */
 #include "limit/limit.h"
 
-#include "limit/calls.h"
 #include "limit/sys.h"
 
 /* cuDeviceGetUuid_v2 names the MIG instance, the older one the card. */
@@ -11,10 +10,9 @@ static int find_card(const struct process *p, CUdevice device, CUresult *rc)
     CUuuid uuid;
     static const char digits[] = "0123456789abcdef";
     char text[33] = {0};
-    __typeof__(&cuDeviceGetUuid) get = DRIVER(cuDeviceGetUuid_v2);
-    if (!get)
-        get = DRIVER(cuDeviceGetUuid);
-    *rc = get ? get(&uuid, device) : CUDA_ERROR_NOT_INITIALIZED;
+    *rc = resolve_real(CALL_cuDeviceGetUuid_v2)
+              ? DRIVER(cuDeviceGetUuid_v2, WORD(&uuid), device)
+              : DRIVER(cuDeviceGetUuid, WORD(&uuid), device);
     if (*rc != CUDA_SUCCESS)
         return CARD_NONE;
     for (int i = 0; i < 32; i++)
@@ -62,8 +60,7 @@ bool account_begin_device(struct account *a, CUdevice device)
 static bool add_context(struct account *a)
 {
     CUdevice device;
-    __typeof__(&cuCtxGetDevice) get = DRIVER(cuCtxGetDevice);
-    if (!get || get(&device) != CUDA_SUCCESS)
+    if (DRIVER(cuCtxGetDevice, WORD(&device)) != CUDA_SUCCESS)
         return false;
     set_card(a, device);
     if (a->card == CARD_NONE) /* perhaps only now */
@@ -122,14 +119,12 @@ static bool find_context(struct account *a)
 
 bool account_begin(struct account *a)
 {
-    CUcontext context = NULL;
     *a = (struct account){.process = account_process(),
                           .card = CARD_NONE,
                           .refusal = CUDA_ERROR_OUT_OF_MEMORY};
-    __typeof__(&cuCtxGetCurrent) get = a->process ? DRIVER(cuCtxGetCurrent) : NULL;
-    if (!get || get(&context) != CUDA_SUCCESS || !context)
+    if (!a->process || DRIVER(cuCtxGetCurrent, WORD(&a->context)) != CUDA_SUCCESS ||
+        !a->context)
         return false; /* the driver refuses the call */
-    a->context = (uint64_t)(uintptr_t)context;
     return a->process->closed || is_last(a) || find_context(a);
 }
 
@@ -148,25 +143,41 @@ CUresult account_reserve(struct account *a, uint64_t bytes)
     return CUDA_SUCCESS;
 }
 
-CUresult account_end(struct account *a, CUresult rc, enum kind kind, uint64_t key)
+struct entry *account_add(const struct account *a, enum kind kind, uint64_t key)
+{
+    struct entry *e = table_add(&a->process->table, kind, key);
+    if (!e)
+        return NULL;
+    /* An entry with this key was freed in a way that the library does not see. */
+    if (e->bytes && e->card >= 0)
+        process_release_locked(a->process, e->card, e->bytes);
+    *e = (struct entry){.kind = kind,
+                        .key = key,
+                        .bytes = a->bytes,
+                        .card = a->card,
+                        .context = a->context};
+    return e;
+}
+
+CUresult account_end(struct account *a, CUresult rc, enum kind kind, const uint64_t *key)
 {
     sys_lock(&a->process->lock);
-    if (rc != CUDA_SUCCESS) {
+    if (rc != CUDA_SUCCESS)
         process_release_locked(a->process, a->card, a->bytes);
-    } else {
-        struct entry *e = table_add(&a->process->table, kind, key);
-        if (!e) {
-            rc = CUDA_ERROR_OUT_OF_MEMORY;
-        } else { /* an entry with this key was freed in a way that the library does not see */
-            if (e->bytes && e->card >= 0)
-                process_release_locked(a->process, e->card, e->bytes);
-            e->bytes = a->bytes;
-            e->card = a->card;
-            e->context = a->context;
-        }
-    }
+    else if (!account_add(a, kind, *key))
+        rc = CUDA_ERROR_OUT_OF_MEMORY;
     sys_unlock(&a->process->lock);
     return rc;
+}
+
+CUresult account_alloc(enum call call, const uint64_t *words, uint64_t bytes,
+                       enum kind kind)
+{
+    struct account a;
+    if (!account_begin(&a))
+        return resolve_call(call, words);
+    LIMIT_RESERVE(&a, bytes);
+    return account_end(&a, resolve_call(call, words), kind, (const uint64_t *)words[0]);
 }
 
 bool account_free_begin(struct entry *taken, enum kind kind, uint64_t key)
@@ -190,18 +201,59 @@ CUresult account_free_end(const struct entry *taken, CUresult rc)
     if (!p)
         return rc;
     sys_lock(&p->lock);
-    if (rc == CUDA_SUCCESS) {
-        if (taken->card >= 0 && taken->kind == KIND_LINEAR && taken->b)
-            process_keep_locked(p, taken->card, taken->bytes);
-        else if (taken->card >= 0)
-            process_release_locked(p, taken->card, taken->bytes);
-    } else {
+    if (rc != CUDA_SUCCESS) {
         struct entry *e = table_add(&p->table, taken->kind, taken->key);
         if (e)
             *e = *taken;
+    } else if (taken->kind == KIND_ARRAY && !taken->bytes) {
+        vmm_array_ended(p, taken->key);
+    } else if (taken->card >= 0 && taken->kind == KIND_LINEAR && taken->at) {
+        process_keep_locked(p, taken->card, taken->bytes);
+    } else if (taken->card >= 0) {
+        process_release_locked(p, taken->card, taken->bytes);
     }
     sys_unlock(&p->lock);
-    if (rc == CUDA_SUCCESS && taken->kind == KIND_POOLED)
+    if (rc == CUDA_SUCCESS && taken->kind == KIND_LINEAR && taken->a)
         pool_freed(p, taken);
+    return rc;
+}
+
+/* -- whole hooks -- */
+
+CUresult account_refuse(enum call call, const uint64_t *words)
+{
+    return account_process() ? CUDA_ERROR_NOT_SUPPORTED : resolve_call(call, words);
+}
+
+CUresult account_free(enum call call, const uint64_t *words, int kind)
+{
+    struct entry taken;
+    return account_free_begin(&taken, (enum kind)kind, words[0])
+               ? account_free_end(&taken, resolve_call(call, words))
+               : resolve_call(call, words);
+}
+
+CUresult account_record(enum call call, const uint64_t *words, limit_then *then)
+{
+    CUresult rc = resolve_call(call, words);
+    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
+    if (p) {
+        sys_lock(&p->lock);
+        then(p, words);
+        sys_unlock(&p->lock);
+    }
+    return rc;
+}
+
+CUresult account_change(enum call call, const uint64_t *words, limit_then *then)
+{
+    struct process *p = account_process();
+    if (!p)
+        return resolve_call(call, words);
+    sys_lock(&p->lock);
+    CUresult rc = resolve_call(call, words);
+    if (rc == CUDA_SUCCESS)
+        then(p, words);
+    sys_unlock(&p->lock);
     return rc;
 }

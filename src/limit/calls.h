@@ -8,119 +8,120 @@
 /*
  * The functions of libcuda.so.1 and libnvidia-ml.so.1 that the library knows.
  *
- *     HOOK(symbol, since)
- *         the library exports the symbol in place of the driver's. cuGetProcAddress gives it
+ *     HOOK(symbol, since, handler, ...)
+ *         the library exports the symbol in place of the driver's, and calls the handler with the
+ *         parameters as words, and with what follows it here. cuGetProcAddress gives the symbol
  *         for its name without version from the CUDA version `since` on; with the suffix
  *         _ptsz only with the flag CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM. An answer of
  *         cuGetProcAddress is recognized by its address first, and by name and `since` only
  *         if libcuda.so.1 does not export that address. 0: by its address only, because a
- *         name stands for functions with different parameters
- *     NVML(symbol)
- *         the same for NVML
+ *         name stands for functions with different parameters, or because it is NVML's
+ *     OPEN(symbol, since)
+ *         the same with the parameters of cuIpcOpenMemHandle, of which one is a struct
  *     REAL(symbol)
  *         is only called
  */
 #define LIMIT_CALLS                                                                      \
-    HOOK(cuMemAlloc, 2000)                                                               \
-    HOOK(cuMemAlloc_v2, 3020)                                                            \
-    HOOK(cuMemAllocPitch, 2000)                                                          \
-    HOOK(cuMemAllocPitch_v2, 3020)                                                       \
-    HOOK(cuMemAllocManaged, 6000)                                                        \
-    HOOK(cuMemFree, 2000)                                                                \
-    HOOK(cuMemFree_v2, 3020)                                                             \
-    HOOK(cuMemGetInfo, 2000)                                                             \
-    HOOK(cuMemGetInfo_v2, 3020)                                                          \
-    HOOK(cuDeviceTotalMem, 2000)                                                         \
-    HOOK(cuDeviceTotalMem_v2, 3020)                                                      \
-    HOOK(cuArrayCreate, 2000)                                                            \
-    HOOK(cuArrayCreate_v2, 3020)                                                         \
-    HOOK(cuArray3DCreate, 2000)                                                          \
-    HOOK(cuArray3DCreate_v2, 3020)                                                       \
-    HOOK(cuArrayDestroy, 2000)                                                           \
-    HOOK(cuMipmappedArrayCreate, 5000)                                                   \
-    HOOK(cuMipmappedArrayDestroy, 5000)                                                  \
-    HOOK(cuMemCreate, 10020)                                                             \
-    HOOK(cuMemRelease, 10020)                                                            \
-    HOOK(cuMemMap, 10020)                                                                \
-    HOOK(cuMemUnmap, 10020)                                                              \
-    HOOK(cuMemRetainAllocationHandle, 11000)                                             \
-    HOOK(cuMemExportToShareableHandle, 10020)                                            \
-    HOOK(cuMemImportFromShareableHandle, 10020)                                          \
-    HOOK(cuMemMapArrayAsync, 11010)                                                      \
-    HOOK(cuMemMapArrayAsync_ptsz, 11010)                                                 \
-    HOOK(cuMulticastCreate, 12010)                                                       \
-    HOOK(cuMulticastBindMem, 12010)                                                      \
-    HOOK(cuMulticastBindMem_v2, 13010)                                                   \
-    HOOK(cuMulticastBindAddr, 12010)                                                     \
-    HOOK(cuMulticastBindAddr_v2, 13010)                                                  \
-    HOOK(cuMulticastUnbind, 12010)                                                       \
-    HOOK(cuIpcGetMemHandle, 4010)                                                        \
-    HOOK(cuIpcOpenMemHandle, 4010)                                                       \
-    HOOK(cuIpcOpenMemHandle_v2, 11000)                                                   \
-    HOOK(cuIpcCloseMemHandle, 4010)                                                      \
-    HOOK(cuMemGetDefaultMemPool, 13000)                                                  \
-    HOOK(cuMemGetMemPool, 13000)                                                         \
-    HOOK(cuMemAllocAsync, 11020)                                                         \
-    HOOK(cuMemAllocAsync_ptsz, 11020)                                                    \
-    HOOK(cuMemAllocFromPoolAsync, 11020)                                                 \
-    HOOK(cuMemAllocFromPoolAsync_ptsz, 11020)                                            \
-    HOOK(cuMemFreeAsync, 11020)                                                          \
-    HOOK(cuMemFreeAsync_ptsz, 11020)                                                     \
-    HOOK(cuMemPoolCreate, 11020)                                                         \
-    HOOK(cuMemPoolDestroy, 11020)                                                        \
-    HOOK(cuMemPoolTrimTo, 11020)                                                         \
-    HOOK(cuStreamSynchronize, 2000)                                                      \
-    HOOK(cuStreamSynchronize_ptsz, 7000)                                                 \
-    HOOK(cuEventSynchronize, 2000)                                                       \
-    HOOK(cuCtxSynchronize, 2000)                                                         \
-    HOOK(cuCtxSynchronize_v2, 13000)                                                     \
-    HOOK(cuGraphAddMemAllocNode, 11040)                                                  \
-    HOOK(cuGraphAddMemFreeNode, 11040)                                                   \
-    HOOK(cuGraphAddNode, 0)                                                              \
-    HOOK(cuGraphAddNode_v2, 0)                                                           \
-    HOOK(cuGraphDestroy, 10000)                                                          \
-    HOOK(cuGraphInstantiate, 10000)                                                      \
-    HOOK(cuGraphInstantiate_v2, 11000)                                                   \
-    HOOK(cuGraphInstantiateWithFlags, 11040)                                             \
-    HOOK(cuGraphInstantiateWithParams, 12000)                                            \
-    HOOK(cuGraphInstantiateWithParams_ptsz, 12000)                                       \
-    HOOK(cuGraphExecDestroy, 10000)                                                      \
-    HOOK(cuDeviceGraphMemTrim, 11040)                                                    \
-    HOOK(cuCtxCreate, 0)                                                                 \
-    HOOK(cuCtxCreate_v2, 0)                                                              \
-    HOOK(cuCtxCreate_v3, 0)                                                              \
-    HOOK(cuCtxCreate_v4, 0)                                                              \
-    HOOK(cuCtxDestroy, 2000)                                                             \
-    HOOK(cuCtxDestroy_v2, 4000)                                                          \
-    HOOK(cuDevicePrimaryCtxRetain, 7000)                                                 \
-    HOOK(cuDevicePrimaryCtxRelease, 7000)                                                \
-    HOOK(cuDevicePrimaryCtxRelease_v2, 11000)                                            \
-    HOOK(cuDevicePrimaryCtxReset, 7000)                                                  \
-    HOOK(cuDevicePrimaryCtxReset_v2, 11000)                                              \
-    HOOK(cuGreenCtxCreate, 12040)                                                        \
-    HOOK(cuGreenCtxDestroy, 12040)                                                       \
-    HOOK(cuCtxSetLimit, 3010)                                                            \
-    HOOK(cuModuleLoad, 2000)                                                             \
-    HOOK(cuModuleLoadData, 2000)                                                         \
-    HOOK(cuModuleLoadDataEx, 2010)                                                       \
-    HOOK(cuModuleLoadFatBinary, 2000)                                                    \
-    HOOK(cuModuleUnload, 2000)                                                           \
-    HOOK(cuLibraryLoadData, 12000)                                                       \
-    HOOK(cuLibraryLoadFromFile, 12000)                                                   \
-    HOOK(cuLibraryUnload, 12000)                                                         \
-    HOOK(cuGetProcAddress, 11030)                                                        \
-    HOOK(cuGetProcAddress_v2, 12000)                                                     \
-    NVML(nvmlDeviceGetMemoryInfo)                                                        \
-    NVML(nvmlDeviceGetMemoryInfo_v2)                                                     \
-    NVML(nvmlDeviceGetComputeRunningProcesses)                                           \
-    NVML(nvmlDeviceGetComputeRunningProcesses_v2)                                        \
-    NVML(nvmlDeviceGetComputeRunningProcesses_v3)                                        \
-    NVML(nvmlDeviceGetGraphicsRunningProcesses)                                          \
-    NVML(nvmlDeviceGetGraphicsRunningProcesses_v2)                                       \
-    NVML(nvmlDeviceGetGraphicsRunningProcesses_v3)                                       \
-    NVML(nvmlDeviceGetMPSComputeRunningProcesses)                                        \
-    NVML(nvmlDeviceGetMPSComputeRunningProcesses_v2)                                     \
-    NVML(nvmlDeviceGetMPSComputeRunningProcesses_v3)                                     \
+    HOOK(cuMemAlloc, 2000, account_refuse)                                               \
+    HOOK(cuMemAlloc_v2, 3020, linear_alloc)                                              \
+    HOOK(cuMemAllocPitch, 2000, account_refuse)                                          \
+    HOOK(cuMemAllocPitch_v2, 3020, linear_pitch)                                         \
+    HOOK(cuMemAllocManaged, 6000, linear_alloc)                                          \
+    HOOK(cuMemFree, 2000, account_refuse)                                                \
+    HOOK(cuMemFree_v2, 3020, account_free, KIND_LINEAR)                                  \
+    HOOK(cuMemGetInfo, 2000, account_refuse)                                             \
+    HOOK(cuMemGetInfo_v2, 3020, info_memory)                                             \
+    HOOK(cuDeviceTotalMem, 2000, account_refuse)                                         \
+    HOOK(cuDeviceTotalMem_v2, 3020, info_total)                                          \
+    HOOK(cuArrayCreate, 2000, account_refuse)                                            \
+    HOOK(cuArrayCreate_v2, 3020, linear_array, ARRAY_2D)                                 \
+    HOOK(cuArray3DCreate, 2000, account_refuse)                                          \
+    HOOK(cuArray3DCreate_v2, 3020, linear_array, ARRAY_3D)                               \
+    HOOK(cuArrayDestroy, 2000, account_free, KIND_ARRAY)                                 \
+    HOOK(cuMipmappedArrayCreate, 5000, linear_array, ARRAY_MIPMAPPED)                    \
+    HOOK(cuMipmappedArrayDestroy, 5000, account_free, KIND_ARRAY)                        \
+    HOOK(cuMemCreate, 10020, vmm_create)                                                 \
+    HOOK(cuMemRelease, 10020, account_change, vmm_released)                              \
+    HOOK(cuMemMap, 10020, account_change, vmm_mapped)                                    \
+    HOOK(cuMemUnmap, 10020, account_change, vmm_unmapped)                                \
+    HOOK(cuMemRetainAllocationHandle, 11000, account_change, vmm_retained)               \
+    HOOK(cuMemExportToShareableHandle, 10020, account_change, vmm_exported)              \
+    HOOK(cuMemImportFromShareableHandle, 10020, account_record, vmm_imported)            \
+    HOOK(cuMemMapArrayAsync, 11010, account_change, vmm_tiled)                           \
+    HOOK(cuMemMapArrayAsync_ptsz, 11010, account_change, vmm_tiled)                      \
+    HOOK(cuMulticastCreate, 12010, account_record, vmm_multicast)                        \
+    HOOK(cuMulticastBindMem, 12010, vmm_bind_handle, 1)                                  \
+    HOOK(cuMulticastBindMem_v2, 13010, vmm_bind_handle, 2)                               \
+    HOOK(cuMulticastBindAddr, 12010, vmm_bind_address, 1)                                \
+    HOOK(cuMulticastBindAddr_v2, 13010, vmm_bind_address, 2)                             \
+    HOOK(cuMulticastUnbind, 12010, account_change, vmm_unbound)                          \
+    HOOK(cuIpcGetMemHandle, 4010, account_change, vmm_shared)                            \
+    OPEN(cuIpcOpenMemHandle, 4010)                                                       \
+    OPEN(cuIpcOpenMemHandle_v2, 11000)                                                   \
+    HOOK(cuIpcCloseMemHandle, 4010, account_change, vmm_closed)                          \
+    HOOK(cuMemGetDefaultMemPool, 13000, account_record, pool_got)                        \
+    HOOK(cuMemGetMemPool, 13000, account_record, pool_got)                               \
+    HOOK(cuMemAllocAsync, 11020, pool_alloc, 0)                                          \
+    HOOK(cuMemAllocAsync_ptsz, 11020, pool_alloc, POOL_PER_THREAD)                       \
+    HOOK(cuMemAllocFromPoolAsync, 11020, pool_alloc, POOL_NAMED)                         \
+    HOOK(cuMemAllocFromPoolAsync_ptsz, 11020, pool_alloc, POOL_NAMED | POOL_PER_THREAD)  \
+    HOOK(cuMemFreeAsync, 11020, pool_free, 0)                                            \
+    HOOK(cuMemFreeAsync_ptsz, 11020, pool_free, POOL_PER_THREAD)                         \
+    HOOK(cuMemPoolCreate, 11020, account_record, pool_created)                           \
+    HOOK(cuMemPoolDestroy, 11020, account_record, pool_destroyed)                        \
+    HOOK(cuMemPoolTrimTo, 11020, pool_trim_to)                                           \
+    HOOK(cuStreamSynchronize, 2000, pool_synchronize)                                    \
+    HOOK(cuStreamSynchronize_ptsz, 7000, pool_synchronize)                               \
+    HOOK(cuEventSynchronize, 2000, pool_synchronize)                                     \
+    HOOK(cuCtxSynchronize, 2000, pool_synchronize)                                       \
+    HOOK(cuCtxSynchronize_v2, 13000, pool_synchronize)                                   \
+    HOOK(cuGraphAddMemAllocNode, 11040, graph_add_alloc)                                 \
+    HOOK(cuGraphAddMemFreeNode, 11040, account_record, graph_added_free)                 \
+    HOOK(cuGraphAddNode, 0, graph_add_node, 3)                                           \
+    HOOK(cuGraphAddNode_v2, 0, graph_add_node, 4)                                        \
+    HOOK(cuGraphDestroy, 10000, graph_destroy, KIND_GRAPH)                               \
+    HOOK(cuGraphInstantiate, 10000, account_record, graph_instantiated)                  \
+    HOOK(cuGraphInstantiate_v2, 11000, account_record, graph_instantiated)               \
+    HOOK(cuGraphInstantiateWithFlags, 11040, account_record, graph_instantiated)         \
+    HOOK(cuGraphInstantiateWithParams, 12000, account_record, graph_instantiated)        \
+    HOOK(cuGraphInstantiateWithParams_ptsz, 12000, account_record, graph_instantiated)   \
+    HOOK(cuGraphExecDestroy, 10000, graph_destroy, KIND_EXEC)                            \
+    HOOK(cuDeviceGraphMemTrim, 11040, graph_trim_device)                                 \
+    HOOK(cuCtxCreate, 0, context_create, 2)                                              \
+    HOOK(cuCtxCreate_v2, 0, context_create, 2)                                           \
+    HOOK(cuCtxCreate_v3, 0, context_create, 4)                                           \
+    HOOK(cuCtxCreate_v4, 0, context_create, 3)                                           \
+    HOOK(cuCtxDestroy, 2000, context_destroy)                                            \
+    HOOK(cuCtxDestroy_v2, 4000, context_destroy)                                         \
+    HOOK(cuDevicePrimaryCtxRetain, 7000, context_retain, 1)                              \
+    HOOK(cuDevicePrimaryCtxRelease, 7000, context_release)                               \
+    HOOK(cuDevicePrimaryCtxRelease_v2, 11000, context_release)                           \
+    HOOK(cuDevicePrimaryCtxReset, 7000, context_release)                                 \
+    HOOK(cuDevicePrimaryCtxReset_v2, 11000, context_release)                             \
+    HOOK(cuGreenCtxCreate, 12040, context_retain, 2)                                     \
+    HOOK(cuGreenCtxDestroy, 12040, context_destroy_green)                                \
+    HOOK(cuCtxSetLimit, 3010, context_set_limit)                                         \
+    HOOK(cuModuleLoad, 2000, context_load, CALL_cuModuleUnload)                          \
+    HOOK(cuModuleLoadData, 2000, context_load, CALL_cuModuleUnload)                      \
+    HOOK(cuModuleLoadDataEx, 2010, context_load, CALL_cuModuleUnload)                    \
+    HOOK(cuModuleLoadFatBinary, 2000, context_load, CALL_cuModuleUnload)                 \
+    HOOK(cuModuleUnload, 2000, account_free, KIND_MODULE)                                \
+    HOOK(cuLibraryLoadData, 12000, context_load, CALL_cuLibraryUnload)                   \
+    HOOK(cuLibraryLoadFromFile, 12000, context_load, CALL_cuLibraryUnload)               \
+    HOOK(cuLibraryUnload, 12000, account_free, KIND_MODULE)                              \
+    HOOK(cuGetProcAddress, 11030, resolve_proc_address)                                  \
+    HOOK(cuGetProcAddress_v2, 12000, resolve_proc_address)                               \
+    HOOK(nvmlDeviceGetMemoryInfo, 0, info_card)                                          \
+    HOOK(nvmlDeviceGetMemoryInfo_v2, 0, info_card_v2)                                    \
+    HOOK(nvmlDeviceGetComputeRunningProcesses, 0, info_processes, 1)                     \
+    HOOK(nvmlDeviceGetComputeRunningProcesses_v2, 0, info_processes, 2)                  \
+    HOOK(nvmlDeviceGetComputeRunningProcesses_v3, 0, info_processes, 2)                  \
+    HOOK(nvmlDeviceGetGraphicsRunningProcesses, 0, info_processes, 0)                    \
+    HOOK(nvmlDeviceGetGraphicsRunningProcesses_v2, 0, info_processes, 0)                 \
+    HOOK(nvmlDeviceGetGraphicsRunningProcesses_v3, 0, info_processes, 0)                 \
+    HOOK(nvmlDeviceGetMPSComputeRunningProcesses, 0, info_processes, 0)                  \
+    HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v2, 0, info_processes, 0)               \
+    HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v3, 0, info_processes, 0)               \
     REAL(nvmlDeviceGetUUID)                                                              \
     REAL(nvmlInit_v2)                                                                    \
     REAL(nvmlShutdown)                                                                   \
@@ -138,7 +139,6 @@
     REAL(cuMemPoolGetAttribute)                                                          \
     REAL(cuDeviceGetMemPool)                                                             \
     REAL(cuStreamGetCaptureInfo_v2)                                                      \
-    REAL(cuStreamGetCaptureInfo_v2_ptsz)                                                 \
     REAL(cuGraphNodeGetDependencies)                                                     \
     REAL(cuDeviceGetGraphMemAttribute)                                                   \
     REAL(cuCtxGetCurrent)                                                                \
@@ -163,38 +163,38 @@
  * named cuMemAlloc stays.
  */
 
-#define LIMIT_EXPORT __attribute__((visibility("default")))
-
-#define HOOK(symbol, since) CALL_##symbol,
-#define NVML(symbol)        CALL_##symbol,
-#define REAL(symbol)        CALL_##symbol,
+#define HOOK(symbol, ...) CALL_##symbol,
+#define OPEN(symbol, ...) CALL_##symbol,
+#define REAL(symbol)      CALL_##symbol,
 enum call { LIMIT_CALLS CALLS };
 #undef HOOK
-#undef NVML
+#undef OPEN
 #undef REAL
+
+/*
+ * The parameters of a function. All are integers and pointers, which both ABIs pass in the same
+ * way, so that one handler serves functions with different parameters. A handler takes `int` and
+ * `unsigned` by a conversion, because the upper half of such a word is undefined, and does not
+ * look at words behind the last parameter. Those are copied all the same: they are registers, and
+ * on x86-64 the last two are the words behind the return address, which every caller has.
+ */
+enum { LIMIT_WORDS = 8 };
+#define WORD(pointer) ((uint64_t)(uintptr_t)(pointer))
+
+/* The word, a handle or an address, that the driver wrote to a parameter. */
+static inline uint64_t word_at(uint64_t parameter)
+{
+    return *(const uint64_t *)parameter;
+}
 
 /* The driver's function, or NULL if the driver is not loaded or lacks it. */
 void *resolve_real(enum call call);
-/* The same with the type of the function. */
-#define DRIVER(symbol) ((__typeof__(&symbol))resolve_real(CALL_##symbol))
-
-/* Declares `real`, the driver's function; without it the caller returns. */
-#define LIMIT_REAL(symbol)                                                               \
-    __typeof__(&symbol) real = DRIVER(symbol);                                           \
-    if (!real)                                                                           \
-    return CUDA_ERROR_NOT_INITIALIZED
-
-/* The result of a call of the driver. What the driver calls itself is not counted again. */
-#define LIMIT_CALL(call)                                                                 \
-    __extension__({                                                                      \
-        resolve_enter();                                                                 \
-        CUresult call_rc_ = (call);                                                      \
-        resolve_leave();                                                                 \
-        call_rc_;                                                                        \
-    })
+/* Calls it. What the driver calls itself meanwhile is not counted again. Without the function:
+ * CUDA_ERROR_NOT_INITIALIZED or NVML_UNINITIALIZED. */
+CUresult resolve_call(enum call call, const uint64_t *words);
+#define DRIVER(symbol, ...)                                                              \
+    resolve_call(CALL_##symbol, (const uint64_t[LIMIT_WORDS]){__VA_ARGS__})
 
 /* Is this thread inside a function of the driver that the library called? Then what the driver
  * calls itself is not counted again. */
 bool resolve_nested(void);
-void resolve_enter(void);
-void resolve_leave(void);

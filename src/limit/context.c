@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/calls.h"
 #include "limit/limit.h"
 #include "limit/sys.h"
 
@@ -24,44 +23,36 @@ struct look {
     nvmlProcess_v2_t processes[LOOK_PROCESSES];
 };
 
-/* Loads NVML. The dynamic linker can wait for a thread that waits for a context, so no lock is
- * held. */
-static bool open_nvml(void)
+/* The dynamic linker can wait for a thread that waits for a context, so no lock is held. */
+static void load_nvml(void)
 {
     struct elf_library l;
-    __typeof__(&nvmlInit_v2) init = DRIVER(nvmlInit_v2);
-    if (!init) {
-        void *(*open)(const char *, int) = (__typeof__(open))elf_next(NULL, "dlopen", &l);
-        if (!open || !open("libnvidia-ml.so.1", 2 /* RTLD_NOW */))
-            return false;
-        init = DRIVER(nvmlInit_v2);
-    }
-    return init && init() == NVML_SUCCESS;
-}
-
-static void close_nvml(void)
-{
-    __typeof__(&nvmlShutdown) shutdown = DRIVER(nvmlShutdown);
-    if (shutdown)
-        shutdown();
+    void *(*open)(const char *, int) =
+        resolve_real(CALL_nvmlInit_v2) ? NULL
+                                       : (__typeof__(open))elf_next(NULL, "dlopen", &l);
+    if (open)
+        open("libnvidia-ml.so.1", 2 /* RTLD_NOW */);
 }
 
 static void look(struct look *l, const char *uuid)
 {
-    nvmlDevice_t device;
+    uint64_t device;
     nvmlMemory_t memory;
-    __typeof__(&nvmlDeviceGetHandleByUUID) find = DRIVER(nvmlDeviceGetHandleByUUID);
-    __typeof__(&nvmlDeviceGetMemoryInfo) get = DRIVER(nvmlDeviceGetMemoryInfo);
-    __typeof__(&nvmlDeviceGetComputeRunningProcesses_v3) list =
-        DRIVER(nvmlDeviceGetComputeRunningProcesses_v3);
-    if (!list)
-        list = DRIVER(nvmlDeviceGetComputeRunningProcesses_v2);
-    l->known = find && get && find(uuid, &device) == NVML_SUCCESS &&
-               get(device, &memory) == NVML_SUCCESS;
+    *l = (struct look){.known = false};
+    if (DRIVER(nvmlInit_v2) != NVML_SUCCESS)
+        return;
+    l->known =
+        DRIVER(nvmlDeviceGetHandleByUUID, WORD(uuid), WORD(&device)) == NVML_SUCCESS &&
+        DRIVER(nvmlDeviceGetMemoryInfo, device, WORD(&memory)) == NVML_SUCCESS;
     l->used = l->known ? memory.used : 0;
+    enum call list = resolve_real(CALL_nvmlDeviceGetComputeRunningProcesses_v3)
+                         ? CALL_nvmlDeviceGetComputeRunningProcesses_v3
+                         : CALL_nvmlDeviceGetComputeRunningProcesses_v2;
+    const uint64_t words[LIMIT_WORDS] = {device, WORD(&l->n), WORD(l->processes)};
     l->n = LOOK_PROCESSES;
-    if (!l->known || !list || list(device, &l->n, l->processes) != NVML_SUCCESS)
+    if (!l->known || resolve_call(list, words) != NVML_SUCCESS)
         l->n = 0;
+    DRIVER(nvmlShutdown);
 }
 
 /* What the process with this number of NVML uses. */
@@ -107,7 +98,7 @@ struct creation {
     struct look before;
     uint64_t counted; /* what the process had before */
     long lock;        /* of the pod, by a descriptor of the state */
-    bool locked, nvml;
+    bool locked;
 };
 
 static const struct limit_file *file_of(const struct account *a)
@@ -133,38 +124,12 @@ static void lock_pod(struct creation *c)
     }
 }
 
-static bool is_counted(struct process *p, CUdevice device)
-{
-    sys_lock(&p->lock);
-    bool is = p->primary[device] &&
-              table_find(&p->table, KIND_CONTEXT, p->primary[device]) != NULL;
-    sys_unlock(&p->lock);
-    return is;
-}
-
-/* False: no limit. Before any lock. NVML is not needed for a primary context that counts. */
-static bool creation_prepare(struct creation *c, CUdevice device, bool primary)
-{
-    if (!account_begin_device(&c->a, device))
-        return false;
-    c->nvml = c->a.card != CARD_NONE && !(primary && is_counted(c->a.process, device)) &&
-              open_nvml();
-    return true;
-}
-
 static CUresult creation_begin(struct creation *c)
 {
-    CUresult rc = account_reserve(
-        &c->a, __atomic_load_n(&file_of(&c->a)->context, __ATOMIC_RELAXED));
-    if (rc != CUDA_SUCCESS && c->nvml)
-        close_nvml();
-    if (rc != CUDA_SUCCESS)
-        return rc;
+    LIMIT_RESERVE(&c->a, __atomic_load_n(&file_of(&c->a)->context, __ATOMIC_RELAXED));
     lock_pod(c);
     c->counted = counted(&c->a);
-    c->before.known = false;
-    if (c->nvml)
-        look(&c->before, file_of(&c->a)->uuid);
+    look(&c->before, file_of(&c->a)->uuid);
     return CUDA_SUCCESS;
 }
 
@@ -197,76 +162,46 @@ static void count_context(struct process *p, int card, uint64_t more, uint64_t l
         __atomic_store_n(&s->slots[c->slot].context, c->contexts, __ATOMIC_RELAXED);
 }
 
-/* Calls a function of the driver with one parameter, an integer or a pointer: both ABIs pass them
- * alike. */
-static void undo(enum call call, uint64_t handle)
-{
-    CUresult (*real)(uint64_t) = (__typeof__(real))resolve_real(call);
-    if (real)
-        LIMIT_CALL(real(handle));
-}
-
 /* `destroy` destroys it again, with `handle`. */
 static CUresult creation_end(struct creation *c, CUresult rc, uint64_t key,
                              enum call destroy, uint64_t handle)
 {
     struct account *a = &c->a;
+    struct process *p = a->process;
     uint64_t bytes = rc == CUDA_SUCCESS ? measure(c) : a->bytes;
-    if (bytes < a->bytes) {
-        process_release(a->process, a->card, a->bytes - bytes);
-        a->bytes = bytes;
-    } else if (bytes > a->bytes && account_reserve(a, bytes - a->bytes) != CUDA_SUCCESS) {
-        undo(destroy, handle);
+    if (bytes > a->bytes && account_reserve(a, bytes - a->bytes) != CUDA_SUCCESS) {
+        resolve_call(destroy, (const uint64_t[LIMIT_WORDS]){handle});
         rc = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (c->nvml)
-        close_nvml();
     if (c->lock >= 0)
         sys_close(c->lock);
     a->context = key;
-    rc = account_end(a, rc, KIND_CONTEXT, key);
-    if (rc == CUDA_SUCCESS) {
-        sys_lock(&a->process->lock);
-        count_context(a->process, a->card, bytes, 0);
-        sys_unlock(&a->process->lock);
+    rc = account_end(a, rc, KIND_CONTEXT, &key);
+    sys_lock(&p->lock);
+    struct entry *e =
+        rc == CUDA_SUCCESS ? table_find(&p->table, KIND_CONTEXT, key) : NULL;
+    if (e) {
+        process_release_locked(p, a->card, e->bytes - bytes);
+        e->bytes = bytes;
+        count_context(p, a->card, bytes, 0);
     }
+    sys_unlock(&p->lock);
     return rc;
 }
 
-#define CREATE(symbol, ...)                                                              \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct creation c;                                                               \
-        if (!creation_prepare(&c, device, false))                                        \
-            return real(__VA_ARGS__);                                                    \
-        CUresult rc = creation_begin(&c);                                                \
-        if (rc != CUDA_SUCCESS)                                                          \
-            return rc;                                                                   \
-        rc = LIMIT_CALL(real(__VA_ARGS__));                                              \
-        uint64_t key = rc == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*context : 0;           \
-        return creation_end(&c, rc, key, CALL_cuCtxDestroy_v2, key);                     \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device)
+/* The first parameter is where to write the context, word `at` the device. */
+CUresult context_create(enum call call, const uint64_t *words, int at)
 {
-    CREATE(cuCtxCreate, context, flags, device);
-}
-
-LIMIT_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
-{
-    CREATE(cuCtxCreate_v2, context, flags, device);
-}
-
-LIMIT_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int n,
-                                     unsigned flags, CUdevice device)
-{
-    CREATE(cuCtxCreate_v3, context, affinity, n, flags, device);
-}
-
-LIMIT_EXPORT CUresult cuCtxCreate_v4(CUcontext *context, void *params, unsigned flags,
-                                     CUdevice device)
-{
-    CREATE(cuCtxCreate_v4, context, params, flags, device);
+    struct creation c;
+    if (!account_begin_device(&c.a, (CUdevice)words[at]))
+        return resolve_call(call, words);
+    load_nvml();
+    CUresult rc = creation_begin(&c);
+    if (rc != CUDA_SUCCESS)
+        return rc;
+    rc = resolve_call(call, words);
+    uint64_t key = rc == CUDA_SUCCESS ? word_at(words[0]) : 0;
+    return creation_end(&c, rc, key, CALL_cuCtxDestroy_v2, key);
 }
 
 /* -- the end -- */
@@ -289,157 +224,104 @@ static void ended(struct process *p, uint64_t context)
     __atomic_fetch_add(&p->contexts_ended, 1, __ATOMIC_RELEASE);
 }
 
-#define DESTROY(symbol)                                                                  \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct process *p = account_process();                                           \
-        if (!p)                                                                          \
-            return real(context);                                                        \
-        sys_lock(&p->lock);                                                              \
-        CUresult rc = LIMIT_CALL(real(context));                                         \
-        if (context && rc != CUDA_ERROR_INVALID_VALUE &&                                 \
-            rc != CUDA_ERROR_INVALID_CONTEXT && rc != CUDA_ERROR_NOT_INITIALIZED)        \
-            ended(p, (uint64_t)(uintptr_t)context);                                      \
-        sys_unlock(&p->lock);                                                            \
-        return rc;                                                                       \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuCtxDestroy(CUcontext context)
+CUresult context_destroy(enum call call, const uint64_t *words)
 {
-    DESTROY(cuCtxDestroy);
-}
-
-LIMIT_EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
-{
-    DESTROY(cuCtxDestroy_v2);
+    struct process *p = account_process();
+    if (!p)
+        return resolve_call(call, words);
+    sys_lock(&p->lock);
+    CUresult rc = resolve_call(call, words);
+    if (words[0] && rc != CUDA_ERROR_INVALID_VALUE && rc != CUDA_ERROR_INVALID_CONTEXT &&
+        rc != CUDA_ERROR_NOT_INITIALIZED)
+        ended(p, words[0]);
+    sys_unlock(&p->lock);
+    return rc;
 }
 
 /* -- primary contexts: one of a device, which users and green contexts keep alive -- */
 
-/* Asks the driver after each release which primary contexts have ended. Locked. */
-static void end_primaries(struct process *p)
+static bool is_counted(struct process *p, CUdevice device)
 {
-    __typeof__(&cuDevicePrimaryCtxGetState) get = DRIVER(cuDevicePrimaryCtxGetState);
-    for (CUdevice d = 0; get && d < PROCESS_DEVICES; d++) {
+    sys_lock(&p->lock);
+    bool is = p->primary[device] &&
+              table_find(&p->table, KIND_CONTEXT, p->primary[device]) != NULL;
+    sys_unlock(&p->lock);
+    return is;
+}
+
+/* Makes the primary context of the device, word `at`, if it is not there: by itself, or for the
+ * green context that is written to the first parameter. */
+CUresult context_retain(enum call call, const uint64_t *words, int at)
+{
+    CUdevice device = (CUdevice)words[at];
+    bool green = call == CALL_cuGreenCtxCreate;
+    struct creation c;
+    uint64_t key = 0;
+    if (device < 0 || device >= PROCESS_DEVICES || !account_begin_device(&c.a, device))
+        return resolve_call(call, words);
+    struct process *p = c.a.process;
+    if (!is_counted(p, device))
+        load_nvml();
+    sys_lock(&p->primary_lock);
+    CUresult rc;
+    if (is_counted(p, device)) {
+        rc = resolve_call(call, words);
+    } else if ((rc = creation_begin(&c)) == CUDA_SUCCESS) {
+        rc = resolve_call(call, words);
+        /* The handle of the primary context, which is active now. */
+        if (rc == CUDA_SUCCESS &&
+            DRIVER(cuDevicePrimaryCtxRetain, WORD(&key), device) == CUDA_SUCCESS)
+            DRIVER(cuDevicePrimaryCtxRelease_v2, device);
+        uint64_t made =
+            green && rc == CUDA_SUCCESS ? word_at(words[0]) : (uint64_t)device;
+        rc = creation_end(
+            &c, rc, key,
+            green ? CALL_cuGreenCtxDestroy : CALL_cuDevicePrimaryCtxRelease_v2, made);
+        p->primary[device] = rc == CUDA_SUCCESS ? key : 0;
+    }
+    sys_unlock(&p->primary_lock);
+    return rc;
+}
+
+/* Asks the driver which primary contexts the call has ended. */
+CUresult context_release(enum call call, const uint64_t *words)
+{
+    struct process *p = account_process();
+    if (!p)
+        return resolve_call(call, words);
+    sys_lock(&p->primary_lock);
+    sys_lock(&p->lock);
+    CUresult rc = resolve_call(call, words);
+    for (CUdevice d = 0; d < PROCESS_DEVICES; d++) {
         unsigned flags;
         int active = 1;
-        if (p->primary[d] && LIMIT_CALL(get(d, &flags, &active)) == CUDA_SUCCESS &&
+        if (p->primary[d] &&
+            DRIVER(cuDevicePrimaryCtxGetState, d, WORD(&flags), WORD(&active)) ==
+                CUDA_SUCCESS &&
             !active) {
             ended(p, p->primary[d]);
             p->primary[d] = 0;
         }
     }
-}
-
-/* The handle of the primary context, which is active. */
-static uint64_t primary_of(CUdevice device)
-{
-    CUcontext context = NULL;
-    __typeof__(&cuDevicePrimaryCtxRetain) retain = DRIVER(cuDevicePrimaryCtxRetain);
-    __typeof__(&cuDevicePrimaryCtxRelease) release = DRIVER(cuDevicePrimaryCtxRelease_v2);
-    resolve_enter();
-    if (retain && release && retain(&context, device) == CUDA_SUCCESS)
-        release(device);
-    resolve_leave();
-    return (uint64_t)(uintptr_t)context;
-}
-
-/* A call that makes the primary context of `device` if it is not there. `destroy(handle)` takes it
- * back. */
-#define USE_PRIMARY(symbol, destroy, handle, ...)                                        \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct creation c;                                                               \
-        if (device < 0 || device >= PROCESS_DEVICES ||                                   \
-            !creation_prepare(&c, device, true))                                         \
-            return real(__VA_ARGS__);                                                    \
-        struct process *p = c.a.process;                                                 \
-        sys_lock(&p->primary_lock);                                                      \
-        CUresult rc;                                                                     \
-        if (is_counted(p, device)) {                                                     \
-            rc = LIMIT_CALL(real(__VA_ARGS__));                                          \
-            if (c.nvml)                                                                  \
-                close_nvml();                                                            \
-        } else if ((rc = creation_begin(&c)) == CUDA_SUCCESS) {                          \
-            rc = LIMIT_CALL(real(__VA_ARGS__));                                          \
-            uint64_t key = rc == CUDA_SUCCESS ? primary_of(device) : 0;                  \
-            rc = creation_end(&c, rc, key, CALL_##destroy,                               \
-                              rc == CUDA_SUCCESS ? (handle) : 0);                        \
-            p->primary[device] = rc == CUDA_SUCCESS ? key : 0;                           \
-        }                                                                                \
-        sys_unlock(&p->primary_lock);                                                    \
-        return rc;                                                                       \
-    } while (0)
-
-/* A call after which primary contexts can have ended. */
-#define LEAVE_PRIMARY(symbol, ...)                                                       \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct process *p = account_process();                                           \
-        if (!p)                                                                          \
-            return real(__VA_ARGS__);                                                    \
-        sys_lock(&p->primary_lock);                                                      \
-        sys_lock(&p->lock);                                                              \
-        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
-        end_primaries(p);                                                                \
-        sys_unlock(&p->lock);                                                            \
-        sys_unlock(&p->primary_lock);                                                    \
-        return rc;                                                                       \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
-{
-    USE_PRIMARY(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRelease_v2, (uint64_t)device,
-                context, device);
-}
-
-LIMIT_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device)
-{
-    LEAVE_PRIMARY(cuDevicePrimaryCtxRelease, device);
-}
-
-LIMIT_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-    LEAVE_PRIMARY(cuDevicePrimaryCtxRelease_v2, device);
-}
-
-LIMIT_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device)
-{
-    LEAVE_PRIMARY(cuDevicePrimaryCtxReset, device);
-}
-
-LIMIT_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-    LEAVE_PRIMARY(cuDevicePrimaryCtxReset_v2, device);
-}
-
-LIMIT_EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *green, void *resources,
-                                       CUdevice device, unsigned flags)
-{
-    USE_PRIMARY(cuGreenCtxCreate, cuGreenCtxDestroy, (uint64_t)(uintptr_t)*green, green,
-                resources, device, flags);
+    sys_unlock(&p->lock);
+    sys_unlock(&p->primary_lock);
+    return rc;
 }
 
 /* The driver can use the handle of its context for one of another card. */
-static void forget_green(CUgreenCtx green)
+CUresult context_destroy_green(enum call call, const uint64_t *words)
 {
-    CUcontext part = NULL;
+    uint64_t part;
     struct process *p = account_process();
-    __typeof__(&cuCtxFromGreenCtx) get = DRIVER(cuCtxFromGreenCtx);
-    if (!p || !get || LIMIT_CALL(get(&part, green)) != CUDA_SUCCESS)
-        return;
-    sys_lock(&p->lock);
-    struct entry *e = table_find(&p->table, KIND_CONTEXT, (uint64_t)(uintptr_t)part);
-    if (e && e->a)
-        table_remove(&p->table, e);
-    __atomic_fetch_add(&p->contexts_ended, 1, __ATOMIC_RELEASE);
-    sys_unlock(&p->lock);
-}
-
-LIMIT_EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
-{
-    forget_green(green);
-    LEAVE_PRIMARY(cuGreenCtxDestroy, green);
+    if (p && DRIVER(cuCtxFromGreenCtx, WORD(&part), words[0]) == CUDA_SUCCESS) {
+        sys_lock(&p->lock);
+        struct entry *e = table_find(&p->table, KIND_CONTEXT, part);
+        if (e && e->a)
+            table_remove(&p->table, e);
+        __atomic_fetch_add(&p->contexts_ended, 1, __ATOMIC_RELEASE);
+        sys_unlock(&p->lock);
+    }
+    return context_release(call, words);
 }
 
 /* -- limits of a context: memory of the stack of all resident threads, and of the heap -- */
@@ -452,28 +334,28 @@ static uint64_t resident_threads(void)
 {
     CUdevice device;
     int processors = 0, threads = 0;
-    __typeof__(&cuCtxGetDevice) get_device = DRIVER(cuCtxGetDevice);
-    __typeof__(&cuDeviceGetAttribute) get = DRIVER(cuDeviceGetAttribute);
-    if (!get_device || !get || get_device(&device) != CUDA_SUCCESS ||
-        get(&processors, MULTIPROCESSORS, device) != CUDA_SUCCESS ||
-        get(&threads, THREADS_OF_MULTIPROCESSOR, device) != CUDA_SUCCESS)
+    if (DRIVER(cuCtxGetDevice, WORD(&device)) != CUDA_SUCCESS ||
+        DRIVER(cuDeviceGetAttribute, WORD(&processors), MULTIPROCESSORS, device) !=
+            CUDA_SUCCESS ||
+        DRIVER(cuDeviceGetAttribute, WORD(&threads), THREADS_OF_MULTIPROCESSOR, device) !=
+            CUDA_SUCCESS)
         return 0;
     return (uint64_t)processors * (uint64_t)threads;
 }
 
-LIMIT_EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
+/* Parameters: limit, value. */
+CUresult context_set_limit(enum call call, const uint64_t *words)
 {
-    LIMIT_REAL(cuCtxSetLimit);
-    __typeof__(&cuCtxGetLimit) get = DRIVER(cuCtxGetLimit);
+    int limit = (int)words[0];
+    uint64_t value = words[1], before = 0;
     struct account a;
-    size_t before = 0;
-    if (limit < 0 || limit >= CONTEXT_LIMITS || !account_begin(&a) || !get ||
-        get(&before, limit) != CUDA_SUCCESS)
-        return real(limit, value);
+    if (limit < 0 || limit >= CONTEXT_LIMITS || !account_begin(&a) ||
+        DRIVER(cuCtxGetLimit, WORD(&before), limit) != CUDA_SUCCESS)
+        return resolve_call(call, words);
     uint64_t each = limit == STACK_SIZE ? resident_threads() : 1;
     uint64_t more = minus(value, before), less = minus(before, value);
     LIMIT_RESERVE(&a, each && more > UINT64_MAX / each ? UINT64_MAX : more * each);
-    CUresult rc = LIMIT_CALL(real(limit, value));
+    CUresult rc = resolve_call(call, words);
     struct process *p = a.process;
     sys_lock(&p->lock);
     /* The addresses of contexts are multiples of 8. */
@@ -504,109 +386,41 @@ LIMIT_EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
 
 enum { SURELY_OWN = 8 << 20 };
 
-struct loading {
-    struct account a;
-    uint64_t available, counted;
-};
-
 static uint64_t available(void)
 {
     size_t now = 0, total;
-    __typeof__(&cuMemGetInfo_v2) get = DRIVER(cuMemGetInfo_v2);
-    return get && get(&now, &total) == CUDA_SUCCESS ? now : 0;
+    return DRIVER(cuMemGetInfo_v2, WORD(&now), WORD(&total)) == CUDA_SUCCESS ? now : 0;
 }
 
-static bool loading_begin(struct loading *l)
+/* The bytes of the variables. `had`: what was available and counted before. */
+static uint64_t taken(const struct account *a, uint64_t had, uint64_t had_counted)
 {
-    if (!account_begin(&l->a))
-        return false;
-    l->counted = counted(&l->a);
-    l->available = available();
-    return true;
-}
-
-static uint64_t taken(const struct loading *l)
-{
-    uint64_t bytes =
-        minus(minus(l->available, available()), minus(counted(&l->a), l->counted));
-    uint32_t pid = l->a.process->nvml_pid;
-    struct look now = {.known = false};
-    if (bytes <= SURELY_OWN || !pid || !open_nvml())
+    uint64_t bytes = minus(minus(had, available()), minus(counted(a), had_counted));
+    uint32_t pid = a->process->nvml_pid;
+    struct look now;
+    if (bytes <= SURELY_OWN || !pid)
         return bytes;
-    look(&now, file_of(&l->a)->uuid);
-    close_nvml();
-    uint64_t own = minus(bytes_of(&now, pid), counted(&l->a));
+    load_nvml();
+    look(&now, file_of(a)->uuid);
+    uint64_t own = minus(bytes_of(&now, pid), counted(a));
     return has(&now, pid) && own < bytes ? own : bytes;
 }
 
-static CUresult loading_end(struct loading *l, CUresult rc, uint64_t key,
-                            enum call unload)
+/* The first parameter is where to write the module or library. */
+CUresult context_load(enum call call, const uint64_t *words, int unload)
 {
-    uint64_t bytes = rc == CUDA_SUCCESS ? taken(l) : 0;
+    struct account a;
+    if (!account_begin(&a))
+        return resolve_call(call, words);
+    LIMIT_RESERVE(&a, 0); /* refuses a card without a limit before it is used */
+    uint64_t had_counted = counted(&a), had = available();
+    CUresult rc = resolve_call(call, words);
+    uint64_t bytes = rc == CUDA_SUCCESS ? taken(&a, had, had_counted) : 0;
     if (!bytes)
         return rc;
-    if (account_reserve(&l->a, bytes) != CUDA_SUCCESS) {
-        undo(unload, key);
+    if (account_reserve(&a, bytes) != CUDA_SUCCESS) {
+        resolve_call((enum call)unload, (const uint64_t[LIMIT_WORDS]){word_at(words[0])});
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return account_end(&l->a, rc, KIND_MODULE, key);
-}
-
-#define LOAD(symbol, unload, into, ...)                                                  \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct loading l;                                                                \
-        if (!loading_begin(&l))                                                          \
-            return real(__VA_ARGS__);                                                    \
-        LIMIT_RESERVE(&l.a, 0); /* refuses a card without a limit before it is used */   \
-        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
-        uint64_t key = rc == CUDA_SUCCESS ? (uint64_t)(uintptr_t) * (into) : 0;          \
-        return loading_end(&l, rc, key, CALL_##unload);                                  \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuModuleLoad(CUmodule *module, const char *path)
-{
-    LOAD(cuModuleLoad, cuModuleUnload, module, module, path);
-}
-
-LIMIT_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
-{
-    LOAD(cuModuleLoadData, cuModuleUnload, module, module, image);
-}
-
-LIMIT_EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n,
-                                         int *options, void **values)
-{
-    LOAD(cuModuleLoadDataEx, cuModuleUnload, module, module, image, n, options, values);
-}
-
-LIMIT_EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image)
-{
-    LOAD(cuModuleLoadFatBinary, cuModuleUnload, module, module, image);
-}
-
-LIMIT_EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit,
-                                        void **jit_values, unsigned n_jit, int *options,
-                                        void **values, unsigned n)
-{
-    LOAD(cuLibraryLoadData, cuLibraryUnload, library, library, code, jit, jit_values,
-         n_jit, options, values, n);
-}
-
-LIMIT_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path,
-                                            int *jit, void **jit_values, unsigned n_jit,
-                                            int *options, void **values, unsigned n)
-{
-    LOAD(cuLibraryLoadFromFile, cuLibraryUnload, library, library, path, jit, jit_values,
-         n_jit, options, values, n);
-}
-
-LIMIT_EXPORT CUresult cuModuleUnload(CUmodule module)
-{
-    LIMIT_FREE(cuModuleUnload, KIND_MODULE, (uint64_t)(uintptr_t)module, module);
-}
-
-LIMIT_EXPORT CUresult cuLibraryUnload(CUlibrary library)
-{
-    LIMIT_FREE(cuLibraryUnload, KIND_MODULE, (uint64_t)(uintptr_t)library, library);
+    return account_end(&a, rc, KIND_MODULE, (const uint64_t *)words[0]);
 }

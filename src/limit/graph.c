@@ -2,26 +2,20 @@
 /* Allocation nodes of graphs, whose memory later nodes use again. */
 #include "limit/limit.h"
 
-#include "limit/calls.h"
 #include "limit/sys.h"
-
-static uint64_t key_of(const void *handle)
-{
-    return (uint64_t)(uintptr_t)handle;
-}
 
 /* The number of a graph: a handle can be used again while executable graphs of the old graph
  * live. 0: out of memory. Locked. */
-static uint64_t number_of(struct process *p, CUgraph graph)
+static uint64_t number_of(struct process *p, uint64_t graph)
 {
-    struct entry *e = table_find(&p->table, KIND_GRAPH, key_of(graph));
+    struct entry *e = table_find(&p->table, KIND_GRAPH, graph);
     if (e)
         return e->a;
     uint64_t number = ++p->next_number;
     if (!(e = table_add(&p->table, KIND_NUMBER, number)))
         return 0;
     e->a = 1;
-    if (!(e = table_add(&p->table, KIND_GRAPH, key_of(graph))))
+    if (!(e = table_add(&p->table, KIND_GRAPH, graph)))
         return 0;
     return e->a = number;
 }
@@ -31,27 +25,27 @@ static uint64_t number_of(struct process *p, CUgraph graph)
  * graph that is too wide to look at counts as one that frees nothing. Locked.
  */
 enum { WALK_NODES = 256 };
-static uint64_t freed_before(struct process *p, CUgraph graph, const CUgraphNode *from,
+static uint64_t freed_before(struct process *p, uint64_t graph, const uint64_t *from,
                              size_t n, uint64_t bytes, bool take)
 {
-    const struct entry *g = table_find(&p->table, KIND_GRAPH, key_of(graph));
+    const struct entry *g = table_find(&p->table, KIND_GRAPH, graph);
     uint64_t number = g ? g->a : 0;
-    CUgraphNode seen[WALK_NODES];
+    uint64_t seen[WALK_NODES];
     size_t have = 0;
     uint64_t sum = 0;
-    __typeof__(&cuGraphNodeGetDependencies) get = DRIVER(cuGraphNodeGetDependencies);
     for (size_t i = 0; from && i < n && have < WALK_NODES; i++)
         seen[have++] = from[i];
     for (size_t i = 0; i < have && sum < bytes; i++) {
-        struct entry *e = table_find(&p->table, KIND_FREED, key_of(seen[i]));
+        struct entry *e = table_find(&p->table, KIND_FREED, seen[i]);
         if (e && e->a == number) {
             uint64_t part = e->b < bytes - sum ? e->b : bytes - sum;
             sum += part;
             e->b -= take ? part : 0;
         }
-        CUgraphNode next[WALK_NODES];
+        uint64_t next[WALK_NODES];
         size_t k = WALK_NODES;
-        if (!get || LIMIT_CALL(get(seen[i], next, &k)) != CUDA_SUCCESS)
+        if (DRIVER(cuGraphNodeGetDependencies, seen[i], WORD(next), WORD(&k)) !=
+            CUDA_SUCCESS)
             continue;
         for (size_t j = 0; j < k && have < WALK_NODES; j++) {
             size_t old = 0;
@@ -64,53 +58,45 @@ static uint64_t freed_before(struct process *p, CUgraph graph, const CUgraphNode
     return sum;
 }
 
-CUresult graph_reserve(struct account *a, CUgraph graph, uint64_t bytes,
-                       const CUgraphNode *from, size_t n)
+CUresult graph_alloc(enum call call, const uint64_t *words, struct account *a,
+                     uint64_t graph, uint64_t bytes, const uint64_t *from, size_t n,
+                     const uint64_t *pointer)
 {
-    sys_lock(&a->process->lock);
-    uint64_t again = freed_before(a->process, graph, from, n, bytes, false);
-    sys_unlock(&a->process->lock);
-    return account_reserve(a, bytes - again);
-}
-
-CUresult graph_end(struct account *a, CUresult rc, CUgraph graph, uint64_t bytes,
-                   const CUgraphNode *from, size_t n, const CUdeviceptr *pointer)
-{
-    CUdeviceptr at = rc == CUDA_SUCCESS ? *pointer : 0;
-    uint64_t again = bytes - a->bytes;
+    struct process *p = a->process;
+    sys_lock(&p->lock);
+    uint64_t again = freed_before(p, graph, from, n, bytes, false);
+    sys_unlock(&p->lock);
+    LIMIT_RESERVE(a, bytes - again);
     a->context = 0;
-    rc = account_end(a, rc, KIND_NODE, at);
+    CUresult rc = account_end(a, resolve_call(call, words), KIND_NODE, pointer);
     if (rc != CUDA_SUCCESS)
         return rc;
-    sys_lock(&a->process->lock);
-    freed_before(a->process, graph, from, n, again, true);
-    uint64_t number = number_of(a->process, graph);
-    struct entry *e = table_find(&a->process->table, KIND_NODE, at);
+    sys_lock(&p->lock);
+    freed_before(p, graph, from, n, again, true);
+    uint64_t number = number_of(p, graph);
+    struct entry *e = table_find(&p->table, KIND_NODE, *pointer);
     if (e) {
         e->a = number;
         e->b = bytes;
     }
-    sys_unlock(&a->process->lock);
+    sys_unlock(&p->lock);
     return rc;
 }
 
-void graph_freed(struct process *p, CUgraph graph, CUdeviceptr pointer, CUgraphNode node)
+void graph_freed(struct process *p, uint64_t graph, uint64_t pointer, uint64_t node)
 {
-    sys_lock(&p->lock);
-    const struct entry *g = table_find(&p->table, KIND_GRAPH, key_of(graph));
+    const struct entry *g = table_find(&p->table, KIND_GRAPH, graph);
     struct entry *e = table_find(&p->table, KIND_NODE, pointer);
     uint64_t number = e ? e->a : 0, bytes = e ? e->b : 0;
     if (e)
         e->b = 0;
-    if (bytes && g && g->a == number &&
-        (e = table_add(&p->table, KIND_FREED, key_of(node)))) {
+    if (bytes && g && g->a == number && (e = table_add(&p->table, KIND_FREED, node))) {
         e->a = number;
         e->b = bytes;
     }
-    sys_unlock(&p->lock);
 }
 
-bool graph_has(struct process *p, CUdeviceptr pointer)
+bool graph_has(struct process *p, uint64_t pointer)
 {
     sys_lock(&p->lock);
     bool has = table_find(&p->table, KIND_NODE, pointer);
@@ -148,9 +134,9 @@ static void release_nodes(struct process *p, int card, uint64_t held)
 static void settle(struct process *p, CUdevice device, int card)
 {
     uint64_t held;
-    __typeof__(&cuDeviceGetGraphMemAttribute) get = DRIVER(cuDeviceGetGraphMemAttribute);
     sys_lock(&p->pool_lock);
-    if (get && get(device, CU_GRAPH_MEM_RESERVED_CURRENT, &held) == CUDA_SUCCESS) {
+    if (DRIVER(cuDeviceGetGraphMemAttribute, device, CU_GRAPH_MEM_RESERVED_CURRENT,
+               WORD(&held)) == CUDA_SUCCESS) {
         sys_lock(&p->lock);
         release_nodes(p, card, held);
         sys_unlock(&p->lock);
@@ -160,107 +146,84 @@ static void settle(struct process *p, CUdevice device, int card)
 
 void graph_trim(struct process *p, int card)
 {
-    __typeof__(&cuDeviceGraphMemTrim) real = DRIVER(cuDeviceGraphMemTrim);
-    if (!real || !__atomic_load_n(&p->next_number, __ATOMIC_RELAXED))
+    if (!__atomic_load_n(&p->next_number, __ATOMIC_RELAXED))
         return; /* without a graph, the driver's function must not make a context */
     for (CUdevice d = 0; d < PROCESS_DEVICES; d++)
         if (__atomic_load_n(&p->device_card[d], __ATOMIC_RELAXED) == card + 1) {
-            LIMIT_CALL(real(d));
+            DRIVER(cuDeviceGraphMemTrim, d);
             settle(p, d, card);
         }
 }
 
-LIMIT_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device)
+CUresult graph_trim_device(enum call call, const uint64_t *words)
 {
-    LIMIT_REAL(cuDeviceGraphMemTrim);
     struct account a;
-    CUresult rc = real(device);
+    CUdevice device = (CUdevice)words[0];
+    CUresult rc = resolve_call(call, words);
     if (rc == CUDA_SUCCESS && account_begin_device(&a, device))
         settle(a.process, device, a.card);
     return rc;
 }
 
-/* -- Nodes -- */
+/* -- Nodes: the parameters are where to write the node, graph, nodes before it, perhaps their
+ * edges, number of nodes, and what is specific to the node -- */
 
-/* After a node that frees `pointer`. */
-static CUresult add_free(CUresult rc, CUgraph graph, const CUgraphNode *node,
-                         CUdeviceptr pointer)
+static CUresult add_alloc(enum call call, const uint64_t *words, size_t n,
+                          CUallocNode *node)
 {
+    struct account a;
+    if (node->pool.location.type != CU_LOCATION_DEVICE ||
+        !account_begin_device(&a, node->pool.location.id))
+        return resolve_call(call, words);
+    return graph_alloc(call, words, &a, words[1], node->bytes, (const uint64_t *)words[2],
+                       n, &node->pointer);
+}
+
+CUresult graph_add_alloc(enum call call, const uint64_t *words)
+{
+    CUallocNode *node = (void *)words[4];
+    return node ? add_alloc(call, words, words[3], node) : resolve_call(call, words);
+}
+
+void graph_added_free(struct process *p, const uint64_t *words)
+{
+    graph_freed(p, words[1], words[4], word_at(words[0]));
+}
+
+CUresult graph_add_node(enum call call, const uint64_t *words, int at)
+{
+    CUnodeParams *params = (void *)words[at + 1];
+    if (params && params->type == CU_NODE_MEM_ALLOC)
+        return add_alloc(call, words, words[at], &params->alloc);
+    if (!params || params->type != CU_NODE_MEM_FREE)
+        return resolve_call(call, words);
+    uint64_t free_node[] = {words[0], words[1], 0, 0, params->freed};
+    CUresult rc = resolve_call(call, words);
     struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
-    if (p && pointer)
-        graph_freed(p, graph, pointer, *node);
+    if (p) {
+        sys_lock(&p->lock);
+        graph_added_free(p, free_node);
+        sys_unlock(&p->lock);
+    }
     return rc;
-}
-
-#define ADD_NODE(symbol, params, freed, ...)                                             \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        CUallocNode *alloc = (params);                                                   \
-        CUdeviceptr pointer = (freed);                                                   \
-        struct account a;                                                                \
-        if (!alloc || alloc->pool.location.type != CU_LOCATION_DEVICE ||                 \
-            !account_begin_device(&a, alloc->pool.location.id))                          \
-            return add_free(real(__VA_ARGS__), graph, node, pointer);                    \
-        CUresult rc = graph_reserve(&a, graph, alloc->bytes, from, n);                   \
-        if (rc != CUDA_SUCCESS)                                                          \
-            return rc;                                                                   \
-        rc = LIMIT_CALL(real(__VA_ARGS__));                                              \
-        return graph_end(&a, rc, graph, alloc->bytes, from, n, &alloc->pointer);         \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph,
-                                             const CUgraphNode *from, size_t n,
-                                             CUallocNode *params)
-{
-    ADD_NODE(cuGraphAddMemAllocNode, params, 0, node, graph, from, n, params);
-}
-
-LIMIT_EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph,
-                                            const CUgraphNode *from, size_t n,
-                                            CUdeviceptr pointer)
-{
-    LIMIT_REAL(cuGraphAddMemFreeNode);
-    return add_free(real(node, graph, from, n, pointer), graph, node, pointer);
-}
-
-static CUallocNode *alloc_of(CUnodeParams *params)
-{
-    return params && params->type == CU_NODE_MEM_ALLOC ? &params->alloc : NULL;
-}
-
-static CUdeviceptr freed_by(const CUnodeParams *params)
-{
-    return params && params->type == CU_NODE_MEM_FREE ? params->freed : 0;
-}
-
-LIMIT_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph,
-                                     const CUgraphNode *from, size_t n,
-                                     CUnodeParams *params)
-{
-    ADD_NODE(cuGraphAddNode, alloc_of(params), freed_by(params), node, graph, from, n,
-             params);
-}
-
-LIMIT_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph,
-                                        const CUgraphNode *from, const void *edges,
-                                        size_t n, CUnodeParams *params)
-{
-    ADD_NODE(cuGraphAddNode_v2, alloc_of(params), freed_by(params), node, graph, from,
-             edges, n, params);
 }
 
 /* -- Graphs and executable graphs -- */
 
-/* After the handle was forgotten, and the driver answered rc. */
-static CUresult destroyed(const struct entry *taken, CUresult rc)
+/* Forgets the handle before the driver destroys it, because the driver can give it to another
+ * thread at once. */
+CUresult graph_destroy(enum call call, const uint64_t *words, int kind)
 {
+    struct entry taken;
+    if (!account_free_begin(&taken, (enum kind)kind, words[0]))
+        return resolve_call(call, words);
+    CUresult rc = account_free_end(&taken, resolve_call(call, words));
     struct process *p = process_get();
-    account_free_end(taken, rc);
     if (!p || rc != CUDA_SUCCESS)
         return rc;
     sys_lock(&p->pool_lock);
     sys_lock(&p->lock);
-    struct entry *e = table_find(&p->table, KIND_NUMBER, taken->a);
+    struct entry *e = table_find(&p->table, KIND_NUMBER, taken.a);
     if (e && --e->a == 0)
         table_remove(&p->table, e);
     sys_unlock(&p->lock);
@@ -268,76 +231,13 @@ static CUresult destroyed(const struct entry *taken, CUresult rc)
     return rc;
 }
 
-/* Forgets the handle before the driver destroys it, because the driver can give it to another
- * thread at once. */
-#define DESTROY(symbol, kind, handle)                                                    \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct entry taken;                                                              \
-        if (!account_free_begin(&taken, kind, key_of(handle)))                           \
-            return real(handle);                                                         \
-        return destroyed(&taken, real(handle));                                          \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuGraphDestroy(CUgraph graph)
+void graph_instantiated(struct process *p, const uint64_t *words)
 {
-    DESTROY(cuGraphDestroy, KIND_GRAPH, graph);
-}
-
-LIMIT_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
-    DESTROY(cuGraphExecDestroy, KIND_EXEC, exec);
-}
-
-static CUresult instantiated(CUresult rc, const CUgraphExec *exec, CUgraph graph)
-{
-    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
-    if (!p)
-        return rc;
-    sys_lock(&p->lock);
-    struct entry *e = table_find(&p->table, KIND_GRAPH, key_of(graph));
+    struct entry *e = table_find(&p->table, KIND_GRAPH, words[1]);
     uint64_t number = e ? e->a : 0; /* 0: a graph without allocation nodes */
-    if (number && (e = table_add(&p->table, KIND_EXEC, key_of(*exec)))) {
+    if (number && (e = table_add(&p->table, KIND_EXEC, word_at(words[0])))) {
         e->a = number;
         if ((e = table_find(&p->table, KIND_NUMBER, number)))
             e->a++;
     }
-    sys_unlock(&p->lock);
-    return rc;
-}
-
-#define INSTANTIATE(symbol, ...)                                                         \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        return instantiated(real(__VA_ARGS__), exec, graph);                             \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph,
-                                         CUgraphNode *node, char *log, size_t max)
-{
-    INSTANTIATE(cuGraphInstantiate, exec, graph, node, log, max);
-}
-
-LIMIT_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph,
-                                            CUgraphNode *node, char *log, size_t max)
-{
-    INSTANTIATE(cuGraphInstantiate_v2, exec, graph, node, log, max);
-}
-
-LIMIT_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
-                                                  unsigned long long flags)
-{
-    INSTANTIATE(cuGraphInstantiateWithFlags, exec, graph, flags);
-}
-
-LIMIT_EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
-                                                   void *params)
-{
-    INSTANTIATE(cuGraphInstantiateWithParams, exec, graph, params);
-}
-
-LIMIT_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
-                                                        void *params)
-{
-    INSTANTIATE(cuGraphInstantiateWithParams_ptsz, exec, graph, params);
 }

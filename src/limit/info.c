@@ -2,7 +2,6 @@
 /* What the program sees of a card: its size is the limit, in CUDA and NVML. */
 #include <stdbool.h>
 
-#include "limit/calls.h"
 #include "limit/limit.h"
 #include "limit/sys.h"
 
@@ -15,56 +14,30 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static void shrink(const struct account *a, uint64_t *available, uint64_t *total)
+/* Parameters: where to write what is available, and the size. */
+CUresult info_memory(enum call call, const uint64_t *words)
 {
-    uint64_t limit = process_limit(a->process, a->card),
-             used = process_used(a->process, a->card);
-    *total = smaller(*total, limit);
-    *available = smaller(*available, used < limit ? limit - used : 0);
+    struct account a;
+    uint64_t *available = (uint64_t *)words[0], *total = (uint64_t *)words[1];
+    CUresult rc = resolve_call(call, words);
+    if (rc == CUDA_SUCCESS && available && total && account_begin(&a)) {
+        uint64_t limit = process_limit(a.process, a.card);
+        uint64_t used = process_used(a.process, a.card);
+        *total = smaller(*total, limit);
+        *available = smaller(*available, used < limit ? limit - used : 0);
+    }
+    return rc;
 }
 
-#define GET_INFO(symbol, type)                                                           \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct account a;                                                                \
-        CUresult rc = real(available, total);                                            \
-        if (rc != CUDA_SUCCESS || !available || !total || !account_begin(&a))            \
-            return rc;                                                                   \
-        uint64_t f = *available, t = *total;                                             \
-        shrink(&a, &f, &t);                                                              \
-        *available = (type)f;                                                            \
-        *total = (type)t;                                                                \
-        return rc;                                                                       \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuMemGetInfo(unsigned *available, unsigned *total)
+/* Parameters: where to write the size, device. */
+CUresult info_total(enum call call, const uint64_t *words)
 {
-    GET_INFO(cuMemGetInfo, unsigned);
-}
-
-LIMIT_EXPORT CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
-{
-    GET_INFO(cuMemGetInfo_v2, size_t);
-}
-
-#define TOTAL(symbol, type)                                                              \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct account a;                                                                \
-        CUresult rc = real(total, device);                                               \
-        if (rc == CUDA_SUCCESS && total && account_begin_device(&a, device))             \
-            *total = (type)smaller(*total, process_limit(a.process, a.card));            \
-        return rc;                                                                       \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuDeviceTotalMem(unsigned *total, CUdevice device)
-{
-    TOTAL(cuDeviceTotalMem, unsigned);
-}
-
-LIMIT_EXPORT CUresult cuDeviceTotalMem_v2(size_t *total, CUdevice device)
-{
-    TOTAL(cuDeviceTotalMem_v2, size_t);
+    struct account a;
+    uint64_t *total = (uint64_t *)words[0];
+    CUresult rc = resolve_call(call, words);
+    if (rc == CUDA_SUCCESS && total && account_begin_device(&a, (CUdevice)words[1]))
+        *total = smaller(*total, process_limit(a.process, a.card));
+    return rc;
 }
 
 /* -- NVML -- */
@@ -77,48 +50,50 @@ LIMIT_EXPORT CUresult cuDeviceTotalMem_v2(size_t *total, CUdevice device)
 
 enum { UUID_MAX = 96 /* NVML_DEVICE_UUID_V2_BUFFER_SIZE */ };
 
-static bool find_card(nvmlDevice_t device, struct process **p, int *card)
+static bool find_card(uint64_t device, struct process **p, int *card)
 {
     char uuid[UUID_MAX];
-    __typeof__(&nvmlDeviceGetUUID) get = DRIVER(nvmlDeviceGetUUID);
     *p = process_get();
-    if (!*p || !get || get(device, uuid, sizeof uuid) != NVML_SUCCESS)
+    if (!*p || DRIVER(nvmlDeviceGetUUID, device, WORD(uuid), sizeof uuid) != NVML_SUCCESS)
         return false;
     *card = (*p)->closed ? CARD_NONE : process_card(*p, uuid);
     return true;
 }
 
-#define MEMORY(symbol)                                                                   \
-    __typeof__(&symbol) real = DRIVER(symbol);                                           \
-    struct process *p;                                                                   \
-    int card;                                                                            \
-    nvmlReturn_t rc = real ? real(device, memory) : NVML_UNINITIALIZED;                  \
-    if (rc != NVML_SUCCESS || !memory || !find_card(device, &p, &card))                  \
-        return rc;                                                                       \
-    uint64_t limit = process_limit(p, card), used = process_used(p, card);               \
-    memory->total = memory->total < limit ? memory->total : limit;                       \
-    memory->used = used < memory->total ? used : memory->total;                          \
-    memory->free = memory->total - memory->used
-
-LIMIT_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device,
-                                                  nvmlMemory_t *memory)
+/* What the function writes for the pod. Parameters: device, and where to write it. */
+static CUresult show_card(enum call call, const uint64_t *words,
+                          unsigned long long *total, unsigned long long *used,
+                          unsigned long long *available, unsigned long long *reserved)
 {
-    MEMORY(nvmlDeviceGetMemoryInfo);
+    struct process *p;
+    int card;
+    CUresult rc = resolve_call(call, words);
+    if (rc != NVML_SUCCESS || !words[1] || !find_card(words[0], &p, &card))
+        return rc;
+    *total = smaller(*total, process_limit(p, card));
+    *used = smaller(process_used(p, card), *total);
+    *available = *total - *used;
+    *reserved = 0;
     return rc;
 }
 
-LIMIT_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device,
-                                                     nvmlMemory_v2_t *memory)
+CUresult info_card(enum call call, const uint64_t *words)
 {
-    MEMORY(nvmlDeviceGetMemoryInfo_v2);
-    memory->reserved = 0;
-    return rc;
+    nvmlMemory_t *m = (void *)words[1];
+    unsigned long long none;
+    return show_card(call, words, &m->total, &m->used, &m->free, &none);
+}
+
+CUresult info_card_v2(enum call call, const uint64_t *words)
+{
+    nvmlMemory_v2_t *m = (void *)words[1];
+    return show_card(call, words, &m->total, &m->used, &m->free, &m->reserved);
 }
 
 /* The processes of this namespace that hold memory. The count is capped: `count` is the room on
  * entry, and the number of processes on return. */
-static nvmlReturn_t list_processes(struct process *p, int card, unsigned *count,
-                                   void *into, size_t size)
+static CUresult list_processes(struct process *p, int card, unsigned *count, void *into,
+                               size_t size)
 {
     const struct limit_state *s = process_state(p, card);
     struct sys_file ns = {0};
@@ -142,28 +117,19 @@ static nvmlReturn_t list_processes(struct process *p, int card, unsigned *count,
     return n > room ? NVML_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-/* Only compute processes: the library does not know of others. */
-#define PROCESSES(symbol, type, compute)                                                 \
-    LIMIT_EXPORT nvmlReturn_t symbol(nvmlDevice_t device, unsigned *count, type *into)   \
-    {                                                                                    \
-        __typeof__(&symbol) real = DRIVER(symbol);                                       \
-        struct process *p;                                                               \
-        int card;                                                                        \
-        if (!real)                                                                       \
-            return NVML_UNINITIALIZED;                                                   \
-        if (!count || !find_card(device, &p, &card))                                     \
-            return real(device, count, into);                                            \
-        if (compute)                                                                     \
-            return list_processes(p, card, count, into, sizeof *into);                   \
-        *count = 0;                                                                      \
-        return NVML_SUCCESS;                                                             \
-    }
-PROCESSES(nvmlDeviceGetComputeRunningProcesses, nvmlProcess_v1_t, true)
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcess_v2_t, true)
-PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcess_v2_t, true)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcess_v1_t, false)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcess_v2_t, false)
-PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcess_v2_t, false)
-PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcess_v1_t, false)
-PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcess_v2_t, false)
-PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcess_v2_t, false)
+/* Parameters: device, room and number, where to write them. Only compute processes: the library
+ * does not know of others. */
+CUresult info_processes(enum call call, const uint64_t *words, int version)
+{
+    struct process *p;
+    int card;
+    unsigned *count = (unsigned *)words[1];
+    if (!resolve_real(call) || !count || !find_card(words[0], &p, &card))
+        return resolve_call(call, words);
+    if (version)
+        return list_processes(p, card, count, (void *)words[2],
+                              version == 1 ? sizeof(nvmlProcess_v1_t)
+                                           : sizeof(nvmlProcess_v2_t));
+    *count = 0;
+    return NVML_SUCCESS;
+}

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "limit/cuda.h"
+#include "limit/calls.h"
 #include "limit/state.h"
 #include "limit/sys.h"
 
@@ -23,11 +23,11 @@ enum kind {
     KIND_CONTEXT, /* a: the primary context that it is part of, 0: of its own */
     KIND_SETTING, /* memory by a limit of a context. The key: context and limit */
     KIND_MODULE,  /* the variables of a module or library */
-    KIND_LINEAR, /* a pointer of cuMemAlloc and its like. b: other processes can open it */
+    KIND_LINEAR, /* a pointer. a: its pool, 0: none; b: its bytes there; at: other processes can
+                    open it */
     KIND_OPENED, /* such a pointer of another process. b: how often; at: its size */
     KIND_ARRAY,  /* an array or a mipmapped array */
     KIND_POOL, /* a pool. a: bytes that threads are reserving; b: bytes of its pointers */
-    KIND_POOLED, /* a pointer of a pool. a: the pool; b: its bytes */
     KIND_HANDLE, /* a handle of cuMemCreate. a: its memory; b: references of the handle */
     KIND_MEMORY, /* physical memory. The key is a number; a: references; b: see vmm.c; at: of
                     imported memory its size */
@@ -128,7 +128,6 @@ bool process_is_limited(void);
 bool process_reserve(struct process *p, int card, uint64_t bytes);
 /* process_reserve while the caller holds the lock. */
 bool process_reserve_locked(struct process *p, int card, uint64_t bytes);
-void process_release(struct process *p, int card, uint64_t bytes);
 void process_release_locked(struct process *p, int card, uint64_t bytes);
 
 /* Counts bytes that the driver took already, above the limit if need be. Locked. */
@@ -257,24 +256,21 @@ CUresult account_reserve(struct account *a, uint64_t bytes);
     } while (0)
 
 /* Ends an allocation: the driver answered `rc`. On success the reserved bytes belong to the
- * entry (kind, key), otherwise they are released. Returns rc, or CUDA_ERROR_OUT_OF_MEMORY if the
+ * entry (kind, *key), otherwise they are released. Returns rc, or CUDA_ERROR_OUT_OF_MEMORY if the
  * entry cannot be recorded: then the bytes count until the process ends. */
-CUresult account_end(struct account *a, CUresult rc, enum kind kind, uint64_t key);
+CUresult account_end(struct account *a, CUresult rc, enum kind kind, const uint64_t *key);
+/* The entry, or NULL if it cannot be recorded. Locked. */
+struct entry *account_add(const struct account *a, enum kind kind, uint64_t key);
+
+/* A whole allocation of the current context. The first parameter is where the key is written. */
+CUresult account_alloc(enum call call, const uint64_t *words, uint64_t bytes,
+                       enum kind kind);
 
 /* Takes the entry out of the table for a free: the caller calls the driver and then
  * account_free_end. False: there is none. */
 bool account_free_begin(struct entry *taken, enum kind kind, uint64_t key);
 /* Releases its bytes if rc is CUDA_SUCCESS, otherwise records it again. Returns rc. */
 CUresult account_free_end(const struct entry *taken, CUresult rc);
-/* A whole hook that frees what (kind, key) counts, if it counts. */
-#define LIMIT_FREE(symbol, kind, key, ...)                                               \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct entry taken;                                                              \
-        if (!account_free_begin(&taken, kind, key))                                      \
-            return real(__VA_ARGS__);                                                    \
-        return account_free_end(&taken, real(__VA_ARGS__));                              \
-    } while (0)
 
 /* The card of the device. `*rc`: whether its UUID could be read; if not, CARD_NONE. */
 int account_card(struct process *p, CUdevice device, CUresult *rc);
@@ -296,8 +292,11 @@ void pool_freed(struct process *p, const struct entry *taken);
 
 /* -- vmm.c -- */
 
-/* A sparse array does not refer to memory any more. */
-void vmm_array_ended(uint64_t array);
+/* A sparse array does not refer to memory any more. Locked. */
+void vmm_array_ended(struct process *p, uint64_t array);
+
+/* The driver answered rc to cuIpcOpenMemHandle. Returns rc. */
+CUresult vmm_opened(CUresult rc, const uint64_t *at);
 
 /* -- graph.c: graphs -- */
 
@@ -309,19 +308,51 @@ void vmm_array_ended(uint64_t array);
  * (cuDeviceGraphMemTrim, which the library calls before it refuses an allocation).
  */
 
-/* Reserves what a node of so many bytes takes that depends on the nodes `from`. */
-CUresult graph_reserve(struct account *a, CUgraph graph, uint64_t bytes,
-                       const CUgraphNode *from, size_t n);
-/* Ends the allocation of a node, as account_end. */
-CUresult graph_end(struct account *a, CUresult rc, CUgraph graph, uint64_t bytes,
-                   const CUgraphNode *from, size_t n, const CUdeviceptr *pointer);
+/* A whole allocation of a node of `bytes` that depends on the nodes `from`. `pointer`: where the
+ * driver writes its address. */
+CUresult graph_alloc(enum call call, const uint64_t *words, struct account *a,
+                     uint64_t graph, uint64_t bytes, const uint64_t *from, size_t n,
+                     const uint64_t *pointer);
 /* Is the pointer that of an allocation node? */
-bool graph_has(struct process *p, CUdeviceptr pointer);
-/* A node of the graph frees the pointer. */
-void graph_freed(struct process *p, CUgraph graph, CUdeviceptr pointer, CUgraphNode node);
+bool graph_has(struct process *p, uint64_t pointer);
+/* A node of the graph frees the pointer. Locked. */
+void graph_freed(struct process *p, uint64_t graph, uint64_t pointer, uint64_t node);
 
 /* Returns the unused memory of graphs on a card. */
 void graph_trim(struct process *p, int card);
+
+/* -- handlers of hooks: see calls.h -- */
+
+typedef CUresult limit_handler(enum call call, const uint64_t *words);
+limit_handler linear_alloc, linear_pitch, vmm_create, pool_trim_to, pool_synchronize,
+    graph_add_alloc, graph_trim_device, context_destroy, context_release,
+    context_destroy_green, context_set_limit, info_memory, info_total, info_card,
+    info_card_v2, resolve_proc_address;
+/* Functions of CUDA before 3.2, whose addresses have 32 bits: CUDA_ERROR_NOT_SUPPORTED. */
+limit_handler account_refuse;
+
+typedef CUresult limit_handler_of(enum call call, const uint64_t *words, int of);
+limit_handler_of account_free;                      /* enum kind */
+limit_handler_of linear_array;                      /* enum array_type */
+limit_handler_of vmm_bind_handle, vmm_bind_address; /* which word is the offset */
+limit_handler_of pool_alloc, pool_free;             /* enum pool_flags */
+limit_handler_of graph_add_node;                 /* which word is the number of nodes */
+limit_handler_of graph_destroy;                  /* enum kind */
+limit_handler_of context_create, context_retain; /* which word is the device */
+limit_handler_of context_load;                   /* enum call that undoes it */
+limit_handler_of info_processes;                 /* version of the struct; 0: none */
+enum array_type { ARRAY_2D, ARRAY_3D, ARRAY_MIPMAPPED };
+enum pool_flags { POOL_NAMED = 1, POOL_PER_THREAD = 2 };
+
+/* What follows if the driver's function succeeds. Locked. */
+typedef void limit_then(struct process *p, const uint64_t *words);
+limit_then vmm_released, vmm_mapped, vmm_unmapped, vmm_retained, vmm_exported,
+    vmm_imported, vmm_multicast, vmm_tiled, vmm_unbound, vmm_shared, vmm_closed, pool_got,
+    pool_created, pool_destroyed, graph_added_free, graph_instantiated;
+CUresult account_record(enum call call, const uint64_t *words, limit_then *then);
+/* Locked before the call too, because another thread can get or release the same handle or address
+ * as soon as the driver is done. */
+CUresult account_change(enum call call, const uint64_t *words, limit_then *then);
 
 /* -- elf.c: loaded objects -- */
 

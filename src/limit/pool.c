@@ -2,7 +2,6 @@
 /* Memory pools and stream-ordered allocations. */
 #include "limit/limit.h"
 
-#include "limit/calls.h"
 #include "limit/sys.h"
 
 #include <string.h>
@@ -14,8 +13,7 @@ enum { USUAL_CHUNK = 32 << 20 };
 
 static bool read_attribute(uint64_t pool, int which, uint64_t *value)
 {
-    __typeof__(&cuMemPoolGetAttribute) get = DRIVER(cuMemPoolGetAttribute);
-    return get && get((CUmemoryPool)(uintptr_t)pool, which, value) == CUDA_SUCCESS;
+    return DRIVER(cuMemPoolGetAttribute, pool, which, WORD(value)) == CUDA_SUCCESS;
 }
 
 /* Counts what the pool holds now, after `done` reserved bytes became part of it. False: it took
@@ -65,13 +63,6 @@ static int list(struct process *p, int card, size_t *at, uint64_t pools[static B
     return n;
 }
 
-static void trim(uint64_t pool)
-{
-    __typeof__(&cuMemPoolTrimTo) real = DRIVER(cuMemPoolTrimTo);
-    if (real)
-        LIMIT_CALL(real((CUmemoryPool)(uintptr_t)pool, 0));
-}
-
 static void settle_all(struct process *p, int card, bool trim_first)
 {
     uint64_t pools[BATCH];
@@ -79,7 +70,7 @@ static void settle_all(struct process *p, int card, bool trim_first)
     for (int n; (n = list(p, card, &at, pools)) > 0;)
         for (int i = 0; i < n; i++) {
             if (trim_first)
-                trim(pools[i]);
+                DRIVER(cuMemPoolTrimTo, pools[i], 0);
             settle(p, pools[i], 0, true);
         }
 }
@@ -103,19 +94,17 @@ struct request {
 /* The card of a pool that the program did not make: the pool of a device, else `other`. */
 static int card_of(struct process *p, uint64_t pool, int other)
 {
-    __typeof__(&cuDeviceGetMemPool) of[] = {DRIVER(cuDeviceGetMemPool),
-                                            DRIVER(cuDeviceGetDefaultMemPool)};
-    __typeof__(&cuDeviceGetCount) count = DRIVER(cuDeviceGetCount);
-    CUmemoryPool found;
+    uint64_t found;
     CUresult read;
     int n = 0;
-    if (!count || count(&n) != CUDA_SUCCESS)
+    if (DRIVER(cuDeviceGetCount, WORD(&n)) != CUDA_SUCCESS)
         n = 0;
     for (CUdevice d = 0; d < n; d++)
-        for (int i = 0; i < 2; i++)
-            if (of[i] && LIMIT_CALL(of[i](&found, d)) == CUDA_SUCCESS &&
-                (uint64_t)(uintptr_t)found == pool)
-                return account_card(p, d, &read);
+        if ((DRIVER(cuDeviceGetMemPool, WORD(&found), d) == CUDA_SUCCESS &&
+             found == pool) ||
+            (DRIVER(cuDeviceGetDefaultMemPool, WORD(&found), d) == CUDA_SUCCESS &&
+             found == pool))
+            return account_card(p, d, &read);
     return other;
 }
 
@@ -212,13 +201,13 @@ static CUresult request_begin(struct request *r)
     return CUDA_SUCCESS;
 }
 
-static bool record(const struct request *r, CUdeviceptr pointer)
+static bool record(const struct request *r, uint64_t pointer)
 {
     struct process *p = r->a.process;
+    const struct account a = {.process = p, .card = r->a.card};
     sys_lock(&p->lock);
-    struct entry *e = table_add(&p->table, KIND_POOLED, pointer);
+    struct entry *e = account_add(&a, KIND_LINEAR, pointer);
     if (e) {
-        e->card = r->a.card;
         e->a = r->pool;
         e->b = r->bytes;
     }
@@ -240,9 +229,8 @@ static bool request_settle(const struct request *r, bool force)
 }
 
 /* The driver answered rc. The pool may have taken more than was reserved. */
-static CUresult request_end(const struct request *r, CUresult rc,
-                            const CUdeviceptr *pointer, CUstream stream,
-                            __typeof__(&cuMemFreeAsync) release)
+static CUresult request_end(const struct request *r, CUresult rc, uint64_t pointer,
+                            uint64_t stream)
 {
     struct process *p = r->a.process;
     if (rc != CUDA_SUCCESS) {
@@ -250,13 +238,13 @@ static CUresult request_end(const struct request *r, CUresult rc,
         return rc;
     }
     learn_chunk(r);
-    bool recorded = record(r, *pointer);
-    if (request_settle(r, !release) && recorded)
+    bool recorded = record(r, pointer);
+    if (request_settle(r, false) && recorded)
         return rc;
     struct entry taken = {0};
-    bool found = account_free_begin(&taken, KIND_POOLED, *pointer);
-    rc = release ? LIMIT_CALL(release(*pointer, stream)) : CUDA_SUCCESS;
-    trim(r->pool);
+    bool found = account_free_begin(&taken, KIND_LINEAR, pointer);
+    rc = DRIVER(cuMemFreeAsync, pointer, stream);
+    DRIVER(cuMemPoolTrimTo, r->pool, 0);
     if (found)
         account_free_end(&taken, rc);
     settle(p, r->pool, 0, true);
@@ -268,18 +256,17 @@ static CUresult request_end(const struct request *r, CUresult rc,
  * those of `capture`. */
 enum { CAPTURE_NODES = 8 };
 struct capture {
-    CUgraph graph;
-    CUgraphNode from[CAPTURE_NODES]; /* more are not looked at */
+    uint64_t graph;
+    uint64_t from[CAPTURE_NODES]; /* more are not looked at */
     size_t count;
 };
-static bool is_captured(__typeof__(&cuStreamGetCaptureInfo_v2) info, CUstream stream,
-                        struct capture *c)
+static bool is_captured(uint64_t stream, struct capture *c)
 {
     int status = 0;
     uint64_t id;
-    const CUgraphNode *from = NULL;
-    if (!info ||
-        info(stream, &status, &id, &c->graph, &from, &c->count) != CUDA_SUCCESS ||
+    const uint64_t *from = NULL;
+    if (DRIVER(cuStreamGetCaptureInfo_v2, stream, WORD(&status), WORD(&id),
+               WORD(&c->graph), WORD(&from), WORD(&c->count)) != CUDA_SUCCESS ||
         status != 1)
         return false;
     c->count = !from ? 0 : c->count < CAPTURE_NODES ? c->count : CAPTURE_NODES;
@@ -287,84 +274,52 @@ static bool is_captured(__typeof__(&cuStreamGetCaptureInfo_v2) info, CUstream st
     return true;
 }
 
-/* The pool that cuMemAllocAsync takes: that of the current device. */
-static CUmemoryPool current_pool(void)
-{
-    __typeof__(&cuDeviceGetMemPool) get = DRIVER(cuDeviceGetMemPool);
-    __typeof__(&cuCtxGetDevice) get_device = DRIVER(cuCtxGetDevice);
-    CUdevice device;
-    CUmemoryPool pool = NULL;
-    if (!get || !get_device || get_device(&device) != CUDA_SUCCESS ||
-        get(&pool, device) != CUDA_SUCCESS)
-        return NULL;
-    return pool;
-}
-
 /* Finds the card, and the pool unless the call names it: those of the stream's context, which
  * need not be the current one. False: the driver refuses the call, or there is no limit. */
-static bool request_find(struct request *r, CUstream stream)
+static bool request_find(struct request *r, uint64_t stream)
 {
-    CUcontext context = NULL;
-    __typeof__(&cuStreamGetCtx) get = DRIVER(cuStreamGetCtx);
-    __typeof__(&cuCtxPushCurrent_v2) push = DRIVER(cuCtxPushCurrent_v2);
-    __typeof__(&cuCtxPopCurrent_v2) pop = DRIVER(cuCtxPopCurrent_v2);
-    if (resolve_nested() || !process_get())
+    uint64_t context = 0;
+    CUdevice device;
+    if (!account_process())
         return false;
     /* The special handles are streams of the current context. */
-    bool pushed = (uintptr_t)stream > CU_STREAM_PER_THREAD && get && push && pop &&
-                  LIMIT_CALL(get(stream, &context)) == CUDA_SUCCESS && context &&
-                  LIMIT_CALL(push(context)) == CUDA_SUCCESS;
+    bool pushed = stream > CU_STREAM_PER_THREAD &&
+                  DRIVER(cuStreamGetCtx, stream, WORD(&context)) == CUDA_SUCCESS &&
+                  context && DRIVER(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
     bool found = account_begin(&r->a);
-    if (found && !r->pool)
-        r->pool = (uint64_t)(uintptr_t)current_pool();
+    if (found && !r->pool && DRIVER(cuCtxGetDevice, WORD(&device)) == CUDA_SUCCESS &&
+        DRIVER(cuDeviceGetMemPool, WORD(&r->pool), device) != CUDA_SUCCESS)
+        r->pool = 0;
     if (pushed)
-        LIMIT_CALL(pop(&context));
+        DRIVER(cuCtxPopCurrent_v2, WORD(&context));
     return found;
 }
 
-#define ALLOCATE(symbol, own_pool, suffix, pointer, n, stream, ...)                      \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct request r = {.bytes = n, .pool = (uint64_t)(uintptr_t)(own_pool)};        \
-        struct capture c;                                                                \
-        if (!request_find(&r, stream))                                                   \
-            return real(__VA_ARGS__);                                                    \
-        if (is_captured(DRIVER(cuStreamGetCaptureInfo_v2##suffix), stream, &c)) {        \
-            CUresult captured = graph_reserve(&r.a, c.graph, n, c.from, c.count);        \
-            if (captured != CUDA_SUCCESS)                                                \
-                return captured;                                                         \
-            captured = real(__VA_ARGS__);                                                \
-            return graph_end(&r.a, captured, c.graph, n, c.from, c.count, pointer);      \
-        }                                                                                \
-        if (!find_pool(&r))                                                              \
-            return real(__VA_ARGS__);                                                    \
-        CUresult rc = request_begin(&r);                                                 \
-        if (rc != CUDA_SUCCESS)                                                          \
-            return rc;                                                                   \
-        rc = LIMIT_CALL(real(__VA_ARGS__));                                              \
-        return request_end(&r, rc, pointer, stream, DRIVER(cuMemFreeAsync##suffix));     \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *p, size_t bytes, CUstream s)
+/* The functions with per-thread streams understand the default stream so. */
+static uint64_t stream_of(uint64_t stream, int flags)
 {
-    ALLOCATE(cuMemAllocAsync, NULL, , p, bytes, s, p, bytes, s);
+    return !stream && flags & POOL_PER_THREAD ? CU_STREAM_PER_THREAD : stream;
 }
 
-LIMIT_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *p, size_t bytes, CUstream s)
+/* Parameters: where to write the address, bytes, perhaps the pool, stream. */
+CUresult pool_alloc(enum call call, const uint64_t *words, int flags)
 {
-    ALLOCATE(cuMemAllocAsync_ptsz, NULL, _ptsz, p, bytes, s, p, bytes, s);
-}
-
-LIMIT_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *p, size_t bytes,
-                                              CUmemoryPool pool, CUstream s)
-{
-    ALLOCATE(cuMemAllocFromPoolAsync, pool, , p, bytes, s, p, bytes, pool, s);
-}
-
-LIMIT_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *p, size_t bytes,
-                                                   CUmemoryPool pool, CUstream s)
-{
-    ALLOCATE(cuMemAllocFromPoolAsync_ptsz, pool, _ptsz, p, bytes, s, p, bytes, pool, s);
+    bool named = flags & POOL_NAMED;
+    uint64_t stream = stream_of(words[named ? 3 : 2], flags);
+    const uint64_t *pointer = (const uint64_t *)words[0];
+    struct request r = {.bytes = words[1], .pool = named ? words[2] : 0};
+    struct capture c;
+    if (!request_find(&r, stream))
+        return resolve_call(call, words);
+    if (is_captured(stream, &c))
+        return graph_alloc(call, words, &r.a, c.graph, r.bytes, c.from, c.count, pointer);
+    if (!find_pool(&r))
+        return resolve_call(call, words);
+    CUresult rc = request_begin(&r);
+    if (rc != CUDA_SUCCESS)
+        return rc;
+    rc = resolve_call(call, words);
+    return request_end(&r, rc, rc == CUDA_SUCCESS ? *pointer : 0, stream);
 }
 
 /* -- Frees -- */
@@ -376,96 +331,64 @@ void pool_freed(struct process *p, const struct entry *taken)
     if (pool)
         pool->b -= taken->b < pool->b ? taken->b : pool->b;
     sys_unlock(&p->lock);
-    if (taken->a)
-        settle(p, taken->a, 0, true);
+    settle(p, taken->a, 0, true);
 }
 
-/* A captured free is the last node of its stream now. */
-static void captured_free(__typeof__(&cuStreamGetCaptureInfo_v2) info,
-                          CUdeviceptr pointer, CUstream stream)
+/* Parameters: address, stream. A pointer of cuMemAlloc can be freed in stream order too. A
+ * captured free is the last node of its stream afterwards. */
+CUresult pool_free(enum call call, const uint64_t *words, int flags)
 {
     struct process *p = account_process();
     struct capture c;
-    if (p && graph_has(p, pointer) && is_captured(info, stream, &c) && c.count == 1)
-        graph_freed(p, c.graph, pointer, c.from[0]);
-}
-
-/* A pointer of cuMemAlloc can be freed in stream order too. */
-#define FREE(symbol, suffix, pointer, stream)                                            \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct entry taken;                                                              \
-        if (account_free_begin(&taken, KIND_LINEAR, pointer) ||                          \
-            account_free_begin(&taken, KIND_POOLED, pointer))                            \
-            return account_free_end(&taken, real(pointer, stream));                      \
-        CUresult rc = real(pointer, stream);                                             \
-        if (rc == CUDA_SUCCESS)                                                          \
-            captured_free(DRIVER(cuStreamGetCaptureInfo_v2##suffix), pointer, stream);   \
-        return rc;                                                                       \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuMemFreeAsync(CUdeviceptr p, CUstream s)
-{
-    FREE(cuMemFreeAsync, , p, s);
-}
-
-LIMIT_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s)
-{
-    FREE(cuMemFreeAsync_ptsz, _ptsz, p, s);
+    CUresult rc = account_free(call, words, KIND_LINEAR);
+    if (rc == CUDA_SUCCESS && p && graph_has(p, words[0]) &&
+        is_captured(stream_of(words[1], flags), &c) && c.count == 1) {
+        sys_lock(&p->lock);
+        graph_freed(p, c.graph, words[0], c.from[0]);
+        sys_unlock(&p->lock);
+    }
+    return rc;
 }
 
 /* -- Pools and synchronization -- */
 
 /* A pool of the location. Managed memory without a preferred one is that of the stream's card,
  * which the first allocation says. */
-static void record_pool(CUmemoryPool pool, const CUmemLocation *location, bool managed)
+static void record_pool(struct process *p, uint64_t pool, const CUmemLocation *location,
+                        bool managed)
 {
-    struct process *p = account_process();
     CUresult read = CUDA_SUCCESS;
-    if (!p || (managed && location->type != CU_LOCATION_DEVICE))
+    bool on_card = location->type == CU_LOCATION_DEVICE;
+    int card = on_card ? account_card(p, location->id, &read) : -1;
+    if (p->closed || read != CUDA_SUCCESS || (managed && !on_card))
         return;
-    int card =
-        location->type == CU_LOCATION_DEVICE ? account_card(p, location->id, &read) : -1;
-    if (p->closed || read != CUDA_SUCCESS)
-        return;
-    sys_lock(&p->lock);
-    struct entry *e = table_add(&p->pools, KIND_POOL, (uint64_t)(uintptr_t)pool);
+    struct entry *e = table_add(&p->pools, KIND_POOL, pool);
     if (e)
         e->card = card;
-    sys_unlock(&p->lock);
 }
 
-LIMIT_EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUpoolProps *props)
+void pool_created(struct process *p, const uint64_t *words)
 {
-    LIMIT_REAL(cuMemPoolCreate);
-    CUresult rc = real(pool, props);
-    if (rc == CUDA_SUCCESS)
-        record_pool(*pool, &props->location, props->type == CU_MANAGED);
-    return rc;
+    const CUpoolProps *props = (const void *)words[1];
+    record_pool(p, word_at(words[0]), &props->location, props->type == CU_MANAGED);
 }
 
-#define GET_POOL(symbol)                                                                 \
-    LIMIT_EXPORT CUresult symbol(CUmemoryPool *pool, CUmemLocation *location, int type)  \
-    {                                                                                    \
-        LIMIT_REAL(symbol);                                                              \
-        CUresult rc = real(pool, location, type);                                        \
-        if (rc == CUDA_SUCCESS)                                                          \
-            record_pool(*pool, location, type == CU_MANAGED);                            \
-        return rc;                                                                       \
-    }
-GET_POOL(cuMemGetDefaultMemPool)
-GET_POOL(cuMemGetMemPool)
+/* Parameters: where to write the pool, location, type. */
+void pool_got(struct process *p, const uint64_t *words)
+{
+    record_pool(p, word_at(words[0]), (const void *)words[1],
+                (int)words[2] == CU_MANAGED);
+}
 
 /* The memory of a destroyed pool lives as long as its pointers: each counts for itself. */
-static void part(struct process *p, uint64_t pool)
+void pool_destroyed(struct process *p, const uint64_t *words)
 {
-    sys_lock(&p->lock);
     for (struct entry *e = NULL; (e = table_next(&p->table, e));)
-        if (e->kind == KIND_POOLED && e->a == pool) {
+        if (e->kind == KIND_LINEAR && e->a == words[0]) {
             e->a = 0;
             e->bytes = e->card >= 0 ? e->b : 0;
         }
-    struct entry *e = table_find(&p->pools, KIND_POOL, pool);
+    struct entry *e = table_find(&p->pools, KIND_POOL, words[0]);
     if (e && e->card >= 0) {
         if (e->bytes >= e->b)
             process_release_locked(p, e->card, e->bytes - e->b);
@@ -474,65 +397,23 @@ static void part(struct process *p, uint64_t pool)
     }
     if (e)
         table_remove(&p->pools, e);
-    sys_unlock(&p->lock);
 }
 
-LIMIT_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool)
+CUresult pool_trim_to(enum call call, const uint64_t *words)
 {
-    LIMIT_REAL(cuMemPoolDestroy);
-    CUresult rc = real(pool);
+    CUresult rc = resolve_call(call, words);
     struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
     if (p)
-        part(p, (uint64_t)(uintptr_t)pool);
-    return rc;
-}
-
-LIMIT_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
-{
-    LIMIT_REAL(cuMemPoolTrimTo);
-    CUresult rc = real(pool, keep);
-    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
-    if (p)
-        settle(p, (uint64_t)(uintptr_t)pool, 0, true);
+        settle(p, words[0], 0, true);
     return rc;
 }
 
 /* The driver returned what the pools need not keep. */
-static CUresult synchronized(CUresult rc)
+CUresult pool_synchronize(enum call call, const uint64_t *words)
 {
+    CUresult rc = resolve_call(call, words);
     struct process *p = account_process();
     if (p && __atomic_load_n(&p->pools.n, __ATOMIC_RELAXED))
         settle_all(p, -1, false);
     return rc;
-}
-
-#define SYNCHRONIZE(symbol, ...)                                                         \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        return synchronized(real(__VA_ARGS__));                                          \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuStreamSynchronize(CUstream s)
-{
-    SYNCHRONIZE(cuStreamSynchronize, s);
-}
-
-LIMIT_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream s)
-{
-    SYNCHRONIZE(cuStreamSynchronize_ptsz, s);
-}
-
-LIMIT_EXPORT CUresult cuEventSynchronize(CUevent e)
-{
-    SYNCHRONIZE(cuEventSynchronize, e);
-}
-
-LIMIT_EXPORT CUresult cuCtxSynchronize(void)
-{
-    SYNCHRONIZE(cuCtxSynchronize);
-}
-
-LIMIT_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context)
-{
-    SYNCHRONIZE(cuCtxSynchronize_v2, context);
 }

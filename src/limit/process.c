@@ -379,13 +379,6 @@ void process_release_locked(struct process *p, int card, uint64_t bytes)
     set_used(c, c->used - (bytes < c->used ? bytes : c->used));
 }
 
-void process_release(struct process *p, int card, uint64_t bytes)
-{
-    sys_lock(&p->lock);
-    process_release_locked(p, card, bytes);
-    sys_unlock(&p->lock);
-}
-
 void process_force_locked(struct process *p, int card, uint64_t bytes)
 {
     set_used(&p->cards[card], p->cards[card].used + bytes);

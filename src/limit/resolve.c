@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From symbols to functions: dlsym, cuGetProcAddress, the driver's functions. */
-#include "limit/calls.h"
-
 #include "limit/limit.h"
+
 #include "limit/sys.h"
 
 #include <string.h>
@@ -10,14 +9,41 @@
 /* The newest version of CUDA whose functions calls.h lists. */
 enum { KNOWN_CUDA = 13010 };
 
+#define LIMIT_EXPORT __attribute__((visibility("default")))
+
+/* The functions of this library in place of the driver's. */
+#define HOOK(symbol, since, handler, ...)                                                \
+    LIMIT_EXPORT CUresult symbol(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,       \
+                                 uint64_t, uint64_t, uint64_t);                          \
+    CUresult symbol(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,          \
+                    uint64_t f, uint64_t g, uint64_t h)                                  \
+    {                                                                                    \
+        const uint64_t words[LIMIT_WORDS] = {a, b, c, d, e, f, g, h};                    \
+        return handler(CALL_##symbol, words, ##__VA_ARGS__);                             \
+    }
+#define OPEN(symbol, since)                                                              \
+    LIMIT_EXPORT CUresult symbol(uint64_t *, CUipcHandle, unsigned);                     \
+    CUresult symbol(uint64_t *at, CUipcHandle handle, unsigned flags)                    \
+    {                                                                                    \
+        __typeof__(&symbol) real = (__typeof__(real))resolve_real(CALL_##symbol);        \
+        return vmm_opened(real ? real(at, handle, flags) : CUDA_ERROR_NOT_INITIALIZED,   \
+                          at);                                                           \
+    }
+#define REAL(symbol)
+LIMIT_CALLS
+#undef HOOK
+#undef OPEN
+#undef REAL
+
 /* `function`: of this library, or NULL if it only calls the driver's. */
 struct hook {
     const char *symbol;
     int since, nvml; /* since: 0 if it has no name in cuGetProcAddress */
     void *function;
 };
-#define HOOK(symbol, since) {#symbol, since, 0, (void *)(uintptr_t)symbol},
-#define NVML(symbol)        {#symbol, 0, 1, (void *)(uintptr_t)symbol},
+#define HOOK(symbol, since, ...)                                                         \
+    {#symbol, since, #symbol[0] == 'n', (void *)(uintptr_t)symbol},
+#define OPEN(symbol, since) HOOK(symbol, since)
 #define REAL(symbol)        {#symbol, 0, #symbol[0] == 'n', NULL},
 static const struct hook hooks[] = {LIMIT_CALLS};
 
@@ -32,16 +58,6 @@ static __thread int nested __attribute__((tls_model("initial-exec")));
 bool resolve_nested(void)
 {
     return nested != 0;
-}
-
-void resolve_enter(void)
-{
-    nested++;
-}
-
-void resolve_leave(void)
-{
-    nested--;
 }
 
 /* Reads the functions of a library that was loaded, or loaded again elsewhere. */
@@ -71,6 +87,18 @@ void *resolve_real(enum call call)
         p = known((int)call);
     }
     return p;
+}
+
+CUresult resolve_call(enum call call, const uint64_t *w)
+{
+    CUresult (*real)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                     uint64_t) = (__typeof__(real))resolve_real(call);
+    if (!real)
+        return hooks[call].nvml ? NVML_UNINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
+    nested++;
+    CUresult rc = real(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]);
+    nested--;
+    return rc;
 }
 
 /* The hook with the symbol, or NULL. Fast for names that are not of CUDA. */
@@ -361,57 +389,42 @@ static void *by_name(const char *name, int version, uint64_t flags)
     return best ? best->function : NULL;
 }
 
-/* Does the driver answer so for the newest version that this library knows, too? `status`: of
- * cuGetProcAddress_v2. */
-static bool is_known(const char *name, const void *found, uint64_t flags)
+/* Does the driver answer so for the newest version that this library knows, too? `words`: of
+ * cuGetProcAddress. */
+static bool is_known(enum call call, const uint64_t *words, const void *found)
 {
     void *older = NULL;
     int status;
-    __typeof__(&cuGetProcAddress) v1 = DRIVER(cuGetProcAddress);
-    __typeof__(&cuGetProcAddress_v2) v2 = DRIVER(cuGetProcAddress_v2);
-    CUresult rc = v2   ? v2(name, &older, KNOWN_CUDA, flags, &status)
-                  : v1 ? v1(name, &older, KNOWN_CUDA, flags)
-                       : CUDA_ERROR_NOT_INITIALIZED;
-    return rc == CUDA_SUCCESS && older == found;
+    const uint64_t asked[LIMIT_WORDS] = {words[0], WORD(&older), KNOWN_CUDA, words[3],
+                                         WORD(&status)};
+    return resolve_call(call, asked) == CUDA_SUCCESS && older == found;
 }
 
-/* A function of the driver by its address. An address that is not exported has to be known by
- * its name: then only a version that this library knows is replaced. */
-static void replace_answer(const char *name, void **found, int version, uint64_t flags)
+/* Parameters: name, where to write the function, version, flags, perhaps where to write a status.
+ * A function of the driver is known by its address. An address that is not exported has to be
+ * known by its name: then only a version that this library knows is replaced. What the driver
+ * asks for stays the driver's. */
+CUresult resolve_proc_address(enum call call, const uint64_t *words)
 {
     struct elf_library l;
-    if (resolve_nested() || !name || !found || !*found || !is_family(name))
-        return; /* what the driver asks for stays the driver's */
-    struct process *p = process_get();
+    const char *name = (const char *)words[0];
+    void **found = (void **)words[1];
+    int version = (int)words[2];
+    bool asked_by_driver = resolve_nested();
+    CUresult rc = resolve_call(call, words);
+    struct process *p = rc == CUDA_SUCCESS && !asked_by_driver && name && found &&
+                                *found && is_family(name)
+                            ? process_get()
+                            : NULL;
     if (!p)
-        return;
+        return rc;
     load(0);
     void *own = by_address(*found);
     if (!own && !(elf_find(sonames[0], &l) && elf_exports(&l, *found)) &&
-        (version <= KNOWN_CUDA || is_known(name, *found, flags)))
-        own = by_name(name, version < KNOWN_CUDA ? version : KNOWN_CUDA, flags);
+        (version <= KNOWN_CUDA || is_known(call, words, *found)))
+        own = by_name(name, version < KNOWN_CUDA ? version : KNOWN_CUDA, words[3]);
     if (!own)
         process_unknown(p, name);
     *found = own ? own : *found;
-}
-
-LIMIT_EXPORT CUresult cuGetProcAddress(const char *name, void **found, int version,
-                                       uint64_t flags)
-{
-    __typeof__(&cuGetProcAddress) real = DRIVER(cuGetProcAddress);
-    CUresult rc = real ? real(name, found, version, flags) : CUDA_ERROR_NOT_INITIALIZED;
-    if (rc == CUDA_SUCCESS)
-        replace_answer(name, found, version, flags);
-    return rc;
-}
-
-LIMIT_EXPORT CUresult cuGetProcAddress_v2(const char *name, void **found, int version,
-                                          uint64_t flags, int *status)
-{
-    __typeof__(&cuGetProcAddress_v2) real = DRIVER(cuGetProcAddress_v2);
-    CUresult rc =
-        real ? real(name, found, version, flags, status) : CUDA_ERROR_NOT_INITIALIZED;
-    if (rc == CUDA_SUCCESS)
-        replace_answer(name, found, version, flags);
     return rc;
 }

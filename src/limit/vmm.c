@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "limit/calls.h"
 #include "limit/limit.h"
 #include "limit/sys.h"
 
@@ -69,134 +68,88 @@ static void drop(struct process *p, uint64_t memory)
 
 static uint64_t next(struct process *p)
 {
-    sys_lock(&p->lock);
-    uint64_t number = ++p->next_memory;
-    sys_unlock(&p->lock);
-    return number;
+    return __atomic_add_fetch(&p->next_memory, 1, __ATOMIC_RELAXED);
 }
 
-static void add_handle(struct process *p, CUallocation handle, uint64_t memory)
+static void add_handle(struct process *p, uint64_t handle, uint64_t memory)
 {
-    sys_lock(&p->lock);
     struct entry *e = refer(p, KIND_HANDLE, handle, memory);
     if (e)
         e->b = 1;
-    sys_unlock(&p->lock);
 }
 
-LIMIT_EXPORT CUresult cuMemCreate(CUallocation *handle, size_t bytes,
-                                  const CUmemProp *prop, unsigned long long flags)
+/* Parameters: handle, bytes, properties, flags. */
+CUresult vmm_create(enum call call, const uint64_t *words)
 {
-    LIMIT_REAL(cuMemCreate);
+    const CUmemProp *prop = (const void *)words[2];
     struct account a;
     if (!prop || prop->location.type != CU_LOCATION_DEVICE ||
         !account_begin_device(&a, prop->location.id))
-        return real(handle, bytes, prop, flags);
-    LIMIT_RESERVE(&a, bytes);
-    CUresult rc = LIMIT_CALL(real(handle, bytes, prop, flags));
+        return resolve_call(call, words);
+    LIMIT_RESERVE(&a, words[1]);
     uint64_t memory = next(a.process);
-    rc = account_end(&a, rc, KIND_MEMORY, memory);
-    if (rc == CUDA_SUCCESS)
-        add_handle(a.process, *handle, memory);
+    CUresult rc = account_end(&a, resolve_call(call, words), KIND_MEMORY, &memory);
+    if (rc == CUDA_SUCCESS) {
+        sys_lock(&a.process->lock);
+        add_handle(a.process, word_at(words[0]), memory);
+        sys_unlock(&a.process->lock);
+    }
     return rc;
 }
 
 /* Memory that is not counted: IMPORTED, perhaps a multicast object, or MULTICAST. */
-static CUresult add_uncounted(CUresult rc, const CUallocation *handle, uint64_t flag)
+static void add_uncounted(struct process *p, uint64_t handle, uint64_t flag)
 {
-    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
-    if (!p)
-        return rc;
     uint64_t memory = next(p);
-    sys_lock(&p->lock);
-    struct entry *e = table_find(&p->table, KIND_HANDLE, *handle);
+    struct entry *e = table_find(&p->table, KIND_HANDLE, handle);
     if (e) { /* the driver knows the memory already */
         e->b++;
-        sys_unlock(&p->lock);
-        return rc;
+        return;
     }
     if ((e = table_add(&p->table, KIND_MEMORY, memory))) {
         e->b = flag;
         e->at = flag == IMPORTED ? UNKNOWN_SIZE : 0;
         process_import_locked(p, 0, e->at);
     }
-    sys_unlock(&p->lock);
-    add_handle(p, *handle, memory);
-    return rc;
+    add_handle(p, handle, memory);
 }
 
-LIMIT_EXPORT CUresult cuMemImportFromShareableHandle(CUallocation *handle, void *from,
-                                                     int type)
+void vmm_imported(struct process *p, const uint64_t *words)
 {
-    LIMIT_REAL(cuMemImportFromShareableHandle);
-    return add_uncounted(real(handle, from, type), handle, IMPORTED);
+    add_uncounted(p, word_at(words[0]), IMPORTED);
 }
 
-LIMIT_EXPORT CUresult cuMulticastCreate(CUallocation *handle, const void *prop)
+void vmm_multicast(struct process *p, const uint64_t *words)
 {
-    LIMIT_REAL(cuMulticastCreate);
-    return add_uncounted(real(handle, prop), handle, MULTICAST);
+    add_uncounted(p, word_at(words[0]), MULTICAST);
 }
 
 /* The memory of a handle, or 0. Locked. */
-static uint64_t memory_of(const struct process *p, CUallocation handle)
+static uint64_t memory_of(const struct process *p, uint64_t handle)
 {
     const struct entry *e = table_find(&p->table, KIND_HANDLE, handle);
     return e ? e->a : 0;
 }
 
-static void mark_exported(struct process *p, uint64_t memory)
+void vmm_exported(struct process *p, const uint64_t *words)
 {
-    struct entry *e = table_find(&p->table, KIND_MEMORY, memory);
+    struct entry *e = table_find(&p->table, KIND_MEMORY, memory_of(p, words[1]));
     if (e)
         e->b |= EXPORTED;
 }
 
-LIMIT_EXPORT CUresult cuMemExportToShareableHandle(void *to, CUallocation handle,
-                                                   int type, unsigned long long flags)
+void vmm_released(struct process *p, const uint64_t *words)
 {
-    LIMIT_REAL(cuMemExportToShareableHandle);
-    struct process *p = account_process();
-    if (p) {
-        sys_lock(&p->lock);
-        mark_exported(p, memory_of(p, handle));
-        sys_unlock(&p->lock);
-    }
-    return real(to, handle, type, flags);
-}
-
-static void released(struct process *p, CUallocation handle)
-{
-    struct entry *e = table_find(&p->table, KIND_HANDLE, handle);
+    struct entry *e = table_find(&p->table, KIND_HANDLE, words[0]);
     if (e && !--e->b)
         forget(p, e);
 }
 
-/* A call of the driver that changes references, and what follows if it succeeds. Locked, because
- * another thread can get or release the same handle or address as soon as the driver is done. */
-#define CHANGE(symbol, then, ...)                                                        \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct process *p = account_process();                                           \
-        if (!p)                                                                          \
-            return real(__VA_ARGS__);                                                    \
-        sys_lock(&p->lock);                                                              \
-        CUresult rc = LIMIT_CALL(real(__VA_ARGS__));                                     \
-        if (rc == CUDA_SUCCESS)                                                          \
-            then;                                                                        \
-        sys_unlock(&p->lock);                                                            \
-        return rc;                                                                       \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuMemRelease(CUallocation handle)
+/* Parameters: address, bytes, offset, handle, flags. */
+void vmm_mapped(struct process *p, const uint64_t *words)
 {
-    CHANGE(cuMemRelease, released(p, handle), handle);
-}
-
-static void mapped(struct process *p, CUdeviceptr at, size_t bytes, CUallocation handle)
-{
-    uint64_t memory = memory_of(p, handle);
-    struct entry *e = memory ? refer(p, KIND_MAPPING, at, memory) : NULL;
+    uint64_t bytes = words[1], memory = memory_of(p, words[3]);
+    struct entry *e = memory ? refer(p, KIND_MAPPING, words[0], memory) : NULL;
     if (e)
         e->b = bytes;
     e = table_find(&p->table, KIND_MEMORY, memory);
@@ -206,37 +159,34 @@ static void mapped(struct process *p, CUdeviceptr at, size_t bytes, CUallocation
     }
 }
 
-LIMIT_EXPORT CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset,
-                               CUallocation handle, unsigned long long flags)
-{
-    CHANGE(cuMemMap, mapped(p, at, bytes, handle), at, bytes, offset, handle, flags);
-}
-
 /* The driver unmaps whole mappings only. */
-static void unmapped(struct process *p, CUdeviceptr at, size_t bytes)
+void vmm_unmapped(struct process *p, const uint64_t *words)
 {
-    for (size_t done = 0; done < bytes;) {
-        struct entry *e = table_find(&p->table, KIND_MAPPING, at + done);
+    for (uint64_t done = 0; done < words[1];) {
+        struct entry *e = table_find(&p->table, KIND_MAPPING, words[0] + done);
         done += e && e->b ? e->b : GRANULARITY;
         if (e)
             forget(p, e);
     }
 }
 
-LIMIT_EXPORT CUresult cuMemUnmap(CUdeviceptr at, size_t bytes)
+/* The allocation that the address is in. `size`: 0 if it is not known. */
+static uint64_t base_of(uint64_t at, uint64_t *size)
 {
-    CHANGE(cuMemUnmap, unmapped(p, at, bytes), at, bytes);
+    uint64_t base;
+    if (DRIVER(cuMemGetAddressRange_v2, WORD(&base), WORD(size), at) == CUDA_SUCCESS)
+        return base;
+    *size = 0;
+    return at;
 }
 
 /* The memory of the mapping with this address, or 0. Locked. */
 static uint64_t memory_at(const struct process *p, uint64_t at)
 {
-    CUdeviceptr base;
-    size_t size;
-    __typeof__(&cuMemGetAddressRange_v2) get = DRIVER(cuMemGetAddressRange_v2);
+    uint64_t size;
     struct entry *e = table_find(&p->table, KIND_MAPPING, at);
-    if (!e && get && LIMIT_CALL(get(&base, &size, at)) == CUDA_SUCCESS)
-        e = table_find(&p->table, KIND_MAPPING, base);
+    if (!e)
+        e = table_find(&p->table, KIND_MAPPING, base_of(at, &size));
     if (!e) /* the driver does not know the address by its mapping */
         while ((e = table_next(&p->table, e)) &&
                !(e->kind == KIND_MAPPING && at >= e->key && at - e->key < e->b))
@@ -244,18 +194,12 @@ static uint64_t memory_at(const struct process *p, uint64_t at)
     return e ? e->a : 0;
 }
 
-static void retained(struct process *p, CUallocation handle, uint64_t at)
+void vmm_retained(struct process *p, const uint64_t *words)
 {
-    uint64_t memory = memory_at(p, at);
+    uint64_t handle = word_at(words[0]), memory = memory_at(p, words[1]);
     struct entry *e = table_find(&p->table, KIND_HANDLE, handle);
     if (e || (memory && (e = refer(p, KIND_HANDLE, handle, memory))))
         e->b++;
-}
-
-LIMIT_EXPORT CUresult cuMemRetainAllocationHandle(CUallocation *handle, void *at)
-{
-    CHANGE(cuMemRetainAllocationHandle, retained(p, *handle, (uint64_t)(uintptr_t)at),
-           handle, at);
 }
 
 /* -- sparse arrays and multicast objects -- */
@@ -272,7 +216,7 @@ static uint64_t hash(const void *bytes, size_t n)
 static uint64_t bind(struct process *p, enum kind kind, uint64_t owner, uint64_t at,
                      uint64_t memory)
 {
-    uint64_t key = ++p->next_memory;
+    uint64_t key = next(p);
     struct entry *e = memory ? refer(p, kind, key, memory) : NULL;
     if (e) {
         e->b = owner;
@@ -283,54 +227,41 @@ static uint64_t bind(struct process *p, enum kind kind, uint64_t owner, uint64_t
 }
 
 /* A place is unmapped as it was mapped; otherwise its memory counts until the array ends. */
-static void map_arrays(struct process *p, const CUarrayMapInfo *list, unsigned n)
+void vmm_tiled(struct process *p, const uint64_t *words)
 {
-    for (unsigned i = 0; i < n; i++) {
-        uint64_t array = (uint64_t)(uintptr_t)list[i].array;
+    const CUarrayMapInfo *list = (const void *)words[0];
+    for (unsigned i = 0; i < (unsigned)words[1]; i++) {
         uint64_t at = hash(list[i].place, sizeof list[i].place);
         uint64_t memory =
             list[i].operation == CU_OPERATION_MAP ? memory_of(p, list[i].handle) : 0;
-        uint64_t key = bind(p, KIND_TILE, array, UINT64_MAX - 1, memory);
-        unbind(p, KIND_TILE, array, at, at + 1);
+        uint64_t key = bind(p, KIND_TILE, list[i].array, UINT64_MAX - 1, memory);
+        unbind(p, KIND_TILE, list[i].array, at, at + 1);
         struct entry *e = table_find(&p->table, KIND_TILE, key);
         if (e)
             e->at = at;
     }
 }
 
-LIMIT_EXPORT CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned n, CUstream s)
+void vmm_array_ended(struct process *p, uint64_t array)
 {
-    CHANGE(cuMemMapArrayAsync, map_arrays(p, list, n), list, n, s);
-}
-
-LIMIT_EXPORT CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned n,
-                                              CUstream s)
-{
-    CHANGE(cuMemMapArrayAsync_ptsz, map_arrays(p, list, n), list, n, s);
-}
-
-void vmm_array_ended(uint64_t array)
-{
-    struct process *p = process_get();
-    if (!p)
-        return;
-    sys_lock(&p->lock);
     if (p->bound)
         unbind(p, KIND_TILE, array, 0, UINT64_MAX);
+}
+
+/* Parameters: object, perhaps a device, offset (word `at`), memory. The driver can wait until other
+ * processes are ready: the reference is there before, and no lock is held. */
+static CUresult bind_memory(enum call call, const uint64_t *words, int at,
+                            uint64_t (*find)(const struct process *, uint64_t))
+{
+    struct process *p = account_process();
+    if (!p)
+        return resolve_call(call, words);
+    sys_lock(&p->lock);
+    uint64_t owner = memory_of(p, words[0]);
+    uint64_t key =
+        owner ? bind(p, KIND_BOUND, owner, words[at], find(p, words[at + 1])) : 0;
     sys_unlock(&p->lock);
-}
-
-/* The driver can wait in a bind until other processes are ready: the reference is there before,
- * and no lock is held. */
-static uint64_t bind_begin(struct process *p, CUallocation object, size_t at,
-                           uint64_t memory)
-{
-    uint64_t owner = memory_of(p, object);
-    return owner ? bind(p, KIND_BOUND, owner, at, memory) : 0;
-}
-
-static CUresult bind_end(struct process *p, uint64_t key, CUresult rc)
-{
+    CUresult rc = resolve_call(call, words);
     sys_lock(&p->lock);
     struct entry *e = rc == CUDA_SUCCESS ? NULL : table_find(&p->table, KIND_BOUND, key);
     if (e)
@@ -339,85 +270,39 @@ static CUresult bind_end(struct process *p, uint64_t key, CUresult rc)
     return rc;
 }
 
-#define BIND(symbol, memory, ...)                                                        \
-    do {                                                                                 \
-        LIMIT_REAL(symbol);                                                              \
-        struct process *p = account_process();                                           \
-        if (!p)                                                                          \
-            return real(__VA_ARGS__);                                                    \
-        sys_lock(&p->lock);                                                              \
-        uint64_t key = bind_begin(p, object, at, memory);                                \
-        sys_unlock(&p->lock);                                                            \
-        return bind_end(p, key, LIMIT_CALL(real(__VA_ARGS__)));                          \
-    } while (0)
-
-LIMIT_EXPORT CUresult cuMulticastBindMem(CUallocation object, size_t at,
-                                         CUallocation handle, size_t from, size_t bytes,
-                                         unsigned long long flags)
+CUresult vmm_bind_handle(enum call call, const uint64_t *words, int at)
 {
-    BIND(cuMulticastBindMem, memory_of(p, handle), object, at, handle, from, bytes,
-         flags);
+    return bind_memory(call, words, at, memory_of);
 }
 
-LIMIT_EXPORT CUresult cuMulticastBindMem_v2(CUallocation object, CUdevice device,
-                                            size_t at, CUallocation handle, size_t from,
-                                            size_t bytes, unsigned long long flags)
+CUresult vmm_bind_address(enum call call, const uint64_t *words, int at)
 {
-    BIND(cuMulticastBindMem_v2, memory_of(p, handle), object, device, at, handle, from,
-         bytes, flags);
+    return bind_memory(call, words, at, memory_at);
 }
 
-LIMIT_EXPORT CUresult cuMulticastBindAddr(CUallocation object, size_t at,
-                                          CUdeviceptr memory, size_t bytes,
-                                          unsigned long long flags)
+/* Parameters: object, device, offset, bytes. */
+void vmm_unbound(struct process *p, const uint64_t *words)
 {
-    BIND(cuMulticastBindAddr, memory_at(p, memory), object, at, memory, bytes, flags);
-}
-
-LIMIT_EXPORT CUresult cuMulticastBindAddr_v2(CUallocation object, CUdevice device,
-                                             size_t at, CUdeviceptr memory, size_t bytes,
-                                             unsigned long long flags)
-{
-    BIND(cuMulticastBindAddr_v2, memory_at(p, memory), object, device, at, memory, bytes,
-         flags);
-}
-
-LIMIT_EXPORT CUresult cuMulticastUnbind(CUallocation object, CUdevice device, size_t at,
-                                        size_t bytes)
-{
-    CHANGE(cuMulticastUnbind, unbind(p, KIND_BOUND, memory_of(p, object), at, at + bytes),
-           object, device, at, bytes);
+    unbind(p, KIND_BOUND, memory_of(p, words[0]), words[2], words[2] + words[3]);
 }
 
 /* -- CUDA IPC: pointers of cuMemAlloc that other processes open -- */
 
-LIMIT_EXPORT CUresult cuIpcGetMemHandle(void *handle, CUdeviceptr at)
+void vmm_shared(struct process *p, const uint64_t *words)
 {
-    LIMIT_REAL(cuIpcGetMemHandle);
-    struct process *p = account_process();
-    CUdeviceptr base = at;
-    size_t size;
-    __typeof__(&cuMemGetAddressRange_v2) get = DRIVER(cuMemGetAddressRange_v2);
-    if (p && get && LIMIT_CALL(get(&base, &size, at)) == CUDA_SUCCESS) {
-        sys_lock(&p->lock);
-        struct entry *e = table_find(&p->table, KIND_LINEAR, base);
-        if (e)
-            e->b = EXPORTED;
-        sys_unlock(&p->lock);
-    }
-    return real(handle, at);
+    uint64_t size;
+    struct entry *e = table_find(&p->table, KIND_LINEAR, base_of(words[1], &size));
+    if (e)
+        e->at = EXPORTED;
 }
 
-static CUresult opened(CUresult rc, const CUdeviceptr *at)
+CUresult vmm_opened(CUresult rc, const uint64_t *at)
 {
     struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
-    CUdeviceptr base;
-    size_t size = 0;
-    __typeof__(&cuMemGetAddressRange_v2) get = DRIVER(cuMemGetAddressRange_v2);
+    uint64_t size;
     if (!p)
         return rc;
-    if (!get || LIMIT_CALL(get(&base, &size, *at)) != CUDA_SUCCESS)
-        size = 0;
+    base_of(*at, &size);
     sys_lock(&p->lock);
     struct entry *e = table_add(&p->table, KIND_OPENED, *at);
     if (e) {
@@ -429,30 +314,11 @@ static CUresult opened(CUresult rc, const CUdeviceptr *at)
     return rc;
 }
 
-LIMIT_EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr *at, CUipcHandle handle,
-                                         unsigned flags)
+void vmm_closed(struct process *p, const uint64_t *words)
 {
-    LIMIT_REAL(cuIpcOpenMemHandle);
-    return opened(real(at, handle, flags), at);
-}
-
-LIMIT_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcHandle handle,
-                                            unsigned flags)
-{
-    LIMIT_REAL(cuIpcOpenMemHandle_v2);
-    return opened(real(at, handle, flags), at);
-}
-
-static void closed(struct process *p, CUdeviceptr at)
-{
-    struct entry *e = table_find(&p->table, KIND_OPENED, at);
+    struct entry *e = table_find(&p->table, KIND_OPENED, words[0]);
     if (!e || --e->b)
         return;
     process_import_locked(p, e->at, 0);
     table_remove(&p->table, e);
-}
-
-LIMIT_EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr at)
-{
-    CHANGE(cuIpcCloseMemHandle, closed(p, at), at);
 }

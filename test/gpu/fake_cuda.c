@@ -320,12 +320,6 @@ FN(cuDeviceTotalMem_v2, (size_t * total, int device), (total, device))
     return leave(OK);
 }
 
-FN(cuDeviceTotalMem, (unsigned *total, int device), (total, device))
-{
-    *total = 0xffffffff;
-    return OK;
-}
-
 static unsigned long long context_bytes(void)
 {
     const char *mib = getenv("FAKE_CUDA_CONTEXT_MIB");
@@ -598,12 +592,6 @@ FN(cuMemGetInfo_v2, (size_t * available, size_t *total), (available, total))
     return leave(OK);
 }
 
-FN(cuMemGetInfo, (unsigned *available, unsigned *total), (available, total))
-{
-    *available = *total = 0xffffffff;
-    return OK;
-}
-
 static int make_linear(enum kind kind, unsigned long long bytes, dptr *p)
 {
     WITH_CONTEXT;
@@ -622,14 +610,6 @@ FN(cuMemAlloc_v2, (dptr * p, size_t bytes), (p, bytes))
     return make_linear(LINEAR, bytes, p);
 }
 
-FN(cuMemAlloc, (unsigned *p, unsigned bytes), (p, bytes))
-{
-    dptr wide = 0;
-    int rc = make_linear(LINEAR, bytes, &wide);
-    *p = (unsigned)wide;
-    return rc;
-}
-
 FN(cuMemAllocManaged, (dptr * p, size_t bytes, unsigned flags), (p, bytes, flags))
 {
     return make_linear(LINEAR, bytes, p);
@@ -641,18 +621,6 @@ FN(cuMemAllocPitch_v2,
 {
     *pitch = (width + 1023) / 1024 * 1024; /* longer than the library expects */
     return make_linear(LINEAR, *pitch * height, p);
-}
-
-FN(cuMemAllocPitch,
-   (unsigned *p, unsigned *pitch, unsigned width, unsigned height, unsigned e),
-   (p, pitch, width, height, e))
-{
-    dptr wide = 0;
-    size_t long_pitch = 0;
-    int rc = impl_cuMemAllocPitch_v2(&wide, &long_pitch, width, height, e);
-    *p = (unsigned)wide;
-    *pitch = (unsigned)long_pitch;
-    return rc;
 }
 
 FN(cuMemFree_v2, (dptr p), (p))
@@ -667,16 +635,19 @@ FN(cuMemFree_v2, (dptr p), (p))
     return leave(OK);
 }
 
-FN(cuMemFree, (unsigned p), (p))
-{
-    enter();
-    for (int i = 0; i < OBJECTS; i++)
-        if (objects[i].kind == LINEAR && (unsigned)objects[i].address == p) {
-            end(&objects[i]);
-            return leave(OK);
-        }
-    return leave(INVALID);
-}
+/* Of CUDA before 3.2: nothing calls them under a limit. */
+#define OLD(name)                                                                        \
+    FN(name, (void), ())                                                                 \
+    {                                                                                    \
+        return OK;                                                                       \
+    }
+OLD(cuMemAlloc)
+OLD(cuMemAllocPitch)
+OLD(cuMemFree)
+OLD(cuMemGetInfo)
+OLD(cuDeviceTotalMem)
+OLD(cuArrayCreate)
+OLD(cuArray3DCreate)
 
 /* -- Modules -- */
 

@@ -19,22 +19,11 @@ struct array_desc {
     int format;
     unsigned channels;
 };
-struct array_desc_v1 {
-    unsigned width, height;
-    int format;
-    unsigned channels;
-};
 struct array3d_desc {
     size_t width, height, depth;
     int format;
     unsigned channels, flags;
 };
-struct array3d_desc_v1 {
-    unsigned width, height, depth;
-    int format;
-    unsigned channels, flags;
-};
-
 static int make_array(handle *array, unsigned long long bytes)
 {
     WITH_CONTEXT;
@@ -60,21 +49,11 @@ FN(cuArrayCreate_v2, (handle * a, const struct array_desc *d), (a, d))
     return make_array(a, elements(d->width, d->height, 1, d->channels, d->format));
 }
 
-FN(cuArrayCreate, (handle * a, const struct array_desc_v1 *d), (a, d))
-{
-    return make_array(a, elements(d->width, d->height, 1, d->channels, d->format));
-}
-
 FN(cuArray3DCreate_v2, (handle * a, const struct array3d_desc *d), (a, d))
 {
     return make_array(a, (d->flags & 0xc0) ? 0
                                            : elements(d->width, d->height, d->depth,
                                                       d->channels, d->format));
-}
-
-FN(cuArray3DCreate, (handle * a, const struct array3d_desc_v1 *d), (a, d))
-{
-    return make_array(a, elements(d->width, d->height, d->depth, d->channels, d->format));
 }
 
 FN(cuMipmappedArrayCreate, (handle * a, const struct array3d_desc *d, unsigned levels),

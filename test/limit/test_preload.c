@@ -136,7 +136,7 @@ START_TEST(a_change_of_the_limit_holds_at_once)
     __atomic_store_n(&pod.limit->limit, (uint64_t)12 << 20, __ATOMIC_SEQ_CST);
     pod_run(&pod, "guest", "more", "dlsym", "1", 2);
     __atomic_store_n(&pod.limit->limit, LIMIT_NONE, __ATOMIC_SEQ_CST);
-    pod_run(&pod, "guest", "unlimited", "dlsym", "", 0);
+    pod_run(&pod, "guest", "more", "dlsym", "128", 0);
     program_kill(&other);
 }
 END_TEST

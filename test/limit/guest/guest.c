@@ -135,14 +135,6 @@ int linear_free(dptr p)
 {
     return CALL(cuMemFree_v2, (dptr), p);
 }
-static int linear1(unsigned long long n, dptr *p)
-{
-    return CALL(cuMemAlloc, (unsigned *, unsigned), (unsigned *)p, (unsigned)n);
-}
-static int linear1_free(dptr p)
-{
-    return CALL(cuMemFree, (unsigned), (unsigned)p);
-}
 static int managed(unsigned long long n, dptr *p)
 {
     return CALL(cuMemAllocManaged, (dptr *, size_t, unsigned), p, n, 1u);
@@ -152,12 +144,6 @@ static int pitch(unsigned long long n, dptr *p)
     size_t width = 4096, row = 0;
     return CALL(cuMemAllocPitch_v2, (dptr *, size_t *, size_t, size_t, unsigned), p, &row,
                 width, (size_t)(n / width), 4u);
-}
-static int pitch1(unsigned long long n, dptr *p)
-{
-    unsigned row = 0;
-    return CALL(cuMemAllocPitch, (unsigned *, unsigned *, unsigned, unsigned, unsigned),
-                (unsigned *)p, &row, 4096u, (unsigned)(n / 4096), 4u);
 }
 
 static int async(unsigned long long n, dptr *p)
@@ -267,21 +253,6 @@ static int mapped_free(dptr p)
     return rc ? rc : physical_free(again);
 }
 
-struct desc1 {
-    unsigned width, height;
-    int format;
-    unsigned channels;
-};
-struct desc31 {
-    unsigned width, height, depth;
-    int format;
-    unsigned channels, flags;
-};
-static int array1(unsigned long long n, dptr *p)
-{
-    struct desc1 d = {1024, (unsigned)(n / 8192), FLOAT, 2};
-    return CALL(cuArrayCreate, (dptr *, const struct desc1 *), p, &d);
-}
 static int array2(unsigned long long n, dptr *p)
 {
     struct desc2 d = {1024, n / 8192, FLOAT, 2};
@@ -291,11 +262,6 @@ static int array3(unsigned long long n, dptr *p)
 {
     struct desc3 d = {256, 256, n / (256 * 256 * 16), FLOAT, 4, 0};
     return CALL(cuArray3DCreate_v2, (dptr *, const struct desc3 *), p, &d);
-}
-static int array31(unsigned long long n, dptr *p)
-{
-    struct desc31 d = {256, 256, (unsigned)(n / (256 * 256 * 16)), FLOAT, 4, 0};
-    return CALL(cuArray3DCreate, (dptr *, const struct desc31 *), p, &d);
 }
 int array_free(dptr p)
 {
@@ -396,10 +362,8 @@ static const struct way_to_allocate {
 } ways[] = {
     {"cuMemAlloc_v2", linear, linear_free},
     {"cuMemAlloc_v2, cuMemFreeAsync", linear, async_free},
-    {"cuMemAlloc", linear1, linear1_free},
     {"cuMemAllocManaged", managed, linear_free},
     {"cuMemAllocPitch_v2", pitch, linear_free},
-    {"cuMemAllocPitch", pitch1, linear1_free},
     {"cuMemAllocAsync", async, async_free},
     {"cuMemAllocAsync_ptsz", async_z, async_z_free},
     {"cuMemAllocAsync, cuMemFree", async, async_sync_free},
@@ -408,9 +372,7 @@ static const struct way_to_allocate {
     {"cuMemPoolDestroy", pooled, pooled_destroy},
     {"cuMemCreate", physical, physical_free},
     {"cuMemMap", mapped, mapped_free},
-    {"cuArrayCreate", array1, array_free},
     {"cuArrayCreate_v2", array2, array_free},
-    {"cuArray3DCreate", array31, array_free},
     {"cuArray3DCreate_v2", array3, array_free},
     {"cuMipmappedArrayCreate", mipmap, mipmap_free},
     {"cuGraphAddMemAllocNode", node, node_free},
@@ -513,6 +475,19 @@ static void contexts(void)
     CHECK("released", available(), before);
 }
 
+/* Functions of CUDA before 3.2, whose addresses have 32 bits, are refused or the driver's. */
+static void old(int want)
+{
+    static const char *const functions[] = {
+        "cuMemAlloc",       "cuMemAllocPitch", "cuMemFree",      "cuMemGetInfo",
+        "cuDeviceTotalMem", "cuArrayCreate",   "cuArray3DCreate"};
+    unsigned long long before = available();
+    size_t room[8] = {0};
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        CHECK(functions[i], get(functions[i])(room, room, 1u, 1u, 1u), want);
+    CHECK("old", available(), before);
+}
+
 static void cases(void)
 {
     /* Without the exported addresses, cuGetProcAddress does not say which of the functions of
@@ -523,6 +498,7 @@ static void cases(void)
             strncmp(ways[i].name, "cuGraphAddNode", strlen("cuGraphAddNode")) != 0)
             try_way(&ways[i]);
     not_counted();
+    old(NOT_SUPPORTED);
     if (!alias)
         contexts();
 }
@@ -836,7 +812,7 @@ int main(int argc, char **argv)
     else if (strcmp(what, "costs") == 0)
         costs((int)n);
     else if (strcmp(what, "unlimited") == 0)
-        CHECK("unlimited", linear(2 * LIMIT_MIB * MIB, &p), 0);
+        old(linear(2 * LIMIT_MIB * MIB, &p));
     else if (strcmp(what, "tensor") == 0)
         tensor((int)n);
     else if (strcmp(what, "more") == 0)

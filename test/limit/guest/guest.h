@@ -12,7 +12,7 @@
 /* What the parts of the guest share: the way to the functions of CUDA, and allocations. */
 
 #define MIB (1ull << 20)
-enum { LIMIT_MIB = 64, FITS_MIB = 40, OUT_OF_MEMORY = 2 };
+enum { LIMIT_MIB = 64, FITS_MIB = 40, OUT_OF_MEMORY = 2, NOT_SUPPORTED = 801 };
 enum { MAPPED = 1 << 30, FLOAT = 0x20 };
 
 typedef unsigned long long dptr;
