@@ -86,11 +86,6 @@ static uint32_t newcomer(const struct look *before, const struct look *after)
     return pid;
 }
 
-static uint64_t minus(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
-}
-
 /* -- creation -- */
 
 struct creation {
@@ -354,7 +349,7 @@ CUresult context_set_limit(enum call call, const uint64_t *words)
         return resolve_call(call, words);
     uint64_t each = limit == STACK_SIZE ? resident_threads() : 1;
     uint64_t more = minus(value, before), less = minus(before, value);
-    LIMIT_RESERVE(&a, each && more > UINT64_MAX / each ? UINT64_MAX : more * each);
+    LIMIT_RESERVE(&a, times(more, each));
     CUresult rc = resolve_call(call, words);
     struct process *p = a.process;
     sys_lock(&p->lock);
@@ -365,7 +360,7 @@ CUresult context_set_limit(enum call call, const uint64_t *words)
     if (!e) {
         process_release_locked(p, a.card, a.bytes);
     } else {
-        less = less * each < e->bytes ? less * each : e->bytes;
+        less = smaller(less * each, e->bytes);
         process_release_locked(p, a.card, less);
         e->bytes += a.bytes - less;
         e->card = a.card;

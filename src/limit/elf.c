@@ -49,29 +49,21 @@ static bool read_tables(const struct elf_library *l, struct tables *t)
     *t = (struct tables){0};
     if (!l->dynamic)
         return false;
-    for (const ElfW(Dyn) *d = l->dynamic; d->d_tag != DT_NULL; d++)
-        switch (d->d_tag) {
-        case DT_SYMTAB:
-            t->symbols = address(l, d->d_un.d_ptr);
-            break;
-        case DT_STRTAB:
-            t->strings = address(l, d->d_un.d_ptr);
-            break;
-        case DT_HASH:
-            t->hash = address(l, d->d_un.d_ptr);
-            break;
-        case DT_GNU_HASH:
-            t->gnu_hash = address(l, d->d_un.d_ptr);
-            break;
-        case DT_VERSYM:
-            t->versions = address(l, d->d_un.d_ptr);
-            break;
-        case DT_SONAME:
+    for (const ElfW(Dyn) *d = l->dynamic; d->d_tag != DT_NULL; d++) {
+        const void *at = address(l, d->d_un.d_ptr);
+        if (d->d_tag == DT_SYMTAB)
+            t->symbols = at;
+        else if (d->d_tag == DT_STRTAB)
+            t->strings = at;
+        else if (d->d_tag == DT_HASH)
+            t->hash = at;
+        else if (d->d_tag == DT_GNU_HASH)
+            t->gnu_hash = at;
+        else if (d->d_tag == DT_VERSYM)
+            t->versions = at;
+        else if (d->d_tag == DT_SONAME)
             t->soname = d->d_un.d_val;
-            break;
-        default:
-            break;
-        }
+    }
     return t->symbols && t->strings;
 }
 

@@ -38,7 +38,7 @@ static uint64_t freed_before(struct process *p, uint64_t graph, const uint64_t *
     for (size_t i = 0; i < have && sum < bytes; i++) {
         struct entry *e = table_find(&p->table, KIND_FREED, seen[i]);
         if (e && e->a == number) {
-            uint64_t part = e->b < bytes - sum ? e->b : bytes - sum;
+            uint64_t part = smaller(e->b, bytes - sum);
             sum += part;
             e->b -= take ? part : 0;
         }
@@ -117,7 +117,7 @@ static void release_nodes(struct process *p, int card, uint64_t held)
     for (struct entry *e = NULL; (e = table_next(t, e));)
         if (e->kind == KIND_NODE && e->card == card)
             *(lives(p, e) ? &living : &ended) += e->bytes;
-    uint64_t keep = held > living ? held - living : 0;
+    uint64_t keep = minus(held, living);
     for (size_t i = 0; i < t->size; i++) {
         struct entry *e = &t->at[i];
         while (((e->kind == KIND_NODE && e->card == card) || e->kind == KIND_FREED) &&

@@ -9,11 +9,6 @@
 
 /* cuMemGetInfo and cuDeviceTotalMem: the program sees a card of the size of its limit. */
 
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Parameters: where to write what is available, and the size. */
 CUresult info_memory(enum call call, const uint64_t *words)
 {
@@ -24,7 +19,7 @@ CUresult info_memory(enum call call, const uint64_t *words)
         uint64_t limit = process_limit(a.process, a.card);
         uint64_t used = process_used(a.process, a.card);
         *total = smaller(*total, limit);
-        *available = smaller(*available, used < limit ? limit - used : 0);
+        *available = smaller(*available, minus(limit, used));
     }
     return rc;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuMemAlloc and its like, and arrays. */
 #include "limit/limit.h"
+#include "limit/sys.h"
 
 CUresult linear_alloc(enum call call, const uint64_t *words)
 {
@@ -11,27 +12,14 @@ CUresult linear_alloc(enum call call, const uint64_t *words)
  * takes beyond that is added afterwards. */
 enum { PITCH = 512 };
 
-static uint64_t multiply(uint64_t a, uint64_t b)
-{
-    uint64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
-}
-
-static uint64_t pitch_bytes(uint64_t width, uint64_t height)
-{
-    uint64_t row =
-        width > UINT64_MAX - PITCH ? UINT64_MAX : (width + PITCH - 1) / PITCH * PITCH;
-    return multiply(row, height);
-}
-
 CUresult linear_pitch(enum call call, const uint64_t *words)
 {
     struct account a;
     if (!account_begin(&a))
         return resolve_call(call, words);
-    LIMIT_RESERVE(&a, pitch_bytes(words[2], words[3]));
+    LIMIT_RESERVE(&a, times(round_up(words[2], PITCH), words[3]));
     CUresult rc = resolve_call(call, words);
-    uint64_t bytes = rc == CUDA_SUCCESS ? multiply(word_at(words[1]), words[3]) : 0;
+    uint64_t bytes = rc == CUDA_SUCCESS ? times(word_at(words[1]), words[3]) : 0;
     if (bytes > a.bytes && account_reserve(&a, bytes - a.bytes) != CUDA_SUCCESS) {
         DRIVER(cuMemFree_v2, word_at(words[0]));
         rc = CUDA_ERROR_OUT_OF_MEMORY;
@@ -80,19 +68,19 @@ static uint64_t size_of(const CUarray3dDesc *d)
     uint64_t width = at_least_1(d->width), height = at_least_1(d->height);
     uint64_t bits = normalized_bits(d->format);
     if (!bits) /* also the most that an unknown format takes */
-        bits = multiply(32, at_least_1(d->channels));
+        bits = times(32, at_least_1(d->channels));
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (d->format >= formats[i].first && d->format <= formats[i].last) {
             bits = formats[i].bits;
             if (formats[i].what == OF_CHANNEL)
-                bits = multiply(bits, at_least_1(d->channels));
+                bits = times(bits, at_least_1(d->channels));
             if (formats[i].what == IN_BLOCK) {
                 width += -width & 3;
                 height += -height & 3;
             }
         }
-    uint64_t elements = multiply(multiply(width, height), at_least_1(d->depth));
-    uint64_t all = multiply(elements, bits);
+    uint64_t elements = times(times(width, height), at_least_1(d->depth));
+    uint64_t all = times(elements, bits);
     return all == UINT64_MAX ? all : all / 8 + (all % 8 != 0);
 }
 
@@ -104,8 +92,7 @@ static uint64_t mipmap_bytes(const CUarray3dDesc *d, unsigned levels)
     CUarray3dDesc level = *d;
     uint64_t sum = 0;
     for (unsigned i = 0; i < levels; i++) {
-        uint64_t bytes = size_of(&level);
-        sum = sum + bytes < sum ? UINT64_MAX : sum + bytes;
+        sum = plus(sum, size_of(&level));
         if (level.width <= 1 && level.height <= 1 && level.depth <= 1)
             break;
         level.width /= 2;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* The smallest unit of physical memory: cuMemGetAllocationGranularity on today's cards. */
-enum { PAGE = 2 << 20, BATCH = 32 };
+enum { PAGE = 2 << 20 };
 /* By how much a pool grows until the processes of the pod have seen it. */
 enum { USUAL_CHUNK = 32 << 20 };
 
@@ -27,7 +27,7 @@ static bool settle_locked(struct process *p, uint64_t pool, uint64_t done, bool 
     sys_lock(&p->lock);
     struct entry *e = table_find(&p->pools, KIND_POOL, pool);
     if (e && e->card >= 0) {
-        e->a -= done < e->a ? done : e->a;
+        e->a = minus(e->a, done);
         held = (known ? held : e->b) + e->a;
         if (held <= e->bytes)
             process_release_locked(p, e->card, e->bytes - held);
@@ -49,30 +49,28 @@ static bool settle(struct process *p, uint64_t pool, uint64_t done, bool force)
     return fits;
 }
 
-/* The pools of a card (-1: of all), from place `*at` of their table on. */
-static int list(struct process *p, int card, size_t *at, uint64_t pools[static BATCH])
+/* The next pool of the card (-1: of any) from place `*at` of their table on, or 0. */
+static uint64_t next_pool(struct process *p, int card, size_t *at)
 {
-    int n = 0;
+    uint64_t pool = 0;
     sys_lock(&p->lock);
-    for (; *at < p->pools.size && n < BATCH; ++*at) {
-        const struct entry *e = &p->pools.at[*at];
+    while (*at < p->pools.size && !pool) {
+        const struct entry *e = &p->pools.at[(*at)++];
         if (e->kind && e->card >= 0 && (card < 0 || e->card == card))
-            pools[n++] = e->key;
+            pool = e->key;
     }
     sys_unlock(&p->lock);
-    return n;
+    return pool;
 }
 
 static void settle_all(struct process *p, int card, bool trim_first)
 {
-    uint64_t pools[BATCH];
     size_t at = 0;
-    for (int n; (n = list(p, card, &at, pools)) > 0;)
-        for (int i = 0; i < n; i++) {
-            if (trim_first)
-                DRIVER(cuMemPoolTrimTo, pools[i], 0);
-            settle(p, pools[i], 0, true);
-        }
+    for (uint64_t pool; (pool = next_pool(p, card, &at));) {
+        if (trim_first)
+            DRIVER(cuMemPoolTrimTo, pool, 0);
+        settle(p, pool, 0, true);
+    }
 }
 
 void pool_trim(struct process *p, int card)
@@ -137,11 +135,6 @@ static bool has_room(const struct request *r)
     return read_attribute(r->pool, CU_POOL_RESERVED_CURRENT, &held) &&
            read_attribute(r->pool, CU_POOL_USED_CURRENT, &used) && used <= held &&
            r->bytes <= held - used;
-}
-
-static uint64_t round_up(uint64_t bytes, uint64_t unit)
-{
-    return bytes > UINT64_MAX - unit ? UINT64_MAX : (bytes + unit - 1) / unit * unit;
 }
 
 static uint64_t *chunk_of(struct process *p, int card)
@@ -329,7 +322,7 @@ void pool_freed(struct process *p, const struct entry *taken)
     sys_lock(&p->lock);
     struct entry *pool = table_find(&p->pools, KIND_POOL, taken->a);
     if (pool)
-        pool->b -= taken->b < pool->b ? taken->b : pool->b;
+        pool->b = minus(pool->b, taken->b);
     sys_unlock(&p->lock);
     settle(p, taken->a, 0, true);
 }

@@ -345,17 +345,15 @@ uint64_t process_used(struct process *p, int card)
         reclaim(c, s);
         sys_unlock(&p->lock);
     }
-    uint64_t used = reserve_used(s), extra = extra_of(c);
-    return used + extra < used ? UINT64_MAX : used + extra;
+    return plus(reserve_used(s), extra_of(c));
 }
 
 bool process_reserve_locked(struct process *p, int card, uint64_t bytes)
 {
     struct card *c = &p->cards[card];
-    uint64_t limit = process_limit(p, card), extra = extra_of(c);
+    uint64_t limit = minus(process_limit(p, card), extra_of(c));
     if (trouble_of(c) || bytes > UINT64_MAX - c->used)
         return false;
-    limit = extra < limit ? limit - extra : 0;
     if (!reserve_add(c->state, c->slot, c->used, bytes, limit)) {
         reclaim(c, c->state);
         if (!reserve_add(c->state, c->slot, c->used, bytes, limit))
@@ -376,7 +374,7 @@ bool process_reserve(struct process *p, int card, uint64_t bytes)
 void process_release_locked(struct process *p, int card, uint64_t bytes)
 {
     struct card *c = &p->cards[card];
-    set_used(c, c->used - (bytes < c->used ? bytes : c->used));
+    set_used(c, minus(c->used, bytes));
 }
 
 void process_force_locked(struct process *p, int card, uint64_t bytes)

@@ -22,11 +22,6 @@ static void store(uint64_t *p, uint64_t value)
     __atomic_store_n(p, value, __ATOMIC_RELEASE);
 }
 
-static uint64_t add(uint64_t a, uint64_t b)
-{
-    return a + b < a ? UINT64_MAX : a + b;
-}
-
 uint32_t reserve_high(const struct limit_state *s)
 {
     uint32_t high = __atomic_load_n(&s->high, __ATOMIC_SEQ_CST);
@@ -46,10 +41,10 @@ static struct others read_others(const struct limit_state *s, uint32_t slot)
             continue;
         uint64_t want = load(&s->slots[i].want);
         if (i < slot)
-            o.lower = add(o.lower, want);
+            o.lower = plus(o.lower, want);
         else
-            o.higher = add(o.higher, want);
-        o.used = add(o.used, load(&s->slots[i].used));
+            o.higher = plus(o.higher, want);
+        o.used = plus(o.used, load(&s->slots[i].used));
     }
     return o;
 }
@@ -58,19 +53,19 @@ bool reserve_add(struct limit_state *s, uint32_t slot, uint64_t used, uint64_t b
                  uint64_t limit)
 {
     struct limit_slot *own = &s->slots[slot];
-    uint64_t mine = add(used, bytes);
+    uint64_t mine = plus(used, bytes);
     for (int tries = 0; tries < TRIES; tries++) {
         __atomic_store_n(&own->want, bytes, __ATOMIC_SEQ_CST);
         struct others o = read_others(s, slot);
-        uint64_t held = add(o.used, mine);
+        uint64_t held = plus(o.used, mine);
         if (held > limit)
             break;
-        if (add(add(held, o.lower), o.higher) <= limit) {
+        if (plus(plus(held, o.lower), o.higher) <= limit) {
             store(&own->used, mine);
             store(&own->want, 0);
             return true;
         }
-        if (add(held, o.lower) > limit)
+        if (plus(held, o.lower) > limit)
             store(&own->want, 0);
         if (tries > SPINS)
             sys_yield();
@@ -84,20 +79,23 @@ void reserve_set(struct limit_state *s, uint32_t slot, uint64_t used)
     store(&s->slots[slot].used, used);
 }
 
+/* The sum of a field of all slots. */
+static uint64_t sum_of(const struct limit_state *s, size_t field)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0, n = reserve_high(s); i < n; i++)
+        sum = plus(sum, load((const uint64_t *)((const char *)&s->slots[i] + field)));
+    return sum;
+}
+
 uint64_t reserve_used(const struct limit_state *s)
 {
-    uint64_t used = 0;
-    for (uint32_t i = 0, n = reserve_high(s); i < n; i++)
-        used = add(used, load(&s->slots[i].used));
-    return used;
+    return sum_of(s, offsetof(struct limit_slot, used));
 }
 
 uint64_t reserve_imported(const struct limit_state *s)
 {
-    uint64_t imported = 0;
-    for (uint32_t i = 0, n = reserve_high(s); i < n; i++)
-        imported = add(imported, load(&s->slots[i].imported));
-    return imported;
+    return sum_of(s, offsetof(struct limit_slot, imported));
 }
 
 /* -- slots -- */

@@ -39,6 +39,29 @@ uint64_t sys_ticks(void);
 void sys_yield(void);
 void sys_sleep_ms(long ms);
 
+/* Sums and products end at UINT64_MAX, differences at 0. */
+static inline uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a + b < a ? UINT64_MAX : a + b;
+}
+static inline uint64_t minus(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+static inline uint64_t times(uint64_t a, uint64_t b)
+{
+    return __builtin_mul_overflow(a, b, &a) ? UINT64_MAX : a;
+}
+static inline uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+/* To a multiple of the unit. */
+static inline uint64_t round_up(uint64_t n, uint64_t unit)
+{
+    return plus(n, unit - 1) == UINT64_MAX ? UINT64_MAX : (n + unit - 1) / unit * unit;
+}
+
 /* A lock between the threads of a process. It begins as 0. */
 void sys_lock(uint32_t *lock);
 void sys_unlock(uint32_t *lock);
