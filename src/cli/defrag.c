@@ -690,23 +690,6 @@ static void say_bound(const struct ledger_pod *p)
         SPAN_ARG(p->node->name));
 }
 
-/* New. NULL: the call failed, with its status in *status (0: no response). */
-static json_t *get(const struct session *s, const char *path, unsigned *status,
-                   struct err *err)
-{
-    const struct kube_request request = {
-        .method = "GET", .path = path, .gzip = true, .timeout_ms = s->config->timeout_ms};
-    struct httpc_reply reply = {0};
-    json_t *object = NULL;
-    int rc = kube_call(s->client, &request, &reply, err);
-    *status = rc ? 0 : reply.status;
-    if (rc == 0 && kube_reply_check(reply.status, buf_span(&reply.body), err) == 0 &&
-        !(object = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL)))
-        err_set(err, ERR_INVALID, "GET %s: the response is not JSON", path);
-    httpc_reply_fini(&reply);
-    return object;
-}
-
 /* Reads all pages of a list of nodes or of pods. */
 static int read_list(struct session *s, const char *what, struct defrag_rules *rules,
                      bool nodes, struct err *err)
@@ -716,7 +699,7 @@ static int read_list(struct session *s, const char *what, struct defrag_rules *r
     bool more;
     buf_printf(&path, "%s?limit=%d", what, PAGE);
     do {
-        json_t *list = get(s, path.p, &status, err);
+        json_t *list = session_get(s, path.p, &status, err);
         if (!list)
             return -1;
         const json_t *items = json_object_get(list, "items");
@@ -752,7 +735,7 @@ static int read_new_pods(struct applying *w, struct err *err)
         if (pod_of(w->rules, p->uid))
             continue;
         session_pod_path(&path, p->ns, p->name);
-        json_t *pod = get(w->s, path.p, &status, err);
+        json_t *pod = session_get(w->s, path.p, &status, err);
         if (!pod && status != 404)
             return -1;
         json_t *items = json_pack("[o]", pod);

@@ -780,7 +780,6 @@ const json_t *session_view(struct session *s)
 enum {
     UNRENEWED_S = 30,     /* of a Lease that is renewed twice a second; clocks differ */
     FILTER_IDLE_MIN = 10, /* kube-scheduler retries every pod within five minutes */
-    CALL_MS = 5000,
 };
 
 void cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
@@ -823,43 +822,47 @@ void cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                    idle);
 }
 
-/* NULL: not known; *missing: the API server answers that there is none. */
-static json_t *get_object(struct session *s, const char *path, bool *missing)
+json_t *session_get(const struct session *s, const char *path, unsigned *status,
+                    struct err *err)
 {
     const struct kube_request request = {
-        .method = "GET", .path = path, .timeout_ms = CALL_MS};
+        .method = "GET", .path = path, .gzip = true, .timeout_ms = s->config->timeout_ms};
     struct httpc_reply reply = {0};
-    json_t *j = NULL;
-    int rc = kube_call(s->client, &request, &reply, NULL);
-    *missing = rc == 0 && reply.status == 404;
-    if (rc == 0 && reply.status == 200 && reply.body.n)
-        j = json_loadb(reply.body.p, reply.body.n, 0, NULL);
+    json_t *object = NULL;
+    int rc = kube_call(s->client, &request, &reply, err);
+    *status = rc ? 0 : reply.status;
+    if (rc == 0 && kube_reply_check(reply.status, buf_span(&reply.body), err) == 0 &&
+        !(object = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL)))
+        err_set(err, ERR_INVALID, "GET %s: the response is not JSON", path);
     httpc_reply_fini(&reply);
-    return j;
+    return object;
+}
+
+static json_t *get_in(const struct session *s, const char *group, struct span ns,
+                      const char *rest, unsigned *status)
+{
+    cleanup_buf struct buf path = {0};
+    buf_printf(&path, "/apis/%s/v1/namespaces/", group);
+    list_watch_escape(&path, ns);
+    buf_adds(&path, rest);
+    return session_get(s, path.p, status, NULL);
 }
 
 void session_write_outage(struct buf *out, struct session *s, const json_t *view)
 {
     struct session_extender e = {.ns = SPAN("kube-system"), .view = view};
     struct span service;
-    cleanup_buf struct buf path = {0};
-    bool ignored;
+    unsigned status;
     if (has_extender(s->config) && !is_url(s->config->extender))
         parse_service(s->config->extender, &e.ns, &service);
-    buf_adds(&path, "/apis/coordination.k8s.io/v1/namespaces/");
-    list_watch_escape(&path, e.ns);
-    buf_adds(&path, "/leases/" LEASE);
-    json_t *lease = get_object(s, path.p, &e.no_lease);
-    buf_clear(&path);
-    buf_adds(&path, "/apis/discovery.k8s.io/v1/namespaces/");
-    list_watch_escape(&path, e.ns);
-    buf_adds(&path, "/endpointslices?labelSelector=kubernetes.io/service-name=" SERVICE);
-    json_t *slices = get_object(s, path.p, &ignored);
-    e.lease = lease;
-    e.slices = slices;
+    e.slices = get_in(s, "discovery.k8s.io", e.ns,
+                      "/endpointslices?labelSelector=kubernetes.io/service-name=" SERVICE,
+                      &status);
+    e.lease = get_in(s, "coordination.k8s.io", e.ns, "/leases/" LEASE, &status);
+    e.no_lease = status == 404;
     cluster_state_write_outage(out, s->state, &e, clock_wall_ns() / 1000000000);
-    json_decref(lease);
-    json_decref(slices);
+    json_decref(e.lease);
+    json_decref(e.slices);
 }
 
 static void start_request(void *ctx, const struct core_output *request)

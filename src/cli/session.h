@@ -173,10 +173,15 @@ json_t *session_call_extender(struct kube_client *client, const struct cli_confi
 /* -1: the address has neither form, or there is a token for plain HTTP. */
 int session_check_extender(const struct cli_config *c, struct err *err);
 
+/* New. NULL: the call failed, with its status in *status (0: no response). */
+json_t *session_get(const struct session *s, const char *path, unsigned *status,
+                    struct err *err);
+
 /* What a user can read of the extender; NULL: not known, or not allowed. */
 struct session_extender {
     struct span ns;
-    const json_t *lease, *slices, *view;
+    json_t *lease, *slices;
+    const json_t *view;
     bool no_lease;
 };
 /* Why no pod of this cluster can get a card: no extender runs, none leads, or kube-scheduler
