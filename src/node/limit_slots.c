@@ -56,21 +56,29 @@ static struct usage_slot slot_of(const struct usage_place *place,
     return slot;
 }
 
-/* MiB that NVML shows for the processes beyond what their last slots count; -1: not known. */
-static int64_t uncounted_mib(const struct gpu_card *card, struct usage_place **places,
-                             size_t n)
+/* MiB that NVML shows for the processes beyond what their last slots, those of the card, count;
+ * -1: not known. */
+static int64_t uncounted_mib(const struct gpu_sample *s, struct usage_place **places,
+                             size_t n, struct span uuid)
 {
-    int64_t mib = 0;
-    for (size_t i = 0; i < n * card->n_processes; i++) {
-        const struct gpu_process *p = &card->processes[i / n];
-        const struct usage_place *place = places[i % n];
-        const struct usage_slot *slot = &place->slots[place->n_slots - 1];
-        if (p->pid != place->pid.pid)
+    int64_t mib = -1;
+    for (size_t c = 0; c < s->n_cards; c++) {
+        const struct gpu_card *card = &s->cards[c];
+        if (card->state == GPU_MIG || !card->processes_known ||
+            !span_eq(span_of(card->uuid), uuid))
             continue;
-        if (p->bytes < 0)
-            return -1;
-        int64_t more = p->bytes - (slot->used > 0 ? slot->used : 0);
-        mib += more > 0 ? ((more - 1) >> 20) + 1 : 0;
+        mib = 0;
+        for (size_t i = 0; i < n * card->n_processes; i++) {
+            const struct gpu_process *p = &card->processes[i / n];
+            const struct usage_place *place = places[i % n];
+            const struct usage_slot *slot = &place->slots[place->n_slots - 1];
+            if (p->pid != place->pid.pid)
+                continue;
+            if (p->bytes < 0)
+                return -1;
+            int64_t more = p->bytes - (slot->used > 0 ? slot->used : 0);
+            mib += more > 0 ? ((more - 1) >> 20) + 1 : 0;
+        }
     }
     return mib;
 }
@@ -147,16 +155,10 @@ int limit_slots_read(const char *dir, const char *host_root, const struct gpu_sa
                 slot.uuid = uuid;
                 mine[k]->slots[mine[k]->n_slots++] = slot;
             }
-            for (size_t c = 0; c < s->n_cards && bytes == sizeof f && !failed; c++) {
-                const struct gpu_card *card = &s->cards[c];
-                int64_t mib = uncounted_mib(card, mine, n_mine);
-                if (card->state == GPU_MIG || !card->processes_known || mib < 0 ||
-                    !span_eq(span_of(card->uuid), uuid))
-                    continue;
-                failed = correct_file(fd, &f, mib);
-                if (failed)
-                    rc = err_set(err, ERR_UNAVAILABLE, "%s/%d: %m", limit, i);
-            }
+            int64_t mib =
+                bytes == sizeof f && !failed ? uncounted_mib(s, mine, n_mine, uuid) : -1;
+            if (mib >= 0 && correct_file(fd, &f, mib))
+                rc = err_set(err, ERR_UNAVAILABLE, "%s/%d: %m", limit, i);
         }
     }
     if (d)

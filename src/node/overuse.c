@@ -276,6 +276,7 @@ static int64_t init_promise(const struct usage *u, const struct usage_container 
 
 /* How a pod overuses a card; {0}: it does not, or is exempt. */
 struct excess {
+    int64_t held;      /* by all its containers, also by those without a name */
     int64_t mib;       /* beyond its promise */
     int64_t tolerance; /* MiB, of its processes */
     int64_t unlimited; /* MiB without its limit */
@@ -288,11 +289,13 @@ static struct excess pod_excess(const struct step *s, const struct usage_contain
     const struct excess none = {0};
     const struct usage *u = s->u;
     const int64_t each = s->o->settings.tolerance_mib;
-    int64_t used = 0, promised = 0, unlimited = 0, n_slots = 0, context = 0;
+    int64_t held = 0, used = 0, promised = 0, unlimited = 0, n_slots = 0, context = 0;
     bool any_slotless = false, any_promise = false, others = false;
     int64_t inits = init_promise(u, c, &any_promise);
     for (size_t k = 0; k < u->n_containers; k++) {
         const struct usage_container *o = &u->containers[k];
+        if (o->card == c->card && span_eq(o->pod_uid, c->pod_uid) && o->used_mib > 0)
+            held += o->used_mib;
         if (!same_pod(o, c)) {
             others |= o->card == c->card && o->promised_mib > 0;
             continue;
@@ -325,8 +328,8 @@ static struct excess pod_excess(const struct step *s, const struct usage_contain
         tolerance = OVERUSE_TOLERANCES * each;
     if (tolerance > each && tolerance > promised / 2)
         tolerance = promised / 2 > each ? promised / 2 : each;
-    return (struct excess){used > promised ? used - promised : 0, tolerance, unlimited,
-                           !any_promise};
+    return (struct excess){held, used > promised ? used - promised : 0, tolerance,
+                           unlimited, !any_promise};
 }
 
 static int64_t excess_of(const struct usage_container *c)
@@ -346,18 +349,6 @@ static bool is_furthest_of_pod(const struct usage *u, size_t container)
             return false;
     }
     return true;
-}
-
-/* What all containers of the pod use of the card. */
-static int64_t pod_uses(const struct usage *u, const struct usage_container *c)
-{
-    int64_t used = 0;
-    for (size_t i = 0; i < u->n_containers; i++)
-        if (u->containers[i].card == c->card &&
-            span_eq(u->containers[i].pod_uid, c->pod_uid) &&
-            u->containers[i].used_mib > 0)
-            used += u->containers[i].used_mib;
-    return used;
 }
 
 /* What the pod of the containers from *i on does not use of its promise on the card; sets
@@ -549,7 +540,7 @@ static void judge_card(struct step *s, size_t card)
         if (excess.unpromised)
             suspect->most = (enum overuse_type)(settings->unpromised - 1);
         if (suspect->most == OVERUSE_EVICT)
-            suspect->frees_mib = pod_uses(s->u, c);
+            suspect->frees_mib = excess.held;
         suspect->pending = is_pending(s, suspect);
     }
     drain_others(s, card);
