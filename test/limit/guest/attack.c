@@ -25,7 +25,7 @@ static void files(void)
 {
     struct rlimit before, none;
     dptr p;
-    CHECK("init", CALL(cuInit, (unsigned), 0u), 0);
+    CHECK("init", CALL(cuInit, 0u), 0);
     CHECK("limit", (unsigned)getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 0;
@@ -67,7 +67,7 @@ void deny(unsigned number)
         unsigned short n;
         void *code;
     } program = {sizeof code / sizeof *code, code};
-    CHECK("init", CALL(cuInit, (unsigned), 0u), 0);
+    CHECK("init", CALL(cuInit, 0u), 0);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
         prctl(PR_SET_SECCOMP, 2 /* SECCOMP_MODE_FILTER */, &program))
         printf("guest: no seccomp\n"), exit(1);
@@ -92,22 +92,19 @@ static void green(void)
     dptr p, more;
     void *a = NULL, *b = NULL, *in_it = NULL;
     unsigned long long before = available();
-    CHECK("create",
-          CALL(cuGreenCtxCreate, (void **, void *, int, unsigned), &a, NULL, 0, 1u), 0);
-    CHECK("convert", CALL(cuCtxFromGreenCtx, (void **, void *), &in_it, a), 0);
-    CALL(cuCtxSetCurrent, (void *), in_it);
+    CHECK("create", CALL(cuGreenCtxCreate, &a, NULL, 0, 1u), 0);
+    CHECK("convert", CALL(cuCtxFromGreenCtx, &in_it, a), 0);
+    CALL(cuCtxSetCurrent, in_it);
     CHECK("in it", linear(FITS_MIB * MIB, &p), 0);
-    CHECK("release", CALL(cuDevicePrimaryCtxRelease_v2, (int), 0), 0);
+    CHECK("release", CALL(cuDevicePrimaryCtxRelease_v2, 0), 0);
     CHECK("alive", linear(FITS_MIB * MIB, &more), OUT_OF_MEMORY);
-    CHECK("second",
-          CALL(cuGreenCtxCreate, (void **, void *, int, unsigned), &b, NULL, 0, 1u), 0);
-    CHECK("destroy", CALL(cuGreenCtxDestroy, (void *), a), 0);
-    CALL(cuCtxSetCurrent, (void *), b);
+    CHECK("second", CALL(cuGreenCtxCreate, &b, NULL, JUNK, 1u), 0);
+    CHECK("destroy", CALL(cuGreenCtxDestroy, a), 0);
+    CALL(cuCtxSetCurrent, b);
     CHECK("alive", linear(FITS_MIB * MIB, &more), OUT_OF_MEMORY);
-    CHECK("destroy", CALL(cuGreenCtxDestroy, (void *), b), 0);
-    CHECK("again",
-          CALL(cuGreenCtxCreate, (void **, void *, int, unsigned), &a, NULL, 0, 1u), 0);
-    CALL(cuCtxSetCurrent, (void *), a);
+    CHECK("destroy", CALL(cuGreenCtxDestroy, b), 0);
+    CHECK("again", CALL(cuGreenCtxCreate, &a, NULL, 0, 1u), 0);
+    CALL(cuCtxSetCurrent, a);
     CHECK("nothing left", available(), before);
 }
 
@@ -134,13 +131,8 @@ static void shared(dptr memory)
     int fd = -1;
     dptr again = 0, p = 0;
     struct ipc_handle h;
-    CHECK("export",
-          CALL(cuMemExportToShareableHandle, (int *, dptr, int, unsigned long long), &fd,
-               memory, 1, 0ull),
-          0);
-    CHECK("import",
-          CALL(cuMemImportFromShareableHandle, (dptr *, void *, int), &again,
-               (void *)(size_t)fd, 1),
+    CHECK("export", CALL(cuMemExportToShareableHandle, &fd, memory, 1, 0ull), 0);
+    CHECK("import", CALL(cuMemImportFromShareableHandle, &again, (void *)(size_t)fd, 1),
           0);
     close(fd);
     CHECK("release", physical_free(memory), 0);
@@ -151,14 +143,11 @@ static void shared(dptr memory)
     CHECK("unmap", unmap_memory(MAPPED, FITS_MIB * MIB), 0);
     full("import ended", false);
     CHECK("linear", linear(FITS_MIB * MIB, &p), 0);
-    CHECK("ipc", CALL(cuIpcGetMemHandle, (struct ipc_handle *, dptr), &h, p), 0);
-    CHECK(
-        "open",
-        CALL(cuIpcOpenMemHandle_v2, (dptr *, struct ipc_handle, unsigned), &again, h, 1u),
-        0);
+    CHECK("ipc", CALL(cuIpcGetMemHandle, &h, p), 0);
+    CHECK("open", CALL(cuIpcOpenMemHandle_v2, &again, h, 1u), 0);
     CHECK("free", linear_free(p), 0);
     full("opened", true);
-    CHECK("close", CALL(cuIpcCloseMemHandle, (dptr), again), 0);
+    CHECK("close", CALL(cuIpcCloseMemHandle, again), 0);
     full("closed", false);
 }
 
@@ -172,28 +161,25 @@ static dptr new_memory(void)
 static void multicast(bool by_address)
 {
     dptr mc = 0, memory = new_memory();
-    CHECK("create", CALL(cuMulticastCreate, (dptr *, void *), &mc, NULL), 0);
+    CHECK("create", CALL(cuMulticastCreate, &mc, NULL), 0);
     if (by_address) {
         CHECK("map", map_memory(MAPPED, FITS_MIB * MIB, memory), 0);
         CHECK("bind",
-              CALL(cuMulticastBindAddr, (dptr, size_t, dptr, size_t, unsigned long long),
-                   mc, (size_t)0, (dptr)MAPPED, (size_t)(FITS_MIB * MIB), 0ull),
+              CALL(cuMulticastBindAddr, mc, (size_t)0, (dptr)MAPPED,
+                   (size_t)(FITS_MIB * MIB), 0ull),
               0);
         CHECK("unmap", unmap_memory(MAPPED, FITS_MIB * MIB), 0);
     } else {
         CHECK("bind",
-              CALL(cuMulticastBindMem,
-                   (dptr, size_t, dptr, size_t, size_t, unsigned long long), mc,
-                   (size_t)0, memory, (size_t)0, (size_t)(FITS_MIB * MIB), 0ull),
+              CALL(cuMulticastBindMem, mc, (size_t)0, memory, (size_t)0,
+                   (size_t)(FITS_MIB * MIB), 0ull),
               0);
     }
     CHECK("release", physical_free(memory), 0);
     full("bound", true);
     if (!by_address) {
         CHECK("unbind",
-              CALL(cuMulticastUnbind, (dptr, int, size_t, size_t), mc, 0, (size_t)0,
-                   (size_t)(FITS_MIB * MIB)),
-              0);
+              CALL(cuMulticastUnbind, mc, 0, (size_t)0, (size_t)(FITS_MIB * MIB)), 0);
         full("unbound", false);
     }
     CHECK("release", physical_free(mc), 0);
@@ -204,24 +190,17 @@ static void sparse(void)
 {
     struct desc3 d = {1 << 14, 1 << 14, 1, FLOAT, 4, 0x40};
     dptr array = 0;
-    CHECK("array", CALL(cuArray3DCreate_v2, (dptr *, const struct desc3 *), &array, &d),
-          0);
+    CHECK("array", CALL(cuArray3DCreate_v2, &array, &d), 0);
     for (int end = 0; end < 2; end++) {
         struct map_info map = {.array = array, .operation = 1, .h = new_memory()};
-        CHECK("map",
-              CALL(cuMemMapArrayAsync, (struct map_info *, unsigned, void *), &map, 1u,
-                   stream),
-              0);
+        CHECK("map", CALL(cuMemMapArrayAsync, &map, JUNK | 1, stream), 0);
         CHECK("release", physical_free(map.h), 0);
         full("tile", true);
         map.operation = 2;
         if (end)
-            CHECK("destroy", CALL(cuArrayDestroy, (dptr), array), 0);
+            CHECK("destroy", CALL(cuArrayDestroy, array), 0);
         else
-            CHECK("unmap",
-                  CALL(cuMemMapArrayAsync, (struct map_info *, unsigned, void *), &map,
-                       1u, stream),
-                  0);
+            CHECK("unmap", CALL(cuMemMapArrayAsync, &map, JUNK | 1, stream), 0);
         full("unmapped", false);
     }
 }
@@ -244,15 +223,12 @@ static void peaks(void)
     unsigned long long before = available();
     dptr p = 0, exec = 0;
     void *graph = NULL, *s = (void *)1, *last = NULL, *side = NULL;
-    CALL(cuStreamBeginCapture, (void *, int), s, 0);
+    CALL(cuStreamBeginCapture, s, 0);
     for (int i = 0; i < TIMES; i++) {
-        CHECK("captured",
-              CALL(cuMemAllocAsync, (dptr *, size_t, void *), &p,
-                   (size_t)(EACH_MIB * MIB), s),
-              0);
-        CHECK("captured", CALL(cuMemFreeAsync, (dptr, void *), p, s), 0);
+        CHECK("captured", CALL(cuMemAllocAsync, &p, (size_t)(EACH_MIB * MIB), s), 0);
+        CHECK("captured", CALL(cuMemFreeAsync, p, s), 0);
     }
-    CALL(cuStreamEndCapture, (void *, void **), s, &graph);
+    CALL(cuStreamEndCapture, s, &graph);
     CHECK("captured", available(), before - EACH_MIB * MIB);
     CHECK("captured", launch(0, graph, 0, &exec), 0);
     CHECK("captured", node_trim(exec), 0);
@@ -263,22 +239,14 @@ static void peaks(void)
         struct alloc_node a = {.pool = {.type = 1, .location = 1},
                                .bytes = EACH_MIB * MIB};
         CHECK("chain",
-              CALL(cuGraphAddMemAllocNode,
-                   (void **, void *, void *, size_t, struct alloc_node *), &last, graph,
-                   &last, (size_t)(i > 0), &a),
-              0);
+              CALL(cuGraphAddMemAllocNode, &last, graph, &last, (size_t)(i > 0), &a), 0);
         CHECK("chain",
-              CALL(cuGraphAddMemFreeNode, (void **, void *, void *, size_t, dptr), &last,
-                   graph, &last, (size_t)1, a.pointer),
-              0);
+              CALL(cuGraphAddMemFreeNode, &last, graph, &last, (size_t)1, a.pointer), 0);
     }
     CHECK("chain", available(), before - EACH_MIB * MIB);
     struct alloc_node a = {.pool = {.type = 1, .location = 1}, .bytes = EACH_MIB * MIB};
     for (int i = 0; i < 3; i++)
-        CHECK("side",
-              CALL(cuGraphAddMemAllocNode,
-                   (void **, void *, void *, size_t, struct alloc_node *), &side, graph,
-                   NULL, (size_t)0, &a),
+        CHECK("side", CALL(cuGraphAddMemAllocNode, &side, graph, NULL, (size_t)0, &a),
               i < 2 ? 0 : OUT_OF_MEMORY);
     CHECK("chain", launch(0, graph, 1, &exec), 0);
     CHECK("chain", node_trim(exec), 0);
@@ -292,10 +260,10 @@ static void formats(void)
     struct desc2 bc1 = {8192, 8192, 0x91, 4}, nv12 = {4096, 2048, 0xb0, 3};
     unsigned long long before = available();
     dptr a = 0;
-    CHECK("BC1", CALL(cuArrayCreate_v2, (dptr *, const struct desc2 *), &a, &bc1), 0);
+    CHECK("BC1", CALL(cuArrayCreate_v2, &a, &bc1), 0);
     CHECK("BC1", available(), before - 32 * MIB);
     CHECK("BC1", array_free(a), 0);
-    CHECK("NV12", CALL(cuArrayCreate_v2, (dptr *, const struct desc2 *), &a, &nv12), 0);
+    CHECK("NV12", CALL(cuArrayCreate_v2, &a, &nv12), 0);
     CHECK("NV12", available(), before - 12 * MIB);
     CHECK("NV12", array_free(a), 0);
 }
@@ -305,7 +273,7 @@ static void future(void)
 {
     dptr p = 0;
     unsigned long long before = available();
-    CHECK("v2", CALL(cuMemCreate_v2, (size_t, dptr *), (size_t)(FITS_MIB * MIB), &p), 0);
+    CHECK("v2", CALL(cuMemCreate_v2, (size_t)(FITS_MIB * MIB), &p), 0);
     CHECK("v2", p != 0, 1);
     CHECK("not counted", available() <= before, 1);
     CHECK("v2", physical_free(p), 0);
@@ -321,52 +289,41 @@ static void streams(void)
     } where = {1, 1};
     dptr p = 0, q = 0;
     unsigned long long before = available(), before_one;
-    CHECK("retain", CALL(cuDevicePrimaryCtxRetain, (void **, int), &one, 1), 0);
-    CALL(cuCtxSetCurrent, (void *), one);
+    CHECK("retain", CALL(cuDevicePrimaryCtxRetain, &one, 1), 0);
+    CALL(cuCtxSetCurrent, one);
     before_one = available();
     /* Two contexts with one handle, one after the other. */
     void *part = NULL, *again = NULL;
     for (int device = 0; device < 2; device++) {
-        CHECK("green",
-              CALL(cuGreenCtxCreate, (void **, void *, int, unsigned),
-                   device ? &again : &part, NULL, device, 1u),
+        CHECK("green", CALL(cuGreenCtxCreate, device ? &again : &part, NULL, device, 1u),
               0);
-        CALL(cuCtxSetCurrent, (void *), device ? again : part);
+        CALL(cuCtxSetCurrent, device ? again : part);
         CHECK("green", linear(MIB, &p), 0);
-        CALL(cuCtxSetCurrent, (void *), device ? one : context);
+        CALL(cuCtxSetCurrent, device ? one : context);
         CHECK("green", available(), (device ? before_one : before) - MIB);
         CHECK("green", linear_free(p), 0);
-        CHECK("green", CALL(cuGreenCtxDestroy, (void *), device ? again : part), 0);
+        CHECK("green", CALL(cuGreenCtxDestroy, device ? again : part), 0);
     }
     CHECK("one handle", part == again, 1);
-    CALL(cuCtxSetCurrent, (void *), one);
-    CHECK("stream", CALL(cuStreamCreate, (void **, unsigned), &on_one, 0u), 0);
-    CALL(cuCtxSetCurrent, (void *), context);
-    CHECK("stream",
-          CALL(cuMemAllocAsync, (dptr *, size_t, void *), &p, (size_t)(FITS_MIB * MIB),
-               on_one),
-          0);
-    CHECK("stream",
-          CALL(cuMemAllocAsync, (dptr *, size_t, void *), &q, (size_t)(FITS_MIB * MIB),
-               on_one),
+    CALL(cuCtxSetCurrent, one);
+    CHECK("stream", CALL(cuStreamCreate, &on_one, 0u), 0);
+    CALL(cuCtxSetCurrent, context);
+    CHECK("stream", CALL(cuMemAllocAsync, &p, (size_t)(FITS_MIB * MIB), on_one), 0);
+    CHECK("stream", CALL(cuMemAllocAsync, &q, (size_t)(FITS_MIB * MIB), on_one),
           OUT_OF_MEMORY);
     CHECK("stream", available(), before);
-    CHECK("pool", CALL(cuDeviceGetDefaultMemPool, (void **, int), &of_one, 1), 0);
+    CHECK("pool", CALL(cuDeviceGetDefaultMemPool, &of_one, 1), 0);
     CHECK("pool",
-          CALL(cuMemAllocFromPoolAsync, (dptr *, size_t, void *, void *), &q,
-               (size_t)(FITS_MIB * MIB), of_one, NULL),
+          CALL(cuMemAllocFromPoolAsync, &q, (size_t)(FITS_MIB * MIB), of_one, NULL),
           OUT_OF_MEMORY);
-    CALL(cuCtxSetCurrent, (void *), one);
+    CALL(cuCtxSetCurrent, one);
     CHECK("counted", available(), before_one - FITS_MIB * MIB);
-    CHECK("free", CALL(cuMemFreeAsync, (dptr, void *), p, on_one), 0);
-    CHECK("free", CALL(cuStreamSynchronize, (void *), on_one), 0);
-    CALL(cuCtxSetCurrent, (void *), context);
+    CHECK("free", CALL(cuMemFreeAsync, p, on_one), 0);
+    CHECK("free", CALL(cuStreamSynchronize, on_one), 0);
+    CALL(cuCtxSetCurrent, context);
+    CHECK("pool", CALL(cuMemGetDefaultMemPool, &of_one, &where, 1), 0);
     CHECK("pool",
-          CALL(cuMemGetDefaultMemPool, (void **, void *, int), &of_one, &where, 1), 0);
-    CHECK("pool",
-          CALL(cuMemAllocFromPoolAsync, (dptr *, size_t, void *, void *), &q,
-               (size_t)(FITS_MIB * MIB), of_one, NULL),
-          0);
+          CALL(cuMemAllocFromPoolAsync, &q, (size_t)(FITS_MIB * MIB), of_one, NULL), 0);
     CHECK("counted", available(), before);
 }
 
@@ -374,17 +331,17 @@ static void streams(void)
 static void settings(void)
 {
     unsigned long long before = available();
-    CHECK("stack", CALL(cuCtxSetLimit, (int, size_t), 0, 1024 + 256), OUT_OF_MEMORY);
-    CHECK("stack", CALL(cuCtxSetLimit, (int, size_t), 0, 1024 + 64), 0);
+    CHECK("stack", CALL(cuCtxSetLimit, 0, 1024ul + 256), OUT_OF_MEMORY);
+    CHECK("stack", CALL(cuCtxSetLimit, 0, 1024ul + 64), 0);
     CHECK("stack", available(), before - 64ull * 132 * 2048);
-    CHECK("heap", CALL(cuCtxSetLimit, (int, size_t), 2, FITS_MIB * MIB), 0);
-    CHECK("heap", CALL(cuCtxSetLimit, (int, size_t), 2, 8192 * MIB), OUT_OF_MEMORY);
-    CHECK("fifo", CALL(cuCtxSetLimit, (int, size_t), 1, 8 * MIB), OUT_OF_MEMORY);
-    CHECK("heap", CALL(cuCtxSetLimit, (int, size_t), 2, (size_t)MIB), 0);
-    CHECK("fifo", CALL(cuCtxSetLimit, (int, size_t), 1, 8 * MIB), 0);
-    CHECK("stack", CALL(cuCtxSetLimit, (int, size_t), 0, (size_t)1024), 0);
+    CHECK("heap", CALL(cuCtxSetLimit, JUNK | 2, FITS_MIB * MIB), 0);
+    CHECK("heap", CALL(cuCtxSetLimit, JUNK | 2, 8192 * MIB), OUT_OF_MEMORY);
+    CHECK("fifo", CALL(cuCtxSetLimit, 1, 8 * MIB), OUT_OF_MEMORY);
+    CHECK("heap", CALL(cuCtxSetLimit, 2, (size_t)MIB), 0);
+    CHECK("fifo", CALL(cuCtxSetLimit, 1, 8 * MIB), 0);
+    CHECK("stack", CALL(cuCtxSetLimit, 0, (size_t)1024), 0);
     CHECK("left", available(), before - 9 * MIB);
-    CHECK("reset", CALL(cuDevicePrimaryCtxReset_v2, (int), 0), 0);
+    CHECK("reset", CALL(cuDevicePrimaryCtxReset_v2, 0), 0);
     begin();
     CHECK("reset", available(), before);
 }
@@ -395,27 +352,18 @@ static void modules(void)
     unsigned long long before = available();
     void *m = NULL;
     const char *large = "globals 4294967296", *fits = "globals 41943040";
-    CHECK("large", CALL(cuModuleLoadData, (void **, const void *), &m, large),
-          OUT_OF_MEMORY);
+    CHECK("large", CALL(cuModuleLoadData, &m, large), OUT_OF_MEMORY);
     CHECK("undone", available(), before);
-    CHECK("fits", CALL(cuModuleLoadData, (void **, const void *), &m, fits), 0);
+    CHECK("fits", CALL(cuModuleLoadData, &m, fits), 0);
     CHECK("counted", available(), before - FITS_MIB * MIB);
-    CHECK("unload", CALL(cuModuleUnload, (void *), m), 0);
-    CHECK("fits",
-          CALL(cuModuleLoadDataEx, (void **, const void *, unsigned, int *, void **), &m,
-               fits, 0u, NULL, NULL),
-          0);
-    CHECK("unload", CALL(cuModuleUnload, (void *), m), 0);
-    CHECK("fits", CALL(cuModuleLoadFatBinary, (void **, const void *), &m, fits), 0);
-    CHECK("unload", CALL(cuModuleUnload, (void *), m), 0);
-    CHECK(
-        "fits",
-        CALL(cuLibraryLoadData,
-             (void **, const void *, int *, void **, unsigned, int *, void **, unsigned),
-             &m, fits, NULL, NULL, 0u, NULL, NULL, 0u),
-        0);
+    CHECK("unload", CALL(cuModuleUnload, m), 0);
+    CHECK("fits", CALL(cuModuleLoadDataEx, &m, fits, 0u, NULL, NULL), 0);
+    CHECK("unload", CALL(cuModuleUnload, m), 0);
+    CHECK("fits", CALL(cuModuleLoadFatBinary, &m, fits), 0);
+    CHECK("unload", CALL(cuModuleUnload, m), 0);
+    CHECK("fits", CALL(cuLibraryLoadData, &m, fits, NULL, NULL, 0u, NULL, NULL, 0u), 0);
     CHECK("counted", available(), before - FITS_MIB * MIB);
-    CHECK("unload", CALL(cuLibraryUnload, (void *), m), 0);
+    CHECK("unload", CALL(cuLibraryUnload, m), 0);
     CHECK("unloaded", available(), before);
 }
 

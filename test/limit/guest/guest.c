@@ -129,40 +129,39 @@ fn *get(const char *symbol)
 
 int linear(unsigned long long n, dptr *p)
 {
-    return CALL(cuMemAlloc_v2, (dptr *, size_t), p, n);
+    return CALL(cuMemAlloc_v2, p, n);
 }
 int linear_free(dptr p)
 {
-    return CALL(cuMemFree_v2, (dptr), p);
+    return CALL(cuMemFree_v2, p);
 }
 static int managed(unsigned long long n, dptr *p)
 {
-    return CALL(cuMemAllocManaged, (dptr *, size_t, unsigned), p, n, 1u);
+    return CALL(cuMemAllocManaged, p, n, 1u);
 }
 static int pitch(unsigned long long n, dptr *p)
 {
     size_t width = 4096, row = 0;
-    return CALL(cuMemAllocPitch_v2, (dptr *, size_t *, size_t, size_t, unsigned), p, &row,
-                width, (size_t)(n / width), 4u);
+    return CALL(cuMemAllocPitch_v2, p, &row, width, (size_t)(n / width), 4u);
 }
 
 static int async(unsigned long long n, dptr *p)
 {
-    return CALL(cuMemAllocAsync, (dptr *, size_t, void *), p, n, stream);
+    return CALL(cuMemAllocAsync, p, n, stream);
 }
 static int async_free(dptr p)
 {
-    int rc = CALL(cuMemFreeAsync, (dptr, void *), p, stream);
-    return rc ? rc : CALL(cuStreamSynchronize, (void *), stream);
+    int rc = CALL(cuMemFreeAsync, p, stream);
+    return rc ? rc : CALL(cuStreamSynchronize, stream);
 }
 static int async_z(unsigned long long n, dptr *p)
 {
-    return CALL(cuMemAllocAsync_ptsz, (dptr *, size_t, void *), p, n, stream);
+    return CALL(cuMemAllocAsync_ptsz, p, n, stream);
 }
 static int async_z_free(dptr p)
 {
-    int rc = CALL(cuMemFreeAsync_ptsz, (dptr, void *), p, stream);
-    return rc ? rc : CALL(cuStreamSynchronize_ptsz, (void *), stream);
+    int rc = CALL(cuMemFreeAsync_ptsz, p, stream);
+    return rc ? rc : CALL(cuStreamSynchronize_ptsz, stream);
 }
 /* Freed as memory of cuMemAlloc, and never synchronized: only a trim returns it. */
 static int async_sync_free(dptr p)
@@ -175,33 +174,31 @@ static void *pool;
 static int make_pool(int location)
 {
     struct pool_props props = {.type = 1, .location = location};
-    return CALL(cuMemPoolCreate, (void **, const struct pool_props *), &pool, &props);
+    return CALL(cuMemPoolCreate, &pool, &props);
 }
 static int pooled(unsigned long long n, dptr *p)
 {
     if (!pool && make_pool(1))
         return -1;
-    return CALL(cuMemAllocFromPoolAsync, (dptr *, size_t, void *, void *), p, n, pool,
-                stream);
+    return CALL(cuMemAllocFromPoolAsync, p, n, pool, stream);
 }
 static int pooled_z(unsigned long long n, dptr *p)
 {
     if (!pool && make_pool(1))
         return -1;
-    return CALL(cuMemAllocFromPoolAsync_ptsz, (dptr *, size_t, void *, void *), p, n,
-                pool, stream);
+    return CALL(cuMemAllocFromPoolAsync_ptsz, p, n, pool, stream);
 }
 static int pooled_free(dptr p)
 {
-    int rc = CALL(cuMemFreeAsync, (dptr, void *), p, stream);
-    return rc ? rc : CALL(cuMemPoolTrimTo, (void *, size_t), pool, (size_t)0);
+    int rc = CALL(cuMemFreeAsync, p, stream);
+    return rc ? rc : CALL(cuMemPoolTrimTo, pool, (size_t)0);
 }
 /* The pool ends before its memory. */
 static int pooled_destroy(dptr p)
 {
-    int rc = CALL(cuMemPoolDestroy, (void *), pool);
+    int rc = CALL(cuMemPoolDestroy, pool);
     pool = NULL;
-    return rc ? rc : CALL(cuMemFreeAsync, (dptr, void *), p, stream);
+    return rc ? rc : CALL(cuMemFreeAsync, p, stream);
 }
 
 struct memory_prop {
@@ -212,43 +209,36 @@ struct memory_prop {
 int physical(unsigned long long n, dptr *p)
 {
     struct memory_prop prop = {.type = 1, .location = 1};
-    return CALL(cuMemCreate,
-                (dptr *, size_t, const struct memory_prop *, unsigned long long), p, n,
-                &prop, 0ull);
+    return CALL(cuMemCreate, p, n, &prop, 0ull);
 }
 int physical_free(dptr p)
 {
-    return CALL(cuMemRelease, (dptr), p);
+    return CALL(cuMemRelease, p);
 }
 int map_memory(dptr at, unsigned long long n, dptr handle)
 {
-    return CALL(cuMemMap, (dptr, size_t, size_t, dptr, unsigned long long), at, (size_t)n,
-                (size_t)0, handle, 0ull);
+    return CALL(cuMemMap, at, (size_t)n, (size_t)0, handle, 0ull);
 }
 int unmap_memory(dptr at, unsigned long long n)
 {
-    return CALL(cuMemUnmap, (dptr, size_t), at, (size_t)n);
+    return CALL(cuMemUnmap, at, (size_t)n);
 }
 /* Mapped twice, and the handle released at once: the memory lives until both are unmapped. */
 static int mapped(unsigned long long n, dptr *p)
 {
     int rc = physical(n, p);
     for (unsigned i = 1; !rc && i <= 2; i++)
-        rc = CALL(cuMemMap, (dptr, size_t, size_t, dptr, unsigned long long),
-                  (dptr)i * MAPPED, (size_t)n, (size_t)0, *p, 0ull);
+        rc = CALL(cuMemMap, (dptr)i * MAPPED, (size_t)n, (size_t)0, *p, 0ull);
     return rc ? rc : physical_free(*p);
 }
 static int mapped_free(dptr p)
 {
     dptr more = 0, again = 0;
     (void)p;
-    int rc = CALL(cuMemUnmap, (dptr, size_t), (dptr)MAPPED, (size_t)FITS_MIB * MIB);
+    int rc = CALL(cuMemUnmap, (dptr)MAPPED, (size_t)FITS_MIB * MIB);
     CHECK("half unmapped", physical(FITS_MIB * MIB, &more), OUT_OF_MEMORY);
-    rc = rc ? rc
-            : CALL(cuMemRetainAllocationHandle, (dptr *, void *), &again,
-                   (void *)(2ul * MAPPED));
-    rc =
-        rc ? rc : CALL(cuMemUnmap, (dptr, size_t), 2ull * MAPPED, (size_t)FITS_MIB * MIB);
+    rc = rc ? rc : CALL(cuMemRetainAllocationHandle, &again, (void *)(2ul * MAPPED));
+    rc = rc ? rc : CALL(cuMemUnmap, 2ull * MAPPED, (size_t)FITS_MIB * MIB);
     CHECK("a handle is left", physical(FITS_MIB * MIB, &more), OUT_OF_MEMORY);
     return rc ? rc : physical_free(again);
 }
@@ -256,26 +246,25 @@ static int mapped_free(dptr p)
 static int array2(unsigned long long n, dptr *p)
 {
     struct desc2 d = {1024, n / 8192, FLOAT, 2};
-    return CALL(cuArrayCreate_v2, (dptr *, const struct desc2 *), p, &d);
+    return CALL(cuArrayCreate_v2, p, &d);
 }
 static int array3(unsigned long long n, dptr *p)
 {
     struct desc3 d = {256, 256, n / (256 * 256 * 16), FLOAT, 4, 0};
-    return CALL(cuArray3DCreate_v2, (dptr *, const struct desc3 *), p, &d);
+    return CALL(cuArray3DCreate_v2, p, &d);
 }
 int array_free(dptr p)
 {
-    return CALL(cuArrayDestroy, (dptr), p);
+    return CALL(cuArrayDestroy, p);
 }
 static int mipmap(unsigned long long n, dptr *p)
 {
     struct desc3 d = {1024, n / 8192 * 3 / 4, 0, FLOAT, 2, 0};
-    return CALL(cuMipmappedArrayCreate, (dptr *, const struct desc3 *, unsigned), p, &d,
-                4u);
+    return CALL(cuMipmappedArrayCreate, p, &d, JUNK | 4);
 }
 static int mipmap_free(dptr p)
 {
-    return CALL(cuMipmappedArrayDestroy, (dptr), p);
+    return CALL(cuMipmappedArrayDestroy, p);
 }
 
 /* Graphs. The allocation is the executable graph. */
@@ -290,32 +279,27 @@ struct node_params {
 void *new_graph(void)
 {
     void *graph = NULL;
-    CHECK("graph", CALL(cuGraphCreate, (void **, unsigned), &graph, 0u), 0);
+    CHECK("graph", CALL(cuGraphCreate, &graph, 0u), 0);
     return graph;
 }
 int launch(int rc, void *graph, int flavor, dptr *p)
 {
     void *exec = NULL;
     if (!rc)
-        rc = flavor == 0
-                 ? CALL(cuGraphInstantiate_v2, (void **, void *, void **, char *, size_t),
-                        &exec, graph, (void **)NULL, (char *)NULL, (size_t)0)
+        rc = flavor == 0 ? CALL(cuGraphInstantiate_v2, &exec, graph, (void **)NULL,
+                                (char *)NULL, (size_t)0)
              : flavor == 1
-                 ? CALL(cuGraphInstantiateWithFlags,
-                        (void **, void *, unsigned long long), &exec, graph, 0ull)
-                 : CALL(cuGraphInstantiateWithParams, (void **, void *, void *), &exec,
-                        graph, (void *)NULL);
-    CHECK("graph destroyed", CALL(cuGraphDestroy, (void *), graph), 0);
+                 ? CALL(cuGraphInstantiateWithFlags, &exec, graph, 0ull)
+                 : CALL(cuGraphInstantiateWithParams, &exec, graph, (void *)NULL);
+    CHECK("graph destroyed", CALL(cuGraphDestroy, graph), 0);
     *p = (dptr)(size_t)exec;
-    return rc ? rc : CALL(cuGraphLaunch, (void *, void *), exec, stream);
+    return rc ? rc : CALL(cuGraphLaunch, exec, stream);
 }
 static int node(unsigned long long n, dptr *p)
 {
     void *graph = new_graph(), *added;
     struct alloc_node a = {.pool = {.type = 1, .location = 1}, .bytes = n};
-    int rc = CALL(cuGraphAddMemAllocNode,
-                  (void **, void *, void *, size_t, struct alloc_node *), &added, graph,
-                  NULL, (size_t)0, &a);
+    int rc = CALL(cuGraphAddMemAllocNode, &added, graph, NULL, (size_t)0, &a);
     return launch(rc, graph, 0, p);
 }
 static int node1(unsigned long long n, dptr *p)
@@ -323,8 +307,7 @@ static int node1(unsigned long long n, dptr *p)
     void *graph = new_graph(), *added;
     struct node_params a = {.type = 10,
                             .alloc = {.pool = {.type = 1, .location = 1}, .bytes = n}};
-    int rc = CALL(cuGraphAddNode, (void **, void *, void *, size_t, struct node_params *),
-                  &added, graph, NULL, (size_t)0, &a);
+    int rc = CALL(cuGraphAddNode, &added, graph, NULL, (size_t)0, &a);
     return launch(rc, graph, 1, p);
 }
 static int node2(unsigned long long n, dptr *p)
@@ -332,27 +315,25 @@ static int node2(unsigned long long n, dptr *p)
     void *graph = new_graph(), *added;
     struct node_params a = {.type = 10,
                             .alloc = {.pool = {.type = 1, .location = 1}, .bytes = n}};
-    int rc = CALL(cuGraphAddNode_v2,
-                  (void **, void *, void *, void *, size_t, struct node_params *), &added,
-                  graph, NULL, NULL, (size_t)0, &a);
+    int rc = CALL(cuGraphAddNode_v2, &added, graph, NULL, NULL, (size_t)0, &a);
     return launch(rc, graph, 2, p);
 }
 static int capture(unsigned long long n, dptr *p)
 {
     void *graph = NULL, *s = (void *)1;
-    CALL(cuStreamBeginCapture, (void *, int), s, 0);
-    int rc = CALL(cuMemAllocAsync, (dptr *, size_t, void *), p, n, s);
-    CALL(cuStreamEndCapture, (void *, void **), s, &graph);
+    CALL(cuStreamBeginCapture, s, 0);
+    int rc = CALL(cuMemAllocAsync, p, n, s);
+    CALL(cuStreamEndCapture, s, &graph);
     return launch(rc, graph, 0, p);
 }
 static int node_free(dptr p)
 {
-    return CALL(cuGraphExecDestroy, (void *), (void *)(size_t)p);
+    return CALL(cuGraphExecDestroy, (void *)(size_t)p);
 }
 int node_trim(dptr p)
 {
     int rc = node_free(p);
-    return rc ? rc : CALL(cuDeviceGraphMemTrim, (int), 0);
+    return rc ? rc : CALL(cuDeviceGraphMemTrim, 0);
 }
 
 static const struct way_to_allocate {
@@ -383,21 +364,21 @@ static const struct way_to_allocate {
 
 int retain(int device)
 {
-    int rc = CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, device);
-    return rc ? rc : CALL(cuCtxSetCurrent, (void *), context);
+    int rc = CALL(cuDevicePrimaryCtxRetain, &context, JUNK | (unsigned)device);
+    return rc ? rc : CALL(cuCtxSetCurrent, context);
 }
 
 void begin(void)
 {
-    CHECK("init", CALL(cuInit, (unsigned), 0u), 0);
-    CHECK("retain", CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, 0), 0);
-    CHECK("set", CALL(cuCtxSetCurrent, (void *), context), 0);
+    CHECK("init", CALL(cuInit, 0u), 0);
+    CHECK("retain", CALL(cuDevicePrimaryCtxRetain, &context, 0), 0);
+    CHECK("set", CALL(cuCtxSetCurrent, context), 0);
 }
 
 unsigned long long available(void)
 {
     size_t now = 0, total = 0;
-    CALL(cuMemGetInfo_v2, (size_t *, size_t *), &now, &total);
+    CALL(cuMemGetInfo_v2, &now, &total);
     return now;
 }
 
@@ -421,22 +402,14 @@ static void not_counted(void)
     unsigned long long before = available();
     dptr p = 0;
     void *host = NULL;
-    CHECK("host",
-          CALL(cuMemHostAlloc, (void **, size_t, unsigned), &host, (size_t)100, 0u), 0);
+    CHECK("host", CALL(cuMemHostAlloc, &host, (size_t)100, 0u), 0);
     struct memory_prop on_host = {.type = 1, .location = 2};
-    CHECK("host memory",
-          CALL(cuMemCreate,
-               (dptr *, size_t, const struct memory_prop *, unsigned long long), &p,
-               (size_t)(200 * MIB), &on_host, 0ull),
-          0);
+    CHECK("host memory", CALL(cuMemCreate, &p, (size_t)(200 * MIB), &on_host, 0ull), 0);
     struct desc3 sparse = {1 << 14, 1 << 14, 1, FLOAT, 4, 0x40};
-    CHECK("sparse", CALL(cuArray3DCreate_v2, (dptr *, const struct desc3 *), &p, &sparse),
-          0);
+    CHECK("sparse", CALL(cuArray3DCreate_v2, &p, &sparse), 0);
     if (!make_pool(2))
         CHECK("host pool",
-              CALL(cuMemAllocFromPoolAsync, (dptr *, size_t, void *, void *), &p,
-                   (size_t)(200 * MIB), pool, stream),
-              0);
+              CALL(cuMemAllocFromPoolAsync, &p, (size_t)(200 * MIB), pool, stream), 0);
     pool = NULL;
     CHECK("counted", available(), before);
 }
@@ -447,30 +420,27 @@ static void contexts(void)
     dptr p;
     void *c = NULL;
     unsigned long long before = available();
-    CHECK("v1", CALL(cuCtxCreate, (void **, unsigned, int), &c, 0u, 0), 0);
-    CHECK("v1", CALL(cuCtxDestroy, (void *), c), 0);
-    CHECK("v2", CALL(cuCtxCreate_v2, (void **, unsigned, int), &c, 0u, 0), 0);
-    CHECK("v2", CALL(cuCtxDestroy_v2, (void *), c), 0);
-    CHECK("v3",
-          CALL(cuCtxCreate_v3, (void **, void *, int, unsigned, int), &c, NULL, 0, 0u, 0),
-          0);
-    CHECK("v3", CALL(cuCtxDestroy_v2, (void *), c), 0);
-    CHECK("v4", CALL(cuCtxCreate_v4, (void **, void *, unsigned, int), &c, NULL, 0u, 0),
-          0);
+    CHECK("v1", CALL(cuCtxCreate, &c, 0u, 0), 0);
+    CHECK("v1", CALL(cuCtxDestroy, c), 0);
+    CHECK("v2", CALL(cuCtxCreate_v2, &c, 0u, 0), 0);
+    CHECK("v2", CALL(cuCtxDestroy_v2, c), 0);
+    CHECK("v3", CALL(cuCtxCreate_v3, &c, NULL, 0, 0u, JUNK), 0);
+    CHECK("v3", CALL(cuCtxDestroy_v2, c), 0);
+    CHECK("v4", CALL(cuCtxCreate_v4, &c, NULL, 0u, JUNK), 0);
     CHECK("in it", linear(10 * MIB, &p), 0);
     CHECK("counted", available(), before - FAKE_CONTEXT - 10 * MIB);
-    CHECK("v4", CALL(cuCtxDestroy_v2, (void *), c), 0);
-    CALL(cuCtxSetCurrent, (void *), context);
+    CHECK("v4", CALL(cuCtxDestroy_v2, c), 0);
+    CALL(cuCtxSetCurrent, context);
     CHECK("destroyed", available(), before);
     CHECK("in the primary", linear(10 * MIB, &p), 0);
-    CHECK("retain", CALL(cuDevicePrimaryCtxRetain, (void **, int), &c, 0), 0);
-    CHECK("release", CALL(cuDevicePrimaryCtxRelease_v2, (int), 0), 0);
+    CHECK("retain", CALL(cuDevicePrimaryCtxRetain, &c, 0), 0);
+    CHECK("release", CALL(cuDevicePrimaryCtxRelease_v2, 0), 0);
     CHECK("still", available(), before - 10 * MIB);
-    CHECK("reset", CALL(cuDevicePrimaryCtxReset_v2, (int), 0), 0);
+    CHECK("reset", CALL(cuDevicePrimaryCtxReset_v2, 0), 0);
     begin();
     CHECK("reset", available(), before);
     CHECK("in the primary", linear(10 * MIB, &p), 0);
-    CHECK("release", CALL(cuDevicePrimaryCtxRelease_v2, (int), 0), 0);
+    CHECK("release", CALL(cuDevicePrimaryCtxRelease_v2, 0), 0);
     begin();
     CHECK("released", available(), before);
 }
@@ -556,12 +526,12 @@ static void info(void)
 {
     dptr p;
     size_t now = 0, total = 0;
-    CHECK("total", CALL(cuDeviceTotalMem_v2, (size_t *, int), &total, 0), 0);
+    CHECK("total", CALL(cuDeviceTotalMem_v2, &total, 0), 0);
     CHECK("total", total, LIMIT_MIB * MIB);
-    CHECK("device 1", CALL(cuDeviceTotalMem_v2, (size_t *, int), &total, 1), 0);
+    CHECK("device 1", CALL(cuDeviceTotalMem_v2, &total, JUNK | 1), 0);
     CHECK("device 1", total, 0);
     CHECK("alloc", linear(10 * MIB, &p), 0);
-    CHECK("info", CALL(cuMemGetInfo_v2, (size_t *, size_t *), &now, &total), 0);
+    CHECK("info", CALL(cuMemGetInfo_v2, &now, &total), 0);
     CHECK("info", total, LIMIT_MIB * MIB);
     CHECK("info", now, (LIMIT_MIB - 10) * MIB - FAKE_CONTEXT);
     nvml();
@@ -576,8 +546,7 @@ static void all(void)
     CHECK("free", linear_free(p), 0);
     CHECK("huge", linear(~0ull, &p), OUT_OF_MEMORY);
     CHECK("huge rows",
-          CALL(cuMemAllocPitch_v2, (dptr *, size_t *, size_t, size_t, unsigned), &p,
-               (size_t *)&more, ~(size_t)0, ~(size_t)0, 4u),
+          CALL(cuMemAllocPitch_v2, &p, (size_t *)&more, ~(size_t)0, ~(size_t)0, 4u),
           OUT_OF_MEMORY);
 }
 
@@ -613,7 +582,7 @@ static void *race(void *arg)
 {
     unsigned long long x = 88172645463325252ull + (size_t)arg * 7919;
     dptr held[8] = {0};
-    CALL(cuCtxSetCurrent, (void *), context);
+    CALL(cuCtxSetCurrent, context);
     for (unsigned long i = 0;; i++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         int at = (int)(x >> 8 & 7), pooled_one = at < 2;
@@ -653,7 +622,7 @@ static void races(size_t seed)
 static void *share_room(void *allocated)
 {
     dptr p;
-    CALL(cuCtxSetCurrent, (void *), context);
+    CALL(cuCtxSetCurrent, context);
     for (int i = 0; i < 3000; i++)
         if (((int (*)(dptr *, size_t, void *))fast_async)(&p, 700 << 10, NULL) == 0) {
             __atomic_fetch_add((int *)allocated, 1, __ATOMIC_SEQ_CST);
@@ -781,7 +750,7 @@ int main(int argc, char **argv)
     int status = attack_early(what);
     if (status >= 0)
         return status;
-    CHECK("init", CALL(cuInit, (unsigned), 0u), 0);
+    CHECK("init", CALL(cuInit, 0u), 0);
     if (strcmp(what, "chroot") == 0 && (chroot(argv[3]) || chdir("/")))
         return 77;
     if (strcmp(what, "without") == 0)

@@ -32,9 +32,13 @@ extern void *context, *stream; /* stream 0: the default one */
         }                                                                                \
     } while (0)
 
-/* The function with the symbol, asked for in the way of this run. */
+/* The upper half of a register or word with an int, which is undefined. */
+#define JUNK 0x123400000000ull
+
+/* The function with the symbol, asked for in the way of this run. Arguments have the types of the
+ * parameters: none is converted. */
 fn *get(const char *symbol);
-#define CALL(symbol, types, ...) ((int(*) types)get(#symbol))(__VA_ARGS__)
+#define CALL(symbol, ...) get(#symbol)(__VA_ARGS__)
 
 struct pool_props {
     int type, handle_types, location, id;

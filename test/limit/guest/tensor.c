@@ -75,7 +75,7 @@ static void agree(const char *when)
     CHECK(when, linear_free(p), 0);
     available();
     together();
-    CHECK(when, CALL(cuDeviceTotalMem_v2, (size_t *, int), &total, 0), 0);
+    CHECK(when, CALL(cuDeviceTotalMem_v2, &total, 0), 0);
     CHECK(when, total - available(), books());
     CHECK(when, nvml_used(), books());
     together();
@@ -117,10 +117,7 @@ static int receive_fd(int from)
 static void share(dptr handle, int to)
 {
     int fd = -1;
-    CHECK("export",
-          CALL(cuMemExportToShareableHandle, (int *, dptr, int, unsigned long long), &fd,
-               handle, 1, 0ull),
-          0);
+    CHECK("export", CALL(cuMemExportToShareableHandle, &fd, handle, 1, 0ull), 0);
     send_fd(to, fd);
     close(fd);
 }
@@ -129,9 +126,7 @@ static dptr receive(int from)
 {
     dptr handle = 0;
     int fd = receive_fd(from);
-    CHECK("import",
-          CALL(cuMemImportFromShareableHandle, (dptr *, void *, int), &handle,
-               (void *)(size_t)fd, 1),
+    CHECK("import", CALL(cuMemImportFromShareableHandle, &handle, (void *)(size_t)fd, 1),
           0);
     close(fd);
     return handle;
@@ -149,7 +144,7 @@ static dptr place(int of)
 
 static void *load(void *part)
 {
-    CHECK("current", CALL(cuCtxSetCurrent, (void *), context), 0);
+    CHECK("current", CALL(cuCtxSetCurrent, context), 0);
     CHECK("weights", linear(MIB, (dptr *)part), 0);
     return NULL;
 }
@@ -166,17 +161,11 @@ static void load_weights(void)
 static void share_reduce(void)
 {
     CHECK("reduce", linear(REDUCE_MIB * MIB, &reduce), 0);
-    CHECK(
-        "handle",
-        CALL(cuIpcGetMemHandle, (struct ipc_handle *, dptr), &all->reduce[rank], reduce),
-        0);
+    CHECK("handle", CALL(cuIpcGetMemHandle, &all->reduce[rank], reduce), 0);
     together();
     for (int i = 0; i < n; i++)
         if (i != rank)
-            CHECK("open",
-                  CALL(cuIpcOpenMemHandle_v2, (dptr *, struct ipc_handle, unsigned),
-                       &opened[i], all->reduce[i], 1u),
-                  0);
+            CHECK("open", CALL(cuIpcOpenMemHandle_v2, &opened[i], all->reduce[i], 1u), 0);
     together();
 }
 
@@ -195,18 +184,16 @@ static void share_buffers(void)
         }
     together();
     if (rank == 0) {
-        CHECK("object", CALL(cuMulticastCreate, (dptr *, void *), &object, NULL), 0);
+        CHECK("object", CALL(cuMulticastCreate, &object, NULL), 0);
         for (int i = 1; i < n; i++)
             share(object, i);
     } else {
         object = receive(0);
     }
-    CHECK("device", CALL(cuMulticastAddDevice, (dptr, int), object, 0), 0);
+    CHECK("device", CALL(cuMulticastAddDevice, object, 0), 0);
     CHECK("bind",
-          CALL(cuMulticastBindMem,
-               (dptr, size_t, dptr, size_t, size_t, unsigned long long), object,
-               (size_t)rank * BUFFER_MIB * MIB, buffer, (size_t)0,
-               (size_t)(BUFFER_MIB * MIB), 0ull),
+          CALL(cuMulticastBindMem, object, (size_t)rank * BUFFER_MIB * MIB, buffer,
+               (size_t)0, (size_t)(BUFFER_MIB * MIB), 0ull),
           0);
     CHECK("map", map_memory(place(n), (unsigned)n * BUFFER_MIB * MIB, object), 0);
 }
@@ -215,13 +202,12 @@ static void profile(void)
 {
     void *graph = NULL, *s = (void *)1;
     dptr p = 0, exec = 0;
-    CHECK("capture", CALL(cuStreamBeginCapture, (void *, int), s, 0), 0);
+    CHECK("capture", CALL(cuStreamBeginCapture, s, 0), 0);
     for (int i = 0; i < 20; i++) {
-        CHECK("captured",
-              CALL(cuMemAllocAsync, (dptr *, size_t, void *), &p, (size_t)MIB, s), 0);
-        CHECK("captured", CALL(cuMemFreeAsync, (dptr, void *), p, s), 0);
+        CHECK("captured", CALL(cuMemAllocAsync, &p, (size_t)MIB, s), 0);
+        CHECK("captured", CALL(cuMemFreeAsync, p, s), 0);
     }
-    CHECK("capture", CALL(cuStreamEndCapture, (void *, void **), s, &graph), 0);
+    CHECK("capture", CALL(cuStreamEndCapture, s, &graph), 0);
     CHECK("launch", launch(0, graph, 1, &exec), 0);
     together();
     CHECK("end", node_trim(exec), 0);
@@ -232,8 +218,8 @@ static void leave(bool first)
 {
     if (first == (rank == 0)) {
         CHECK("unbind",
-              CALL(cuMulticastUnbind, (dptr, int, size_t, size_t), object, 0,
-                   (size_t)rank * BUFFER_MIB * MIB, (size_t)(BUFFER_MIB * MIB)),
+              CALL(cuMulticastUnbind, object, 0, (size_t)rank * BUFFER_MIB * MIB,
+                   (size_t)(BUFFER_MIB * MIB)),
               0);
         CHECK("unmap", unmap_memory(place(rank), BUFFER_MIB * MIB), 0);
         CHECK("release", physical_free(buffer), 0);
@@ -243,7 +229,7 @@ static void leave(bool first)
         for (int i = 0; i < n; i++)
             if (i != rank) {
                 CHECK("unmap", unmap_memory(place(i), BUFFER_MIB * MIB), 0);
-                CHECK("close", CALL(cuIpcCloseMemHandle, (dptr), opened[i]), 0);
+                CHECK("close", CALL(cuIpcCloseMemHandle, opened[i]), 0);
             }
         CHECK("unmap", unmap_memory(place(n), (unsigned)n * BUFFER_MIB * MIB), 0);
         CHECK("release", physical_free(object), 0);
