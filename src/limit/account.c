@@ -131,7 +131,7 @@ bool account_begin(struct account *a)
 CUresult account_reserve(struct account *a, uint64_t bytes)
 {
     if (!process_reserve(a->process, a->card, bytes)) {
-        pool_trim(a->process, a->card);
+        pool_settle(a->process, a->card, true);
         graph_trim(a->process, a->card);
         if (!process_reserve(a->process, a->card, bytes)) {
             if (a->refusal == CUDA_ERROR_OUT_OF_MEMORY)

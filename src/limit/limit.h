@@ -284,8 +284,9 @@ int account_card(struct process *p, CUdevice device, CUresult *rc);
  * returns at a synchronization stops counting there.
  */
 
-/* Returns the unused memory of the pools of a card to the driver. */
-void pool_trim(struct process *p, int card);
+/* Counts what the pools of a card (-1: of all) hold now. trim: after their unused memory was returned
+ * to the driver. */
+void pool_settle(struct process *p, int card, bool trim);
 
 /* A pointer of a pool was freed: account_free_end calls it. */
 void pool_freed(struct process *p, const struct entry *taken);

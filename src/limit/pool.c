@@ -63,20 +63,16 @@ static uint64_t next_pool(struct process *p, int card, size_t *at)
     return pool;
 }
 
-static void settle_all(struct process *p, int card, bool trim_first)
+void pool_settle(struct process *p, int card, bool trim)
 {
     size_t at = 0;
+    if (!__atomic_load_n(&p->pools.n, __ATOMIC_RELAXED))
+        return;
     for (uint64_t pool; (pool = next_pool(p, card, &at));) {
-        if (trim_first)
+        if (trim)
             DRIVER(cuMemPoolTrimTo, pool, 0);
         settle(p, pool, 0, true);
     }
-}
-
-void pool_trim(struct process *p, int card)
-{
-    if (__atomic_load_n(&p->pools.n, __ATOMIC_RELAXED))
-        settle_all(p, card, true);
 }
 
 /* -- Allocation -- */
@@ -234,12 +230,9 @@ static CUresult request_end(const struct request *r, CUresult rc, uint64_t point
     bool recorded = record(r, pointer);
     if (request_settle(r, false) && recorded)
         return rc;
-    struct entry taken = {0};
-    bool found = account_free_begin(&taken, KIND_LINEAR, pointer);
-    rc = DRIVER(cuMemFreeAsync, pointer, stream);
+    account_free(CALL_cuMemFreeAsync, (const uint64_t[LIMIT_WORDS]){pointer, stream},
+                 KIND_LINEAR);
     DRIVER(cuMemPoolTrimTo, r->pool, 0);
-    if (found)
-        account_free_end(&taken, rc);
     settle(p, r->pool, 0, true);
     process_refused(p, r->a.card);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -406,7 +399,7 @@ CUresult pool_synchronize(enum call call, const uint64_t *words)
 {
     CUresult rc = resolve_call(call, words);
     struct process *p = account_process();
-    if (p && __atomic_load_n(&p->pools.n, __ATOMIC_RELAXED))
-        settle_all(p, -1, false);
+    if (p)
+        pool_settle(p, -1, false);
     return rc;
 }
