@@ -222,20 +222,20 @@ CUresult account_free_end(const struct entry *taken, CUresult rc)
 
 CUresult account_refuse(enum call call, const uint64_t *words)
 {
-    return account_process() ? CUDA_ERROR_NOT_SUPPORTED : resolve_call(call, words);
+    return account_process() ? CUDA_ERROR_NOT_SUPPORTED : resolve_pass(call, words);
 }
 
 CUresult account_free(enum call call, const uint64_t *words, int kind)
 {
     struct entry taken;
     return account_free_begin(&taken, (enum kind)kind, words[0])
-               ? account_free_end(&taken, resolve_call(call, words))
-               : resolve_call(call, words);
+               ? account_free_end(&taken, resolve_pass(call, words))
+               : resolve_pass(call, words);
 }
 
 CUresult account_record(enum call call, const uint64_t *words, limit_then *then)
 {
-    CUresult rc = resolve_call(call, words);
+    CUresult rc = resolve_pass(call, words);
     struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
     if (p) {
         sys_lock(&p->lock);

@@ -189,8 +189,11 @@ static inline uint64_t word_at(uint64_t parameter)
 
 /* The driver's function, or NULL if the driver is not loaded or lacks it. */
 void *resolve_real(enum call call);
-/* Calls it. What the driver calls itself meanwhile is not counted again. Without the function:
- * CUDA_ERROR_NOT_INITIALIZED or NVML_UNINITIALIZED. */
+/* Calls it. Without the function: CUDA_ERROR_NOT_INITIALIZED or NVML_UNINITIALIZED. */
+CUresult resolve_pass(enum call call, const uint64_t *words);
+/* The same for a function that takes memory: what the driver calls itself meanwhile is not counted
+ * again. Not for calls that wait for the card: nothing would count any more in a thread whose signal
+ * handler leaves them with siglongjmp. */
 CUresult resolve_call(enum call call, const uint64_t *words);
 #define DRIVER(symbol, ...)                                                              \
     resolve_call(CALL_##symbol, (const uint64_t[LIMIT_WORDS]){__VA_ARGS__})

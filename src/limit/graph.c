@@ -159,7 +159,7 @@ CUresult graph_trim_device(enum call call, const uint64_t *words)
 {
     struct account a;
     CUdevice device = (CUdevice)words[0];
-    CUresult rc = resolve_call(call, words);
+    CUresult rc = resolve_pass(call, words);
     if (rc == CUDA_SUCCESS && account_begin_device(&a, device))
         settle(a.process, device, a.card);
     return rc;
@@ -216,8 +216,8 @@ CUresult graph_destroy(enum call call, const uint64_t *words, int kind)
 {
     struct entry taken;
     if (!account_free_begin(&taken, (enum kind)kind, words[0]))
-        return resolve_call(call, words);
-    CUresult rc = account_free_end(&taken, resolve_call(call, words));
+        return resolve_pass(call, words);
+    CUresult rc = account_free_end(&taken, resolve_pass(call, words));
     struct process *p = process_get();
     if (!p || rc != CUDA_SUCCESS)
         return rc;

@@ -14,7 +14,7 @@ CUresult info_memory(enum call call, const uint64_t *words)
 {
     struct account a;
     uint64_t *available = (uint64_t *)words[0], *total = (uint64_t *)words[1];
-    CUresult rc = resolve_call(call, words);
+    CUresult rc = resolve_pass(call, words);
     if (rc == CUDA_SUCCESS && available && total && account_begin(&a)) {
         uint64_t limit = process_limit(a.process, a.card);
         uint64_t used = process_used(a.process, a.card);
@@ -29,7 +29,7 @@ CUresult info_total(enum call call, const uint64_t *words)
 {
     struct account a;
     uint64_t *total = (uint64_t *)words[0];
-    CUresult rc = resolve_call(call, words);
+    CUresult rc = resolve_pass(call, words);
     if (rc == CUDA_SUCCESS && total && account_begin_device(&a, (CUdevice)words[1]))
         *total = smaller(*total, process_limit(a.process, a.card));
     return rc;
@@ -62,7 +62,7 @@ static CUresult show_card(enum call call, const uint64_t *words,
 {
     struct process *p;
     int card;
-    CUresult rc = resolve_call(call, words);
+    CUresult rc = resolve_pass(call, words);
     if (rc != NVML_SUCCESS || !words[1] || !find_card(words[0], &p, &card))
         return rc;
     *total = smaller(*total, process_limit(p, card));
@@ -120,7 +120,7 @@ CUresult info_processes(enum call call, const uint64_t *words, int version)
     int card;
     unsigned *count = (unsigned *)words[1];
     if (!resolve_real(call) || !count || !find_card(words[0], &p, &card))
-        return resolve_call(call, words);
+        return resolve_pass(call, words);
     if (version)
         return list_processes(p, card, count, (void *)words[2],
                               version == 1 ? sizeof(nvmlProcess_v1_t)

@@ -387,7 +387,7 @@ void pool_destroyed(struct process *p, const uint64_t *words)
 
 CUresult pool_trim_to(enum call call, const uint64_t *words)
 {
-    CUresult rc = resolve_call(call, words);
+    CUresult rc = resolve_pass(call, words);
     struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
     if (p)
         settle(p, words[0], 0, true);
@@ -397,7 +397,7 @@ CUresult pool_trim_to(enum call call, const uint64_t *words)
 /* The driver returned what the pools need not keep. */
 CUresult pool_synchronize(enum call call, const uint64_t *words)
 {
-    CUresult rc = resolve_call(call, words);
+    CUresult rc = resolve_pass(call, words);
     struct process *p = account_process();
     if (p)
         pool_settle(p, -1, false);

@@ -89,14 +89,19 @@ void *resolve_real(enum call call)
     return p;
 }
 
-CUresult resolve_call(enum call call, const uint64_t *w)
+CUresult resolve_pass(enum call call, const uint64_t *w)
 {
     CUresult (*real)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
                      uint64_t) = (__typeof__(real))resolve_real(call);
     if (!real)
         return hooks[call].nvml ? NVML_UNINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
+    return real(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]);
+}
+
+CUresult resolve_call(enum call call, const uint64_t *words)
+{
     nested++;
-    CUresult rc = real(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]);
+    CUresult rc = resolve_pass(call, words);
     nested--;
     return rc;
 }
@@ -410,9 +415,8 @@ CUresult resolve_proc_address(enum call call, const uint64_t *words)
     const char *name = (const char *)words[0];
     void **found = (void **)words[1];
     int version = (int)words[2];
-    bool asked_by_driver = resolve_nested();
-    CUresult rc = resolve_call(call, words);
-    struct process *p = rc == CUDA_SUCCESS && !asked_by_driver && name && found &&
+    CUresult rc = resolve_pass(call, words);
+    struct process *p = rc == CUDA_SUCCESS && !resolve_nested() && name && found &&
                                 *found && is_family(name)
                             ? process_get()
                             : NULL;
