@@ -69,7 +69,7 @@
     HOOK(cuMemFreeAsync_ptsz, 11020, pool_free, POOL_PER_THREAD)                         \
     HOOK(cuMemPoolCreate, 11020, account_record, pool_created)                           \
     HOOK(cuMemPoolDestroy, 11020, account_record, pool_destroyed)                        \
-    HOOK(cuMemPoolTrimTo, 11020, pool_trim_to)                                           \
+    HOOK(cuMemPoolTrimTo, 11020, pool_synchronize)                                       \
     HOOK(cuStreamSynchronize, 2000, pool_synchronize)                                    \
     HOOK(cuStreamSynchronize_ptsz, 7000, pool_synchronize)                               \
     HOOK(cuEventSynchronize, 2000, pool_synchronize)                                     \
@@ -111,8 +111,8 @@
     HOOK(cuLibraryUnload, 12000, account_free, KIND_MODULE)                              \
     HOOK(cuGetProcAddress, 11030, resolve_proc_address)                                  \
     HOOK(cuGetProcAddress_v2, 12000, resolve_proc_address)                               \
-    HOOK(nvmlDeviceGetMemoryInfo, 0, info_card)                                          \
-    HOOK(nvmlDeviceGetMemoryInfo_v2, 0, info_card_v2)                                    \
+    HOOK(nvmlDeviceGetMemoryInfo, 0, info_card, 1)                                       \
+    HOOK(nvmlDeviceGetMemoryInfo_v2, 0, info_card, 2)                                    \
     HOOK(nvmlDeviceGetComputeRunningProcesses, 0, info_processes, 1)                     \
     HOOK(nvmlDeviceGetComputeRunningProcesses_v2, 0, info_processes, 2)                  \
     HOOK(nvmlDeviceGetComputeRunningProcesses_v3, 0, info_processes, 2)                  \

@@ -96,14 +96,6 @@ void graph_freed(struct process *p, uint64_t graph, uint64_t pointer, uint64_t n
     }
 }
 
-bool graph_has(struct process *p, uint64_t pointer)
-{
-    sys_lock(&p->lock);
-    bool has = table_find(&p->table, KIND_NODE, pointer);
-    sys_unlock(&p->lock);
-    return has;
-}
-
 static bool lives(const struct process *p, const struct entry *node)
 {
     return table_find(&p->table, KIND_NUMBER, node->a) != NULL;

@@ -55,34 +55,25 @@ static bool find_card(uint64_t device, struct process **p, int *card)
     return true;
 }
 
-/* What the function writes for the pod. Parameters: device, and where to write it. */
-static CUresult show_card(enum call call, const uint64_t *words,
-                          unsigned long long *total, unsigned long long *used,
-                          unsigned long long *available, unsigned long long *reserved)
+/* Parameters: device, and where to write its memory. */
+CUresult info_card(enum call call, const uint64_t *words, int version)
 {
+    nvmlMemory_t *first = (void *)words[1];
+    nvmlMemory_v2_t *second = (void *)words[1];
     struct process *p;
     int card;
     CUresult rc = resolve_pass(call, words);
     if (rc != NVML_SUCCESS || !words[1] || !find_card(words[0], &p, &card))
         return rc;
-    *total = smaller(*total, process_limit(p, card));
-    *used = smaller(process_used(p, card), *total);
-    *available = *total - *used;
-    *reserved = 0;
+    nvmlMemory_t m = {.total = version == 1 ? first->total : second->total};
+    m.total = smaller(m.total, process_limit(p, card));
+    m.used = smaller(process_used(p, card), m.total);
+    m.free = m.total - m.used;
+    if (version == 1)
+        *first = m;
+    else
+        *second = (nvmlMemory_v2_t){second->version, m.total, 0, m.free, m.used};
     return rc;
-}
-
-CUresult info_card(enum call call, const uint64_t *words)
-{
-    nvmlMemory_t *m = (void *)words[1];
-    unsigned long long none;
-    return show_card(call, words, &m->total, &m->used, &m->free, &none);
-}
-
-CUresult info_card_v2(enum call call, const uint64_t *words)
-{
-    nvmlMemory_v2_t *m = (void *)words[1];
-    return show_card(call, words, &m->total, &m->used, &m->free, &m->reserved);
 }
 
 /* The processes of this namespace that hold memory. The count is capped: `count` is the room on

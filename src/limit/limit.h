@@ -314,8 +314,6 @@ CUresult vmm_opened(CUresult rc, const uint64_t *at);
 CUresult graph_alloc(enum call call, const uint64_t *words, struct account *a,
                      uint64_t graph, uint64_t bytes, const uint64_t *from, size_t n,
                      const uint64_t *pointer);
-/* Is the pointer that of an allocation node? */
-bool graph_has(struct process *p, uint64_t pointer);
 /* A node of the graph frees the pointer. Locked. */
 void graph_freed(struct process *p, uint64_t graph, uint64_t pointer, uint64_t node);
 
@@ -325,10 +323,9 @@ void graph_trim(struct process *p, int card);
 /* -- handlers of hooks: see calls.h -- */
 
 typedef CUresult limit_handler(enum call call, const uint64_t *words);
-limit_handler linear_alloc, linear_pitch, vmm_create, pool_trim_to, pool_synchronize,
-    graph_add_alloc, graph_trim_device, context_destroy, context_release,
-    context_destroy_green, context_set_limit, info_memory, info_total, info_card,
-    info_card_v2, resolve_proc_address;
+limit_handler linear_alloc, linear_pitch, vmm_create, pool_synchronize, graph_add_alloc,
+    graph_trim_device, context_destroy, context_release, context_destroy_green,
+    context_set_limit, info_memory, info_total, resolve_proc_address;
 /* Functions of CUDA before 3.2, whose addresses have 32 bits: CUDA_ERROR_NOT_SUPPORTED. */
 limit_handler account_refuse;
 
@@ -341,7 +338,7 @@ limit_handler_of graph_add_node;                 /* which word is the number of 
 limit_handler_of graph_destroy;                  /* enum kind */
 limit_handler_of context_create, context_retain; /* which word is the device */
 limit_handler_of context_load;                   /* enum call that undoes it */
-limit_handler_of info_processes;                 /* version of the struct; 0: none */
+limit_handler_of info_card, info_processes;      /* version of the struct; 0: none */
 enum array_type { ARRAY_2D, ARRAY_3D, ARRAY_MIPMAPPED };
 enum pool_flags { POOL_NAMED = 1, POOL_PER_THREAD = 2 };
 

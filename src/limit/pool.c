@@ -324,11 +324,14 @@ void pool_freed(struct process *p, const struct entry *taken)
  * captured free is the last node of its stream afterwards. */
 CUresult pool_free(enum call call, const uint64_t *words, int flags)
 {
+    struct entry taken;
     struct process *p = account_process();
     struct capture c;
-    CUresult rc = account_free(call, words, KIND_LINEAR);
-    if (rc == CUDA_SUCCESS && p && graph_has(p, words[0]) &&
-        is_captured(stream_of(words[1], flags), &c) && c.count == 1) {
+    if (account_free_begin(&taken, KIND_LINEAR, words[0]))
+        return account_free_end(&taken, resolve_pass(call, words));
+    CUresult rc = resolve_pass(call, words);
+    if (rc == CUDA_SUCCESS && p && is_captured(stream_of(words[1], flags), &c) &&
+        c.count == 1) {
         sys_lock(&p->lock);
         graph_freed(p, c.graph, words[0], c.from[0]);
         sys_unlock(&p->lock);
@@ -383,15 +386,6 @@ void pool_destroyed(struct process *p, const uint64_t *words)
     }
     if (e)
         table_remove(&p->pools, e);
-}
-
-CUresult pool_trim_to(enum call call, const uint64_t *words)
-{
-    CUresult rc = resolve_pass(call, words);
-    struct process *p = rc == CUDA_SUCCESS ? account_process() : NULL;
-    if (p)
-        settle(p, words[0], 0, true);
-    return rc;
 }
 
 /* The driver returned what the pools need not keep. */
