@@ -134,7 +134,7 @@ static void answer_pending(struct core_driver *driver, const struct core_output 
 
 /* What the caller's own thread takes of the outputs. */
 struct own_outputs {
-    struct span uid; /* of a bind, whose API calls its thread makes itself; empty: none */
+    struct span uid; /* of a bind, whose thread makes its Binding and GET; empty: none */
     struct core_output *calls[4];
     size_t n;
     struct core_output *reserved; /* of a reservation; new */
@@ -142,7 +142,8 @@ struct own_outputs {
 
 static bool take_own(struct own_outputs *own, const struct core_output *o)
 {
-    if (!own || !own->uid.n || own->n == ARRAY_LEN(own->calls) ||
+    bool of_bind = o->type == CORE_CALL_BIND || o->type == CORE_CALL_GET_POD;
+    if (!own || !of_bind || !own->uid.n || own->n == ARRAY_LEN(own->calls) ||
         !span_eq(own->uid, span_of(o->uid)))
         return false;
     own->calls[own->n++] = core_output_dup(o);

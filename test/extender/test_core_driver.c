@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "domain/keys.h"
 #include "extender/core_driver_rig.h"
 #include "extender/verb.h"
 
@@ -209,8 +210,63 @@ START_TEST(a_bind_at_a_follower_fails_at_once)
 }
 END_TEST
 
+/* A pod on a card of n1, or pending without `at`. */
+static json_t *prioritized(const char *uid, int units, int priority, const char *at)
+{
+    json_t *pod = rig_pod(uid, units), *spec = json_object_get(pod, "spec");
+    json_object_set_new(spec, "priority", json_integer(priority));
+    if (!at)
+        return pod;
+    json_object_set_new(spec, "nodeName", json_string("n1"));
+    json_object_set_new(
+        json_object_get(pod, "metadata"), "annotations",
+        json_pack("{ss,ss,ss}", KEY_MEM_IDX, at, KEY_MEM_POD, "10", KEY_MEM_DEV, "16"));
+    return pod;
+}
+
+/* Only a call that is deferred is followed by its Event. */
+static void perform_no_preemption(void *ctx, const struct core_output *call,
+                                  struct arena *arena, struct apisync_answer *answer)
+{
+    ck_assert_int_ne(call->type, CORE_CALL_NOMINATE);
+    rig_api(ctx, call, arena, answer);
+}
+
+START_TEST(a_bind_leaves_the_nomination_of_its_pod_to_others)
+{
+    struct core_driver_bind bind = {SPAN("default"), SPAN("p"), SPAN("p"), SPAN("n1")};
+    struct span n1 = SPAN("n1");
+    struct err err;
+    bool not_leader;
+    log_set_level(LOG_ERROR);
+    rig_start_core(
+        &rig, (struct core_settings){.preempt_after_ms = 1, .ledger = {.unit_mib = 1}},
+        false);
+    rig.perform = perform_no_preemption;
+    rig_deliver(
+        &rig, json_pack("[ooooo]",
+                        json_pack("{ss,s{ss}}", "kind", "Node", "metadata", "name", "n1"),
+                        rig_scv("n1",
+                                "{\"id\":0,\"health\":\"Healthy\","
+                                "\"totalMemory\":16},{\"id\":1,\"health\":"
+                                "\"Healthy\",\"totalMemory\":16}",
+                                ""),
+                        prioritized("a", 10, 0, "0"), prioritized("b", 10, 0, "1"),
+                        prioritized("p", 12, 10, NULL)));
+    core_driver_input(rig.driver, &(struct core_input){.type = CORE_REJECTED,
+                                                       .uid = bind.uid,
+                                                       .nodes = &n1,
+                                                       .n_nodes = 1});
+    lib_wait(core_driver_bind(rig.driver, &bind, &not_leader, &err) && rig.n_deferred);
+    ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_NOMINATE);
+    ck_assert_str_eq(rig.deferred[0]->uid, "p");
+    rig_stop(&rig);
+}
+END_TEST
+
 UNIT_MAIN("core_driver", as_many_concurrent_binds_succeed_as_fit,
           many_binds_of_one_pod_are_one_binding,
           a_bind_succeeds_under_constant_filter_load,
           a_stop_waits_until_the_lease_is_released,
-          a_reservation_takes_no_call_of_the_leader, a_bind_at_a_follower_fails_at_once)
+          a_reservation_takes_no_call_of_the_leader, a_bind_at_a_follower_fails_at_once,
+          a_bind_leaves_the_nomination_of_its_pod_to_others)
