@@ -88,7 +88,7 @@ struct ledger_card_model {
 struct ledger_scv_card {
     struct span uuid, bus_id;
     const struct ledger_card_model *model;
-    int64_t total_mib, used_mib; /* as of scv_card_used */
+    int64_t total_mib, used_mib; /* used: scv_card_used */
     int32_t id;                  /* NVML index */
     bool healthy;
     bool use_complete; /* as in struct scv_card */

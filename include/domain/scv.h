@@ -134,7 +134,9 @@ void scv_read(struct jread *j, struct arena *a, struct scv *scv);
 /* Like scv_read, with all fields. Their numbers must be in 0..2^40 too. */
 void scv_read_all(struct jread *j, struct arena *a, struct scv *scv);
 
-/* Memory in use by all processes, without the driver's reserve if known. */
+/* Memory in use by all processes, without the driver's reserve if known. -1: unknown, as of
+ * an Unhealthy card without usedMemory and freeMemory. A Healthy one without them is full:
+ * the SCV daemon omits zeros. */
 int64_t scv_card_used(const struct scv_card *card);
 
 /* Appends the value of "status" in the format of SCV, with the sums. Cards must be ordered

@@ -78,6 +78,8 @@ int64_t scv_card_used(const struct scv_card *card)
 {
     if (card->has_used)
         return card->used_mib;
+    if (!card->healthy && !card->free_mib)
+        return -1;
     return card->total_mib > card->free_mib ? card->total_mib - card->free_mib : 0;
 }
 

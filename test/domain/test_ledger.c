@@ -494,6 +494,17 @@ START_TEST(the_drivers_own_memory_is_not_used_from_outside)
 }
 END_TEST
 
+START_TEST(a_lost_card_is_not_used_from_outside)
+{
+    see_scv(
+        "{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Unhealthy',"
+        "'totalMemory':16276}],'updateTime':'2026-11-21T09:00:00Z'}}");
+    CARD_HAS(0, used_mib, -1);
+    CARD_HAS(0, withheld_mib, 0);
+    ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
+}
+END_TEST
+
 /* Two cards, of which this much is used; the podList gives pod-p the second one. */
 static void see_other_card(int first, int second, const char *time)
 {
@@ -651,7 +662,7 @@ UNIT_MAIN_AROUND(
     a_promise_follows_the_uuid_of_its_card,
     memory_used_from_outside_is_withheld_above_the_tolerance,
     memory_used_through_another_resource_is_no_drift, a_capacity_may_omit_unhealthy_cards,
-    the_drivers_own_memory_is_not_used_from_outside,
+    the_drivers_own_memory_is_not_used_from_outside, a_lost_card_is_not_used_from_outside,
     a_departure_hides_only_the_card_of_the_pod_list, what_a_pod_uses_of_a_card,
     many_departures_are_bounded, a_reused_slot_is_clean_and_names_may_be_long,
     a_pending_pod_changes_and_a_bound_one_keeps_its_request,

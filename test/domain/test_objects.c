@@ -91,15 +91,19 @@ START_TEST(missing_numbers_of_an_scv_are_zero_and_cards_are_sorted)
         quoted(&arena, "{'metadata':{'name':'n'},'status':{'cardList':["
                        "{'id':3,'totalMemory':100,'usedMemory':40,'freeMemory':50},"
                        "{'id':0,'totalMemory':16276,'health':'Unhealthy'},"
-                       "{'id':1}]}}"));
-    ck_assert_uint_eq(s.n_cards, 3);
+                       "{'id':1},"
+                       "{'id':4,'totalMemory':100,'health':'Healthy'},"
+                       "{'id':5,'totalMemory':100,'freeMemory':70}]}}"));
+    ck_assert_uint_eq(s.n_cards, 5);
     ck_assert_int_eq(s.cards[0].id, 0);
     ck_assert(!s.cards[0].healthy);
-    ck_assert_int_eq(scv_card_used(&s.cards[0]), 16276);
+    ck_assert_int_eq(scv_card_used(&s.cards[0]), -1);
     ck_assert_int_eq(s.cards[1].id, 1);
     ck_assert(!s.cards[1].healthy);
     ck_assert_int_eq(s.cards[2].id, 3);
     ck_assert_int_eq(scv_card_used(&s.cards[2]), 40);
+    ck_assert_int_eq(scv_card_used(&s.cards[3]), 100); /* an omitted zero */
+    ck_assert_int_eq(scv_card_used(&s.cards[4]), 30);
     ck_assert(!s.has_update_time);
 }
 END_TEST
