@@ -107,12 +107,32 @@ static bool is_same_origin(const char *origin, const char *host)
     return scheme && host && span_eq_nocase(at, span_of(host));
 }
 
-/* Rejects what a web page on another origin could send: a foreign Origin (403), and a POST
- * whose Content-Type is not application/json (415). */
-static bool checks_form(const struct httpd_request *req, struct httpd_reply *reply)
+/* A loopback address or localhost, with any port. */
+static bool is_loopback_host(struct span host)
 {
-    const char *origin = httpd_header(req, "Origin");
-    if (origin && !is_same_origin(origin, httpd_header(req, "Host"))) {
+    bool v6 = span_starts(host, SPAN("["));
+    host.p += v6;
+    host.n -= v6;
+    struct span name = span_cut(&host, v6 ? ']' : ':');
+    cleanup_free char *address = xasprintf("%.*s", SPAN_ARG(name));
+    return span_eq_nocase(name, SPAN("localhost")) || certs_is_loopback(address);
+}
+
+/* Rejects what a web page on another origin could send: a foreign Origin (403), and a POST
+ * whose Content-Type is not application/json (415). On a loopback address, where nobody needs
+ * credentials, the name of a page may resolve to this server (DNS rebinding): a request that
+ * a page could send must name a loopback address. A page sends Origin with each POST. */
+static bool checks_form(const struct access *a, const struct httpd_request *req,
+                        struct httpd_reply *reply)
+{
+    const char *origin = httpd_header(req, "Origin"), *host = httpd_header(req, "Host");
+    bool may_be_page = origin || strcmp(req->method, "POST") != 0;
+    if (certs_info(a->certs)->on_loopback && may_be_page &&
+        class_of(req->path) != ACCESS_HEALTH && !is_loopback_host(span_of(host))) {
+        httpd_fail(reply, 403, "Host: expected localhost or a loopback address");
+        return false;
+    }
+    if (origin && !is_same_origin(origin, host)) {
         httpd_fail(reply, 403,
                    "Origin: requests from pages of another origin are "
                    "rejected");
@@ -235,7 +255,7 @@ static bool allows_view(const struct access *a, bool main,
 static bool allows(const struct access *a, bool main, const struct httpd_request *req,
                    struct httpd_reply *reply)
 {
-    if (!checks_form(req, reply) || !checks_remote_user(a, req, reply))
+    if (!checks_form(a, req, reply) || !checks_remote_user(a, req, reply))
         return false;
     if (certs_info(a->certs)->mode == CERTS_INSECURE)
         return true;

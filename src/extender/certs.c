@@ -253,7 +253,7 @@ static int64_t next_refresh(void *ctx)
 
 /* -- the mode -- */
 
-static bool is_loopback(const char *address)
+bool certs_is_loopback(const char *address)
 {
     struct in_addr v4;
     struct in6_addr v6;
@@ -266,8 +266,9 @@ static enum certs_mode mode_of(const struct certs_config *config, const char *li
 {
     bool has_options = config->cert_file || config->key_file || config->client_ca_file ||
                        config->front_ca_file || config->observe_ca_file;
-    bool insecure = config->insecure == OPT_ON || (config->insecure == OPT_UNSET &&
-                                                   is_loopback(listen) && !has_options);
+    bool insecure =
+        config->insecure == OPT_ON ||
+        (config->insecure == OPT_UNSET && certs_is_loopback(listen) && !has_options);
     return insecure ? CERTS_INSECURE : config->cert_file ? CERTS_FILES : CERTS_SECRETS;
 }
 
@@ -400,6 +401,8 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
     c->ns = xstrdup(ns);
     c->info.mode = mode_of(config, listen);
     c->info.has_front_proxy = config->front_ca_file;
+    c->info.on_loopback =
+        c->info.mode == CERTS_INSECURE && !config->cert_file && certs_is_loopback(listen);
     if (check(config, c->info.mode, err) || set_up(c, config, err)) {
         certs_free(c);
         return NULL;

@@ -65,11 +65,15 @@ void certs_start(struct certs *c, struct kube_client *client, struct core_driver
 void certs_stop(struct certs *c);
 void certs_free(struct certs *c); /* the listeners must have stopped */
 
+/* Is it an address of 127.0.0.0/8, or ::1? */
+bool certs_is_loopback(const char *address);
+
 /* What is in force. */
 struct certs_info {
     enum certs_mode mode;
     struct tls *verbs, *observers; /* for the listeners; NULL: plain HTTP */
     bool has_front_proxy;          /* one is configured */
+    bool on_loopback;              /* plain HTTP without credentials on such an address */
 };
 /* Never changes. NULL is accepted, as by the next two: insecure, plain HTTP. */
 const struct certs_info *certs_info(const struct certs *c);

@@ -81,7 +81,7 @@ enum { DRIP_MS = 100 };
 
 static struct buf large, tiny, models; /* bodies of filter */
 #define POST_JSON(path)                                                                  \
-    "POST " path " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    "POST " path " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 static const struct kind kinds[] = {
     {"silent", .no_handshake = true, .then = HOLD},
     /* The first bytes of a ClientHello. */
@@ -89,7 +89,9 @@ static const struct kind kinds[] = {
      {"\x16\x03\x01\x02\x01\x01\x01\x01"},
      .no_handshake = true,
      .then = HOLD},
-    {"slow-header", {"GET /version HTTP/1.1\r\nHost: x\r\nX-Slow: "}, .drip = "a"},
+    {"slow-header",
+     {"GET /version HTTP/1.1\r\nHost: localhost\r\nX-Slow: "},
+     .drip = "a"},
     {"announced-body",
      {POST_JSON("/filter") "Content-Length: 67108863\r\n\r\n{"},
      .main_port = true,
@@ -111,25 +113,25 @@ static const struct kind kinds[] = {
      .then = READ},
     {"malformed",
      {"GET  HTTP/1.1\r\n\r\n", "POST /bind HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-      "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{\"Pod\":[[",
+      "POST /filter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{\"Pod\":[[",
       "PUT / HTTP/9.9\r\n\r\n", ""},
      .then = READ},
     {"idle-keep-alive",
-     {"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"},
+     {"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"},
      .then = READ_AND_HOLD},
     {"unread-view",
-     {"GET /inspect HTTP/1.1\r\nHost: x\r\n\r\n",
-      "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
-      "GET /inspect?watch=true HTTP/1.1\r\nHost: x\r\n\r\n",
-      "GET /apis/nvidia-gpu-scheduler/v1/gpupods HTTP/1.1\r\nHost: x\r\n\r\n"},
+     {"GET /inspect HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      "GET /inspect?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n",
+      "GET /apis/nvidia-gpu-scheduler/v1/gpupods HTTP/1.1\r\nHost: localhost\r\n\r\n"},
      .then = HOLD},
     {"forged-token",
-     {"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "},
+     {"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "},
      .random_token = true,
      .then = READ},
     {"reset", .no_handshake = true, .then = RESET},
     {"pipelined",
-     {"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"},
+     {"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"},
      .repeat = 100,
      .then = READ},
     {"endless-chunks",

@@ -169,11 +169,11 @@ static void goes_or_comes(json_t **place)
 static void misbehave(void)
 {
     static const char *const words[] = {
-        "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: "
+        "POST /filter HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
         "application/json\r\nContent-Length: 100000\r\n\r\n{\"Pod\":",
-        "GET /inspect HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET /inspect HTTP/1.1\r\nHost: localhost\r\n\r\n",
         "\x16\x03\x01\x02\x01\x01\x01\x01\xfc\x03\x03",
-        "POST /bind HTTP/1.1\r\nHost: x\r\nContent-Type: "
+        "POST /bind HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
         "application/json\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n",
         "",
     };

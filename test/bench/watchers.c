@@ -78,7 +78,7 @@ static void crowd_open(struct crowd *c, size_t n, unsigned port)
         raw_open(&c->all[i].raw, port);
         raw_sendf(&c->all[i].raw,
                   "GET /apis/nvidia-gpu-scheduler/v1/gpu%s?watch=true HTTP/1.1\r\n"
-                  "Host: x\r\n\r\n",
+                  "Host: localhost\r\n\r\n",
                   i % 2 ? "pods" : "nodes");
         epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->all[i].raw.fd, &event);
     }

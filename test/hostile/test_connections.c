@@ -39,7 +39,7 @@ enum {
     FDS_SPARE = 100, /* of this process */
 };
 
-#define HOST      "Host: x\r\n"
+#define HOST      "Host: localhost\r\n"
 #define GET(path) "GET " path " HTTP/1.1\r\n" HOST "\r\n"
 #define TEN(text) text text text text text text text text text text
 

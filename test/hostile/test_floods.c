@@ -347,7 +347,7 @@ static void open_small(struct raw *c, unsigned port)
 static void open_idle(struct raw *c, unsigned port, const char *path)
 {
     open_small(c, port);
-    raw_sendf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path);
+    raw_sendf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path);
 }
 
 /* Waits for the head of the reply, which is one or a refusal. Returns whether it is refused. */
@@ -414,10 +414,11 @@ static void send_part(const struct world *w, struct raw *c, size_t all, const ch
                       size_t n)
 {
     open_small(c, w->extender.verbs.port);
-    raw_sendf(c,
-              "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-              "Content-Length: %zu\r\n\r\n",
-              all);
+    raw_sendf(
+        c,
+        "POST /filter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Content-Length: %zu\r\n\r\n",
+        all);
     raw_send(c, body, n);
 }
 

@@ -11,7 +11,7 @@
  */
 
 #define JSON "Content-Type: application/json\r\n"
-#define HOST "Host: x\r\n" JSON
+#define HOST "Host: localhost\r\n" JSON
 /* Of the pod p, with these headers. */
 #define BIND(headers)                                                                    \
     "POST /bind HTTP/1.1\r\nHost: 127.0.0.1:12345\r\nContent-Length: 69\r\n" headers     \
@@ -114,6 +114,23 @@ static const struct {
     {"origin without the port", BIND(JSON "Origin: http://127.0.0.1\r\n"), 403},
     {"origin with another port", BIND(JSON "Origin: http://127.0.0.1:99999\r\n"), 403},
     {"empty origin", BIND(JSON "Origin: http://\r\n"), 403},
+    /* What a page could send whose name resolves to 127.0.0.1 (DNS rebinding). */
+    {"a page's bind",
+     "POST /bind HTTP/1.1\r\nHost: evil.example:12345\r\n" JSON
+     "Origin: http://evil.example:12345\r\nContent-Length: 2\r\n\r\n{}",
+     403},
+    {"a page's view", "GET /inspect HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403},
+    {"like localhost", "GET /inspect HTTP/1.1\r\nHost: localhost.evil\r\n\r\n", 403},
+    {"like an address", "GET / HTTP/1.1\r\nHost: 127.0.0.1.evil:80\r\n\r\n", 403},
+    {"another address", "GET /metrics HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n", 403},
+    {"no Host", "GET /inspect HTTP/1.0\r\n\r\n", 403},
+    {"empty Host", "GET /inspect HTTP/1.1\r\nHost:\r\n\r\n", 403},
+    {"IPv6 address", "GET /inspect/no HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 404},
+    {"127.0.0.0/8", "GET /inspect/no HTTP/1.1\r\nHost: 127.9.9.9\r\n\r\n", 404},
+    {"a name in urlPrefix",
+     "POST /filter HTTP/1.1\r\nHost: gpushare\r\n" JSON "Content-Length: 2\r\n\r\n{}",
+     400},
+    {"a probe's Host", "POST /readyz HTTP/1.1\r\nHost: 10.0.0.1\r\n\r\n", 405},
     {"unknown expectation", FILTER "Content-Length: 2\r\nExpect: tea\r\n\r\n{}", 400},
     {"no body", FILTER "\r\n", 400},
     {"length too small", FILTER "Content-Length: 5\r\n\r\n{\"Pod\":{}}", 400},

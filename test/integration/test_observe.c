@@ -38,7 +38,7 @@ START_TEST(discovery_lists_and_unknown_paths)
     unsigned ports[] = {extender.observers.port, extender.verbs.port};
     for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
         raw_open(&c, ports[i]);
-        raw_call(&c, &r, "GET " API " HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_call(&c, &r, "GET " API " HTTP/1.1\r\nHost: localhost\r\n\r\n");
         ck_assert_span_eq(
             buf_span(&r.body),
             "{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\",\"groupVersion\":"
@@ -52,9 +52,9 @@ START_TEST(discovery_lists_and_unknown_paths)
         /* Only the exact value "true" opens a watch. */
         static const char *const lists[] = {"", "?watch=1", "?watch=True", "?watch"};
         for (size_t k = 0; k < ARRAY_LEN(lists); k++) {
-            raw_call(
-                &c, &r,
-                lib_fmt("GET " API "/gpunodes%s HTTP/1.1\r\nHost: x\r\n\r\n", lists[k]));
+            raw_call(&c, &r,
+                     lib_fmt("GET " API "/gpunodes%s HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                             lists[k]));
             ck_assert_uint_eq(r.status, 200);
             ck_assert(span_starts(buf_span(&r.body), SPAN("{\"metadata\":{},\"items\":[{"
                                                           "\"kind\":\"GpuNode\",")));
@@ -74,7 +74,8 @@ START_TEST(discovery_lists_and_unknown_paths)
                                               "DELETE " API "/nothing"};
         for (size_t k = 0; k < ARRAY_LEN(unknown); k++) {
             bool api = strstr(unknown[k], "/apis") != NULL;
-            raw_call(&c, &r, lib_fmt("%s HTTP/1.1\r\nHost: x\r\n\r\n", unknown[k]));
+            raw_call(&c, &r,
+                     lib_fmt("%s HTTP/1.1\r\nHost: localhost\r\n\r\n", unknown[k]));
             ck_assert_uint_eq(r.status, 404);
             if (!api)
                 continue;
@@ -83,12 +84,13 @@ START_TEST(discovery_lists_and_unknown_paths)
             ck_assert_span_eq(raw_header(&r, "X-Content-Type-Options"), "nosniff");
             ck_assert_span_eq(raw_header(&r, "Content-Type"), "application/json");
         }
-        raw_call(&c, &r, "DELETE " API "/gpupods HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_call(&c, &r, "DELETE " API "/gpupods HTTP/1.1\r\nHost: localhost\r\n\r\n");
         ck_assert_uint_eq(r.status, 405);
         ck_assert_uint_eq(r.body.n, 0);
         ck_assert_span_eq(raw_header(&r, "Allow"), "GET, HEAD");
         if (ports[i] == extender.verbs.port) {
-            raw_call(&c, &r, "GET " API "/schedule/filter HTTP/1.1\r\nHost: x\r\n\r\n");
+            raw_call(&c, &r,
+                     "GET " API "/schedule/filter HTTP/1.1\r\nHost: localhost\r\n\r\n");
             ck_assert_uint_eq(r.status, 405);
             ck_assert_span_eq(raw_header(&r, "Allow"), "POST");
         }

@@ -7,7 +7,7 @@ void watch_open(struct watch *w, unsigned port, const char *target)
 {
     *w = (struct watch){0};
     raw_open(&w->c, port);
-    raw_sendf(&w->c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", target);
+    raw_sendf(&w->c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", target);
     ck_assert_int_eq(raw_read_head(&w->c, &w->r), RAW_OK);
 }
 
