@@ -107,6 +107,7 @@ struct publisher {
     int64_t lease_missing_ms; /* since then; -1: it exists, as far as is known */
     struct api_owner lease_owner;
     int64_t renewed_ms;
+    bool renewed;  /* at least once */
     bool withheld; /* the Lease is deliberately not renewed */
 };
 
@@ -732,6 +733,7 @@ static void observe_lease(struct step *s)
                      p->settings.node);
         p->lease_missing_ms = -1;
         p->renewed_ms = lane->sent_ms;
+        p->renewed = true;
         lane->due_ms = lane->sent_ms + p->settings.renew_ms;
         if (s->in->object)
             p->lease_owner = s->in->object->owner;
@@ -890,10 +892,15 @@ int publisher_ready(const struct publisher *p, struct step_time now,
     bool first = !p->taken_wall_ns && now.mono_ms - p->started_ms <= PUBLISHER_FIRST_MS;
     bool hangs = publisher_check(p, now, PUBLISHER_CHECK_CARDS, NULL) != 0;
     bool of_driver = check == PUBLISHER_CHECK_CARDS || check == PUBLISHER_CHECK_HEARTBEAT;
+    const char *const not_yet[PUBLISHER_CHECKS] = {
+        [PUBLISHER_CHECK_CARDS] = first ? "no response from the driver yet" : NULL,
+        [PUBLISHER_CHECK_SCV] = p->published ? NULL : "the Scv is not written yet",
+        [PUBLISHER_CHECK_NODE] = p->node_seen_ms < 0 ? "the Node is not known yet" : NULL,
+        [PUBLISHER_CHECK_HEARTBEAT] = p->renewed ? NULL : "the Lease is not renewed yet"};
     *required = first || !hangs || !of_driver;
-    if (first && check == PUBLISHER_CHECK_CARDS)
-        return err_set(err, ERR_TIMEOUT, "no response from the driver yet");
-    return publisher_check(p, now, check, err);
+    if (publisher_check(p, now, check, err))
+        return -1;
+    return not_yet[check] ? err_set(err, ERR_TIMEOUT, "%s", not_yet[check]) : 0;
 }
 
 static int check_thread(const char *name, int64_t ms, int64_t limit_ms, struct err *err)

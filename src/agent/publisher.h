@@ -168,7 +168,8 @@ const char *publisher_check_name(enum publisher_check check);
 /* For /healthz: 0, or -1 with the reason. */
 int publisher_check(const struct publisher *p, struct step_time now,
                     enum publisher_check check, struct err *err);
-/* For /readyz: the same. *required: whether a rolling update must wait for the check. It
+/* For /readyz: the same, once the API server has accepted the Scv and the Lease and shown the
+ * Node. *required: whether a rolling update must wait for the check. It
  * must not wait for a driver that hangs, and for the heartbeat that stops with it: no
  * version of scv-agent repairs those. But for PUBLISHER_FIRST_MS it waits for the first
  * sample, so that a version that fails everywhere does not replace every pod at once. */

@@ -57,6 +57,35 @@ START_TEST(a_rollout_waits_for_the_first_sample)
 }
 END_TEST
 
+START_TEST(a_rollout_waits_until_all_is_accepted)
+{
+    struct err err;
+    begin_calls();
+    answer_list(list_call, "10", NULL);
+    watching();
+    alive();
+    sampled(CARD(0));
+    ck_assert(!blocks_readiness(PUBLISHER_CHECK_CARDS, &err));
+    ck_assert(blocks_readiness(PUBLISHER_CHECK_NODE, &err));
+    ck_assert_str_eq(err.msg, "the Node is not known yet");
+    answer(node_call, NODE);
+    ck_assert(!blocks_readiness(PUBLISHER_CHECK_NODE, &err));
+    refused(PUBLISHER_CREATE, ERR_FORBIDDEN, "scvs is forbidden");
+    ck_assert(blocks_readiness(PUBLISHER_CHECK_SCV, &err));
+    ck_assert_str_eq(err.msg, "the Scv is not written yet");
+    tick(15000);
+    answered(PUBLISHER_CREATE, FIRST);
+    ck_assert(!blocks_readiness(PUBLISHER_CHECK_SCV, &err));
+    refused(PUBLISHER_PATCH_LEASE, ERR_FORBIDDEN, "leases is forbidden");
+    ck_assert(blocks_readiness(PUBLISHER_CHECK_HEARTBEAT, &err));
+    ck_assert_str_eq(err.msg, "the Lease is not renewed yet");
+    ck_assert(is_well(PUBLISHER_CHECK_HEARTBEAT));
+    tick(15000);
+    answered(PUBLISHER_PATCH_LEASE, LEASE);
+    ck_assert(!blocks_readiness(PUBLISHER_CHECK_HEARTBEAT, &err));
+}
+END_TEST
+
 START_TEST(nothing_is_written_while_nothing_changes)
 {
     set_up();
@@ -447,9 +476,9 @@ END_TEST
 
 UNIT_MAIN_AROUND(
     "publisher", fixture_begin, fixture_end, nothing_is_created_before_the_node_is_known,
-    a_rollout_waits_for_the_first_sample, nothing_is_written_while_nothing_changes,
-    the_slow_fields_alone_wait_for_a_minute, an_older_deletion_is_not_believed,
-    a_conflict_is_redone_on_the_newer_object,
+    a_rollout_waits_for_the_first_sample, a_rollout_waits_until_all_is_accepted,
+    nothing_is_written_while_nothing_changes, the_slow_fields_alone_wait_for_a_minute,
+    an_older_deletion_is_not_believed, a_conflict_is_redone_on_the_newer_object,
     a_list_is_believed_although_its_version_is_lower,
     an_owner_of_another_kind_stays_alone, one_that_is_there_already_is_taken_over,
     the_interval_belongs_to_the_user, the_kind_that_is_not_installed_is_waited_for,

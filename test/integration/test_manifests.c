@@ -58,6 +58,20 @@ static size_t count_text(const char *in, const char *what)
     return n;
 }
 
+START_TEST(an_update_of_the_nodes_waits_for_each_pod)
+{
+    size_t n = 0;
+    json_t *j, *all = yamlfile_all("manifests/*.yaml");
+    lib_each(j, all) {
+        if (strcmp(lib_str(j, "kind"), "DaemonSet") != 0)
+            continue;
+        ck_assert_int_ge(lib_int(j, "spec.minReadySeconds"), 10);
+        n++;
+    }
+    ck_assert_uint_eq(n, 2);
+}
+END_TEST
+
 START_TEST(every_file_loads_into_kube_sim)
 {
     struct sim sim;
@@ -250,7 +264,8 @@ START_TEST(the_overlay_has_the_capacity_of_its_cards)
                      lib_fmt("%lld", (long long)cards.n));
 }
 
-LIB_MAIN("manifests", 120, every_file_loads_into_kube_sim,
-         the_policies_name_every_key_of_a_promise, the_schema_has_every_field_of_an_scv,
-         samples_set_only_fields_that_exist, the_objects_of_the_queue_belong_together,
+LIB_MAIN("manifests", 120, an_update_of_the_nodes_waits_for_each_pod,
+         every_file_loads_into_kube_sim, the_policies_name_every_key_of_a_promise,
+         the_schema_has_every_field_of_an_scv, samples_set_only_fields_that_exist,
+         the_objects_of_the_queue_belong_together,
          the_overlay_has_the_capacity_of_its_cards)
