@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/podresources.h"
 
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "agent/samples.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kube/podresources.h"
@@ -188,6 +191,31 @@ START_TEST(the_state_of_the_device_plugin_comes_with_the_pods)
 }
 END_TEST
 
+/* This kubelet has no GetAllocatableResources. */
+START_TEST(unknown_units_are_logged_once)
+{
+    static const char line[] = "cannot read the number of units of the cards";
+    cleanup_buf struct buf said = {0};
+    cleanup_free char *log = temp_path(dir, "log");
+    int standard_error = dup(STDERR_FILENO), fd = open(log, O_CREAT | O_WRONLY, 0600);
+    ck_assert_int_eq(dup2(fd, STDERR_FILENO), STDERR_FILENO);
+    start_kubelet();
+    struct podresources_poller *l = start_poller();
+    for (int i = 0; i < 3; i++) {
+        good = 0;
+        lib_wait(good > 0);
+    }
+    podresources_poller_stop(l);
+    podresources_poller_free(l);
+    dup2(standard_error, STDERR_FILENO);
+    close(standard_error);
+    close(fd);
+    ck_assert_int_eq(file_read(log, 1 << 16, &said, NULL), 0);
+    const char *first = strstr(said.p, line);
+    ck_assert_msg(first && !strstr(first + 1, line), "%s", said.p);
+}
+END_TEST
+
 /* A kubelet has an entry for each id, of a container twice if it is near two NUMA nodes,
  * and what it has comes out of hash tables. */
 START_TEST(equal_states_have_equal_entries)
@@ -258,5 +286,5 @@ END_TEST
 UNIT_MAIN_AROUND("podresources", begin, end, each_resource_of_each_container_is_an_entry,
                  errors_are_returned, polling_survives_a_kubelet_restart,
                  the_state_of_the_device_plugin_comes_with_the_pods,
-                 equal_states_have_equal_entries,
+                 equal_states_have_equal_entries, unknown_units_are_logged_once,
                  units_of_former_cards_are_kept_and_bounded)
