@@ -79,7 +79,9 @@ static int parse_number(const struct opt *o, struct span text, int64_t *out,
     if (v < min || v > max)
         return err_set(err, ERR_INVALID, "\"%.*s\" is not within %lld..%lld%s",
                        SPAN_ARG(text), (long long)min, (long long)max,
-                       o->type == OPT_DURATION ? " ms" : "");
+                       o->type == OPT_DURATION ? " ms"
+                       : o->type == OPT_SIZE   ? " bytes (8 GiB are 8Gi)"
+                                               : "");
     *out = v;
     return 0;
 }

@@ -90,6 +90,7 @@ static const struct opt table[] = {
     {.name = "memory",
      .arg = "SIZE",
      .type = OPT_SIZE,
+     .min = 1 << 20,
      .max = (int64_t)1 << 50,
      .offset = AT(memory),
      .help =

@@ -623,6 +623,9 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
 {
     const struct defrag_plan *d = &plan->plan;
     int64_t unit = ledger_settings(cluster_state_ledger(cs))->unit_mib;
+    bool many =
+        !plan->pod && plan->request.kind == REQUEST_CARDS && plan->request.cards > 1;
+    const char *fits = many ? "fit" : "fits";
     cleanup_buf struct buf request = {0};
     if (format == SHOW_JSON) {
         show_dump(out, plan_json(cs, rules, plan));
@@ -636,16 +639,17 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
         buf_add_printable(out, buf_span(&request));
     if (!plan->found) {
         if (plan->node)
-            buf_printf(out, " does not fit on node %.*s, ", SPAN_ARG(plan->node->name));
+            buf_printf(out, " %s not fit on node %.*s, ", many ? "do" : "does",
+                       SPAN_ARG(plan->node->name));
         else
-            buf_adds(out, " fits on no node, ");
+            buf_printf(out, " %s on no node, ", fits);
         buf_adds(out, d->bounded ? "and the search found no moves that help in its time\n"
                                  : "whatever pods move\n");
         add_stays(out, cs, rules, plan->node);
         return;
     }
     cleanup_free char *place = place_text(d->node, d->cards);
-    buf_printf(out, " fits on node %.*s (%s) ", SPAN_ARG(d->node->name),
+    buf_printf(out, " %s on node %.*s (%s) ", fits, SPAN_ARG(d->node->name),
                place + d->node->name.n + 1);
     if (!d->n) {
         buf_adds(out, "already; no pod has to move\n");

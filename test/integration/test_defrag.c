@@ -99,6 +99,12 @@ START_TEST(a_plan_changes_nothing)
     const char *shape = defrag(0, ARGV("defrag", "--cards=1"));
     ck_assert_contains(shape, "1 whole card fits on node n1 (GPU1) after 1 move\n");
     ck_assert_contains(shape, "1     default/b  6 GiB    n1 GPU1  n3 GPU0\n");
+    ck_assert_contains(defrag(0, ARGV("defrag", "--cards=2")),
+                       "2 whole cards fit on node n1 (GPU0,GPU1) after 2 moves\n");
+    ck_assert_contains(defrag(2, ARGV("defrag", "--cards=3")),
+                       "3 whole cards fit on no node, whatever pods move\n");
+    ck_assert_contains(defrag(2, ARGV("defrag", "--cards=3", "--node=n1")),
+                       "3 whole cards do not fit on node n1, whatever pods move\n");
     ck_assert_str_eq(defrag(0, ARGV("defrag", "--memory=12Gi")),
                      "12 GiB fits on node n2 (GPU0) already; no pod has to move\n");
     ck_assert_str_eq(defrag(2, ARGV("defrag", "--memory=17Gi")),
@@ -143,6 +149,8 @@ START_TEST(invalid_arguments_are_rejected)
         {{"defrag", "pod", "default/a"}, "is already bound to node n1"},
         {{"defrag", "--cards=1", "--node=nope"}, "nodes \"nope\" not found"},
         {{"n1", "--apply"}, "need the command defrag"},
+        {{"defrag", "--memory", "8"}, "--memory: \"8\" is not within 1048576.."},
+        {{"defrag", "--memory=8Ki"}, " bytes (8 GiB are 8Gi)"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         ck_assert_contains(defrag(1, cases[i].options), cases[i].want);
