@@ -148,12 +148,17 @@ static bool checks_form(const struct access *a, const struct httpd_request *req,
 /* -- who may call -- */
 
 /* 401 without a certificate that a CA of this port verifies, 403 with another's. */
-static bool reject(const struct httpd_request *req, struct httpd_reply *reply)
+static bool reject(const struct access *a, const struct httpd_request *req,
+                   struct httpd_reply *reply)
 {
     const char *name = httpd_client_name(req, TLS_ANY);
+    bool secrets = certs_info(a->certs)->mode == CERTS_SECRETS;
     if (name)
-        httpd_fail(reply, 403, "the client certificate of \"%s\" is not allowed here",
-                   name);
+        httpd_fail(reply, 403,
+                   "the client certificate of \"%s\" is not allowed here: %s%s", name,
+                   secrets ? "use that of Secret gpushare-scheduler-tls"
+                           : "if it is of --client-ca, add --client-name=",
+                   secrets ? "" : name);
     else
         httpd_fail(reply, 401,
                    "a client certificate is required: see TLS in docs/operations.md, or "
@@ -172,7 +177,7 @@ static bool allows_verb(const struct access *a, const struct httpd_request *req,
 {
     const char *own = httpd_client_name(req, TLS_OWN);
     if (!is_verb_client(req))
-        return reject(req, reply);
+        return reject(a, req, reply);
     bool forwarded =
         httpd_header(req, FORWARD_HEADER) || httpd_header(req, REPORT_HEADER);
     if (certs_info(a->certs)->mode != CERTS_SECRETS || !forwarded ||

@@ -71,9 +71,8 @@ static const struct opt table[] = {
      .arg = "NAME",
      .type = OPT_LIST,
      .offset = AT(certs.client_names),
-     .help =
-         "Name (common or alternative) that a client certificate must have; repeatable; "
-         "default: any."},
+     .help = "Name (common or alternative) that certificates of --client-ca must have; "
+             "repeatable; default: any."},
     {.name = "requestheader-client-ca",
      .arg = "FILE",
      .type = OPT_STRING,

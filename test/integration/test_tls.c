@@ -77,7 +77,9 @@ START_TEST(verbs_need_a_named_client_and_reading_does_not)
     ck_assert_contains(said, "\"NodeNames\":[\"n1\"]");
     ck_assert(extender_bind(&extender, "p1", "n1", NULL));
     ck_assert_uint_eq(filter_as("ca", "somebody"), 403);
-    ck_assert_contains(said, "the client certificate of \\\"somebody\\\" is not allowed");
+    ck_assert_contains(
+        said, "the client certificate of \\\"somebody\\\" is not allowed here: if "
+              "it is of --client-ca, add --client-name=somebody\"");
     ck_assert_uint_eq(filter_as("ca", "foreign"), 401);
     ck_assert_uint_eq(filter_as("ca", NULL), 401);
     ck_assert_contains(said, "a client certificate is required");

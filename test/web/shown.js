@@ -156,7 +156,7 @@ function pendingPods(inspect) {
 
 function totals(inspect) {
   const devs = inspect.nodes.flatMap((n) => n.devs);
-  const of = (n, total) => `of ${amount(total)} (${Math.round(n / total * 100)} %)`;
+  const of = (n, total) => `of ${amount(total)} (${Math.floor(n * 100 / total)} %)`;
   const known = devs.filter((d) => 'usedMiB' in d);
   const promised = sum(devs, (d) => d.promisedMiB), total = sum(devs, (d) => d.totalMiB);
   const used = sum(known, (d) => d.usedMiB), measurable = sum(known, (d) => d.totalMiB);

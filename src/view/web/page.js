@@ -420,7 +420,7 @@
       sum.pods += r.pods;
       sum.lost += (r.node.unplaced || []).length;
     }
-    const share = (n, of) => `of ${amount(of)}${of ? ` (${Math.round(n / of * 100)} %)` : ''}`;
+    const share = (n, of) => `of ${amount(of)}${of ? ` (${Math.floor(n * 100 / of)} %)` : ''}`; // like kubectl inspect gpushare
     text($('promised'), amount(sum.promised));
     text($('promised-of'), share(sum.promised, sum.total));
     $('promised-bar').style.width = `${percent(sum.promised, sum.total)}%`;
