@@ -39,6 +39,9 @@
 #define KEY_MODE       "gpushare/mode"
 #define KEY_ROOM_SINCE "gpushare/room-since"
 
+/* Annotation of the pods of the chart's kube-scheduler: the hash of the ca.crt that they read. */
+#define KEY_CA_CHECKSUM "gpushare/ca-checksum"
+
 /* Label or annotation of a template Node, which an autoscaler sends: its cards. */
 #define KEY_CARDS "gpushare.io/cards"
 

@@ -2,6 +2,7 @@
 #include "extender/certs.h"
 
 #include <arpa/inet.h>
+#include <gnutls/crypto.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -10,6 +11,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "domain/keys.h"
+#include "domain/object.h"
 #include "kube/secret.h"
 #include "wire/x509.h"
 
@@ -29,7 +32,7 @@ static const char *const secret_names[SECRETS] = {
 
 struct certs {
     struct certs_info info;
-    char *ns;
+    char *ns, *scheduler; /* the Deployment, or NULL */
     struct kube_client *client;
     struct core_driver *driver;
     struct forward *forward;
@@ -48,10 +51,23 @@ struct certs {
 
 /* -- Secrets -- */
 
+/* Sends a request and reads the reply, which the caller releases. */
+static int call_api(struct certs *c, const struct kube_request *request,
+                    struct httpc_reply *reply, struct err *err)
+{
+    int rc = atomic_load(&c->stopping) ? err_set(err, ERR_UNAVAILABLE, "stopping")
+                                       : kube_call(c->client, request, reply, err);
+    if (rc == 0)
+        rc = kube_reply_check(reply->status, buf_span(&reply->body), err);
+    counters_api_call(c->counters, COUNTERS_API_SECRET,
+                      rc && err->code != ERR_NOT_FOUND ? err->code : ERR_NONE);
+    return rc;
+}
+
 /* Reads a Secret, or creates one from `body`, which it wipes. ERR_NOT_FOUND: there is none.
  * ERR_CONFLICT: it exists by now. */
-static int call_api(struct certs *c, enum cert_secret secret, struct buf *body,
-                    struct err *err)
+static int call_secret(struct certs *c, enum cert_secret secret, struct buf *body,
+                       struct err *err)
 {
     const char *name = secret_names[secret];
     cleanup_free char *path = xasprintf("/api/v1/namespaces/%s/secrets%s%s", c->ns,
@@ -62,12 +78,7 @@ static int call_api(struct certs *c, enum cert_secret secret, struct buf *body,
                                          .timeout_ms = CALL_MS};
     struct httpc_reply reply = {0};
     struct err why = {0};
-    int rc = atomic_load(&c->stopping) ? err_set(&why, ERR_UNAVAILABLE, "stopping")
-                                       : kube_call(c->client, &request, &reply, &why);
-    if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), &why);
-    counters_api_call(c->counters, COUNTERS_API_SECRET,
-                      why.code == ERR_NOT_FOUND ? ERR_NONE : why.code);
+    int rc = call_api(c, &request, &reply, &why);
     if (rc == 0 && !body)
         rc = secret_decode(buf_span(&reply.body), &c->seen[secret], &why);
     buf_wipe(&reply.body); /* it contains private keys */
@@ -82,7 +93,7 @@ static int call_api(struct certs *c, enum cert_secret secret, struct buf *body,
 static int read_secret(struct certs *c, enum cert_secret secret, struct err *err)
 {
     struct err why = {0};
-    if (call_api(c, secret, NULL, &why) && why.code != ERR_NOT_FOUND)
+    if (call_secret(c, secret, NULL, &why) && why.code != ERR_NOT_FOUND)
         return err_set(err, why.code, "%s", why.msg);
     return 0;
 }
@@ -129,7 +140,7 @@ static int make_secret(struct certs *c, enum cert_secret secret, int64_t now_s,
         x509_add_cas(&made.data[SECRET_CA], buf_span(&c->seen[i].data[SECRET_CA]),
                      CAS_MAX);
     secret_encode(&made, c->ns, secret_names[secret], &body);
-    if (call_api(c, secret, &body, err)) {
+    if (call_secret(c, secret, &body, err)) {
         secret_fini(&made);
         return -1;
     }
@@ -205,6 +216,93 @@ static int serve(struct certs *c, struct err *err)
     return 0;
 }
 
+/* -- kube-scheduler, which reads its ca.crt only when it starts -- */
+
+/* The object of kube-scheduler's Secret may have been kept while the server's is of a new CA. */
+static int check_trust(const struct certs *c, struct err *err)
+{
+    const struct secret *client = &c->seen[CLIENT];
+    if (!client->exists || x509_is_issued_by(buf_span(&c->seen[SERVER].data[SECRET_CERT]),
+                                             buf_span(&client->data[SECRET_CA])))
+        return 0;
+    return err_set(
+        err, ERR_INVALID,
+        "Secret %s/%s: its ca.crt has not issued the certificate of %s, which "
+        "kube-scheduler rejects; the extender makes a new one when it is deleted",
+        c->ns, secret_names[CLIENT], secret_names[SERVER]);
+}
+
+/* The annotation in the metadata at this path (ends with NULL). */
+static void read_annotation(struct jread *j, const char *const *path, struct arena *a,
+                            const struct object_field *field)
+{
+    struct jread_str key;
+    struct object_meta meta;
+    if (!*path) {
+        object_meta_read(j, a, &meta, field, 1);
+        return;
+    }
+    jread_object(j, "Deployment");
+    while (jread_member(j, &key)) {
+        if (jread_str_eq(key, span_of(*path)))
+            read_annotation(j, path + 1, a, field);
+        else
+            jread_skip(j);
+    }
+}
+
+/* The leader makes the Deployment replace its pods if they started with another ca.crt: the
+ * pod template has its hash, which the chart writes, too. */
+static int restart_scheduler(struct certs *c, struct err *err)
+{
+    static const char *const metadata[] = {"spec", "template", "metadata", NULL};
+    const struct buf *ca = &c->seen[CLIENT].data[SECRET_CA];
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf sum = {0}, body = {0};
+    struct span found = {0};
+    const struct object_field field = {OBJECT_ANNOTATION, SPAN(KEY_CA_CHECKSUM), &found};
+    struct kube_request request = {
+        .method = "GET",
+        .path = arena_printf(&a, "/apis/apps/v1/namespaces/%s/deployments/%s", c->ns,
+                             c->scheduler),
+        .timeout_ms = CALL_MS};
+    struct httpc_reply reply = {0};
+    struct err why = {0};
+    struct jread j;
+    unsigned char hash[32];
+    if (!c->seen[CLIENT].exists)
+        return 0;
+    gnutls_hash_fast(GNUTLS_DIG_SHA256, ca->p, ca->n, hash);
+    for (size_t i = 0; i < sizeof hash; i++)
+        buf_printf(&sum, "%02x", hash[i]);
+    int rc = call_api(c, &request, &reply, &why);
+    if (rc == 0) {
+        jread_init(&j, reply.body.p, reply.body.n);
+        read_annotation(&j, metadata, &a, &field);
+        rc = jread_finish(&j, &why);
+    }
+    bool same = span_eq(found, buf_span(&sum));
+    httpc_reply_fini(&reply);
+    if (rc == 0 && !same) {
+        buf_printf(&body,
+                   "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{"
+                   "\"" KEY_CA_CHECKSUM "\":\"%s\"}}}}}",
+                   sum.p);
+        request.method = "PATCH";
+        request.content_type = "application/merge-patch+json";
+        request.body = buf_span(&body);
+        rc = call_api(c, &request, &reply, &why);
+        httpc_reply_fini(&reply);
+        if (rc == 0)
+            log_info("certs", "kube-scheduler restarts with a new ca.crt",
+                     LOG_S("namespace", c->ns), LOG_S("deployment", c->scheduler));
+    }
+    return rc && why.code != ERR_NOT_FOUND
+               ? err_set(err, why.code, "Deployment %s/%s: %s", c->ns, c->scheduler,
+                         why.msg)
+               : 0;
+}
+
 /* -- steps -- */
 
 /* Reads the Secrets, makes missing ones if this process leads, and serves them. */
@@ -216,8 +314,12 @@ static void step(struct certs *c)
     if (read_secret(c, SERVER, &problem) == 0 && read_secret(c, CLIENT, &problem) == 0) {
         if (leads && make_missing(c, &why) && why.code != ERR_CONFLICT)
             problem = why;
-        if (serve(c, &why) && why.code != ERR_NOT_FOUND)
-            problem = why;
+        if (serve(c, &why)) {
+            if (why.code != ERR_NOT_FOUND)
+                problem = why;
+        } else if (check_trust(c, &problem) == 0 && leads && c->scheduler) {
+            restart_scheduler(c, &problem);
+        }
     }
     for (int i = 0; i < SECRETS; i++) /* their keys are needed for a moment only */
         secret_fini(&c->seen[i]);
@@ -289,6 +391,9 @@ static int check(const struct certs_config *config, enum certs_mode mode, struct
         {mode == CERTS_FILES && !config->client_ca_file,
          "--tls-cert needs --client-ca, the CA of kube-scheduler's client certificate; "
          "--insecure=on asks no client for credentials"},
+        {mode != CERTS_SECRETS && config->scheduler_deployment,
+         "--scheduler-deployment needs certificates from Secrets: remove --tls-cert and "
+         "--insecure"},
         {insecure && config->client_ca_file, ASKS "--client-ca does: remove one of them"},
         {insecure && config->observe_ca_file,
          ASKS "--observe-client-ca does: remove one of them"},
@@ -399,6 +504,8 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
     struct certs *c = xcalloc(1, sizeof *c);
     pthread_mutex_init(&c->lock, NULL);
     c->ns = xstrdup(ns);
+    c->scheduler =
+        config->scheduler_deployment ? xstrdup(config->scheduler_deployment) : NULL;
     c->info.mode = mode_of(config, listen);
     c->info.has_front_proxy = config->front_ca_file;
     c->info.on_loopback =
@@ -443,6 +550,7 @@ void certs_free(struct certs *c)
     pthread_mutex_destroy(&c->lock);
     buf_fini(&c->served);
     free(c->ns);
+    free(c->scheduler);
     free(c);
 }
 

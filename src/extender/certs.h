@@ -33,6 +33,11 @@
  * of the CA of the first Secret, which it also makes if it is missing. A Secret that exists
  * is never written, whatever its source: renewing it is the task of cert-manager or of an
  * administrator, who deletes it.
+ *
+ * kube-scheduler reads ca.crt only when it starts. With --scheduler-deployment the leader
+ * compares the SHA-256 of that file with an annotation of the Deployment's pod template, and
+ * writes it if they differ, so that the Deployment replaces its pods; never before this replica
+ * serves what they will trust.
  */
 
 struct certs_config {
@@ -43,6 +48,7 @@ struct certs_config {
     char *front_ca_file;          /* CA of the front proxy; NULL: there is none */
     struct opt_list front_names;  /* common names of the front proxy */
     char *observe_ca_file;        /* CA of observers, or NULL */
+    char *scheduler_deployment;   /* of the chart's kube-scheduler, or NULL */
 };
 
 #define CERTS_SERVER_NAME "gpushare-extender"      /* common name of the server */

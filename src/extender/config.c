@@ -91,6 +91,13 @@ static const struct opt table[] = {
      .offset = AT(certs.observe_ca_file),
      .help = "PEM file of the CAs that sign the client certificates for views of the "
              "cluster; default: none."},
+    {.name = "scheduler-deployment",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(certs.scheduler_deployment),
+     .help =
+         "Deployment of kube-scheduler, in the namespace of the Secrets, whose pods are "
+         "replaced when ca.crt changes; default: none."},
     {.name = "connections",
      .arg = "N",
      .init = "128",

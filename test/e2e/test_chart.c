@@ -209,6 +209,47 @@ START_TEST(the_second_scheduler_follows_the_values_of_the_extender)
     ck_assert_uint_eq(json_array_size(terms), 2);
 }
 
+/* Only with the chart's kube-scheduler, certificates of the extender's own, and the policy that
+ * limits the right. */
+START_TEST(the_extender_may_restart_the_kube_scheduler_of_the_chart_alone)
+{
+    static const struct {
+        const char *set;
+        bool wanted;
+    } cases[] = {
+        {"platform=managed", true},
+        {"platform=kubeadm,scheduler.enabled=true", true},
+        {"platform=managed,extender.tls.certManager.enabled=true", true},
+        {"platform=kubeadm", false},
+        {"platform=managed,scheduler.enabled=false", false},
+        {"platform=managed,admissionPolicies=false", false},
+        {"platform=managed,extender.insecure=true", false},
+        {"platform=managed,extender.tls.secretName=a,scheduler.tlsSecretName=b", false},
+    };
+    static const char rule[] =
+        "{\"apiGroups\":[\"apps\"],\"resourceNames\":[\"gpushare-scheduler\"],"
+        "\"resources\":[\"deployments\"],\"verbs\":[\"get\",\"patch\"]}";
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        json_t *j, *r, *all = rendered_in("gpu", ARGV("--set", cases[i].set));
+        int rules = 0;
+        lib_each(j, all) {
+            lib_each(r, lib_at(j, "rules")) {
+                if (!strstr(lib_text(r, ""), "deployments"))
+                    continue;
+                rules++;
+                ck_assert_str_eq(lib_text(r, ""), rule);
+                ck_assert_str_eq(lib_str(j, "kind"), "Role");
+                ck_assert_str_eq(lib_str(j, "metadata.namespace"), "gpu");
+            }
+        }
+        ck_assert_msg(rules == cases[i].wanted, "%s: %d rules", cases[i].set, rules);
+        ck_assert_msg(!strstr(lib_text(extender_of(all), ""),
+                              "\"--scheduler-deployment=gpushare-scheduler\"") !=
+                          cases[i].wanted,
+                      "%s", cases[i].set);
+    }
+}
+
 /* manifests/chart/README.md lists what stays in kube-system, with the reasons. */
 static bool stays(const json_t *j)
 {
@@ -741,6 +782,7 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              options_give_the_objects_of_the_examples,
              the_second_scheduler_equals_the_one_of_policy,
              the_second_scheduler_follows_the_values_of_the_extender,
+             the_extender_may_restart_the_kube_scheduler_of_the_chart_alone,
              another_namespace_has_everything_but_four_objects,
              openshift_is_found_out_and_gets_its_constraints,
              the_version_of_the_api_server_names_distributions,

@@ -10,12 +10,13 @@
  * manifests/, and what the policies cost. What tenants may not: test_tenant.
  */
 
-#define PODS     CLUSTER_PODS
-#define NODES    "/api/v1/nodes"
-#define LEASES   "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-#define SECRETS  "/api/v1/namespaces/kube-system/secrets"
-#define POLICIES "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/"
-#define DURATION "apiserver_admission_controller_admission_duration_seconds"
+#define PODS        CLUSTER_PODS
+#define NODES       "/api/v1/nodes"
+#define LEASES      "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+#define SECRETS     "/api/v1/namespaces/kube-system/secrets"
+#define DEPLOYMENTS "/apis/apps/v1/namespaces/kube-system/deployments"
+#define POLICIES    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/"
+#define DURATION    "apiserver_admission_controller_admission_duration_seconds"
 
 static const char *const policies[] = {
     "gpushare-promises",         "gpushare-bindings",      "gpushare-extender",
@@ -143,6 +144,69 @@ START_TEST(the_extender_writes_no_secrets_but_its_certificates)
     cluster_delete(SECRETS "/gpushare-extender-tls");
 }
 
+/* The chart's kube-scheduler. The right to change its pods would be one to run any program with
+ * any account of the namespace; the role here grants even more than that of the chart. */
+START_TEST(the_extender_writes_one_annotation_of_the_pods_of_one_deployment)
+{
+    static const char words[] = "only the annotation gpushare/ca-checksum";
+    static const char *const names[] = {"gpushare-scheduler", "other"};
+    static const char *const edits[] = {
+        "{'spec':{'template':{'spec':{'serviceAccountName':'default'}}}}",
+        "{'spec':{'template':{'spec':{'containers':[{'name':'c','image':'other'}]}}}}",
+        "{'spec':{'template':{'spec':{'hostPID':true}}}}",
+        "{'spec':{'template':{'metadata':{'labels':{'a':'b'}}}}}",
+        "{'spec':{'template':{'metadata':{'finalizers':['a/b']}}}}",
+        "{'spec':{'template':{'metadata':{'annotations':{'a':'b'}}}}}",
+        "{'spec':{'template':{'metadata':{'annotations':{'mine':null}}}}}",
+        "{'spec':{'template':{'metadata':{'annotations':{'gpushare/ca-checksum':'2',"
+        "'mine':'2'}}}}}",
+        "{'spec':{'template':{'metadata':{'annotations':null}}}}",
+        "{'spec':{'replicas':0}}",
+        "{'spec':{'paused':true}}",
+        "{'spec':{'minReadySeconds':9}}",
+        "{'spec':{'strategy':{'type':'Recreate','rollingUpdate':null}}}",
+        "{'metadata':{'annotations':{'gpushare/ca-checksum':'2'}}}",
+        "{'metadata':{'labels':{'a':'b'}}}",
+        "{'metadata':{'finalizers':['a/b']}}",
+    };
+    attempt_wait_policies();
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        cluster_create(
+            DEPLOYMENTS,
+            "{\"apiVersion\":\"apps/v1\",\"kind\":\"Deployment\",\"metadata\":{"
+            "\"name\":\"%s\"},\"spec\":{\"replicas\":1,\"selector\":{"
+            "\"matchLabels\":{\"app\":\"d\"}},\"template\":{\"metadata\":{"
+            "\"labels\":{\"app\":\"d\"},\"annotations\":{\"mine\":\"1\"}},"
+            "\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}}}",
+            names[i]);
+    cluster_kubectl("-n", "kube-system", "create", "role", "deployments", "--verb",
+                    "get,create,update,patch", "--resource", "deployments.apps");
+    cluster_kubectl("-n", "kube-system", "create", "rolebinding", "deployments", "--role",
+                    "deployments", "--serviceaccount",
+                    "kube-system:gpushare-schd-extender");
+    const struct peer *extender =
+        attempt_token(cluster_token("gpushare-schd-extender", NULL));
+    static const char checksum[] =
+        "{'spec':{'template':{'metadata':{'annotations':{'gpushare/ca-checksum':'1'}}}}}";
+    attempt_accepted(extender, "MERGE", DEPLOYMENTS "/gpushare-scheduler", checksum);
+    attempt_accepted(extender, "MERGE", DEPLOYMENTS "/gpushare-scheduler",
+                     "{'spec':{'template':{'metadata':{'annotations':{'gpushare/"
+                     "ca-checksum':'3'}}}}}");
+    for (size_t i = 0; i < ARRAY_LEN(edits); i++)
+        attempt_denied(extender, "gpushare-extender", words, "MERGE",
+                       DEPLOYMENTS "/gpushare-scheduler", edits[i]);
+    attempt_denied(extender, "gpushare-extender", words, "MERGE", DEPLOYMENTS "/other",
+                   checksum);
+    attempt_denied(
+        extender, "gpushare-extender", words, "POST", DEPLOYMENTS,
+        "{'metadata':{'name':'third'},'spec':{'selector':{'matchLabels':{'app':"
+        "'d'}},'template':{'metadata':{'labels':{'app':'d'}},'spec':{"
+        "'containers':[{'name':'c','image':'i'}]}}}}");
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        cluster_delete(lib_fmt(DEPLOYMENTS "/%s", names[i]));
+    cluster_kubectl("-n", "kube-system", "delete", "role,rolebinding", "deployments");
+}
+
 /* -- the policies themselves -- */
 
 /* Sums the samples of a metric of kube-apiserver that have this label. */
@@ -221,4 +285,5 @@ CLUSTER_MAIN("writers", 120, ARGV("--nodes", "0"),
              the_device_plugin_marks_pods_of_its_node,
              the_extender_writes_one_annotation_of_nodes_and_one_lease,
              the_extender_writes_no_secrets_but_its_certificates,
+             the_extender_writes_one_annotation_of_the_pods_of_one_deployment,
              the_policies_have_no_warnings_and_cost_little)

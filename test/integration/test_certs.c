@@ -12,10 +12,12 @@
  * those of other programs, which it never writes.
  */
 
-#define CA      "gpushare-extender-ca"
-#define SERVER  "gpushare-extender-tls"
-#define CLIENT  "gpushare-scheduler-tls"
-#define SECRETS "/api/v1/namespaces/kube-system/secrets/"
+#define CA         "gpushare-extender-ca"
+#define SERVER     "gpushare-extender-tls"
+#define CLIENT     "gpushare-scheduler-tls"
+#define SECRETS    "/api/v1/namespaces/kube-system/secrets/"
+#define DEPLOYMENT "gpushare-scheduler"
+#define CHECKSUM   "gpushare/ca-checksum"
 
 enum { DAY_S = 86400 };
 
@@ -357,7 +359,11 @@ START_TEST(a_secret_that_exists_is_served_or_reported_and_never_written)
     put(SERVER, server->cert, server->key, ca);
     scheduler.data[SECRET_CA] = ca->cert;
     lib_wait(filter(&scheduler) == 200);
-    lib_wait(healthz_says("ok\n"));
+    /* Whoever reads kube-scheduler's Secret rejects it, until that is of the new CA, too. */
+    lib_wait(healthz_says("Secret kube-system/" CLIENT ": its ca.crt has not issued"));
+    client = make(ca, "gpushare-scheduler", 60, 30 * DAY_S);
+    put(CLIENT, client->cert, client->key, ca);
+    lib_wait(healthz_says("ok\n") && !strstr(said, "its ca.crt"));
     ck_assert_str_eq(cert(SERVER), server->cert.p);
     ck_assert_str_eq(cert(CLIENT), client->cert.p);
     ck_assert_int_eq(sim_count(&sim, "create", "secrets", ""), 0);
@@ -386,6 +392,132 @@ START_TEST(conflicts_and_failures_are_retried)
     ck_assert(is_ready(&extender));
 }
 
+/* -- the chart's kube-scheduler -- */
+
+static json_t *deployment(const char *ns, const char *name)
+{
+    return peer_get(&sim.api,
+                    lib_fmt("/apis/apps/v1/namespaces/%s/deployments/%s", ns, name));
+}
+
+static void add_deployment(const char *ns, const char *name)
+{
+    sim_load(&sim,
+             "{\"apiVersion\":\"apps/v1\",\"kind\":\"Deployment\",\"metadata\":{"
+             "\"name\":\"%s\",\"namespace\":\"%s\",\"annotations\":{\"" CHECKSUM
+             "\":\"of the Deployment\"}},\"spec\":{\"template\":{\"metadata\":{"
+             "\"annotations\":{\"mine\":\"kept\"}},\"spec\":{}}}}",
+             name, ns);
+}
+
+static const char *annotation(const char *key)
+{
+    return lib_in(deployment("kube-system", DEPLOYMENT),
+                  "spec.template.metadata.annotations", key);
+}
+
+/* As the chart computes it. */
+static char *checksum_of(const struct secret *s)
+{
+    temp_write(lib_dir, "ca.crt",
+               lib_fmt("%.*s", SPAN_ARG(buf_span(&s->data[SECRET_CA]))));
+    return lib_fmt("%.64s", lib_output(0, ARGV("sha256sum", lib_path("ca.crt"))));
+}
+
+static bool restarted_for(const struct secret *s)
+{
+    return s && strcmp(annotation(CHECKSUM), checksum_of(s)) == 0;
+}
+
+static int patches(void)
+{
+    return sim_count(&sim, "patch", "deployments", "");
+}
+
+/* The leader has compared twice since, so once completely. */
+static void compared_again(void)
+{
+    int before = sim_count(&sim, "get", "deployments", "");
+    lib_wait(sim_count(&sim, "get", "deployments", "") >= before + 2);
+}
+
+static void start_with_deployment(void)
+{
+    extender_begin(&extender, &sim,
+                   ARGV("--insecure=off", "--scheduler-deployment", DEPLOYMENT));
+}
+
+static int times_logged(const char *text)
+{
+    int n = 0;
+    for (const char *p = program_output(&extender.program); (p = strstr(p, text)); p++)
+        n++;
+    return n;
+}
+
+START_TEST(a_new_ca_restarts_kube_scheduler_once)
+{
+    begin();
+    add_deployment("kube-system", DEPLOYMENT);
+    add_deployment("kube-system", "other");
+    add_deployment("default", DEPLOYMENT);
+    json_t *foreign[] = {deployment("kube-system", "other"),
+                         deployment("default", DEPLOYMENT)};
+    start_with_deployment();
+    lib_wait(is_ready(&extender) && restarted_for(get(CLIENT)));
+    compared_again();
+    ck_assert_int_eq(patches(), 1);
+
+    /* All of them. What kube-scheduler then reads is already served. */
+    const char *ca = cert(CA);
+    do { /* the first can be back before the last is deleted */
+        if (get(CA))
+            drop(CA);
+        drop(SERVER);
+        drop(CLIENT);
+        lib_wait(has_three());
+    } while (!differs(CA, ca));
+    lib_wait(restarted_for(get(CLIENT)));
+    ck_assert_msg(filter(get(CLIENT)) == 200, "%s", said);
+    int after = patches();
+
+    /* A certificate of the same CA needs no restart, nor does a new leader. */
+    drop(SERVER);
+    lib_wait(has_three());
+    compared_again();
+    extender_stop(&extender);
+    start_with_deployment();
+    lib_wait(is_ready(&extender));
+    compared_again();
+    ck_assert_int_eq(patches(), after);
+    ck_assert_str_eq(annotation("mine"), "kept");
+    ck_assert(json_equal(deployment("kube-system", "other"), foreign[0]));
+    ck_assert(json_equal(deployment("default", DEPLOYMENT), foreign[1]));
+}
+
+START_TEST(a_restart_that_fails_is_reported_once_and_retried)
+{
+    static const char why[] = "Deployment kube-system/" DEPLOYMENT ": ";
+    begin();
+    start_with_deployment();
+    lib_wait(is_ready(&extender));
+    compared_again(); /* there is none */
+    lib_wait(healthz_says("ok\n"));
+    ck_assert_ptr_null(strstr(said, why));
+
+    sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"deployments\",\"action\":"
+                    "\"answer\",\"status\":403}");
+    add_deployment("kube-system", DEPLOYMENT);
+    lib_wait(healthz_says(why));
+    compared_again();
+    ck_assert_int_eq(times_logged(why), 1);
+    ck_assert(is_ready(&extender));
+    ck_assert_msg(filter(get(CLIENT)) == 200, "%s", said);
+    sim_no_faults(&sim);
+    lib_wait(restarted_for(get(CLIENT)));
+    lib_wait(healthz_says("ok\n") && !strstr(said, why));
+}
+
 START_TEST(the_log_says_what_is_in_force)
 {
     suite_extender(NULL);
@@ -407,4 +539,6 @@ SUITE_MAIN("certs", 90, NULL, a_fresh_start_makes_the_certificates,
            replicas_share_the_certificates_and_a_restart_keeps_them,
            deleted_secrets_are_made_again_without_an_outage,
            a_secret_that_exists_is_served_or_reported_and_never_written,
-           conflicts_and_failures_are_retried, the_log_says_what_is_in_force)
+           conflicts_and_failures_are_retried, a_new_ca_restarts_kube_scheduler_once,
+           a_restart_that_fails_is_reported_once_and_retried,
+           the_log_says_what_is_in_force)

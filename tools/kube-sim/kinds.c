@@ -88,6 +88,13 @@ const struct kind sim_kinds[KINDS_N] = {
               "type string\n"
               "immutable bool\n",
      .fill = sim_fill_secret, .check = sim_check_secret},
+    {"apps", "deployments", "deployment", "Deployment", .namespaced = true,
+     .status = true, .fields = namespaced,
+     .shape = "spec object\n"
+              "spec.template object\n"
+              "spec.template.metadata object\n"
+              "spec.template.metadata.annotations texts\n"
+              "spec.template.spec object\n"},
     {"coordination.k8s.io", "leases", "lease", "Lease", .versioned = true,
      .namespaced = true, .fields = namespaced,
      .shape = "spec object\n"

@@ -281,7 +281,7 @@ const char *sim_jsonx_type(const json_t *j);
 
 struct faultlist;
 
-enum { KINDS_N = 8 };
+enum { KINDS_N = 9 };
 
 struct field {
     const char *name;      /* in the selector: "spec.nodeName" */

@@ -83,6 +83,7 @@
     "--tls-cert" "set extender.tls.secretName instead" "--tls-key" "set extender.tls.secretName instead"
     "--client-ca" "set extender.tls.secretName instead" "--insecure" "set extender.insecure instead" "--client-name" "set extender.tls.clientNames instead"
     "--replica-ca" "set extender.tls.serverName instead" "--replica-name" "set extender.tls.serverName instead"
+    "--scheduler-deployment" "the chart sets it where its role and policy exist"
     "--requestheader-client-ca" "set extender.apiService instead"
     "--requestheader-allowed-names" "set extender.apiService.allowedNames instead"
     "PORT" "the Service and the probes use a fixed port" "LOG_LEVEL" "set extender.logLevel instead"

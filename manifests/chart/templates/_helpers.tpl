@@ -269,11 +269,18 @@ subjects:
 {{- include "gpushare.imageName" (dict "image" $i "registry" $i.registry "tag" (printf "v%s" $version)) }}
 {{- end }}
 
+{{/* "true" where the extender makes kube-scheduler restart for a new CA: it reads the Secret, and
+     without the admission policy its right to patch the Deployment would be one to run any pod. */}}
+{{- define "gpushare.restartsScheduler" -}}
+{{- $e := .Values.extender }}
+{{- if and (include "gpushare.ownScheduler" .) (include "gpushare.https" .) (not $e.insecure) (not $e.tls.secretName) .Values.admissionPolicies }}true{{ end }}
+{{- end }}
+
 {{/* The CAs of the extender as the cluster has them; "" before the first installation. */}}
 {{- define "gpushare.schedulerCA" -}}
 {{- if include "gpushare.https" . }}
 {{- $secret := lookup "v1" "Secret" .Release.Namespace (.Values.scheduler.tlsSecretName | default "gpushare-scheduler-tls") }}
-{{- get ($secret.data | default dict) "ca.crt" }}
+{{- get ($secret.data | default dict) "ca.crt" | b64dec }}
 {{- end }}
 {{- end }}
 
