@@ -245,6 +245,46 @@ START_TEST(a_pod_of_another_scheduler_is_refused_with_the_remedy)
     lib_wait(has_event("lost", "GPUAllocationFailed", "Set schedulerName"));
 }
 
+/* -- certificates -- */
+
+#define IN_NAMESPACE "/api/v1/namespaces/" NAMESPACE
+#define SCHEDULERS   IN_NAMESPACE "/pods?labelSelector=component%3D" SCHEDULER_NAME
+
+static const char *const secrets[] = {"gpushare-extender-ca", "gpushare-extender-tls",
+                                      "gpushare-scheduler-tls"};
+
+static bool is_there(const char *kind, const char *name)
+{
+    return peer_status(&cluster.api, lib_fmt(IN_NAMESPACE "/%s/%s", kind, name)) == 200;
+}
+
+/* Whoever holds the former certificates is refused, so kube-scheduler must start again. */
+START_TEST(pods_get_their_cards_after_the_certificates_were_deleted)
+{
+    install();
+    run_pod("one", "before");
+    json_t *pod, *former;
+    /* The Deployment got its first checksum only after the installation. */
+    lib_wait(json_array_size(former = cluster_list(SCHEDULERS)) == 2);
+    int64_t begun = lib_now_ms();
+    cluster_kubectl("-n", NAMESPACE, "delete", "secret", secrets[0], secrets[1],
+                    secrets[2]);
+    for (size_t i = 0; i < ARRAY_LEN(secrets); i++)
+        lib_wait(is_there("secrets", secrets[i]));
+    node_create("one", "after");
+    lib_wait(cluster_bound("after"));
+    cluster_report("certificates deleted, until a new pod is bound",
+                   lib_now_ms() - begun);
+    cluster_wait_running("after");
+    ck_on_its_card("after");
+    lib_each(pod, former)
+        lib_wait(!is_there("pods", lib_str(pod, "metadata.name")));
+    cluster_report("... and until the last former kube-scheduler is gone",
+                   lib_now_ms() - begun);
+    run_pod("two", "later");
+    ck_consistent();
+}
+
 static int nothing(void)
 {
     return 0;
@@ -254,6 +294,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         one_line_gives_a_plain_pod_its_card, two_schedulers_race_for_cpu,
+        pods_get_their_cards_after_the_certificates_were_deleted,
         a_pod_of_another_scheduler_is_refused_with_the_remedy, helm_test_passes};
     cell_run(nothing);
     cluster_no_extender();
