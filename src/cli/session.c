@@ -797,7 +797,8 @@ void cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
             ready += !json_is_false(json_object_get(is, "ready"));
         }
     }
-    if (e->slices && !ready)
+    /* Without a slice there is no Service: the extender is reached in another way. */
+    if (json_array_size(json_object_get(e->slices, "items")) && !ready)
         table_line(out,
                    "! Service %.*s/" SERVICE " has no ready endpoint: kube-scheduler "
                    "reaches no extender",

@@ -264,7 +264,9 @@ START_TEST(an_extender_that_is_missing_is_named)
          "! kube-scheduler has not called filter for 10 minutes: look at its "
          "configuration and its log\n"},
         {LEASE_OF("me", "2023-11-14T22:13:19Z"), SLICE_OF("true"),
-         "{\"leader\":false,\"filterIdleMinutes\":10}", ""}};
+         "{\"leader\":false,\"filterIdleMinutes\":10}", ""},
+        /* No Service, because the extender runs on the control plane nodes. */
+        {LEASE_OF("me", "2023-11-14T22:13:19Z"), "{\"items\":[]}", NULL, ""}};
     CLUSTER(.nodes = NODE("n1", "15", "1"), .pods = POD_OF("w", "", "2", ""));
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf out = {0};
