@@ -218,20 +218,6 @@ static int serve(struct certs *c, struct err *err)
 
 /* -- kube-scheduler, which reads its ca.crt only when it starts -- */
 
-/* The object of kube-scheduler's Secret may have been kept while the server's is of a new CA. */
-static int check_trust(const struct certs *c, struct err *err)
-{
-    const struct secret *client = &c->seen[CLIENT];
-    if (!client->exists || x509_is_issued_by(buf_span(&c->seen[SERVER].data[SECRET_CERT]),
-                                             buf_span(&client->data[SECRET_CA])))
-        return 0;
-    return err_set(
-        err, ERR_INVALID,
-        "Secret %s/%s: its ca.crt has not issued the certificate of %s, which "
-        "kube-scheduler rejects; the extender makes a new one when it is deleted",
-        c->ns, secret_names[CLIENT], secret_names[SERVER]);
-}
-
 /* The annotation in the metadata at this path (ends with NULL). */
 static void read_annotation(struct jread *j, const char *const *path, struct arena *a,
                             const struct object_field *field)
@@ -251,9 +237,10 @@ static void read_annotation(struct jread *j, const char *const *path, struct are
     }
 }
 
-/* The leader makes the Deployment replace its pods if they started with another ca.crt: the
- * pod template has its hash, which the chart writes, too. */
-static int restart_scheduler(struct certs *c, struct err *err)
+/* Fails if ca.crt does not fit what is served: one of the two Secrets was kept. The leader makes
+ * the Deployment replace its pods if they started with another ca.crt: the pod template has its
+ * hash, which the chart writes, too. */
+static int follow_ca(struct certs *c, bool leads, struct err *err)
 {
     static const char *const metadata[] = {"spec", "template", "metadata", NULL};
     const struct buf *ca = &c->seen[CLIENT].data[SECRET_CA];
@@ -271,6 +258,14 @@ static int restart_scheduler(struct certs *c, struct err *err)
     struct jread j;
     unsigned char hash[32];
     if (!c->seen[CLIENT].exists)
+        return 0;
+    if (!x509_is_issued_by(buf_span(&c->seen[SERVER].data[SECRET_CERT]), buf_span(ca)))
+        return err_set(
+            err, ERR_INVALID,
+            "Secret %s/%s: its ca.crt has not issued the certificate of %s, which "
+            "kube-scheduler rejects; the extender makes a new one when it is deleted",
+            c->ns, secret_names[CLIENT], secret_names[SERVER]);
+    if (!leads || !c->scheduler)
         return 0;
     gnutls_hash_fast(GNUTLS_DIG_SHA256, ca->p, ca->n, hash);
     for (size_t i = 0; i < sizeof hash; i++)
@@ -317,8 +312,8 @@ static void step(struct certs *c)
         if (serve(c, &why)) {
             if (why.code != ERR_NOT_FOUND)
                 problem = why;
-        } else if (check_trust(c, &problem) == 0 && leads && c->scheduler) {
-            restart_scheduler(c, &problem);
+        } else {
+            follow_ca(c, leads, &problem);
         }
     }
     for (int i = 0; i < SECRETS; i++) /* their keys are needed for a moment only */

@@ -96,8 +96,8 @@ static const struct opt table[] = {
      .type = OPT_STRING,
      .offset = AT(certs.scheduler_deployment),
      .help =
-         "Deployment of kube-scheduler, in the namespace of the Secrets, whose pods are "
-         "replaced when ca.crt changes; default: none."},
+         "Deployment of kube-scheduler, of --lease-namespace, to restart for a new CA; "
+         "default: none."},
     {.name = "connections",
      .arg = "N",
      .init = "128",

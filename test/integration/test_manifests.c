@@ -27,7 +27,7 @@ static const struct known known[] = {
     {"Scv", "core.run-linux.com/v1", true},
     {"ServiceAccount", "v1", false},
     {"Service", "v1", false},
-    {"Deployment", "apps/v1", false},
+    {"Deployment", "apps/v1", true},
     {"DaemonSet", "apps/v1", false},
     {"ValidatingAdmissionPolicy", "admissionregistration.k8s.io/v1", false},
     {"ValidatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1", false},
