@@ -327,8 +327,7 @@ static void step(struct certs *c)
     c->ready = c->served.n;
     pthread_mutex_unlock(&c->lock);
     if (is_new)
-        log_error("certs", "problem with the Secrets of the certificates",
-                  LOG_ERR(&problem));
+        log_error("certs", "problem with the certificates", LOG_ERR(&problem));
 }
 
 static void refresh(void *ctx)
