@@ -359,7 +359,7 @@ START_TEST(a_secret_that_exists_is_served_or_reported_and_never_written)
     put(SERVER, server->cert, server->key, ca);
     scheduler.data[SECRET_CA] = ca->cert;
     lib_wait(filter(&scheduler) == 200);
-    /* Whoever reads kube-scheduler's Secret rejects it, until that is of the new CA, too. */
+    /* kube-scheduler rejects it until its own Secret is of the new CA, too. */
     lib_wait(healthz_says("Secret kube-system/" CLIENT ": its ca.crt has not issued"));
     client = make(ca, "gpushare-scheduler", 60, 30 * DAY_S);
     put(CLIENT, client->cert, client->key, ca);

@@ -81,7 +81,7 @@ START_TEST(loading_refuses_invalid_objects)
     } cases[] = {
         {"{", ""},
         {"5", ""},
-        {"{\"kind\":\"Deployment\",\"apiVersion\":\"apps/v1\"}", ""},
+        {"{\"kind\":\"DaemonSet\",\"apiVersion\":\"apps/v1\"}", ""},
         {"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":5}", ""},
         {"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"P\"}}",
          "metadata.name"}};
