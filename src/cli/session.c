@@ -800,12 +800,10 @@ void cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
     /* Without a slice there is no Service: the extender is reached in another way. */
     if (json_array_size(json_object_get(e->slices, "items")) && !ready)
         table_line(out,
-                   "! Service %.*s/" SERVICE " has no ready endpoint: kube-scheduler "
-                   "reaches no extender",
-                   SPAN_ARG(e->ns));
+                   "! Service " SERVICE " has no ready endpoint: kube-scheduler reaches no "
+                   "extender");
     if (e->no_lease)
-        table_line(out, "! no extender runs: there is no Lease %.*s/" LEASE,
-                   SPAN_ARG(e->ns));
+        table_line(out, "! no extender runs: there is no Lease " LEASE);
     else if (spec && !session_text(spec, "holderIdentity").n)
         table_line(out, "! no extender leads: nobody holds Lease %.*s/" LEASE,
                    SPAN_ARG(e->ns));
@@ -839,30 +837,45 @@ json_t *session_get(const struct session *s, const char *path, unsigned *status,
     return object;
 }
 
-static json_t *get_in(const struct session *s, const char *group, struct span ns,
-                      const char *rest, unsigned *status)
+/* A list in the namespace; if that is empty, in all. */
+static json_t *list_in(const struct session *s, const char *group, struct span ns,
+                       const char *rest)
 {
     cleanup_buf struct buf path = {0};
-    buf_printf(&path, "/apis/%s/v1/namespaces/", group);
+    unsigned status;
+    buf_printf(&path, "/apis/%s/v1/%s", group, ns.n ? "namespaces/" : "");
     list_watch_escape(&path, ns);
-    buf_adds(&path, rest);
-    return session_get(s, path.p, status, NULL);
+    buf_printf(&path, "%s%s", ns.n ? "/" : "", rest);
+    return session_get(s, path.p, &status, NULL);
 }
 
 void session_write_outage(struct buf *out, struct session *s, const json_t *view)
 {
-    struct session_extender e = {.ns = SPAN("kube-system"), .view = view};
+    struct session_extender e = {.view = view};
     struct span service;
-    unsigned status;
+    size_t i;
+    json_t *lease;
     if (has_extender(s->config) && !is_url(s->config->extender))
         parse_service(s->config->extender, &e.ns, &service);
-    e.slices = get_in(s, "discovery.k8s.io", e.ns,
-                      "/endpointslices?labelSelector=kubernetes.io/service-name=" SERVICE,
-                      &status);
-    e.lease = get_in(s, "coordination.k8s.io", e.ns, "/leases/" LEASE, &status);
-    e.no_lease = status == 404;
+    json_t *leases = list_in(s, "coordination.k8s.io", e.ns,
+                             "leases?fieldSelector=metadata.name=" LEASE);
+    e.no_lease = leases && !json_array_size(json_object_get(leases, "items"));
+    /* Of several, as of a release that is gone, the one that was renewed last. */
+    json_array_foreach(json_object_get(leases, "items"), i, lease)
+    {
+        const json_t *spec = json_object_get(lease, "spec");
+        struct span renewed = session_text(spec, "renewTime");
+        if (!e.lease || span_cmp(renewed, session_text(json_object_get(e.lease, "spec"),
+                                                       "renewTime")) > 0)
+            e.lease = lease;
+    }
+    if (e.lease)
+        e.ns = session_text(json_object_get(e.lease, "metadata"), "namespace");
+    e.slices =
+        list_in(s, "discovery.k8s.io", e.ns,
+                "endpointslices?labelSelector=kubernetes.io/service-name=" SERVICE);
     cluster_state_write_outage(out, s->state, &e, clock_wall_ns() / 1000000000);
-    json_decref(e.lease);
+    json_decref(leases);
     json_decref(e.slices);
 }
 

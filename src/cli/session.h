@@ -179,7 +179,7 @@ json_t *session_get(const struct session *s, const char *path, unsigned *status,
 
 /* What a user can read of the extender; NULL: not known, or not allowed. */
 struct session_extender {
-    struct span ns;
+    struct span ns; /* of the Lease and the Service; empty: no Lease is known */
     json_t *lease, *slices;
     const json_t *view;
     bool no_lease;

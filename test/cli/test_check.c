@@ -250,13 +250,13 @@ START_TEST(an_extender_that_is_missing_is_named)
         {LEASE_OF("me", "2023-11-14T22:13:19.500000Z"), SLICE_OF("true"),
          "{\"leader\":true,\"filterIdleMinutes\":9}", ""},
         {"", NULL, NULL,
-         "! no extender runs: there is no Lease kube-system/gpushare-extender\n"},
+         "! no extender runs: there is no Lease gpushare-extender\n"},
         {NULL, NULL, NULL, ""}, /* not allowed */
         {LEASE_OF("", ""), NULL, NULL,
          "! no extender leads: nobody holds Lease kube-system/gpushare-extender\n"},
         {LEASE_OF("me", "2023-11-14T22:12:20.500000Z"), SLICE_OF("false"), NULL,
-         "! Service kube-system/gpushare-schd-extender has no ready endpoint: "
-         "kube-scheduler reaches no extender\n"
+         "! Service gpushare-schd-extender has no ready endpoint: kube-scheduler reaches "
+         "no extender\n"
          "! no extender leads: Lease kube-system/gpushare-extender was renewed 60 s "
          "ago\n"},
         {LEASE_OF("me", "2023-11-14T22:13:19Z"), SLICE_OF("true"),
