@@ -85,7 +85,7 @@ bool kubelet_starts(struct world *w, struct oracle_pod *p)
 bool kubelet_publishes(struct world *w, int node)
 {
     bool old_agent = node == NODES - 1 && w->seed % 5 == 0;
-    if (chance(w, 20))
+    if (chance(w, 60))
         w->silent_until[node] = w->now_ms + between(w, 1000, 30000);
     return !old_agent && (w->quiet || w->now_ms >= w->silent_until[node]);
 }
