@@ -70,14 +70,15 @@ static void say(const char *what, const char *why)
 
 /* -- opening -- */
 
-/* The folder of this library, in which `limit` is, or else the fixed one. */
+/* The fixed folder, or else that of this library, in which `limit` is. In this order: a copy of the
+ * library beside forged files must not be believed. */
 static uint32_t find_folder(char *into, bool *exists)
 {
     struct sys_file f;
     char path[PROCESS_PATH_MAX];
     *exists = true;
     for (int i = 0; i < 2; i++) {
-        bool own_path = i == 0 && elf_own_path(into, PROCESS_PATH_MAX) && into[0] == '/';
+        bool own_path = i == 1 && elf_own_path(into, PROCESS_PATH_MAX) && into[0] == '/';
         size_t n = own_path ? text_len(into) : 0;
         while (n && into[n - 1] != '/')
             n--;

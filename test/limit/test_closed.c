@@ -81,6 +81,38 @@ START_TEST(in_another_root_memory_is_refused)
 }
 END_TEST
 
+/* As in a container: the folder of the plugin is mounted at its fixed place. */
+START_TEST(a_copy_of_the_library_beside_forged_files_is_not_believed)
+{
+    struct program guest;
+    struct limit_file forged = *pod.limit;
+    forged.limit = 1ull << 40;
+    temp_mkdir(pod.dir, "own");
+    temp_mkdir(pod.dir, "own/limit");
+    temp_mkdir(pod.dir, "own/state");
+    temp_write_bytes(pod.dir, "own/limit/0",
+                     (struct span){(const char *)&forged, sizeof forged});
+    temp_write_bytes(pod.dir, "own/state/0",
+                     (struct span){(const char *)pod.state, sizeof *pod.state});
+    cleanup_free char *program = program_path("test/limit/guest/guest-link");
+    cleanup_free char *cuda = program_path("fake-cuda");
+    cleanup_free char *script = xasprintf(
+        "set -e; mount -t tmpfs none /usr/local; mkdir /usr/local/gpushare; "
+        "mount --bind %s /usr/local/gpushare; "
+        "cp -L %s/libgpushare-limit.so %s/own/; "
+        "exec env LD_LIBRARY_PATH=%s FAKE_CUDA_BOOKS=%s/books FAKE_CUDA_CONTEXT_MIB=4 "
+        "LD_PRELOAD=%s/own/libgpushare-limit.so:/usr/local/gpushare/libgpushare-limit.so "
+        "%s more link 100",
+        pod.dir, pod.dir, pod.dir, cuda, pod.dir, pod.dir, program);
+    program_start(&guest, pod.dir,
+                  ARGV("unshare", geteuid() ? "-rm" : "-m", "sh", "-c", script));
+    int status = program_wait(&guest);
+    ck_assert_msg(status == 2, "status %d: %s", status, program_output(&guest));
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+    program_fini(&guest);
+}
+END_TEST
+
 START_TEST(what_the_kernel_denies_refuses_memory)
 {
     static const struct {
@@ -382,6 +414,7 @@ int main(void)
         calls_before_cuInit_free_nothing,
         without_a_descriptor_memory_is_refused_until_there_is_one,
         in_another_root_memory_is_refused,
+        a_copy_of_the_library_beside_forged_files_is_not_believed,
         what_the_kernel_denies_refuses_memory,
         a_limit_that_cannot_be_read_refuses_memory,
         a_state_that_is_not_one_refuses_memory,
