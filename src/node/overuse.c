@@ -91,9 +91,11 @@ size_t overuse_count(const struct overuse *o)
 #define CARD_KEY       "%.*s#%d/"
 #define CARD_ARG(card) SPAN_ARG((card)->uuid), (card)->uuid.n ? 0 : (card)->index
 
+/* By name where it is known: a pod that is deleted and made again has another UID. */
 static char *over_key(const struct usage *u, const struct usage_container *c)
 {
-    return xasprintf(CARD_KEY "%.*s", CARD_ARG(&u->cards[c->card]), SPAN_ARG(c->pod_uid));
+    return xasprintf(CARD_KEY "%.*s/%.*s", CARD_ARG(&u->cards[c->card]), SPAN_ARG(c->ns),
+                     SPAN_ARG(c->pod.n ? c->pod : c->pod_uid));
 }
 
 /* Evictions concern the pod, the other actions a container and a card. The name of the

@@ -286,6 +286,19 @@ static bool runs_without_its_limit(int second)
     return true;
 }
 
+/* As of a StatefulSet whose program ends itself: another UID each time. */
+static bool is_made_again_every_29_s(int second)
+{
+    int n = second / 29, pid = GREEDY_PID + n;
+    if (n && second % 29 == 0) {
+        const char *uid = arena_printf(&arena, "5d0c1f6e-8a2b-4c3d-9e4f-0123456%05d", n);
+        add_process(pid, 'S', cgroup_of(uid, id_of(n)));
+        name_container(greedy, "main", id_of(n));
+    }
+    use(pid, 10 * GIB);
+    return true;
+}
+
 static const struct row {
     const char *name;
     bool (*act)(int second);
@@ -294,6 +307,7 @@ static const struct row {
     {"one sample in 30 inside the promise", is_inside_once_in_30},
     {"each second sample inside the promise", is_inside_in_each_second_sample},
     {"a restart every 29 s", restarts_every_29_s},
+    {"a new pod of the same name every 29 s", is_made_again_every_29_s},
     {"a burst each minute", bursts_each_minute},
     {"a process that cannot be mapped", has_a_process_that_cannot_be_mapped},
     {"a main thread that exited, on cgroup v1", has_no_main_thread},
