@@ -96,6 +96,15 @@ START_TEST(a_user_with_these_rights_alone)
 
     char *url =
         lib_fmt("--extender=http://127.0.0.1:%u", cluster.extender.observers.port);
+    /* The extender runs beside the cluster, so its Service has no endpoint. */
+    lib_wait(viewer_sees(ARGV("--check", url),
+                         "! Service gpushare-schd-extender has no ready endpoint"));
+    cluster_create(
+        "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices",
+        "{\"metadata\":{\"name\":\"by-hand\",\"labels\":{"
+        "\"kubernetes.io/service-name\":\"gpushare-schd-extender\"}},"
+        "\"addressType\":\"IPv4\",\"endpoints\":[{\"addresses\":[\"10.0.0.1\"],"
+        "\"conditions\":{\"ready\":true}}],\"ports\":[]}");
     lib_wait(viewer_sees(ARGV("--check", url),
                          "no differences; compared with the extender\n"));
     /* The rights are those for the objects alone. */
