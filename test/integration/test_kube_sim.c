@@ -36,7 +36,7 @@ static const char manifest[] = "apiVersion: v1\n"
                                "# nothing\n"
                                "---\n"
                                "apiVersion: apps/v1\n"
-                               "kind: Deployment\n"
+                               "kind: DaemonSet\n"
                                "metadata: {name: skipped}\n"
                                "---\n"
                                "apiVersion: v1\n"
@@ -63,7 +63,7 @@ START_TEST(manifests_are_loaded_and_unserved_kinds_are_logged)
     ck_assert_str_eq(lib_in(node, "status.capacity", "aliyun.com/gpu-mem"), "16");
     ck_assert_str_eq(lib_str(node, "status.capacity.cpu"), "500m");
     ck_assert_uint_eq(peer_status(&sim.api, "/api/v1/namespaces/team/pods/p"), 200);
-    ck_assert(program_wait_output(&sim.program, "Deployment"));
+    ck_assert(program_wait_output(&sim.program, "DaemonSet"));
     sim_stop(&sim);
     const char *said = lib_output_of(1, "kube-sim", ARGV("--load", lib_path("bad.yaml")));
     ck_assert_contains(said, "bad.yaml, document 1");
