@@ -741,18 +741,19 @@ void core_sync_ended(struct step *s)
     } else {
         /* A watch that broke is not resumed: an API server that was restored from a backup is
          * silent until it has passed that version. Silent heartbeats are listed anyway. */
-        bool gone = watch && (s->code == ERR_GONE || s->code == ERR_NOT_FOUND ||
-                              s->code == ERR_INVALID);
-        bool resume = watch && !gone && in->kind == CORE_LEASES;
+        bool gone = s->code == ERR_GONE || s->code == ERR_NOT_FOUND ||
+                    s->code == ERR_INVALID;
+        bool relist = watch && (gone || in->kind != CORE_LEASES);
         unsigned relists = c->relists;
-        c->state = resume ? CURSOR_WATCH_DUE : CURSOR_LIST_DUE;
-        c->relists += gone;
+        c->state = watch && !relist ? CURSOR_WATCH_DUE : CURSOR_LIST_DUE;
+        c->relists += relist;
         step_failed(&c->failure, s->now.mono_ms, in->err);
-        c->due_ms += step_backoff(&s->core->rng, gone ? c->relists : c->failure.failures,
+        c->due_ms += step_backoff(&s->core->rng,
+                                  relist ? c->relists : c->failure.failures,
                                   BACKOFF_FIRST_MS, BACKOFF_MAX_MS, in->retry_after_ms);
-        /* The first list after a healthy watch is immediate. A server that answers every
-         * watch with 410 gets lists at growing intervals; successful lists and opened
-         * watches do not reset them. */
+        /* The first list after a healthy watch is immediate. A server that ends every watch
+         * with an error gets lists at growing intervals; successful lists and opened watches
+         * do not reset them. */
         if (watch && s->code == ERR_GONE && !relists)
             c->due_ms = s->now.mono_ms;
         if (in->kind == CORE_LEASES)

@@ -4,13 +4,15 @@
 
 #include <stdlib.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 /* A pod that overuses a card, or did so before. */
 struct over {
     char *key;
+    uint64_t uid;     /* hash of the pod's */
     int64_t seen_ms;  /* time of the last measurement that counts */
-    int64_t since_ms; /* time of the first one that shows overuse */
+    int64_t since_ms; /* time of the first one that shows overuse of this UID */
     int64_t sum_ms;   /* full at the grace; below 0: empty for that long, drained */
     int64_t over_ms;  /* all time of overuse */
     size_t n;         /* its containers that overuse the card now */
@@ -426,7 +428,9 @@ static const struct over *note_over(struct step *s, size_t i, const struct exces
 {
     struct overuse *o = s->o;
     double full_mib = OVERUSE_FULL_RATE * (double)excess->tolerance;
-    cleanup_free char *key = over_key(s->u, &s->u->containers[i]);
+    const struct usage_container *c = &s->u->containers[i];
+    cleanup_free char *key = over_key(s->u, c);
+    uint64_t uid = hash_bytes(0, c->pod_uid.p, c->pod_uid.n);
     struct over *over = NULL;
     for (size_t k = 0; k < o->n_overs && !over; k++)
         if (strcmp(o->overs[k].key, key) == 0)
@@ -434,8 +438,11 @@ static const struct over *note_over(struct step *s, size_t i, const struct exces
     if (!over) {
         MEM_GROW(o->overs, o->cap_overs, o->n_overs + 1);
         over = &o->overs[o->n_overs++];
-        *over = (struct over){
-            .key = steal(&key), .seen_ms = s->u->taken_ms, .since_ms = s->u->taken_ms};
+        *over = (struct over){.key = steal(&key), .uid = ~uid, .seen_ms = s->u->taken_ms};
+    }
+    if (over->uid != uid) { /* its promise can be another */
+        over->uid = uid;
+        over->since_ms = s->u->taken_ms;
     }
     if (!over->fresh) {
         double ms = (double)lapse(s, over);

@@ -341,6 +341,8 @@ static struct span measure(int second)
 START_TEST(each_evasion_ends_within_twice_the_grace)
 {
     for (const struct row *row = rows; row < rows + ARRAY_LEN(rows); row++) {
+        /* What a new pod is promised is known at the next answer of the kubelet. */
+        int most = 2 * GRACE + (row->act == is_made_again_every_29_s ? POLL : 0);
         int over_s = 0, second = 0;
         struct span evicted = {0};
         if (row != rows) {
@@ -360,7 +362,7 @@ START_TEST(each_evasion_ends_within_twice_the_grace)
         }
         ck_assert_msg(span_eq(evicted, span_of(greedy)), "%s: evicted: \"%.*s\"",
                       row->name, SPAN_ARG(evicted));
-        ck_assert_msg(over_s >= GRACE && over_s <= 2 * GRACE, "%s: after %d s of it",
+        ck_assert_msg(over_s >= GRACE && over_s <= most, "%s: after %d s of it",
                       row->name, over_s);
     }
 }

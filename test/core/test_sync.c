@@ -82,7 +82,7 @@ START_TEST(watches_that_end_at_once_restart_once_a_second)
 END_TEST
 
 /* Each list succeeds, which proves nothing about the watch. */
-START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
+static void fails_always(enum err_code code)
 {
     rig_start();
     rig_lead();
@@ -91,7 +91,7 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
         uint64_t old = r.runs[CORE_NODES];
         if (lists % 2) /* the 410 may also be an event of an open watch */
             rig_progress(CORE_NODES);
-        rig_watch_ended(CORE_NODES, ERR_GONE);
+        rig_watch_ended(CORE_NODES, code);
         while (r.runs[CORE_NODES] == old)
             rig_tick(100);
         rig_list_end(CORE_NODES);
@@ -102,11 +102,29 @@ START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
     ck_assert_int_ge(r.now.mono_ms - from, 60 * 1000);
     ck_assert_int_ge(longest, 15 * 1000);
     ck_assert_int_le(longest, 45 * 1000 + 100);
+}
+
+START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
+{
+    fails_always(ERR_GONE);
     /* A long watch resets the backoff: the next list is immediate. */
     rig_tick(30 * 1000);
     rig_reset();
     rig_watch_ended(CORE_NODES, ERR_GONE);
     ck_assert_int_eq(rig_take(CORE_LIST).kind, CORE_NODES);
+}
+END_TEST
+
+/* With the right to list and none to watch. */
+START_TEST(a_watch_that_is_always_denied_lists_at_growing_intervals)
+{
+    fails_always(ERR_FORBIDDEN);
+}
+END_TEST
+
+START_TEST(a_watch_that_always_breaks_lists_at_growing_intervals)
+{
+    fails_always(ERR_UNAVAILABLE);
 }
 END_TEST
 
@@ -316,6 +334,8 @@ RIG_MAIN("sync", an_observer_lists_at_once_and_makes_no_call,
          a_watch_continues_from_the_last_version,
          watches_that_end_at_once_restart_once_a_second,
          a_watch_that_always_gets_410_lists_at_growing_intervals,
+         a_watch_that_is_always_denied_lists_at_growing_intervals,
+         a_watch_that_always_breaks_lists_at_growing_intervals,
          failures_back_off_and_honor_retry_after,
          a_kind_that_is_not_served_is_an_empty_list, a_404_for_nodes_is_an_error,
          inputs_of_an_old_run_are_ignored, an_invalid_pod_keeps_its_promise,

@@ -254,6 +254,18 @@ START_TEST(promises_older_than_the_overuse_accuse_nobody)
     ck_step(over, 2 * GRACE + 1, 500, "report a/c, evict a");
 }
 
+/* What it was promised is not known yet: what its predecessor was promised is. */
+START_TEST(a_new_pod_of_the_same_name_is_not_judged_by_the_promise_before)
+{
+    static const char again[] = "a new c i 6000 4000, b v c j 1000 8000";
+    wait_out(over, 0, 500);
+    promised_ms = GRACE - 1;
+    ck_step(again, GRACE, 500, "");
+    ck_step(again, GRACE + 2000, 500, "");
+    promised_ms = GRACE + 2001;
+    ck_step(again, GRACE + 2002, 500, "report a/c, evict a"); /* the sum stays */
+}
+
 static const char *const restarted[] = {"a u c i 6000 4000, b v c j 1000 8000",
                                         "a u c k 6000 4000, b v c j 1000 8000"};
 
@@ -348,6 +360,7 @@ START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
 UNIT_MAIN_AROUND("overuse", begin, end, who_is_over, the_tolerance_of_processes,
                  a_measurement_that_does_not_count_neither_accuses_nor_acquits,
                  promises_older_than_the_overuse_accuse_nobody,
+                 a_new_pod_of_the_same_name_is_not_judged_by_the_promise_before,
                  a_sample_inside_the_promise_and_a_restart_do_not_begin_again,
                  short_peaks_fill_nothing, an_unknown_number_of_the_card_never_hurts,
                  a_container_without_a_name_may_be_the_one_of_an_idle_promise,
