@@ -142,11 +142,20 @@ static bool has_owner(int fd)
     return fcntl(fd, F_OFD_SETLK, &all) != 0;
 }
 
+enum { CLOSED = offsetof(struct limit_file, closed) };
+
+static bool is_closed(const char *limit)
+{
+    uint32_t reasons = 0;
+    cleanup_close int fd = open(limit, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd >= 0 && pread(fd, &reasons, sizeof reasons, CLOSED) > 0 && reasons;
+}
+
 static int set_closed(const char *limit, uint32_t reasons)
 {
     cleanup_close int fd = open(limit, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-    const off_t at = offsetof(struct limit_file, closed);
-    return fd >= 0 && pwrite(fd, &reasons, sizeof reasons, at) == sizeof reasons ? 0 : -1;
+    return fd >= 0 && pwrite(fd, &reasons, sizeof reasons, CLOSED) == sizeof reasons ? 0
+                                                                                     : -1;
 }
 
 /* A state without a slot. A disk that is full shows here, not as SIGBUS in the pod. */
@@ -180,12 +189,13 @@ static int make_state(const char *state, const char *limit, bool create,
         return -1;
     if (st.st_size > (off_t)sizeof head && ftruncate(fd, sizeof head))
         return -1;
-    if (is_sound(fd, &st, &head)) {
-        *reasons = head.reasons;
+    bool sound = is_sound(fd, &st, &head);
+    *reasons = sound                   ? head.reasons
+               : create && !st.st_size ? 0
+                                       : head.reasons | LIMIT_BAD_STATE;
+    if (sound && !is_closed(limit))
         return 0;
-    }
-    *reasons = create && !st.st_size ? 0 : head.reasons | LIMIT_BAD_STATE;
-    if (*reasons && set_closed(limit, LIMIT_BAD_STATE))
+    if (!sound && *reasons && set_closed(limit, LIMIT_BAD_STATE))
         return -1;
     if (has_owner(fd))
         return 0;

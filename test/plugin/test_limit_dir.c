@@ -156,6 +156,27 @@ START_TEST(a_spoiled_state_closes_the_pod_while_a_process_lives)
 }
 END_TEST
 
+/* A plugin that ended in the middle of the repair, or a pod that repaired the head itself. */
+START_TEST(a_sound_state_of_a_closed_pod_is_opened_when_no_process_owns_a_slot)
+{
+    struct flock slot = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    const uint32_t reasons = LIMIT_BAD_STATE;
+    int fd = open(limit, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_eq(
+        pwrite(fd, &reasons, sizeof reasons, offsetof(struct limit_file, closed)),
+        sizeof reasons);
+    close(fd);
+    fd = open(state, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &slot), 0);
+    check();
+    ck_assert_uint_eq(closed(), LIMIT_BAD_STATE);
+    close(fd);
+    check();
+    ck_assert_uint_eq(closed(), 0);
+    check_state();
+}
+END_TEST
+
 START_TEST(what_the_library_reports_is_told_and_stays)
 {
     write_word(offsetof(struct limit_state, reasons), LIMIT_NO_LOCKS | LIMIT_UNKNOWN);
@@ -236,6 +257,7 @@ int main(void)
         a_new_state_has_all_its_pages,
         a_spoiled_state_is_replaced_when_no_process_owns_a_slot,
         a_spoiled_state_closes_the_pod_while_a_process_lives,
+        a_sound_state_of_a_closed_pod_is_opened_when_no_process_owns_a_slot,
         what_the_library_reports_is_told_and_stays,
         a_change_of_the_limit_changes_nothing_else,
         the_library_has_its_mode_before_its_name,
