@@ -86,6 +86,21 @@ static uint32_t newcomer(const struct look *before, const struct look *after)
     return pid;
 }
 
+/* The least that the context of this process can be, if it is not known which process it is: of
+ * several newcomers any can be it, and what others took meanwhile is theirs. */
+static uint64_t least(const struct look *before, const struct look *after)
+{
+    uint64_t newest = UINT64_MAX, others = 0;
+    for (unsigned i = 0; i < after->n; i++) {
+        uint32_t pid = after->processes[i].pid;
+        if (has(before, pid))
+            others += minus(bytes_of(after, pid), bytes_of(before, pid));
+        else
+            newest = smaller(newest, bytes_of(after, pid));
+    }
+    return smaller(newest, minus(minus(after->used, before->used), others));
+}
+
 /* -- creation -- */
 
 struct creation {
@@ -142,7 +157,7 @@ static uint64_t measure(struct creation *c)
     uint64_t bytes =
         minus(bytes_of(&after, p->nvml_pid), bytes_of(&c->before, p->nvml_pid));
     if ((!p->nvml_pid || !bytes) && c->locked)
-        bytes = minus(after.used, c->before.used);
+        bytes = least(&c->before, &after);
     bytes = minus(bytes, minus(counted(&c->a), c->counted));
     return bytes && bytes <= CONTEXT_MAX ? bytes : c->a.bytes;
 }
@@ -376,7 +391,7 @@ CUresult context_set_limit(enum call call, const uint64_t *words)
  * The size of an image says nothing about its variables, which the driver places when the module
  * is loaded. What the card has less afterwards is counted, except what this process counted
  * meanwhile. Neighbors allocate too, so that a large difference is compared with what NVML shows
- * for this process.
+ * for this process; if NVML lists processes and it is not known which one this is, it does not count.
  */
 
 enum { SURELY_OWN = 8 << 20 };
@@ -393,10 +408,12 @@ static uint64_t taken(const struct account *a, uint64_t had, uint64_t had_counte
     uint64_t bytes = minus(minus(had, available()), minus(counted(a), had_counted));
     uint32_t pid = a->process->nvml_pid;
     struct look now;
-    if (bytes <= SURELY_OWN || !pid)
+    if (bytes <= SURELY_OWN)
         return bytes;
     load_nvml();
     look(&now, file_of(a)->uuid);
+    if (now.n && !pid) /* the rest is what scv-agent corrects */
+        return SURELY_OWN;
     uint64_t own = minus(bytes_of(&now, pid), counted(a));
     return has(&now, pid) && own < bytes ? own : bytes;
 }

@@ -17,7 +17,9 @@ struct fake_books {
     unsigned long long capacity; /* of device 0 */
     unsigned long long
         watch; /* above it, ended processes are looked for before counting */
-    unsigned long long peak; /* the most that living processes held at one time */
+    unsigned long long peak;     /* the most that living processes held at one time */
+    unsigned long long neighbor; /* what entries[0] takes whenever a context is made or a
+                                    module loaded */
     struct fake_entry entries[FAKE_PROCESSES];
 };
 

@@ -278,6 +278,17 @@ START_TEST(a_context_that_cannot_be_measured_counts_what_the_plugin_says)
 }
 END_TEST
 
+/* Its context appears in NVML's list at the same time, so which process is which is unknown; and
+ * it allocates while a module is loaded. */
+START_TEST(what_a_neighbor_takes_meanwhile_is_not_counted)
+{
+    pod.books->entries[0].pid = getpid();
+    pod.books->neighbor = 30ull << 20;
+    pod_run(&pod, "guest", "more", "dlsym", "58", 0);
+    pod_run(&pod, "guest", "loads", "dlsym", "", 0);
+}
+END_TEST
+
 static void run_all_ways(const char *what)
 {
     static const char *const ways[] = {"dlsym", "proc2", "ptsz"};
@@ -426,6 +437,7 @@ int main(void)
         what_is_measured_outside_counts,
         contexts_count_as_the_driver_makes_them,
         a_context_that_cannot_be_measured_counts_what_the_plugin_says,
+        what_a_neighbor_takes_meanwhile_is_not_counted,
         green_contexts_keep_what_the_primary_has,
         stacks_and_heaps_of_a_context_count,
         variables_of_modules_count,

@@ -367,6 +367,15 @@ static void modules(void)
     CHECK("unloaded", available(), before);
 }
 
+/* A module without variables costs little, whatever a neighbor allocates meanwhile. */
+static void loads(void)
+{
+    dptr p;
+    void *m = NULL;
+    CHECK("fits", CALL(cuModuleLoadData, &m, "globals 1024"), 0);
+    CHECK("fits", linear(FITS_MIB * MIB, &p), 0);
+}
+
 static void shorten(const char *state)
 {
     dptr p, more;
@@ -395,10 +404,10 @@ int attack(const char *what, char **argv)
     static const struct {
         const char *what;
         void (*run)(void);
-    } attacks[] = {{"green", green},       {"references", references},
-                   {"peaks", peaks},       {"formats", formats},
-                   {"future", future},     {"streams", streams},
-                   {"settings", settings}, {"modules", modules}};
+    } attacks[] = {
+        {"green", green},       {"references", references}, {"peaks", peaks},
+        {"formats", formats},   {"future", future},         {"streams", streams},
+        {"settings", settings}, {"modules", modules},       {"loads", loads}};
     for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++)
         if (strcmp(attacks[i].what, what) == 0)
             return attacks[i].run(), 0;
