@@ -53,8 +53,8 @@ int64_t promise_share_mib(const struct promise *promise, size_t i,
 
 /* MiB of one unit in a promise of so many units on a card of `card_mib`, in a cluster whose
  * unit is `unit_mib`. It is the unit that the promise names (`written`; 0: the cluster's). If
- * it names none (-1), it is the one of unit_mib, GiB and MiB in which the card has
- * `card_units` (0: unknown), else the larger of unit_mib and GiB. Annotations can be forged: a
+ * it names none (-1), it is the one of unit_mib, GiB and MiB in which the card has about
+ * `card_units` (0: unknown; its size changes a little with the driver), else the larger of unit_mib and GiB. Annotations can be forged: a
  * unit below unit_mib counts only if so many units of unit_mib are more than the card. */
 int64_t promise_unit_mib(int64_t unit_mib, int64_t written, int64_t card_units,
                          int64_t units, int64_t card_mib);

@@ -170,7 +170,8 @@ static int64_t part_mib(const struct ledger_pod *pod, const struct card *card,
         return card->total_mib;
     if (!unit || unit == own)
         return mib;
-    mib = mib / own * unit;
+    if (__builtin_mul_overflow(mib / own, unit, &mib))
+        mib = INT64_MAX;
     return unit > own && mib > card->total_mib ? card->total_mib : mib;
 }
 

@@ -209,7 +209,7 @@ static void raise_to_sums(struct resource_list *most, const struct container_sum
 }
 
 static const struct container_entry *entry_find(const struct container_list *list,
-                                                struct span name)
+                                          struct span name)
 {
     const struct container_entry *e = list->first;
     while (e && !span_eq(e->name, name))
@@ -328,10 +328,8 @@ static void read_variable(struct field_reader *r, const struct field *f, void *a
 #define LIMIT(key, member)                                                               \
     FIELD("resources.limits.", key, pod_container, member), .type = FIELD_QUANTITY
 static const struct field limit_fields[] = {
-    {LIMIT(KEY_GPU_MEM, mem)},
-    {LIMIT(KEY_GPU_COUNT, cards)},
-    {LIMIT(KEY_NVIDIA_GPU, devices)},
-    {LIMIT(KEY_GPU_CORE, core)},
+    {LIMIT(KEY_GPU_MEM, mem)},        {LIMIT(KEY_GPU_COUNT, cards)},
+    {LIMIT(KEY_NVIDIA_GPU, devices)}, {LIMIT(KEY_GPU_CORE, core)},
     FIELDS_END,
 };
 
@@ -415,11 +413,9 @@ static void read_preference(struct field_reader *r, const struct field *f, void 
     jread_skip(r->j);
 }
 
-#define AFFINITY(key)                                                                    \
-    FIELD("spec.affinity.", key, pod, meta), FIELD_IS_OBJECT(preferred_fields)
+#define AFFINITY(key) FIELD("spec.affinity.", key, pod, meta), FIELD_IS_OBJECT(preferred_fields)
 static const struct field preferred_fields[] = {
-    {FIELD("spec.affinity.", "preferredDuringSchedulingIgnoredDuringExecution", pod,
-           meta),
+    {FIELD("spec.affinity.", "preferredDuringSchedulingIgnoredDuringExecution", pod, meta),
      .type = FIELD_LIST, .read = read_preference},
     FIELDS_END,
 };
@@ -460,14 +456,8 @@ static enum pod_phase phase_of(struct span text)
     return POD_PENDING;
 }
 
-#define LABEL(key, member)                                                               \
-    {                                                                                    \
-        OBJECT_LABEL, SPAN(key), &pod->member                                            \
-    }
-#define ANNOTATION(key, member)                                                          \
-    {                                                                                    \
-        OBJECT_ANNOTATION, SPAN(key), &pod->member                                       \
-    }
+#define LABEL(key, member)      {OBJECT_LABEL, SPAN(key), &pod->member}
+#define ANNOTATION(key, member) {OBJECT_ANNOTATION, SPAN(key), &pod->member}
 
 static void read_meta(struct field_reader *r, const struct field *f, void *at)
 {
@@ -534,8 +524,7 @@ static const struct field status_fields[] = {
     {STATE("nominatedNodeName", pod.nominated_node)},
     {STATE("conditions", requests), LIST_OF(read_condition)},
     {STATE("containerStatuses", requests.statuses), LIST_OF(read_container_status)},
-    {STATE("initContainerStatuses", requests.init_statuses),
-     LIST_OF(read_container_status)},
+    {STATE("initContainerStatuses", requests.init_statuses), LIST_OF(read_container_status)},
     {STATE("resources", requests.pod_actuated), FIELD_IS_OBJECT(requirements_fields),
      .has = offsetof(struct reading, requests.has_pod_status)},
     {STATE("allocatedResources", requests.pod_allocated), RESOURCE_LIST},

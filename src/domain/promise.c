@@ -2,6 +2,8 @@
 /* The annotations of a promise, read and written, and what a bound pod counts for. */
 #include "domain/promise.h"
 
+#include <stdlib.h>
+
 #include "base/jwrite.h"
 #include "base/mem.h"
 #include "base/mutant.h"
@@ -162,8 +164,10 @@ int64_t promise_unit_mib(int64_t unit_mib, int64_t written, int64_t card_units,
 {
     const int64_t known[] = {unit_mib, GIB, 1};
     int64_t unit = written > 0 ? written : written == 0 ? unit_mib : 0;
-    for (size_t i = 0; i < ARRAY_LEN(known) && card_units && !unit; i++)
-        unit = card_mib / known[i] == card_units ? known[i] : 0;
+    for (size_t i = 0; i < ARRAY_LEN(known) && card_units && !unit; i++) {
+        int64_t now = card_mib / known[i];
+        unit = llabs(now - card_units) <= now / 16 ? known[i] : 0;
+    }
     if (!unit)
         unit = unit_mib > GIB ? unit_mib : GIB;
     return unit < unit_mib && units * unit_mib <= card_mib ? unit_mib : unit;

@@ -87,6 +87,16 @@ START_TEST(a_promise_in_mib_counts_in_mib_when_the_unit_becomes_gib)
 }
 END_TEST
 
+/* Another release of the driver keeps some MiB more. */
+START_TEST(a_card_whose_size_changed_a_little_implies_the_same_unit)
+{
+    start(1);
+    see_bound("a", 4096, DEV("8190"));
+    ck_assert_int_eq(promised(), 4096);
+    ck_assert_int_eq(other_units(), 0);
+}
+END_TEST
+
 START_TEST(a_forged_unit_makes_no_promise_smaller)
 {
     start(GIB);
@@ -141,6 +151,7 @@ END_TEST
 RIG_MAIN("unit", a_full_card_stays_full_when_the_unit_becomes_mib,
          a_promise_in_the_own_unit_is_no_difference,
          a_promise_in_mib_counts_in_mib_when_the_unit_becomes_gib,
+         a_card_whose_size_changed_a_little_implies_the_same_unit,
          a_forged_unit_makes_no_promise_smaller,
          a_forged_unit_takes_no_more_than_the_card,
          the_card_may_become_known_after_the_pod,
