@@ -383,8 +383,7 @@ int check_run(struct buf *out, struct session *s, struct span node, struct err *
         if (i == 0) /* the view is newer than the lists: catch up */
             session_wait(s, RECHECK_MS);
         in_view = 0;
-        session_write_outage(out, s, view);
-        found = out->n > 0; /* first, and one difference */
+        found = session_write_outage(out, s, view); /* first, and one difference */
         found += check_cluster(out, s->state, node);
         if (view)
             in_view = check_extender(out, s->state, view, node);

@@ -782,9 +782,10 @@ enum {
     FILTER_IDLE_MIN = 10, /* kube-scheduler retries every pod within five minutes */
 };
 
-void cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
+bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                                 const struct session_extender *e, int64_t now_s)
 {
+    const size_t before = out->n;
     const json_t *spec = json_object_get(e->lease, "spec"), *slice, *endpoint;
     size_t i, k, ready = 0;
     int64_t renewed_s = 0,
@@ -799,9 +800,9 @@ void cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
     }
     /* Without a slice there is no Service: the extender is reached in another way. */
     if (json_array_size(json_object_get(e->slices, "items")) && !ready)
-        table_line(out,
-                   "! Service " SERVICE " has no ready endpoint: kube-scheduler reaches no "
-                   "extender");
+        table_line(out, "! Service " SERVICE
+                        " has no ready endpoint: kube-scheduler reaches no "
+                        "extender");
     if (e->no_lease)
         table_line(out, "! no extender runs: there is no Lease " LEASE);
     else if (spec && !session_text(spec, "holderIdentity").n)
@@ -813,12 +814,16 @@ void cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                    "! no extender leads: Lease %.*s/" LEASE " was renewed %" PRId64
                    " s ago",
                    SPAN_ARG(e->ns), now_s - renewed_s);
+    bool outage = out->n > before;
     if (json_is_true(json_object_get(e->view, "leader")) && idle >= FILTER_IDLE_MIN &&
         ledger_totals(cluster_state_ledger(cs)).pending)
-        table_line(out,
-                   "! kube-scheduler has not called filter for %" PRId64
-                   " minutes: look at its configuration and its log",
-                   idle);
+        table_line(
+            out,
+            "! kube-scheduler has not called filter for %" PRId64
+            " minutes, although pods are pending: its own filters leave no node, or "
+            "it does not know the extender",
+            idle);
+    return outage;
 }
 
 json_t *session_get(const struct session *s, const char *path, unsigned *status,
@@ -849,7 +854,7 @@ static json_t *list_in(const struct session *s, const char *group, struct span n
     return session_get(s, path.p, &status, NULL);
 }
 
-void session_write_outage(struct buf *out, struct session *s, const json_t *view)
+bool session_write_outage(struct buf *out, struct session *s, const json_t *view)
 {
     struct session_extender e = {.view = view};
     struct span service;
@@ -874,9 +879,11 @@ void session_write_outage(struct buf *out, struct session *s, const json_t *view
     e.slices =
         list_in(s, "discovery.k8s.io", e.ns,
                 "endpointslices?labelSelector=kubernetes.io/service-name=" SERVICE);
-    cluster_state_write_outage(out, s->state, &e, clock_wall_ns() / 1000000000);
+    bool outage =
+        cluster_state_write_outage(out, s->state, &e, clock_wall_ns() / 1000000000);
     json_decref(leases);
     json_decref(e.slices);
+    return outage;
 }
 
 static void start_request(void *ctx, const struct core_output *request)

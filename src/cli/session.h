@@ -184,12 +184,13 @@ struct session_extender {
     const json_t *view;
     bool no_lease;
 };
-/* Why no pod of this cluster can get a card: no extender runs, none leads, or kube-scheduler
- * does not call it. Appends a line for each, which begins with "! "; nothing: none is known. */
-void cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
+/* Why no pod of this cluster can get a card: no extender runs, none leads (true), or kube-scheduler
+ * does not call it, which it need not where no node passes its own filters. Appends a line for
+ * each, which begins with "! "; nothing: none is known. */
+bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                                 const struct session_extender *extender, int64_t now_s);
 /* The same, read from the API server and the view (NULL: none). */
-void session_write_outage(struct buf *out, struct session *s, const json_t *view);
+bool session_write_outage(struct buf *out, struct session *s, const json_t *view);
 
 /*
  * The unit of aliyun.com/gpu-mem when no option sets it: MiB if the capacity of a node has
