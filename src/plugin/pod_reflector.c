@@ -23,6 +23,7 @@ enum {
     PAUSE_MS = 50, /* between two watches; the server can end them early */
     RETRY_MS = 250,
     RETRY_MAX_MS = 10 * 1000,
+    SPREAD_MS = 10 * 1000,
 };
 
 struct pod_reflector {
@@ -149,11 +150,17 @@ static bool on_end(void *ctx, size_t slot, const struct err *why)
          * have been restored from a backup, and would be silent until it has passed that
          * version. A list that succeeds does not reset the back-off: the watch after it may
          * be answered 410 each time. */
+        bool broke =
+            f->watching && (err->code == ERR_UNAVAILABLE || err->code == ERR_TIMEOUT);
         f->watching = false;
         buf_clear(&f->in.next);
         wait = step_backoff(&f->rng, ++f->failures, RETRY_MS, RETRY_MAX_MS,
                             f->in.retry_after_ms);
         wait = wait < RETRY_MAX_MS ? wait : RETRY_MAX_MS;
+        /* An API server that restarts breaks the watches of all nodes. A pod that the kubelet asks
+         * for meanwhile does not wait: see pod_reflector_relist. */
+        if (broke && f->failures == 1)
+            wait = (int64_t)rng_below(&f->rng, SPREAD_MS);
         log_warn("api", "pod watch failed; retrying", LOG_ERR(err));
     } else if (f->watching) {
         f->failures = 0;
@@ -171,7 +178,7 @@ static int64_t on_tick(void *ctx)
 {
     struct pod_reflector *f = ctx;
     int64_t now = clock_mono_ms();
-    bool relist = f->watching && atomic_load(&f->relist);
+    bool relist = (f->watching || !f->active) && atomic_load(&f->relist);
     pthread_mutex_lock(&f->lock);
     f->status.alive_ms = now;
     if (relist)

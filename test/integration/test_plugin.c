@@ -204,6 +204,17 @@ START_TEST(a_dead_watch_is_replaced_by_a_list)
     add_and_admit("p");
 }
 
+/* The list that follows a broken watch can wait ten seconds, and a request five. */
+START_TEST(a_broken_watch_delays_no_container)
+{
+    set_up();
+    for (int i = 0; i < 4; i++) {
+        lib_wait(sim_watching(&sim, "pods") == 1);
+        sim_watches(&sim, "cut", "pods");
+        add_and_admit(lib_fmt("p%d", i));
+    }
+}
+
 /* Opening the fifo blocks. */
 static void hang_driver(void)
 {
@@ -518,7 +529,7 @@ SUITE_MAIN("plugin", 120, NULL, both_resources_are_registered, compute_is_counte
            a_container_gets_the_card_of_its_pod, ids_of_another_card_are_rejected,
            an_unpromised_pod_is_admitted_and_annotated,
            pods_bound_past_the_extender_delay_no_other_pod,
-           a_dead_watch_is_replaced_by_a_list,
+           a_dead_watch_is_replaced_by_a_list, a_broken_watch_delays_no_container,
            a_driver_that_hangs_makes_all_cards_unhealthy, a_missing_driver_is_reported,
            a_missing_api_server_is_reported, reading_the_node_is_retried_soon,
            an_xid_makes_a_card_unhealthy, a_hanging_call_does_not_delay_the_stop,

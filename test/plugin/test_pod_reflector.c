@@ -140,6 +140,25 @@ START_TEST(a_broken_watch_and_an_older_version_need_a_list)
     turn("limit=", 200, LIST("8", "", ""));
 }
 
+/* An API server that restarts breaks the watches of all nodes at the same time. */
+START_TEST(lists_after_a_broken_watch_are_spread)
+{
+    struct err reset;
+    int64_t least = INT64_MAX, most = 0;
+    err_set(&reset, ERR_UNAVAILABLE, "reset");
+    for (int i = 0; i < 30; i++) {
+        turn("limit=", 200, LIST("5", "", ""));
+        broken = &reset;
+        int64_t wait = turn("watch=1", 200, ADDED("u1"));
+        broken = NULL;
+        least = wait < least ? wait : least;
+        most = wait > most ? wait : most;
+    }
+    ck_assert_int_lt(least, 2000);
+    ck_assert_int_gt(most, 8000);
+    ck_assert_int_le(most, 10 * 1000);
+}
+
 START_TEST(errors_are_retried_with_backoff)
 {
     int64_t last = 0;
@@ -175,5 +194,5 @@ START_TEST(an_invalid_pod_is_passed_on_without_containers)
 UNIT_MAIN_AROUND("pod_reflector", begin, end, a_paged_list_is_followed_by_a_watch,
                  an_expired_version_is_relisted_with_backoff,
                  a_broken_watch_and_an_older_version_need_a_list,
-                 errors_are_retried_with_backoff,
+                 lists_after_a_broken_watch_are_spread, errors_are_retried_with_backoff,
                  an_invalid_pod_is_passed_on_without_containers)
