@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "domain/keys.h"
 #include "kube/deviceplugin.h"
+#include "limit/state.h"
 #include "plugin/registration.h"
 
 enum {
@@ -442,13 +443,34 @@ static bool is_known(void *ctx, const char *uid)
 
 static void on_unlimited(void *ctx, const char *uid, uint32_t bits)
 {
-    cleanup_free char *why =
-        xasprintf("the limit of the pod's GPU memory could not be applied (reason 0x%x, "
-                  "include/limit/state.h)",
-                  bits);
+    static const char *const refused[] = {
+        "no open file description locks", "no MADV_WIPEONFORK (Linux 4.14)",
+        "memory cannot be mapped",        "a file of the limit is not one",
+        "the state was changed or cut",   "a file cannot be opened",
+        "the root was changed",           "more than 512 processes live",
+        "a card that was not promised"};
+    cleanup_buf struct buf why = {0};
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++)
+        if (bits >> i & 1)
+            buf_printf(
+                &why, "%s%s",
+                why.n
+                    ? ", "
+                    : "GPU memory was refused, because the limit could not be applied: ",
+                refused[i]);
+    if (bits & LIMIT_UNKNOWN)
+        buf_printf(
+            &why,
+            "%sfunctions of CUDA in a version that the limit does not know are used: "
+            "they are not limited",
+            why.n ? "; " : "");
+    if (!why.n) /* of another release of the library */
+        buf_printf(&why, "GPU memory was refused for the unknown reason 0x%x", bits);
     step(ctx, &(struct alloc_input){
-                  .type = ALLOC_IN_UNLIMITED, .uid = span_of(uid), .text = why});
+                  .type = ALLOC_IN_UNLIMITED, .uid = span_of(uid), .text = why.p});
 }
+_Static_assert(LIMIT_NO_CARD == 1 << 8 && LIMIT_UNKNOWN == 1 << 9,
+               "the table of reasons");
 
 static void check_limits(struct dispatcher *d)
 {

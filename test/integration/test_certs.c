@@ -64,6 +64,19 @@ static void drop(const char *name)
     peer_do(&sim.api, "DELETE", lib_fmt(SECRETS "%s", name), NULL);
 }
 
+/* Deletes all, until all are new. */
+static void replace_all(void)
+{
+    const char *ca = cert(CA);
+    do { /* the first can be back before the last is deleted */
+        if (get(CA))
+            drop(CA);
+        drop(SERVER);
+        drop(CLIENT);
+        lib_wait(has_three());
+    } while (!differs(CA, ca));
+}
+
 static int64_t now_s(void)
 {
     return clock_wall_ns() / 1000000000;
@@ -314,14 +327,7 @@ START_TEST(deleted_secrets_are_made_again_without_an_outage)
     ck_assert_msg(filter(old) == 200, "%s", said);
 
     /* All of them: nothing of before is trusted any more. */
-    ca = cert(CA);
-    do { /* the first can be back before the last is deleted */
-        if (get(CA))
-            drop(CA);
-        drop(SERVER);
-        drop(CLIENT);
-        lib_wait(has_three());
-    } while (!differs(CA, ca));
+    replace_all();
     lib_wait(filter(get(CLIENT)) == 200);
 }
 
@@ -469,14 +475,7 @@ START_TEST(a_new_ca_restarts_kube_scheduler_once)
     ck_assert_int_eq(patches(), 1);
 
     /* All of them. What kube-scheduler then reads is already served. */
-    const char *ca = cert(CA);
-    do { /* the first can be back before the last is deleted */
-        if (get(CA))
-            drop(CA);
-        drop(SERVER);
-        drop(CLIENT);
-        lib_wait(has_three());
-    } while (!differs(CA, ca));
+    replace_all();
     lib_wait(restarted_for(get(CLIENT)));
     ck_assert_msg(filter(get(CLIENT)) == 200, "%s", said);
     int after = patches();

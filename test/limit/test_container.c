@@ -161,7 +161,8 @@ START_TEST(the_folder_of_a_pod_goes_with_the_pod)
     free(s);
     ck_assert_int_eq(truncate(state, 1 << 20), 0);
     lib_wait(stat(state, &st) == 0 && st.st_size == (off_t)sizeof(struct limit_state));
-    lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed", "could not be applied"));
+    lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed",
+                        "could not be applied: no open file description locks"));
     sim_delete_pod(&sim, "p");
     lib_wait(!has_folders(name));
     tear_down();
