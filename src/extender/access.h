@@ -11,9 +11,9 @@
  * Routes have three classes: health and version, the verbs of kube-scheduler, and views
  * of the cluster (inspect, gpupods, gpunodes, metrics, page).
  *
- * With CERTS_INSECURE everybody may call everything; on a loopback address, no web page
- * whose name resolves to it (DNS rebinding): its requests have that name as Host. Else the verbs need a client
- * certificate of kube-scheduler or another replica, and a bind that claims to be forwarded
+ * With CERTS_INSECURE everybody may call everything; on a loopback address, no web page whose
+ * name resolves to it (DNS rebinding): its requests have that name as Host. Else the verbs need a
+ * client certificate of kube-scheduler or another replica, and a bind that claims to be forwarded
  * needs a replica's, where the Secrets name the two.
  *
  * Views need a certificate, too (on the observers' port, of --observe-client-ca or of the

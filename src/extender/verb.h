@@ -105,10 +105,9 @@ unsigned prioritize_answer(struct verb_call *call);
 /* Which pods must be evicted so that the pod fits on a candidate node: the victims that
  * kube-scheduler proposes, and others as needed. */
 unsigned preempt_answer(struct verb_call *call);
-/* Promises cards to the pod and binds it, in one write. Usually blocks for up to 22 s: 7 to
- * find a leader, 15 for the outcome; longer if the leader changes meanwhile. If another replica is
- * the leader, the bind is forwarded to that replica, or a call of VERB_REPLICA
- * answered with 421. */
+/* Promises cards to the pod and binds it, in one write. Usually blocks for up to 22 s: 7 to find
+ * a leader, 15 for the outcome; longer if the leader changes meanwhile. If another replica is the
+ * leader, the bind is forwarded to that replica, or a call of VERB_REPLICA answered with 421. */
 unsigned bind_answer(struct verb_call *call);
 
 /* Scoring the candidates (prioritize.c). Begins with the request mix of the ledger. */

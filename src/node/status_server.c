@@ -79,7 +79,7 @@ static void on_version(void *ctx, const struct httpd_request *req,
 }
 
 static const struct httpd_route routes[] = {
-    {"GET", "/healthz", on_probe},   {"GET", "/readyz", on_probe},
+    {"GET", "/healthz", on_probe}, {"GET", "/readyz", on_probe},
     {"GET", "/livez", on_probe},     {"GET", "/metrics", on_metrics},
     {"GET", "/version", on_version}, {0},
 };
