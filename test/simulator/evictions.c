@@ -174,6 +174,8 @@ void evictions_before(struct world *w, const struct replica *r)
                 const struct ledger_pod *q = m->pod;
                 if (!(m->kept >> c & 1) || q->request->kind == REQUEST_NONE)
                     continue; /* an edit has made the request invalid */
+                if (ledger_reservation_on(node, q->uid))
+                    continue; /* it has cards here, perhaps others that became free */
                 MEM_GROW(w->kept, w->kept_cap, w->n_kept + 1);
                 struct kept *k = &w->kept[w->n_kept++];
                 snprintf(k->uid, sizeof k->uid, "%s", q->uid.p);
