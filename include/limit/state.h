@@ -37,7 +37,7 @@ enum {
 
 struct limit_file {
     uint32_t magic, version;
-    uint64_t limit; /* bytes of the card that the pod may use; may change at any time */
+    uint64_t limit;   /* bytes of the card that the pod may use; may change at any time */
     uint64_t context; /* bytes of a context that the library cannot measure */
     char uuid
         [LIMIT_UUID_MAX]; /* as NVML writes it: "GPU-..." or "MIG-..."; "" is any card */
@@ -73,7 +73,7 @@ struct limit_slot {
     uint32_t version;    /* LIMIT_VERSION of its library; 0: the slot was never used */
     uint64_t context;    /* of `used`: bytes of its contexts, as it measured them */
     uint64_t imported;   /* bytes of other processes' memory that it has mapped */
-    uint64_t reserved;
+    uint64_t exported;   /* of `used`: bytes that other processes can import, or have */
 };
 
 /* Why a limit could not be applied: bits of `reasons`, and of `closed`. The calls that would
@@ -96,7 +96,8 @@ struct limit_state {
     uint32_t high;    /* slots from here on were never used; at most LIMIT_SLOTS */
     uint32_t reasons; /* LIMIT_... of all processes so far */
     uint64_t refused; /* allocations refused so far */
-    uint64_t chunk;   /* by how much a pool grows at least, as processes saw; 0: not known */
+    uint64_t
+        chunk; /* by how much a pool grows at least, as processes saw; 0: not known */
     uint64_t reserved[4];
     struct limit_slot slots[LIMIT_SLOTS];
 };

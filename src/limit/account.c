@@ -143,14 +143,23 @@ CUresult account_reserve(struct account *a, uint64_t bytes)
     return CUDA_SUCCESS;
 }
 
+void account_gone(struct process *p, const struct entry *e)
+{
+    bool exported =
+        e->kind == KIND_LINEAR ? e->at : e->kind == KIND_MEMORY && e->b & MEMORY_EXPORTED;
+    if (e->card >= 0 && exported)
+        process_keep_locked(p, e->card, e->bytes);
+    else if (e->card >= 0)
+        process_release_locked(p, e->card, e->bytes);
+}
+
 struct entry *account_add(const struct account *a, enum kind kind, uint64_t key)
 {
     struct entry *e = table_add(&a->process->table, kind, key);
     if (!e)
         return NULL;
     /* An entry with this key was freed in a way that the library does not see. */
-    if (e->bytes && e->card >= 0)
-        process_release_locked(a->process, e->card, e->bytes);
+    account_gone(a->process, e);
     *e = (struct entry){.kind = kind,
                         .key = key,
                         .bytes = a->bytes,
@@ -207,10 +216,8 @@ CUresult account_free_end(const struct entry *taken, CUresult rc)
             *e = *taken;
     } else if (taken->kind == KIND_ARRAY && !taken->bytes) {
         vmm_array_ended(p, taken->key);
-    } else if (taken->card >= 0 && taken->kind == KIND_LINEAR && taken->at) {
-        process_keep_locked(p, taken->card, taken->bytes);
-    } else if (taken->card >= 0) {
-        process_release_locked(p, taken->card, taken->bytes);
+    } else {
+        account_gone(p, taken);
     }
     sys_unlock(&p->lock);
     if (rc == CUDA_SUCCESS && taken->kind == KIND_LINEAR && taken->a)

@@ -42,7 +42,7 @@
     HOOK(cuMipmappedArrayDestroy, 5000, account_free, KIND_ARRAY)                        \
     HOOK(cuMemCreate, 10020, vmm_create)                                                 \
     HOOK(cuMemRelease, 10020, account_change, vmm_released)                              \
-    HOOK(cuMemMap, 10020, account_change, vmm_mapped)                                    \
+    HOOK(cuMemMap, 10020, vmm_map)                                                       \
     HOOK(cuMemUnmap, 10020, account_change, vmm_unmapped)                                \
     HOOK(cuMemRetainAllocationHandle, 11000, account_change, vmm_retained)               \
     HOOK(cuMemExportToShareableHandle, 10020, account_change, vmm_exported)              \
@@ -130,6 +130,7 @@
     REAL(cuCtxGetLimit)                                                                  \
     REAL(cuDeviceGetAttribute)                                                           \
     REAL(cuMemGetAddressRange_v2)                                                        \
+    REAL(cuMemGetAllocationPropertiesFromHandle)                                         \
     REAL(cuDeviceGetDefaultMemPool)                                                      \
     REAL(cuDeviceGetCount)                                                               \
     REAL(cuStreamGetCtx)                                                                 \

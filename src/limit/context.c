@@ -225,10 +225,8 @@ static void ended(struct process *p, uint64_t context)
         while (t->at[i].kind && t->at[i].context == context) {
             struct entry e = t->at[i];
             table_remove(t, &t->at[i]); /* another entry can move here */
-            if (e.card < 0)
-                continue;
-            process_release_locked(p, e.card, e.bytes);
-            if (e.kind == KIND_CONTEXT)
+            account_gone(p, &e);
+            if (e.kind == KIND_CONTEXT && e.card >= 0)
                 count_context(p, e.card, 0, e.bytes);
         }
     __atomic_fetch_add(&p->contexts_ended, 1, __ATOMIC_RELEASE);

@@ -51,6 +51,8 @@ struct entry {
     int32_t card; /* of struct process; -1: not the memory of a card */
 };
 
+enum { MEMORY_EXPORTED = 1 }; /* KIND_MEMORY: a bit of b */
+
 struct table {
     struct entry *at;
     size_t n, size; /* size: a power of 2, or 0 */
@@ -91,7 +93,8 @@ struct card {
     uint32_t slot;
     uint32_t refuses;  /* LIMIT_...: why nothing can be allocated; 0 */
     uint64_t contexts; /* of `used`: what contexts took */
-    uint64_t kept; /* of `used`: exported memory that other processes may still hold */
+    uint64_t exported; /* of `used`: memory that other processes can import */
+    uint64_t kept; /* of `exported`: that this process holds no more, but others may */
     uint64_t reclaimed; /* when slots of ended processes were last emptied, in ticks */
     uint64_t used; /* `used` of the slot; the slot itself can be overwritten by anybody */
     char path[PROCESS_PATH_MAX];
@@ -139,6 +142,13 @@ void process_force_locked(struct process *p, int card, uint64_t bytes);
  * much. Locked.
  */
 void process_keep_locked(struct process *p, int card, uint64_t bytes);
+/* The process has exported so many bytes more, or with a minus fewer. Locked. */
+void process_export_locked(struct process *p, int card, int64_t bytes);
+/* Of `bytes` more that the process imports: those beyond what the processes of the pod export.
+ * They count nowhere else, so they count where they are imported. Locked. */
+uint64_t process_not_exported_locked(struct process *p, uint64_t bytes);
+/* Imported memory that was never mapped counts so much: the driver does not say its size. */
+#define PROCESS_UNKNOWN_SIZE (1ull << 50)
 /* The process has imported `now` bytes instead of `before`. Locked. */
 void process_import_locked(struct process *p, uint64_t before, uint64_t now);
 
@@ -192,6 +202,8 @@ uint64_t reserve_used(const struct limit_state *s);
 
 /* Bytes that all processes have imported. */
 uint64_t reserve_imported(const struct limit_state *s);
+/* Bytes that all processes have exported, as far as they count. */
+uint64_t reserve_exported(const struct limit_state *s);
 
 /* The number of slots to look at. */
 uint32_t reserve_high(const struct limit_state *s);
@@ -266,6 +278,9 @@ struct entry *account_add(const struct account *a, enum kind kind, uint64_t key)
 CUresult account_alloc(enum call call, const uint64_t *words, uint64_t bytes,
                        enum kind kind);
 
+/* The memory of the entry is gone. If it was exported, it may go on in another process. Locked. */
+void account_gone(struct process *p, const struct entry *e);
+
 /* Takes the entry out of the table for a free: the caller calls the driver and then
  * account_free_end. False: there is none. */
 bool account_free_begin(struct entry *taken, enum kind kind, uint64_t key);
@@ -323,9 +338,10 @@ void graph_trim(struct process *p, int card);
 /* -- handlers of hooks: see calls.h -- */
 
 typedef CUresult limit_handler(enum call call, const uint64_t *words);
-limit_handler linear_alloc, linear_pitch, vmm_create, pool_synchronize, graph_add_alloc,
-    graph_trim_device, context_destroy, context_release, context_destroy_green,
-    context_set_limit, info_memory, info_total, resolve_proc_address;
+limit_handler linear_alloc, linear_pitch, vmm_create, vmm_map, pool_synchronize,
+    graph_add_alloc, graph_trim_device, context_destroy, context_release,
+    context_destroy_green, context_set_limit, info_memory, info_total,
+    resolve_proc_address;
 /* Functions of CUDA before 3.2, whose addresses have 32 bits: CUDA_ERROR_NOT_SUPPORTED. */
 limit_handler account_refuse;
 
@@ -344,9 +360,9 @@ enum pool_flags { POOL_NAMED = 1, POOL_PER_THREAD = 2 };
 
 /* What follows if the driver's function succeeds. Locked. */
 typedef void limit_then(struct process *p, const uint64_t *words);
-limit_then vmm_released, vmm_mapped, vmm_unmapped, vmm_retained, vmm_exported,
-    vmm_imported, vmm_multicast, vmm_tiled, vmm_unbound, vmm_shared, vmm_closed, pool_got,
-    pool_created, pool_destroyed, graph_added_free, graph_instantiated;
+limit_then vmm_released, vmm_unmapped, vmm_retained, vmm_exported, vmm_imported,
+    vmm_multicast, vmm_tiled, vmm_unbound, vmm_shared, vmm_closed, pool_got, pool_created,
+    pool_destroyed, graph_added_free, graph_instantiated;
 CUresult account_record(enum call call, const uint64_t *words, limit_then *then);
 /* Locked before the call too, because another thread can get or release the same handle or address
  * as soon as the driver is done. */

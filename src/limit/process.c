@@ -302,6 +302,14 @@ static void set_used(struct card *c, uint64_t used)
         reserve_set(s, c->slot, used);
 }
 
+static void set_exported(struct card *c, uint64_t exported)
+{
+    struct limit_state *s = c->refuses ? NULL : state_of(c);
+    c->exported = exported;
+    if (s)
+        __atomic_store_n(&s->slots[c->slot].exported, exported, __ATOMIC_SEQ_CST);
+}
+
 /* Empties the slots of ended processes, and counts exported memory only as far as it can be
  * imported. Locked. */
 static void reclaim(struct card *c, struct limit_state *s)
@@ -311,8 +319,15 @@ static void reclaim(struct card *c, struct limit_state *s)
     uint64_t imported = c->kept ? reserve_imported(s) : 0;
     if (c->kept > imported) {
         set_used(c, c->used - (c->kept - imported));
+        set_exported(c, c->exported - (c->kept - imported));
         c->kept = imported;
     }
+}
+
+void process_export_locked(struct process *p, int card, int64_t bytes)
+{
+    struct card *c = &p->cards[card];
+    set_exported(c, c->exported + (uint64_t)bytes);
 }
 
 void process_keep_locked(struct process *p, int card, uint64_t bytes)
@@ -333,6 +348,18 @@ void process_import_locked(struct process *p, uint64_t before, uint64_t now)
         if (s)
             __atomic_store_n(&s->slots[c->slot].imported, p->imported, __ATOMIC_SEQ_CST);
     }
+}
+
+uint64_t process_not_exported_locked(struct process *p, uint64_t bytes)
+{
+    uint64_t exported = 0, beyond;
+    for (uint32_t i = 0; i < p->n_cards; i++) {
+        struct card *c = &p->cards[i];
+        struct limit_state *s = c->refuses ? NULL : state_of(c);
+        exported = plus(exported, s ? reserve_exported(s) : 0);
+    }
+    beyond = minus(plus(p->imported % PROCESS_UNKNOWN_SIZE, bytes), exported);
+    return beyond < bytes ? beyond : bytes;
 }
 
 uint64_t process_used(struct process *p, int card)

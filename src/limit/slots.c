@@ -98,6 +98,11 @@ uint64_t reserve_imported(const struct limit_state *s)
     return sum_of(s, offsetof(struct limit_slot, imported));
 }
 
+uint64_t reserve_exported(const struct limit_state *s)
+{
+    return sum_of(s, offsetof(struct limit_slot, exported));
+}
+
 /* -- slots -- */
 
 static void store_now(uint64_t *p, uint64_t value)
@@ -114,6 +119,7 @@ static void empty_slot(struct limit_slot *slot)
     store_now(&slot->start_time, 0);
     store_now(&slot->context, 0);
     store_now(&slot->imported, 0);
+    store_now(&slot->exported, 0);
     __atomic_store_n(&slot->pid, 0, __ATOMIC_SEQ_CST);
 }
 

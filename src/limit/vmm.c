@@ -6,12 +6,11 @@
  * Virtual memory management: cuMemCreate makes physical memory and a handle. The memory lives
  * as long as a handle, a mapping, a tile of a sparse array or a multicast object refers to it;
  * KIND_MEMORY counts them. Memory of another process counts there, and is only said to be
- * imported: see process_keep. A multicast object is memory without bytes.
+ * imported: see process_keep_locked. Here counts what nobody exports any more, as memory that was
+ * released before it was imported. A multicast object is memory without bytes.
  */
 
-enum { EXPORTED = 1, IMPORTED = 2, MULTICAST = 4, GRANULARITY = 64 << 10 };
-/* The size of imported memory that was never mapped: the driver does not say it. */
-#define UNKNOWN_SIZE (1ull << 50)
+enum { IMPORTED = 2, MULTICAST = 4, GRANULARITY = 64 << 10 };
 
 /* Records a reference to the memory. Locked. */
 static struct entry *refer(struct process *p, enum kind kind, uint64_t key,
@@ -57,11 +56,8 @@ static void drop(struct process *p, uint64_t memory)
     struct entry gone = *e;
     table_remove(&p->table, e);
     if (gone.b & IMPORTED)
-        process_import_locked(p, gone.at, 0);
-    if (gone.card >= 0 && gone.b & EXPORTED)
-        process_keep_locked(p, gone.card, gone.bytes);
-    else if (gone.card >= 0)
-        process_release_locked(p, gone.card, gone.bytes);
+        process_import_locked(p, gone.at - gone.bytes, 0);
+    account_gone(p, &gone);
     if (p->bound && gone.b & (IMPORTED | MULTICAST))
         unbind(p, KIND_BOUND, memory, 0, UINT64_MAX);
 }
@@ -108,7 +104,7 @@ static void add_uncounted(struct process *p, uint64_t handle, uint64_t flag)
     }
     if ((e = table_add(&p->table, KIND_MEMORY, memory))) {
         e->b = flag;
-        e->at = flag == IMPORTED ? UNKNOWN_SIZE : 0;
+        e->at = flag == IMPORTED ? PROCESS_UNKNOWN_SIZE : 0;
         process_import_locked(p, 0, e->at);
     }
     add_handle(p, handle, memory);
@@ -134,8 +130,11 @@ static uint64_t memory_of(const struct process *p, uint64_t handle)
 void vmm_exported(struct process *p, const uint64_t *words)
 {
     struct entry *e = table_find(&p->table, KIND_MEMORY, memory_of(p, words[1]));
-    if (e)
-        e->b |= EXPORTED;
+    if (!e || e->b & MEMORY_EXPORTED)
+        return;
+    e->b |= MEMORY_EXPORTED;
+    if (e->card >= 0)
+        process_export_locked(p, e->card, (int64_t)e->bytes);
 }
 
 void vmm_released(struct process *p, const uint64_t *words)
@@ -145,18 +144,54 @@ void vmm_released(struct process *p, const uint64_t *words)
         forget(p, e);
 }
 
-/* Parameters: address, bytes, offset, handle, flags. */
-void vmm_mapped(struct process *p, const uint64_t *words)
+/* Imported memory of a card, or else -1: it is of the host, or a multicast object, which has no
+ * properties. */
+static int card_of(struct process *p, uint64_t handle)
 {
-    uint64_t bytes = words[1], memory = memory_of(p, words[3]);
-    struct entry *e = memory ? refer(p, KIND_MAPPING, words[0], memory) : NULL;
-    if (e)
-        e->b = bytes;
-    e = table_find(&p->table, KIND_MEMORY, memory);
-    if (e && e->b & IMPORTED && (e->at == UNKNOWN_SIZE || bytes > e->at)) {
-        process_import_locked(p, e->at, bytes);
-        e->at = bytes;
+    CUresult rc;
+    CUmemProp prop = {0};
+    if (DRIVER(cuMemGetAllocationPropertiesFromHandle, WORD(&prop), handle) !=
+            CUDA_SUCCESS ||
+        prop.location.type != CU_LOCATION_DEVICE)
+        return -1;
+    return account_card(p, prop.location.id, &rc);
+}
+
+/* Parameters: address, bytes, offset, handle, flags. */
+CUresult vmm_map(enum call call, const uint64_t *words)
+{
+    struct process *p = account_process();
+    uint64_t bytes = words[1], known = 0, more = 0;
+    int card = -1;
+    if (!p)
+        return resolve_call(call, words);
+    sys_lock(&p->lock);
+    uint64_t memory = memory_of(p, words[3]);
+    struct entry *e = table_find(&p->table, KIND_MEMORY, memory);
+    if (e && e->b & IMPORTED) {
+        known = e->at != PROCESS_UNKNOWN_SIZE ? e->at : 0;
+        card = bytes > known ? card_of(p, words[3]) : -1;
     }
+    if (card >= 0)
+        more = process_not_exported_locked(p, bytes - known);
+    bool fits = !more || process_reserve_locked(p, card, more);
+    CUresult rc = fits ? resolve_call(call, words) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (rc == CUDA_SUCCESS && (e = refer(p, KIND_MAPPING, words[0], memory)))
+        e->b = bytes;
+    e = rc == CUDA_SUCCESS ? table_find(&p->table, KIND_MEMORY, memory) : NULL;
+    if (e && e->b & IMPORTED && bytes > known) {
+        uint64_t before = e->at - e->bytes;
+        e->at = card >= 0 ? bytes : 0;
+        e->bytes += more;
+        e->card = more ? card : e->card;
+        process_import_locked(p, before, e->at - e->bytes);
+    } else if (fits && more) {
+        process_release_locked(p, card, more);
+    }
+    sys_unlock(&p->lock);
+    if (!fits)
+        process_refused(p, card);
+    return rc;
 }
 
 /* The driver unmaps whole mappings only. */
@@ -292,8 +327,10 @@ void vmm_shared(struct process *p, const uint64_t *words)
 {
     uint64_t size;
     struct entry *e = table_find(&p->table, KIND_LINEAR, base_of(words[1], &size));
-    if (e)
-        e->at = EXPORTED;
+    if (!e || e->at == MEMORY_EXPORTED)
+        return;
+    e->at = MEMORY_EXPORTED;
+    process_export_locked(p, e->card, (int64_t)e->bytes);
 }
 
 CUresult vmm_opened(CUresult rc, const uint64_t *at)

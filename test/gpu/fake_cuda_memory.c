@@ -335,7 +335,21 @@ FN(cuMemCreate,
     struct object *o =
         make(MEMORY, prop->location.type == 1 ? prop->location.id : 1, bytes);
     *h = o ? o->address : 0;
+    if (o)
+        o->location = prop->location.type == 1 ? prop->location.id + 1 : -1;
     return leave(o ? OK : OUT_OF_MEMORY);
+}
+
+FN(cuMemGetAllocationPropertiesFromHandle, (struct memory_prop * prop, dptr h), (prop, h))
+{
+    enter();
+    struct object *o = find(MEMORY, h);
+    if (!o || !o->location) /* as a multicast object */
+        return leave(INVALID);
+    *prop = (struct memory_prop){
+        .type = 1,
+        .location = {o->location > 0 ? 1 : 2, o->location > 0 ? o->location - 1 : 0}};
+    return leave(OK);
 }
 
 /* A version of the future, with parameters of its own. */
@@ -446,11 +460,11 @@ FN(cuMemMapArrayAsync_ptsz, (struct map_info * list, unsigned n, void *stream),
     return impl_cuMemMapArrayAsync(list, n, stream);
 }
 
-/* What is shared is a file, with its size as text. */
+/* What is shared is a file, with its size and location as text. */
 static int share(struct object *o)
 {
     if (o->fd <= 0 && (o->fd = memfd_create("memory", MFD_CLOEXEC)) >= 0)
-        dprintf(o->fd, "%llu", o->bytes);
+        dprintf(o->fd, "%llu %d", o->bytes, o->location);
     return o->fd;
 }
 
@@ -463,7 +477,7 @@ static struct object *import(const char *path, enum kind kind)
     if (!o || fcntl(fd, F_OFD_SETLK, &l) || pread(fd, text, sizeof text - 1, 0) < 0)
         return NULL;
     o->fd = fd;
-    o->size = strtoull(text, NULL, 10);
+    sscanf(text, "%llu %d", &o->size, &o->location);
     return o;
 }
 

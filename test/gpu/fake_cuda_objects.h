@@ -57,6 +57,7 @@ struct object {
     dptr owner, place; /* of a tile or binding: the array or object, and where */
     int fd;            /* of exported and imported memory: importers hold a lock of it */
     int refs, maps;
+    int location; /* of MEMORY: 1 + device, -1: the host, 0: none */
     bool destroyed, launched, zombie;
 };
 

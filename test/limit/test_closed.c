@@ -326,6 +326,14 @@ START_TEST(memory_counts_until_its_last_reference_is_gone)
 }
 END_TEST
 
+START_TEST(imported_memory_that_nobody_exports_counts_where_it_is_mapped)
+{
+    run_all_ways("orphan");
+    ck_assert_uint_le(pod.books->peak, pod.limit->limit);
+    run_all_ways("orphan-beside");
+}
+END_TEST
+
 START_TEST(streams_and_pools_of_another_card_count_there)
 {
     pod_add_card(&pod);
@@ -442,6 +450,7 @@ int main(void)
         stacks_and_heaps_of_a_context_count,
         variables_of_modules_count,
         memory_counts_until_its_last_reference_is_gone,
+        imported_memory_that_nobody_exports_counts_where_it_is_mapped,
         streams_and_pools_of_another_card_count_there,
         a_second_copy_of_the_driver_gives_no_memory,
         graphs_count_what_they_need_at_one_time,

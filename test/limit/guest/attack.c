@@ -388,6 +388,37 @@ static void shorten(const char *state)
     CHECK("short", available() <= LIMIT_MIB * MIB, 1);
 }
 
+/* Imports memory that was released after it was exported. */
+static dptr import_orphan(void)
+{
+    int fd = -1;
+    dptr memory = new_memory(), again = 0;
+    CHECK("export", CALL(cuMemExportToShareableHandle, &fd, memory, 1, 0ull), 0);
+    CHECK("release", physical_free(memory), 0);
+    CHECK("import", CALL(cuMemImportFromShareableHandle, &again, (void *)(size_t)fd, 1),
+          0);
+    close(fd);
+    return again;
+}
+
+static void orphan(void)
+{
+    dptr again = import_orphan();
+    CHECK("map", map_memory(MAPPED, FITS_MIB * MIB, again), 0);
+    CHECK("release", physical_free(again), 0);
+    full("orphan", true);
+    CHECK("unmap", unmap_memory(MAPPED, FITS_MIB * MIB), 0);
+    full("orphan unmapped", false);
+}
+
+static void orphan_beside(void)
+{
+    dptr again = import_orphan(), memory = new_memory();
+    CHECK("map", map_memory(MAPPED, FITS_MIB * MIB, again), OUT_OF_MEMORY);
+    CHECK("release", physical_free(memory), 0);
+    CHECK("map", map_memory(MAPPED, FITS_MIB * MIB, again), 0);
+}
+
 int attack_early(const char *what)
 {
     if (strcmp(what, "early") == 0)
@@ -404,10 +435,17 @@ int attack(const char *what, char **argv)
     static const struct {
         const char *what;
         void (*run)(void);
-    } attacks[] = {
-        {"green", green},       {"references", references}, {"peaks", peaks},
-        {"formats", formats},   {"future", future},         {"streams", streams},
-        {"settings", settings}, {"modules", modules},       {"loads", loads}};
+    } attacks[] = {{"green", green},
+                   {"references", references},
+                   {"peaks", peaks},
+                   {"formats", formats},
+                   {"future", future},
+                   {"streams", streams},
+                   {"settings", settings},
+                   {"modules", modules},
+                   {"loads", loads},
+                   {"orphan", orphan},
+                   {"orphan-beside", orphan_beside}};
     for (size_t i = 0; i < sizeof attacks / sizeof *attacks; i++)
         if (strcmp(attacks[i].what, what) == 0)
             return attacks[i].run(), 0;
