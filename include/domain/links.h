@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/str.h"
+
+/*
+ * What connects the cards of a node: for each pair of cards one word of `nvidia-smi topo -m`,
+ * and for each card its NUMA node. A word has a width; a larger width is a better connection.
+ *
+ * NCCL connects the cards of a job in a ring, and the narrowest connection of the ring limits
+ * all of them. So a set of cards is as good as its best ring: the order of the cards whose
+ * narrowest connection is widest. Of two cards the ring is their pair; one card has LINK_MAX.
+ */
+
+enum {
+    LINK_UNKNOWN, /* no word */
+    LINK_SYS,     /* SYS: over the interconnect of the processors */
+    LINK_NODE,    /* NODE: over host bridges of one NUMA node */
+    LINK_PHB,     /* PHB: over a host bridge */
+    LINK_PXB,     /* PXB: over several PCIe switches */
+    LINK_PIX,     /* PIX: over one PCIe switch */
+    LINK_NV,      /* NV1 is LINK_NV + 1; the number counts NVLinks */
+    LINK_MAX = UINT8_MAX,
+
+    LINKS_MAX_CARDS = 32, /* of a node; the connections of more are unknown */
+    LINKS_EXACT = 16,     /* every set of the cards of such a node is known */
+};
+
+/* The width of a word, as NV12 or PXB; LINK_MAX of X. LINK_UNKNOWN: it is no such word. */
+uint8_t link_width(struct span word);
+/* The word of a width, in `text`; "" of LINK_UNKNOWN. Returns text. */
+const char *link_word(uint8_t width, char text[static 8]);
+
+/* Immutable. */
+struct links;
+
+/* `widths` has n rows of n, as link_width gives them; the diagonal is not read. A pair for
+ * which the two halves differ has the smaller width. `numa` has the NUMA node of each card,
+ * -1: unknown. NULL if a width is LINK_UNKNOWN or n is not in 2..LINKS_MAX_CARDS. */
+struct links *links_new(const uint8_t *widths, const int32_t *numa, unsigned n);
+void links_free(struct links *links);
+
+unsigned links_cards(const struct links *links);
+uint8_t links_pair(const struct links *links, unsigned a, unsigned b);
+/* Of a pair of cards in the set, the narrowest: gpushare/min-link. */
+uint8_t links_narrowest(const struct links *links, uint32_t set);
+/* The width of the best ring of the set. Of more than LINKS_EXACT cards: of the ring that goes
+ * from each card to the one that is connected best, which may be narrower than the best ring. */
+uint8_t links_ring(const struct links *links, uint32_t set);
+/* The same ring: its cards from the lowest of the set on, into `order`, unless NULL. */
+uint8_t links_ring_order(const struct links *links, uint32_t set, uint8_t *order);
+/* The sum over the pairs of the set: their widths, then the pairs on one NUMA node. */
+uint32_t links_sum(const struct links *links, uint32_t set);
+/* What sets of the cards in `free` are worth: the widths of the best ring of 2 cards, of 3, and
+ * so on to all, added. A choice of cards loses the difference. 0 for nodes of more than LINKS_EXACT
+ * cards. */
+uint32_t links_worth(const struct links *links, uint32_t free);

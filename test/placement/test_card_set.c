@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/card_set.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "lib/unit.h"
+#include "placement/links_fixture.h"
+
+static uint8_t widths[LINKS_MAX_CARDS * LINKS_MAX_CARDS];
+static int32_t numa[LINKS_MAX_CARDS];
+
+static struct links *links_of(const struct machine *m)
+{
+    const char *p = m->rows;
+    for (unsigned i = 0; i < m->n * m->n; i++) {
+        size_t n = strcspn(p, " ");
+        widths[i] = link_width((struct span){p, n});
+        ck_assert_uint_ne(widths[i], LINK_UNKNOWN);
+        p += n + (p[n] != '\0');
+    }
+    ck_assert_str_eq(p, "");
+    for (unsigned i = 0; i < m->n; i++)
+        numa[i] = m->numa[i] == '-' ? -1 : m->numa[i] - '0';
+    struct links *l = links_new(widths, numa, m->n);
+    ck_assert_ptr_nonnull(l);
+    return l;
+}
+
+/* -- the oracle: all orders of a set, all sets -- */
+
+static unsigned cards; /* of the machine */
+static int rings[1 << 8];
+
+static int width_of(unsigned a, unsigned b)
+{
+    int x = widths[a * cards + b], y = widths[b * cards + a];
+    return x < y ? x : y;
+}
+
+static int try_orders(unsigned *order, unsigned n, unsigned at, int narrowest)
+{
+    int best = 0;
+    if (at == n) {
+        int close = width_of(order[n - 1], order[0]);
+        return close < narrowest ? close : narrowest;
+    }
+    for (unsigned i = at; i < n; i++) {
+        unsigned card = order[i];
+        order[i] = order[at];
+        order[at] = card;
+        int w = width_of(order[at - 1], card);
+        int ring = try_orders(order, n, at + 1, w < narrowest ? w : narrowest);
+        best = ring > best ? ring : best;
+        order[at] = order[i];
+        order[i] = card;
+    }
+    return best;
+}
+
+static int ring_by_orders(uint32_t set)
+{
+    unsigned order[8], n = 0;
+    for (unsigned i = 0; i < cards; i++)
+        if (set >> i & 1)
+            order[n++] = i;
+    return n == 1 ? LINK_MAX : try_orders(order, n, 1, LINK_MAX);
+}
+
+static void learn(const struct machine *m)
+{
+    cards = m->n;
+    for (uint32_t set = 1; set < 1U << cards; set++)
+        rings[set] = ring_by_orders(set);
+}
+
+/* Of the sets of each size among the free cards, the best ring; added. */
+static int worth_of(uint32_t free)
+{
+    int best[9] = {0}, sum = 0;
+    for (uint32_t set = 1; set < 1U << cards; set++) {
+        int size = __builtin_popcount(set);
+        if ((set & ~free) == 0 && size > 1 && rings[set] > best[size])
+            best[size] = rings[set];
+    }
+    for (int i = 2; i <= 8; i++)
+        sum += best[i];
+    return sum;
+}
+
+struct rated {
+    int64_t by[5];
+};
+
+static struct rated rate(const struct card_set_ask *ask, uint32_t set)
+{
+    struct rated r = {{0}};
+    int64_t ring = 0, pairs = 0, mib = 0;
+    for (unsigned i = 0; i < cards; i++)
+        for (unsigned k = 0; k < i; k++)
+            if ((set >> i & 1) && (set >> k & 1))
+                pairs += 1000 * width_of(i, k) + (numa[i] >= 0 && numa[i] == numa[k]);
+    for (unsigned i = 0; i < cards; i++)
+        mib += set >> i & 1 ? ask->free_mib[i] : 0;
+    ring = rings[set];
+    mib = ask->spread ? mib : -mib;
+    int64_t worth = worth_of(ask->free & ~set);
+    if (ask->k > 1)
+        r = (struct rated){{ring, pairs, worth, mib, 0}};
+    else
+        r = (struct rated){{mib, worth, 0, 0, 0}};
+    return r;
+}
+
+static bool is_better(const struct rated *a, const struct rated *b)
+{
+    for (int i = 0; i < 5; i++)
+        if (a->by[i] != b->by[i])
+            return a->by[i] > b->by[i];
+    return false;
+}
+
+/* Of two sets, the one with the lower index where they differ first. */
+static bool is_lower(uint32_t a, uint32_t b)
+{
+    uint32_t differ = a ^ b;
+    return differ && (a & (differ & -differ));
+}
+
+static uint32_t choose_by_trying(const struct card_set_ask *ask)
+{
+    uint32_t best = 0;
+    struct rated of_best = {{0}};
+    for (uint32_t set = 1; set < 1U << cards; set++) {
+        if ((set & ~ask->fit) || (unsigned)__builtin_popcount(set) != ask->k)
+            continue;
+        struct rated r = rate(ask, set);
+        if (!best || is_better(&r, &of_best) ||
+            (!is_better(&of_best, &r) && is_lower(set, best))) {
+            best = set;
+            of_best = r;
+        }
+    }
+    return best;
+}
+
+static void compare_choices(const struct machine *m, int rounds)
+{
+    struct rng rng;
+    struct links *l = links_of(m);
+    rng_init(&rng, m->n);
+    learn(m);
+    for (int round = 0; round < rounds; round++) {
+        int64_t mib[8];
+        for (unsigned i = 0; i < m->n; i++)
+            mib[i] = (int64_t)rng_below(&rng, 3) * 1000;
+        uint32_t fit = 1 + (uint32_t)rng_below(&rng, (1U << m->n) - 1);
+        struct card_set_ask ask = {
+            .links = l,
+            .fit = fit,
+            .free = (uint32_t)rng_below(&rng, 2) ? fit
+                                                 : (uint32_t)rng_below(&rng, 1U << m->n),
+            .k = 1 + (unsigned)rng_below(&rng, (uint64_t)__builtin_popcount(fit)),
+            .free_mib = mib,
+            .spread = rng_below(&rng, 2),
+        };
+        uint32_t chosen = card_set_choose(&ask);
+        ck_assert_msg(chosen == choose_by_trying(&ask),
+                      "%s: fit %x free %x k %u: %x, not %x", m->name, ask.fit, ask.free,
+                      ask.k, chosen, choose_by_trying(&ask));
+        if (ask.k > 1)
+            ck_assert_int_eq(card_set_ring(l, fit, ask.k), rings[chosen]);
+    }
+    links_free(l);
+}
+
+START_TEST(choice_is_the_best_of_all_sets)
+{
+    const char *rounds = getenv("CARD_SET_ROUNDS");
+    for (size_t i = 0; i < ARRAY_LEN(machines); i++)
+        compare_choices(&machines[i], rounds ? atoi(rounds) : 2000);
+}
+END_TEST
+
+static void expect_ring(const struct links *l, uint32_t set)
+{
+    uint8_t order[LINKS_MAX_CARDS];
+    uint8_t ring = links_ring_order(l, set, order), narrowest = LINK_MAX;
+    uint32_t seen = 0;
+    unsigned n = (unsigned)__builtin_popcount(set);
+    for (unsigned i = 0; i < n; i++) {
+        uint8_t w = n > 1 ? links_pair(l, order[i], order[(i + 1) % n]) : LINK_MAX;
+        narrowest = w < narrowest ? w : narrowest;
+        seen |= UINT32_C(1) << order[i];
+    }
+    ck_assert_uint_eq(seen, set);
+    ck_assert_uint_eq(order[0], (unsigned)__builtin_ctz(set));
+    ck_assert_uint_eq(narrowest, ring);
+    ck_assert_uint_eq(ring, links_ring(l, set));
+}
+
+static void compare_rings(const struct machine *m)
+{
+    struct links *l = links_of(m);
+    learn(m);
+    for (uint32_t set = 1; set < 1U << cards; set++) {
+        expect_ring(l, set);
+        ck_assert_int_eq(links_ring(l, set), rings[set]);
+        ck_assert_uint_eq(links_worth(l, set), (unsigned)worth_of(set));
+    }
+    links_free(l);
+}
+
+START_TEST(ring_order_has_the_width_of_the_ring)
+{
+    for (size_t i = 0; i < ARRAY_LEN(machines); i++)
+        compare_rings(&machines[i]);
+}
+END_TEST
+
+/* A node of 20 cards: four rings of five. */
+START_TEST(more_cards_than_can_be_tried_get_a_connected_set)
+{
+    enum { N = 20 };
+    for (unsigned i = 0; i < N * N; i++)
+        widths[i] = i / N % 4 == i % N % 4 ? LINK_NV + 2 : LINK_SYS;
+    for (unsigned i = 0; i < N; i++)
+        numa[i] = -1;
+    struct links *l = links_new(widths, numa, N);
+    int64_t mib[N] = {0};
+    struct card_set_ask ask = {
+        .links = l, .fit = (1U << N) - 1, .free = (1U << N) - 1, .k = 5, .free_mib = mib};
+    uint32_t set = card_set_choose(&ask);
+    ck_assert_uint_eq(set, 0x11111);
+    ck_assert_uint_eq(card_set_ring(l, ask.fit, 5), LINK_NV + 2);
+    expect_ring(l, set);
+    expect_ring(l, (1U << N) - 1);
+    links_free(l);
+}
+END_TEST
+
+START_TEST(words_are_those_of_nvidia_smi)
+{
+    static const char *const good[] = {"X",   "SYS", "NODE", "PHB",
+                                       "PXB", "PIX", "NV1",  "NV18"};
+    static const char *const bad[] = {"",    "NV",   "NV0",  "NV01",   "NV249", "NV-1",
+                                      "nv1", "PIX ", "NV1x", "NV9999", "N/A",   "SOC"};
+    char text[8];
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        ck_assert_str_eq(link_word(link_width(span_of(good[i])), text), good[i]);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        ck_assert_msg(link_width(span_of(bad[i])) == LINK_UNKNOWN, "%s", bad[i]);
+    ck_assert_str_eq(link_word(LINK_UNKNOWN, text), "");
+}
+END_TEST
+
+START_TEST(unknown_pairs_make_all_unknown_and_halves_that_differ_the_worse)
+{
+    uint8_t two[] = {0, LINK_PIX, LINK_SYS, 0};
+    struct links *l = links_new(two, numa, 2);
+    ck_assert_uint_eq(links_pair(l, 0, 1), LINK_SYS);
+    ck_assert_uint_eq(links_narrowest(l, 3), LINK_SYS);
+    links_free(l);
+    two[1] = LINK_UNKNOWN;
+    ck_assert_ptr_null(links_new(two, numa, 2));
+    ck_assert_ptr_null(links_new(two, numa, 1));
+    ck_assert_ptr_null(links_new(two, numa, LINKS_MAX_CARDS + 1));
+}
+END_TEST
+
+UNIT_MAIN("card_set", choice_is_the_best_of_all_sets,
+          ring_order_has_the_width_of_the_ring,
+          more_cards_than_can_be_tried_get_a_connected_set, words_are_those_of_nvidia_smi,
+          unknown_pairs_make_all_unknown_and_halves_that_differ_the_worse)
