@@ -28,6 +28,7 @@
 enum {
     GPU_MAX_CARDS = 64,
     GPU_MAX_PROCESSES = 16384, /* per card */
+    GPU_MAX_LINKED = 32,       /* cards of a node; of more, the connections are unknown */
 };
 
 enum gpu_state { /* by rising severity: a card has the most severe one */
@@ -56,7 +57,9 @@ enum gpu_state { /* by rising severity: a card has the most severe one */
     X(GPU_PAGES_PENDING, "retiredPagesPending") /* 0 or 1 */                             \
     X(GPU_REMAP_FAILED, "remapFailed")          /* 0 or 1 */                             \
     X(GPU_RECOVERY, "recoveryAction")           /* recovery action; 0: none */           \
-    X(GPU_MIG_MODE, "migMode")                  /* 0 or 1 */
+    X(GPU_MIG_MODE, "migMode")                  /* 0 or 1 */                             \
+    X(GPU_NUMA_NODE, "numaNode")                /* that the card is attached to */       \
+    X(GPU_LINKS_DOWN, "linksDown") /* NVLinks that are down, while others of it are up */
 
 #define GPU_METRIC_ID(id, word) id,
 enum gpu_metric { GPU_METRICS(GPU_METRIC_ID) GPU_N_METRICS };
@@ -67,7 +70,7 @@ enum gpu_metric { GPU_METRICS(GPU_METRIC_ID) GPU_N_METRICS };
 enum {
     GPU_CONSTANT = 1 << GPU_MINOR | 1 << GPU_MEM_TOTAL | 1 << GPU_CLOCK_SM_MAX |
                    1 << GPU_CLOCK_MEM_MAX | 1 << GPU_PCIE_GEN_MAX |
-                   1 << GPU_PCIE_WIDTH_MAX | 1 << GPU_POWER_LIMIT
+                   1 << GPU_PCIE_WIDTH_MAX | 1 << GPU_POWER_LIMIT | 1 << GPU_NUMA_NODE
 };
 
 const char *gpu_metric_name(enum gpu_metric m);
@@ -87,8 +90,11 @@ struct gpu_card {
      * digits and hyphens, and is unique in a sample. */
     char uuid[96], model[96];
     char bus_id[32]; /* as 00000000:3B:00.0 */
-    bool events;     /* gpu_wait returns XIDs of this card */
-    uint32_t known;  /* bit m: value[m] is valid */
+    /* Its row of `nvidia-smi topo -m`: a word for each card of the sample, with one space
+     * between them, as "X NV2 SYS". Empty: unknown. */
+    struct span links;
+    bool events;    /* gpu_wait returns XIDs of this card */
+    uint32_t known; /* bit m: value[m] is valid */
     int64_t value[GPU_N_METRICS];
     bool processes_known;                /* false: some may be missing */
     const struct gpu_process *processes; /* compute, graphics and MPS; by rising pid */
@@ -159,8 +165,8 @@ struct gpu *gpu_nvml_new(const char *library);
  *
  * Metrics have the names of GPU_METRICS; an absent metric is unknown. The default of
  * index is the position in the list, that of memoryFree is total less used and reserved.
- * The state is derived from the metrics as with NVML, unless the file has one. Unknown
- * members are skipped.
+ * The state is derived from the metrics as with NVML, unless the file has one. "links" is the
+ * row of `nvidia-smi topo -m`. Unknown members are skipped.
  *
  * There are no events. {"error": "reason"} makes the sample fail.
  */

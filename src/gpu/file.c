@@ -147,6 +147,8 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
             read_state(j, a, card, &state_given);
         else if (jread_key_is(key, "why"))
             read_text(j, a, "cards[].why", why, sizeof why);
+        else if (jread_key_is(key, "links"))
+            jread_text(j, "cards[].links", a, &card->links);
         else if (jread_key_is(key, "processes"))
             read_processes(j, a, card);
         else if (!read_metric(j, key, card))
@@ -169,6 +171,20 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
     }
 }
 
+/* A row has a word for each card. */
+static void check_links(struct jread *j, const struct gpu_sample *s)
+{
+    for (size_t i = 0; i < s->n_cards; i++) {
+        struct span row = s->cards[i].links;
+        size_t words = 1;
+        for (size_t k = 0; k < row.n; k++)
+            words += row.p[k] == ' ';
+        if (row.n && (words != s->n_cards || row.n >= GPU_MAX_LINKED * 6))
+            jread_fail(j, "cards[].links",
+                       "has not one word for each card, of at most 32");
+    }
+}
+
 static void read_cards(struct jread *j, struct gpu_sample *s)
 {
     s->cards = arena_zalloc(&s->arena, GPU_MAX_CARDS * sizeof *s->cards);
@@ -186,6 +202,7 @@ static void read_cards(struct jread *j, struct gpu_sample *s)
                 jread_fail(j, "cards[].index", "is not unique");
         s->cards[s->n_cards++] = card;
     }
+    check_links(j, s);
 }
 
 int gpu_file_parse(struct span text, struct gpu_sample *s, struct err *err)

@@ -420,6 +420,7 @@ struct nvml {
     void *set; /* the event set, or NULL */
     size_t n_watched;
     struct slot slots[GPU_MAX_CARDS];
+    struct nvml_links links;
 };
 
 static struct nvml *nvml_of(struct gpu *g)
@@ -446,6 +447,7 @@ static void unload_nvml(struct nvml *n)
     n->call.shutdown(); /* fails only if the driver is gone, or without nvmlInit */
     dlclose(n->handle);
     n->handle = NULL;
+    n->links.cards = 0;
     for (size_t i = 0; i < GPU_MAX_CARDS; i++)
         n->slots[i].device = NULL;
 }
@@ -581,6 +583,10 @@ static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
             return fail_call(n, "reading a card", rc, true, err);
     }
     restore_lost(n, s);
+    void *devices[GPU_MAX_CARDS] = {0};
+    for (size_t i = 0; i < count; i++)
+        devices[i] = s->cards[i].state == GPU_LOST ? NULL : n->slots[i].device;
+    nvml_links_set(&n->links, &n->call, devices, s, "/sys");
     gpu_sample_settle(s);
     return 0;
 }

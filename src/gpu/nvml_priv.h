@@ -62,6 +62,17 @@ struct nvml_pci { /* nvmlPciInfo_t */
     char bus_id[32]; /* "%08X:%02X:%02X.0" */
 };
 
+/* nvmlGpuTopologyLevel_t: the closest common ancestor of two cards. */
+enum {
+    NVML_TOPOLOGY_SINGLE = 10,
+    NVML_TOPOLOGY_MULTIPLE = 20,
+    NVML_TOPOLOGY_HOSTBRIDGE = 30,
+    NVML_TOPOLOGY_NODE = 40,
+};
+enum { NVML_LINKS = 36 };      /* more than NVML_NVLINK_MAX_LINKS of any version */
+enum { NVML_LINK_SWITCH = 2 }; /* NVML_NVLINK_DEVICE_TYPE_SWITCH */
+enum { NVML_AFFINITY_NODE = 0 };
+
 struct nvml_utilization {
     unsigned gpu, memory;
 };
@@ -142,6 +153,15 @@ _Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
     X(fields, (void *, int, struct nvml_field *), "nvmlDeviceGetFieldValues", NULL,      \
       false)                                                                             \
     X(mig_mode, (void *, unsigned *, unsigned *), "nvmlDeviceGetMigMode", NULL, false)   \
+    X(ancestor, (void *, void *, int *), "nvmlDeviceGetTopologyCommonAncestor", NULL,    \
+      false)                                                                             \
+    X(link_state, (void *, unsigned, int *), "nvmlDeviceGetNvLinkState", NULL, false)    \
+    X(link_type, (void *, unsigned, int *), "nvmlDeviceGetNvLinkRemoteDeviceType", NULL, \
+      false)                                                                             \
+    X(link_remote, (void *, unsigned, struct nvml_pci *),                                \
+      "nvmlDeviceGetNvLinkRemotePciInfo_v2", NULL, false)                                \
+    X(affinity, (void *, unsigned, unsigned long *, unsigned),                           \
+      "nvmlDeviceGetMemoryAffinity", NULL, false)                                        \
     X(compute, (void *, unsigned *, void *), "nvmlDeviceGetComputeRunningProcesses_v3",  \
       "nvmlDeviceGetComputeRunningProcesses_v2", false)                                  \
     X(graphics, (void *, unsigned *, void *),                                            \
@@ -173,3 +193,22 @@ struct nvml_calls {
     const char *(*error_string)(int); /* also before nvmlInit; never NULL */
 };
 #undef NVML_MEMBER
+
+/*
+ * What connects the cards, read from NVML and kept: NVLinks are many calls, and change rarely
+ * (links.c).
+ */
+struct nvml_links {
+    uint64_t cards; /* bit i: card i could be read then */
+    int64_t due_ms; /* when they are read again */
+    struct nvml_linked {
+        char row[GPU_MAX_LINKED * 6]; /* as gpu_card.links */
+        int32_t numa, down;           /* -1: unknown */
+    } card[GPU_MAX_LINKED];
+};
+
+/* Sets the links of the sample's cards, and reads them before if they are due, or if a card can
+ * be read that could not. `devices`: of each card; NULL of one that cannot be read. `sysfs`: where
+ * it is mounted. */
+void nvml_links_set(struct nvml_links *links, const struct nvml_calls *call,
+                    void *const *devices, struct gpu_sample *s, const char *sysfs);

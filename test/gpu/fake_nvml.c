@@ -20,7 +20,9 @@
  * supported by it: minor, maxclock1 and maxclock2 (SM, memory), gen, width, powerlimit, util,
  * utilmem, temp, pages, remap (0 none, 1 pending, 2 failed), recovery, mig, events (mask),
  * processes=PID:BYTES,PID:BYTES, graphics=... and mps=... of the same form, sm=PID:PERCENT,...
- * with smage=MICROSECONDS since it was measured.
+ * with smage=MICROSECONDS since it was measured. links=2:5d,1:switch,1:down are NVLinks: two to the
+ * card on bus 5d, one to a switch, one that is down. path=30,50 is the topology level to each card;
+ * affinity=MASK the NUMA nodes.
  *
  * What a program may not do (use a device or a set of events after a shutdown, free a set
  * twice) ends it. fake_nvml_held says what it holds.
@@ -395,6 +397,81 @@ NVML(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *out)
     snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "0000:%02X:00.0", out->bus);
     snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", out->bus);
     return OK;
+}
+
+/* What the link of a card with this number leads to: a bus, `switch` or `down`. */
+static int link_of(const char *function, nvmlDevice_t device, unsigned int link,
+                   char to[16])
+{
+    int index = index_of(device), rc = trouble(function, index);
+    size_t len;
+    const char *p = value_of(index, "links", &len);
+    if (rc)
+        return rc;
+    for (const char *end = p + len; p && p < end; p += strcspn(p, ",;\n") + 1) {
+        unsigned int n = 0;
+        if (sscanf(p, "%u:%15[a-z0-9]", &n, to) != 2)
+            misuse("bad links");
+        if (link < n)
+            return OK;
+        link -= n;
+    }
+    return p ? INVALID_ARGUMENT : NOT_SUPPORTED;
+}
+
+NVML(nvmlDeviceGetNvLinkState, nvmlDevice_t device, unsigned int link, int *up)
+{
+    char to[16] = "";
+    int rc = link_of(__func__, device, link, to);
+    if (!rc)
+        *up = strcmp(to, "down") != 0;
+    return rc;
+}
+
+NVML(nvmlDeviceGetNvLinkRemoteDeviceType, nvmlDevice_t device, unsigned int link,
+     int *type)
+{
+    char to[16] = "";
+    int rc = link_of(__func__, device, link, to);
+    if (!rc)
+        *type = strcmp(to, "switch") ? 0 : 2;
+    return rc;
+}
+
+NVML(nvmlDeviceGetNvLinkRemotePciInfo_v2, nvmlDevice_t device, unsigned int link,
+     nvmlPciInfo_t *pci)
+{
+    char to[16] = "";
+    int rc = link_of(__func__, device, link, to);
+    memset(pci, 0, sizeof *pci);
+    if (!rc)
+        snprintf(pci->busId, sizeof pci->busId, "00000000:%.2s:00.0", to);
+    return rc;
+}
+
+NVML(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t a, nvmlDevice_t b, int *level)
+{
+    int index = index_of(a), other = index_of(b), rc = trouble(__func__, index);
+    size_t len;
+    const char *p = value_of(index, "path", &len);
+    if (rc || !p)
+        return rc ? rc : NOT_SUPPORTED;
+    for (; other; other--)
+        p += strcspn(p, ",;\n") + 1;
+    *level = atoi(p);
+    return OK;
+}
+
+NVML(nvmlDeviceGetMemoryAffinity, nvmlDevice_t device, unsigned int n,
+     unsigned long *nodes, unsigned int scope)
+{
+    unsigned int mask = 0;
+    int rc = get_unsigned(__func__, device, "affinity", &mask);
+    if (n < 1 || scope > 1)
+        return INVALID_ARGUMENT;
+    memset(nodes, 0, n * sizeof *nodes);
+    nodes[0] = mask;
+    return rc;
 }
 
 static int memory(const char *function, nvmlDevice_t device, nvmlMemory_v2_t *m)

@@ -50,6 +50,11 @@ START_TEST(any_call_may_fail)
         "nvmlDeviceGetRemappedRows",
         "nvmlDeviceGetFieldValues",
         "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetTopologyCommonAncestor",
+        "nvmlDeviceGetNvLinkState",
+        "nvmlDeviceGetNvLinkRemoteDeviceType",
+        "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+        "nvmlDeviceGetMemoryAffinity",
         "nvmlDeviceGetComputeRunningProcesses_v3",
         "nvmlDeviceGetGraphicsRunningProcesses_v3",
         "nvmlDeviceGetMPSComputeRunningProcesses_v3",
@@ -90,6 +95,68 @@ START_TEST(a_library_of_old_will_do)
                "812:1048576:-1");
     fixture_script(T4 "event 1 GPU-t4 8 13\nevent 2 GPU-t4 8 79\n");
     event_is("xid 79 of 0 GPU-t4");
+}
+END_TEST
+
+/* "ROW|NUMA|DOWN" of a card. */
+static void links_are(size_t i, const char *want)
+{
+    cleanup_free char *got = xasprintf("%.*s|%lld|%lld", SPAN_ARG(card(i)->links),
+                                       (long long)gpu_value(card(i), GPU_NUMA_NODE, -1),
+                                       (long long)gpu_value(card(i), GPU_LINKS_DOWN, -1));
+    ck_assert_str_eq(got, want);
+}
+
+#define LINKED(bus, more)                                                                \
+    "card uuid=GPU-" bus ";bus=" bus ";total=1000;free=1000;" more "\n"
+
+START_TEST(words_between_cards_are_those_of_nvidia_smi)
+{
+    /* A bridge, and PCIe at every level. */
+    opens(LINKED("1a", "links=2:1b,2:down;path=0,10,20,30,40,50;affinity=1")
+              LINKED("1b", "links=4:1a;path=10,0,20,30,40,50;affinity=2")
+                  LINKED("1c", "links=4:down;path=20,20,0,30,40,50;affinity=3")
+                      LINKED("1d", "path=30,30,30,0,40,50")
+                          LINKED("1e", "path=40,40,40,40,0,50")
+                              LINKED("1f", "path=50,50,50,50,50,0"));
+    links_are(0, "X NV2 PXB PHB NODE SYS|0|2");
+    links_are(1, "NV4 X PXB PHB NODE SYS|1|0");
+    links_are(2, "PXB PXB X PHB NODE SYS|-1|-1");
+    links_are(5, "SYS SYS SYS SYS SYS X|-1|-1");
+}
+END_TEST
+
+START_TEST(cards_at_switches_have_the_smaller_number_of_links)
+{
+    opens(LINKED("1a", "links=12:switch;path=0,50,50") LINKED(
+        "1b", "links=11:switch,1:down;path=50,0,50") LINKED("1c", "path=50,50,0"));
+    links_are(0, "X NV11 SYS|-1|0");
+    links_are(1, "NV11 X SYS|-1|1");
+    links_are(2, "SYS SYS X|-1|-1");
+}
+END_TEST
+
+/* Hundreds of calls: not at each sample. */
+START_TEST(links_are_read_again_when_a_card_returns)
+{
+    opens(LINKED("1a", "links=1:1b;path=0,50") LINKED("1b", "open=15"));
+    links_are(0, "X SYS|-1|-1"); /* its bus is not known yet */
+    reads(LINKED("1a", "links=1:1b;path=0,50") LINKED("1b", "links=1:1a;path=50,0"));
+    links_are(0, "X NV1|-1|0");
+    links_are(1, "NV1 X|-1|0");
+    reads(LINKED("1a", "path=0,50") LINKED("1b", "open=15"));
+    links_are(1, "NV1 X|-1|-1"); /* the last known */
+}
+END_TEST
+
+START_TEST(a_pair_that_is_unknown_makes_its_rows_unknown)
+{
+    opens("fail nvmlDeviceGetTopologyCommonAncestor 999 1\n" LINKED("1a", "path=0,10")
+              LINKED("1b", "path=10,0"));
+    links_are(0, "X PIX|-1|-1");
+    links_are(1, "|-1|-1");
+    opens(LINKED("1a", "path=0;affinity=1"));
+    links_are(0, "|0|-1");
 }
 END_TEST
 
@@ -247,4 +314,8 @@ UNIT_MAIN_AROUND("nvml", fixture_begin, fixture_end,
                  memory_that_is_in_trouble, figures_that_cannot_be_true,
                  names_that_are_none, the_list_of_processes_grows,
                  a_process_is_listed_once, utilization_of_processes,
-                 more_cards_than_there_can_be)
+                 more_cards_than_there_can_be,
+                 words_between_cards_are_those_of_nvidia_smi,
+                 cards_at_switches_have_the_smaller_number_of_links,
+                 links_are_read_again_when_a_card_returns,
+                 a_pair_that_is_unknown_makes_its_rows_unknown)
