@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "domain/links.h"
 #include "domain/object.h"
 
 /*
@@ -21,10 +22,10 @@ enum {
 
 /* Properties of a card. 0: unknown, because the SCV daemon omits zeros. */
 struct scv_spec {
-    int64_t power_w;   /* limit */
-    int64_t clock_mhz; /* highest of the memory */
-    int64_t sm_clock_mhz;  /* highest of the SMs */
-    int64_t bandwidth; /* MB/s: scv_bandwidth */
+    int64_t power_w;      /* limit */
+    int64_t clock_mhz;    /* highest of the memory */
+    int64_t sm_clock_mhz; /* highest of the SMs */
+    int64_t bandwidth;    /* MB/s: scv_bandwidth */
 };
 
 static inline bool scv_spec_equal(const struct scv_spec *a, const struct scv_spec *b)
@@ -43,7 +44,11 @@ struct scv_card {
     int64_t total_mib, free_mib;
     int64_t used_mib; /* NVML memory v2: without memory reserved by the driver */
     struct span health, model, uuid, bus_id;
+    /* A row of `nvidia-smi topo -m`: a word for each card of cardList; empty: unknown. */
+    struct span links;
     struct scv_spec spec;
+    int64_t numa_node;
+    bool has_numa_node;
     /* Not set by scv_read: percent, degrees Celsius. */
     int64_t utilization, temperature;
     bool has_utilization, has_temperature;
@@ -91,8 +96,8 @@ enum scv_user {
 
 /* What a container or a process uses of this card. */
 struct scv_pod_use {
-    uint64_t pod;                 /* of scv_pod_hash, or scv_hash of a UID; of a process 0 */
-    uint64_t card;                /* scv_hash of its UUID */
+    uint64_t pod;  /* of scv_pod_hash, or scv_hash of a UID; of a process 0 */
+    uint64_t card; /* scv_hash of its UUID */
     int64_t used_mib, sm_percent; /* -1: unknown */
     enum scv_user user;
 };
@@ -122,7 +127,7 @@ struct scv {
 
     /* Not set by scv_read. */
     struct scv_process *processes;
-    size_t n_processes; /* at most SCV_MAX_PROCESSES */
+    size_t n_processes;         /* at most SCV_MAX_PROCESSES */
     int64_t update_interval_ms; /* 0: none */
     struct span driver_version, cuda_version;
     struct span owner_uid; /* for scv_write: of the Node; never read */
@@ -133,6 +138,10 @@ struct scv {
 void scv_read(struct jread *j, struct arena *a, struct scv *scv);
 /* Like scv_read, with all fields. Their numbers must be in 0..2^40 too. */
 void scv_read_all(struct jread *j, struct arena *a, struct scv *scv);
+
+/* What connects the cards, new; NULL: unknown, because a card has no row, or one with a word
+ * that is none or with other than one word for each card. */
+struct links *scv_links(const struct scv *scv);
 
 /* Memory in use by all processes, without the driver's reserve if known. -1: unknown, as of
  * an Unhealthy card without usedMemory and freeMemory. A Healthy one without them is full:

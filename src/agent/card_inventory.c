@@ -8,8 +8,9 @@
 #include "base/mem.h"
 
 struct item {
-    struct scv_card card; /* as published; its texts are these: */
+    struct scv_card card; /* as published, but for links; its texts are these: */
     char uuid[96], model[96], bus_id[32];
+    int32_t at; /* position in the last sample; -1: it lacks the card */
     struct card_health health;
     bool lost;
     bool present;             /* in the last sample */
@@ -26,6 +27,7 @@ struct card_inventory {
     bool sampled;             /* at least one sample succeeded */
     int64_t failing_since_ms; /* -1: the last sample succeeded */
     char driver[80], cuda[16];
+    char links[GPU_MAX_LINKED][GPU_MAX_LINKED * 6]; /* of the last sample's cards */
 };
 
 #define NOT_LISTED "NVML no longer lists the card"
@@ -44,6 +46,11 @@ void card_inventory_free(struct card_inventory *inv)
 }
 
 /* -- one card -- */
+
+static void set_text(char *out, size_t size, struct span s)
+{
+    snprintf(out, size, "%.*s", SPAN_ARG(s));
+}
 
 static int64_t mib_of(const struct gpu_card *c, enum gpu_metric m)
 {
@@ -64,12 +71,14 @@ static struct item item_of(const struct gpu_card *c)
                           .bandwidth =
                               scv_bandwidth(gpu_value(c, GPU_PCIE_GEN_MAX, 0),
                                             gpu_value(c, GPU_PCIE_WIDTH_MAX, 0))},
+                 .numa_node = gpu_value(c, GPU_NUMA_NODE, -1),
                  .temperature = gpu_value(c, GPU_TEMPERATURE, -1),
                  .utilization = gpu_value(c, GPU_UTILIZATION, -1)},
         .missing_since_ms = -1};
     struct scv_card *card = &item.card;
     card->has_temperature = card->temperature >= 0 && card->temperature <= 1000;
     card->has_utilization = card->utilization >= 0 && card->utilization <= 100;
+    card->has_numa_node = card->numa_node >= 0;
     memcpy(item.uuid, c->uuid, sizeof item.uuid);
     memcpy(item.model, c->model, sizeof item.model);
     memcpy(item.bus_id, c->bus_id, sizeof item.bus_id);
@@ -108,6 +117,10 @@ static void keep_known(struct item *now, const struct item *old)
     to->clock_mhz = to->clock_mhz ?: from->clock_mhz;
     to->sm_clock_mhz = to->sm_clock_mhz ?: from->sm_clock_mhz;
     to->bandwidth = to->bandwidth ?: from->bandwidth;
+    if (!now->card.has_numa_node) {
+        now->card.numa_node = old->card.numa_node;
+        now->card.has_numa_node = old->card.has_numa_node;
+    }
 }
 
 static void update(const struct card_inventory *inv, struct item *item, int64_t now_ms,
@@ -130,6 +143,7 @@ static void update(const struct card_inventory *inv, struct item *item, int64_t 
     if (g->state != GPU_OK)
         keep_known(&now, item);
     now.present = true;
+    now.at = item->at;
     now.health = item->health;
     now.unhealthy_shown = item->unhealthy_shown;
     *item = now;
@@ -213,8 +227,10 @@ static void settle_indexes(struct card_inventory *inv)
 /* -- samples -- */
 
 static void match_card(struct card_inventory *inv, int64_t now_ms,
-                       const struct gpu_card *g, same_fn same, bool last_chance)
+                       const struct gpu_sample *s, size_t at, same_fn same,
+                       bool last_chance)
 {
+    const struct gpu_card *g = &s->cards[at];
     const struct item new = item_of(g);
     struct item *item = find_item(inv, &new, same, false);
     if (last_chance && find_item(inv, &new, same_uuid, true))
@@ -228,8 +244,10 @@ static void match_card(struct card_inventory *inv, int64_t now_ms,
     }
     if (!item && last_chance)
         item = add_item(inv, &new);
-    if (item)
-        update(inv, item, now_ms, g);
+    if (!item)
+        return;
+    update(inv, item, now_ms, g);
+    item->at = (int32_t)at;
 }
 
 static void mark_missing(struct card_inventory *inv, int64_t now_ms)
@@ -238,6 +256,7 @@ static void mark_missing(struct card_inventory *inv, int64_t now_ms)
         struct item *item = &inv->items[i];
         if (item->present)
             continue;
+        item->at = -1;
         if (item->missing_since_ms < 0)
             item->missing_since_ms = now_ms;
         if (now_ms - item->missing_since_ms >= inv->settings.keep_lost_ms)
@@ -259,9 +278,13 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
     for (size_t i = 0; i < inv->n; i++)
         inv->items[i].present = false;
     for (size_t i = 0; i < s->n_cards; i++)
-        match_card(inv, now_ms, &s->cards[i], same_uuid, false);
+        match_card(inv, now_ms, s, i, same_uuid, false);
     for (size_t i = 0; i < s->n_cards; i++)
-        match_card(inv, now_ms, &s->cards[i], same_index, true);
+        match_card(inv, now_ms, s, i, same_index, true);
+    for (size_t i = 0; i < GPU_MAX_LINKED; i++)
+        set_text(inv->links[i], sizeof inv->links[i],
+                 i < s->n_cards && s->n_cards <= GPU_MAX_LINKED ? s->cards[i].links
+                                                                : (struct span){0});
     mark_missing(inv, now_ms);
     settle_indexes(inv);
 }
@@ -293,17 +316,12 @@ bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
 
 /* -- the Scv of the previous process -- */
 
-static void set_text(char *out, size_t size, struct span s)
-{
-    snprintf(out, size, "%.*s", SPAN_ARG(s));
-}
-
 void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
                           const struct scv *scv)
 {
     for (size_t i = 0; i < scv->n_cards; i++) {
         const struct scv_card *c = &scv->cards[i];
-        struct item old = {.card = *c, .missing_since_ms = -1}, *item = NULL;
+        struct item old = {.card = *c, .at = -1, .missing_since_ms = -1}, *item = NULL;
         if (c->id >= GPU_MAX_CARDS)
             continue;
         set_text(old.uuid, sizeof old.uuid, c->uuid);
@@ -347,6 +365,34 @@ const struct card_health *card_inventory_changed(struct card_inventory *inv,
     return NULL;
 }
 
+/* The row of the card, with a word for each card of the inventory; empty: unknown. A card that the
+ * sample lacks is not chosen before the next sample that has it. */
+static struct span links_of(const struct card_inventory *inv, const struct item *item,
+                            struct arena *a)
+{
+    cleanup_buf struct buf row = {0};
+    bool any = false;
+    const char *sampled =
+        item->at >= 0 && item->at < GPU_MAX_LINKED ? inv->links[item->at] : "";
+    if (item->at >= 0 && !*sampled)
+        return (struct span){0};
+    for (size_t i = 0; i < inv->n; i++) {
+        const struct item *other = &inv->items[i];
+        const char *word = sampled;
+        any |= other->at >= 0 && other->at < GPU_MAX_LINKED && *inv->links[other->at];
+        for (int32_t k = 0; k < other->at && word; k++)
+            word = (word = strchr(word, ' ')) ? word + 1 : NULL;
+        buf_adds(&row, i ? " " : "");
+        if (other == item)
+            buf_adds(&row, "X");
+        else if (item->at < 0 || other->at < 0 || !word)
+            buf_adds(&row, "SYS");
+        else
+            buf_add(&row, word, strcspn(word, " "));
+    }
+    return inv->n > 1 && any ? arena_copy(a, buf_span(&row)) : (struct span){0};
+}
+
 void card_inventory_report(const struct card_inventory *inv, struct arena *a,
                            struct scv *scv)
 {
@@ -361,6 +407,7 @@ void card_inventory_report(const struct card_inventory *inv, struct arena *a,
         card->uuid = span_of(item->uuid);
         card->model = span_of(item->model);
         card->bus_id = span_of(item->bus_id);
+        card->links = links_of(inv, item, a);
     }
     scv->driver_version = span_of(inv->driver);
     scv->cuda_version = span_of(inv->cuda);

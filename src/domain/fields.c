@@ -13,7 +13,7 @@ static void read_number(struct jread *j, const struct field *f, char *object)
     else if (read && valid)
         *(int64_t *)(void *)(object + f->at) = v;
     if (f->has)
-        *(bool *)(object + f->has) = read;
+        *(bool *)(object + f->has) = read && valid;
 }
 
 void fields_read_quantity(struct jread *j, const char *where, struct arena *a,
@@ -85,8 +85,9 @@ void fields_read(struct field_reader *r, const char *where, const struct field *
 static void write_number(struct jwrite *w, const struct field *f, const char *object)
 {
     int64_t v = *(const int64_t *)(const void *)(object + f->at);
-    if (f->has ? *(const bool *)(object + f->has)
-               : f->absent == ABSENT_NEVER || (f->absent == ABSENT_ZERO ? v != 0 : v >= 0))
+    if (f->has
+            ? *(const bool *)(object + f->has)
+            : f->absent == ABSENT_NEVER || (f->absent == ABSENT_ZERO ? v != 0 : v >= 0))
         jwrite_i64(w, f->name.p, v);
 }
 

@@ -337,7 +337,7 @@ void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
 /* -- template Nodes -- */
 
 static int read_node(struct span object, struct arena *a, struct node *node,
-                       struct err *err)
+                     struct err *err)
 {
     struct jread j;
     jread_init(&j, object.p, object.n);
@@ -358,8 +358,8 @@ bool ledger_is_template(struct span object)
 }
 
 struct ledger *ledger_of_template(struct span object,
-                                    const struct ledger_settings *settings,
-                                    struct node_cards *cards, struct err *err)
+                                  const struct ledger_settings *settings,
+                                  struct node_cards *cards, struct err *err)
 {
     cleanup_arena struct arena a = {0};
     struct ledger_settings alone = *settings;
@@ -378,19 +378,20 @@ struct ledger *ledger_of_template(struct span object,
     struct ledger *l = ledger_new(&alone, 0);
     struct scv_card of_scv[SCV_MAX_CARDS];
     for (uint32_t i = 0; i < cards->n; i++)
-        of_scv[i] = (struct scv_card){
-            .id = (int32_t)i, .healthy = true, .total_mib = cards->mib, .free_mib = cards->mib};
+        of_scv[i] = (struct scv_card){.id = (int32_t)i,
+                                      .healthy = true,
+                                      .total_mib = cards->mib,
+                                      .free_mib = cards->mib};
     ledger_node_seen(l, &node, 0);
-    ledger_scv_seen(l,
-                    &(struct scv){.meta.name = node.meta.name,
-                                  .cards = of_scv,
-                                  .n_cards = cards->n},
-                    0);
+    ledger_scv_seen(
+        l,
+        &(struct scv){.meta.name = node.meta.name, .cards = of_scv, .n_cards = cards->n},
+        0);
     return l;
 }
 
 bool ledger_matches_template(const struct node_cards *cards,
-                           const struct ledger_node *node)
+                             const struct ledger_node *node)
 {
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (node->cards[i].total_mib != cards->mib)

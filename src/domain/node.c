@@ -219,8 +219,7 @@ static bool read_number(struct span text, int64_t most, int64_t *n)
     return text.n && text.p[0] != '0' && span_i64(text, n) && *n > 0 && *n <= most;
 }
 
-int node_cards_parse(struct span text, struct node_cards *cards,
-                        struct err *err)
+int node_cards_parse(struct span text, struct node_cards *cards, struct err *err)
 {
     const size_t unit = sizeof "MiB" - 1;
     struct span mib_text = text, number = span_cut(&mib_text, 'x');
@@ -240,8 +239,7 @@ int node_cards_parse(struct span text, struct node_cards *cards,
     return 0;
 }
 
-int node_cards_named(const struct node *node, struct node_cards *cards,
-                        struct err *err)
+int node_cards_named(const struct node *node, struct node_cards *cards, struct err *err)
 {
     struct node_cards label = {0}, note = {0};
     if (node->cards_label.p && node_cards_parse(node->cards_label, &label, err))

@@ -13,8 +13,8 @@
 struct nongpu_slot {
     uint64_t uid; /* hash of the UID; 0: free */
     int64_t memory;
-    uint32_t cpu_milli; /* saturated: no node has as much */
-    uint32_t node : 31; /* id */
+    uint32_t cpu_milli;  /* saturated: no node has as much */
+    uint32_t node : 31;  /* id */
     uint32_t marked : 1; /* seen in the current list */
 };
 _Static_assert(sizeof(struct nongpu_slot) == NONGPU_BYTES, "24 bytes per pod");
@@ -179,12 +179,12 @@ void ledger_nongpu_seen(struct ledger *l, struct span uid, struct span name,
     begin_list(p, list);
     if (p->n + 1 > p->cap / 4 * 3)
         resize(p, p->cap ? p->cap * 2 : CAP_MIN);
-    const struct nongpu_slot pod = {.uid = hash_uid(p, uid),
-                                    .memory = requests->memory,
-                                    .cpu_milli = (uint32_t)quantity_at_most(
-                                        requests->cpu_milli, UINT32_MAX),
-                                    .node = ledger_node_need(l, name)->id & INT32_MAX,
-                                    .marked = 1};
+    const struct nongpu_slot pod = {
+        .uid = hash_uid(p, uid),
+        .memory = requests->memory,
+        .cpu_milli = (uint32_t)quantity_at_most(requests->cpu_milli, UINT32_MAX),
+        .node = ledger_node_need(l, name)->id & INT32_MAX,
+        .marked = 1};
     struct nongpu_slot *slot = find(p, pod.uid), old = *slot;
     p->n += !old.uid;
     *slot = pod;

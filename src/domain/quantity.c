@@ -16,7 +16,8 @@ struct scale {
 
 static bool read_suffix(struct span s, struct scale *scale)
 {
-    static const char decimal[] = "num0kMGTPE", binary[] = "KMGTPE"; /* no suffix is a digit */
+    static const char decimal[] = "num0kMGTPE",
+                      binary[] = "KMGTPE"; /* no suffix is a digit */
     const char *at;
     *scale = (struct scale){0};
     if (s.n <= 1) {

@@ -52,7 +52,8 @@ static bool accepts_model(const struct request_mix_shape *shape, uint32_t hash)
     return shape->n_models == 0;
 }
 
-static bool accepts(const struct request_mix_shape *shape, const struct request_mix_kind *kind)
+static bool accepts(const struct request_mix_shape *shape,
+                    const struct request_mix_kind *kind)
 {
     bool clock =
         !shape->clock_mhz || (shape->clock_exact ? kind->clock_mhz == shape->clock_mhz
@@ -75,7 +76,8 @@ static void resolve(const struct request_mix *mix, struct request_mix_shape *sha
             shape->accepts |= UINT64_C(1) << i;
 }
 
-static bool same_shape(const struct request_mix_shape *a, const struct request_mix_shape *b)
+static bool same_shape(const struct request_mix_shape *a,
+                       const struct request_mix_shape *b)
 {
     return a->kind == b->kind && a->cards == b->cards &&
            a->mib_per_card == b->mib_per_card && a->cpu_milli == b->cpu_milli &&
@@ -96,7 +98,8 @@ static void fade(struct request_mix *mix)
     mix->since = 0;
 }
 
-static struct request_mix_shape *place_for(struct request_mix *mix, const struct request_mix_shape *shape)
+static struct request_mix_shape *place_for(struct request_mix *mix,
+                                           const struct request_mix_shape *shape)
 {
     struct request_mix_shape *lightest = mix->shapes;
     for (uint32_t i = 0; i < mix->n; i++) {
@@ -112,7 +115,8 @@ static struct request_mix_shape *place_for(struct request_mix *mix, const struct
     return lightest;
 }
 
-void request_mix_add(struct request_mix *mix, const struct request *request, int64_t cpu_milli)
+void request_mix_add(struct request_mix *mix, const struct request *request,
+                     int64_t cpu_milli)
 {
     struct request_mix_shape shape = {.kind = request->kind, .cpu_milli = cpu_milli};
     if (shape.kind ==
@@ -132,7 +136,8 @@ void request_mix_add(struct request_mix *mix, const struct request *request, int
 }
 
 /* Kind 0 has the cards that are of no other kind. */
-static struct request_mix_kind *place_for_kind(struct request_mix *mix, const struct request_mix_kind *kind)
+static struct request_mix_kind *place_for_kind(struct request_mix *mix,
+                                               const struct request_mix_kind *kind)
 {
     struct request_mix_kind *unused = NULL;
     mix->n_kinds = mix->n_kinds ? mix->n_kinds : 1;
@@ -153,8 +158,8 @@ static struct request_mix_kind *place_for_kind(struct request_mix *mix, const st
     return unused;
 }
 
-uint8_t request_mix_add_card(struct request_mix *mix, struct span model, int64_t clock_mhz,
-                     int64_t total_mib)
+uint8_t request_mix_add_card(struct request_mix *mix, struct span model,
+                             int64_t clock_mhz, int64_t total_mib)
 {
     const struct request_mix_kind kind = {
         .clock_mhz = clock_mhz, .total_mib = total_mib, .model = model_hash(model)};

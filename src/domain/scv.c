@@ -39,8 +39,12 @@ static const struct field card_fields[] = {
     {CARD("core", spec.sm_clock_mhz), CARD_SPEC},
     {CARD("freeMemory", free_mib), CARD_MIB},
     {CARD("health", health)},
-    {CARD("id", id), .type = FIELD_INDEX, .max = 65535, .why = "is not an index of a card"},
+    {CARD("id", id), .type = FIELD_INDEX, .max = 65535,
+     .why = "is not an index of a card"},
+    {CARD("links", links)},
     {CARD("model", model)},
+    {CARD("numaNode", numa_node), .type = FIELD_MEASURED, .max = 65535,
+     .has = offsetof(struct scv_card, has_numa_node)},
     {CARD("power", spec.power_w), CARD_SPEC},
     {CARD("temperature", temperature), .type = FIELD_NUMBER, .min = -1000, .max = 1000,
      .why = "is not a temperature", .all = true,
@@ -72,6 +76,31 @@ static void read_card(struct field_reader *r, const struct field *f, void *at)
         jread_fail(r->j, "status.cardList[].id", "is a duplicate");
     else
         *ARRAY_INSERT(scv->cards, scv->n_cards, cap, i) = card;
+}
+
+struct links *scv_links(const struct scv *scv)
+{
+    uint8_t widths[LINKS_MAX_CARDS * LINKS_MAX_CARDS];
+    int32_t numa[LINKS_MAX_CARDS];
+    const size_t n = scv->n_cards;
+    if (n > LINKS_MAX_CARDS)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        struct span row = scv->cards[i].links;
+        numa[i] = scv->cards[i].has_numa_node ? (int32_t)scv->cards[i].numa_node : -1;
+        for (size_t k = 0; k < n; k++) {
+            size_t word = 0;
+            while (word < row.n && row.p[word] != ' ')
+                word++;
+            widths[i * n + k] = link_width((struct span){row.p, word});
+            bool more = word < row.n;
+            if (more != (k + 1 < n) || (i == k) != (widths[i * n + k] == LINK_MAX))
+                return NULL;
+            row.p += word + more;
+            row.n -= word + more;
+        }
+    }
+    return links_new(widths, numa, (unsigned)n);
 }
 
 int64_t scv_card_used(const struct scv_card *card)
@@ -112,8 +141,7 @@ bool scv_is_nvidia_resource(struct span resource)
 #define USE(key, member)  FIELD("status.podList[].usage[].", key, scv_use, member)
 #define HELD(key, member) FIELD("status.podList[].", key, scv_held, member)
 #define PROC(key, member) FIELD("status.processList[].", key, scv_process, member)
-#define MEASURED(most)                                                                   \
-    .type = FIELD_MEASURED, .max = (most), .absent = ABSENT_NEGATIVE
+#define MEASURED(most)    .type = FIELD_MEASURED, .max = (most), .absent = ABSENT_NEGATIVE
 
 static const struct field use_fields[] = {
     {USE("podUID", pod_uid)},
@@ -310,7 +338,8 @@ static void read_scv(struct jread *j, struct arena *a, bool all, struct scv *scv
     fields_read(&r, "scv", scv_fields, &q);
     *scv = q.scv;
     object_meta_check(j, &scv->meta);
-    scv->has_update_time = q.update_time.p && clock_parse(q.update_time, &scv->update_time);
+    scv->has_update_time =
+        q.update_time.p && clock_parse(q.update_time, &scv->update_time);
     scv->held = move_list(a, scv->held, scv->n_held * sizeof *scv->held);
     scv->assignments =
         move_list(a, scv->assignments, scv->n_assignments * sizeof *scv->assignments);
