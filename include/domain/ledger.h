@@ -186,6 +186,7 @@ struct ledger_node {
     struct ledger_pod *pods;             /* bound or reserved here */
     struct ledger_reservation *reserved; /* on its cards */
     uint64_t generation;                 /* changes with every change of the node */
+    const struct links *links;           /* between its cards; NULL: unknown */
     uint32_t id;                         /* slot in the dense array of nodes */
     /* listed in the ConfigMap, but not a card of the node; -1: none */
     int32_t unknown_listed_card;

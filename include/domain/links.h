@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/list.h"
 #include "base/str.h"
 
 /*
@@ -34,14 +35,16 @@ uint8_t link_width(struct span word);
 /* The word of a width, in `text`; "" of LINK_UNKNOWN. Returns text. */
 const char *link_word(uint8_t width, char text[static 8]);
 
-/* Immutable. */
+/* Immutable. Nodes of one kind have equal connections, so they share one of these. */
 struct links;
 
-/* `widths` has n rows of n, as link_width gives them; the diagonal is not read. A pair for
- * which the two halves differ has the smaller width. `numa` has the NUMA node of each card,
- * -1: unknown. NULL if a width is LINK_UNKNOWN or n is not in 2..LINKS_MAX_CARDS. */
-struct links *links_new(const uint8_t *widths, const int32_t *numa, unsigned n);
-void links_free(struct links *links);
+/* Equal ones of the pool, a list, or new ones in it; release them before the pool goes. `widths`
+ * has n rows of n, as link_width gives them; the diagonal is not read. A pair for which the two
+ * halves differ has the smaller width. `numa` has the NUMA node of each card, -1: unknown. NULL if
+ * a width is LINK_UNKNOWN or n is not in 2..LINKS_MAX_CARDS. */
+const struct links *links_take(struct list *pool, const uint8_t *widths,
+                               const int32_t *numa, unsigned n);
+void links_release(const struct links *links); /* NULL is accepted */
 
 unsigned links_cards(const struct links *links);
 uint8_t links_pair(const struct links *links, unsigned a, unsigned b);

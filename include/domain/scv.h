@@ -139,9 +139,9 @@ void scv_read(struct jread *j, struct arena *a, struct scv *scv);
 /* Like scv_read, with all fields. Their numbers must be in 0..2^40 too. */
 void scv_read_all(struct jread *j, struct arena *a, struct scv *scv);
 
-/* What connects the cards, new; NULL: unknown, because a card has no row, or one with a word
- * that is none or with other than one word for each card. */
-struct links *scv_links(const struct scv *scv);
+/* What connects the cards, as links_take; NULL: unknown, because a card has no row, or one with a
+ * word that is none or with other than one word for each card. */
+const struct links *scv_links(const struct scv *scv, struct list *pool);
 
 /* Memory in use by all processes, without the driver's reserve if known. -1: unknown, as of
  * an Unhealthy card without usedMemory and freeMemory. A Healthy one without them is full:

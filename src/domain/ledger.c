@@ -19,6 +19,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     assert(settings->unit_mib > 0);
     l->settings = *settings;
     l->generation = seed; /* not one that a reader of a previous ledger has seen */
+    list_init(&l->links);
     map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
     l->nongpu.seed = seed ^ 0x1b873593;
     ledger_pods_init(l, seed);
@@ -229,7 +230,7 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     int64_t most_mib[SCV_MAX_CARDS] = {0};
     for (size_t i = 0; MUTANT(shrunk_card_keeps_its_size) && i < f->n_scv_cards; i++)
         most_mib[i] = f->scv_cards[i].total_mib;
-    ledger_facts_copy_scv(node, scv);
+    ledger_facts_copy_scv(l, node, scv);
     for (size_t i = 0; MUTANT(shrunk_card_keeps_its_size) && i < f->n_scv_cards; i++)
         if (f->scv_cards[i].total_mib < most_mib[i])
             f->scv_cards[i].total_mib = most_mib[i];

@@ -76,6 +76,7 @@ struct ledger_node_facts {
     /* owned, in one block with their models and strings */
     struct ledger_scv_card *scv_cards;
     size_t n_scv_cards;
+    const struct links *links; /* of the ledger's pool; NULL: unknown */
     /* owned, in one block with their UUIDs and strings: containers in the podList that
      * hold cards of nvidia.com/... */
     struct scv_held *holders;
@@ -134,6 +135,7 @@ struct ledger {
     uint64_t last_class;                 /* id */
     size_t n_classes, classes_cap;
     struct request_mix mix;
+    struct list links; /* of the nodes */
     uint64_t generation;
     uint64_t pending_generation; /* changes with every pending pod */
     size_t n_overcommitted;      /* overcommitted cards */
@@ -187,7 +189,8 @@ void ledger_derive(struct ledger *l, struct ledger_node *node);
 void ledger_requests_settle(struct ledger_node *node);
 
 /* Replaces the copy of the Scv, or drops it (ledger_scv.c). */
-void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv);
+void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
+                           const struct scv *scv);
 void ledger_facts_drop_scv(struct ledger_node_facts *f);
 /* The pod's assignments; *n gets their number. */
 const struct ledger_assignment *ledger_facts_assigned(const struct ledger_node_facts *f,

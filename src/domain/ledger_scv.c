@@ -269,6 +269,8 @@ static void drop_cards(struct ledger_node_facts *f)
     free(f->scv_cards);
     free(f->holders);
     free(f->uses);
+    links_release(f->links);
+    f->links = NULL;
     f->scv_cards = NULL;
     f->holders = NULL;
     f->uses = NULL;
@@ -437,7 +439,8 @@ static void drop_assignments_of(struct ledger_node_facts *f, const struct ledger
             (f->n_assignments - at) * sizeof *f->assignments);
 }
 
-void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
+void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
+                           const struct scv *scv)
 {
     struct ledger_node_facts *f = node->facts;
     uint64_t hashes[SCV_MAX_CARDS];
@@ -454,6 +457,7 @@ void ledger_facts_copy_scv(struct ledger_node *node, const struct scv *scv)
         keep_assignments(node);
     if (!scv->damaged) {
         copy_cards(f, scv);
+        f->links = scv_links(scv, &l->links);
         find_duplicates(f);
         copy_holders(node, scv);
         hash_cards(f, hashes);

@@ -12,6 +12,8 @@
 #include "base/mem.h"
 
 struct links {
+    struct list link;
+    size_t refs;
     unsigned n;
     uint8_t width[LINKS_MAX_CARDS][LINKS_MAX_CARDS];
     uint32_t same_numa[LINKS_MAX_CARDS]; /* of each card: the others on its NUMA node */
@@ -206,34 +208,48 @@ static void find_worth(struct links *l)
     }
 }
 
-struct links *links_new(const uint8_t *widths, const int32_t *numa, unsigned n)
+static bool is_equal(const struct links *a, const struct links *b)
 {
+    return a->n == b->n && !memcmp(a->width, b->width, sizeof a->width) &&
+           !memcmp(a->same_numa, b->same_numa, sizeof a->same_numa);
+}
+
+const struct links *links_take(struct list *pool, const uint8_t *widths,
+                               const int32_t *numa, unsigned n)
+{
+    struct links new = {.refs = 1, .n = n};
     if (n < 2 || n > LINKS_MAX_CARDS)
         return NULL;
-    cleanup_free struct links *l = xcalloc(1, sizeof *l);
-    l->n = n;
     for (unsigned i = 0; i < n; i++)
         for (unsigned k = 0; k < n; k++) {
             uint8_t there = widths[i * n + k], back = widths[k * n + i];
-            l->width[i][k] = i == k ? LINK_MAX : there < back ? there : back;
-            if (!l->width[i][k])
+            new.width[i][k] = i == k ? LINK_MAX : there < back ? there : back;
+            if (!new.width[i][k])
                 return NULL;
             if (i != k && numa[i] >= 0 && numa[i] == numa[k])
-                l->same_numa[i] |= UINT32_C(1) << k;
+                new.same_numa[i] |= UINT32_C(1) << k;
         }
+    LIST_EACH(struct links, l, pool, link)
+    if (is_equal(l, &new)) {
+        l->refs++;
+        return l;
+    }
+    struct links *l = xmalloc(sizeof *l);
+    *l = new;
+    list_append(pool, &l->link);
     if (n <= LINKS_EXACT) {
         find_rings(l);
         find_worth(l);
     }
-    struct links *made = l;
-    l = NULL;
-    return made;
+    return l;
 }
 
-void links_free(struct links *l)
+void links_release(const struct links *links)
 {
-    if (!l)
+    struct links *l = (struct links *)links;
+    if (!l || --l->refs)
         return;
+    list_remove(&l->link);
     free(l->ring);
     free(l->worth);
     free(l);

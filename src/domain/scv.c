@@ -78,7 +78,7 @@ static void read_card(struct field_reader *r, const struct field *f, void *at)
         *ARRAY_INSERT(scv->cards, scv->n_cards, cap, i) = card;
 }
 
-struct links *scv_links(const struct scv *scv)
+const struct links *scv_links(const struct scv *scv, struct list *pool)
 {
     uint8_t widths[LINKS_MAX_CARDS * LINKS_MAX_CARDS];
     int32_t numa[LINKS_MAX_CARDS];
@@ -100,7 +100,7 @@ struct links *scv_links(const struct scv *scv)
             row.n -= word + more;
         }
     }
-    return links_new(widths, numa, (unsigned)n);
+    return links_take(pool, widths, numa, (unsigned)n);
 }
 
 int64_t scv_card_used(const struct scv_card *card)

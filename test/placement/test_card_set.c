@@ -11,7 +11,9 @@
 static uint8_t widths[LINKS_MAX_CARDS * LINKS_MAX_CARDS];
 static int32_t numa[LINKS_MAX_CARDS];
 
-static struct links *links_of(const struct machine *m)
+static struct list pool = {&pool, &pool};
+
+static const struct links *links_of(const struct machine *m)
 {
     const char *p = m->rows;
     for (unsigned i = 0; i < m->n * m->n; i++) {
@@ -23,7 +25,7 @@ static struct links *links_of(const struct machine *m)
     ck_assert_str_eq(p, "");
     for (unsigned i = 0; i < m->n; i++)
         numa[i] = m->numa[i] == '-' ? -1 : m->numa[i] - '0';
-    struct links *l = links_new(widths, numa, m->n);
+    const struct links *l = links_take(&pool, widths, numa, m->n);
     ck_assert_ptr_nonnull(l);
     return l;
 }
@@ -148,7 +150,7 @@ static uint32_t choose_by_trying(const struct card_set_ask *ask)
 static void compare_choices(const struct machine *m, int rounds)
 {
     struct rng rng;
-    struct links *l = links_of(m);
+    const struct links *l = links_of(m);
     rng_init(&rng, m->n);
     learn(m);
     for (int round = 0; round < rounds; round++) {
@@ -172,7 +174,7 @@ static void compare_choices(const struct machine *m, int rounds)
         if (ask.k > 1)
             ck_assert_int_eq(card_set_ring(l, fit, ask.k), rings[chosen]);
     }
-    links_free(l);
+    links_release(l);
 }
 
 START_TEST(choice_is_the_best_of_all_sets)
@@ -202,14 +204,14 @@ static void expect_ring(const struct links *l, uint32_t set)
 
 static void compare_rings(const struct machine *m)
 {
-    struct links *l = links_of(m);
+    const struct links *l = links_of(m);
     learn(m);
     for (uint32_t set = 1; set < 1U << cards; set++) {
         expect_ring(l, set);
         ck_assert_int_eq(links_ring(l, set), rings[set]);
         ck_assert_uint_eq(links_worth(l, set), (unsigned)worth_of(set));
     }
-    links_free(l);
+    links_release(l);
 }
 
 START_TEST(ring_order_has_the_width_of_the_ring)
@@ -227,7 +229,7 @@ START_TEST(more_cards_than_can_be_tried_get_a_connected_set)
         widths[i] = i / N % 4 == i % N % 4 ? LINK_NV + 2 : LINK_SYS;
     for (unsigned i = 0; i < N; i++)
         numa[i] = -1;
-    struct links *l = links_new(widths, numa, N);
+    const struct links *l = links_take(&pool, widths, numa, N);
     int64_t mib[N] = {0};
     struct card_set_ask ask = {
         .links = l, .fit = (1U << N) - 1, .free = (1U << N) - 1, .k = 5, .free_mib = mib};
@@ -236,7 +238,7 @@ START_TEST(more_cards_than_can_be_tried_get_a_connected_set)
     ck_assert_uint_eq(card_set_ring(l, ask.fit, 5), LINK_NV + 2);
     expect_ring(l, set);
     expect_ring(l, (1U << N) - 1);
-    links_free(l);
+    links_release(l);
 }
 END_TEST
 
@@ -258,14 +260,17 @@ END_TEST
 START_TEST(unknown_pairs_make_all_unknown_and_halves_that_differ_the_worse)
 {
     uint8_t two[] = {0, LINK_PIX, LINK_SYS, 0};
-    struct links *l = links_new(two, numa, 2);
+    const struct links *l = links_take(&pool, two, numa, 2);
     ck_assert_uint_eq(links_pair(l, 0, 1), LINK_SYS);
     ck_assert_uint_eq(links_narrowest(l, 3), LINK_SYS);
-    links_free(l);
+    ck_assert_ptr_eq(links_take(&pool, two, numa, 2), l); /* nodes share them */
+    links_release(l);
+    links_release(l);
+    ck_assert(list_is_empty(&pool));
     two[1] = LINK_UNKNOWN;
-    ck_assert_ptr_null(links_new(two, numa, 2));
-    ck_assert_ptr_null(links_new(two, numa, 1));
-    ck_assert_ptr_null(links_new(two, numa, LINKS_MAX_CARDS + 1));
+    ck_assert_ptr_null(links_take(&pool, two, numa, 2));
+    ck_assert_ptr_null(links_take(&pool, two, numa, 1));
+    ck_assert_ptr_null(links_take(&pool, two, numa, LINKS_MAX_CARDS + 1));
 }
 END_TEST
 
