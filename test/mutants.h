@@ -85,6 +85,8 @@
       "Cards that the ConfigMap unhealthy-gpu-<node> lists stay available.") \
     X(lost_answer_is_failure, \
       "A Binding without an answer counts as failed.") \
+    X(min_link_ignored, \
+      "A pod gets cards that are not connected as its gpushare/min-link says.") \
     X(model_ignored, \
       "Cards of any model or clock are accepted.") \
     X(no_grace_after_outage, \
@@ -127,6 +129,8 @@
       "A reservation whose pod is never bound stays.") \
     X(send_by_ignored, \
       "A Binding may be sent any time after it was decided.") \
+    X(set_ignored_by_bind, \
+      "Bind takes the cards of the policy, although connected ones are free.") \
     X(shrunk_card_keeps_its_size, \
       "A card keeps its size when its Scv has a smaller one.") \
     X(stale_heartbeat_ignored, \

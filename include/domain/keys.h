@@ -17,6 +17,11 @@
 /* Annotation of a pod: only cards of these models (comma-separated). */
 #define KEY_GPU_MODEL "nvidia-gpu-scheduler/gpu.model"
 
+/* Annotations of a pod: how each two of its cards are connected at least, and whether what connects
+ * them decides which it gets. */
+#define KEY_MIN_LINK "gpushare/min-link"
+#define KEY_TOPOLOGY "gpushare/topology"
+
 /* Labels of a pod: its request to Yoda-Scheduler. */
 #define KEY_SCV_NUMBER "scv/number"
 #define KEY_SCV_MEMORY "scv/memory"

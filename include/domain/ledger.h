@@ -58,12 +58,13 @@ struct ledger_settings {
     bool require_scv;
     bool require_node; /* an Scv without a Node belongs to a deleted node; false: Nodes
                           are not watched */
-    bool clock_exact, number_shares; /* of struct request_rules */
+    bool clock_exact, number_shares, ignore_links; /* of struct request_rules */
 };
 
 static inline struct request_rules ledger_rules(const struct ledger_settings *s)
 {
-    return (struct request_rules){s->unit_mib, s->clock_exact, s->number_shares};
+    return (struct request_rules){s->unit_mib, s->clock_exact, s->number_shares,
+                                  s->ignore_links};
 }
 
 /* May a card get new pods, and if not, why? */
@@ -162,6 +163,7 @@ struct ledger_node {
     enum node_mode mode : 8;
     bool has_nominated : 1;
     bool has_reserved : 1;
+    bool has_links : 1;     /* `links` is not NULL */
     bool has_core : 1;      /* its device plugin offers shares of compute */
     bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
                                reserved */

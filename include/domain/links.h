@@ -23,7 +23,7 @@ enum {
     LINK_PHB,     /* PHB: over a host bridge */
     LINK_PXB,     /* PXB: over several PCIe switches */
     LINK_PIX,     /* PIX: over one PCIe switch */
-    LINK_NV,      /* NV1 is LINK_NV + 1; the number counts NVLinks */
+    LINK_NV,      /* any number of NVLinks: gpushare/min-link. NV1 is LINK_NV + 1 */
     LINK_MAX = UINT8_MAX,
 
     LINKS_MAX_CARDS = 32, /* of a node; the connections of more are unknown */
@@ -32,7 +32,7 @@ enum {
 
 /* The width of a word, as NV12 or PXB; LINK_MAX of X. LINK_UNKNOWN: it is no such word. */
 uint8_t link_width(struct span word);
-/* The word of a width, in `text`; "" of LINK_UNKNOWN. Returns text. */
+/* The word of a width, in `text`; NV of LINK_NV, "" of LINK_UNKNOWN. Returns text. */
 const char *link_word(uint8_t width, char text[static 8]);
 
 /* Immutable. Nodes of one kind have equal connections, so they share one of these. */
@@ -57,6 +57,14 @@ uint8_t links_ring(const struct links *links, uint32_t set);
 uint8_t links_ring_order(const struct links *links, uint32_t set, uint8_t *order);
 /* The sum over the pairs of the set: their widths, then the pairs on one NUMA node. */
 uint32_t links_sum(const struct links *links, uint32_t set);
+/* links_ring above links_sum, saturated: of two sets of k cards, the better one has more. */
+uint32_t links_rank(const struct links *links, uint32_t set);
+/* The sets of k cards with their ranks, the best first; of equal rank, the one that has the lowest
+ * card in which they differ. *n sets, borrowed. NULL for nodes of more than LINKS_EXACT cards. */
+struct links_set {
+    uint32_t rank, cards;
+};
+const struct links_set *links_sets(const struct links *links, unsigned k, uint32_t *n);
 /* What sets of the cards in `free` are worth: the widths of the best ring of 2 cards, of 3, and
  * so on to all, added. A choice of cards loses the difference. 0 for nodes of more than LINKS_EXACT
  * cards. */

@@ -100,6 +100,7 @@ struct pod {
     struct span count_label, count_annotation,
         placement;                                 /* further parts of the request */
     struct span models;                            /* annotation gpu.model */
+    struct span min_link, topology;                /* annotations gpushare/... */
     struct span isolation;                         /* annotation gpushare/isolation */
     struct span scv_number, scv_memory, scv_clock; /* Yoda's labels */
     struct span idx, allocation, card_uuid, card_memory; /* its promise */

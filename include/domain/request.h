@@ -57,7 +57,8 @@ static inline bool limits_any(const struct limits *l)
  *                           compute of a card, evenly over the cards of the memory
  *
  * The annotation gpu.model and the label scv/clock restrict any of these to matching
- * cards. Labels beside a limit must not request more than the limit.
+ * cards, gpushare/min-link all but nvidia.com/gpu to connected ones. Labels beside a limit must
+ * not request more than the limit.
  *
  * Limits of several containers add up as in Kubernetes (limits_of).
  */
@@ -83,6 +84,7 @@ struct request_rules {
     bool clock_exact;   /* scv/clock is the exact clock, as for Yoda; else the minimum */
     bool number_shares; /* scv/number without scv/memory: so many healthy cards without
                            a reservation, as for Yoda; else whole cards */
+    bool ignore_links;  /* as if each pod had gpushare/topology: none */
 };
 
 /* The part of an app container or sidecar, for the allocation annotation. */
@@ -105,7 +107,9 @@ struct request {
     bool recorded; /* of a bound pod: its labels ask for less now; from the annotations of
                          its Binding */
     bool clock_exact;
-    uint8_t core; /* MEMORY: percent of the compute of each card; 0: no share */
+    bool ignores_links; /* in the choice of the cards; not with min_link */
+    uint8_t min_link;   /* each two cards are so connected at least (domain/links.h); 0: any */
+    uint8_t core;       /* MEMORY: percent of the compute of each card; 0: no share */
     uint32_t n_parts;
     int64_t clock_mhz;          /* minimum memory clock; 0: any */
     struct span models;         /* comma-separated; empty: any model */

@@ -19,13 +19,13 @@ struct card_set_ask {
     const struct links *links;
     uint32_t fit;            /* the cards that can take their part of the request */
     uint32_t free;           /* the cards that are wholly free */
-    unsigned k;              /* of the request; at most the cards of fit */
+    unsigned k;              /* of the request, at least 1 */
+    uint8_t min_link;        /* every pair is at least so wide; LINK_UNKNOWN: any */
     const int64_t *free_mib; /* of each card */
     bool spread;             /* most free memory first, else least */
 };
 
-/* Exact if at most LINKS_EXACT cards fit. Of more, the best of the sets that begin with each card
- * and take, one after the other, the card that is connected best to those taken. */
+/* 0: no set has such links. Exact on nodes of at most LINKS_EXACT cards. On larger ones, the best
+ * of the sets that begin with each card and take, one after the other, the card that is connected
+ * best to those taken; that can miss the only set with such links. */
 uint32_t card_set_choose(const struct card_set_ask *ask);
-/* The ring of that set, as links_ring says it, without choosing one. */
-uint8_t card_set_ring(const struct links *links, uint32_t fit, unsigned k);

@@ -47,10 +47,12 @@ enum reason_class {
     REASON_GANG,            /* the other members of the pod's gang find no cards */
     REASON_INVALID_REQUEST, /* the request of the pod is invalid */
     REASON_COMPUTE,         /* memory is free, but too little compute beside it */
+    REASON_LINKS,           /* cards suit, but are not connected as gpushare/min-link says */
     REASON_CLASSES
 };
 const char *reason_class_name(enum reason_class reason);
-/* The class of a rejection: up to REASON_NODE, or REASON_COMPUTE. `node` NULL: the node is unknown. */
+/* The class of a rejection: up to REASON_NODE, or from REASON_COMPUTE on. `node` NULL: the node
+ * is unknown. */
 enum reason_class reason_class_of(const struct ledger_node *node,
                                   const struct request *request, enum fit alone);
 

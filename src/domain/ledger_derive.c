@@ -73,7 +73,6 @@ static void cards_from_scv(struct ledger_node *node)
 {
     const struct ledger_node_facts *f = node->facts;
     resize_cards(node, f->n_scv_cards);
-    node->links = f->links;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct ledger_scv_card *from = &f->scv_cards[i];
         bool held = f->held >> i & 1, duplicate = f->duplicates >> i & 1;
@@ -99,7 +98,6 @@ static void cards_from_capacity(const struct ledger *l, struct ledger_node *node
     if (c->cards > 0 && c->mem > 0)
         n = c->cards < SCV_MAX_CARDS ? (size_t)c->cards : SCV_MAX_CARDS;
     resize_cards(node, n);
-    node->links = NULL;
     for (uint32_t i = 0; i < node->n_cards; i++)
         node->cards[i] = (struct card){
             .index = (int32_t)i,
@@ -478,6 +476,8 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     node->mode = f->has[LEDGER_NODE] ? f->mode : NODE_ANY;
     node->cordoned = f->has[LEDGER_NODE] && f->cordoned;
     node->has_core = !f->has[LEDGER_NODE] || f->capacity.core > 0;
+    node->links = f->links;
+    node->has_links = f->links;
     if (f->has[LEDGER_SCV]) {
         node->source = SOURCE_SCV;
         cards_from_scv(node);

@@ -20,22 +20,26 @@ struct links {
     /* By set; NULL with more than LINKS_EXACT cards. */
     uint8_t *ring;
     uint16_t *worth;
+    struct links_set *sets; /* by their number of cards, then as links_sets has them */
+    uint32_t from[LINKS_EXACT + 2]; /* of each number of cards, the first of sets */
 };
 
 /* -- words -- */
 
-static const char *const words[] = {[LINK_SYS] = "SYS",
+static const char *const words[] = {[LINK_UNKNOWN] = "",
+                                    [LINK_SYS] = "SYS",
                                     [LINK_NODE] = "NODE",
                                     [LINK_PHB] = "PHB",
                                     [LINK_PXB] = "PXB",
-                                    [LINK_PIX] = "PIX"};
+                                    [LINK_PIX] = "PIX",
+                                    [LINK_NV] = "NV"};
 
 uint8_t link_width(struct span word)
 {
     unsigned number = 0;
     if (span_eq(word, SPAN("X")))
         return LINK_MAX;
-    for (uint8_t i = LINK_SYS; i < ARRAY_LEN(words); i++)
+    for (uint8_t i = LINK_SYS; i < LINK_NV; i++)
         if (span_eq(word, span_of(words[i])))
             return i;
     if (word.n < 3 || word.n > 5 || word.p[0] != 'N' || word.p[1] != 'V' ||
@@ -56,7 +60,7 @@ const char *link_word(uint8_t width, char text[static 8])
     else if (width > LINK_NV)
         snprintf(text, 8, "NV%d", width - LINK_NV);
     else
-        snprintf(text, 8, "%s", width && width < LINK_NV ? words[width] : "");
+        snprintf(text, 8, "%s", words[width]);
     return text;
 }
 
@@ -208,6 +212,30 @@ static void find_worth(struct links *l)
     }
 }
 
+static int compare_sets(const void *a, const void *b)
+{
+    const struct links_set *x = a, *y = b;
+    uint32_t differ = x->cards ^ y->cards;
+    int by_size = __builtin_popcount(x->cards) - __builtin_popcount(y->cards);
+    if (by_size || x->rank != y->rank)
+        return by_size ?: x->rank < y->rank ? 1 : -1;
+    return x->cards & (differ & -differ) ? -1 : 1;
+}
+
+static void find_sets(struct links *l)
+{
+    const uint32_t n = UINT32_C(1) << l->n;
+    l->sets = xcalloc(n, sizeof *l->sets);
+    for (uint32_t set = 1; set < n; set++) {
+        l->sets[set] = (struct links_set){links_rank(l, set), set};
+        l->from[__builtin_popcount(set) + 1]++;
+    }
+    l->from[1] = 1; /* behind the empty set */
+    for (unsigned k = 1; k <= l->n; k++)
+        l->from[k + 1] += l->from[k];
+    qsort(l->sets, n, sizeof *l->sets, compare_sets);
+}
+
 static bool is_equal(const struct links *a, const struct links *b)
 {
     return a->n == b->n && !memcmp(a->width, b->width, sizeof a->width) &&
@@ -240,6 +268,7 @@ const struct links *links_take(struct list *pool, const uint8_t *widths,
     if (n <= LINKS_EXACT) {
         find_rings(l);
         find_worth(l);
+        find_sets(l);
     }
     return l;
 }
@@ -252,6 +281,7 @@ void links_release(const struct links *links)
     list_remove(&l->link);
     free(l->ring);
     free(l->worth);
+    free(l->sets);
     free(l);
 }
 
@@ -268,6 +298,14 @@ uint8_t links_pair(const struct links *l, unsigned a, unsigned b)
 uint8_t links_ring(const struct links *l, uint32_t set)
 {
     return l->ring ? l->ring[set] : links_ring_order(l, set, NULL);
+}
+
+const struct links_set *links_sets(const struct links *l, unsigned k, uint32_t *n)
+{
+    if (!l->sets)
+        return NULL;
+    *n = k <= l->n ? l->from[k + 1] - l->from[k] : 0;
+    return l->sets + l->from[k <= l->n ? k : 0];
 }
 
 uint32_t links_worth(const struct links *l, uint32_t free)
@@ -298,4 +336,11 @@ uint32_t links_sum(const struct links *l, uint32_t set)
             sum += PAIRS * l->width[card][__builtin_ctz(rest)];
     }
     return sum;
+}
+
+uint32_t links_rank(const struct links *l, uint32_t set)
+{
+    enum { SUM_BITS = 24 }; /* any set of LINKS_EXACT cards has less */
+    uint32_t sum = links_sum(l, set), most = (1 << SUM_BITS) - 1;
+    return (uint32_t)links_ring(l, set) << SUM_BITS | (sum < most ? sum : most);
 }

@@ -468,6 +468,8 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
         ANNOTATION(KEY_GPU_COUNT, count_annotation),
         ANNOTATION(KEY_PLACEMENT, placement),
         ANNOTATION(KEY_GPU_MODEL, models),
+        ANNOTATION(KEY_MIN_LINK, min_link),
+        ANNOTATION(KEY_TOPOLOGY, topology),
         ANNOTATION(KEY_ISOLATION, isolation),
         LABEL(KEY_SCV_NUMBER, scv_number),
         LABEL(KEY_SCV_MEMORY, scv_memory),

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "domain/keys.h"
+#include "domain/links.h"
 #include "domain/quantity.h"
 
 /* -- limits -- */
@@ -120,6 +121,28 @@ static int read_placement(const struct pod *pod, enum request_placement *placeme
     return err_set(err, ERR_INVALID,
                    "annotation %s: \"%.*s\" is neither binpack nor spread", KEY_PLACEMENT,
                    shown(text), text.p);
+}
+
+/* After the number of cards is known. One card has no pairs. */
+static int read_links(const struct pod *pod, const struct request_rules *rules,
+                      struct request *r, struct err *err)
+{
+    struct span text = span_trim(pod->topology), least = span_trim(pod->min_link);
+    if (pod->topology.p && !span_eq(text, SPAN("none")))
+        return err_set(err, ERR_INVALID, "annotation %s: \"%.*s\" is not none",
+                       KEY_TOPOLOGY, shown(text), text.p);
+    uint8_t width = span_eq(least, SPAN("NV")) ? LINK_NV : link_width(least);
+    if (pod->min_link.p && (width > LINK_NV || width <= LINK_SYS))
+        return err_set(err, ERR_INVALID,
+                       "annotation %s: \"%.*s\" is not one of NV|PIX|PXB|PHB|NODE",
+                       KEY_MIN_LINK, shown(least), least.p);
+    r->min_link = r->cards > 1 ? width : 0;
+    if (r->min_link && r->kind == REQUEST_DEVICES)
+        return err_set(err, ERR_INVALID,
+                       "annotation %s: the kubelet chooses the cards of %s", KEY_MIN_LINK,
+                       KEY_NVIDIA_GPU);
+    r->ignores_links = !r->min_link && (rules->ignore_links || pod->topology.p);
+    return 0;
 }
 
 /* Each container's memory and compute are split evenly over the cards; the compute of a
@@ -342,6 +365,8 @@ int request_of(const struct pod *pod, const struct request_rules *rules, struct 
         label_request(&labels, rules, &r);
     else if (label_limits(&labels, &r, err))
         return -1;
+    if (read_links(pod, rules, &r, err))
+        return -1;
     *request = r;
     return 0;
 }
@@ -361,12 +386,14 @@ bool request_equal(const struct request *a, const struct request *b)
     return a->kind == b->kind && a->placement == b->placement && a->cards == b->cards &&
            a->units == b->units && a->mib_per_card == b->mib_per_card &&
            a->clock_mhz == b->clock_mhz && a->clock_exact == b->clock_exact &&
-           a->core == b->core && span_eq(a->models, b->models);
+           a->core == b->core && a->min_link == b->min_link &&
+           a->ignores_links == b->ignores_links && span_eq(a->models, b->models);
 }
 
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
 {
     bool gib = unit_mib == 1024 && !r->by_label;
+    char word[8];
     if (r->kind == REQUEST_NONE) {
         buf_adds(out, "nothing");
         return;
@@ -390,6 +417,9 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
     }
     if (r->models.n)
         buf_printf(out, ", model %.*s", SPAN_ARG(r->models));
+    if (r->min_link)
+        buf_printf(out, ", each two connected by %s or better",
+                   link_word(r->min_link, word));
     if (r->clock_mhz)
         buf_printf(out, ", memory clock %s%lld MHz", r->clock_exact ? "" : "at least ",
                    (long long)r->clock_mhz);

@@ -184,6 +184,13 @@ static const struct opt table[] = {
      .offset = AT(server.verbs.policy),
      .help = "Preferred node: fullest, emptiest, best cards (scv), or least stranded\n"
              "memory (fgd)."},
+    {.name = "topology",
+     .arg = "prefer|off",
+     .init = "prefer",
+     .type = OPT_CHOICE,
+     .offset = AT(ignore_links),
+     .help = "Whether pods of several cards prefer connected ones; gpushare/min-link "
+             "holds anyway."},
     {.name = "filter-answer",
      .arg = "all|best|N",
      .init = "best",

@@ -279,6 +279,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     core.ledger.require_node = true;
     core.ledger.clock_exact = config->clock_exact;
     core.ledger.number_shares = config->number_shares;
+    core.ledger.ignore_links = config->ignore_links;
     core.identity = identity;
     core.lease_name = "gpushare-extender";
     core.seed = rng_entropy();

@@ -16,7 +16,7 @@ struct extender_config {
     struct core_settings core;
     struct certs_config certs;
     struct server_config server;
-    int clock_exact, number_shares; /* 0 or 1; of struct request_rules */
+    int clock_exact, number_shares, ignore_links; /* 0 or 1; of struct request_rules */
     bool events, api_compression;
     char *advertise, *replica_name, *replica_ca;
     int64_t drain_delay_ms, drain_ms;

@@ -115,6 +115,12 @@ static void add_need(struct buf *out, const struct request *r)
         buf_adds(out, ", model ");
         buf_add_span(out, r->models);
     }
+    if (r->min_link) {
+        char word[8];
+        buf_adds(out, ", each two connected by ");
+        buf_adds(out, link_word(r->min_link, word));
+        buf_adds(out, " or better");
+    }
     if (r->clock_mhz)
         add_number(out, r->clock_exact ? ", memory clock " : ", memory clock at least ",
                    r->clock_mhz, " MHz");
@@ -288,11 +294,24 @@ static const struct card *best_card(const struct ledger_node *node,
     return best;
 }
 
+/* Is it the connections of the cards alone that the node lacks? */
+static bool lacks_links(const struct ledger_node *node, const struct request *r,
+                        enum fit alone)
+{
+    struct request any = *r;
+    any.min_link = LINK_UNKNOWN;
+    return r->min_link && (!node->has_links || select_fit(node, &any) < alone);
+}
+
 static void add_never(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
     bool selective = request_is_selective(r);
     int64_t largest = 0;
+    if (lacks_links(node, r, FIT_NEVER)) {
+        add_number(out, "; no ", r->cards, " such cards of the node are so connected");
+        return;
+    }
     if (node->n_cards < r->cards && !selective) {
         add_number(out, "; the node has ", node->n_cards,
                    node->n_cards == 1 ? " card" : " cards");
@@ -357,6 +376,8 @@ static void add_later(struct buf *out, const struct ledger_node *node,
             buf_add_i64(out, best->index);
         }
     }
+    if (lacks_links(node, r, FIT_LATER))
+        add_number(out, "; no ", r->cards, " of them are so connected");
     if (!node->all_available)
         add_excluded(out, node);
 }
@@ -388,6 +409,10 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
     if (unknown) {
         buf_adds(out, "; card models and clocks are unknown: the node has no Scv "
                       "object");
+        return;
+    }
+    if (r->min_link && !node->has_links) {
+        buf_adds(out, "; what connects the node's cards is unknown");
         return;
     }
     if (r->core && !node->has_core) {
@@ -432,6 +457,7 @@ const char *reason_class_name(enum reason_class reason)
         [REASON_UNHEALTHY] = "unhealthy",
         [REASON_SIZE] = "size",
         [REASON_MODEL] = "model",
+        [REASON_LINKS] = "links",
         [REASON_MODE] = "mode",
         [REASON_NODE] = "node",
         [REASON_PROMISED] = "promised",
@@ -465,6 +491,8 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
         return REASON_MODE;
     if (alone == FIT_YES)
         return REASON_NOMINATED;
+    if (lacks_links(node, r, alone))
+        return REASON_LINKS;
     if (alone == FIT_NEVER)
         return request_is_selective(r) ? REASON_MODEL : REASON_SIZE;
     if (request_is_selective(r) && node->source != SOURCE_SCV)

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "domain/quantity.h"
+#include "placement/card_set.h"
 
 /* The selection of cards: views of a node, the cards that fit, and the choice among them. */
 
@@ -41,7 +42,7 @@ bool select_by_rows(const struct request *r)
 {
     static const struct card bare = {
         .total_mib = 1, .free_mib = INT64_MAX, .compute_promised = REQUEST_CORE};
-    return r->kind != REQUEST_DEVICES && card_takes(&bare, r);
+    return r->kind != REQUEST_DEVICES && !r->min_link && card_takes(&bare, r);
 }
 
 bool select_mode_allows(const struct ledger_node *node, const struct request *r)
@@ -108,10 +109,42 @@ static inline uint64_t choose_by_policy(const struct ledger_rows *rows,
     return chosen;
 }
 
-static uint64_t choose(const struct select_view *view, const struct request *r,
-                       uint64_t mask)
+/* choose, on a node with known links. Of one card, only those matter that equal the policy's
+ * choice, and only if that one is wholly free. */
+static __attribute__((noinline)) uint64_t
+choose_linked(const struct ledger_node *node, const struct ledger_rows *rows,
+              const struct card *cards, const struct request *r, uint64_t mask)
 {
-    return choose_by_policy(NULL, view->cards, view->node->n_cards, r, mask);
+    int64_t free_mib[LINKS_MAX_CARDS];
+    struct card_set_ask ask = {.links = node->links,
+                               .fit = (uint32_t)mask,
+                               .k = r->cards,
+                               .min_link = MUTANT(min_link_ignored) ? 0 : r->min_link,
+                               .free_mib = free_mib,
+                               .spread = r->placement == PLACE_SPREAD};
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        free_mib[i] = rows ? rows->free_mib[i] : cards[i].free_mib;
+        ask.free |= (rows ? rows->whole >> i & 1u : card_is_free(&cards[i])) << i;
+    }
+    if (r->cards > 1)
+        return card_set_choose(&ask);
+    uint64_t first = choose_by_policy(rows, cards, node->n_cards, r, mask);
+    for (uint32_t i = 0; first & ask.free && i < node->n_cards; i++)
+        if (free_mib[i] != free_mib[__builtin_ctzll(first)])
+            ask.fit &= ~(UINT32_C(1) << i);
+    return first & ask.free ? card_set_choose(&ask) : first;
+}
+
+/* Of the cards of the mask, which are enough, those that the request gets. 0: none of them are
+ * connected as it demands. */
+static inline uint64_t choose(const struct ledger_node *node,
+                              const struct ledger_rows *rows, const struct card *cards,
+                              const struct request *r, uint64_t mask)
+{
+    return node->has_links && !r->ignores_links
+               ? choose_linked(node, rows, cards, r, mask)
+               : choose_by_policy(rows, cards, rows ? LEDGER_ROWS : node->n_cards, r,
+                                  mask);
 }
 
 /* Has the set so many cards? */
@@ -134,24 +167,29 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
             return FIT_NEVER;
     }
     bool needs_scv = r->kind == REQUEST_DEVICES || request_is_selective(r);
-    if ((needs_scv && node->source != SOURCE_SCV) || (r->core && !node->has_core))
+    if ((needs_scv && node->source != SOURCE_SCV) || (r->core && !node->has_core) ||
+        (r->min_link && !node->has_links && !MUTANT(min_link_ignored)))
         return FIT_LATER;
     return FIT_YES;
 }
 
 /* Of a request that does not fit now: could so many cards take it when they are empty? */
-static enum fit later_or_never(const struct card *cards, uint32_t n,
+static enum fit later_or_never(const struct ledger_node *node, const struct card *cards,
                                const struct request *r, uint64_t within)
 {
-    uint32_t possible = 0;
-    for (uint32_t i = 0; i < n && n >= r->cards; i++)
-        possible += (within >> i & 1) && select_card_could_fit(&cards[i], r);
-    return possible >= r->cards ? FIT_LATER : FIT_NEVER;
+    uint64_t possible = 0;
+    for (uint32_t i = 0; i < node->n_cards && node->n_cards >= r->cards; i++)
+        possible |= (uint64_t)select_card_could_fit(&cards[i], r) << i & within;
+    return has_cards(possible, r->cards) &&
+                   (!r->min_link || choose(node, NULL, cards, r, possible))
+               ? FIT_LATER
+               : FIT_NEVER;
 }
 
 enum fit select_cards(const struct select_view *view, const struct request *r,
                       uint64_t within, uint64_t *chosen)
 {
+    uint64_t set = 0;
     if (chosen)
         *chosen = 0;
     enum fit fit = node_fits(view->node, r);
@@ -159,12 +197,14 @@ enum fit select_cards(const struct select_view *view, const struct request *r,
         return fit;
     uint64_t mask = select_mask(view, r) & within;
     uint64_t need = r->cards + (r->kind == REQUEST_DEVICES ? view->claimed : 0);
-    if (has_cards(mask, need)) {
-        if (chosen && r->kind != REQUEST_DEVICES)
-            *chosen = choose(view, r, mask);
-        return FIT_YES;
-    }
-    return later_or_never(view->cards, view->node->n_cards, r, within);
+    bool enough = has_cards(mask, need);
+    if (enough && (chosen || r->min_link) && r->kind != REQUEST_DEVICES)
+        set = choose(view->node, NULL, view->cards, r, mask);
+    if (chosen)
+        *chosen = set;
+    return enough && (set || !r->min_link)
+               ? FIT_YES
+               : later_or_never(view->node, view->cards, r, within);
 }
 
 bool select_rows(const struct ledger_node *node, const struct request *r,
@@ -177,7 +217,7 @@ bool select_rows(const struct ledger_node *node, const struct request *r,
     uint64_t mask = mask_of_rows(rows, r);
     if (!has_cards(mask, r->cards))
         return false;
-    *chosen = choose_by_policy(rows, NULL, LEDGER_ROWS, r, mask);
+    *chosen = choose(node, rows, NULL, r, mask);
     return true;
 }
 
@@ -262,7 +302,7 @@ void select_take_nominated(struct select_view *view, const struct select_pod *po
         } else if (select_mode_allows(node, r)) {
             uint64_t mask = select_mask(view, r);
             if (has_cards(mask, r->cards))
-                select_take(view, r, choose(view, r, mask));
+                select_take(view, r, choose(view->node, NULL, view->cards, r, mask));
         }
     }
 }
@@ -315,7 +355,7 @@ static enum fit fit_by_sums(const struct ledger_node *node, const struct request
                    : FIT_NEVER;
     if (node->free_cards >= r->cards)
         return FIT_YES;
-    return later_or_never(node->cards, node->n_cards, r, SELECT_ALL_CARDS);
+    return later_or_never(node, node->cards, r, SELECT_ALL_CARDS);
 }
 
 enum fit select_fit(const struct ledger_node *node, const struct request *r)
@@ -370,6 +410,9 @@ bool select_bind(const struct ledger_node *node, const struct select_pod *pod,
     *chosen = 0;
     if (r->kind != REQUEST_MEMORY && r->kind != REQUEST_CARDS)
         return false;
+    struct request blind = *r;
+    blind.ignores_links = true;
+    r = MUTANT(set_ignored_by_bind) ? &blind : r;
     select_view(&view, node, pod, SELECT_KEPT);
     if (select_cards(&view, r, reserved_cards(node, pod), chosen) == FIT_YES)
         return true;

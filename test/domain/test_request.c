@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/request.h"
 
+#include "domain/links.h"
 #include "domain/objects.h"
 
 static struct arena arena;
@@ -205,6 +206,37 @@ START_TEST(the_placement_policy_is_read)
 }
 END_TEST
 
+#define LINKS(least) ",'annotations':{'" KEY_MIN_LINK "':'" least "'}"
+
+START_TEST(connections_are_demanded_preferred_or_ignored)
+{
+    static const struct {
+        const char *parts, *meta;
+        bool off, ignores;
+        uint8_t least;
+    } cases[] = {
+        {"A4", "", false, false, 0},
+        {"A4", "", true, true, 0},
+        {"A4", ",'annotations':{'" KEY_TOPOLOGY "':' none '}", false, true, 0},
+        {"A4", LINKS("NV"), false, false, LINK_NV},
+        {"A4", LINKS(" NODE "), true, false, LINK_NODE},
+        {"A4", ",'annotations':{'" KEY_TOPOLOGY "':'none','" KEY_MIN_LINK "':'PIX'}",
+         false, false, LINK_PIX},
+        {"A1", LINKS("PHB"), false, false, 0}, /* no pairs */
+        {"*a1", LINKS("PXB"), false, false, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct request_rules rules = {.unit_mib = 1, .ignore_links = cases[i].off};
+        struct pod pod = make(cases[i].parts, cases[i].meta);
+        struct request r;
+        struct err err = {0};
+        ck_assert_msg(!request_of(&pod, &rules, &arena, &r, &err), "%s", err.msg);
+        ck_assert_uint_eq(r.ignores_links, cases[i].ignores);
+        ck_assert_uint_eq(r.min_link, cases[i].least);
+    }
+}
+END_TEST
+
 START_TEST(invalid_requests_are_rejected_with_the_reason)
 {
     static const struct {
@@ -234,6 +266,16 @@ START_TEST(invalid_requests_are_rejected_with_the_reason)
          "init container 0: limit aliyun.com/gpu-mem: \"-1\" is not a whole number"},
         {"a4", ",'annotations':{'" KEY_PLACEMENT "':'tight'}",
          "annotation gpushare/placement: \"tight\" is neither binpack nor spread"},
+        {"A4", LINKS("SYS"),
+         "annotation gpushare/min-link: \"SYS\" is not one of NV|PIX|PXB|PHB|NODE"},
+        {"A1", LINKS("NV2"),
+         "annotation gpushare/min-link: \"NV2\" is not one of NV|PIX|PXB|PHB|NODE"},
+        {"A4", LINKS(""),
+         "annotation gpushare/min-link: \"\" is not one of NV|PIX|PXB|PHB|NODE"},
+        {"*a2", LINKS("NV"),
+         "annotation gpushare/min-link: the kubelet chooses the cards of nvidia.com/gpu"},
+        {"A4", ",'annotations':{'" KEY_TOPOLOGY "':'all'}",
+         "annotation gpushare/topology: \"all\" is not none"},
         {"A65", "", "65 whole cards exceed the limit of 64 per pod"},
         {"A1 *a1", "",
          "limits of both aliyun.com/gpu-count and nvidia.com/gpu in one pod"},
@@ -331,6 +373,9 @@ START_TEST(different_requests_are_not_equal)
         {"a8", LABELS("'" KEY_GPU_COUNT "':'2'")},
         {"", LABELS("'scv/memory':'8191'")},
         {"a8", ",'annotations':{'" KEY_PLACEMENT "':'spread'}"},
+        {"a8", ",'annotations':{'" KEY_TOPOLOGY "':'none'}"},
+        {"A8", LINKS("NV")},
+        {"A8", LINKS("PIX")},
     };
     for (size_t i = 0; i < ARRAY_LEN(different); i++)
         for (size_t k = 0; k < ARRAY_LEN(different); k++) {
@@ -355,6 +400,7 @@ START_TEST(a_request_has_a_short_form)
         {"a8", ",'labels':{'" KEY_GPU_COUNT "':'2'}", 256, "2048 MiB on 2 cards"},
         {"A1", "", 1024, "1 whole card"},
         {"A3", "", 1024, "3 whole cards"},
+        {"A3", LINKS("NV"), 1024, "3 whole cards, each two connected by NV or better"},
         {"*a2", MODEL("Tesla T4"), 1024, "2 nvidia.com/gpu, model Tesla T4"},
         {"a8", LABELS("'scv/clock':'5001'"), 1024,
          "8 GiB, memory clock at least 5001 MHz"},
@@ -377,5 +423,5 @@ UNIT_MAIN("request", compute_is_a_share_of_the_cards_of_the_memory,
           containers_add_up_as_in_kubernetes,
           the_parts_are_the_containers_that_run_concurrently, requests_are_read,
           models_and_clocks_select_cards, different_requests_are_not_equal,
-          the_placement_policy_is_read, invalid_requests_are_rejected_with_the_reason,
+          connections_are_demanded_preferred_or_ignored, the_placement_policy_is_read, invalid_requests_are_rejected_with_the_reason,
           a_request_has_a_short_form)
