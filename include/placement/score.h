@@ -36,6 +36,7 @@ struct score_value {
     int64_t base; /* larger is better; INT64_MIN: unknown, or cannot take the pod */
     /* fgd: shares << FRAG_SHIFT of a mean card that the node loses */
     int32_t fullness, balance;
+    uint8_t class; /* of the connections of several cards: links.h, up to LINK_NV */
 };
 
 /* Scratch buffers, kept between calls so that a steady load allocates nothing. {0} is

@@ -43,6 +43,17 @@ static inline bool choose_cards(const struct score_run *run,
            select_fit_pod(node, &run->pod->pod) == FIT_YES;
 }
 
+/* For several cards: the class of the narrowest connection in their ring, LINK_SYS to LINK_NV;
+ * LINK_SYS if nothing is known. The same for all nodes if that does not matter. */
+static uint8_t class_of(const struct ledger_node *node, const struct request *r,
+                        uint64_t chosen)
+{
+    bool matters = r->cards > 1 && r->kind != REQUEST_DEVICES && !r->ignores_links;
+    uint8_t ring =
+        matters && node->has_links ? links_ring(node->links, (uint32_t)chosen) : LINK_SYS;
+    return ring < LINK_NV ? ring : LINK_NV;
+}
+
 /* -- binpack and spread: how much is free on the cards of the pod after the placement -- */
 
 /* Free memory relative to the size of the cards, rounded up: the points of a whole tenth must
@@ -57,6 +68,7 @@ static struct score_value rate_spread(const struct score_run *run,
     if (!choose_cards(run, node, &view, &chosen))
         return no_fit;
     const struct card *cards = view.rows ? node->cards : view.cards;
+    uint8_t class = class_of(node, r, chosen);
     if (r->kind != REQUEST_MEMORY) {
         bool changed = cards != node->cards;
         left = changed ? 0 : node->free_cards;
@@ -71,7 +83,8 @@ static struct score_value rate_spread(const struct score_run *run,
         total += card->total_mib;
     }
     return (struct score_value){
-        .base = (int64_t)((((wide)left << SHARE_SHIFT) + total - 1) / total)};
+        .base = (int64_t)((((wide)left << SHARE_SHIFT) + total - 1) / total),
+        .class = class};
 }
 
 static struct score_value rate_binpack(const struct score_run *run,
@@ -177,7 +190,8 @@ static struct score_value rate_scv(const struct score_run *run,
         return no_fit;
     return (struct score_value){.base =
                                     scv_value(view.rows ? node->cards : view.cards,
-                                              node->n_cards, chosen, run->survey.most)};
+                                              node->n_cards, chosen, run->survey.most),
+                                .class = class_of(node, run->pod->pod.request, chosen)};
 }
 
 /* -- fgd: the fragmentation gradient --
@@ -192,18 +206,36 @@ static struct score_value rate_scv(const struct score_run *run,
  *             Pods that request no CPU do not use up that of a node, so they would be
  *             spread over empty nodes: for them CPU counts only in the fragmentation
  *
+ * A pod of one card that breaks sets of connected cards fragments the node, too:
+ *
+ *   sets      the share that it takes of what all sets of the node are worth (links_worth)
+ *
  * Their weights were measured (docs/benchmarks.md).
  */
 
 enum {
     FULLNESS = 20, /* a full node gains 1/20 of a card over an empty one */
-    BALANCE = 8,   /* a node with only memory or only CPU left loses 1/8 of a card */
+    BALANCE = 8,   /* a node with only memory or only CPU left loses 1/8 of a card, and so
+                      does a node that loses all its sets */
 };
 
 /* part / whole, << FRAG_SHIFT. */
 static int64_t frag_share(int64_t part, int64_t whole)
 {
     return whole > 0 ? (part << FRAG_SHIFT) / whole : 0;
+}
+
+/* What a pod of one card takes of the worth of the node's sets; `before`, `after`: the cards that
+ * are wholly free. */
+static int64_t lost_sets(const struct ledger_node *node, const struct request *r,
+                         uint64_t before, uint64_t after)
+{
+    if (!node->has_links || r->cards != 1 || r->ignores_links || before == after)
+        return 0;
+    uint64_t all = (UINT64_C(1) << node->n_cards) - 1;
+    return frag_share(links_worth(node->links, (uint32_t)before) -
+                          links_worth(node->links, (uint32_t)after),
+                      links_worth(node->links, (uint32_t)all));
 }
 
 static void survey_cards(struct score_run *run, const struct ledger_node *node)
@@ -239,17 +271,19 @@ static struct score_value rate_fgd(const struct score_run *run,
     }
     int64_t size = frag_read(&view, cpu_free, &after);
     int64_t mib = r->kind == REQUEST_MEMORY ? r->mib_per_card : INT64_MAX;
+    uint64_t whole = after.whole;
     int64_t drop = frag_take(&run->scratch->frag, &after, chosen, mib,
                              frag_clamp(run->pod->cpu_milli));
     for (uint32_t i = 0; i < after.n; i++)
         free += after.free_mib[i];
-    int64_t memory = frag_share(free, size);
-    if (!node->cpu_milli || !run->pod->cpu_milli)
-        return (struct score_value){drop, 2 * (int32_t)memory, 0};
-    int64_t cpu = frag_share(after.cpu_free, node->cpu_milli);
+    int64_t memory = frag_share(free, size), cpu = memory;
+    if (node->cpu_milli && run->pod->cpu_milli)
+        cpu = frag_share(after.cpu_free, node->cpu_milli);
     int64_t apart = size > 0 ? cpu - memory : 0;
-    return (struct score_value){drop, (int32_t)(cpu + memory),
-                                (int32_t)(apart * apart >> FRAG_SHIFT)};
+    return (struct score_value){
+        drop, (int32_t)(cpu + memory),
+        (int32_t)((apart * apart >> FRAG_SHIFT) + lost_sets(node, r, whole, after.whole)),
+        class_of(node, r, chosen)};
 }
 
 /* -- Values become points -- */
@@ -368,29 +402,52 @@ bool score_again(struct score_run *run)
     return ++run->visits < policies[run->policy].visits;
 }
 
-/* Completes the values, now that the mean card is known. */
-static const struct score_value *settle(const struct score_run *run, size_t n)
+/* Differences of fgd smaller than that between a full and an empty node are not stretched over all
+ * points: there, kube-scheduler's own plugins decide. */
+static int64_t least_range(const struct score_run *run)
+{
+    return (mean_card(&run->survey) << FRAG_SHIFT) / FULLNESS;
+}
+
+/* Completes the values, now that the mean card is known, and lifts those of a better class of
+ * connections above all others; within a class the policy decides. Returns whether the classes
+ * differ. */
+static bool settle(const struct score_run *run, size_t n)
 {
     struct score_value *values = run->scratch->values;
-    int64_t card = mean_card(&run->survey);
+    int64_t card = mean_card(&run->survey), low = INT64_MAX, high = INT64_MIN;
+    uint8_t worst = LINK_NV, best = LINK_UNKNOWN;
     for (size_t i = 0; i < n; i++) {
         struct score_value *v = &values[i];
-        if (v->base != no_fit.base)
-            v->base -= card * v->fullness / 2 / FULLNESS + card * v->balance / BALANCE;
+        if (v->base == no_fit.base)
+            continue;
+        v->base -= card * v->fullness / 2 / FULLNESS + card * v->balance / BALANCE;
         v->fullness = v->balance = 0;
+        low = v->base < low ? v->base : low;
+        high = v->base > high ? v->base : high;
+        worst = v->class < worst ? v->class : worst;
+        best = v->class > best ? v->class : best;
     }
-    return values;
+    /* Absurd sizes of cards do not overflow. */
+    uint64_t step = (uint64_t)high - (uint64_t)low + 1, most = INT64_MAX / 16;
+    step = step > (uint64_t)least_range(run) ? step : (uint64_t)least_range(run);
+    for (size_t i = 0; i < n && best > worst; i++) {
+        if (values[i].base != no_fit.base)
+            values[i].base +=
+                (values[i].class - worst) * (int64_t)(step < most ? step : most);
+        values[i].class = worst;
+    }
+    return best > worst;
 }
 
 void score_end(struct score_run *run, size_t n, int *points)
 {
     const struct policy *policy = &policies[run->policy];
-    const struct score_value *values = settle(run, n);
-    /* Differences of fgd smaller than that between a full and an empty node are not stretched
-     * over all points: there, kube-scheduler's own plugins decide. */
-    if (policy->points == STRETCHED)
-        stretch(values, n, (mean_card(&run->survey) << FRAG_SHIFT) / FULLNESS, points);
-    for (size_t i = 0; i < n && policy->points != STRETCHED; i++)
+    const struct score_value *values = run->scratch->values;
+    bool stretched = settle(run, n) || policy->points == STRETCHED;
+    if (stretched)
+        stretch(values, n, least_range(run), points);
+    for (size_t i = 0; i < n && !stretched; i++)
         points[i] = values[i].base == no_fit.base
                         ? 0
                         : tenths(values[i].base, policy->points == FULL);
@@ -399,8 +456,9 @@ void score_end(struct score_run *run, size_t n, int *points)
 size_t score_best(const struct score_run *run, size_t n, score_name name, const void *ctx,
                   size_t *best, size_t most)
 {
-    const struct score_value *values = settle(run, n);
+    const struct score_value *values = run->scratch->values;
     size_t found = 0;
+    settle(run, n);
     for (size_t i = 0; i < n; i++) {
         size_t at = found;
         while (at > 0 && (values[i].base > values[best[at - 1]].base ||

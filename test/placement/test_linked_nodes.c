@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/preempt.h"
+
+#include "placement/fixture.h"
+#include "placement/links_fixture.h"
+#include "placement/score.h"
+
+/* Nodes of which it is known what connects their cards: selection, reasons, scores. */
+
+enum { V100, V100_QUAD, A100, A40, T4, L4, UNKNOWN };
+enum { MIB = 16000 };
+#define SET(...)                                                                         \
+    set_of((const int[]){__VA_ARGS__}, ARRAY_LEN(((const int[]){__VA_ARGS__})))
+
+static uint64_t set_of(const int *cards, size_t n)
+{
+    uint64_t set = 0;
+    for (size_t i = 0; i < n; i++)
+        set |= CARD(cards[i]);
+    return set;
+}
+
+/* A free node of that machine; UNKNOWN: eight cards. */
+static const struct ledger_node *free_node(const char *name, int kind)
+{
+    const struct machine *m = &machines[kind % UNKNOWN];
+    struct scv scv = object_scv_even(&arena, name, (int)m->n, MIB);
+    const char *p = m->rows;
+    for (unsigned i = 0; i < m->n && kind != UNKNOWN; i++) {
+        const char *from = p;
+        for (unsigned word = 0; word < m->n; word++)
+            p += strcspn(p, " ") + 1;
+        scv.cards[i].links = (struct span){from, (size_t)(p - from) - 1};
+        scv.cards[i].has_numa_node = m->numa[i] != '-';
+        scv.cards[i].numa_node = m->numa[i] - '0';
+    }
+    ledger_scv_seen(ledger, &scv, 0);
+    return node_of(name);
+}
+
+/* The same, but only these cards are free; the others are promised whole. */
+static const struct ledger_node *linked(const char *name, int kind, uint64_t free)
+{
+    free_node(name, kind);
+    for (int i = 0; i < 8; i++)
+        if (!(free >> i & 1))
+            bound_pod(name, quoted(&arena, "%s-%d", name, i).p, whole(1), i);
+    return node_of(name);
+}
+
+static struct request at_least(struct request r, uint8_t min_link)
+{
+    r.min_link = min_link;
+    return r;
+}
+
+START_TEST(several_cards_are_the_best_connected_ones)
+{
+    struct request four = whole(4), shared = memory(1000, 4), off = four;
+    off.ignores_links = true;
+    const struct ledger_node *n = linked("n1", V100, SET(0, 3, 4, 5, 6, 7));
+    ck_assert(n->has_links);
+    /* 0 and 3 are promised first otherwise. */
+    expect_choice(n, &off, SET(0, 3, 4, 5));
+    expect_choice(n, &four, SET(4, 5, 6, 7));
+    expect_bind(n, &four, 0, "me", SET(4, 5, 6, 7));
+    expect_choice(n, &shared, SET(4, 5, 6, 7));
+    /* Without links nothing changes. */
+    expect_choice(linked("n2", UNKNOWN, SET(0, 3, 4, 5, 6, 7)), &four, SET(0, 3, 4, 5));
+    /* The bridges. */
+    struct request two = whole(2);
+    expect_choice(linked("n3", A40, SET(0, 2, 3, 5)), &two, SET(2, 3));
+}
+END_TEST
+
+START_TEST(memory_decides_before_the_sets_for_one_card_only)
+{
+    const struct ledger_node *n = free_node("n1", A40);
+    struct request one = memory(1000, 1);
+    bound_pod("n1", "a", memory(4000, 1), 5);
+    bound_pod("n1", "b", memory(4000, 1), 3);
+    /* The fullest card, although 3 breaks a pair as well: the lower index. */
+    expect_choice(n, &one, SET(3));
+    restart();
+    n = linked("n1", A40, SET(0, 1, 6));
+    /* All are empty: 6 is in no pair. */
+    expect_choice(n, &one, SET(6));
+    one.placement = PLACE_SPREAD;
+    expect_choice(n, &one, SET(6));
+    one.ignores_links = true;
+    expect_choice(n, &one, SET(0));
+    one = whole(1);
+    expect_choice(n, &one, SET(6));
+    bound_pod("n1", "c", memory(1000, 1), 1);
+    one = memory(1000, 1);
+    expect_choice(n, &one, SET(1));
+}
+END_TEST
+
+START_TEST(min_link_is_a_condition)
+{
+    struct request four = at_least(whole(4), LINK_NV), two = at_least(whole(2), LINK_NV);
+    struct request shared = at_least(memory(1000, 2), LINK_PIX);
+    const struct ledger_node *n = linked("n1", V100, SET(0, 1, 2, 4, 7));
+    expect_reason(
+        n, four, FIT_LATER,
+        "needs 4 whole cards, each two connected by NV or better; free cards: 5 "
+        "of 8; no 4 of them are so connected; promised as whole cards: "
+        "GPU3,GPU5,GPU6");
+    ck_assert_int_eq(reason_class_of(n, &four, FIT_LATER), REASON_LINKS);
+    ck_assert_int_eq(nearest_node_shortfall(n, &four), -1);
+    expect_choice(n, &four, 0);
+    expect_bind(n, &four, 0, "me", 0);
+    expect_choice(n, &two, SET(4, 7)); /* on one NUMA node; 0, 1 and 2 remain */
+    four = at_least(whole(8), LINK_NV);
+    expect_reason(n, four, FIT_NEVER,
+                  "needs 8 whole cards, each two connected by NV or better; no 8 such "
+                  "cards of the node are so connected");
+    ck_assert_int_eq(reason_class_of(n, &four, FIT_NEVER), REASON_LINKS);
+    n = linked("n2", L4, SET(1, 2));
+    expect_reason(n, shared, FIT_LATER,
+                  "needs 1000 MiB on each of 2 cards, each two connected by PIX or "
+                  "better; cards with enough free memory: 2; most free: 16000 of 16000 "
+                  "MiB on GPU1; no 2 of them are so connected; promised as whole cards: "
+                  "GPU0,GPU3,GPU4,GPU5,GPU6,GPU7");
+    shared.min_link = LINK_PXB;
+    expect_choice(n, &shared, SET(1, 2));
+    /* Too few cards of any kind stay the first reason. */
+    four = at_least(whole(9), LINK_NV);
+    expect_reason(n, four, FIT_NEVER,
+                  "needs 9 whole cards, each two connected by NV or better; the node has "
+                  "8 cards");
+    n = linked("n3", UNKNOWN, 0xff);
+    expect_reason(
+        n, two, FIT_LATER,
+        "needs 2 whole cards, each two connected by NV or better; what connects "
+        "the node's cards is unknown");
+    ck_assert_int_eq(reason_class_of(n, &two, FIT_LATER), REASON_LINKS);
+}
+END_TEST
+
+/* Filter, the bind beside nominated pods, and preemption ask the same function. */
+START_TEST(nominated_pods_and_preemption_obey_min_link)
+{
+    struct request four = at_least(whole(4), LINK_NV);
+    const struct ledger_node *n = free_node("n1", V100);
+    nominated_pod("n1", "x", four, 5);
+    expect_bind(n, &four, 5, "me", SET(4, 5, 6, 7));
+    nominated_pod("n1", "y", at_least(memory(MIB, 2), LINK_NV), 5);
+    expect_fit_of_pod(n, &four, 5, "me", FIT_LATER);
+    expect_fit_of_pod(n, &four, 6, "me", FIT_YES);
+    restart();
+    /* 1, 2, 4 and 7 are free, but no four are connected before the pod on 0 and 3 leaves. */
+    n = free_node("n1", V100);
+    for (int i = 0; i < 8; i++)
+        if (i == 3 || i == 5 || i == 6)
+            bound_pod("n1", quoted(&arena, "p%d", i).p, whole(1), i);
+    const struct preemptor preemptor = {.pod = {&four, 10, SPAN("me"), NULL}};
+    struct preempt_victims victims;
+    cleanup_arena struct arena scratch = {0};
+    ck_assert(preempt_could_help(&preemptor, n, &scratch));
+    ck_assert(preempt_select(&preemptor, n, NULL, 0, &scratch, &victims));
+    ck_assert_uint_eq(victims.n, 1);
+    ck_assert_str_eq(victims.pods[0]->uid.p, "p3");
+    ck_assert_uint_eq(victims.cards, SET(0, 1, 2, 3));
+}
+END_TEST
+
+static int points[4];
+
+static struct span name_at(const void *nodes, size_t i)
+{
+    return ((const struct ledger_node *const *)nodes)[i]->name;
+}
+
+/* Fills the points of the nodes. Returns the best of them. */
+static size_t score(enum score_policy policy, struct request r,
+                    const struct ledger_node *const *nodes, size_t n)
+{
+    struct score_scratch scratch = {0};
+    const struct score_pod pod = {.pod.request = &r};
+    struct request_mix mix = {0};
+    struct score_run run;
+    size_t best;
+    request_mix_add(&mix, &r, 0);
+    score_nodes(policy, &pod, &mix, nodes, n, &scratch, points);
+    score_begin(&run, policy, &pod, &mix, &scratch, n);
+    do
+        score_visit(&run, 0, nodes, n);
+    while (score_again(&run));
+    ck_assert_uint_eq(score_best(&run, n, name_at, nodes, &best, 1), 1);
+    score_scratch_fini(&scratch);
+    return best;
+}
+
+START_TEST(the_node_with_the_better_class_comes_first)
+{
+    /* The policies prefer the others: full, or empty. */
+    const struct ledger_node *nodes[] = {
+        linked("full", V100, SET(0, 1, 6, 7)), linked("nv", V100, SET(0, 1, 2, 3, 7)),
+        linked("empty", T4, SET(0, 1, 2, 3)), linked("unknown", UNKNOWN, 0xff)};
+    struct request four = whole(4), off = four;
+    off.ignores_links = true;
+    for (int policy = 0; policy < SCORE_POLICIES; policy++) {
+        ck_assert_uint_eq(score((enum score_policy)policy, four, nodes, 4), 1);
+        ck_assert_int_eq(points[1], SCORE_MAX);
+        for (int i = 0; i < 4; i++)
+            ck_assert(i == 1 || points[i] < SCORE_MAX - 4);
+        ck_assert_uint_ne(score((enum score_policy)policy, off, nodes, 4), 1);
+        /* Within a class the policy decides, by the same points. */
+        const struct ledger_node *same[] = {linked("a", A100, SET(0, 1, 2, 3, 4)),
+                                            linked("b", V100, SET(4, 5, 6, 7))};
+        size_t best = score((enum score_policy)policy, four, same, 2);
+        int first = points[0], second = points[1];
+        ck_assert_uint_eq(score((enum score_policy)policy, off, same, 2), best);
+        ck_assert_int_eq(points[0], first);
+        ck_assert_int_eq(points[1], second);
+    }
+}
+END_TEST
+
+START_TEST(one_card_is_taken_where_it_breaks_no_set)
+{
+    /* As full, but without the quad; and with a card beside a quad. */
+    const struct ledger_node *nodes[] = {linked("a", V100, SET(0, 1, 2, 3)),
+                                         linked("b", V100, SET(0, 3, 5, 6)),
+                                         linked("c", V100, SET(0, 1, 2, 3, 6))};
+    struct request one = whole(1), shared = memory(1000, 1), off = one;
+    off.ignores_links = true;
+    ck_assert_uint_eq(score(SCORE_FGD, one, nodes, 2), 1);
+    ck_assert_uint_eq(score(SCORE_FGD, shared, nodes, 2), 1);
+    ck_assert_uint_eq(score(SCORE_FGD, off, nodes, 2), 0);
+    const struct ledger_node *beside[] = {nodes[0], nodes[2]};
+    ck_assert_uint_eq(score(SCORE_FGD, shared, beside, 2), 1);
+    /* A card that is in use breaks none. */
+    bound_pod("a", "s", memory(1000, 1), 3);
+    ck_assert_uint_eq(score(SCORE_FGD, shared, nodes, 2), 0);
+}
+END_TEST
+
+UNIT_MAIN_AROUND("linked_nodes", begin, end, several_cards_are_the_best_connected_ones,
+                 memory_decides_before_the_sets_for_one_card_only,
+                 min_link_is_a_condition, nominated_pods_and_preemption_obey_min_link,
+                 the_node_with_the_better_class_comes_first,
+                 one_card_is_taken_where_it_breaks_no_set)
