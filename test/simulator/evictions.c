@@ -83,7 +83,7 @@ static bool fits_already(const struct preemption *p, const struct ledger_pod *po
                          const struct ledger_node *node)
 {
     const struct request *r = pod->request;
-    uint32_t n = 0;
+    unsigned bits = 0;
     for (const struct ledger_nomination *m = node->nominated; m; m = m->next)
         if (m->pod != pod)
             return false; /* it may need the same cards */
@@ -106,11 +106,13 @@ static bool fits_already(const struct preemption *p, const struct ledger_pod *po
         bool suits = card->state == CARD_AVAILABLE &&
                      card->total_mib >= r->mib_per_card &&
                      request_accepts_card(r, card->model, card_clock_mhz(card));
-        n += suits && (r->kind == REQUEST_CARDS
-                           ? empty && !card->withheld_mib
-                           : left >= r->mib_per_card && (!r->core || core <= 100));
+        if (suits && (r->kind == REQUEST_CARDS
+                          ? empty && !card->withheld_mib
+                          : left >= r->mib_per_card && (!r->core || core <= 100)))
+            bits |= 1u << card->index;
     }
-    return n >= r->cards;
+    return oracle_connects(oracle_index(node->name.p), bits, (int)r->cards,
+                           r->min_link ? r->min_link - 1 : 0);
 }
 
 void evictions_sent(struct world *w, struct replica *r, const struct core_output *o)

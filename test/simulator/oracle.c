@@ -24,6 +24,18 @@ static const int64_t sizes[NODES][CARDS] = {
 /* By card: T is a T4, V a V100, P a P4. */
 static const char *const kinds[NODES] = {"T", "TT", "VVTP", "VVT"};
 
+/* The rows of each node, as indexes of the words. */
+const char *const oracle_links[] = {"SYS", "NODE", "PHB", "PXB",
+                                    "PIX", "NV1",  "NV2", NULL};
+static const char *const connections[NODES] = {NULL, NULL,
+                                               "-601"
+                                               "6-20"
+                                               "02-4"
+                                               "104-",
+                                               "-25"
+                                               "2-0"
+                                               "50-"};
+
 int oracle_cards(int node)
 {
     return (int)strlen(kinds[node]);
@@ -39,6 +51,31 @@ int oracle_clock(int node, int card)
 {
     char kind = kinds[node][card];
     return kind == 'T' ? 5001 : kind == 'V' ? 877 : 3003;
+}
+
+int oracle_link(int node, int a, int b)
+{
+    const char *rows = connections[node];
+    return rows ? rows[a * oracle_cards(node) + b] - '0' : -1;
+}
+
+int oracle_narrowest(int node, unsigned bits)
+{
+    int least = INT32_MAX;
+    for (int a = 0; a < oracle_cards(node); a++)
+        for (int b = 0; b < a; b++)
+            if ((bits >> a & 1) && (bits >> b & 1) && oracle_link(node, a, b) < least)
+                least = oracle_link(node, a, b);
+    return least;
+}
+
+bool oracle_connects(int node, unsigned bits, int n, int least)
+{
+    for (unsigned set = 1; set < 1u << oracle_cards(node); set++)
+        if (!(set & ~bits) && __builtin_popcount(set) == n &&
+            (!least || oracle_narrowest(node, set) >= least))
+            return true;
+    return false;
 }
 
 bool oracle_card_matches(const struct oracle_pod *p, int node, int card)
@@ -141,6 +178,11 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
     const char *note = text_in(pod, ANNOTATIONS, "aliyun.com/gpu-count");
     const char *models = text_in(pod, ANNOTATIONS, "nvidia-gpu-scheduler/gpu.model");
     const char *place = text_in(pod, ANNOTATIONS, "gpushare/placement");
+    const char *link = text_in(pod, ANNOTATIONS, "gpushare/min-link");
+    const char *topology = text_in(pod, ANNOTATIONS, "gpushare/topology");
+    int least = link ? !strcmp(link, "NV") ? ORACLE_NV : ORACLE_NV - 1 : 0;
+    while (link && least && least < ORACLE_NV && strcmp(link, oracle_links[least]) != 0)
+        least--;
     int64_t k = number(label ? label : note);
     if (label && note && strcmp(label, note) != 0)
         k = -1;
@@ -159,6 +201,7 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
         !ask.nothing &&
         ((p->raw_mem > 0) + (p->raw_cards > 0) + (p->devices > 0) > 1 || n < 0 ||
          mib < 0 || clock < 0 || (models && !models[strspn(models, " ,")]) ||
+         (link && (!least || p->devices > 1)) || (topology && strcmp(topology, "none")) ||
          (!p->devices && place && strcmp(place, "binpack") && strcmp(place, "spread")) ||
          (p->raw_core && (!p->raw_mem || (k > 0 && p->raw_core > 100 * k))) ||
          (p->raw_mem && (k < 0 || !splits(pod, k) || mib > p->raw_mem / k * 1024)) ||
@@ -172,6 +215,7 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
         ask.mib = mib;
         ask.whole = ask.mib == 0;
     }
+    ask.min_link = ask.cards > 1 ? (uint8_t)least : 0;
     ask.least = !p->labeled && !p->raw_mem ? mib : 0;
     ask.units = (ask.mib + 1023) / 1024;
     return ask;
@@ -466,6 +510,10 @@ static bool is_answer(const struct oracle_pod *p, json_t *pod)
     good = good && (ask->whole || strtoll(units, NULL, 10) == ask->units * ask->cards);
     if (p->labeled && exact)
         good = good && !strcmp(exact, record);
+    unsigned bits = 0;
+    for (int i = 0; i < p->n_cards; i++)
+        bits |= 1u << (p->card[i] & 31);
+    good = good && (!ask->min_link || oracle_narrowest(node, bits) >= ask->min_link);
     for (int i = 0; good && i < p->n_cards; i++)
         good = p->card[i] >= 0 && p->card[i] < oracle_cards(node) &&
                oracle_card_matches(p, node, p->card[i]);

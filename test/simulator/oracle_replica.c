@@ -285,7 +285,7 @@ static unsigned away(const struct world *w, int node)
 
 static bool fits(const struct world *w, const struct oracle_pod *p, int node)
 {
-    int n = 0;
+    unsigned bits = 0;
     if (p->ask.invalid || p->ask.nothing)
         return false;
     if (p->devices && !p->ask.models[0] && !p->ask.clock && !p->ask.least)
@@ -297,11 +297,12 @@ static bool fits(const struct world *w, const struct oracle_pod *p, int node)
     if (p->devices)
         return oracle_devices_left(w, p, node, NULL) >= p->devices;
     for (int card = 0; card < oracle_cards(node); card++)
-        n += !w->unhealthy[node][card] && !(away(w, node) & 1u << card) &&
-             oracle_card_matches(p, node, card) && oracle_fits(w, p, node, card) &&
-             (!p->raw_core ||
-              oracle_sum(w, node, card).core + p->raw_core / p->ask.cards <= 100);
-    return n >= p->ask.cards;
+        if (!w->unhealthy[node][card] && !(away(w, node) & 1u << card) &&
+            oracle_card_matches(p, node, card) && oracle_fits(w, p, node, card) &&
+            (!p->raw_core ||
+             oracle_sum(w, node, card).core + p->raw_core / p->ask.cards <= 100))
+            bits |= 1u << card;
+    return oracle_connects(node, bits, p->ask.cards, p->ask.min_link);
 }
 
 /* May a replica ignore the pod? It has no request, unless the extender bound it. */
@@ -325,7 +326,8 @@ static void compare_request(struct world *w, const struct replica *r,
         same = same && has->mib_per_card == ask->mib &&
                has->core * (int64_t)has->cards == p->raw_core;
     if (want == REQUEST_MEMORY || want == REQUEST_CARDS)
-        same = same && (int32_t)has->cards == ask->cards;
+        same = same && (int32_t)has->cards == ask->cards &&
+               has->min_link == (ask->min_link ? ask->min_link + 1 : 0);
     if (!same)
         violated(w, "r%d has an old request of the pending pod %s", r->id, p->uid);
 }

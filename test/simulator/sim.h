@@ -399,7 +399,8 @@ struct oracle_ask {
     bool whole;
     bool invalid;    /* only other programs may bind it; it counts for its raw limits */
     bool nothing;    /* it requests nothing */
-    char models[61]; /* comma-separated; "": any */
+    uint8_t min_link; /* of each pair, as oracle_link has it; 0: any */
+    char models[60];  /* comma-separated; "": any */
 };
 
 /* A pod, by the oracle's own reading. */
@@ -450,6 +451,15 @@ int oracle_index(const char *node); /* -1: unknown name, or NULL */
 int oracle_cards(int node);         /* how many cards the node has */
 const char *oracle_model(int node, int card);
 int oracle_clock(int node, int card);
+/* What connects two cards, an index of oracle_links: the higher, the better. -1: the Scv of the
+ * node does not say. From ORACLE_NV on: NVLinks. */
+int oracle_link(int node, int a, int b);
+enum { ORACLE_NV = 5 };
+extern const char *const oracle_links[ORACLE_NV + 3];
+/* The narrowest pair of the cards; of up to three cards, that is their best ring. */
+int oracle_narrowest(int node, unsigned bits);
+/* Are there so many among the cards of which each pair is connected by that or better? */
+bool oracle_connects(int node, unsigned bits, int n, int least);
 /* Size in its Scv: less than the true size while it is shrunk. */
 int64_t oracle_card_mib(const struct world *w, int node, int card);
 /* Processes all pod changes since the last call. */

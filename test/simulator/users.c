@@ -32,15 +32,20 @@ void put_scv(struct world *w, int node, bool create)
                "\"name\":\"n%d\"},\"spec\":{\"updateInterval\":1000},\"status\":{"
                "\"cardList\":[",
                node);
-    for (int card = 0; card < oracle_cards(node); card++)
+    for (int card = 0; card < oracle_cards(node); card++) {
         buf_printf(&body,
                    "%s{\"id\":%d,\"health\":\"%s\",\"model\":\"%s\",\"clock\":%d,"
-                   "\"uuid\":\"GPU-%d-%d\",\"totalMemory\":%lld,\"freeMemory\":%lld}",
+                   "\"uuid\":\"GPU-%d-%d\",\"totalMemory\":%lld,\"freeMemory\":%lld",
                    card ? "," : "", card,
                    w->unhealthy[node][card] ? "Unhealthy" : "Healthy",
                    oracle_model(node, card), oracle_clock(node, card), node, card,
                    (long long)oracle_card_mib(w, node, card),
                    (long long)oracle_card_mib(w, node, card));
+        for (int i = 0; i < oracle_cards(node) && oracle_link(node, 0, 1) >= 0; i++)
+            buf_printf(&body, "%s%s", i ? " " : ",\"links\":\"",
+                       i == card ? "X" : oracle_links[oracle_link(node, card, i)]);
+        buf_adds(&body, oracle_link(node, 0, 1) >= 0 ? "\"}" : "}");
+    }
     buf_printf(&body, "],\"cardNumber\":%d,\"podList\":%s", oracle_cards(node),
                published ? "[" : "null}}");
     oracle_update_pod_list(w, node, published);
@@ -212,11 +217,17 @@ static void add_annotations(struct world *w, struct buf *body, const char *flaw)
 {
     static const char *const models[] = {"Tesla T4", " tesla v100 ", "Tesla P4,Tesla T4",
                                          "Tesla V100, A100", "A100"};
+    static const char *const links[] = {"NV", "NODE", "PIX", "NV", "PHB", "PXB", "NV2"};
     buf_adds(body, ",\"annotations\":{\"a\":\"b\"");
     if (dice(w, 4))
         buf_adds(body, ",\"gpushare/placement\":\"spread\"");
     if (dice(w, 8))
         buf_printf(body, ",%s", old_promise);
+    if (w->stats.pods % 5 == 0)
+        buf_printf(body, ",\"gpushare/min-link\":\"%s\"",
+                   links[w->stats.pods / 5 % ARRAY_LEN(links)]);
+    if (w->stats.pods % 6 == 0)
+        buf_adds(body, ",\"gpushare/topology\":\"none\"");
     if (dice(w, 4))
         buf_printf(body, ",\"nvidia-gpu-scheduler/gpu.model\":\"%s\"", ONE_OF(w, models));
     if (flaw) /* the last value of a duplicate key counts */

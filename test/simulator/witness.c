@@ -154,7 +154,8 @@ static void look_at_card(struct world *w, const struct view *v,
                  card->index, v->index);
 }
 
-/* Memory on one card: must be the best card. A reserved card was the best one earlier. */
+/* Memory on one card: must be the best card; of equal ones the first, unless it may break a set of
+ * connected cards. A reserved card was the best one earlier. */
 static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
@@ -169,16 +170,42 @@ static void look_at_choice(struct world *w, const struct view *v,
         if (other == chosen || !takes(w, v, a, other))
             continue;
         bool better = pod->request->placement == PLACE_SPREAD ? has > had : has < had;
-        if (better || (has == had && other->index < chosen->index))
+        bool first = has == had && other->index < chosen->index &&
+                     (pod->request->ignores_links || oracle_link(v->index, 0, 1) < 0);
+        if (better || first)
             violated(w, "%s is on GPU%d, but the policy chooses GPU%d", a.uid,
                      chosen->index, other->index);
     }
+}
+
+/* Several cards: no other set of cards that are certainly free is connected better. */
+static void look_at_set(struct world *w, const struct view *v,
+                        const struct ledger_pod *pod, unsigned chosen)
+{
+    struct asking a = {pod->uid.p, pod->priority, pod->request};
+    unsigned candidates = chosen;
+    int n = (int)pod->request->cards;
+    if (n > 3 || pod->request->ignores_links || oracle_link(v->index, 0, 1) < 0 ||
+        has_on(before(v->r), a.uid, v->index) || evictions_nominated(w, v->node))
+        return;
+    for (uint32_t i = 0; i < v->node->n_cards; i++) {
+        const struct card *card = &v->node->cards[i];
+        if (takes(w, v, a, card) &&
+            (pod->request->kind == REQUEST_MEMORY ||
+             (!card->pods &&
+              room_for(w, v, a, card) == delivered_mib(v->delivered, card->index))))
+            candidates |= 1u << card->index;
+    }
+    if (oracle_connects(v->index, candidates, n, oracle_narrowest(v->index, chosen) + 1))
+        violated(w, "%s is on cards %x of n%d, but %x has better connected ones", a.uid,
+                 chosen, v->index, candidates);
 }
 
 static void look_at_promise(struct world *w, const struct view *v,
                             const struct ledger_pod *pod,
                             const struct oracle_notes *notes)
 {
+    unsigned chosen = 0;
     for (int i = 0; i < notes->n; i++) {
         const struct card *card = NULL;
         for (uint32_t k = 0; k < v->node->n_cards; k++)
@@ -195,7 +222,10 @@ static void look_at_promise(struct world *w, const struct view *v,
                         delivered_mib(v->delivered, card->index));
         if (pod->request->kind == REQUEST_MEMORY && pod->request->cards == 1)
             look_at_choice(w, v, pod, card);
+        chosen |= 1u << card->index;
     }
+    if (notes->n > 1)
+        look_at_set(w, v, pod, chosen);
     if (notes->n != (int)pod->request->cards)
         violated(w, "%s is promised %d cards instead of %u", pod->uid.p, notes->n,
                  pod->request->cards);
