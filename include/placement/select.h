@@ -18,7 +18,8 @@
  * order of the pod's policy:
  *   binpack  least free memory first (keeps large free blocks)
  *   spread   most free memory first
- * Ties go to the lowest index. For nvidia.com/gpu the kubelet chooses the cards: the node fits
+ * Ties go to the lowest index. Where it is known what connects the cards, a request of several
+ * gets the set that card_set.h chooses, unless it ignores links. For nvidia.com/gpu the kubelet chooses the cards: the node fits
  * if enough cards suit, are neither allocated nor promised, and are not claimed by pods that
  * were bound earlier.
  */
@@ -123,7 +124,8 @@ static inline enum fit select_fit_one(const struct ledger_node *node, int64_t le
                : FIT_NEVER;
 }
 
-/* Do the rows and sums of a node decide about the request, without its cards? */
+/* Do the rows and sums of a node decide which of its cards can take the request, without the
+ * cards? */
 bool select_by_rows(const struct request *request);
 /* select_cards of the view SELECT_ALL for such a request, if the rows are all that it takes.
  * True: it fits. False: ask select_cards. */

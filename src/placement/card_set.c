@@ -57,7 +57,9 @@ uint32_t card_set_choose(const struct card_set_ask *ask)
     const struct links_set *sets = links_sets(ask->links, ask->k, &n);
     if (!sets)
         judge_greedy(&c);
-    for (uint32_t i = 0; sets && i < n && sets[i].rank >= c.best.rank; i++)
+    for (uint32_t i = 0; sets && i < n && sets[i].rank >= c.best.rank &&
+                         links_ring(ask->links, sets[i].cards) >= ask->min_link;
+         i++)
         if (!(sets[i].cards & ~ask->fit))
             judge(&c, sets[i]);
     return c.best.cards;

@@ -42,7 +42,7 @@ bool select_by_rows(const struct request *r)
 {
     static const struct card bare = {
         .total_mib = 1, .free_mib = INT64_MAX, .compute_promised = REQUEST_CORE};
-    return r->kind != REQUEST_DEVICES && !r->min_link && card_takes(&bare, r);
+    return r->kind != REQUEST_DEVICES && card_takes(&bare, r);
 }
 
 bool select_mode_allows(const struct ledger_node *node, const struct request *r)
@@ -199,7 +199,7 @@ enum fit select_cards(const struct select_view *view, const struct request *r,
     uint64_t need = r->cards + (r->kind == REQUEST_DEVICES ? view->claimed : 0);
     bool enough = has_cards(mask, need);
     if (enough && (chosen || r->min_link) && r->kind != REQUEST_DEVICES)
-        set = choose(view->node, NULL, view->cards, r, mask);
+        set = choose(view->node, view->rows, view->cards, r, mask);
     if (chosen)
         *chosen = set;
     return enough && (set || !r->min_link)
@@ -218,7 +218,7 @@ bool select_rows(const struct ledger_node *node, const struct request *r,
     if (!has_cards(mask, r->cards))
         return false;
     *chosen = choose(node, rows, NULL, r, mask);
-    return true;
+    return *chosen;
 }
 
 /* Makes the view's cards its own, so that they can change. */
@@ -360,7 +360,7 @@ static enum fit fit_by_sums(const struct ledger_node *node, const struct request
 
 enum fit select_fit(const struct ledger_node *node, const struct request *r)
 {
-    if (select_by_rows(r) && (r->kind == REQUEST_CARDS || r->cards == 1))
+    if (select_by_rows(r) && !r->min_link && (r->kind == REQUEST_CARDS || r->cards == 1))
         return fit_by_sums(node, r);
     if (request_fits_anywhere(r))
         return FIT_YES;

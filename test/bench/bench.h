@@ -105,10 +105,10 @@ struct bodies {
     struct span *binding;                  /* the resulting call to the API server */
 };
 
-/* Creates 2 * n_pods pending pods in kube-sim, and builds the requests. Calls filter once,
+/* Creates 2 * n_pods pending pods of so many cards in kube-sim, and builds the requests. Calls filter once,
  * for the nodes of prioritize and bind. */
 void bodies_make(struct bodies *b, const struct sim *sim, const struct extender *e,
-                 size_t n_nodes, size_t n_pods);
+                 size_t n_nodes, size_t n_pods, int cards);
 /* Appends the body of a filter call for a pod of 2 units with annotations (a JSON object):
  * the names of n_nodes nodes in order, again and again up to `least` bytes. */
 void bodies_filter(struct buf *out, const char *annotations, size_t n_nodes,

@@ -4,12 +4,12 @@
 #include "base/mem.h"
 #include "base/rng.h"
 
-#define UNITS   "2" /* of aliyun.com/gpu-mem, the request of each pod */
+#define UNITS   "2" /* of aliyun.com/gpu-mem, on each card of a pod */
 #define WAITING "waiting-%05zu"
 #define UID     "00000000-0000-4000-8000-%012zx"
 
 /* A pending copy of a pod of the cluster, with its realistic size. New. */
-static char *waiting_pod(const json_t *model, size_t i)
+static char *waiting_pod(const json_t *model, size_t i, int cards)
 {
     cleanup_json json_t *pod = json_deep_copy(model);
     json_t *meta = lib_at(pod, "metadata"), *spec = lib_at(pod, "spec");
@@ -18,11 +18,14 @@ static char *waiting_pod(const json_t *model, size_t i)
     json_object_update_new(meta, json_pack("{s:o,s:o,s:s}", "name",
                                            json_sprintf(WAITING, i), "uid",
                                            json_sprintf(UID, i), "namespace", "default"));
-    json_object_del(meta, "annotations");
+    json_object_set_new(
+        meta, "annotations",
+        json_pack("{s:o}", "aliyun.com/gpu-count", json_sprintf("%d", cards)));
     json_object_del(meta, "resourceVersion");
     json_object_del(spec, "nodeName");
     json_object_set_new(lib_at(spec, "containers.0"), "resources",
-                        json_pack("{s:{s:s}}", "limits", "aliyun.com/gpu-mem", UNITS));
+                        json_pack("{s:{s:o}}", "limits", "aliyun.com/gpu-mem",
+                                  json_sprintf("%d", atoi(UNITS) * cards)));
     return json_dumps(pod, JSON_COMPACT);
 }
 
@@ -94,13 +97,13 @@ static void make_names(struct bodies *b, enum bodies_order kind, const char *pod
 
 /* Creates the pods with one call. */
 static void make_binds(struct bodies *b, const json_t *model, const struct sim *sim,
-                       const json_t *nodes, size_t n_pods)
+                       const json_t *nodes, size_t n_pods, int cards)
 {
     cleanup_buf struct buf pods = {0};
     b->bind = arena_alloc(&b->arena, n_pods * sizeof *b->bind);
     b->binding = arena_alloc(&b->arena, n_pods * sizeof *b->binding);
     for (size_t i = 0; i < 2 * n_pods; i++) {
-        cleanup_free char *pod = waiting_pod(model, i);
+        cleanup_free char *pod = waiting_pod(model, i, cards);
         cleanup_free char *path =
             xasprintf("/api/v1/namespaces/default/pods/" WAITING "/binding", i);
         /* The two kinds use different nodes, so that they do not interfere. */
@@ -135,13 +138,13 @@ static void make_binds(struct bodies *b, const json_t *model, const struct sim *
 }
 
 void bodies_make(struct bodies *b, const struct sim *sim, const struct extender *e,
-                 size_t n_nodes, size_t n_pods)
+                 size_t n_nodes, size_t n_pods, int cards)
 {
     cleanup_buf struct buf nodes = {0};
     cleanup_free char *path = xasprintf("/api/v1/nodes?limit=%d", BODIES_FULL);
     cleanup_json json_t *list = peer_json(&sim->api, "GET", "/api/v1/pods?limit=1", NULL);
     json_t *model = lib_at(list, "items.0");
-    cleanup_free char *pod = waiting_pod(model, 99999);
+    cleanup_free char *pod = waiting_pod(model, 99999, cards);
     *b = (struct bodies){0};
     make_names(b, BODIES_SCHEDULER, pod, e, n_nodes);
     make_names(b, BODIES_SHUFFLED, pod, e, n_nodes);
@@ -152,7 +155,7 @@ void bodies_make(struct bodies *b, const struct sim *sim, const struct extender 
     cleanup_json json_t *passed =
         json_loads(strstr(b->prioritize[0].p, "\r\n\r\n") + 4, 0, NULL);
     ck_assert_uint_ge(json_array_size(lib_at(passed, "NodeNames")), 2);
-    make_binds(b, model, sim, lib_at(passed, "NodeNames"), n_pods);
+    make_binds(b, model, sim, lib_at(passed, "NodeNames"), n_pods, cards);
 }
 
 void bodies_filter(struct buf *out, const char *annotations, size_t n_nodes, size_t least)

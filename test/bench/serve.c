@@ -20,7 +20,8 @@ enum { OURS, FLOOR, SIDES };
 
 struct config {
     char *nodes, *only;
-    int64_t rounds, calls;
+    int64_t rounds, calls, cards;
+    bool links;
 };
 
 /* A kind of call: to the extender and to the baseline. */
@@ -145,14 +146,15 @@ static void bench_size(struct rig *rig, int64_t nodes)
 {
     struct bodies bodies;
     cleanup_free char *what = xasprintf(
-        "nodes=%lld,cards=8,pods=8,full=30,node-bytes=10240,pod-bytes=3400,uuid=1",
-        (long long)nodes);
+        "nodes=%lld,cards=8,pods=8,full=30,node-bytes=10240,pod-bytes=3400,uuid=1,"
+        "links=%d",
+        (long long)nodes, rig->config->links);
     printf("%lld nodes, %lld pods\n", (long long)nodes, (long long)nodes * 8);
     sim_start(&rig->sim, ARGV("--generate", what));
     lib_program(&rig->floor, "bench", ARGV("floor"), ARGV(NULL));
     measure_starts(rig);
     bodies_make(&bodies, &rig->sim, &rig->extender, (size_t)nodes,
-                (size_t)rig->config->rounds * BINDS);
+                (size_t)rig->config->rounds * BINDS, (int)rig->config->cards);
     run_all(rig, &bodies);
     arena_fini(&bodies.arena);
     program_stop(&rig->floor);
@@ -185,6 +187,9 @@ static const struct opt options[] = {
     BENCH_OPT("calls", "N", INT, "400", 20, 100000, calls,
               "Calls per round with one connection; rounds with 16 connections make four "
               "times as many."),
+    BENCH_OPT("cards", "N", INT, "1", 1, 8, cards, "Number of cards of each pod."),
+    BENCH_OPT("links", NULL, BOOL, "off", 0, 0, links,
+              "It is known what connects the cards."),
     {0},
 };
 const struct bench_command bench_serve = {"serve",

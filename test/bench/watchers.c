@@ -155,7 +155,7 @@ static void run(void *arg)
     extender_start(&extender, &sim, ARGV("--filter-answer", "all"));
     lib_wait(peer_status(&extender.observers, "/apis/nvidia-gpu-scheduler/v1/gpunodes") ==
              200);
-    bodies_make(&bodies, &sim, &extender, (size_t)config->nodes, 1);
+    bodies_make(&bodies, &sim, &extender, (size_t)config->nodes, 1, 1);
     struct load load = {.port = extender.verbs.port,
                         .requests = bodies.filter[BODIES_SCHEDULER],
                         .n_requests = BODIES_ORDERS};

@@ -112,6 +112,21 @@ static json_t *sim_gen_node_object(const struct gen_node *n)
 
 /* -- cards -- */
 
+/* Like 8 x V100. */
+static void add_links(json_t *card, int64_t i, int64_t n)
+{
+    cleanup_buf struct buf row = {0};
+    for (int64_t k = 0; k < n; k++) {
+        const char *in_quad = (i ^ k) == 3 ? "NV2" : "NV1";
+        const char *across = (i ^ k) == 4 ? "NV2" : "SYS";
+        buf_printf(&row, "%s%s", k ? " " : "",
+                   i == k           ? "X"
+                   : i / 4 == k / 4 ? in_quad
+                                    : across);
+    }
+    sim_jsonx_set_str(card, "links", row.p);
+}
+
 static json_t *sim_gen_scv_object(const struct gen_node *n)
 {
     const struct generate *g = n->g;
@@ -124,6 +139,8 @@ static json_t *sim_gen_scv_object(const struct gen_node *n)
                       "core", 1410, "bandwidth", 31504);
         if (g->uuid)
             sim_jsonx_set_str(card, "uuid", n->uuids[i]);
+        if (g->links)
+            add_links(card, i, g->cards);
         json_array_append_new(cards, card);
     }
     json_int_t sum = (json_int_t)(g->cards * g->mib);
@@ -233,6 +250,7 @@ static const struct parameter {
     {"pod-bytes", AT(pod_bytes), 0, 1 << 20},
     {"seed", AT(seed), 0, INT64_MAX},
     {"uuid", AT(uuid), 0, 1},
+    {"links", AT(links), 0, 1},
     {"scvs", AT(scvs), 0, 1},
     {"leases", AT(leases), 0, 1},
 };

@@ -199,6 +199,8 @@ struct generate {
         pod_bytes; /* approximate size, padded with managedFields; 0: no padding */
     int64_t seed;
     bool uuid;   /* write card UUIDs into Scv objects and pods */
+    bool links;  /* write what connects the cards: quads of NVLinks, each card linked to the next
+                    quad */
     bool scvs;   /* create Scv objects */
     bool leases; /* create heartbeat Leases */
 };
