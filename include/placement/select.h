@@ -19,9 +19,9 @@
  *   binpack  least free memory first (keeps large free blocks)
  *   spread   most free memory first
  * Ties go to the lowest index. Where it is known what connects the cards, a request of several
- * gets the set that card_set.h chooses, unless it ignores links. For nvidia.com/gpu the kubelet chooses the cards: the node fits
- * if enough cards suit, are neither allocated nor promised, and are not claimed by pods that
- * were bound earlier.
+ * gets the set that card_set.h chooses, unless it ignores links. For nvidia.com/gpu the kubelet
+ * chooses the cards: the node fits if enough cards suit, are neither allocated nor promised, and
+ * are not claimed by pods that were bound earlier.
  */
 
 enum fit {

@@ -134,7 +134,7 @@ static int read_links(const struct pod *pod, const struct request_rules *rules,
     uint8_t width = span_eq(least, SPAN("NV")) ? LINK_NV : link_width(least);
     if (pod->min_link.p && (width > LINK_NV || width <= LINK_SYS))
         return err_set(err, ERR_INVALID,
-                       "annotation %s: \"%.*s\" is not one of NV|PIX|PXB|PHB|NODE",
+                       "annotation %s: \"%.*s\" is not NV, PIX, PXB, PHB or NODE",
                        KEY_MIN_LINK, shown(least), least.p);
     r->min_link = r->cards > 1 ? width : 0;
     if (r->min_link && r->kind == REQUEST_DEVICES)
