@@ -15,6 +15,11 @@
  * reverse. For members with equal requests for one card the result is exact. For others a
  * placement that exists can be missed; every placement that is found is valid.
  *
+ * Equal members for one card whose pods say gpushare/topology: gang go to one node, if one has room
+ * for all: that of the members with a place, else the one whose set of cards is connected best. They
+ * get its cards in the order of the ring, the first of members first. Otherwise they are placed as
+ * others.
+ *
  * Whether a request fits on a node at all is found out once for each shape and node, and
  * that is most of the cost. With 16 shapes and 5,000 nodes it is some milliseconds, with
  * one shape less than one.
@@ -45,6 +50,8 @@ struct gang_plan {
      * its request is not read. */
     struct select_pod pod;
     bool spread; /* over the nodes: each member tries the next node */
+    const struct ledger_node
+        *beside; /* of members that have a place; NULL: none has one */
 };
 
 /* Fills the results of the members and returns how many have a place. 0 with *too_large if

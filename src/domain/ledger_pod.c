@@ -29,7 +29,7 @@ void request_pool_init(struct map *pool, uint64_t seed)
 }
 
 /* The same bytes for equal requests only. Each text follows its KEY_ numbers. */
-enum { KEY_NUMBERS = 18, KEY_PART_NUMBERS = 3 };
+enum { KEY_NUMBERS = 19, KEY_PART_NUMBERS = 3 };
 
 static void write_key(struct buf *key, const struct request *r,
                       const struct resources *resources)
@@ -39,7 +39,7 @@ static void write_key(struct buf *key, const struct request *r,
         r->units,    r->mib_per_card,      r->by_label,       r->recorded,
         r->core,     r->clock_exact,       r->clock_mhz,      r->n_parts,
         r->models.n, resources->cpu_milli, resources->memory, resources->pods,
-        r->min_link, r->ignores_links};
+        r->min_link, r->ignores_links,     r->near_gang};
     buf_add(key, numbers, sizeof numbers);
     buf_add_span(key, r->models);
     for (uint32_t i = 0; i < r->n_parts; i++) {

@@ -128,8 +128,9 @@ static int read_links(const struct pod *pod, const struct request_rules *rules,
                       struct request *r, struct err *err)
 {
     struct span text = span_trim(pod->topology), least = span_trim(pod->min_link);
-    if (pod->topology.p && !span_eq(text, SPAN("none")))
-        return err_set(err, ERR_INVALID, "annotation %s: \"%.*s\" is not none",
+    bool none = span_eq(text, SPAN("none")), gang = span_eq(text, SPAN("gang"));
+    if (pod->topology.p && !none && !gang)
+        return err_set(err, ERR_INVALID, "annotation %s: \"%.*s\" is not none or gang",
                        KEY_TOPOLOGY, shown(text), text.p);
     uint8_t width = span_eq(least, SPAN("NV")) ? LINK_NV : link_width(least);
     if (pod->min_link.p && (width > LINK_NV || width <= LINK_SYS))
@@ -141,7 +142,8 @@ static int read_links(const struct pod *pod, const struct request_rules *rules,
         return err_set(err, ERR_INVALID,
                        "annotation %s: the kubelet chooses the cards of %s", KEY_MIN_LINK,
                        KEY_NVIDIA_GPU);
-    r->ignores_links = !r->min_link && (rules->ignore_links || pod->topology.p);
+    r->ignores_links = !r->min_link && (rules->ignore_links || none);
+    r->near_gang = gang && !rules->ignore_links;
     return 0;
 }
 
@@ -387,7 +389,8 @@ bool request_equal(const struct request *a, const struct request *b)
            a->units == b->units && a->mib_per_card == b->mib_per_card &&
            a->clock_mhz == b->clock_mhz && a->clock_exact == b->clock_exact &&
            a->core == b->core && a->min_link == b->min_link &&
-           a->ignores_links == b->ignores_links && span_eq(a->models, b->models);
+           a->ignores_links == b->ignores_links && a->near_gang == b->near_gang &&
+           span_eq(a->models, b->models);
 }
 
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)

@@ -212,6 +212,53 @@ static void count_alone(struct search *s)
             s->shapes[k].alone += fits_alone(s, i, &s->shapes[k]);
 }
 
+/* One node for all members, with the cards of one set. False: no node has room for all. */
+static bool place_together(const struct search *s, struct gang_plan_member *members,
+                           size_t n)
+{
+    const struct gang_plan *plan = s->plan;
+    const struct resources one = one_of(&members[0].requests);
+    const struct ledger_node *best = NULL;
+    struct request all = *members[0].request;
+    struct seen_node others = {0};
+    struct select_view view;
+    uint64_t best_cards = 0;
+    uint8_t best_ring = 0, order[SCV_MAX_CARDS];
+    if (s->n_shapes != 1 || !all.near_gang || all.cards != 1 || n > SCV_MAX_CARDS)
+        return false;
+    all.cards = (uint32_t)n;
+    for (size_t i = 1; i < n; i++)
+        resources_add(&others.taken, &one);
+    for (size_t i = 0; i < plan->n_nodes && (!best || best != plan->beside); i++) {
+        const struct ledger_node *node = plan->nodes[i];
+        uint64_t cards;
+        if (!fits_alone(s, i, &s->shapes[0]) ||
+            !has_space(s, node, &others, &members[0].requests))
+            continue;
+        select_view(&view, node, &plan->pod, SELECT_ALL);
+        if (select_cards(&view, &all, SELECT_ALL_CARDS, &cards) != FIT_YES)
+            continue;
+        uint8_t ring = node->has_links ? links_ring(node->links, (uint32_t)cards) : 0;
+        ring = ring < LINK_NV ? ring : LINK_NV;
+        if (best && ring <= best_ring && node != plan->beside)
+            continue;
+        best = node;
+        best_ring = ring;
+        best_cards = cards;
+    }
+    if (best && best->has_links && n > 1)
+        links_ring_order(best->links, (uint32_t)best_cards, order);
+    else
+        for (size_t i = 0; i < n && best_cards; i++, best_cards &= best_cards - 1)
+            order[i] = (uint8_t)__builtin_ctzll(best_cards);
+    for (size_t i = 0; i < n && best; i++) {
+        members[i].node = best;
+        members[i].cards = UINT64_C(1) << order[i];
+        members[i].placed = true;
+    }
+    return best;
+}
+
 size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *members,
                        size_t n, struct arena *a, bool *too_large)
 {
@@ -224,6 +271,8 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
     s.full = arena_alloc(a, plan->n_nodes + 1);
     struct gang_plan_member *best = arena_alloc(a, (n + 1) * sizeof *best);
     size_t most = 0;
+    if (place_together(&s, members, n))
+        return n;
     for (int i = 0; i < 4 && most < n; i++) {
         if (i == 2)
             count_alone(&s);
@@ -278,7 +327,8 @@ static int compare_arrival(const void *a, const void *b)
 /* Counts the members, and lists those without a place in the order of their arrival. It does
  * not depend on the asker, or on the order in which the pods were seen. */
 static void list_members(const struct ledger *l, const struct gang_asker *asker,
-                         struct gang_verdict *v, int64_t *priority)
+                         struct gang_verdict *v, int64_t *priority,
+                         const struct ledger_node **beside)
 {
     const struct ledger_member *m = asker->pod.gang ? asker->pod.gang->members : NULL;
     for (; m; m = m->next) {
@@ -292,6 +342,7 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
         v->total++;
         if (has_place(l, pod)) {
             v->placed++;
+            *beside = pod->node ?: ledger_reservation_find(l, pod->uid)->node;
             /* Reservations below the plan's priority do not count. This one must. */
             if (!pod->node && pod->priority < *priority)
                 *priority = pod->priority;
@@ -326,7 +377,7 @@ void gang_judge(const struct ledger *l, const struct gang_asker *asker,
                                   .created_s = UINT32_MAX}; /* no watch has shown it */
     struct gang_plan plan = {
         .nodes = nodes, .n_nodes = n_nodes, .pod = asker->pod, .spread = spread};
-    list_members(l, asker, v, &plan.pod.priority);
+    list_members(l, asker, v, &plan.pod.priority, &plan.beside);
     v->needed = needed_of(v->needed, v->total);
     if (v->too_large)
         return;

@@ -37,6 +37,7 @@ struct preempt_choice {
 
 enum {
     TRY_ALL_MAX = 10,       /* eligible pods */
+    TRY_SETS_MAX = 128,     /* sets of connected cards: those of 8 cards */
     TRY_ALL_WORK = 1 << 18, /* visits of a pod on a card: about a millisecond */
 };
 
@@ -315,13 +316,13 @@ static bool find_limit(struct preempt_state *state, int64_t *limit)
     }
 }
 
-/* Frees card by card. False: the request does not fit after that. */
-static bool choose_by_cards(struct preempt_state *state, int64_t limit)
+/* Frees card by card, of those in `within`. False: the request does not fit after that. */
+static bool choose_by_cards(struct preempt_state *state, int64_t limit, uint64_t within)
 {
     const struct dry_run *run = &state->run;
     struct select_view empty;
     select_view_cards(&empty, run->node, run->empty, 0);
-    uint64_t left = select_mask(&empty, state->request);
+    uint64_t left = select_mask(&empty, state->request) & within;
     remove_up_to(state, INT64_MIN);
     for (uint32_t k = 0; k < state->request->cards; k++) {
         struct preempt_choice best = {0}, choice;
@@ -342,6 +343,30 @@ static bool choose_by_cards(struct preempt_state *state, int64_t limit)
             set_victim(best.pods[i], true);
     }
     return fits_now(state, NULL);
+}
+
+/* Frees the set of connected cards that costs the fewest victims. False: the request does not fit
+ * after that, or the node has too many sets to try. */
+static bool choose_by_sets(struct preempt_state *state, int64_t limit)
+{
+    const struct ledger_node *node = state->run.node;
+    uint64_t best = 0;
+    size_t least = SIZE_MAX;
+    uint32_t n;
+    const struct links_set *sets = links_sets(node->links, state->request->cards, &n);
+    for (uint32_t i = 0; sets && n <= TRY_SETS_MAX && i < n; i++) {
+        size_t victims = 0;
+        if (links_narrowest(node->links, sets[i].cards) < state->request->min_link ||
+            !choose_by_cards(state, limit, sets[i].cards))
+            continue;
+        for (size_t k = 0; k < state->run.n; k++)
+            victims += state->run.pods[k].victim;
+        if (victims < least) {
+            best = sets[i].cards;
+            least = victims;
+        }
+    }
+    return best && choose_by_cards(state, limit, best);
 }
 
 /* The pod that is restored first comes first. */
@@ -448,7 +473,8 @@ static bool try_all(struct preempt_state *state, int64_t limit)
  * memory that the request needs? */
 static bool is_simple(const struct preempt_state *state)
 {
-    bool simple = !state->run.node->nominated && !state->request->core;
+    bool simple =
+        !state->run.node->nominated && !state->request->core && !state->request->min_link;
     for (size_t i = 0; i < state->run.n; i++) {
         const struct dry_pod *p = &state->run.pods[i];
         simple &= !p->claims && (!p->may_leave || p->cards <= 1);
@@ -461,7 +487,9 @@ static void choose(struct preempt_state *state, int64_t limit)
     bool simple = is_simple(state);
     if (!simple && try_all(state, limit))
         return;
-    bool done = !state->request->core && choose_by_cards(state, limit);
+    bool done = !state->request->core &&
+                (state->request->min_link ? choose_by_sets(state, limit)
+                                          : choose_by_cards(state, limit, UINT64_MAX));
     if (!done)
         remove_up_to(state, limit);
     if (!done || !simple)

@@ -275,7 +275,7 @@ START_TEST(invalid_requests_are_rejected_with_the_reason)
         {"*a2", LINKS("NV"),
          "annotation gpushare/min-link: the kubelet chooses the cards of nvidia.com/gpu"},
         {"A4", ",'annotations':{'" KEY_TOPOLOGY "':'all'}",
-         "annotation gpushare/topology: \"all\" is not none"},
+         "annotation gpushare/topology: \"all\" is not none or gang"},
         {"A65", "", "65 whole cards exceed the limit of 64 per pod"},
         {"A1 *a1", "",
          "limits of both aliyun.com/gpu-count and nvidia.com/gpu in one pod"},

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/defrag.h"
+#include "placement/gang.h"
 #include "placement/preempt.h"
 
 #include "placement/fixture.h"
@@ -166,6 +168,125 @@ START_TEST(nominated_pods_and_preemption_obey_min_link)
 }
 END_TEST
 
+/* More pods than sets of victims are tried: one of connected cards is emptied. */
+START_TEST(victims_are_those_of_the_cheapest_connected_set)
+{
+    static const int pods[] = {1, 4, 1, 1, 2, 2, 2, 2};
+    struct request four = at_least(whole(4), LINK_NV), any = whole(4);
+    const struct ledger_node *n = free_node("n1", V100);
+    for (int card = 0; card < 8; card++)
+        for (int i = 0; i < pods[card]; i++)
+            bound_pod("n1", quoted(&arena, "%s%d-%d", card == 1 ? "z" : "p", card, i).p,
+                      memory(1000, 1), card);
+    struct preemptor preemptor = {.pod = {&four, 10, SPAN("me"), NULL}};
+    struct preempt_victims victims;
+    cleanup_arena struct arena scratch = {0};
+    ck_assert(preempt_select(&preemptor, n, NULL, 0, &scratch, &victims));
+    ck_assert_uint_eq(victims.n, 7);
+    ck_assert_uint_eq(victims.cards, SET(0, 1, 2, 3));
+    preemptor.pod.request = &any;
+    ck_assert(preempt_select(&preemptor, n, NULL, 0, &scratch, &victims));
+    ck_assert_uint_eq(victims.n, 5);
+}
+END_TEST
+
+static bool may_move(void *ctx, const struct ledger_pod *pod)
+{
+    return pod && !ctx;
+}
+
+static bool may_run(void *ctx, const struct ledger_pod *pod,
+                    const struct ledger_node *node)
+{
+    return !ctx && (pod || node);
+}
+
+static struct resources node_room(void *ctx, const struct ledger_node *node)
+{
+    return (struct resources){.pods = !ctx && node ? 100 : 0};
+}
+
+static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
+{
+    return (struct resources){.pods = !ctx && pod};
+}
+
+START_TEST(the_pods_that_move_leave_a_connected_set)
+{
+    static const int pods[] = {1, 2, 1, 1, 3, 0, 0, 0};
+    struct request four = at_least(whole(4), LINK_NV);
+    const struct defrag_world world = {.ledger = ledger,
+                                       .may_move = may_move,
+                                       .may_run = may_run,
+                                       .node_room = node_room,
+                                       .pod_room = pod_room};
+    struct defrag_target target = {.pod = {.request = &four}};
+    struct defrag_plan plan;
+    cleanup_arena struct arena scratch = {0};
+    free_node("n1", V100);
+    linked("n2", V100, SET(7));
+    for (int card = 0; card < 8; card++)
+        for (int i = 0; i < pods[card]; i++)
+            bound_pod("n1", quoted(&arena, "p%d-%d", card, i).p, memory(1000, 1), card);
+    ck_assert(defrag_find(&world, &target, &scratch, &plan));
+    ck_assert_uint_eq(plan.n, 3);
+    ck_assert_uint_eq(plan.cards, SET(4, 5, 6, 7));
+    four.min_link = 0; /* 0 or 2 or 3 beside the free ones */
+    ck_assert(defrag_find(&world, &target, &scratch, &plan));
+    ck_assert_uint_eq(plan.n, 1);
+}
+END_TEST
+
+/* Places members for one whole card. Returns the node of all, NULL: they have several. */
+static const struct ledger_node *gang_node(const struct ledger_node *const *nodes,
+                                           size_t n, size_t members,
+                                           const struct ledger_node *beside,
+                                           struct gang_plan_member *m)
+{
+    static char uids[8][8];
+    static struct request r;
+    cleanup_arena struct arena scratch = {0};
+    bool too_large;
+    const struct gang_plan plan = {
+        .nodes = nodes, .n_nodes = n, .pod.uid = SPAN("m0"), .beside = beside};
+    r = whole(1);
+    r.near_gang = true;
+    for (size_t i = 0; i < members; i++) {
+        snprintf(uids[i], sizeof uids[i], "m%zu", i);
+        m[i] = (struct gang_plan_member){.request = &r, .uid = span_of(uids[i])};
+    }
+    ck_assert_uint_eq(gang_plan_place(&plan, m, members, &scratch, &too_large), members);
+    for (size_t i = 1; i < members; i++)
+        if (m[i].node != m[0].node)
+            return NULL;
+    return m[0].node;
+}
+
+START_TEST(a_gang_that_wants_to_be_near_gets_one_set)
+{
+    struct gang_plan_member m[8];
+    const struct ledger_node *nodes[] = {linked("full", V100, SET(0, 1, 6, 7)),
+                                         linked("quad", V100, SET(0, 4, 5, 6, 7)),
+                                         linked("unknown", UNKNOWN, 0xff)};
+    ck_assert_ptr_eq(gang_node(nodes, 3, 4, NULL, m), nodes[1]);
+    uint8_t order[4], narrowest = LINK_MAX;
+    for (int i = 0; i < 4; i++) {
+        ck_assert_uint_eq(m[i].cards & SET(4, 5, 6, 7), m[i].cards);
+        order[i] = (uint8_t)__builtin_ctzll(m[i].cards);
+    }
+    for (int i = 0; i < 4; i++) {
+        uint8_t pair = links_pair(nodes[1]->links, order[i], order[(i + 1) % 4]);
+        narrowest = pair < narrowest ? pair : narrowest;
+    }
+    ck_assert_uint_eq(narrowest, links_ring(nodes[1]->links, SET(4, 5, 6, 7)));
+    /* Where its other members are. */
+    ck_assert_ptr_eq(gang_node(nodes, 3, 2, nodes[0], m), nodes[0]);
+    /* Only one node has room for so many; none has: as other gangs. */
+    ck_assert_ptr_eq(gang_node(nodes, 3, 7, NULL, m), nodes[2]);
+    ck_assert_ptr_null(gang_node(nodes, 2, 7, NULL, m));
+}
+END_TEST
+
 static int points[4];
 
 static struct span name_at(const void *nodes, size_t i)
@@ -241,5 +362,8 @@ END_TEST
 UNIT_MAIN_AROUND("linked_nodes", begin, end, several_cards_are_the_best_connected_ones,
                  memory_decides_before_the_sets_for_one_card_only,
                  min_link_is_a_condition, nominated_pods_and_preemption_obey_min_link,
+                 victims_are_those_of_the_cheapest_connected_set,
+                 the_pods_that_move_leave_a_connected_set,
+                 a_gang_that_wants_to_be_near_gets_one_set,
                  the_node_with_the_better_class_comes_first,
                  one_card_is_taken_where_it_breaks_no_set)
