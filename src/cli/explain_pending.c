@@ -609,6 +609,29 @@ static void try_fewer_cards(struct explain_page *p)
     }
 }
 
+static void try_weaker_links(struct explain_page *p)
+{
+    struct request less = *p->r;
+    char weaker[8], demanded[8];
+    while (less.min_link) {
+        less.min_link = less.min_link > LINK_NODE ? less.min_link - 1 : LINK_UNKNOWN;
+        const struct ledger_node *node = find_fit(p, &less);
+        if (!node)
+            continue;
+        if (less.min_link)
+            add_change(p,
+                       "annotation " KEY_MIN_LINK " %s instead of %s: the pod fits on "
+                       "node %.*s",
+                       link_word(less.min_link, weaker),
+                       link_word(p->r->min_link, demanded), SPAN_ARG(node->name));
+        else
+            add_change(p,
+                       "without annotation " KEY_MIN_LINK ", the pod fits on node %.*s",
+                       SPAN_ARG(node->name));
+        return;
+    }
+}
+
 enum { MODELS_MAX = 32 };
 
 /* Appends the models of the cluster. Does a card have a model and a clock that the request
@@ -716,6 +739,7 @@ static void add_changes(struct explain_page *p)
     try_less_memory(p);
     try_without_compute(p);
     try_fewer_cards(p);
+    try_weaker_links(p);
     try_any_model(p);
     for (size_t i = 0; i < p->n; i++) {
         if (is_skipped(p, p->nodes[i]))

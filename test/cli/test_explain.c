@@ -37,6 +37,19 @@
     "\"},\"spec\":{\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{"          \
     "\"aliyun.com/gpu-count\":\"" cards "\"}}}]},\"status\":{\"phase\":\"Pending\"}}"
 
+#define LINK(id, row)                                                                    \
+    "{\"id\":" id ",\"health\":\"Healthy\",\"uuid\":\"GPU-" id                           \
+    "\",\"totalMemory\":15360,\"freeMemory\":15360,\"links\":\"" row "\"}"
+#define LINKED                                                                           \
+    SCV_OF("n1", LINK("0", "X NV4 SYS SYS") "," LINK("1", "NV4 X SYS NODE") "," LINK(    \
+                     "2", "SYS SYS X NV4") "," LINK("3", "SYS NODE NV4 X"))
+#define NEAR                                                                             \
+    "{\"metadata\":{\"name\":\"w\",\"namespace\":\"ns\",\"uid\":\"u-w\","                \
+    "\"annotations\":{\"gpushare/"                                                       \
+    "min-link\":\"NV\"}},\"spec\":{\"containers\":[{\"name\":"                           \
+    "\"c\",\"resources\":{\"limits\":{\"aliyun.com/gpu-count\":\"2\"}}}]},\"status\":{"  \
+    "\"phase\":\"Pending\"}}"
+
 #define NVIDIA_OF(name, node)                                                            \
     "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
     "\",\"annotations\":{\"nvidia-gpu-scheduler/gpu.model\":\"Tesla T4\"}},\"spec\":{"   \
@@ -207,6 +220,17 @@ static const struct {
              "GPU1  14/15            not entirely free; promised: ns/a 1 GiB\n",
              WITHOUT "n1 without pod ns/a (1 GiB on GPU1)\n",
              "  - request 1 card instead of 2: the pod fits on node n1\n"}},
+    {{.nodes = NODE("n1", "60", "4"),
+      .scvs = LINKED,
+      .pods =
+          POD_OF("a", "n1", "1", IDX("0")) "," POD_OF("b", "n1", "1", IDX("2")) "," NEAR},
+     .has = {"pod ns/w is pending; requests 2 whole cards, each two connected by NV or "
+             "better",
+             "; free cards: 2 of 4; no 2 of them are so connected",
+             WITHOUT "n1 without pod ns/",
+             "  - request 1 card instead of 2: the pod fits on node n1\n",
+             "  - annotation gpushare/min-link NODE instead of NV: the pod fits on node "
+             "n1\n"}},
     {{.nodes = NODE("n1", "15", "1"),
       .scvs = HELD_BY_A,
       .pods = NVIDIA_OF("a", "n1") "," NVIDIA_OF("w", "")},
