@@ -224,7 +224,8 @@ static bool place_together(const struct search *s, struct gang_plan_member *memb
     struct select_view view;
     uint64_t best_cards = 0;
     uint8_t best_ring = 0, order[SCV_MAX_CARDS];
-    if (s->n_shapes != 1 || !all.near_gang || all.cards != 1 || n > SCV_MAX_CARDS)
+    if (s->n_shapes != 1 || !all.near_gang || all.cards != 1 || n > SCV_MAX_CARDS ||
+        (all.kind != REQUEST_MEMORY && all.kind != REQUEST_CARDS))
         return false;
     all.cards = (uint32_t)n;
     for (size_t i = 1; i < n; i++)

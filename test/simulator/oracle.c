@@ -201,7 +201,8 @@ static struct oracle_ask read_ask(struct oracle_pod *p, json_t *pod)
         !ask.nothing &&
         ((p->raw_mem > 0) + (p->raw_cards > 0) + (p->devices > 0) > 1 || n < 0 ||
          mib < 0 || clock < 0 || (models && !models[strspn(models, " ,")]) ||
-         (link && (!least || p->devices > 1)) || (topology && strcmp(topology, "none")) ||
+         (link && (!least || p->devices > 1)) ||
+         (topology && strcmp(topology, "none") && strcmp(topology, "gang")) ||
          (!p->devices && place && strcmp(place, "binpack") && strcmp(place, "spread")) ||
          (p->raw_core && (!p->raw_mem || (k > 0 && p->raw_core > 100 * k))) ||
          (p->raw_mem && (k < 0 || !splits(pod, k) || mib > p->raw_mem / k * 1024)) ||

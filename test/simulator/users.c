@@ -226,8 +226,9 @@ static void add_annotations(struct world *w, struct buf *body, const char *flaw)
     if (w->stats.pods % 5 == 0)
         buf_printf(body, ",\"gpushare/min-link\":\"%s\"",
                    links[w->stats.pods / 5 % ARRAY_LEN(links)]);
-    if (w->stats.pods % 6 == 0)
-        buf_adds(body, ",\"gpushare/topology\":\"none\"");
+    if (w->stats.pods % 6 < 3)
+        buf_printf(body, ",\"gpushare/topology\":\"%s\"",
+                   w->stats.pods % 6 ? "gang" : "none");
     if (dice(w, 4))
         buf_printf(body, ",\"nvidia-gpu-scheduler/gpu.model\":\"%s\"", ONE_OF(w, models));
     if (flaw) /* the last value of a duplicate key counts */
