@@ -121,6 +121,47 @@ static void compare_card(struct result *r, const struct gpu_sample *s, struct sp
     }
 }
 
+/* The first word of the text, which is cut off. */
+static struct span cut_word(struct span *rest)
+{
+    size_t n = 0, space = 0;
+    while (space < rest->n && strchr(" \t\r", rest->p[space]))
+        space++;
+    while (space + n < rest->n && !strchr(" \t\r", rest->p[space + n]))
+        n++;
+    struct span word = {rest->p + space, n};
+    *rest = (struct span){word.p + n, rest->n - space - n};
+    return word;
+}
+
+/* What connects each two cards. Rows of network cards follow those of the cards. */
+static void compare_links(struct result *r, const struct gpu_sample *s, const char *smi)
+{
+    cleanup_free char *command = xasprintf("%s topo -m", smi);
+    cleanup_buf struct buf out = {0};
+    size_t n = 0;
+    if (run(command, &out))
+        printf("%s does not work here\n", command);
+    printf("\n%s\n", out.n ? out.p : "");
+    for (struct span rest = buf_span(&out); rest.n && n < s->n_cards;) {
+        struct span line = span_cut(&rest, '\n'), name = cut_word(&line);
+        cleanup_buf struct buf row = {0};
+        cleanup_free char *wanted = xasprintf("GPU%zu", n);
+        struct span first = line;
+        if (!span_eq(name, span_of(wanted)) || span_starts(cut_word(&first), SPAN("GPU")))
+            continue;
+        for (size_t i = 0; i < s->n_cards; i++) {
+            buf_adds(&row, i ? " " : "");
+            buf_add_span(&row, cut_word(&line));
+        }
+        cleanup_free char *ours =
+            xmemdup0(s->cards[n].links.p ? s->cards[n].links.p : "", s->cards[n].links.n);
+        compare(r, s->cards[n++].uuid, "links", ours, buf_span(&row), -1);
+    }
+    for (; n < s->n_cards; n++)
+        compare(r, s->cards[n].uuid, "links", "", SPAN(""), -1);
+}
+
 static bool compare_all(const struct gpu_sample *s, const char *smi)
 {
     cleanup_buf struct buf command = {0}, out = {0};
@@ -142,6 +183,8 @@ static bool compare_all(const struct gpu_sample *s, const char *smi)
     cleanup_free char *ours = xasprintf("%zu", s->n_cards);
     cleanup_free char *theirs = xasprintf("%zu", cards);
     compare(&r, "node", "cards", ours, span_of(theirs), 0);
+    if (s->n_cards > 1)
+        compare_links(&r, s, smi);
     printf("%u unknown to one of them\n%u passed, %u failed\n", r.unknown, r.same,
            r.different);
     return !r.different;

@@ -16,6 +16,43 @@
     uuid ", 535.129.03, Tesla T4, 00000000:3B:00.0, " total                              \
          ", 509, 2, 14850, 1590, 5001, 3, 16, 70.00, 33, 5\n"
 
+#define PAIR                                                                             \
+    "card uuid=GPU-a;bus=3b;total=1000;free=900;links=2:5d;path=0,50\n"                  \
+    "card uuid=GPU-b;bus=5d;total=1000;free=900;links=2:3b;path=50,0\n"
+#define TOPO(words)                                                                      \
+    "\t\033[4mGPU0\tGPU1\tNIC0\tCPU Affinity\033[0m\nGPU0\t X \t" words                  \
+    "\tPIX\t0-7\nGPU1\t" words "\t X \tSYS\t0-7\nNIC0\tPIX\tSYS\t X \n"
+
+/* Lines of `nvidia-smi topo -m`. */
+START_TEST(what_connects_the_cards_is_compared)
+{
+    static const struct {
+        const char *topo, *says;
+    } cases[] = {
+        {TOPO("NV2"), "X NV2 | X NV2"},
+        {TOPO("NV4"), "X NV2 | X NV4"},
+        {"", "2 unknown to one of them"},
+    };
+    cleanup_free char *library = fixture_library("libnvidia-ml.so.1");
+    const char *build = getenv("GPUSHARE_BUILD");
+    cleanup_free char *line = xasprintf("%s/test-gpu '%s' '%s/smi' >'%s/out'",
+                                        build ? build : "build", library, dir, dir);
+    cleanup_free char *smi =
+        xasprintf("if [ \"$1\" = topo ]; then cat '%s/topo'; fi", dir);
+    temp_script(dir, "smi", smi);
+    fixture_script("driver 1\n" PAIR);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        temp_write(dir, "topo", cases[i].topo);
+        ck_assert_int_ne(system(line), -1);
+        cleanup_free char *out = temp_read(dir, "out");
+        ck_assert_has(out, cases[i].says);
+        ck_assert_has(out, i == 1 ? "DIFFERENT  GPU-b"
+                           : i    ? "unknown    GPU-b"
+                                  : "same       GPU-b");
+    }
+}
+END_TEST
+
 START_TEST(cards_are_compared_with_those_of_nvidia_smi)
 {
     static const struct {
@@ -62,4 +99,5 @@ START_TEST(cards_are_compared_with_those_of_nvidia_smi)
 END_TEST
 
 UNIT_MAIN_AROUND("smi", fixture_begin, fixture_end,
-                 cards_are_compared_with_those_of_nvidia_smi)
+                 cards_are_compared_with_those_of_nvidia_smi,
+                 what_connects_the_cards_is_compared)
