@@ -42,6 +42,7 @@ struct scv_card {
      * card's memory was read. */
     bool use_complete;
     int64_t total_mib, free_mib;
+    int64_t reserved_mib; /* of the total: what the driver keeps; promises get the rest */
     int64_t used_mib; /* NVML memory v2: without memory reserved by the driver */
     struct span health, model, uuid, bus_id;
     /* A row of `nvidia-smi topo -m`: a word for each card of cardList; empty: unknown. */

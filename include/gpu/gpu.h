@@ -68,9 +68,10 @@ enum gpu_metric { GPU_METRICS(GPU_METRIC_ID) GPU_N_METRICS };
 /* The bits, as in struct gpu_card.known, of the metrics that do not change while the card is
  * there. A card that is lost keeps them. */
 enum {
-    GPU_CONSTANT = 1 << GPU_MINOR | 1 << GPU_MEM_TOTAL | 1 << GPU_CLOCK_SM_MAX |
-                   1 << GPU_CLOCK_MEM_MAX | 1 << GPU_PCIE_GEN_MAX |
-                   1 << GPU_PCIE_WIDTH_MAX | 1 << GPU_POWER_LIMIT | 1 << GPU_NUMA_NODE
+    GPU_CONSTANT = 1 << GPU_MINOR | 1 << GPU_MEM_TOTAL | 1 << GPU_MEM_RESERVED |
+                   1 << GPU_CLOCK_SM_MAX | 1 << GPU_CLOCK_MEM_MAX |
+                   1 << GPU_PCIE_GEN_MAX | 1 << GPU_PCIE_WIDTH_MAX |
+                   1 << GPU_POWER_LIMIT | 1 << GPU_NUMA_NODE
 };
 
 const char *gpu_metric_name(enum gpu_metric m);
@@ -113,6 +114,14 @@ static inline int64_t gpu_value(const struct gpu_card *c, enum gpu_metric m,
     return gpu_knows(c, m) ? c->value[m] : otherwise;
 }
 
+/* MiB of the card that programs can get: its memory without what the driver keeps; -1: unknown. */
+static inline int64_t gpu_promisable_mib(const struct gpu_card *c)
+{
+    return gpu_knows(c, GPU_MEM_TOTAL)
+               ? (c->value[GPU_MEM_TOTAL] - gpu_value(c, GPU_MEM_RESERVED, 0)) >> 20
+               : -1;
+}
+
 /* The cards of a node at one time. {0} is an empty sample. */
 struct gpu_sample {
     char driver[80];        /* version, empty when unknown */
@@ -151,8 +160,9 @@ enum { GPU_LIBRARY_DIRS = 12 };
 extern const char *const gpu_library_dirs[GPU_LIBRARY_DIRS];
 
 /* NVML, opened by dlopen. `library`: a name or path; a directory, the root of a driver, in
- * whose library directories libnvidia-ml.so.1 is; NULL: libnvidia-ml.so.1. New. */
-struct gpu *gpu_nvml_new(const char *library);
+ * whose library directories libnvidia-ml.so.1 is; NULL: libnvidia-ml.so.1. `unified_bytes`: see
+ * gpu_open. New. */
+struct gpu *gpu_nvml_new(const char *library, int64_t unified_bytes);
 
 /*
  * A JSON file, read for every sample (replace it with rename). New.
@@ -172,8 +182,11 @@ struct gpu *gpu_nvml_new(const char *library);
  */
 struct gpu *gpu_file_new(const char *path);
 
-/* The source of --gpu-source: "nvml", "nvml:LIBRARY", "nvml:DIR" or "file:PATH". New. */
-struct gpu *gpu_open(const char *source, struct err *err);
+/* The source of --gpu-source: "nvml", "nvml:LIBRARY", "nvml:DIR" or "file:PATH". New.
+ * `unified_bytes`: what --unified-memory says, 0 if nothing. NVML has no size for a card whose
+ * memory is that of the system, as of GB10; then this is its size, and what its processes use is
+ * their sum. */
+struct gpu *gpu_open(const char *source, int64_t unified_bytes, struct err *err);
 
 void gpu_free(struct gpu *g); /* NULL is accepted */
 

@@ -267,7 +267,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     agent->ticker = ticker_new();
     agent->usage_meter = usage_meter_new(&(struct usage_meter_settings){
         config->host_root, config->limit_dir, pods_limit_ms(config)});
-    agent->gpu = gpu_open(config->gpu_source, err);
+    agent->gpu = gpu_open(config->gpu_source, config->unified_bytes, err);
     if (agent->gpu)
         agent->client =
             kube_connect(config->entry.kubeconfig, config->entry.context, err);
@@ -341,7 +341,7 @@ int agent_once(const struct agent_config *config, struct buf *out, struct err *e
     char host[256] = "unknown";
     cleanup_gpu_sample struct gpu_sample sample = {0};
     cleanup_arena struct arena a = {0};
-    struct gpu *gpu = gpu_open(config->gpu_source, err);
+    struct gpu *gpu = gpu_open(config->gpu_source, config->unified_bytes, err);
     if (!gpu)
         return -1;
     gethostname(host, sizeof host - 1);

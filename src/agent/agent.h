@@ -13,6 +13,7 @@ struct agent_config {
     struct entry_options entry;
     char *node_name;
     char *gpu_source;
+    int64_t unified_bytes;
     char *host_root, *limit_dir;
     struct publisher_settings publisher; /* without names, pods and seed */
     char *podresources, *plugin_state;

@@ -63,6 +63,9 @@ static struct item item_of(const struct gpu_card *c)
         .card = {.id = c->index,
                  .has_used = gpu_knows(c, GPU_MEM_USED),
                  .total_mib = mib_of(c, GPU_MEM_TOTAL),
+                 .reserved_mib = gpu_knows(c, GPU_MEM_TOTAL)
+                                     ? mib_of(c, GPU_MEM_TOTAL) - gpu_promisable_mib(c)
+                                     : 0,
                  .free_mib = mib_of(c, GPU_MEM_FREE),
                  .used_mib = mib_of(c, GPU_MEM_USED),
                  .spec = {.power_w = gpu_value(c, GPU_POWER_LIMIT, 0) / 1000,
@@ -112,7 +115,10 @@ static void keep_known(struct item *now, const struct item *old)
         memcpy(now->model, old->model, sizeof now->model);
     if (!now->bus_id[0])
         memcpy(now->bus_id, old->bus_id, sizeof now->bus_id);
-    now->card.total_mib = now->card.total_mib ?: old->card.total_mib;
+    if (!now->card.total_mib) {
+        now->card.total_mib = old->card.total_mib;
+        now->card.reserved_mib = old->card.reserved_mib;
+    }
     to->power_w = to->power_w ?: from->power_w;
     to->clock_mhz = to->clock_mhz ?: from->clock_mhz;
     to->sm_clock_mhz = to->sm_clock_mhz ?: from->sm_clock_mhz;

@@ -22,6 +22,14 @@ static const struct opt table[] = {
      .offset = AT(gpu_source),
      .help = "Source of the cards: NVML (libnvidia-ml.so.1, LIBRARY, or in driver root "
              "DIR), or a JSON file."},
+    {.name = "unified-memory",
+     .arg = "SIZE",
+     .init = "0",
+     .type = OPT_SIZE,
+     .max = 1LL << 50,
+     .offset = AT(unified_bytes),
+     .help = "Memory of a card whose memory is the system's, as GB10; 0: such a card is "
+             "Unhealthy."},
     {.name = "once",
      .type = OPT_BOOL,
      .offset = AT(once),

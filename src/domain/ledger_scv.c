@@ -321,7 +321,9 @@ static void copy_cards(struct ledger_node_facts *f, const struct scv *scv)
             .uuid = span_put(from->uuid, &at),
             .bus_id = span_put(from->bus_id, &at),
             .model = first == i ? model++ : f->scv_cards[first].model,
-            .total_mib = from->total_mib,
+            .total_mib = from->reserved_mib < from->total_mib
+                             ? from->total_mib - from->reserved_mib
+                             : 0,
             .used_mib = scv_card_used(from),
             .id = from->id,
             .healthy = from->healthy,

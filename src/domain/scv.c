@@ -46,6 +46,7 @@ static const struct field card_fields[] = {
     {CARD("numaNode", numa_node), .type = FIELD_MEASURED, .max = 65535,
      .has = offsetof(struct scv_card, has_numa_node)},
     {CARD("power", spec.power_w), CARD_SPEC},
+    {CARD("reservedMemory", reserved_mib), CARD_MIB},
     {CARD("temperature", temperature), .type = FIELD_NUMBER, .min = -1000, .max = 1000,
      .why = "is not a temperature", .all = true,
      .has = offsetof(struct scv_card, has_temperature)},

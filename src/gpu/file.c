@@ -115,7 +115,8 @@ static void check_memory(struct gpu_card *card)
     struct gpu_memory m = {.total = (uint64_t)gpu_value(card, GPU_MEM_TOTAL, 0),
                            .used = used,
                            .reserved = (uint64_t)gpu_value(card, GPU_MEM_RESERVED, 0),
-                           .has_reserved = gpu_knows(card, GPU_MEM_USED)};
+                           .has_reserved = gpu_knows(card, GPU_MEM_USED) ||
+                                           gpu_knows(card, GPU_MEM_RESERVED)};
     uint64_t taken = used + m.reserved;
     m.free = gpu_knows(card, GPU_MEM_FREE) ? (uint64_t)card->value[GPU_MEM_FREE]
              : m.total > taken             ? m.total - taken

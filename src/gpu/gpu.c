@@ -37,13 +37,13 @@ bool gpu_xid_is_application_error(int64_t xid)
     return false;
 }
 
-struct gpu *gpu_open(const char *source, struct err *err)
+struct gpu *gpu_open(const char *source, int64_t unified_bytes, struct err *err)
 {
     struct span s = span_of(source);
     if (span_eq(s, SPAN("nvml")))
-        return gpu_nvml_new(NULL);
+        return gpu_nvml_new(NULL, unified_bytes);
     if (span_starts(s, SPAN("nvml:")) && s.n > 5)
-        return gpu_nvml_new(source + 5);
+        return gpu_nvml_new(source + 5, unified_bytes);
     if (span_starts(s, SPAN("file:")) && s.n > 5)
         return gpu_file_new(source + 5);
     err_set(err, ERR_INVALID,

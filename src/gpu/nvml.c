@@ -275,6 +275,7 @@ struct reader {
     void *device;
     struct gpu_card *card;
     int gone, lost; /* the code of that call, or NVML_OK */
+    bool unified;   /* its memory is that of the system */
 };
 
 /* Whether the function exists and succeeded. */
@@ -362,6 +363,8 @@ static void read_memory(struct reader *r)
     if (did(r, rc))
         gpu_set_memory(r->card,
                        &(struct gpu_memory){v1.total, v1.free, v1.used, 0, false});
+    else if (rc == NVML_NOT_SUPPORTED)
+        r->unified = true;
     else if (may_call(r))
         gpu_set_state(r->card, GPU_UNREADABLE, "cannot read its memory: %s (%d)",
                       r->call->error_string(rc), rc);
@@ -385,9 +388,24 @@ static void read_health(struct reader *r)
         gpu_set(c, GPU_MIG_MODE, mode);
 }
 
+static void set_unified(struct gpu_card *c, uint64_t total)
+{
+    uint64_t used = 0;
+    for (size_t i = 0; i < c->n_processes; i++)
+        used += c->processes[i].bytes > 0 ? (uint64_t)c->processes[i].bytes : 0;
+    used = used < total ? used : total;
+    if (total)
+        gpu_set_memory(c, &(struct gpu_memory){total, total - used, used, 0, true});
+    else
+        gpu_set_state(
+            c, GPU_UNREADABLE,
+            "its memory is that of the system, and --unified-memory does not say "
+            "how much of it is the card's");
+}
+
 /* NVML_OK, or a code for which is_gone is true. */
-static int read_card(const struct nvml_calls *call, void *device, struct arena *a,
-                     struct gpu_card *card)
+static int read_card(const struct nvml_calls *call, void *device, uint64_t unified_bytes,
+                     struct arena *a, struct gpu_card *card)
 {
     struct reader r = {.call = call, .device = device, .card = card};
     read_identity(&r);
@@ -396,6 +414,8 @@ static int read_card(const struct nvml_calls *call, void *device, struct arena *
     read_numbers(&r);
     if (may_call(&r))
         did(&r, read_processes(call, device, a, card));
+    if (r.unified && may_call(&r))
+        set_unified(card, unified_bytes);
     if (r.lost)
         gpu_set_state(card, GPU_LOST, "%s (%d)", call->error_string(r.lost), r.lost);
     gpu_derive_state(card);
@@ -415,6 +435,7 @@ struct slot {
 struct nvml {
     struct gpu base;
     char *library;
+    uint64_t unified_bytes;
     void *handle; /* of dlopen; NULL: not loaded */
     struct nvml_calls call;
     void *set; /* the event set, or NULL */
@@ -512,7 +533,7 @@ static int sample_card(struct nvml *n, struct gpu_card *card, struct arena *a)
         return NVML_OK;
     }
     slot->device = device;
-    rc = read_card(&n->call, device, a, card);
+    rc = read_card(&n->call, device, n->unified_bytes, a, card);
     if (rc)
         return rc;
     if (card->state != GPU_LOST) {
@@ -641,11 +662,12 @@ static void free_nvml(struct gpu *g)
     free(n);
 }
 
-struct gpu *gpu_nvml_new(const char *library)
+struct gpu *gpu_nvml_new(const char *library, int64_t unified_bytes)
 {
     static const struct gpu_ops ops = {sample_nvml, wait_event, reopen_nvml, free_nvml};
     struct nvml *n = xcalloc(1, sizeof *n);
     n->base.ops = &ops;
     n->library = xstrdup(library ? library : LIBRARY);
+    n->unified_bytes = (uint64_t)unified_bytes;
     return &n->base;
 }

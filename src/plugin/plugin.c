@@ -52,10 +52,11 @@ struct plugin {
 static void convert(const struct gpu_card *card, struct card_seen *seen)
 {
     const char *reason;
-    *seen = (struct card_seen){.index = card->index,
-                               .minor = (int32_t)gpu_value(card, GPU_MINOR, -1),
-                               .mib = gpu_value(card, GPU_MEM_TOTAL, 0) >> 20,
-                               .reading = card_health_read(card, &reason)};
+    *seen = (struct card_seen){
+        .index = card->index,
+        .minor = (int32_t)gpu_value(card, GPU_MINOR, -1),
+        .mib = gpu_knows(card, GPU_MEM_TOTAL) ? gpu_promisable_mib(card) : 0,
+        .reading = card_health_read(card, &reason)};
     snprintf(seen->uuid, sizeof seen->uuid, "%s", card->uuid);
     snprintf(seen->reason, sizeof seen->reason, "%s", reason);
 }
@@ -217,7 +218,7 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
     struct plugin *p = xcalloc(1, sizeof *p);
     p->config = *config;
     p->started_ms = clock_mono_ms();
-    p->gpu = gpu_open(config->gpu_source, err);
+    p->gpu = gpu_open(config->gpu_source, config->unified_bytes, err);
     if (p->gpu)
         p->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     const struct status_server_fns status = {on_checks, on_metrics, p};

@@ -12,6 +12,7 @@
 struct plugin_config {
     struct entry_options entry;
     char *gpu_source;
+    int64_t unified_bytes;
     int64_t interval_ms, sampler_limit_ms, late_ms, port;
     char *plugin_dir, *podresources, *state, *limit_library;
     int by_index;

@@ -36,7 +36,7 @@ START_TEST(all_known_values_are_published)
                   "'pcieWidthMax':16,'utilization':0,'temperature':0}"),
         "{'cardList':[{'bandwidth':15760,'busId':'00000000:3B:00.0','clock':5001,"
         "'core':1590,'freeMemory':14598,'health':'Healthy','id':0,'model':'Tesla T4',"
-        "'power':70,'temperature':31,'totalMemory':15109,'usedMemory':2,"
+        "'power':70,'reservedMemory':477,'temperature':31,'totalMemory':15109,'usedMemory':2,"
         "'utilization':7,'uuid':'GPU-0'},"
         "{'bandwidth':63008,'health':'Healthy','id':5,'model':'NVIDIA H200',"
         "'temperature':0,'totalMemory':1,'usedMemory':0,'utilization':0,"

@@ -194,6 +194,25 @@ START_TEST(cards_of_other_device_plugins_are_unavailable)
 }
 END_TEST
 
+START_TEST(what_the_driver_keeps_is_not_promised)
+{
+    static const struct {
+        long reserved, total;
+    } cases[] = {{0, 100}, {7, 93}, {100, 0}, {101, 0}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf text = {0};
+        buf_printf(&text,
+                   "{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':"
+                   "'Healthy','totalMemory':100,'freeMemory':100,'reservedMemory':%ld,"
+                   "'uuid':'GPU-0'}]}}",
+                   cases[i].reserved);
+        see_scv(text.p);
+        CARD_HAS(0, total_mib, cases[i].total);
+        CARD_HAS(0, free_mib, cases[i].total);
+    }
+}
+END_TEST
+
 START_TEST(display_values_of_the_scv_are_kept)
 {
     see_scv("{'metadata':{'name':'n1','creationTimestamp':'1970-01-01T00:01:40Z'},"
@@ -652,9 +671,9 @@ END_TEST
 UNIT_MAIN_AROUND(
     "ledger", begin, end, cards_with_one_uuid_get_no_pods_and_keep_their_promises,
     many_cards_without_a_uuid_are_no_duplicates,
-    cards_of_other_device_plugins_are_unavailable, display_values_of_the_scv_are_kept,
-    cards_of_one_model_share_it, a_cordoned_node_keeps_its_cards,
-    the_holder_of_a_foreign_lease_is_known,
+    cards_of_other_device_plugins_are_unavailable, what_the_driver_keeps_is_not_promised,
+    display_values_of_the_scv_are_kept, cards_of_one_model_share_it,
+    a_cordoned_node_keeps_its_cards, the_holder_of_a_foreign_lease_is_known,
     an_scv_without_a_node_gets_no_pods_with_require_node,
     a_node_without_scv_and_lease_has_its_capacity, unusable_capacity_has_a_reason,
     a_node_object_that_cannot_be_decoded_is_not_missing,

@@ -19,7 +19,7 @@ static inline void open_library(const char *name)
 {
     cleanup_free char *library = fixture_library(name);
     gpu_free(gpu);
-    gpu = gpu_nvml_new(library);
+    gpu = gpu_nvml_new(library, 0);
 }
 
 /* The cards of the script, with the library that is open. */

@@ -194,7 +194,7 @@ int main(int argc, char **argv)
 {
     cleanup_gpu_sample struct gpu_sample s = {0};
     struct err err = {0};
-    struct gpu *g = gpu_nvml_new(argc > 1 ? argv[1] : NULL);
+    struct gpu *g = gpu_nvml_new(argc > 1 ? argv[1] : NULL, 0);
     int64_t start = clock_mono_ms(), first;
     int rc = gpu_sample(g, &s, &err);
     first = clock_mono_ms() - start;

@@ -187,7 +187,7 @@ static uint64_t counted(const struct run *r, pid_t pid, uint64_t *context)
 static void show_process(struct run *r, pid_t pid)
 {
     cleanup_gpu_sample struct gpu_sample s = {0};
-    struct gpu *g = gpu_nvml_new(r->library);
+    struct gpu *g = gpu_nvml_new(r->library, 0);
     struct err err;
     int64_t bytes = -1;
     if (gpu_sample(g, &s, &err) == 0 && s.n_cards)
@@ -354,7 +354,7 @@ int main(int argc, char **argv)
     cleanup_free char *dir = xasprintf("%s/test-gpu.XXXXXX", tmp ? tmp : "/tmp");
     struct err err = {0};
     struct run r = {.build = build_of(argv[0]), .library = argc > 1 ? argv[1] : NULL};
-    struct gpu *g = gpu_nvml_new(r.library);
+    struct gpu *g = gpu_nvml_new(r.library, 0);
     int rc = gpu_sample(g, &s, &err);
     gpu_free(g);
     if (rc || !s.n_cards) {

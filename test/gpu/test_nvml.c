@@ -221,7 +221,30 @@ START_TEST(figures_that_cannot_be_true)
     ck_assert_int_eq(card(0)->value[GPU_MEM_USED], 60);
     ck_assert_int_eq(card(1)->value[GPU_MEM_USED], 60);
     ck_assert_int_eq(card(2)->value[GPU_MEM_USED], 21);
-    state_is(3, GPU_UNREADABLE, "cannot read its memory: Not Supported (3)");
+    state_is(3, GPU_UNREADABLE, "its memory is that of the system");
+}
+END_TEST
+
+START_TEST(memory_of_the_system_has_the_size_of_the_option)
+{
+    static const char spark[] = "fail nvmlDeviceGetMemoryInfo 3 0\n"
+                                "fail nvmlDeviceGetMemoryInfo_v2 3 0\n"
+                                "card uuid=GPU-0;name=NVIDIA GB10;processes=7:100,8:50\n";
+    opens(spark);
+    state_is(0, GPU_UNREADABLE, "--unified-memory does not say");
+    cleanup_free char *library = fixture_library("libnvidia-ml.so.1");
+    gpu_free(gpu);
+    gpu = gpu_nvml_new(library, 1000);
+    reads(spark);
+    state_is(0, GPU_OK, NULL);
+    ck_assert_int_eq(card(0)->value[GPU_MEM_TOTAL], 1000);
+    ck_assert_int_eq(card(0)->value[GPU_MEM_USED], 150);
+    ck_assert_int_eq(card(0)->value[GPU_MEM_FREE], 850);
+    reads("card uuid=GPU-0;total=2000;free=2000;used=0;reserved=0\n");
+    ck_assert_int_eq(card(0)->value[GPU_MEM_TOTAL], 2000);
+    reads("fail nvmlDeviceGetMemoryInfo 999 0\nfail nvmlDeviceGetMemoryInfo_v2 999 0\n"
+          "card uuid=GPU-0\n");
+    state_is(0, GPU_UNREADABLE, "cannot read its memory");
 }
 END_TEST
 
@@ -312,9 +335,9 @@ UNIT_MAIN_AROUND("nvml", fixture_begin, fixture_end,
                  a_card_that_supports_nothing_but_memory_is_fine, any_call_may_fail,
                  a_library_of_old_will_do, a_card_in_mig_mode_is_recognized,
                  memory_that_is_in_trouble, figures_that_cannot_be_true,
-                 names_that_are_none, the_list_of_processes_grows,
-                 a_process_is_listed_once, utilization_of_processes,
-                 more_cards_than_there_can_be,
+                 memory_of_the_system_has_the_size_of_the_option, names_that_are_none,
+                 the_list_of_processes_grows, a_process_is_listed_once,
+                 utilization_of_processes, more_cards_than_there_can_be,
                  words_between_cards_are_those_of_nvidia_smi,
                  cards_at_switches_have_the_smaller_number_of_links,
                  links_are_read_again_when_a_card_returns,

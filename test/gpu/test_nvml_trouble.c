@@ -12,13 +12,13 @@
 START_TEST(there_is_no_library_or_it_is_another_one)
 {
     cleanup_free char *path = temp_path(dir, "none.so");
-    gpu = gpu_nvml_new(path);
+    gpu = gpu_nvml_new(path, 0);
     refused(ERR_NOT_FOUND, "none.so");
     no_events("not initialized");
     temp_write(dir, "none.so", "this is no library");
     refused(ERR_NOT_FOUND, "none.so");
     gpu_free(gpu);
-    gpu = gpu_nvml_new("libc.so.6");
+    gpu = gpu_nvml_new("libc.so.6", 0);
     refused(ERR_UNAVAILABLE, "libc.so.6 lacks function nvmlInit_v2");
     gpu_reopen(gpu);
 }
@@ -48,7 +48,7 @@ START_TEST(the_library_is_found_in_the_root_of_a_driver)
     cleanup_free char *root = temp_path(dir, "driver");
     temp_mkdir(dir, "driver");
     fixture_script(T4);
-    gpu = gpu_nvml_new(root);
+    gpu = gpu_nvml_new(root, 0);
     refused(ERR_NOT_FOUND, "no libnvidia-ml.so.1 in the library directories below");
     put("driver/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
         "/etc/alternatives/nvidia-ml");
@@ -94,7 +94,7 @@ END_TEST
 /* What does not change is known of it. */
 #define LOST(why)                                                                        \
     "1|GPU-h200|NVIDIA H200|00000000:5D:00.0|lost: " why "| minor=0 "                    \
-    "memoryTotal=150754820096 clockSmMax=1980 clockMemoryMax=3201 pcieGenerationMax=5 "  \
+    "memoryTotal=150754820096 memoryReserved=556793856 clockSmMax=1980 clockMemoryMax=3201 pcieGenerationMax=5 "  \
     "pcieWidthMax=16 powerLimit=700000"
 
 START_TEST(a_lost_card_keeps_its_name)

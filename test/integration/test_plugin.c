@@ -15,9 +15,12 @@
 
 #define CARD(n, mib)                                                                     \
     "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':" #mib "048576}"
-#define CARDS CARD(0, 8192) "," CARD(1, 16384)
+#define CARDS                                                                            \
+    "{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':8592048576,'memoryReserved':"      \
+    "400000000}," CARD(1, 16384)
 
-/* 8 and 16 GiB, roughly: 8192048576 and 16384048576 bytes are 7 and 15 of them. */
+/* 8 and 16 GiB, roughly: 8592048576 bytes without the reserve and 16384048576 bytes are 7 and 15 of
+ * them. */
 enum { UNITS = 7 + 15 };
 
 #define NODE "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}}"
