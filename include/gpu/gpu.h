@@ -59,7 +59,7 @@ enum gpu_state { /* by rising severity: a card has the most severe one */
     X(GPU_RECOVERY, "recoveryAction")           /* recovery action; 0: none */           \
     X(GPU_MIG_MODE, "migMode")                  /* 0 or 1 */                             \
     X(GPU_NUMA_NODE, "numaNode")                /* that the card is attached to */       \
-    X(GPU_LINKS_DOWN, "linksDown") /* NVLinks that are down, while others of it are up */
+    X(GPU_LINKS_DOWN, "linksDown") /* NVLinks that are down, of a card that had one up */
 
 #define GPU_METRIC_ID(id, word) id,
 enum gpu_metric { GPU_METRICS(GPU_METRIC_ID) GPU_N_METRICS };

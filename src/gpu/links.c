@@ -134,7 +134,8 @@ static void read_links(struct nvml_links *links, const struct nvml_calls *call,
         }
         snprintf(of->row, sizeof of->row, "%s", known ? row.p : "");
         of->numa = numa_of(call, devices[i], s->cards[i].bus_id, sysfs);
-        of->down = up ? (int32_t)own->down : -1;
+        of->linked |= up > 0;
+        of->down = of->linked ? (int32_t)own->down : -1;
     }
 }
 
@@ -149,9 +150,9 @@ void nvml_links_set(struct nvml_links *links, const struct nvml_calls *call,
         readable |= (uint64_t)(devices[i] != NULL) << i;
     if ((readable & ~links->cards) || now_ms >= links->due_ms) {
         read_links(links, call, devices, s, sysfs);
-        links->cards = readable;
         links->due_ms = now_ms + INTERVAL_MS;
     }
+    links->cards = readable;
     for (size_t i = 0; i < s->n_cards; i++) {
         const struct nvml_linked *of = &links->card[i];
         if (s->n_cards > 1)

@@ -203,6 +203,7 @@ struct nvml_links {
     int64_t due_ms; /* when they are read again */
     struct nvml_linked {
         char row[GPU_MAX_LINKED * 6]; /* as gpu_card.links */
+        bool linked;                  /* an NVLink of it was up */
         int32_t numa, down;           /* -1: unknown */
     } card[GPU_MAX_LINKED];
 };

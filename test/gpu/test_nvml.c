@@ -146,6 +146,26 @@ START_TEST(links_are_read_again_when_a_card_returns)
     links_are(1, "NV1 X|-1|0");
     reads(LINKED("1a", "path=0,50") LINKED("1b", "open=15"));
     links_are(1, "NV1 X|-1|-1"); /* the last known */
+    reads(LINKED("1a", "path=0,50") LINKED("1b", "path=50,0"));
+    links_are(0, "X SYS|-1|0");
+}
+END_TEST
+
+/* Those of a card that never had one up may lead nowhere. */
+START_TEST(a_card_whose_last_link_goes_down_has_it_down)
+{
+    opens(LINKED("1a", "links=2:1b;path=0,50,50")
+              LINKED("1b", "links=2:1a,2:down;path=50,0,50")
+                  LINKED("1c", "links=4:down;path=50,50,0"));
+    links_are(0, "X NV2 SYS|-1|0");
+    links_are(1, "NV2 X SYS|-1|2");
+    links_are(2, "SYS SYS X|-1|-1");
+    gpu_reopen(gpu);
+    reads(LINKED("1a", "links=2:down;path=0,50,50") LINKED(
+        "1b", "links=4:down;path=50,0,50") LINKED("1c", "links=4:down;path=50,50,0"));
+    links_are(0, "X SYS SYS|-1|2");
+    links_are(1, "SYS X SYS|-1|4");
+    links_are(2, "SYS SYS X|-1|-1");
 }
 END_TEST
 
@@ -341,4 +361,5 @@ UNIT_MAIN_AROUND("nvml", fixture_begin, fixture_end,
                  words_between_cards_are_those_of_nvidia_smi,
                  cards_at_switches_have_the_smaller_number_of_links,
                  links_are_read_again_when_a_card_returns,
+                 a_card_whose_last_link_goes_down_has_it_down,
                  a_pair_that_is_unknown_makes_its_rows_unknown)
