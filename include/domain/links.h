@@ -48,6 +48,7 @@ void links_release(const struct links *links); /* NULL is accepted */
 
 unsigned links_cards(const struct links *links);
 uint8_t links_pair(const struct links *links, unsigned a, unsigned b);
+int32_t links_numa(const struct links *links, unsigned card); /* -1: unknown */
 /* Of a pair of cards in the set, the narrowest: gpushare/min-link. */
 uint8_t links_narrowest(const struct links *links, uint32_t set);
 /* The width of the best ring of the set. Of more than LINKS_EXACT cards: of the ring that goes

@@ -16,6 +16,7 @@ struct links {
     size_t refs;
     unsigned n;
     uint8_t width[LINKS_MAX_CARDS][LINKS_MAX_CARDS];
+    int32_t numa[LINKS_MAX_CARDS];
     uint32_t same_numa[LINKS_MAX_CARDS]; /* of each card: the others on its NUMA node */
     /* By set; NULL with more than LINKS_EXACT cards. */
     uint8_t *ring;
@@ -239,7 +240,7 @@ static void find_sets(struct links *l)
 static bool is_equal(const struct links *a, const struct links *b)
 {
     return a->n == b->n && !memcmp(a->width, b->width, sizeof a->width) &&
-           !memcmp(a->same_numa, b->same_numa, sizeof a->same_numa);
+           !memcmp(a->numa, b->numa, sizeof a->numa);
 }
 
 const struct links *links_take(struct list *pool, const uint8_t *widths,
@@ -248,6 +249,7 @@ const struct links *links_take(struct list *pool, const uint8_t *widths,
     struct links new = {.refs = 1, .n = n};
     if (n < 2 || n > LINKS_MAX_CARDS)
         return NULL;
+    memcpy(new.numa, numa, n * sizeof *numa);
     for (unsigned i = 0; i < n; i++)
         for (unsigned k = 0; k < n; k++) {
             uint8_t there = widths[i * n + k], back = widths[k * n + i];
@@ -293,6 +295,11 @@ unsigned links_cards(const struct links *l)
 uint8_t links_pair(const struct links *l, unsigned a, unsigned b)
 {
     return l->width[a][b];
+}
+
+int32_t links_numa(const struct links *l, unsigned card)
+{
+    return l->numa[card];
 }
 
 uint8_t links_ring(const struct links *l, uint32_t set)

@@ -257,6 +257,50 @@ START_TEST(cards_of_one_model_share_it)
 }
 END_TEST
 
+static void see_links(const char *of_0, const char *of_1, const char *more)
+{
+    see_scv(quoted(&arena,
+                   "{'metadata':{'name':'n1'},'status':{'cardList':["
+                   "{'id':0,'health':'Healthy','totalMemory':9,'links':'%s'%s},"
+                   "{'id':1,'health':'Healthy','totalMemory':9,'links':'%s'}]}}",
+                   of_0, more, of_1)
+                .p);
+}
+
+/* Anything but one known word for each pair makes them all unknown. */
+START_TEST(what_connects_cards_is_known_of_all_or_none)
+{
+    static const char *const wrong[][2] = {
+        {"X NV2 NV2", "NV2 X"}, {"X NV2", "NV2 X "},  {"X NV2", "X NV2"},
+        {"X", "NV2 X"},         {"X NV2", ""},        {"X  NV2", "NV2 X"},
+        {"X NV9000", "NV2 X"},  {"X NV0", "NV0 X"},   {"X nv2", "NV2 X"},
+        {"X PIX", "NVLINK X"},  {"X X", "X X"},       {" X NV2", "NV2 X"},
+        {"X NV2", "NV2 NV2"},   {"X NV-1", "NV-1 X"}, {"X NV2\\n", "NV2 X"},
+    };
+    see_links("X NV2", "NV4 X", ",'numaNode':1");
+    const struct links *links = node("n1")->links;
+    ck_assert_ptr_nonnull(links);
+    ck_assert_uint_eq(links_cards(links), 2);
+    ck_assert_uint_eq(links_pair(links, 0, 1), LINK_NV + 2);
+    ck_assert_uint_eq(links_pair(links, 1, 0), LINK_NV + 2);
+    ck_assert_int_eq(links_numa(links, 0), 1);
+    ck_assert_int_eq(links_numa(links, 1), -1);
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        see_links("X PIX", "PIX X", "");
+        ck_assert_ptr_nonnull(node("n1")->links);
+        see_links(wrong[i][0], wrong[i][1], "");
+        ck_assert_msg(!node("n1")->links, "%zu", i);
+        ck_assert_int_eq(node("n1")->state, NODE_USABLE);
+    }
+    start_with((struct ledger_settings){.unit_mib = 1, .require_scv = true});
+    see_capacity("n1", 18, 2, 18);
+    see_links("X PIX", "PIX X", "");
+    ledger_object_deleted(ledger, LEDGER_SCV, SPAN("n1"));
+    ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
+    ck_assert_ptr_null(node("n1")->links);
+}
+END_TEST
+
 START_TEST(a_cordoned_node_keeps_its_cards)
 {
     see_even("n1", 1, 16);
@@ -673,6 +717,7 @@ UNIT_MAIN_AROUND(
     many_cards_without_a_uuid_are_no_duplicates,
     cards_of_other_device_plugins_are_unavailable, what_the_driver_keeps_is_not_promised,
     display_values_of_the_scv_are_kept, cards_of_one_model_share_it,
+    what_connects_cards_is_known_of_all_or_none,
     a_cordoned_node_keeps_its_cards, the_holder_of_a_foreign_lease_is_known,
     an_scv_without_a_node_gets_no_pods_with_require_node,
     a_node_without_scv_and_lease_has_its_capacity, unusable_capacity_has_a_reason,
