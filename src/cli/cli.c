@@ -228,6 +228,7 @@ static int render(struct cli_run *r, bool *missing, struct err *err)
     const struct cluster_state *cs = r->session.state;
     struct show show = {.format = c->format,
                         .details = c->details,
+                        .topology = c->topology,
                         .colors = cli_has_colors(c),
                         .node = r->node,
                         .usage = r->usage,
@@ -366,8 +367,9 @@ static int command(struct cli_run *r, struct err *err)
     if (c->check && (c->classic || c->watch))
         return err_set(err, ERR_INVALID,
                        "--check cannot be combined with --classic or --watch");
-    if (c->classic && c->format != SHOW_TABLE)
-        return err_set(err, ERR_INVALID, "--classic cannot be combined with --output");
+    if (c->classic && (c->format != SHOW_TABLE || c->topology))
+        return err_set(err, ERR_INVALID,
+                       "--classic cannot be combined with --output or --topology");
     return c->check ? cli_check(r, err) : show(r, err);
 }
 

@@ -21,7 +21,7 @@ struct cli_config {
     bool require_scv;
     enum cli_clock scv_clock;
     enum cli_number scv_number;
-    bool classic, details, watch, check, serve;
+    bool classic, details, topology, watch, check, serve;
     /* defrag */
     char *node, *model;
     int64_t cards, memory, move_timeout_ms;

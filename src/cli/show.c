@@ -393,6 +393,37 @@ static void add_cards(struct page *p, const struct ledger_node **nodes, size_t n
     }
 }
 
+/* What connects the cards, as `nvidia-smi topo -m` prints it; `?`: no word of it. */
+static void add_topology(struct page *p, struct buf *out, const struct ledger_node *node)
+{
+    struct table *t = &p->table;
+    buf_addc(out, '\n');
+    table_span(t, BOLD, node->name);
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        table_cell(t, BOLD, "GPU%" PRId32, node->cards[i].index);
+    table_span(t, BOLD, SPAN("NUMA NODE"));
+    table_end(t);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct scv_card *scv = scv_card_of(p->cs, node->name, node->cards[i].index);
+        struct span row = scv ? scv->links : (struct span){0};
+        table_cell(t, BOLD, "GPU%" PRId32, node->cards[i].index);
+        for (uint32_t k = 0; k < node->n_cards; k++) {
+            struct span word = span_cut(&row, ' ');
+            table_span(t, PLAIN,
+                       i == k             ? SPAN("X")
+                       : link_width(word) ? word
+                                          : SPAN("?"));
+        }
+        table_cell(t, PLAIN, "%s",
+                   measure(scv && scv->has_numa_node ? scv->numa_node : -1, "").s);
+        table_end(t);
+    }
+    write_page(p, out);
+    if (!node->links && node->n_cards > 1)
+        table_line(out, "! %.*s: unknown connections, so none of them counts",
+                   SPAN_ARG(node->name));
+}
+
 static void add_sums(struct page *p, struct buf *out, const struct ledger_node **nodes,
                      size_t n)
 {
@@ -477,6 +508,9 @@ static bool show_table(struct buf *out, const struct cluster_state *cs,
             buf_addc(out, '\n');
             add_pods(&p, out, nodes, n);
         }
+        for (size_t i = 0; show->topology && i < n; i++)
+            if (nodes[i]->n_cards)
+                add_topology(&p, out, nodes[i]);
         if (show->details) {
             add_other_uses(&p, out, nodes, n);
             add_pending(&p, out);

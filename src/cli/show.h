@@ -14,12 +14,13 @@
 
 struct show {
     enum show_format format;
-    bool details; /* tables: also show pods */
+    bool details;  /* tables: also show pods */
+    bool topology; /* tables: also show what connects the cards */
     bool colors;
-    bool usage;        /* tables: show only pods, with promises and use */
-    struct span ns;    /* only pods of this namespace; empty: all */
-    struct span node;  /* only this node; empty: all nodes with GPUs or promises */
-    int64_t now_s;     /* since 1970, for ages */
+    bool usage;       /* tables: show only pods, with promises and use */
+    struct span ns;   /* only pods of this namespace; empty: all */
+    struct span node; /* only this node; empty: all nodes with GPUs or promises */
+    int64_t now_s;    /* since 1970, for ages */
 };
 
 /* The nodes to show, sorted; allocated in the arena. Nodes without GPUs and without promises

@@ -104,6 +104,21 @@ static void write_reservations(struct jwrite *w, const struct ledger_node *node,
     jwrite_array_end(w);
 }
 
+/* What connects the card to each card of the node; nothing where that is unknown. */
+static void write_links(struct jwrite *w, const struct links *links, unsigned card)
+{
+    cleanup_buf struct buf row = {0};
+    char word[8];
+    if (!links)
+        return;
+    for (unsigned i = 0; i < links_cards(links); i++)
+        buf_printf(&row, "%s%s", i ? " " : "",
+                   link_word(links_pair(links, card, i), word));
+    jwrite_str(w, "links", buf_span(&row));
+    if (links_numa(links, card) >= 0)
+        jwrite_i64(w, "numaNode", links_numa(links, card));
+}
+
 static void write_card(struct jwrite *w, const struct ledger_node *node,
                        const struct card *card, const struct ledger_pod **pods, size_t n,
                        int64_t unit)
@@ -137,6 +152,7 @@ static void write_card(struct jwrite *w, const struct ledger_node *node,
         write_reservations(w, node, card);
     jwrite_i64(w, "freeMiB", card->free_mib);
     write_true(w, "overcommitted", card->overcommitted);
+    write_links(w, node->links, (unsigned)(card - node->cards));
     jwrite_object_end(w);
 }
 

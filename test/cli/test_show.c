@@ -273,6 +273,58 @@ START_TEST(hostile_objects)
 }
 END_TEST
 
+#define LINKED(id, links, more)                                                          \
+    "{\"id\":" id ",\"health\":\"Healthy\",\"totalMemory\":15360,\"uuid\":\"GPU-" id     \
+    "\",\"links\":\"" links "\"" more "}"
+#define NUMA(node) ",\"numaNode\":" node
+
+START_TEST(topology_is_that_of_nvidia_smi)
+{
+    CLUSTER(.nodes = NODE("n1", "45", "3") "," NODE("old", "30", "2") "," NODE("cpu", "0",
+                                                                               "0"),
+            .scvs = SCV_OF("n1", LINKED("0", "X NV2 SYS", NUMA("0")) "," LINKED(
+                                     "1", "NV2 X PXB",
+                                     NUMA("0")) "," LINKED("4", "SYS PXB X", NUMA("1"))),
+            .pods = POD_OF("a", "n1", "2", IDX("0")));
+    cleanup_free char *text = SHOWN(.details = true, .topology = true);
+    ck_assert_contains(text, "a    2         -     -   -          bound\n"
+                             "\n"
+                             "n1    GPU0  GPU1  GPU4  NUMA NODE\n"
+                             "GPU0  X     NV2   SYS   0\n"
+                             "GPU1  NV2   X     PXB   0\n"
+                             "GPU4  SYS   PXB   X     1\n"
+                             "\n"
+                             "old   GPU0  GPU1  NUMA NODE\n"
+                             "GPU0  X     ?     -\n"
+                             "GPU1  ?     X     -\n"
+                             "! old: unknown connections, so none of them counts\n"
+                             "\n"
+                             "2 of 75 GiB promised");
+    ck_assert_ptr_null(strstr(text, "! n1"));
+    ck_assert_ptr_null(strstr(text, "cpu"));
+    cleanup_free char *without = SHOWN(.details = true);
+    ck_assert_ptr_null(strstr(without, "NV2"));
+    cleanup_free char *json = SHOWN(.format = SHOW_JSON);
+    cleanup_json json_t *j = lib_json(json);
+    ck_assert_str_eq(json_string_value(lib_at(j, "nodes.0.devs.1.links")), "NV2 X PXB");
+    ck_assert_int_eq(number(j, "nodes.0.devs.2.numaNode"), 1);
+    ck_assert_ptr_null(lib_at(j, "nodes.1.devs.0.links"));
+}
+END_TEST
+
+START_TEST(words_of_a_hostile_topology_are_unknown)
+{
+    CLUSTER(.nodes = NODE("n1", "30", "2"),
+            .scvs = SCV_OF("n1", LINKED("0", "X NV2 NV2 NV2 NV2", "") "," LINKED(
+                                     "1", "\\u001b[2J\\u0000 NV2", NUMA("65535"))));
+    cleanup_free char *text = SHOWN(.topology = true);
+    ck_assert_contains(text, "\nn1    GPU0  GPU1  NUMA NODE\n"
+                             "GPU0  X     NV2   -\n"
+                             "GPU1  ?     X     65535\n"
+                             "! n1: unknown connections, ");
+}
+END_TEST
+
 START_TEST(a_line_without_the_cell_ends_a_column)
 {
     cleanup_table struct table t = {0};
@@ -334,4 +386,5 @@ UNIT_MAIN("show", one_line_per_card, overuse_is_a_column_of_its_own,
           promised_and_used_side_by_side, promised_compute_stands_beside_memory,
           json_is_that_of_inspect_with_more, a_cordoned_node_is_marked,
           a_single_node_and_an_unknown_node, hostile_objects,
+          topology_is_that_of_nvidia_smi, words_of_a_hostile_topology_are_unknown,
           a_line_without_the_cell_ends_a_column, words_are_completed)

@@ -86,4 +86,25 @@ START_TEST(reserved_compute_is_shown_beside_reserved_memory)
 }
 END_TEST
 
-UNIT_MAIN("inspect", reserved_compute_is_shown_beside_reserved_memory)
+START_TEST(what_connects_cards_is_a_row_of_words)
+{
+    start();
+    struct scv scv = object_scv_even(&arena, "n1", 2, CARD_MIB);
+    scv.cards[0].links = SPAN("X NV12");
+    scv.cards[1].links = SPAN("NV12 X");
+    scv.cards[1].has_numa_node = true;
+    ledger_scv_seen(ledger, &scv, 0);
+    cleanup_free char *text = shown();
+    ck_assert_contains(text, ",\"links\":\"X NV12\"},{\"id\":1,");
+    ck_assert_contains(text, ",\"links\":\"NV12 X\",\"numaNode\":0}]");
+    scv.cards[1].links = SPAN("NV12 X X");
+    ledger_scv_seen(ledger, &scv, 0);
+    cleanup_free char *unknown = shown();
+    ck_assert_ptr_null(strstr(unknown, "links"));
+    ck_assert_ptr_null(strstr(unknown, "numaNode"));
+    stop();
+}
+END_TEST
+
+UNIT_MAIN("inspect", what_connects_cards_is_a_row_of_words,
+          reserved_compute_is_shown_beside_reserved_memory)
