@@ -28,6 +28,7 @@ WRAPS   := $(COUNTED) free
 $(B)/test/kube/test_wipe: LDFLAGS += -Wl,--wrap=malloc,--wrap=free,--wrap=realloc,--wrap=reallocarray
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
 $(B)/test/extender/test_prioritize: LDFLAGS += -Wl,--wrap=core_driver_read_end
+$(B)/test/agent/test_metrics: LDFLAGS += -Wl,--wrap=clock_mono_ms
 
 
 # The conformance cases: on the API of kube-sim, and in test/e2e on the real API server.
@@ -41,7 +42,7 @@ $(B)/fake-nvml/%: test/gpu/fake_nvml.c test/gpu/fake_cuda.h
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -fvisibility=hidden \
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
-$(call programs,gpu): | $(FAKE_NVML)
+$(call programs,gpu) $(B)/test/agent/test_metrics: | $(FAKE_NVML)
 $(B)/test/gpu/test_smi: | $(B)/test-gpu $(B)/scv-agent
 $(B)/test-gpu: $(B)/test/gpu/real.o $(call archives,gpu)
 	$(link)

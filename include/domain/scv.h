@@ -53,6 +53,9 @@ struct scv_card {
     /* Not set by scv_read: percent, degrees Celsius. */
     int64_t utilization, temperature;
     bool has_utilization, has_temperature;
+    /* Not in the object: NVLinks. */
+    int64_t links_down;
+    bool has_links_down;
 };
 
 /* What a container uses of a card, beside what the kubelet gave it. -1: unknown. */

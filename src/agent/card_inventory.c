@@ -76,7 +76,9 @@ static struct item item_of(const struct gpu_card *c)
                                             gpu_value(c, GPU_PCIE_WIDTH_MAX, 0))},
                  .numa_node = gpu_value(c, GPU_NUMA_NODE, -1),
                  .temperature = gpu_value(c, GPU_TEMPERATURE, -1),
-                 .utilization = gpu_value(c, GPU_UTILIZATION, -1)},
+                 .utilization = gpu_value(c, GPU_UTILIZATION, -1),
+                 .has_links_down = gpu_knows(c, GPU_LINKS_DOWN),
+                 .links_down = gpu_value(c, GPU_LINKS_DOWN, 0)},
         .missing_since_ms = -1};
     struct scv_card *card = &item.card;
     card->has_temperature = card->temperature >= 0 && card->temperature <= 1000;
@@ -92,7 +94,7 @@ static void forget_use(struct item *item)
 {
     struct scv_card *c = &item->card;
     c->free_mib = 0;
-    c->has_used = c->has_utilization = c->has_temperature = false;
+    c->has_used = c->has_utilization = c->has_temperature = c->has_links_down = false;
 }
 
 static void mark_lost(struct card_inventory *inv, struct item *item, int64_t now_ms,

@@ -45,7 +45,7 @@ static void write_checks(const struct publisher *p, struct step_time now, struct
 
 enum {
     LABELS = 5,
-    VALUES = 6,
+    VALUES = 7,
     SERIES_MAX = 2048, /* of containers, in each family */
     UNMAPPED_MAX = 64, /* processes: a pod can start many */
 };
@@ -105,6 +105,7 @@ static void write_cards(const struct scv *scv, const struct usage *u, struct are
          .help = "Memory that processes outside Kubernetes use."},
         {.name = NAME("card_usage_complete"),
          .help = "Whether every process of a card was measured and mapped."},
+        {.name = "gpushare_card_links_down", .help = "NVLinks of a card that are down."},
     };
     enum { OUTSIDE = 4 };
     size_t n = scv->n_cards + u->n_cards;
@@ -117,13 +118,14 @@ static void write_cards(const struct scv *scv, const struct usage *u, struct are
                                2,
                                {c->healthy, bytes(c->total_mib ? c->total_mib : -1),
                                 bytes(has_free ? c->free_mib : -1),
-                                c->has_temperature ? c->temperature : -1, -1, -1}};
+                                c->has_temperature ? c->temperature : -1, -1, -1,
+                                c->has_links_down ? c->links_down : -1}};
     }
     for (size_t i = 0; i < u->n_cards; i++) {
         const struct usage_card *c = &u->cards[i];
         measured[i] = (struct row){{card_label(a, c->index), {"uuid", c->uuid}},
                                    2,
-                                   {-1, -1, -1, -1, 0, c->complete}};
+                                   {-1, -1, -1, -1, 0, c->complete, -1}};
     }
     for (size_t i = 0; i < u->n_outside; i++) {
         int64_t *of_card = &measured[u->outside[i].card].values[OUTSIDE];

@@ -3,6 +3,7 @@
 
 #include "agent/fixture.h"
 #include "lib/promtool.h"
+#include "lib/temp.h"
 
 static struct metrics metrics;
 static struct buf text;
@@ -48,6 +49,64 @@ START_TEST(samples_and_calls_are_counted)
     ck_line("scv_agent_api_requests_total{call=\"lease-patch\",code=\"ok\"} 1");
     ck_line("scv_agent_api_requests_total{call=\"scv-patch\",code=\"conflict\"} 1");
     ck_line("scv_agent_api_requests_total{call=\"scv-list\",code=\"ok\"} 0");
+}
+END_TEST
+
+/* The time of links.c; linked with --wrap=clock_mono_ms (test/rules.mk). */
+static int64_t clock_ms;
+int64_t __wrap_clock_mono_ms(void);
+int64_t __wrap_clock_mono_ms(void)
+{
+    return clock_ms;
+}
+
+/* The metrics with these cards of the fake NVML (test/gpu/fake_nvml.c), `ms` later. */
+static struct gpu *gpu;
+static char *dir;
+static void later(int64_t ms, const char *cards)
+{
+    static struct gpu_sample sample;
+    struct err err;
+    clock_ms += ms;
+    temp_write(dir, "script", cards);
+    ck_assert_done(gpu_sample(gpu, &sample, &err), err);
+    step((struct publisher_input){.type = PUBLISHER_SAMPLED, .sample = &sample});
+    gpu_sample_fini(&sample);
+    write_text();
+}
+
+START_TEST(links_that_are_down_are_counted_every_ten_minutes)
+{
+#define LINKED(bus, more)                                                                \
+    "card uuid=GPU-" bus ";bus=" bus ";total=1000;free=1000;path=0,10;" more "\n"
+#define ALL_UP   LINKED("1a", "links=2:1b") LINKED("1b", "links=2:1a")
+#define ONE_DOWN LINKED("1a", "links=1:1b,1:down") LINKED("1b", "links=1:1a,1:down")
+#define DOWN(n)  "gpushare_card_links_down{card=\"0\",uuid=\"GPU-1a\"} " #n
+    enum { TEN_MINUTES = 600000 };
+    const char *build = getenv("GPUSHARE_BUILD");
+    cleanup_free char *library =
+        xasprintf("%s/fake-nvml/libnvidia-ml.so.1", build ? build : "build");
+    dir = temp_dir();
+    cleanup_free char *script = temp_path(dir, "script");
+    setenv("FAKE_NVML", script, 1);
+    gpu = gpu_nvml_new(library, 0);
+    later(1, ALL_UP);
+    ck_line(DOWN(0));
+    later(TEN_MINUTES - 1, ONE_DOWN);
+    ck_line(DOWN(0));
+    later(1, ONE_DOWN);
+    ck_line(DOWN(1));
+    ck_line("gpushare_card_links_down{card=\"1\",uuid=\"GPU-1b\"} 1");
+    later(TEN_MINUTES, ALL_UP);
+    ck_line(DOWN(0));
+    later(1, LINKED("1a", "links=2:down") LINKED("1b", "open=15"));
+    ck_line(DOWN(0));
+    ck_assert_ptr_null(strstr(text.p, "links_down{card=\"1\""));
+    later(1, LINKED("1a", "links=2:down") LINKED("1b", "links=2:down"));
+    ck_line(DOWN(2)); /* read when the card returned */
+    gpu_free(gpu);
+    temp_dir_remove(dir);
+    free(dir);
 }
 END_TEST
 
@@ -139,5 +198,6 @@ START_TEST(the_number_of_series_is_bounded)
 END_TEST
 
 UNIT_MAIN_AROUND("metrics", fixture_begin, fixture_end, the_published_cards_have_metrics,
+                 links_that_are_down_are_counted_every_ten_minutes,
                  samples_and_calls_are_counted, what_containers_use,
                  the_number_of_series_is_bounded)
