@@ -18,12 +18,17 @@ async function readNodes() {
       await frame();
     for (const button of item.querySelectorAll('.card button[aria-expanded=false]'))
       button.click();
+    const links = item.querySelector('.links');
+    links.open = !links.hidden;
+    for (let i = 0; i < 600 && Boolean(links.querySelector('table')) === links.hidden; i++)
+      await frame();
     all.push({
       name: item.querySelector('h3').textContent,
       mark: read(item.querySelectorAll('.head .mark:not([hidden])'), (m) => m.textContent),
       sum: item.querySelector('.sum').textContent,
       kind: item.querySelector('.kind').textContent,
       notes: read(item.querySelectorAll('.notes:not([hidden]) li'), (n) => n.textContent),
+      links: read(links.querySelectorAll('tr'), (row) => read(row.cells, (cell) => cell.textContent).join(' ').trim()),
       cards: read(item.querySelectorAll('.card'), (card) => {
         const facts = {};
         for (const term of card.querySelectorAll('.facts dt'))
@@ -125,6 +130,13 @@ function notesOf(n) {
   return notes;
 }
 
+function linksOf(n) {
+  if (!n.devs.some((d) => d.links))
+    return [];
+  return [`${n.devs.map((d) => `GPU${d.id}`).join(' ')} NUMA`,
+    ...n.devs.map((d) => `GPU${d.id} ${d.links} ${'numaNode' in d ? d.numaNode : '–'}`)];
+}
+
 const sum = (list, what) => list.reduce((n, x) => n + what(x), 0);
 const isBare = (n) => Boolean(n.noGPU) && !n.devs.length && !n.unplaced;
 
@@ -142,6 +154,7 @@ function wanted(inspect) {
     sum: sumOf(sum(n.devs, (d) => d.promisedMiB), sum(n.devs, (d) => d.totalMiB)),
     kind: kindOf(n),
     notes: notesOf(n),
+    links: linksOf(n),
     cards: n.devs.map((dev) => cardOf(dev, n.schedulingDisabled)),
   }));
 }

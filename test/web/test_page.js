@@ -23,8 +23,9 @@ const shot = (page, name, fullPage = false) => (SHOTS
 const T4 = 16276;
 function objects() {
   return [
-    node('gpu-node-1'), scv('gpu-node-1', [{ freeMemory: T4 - 8100 }, { freeMemory: T4 - 6020 },
-      { freeMemory: T4 - 15012 }, {}]),
+    node('gpu-node-1'), scv('gpu-node-1', [{ freeMemory: T4 - 8100, links: 'X NV2 PIX PXB', numaNode: 0 },
+      { freeMemory: T4 - 6020, links: 'NV2 X PHB NODE', numaNode: 0 },
+      { freeMemory: T4 - 15012, links: 'PIX PHB X SYS', numaNode: 1 }, { links: 'PXB NODE SYS X' }]),
     pod('chat-a', 8, 'gpu-node-1', 0), pod('embedder', 2, 'gpu-node-1', 0, { namespace: 'search' }),
     pod('ranker', 4, 'gpu-node-1', 1, { namespace: 'search' }), pod('whisper', 6, 'gpu-node-1', 1, { core: 30 }),
     pod('trainer', 1, 'gpu-node-1', 2, { whole: true, namespace: 'research' }),
@@ -316,6 +317,72 @@ const tests = {
     await page.waitForFunction(() => document.getElementById('live').dataset.state === 'polling');
     await page.waitForFunction(() => document.getElementById('empty').hidden);
     assertSame(await page.evaluate(readNodes), wanted(await world.inspect()));
+    await page.close();
+  },
+
+  async 'shows what connects the cards of a node'({ context, world }) {
+    const page = await open(context, world);
+    const links = page.locator('#nodes > li:first-child .links');
+    assert.strictEqual(await page.locator('.links:not([hidden])').count(), 1); // unknown at the others
+    assert.strictEqual(await page.locator('.links table').count(), 0); // made when it is opened
+    await links.locator('summary').focus();
+    await page.keyboard.press('Enter');
+    const cell = links.locator('tbody tr:nth-child(1) td:nth-child(3)');
+    assert.strictEqual(await cell.textContent(), 'NV2');
+    assert.match(await links.locator('caption').textContent(), /^Connections of the cards of gpu-node-1\. NV and a number: NVLinks/);
+    assert.deepStrictEqual(await links.locator('th').evaluateAll((all) => all.map((th) => `${th.scope} ${th.textContent}`)),
+      ['col GPU0', 'col GPU1', 'col GPU2', 'col GPU3', 'col NUMA', 'row GPU0', 'row GPU1', 'row GPU2', 'row GPU3']);
+    const colors = await links.locator('td').evaluateAll((all) => Object.fromEntries(all.map((td) =>
+      [td.className, getComputedStyle(td).backgroundColor])));
+    assert.deepStrictEqual(Object.keys(colors).sort(), ['', 'NODE', 'NV', 'PHB', 'PIX', 'PXB', 'SYS']);
+    assert.strictEqual(new Set(Object.values(colors)).size, 7);
+    for (const scheme of ['light', 'dark']) {
+      await page.emulateMedia({ colorScheme: scheme });
+      await assertAccessible(page, `connections, ${scheme}`);
+      const unsure = await page.evaluate(() => globalThis.axe.run('.links').then((found) => found.incomplete.map((v) => v.id)));
+      assert.deepStrictEqual(unsure, [], 'the contrast of each cell is known');
+      await shot(page, `links-${scheme}`);
+    }
+    await page.setViewportSize({ width: 360, height: 740 });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360));
+    assert.strictEqual(await page.evaluate(() => getComputedStyle(document.querySelector('.links tr')).display), 'table-row');
+    await page.setViewportSize({ width: 1280, height: 720 });
+    await links.locator('[role=group]').focus();
+    for (const unschedulable of [true, null]) {
+      await world.cordon('gpu-node-1', unschedulable);
+      await page.locator('#nodes > li:first-child .mark').waitFor({ state: unschedulable ? 'visible' : 'hidden' });
+    }
+    assert.strictEqual(await page.evaluate(() => document.activeElement.getAttribute('role')), 'group'); // keeps the focus
+    const objectsOfNode = objects().filter((o) => o.kind === 'Scv' && o.metadata.name === 'gpu-node-1');
+    const change = async (row0, row1) => {
+      Object.assign(objectsOfNode[0].status.cardList[0], { links: row0 });
+      Object.assign(objectsOfNode[0].status.cardList[1], { links: row1 });
+      await world.load(objectsOfNode);
+    };
+    await change('X NV1 PIX PXB', 'NV1 X PHB NODE'); // a link went down
+    await page.waitForFunction(() => document.querySelector('.links td.NV').textContent === 'NV1');
+    await change('X NV2 PIX PXB', 'NV2 X PHB NODE');
+    await page.waitForFunction(() => document.querySelector('.links td.NV').textContent === 'NV2');
+    assertSame(await page.evaluate(readNodes), wanted(await world.inspect()));
+    assert.deepStrictEqual(page.faults, []);
+    await page.close();
+  },
+
+  async 'words of connections that it does not know are unknown'({ context, world }) {
+    const page = await context.newPage();
+    const inspect = await world.inspect();
+    inspect.nodes = inspect.nodes.filter((n) => n.name === 'gpu-node-1');
+    ['X NV2 PXB NV9999 SYS SYS SYS', `X ${HOSTILE}`, undefined, 'nv2 NV02 constructor X'].forEach((row, i) => {
+      inspect.nodes[0].devs[i].links = row;
+    });
+    await page.route('**/inspect?watch=true', (route) => route.fulfill({ status: 503, body: '{"error":"full"}' }));
+    await page.route('**/inspect', (route) => route.fulfill({ json: inspect }));
+    await page.goto(world.url);
+    await page.waitForFunction(() => document.getElementById('count').textContent === '1 node');
+    const [shown] = await page.evaluate(readNodes);
+    assert.deepStrictEqual(shown.links, ['GPU0 GPU1 GPU2 GPU3 NUMA', 'GPU0 X NV2 PXB ? 0', 'GPU1 ? X ? ? 0', 'GPU2 ? ? X ? 1',
+      'GPU3 ? ? ? X –']);
+    await assertAccessible(page, 'unknown connections');
     await page.close();
   },
 

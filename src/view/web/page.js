@@ -239,6 +239,52 @@
       row.detail.replaceChildren();
   };
 
+  // -- what connects the cards of a node: the matrix of nvidia-smi topo -m --
+
+  const WORD = /^(?:(NV)[1-9]\d{0,2}|PIX|PXB|PHB|NODE|SYS)$/;
+  const head = (scope, value) => {
+    const cell = make('th', '', value);
+    cell.scope = scope;
+    return cell;
+  };
+  const matrix = ({ name, devs }) => {
+    const table = make('table');
+    const caption = table.createCaption();
+    const top = table.createTHead().insertRow();
+    const body = table.createTBody();
+    caption.append(make('span', 'unseen', `Connections of the cards of ${name}. `),
+      'NV and a number: NVLinks. PIX, PXB, PHB, NODE, SYS: PCIe, from near to far.');
+    top.append(make('td'), ...devs.map((dev) => head('col', `GPU${dev.id}`)), head('col', 'NUMA'));
+    devs.forEach((dev, i) => {
+      const words = (dev.links || '').split(' ');
+      const row = body.insertRow();
+      row.append(head('row', `GPU${dev.id}`), ...devs.map((other, k) => {
+        const known = WORD.exec(words[k]);
+        return i === k ? make('td', '', 'X') : known ? make('td', known[1] || known[0], known[0]) : make('td', 'unknown', '?');
+      }), make('td', '', dev.numaNode === undefined ? '–' : String(dev.numaNode)));
+    });
+    return table;
+  };
+
+  // Only a change replaces the matrix, so that focus and scroll position stay.
+  const drawLinks = (record) => {
+    const { links, node } = record;
+    const key = links.open ? node.devs.map((dev) => `${dev.id} ${dev.numaNode} ${dev.links}`).join('\n') : '';
+    links.hidden = !node.devs.some((dev) => dev.links);
+    if (key === record.linksShown)
+      return;
+    record.linksShown = key;
+    while (links.children.length > 1)
+      links.lastElementChild.remove();
+    if (!key)
+      return;
+    const box = links.appendChild(make('div'));
+    box.tabIndex = 0; // the keyboard scrolls it
+    box.setAttribute('role', 'group');
+    box.setAttribute('aria-label', 'Connections');
+    box.append(matrix(node));
+  };
+
   // -- a node --
 
   let numbers = 0;
@@ -246,12 +292,13 @@
 
   const build = (record) => {
     const item = $('node-template').content.firstElementChild.cloneNode(true);
-    const [head, kind, notes, cards] = item.children;
-    Object.assign(record, { item, title: head.children[0], mark: head.children[1], sum: head.children[2], kind, notesList: notes, cards });
+    const [line, kind, notes, cards, links] = item.children;
+    Object.assign(record, { item, title: line.children[0], mark: line.children[1], sum: line.children[2], kind, notesList: notes, cards, links });
     item.record = record;
     record.title.textContent = record.name;
     record.title.id = `n${record.no}`;
     cards.setAttribute('aria-labelledby', record.title.id);
+    links.addEventListener('toggle', () => drawLinks(record));
   };
 
   const drawCards = (record) => {
@@ -296,6 +343,7 @@
     }
     record.item.classList.toggle('problem', record.problem);
     record.item.style.setProperty('--cards', String(node.devs.length));
+    drawLinks(record);
     if (record.near || record.open.size)
       drawCards(record);
     if (tip.record === record)
