@@ -87,6 +87,48 @@ START_TEST(a_missing_card_stays_and_gets_a_free_index)
 }
 END_TEST
 
+/* The cards of this sample, and their rows in the Scv: "X NV2|NV2 X". */
+static void rows(int64_t now_ms, const char *cards, const char *want)
+{
+    cleanup_buf struct buf got = {0};
+    struct scv scv = {0};
+    card_inventory_sample(card_inventory, now_ms, sample_of(cards));
+    card_inventory_report(card_inventory, &arena, &scv);
+    for (size_t i = 0; i < scv.n_cards; i++)
+        buf_printf(&got, "%s%.*s", i ? "|" : "", SPAN_ARG(scv.cards[i].links));
+    ck_assert_span_eq(buf_span(&got), want);
+}
+
+/* The words of a sample are in the order of its cards, those of the Scv in that of cardList. */
+START_TEST(links_have_a_word_for_each_card_of_the_list)
+{
+#define LINKED(i, n, row)                                                                \
+    "{'index':" #i ",'uuid':'GPU-" #n "','memoryTotal':9437184,'links':'" row "'}"
+    rows(0, BOTH "," CARD(2), "||");
+    rows(1,
+         LINKED(0, 0, "X NV2 PIX") "," LINKED(1, 1, "NV2 X PXB") "," LINKED(2, 2,
+                                                                            "PIX PXB X"),
+         "X NV2 PIX|NV2 X PXB|PIX PXB X");
+    /* GPU-1 is not listed, and becomes the last. */
+    rows(2, LINKED(0, 0, "X PIX") "," LINKED(1, 2, "PIX X"),
+         "X PIX SYS|PIX X SYS|SYS SYS X");
+    /* GPU-2 is lost, and known; GPU-0 is in MIG mode. */
+    rows(
+        3,
+        LINKED(0, 0, "X NV2 PIX") "," LINKED(
+            1, 1,
+            "NV2 X PXB") ",{'index':2,'uuid':'GPU-2','state':'lost','links':'PIX PXB X'}",
+        "X NV2 PIX|NV2 X PXB|PIX PXB X");
+    rows(4,
+         "{'index':0,'uuid':'GPU-0','migMode':1,'links':'X NV2 PIX'}," LINKED(
+             1, 1, "NV2 X PXB") "," LINKED(2, 2, "PIX PXB X"),
+         "X PXB|PXB X");
+    /* A row is unknown: so is it in the Scv. */
+    rows(5, AT(0, 0) "," LINKED(1, 1, "NV2 X PXB") "," LINKED(2, 2, "PIX PXB X"),
+         "|NV2 X PXB|PIX PXB X");
+}
+END_TEST
+
 START_TEST(a_missing_card_is_dropped_after_keep_lost)
 {
     look(0, BOTH, "0:GPU-0+ 1:GPU-1+");
@@ -224,6 +266,7 @@ END_TEST
 
 UNIT_MAIN_AROUND("card_inventory", begin, end, an_unreadable_card_is_tolerated,
                  a_missing_card_stays_and_gets_a_free_index,
+                 links_have_a_word_for_each_card_of_the_list,
                  a_missing_card_is_dropped_after_keep_lost,
                  a_card_without_uuid_is_the_one_at_its_index,
                  a_failed_card_keeps_its_properties, failed_samples_are_tolerated,
