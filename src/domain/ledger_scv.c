@@ -446,6 +446,9 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
 {
     struct ledger_node_facts *f = node->facts;
     uint64_t hashes[SCV_MAX_CARDS];
+    /* Released last: equal ones are taken again, not made again. */
+    const struct links *old = f->links;
+    f->links = NULL;
     drop_cards(f);
     f->scv_damaged = scv->damaged;
     f->has_sample = scv->has_update_time;
@@ -467,6 +470,7 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
     }
     for (size_t i = 0; i < f->n_assignments; i++)
         f->assignments[i].at = find_hash(hashes, f->n_scv_cards, f->assignments[i].card);
+    links_release(old);
 }
 
 uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_pod *pod,
