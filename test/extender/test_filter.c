@@ -517,6 +517,59 @@ START_TEST(a_report_reserves_nothing)
 }
 END_TEST
 
+/* Has reservations made on the nodes m0, m1 ... until the core has no place for more. */
+static void fill_reservations(int nodes)
+{
+    struct request request = {
+        .kind = REQUEST_MEMORY, .cards = 1, .units = 1, .mib_per_card = 1};
+    enum core_reserve_outcome outcome = CORE_RESERVE_DONE;
+    for (int i = 0; outcome == CORE_RESERVE_DONE; i++) {
+        char uid[16], node[16];
+        size_t at;
+        snprintf(uid, sizeof uid, "u%d", i);
+        snprintf(node, sizeof node, "m%d", i % nodes);
+        if (i % 1024 == 0)
+            rig_renew(&rig);
+        struct span on = span_of(node);
+        outcome = core_driver_reserve(rig.driver,
+                                      &(struct core_driver_reserve){.ns = SPAN("default"),
+                                                                    .name = span_of(uid),
+                                                                    .uid = span_of(uid),
+                                                                    .request = &request,
+                                                                    .nodes = &on,
+                                                                    .n = 1},
+                                      &at);
+    }
+    ck_assert_int_eq(outcome, CORE_RESERVE_FULL);
+}
+
+/* The other members would have nothing: the gang would start in part. */
+START_TEST(without_space_for_reservations_a_gang_gets_an_error)
+{
+    enum { NODES = 512 };
+    json_t *objects = three_members(100);
+    for (int i = 0; i < NODES; i++) {
+        char node[16];
+        snprintf(node, sizeof node, "m%d", i);
+        json_array_append_new(objects, card_of(node));
+    }
+    begin(objects);
+    fill_reservations(NODES);
+    for (enum verb_source source = VERB_SCHEDULER; source <= VERB_REPLICA; source++) {
+        json_t *reply = ask(source, member("p1", "g", 100), 503);
+        ck_assert_str_eq(json_string_value(json_object_get(reply, "Error")),
+                         "gang g: too many pods have reservations");
+        ck_assert_ptr_null(json_object_get(reply, "NodeNames"));
+        json_decref(reply);
+    }
+    ck_unreserved("full", 0);
+    ck_assert_uint_eq(answered(rig_pod("x", 100)), 1);
+    ck_unreserved("full", 1);
+    ck_assert_uint_eq(reservations(), CORE_RESERVATIONS_MAX);
+    end();
+}
+END_TEST
+
 static void expect_reserved(const char *on, int mib, int64_t *until_ms)
 {
     char node[8];
@@ -561,4 +614,5 @@ UNIT_MAIN("filter", a_gang_is_answered_together,
           a_template_node_leaves_nothing_behind,
           a_node_that_is_not_watched_yet_makes_no_simulation,
           a_template_node_changes_no_reservation_of_a_gang, a_report_reserves_nothing,
+          without_space_for_reservations_a_gang_gets_an_error,
           a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit)
