@@ -26,7 +26,7 @@
  */
 
 enum {
-    USAGE_NAME = 64,    /* of a process; Linux limits comm to 15 bytes */
+    USAGE_NAME = 64,    /* of a process; longer ones are cut */
     USAGE_REASON = 160, /* why a card is not complete */
     USAGE_MAX_IDS =
         32768, /* containers that the kubelet names; further ones are dropped */
@@ -88,7 +88,7 @@ struct usage_process {
     size_t card; /* index in usage.cards */
     struct usage_pid pid;
     bool unmapped;         /* may be in a container; its card is not complete */
-    char name[USAGE_NAME]; /* comm, in printable ASCII; may be empty */
+    char name[USAGE_NAME]; /* in printable ASCII, others are '?'; may be empty */
     int64_t used_mib;      /* rounded up; -1: unknown */
     int64_t sm_percent;    /* 0..100; -1: unknown */
 };
@@ -133,7 +133,8 @@ struct usage_place {
     struct usage_pid pid;
     enum usage_place_kind kind;
     struct span container_id, pod_uid; /* of USAGE_CONTAINER */
-    struct span name;                  /* comm; any bytes */
+    /* The base name of the executable, or comm, which the process chooses; any bytes. */
+    struct span name;
     /* Of limit_slots.h. NULL: its pod has no limit. */
     struct usage_slot *slots; /* of the cards that the pod was promised */
     size_t n_slots;

@@ -27,6 +27,9 @@ enum {
     AFTER_COMM = 3          /* the field after the name, which is in parentheses */
 };
 
+/* The kernel's mark of a file or cgroup that is no more. */
+static const struct span deleted = SPAN(" (deleted)");
+
 static bool ends(struct span s, struct span suffix)
 {
     return s.n >= suffix.n && !memcmp(s.p + s.n - suffix.n, suffix.p, suffix.n);
@@ -67,7 +70,6 @@ static struct span id_of(struct span path, const regmatch_t *m)
 /* Where one path is. The strings are in the path and in the arena. */
 static struct usage_place read_path(const regex_t *re, struct span path, struct arena *a)
 {
-    static const struct span deleted = SPAN(" (deleted)");
     struct usage_place p = {.kind = USAGE_OUTSIDE};
     if (ends(path, deleted)) /* cgroup v2: the process outlived it */
         path.n -= deleted.n;
@@ -286,6 +288,22 @@ static struct usage_place read_threads(const char *host_root, const regex_t *re,
     return p;
 }
 
+/* The base name of the executable; empty: it cannot be read. That of a process with another
+ * user or more capabilities needs CAP_SYS_PTRACE. In the arena. */
+static struct span read_executable(const char *host_root, int64_t pid, struct arena *a)
+{
+    char target[PATH_MAX];
+    cleanup_free char *path = xasprintf("%s/proc/%" PRId64 "/exe", host_root, pid);
+    ssize_t n = readlink(path, target, sizeof target);
+    struct span name = {target, n > 0 && n < (ssize_t)sizeof target ? (size_t)n : 0};
+    if (ends(name, deleted))
+        name.n -= deleted.n;
+    const char *slash = name.n ? memrchr(name.p, '/', name.n) : NULL;
+    if (slash)
+        name = (struct span){slash + 1, (size_t)(name.p + name.n - slash - 1)};
+    return arena_copy(a, name);
+}
+
 static void read_place(const char *host_root, const regex_t *re,
                        struct usage_place *place, struct arena *a)
 {
@@ -305,9 +323,12 @@ static void read_place(const char *host_root, const regex_t *re,
     struct usage_place p = read_cgroup(re, buf_span(&cgroup), a);
     if (p.kind != USAGE_CONTAINER && has_exited(&before))
         p = read_threads(host_root, re, place->pid.pid, a);
+    struct span executable = read_executable(host_root, place->pid.pid, a);
     if (read_line(host_root, place->pid.pid, &text, &after, &err) ||
         after.started != before.started)
         return; /* seen again in the next sample, or not at all */
+    if (executable.n)
+        place->name = executable;
     if (p.kind == USAGE_OUTSIDE && has_exited(&after))
         return;
     place->kind = p.kind;

@@ -199,7 +199,7 @@ static void add_use(struct builder *b, size_t card, const struct gpu_process *pr
     c->sm_percent = add(c->sm_percent, process->sm_percent);
 }
 
-/* `place` NULL: not known. The process chooses its name. */
+/* `place` NULL: not known. The process can choose its name. */
 static void add_outside(struct builder *b, size_t card, const struct gpu_process *process,
                         const struct usage_place *place, bool unmapped)
 {

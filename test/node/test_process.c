@@ -120,6 +120,37 @@ START_TEST(where_processes_run)
     ck_assert_span_eq(p[0].container_id, ID);
 }
 
+static void executable(int pid, const char *target)
+{
+    cleanup_free char *path = xasprintf("%s/proc/%d/exe", root, pid);
+    unlink(path);
+    ck_assert_int_eq(symlink(target, path), 0);
+}
+
+/* A process chooses its comm. */
+START_TEST(the_name_is_that_of_the_executable)
+{
+    static const struct {
+        const char *target, *name;
+    } rows[] = {
+        {"/usr/bin/python3.11", "python3.11"},
+        {"/tmp/a b/miner (deleted)", "miner"},
+        {"/memfd:x (deleted)", "memfd:x"},
+        {"/opt/a\nb", "a\nb"}, /* usage.c escapes it */
+        {"/", "kworker/0:1"},
+        {" (deleted)", "kworker/0:1"},
+        {NULL, "kworker/0:1"}, /* not readable */
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        process(10 + (int)i, "kworker/0:1", 'S', IN_POD);
+        if (rows[i].target)
+            executable(10 + (int)i, rows[i].target);
+    }
+    const struct usage_place *p = places(ARRAY_LEN(rows));
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        ck_assert_span_eq(p[i].name, rows[i].name);
+}
+
 static void thread(int tid, const char *cgroup)
 {
     cleanup_free char *folder = xasprintf("proc/10/task/%d", tid);
@@ -461,6 +492,7 @@ START_TEST(only_the_process_that_was_measured_is_killed)
 }
 
 UNIT_MAIN_AROUND("process", begin, end, where_processes_run,
-                 a_main_thread_that_has_exited, a_proc_that_is_not_of_the_host,
-                 the_names_of_a_node, names_that_are_cut, examples_of_runtimes,
-                 damaged_examples, only_the_process_that_was_measured_is_killed)
+                 the_name_is_that_of_the_executable, a_main_thread_that_has_exited,
+                 a_proc_that_is_not_of_the_host, the_names_of_a_node, names_that_are_cut,
+                 examples_of_runtimes, damaged_examples,
+                 only_the_process_that_was_measured_is_killed)
