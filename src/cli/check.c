@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* --check: compares the ledger with annotations, objects and the extender. */
+/* --check: compares the ledger with annotations, objects and the extender, and names the pods
+ * whose limit fails. */
 
 #include "cli/check.h"
 
@@ -359,7 +360,29 @@ size_t check_extender(struct buf *out, const struct cluster_state *cs, const jso
     return c.n;
 }
 
-/* -- both -- */
+/* -- the device plugin's Events -- */
+
+size_t check_isolation(struct buf *out, const struct cluster_state *cs,
+                       const json_t *events, struct span node)
+{
+    struct check c = {.out = out, .cs = cs};
+    const json_t *list = json_object_get(events, "items"), *event;
+    size_t i;
+    if (!list)
+        note(&c, "Events cannot be read: it is not known whether limits fail");
+    json_array_foreach(list, i, event)
+    {
+        struct span uid = session_text(json_object_get(event, "regarding"), "uid");
+        const struct ledger_pod *pod = ledger_pod_find(cluster_state_ledger(cs), uid);
+        c.node = pod ? pod->node : NULL;
+        if (c.node && (!node.n || span_eq(node, c.node->name)))
+            differs(&c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
+                    SPAN_ARG(session_text(event, "note")));
+    }
+    return c.n;
+}
+
+/* -- all -- */
 
 enum {
     RECHECK_MS = 300, /* between two comparisons with the extender */
@@ -372,10 +395,14 @@ enum {
 int check_run(struct buf *out, struct session *s, struct span node, struct err *err)
 {
     json_t *view = NULL;
-    struct err why = {0};
+    struct err why = {0}, unread;
+    unsigned status;
     size_t found = 0, in_view = 1;
     if (node.n && !ledger_node_find(cluster_state_ledger(s->state), node))
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(node));
+    json_t *events = session_get(
+        s, "/apis/events.k8s.io/v1/events?fieldSelector=reason=GPUIsolationFailed",
+        &status, &unread);
     for (int i = 0; i < COMPARISONS && in_view; i++) {
         buf_clear(out);
         json_decref(view);
@@ -385,12 +412,14 @@ int check_run(struct buf *out, struct session *s, struct span node, struct err *
         in_view = 0;
         found = session_write_outage(out, s, view); /* first, and one difference */
         found += check_cluster(out, s->state, node);
+        found += check_isolation(out, s->state, events, node);
         if (view)
             in_view = check_extender(out, s->state, view, node);
         found += in_view;
         if (in_view)
             session_wait(s, RECHECK_MS);
     }
+    json_decref(events);
     if (!view && why.code != ERR_NONE) {
         *err = why;
         return err_wrap(err, "--extender %s", s->config->extender);

@@ -22,6 +22,11 @@ size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct spa
 size_t check_extender(struct buf *out, const struct cluster_state *cs, const json_t *view,
                       struct span node);
 
-/* Both, with the extender's view if --extender names one. 1: there are differences. 0: none.
+/* The Events GPUIsolationFailed of pods that are still bound: a limit that was not applied, or
+ * functions of CUDA that it does not know. NULL: they cannot be read. */
+size_t check_isolation(struct buf *out, const struct cluster_state *cs,
+                       const json_t *events, struct span node);
+
+/* All, with the extender's view if --extender names one. 1: there are differences. 0: none.
  * -1: an error. `s` is loaded. */
 int check_run(struct buf *out, struct session *s, struct span node, struct err *err);

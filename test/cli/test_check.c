@@ -236,6 +236,36 @@ START_TEST(nodes_that_have_other_cards_than_they_name)
 }
 END_TEST
 
+/* A pod that is gone needs no line. */
+START_TEST(a_limit_that_fails_is_named)
+{
+#define EVENT_OF(pod, note)                                                              \
+    "{\"regarding\":{\"uid\":\"u-" pod "\"},\"note\":\"" note "\"}"
+    static const struct {
+        const char *events, *node, *want;
+        size_t n;
+    } cases[] = {
+        {"{\"items\":[]}", "", "", 0},
+        {"{\"items\":[" EVENT_OF("a", "unknown\\u001bversion") "," EVENT_OF(
+             "gone", "x") "," EVENT_OF("w", "x") "]}",
+         "", "node n1: pod ns/a: unknown?version\n", 1},
+        {"{\"items\":[" EVENT_OF("a", "x") "]}", "n2", "", 0},
+        {"{\"items\":[" EVENT_OF("a", "x") "]}", "n1", "node n1: pod ns/a: x\n", 1},
+        {"", "", "note: Events cannot be read: it is not known whether limits fail\n", 0},
+    };
+    CLUSTER(.nodes = NODE("n1", "30", "2"),
+            .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("w", "", "2", ""));
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf out = {0};
+        json_t *events = json_loads(cases[i].events, 0, NULL);
+        ck_assert_uint_eq(check_isolation(&out, cs, events, span_of(cases[i].node)),
+                          cases[i].n);
+        ck_assert_str_eq(out.n ? out.p : "", cases[i].want);
+        json_decref(events);
+    }
+}
+END_TEST
+
 /* What the API server and the extender say, and the lines. */
 START_TEST(an_extender_that_is_missing_is_named)
 {
@@ -295,7 +325,7 @@ START_TEST(an_extender_that_is_missing_is_named)
 }
 END_TEST
 
-UNIT_MAIN("check", an_extender_that_is_missing_is_named,
+UNIT_MAIN("check", an_extender_that_is_missing_is_named, a_limit_that_fails_is_named,
           nodes_that_have_other_cards_than_they_name,
           a_consistent_cluster_has_no_differences, each_difference_has_one_line,
           allocations_that_differ_from_promises, annotations_that_differ_from_requests,
