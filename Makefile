@@ -268,7 +268,7 @@ bench-hostile: deps ## Serve kube-scheduler under 1,000 hostile clients; BENCH_A
 	$(Q)$(MAKE) bench-run BENCH=hostile
 bench-run: $(BINARIES) $(B)/bench
 	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) $(B)/bench $(BENCH) $(BENCH_ARGS)
-bench-limit: deps ## Measure what libgpushare-limit.so adds to an allocation
+bench-limit: deps ## Measure what libgpushare-limit.so adds to calls; fails above its aims
 	$(Q)$(MAKE) $(LIMIT) $(LIMIT_GUESTS) $(B)/test/limit/test_preload
 	$(Q)LIMIT_BENCH=1 scripts/run-tests $(B) $(B)/test/limit/test_preload
 race-limit: deps ## Race 64 processes with random SIGKILLs against a limit; RACE_SECONDS=60

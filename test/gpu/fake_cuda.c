@@ -161,6 +161,7 @@ void give(unsigned long long bytes)
 /* -- Objects -- */
 
 struct object objects[OBJECTS];
+int tops[GREEN + 1];
 static dptr next_address = 0x700000000000;
 static struct object primary[DEVICES];
 __thread struct object *current;
@@ -170,7 +171,9 @@ static int n_free_hint;
 static void in_child(void)
 {
     is_open = false;
-    memset(objects, 0, sizeof objects);
+    memset(objects, 0, sizeof *objects * (size_t)tops[NONE]);
+    memset(tops, 0, sizeof tops);
+    n_free_hint = 0;
     memset(primary, 0, sizeof primary);
     own_books.entries[0].used = 0;
     pthread_mutex_init(&mutex, NULL);
@@ -195,7 +198,7 @@ int leave(int rc)
 static int zombies;
 struct object *make(enum kind kind, int device, unsigned long long bytes)
 {
-    for (int i = 0; zombies && i < OBJECTS; i++)
+    for (int i = 0; zombies && i < tops[NONE]; i++)
         if (objects[i].zombie)
             end(&objects[i]);
     for (int i = 0; i < OBJECTS; i++) {
@@ -205,6 +208,10 @@ struct object *make(enum kind kind, int device, unsigned long long bytes)
         if (device == 0 && take(bytes) != OK)
             return NULL;
         n_free_hint = (int)(o - objects);
+        if (tops[kind] <= n_free_hint)
+            tops[kind] = n_free_hint + 1;
+        if (tops[NONE] <= n_free_hint)
+            tops[NONE] = n_free_hint + 1;
         *o = (struct object){.kind = kind, .device = device, .bytes = bytes, .refs = 1};
         o->address = next_address;
         next_address += (bytes + 0x1fffff) & ~0x1fffffull;
@@ -243,8 +250,8 @@ void end(struct object *o)
 /* The address says which object it was for a process that has few: those before the hint. */
 struct object *find(enum kind kind, dptr address)
 {
-    for (int i = 0; i < OBJECTS; i++) {
-        struct object *o = &objects[(n_free_hint + i) % OBJECTS];
+    for (int i = 0; i < tops[NONE]; i++) {
+        struct object *o = &objects[(n_free_hint + i) % tops[NONE]];
         if (o->kind == kind && o->address == address)
             return o;
     }
@@ -379,7 +386,7 @@ static unsigned long long settings(const struct object *c)
 
 static void end_context(struct object *context)
 {
-    for (int i = 0; i < OBJECTS; i++)
+    for (int i = 0; i < tops[NONE]; i++)
         if ((objects[i].kind == LINEAR || objects[i].kind == ARRAY ||
              objects[i].kind == MODULE) &&
             objects[i].of == context)

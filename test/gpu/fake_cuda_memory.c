@@ -301,7 +301,7 @@ static int alloc_async(dptr *p, size_t bytes, handle pool, void *stream)
 FN(cuCtxSynchronize, (void), ())
 {
     enter();
-    for (int i = 0; i < OBJECTS; i++)
+    for (int i = 0; i < tops[POOL]; i++)
         if (objects[i].kind == POOL)
             shrink(&objects[i], 0);
     return leave(OK);
@@ -372,7 +372,7 @@ static void drop_memory(struct object *o)
 
 static void end_bound(enum kind kind, dptr owner, dptr from, dptr to)
 {
-    for (int i = 0; i < OBJECTS; i++)
+    for (int i = 0; i < tops[kind]; i++)
         if (objects[i].kind == kind && objects[i].owner == owner &&
             objects[i].place >= from && objects[i].place < to) {
             struct object *memory = objects[i].of;
@@ -541,7 +541,7 @@ FN(cuIpcCloseMemHandle, (dptr p), (p))
 FN(cuMemGetAddressRange_v2, (dptr * base, size_t *size, dptr p), (base, size, p))
 {
     enter();
-    for (int i = 0; i < OBJECTS; i++) {
+    for (int i = 0; i < tops[NONE]; i++) {
         const struct object *o = &objects[i];
         unsigned long long n =
             o->kind == OPENED || o->kind == MAPPING ? o->size : o->bytes;
@@ -583,7 +583,10 @@ FN(cuMemMap, (dptr at, size_t bytes, size_t offset, dptr h, unsigned long long f
 FN(cuMemUnmap, (dptr at, size_t bytes), (at, bytes))
 {
     enter();
-    for (int i = 0; i < OBJECTS; i++)
+    struct object *whole = find(MAPPING, at); /* the usual case, and quick */
+    bool one = whole && whole->size >= bytes;
+    int from = one ? (int)(whole - objects) : 0;
+    for (int i = from; i < (one ? from + 1 : tops[MAPPING]); i++)
         if (objects[i].kind == MAPPING && objects[i].address >= at &&
             objects[i].address < at + bytes) {
             struct object *o = objects[i].of;
@@ -684,7 +687,7 @@ FN(cuGraphAddNode_v2,
 FN(cuGraphDestroy, (handle graph), (graph))
 {
     enter();
-    for (int i = 0; i < OBJECTS; i++)
+    for (int i = 0; i < tops[NODE]; i++)
         if (objects[i].kind == NODE && objects[i].of == graph)
             end(&objects[i]);
     end(graph);

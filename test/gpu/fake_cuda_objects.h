@@ -21,7 +21,7 @@ enum {
     INVALID_CONTEXT = 201,
     NOT_FOUND = 500
 };
-enum { DEVICES = 2, OBJECTS = 4096 };
+enum { DEVICES = 2, OBJECTS = 32768 };
 
 typedef unsigned long long dptr;
 typedef struct object *handle;
@@ -62,6 +62,8 @@ struct object {
 };
 
 extern struct object objects[OBJECTS];
+/* Objects of that kind have had smaller indexes; NONE: of any kind. */
+extern int tops[GREEN + 1];
 extern __thread struct object *current; /* context */
 extern bool is_init;
 

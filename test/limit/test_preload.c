@@ -182,7 +182,9 @@ END_TEST
 
 /* -- make bench-limit -- */
 
-enum { OTHERS = 60 };
+/* The aims: of an allocation and its free, beyond the direct calls; of cuMemGetInfo beside
+ * OTHERS; and what MANY of what a process holds cost, as a multiple of what ten do. */
+enum { PAIR_NS = 110, INFO_NS = 1000, OTHERS = 60, MANY = 10000, TIMES = 2 };
 
 static void run_bench(bool limited, const char *what, const char *n, double *out,
                       int count)
@@ -223,13 +225,18 @@ START_TEST(the_cost_of_an_allocation)
            "%.0f ns with the limit: "
            "%.0f ns more for each call, ratio %.2f\n",
            without, with, (with - without) / 2, with / without);
+    ck_assert_msg(with - without <= PAIR_NS, "more than %d ns for both", PAIR_NS);
 }
 END_TEST
 
-/* Beside 60 other processes, with few and many mappings and pointers. */
+/* Beside other processes, with few and many mappings and pointers. */
 START_TEST(the_cost_of_many)
 {
-    static const char *const sizes[] = {"10", "1500"};
+    static const char *const calls[] = {"cuMemMap and cuMemUnmap", "cuStreamSynchronize",
+                                        "cuMemGetInfo"};
+    enum { CALLS = ARRAY_LEN(calls) };
+    const int sizes[] = {10, MANY};
+    double without[2][CALLS], with[2][CALLS];
     struct program others[OTHERS];
     if (!getenv("LIMIT_BENCH"))
         return;
@@ -238,19 +245,28 @@ START_TEST(the_cost_of_many)
         pod_start(&pod, &others[i], "guest", "hold", "dlsym", "1");
         ck_assert(program_wait_output(&others[i], "held"));
     }
-    for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
-        double a[3] = {1e18, 1e18, 1e18}, b[3] = {1e18, 1e18, 1e18};
-        for (int i = 0; i < 5; i++) {
-            run_bench(false, "costs", sizes[k], a, 3);
-            run_bench(true, "costs", sizes[k], b, 3);
-        }
-        printf(
-            "measured: with %s mappings and pointers, %d processes: map and unmap %.0f "
-            "ns more, synchronize %.0f, cuMemGetInfo %.0f\n",
-            sizes[k], OTHERS, b[0] - a[0], b[1] - a[1], b[2] - a[2]);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < CALLS; i++)
+            without[k][i] = with[k][i] = 1e18;
+    for (int i = 0; i < 18; i++) {
+        cleanup_free char *n = xasprintf("%d", sizes[i % 2]);
+        run_bench(false, "costs", n, without[i % 2], CALLS);
+        run_bench(true, "costs", n, with[i % 2], CALLS);
     }
     for (int i = 0; i < OTHERS; i++)
         program_kill(&others[i]);
+    for (int i = 0; i < CALLS; i++) {
+        double few = with[0][i] - without[0][i], many = with[1][i] - without[1][i];
+        printf("measured: %s beside %d processes: %.0f ns with %d mappings and pointers, "
+               "%.0f with %d; %.0f and %.0f more than without the limit\n",
+               calls[i], OTHERS, with[0][i], sizes[0], with[1][i], MANY, few, many);
+    }
+    for (int i = 0; i < CALLS - 1; i++) {
+        double few = with[0][i] - without[0][i], many = with[1][i] - without[1][i];
+        ck_assert_msg(many <= TIMES * few, "%s: more than %d times", calls[i], TIMES);
+    }
+    ck_assert_msg(with[1][CALLS - 1] <= INFO_NS, "cuMemGetInfo: more than %d ns",
+                  INFO_NS);
 }
 END_TEST
 

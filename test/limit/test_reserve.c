@@ -246,7 +246,27 @@ START_TEST(the_table_finds_what_was_added)
 }
 END_TEST
 
+/* A program that frees what it held gets back the memory of the table, as it goes on. */
+START_TEST(the_table_shrinks)
+{
+    enum { LIVE = 10000, KEPT = 10, ADDS = 10 };
+    struct table t = {0};
+    for (uint64_t key = 0; key < LIVE; key++)
+        ck_assert_ptr_nonnull(table_add(&t, KIND_LINEAR, key << 21));
+    size_t most = t.size;
+    ck_assert_uint_ge(most, LIVE);
+    for (uint64_t key = KEPT; key < LIVE; key++)
+        table_remove(&t, table_find(&t, KIND_LINEAR, key << 21));
+    for (uint64_t i = 0; i < ADDS; i++)
+        table_remove(&t, table_add(&t, KIND_ARRAY, i));
+    ck_assert_uint_le(t.size, most / 256);
+    ck_assert_uint_eq(t.n, KEPT);
+    for (uint64_t key = 0; key < LIVE; key++)
+        ck_assert_int_eq(table_find(&t, KIND_LINEAR, key << 21) != NULL, key < KEPT);
+}
+END_TEST
+
 UNIT_MAIN("limit reserve", a_reservation_fits_or_changes_nothing,
           foreign_values_do_not_overflow, the_sum_of_all_slots_stays_within_the_limit,
           a_slot_is_free_when_its_process_ended, a_file_that_is_no_state_is_not_mapped,
-          the_table_finds_what_was_added)
+          the_table_finds_what_was_added, the_table_shrinks)

@@ -695,7 +695,7 @@ static int deep(int argc, char **argv)
 /* What calls cost while the process has n mappings and n pointers of a pool: nanoseconds. */
 static void costs(int n)
 {
-    enum { ROUNDS = 400 };
+    enum { ROUNDS = 400, CALLS = 10 };
     dptr memory, p;
     size_t now, total;
     CHECK("memory", physical(2 * MIB, &memory), 0);
@@ -709,19 +709,22 @@ static void costs(int n)
     for (int r = 0; r < ROUNDS; r++) {
         double t[4];
         t[0] = nanoseconds();
-        ((int (*)(dptr, size_t, size_t, dptr, unsigned long long))map)(MAPPED, 2 * MIB, 0,
-                                                                       memory, 0);
-        ((int (*)(dptr, size_t))unmap)(MAPPED, 2 * MIB);
+        for (int i = 0; i < CALLS; i++) {
+            ((int (*)(dptr, size_t, size_t, dptr, unsigned long long))map)(
+                MAPPED, 2 * MIB, 0, memory, 0);
+            ((int (*)(dptr, size_t))unmap)(MAPPED, 2 * MIB);
+        }
         t[1] = nanoseconds();
-        ((int (*)(void *))synchronize)(NULL);
+        for (int i = 0; i < CALLS; i++)
+            ((int (*)(void *))synchronize)(NULL);
         t[2] = nanoseconds();
-        for (int i = 0; i < 10; i++)
+        for (int i = 0; i < CALLS; i++)
             ((int (*)(size_t *, size_t *))info)(&now, &total);
         t[3] = nanoseconds();
         for (int i = 0; i < 3; i++)
             best[i] = t[i + 1] - t[i] < best[i] ? t[i + 1] - t[i] : best[i];
     }
-    printf("%.0f %.0f %.0f\n", best[0], best[1], best[2] / 10);
+    printf("%.1f %.1f %.1f\n", best[0] / CALLS, best[1] / CALLS, best[2] / CALLS);
 }
 
 int main(int argc, char **argv)
