@@ -127,6 +127,8 @@
       "A process that stops leading keeps its reservations.") \
     X(reservation_without_limit, \
       "A reservation whose pod is never bound stays.") \
+    X(restored_list_is_ignored, \
+      "Objects that a list lacks stay if its version is older than one that was seen, and nothing is forgotten.") \
     X(send_by_ignored, \
       "A Binding may be sent any time after it was decided.") \
     X(set_ignored_by_bind, \

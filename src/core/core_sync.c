@@ -719,7 +719,9 @@ void core_sync_ended(struct step *s)
     if (watch && healthy)
         c->relists = 0;
     if (!watch && s->code == ERR_NONE) {
-        listed(s, c);
+        if (!MUTANT(restored_list_is_ignored) ||
+            !object_version_is_older(in->version, buf_span(&c->version)))
+            listed(s, c);
         see_version(s, c, in->version);
         c->state = CURSOR_WATCH_DUE;
     } else if (!watch && s->code == ERR_NOT_FOUND &&

@@ -263,13 +263,18 @@ static void pod_free(struct oracle_pod *p)
     free(p);
 }
 
-void oracle_free(struct world *w)
+void oracle_free_pods(struct oracle_pod *pods)
 {
-    api_watch_free(w->pod_watch);
-    for (struct oracle_pod *p = w->pods, *next; p; p = next) {
+    for (struct oracle_pod *p = pods, *next; p; p = next) {
         next = p->next;
         pod_free(p);
     }
+}
+
+void oracle_free(struct world *w)
+{
+    api_watch_free(w->pod_watch);
+    oracle_free_pods(w->pods);
 }
 
 struct oracle_pod *oracle_find(const struct world *w, const char *uid)
@@ -278,6 +283,47 @@ struct oracle_pod *oracle_find(const struct world *w, const char *uid)
     if (!strcmp(p->uid, uid))
         return p;
     return NULL;
+}
+
+struct oracle_pod *oracle_copy_pods(const struct world *w)
+{
+    struct oracle_pod *copies = NULL, **end = &copies;
+    EACH_POD(w, p)
+    {
+        struct oracle_pod *copy = *end = xcalloc(1, sizeof *copy);
+        *copy = *p;
+        copy->uid = xstrdup(p->uid);
+        copy->name = xstrdup(p->name);
+        copy->node = p->node ? xstrdup(p->node) : NULL;
+        copy->promise = p->promise ? xstrdup(p->promise) : NULL;
+        copy->older = xcalloc(p->n_older + 1, sizeof *copy->older);
+        copy->older_cap = p->n_older;
+        if (p->n_older)
+            memcpy(copy->older, p->older, p->n_older * sizeof *copy->older);
+        copy->next = NULL;
+        end = &copy->next;
+    }
+    return copies;
+}
+
+/* What runs, and what replicas know, is as before for a pod that is bound as before. */
+void oracle_restored(struct world *w, struct oracle_pod *pods)
+{
+    for (struct oracle_pod *p = pods; p; p = p->next) {
+        const struct oracle_pod *now = oracle_find(w, p->uid);
+        bool runs = now && now->node && p->node && !now->over;
+        p->started = runs && now->started;
+        p->held = runs ? now->held : 0;
+        p->given = runs ? now->given : 0;
+        for (int card = 0; card < CARDS; card++)
+            p->given_mib[card] = runs ? now->given_mib[card] : 0;
+        for (int r = 0; r < REPLICAS; r++) {
+            p->of[r] = runs ? now->of[r] : (struct oracle_view){0};
+            p->of[r].delivered = -1;
+        }
+    }
+    oracle_free(w);
+    w->pods = pods;
 }
 
 struct oracle_notes oracle_notes(json_t *pod, int node)

@@ -81,14 +81,22 @@ bool replica_leads(const struct world *w, const struct replica *r)
     return core_may_bind(r->core, replica_time(w, r), NULL) == 0;
 }
 
+/* It knows as little as a new process. */
+static void forget_all(struct world *w, struct replica *r)
+{
+    oracle_restarted(w, r);
+    r->delivered = (struct delivered){0};
+    r->before = 0;
+    r->may_notice = false;
+}
+
 void replica_crash(struct world *w, struct replica *r)
 {
     trace(w, "r%d crashes", r->id);
     replica_free(r);
     r->alive = false;
     r->epoch++;
-    oracle_restarted(w, r);
-    r->delivered = (struct delivered){0};
+    forget_all(w, r);
     w->stats.crashes++;
 }
 
@@ -133,8 +141,9 @@ struct sent_call {
     struct kube_request request;
     struct replica *r;
     uint64_t epoch;
-    bool answered; /* the replica has got its answer, or has timed out */
-    bool late;     /* the answer takes as long as the replica waits for it */
+    uint64_t restores; /* of etcd, before it was sent */
+    bool answered;     /* the replica has got its answer, or has timed out */
+    bool late;         /* the answer takes as long as the replica waits for it */
     int64_t sent_ms;
 };
 
@@ -361,6 +370,18 @@ void replica_cut_watches(struct world *w, struct replica *r)
             close_feed(w, r, &r->lines[kind], ERR_UNAVAILABLE);
 }
 
+/* Silent Leases are listed only when a node is due. */
+void replica_restored(struct world *w, struct replica *r)
+{
+    if (!r->alive)
+        return;
+    r->may_notice = true;
+    r->before = ((1u << CORE_KINDS) - 1) & ~(1u << CORE_LEASES);
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (r->lines[kind].fed)
+            close_feed(w, r, &r->lines[kind], ERR_UNAVAILABLE);
+}
+
 static int64_t on_unreachable(struct world *w, struct replica *r, struct letter *l)
 {
     close_feed(w, r, l->line, ERR_UNAVAILABLE);
@@ -445,6 +466,8 @@ static void answer_core(struct world *w, struct sent_call *c,
 
 static int64_t on_reply(struct world *w, struct replica *r, struct letter *l)
 {
+    if (l->call->restores != w->restores)
+        return NEVER; /* of a server that is no more */
     if (is_cut(w, r))
         return r->cut_until; /* if the replica still waits then */
     if (!l->call->answered)
@@ -497,6 +520,10 @@ static void on_server(struct world *w, void *arg)
 {
     static const unsigned codes[] = {429, 500, 503, 504, 403, 401};
     struct copy *c = arg;
+    if (c->call->restores != w->restores) { /* its connection broke */
+        copy_free(c);
+        return;
+    }
     const struct core_output *call = c->call->call;
     const struct kube_request *kube = &c->call->request;
     struct api_reply reply = {0};
@@ -593,6 +620,7 @@ static int64_t on_send(struct world *w, struct replica *r, struct letter *l)
         return NEVER;
     }
     call->sent_ms = w->now_ms;
+    call->restores = w->restores;
     if (o->type == CORE_CALL_BIND && chance(w, 100))
         flaws_edit_soon(w, o->uid);
     if (o->type == CORE_CALL_BIND)
@@ -650,8 +678,12 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
         witness_reserve(w, r, in, &out);
     for (size_t i = 0; i < out.n_lines; i++) {
         trace(w, "r%d logs: %s", r->id, out.lines[i].text);
-        if (strstr(out.lines[i].text, "restore from a backup"))
+        if (!strstr(out.lines[i].text, "restore from a backup"))
+            continue;
+        if (!r->may_notice)
             violated(w, "r%d takes old news for a restore: %s", r->id, out.lines[i].text);
+        w->stats.noticed++;
+        forget_all(w, r);
     }
     STEP_EACH(struct core_output, o, &out)
     {
@@ -672,7 +704,10 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
     }
     r->was_leader = leader;
     agents_check(w, r);
-    witness_check(w, r);
+    if (taken && in->type == CORE_LIST_ENDED)
+        r->before &= ~(1u << in->kind);
+    if (!r->before)
+        witness_check(w, r);
     plan_tick(w, r);
 }
 

@@ -63,6 +63,7 @@ typedef void (*event_fn)(struct world *w, void *arg);
         X(listed)                       /* entries of podLists */                        \
         X(evicted)                      /* pods */                                       \
         X(budgets)                      /* evictions refused by a PodDisruptionBudget */ \
+        X(restored) X(noticed)          /* restores of etcd; replicas that noticed one */\
         X(reserved) X(reserved_bound)   /* reservations made, and bound */               \
         X(yielded)                                                                       \
             X(expired) /* ... ended by a higher priority, and by their time limit */     \
@@ -173,7 +174,9 @@ struct replica {
     struct core *core;
     struct line lines[CORE_KINDS];
     bool was_leader;
-    bool evicts; /* an eviction without an answer */
+    unsigned before; /* bits of the kinds not listed since a restore of etcd */
+    bool may_notice; /* ... which it has not noticed yet */
+    bool evicts;     /* an eviction without an answer */
     struct preemption *preemptions;
     struct reserved *reserved; /* before the current step */
     size_t n_reserved;
@@ -201,6 +204,8 @@ void replica_cut_watches(struct world *w, struct replica *r);
 void replica_api_changed(struct world *w, struct replica *r);
 const struct ledger_node *replica_node(const struct replica *r, int node);
 const struct ledger_pod *replica_pod(const struct replica *r, const char *uid);
+/* etcd was restored: all its connections break. */
+void replica_restored(struct world *w, struct replica *r);
 /* May it bind and reserve now? */
 bool replica_leads(const struct world *w, const struct replica *r);
 
@@ -223,6 +228,11 @@ struct world {
     bool tenants;   /* a hostile tenant is at work */
     bool policy;    /* the admission policy is on */
     bool preempts;  /* layout preemption is on */
+
+    bool backups;          /* etcd is restored sometimes */
+    uint64_t restores;     /* ... so far */
+    int64_t down_until;    /* nobody reaches the API server */
+    struct backup *backup; /* or NULL */
 
     struct ask *asks; /* of kube-scheduler, without an answer */
     uint64_t last_token;
@@ -262,6 +272,7 @@ struct world {
 
 #define WALL_BASE_MS 1700000000000
 int64_t wall_ms(const struct world *w);
+void world_set_api(struct world *w, struct api *api);
 bool chance(struct world *w, int per_mille); /* false at rest */
 int any(struct world *w, uint64_t n);        /* of 0 .. n-1 */
 #define ONE_OF(w, array) ((array)[any((w), ARRAY_LEN(array))])
@@ -334,6 +345,17 @@ void flaws_edit_soon(struct world *w, const char *uid);
 /* The heartbeats of nodes, and their checks: after each step of a replica, and at rest. */
 void agents_start(struct world *w);
 void agents_check(struct world *w, const struct replica *r);
+
+/* Neither replicas nor agents reach the API server. */
+void cut_off_all(struct world *w, int64_t ms, int64_t agents_ms);
+/* etcd was restored: the agents write what nodes have. */
+void agents_restored(struct world *w);
+
+/* -- restore.c: etcd is restored from a backup -- */
+
+/* Plans one. Returns how long it takes at most. */
+int64_t restores_start(struct world *w);
+void restores_free(struct world *w);
 
 /* -- tenants.c: a hostile tenant, and the admission policy -- */
 
@@ -447,6 +469,11 @@ struct oracle_pod {
 
 void oracle_start(struct world *w);
 void oracle_free(struct world *w);
+/* All pods as they are now; new. */
+struct oracle_pod *oracle_copy_pods(const struct world *w);
+void oracle_free_pods(struct oracle_pod *pods);
+/* These are the pods of the API now; takes them. Ends the watch. */
+void oracle_restored(struct world *w, struct oracle_pod *pods);
 int oracle_index(const char *node); /* -1: unknown name, or NULL */
 int oracle_cards(int node);         /* how many cards the node has */
 const char *oracle_model(int node, int card);

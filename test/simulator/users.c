@@ -460,6 +460,14 @@ static void part(struct world *w, const struct replica *r)
         w->apart_until[b][a] = until;
 }
 
+void cut_off_all(struct world *w, int64_t ms, int64_t agents_ms)
+{
+    if (w->agents_cut_until < w->now_ms + agents_ms)
+        w->agents_cut_until = w->now_ms + agents_ms;
+    EACH_REPLICA(w, r)
+    replica_cut_off(w, r, ms);
+}
+
 /* The API server is unreachable for one replica; or for all replicas and nodes. */
 static void cut_off(struct world *w, struct replica *r)
 {
@@ -470,11 +478,7 @@ static void cut_off(struct world *w, struct replica *r)
         return;
     }
     /* The replicas may reach the API server again before an agent renews its Lease. */
-    int64_t agents_ms = ms + (outages ? 3000 : 0);
-    if (w->agents_cut_until < w->now_ms + agents_ms)
-        w->agents_cut_until = w->now_ms + agents_ms;
-    EACH_REPLICA(w, each)
-    replica_cut_off(w, each, ms);
+    cut_off_all(w, ms, ms + (outages ? 3000 : 0));
 }
 
 static void break_replica(struct world *w)
@@ -561,6 +565,17 @@ static const struct {
     {300, tenants_act}, /* the last one */
 };
 
+void agents_restored(struct world *w)
+{
+    for (int node = 0; node < NODES; node++)
+        put_scv(w, node, false);
+    for (struct oracle_pod *p = w->pods, *next; p; p = next) {
+        next = p->next; /* the kubelet ends what was about to end */
+        if (p->deleting)
+            api_call(w, "DELETE", "{\"gracePeriodSeconds\":0}", POD_PATH "%s", p->name);
+    }
+}
+
 static void act(struct world *w, void *arg)
 {
     (void)arg;
@@ -570,6 +585,10 @@ static void act(struct world *w, void *arg)
             put_scv(w, node, false);
             api_call(w, "DELETE", "", CONFIGMAPS "/unhealthy-gpu-n%d", node);
         }
+        return;
+    }
+    if (w->now_ms < w->down_until) {
+        at(w, w->down_until, act, NULL, NULL);
         return;
     }
     size_t i = 0;

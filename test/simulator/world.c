@@ -168,6 +168,12 @@ static void on_change(void *ctx)
     replica_api_changed(w, r);
 }
 
+void world_set_api(struct world *w, struct api *api)
+{
+    w->api = api;
+    api_on_change(w->api, on_change, w);
+}
+
 static void tick_api(struct world *w, void *arg)
 {
     (void)arg;
@@ -239,7 +245,8 @@ static void start_chaos(struct world *w, void *arg)
     w->quiet = false;
     change_weather(w, NULL);
     users_start(w);
-    at(w, w->now_ms + between(w, 3000, 40000), start_quiet, NULL, NULL);
+    int64_t more_ms = w->backups ? restores_start(w) : 0;
+    at(w, w->now_ms + more_ms + between(w, 3000, 40000), start_quiet, NULL, NULL);
 }
 
 bool world_run(struct world *w, int64_t until_ms)
@@ -270,12 +277,12 @@ static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
                         .decides = seed / 2 % 5 >= 3,
                         .gangs = seed / 2 % 5 == 4,
                         .verbose = verbose};
+    w->backups = !w->outsiders && !w->tenants && !w->preempts && !w->gangs;
     struct api_config config = {.seed = seed};
     rng_init(&w->rng, seed);
     rng_init(&w->plain_rng, seed);
-    w->api = api_new(&config);
+    world_set_api(w, api_new(&config));
     oracle_start(w);
-    api_on_change(w->api, on_change, w);
     tick_api(w, NULL);
     EACH_REPLICA(w, r)
     {
@@ -298,6 +305,7 @@ static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
     replica_free(r);
     scheduler_free(w);
     kubelet_free(w);
+    restores_free(w);
     free(w->kept);
     free(w->reserved);
     oracle_free(w);
