@@ -60,6 +60,20 @@ START_TEST(policies_are_chosen_by_name)
     ck_assert(moves > 0 && moves <= fit); /* one move per plan, at most */
 }
 
+START_TEST(rules_are_compared_on_linked_cards)
+{
+    const char *said = replay(0, ARGV("--links=test/replay/v100.csv", "--policy=fgd",
+                                      "--policy=binpack", "--seeds=1", "--arrivals=300"));
+    static const char *const rows[] = {"policy   rule ",     "\nfgd      gpushare ",
+                                       "\nfgd      today ",  "\nfgd      hami ",
+                                       "\nfgd      nvidia ", "\nbinpack  gpushare ",
+                                       "\nbinpack  nvidia "};
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        ck_assert_contains(said, rows[i]);
+    ck_assert_ptr_null(strstr(said, "spread"));
+    ck_assert_ptr_null(strstr(said, "at 90 %"));
+}
+
 START_TEST(invalid_options_and_files_are_refused)
 {
     temp_write(lib_dir, "nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\na,1,1,x,T4\n");
@@ -79,6 +93,11 @@ START_TEST(invalid_options_and_files_are_refused)
          "nodes.csv:2: column gpu: \"x\": expected a whole number from 0 to 64"},
         {{"--nodes=test/replay/nodes.csv", "--pods=test/replay/nodes.csv"},
          "nodes.csv:1: column name is missing"},
+        {{"--links=test/replay/v100.csv", SMALL}, "--links takes no --nodes, --pods, "},
+        {{"--links=test/replay/v100.csv", "-o", "json"}, "and --output=json"},
+        {{"--links=/nonexistent.csv"}, "/nonexistent.csv"},
+        {{"--links=test/replay/nodes.csv"}, "nodes.csv:1: column nodes is missing"},
+        {{"--links=test/replay/v100.csv", "--arrivals=0"}, "is not within 1..10000000"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const char *said = replay(1, cases[i].options);
@@ -88,4 +107,5 @@ START_TEST(invalid_options_and_files_are_refused)
 }
 
 LIB_MAIN("replay", 120, the_small_trace_gives_the_same_results_everywhere,
-         policies_are_chosen_by_name, invalid_options_and_files_are_refused)
+         policies_are_chosen_by_name, rules_are_compared_on_linked_cards,
+         invalid_options_and_files_are_refused)

@@ -27,6 +27,7 @@ struct cluster {
     const struct trace *trace;
     enum score_policy policy;
     bool sees_cpu;
+    struct cluster_rule rule;
     struct ledger *ledger;
     struct replay_node *nodes;
     struct running_pod *running;
@@ -51,6 +52,11 @@ static const struct ledger_node *add_node(struct ledger *l, const struct trace_n
                                      .total_mib = TRACE_CARD,
                                      .free_mib = TRACE_CARD,
                                      .model = n->model};
+    for (uint32_t i = 0; n->links && i < n->cards; i++) {
+        cards[i].links = n->links[i].row;
+        cards[i].numa_node = n->links[i].numa;
+        cards[i].has_numa_node = true;
+    }
     ledger_scv_seen(l, &scv, 0);
     const struct node node = {
         .meta = {.name = n->name},
@@ -85,6 +91,11 @@ struct cluster *cluster_new(const struct trace *trace, enum score_policy policy,
     return c;
 }
 
+void cluster_set_rule(struct cluster *c, const struct cluster_rule *rule)
+{
+    c->rule = *rule;
+}
+
 void cluster_free(struct cluster *c)
 {
     if (!c)
@@ -111,21 +122,15 @@ static struct request request_of_trace(const struct trace_pod *pod)
     return r;
 }
 
-static bool node_fits(const struct replay_node *node, const struct trace_pod *pod,
-                      const struct request *r)
-{
-    return node->cpu >= pod->cpu_milli && node->memory >= pod->memory_mib &&
-           node->pods < PODS_OF_A_NODE &&
-           (r->kind == REQUEST_NONE || select_fit(node->ledger, r) == FIT_YES);
-}
-
 static size_t find_candidates(struct cluster *c, const struct trace_pod *pod,
                               const struct request *r)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < c->trace->n_nodes; i++) {
         const struct replay_node *node = &c->nodes[i];
-        if (!node_fits(node, pod, r))
+        if (node->cpu < pod->cpu_milli || node->memory < pod->memory_mib ||
+            node->pods == PODS_OF_A_NODE ||
+            (r->kind != REQUEST_NONE && select_fit(node->ledger, r) != FIT_YES))
             continue;
         c->candidates[n] = node->ledger;
         c->candidate_nodes[n++] = i;
@@ -164,7 +169,11 @@ static void promise(struct cluster *c, const struct replay_node *node,
     uint64_t chosen;
     uint32_t n = 0;
     select_view(&view, node->ledger, NULL, SELECT_AS_IS);
-    select_cards(&view, pod->request, SELECT_ALL_CARDS, &chosen);
+    if (c->rule.choose)
+        chosen = c->rule.choose(node->ledger->links,
+                                (uint32_t)select_mask(&view, pod->request), is->cards);
+    else
+        select_cards(&view, pod->request, SELECT_ALL_CARDS, &chosen);
     for (; chosen; chosen &= chosen - 1) {
         shares[n].card = node->ledger->cards[__builtin_ctzll(chosen)].index;
         shares[n++].mib = is->gpu_milli;
@@ -199,20 +208,14 @@ static struct ledger_pod *add_pending(struct cluster *c, const struct trace_pod 
     return ledger_pod_add(c->ledger, &pod, r, NULL);
 }
 
-static void add_plain(struct cluster *c, const struct trace_pod *is, uint32_t at)
-{
-    char uid[32];
-    struct resources requests = requests_of(c, is);
-    ledger_nongpu_seen(c->ledger, write_uid(uid, ++c->last_uid), c->nodes[at].is->name,
-                      &requests, 1);
-}
-
 bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *rng)
 {
     struct request r = request_of_trace(is);
+    r.ignores_links = c->rule.ignores_links;
     struct ledger_pod *pending = r.kind == REQUEST_NONE ? NULL : add_pending(c, is, &r);
-    struct score_pod asks = {.pod.request = &r,
-                             .cpu_milli = requests_of(c, is).cpu_milli};
+    struct resources requests = requests_of(c, is);
+    struct score_pod asks = {.pod.request = &r, .cpu_milli = requests.cpu_milli};
+    char uid[32];
     size_t n = find_candidates(c, is, &r);
     if (n == 0) {
         if (pending)
@@ -225,14 +228,14 @@ bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *r
     if (pending)
         promise(c, &c->nodes[at], is, pending);
     else
-        add_plain(c, is, at);
+        ledger_nongpu_seen(c->ledger, write_uid(uid, ++c->last_uid),
+                           c->nodes[at].is->name, &requests, 1);
     run(c, at, is, c->last_uid);
     return true;
 }
 
-void cluster_leave(struct cluster *c, struct rng *rng)
+static void leave(struct cluster *c, struct running_pod *t)
 {
-    struct running_pod *t = &c->running[rng_below(rng, c->n_running)];
     struct replay_node *node = &c->nodes[t->node];
     char text[32];
     struct span uid = write_uid(text, t->uid);
@@ -247,6 +250,26 @@ void cluster_leave(struct cluster *c, struct rng *rng)
     else
         ledger_nongpu_deleted(c->ledger, uid);
     *t = c->running[--c->n_running];
+}
+
+void cluster_leave(struct cluster *c, struct rng *rng)
+{
+    leave(c, &c->running[rng_below(rng, c->n_running)]);
+}
+
+const struct ledger_pod *cluster_find(const struct cluster *c, uint64_t n)
+{
+    char uid[32];
+    return ledger_pod_find(c->ledger, write_uid(uid, n));
+}
+
+void cluster_leave_nth(struct cluster *c, uint64_t n)
+{
+    size_t i = 0;
+    while (i < c->n_running && c->running[i].uid != n)
+        i++;
+    if (i < c->n_running)
+        leave(c, &c->running[i]);
 }
 
 size_t cluster_pods(const struct cluster *c)
@@ -280,24 +303,6 @@ static uint64_t uid_of(const struct ledger_pod *pod)
     return strtoull(pod->uid.p, NULL, 10);
 }
 
-static void defrag_view_init(struct defrag_view *v, const struct cluster *c,
-                             const struct trace_pod *target)
-{
-    *v = (struct defrag_view){.c = c, .target = target};
-    v->nodes = xcalloc(ledger_node_slots(c->ledger), sizeof *v->nodes);
-    v->running = xcalloc(c->last_uid + 1, sizeof *v->running);
-    for (uint32_t i = 0; i < c->trace->n_nodes; i++)
-        v->nodes[c->nodes[i].ledger->id] = i;
-    for (uint32_t i = 0; i < c->n_running; i++)
-        v->running[c->running[i].uid] = i;
-}
-
-static const struct trace_pod *trace_pod_of(const struct defrag_view *v,
-                                            const struct ledger_pod *pod)
-{
-    return v->c->running[v->running[uid_of(pod)]].is;
-}
-
 static bool defrag_may_move(void *ctx, const struct ledger_pod *pod)
 {
     (void)ctx;
@@ -328,7 +333,8 @@ static struct resources defrag_room_of(const struct trace_pod *pod)
 
 static struct resources defrag_pod_room(void *ctx, const struct ledger_pod *pod)
 {
-    return defrag_room_of(trace_pod_of(ctx, pod));
+    const struct defrag_view *v = ctx;
+    return defrag_room_of(v->c->running[v->running[uid_of(pod)]].is);
 }
 
 static void move_pod(struct cluster *c, const struct defrag_view *v,
@@ -364,9 +370,16 @@ bool cluster_defragment(struct cluster *c, const struct trace_pod *pod, size_t m
 {
     struct request r = request_of_trace(pod);
     cleanup_arena struct arena a = {0};
-    struct defrag_view v;
+    struct defrag_view v = {.c = c,
+                            .target = pod,
+                            .nodes =
+                                xcalloc(ledger_node_slots(c->ledger), sizeof *v.nodes),
+                            .running = xcalloc(c->last_uid + 1, sizeof *v.running)};
     struct defrag_plan plan;
-    defrag_view_init(&v, c, pod);
+    for (uint32_t i = 0; i < c->trace->n_nodes; i++)
+        v.nodes[c->nodes[i].ledger->id] = i;
+    for (uint32_t i = 0; i < c->n_running; i++)
+        v.running[c->running[i].uid] = i;
     const struct defrag_world world = {c->ledger,        &v,
                                        defrag_may_move,  defrag_may_run,
                                        defrag_node_room, defrag_pod_room};

@@ -6,21 +6,17 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/opt.h"
-#include "replay/replay.h"
+#include "replay/linked.h"
 #include "wire/entry.h"
 #include "wire/yaml.h"
 
 /* gpushare-replay: replays a trace of pods through the placement code and prints the
- * allocation that each policy reaches. */
-
-struct policies {
-    bool wanted[SCORE_POLICIES];
-};
+ * allocation that each policy reaches; or random pods, for the connections that they get. */
 
 struct config {
-    char *nodes, *pods;
+    char *nodes, *pods, *links;
     struct opt_list policies;
-    int64_t seeds, first_seed, churn, defrag;
+    int64_t seeds, first_seed, churn, defrag, arrivals;
     int json; /* 0 or 1 */
     bool cpu;
 };
@@ -38,6 +34,20 @@ static const struct opt table[] = {
      .offset = AT(pods),
      .help = "CSV file with the pods: "
              "name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]; required."},
+    {.name = "links",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(links),
+     .help = "CSV file with linked cards: nodes,numa,links; random pods come instead of "
+             "the default, a trace."},
+    {.name = "arrivals",
+     .arg = "N",
+     .init = "10000",
+     .type = OPT_INT,
+     .min = 1,
+     .max = 10000000,
+     .offset = AT(arrivals),
+     .help = "Pods that arrive in each run with --links."},
     {.name = "policy",
      .arg = "NAME",
      .type = OPT_LIST,
@@ -71,8 +81,9 @@ static const struct opt table[] = {
      .type = OPT_INT,
      .max = 100,
      .offset = AT(churn),
-     .help = "Percent of allocation to hold in a second run in which pods leave; 0 skips "
-             "that run."},
+     .help =
+         "Percent of allocation to hold in a second run, where pods leave; 0 skips it "
+         "(--links: 90)."},
     {.name = "defrag",
      .arg = "MOVES",
      .init = "0",
@@ -99,16 +110,16 @@ static const struct opt_program program = {
 };
 
 /* The selected policies, in the order of the policy table. */
-static int read_policies(const struct opt_list *names, struct policies *p,
+static int read_policies(const struct opt_list *names, bool wanted[SCORE_POLICIES],
                          struct err *err)
 {
     for (int i = 0; i < SCORE_POLICIES; i++)
-        p->wanted[i] = names->n == 0;
+        wanted[i] = names->n == 0;
     for (size_t i = 0; i < names->n; i++) {
         enum score_policy policy;
         if (score_policy_parse(span_of(names->items[i]), &policy, err))
             return err_wrap(err, "--policy");
-        p->wanted[policy] = true;
+        wanted[policy] = true;
     }
     return 0;
 }
@@ -116,15 +127,18 @@ static int read_policies(const struct opt_list *names, struct policies *p,
 static int read_trace(const struct config *c, struct trace *trace, struct buf texts[2],
                       struct err *err)
 {
+    if (c->links && (c->nodes || c->pods || c->defrag || c->json))
+        return err_set(err, ERR_INVALID,
+                       "--links takes no --nodes, --pods, --defrag and --output=json");
+    if (c->links)
+        return file_read(c->links, TRACE_MAX_BYTES, &texts[0], err)
+                   ?: trace_links(trace, c->links, buf_span(&texts[0]), err);
     if (!c->nodes || !c->pods)
         return err_set(err, ERR_INVALID, "--nodes and --pods are required (try --help)");
-    if (file_read(c->nodes, TRACE_MAX_BYTES, &texts[0], err) ||
-        file_read(c->pods, TRACE_MAX_BYTES, &texts[1], err))
-        return -1;
-    return trace_nodes(trace, c->nodes, buf_span(&texts[0]), err) ||
-                   trace_pods(trace, c->pods, buf_span(&texts[1]), err)
-               ? -1
-               : 0;
+    return file_read(c->nodes, TRACE_MAX_BYTES, &texts[0], err)
+               ?: file_read(c->pods, TRACE_MAX_BYTES, &texts[1], err)
+               ?: trace_nodes(trace, c->nodes, buf_span(&texts[0]), err)
+               ?: trace_pods(trace, c->pods, buf_span(&texts[1]), err);
 }
 
 static int run(const struct config *c, struct err *err)
@@ -132,10 +146,10 @@ static int run(const struct config *c, struct err *err)
     cleanup_buf struct buf out = {0};
     struct buf texts[2] = {{0}, {0}};
     struct trace trace = {0};
-    struct policies policies;
+    bool wanted[SCORE_POLICIES];
     struct replay_line lines[SCORE_POLICIES];
     size_t n = 0;
-    int rc = read_policies(&c->policies, &policies, err);
+    int rc = read_policies(&c->policies, wanted, err);
     if (rc == 0)
         rc = read_trace(c, &trace, texts, err);
     for (int i = 0; i < SCORE_POLICIES && rc == 0; i++) {
@@ -143,15 +157,20 @@ static int run(const struct config *c, struct err *err)
                                            .sees_cpu = c->cpu,
                                            .first_seed = (uint64_t)c->first_seed,
                                            .seeds = (uint64_t)c->seeds,
-                                           .churn = c->churn,
-                                           .defrag = c->defrag};
-        if (!policies.wanted[i])
+                                           .churn = c->links && !c->churn ? 90 : c->churn,
+                                           .defrag = c->defrag,
+                                           .arrivals = (uint64_t)c->arrivals};
+        if (!wanted[i])
             continue;
         lines[n].policy = settings.policy;
-        replay_run(&trace, &settings, &lines[n++].result);
+        if (c->links)
+            linked_play(&trace, &settings, &out);
+        else
+            replay_run(&trace, &settings, &lines[n++].result);
     }
     if (rc == 0) {
-        (c->json ? replay_json : replay_table)(&out, lines, n, c->churn > 0);
+        if (!c->links)
+            (c->json ? replay_json : replay_table)(&out, lines, n, c->churn > 0);
         if (c->defrag && !c->json)
             replay_defrag_table(&out, lines, n);
         rc = entry_print(&out, err);

@@ -20,8 +20,9 @@ struct replay_settings {
     enum score_policy policy;
     bool sees_cpu; /* see cluster_new */
     uint64_t first_seed, seeds;
-    int64_t churn;  /* percent; see replay_run; 0: no second run */
-    int64_t defrag; /* moves per plan, at most; see replay_run; 0: no plans */
+    int64_t churn;     /* percent; see replay_run; 0: no second run */
+    int64_t defrag;    /* moves per plan, at most; see replay_run; 0: no plans */
+    uint64_t arrivals; /* of linked_play alone, in each run */
 };
 
 /* Means over the seeds. */

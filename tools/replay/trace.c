@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "domain/links.h"
 #include "replay/csv.h"
 
 /* Of CPU and memory. Sums over a trace do not overflow. */
@@ -86,20 +87,6 @@ int trace_nodes(struct trace *t, const char *name, struct span text, struct err 
     return finish(&c, t->n_nodes, "nodes", err);
 }
 
-/* The constraints between columns. */
-static void check_pod(struct csv *c, const struct trace_pod *pod, int milli)
-{
-    if (c->err.code != ERR_NONE)
-        return;
-    if (pod->cards == 0 && pod->gpu_milli != 0)
-        csv_fail(c, milli, "%lld, but num_gpu is 0", (long long)pod->gpu_milli);
-    else if (pod->cards > 0 && pod->gpu_milli == 0)
-        csv_fail(c, milli, "0, but num_gpu is %u", pod->cards);
-    else if (pod->cards > 1 && pod->gpu_milli != TRACE_CARD)
-        csv_fail(c, milli, "%lld, expected %d: a pod with several cards gets whole cards",
-                 (long long)pod->gpu_milli, TRACE_CARD);
-}
-
 /* From openb's separator to the one of struct request. */
 static struct span read_models(struct trace *t, struct csv *c, int column)
 {
@@ -130,10 +117,66 @@ int trace_pods(struct trace *t, const char *name, struct span text, struct err *
             .cards = (uint32_t)csv_int(&c, num, 0, TRACE_MAX_CARDS),
             .gpu_milli = csv_int(&c, milli, 0, TRACE_CARD),
         };
-        check_pod(&c, &pod, milli);
+        if (pod.cards == 0 && pod.gpu_milli != 0)
+            csv_fail(&c, milli, "%lld, but num_gpu is 0", (long long)pod.gpu_milli);
+        else if (pod.cards > 0 && pod.gpu_milli == 0)
+            csv_fail(&c, milli, "0, but num_gpu is %u", pod.cards);
+        else if (pod.cards > 1 && pod.gpu_milli != TRACE_CARD)
+            csv_fail(&c, milli,
+                     "%lld, expected %d: a pod with several cards gets whole cards",
+                     (long long)pod.gpu_milli, TRACE_CARD);
         MEM_GROW(t->pods, t->pods_cap, t->n_pods + 1);
         t->pods[t->n_pods++] = pod;
     }
     check_names(&c, id, t->pods, sizeof *t->pods, t->n_pods);
     return finish(&c, t->n_pods, "pods", err);
+}
+
+int trace_links(struct trace *t, const char *name, struct span text, struct err *err)
+{
+    struct csv c;
+    struct trace_links *links = NULL; /* of the kind */
+    uint32_t at = 0, n = 0;           /* its cards: those read, and all */
+    int64_t count = 1, most = TRACE_LINKED_NODES;
+    if (csv_open(&c, name, text))
+        return finish(&c, 0, "nodes", err);
+    int nodes = csv_column(&c, "nodes", true), numa = csv_column(&c, "numa", true);
+    int column = csv_column(&c, "links", true);
+    while (csv_row(&c) > 0) {
+        struct span row = csv_text(&c, column);
+        uint32_t words = 0;
+        for (struct span rest = row; rest.p; words++) {
+            struct span word = span_cut(&rest, ' ');
+            uint8_t width = link_width(word);
+            if (!width || (width == LINK_MAX) != (words == at))
+                csv_fail(&c, column, "word %u is \"%.*s\": expected %s", words + 1,
+                         SPAN_ARG(word),
+                         words == at ? "X" : "NV#, PIX, PXB, PHB, NODE or SYS");
+        }
+        if (!at) {
+            n = words;
+            links = arena_alloc(&t->arena, TRACE_LINKED * sizeof *links);
+        }
+        if (words != n || n < 2 || n > TRACE_LINKED) {
+            csv_fail(&c, column, "%u words, expected %s%u", words, at ? "" : "2 to ",
+                     at ? n : TRACE_LINKED);
+            break;
+        }
+        count = csv_int(&c, nodes, at ? count : 1, at ? count : most);
+        links[at++] = (struct trace_links){row, csv_int(&c, numa, -1, INT32_MAX)};
+        if (at < n)
+            continue;
+        at = 0;
+        most -= count;
+        for (int64_t i = 0; i < count; i++) {
+            const char *id = arena_printf(&t->arena, "%zu", t->n_nodes);
+            MEM_GROW(t->nodes, t->nodes_cap, t->n_nodes + 1);
+            t->nodes[t->n_nodes++] =
+                (struct trace_node){.name = span_of(id), .cards = n, .links = links};
+            t->capacity += (int64_t)n * TRACE_CARD;
+        }
+    }
+    if (at)
+        csv_fail(&c, column, "the last of %u rows, expected %u", at, n);
+    return finish(&c, t->n_nodes, "nodes", err);
 }
