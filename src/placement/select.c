@@ -173,15 +173,22 @@ static enum fit node_fits(const struct ledger_node *node, const struct request *
     return FIT_YES;
 }
 
-/* Of a request that does not fit now: could so many cards take it when they are empty? */
+/* Of a request that does not fit now: could so many cards take it when they are empty? If all
+ * cards are available and of one size, as most are, that is known without reading them. */
 static enum fit later_or_never(const struct ledger_node *node, const struct card *cards,
                                const struct request *r, uint64_t within)
 {
+    const struct ledger_rows *rows = node->rows.valid ? &node->rows : NULL;
+    bool alike = rows && select_by_rows(r) && node->largest_mib > 0 &&
+                 rows->available_mib == node->largest_mib * node->n_cards;
     uint64_t possible = 0;
-    for (uint32_t i = 0; i < node->n_cards && node->n_cards >= r->cards; i++)
-        possible |= (uint64_t)select_card_could_fit(&cards[i], r) << i & within;
+    for (uint32_t i = 0; i < node->n_cards && node->n_cards >= r->cards; i++) {
+        bool could = alike ? node->largest_mib >= r->mib_per_card
+                           : select_card_could_fit(&cards[i], r);
+        possible |= (uint64_t)could << i & within;
+    }
     return has_cards(possible, r->cards) &&
-                   (!r->min_link || choose(node, NULL, cards, r, possible))
+                   (!r->min_link || choose(node, rows, cards, r, possible))
                ? FIT_LATER
                : FIT_NEVER;
 }
