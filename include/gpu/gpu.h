@@ -26,9 +26,11 @@
  */
 
 enum {
-    GPU_MAX_CARDS = 64,
-    GPU_MAX_PROCESSES = 16384, /* per card */
-    GPU_MAX_LINKED = 32,       /* cards of a node; of more, the connections are unknown */
+    GPU_MAX_CARDS = 64,    /* of a node, with the instances of cards in MIG mode */
+    GPU_MAX_INSTANCES = 8, /* of a card */
+    GPU_INDEXES = GPU_MAX_CARDS * (1 + GPU_MAX_INSTANCES), /* above any index */
+    GPU_MAX_PROCESSES = 16384,                             /* per card */
+    GPU_MAX_LINKED = 32, /* cards of a node; of more, the connections are unknown */
 };
 
 enum gpu_state { /* by rising severity: a card has the most severe one */
@@ -36,8 +38,8 @@ enum gpu_state { /* by rising severity: a card has the most severe one */
                  GPU_ECC,   /* row remapping failed, or a page retirement is pending */
                  GPU_RESET, /* the driver asks for a reset, or a reboot of the node */
                  GPU_UNREADABLE, /* its memory cannot be read, or its values are implausible */
-                 GPU_MIG,        /* in MIG mode: not allocated by gpushare */
-                 GPU_LOST,       /* fell off the bus, or cannot be opened */
+                 GPU_MIG,  /* in MIG mode: its instances are cards, and it is none */
+                 GPU_LOST, /* fell off the bus, or cannot be opened */
 };
 
 /* Metrics of a card, with their names in the file source. */
@@ -59,7 +61,10 @@ enum gpu_state { /* by rising severity: a card has the most severe one */
     X(GPU_RECOVERY, "recoveryAction")           /* recovery action; 0: none */           \
     X(GPU_MIG_MODE, "migMode")                  /* 0 or 1 */                             \
     X(GPU_NUMA_NODE, "numaNode")                /* that the card is attached to */       \
-    X(GPU_LINKS_DOWN, "linksDown") /* NVLinks that are down, of a card that had one up */
+    X(GPU_LINKS_DOWN,                                                                    \
+      "linksDown") /* NVLinks that are down, of a card that had one up */                \
+    X(GPU_INSTANCE, "gpuInstance") /* of an instance: its numbers on the card */         \
+    X(GPU_COMPUTE_INSTANCE, "computeInstance")
 
 #define GPU_METRIC_ID(id, word) id,
 enum gpu_metric { GPU_METRICS(GPU_METRIC_ID) GPU_N_METRICS };
@@ -71,7 +76,8 @@ enum {
     GPU_CONSTANT = 1 << GPU_MINOR | 1 << GPU_MEM_TOTAL | 1 << GPU_MEM_RESERVED |
                    1 << GPU_CLOCK_SM_MAX | 1 << GPU_CLOCK_MEM_MAX |
                    1 << GPU_PCIE_GEN_MAX | 1 << GPU_PCIE_WIDTH_MAX |
-                   1 << GPU_POWER_LIMIT | 1 << GPU_NUMA_NODE
+                   1 << GPU_POWER_LIMIT | 1 << GPU_NUMA_NODE | 1 << GPU_INSTANCE |
+                   1 << GPU_COMPUTE_INSTANCE
 };
 
 const char *gpu_metric_name(enum gpu_metric m);
@@ -84,13 +90,17 @@ struct gpu_process {
 };
 
 struct gpu_card {
-    int32_t index; /* of NVML; unique in a sample */
+    /* Of NVML; unique in a sample. Instance n of card i has GPU_MAX_CARDS +
+     * GPU_MAX_INSTANCES * i + n. */
+    int32_t index;
     enum gpu_state state;
     char why[200]; /* the reason; empty when the state is GPU_OK */
     /* Empty when unknown. UTF-8 without control characters. A UUID has only letters,
      * digits and hyphens, and is unique in a sample. */
     char uuid[96], model[96];
     char bus_id[32]; /* as 00000000:3B:00.0 */
+    /* Of an instance, whose UUID is MIG-...: the card, and as "1g.10gb". Empty: a full card. */
+    char parent_uuid[96], profile[32];
     /* Its row of `nvidia-smi topo -m`: a word for each card of the sample, with one space
      * between them, as "X NV2 SYS". Empty: unknown. */
     struct span links;
@@ -176,7 +186,8 @@ struct gpu *gpu_nvml_new(const char *library, int64_t unified_bytes);
  * Metrics have the names of GPU_METRICS; an absent metric is unknown. The default of
  * index is the position in the list, that of memoryFree is total less used and reserved.
  * The state is derived from the metrics as with NVML, unless the file has one. "links" is the
- * row of `nvidia-smi topo -m`. Unknown members are skipped.
+ * row of `nvidia-smi topo -m`. An instance has "parentUUID" and "migProfile", and an index of
+ * 64 or more. Unknown members are skipped.
  *
  * There are no events. {"error": "reason"} makes the sample fail.
  */

@@ -142,6 +142,11 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
             read_uuid(j, a, "cards[].uuid", card->uuid, sizeof card->uuid);
         else if (jread_key_is(key, "model"))
             read_text(j, a, "cards[].model", card->model, sizeof card->model);
+        else if (jread_key_is(key, "parentUUID"))
+            read_uuid(j, a, "cards[].parentUUID", card->parent_uuid,
+                      sizeof card->parent_uuid);
+        else if (jread_key_is(key, "migProfile"))
+            read_text(j, a, "cards[].migProfile", card->profile, sizeof card->profile);
         else if (jread_key_is(key, "busId"))
             read_text(j, a, "cards[].busId", card->bus_id, sizeof card->bus_id);
         else if (jread_key_is(key, "state"))
@@ -155,9 +160,14 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
         else if (!read_metric(j, key, card))
             jread_skip(j);
     }
-    if (index < 0 || index >= GPU_MAX_CARDS)
-        jread_fail(j, "cards[].index", "is not within 0..63");
-    card->index = (int32_t)(index & (GPU_MAX_CARDS - 1));
+    bool instance = *card->parent_uuid;
+    if (index < (instance ? GPU_MAX_CARDS : 0) ||
+        index >= (instance ? GPU_INDEXES : GPU_MAX_CARDS))
+        jread_fail(j, "cards[].index", "is not within 0..63, or of an instance 64..575");
+    else
+        card->index = (int32_t)index;
+    if (instance != (*card->profile != '\0'))
+        jread_fail(j, "cards[].migProfile", "and parentUUID go together");
     enum gpu_state given = card->state;
     card->state = GPU_OK;
     check_memory(card);
@@ -172,15 +182,18 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
     }
 }
 
-/* A row has a word for each card. */
+/* A row has a word for each card that is no instance. */
 static void check_links(struct jread *j, const struct gpu_sample *s)
 {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_cards; i++)
+        n += !*s->cards[i].parent_uuid;
     for (size_t i = 0; i < s->n_cards; i++) {
         struct span row = s->cards[i].links;
         size_t words = 1;
         for (size_t k = 0; k < row.n; k++)
             words += row.p[k] == ' ';
-        if (row.n && (words != s->n_cards || row.n >= GPU_MAX_LINKED * 6))
+        if (row.n && (words != n || row.n >= GPU_MAX_LINKED * 6))
             jread_fail(j, "cards[].links",
                        "has not one word for each card, of at most 32");
     }

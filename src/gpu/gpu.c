@@ -180,7 +180,7 @@ void gpu_derive_state(struct gpu_card *c)
         "draining of connected devices and a reset", "draining and a reset"};
     int64_t action = gpu_value(c, GPU_RECOVERY, 0);
     if (gpu_value(c, GPU_MIG_MODE, 0) == 1)
-        gpu_set_state(c, GPU_MIG, "the card is in MIG mode");
+        gpu_set_state(c, GPU_MIG, "in MIG mode");
     if (!gpu_knows(c, GPU_MEM_TOTAL))
         gpu_set_state(c, GPU_UNREADABLE, "memory size is unknown");
     if (action > 0 && action < (int64_t)ARRAY_LEN(actions))
@@ -229,4 +229,14 @@ void gpu_sample_settle(struct gpu_sample *s)
                           s->cards[k].index, s->cards[i].uuid);
             s->cards[i].uuid[0] = '\0';
         }
+    for (size_t i = 0; i < s->n_cards; i++) {
+        struct gpu_card *c = &s->cards[i];
+        bool found = !*c->parent_uuid;
+        for (size_t k = 0; k < s->n_cards && !found; k++)
+            found =
+                s->cards[k].state == GPU_MIG && !strcmp(s->cards[k].uuid, c->parent_uuid);
+        if (!found)
+            gpu_set_state(c, GPU_LOST, "no card in MIG mode has its parent's UUID, %s",
+                          c->parent_uuid);
+    }
 }

@@ -38,7 +38,8 @@ void gpu_set_processes(struct gpu_card *c, struct gpu_process *list, size_t n,
                        struct arena *a);
 /* Derives the state from the metrics. */
 void gpu_derive_state(struct gpu_card *c);
-/* Sorts by index. The second of two cards with the same UUID becomes unreadable. */
+/* Sorts by index. The second of two cards with the same UUID becomes unreadable, and an
+ * instance without a parent in MIG mode is lost. */
 void gpu_sample_settle(struct gpu_sample *s);
 
 /* file.c: pure. -1 with the position of the error; ERR_UNAVAILABLE: the file says that a

@@ -422,6 +422,105 @@ static int read_card(const struct nvml_calls *call, void *device, uint64_t unifi
     return r.gone;
 }
 
+/* -- the instances of a card in MIG mode -- */
+
+/* Drivers put the profile into the name; older ones name the card. */
+static void read_profile(struct reader *r)
+{
+    static const char word[] = " MIG ";
+    struct gpu_card *c = r->card;
+    struct nvml_attributes at = {0};
+    const char *named = strstr(c->model, word);
+    char profile[64] = "", model[sizeof c->model + sizeof profile];
+    if (named) {
+        snprintf(profile, sizeof profile, "%s", named + strlen(word));
+    } else if (CALL(r, attributes, &at) && at.gpu_slices) {
+        size_t n =
+            at.compute_slices < at.gpu_slices
+                ? (size_t)snprintf(profile, sizeof profile, "%uc.", at.compute_slices)
+                : 0;
+        snprintf(profile + n, sizeof profile - n, "%ug.%llugb", at.gpu_slices,
+                 (at.memory_mib + 1023) / 1024);
+        snprintf(model, sizeof model, "%s%s%s", c->model, word, profile);
+        gpu_set_text(c->model, sizeof c->model, span_of(model));
+    }
+    gpu_set_text(c->profile, sizeof c->profile, span_of(profile));
+    if (*c->profile)
+        return;
+    snprintf(c->profile, sizeof c->profile, "unknown");
+    gpu_set_state(c, GPU_UNREADABLE, "NVML does not name its profile");
+}
+
+/* Its health is that of the card. NVML_OK, or a code for which is_gone is true. */
+static int read_instance(const struct nvml_calls *call, void *device, struct arena *a,
+                         const struct gpu_card *parent, struct gpu_card *card)
+{
+    static const uint32_t of_parent =
+        (GPU_CONSTANT & ~(1 << GPU_MEM_TOTAL | 1 << GPU_MEM_RESERVED)) |
+        1 << GPU_TEMPERATURE | 1 << GPU_PAGES_PENDING | 1 << GPU_REMAP_FAILED |
+        1 << GPU_RECOVERY;
+    struct reader r = {.call = call, .device = device, .card = card};
+    unsigned number = 0;
+    card->known = parent->known & of_parent;
+    memcpy(card->value, parent->value, sizeof card->value);
+    memcpy(card->bus_id, parent->bus_id, sizeof card->bus_id);
+    memcpy(card->parent_uuid, parent->uuid, sizeof card->parent_uuid);
+    read_identity(&r);
+    if (may_call(&r) && strncmp(card->uuid, "MIG-", 4) != 0)
+        gpu_set_state(card, GPU_UNREADABLE, "it has no UUID of an instance");
+    read_profile(&r);
+    read_memory(&r);
+    if (CALL(&r, gpu_instance, &number))
+        gpu_set(card, GPU_INSTANCE, number);
+    if (CALL(&r, compute_instance, &number))
+        gpu_set(card, GPU_COMPUTE_INSTANCE, number);
+    if (may_call(&r))
+        did(&r, read_processes(call, device, a, card));
+    if (r.lost)
+        gpu_set_state(card, GPU_LOST, "%s (%d)", call->error_string(r.lost), r.lost);
+    gpu_derive_state(card);
+    return r.gone;
+}
+
+/* Appends the instances of the card to the sample, which has room for GPU_MAX_CARDS; its
+ * reason says how many. NVML_OK, or a code for which is_gone is true. */
+static int add_instances(const struct nvml_calls *call, void *device,
+                         struct gpu_card *parent, struct gpu_sample *s)
+{
+    unsigned most = 0, n = 0;
+    bool full = false;
+    int rc = *parent->uuid && call->max_instances && call->instance
+                 ? call->max_instances(device, &most)
+                 : NVML_NOT_SUPPORTED;
+    for (unsigned i = 0; rc == NVML_OK && i < most && i < GPU_INDEXES && !full; i++) {
+        void *instance = NULL;
+        rc = call->instance(device, i, &instance);
+        if (rc == NVML_NOT_FOUND)
+            rc = NVML_OK; /* none at this position */
+        else if (!rc && (i >= GPU_MAX_INSTANCES || s->n_cards == GPU_MAX_CARDS))
+            full = true;
+        else if (!rc) {
+            struct gpu_card *card = &s->cards[s->n_cards++];
+            card->index = GPU_MAX_CARDS + GPU_MAX_INSTANCES * parent->index + (int32_t)i;
+            n++;
+            rc = read_instance(call, instance, &s->arena, parent, card);
+        }
+    }
+    if (is_gone(rc))
+        return rc;
+    if (rc)
+        snprintf(parent->why, sizeof parent->why,
+                 "in MIG mode, and its instances cannot be read: %s (%d)",
+                 call->error_string(rc), rc);
+    else
+        snprintf(parent->why, sizeof parent->why, "in MIG mode, with %u instance%s%s", n,
+                 n == 1 ? "" : "s",
+                 full ? "; others are left out: a node has 64 cards, and a card 8 "
+                        "instances at most"
+                      : "");
+    return NVML_OK;
+}
+
 /* -- the source -- */
 
 /* The card at this index. */
@@ -595,7 +694,7 @@ static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
     create_set(n);
     for (size_t i = count; i < GPU_MAX_CARDS; i++)
         n->slots[i].device = NULL;
-    s->cards = arena_zalloc(&s->arena, count * sizeof *s->cards);
+    s->cards = arena_zalloc(&s->arena, GPU_MAX_CARDS * sizeof *s->cards);
     for (s->n_cards = 0; s->n_cards < count; s->n_cards++) {
         struct gpu_card *card = &s->cards[s->n_cards];
         card->index = (int32_t)s->n_cards;
@@ -608,6 +707,13 @@ static int sample_nvml(struct gpu *g, struct gpu_sample *s, struct err *err)
     for (size_t i = 0; i < count; i++)
         devices[i] = s->cards[i].state == GPU_LOST ? NULL : n->slots[i].device;
     nvml_links_set(&n->links, &n->call, devices, s, "/sys");
+    for (size_t i = 0; i < count; i++) {
+        if (s->cards[i].state != GPU_MIG)
+            continue;
+        rc = add_instances(&n->call, devices[i], &s->cards[i], s);
+        if (rc)
+            return fail_call(n, "reading the instances of a card", rc, true, err);
+    }
     gpu_sample_settle(s);
     return 0;
 }

@@ -111,6 +111,12 @@ struct nvml_field { /* nvmlFieldValue_t; `value` is a union of 8 bytes */
     } value;
 };
 
+struct nvml_attributes { /* nvmlDeviceAttributes_t: of an instance */
+    unsigned multiprocessors, engines[5], gpu_slices, compute_slices;
+    unsigned long long memory_mib;
+};
+
+_Static_assert(sizeof(struct nvml_attributes) == 40, "nvmlDeviceAttributes_t");
 _Static_assert(sizeof(struct nvml_memory) == 24, "nvmlMemory_t");
 _Static_assert(NVML_MEMORY_V2 == 0x02000028, "nvmlMemory_v2_t");
 _Static_assert(sizeof(struct nvml_pci) == 68, "nvmlPciInfo_t");
@@ -153,6 +159,15 @@ _Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
     X(fields, (void *, int, struct nvml_field *), "nvmlDeviceGetFieldValues", NULL,      \
       false)                                                                             \
     X(mig_mode, (void *, unsigned *, unsigned *), "nvmlDeviceGetMigMode", NULL, false)   \
+    X(max_instances, (void *, unsigned *), "nvmlDeviceGetMaxMigDeviceCount", NULL,       \
+      false)                                                                             \
+    X(instance, (void *, unsigned, void **), "nvmlDeviceGetMigDeviceHandleByIndex",      \
+      NULL, false)                                                                       \
+    X(gpu_instance, (void *, unsigned *), "nvmlDeviceGetGpuInstanceId", NULL, false)     \
+    X(compute_instance, (void *, unsigned *), "nvmlDeviceGetComputeInstanceId", NULL,    \
+      false)                                                                             \
+    X(attributes, (void *, struct nvml_attributes *), "nvmlDeviceGetAttributes_v2",      \
+      NULL, false)                                                                       \
     X(ancestor, (void *, void *, int *), "nvmlDeviceGetTopologyCommonAncestor", NULL,    \
       false)                                                                             \
     X(link_state, (void *, unsigned, int *), "nvmlDeviceGetNvLinkState", NULL, false)    \

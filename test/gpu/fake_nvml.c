@@ -22,7 +22,12 @@
  * processes=PID:BYTES,PID:BYTES, graphics=... and mps=... of the same form, sm=PID:PERCENT,...
  * with smage=MICROSECONDS since it was measured. links=2:5d,1:switch,1:down are NVLinks: two to the
  * card on bus 5d, one to a switch, one that is down. path=30,50 is the topology level to each card;
- * affinity=MASK the NUMA nodes.
+ * affinity=MASK the NUMA nodes. Of a card in MIG mode, instances=N (7) is how many it can have; each
+ * has a line as that of a card, with the card's index and the position:
+ *
+ *     instance card=0;at=2;uuid=MIG-2;name=NVIDIA A100 MIG 1g.10gb;total=900;free=900;gi=9;ci=0
+ *
+ * slices, cslices and mib are its attributes. For `fail`, the first line is card 1024.
  *
  * What a program may not do (use a device or a set of events after a shutdown, free a set
  * twice) ends it. fake_nvml_held says what it holds.
@@ -39,7 +44,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_CARDS = 80, MAX_TEXT = 65536 };
+enum { MAX_CARDS = 80, MAX_TEXT = 65536, INSTANCES = 1024 };
 enum {
     OK = 0,
     UNINITIALIZED = 1,
@@ -203,7 +208,8 @@ static int index_of(nvmlDevice_t device)
 static const char *value_of(int index, const char *key, size_t *len)
 {
     size_t n, k = strlen(key);
-    const char *p = line_of("card", index, &n);
+    const char *p = index < INSTANCES ? line_of("card", index, &n)
+                                      : line_of("instance", index - INSTANCES, &n);
     while (p && n) {
         const char *semicolon = memchr(p, ';', n);
         size_t item = semicolon ? (size_t)(semicolon - p) : n;
@@ -680,6 +686,8 @@ NVML(nvmlDeviceRegisterEvents, nvmlDevice_t device, unsigned long long types,
     int index = index_of(device), rc = trouble(__func__, index);
     unsigned long long has = 0;
     check_set(set);
+    if (index >= INSTANCES)
+        misuse("events of an instance");
     if (rc)
         return rc;
     number(index, "events", &has);
@@ -719,6 +727,63 @@ NVML(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *out)
     int rc = memory(__func__, device, &m);
     m.version = out->version;
     *out = m;
+    return rc;
+}
+
+static bool is_instance(int index)
+{
+    return index >= INSTANCES;
+}
+
+NVML(nvmlDeviceGetMaxMigDeviceCount, nvmlDevice_t device, unsigned int *n)
+{
+    int rc = get_unsigned(__func__, device, "instances", n);
+    if (rc == NOT_SUPPORTED)
+        *n = is_instance(index_of(device)) ? 0 : 7;
+    return rc == NOT_SUPPORTED ? OK : rc;
+}
+
+NVML(nvmlDeviceGetMigDeviceHandleByIndex, nvmlDevice_t device, unsigned int at,
+     nvmlDevice_t *out)
+{
+    int index = index_of(device), rc = trouble(__func__, index);
+    size_t len;
+    unsigned int most = 0;
+    nvmlDeviceGetMaxMigDeviceCount(device, &most);
+    if (rc || at >= most)
+        return rc ? rc : INVALID_ARGUMENT;
+    for (int i = INSTANCES; line_of("instance", i - INSTANCES, &len); i++) {
+        unsigned long long card = 0, position = 0;
+        number(i, "card", &card);
+        number(i, "at", &position);
+        if (card == (unsigned)index && position == at) {
+            *out = handle_of(i);
+            return OK;
+        }
+    }
+    return NOT_FOUND;
+}
+
+NUMBER(nvmlDeviceGetGpuInstanceId, "gi")
+NUMBER(nvmlDeviceGetComputeInstanceId, "ci")
+
+typedef struct {
+    unsigned int multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount,
+        sharedEncoderCount, sharedJpegCount, sharedOfaCount, gpuInstanceSliceCount,
+        computeInstanceSliceCount;
+    unsigned long long memorySizeMB;
+} nvmlDeviceAttributes_t;
+
+NVML(nvmlDeviceGetAttributes_v2, nvmlDevice_t device, nvmlDeviceAttributes_t *out)
+{
+    unsigned int mib = 0;
+    int rc = get_unsigned(__func__, device, "mib", &mib);
+    memset(out, 0, sizeof *out);
+    out->memorySizeMB = mib;
+    if (!rc)
+        rc = get_unsigned(__func__, device, "slices", &out->gpuInstanceSliceCount);
+    out->computeInstanceSliceCount = out->gpuInstanceSliceCount;
+    get_unsigned(__func__, device, "cslices", &out->computeInstanceSliceCount);
     return rc;
 }
 
