@@ -43,8 +43,10 @@ struct scv_card {
     bool use_complete;
     int64_t total_mib, free_mib;
     int64_t reserved_mib; /* of the total: what the driver keeps; promises get the rest */
-    int64_t used_mib; /* NVML memory v2: without memory reserved by the driver */
+    int64_t used_mib;     /* NVML memory v2: without memory reserved by the driver */
     struct span health, model, uuid, bus_id;
+    /* Of an instance of a card in MIG mode; empty: a full card. */
+    struct span parent_uuid, mig_profile;
     /* A row of `nvidia-smi topo -m`: a word for each card of cardList; empty: unknown. */
     struct span links;
     struct scv_spec spec;

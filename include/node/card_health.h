@@ -28,7 +28,7 @@
  *
  * The card of an event:
  *
- * - With a UUID: the card with that UUID, or none. It is not a card that is listed (MIG).
+ * - With a UUID: the card with that UUID and its instances, or none.
  * - With an index alone: the present card with that index, with or without a UUID. NVML's
  *   handle of an event belongs to the index of the last sample.
  * - With neither, or with an index that no present card has: every card. Cards that wait
@@ -78,6 +78,8 @@ struct card_health_target {
     const char *uuid; /* "" when unknown */
     int32_t index;
     bool present; /* in the last sample */
+    const char
+        *parent; /* of an instance: the UUID of its card, whose events are its own; "" */
 };
 /* Takes one event. True: it made at least one card unhealthy, or keeps it so. */
 bool card_health_event(const struct card_health_target *cards, size_t n, int64_t now_ms,

@@ -9,7 +9,7 @@
 
 struct item {
     struct scv_card card; /* as published, but for links; its texts are these: */
-    char uuid[96], model[96], bus_id[32];
+    char uuid[96], model[96], bus_id[32], parent[96], profile[32];
     int32_t at; /* position in the last sample; -1: it lacks the card */
     struct card_health health;
     bool lost;
@@ -22,7 +22,8 @@ struct card_inventory {
     struct card_inventory_settings settings;
     struct item items[GPU_MAX_CARDS]; /* by index */
     size_t n;
-    uint64_t mig;             /* bit i: card i is left out */
+    uint64_t mig;             /* bit i: card i is in MIG mode and left out */
+    char mig_text[1024];      /* what to say about these cards */
     char failure[300];        /* of the last sample; empty: it succeeded */
     bool sampled;             /* at least one sample succeeded */
     int64_t failing_since_ms; /* -1: the last sample succeeded */
@@ -87,6 +88,8 @@ static struct item item_of(const struct gpu_card *c)
     memcpy(item.uuid, c->uuid, sizeof item.uuid);
     memcpy(item.model, c->model, sizeof item.model);
     memcpy(item.bus_id, c->bus_id, sizeof item.bus_id);
+    memcpy(item.parent, c->parent_uuid, sizeof item.parent);
+    memcpy(item.profile, c->profile, sizeof item.profile);
     return item;
 }
 
@@ -226,7 +229,8 @@ static void settle_indexes(struct card_inventory *inv)
         struct item *item = &inv->items[i];
         if (item->present || !has_index(inv, item, item->card.id))
             continue;
-        for (item->card.id = 0; has_index(inv, item, item->card.id);)
+        for (item->card.id = *item->parent ? GPU_MAX_CARDS : 0;
+             has_index(inv, item, item->card.id);)
             item->card.id++;
     }
     qsort(inv->items, inv->n, sizeof *inv->items, by_index);
@@ -246,8 +250,11 @@ static void match_card(struct card_inventory *inv, int64_t now_ms,
     if (g->state == GPU_MIG) {
         if (item)
             drop_item(inv, item);
-        if (g->index >= 0 && g->index < 64)
-            inv->mig |= 1ull << g->index;
+        size_t n = strlen(inv->mig_text);
+        if (last_chance)
+            snprintf(inv->mig_text + n, sizeof inv->mig_text - n,
+                     "%sGPU%d is left out: %s", n ? "; " : "", g->index, g->why);
+        inv->mig |= 1ull << g->index;
         return;
     }
     if (!item && last_chance)
@@ -278,6 +285,7 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
                            const struct gpu_sample *s)
 {
     inv->mig = 0;
+    inv->mig_text[0] = '\0';
     inv->sampled = true;
     inv->failure[0] = '\0';
     inv->failing_since_ms = -1;
@@ -317,7 +325,7 @@ bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
     for (size_t i = 0; i < inv->n; i++) {
         struct item *item = &inv->items[i];
         cards[i] = (struct card_health_target){&item->health, item->uuid, item->card.id,
-                                               item->present};
+                                               item->present, item->parent};
     }
     return card_health_event(cards, inv->n, now_ms, event);
 }
@@ -330,16 +338,18 @@ void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
     for (size_t i = 0; i < scv->n_cards; i++) {
         const struct scv_card *c = &scv->cards[i];
         struct item old = {.card = *c, .at = -1, .missing_since_ms = -1}, *item = NULL;
-        if (c->id >= GPU_MAX_CARDS)
+        if (c->id >= GPU_INDEXES)
             continue;
         set_text(old.uuid, sizeof old.uuid, c->uuid);
         set_text(old.model, sizeof old.model, c->model);
         set_text(old.bus_id, sizeof old.bus_id, c->bus_id);
+        set_text(old.parent, sizeof old.parent, c->parent_uuid);
+        set_text(old.profile, sizeof old.profile, c->mig_profile);
         old.card.use_complete = false;
         for (size_t k = 0; k < inv->n && !item; k++)
             if (same_uuid(&inv->items[k], &old) || same_index(&inv->items[k], &old))
                 item = &inv->items[k];
-        if (!item && !(inv->mig >> c->id & 1)) {
+        if (!item && (c->id >= GPU_MAX_CARDS || !(inv->mig >> c->id & 1))) {
             item = add_item(inv, &old);
             if (item && inv->sampled) {
                 item->missing_since_ms = now_ms;
@@ -374,7 +384,7 @@ const struct card_health *card_inventory_changed(struct card_inventory *inv,
 }
 
 /* The row of the card, with a word for each card of the inventory; empty: unknown. A card that the
- * sample lacks is not chosen before the next sample that has it. */
+ * sample lacks is not chosen before the next sample that has it, and nothing connects instances. */
 static struct span links_of(const struct card_inventory *inv, const struct item *item,
                             struct arena *a)
 {
@@ -382,7 +392,7 @@ static struct span links_of(const struct card_inventory *inv, const struct item 
     bool any = false;
     const char *sampled =
         item->at >= 0 && item->at < GPU_MAX_LINKED ? inv->links[item->at] : "";
-    if (item->at >= 0 && !*sampled)
+    if (item->at >= 0 && !*sampled && !*item->parent)
         return (struct span){0};
     for (size_t i = 0; i < inv->n; i++) {
         const struct item *other = &inv->items[i];
@@ -393,7 +403,7 @@ static struct span links_of(const struct card_inventory *inv, const struct item 
         buf_adds(&row, i ? " " : "");
         if (other == item)
             buf_adds(&row, "X");
-        else if (item->at < 0 || other->at < 0 || !word)
+        else if (item->at < 0 || other->at < 0 || !word || !*word)
             buf_adds(&row, "SYS");
         else
             buf_add(&row, word, strcspn(word, " "));
@@ -415,6 +425,8 @@ void card_inventory_report(const struct card_inventory *inv, struct arena *a,
         card->uuid = span_of(item->uuid);
         card->model = span_of(item->model);
         card->bus_id = span_of(item->bus_id);
+        card->parent_uuid = span_of(item->parent);
+        card->mig_profile = span_of(item->profile);
         card->links = links_of(inv, item, a);
     }
     scv->driver_version = span_of(inv->driver);
@@ -424,7 +436,7 @@ void card_inventory_report(const struct card_inventory *inv, struct arena *a,
 bool card_inventory_any_lost(const struct card_inventory *inv)
 {
     for (size_t i = 0; i < inv->n; i++)
-        if (inv->items[i].lost)
+        if (inv->items[i].lost && !*inv->items[i].parent)
             return true;
     return false;
 }
@@ -443,7 +455,5 @@ void card_inventory_message(const struct card_inventory *inv, struct buf *out)
             buf_printf(out, "%sGPU%d is Unhealthy: %s", out->n ? "; " : "",
                        (int)inv->items[i].card.id, h->reason);
     }
-    for (int i = 0; i < 64; i++)
-        if (inv->mig >> i & 1)
-            buf_printf(out, "%sGPU%d is in MIG mode and left out", out->n ? "; " : "", i);
+    buf_printf(out, "%s%s", out->n && *inv->mig_text ? "; " : "", inv->mig_text);
 }

@@ -14,7 +14,7 @@
  *   does a card that NVML no longer lists: it stays as lost, because pods may hold promises
  *   on it. It is dropped after NVML has worked without it for `keep_lost_ms`. It keeps its
  *   index, unless another card has that index now: then it gets the lowest free one.
- * - Cards in MIG mode are left out.
+ * - Cards in MIG mode are left out; their instances are cards. One that is destroyed is lost.
  */
 
 struct card_inventory_settings {
@@ -52,7 +52,7 @@ const struct card_health *card_inventory_changed(struct card_inventory *inv,
  * are valid until the next change. */
 void card_inventory_report(const struct card_inventory *inv, struct arena *a,
                            struct scv *scv);
-/* Whether a card is lost. NVML finds a card that came back only after a reopen. */
+/* Whether a card, not an instance, is lost. NVML finds one that came back only after a reopen. */
 bool card_inventory_any_lost(const struct card_inventory *inv);
 bool card_inventory_is_empty(const struct card_inventory *inv);
 /* Appends one clause per problem, separated by "; "; nothing when there is none. */

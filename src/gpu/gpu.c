@@ -180,7 +180,7 @@ void gpu_derive_state(struct gpu_card *c)
         "draining of connected devices and a reset", "draining and a reset"};
     int64_t action = gpu_value(c, GPU_RECOVERY, 0);
     if (gpu_value(c, GPU_MIG_MODE, 0) == 1)
-        gpu_set_state(c, GPU_MIG, "in MIG mode");
+        gpu_set_state(c, GPU_MIG, "the card is in MIG mode");
     if (!gpu_knows(c, GPU_MEM_TOTAL))
         gpu_set_state(c, GPU_UNREADABLE, "memory size is unknown");
     if (action > 0 && action < (int64_t)ARRAY_LEN(actions))

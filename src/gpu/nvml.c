@@ -510,11 +510,11 @@ static int add_instances(const struct nvml_calls *call, void *device,
         return rc;
     if (rc)
         snprintf(parent->why, sizeof parent->why,
-                 "in MIG mode, and its instances cannot be read: %s (%d)",
+                 "the card is in MIG mode, and its instances cannot be read: %s (%d)",
                  call->error_string(rc), rc);
     else
-        snprintf(parent->why, sizeof parent->why, "in MIG mode, with %u instance%s%s", n,
-                 n == 1 ? "" : "s",
+        snprintf(parent->why, sizeof parent->why,
+                 "the card is in MIG mode, with %u instance%s%s", n, n == 1 ? "" : "s",
                  full ? "; others are left out: a node has 64 cards, and a card 8 "
                         "instances at most"
                       : "");

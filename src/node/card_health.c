@@ -86,7 +86,7 @@ static bool concerns(const struct card_health_target *card, const struct gpu_eve
                      bool by_index)
 {
     if (e->uuid[0])
-        return strcmp(card->uuid, e->uuid) == 0;
+        return !strcmp(card->uuid, e->uuid) || !strcmp(card->parent, e->uuid);
     return !by_index || (card->present && card->index == e->index);
 }
 

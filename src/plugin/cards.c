@@ -60,6 +60,7 @@ static struct plugin_card *add_card(struct cards *cards, const struct card_seen 
     struct plugin_card *c = &cards->items[cards->n++];
     snprintf(c->uuid, sizeof c->uuid, "%s", name);
     c->has_uuid = seen->uuid[0] != '\0';
+    memcpy(c->parent, seen->parent, sizeof c->parent);
     c->tag = tag;
     return c;
 }
@@ -105,7 +106,7 @@ static bool take_card(struct cards *cards, int64_t now_ms, const struct card_see
         return false;
     c->present = true;
     c->index = seen->index;
-    c->minor = seen->minor;
+    c->place = seen->place;
     if (good)
         changed |= set_size(c, seen->mib, cards->settings.unit_mib);
     return set_health(cards, c, now_ms, seen->reading, seen->reason) || changed;
@@ -156,8 +157,8 @@ bool cards_event(struct cards *cards, int64_t now_ms, const struct gpu_event *ev
     size_t healthy = 0;
     for (size_t i = 0; i < cards->n; i++) {
         struct plugin_card *c = &cards->items[i];
-        targets[i] =
-            (struct card_health_target){&c->health, c->uuid, c->index, c->present};
+        targets[i] = (struct card_health_target){&c->health, c->uuid, c->index,
+                                                 c->present, c->parent};
         healthy += c->health.healthy;
     }
     card_health_event(targets, cards->n, now_ms, event);

@@ -17,23 +17,33 @@
 
 enum { CARDS_MAX = 64 };
 
+/* Where the device nodes of a card are. An instance has those of its card, and two files of its
+ * own. */
+struct card_place {
+    int32_t minor; /* of /dev/nvidia<minor>; -1: unknown */
+    /* Numbers on the card; -1: a full card. INT32_MAX, if unknown, is in no list of files. */
+    int32_t gpu_instance, compute_instance;
+};
+
 /* A card of a sample. */
 struct card_seen {
-    char uuid[96]; /* empty: unknown; the index identifies the card */
+    char uuid[96];   /* empty: unknown; the index identifies the card */
+    char parent[96]; /* of an instance: the UUID of its card; empty: a full card */
     int32_t index;
-    int32_t minor; /* of its device node /dev/nvidia<minor>; -1: unknown */
+    struct card_place place;
     int64_t mib;
     enum card_health_reading reading;
     char reason[200]; /* unless the reading is CARD_HEALTH_GOOD */
 };
 
 struct plugin_card {
-    char uuid[96]; /* "index-3" for a card without UUID */
+    char uuid[96];   /* "index-3" for a card without UUID */
+    char parent[96]; /* as in struct card_seen */
     bool has_uuid;
     struct ids_tag tag;
     int32_t index;
-    int32_t minor; /* of its device node /dev/nvidia<minor>; -1: unknown */
-    bool present;  /* in the last sample */
+    struct card_place place;
+    bool present; /* in the last sample */
     int64_t mib;
     int64_t units;      /* of gpu-mem, now */
     int64_t most_units; /* that were ever listed */

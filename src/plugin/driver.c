@@ -29,6 +29,7 @@
 enum {
     FILES_MAX = 512, /* of one list; the driver has about 60 libraries */
     SPEC_MAX = 4 << 20,
+    MINORS_MAX = 1 << 20,
 };
 
 /* The files */
@@ -168,11 +169,60 @@ static void find_libraries(const struct search *s, const char *version,
     qsort(out->links, out->n_links, sizeof *out->links, by_path);
 }
 
+/* The number of the capability: of the line "gpu0/gi1/access 3". -1: there is none. */
+static int64_t cap_of(struct span minors, const char *capability)
+{
+    struct span name = span_of(capability);
+    while (minors.n) {
+        struct span line = span_cut(&minors, '\n');
+        if (span_starts(line, name) && line.n > name.n && line.p[name.n] == ' ')
+            return strtol(line.p + name.n + 1, NULL, 10);
+    }
+    return -1;
+}
+
+/* The kernel's list is the same in every container. Cards are named by their minor number. */
+static void find_caps(const struct search *host, const struct search *dev,
+                      const char *mount, const struct card_seen *cards, size_t n,
+                      struct driver_files *out)
+{
+#define MINORS "/proc/driver/nvidia-caps/mig-minors"
+    cleanup_buf struct buf minors = {0};
+    cleanup_free char *path = xasprintf("%s" MINORS, mount);
+    struct err ignored;
+    out->caps = arena_zalloc(dev->a, (n + 1) * sizeof *out->caps);
+    for (size_t i = 0; i < n; i++) {
+        const struct card_place *at = &cards[i].place;
+        struct driver_caps *caps = &out->caps[out->n_caps];
+        size_t found = 0;
+        if (at->gpu_instance < 0)
+            continue;
+        if (!minors.n)
+            file_read(exists(host, MINORS, S_IFREG) ? path : MINORS, MINORS_MAX, &minors,
+                      &ignored);
+        cleanup_free char *gi =
+                              xasprintf("gpu%d/gi%d/access", at->minor, at->gpu_instance),
+                          *ci = xasprintf("gpu%d/gi%d/ci%d/access", at->minor,
+                                          at->gpu_instance, at->compute_instance);
+        for (; found < 2; found++) {
+            int64_t cap = cap_of(buf_span(&minors), found ? ci : gi);
+            cleanup_free char *node =
+                xasprintf("/dev/nvidia-caps/nvidia-cap%lld", (long long)cap);
+            if (!exists(dev, node, S_IFCHR))
+                break;
+            caps->files[found] = file_of(dev, node);
+        }
+        caps->place = *at;
+        out->n_caps += found == 2;
+    }
+}
+
 /* The host's root is mounted at `mount`; the driver's root on the host is "/", or the
  * directory of a driver container. Libraries have names that end with the driver's version,
  * as NVML returns it. What is missing is missing: a host without a driver has no file. */
 static int find_driver(const char *mount, const char *driver_root, const char *version,
-                       struct arena *a, struct driver_files *out, struct err *err)
+                       const struct card_seen *cards, size_t n, struct arena *a,
+                       struct driver_files *out, struct err *err)
 {
     cleanup_close int host = open(mount, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (host < 0)
@@ -193,6 +243,7 @@ static int find_driver(const char *mount, const char *driver_root, const char *v
         snprintf(path, sizeof path, "/dev/nvidia%u", minor);
         out->has_card[minor] = exists(dev, path, S_IFCHR);
     }
+    find_caps(&own, dev, mount, cards, n, out);
     find_libraries(&driver, version, out);
     out->n_others =
         find_files(&driver, other_files, ARRAY_LEN(other_files), 0, &out->others);
@@ -205,14 +256,26 @@ static int find_driver(const char *mount, const char *driver_root, const char *v
     return 0;
 }
 
-bool driver_card_file(const struct driver_files *files, int64_t minor, struct arena *a,
-                      struct driver_file *out)
+size_t driver_card_files(const struct driver_files *files, const struct card_place *place,
+                         struct arena *a, struct driver_file out[DRIVER_CARD_FILES])
 {
+    const int32_t minor = place->minor;
     if (minor < 0 || minor >= DRIVER_CARDS_MAX || !files->has_card[minor])
-        return false;
+        return 0;
     out->container = arena_printf(a, "/dev/nvidia%d", (int)minor);
     out->host = arena_printf(a, "%s%s", files->dev, out->container);
-    return true;
+    if (place->gpu_instance < 0)
+        return 1;
+    for (size_t i = 0; i < files->n_caps; i++) {
+        const struct driver_caps *caps = &files->caps[i];
+        if (caps->place.minor != minor ||
+            caps->place.gpu_instance != place->gpu_instance ||
+            caps->place.compute_instance != place->compute_instance)
+            continue;
+        memcpy(out + 1, caps->files, sizeof caps->files);
+        return DRIVER_CARD_FILES;
+    }
+    return 0;
 }
 
 /* Specifications */
@@ -308,20 +371,22 @@ static void add_mounts(struct jwrite *w, const struct driver_files *files)
     jwrite_array_end(w);
 }
 
-static void add_device(struct jwrite *w, const char *name, const struct driver_file *node)
+static void add_device(struct jwrite *w, const char *name,
+                       const struct driver_file *nodes, size_t n)
 {
     jwrite_object(w, NULL);
     jwrite_str(w, "name", span_of(name));
     jwrite_object(w, "containerEdits");
     jwrite_array(w, "deviceNodes");
-    add_node(w, node);
+    for (size_t i = 0; i < n; i++)
+        add_node(w, &nodes[i]);
     jwrite_array_end(w);
     jwrite_object_end(w);
     jwrite_object_end(w);
 }
 
 /* Appends our specification: every card of the sample that has a device node, by UUID and
- * by index, with the driver's files. Version 0.5.0 of the format, which every runtime with
+ * (unless it is an instance) by index, with the driver's files. Version 0.5.0 of the format, which every runtime with
  * CDI reads. With NVIDIA's hook, libraries are at the host's paths, and hooks make the
  * links and the loader's cache; without it they are in /usr/local/nvidia/lib64, which
  * CUDA images have in LD_LIBRARY_PATH. Returns the number of cards. */
@@ -336,15 +401,17 @@ static size_t write_spec(const struct driver_files *files, const struct card_see
     jwrite_str(&w, "kind", SPAN(DRIVER_CDI_KIND));
     jwrite_array(&w, "devices");
     for (size_t i = 0; i < n; i++) {
-        struct driver_file node;
+        struct driver_file nodes[DRIVER_CARD_FILES];
         char index[16];
+        size_t n_nodes = driver_card_files(files, &cards[i].place, &a, nodes);
         snprintf(index, sizeof index, "%d", cards[i].index);
-        if (!driver_card_file(files, cards[i].minor, &a, &node))
+        if (!n_nodes)
             continue;
         found++;
-        add_device(&w, index, &node);
+        if (!cards[i].parent[0])
+            add_device(&w, index, nodes, n_nodes);
         if (cards[i].uuid[0])
-            add_device(&w, cards[i].uuid, &node);
+            add_device(&w, cards[i].uuid, nodes, n_nodes);
     }
     jwrite_array_end(&w);
     jwrite_object(&w, "containerEdits");
@@ -390,7 +457,8 @@ static bool spec_names_all(const char *path, bool by_index, const struct card_se
     for (size_t i = 0; i < n; i++) {
         char index[16];
         snprintf(index, sizeof index, "%d", cards[i].index);
-        if (!has_device(devices, by_index || !cards[i].uuid[0] ? index : cards[i].uuid))
+        bool indexed = (by_index && !cards[i].parent[0]) || !cards[i].uuid[0];
+        if (!has_device(devices, indexed ? index : cards[i].uuid))
             return false;
     }
     return n > 0;
@@ -481,8 +549,9 @@ struct driver_view *driver_view_new(const struct driver_view_settings *settings,
     struct driver_view *v = xcalloc(1, sizeof *v);
     struct err err;
     v->files.dev = "";
-    if (settings->host_root[0] && find_driver(settings->host_root, settings->driver_root,
-                                              version, &v->arena, &v->files, &err))
+    if (settings->host_root[0] &&
+        find_driver(settings->host_root, settings->driver_root, version, cards, n,
+                    &v->arena, &v->files, &err))
         snprintf(v->reason, sizeof v->reason, "%s", err.msg);
     else
         find_kind(v, settings, cards, n);

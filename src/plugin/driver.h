@@ -33,7 +33,14 @@ struct driver_link {
     const char *library; /* path of the library on the host */
 };
 
-enum { DRIVER_CARDS_MAX = 256, DRIVER_NODES_MAX = 4 };
+enum { DRIVER_CARDS_MAX = 256, DRIVER_NODES_MAX = 4, DRIVER_CARD_FILES = 3 };
+
+/* The capability files /dev/nvidia-caps/nvidia-cap<n> of an instance: of its GPU instance and its
+ * compute instance. Who can open them and the card's device node has the instance. */
+struct driver_caps {
+    struct card_place place;
+    struct driver_file files[2];
+};
 
 struct driver_files {
     /* Device nodes that every container with a card gets: /dev/nvidiactl, /dev/nvidia-uvm,
@@ -43,7 +50,9 @@ struct driver_files {
     const char *dev;                 /* prefix of device nodes on the host: "", or the
                                         * driver's root if its dev has /dev/nvidiactl */
     bool has_card[DRIVER_CARDS_MAX]; /* /dev/nvidia<minor> exists */
-    struct driver_file *libraries;   /* of the driver's version */
+    struct driver_caps *caps;        /* of the instances that have both files */
+    size_t n_caps;
+    struct driver_file *libraries; /* of the driver's version */
     size_t n_libraries;
     struct driver_link *links; /* symbolic links to these libraries beside them */
     size_t n_links;
@@ -53,9 +62,10 @@ struct driver_files {
     bool hook_is_ctk; /* it is nvidia-ctk: `nvidia-ctk hook NAME` */
 };
 
-/* Writes the device node of a card, with its path on the host. False: it is missing. */
-bool driver_card_file(const struct driver_files *files, int64_t minor, struct arena *a,
-                      struct driver_file *out);
+/* Writes the device nodes of a card or instance, with their paths on the host, and returns their
+ * number; 0: one is missing. */
+size_t driver_card_files(const struct driver_files *files, const struct card_place *place,
+                         struct arena *a, struct driver_file out[DRIVER_CARD_FILES]);
 
 /*
  * Specifications of the Container Device Interface: JSON or YAML files in /etc/cdi and

@@ -42,7 +42,7 @@ struct plugin {
     struct {             /* of the sampler's thread */
         uint64_t viewed; /* hash of the driver and the cards of the last view */
         int64_t viewed_ms;
-        size_t most; /* cards in any sample */
+        size_t most; /* cards, without instances, in any sample */
         bool any_lost, mig_logged;
     } cards;
 };
@@ -52,12 +52,16 @@ struct plugin {
 static void convert(const struct gpu_card *card, struct card_seen *seen)
 {
     const char *reason;
+    const int64_t none = *card->parent_uuid ? INT32_MAX : -1;
     *seen = (struct card_seen){
         .index = card->index,
-        .minor = (int32_t)gpu_value(card, GPU_MINOR, -1),
+        .place = {(int32_t)gpu_value(card, GPU_MINOR, -1),
+                  (int32_t)gpu_value(card, GPU_INSTANCE, none),
+                  (int32_t)gpu_value(card, GPU_COMPUTE_INSTANCE, none)},
         .mib = gpu_knows(card, GPU_MEM_TOTAL) ? gpu_promisable_mib(card) : 0,
         .reading = card_health_read(card, &reason)};
     snprintf(seen->uuid, sizeof seen->uuid, "%s", card->uuid);
+    memcpy(seen->parent, card->parent_uuid, sizeof seen->parent);
     snprintf(seen->reason, sizeof seen->reason, "%s", reason);
 }
 
@@ -67,9 +71,9 @@ static bool is_view_due(struct plugin *p, const char *driver,
 {
     uint64_t hash = hash_bytes(0, driver, strlen(driver));
     for (size_t i = 0; i < n; i++) {
-        const int32_t place[] = {cards[i].index, cards[i].minor};
         hash = hash_bytes(hash, cards[i].uuid, strlen(cards[i].uuid));
-        hash = hash_bytes(hash, place, sizeof place);
+        hash = hash_bytes(hash, &cards[i].index, sizeof cards[i].index);
+        hash = hash_bytes(hash, &cards[i].place, sizeof cards[i].place);
     }
     if (hash == p->cards.viewed && clock_mono_ms() < p->cards.viewed_ms + VIEW_MS)
         return false;
@@ -82,27 +86,31 @@ static void on_sample(void *ctx, const struct gpu_sample *sample, const struct e
 {
     struct plugin *p = ctx;
     struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_CARDS);
-    size_t n = sample ? sample->n_cards : 0;
+    size_t n = sample ? sample->n_cards : 0, full = 0;
     struct card_seen *seen = arena_zalloc(&m->arena, (n + 1) * sizeof *seen);
     m->in.seen = seen;
     if (err) {
         m->err = *err;
         m->in.err = &m->err;
-    } else {
-        p->cards.any_lost = n < p->cards.most;
-        p->cards.most = n > p->cards.most ? n : p->cards.most;
     }
+    bool lost = false;
     for (size_t i = 0; i < n; i++) {
         const struct gpu_card *card = &sample->cards[i];
-        p->cards.any_lost |= card->state == GPU_LOST;
+        bool instance = *card->parent_uuid;
+        lost |= card->state == GPU_LOST && !instance;
+        full += !instance;
         if (card->state != GPU_MIG) {
             convert(card, &seen[m->in.n++]);
             continue;
         }
         if (!p->cards.mig_logged)
-            log_warn("cards", "a card in MIG mode is not listed",
-                     LOG_S("card", card->uuid), LOG_I("index", card->index));
+            log_info("cards", "of a card in MIG mode, the instances are listed",
+                     LOG_S("card", card->uuid), LOG_S("why", card->why));
         p->cards.mig_logged = true;
+    }
+    if (sample) {
+        p->cards.any_lost = lost || full < p->cards.most;
+        p->cards.most = full > p->cards.most ? full : p->cards.most;
     }
     if (sample && is_view_due(p, sample->driver, seen, m->in.n))
         m->in.driver = driver_view_new(&p->config.driver, sample->driver, seen, m->in.n);

@@ -62,7 +62,7 @@ static bool is_cdi(const struct work *w)
 static const char *name_of(const struct work *w, size_t i)
 {
     const struct plugin_card *card = w->cards[i];
-    return w->settings->by_index || !card->has_uuid
+    return (w->settings->by_index && !card->parent[0]) || !card->has_uuid
                ? arena_printf(w->a, "%d", card->index)
                : card->uuid;
 }
@@ -87,14 +87,14 @@ static const char *list(const struct work *w, enum list what, const char *prefix
 static int check_cdi(const struct work *w, struct err *err)
 {
     const struct driver_view *view = w->settings->view;
-    struct driver_file node;
+    struct driver_file nodes[DRIVER_CARD_FILES];
     if (!is_cdi(w))
         return 0;
     if (!view || !view->cdi_kind)
         return err_set(err, ERR_UNAVAILABLE, "no CDI specification names the cards: %s",
                        view ? view->reason : "no sample of the cards yet");
     for (size_t i = 0; i < w->n && view->is_ours; i++)
-        if (!driver_card_file(&view->files, w->cards[i]->minor, w->a, &node))
+        if (!driver_card_files(&view->files, &w->cards[i]->place, w->a, nodes))
             return err_set(err, ERR_UNAVAILABLE,
                            "the card %s has no device node on the host, so that no CDI "
                            "specification names it",
@@ -147,16 +147,17 @@ static void add_nodes(const struct work *w)
     size_t n = 0;
     if (!view || is_cdi(w))
         return;
-    const size_t most = w->n + view->files.n_nodes;
+    size_t most = w->n * DRIVER_CARD_FILES + view->files.n_nodes;
     struct dp_spec *specs = arena_zalloc(w->a, (most + 1) * sizeof *specs);
-    for (size_t i = 0; i < most && (i < w->n || n > 0); i++) {
-        struct driver_file node;
-        if (i >= w->n)
-            node = view->files.nodes[i - w->n];
-        else if (!driver_card_file(&view->files, w->cards[i]->minor, w->a, &node))
-            continue;
-        specs[n++] =
-            (struct dp_spec){span_of(node.container), span_of(node.host), SPAN("rw")};
+    for (size_t i = 0; i <= w->n && (i < w->n || n > 0); i++) {
+        struct driver_file of_card[DRIVER_CARD_FILES];
+        const struct driver_file *files = i < w->n ? of_card : view->files.nodes;
+        size_t n_files =
+            i < w->n ? driver_card_files(&view->files, &w->cards[i]->place, w->a, of_card)
+                     : view->files.n_nodes;
+        for (size_t k = 0; k < n_files; k++)
+            specs[n++] = (struct dp_spec){span_of(files[k].container),
+                                          span_of(files[k].host), SPAN("rw")};
     }
     w->r->dp.specs = specs;
     w->r->dp.n_specs = n;

@@ -204,8 +204,86 @@ START_TEST(mig_is_left_out)
 {
     look(0, BOTH, "0:GPU-0+ 1:GPU-1+");
     look(1000, CARD(0) "," STATE(1, "mig", ""), "0:GPU-0+");
-    says("GPU1 is in MIG mode and left out");
+    says("GPU1 is left out: set by the file");
     look(2000, BOTH, "0:GPU-0+ 1:GPU-1+");
+}
+END_TEST
+
+#define MIG(n) "{'uuid':'GPU-" #n "','memoryTotal':9437184,'migMode':1}"
+#define INSTANCE(i, n, more)                                                             \
+    "{'index':" #i ",'uuid':'MIG-" #n "','model':'A MIG 1g.5gb','parentUUID':'GPU-1',"   \
+    "'migProfile':'1g.5gb','memoryTotal':1048576" more "}"
+
+START_TEST(an_instance_is_a_card_until_it_is_destroyed)
+{
+    struct scv scv = {0};
+    look(0, BOTH, "0:GPU-0+ 1:GPU-1+");
+    look(1000, CARD(0) "," MIG(1), "0:GPU-0+");
+    says("GPU1 is left out: the card is in MIG mode");
+    look(2000, CARD(0) "," MIG(1) "," INSTANCE(72, 2, "") "," INSTANCE(73, 3, ""),
+         "0:GPU-0+ 72:MIG-2+ 73:MIG-3+");
+    card_inventory_report(card_inventory, &arena, &scv);
+    ck_assert_span_eq(scv.cards[0].parent_uuid, "");
+    ck_assert_span_eq(scv.cards[0].mig_profile, "");
+    ck_assert_span_eq(scv.cards[1].parent_uuid, "GPU-1");
+    ck_assert_span_eq(scv.cards[1].mig_profile, "1g.5gb");
+    /* One is destroyed, and the driver renumbers the other. */
+    look(3000, CARD(0) "," MIG(1) "," INSTANCE(72, 3, ""),
+         "0:GPU-0+ 64:MIG-2- 72:MIG-3+");
+    says("GPU64 is Unhealthy: NVML no longer lists the card; "
+         "GPU1 is left out: the card is in MIG mode");
+    card_inventory_report(card_inventory, &arena, &scv);
+    ck_assert_span_eq(scv.cards[1].parent_uuid, "GPU-1");
+    ck_assert_int_eq(scv.cards[1].total_mib, 1);
+    /* The card leaves MIG mode. */
+    look(4000, BOTH, "0:GPU-0+ 1:GPU-1+ 64:MIG-2- 72:MIG-3-");
+    look(104000, BOTH, "0:GPU-0+ 1:GPU-1+");
+}
+END_TEST
+
+START_TEST(an_event_of_the_card_is_one_of_its_instances)
+{
+    struct gpu_event e = {.kind = GPU_EVENT_XID, .xid = 79, .uuid = "GPU-1", .index = 1};
+    look(0, CARD(0) "," MIG(1) "," INSTANCE(72, 2, ""), "0:GPU-0+ 72:MIG-2+");
+    ck_assert(card_inventory_event(card_inventory, 1, &e));
+    shows("0:GPU-0+ 72:MIG-2-");
+}
+END_TEST
+
+/* The cards keep their connections beside an instance, which has none. */
+START_TEST(cards_beside_an_instance_are_connected)
+{
+    struct scv scv = {0};
+    card_inventory_sample(
+        card_inventory, 0,
+        sample_of(
+            "{'uuid':'GPU-0','memoryTotal':9437184,'links':'X SYS NV2'}," MIG(
+                1) ",{'uuid':'GPU-2','memoryTotal':9437184,'links':'NV2 SYS "
+                   "X'}," INSTANCE(72, 2, "")));
+    card_inventory_report(card_inventory, &arena, &scv);
+    ck_assert_uint_eq(scv.n_cards, 3);
+    ck_assert_span_eq(scv.cards[0].links, "X NV2 SYS");
+    ck_assert_span_eq(scv.cards[1].links, "NV2 X SYS");
+    ck_assert_span_eq(scv.cards[2].links, "SYS SYS X");
+}
+END_TEST
+
+START_TEST(a_restart_keeps_instances)
+{
+    struct scv_card cards[] = {{.id = 0, .healthy = true, .uuid = SPAN("GPU-0")},
+                               {.id = 1, .healthy = true, .uuid = SPAN("GPU-1")},
+                               {.id = 72,
+                                .healthy = true,
+                                .uuid = SPAN("MIG-2"),
+                                .parent_uuid = SPAN("GPU-1"),
+                                .mig_profile = SPAN("1g.5gb")},
+                               {.id = 576, .healthy = true, .uuid = SPAN("MIG-9")}};
+    struct scv scv = {.cards = cards, .n_cards = 4};
+    look(0, CARD(0) "," MIG(1) "," INSTANCE(73, 3, ""), "0:GPU-0+ 73:MIG-3+");
+    card_inventory_adopt(card_inventory, 1, &scv);
+    shows("0:GPU-0+ 72:MIG-2- 73:MIG-3+");
+    card_inventory_report(card_inventory, &arena, &scv);
+    ck_assert_span_eq(scv.cards[1].parent_uuid, "GPU-1");
 }
 END_TEST
 
@@ -270,5 +348,8 @@ UNIT_MAIN_AROUND("card_inventory", begin, end, an_unreadable_card_is_tolerated,
                  a_missing_card_is_dropped_after_keep_lost,
                  a_card_without_uuid_is_the_one_at_its_index,
                  a_failed_card_keeps_its_properties, failed_samples_are_tolerated,
-                 mig_is_left_out, a_restart_keeps_cards_and_their_health,
-                 adoption_after_the_first_sample, a_full_list_drops_a_missing_card)
+                 mig_is_left_out, an_instance_is_a_card_until_it_is_destroyed,
+                 an_event_of_the_card_is_one_of_its_instances,
+                 cards_beside_an_instance_are_connected, a_restart_keeps_instances,
+                 a_restart_keeps_cards_and_their_health, adoption_after_the_first_sample,
+                 a_full_list_drops_a_missing_card)

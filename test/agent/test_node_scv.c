@@ -36,12 +36,24 @@ START_TEST(all_known_values_are_published)
                   "'pcieWidthMax':16,'utilization':0,'temperature':0}"),
         "{'cardList':[{'bandwidth':15760,'busId':'00000000:3B:00.0','clock':5001,"
         "'core':1590,'freeMemory':14598,'health':'Healthy','id':0,'model':'Tesla T4',"
-        "'power':70,'reservedMemory':477,'temperature':31,'totalMemory':15109,'usedMemory':2,"
+        "'power':70,'reservedMemory':477,'temperature':31,'totalMemory':15109,'"
+        "usedMemory':2,"
         "'utilization':7,'uuid':'GPU-0'},"
         "{'bandwidth':63008,'health':'Healthy','id':5,'model':'NVIDIA H200',"
         "'temperature':0,'totalMemory':1,'usedMemory':0,'utilization':0,"
         "'uuid':'GPU-5'}],'cardNumber':2," VERSIONS
         ",'freeMemorySum':14598,'totalMemorySum':15110}");
+}
+END_TEST
+
+START_TEST(an_instance_names_its_card_and_profile)
+{
+    status_is(sample_of("{'uuid':'GPU-0','memoryTotal':9437184,'migMode':1},"
+                        "{'index':64,'uuid':'MIG-1','parentUUID':'GPU-0',"
+                        "'migProfile':'1g.5gb','memoryTotal':1048576,'memoryFree':0}"),
+              "{'cardList':[{'health':'Healthy','id':64,'migProfile':'1g.5gb',"
+              "'parentUUID':'GPU-0','totalMemory':1,'uuid':'MIG-1'}],"
+              "'cardNumber':1," VERSIONS ",'totalMemorySum':1}");
 }
 END_TEST
 
@@ -210,11 +222,12 @@ START_TEST(a_write_has_the_use_of_containers_and_processes)
     unlimited = 0;
     has_pods();
     called(PUBLISHER_PATCH);
-    ck_assert_body("'podList':[{'cards':['GPU-0'],'container':'c','name':'p',"
-                   "'namespace':'ns','resource':'nvidia.com/gpu','units':1,"
-                   "'usage':[{'promisedMemory':1024,'unlimitedMemory':7,'usedMemory':1500,"
-                   "'utilization':40,"
-                   "'uuid':'GPU-0'}]},{'cards':['GPU-0'],'container':'d',");
+    ck_assert_body(
+        "'podList':[{'cards':['GPU-0'],'container':'c','name':'p',"
+        "'namespace':'ns','resource':'nvidia.com/gpu','units':1,"
+        "'usage':[{'promisedMemory':1024,'unlimitedMemory':7,'usedMemory':1500,"
+        "'utilization':40,"
+        "'uuid':'GPU-0'}]},{'cards':['GPU-0'],'container':'d',");
     ck_assert_no_body("not-started");
     /* A container whose name is unknown, and the process. */
     ck_assert_body("'processList':[{'name':'u2','usedMemory':9,'uuid':'GPU-0'},"
@@ -449,9 +462,9 @@ START_TEST(a_patch_takes_away_what_is_no_more)
 END_TEST
 
 UNIT_MAIN_AROUND("node_scv", fixture_begin, fixture_end, all_known_values_are_published,
-                 unknown_values_are_left_out, failed_cards,
-                 a_patch_takes_away_what_is_no_more, device_ids_name_the_cards,
-                 the_number_of_entries_is_limited,
+                 an_instance_names_its_card_and_profile, unknown_values_are_left_out,
+                 failed_cards, a_patch_takes_away_what_is_no_more,
+                 device_ids_name_the_cards, the_number_of_entries_is_limited,
                  a_write_has_the_use_of_containers_and_processes, noise_is_not_written,
                  a_card_is_marked_if_every_process_was_measured_with_its_memory,
                  use_is_written_with_the_memory_of_its_sample,

@@ -9,6 +9,28 @@
  * drivers.
  */
 
+#define INSTANCE(index, gi)                                                              \
+    ",{\"index\":" index ",\"uuid\":\"MIG-" index "\",\"parentUUID\":\"GPU-2\","         \
+    "\"minor\":5,\"migProfile\":\"1g.8gb\",\"memoryTotal\":8589934592,"                  \
+    "\"gpuInstance\":" gi ",\"computeInstance\":0}"
+#define INSTANCES                                                                        \
+    ",{\"uuid\":\"GPU-2\",\"migMode\":1,\"minor\":5,\"memoryTotal\":"                    \
+    "17179869184}" INSTANCE("80", "7") INSTANCE("81", "8")
+
+static const char *third = ""; /* or a card in MIG mode and its instances */
+
+/* The files of the second instance are missing. */
+static void make_instances(void)
+{
+    driver_tree_node(lib_path("host"), "/dev/nvidia5");
+    driver_tree_node(lib_path("host"), "/dev/nvidia-caps/nvidia-cap66");
+    driver_tree_node(lib_path("host"), "/dev/nvidia-caps/nvidia-cap67");
+    driver_tree_file(lib_path("host"), "/proc/driver/nvidia-caps/mig-minors");
+    temp_write(lib_dir, "host/proc/driver/nvidia-caps/mig-minors",
+               "config 1\nmonitor 2\ngpu5/gi7/access 66\ngpu5/gi7/ci0/access 67\n"
+               "gpu5/gi8/access 75\ngpu5/gi8/ci0/access 76\n");
+}
+
 static void set_up(const char *runtime, const char *const *more)
 {
     sim_load(&sim,
@@ -17,12 +39,16 @@ static void set_up(const char *runtime, const char *const *more)
              "\"containerRuntimeVersion\":\"%s\"}}}",
              runtime);
     temp_write(lib_dir, "cards.json",
-               "{\"driverVersion\":\"" DRIVER_TREE_VERSION "\",\"cudaVersion\":\"12.8\","
-               "\"cards\":[{\"uuid\":\"GPU-0\",\"minor\":3,\"memoryTotal\":17179869184},"
-               "{\"uuid\":\"GPU-1\",\"minor\":0,\"memoryTotal\":17179869184}]}");
+               lib_fmt("{\"driverVersion\":\"" DRIVER_TREE_VERSION
+                       "\",\"cudaVersion\":\"12.8\",\"cards\":["
+                       "{\"uuid\":\"GPU-0\",\"minor\":3,\"memoryTotal\":17179869184},"
+                       "{\"uuid\":\"GPU-1\",\"minor\":0,\"memoryTotal\":17179869184}%s]}",
+                       third));
     temp_mkdir(lib_dir, "host");
     temp_mkdir(lib_dir, "cdi");
     driver_tree_make(lib_path("host"), "");
+    if (*third)
+        make_instances();
     kubelet_start(&kubelet);
     const char *options[PROGRAM_ARGS] = {"--host-root", lib_path("host"), "--cdi-dir",
                                          lib_path("cdi")};
@@ -94,6 +120,37 @@ START_TEST(a_card_without_a_device_node_is_rejected)
 
 /* -- MIG -- */
 
+static void set_up_instances(const char *runtime)
+{
+    third = INSTANCES;
+    set_up(runtime, NULL);
+}
+
+START_TEST(an_instance_gets_the_files_of_its_card_and_its_own)
+{
+    set_up_instances("containerd://1.7.28");
+    check_devices(
+        "p", 80,
+        "/dev/nvidia5:/dev/nvidia5:rw "
+        "/dev/nvidia-caps/nvidia-cap66:/dev/nvidia-caps/nvidia-cap66:rw "
+        "/dev/nvidia-caps/nvidia-cap67:/dev/nvidia-caps/nvidia-cap67:rw " COMMON,
+        "MIG-80");
+}
+
+START_TEST(an_instance_has_a_name_in_our_specification)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    set_up_instances("containerd://2.1.4");
+    check_devices("p", 80, "gpushare.io/gpu=MIG-80 ", "");
+    ck_assert_contains(lib_read("cdi/gpushare.io-gpu.json"),
+                       "{\"path\":\"/dev/nvidia-caps/nvidia-cap67\"");
+    plugin_pod(&sim, "q", 4, 81);
+    kubelet_add(&kubelet, "q", ARGV("c"));
+    kubelet_admit(&kubelet, "q", "c", MEM, 4, &a);
+    ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
+    ck_assert_contains(a.words, "no-cdi-name): the card MIG-81 has no device node");
+}
+
 static void write_mig_modes(int first, int second)
 {
     agent_script(lib_fmt("driver 535.1\n"
@@ -111,7 +168,6 @@ static bool lists(size_t healthy, size_t unhealthy)
            kubelet_devices(&kubelet, MEM, false) == unhealthy;
 }
 
-/* NVIDIA's plugin allocates instances of such a card; the other cards are shared. */
 START_TEST(a_card_in_mig_mode_is_left_out)
 {
     const char *const *more = ARGV("--gpu-source", agent_nvml());
@@ -126,19 +182,23 @@ START_TEST(a_card_in_mig_mode_is_left_out)
     write_mig_modes(1, 0); /* by the MIG manager, while both run */
     lib_wait(lists(16, 16));
     lib_wait(agent_number(&sim, "status.cardNumber") == 1 &&
-             agent_scv_is(&sim, "Healthy", "GPU0 is in MIG mode and left out"));
+             agent_scv_is(&sim, "Healthy",
+                          "GPU0 is left out: the card is in MIG mode, "
+                          "with 0 instances"));
     plugin_stop(&plugin); /* the next process never knew the card */
     plugin_start(&plugin, &sim, more);
     kubelet_wait_registered(&kubelet, -1);
     lib_wait(lists(16, 0));
     write_mig_modes(1, 1);
     lib_wait(agent_scv_is(&sim, "",
-                          "GPU0 is in MIG mode and left out; "
-                          "GPU1 is in MIG mode and left out"));
+                          "GPU0 is left out: the card is in MIG mode, with 0 instances; "
+                          "GPU1 is left out: the card is in MIG mode, with 0 instances"));
     lib_wait(lists(0, 16));
 }
 
 SUITE_MAIN("driver", 60, NULL, an_old_runtime_gets_the_variable_and_device_nodes,
            a_runtime_with_cdi_gets_names_of_our_specification,
            names_of_a_generator_are_passed_on_in_an_annotation,
-           a_card_without_a_device_node_is_rejected, a_card_in_mig_mode_is_left_out)
+           a_card_without_a_device_node_is_rejected,
+           an_instance_gets_the_files_of_its_card_and_its_own,
+           an_instance_has_a_name_in_our_specification, a_card_in_mig_mode_is_left_out)

@@ -42,7 +42,7 @@ void plugin_pod(const struct sim *s, const char *name, int units, int card)
     const char *notes =
         lib_fmt("{\"ALIYUN_COM_GPU_MEM_IDX\":\"%d\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":"
                 "\"false\",\"scheduler.framework.gpushare.allocation\":\"{}\","
-                "\"gpushare/card-uuid\":\"GPU-%d\"}",
-                card, card);
+                "\"gpushare/card-uuid\":\"%s-%d\"}",
+                card, card < 64 ? "GPU" : "MIG", card);
     sim_add_bound_pod(s, name, units, "n1", notes);
 }

@@ -18,5 +18,5 @@ void plugin_start_at(struct plugin *p, const char *kubeconfig, const char *const
 void plugin_stop(struct plugin *p);
 /* The value of gpushare_plugin_<name> in /metrics; -1: there is no such metric. */
 double plugin_metric(const struct plugin *p, const char *name);
-/* A pod bound to n1, promised units of the card "GPU-<card>". */
+/* A pod bound to n1, promised units of the card "GPU-<card>"; from 64 on, "MIG-<card>". */
 void plugin_pod(const struct sim *s, const char *name, int units, int card);

@@ -151,7 +151,7 @@ static const struct transition {
 static void check_step(const struct transition *t, struct card_health *h,
                        struct span line)
 {
-    struct card_health_target target = {h, "GPU-a", 0, true};
+    struct card_health_target target = {h, "GPU-a", 0, true, ""};
     struct span input, rest = line;
     int64_t at_ms;
     ck_assert(span_i64(span_cut(&rest, ' '), &at_ms));
@@ -197,7 +197,8 @@ static const struct addressed {
     {"a UUID: that card", "GPU-1", -1, "+-++"},
     {"a UUID counts before the index", "GPU-0", 1, "-+++"},
     {"an absent card has its events, too", "GPU-9", -1, "+++-"},
-    {"the UUID of no card, as of a MIG instance: none", "GPU-7", 0, "++++"},
+    {"the UUID of no card: none", "GPU-7", 0, "++++"},
+    {"a card in MIG mode, which is none: its instances", "GPU-m", 0, "++-+"},
     {"an index: the present card that has it", "", 1, "+-++"},
     {"an index of a card without UUID", "", 2, "++-+"},
     {"an index that no present card has: every card", "", 5, "----"},
@@ -210,10 +211,10 @@ START_TEST(the_cards_that_an_event_concerns)
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         const struct addressed *a = &events[i];
         struct card_health h[4] = {0};
-        const struct card_health_target cards[4] = {{&h[0], "GPU-0", 0, true},
-                                                    {&h[1], "GPU-1", 1, true},
-                                                    {&h[2], "", 2, true},
-                                                    {&h[3], "GPU-9", 1, false}};
+        const struct card_health_target cards[4] = {{&h[0], "GPU-0", 0, true, ""},
+                                                    {&h[1], "GPU-1", 1, true, ""},
+                                                    {&h[2], "", 2, true, "GPU-m"},
+                                                    {&h[3], "GPU-9", 1, false, ""}};
         struct gpu_event e = {.kind = GPU_EVENT_ECC, .index = a->index};
         char health[5] = "";
         strcpy(e.uuid, a->uuid);
@@ -230,7 +231,7 @@ START_TEST(the_cards_that_an_event_concerns)
 START_TEST(no_event_is_none)
 {
     struct card_health h = {.healthy = true};
-    const struct card_health_target target = {&h, "", 0, true};
+    const struct card_health_target target = {&h, "", 0, true, ""};
     ck_assert(
         !card_health_event(&target, 1, 0, &(struct gpu_event){.kind = GPU_EVENT_NONE}));
     ck_assert(!card_health_event(NULL, 0, 0, &(struct gpu_event){.kind = GPU_EVENT_ECC}));

@@ -49,8 +49,9 @@ static void end(void)
  * this one, or the reason why there are none. */
 static void finds(size_t n, const char *kind_or_reason)
 {
-    static const struct card_seen two[] = {{.uuid = "GPU-a", .index = 0, .minor = 3},
-                                           {.uuid = "GPU-b", .index = 1, .minor = 0}};
+    static const struct card_seen two[] = {
+        {.uuid = "GPU-a", .index = 0, .place = {3, -1, -1}},
+        {.uuid = "GPU-b", .index = 1, .place = {0, -1, -1}}};
     struct driver_view *v = driver_view_new(&settings, "570.12", two, n);
     const char *kind = v->cdi_kind;
     ck_assert_str_eq(kind ? kind : v->reason, kind_or_reason);
@@ -139,6 +140,45 @@ START_TEST(a_driver_container_has_a_root_of_its_own)
     SPEC_HAS("{\"path\":\"/dev/nvidia3\",\"hostPath\":\"/dev/nvidia3\"}");
 }
 
+#define NODE(path) "{\"path\":\"" path "\",\"hostPath\":\"" path "\"}"
+
+/* Of card 0, whose minor number is 3, there are two instances. Only one has both files. */
+START_TEST(an_instance_has_the_files_of_its_card_and_its_own)
+{
+    static const struct card_seen seen[] = {
+        {.uuid = "GPU-b", .index = 1, .place = {0, -1, -1}},
+        {.uuid = "MIG-a", .parent = "GPU-a", .index = 64, .place = {3, 1, 0}},
+        {.uuid = "MIG-b", .parent = "GPU-a", .index = 65, .place = {3, 11, 0}},
+        {.uuid = "MIG-c", .parent = "GPU-a", .index = 66, .place = {3, INT32_MAX, 0}}};
+    driver_tree_make(host, "");
+    driver_tree_node(host, "/dev/nvidia-caps/nvidia-cap12");
+    driver_tree_node(host, "/dev/nvidia-caps/nvidia-cap13");
+    driver_tree_node(host, "/dev/nvidia-caps/nvidia-cap14");
+    make("/proc/driver/nvidia-caps/mig-minors");
+    temp_write(host, "proc/driver/nvidia-caps/mig-minors",
+               "config 1\nmonitor 2\ngpu0/gi1/access 7\ngpu3/gi1/access 12\n"
+               "gpu3/gi1/ci0/access 13\ngpu3/gi11/access 14\ngpu3/gi11/ci0/access 15\n");
+    settings.by_index = true;
+    struct driver_view *v = driver_view_new(&settings, "570.12", seen, ARRAY_LEN(seen));
+    ck_assert_str_eq(v->cdi_kind, DRIVER_CDI_KIND);
+    SPEC_HAS(
+        "\"devices\":[{\"name\":\"1\"", "{\"name\":\"GPU-b\"",
+        "{\"name\":\"MIG-a\",\"containerEdits\":{\"deviceNodes\":[" NODE(
+            "/dev/nvidia3") "," NODE("/dev/nvidia-caps/nvidia-cap12") "," NODE("/dev/"
+                                                                               "nvidia-"
+                                                                               "caps/"
+                                                                               "nvidia-"
+                                                                               "cap13") "]}}",
+        "!\"64\"", "!MIG-b", "!MIG-c", "!nvidia-cap14");
+    struct driver_file files[DRIVER_CARD_FILES];
+    cleanup_arena struct arena a = {0};
+    for (size_t i = 0; i < ARRAY_LEN(seen); i++) {
+        static const size_t n[] = {1, 3, 0, 0};
+        ck_assert_uint_eq(driver_card_files(&v->files, &seen[i].place, &a, files), n[i]);
+    }
+    driver_view_free(v);
+}
+
 START_TEST(names_of_a_generator_come_first)
 {
     driver_tree_make(host, "");
@@ -187,5 +227,6 @@ START_TEST(no_names_without_a_driver)
 UNIT_MAIN_AROUND("driver", begin, end, the_plugin_writes_a_specification_where_nobody_did,
                  the_hook_makes_links_and_the_cache_of_the_loader,
                  a_driver_container_has_a_root_of_its_own,
+                 an_instance_has_the_files_of_its_card_and_its_own,
                  names_of_a_generator_come_first, names_of_a_generator_need_no_host_root,
                  no_names_without_a_driver)
