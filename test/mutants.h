@@ -67,6 +67,8 @@
       "Cards that a container holds through nvidia.com/gpu stay available.") \
     X(init_containers_forgotten, \
       "The raw limits of init containers do not count.") \
+    X(instance_is_a_whole_card, \
+      "A pod that asks for whole cards without a model gets instances of cards in MIG mode.") \
     X(kept_cards_given_away, \
       "A bind ignores that a card is kept for another pod.") \
     X(label_rounded_down, \

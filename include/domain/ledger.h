@@ -82,6 +82,7 @@ enum card_state {
 /* What the cards of one model on a node have in common. */
 struct ledger_card_model {
     struct span name;
+    struct span profile; /* of instances of a card in MIG mode; empty: full cards */
     struct scv_spec spec;
 };
 
@@ -148,7 +149,7 @@ struct ledger_rows {
     uint8_t kind[LEDGER_ROWS];
     int32_t available_mib; /* size of the cards that are CARD_AVAILABLE, in total */
     uint8_t whole;         /* bit i: card_is_free */
-    bool valid;            /* no more cards and no larger sizes than this can hold */
+    bool valid; /* no more cards and no larger sizes than this can hold, and no instances */
 };
 
 /* Filter reads thousands of nodes per call and is bound by memory latency. So the first
@@ -168,7 +169,7 @@ struct ledger_node {
     bool all_available : 1; /* no card is unavailable, promised whole, in external use, or
                                reserved */
     uint8_t n_cards;
-    uint8_t free_cards; /* healthy and completely free */
+    uint8_t free_cards; /* healthy and completely free, without instances */
     uint16_t claimed; /* cards that pods here request through nvidia.com/gpu and that are
                          not in the podList yet; saturated */
     char name_bytes[64]; /* a longer name is on the heap */
@@ -541,6 +542,11 @@ static inline bool card_is_free(const struct card *card)
 {
     return card->state == CARD_AVAILABLE && card->pods == 0 && card->withheld_mib == 0 &&
            card->reserved_mib == 0 && card->total_mib > 0;
+}
+/* As in struct ledger_card_model. */
+static inline struct span card_profile(const struct card *card)
+{
+    return card->scv ? card->scv->model->profile : (struct span){0};
 }
 /* The highest clock of its memory; 0: unknown. */
 static inline int64_t card_clock_mhz(const struct card *card)

@@ -144,21 +144,29 @@ static inline uint32_t request_full_core(const struct request *r)
 /* Does the list of models, which is not empty, name this one? */
 bool request_names_model(const struct request *r, struct span model);
 
-/* Does it accept a card of that model and memory clock (0: unknown)? A new condition on what
- * a card is belongs here, and nowhere else. */
+/* Does it accept an instance of a card in MIG mode? Memory on one card can be on any; else the
+ * list of models names its profile or model, and nothing else if the request is for several
+ * cards: these are of one kind, and no full cards. */
+bool request_accepts_instance(const struct request *r, struct span model,
+                              struct span profile);
+
+/* Does it accept a card of that model, profile (empty: a full card) and memory clock (0:
+ * unknown)? A new condition on what a card is belongs here, and nowhere else. */
 static inline bool request_accepts_card(const struct request *r, struct span model,
-                                        int64_t clock_mhz)
+                                        struct span profile, int64_t clock_mhz)
 {
     if (r->clock_mhz &&
         (clock_mhz < r->clock_mhz || (r->clock_exact && clock_mhz != r->clock_mhz)))
         return false;
+    if (profile.n)
+        return request_accepts_instance(r, model, profile);
     return !r->models.n || request_names_model(r, model);
 }
 
 /* Does it set a condition, so that it does not accept a card of which nothing is known? */
 static inline bool request_is_selective(const struct request *r)
 {
-    return !request_accepts_card(r, (struct span){0}, 0);
+    return !request_accepts_card(r, (struct span){0}, (struct span){0}, 0);
 }
 
 /* Does it fit every node, because it needs nothing of ours? */

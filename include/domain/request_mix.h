@@ -11,7 +11,7 @@
  * At most MIX_SHAPES are kept; a new one replaces the lightest (the oldest of equals). The
  * same pods in the same order give the same shapes and weights.
  *
- * A kind is what a request can select cards by: model, clock and size. A shape has a bit
+ * A kind is what a request can select cards by: model, profile, clock and size. A shape has a bit
  * for each kind, so that reading the mix compares no text. Tenants write the lists of
  * models and nodes write the models, so both are bounded: a shape keeps hashes of the
  * models that its pods name, because a pod can be listed before the cards, and at most
@@ -40,7 +40,8 @@ struct request_mix_shape {
 };
 
 struct request_mix_kind {
-    uint32_t model; /* hash; 0: unknown */
+    uint32_t model;   /* hash; 0: unknown */
+    uint32_t profile; /* hash; 0: full cards */
     int64_t clock_mhz, total_mib;
     int64_t free_mib; /* on all its cards */
     uint32_t cards;   /* in the cluster. 0: another kind may replace it */
@@ -55,12 +56,13 @@ struct request_mix {
 };
 
 /* Counts a new pod. `cpu_milli`: its CPU request, or 0. */
-void request_mix_add(struct request_mix *mix, const struct request *request, int64_t cpu_milli);
+void request_mix_add(struct request_mix *mix, const struct request *request,
+                     int64_t cpu_milli);
 
 /* Counts a new card and returns its kind, an index into mix->kinds. `clock_mhz` 0 and an
  * empty model: unknown. */
-uint8_t request_mix_add_card(struct request_mix *mix, struct span model, int64_t clock_mhz,
-                     int64_t total_mib);
+uint8_t request_mix_add_card(struct request_mix *mix, struct span model,
+                             struct span profile, int64_t clock_mhz, int64_t total_mib);
 /* A card of that kind is gone. */
 void request_mix_remove_card(struct request_mix *mix, uint8_t kind);
 /* The free memory of a card of that kind changes by `mib`. */

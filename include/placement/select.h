@@ -137,7 +137,8 @@ static inline bool select_card_suits(const struct card *card,
                                      const struct request *request)
 {
     return MUTANT(model_ignored) ||
-           request_accepts_card(request, card->model, card_clock_mhz(card));
+           request_accepts_card(request, card->model, card_profile(card),
+                                card_clock_mhz(card));
 }
 /* Could the card take its part of the request if it were empty and healthy? */
 bool select_card_could_fit(const struct card *card, const struct request *request);

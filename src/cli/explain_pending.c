@@ -352,9 +352,10 @@ static void add_card_row(struct explain_page *p, struct table *t,
     bool available = card->state == CARD_AVAILABLE;
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf why = {0};
-    if (request_is_selective(r) &&
-        !request_accepts_card(r, card->model, card_clock_mhz(card)))
-        buf_adds(&why, "model or clock does not match");
+    if (!request_accepts_card(r, card->model, card_profile(card), card_clock_mhz(card)))
+        buf_adds(&why, card_profile(card).n && !request_is_selective(r)
+                           ? "an instance, which is taken by its profile"
+                           : "model or clock does not match");
     else if (card->total_mib < r->mib_per_card)
         buf_adds(&why, "too small");
     else if (!available)
@@ -645,7 +646,8 @@ static bool list_models(const struct explain_page *p, struct buf *out)
         for (uint32_t k = 0; k < p->nodes[i]->n_cards; k++) {
             const struct card *card = &p->nodes[i]->cards[k];
             size_t at = 0;
-            any |= request_accepts_card(p->r, card->model, card_clock_mhz(card));
+            any |= request_accepts_card(p->r, card->model, card_profile(card),
+                                        card_clock_mhz(card));
             while (at < n && !span_eq(models[at], card->model))
                 at++;
             if (at < n || n == MODELS_MAX || !card->model.n)

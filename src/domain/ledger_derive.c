@@ -436,6 +436,7 @@ static void sum_up(struct ledger_node *node)
     struct ledger_rows *rows = &node->rows;
     const struct card *best = NULL;
     int64_t available_mib = 0;
+    bool instances = false;
     node->free_cards = 0;
     node->largest_mib = 0;
     node->all_available = true;
@@ -443,7 +444,9 @@ static void sum_up(struct ledger_node *node)
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         bool available = card->state == CARD_AVAILABLE, free = card_is_free(card);
-        node->free_cards += free;
+        bool instance = card_profile(card).n;
+        instances |= instance;
+        node->free_cards += free && !instance;
         node->all_available &= available && !card->whole && card->withheld_mib <= 0 &&
                                card->reserved_mib <= 0;
         if (available && (!best || card->free_mib > best->free_mib))
@@ -461,8 +464,8 @@ static void sum_up(struct ledger_node *node)
     node->best_total_mib = best ? best->total_mib : 0;
     node->best_index = best ? best->index : -1;
     rows->available_mib = ledger_saturated(available_mib);
-    rows->valid =
-        node->n_cards <= LEDGER_ROWS && node->largest_mib <= INT32_MAX / LEDGER_ROWS;
+    rows->valid = !instances && node->n_cards <= LEDGER_ROWS &&
+                  node->largest_mib <= INT32_MAX / LEDGER_ROWS;
 }
 
 void ledger_derive(struct ledger *l, struct ledger_node *node)
@@ -490,8 +493,8 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
     }
     for (uint32_t i = 0; i < node->n_cards; i++) {
         struct card *card = &node->cards[i];
-        card->kind = request_mix_add_card(&l->mix, card->model, card_clock_mhz(card),
-                                          card->total_mib);
+        card->kind = request_mix_add_card(&l->mix, card->model, card_profile(card),
+                                          card_clock_mhz(card), card->total_mib);
         if (lists_card(f, card->index, card->index + INT64_C(1)))
             card->state = MUTANT(listed_cards_available) ? CARD_AVAILABLE : CARD_LISTED;
     }

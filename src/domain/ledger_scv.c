@@ -286,12 +286,19 @@ void ledger_facts_drop_scv(struct ledger_node_facts *f)
     drop_assignments(f);
 }
 
+/* Of an instance; what has a parent alone is one, too. */
+static struct span profile_of(const struct scv_card *card)
+{
+    return card->mig_profile.n ? card->mig_profile : card->parent_uuid;
+}
+
 /* Position of the first card with the model of card i. */
 static size_t first_of_model(const struct scv *scv, size_t i)
 {
     const struct scv_card *card = &scv->cards[i];
     size_t k = 0;
     while (!span_eq(scv->cards[k].model, card->model) ||
+           !span_eq(profile_of(&scv->cards[k]), profile_of(card)) ||
            !scv_spec_equal(&scv->cards[k].spec, &card->spec))
         k++;
     return k;
@@ -304,8 +311,10 @@ static void copy_cards(struct ledger_node_facts *f, const struct scv *scv)
     for (size_t i = 0; i < scv->n_cards; i++) {
         const struct scv_card *card = &scv->cards[i];
         bool first = first_of_model(scv, i) == i;
-        bytes += card->uuid.n + card->bus_id.n +
-                 (first ? sizeof(struct ledger_card_model) + card->model.n : 0);
+        bytes +=
+            card->uuid.n + card->bus_id.n +
+            (first ? sizeof(struct ledger_card_model) + card->model.n + profile_of(card).n
+                   : 0);
         n_models += first;
     }
     f->n_scv_cards = scv->n_cards;
@@ -316,7 +325,8 @@ static void copy_cards(struct ledger_node_facts *f, const struct scv *scv)
         const struct scv_card *from = &scv->cards[i];
         size_t first = first_of_model(scv, i);
         if (first == i)
-            *model = (struct ledger_card_model){span_put(from->model, &at), from->spec};
+            *model = (struct ledger_card_model){
+                span_put(from->model, &at), span_put(profile_of(from), &at), from->spec};
         f->scv_cards[i] = (struct ledger_scv_card){
             .uuid = span_put(from->uuid, &at),
             .bus_id = span_put(from->bus_id, &at),

@@ -383,6 +383,16 @@ bool request_names_model(const struct request *r, struct span model)
     return false;
 }
 
+bool request_accepts_instance(const struct request *r, struct span model,
+                              struct span profile)
+{
+    const bool one = r->cards == 1;
+    if (!r->models.n)
+        return (r->kind == REQUEST_MEMORY && one) || MUTANT(instance_is_a_whole_card);
+    return (request_names_model(r, model) || request_names_model(r, profile)) &&
+           (one || !memchr(r->models.p, ',', r->models.n));
+}
+
 bool request_equal(const struct request *a, const struct request *b)
 {
     return a->kind == b->kind && a->placement == b->placement && a->cards == b->cards &&

@@ -59,6 +59,11 @@ static bool accepts(const struct request_mix_shape *shape,
         !shape->clock_mhz || (shape->clock_exact ? kind->clock_mhz == shape->clock_mhz
                                                  : kind->clock_mhz >= shape->clock_mhz);
     bool size = shape->kind != REQUEST_CARDS || kind->total_mib >= shape->mib_per_card;
+    bool instance = shape->n_models ? accepts_model(shape, kind->profile) ||
+                                          accepts_model(shape, kind->model)
+                                    : shape->kind == REQUEST_MEMORY;
+    if (kind->profile) /* as request_accepts_instance */
+        return clock && size && instance && (shape->cards == 1 || shape->n_models == 1);
     return clock && size && accepts_model(shape, kind->model);
 }
 
@@ -71,9 +76,11 @@ static bool is_selective(const struct request_mix_shape *shape)
 static void resolve(const struct request_mix *mix, struct request_mix_shape *shape)
 {
     shape->accepts = is_selective(shape) ? 0 : UINT64_MAX;
-    for (uint32_t i = 1; i < mix->n_kinds; i++)
-        if (accepts(shape, &mix->kinds[i]))
-            shape->accepts |= UINT64_C(1) << i;
+    for (uint32_t i = 1; i < mix->n_kinds; i++) {
+        uint64_t kind = UINT64_C(1) << i;
+        shape->accepts =
+            (shape->accepts & ~kind) | (accepts(shape, &mix->kinds[i]) ? kind : 0);
+    }
 }
 
 static bool same_shape(const struct request_mix_shape *a,
@@ -143,8 +150,8 @@ static struct request_mix_kind *place_for_kind(struct request_mix *mix,
     mix->n_kinds = mix->n_kinds ? mix->n_kinds : 1;
     for (uint32_t i = 1; i < mix->n_kinds; i++) {
         struct request_mix_kind *k = &mix->kinds[i];
-        if (k->model == kind->model && k->clock_mhz == kind->clock_mhz &&
-            k->total_mib == kind->total_mib)
+        if (k->model == kind->model && k->profile == kind->profile &&
+            k->clock_mhz == kind->clock_mhz && k->total_mib == kind->total_mib)
             return k;
         unused = k->cards || unused ? unused : k;
     }
@@ -159,10 +166,12 @@ static struct request_mix_kind *place_for_kind(struct request_mix *mix,
 }
 
 uint8_t request_mix_add_card(struct request_mix *mix, struct span model,
-                             int64_t clock_mhz, int64_t total_mib)
+                             struct span profile, int64_t clock_mhz, int64_t total_mib)
 {
-    const struct request_mix_kind kind = {
-        .clock_mhz = clock_mhz, .total_mib = total_mib, .model = model_hash(model)};
+    const struct request_mix_kind kind = {.clock_mhz = clock_mhz,
+                                          .total_mib = total_mib,
+                                          .model = model_hash(model),
+                                          .profile = model_hash(profile)};
     struct request_mix_kind *at = place_for_kind(mix, &kind);
     at->cards++;
     return (uint8_t)(at - mix->kinds);

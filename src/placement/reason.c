@@ -317,8 +317,11 @@ static void add_never(struct buf *out, const struct ledger_node *node,
                    node->n_cards == 1 ? " card" : " cards");
         return;
     }
-    if (selective && count_on(node, r, select_card_suits) < r->cards) {
+    if (count_on(node, r, select_card_suits) < r->cards) {
         add_kinds(out, node, r);
+        if (!selective)
+            buf_adds(out, "; instances of cards in MIG mode are taken by their profile "
+                          "(" KEY_GPU_MODEL ")");
         return;
     }
     for (uint32_t i = 0; i < node->n_cards; i++)

@@ -73,7 +73,7 @@ static struct score_value rate_spread(const struct score_run *run,
         bool changed = cards != node->cards;
         left = changed ? 0 : node->free_cards;
         for (uint32_t c = 0; changed && c < node->n_cards; c++)
-            left += card_is_free(&cards[c]);
+            left += card_is_free(&cards[c]) && !card_profile(&cards[c]).n;
         left = left > r->cards ? left - r->cards : 0;
         total = node->n_cards;
     }

@@ -343,7 +343,7 @@ START_TEST(models_and_clocks_select_cards)
             struct pod pod = make(parts[k], cases[i].meta);
             struct request r = object_request(&arena, &pod, 1024);
             ck_assert_int_eq(request_is_selective(&r), i > 0);
-            ck_assert_msg(request_accepts_card(&r, span_of(cases[i].model),
+            ck_assert_msg(request_accepts_card(&r, span_of(cases[i].model), SPAN(""),
                                                cases[i].clock) == cases[i].suits,
                           "case %zu", i);
         }
@@ -351,9 +351,40 @@ START_TEST(models_and_clocks_select_cards)
     struct pod pod = make("a1", LABELS("'scv/clock':'5001'"));
     struct request r;
     ck_assert_int_eq(request_of(&pod, &exact, &arena, &r, NULL), 0);
-    ck_assert(request_accepts_card(&r, SPAN(""), 5001));
-    ck_assert(!request_accepts_card(&r, SPAN(""), 5002));
-    ck_assert(!request_accepts_card(&r, SPAN(""), 5000));
+    ck_assert(request_accepts_card(&r, SPAN(""), SPAN(""), 5001));
+    ck_assert(!request_accepts_card(&r, SPAN(""), SPAN(""), 5002));
+    ck_assert(!request_accepts_card(&r, SPAN(""), SPAN(""), 5000));
+}
+END_TEST
+
+START_TEST(instances_are_taken_by_name)
+{
+    static const struct {
+        struct request r;
+        bool suits;
+    } cases[] = {
+        {{.kind = REQUEST_MEMORY, .cards = 1}, true},
+        {{.kind = REQUEST_MEMORY, .cards = 2}, false},
+        {{.kind = REQUEST_CARDS, .cards = 1}, false},
+        {{.kind = REQUEST_DEVICES, .cards = 1}, false},
+        {{.kind = REQUEST_CARDS, .cards = 1, .models = SPAN("1G.10gb ")}, true},
+        {{.kind = REQUEST_CARDS, .cards = 2, .models = SPAN("1g.10gb")}, true},
+        {{.kind = REQUEST_CARDS, .cards = 2, .models = SPAN("A100 MIG 1g.10gb")}, true},
+        {{.kind = REQUEST_CARDS, .cards = 1, .models = SPAN("T4,1g.10gb")}, true},
+        {{.kind = REQUEST_CARDS, .cards = 2, .models = SPAN("T4,1g.10gb")}, false},
+        {{.kind = REQUEST_MEMORY, .cards = 2, .models = SPAN("2g.20gb,1g.10gb")}, false},
+        {{.kind = REQUEST_MEMORY, .cards = 2, .models = SPAN("1g.10gb")}, true},
+        {{.kind = REQUEST_MEMORY, .cards = 1, .models = SPAN("A100")}, false},
+        {{.kind = REQUEST_CARDS, .cards = 1, .models = SPAN("2g.20gb")}, false},
+        {{.kind = REQUEST_DEVICES, .cards = 1, .models = SPAN("1g.10gb")}, true},
+        {{.kind = REQUEST_MEMORY, .cards = 1, .clock_mhz = 2}, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        ck_assert_msg(request_accepts_card(&cases[i].r, SPAN("A100 MIG 1g.10gb"),
+                                           SPAN("1g.10gb"), 1) == cases[i].suits,
+                      "case %zu", i);
+    /* A profile names no full card. */
+    ck_assert(!request_accepts_card(&cases[5].r, SPAN("A100"), SPAN(""), 1));
 }
 END_TEST
 
@@ -422,6 +453,7 @@ END_TEST
 UNIT_MAIN("request", compute_is_a_share_of_the_cards_of_the_memory,
           containers_add_up_as_in_kubernetes,
           the_parts_are_the_containers_that_run_concurrently, requests_are_read,
-          models_and_clocks_select_cards, different_requests_are_not_equal,
-          connections_are_demanded_preferred_or_ignored, the_placement_policy_is_read, invalid_requests_are_rejected_with_the_reason,
+          instances_are_taken_by_name, models_and_clocks_select_cards,
+          different_requests_are_not_equal, connections_are_demanded_preferred_or_ignored,
+          the_placement_policy_is_read, invalid_requests_are_rejected_with_the_reason,
           a_request_has_a_short_form)

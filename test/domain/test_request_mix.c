@@ -155,9 +155,9 @@ START_TEST(a_shape_accepts_kinds_of_cards)
             r = (struct request){
                 .kind = REQUEST_CARDS, .cards = 1, .mib_per_card = cases[i].whole_mib};
         request_mix_add(&mix, &r, 0);
-        of[1] = request_mix_add_card(&mix, SPAN("A10"), 6251, 23028);
-        of[2] = request_mix_add_card(&mix, SPAN(" t4 "), 5001, 15109);
-        of[3] = request_mix_add_card(&mix, (struct span){0}, 0, 15109);
+        of[1] = request_mix_add_card(&mix, SPAN("A10"), SPAN(""), 6251, 23028);
+        of[2] = request_mix_add_card(&mix, SPAN(" t4 "), SPAN(""), 5001, 15109);
+        of[3] = request_mix_add_card(&mix, (struct span){0}, SPAN(""), 0, 15109);
         for (size_t k = 0; k < 4; k++)
             ck_assert_msg(is_accepted(&mix, &r, of[k]) ==
                               (strchr(cases[i].accepted, "0ab?"[k]) != NULL),
@@ -167,23 +167,55 @@ START_TEST(a_shape_accepts_kinds_of_cards)
 }
 END_TEST
 
+/* As request_accepts_instance. */
+START_TEST(instances_are_kinds_of_their_own)
+{
+    struct request_mix mix = {0};
+    uint8_t full = request_mix_add_card(&mix, SPAN("A"), SPAN(""), 0, 9),
+            instance = request_mix_add_card(&mix, SPAN("A"), SPAN("1g.5gb"), 0, 9);
+    ck_assert_uint_ne(full, instance);
+    static const struct {
+        enum request_kind kind;
+        uint32_t cards;
+        const char *models;
+        bool full, instance;
+    } cases[] = {
+        {REQUEST_MEMORY, 1, "", true, true},
+        {REQUEST_MEMORY, 2, "", true, false},
+        {REQUEST_CARDS, 1, "", true, false},
+        {REQUEST_CARDS, 1, "1G.5GB", false, true},
+        {REQUEST_CARDS, 2, "1g.5gb", false, true},
+        {REQUEST_CARDS, 2, "B,1g.5gb", false, false},
+        {REQUEST_MEMORY, 1, "B,1g.5gb", false, true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct request r = {.kind = cases[i].kind,
+                                  .cards = cases[i].cards,
+                                  .models = span_of(cases[i].models)};
+        ck_assert_msg(is_accepted(&mix, &r, full) == cases[i].full, "case %zu", i);
+        ck_assert_msg(is_accepted(&mix, &r, instance) == cases[i].instance, "case %zu",
+                      i);
+    }
+}
+END_TEST
+
 START_TEST(a_kind_without_cards_is_replaced)
 {
     struct request_mix mix = {0};
     struct request t4 = of_models("T4"), any = of_models("");
-    uint8_t kind = request_mix_add_card(&mix, SPAN("T4"), 0, 1000);
+    uint8_t kind = request_mix_add_card(&mix, SPAN("T4"), SPAN(""), 0, 1000);
     ck_assert(is_accepted(&mix, &t4, kind));
     for (int64_t i = 1; i < MIX_KINDS - 1; i++)
-        ck_assert_uint_ne(request_mix_add_card(&mix, SPAN("other"), 0, i), 0);
+        ck_assert_uint_ne(request_mix_add_card(&mix, SPAN("other"), SPAN(""), 0, i), 0);
     /* No place is left: the card is of kind 0, which nothing selective accepts. */
-    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("T4"), 0, 2000), 0);
+    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("T4"), SPAN(""), 0, 2000), 0);
     ck_assert(!is_accepted(&mix, &t4, 0) && is_accepted(&mix, &any, 0));
     request_mix_remove_card(&mix, 0);
     request_mix_remove_card(&mix, kind);
     /* It comes back. */
-    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("T4"), 0, 1000), kind);
+    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("T4"), SPAN(""), 0, 1000), kind);
     request_mix_remove_card(&mix, kind);
-    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("V100"), 0, 1000), kind);
+    ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("V100"), SPAN(""), 0, 1000), kind);
     ck_assert(!is_accepted(&mix, &t4, kind) && is_accepted(&mix, &any, kind));
 }
 END_TEST
@@ -275,6 +307,6 @@ END_TEST
 
 UNIT_MAIN("request_mix", equal_requests_are_one_shape, old_requests_fade,
           a_full_mix_replaces_the_lightest, models_are_part_of_a_shape,
-          a_shape_accepts_kinds_of_cards, a_kind_without_cards_is_replaced,
-          long_lists_of_models_are_any_model, the_ledger_counts_the_cards_of_each_kind,
-          the_ledger_counts_each_pod_once)
+          a_shape_accepts_kinds_of_cards, instances_are_kinds_of_their_own,
+          a_kind_without_cards_is_replaced, long_lists_of_models_are_any_model,
+          the_ledger_counts_the_cards_of_each_kind, the_ledger_counts_each_pod_once)

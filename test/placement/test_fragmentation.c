@@ -54,7 +54,7 @@ static void fill_mix(struct rng *rng)
     uint64_t selective = rng_below(rng, 3);
     mix = (struct request_mix){0};
     for (const char *model = "ABCDAE"; *model; model++)
-        request_mix_add_card(&mix, (struct span){model, 1}, 0, 1000);
+        request_mix_add_card(&mix, (struct span){model, 1}, SPAN(""), 0, 1000);
     uint64_t pods = rng_below(rng, 60), cpus = 1 + rng_below(rng, 6);
     for (uint64_t i = 0; i < pods; i++) {
         struct request r = {.kind = (enum request_kind)rng_below(rng, 3)};
@@ -135,8 +135,8 @@ END_TEST
  * the more a GiB there is worth to the pods that need it. */
 START_TEST(scarce_models_weigh_more)
 {
-    uint8_t a = request_mix_add_card(&mix, SPAN("A"), 0, 1000);
-    uint8_t b = request_mix_add_card(&mix, SPAN("B"), 0, 1000);
+    uint8_t a = request_mix_add_card(&mix, SPAN("A"), SPAN(""), 0, 1000);
+    uint8_t b = request_mix_add_card(&mix, SPAN("B"), SPAN(""), 0, 1000);
     struct request any = {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 100};
     struct request only_a = any, nowhere = any;
     struct frag_node node = {.free_mib = {1000}, .n = 1, .kind = {b}};
@@ -167,8 +167,8 @@ END_TEST
 /* A node of the largest cards, and shapes with the largest weights: the sanitizers check. */
 START_TEST(the_largest_sum_does_not_overflow)
 {
-    uint8_t rare = request_mix_add_card(&mix, SPAN("A"), 0, 1);
-    uint8_t other = request_mix_add_card(&mix, SPAN("B"), 0, INT64_MAX);
+    uint8_t rare = request_mix_add_card(&mix, SPAN("A"), SPAN(""), 0, 1);
+    uint8_t other = request_mix_add_card(&mix, SPAN("B"), SPAN(""), 0, INT64_MAX);
     struct request r = {.kind = REQUEST_CARDS, .cards = 2, .models = SPAN("A")};
     struct frag_node node = {.n = SCV_MAX_CARDS};
     request_mix_add(&mix, &r, 0);
@@ -190,8 +190,8 @@ START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
 {
     struct request r = {.kind = REQUEST_CARDS, .cards = 1};
     for (int64_t i = 1; i <= 20; i++)
-        request_mix_add_card(&mix, SPAN("A"), 0, i);
-    request_mix_add_card(&mix, SPAN("B"), 0, 1);
+        request_mix_add_card(&mix, SPAN("A"), SPAN(""), 0, i);
+    request_mix_add_card(&mix, SPAN("B"), SPAN(""), 0, 1);
     request_mix_add(&mix, &r, 0);
     frag_prepare(&frag, &mix, false);
     ck_assert_uint_eq(frag.n_classes, 1);

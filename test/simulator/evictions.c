@@ -105,7 +105,8 @@ static bool fits_already(const struct preemption *p, const struct ledger_pod *po
         }
         bool suits = card->state == CARD_AVAILABLE &&
                      card->total_mib >= r->mib_per_card &&
-                     request_accepts_card(r, card->model, card_clock_mhz(card));
+                     request_accepts_card(r, card->model, card_profile(card),
+                                          card_clock_mhz(card));
         if (suits && (r->kind == REQUEST_CARDS
                           ? empty && !card->withheld_mib
                           : left >= r->mib_per_card && (!r->core || core <= 100)))
