@@ -340,7 +340,10 @@ static void add_wide(struct page *p, const struct ledger_node *node,
                age < 120        ? measure(age, "s").s
                : age < 120 * 60 ? measure(age / 60, "m").s
                                 : measure(age / 3600, "h").s);
-    table_span(t, PLAIN, card->uuid.n ? card->uuid : none);
+    bool instance = scv && scv->parent_uuid.n;
+    table_cell(t, PLAIN, "%.*s%s%.*s", SPAN_ARG(card->uuid.n ? card->uuid : none),
+               instance ? " of " : "",
+               SPAN_ARG(instance ? scv->parent_uuid : (struct span){0}));
 }
 
 /* Shares of compute are in the table of cards where pods or columns are asked for. */
@@ -590,6 +593,7 @@ static void complete_card(json_t *o, const struct cluster_state *cs,
         put_amount(o, "utilizationPercent", scv->utilization);
     if (scv && scv->has_temperature)
         put_amount(o, "temperatureCelsius", scv->temperature);
+    put_text(o, "parentUUID", scv ? scv->parent_uuid : (struct span){0});
     complete_pods(json_object_get(o, "pods"), cs, node, card);
     for (size_t i = 0; s && i < s->scv.n_processes; i++) {
         const struct scv_process *p = &s->scv.processes[i];

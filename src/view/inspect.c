@@ -139,6 +139,7 @@ static void write_card(struct jwrite *w, const struct ledger_node *node,
     jwrite_array_end(w);
     jwrite_str_set(w, "uuid", card->uuid);
     jwrite_str_set(w, "model", card->model);
+    jwrite_str_set(w, "migProfile", card_profile(card));
     jwrite_str_set(w, "health", span_of(view_health(card->state)));
     jwrite_i64(w, "totalMiB", card->total_mib);
     jwrite_i64(w, "promisedMiB", card->promised_mib);

@@ -201,6 +201,24 @@ START_TEST(json_is_that_of_inspect_with_more)
 }
 END_TEST
 
+START_TEST(an_instance_names_its_card)
+{
+    CLUSTER(.nodes = NODE("n1", "5", "1"),
+            .scvs =
+                SCV_OF("n1", "{\"id\":64,\"health\":\"Healthy\",\"uuid\":\"MIG-1\","
+                             "\"model\":\"A100 MIG 1g.5gb\",\"migProfile\":\"1g.5gb\","
+                             "\"parentUUID\":\"GPU-1\",\"totalMemory\":5120,"
+                             "\"freeMemory\":5120}"));
+    cleanup_free char *wide = SHOWN(.format = SHOW_WIDE);
+    ck_assert_contains(wide, "n1    64   A100 MIG 1g.5gb  Healthy  0/5 ");
+    ck_assert_contains(wide, "  MIG-1 of GPU-1\n");
+    cleanup_free char *text = SHOWN(.format = SHOW_JSON);
+    cleanup_json json_t *j = lib_json(text);
+    ck_assert_str_eq(lib_str(j, "nodes.0.devs.0.migProfile"), "1g.5gb");
+    ck_assert_str_eq(lib_str(j, "nodes.0.devs.0.parentUUID"), "GPU-1");
+}
+END_TEST
+
 START_TEST(a_cordoned_node_is_marked)
 {
 #define CORDONED "{\"metadata\":{\"name\":\"n2\"},\"spec\":{\"unschedulable\":true}}"
@@ -384,7 +402,7 @@ END_TEST
 
 UNIT_MAIN("show", one_line_per_card, overuse_is_a_column_of_its_own,
           promised_and_used_side_by_side, promised_compute_stands_beside_memory,
-          json_is_that_of_inspect_with_more, a_cordoned_node_is_marked,
+          json_is_that_of_inspect_with_more, an_instance_names_its_card, a_cordoned_node_is_marked,
           a_single_node_and_an_unknown_node, hostile_objects,
           topology_is_that_of_nvidia_smi, words_of_a_hostile_topology_are_unknown,
           a_line_without_the_cell_ends_a_column, words_are_completed)

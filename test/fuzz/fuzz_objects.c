@@ -110,7 +110,8 @@ static void check_node(const struct ledger *l, struct span name)
                      "reverse");
         for (; chosen; chosen &= chosen - 1) {
             const struct card *card = &node->cards[__builtin_ctzll(chosen)];
-            fuzz_fail_if(!request_accepts_card(ask, card->model, card_profile(card), card_clock_mhz(card)),
+            fuzz_fail_if(!request_accepts_card(ask, card->model, card_profile(card),
+                                               card_clock_mhz(card)),
                          "a chosen card does not match the request");
         }
         reason_add(&why, node, ask, fit);

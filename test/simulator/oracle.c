@@ -21,8 +21,8 @@ static const int64_t sizes[NODES][CARDS] = {
     {24576, 24576, 24576},
 };
 
-/* By card: T is a T4, V a V100, P a P4. */
-static const char *const kinds[NODES] = {"T", "TT", "VVTP", "VVT"};
+/* By card: T is a T4, V a V100, M an instance of a card in MIG mode. */
+static const char *const kinds[NODES] = {"T", "TT", "VVTM", "VVT"};
 
 /* The rows of each node, as indexes of the words. */
 const char *const oracle_links[] = {"SYS", "NODE", "PHB", "PXB",
@@ -44,7 +44,12 @@ int oracle_cards(int node)
 const char *oracle_model(int node, int card)
 {
     char kind = kinds[node][card];
-    return kind == 'T' ? "Tesla T4" : kind == 'V' ? "Tesla V100" : "Tesla P4";
+    return kind == 'T' ? "Tesla T4" : kind == 'V' ? "Tesla V100" : "A100 MIG 1g.8gb";
+}
+
+const char *oracle_profile(int node, int card)
+{
+    return kinds[node][card] == 'M' ? "1g.8gb" : "";
 }
 
 int oracle_clock(int node, int card)
@@ -80,11 +85,19 @@ bool oracle_connects(int node, unsigned bits, int n, int least)
 
 bool oracle_card_matches(const struct oracle_pod *p, int node, int card)
 {
-    struct span rest = span_of(p->ask.models);
-    bool match = !rest.n;
-    while (rest.n)
-        match |= span_eq_nocase(span_trim(span_cut(&rest, ',')),
-                                span_of(oracle_model(node, card)));
+    struct span rest = span_of(p->ask.models),
+                profile = span_of(oracle_profile(node, card));
+    bool several = (p->devices ?: p->ask.cards) > 1, match = !rest.n;
+    /* An instance is shared by memory, else taken by name; several are of one kind. */
+    if (profile.n && several && (!rest.n || strchr(p->ask.models, ',')))
+        return false;
+    if (profile.n && !rest.n && (p->devices || p->ask.whole))
+        return false;
+    while (rest.n) {
+        struct span model = span_trim(span_cut(&rest, ','));
+        match |= span_eq_nocase(model, span_of(oracle_model(node, card))) ||
+                 (profile.n && span_eq_nocase(model, profile));
+    }
     return match && oracle_clock(node, card) >= p->ask.clock &&
            sizes[node][card] >= p->ask.least;
 }

@@ -477,6 +477,7 @@ void oracle_restored(struct world *w, struct oracle_pod *pods);
 int oracle_index(const char *node); /* -1: unknown name, or NULL */
 int oracle_cards(int node);         /* how many cards the node has */
 const char *oracle_model(int node, int card);
+const char *oracle_profile(int node, int card); /* "": a full card */
 int oracle_clock(int node, int card);
 /* What connects two cards, an index of oracle_links: the higher, the better. -1: the Scv of the
  * node does not say. From ORACLE_NV on: NVLinks. */

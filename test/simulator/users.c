@@ -35,12 +35,13 @@ void put_scv(struct world *w, int node, bool create)
     for (int card = 0; card < oracle_cards(node); card++) {
         buf_printf(&body,
                    "%s{\"id\":%d,\"health\":\"%s\",\"model\":\"%s\",\"clock\":%d,"
-                   "\"uuid\":\"GPU-%d-%d\",\"totalMemory\":%lld,\"freeMemory\":%lld",
+                   "\"uuid\":\"GPU-%d-%d\",\"totalMemory\":%lld,\"freeMemory\":%lld,"
+                   "\"migProfile\":\"%s\"",
                    card ? "," : "", card,
                    w->unhealthy[node][card] ? "Unhealthy" : "Healthy",
                    oracle_model(node, card), oracle_clock(node, card), node, card,
                    (long long)oracle_card_mib(w, node, card),
-                   (long long)oracle_card_mib(w, node, card));
+                   (long long)oracle_card_mib(w, node, card), oracle_profile(node, card));
         for (int i = 0; i < oracle_cards(node) && oracle_link(node, 0, 1) >= 0; i++)
             buf_printf(&body, "%s%s", i ? " " : ",\"links\":\"",
                        i == card ? "X" : oracle_links[oracle_link(node, card, i)]);
@@ -138,7 +139,7 @@ static const struct {
     {"\"aliyun.com/gpu-count\":\"1.5\"", false},
     /* These are other requests, or a repair. */
     {"\"scv/memory\":\"500\"", true},
-    {"\"scv/memory\":\"8100\"", true}, /* in units as much as a whole P4 */
+    {"\"scv/memory\":\"8100\"", true}, /* in units as much as the instance */
     {"\"scv/memory\":\"9000\"", true},
     {"\"scv/number\":\"1\"", true},
     {"\"aliyun.com/gpu-count\":\"2\"", true},
@@ -215,8 +216,9 @@ static void add_container(struct buf *b, const char *name, bool first, bool side
 
 static void add_annotations(struct world *w, struct buf *body, const char *flaw)
 {
-    static const char *const models[] = {"Tesla T4", " tesla v100 ", "Tesla P4,Tesla T4",
-                                         "Tesla V100, A100", "A100"};
+    static const char *const models[] = {"Tesla T4",        " tesla v100 ",
+                                         "1g.8gb,Tesla T4", "Tesla V100, A100",
+                                         "1G.8gb",          "A100 MIG 1g.8gb"};
     static const char *const links[] = {"NV", "NODE", "PIX", "NV", "PHB", "PXB", "NV2"};
     buf_adds(body, ",\"annotations\":{\"a\":\"b\"");
     if (dice(w, 4))

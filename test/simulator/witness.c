@@ -129,6 +129,7 @@ static bool takes(const struct world *w, const struct view *v, struct asking a,
             (card->compute_promised + card->compute_reserved + a.request->core <= 100 &&
              !evictions_kept_mib(w, v->index, a.uid, a.priority, card))) &&
            request_accepts_card(a.request, span_of(oracle_model(v->index, card->index)),
+                                span_of(oracle_profile(v->index, card->index)),
                                 oracle_clock(v->index, card->index));
 }
 
