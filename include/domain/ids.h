@@ -74,7 +74,8 @@ struct ids_card ids_card_of(struct span uuid);
  *     GPU-<uuid>::<n>              a replica of it (time-slicing or MPS)
  *     MIG-GPU-<uuid>/<gi>/<ci>     a MIG instance, as drivers before 470 name it
  *
- * MIG-<uuid>, the name since then, does not name the card; nor do ids of the Go plugin. */
+ * MIG-<uuid>, the name since then, names the instance and not its card. Ids of the Go plugin name
+ * none. */
 bool ids_match_card(struct span resource, struct span id, const struct ids_card *card);
 
 /* The maximum size of the message that lists these cards; `units`: per card. */

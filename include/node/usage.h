@@ -21,8 +21,7 @@
  * is false, another process may use memory that nobody is named for: what its containers use
  * are lower bounds. A process of which it is not known where it runs is an item of its own.
  *
- * Cards in MIG mode are left out: gpushare does not allocate them, and NVML lists their
- * processes by instance.
+ * Cards in MIG mode are left out: their instances are cards.
  */
 
 enum {

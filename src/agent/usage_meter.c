@@ -42,8 +42,7 @@ static int64_t unit_mib_of(const struct podresources *devices,
                                  podresources_units_of(&devices->units, &card->tag));
 }
 
-/* MiB of the card that the entry has; -1: an unknown amount, as of a replica or a MIG
- * instance. */
+/* MiB of the card that the entry has; -1: an unknown amount, as of a replica. */
 static int64_t promised_mib(const struct podresources *devices,
                             const struct podresources_entry *e,
                             const struct ids_card *card, int64_t total_mib)
@@ -62,8 +61,7 @@ static int64_t promised_mib(const struct podresources *devices,
     return total_mib;
 }
 
-/* Ids of the Go plugin and MIG instances name no card: the container may have a promise on
- * any of them. */
+/* Ids of the Go plugin name no card: the container may have a promise on any. */
 static bool is_anywhere(const struct podresources_entry *e)
 {
     enum ids_resource ours;
@@ -71,7 +69,7 @@ static bool is_anywhere(const struct podresources_entry *e)
     bool is_ours = ids_resource_read(e->resource, &ours);
     for (size_t i = 0; i < e->n_ids; i++) {
         struct span id = e->ids[i];
-        bool of_card = span_starts(id, SPAN("GPU-")) || span_starts(id, SPAN("MIG-GPU-"));
+        bool of_card = span_starts(id, SPAN("GPU-")) || span_starts(id, SPAN("MIG-"));
         if (!(is_ours && ids_read(ours, id, &parsed)) &&
             (!of_card || ids_is_of_go_plugin(id)))
             return true;

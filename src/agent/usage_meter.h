@@ -11,8 +11,8 @@
  * A promise is what the kubelet allocated: the units of aliyun.com/gpu-mem times the size
  * of a unit, or the whole card of aliyun.com/gpu-count and nvidia.com/gpu. The size of a
  * unit follows from the number of units that the kubelet has for the card. Replicas of
- * NVIDIA's plugin and MIG instances have no known amount. Those of plain init containers
- * come from our device plugin (agent/podresources.h).
+ * NVIDIA's plugin have no known amount. Those of plain init containers come from our device
+ * plugin (agent/podresources.h).
  *
  * One thread reports pods, another one measures.
  */

@@ -223,6 +223,12 @@ static enum preload preload_of(struct span asks)
                                                : (enum preload)0;
 }
 
+/* The MPS daemon serves full cards alone; an instance needs one of its own. */
+static bool has_mps(const struct work *w)
+{
+    return w->settings->isolation == ISOLATION_MPS && !(w->n && w->cards[0]->parent[0]);
+}
+
 /* The isolation of the pod's containers. A pod that asks for less than the node gives, for
  * MPS where no daemon runs, or for a word that is none, gets the node's; r->not_isolated
  * says so. Sets r->preload for ISOLATION_LIMIT. */
@@ -248,6 +254,10 @@ static enum isolation choose_isolation(const struct work *w)
         why = "this node has no MPS daemon";
     else
         why = "expected limit, limit-env, limit-file, mps or none";
+    if (is == ISOLATION_MPS && !has_mps(w)) {
+        is = ISOLATION_NONE;
+        why = "an instance of a card in MIG mode has no MPS daemon";
+    }
     if (is == ISOLATION_LIMIT && !w->settings->limit_dir) {
         is = ISOLATION_NONE;
         why = "this node has no libgpushare-limit.so";
@@ -356,7 +366,7 @@ struct response *response_of(const struct response_settings *settings,
         add_env(w.r, "CGPU_DISABLE", "true");
     enum isolation isolation = choose_isolation(&w);
     /* Where MPS runs, a program that is no client of it may find the card taken. */
-    if (settings->isolation == ISOLATION_MPS && isolation != ISOLATION_NONE)
+    if (has_mps(&w) && isolation != ISOLATION_NONE)
         add_mps(&w, c->core);
     if (isolation != ISOLATION_LIMIT || al->resource != IDS_MEM)
         return w.r;

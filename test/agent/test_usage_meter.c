@@ -130,12 +130,12 @@ static void promised_on(const char *uuid, const char *want)
 START_TEST(what_the_kubelet_promised)
 {
     promised_on("GPU-1",
-                "mem GPU-0 1024\nmig GPU-0 -1\ngo GPU-0 -1\n"
+                "mem GPU-0 1024\ngo GPU-0 -1\n"
                 "mem GPU-1 1024\ncard GPU-1 16384\nnvidia GPU-1 16384\nreplica GPU-1 -1\n"
-                "old-mig GPU-1 -1\nmig GPU-1 -1\ngo GPU-1 -1\n");
+                "old-mig GPU-1 -1\ngo GPU-1 -1\n");
     /* It is on no card of the sample. */
-    promised_on("GPU-9", "mem GPU-0 1024\nmig GPU-0 -1\ngo GPU-0 -1\n"
-                         "mig GPU-1 -1\ngo GPU-1 -1\n");
+    promised_on("GPU-9", "mem GPU-0 1024\ngo GPU-0 -1\n"
+                         "go GPU-1 -1\n");
     const struct podresources_entry entry =
         devices("mem", "aliyun.com/gpu-mem", ids_of(&arena, "GPU-0", 3, 8), 5);
     d.entries = &entry;

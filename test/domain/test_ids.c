@@ -95,6 +95,9 @@ START_TEST(an_id_names_its_card)
         {"nvidia.com/gpu", "::", false},
         {"nvidia.com/gpu", "", false},
     };
+    const struct ids_card instance = ids_card_of(SPAN("MIG-1"));
+    ck_assert(ids_match_card(SPAN("nvidia.com/mig-1g.5gb"), SPAN("MIG-1::2"), &instance));
+    ck_assert(!ids_match_card(SPAN("nvidia.com/gpu"), SPAN("MIG-2"), &instance));
     struct ids_card card = ids_card_of(span_of(uuid)), none = ids_card_of(SPAN(""));
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct span resource = span_of(cases[i].resource), id = span_of(cases[i].id);

@@ -322,6 +322,21 @@ START_TEST(cards_in_mig_mode_are_left_out)
     ck_assert_int_eq(u.cards[0].index, 1);
 }
 
+START_TEST(an_instance_has_processes_and_promises_of_its_own)
+{
+    cards[0].state = GPU_MIG;
+    strcpy(cards[1].uuid, "MIG-1");
+    cards[1].index = 64;
+    ck_assert_str_eq(build("use 0 10 1 1\n"
+                           "use 1 11 1 1\n"
+                           "in 10 u1 c1\n"
+                           "in 11 u2 c2\n"
+                           "name c2 p main\n"
+                           "init u2 p main MIG-1 2048 1024\n"
+                           "init u2 p main GPU-0 1024 1024"),
+                     "0 p/main u2 c2 1 1 2048 11@1011\n");
+}
+
 /* What the kubelet does not list comes from the device plugin, by UID. */
 START_TEST(promises_of_init_containers)
 {
@@ -424,6 +439,7 @@ START_TEST(processes_without_their_limit)
 
 UNIT_MAIN_AROUND("usage", begin, NULL, containers_of_a_sample, outside_kubernetes,
                  places_that_are_not_mapped, promises_that_are_not_clear,
+                 an_instance_has_processes_and_promises_of_its_own,
                  cards_in_mig_mode_are_left_out, promises_of_init_containers,
                  containers_that_are_not_listed, names_with_a_part_of_the_id,
                  processes_without_their_limit)

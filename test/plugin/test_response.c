@@ -117,6 +117,28 @@ START_TEST(each_card_has_its_own_share)
     ck_assert_str_eq(env(r[0], "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "25");
 }
 
+/* An instance has a UUID, also where cards are named by index, and no MPS. */
+START_TEST(an_instance_is_named_by_its_uuid_and_has_no_mps)
+{
+    struct err err;
+    see_cards(1024, 8192, 16384);
+    strcpy(cards.items[1].parent, "GPU-m");
+    for (int i = 0; i < 2; i++) {
+        const struct response *r = respond(
+            (struct response_settings){.isolation = ISOLATION_MPS, .by_index = true},
+            pod_of(i ? "'gpushare/isolation':'limit','" KEY_MEM_IDX "':'1'"
+                     : "'" KEY_MEM_IDX "':'1'",
+                   "'containers':[{'name':'a'," OF(4) "}]"),
+            "GPU-1", NULL, 4, &err);
+        ck_assert_ptr_nonnull(r);
+        ck_assert_str_eq(env(r, KEY_VISIBLE_DEVICES), "GPU-1");
+        ck_assert_str_eq(env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "");
+        ck_assert(i ? r->limit && !r->not_isolated
+                    : strstr(r->not_isolated, "has no MPS daemon") != NULL);
+    }
+}
+END_TEST
+
 /* What a pod asks for, what its node gives by default, and what it gets: more isolation and not
  * less. An image can have its own preload file, or its own variable. */
 START_TEST(a_pod_says_how_it_is_isolated)
@@ -449,9 +471,9 @@ START_TEST(the_page_has_a_row_for_each_variable)
     ck_assert_uint_gt(n, 100);
 }
 
-UNIT_MAIN_AROUND("response", begin, end, a_pod_says_how_it_is_isolated,
-                 the_limit_is_that_of_the_pod, each_card_has_its_own_share,
-                 vllm_takes_no_more_than_its_pod_requested,
+UNIT_MAIN_AROUND("response", begin, end, an_instance_is_named_by_its_uuid_and_has_no_mps,
+                 a_pod_says_how_it_is_isolated, the_limit_is_that_of_the_pod,
+                 each_card_has_its_own_share, vllm_takes_no_more_than_its_pod_requested,
                  pytorch_takes_no_more_than_its_pod_requested,
                  tensorflow_takes_no_more_than_its_pod_requested,
                  the_page_has_the_code_of_the_samples,
