@@ -41,7 +41,7 @@ struct links;
 /* Equal ones of the pool, a list, or new ones in it; release them before the pool goes. `widths`
  * has n rows of n, as link_width gives them; the diagonal is not read. A pair for which the two
  * halves differ has the smaller width. `numa` has the NUMA node of each card, -1: unknown. NULL if
- * a width is LINK_UNKNOWN or n is not in 2..LINKS_MAX_CARDS. */
+ * a width is LINK_UNKNOWN, or LINK_MAX of two cards, or n is not in 2..LINKS_MAX_CARDS. */
 const struct links *links_take(struct list *pool, const uint8_t *widths,
                                const int32_t *numa, unsigned n);
 void links_release(const struct links *links); /* NULL is accepted */

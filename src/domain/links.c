@@ -159,9 +159,10 @@ uint8_t links_ring_order(const struct links *l, uint32_t set, uint8_t *order)
         find_paths(connected, s.n, ends);
         last = ring_ends(connected, ends, all);
     }
-    /* Backwards: before `last`, the path ended at a card that is connected to it. */
+    /* Backwards: before `last`, the path ended at a card that is connected to it. The highest of
+     * several leaves the cards in their order where all are connected alike. */
     for (unsigned i = s.n; order && i--;) {
-        unsigned card = (unsigned)__builtin_ctz(last);
+        unsigned card = 31 - (unsigned)__builtin_clz(last);
         order[i] = s.card[card];
         all ^= UINT32_C(1) << card;
         last = all ? ends[all] & connected[card] : 0;
@@ -254,7 +255,7 @@ const struct links *links_take(struct list *pool, const uint8_t *widths,
         for (unsigned k = 0; k < n; k++) {
             uint8_t there = widths[i * n + k], back = widths[k * n + i];
             new.width[i][k] = i == k ? LINK_MAX : there < back ? there : back;
-            if (!new.width[i][k])
+            if (!new.width[i][k] || (i != k && new.width[i][k] == LINK_MAX))
                 return NULL;
             if (i != k && numa[i] >= 0 && numa[i] == numa[k])
                 new.same_numa[i] |= UINT32_C(1) << k;
