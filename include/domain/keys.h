@@ -68,6 +68,9 @@
 /* Environment variable that names a container's cards to its runtime. */
 #define KEY_VISIBLE_DEVICES "NVIDIA_VISIBLE_DEVICES"
 
+/* Environment variable: the NUMA node of all cards of the container. */
+#define KEY_NUMA_NODE "GPUSHARE_NUMA_NODE"
+
 /* Heartbeat Leases of scv-agent, named like the node. */
 #define KEY_LEASE_NAMESPACE "nvidia-gpu-scheduler-node-lease"
 

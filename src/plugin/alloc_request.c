@@ -179,8 +179,8 @@ static bool assign_untouched(struct alloc *a, struct pending_request *req,
             const struct plugin_card *c = &cards->items[k];
             bool instance_suits = r->kind == REQUEST_MEMORY && r->cards == 1;
             if (!taken[k] && c->health.healthy && c->units >= units &&
-                (!c->parent[0] || instance_suits) &&
-                (!best || c->units < best->units) && is_untouched(a, c))
+                (!c->parent[0] || instance_suits) && (!best || c->units < best->units) &&
+                is_untouched(a, c))
                 best = c;
         }
         if (!best)

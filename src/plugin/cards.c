@@ -107,6 +107,7 @@ static bool take_card(struct cards *cards, int64_t now_ms, const struct card_see
     c->present = true;
     c->index = seen->index;
     c->place = seen->place;
+    c->near = seen->near;
     if (good)
         changed |= set_size(c, seen->mib, cards->settings.unit_mib);
     return set_health(cards, c, now_ms, seen->reading, seen->reason) || changed;

@@ -3,6 +3,7 @@
 
 #include "base/step.h"
 #include "domain/ids.h"
+#include "domain/links.h"
 #include "node/card_health.h"
 
 /*
@@ -25,12 +26,21 @@ struct card_place {
     int32_t gpu_instance, compute_instance;
 };
 
+/* What connects a card of a sample with the others. */
+struct card_near {
+    int32_t numa_node; /* -1: unknown */
+    uint8_t at;        /* its position in the sample */
+    /* Of its connection to the card at each position, as link_width of the word. */
+    uint8_t width[CARDS_MAX];
+};
+
 /* A card of a sample. */
 struct card_seen {
     char uuid[96];   /* empty: unknown; the index identifies the card */
     char parent[96]; /* of an instance: the UUID of its card; empty: a full card */
     int32_t index;
     struct card_place place;
+    struct card_near near;
     int64_t mib;
     enum card_health_reading reading;
     char reason[200]; /* unless the reading is CARD_HEALTH_GOOD */
@@ -43,6 +53,7 @@ struct plugin_card {
     struct ids_tag tag;
     int32_t index;
     struct card_place place;
+    struct card_near near;
     bool present; /* in the last sample */
     int64_t mib;
     int64_t units;      /* of gpu-mem, now */

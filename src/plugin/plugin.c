@@ -49,9 +49,10 @@ struct plugin {
 
 /* The cards. Only the sampler's thread runs these. */
 
-static void convert(const struct gpu_card *card, struct card_seen *seen)
+static void convert(const struct gpu_card *card, size_t at, struct card_seen *seen)
 {
     const char *reason;
+    struct span words = card->links;
     const int64_t none = *card->parent_uuid ? INT32_MAX : -1;
     *seen = (struct card_seen){
         .index = card->index,
@@ -63,6 +64,10 @@ static void convert(const struct gpu_card *card, struct card_seen *seen)
     snprintf(seen->uuid, sizeof seen->uuid, "%s", card->uuid);
     memcpy(seen->parent, card->parent_uuid, sizeof seen->parent);
     snprintf(seen->reason, sizeof seen->reason, "%s", reason);
+    seen->near.at = (uint8_t)at;
+    seen->near.numa_node = (int32_t)gpu_value(card, GPU_NUMA_NODE, -1);
+    for (size_t i = 0; i < CARDS_MAX && words.n; i++)
+        seen->near.width[i] = link_width(span_cut(&words, ' '));
 }
 
 /* Other programs write specifications, and device nodes come late after a boot. */
@@ -100,7 +105,7 @@ static void on_sample(void *ctx, const struct gpu_sample *sample, const struct e
         lost |= card->state == GPU_LOST && !instance;
         full += !instance;
         if (card->state != GPU_MIG) {
-            convert(card, &seen[m->in.n++]);
+            convert(card, i, &seen[m->in.n++]);
             continue;
         }
         if (!p->cards.mig_logged)

@@ -20,6 +20,7 @@ struct work {
     const struct pod_allocation *pod;
     const struct allocation *al;
     const struct plugin_card *cards[CARDS_MAX]; /* those of `al`, in its order */
+    const struct plugin_card *ring[CARDS_MAX];  /* in that of their best ring */
     size_t n;
     struct arena *a;
     struct response *r;
@@ -53,24 +54,57 @@ static void add_mount(struct response *r, const char *at, const char *from,
 
 /* The cards */
 
+/* The order of the allocation, if the connections of its cards are unknown. */
+static void find_ring(struct work *w)
+{
+    const size_t n = w->n <= LINKS_MAX_CARDS ? w->n : 0;
+    uint8_t widths[LINKS_MAX_CARDS * LINKS_MAX_CARDS], order[LINKS_MAX_CARDS];
+    int32_t numa[LINKS_MAX_CARDS];
+    struct list pool;
+    list_init(&pool);
+    memcpy(w->ring, w->cards, sizeof w->ring);
+    for (size_t i = 0; i < n; i++) {
+        numa[i] = w->cards[i]->near.numa_node;
+        for (size_t k = 0; k < n; k++)
+            widths[i * n + k] = w->cards[i]->near.width[w->cards[k]->near.at];
+    }
+    const struct links *links = links_take(&pool, widths, numa, (unsigned)n);
+    if (!links)
+        return;
+    links_ring_order(links, UINT32_MAX >> (32 - n), order);
+    for (size_t i = 0; i < n; i++)
+        w->ring[i] = w->cards[order[i]];
+    links_release(links);
+}
+
+static void add_numa_node(const struct work *w)
+{
+    int32_t node = w->n ? w->cards[0]->near.numa_node : -1;
+    for (size_t i = 1; i < w->n; i++)
+        node = w->cards[i]->near.numa_node == node ? node : -1;
+    if (node >= 0)
+        add_number(w->r, w->a, KEY_NUMA_NODE, node);
+}
+
 static bool is_cdi(const struct work *w)
 {
     return w->settings->strategy == DRIVER_CDI_ANNOTATIONS ||
            w->settings->strategy == DRIVER_CDI_CRI;
 }
 
+/* Of a card by its position in the ring. */
 static const char *name_of(const struct work *w, size_t i)
 {
-    const struct plugin_card *card = w->cards[i];
+    const struct plugin_card *card = w->ring[i];
     return (w->settings->by_index && !card->parent[0]) || !card->has_uuid
                ? arena_printf(w->a, "%d", card->index)
                : card->uuid;
 }
 
-enum list { NAMES, INDEXES, SIZES };
+enum listed { NAMES, INDEXES, SIZES };
 
 /* NAMES with `prefix` before each. */
-static const char *list(const struct work *w, enum list what, const char *prefix)
+static const char *list(const struct work *w, enum listed what, const char *prefix)
 {
     cleanup_buf struct buf b = {0};
     for (size_t i = 0; i < w->n; i++) {
@@ -356,12 +390,14 @@ struct response *response_of(const struct response_settings *settings,
     }
     if (check_cdi(&w, err))
         return NULL;
+    find_ring(&w);
     add_visible(&w);
     add_nodes(&w);
     add_env(w.r, KEY_MEM_IDX, list(&w, INDEXES, ""));
     add_number(w.r, a, KEY_MEM_POD, pod_units(&w));
     add_number(w.r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", mine);
     add_env(w.r, KEY_MEM_DEV, list(&w, SIZES, ""));
+    add_numa_node(&w);
     if (settings->cgpu_disable)
         add_env(w.r, "CGPU_DISABLE", "true");
     enum isolation isolation = choose_isolation(&w);

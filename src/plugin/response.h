@@ -11,6 +11,9 @@
 /*
  * The answer to Allocate, which the kubelet passes to the container runtime: environment
  * variables, mounts, CDI devices. Built in an arena; strings live there or are static.
+ *
+ * Several cards are named in the order of their best ring (domain/links.h). All other lists keep
+ * the order of the allocation, which is that of the promise.
  */
 
 /* How a promise is enforced in a container: --isolation, and the annotation

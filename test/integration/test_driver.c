@@ -3,6 +3,7 @@
 
 #include "integration/suite.h"
 #include "lib/driver_tree.h"
+#include "placement/links_fixture.h"
 
 /*
  * What the kubelet gets from gpushare-device-plugin on nodes with different runtimes and
@@ -31,30 +32,40 @@ static void make_instances(void)
                "gpu5/gi8/access 75\ngpu5/gi8/ci0/access 76\n");
 }
 
-static void set_up(const char *runtime, const char *const *more)
+static void add_node(const char *runtime)
 {
     sim_load(&sim,
              "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"},"
              "\"status\":{\"nodeInfo\":{\"kubeletVersion\":\"v1.35.4\","
              "\"containerRuntimeVersion\":\"%s\"}}}",
              runtime);
-    temp_write(lib_dir, "cards.json",
-               lib_fmt("{\"driverVersion\":\"" DRIVER_TREE_VERSION
-                       "\",\"cudaVersion\":\"12.8\",\"cards\":["
-                       "{\"uuid\":\"GPU-0\",\"minor\":3,\"memoryTotal\":17179869184},"
-                       "{\"uuid\":\"GPU-1\",\"minor\":0,\"memoryTotal\":17179869184}%s]}",
-                       third));
     temp_mkdir(lib_dir, "host");
     temp_mkdir(lib_dir, "cdi");
     driver_tree_make(lib_path("host"), "");
     if (*third)
         make_instances();
     kubelet_start(&kubelet);
+}
+
+static void start_plugin(const char *const *more)
+{
     const char *options[PROGRAM_ARGS] = {"--host-root", lib_path("host"), "--cdi-dir",
                                          lib_path("cdi")};
     program_args(options, 4, more);
     plugin_start(&plugin, &sim, options);
     kubelet_wait_registered(&kubelet, -1);
+}
+
+static void set_up(const char *runtime, const char *const *more)
+{
+    add_node(runtime);
+    temp_write(lib_dir, "cards.json",
+               lib_fmt("{\"driverVersion\":\"" DRIVER_TREE_VERSION
+                       "\",\"cudaVersion\":\"12.8\",\"cards\":["
+                       "{\"uuid\":\"GPU-0\",\"minor\":3,\"memoryTotal\":17179869184},"
+                       "{\"uuid\":\"GPU-1\",\"minor\":0,\"memoryTotal\":17179869184}%s]}",
+                       third));
+    start_plugin(more);
 }
 
 /* A pod of 4 GiB on the card gets exactly these devices. */
@@ -116,6 +127,72 @@ START_TEST(a_card_without_a_device_node_is_rejected)
     kubelet_admit(&kubelet, "q", "c", MEM, 4, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
     ck_assert_contains(a.words, "no-cdi-name): the card GPU-1 has no device node");
+}
+
+/* -- several cards -- */
+
+/* The cards GPU-0 and so on of a machine for the fake NVML, behind one in MIG mode. */
+static void write_machine(const struct machine *m)
+{
+    struct span words = span_of(m->rows);
+    const char *text = "driver " DRIVER_TREE_VERSION
+                       "\ncard uuid=GPU-mig;bus=0f;minor=9;mig=1;total=1000;free=1000;"
+                       "path=0,50,50,50,50,50,50,50,50\n";
+    for (unsigned i = 0; i < m->n; i++) {
+        const char *links = "";
+        for (unsigned k = 0; k < m->n; k++) {
+            struct span word = span_cut(&words, ' ');
+            if (span_starts(word, SPAN("NV")))
+                links =
+                    lib_fmt("%s%s%d:1%x", links, *links ? "," : "", atoi(word.p + 2), k);
+        }
+        text = lib_fmt("%scard uuid=GPU-%u;bus=1%x;minor=%u;total=17179869184;"
+                       "free=17179869184;links=%s;path=50,50,50,50,50,50,50,50,50;"
+                       "affinity=%d\n",
+                       text, i, i, i, links, 1 << (m->numa[i] - '0'));
+        driver_tree_node(lib_path("host"), lib_fmt("/dev/nvidia%u", i));
+    }
+    agent_script(text);
+}
+
+/* A pod of a unit on each of these n cards. */
+static void admit(const char *name, const char *indexes, int n, struct kubelet_answer *a)
+{
+    sim_add_bound_pod(&sim, name, n, "n1",
+                      lib_fmt("{\"ALIYUN_COM_GPU_MEM_IDX\":\"%s\","
+                              "\"aliyun.com/gpu-count\":\"%d\"}",
+                              indexes, n));
+    kubelet_add(&kubelet, name, ARGV("c"));
+    kubelet_admit(&kubelet, name, "c", MEM, n, a);
+    ck_assert_msg(a->status == GRPC_OK, "%s", a->words);
+    ck_assert_str_eq(lib_str(a->env, "ALIYUN_COM_GPU_MEM_IDX"), indexes);
+}
+
+START_TEST(several_cards_are_named_in_the_order_of_their_ring)
+{
+    cleanup_answer struct kubelet_answer two = {0}, four = {0}, all = {0}, cdi = {0};
+    add_node("containerd://1.7.28");
+    write_machine(&machines[0]);
+    start_plugin(ARGV("--gpu-source", agent_nvml()));
+    admit("two", "1,2", 2, &two);
+    ck_assert_str_eq(lib_str(two.env, "NVIDIA_VISIBLE_DEVICES"), "GPU-0,GPU-1");
+    ck_assert_str_eq(lib_str(two.env, "GPUSHARE_NUMA_NODE"), "0");
+    admit("four", "1,2,5,6", 4, &four);
+    ck_assert_str_eq(lib_str(four.env, "NVIDIA_VISIBLE_DEVICES"),
+                     "GPU-0,GPU-1,GPU-5,GPU-4");
+    ck_assert_ptr_null(json_object_get(four.env, "GPUSHARE_NUMA_NODE"));
+    ck_assert_str_eq(four.devices,
+                     "/dev/nvidia0:/dev/nvidia0:rw /dev/nvidia1:/dev/nvidia1:rw "
+                     "/dev/nvidia4:/dev/nvidia4:rw /dev/nvidia5:/dev/nvidia5:rw " COMMON);
+    admit("all", "1,2,3,4,5,6,7,8", 8, &all);
+    ck_assert_str_eq(lib_str(all.env, "NVIDIA_VISIBLE_DEVICES"),
+                     "GPU-0,GPU-3,GPU-2,GPU-1,GPU-5,GPU-6,GPU-7,GPU-4");
+    plugin_stop(&plugin);
+    start_plugin(ARGV("--gpu-source", agent_nvml(), "--device-list-strategy", "cdi-cri",
+                      "--cdi-kind", "nvidia.com/gpu"));
+    admit("cdi", "1,2,5,6", 4, &cdi);
+    ck_assert_str_eq(cdi.devices, "nvidia.com/gpu=GPU-0 nvidia.com/gpu=GPU-1 "
+                                  "nvidia.com/gpu=GPU-5 nvidia.com/gpu=GPU-4 ");
 }
 
 /* -- MIG -- */
@@ -200,5 +277,6 @@ SUITE_MAIN("driver", 60, NULL, an_old_runtime_gets_the_variable_and_device_nodes
            a_runtime_with_cdi_gets_names_of_our_specification,
            names_of_a_generator_are_passed_on_in_an_annotation,
            a_card_without_a_device_node_is_rejected,
+           several_cards_are_named_in_the_order_of_their_ring,
            an_instance_gets_the_files_of_its_card_and_its_own,
            an_instance_has_a_name_in_our_specification, a_card_in_mig_mode_is_left_out)

@@ -86,6 +86,7 @@ static inline void sample(struct span words, const int64_t *gib,
         snprintf(seen[n].uuid, sizeof seen[n].uuid, "%.*s", SPAN_ARG(uuid));
         seen[n].index = (int32_t)n;
         seen[n].place = (struct card_place){0, -1, -1};
+        seen[n].near.numa_node = -1;
         seen[n].mib = gib[n] * 1024;
         seen[n].reading = lost.p ? CARD_HEALTH_FAILED : CARD_HEALTH_GOOD;
     }

@@ -7,6 +7,7 @@
 #include "domain/objects.h"
 #include "lib/temp.h"
 #include "lib/yamlfile.h"
+#include "placement/links_fixture.h"
 
 /*
  * The answer to Allocate, and manifests/samples/frameworks: what the scripts of these pods
@@ -35,8 +36,9 @@ static void end(void)
 /* Cards GPU-0 and GPU-1; 0: there is none. */
 static void see_cards(int64_t unit_mib, int64_t first_mib, int64_t second_mib)
 {
-    struct card_seen seen[] = {{.uuid = "GPU-0", .index = 0, .mib = first_mib},
-                               {.uuid = "GPU-1", .index = 1, .mib = second_mib}};
+    struct card_seen seen[] = {
+        {.uuid = "GPU-0", .index = 0, .mib = first_mib, .near = {.numa_node = 0}},
+        {.uuid = "GPU-1", .index = 1, .mib = second_mib, .near = {.numa_node = 0}}};
     struct err err;
     cards_init(&cards, &(struct cards_settings){.unit_mib = unit_mib});
     ck_assert(cards_sampled(&cards, 1, seen, second_mib ? 2 : 1, &err));
@@ -138,6 +140,143 @@ START_TEST(an_instance_is_named_by_its_uuid_and_has_no_mps)
     }
 }
 END_TEST
+
+/* -- what connects the cards -- */
+
+/* The cards GPU-0 and so on of a machine. `wrong`: the width of a pair, -1: none is wrong. */
+static void see_machine(const struct machine *m, int wrong)
+{
+    struct card_seen seen[CARDS_MAX] = {0};
+    struct span words = span_of(m->rows);
+    struct err err;
+    for (unsigned i = 0; i < m->n; i++) {
+        snprintf(seen[i].uuid, sizeof seen[i].uuid, "GPU-%u", i);
+        seen[i].index = (int32_t)i;
+        seen[i].mib = 8192;
+        seen[i].near.at = (uint8_t)i;
+        seen[i].near.numa_node = m->numa[i] == '-' ? -1 : m->numa[i] - '0';
+        for (unsigned k = 0; k < m->n; k++)
+            seen[i].near.width[k] = link_width(span_cut(&words, ' '));
+    }
+    if (wrong >= 0)
+        seen[0].near.width[1] = seen[1].near.width[0] = (uint8_t)wrong;
+    cards_init(&cards, &(struct cards_settings){.unit_mib = 1024});
+    ck_assert(cards_sampled(&cards, 1, seen, m->n, &err));
+}
+
+/* The answer for a container of whole cards, with these indexes. */
+static const struct response *respond_of_machine(struct response_settings settings,
+                                                 const char *indexes)
+{
+    struct allocation *al = allocation_new(SPAN("u-1"), SPAN("ns"), SPAN("p"), SPAN("a"),
+                                           CONTAINER_APP, IDS_COUNT);
+    struct err err;
+    int n = 0;
+    for (struct span rest = span_of(indexes); rest.p; n++) {
+        struct span index = span_cut(&rest, ',');
+        cleanup_free char *uuid = xasprintf("GPU-%.*s", SPAN_ARG(index));
+        allocation_add(al, span_of(uuid), atoi(index.p), -1);
+    }
+    cleanup_free char *annotation = xasprintf("'" KEY_MEM_IDX "':'%s'", indexes);
+    cleanup_free char *containers = xasprintf(
+        "'containers':[{'name':'a','resources':{'limits':{'" KEY_GPU_COUNT "':'%d'}}}]",
+        n);
+    struct pod_allocation *pod = pod_of(annotation, containers);
+    settings.unit_mib = 1024;
+    const struct response *r =
+        response_of(&settings, &cards, pod, pod->containers, al, &arena, &err);
+    ck_assert_msg(r != NULL, "%s", err.msg);
+    allocation_free(al);
+    pod_allocation_free(pod);
+    return r;
+}
+
+/* The indexes of the names in the order of a list, each behind "GPU-". */
+static const char *indexes_in(const char *names)
+{
+    char *out = arena_zalloc(&arena, strlen(names) + 1);
+    for (const char *p = names; (p = strstr(p, "GPU-")); p += 4)
+        sprintf(out + strlen(out), "%s%d", *out ? "," : "", atoi(p + 4));
+    return out;
+}
+
+static void check_names(const char *promise, const char *want)
+{
+    static const struct driver_view view = {.cdi_kind = "nvidia.com/gpu"};
+    const struct response *r = respond_of_machine((struct response_settings){0}, promise);
+    ck_assert_str_eq(indexes_in(env(r, KEY_VISIBLE_DEVICES)), want);
+    ck_assert_str_eq(env(r, KEY_MEM_IDX), promise);
+    r = respond_of_machine((struct response_settings){.by_index = true}, promise);
+    ck_assert_str_eq(env(r, KEY_VISIBLE_DEVICES), want);
+    r = respond_of_machine(
+        (struct response_settings){.strategy = DRIVER_CDI_ANNOTATIONS, .view = &view},
+        promise);
+    ck_assert_str_eq(indexes_in(r->dp.annotations[0].value.p), want);
+    r = respond_of_machine(
+        (struct response_settings){.strategy = DRIVER_CDI_CRI, .view = &view}, promise);
+    cleanup_buf struct buf names = {0};
+    for (size_t i = 0; i < r->dp.n_cdi; i++)
+        buf_adds(&names, r->dp.cdi[i].p);
+    ck_assert_str_eq(indexes_in(names.p), want);
+}
+
+START_TEST(cards_are_named_in_the_order_of_their_best_ring)
+{
+    enum { V100, V100_4, A100, A40, T4 };
+    static const struct {
+        int machine;
+        const char *promise, *ring;
+    } cases[] = {
+        {V100, "0,1,2,3,4,5,6,7", "0,3,2,1,5,6,7,4"}, /* NV2 all around */
+        {V100, "0,1,4,5", "0,1,5,4"},
+        {V100, "5,1,4,0", "5,1,0,4"}, /* it begins as the promise */
+        {V100, "0,1,2,3", "0,1,2,3"},
+        {V100, "7,3", "7,3"},
+        {V100, "6", "6"},
+        {A40, "0,2,1,4", "0,2,1,4"}, /* SYS in any order */
+        {A40, "2,4,3", "2,4,3"},
+        /* All pairs are alike. */
+        {A100, "0,1,2,3,4,5,6,7", "0,1,2,3,4,5,6,7"},
+        {A100, "3,1,2", "3,1,2"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        see_machine(&machines[cases[i].machine], -1);
+        check_names(cases[i].promise, cases[i].ring);
+    }
+}
+
+START_TEST(cards_of_unknown_connections_are_named_as_promised)
+{
+    static const uint8_t widths[] = {LINK_UNKNOWN, LINK_MAX}; /* no word, and X */
+    for (size_t i = 0; i < ARRAY_LEN(widths); i++) {
+        see_machine(&machines[0], widths[i]);
+        check_names("0,1", "0,1");
+        check_names("0,1,4,5", "0,1,4,5");
+        check_names("1,4,5,0", "1,4,5,0");
+        check_names("2,3,6,7", "2,3,7,6"); /* none of these is unknown */
+    }
+}
+
+START_TEST(the_numa_node_of_all_cards_is_named)
+{
+    static const char *const cases[][2] = {{"0", "0"},       {"4", "1"},
+                                           {"0,1,2,3", "0"}, {"7,4", "1"},
+                                           {"3,4", ""},      {"0,1,2,3,4,5,6,7", ""}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        see_machine(&machines[0], -1);
+        ck_assert_str_eq(
+            env(respond_of_machine((struct response_settings){0}, cases[i][0]),
+                KEY_NUMA_NODE),
+            cases[i][1]);
+        see_machine(&machines[ARRAY_LEN(machines) - 1], -1); /* unknown */
+        ck_assert_str_eq(
+            env(respond_of_machine((struct response_settings){0}, cases[i][0]),
+                KEY_NUMA_NODE),
+            "");
+    }
+}
+
+/* -- isolation -- */
 
 /* What a pod asks for, what its node gives by default, and what it gets: more isolation and not
  * less. An image can have its own preload file, or its own variable. */
@@ -472,8 +611,11 @@ START_TEST(the_page_has_a_row_for_each_variable)
 }
 
 UNIT_MAIN_AROUND("response", begin, end, an_instance_is_named_by_its_uuid_and_has_no_mps,
-                 a_pod_says_how_it_is_isolated, the_limit_is_that_of_the_pod,
-                 each_card_has_its_own_share, vllm_takes_no_more_than_its_pod_requested,
+                 cards_are_named_in_the_order_of_their_best_ring,
+                 cards_of_unknown_connections_are_named_as_promised,
+                 the_numa_node_of_all_cards_is_named, a_pod_says_how_it_is_isolated,
+                 the_limit_is_that_of_the_pod, each_card_has_its_own_share,
+                 vllm_takes_no_more_than_its_pod_requested,
                  pytorch_takes_no_more_than_its_pod_requested,
                  tensorflow_takes_no_more_than_its_pod_requested,
                  the_page_has_the_code_of_the_samples,
