@@ -20,10 +20,10 @@
 enum { PLUGIN_PORT = 12348 };
 
 const struct node_card node_cards[NODE_CARDS] = {
-    {"GPU-11111111-0a0a-4b4b-8c8c-000000000001", 8},
-    {"GPU-22222222-0a0a-4b4b-8c8c-000000000002", 24},
-    {"GPU-33333333-0a0a-4b4b-8c8c-000000000003", 16},
-    {"GPU-44444444-0a0a-4b4b-8c8c-000000000004", 48},
+    {"GPU-11111111-0a0a-4b4b-8c8c-000000000001", 8, "2:3c,2:3d"},
+    {"GPU-22222222-0a0a-4b4b-8c8c-000000000002", 24, "2:3b,2:3e"},
+    {"GPU-33333333-0a0a-4b4b-8c8c-000000000003", 16, "2:3b,2:3e"},
+    {"GPU-44444444-0a0a-4b4b-8c8c-000000000004", 48, "2:3c,2:3d"},
 };
 
 static bool are_pods; /* scv-agent and the plugin, in this test process */
@@ -51,9 +51,10 @@ char *node_write_cards(const struct node_use *of_each)
         ck_assert_int_le(use.bytes, total);
         text = lib_fmt("%scard uuid=%s;name=Tesla "
                        "T4;bus=%02x;minor=%d;total=%lld;free=%lld;used=%lld;"
-                       "reserved=0;util=0;temp=30;events=15;processes=%s\n",
+                       "reserved=0;util=0;temp=30;events=15;processes=%s;links=%s;"
+                       "path=50,50,50,50;affinity=1\n",
                        text, node_cards[i].uuid, 0x3b + i, i, total, total - use.bytes,
-                       use.bytes, use.processes);
+                       use.bytes, use.processes, node_cards[i].links);
     }
     temp_write(cluster.dir, "nvml", text);
     return lib_fmt("%s/nvml", cluster.dir);
@@ -268,6 +269,7 @@ static const struct kind {
     {"init", "", {{"gpu-mem", 3, INIT}, {"gpu-mem", 3, APP}}},
     {"side", "", {{"gpu-mem", 1, SIDECAR}, {"gpu-mem", 2, APP}}},
     {"split", ",\"aliyun.com/gpu-count\":\"2\"", {{"gpu-mem", 4, APP}}},
+    {"quad", ",\"aliyun.com/gpu-count\":\"4\"", {{"gpu-mem", 4, APP}}},
     {"whole", "", {{"gpu-count", 1, APP}}},
 };
 

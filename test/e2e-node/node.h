@@ -20,6 +20,7 @@ enum { NODE_CARDS = 4 };
 extern const struct node_card {
     const char *uuid;
     int units;            /* GiB */
+    const char *links;    /* as the fake NVML has them: a ring of the cards 0, 1, 3, 2 */
 } node_cards[NODE_CARDS]; /* by index; of different sizes */
 enum { NODE_UNITS = 8 + 24 + 16 + 48 };
 
@@ -67,7 +68,8 @@ double node_metric(const char *name);
  *     two    2 and 4 units, in two containers
  *     init   3 units, and an init container with 3 units
  *     side   2 units, and a restartable init container with 1 unit
- *     split  4 units on 2 cards                             whole  a card */
+ *     split  4 units on 2 cards                             whole  a card
+ *     quad   4 units on all cards */
 void node_create(const char *kind, const char *name);
 /* Creates and removes a static pod; its mirror pod is NAME-<node>. */
 void node_create_static(const char *kind, const char *name);

@@ -49,6 +49,24 @@ START_TEST(a_container_sees_the_card_of_the_ledger)
     look_finish();
 }
 
+/* NVLinks connect the cards as 0, 1, 3, 2. */
+START_TEST(four_cards_are_named_in_the_order_of_their_ring)
+{
+    if (!node_up())
+        return;
+    node_create("quad", "quad-p");
+    cluster_wait_running("quad-p");
+    ck_assert_uint_eq(look_check(), 1);
+    const char *log =
+        real_log("quad-p", lib_str(cluster_pod("quad-p"), "metadata.uid"), "c");
+    ck_assert_str_eq(look_variable(log, "NVIDIA_VISIBLE_DEVICES"),
+                     lib_fmt("%s,%s,%s,%s", node_cards[0].uuid, node_cards[1].uuid,
+                             node_cards[3].uuid, node_cards[2].uuid));
+    ck_assert_str_eq(look_variable(log, "ALIYUN_COM_GPU_MEM_DEV"), "8,24,16,48");
+    ck_assert_str_eq(look_variable(log, "GPUSHARE_NUMA_NODE"), "0");
+    look_finish();
+}
+
 /* -- pods that come and go -- */
 
 struct wave {
@@ -220,5 +238,6 @@ START_TEST(killed_programs_recover)
     look_finish();
 }
 
-NODE_MAIN("node", a_container_sees_the_card_of_the_ledger, equal_pods_come_and_go,
+NODE_MAIN("node", a_container_sees_the_card_of_the_ledger,
+          four_cards_are_named_in_the_order_of_their_ring, equal_pods_come_and_go,
           pods_of_every_form_come_and_go, killed_programs_recover)
