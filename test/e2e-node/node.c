@@ -20,10 +20,10 @@
 enum { PLUGIN_PORT = 12348 };
 
 const struct node_card node_cards[NODE_CARDS] = {
-    {"GPU-11111111-0a0a-4b4b-8c8c-000000000001", 8, "2:3c,2:3d"},
-    {"GPU-22222222-0a0a-4b4b-8c8c-000000000002", 24, "2:3b,2:3e"},
-    {"GPU-33333333-0a0a-4b4b-8c8c-000000000003", 16, "2:3b,2:3e"},
-    {"GPU-44444444-0a0a-4b4b-8c8c-000000000004", 48, "2:3c,2:3d"},
+    {"GPU-11111111-0a0a-4b4b-8c8c-000000000001", 8, 0, "2:3c,2:3d"},
+    {"GPU-22222222-0a0a-4b4b-8c8c-000000000002", 24, 0, "2:3b,2:3e"},
+    {"GPU-33333333-0a0a-4b4b-8c8c-000000000003", 16, 1, "2:3b,2:3e"},
+    {"GPU-44444444-0a0a-4b4b-8c8c-000000000004", 48, 1, "2:3c,2:3d"},
 };
 
 static bool are_pods; /* scv-agent and the plugin, in this test process */
@@ -52,9 +52,10 @@ char *node_write_cards(const struct node_use *of_each)
         text = lib_fmt("%scard uuid=%s;name=Tesla "
                        "T4;bus=%02x;minor=%d;total=%lld;free=%lld;used=%lld;"
                        "reserved=0;util=0;temp=30;events=15;processes=%s;links=%s;"
-                       "path=50,50,50,50;affinity=1\n",
+                       "path=50,50,50,50;affinity=%d\n",
                        text, node_cards[i].uuid, 0x3b + i, i, total, total - use.bytes,
-                       use.bytes, use.processes, node_cards[i].links);
+                       use.bytes, use.processes, node_cards[i].links,
+                       1 << node_cards[i].numa_node);
     }
     temp_write(cluster.dir, "nvml", text);
     return lib_fmt("%s/nvml", cluster.dir);

@@ -19,7 +19,8 @@
 enum { NODE_CARDS = 4 };
 extern const struct node_card {
     const char *uuid;
-    int units;            /* GiB */
+    int units; /* GiB */
+    int numa_node;
     const char *links;    /* as the fake NVML has them: a ring of the cards 0, 1, 3, 2 */
 } node_cards[NODE_CARDS]; /* by index; of different sizes */
 enum { NODE_UNITS = 8 + 24 + 16 + 48 };

@@ -24,11 +24,17 @@ enum { STEP_MS = 60 * 1000, SHOWN = 300 };
 
 #define CONTAINERD "/run/containerd/containerd.sock"
 
-static const char *runtime; /* instead of runc */
+static const char *runtime;          /* instead of runc */
+static const char *more_config = ""; /* of the kubelet */
 
 void real_set_runtime(const char *program)
 {
     runtime = program;
+}
+
+void real_configure(const char *lines)
+{
+    more_config = lines;
 }
 
 /* A file of Debian's containerd, runc and CNI plugins, which scripts/install-deps.sh has
@@ -211,8 +217,9 @@ static void write_kubelet(void)
             "nodeStatusUpdateFrequency: 2s\n"
             "resolvConf: \"\"\n"
             "staticPodPath: %s/" CELL_STATIC "\n"
-            "fileCheckFrequency: 1s\n",
-            cluster.dir, cell_cgroup(), d));
+            "fileCheckFrequency: 1s\n"
+            "%s",
+            cluster.dir, cell_cgroup(), d, more_config));
     temp_mkdir(d, CELL_STATIC);
 }
 

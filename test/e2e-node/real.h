@@ -19,6 +19,8 @@ int real_start(const char *labels, struct err *err);
 /* Before real_start: the program that containerd runs instead of runc, which is in its PATH;
  * borrowed. Only in the process that calls real_start. */
 void real_set_runtime(const char *program);
+/* The same for further lines of the kubelet's configuration; borrowed. */
+void real_configure(const char *lines);
 /* Imports the images of an OCI layout archive into containerd. */
 int real_import(const char *archive, struct err *err);
 /* Runs ctr in the namespace of the kubelet. Returns its output, kept; NULL: an error. */
