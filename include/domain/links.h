@@ -27,7 +27,9 @@ enum {
     LINK_MAX = UINT8_MAX,
 
     LINKS_MAX_CARDS = 32, /* of a node; the connections of more are unknown */
-    LINKS_EXACT = 16,     /* every set of the cards of such a node is known */
+    LINKS_SMALL = 8,      /* every set of the cards of such a node is known */
+    /* Of a larger one, too, up to this, if its words are of 12 widths at most, for 8 kinds of nodes. */
+    LINKS_EXACT = 16,
 };
 
 /* The width of a word, as NV12 or PXB; LINK_MAX of X. LINK_UNKNOWN: it is no such word. */
@@ -51,7 +53,8 @@ uint8_t links_pair(const struct links *links, unsigned a, unsigned b);
 int32_t links_numa(const struct links *links, unsigned card); /* -1: unknown */
 /* Of a pair of cards in the set, the narrowest: gpushare/min-link. */
 uint8_t links_narrowest(const struct links *links, uint32_t set);
-/* The width of the best ring of the set. Of more than LINKS_EXACT cards: of the ring that goes
+/* The width of the best ring of the set. Where its sets are not known, of more than
+ * LINKS_SMALL cards: of the ring that goes
  * from each card to the one that is connected best, which may be narrower than the best ring. */
 uint8_t links_ring(const struct links *links, uint32_t set);
 /* The same ring: its cards from the lowest of the set on, into `order`, unless NULL. */
@@ -61,12 +64,12 @@ uint32_t links_sum(const struct links *links, uint32_t set);
 /* links_ring above links_sum, saturated: of two sets of k cards, the better one has more. */
 uint32_t links_rank(const struct links *links, uint32_t set);
 /* The sets of k cards with their ranks, the best first; of equal rank, the one that has the lowest
- * card in which they differ. *n sets, borrowed. NULL for nodes of more than LINKS_EXACT cards. */
+ * card in which they differ. *n sets, borrowed. NULL where the node's sets are not known. */
 struct links_set {
     uint32_t rank, cards;
 };
 const struct links_set *links_sets(const struct links *links, unsigned k, uint32_t *n);
 /* What sets of the cards in `free` are worth: the widths of the best ring of 2 cards, of 3, and
- * so on to all, added. A choice of cards loses the difference. 0 for nodes of more than LINKS_EXACT
- * cards. */
+ * so on to all, added. A choice of cards loses the difference. 0 where the
+ * node's sets are not known. */
 uint32_t links_worth(const struct links *links, uint32_t free);

@@ -121,6 +121,8 @@ struct scv {
     struct scv_card *cards; /* by rising id; in the arena */
     size_t n_cards;
     bool damaged; /* it had a fault: ignore its contents */
+    bool
+        links_unordered; /* cardList is not by rising id, so the rows are of other cards */
     bool has_update_time;
     int64_t update_time;   /* seconds since 1970: when the values were read */
     struct scv_held *held; /* scv_read: only what is held through nvidia.com/... */

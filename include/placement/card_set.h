@@ -25,7 +25,7 @@ struct card_set_ask {
     bool spread;             /* most free memory first, else least */
 };
 
-/* 0: no set has such links. Exact on nodes of at most LINKS_EXACT cards. On larger ones, the best
+/* 0: no set has such links. Exact where links_sets knows the node's sets. Elsewhere, the best
  * of the sets that begin with each card and take, one after the other, the card that is connected
  * best to those taken; that can miss the only set with such links. */
 uint32_t card_set_choose(const struct card_set_ask *ask);

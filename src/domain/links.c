@@ -11,6 +11,8 @@
 
 #include "base/mem.h"
 
+enum { LARGE_MAX = 8, WIDTHS_MAX = 12 };
+
 struct links {
     struct list link;
     size_t refs;
@@ -27,13 +29,9 @@ struct links {
 
 /* -- words -- */
 
-static const char *const words[] = {[LINK_UNKNOWN] = "",
-                                    [LINK_SYS] = "SYS",
-                                    [LINK_NODE] = "NODE",
-                                    [LINK_PHB] = "PHB",
-                                    [LINK_PXB] = "PXB",
-                                    [LINK_PIX] = "PIX",
-                                    [LINK_NV] = "NV"};
+static const char *const words[] = {
+    [LINK_UNKNOWN] = "", [LINK_SYS] = "SYS", [LINK_NODE] = "NODE", [LINK_PHB] = "PHB",
+    [LINK_PXB] = "PXB",  [LINK_PIX] = "PIX", [LINK_NV] = "NV"};
 
 uint8_t link_width(struct span word)
 {
@@ -139,7 +137,7 @@ static uint8_t greedy_ring(const struct links *l, uint32_t set, uint8_t *order)
 
 uint8_t links_ring_order(const struct links *l, uint32_t set, uint8_t *order)
 {
-    if (__builtin_popcount(set) > LINKS_EXACT)
+    if (__builtin_popcount(set) > (l->ring ? LINKS_EXACT : LINKS_SMALL))
         return greedy_ring(l, set, order);
     struct subset s;
     take_subset(l, set, &s);
@@ -238,6 +236,22 @@ static void find_sets(struct links *l)
     qsort(l->sets, n, sizeof *l->sets, compare_sets);
 }
 
+/* May every set of the cards be worked out? That takes up to 0.1 s and 0.8 MB with more than
+ * LINKS_SMALL cards, and the words are written on the node. */
+static bool is_bounded(const struct list *pool, const struct links *new)
+{
+    unsigned large = 0, widths = 0;
+    struct subset all;
+    if (new->n <= LINKS_SMALL || new->n > LINKS_EXACT)
+        return new->n <= LINKS_SMALL;
+    take_subset(new, (UINT32_C(1) << new->n) - 1, &all);
+    for (int i = 0; i < LINK_MAX; i++)
+        widths += all.occurs[i];
+    LIST_EACH(const struct links, l, pool, link)
+    large += l->ring && l->n > LINKS_SMALL;
+    return widths <= WIDTHS_MAX && large < LARGE_MAX;
+}
+
 static bool is_equal(const struct links *a, const struct links *b)
 {
     return a->n == b->n && !memcmp(a->width, b->width, sizeof a->width) &&
@@ -267,8 +281,9 @@ const struct links *links_take(struct list *pool, const uint8_t *widths,
     }
     struct links *l = xmalloc(sizeof *l);
     *l = new;
+    bool bounded = is_bounded(pool, l);
     list_append(pool, &l->link);
-    if (n <= LINKS_EXACT) {
+    if (bounded) {
         find_rings(l);
         find_worth(l);
         find_sets(l);

@@ -77,8 +77,10 @@ static void read_card(struct field_reader *r, const struct field *f, void *at)
         jread_fail(r->j, f->where, "has more than 64 cards");
     else if (i < scv->n_cards && scv->cards[i].id == card.id)
         jread_fail(r->j, "status.cardList[].id", "is a duplicate");
-    else
+    else {
+        scv->links_unordered |= i < scv->n_cards;
         *ARRAY_INSERT(scv->cards, scv->n_cards, cap, i) = card;
+    }
 }
 
 const struct links *scv_links(const struct scv *scv, struct list *pool)
@@ -86,7 +88,7 @@ const struct links *scv_links(const struct scv *scv, struct list *pool)
     uint8_t widths[LINKS_MAX_CARDS * LINKS_MAX_CARDS];
     int32_t numa[LINKS_MAX_CARDS];
     const size_t n = scv->n_cards;
-    if (n > LINKS_MAX_CARDS)
+    if (n > LINKS_MAX_CARDS || scv->links_unordered)
         return NULL;
     for (size_t i = 0; i < n; i++) {
         struct span row = scv->cards[i].links;

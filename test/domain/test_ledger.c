@@ -292,6 +292,11 @@ START_TEST(what_connects_cards_is_known_of_all_or_none)
         ck_assert_msg(!node("n1")->links, "%zu", i);
         ck_assert_int_eq(node("n1")->state, NODE_USABLE);
     }
+    /* Rows are in the order of cardList, which ours has by id. */
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
+            "{'id':1,'health':'Healthy','totalMemory':9,'links':'X PIX'},"
+            "{'id':0,'health':'Healthy','totalMemory':9,'links':'PIX X'}]}}");
+    ck_assert_ptr_null(node("n1")->links);
     start_with((struct ledger_settings){.unit_mib = 1, .require_scv = true});
     see_capacity("n1", 18, 2, 18);
     see_links("X PIX", "PIX X", "");
@@ -717,8 +722,8 @@ UNIT_MAIN_AROUND(
     many_cards_without_a_uuid_are_no_duplicates,
     cards_of_other_device_plugins_are_unavailable, what_the_driver_keeps_is_not_promised,
     display_values_of_the_scv_are_kept, cards_of_one_model_share_it,
-    what_connects_cards_is_known_of_all_or_none,
-    a_cordoned_node_keeps_its_cards, the_holder_of_a_foreign_lease_is_known,
+    what_connects_cards_is_known_of_all_or_none, a_cordoned_node_keeps_its_cards,
+    the_holder_of_a_foreign_lease_is_known,
     an_scv_without_a_node_gets_no_pods_with_require_node,
     a_node_without_scv_and_lease_has_its_capacity, unusable_capacity_has_a_reason,
     a_node_object_that_cannot_be_decoded_is_not_missing,

@@ -252,6 +252,34 @@ START_TEST(more_cards_than_can_be_tried_get_a_connected_set)
 }
 END_TEST
 
+/* What a node writes costs little: of large nodes, few kinds and few words. */
+START_TEST(large_nodes_are_exact_up_to_a_bound)
+{
+    enum { N = LINKS_EXACT, KINDS = 12, BOUND = 8 };
+    const struct links *kinds[KINDS];
+    unsigned exact = 0;
+    uint32_t n;
+    for (unsigned kind = 0; kind < KINDS; kind++) {
+        for (unsigned i = 0; i < N * N; i++)
+            widths[i] = (uint8_t)(LINK_NV + 1 + (i / N + i % N) % 3 + kind);
+        for (unsigned i = 0; i < N; i++)
+            numa[i] = -1;
+        kinds[kind] = links_take(&pool, widths, numa, N);
+        exact += links_sets(kinds[kind], 8, &n) != NULL;
+        expect_ring(kinds[kind], 0xffff);
+    }
+    ck_assert_uint_eq(exact, BOUND);
+    for (unsigned kind = 0; kind < KINDS; kind++)
+        links_release(kinds[kind]);
+    for (unsigned i = 0; i < N * N; i++) /* 13 widths */
+        widths[i] = (uint8_t)(LINK_SYS + (i / N * (i % N)) % 13);
+    const struct links *many = links_take(&pool, widths, numa, N);
+    ck_assert_ptr_null(links_sets(many, 8, &n));
+    expect_ring(many, 0xffff);
+    links_release(many);
+}
+END_TEST
+
 START_TEST(words_are_those_of_nvidia_smi)
 {
     static const char *const good[] = {"X",   "SYS", "NODE", "PHB",
@@ -286,5 +314,6 @@ END_TEST
 
 UNIT_MAIN("card_set", choice_is_the_best_of_all_sets,
           ring_order_has_the_width_of_the_ring,
-          more_cards_than_can_be_tried_get_a_connected_set, words_are_those_of_nvidia_smi,
+          more_cards_than_can_be_tried_get_a_connected_set,
+          large_nodes_are_exact_up_to_a_bound, words_are_those_of_nvidia_smi,
           unknown_pairs_make_all_unknown_and_halves_that_differ_the_worse)
