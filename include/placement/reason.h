@@ -79,7 +79,7 @@ void nearest_node_init(struct nearest_node *n, const struct select_pod *pod);
 void nearest_node_visit(struct nearest_node *n, const struct ledger_node *node);
 
 /* What the request lacks on the node: MiB, summed over the cards with most free memory,
- * or a number of whole cards. 0: it fits. INT64_MAX: the node takes no such request,
- * whatever is free there. */
+ * or a number of whole cards. 0 or less: it fits, or no such cards are connected as it demands.
+ * INT64_MAX: the node takes no such request, whatever is free there. */
 int64_t nearest_node_shortfall(const struct ledger_node *node,
                                const struct request *request);
