@@ -759,6 +759,20 @@ START_TEST(the_profile_of_the_gpu_operator_releases_the_driver)
     }
 }
 
+/* NVIDIA's runtime shows all instances of cards to containers with SYS_ADMIN alone. */
+START_TEST(the_profile_of_mig_shows_all_instances)
+{
+    static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
+    json_t *all = rendered_in("kube-system", ARGV("-f", CHART "/profiles/mig.yaml"));
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const json_t *c = container_of(all, "DaemonSet", names[i]);
+        ck_assert_contains(lib_text(c, "env"), "NVIDIA_MIG_MONITOR_DEVICES");
+        ck_assert_str_eq(lib_text(c, "securityContext.capabilities"),
+                         "{\"add\":[\"SYS_ADMIN\"],\"drop\":[\"ALL\"]}");
+        ck_assert(json_is_true(lib_at(c, "securityContext.allowPrivilegeEscalation")));
+    }
+}
+
 /* Without NVIDIA's runtime, NVML is below a mount of the driver's root, and no container
  * opens device nodes without privileges. */
 START_TEST(nvml_of_the_host_needs_privileges)
@@ -797,5 +811,5 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              cert_manager_makes_the_secrets_that_the_extender_reads,
              own_certificates_always_ask_for_a_client_certificate,
              the_profile_of_the_gpu_operator_releases_the_driver,
-             nvml_of_the_host_needs_privileges, helm_lints_and_packages_the_chart,
-             the_api_server_accepts_the_objects)
+             the_profile_of_mig_shows_all_instances, nvml_of_the_host_needs_privileges,
+             helm_lints_and_packages_the_chart, the_api_server_accepts_the_objects)
