@@ -90,7 +90,8 @@ struct ledger_card_model {
 struct ledger_scv_card {
     struct span uuid, bus_id;
     const struct ledger_card_model *model;
-    int64_t total_mib, used_mib; /* used: scv_card_used */
+    int64_t total_mib, used_mib; /* total: that can be promised; used: scv_card_used */
+    int64_t kept_mib;            /* by the driver, beside the total */
     int32_t id;                  /* NVML index */
     bool healthy;
     bool use_complete; /* as in struct scv_card */
@@ -149,7 +150,8 @@ struct ledger_rows {
     uint8_t kind[LEDGER_ROWS];
     int32_t available_mib; /* size of the cards that are CARD_AVAILABLE, in total */
     uint8_t whole;         /* bit i: card_is_free */
-    bool valid; /* no more cards and no larger sizes than this can hold, and no instances */
+    bool
+        valid; /* no more cards and no larger sizes than this can hold, and no instances */
 };
 
 /* Filter reads thousands of nodes per call and is bound by memory latency. So the first

@@ -22,7 +22,7 @@ struct card_inventory {
     struct card_inventory_settings settings;
     struct item items[GPU_MAX_CARDS]; /* by index */
     size_t n;
-    uint64_t mig;             /* bit i: card i is in MIG mode and left out */
+    uint64_t mig, mig_before; /* bit i: card i is in MIG mode and left out */
     char mig_text[1024];      /* what to say about these cards */
     char failure[300];        /* of the last sample; empty: it succeeded */
     bool sampled;             /* at least one sample succeeded */
@@ -247,14 +247,18 @@ static void match_card(struct card_inventory *inv, int64_t now_ms,
     struct item *item = find_item(inv, &new, same, false);
     if (last_chance && find_item(inv, &new, same_uuid, true))
         return; /* it was matched by its UUID */
-    if (g->state == GPU_MIG) {
+    /* A lost card does not say its mode. */
+    bool lost = !gpu_knows(g, GPU_MIG_MODE) && g->index < GPU_MAX_CARDS &&
+                inv->mig_before >> g->index & 1;
+    if (g->state == GPU_MIG || lost) {
         if (item)
             drop_item(inv, item);
         size_t n = strlen(inv->mig_text);
         if (last_chance)
             snprintf(inv->mig_text + n, sizeof inv->mig_text - n,
                      "%sGPU%d is left out: %s", n ? "; " : "", g->index, g->why);
-        inv->mig |= 1ull << g->index;
+        if (g->index < GPU_MAX_CARDS)
+            inv->mig |= 1ull << g->index;
         return;
     }
     if (!item && last_chance)
@@ -284,6 +288,7 @@ static void mark_missing(struct card_inventory *inv, int64_t now_ms)
 void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
                            const struct gpu_sample *s)
 {
+    inv->mig_before = inv->mig;
     inv->mig = 0;
     inv->mig_text[0] = '\0';
     inv->sampled = true;

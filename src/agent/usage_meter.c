@@ -77,6 +77,12 @@ static bool is_anywhere(const struct podresources_entry *e)
     return false;
 }
 
+static int64_t total_mib_of(const struct gpu_card *card)
+{
+    int64_t bytes = gpu_value(card, GPU_MEM_TOTAL, -1);
+    return bytes < 0 ? -1 : bytes >> 20;
+}
+
 size_t usage_meter_promises(const struct podresources *devices,
                             const struct gpu_sample *sample, struct arena *a,
                             const struct usage_promise **promises)
@@ -86,7 +92,7 @@ size_t usage_meter_promises(const struct podresources *devices,
         arena_alloc(a, (devices->n * sample->n_cards + 1) * sizeof *list);
     for (size_t c = 0; c < sample->n_cards; c++) {
         const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
-        int64_t total_mib = gpu_promisable_mib(&sample->cards[c]);
+        int64_t total_mib = total_mib_of(&sample->cards[c]);
         for (size_t i = 0; i < devices->n; i++) {
             const struct podresources_entry *e = &devices->entries[i];
             bool anywhere = is_anywhere(e);
@@ -131,7 +137,7 @@ static size_t init_promises(const struct podresources *devices,
             const struct allocation_card *part = allocation_card(al, card.uuid);
             if (al->role != CONTAINER_INIT || !part)
                 continue;
-            int64_t total_mib = gpu_promisable_mib(&sample->cards[c]);
+            int64_t total_mib = total_mib_of(&sample->cards[c]);
             int64_t unit_mib = unit_mib_of(devices, &card, total_mib);
             int64_t beside = units_beside(set, al, card.uuid);
             list[n++] = (struct usage_init_promise){

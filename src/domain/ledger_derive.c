@@ -364,7 +364,8 @@ static void claim_cards(struct ledger_node *node)
                                quantity_at_most(capacity > 0 ? capacity : 0, UINT16_MAX));
     node->claimed = (uint16_t)claimed;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        left += node->cards[i].state == CARD_AVAILABLE;
+        left +=
+            node->cards[i].state == CARD_AVAILABLE && !card_profile(&node->cards[i]).n;
     for (uint32_t i = 0; i < node->n_cards && claimed && claimed >= left; i++)
         if (node->cards[i].state == CARD_AVAILABLE)
             node->cards[i].state = CARD_HELD;
@@ -528,9 +529,11 @@ bool ledger_capacity_matches(const struct ledger_node *node, int64_t unit_mib,
 {
     int64_t healthy = 0, all = 0;
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        int64_t units = unit_mib ? node->cards[i].total_mib / unit_mib : 1;
-        healthy += node->cards[i].state == CARD_UNHEALTHY ? 0 : units;
-        all += units;
+        const struct card *card = &node->cards[i];
+        int64_t whole = card->total_mib + (card->scv ? card->scv->kept_mib : 0);
+        int64_t units = unit_mib ? card->total_mib / unit_mib : 1;
+        healthy += card->state == CARD_UNHEALTHY ? 0 : units;
+        all += unit_mib ? whole / unit_mib : 1;
     }
     return capacity <= 0 || (capacity >= healthy && capacity <= all);
 }

@@ -77,6 +77,8 @@ struct ledger_node_facts {
     struct ledger_scv_card *scv_cards;
     size_t n_scv_cards;
     const struct links *links; /* of the ledger's pool; NULL: unknown */
+    uint64_t links_hash;       /* of what they were made of */
+    uint32_t links_changes;
     /* owned, in one block with their UUIDs and strings: containers in the podList that
      * hold cards of nvidia.com/... */
     struct scv_held *holders;

@@ -334,6 +334,7 @@ static void copy_cards(struct ledger_node_facts *f, const struct scv *scv)
             .total_mib = from->reserved_mib < from->total_mib
                              ? from->total_mib - from->reserved_mib
                              : 0,
+            .kept_mib = quantity_at_most(from->reserved_mib, from->total_mib),
             .used_mib = scv_card_used(from),
             .id = from->id,
             .healthy = from->healthy,
@@ -451,6 +452,23 @@ static void drop_assignments_of(struct ledger_node_facts *f, const struct ledger
             (f->n_assignments - at) * sizeof *f->assignments);
 }
 
+/* New links of many cards cost up to 0.1 s: a node that keeps on changing them has none. */
+static const struct links *take_links(struct ledger *l, struct ledger_node_facts *f,
+                                      const struct scv *scv)
+{
+    enum { CHANGES_MAX = 32 };
+    uint64_t hash = 0;
+    for (size_t i = 0; i < scv->n_cards; i++) {
+        const struct scv_card *card = &scv->cards[i];
+        int64_t numa = card->has_numa_node ? card->numa_node : -1;
+        hash = hash_bytes(hash, card->links.p, card->links.n);
+        hash = hash_bytes(hash, &numa, sizeof numa);
+    }
+    f->links_changes += hash != f->links_hash && scv->n_cards > LINKS_SMALL;
+    f->links_hash = hash;
+    return f->links_changes <= CHANGES_MAX ? scv_links(scv, &l->links) : NULL;
+}
+
 void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
                            const struct scv *scv)
 {
@@ -472,7 +490,7 @@ void ledger_facts_copy_scv(struct ledger *l, struct ledger_node *node,
         keep_assignments(node);
     if (!scv->damaged) {
         copy_cards(f, scv);
-        f->links = scv_links(scv, &l->links);
+        f->links = take_links(l, f, scv);
         find_duplicates(f);
         copy_holders(node, scv);
         hash_cards(f, hashes);

@@ -60,9 +60,6 @@ static void count_links(const struct nvml_calls *call, void *device,
 static const char *pcie_word(const struct nvml_calls *call, void *a, void *b)
 {
     int level = 0;
-    if (!a ||
-        !b) /* a card that cannot be read is not chosen, until the links are read again */
-        return "SYS";
     if (!call->ancestor || call->ancestor(a, b, &level))
         return NULL;
     return level <= NVML_TOPOLOGY_SINGLE       ? "PIX"
@@ -103,6 +100,16 @@ static int32_t numa_of(const struct nvml_calls *call, void *device, const char *
     return node >= 0 ? node : numa_of_sysfs(sysfs, bus_id);
 }
 
+/* The word at this position of a row, in `word`; SYS if there is none. */
+static const char *word_at(const char *row, size_t at, char word[static 8])
+{
+    for (; at && row; at--)
+        row = (row = strchr(row, ' ')) ? row + 1 : NULL;
+    snprintf(word, 8, "%.*s", row && *row ? (int)strcspn(row, " ") : 3,
+             row && *row ? row : "SYS");
+    return word;
+}
+
 static void read_links(struct nvml_links *links, const struct nvml_calls *call,
                        void *const *devices, const struct gpu_sample *s,
                        const char *sysfs)
@@ -121,13 +128,18 @@ static void read_links(struct nvml_links *links, const struct nvml_calls *call,
             unsigned other = nv[k].to_switch;
             unsigned shared = own->to_switch < other ? own->to_switch : other;
             unsigned n = own->to_card[k] ?: shared;
-            const char *pcie = i == k || n ? "" : pcie_word(call, devices[i], devices[k]);
+            /* A card that cannot be read keeps its words, because it may return. */
+            bool both = devices[i] && devices[k];
+            char old[8];
+            const char *pcie = i == k || (n && both) ? ""
+                               : both ? pcie_word(call, devices[i], devices[k])
+                                      : word_at(of->row, k, old);
             up += own->to_card[k];
             known &= pcie != NULL;
             buf_adds(&row, k ? " " : "");
             if (i == k)
                 buf_adds(&row, "X");
-            else if (n)
+            else if (n && both)
                 buf_printf(&row, "NV%u", n);
             else
                 buf_adds(&row, pcie ?: "");
@@ -148,6 +160,8 @@ void nvml_links_set(struct nvml_links *links, const struct nvml_calls *call,
         return;
     for (size_t i = 0; i < s->n_cards; i++)
         readable |= (uint64_t)(devices[i] != NULL) << i;
+    if (s->n_cards != links->n)
+        *links = (struct nvml_links){.n = s->n_cards};
     if ((readable & ~links->cards) || now_ms >= links->due_ms) {
         read_links(links, call, devices, s, sysfs);
         links->due_ms = now_ms + INTERVAL_MS;

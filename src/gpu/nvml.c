@@ -484,6 +484,18 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
 
 /* Appends the instances of the card to the sample, which has room for GPU_MAX_CARDS; its
  * reason says how many. NVML_OK, or a code for which is_gone is true. */
+/* The compute instances of one GPU instance share its memory, and NVML names all of it for each:
+ * only the first is a card that can be promised. */
+static void mark_sharing(const struct gpu_sample *s, struct gpu_card *card)
+{
+    for (const struct gpu_card *other = s->cards; other < card; other++)
+        if (!strcmp(other->parent_uuid, card->parent_uuid) &&
+            gpu_knows(other, GPU_INSTANCE) && gpu_knows(card, GPU_INSTANCE) &&
+            other->value[GPU_INSTANCE] == card->value[GPU_INSTANCE])
+            gpu_set_state(card, GPU_UNREADABLE, "it shares its memory with %s",
+                          other->uuid);
+}
+
 static int add_instances(const struct nvml_calls *call, void *device,
                          struct gpu_card *parent, struct gpu_sample *s)
 {
@@ -504,6 +516,7 @@ static int add_instances(const struct nvml_calls *call, void *device,
             card->index = GPU_MAX_CARDS + GPU_MAX_INSTANCES * parent->index + (int32_t)i;
             n++;
             rc = read_instance(call, instance, &s->arena, parent, card);
+            mark_sharing(s, card);
         }
     }
     if (is_gone(rc))

@@ -214,6 +214,7 @@ struct nvml_calls {
  * (links.c).
  */
 struct nvml_links {
+    size_t n;       /* cards */
     uint64_t cards; /* bit i: card i could be read then */
     int64_t due_ms; /* when they are read again */
     struct nvml_linked {

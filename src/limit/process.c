@@ -319,7 +319,7 @@ static void reclaim(struct card *c, struct limit_state *s)
     uint64_t imported = c->kept ? reserve_imported(s) : 0;
     if (c->kept > imported) {
         set_used(c, c->used - (c->kept - imported));
-        set_exported(c, c->exported - (c->kept - imported));
+        set_exported(c, minus(c->exported, c->kept - imported));
         c->kept = imported;
     }
 }

@@ -184,6 +184,8 @@ CUresult vmm_map(enum call call, const uint64_t *words)
         e->at = card >= 0 ? bytes : 0;
         e->bytes += more;
         e->card = more ? card : e->card;
+        if (more && e->b & MEMORY_EXPORTED)
+            process_export_locked(p, card, (int64_t)more);
         process_import_locked(p, before, e->at - e->bytes);
     } else if (fits && more) {
         process_release_locked(p, card, more);

@@ -257,7 +257,7 @@ static void add_cards(struct builder *b)
         *card = (struct usage_card){
             .index = from->index,
             .uuid = arena_copy(&u->arena, span_of(from->uuid)),
-            .total_mib = gpu_promisable_mib(from),
+            .total_mib = whole_mib(from, GPU_MEM_TOTAL),
             .free_mib = whole_mib(from, GPU_MEM_FREE),
             .processes_known = from->processes_known,
             .complete = true,

@@ -2,6 +2,8 @@
 /* The choice of a set of connected cards: the first ones of a sorted list, or a greedy search. */
 #include "placement/card_set.h"
 
+enum { TIES_MAX = 512 }; /* sets of equal rank that are compared */
+
 struct choice {
     const struct card_set_ask *ask;
     struct links_set best; /* rank 0: none yet */
@@ -53,14 +55,17 @@ static void judge_greedy(struct choice *c)
 uint32_t card_set_choose(const struct card_set_ask *ask)
 {
     struct choice c = {.ask = ask};
-    uint32_t n;
+    uint32_t n, judged = 0;
     const struct links_set *sets = links_sets(ask->links, ask->k, &n);
     if (!sets)
         judge_greedy(&c);
     for (uint32_t i = 0; sets && i < n && sets[i].rank >= c.best.rank &&
-                         links_ring(ask->links, sets[i].cards) >= ask->min_link;
+                         links_ring(ask->links, sets[i].cards) >= ask->min_link &&
+                         (judged < TIES_MAX || !c.best.rank);
          i++)
-        if (!(sets[i].cards & ~ask->fit))
+        if (!(sets[i].cards & ~ask->fit)) {
             judge(&c, sets[i]);
+            judged++;
+        }
     return c.best.cards;
 }

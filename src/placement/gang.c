@@ -343,7 +343,10 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
         v->total++;
         if (has_place(l, pod)) {
             v->placed++;
-            *beside = pod->node ?: ledger_reservation_find(l, pod->uid)->node;
+            const struct ledger_node *on =
+                pod->node ?: ledger_reservation_find(l, pod->uid)->node;
+            if (!*beside || span_cmp(on->name, (*beside)->name) < 0)
+                *beside = on;
             /* Reservations below the plan's priority do not count. This one must. */
             if (!pod->node && pod->priority < *priority)
                 *priority = pod->priority;

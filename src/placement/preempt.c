@@ -345,23 +345,28 @@ static bool choose_by_cards(struct preempt_state *state, int64_t limit, uint64_t
     return fits_now(state, NULL);
 }
 
-/* Frees the set of connected cards that costs the fewest victims. False: the request does not fit
- * after that, or the node has too many sets to try. */
+/* Empties the connected cards that have the fewest pods. False: no such set becomes free, or the
+ * node has too many sets to try. */
 static bool choose_by_sets(struct preempt_state *state, int64_t limit)
 {
-    const struct ledger_node *node = state->run.node;
+    const struct dry_run *run = &state->run;
+    const struct links *links = run->node->links;
     uint64_t best = 0;
     size_t least = SIZE_MAX;
     uint32_t n;
-    const struct links_set *sets = links_sets(node->links, state->request->cards, &n);
+    const struct links_set *sets = links_sets(links, state->request->cards, &n);
     for (uint32_t i = 0; sets && n <= TRY_SETS_MAX && i < n; i++) {
         size_t victims = 0;
-        if (links_narrowest(node->links, sets[i].cards) < state->request->min_link ||
-            !choose_by_cards(state, limit, sets[i].cards))
-            continue;
-        for (size_t k = 0; k < state->run.n; k++)
-            victims += state->run.pods[k].victim;
-        if (victims < least) {
+        bool possible = links_narrowest(links, sets[i].cards) >= state->request->min_link;
+        for (size_t k = 0; k < run->n && possible && victims < least; k++) {
+            const struct dry_pod *p = &run->pods[k];
+            bool there = false;
+            for (uint32_t left = sets[i].cards; left; left &= left - 1)
+                there |= !p->removed && p->mib[__builtin_ctz(left)] >= 0;
+            possible = !there || (p->may_leave && p->pod->priority <= limit);
+            victims += there;
+        }
+        if (possible && victims < least) {
             best = sets[i].cards;
             least = victims;
         }
@@ -488,8 +493,9 @@ static void choose(struct preempt_state *state, int64_t limit)
     if (!simple && try_all(state, limit))
         return;
     bool done = !state->request->core &&
-                (state->request->min_link ? choose_by_sets(state, limit)
-                                          : choose_by_cards(state, limit, UINT64_MAX));
+                (!state->request->min_link ? choose_by_cards(state, limit, UINT64_MAX)
+                                           : state->request->kind == REQUEST_CARDS &&
+                                                 choose_by_sets(state, limit));
     if (!done)
         remove_up_to(state, limit);
     if (!done || !simple)

@@ -188,7 +188,8 @@ static enum fit later_or_never(const struct ledger_node *node, const struct card
         possible |= (uint64_t)could << i & within;
     }
     return has_cards(possible, r->cards) &&
-                   (!r->min_link || choose(node, rows, cards, r, possible))
+                   (!r->min_link || choose(node, rows, cards, r, possible) ||
+                    !links_sets(node->links, r->cards, &(uint32_t){0})) /* perhaps */
                ? FIT_LATER
                : FIT_NEVER;
 }

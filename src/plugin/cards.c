@@ -52,12 +52,18 @@ static struct plugin_card *add_card(struct cards *cards, const struct card_seen 
                 twin->uuid);
         return NULL;
     }
-    if (cards->n == CARDS_MAX) {
+    struct plugin_card *c = cards->items + cards->n;
+    if (cards->n == CARDS_MAX) /* a destroyed instance does not return */
+        for (c = cards->items; c < cards->items + CARDS_MAX; c++)
+            if (!c->present && c->parent[0] && !c->health.healthy)
+                break;
+    if (c == cards->items + CARDS_MAX) {
         err_set(err, ERR_TOO_LARGE, "card %s is left out: %d cards are listed already",
                 name, CARDS_MAX);
         return NULL;
     }
-    struct plugin_card *c = &cards->items[cards->n++];
+    cards->n += c == cards->items + cards->n;
+    *c = (struct plugin_card){0};
     snprintf(c->uuid, sizeof c->uuid, "%s", name);
     c->has_uuid = seen->uuid[0] != '\0';
     memcpy(c->parent, seen->parent, sizeof c->parent);

@@ -59,7 +59,8 @@ static void convert(const struct gpu_card *card, size_t at, struct card_seen *se
         .place = {(int32_t)gpu_value(card, GPU_MINOR, -1),
                   (int32_t)gpu_value(card, GPU_INSTANCE, none),
                   (int32_t)gpu_value(card, GPU_COMPUTE_INSTANCE, none)},
-        .mib = gpu_knows(card, GPU_MEM_TOTAL) ? gpu_promisable_mib(card) : 0,
+        /* Its reserve is no unit to promise, but ids of running pods stay. */
+        .mib = gpu_value(card, GPU_MEM_TOTAL, 0) >> 20,
         .reading = card_health_read(card, &reason)};
     snprintf(seen->uuid, sizeof seen->uuid, "%s", card->uuid);
     memcpy(seen->parent, card->parent_uuid, sizeof seen->parent);

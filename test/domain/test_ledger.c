@@ -209,6 +209,10 @@ START_TEST(what_the_driver_keeps_is_not_promised)
         see_scv(text.p);
         CARD_HAS(0, total_mib, cases[i].total);
         CARD_HAS(0, free_mib, cases[i].total);
+        /* The kubelet has ids for the whole size, or for what can be promised. */
+        ck_assert(ledger_capacity_matches(node("n1"), 1, 100));
+        ck_assert(ledger_capacity_matches(node("n1"), 1, cases[i].total));
+        ck_assert(!ledger_capacity_matches(node("n1"), 1, 101));
     }
 }
 END_TEST
@@ -303,6 +307,30 @@ START_TEST(what_connects_cards_is_known_of_all_or_none)
     ledger_object_deleted(ledger, LEDGER_SCV, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
     ck_assert_ptr_null(node("n1")->links);
+}
+END_TEST
+
+START_TEST(links_that_keep_changing_are_unknown)
+{
+    enum { N = LINKS_SMALL + 1, CHANGES = 40 };
+    for (int change = 0; change < CHANGES; change++) {
+        cleanup_buf struct buf text = {0};
+        buf_adds(&text, "{'metadata':{'name':'n1'},'status':{'cardList':[");
+        for (int i = 0; i < N; i++) {
+            buf_printf(&text, "%s{'id':%d,'health':'Healthy','totalMemory':9,'links':'",
+                       i ? "," : "", i);
+            for (int k = 0; k < N; k++)
+                if (i == k)
+                    buf_adds(&text, k ? " X" : "X");
+                else
+                    buf_printf(&text, "%sNV%d", k ? " " : "", change + 1);
+            buf_adds(&text, "'}");
+        }
+        buf_adds(&text, "]}}");
+        see_scv(text.p);
+        see_scv(text.p); /* no change */
+        ck_assert(!node("n1")->links == (change >= 32));
+    }
 }
 END_TEST
 
@@ -722,8 +750,8 @@ UNIT_MAIN_AROUND(
     many_cards_without_a_uuid_are_no_duplicates,
     cards_of_other_device_plugins_are_unavailable, what_the_driver_keeps_is_not_promised,
     display_values_of_the_scv_are_kept, cards_of_one_model_share_it,
-    what_connects_cards_is_known_of_all_or_none, a_cordoned_node_keeps_its_cards,
-    the_holder_of_a_foreign_lease_is_known,
+    what_connects_cards_is_known_of_all_or_none, links_that_keep_changing_are_unknown,
+    a_cordoned_node_keeps_its_cards, the_holder_of_a_foreign_lease_is_known,
     an_scv_without_a_node_gets_no_pods_with_require_node,
     a_node_without_scv_and_lease_has_its_capacity, unusable_capacity_has_a_reason,
     a_node_object_that_cannot_be_decoded_is_not_missing,

@@ -7,10 +7,11 @@
     "A100;bus=3b;minor=4;total=42949672960;free=40000000000;"                            \
     "used=0;reserved=0;temp=41;util=3;utilmem=1;powerlimit=400000;mig=1;events=8;"       \
     "remap=0;pages=0\n"
-#define INSTANCE(at, uuid, more)                                                         \
+#define INSTANCE_OF(gi, at, uuid, more)                                                  \
     "instance card=0;at=" at ";uuid=" uuid                                               \
     ";name=NVIDIA A100 MIG 1g.5gb;total=5100273664;"                                     \
-    "free=5000000000;used=20273664;reserved=80000000;gi=9;ci=0;" more "\n"
+    "free=5000000000;used=20273664;reserved=80000000;gi=" gi ";ci=0;" more "\n"
+#define INSTANCE(at, uuid, more) INSTANCE_OF(at, at, uuid, more)
 
 /* "PARENT PROFILE" of an instance. */
 static void is_instance_of(size_t i, const char *want)
@@ -30,11 +31,22 @@ START_TEST(an_instance_is_a_card)
     card_is(2, "66|MIG-2|NVIDIA A100 MIG 1g.5gb|00000000:3B:00.0|ok| minor=4 "
                "memoryTotal=5100273664 memoryFree=5000000000 memoryUsed=20273664 "
                "memoryReserved=80000000 powerLimit=400000 temperature=41 "
-               "retiredPagesPending=0 remapFailed=0 gpuInstance=9 computeInstance=0 "
+               "retiredPagesPending=0 remapFailed=0 gpuInstance=2 computeInstance=0 "
                "processes 812:1048576:-1");
     is_instance_of(2, "GPU-a 1g.5gb");
     /* The other card is the only one that is connected to anything. */
     ck_assert_uint_eq(card(2)->links.n, 0);
+}
+END_TEST
+
+/* Compute instances of one GPU instance have one memory, which is promised once. */
+START_TEST(instances_with_one_memory_are_one_card)
+{
+    opens(A100 INSTANCE_OF("3", "0", "MIG-0", "") INSTANCE_OF("3", "1", "MIG-1", "")
+              INSTANCE_OF("4", "2", "MIG-2", ""));
+    state_is(1, GPU_OK, NULL);
+    state_is(2, GPU_UNREADABLE, "shares its memory with MIG-0");
+    state_is(3, GPU_OK, NULL);
 }
 END_TEST
 
@@ -206,6 +218,7 @@ START_TEST(a_file_with_a_wrong_instance_is_refused)
 END_TEST
 
 UNIT_MAIN_AROUND("instances", fixture_begin, fixture_end, an_instance_is_a_card,
+                 instances_with_one_memory_are_one_card,
                  a_driver_without_profiles_in_names_has_attributes,
                  its_health_is_that_of_the_card, instances_come_and_go,
                  calls_about_instances_may_fail, more_instances_than_there_can_be,

@@ -151,6 +151,20 @@ START_TEST(links_are_read_again_when_a_card_returns)
 }
 END_TEST
 
+/* Otherwise a pod that demands them could never fit until the card returns. */
+START_TEST(a_lost_card_keeps_its_links)
+{
+    opens(LINKED("1a", "links=2:1b;path=0,50") LINKED("1b", "links=2:1a;path=50,0"));
+    links_are(0, "X NV2|-1|0");
+    reads(LINKED("1a", "open=15") LINKED("1b", "links=2:down;path=50,0"));
+    links_are(0, "X NV2|-1|-1");
+    links_are(1, "NV2 X|-1|0"); /* read then; the next time they are down */
+    reads(LINKED("1a", "links=2:down;path=0,50") LINKED("1b", "open=15"));
+    links_are(0, "X NV2|-1|2");
+    links_are(1, "NV2 X|-1|-1");
+}
+END_TEST
+
 /* Those of a card that never had one up may lead nowhere. */
 START_TEST(a_card_whose_last_link_goes_down_has_it_down)
 {
@@ -360,6 +374,6 @@ UNIT_MAIN_AROUND("nvml", fixture_begin, fixture_end,
                  utilization_of_processes, more_cards_than_there_can_be,
                  words_between_cards_are_those_of_nvidia_smi,
                  cards_at_switches_have_the_smaller_number_of_links,
-                 links_are_read_again_when_a_card_returns,
+                 a_lost_card_keeps_its_links, links_are_read_again_when_a_card_returns,
                  a_card_whose_last_link_goes_down_has_it_down,
                  a_pair_that_is_unknown_makes_its_rows_unknown)

@@ -19,9 +19,9 @@
     "{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':8592048576,'memoryReserved':"      \
     "400000000}," CARD(1, 16384)
 
-/* 8 and 16 GiB, roughly: 8592048576 bytes without the reserve and 16384048576 bytes are 7 and 15 of
- * them. */
-enum { UNITS = 7 + 15 };
+/* 8592048576 and 16384048576 bytes are 8 and 15 GiB. What the driver keeps has ids, too: running
+ * pods can have them. */
+enum { UNITS = 8 + 15 };
 
 #define NODE "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}}"
 

@@ -40,6 +40,17 @@ START_TEST(memory_on_one_card_is_on_any)
 }
 END_TEST
 
+/* A pod of nvidia.com/gpu whose card is not known yet can have the only full card, but no instance. */
+START_TEST(an_unknown_card_of_the_kubelet_is_a_full_one)
+{
+    const struct ledger_node *n = node_with(FULL("0") "," INSTANCE("72", "1g.5gb"));
+    bound_pod("n1", "a",
+              (struct request){.kind = REQUEST_DEVICES, .cards = 1, .devices = 1}, -1);
+    ck_assert_uint_eq(n->claimed, 1);
+    ck_assert_int_eq(n->cards[0].state, CARD_HELD);
+}
+END_TEST
+
 /* Planted: instance_is_a_whole_card. */
 START_TEST(whole_cards_without_a_model_are_full_cards)
 {
@@ -126,6 +137,7 @@ START_TEST(half_an_instance_is_one)
 END_TEST
 
 UNIT_MAIN_AROUND("instances", begin, end, memory_on_one_card_is_on_any,
+                 an_unknown_card_of_the_kubelet_is_a_full_one,
                  whole_cards_without_a_model_are_full_cards,
                  instances_are_whole_cards_by_name, several_cards_are_of_one_kind,
                  a_node_of_instances_has_no_whole_card, half_an_instance_is_one)

@@ -237,6 +237,34 @@ START_TEST(the_pods_that_move_leave_a_connected_set)
 }
 END_TEST
 
+/* The greedy search of a large node can miss the only set: that is no proof. */
+START_TEST(a_large_node_is_never_excluded_for_its_links)
+{
+    enum { N = 17 };
+    struct scv scv = object_scv_even(&arena, "n1", N, MIB);
+    struct request three = at_least(whole(3), LINK_NV);
+    for (int i = 0; i < N; i++) {
+        char *row = arena_alloc(&arena, N * 4);
+        size_t at = 0;
+        for (int k = 0; k < N; k++) {
+            bool decoy = i - k == 3 || k - i == 3, clique = i < 3 && k < 3;
+            at += (size_t)sprintf(row + at, "%s%s", k ? " " : "",
+                                  i == k                      ? "X"
+                                  : clique                    ? "NV1"
+                                  : decoy && (i < 3 || k < 3) ? "NV8"
+                                                              : "SYS");
+        }
+        scv.cards[i].links = (struct span){row, at};
+    }
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert(node_of("n1")->has_links);
+    expect_fit(node_of("n1"), three, FIT_LATER);
+    for (int i = 3; i < 6; i++)
+        bound_pod("n1", quoted(&arena, "p%d", i).p, whole(1), i);
+    expect_fit(node_of("n1"), three, FIT_YES);
+}
+END_TEST
+
 /* Places members for one whole card. Returns the node of all, NULL: they have several. */
 static const struct ledger_node *gang_node(const struct ledger_node *const *nodes,
                                            size_t n, size_t members,
@@ -363,6 +391,7 @@ UNIT_MAIN_AROUND("linked_nodes", begin, end, several_cards_are_the_best_connecte
                  memory_decides_before_the_sets_for_one_card_only,
                  min_link_is_a_condition, nominated_pods_and_preemption_obey_min_link,
                  victims_are_those_of_the_cheapest_connected_set,
+                 a_large_node_is_never_excluded_for_its_links,
                  the_pods_that_move_leave_a_connected_set,
                  a_gang_that_wants_to_be_near_gets_one_set,
                  the_node_with_the_better_class_comes_first,
