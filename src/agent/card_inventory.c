@@ -248,7 +248,7 @@ static void match_card(struct card_inventory *inv, int64_t now_ms,
     if (last_chance && find_item(inv, &new, same_uuid, true))
         return; /* it was matched by its UUID */
     /* A lost card does not say its mode. */
-    bool lost = !gpu_knows(g, GPU_MIG_MODE) && g->index < GPU_MAX_CARDS &&
+    bool lost = g->state == GPU_LOST && g->index < GPU_MAX_CARDS &&
                 inv->mig_before >> g->index & 1;
     if (g->state == GPU_MIG || lost) {
         if (item)
