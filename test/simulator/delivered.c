@@ -41,6 +41,24 @@ static void forget_scv(struct node_copy *t)
     t->scv = t->damaged = false;
     t->there = t->healthy = t->held = 0;
     t->n_holders = 0;
+    t->links.known = false;
+}
+
+/* A row has a word for each card of the list; of an unknown word, -1. */
+static void take_links(struct link_table *t, const struct scv *scv)
+{
+    t->known = scv->n_cards > 1 && scv->n_cards <= CARDS;
+    for (size_t i = 0; t->known && i < scv->n_cards; i++) {
+        struct span row = scv->cards[i].links;
+        for (size_t k = 0; k < scv->n_cards; k++) {
+            struct span word = span_cut(&row, ' ');
+            int8_t link = 0;
+            while (oracle_links[link] && !span_eq(word, span_of(oracle_links[link])))
+                link++;
+            t->row[i][k] = link;
+            t->known &= i == k || oracle_links[link];
+        }
+    }
 }
 
 static void take_scv(struct node_copy *t, const struct scv *scv, uint64_t run)
@@ -57,6 +75,7 @@ static void take_scv(struct node_copy *t, const struct scv *scv, uint64_t run)
         if (bit(card->id))
             t->mib[card->id] = card->total_mib;
     }
+    take_links(&t->links, scv);
     for (size_t h = 0; h < scv->n_held && t->n_holders < CARDS; h++) {
         const struct scv_held *held = &scv->held[h];
         struct holder *holder = &t->holders[t->n_holders++];

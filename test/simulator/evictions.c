@@ -79,8 +79,8 @@ void evictions_rejected(struct world *w, struct replica *r, const struct pod *po
 }
 
 /* Does the pod certainly fit when all that leave have left? */
-static bool fits_already(const struct preemption *p, const struct ledger_pod *pod,
-                         const struct ledger_node *node)
+static bool fits_already(const struct replica *by, const struct preemption *p,
+                         const struct ledger_pod *pod, const struct ledger_node *node)
 {
     const struct request *r = pod->request;
     unsigned bits = 0;
@@ -112,7 +112,8 @@ static bool fits_already(const struct preemption *p, const struct ledger_pod *po
                           : left >= r->mib_per_card && (!r->core || core <= 100)))
             bits |= 1u << card->index;
     }
-    return oracle_connects(oracle_index(node->name.p), bits, (int)r->cards,
+    return oracle_connects(&by->delivered.nodes[oracle_index(node->name.p)].links, bits,
+                           (int)r->cards,
                            r->min_link ? r->min_link - 1 : 0);
 }
 
@@ -146,7 +147,7 @@ void evictions_sent(struct world *w, struct replica *r, const struct core_output
         violated(w, "%s never preempts, but %s is evicted for it", o->preemptor, o->uid);
     if (!pod || pod->node)
         violated(w, "%s is evicted for %s, which is not pending", o->uid, o->preemptor);
-    else if (node && fits_already(p, pod, node))
+    else if (node && fits_already(r, p, pod, node))
         violated(w, "%s is evicted for %s, which needs no further eviction", o->uid,
                  o->preemptor);
     r->evicts = true;

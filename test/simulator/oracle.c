@@ -58,27 +58,30 @@ int oracle_clock(int node, int card)
     return kind == 'T' ? 5001 : kind == 'V' ? 877 : 3003;
 }
 
-int oracle_link(int node, int a, int b)
+void oracle_all_links(int node, struct link_table *t)
 {
     const char *rows = connections[node];
-    return rows ? rows[a * oracle_cards(node) + b] - '0' : -1;
+    int n = oracle_cards(node);
+    *t = (struct link_table){.known = rows};
+    for (int i = 0; rows && i < n * n; i++)
+        t->row[i / n][i % n] = (int8_t)(rows[i] - '0');
 }
 
-int oracle_narrowest(int node, unsigned bits)
+int oracle_narrowest(const struct link_table *t, unsigned bits)
 {
     int least = INT32_MAX;
-    for (int a = 0; a < oracle_cards(node); a++)
-        for (int b = 0; b < a; b++)
-            if ((bits >> a & 1) && (bits >> b & 1) && oracle_link(node, a, b) < least)
-                least = oracle_link(node, a, b);
-    return least;
+    for (int a = 0; a < CARDS; a++)
+        for (int b = 0; b < CARDS; b++)
+            if (a != b && (bits >> a & 1) && (bits >> b & 1) && t->row[a][b] < least)
+                least = t->row[a][b];
+    return t->known || least == INT32_MAX ? least : -1;
 }
 
-bool oracle_connects(int node, unsigned bits, int n, int least)
+bool oracle_connects(const struct link_table *t, unsigned bits, int n, int least)
 {
-    for (unsigned set = 1; set < 1u << oracle_cards(node); set++)
+    for (unsigned set = 1; set < 1u << CARDS; set++)
         if (!(set & ~bits) && __builtin_popcount(set) == n &&
-            (!least || oracle_narrowest(node, set) >= least))
+            (!least || oracle_narrowest(t, set) >= least))
             return true;
     return false;
 }
@@ -570,10 +573,7 @@ static bool is_answer(const struct oracle_pod *p, json_t *pod)
     good = good && (ask->whole || strtoll(units, NULL, 10) == ask->units * ask->cards);
     if (p->labeled && exact)
         good = good && !strcmp(exact, record);
-    unsigned bits = 0;
-    for (int i = 0; i < p->n_cards; i++)
-        bits |= 1u << (p->card[i] & 31);
-    good = good && (!ask->min_link || oracle_narrowest(node, bits) >= ask->min_link);
+    good = good && (!ask->min_link || p->narrowest >= ask->min_link);
     for (int i = 0; good && i < p->n_cards; i++)
         good = p->card[i] >= 0 && p->card[i] < oracle_cards(node) &&
                oracle_card_matches(p, node, p->card[i]);

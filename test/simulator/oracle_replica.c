@@ -302,7 +302,7 @@ static bool fits(const struct world *w, const struct oracle_pod *p, int node)
             (!p->raw_core ||
              oracle_sum(w, node, card).core + p->raw_core / p->ask.cards <= 100))
             bits |= 1u << card;
-    return oracle_connects(node, bits, p->ask.cards, p->ask.min_link);
+    return oracle_connects(&w->links[node], bits, p->ask.cards, p->ask.min_link);
 }
 
 /* May a replica ignore the pod? It has no request, unless the extender bound it. */

@@ -69,6 +69,7 @@ typedef void (*event_fn)(struct world *w, void *arg);
             X(expired) /* ... ended by a higher priority, and by their time limit */     \
         X(gangs) X(gangs_bound) /* created; all members waited at Permit */              \
         X(gangs_reserved) X(gangs_rejected) X(gang_waits) /* for a PodGroup */           \
+        X(links_lost) /* changes of links for the worse */                               \
         X(unreserved) /* single pods that filter gave a node without a reservation */
 
 struct stats {
@@ -78,6 +79,13 @@ struct stats {
 };
 
 /* -- delivered.c: the state of nodes as delivered to a replica -- */
+
+/* The links of a node's Scv, by card: an index of oracle_links. The higher, the better; the worse
+ * half of a pair counts. */
+struct link_table {
+    bool known;
+    int8_t row[CARDS][CARDS];
+};
 
 /* A node. An Scv or a ConfigMap counts from its delivery until the next version, its deletion,
  * or the end of a list that lacks it. */
@@ -93,6 +101,7 @@ struct node_copy {
         int devices;
     } holders[CARDS];
     int n_holders;
+    struct link_table links;
     bool lease;
     bool stale; /* must be, by now; until a heartbeat arrives */
     uint64_t lease_run;
@@ -253,6 +262,7 @@ struct world {
     struct oracle_pod *pods;
     unsigned listed[NODES]; /* held by the podList of the Scv written last */
     bool unhealthy[NODES][CARDS], shrunk[NODES][CARDS];
+    struct link_table links[NODES];
     const char *binding; /* UID of the pod whose Binding is being applied */
     struct kept *kept;   /* cards that the replica keeps, before its step */
     size_t n_kept, kept_cap;
@@ -421,7 +431,7 @@ struct oracle_ask {
     bool whole;
     bool invalid;    /* only other programs may bind it; it counts for its raw limits */
     bool nothing;    /* it requests nothing */
-    uint8_t min_link; /* of each pair, as oracle_link has it; 0: any */
+    uint8_t min_link; /* of each pair, as link_table has it; 0: any */
     char models[60];  /* comma-separated; "": any */
 };
 
@@ -436,6 +446,7 @@ struct oracle_pod {
     unsigned held; /* bits of the cards that the kubelet allocated for those */
     int card[CARDS];
     int n_cards;    /* promised */
+    int narrowest;  /* of the best set that a replica, by its view, ever chose for it */
     bool foreign;   /* bound by another program: on any number of cards, or none */
     char *promise;  /* the annotations with which it was bound */
     bool tampered;  /* they have changed since */
@@ -479,15 +490,14 @@ int oracle_cards(int node);         /* how many cards the node has */
 const char *oracle_model(int node, int card);
 const char *oracle_profile(int node, int card); /* "": a full card */
 int oracle_clock(int node, int card);
-/* What connects two cards, an index of oracle_links: the higher, the better. -1: the Scv of the
- * node does not say. From ORACLE_NV on: NVLinks. */
-int oracle_link(int node, int a, int b);
-enum { ORACLE_NV = 5 };
+/* Of the node when no link is lost. */
+void oracle_all_links(int node, struct link_table *t);
+enum { ORACLE_NV = 5 }; /* from here on: NVLinks */
 extern const char *const oracle_links[ORACLE_NV + 3];
-/* The narrowest pair of the cards; of up to three cards, that is their best ring. */
-int oracle_narrowest(int node, unsigned bits);
+/* The narrowest pair of the cards; of up to three cards, that is their best ring. -1: unknown. */
+int oracle_narrowest(const struct link_table *t, unsigned bits);
 /* Are there so many among the cards of which each pair is connected by that or better? */
-bool oracle_connects(int node, unsigned bits, int n, int least);
+bool oracle_connects(const struct link_table *t, unsigned bits, int n, int least);
 /* Size in its Scv: less than the true size while it is shrunk. */
 int64_t oracle_card_mib(const struct world *w, int node, int card);
 /* Processes all pod changes since the last call. */

@@ -32,6 +32,7 @@ void put_scv(struct world *w, int node, bool create)
                "\"name\":\"n%d\"},\"spec\":{\"updateInterval\":1000},\"status\":{"
                "\"cardList\":[",
                node);
+    const struct link_table *links = &w->links[node];
     for (int card = 0; card < oracle_cards(node); card++) {
         buf_printf(&body,
                    "%s{\"id\":%d,\"health\":\"%s\",\"model\":\"%s\",\"clock\":%d,"
@@ -42,10 +43,10 @@ void put_scv(struct world *w, int node, bool create)
                    oracle_model(node, card), oracle_clock(node, card), node, card,
                    (long long)oracle_card_mib(w, node, card),
                    (long long)oracle_card_mib(w, node, card), oracle_profile(node, card));
-        for (int i = 0; i < oracle_cards(node) && oracle_link(node, 0, 1) >= 0; i++)
+        for (int i = 0; i < oracle_cards(node) && links->known; i++)
             buf_printf(&body, "%s%s", i ? " " : ",\"links\":\"",
-                       i == card ? "X" : oracle_links[oracle_link(node, card, i)]);
-        buf_adds(&body, oracle_link(node, 0, 1) >= 0 ? "\"}" : "}");
+                       i == card ? "X" : oracle_links[links->row[card][i]]);
+        buf_adds(&body, links->known ? "\"}" : "}");
     }
     buf_printf(&body, "],\"cardNumber\":%d,\"podList\":%s", oracle_cards(node),
                published ? "[" : "null}}");
@@ -413,6 +414,24 @@ static void shrink_card(struct world *w)
     flip(w, w->shrunk);
 }
 
+/* A link is lost, maybe seen from one of its ends alone; none is known; or all are back. */
+static void change_links(struct world *w)
+{
+    int node = (int)between(w, 2, NODES - 1), n = oracle_cards(node), how = any(w, 5);
+    int a = any(w, (uint64_t)n), b = (a + (int)between(w, 1, n - 1)) % n;
+    struct link_table *links = &w->links[node];
+    if (how > 2)
+        oracle_all_links(node, links);
+    else if (how == 0)
+        links->known = false;
+    else
+        links->row[a][b] = (int8_t)any(w, (uint64_t)links->row[a][b] + 1);
+    if (how == 1)
+        links->row[b][a] = links->row[a][b];
+    w->stats.links_lost += how < 3;
+    put_scv(w, node, false);
+}
+
 static void write_scv(struct world *w)
 {
     put_scv(w, any(w, NODES), false);
@@ -564,6 +583,7 @@ static const struct {
     {50, write_scv},     {20, put_unhealthy}, {20, compact},
     {25, break_replica}, {11, cut_watches},   {4, delete_lease},
     {10, shrink_card},   {50, edit_any},      {20, outsiders_act},
+    {20, change_links},
     {300, tenants_act}, /* the last one */
 };
 
@@ -594,7 +614,7 @@ static void act(struct world *w, void *arg)
         return;
     }
     size_t i = 0;
-    for (int left = any(w, w->tenants ? 1360 : 1060); left >= acts[i].weight; i++)
+    for (int left = any(w, w->tenants ? 1380 : 1080); left >= acts[i].weight; i++)
         left -= acts[i].weight;
     acts[i].act(w);
     at(w, w->now_ms + between(w, 1, 100), act, NULL, NULL);

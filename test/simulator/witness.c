@@ -172,7 +172,7 @@ static void look_at_choice(struct world *w, const struct view *v,
             continue;
         bool better = pod->request->placement == PLACE_SPREAD ? has > had : has < had;
         bool first = has == had && other->index < chosen->index &&
-                     (pod->request->ignores_links || oracle_link(v->index, 0, 1) < 0);
+                     (pod->request->ignores_links || !v->delivered->links.known);
         if (better || first)
             violated(w, "%s is on GPU%d, but the policy chooses GPU%d", a.uid,
                      chosen->index, other->index);
@@ -186,7 +186,13 @@ static void look_at_set(struct world *w, const struct view *v,
     struct asking a = {pod->uid.p, pod->priority, pod->request};
     unsigned candidates = chosen;
     int n = (int)pod->request->cards;
-    if (n > 3 || pod->request->ignores_links || oracle_link(v->index, 0, 1) < 0 ||
+    const struct link_table *links = &v->delivered->links;
+    struct oracle_pod *p = oracle_find(w, a.uid);
+    int narrowest = oracle_narrowest(links, chosen);
+    /* Binding by Binding, check_promise cannot know which one is applied. */
+    if (p && narrowest > p->narrowest)
+        p->narrowest = narrowest;
+    if (n > 3 || pod->request->ignores_links || !links->known ||
         has_on(before(v->r), a.uid, v->index) || evictions_nominated(w, v->node))
         return;
     for (uint32_t i = 0; i < v->node->n_cards; i++) {
@@ -197,7 +203,7 @@ static void look_at_set(struct world *w, const struct view *v,
               room_for(w, v, a, card) == delivered_mib(v->delivered, card->index))))
             candidates |= 1u << card->index;
     }
-    if (oracle_connects(v->index, candidates, n, oracle_narrowest(v->index, chosen) + 1))
+    if (oracle_connects(links, candidates, n, narrowest + 1))
         violated(w, "%s is on cards %x of n%d, but %x has better connected ones", a.uid,
                  chosen, v->index, candidates);
 }

@@ -282,6 +282,8 @@ static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
     rng_init(&w->rng, seed);
     rng_init(&w->plain_rng, seed);
     world_set_api(w, api_new(&config));
+    for (int node = 0; node < NODES; node++)
+        oracle_all_links(node, &w->links[node]);
     oracle_start(w);
     tick_api(w, NULL);
     EACH_REPLICA(w, r)
