@@ -97,6 +97,8 @@
       "A new leader does not list the pods again before its first bind.") \
     X(old_event_frees, \
       "An old event that shows a bound pod without a node frees its cards.") \
+    X(parent_beside_instances, \
+      "A card in MIG mode is promised beside its instances.") \
     X(part_of_fewer_cards, \
       "A pod that holds fewer cards than promised counts on them for its part of the promise.") \
     X(plain_pod_survives_list, \

@@ -70,8 +70,8 @@ static inline struct request_rules ledger_rules(const struct ledger_settings *s)
 /* May a card get new pods, and if not, why? */
 enum card_state {
     CARD_AVAILABLE = 0,
-    CARD_UNHEALTHY, /* not Healthy in its Scv */
-    CARD_LISTED,    /* listed in the ConfigMap unhealthy-gpu-<node> */
+    CARD_UNHEALTHY, /* not Healthy in its Scv, or in MIG mode beside a healthy instance of it */
+    CARD_LISTED, /* listed in the ConfigMap unhealthy-gpu-<node> */
     CARD_HELD, /* a container in the Scv's podList has it through nvidia.com/..., or pods
                   that are not in the podList yet need all remaining cards */
     CARD_DUPLICATE, /* another card of its Scv has the same UUID: promises and containers

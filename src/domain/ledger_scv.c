@@ -292,6 +292,15 @@ static struct span profile_of(const struct scv_card *card)
     return card->mig_profile.n ? card->mig_profile : card->parent_uuid;
 }
 
+/* Is it in MIG mode? A writer can list a card beside its instances, but nothing can use both. */
+static bool has_instances(const struct scv *scv, const struct scv_card *card)
+{
+    for (size_t i = 0; i < scv->n_cards && card->uuid.n; i++)
+        if (scv->cards[i].healthy && span_eq(scv->cards[i].parent_uuid, card->uuid))
+            return !MUTANT(parent_beside_instances);
+    return false;
+}
+
 /* Position of the first card with the model of card i. */
 static size_t first_of_model(const struct scv *scv, size_t i)
 {
@@ -337,7 +346,7 @@ static void copy_cards(struct ledger_node_facts *f, const struct scv *scv)
             .kept_mib = quantity_at_most(from->reserved_mib, from->total_mib),
             .used_mib = scv_card_used(from),
             .id = from->id,
-            .healthy = from->healthy,
+            .healthy = from->healthy && !has_instances(scv, from),
             .use_complete = from->use_complete,
         };
     }

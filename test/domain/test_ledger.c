@@ -156,6 +156,34 @@ START_TEST(many_cards_without_a_uuid_are_no_duplicates)
 }
 END_TEST
 
+static void see_mig(const char *instance_health)
+{
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text,
+               "{'metadata':{'name':'n1'},'status':{'cardList':["
+               "{'id':0,'health':'Healthy','totalMemory':100,'uuid':'GPU-a'},"
+               "{'id':1,'health':'Healthy','totalMemory':100,'uuid':'GPU-b'},"
+               "{'id':72,'health':'%s','totalMemory':50,'uuid':'MIG-b','parentUUID':"
+               "'GPU-b','migProfile':'1g.5gb'}]}}",
+               instance_health);
+    see_scv(text.p);
+}
+
+START_TEST(a_card_gets_no_pods_beside_its_instances)
+{
+    see_mig("Healthy");
+    place("a", 60, "n1", 1, "GPU-b"); /* it keeps its promises */
+    CARD_HAS(0, state, CARD_AVAILABLE);
+    CARD_HAS(1, state, CARD_UNHEALTHY);
+    CARD_HAS(1, free_mib, 0);
+    CARD_HAS(1, promised_mib, 60);
+    CARD_HAS(2, free_mib, 50);
+    see_mig("Unhealthy"); /* it was destroyed */
+    CARD_HAS(1, free_mib, 40);
+    CARD_HAS(2, free_mib, 0);
+}
+END_TEST
+
 /* Three cards; the podList has their holders. */
 static void see_held(const char *held)
 {
@@ -747,7 +775,7 @@ END_TEST
 
 UNIT_MAIN_AROUND(
     "ledger", begin, end, cards_with_one_uuid_get_no_pods_and_keep_their_promises,
-    many_cards_without_a_uuid_are_no_duplicates,
+    many_cards_without_a_uuid_are_no_duplicates, a_card_gets_no_pods_beside_its_instances,
     cards_of_other_device_plugins_are_unavailable, what_the_driver_keeps_is_not_promised,
     display_values_of_the_scv_are_kept, cards_of_one_model_share_it,
     what_connects_cards_is_known_of_all_or_none, links_that_keep_changing_are_unknown,
