@@ -135,6 +135,8 @@
       "Objects that a list lacks stay if its version is older than one that was seen, and nothing is forgotten.") \
     X(send_by_ignored, \
       "A Binding may be sent any time after it was decided.") \
+    X(set_broken_by_one_card, \
+      "A pod of one card breaks a set of connected cards, although an equal card breaks none.") \
     X(set_ignored_by_bind, \
       "Bind takes the cards of the policy, although connected ones are free.") \
     X(shrunk_card_keeps_its_size, \

@@ -132,7 +132,8 @@ choose_linked(const struct ledger_node *node, const struct ledger_rows *rows,
     for (uint32_t i = 0; first & ask.free && i < node->n_cards; i++)
         if (free_mib[i] != free_mib[__builtin_ctzll(first)])
             ask.fit &= ~(UINT32_C(1) << i);
-    return first & ask.free ? card_set_choose(&ask) : first;
+    return first & ask.free && !MUTANT(set_broken_by_one_card) ? card_set_choose(&ask)
+                                                               : first;
 }
 
 /* Of the cards of the mask, which are enough, those that the request gets. 0: none of them are

@@ -36,10 +36,15 @@ static unsigned bit(int64_t card)
     return card >= 0 && card < CARDS ? 1u << card : 0;
 }
 
+static unsigned bit_of(int node, int64_t id)
+{
+    return bit(oracle_card(node, id));
+}
+
 static void forget_scv(struct node_copy *t)
 {
     t->scv = t->damaged = false;
-    t->there = t->healthy = t->held = 0;
+    t->there = t->healthy = t->held = t->in_mig_mode = 0;
     t->n_holders = 0;
     t->links.known = false;
 }
@@ -61,7 +66,7 @@ static void take_links(struct link_table *t, const struct scv *scv)
     }
 }
 
-static void take_scv(struct node_copy *t, const struct scv *scv, uint64_t run)
+static void take_scv(struct node_copy *t, int node, const struct scv *scv, uint64_t run)
 {
     forget_scv(t);
     t->scv = true;
@@ -70,10 +75,13 @@ static void take_scv(struct node_copy *t, const struct scv *scv, uint64_t run)
     t->damaged = scv->damaged;
     for (size_t i = 0; i < scv->n_cards; i++) {
         const struct scv_card *card = &scv->cards[i];
-        t->there |= bit(card->id);
-        t->healthy |= card->healthy ? bit(card->id) : 0;
-        if (bit(card->id))
-            t->mib[card->id] = card->total_mib;
+        t->there |= bit_of(node, card->id);
+        t->healthy |= card->healthy ? bit_of(node, card->id) : 0;
+        if (bit_of(node, card->id))
+            t->mib[oracle_card(node, card->id)] = card->total_mib;
+        for (size_t k = 0; k < scv->n_cards && card->healthy && card->parent_uuid.n; k++)
+            if (span_eq(card->parent_uuid, scv->cards[k].uuid))
+                t->in_mig_mode |= bit_of(node, scv->cards[k].id);
     }
     take_links(&t->links, scv);
     for (size_t h = 0; h < scv->n_held && t->n_holders < CARDS; h++) {
@@ -84,7 +92,7 @@ static void take_scv(struct node_copy *t, const struct scv *scv, uint64_t run)
         for (size_t u = 0; u < held->n_uuids; u++)
             for (size_t i = 0; i < scv->n_cards; i++)
                 if (span_eq(held->uuids[u], scv->cards[i].uuid))
-                    t->held |= bit(scv->cards[i].id);
+                    t->held |= bit_of(node, scv->cards[i].id);
     }
 }
 
@@ -126,7 +134,7 @@ static void take_object(struct delivered *d, const struct core_input *in, int64_
     if (in->kind == CORE_SCVS && in->deleted)
         forget_scv(t);
     else if (in->kind == CORE_SCVS)
-        take_scv(t, in->scv, in->run);
+        take_scv(t, (int)(t - d->nodes), in->scv, in->run);
     else if (in->kind == CORE_LEASES && in->deleted)
         t->lease = t->stale = false;
     else if (in->kind == CORE_LEASES)
@@ -138,7 +146,7 @@ static void take_object(struct delivered *d, const struct core_input *in, int64_
         t->list_run = in->run;
         t->listed = 0;
         for (size_t i = 0; i < in->unhealthy->n; i++)
-            t->listed |= bit(in->unhealthy->cards[i]);
+            t->listed |= bit_of((int)(t - d->nodes), in->unhealthy->cards[i]);
     }
 }
 
@@ -206,7 +214,8 @@ int64_t delivered_mib(const struct node_copy *n, int card)
 
 unsigned delivered_available(const struct node_copy *n)
 {
-    return n->there & n->healthy & ~n->held & ~(n->list ? n->listed : 0);
+    return n->there & n->healthy & ~n->in_mig_mode & ~n->held &
+           ~(n->list ? n->listed : 0);
 }
 
 const char *delivered_scv(const struct node_copy *n)

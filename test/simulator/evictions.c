@@ -110,11 +110,10 @@ static bool fits_already(const struct replica *by, const struct preemption *p,
         if (suits && (r->kind == REQUEST_CARDS
                           ? empty && !card->withheld_mib
                           : left >= r->mib_per_card && (!r->core || core <= 100)))
-            bits |= 1u << card->index;
+            bits |= 1u << oracle_card(oracle_index(node->name.p), card->index);
     }
     return oracle_connects(&by->delivered.nodes[oracle_index(node->name.p)].links, bits,
-                           (int)r->cards,
-                           r->min_link ? r->min_link - 1 : 0);
+                           (int)r->cards, r->min_link ? r->min_link - 1 : 0);
 }
 
 void evictions_sent(struct world *w, struct replica *r, const struct core_output *o)

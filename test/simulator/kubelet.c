@@ -37,7 +37,7 @@ void kubelet_free(struct world *w)
     free(w->lists);
 }
 
-static bool give(struct oracle_pod *p, json_t *pod)
+static bool give(const struct world *w, struct oracle_pod *p, json_t *pod)
 {
     struct oracle_notes notes = oracle_notes(pod, oracle_index(p->node));
     int64_t sum = 0;
@@ -45,6 +45,8 @@ static bool give(struct oracle_pod *p, json_t *pod)
     for (int i = 0; i < notes.n && notes.exact; i++) {
         bits |= 1u << notes.card[i];
         sum += notes.units[notes.card[i]];
+        if (!oracle_exists(w, oracle_index(p->node), notes.card[i]))
+            return false;
     }
     if (!notes.exact || !notes.valid || notes.bits & ~bits ||
         (p->raw_cards && (p->raw_mem || notes.n != p->raw_cards)) ||
@@ -72,7 +74,7 @@ bool kubelet_starts(struct world *w, struct oracle_pod *p)
     if (p->started || p->devices || !oracle_limited(p))
         return true;
     cleanup_json_value json_t *pod = api_get(w, POD_PATH "%s", p->name);
-    p->started = give(p, pod);
+    p->started = give(w, p, pod);
     w->stats.refused_by_plugin += !p->started;
     if (!p->started)
         return false;
@@ -97,6 +99,7 @@ void kubelet_add_list(struct world *w, struct buf *body, int node)
     {
         unsigned cards = p->held | p->given;
         bool whole = p->raw_cards > 0;
+        char uuid[32];
         if (oracle_index(p->node) != node || p->over || !cards)
             continue;
         buf_printf(body,
@@ -112,7 +115,7 @@ void kubelet_add_list(struct world *w, struct buf *body, int node)
         comma = "";
         for (int card = 0; card < oracle_cards(node); card++)
             if (cards & 1u << card) {
-                buf_printf(body, "%s\"GPU-%d-%d\"", comma, node, card);
+                buf_printf(body, "%s\"%s\"", comma, oracle_uuid(node, card, uuid));
                 comma = ",";
             }
         buf_adds(body, "]}");

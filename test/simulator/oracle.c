@@ -16,13 +16,13 @@
 
 static const int64_t sizes[NODES][CARDS] = {
     {16276},
-    {16276, 16276},
+    {16276, 16276, 8138, 8138},
     {12196, 22919, 16276, 8192},
     {24576, 24576, 24576},
 };
 
 /* By card: T is a T4, V a V100, M an instance of a card in MIG mode. */
-static const char *const kinds[NODES] = {"T", "TT", "VVTM", "VVT"};
+static const char *const kinds[NODES] = {"T", "TTMM", "VVTM", "VVT"};
 
 /* The rows of each node, as indexes of the words. */
 const char *const oracle_links[] = {"SYS", "NODE", "PHB", "PXB",
@@ -39,6 +39,43 @@ static const char *const connections[NODES] = {NULL, NULL,
 int oracle_cards(int node)
 {
     return (int)strlen(kinds[node]);
+}
+
+bool oracle_is_instance(int node, int card)
+{
+    return node == MIG_NODE && card > MIG_CARD;
+}
+
+int oracle_id(int node, int card)
+{
+    return oracle_is_instance(node, card) ? 64 + 8 * MIG_CARD + card - MIG_CARD - 1
+                                          : card;
+}
+
+int oracle_card(int node, int64_t id)
+{
+    for (int card = 0; card < oracle_cards(node); card++)
+        if (oracle_id(node, card) == id)
+            return card;
+    return CARDS + (int)(id & 7);
+}
+
+const char *oracle_uuid(int node, int card, char uuid[static 32])
+{
+    snprintf(uuid, 32, "%s-%d-%d", oracle_is_instance(node, card) ? "MIG" : "GPU", node,
+             card);
+    return uuid;
+}
+
+bool oracle_exists(const struct world *w, int node, int card)
+{
+    bool instances = w->mig == MIG_ON || w->mig == MIG_CARELESS;
+    return node != MIG_NODE || card < MIG_CARD || instances == (card > MIG_CARD);
+}
+
+bool oracle_available(const struct world *w, int node, int card)
+{
+    return oracle_exists(w, node, card) && !w->unhealthy[node][card];
 }
 
 const char *oracle_model(int node, int card)
@@ -351,7 +388,7 @@ struct oracle_notes oracle_notes(json_t *pod, int node)
     notes.exact = idx && *idx && strspn(idx, "0123456789,") == strlen(idx);
     while (idx && *idx && notes.n < CARDS) {
         char *end;
-        int i = notes.card[notes.n++] = (int)strtol(idx, &end, 10);
+        int i = notes.card[notes.n++] = oracle_card(node, strtol(idx, &end, 10));
         notes.exact =
             notes.exact && end == idx + 1 && i < oracle_cards(node) && !(seen & 1u << i);
         seen |= 1u << (i & 31);
@@ -362,7 +399,7 @@ struct oracle_notes oracle_notes(json_t *pod, int node)
     notes.valid = !text || json_is_object(all);
     json_object_foreach(all, container, of) json_object_foreach(of, card, amount)
     {
-        int i = atoi(card) & 31;
+        int i = oracle_card(node, atoi(card));
         notes.valid = notes.valid && json_is_integer(amount);
         notes.bits |= 1u << i;
         notes.units[i % CARDS] += json_integer_value(amount);
@@ -515,7 +552,7 @@ bool oracle_allocate(struct world *w, struct oracle_pod *p)
     int node = oracle_index(p->node), left = p->devices;
     unsigned taken = given(w, node), bits = 0;
     for (int card = 0; card < oracle_cards(node) && left; card++)
-        if (!(taken & 1u << card)) {
+        if (!(taken & 1u << card) && oracle_exists(w, node, card)) {
             bits |= 1u << card;
             left--;
         }
@@ -543,7 +580,7 @@ int oracle_devices_left(const struct world *w, const struct oracle_pod *asking, 
     }
     for (int card = 0; card < oracle_cards(node); card++)
         n += !(busy & 1u << card) && oracle_card_matches(asking, node, card) &&
-             (r || !w->unhealthy[node][card]);
+             (r || oracle_available(w, node, card));
     return n;
 }
 

@@ -185,7 +185,9 @@ static bool is_clear(const struct oracle_pod *p, json_t *pod, int node)
     if (!notes.exact || notes.n != p->n_cards)
         return false;
     for (int i = 0; i < notes.n; i++) {
-        buf_printf(&expected, "%sGPU-%d-%d", i ? "," : "", node, notes.card[i]);
+        char uuid[32];
+        buf_printf(&expected, "%s%s", i ? "," : "",
+                   oracle_uuid(node, notes.card[i], uuid));
         bits |= 1u << notes.card[i];
     }
     if (uuids && *uuids && strcmp(uuids, expected.p) != 0)
@@ -203,8 +205,7 @@ static bool names_strange_card(json_t *pod, int node)
         bool here = !uuid.n;
         for (int card = 0; card < oracle_cards(node); card++) {
             char name[32];
-            snprintf(name, sizeof name, "GPU-%d-%d", node, card);
-            here |= span_eq(uuid, span_of(name));
+            here |= span_eq(uuid, span_of(oracle_uuid(node, card, name)));
         }
         strange |= !here;
     }
@@ -231,11 +232,20 @@ void truth_changed(struct world *w, struct oracle_pod *p, json_t *pod)
     p->strange |= names_strange_card(pod, oracle_index(p->node));
 }
 
+/* Is one of its cards an instance that is gone, or in MIG mode? */
+static bool lost_a_card(const struct world *w, const struct oracle_pod *p)
+{
+    for (int i = 0; i < p->n_cards; i++)
+        if (!oracle_exists(w, oracle_index(p->node), p->card[i]))
+            return true;
+    return false;
+}
+
 /* May replicas disagree about the cards of the pod? */
-static bool is_unclear(const struct oracle_pod *p)
+static bool is_unclear(const struct world *w, const struct oracle_pod *p)
 {
     bool others = p->foreign && p->n_cards && p->n_cards != p->ask.cards;
-    return p->tampered || others || p->odd;
+    return p->tampered || others || p->odd || (p->foreign && lost_a_card(w, p));
 }
 
 /* The amount that a ledger counts: never more than the request, never less. */
@@ -261,7 +271,8 @@ static void compare_amount(struct world *w, const struct replica *r,
     if (most > p->raw_mem * 1024)
         violated(w, "r%d counts %lld MiB of one card for pod %s, which requests %lld",
                  r->id, (long long)most, p->uid, (long long)p->raw_mem * 1024);
-    if (view != KUBELET_LACKS && !p->strange && sum < p->raw_mem * 1024)
+    if (view != KUBELET_LACKS && !p->strange && !lost_a_card(w, p) &&
+        sum < p->raw_mem * 1024)
         violated(w, "r%d counts %lld MiB for pod %s, which requests %lld", r->id,
                  (long long)sum, p->uid, (long long)p->raw_mem * 1024);
 }
@@ -278,7 +289,7 @@ static unsigned away(const struct world *w, int node)
     if (oracle_index(p->node) == node && !p->over && !p->shown)
         claimed += p->devices;
     for (int card = 0; card < oracle_cards(node); card++)
-        if (!w->unhealthy[node][card] && !(bits & 1u << card))
+        if (oracle_available(w, node, card) && !(bits & 1u << card))
             all |= 1u << card;
     return claimed && claimed >= __builtin_popcount(all) ? bits | all : bits;
 }
@@ -292,12 +303,12 @@ static bool fits(const struct world *w, const struct oracle_pod *p, int node)
         return true;
     EACH_POD(w, q)
     if (!q->over && oracle_index(q->node) == node &&
-        (is_unclear(q) || (q->labeled && (oracle_is_vague(q) || q->edited))))
+        (is_unclear(w, q) || (q->labeled && (oracle_is_vague(q) || q->edited))))
         return false; /* its amount depends on when a replica first saw it */
     if (p->devices)
         return oracle_devices_left(w, p, node, NULL) >= p->devices;
     for (int card = 0; card < oracle_cards(node); card++)
-        if (!w->unhealthy[node][card] && !(away(w, node) & 1u << card) &&
+        if (oracle_available(w, node, card) && !(away(w, node) & 1u << card) &&
             oracle_card_matches(p, node, card) && oracle_fits(w, p, node, card) &&
             (!p->raw_core ||
              oracle_sum(w, node, card).core + p->raw_core / p->ask.cards <= 100))
@@ -363,7 +374,7 @@ static void compare_pod(struct world *w, const struct replica *r,
         return;
     }
     compare_amount(w, r, p, mine);
-    if (oracle_is_vague(p) || is_unclear(p))
+    if (oracle_is_vague(p) || is_unclear(w, p))
         return;
     if ((int)mine->n_shares != p->n_cards)
         violated(w, "r%d has %u shares of pod %s (%s), it has %d cards, by %s", r->id,
@@ -374,8 +385,9 @@ static void compare_pod(struct world *w, const struct replica *r,
         bool same = false;
         int64_t has = mine->shares[i].mib;
         for (int k = 0; k < p->n_cards; k++)
-            same |= mine->shares[i].card == p->card[k] &&
-                    (p->ask.whole || has == mib || (more && has > mib));
+            same |=
+                oracle_card(oracle_index(p->node), mine->shares[i].card) == p->card[k] &&
+                (p->ask.whole || has == mib || (more && has > mib));
         if (!same)
             violated(w, "r%d has another share of pod %s", r->id, p->uid);
     }
@@ -393,9 +405,9 @@ static void compare(struct world *w, const struct replica *r)
         const struct ledger_node *n = replica_node(r, node);
         if (n && n->state == NODE_STALE)
             violated(w, "at rest r%d still has a stale heartbeat of n%d", r->id, node);
-        for (int card = 0; n && card < (int)n->n_cards; card++)
-            if (!w->unhealthy[node][card] &&
-                (n->cards[card].state == CARD_HELD) != (bool)(away(w, node) & 1u << card))
+        for (int i = 0, card; n && i < (int)n->n_cards; i++)
+            if (oracle_available(w, node, card = oracle_card(node, n->cards[i].index)) &&
+                (n->cards[i].state == CARD_HELD) != (bool)(away(w, node) & 1u << card))
                 violated(w,
                          "r%d is wrong about GPU%d of n%d being held through "
                          "nvidia.com/gpu",

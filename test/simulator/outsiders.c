@@ -103,7 +103,7 @@ static void older_extender(struct world *w)
     int node = any(w, NODES), card = 0;
     /* A card on which the pod fits now. */
     while (p && card < oracle_cards(node) &&
-           (w->unhealthy[node][card] || !oracle_fits(w, p, node, card)))
+           (!oracle_available(w, node, card) || !oracle_fits(w, p, node, card)))
         card++;
     if (!p || card == oracle_cards(node) || p->ask.cards != 1)
         return;
@@ -113,7 +113,7 @@ static void older_extender(struct world *w)
              "{\"ALIYUN_COM_GPU_MEM_IDX\":\"%d\",\"ALIYUN_COM_GPU_MEM_POD\":\"%lld\","
              "\"ALIYUN_COM_GPU_MEM_DEV\":\"%lld\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":"
              "\"false\",\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"%lld\"}",
-             card, (long long)p->ask.units,
+             oracle_id(node, card), (long long)p->ask.units,
              (long long)oracle_card_mib(w, node, card) / 1024,
              (long long)wall_ms(w) * 1000000);
     e->node = node;

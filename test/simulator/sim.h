@@ -51,10 +51,12 @@ typedef void (*event_fn)(struct world *w, void *arg);
     X(pods)                                                                              \
     X(deleted)                                                                           \
     X(binds)                                                                             \
-    X(joined) X(bound) X(applied) X(lost) X(refused) X(duplicates) X(crashes)            \
-        X(restarts) X(pauses) X(takeovers) X(relists) X(compactions) X(wakeups)          \
-            X(quiets) X(freezes) X(clocks_set) X(foreign) X(forwarded) X(misdirected)    \
-                X(cut_off) X(edits)     /* of users */                                   \
+    X(joined)                                                                            \
+    X(bound)                                                                             \
+    X(applied) X(lost) X(refused) X(duplicates) X(crashes) X(restarts) X(pauses)         \
+        X(takeovers) X(relists) X(compactions) X(wakeups) X(quiets) X(freezes)           \
+            X(clocks_set) X(foreign) X(forwarded) X(misdirected) X(cut_off)              \
+                X(edits)                /* of users */                                   \
         X(invalid)                      /* bound pods with an invalid request */         \
         X(must_be_stale)                /* stale nodes, by an independent count */       \
         X(stale)                        /* steps with a stale node */                    \
@@ -63,14 +65,15 @@ typedef void (*event_fn)(struct world *w, void *arg);
         X(listed)                       /* entries of podLists */                        \
         X(evicted)                      /* pods */                                       \
         X(budgets)                      /* evictions refused by a PodDisruptionBudget */ \
-        X(restored) X(noticed)          /* restores of etcd; replicas that noticed one */\
-        X(reserved) X(reserved_bound)   /* reservations made, and bound */               \
+        X(restored) X(noticed)        /* restores of etcd; replicas that noticed one */  \
+        X(reserved) X(reserved_bound) /* reservations made, and bound */                 \
         X(yielded)                                                                       \
             X(expired) /* ... ended by a higher priority, and by their time limit */     \
         X(gangs) X(gangs_bound) /* created; all members waited at Permit */              \
         X(gangs_reserved) X(gangs_rejected) X(gang_waits) /* for a PodGroup */           \
-        X(links_lost) /* changes of links for the worse */                               \
-        X(unreserved) /* single pods that filter gave a node without a reservation */
+        X(mig) X(stranded) /* changes of MIG mode; pods whose card was lost by it */     \
+        X(links_lost)      /* changes of links for the worse */                          \
+        X(unreserved)      /* single pods that filter gave a node without a reservation */
 
 struct stats {
 #define STAT(name) uint64_t name;
@@ -95,6 +98,7 @@ struct node_copy {
     char scv_version[32];
     bool damaged;
     unsigned there, healthy, held, listed; /* bits of cards */
+    unsigned in_mig_mode;                  /* ... of which a healthy instance is there */
     int64_t mib[CARDS];
     struct holder { /* a pod that has cards through nvidia.com/gpu */
         char pod[64];
@@ -263,6 +267,9 @@ struct world {
     unsigned listed[NODES]; /* held by the podList of the Scv written last */
     bool unhealthy[NODES][CARDS], shrunk[NODES][CARDS];
     struct link_table links[NODES];
+    /* Of the one card that has MIG mode: its Scv has the card; the card and its instances, by a
+     * careless agent; the instances; and the card, with the instances as Unhealthy. */
+    enum { MIG_OFF, MIG_CARELESS, MIG_ON, MIG_ENDS, MIG_STATES } mig;
     const char *binding; /* UID of the pod whose Binding is being applied */
     struct kept *kept;   /* cards that the replica keeps, before its step */
     size_t n_kept, kept_cap;
@@ -429,8 +436,8 @@ struct oracle_ask {
     int32_t cards; /* nvidia.com/gpu: 0 */
     int32_t clock; /* minimum */
     bool whole;
-    bool invalid;    /* only other programs may bind it; it counts for its raw limits */
-    bool nothing;    /* it requests nothing */
+    bool invalid;     /* only other programs may bind it; it counts for its raw limits */
+    bool nothing;     /* it requests nothing */
     uint8_t min_link; /* of each pair, as link_table has it; 0: any */
     char models[60];  /* comma-separated; "": any */
 };
@@ -487,6 +494,16 @@ void oracle_free_pods(struct oracle_pod *pods);
 void oracle_restored(struct world *w, struct oracle_pod *pods);
 int oracle_index(const char *node); /* -1: unknown name, or NULL */
 int oracle_cards(int node);         /* how many cards the node has */
+/* The last card of this node has MIG mode; the numbers behind it are its instances, which have
+ * ids of their own. */
+enum { MIG_NODE = 1, MIG_CARD = 1 };
+bool oracle_is_instance(int node, int card);
+int oracle_id(int node, int card);
+int oracle_card(int node, int64_t id); /* from CARDS on: the node has no such id */
+const char *oracle_uuid(int node, int card, char uuid[static 32]);
+/* Is it a card now: no instance that is gone, no card in MIG mode? And healthy? */
+bool oracle_exists(const struct world *w, int node, int card);
+bool oracle_available(const struct world *w, int node, int card);
 const char *oracle_model(int node, int card);
 const char *oracle_profile(int node, int card); /* "": a full card */
 int oracle_clock(int node, int card);

@@ -33,22 +33,33 @@ void put_scv(struct world *w, int node, bool create)
                "\"cardList\":[",
                node);
     const struct link_table *links = &w->links[node];
+    int n = 0;
     for (int card = 0; card < oracle_cards(node); card++) {
-        buf_printf(&body,
-                   "%s{\"id\":%d,\"health\":\"%s\",\"model\":\"%s\",\"clock\":%d,"
-                   "\"uuid\":\"GPU-%d-%d\",\"totalMemory\":%lld,\"freeMemory\":%lld,"
-                   "\"migProfile\":\"%s\"",
-                   card ? "," : "", card,
-                   w->unhealthy[node][card] ? "Unhealthy" : "Healthy",
-                   oracle_model(node, card), oracle_clock(node, card), node, card,
-                   (long long)oracle_card_mib(w, node, card),
-                   (long long)oracle_card_mib(w, node, card), oracle_profile(node, card));
+        bool instance = oracle_is_instance(node, card);
+        char uuid[32], parent[32] = "";
+        if (node == MIG_NODE && card >= MIG_CARD &&
+            w->mig == (instance ? MIG_OFF : MIG_ON))
+            continue;
+        if (instance)
+            oracle_uuid(node, MIG_CARD, parent);
+        buf_printf(
+            &body,
+            "%s{\"id\":%d,\"health\":\"%s\",\"model\":\"%s\",\"clock\":%d,"
+            "\"uuid\":\"%s\",\"totalMemory\":%lld,\"freeMemory\":%lld,"
+            "\"migProfile\":\"%s\",\"parentUUID\":\"%s\"",
+            n++ ? "," : "", oracle_id(node, card),
+            w->unhealthy[node][card] || (instance && w->mig == MIG_ENDS) ? "Unhealthy"
+                                                                         : "Healthy",
+            oracle_model(node, card), oracle_clock(node, card),
+            oracle_uuid(node, card, uuid), (long long)oracle_card_mib(w, node, card),
+            (long long)oracle_card_mib(w, node, card), oracle_profile(node, card),
+            parent);
         for (int i = 0; i < oracle_cards(node) && links->known; i++)
             buf_printf(&body, "%s%s", i ? " " : ",\"links\":\"",
                        i == card ? "X" : oracle_links[links->row[card][i]]);
         buf_adds(&body, links->known ? "\"}" : "}");
     }
-    buf_printf(&body, "],\"cardNumber\":%d,\"podList\":%s", oracle_cards(node),
+    buf_printf(&body, "],\"cardNumber\":%d,\"podList\":%s", n,
                published ? "[" : "null}}");
     oracle_update_pod_list(w, node, published);
     if (published) {
@@ -414,6 +425,21 @@ static void shrink_card(struct world *w)
     flip(w, w->shrunk);
 }
 
+/* A card gets or loses its instances, which nothing can while a container has one of them. The
+ * pods that were promised what is gone are still there. */
+static void change_mig(struct world *w)
+{
+    EACH_POD(w, p)
+    if (oracle_index(p->node) == MIG_NODE && !p->over && (p->held | p->given) >> MIG_CARD)
+        return;
+    w->mig = (w->mig + 1) % MIG_STATES;
+    w->stats.mig++;
+    EACH_POD(w, p)
+    for (int i = 0; i < p->n_cards && oracle_index(p->node) == MIG_NODE && !p->over; i++)
+        w->stats.stranded += !oracle_exists(w, MIG_NODE, p->card[i]);
+    put_scv(w, MIG_NODE, false);
+}
+
 /* A link is lost, maybe seen from one of its ends alone; none is known; or all are back. */
 static void change_links(struct world *w)
 {
@@ -454,7 +480,7 @@ static void put_unhealthy(struct world *w)
     }
     cleanup_free char *body = xasprintf(
         "{\"metadata\":{\"name\":\"unhealthy-gpu-n%d\"},\"data\":{\"gpus\":\"%d\"}}",
-        node, any(w, 4));
+        node, oracle_id(node, any(w, 4)));
     if (api_call(w, "PUT", body, CONFIGMAPS "/unhealthy-gpu-n%d", node) == 404)
         api_call(w, "POST", body, CONFIGMAPS);
 }
@@ -578,13 +604,11 @@ static const struct {
     int weight;
     void (*act)(struct world *w);
 } acts[] = {
-    {400, create_some},  {200, delete_pod},   {100, run_pod},
-    {80, end_pod},       {50, flip_health},   {20, delete_scv},
-    {50, write_scv},     {20, put_unhealthy}, {20, compact},
-    {25, break_replica}, {11, cut_watches},   {4, delete_lease},
-    {10, shrink_card},   {50, edit_any},      {20, outsiders_act},
-    {20, change_links},
-    {300, tenants_act}, /* the last one */
+    {400, create_some}, {200, delete_pod},   {100, run_pod},      {80, end_pod},
+    {50, flip_health},  {20, delete_scv},    {50, write_scv},     {20, put_unhealthy},
+    {20, compact},      {25, break_replica}, {11, cut_watches},   {4, delete_lease},
+    {10, shrink_card},  {50, edit_any},      {20, outsiders_act}, {20, change_links},
+    {40, change_mig},   {300, tenants_act}, /* the last one */
 };
 
 void agents_restored(struct world *w)
@@ -603,6 +627,7 @@ static void act(struct world *w, void *arg)
     (void)arg;
     if (w->quiet) { /* undoes all failures, so that the oracle knows what fits */
         memset(w->shrunk, 0, sizeof w->shrunk);
+        w->mig += w->mig == MIG_CARELESS;
         for (int node = 0; node < NODES; node++) {
             put_scv(w, node, false);
             api_call(w, "DELETE", "", CONFIGMAPS "/unhealthy-gpu-n%d", node);
@@ -614,7 +639,7 @@ static void act(struct world *w, void *arg)
         return;
     }
     size_t i = 0;
-    for (int left = any(w, w->tenants ? 1380 : 1080); left >= acts[i].weight; i++)
+    for (int left = any(w, w->tenants ? 1420 : 1120); left >= acts[i].weight; i++)
         left -= acts[i].weight;
     acts[i].act(w);
     at(w, w->now_ms + between(w, 1, 100), act, NULL, NULL);

@@ -94,14 +94,19 @@ static struct view view_of(const struct replica *r, int index)
     return v;
 }
 
+static int number(const struct view *v, const struct card *card)
+{
+    return oracle_card(v->index, card->index);
+}
+
 static int64_t room(const struct view *v, const struct card *card)
 {
-    return delivered_mib(v->delivered, card->index) - card->promised_mib;
+    return delivered_mib(v->delivered, number(v, card)) - card->promised_mib;
 }
 
 static bool is_in(const struct view *v, const struct card *card)
 {
-    return v->in & 1u << card->index;
+    return v->in & 1u << number(v, card);
 }
 
 /* A pending pod, or one that gets its promise. */
@@ -128,9 +133,10 @@ static bool takes(const struct world *w, const struct view *v, struct asking a,
            (!a.request->core ||
             (card->compute_promised + card->compute_reserved + a.request->core <= 100 &&
              !evictions_kept_mib(w, v->index, a.uid, a.priority, card))) &&
-           request_accepts_card(a.request, span_of(oracle_model(v->index, card->index)),
-                                span_of(oracle_profile(v->index, card->index)),
-                                oracle_clock(v->index, card->index));
+           request_accepts_card(a.request,
+                                span_of(oracle_model(v->index, number(v, card))),
+                                span_of(oracle_profile(v->index, number(v, card))),
+                                oracle_clock(v->index, number(v, card)));
 }
 
 /* -- a promise -- */
@@ -155,8 +161,29 @@ static void look_at_card(struct world *w, const struct view *v,
                  card->index, v->index);
 }
 
-/* Memory on one card: must be the best card; of equal ones the first, unless it may break a set of
- * connected cards. A reserved card was the best one earlier. */
+/* Is the card certainly free, but for the pod that has just got it, which `has` so much? */
+static bool is_free(const struct world *w, const struct view *v, struct asking a,
+                    const struct card *card, int64_t has)
+{
+    return is_in(v, card) && card->pods == (has > 0) &&
+           room_for(w, v, a, card) + has == delivered_mib(v->delivered, number(v, card));
+}
+
+/* What the sets of up to three of the cards are worth: the widths of the best ones of each size. */
+static int worth(const struct link_table *t, unsigned cards)
+{
+    int sum = 0;
+    for (int n = 2; n <= __builtin_popcount(cards); n++) {
+        int link = (int)ARRAY_LEN(oracle_links);
+        while (!oracle_connects(t, cards, n, link))
+            link--;
+        sum += link + (link >= ORACLE_NV); /* a width beside any NVLinks */
+    }
+    return sum;
+}
+
+/* Memory on one card: must be the best card; of equal ones the first, or if that is free, the one
+ * that leaves the best sets of connected cards. A reserved card was the best one earlier. */
 static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
@@ -165,18 +192,31 @@ static void look_at_choice(struct world *w, const struct view *v,
     if (has_on(before(v->r), a.uid, v->index) ||
         evictions_nominated(w, v->node)) /* nominated pods come first */
         return;
+    const struct link_table *links = &v->delivered->links;
+    const unsigned mine = 1u << number(v, chosen);
+    unsigned equal = mine,
+             free = is_free(w, v, a, chosen, pod->request->mib_per_card) ? mine : 0;
     for (uint32_t i = 0; i < v->node->n_cards; i++) {
         const struct card *other = &v->node->cards[i];
         int64_t has = room_for(w, v, a, other);
+        if (other != chosen && is_free(w, v, a, other, 0))
+            free |= 1u << number(v, other);
         if (other == chosen || !takes(w, v, a, other))
             continue;
+        equal |= has == had ? 1u << number(v, other) : 0;
         bool better = pod->request->placement == PLACE_SPREAD ? has > had : has < had;
-        bool first = has == had && other->index < chosen->index &&
-                     (pod->request->ignores_links || !v->delivered->links.known);
-        if (better || first)
+        if (better)
             violated(w, "%s is on GPU%d, but the policy chooses GPU%d", a.uid,
                      chosen->index, other->index);
     }
+    bool linked = links->known && !pod->request->ignores_links && (equal & -equal & free);
+    unsigned best = equal & -equal;
+    for (unsigned left = equal; left && linked; left &= left - 1)
+        if (worth(links, free & ~(left & -left)) > worth(links, free & ~best))
+            best = left & -left;
+    if (mine != best)
+        violated(w, "%s is on card %x of n%d; of the equal cards %x, %x is the choice",
+                 a.uid, mine, v->index, equal, best);
 }
 
 /* Several cards: no other set of cards that are certainly free is connected better. */
@@ -200,8 +240,8 @@ static void look_at_set(struct world *w, const struct view *v,
         if (takes(w, v, a, card) &&
             (pod->request->kind == REQUEST_MEMORY ||
              (!card->pods &&
-              room_for(w, v, a, card) == delivered_mib(v->delivered, card->index))))
-            candidates |= 1u << card->index;
+              room_for(w, v, a, card) == delivered_mib(v->delivered, number(v, card)))))
+            candidates |= 1u << number(v, card);
     }
     if (oracle_connects(links, candidates, n, narrowest + 1))
         violated(w, "%s is on cards %x of n%d, but %x has better connected ones", a.uid,
@@ -216,20 +256,20 @@ static void look_at_promise(struct world *w, const struct view *v,
     for (int i = 0; i < notes->n; i++) {
         const struct card *card = NULL;
         for (uint32_t k = 0; k < v->node->n_cards; k++)
-            if (v->node->cards[k].index == notes->card[i])
+            if (number(v, &v->node->cards[k]) == notes->card[i])
                 card = &v->node->cards[k];
-        if (!card || delivered_mib(v->delivered, card->index) < 0) {
+        if (!card || delivered_mib(v->delivered, number(v, card)) < 0) {
             violated(w, "%s is promised a card that n%d does not have", pod->uid.p,
                      v->index);
             return;
         }
         look_at_card(w, v, pod, card);
         evictions_check_kept(w, v->index, pod, card);
-        oracle_promised(w, v->r, pod, v->index, card->index,
-                        delivered_mib(v->delivered, card->index));
+        oracle_promised(w, v->r, pod, v->index, number(v, card),
+                        delivered_mib(v->delivered, number(v, card)));
         if (pod->request->kind == REQUEST_MEMORY && pod->request->cards == 1)
             look_at_choice(w, v, pod, card);
-        chosen |= 1u << card->index;
+        chosen |= 1u << number(v, card);
     }
     if (notes->n > 1)
         look_at_set(w, v, pod, chosen);
@@ -269,7 +309,7 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
 
 static void compare_card(struct world *w, const struct view *v, const struct card *card)
 {
-    int id = v->r->id, i = card->index;
+    int id = v->r->id, i = number(v, card);
     int64_t mib = delivered_mib(v->delivered, i);
     struct oracle_sum sum = oracle_known_sum(w, v->r, v->index, i);
     for (const struct ledger_pod *pod = v->node->pods; pod; pod = pod->next) {

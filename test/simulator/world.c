@@ -213,6 +213,9 @@ static void poll_quiet(struct world *w, void *arg)
     EACH_REPLICA(w, r)
     if (!replica_watches_all(w, r) || ledger_totals(core_ledger(r->core)).reservations)
         w->last_news_ms = w->now_ms; /* a long backoff; a bind that never comes */
+    EACH_POD(w, p)
+    if (p->deleting)
+        w->last_news_ms = w->now_ms; /* others may fit in half a minute */
     if (scheduler_idle(w) && rest && quiet_ms > 12000) {
         oracle_settled(w);
         w->stats.quiets++;
