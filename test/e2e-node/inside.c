@@ -18,7 +18,7 @@
 #define LISTS "/sys/fs/cgroup/devices"
 
 enum {
-    GUEST_CARDS = 8, /* that it tries to open */
+    GUEST_CARDS = NODE_CARDS + INSIDE_CAPS, /* that it tries to open */
     NVIDIA_MAJOR = 195,
 };
 
@@ -84,7 +84,8 @@ unsigned inside_cards(const char *pod)
 /* What the guest prints if it has these device files, and may open those of `open`. */
 static char *expected(unsigned cards, unsigned open)
 {
-    char *out = lib_fmt("nvidia-uvm open\n");
+    char *out =
+        lib_fmt("%snvidia-uvm open\n", cards >> NODE_CARDS ? "nvidia-caps open\n" : "");
     for (int i = 0; i < NODE_CARDS; i++)
         if (cards >> i & 1)
             out = lib_fmt("%snvidia%d open\n", out, i);
@@ -96,9 +97,14 @@ static char *expected(unsigned cards, unsigned open)
 
 void inside_check_opens(const char *pod, unsigned cards, unsigned open)
 {
-    const char *want = expected(cards, open), *is = inside_run(pod, "devices", NULL);
+    const char *want = expected(cards, open), *is = inside_run(pod, "devices", NULL),
+               *caps = "";
     ck_assert_msg(strcmp(is, want) == 0, "pod %s of cards 0x%x has\n%snot\n%s", pod,
                   cards, is, want);
+    for (int i = NODE_CARDS; i < GUEST_CARDS; i++)
+        if (cards >> i & 1)
+            caps = lib_fmt("%snvidia-cap%d\n", caps, i);
+    ck_assert_str_eq(inside_run(pod, "files", "/dev/nvidia-caps"), caps);
 }
 
 /* -- lists of cgroup v1 -- */
@@ -184,11 +190,13 @@ char *inside_make_driver(void)
     char *driver = lib_fmt("%s/driver", cell_dir());
     if (access(driver, F_OK) == 0)
         return driver;
-    lib_output(0, ARGV("mkdir", "-p", lib_fmt("%s/dev", driver),
+    lib_output(0, ARGV("mkdir", "-p", lib_fmt("%s/dev/nvidia-caps", driver),
                        lib_fmt("%s/usr/bin", driver),
                        lib_fmt("%s" DRIVER_LIBRARIES, driver)));
     for (unsigned i = 0; i < NODE_CARDS; i++)
         add_device(driver, lib_fmt("nvidia%u", i), i);
+    for (unsigned i = NODE_CARDS; i < GUEST_CARDS; i++)
+        add_device(driver, lib_fmt("nvidia-caps/nvidia-cap%u", i), i);
     add_device(driver, "nvidia-uvm", 254);
     add_device(driver, "nvidiactl", 255);
     add_library(driver, "libcuda");

@@ -12,7 +12,8 @@ char *inside_run(const char *pod, const char *what, const char *dir);
 /* The indexes of the pod's cards in the ledger, which are their minors, as a set. */
 unsigned inside_cards(const char *pod);
 /* Fails unless the container has exactly the device files of these cards, and its control
- * group lets it open exactly the cards `open`. */
+ * group lets it open exactly the cards `open`. From bit NODE_CARDS on, both sets have the
+ * capability files of inside_make_driver. */
 void inside_check_opens(const char *pod, unsigned cards, unsigned open);
 
 /* Kills the process of the container. */
@@ -36,6 +37,10 @@ bool inside_has_lists(void);
 
 #define DRIVER_VERSION   "535.129.03" /* that of node_write_cards */
 #define DRIVER_LIBRARIES "/usr/lib/x86_64-linux-gnu"
+
+/* nvidia-cap4 to nvidia-cap7 have the numbers of cards 4 to 7, which are not there, so that the
+ * guest tries to open them. */
+enum { INSIDE_CAPS = 4 };
 
 /* Makes it unless an earlier test of the suite has. Returns its path, kept. */
 char *inside_make_driver(void);

@@ -26,7 +26,14 @@ const struct node_card node_cards[NODE_CARDS] = {
     {"GPU-44444444-0a0a-4b4b-8c8c-000000000004", 48, 1, "2:3c,2:3d"},
 };
 
-static bool are_pods; /* scv-agent and the plugin, in this test process */
+const char *const node_instances[NODE_INSTANCES] = {
+    "MIG-55555555-0a0a-4b4b-8c8c-000000000001",
+    "MIG-66666666-0a0a-4b4b-8c8c-000000000002",
+};
+
+/* In this test process. */
+static bool are_pods; /* scv-agent and the plugin */
+static bool is_split; /* card NODE_SPLIT */
 
 /* -- the two daemons -- */
 
@@ -52,13 +59,28 @@ char *node_write_cards(const struct node_use *of_each)
         text = lib_fmt("%scard uuid=%s;name=Tesla "
                        "T4;bus=%02x;minor=%d;total=%lld;free=%lld;used=%lld;"
                        "reserved=0;util=0;temp=30;events=15;processes=%s;links=%s;"
-                       "path=50,50,50,50;affinity=%d\n",
+                       "path=50,50,50,50;affinity=%d%s\n",
                        text, node_cards[i].uuid, 0x3b + i, i, total, total - use.bytes,
                        use.bytes, use.processes, node_cards[i].links,
-                       1 << node_cards[i].numa_node);
+                       1 << node_cards[i].numa_node,
+                       is_split && i == NODE_SPLIT ? ";mig=1;instances=7" : "");
+    }
+    for (int i = 0; i < NODE_INSTANCES && is_split; i++) {
+        long long total = (long long)node_cards[NODE_SPLIT].units << 30;
+        text =
+            lib_fmt("%sinstance card=%d;at=%d;uuid=%s;name=NVIDIA A100 MIG " NODE_PROFILE
+                    ";total=%lld;free=%lld;used=0;reserved=0;gi=%d;ci=0\n",
+                    text, NODE_SPLIT, i, node_instances[i], total / NODE_INSTANCES,
+                    total / NODE_INSTANCES, i + 1);
     }
     temp_write(cluster.dir, "nvml", text);
     return lib_fmt("%s/nvml", cluster.dir);
+}
+
+void node_split_card(void)
+{
+    is_split = true;
+    node_write_cards(NULL);
 }
 
 /* Both end with NULL; `more` may be empty. They outlive the test. */
@@ -213,7 +235,8 @@ void node_wait_well(void)
     lib_wait(node_metric("registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
              node_metric("registered{resource=\"aliyun.com/gpu-count\"}") == 1);
     lib_wait(node_allocatable() == NODE_UNITS &&
-             allocatable("aliyun.com/gpu-count") == NODE_CARDS);
+             allocatable("aliyun.com/gpu-count") ==
+                 NODE_CARDS + (is_split ? NODE_INSTANCES - 1 : 0));
     lib_wait(is_known());
 }
 
@@ -272,6 +295,7 @@ static const struct kind {
     {"split", ",\"aliyun.com/gpu-count\":\"2\"", {{"gpu-mem", 4, APP}}},
     {"quad", ",\"aliyun.com/gpu-count\":\"4\"", {{"gpu-mem", 4, APP}}},
     {"whole", "", {{"gpu-count", 1, APP}}},
+    {"wholes", "", {{"gpu-count", 4, APP}}},
 };
 
 static const struct kind *find_kind(const char *name)

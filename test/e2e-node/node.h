@@ -25,6 +25,11 @@ extern const struct node_card {
 } node_cards[NODE_CARDS]; /* by index; of different sizes */
 enum { NODE_UNITS = 8 + 24 + 16 + 48 };
 
+/* The instances that card NODE_SPLIT has in MIG mode, each with half of its memory. */
+enum { NODE_SPLIT = 2, NODE_INSTANCES = 2 };
+#define NODE_PROFILE "1g.8gb"
+extern const char *const node_instances[NODE_INSTANCES]; /* UUIDs */
+
 /* Prints that this machine cannot run something, and why. With E2E_NODE=real it fails the
  * test. */
 void node_say(const char *why);
@@ -40,6 +45,8 @@ struct node_use {
     long long bytes;
 };
 char *node_write_cards(const struct node_use *of_each);
+/* Puts card NODE_SPLIT into MIG mode, for the rest of the test. */
+void node_split_card(void);
 char *node_built(const char *name); /* the full path of lib_built, kept */
 char *node_nvml(void);              /* path of the fake NVML library, kept */
 
@@ -70,7 +77,7 @@ double node_metric(const char *name);
  *     init   3 units, and an init container with 3 units
  *     side   2 units, and a restartable init container with 1 unit
  *     split  4 units on 2 cards                             whole  a card
- *     quad   4 units on all cards */
+ *     quad   4 units on all cards                           wholes 4 cards */
 void node_create(const char *kind, const char *name);
 /* Creates and removes a static pod; its mirror pod is NAME-<node>. */
 void node_create_static(const char *kind, const char *name);

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
+#include "domain/keys.h"
 #include "e2e-node/inside.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
 #include "e2e-node/real.h"
 
 /*
- * Containers have the device files of their cards and no others: with the CDI specification
- * that the plugin writes, with that of nvidia-ctk, and with device nodes from the kubelet
- * where containerd has no CDI. The driver is a folder with the device numbers of NVIDIA's,
- * behind which no driver is.
+ * Containers have the device files of their cards or instances and no others: with the CDI
+ * specification that the plugin writes, with that of nvidia-ctk, and with device nodes from the
+ * kubelet. The driver is a folder with the device numbers of NVIDIA's, behind which no driver
+ * is.
  */
 
 #define CDI     "/run/cdi"
@@ -50,11 +52,16 @@ static bool begin_with_cdi(void)
     return real_has_cdi() && begin();
 }
 
+static void start_plugin_with(const char *strategy)
+{
+    node_start_plugin(ARGV("--host-root", "/", "--driver-root", driver, "--cdi-dir", CDI,
+                           "--device-list-strategy", strategy));
+    node_wait_well();
+}
+
 static void start_plugin(void)
 {
-    node_start_plugin(
-        ARGV("--host-root", "/", "--driver-root", driver, "--cdi-dir", CDI));
-    node_wait_well();
+    start_plugin_with("auto");
 }
 
 static void finish(void)
@@ -188,7 +195,70 @@ START_TEST(a_container_keeps_its_card_when_its_control_group_is_set_again)
     finish();
 }
 
+/* -- instances of a card in MIG mode -- */
+
+/* The kernel's list of capability files, for the processes of the cell alone. */
+static void make_capabilities(void)
+{
+    const char *text = "config 1\nmonitor 2\n";
+    for (int i = 0; i < NODE_INSTANCES; i++) {
+        const char *gi = lib_fmt("gpu%d/gi%d", NODE_SPLIT, i + 1);
+        text = lib_fmt("%s%s/access %d\n%s/ci0/access %d\n", text, gi, NODE_CARDS + 2 * i,
+                       gi, NODE_CARDS + 2 * i + 1);
+    }
+    ck_assert_msg(mount("tmpfs", "/proc/driver", "tmpfs", 0, "mode=755") == 0,
+                  "mount /proc/driver: %m");
+    temp_mkdir("/proc/driver", "nvidia-caps");
+    temp_write("/proc/driver/nvidia-caps", "mig-minors", text);
+}
+
+static void create_with_profile(const char *kind, const char *name)
+{
+    const char *text = node_pod(kind, name);
+    json_t *pod = lib_parse(text, strlen(text));
+    json_object_set_new(lib_at(pod, "metadata"), "annotations",
+                        json_pack("{s:s}", KEY_GPU_MODEL, NODE_PROFILE));
+    peer_do(&cluster.api, "POST", CLUSTER_PODS, lib_text(pod, ""));
+}
+
+/* The pod has this instance alone. `visible`: its variable. */
+static void check_instance(const char *name, int i, const char *visible)
+{
+    unsigned files = 1U << NODE_SPLIT | 3U << (NODE_CARDS + 2 * i);
+    cluster_wait_running(name);
+    const json_t *pod = cluster_pod(name);
+    ck_assert_str_eq(lib_annotation(pod, "gpushare/card-uuid"), node_instances[i]);
+    const char *log;
+    lib_wait((log = real_log(name, lib_str(pod, "metadata.uid"), "c")));
+    ck_assert_str_eq(look_variable(log, "NVIDIA_VISIBLE_DEVICES"), visible);
+    inside_check_opens(name, files, files);
+}
+
+START_TEST(a_container_has_the_files_of_its_instance_alone)
+{
+    if (!begin())
+        return;
+    make_capabilities();
+    node_split_card();
+    start_plugin_with("envvar");
+    /* There are three full cards and two instances. */
+    node_create("wholes", "wholes-p");
+    cluster_wait_refused("wholes-p", "instances of cards in MIG mode are taken by their "
+                                     "profile (" KEY_GPU_MODEL ")");
+    create_with_profile("whole", "whole-p");
+    check_instance("whole-p", 0, node_instances[0]);
+    create_with_profile("two", "two-p");
+    check_instance("two-p", 1, node_instances[1]);
+    /* Binpack takes what is left of the instance before a card, also with CDI. */
+    if (real_has_cdi())
+        start_plugin();
+    node_create("equal", "equal-p");
+    check_instance("equal-p", 1, real_has_cdi() ? "void" : node_instances[1]);
+    finish();
+}
+
 NODE_MAIN("cdi", containers_have_the_device_files_of_their_cards,
           the_hook_of_nvidia_makes_the_links_of_libraries,
           the_specification_of_nvidia_ctk_is_used,
-          a_container_keeps_its_card_when_its_control_group_is_set_again)
+          a_container_keeps_its_card_when_its_control_group_is_set_again,
+          a_container_has_the_files_of_its_instance_alone)
