@@ -343,6 +343,12 @@ static void charge_reservations(struct ledger_node *node)
     }
 }
 
+/* Can it be a card of nvidia.com/gpu? That is no instance. */
+static bool is_claimable(const struct card *card)
+{
+    return card->state == CARD_AVAILABLE && !card_profile(card).n;
+}
+
 /* Cards that pods request through nvidia.com/gpu and the podList does not show yet. Which
  * cards the kubelet allocates is unknown, unless it needs all that are left. */
 static void claim_cards(struct ledger_node *node)
@@ -364,10 +370,9 @@ static void claim_cards(struct ledger_node *node)
                                quantity_at_most(capacity > 0 ? capacity : 0, UINT16_MAX));
     node->claimed = (uint16_t)claimed;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        left +=
-            node->cards[i].state == CARD_AVAILABLE && !card_profile(&node->cards[i]).n;
+        left += is_claimable(&node->cards[i]);
     for (uint32_t i = 0; i < node->n_cards && claimed && claimed >= left; i++)
-        if (node->cards[i].state == CARD_AVAILABLE)
+        if (is_claimable(&node->cards[i]))
             node->cards[i].state = CARD_HELD;
 }
 

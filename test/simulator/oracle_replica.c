@@ -289,7 +289,8 @@ static unsigned away(const struct world *w, int node)
     if (oracle_index(p->node) == node && !p->over && !p->shown)
         claimed += p->devices;
     for (int card = 0; card < oracle_cards(node); card++)
-        if (oracle_available(w, node, card) && !(bits & 1u << card))
+        if (oracle_available(w, node, card) && !(bits & 1u << card) &&
+            !*oracle_profile(node, card))
             all |= 1u << card;
     return claimed && claimed >= __builtin_popcount(all) ? bits | all : bits;
 }

@@ -74,8 +74,8 @@ struct view {
     unsigned in; /* bits of the available cards */
 };
 
-/* If the kubelet needs all cards that are left for pods of nvidia.com/gpu that have none
- * yet, no card is available. */
+/* If the kubelet needs all full cards that are left for pods of nvidia.com/gpu that have none
+ * yet, none of these is available. */
 static struct view view_of(const struct replica *r, int index)
 {
     const struct node_copy *copy = &r->delivered.nodes[index];
@@ -89,8 +89,11 @@ static struct view view_of(const struct replica *r, int index)
                         : 0;
         claimed += more > 0 ? more : 0;
     }
-    if (claimed && claimed >= __builtin_popcount(v.in))
-        v.in = 0;
+    unsigned full = 0;
+    for (int card = 0; card < oracle_cards(index); card++)
+        full |= *oracle_profile(index, card) ? 0 : v.in & 1u << card;
+    if (claimed && claimed >= __builtin_popcount(full))
+        v.in &= ~full;
     return v;
 }
 
