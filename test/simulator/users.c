@@ -351,7 +351,7 @@ static void create_some(struct world *w)
     pending += oracle_pending(p);
     if (pending >= PODS_MAX)
         return;
-    if (w->gangs && dice(w, 4))
+    if (w->gangs && dice(w, 3))
         create_gang(w);
     else
         create_pod(w, NULL);
@@ -608,7 +608,7 @@ static const struct {
     {50, flip_health},  {20, delete_scv},    {50, write_scv},     {20, put_unhealthy},
     {20, compact},      {25, break_replica}, {11, cut_watches},   {4, delete_lease},
     {10, shrink_card},  {50, edit_any},      {20, outsiders_act}, {20, change_links},
-    {40, change_mig},   {300, tenants_act}, /* the last one */
+    {10, change_mig},   {300, tenants_act}, /* the last one */
 };
 
 void agents_restored(struct world *w)
@@ -639,7 +639,7 @@ static void act(struct world *w, void *arg)
         return;
     }
     size_t i = 0;
-    for (int left = any(w, w->tenants ? 1420 : 1120); left >= acts[i].weight; i++)
+    for (int left = any(w, w->tenants ? 1390 : 1090); left >= acts[i].weight; i++)
         left -= acts[i].weight;
     acts[i].act(w);
     at(w, w->now_ms + between(w, 1, 100), act, NULL, NULL);
