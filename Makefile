@@ -191,7 +191,7 @@ check: $(if $(T),$(T_PROGRAMS),programs-of-check) ## Run the tests; T=core/test_
 	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(($$(nproc) + 1))} scripts/run-tests $(B) $(or $(T:%=$(B)/test/%),$(TESTS))
 unit: $(UNIT_PROGRAMS) $(B)/walk $(B)/simulate ## Run the tests without processes and sockets in a minute
 	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(nproc)} scripts/run-tests $(B) $(UNIT_PROGRAMS) \
-		"$(B)/walk --scenario answers" "$(B)/simulate --seeds 140 --steps 1400000"
+		"$(B)/walk --scenario answers" "$(B)/simulate --seeds 100 --steps 1000000"
 programs-of-check: $(BINARIES) $(LIMIT) $(PAGES) $(TESTS) ## Build the programs that check runs
 
 test-arm64: ## Run the unit tests that depend on no port and no time as arm64 programs, under qemu-user

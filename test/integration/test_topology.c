@@ -45,11 +45,11 @@ static void set_up(const char *topology)
 /* A pending pod of so many cards, with these further annotations; its JSON, kept. */
 static const char *add_pod(const char *name, int cards, const char *more)
 {
-    struct buf pod = {0};
+    cleanup_buf struct buf pod = {0};
     lib_pod(&pod, name, 16 * cards, NULL,
             lib_fmt("{\"aliyun.com/gpu-count\":\"%d\"%s}", cards, more));
     sim_load(&sim, "%s", pod.p);
-    return pod.p;
+    return lib_fmt("%s", pod.p);
 }
 
 static json_t *ask(const char *verb, const char *pod)
