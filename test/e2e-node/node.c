@@ -221,11 +221,17 @@ void node_stop_plugin(void)
     lib_wait(node_allocatable() == 0);
 }
 
+/* Cards and instances. */
+static size_t cards_now(void)
+{
+    return NODE_CARDS + (is_split ? NODE_INSTANCES - 1 : 0);
+}
+
 static bool is_known(void)
 {
     json_t *n = extender_node(&cluster.extender, NODE);
     return strcmp(lib_str(n, "source"), "scv") == 0 &&
-           lib_int(n, "totalGPU") == NODE_UNITS;
+           lib_int(n, "totalGPU") == NODE_UNITS && lib_size(n, "devs") == cards_now();
 }
 
 void node_wait_well(void)
@@ -235,8 +241,7 @@ void node_wait_well(void)
     lib_wait(node_metric("registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
              node_metric("registered{resource=\"aliyun.com/gpu-count\"}") == 1);
     lib_wait(node_allocatable() == NODE_UNITS &&
-             allocatable("aliyun.com/gpu-count") ==
-                 NODE_CARDS + (is_split ? NODE_INSTANCES - 1 : 0));
+             allocatable("aliyun.com/gpu-count") == (int)cards_now());
     lib_wait(is_known());
 }
 
