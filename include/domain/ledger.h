@@ -150,8 +150,7 @@ struct ledger_rows {
     uint8_t kind[LEDGER_ROWS];
     int32_t available_mib; /* size of the cards that are CARD_AVAILABLE, in total */
     uint8_t whole;         /* bit i: card_is_free */
-    bool
-        valid; /* no more cards and no larger sizes than this can hold, and no instances */
+    bool valid; /* no instances, and no more or larger cards than this can hold */
 };
 
 /* Filter reads thousands of nodes per call and is bound by memory latency. So the first

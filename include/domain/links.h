@@ -53,9 +53,9 @@ uint8_t links_pair(const struct links *links, unsigned a, unsigned b);
 int32_t links_numa(const struct links *links, unsigned card); /* -1: unknown */
 /* Of a pair of cards in the set, the narrowest: gpushare/min-link. */
 uint8_t links_narrowest(const struct links *links, uint32_t set);
-/* The width of the best ring of the set. Where its sets are not known, of more than
- * LINKS_SMALL cards: of the ring that goes
- * from each card to the one that is connected best, which may be narrower than the best ring. */
+/* The width of the best ring of the set. Where the node's sets are not known, of more than
+ * LINKS_SMALL cards: of the ring that goes from each card to the one that is connected best, which
+ * may be narrower than the best ring. */
 uint8_t links_ring(const struct links *links, uint32_t set);
 /* The same ring: its cards from the lowest of the set on, into `order`, unless NULL. */
 uint8_t links_ring_order(const struct links *links, uint32_t set, uint8_t *order);
@@ -70,6 +70,6 @@ struct links_set {
 };
 const struct links_set *links_sets(const struct links *links, unsigned k, uint32_t *n);
 /* What sets of the cards in `free` are worth: the widths of the best ring of 2 cards, of 3, and
- * so on to all, added. A choice of cards loses the difference. 0 where the
- * node's sets are not known. */
+ * so on to all, added. A choice of cards loses the difference. 0 where the node's sets
+ * are not known. */
 uint32_t links_worth(const struct links *links, uint32_t free);

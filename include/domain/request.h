@@ -109,9 +109,8 @@ struct request {
     bool clock_exact;
     bool ignores_links; /* in the choice of the cards; not with min_link */
     bool near_gang;     /* its gang wants one node, and connected cards there */
-    uint8_t
-        min_link; /* each two cards are so connected at least (domain/links.h); 0: any */
-    uint8_t core; /* MEMORY: percent of the compute of each card; 0: no share */
+    uint8_t min_link;   /* each two cards are so connected at least (links.h); 0: any */
+    uint8_t core;       /* MEMORY: percent of the compute of each card; 0: no share */
     uint32_t n_parts;
     int64_t clock_mhz;          /* minimum memory clock; 0: any */
     struct span models;         /* comma-separated; empty: any model */

@@ -124,14 +124,6 @@ static inline int64_t gpu_value(const struct gpu_card *c, enum gpu_metric m,
     return gpu_knows(c, m) ? c->value[m] : otherwise;
 }
 
-/* MiB of the card that programs can get: its memory without what the driver keeps; -1: unknown. */
-static inline int64_t gpu_promisable_mib(const struct gpu_card *c)
-{
-    return gpu_knows(c, GPU_MEM_TOTAL)
-               ? (c->value[GPU_MEM_TOTAL] - gpu_value(c, GPU_MEM_RESERVED, 0)) >> 20
-               : -1;
-}
-
 /* The cards of a node at one time. {0} is an empty sample. */
 struct gpu_sample {
     char driver[80];        /* version, empty when unknown */

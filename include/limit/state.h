@@ -96,8 +96,7 @@ struct limit_state {
     uint32_t high;    /* slots from here on were never used; at most LIMIT_SLOTS */
     uint32_t reasons; /* LIMIT_... of all processes so far */
     uint64_t refused; /* allocations refused so far */
-    uint64_t
-        chunk; /* by how much a pool grows at least, as processes saw; 0: not known */
+    uint64_t chunk;   /* by how much a pool grows at least, as processes saw; 0: unknown */
     uint64_t reserved[4];
     struct limit_slot slots[LIMIT_SLOTS];
 };

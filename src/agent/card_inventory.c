@@ -64,9 +64,11 @@ static struct item item_of(const struct gpu_card *c)
         .card = {.id = c->index,
                  .has_used = gpu_knows(c, GPU_MEM_USED),
                  .total_mib = mib_of(c, GPU_MEM_TOTAL),
-                 .reserved_mib = gpu_knows(c, GPU_MEM_TOTAL)
-                                     ? mib_of(c, GPU_MEM_TOTAL) - gpu_promisable_mib(c)
-                                     : 0,
+                 /* Rounded so that the rest is whole MiB that programs can get. */
+                 .reserved_mib =
+                     mib_of(c, GPU_MEM_TOTAL) - ((gpu_value(c, GPU_MEM_TOTAL, 0) -
+                                                  gpu_value(c, GPU_MEM_RESERVED, 0)) >>
+                                                 20),
                  .free_mib = mib_of(c, GPU_MEM_FREE),
                  .used_mib = mib_of(c, GPU_MEM_USED),
                  .spec = {.power_w = gpu_value(c, GPU_POWER_LIMIT, 0) / 1000,

@@ -333,6 +333,7 @@ static void copy_cards(struct ledger_node_facts *f, const struct scv *scv)
     for (size_t i = 0; i < scv->n_cards; i++) {
         const struct scv_card *from = &scv->cards[i];
         size_t first = first_of_model(scv, i);
+        int64_t kept_mib = quantity_at_most(from->reserved_mib, from->total_mib);
         if (first == i)
             *model = (struct ledger_card_model){
                 span_put(from->model, &at), span_put(profile_of(from), &at), from->spec};
@@ -340,10 +341,8 @@ static void copy_cards(struct ledger_node_facts *f, const struct scv *scv)
             .uuid = span_put(from->uuid, &at),
             .bus_id = span_put(from->bus_id, &at),
             .model = first == i ? model++ : f->scv_cards[first].model,
-            .total_mib = from->reserved_mib < from->total_mib
-                             ? from->total_mib - from->reserved_mib
-                             : 0,
-            .kept_mib = quantity_at_most(from->reserved_mib, from->total_mib),
+            .total_mib = from->total_mib - kept_mib,
+            .kept_mib = kept_mib,
             .used_mib = scv_card_used(from),
             .id = from->id,
             .healthy = from->healthy && !has_instances(scv, from),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The connections of a node's cards. For each set of cards of a node with up to LINKS_EXACT the
- * best ring is computed once: 2^n sets, for each width that occurs.
+ * The connections of a node's cards. For each set of the cards of a node, the best ring is computed
+ * once: 2^n sets, for each width that occurs. On nodes for which that is too much (is_bounded), rings
+ * are found when they are asked for.
  */
 #include "domain/links.h"
 
@@ -20,7 +21,7 @@ struct links {
     uint8_t width[LINKS_MAX_CARDS][LINKS_MAX_CARDS];
     int32_t numa[LINKS_MAX_CARDS];
     uint32_t same_numa[LINKS_MAX_CARDS]; /* of each card: the others on its NUMA node */
-    /* By set; NULL with more than LINKS_EXACT cards. */
+    /* By set; NULL unless is_bounded. */
     uint8_t *ring;
     uint16_t *worth;
     struct links_set *sets; /* by their number of cards, then as links_sets has them */

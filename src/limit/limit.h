@@ -142,8 +142,8 @@ void process_force_locked(struct process *p, int card, uint64_t bytes);
  * much. Locked.
  */
 void process_keep_locked(struct process *p, int card, uint64_t bytes);
-/* The process has exported so many bytes more, or with a minus fewer. Locked. */
-void process_export_locked(struct process *p, int card, int64_t bytes);
+/* The process has exported so many bytes more. Locked. */
+void process_export_locked(struct process *p, int card, uint64_t bytes);
 /* Of `bytes` more that the process imports: those beyond what the processes of the pod export.
  * They count nowhere else, so they count where they are imported. Locked. */
 uint64_t process_not_exported_locked(struct process *p, uint64_t bytes);

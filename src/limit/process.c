@@ -324,10 +324,10 @@ static void reclaim(struct card *c, struct limit_state *s)
     }
 }
 
-void process_export_locked(struct process *p, int card, int64_t bytes)
+void process_export_locked(struct process *p, int card, uint64_t bytes)
 {
     struct card *c = &p->cards[card];
-    set_exported(c, c->exported + (uint64_t)bytes);
+    set_exported(c, plus(c->exported, bytes));
 }
 
 void process_keep_locked(struct process *p, int card, uint64_t bytes)

@@ -134,7 +134,7 @@ void vmm_exported(struct process *p, const uint64_t *words)
         return;
     e->b |= MEMORY_EXPORTED;
     if (e->card >= 0)
-        process_export_locked(p, e->card, (int64_t)e->bytes);
+        process_export_locked(p, e->card, e->bytes);
 }
 
 void vmm_released(struct process *p, const uint64_t *words)
@@ -185,7 +185,7 @@ CUresult vmm_map(enum call call, const uint64_t *words)
         e->bytes += more;
         e->card = more ? card : e->card;
         if (more && e->b & MEMORY_EXPORTED)
-            process_export_locked(p, card, (int64_t)more);
+            process_export_locked(p, card, more);
         process_import_locked(p, before, e->at - e->bytes);
     } else if (fits && more) {
         process_release_locked(p, card, more);
@@ -332,7 +332,8 @@ void vmm_shared(struct process *p, const uint64_t *words)
     if (!e || e->at == MEMORY_EXPORTED)
         return;
     e->at = MEMORY_EXPORTED;
-    process_export_locked(p, e->card, (int64_t)e->bytes);
+    if (e->card >= 0)
+        process_export_locked(p, e->card, e->bytes);
 }
 
 CUresult vmm_opened(CUresult rc, const uint64_t *at)
