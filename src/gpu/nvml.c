@@ -482,8 +482,6 @@ static int read_instance(const struct nvml_calls *call, void *device, struct are
     return r.gone;
 }
 
-/* Appends the instances of the card to the sample, which has room for GPU_MAX_CARDS; its
- * reason says how many. NVML_OK, or a code for which is_gone is true. */
 /* The compute instances of one GPU instance share its memory, and NVML names all of it for each:
  * only the first is a card that can be promised. */
 static void mark_sharing(const struct gpu_sample *s, struct gpu_card *card)
@@ -496,6 +494,8 @@ static void mark_sharing(const struct gpu_sample *s, struct gpu_card *card)
                           other->uuid);
 }
 
+/* Appends the instances of the card to the sample, which has room for GPU_MAX_CARDS; its
+ * reason says how many. NVML_OK, or a code for which is_gone is true. */
 static int add_instances(const struct nvml_calls *call, void *device,
                          struct gpu_card *parent, struct gpu_sample *s)
 {

@@ -386,10 +386,10 @@ static void add_device(struct jwrite *w, const char *name,
 }
 
 /* Appends our specification: every card of the sample that has a device node, by UUID and
- * (unless it is an instance) by index, with the driver's files. Version 0.5.0 of the format, which every runtime with
- * CDI reads. With NVIDIA's hook, libraries are at the host's paths, and hooks make the
- * links and the loader's cache; without it they are in /usr/local/nvidia/lib64, which
- * CUDA images have in LD_LIBRARY_PATH. Returns the number of cards. */
+ * (unless it is an instance) by index, with the driver's files. Version 0.5.0 of the format,
+ * which every runtime with CDI reads. With NVIDIA's hook, libraries are at the host's paths, and
+ * hooks make the links and the loader's cache; without it they are in /usr/local/nvidia/lib64,
+ * which CUDA images have in LD_LIBRARY_PATH. Returns the number of cards. */
 static size_t write_spec(const struct driver_files *files, const struct card_seen *cards,
                          size_t n, struct buf *out)
 {
