@@ -116,11 +116,12 @@ START_TEST(a_stop_completes_binds_in_flight)
     struct fixture f;
     struct raw c[PODS];
     set_up(&f);
-    extender_start(&f.extender, &f.sim, NULL);
+    /* The probe has a second to see the stop before a drain closes idle connections. */
+    extender_start(&f.extender, &f.sim, ARGV("--drain-delay", "1s"));
     /* The first bind makes sure that the extender has the lease. */
     ck_assert(extender_bind(&f.extender, pod_of(0), node_of(0), NULL));
     sim_fault(&f.sim,
-              "{\"subresource\":\"binding\",\"action\":\"hang\",\"hangMs\":2000}");
+              "{\"subresource\":\"binding\",\"action\":\"hang\",\"hangMs\":2500}");
     struct raw probe;
     struct raw_reply r = {0};
     raw_open(&probe, f.extender.observers.port);
