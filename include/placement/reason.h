@@ -15,7 +15,7 @@ struct prepared_reason {
     const struct request *request; /* borrowed */
     char need[512];
     size_t need_n;
-    size_t most_free_n; /* with "; most free: ", for the most frequent reason; or 0 */
+    size_t plain_n; /* with what follows in the most frequent reason, of memory alone; or 0 */
 };
 
 void reason_prepare(struct prepared_reason *r, const struct request *request);

@@ -194,6 +194,10 @@ static void judge_some(const struct verb_call *call, const struct filter_mode *m
         size_t n = 1, first = r->n_fitting;
         if (by_ledger || scored)
             n = verb_find_nodes(args, NULL, i, end, r->ledger, nodes);
+        for (size_t k = 0; k < n && nodes[k] && r->least_mib == INT64_MAX; k++) {
+            __builtin_prefetch(&nodes[k]->cards); /* beyond the first cache line */
+            __builtin_prefetch(&nodes[k]->rows);
+        }
         for (size_t k = 0; k < n; k++, i++) {
             const struct verb_candidate *c = &args->nodes[i];
             bool fits = by_ledger ? judge_node(call, mode, r, c, nodes[k])

@@ -12,7 +12,9 @@
  * reasons are concatenated from pieces, without printf.
  */
 
-/* The most frequent reason has this text after what the request needs. */
+/* The most frequent reasons, of memory alone, have these texts after what the request needs;
+ * the first one if it asks for several cards. */
+#define ENOUGH    "; cards with enough free memory: "
 #define MOST_FREE "; most free: "
 
 /* What is appended to `out` from `from` on may contain text that others wrote. A reason is
@@ -134,10 +136,10 @@ void reason_prepare(struct prepared_reason *r, const struct request *request)
     add_need(&need, request);
     make_plain(&need, 0);
     r->need_n = need.n;
-    if (request->kind == REQUEST_MEMORY && request->cards == 1 && !request->core &&
+    if (request->kind == REQUEST_MEMORY && !request->core && !request->min_link &&
         !request_is_selective(request)) {
-        buf_adds(&need, MOST_FREE);
-        r->most_free_n = need.n;
+        buf_adds(&need, request->cards == 1 ? MOST_FREE : ENOUGH);
+        r->plain_n = need.n;
     }
     assert(need.p == r->need);
 }
@@ -215,14 +217,26 @@ static void add_excluded(struct buf *out, const struct ledger_node *node)
         add_cards(out, node, &lists[i]);
 }
 
-/* Of a node whose cards are all available, but have too little free memory: as add_later,
- * in one piece. */
-static void add_most_free(struct buf *out, const struct prepared_reason *r,
-                          const struct ledger_node *node)
+/* The number of cards that can take their part of the request. */
+static uint32_t count_fitting(const struct ledger_node *node, const struct request *r)
 {
-    enum { WORDS = 32 };
-    buf_reserve(out, r->most_free_n + 3 * STR_U64 + WORDS);
-    char *p = mempcpy(out->p + out->n, r->need, r->most_free_n);
+    struct select_view view;
+    select_view(&view, node, NULL, SELECT_AS_IS);
+    return (uint32_t)__builtin_popcountll(select_mask(&view, r));
+}
+
+/* Of a node whose cards are all available, but have too little free memory: as add_later, in
+ * one piece and without reading the cards. */
+static void add_plain(struct buf *out, const struct prepared_reason *r,
+                      const struct ledger_node *node)
+{
+    enum { WORDS = 64 };
+    buf_reserve(out, r->plain_n + 4 * STR_U64 + WORDS);
+    char *p = mempcpy(out->p + out->n, r->need, r->plain_n);
+    if (r->request->cards > 1) {
+        p = str_put_u64(p, count_fitting(node, r->request));
+        p = mempcpy(p, MOST_FREE, strlen(MOST_FREE));
+    }
     p = str_put_u64(p, (uint64_t)node->best_free_mib);
     p = mempcpy(p, " of ", 4);
     p = str_put_u64(p, (uint64_t)node->best_total_mib);
@@ -239,14 +253,6 @@ static uint32_t count_on(const struct ledger_node *node, const struct request *r
     for (uint32_t i = 0; i < node->n_cards; i++)
         n += test(&node->cards[i], r);
     return n;
-}
-
-/* The number of cards that can take their part of the request. */
-static uint32_t count_fitting(const struct ledger_node *node, const struct request *r)
-{
-    struct select_view view;
-    select_view(&view, node, NULL, SELECT_AS_IS);
-    return (uint32_t)__builtin_popcountll(select_mask(&view, r));
 }
 
 /* Are the two cards of the same kind as far as the request is concerned? */
@@ -366,8 +372,7 @@ static void add_later(struct buf *out, const struct ledger_node *node,
     } else {
         if (r->cards > 1)
             add_number(out,
-                       r->core ? "; cards with enough free memory and compute: "
-                               : "; cards with enough free memory: ",
+                       r->core ? "; cards with enough free memory and compute: " : ENOUGH,
                        count_fitting(node, r), "");
         add_number(out, MOST_FREE, best->free_mib, " of ");
         add_number(out, "", best->total_mib, " MiB on GPU");
@@ -394,9 +399,9 @@ void reason_add_prepared(struct buf *out, const struct prepared_reason *prepared
         [NODE_CARDS] = "node label gpushare/mode=card: whole cards only",
     };
     const struct request *r = prepared->request;
-    if (prepared->most_free_n && alone == FIT_LATER && node->state == NODE_USABLE &&
+    if (prepared->plain_n && alone == FIT_LATER && node->state == NODE_USABLE &&
         select_mode_allows(node, r) && node->all_available && node->best_index >= 0) {
-        add_most_free(out, prepared, node);
+        add_plain(out, prepared, node);
         return;
     }
     /* In this order, because node->source is not in the node's first cache lines. */
@@ -454,18 +459,12 @@ void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
 const char *reason_class_name(enum reason_class reason)
 {
     static const char *const names[REASON_CLASSES] = {
-        [REASON_MEMORY] = "memory",
-        [REASON_COMPUTE] = "compute",
-        [REASON_NOMINATED] = "nominated",
-        [REASON_UNHEALTHY] = "unhealthy",
-        [REASON_SIZE] = "size",
-        [REASON_MODEL] = "model",
-        [REASON_LINKS] = "links",
-        [REASON_MODE] = "mode",
-        [REASON_NODE] = "node",
-        [REASON_PROMISED] = "promised",
-        [REASON_GANG] = "gang",
-        [REASON_INVALID_REQUEST] = "invalid-request",
+        [REASON_MEMORY] = "memory",       [REASON_COMPUTE] = "compute",
+        [REASON_NOMINATED] = "nominated", [REASON_UNHEALTHY] = "unhealthy",
+        [REASON_SIZE] = "size",           [REASON_MODEL] = "model",
+        [REASON_LINKS] = "links",         [REASON_MODE] = "mode",
+        [REASON_NODE] = "node",           [REASON_PROMISED] = "promised",
+        [REASON_GANG] = "gang",           [REASON_INVALID_REQUEST] = "invalid-request",
     };
     return names[reason];
 }
