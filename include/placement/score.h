@@ -31,19 +31,30 @@ struct score_pod {
     int64_t cpu_milli; /* 0 if unknown */
 };
 
+/* How the cards that a pod of several would get on a node are connected. */
+struct score_links {
+    uint8_t class
+        ; /* of the narrowest connection in their ring: LINK_SYS, also if nothing is
+                         known, to LINK_NV */
+    uint8_t kind;     /* of the node: in score_scratch.kinds; SCORE_KINDS: one too many */
+    bool leaves_many; /* much of the node stays free */
+};
+
 /* What a policy found out about a node; score_end and score_best know the rest. */
 struct score_value {
     int64_t base; /* larger is better; INT64_MIN: unknown, or cannot take the pod */
     /* fgd: shares << FRAG_SHIFT of a mean card that the node loses */
     int32_t fullness, balance;
-    uint8_t class; /* of the connections of several cards: links.h, up to LINK_NV */
+    struct score_links links;
 };
 
 /* Scratch buffers, kept between calls so that a steady load allocates nothing. {0} is
  * valid. */
+enum { SCORE_KINDS = 16 };
 struct score_scratch {
     struct score_value *values;
     size_t cap;
+    const struct links *kinds[SCORE_KINDS]; /* of the nodes of this call; only compared */
     struct frag frag;
 };
 void score_scratch_fini(struct score_scratch *scratch);

@@ -208,7 +208,7 @@ static void find_worth(struct links *l)
                 own[k] = less[k] > own[k] ? less[k] : own[k];
         }
         own[size] = l->ring[set];
-        for (unsigned k = 2; k <= size; k++)
+        for (unsigned k = 2; k <= size; k *= 2)
             l->worth[set] = (uint16_t)(l->worth[set] + own[k]);
     }
 }

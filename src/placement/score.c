@@ -16,6 +16,8 @@ __extension__ typedef __int128 wide;
 static const struct score_value no_fit = {.base = INT64_MIN};
 /* Of binpack and spread: values from 0 to 1 << SHARE_SHIFT. */
 enum { SHARE_SHIFT = 40 };
+/* A pod leaves many cards of a node free if it leaves more than this part of them. */
+enum { LEAVES_MANY = 8 };
 
 /* The node as filter sees it for the pod, and the cards that the pod would get there: for
  * nvidia.com/gpu, where the kubelet chooses, the first ones that fit. False: the node is unknown,
@@ -43,15 +45,26 @@ static inline bool choose_cards(const struct score_run *run,
            select_fit_pod(node, &run->pod->pod) == FIT_YES;
 }
 
-/* For several cards: the class of the narrowest connection in their ring, LINK_SYS to LINK_NV;
- * LINK_SYS if nothing is known. The same for all nodes if that does not matter. */
-static uint8_t class_of(const struct ledger_node *node, const struct request *r,
-                        uint64_t chosen)
+/* For several cards: how those of the node are connected. The same for all nodes if that does not
+ * matter. */
+static struct score_links links_of(const struct score_run *run,
+                                   const struct ledger_node *node, uint64_t chosen)
 {
-    bool matters = r->cards > 1 && r->kind != REQUEST_DEVICES && !r->ignores_links;
-    uint8_t ring =
-        matters && node->has_links ? links_ring(node->links, (uint32_t)chosen) : LINK_SYS;
-    return ring < LINK_NV ? ring : LINK_NV;
+    const struct request *r = run->pod->pod.request;
+    const struct links **kinds = run->scratch->kinds;
+    if (r->cards == 1 || r->kind == REQUEST_DEVICES || r->ignores_links ||
+        !node->has_links)
+        return (struct score_links){.class = LINK_SYS, .kind = SCORE_KINDS};
+    uint8_t ring = links_ring(node->links, (uint32_t)chosen), kind = 0;
+    while (kind < SCORE_KINDS && kinds[kind] && kinds[kind] != node->links)
+        kind++;
+    if (kind < SCORE_KINDS)
+        kinds[kind] = node->links;
+    int left = node->rows.valid ? __builtin_popcountll(node->rows.whole & ~chosen)
+                                : (int)(node->free_cards - r->cards);
+    return (struct score_links){.class = ring < LINK_NV ? ring : LINK_NV,
+                                .kind = kind,
+                                .leaves_many = left > node->n_cards / LEAVES_MANY};
 }
 
 /* -- binpack and spread: how much is free on the cards of the pod after the placement -- */
@@ -68,7 +81,7 @@ static struct score_value rate_spread(const struct score_run *run,
     if (!choose_cards(run, node, &view, &chosen))
         return no_fit;
     const struct card *cards = view.rows ? node->cards : view.cards;
-    uint8_t class = class_of(node, r, chosen);
+    struct score_links links = links_of(run, node, chosen);
     if (r->kind != REQUEST_MEMORY) {
         bool changed = cards != node->cards;
         left = changed ? 0 : node->free_cards;
@@ -84,7 +97,7 @@ static struct score_value rate_spread(const struct score_run *run,
     }
     return (struct score_value){
         .base = (int64_t)((((wide)left << SHARE_SHIFT) + total - 1) / total),
-        .class = class};
+        .links = links};
 }
 
 static struct score_value rate_binpack(const struct score_run *run,
@@ -191,7 +204,7 @@ static struct score_value rate_scv(const struct score_run *run,
     return (struct score_value){.base =
                                     scv_value(view.rows ? node->cards : view.cards,
                                               node->n_cards, chosen, run->survey.most),
-                                .class = class_of(node, run->pod->pod.request, chosen)};
+                                .links = links_of(run, node, chosen)};
 }
 
 /* -- fgd: the fragmentation gradient --
@@ -283,7 +296,7 @@ static struct score_value rate_fgd(const struct score_run *run,
     return (struct score_value){
         drop, (int32_t)(cpu + memory),
         (int32_t)((apart * apart >> FRAG_SHIFT) + lost_sets(node, r, whole, after.whole)),
-        class_of(node, r, chosen)};
+        links_of(run, node, chosen)};
 }
 
 /* -- Values become points -- */
@@ -382,6 +395,7 @@ void score_begin(struct score_run *run, enum score_policy policy,
                               .scratch = scratch,
                               .by_rows = select_by_rows(pod->pod.request)};
     MEM_GROW(scratch->values, scratch->cap, n);
+    memset(scratch->kinds, 0, sizeof scratch->kinds);
     if (policy == SCORE_FGD)
         frag_prepare(&scratch->frag, mix, true);
 }
@@ -409,6 +423,25 @@ static int64_t least_range(const struct score_run *run)
     return (mean_card(&run->survey) << FRAG_SHIFT) / FULLNESS;
 }
 
+/* Of nodes of one kind, one on which the pod leaves many cards free is not better connected than
+ * the best of the others: it would be opened for a better ring, and no larger pod finds it free. */
+static void keep_nodes_free(struct score_value *values, size_t n)
+{
+    uint8_t others[SCORE_KINDS + 1] = {LINK_UNKNOWN}; /* the best class of each kind */
+    for (size_t i = 0; i < n; i++) {
+        const struct score_links *l = &values[i].links;
+        if (values[i].base != no_fit.base && !l->leaves_many &&
+            l->class > others[l->kind])
+            others[l->kind] = l->class;
+    }
+    others[SCORE_KINDS] = LINK_UNKNOWN;
+    for (size_t i = 0; i < n; i++) {
+        struct score_links *l = &values[i].links;
+        if (l->leaves_many && others[l->kind] && l->class > others[l->kind])
+            l->class = others[l->kind];
+    }
+}
+
 /* Completes the values, now that the mean card is known, and lifts those of a better class of
  * connections above all others; within a class the policy decides. Returns whether the classes
  * differ. */
@@ -417,6 +450,7 @@ static bool settle(const struct score_run *run, size_t n)
     struct score_value *values = run->scratch->values;
     int64_t card = mean_card(&run->survey), low = INT64_MAX, high = INT64_MIN;
     uint8_t worst = LINK_NV, best = LINK_UNKNOWN;
+    keep_nodes_free(values, n);
     for (size_t i = 0; i < n; i++) {
         struct score_value *v = &values[i];
         if (v->base == no_fit.base)
@@ -425,8 +459,8 @@ static bool settle(const struct score_run *run, size_t n)
         v->fullness = v->balance = 0;
         low = v->base < low ? v->base : low;
         high = v->base > high ? v->base : high;
-        worst = v->class < worst ? v->class : worst;
-        best = v->class > best ? v->class : best;
+        worst = v->links.class < worst ? v->links.class : worst;
+        best = v->links.class > best ? v->links.class : best;
     }
     /* Absurd sizes of cards do not overflow. */
     uint64_t step = (uint64_t)high - (uint64_t)low + 1, most = INT64_MAX / 16;
@@ -434,8 +468,8 @@ static bool settle(const struct score_run *run, size_t n)
     for (size_t i = 0; i < n && best > worst; i++) {
         if (values[i].base != no_fit.base)
             values[i].base +=
-                (values[i].class - worst) * (int64_t)(step < most ? step : most);
-        values[i].class = worst;
+                (values[i].links.class - worst) * (int64_t)(step < most ? step : most);
+        values[i].links.class = worst;
     }
     return best > worst;
 }

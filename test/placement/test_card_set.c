@@ -77,7 +77,7 @@ static void learn(const struct machine *m)
         rings[set] = ring_by_orders(set);
 }
 
-/* Of the sets of each size among the free cards, the best ring; added. */
+/* Of the sets of 2, 4 and 8 of the free cards, the best ring; added. */
 static int worth_of(uint32_t free)
 {
     int best[9] = {0}, sum = 0;
@@ -86,7 +86,7 @@ static int worth_of(uint32_t free)
         if ((set & ~free) == 0 && size > 1 && rings[set] > best[size])
             best[size] = rings[set];
     }
-    for (int i = 2; i <= 8; i++)
+    for (int i = 2; i <= 8; i *= 2)
         sum += best[i];
     return sum;
 }

@@ -113,7 +113,7 @@ START_TEST(min_link_is_a_condition)
     ck_assert_int_eq(nearest_node_shortfall(n, &four), -1);
     expect_choice(n, &four, 0);
     expect_bind(n, &four, 0, "me", 0);
-    expect_choice(n, &two, SET(4, 7)); /* on one NUMA node; 0, 1 and 2 remain */
+    expect_choice(n, &two, SET(1, 2)); /* on one NUMA node; 0 and 4 remain */
     four = at_least(whole(8), LINK_NV);
     expect_reason(n, four, FIT_NEVER,
                   "needs 8 whole cards, each two connected by NV or better; no 8 such "
@@ -368,6 +368,31 @@ START_TEST(the_node_with_the_better_class_comes_first)
 }
 END_TEST
 
+START_TEST(a_free_node_is_not_opened_for_a_better_ring)
+{
+    const struct ledger_node *full = linked("full", V100, SET(0, 1, 6, 7)),
+                             *empty = linked("empty", V100, 0xff),
+                             *other = linked("other", A100, 0xff);
+    struct request four = whole(4);
+    for (int policy = SCORE_BINPACK; policy < SCORE_POLICIES; policy++) {
+        if (policy != SCORE_BINPACK && policy != SCORE_FGD)
+            continue; /* the others prefer the empty node by themselves */
+        ck_assert_uint_eq(score((enum score_policy)policy, four,
+                                (const struct ledger_node *[]){empty, full}, 2),
+                          1);
+        /* One of another kind is. */
+        ck_assert_uint_eq(score((enum score_policy)policy, four,
+                                (const struct ledger_node *[]){empty, full, other}, 3),
+                          2);
+        /* And the kind itself, where no node of it is in use. */
+        const struct ledger_node *t4 = linked("t4", T4, SET(0, 1, 2, 3));
+        ck_assert_uint_eq(score((enum score_policy)policy, four,
+                                (const struct ledger_node *[]){t4, empty}, 2),
+                          1);
+    }
+}
+END_TEST
+
 START_TEST(one_card_is_taken_where_it_breaks_no_set)
 {
     /* As full, but without the quad; and with a card beside a quad. */
@@ -395,4 +420,5 @@ UNIT_MAIN_AROUND("linked_nodes", begin, end, several_cards_are_the_best_connecte
                  the_pods_that_move_leave_a_connected_set,
                  a_gang_that_wants_to_be_near_gets_one_set,
                  the_node_with_the_better_class_comes_first,
+                 a_free_node_is_not_opened_for_a_better_ring,
                  one_card_is_taken_where_it_breaks_no_set)

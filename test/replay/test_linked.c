@@ -202,7 +202,7 @@ static void play(uint64_t seed, struct line lines[LINKED_RULES])
                                              .first_seed = seed,
                                              .seeds = 2,
                                              .churn = 90,
-                                             .arrivals = 1000};
+                                             .arrivals = 4000};
     linked_play(&nodes, &settings, &out);
     const char *at = out.p;
     for (size_t i = 0; i < LINKED_RULES; i++) {
