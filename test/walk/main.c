@@ -32,6 +32,13 @@ static const struct scenario scenarios[] = {
      .asks = {1, 1},
      .n = {[DO_CREATE] = 1, [DO_CUT] = 1, [DO_GONE] = 1, [DO_DELETE] = 1},
      .end_ms = 2 * SECOND},
+    {.name = "links",
+     .about =
+         "one process; the link of two cards is lost, or one is split into instances",
+     .linked = true,
+     .asks = {2, 1},
+     .n = {[DO_CUT] = 1, [DO_SCV] = 3},
+     .end_ms = 2 * SECOND},
     {.name = "restart",
      .about = "a process crashes, another starts",
      .asks = {2, 2},

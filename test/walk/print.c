@@ -85,11 +85,12 @@ static void put_core(uint64_t *print, const struct world *w, const struct core *
     const struct cursor *c = &core->cursors[CORE_PODS];
     const struct ledger_node *node = ledger_node_find(core->ledger, SPAN("n0"));
     put_leader(print, w, core);
+    for (uint32_t i = 0; node && i < node->n_cards; i++)
+        PUT(print, node->cards[i].promised_mib);
     PUT(print, c->state, c->synced, failures(c->failure.failures), failures(c->relists),
         c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE ? due(w, c->due_ms)
                                                                     : 0,
-        (int64_t)core->rng.state, core->wakeups_begun,
-        node ? node->cards[0].promised_mib : -1);
+        (int64_t)core->rng.state, core->wakeups_begun);
     LIST_EACH(struct bind_op, op, &core->bind_ops, link)
     put_op(print, w, op);
     PUT(print, -2);
@@ -152,7 +153,8 @@ uint64_t world_print(const struct world *w)
         PUT(&print, w->asks[i].waits, w->asks[i].proc, w->asks[i].pod);
     PUT(&print, -1);
     for (const struct proc *proc = w->procs; proc < w->procs + WALK_PROCS; proc++) {
-        PUT(&print, proc->lives, proc->watching, proc->lease_cut, proc->core != NULL);
+        PUT(&print, proc->lives, proc->watching, proc->lease_cut, proc->core != NULL,
+            proc->cards);
         /* The undelivered events, in order. */
         for (int e = proc->watching ? proc->next_event : w->n_events; e < w->n_events;
              e++)

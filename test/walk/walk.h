@@ -4,8 +4,9 @@
 #include "core/core_priv.h"
 
 /*
- * A model checker for the core: one node with one card, two pods of which only one fits,
- * one or two processes, and every order in which messages in flight can arrive.
+ * A model checker for the core: one node with one card, or with two that are connected, two
+ * pods of which only one fits, one or two processes, and every order in which messages in
+ * flight can arrive.
  *
  * The world (world.c) is a tiny API server, the messages in flight, and a real core per
  * process. Everything that can happen next is a choice; the walk (main.c) takes every
@@ -40,9 +41,17 @@ enum what {
     DO_CUT,    /* the caller's connection breaks; the request may still arrive */
     DO_UNSENT, /* a Binding is not sent */
     DO_GONE,   /* a watch breaks, with a resource version that is too old (410) */
+    DO_SCV,    /* a process sees other cards in the Scv */
     DO_CRASH,  /* a process */
     DO_START,
     WHATS
+};
+/* What the Scv of a node with two cards says. */
+enum cards {
+    CARDS_CONNECTED,
+    CARDS_APART, /* the link is lost */
+    CARDS_SPLIT, /* one of them is in MIG mode: an instance in its place */
+    CARDS,
 };
 struct choice {
     enum what what;
@@ -52,6 +61,7 @@ struct choice {
 struct scenario {
     const char *name, *about;
     bool standby; /* a second process waits for the lease from the start */
+    bool linked;  /* two cards: each pod requests both, connected by NVLink */
     int asks[2];  /* bind requests of kube-scheduler for pod A, B */
     int n[WHATS]; /* how often each limited choice is left */
     int64_t end_ms;
@@ -121,6 +131,8 @@ struct proc {
     int lives;         /* number of starts */
     char identity[8];
     uint64_t list_run, watch_run; /* of the pods */
+    uint64_t scv_run;
+    enum cards cards; /* as it sees them */
     bool watching;
     int next_event;
     bool lease_cut; /* its lease calls no longer reach the server */
@@ -135,6 +147,7 @@ struct ask {
 /* A complete state. It is in the region that heap.h copies. */
 struct world {
     struct scenario left; /* remaining events */
+    bool linked;
     int64_t now_ms;
     struct walk_pod pods[WALK_PODS];
     struct walk_event events[WALK_EVENTS];

@@ -30,9 +30,12 @@ enum {
         10 * 1000, /* when a Binding without send_by.mono_ms leaves at the latest */
     SETTLE_MS = 60 * 1000,
     FIRST_VERSION = 100,
-    TEXT = 1024,
+    TEXT = 2048,
 };
 #define WALL_BASE_MS 1700000000000
+#define CARD(i, kind, more)                                                              \
+    "{'id':" #i ",'health':'Healthy','model':'A100','uuid':'" kind "-" #i                \
+    "','totalMemory':8,'freeMemory':8," more "}" /* CARD_UNITS */
 
 const char *const uids[WALK_PODS] = {"A", "B"};
 
@@ -62,6 +65,11 @@ static struct step_time now_of(const struct world *w)
     return (struct step_time){w->now_ms, (WALL_BASE_MS + w->now_ms) * 1000000};
 }
 
+static int cards_of(const struct world *w)
+{
+    return w->linked ? 2 : 1;
+}
+
 /* Objects: JSON of an API server, parsed by the readers of the program */
 
 static struct jread reader(struct arena *a, const char *fmt, ...)
@@ -82,33 +90,63 @@ static struct jread reader(struct arena *a, const char *fmt, ...)
     return j;
 }
 
+/* The Binding's annotations are merged into the pod's own. */
 static struct pod pod_object(struct arena *a, const struct world *w, int i, bool bound)
 {
     struct pod pod;
+    char core[TEXT] = "";
+    if (!w->linked)
+        snprintf(core, sizeof core, ",'" KEY_GPU_CORE "':'%d'", POD_CORE);
     struct jread j = reader(
         a,
         "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s','annotations':"
-        "%s},'spec':{%s'containers':[{'resources':{'limits':{'" KEY_GPU_MEM
-        "':'%d','" KEY_GPU_CORE "':'%d'}}}]}}",
-        uids[i], uids[i], bound ? w->pods[i].annotations : "{}",
-        bound ? "'nodeName':'n0'," : "", POD_UNITS, POD_CORE);
+        "{%s%s%s},'spec':{%s'containers':[{'resources':{'limits':{'" KEY_GPU_MEM
+        "':'%d'%s}}}]}}",
+        uids[i], uids[i],
+        w->linked ? "'" KEY_GPU_COUNT "':'2','" KEY_MIN_LINK "':'NV'" : "",
+        w->linked && bound ? "," : "", bound ? w->pods[i].annotations + 1 : "}",
+        bound ? "'nodeName':'n0'," : "", POD_UNITS * cards_of(w), core);
     pod_read(&j, a, &pod);
     must(!jread_finish(&j, NULL));
     return pod;
 }
 
-static struct node node_object(struct arena *a)
+static struct node node_object(struct arena *a, const struct world *w)
 {
     struct node node;
+    int n = cards_of(w), units = CARD_UNITS * n;
     struct jread j =
         reader(a,
                "{'metadata':{'name':'n0'},'status':{'capacity':{'" KEY_GPU_MEM
-               "':'%d','" KEY_GPU_COUNT "':'1','" KEY_GPU_CORE "':'100'},"
-               "'allocatable':{'" KEY_GPU_MEM "':'%d','" KEY_GPU_COUNT "':'1'}}}",
-               CARD_UNITS, CARD_UNITS);
+               "':'%d','" KEY_GPU_COUNT "':'%d','" KEY_GPU_CORE "':'100'},"
+               "'allocatable':{'" KEY_GPU_MEM "':'%d','" KEY_GPU_COUNT "':'%d'}}}",
+               units, n, units, n);
     node_read(&j, a, &node);
     must(!jread_finish(&j, NULL));
     return node;
+}
+
+/* The process sees the cards in this state. */
+static void show_cards(struct world *w, int proc, enum cards cards)
+{
+    static const char *const lists[CARDS] = {
+        [CARDS_CONNECTED] =
+            CARD(0, "GPU", "'links':'X NV2'") "," CARD(1, "GPU", "'links':'NV2 X'"),
+        [CARDS_APART] =
+            CARD(0, "GPU", "'links':'X SYS'") "," CARD(1, "GPU", "'links':'SYS X'"),
+        [CARDS_SPLIT] =
+            CARD(0, "MIG", "'migProfile':'1g.5gb','parentUUID':'GPU-0'") "," CARD(
+                1, "GPU", "'links':''"),
+    };
+    cleanup_arena struct arena a = {0};
+    struct scv scv;
+    struct jread j =
+        reader(&a, "{'metadata':{'name':'n0'},'status':{'cardList':[%s]}}", lists[cards]);
+    scv_read(&j, &a, &scv);
+    must(!jread_finish(&j, NULL));
+    w->procs[proc].cards = cards;
+    STEP(w, proc, .type = CORE_OBJECT, .kind = CORE_SCVS, .run = w->procs[proc].scv_run,
+         .scv = &scv);
 }
 
 static struct span number(char text[TEXT], int64_t n)
@@ -141,7 +179,9 @@ static void check_card(struct world *w)
         if (!p->exists || !p->bound)
             continue;
         used += POD_UNITS;
-        if (!p->annotations || !strstr(p->annotations, "\"" KEY_MEM_IDX "\":\"0\""))
+        if (!p->annotations ||
+            !strstr(p->annotations,
+                    w->linked ? KEY_ALLOCATION : "\"" KEY_MEM_IDX "\":\"0\""))
             violated(w, "pod %s is bound without a card", uids[i]);
     }
     if (used > CARD_UNITS)
@@ -336,6 +376,8 @@ static void bind_call(struct world *w, int proc, const struct core_output *o)
 {
     struct message *m = post(w, MSG_BIND, proc, o->call, 0);
     m->pod = o->uid[0] - 'A';
+    if (w->procs[proc].cards != CARDS_CONNECTED)
+        violated(w, "pod %s gets cards that are not connected", uids[m->pod]);
     m->send_by_ms = o->send_by.mono_ms ? o->send_by.mono_ms : w->now_ms + NO_LIMIT_MS;
     m->arrive_by_ms = m->send_by_ms + CORE_BIND_LIMIT_MS;
     m->give_up_ms = m->send_by_ms + BIND_GIVE_UP_MS;
@@ -363,14 +405,18 @@ static void reply(struct world *w, const struct core_output *o)
         m->denied = true;
 }
 
-/* A list or watch of any kind but pods: one Node, or nothing. */
+/* A list or watch of any kind but pods: one Node, its Scv, or nothing. */
 static void other_kind(struct world *w, int proc, const struct core_output *o)
 {
     cleanup_arena struct arena a = {0};
+    if (o->kind == CORE_SCVS)
+        w->procs[proc].scv_run = o->run;
     if (o->type == CORE_WATCH)
         return;
+    if (o->kind == CORE_SCVS && w->linked)
+        show_cards(w, proc, w->procs[proc].cards);
     if (o->kind == CORE_NODES) {
-        struct node node = node_object(&a);
+        struct node node = node_object(&a, w);
         STEP(w, proc, .type = CORE_OBJECT, .kind = o->kind, .run = o->run, .node = &node);
     }
     STEP(w, proc, .type = CORE_LIST_ENDED, .kind = o->kind, .run = o->run,
@@ -630,6 +676,9 @@ int world_choices(const struct world *w, struct choice choices[WALK_CHOICES])
             offer(&menu, DO_EVENT, p, 0);
         if (proc->watching)
             offer(&menu, DO_GONE, p, 0);
+        for (int i = 0; i < CARDS && proc->core; i++)
+            if (i != (int)proc->cards)
+                offer(&menu, DO_SCV, p, i);
         if (proc->core)
             offer(&menu, DO_CRASH, p, 0);
         else if (proc->lives)
@@ -683,6 +732,9 @@ void world_take(struct world *w, struct choice c)
         STEP(w, c.a, .type = CORE_WATCH_ENDED, .kind = CORE_PODS,
              .run = w->procs[c.a].watch_run, .err = &gone, .retry_after_ms = -1);
         break;
+    case DO_SCV:
+        show_cards(w, c.a, (enum cards)c.b);
+        break;
     case DO_CRASH:
         crash(w, c.a);
         break;
@@ -705,7 +757,7 @@ void world_take(struct world *w, struct choice c)
     }
 }
 
-/* In capitals: M the message and its sender, P the pod, E the pod of the next event, X the
+/* In capitals: L the state of the cards, M the message and its sender, P the pod, E the pod of the next event, X the
  * process, Y the one that is called. */
 void world_describe(const struct world *w, struct choice c)
 {
@@ -720,6 +772,7 @@ void world_describe(const struct world *w, struct choice c)
         [DO_UNSENT] = "M could not be sent",
         [DO_EVENT] = "the next event, of pod E, is delivered to X",
         [DO_GONE] = "the watch of X breaks: version expired",
+        [DO_SCV] = "X sees the cards L",
         [DO_CRASH] = "X crashes",
         [DO_START] = "the successor of X starts",
         [DO_LEASE_THROUGH] = "M is applied and answered at once",
@@ -732,6 +785,9 @@ void world_describe(const struct world *w, struct choice c)
                                         [MSG_LIST] = "list of pods",
                                         [MSG_LEASE_GET] = "read of the Lease",
                                         [MSG_LEASE_WRITE] = "write of the Lease"};
+    static const char *const states[] = {[CARDS_CONNECTED] = "connected",
+                                         [CARDS_APART] = "apart",
+                                         [CARDS_SPLIT] = "split"};
     const struct message *m = &w->messages[c.a];
     for (const char *text = words[c.what]; *text; text++)
         if (*text == 'M')
@@ -739,6 +795,8 @@ void world_describe(const struct world *w, struct choice c)
                    m->type <= MSG_GET ? uids[m->pod] : "", 'p' + m->proc, m->life);
         else if (*text == 'P')
             printf("%s", uids[c.a]);
+        else if (*text == 'L')
+            printf("%s", states[c.b]);
         else if (*text == 'E')
             printf("%s", uids[w->events[w->procs[c.a].next_event].pod]);
         else if (*text == 'X' || *text == 'Y')
@@ -794,13 +852,19 @@ void world_compare(struct world *w)
         }
         const struct ledger_node *node =
             ledger_node_find(core_ledger(proc->core), SPAN("n0"));
-        if (node && node->cards[0].compute_promised != used / POD_UNITS * POD_CORE)
+        if (node && !w->linked &&
+            node->cards[0].compute_promised != used / POD_UNITS * POD_CORE)
             violated(w, "%s counts %u percent of compute for %lld units", proc->identity,
                      node->cards[0].compute_promised, (long long)used);
-        if (!node || node->cards[0].promised_mib != used)
-            violated(w, "%s counts %lld units on the card, the API has %lld",
-                     proc->identity, node ? (long long)node->cards[0].promised_mib : -1LL,
-                     (long long)used);
+        if (!node || node->n_cards != (unsigned)cards_of(w))
+            violated(w, "%s lacks the node or a card", proc->identity);
+        for (int i = 0; node && i < cards_of(w) && i < node->n_cards; i++) {
+            const struct card *card = &node->cards[i];
+            if (card->promised_mib != (card_profile(card).n ? 0 : used))
+                violated(w, "%s counts %lld units on card %d, the API has %lld",
+                         proc->identity, (long long)card->promised_mib, i,
+                         (long long)used);
+        }
     }
 }
 
@@ -828,7 +892,8 @@ void world_settle(struct world *w)
 
 void world_begin(struct world *w, const struct scenario *s)
 {
-    *w = (struct world){.now_ms = 1000000, .lease = {.version = 1}, .calm = true};
+    *w = (struct world){
+        .linked = s->linked, .now_ms = 1000000, .lease = {.version = 1}, .calm = true};
     if (!s->n[DO_CREATE])
         create(w, 0);
     create(w, 1);
