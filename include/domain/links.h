@@ -70,6 +70,6 @@ struct links_set {
 };
 const struct links_set *links_sets(const struct links *links, unsigned k, uint32_t *n);
 /* What sets of the cards in `free` are worth: the widths of the best ring of 2 cards, of 4, of 8
- * and so on, as pods ask for them, added. A choice of cards loses the difference. 0 where the node's sets
- * are not known. */
+ * and so on, as pods ask for them, added. A choice of cards loses the difference. 0 where the
+ * node's sets are not known. */
 uint32_t links_worth(const struct links *links, uint32_t free);

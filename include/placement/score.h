@@ -33,11 +33,11 @@ struct score_pod {
 
 /* How the cards that a pod of several would get on a node are connected. */
 struct score_links {
-    uint8_t class
-        ; /* of the narrowest connection in their ring: LINK_SYS, also if nothing is
-                         known, to LINK_NV */
-    uint8_t kind;     /* of the node: in score_scratch.kinds; SCORE_KINDS: one too many */
-    bool leaves_many; /* much of the node stays free */
+    /* Of the narrowest connection in their ring, LINK_SYS to LINK_NV; LINK_SYS if it is unknown
+     * or does not matter. */
+    uint8_t class;
+    uint8_t kind;     /* of the node, in score_scratch.kinds; SCORE_KINDS: none, or not kept */
+    bool leaves_many; /* more than 1/8 of the node's cards stay free */
 };
 
 /* What a policy found out about a node; score_end and score_best know the rest. */

@@ -87,6 +87,15 @@ uint64_t select_mask(const struct select_view *view, const struct request *reque
 enum fit select_cards(const struct select_view *view, const struct request *request,
                       uint64_t within, uint64_t *chosen);
 
+/* The cards that are wholly free, as the view has them. */
+static inline uint64_t select_whole(const struct select_view *view)
+{
+    uint64_t whole = view->rows ? view->rows->whole : 0;
+    for (uint32_t i = 0; !view->rows && i < view->node->n_cards; i++)
+        whole |= (uint64_t)card_is_free(&view->cards[i]) << i;
+    return whole;
+}
+
 /* Takes the request's part of the chosen cards. */
 void select_take(struct select_view *view, const struct request *request,
                  uint64_t chosen);

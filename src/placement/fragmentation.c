@@ -25,7 +25,7 @@ int64_t frag_read(const struct select_view *view, int64_t cpu_free, struct frag_
     const struct ledger_rows *rows = view->rows;
     now->n = view->node->n_cards;
     now->cpu_free = cpu_free > 0 ? frag_clamp(cpu_free) : 0;
-    now->whole = rows ? rows->whole : 0;
+    now->whole = select_whole(view);
     if (rows)
         memcpy(now->kind, rows->kind, sizeof rows->kind);
     for (uint32_t i = 0; rows && i < LEDGER_ROWS; i++)
@@ -33,7 +33,6 @@ int64_t frag_read(const struct select_view *view, int64_t cpu_free, struct frag_
     int64_t size = rows ? rows->available_mib : 0;
     for (uint32_t i = 0; !rows && i < now->n; i++) {
         now->free_mib[i] = frag_clamp(view->cards[i].free_mib);
-        now->whole |= (uint64_t)card_is_free(&view->cards[i]) << i;
         now->kind[i] = view->cards[i].kind;
         size += view->cards[i].state == CARD_AVAILABLE
                     ? frag_clamp(view->cards[i].total_mib)

@@ -459,12 +459,18 @@ void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
 const char *reason_class_name(enum reason_class reason)
 {
     static const char *const names[REASON_CLASSES] = {
-        [REASON_MEMORY] = "memory",       [REASON_COMPUTE] = "compute",
-        [REASON_NOMINATED] = "nominated", [REASON_UNHEALTHY] = "unhealthy",
-        [REASON_SIZE] = "size",           [REASON_MODEL] = "model",
-        [REASON_LINKS] = "links",         [REASON_MODE] = "mode",
-        [REASON_NODE] = "node",           [REASON_PROMISED] = "promised",
-        [REASON_GANG] = "gang",           [REASON_INVALID_REQUEST] = "invalid-request",
+        [REASON_MEMORY] = "memory",
+        [REASON_COMPUTE] = "compute",
+        [REASON_NOMINATED] = "nominated",
+        [REASON_UNHEALTHY] = "unhealthy",
+        [REASON_SIZE] = "size",
+        [REASON_MODEL] = "model",
+        [REASON_LINKS] = "links",
+        [REASON_MODE] = "mode",
+        [REASON_NODE] = "node",
+        [REASON_PROMISED] = "promised",
+        [REASON_GANG] = "gang",
+        [REASON_INVALID_REQUEST] = "invalid-request",
     };
     return names[reason];
 }

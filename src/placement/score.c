@@ -45,23 +45,24 @@ static inline bool choose_cards(const struct score_run *run,
            select_fit_pod(node, &run->pod->pod) == FIT_YES;
 }
 
-/* For several cards: how those of the node are connected. The same for all nodes if that does not
- * matter. */
+/* For several cards: how those that were chosen are connected. The same for all nodes if that does
+ * not matter. */
 static struct score_links links_of(const struct score_run *run,
-                                   const struct ledger_node *node, uint64_t chosen)
+                                   const struct select_view *view, uint64_t chosen)
 {
     const struct request *r = run->pod->pod.request;
+    const struct ledger_node *node = view->node;
     const struct links **kinds = run->scratch->kinds;
-    if (r->cards == 1 || r->kind == REQUEST_DEVICES || r->ignores_links ||
+    uint8_t kind = 0;
+    if (r->cards <= 1 || r->kind == REQUEST_DEVICES || r->ignores_links ||
         !node->has_links)
         return (struct score_links){.class = LINK_SYS, .kind = SCORE_KINDS};
-    uint8_t ring = links_ring(node->links, (uint32_t)chosen), kind = 0;
     while (kind < SCORE_KINDS && kinds[kind] && kinds[kind] != node->links)
         kind++;
     if (kind < SCORE_KINDS)
         kinds[kind] = node->links;
-    int left = node->rows.valid ? __builtin_popcountll(node->rows.whole & ~chosen)
-                                : (int)(node->free_cards - r->cards);
+    uint8_t ring = links_ring(node->links, (uint32_t)chosen);
+    uint32_t left = (uint32_t)__builtin_popcountll(select_whole(view) & ~chosen);
     return (struct score_links){.class = ring < LINK_NV ? ring : LINK_NV,
                                 .kind = kind,
                                 .leaves_many = left > node->n_cards / LEAVES_MANY};
@@ -81,7 +82,7 @@ static struct score_value rate_spread(const struct score_run *run,
     if (!choose_cards(run, node, &view, &chosen))
         return no_fit;
     const struct card *cards = view.rows ? node->cards : view.cards;
-    struct score_links links = links_of(run, node, chosen);
+    struct score_links links = links_of(run, &view, chosen);
     if (r->kind != REQUEST_MEMORY) {
         bool changed = cards != node->cards;
         left = changed ? 0 : node->free_cards;
@@ -204,7 +205,7 @@ static struct score_value rate_scv(const struct score_run *run,
     return (struct score_value){.base =
                                     scv_value(view.rows ? node->cards : view.cards,
                                               node->n_cards, chosen, run->survey.most),
-                                .links = links_of(run, node, chosen)};
+                                .links = links_of(run, &view, chosen)};
 }
 
 /* -- fgd: the fragmentation gradient --
@@ -296,7 +297,7 @@ static struct score_value rate_fgd(const struct score_run *run,
     return (struct score_value){
         drop, (int32_t)(cpu + memory),
         (int32_t)((apart * apart >> FRAG_SHIFT) + lost_sets(node, r, whole, after.whole)),
-        links_of(run, node, chosen)};
+        links_of(run, &view, chosen)};
 }
 
 /* -- Values become points -- */
@@ -425,9 +426,12 @@ static int64_t least_range(const struct score_run *run)
 
 /* Of nodes of one kind, one on which the pod leaves many cards free is not better connected than
  * the best of the others: it would be opened for a better ring, and no larger pod finds it free. */
-static void keep_nodes_free(struct score_value *values, size_t n)
+static void keep_nodes_free(const struct score_scratch *scratch, size_t n)
 {
+    struct score_value *values = scratch->values;
     uint8_t others[SCORE_KINDS + 1] = {LINK_UNKNOWN}; /* the best class of each kind */
+    if (!scratch->kinds[0]) /* links matter on no node */
+        return;
     for (size_t i = 0; i < n; i++) {
         const struct score_links *l = &values[i].links;
         if (values[i].base != no_fit.base && !l->leaves_many &&
@@ -450,7 +454,7 @@ static bool settle(const struct score_run *run, size_t n)
     struct score_value *values = run->scratch->values;
     int64_t card = mean_card(&run->survey), low = INT64_MAX, high = INT64_MIN;
     uint8_t worst = LINK_NV, best = LINK_UNKNOWN;
-    keep_nodes_free(values, n);
+    keep_nodes_free(run->scratch, n);
     for (size_t i = 0; i < n; i++) {
         struct score_value *v = &values[i];
         if (v->base == no_fit.base)

@@ -338,8 +338,9 @@ START_TEST(fit_choice_and_victims_agree_with_a_model)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("compute", begin, end, two_shares_on_one_card_add_up,
-                 a_rejection_names_the_compute, compute_is_judged_on_cards_that_suit,
-                 a_node_has_to_offer_the_resource, unclear_cards_count_in_full,
-                 a_bound_pod_counts_for_its_limits, reservations_keep_compute,
+UNIT_MAIN_AROUND("compute", begin, end,
+                 two_shares_on_one_card_add_up, a_rejection_names_the_compute,
+                 compute_is_judged_on_cards_that_suit, a_node_has_to_offer_the_resource,
+                 unclear_cards_count_in_full, a_bound_pod_counts_for_its_limits,
+                 reservations_keep_compute,
                  fit_choice_and_victims_agree_with_a_model)

@@ -90,14 +90,14 @@ static void add_pod(struct test_pod p)
     r.units = r.mib_per_card * r.cards;
     w.pod[i] = p;
     const char *node = name_of('n', p.node);
-    ledger_pod_place(ledger, bound_pod(node, name_of('p', i), r, -1), span_of(node),
-                     shares, r.cards);
+    ledger_pod_place(ledger, bound_pod(node, name_of('p', i), r, -1), span_of(node), shares,
+                     r.cards);
 }
 
 static bool find(const struct request *r, const char *node, struct defrag_plan *plan)
 {
-    const struct defrag_world world = {ledger,  NULL,      may_move,
-                                       may_run, node_room, pod_room};
+    const struct defrag_world world = {ledger, NULL,      may_move,
+                                       may_run,  node_room, pod_room};
     const struct defrag_target target = {
         .pod.request = r, .room = {.cpu_milli = w.target_cpu}, .node = span_of(node)};
     return defrag_find(&world, &target, &arena, plan);
@@ -382,9 +382,9 @@ START_TEST(plans_are_the_shortest)
         w.target_cpu = (int)rng_below(&rng, 6);
         w.target_excluded = rng_below(&rng, 3) ? -1 : 0;
         int cards = 1 + (int)rng_below(&rng, (uint64_t)w.cards);
-        struct request r = rng_below(&rng, 2) ? whole((uint32_t)cards)
-                                              : memory(1 + (int)rng_below(&rng, CARD_MIB),
-                                                       (uint32_t)cards);
+        struct request r = rng_below(&rng, 2)
+                               ? whole((uint32_t)cards)
+                               : memory(1 + (int)rng_below(&rng, CARD_MIB), (uint32_t)cards);
         struct defrag_plan plan;
         bool got = find(&r, NULL, &plan);
         ck_assert(!plan.bounded);

@@ -150,8 +150,9 @@ START_TEST(scarce_models_weigh_more)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         request_mix_add_free(&mix, a, cases[i].free_a - mix.kinds[a].free_mib);
         request_mix_add_free(&mix, b, cases[i].free_b - mix.kinds[b].free_mib);
-        ck_assert_int_eq(measured(&node, true), cases[i].scarcity * 500 << FRAG_SHIFT);
-        /* the share of the memory itself */
+            ck_assert_int_eq(measured(&node, true),
+                         cases[i].scarcity * 500 << FRAG_SHIFT);
+            /* the share of the memory itself */
         ck_assert_int_eq(measured(&node, false), 500 << FRAG_SHIFT);
     }
     request_mix_add(&mix, &nowhere, 0); /* a model that no card has makes no difference */
@@ -202,6 +203,6 @@ START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
 END_TEST
 
 UNIT_MAIN_AROUND("fragmentation", NULL, end, measure_matches_its_definition,
-                 a_node_with_more_requests_than_cpu_has_none_left,
-                 scarce_models_weigh_more, the_largest_sum_does_not_overflow,
-                 kinds_that_the_same_shapes_accept_are_one_class)
+          a_node_with_more_requests_than_cpu_has_none_left, scarce_models_weigh_more,
+          the_largest_sum_does_not_overflow,
+          kinds_that_the_same_shapes_accept_are_one_class)

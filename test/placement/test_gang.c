@@ -245,10 +245,11 @@ START_TEST(every_placement_of_a_mixed_gang_is_valid)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("gang", begin, stop, members_fill_the_first_node_unless_they_are_spread,
-                 large_members_choose_first, a_second_attempt_finds_what_the_first_missed,
-                 members_share_the_cpu_memory_and_slots_of_a_node,
-                 members_without_a_need_of_ours_always_have_a_place,
-                 devices_leave_no_card_to_others, the_work_is_bounded,
-                 equal_requests_for_one_card_find_every_place,
-                 every_placement_of_a_mixed_gang_is_valid)
+UNIT_MAIN_AROUND("gang", begin, stop,
+          members_fill_the_first_node_unless_they_are_spread, large_members_choose_first,
+          a_second_attempt_finds_what_the_first_missed,
+          members_share_the_cpu_memory_and_slots_of_a_node,
+          members_without_a_need_of_ours_always_have_a_place,
+          devices_leave_no_card_to_others, the_work_is_bounded,
+          equal_requests_for_one_card_find_every_place,
+          every_placement_of_a_mixed_gang_is_valid)

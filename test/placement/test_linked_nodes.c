@@ -373,23 +373,33 @@ START_TEST(a_free_node_is_not_opened_for_a_better_ring)
     const struct ledger_node *full = linked("full", V100, SET(0, 1, 6, 7)),
                              *empty = linked("empty", V100, 0xff),
                              *other = linked("other", A100, 0xff);
+    const struct ledger_node *t4 = linked("t4", T4, SET(0, 1, 2, 3));
     struct request four = whole(4);
-    for (int policy = SCORE_BINPACK; policy < SCORE_POLICIES; policy++) {
-        if (policy != SCORE_BINPACK && policy != SCORE_FGD)
-            continue; /* the others prefer the empty node by themselves */
-        ck_assert_uint_eq(score((enum score_policy)policy, four,
-                                (const struct ledger_node *[]){empty, full}, 2),
-                          1);
-        /* One of another kind is. */
-        ck_assert_uint_eq(score((enum score_policy)policy, four,
-                                (const struct ledger_node *[]){empty, full, other}, 3),
-                          2);
-        /* And the kind itself, where no node of it is in use. */
-        const struct ledger_node *t4 = linked("t4", T4, SET(0, 1, 2, 3));
-        ck_assert_uint_eq(score((enum score_policy)policy, four,
-                                (const struct ledger_node *[]){t4, empty}, 2),
-                          1);
+    /* The other policies prefer the empty node by themselves. */
+    static const enum score_policy policies[] = {SCORE_BINPACK, SCORE_FGD};
+    for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
+        const struct ledger_node *same[] = {empty, full}, *kinds[] = {empty, full, other},
+                                 *unused[] = {t4, empty};
+        ck_assert_uint_eq(score(policies[i], four, same, 2), 1);
+        /* One of another kind is; and this one, where no node of its kind is in use. */
+        ck_assert_uint_eq(score(policies[i], four, kinds, 3), 2);
+        ck_assert_uint_eq(score(policies[i], four, unused, 2), 1);
     }
+}
+END_TEST
+
+START_TEST(a_pod_without_cards_ignores_links)
+{
+    const struct ledger_node *nodes[] = {linked("n1", V100, 0xff),
+                                         linked("n2", UNKNOWN, 0xff)};
+    struct request none = {.kind = REQUEST_NONE};
+    for (int i = 0; i < 2; i++) {
+        ((struct ledger_node *)nodes[i])->cpu_milli = 1000;
+        ((struct ledger_node *)nodes[i])->cpu_free = 1000;
+    }
+    ck_assert_uint_eq(score(SCORE_FGD, none, nodes, 2), 0);
+    ck_assert_int_eq(points[0], SCORE_MAX);
+    ck_assert_int_eq(points[1], SCORE_MAX);
 }
 END_TEST
 
@@ -421,4 +431,5 @@ UNIT_MAIN_AROUND("linked_nodes", begin, end, several_cards_are_the_best_connecte
                  a_gang_that_wants_to_be_near_gets_one_set,
                  the_node_with_the_better_class_comes_first,
                  a_free_node_is_not_opened_for_a_better_ring,
+                 a_pod_without_cards_ignores_links,
                  one_card_is_taken_where_it_breaks_no_set)

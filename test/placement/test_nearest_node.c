@@ -71,9 +71,12 @@ START_TEST(unusable_node_comes_last)
     ledger_node_seen(ledger, &mode, 0);
     ledger_node_seen(ledger, &bare, 0);
     struct request r = memory(8000, 1), two = whole(2);
-    ck_assert_int_eq(nearest_node_shortfall(node_of("a"), &r), INT64_MAX);
-    ck_assert_int_eq(nearest_node_shortfall(node_of("a"), &two), 0);
-    ck_assert_int_eq(nearest_node_shortfall(node_of("b"), &two), INT64_MAX);
+    ck_assert_int_eq(nearest_node_shortfall(node_of("a"), &r),
+                     INT64_MAX);
+    ck_assert_int_eq(nearest_node_shortfall(node_of("a"), &two),
+                     0);
+    ck_assert_int_eq(nearest_node_shortfall(node_of("b"), &two),
+                     INT64_MAX);
     assert_closest(r, "n1", 0, 1000);
 }
 END_TEST
@@ -142,7 +145,7 @@ START_TEST(no_nodes_no_closest_node)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("nearest_node", start, end, closest_node_has_the_least_missing,
-                 not_now_is_closer_than_never, unusable_node_comes_last,
-                 memory_reserved_for_nominated_pods_is_not_free,
-                 cordoned_node_is_not_offered, no_nodes_no_closest_node)
+UNIT_MAIN_AROUND("nearest_node", start, end,
+          closest_node_has_the_least_missing, not_now_is_closer_than_never,
+          unusable_node_comes_last, memory_reserved_for_nominated_pods_is_not_free,
+          cordoned_node_is_not_offered, no_nodes_no_closest_node)

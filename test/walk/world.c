@@ -757,8 +757,8 @@ void world_take(struct world *w, struct choice c)
     }
 }
 
-/* In capitals: L the state of the cards, M the message and its sender, P the pod, E the pod of the next event, X the
- * process, Y the one that is called. */
+/* In capitals: L the state of the cards, M the message and its sender, P the pod, E the pod of
+ * the next event, X the process, Y the one that is called. */
 void world_describe(const struct world *w, struct choice c)
 {
     static const char *const words[] = {
