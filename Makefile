@@ -204,6 +204,12 @@ test-arm64: ## Run the unit tests that depend on no port and no time as arm64 pr
 check-arch: $(ARCH_TESTS)
 	$(Q)TEST_RUN='$(RUN)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} scripts/run-tests $(B) $(ARCH_TESTS)
 
+test-upgrade: ## Test the upgrade from the programs of a former revision, and the way back; FROM=v1.0.0
+	$(Q)rm -rf build/former && mkdir -p build/former && git archive $(FROM) | tar -xC build/former
+	$(Q)env -u MAKEFLAGS -u MAKELEVEL $(MAKE) -j$$(nproc) -C build/former
+	$(Q)$(MAKE) $(BINARIES) $(LIMIT) $(B)/test/integration/test_upgrade
+	$(Q)UPGRADE_FROM=$(CURDIR)/build/former/build scripts/run-tests $(B) $(B)/test/integration/test_upgrade
+
 e2e: ## Test on the real Kubernetes, release K8S=1.37; E2E=short or E2E="requests tls" selects
 	$(Q)scripts/install-deps.sh --e2e
 	$(Q)scripts/e2e-programs $(if $(K8S),--k8s $(K8S)) kube-apiserver kube-controller-manager \
