@@ -398,12 +398,13 @@ START_TEST(release_notes_are_cut_from_the_changelog)
 
 /* -- the version -- */
 
-/* The files that git has, or a release's archive of them, with $TOP's changes; $V: the version. */
+/* In a copy of what the scripts read; $V: the version. */
 #define COPY                                                                             \
-    "V=" GPUSHARE_VERSION "; rm -rf copy; mkdir copy\n"                                  \
+    "export BUILD=$(cd \"$TOP\"; realpath \"${GPUSHARE_BUILD:-build}\")\n"               \
+    "V=" GPUSHARE_VERSION " names=test/golden/stable.txt; rm -rf copy; mkdir copy\n"     \
     "(cd \"$TOP\"; tar -cf - Makefile Containerfile README.md CHANGELOG.md docs "        \
     "manifests "                                                                         \
-    "scripts test/golden/metrics) | tar -C copy -xf -; cd copy\n"
+    "scripts include test/golden) | tar -C copy -xf -; cd copy\n"
 
 START_TEST(every_place_has_the_version)
 {
@@ -430,18 +431,39 @@ START_TEST(one_script_sets_the_version_everywhere)
     const char *said = output_of(
         COPY "export SOURCE_DATE_EPOCH=1700000000\n"
              "sed -i '0,/^## \\[/s/^## \\[.*/## [Unreleased] next/' CHANGELOG.md\n"
-             "cp -r . ../before; scripts/release/set-version 9.8.7-rc.1 >/dev/null\n"
+             "rm -f $names; cp -r . ../before\n"
+             "scripts/release/set-version 9.8.7-rc.1 >/dev/null\n"
              "grep -m 1 '^## ' CHANGELOG.md\n"
              "! grep -rF -- \"$V\" Makefile Containerfile docs/releasing.md manifests\n"
-             "scripts/release/set-version $V >/dev/null\n"
+             "sed -i '$a value.gone' $names\n"
+             "! scripts/release/set-version 9.9.0 2>&1\n"
+             "scripts/release/set-version $V >/dev/null; rm $names\n"
              "diff -rq . ../before || true\n"
              "! scripts/release/set-version $V 2>&1\n"
              "! scripts/release/set-version 1.0 2>&1\n");
     ck_assert_str_eq(said,
                      "## [9.8.7-rc.1] - 2023-11-14\n"
+                     "set-version: 9.x promises to keep: value.gone\n"
                      "Files ./CHANGELOG.md and ../before/CHANGELOG.md differ\n"
                      "set-version: the version is " GPUSHARE_VERSION " already\n"
                      "set-version: \"1.0\" is no version such as 1.0.0 or 1.1.0-rc.1\n");
+}
+
+/* Of the last release, in the table of docs/api.md. Before 1.0 nothing was promised. */
+START_TEST(the_promised_names_are_there)
+{
+    does(COPY
+         "now=$(scripts/release/stable \"$BUILD\")\n"
+         "while read -r name; do grep -qxF \"$name\" <<<\"$now\"; done <<END\n"
+         "key ALIYUN_COM_GPU_MEM_IDX\nscv .status.cardList.totalMemory\n"
+         "route POST /gpushare-scheduler/filter\noption scv-agent --update-interval\n"
+         "option scripts/install --check\nmetric gpushare_pending_pods\n"
+         "value extender.replicas\nEND\n");
+    if (strncmp(GPUSHARE_VERSION, "0.", 2) != 0)
+        ck_assert_str_eq(
+            output_of(COPY
+                      "scripts/release/stable \"$BUILD\" | LC_ALL=C comm -23 $names -"),
+            "");
 }
 
 LIB_MAIN_ONCE("release", 60, make_release, remove_made, every_file_has_its_checksum,
@@ -455,4 +477,4 @@ LIB_MAIN_ONCE("release", 60, make_release, remove_made, every_file_has_its_check
               the_debian_package_brings_what_a_person_runs,
               a_release_candidate_sorts_before_the_release, a_release_needs_debian,
               release_notes_are_cut_from_the_changelog, every_place_has_the_version,
-              one_script_sets_the_version_everywhere)
+              one_script_sets_the_version_everywhere, the_promised_names_are_there)
