@@ -416,12 +416,11 @@ START_TEST(every_place_has_the_version)
     /* Our images, with a registry before them or not, and what scripts/release writes. */
     ck_assert_str_eq(
         output_of(COPY
-                  "names='gpushare-(extender|device-plugin|setup)|scv-agent'\n"
+                  "names='gpushare(-[a-z]+)*|scv-agent'\n"
                   "all=$(grep -rhoE \"(^|[ /])($names)[:-][0-9]+\\.[0-9]+[0-9a-z.-]*\" "
                   "Containerfile README.md docs manifests)\n"
                   "test $(wc -l <<<\"$all\") -ge 4\n"
-                  "grep -vE \"[:-]${V//./\\\\.}(-[a-z0-9]+)?(\\.oci)?(\\.tar)?\\.?$\" "
-                  "<<<\"$all\" "
+                  "grep -vE \"[:-]${V//./\\\\.}(\\.|[-.][a-z].*)?$\" <<<\"$all\" "
                   "|| true\n"),
         "");
 }
