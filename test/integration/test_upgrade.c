@@ -127,7 +127,9 @@ static json_t *record(void)
         }
     }
     json_object_set_new(all, "objects", objects);
+    pthread_mutex_lock(&kubelet.lock);
     json_object_set_new(all, "kubelet", json_deep_copy(kubelet.pods));
+    pthread_mutex_unlock(&kubelet.lock);
     for (size_t i = 0; i < ARRAY_LEN(kept_on_node); i++)
         json_object_set_new(all, kept_on_node[i].name, json_string(text_of(i)));
     return all;
