@@ -104,6 +104,10 @@ $(B)/%.o: %.c
 	$(Q)mkdir -p $(@D) && $(CC) $(CPPFLAGS) $(if $(filter test/%,$<),-Itest) $(CFLAGS) -c -o $@ $<
 -include $(shell find $(B)/src $(B)/tools $(B)/gen $(B)/test -name '*.d' 2>/dev/null)
 
+# $(B)/version is newer than what names another version.
+$(shell mkdir -p $(B); echo '$(VERSION)' | cmp -s - $(B)/version || echo '$(VERSION)' >$(B)/version)
+$(patsubst %.c,$(B)/%.o,$(shell grep -rlw GPUSHARE_VERSION --include='*.c' src tools test)): $(B)/version
+
 define archive
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
@@ -148,7 +152,7 @@ $(B)/lib/view.a: $(B)/gen/view/web_files.o
 # The options of a manual page come from --help of its program.
 program_of = $(if $(filter %/gpushare-install.8,$(1)),scripts/install,$(B)/$(basename $(notdir $(1))))
 define page_rules
-$(1): $(1:$(B)/%=%.in) $(call program_of,$(1)) scripts/man
+$(1): $(1:$(B)/%=%.in) $(call program_of,$(1)) scripts/man $(B)/version
 	$$(call say,MAN,$$@)
 	$(Q)mkdir -p $$(@D) && RUN='$(if $(filter scripts/%,$(call program_of,$(1))),,$(RUN))' scripts/man $(call program_of,$(1)) $$< $(VERSION) >$$@.new && mv $$@.new $$@
 endef
@@ -199,6 +203,12 @@ test-arm64: ## Run the unit tests that depend on no port and no time as arm64 pr
 	$(Q)$(MAKE) ARCH=arm64 check-arch
 check-arch: $(ARCH_TESTS)
 	$(Q)TEST_RUN='$(RUN)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} scripts/run-tests $(B) $(ARCH_TESTS)
+
+test-upgrade: ## Test the upgrade from the programs of a former revision, and the way back; FROM=v1.0.0
+	$(Q)rm -rf build/former && mkdir -p build/former && git archive $(FROM) | tar -xC build/former
+	$(Q)env -u MAKEFLAGS -u MAKELEVEL $(MAKE) -j$$(nproc) -C build/former
+	$(Q)$(MAKE) $(BINARIES) $(LIMIT) $(B)/test/integration/test_upgrade
+	$(Q)UPGRADE_FROM=$(CURDIR)/build/former/build scripts/run-tests $(B) $(B)/test/integration/test_upgrade
 
 e2e: ## Test on the real Kubernetes, release K8S=1.37; E2E=short or E2E="requests tls" selects
 	$(Q)scripts/install-deps.sh --e2e

@@ -66,9 +66,10 @@ static void import_images(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
         struct err err = {0};
-        ck_assert_done(
-            real_import(lib_built(lib_fmt("images/%s-0.1.0.tar", programs[i])), &err),
-            err);
+        ck_assert_done(real_import(lib_built(lib_fmt("images/%s-" GPUSHARE_VERSION ".tar",
+                                                     programs[i])),
+                                   &err),
+                       err);
     }
 }
 

@@ -19,7 +19,8 @@ static const struct image {
     const char *name, *user;
 } images[] = {{"gpushare-extender", "65532:65532"},
               {"gpushare-device-plugin", "0:0"},
-              {"scv-agent", "0:0"}};
+              {"scv-agent", "0:0"},
+              {"gpushare-setup", "0:0"}};
 
 /* The images, built twice: in the folders "a" and "b". Shared by all tests. */
 static char *made;
@@ -55,7 +56,7 @@ static void remove_made(void)
 
 static char *archive(const char *folder, const struct image *image)
 {
-    return lib_fmt("%s/%s/%s-0.1.0.tar", made, folder, image->name);
+    return lib_fmt("%s/%s/%s-" GPUSHARE_VERSION ".tar", made, folder, image->name);
 }
 
 /* -- layouts -- */
@@ -102,8 +103,9 @@ static void check_config(const struct image *image, const json_t *config)
     ck_assert_str_eq(lib_str(config, "config.User"), image->user);
     ck_assert_str_eq(lib_text(config, "config.Entrypoint"),
                      lib_fmt("[\"/usr/local/bin/%s\"]", image->name));
-    const char *const wanted[][2] = {
-        {"version", "0.1.0"}, {"licenses", "Apache-2.0"}, {"title", image->name}};
+    const char *const wanted[][2] = {{"version", GPUSHARE_VERSION},
+                                     {"licenses", "Apache-2.0"},
+                                     {"title", image->name}};
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
         ck_assert_str_eq(
             lib_in(config, "config.Labels", lib_fmt("%s.%s", prefix, wanted[i][0])),
@@ -114,13 +116,13 @@ static void check_config(const struct image *image, const json_t *config)
 static void check_names(const struct image *image, const json_t *index,
                         const json_t *manifest)
 {
-    const char *name = lib_fmt("localhost/%s:0.1.0", image->name);
+    const char *name = lib_fmt("localhost/%s:" GPUSHARE_VERSION, image->name);
     const json_t *docker = load(lib_path("manifest.json"));
     ck_assert_str_eq(lib_in(index, "manifests.0.annotations", "io.containerd.image.name"),
                      name);
     ck_assert_str_eq(
         lib_in(index, "manifests.0.annotations", "org.opencontainers.image.ref.name"),
-        "0.1.0");
+        GPUSHARE_VERSION);
     ck_assert_uint_eq(json_array_size(docker), 1);
     ck_assert_str_eq(lib_str(docker, "0.RepoTags.0"), name);
     ck_assert_contains(lib_str(docker, "0.Config"),
@@ -280,7 +282,10 @@ START_TEST(programs_start_from_the_images_alone)
 {
     for (size_t i = 0; can_be_alone() && i < ARRAY_LEN(images); i++) {
         each_layer(&images[i], "-xzf");
-        check_output(&images[i], "--version", lib_fmt("%s 0.1.0\n", images[i].name));
+        if (!strcmp(images[i].name, "gpushare-setup"))
+            lib_file(lib_path("root/policy/kube-scheduler-config.yaml"));
+        check_output(&images[i], "--version",
+                     lib_fmt("%s " GPUSHARE_VERSION "\n", images[i].name));
         check_output(&images[i], "--help", lib_fmt("%s: ", images[i].name));
         lib_output(0, ARGV("rm", "-rf", lib_path("root")));
     }
@@ -318,7 +323,7 @@ START_TEST(a_second_build_is_identical)
 START_TEST(the_containerfile_sets_the_same_values)
 {
     const char *file = lib_file("Containerfile");
-    ck_assert_contains(file, "\nARG VERSION=0.1.0\n");
+    ck_assert_contains(file, "\nARG VERSION=" GPUSHARE_VERSION "\n");
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
         const char *name = images[i].name;
         ck_assert_contains(file,
@@ -331,7 +336,8 @@ START_TEST(the_containerfile_sets_the_same_values)
 
 START_TEST(a_missing_program_is_named)
 {
-    char *said = lib_output(1, ARGV("scripts/images", lib_dir, "0.1.0", lib_dir));
+    char *said =
+        lib_output(1, ARGV("scripts/images", lib_dir, GPUSHARE_VERSION, lib_dir));
     ck_assert_contains(said, "images: ");
     ck_assert_contains(said, "/usr/local/bin/gpushare-extender not found");
 }

@@ -55,12 +55,12 @@ static void make_release(void)
     setenv("SOURCE_DATE_EPOCH", "1700000000", 1);
     setenv("MAINTAINER", "A Person <person@example.org>", 1);
     setenv("PROJECT_URL", "https://example.org/gpushare", 1);
-    does_all(
-        "env -u MAKEFLAGS -u MAKELEVEL make -s install "
-        "DESTDIR=\"$MADE/build/installed\" PREFIX=/usr/local\n"
-        "ln -s installed/usr/local/bin/kubectl-inspect-gpushare \"$MADE/build\"\n"
-        "scripts/release/all 0.1.0 registry.example/gpu https://there/v0.1.0 \"$OUT\" "
-        "\"$(dpkg --print-architecture)=$MADE/build=\"");
+    does_all("env -u MAKEFLAGS -u MAKELEVEL make -s install "
+             "DESTDIR=\"$MADE/build/installed\" PREFIX=/usr/local\n"
+             "ln -s installed/usr/local/bin/kubectl-inspect-gpushare \"$MADE/build\"\n"
+             "scripts/release/all " GPUSHARE_VERSION
+             " registry.example/gpu https://there/v" GPUSHARE_VERSION " \"$OUT\" "
+             "\"$(dpkg --print-architecture)=$MADE/build=\"");
     does("openssl ecparam -name prime256v1 -genkey -noout -out \"$MADE/key\"\n"
          "openssl pkey -in \"$MADE/key\" -pubout -out \"$MADE/public\"\n"
          "\"$TOP\"/scripts/release/sign \"$OUT\" \"$MADE/key\"");
@@ -80,9 +80,9 @@ START_TEST(every_file_has_its_checksum)
     ck_assert_str_eq(
         summed,
         output_of("cd \"$OUT\"; ls | LC_ALL=C sort | grep -v 'SHA256SUMS\\|\\.sig\\.'"));
-    ck_assert_contains(names, "gpushare-0.1.0.tgz\n");
-    ck_assert_contains(names, "gpushare-0.1.0.spdx.json\n");
-    ck_assert_contains(names, "scv-agent-0.1.0.oci.tar\n");
+    ck_assert_contains(names, "gpushare-" GPUSHARE_VERSION ".tgz\n");
+    ck_assert_contains(names, "gpushare-" GPUSHARE_VERSION ".spdx.json\n");
+    ck_assert_contains(names, "scv-agent-" GPUSHARE_VERSION ".oci.tar\n");
     ck_assert_contains(names, "inspect-gpushare.yaml\n");
     ck_assert_contains(names, "RELEASE_NOTES.md\n");
 }
@@ -101,7 +101,7 @@ START_TEST(the_signature_is_of_the_checksums)
 
 /* As cosign reads it: a manifest for each digest, with the tag of the digest; its payload names
  * repository and digest, and the signature of the payload is in the annotation of its layer.
- * Three images for one architecture have two digests each, and the chart has one. */
+ * Four images for one architecture have two digests each, and the chart has one. */
 START_TEST(each_image_is_signed_for_cosign)
 {
     ck_assert_str_eq(
@@ -123,7 +123,7 @@ START_TEST(each_image_is_signed_for_cosign)
             "    openssl dgst -sha256 -verify \"$MADE/public\" -signature sig $payload\n"
             "  done\n"
             "done <\"$OUT/images.txt\" | sort | uniq -c | sed 's/^ *//'"),
-        "7 Verified OK\n");
+        "9 Verified OK\n");
 }
 
 START_TEST(a_key_of_another_kind_is_refused)
@@ -139,13 +139,14 @@ START_TEST(a_key_of_another_kind_is_refused)
 
 START_TEST(a_file_that_is_no_image_is_not_signed)
 {
-    ck_assert_contains(
-        refusal_of("cp -r \"$OUT\" signed; cd signed; rm SHA256SUMS.sig\n"
-                   "head -c 2000 scv-agent-0.1.0.oci.tar >cut\n"
-                   "mv cut scv-agent-0.1.0.oci.tar\n"
-                   "sha256sum scv-agent-0.1.0.oci.tar images.txt >SHA256SUMS\n"
-                   "\"$TOP\"/scripts/release/sign . \"$MADE/key\" 2>&1"),
-        "in ./scv-agent-0.1.0.oci.tar");
+    ck_assert_contains(refusal_of("cp -r \"$OUT\" signed; cd signed; rm SHA256SUMS.sig\n"
+                                  "head -c 2000 scv-agent-" GPUSHARE_VERSION
+                                  ".oci.tar >cut\n"
+                                  "mv cut scv-agent-" GPUSHARE_VERSION ".oci.tar\n"
+                                  "sha256sum scv-agent-" GPUSHARE_VERSION
+                                  ".oci.tar images.txt >SHA256SUMS\n"
+                                  "\"$TOP\"/scripts/release/sign . \"$MADE/key\" 2>&1"),
+                       "in ./scv-agent-" GPUSHARE_VERSION ".oci.tar");
     refusal_of("test -e signed/SHA256SUMS.sig");
 }
 
@@ -176,7 +177,7 @@ START_TEST(signatures_are_published)
 {
     publish("true", 0);
 
-    ck_assert_str_eq(output_of("grep -c 'sig.oci.tar:sha256-' calls"), "7\n");
+    ck_assert_str_eq(output_of("grep -c 'sig.oci.tar:sha256-' calls"), "9\n");
     publish("rm *.sig *.sig.oci.tar", 0);
     refusal_of("grep sig.oci.tar calls");
 }
@@ -197,10 +198,10 @@ START_TEST(a_signed_release_is_published_only_with_each_signature)
 
 START_TEST(a_folder_of_other_files_is_not_removed)
 {
-    char *said = refusal_of(
-        "mkdir mine; echo text >mine/file\n"
-        "\"$TOP\"/scripts/release/all 0.1.0 registry.example/gpu https://there "
-        "\"$PWD/mine\" 2>&1 || { cat mine/file; exit 1; }");
+    char *said = refusal_of("mkdir mine; echo text >mine/file\n"
+                            "\"$TOP\"/scripts/release/all " GPUSHARE_VERSION
+                            " registry.example/gpu https://there "
+                            "\"$PWD/mine\" 2>&1 || { cat mine/file; exit 1; }");
     ck_assert_contains(said, "mine is not empty and has no SHA256SUMS");
     ck_assert_contains(said, "\ntext\n");
 }
@@ -230,7 +231,7 @@ static bool is_related(const json_t *sbom, const char *from, const char *type,
 
 static json_t *read_sbom(void)
 {
-    char *path = lib_fmt("%s/out/gpushare-0.1.0.spdx.json", made);
+    char *path = lib_fmt("%s/out/gpushare-" GPUSHARE_VERSION ".spdx.json", made);
     json_error_t error;
     json_t *sbom = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     ck_assert_msg(sbom != NULL, "%s:%d: %s", path, error.line, error.text);
@@ -245,7 +246,7 @@ START_TEST(the_sbom_is_a_document_of_spdx)
     ck_assert_str_eq(lib_str(sbom, "spdxVersion"), "SPDX-2.3");
     ck_assert_str_eq(lib_str(sbom, "dataLicense"), "CC0-1.0");
     ck_assert_str_eq(lib_str(sbom, "SPDXID"), "SPDXRef-DOCUMENT");
-    ck_assert_str_eq(lib_str(sbom, "name"), "gpushare-0.1.0");
+    ck_assert_str_eq(lib_str(sbom, "name"), "gpushare-" GPUSHARE_VERSION);
     ck_assert_str_eq(lib_str(sbom, "creationInfo.created"), "2023-11-14T22:13:20Z");
     ck_assert_uint_eq(lib_size(sbom, "creationInfo.creators"), 1);
     ck_assert_int_eq(strncmp(lib_str(sbom, "documentNamespace"), "https://", 8), 0);
@@ -270,8 +271,8 @@ START_TEST(the_sbom_says_what_is_in_the_files)
     cleanup_json json_t *sbom = read_sbom();
     const json_t *gnutls = package_with(sbom, "name", "libgnutls30");
     const json_t *jansson = package_with(sbom, "name", "libjansson4");
-    const json_t *image =
-        package_with(sbom, "packageFileName", "gpushare-extender-0.1.0.oci.tar");
+    const json_t *image = package_with(sbom, "packageFileName",
+                                       "gpushare-extender-" GPUSHARE_VERSION ".oci.tar");
     char *files = output_of("sed 's/.*  //' \"$OUT/SHA256SUMS\" | grep "
                             "'\\.tar\\|\\.tgz\\|\\.deb'");
     char *version = output_of("dpkg-query -W -f '${Version}' libgnutls30");
@@ -300,23 +301,24 @@ START_TEST(the_chart_installs_these_images)
 {
     ck_assert_str_eq(
         output_of(
-            "tar -xzf \"$OUT/gpushare-0.1.0.tgz\"; v=gpushare/values.yaml\n"
+            "tar -xzf \"$OUT/gpushare-" GPUSHARE_VERSION
+            ".tgz\"; v=gpushare/values.yaml\n"
             "grep -qx '  registry: registry.example/gpu' $v\n"
-            "grep -qx 'version: 0.1.0' gpushare/Chart.yaml\n"
+            "grep -qx 'version: " GPUSHARE_VERSION "' gpushare/Chart.yaml\n"
             "grep -qx 'home: \"https://example.org/gpushare\"' gpushare/Chart.yaml\n"
             "grep -qx 'sources: \\[\"https://example.org/gpushare\"\\]' "
             "gpushare/Chart.yaml\n"
             "grep -qx '  homepage: \"https://example.org/gpushare\"' "
             "\"$OUT/inspect-gpushare.yaml\"\n"
-            "mkdir c; tar -C c -xf \"$OUT/gpushare-0.1.0.oci.tar\"\n"
+            "mkdir c; tar -C c -xf \"$OUT/gpushare-" GPUSHARE_VERSION ".oci.tar\"\n"
             "grep -q '\"home\":\"https://example.org/gpushare\",\"sources\":"
             "\\[\"https://example.org/gpushare\"\\],' c/blobs/sha256/*\n"
             "for p in gpushare-extender gpushare-device-plugin scv-agent; do\n"
-            "  digest=$(sed -n \"s|^registry.example/gpu/$p:0.1.0@||p\" "
+            "  digest=$(sed -n \"s|^registry.example/gpu/$p:" GPUSHARE_VERSION "@||p\" "
             "\"$OUT/images.txt\")\n"
             "  test -n \"$digest\"\n"
             "  grep -q \"{repository: $p, tag: \\\"\\\", digest: \\\"$digest\\\"}\" $v\n"
-            "  mkdir $p; tar -C $p -xf \"$OUT/$p-0.1.0.oci.tar\"\n"
+            "  mkdir $p; tar -C $p -xf \"$OUT/$p-" GPUSHARE_VERSION ".oci.tar\"\n"
             "  grep -q \"$digest\" $p/index.json; test -f "
             "$p/blobs/sha256/${digest#sha256:}\n"
             "  sha256sum $p/blobs/sha256/* | awk '{ sub(/.*\\//, \"\", $2); if ($1 != "
@@ -332,21 +334,23 @@ START_TEST(a_chart_without_the_line_is_refused)
 {
     ck_assert_contains(
         refusal_of("echo \"other-program sha256:$(printf %064d 0)\" >images\n"
-                   "\"$TOP\"/scripts/release/chart 0.1.0 registry.example/gpu "
+                   "\"$TOP\"/scripts/release/chart " GPUSHARE_VERSION
+                   " registry.example/gpu "
                    "\"$PWD/images\" \"$PWD\" 2>&1"),
         "chart: values.yaml: expected exactly one line matching");
-    ck_assert_contains(
-        refusal_of("echo 'scv-agent latest' >images\n"
-                   "\"$TOP\"/scripts/release/chart 0.1.0 registry.example/gpu "
-                   "\"$PWD/images\" \"$PWD\" 2>&1"),
-        "\"latest\" is no digest of scv-agent");
+    ck_assert_contains(refusal_of("echo 'scv-agent latest' >images\n"
+                                  "\"$TOP\"/scripts/release/chart " GPUSHARE_VERSION
+                                  " registry.example/gpu "
+                                  "\"$PWD/images\" \"$PWD\" 2>&1"),
+                       "\"latest\" is no digest of scv-agent");
 }
 
 START_TEST(the_debian_package_brings_what_a_person_runs)
 {
-    does("deb=$(echo \"$OUT\"/gpushare_0.1.0_*.deb); dpkg-deb -x $deb root\n"
+    does("deb=$(echo \"$OUT\"/gpushare_" GPUSHARE_VERSION
+         "_*.deb); dpkg-deb -x $deb root\n"
          "for p in kubectl-inspect-gpushare gpushare-setup gpushare-replay; do\n"
-         "  root/usr/bin/$p --version | grep -qx \"$p 0.1.0\"\n"
+         "  root/usr/bin/$p --version | grep -qx \"$p " GPUSHARE_VERSION "\"\n"
          "  ls root/usr/share/man/man[18]/$p.[18].gz >/dev/null\n"
          "done\n"
          "test -x root/usr/bin/gpushare-install\n"
@@ -392,6 +396,75 @@ START_TEST(release_notes_are_cut_from_the_changelog)
         "has no text for the version 0.2.0");
 }
 
+/* -- the version -- */
+
+/* In a copy of what the scripts read; $V: the version. */
+#define COPY                                                                             \
+    "export BUILD=$(cd \"$TOP\"; realpath \"${GPUSHARE_BUILD:-build}\")\n"               \
+    "V=" GPUSHARE_VERSION " names=test/golden/stable.txt; rm -rf copy; mkdir copy\n"     \
+    "(cd \"$TOP\"; tar -cf - Makefile Containerfile README.md CHANGELOG.md docs "        \
+    "manifests "                                                                         \
+    "scripts include test/golden) | tar -C copy -xf -; cd copy\n"
+
+START_TEST(every_place_has_the_version)
+{
+    does(COPY "grep -qx \"VERSION  ?= $V\" Makefile\n"
+              "grep -qx \"version: $V\" manifests/chart/Chart.yaml\n"
+              "grep -qx \"appVersion: $V\" manifests/chart/Chart.yaml\n"
+              "test $(grep -cx \"ARG VERSION=$V\" Containerfile) = 2\n"
+              "grep -q \"^## \\[\\(Unreleased\\|$V\\)\\]\" CHANGELOG.md\n");
+    /* Our images, with a registry before them or not, and what scripts/release writes. */
+    ck_assert_str_eq(
+        output_of(COPY
+                  "names='gpushare(-[a-z]+)*|scv-agent'\n"
+                  "all=$(grep -rhoE \"(^|[ /])($names)[:-][0-9]+\\.[0-9]+[0-9a-z.-]*\" "
+                  "Containerfile README.md docs manifests)\n"
+                  "test $(wc -l <<<\"$all\") -ge 4\n"
+                  "grep -vE \"[:-]${V//./\\\\.}(\\.|[-.][a-z].*)?$\" <<<\"$all\" "
+                  "|| true\n"),
+        "");
+}
+
+START_TEST(one_script_sets_the_version_everywhere)
+{
+    const char *said = output_of(
+        COPY "export SOURCE_DATE_EPOCH=1700000000\n"
+             "sed -i '0,/^## \\[/s/^## \\[.*/## [Unreleased] next/' CHANGELOG.md\n"
+             "rm -f $names; cp -r . ../before\n"
+             "scripts/release/set-version 9.8.7-rc.1 >/dev/null\n"
+             "grep -m 1 '^## ' CHANGELOG.md\n"
+             "! grep -rF -- \"$V\" Makefile Containerfile docs/releasing.md manifests\n"
+             "sed -i '$a value.gone' $names\n"
+             "! scripts/release/set-version 9.9.0 2>&1\n"
+             "scripts/release/set-version $V >/dev/null; rm $names\n"
+             "diff -rq . ../before || true\n"
+             "! scripts/release/set-version $V 2>&1\n"
+             "! scripts/release/set-version 1.0 2>&1\n");
+    ck_assert_str_eq(said,
+                     "## [9.8.7-rc.1] - 2023-11-14\n"
+                     "set-version: 9.x promises to keep: value.gone\n"
+                     "Files ./CHANGELOG.md and ../before/CHANGELOG.md differ\n"
+                     "set-version: the version is " GPUSHARE_VERSION " already\n"
+                     "set-version: \"1.0\" is no version such as 1.0.0 or 1.1.0-rc.1\n");
+}
+
+/* Of the last release, in the table of docs/api.md. Before 1.0 nothing was promised. */
+START_TEST(the_promised_names_are_there)
+{
+    does(COPY
+         "now=$(scripts/release/stable \"$BUILD\")\n"
+         "while read -r name; do grep -qxF \"$name\" <<<\"$now\"; done <<END\n"
+         "key ALIYUN_COM_GPU_MEM_IDX\nscv .status.cardList.totalMemory\n"
+         "route POST /gpushare-scheduler/filter\noption scv-agent --update-interval\n"
+         "option scripts/install --check\nmetric gpushare_pending_pods\n"
+         "value extender.replicas\nEND\n");
+    if (strncmp(GPUSHARE_VERSION, "0.", 2) != 0)
+        ck_assert_str_eq(
+            output_of(COPY
+                      "scripts/release/stable \"$BUILD\" | LC_ALL=C comm -23 $names -"),
+            "");
+}
+
 LIB_MAIN_ONCE("release", 60, make_release, remove_made, every_file_has_its_checksum,
               the_signature_is_of_the_checksums, each_image_is_signed_for_cosign,
               a_key_of_another_kind_is_refused, a_file_that_is_no_image_is_not_signed,
@@ -402,4 +475,5 @@ LIB_MAIN_ONCE("release", 60, make_release, remove_made, every_file_has_its_check
               a_chart_without_the_line_is_refused,
               the_debian_package_brings_what_a_person_runs,
               a_release_candidate_sorts_before_the_release, a_release_needs_debian,
-              release_notes_are_cut_from_the_changelog)
+              release_notes_are_cut_from_the_changelog, every_place_has_the_version,
+              one_script_sets_the_version_everywhere, the_promised_names_are_there)

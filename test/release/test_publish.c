@@ -75,14 +75,15 @@ static char *digest_of(const char *name)
 }
 
 static const char *const images[] = {"gpushare-extender", "gpushare-device-plugin",
-                                     "scv-agent"};
+                                     "scv-agent", "gpushare-setup"};
+enum { OF_CHART = 3 }; /* the first images */
 
 START_TEST(each_image_is_there_by_digest_for_both_architectures)
 {
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
         const char *digest = digest_of(images[i]);
         const json_t *index = manifest(images[i], digest);
-        ck_assert(json_equal(index, manifest(images[i], "0.1.0")));
+        ck_assert(json_equal(index, manifest(images[i], GPUSHARE_VERSION)));
         ck_assert_uint_eq(lib_size(index, "manifests"), 2);
         ck_assert_str_eq(lib_str(index, "manifests.0.platform.architecture"), "amd64");
         ck_assert_str_eq(lib_str(index, "manifests.1.platform.architecture"), "arm64");
@@ -123,15 +124,17 @@ START_TEST(each_image_has_its_signature_beside_it)
 
 START_TEST(helm_installs_the_chart_from_there)
 {
-    const char *said =
-        output_of("$HELM pull oci://$HOST/g/gpushare --version 0.1.0 --plain-http 2>&1\n"
-                  "cmp gpushare-0.1.0.tgz \"$OUT/gpushare-0.1.0.tgz\"\n"
-                  "$HELM lint gpushare-0.1.0.tgz\n"
-                  "$HELM template gpushare gpushare-0.1.0.tgz -n kube-system "
-                  "--set image.registry=$HOST/g >objects\n"
-                  "grep -o 'image: .*' objects | sort -u");
+    const char *said = output_of(
+        "$HELM pull oci://$HOST/g/gpushare --version " GPUSHARE_VERSION
+        " --plain-http 2>&1\n"
+        "cmp gpushare-" GPUSHARE_VERSION ".tgz \"$OUT/gpushare-" GPUSHARE_VERSION
+        ".tgz\"\n"
+        "$HELM lint gpushare-" GPUSHARE_VERSION ".tgz\n"
+        "$HELM template gpushare gpushare-" GPUSHARE_VERSION ".tgz -n kube-system "
+        "--set image.registry=$HOST/g >objects\n"
+        "grep -o 'image: .*' objects | sort -u");
     ck_assert_contains(said, digest_of("gpushare"));
-    for (size_t i = 0; i < ARRAY_LEN(images); i++)
+    for (size_t i = 0; i < OF_CHART; i++)
         ck_assert_contains(
             said, lib_fmt("%s/g/%s@%s", getenv("HOST"), images[i], digest_of(images[i])));
 }
@@ -140,11 +143,11 @@ START_TEST(helm_installs_the_chart_from_there)
 START_TEST(the_programs_start_from_the_images_of_both_architectures)
 {
     const char *said = output_of(
-        "for p in gpushare-extender gpushare-device-plugin scv-agent; do\n"
+        "for p in gpushare-extender gpushare-device-plugin scv-agent gpushare-setup; do\n"
         "  for a in amd64 arm64; do\n"
         "    rm -rf all root; mkdir all root\n"
         "    skopeo copy --quiet --src-tls-verify=false --override-arch $a "
-        "docker://$HOST/g/$p:0.1.0 dir:all\n"
+        "docker://$HOST/g/$p:" GPUSHARE_VERSION " dir:all\n"
         "    for l in $(grep -o '\"digest\": \"sha256:[0-9a-f]*' all/manifest.json | "
         "tail -n +2 | sed 's/.*://'); do tar -C root -xzf all/$l; done\n"
         "    if [ $a = arm64 ]; then qemu-aarch64 -L root root/usr/local/bin/$p "
@@ -158,9 +161,11 @@ START_TEST(the_programs_start_from_the_images_of_both_architectures)
         "done");
     ck_assert_str_eq(
         said,
-        "gpushare-extender 0.1.0\ngpushare-extender 0.1.0\n"
-        "gpushare-device-plugin 0.1.0\nX86-64\ngpushare-device-plugin 0.1.0\nAArch64\n"
-        "scv-agent 0.1.0\nscv-agent 0.1.0\n");
+        "gpushare-extender " GPUSHARE_VERSION "\ngpushare-extender " GPUSHARE_VERSION "\n"
+        "gpushare-device-plugin " GPUSHARE_VERSION
+        "\nX86-64\ngpushare-device-plugin " GPUSHARE_VERSION "\nAArch64\n"
+        "scv-agent " GPUSHARE_VERSION "\nscv-agent " GPUSHARE_VERSION "\n"
+        "gpushare-setup " GPUSHARE_VERSION "\ngpushare-setup " GPUSHARE_VERSION "\n");
 }
 
 START_TEST(the_plugin_and_the_package_run_on_both_architectures)
@@ -168,22 +173,25 @@ START_TEST(the_plugin_and_the_package_run_on_both_architectures)
     const char *said = output_of(
         "for a in amd64 arm64; do\n"
         "  mkdir $a; tar -C $a -xzf \"$OUT\"/kubectl-inspect-gpushare-linux-$a.tar.gz\n"
-        "  dpkg-deb -x \"$OUT\"/gpushare_0.1.0_$a.deb $a/deb\n"
+        "  dpkg-deb -x \"$OUT\"/gpushare_" GPUSHARE_VERSION "_$a.deb $a/deb\n"
         "done\n"
         "amd64/kubectl-inspect-gpushare --version\n"
         "qemu-aarch64 arm64/lib/ld-linux-aarch64.so.1 --library-path arm64/lib "
         "arm64/lib/kubectl-inspect-gpushare --version\n"
         "qemu-x86_64 -L $AMD amd64/deb/usr/bin/gpushare-setup --version\n"
         "qemu-aarch64 -L $ARM arm64/deb/usr/bin/gpushare-setup --version");
-    ck_assert_str_eq(said, "kubectl-inspect-gpushare 0.1.0\nkubectl-inspect-gpushare "
-                           "0.1.0\ngpushare-setup 0.1.0\ngpushare-setup 0.1.0\n");
+    ck_assert_str_eq(said, "kubectl-inspect-gpushare " GPUSHARE_VERSION
+                           "\nkubectl-inspect-gpushare " GPUSHARE_VERSION
+                           "\ngpushare-setup " GPUSHARE_VERSION
+                           "\ngpushare-setup " GPUSHARE_VERSION "\n");
 }
 
 /* Without the limit of program_wait: on a busy machine it takes its time. */
 START_TEST(the_same_programs_give_the_same_bytes)
 {
     setenv("AGAIN", lib_dir, 1);
-    int status = system("scripts/release/all 0.1.0 localhost/gpushare https://localhost "
+    int status = system("scripts/release/all " GPUSHARE_VERSION
+                        " localhost/gpushare https://localhost "
                         "\"$AGAIN/again\" amd64=build/amd64=$(scripts/debian-root amd64) "
                         "arm64=build/arm64=$(scripts/debian-root arm64)");
     ck_assert_int_eq(status, 0);
