@@ -131,7 +131,7 @@ static bool check_scheduler(const struct facts *f, struct checks *out)
             "only the static pod of a control plane node of kubeadm can be configured. "
             "Everywhere else the chart runs a kube-scheduler of its own",
             "on a control plane node of kubeadm: scripts/install --check\n"
-            "elsewhere: " FACTS_INSTEAD " (managed, openshift, k3s or rke2)",
+            "elsewhere: " FACTS_INSTEAD,
             "%s", why->msg);
     else if (why->code != ERR_NONE)
         add_file(out, why->code == ERR_CONFLICT ? "two-manifests" : "manifest-unreadable",

@@ -123,4 +123,4 @@ const struct facts_file *facts_newer_file(const struct facts *f);
 /* What to do on a node that is not kubeadm's. */
 #define FACTS_INSTEAD                                                                    \
     "helm install gpushare manifests/chart -n gpushare --create-namespace --set "        \
-    "image.registry=REGISTRY,scheduler.enabled=true,platform=PLATFORM"
+    "image.registry=REGISTRY"

@@ -40,7 +40,9 @@ static void write_values(const char *name, const char *nodes, const char *librar
     cleanup_buf struct buf text = {0};
     /* kube-scheduler runs before the chart is installed, without certificates. The only node
      * gets its label of the control plane afterwards. */
-    buf_printf(&text, "platform: kubeadm\nextender: {insecure: true}\n%s", nodes);
+    buf_printf(&text,
+               "scheduler: {enabled: false}\nextender: {insecure: true, replicas: 1}\n%s",
+               nodes);
     for (size_t i = 0; i < ARRAY_LEN(daemons); i++)
         buf_printf(&text,
                    "%s:\n"

@@ -19,7 +19,7 @@
 #define SELECTED       "volume.kubernetes.io/selected-node"
 
 #define helm(...) cluster_tool("helm", 0, ARGV("-n", NAMESPACE, __VA_ARGS__))
-#define RELEASE   "gpushare", CHART, "--set", "platform=managed"
+#define RELEASE   "gpushare", CHART
 
 /* -- pods -- */
 

@@ -33,8 +33,6 @@ static void start_cluster(void)
                              "32766", lib_fmt("%u:%u", e.verbs.port, e.observers.port)));
     peer_fini(&e.verbs);
     peer_fini(&e.observers);
-    /* It is one of kubeadm, which the chart knows by this ConfigMap. */
-    cluster_kubectl("-n", "kube-system", "create", "configmap", "kubeadm-config");
 }
 
 static unsigned follow(const char *page)

@@ -6,12 +6,14 @@
 
 /*
  * helm with manifests/chart in a cluster: it installs, takes ownership of the objects of
- * `kubectl apply` and gives them back, upgrades the CRD, and keeps CRD and Lease when it
- * uninstalls. (Containers that run through all this: test/e2e-node.)
+ * `kubectl apply` and gives them back, upgrades the CRD, and leaves nothing but the CRD when
+ * it uninstalls. (Containers that run through all this: test/e2e-node.)
  */
 
 #define SYSTEM "kube-system"
 #define CRD    "scvs.core.run-linux.com"
+/* The objects of manifests/. */
+#define AS_FILES "--set", "scheduler.enabled=false,extender.replicas=1"
 
 static char *helm(int status, const char *verb, const char *const *more)
 {
@@ -63,9 +65,10 @@ START_TEST(plain_files_become_a_release_and_back)
                     "--replicas", "1");
     for (size_t i = 0; i < ARRAY_LEN(paths); i++)
         before[i] = state_of(paths[i]);
-    ck_assert_contains(helm(1, "install", ARGV(CHART)), "exists and cannot be imported");
+    ck_assert_contains(helm(1, "install", ARGV(CHART, AS_FILES)),
+                       "exists and cannot be imported");
     ck_assert(!has_releases());
-    helm(0, "install", ARGV(CHART, "--take-ownership"));
+    helm(0, "install", ARGV(CHART, "--take-ownership", AS_FILES));
     ck_assert(has_releases());
     for (size_t i = 0; i < ARRAY_LEN(paths); i++)
         ck_assert_str_eq(state_of(paths[i]), before[i]);
@@ -97,78 +100,75 @@ START_TEST(the_unit_stays_while_a_pod_has_a_promise)
     ck_assert_contains(
         helm(1, "install",
              ARGV(CHART, "--dry-run=server", "--take-ownership", "--set",
-                  "memoryUnit=MiB")),
+                  "scheduler.enabled=false,memoryUnit=MiB")),
         "memoryUnit: pod default/promised has a promise, and --memory-unit=GiB is "
         "installed");
-    dry_install("memoryUnit=GiB");
+    dry_install("scheduler.enabled=false,memoryUnit=GiB");
     cluster_kubectl("delete", "pod", "promised", "--force");
-    dry_install("memoryUnit=MiB");
+    dry_install("scheduler.enabled=false,memoryUnit=MiB");
 }
 
-/* -- what the cluster is -- */
+/* -- what an upgrade would take away -- */
 
-static void check_platform_with(const char *set, const char *sentence)
+static const char *refusal(const char *set)
 {
-    ck_assert_contains(dry_install(set), sentence);
+    return helm(1, "install",
+                ARGV(CHART, "--dry-run=server", "--take-ownership", "--set", set));
 }
 
-static void check_platform(const char *sentence)
+START_TEST(a_node_port_in_use_is_not_closed_unasked)
 {
-    check_platform_with("logLevel=info", sentence);
-}
-
-/* A kube-scheduler that calls the extender through its node port keeps it. */
-static void remove_node_port(void)
-{
+    static const char why[] = "scheduler.enabled: the kube-scheduler of this cluster may "
+                              "call the extender through its node port";
+    ck_assert_contains(refusal("platform=kubeadm"), why); /* of a release of 0.1 */
+    ck_assert_contains(dry_install("scheduler.enabled=false,platform=kubeadm"),
+                       "\nThe value platform has no effect any more");
+    ck_assert_contains(dry_install("extender.service.type=NodePort"), "nodePort: 32766");
+    dry_install("extender.service.type=ClusterIP");
     cluster_kubectl("-n", SYSTEM, "patch", "service", "gpushare-schd-extender", "-p",
                     "{\"spec\":{\"type\":\"ClusterIP\"}}");
+    dry_install("logLevel=info");
 }
 
-START_TEST(a_node_port_in_use_is_no_managed_control_plane)
+/* 0.1 found it out on k3s and RKE2. */
+START_TEST(a_runtime_class_in_use_is_not_dropped_unasked)
 {
-    cluster_create_node("worker", "", CARDS(1024));
-    check_platform("Platform: kubeadm (found out;");
-    check_platform_with("platform=managed", "Platform: managed (set by");
-    check_platform_with("platform=managed",
-                        "delete lease gpushare-extender gpushare-scheduler\n");
-    remove_node_port();
-    check_platform("Platform: managed (found out;");
-    check_platform_with("extender.hostNetwork=true", "Platform: kubeadm (found out;");
-    cluster_delete("/api/v1/nodes/worker");
+    static const char class[] = "      runtimeClassName: \"nvidia\"\n",
+                      absent[] =
+                          "has the RuntimeClass nvidia, which the DaemonSets do not";
+    cluster_create("/apis/node.k8s.io/v1/runtimeclasses",
+                   "{\"metadata\":{\"name\":\"nvidia\"},\"handler\":\"nvidia\"}");
+    const char *said = dry_install("logLevel=info");
+    ck_assert_contains(said, absent);
+    ck_assert_ptr_null(strstr(said, class));
+    ck_assert_ptr_null(strstr(dry_install("gpuNodes.nvml=host"), absent));
+    cluster_kubectl(
+        "-n", SYSTEM, "patch", "daemonset", "scv-agent", "-p",
+        "{\"spec\":{\"template\":{\"spec\":{\"runtimeClassName\":\"nvidia\"}}}}");
+    ck_assert_contains(refusal("logLevel=info"),
+                       "gpuNodes.runtimeClassName: DaemonSet scv-agent has RuntimeClass "
+                       "nvidia; set gpuNodes.runtimeClassName to it, or to none");
+    said = dry_install("gpuNodes.runtimeClassName=nvidia");
+    ck_assert_contains(said, class);
+    ck_assert_contains(said, "`no runtime for \"nvidia\" is configured`");
+    ck_assert_ptr_null(strstr(dry_install("gpuNodes.runtimeClassName=none"), class));
+    cluster_kubectl("-n", SYSTEM, "patch", "daemonset", "scv-agent", "--type", "json",
+                    "-p",
+                    "[{\"op\":\"remove\",\"path\":\"/spec/template/spec/"
+                    "runtimeClassName\"}]");
+    cluster_delete("/apis/node.k8s.io/v1/runtimeclasses/nvidia");
 }
 
-/* A node port that the user asked for does not turn the next upgrade into one for kubeadm. */
-START_TEST(a_managed_control_plane_with_a_node_port_stays_managed)
+/* Both would bind for a moment. */
+START_TEST(the_go_extender_is_replaced_by_one_replica)
 {
-    static const char port[] = "extender.service.type=NodePort";
-    cluster_create(
-        "/apis/apps/v1/namespaces/" SYSTEM "/deployments",
-        "{\"metadata\":{\"name\":\"gpushare-scheduler\",\"annotations\":"
-        "{\"meta.helm.sh/release-name\":\"gpushare\"}},\"spec\":{\"replicas\":0,"
-        "\"selector\":{\"matchLabels\":{\"a\":\"b\"}},\"template\":{\"metadata\":"
-        "{\"labels\":{\"a\":\"b\"}},\"spec\":{\"containers\":[{\"name\":\"c\","
-        "\"image\":\"c\"}]}}}}");
-    check_platform_with(port, "Platform: managed (found out;");
-    check_platform_with("scheduler.enabled=true", "Platform: kubeadm (found out;");
-    cluster_delete("/apis/apps/v1/namespaces/" SYSTEM "/deployments/gpushare-scheduler");
-    check_platform_with(port, "Platform: kubeadm (found out;");
-}
-
-START_TEST(the_platform_is_found_out_from_the_cluster)
-{
-    remove_node_port();
-    check_platform("Platform: kubeadm (assumed;"); /* it has no nodes */
-    cluster_create_node("worker", "", CARDS(1024));
-    check_platform("Platform: managed (found out;");
-    cluster_create_node("plane", ",\"node-role.kubernetes.io/control-plane\":\"\"",
-                        CARDS(1024));
-    check_platform("Platform: kubeadm (found out;");
-    cluster_delete("/api/v1/nodes/plane");
-    check_platform("Platform: managed (found out;");
-    cluster_create("/api/v1/namespaces/" SYSTEM "/configmaps",
-                   "{\"metadata\":{\"name\":\"kubeadm-config\"}}");
-    check_platform("Platform: kubeadm (found out;");
-    cluster_delete("/api/v1/namespaces/" SYSTEM "/configmaps/kubeadm-config");
+    cluster_kubectl("-n", SYSTEM, "patch", "deployment", "gpushare-schd-extender",
+                    "--type", "json", "-p",
+                    "[{\"op\":\"remove\",\"path\":\"/spec/template/spec/containers/0/"
+                    "command\"}]");
+    ck_assert_contains(refusal("logLevel=info"), "set extender.replicas to 1, and raise");
+    dry_install("extender.replicas=1");
+    cluster_kubectl("apply", "-f", "manifests/deployment.yaml");
 }
 
 START_TEST(the_notes_name_the_next_command)
@@ -176,29 +176,14 @@ START_TEST(the_notes_name_the_next_command)
     static const struct {
         const char *set, *has, *never;
     } cases[] = {
-        {"platform=kubeadm", "     scripts/install\n\n", "systemctl"},
-        {"platform=kubeadm", "     ctr -n k8s.io images import", "k3s"},
-        {"platform=k3s", "--reset-then-reuse-values --set scheduler.enabled=true\n",
-         "scripts/install"},
-        {"platform=k3s", "     k3s ctr -n k8s.io images import", "rke2"},
-        {"platform=rke2", "Or configure that of rke2 by hand: policy/README.md",
-         "rollout"},
-        {"platform=managed",
+        {"scheduler.enabled=false", "     scripts/install\n\n", "rollout"},
+        {"logLevel=info", "     ctr -n k8s.io images import", "scripts/install"},
+        {"logLevel=info",
          "     kubectl -n kube-system rollout status deployment gpushare-scheduler\n",
          "scripts/install"},
-        {"platform=managed", "Push those of `make images` to a registry", "ctr -n"},
-        {"platform=openshift",
-         "     kubectl -n kube-system rollout status deployment gpushare-scheduler\n",
-         "scripts/install"},
-        {"platform=openshift", "Push those of `make images` to a registry", "ctr -n"},
-        {"platform=managed,image.registry=r.example", "rollout status", "`make images`"},
-        {"platform=managed,scheduler.enabled=false",
-         "     helm upgrade gpushare CHART -n kube-system --reset-then-reuse-values "
-         "--set "
-         "scheduler.enabled=true\n",
-         "rollout"},
-        {"platform=kubeadm,extender.insecure=true", "     scripts/install --insecure\n",
-         "--renew"},
+        {"image.registry=r.example", "rollout status", "`make images`"},
+        {"scheduler.enabled=false,extender.insecure=true",
+         "     scripts/install --insecure\n", "--renew"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const char *notes = strstr(dry_install(cases[i].set), "\nNOTES:\n");
@@ -207,43 +192,6 @@ START_TEST(the_notes_name_the_next_command)
         ck_assert_msg(!strstr(notes, cases[i].never), "%s: \"%s\" in: %s", cases[i].set,
                       cases[i].never, notes);
     }
-}
-
-/* k3s creates the RuntimeClass, also where no node has the runtime; its default runtime
- * shows no card. */
-START_TEST(the_daemonsets_of_k3s_use_the_runtime_of_nvidia)
-{
-    static const char class[] = "      runtimeClassName: \"nvidia\"\n",
-                      error[] = "`no runtime for \"nvidia\" is configured`",
-                      absent[] = "The DaemonSets have no RuntimeClass";
-    check_platform_with("platform=k3s", absent);
-    cluster_create("/apis/node.k8s.io/v1/runtimeclasses",
-                   "{\"metadata\":{\"name\":\"nvidia\"},\"handler\":\"nvidia\"}");
-    check_platform_with("platform=k3s", class);
-    check_platform_with("platform=rke2", class);
-    check_platform_with("platform=k3s", error);
-    check_platform_with("platform=k3s", "     grep nvidia /var/lib/rancher/k3s/agent/");
-    check_platform_with("platform=rke2", "     grep nvidia /var/lib/rancher/rke2/agent/");
-    check_platform_with("platform=k3s,gpuNodes.runtimeClassName=none", absent);
-    static const struct {
-        const char *set;
-        bool finds_no_card;
-    } others[] = {{"platform=kubeadm", false},
-                  {"platform=k3s,gpuNodes.nvml=host", false},
-                  {"platform=k3s,gpuNodes.runtimeClassName=none", true},
-                  {"platform=rke2,mps.enabled=true,mps.image=mps,"
-                   "devicePlugin.isolation=mps,gpuNodes.runtimeClassName=none",
-                   true},
-                  {"platform=k3s,scvAgent.runtimeClassName=none,"
-                   "devicePlugin.runtimeClassName=none",
-                   true}};
-    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-        const char *said = dry_install(others[i].set);
-        ck_assert_msg(!strstr(said, "runtimeClassName:"), "%s", others[i].set);
-        ck_assert_ptr_null(strstr(said, error));
-        ck_assert(!!strstr(said, absent) == others[i].finds_no_card);
-    }
-    cluster_delete("/apis/node.k8s.io/v1/runtimeclasses/nvidia");
 }
 
 /* -- all objects -- */
@@ -272,13 +220,13 @@ static const char *only_in(const char *a, const char *b)
     return out;
 }
 
-/* The objects created since `before`, except for CRD, Scv and Lease, which must exist. */
+/* The objects created since `before`, except for CRD and Scv, which must exist. */
 static const char *left_over(const char *before)
 {
     static const char *const kept[] = {
         "CustomResourceDefinition /" CRD " ",
         "APIService /v1.core.run-linux.com ", /* of the CRD */
-        "Scv /gpu ", "Lease " SYSTEM "/gpushare-extender "};
+        "Scv /gpu "};
     const char *left = only_in(everything(), before);
     for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
         const char *line = strstr(left, kept[i]);
@@ -325,11 +273,22 @@ static void check_strategy(const char *type, int replicas)
               (strcmp(type, "Recreate") != 0));
 }
 
-/* A value that an extender would have written. */
-static void hold_lease(void)
+/* What the extender and kube-scheduler would have made. */
+static void run_programs(void)
 {
-    cluster_kubectl("-n", SYSTEM, "patch", "lease", "gpushare-extender", "--type",
-                    "merge", "-p", "{\"spec\":{\"holderIdentity\":\"me\"}}");
+    static const char *const leases[] = {"gpushare-extender", "gpushare-scheduler"},
+                             *const secrets[] = {"gpushare-extender-ca",
+                                                 "gpushare-extender-tls",
+                                                 "gpushare-scheduler-tls"};
+    for (size_t i = 0; i < ARRAY_LEN(leases); i++)
+        cluster_create("/apis/coordination.k8s.io/v1/namespaces/" SYSTEM "/leases",
+                       "{\"metadata\":{\"name\":\"%s\"},\"spec\":{\"holderIdentity\":"
+                       "\"me\"}}",
+                       leases[i]);
+    for (size_t i = 0; i < ARRAY_LEN(secrets); i++)
+        cluster_create("/api/v1/namespaces/" SYSTEM "/secrets",
+                       "{\"metadata\":{\"name\":\"%s\"},\"data\":{\"a\":\"eA==\"}}",
+                       secrets[i]);
 }
 
 static void check_lease(void)
@@ -342,19 +301,19 @@ static void upgrade(void)
     int64_t begun = lib_now_ms();
     helm(0, "upgrade",
          ARGV(CHART, "--set",
-              "memoryUnit=256MiB,extender.replicas=2,scvAgent.enabled=false", "--wait"));
+              "memoryUnit=256MiB,extender.replicas=1,scvAgent.enabled=false", "--wait"));
     cluster_report("helm upgrade --wait", lib_now_ms() - begun);
     /* The upgrade of docs/install.md: earlier values stay. */
     helm(0, "upgrade", ARGV(CHART, "--reset-then-reuse-values", "--wait"));
     ck_assert(scvs_have_temperatures());
     check_unit("256MiB");
-    check_strategy("RollingUpdate", 2);
+    check_strategy("Recreate", 1);
     ck_assert_uint_eq(peer_status(&cluster.api, AGENT), 404);
     check_lease();
     /* The default values again: no field of the earlier strategy remains. */
     helm(0, "upgrade", ARGV(CHART, "--reset-values", "--wait"));
     check_unit("GiB");
-    check_strategy("Recreate", 1);
+    check_strategy("RollingUpdate", 2);
     ck_assert_uint_eq(peer_status(&cluster.api, AGENT), 200);
     check_lease();
 }
@@ -378,8 +337,13 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     /* Without it, the pods and ReplicaSets of these objects would go during the test. */
     cluster_kubectl("delete", "--cascade=foreground", "-f", "manifests/");
     cluster_create_node("gpu", ",\"gpushare\":\"true\"", CARDS(16384));
-    cluster_create_node("plane", ",\"node-role.kubernetes.io/control-plane\":\"\"",
+    /* kubeadm's taint, on the only node that says its system: extender and kube-scheduler run there. */
+    cluster_create_node("plane",
+                        ",\"node-role.kubernetes.io/control-plane\":\"\","
+                        "\"kubernetes.io/os\":\"linux\"",
                         CARDS(16384));
+    cluster_kubectl("taint", "node", "plane",
+                    "node-role.kubernetes.io/control-plane=:NoSchedule");
     /* GPU Feature Discovery labels every node with GPUs; one is left to NVIDIA's plugin. */
     cluster_create_node("found", ",\"nvidia.com/gpu.present\":\"true\"", CARDS(16384));
     cluster_create_node("left", ",\"nvidia.com/gpu.present\":\"true\"", CARDS(16384));
@@ -392,10 +356,8 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     const char *notes = helm(0, "install", ARGV(chart, "--wait"));
     cluster_report("helm install --wait", lib_now_ms() - begun);
     ck_assert_contains(notes, "kubectl label node NODE gpushare=true\n");
-    ck_assert_contains(notes, "https://127.0.0.1:32766/gpushare-scheduler");
-    ck_assert_contains(notes, "delete lease gpushare-extender\n");
-    ck_assert_contains(notes, "delete secret gpushare-extender-ca gpushare-extender-tls "
-                              "gpushare-scheduler-tls");
+    ck_assert_contains(notes,
+                       "leaves only the CRD with every Scv, and pods that run go on");
     char *pods =
         cluster_kubectl("-n", SYSTEM, "get", "pods", "-l", "app=gpushare",
                         "--field-selector", "status.phase=Running", "-o", "name");
@@ -407,7 +369,7 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     lib_wait(runs_on_its_nodes("gpushare-device-plugin"));
     ck_assert(!scvs_have_temperatures());
     cluster_create_scv("gpu", CARDS(16384));
-    hold_lease();
+    run_programs();
     upgrade();
 
     ck_assert_str_eq(only_in(before, everything()), "");
@@ -416,11 +378,9 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     const char *left;
     lib_wait_saying(!*(left = left_over(before)), "these objects remain: %s", left);
     ck_assert_str_eq(only_in(before, everything()), "");
-    check_lease();
 
     /* The kept objects do not prevent another installation. */
     helm(0, "install", ARGV(CHART, "--wait"));
-    check_lease();
     object("/apis/core.run-linux.com/v1/scvs/gpu");
     helm(0, "uninstall", ARGV("--timeout", "60s"));
 }
@@ -428,8 +388,7 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
 CLUSTER_MAIN("helm", 180, ARGV("--nodes", "0"), plain_files_become_a_release_and_back,
              a_second_extender_in_another_namespace_is_refused,
              the_unit_stays_while_a_pod_has_a_promise,
-             a_managed_control_plane_with_a_node_port_stays_managed,
-             a_node_port_in_use_is_no_managed_control_plane,
-             the_platform_is_found_out_from_the_cluster, the_notes_name_the_next_command,
-             the_daemonsets_of_k3s_use_the_runtime_of_nvidia,
+             a_node_port_in_use_is_not_closed_unasked,
+             a_runtime_class_in_use_is_not_dropped_unasked,
+             the_go_extender_is_replaced_by_one_replica, the_notes_name_the_next_command,
              a_release_is_installed_upgraded_and_removed_without_other_changes)

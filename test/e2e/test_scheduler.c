@@ -36,7 +36,7 @@ static char *render_template(const char *template, const char *values)
                         "--kube-version", "1.35", "-a",
                         lib_fmt("admissionregistration.k8s.io/%s/MutatingAdmissionPolicy",
                                 ga ? "v1" : "v1beta1"),
-                        "--set", lib_fmt("platform=managed%s", values), "-s", template)));
+                        "--set", lib_fmt("logLevel=info%s", values), "-s", template)));
     return lib_path("template.yaml");
 }
 

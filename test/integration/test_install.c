@@ -146,11 +146,9 @@ START_TEST(other_distributions)
              "  name: openshift-kube-scheduler\n  names");
     const char *said = node_files_install(1, CHECK);
     ck_assert_contains(said, "PROBLEM no-static-pod: ");
-    ck_assert_contains(said, "--set image.registry=REGISTRY,scheduler.enabled=true,"
-                             "platform=PLATFORM (managed, openshift, k3s or rke2)");
+    ck_assert_contains(said, "--create-namespace --set image.registry=REGISTRY\n");
     said = node_files_install(3, ARGV("--insecure", "--yes"));
-    ck_assert_contains(said, "--set image.registry=REGISTRY,scheduler.enabled=true,"
-                             "platform=PLATFORM");
+    ck_assert_contains(said, "--set image.registry=REGISTRY");
     ck_assert_contains(said, "policy/README.md");
 }
 

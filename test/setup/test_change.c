@@ -289,7 +289,7 @@ static const struct {
     {"    - --leader-elect=true\n", "    - --config=c\n", "not an absolute path"},
     {"name: kube-scheduler\n  names", "name: &n x\n  names", "anchors"},
     {"name: kube-scheduler\n  names", "name: openshift-kube-scheduler\n  names",
-     "scheduler.enabled=true"},
+     "helm install gpushare manifests/chart"},
     {"    volumeMounts:\n    - mountPath: /etc/kubernetes/scheduler.conf\n      name: "
      "kubeconfig\n      readOnly: true\n",
      "    volumeMounts: [{mountPath: /k, name: kubeconfig}]\n", "edited safely"},

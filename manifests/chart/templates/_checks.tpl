@@ -26,12 +26,9 @@
 {{- define "gpushare.checkExtender" -}}
 {{- $e := .Values.extender }}
 {{- $tls := $e.tls }}
-{{- if and $e.pdb.enabled (eq (int $e.replicas) 1) }}
-{{- fail "extender.pdb.enabled: with one replica a PodDisruptionBudget blocks every drain; set extender.replicas to 2 or more" }}
-{{- end }}
 {{- $loopback := include "gpushare.onLoopback" . }}
 {{- $https := include "gpushare.https" . }}
-{{- if and $e.hostNetwork (eq (include "gpushare.platform" .) "openshift") }}
+{{- if and $e.hostNetwork (include "gpushare.openshift" .) }}
 {{- fail "extender.hostNetwork: on OpenShift the constraint nonroot-v2 of the extender forbids the host network; set extender.hostNetwork to false" }}
 {{- end }}
 {{- if and (not $tls.secretName) (or $tls.clientNames $tls.serverName) }}
@@ -126,11 +123,14 @@
 {{- if semverCompare "<1.25.0-0" .Capabilities.KubeVersion.Version }}
 {{- fail (printf "scheduler.enabled: the configuration of the chart's kube-scheduler requires Kubernetes 1.25, and the cluster has %s; set scheduler.enabled to false" .Capabilities.KubeVersion.Version) }}
 {{- end }}
-{{- if not .Values.extender.enabled }}
-{{- fail "scheduler.enabled: there is no extender that it could call; set extender.enabled to true" }}
+{{- $helm := semver .Capabilities.HelmVersion.Version }}
+{{- /* The client library of helm: 3.19 has that of 1.34, as 4.0. */}}
+{{- $assumed := printf "v1.%d.0" (add $helm.Minor (ternary 15 34 (eq (int $helm.Major) 3))) }}
+{{- if and (not (or $s.image.tag $s.image.digest)) (eq .Capabilities.KubeVersion.Version $assumed) (not (include "gpushare.seesCluster" .)) }}
+{{- fail (printf "scheduler.image.tag: helm sees no cluster and would assume Kubernetes %s; set the version of the API server, such as v1.35.2, or use helm template --kube-version" $assumed) }}
 {{- end }}
 {{- if include "gpushare.onLoopback" . }}
-{{- fail "scheduler.enabled: with extender.hostNetwork one replica listens on 127.0.0.1, where no other pod reaches it; set extender.hostNetwork to false" }}
+{{- fail "scheduler.enabled: with extender.hostNetwork one replica listens on 127.0.0.1, where no other pod reaches it; set extender.hostNetwork to false, or scheduler.enabled to false for the kube-scheduler of that node" }}
 {{- end }}
 {{- if and $tls.secretName (not $s.tlsSecretName) (include "gpushare.https" .) }}
 {{- fail "scheduler.tlsSecretName: with extender.tls.secretName nobody makes a client certificate; set the Secret that has one, with ca.crt, tls.crt and tls.key" }}
@@ -165,6 +165,31 @@
 {{- end }}
 {{- end }}
 
+{{/* What an upgrade would take away from what is installed. */}}
+{{- define "gpushare.checkUpgrade" -}}
+{{- $ns := .Release.Namespace }}
+{{- $e := .Values.extender }}
+{{- $was := lookup "apps/v1" "Deployment" $ns "gpushare-schd-extender" }}
+{{- if and $e.enabled (gt (int $e.replicas) 1) }}
+{{- range (dig "spec" "template" "spec" "containers" list $was) }}
+{{- if not (has "gpushare-extender" (.command | default list)) }}
+{{- fail "extender.replicas: the installed extender uses no Lease, so it must stop before the new one starts; set extender.replicas to 1, and raise it with the next helm upgrade" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $service := lookup "v1" "Service" $ns "gpushare-schd-extender" }}
+{{- if and (include "gpushare.ownScheduler" .) (not $e.service.type) (eq (dig "spec" "type" "" $service) "NodePort") (not (lookup "apps/v1" "Deployment" $ns "gpushare-scheduler")) }}
+{{- fail "scheduler.enabled: the kube-scheduler of this cluster may call the extender through its node port, which would go; set scheduler.enabled to false to keep that way, or extender.service.type to NodePort (both kube-schedulers) or ClusterIP (after scripts/install --undo)" }}
+{{- end }}
+{{- range $at, $name := dict "scvAgent" "scv-agent" "devicePlugin" "gpushare-device-plugin-ds" }}
+{{- $of := get $.Values $at }}
+{{- $class := dig "spec" "template" "spec" "runtimeClassName" "" (lookup "apps/v1" "DaemonSet" $ns $name) }}
+{{- if and $of.enabled $class (not (or $of.runtimeClassName $.Values.gpuNodes.runtimeClassName)) }}
+{{- fail (printf "gpuNodes.runtimeClassName: DaemonSet %s has RuntimeClass %s; set gpuNodes.runtimeClassName to it, or to none" $name $class) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "gpushare.checks" -}}
 {{- $binding := lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "gpushare-schd-extender" }}
 {{- range $binding.subjects }}
@@ -179,6 +204,7 @@
 {{- fail "exemptAccounts: without admissionPolicies every account may write promises; set admissionPolicies to true" }}
 {{- end }}
 {{- include "gpushare.checkUnit" . }}
+{{- include "gpushare.checkUpgrade" . }}
 {{- include "gpushare.checkExtender" . }}
 {{- include "gpushare.checkNodes" . }}
 {{- include "gpushare.checkScheduler" . }}

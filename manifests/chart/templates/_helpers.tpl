@@ -8,15 +8,42 @@ app: gpushare
 component: {{ . }}
 {{- end }}
 
-{{/* Labels of workloads, their pods, and Services: (list $ COMPONENT). Selectors use the two above,
-     which never change. */}}
-{{- define "gpushare.objectLabels" -}}
+{{/* Labels of every object, which change with the version of the chart. */}}
+{{- define "gpushare.chartLabels" -}}
+app.kubernetes.io/name: gpushare
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/part-of: gpushare
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* Labels of pods: (list $ COMPONENT). Selectors use the first two, which never change. */}}
+{{- define "gpushare.podLabels" -}}
 {{- $component := index . 1 }}
 {{- include "gpushare.labels" $component }}
 app.kubernetes.io/name: gpushare
 app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ $component }}
 app.kubernetes.io/part-of: gpushare
+{{- end }}
+
+{{/* Labels of workloads and Services: (list $ COMPONENT). */}}
+{{- define "gpushare.objectLabels" -}}
+{{- include "gpushare.labels" (index . 1) }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{ include "gpushare.chartLabels" (index . 0) }}
+{{- end }}
+
+{{/* Spreads the replicas of a Deployment with these labels over nodes and zones, without keeping one pending. */}}
+{{- define "gpushare.spread" -}}
+{{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+- maxSkew: 1
+  topologyKey: {{ . }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels: {{- include "gpushare.labels" $ | nindent 6 }}
+{{- end }}
 {{- end }}
 
 {{/* (dict "image" VALUES "registry" PREFIX "tag" DEFAULT): a digest precedes a tag. */}}
@@ -31,58 +58,27 @@ app.kubernetes.io/part-of: gpushare
 {{- include "gpushare.imageName" (dict "image" .of.image "registry" $v.registry "tag" ($v.tag | default .root.Chart.AppVersion)) }}
 {{- end }}
 
-{{/* What the cluster is: the value, or what is certain: OpenShift and the distributions of Rancher
-     by their API and version, kubeadm by its ConfigMap, and a control plane that is not the
-     administrator's by its version or because it has no Node. Found once: the nodes can be many.
-     Distributions such as k0s show no control plane Node either, but there the administrator's
-     kube-scheduler may call the extender, through the node port of an earlier release or on the
-     host network: an upgrade must not take that away. Nor must it take away the kube-scheduler
-     that this release has installed on a managed control plane. */}}
-{{- define "gpushare.platform" -}}
-{{- $version := .Capabilities.KubeVersion.Version }}
-{{- if not (hasKey .Values "platformFound") }}
-{{- $found := .Values.platform }}
-{{- if $found }}
-{{- else if .Capabilities.APIVersions.Has "config.openshift.io/v1" }}{{ $found = "openshift" }}
-{{- else if contains "+k3s" $version }}{{ $found = "k3s" }}
-{{- else if contains "+rke2" $version }}{{ $found = "rke2" }}
-{{- else if regexMatch "-(eks-|gke[.])" $version }}{{ $found = "managed" }}
-{{- else if lookup "v1" "ConfigMap" "kube-system" "kubeadm-config" }}{{ $found = "kubeadm" }}
-{{- else if and (not (kindIs "bool" .Values.scheduler.enabled)) (eq .Release.Name (dig "metadata" "annotations" "meta.helm.sh/release-name" "" (lookup "apps/v1" "Deployment" .Release.Namespace "gpushare-scheduler"))) }}{{ $found = "managed" }}
-{{- else if or .Values.extender.hostNetwork (eq (dig "spec" "type" "" (lookup "v1" "Service" .Release.Namespace "gpushare-schd-extender")) "NodePort") }}{{ $found = "kubeadm" }}
-{{- else }}
-{{- range (lookup "v1" "Node" "" "").items }}
-{{- $labels := .metadata.labels | default dict }}
-{{- if or (hasKey $labels "node-role.kubernetes.io/control-plane") (hasKey $labels "node-role.kubernetes.io/master") }}
-{{- $found = "kubeadm" }}
-{{- else if not $found }}{{ $found = "managed" }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- $_ := set .Values "platformFound" ($found | default "kubeadm") }}
-{{- $_ := set .Values "platformSource" (ternary "set by the value platform" (ternary "found out; the value platform sets another one" "assumed; the value platform sets another one" (ne $found "")) (ne .Values.platform "")) }}
-{{- end }}
-{{- .Values.platformFound }}
+{{/* "true" on OpenShift, "" elsewhere. */}}
+{{- define "gpushare.openshift" -}}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}true{{ end }}
 {{- end }}
 
-{{/* "true" where nobody can configure the cluster's kube-scheduler to call an extender: managed
-     control planes, and OpenShift, whose operator writes the configuration. */}}
-{{- define "gpushare.fixedScheduler" -}}
-{{- if has (include "gpushare.platform" .) (list "managed" "openshift") }}true{{ end }}
+{{/* "true", or "" in `helm template` and Argo CD, whose objects are the same: this decides refusals and
+     hooks alone. */}}
+{{- define "gpushare.seesCluster" -}}
+{{- if lookup "v1" "Namespace" "" "kube-system" }}true{{ end }}
 {{- end }}
 
-{{/* "true", or "" where the chart has no kube-scheduler of its own. */}}
+{{/* "true", or "" where the chart has no kube-scheduler of its own. (0.1 had "" as the default.) */}}
 {{- define "gpushare.ownScheduler" -}}
-{{- $on := .Values.scheduler.enabled }}
-{{- if kindIs "bool" $on }}{{ if $on }}true{{ end }}
-{{- else if and .Values.extender.enabled (include "gpushare.fixedScheduler" .) }}true{{ end }}
+{{- if and .Values.extender.enabled (ne (toString .Values.scheduler.enabled) "false") }}true{{ end }}
 {{- end }}
 
 {{- define "gpushare.serviceType" -}}
 {{- $e := .Values.extender }}
 {{- if $e.hostNetwork }}ClusterIP
 {{- else if $e.service.type }}{{ $e.service.type }}
-{{- else if include "gpushare.fixedScheduler" . }}ClusterIP
+{{- else if include "gpushare.ownScheduler" . }}ClusterIP
 {{- else }}NodePort{{ end }}
 {{- end }}
 
@@ -91,7 +87,7 @@ app.kubernetes.io/part-of: gpushare
 {{- $on := .Values.extender.onControlPlane }}
 requiredDuringSchedulingIgnoredDuringExecution:
   nodeSelectorTerms:
-  {{- if ternary $on (not (include "gpushare.fixedScheduler" .)) (kindIs "bool" $on) }}
+  {{- if ternary $on (not (include "gpushare.ownScheduler" .)) (kindIs "bool" $on) }}
   # Beside kube-scheduler. The second term is the name of the label up to Kubernetes 1.23: newer
   # API servers warn about it, but older clusters have no node with the first.
   - matchExpressions:
@@ -132,7 +128,7 @@ requiredDuringSchedulingIgnoredDuringExecution:
      device nodes of cards. */}}
 {{- define "gpushare.nodeSecurity" -}}
 {{- $security := deepCopy (.of.securityContext | default dict) }}
-{{- if and (eq (include "gpushare.platform" .root) "openshift") (not (hasKey $security "seLinuxOptions")) }}
+{{- if and (include "gpushare.openshift" .root) (not (hasKey $security "seLinuxOptions")) }}
 {{- $_ := set $security "seLinuxOptions" (dict "type" "spc_t") }}
 {{- end }}
 {{- if eq .root.Values.gpuNodes.nvml "host" }}
@@ -141,15 +137,10 @@ requiredDuringSchedulingIgnoredDuringExecution:
 {{- toYaml $security }}
 {{- end }}
 
-{{/* RuntimeClass of a DaemonSet, or "". k3s and RKE2 create the class nvidia, whether or not a node has
-     NVIDIA's runtime, and do not make that runtime the default. */}}
+{{/* RuntimeClass of a DaemonSet, or "". */}}
 {{- define "gpushare.nodeRuntimeClass" -}}
-{{- $all := .root.Values.gpuNodes }}
-{{- $set := .of.runtimeClassName | default $all.runtimeClassName | default "" }}
-{{- if eq $set "none" }}
-{{- else if $set }}{{ $set }}
-{{- else if and (has (include "gpushare.platform" .root) (list "k3s" "rke2")) (eq $all.nvml "runtime") (lookup "node.k8s.io/v1" "RuntimeClass" "" "nvidia") }}nvidia
-{{- end }}
+{{- $set := .of.runtimeClassName | default .root.Values.gpuNodes.runtimeClassName | default "none" }}
+{{- if ne $set "none" }}{{ $set }}{{ end }}
 {{- end }}
 
 {{/* Fields of the pod spec that both DaemonSets share. */}}
@@ -209,7 +200,7 @@ securityContext: {{- toYaml . | nindent 2 }}
 
 {{- define "gpushare.podMeta" -}}
 labels:
-  {{- include "gpushare.objectLabels" (list .root .component) | nindent 2 }}
+  {{- include "gpushare.podLabels" (list .root .component) | nindent 2 }}
   {{- with .more }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -227,6 +218,7 @@ kind: ServiceAccount
 metadata:
   name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "gpushare.chartLabels" .root | nindent 4 }}
   {{- with .of.serviceAccount.annotations }}
   annotations: {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -250,6 +242,7 @@ metadata:
   {{- with .namespace }}
   namespace: {{ . }}
   {{- end }}
+  labels: {{- include "gpushare.chartLabels" .root | nindent 4 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ .kind }}
@@ -265,8 +258,8 @@ subjects:
 {{/* The version of the API server without what the vendor appended: v1.33.5-eks-113cf36 is v1.33.5. */}}
 {{- define "gpushare.schedulerImage" -}}
 {{- $i := .Values.scheduler.image }}
-{{- $version := regexFind "^[0-9]+[.][0-9]+[.][0-9]+" (semver .Capabilities.KubeVersion.Version).String }}
-{{- include "gpushare.imageName" (dict "image" $i "registry" $i.registry "tag" (printf "v%s" $version)) }}
+{{- $v := semver .Capabilities.KubeVersion.Version }}
+{{- include "gpushare.imageName" (dict "image" $i "registry" $i.registry "tag" (printf "v%d.%d.%d" $v.Major $v.Minor $v.Patch)) }}
 {{- end }}
 
 {{/* "true" where the extender makes kube-scheduler restart for a new CA: it reads the Secret, and
@@ -274,14 +267,6 @@ subjects:
 {{- define "gpushare.restartsScheduler" -}}
 {{- $e := .Values.extender }}
 {{- if and (include "gpushare.ownScheduler" .) (include "gpushare.https" .) (not $e.insecure) (not $e.tls.secretName) .Values.admissionPolicies }}true{{ end }}
-{{- end }}
-
-{{/* The CAs of the extender as the cluster has them; "" before the first installation. */}}
-{{- define "gpushare.schedulerCA" -}}
-{{- if include "gpushare.https" . }}
-{{- $secret := lookup "v1" "Secret" .Release.Namespace (.Values.scheduler.tlsSecretName | default "gpushare-scheduler-tls") }}
-{{- get ($secret.data | default dict) "ca.crt" | b64dec }}
-{{- end }}
 {{- end }}
 
 {{- define "gpushare.schedulerConfig" -}}
