@@ -7,15 +7,16 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "extender/forward.h"
+#include "extender/pod_defaults.h"
 #include "extender/stream.h"
 
 #define API "/apis/nvidia-gpu-scheduler/v1"
 
 /* The class of a path. */
 enum access_class {
-    ACCESS_HEALTH, /* /healthz, /readyz, /version: everyone */
-    ACCESS_VERB,   /* filter, prioritize, preempt, bind: clients of the verbs' CAs */
-    ACCESS_VIEW,   /* everything else */
+    ACCESS_OPEN, /* /healthz, /readyz, /version, /pod-defaults: everyone */
+    ACCESS_VERB, /* filter, prioritize, preempt, bind: clients of the verbs' CAs */
+    ACCESS_VIEW, /* everything else */
 };
 
 /* What the owner of a token must be allowed to do for a view; the first path that begins
@@ -73,13 +74,14 @@ static bool is_one_of(const char *const *names, size_t n, const char *name)
 
 static enum access_class class_of(const char *path)
 {
-    static const char *const health[] = {"/healthz", "/readyz", "/version"};
+    static const char *const open[] = {"/healthz", "/readyz", "/version",
+                                       POD_DEFAULTS_PATH};
     static const char *const verbs[] = {"filter", "prioritize", "preempt", "bind"};
     const char *name = strrchr(path, '/');
     if (strstr(path, "/inspect/")) /* the rest is the name of a node */
         return ACCESS_VIEW;
-    if (is_one_of(health, ARRAY_LEN(health), path))
-        return ACCESS_HEALTH;
+    if (is_one_of(open, ARRAY_LEN(open), path))
+        return ACCESS_OPEN;
     if (name && is_one_of(verbs, ARRAY_LEN(verbs), name + 1))
         return ACCESS_VERB;
     return ACCESS_VIEW;
@@ -128,7 +130,7 @@ static bool checks_form(const struct access *a, const struct httpd_request *req,
     const char *origin = httpd_header(req, "Origin"), *host = httpd_header(req, "Host");
     bool may_be_page = origin || strcmp(req->method, "POST") != 0;
     if (certs_info(a->certs)->on_loopback && may_be_page &&
-        class_of(req->path) != ACCESS_HEALTH && !is_loopback_host(span_of(host))) {
+        class_of(req->path) != ACCESS_OPEN && !is_loopback_host(span_of(host))) {
         httpd_fail(reply, 403, "Host: expected localhost or a loopback address");
         return false;
     }
@@ -257,6 +259,19 @@ static bool allows_view(const struct access *a, bool main,
     return false;
 }
 
+/* Nobody knows who sends a body to the webhook. API servers name its length. */
+static bool is_small(const struct httpd_request *req, struct httpd_reply *reply)
+{
+    int64_t n = 0;
+    if (strcmp(req->method, "POST") != 0 ||
+        (span_i64(span_of(httpd_header(req, "Content-Length")), &n) &&
+         n <= POD_DEFAULTS_BODY))
+        return true;
+    httpd_fail(reply, 413, "Content-Length: expected at most %d bytes",
+               POD_DEFAULTS_BODY);
+    return false;
+}
+
 static bool allows(const struct access *a, bool main, const struct httpd_request *req,
                    struct httpd_reply *reply)
 {
@@ -265,8 +280,8 @@ static bool allows(const struct access *a, bool main, const struct httpd_request
     if (certs_info(a->certs)->mode == CERTS_INSECURE)
         return true;
     switch (class_of(req->path)) {
-    case ACCESS_HEALTH:
-        return true;
+    case ACCESS_OPEN:
+        return is_small(req, reply);
     case ACCESS_VERB:
         return allows_verb(a, req, reply);
     default:

@@ -8,8 +8,8 @@
 /*
  * Who may call which route of the extender. The server asks before each handler.
  *
- * Routes have three classes: health and version, the verbs of kube-scheduler, and views
- * of the cluster (inspect, gpupods, gpunodes, metrics, page).
+ * Routes have three classes: those that everybody may call (health, version, the webhook), the
+ * verbs of kube-scheduler, and views of the cluster (inspect, gpupods, gpunodes, metrics, page).
  *
  * With CERTS_INSECURE everybody may call everything; on a loopback address, no web page whose
  * name resolves to it (DNS rebinding): its requests have that name as Host. Else the verbs need a

@@ -14,6 +14,7 @@
 #include "domain/keys.h"
 #include "domain/object.h"
 #include "kube/secret.h"
+#include "wire/base64.h"
 #include "wire/x509.h"
 
 enum {
@@ -32,7 +33,7 @@ static const char *const secret_names[SECRETS] = {
 
 struct certs {
     struct certs_info info;
-    char *ns, *scheduler; /* the Deployment, or NULL */
+    char *ns, *scheduler, *webhook; /* the objects that follow the CAs, or NULL */
     struct kube_client *client;
     struct core_driver *driver;
     struct forward *forward;
@@ -216,46 +217,78 @@ static int serve(struct certs *c, struct err *err)
     return 0;
 }
 
-/* -- kube-scheduler, which reads its ca.crt only when it starts -- */
+/* -- objects that follow the CAs -- */
 
-/* The annotation in the metadata at this path (ends with NULL). */
-static void read_annotation(struct jread *j, const char *const *path, struct arena *a,
-                            const struct object_field *field)
+/* An object with a text that depends on the CAs. */
+struct follower {
+    const char *path;      /* of the API */
+    const char *const *at; /* the members on the way to the text; ends with NULL */
+    struct span wanted;    /* the text */
+    const char *patch_type;
+    struct span patch; /* what sets it */
+};
+
+/* The text at this path. A list is searched. */
+static void read_text(struct jread *j, const char *const *at, struct arena *a,
+                      struct span *text)
 {
     struct jread_str key;
-    struct object_meta meta;
-    if (!*path) {
-        object_meta_read(j, a, &meta, field, 1);
-        return;
-    }
-    jread_object(j, "Deployment");
-    while (jread_member(j, &key)) {
-        if (jread_str_eq(key, span_of(*path)))
-            read_annotation(j, path + 1, a, field);
-        else
-            jread_skip(j);
+    if (!*at) {
+        jread_text(j, "text", a, text);
+    } else if (jread_peek(j) == JREAD_ARRAY) {
+        jread_array(j, "list");
+        while (jread_item(j))
+            read_text(j, at, a, text);
+    } else {
+        jread_object(j, "object");
+        while (jread_member(j, &key))
+            if (jread_str_eq(key, span_of(*at)))
+                read_text(j, at + 1, a, text);
+            else
+                jread_skip(j);
     }
 }
 
+/* Writes the text unless the object has it, or does not exist. */
+static int follow(struct certs *c, const struct follower *f, struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    struct kube_request request = {
+        .method = "GET", .path = f->path, .timeout_ms = CALL_MS};
+    struct httpc_reply reply = {0};
+    struct span found = {0};
+    struct jread j;
+    int rc = call_api(c, &request, &reply, err);
+    if (rc == 0) {
+        jread_init(&j, reply.body.p, reply.body.n);
+        read_text(&j, f->at, &a, &found);
+        rc = jread_finish(&j, err);
+    }
+    bool same = span_eq(found, f->wanted);
+    httpc_reply_fini(&reply);
+    if (rc == 0 && !same) {
+        request.method = "PATCH";
+        request.content_type = f->patch_type;
+        request.body = f->patch;
+        rc = call_api(c, &request, &reply, err);
+        httpc_reply_fini(&reply);
+        if (rc == 0)
+            log_info("certs", "written for new CAs", LOG_S("object", f->path));
+    }
+    return rc && err->code != ERR_NOT_FOUND ? -1 : 0;
+}
+
 /* Fails if ca.crt does not fit what is served: one of the two Secrets was kept. The leader makes
- * the Deployment replace its pods if they started with another ca.crt: the pod template has its
- * hash, which the chart writes, too. */
+ * the Deployment of kube-scheduler, which reads its ca.crt only when it starts, replace its pods
+ * if they started with another one: the pod template has its hash, which the chart writes, too. */
 static int follow_ca(struct certs *c, bool leads, struct err *err)
 {
-    static const char *const metadata[] = {"spec", "template", "metadata", NULL};
+    static const char *const at[] = {"spec",        "template",      "metadata",
+                                     "annotations", KEY_CA_CHECKSUM, NULL};
     const struct buf *ca = &c->seen[CLIENT].data[SECRET_CA];
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf sum = {0}, body = {0};
-    struct span found = {0};
-    const struct object_field field = {OBJECT_ANNOTATION, SPAN(KEY_CA_CHECKSUM), &found};
-    struct kube_request request = {
-        .method = "GET",
-        .path = arena_printf(&a, "/apis/apps/v1/namespaces/%s/deployments/%s", c->ns,
-                             c->scheduler),
-        .timeout_ms = CALL_MS};
-    struct httpc_reply reply = {0};
     struct err why = {0};
-    struct jread j;
     unsigned char hash[32];
     if (!c->seen[CLIENT].exists)
         return 0;
@@ -270,30 +303,47 @@ static int follow_ca(struct certs *c, bool leads, struct err *err)
     gnutls_hash_fast(GNUTLS_DIG_SHA256, ca->p, ca->n, hash);
     for (size_t i = 0; i < sizeof hash; i++)
         buf_printf(&sum, "%02x", hash[i]);
-    int rc = call_api(c, &request, &reply, &why);
-    if (rc == 0) {
-        jread_init(&j, reply.body.p, reply.body.n);
-        read_annotation(&j, metadata, &a, &field);
-        rc = jread_finish(&j, &why);
-    }
-    bool same = span_eq(found, buf_span(&sum));
-    httpc_reply_fini(&reply);
-    if (rc == 0 && !same) {
-        buf_printf(&body,
-                   "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{"
-                   "\"" KEY_CA_CHECKSUM "\":\"%s\"}}}}}",
-                   sum.p);
-        request.method = "PATCH";
-        request.content_type = "application/merge-patch+json";
-        request.body = buf_span(&body);
-        rc = call_api(c, &request, &reply, &why);
-        httpc_reply_fini(&reply);
-        if (rc == 0)
-            log_info("certs", "kube-scheduler restarts with a new ca.crt",
-                     LOG_S("namespace", c->ns), LOG_S("deployment", c->scheduler));
-    }
-    return rc && why.code != ERR_NOT_FOUND
-               ? err_set(err, why.code, "Deployment %s/%s: %s", c->ns, c->scheduler,
+    buf_printf(&body,
+               "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{"
+               "\"" KEY_CA_CHECKSUM "\":\"%s\"}}}}}",
+               sum.p);
+    const struct follower f = {
+        .path = arena_printf(&a, "/apis/apps/v1/namespaces/%s/deployments/%s", c->ns,
+                             c->scheduler),
+        .at = at,
+        .wanted = buf_span(&sum),
+        .patch_type = "application/merge-patch+json",
+        .patch = buf_span(&body)};
+    return follow(c, &f, &why) ? err_set(err, why.code, "Deployment %s/%s: %s", c->ns,
+                                         c->scheduler, why.msg)
+                               : 0;
+}
+
+/* The leader gives the API server the CAs by which it knows this server. */
+static int follow_ca_bundle(struct certs *c, bool leads, struct err *err)
+{
+    static const char *const at[] = {"webhooks", "clientConfig", "caBundle", NULL};
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf bundle = {0}, body = {0};
+    struct err why = {0};
+    if (!leads || !c->webhook)
+        return 0;
+    base64_encode(buf_span(&c->seen[SERVER].data[SECRET_CA]), &bundle);
+    buf_printf(&body,
+               "[{\"op\":\"add\",\"path\":\"/webhooks/0/clientConfig/caBundle\","
+               "\"value\":\"%s\"}]",
+               bundle.p ? bundle.p : "");
+    const struct follower f = {.path =
+                                   arena_printf(&a,
+                                                "/apis/admissionregistration.k8s.io/v1/"
+                                                "mutatingwebhookconfigurations/%s",
+                                                c->webhook),
+                               .at = at,
+                               .wanted = buf_span(&bundle),
+                               .patch_type = "application/json-patch+json",
+                               .patch = buf_span(&body)};
+    return follow(c, &f, &why)
+               ? err_set(err, why.code, "MutatingWebhookConfiguration %s: %s", c->webhook,
                          why.msg)
                : 0;
 }
@@ -314,6 +364,7 @@ static void step(struct certs *c)
                 problem = why;
         } else {
             follow_ca(c, leads, &problem);
+            follow_ca_bundle(c, leads, &problem);
         }
     }
     for (int i = 0; i < SECRETS; i++) /* their keys are needed for a moment only */
@@ -385,9 +436,10 @@ static int check(const struct certs_config *config, enum certs_mode mode, struct
         {mode == CERTS_FILES && !config->client_ca_file,
          "--tls-cert needs --client-ca, the CA of kube-scheduler's client certificate; "
          "--insecure=on asks no client for credentials"},
-        {mode != CERTS_SECRETS && config->scheduler_deployment,
-         "--scheduler-deployment needs certificates from Secrets: remove --tls-cert and "
-         "--insecure"},
+        {mode != CERTS_SECRETS && (config->scheduler_deployment || config->webhook),
+         "--scheduler-deployment and --pod-webhook need certificates from Secrets: "
+         "remove "
+         "--tls-cert and --insecure"},
         {insecure && config->client_ca_file, ASKS "--client-ca does: remove one of them"},
         {insecure && config->observe_ca_file,
          ASKS "--observe-client-ca does: remove one of them"},
@@ -500,6 +552,7 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
     c->ns = xstrdup(ns);
     c->scheduler =
         config->scheduler_deployment ? xstrdup(config->scheduler_deployment) : NULL;
+    c->webhook = config->webhook ? xstrdup(config->webhook) : NULL;
     c->info.mode = mode_of(config, listen);
     c->info.has_front_proxy = config->front_ca_file;
     c->info.on_loopback =
@@ -545,6 +598,7 @@ void certs_free(struct certs *c)
     buf_fini(&c->served);
     free(c->ns);
     free(c->scheduler);
+    free(c->webhook);
     free(c);
 }
 

@@ -37,7 +37,8 @@
  * kube-scheduler reads ca.crt only when it starts. With --scheduler-deployment the leader
  * compares the SHA-256 of that file with an annotation of the Deployment's pod template, and
  * writes it if they differ, so that the Deployment replaces its pods; never before this replica
- * serves what they will trust.
+ * serves what they will trust. With --pod-webhook it also writes the ca.crt of the server's
+ * Secret to the first webhook of that object.
  */
 
 struct certs_config {
@@ -49,6 +50,7 @@ struct certs_config {
     struct opt_list front_names;  /* common names of the front proxy */
     char *observe_ca_file;        /* CA of observers, or NULL */
     char *scheduler_deployment;   /* of the chart's kube-scheduler, or NULL */
+    char *webhook;                /* MutatingWebhookConfiguration, or NULL */
 };
 
 #define CERTS_SERVER_NAME "gpushare-extender"      /* common name of the server */

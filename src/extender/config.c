@@ -98,6 +98,31 @@ static const struct opt table[] = {
      .help =
          "Deployment of kube-scheduler, of --lease-namespace, to restart for a new CA; "
          "default: none."},
+    {.name = "pod-scheduler",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(server.pod_defaults.scheduler),
+     .help = "Scheduler that the webhook pod-defaults names in pods that name none; "
+             "default: none."},
+    {.name = "pod-runtime-class",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(server.pod_defaults.runtime_class),
+     .help = "RuntimeClass that the webhook pod-defaults names in pods that name none; "
+             "default: none."},
+    {.name = "pod-webhook",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(certs.webhook),
+     .help = "MutatingWebhookConfiguration whose caBundle follows the certificates; "
+             "default: none."},
+    {.name = "await-pod-defaults",
+     .arg = "TIME",
+     .init = "0s",
+     .type = OPT_DURATION,
+     .offset = AT(await_ms),
+     .help = "Only wait until pods of --lease-namespace get what --pod-... name; 0s: run "
+             "the extender."},
     {.name = "connections",
      .arg = "N",
      .init = "128",

@@ -256,6 +256,20 @@ static int start_server(struct extender *e, struct err *err)
     return e->server ? 0 : -1;
 }
 
+int extender_once(const void *config, struct err *err)
+{
+    const struct extender_config *c = config;
+    if (!c->await_ms)
+        return 0;
+    struct kube_client *client = kube_connect(c->entry.kubeconfig, c->entry.context, err);
+    if (!client)
+        return -1;
+    int rc = pod_defaults_await(&c->server.pod_defaults, client, c->core.lease_namespace,
+                                c->await_ms, err);
+    kube_client_free(client);
+    return rc ? -1 : 1;
+}
+
 struct extender *extender_start(const struct extender_config *config, struct err *err)
 {
     struct extender *e = xcalloc(1, sizeof *e);

@@ -20,11 +20,15 @@ struct extender_config {
     bool events, api_compression;
     char *advertise, *replica_name, *replica_ca;
     int64_t drain_delay_ms, drain_ms;
+    int64_t await_ms; /* --await-pod-defaults; 0: serve */
 };
 
 extern const struct opt_program extender_program;
 
 struct extender;
+
+/* For struct entry: --await-pod-defaults. */
+int extender_once(const void *config, struct err *err);
 
 /* New; answers requests at once, and is ready once every kind of object has been listed.
  * `config` is borrowed.

@@ -107,6 +107,13 @@ static void on_verb(void *ctx, const struct httpd_request *req, struct httpd_rep
     }
 }
 
+static void on_pod_defaults(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    const struct server_port *port = ctx;
+    pod_defaults_answer(&port->server->conf.pod_defaults, req->body, reply);
+}
+
 static void not_allowed(struct httpd_reply *reply, const char *allow)
 {
     reply->status = 405;
@@ -336,9 +343,10 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
 #define API    "/apis/nvidia-gpu-scheduler/v1"
 #define NGS    API "/schedule"
 
-/* The verbs, and then the views, which both ports serve. The routes of nvidia-gpu-scheduler
+/* The webhook, the verbs, and then the views, which both ports serve. The routes of nvidia-gpu-scheduler
  * have its answers to all other paths under /apis. */
 static const struct httpd_route routes[] = {
+    {"POST", POD_DEFAULTS_PATH, on_pod_defaults},
     {"POST", PREFIX "/filter", on_verb},
     {"POST", PREFIX "/prioritize", on_verb},
     {"POST", PREFIX "/preempt", on_verb},
@@ -381,7 +389,7 @@ static const char *const probes[] = {"/healthz", "/readyz", "/version", NULL};
 static int listen_both(struct server *s, struct err *err)
 {
     const struct server_config *config = &s->conf;
-    const struct httpd_route *views = routes;
+    const struct httpd_route *views = routes + 1;
     while (views->handler == on_verb || views->handler == on_not_post)
         views++;
     struct httpd_listener_config verbs = {

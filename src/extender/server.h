@@ -5,6 +5,7 @@
 #include "extender/delegated_auth.h"
 #include "extender/gpuapi.h"
 #include "extender/metrics.h"
+#include "extender/pod_defaults.h"
 #include "extender/verb.h"
 #include "wire/httpd.h"
 
@@ -21,6 +22,7 @@ struct server_config {
     struct certs *certs;         /* NULL: insecure */
     struct delegated_auth *auth; /* NULL: everyone may call the views */
     struct gpuapi *gpuapi;
+    struct pod_defaults pod_defaults;
     struct verbs_config verbs; /* without budget */
     enum metrics_detail metrics_detail;
 };

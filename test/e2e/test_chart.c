@@ -370,36 +370,59 @@ START_TEST(the_image_of_kube_scheduler_is_one_that_exists)
                        "registry.k8s.io/kube-scheduler:v1.36.1\"\n");
 }
 
+/* By a policy of an API version, by the webhook, or not at all; and helm waits only where there is
+ * something to wait for. */
 START_TEST(pods_get_their_defaults_only_where_the_api_server_can_set_them)
 {
 #define POLICIES(version)                                                                \
     "admissionregistration.k8s.io/" version "/MutatingAdmissionPolicy"
+#define FILES "extender.tls.secretName=s,scheduler.tlsSecretName=t"
+#define CLASS "scheduler.enabled=false,podDefaults.runtimeClassName=nvidia"
+    static const char webhook[] = "webhook";
     static const struct {
-        const char *set, *api, *wanted; /* NULL: no policy */
+        const char *version, *set, *api, *wanted; /* NULL: nothing */
     } cases[] = {
-        {"platform=managed", POLICIES("v1"), "v1"},
-        {"platform=managed", POLICIES("v1beta1"), "v1beta1"},
-        {"platform=managed", POLICIES("v1alpha1"), NULL},
-        {"platform=managed,podDefaults.schedulerName=false", POLICIES("v1"), NULL},
-        {"scheduler.enabled=false", POLICIES("v1"), NULL},
-        {"scheduler.enabled=false,podDefaults.runtimeClassName=nvidia", POLICIES("v1"),
-         "v1"},
+        {"1.35", "logLevel=info", POLICIES("v1"), "v1"},
+        {"1.35", "logLevel=info", POLICIES("v1beta1"), "v1beta1"},
+        {"1.36", "logLevel=info", POLICIES("v1beta1"), "v1"},
+        {"1.37", "logLevel=info", "v1", "v1"},
+        {"1.35", "logLevel=info", POLICIES("v1alpha1"), webhook},
+        {"1.30", "logLevel=info", "v1", webhook},
+        {"1.37", "podDefaults.webhook=true", POLICIES("v1"), webhook},
+        {"1.35", FILES ",podDefaults.caBundle=Cg==", "v1", webhook},
+        {"1.35", FILES, "v1", NULL},
+        {"1.35", "extender.insecure=true", "v1", NULL},
+        {"1.35", "admissionPolicies=false", "v1", NULL},
+        {"1.29", "admissionPolicies=false", "v1", NULL},
+        {"1.37", "admissionPolicies=false", "v1", "v1"},
+        {"1.37", "podDefaults.schedulerName=false", "v1", NULL},
+        {"1.35", "podDefaults.schedulerName=false", "v1", NULL},
+        {"1.37", "scheduler.enabled=false", "v1", NULL},
+        {"1.37", CLASS, "v1", "v1"},
+        {"1.35", CLASS, "v1", webhook},
     };
+    static const char *const kinds[] = {"MutatingAdmissionPolicy",
+                                        "MutatingAdmissionPolicyBinding",
+                                        "MutatingWebhookConfiguration"};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        json_t *all = rendered_in("gpu", ARGV("--set", cases[i].set, "-a", cases[i].api));
-        if (!cases[i].wanted) {
-            ck_assert(!find_object(all, "MutatingAdmissionPolicy", "gpushare-pods"));
-            continue;
+        const char *wanted = cases[i].wanted;
+        json_t *all = rendered_in("gpu", ARGV("--set", cases[i].set, "-a", cases[i].api,
+                                              "--kube-version", cases[i].version));
+        for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+            const json_t *object = find_object(all, kinds[k], "gpushare-pods");
+            bool is_webhook = k == 2;
+            ck_assert_msg(!!object == (wanted && is_webhook == (wanted == webhook)),
+                          "%s %s: %s", cases[i].version, cases[i].set, kinds[k]);
+            if (object)
+                ck_assert_str_eq(lib_str(object, "apiVersion"),
+                                 lib_fmt("admissionregistration.k8s.io/%s",
+                                         is_webhook ? "v1" : wanted));
         }
-        char *api = lib_fmt("admissionregistration.k8s.io/%s", cases[i].wanted);
-        ck_assert_str_eq(
-            lib_str(object_of(all, "MutatingAdmissionPolicy", "gpushare-pods"),
-                    "apiVersion"),
-            api);
-        ck_assert_str_eq(
-            lib_str(object_of(all, "MutatingAdmissionPolicyBinding", "gpushare-pods"),
-                    "apiVersion"),
-            api);
+        ck_assert(!!find_object(all, "Job", "gpushare-pod-defaults") == !!wanted);
+        ck_assert(!!find_object(all, "Role", "gpushare-pod-defaults") == !!wanted);
+        /* Only an extender that makes its certificates writes the caBundle. */
+        ck_assert(!!find_object(all, "ClusterRole", "gpushare-pod-webhook") ==
+                  (wanted == webhook && !strstr(cases[i].set, "secretName")));
     }
 }
 

@@ -3,14 +3,15 @@
 
 #include "base/mem.h"
 #include "e2e/daemon.h"
+#include "lib/attempt.h"
 #include "lib/cluster.h"
 #include "lib/expect.h"
 #include "lib/yamlfile.h"
 
 /*
- * The chart's own kube-scheduler, and the policy that gives pods its name: which pods the
- * API server changes, and what two kube-schedulers do to each other on one node. Kubernetes
- * 1.31 has no such policies: there the pods name the scheduler themselves.
+ * The chart's own kube-scheduler, and the policy or webhook that gives pods its name: which pods
+ * the API server changes, and what two kube-schedulers do to each other on one node. Kubernetes
+ * 1.31 has no such policies: there the pods of the last tests name the scheduler themselves.
  */
 
 #define NAME "gpushare-scheduler"
@@ -158,6 +159,117 @@ START_TEST(with_all_pods_labels_of_yoda_count_as_a_request)
     cluster_kubectl("delete", "-f", file);
 }
 
+/* -- the webhook: the same without policies -- */
+
+#define SECRETS "/api/v1/namespaces/kube-system/secrets/"
+#define WEBHOOK                                                                          \
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gpushare-pods"
+#define ACCOUNT "system:serviceaccount:kube-system:gpushare-pod-defaults"
+
+/* A replica over HTTPS, as the chart starts it; waits until its certificate is made. */
+static void start_replica(struct extender *e)
+{
+    extender_start_at(e, lib_fmt("%s/extender.kubeconfig", cluster.dir),
+                      ARGV("--insecure=off", "--pod-scheduler", NAME,
+                           "--pod-runtime-class", "nvidia", "--pod-webhook",
+                           "gpushare-pods"));
+    lib_wait(peer_status(&cluster.api, SECRETS "gpushare-extender-tls") == 200);
+}
+
+/* The API server asks this replica: no pod of the cluster can back the Service. */
+static char *apply_webhook(const struct extender *e)
+{
+    char *file =
+        render_template("templates/pod-defaults.yaml",
+                        ",podDefaults.webhook=true,podDefaults.runtimeClassName=nvidia");
+    lib_edit(
+        "template.yaml",
+        "service: {namespace: kube-system, name: gpushare-schd-extender, port: 12345, "
+        "path: /pod-defaults}",
+        lib_fmt("url: https://127.0.0.1:%u/pod-defaults", e->verbs.port));
+    cluster_kubectl("apply", "-f", file);
+    return file;
+}
+
+static unsigned try_gpu_pod(struct buf *reply)
+{
+    return attempt(&cluster.api, "POST", PODS "?dryRun=All",
+                   "{'metadata':{'name':'p'},'spec':{'containers':[{'name':'c','image':"
+                   "'i','resources':{'limits':{'aliyun.com/gpu-mem':'1'}}}]}}",
+                   reply);
+}
+
+/* Does the API server know the webhook? */
+static bool is_known(void)
+{
+    cleanup_buf struct buf reply = {0};
+    return try_gpu_pod(&reply) != 201 || strstr(reply.p, NAME);
+}
+
+/* Does a pod get its scheduler? Else it must be refused. */
+static bool is_set_or_refused(void)
+{
+    cleanup_buf struct buf reply = {0};
+    unsigned status = try_gpu_pod(&reply);
+    bool set = strstr(reply.p, "\"schedulerName\":\"" NAME "\"");
+    ck_assert_msg(set ? status == 201
+                      : status == 500 && strstr(reply.p, "failed calling webhook"),
+                  "%u: %s", status, reply.p);
+    return set;
+}
+
+/* Runs the command of the chart's hook, as its account. */
+static char *await(int status, const char *scheduler, const char *limit)
+{
+    return lib_output(status, ARGV(lib_built("gpushare-extender"), "--kubeconfig",
+                                   lib_fmt("%s/dry-run.kubeconfig", cluster.dir),
+                                   "--await-pod-defaults", limit, "--pod-scheduler",
+                                   scheduler, "--pod-runtime-class", "nvidia"));
+}
+
+START_TEST(the_webhook_gives_pods_the_same_and_refuses_them_while_it_is_down)
+{
+    struct extender first, second;
+    create_classes();
+    cluster_add_user("dry-run", "/CN=" ACCOUNT);
+    cluster_stop("gpushare-extender", "TERM");
+    start_replica(&first);
+    start_replica(&second);
+    char *file = apply_webhook(&second);
+    lib_wait(is_known());
+    lib_wait(is_set_or_refused()); /* by the second, with the caBundle of the first */
+    for (size_t i = 0; i < ARRAY_LEN(pods); i++)
+        check_pod(&pods[i]);
+    ck_assert_str_eq(lib_str(dry_run("", GPU), "spec.overhead.memory"), "5Mi");
+
+    await(0, NAME, "60s");
+    ck_assert_contains(await(1, "other", "1s"),
+                       "a dry run leaves schedulerName \"" NAME "\"");
+    attempt_denied(attempt_user("a", "/CN=" ACCOUNT), "gpushare-pod-defaults",
+                   "only as a dry run", "POST", "/api/v1/namespaces/kube-system/pods",
+                   "{'metadata':{'name':'p'},'spec':{'containers':[{'name':'c','image':"
+                   "'i'}]}}");
+
+    /* New certificates, of another authority and another leader. */
+    extender_stop(&first);
+    const char *bundle =
+        lib_str(peer_get(&cluster.api, WEBHOOK), "webhooks.0.clientConfig.caBundle");
+    cluster_kubectl("-n", "kube-system", "delete", "secret", "gpushare-extender-ca",
+                    "gpushare-extender-tls", "gpushare-scheduler-tls");
+    lib_wait(is_set_or_refused() && strcmp(lib_str(peer_get(&cluster.api, WEBHOOK),
+                                                   "webhooks.0.clientConfig.caBundle"),
+                                           bundle) != 0);
+    lib_wait(is_set_or_refused());
+
+    extender_stop(&second);
+    ck_assert(!is_set_or_refused());
+    dry_run("", ONE(""));
+    dry_run("", ONE(LIMIT("nvidia.com/gpu")));
+    ck_assert_contains(await(1, NAME, "1s"), "failed calling webhook");
+    cluster_kubectl("delete", "-f", file);
+    cluster_kubectl("delete", "runtimeclass", "nvidia", "other");
+}
+
 /* -- two kube-schedulers -- */
 
 /* The chart's kube-scheduler as a process of this machine: its own account and configuration,
@@ -283,6 +395,7 @@ int main(void)
     const TTest *const tests[] = {
         a_pod_that_the_kubelet_rejects_for_cpu_gives_its_card_back,
         the_pod_of_helm_test_asks_the_extender,
+        the_webhook_gives_pods_the_same_and_refuses_them_while_it_is_down,
         pods_that_ask_for_gpu_memory_get_the_scheduler_and_the_class,
         with_all_pods_labels_of_yoda_count_as_a_request,
     };

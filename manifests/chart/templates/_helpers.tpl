@@ -313,10 +313,45 @@ extenders:
   ignorable: false
 {{- end }}
 
-{{/* The API version of MutatingAdmissionPolicy; "" where the API server has none. */}}
-{{- define "gpushare.mutatingPolicies" -}}
-{{- range list "v1" "v1beta1" }}
-{{- $api := printf "admissionregistration.k8s.io/%s" . }}
-{{- if $.Capabilities.APIVersions.Has (printf "%s/MutatingAdmissionPolicy" $api) }}{{ $api }}{{ break }}{{ end }}
+{{/* -- what pods get that leave it empty -- */}}
+
+{{/* What sets it: the API version of MutatingAdmissionPolicy (served by default from 1.36 on), or
+     "webhook"; "" where there is nothing to set, or nothing that can. */}}
+{{- define "gpushare.podDefaults" -}}
+{{- $d := .Values.podDefaults }}
+{{- $tls := .Values.extender.tls }}
+{{- $version := .Capabilities.KubeVersion.Version }}
+{{- $api := "" }}
+{{- range list "v1beta1" "v1" }}
+{{- $is := printf "admissionregistration.k8s.io/%s" . }}
+{{- if $.Capabilities.APIVersions.Has (printf "%s/MutatingAdmissionPolicy" $is) }}{{ $api = $is }}{{ end }}
 {{- end }}
+{{- if semverCompare ">=1.36.0-0" $version }}{{ $api = "admissionregistration.k8s.io/v1" }}{{ end }}
+{{- if not (or $d.runtimeClassName (and $d.schedulerName (include "gpushare.ownScheduler" .))) }}
+{{- else if and $api (not $d.webhook) }}{{ $api }}
+{{- else if and .Values.extender.enabled .Values.admissionPolicies (include "gpushare.https" .) (or $d.caBundle (not (or $tls.secretName .Values.extender.insecure))) (semverCompare ">=1.30.0-0" $version) }}webhook{{ end }}
+{{- end }}
+
+{{- define "gpushare.podDefaultsArgs" -}}
+- --pod-scheduler={{ if and .Values.podDefaults.schedulerName (include "gpushare.ownScheduler" .) }}gpushare-scheduler{{ end }}
+- --pod-runtime-class={{ .Values.podDefaults.runtimeClassName }}
+{{- end }}
+
+{{/* Which pods. */}}
+{{- define "gpushare.podConditions" -}}
+{{- $keys := "['aliyun.com/gpu-mem', 'aliyun.com/gpu-count', 'aliyun.com/gpu-core.percentage']" }}
+{{- /* Of a container c. A variable of the policy would not be visible in matchConditions. */}}
+{{- $asks := printf "has(c.resources) && ((has(c.resources.limits) && c.resources.limits.exists(k, k in %s)) || (has(c.resources.requests) && c.resources.requests.exists(k, k in %s)))" $keys $keys -}}
+# Mirror pods, and others that no scheduler sees.
+- name: names-no-node
+  expression: >-
+    !has(object.spec.nodeName) || object.spec.nodeName == ''
+- name: requests-gpu-memory
+  expression: >-
+    object.spec.containers.exists(c, {{ $asks }}) ||
+    (has(object.spec.initContainers) && object.spec.initContainers.exists(c, {{ $asks }}))
+    {{- if .Values.extender.allPods }} ||
+    (has(object.metadata.labels) && object.metadata.labels.exists(k, k in
+    ['scv/number', 'scv/memory', 'scv/clock']))
+    {{- end }}
 {{- end }}

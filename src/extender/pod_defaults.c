@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/pod_defaults.h"
+
+#include "domain/fields.h"
+#include "domain/keys.h"
+#include "wire/base64.h"
+
+enum {
+    UID_MAX = 128, /* bytes of a uid, which the answer repeats; UUIDs have 36 */
+    RETRY_MS = 250,
+    SETTLED_MS = 2000,
+    CALL_MS = 15000, /* longer than timeoutSeconds of the webhook */
+};
+
+struct review {
+    struct span api, kind, uid;
+    struct span of; /* the kind of the object */
+    struct span scheduler, runtime_class;
+};
+_Static_assert(offsetof(struct review, api) == 0, "nested objects are read into it");
+
+#define SPEC(key, member) FIELD("object.spec.", key, review, member)
+static const struct field spec_fields[] = {
+    {SPEC("schedulerName", scheduler)},
+    {SPEC("runtimeClassName", runtime_class)},
+    FIELDS_END,
+};
+static const struct field pod_fields[] = {
+    {FIELD("object.", "spec", review, api), FIELD_IS_OBJECT(spec_fields)},
+    FIELDS_END,
+};
+static const struct field kind_fields[] = {
+    {FIELD("request.kind.", "kind", review, of)},
+    FIELDS_END,
+};
+static const struct field request_fields[] = {
+    {FIELD("request.", "uid", review, uid)},
+    {FIELD("request.", "kind", review, api), FIELD_IS_OBJECT(kind_fields)},
+    {FIELD("request.", "object", review, api), FIELD_IS_OBJECT(pod_fields)},
+    FIELDS_END,
+};
+static const struct field review_fields[] = {
+    {FIELD("", "apiVersion", review, api)},
+    {FIELD("", "kind", review, kind)},
+    {FIELD("", "request", review, api), FIELD_IS_OBJECT(request_fields)},
+    FIELDS_END,
+};
+
+static int read_into(struct review *r, const struct field *fields, struct span json,
+                     struct arena *a, struct err *err)
+{
+    struct jread j;
+    jread_init(&j, json.p, json.n);
+    fields_read(&(struct field_reader){.j = &j, .a = a}, "body", fields, r);
+    return jread_finish(&j, err);
+}
+
+/* Appends an operation of JSON Patch (RFC 6902), unless there is nothing to set. */
+static void add_member(struct jwrite *w, bool empty, const char *path, const char *value)
+{
+    if (!empty || !value || !*value)
+        return;
+    jwrite_object(w, NULL);
+    jwrite_str(w, "op", SPAN("add"));
+    jwrite_str(w, "path", span_of(path));
+    jwrite_str(w, "value", span_of(value));
+    jwrite_object_end(w);
+}
+
+void pod_defaults_answer(const struct pod_defaults *d, struct span body,
+                         struct httpd_reply *reply)
+{
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf patch = {0};
+    struct buf *out = &reply->body;
+    struct review r = {0};
+    struct err err = {0};
+    struct jwrite w = {.out = &patch};
+    int rc = read_into(&r, review_fields, body, &a, &err);
+    if (rc == 0 &&
+        (!span_eq(r.api, SPAN("admission.k8s.io/v1")) ||
+         !span_eq(r.kind, SPAN("AdmissionReview")) || !r.uid.n || r.uid.n > UID_MAX))
+        rc = err_set(&err, ERR_INVALID,
+                     "expected an AdmissionReview of admission.k8s.io/v1 with a "
+                     "request.uid of at most %d bytes",
+                     UID_MAX);
+    if (rc) {
+        httpd_fail(reply, 400, "%s", err.msg);
+        return;
+    }
+    buf_adds(out, "{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":\"AdmissionReview\","
+                  "\"response\":{\"uid\":");
+    buf_add_json(out, r.uid);
+    if (!span_eq(r.of, SPAN("Pod"))) {
+        buf_adds(out, ",\"allowed\":false,\"status\":{\"message\":\"gpushare sets "
+                      "defaults of pods only\"}}}");
+        return;
+    }
+    jwrite_array(&w, NULL);
+    add_member(&w, !r.scheduler.n || span_eq(r.scheduler, SPAN("default-scheduler")),
+               "/spec/schedulerName", d->scheduler);
+    add_member(&w, !r.runtime_class.n, "/spec/runtimeClassName", d->runtime_class);
+    jwrite_array_end(&w);
+    buf_adds(out, ",\"allowed\":true,\"patchType\":\"JSONPatch\",\"patch\":\"");
+    base64_encode(buf_span(&patch), out);
+    buf_adds(out, "\"}}");
+}
+
+/* -- the dry run -- */
+
+/* A namespace may allow nothing less restricted, and only pods with limits. */
+static const struct span pod =
+    SPAN("{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"generateName\":"
+         "\"gpushare-dry-run-\"},\"spec\":{\"automountServiceAccountToken\":false,"
+         "\"securityContext\":{\"runAsNonRoot\":true,\"seccompProfile\":{\"type\":"
+         "\"RuntimeDefault\"}},\"containers\":[{\"name\":\"c\",\"image\":\"none\","
+         "\"resources\":{\"limits\":{\"cpu\":\"100m\",\"memory\":\"64Mi\",\"" KEY_GPU_MEM
+         "\":\"1\"}},\"securityContext\":{\"allowPrivilegeEscalation\":false,"
+         "\"capabilities\":{\"drop\":[\"ALL\"]}}}]}}");
+
+static int check_set(const char *what, const char *wanted, struct span is,
+                     struct err *err)
+{
+    return !wanted || !*wanted || span_eq(is, span_of(wanted))
+               ? 0
+               : err_set(err, ERR_NOT_FOUND, "a dry run leaves %s \"%.*s\"", what,
+                         SPAN_ARG(is));
+}
+
+static int try_pod(const struct pod_defaults *d, struct kube_client *client,
+                   const char *path, struct err *err)
+{
+    const struct kube_request request = {
+        .method = "POST", .path = path, .body = pod, .timeout_ms = CALL_MS};
+    cleanup_arena struct arena a = {0};
+    struct httpc_reply reply = {0};
+    struct review r = {0};
+    int rc = kube_call(client, &request, &reply, err);
+    if (rc == 0)
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+    if (rc == 0)
+        rc = read_into(&r, pod_fields, buf_span(&reply.body), &a, err);
+    if (rc == 0)
+        rc = check_set("schedulerName", d->scheduler, r.scheduler, err);
+    if (rc == 0)
+        rc = check_set("runtimeClassName", d->runtime_class, r.runtime_class, err);
+    httpc_reply_fini(&reply);
+    return rc;
+}
+
+int pod_defaults_await(const struct pod_defaults *d, struct kube_client *client,
+                       const char *ns, int64_t limit_ms, struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    const char *path = arena_printf(&a, "/api/v1/namespaces/%s/pods?dryRun=All", ns);
+    const int64_t until_ms = clock_mono_ms() + limit_ms;
+    int64_t since_ms = -1;
+    for (;;) {
+        struct err why = {0};
+        bool set = try_pod(d, client, path, &why) == 0;
+        int64_t now_ms = clock_mono_ms();
+        since_ms = !set ? -1 : since_ms < 0 ? now_ms : since_ms;
+        if (set && now_ms - since_ms >= SETTLED_MS)
+            return 0;
+        if (now_ms >= until_ms)
+            return err_set(err, ERR_TIMEOUT,
+                           "new pods do not get their defaults: %s; check the "
+                           "MutatingAdmissionPolicy or MutatingWebhookConfiguration "
+                           "gpushare-pods, and that the API server reaches the extender",
+                           set ? "not for long" : why.msg);
+        clock_sleep_ms(RETRY_MS);
+    }
+}
