@@ -170,6 +170,7 @@ START_TEST(metrics_before_the_first_list)
     ck_assert_ptr_nonnull(
         strstr(got.p, "\ngpushare_watch_synced{resource=\"pods\"} 0\n"));
     ck_assert_ptr_null(strstr(got.p, "gpushare_watch_age_seconds{"));
+    ck_assert_ptr_null(strstr(got.p, "gpushare_drift"));
     rig_stop(&rig);
 }
 END_TEST
