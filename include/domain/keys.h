@@ -41,6 +41,7 @@
 /* Annotation of a pod: its placement policy. Label of a node: the kind of pods it
  * accepts. Annotation of a node: changed when it gained free memory for pending pods. */
 #define KEY_PLACEMENT  "gpushare/placement"
+#define KEY_NODES      "gpushare" /* label: "false" leaves a node out */
 #define KEY_MODE       "gpushare/mode"
 #define KEY_ROOM_SINCE "gpushare/room-since"
 

@@ -177,6 +177,7 @@ struct ledger_node {
     enum node_source source : 8;
     bool cordoned;                   /* spec.unschedulable of the Node. Only for display:
                       kube-scheduler filters the node before it calls extenders */
+    bool left_out;                   /* label gpushare=false of the Node */
     struct card *cards;              /* by index */
     struct ledger_node_facts *facts; /* from the objects; NULL: the slot is free */
 
@@ -259,7 +260,7 @@ struct ledger_pod {
     uint8_t n_shares;      /* 0 with a node: its annotations name no card */
     bool running : 1;      /* it has left Pending and may use its memory */
     bool terminating : 1;  /* it has a deletionTimestamp */
-    bool mirror : 1, daemon : 1, never_preempts : 1; /* as in struct pod */
+    bool mirror : 1, daemon : 1, never_preempts : 1, gated : 1; /* as in struct pod */
     bool
         unconfirmed : 1; /* for core: a list lacked it, which does not prove a deletion */
     bool final : 1;      /* bound, and the shares are its promise */
@@ -514,6 +515,8 @@ struct ledger_totals {
 };
 struct ledger_totals ledger_totals(const struct ledger *l);
 struct ledger_pod *ledger_first_pending(const struct ledger *l);
+/* The pod that has been pending for longest; the next one is its `prev`. */
+struct ledger_pod *ledger_last_pending(const struct ledger *l);
 /* The different requests of pending pods; `n` gets their number. */
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
 /* The request mix of all pods so far. */

@@ -32,6 +32,7 @@ struct node {
     struct span cards_label, cards_note; /* gpushare.io/cards (see below) */
     struct span runtime, kubelet; /* status.nodeInfo: "containerd://2.1.4", "v1.35.0" */
     bool cgpu_disable;            /* label cgpu.disable.isolation=true */
+    bool left_out;                       /* label gpushare=false */
     bool cordoned;                       /* spec.unschedulable */
     bool damaged;                        /* it had a fault: ignore all but its name */
 };

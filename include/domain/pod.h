@@ -112,6 +112,7 @@ struct pod {
     bool mirror;             /* the mirror pod of a static pod */
     bool daemon;             /* a DaemonSet owns it */
     bool never_preempts;     /* spec.preemptionPolicy is Never */
+    bool gated;              /* spec.schedulingGates: no scheduler tries it yet */
     bool prefers; /* has preferences among the nodes that can take it: preferred affinity,
                      or topology spread with ScheduleAnyway */
     struct pod_gang gang;

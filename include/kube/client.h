@@ -72,6 +72,9 @@ struct httpc_stream *kube_stream_start(struct kube_client *c, struct httpc_loop 
 /* Reports a 401 of a stream: the next call refreshes the credentials. */
 void kube_client_unauthorized(struct kube_client *c);
 
+/* Appends the family of x509_metric: `kube-client`, the client certificate, and `kube-ca`. */
+void kube_client_metrics(struct kube_client *c, struct buf *out);
+
 /* A client of another server ("https://host:port"), such as the extender. The files of its CAs
  * and of a bearer token may be NULL. The strings are borrowed. New. */
 struct kube_client *kube_client_at(const char *url, const char *ca_file,

@@ -71,6 +71,10 @@ int tls_set(struct tls *t, struct span cert_pem, struct span key_pem, struct spa
  * if there is no problem. */
 void tls_report(struct tls *t, struct buf *out);
 
+/* Appends x509_metric of the certificate in use and of each group; `names` has their labels
+ * (NULL: none), first that of the certificate. */
+void tls_metrics(struct tls *t, const char *const names[1 + TLS_GROUPS], struct buf *out);
+
 /* Appends a file of certificate authorities, for a TLS client; checks that it contains a
  * certificate. The error names the file. */
 int tls_read_ca(const char *file, struct buf *pem, struct err *err);

@@ -190,6 +190,7 @@ static void metrics(void *ctx, struct buf *out)
     metrics_write_agent(&agent->metrics, agent->publisher, time_now(), out);
     pthread_mutex_unlock(&agent->lock);
     overuse_actor_metrics(agent->overuse_actor, out);
+    kube_client_metrics(agent->client, out);
 }
 
 /* -- calls -- */

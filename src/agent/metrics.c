@@ -9,25 +9,20 @@
 
 static void write_calls(const struct metrics *m, struct buf *out)
 {
-    static const char *const names[METRICS_CALLS] = {
-        [PUBLISHER_LIST] = "scv-list",
-        [PUBLISHER_CREATE] = "scv-create",
-        [PUBLISHER_PATCH] = "scv-patch",
-        [PUBLISHER_GET_NODE] = "node-get",
-        [PUBLISHER_CREATE_LEASE] = "lease-create",
-        [PUBLISHER_PATCH_LEASE] = "lease-patch",
-    };
     prom_family(out, NAME("api_requests_total"), PROM_COUNTER,
-                "Requests to the API server, by call and result.");
-    for (int call = 0; call < METRICS_CALLS; call++)
-        for (int code = 0; names[call] && code < METRICS_CODES; code++) {
-            const char *result =
-                code == ERR_NONE ? "ok" : err_code_name((enum err_code)code);
-            struct prom_label l[] = {{"call", span_of(names[call])},
-                                     {"code", span_of(result)}};
-            if (m->calls[call][code] || code == ERR_NONE)
-                prom_sample(out, NAME("api_requests_total"), l, 2, m->calls[call][code]);
-        }
+                "Requests to the API server, by result.");
+    for (int code = 0; code < METRICS_CODES; code++) {
+        int64_t n = 0;
+        for (int call = 0; call < METRICS_CALLS; call++)
+            n += m->calls[call][code];
+        if (n || code == ERR_NONE)
+            prom_sample(out, NAME("api_requests_total"),
+                        &(struct prom_label){
+                            "code", span_of(code == ERR_NONE
+                                                ? "ok"
+                                                : err_code_name((enum err_code)code))},
+                        1, n);
+    }
 }
 
 static void write_checks(const struct publisher *p, struct step_time now, struct buf *out)
@@ -45,7 +40,7 @@ static void write_checks(const struct publisher *p, struct step_time now, struct
 
 enum {
     LABELS = 5,
-    VALUES = 7,
+    VALUES = 4,
     SERIES_MAX = 2048, /* of containers, in each family */
     UNMAPPED_MAX = 64, /* processes: a pod can start many */
 };
@@ -97,41 +92,41 @@ static void write_cards(const struct scv *scv, const struct usage *u, struct are
 {
     static const struct family families[] = {
         {.name = NAME("card_healthy"), .help = "Whether a card is Healthy in the Scv."},
-        {.name = NAME("card_memory_capacity_bytes"), .help = "Memory size of a card."},
         {.name = NAME("card_memory_free_bytes"),
          .help = "Measured free memory of a card."},
-        {.name = NAME("card_temperature_celsius"), .help = "Temperature of a card."},
         {.name = NAME("card_memory_outside_bytes"),
-         .help = "Memory that processes outside Kubernetes use."},
-        {.name = NAME("card_usage_complete"),
-         .help = "Whether every process of a card was measured and mapped."},
-        {.name = "gpushare_card_links_down", .help = "NVLinks of a card that are down."},
+         .help = "Memory that processes outside Kubernetes use, if any."},
+        {.name = "gpushare_card_links_down",
+         .help = "NVLinks of a card that are down, if any."},
     };
-    enum { OUTSIDE = 4 };
+    enum { OUTSIDE = 2 };
     size_t n = scv->n_cards + u->n_cards;
     struct row *rows = arena_alloc(a, (n + 1) * sizeof *rows);
     struct row *measured = rows + scv->n_cards;
+    int64_t incomplete = 0;
     for (size_t i = 0; i < scv->n_cards; i++) {
         const struct scv_card *c = &scv->cards[i];
         bool has_free = c->healthy || c->free_mib;
         rows[i] = (struct row){{card_label(a, c->id), {"uuid", c->uuid}},
                                2,
-                               {c->healthy, bytes(c->total_mib ? c->total_mib : -1),
-                                bytes(has_free ? c->free_mib : -1),
-                                c->has_temperature ? c->temperature : -1, -1, -1,
-                                c->has_links_down ? c->links_down : -1}};
+                               {c->healthy, bytes(has_free ? c->free_mib : -1), -1,
+                                c->has_links_down && c->links_down ? c->links_down : -1}};
     }
     for (size_t i = 0; i < u->n_cards; i++) {
         const struct usage_card *c = &u->cards[i];
-        measured[i] = (struct row){{card_label(a, c->index), {"uuid", c->uuid}},
-                                   2,
-                                   {-1, -1, -1, -1, 0, c->complete, -1}};
+        incomplete += !c->complete;
+        measured[i] = (struct row){
+            {card_label(a, c->index), {"uuid", c->uuid}}, 2, {-1, -1, 0, -1}};
     }
     for (size_t i = 0; i < u->n_outside; i++) {
         int64_t *of_card = &measured[u->outside[i].card].values[OUTSIDE];
         *of_card = sum(*of_card, bytes(u->outside[i].used_mib));
     }
+    for (size_t i = 0; i < u->n_cards; i++)
+        measured[i].values[OUTSIDE] = measured[i].values[OUTSIDE] ?: -1;
     prom_one(out, NAME("cards"), PROM_GAUGE, "Cards in the Scv.", (int64_t)scv->n_cards);
+    prom_one(out, NAME("cards_usage_incomplete"), PROM_GAUGE,
+             "Cards with a process that was not measured or not mapped.", incomplete);
     write_rows(families, ARRAY_LEN(families), rows, n, out);
 }
 

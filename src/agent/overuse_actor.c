@@ -249,9 +249,10 @@ void overuse_actor_metrics(struct overuse_actor *a, struct buf *out)
     for (int i = 0; i < COUNTS; i++) {
         if (i % 3 == 0)
             prom_family(out, families[i / 3].name, PROM_COUNTER, families[i / 3].help);
-        prom_sample(
-            out, families[i / 3].name,
-            &(struct prom_label){"result", span_of(families[i / 3].results[i % 3])}, 1,
-            a->counts[i]);
+        if (a->counts[i] || i == 0)
+            prom_sample(
+                out, families[i / 3].name,
+                &(struct prom_label){"result", span_of(families[i / 3].results[i % 3])},
+                1, a->counts[i]);
     }
 }

@@ -211,6 +211,7 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
     if (!node->damaged) { /* otherwise, what is known so far stays */
         f->mode = node->mode;
         f->cordoned = node->cordoned;
+        n->left_out = node->left_out;
         f->capacity = node->capacity;
         f->allocatable_low = node->allocatable.mem < node->capacity.mem ||
                              node->allocatable.cards < node->capacity.cards;

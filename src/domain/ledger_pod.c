@@ -280,6 +280,11 @@ const struct request_mix *ledger_mix(const struct ledger *l)
     return &l->mix;
 }
 
+struct ledger_pod *ledger_last_pending(const struct ledger *l)
+{
+    return l->last_pending;
+}
+
 struct ledger_pod *ledger_first_pending(const struct ledger *l)
 {
     return l->pending;
@@ -440,6 +445,8 @@ static void edit_apply(struct ledger *l, struct ledger_pod *pod)
 static void pending_add(struct ledger *l, struct ledger_pod *pod)
 {
     list_push_pod(&l->pending, pod);
+    if (!pod->next)
+        l->last_pending = pod;
     l->n_pending++;
     l->n_pending_members += pod->member != NULL;
     l->pending_generation++;
@@ -473,6 +480,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     p->mirror = pod->mirror;
     p->daemon = pod->daemon;
     p->never_preempts = pod->never_preempts;
+    p->gated = pod->gated;
     if (!resources_equal(request_pool_resources(p->request), &pod->requests)) {
         share_request(l, p, p->request, &pod->requests);
         if (p->node)
@@ -521,6 +529,8 @@ void ledger_pod_set_differences(struct ledger *l, struct ledger_pod *pod,
 static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
+    if (l->last_pending == pod)
+        l->last_pending = pod->prev;
     list_remove_pod(node ? &node->pods : &l->pending, pod);
     if (!node) {
         l->n_pending--;

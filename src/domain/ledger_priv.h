@@ -130,11 +130,11 @@ struct ledger {
     size_t n_nodes; /* slots ever used */
     uint32_t *free_slots;
     size_t n_free_slots, free_slots_cap;
-    struct map requests;                 /* of the pods */
-    struct ledger_pod *pending;          /* newest first */
-    size_t n_pending, n_pending_members; /* members of gangs */
-    struct ledger_class *classes;        /* of pending pods */
-    uint64_t last_class;                 /* id */
+    struct map requests;                       /* of the pods */
+    struct ledger_pod *pending, *last_pending; /* newest first */
+    size_t n_pending, n_pending_members;       /* members of gangs */
+    struct ledger_class *classes;              /* of pending pods */
+    uint64_t last_class;                       /* id */
     size_t n_classes, classes_cap;
     struct request_mix mix;
     struct list links; /* of the nodes */

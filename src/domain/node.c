@@ -77,7 +77,7 @@ static void read_address(struct field_reader *r, const struct field *f, void *at
 struct reading {
     struct node node;
     struct amounts capacity, allocatable;
-    struct span mode, cgpu;
+    struct span mode, cgpu, nodes;
 };
 
 static void read_meta(struct field_reader *r, const struct field *f, void *at)
@@ -85,6 +85,7 @@ static void read_meta(struct field_reader *r, const struct field *f, void *at)
     struct reading *q = at;
     const struct object_field fields[] = {
         {OBJECT_LABEL, SPAN(KEY_MODE), &q->mode},
+        {OBJECT_LABEL, SPAN(KEY_NODES), &q->nodes},
         {OBJECT_LABEL, SPAN(KEY_CGPU_DISABLE), &q->cgpu},
         {OBJECT_LABEL, SPAN(KEY_CARDS), &q->node.cards_label},
         {OBJECT_ANNOTATION, SPAN(KEY_CARDS), &q->node.cards_note},
@@ -144,6 +145,7 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
                                     room->memory / 1000,
                                     quantity_at_most(room->pods / 1000, UINT32_MAX)};
     node->mode = mode_of(q.mode);
+    node->left_out = span_eq(q.nodes, SPAN("false"));
     node->cgpu_disable = span_eq(q.cgpu, SPAN("true"));
     object_meta_check(j, &node->meta);
 }

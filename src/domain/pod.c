@@ -443,6 +443,13 @@ static void read_spread(struct field_reader *r, const struct field *f, void *at)
     pod->prefers |= span_eq(spread.when, SPAN("ScheduleAnyway"));
 }
 
+static void read_gate(struct field_reader *r, const struct field *f, void *at)
+{
+    (void)f;
+    ((struct pod *)at)->gated = true;
+    jread_skip(r->j);
+}
+
 static enum pod_phase phase_of(struct span text)
 {
     static const char *const names[] = {[POD_PENDING] = "Pending",
@@ -517,6 +524,7 @@ static const struct field spec_fields[] = {
     {SPEC("workloadRef", pod.gang), FIELD_IS_OBJECT(workload_fields)},
     {SPEC("schedulingGroup", pod.gang), FIELD_IS_OBJECT(scheduling_group_fields)},
     {SPEC("affinity", pod), FIELD_IS_OBJECT(affinity_fields)},
+    {SPEC("schedulingGates", pod), LIST_OF(read_gate)},
     {SPEC("topologySpreadConstraints", pod), LIST_OF(read_spread)},
     FIELDS_END,
 };

@@ -47,7 +47,8 @@ struct certs {
     struct buf served;           /* what the listeners have: certificate and CAs */
     pthread_mutex_t lock;        /* protects the members below */
     bool ready;
-    struct err problem; /* ERR_NONE: none */
+    struct err problem;        /* ERR_NONE: none */
+    struct buf scheduler_cert; /* of kube-scheduler, as last read */
 };
 
 /* -- Secrets -- */
@@ -367,6 +368,10 @@ static void step(struct certs *c)
             follow_ca_bundle(c, leads, &problem);
         }
     }
+    pthread_mutex_lock(&c->lock);
+    if (c->seen[CLIENT].exists)
+        buf_set(&c->scheduler_cert, buf_span(&c->seen[CLIENT].data[SECRET_CERT]));
+    pthread_mutex_unlock(&c->lock);
     for (int i = 0; i < SECRETS; i++) /* their keys are needed for a moment only */
         secret_fini(&c->seen[i]);
     c->due_ms = clock_mono_ms() + (c->served.n ? POLL_MS : POLL_FIRST_MS);
@@ -569,9 +574,9 @@ void certs_start(struct certs *c, struct kube_client *client, struct core_driver
                  struct forward *forward, struct counters *counters)
 {
     static const struct ticker_fns ticker_fns = {refresh, next_refresh};
+    c->client = client;
     if (!c->info.verbs)
         return;
-    c->client = client;
     c->driver = driver;
     c->forward = forward;
     c->counters = counters;
@@ -596,6 +601,7 @@ void certs_free(struct certs *c)
     tls_free(c->info.observers);
     pthread_mutex_destroy(&c->lock);
     buf_fini(&c->served);
+    buf_fini(&c->scheduler_cert);
     free(c->ns);
     free(c->scheduler);
     free(c->webhook);
@@ -606,6 +612,24 @@ const struct certs_info *certs_info(const struct certs *c)
 {
     static const struct certs_info insecure = {.mode = CERTS_INSECURE};
     return c ? &c->info : &insecure;
+}
+
+void certs_write(struct certs *c, struct buf *out)
+{
+    static const char *const verbs[1 + TLS_GROUPS] = {"serving", "client-ca",
+                                                      "observe-client-ca", "secrets-ca"},
+                                       *const observers[1 + TLS_GROUPS] = {
+                                           NULL, "requestheader-client-ca"};
+    if (!c)
+        return;
+    kube_client_metrics(c->client, out);
+    if (!c->info.verbs)
+        return;
+    tls_metrics(c->info.verbs, verbs, out);
+    tls_metrics(c->info.observers, observers, out);
+    pthread_mutex_lock(&c->lock);
+    x509_metric(out, "scheduler-client", buf_span(&c->scheduler_cert), false);
+    pthread_mutex_unlock(&c->lock);
 }
 
 int certs_ready(struct certs *c, struct err *err)

@@ -87,5 +87,7 @@ struct certs_info {
 const struct certs_info *certs_info(const struct certs *c);
 /* 0: there is a certificate. Else -1 and the reason. */
 int certs_ready(struct certs *c, struct err *err);
+/* Appends when each certificate of this process ends, also those of its kube_client. */
+void certs_write(struct certs *c, struct buf *out);
 /* Appends problems with files and Secrets (expiry, failed reload), a line each. */
 void certs_report(struct certs *c, struct buf *out);

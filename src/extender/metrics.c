@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/metrics.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "placement/fragmentation.h"
 
 /* -- the counters -- */
 
+enum { CALLERS = 3, CALLER_MAX = 64 };
 enum { STATUSES = 5, UNRESERVED = 3, CODES = ERR_INTERNAL + 1, FORWARDED = CODES, BINDS };
 
 typedef _Atomic uint64_t tally;
@@ -21,15 +24,25 @@ struct counters {
     tally unreserved[UNRESERVED];
     tally binds[BINDS];
     tally calls[COUNTERS_API_CALLS][CODES];
+
+    pthread_mutex_t lock; /* protects the next member */
+    struct {
+        char name[CALLER_MAX];
+        int64_t ns;         /* of the last filter, since 1970 */
+    } callers[CALLERS + 1]; /* the last: all others */
 };
 
 struct counters *counters_new(void)
 {
-    return xcalloc(1, sizeof(struct counters));
+    struct counters *c = xcalloc(1, sizeof *c);
+    pthread_mutex_init(&c->lock, NULL);
+    return c;
 }
 
 void counters_free(struct counters *c)
 {
+    if (c)
+        pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
@@ -51,6 +64,20 @@ void counters_verb(struct counters *c, enum counters_verb verb, unsigned status,
         i++;
     prom_observe(&c->took[verb], ns);
     add(&c->statuses[verb][i], 1);
+}
+
+void counters_filter_call(struct counters *c, const char *caller)
+{
+    size_t i = 0;
+    if (!c)
+        return;
+    pthread_mutex_lock(&c->lock);
+    while (i < CALLERS && *c->callers[i].name &&
+           strncmp(c->callers[i].name, caller, CALLER_MAX - 1) != 0)
+        i++;
+    snprintf(c->callers[i].name, CALLER_MAX, "%s", i < CALLERS ? caller : "other");
+    c->callers[i].ns = clock_wall_ns();
+    pthread_mutex_unlock(&c->lock);
 }
 
 void counters_filter(struct counters *c, const uint32_t rejected[REASON_CLASSES],
@@ -182,8 +209,9 @@ static void write_family(const struct counters *c, const struct family *f,
         }
 }
 
-void counters_write(const struct counters *c, struct buf *out)
+void counters_write(struct counters *c, struct buf *out)
 {
+    static const char last[] = "gpushare_filter_last_call_timestamp_seconds";
     static const char took[] = "gpushare_verb_duration_seconds";
     if (!c)
         return;
@@ -194,6 +222,14 @@ void counters_write(const struct counters *c, struct buf *out)
                        &c->took[v]);
     for (size_t i = 0; i < ARRAY_LEN(families); i++)
         write_family(c, &families[i], out);
+    prom_family(out, last, PROM_GAUGE, "When each client last called filter.");
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = 0; i <= CALLERS; i++)
+        if (c->callers[i].ns)
+            prom_nano(out, last,
+                      &(struct prom_label){"caller", span_of(c->callers[i].name)}, 1,
+                      c->callers[i].ns);
+    pthread_mutex_unlock(&c->lock);
 }
 
 /* -- the state of this process -- */
@@ -295,15 +331,28 @@ void metrics_write(const struct metrics_source *source, struct buf *out)
 
 /* -- the ledger -- */
 
-enum { NODE_STATES = NODE_DAMAGED + 1, DIGITS = 12 };
+enum {
+    LEFT_OUT = NODE_DAMAGED + 1, /* and not usable */
+    NODE_STATES,
+    DIGITS = 12,
+    PENDING_MAX = 1024, /* pods that have been pending for longest ... */
+    REQUESTS_MAX = 16   /* ... and different requests of them that are judged */
+};
 
 static const char *const node_states[NODE_STATES] = {
-    [NODE_USABLE] = "usable",           [NODE_UNKNOWN] = "unknown",
-    [NODE_SCV_MISSING] = "scv-missing", [NODE_SCV_DAMAGED] = "scv-invalid",
-    [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
-    [NODE_NO_COUNT] = "count-missing",  [NODE_ALLOCATABLE_LOW] = "allocatable-low",
-    [NODE_STALE] = "heartbeat-lost",    [NODE_LIST_DAMAGED] = "configmap-invalid",
-    [NODE_MISSING] = "node-missing",    [NODE_DAMAGED] = "node-invalid",
+    [NODE_USABLE] = "usable",
+    [NODE_UNKNOWN] = "unknown",
+    [NODE_SCV_MISSING] = "scv-missing",
+    [NODE_SCV_DAMAGED] = "scv-invalid",
+    [NODE_SCV_EMPTY] = "scv-empty",
+    [NODE_NO_GPU] = "no-gpu",
+    [NODE_NO_COUNT] = "count-missing",
+    [NODE_ALLOCATABLE_LOW] = "allocatable-low",
+    [NODE_STALE] = "heartbeat-lost",
+    [NODE_LIST_DAMAGED] = "configmap-invalid",
+    [NODE_MISSING] = "node-missing",
+    [NODE_DAMAGED] = "node-invalid",
+    [LEFT_OUT] = "left-out",
 };
 
 static const char *const card_states[] = {
@@ -340,12 +389,10 @@ enum column {
     STRANDED,
     MIB, /* the columns before this one are amounts of memory */
     COMPUTE = MIB,
-    CARDS,
     HEALTHY,
     MEASURED,
     COMPLETE,
     PROMISES,
-    CORDONED,
     USABLE_CORDONED,
     WITHOUT_CARD,
     COLUMNS
@@ -387,7 +434,6 @@ static const struct {
                   "for them: the mean over their requests."},
     [COMPUTE] = {{NULL, NULL, "gpushare_card_compute_promised_ratio"},
                  "Share of the card's compute that is promised to pods."},
-    [CARDS] = {{NULL, "gpushare_node_cards"}, "Cards of the node."},
     [HEALTHY] = {{NULL, "gpushare_node_cards_healthy", "gpushare_card_healthy"},
                  "Healthy cards, which get new pods."},
     [MEASURED] = {{"gpushare_cards_measured"}, "Cards whose memory use is measured."},
@@ -395,7 +441,6 @@ static const struct {
                   "Cards of which every process is measured and mapped."},
     [PROMISES] = {{"gpushare_promises"},
                   "Promises on cards; a pod on two cards has two."},
-    [CORDONED] = {{NULL, "gpushare_node_cordoned"}, "Whether the node is cordoned."},
     [USABLE_CORDONED] = {{"gpushare_nodes_cordoned"}, "Usable nodes that are cordoned."},
     [WITHOUT_CARD] = {{"gpushare_pods_without_card"},
                       "Pods that were bound without the extender and have no card."},
@@ -407,7 +452,25 @@ struct row {
     int64_t values[COLUMNS];
 };
 
+/* Why a pod is pending. */
+enum pending { PENDING_FITS, PENDING_NO_ROOM, PENDING_WAITS, PENDING_INVALID, PENDINGS };
+
+static const char *const pendings[PENDINGS] = {"fits", "no-room", "waits", "invalid"};
+
+/* The oldest pending pods, by request, or by the other reasons. */
+struct pending_pods {
+    int64_t since_s[PENDINGS]; /* creation of the oldest; 0: none */
+    struct pending_request {
+        const struct request *key; /* the ledger's, to compare only */
+        struct request request;    /* a copy */
+        int64_t since_s;
+        bool fits; /* on a node that takes pods */
+    } requests[REQUESTS_MAX];
+    size_t n;
+};
+
 struct count {
+    struct pending_pods pending;
     enum metrics_detail detail;
     struct frag frag;
     struct arena arena;
@@ -417,6 +480,54 @@ struct count {
     } tables[LEVELS];
     int64_t node_states[NODE_STATES], card_states[CARD_STATES], drifts[DRIFTS];
 };
+
+static void note_age(int64_t *since_s, int64_t created_s)
+{
+    if (created_s && (!*since_s || created_s < *since_s))
+        *since_s = created_s;
+}
+
+/* Under the lock. Bounded, whatever the number of pending pods. */
+static void read_pending(struct count *c, const struct ledger *l)
+{
+    struct pending_pods *p = &c->pending;
+    const struct ledger_pod *pod = ledger_last_pending(l);
+    for (int n = 0; pod && n < PENDING_MAX; n++, pod = pod->prev) {
+        size_t i = 0;
+        if (pod->request->kind == REQUEST_NONE || pod->member || pod->gated) {
+            note_age(&p->since_s[pod->invalid_reason ? PENDING_INVALID : PENDING_WAITS],
+                     pod->created_s);
+            continue;
+        }
+        while (i < p->n && p->requests[i].key != pod->request)
+            i++;
+        if (i == REQUESTS_MAX)
+            continue;
+        struct pending_request *r = &p->requests[i];
+        if (i == p->n) {
+            p->n++;
+            *r = (struct pending_request){.key = pod->request, .request = *pod->request};
+            r->request.parts = NULL;
+            r->request.n_parts = 0;
+            r->request.models = arena_copy(&c->arena, r->request.models);
+        }
+        note_age(&r->since_s, pod->created_s);
+    }
+}
+
+static void write_pending(struct pending_pods *p, struct buf *out)
+{
+    static const char name[] = "gpushare_pending_oldest_timestamp_seconds";
+    for (size_t i = 0; i < p->n; i++)
+        note_age(&p->since_s[p->requests[i].fits ? PENDING_FITS : PENDING_NO_ROOM],
+                 p->requests[i].since_s);
+    prom_family(out, name, PROM_GAUGE,
+                "When the oldest pending pod that requests GPUs was created.");
+    for (int i = 0; i < PENDINGS; i++)
+        if (p->since_s[i])
+            prom_sample(out, name, &(struct prom_label){"state", span_of(pendings[i])}, 1,
+                        p->since_s[i]);
+}
 
 static void add_row(struct count *c, enum level level, const struct row *row)
 {
@@ -449,7 +560,6 @@ static void count_card(struct count *c, const struct ledger_node *node,
                                                 ? card->free_mib
                                                 : 0,
                           [COMPUTE] = card->compute_promised,
-                          [CARDS] = 1,
                           [HEALTHY] = card->state == CARD_AVAILABLE,
                           [MEASURED] = card->used_mib >= 0,
                           [COMPLETE] = card->use_known,
@@ -468,7 +578,6 @@ static void count_node(void *ctx, const struct ledger *l, const struct ledger_no
     struct row row = {.node = node->name}, *cluster = c->tables[CLUSTER].rows;
     for (uint32_t i = 0; i < node->n_cards; i++)
         count_card(c, node, &node->cards[i], &row);
-    row.values[CORDONED] = node->cordoned;
     if (node->state == NODE_USABLE) {
         struct select_view view;
         struct frag_node now;
@@ -476,6 +585,9 @@ static void count_node(void *ctx, const struct ledger *l, const struct ledger_no
         frag_read(&view, node->cpu_milli ? node->cpu_free : FRAG_CPU_UNKNOWN, &now);
         row.values[STRANDED] = frag_measure(&c->frag, &now) >> FRAG_SHIFT;
         row.values[USABLE_CORDONED] = node->cordoned;
+        for (size_t i = 0; !node->cordoned && i < c->pending.n; i++)
+            c->pending.requests[i].fits |=
+                select_fit(node, &c->pending.requests[i].request) == FIT_YES;
     }
     /* DRIFT_CARDLESS leaves out those on nodes with one card. */
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
@@ -484,9 +596,11 @@ static void count_node(void *ctx, const struct ledger *l, const struct ledger_no
                                     pod->request->kind != REQUEST_NONE;
     for (int i = 0; i < COLUMNS; i++)
         cluster->values[i] += row.values[i];
-    c->node_states[node->state]++;
+    c->node_states[node->left_out && node->state != NODE_USABLE ? LEFT_OUT
+                                                                : (int)node->state]++;
     ledger_node_drift(l, node, c->drifts);
-    add_row(c, NODE, &row);
+    if (node->n_cards)
+        add_row(c, NODE, &row);
 }
 
 static int64_t bytes(int64_t mib)
@@ -528,9 +642,19 @@ static void write_card_info(const struct table *t, struct buf *out)
 
 void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
 {
-    struct request_mix mix = *ledger_mix(core_ledger(core_driver_read(source->driver)));
+    const struct core *core = core_driver_read(source->driver);
+    struct request_mix mix = *ledger_mix(core_ledger(core));
+    /* All replicas know the same: one of them exports the many series. */
+    struct count c = {.detail = core_is_leader(core) ? source->detail : METRICS_CLUSTER};
+    bool synced = true;
+    read_pending(&c, core_ledger(core));
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        synced &= core_watch_age_ms(core, core_driver_now(), (enum core_kind)kind) >= 0;
     core_driver_read_end(source->driver);
-    struct count c = {.detail = source->detail};
+    if (!synced) { /* a part of the objects looks like drift */
+        arena_fini(&c.arena);
+        return;
+    }
     frag_prepare(&c.frag, &mix, false);
     add_row(&c, CLUSTER, &(struct row){0});
     view_source_each_node(core_driver_source(source->driver), count_node, &c);
@@ -546,6 +670,7 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     for (enum level level = CLUSTER; level <= (enum level)c.detail; level++)
         for (int k = 0; k < COLUMNS; k++)
             write_column(&c.tables[level], level, (enum column)k, out);
+    write_pending(&c.pending, out);
     if (c.detail == METRICS_CARD)
         write_card_info(&c.tables[CARD], out);
     for (int i = 0; i < LEVELS; i++)

@@ -84,8 +84,14 @@ static void on_verb(void *ctx, const struct httpd_request *req, struct httpd_rep
     enum counters_verb verb = COUNTERS_FILTER;
     while (!span_eq(verbs[verb].name, name))
         verb++;
-    if (verb == COUNTERS_FILTER)
+    if (verb == COUNTERS_FILTER) {
+        const char *name_of_client =
+            httpd_client_name(req, TLS_CLIENTS) ?: httpd_client_name(req, TLS_OWN);
         s->filter_ms = began_us / 1000;
+        counters_filter_call(s->conf.verbs.counters,
+                             call.source != VERB_SCHEDULER ? "replica"
+                                                           : name_of_client ?: "anonymous");
+    }
     reply->status = verbs[verb].answer(&call);
     if (budget_take(budget, reply->body.cap)) { /* until it is sent */
         reply->budget = budget;
@@ -333,6 +339,7 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     (void)req;
     reply->content_type = PROM_CONTENT_TYPE;
     metrics_write(&s->metrics, &reply->body);
+    certs_write(s->conf.certs, &reply->body);
     delegated_auth_write(s->conf.auth, &reply->body);
     httpd_metrics(s->httpd, &reply->body);
     prom_process(&reply->body);

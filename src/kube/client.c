@@ -14,6 +14,7 @@
 #include "domain/object.h"
 #include "kube/client_priv.h"
 #include "kube/kubeconfig_priv.h"
+#include "wire/x509.h"
 
 /* The client of the API server: credentials, calls, streams, errors, and how a program
  * connects. */
@@ -195,6 +196,15 @@ static int refresh_plugin(struct kube_client *c, int64_t now_ms, struct err *err
     if (c->run_err.code == ERR_NONE || is_usable(c, now_ms, 0))
         return 0;
     return err_set(err, c->run_err.code, "%s", c->run_err.msg);
+}
+
+void kube_client_metrics(struct kube_client *c, struct buf *out)
+{
+    x509_metric_family(out);
+    pthread_mutex_lock(&c->lock);
+    x509_metric(out, "kube-client", c->config.cert_pem, false);
+    x509_metric(out, "kube-ca", c->config.ca_pem, true);
+    pthread_mutex_unlock(&c->lock);
 }
 
 void kube_session_rejected(struct kube_client *c, uint64_t version)

@@ -63,8 +63,6 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     if (now_us >= s->metrics_until_us) {
         buf_clear(&s->metrics);
         s->fns.metrics(s->fns.ctx, &s->metrics);
-        httpd_metrics(s->httpd, &s->metrics);
-        prom_process(&s->metrics);
         s->metrics_until_us = now_us + (clock_mono_us() - now_us) * METRICS_SHARE;
     }
     buf_add_span(&reply->body, buf_span(&s->metrics));
@@ -79,7 +77,7 @@ static void on_version(void *ctx, const struct httpd_request *req,
 }
 
 static const struct httpd_route routes[] = {
-    {"GET", "/healthz", on_probe}, {"GET", "/readyz", on_probe},
+    {"GET", "/healthz", on_probe},   {"GET", "/readyz", on_probe},
     {"GET", "/livez", on_probe},     {"GET", "/metrics", on_metrics},
     {"GET", "/version", on_version}, {0},
 };

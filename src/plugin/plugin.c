@@ -171,6 +171,7 @@ static void on_metrics(void *ctx, struct buf *out)
 {
     const struct status_facts f = facts_of(ctx);
     status_write_metrics(out, &f);
+    kube_client_metrics(((struct plugin *)ctx)->client, out);
 }
 
 /* Start and stop */

@@ -91,24 +91,10 @@ static void by_resource(struct buf *out, const char *name, enum prom_type type,
     }
 }
 
-static void write_durations(struct buf *out, const struct dispatcher_stats *d)
-{
-    prom_family(out, NAME("request_duration_seconds"), PROM_SUMMARY,
-                "Duration of the kubelet's device plugin calls.");
-    for (int i = 0; i < ALLOC_REQUEST_TYPES; i++) {
-        struct prom_label l = {"method",
-                               span_of(alloc_request_name((enum alloc_request_type)i))};
-        prom_nano(out, NAME("request_duration_seconds_sum"), &l, 1,
-                  d->calls[i].sum_us * 1000);
-        prom_sample(out, NAME("request_duration_seconds_count"), &l, 1,
-                    (int64_t)d->calls[i].n);
-    }
-}
-
 void status_write_metrics(struct buf *out, const struct status_facts *f)
 {
     const struct dispatcher_stats *d = &f->dispatcher;
-    uint64_t up[IDS_RESOURCES];
+    uint64_t up[IDS_RESOURCES], refused = 0;
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
                 "1 if the health check passes, as /healthz reports it.");
     for (int i = STATUS_THREADS; i < STATUS_REGISTRATIONS; i++) {
@@ -126,37 +112,47 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
     prom_family(out, NAME("rejected_requests_total"), PROM_COUNTER,
                 "Rejected GetPreferredAllocation and Allocate calls.");
     for (int i = 0; i < REJECTIONS; i++) {
+        refused += i == REJECTED_NO_PROMISE ? 0 : d->alloc.rejected[i];
         struct prom_label l = {"reason",
                                span_of(alloc_rejection_name((enum alloc_rejection)i))};
-        prom_sample(out, NAME("rejected_requests_total"), &l, 1, d->alloc.rejected[i]);
+        if (d->alloc.rejected[i] || i == REJECTED_NO_PROMISE)
+            prom_sample(out, NAME("rejected_requests_total"), &l, 1,
+                        d->alloc.rejected[i]);
     }
     const struct {
         const char *name;
         enum prom_type type;
         const char *help;
         uint64_t n;
+        bool sparse; /* written from the first one on */
     } rows[] = {
+        {NAME("promises_refused_total"), PROM_COUNTER,
+         "Rejected calls for pods that do not lack a promise.", refused, false},
         {NAME("mismatches_total"), PROM_COUNTER,
          "Pods with a container on a card that was not promised to it.",
-         d->alloc.mismatches},
+         d->alloc.mismatches, false},
         {NAME("recovered_allocations_total"), PROM_COUNTER,
-         "Allocations recovered from the kubelet's podresources.", d->alloc.recovered},
+         "Allocations recovered from the kubelet's podresources.", d->alloc.recovered,
+         true},
         {NAME("reconciled_pods_total"), PROM_COUNTER,
-         "Comparisons of a pod's allocation with its promise.", d->alloc.reconciled},
+         "Comparisons of a pod's allocation with its promise.", d->alloc.reconciled,
+         true},
         {NAME("container_allocations"), PROM_GAUGE, "Containers that hold device ids.",
-         d->allocations},
-        {NAME("cards"), PROM_GAUGE, "Cards in the device list.", d->cards},
+         d->allocations, false},
+        {NAME("cards"), PROM_GAUGE, "Cards in the device list.", d->cards, false},
         {NAME("cards_healthy"), PROM_GAUGE, "Healthy cards in the device list.",
-         d->healthy},
+         d->healthy, false},
         {NAME("state_write_failures_total"), PROM_COUNTER,
-         "Failed writes of the state file.", d->save_failed},
+         "Failed writes of the state file.", d->save_failed, true},
         {NAME("limited_containers_total"), PROM_COUNTER,
-         "Containers that got libgpushare-limit.so.", d->limited},
+         "Containers that got libgpushare-limit.so.", d->limited, true},
         {NAME("limit_failures_total"), PROM_COUNTER,
          "Containers that started without their limit.",
-         d->limit_failed + d->alloc.not_isolated},
+         d->limit_failed + d->alloc.not_isolated, false},
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        prom_one(out, rows[i].name, rows[i].type, rows[i].help, (int64_t)rows[i].n);
-    write_durations(out, d);
+        if (rows[i].n || !rows[i].sparse)
+            prom_one(out, rows[i].name, rows[i].type, rows[i].help, (int64_t)rows[i].n);
+        else
+            prom_family(out, rows[i].name, rows[i].type, rows[i].help);
 }

@@ -45,9 +45,10 @@ struct tls {
     struct arena texts;
     struct err last[PARTS]; /* of the last check; tls_refresh only */
 
-    pthread_mutex_t lock; /* protects the fields below; held for a copy */
-    int64_t rejected_ms;  /* time of the last log line about a rejected client */
-    unsigned rejected;    /* clients rejected since then */
+    pthread_mutex_t
+        lock;            /* protects the fields below; held for little more than a copy */
+    int64_t rejected_ms; /* time of the last log line about a rejected client */
+    unsigned rejected;   /* clients rejected since then */
     struct tls_material *material;
     struct buf used[CONTENTS]; /* written by tls_refresh and tls_set only */
     struct err problem[PARTS]; /* of two checks; ERR_NONE: none */
@@ -233,6 +234,15 @@ void tls_report(struct tls *t, struct buf *out)
         clock_format_s(out, t->expires_s);
         buf_addc(out, '\n');
     }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void tls_metrics(struct tls *t, const char *const names[1 + TLS_GROUPS], struct buf *out)
+{
+    pthread_mutex_lock(&t->lock);
+    for (int i = 0; i <= TLS_GROUPS; i++)
+        if (names[i])
+            x509_metric(out, names[i], buf_span(&t->used[i ? CA + i - 1 : CERT]), i > 0);
     pthread_mutex_unlock(&t->lock);
 }
 

@@ -9,6 +9,7 @@
 #include <gnutls/x509.h>
 #include <stdlib.h>
 
+#include "base/prom.h"
 #include "wire/x509.h"
 
 /* -- Read -- */
@@ -68,6 +69,28 @@ int x509_read(struct span cert_pem, struct x509_info *info, struct err *err)
         return err_set(err, ERR_INVALID, "%s", gnutls_strerror(rc));
     describe(c.crts[0], info);
     return 0;
+}
+
+#define EXPIRY "gpushare_certificate_expiry_timestamp_seconds"
+
+void x509_metric_family(struct buf *out)
+{
+    prom_family(out, EXPIRY, PROM_GAUGE,
+                "When a certificate that this process uses ends.");
+}
+
+void x509_metric(struct buf *out, const char *certificate, struct span pem, bool ca)
+{
+    cleanup_chain struct chain c;
+    int64_t ends_s = ca ? INT64_MIN : INT64_MAX;
+    if (chain_read(&c, pem) < 0)
+        return;
+    for (unsigned i = 0; i < c.n; i++) {
+        int64_t at_s = gnutls_x509_crt_get_expiration_time(c.crts[i]);
+        ends_s = (at_s > ends_s) == ca ? at_s : ends_s;
+    }
+    prom_sample(out, EXPIRY, &(struct prom_label){"certificate", span_of(certificate)}, 1,
+                ends_s);
 }
 
 /* The key's identifier, which depends on its public half only. */

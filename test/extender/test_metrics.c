@@ -36,6 +36,8 @@ static void count(void)
     counters_verb(counters, COUNTERS_PRIORITIZE, 400, 2000000);
     counters_verb(counters, COUNTERS_PREEMPT, 418, 3000000);
     counters_verb(counters, COUNTERS_BIND, 421, INT64_C(20000000000));
+    for (int i = 0; i < 6; i++)
+        counters_filter_call(counters, (const char[]){'c', (char)('0' + i % 5), '\0'});
     counters_filter(counters, refused, true);
     counters_filter(counters, refused, false);
     counters_filter(counters, refused, false);
@@ -77,18 +79,21 @@ static void end(void)
 /* Replaces times, which a test cannot predict, with *. */
 static void hide_times(struct buf *text)
 {
-    static const char name[] = "\ngpushare_watch_age_seconds{";
-    cleanup_buf struct buf out = {0};
-    const char *from = text->p, *at;
-    while ((at = strstr(from, name))) {
-        at = strstr(at, "} ") + 2;
-        buf_add(&out, from, (size_t)(at - from));
-        buf_addc(&out, '*');
-        from = strchr(at, '\n');
+    static const char *const names[] = {"\ngpushare_watch_age_seconds{",
+                                        "\ngpushare_filter_last_call_timestamp_seconds{"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        cleanup_buf struct buf out = {0};
+        const char *from = text->p, *at;
+        while ((at = strstr(from, names[i]))) {
+            at = strstr(at, "} ") + 2;
+            buf_add(&out, from, (size_t)(at - from));
+            buf_addc(&out, '*');
+            from = strchr(at, '\n');
+        }
+        buf_adds(&out, from);
+        buf_clear(text);
+        buf_add_span(text, buf_span(&out));
     }
-    buf_adds(&out, from);
-    buf_clear(text);
-    buf_add_span(text, buf_span(&out));
 }
 
 /* Reports only the first different line. */
@@ -165,6 +170,38 @@ START_TEST(metrics_before_the_first_list)
     ck_assert_ptr_nonnull(
         strstr(got.p, "\ngpushare_watch_synced{resource=\"pods\"} 0\n"));
     ck_assert_ptr_null(strstr(got.p, "gpushare_watch_age_seconds{"));
+    ck_assert_ptr_null(strstr(got.p, "gpushare_drift"));
+    rig_stop(&rig);
+}
+END_TEST
+
+/* A scrape is bounded: of many pending pods, those that came first count; and as many requests. */
+START_TEST(many_pending_pods)
+{
+    enum { OLD = 1100, REQUESTS = 40, JUDGED = 1015 };
+    struct ledger_settings ledger = {.unit_mib = 1};
+    cleanup_buf struct buf got = {0};
+    log_set_level(LOG_ERROR);
+    rig_start(&rig, &ledger, false);
+    json_t *objects = json_array();
+    for (int i = 0; i < OLD; i++) {
+        cleanup_free char *at =
+            xasprintf("2026-01-01T00:%02d:%02dZ", 59 - i / 60, 59 - i % 60);
+        cleanup_free char *name = xasprintf("p%d", i);
+        cleanup_free char *units = xasprintf("%d", i % REQUESTS + 1);
+        json_array_append_new(
+            objects, json_pack("{ss s{ssssssss} s{s[{s{s{ss}}}]}}", "kind", "Pod",
+                               "metadata", "name", name, "namespace", "n", "uid", name,
+                               "creationTimestamp", at, "spec", "containers", "resources",
+                               "limits", "aliyun.com/gpu-mem", units));
+    }
+    rig_deliver(&rig, objects);
+    write_all(METRICS_NODE, &got);
+    /* Each came a second before the last one; the first at 1767229199. */
+    cleanup_free char *want = xasprintf("\ngpushare_pending_oldest_timestamp_seconds{"
+                                        "state=\"no-room\"} %d\n",
+                                        1767229199 - JUDGED);
+    ck_assert_ptr_nonnull(strstr(got.p, want));
     rig_stop(&rig);
 }
 END_TEST
@@ -173,6 +210,7 @@ int main(void)
 {
     const struct unit_loop tests[] = {{the_metrics_are_as_written, METRICS_CARD + 1},
                                       {absurd_sizes_do_not_overflow, 1},
+                                      {many_pending_pods, 1},
                                       {metrics_before_the_first_list, 1}};
     return unit_run_loops("metrics", tests, ARRAY_LEN(tests), 60);
 }

@@ -219,11 +219,29 @@ static void check_words(const char *metrics)
     ck_assert_uint_gt(n, 50);
 }
 
+/* The samples with these words; NULL: those of no card. */
+static int samples_with(const char *metrics, const char *words)
+{
+    int n = 0;
+    for (const char *end; *metrics; metrics = end + 1) {
+        end = strchrnul(metrics, '\n');
+        const char *line = lib_fmt("%.*s", (int)(end - metrics), metrics);
+        n += *line != '#' &&
+             (words ? strstr(line, words) != NULL : !strstr(line, "card=\""));
+        if (!*end)
+            break;
+    }
+    return n;
+}
+
 START_TEST(alerts_dashboard_and_docs_name_existing_metrics)
 {
     agent_setup(&sim);
     agent_cards("{'uuid':'GPU-0','model':'T4','memoryTotal':2097152,'memoryFree':"
                 "2097152,'temperature':30}");
+    suite_extender(NULL);
+    const char *node_metrics = metrics_of(&extender.observers);
+    extender_stop(&extender);
     suite_extender(ARGV("--metrics-detail=card"));
     agent_start(&agent, &sim, NULL, NULL);
     kubelet_start(&kubelet);
@@ -236,8 +254,13 @@ START_TEST(alerts_dashboard_and_docs_name_existing_metrics)
     ck_assert_contains(of_agent, "\nscv_agent_healthcheck{name=\"cards\"} 1\n");
     ck_assert_contains(of_agent,
                        "\nscv_agent_card_healthy{card=\"0\",uuid=\"GPU-0\"} 1\n");
-    ck_assert_contains(of_agent, "scv_agent_card_memory_capacity_bytes{card=\"0\","
+    ck_assert_contains(of_agent, "scv_agent_card_memory_free_bytes{card=\"0\","
                                  "uuid=\"GPU-0\"} 2097152\n");
+    /* Those of a card have its label; Series in the document. */
+    ck_assert_int_le(samples_with(of_agent, NULL) +
+                         samples_with(metrics_of(&plugin.health), NULL) +
+                         samples_with(node_metrics, "{node=\"n1\"} "),
+                     40);
     check_names(RULES, metrics);
     check_names(DASHBOARD, metrics);
     check_names(DOC, metrics);
@@ -267,6 +290,12 @@ START_TEST(every_alert_is_tested_and_explained)
             tests, lib_fmt("{labels: 'ALERTS{alertname=\"%.*s\",alertstate=\"firing\"",
                            len, at));
         ck_assert_contains(doc, lib_fmt("\n### %.*s\n", len, at));
+        char *url = lib_fmt("runbook_url: " ALERT_DOC "#%.*s\n", len, at);
+        for (char *c = strchr(url, '#'); *c; c++)
+            *c = (char)tolower((unsigned char)*c);
+        const char *next = strstr(at, "- alert: ");
+        ck_assert_ptr_nonnull(
+            strstr(next ? lib_fmt("%.*s", (int)(next - at), at) : at, url));
     }
     ck_assert_uint_gt(n, 10);
     for (const char *at = doc; (at = strstr(at, "\n### GPUShare"));) {

@@ -124,7 +124,7 @@ START_TEST(the_use_of_a_container_is_in_the_scv_and_the_metrics)
     lib_wait(
         has_metric("gpushare_container_gpu_memory_promised_bytes" OF_C "3221225472\n"));
     lib_wait(has_metric("gpushare_container_gpu_sm_utilization_ratio" OF_C "0.4\n"));
-    lib_wait(has_metric("scv_agent_card_usage_complete{card=\"0\",uuid=\"GPU-0\"} 1\n"));
+    lib_wait(has_metric("scv_agent_cards_usage_incomplete 1\n"));
     /* The process ends; then the container has a promise and uses nothing. */
     agent_cards(CARD(0) "," CARD(1));
     lib_wait(use_is("3072 0 0 GPU-0"));
