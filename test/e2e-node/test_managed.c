@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
+#include "lib/doc.h"
 
 /*
  * The chart on a managed cluster (`make managed`, `scripts/cluster up --managed`), as its user
@@ -18,6 +19,8 @@
 #define CORE_API       "/api/v1/namespaces/default/"
 #define CLASS          "by-hand"
 #define SELECTED       "volume.kubernetes.io/selected-node"
+
+enum { INSTALL_MS = 180 * 1000 };
 
 #define helm(...) cluster_tool("helm", 0, ARGV("-n", NAMESPACE, __VA_ARGS__))
 #define RELEASE   "gpushare", CHART
@@ -82,31 +85,29 @@ static void ck_managed(void)
     ck_assert(!json_object_get(labels, "gpushare"));
 }
 
+/* The installation of README.md, as it is. */
 START_TEST(one_line_gives_a_plain_pod_its_card)
 {
     ck_managed();
     int64_t begun = lib_now_ms();
-    helm("install", "--create-namespace", RELEASE);
-    node_create("one",
-                "first"); /* at once: helm has waited for what names its scheduler */
-    cluster_wait_running("first");
-    cluster_report("helm install, until the first pod with GPU memory runs",
+    char *dir = temp_dir();
+    const char *kubectl = cluster_program("kubectl");
+    doc_run("README.md", "bash install", NULL, dir,
+            ARGV(lib_fmt("KUBECONFIG=%s/admin.kubeconfig", cluster.dir),
+                 lib_fmt("PATH=%.*s:%s", (int)(strrchr(kubectl, '/') - kubectl), kubectl,
+                         getenv("PATH")),
+                 "REGISTRY=localhost", "NODES=" NODE, "VALUES="),
+            INSTALL_MS);
+    temp_dir_remove(dir);
+    cluster_report("the commands of README.md, until the sample runs",
                    lib_now_ms() - begun);
-    ck_on_its_card("first");
+    ck_on_its_card("gpu-mem");
     run_pod("two", "second");
     node_create("none", "plain");
     cluster_wait_running("plain");
     ck_assert_str_eq(lib_str(cluster_pod("plain"), "spec.schedulerName"),
                      "default-scheduler");
     ck_consistent();
-}
-
-START_TEST(helm_test_passes)
-{
-    install();
-    int64_t begun = lib_now_ms();
-    helm("test", "gpushare", "--timeout", "120s");
-    cluster_report("helm test", lib_now_ms() - begun);
 }
 
 /* A pod that is created as soon as helm returns gets its card, whether the policy or the webhook
@@ -323,6 +324,28 @@ START_TEST(pods_get_their_cards_after_the_certificates_were_deleted)
     run_pod("two", "later");
 }
 
+/* What the programs made goes with the release, and what runs goes on. */
+START_TEST(helm_test_passes_and_uninstall_leaves_nothing)
+{
+    static const char *const leases[] = {"gpushare-extender", "gpushare-scheduler"};
+    install();
+    int64_t begun = lib_now_ms();
+    helm("test", "gpushare", "--timeout", "120s");
+    cluster_report("helm test", lib_now_ms() - begun);
+    run_pod("one", "goes-on");
+    helm("uninstall", "gpushare", "--wait");
+    for (size_t i = 0; i < ARRAY_LEN(secrets); i++)
+        ck_assert(!is_there("secrets", secrets[i]));
+    for (size_t i = 0; i < ARRAY_LEN(leases); i++)
+        ck_assert_uint_eq(
+            peer_status(&cluster.api,
+                        lib_fmt("/apis/coordination.k8s.io/v1/namespaces/" NAMESPACE
+                                "/leases/%s",
+                                leases[i])),
+            404);
+    ck_on_its_card("goes-on");
+}
+
 static int nothing(void)
 {
     return 0;
@@ -335,8 +358,8 @@ int main(void)
         two_schedulers_race_for_cpu,
         pods_get_their_cards_after_the_certificates_were_deleted,
         a_pod_of_another_scheduler_is_refused_with_the_remedy,
-        helm_test_passes,
-        a_pod_right_after_an_installation_gets_its_card};
+        a_pod_right_after_an_installation_gets_its_card,
+        helm_test_passes_and_uninstall_leaves_nothing};
     cell_run(nothing);
     cluster_no_extender();
     /* The API of the policy is behind a gate in 1.35. */

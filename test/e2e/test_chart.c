@@ -801,6 +801,58 @@ START_TEST(the_api_server_accepts_the_objects)
         check_accepted(*plain);
 }
 
+/* -- without helm install -- */
+
+/* The versions and kinds of the API server, as Argo CD gives them to helm. */
+static char *api_versions(void)
+{
+    temp_write(lib_dir, "kinds", cluster_kubectl("api-resources", "--no-headers"));
+    return lib_output(0, ARGV("awk",
+                              "{v = $(NF-2); printf \"%s%s,%s/%s\", n++ ? \",\" : \"\", "
+                              "v, v, $NF}",
+                              lib_path("kinds")));
+}
+
+/* The values of the two samples give what helm would install, byte by byte; Argo CD passes no
+ * hook of `helm test`. */
+START_TEST(argo_cd_and_flux_make_the_objects_of_helm_install)
+{
+    json_t *all = yamlfile_all("manifests/samples/gitops/*.yaml.example");
+    const char *server = lib_str(peer_get(&cluster.api, "/version"), "gitVersion"),
+               *versions = api_versions();
+    static const char *const values[][2] = {
+        {"Application", "spec.source.helm.valuesObject"}, {"HelmRelease", "spec.values"}};
+    for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+        temp_write(lib_dir, "values.yaml",
+                   lib_text(of_kind(all, values[i][0]), values[i][1]));
+        /* This cluster has the Service of the plain files. */
+        const char *const same[] = {"-f", lib_path("values.yaml"), "--set",
+                                    "extender.service.type=ClusterIP", NULL};
+        const char *argv[PROGRAM_ARGS] = {
+            "install",          "gpushare",        CHART, "-n", "kube-system",
+            "--take-ownership", "--dry-run=server"};
+        program_args(argv, 7, same);
+        char *manifest = strstr(cluster_tool("helm", 0, argv), "\nMANIFEST:\n"),
+             *notes = manifest ? strstr(manifest, "\nNOTES:\n") : NULL;
+        ck_assert_ptr_nonnull(notes);
+        notes[1] = '\0';
+        const char *more[PROGRAM_ARGS] = {"template",
+                                          "gpushare",
+                                          CHART,
+                                          "-n",
+                                          "kube-system",
+                                          "--no-hooks",
+                                          "--kube-version",
+                                          server,
+                                          "--api-versions",
+                                          versions};
+        program_args(more, 10, same);
+        temp_write(lib_dir, "installed", manifest + strlen("\nMANIFEST:\n"));
+        temp_write(lib_dir, "applied", cluster_tool("helm", 0, more));
+        lib_output(0, ARGV("diff", "-uB", lib_path("installed"), lib_path("applied")));
+    }
+}
+
 /* The driver manager of the Operator ends the pods of DaemonSets with this node selector. */
 START_TEST(the_profile_of_the_gpu_operator_releases_the_driver)
 {
@@ -868,4 +920,5 @@ CLUSTER_MAIN("chart", 120, up, the_other_way_gives_the_objects_of_the_plain_file
              own_certificates_always_ask_for_a_client_certificate,
              the_profile_of_the_gpu_operator_releases_the_driver,
              the_profile_of_mig_shows_all_instances, nvml_of_the_host_needs_privileges,
+             argo_cd_and_flux_make_the_objects_of_helm_install,
              helm_lints_and_packages_the_chart, the_api_server_accepts_the_objects)

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/ledger.h"
+#include "lib/doc.h"
 #include "lib/sim.h"
 #include "lib/yamlfile.h"
 
@@ -264,8 +265,58 @@ START_TEST(the_overlay_has_the_capacity_of_its_cards)
                      lib_fmt("%lld", (long long)cards.n));
 }
 
+/* -- the way to a running pod -- */
+
+/* Of the block with the commands of this way: how many, and how many values its reader chooses, which
+ * are variables. VALUES is the platform's, in the table. */
+struct way {
+    const char *info, *known;
+    int n, decisions;
+};
+
+static void count_way(const struct doc_part *part, void *ctx)
+{
+    struct way *w = ctx;
+    if (part->kind != DOC_BLOCK || !span_eq(part->info, span_of(w->info)))
+        return;
+    char *rest = lib_fmt("%.*s", SPAN_ARG(part->text)), *line;
+    while ((line = strsep(&rest, "\n"))) {
+        w->n += *line && *line != ' ' && *line != '#';
+        for (const char *at = line; (at = strchr(at, '$')); at++) {
+            const char *name =
+                lib_fmt("%.*s ", (int)strspn(at, "$ABCDEFGHIJKLMNOPQRSTUVWXYZ"), at);
+            if (strstr(w->known, name))
+                continue;
+            w->known = lib_fmt("%s%s", w->known, name);
+            w->decisions++;
+        }
+    }
+}
+
+/* docs/install.md says how much work each platform is, and its blocks are that much. */
+START_TEST(the_way_to_a_running_pod_is_as_short_as_the_table_says)
+{
+    struct way ways[] = {{.info = "bash install", .known = "$VALUES "},
+                         {.info = "bash other", .known = "$VALUES "}};
+    doc_read("README.md", count_way, &ways[0]);
+    doc_read("docs/install.md", count_way, &ways[1]);
+    char *rest = strstr(lib_file("docs/install.md"), "| platform | `VALUES` |"), *line;
+    ck_assert_ptr_nonnull(rest);
+    int rows = 0;
+    while ((line = strsep(&rest, "\n")) && *line == '|') {
+        if (rows++ < 2)
+            continue;
+        const struct way *w = &ways[strstr(line, "the other way") != NULL];
+        ck_assert_int_le(w->n, 5);
+        ck_assert_int_le(w->decisions, 2);
+        ck_assert_contains(line, lib_fmt(" | %d | %d |", w->n, w->decisions));
+    }
+    ck_assert_int_eq(rows, 2 + 8);
+}
+
 LIB_MAIN("manifests", 120, an_update_of_the_nodes_waits_for_each_pod,
          every_file_loads_into_kube_sim, the_policies_name_every_key_of_a_promise,
          the_schema_has_every_field_of_an_scv, samples_set_only_fields_that_exist,
          the_objects_of_the_queue_belong_together,
-         the_overlay_has_the_capacity_of_its_cards)
+         the_overlay_has_the_capacity_of_its_cards,
+         the_way_to_a_running_pod_is_as_short_as_the_table_says)
