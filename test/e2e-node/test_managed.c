@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -51,7 +52,7 @@ static void run_pod(const char *kind, const char *name)
 
 /* -- the release -- */
 
-/* A moment after its creation, the API server applies the policy that sets the name. */
+/* Does the API server set the name? */
 static bool policy_applies(void)
 {
     const json_t *pod =
@@ -62,7 +63,7 @@ static bool policy_applies(void)
 static void install(void)
 {
     helm("upgrade", "--install", "--create-namespace", RELEASE, "--wait");
-    lib_wait(policy_applies());
+    ck_assert(policy_applies());
 }
 
 /* Annotations, Scv and the devices of the kubelet agree. */
@@ -115,6 +116,27 @@ START_TEST(helm_test_passes)
     int64_t begun = lib_now_ms();
     helm("test", "gpushare", "--timeout", "120s");
     cluster_report("helm test", lib_now_ms() - begun);
+}
+
+/* A pod that is created as soon as helm returns gets its card, whether the policy or the webhook
+ * names its scheduler. ROUNDS=12: how often. */
+START_TEST(a_pod_right_after_an_installation_gets_its_card)
+{
+    const char *rounds = getenv("ROUNDS"), *const by[] = {"podDefaults.webhook=true",
+                                                          "podDefaults.webhook=false"};
+    int n = rounds ? atoi(rounds) : (int)ARRAY_LEN(by);
+    install();
+    ck_assert_int_gt(n, 0);
+    for (int i = 0; i < n; i++) {
+        helm("uninstall", "gpushare", "--wait");
+        int64_t begun = lib_now_ms();
+        helm("install", RELEASE, "--set", by[i % 2]);
+        int64_t installed = lib_now_ms();
+        run_pod("one", "at-once");
+        cluster_report(lib_fmt("%s: helm install", by[i % 2]), installed - begun);
+        cluster_report("... and until the pod has its card", lib_now_ms() - installed);
+        cluster_delete_pods();
+    }
 }
 
 /* -- two schedulers, one node -- */
@@ -318,9 +340,11 @@ static int nothing(void)
 int main(void)
 {
     const TTest *const tests[] = {
-        one_line_gives_a_plain_pod_its_card, two_schedulers_race_for_cpu,
+        one_line_gives_a_plain_pod_its_card,
+        two_schedulers_race_for_cpu,
         pods_get_their_cards_after_the_certificates_were_deleted,
-        a_pod_of_another_scheduler_is_refused_with_the_remedy, helm_test_passes};
+        a_pod_of_another_scheduler_is_refused_with_the_remedy,
+        a_pod_right_after_an_installation_gets_its_card, helm_test_passes};
     cell_run(nothing);
     cluster_no_extender();
     /* The API of the policy is behind a gate in 1.35. */

@@ -376,7 +376,8 @@ START_TEST(pods_get_their_defaults_only_where_the_api_server_can_set_them)
 {
 #define POLICIES(version)                                                                \
     "admissionregistration.k8s.io/" version "/MutatingAdmissionPolicy"
-#define FILES "extender.tls.secretName=s,scheduler.tlsSecretName=t"
+#define FILES                                                                            \
+    "extender.tls.secretName=s,extender.tls.serverName=n,scheduler.tlsSecretName=t"
 #define CLASS "scheduler.enabled=false,podDefaults.runtimeClassName=nvidia"
     static const char webhook[] = "webhook";
     static const struct {

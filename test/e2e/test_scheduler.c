@@ -250,6 +250,19 @@ START_TEST(the_webhook_gives_pods_the_same_and_refuses_them_while_it_is_down)
                    "{'metadata':{'name':'p'},'spec':{'containers':[{'name':'c','image':"
                    "'i'}]}}");
 
+    static const char *const edits[][2] = {
+        {"failurePolicy", "'Ignore'"},
+        {"matchConditions", "[]"},
+        {"rules/0/resources", "['secrets']"},
+        {"clientConfig/url", "'https://127.0.0.2/pod-defaults'"}};
+    const struct peer *extender =
+        attempt_token(cluster_token("gpushare-schd-extender", NULL));
+    for (size_t i = 0; i < ARRAY_LEN(edits); i++)
+        attempt_denied(extender, "gpushare-extender", "only the caBundle", "JSON",
+                       WEBHOOK,
+                       lib_fmt("[{'op':'add','path':'/webhooks/0/%s','value':%s}]",
+                               edits[i][0], edits[i][1]));
+
     /* New certificates, of another authority and another leader. */
     extender_stop(&first);
     const char *bundle =

@@ -534,7 +534,43 @@ START_TEST(the_log_says_what_is_in_force)
     ck_assert_ptr_null(strstr(program_output(&extender.program), "PRIVATE KEY"));
 }
 
+/* API servers have no certificate for the webhook. Its body is of a size that is named before. */
+START_TEST(strangers_get_no_more_than_a_patch)
+{
+    static const char path[] = "/pod-defaults",
+                      review[] =
+                          "{\"apiVersion\":\"admission.k8s.io/v1\",\"kind\":"
+                          "\"AdmissionReview\",\"request\":{\"uid\":\"u\",\"kind\":{"
+                          "\"kind\":\"Pod\"},\"object\":{\"spec\":{}}}%*s}";
+    extender_begin(&extender, &sim,
+                   ARGV("--insecure=off", "--pod-scheduler=gpu", "--pod-runtime-class="));
+    const unsigned port = extender.verbs.port;
+    ck_assert_uint_eq(call(port, NULL, NULL, path, lib_fmt(review, 0, "")), 200);
+    ck_assert_contains(said, "\"allowed\":true");
+    ck_assert_uint_eq(call(port, NULL, NULL, path, lib_fmt(review, 3 << 20, "")), 200);
+    /* The answer can be lost: the server closes before it has read the body. */
+    lib_wait(call(port, NULL, NULL, path, lib_fmt(review, 4 << 20, "")) == 413);
+    ck_assert_contains(said, "Content-Length: expected at most 4194304 bytes");
+    ck_assert_uint_eq(call(port, NULL, NULL, path, "{}"), 400);
+    ck_assert_uint_eq(call(port, NULL, NULL, path, NULL), 405);
+    ck_assert_uint_eq(call(port, NULL, NULL, "/pod-defaults/filter", "{}"), 404);
+    ck_assert_uint_eq(call(extender.observers.port, NULL, NULL, path, "{}"), 404);
+    /* No length, so no end. */
+    ck_assert_contains(
+        lib_output(0, ARGV("curl", "-sk", "--noproxy", "*", "--json",
+                           lib_fmt(review, 0, ""), "-H", "Transfer-Encoding: chunked",
+                           lib_fmt("https://127.0.0.1:%u%s", port, path))),
+        "Content-Length: expected");
+    extender_stop(&extender);
+    /* The caBundle would be of no certificate that is served. */
+    cleanup_free char *config = lib_kubeconfig("k", "http", sim.api.port, "", "");
+    ck_assert_contains(lib_output(1, ARGV(lib_built("gpushare-extender"), "--kubeconfig",
+                                          config, "--insecure", "--pod-webhook=w")),
+                       "--pod-webhook need certificates from Secrets");
+}
+
 SUITE_MAIN("certs", 90, NULL, a_fresh_start_makes_the_certificates,
+           strangers_get_no_more_than_a_patch,
            replicas_share_the_certificates_and_a_restart_keeps_them,
            deleted_secrets_are_made_again_without_an_outage,
            a_secret_that_exists_is_served_or_reported_and_never_written,
