@@ -595,5 +595,6 @@ SUITE_MAIN("install", 120, NULL, a_missing_or_unknown_command,
            a_signal_restores_the_files, installed_under_another_prefix,
            concurrent_edits_are_not_lost, a_closed_standard_output_does_not_stop_it,
            the_certificate_comes_from_the_secret,
-           a_renewed_certificate_is_reported_and_copied, kubeadms_own_configuration_has_the_same, plain_http_is_upgraded,
+           a_renewed_certificate_is_reported_and_copied,
+           kubeadms_own_configuration_has_the_same, plain_http_is_upgraded,
            without_a_certificate_nothing_is_changed, an_extender_in_another_namespace)
