@@ -141,6 +141,8 @@
       "Bind takes the cards of the policy, although connected ones are free.") \
     X(shrunk_card_keeps_its_size, \
       "A card keeps its size when its Scv has a smaller one.") \
+    X(sleeps_beside_a_node, \
+      "A pod that fits on a node that kube-scheduler did not offer is not tried again.") \
     X(stale_heartbeat_ignored, \
       "A node with a stale heartbeat gets new pods.") \
     X(stale_heartbeat_without_proof, \

@@ -83,9 +83,13 @@ enum {
     /* A Binding must have ended this long before the lease can expire: timers and the
      * clocks of two machines are not exact, and a jump below CLOCK_SKEW_MAX_MS is not seen. */
     CORE_SLACK_MS = 150,
-    CORE_CHECK_AFTER_MS = 1000,      /* a GET is proof so long after CORE_BIND_LIMIT_MS */
-    CORE_STALE_MS = 150 * 1000,      /* not ready after so long without watch events */
-    CORE_WAKEUP_INTERVAL_MS = 1000,  /* minimum between two wakeups for one node */
+    CORE_CHECK_AFTER_MS = 1000,     /* a GET is proof so long after CORE_BIND_LIMIT_MS */
+    CORE_STALE_MS = 150 * 1000,     /* not ready after so long without watch events */
+    CORE_WAKEUP_INTERVAL_MS = 1000, /* minimum between two wakeups for one node */
+    /* kube-scheduler is woken at most so often for a pod that fits on a node that it does not
+     * offer, until there was no such wakeup for the second time. */
+    CORE_RETRIES = 24,
+    CORE_RETRIES_MS = 10 * 60 * 1000,
     CORE_RESERVATION_MS = 30 * 1000, /* time limit of a reservation, not renewed */
     CORE_GANG_RESERVATION_MS = 120 * 1000,
     CORE_RESERVATIONS_MAX = 1 << 16, /* at one time: names of pods come from callers */
@@ -187,7 +191,8 @@ struct core_input {
 
     /* REJECTED, with `uid`: candidate nodes where the eviction of pods of lower priority
      * could help; all other filters of kube-scheduler accept them. The first
-     * CORE_PREEMPT_NODES count. */
+     * CORE_PREEMPT_NODES count. Also `node_name`: a node on which the pod fits, although
+     * kube-scheduler did not offer it; empty: none. */
     const struct span *nodes;
     size_t n_nodes;
 

@@ -270,6 +270,8 @@ struct ledger_pod {
     uint64_t seen;        /* for core: the last list that had it */
     int64_t confirmed_ms; /* for core: when it was last known to exist */
     int64_t spared_ms;    /* for core: it is not evicted before */
+    int64_t retry_ms;     /* for core: when its last retry is due; 0: there was none */
+    uint32_t retries;     /* for core: of CORE_RETRIES */
 
     struct ledger_pod *next, *prev; /* in the list of its node, or of pending pods */
     struct ledger_member *member;   /* of its gang; NULL: in none */

@@ -205,6 +205,13 @@ static void stop(struct step *s)
     s->core->leader.due_ms = s->now.mono_ms; /* release the lease now */
 }
 
+/* While the pod may get a node without evictions, none is planned. */
+static void rejected(struct step *s)
+{
+    if (!core_wakeup_rejected(s))
+        core_preempt_rejected(s);
+}
+
 static void dispatch(struct step *s)
 {
     static void (*const handlers[])(struct step *) = {
@@ -218,7 +225,7 @@ static void dispatch(struct step *s)
         [CORE_ANSWER] = answered,
         [CORE_STOP] = stop,
         [CORE_REFRESH_LEASE] = core_leader_refresh,
-        [CORE_REJECTED] = core_preempt_rejected,
+        [CORE_REJECTED] = rejected,
         [CORE_HEARTBEAT_STALE] = core_heartbeat_set_stale,
     };
     struct core *core = s->core;

@@ -62,6 +62,9 @@ struct wakeup {
     int64_t not_before_ms;
     uint64_t call; /* in flight, or 0 */
     bool due;
+    /* UID of a pod to retry, whatever fits here by then; owned; or {0}. */
+    struct span pod;
+    int64_t retry_ms; /* ... when; INT64_MAX: `call` does it */
 };
 
 /* A pending pod that filter rejected. */
@@ -157,7 +160,7 @@ struct core {
     struct ledger *ledger;
     struct rng rng;
     bool started, stopping;
-    bool restored; /* core_restored, in this step */
+    bool restored;    /* core_restored, in this step */
     uint64_t last_id; /* of runs and calls */
     int64_t last_assume_ns;
     struct cursor cursors[CORE_KINDS];
@@ -233,7 +236,7 @@ void core_sync_pod_deleted(struct step *s, struct span uid);
 struct bind_op *core_bind_find(const struct core *core, struct span uid);
 void core_bind_fini(struct core *core);
 void core_bind_requested(struct step *s);
-void core_bind_fail_all(struct step *s);   /* all callers try again */
+void core_bind_fail_all(struct step *s); /* all callers try again */
 bool core_bind_answered(struct step *s); /* false: not a call of a bind */
 void core_bind_tick(struct step *s);
 int64_t core_bind_due(const struct core *core);
@@ -286,6 +289,8 @@ void core_wakeup_after(struct step *s, const struct wakeup_fits *before);
 void core_wakeup_gangs(struct step *s, const struct ledger_node *node);
 /* The node has room that was kept before. */
 void core_wakeup_node(struct step *s, struct span node);
+/* CORE_REJECTED. Is the pod to be retried because of the node that was not offered? */
+bool core_wakeup_rejected(struct step *s);
 void core_wakeup_tick(struct step *s);
 bool core_wakeup_answered(struct step *s);
 int64_t core_wakeup_due(const struct core *core);

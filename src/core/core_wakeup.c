@@ -29,10 +29,16 @@
  * members of gangs are pending, every node that gains memory for a pending pod counts. So
  * does every node that a pod without GPU has left and whose cards suffice for a member,
  * because members need CPU, too. (A single pod is never rejected for CPU here.)
+ *
+ * In a large cluster kube-scheduler offers only some of the nodes, and others next time. So it
+ * is woken as well for a pod that fits on a node that was not offered. That node may be one
+ * that its other filters reject, so these retries are limited.
  */
 
 enum {
     RETRY_MS = 2000,
+    RETRY_FIRST_MS = 250, /* doubled at each retry for the pod */
+    RETRY_LAST_MS = 8000,
     CLASSES_AT_ONCE = 256, /* bounds the time of a step */
     BEGIN_NODES = 8,       /* for each class, and as many cordoned ones */
     STRIDE = 7919,         /* a prime number */
@@ -96,6 +102,7 @@ static struct wakeup *wakeup_of(struct core *core, struct span node)
 static void wakeup_end(struct core *core, struct wakeup *wakeup)
 {
     list_remove(&wakeup->link);
+    core_disown(&wakeup->pod);
     map_remove(&core->wakeups_by_node, wakeup->node);
     core_disown(&wakeup->node);
     free(wakeup);
@@ -203,6 +210,38 @@ static void begin(struct step *s)
     core->wakeup_classes = from;
 }
 
+bool core_wakeup_rejected(struct step *s)
+{
+    struct core *core = s->core;
+    struct ledger_pod *pod = ledger_pod_find(core->ledger, s->in->uid);
+    int64_t now = s->now.mono_ms;
+    if (!core->wakeups_begun || !s->in->node_name.n || !pod || pod->node)
+        return false;
+    if (pod->retry_ms > now)
+        return true;
+    if (now - pod->retry_ms > CORE_RETRIES_MS)
+        pod->retries = 0;
+    if (pod->retries >= CORE_RETRIES)
+        return false;
+    struct wakeup *wakeup = wakeup_of(core, s->in->node_name);
+    int64_t at =
+        now + (pod->retries < 5 ? RETRY_FIRST_MS << pod->retries : RETRY_LAST_MS);
+    if (wakeup->pod.n)
+        step_due(&at, wakeup->retry_ms);
+    core_disown(&wakeup->pod);
+    wakeup->pod = core_own(pod->uid);
+    wakeup->retry_ms = at;
+    pod->retries++;
+    pod->retry_ms = at > wakeup->not_before_ms ? at : wakeup->not_before_ms;
+    return true;
+}
+
+static bool is_pending(const struct core *core, struct span uid)
+{
+    const struct ledger_pod *pod = uid.n ? ledger_pod_find(core->ledger, uid) : NULL;
+    return pod && !pod->node;
+}
+
 static void send_wakeup(struct step *s, struct wakeup *wakeup)
 {
     cleanup_buf struct buf value = {0};
@@ -222,10 +261,16 @@ void core_wakeup_tick(struct step *s)
     {
         if (wakeup->call || wakeup->not_before_ms > s->now.mono_ms)
             continue;
-        if (wakeup->due && may_fit_any(core, wakeup->node)) /* still */
+        bool retry = wakeup->pod.n && wakeup->retry_ms <= s->now.mono_ms,
+             wanted = retry && is_pending(core, wakeup->pod);
+        if (wanted || (wakeup->due && may_fit_any(core, wakeup->node))) /* still */
             send_wakeup(s, wakeup);
         wakeup->due = false;
-        if (!wakeup->call)
+        if (wanted)
+            wakeup->retry_ms = INT64_MAX;
+        else if (retry)
+            core_disown(&wakeup->pod);
+        if (!wakeup->call && !wakeup->pod.n)
             wakeup_end(core, wakeup);
     }
 }
@@ -240,9 +285,12 @@ bool core_wakeup_answered(struct step *s)
         if (s->code != ERR_NONE && s->code != ERR_NOT_FOUND) {
             wakeup->due = true;
             wakeup->not_before_ms = s->now.mono_ms + RETRY_MS;
+            step_due(&wakeup->retry_ms, wakeup->not_before_ms);
             core_log(s, s->code,
                      "node %.*s: cannot wake up kube-scheduler: %s; retrying in %d s",
                      SPAN_ARG(wakeup->node), s->in->err->msg, RETRY_MS / 1000);
+        } else if (wakeup->retry_ms == INT64_MAX) {
+            core_disown(&wakeup->pod);
         }
         return true;
     }
@@ -253,7 +301,12 @@ int64_t core_wakeup_due(const struct core *core)
 {
     int64_t due = core->wakeups_begun && core->wakeup_classes ? INT64_MIN : INT64_MAX;
     LIST_EACH(struct wakeup, wakeup, &core->wakeups, link)
-    if (wakeup->due && !wakeup->call)
-        step_due(&due, wakeup->not_before_ms);
+    {
+        int64_t at = wakeup->due     ? INT64_MIN
+                     : wakeup->pod.n ? wakeup->retry_ms
+                                     : INT64_MAX;
+        if (!wakeup->call)
+            step_due(&due, at > wakeup->not_before_ms ? at : wakeup->not_before_ms);
+    }
     return due;
 }

@@ -32,9 +32,11 @@ static struct span find_closest(struct core_driver *driver, const struct verb_ar
     return view_nearest_node(core_driver_source(driver), n, names, args->n, !offered, a);
 }
 
-/* Writes nothing if the pod fits by now. `other`: a node that was not offered, or empty. */
+/* Writes nothing if the pod fits by now. `other`: a node that was not offered, or empty; `fits`:
+ * with enough free memory. */
 static void write_rejection(const struct verb_args *args, struct core_driver *driver,
-                            struct span other, struct arena *a, struct buf *note)
+                            struct span other, bool fits, struct arena *a,
+                            struct buf *note)
 {
     const struct request *r = &args->request;
     struct nearest_node n;
@@ -61,16 +63,20 @@ static void write_rejection(const struct verb_args *args, struct core_driver *dr
     }
     core_driver_read_end(driver);
     if (other.n)
-        buf_printf(note,
-                   "; %.*s, which was not offered, has cards that could take the pod",
-                   SPAN_ARG(other));
+        buf_printf(
+            note,
+            fits ? "; it fits on node %.*s that kube-scheduler did not offer"
+                 : "; %.*s, which was not offered, has cards that could take the pod",
+            SPAN_ARG(other));
 }
 
 void event_pod_rejected(struct event_recorder *r, struct core_driver *driver,
-                        const struct verb_args *args, bool later, const char *gang)
+                        const struct verb_args *args, bool later, const char *gang,
+                        struct span elsewhere)
 {
     const struct object_meta *pod = &args->pod.meta;
     bool invalid = args->invalid.code != ERR_NONE;
+    later |= elsewhere.n > 0;
     cleanup_buf struct buf note = {0};
     cleanup_arena struct arena a = {0};
     struct event event = {.kind = EVENT_POD,
@@ -94,14 +100,14 @@ void event_pod_rejected(struct event_recorder *r, struct core_driver *driver,
         buf_adds(&note, gang);
     } else {
         struct nearest_node n;
-        struct span other = {0};
+        struct span other = elsewhere;
         if (!later)
             other = find_closest(driver, args, false, &n, &a);
-        if (other.n && n.fit == FIT_NEVER)
+        if (!later && other.n && n.fit == FIT_NEVER)
             other.n = 0;
         if (other.n)
             event.reason = "GPUNoRoom";
-        write_rejection(args, driver, other, &a, &note);
+        write_rejection(args, driver, other, elsewhere.n, &a, &note);
     }
     event.note = buf_span(&note);
     if (note.n)

@@ -24,6 +24,11 @@ enum {
     FORWARD_MS = 2000, /* for the leader's answer; the call is then answered here */
     OFFERED = 8,       /* nodes that the core tries, the best first */
     ATTEMPTS = 3,      /* to judge and reserve; then the best is answered as it is */
+    /* minFeasibleNodesToFind of kube-scheduler: it offers fewer nodes only if its other filters
+     * reject all others. */
+    SAMPLE_MIN = 100,
+    ELSEWHERE_MAX = 8192, /* slots that a search reads */
+    STRIDE = 7919,        /* a prime number */
 };
 
 struct filter_mode {
@@ -173,11 +178,12 @@ static bool judge_pod(const struct verb_call *call, const struct filter_mode *mo
         span_eq(r->promised->name, c->name))
         return true;
     cleanup_buf struct buf why = {0};
-    buf_printf(&why,
-               r->is_bound
-                   ? "the pod is bound to node %.*s"
-                   : "the pod has a promise on node %.*s whose Binding is not confirmed yet",
-               SPAN_ARG(r->promised->name));
+    buf_printf(
+        &why,
+        r->is_bound
+            ? "the pod is bound to node %.*s"
+            : "the pod has a promise on node %.*s whose Binding is not confirmed yet",
+        SPAN_ARG(r->promised->name));
     reject(call, mode, r, c, false, REASON_PROMISED, why.p);
     return false;
 }
@@ -445,9 +451,45 @@ static unsigned write_reply(struct verb_call *call, const struct filter_result *
     return 200;
 }
 
-/* The leader remembers the pod (core/core.h, "Layout preemption"). If kube-scheduler has
- * called a follower, the leader gets the same call after the answer. */
-static void report_rejected(const struct verb_call *call, const struct filter_result *r)
+/* After all candidates were rejected: a node that was not among them and on which the pod fits
+ * now, or an empty name. Each retry for the pod begins at another slot, because a node that was
+ * found may be one that kube-scheduler never offers. */
+static struct span find_elsewhere(const struct verb_call *call,
+                                  const struct filter_result *r)
+{
+    struct verb_work *w = call->work;
+    struct core_driver *driver = call->verbs->config.driver;
+    uint32_t start = 0, slots = 1;
+    struct span name = {0};
+    if (w->args.n < SAMPLE_MIN || request_fits_anywhere(&w->args.request) ||
+        MUTANT(sleeps_beside_a_node))
+        return name;
+    for (uint32_t i = 0; i < slots && i < ELSEWHERE_MAX && !name.n;) {
+        const struct ledger *l = core_ledger(core_driver_read(driver));
+        const struct ledger_pod *pod = ledger_pod_find(l, r->pod.uid);
+        slots = ledger_node_slots(l); /* fewer than before, after a restore of etcd */
+        if (!pod || pod->node || ledger_pod_kept(pod))
+            slots = 0;
+        else if (!i && slots)
+            start = (uint32_t)((uint64_t)pod->retries * STRIDE % slots);
+        for (uint32_t end = i + VERB_LOCK_NODES; i < end && i < slots && !name.n; i++) {
+            const struct ledger_node *node = ledger_node_at(l, (start + i) % slots);
+            enum fit fit = node ? select_fit_one(node, r->least_mib) : FIT_LATER;
+            if (fit == FIT_NEVER && select_fit(node, &w->args.request) == FIT_YES)
+                fit = select_fit_pod(node, &r->pod);
+            if (fit == FIT_YES && !node->cordoned)
+                name = arena_copy(&w->arena, node->name);
+        }
+        core_driver_read_end(driver);
+    }
+    return name;
+}
+
+/* The leader remembers the pod (core/core.h, "Layout preemption"), or has it tried again because
+ * of the node elsewhere. If kube-scheduler has called a follower, the leader gets the same call
+ * after the answer. */
+static void report_rejected(const struct verb_call *call, const struct filter_result *r,
+                            struct span elsewhere)
 {
     struct verbs *v = call->verbs;
     const struct object_meta *pod = &call->work->args.pod.meta;
@@ -458,6 +500,7 @@ static void report_rejected(const struct verb_call *call, const struct filter_re
         core_driver_input(v->config.driver,
                           &(struct core_input){.type = CORE_REJECTED,
                                                .uid = pod->uid,
+                                               .node_name = elsewhere,
                                                .nodes = r->victims,
                                                .n_nodes = r->n_victims});
     else if (route.route == BIND_ROUTE_FORWARD && v->reports &&
@@ -484,15 +527,19 @@ static unsigned answer_here(struct verb_call *call, const struct filter_mode *mo
     }
     if (status != 200)
         return status;
+    /* A gang waits for more than one node. */
+    struct span elsewhere = {0};
+    if (!n && !r.has_promise && !r.gang && !mode->template_nodes)
+        elsewhere = find_elsewhere(call, &r);
     if (!mode->template_nodes) { /* a simulation leaves nothing behind */
         counters_filter(config->counters, r.rejected, n > 0);
         if (!n && !r.has_promise)
             event_pod_rejected(config->recorder, config->driver, &call->work->args,
-                               call->work->failed.n > 0, r.gang);
+                               call->work->failed.n > 0, r.gang, elsewhere);
     }
     status = write_reply(call, &r, chosen, n);
-    if (status == 200 && !n && r.n_victims && !r.has_promise)
-        report_rejected(call, &r);
+    if (status == 200 && !n && (r.n_victims || elsewhere.n) && !r.has_promise)
+        report_rejected(call, &r, elsewhere);
     return status;
 }
 

@@ -28,7 +28,7 @@ struct verbs *verbs_new(const struct verbs_config *config)
         ledger_rules(ledger_settings(core_ledger(core_driver_read(config->driver))));
     core_driver_read_end(config->driver);
     pthread_mutex_init(&v->lock, NULL);
-    if (config->preempts && config->forward)
+    if (config->forward)
         v->reports = forward_reports_start(config->forward, config->budget, REPORT_MS);
     return v;
 }
@@ -61,8 +61,7 @@ void verbs_free(struct verbs *v)
 static size_t work_bytes(const struct verb_work *w)
 {
     return w->args.cap * sizeof *w->args.nodes + w->failed.cap + w->never.cap +
-           w->points_cap * sizeof *w->points +
-           w->fitting_cap * sizeof *w->fitting +
+           w->points_cap * sizeof *w->points + w->fitting_cap * sizeof *w->fitting +
            w->scratch.cap * sizeof *w->scratch.values + arena_bytes(&w->arena);
 }
 

@@ -159,7 +159,7 @@ struct verb_work {
 struct verbs {
     struct verbs_config config;
     struct request_rules rules;
-    struct forward_reports *reports; /* NULL: no pods are reported to the leader */
+    struct forward_reports *reports; /* of pods, to the leader; or NULL */
     pthread_mutex_t lock;            /* protects the members below */
     struct verb_work *free;
     size_t kept_bytes; /* of all in `free` */

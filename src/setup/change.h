@@ -13,6 +13,7 @@
 /* In the order in which the files are to be written: each names those before it. */
 enum change_kind {
     CHANGE_CONFIG = SECRET_KEYS, /* those before are the files of the certificate */
+    CHANGE_KUBEADM,              /* kubeadm's own configuration, in the API server */
     CHANGE_MANIFEST,
     CHANGE_FILES
 };
@@ -33,6 +34,10 @@ struct change_input {
 
 /* All changes. Without a Secret (facts.secret_why), the node must have its files. */
 int change_make(const struct change_input *in, struct change *out, struct err *err);
+/* The ClusterConfiguration with what the option and the volumes of the static pod need, so that
+ * `kubeadm upgrade` keeps them; `tls`: also the folder of the certificate. */
+int change_kubeadm(const struct facts *f, const char *config, bool tls, struct buf *text,
+                   struct err *err);
 /* Only the files of the certificate, where the manifest's kube-scheduler uses them. */
 int change_renew(const struct change_input *in, struct change *out, struct err *err);
 void change_fini(struct change *c);

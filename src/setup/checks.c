@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "setup/change.h"
 #include "setup/edit.h"
 #include "wire/x509.h"
 
@@ -339,6 +340,17 @@ int checks_run(const struct facts *f, bool with_cluster, struct buf *out)
         if (!strncmp(edit_string(f->entry, "urlPrefix"), "https:", 6))
             check_certificate(f, &c);
         check_reach(f, &c);
+    }
+    const char *config = facts_option(f, "config");
+    if (f->entry && f->kubeadm.json && config) {
+        cleanup_buf struct buf text = {0};
+        struct err err = {0};
+        if (change_kubeadm(f, config, facts_has_our_certificate(f->entry), &text, &err) ||
+            !span_eq(buf_span(&text), buf_span(&f->kubeadm.bytes)))
+            add(&c, PROBLEM, "upgrade-undoes",
+                "kubeadm upgrade writes the static pod from this ConfigMap", INSTALL,
+                "ConfigMap %s: scheduler lacks --config or its volumes%s%s",
+                f->kubeadm.path, *err.msg ? ": " : "", err.msg);
     }
     /* An extender with --insecure has no Secret. */
     if (with_cluster && why->code != ERR_NONE && why->code != ERR_NOT_FOUND)

@@ -60,6 +60,8 @@ void facts_fini(struct facts *f)
         file_fini(&f->tls[i]);
     }
     secret_fini(&f->secret);
+    file_fini(&f->kubeadm);
+    free(f->kubeadm_version);
     free(f->url);
     *f = (struct facts){0};
 }
@@ -354,29 +356,78 @@ int facts_decode_secret(struct span json, struct facts *f, struct err *err)
     return rc;
 }
 
-void facts_read_secret(const char *root, const char *kubeconfig, struct facts *f)
+/* A call of the API server, with the kubeconfig of the node's administrator by default. */
+static int call_api(const char *root, const char *kubeconfig, struct kube_request request,
+                    struct httpc_reply *reply, struct err *err)
 {
     cleanup_free char *admin = xasprintf("%s" ADMIN, root);
-    cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/%s/secrets/" FACTS_SECRET, namespace_of(f));
-    const struct kube_request request = {
-        .method = "GET", .path = path, .gzip = true, .timeout_ms = API_MS};
-    struct httpc_reply reply = {0};
     if (!kubeconfig && access(admin, R_OK) == 0)
         kubeconfig = admin;
-    struct kube_client *client = kube_connect(kubeconfig, NULL, &f->secret_why);
-    int rc = client ? kube_call(client, &request, &reply, &f->secret_why) : -1;
-    if (!client) /* also without a kubeconfig, which says nothing about the Secret */
-        f->secret_why.code = ERR_UNAVAILABLE;
+    struct kube_client *client = kube_connect(kubeconfig, NULL, err);
+    request.gzip = true;
+    request.timeout_ms = API_MS;
+    int rc = client ? kube_call(client, &request, reply, err) : -1;
+    if (!client) /* also without a kubeconfig, which says nothing about the object */
+        err->code = ERR_UNAVAILABLE;
     if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), &f->secret_why);
-    if (rc == 0)
-        rc = facts_decode_secret(buf_span(&reply.body), f, &f->secret_why);
-    if (rc)
+        rc = kube_reply_check(reply->status, buf_span(&reply->body), err);
+    kube_client_free(client);
+    return rc;
+}
+
+void facts_read_secret(const char *root, const char *kubeconfig, struct facts *f)
+{
+    cleanup_free char *path =
+        xasprintf("/api/v1/namespaces/%s/secrets/" FACTS_SECRET, namespace_of(f));
+    struct httpc_reply reply = {0};
+    if (call_api(root, kubeconfig, (struct kube_request){.method = "GET", .path = path},
+                 &reply, &f->secret_why) ||
+        facts_decode_secret(buf_span(&reply.body), f, &f->secret_why))
         err_wrap(&f->secret_why, "Secret %s/" FACTS_SECRET, namespace_of(f));
     buf_wipe(&reply.body);
     httpc_reply_fini(&reply);
-    kube_client_free(client);
+}
+
+#define KUBEADM "kube-system/kubeadm-config"
+static const char kubeadm_path[] =
+    "/api/v1/namespaces/kube-system/configmaps/kubeadm-config";
+
+void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *f)
+{
+    struct facts_file *file = &f->kubeadm;
+    struct httpc_reply reply = {0};
+    file->path = xstrdup(KUBEADM);
+    if (call_api(root, kubeconfig,
+                 (struct kube_request){.method = "GET", .path = kubeadm_path}, &reply,
+                 &file->why) == 0) {
+        json_t *map = json_loadb(reply.body.p, reply.body.n, 0, NULL);
+        buf_adds(&file->bytes, edit_string(map, "data.ClusterConfiguration"));
+        f->kubeadm_version = xstrdup(edit_string(map, "metadata.resourceVersion"));
+        json_decref(map);
+        file->json = edit_parse(KUBEADM, buf_span(&file->bytes), NULL, &file->why);
+    }
+    httpc_reply_fini(&reply);
+}
+
+int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct facts *f,
+                        struct span text, struct err *err)
+{
+    cleanup_buf struct buf body = {0};
+    struct httpc_reply reply = {0};
+    buf_adds(&body, "{\"metadata\":{\"resourceVersion\":");
+    buf_add_json(&body, span_of(f->kubeadm_version));
+    buf_adds(&body, "},\"data\":{\"ClusterConfiguration\":");
+    buf_add_json(&body, text);
+    buf_adds(&body, "}}");
+    int rc =
+        call_api(root, kubeconfig,
+                 (struct kube_request){.method = "PATCH",
+                                       .path = kubeadm_path,
+                                       .content_type = "application/merge-patch+json",
+                                       .body = buf_span(&body)},
+                 &reply, err);
+    httpc_reply_fini(&reply);
+    return rc;
 }
 
 /* -- the extender and kube-scheduler -- */

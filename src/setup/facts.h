@@ -75,6 +75,10 @@ struct facts {
     /* the API server */
     struct secret secret;  /* kube-scheduler's client certificate */
     struct err secret_why; /* ERR_NONE: `secret` is set */
+    /* ClusterConfiguration of ConfigMap kubeadm-config, from which `kubeadm upgrade` makes the
+     * static pods. */
+    struct facts_file kubeadm;
+    char *kubeadm_version; /* resourceVersion of the ConfigMap */
 };
 
 /* Overwrites the key. */
@@ -84,6 +88,11 @@ void facts_fini(struct facts *f);
 void facts_read_node(const char *root, struct facts *f);
 /* Reads the Secret. `kubeconfig` NULL: /etc/kubernetes/admin.conf of the node. */
 void facts_read_secret(const char *root, const char *kubeconfig, struct facts *f);
+/* The same for f->kubeadm. */
+void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *f);
+/* Writes the ClusterConfiguration, unless another client has since facts_read_kubeadm. */
+int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct facts *f,
+                        struct span text, struct err *err);
 /* Decodes the API server's JSON into f->secret. -1: a key is missing or is not base64, or
  * the certificate is not one of ca.crt, or does not belong to the key. */
 int facts_decode_secret(struct span json, struct facts *f, struct err *err);

@@ -17,7 +17,7 @@
 #include "wire/entry.h"
 #include "wire/yaml.h"
 
-#define COMMANDS "check, plan, renew, running, reach"
+#define COMMANDS "check, plan, renew, running, reach, store"
 
 enum {
     EXIT_ERROR = 3, /* 0 to 2: checks_run */
@@ -91,10 +91,12 @@ const struct opt_program setup_program = {
         "Secret\n"
         "running  Print the process id of the kube-scheduler that uses the current "
         "files\n"
-        "reach    Call the extender",
+        "reach    Call the extender\n"
+        "store    Replace kubeadm's ClusterConfiguration by file NEW, if it equals file "
+        "OLD",
     .version = GPUSHARE_VERSION,
     .table = table,
-    .rest = "check|plan|renew|running|reach",
+    .rest = "check|plan|renew|running|reach|store NEW OLD",
     .rest_at = AT(args),
 };
 
@@ -110,10 +112,12 @@ static void read_facts(struct run *r)
 {
     const struct options *o = r->options;
     facts_read_node(r->root, &r->facts);
-    if (o->no_cluster)
+    if (o->no_cluster) {
         err_set(&r->facts.secret_why, ERR_UNAVAILABLE, "the Secret was not read");
-    else
+    } else {
         facts_read_secret(r->root, o->kubeconfig, &r->facts);
+        facts_read_kubeadm(r->root, o->kubeconfig, &r->facts);
+    }
 }
 
 /* check, and reach: calls the extender as kube-scheduler does after plan. */
@@ -135,11 +139,10 @@ static int check(struct run *r, struct err *err)
 /* plan and renew: writes each new file to --out, and prints its destination. */
 static int plan(struct run *r, struct err *err)
 {
-    static const char *const names[CHANGE_FILES] = {[SECRET_CA] = "ca",
-                                                    [SECRET_CERT] = "cert",
-                                                    [SECRET_KEY] = "key",
-                                                    [CHANGE_CONFIG] = "config",
-                                                    [CHANGE_MANIFEST] = "manifest"};
+    static const char *const names[CHANGE_FILES] = {
+        [SECRET_CA] = "ca",           [SECRET_CERT] = "cert",
+        [SECRET_KEY] = "key",         [CHANGE_CONFIG] = "config",
+        [CHANGE_KUBEADM] = "kubeadm", [CHANGE_MANIFEST] = "manifest"};
     const struct options *o = r->options;
     bool renew = !strcmp(o->args.items[0], "renew");
     cleanup_buf struct buf config = {0};
@@ -161,10 +164,36 @@ static int plan(struct run *r, struct err *err)
         if (!made.files[i].path)
             continue;
         rc = file_write(to, buf_span(&made.files[i].bytes), err);
+        cleanup_free char *old = xasprintf("%s/%s.old", o->out, names[i]);
+        if (rc == 0 && i == CHANGE_KUBEADM) /* no file of the node */
+            rc = file_write(old, buf_span(&r->facts.kubeadm.bytes), err);
         buf_printf(&r->out, "%s %s\n", names[i], made.files[i].path);
     }
     change_fini(&made);
     return rc ? rc : entry_print(&r->out, err);
+}
+
+/* Fails if another client has changed the ClusterConfiguration. */
+static int store(struct run *r, struct err *err)
+{
+    const struct options *o = r->options;
+    struct facts *f = &r->facts;
+    cleanup_buf struct buf text = {0}, old = {0};
+    if (o->args.n != 3)
+        return err_set(err, ERR_INVALID, "store: expected the files NEW and OLD");
+    if (file_read(o->args.items[1], FILE_MAX, &text, err) ||
+        file_read(o->args.items[2], FILE_MAX, &old, err))
+        return -1;
+    facts_read_kubeadm(r->root, o->kubeconfig, f);
+    struct span now = buf_span(&f->kubeadm.bytes);
+    if (!f->kubeadm.json)
+        return err_set(err, f->kubeadm.why.code, "%s", f->kubeadm.why.msg);
+    if (span_eq(now, buf_span(&text)))
+        return 0;
+    if (!span_eq(now, buf_span(&old)))
+        return err_set(err, ERR_CONFLICT, "%s was changed by another client",
+                       f->kubeadm.path);
+    return facts_write_kubeadm(r->root, o->kubeconfig, f, buf_span(&text), err);
 }
 
 /* Prints kube-scheduler's process id, if there is one. 0: it runs with the current files
@@ -210,11 +239,8 @@ static int command(struct run *r, struct err *err)
     static const struct {
         const char *name;
         int (*run)(struct run *r, struct err *err);
-    } commands[] = {{"check", check},
-                    {"plan", plan},
-                    {"renew", plan},
-                    {"reach", check},
-                    {"running", running}};
+    } commands[] = {{"check", check}, {"plan", plan},       {"renew", plan},
+                    {"reach", check}, {"running", running}, {"store", store}};
     const struct opt_list *args = &r->options->args;
     const char *namespace = r->options->namespace, *address = r->options->address;
     /* It becomes a part of a path and of a name. */
@@ -225,7 +251,8 @@ static int command(struct run *r, struct err *err)
                        "--address: invalid address \"%s\"; expected HOST:PORT", address);
     r->facts.namespace = namespace;
     for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        if (args->n == 1 && !strcmp(args->items[0], commands[i].name))
+        if (args->n && (args->n == 1 || commands[i].run == store) &&
+            !strcmp(args->items[0], commands[i].name))
             return commands[i].run(r, err);
     if (!args->n)
         return err_set(err, ERR_INVALID, "missing command; expected one of " COMMANDS);

@@ -423,6 +423,107 @@ START_TEST(a_wakeup_that_no_pod_needs_any_more_is_not_sent)
 }
 END_TEST
 
+/* filter rejected the pod, which fits on a node that was not offered. */
+static void reject(const char *uid, const char *elsewhere)
+{
+    rig_step((struct core_input){
+        .type = CORE_REJECTED, .uid = span_of(uid), .node_name = span_of(elsewhere)});
+}
+
+/* Rejections every tenth of a second, for so long; returns the number of wakeups. */
+static size_t reject_for(int64_t ms)
+{
+    size_t n = 0;
+    for (int64_t t = 0; t < ms; t += 100) {
+        reject("a", "n1");
+        rig_pass(100);
+        for (; rig_count(CORE_CALL_WAKEUP); n++)
+            rig_end(CORE_CALL_WAKEUP, ERR_NONE);
+        rig_reset();
+    }
+    return n;
+}
+
+START_TEST(a_pod_that_fits_on_a_node_that_was_not_offered_is_retried)
+{
+    start();
+    reject("a", "");
+    reject("nobody", "n1");
+    rig_pass(3000);
+    ck_count(CORE_CALL_WAKEUP, 0);
+    reject("a", "n1");
+    rig_pass(300);
+    struct core_output o = rig_take(CORE_CALL_WAKEUP);
+    ck_assert_str_eq(o.node, "n1");
+    rig_answer(o.call, ERR_NONE);
+    rig_pass(5000);
+    ck_count(CORE_CALL_WAKEUP, 0);
+}
+END_TEST
+
+/* Of a node that kube-scheduler never offers, the pod is retried ever later, and a limited
+ * number of times. The limit is of time: it does not end while retries go on. */
+START_TEST(retries_for_a_pod_grow_rare_and_end)
+{
+    start();
+    ck_assert_uint_eq(reject_for(4500), 4); /* after 0.25, 0.5, 1 and 2 s */
+    ck_assert_uint_le(reject_for(30000), 6);
+    ck_assert_uint_gt(reject_for(CORE_RETRIES_MS / 2), 4);
+    ck_assert_uint_eq(reject_for(CORE_RETRIES_MS / 3), 0);
+    ck_assert_uint_eq(reject_for(CORE_RETRIES_MS + 60000), CORE_RETRIES);
+}
+END_TEST
+
+/* Neither a failed PATCH nor another pod that takes the place loses the retry. */
+START_TEST(a_retry_is_not_lost)
+{
+    start();
+    reject("a", "n1");
+    rig_pass(300);
+    struct core_output o = rig_take(CORE_CALL_WAKEUP);
+    rig_sick("n1", 2, 0);
+    rig_sick("n1", 1, 0);
+    rig_answer(o.call, ERR_UNAVAILABLE);
+    rig_pass(1900);
+    ck_count(CORE_CALL_WAKEUP, 0);
+    rig_pass(300);
+    rig_end(CORE_CALL_WAKEUP, ERR_NONE);
+    rig_pass(3000);
+    ck_count(CORE_CALL_WAKEUP, 0);
+}
+END_TEST
+
+START_TEST(a_retry_for_a_pod_that_is_bound_or_deleted_is_not_sent)
+{
+    start();
+    rig_sick("n1", 1, 0);
+    rig_pass(2000);
+    for (int i = 0; i < 2; i++) {
+        const char *uid = i ? "b" : "a";
+        struct pod pod = rig_mem(uid, 8000);
+        reject(uid, "n1");
+        pod.node = i ? (struct span){0} : SPAN("n1");
+        rig_pod(pod, i);
+        rig_pass(3000);
+        ck_count(CORE_CALL_WAKEUP, 0);
+    }
+}
+END_TEST
+
+/* A wakeup because of a change does not wait for a retry that is due later. */
+START_TEST(a_retry_delays_no_other_wakeup)
+{
+    start();
+    reject_for(8000);
+    rig_sick("n1", 2, 0);
+    rig_pass(1000);
+    reject("a", "n1");
+    rig_cards("n1", 2, 16000);
+    rig_tick(1);
+    ck_count(CORE_CALL_WAKEUP, 1);
+}
+END_TEST
+
 START_TEST(a_failed_bind_wakes_up_the_scheduler)
 {
     start();
@@ -517,6 +618,9 @@ RIG_MAIN("bind", an_overcommitted_card_is_reported_but_not_during_a_list,
          a_start_wakes_up_a_few_nodes_for_each_request,
          a_start_wakes_up_for_the_last_of_many_requests,
          a_new_leader_wakes_up_a_few_nodes_for_each_request,
-         a_wakeup_that_no_pod_needs_any_more_is_not_sent,
+         a_pod_that_fits_on_a_node_that_was_not_offered_is_retried,
+         retries_for_a_pod_grow_rare_and_end, a_retry_is_not_lost,
+         a_retry_for_a_pod_that_is_bound_or_deleted_is_not_sent,
+         a_retry_delays_no_other_wakeup, a_wakeup_that_no_pod_needs_any_more_is_not_sent,
          a_failed_bind_wakes_up_the_scheduler,
          a_class_that_moves_in_the_array_wakes_nobody_up)

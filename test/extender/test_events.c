@@ -195,6 +195,24 @@ START_TEST(the_event_names_a_better_node_that_was_not_offered)
 }
 END_TEST
 
+START_TEST(the_event_names_a_node_that_was_not_offered_and_fits)
+{
+    cleanup_buf struct buf nodes = {0};
+    begin(json_pack("[oo]", scv("n1", CARD(0, "Healthy", 8192)),
+                    scv("n2", CARD(0, "Healthy", 16384))));
+    buf_adds(&nodes, "[\"n1\"");
+    for (int i = 0; i < 99; i++)
+        buf_printf(&nodes, ",\"x%d\"", i);
+    buf_addc(&nodes, ']');
+    filter(POD("u2", "gpu-mem\":\"10\"", ""), nodes.p);
+    ck_said(0, "GPUNoRoom",
+            "the pod fits on none of the 100" OFFERED
+            "n1: needs 10240 MiB on one card; the largest card has 8192 MiB; it fits on "
+            "node n2 that kube-scheduler did not offer");
+    end(1);
+}
+END_TEST
+
 START_TEST(a_fitting_pod_gets_no_event_from_filter)
 {
     begin(two_nodes());
@@ -554,6 +572,7 @@ END_TEST
 
 UNIT_MAIN("events", a_rejected_pod_gets_one_event_with_the_closest_node,
           the_event_names_a_better_node_that_was_not_offered,
+          the_event_names_a_node_that_was_not_offered_and_fits,
           a_fitting_pod_gets_no_event_from_filter,
           a_bound_pod_gets_its_card_and_the_policy,
           lost_and_replaced_cards_and_their_return_are_reported,

@@ -504,6 +504,39 @@ END_TEST
 
 /* -- reservations -- */
 
+/* How many retries the core has for the pod, after a call with so many nodes beside n1. */
+static uint32_t retries(const char *uid, int mib, int others)
+{
+    json_t *nodes = json_pack("[s]", "n1");
+    for (int i = 0; i < others; i++)
+        json_array_append_new(nodes, json_sprintf("x%d", i));
+    rig_renew(&rig);
+    json_decref(
+        rig_ask_as(v, filter_answer, VERB_SCHEDULER, rig_pod(uid, mib), nodes, 200));
+    const struct ledger_pod *pod =
+        ledger_pod_find(core_ledger(core_driver_read(rig.driver)), span_of(uid));
+    core_driver_read_end(rig.driver);
+    return pod ? pod->retries : 0;
+}
+
+/* kube-scheduler offers fewer than 100 nodes only if it offers all that its plugins accept. */
+START_TEST(a_pod_that_fits_where_it_was_not_offered_is_retried)
+{
+    json_t *cordoned = rig_json("{\"kind\":\"Node\",\"metadata\":{\"name\":\"n3\"},"
+                                "\"spec\":{\"unschedulable\":true}}");
+    begin(json_pack("[oooooooo]", scv_of("n1", 100), card_of("n2"), scv_of("n3", 20000),
+                    cordoned, rig_pod("p1", 8000), rig_pod("p2", 20000),
+                    rig_pod("p3", 90), member("p4", "g", 8000)));
+    ck_assert_uint_eq(retries("p1", 8000, 98), 0);
+    ck_assert_uint_eq(retries("p1", 8000, 99), 1);
+    ck_assert_uint_eq(retries("p1", 8000, 99), 1);  /* the first is not due */
+    ck_assert_uint_eq(retries("p2", 20000, 99), 0); /* only on a cordoned node */
+    ck_assert_uint_eq(retries("p3", 90, 99), 0);    /* it got n1 */
+    ck_assert_uint_eq(retries("p5", 8000, 99), 0);  /* no list has shown it */
+    end();
+}
+END_TEST
+
 /* It may arrive after a later filter of the same pod. */
 START_TEST(a_report_reserves_nothing)
 {
@@ -614,5 +647,6 @@ UNIT_MAIN("filter", a_gang_is_answered_together,
           a_template_node_leaves_nothing_behind,
           a_node_that_is_not_watched_yet_makes_no_simulation,
           a_template_node_changes_no_reservation_of_a_gang, a_report_reserves_nothing,
+          a_pod_that_fits_where_it_was_not_offered_is_retried,
           without_space_for_reservations_a_gang_gets_an_error,
           a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit)

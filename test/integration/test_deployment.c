@@ -237,8 +237,7 @@ static json_t *legacy_policy(void)
 static json_t *scheduler_config(const char *path)
 {
     json_t *j = yamlfile_one(path), *tls = lib_at(j, "extenders.0.tlsConfig");
-    check_keys(j, " kind apiVersion extenders leaderElection clientConnection profiles "
-                  "percentageOfNodesToScore ");
+    check_keys(j, " kind apiVersion extenders leaderElection clientConnection profiles ");
     check_keys(lib_at(j, "extenders.0"), STANZA "enableHTTPS ");
     ck_assert_str_eq(lib_str(j, "kind"), "KubeSchedulerConfiguration");
     ck_assert_str_eq(lib_str(j, "apiVersion"), "kubescheduler.config.k8s.io/v1");
@@ -281,12 +280,11 @@ START_TEST(both_policies_have_the_same_settings)
 
 /* The configuration for all pods differs from the other in two settings of the extender:
  * managedResources, and a weight with which one point outweighs the plugins that spread pods
- * (docs/placement.md). Both offer every node: a pod is rejected only if it fits on none. */
+ * (docs/placement.md). */
 START_TEST(the_setups_differ_only_in_managed_resources_and_weight)
 {
     json_t *tainted = scheduler_config(CONFIG), *all = scheduler_config(CONFIG_ALL);
     enum { PLUGINS = 200, POINT = 10 };
-    ck_assert_int_eq(lib_int(tainted, "percentageOfNodesToScore"), 100);
     ck_assert_ptr_null(lib_at(all, "extenders.0.managedResources"));
     ck_assert_int_gt(lib_int(all, "extenders.0.weight") * POINT, PLUGINS);
     compare(tainted, all, ARGV("managedResources", "weight"));
@@ -318,8 +316,6 @@ START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
                              (long long)lib_int(service, "spec.ports.0.port")));
     ck_assert_str_eq(lib_str(config, "extenders.0.tlsConfig.serverName"), host);
     compare(first, config, ARGV("urlPrefix"));
-    ck_assert_int_eq(lib_int(first, "percentageOfNodesToScore"),
-                     lib_int(config, "percentageOfNodesToScore"));
     /* The Secret has the files that the configuration names. */
     const char *folder = lib_str(
         lib_find(lib_at(pod, "containers.0.volumeMounts"), "name", "tls"), "mountPath");

@@ -482,6 +482,44 @@ START_TEST(a_renewed_certificate_is_reported_and_copied)
 }
 
 /* The configuration of a release without certificates. */
+#define KUBEADM "/api/v1/namespaces/kube-system/configmaps/kubeadm-config"
+
+static const char *cluster_configuration(void)
+{
+    return lib_str(peer_get(&sim.api, KUBEADM), "data.ClusterConfiguration");
+}
+
+/* So that `kubeadm upgrade` makes the same static pod. */
+START_TEST(kubeadms_own_configuration_has_the_same)
+{
+    static const char old[] = "apiVersion: kubeadm.k8s.io/v1beta4\\n"
+                              "kind: ClusterConfiguration\\nscheduler: {}\\n";
+    set_up("kube-system");
+    peer_do(&sim.api, "POST", "/api/v1/namespaces/kube-system/configmaps",
+            lib_fmt("{\"metadata\":{\"name\":\"kubeadm-config\"},\"data\":{"
+                    "\"ClusterConfiguration\":\"%s\",\"other\":\"stays\"}}",
+                    old));
+    const char *was = cluster_configuration();
+    ck_assert_contains(node_files_install(0, INSTALL), "kube-system/kubeadm-config");
+    const char *now = cluster_configuration();
+    ck_assert_contains(now, "  extraArgs:\n  - name: config\n"
+                            "    value: /etc/kubernetes/kube-scheduler-config.yaml\n");
+    ck_assert_contains(now, "    mountPath: /etc/kubernetes/gpushare\n");
+    ck_assert_str_eq(lib_str(peer_get(&sim.api, KUBEADM), "data.other"), "stays");
+    ck_assert_contains(node_files_install(0, INSTALL), "nothing to change");
+    run_scheduler(SOON_S, NULL);
+    node_files_install(0, SECURE("--undo"));
+    ck_assert_str_eq(cluster_configuration(), was);
+
+    /* One that lost them is reported. */
+    run_scheduler(SOON_S, OPTION);
+    node_files_install(0, INSTALL);
+    peer_do(&sim.api, "PATCH", KUBEADM,
+            lib_fmt("{\"data\":{\"ClusterConfiguration\":\"%s\"}}", old));
+    ck_assert_contains(node_files_install(1, SECURE("--check")),
+                       "PROBLEM upgrade-undoes: ");
+}
+
 START_TEST(plain_http_is_upgraded)
 {
     set_up("kube-system");
@@ -542,7 +580,7 @@ START_TEST(a_missing_or_unknown_command)
     ck_assert_str_eq(
         lib_output_of(3, "gpushare-setup", NULL),
         "gpushare-setup: missing command; expected one of check, plan, renew, "
-        "running, reach\n");
+        "running, reach, store\n");
     ck_assert_contains(lib_output_of(3, "gpushare-setup", ARGV("chek")),
                        "unknown command \"chek\"; expected one of check, plan");
     ck_assert_contains(lib_output_of(3, "gpushare-setup", ARGV("check", "it")),
@@ -555,5 +593,6 @@ SUITE_MAIN("install", 120, NULL, a_missing_or_unknown_command,
            a_signal_restores_the_files, installed_under_another_prefix,
            concurrent_edits_are_not_lost, a_closed_standard_output_does_not_stop_it,
            the_certificate_comes_from_the_secret,
-           a_renewed_certificate_is_reported_and_copied, plain_http_is_upgraded,
+           a_renewed_certificate_is_reported_and_copied,
+           kubeadms_own_configuration_has_the_same, plain_http_is_upgraded,
            without_a_certificate_nothing_is_changed, an_extender_in_another_namespace)

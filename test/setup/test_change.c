@@ -91,7 +91,7 @@ START_TEST(the_files_of_kubeadm)
         cleanup_free char *before = lib_kubeadm(versions[i]);
         made(xstrdup(before), NULL, NULL);
         for (int k = 0; k < CHANGE_FILES; k++)
-            ck_assert(path(k));
+            ck_assert(path(k) || k == CHANGE_KUBEADM);
         ck_assert_uint_eq(count_added(before, bytes(CHANGE_MANIFEST)), 15);
         ck_assert(has(CHANGE_MANIFEST, "    - mountPath: /etc/kubernetes/gpushare\n"));
         ck_assert(strstr(path(SECRET_KEY), "/etc/kubernetes/gpushare/client.key"));
@@ -339,8 +339,90 @@ START_TEST(the_option_is_added_to_the_existing_list)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("setup/change", begin, end, the_files_of_kubeadm,
-                 the_file_has_the_nodes_values, an_existing_file_that_no_option_names,
+/* What change_kubeadm makes of a ClusterConfiguration with this version and `scheduler`. */
+static json_t *kubeadm(const char *version, const char *scheduler, const char *option)
+{
+    struct facts in = {.kubeadm.path = (char[]){"c"}};
+    struct buf out = {0}, again = {0};
+    buf_printf(
+        &in.kubeadm.bytes,
+        "apiVersion: kubeadm.k8s.io/%s\ndns: {} # ours\nkind: ClusterConfiguration\n"
+        "%snetworking:\n  dnsDomain: x\n",
+        version, scheduler);
+    in.kubeadm.json = edit_parse("c", buf_span(&in.kubeadm.bytes), NULL, &err);
+    ck_assert_done(change_kubeadm(&in, option, true, &out, &err), err);
+    ck_assert_ptr_nonnull(strstr(out.p, "dns: {} # ours\n"));
+    json_decref(in.kubeadm.json);
+    buf_fini(&in.kubeadm.bytes);
+    in.kubeadm.bytes = out;
+    in.kubeadm.json = edit_parse("c", buf_span(&out), NULL, &err);
+    ck_assert_msg(!change_kubeadm(&in, option, true, &again, &err), "%s: %s", err.msg, out.p);
+    ck_assert_str_eq(again.p, out.p);
+    buf_fini(&again);
+    buf_fini(&out);
+    return in.kubeadm.json;
+}
+
+static void ck_kubeadm(const char *version, const char *scheduler, const char *args,
+                       size_t volumes)
+{
+    json_t *j = kubeadm(version, scheduler, "/x/c.yaml");
+    cleanup_free char *text =
+        json_dumps(edit_value(j, "scheduler.extraArgs"), JSON_COMPACT);
+    const json_t *all = edit_value(j, "scheduler.extraVolumes");
+    ck_assert_str_eq(text, args);
+    ck_assert_uint_eq(json_array_size(all), volumes);
+    const json_t *last = json_array_get(all, volumes - 1);
+    ck_assert_str_eq(edit_string(last, "hostPath"), FACTS_TLS_DIR);
+    ck_assert_str_eq(edit_string(last, "mountPath"), FACTS_TLS_DIR);
+    ck_assert_str_eq(edit_string(last, "pathType"), "Directory");
+    json_decref(j);
+}
+
+START_TEST(kubeadm_keeps_the_option_and_the_volumes)
+{
+#define OLD_VOLUME "  extraVolumes:\n  - {name: a, hostPath: /a, mountPath: /a}\n"
+    static const char map[] = "{\"config\":\"/x/c.yaml\"}",
+                      list[] = "[{\"name\":\"config\",\"value\":\"/x/c.yaml\"}]";
+    ck_kubeadm("v1beta3", "scheduler: {}\n", map, 2);
+    ck_kubeadm("v1beta3", "", map, 2);
+    ck_kubeadm("v1beta3", "scheduler:\n" OLD_VOLUME, map, 3);
+    ck_kubeadm("v1beta3", "scheduler:\n  extraArgs:\n    v: \"2\"\n" OLD_VOLUME,
+               "{\"v\":\"2\",\"config\":\"/x/c.yaml\"}", 3);
+    ck_kubeadm("v1beta4", "scheduler: {}\n", list, 2);
+    ck_kubeadm("v1beta4", "", list, 2);
+    ck_kubeadm("v1beta4",
+               "scheduler:\n  extraArgs:\n  - name: v\n    value: \"2\"\n" OLD_VOLUME,
+               "[{\"name\":\"v\",\"value\":\"2\"},{\"name\":\"config\",\"value\":\"/x/"
+               "c.yaml\"}]",
+               3);
+}
+END_TEST
+
+/* The static pod gets the option all the same, and `check` reports what is left to do. */
+START_TEST(a_cluster_configuration_that_cannot_be_edited_stays)
+{
+    static const char *const texts[] = {
+        "apiVersion: kubeadm.k8s.io/v1beta2\nscheduler: {}\n",
+        "apiVersion: kubeadm.k8s.io/v1beta4\nscheduler: {extraArgs: [{name: v, value: "
+        "x}]}\n",
+        "apiVersion: kubeadm.k8s.io/v1beta3\nscheduler: {extraArgs: {v: x}}\n"};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct facts in = {.kubeadm.path = (char[]){"c"}};
+        cleanup_buf struct buf out = {0};
+        buf_adds(&in.kubeadm.bytes, texts[i]);
+        in.kubeadm.json = edit_parse("c", span_of(texts[i]), NULL, &err);
+        ck_assert_int_eq(change_kubeadm(&in, "/x/c.yaml", true, &out, &err), -1);
+        json_decref(in.kubeadm.json);
+        buf_fini(&in.kubeadm.bytes);
+    }
+}
+END_TEST
+
+UNIT_MAIN_AROUND("setup/change", begin, end, kubeadm_keeps_the_option_and_the_volumes,
+                 a_cluster_configuration_that_cannot_be_edited_stays,
+                 the_files_of_kubeadm, the_file_has_the_nodes_values,
+                 an_existing_file_that_no_option_names,
                  an_entry_is_added_to_the_users_file, an_existing_entry_stays,
                  a_mount_is_added_to_an_option_without_one, unsafe_changes_are_refused,
                  the_option_is_added_to_the_existing_list,

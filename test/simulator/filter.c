@@ -174,18 +174,23 @@ unsigned forward_verb(struct forward *f, const char *verb, const char *header,
     return chance(w, w->weather.lose_reply) ? 0 : status;
 }
 
-/* Reports are made by evictions.c. */
+/* Those of layout preemption are made by evictions.c. */
 struct forward_reports *forward_reports_start(struct forward *f, struct budget *budget,
                                               int64_t timeout_ms)
 {
-    (void)f, (void)budget, (void)timeout_ms;
-    return NULL;
+    (void)budget, (void)timeout_ms;
+    return (struct forward_reports *)f;
 }
 
 bool forward_reports_add(struct forward_reports *r, const char *address, struct span body)
 {
-    (void)r, (void)address, (void)body;
-    return false;
+    const struct core_driver *d = (const struct core_driver *)r;
+    int to = replica_at(span_of(address));
+    cleanup_buf struct buf reply = {0};
+    return to < d->w->n_replicas && to != d->r->id &&
+           d->w->apart_until[d->r->id][to] <= d->w->now_ms &&
+           replica_up(d->w, &d->w->replicas[to]) &&
+           answer(d->w, &d->w->replicas[to], body, VERB_REPORT, &reply);
 }
 
 void forward_reports_free(struct forward_reports *r)
@@ -210,11 +215,18 @@ int filter_call(struct world *w, struct replica *asked, const char *uid, struct 
                 bool reservable)
 {
     cleanup_buf struct buf body = {0}, reply = {0};
-    buf_printf(&body, "{\"Pod\":%.*s,\"NodeNames\":[\"n0\",\"n1\",\"n2\",\"n3\"]}",
-               SPAN_ARG(pod));
+    buf_printf(&body, "{\"Pod\":%.*s,\"NodeNames\":[", SPAN_ARG(pod));
+    for (int i = 0; i < (w->samples ? NODES / 2 : NODES); i++)
+        buf_printf(&body, "%s\"%s\"", i ? "," : "",
+                   node_names[(w->offered_from + i) % NODES]);
+    for (int i = 0; w->samples && i < 100; i++)
+        buf_printf(&body, ",\"x%d\"", i);
+    buf_adds(&body, "]}");
+    if (w->samples)
+        w->offered_from = any(w, NODES);
     w->reserve = CORE_RESERVE_NOT_NOW;
     if (answer(w, asked, buf_span(&body), VERB_SCHEDULER, &reply) != 200)
-        return -1;
+        return -2;
     json_t *root = json_loadb(reply.p, reply.n, 0, NULL);
     json_t *first = json_array_get(json_object_get(root, "NodeNames"), 0);
     int node = oracle_index(json_string_value(first));

@@ -706,6 +706,7 @@ void oracle_update(struct world *w)
         cleanup_json_value json_t *event = json_loadb(line.p, line.n, 0, NULL);
         const char *type = sim_jsonx_str(event, "type");
         json_t *pod = json_object_get(event, "object");
+        w->woken_ms = w->now_ms;
         buf_clear(&line);
         if (plain_is(pod))
             continue;

@@ -646,6 +646,10 @@ static void start_call(struct world *w, struct replica *r, const struct core_out
     call->call = core_output_dup(o);
     apisync_call(call->call, &call->arena, &call->request);
     w->stats.wakeups += o->type == CORE_CALL_WAKEUP;
+    if (o->type == CORE_CALL_WAKEUP && w->samples) {
+        w->woken_ms = w->now_ms + 100; /* by then it has arrived */
+        w->last_news_ms = w->now_ms;
+    }
     if (o->type == CORE_CALL_BIND && replica_up(w, r) && chance(w, w->weather.stall))
         /* between decision and write */
         (chance(w, 300) ? replica_freeze : replica_pause)(w, r, between(w, 500, 12000));

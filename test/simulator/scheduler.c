@@ -13,7 +13,9 @@
  * one replica, chooses a node, and calls bind of a replica. After an error it retries
  * later. Sometimes it restarts and calls bind a second time.
  *
- * In worlds where filter decides, it is extender/filter.c (filter.c).
+ * In worlds where filter decides, it is extender/filter.c (filter.c). In some of them it is
+ * offered two of the nodes, from a random one on, beside nodes without cards; and at rest a rejected pod
+ * is tried again only after an event of a pod, or a wakeup.
  *
  * Gangs: a model of kube-scheduler's Permit plugins, and the checks of gangs. The gang of a
  * pod is the part of its name before the dot, so the checks do not depend on the code that
@@ -420,7 +422,10 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
             filter_call(w, r, uid, buf_span(&reply.body),
                         request.kind == REQUEST_MEMORY || request.kind == REQUEST_CARDS);
         n = nodes[0] >= 0;
-        p = oracle_find(w, uid);
+        struct oracle_pod *now = oracle_find(w, uid);
+        if (now)
+            now->rejected_ms = nodes[0] == -1 ? w->now_ms : 0;
+        p = now;
         if (!p || !oracle_pending(p))
             n = found = false;
     } else if (found && request.kind != REQUEST_NONE &&
@@ -456,7 +461,10 @@ static void cycle(struct world *w, void *arg)
     if (w->quiet) { /* no pod may be skipped by chance */
         for (struct oracle_pod *p = w->pods, *next; p; p = next) {
             next = p->next;
-            if (oracle_pending(p))
+            bool asleep = w->samples && p->rejected_ms > w->quiet_since_ms &&
+                          p->rejected_ms > w->woken_ms;
+            w->stats.asleep += asleep && oracle_pending(p);
+            if (oracle_pending(p) && !asleep)
                 try_pod(w, p);
         }
         at(w, w->now_ms + 1000, cycle, NULL, NULL);

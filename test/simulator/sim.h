@@ -73,6 +73,7 @@ typedef void (*event_fn)(struct world *w, void *arg);
         X(gangs_reserved) X(gangs_rejected) X(gang_waits) /* for a PodGroup */           \
         X(mig) X(stranded) /* changes of MIG mode; pods whose card was lost by it */     \
         X(links_lost)      /* changes of links for the worse */                          \
+        X(asleep)          /* attempts that a rejected pod missed */                     \
         X(unreserved)      /* single pods that filter gave a node without a reservation */
 
 struct stats {
@@ -238,6 +239,9 @@ struct world {
     bool outsiders; /* outsiders bind pods */
     bool decides;   /* filter decides and reserves */
     bool gangs;     /* some pods are members of gangs */
+    bool samples;   /* kube-scheduler offers two of the nodes, and rejected pods sleep */
+    int offered_from; /* ... the first of them */
+    int64_t woken_ms; /* ... until an event of a pod, or a wakeup */
     bool tenants;   /* a hostile tenant is at work */
     bool policy;    /* the admission policy is on */
     bool preempts;  /* layout preemption is on */
@@ -342,8 +346,8 @@ int replica_at(struct span address);
 
 /* -- filter.c: the verb, for worlds where filter decides -- */
 
-/* Calls filter of the replica. Returns the node; -1: none. Time may pass. `reservable`: the
- * pod requests memory or cards of ours. */
+/* Calls filter of the replica. Returns the node; -1: none fits; -2: no answer. Time may pass.
+ * `reservable`: the pod requests memory or cards of ours. */
 int filter_call(struct world *w, struct replica *asked, const char *uid, struct span pod,
                 bool reservable);
 /* Is the core that of a running call? The call then frees it. */
@@ -465,6 +469,7 @@ struct oracle_pod {
     int64_t given_mib[CARDS]; /* 0: the whole card */
     bool shown;               /* the last podList had its nvidia.com/gpu */
     bool over, deleting;
+    int64_t rejected_ms; /* when filter last rejected it; 0: never */
     int64_t priority;
     bool never_preempts, daemon;
     /* The raw limits, by the oracle's own arithmetic; they never change. */

@@ -279,6 +279,7 @@ static bool run(uint64_t seed, uint64_t steps, bool verbose, struct stats *sum)
                         .preempts = seed % 3 == 0 && seed / 2 % 5 != 4,
                         .decides = seed / 2 % 5 >= 3,
                         .gangs = seed / 2 % 5 == 4,
+                        .samples = seed % 4 > 0 && seed / 2 % 5 == 3,
                         .verbose = verbose};
     w->backups = !w->outsiders && !w->tenants && !w->preempts && !w->gangs;
     struct api_config config = {.seed = seed};

@@ -281,7 +281,9 @@ leaderElection:
   leaderElect: true
   resourceName: gpushare-scheduler
   resourceNamespace: {{ .Release.Namespace }}
-percentageOfNodesToScore: 100
+{{- with .Values.scheduler.percentageOfNodesToScore }}
+percentageOfNodesToScore: {{ . }}
+{{- end }}
 profiles:
 - schedulerName: gpushare-scheduler
 extenders:
