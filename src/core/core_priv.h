@@ -143,7 +143,6 @@ struct heartbeats {
     struct list stale;         /* nodes that get no new pods */
     int64_t listed_ms;         /* when the last list that decides was requested */
     int64_t doubted_ms;        /* when the last list arrived that does not decide */
-    int64_t renewed_ms;        /* when the last renewal of any node arrived */
     int64_t event_ms;          /* when the watch last delivered something */
     int64_t no_pause_since_ms; /* since then the watch had no long pause */
     int64_t last_ms;           /* when a list or watch last delivered any Lease */
@@ -157,7 +156,7 @@ struct core {
     struct ledger *ledger;
     struct rng rng;
     bool started, stopping;
-    bool restored; /* core_restored, in this step */
+    bool restored;    /* core_restored, in this step */
     uint64_t last_id; /* of runs and calls */
     int64_t last_assume_ns;
     struct cursor cursors[CORE_KINDS];
@@ -233,7 +232,7 @@ void core_sync_pod_deleted(struct step *s, struct span uid);
 struct bind_op *core_bind_find(const struct core *core, struct span uid);
 void core_bind_fini(struct core *core);
 void core_bind_requested(struct step *s);
-void core_bind_fail_all(struct step *s);   /* all callers try again */
+void core_bind_fail_all(struct step *s); /* all callers try again */
 bool core_bind_answered(struct step *s); /* false: not a call of a bind */
 void core_bind_tick(struct step *s);
 int64_t core_bind_due(const struct core *core);
