@@ -59,6 +59,8 @@
       "filter gives a member of a gang a node although its process may not reserve any more.") \
     X(gang_of_old_members, \
       "A member that has a reservation needs no new judgment of its gang.") \
+    X(gang_of_those_there, \
+      "A gang is judged without the members that do not exist yet.") \
     X(gang_reservation_leaks, \
       "A later filter renews the reservations of a gang, so they need not end.") \
     X(health_ignored, \

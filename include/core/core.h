@@ -119,6 +119,7 @@ struct core_settings {
     bool bind_any;         /* also bind pods that request none of our resources */
     bool observer;         /* never touch the Lease, never bind; the three names above may
                               be NULL */
+    int64_t gang_wait_ms;  /* so long, members of a gang may still be created */
     int64_t preempt_after_ms; /* layout preemption for pods pending so long; 0: never */
     uint64_t seed;            /* for hash tables and for the jitter of retries */
 };
@@ -216,6 +217,7 @@ enum core_reserve_outcome {
     CORE_RESERVE_DONE,
     CORE_RESERVE_NO_NODE,       /* the pod fits on none of the nodes any more */
     CORE_RESERVE_GANG_REJECTED, /* the gang cannot start: `text` says why */
+    CORE_RESERVE_GANG_WAITS,    /* members do not exist yet: `text` says how many */
     CORE_RESERVE_NOT_NOW,       /* this process may not bind now: `text` says why */
     CORE_RESERVE_FULL,          /* CORE_RESERVATIONS_MAX are reached */
     CORE_RESERVE_PROMISED, /* the pod is bound to `node`, or its bind there is in flight */

@@ -65,11 +65,12 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
  *
  * The members are the pods in the ledger that name the gang, and the pod that is asked
  * about, which the ledger may not know yet. A member that is bound, or whose cards are
- * reserved, has its place. Members that do not exist yet cannot be judged, and members that
- * request no GPU are not in the ledger. As many members need a place as the largest minimum
- * that a member names, or all if none names one. If there are more, those that were created
- * first get the places, whichever is asked about. The nodes are those that kube-scheduler
- * offers to the pod that is asked about: those of the other members are not known.
+ * reserved, has its place. As many members need a place as the largest minimum that a member
+ * names, or all if none names one. If there are more, those that were created first get the
+ * places, whichever is asked about. If fewer exist, the gang cannot start while the asker
+ * `waits`. Later those that exist are judged: members that request no GPU are not in the ledger,
+ * and can be what the minimum counts. The nodes are those that kube-scheduler offers to the pod
+ * that is asked about: those of the other members are not known.
  */
 
 /* The pod that is asked about; everything is borrowed. */
@@ -77,6 +78,7 @@ struct gang_asker {
     struct select_pod pod;     /* pod.gang NULL: the ledger knows no member */
     struct span name;          /* of its gang */
     uint32_t minimum;          /* as this pod says; 0: unknown */
+    bool waits;                /* for members that do not exist yet */
     struct resources requests; /* CPU and memory; 0: unknown */
 };
 
@@ -88,6 +90,7 @@ struct gang_verdict {
     uint32_t placed; /* of them bound or reserved */
     uint32_t found;  /* of the others: find a place now */
     uint32_t needed; /* how many must have a place */
+    uint32_t absent; /* that the minimum counts and that the ledger does not have */
     /* The members without a place before; the first is the pod asked about. In the arena. */
     struct gang_plan_member *members;
     size_t n_members;
@@ -95,13 +98,15 @@ struct gang_verdict {
     bool lacks_space; /* that one finds cards, but not the CPU, memory or slot */
 };
 
+/* Counts and lists the members: total, placed, needed and absent of the verdict are complete,
+ * `found` is 0. With placed + 1 >= needed, enough have a place if the asker has one. */
+void gang_list(const struct ledger *ledger, const struct gang_asker *asker,
+               struct arena *a, struct gang_verdict *verdict);
+
 /* `nodes` in the order of preference. The pod's own reservation does not count. */
 void gang_judge(const struct ledger *ledger, const struct gang_asker *asker,
                 const struct ledger_node *const *nodes, size_t n_nodes, bool spread,
                 struct arena *a, struct gang_verdict *verdict);
-
-/* Have enough members a place, if the pod that is asked about has one? */
-bool gang_judge_is_settled(const struct ledger *ledger, const struct gang_asker *asker);
 
 /* Appends why the gang cannot start. The text is for the pod's owner. */
 void gang_judge_reason(struct buf *out, const struct gang_asker *asker,

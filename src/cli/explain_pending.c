@@ -812,6 +812,12 @@ static void add_gang(struct explain_page *p, struct arena *a)
                    SPAN_ARG(m->gang->name), v.placed, v.total);
     else
         gang_judge_reason(&text, &asker, &v);
+    if (v.absent)
+        buf_printf(&text,
+                   "; %" PRIu32
+                   " more do not exist, and the extender waits for them for its "
+                   "--gang-wait",
+                   v.absent);
     table_line(p->out, "%s.", text.p);
 }
 

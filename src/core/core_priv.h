@@ -146,7 +146,6 @@ struct heartbeats {
     struct list stale;         /* nodes that get no new pods */
     int64_t listed_ms;         /* when the last list that decides was requested */
     int64_t doubted_ms;        /* when the last list arrived that does not decide */
-    int64_t renewed_ms;        /* when the last renewal of any node arrived */
     int64_t event_ms;          /* when the watch last delivered something */
     int64_t no_pause_since_ms; /* since then the watch had no long pause */
     int64_t last_ms;           /* when a list or watch last delivered any Lease */

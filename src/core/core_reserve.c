@@ -109,6 +109,11 @@ static void reserve_on(struct step *s, struct ledger_reservation r,
  * Members that do not wait for each other (policy basic of their PodGroup, which filter has
  * read) are reserved for as single pods, and lose their reservations alone.
  *
+ * Controllers create members one after another. So a gang whose minimum is known waits for
+ * members that do not exist, for gang_wait_ms from the creation of the first, as this process has
+ * seen it. Meanwhile filter answers an error, because kube-scheduler retries a pod after an error
+ * by itself (with its back-off), and a rejected pod only after an event.
+ *
  * A reservation that a gang has is not renewed by a later filter. Otherwise a gang could
  * keep its cards forever although one member cannot start for another reason.
  */
@@ -175,6 +180,13 @@ static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t un
     }
 }
 
+/* May members still be created? A gang that the ledger does not have begins now. */
+static bool gang_waits(const struct step *s, const struct ledger_gang *gang)
+{
+    int64_t now_ms = s->now.mono_ms, since_ms = gang ? gang->since_ms : now_ms;
+    return now_ms - s->core->settings.gang_wait_ms < since_ms;
+}
+
 /* Reserves for all members that have no place yet, and sets the node of the pod in the
  * input; or ends all reservations of the gang and appends the reason. */
 static enum core_reserve_outcome
@@ -188,10 +200,12 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     const struct gang_asker asker = {.pod = {in->request, in->priority, in->uid, gang},
                                      .name = in->gang->name,
                                      .minimum = in->gang->minimum,
+                                     .waits = gang_waits(s, gang),
                                      .requests = in->requests};
     struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
+    gang_list(l, &asker, &s->core->scratch, &v);
     if (own && serves(s, own) &&
-        (gang_judge_is_settled(l, &asker) || MUTANT(gang_of_old_members))) {
+        (v.placed + 1 >= v.needed || MUTANT(gang_of_old_members))) {
         if (MUTANT(gang_reservation_leaks))
             own->until_ms = INT64_MAX;
         *node = own->node;
@@ -208,20 +222,24 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     size_t n = list_nodes(s, &nodes);
     bool spread = in->request->placement == PLACE_SPREAD;
     gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
-    if (!v.fits) {
-        gang_judge_reason(why, &asker, &v);
-        if (v.placed + v.found >= v.needed) /* they can start without this one */
-            return CORE_RESERVE_GANG_REJECTED;
-        if (!MUTANT(gang_keeps_a_part))
-            end_others(s, gang, in->uid);
-        buf_adds(why, "; none starts before all can");
-        return CORE_RESERVE_GANG_REJECTED;
-    }
     struct ledger_reservation *other;
     for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
         if ((other = other_reservation(s, m, in->uid)))
             step_due(&until_ms, other->until_ms);
-    reserve_all(s, &v, until_ms);
+    bool start = v.placed + v.found >= v.needed; /* also without this one */
+    if (v.fits || (start && v.placed))           /* no gang keeps a part of its cards */
+        reserve_all(s, &v, until_ms);
+    if (!v.fits) {
+        gang_judge_reason(why, &asker, &v);
+        if (start)
+            return CORE_RESERVE_GANG_REJECTED;
+        if (!MUTANT(gang_keeps_a_part))
+            end_others(s, gang, in->uid);
+        if (v.needed > v.total)
+            return CORE_RESERVE_GANG_WAITS;
+        buf_adds(why, "; none starts before all can");
+        return CORE_RESERVE_GANG_REJECTED;
+    }
     *node = v.members[0].node;
     return CORE_RESERVE_DONE;
 }

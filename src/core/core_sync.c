@@ -24,9 +24,9 @@
  * becomes stale when the watch has delivered an event of any node after the renewal was
  * due, and had no long pause since the last renewal: events arrive in order, but after a
  * pause a backlog may arrive late. Otherwise (few nodes, a dead connection, a suspended
- * process) the Leases are listed, and the list decides. A list after a silence that shows
- * no renewal at all may end an outage of the API server, in which no scv-agent could renew:
- * then the next list decides. While a list or watch fails, no node becomes stale; when it
+ * process) the Leases are listed, and the list decides. A list after a silence may end an outage
+ * of the API server, in which no scv-agent could renew, and show those that were first: then the
+ * next list decides. While a list or watch fails, no node becomes stale; when it
  * works again, every node has the whole grace period.
  *
  * Fresh heartbeats are ordered by renewal, so a tick looks at the first one only.
@@ -107,7 +107,7 @@ static void heartbeat_seen(struct step *s, const struct lease *lease)
         core_log(s, ERR_NONE, "node %.*s: the heartbeat from scv-agent is back",
                  SPAN_ARG(b->node));
     b->renewed = renewed;
-    b->renewed_ms = core->heartbeats.renewed_ms = s->now.mono_ms;
+    b->renewed_ms = s->now.mono_ms;
     set_age(s, b, 0);
 }
 
@@ -169,8 +169,7 @@ static void heartbeat_watch_event(struct step *s)
 static void heartbeat_listed(struct step *s, int64_t requested_ms)
 {
     struct heartbeats *h = &s->core->heartbeats;
-    bool silent = requested_ms > h->last_ms + PAUSE_MS;
-    if (!silent || h->renewed_ms >= requested_ms)
+    if (requested_ms <= h->last_ms + PAUSE_MS) /* no silence */
         h->listed_ms = requested_ms;
     else
         h->doubted_ms = h->no_pause_since_ms = s->now.mono_ms;
@@ -388,6 +387,20 @@ static void read_request(struct step *s, const struct pod *pod, struct observed 
 }
 
 /* A pod that counts for cards. */
+/* When the first member of the gang was created, by the monotonic clock. A watch shows a new pod
+ * at once. A list has old ones, too; only there the clock of the API server, in seconds, counts,
+ * within the limits of gang_wait_ms. */
+static void date_gang(const struct step *s, struct ledger_gang *gang,
+                      const struct pod *pod)
+{
+    int64_t now_ms = s->now.mono_ms, wait_ms = s->core->settings.gang_wait_ms;
+    int64_t age_ms = s->now.wall_ns / 1000000 - (pod->meta.created_s + 1) * 1000;
+    if (s->core->cursors[CORE_PODS].state == CURSOR_LISTING && age_ms > 0)
+        now_ms -= age_ms < wait_ms ? age_ms : wait_ms;
+    if (now_ms < gang->since_ms)
+        gang->since_ms = now_ms;
+}
+
 static void observe_pod(struct step *s, const struct pod *pod, const struct observed *o,
                         enum core_pod_source from)
 {
@@ -398,6 +411,8 @@ static void observe_pod(struct step *s, const struct pod *pod, const struct obse
     if (is_promised_otherwise(entry, &o->promise))
         ledger_pod_set_request(l, entry, &o->request, why);
     entry->unconfirmed = false;
+    if (entry->member)
+        date_gang(s, entry->member->gang, pod);
     const struct cursor *c = &s->core->cursors[CORE_PODS];
     /* A list is consistent, and no pod is ever unbound. */
     if (from == CORE_POD_FROM_WATCH && c->state == CURSOR_LISTING && entry->node &&
@@ -743,16 +758,16 @@ void core_sync_ended(struct step *s)
     } else {
         /* A watch that broke is not resumed: an API server that was restored from a backup is
          * silent until it has passed that version. Silent heartbeats are listed anyway. */
-        bool gone = s->code == ERR_GONE || s->code == ERR_NOT_FOUND ||
-                    s->code == ERR_INVALID;
+        bool gone =
+            s->code == ERR_GONE || s->code == ERR_NOT_FOUND || s->code == ERR_INVALID;
         bool relist = watch && (gone || in->kind != CORE_LEASES);
         unsigned relists = c->relists;
         c->state = watch && !relist ? CURSOR_WATCH_DUE : CURSOR_LIST_DUE;
         c->relists += relist;
         step_failed(&c->failure, s->now.mono_ms, in->err);
-        c->due_ms += step_backoff(&s->core->rng,
-                                  relist ? c->relists : c->failure.failures,
-                                  BACKOFF_FIRST_MS, BACKOFF_MAX_MS, in->retry_after_ms);
+        c->due_ms +=
+            step_backoff(&s->core->rng, relist ? c->relists : c->failure.failures,
+                         BACKOFF_FIRST_MS, BACKOFF_MAX_MS, in->retry_after_ms);
         /* The first list after a healthy watch is immediate. A server that ends every watch
          * with an error gets lists at growing intervals; successful lists and opened watches
          * do not reset them. */

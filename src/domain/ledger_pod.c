@@ -153,6 +153,7 @@ static struct ledger_gang *gang_new(struct span key, struct span ns, size_t name
     g->key = (struct span){(char *)(g + 1), key.n};
     g->ns = (struct span){g->key.p + 2, ns.n}; /* gang_key: kind/namespace/name/... */
     g->name = (struct span){g->ns.p + ns.n + 1, name_n};
+    g->since_ms = INT64_MAX;
     return g;
 }
 

@@ -172,6 +172,14 @@ static const struct opt table[] = {
      .help =
          "Place no pods on a node whose scv-agent heartbeat is older. 0s disables the\n"
          "check."},
+    {.name = "gang-wait",
+     .arg = "TIME",
+     .init = "5s",
+     .type = OPT_DURATION,
+     .offset = AT(core.gang_wait_ms),
+     .help =
+         "How long a gang of known minimum waits for members that do not exist yet; 0s:\n"
+         "not at all."},
     {.name = "preempt-after",
      .arg = "TIME",
      .init = "0s",

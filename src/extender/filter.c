@@ -369,7 +369,7 @@ static const char no_leader[] =
 
 /* Judges, and has cards reserved for all members of the gang. *n: 1 if the pod gets a node,
  * best[0]; `why` gets the reason why the gang cannot start. Returns 200, or the status of the
- * error reply. */
+ * error reply. An error with 200 is one whose text kube-scheduler shows. */
 static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode *mode,
                                 struct filter_result *r, struct buf *why, size_t *best,
                                 size_t *n)
@@ -402,6 +402,11 @@ static unsigned choose_for_gang(struct verb_call *call, const struct filter_mode
         return fail_gang(call, &mode->gang, no_leader);
     if (outcome == CORE_RESERVE_FULL)
         return fail_gang(call, &mode->gang, "too many pods have reservations");
+    if (outcome == CORE_RESERVE_GANG_WAITS) {
+        struct err err;
+        err_set(&err, ERR_UNAVAILABLE, "%s", why->p);
+        return verb_error(call->reply, 200, &err);
+    }
     if (outcome == CORE_RESERVE_PROMISED && first == count)
         return fail_gang(call, &mode->gang, "a bind of this pod is in flight");
     *n = r->n_fitting && first < count;
@@ -525,7 +530,7 @@ static unsigned answer_here(struct verb_call *call, const struct filter_mode *mo
         chosen = NULL;
         n = r.n_fitting;
     }
-    if (status != 200)
+    if (status != 200 || call->reply->n)
         return status;
     /* A gang waits for more than one node. */
     struct span elsewhere = {0};

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/mutant.h"
 #include "domain/quantity.h"
 #include "placement/reason.h"
 
@@ -299,43 +300,32 @@ static bool has_place(const struct ledger *l, const struct ledger_pod *pod)
     return pod->node || ledger_reservation_find(l, pod->uid);
 }
 
-static uint32_t needed_of(uint32_t minimum, uint32_t total)
-{
-    return minimum && minimum < total ? minimum : total;
-}
-
-bool gang_judge_is_settled(const struct ledger *l, const struct gang_asker *asker)
-{
-    uint32_t total = 1, placed = 1, minimum = asker->minimum;
-    const struct ledger_member *m = asker->pod.gang ? asker->pod.gang->members : NULL;
-    for (; m; m = m->next) {
-        if (m->minimum > minimum)
-            minimum = m->minimum;
-        if (span_eq(m->pod->uid, asker->pod.uid))
-            continue;
-        total++;
-        placed += has_place(l, m->pod);
-    }
-    return placed >= needed_of(minimum, total);
-}
-
 static int compare_arrival(const void *a, const void *b)
 {
     const struct gang_plan_member *x = a, *y = b;
     return quantity_compare(x->created_s, y->created_s) ?: span_cmp(x->uid, y->uid);
 }
 
-/* Counts the members, and lists those without a place in the order of their arrival. It does
- * not depend on the asker, or on the order in which the pods were seen. */
+/* The members without a place are listed in the order of their arrival. That does not depend on
+ * the asker, or on the order in which the pods were seen. `plan` gets what the members say of
+ * it. */
 static void list_members(const struct ledger *l, const struct gang_asker *asker,
-                         struct gang_verdict *v, int64_t *priority,
-                         const struct ledger_node **beside)
+                         struct arena *a, struct gang_verdict *v, struct gang_plan *plan)
 {
     const struct ledger_member *m = asker->pod.gang ? asker->pod.gang->members : NULL;
+    int64_t *priority = &plan->pod.priority;
+    uint32_t minimum = asker->minimum;
+    *v = (struct gang_verdict){.total = 1};
+    v->members = arena_alloc(a, (GANG_PLAN_MEMBERS + 1) * sizeof *v->members);
+    v->members[v->n_members++] =
+        (struct gang_plan_member){.request = asker->pod.request,
+                                  .requests = one_of(&asker->requests),
+                                  .uid = asker->pod.uid,
+                                  .created_s = UINT32_MAX}; /* no watch has shown it */
     for (; m; m = m->next) {
         const struct ledger_pod *pod = m->pod;
-        if (m->minimum > v->needed)
-            v->needed = m->minimum;
+        if (m->minimum > minimum)
+            minimum = m->minimum;
         if (span_eq(pod->uid, asker->pod.uid)) {
             v->members[0].created_s = pod->created_s;
             continue;
@@ -345,8 +335,8 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
             v->placed++;
             const struct ledger_node *on =
                 pod->node ?: ledger_reservation_find(l, pod->uid)->node;
-            if (!*beside || span_cmp(on->name, (*beside)->name) < 0)
-                *beside = on;
+            if (!plan->beside || span_cmp(on->name, plan->beside->name) < 0)
+                plan->beside = on;
             /* Reservations below the plan's priority do not count. This one must. */
             if (!pod->node && pod->priority < *priority)
                 *priority = pod->priority;
@@ -365,25 +355,27 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
                 *priority = pod->priority;
         }
     }
+    v->absent = minimum > v->total ? minimum - v->total : 0;
+    bool all = !minimum || (v->absent && (!asker->waits || MUTANT(gang_of_those_there)));
+    v->needed = all ? v->total : minimum;
     qsort(v->members, v->n_members, sizeof *v->members, compare_arrival);
+}
+
+void gang_list(const struct ledger *l, const struct gang_asker *asker, struct arena *a,
+               struct gang_verdict *v)
+{
+    struct gang_plan ignored = {.pod = asker->pod};
+    list_members(l, asker, a, v, &ignored);
 }
 
 void gang_judge(const struct ledger *l, const struct gang_asker *asker,
                 const struct ledger_node *const *nodes, size_t n_nodes, bool spread,
                 struct arena *a, struct gang_verdict *v)
 {
-    *v = (struct gang_verdict){.total = 1, .needed = asker->minimum};
-    v->members = arena_alloc(a, (GANG_PLAN_MEMBERS + 1) * sizeof *v->members);
-    v->members[v->n_members++] =
-        (struct gang_plan_member){.request = asker->pod.request,
-                                  .requests = one_of(&asker->requests),
-                                  .uid = asker->pod.uid,
-                                  .created_s = UINT32_MAX}; /* no watch has shown it */
     struct gang_plan plan = {
         .nodes = nodes, .n_nodes = n_nodes, .pod = asker->pod, .spread = spread};
-    list_members(l, asker, v, &plan.pod.priority, &plan.beside);
-    v->needed = needed_of(v->needed, v->total);
-    if (v->too_large)
+    list_members(l, asker, a, v, &plan);
+    if (v->too_large || v->needed > v->total)
         return;
     v->found =
         (uint32_t)gang_plan_place(&plan, v->members, v->n_members, a, &v->too_large);
@@ -409,6 +401,11 @@ void gang_judge_reason(struct buf *out, const struct gang_asker *asker,
 {
     buf_adds(out, "gang ");
     buf_add_span(out, asker->name);
+    if (v->needed > v->total) {
+        buf_printf(out, ": waits for %u more member%s: %u of %u exist", v->absent,
+                   v->absent == 1 ? "" : "s", v->total, v->needed);
+        return;
+    }
     if (v->too_large) {
         buf_printf(out,
                    ": more than %d of its members wait, or they have more than %d "

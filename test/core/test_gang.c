@@ -28,6 +28,15 @@ static struct pod member(const char *uid, const char *gang, int mib)
     return member_in("default", uid, gang, mib);
 }
 
+/* Of the gang g with a minimum of three. It was created so long ago. */
+static struct pod member_of(const char *uid, int64_t age_s)
+{
+    struct pod pod = member(uid, "g", 10850);
+    pod.gang.minimum = SPAN("3");
+    pod.meta.created_s = r.now.wall_ns / 1000000000 - age_s;
+    return pod;
+}
+
 /* The watch shows the pods p1, p2, ... of the gang g. */
 static void show(int n, int mib)
 {
@@ -49,7 +58,9 @@ static const char *ask(struct pod pod, int first, int n)
     snprintf(text, sizeof text, "%s", o.text ? o.text : "");
     ck_assert(o.reserve == CORE_RESERVE_DONE || o.reserve == CORE_RESERVE_PROMISED ||
               !o.node);
-    ck_assert_int_eq(o.reserve == CORE_RESERVE_GANG_REJECTED, o.text != NULL);
+    ck_assert_int_eq(o.reserve == CORE_RESERVE_GANG_REJECTED ||
+                         o.reserve == CORE_RESERVE_GANG_WAITS,
+                     o.text != NULL);
     return o.reserve == CORE_RESERVE_DONE ? o.node : "";
 }
 
@@ -478,7 +489,99 @@ START_TEST(a_reservation_holds_memory_and_slots_of_the_node)
 }
 END_TEST
 
-RIG_MAIN("gang", a_gang_that_does_not_fit_gets_nothing, the_first_member_reserves_for_all,
+/* -- members that do not exist yet -- */
+
+/* A leader with three nodes of one card. A list shows the first of three members, created so
+ * long ago by a clock that may be wrong; INT64_MAX: no member. */
+static void start_waiting(int64_t age_s)
+{
+    rig_new((struct core_settings){.gang_wait_ms = 5000});
+    rig_acquire();
+    struct pod first = member_of("p1", age_s);
+    if (age_s < INT64_MAX)
+        rig_see(first);
+    rig_lists_end();
+    for (int i = 1; i <= 3; i++)
+        rig_cards(rig_text("n%d", i).p, 1, CARD_MIB);
+    rig_reset();
+}
+
+/* Is p1 held for so many ms, and not longer? */
+static void ck_waits(int64_t ms)
+{
+    struct span node = SPAN("n1");
+    rig_pass(ms - 1);
+    struct pod p1 = member_of("p1", 0);
+    struct core_output o = rig_reserve(p1, &node, 1);
+    ck_assert_int_eq(o.reserve, CORE_RESERVE_GANG_WAITS);
+    ck_assert_str_eq(o.text, "gang g: waits for 2 more members: 1 of 3 exist");
+    ck_reserved(0);
+    rig_pass(1);
+    ck_asks(p1, 1, 1, "n1");
+    ck_reserved(1);
+}
+
+START_TEST(members_that_do_not_exist_yet_count_towards_the_minimum)
+{
+    start_waiting(INT64_MAX);
+    for (int i = 1; i <= 3; i++) {
+        struct pod pod = member_of(rig_text("p%d", i).p, 0);
+        ck_asks(pod, 1, 3, i < 3 ? "" : "n3"); /* before the watch shows it */
+        ck_reserved(i < 3 ? 0 : 3);
+        rig_see(pod);
+    }
+    ck_asks(member_of("p1", 0), 1, 3, "n1");
+    /* Its reservation ends with those of the others when a member disappears. */
+    rig_delete(member_of("p2", 0));
+    ck_asks(member_of("p1", 0), 1, 3, "");
+    ck_assert_str_eq(text, "gang g: waits for 1 more member: 2 of 3 exist");
+    ck_reserved(0);
+}
+END_TEST
+
+START_TEST(a_gang_without_a_minimum_waits_for_nobody)
+{
+    start_waiting(INT64_MAX);
+    ck_ask("p1", 10850, 1, "n1");
+}
+END_TEST
+
+START_TEST(the_wait_begins_when_the_watch_shows_the_first_member)
+{
+    start_waiting(INT64_MAX);
+    rig_see(member_of("p1", 1000)); /* the clock of this process is ahead */
+    ck_waits(5000);
+}
+END_TEST
+
+START_TEST(a_restart_does_not_begin_the_wait_again)
+{
+    start_waiting(3); /* less than four: the API server has whole seconds */
+    ck_waits(3000);
+}
+END_TEST
+
+START_TEST(a_clock_that_is_behind_does_not_prolong_the_wait)
+{
+    start_waiting(-1000);
+    ck_waits(5000);
+}
+END_TEST
+
+START_TEST(a_gang_that_a_list_shows_old_does_not_wait)
+{
+    start_waiting(60);
+    ck_asks(member_of("p1", 0), 1, 1, "n1");
+}
+END_TEST
+
+RIG_MAIN("gang", members_that_do_not_exist_yet_count_towards_the_minimum,
+         a_gang_without_a_minimum_waits_for_nobody,
+         the_wait_begins_when_the_watch_shows_the_first_member,
+         a_restart_does_not_begin_the_wait_again,
+         a_clock_that_is_behind_does_not_prolong_the_wait,
+         a_gang_that_a_list_shows_old_does_not_wait,
+         a_gang_that_does_not_fit_gets_nothing, the_first_member_reserves_for_all,
          a_pod_that_no_watch_has_shown_yet_is_a_member,
          a_new_member_does_not_extend_the_time_limit,
          a_filter_just_after_the_time_limit_reserves_again,

@@ -57,9 +57,11 @@ static void begin_groups(const char *body, unsigned status)
 /* Takes the objects. `answer`: as in the configuration; with layout preemption. */
 static void begin_as(json_t *objects, bool follows, int64_t answer)
 {
-    rig_start_core(
-        &rig, (struct core_settings){.ledger = {.unit_mib = 1}, .preempt_after_ms = 1000},
-        follows);
+    rig_start_core(&rig,
+                   (struct core_settings){.ledger = {.unit_mib = 1},
+                                          .gang_wait_ms = 60000,
+                                          .preempt_after_ms = 1000},
+                   follows);
     rig_deliver(&rig, objects);
     counters = counters_new();
     v = verbs_new(&(struct verbs_config){.driver = rig.driver,
@@ -206,6 +208,21 @@ START_TEST(the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)
                          !strcmp(json_string_value(json_array_get(names, 0)), "small"));
         json_decref(reply);
     }
+    end();
+}
+END_TEST
+
+/* kube-scheduler shows the text of an error that comes with status 200. */
+START_TEST(a_member_is_held_while_others_do_not_exist)
+{
+    begin_groups(MINIMUM(3), 200);
+    begin(json_pack("[oo]", card_of("n1"), card_of("n2")));
+    json_t *reply = ask(VERB_SCHEDULER, member("p1", "g", 1000), 200);
+    ck_assert_uint_eq(json_object_size(reply), 1);
+    ck_assert_str_eq(json_string_value(json_object_get(reply, "Error")),
+                     "gang g: waits for 2 more members: 1 of 3 exist");
+    json_decref(reply);
+    ck_assert_uint_eq(reservations(), 0);
     end();
 }
 END_TEST
@@ -636,6 +653,7 @@ END_TEST
 
 UNIT_MAIN("filter", a_gang_is_answered_together,
           the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit,
+          a_member_is_held_while_others_do_not_exist,
           without_a_leader_a_gang_gets_an_error,
           a_gang_gets_an_error_when_the_leader_stops_during_its_filter,
           a_pod_group_says_how_many_members_need_a_place,

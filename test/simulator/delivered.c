@@ -109,7 +109,7 @@ static void take_lease(struct delivered *d, struct node_copy *t,
     struct heartbeats *b = &d->heartbeats;
     if (!t->lease || !span_eq(span_of(t->renewed), lease->renew_time)) {
         snprintf(t->renewed, sizeof t->renewed, "%.*s", SPAN_ARG(lease->renew_time));
-        t->renewed_ms = b->new_ms = now_ms;
+        t->renewed_ms = now_ms;
         t->stale = false;
     }
     t->lease = true;
@@ -155,7 +155,7 @@ static void end_list(struct delivered *d, const struct core_input *in, int64_t n
     struct heartbeats *b = &d->heartbeats;
     if (in->kind == CORE_LEASES) {
         works(b, now_ms);
-        b->decides = b->asked_ms <= b->last_ms + PAUSE_MS || b->new_ms >= b->asked_ms;
+        b->decides = b->asked_ms <= b->last_ms + PAUSE_MS;
         b->last_ms = now_ms;
     }
     for (int node = 0; node < NODES; node++) {

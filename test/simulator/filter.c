@@ -111,6 +111,7 @@ enum core_reserve_outcome core_driver_reserve(struct core_driver *d,
                                        .n_nodes = wanted->n});
     cleanup_free struct core_output *o = steal(&w->reserved);
     w->reserve = o->reserve;
+    w->stats.gangs_held += o->reserve == CORE_RESERVE_GANG_WAITS;
     if (wanted->why && o->text)
         buf_adds(wanted->why, o->text);
     for (size_t i = wanted->n; o->node && i-- > 0;)
@@ -131,7 +132,8 @@ uint32_t gang_minimum_of(struct gang_minimum *g, struct span ns, const struct ga
         world_run(d->w, d->w->now_ms + between(d->w, 0, GANG_MINIMUM_CALL_MS));
     }
     wait_until_up(d);
-    return gang->name.n && gang->name.p[0] == 'b';
+    cleanup_free char *name = xmemdup0(gang->name.p, gang->name.n);
+    return *name == 'b' ? 1 : gangs_minimum(name);
 }
 
 /* The status; 0: the replica has crashed. */

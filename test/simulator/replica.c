@@ -773,6 +773,7 @@ void replica_boot(struct world *w, struct replica *r)
         .lease_namespace = "kube-system",
         .lease_name = "gpushare-extender",
         .node_grace_ms = GRACE_MS,
+        .gang_wait_ms = GANG_WAIT_MS,
         .preempt_after_ms = w->preempts ? PREEMPT_AFTER_MS : 0,
         .seed = rng_next(&w->rng),
     };

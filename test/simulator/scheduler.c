@@ -23,7 +23,7 @@
  * for each other (policy basic), and are single pods here. A member that filter gave a node
  * waits at Permit until every live member waits or is bound; then all are bound. After a
  * timeout those that wait give up together. They are also tried again when kube-scheduler
- * restarts.
+ * restarts. No plugin holds the members of a gang with a minimum: each is bound by itself.
  */
 
 enum {
@@ -259,6 +259,12 @@ static bool same_gang(const char *a, const char *b)
     return n && n == gang_n(b) && !strncmp(a, b, n);
 }
 
+uint32_t gangs_minimum(const char *name)
+{
+    uint64_t gang = strtoull(name + 1, NULL, 10);
+    return *name == 'g' && gang % 3 == 2 ? 2 + (uint32_t)(gang / 3 % 3) : 0;
+}
+
 static bool waits(const struct world *w, const char *uid)
 {
     struct waiting *x = w->permit;
@@ -347,22 +353,40 @@ void gangs_check(struct world *w, const struct replica *r, const struct core_inp
     cleanup_free char *name = xmemdup0(in->name.p, in->name.n);
     cleanup_free char *uid = xmemdup0(in->uid.p, in->uid.n);
     const struct ledger_pod *asker = replica_pod(r, uid);
-    int with = 0, without = 0;
+    uint32_t with = 0, without = 0, bound = 0, others = 0, total = asker == NULL;
+    uint32_t minimum = gangs_minimum(name), needed = minimum;
     /* The cards of the asker may be promised, also while the outcome of its Binding is
      * unknown. */
     if (in->type != CORE_RESERVE || o->type != CORE_RESERVED || !in->gang ||
         !replica_leads(w, r) || scheduler_binds(w, uid) || (asker && asker->node))
         return;
     for (const struct ledger_pod *pod = ledger_first_pod(l); pod;
-         pod = ledger_next_pod(l, pod))
-        if (same_gang(name, pod->name.p) && !pod->node && !pod->invalid_reason &&
-            (pod->request->kind == REQUEST_MEMORY || pod->request->kind == REQUEST_CARDS))
+         pod = ledger_next_pod(l, pod)) {
+        if (!same_gang(name, pod->name.p))
+            continue;
+        total++;
+        if (pod->node)
+            bound++;
+        else if (!pod->invalid_reason && (pod->request->kind == REQUEST_MEMORY ||
+                                          pod->request->kind == REQUEST_CARDS))
             ++*(ledger_reservation_find(l, pod->uid) ? &with : &without);
+        else
+            others += !pod->invalid_reason; /* they get a node and no reservation */
+    }
+    with += !asker && ledger_reservation_find(l, in->uid);
     w->stats.gangs_rejected += !o->node;
     w->stats.gangs_reserved += with > 1;
-    if (with && (without || !o->node))
-        violated(w, "r%d reserves cards for %d members of the gang of %s and none for %d",
-                 r->id, with, name, without);
+    /* A replica that has just started compares creationTimestamp with its own clock. */
+    int64_t ahead_ms = r->wall_off_ms > 0 ? r->wall_off_ms : 0,
+            age_ms = w->now_ms + ahead_ms - strtoll(strchr(name, '-') + 1, NULL, 10);
+    if (age_ms >= GANG_WAIT_MS && minimum > total)
+        needed = total;
+    if (with && (minimum ? with + bound + others < needed : without || !o->node))
+        violated(
+            w,
+            "r%d reserves cards for %u members of the gang of %s and none for %u; %u "
+            "are bound, %u exist, and %u must start",
+            r->id, with, name, without, bound, total, needed);
 }
 
 bool gangs_may_wait(const struct world *w, const struct oracle_pod *p)
@@ -435,7 +459,7 @@ static void try_pod(struct world *w, const struct oracle_pod *p)
     w->stats.joined += p && scheduler_binds(w, p->uid);
     if (!p) {
         /* deleted while filter waited */
-    } else if (n && gangs_has(p->name)) {
+    } else if (n && gangs_has(p->name) && !gangs_minimum(p->name)) {
         permit_add(w, p, nodes[0]);
     } else if (n) {
         bind(w, p, nodes[any(w, n)]);

@@ -53,10 +53,10 @@ typedef void (*event_fn)(struct world *w, void *arg);
     X(binds)                                                                             \
     X(joined)                                                                            \
     X(bound)                                                                             \
-    X(applied) X(lost) X(refused) X(duplicates) X(crashes) X(restarts) X(pauses)         \
-        X(takeovers) X(relists) X(compactions) X(wakeups) X(quiets) X(freezes)           \
-            X(clocks_set) X(foreign) X(forwarded) X(misdirected) X(cut_off)              \
-                X(edits)                /* of users */                                   \
+    X(applied)                                                                           \
+    X(lost) X(refused) X(duplicates) X(crashes) X(restarts) X(pauses) X(takeovers)       \
+        X(relists) X(compactions) X(wakeups) X(quiets) X(freezes) X(clocks_set)          \
+            X(foreign) X(forwarded) X(misdirected) X(cut_off) X(edits) /* of users */    \
         X(invalid)                      /* bound pods with an invalid request */         \
         X(must_be_stale)                /* stale nodes, by an independent count */       \
         X(stale)                        /* steps with a stale node */                    \
@@ -70,7 +70,9 @@ typedef void (*event_fn)(struct world *w, void *arg);
         X(yielded)                                                                       \
             X(expired) /* ... ended by a higher priority, and by their time limit */     \
         X(gangs) X(gangs_bound) /* created; all members waited at Permit */              \
-        X(gangs_reserved) X(gangs_rejected) X(gang_waits) /* for a PodGroup */           \
+        X(gangs_reserved) X(gangs_rejected)                                              \
+            X(gangs_held)  /* ... as members are missing */                              \
+        X(gang_waits)      /* for a PodGroup */                                          \
         X(mig) X(stranded) /* changes of MIG mode; pods whose card was lost by it */     \
         X(links_lost)      /* changes of links for the worse */                          \
         X(asleep)          /* attempts that a rejected pod missed */                     \
@@ -122,7 +124,6 @@ struct heartbeats {
     int64_t steady_ms; /* no pause of the watch since then */
     int64_t came_ms;   /* last event of the watch; 0: none since it failed */
     int64_t last_ms;   /* last event of a watch, or end of a list */
-    int64_t new_ms;    /* last renewal of any node */
     bool decides;      /* the last list */
 };
 
@@ -242,6 +243,7 @@ struct world {
     bool samples;   /* kube-scheduler offers two of the nodes, and rejected pods sleep */
     int offered_from; /* ... the first of them */
     int64_t woken_ms; /* ... until an event of a pod, or a wakeup */
+    char gang[48];  /* name of the last one */
     bool tenants;   /* a hostile tenant is at work */
     bool policy;    /* the admission policy is on */
     bool preempts;  /* layout preemption is on */
@@ -331,11 +333,15 @@ const char *scheduler_uid(const struct world *w, uint64_t token);
 bool scheduler_binds(const struct world *w, const char *uid);
 /* Is this the name of a member of a gang? */
 bool gangs_has(const char *name);
+enum { GANG_WAIT_MS = 5000 };
+/* By the name of a gang or a member: how many members its object asks for; 0: there is none. */
+uint32_t gangs_minimum(const char *name);
 /* The pod that has waited shortest at Permit; NULL: none. */
 struct oracle_pod *permit_first(struct world *w);
 /* kube-scheduler restarts soon: members that wait then are tried again. */
 void permit_restart(struct world *w);
-/* After a step of a replica: a gang has reservations for all its members, or for none. */
+/* After a step of a replica: a gang has reservations for all its members, or for none; if it has
+ * a minimum, for so many, also while members can still be created. */
 void gangs_check(struct world *w, const struct replica *r, const struct core_input *in,
                  const struct core_output *o);
 /* At rest: may the pod be pending although it fits, because of another member? */

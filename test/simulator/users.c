@@ -326,22 +326,35 @@ static void create_pod(struct world *w, const char *gang)
     policy_create(w, body.p);
 }
 
+static void on_member(struct world *w, void *gang)
+{
+    if (!w->quiet)
+        create_pod(w, gang);
+    free(gang);
+}
+
 /* The members are created one after the other, or one is missing for a while. In every
- * third gang they do not wait for each other. */
+ * third gang they do not wait for each other, and every third has a minimum, which fewer or more
+ * members can have. The name says when the gang was created. */
 static void create_gang(struct world *w)
 {
-    uint64_t gang = dice(w, 5) && w->stats.gangs ? w->stats.gangs : ++w->stats.gangs;
     const struct oracle_pod *waits = dice(w, 3) ? permit_first(w) : NULL;
-    char name[32];
+    char name[48];
     if (waits) { /* its members have reservations, and are judged again with a new one */
         snprintf(name, sizeof name, "%.*s", (int)strcspn(waits->name, "."), waits->name);
         create_pod(w, name);
         permit_restart(w);
         return;
     }
-    snprintf(name, sizeof name, "%c%llu", gang % 3 ? 'g' : 'b', (unsigned long long)gang);
-    for (int64_t n = between(w, 1, 4); n > 0; n--)
-        create_pod(w, name);
+    if (!*w->gang || !dice(w, 5)) {
+        uint64_t gang = ++w->stats.gangs;
+        snprintf(w->gang, sizeof w->gang, "%c%llu-%lld", gang % 3 ? 'g' : 'b',
+                 (unsigned long long)gang, (long long)w->now_ms);
+    }
+    int64_t slow_ms = gangs_minimum(w->gang) ? between(w, 0, 2 * GANG_WAIT_MS) : 0;
+    create_pod(w, w->gang);
+    for (int64_t n = between(w, 0, 4); n > 0; n--)
+        at(w, w->now_ms + between(w, 0, slow_ms), on_member, xstrdup(w->gang), free);
 }
 
 static void create_some(struct world *w)

@@ -510,7 +510,9 @@ void witness_reserve(struct world *w, struct replica *r, const struct core_input
     STEP_EACH(struct core_output, o, out)
     {
         bool made = o->type == CORE_RESERVED && o->reserve == CORE_RESERVE_DONE;
-        done |= made;
+        /* A member beyond the minimum is rejected, and the others get what they lack. */
+        done |= made ||
+                (o->type == CORE_RESERVED && o->reserve == CORE_RESERVE_GANG_REJECTED);
         w->stats.reserved += made;
         if (o->type == CORE_CALL_BIND)
             w->stats.reserved_bound += has_on(before(r), o->uid, oracle_index(o->node));
