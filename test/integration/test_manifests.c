@@ -100,6 +100,21 @@ START_TEST(every_file_loads_into_kube_sim)
     sim_stop(&sim);
 }
 
+/* It runs before anything is installed, and asks for no card that others have. */
+START_TEST(the_check_of_a_card_needs_nothing_else)
+{
+    const json_t *pod = yamlfile_one("manifests/card-check.yaml.example"),
+                 *plugin = of_kind(yamlfile_all("manifests/device-plugin.yaml"), "DaemonSet");
+    const char *image = lib_str(plugin, "spec.template.spec.containers.0.image");
+    ck_assert_str_eq(lib_str(pod, "kind"), "Pod");
+    ck_assert_str_eq(lib_str(pod, "spec.restartPolicy"), "Never");
+    ck_assert_str_eq(lib_str(pod, "spec.initContainers.0.image"), image);
+    ck_assert_str_eq(lib_str(pod, "spec.containers.0.image"), image);
+    ck_assert_ptr_null(strstr(lib_text(pod, "spec"), ".com/gpu"));
+    ck_assert_ptr_null(strstr(lib_text(pod, "spec"), "serviceAccountName"));
+    ck_assert_int_ge(lib_int(pod, "spec.activeDeadlineSeconds"), 600);
+}
+
 /* -- the keys of the admission policies -- */
 
 #define OF_PROMISE                                                                       \
