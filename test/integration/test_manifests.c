@@ -100,21 +100,6 @@ START_TEST(every_file_loads_into_kube_sim)
     sim_stop(&sim);
 }
 
-/* It runs before anything is installed, and asks for no card that others have. */
-START_TEST(the_check_of_a_card_needs_nothing_else)
-{
-    const json_t *pod = yamlfile_one("manifests/card-check.yaml.example"),
-                 *plugin = of_kind(yamlfile_all("manifests/device-plugin.yaml"), "DaemonSet");
-    const char *image = lib_str(plugin, "spec.template.spec.containers.0.image");
-    ck_assert_str_eq(lib_str(pod, "kind"), "Pod");
-    ck_assert_str_eq(lib_str(pod, "spec.restartPolicy"), "Never");
-    ck_assert_str_eq(lib_str(pod, "spec.initContainers.0.image"), image);
-    ck_assert_str_eq(lib_str(pod, "spec.containers.0.image"), image);
-    ck_assert_ptr_null(strstr(lib_text(pod, "spec"), ".com/gpu"));
-    ck_assert_ptr_null(strstr(lib_text(pod, "spec"), "serviceAccountName"));
-    ck_assert_int_ge(lib_int(pod, "spec.activeDeadlineSeconds"), 600);
-}
-
 /* -- the keys of the admission policies -- */
 
 #define OF_PROMISE                                                                       \
@@ -229,6 +214,22 @@ START_TEST(samples_set_only_fields_that_exist)
     ck_assert_uint_ge(json_array_size(all), 5);
 }
 
+/* It runs before anything is installed, and asks for no card that others have. */
+START_TEST(the_check_of_a_card_needs_nothing_else)
+{
+    const json_t *pod = yamlfile_one("manifests/card-check.yaml.example"),
+                 *plugin =
+                     of_kind(yamlfile_all("manifests/device-plugin.yaml"), "DaemonSet");
+    const char *image = lib_str(plugin, "spec.template.spec.containers.0.image");
+    ck_assert_str_eq(lib_str(pod, "kind"), "Pod");
+    ck_assert_str_eq(lib_str(pod, "spec.restartPolicy"), "Never");
+    ck_assert_str_eq(lib_str(pod, "spec.initContainers.0.image"), image);
+    ck_assert_str_eq(lib_str(pod, "spec.containers.0.image"), image);
+    ck_assert_ptr_null(strstr(lib_text(pod, "spec"), ".com/gpu"));
+    ck_assert_ptr_null(strstr(lib_text(pod, "spec"), "serviceAccountName"));
+    ck_assert_int_ge(lib_int(pod, "spec.activeDeadlineSeconds"), 600);
+}
+
 /* A queue that refers to nothing admits no job, and neither does one whose quota lacks a
  * resource of the job. */
 START_TEST(the_objects_of_the_queue_belong_together)
@@ -283,4 +284,5 @@ LIB_MAIN("manifests", 120, an_update_of_the_nodes_waits_for_each_pod,
          every_file_loads_into_kube_sim, the_policies_name_every_key_of_a_promise,
          the_schema_has_every_field_of_an_scv, samples_set_only_fields_that_exist,
          the_objects_of_the_queue_belong_together,
-         the_overlay_has_the_capacity_of_its_cards)
+         the_overlay_has_the_capacity_of_its_cards,
+         the_check_of_a_card_needs_nothing_else)
