@@ -272,20 +272,6 @@ START_TEST(a_driver_that_hangs_or_crashes_ends_only_its_step)
 }
 END_TEST
 
-/* What the container of another image needs. */
-START_TEST(the_program_copies_itself)
-{
-    cleanup_free char *operands = xasprintf("--copy-to '%s'", dir);
-    cleanup_free char *out = report(operands, 0);
-    ck_assert_str_eq(out, "");
-    cleanup_free char *line = xasprintf("'%s/gpushare-card-check' --help >/dev/null && "
-                                        "test -x '%s/gpushare-card-guest' && "
-                                        "test -s '%s/libgpushare-limit.so'",
-                                        dir, dir, dir);
-    ck_assert_int_eq(system(line), 0);
-}
-END_TEST
-
 UNIT_MAIN_AROUND("card_check", fixture_begin, fixture_end,
                  without_a_card_nothing_is_present, cards_are_those_of_nvidia_smi,
                  every_field_has_a_line, instances_are_those_of_nvidia_smi,
@@ -294,5 +280,4 @@ UNIT_MAIN_AROUND("card_check", fixture_begin, fixture_end,
                  functions_that_are_not_replaced_are_listed,
                  the_limit_holds_in_processes_of_c, the_limit_holds_in_python,
                  clients_of_mps_are_compared,
-                 a_driver_that_hangs_or_crashes_ends_only_its_step,
-                 the_program_copies_itself)
+                 a_driver_that_hangs_or_crashes_ends_only_its_step)
