@@ -656,7 +656,12 @@ static void check_script(const struct check *k, const char *script)
 static void check_python(const struct check *k)
 {
     check_script(
-        k, "import ctypes, sys\n"
+        k, "import sys\n"
+           "try:\n"
+           "    import ctypes\n"
+           "except ImportError:\n"
+           "    print('this python3 has no ctypes')\n"
+           "    sys.exit(3)\n"
            "c = ctypes.CDLL('libcuda.so.1')\n"
            "x, p = ctypes.c_void_p(), ctypes.c_uint64()\n"
            "free, total = ctypes.c_size_t(), ctypes.c_size_t()\n"
