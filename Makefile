@@ -180,7 +180,7 @@ include test/rules.mk # the test programs: TESTS, SUITES, ...
 
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' Makefile)
 
-all: $(BINARIES) $(LIMIT) $(PAGES) ## Build the programs and manual pages into build/ (this is the default)
+all: $(BINARIES) $(LIMIT) $(CARD_CHECK) $(PAGES) ## Build the programs and manual pages into build/ (this is the default)
 	@:
 
 deps: ## Install the Debian packages that building and testing need
@@ -229,10 +229,8 @@ managed: ## Build what scripts/cluster up --managed runs, a cluster as a managed
 check-e2e-node: images $(MANAGED_PARTS) $(NODE_SUITES) $(FAKE_NVML) $(NODE_IMAGES)
 	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
 
-test-gpu: ## On the card of this machine: scv-agent beside nvidia-smi, and the limit; skipped without a card
-	$(Q)$(MAKE) $(B)/test-gpu $(B)/scv-agent $(B)/test-gpu-limit $(LIMIT) $(LIMIT_GUESTS)
-	$(Q)$(B)/test-gpu
-	$(Q)$(B)/test-gpu-limit
+test-gpu: $(CARD_CHECK) $(LIMIT) ## Report on the driver and cards of this machine; skipped without a card
+	$(Q)$(B)/gpushare-card-check
 peers: ## Test our gRPC and the device plugin against @grpc/grpc-js from npm
 	$(Q)scripts/install-deps.sh --peers
 	$(Q)$(MAKE) $(PEERS) $(B)/kube-sim $(B)/gpushare-device-plugin
@@ -292,6 +290,7 @@ install: all ## Install programs, manual pages and manifests; PREFIX=/usr/local 
 	install -m 755 $(BINARIES) scripts/kubectl_complete-inspect-gpushare $(DESTDIR)$(PREFIX)/bin
 	install -m 755 scripts/install $(DESTDIR)$(PREFIX)/bin/gpushare-install
 	$(if $(LIMIT),install -m 644 $(LIMIT) $(DESTDIR)$(PREFIX)/lib/gpushare)
+	install -m 755 $(CARD_CHECK) $(DESTDIR)$(PREFIX)/lib/gpushare
 	install -m 644 $(filter %.1,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(filter %.8,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man8
 	cp -r policy manifests $(DESTDIR)$(PREFIX)/share/gpushare

@@ -17,7 +17,7 @@ packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libgnutls28-dev
 libjansson-dev libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev
 zlib1g-dev check curl ca-certificates openssl patch groff-base musl musl-tools
 shellcheck"
-command -v python3 >/dev/null 2>&1 || packages="$packages python3-minimal" # scripts of samples
+python3 -c 'import ctypes' >/dev/null 2>&1 || packages="$packages python3" # scripts of samples, card check
 fuzz='' e2e='' node='' peers='' web='' release=''
 cd "$(dirname "$0")/.."
 case ${1-} in

@@ -43,13 +43,14 @@ $(B)/fake-nvml/%: test/gpu/fake_nvml.c test/gpu/fake_cuda.h
 	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -fvisibility=hidden \
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
 $(call programs,gpu) $(B)/test/agent/test_metrics: | $(FAKE_NVML)
-$(B)/test/gpu/test_smi: | $(B)/test-gpu $(B)/scv-agent
-$(B)/test-gpu: $(B)/test/gpu/real.o $(call archives,gpu)
+# What checks a real card, in the image of the device plugin. The guest is built as any CUDA program is.
+CARD_CHECK := $(B)/gpushare-card-check $(B)/gpushare-card-guest
+$(B)/gpushare-card-check: $(B)/test/gpu/card_check.o $(call archives,gpu)
 	$(link)
-$(B)/test-gpu: private LIBS = $(call libs,gpu)
-$(B)/test-gpu-limit: $(B)/test/gpu/real_limit.o $(call archives,gpu)
-	$(link)
-$(B)/test-gpu-limit: private LIBS = $(call libs,gpu)
+$(B)/gpushare-card-check: private LIBS = $(call libs,gpu)
+$(B)/gpushare-card-guest: test/gpu/card_guest.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D) && $(LIMIT_CC) -O2 -g -ffile-prefix-map=$(CURDIR)=. -fPIE -pie -Wl,-z,relro,-z,now $(WARN) -o $@ $< -ldl
 
 # -- libgpushare-limit.so: guests that it is preloaded into, and a libcuda.so.1 without a driver --
 
@@ -65,7 +66,7 @@ $(FAKE_CUDA): $(FAKE_PARTS) test/gpu/fake_cuda.h test/gpu/fake_cuda_objects.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 -o $@ $(FAKE_PARTS)
 LIMIT_NVML   := $(B)/fake-nvml/guest/libnvidia-ml.so.1
-$(B)/test/gpu/test_real_limit: | $(B)/test-gpu-limit $(LIMIT) $(LIMIT_GUESTS) $(FAKE_CUDA) $(LIMIT_NVML)
+$(B)/test/gpu/test_card_check: | $(CARD_CHECK) $(LIMIT) $(FAKE_CUDA) $(LIMIT_NVML)
 $(LIMIT_NVML): test/gpu/fake_nvml.c test/gpu/fake_cuda.h
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D) && $(guest_cc) -fPIC -fvisibility=hidden -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
@@ -191,13 +192,13 @@ TESTS      := $(filter-out $(if $(SANITIZE),$(OUTSIDE)) $(if $(filter thread,$(S
 T_PROGRAMS    := $(foreach t,$(T),$(B)/test/$(firstword $(subst :, ,$t)))
 # What make unit runs: each program takes less than two seconds on a quiet machine.
 UNIT_SLOW     := $(patsubst %,$(B)/test/%,base/test_shell kube/test_credential_exec \
-                   gpu/test_real_limit gpu/test_smi kube-sim/% wire/% plugin/test_model \
+                   gpu/test_card_check kube-sim/% wire/% plugin/test_model \
                    $(patsubst %,extender/test_%,events gpuapi stream watch_cache))
 UNIT_PROGRAMS := $(filter-out $(UNIT_SLOW),$(UNITS))
 
 # What make test-arm64 runs: suites that start no program, and depend on no port and no time. The
 # memory that qemu-user reports in /proc is 0, which test_prom does not accept.
-ARCH_TESTS := $(filter-out $(OUTSIDE) %/test_clock %/test_credential_exec %/test_prom %/test_smi %/test_real_limit,\
+ARCH_TESTS := $(filter-out $(OUTSIDE) %/test_clock %/test_credential_exec %/test_prom %/test_card_check,\
                 $(foreach f,base domain placement core gpu kube replay,$(call programs,$(f)))) \
               $(patsubst %,$(B)/test/limit/test_%,preload reserve symbols)
 

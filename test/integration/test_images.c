@@ -291,6 +291,23 @@ START_TEST(programs_start_from_the_images_alone)
     }
 }
 
+/* The program of card-check.yaml.example, which finds its files beside itself. */
+START_TEST(the_image_of_the_device_plugin_checks_cards)
+{
+    struct program p;
+    if (!can_be_alone())
+        return;
+    each_layer(&images[1], "-xzf");
+    lib_output(0, ARGV("mkdir", "-m", "1777", lib_path("root/tmp")));
+    run_alone(&p, images[1].user, "../lib/gpushare/gpushare-card-check", ARGV(NULL));
+    cleanup_free char *said = program_end(&p, 0);
+    ck_assert_contains(said, "0 ok, 0 differ, 10 not present\n");
+    run_alone(&p, images[1].user, "../lib/gpushare/gpushare-card-check",
+              ARGV("--copy-to", "/tmp"));
+    free(program_end(&p, 0));
+    lib_output(0, ARGV("test", "-s", lib_path("root/tmp/libgpushare-limit.so")));
+}
+
 /* NVIDIA's runtime mounts the library into Debian's library folder, without updating the
  * cache of the loader. */
 START_TEST(nvml_is_found_where_the_runtime_puts_it)
@@ -345,5 +362,6 @@ START_TEST(a_missing_program_is_named)
 LIB_MAIN_ONCE("images", 60, make_twice, remove_made, every_layout_is_whole,
               the_images_contain_only_expected_files, packages_come_with_their_licenses,
               programs_start_from_the_images_alone,
+              the_image_of_the_device_plugin_checks_cards,
               nvml_is_found_where_the_runtime_puts_it, a_second_build_is_identical,
               the_containerfile_sets_the_same_values, a_missing_program_is_named)

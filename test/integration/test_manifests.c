@@ -215,6 +215,22 @@ START_TEST(samples_set_only_fields_that_exist)
     ck_assert_uint_ge(json_array_size(all), 5);
 }
 
+/* It runs before anything is installed, and asks for no card that others have. */
+START_TEST(the_check_of_a_card_needs_nothing_else)
+{
+    const json_t *pod = yamlfile_one("manifests/card-check.yaml.example"),
+                 *plugin =
+                     of_kind(yamlfile_all("manifests/device-plugin.yaml"), "DaemonSet");
+    const char *image = lib_str(plugin, "spec.template.spec.containers.0.image");
+    ck_assert_str_eq(lib_str(pod, "kind"), "Pod");
+    ck_assert_str_eq(lib_str(pod, "spec.restartPolicy"), "Never");
+    ck_assert_str_eq(lib_str(pod, "spec.initContainers.0.image"), image);
+    ck_assert_str_eq(lib_str(pod, "spec.containers.0.image"), image);
+    ck_assert_ptr_null(strstr(lib_text(pod, "spec"), ".com/gpu"));
+    ck_assert_ptr_null(strstr(lib_text(pod, "spec"), "serviceAccountName"));
+    ck_assert_int_ge(lib_int(pod, "spec.activeDeadlineSeconds"), 600);
+}
+
 /* A queue that refers to nothing admits no job, and neither does one whose quota lacks a
  * resource of the job. */
 START_TEST(the_objects_of_the_queue_belong_together)
@@ -326,4 +342,5 @@ LIB_MAIN("manifests", 120, an_update_of_the_nodes_waits_for_each_pod,
          the_schema_has_every_field_of_an_scv, samples_set_only_fields_that_exist,
          the_objects_of_the_queue_belong_together,
          the_overlay_has_the_capacity_of_its_cards,
-         the_way_to_a_running_pod_is_as_short_as_the_table_says)
+         the_way_to_a_running_pod_is_as_short_as_the_table_says,
+         the_check_of_a_card_needs_nothing_else)
