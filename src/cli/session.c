@@ -837,7 +837,7 @@ json_t *session_get(const struct session *s, const char *path, unsigned *status,
     *status = rc ? 0 : reply.status;
     if (rc == 0 && kube_reply_check(reply.status, buf_span(&reply.body), err) == 0 &&
         !(object = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL)))
-        err_set(err, ERR_INVALID, "GET %s: the response is not JSON", path);
+        err_set(err, ERR_INVALID, "the response is not JSON: GET %s", path);
     httpc_reply_fini(&reply);
     return object;
 }
