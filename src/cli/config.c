@@ -157,8 +157,8 @@ static const struct opt table[] = {
      .type = OPT_LIST,
      .offset = AT(from),
      .help =
-         "JSON that assess reads instead of the cluster, - for standard input; can be "
-         "repeated."},
+         "JSON file that assess reads, or - for standard input; repeatable; default: the "
+         "cluster."},
     {.name = "window",
      .arg = "TIME",
      .init = "168h",
