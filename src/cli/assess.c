@@ -96,6 +96,11 @@ static json_t *child(json_t *o, const char *key)
     return json_object_get(o, key);
 }
 
+static int64_t bounded(int64_t n)
+{
+    return n < 0 ? 0 : n < MIB_MAX ? n : MIB_MAX;
+}
+
 /* Limits of the resource; a name that ends with '-': of all that begin so. As the kubelet counts:
  * init containers run before the others, sidecars beside them. */
 static int64_t amount(const json_t *pod, const char *name)
@@ -121,7 +126,7 @@ static int64_t amount(const json_t *pod, const char *name)
                                   k      ? CONTAINER_APP
                                   : side ? CONTAINER_SIDECAR
                                          : CONTAINER_INIT,
-                                  units < MIB_MAX ? units : MIB_MAX);
+                                  bounded(units));
             }
         }
     return sum.running > sum.peak ? sum.running : sum.peak;
@@ -151,6 +156,8 @@ static void add_used(struct assess *a, const char *mark, struct span ns, struct 
                      struct span card, struct span container, int64_t mib)
 {
     cleanup_buf struct buf key = {0};
+    if (mib < 0 || mib > MIB_MAX)
+        return;
     buf_printf(&key, "%s%.*s/%.*s", mark, SPAN_ARG(ns), SPAN_ARG(pod));
     json_t *uses = child(child(a->used, key.p), card.n ? card.p : "?");
     const char *name = container.n ? container.p : "";
@@ -320,8 +327,8 @@ static void find_cards(struct assess *a, struct assess_node *n)
     json_array_foreach(at(scv, "status", "cardList"), i,
                        o) if (!session_text(o, "migProfile").n)
         add_card(a, n, session_text(o, "model"),
-                 json_integer_value(json_object_get(o, "totalMemory")) -
-                     json_integer_value(json_object_get(o, "reservedMemory")));
+                 bounded(json_integer_value(json_object_get(o, "totalMemory"))) -
+                     bounded(json_integer_value(json_object_get(o, "reservedMemory"))));
     json_t *list = n->n ? NULL : json_loadb(hami.n ? hami.p : "", hami.n, 0, NULL);
     json_array_foreach(list, i, o) add_card(
         a, n, session_text(o, "type"), json_integer_value(json_object_get(o, "devmem")));
