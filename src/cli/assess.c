@@ -46,7 +46,8 @@ struct assess_pod {
 struct assess_model {
     struct span name;
     int64_t cards, held, least, most, pods, sharing;
-    int64_t now; /* cards of the order that is tried; -1: a pod has no place */
+    int64_t unseen; /* held, of a size that is unknown */
+    int64_t now;    /* cards of the order that is tried; -1: a pod has no place */
 };
 
 struct assess {
@@ -273,7 +274,10 @@ void assess_query(struct buf *out, int64_t window_ms)
          "namespace,exported_namespace,pod,exported_pod,container,exported_container,"
          "UUID",
          "DCGM_FI_DEV_FB_USED"},
-        {"", "namespace,pod,container,uuid", "gpushare_container_gpu_memory_used_bytes"},
+        {"",
+         "namespace,exported_namespace,pod,exported_pod,container,exported_container,"
+         "uuid",
+         "gpushare_container_gpu_memory_used_bytes"},
         {"", "podnamespace,podname,ctrname,deviceuuid",
          "vGPU_device_memory_usage_in_bytes"}};
     for (size_t i = 0; i < ARRAY_LEN(of_pods); i++)
@@ -701,7 +705,10 @@ void assess_write(struct buf *out, struct assess *a, int64_t headroom,
         of_one = of_one ? of_one : 1;
         int64_t held =
             (n->plain + of_one - 1) / of_one + (int64_t)json_object_size(n->shared);
-        model_of(models, &n_models, n->model)->held += held < n->n ? held : n->n;
+        struct assess_model *m = model_of(models, &n_models, n->model);
+        held = held < n->n ? held : n->n;
+        m->held += held;
+        m->unseen += n->mib ? 0 : held;
         json_decref(n->shared);
     }
     struct rng rng;
@@ -726,8 +733,8 @@ void assess_write(struct buf *out, struct assess *a, int64_t headroom,
     size_t kept = 0;
     for (size_t i = 0; i < n_models; i++) { /* what they hold today is possible, too */
         struct assess_model m = models[i];
-        m.least = m.least < m.held ? m.least : m.held;
-        m.most = m.most < m.held ? m.most : m.held;
+        m.least = m.least < m.held - m.unseen ? m.least + m.unseen : m.held;
+        m.most = m.most < m.held - m.unseen ? m.most + m.unseen : m.held;
         if (m.most < m.least)
             m.most = m.least;
         if (m.cards || m.pods)

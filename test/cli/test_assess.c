@@ -34,7 +34,7 @@ static void add_node(const char *name, int cards, int mib, const char *labels)
     add("{'kind':'Node','metadata':{'name':'%s','labels':{'host':'%s','nvidia.com/"
         "gpu.product':'NVIDIA-A10','nvidia.com/gpu.count':'%d','nvidia.com/"
         "gpu.memory':'%d'"
-        "%s}},'status':{'allocatable':{'cpu':'8','memory':'64Gi','pods':'100'}}}",
+        "%s}},'status':{'allocatable':{'cpu':'16','memory':'64Gi','pods':'100'}}}",
         name, name, cards, mib, labels);
 }
 
@@ -198,12 +198,15 @@ START_TEST(pods_share_unless)
     for (size_t i = 0; i < ARRAY_LEN(why); i++)
         ck_assert_msg(span_eq(of_pod(j, why[i][0], "reason"), span_of(why[i][1])), "%s",
                       why[i][0]);
+    /* Model A10: a pod of two cards, five of one, and four that share a card. */
+    ck_assert_int_eq(number(j, "cardsHeld"), 8 + 1);
+    ck_assert_int_eq(number(j, "cardsNeeded"), 2 + 5 + 1);
     ck_assert(of_pod(j, "claim", "staysOnNode").n > 0);
     ck_assert(!of_pod(j, "free", "staysOnNode").n);
 }
 END_TEST
 
-/* CPU is a limit, too: 8 cores, of which a pod without GPU has 6. */
+/* CPU is a limit, too: 16 cores, of which a pod without GPU has 15. */
 START_TEST(pods_keep_their_cpu_and_tolerations)
 {
     assess = assess_new();
@@ -211,7 +214,7 @@ START_TEST(pods_keep_their_cpu_and_tolerations)
     add_node("n2", 1, 10000, "");
     add("{'kind':'PodList','items':[{'metadata':{'name':'o','namespace':'d','uid':'o'},'"
         "spec'"
-        ":{'nodeName':'n1','containers':[{'resources':{'requests':{'cpu':'7'}}}]},'"
+        ":{'nodeName':'n1','containers':[{'resources':{'requests':{'cpu':'15'}}}]},'"
         "status'"
         ":{'phase':'Running'}}]}");
     add("{'kind':'Node','metadata':{'name':'n2','labels':{'nvidia.com/gpu.product':'A10',"
