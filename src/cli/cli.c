@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/assess.h"
 #include "cli/check.h"
 #include "cli/classic.h"
 #include "cli/defrag.h"
@@ -54,7 +55,7 @@ static void add_arguments(struct buf *all, const struct cli_config *c, struct sp
     const char *first = c->args.n ? c->args.items[0] : "";
     bool of_pod = !strcmp(first, "explain") || !strcmp(first, "defrag");
     if (c->args.n == 0) {
-        buf_adds(all, "explain\ndefrag\nusage\n");
+        buf_adds(all, "explain\ndefrag\nassess\nusage\n");
         names(ctx, c, false, prefix, all);
     } else if (c->args.n == 1 && of_pod) {
         buf_adds(all, "pod\n");
@@ -343,13 +344,22 @@ static int command(struct cli_run *r, struct err *err)
         return cli_explain(r, err);
     if (!strcmp(first, "defrag"))
         return cli_defrag(r, err);
-    if (!strcmp(first, "usage")) {
-        if (c->args.n > 1)
-            return err_set(err, ERR_INVALID, "unexpected argument \"%s\" after usage",
-                           c->args.items[1]);
+    bool assess = !strcmp(first, "assess"), usage = !strcmp(first, "usage");
+    if ((assess || usage) && c->args.n > 1)
+        return err_set(err, ERR_INVALID, "unexpected argument \"%s\" after %s",
+                       c->args.items[1], first);
+    if (assess)
+        return assess_run(&r->out, &r->session, cli_has_colors(c), err) ||
+                       entry_print(&r->out, err)
+                   ? -1
+                   : 0;
+    if (usage) {
         r->usage = true;
         return show(r, err);
     }
+    if (c->prometheus || c->from.n)
+        return err_set(err, ERR_INVALID,
+                       "--prometheus and --from need the command assess");
     if (cli_has_shape(c) || c->node || c->apply)
         return err_set(err, ERR_INVALID,
                        "--cards, --memory, --model, --node and --apply need the command "

@@ -21,6 +21,16 @@ static int parse_unit(struct span text, void *field, struct err *err)
                    SPAN_ARG(text));
 }
 
+static int parse_percent(struct span text, void *field, struct err *err)
+{
+    int64_t *percent = field;
+    text.n -= text.n && text.p[text.n - 1] == '%';
+    if (span_i64(text, percent) && *percent >= 0 && *percent <= 1000)
+        return 0;
+    return err_set(err, ERR_INVALID, "\"%.*s\" is not a percentage from 0%% to 1000%%",
+                   SPAN_ARG(text));
+}
+
 #define AT(field) offsetof(struct cli_config, field)
 
 static const struct opt table[] = {
@@ -124,6 +134,46 @@ static const struct opt table[] = {
      .max = 24 * 3600 * 1000,
      .offset = AT(move_timeout_ms),
      .help = "Time limit of defrag --apply for each eviction and for each replacement."},
+    {.name = "prometheus",
+     .arg = "URL",
+     .type = OPT_STRING,
+     .offset = AT(prometheus),
+     .help =
+         "Prometheus that assess asks what pods used; default: what scv-agent measures "
+         "now."},
+    {.name = "prometheus-ca",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(prometheus_ca),
+     .help =
+         "PEM file of the CAs of Prometheus' certificate; default: the system's CAs."},
+    {.name = "prometheus-token",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(prometheus_token),
+     .help = "File with the bearer token for --prometheus; default: no token."},
+    {.name = "from",
+     .arg = "FILE",
+     .type = OPT_LIST,
+     .offset = AT(from),
+     .help =
+         "JSON file that assess reads, or - for standard input; repeatable; default: the "
+         "cluster."},
+    {.name = "window",
+     .arg = "TIME",
+     .init = "168h",
+     .type = OPT_DURATION,
+     .min = 60 * 1000,
+     .max = (int64_t)8760 * 3600 * 1000,
+     .offset = AT(window_ms),
+     .help = "Time of which assess takes the most memory that a pod used."},
+    {.name = "headroom",
+     .arg = "PERCENT",
+     .init = "20%",
+     .type = OPT_CUSTOM,
+     .parse = parse_percent,
+     .offset = AT(headroom),
+     .help = "What assess adds to the memory that a pod used, in percent of it."},
     {.name = "memory-unit",
      .arg = "auto|GiB|MiB|<n>MiB",
      .init = "auto",
@@ -192,6 +242,6 @@ const struct opt_program cli_program = {
     .version = GPUSHARE_VERSION,
     .table = table,
     .rest = "[NODE | explain pod [NAMESPACE/]NAME | defrag [pod [NAMESPACE/]NAME] | "
-            "usage]",
+            "assess | usage]",
     .rest_at = AT(args),
 };

@@ -218,7 +218,8 @@ static bool is_checked_resource(const char *name)
                : !strcmp(name, KEY_GPU_MEM) || !strcmp(name, KEY_GPU_COUNT);
 }
 
-static const char *stays_for_containers(const json_t *containers)
+/* `others`: resources of this domain do not matter; or NULL. */
+static const char *stays_for_containers(const json_t *containers, const char *others)
 {
     static const char *const lists[] = {"requests", "limits"};
     const json_t *c, *port, *amount;
@@ -234,14 +235,15 @@ static const char *stays_for_containers(const json_t *containers)
         for (k = 0; k < ARRAY_LEN(lists); k++)
             json_object_foreach((json_t *)at(c, "resources", lists[k]), name, amount)
             {
-                if (!is_checked_resource(name))
+                if (!is_checked_resource(name) &&
+                    !(others && span_starts(span_of(name), span_of(others))))
                     return "requests a resource that the plan does not check";
             }
     }
     return NULL;
 }
 
-static const char *stays_for_constraints(const json_t *spec)
+static const char *stays_for_constraints(const json_t *spec, const char *others)
 {
     const json_t *affinity = json_object_get(spec, "affinity"), *spread;
     size_t i;
@@ -256,8 +258,15 @@ static const char *stays_for_constraints(const json_t *spec)
     }
     if (json_array_size(json_object_get(spec, "resourceClaims")))
         return "has resource claims, which the plan does not check";
-    const char *why = stays_for_containers(json_object_get(spec, "containers"));
-    return why ? why : stays_for_containers(json_object_get(spec, "initContainers"));
+    const char *why = stays_for_containers(json_object_get(spec, "containers"), others);
+    return why ? why
+               : stays_for_containers(json_object_get(spec, "initContainers"), others);
+}
+
+const char *defrag_rules_ties(const json_t *spec)
+{
+    const char *why = stays_for_volumes(spec, true);
+    return why ? why : stays_for_constraints(spec, "nvidia.com/");
 }
 
 /* Also by what the extender does not reserve for: a minimum of 1, the label of Volcano's jobs. */
@@ -292,7 +301,7 @@ static const char *stays(const json_t *pod)
     if (names_a_group(json_object_get(pod, "metadata"), spec))
         return "is a member of a gang";
     why = stays_for_volumes(spec, safe);
-    return why ? why : stays_for_constraints(spec);
+    return why ? why : stays_for_constraints(spec, NULL);
 }
 
 /* By UID and by name: of each object, what the rules read. */
@@ -664,7 +673,6 @@ void defrag_plan_write(struct buf *out, const struct cluster_state *cs,
 /* -- Execution, move by move -- */
 
 enum {
-    PAGE = 500,    /* objects per list call */
     POLL_MS = 200, /* between two looks at signals and time */
     RETRY_S = 5,   /* after an eviction that a PodDisruptionBudget delays */
     RETRY_MAX_S = 60,
@@ -694,37 +702,28 @@ static void say_bound(const struct ledger_pod *p)
         SPAN_ARG(p->node->name));
 }
 
-/* Reads all pages of a list of nodes or of pods. */
-static int read_list(struct session *s, const char *what, struct defrag_rules *rules,
-                     bool nodes, struct err *err)
+static int add_nodes(void *ctx, const json_t *list, struct err *err)
 {
-    cleanup_buf struct buf path = {0};
-    unsigned status;
-    bool more;
-    buf_printf(&path, "%s?limit=%d", what, PAGE);
-    do {
-        json_t *list = session_get(s, path.p, &status, err);
-        if (!list)
-            return -1;
-        const json_t *items = json_object_get(list, "items");
-        if (nodes)
-            defrag_rules_add_nodes(rules, items);
-        else
-            defrag_rules_add_pods(rules, cluster_state_ledger(s->state), items);
-        struct span next = session_text(json_object_get(list, "metadata"), "continue");
-        buf_clear(&path);
-        buf_printf(&path, "%s?limit=%d&continue=", what, PAGE);
-        list_watch_escape(&path, next);
-        more = next.n > 0;
-        json_decref(list);
-    } while (more);
+    (void)err;
+    defrag_rules_add_nodes(((struct applying *)ctx)->rules,
+                           json_object_get(list, "items"));
+    return 0;
+}
+
+static int add_pods(void *ctx, const json_t *list, struct err *err)
+{
+    const struct applying *w = ctx;
+    (void)err;
+    defrag_rules_add_pods(w->rules, cluster_state_ledger(w->s->state),
+                          json_object_get(list, "items"));
     return 0;
 }
 
 int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err)
 {
-    return read_list(s, "/api/v1/nodes", rules, true, err) ||
-                   read_list(s, "/api/v1/pods", rules, false, err)
+    struct applying w = {.s = s, .rules = rules};
+    return session_list(s, "/api/v1/nodes", add_nodes, &w, err) ||
+                   session_list(s, "/api/v1/pods", add_pods, &w, err)
                ? -1
                : 0;
 }

@@ -45,6 +45,10 @@ bool defrag_rules_allow(const struct defrag_rules *m, struct span uid, struct sp
  * DaemonSets do. */
 bool defrag_rules_tolerate_cordon(const json_t *pod);
 
+/* Why a pod with this spec can only run where it does, as far as the rules check: a volume claim,
+ * pod affinity, topology spread, claims, or resources but those of nvidia.com; NULL: none. */
+const char *defrag_rules_ties(const json_t *spec);
+
 /*
  * `defrag`: which pods to move (placement/defrag.h) so that a pending pod or a given shape
  * fits, as text or as JSON. Pure.

@@ -837,9 +837,32 @@ json_t *session_get(const struct session *s, const char *path, unsigned *status,
     *status = rc ? 0 : reply.status;
     if (rc == 0 && kube_reply_check(reply.status, buf_span(&reply.body), err) == 0 &&
         !(object = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL)))
-        err_set(err, ERR_INVALID, "GET %s: the response is not JSON", path);
+        err_set(err, ERR_INVALID, "the response is not JSON: GET %s", path);
     httpc_reply_fini(&reply);
     return object;
+}
+
+int session_list(const struct session *s, const char *path,
+                 int (*add)(void *ctx, const json_t *list, struct err *err), void *ctx,
+                 struct err *err)
+{
+    enum { PAGE = 500 };
+    cleanup_buf struct buf call = {0};
+    unsigned status;
+    int rc;
+    bool more;
+    buf_printf(&call, "%s?limit=%d", path, PAGE);
+    do {
+        json_t *list = session_get(s, call.p, &status, err);
+        rc = list ? add(ctx, list, err) : -1;
+        struct span next = session_text(json_object_get(list, "metadata"), "continue");
+        buf_clear(&call);
+        buf_printf(&call, "%s?limit=%d&continue=", path, PAGE);
+        list_watch_escape(&call, next);
+        more = next.n > 0;
+        json_decref(list);
+    } while (rc == 0 && more);
+    return rc;
 }
 
 /* A list in the namespace; if that is empty, in all. */

@@ -373,7 +373,7 @@ START_TEST(words_are_completed)
     const struct {
         const char *words[4], *want;
     } cases[] = {
-        {{""}, "explain\ndefrag\nusage\nn1\nn2\n:4\n"},
+        {{""}, "explain\ndefrag\nassess\nusage\nn1\nn2\n:4\n"},
         {{"n"}, "n1\nn2\n:4\n"},
         {{"explain", ""}, "pod\n:4\n"},
         {{"defrag", ""}, "pod\n:4\n"},

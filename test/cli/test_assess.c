@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/assess.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "lib/lib.h"
+
+/*
+ * How many cards pods need if they share them, against every way to pack small clusters; and what
+ * each object means. JSON is written with ' for ".
+ */
+
+static struct assess *assess;
+
+__attribute__((format(printf, 1, 2))) static void add(const char *fmt, ...)
+{
+    cleanup_buf struct buf text = {0};
+    json_error_t why;
+    struct err err = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    for (size_t i = 0; i < text.n; i++)
+        if (text.p[i] == '\'')
+            text.p[i] = '"';
+    cleanup_json json_t *j = json_loads(text.p, 0, &why);
+    ck_assert_msg(j != NULL, "%s: %s", why.text, text.p);
+    ck_assert_msg(assess_add(assess, j, &err) == 0, "%s", err.msg);
+}
+
+static void add_node(const char *name, int cards, int mib, const char *labels)
+{
+    add("{'kind':'Node','metadata':{'name':'%s','labels':{'host':'%s','nvidia.com/"
+        "gpu.product':'NVIDIA-A10','nvidia.com/gpu.count':'%d','nvidia.com/"
+        "gpu.memory':'%d'"
+        "%s}},'status':{'allocatable':{'cpu':'16','memory':'64Gi','pods':'100'}}}",
+        name, name, cards, mib, labels);
+}
+
+static void add_pod(const char *name, const char *node, const char *limits,
+                    const char *spec)
+{
+    add("{'kind':'Pod','metadata':{'namespace':'d','name':'%s','uid':'uid-%s'},'spec':{"
+        "'nodeName':'%s','containers':[{'name':'c','resources':{'limits':{%s},'requests':"
+        "{'cpu':'1'}}}]%s},'status':{'phase':'Running'}}",
+        name, name, node, limits, spec);
+}
+
+static void add_used(const char *name, int mib)
+{
+    add("{'status':'success','data':{'resultType':'vector','result':[{'metric':{'"
+        "namespace'"
+        ":'d','pod':'%s','UUID':'GPU-%s'},'value':[1,'%lld']}]}}",
+        name, name, (long long)mib << 20);
+}
+
+/* Ends the assessment; new. */
+static json_t *result(int64_t headroom)
+{
+    cleanup_buf struct buf out = {0};
+    assess_write(&out, assess, headroom, SHOW_JSON, false, false);
+    assess_free(assess);
+    assess = NULL;
+    return json_loadb(out.p, out.n, 0, NULL);
+}
+
+static int64_t number(const json_t *j, const char *key)
+{
+    return json_integer_value(
+        json_object_get(json_array_get(json_object_get(j, "models"), 0), key));
+}
+
+static struct span of_pod(const json_t *j, const char *name, const char *key)
+{
+    const json_t *p;
+    size_t i;
+    json_array_foreach(json_object_get(j, "pods"), i,
+                       p) if (span_eq(session_text(p, "name"),
+                                      span_of(name))) return session_text(p, key);
+    ck_abort_msg("no pod %s", name);
+}
+
+/* -- every way -- */
+
+enum { PODS = 6, CARDS = 6, SIZE = 16 };
+struct packing {
+    int need[PODS], node[PODS], only[PODS]; /* only: on its node */
+    int of_card[CARDS], n_pods, n_cards;
+    int left[CARDS], best;
+};
+
+static void pack(struct packing *p, int k, int used)
+{
+    if (used >= p->best)
+        return;
+    if (k == p->n_pods) {
+        p->best = used;
+        return;
+    }
+    for (int c = 0; c < p->n_cards; c++) {
+        if (p->left[c] < p->need[k] || (p->only[k] && p->of_card[c] != p->node[k]))
+            continue;
+        bool empty = p->left[c] == SIZE;
+        p->left[c] -= p->need[k];
+        pack(p, k + 1, used + empty);
+        p->left[c] += p->need[k];
+    }
+}
+
+START_TEST(small_clusters_need_the_fewest_cards)
+{
+    struct rng rng;
+    rng_init(&rng, 27);
+    int beyond_largest_first = 0;
+    for (int round = 0; round < 60; round++) {
+        struct packing p = {.n_pods = 1 + (int)rng_below(&rng, PODS), .best = CARDS + 1};
+        bool bound = round % 2;
+        assess = assess_new();
+        for (int n = 0; n < 3; n++) {
+            int cards = 1 + (int)rng_below(&rng, 2);
+            char name[8];
+            snprintf(name, sizeof name, "n%d", n);
+            add_node(name, cards, SIZE, "");
+            for (; cards; cards--)
+                p.of_card[p.n_cards++] = n;
+        }
+        for (int i = 0; i < p.n_pods; i++) {
+            char name[8], node[8], spec[64] = "";
+            p.need[i] = 3 + (int)rng_below(&rng, SIZE - 3);
+            p.node[i] = (int)rng_below(&rng, 3);
+            p.only[i] = bound && rng_below(&rng, 3) == 0;
+            snprintf(name, sizeof name, "p%d", i);
+            snprintf(node, sizeof node, "n%d", p.node[i]);
+            if (p.only[i])
+                snprintf(spec, sizeof spec, ",'nodeSelector':{'host':'%s'}", node);
+            add_pod(name, node, "'nvidia.com/gpu':'1'", spec);
+            add_used(name, p.need[i]);
+        }
+        for (int c = 0; c < p.n_cards; c++)
+            p.left[c] = SIZE;
+        pack(&p, 0, 0);
+        cleanup_json json_t *j = result(0);
+        int64_t held = number(j, "cardsHeld"), least = number(j, "cardsNeeded");
+        if (p.best > held) /* more pods than their nodes have cards */
+            continue;
+        ck_assert_int_eq(least, p.best);
+        ck_assert_int_ge(number(j, "cardsNeededAtMost"), least);
+        beyond_largest_first += number(j, "cardsNeededAtMost") > least;
+    }
+    ck_assert_int_gt(beyond_largest_first, 0);
+}
+END_TEST
+
+/* Each pod and why it shares or not. */
+START_TEST(pods_share_unless)
+{
+    assess = assess_new();
+    add_node("n1", 8, 10000, "");
+    add_node("n2", 2, 0, "");
+    add_pod("free", "n1", "'nvidia.com/gpu':'1'", "");
+    add_pod("claim", "n1", "'nvidia.com/gpu':'1'",
+            ",'volumes':[{'persistentVolumeClaim':{}}]");
+    add_pod("two", "n1", "'nvidia.com/gpu':'2'", "");
+    add_pod("large", "n1", "'nvidia.com/gpu':'1'", "");
+    add_pod("unmeasured", "n1", "'nvidia.com/gpu':'1'", "");
+    add_pod("mig", "n1", "'nvidia.com/mig-1g.5gb':'1'", "");
+    add_pod("hami", "n1", "'nvidia.com/gpu':'1','nvidia.com/gpumem':'3000'", "");
+    add_pod("ours", "n1", "'aliyun.com/gpu-mem':'2'", "");
+    add_pod("dark", "n2", "'nvidia.com/gpu':'1'", "");
+    add_pod(
+        "init", "n1", "'cpu':'1'",
+        ",'initContainers':[{'name':'i','resources':{'limits':{'nvidia.com/gpu':'1'}}}]");
+    add_pod("none", "n1", "'cpu':'1'", "");
+    add("{'kind':'Pod','metadata':{'namespace':'d','name':'done','uid':'x'},'spec':{'"
+        "nodeName'"
+        ":'n1','containers':[{'resources':{'limits':{'nvidia.com/gpu':'1'}}}]},'status':{"
+        "'phase':'Succeeded'}}");
+    add_pod("free", "n1", "'nvidia.com/gpu':'1'", ""); /* once more */
+    add_used("free", 1000);
+    add_used("claim", 2000);
+    add_used("large", 9000);
+    add_used("hami", 9999); /* of all pods on its card */
+    cleanup_json json_t *j = result(20);
+    static const char *const why[][2] = {
+        {"free", ""},
+        {"claim", ""},
+        {"two", "uses several cards"},
+        {"large", "needs more than a card with the head room"},
+        {"unmeasured", "its memory was not measured"},
+        {"mig", "holds MIG instances"},
+        {"hami", ""},
+        {"ours", ""},
+        {"dark", "the memory of its node's cards is unknown"},
+        {"init", "its memory was not measured"},
+    };
+    ck_assert_uint_eq(json_array_size(json_object_get(j, "pods")), ARRAY_LEN(why));
+    for (size_t i = 0; i < ARRAY_LEN(why); i++)
+        ck_assert_msg(span_eq(of_pod(j, why[i][0], "reason"), span_of(why[i][1])), "%s",
+                      why[i][0]);
+    /* Model A10: a pod of two cards, five of one, and four that share a card. */
+    ck_assert_int_eq(number(j, "cardsHeld"), 8 + 1);
+    ck_assert_int_eq(number(j, "cardsNeeded"), 2 + 5 + 1);
+    ck_assert(of_pod(j, "claim", "staysOnNode").n > 0);
+    ck_assert(!of_pod(j, "free", "staysOnNode").n);
+}
+END_TEST
+
+/* CPU is a limit, too: 16 cores, of which a pod without GPU has 15. */
+START_TEST(pods_keep_their_cpu_and_tolerations)
+{
+    assess = assess_new();
+    add_node("n1", 1, 10000, "");
+    add_node("n2", 1, 10000, "");
+    add("{'kind':'PodList','items':[{'metadata':{'name':'o','namespace':'d','uid':'o'},'"
+        "spec'"
+        ":{'nodeName':'n1','containers':[{'resources':{'requests':{'cpu':'15'}}}]},'"
+        "status'"
+        ":{'phase':'Running'}}]}");
+    add("{'kind':'Node','metadata':{'name':'n2','labels':{'nvidia.com/gpu.product':'A10',"
+        "'nvidia.com/gpu.count':'1','nvidia.com/gpu.memory':'10000'}},'spec':{'taints':["
+        "{'key':'k','effect':'NoSchedule'}]}}");
+    add_pod("a", "n1", "'nvidia.com/gpu':'1'", "");
+    add_pod("b", "n2", "'nvidia.com/gpu':'1'", "");
+    add_used("a", 1000);
+    add_used("b", 1000);
+    cleanup_json json_t *j = result(0);
+    ck_assert_int_eq(number(j, "cardsNeeded"), 2);
+}
+END_TEST
+
+UNIT_MAIN("assess", small_clusters_need_the_fewest_cards, pods_share_unless,
+          pods_keep_their_cpu_and_tolerations)

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "integration/suite.h"
+#include "lib/stub.h"
+
+/*
+ * `kubectl inspect gpushare assess` against kube-sim, files, and a stub for Prometheus that is less
+ * polite than Prometheus.
+ *
+ *     n1  2 cards of 16 GiB, as GPU feature discovery labels them; a and b hold one each
+ */
+
+#define NODE                                                                             \
+    "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\",\"labels\":" \
+    "{\"nvidia.com/gpu.product\":\"Tesla-T4\",\"nvidia.com/gpu.count\":\"2\","           \
+    "\"nvidia.com/gpu.memory\":\"16384\"}}}"
+#define POD(name)                                                                        \
+    "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"namespace\":\"default\","   \
+    "\"name\":\"" name "\",\"uid\":\"uid-" name                                          \
+    "\"},\"spec\":{\"nodeName\":\"n1\",\"containers\":[{\"name\":\"c\",\"image\":\"i\"," \
+    "\"resources\":{\"limits\":{\"nvidia.com/gpu\":\"1\"}}}]}}"
+#define ANSWER(type, values)                                                             \
+    "{\"status\":\"success\",\"data\":{\"resultType\":\"" type "\",\"result\":" values   \
+    "}}"
+/* As Prometheus renames labels of dcgm-exporter. */
+#define USED(pod, value)                                                                 \
+    "{\"metric\":{\"namespace\":\"gpu-operator\",\"pod\":\"dcgm\",\"exported_namespace"  \
+    "\":\"default\",\"exported_pod\":\"" pod "\",\"UUID\":\"GPU-" pod                    \
+    "\"},\"value\":[1,\"" value "\"]}"
+#define BOTH    ANSWER("vector", "[" USED("a", "2e9") "," USED("b", "3e9") "]")
+#define HEADER  "MODEL     CARDS  HELD  NEEDED  PODS  COULD SHARE\n"
+#define SHARED  HEADER "Tesla-T4  2      2     1       2     2\n"
+#define NOTHING HEADER "Tesla-T4  2      2     2       2     0\n"
+
+static char *assess(int status, const char *const *options)
+{
+    struct program p;
+    lib_program(&p, "kubectl-inspect-gpushare", ARGV("assess"), options);
+    return lib_keep(program_end(&p, status), free);
+}
+
+static char *from(const char *name)
+{
+    return lib_fmt("--from=%s", lib_path(name));
+}
+
+/* The output with this answer of the server. */
+static char *asked(int status, stub_fn serve, const char *ctx)
+{
+    struct stub *s = stub_start(serve, (void *)ctx);
+    char *said = assess(status, ARGV("--kubeconfig=/nonexistent", from("objects.json"),
+                                     "--prometheus", lib_fmt("%s/prefix/", stub_url(s)),
+                                     "--request-timeout=2s"));
+    if (stub_requests(s)) {
+        cleanup_free char *request = stub_request(s, 0);
+        ck_assert_contains(request, "GET /prefix/api/v1/query?query=1048576");
+    }
+    stub_stop(s);
+    return said;
+}
+
+static void write_objects(void)
+{
+    temp_write(lib_dir, "objects.json",
+               "{\"kind\":\"List\",\"items\":[" NODE "," POD("a") "," POD("b") "]}");
+}
+
+static void redirect(struct stub_conn *conn, void *ctx)
+{
+    while (stub_read(conn))
+        stub_reply(conn, 302, ctx, "");
+}
+
+static void overloaded(struct stub_conn *conn, void *ctx)
+{
+    while (stub_read(conn))
+        stub_reply(conn, 503, "", ctx);
+}
+
+static void truncate_reply(struct stub_conn *conn, void *ctx)
+{
+    if (stub_read(conn))
+        stub_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n%s",
+                    (const char *)ctx);
+}
+
+/* More than any answer may have, without an end. */
+static void flood(struct stub_conn *conn, void *ctx)
+{
+    static char zeros[1 << 20];
+    (void)ctx;
+    if (!stub_read(conn))
+        return;
+    stub_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n");
+    for (int i = 0; i < 80; i++)
+        stub_send(conn, zeros, sizeof zeros);
+}
+
+START_TEST(prometheus_is_not_trusted)
+{
+    static const struct {
+        const char *answer, *want;
+        int status;
+    } cases[] = {
+        {BOTH, SHARED, 0},
+        {ANSWER("vector", "[]"), NOTHING, 0},
+        {ANSWER("vector", "[" USED("a", "NaN") "," USED("b", "+Inf") "]"), NOTHING, 0},
+        {ANSWER("vector", "[" USED("a", "-1") "," USED("b", "1e300") "]"), NOTHING, 0},
+        {ANSWER("vector", "[" USED("a", "2e9x") "]"), "has no number", 1},
+        {ANSWER("vector", "[7]"), "has no number", 1},
+        {ANSWER("vector", "[{\"metric\":[],\"value\":[1,2]}]"), "has no number", 1},
+        {ANSWER("vector", "[{\"metric\":7,\"value\":[1,\"2\"]}]"), NOTHING, 0},
+        {ANSWER("matrix", "[]"), "is no vector", 1},
+        {ANSWER("vector", "{}"), "is no vector", 1},
+        {"{\"status\":\"error\",\"errorType\":\"bad_data\",\"error\":\"too "
+         "many\\nsamples\"}",
+         "too many", 1},
+        {"{\"status\":\"success\"}", "is no vector", 1},
+        {"[]", "expected objects of Kubernetes or an answer of Prometheus", 1},
+        {"<html>login</html>", "not JSON", 1},
+        {"", "not JSON", 1},
+    };
+    write_objects();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        ck_assert_contains(asked(cases[i].status, stub_echo, cases[i].answer),
+                           cases[i].want);
+    ck_assert_contains(
+        asked(
+            0, stub_echo,
+            "{\"status\":\"success\",\"warnings\":[\"a store\\u001b[31m is missing\",7],"
+            "\"data\":{\"resultType\":\"vector\",\"result\":[]}}"),
+        "! Prometheus: a store?[31m is missing\n! Prometheus: warning\n");
+    ck_assert_contains(
+        asked(1, overloaded, "{\"status\":\"error\",\"error\":\"timeout\"}"), "503");
+    ck_assert_contains(asked(1, redirect, "Location: http://127.0.0.1:1/\r\n"), "302");
+    ck_assert_contains(asked(1, truncate_reply, BOTH), "--prometheus: ");
+    ck_assert_contains(asked(1, flood, NULL), "--prometheus: ");
+}
+END_TEST
+
+/* Objects and answers, in one file or several, some of them twice. */
+START_TEST(files_take_the_place_of_the_cluster)
+{
+    write_objects();
+    temp_write(lib_dir, "used.json", BOTH "\n");
+    temp_write(lib_dir, "all.json",
+               "{\"kind\":\"List\",\"items\":[" NODE "," POD("a") "]}\n" POD("b") BOTH);
+    ck_assert_str_eq(assess(0, ARGV(from("objects.json"), from("used.json"))), SHARED);
+    ck_assert_str_eq(
+        assess(0, ARGV(from("all.json"), from("objects.json"), from("used.json"))),
+        SHARED);
+    /* 3e9 bytes are 2862 MiB. */
+    ck_assert_contains(assess(0, ARGV(from("all.json"), "--headroom=500%")),
+                       "default/b  n1    2862       17172");
+    const char *text = assess(0, ARGV(from("all.json"), "-ojson"));
+    const json_t *j = lib_parse(text, strlen(text));
+    ck_assert_int_eq(json_integer_value(lib_at(j, "models.0.cardsNeeded")), 1);
+    ck_assert_uint_eq(lib_size(j, "pods"), 2);
+    temp_write(lib_dir, "bad.json", "{\"kind\":\"List\"} {");
+    ck_assert_contains(assess(1, ARGV(from("bad.json"))), "bad.json: ");
+    ck_assert_contains(assess(1, ARGV(from("none.json"))), "No such file");
+    ck_assert_contains(assess(1, ARGV("--headroom=x")), "is not a percentage");
+    ck_assert_contains(assess(1, ARGV("n1")), "unexpected argument \"n1\" after assess");
+}
+END_TEST
+
+/* Without Scvs, and then with what scv-agent measures. */
+START_TEST(a_cluster_is_read)
+{
+    sim_load(&sim, NODE);
+    sim_load(&sim, POD("a"));
+    sim_load(&sim, POD("b"));
+    char *config = sim_kubeconfig(&sim);
+    ck_assert_contains(assess(0, ARGV("--kubeconfig", config)), NOTHING);
+    sim_load(
+        &sim,
+        "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
+        "\"name\":\"n1\"},\"status\":{\"cardList\":[{\"id\":0,\"model\":\"Tesla T4\","
+        "\"totalMemory\":16000},{\"id\":1,\"model\":\"Tesla T4\",\"totalMemory\":16000}"
+        "],\"podList\":[{\"namespace\":\"default\",\"name\":\"a\",\"container\":\"c\","
+        "\"usage\":[{\"uuid\":\"u\",\"usedMemory\":900}]},{\"namespace\":\"default\","
+        "\"name\":\"b\",\"container\":\"c\",\"usage\":[{\"uuid\":\"v\",\"usedMemory\":"
+        "900}]}]}}");
+    ck_assert_str_eq(assess(0, ARGV("--kubeconfig", config)), SHARED);
+}
+END_TEST
+
+SUITE_MAIN("assess", 60, NULL, prometheus_is_not_trusted,
+           files_take_the_place_of_the_cluster, a_cluster_is_read)
