@@ -42,7 +42,7 @@ $(B)/fake-nvml/%: test/gpu/fake_nvml.c test/gpu/fake_cuda.h
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -fvisibility=hidden \
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
-$(call programs,gpu) $(B)/test/agent/test_metrics: | $(FAKE_NVML)
+$(call programs,gpu) $(B)/test/agent/test_metrics $(B)/test/e2e/test_prometheus: | $(FAKE_NVML)
 $(B)/test/gpu/test_smi: | $(B)/test-gpu $(B)/scv-agent
 $(B)/test-gpu: $(B)/test/gpu/real.o $(call archives,gpu)
 	$(link)
@@ -115,7 +115,7 @@ endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
 E2E_TOOLS := $(if $(filter chart helm docs scheduler,$(E2E_SUITES)),helm cert-manager-crds) \
-             $(if $(filter permit,$(E2E_SUITES)),coscheduling)
+             $(if $(filter permit,$(E2E_SUITES)),coscheduling) $(filter prometheus,$(E2E_SUITES))
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
                                 $(B)/lib/kube-sim.a $(call archives,kube)
 	$(link)

@@ -38,8 +38,8 @@ START_TEST(samples_and_calls_are_counted)
 {
     metrics.samples = 2;
     metrics.failed_samples = 1;
-    metrics.calls[PUBLISHER_PATCH_LEASE][ERR_NONE] = 1;
-    metrics.calls[PUBLISHER_PATCH][ERR_CONFLICT] = 1;
+    metrics.calls[ERR_NONE] = 1;
+    metrics.calls[ERR_CONFLICT] = 1;
     write_text();
     ck_line("scv_agent_samples_total 2");
     ck_line("scv_agent_sample_failures_total 1");
