@@ -477,7 +477,7 @@ static void note_age(int64_t *since_s, int64_t created_s)
         *since_s = created_s;
 }
 
-/* Under the lock. Bounded, whatever the number of pending pods. */
+/* Bounded: under the lock. */
 static void read_pending(struct count *c, const struct ledger *l)
 {
     struct pending_pods *p = &c->pending;
@@ -634,14 +634,13 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     /* All replicas know the same: one of them exports the many series. */
     struct count c = {.detail = core_is_leader(core) ? source->detail : METRICS_CLUSTER};
     bool synced = true;
-    read_pending(&c, core_ledger(core));
     for (int kind = 0; kind < CORE_KINDS; kind++)
         synced &= core_watch_age_ms(core, core_driver_now(), (enum core_kind)kind) >= 0;
+    if (synced)
+        read_pending(&c, core_ledger(core));
     core_driver_read_end(source->driver);
-    if (!synced) { /* a part of the objects looks like drift */
-        arena_fini(&c.arena);
+    if (!synced) /* a part of the objects looks like drift */
         return;
-    }
     frag_prepare(&c.frag, &mix, false);
     add_row(&c, CLUSTER, &(struct row){0});
     view_source_each_node(core_driver_source(source->driver), count_node, &c);
