@@ -441,7 +441,8 @@ static void start_kubelet(void)
 
 static void refuse_heartbeats(void)
 {
-    sim_fault(&sim, "{\"resource\":\"leases\",\"namespace\":\"nvidia-gpu-scheduler-node-"
+    sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"leases\",\"namespace\":\"nvidia-"
+                    "gpu-scheduler-node-"
                     "lease\",\"action\":\"answer\",\"status\":503}");
 }
 static void break_driver(void)
