@@ -560,6 +560,9 @@ static void check_dashboard(void)
         lib_own(json_load_file("manifests/monitoring/grafana-dashboard.json", 0, NULL));
     json_t *panel, *target;
     size_t i, n = 0;
+    sim_add_pod(&sim, "bound", 1);
+    lib_wait(extender_metric(&extender, "gpushare_pending_pods") == 1);
+    ck_assert(extender_bind(&extender, "bound", "n2", NULL));
     list_unknown();
     pending();
     json_array_foreach(lib_at(j, "panels"), i, panel)
