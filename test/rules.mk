@@ -42,7 +42,7 @@ $(B)/fake-nvml/%: test/gpu/fake_nvml.c test/gpu/fake_cuda.h
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -fvisibility=hidden \
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
-$(call programs,gpu) $(B)/test/agent/test_metrics: | $(FAKE_NVML)
+$(call programs,gpu) $(B)/test/agent/test_metrics $(B)/test/e2e/test_prometheus: | $(FAKE_NVML)
 # What checks a real card, in the image of the device plugin. The guest is built as any CUDA program is.
 CARD_CHECK := $(B)/gpushare-card-check $(B)/gpushare-card-guest
 $(B)/gpushare-card-check: $(B)/test/gpu/card_check.o $(call archives,gpu)
@@ -116,7 +116,7 @@ endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
 E2E_TOOLS := $(if $(filter chart helm docs scheduler,$(E2E_SUITES)),helm cert-manager-crds) \
-             $(if $(filter permit,$(E2E_SUITES)),coscheduling) \
+             $(if $(filter permit,$(E2E_SUITES)),coscheduling) $(filter prometheus,$(E2E_SUITES)) \
              $(if $(filter neighbors,$(E2E_SUITES)),descheduler training-operator.v1 training-operator-crds)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
                                 $(B)/lib/kube-sim.a $(call archives,kube)

@@ -42,11 +42,9 @@ int x509_read(struct span cert_pem, struct x509_info *info, struct err *err);
 /* As x509_read, and checks that the key belongs to the certificate. `info` may be NULL. */
 int x509_read_pair(struct span cert_pem, struct span key_pem, struct x509_info *info,
                    struct err *err);
-/* The family of the metric that x509_metric writes. */
-void x509_metric_family(struct buf *out);
-/* Appends a sample with the label `certificate`: when the first certificate of a chain ends,
- * or an intermediate one before it; of certificate authorities (`ca`), when the last of them
- * ends. Appends nothing if the text has no certificate. */
+#define X509_METRIC "gpushare_certificate_expiry_timestamp_seconds"
+/* Appends a sample of X509_METRIC with the label `certificate`: when the first certificate of a chain ends, or
+ * the last of several authorities (`ca`). Appends nothing if the text has no certificate. */
 void x509_metric(struct buf *out, const char *certificate, struct span pem, bool ca);
 /* Whether a certificate of `ca_pem` has issued the first certificate of `cert_pem`, chain
  * included; no time is checked. */

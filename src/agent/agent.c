@@ -209,7 +209,7 @@ static void perform(void *ctx, void *job)
     log_debug("call", request.path, LOG_S("method", request.method),
               LOG_I("status", reply.status));
     api_answer(o, rc ? NULL : &reply, &err, &a, &answer);
-    agent->metrics.calls[o->type][answer.err.code]++;
+    agent->metrics.calls[answer.err.code]++;
     take_input(agent, &answer.input);
     httpc_reply_fini(&reply);
 }

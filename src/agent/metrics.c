@@ -12,16 +12,10 @@ static void write_calls(const struct metrics *m, struct buf *out)
     prom_family(out, NAME("api_requests_total"), PROM_COUNTER,
                 "Requests to the API server, by result.");
     for (int code = 0; code < METRICS_CODES; code++) {
-        int64_t n = 0;
-        for (int call = 0; call < METRICS_CALLS; call++)
-            n += m->calls[call][code];
-        if (n || code == ERR_NONE)
+        const char *result = code == ERR_NONE ? "ok" : err_code_name((enum err_code)code);
+        if (m->calls[code] || code == ERR_NONE)
             prom_sample(out, NAME("api_requests_total"),
-                        &(struct prom_label){
-                            "code", span_of(code == ERR_NONE
-                                                ? "ok"
-                                                : err_code_name((enum err_code)code))},
-                        1, n);
+                        &(struct prom_label){"code", span_of(result)}, 1, m->calls[code]);
     }
 }
 
@@ -42,7 +36,6 @@ enum {
     LABELS = 5,
     VALUES = 4,
     SERIES_MAX = 2048, /* of containers, in each family */
-    UNMAPPED_MAX = 64, /* processes: a pod can start many */
 };
 
 struct family {
@@ -183,29 +176,6 @@ static void write_containers(const struct usage *u, struct arena *a, struct buf 
     write_rows(families, ARRAY_LEN(families), rows, n, out);
 }
 
-/* Those of which it is not known where they run. */
-static void write_unmapped(const struct usage *u, struct arena *a, struct buf *out)
-{
-    static const struct family family = {
-        .name = NAME("unmapped_process_memory_bytes"),
-        .help = "Memory of a card that a process uses whose container is not known."};
-    struct row rows[UNMAPPED_MAX];
-    size_t n = 0;
-    for (size_t i = 0; i < u->n_outside && n < UNMAPPED_MAX; i++) {
-        const struct usage_process *p = &u->outside[i];
-        const struct usage_card *card = &u->cards[p->card];
-        if (p->unmapped)
-            rows[n++] = (struct row){
-                {{"pid", span_of(arena_printf(a, "%lld", (long long)p->pid.pid))},
-                 {"process", span_of(p->name)},
-                 card_label(a, card->index),
-                 {"uuid", card->uuid}},
-                4,
-                {bytes(p->used_mib)}};
-    }
-    write_rows(&family, 1, rows, n, out);
-}
-
 void metrics_write_agent(const struct metrics *m, const struct publisher *p,
                          struct step_time now, struct buf *out)
 {
@@ -218,7 +188,6 @@ void metrics_write_agent(const struct metrics *m, const struct publisher *p,
     write_checks(p, now, out);
     write_cards(&scv, publisher_usage(p), &a, out);
     write_containers(publisher_usage(p), &a, out);
-    write_unmapped(publisher_usage(p), &a, out);
     prom_one(out, NAME("samples_total"), PROM_COUNTER, "Successful samples of the cards.",
              m->samples);
     prom_one(out, NAME("sample_failures_total"), PROM_COUNTER,

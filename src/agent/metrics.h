@@ -10,12 +10,12 @@
  * docs/metrics.md describes each for operators.
  */
 
-enum { METRICS_CALLS = PUBLISHER_PATCH_LEASE + 1, METRICS_CODES = ERR_INTERNAL + 1 };
+enum { METRICS_CODES = ERR_INTERNAL + 1 };
 
 /* Incremented by any thread. {0} is valid. */
 struct metrics {
     _Atomic int64_t samples, failed_samples;
-    _Atomic int64_t calls[METRICS_CALLS][METRICS_CODES]; /* by publisher_output_type */
+    _Atomic int64_t calls[METRICS_CODES]; /* of the API server */
 };
 
 /* Appends the text of /metrics. */

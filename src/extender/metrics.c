@@ -332,27 +332,19 @@ void metrics_write(const struct metrics_source *source, struct buf *out)
 /* -- the ledger -- */
 
 enum {
-    LEFT_OUT = NODE_DAMAGED + 1, /* and not usable */
-    NODE_STATES,
+    NODE_STATES = NODE_DAMAGED + 1,
     DIGITS = 12,
     PENDING_MAX = 1024, /* pods that have been pending for longest ... */
     REQUESTS_MAX = 16   /* ... and different requests of them that are judged */
 };
 
 static const char *const node_states[NODE_STATES] = {
-    [NODE_USABLE] = "usable",
-    [NODE_UNKNOWN] = "unknown",
-    [NODE_SCV_MISSING] = "scv-missing",
-    [NODE_SCV_DAMAGED] = "scv-invalid",
-    [NODE_SCV_EMPTY] = "scv-empty",
-    [NODE_NO_GPU] = "no-gpu",
-    [NODE_NO_COUNT] = "count-missing",
-    [NODE_ALLOCATABLE_LOW] = "allocatable-low",
-    [NODE_STALE] = "heartbeat-lost",
-    [NODE_LIST_DAMAGED] = "configmap-invalid",
-    [NODE_MISSING] = "node-missing",
-    [NODE_DAMAGED] = "node-invalid",
-    [LEFT_OUT] = "left-out",
+    [NODE_USABLE] = "usable",           [NODE_UNKNOWN] = "unknown",
+    [NODE_SCV_MISSING] = "scv-missing", [NODE_SCV_DAMAGED] = "scv-invalid",
+    [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
+    [NODE_NO_COUNT] = "count-missing",  [NODE_ALLOCATABLE_LOW] = "allocatable-low",
+    [NODE_STALE] = "heartbeat-lost",    [NODE_LIST_DAMAGED] = "configmap-invalid",
+    [NODE_MISSING] = "node-missing",    [NODE_DAMAGED] = "node-invalid",
 };
 
 static const char *const card_states[] = {
@@ -452,12 +444,10 @@ struct row {
     int64_t values[COLUMNS];
 };
 
-/* Why a pod is pending. */
-enum pending { PENDING_FITS, PENDING_NO_ROOM, PENDING_WAITS, PENDING_INVALID, PENDINGS };
+enum pending { PENDING_FITS, PENDING_NO_ROOM, PENDING_WAITS, PENDINGS };
 
-static const char *const pendings[PENDINGS] = {"fits", "no-room", "waits", "invalid"};
+static const char *const pendings[PENDINGS] = {"fits", "no-room", "waits"};
 
-/* The oldest pending pods, by request, or by the other reasons. */
 struct pending_pods {
     int64_t since_s[PENDINGS]; /* creation of the oldest; 0: none */
     struct pending_request {
@@ -487,23 +477,20 @@ static void note_age(int64_t *since_s, int64_t created_s)
         *since_s = created_s;
 }
 
-/* Under the lock. Bounded, whatever the number of pending pods. */
+/* Bounded: under the lock. */
 static void read_pending(struct count *c, const struct ledger *l)
 {
     struct pending_pods *p = &c->pending;
     const struct ledger_pod *pod = ledger_last_pending(l);
     for (int n = 0; pod && n < PENDING_MAX; n++, pod = pod->prev) {
         size_t i = 0;
-        if (pod->request->kind == REQUEST_NONE || pod->member || pod->gated) {
-            note_age(&p->since_s[pod->invalid_reason ? PENDING_INVALID : PENDING_WAITS],
-                     pod->created_s);
+        struct pending_request *r = p->requests;
+        while (i < p->n && r->key != pod->request)
+            i++, r++;
+        if (pod->member || pod->gated)
+            note_age(&p->since_s[PENDING_WAITS], pod->created_s);
+        if (pod->member || pod->gated || pod->invalid_reason || i == REQUESTS_MAX)
             continue;
-        }
-        while (i < p->n && p->requests[i].key != pod->request)
-            i++;
-        if (i == REQUESTS_MAX)
-            continue;
-        struct pending_request *r = &p->requests[i];
         if (i == p->n) {
             p->n++;
             *r = (struct pending_request){.key = pod->request, .request = *pod->request};
@@ -596,8 +583,8 @@ static void count_node(void *ctx, const struct ledger *l, const struct ledger_no
                                     pod->request->kind != REQUEST_NONE;
     for (int i = 0; i < COLUMNS; i++)
         cluster->values[i] += row.values[i];
-    c->node_states[node->left_out && node->state != NODE_USABLE ? LEFT_OUT
-                                                                : (int)node->state]++;
+    c->node_states[node->left_out && node->state != NODE_USABLE ? NODE_NO_GPU
+                                                                : node->state]++;
     ledger_node_drift(l, node, c->drifts);
     if (node->n_cards)
         add_row(c, NODE, &row);
@@ -647,14 +634,13 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     /* All replicas know the same: one of them exports the many series. */
     struct count c = {.detail = core_is_leader(core) ? source->detail : METRICS_CLUSTER};
     bool synced = true;
-    read_pending(&c, core_ledger(core));
     for (int kind = 0; kind < CORE_KINDS; kind++)
         synced &= core_watch_age_ms(core, core_driver_now(), (enum core_kind)kind) >= 0;
+    if (synced)
+        read_pending(&c, core_ledger(core));
     core_driver_read_end(source->driver);
-    if (!synced) { /* a part of the objects looks like drift */
-        arena_fini(&c.arena);
+    if (!synced) /* a part of the objects looks like drift */
         return;
-    }
     frag_prepare(&c.frag, &mix, false);
     add_row(&c, CLUSTER, &(struct row){0});
     view_source_each_node(core_driver_source(source->driver), count_node, &c);

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/prom.h"
 #include "domain/object.h"
 #include "kube/client_priv.h"
 #include "kube/kubeconfig_priv.h"
@@ -200,7 +201,8 @@ static int refresh_plugin(struct kube_client *c, int64_t now_ms, struct err *err
 
 void kube_client_metrics(struct kube_client *c, struct buf *out)
 {
-    x509_metric_family(out);
+    prom_family(out, X509_METRIC, PROM_GAUGE,
+                "When a certificate that this process uses ends.");
     pthread_mutex_lock(&c->lock);
     x509_metric(out, "kube-client", c->config.cert_pem, false);
     x509_metric(out, "kube-ca", c->config.ca_pem, true);

@@ -124,7 +124,6 @@ static struct dispatcher_msg *msg_of_call(enum dispatcher_msg_kind kind,
     m->resource = e->resource;
     m->call = call;
     m->token = token_of(call);
-    m->began_us = clock_mono_us();
     return m;
 }
 
@@ -252,11 +251,6 @@ static struct grpcd_call *take_pending(struct dispatcher *d, uint64_t token)
     struct dispatcher_msg *m = find_pending(d, token);
     if (!m)
         return NULL;
-    if (m->kind == DISPATCHER_INPUT) {
-        struct dispatcher_call_stats *calls = &d->stats.calls[m->in.request.type];
-        calls->n++;
-        calls->sum_us += (uint64_t)(clock_mono_us() - m->began_us);
-    }
     struct grpcd_call *call = steal(&m->call);
     list_remove(&m->link);
     free_msg(m);

@@ -28,7 +28,6 @@ struct dispatcher_msg {
     enum ids_resource resource;
     struct grpcd_call *call; /* owned */
     uint64_t token;
-    int64_t began_us; /* clock_mono_us, of `call` */
     struct err err;
     struct list link;
 };
@@ -64,9 +63,6 @@ struct dispatcher_stats {
     struct alloc_stats alloc;
     size_t allocations, cards, healthy;
     bool listed;
-    struct dispatcher_call_stats {
-        uint64_t n, sum_us; /* of answered calls: number, durations */
-    } calls[ALLOC_REQUEST_TYPES];
     uint64_t save_failed;
     uint64_t limited, limit_failed; /* containers answered with, without their limits */
     struct err cards_err;           /* code ERR_NONE: no failure */

@@ -71,14 +71,6 @@ int x509_read(struct span cert_pem, struct x509_info *info, struct err *err)
     return 0;
 }
 
-#define EXPIRY "gpushare_certificate_expiry_timestamp_seconds"
-
-void x509_metric_family(struct buf *out)
-{
-    prom_family(out, EXPIRY, PROM_GAUGE,
-                "When a certificate that this process uses ends.");
-}
-
 void x509_metric(struct buf *out, const char *certificate, struct span pem, bool ca)
 {
     cleanup_chain struct chain c;
@@ -89,8 +81,8 @@ void x509_metric(struct buf *out, const char *certificate, struct span pem, bool
         int64_t at_s = gnutls_x509_crt_get_expiration_time(c.crts[i]);
         ends_s = (at_s > ends_s) == ca ? at_s : ends_s;
     }
-    prom_sample(out, EXPIRY, &(struct prom_label){"certificate", span_of(certificate)}, 1,
-                ends_s);
+    prom_sample(out, X509_METRIC,
+                &(struct prom_label){"certificate", span_of(certificate)}, 1, ends_s);
 }
 
 /* The key's identifier, which depends on its public half only. */

@@ -38,8 +38,8 @@ START_TEST(samples_and_calls_are_counted)
 {
     metrics.samples = 2;
     metrics.failed_samples = 1;
-    metrics.calls[PUBLISHER_PATCH_LEASE][ERR_NONE] = 1;
-    metrics.calls[PUBLISHER_PATCH][ERR_CONFLICT] = 1;
+    metrics.calls[ERR_NONE] = 1;
+    metrics.calls[ERR_CONFLICT] = 1;
     write_text();
     ck_line("scv_agent_samples_total 2");
     ck_line("scv_agent_sample_failures_total 1");
@@ -156,8 +156,6 @@ START_TEST(what_containers_use)
             "container=\"\"," CARD_2 "} 11534336");
     ck_line("scv_agent_card_memory_outside_bytes{" CARD_2 "} 5242880");
     ck_assert_ptr_null(strstr(text.p, "memory_outside_bytes{" CARD_3));
-    ck_line("scv_agent_unmapped_process_memory_bytes{pid=\"7\",process=\"python\"," CARD_3
-            "} 4194304");
     ck_line("scv_agent_cards_usage_incomplete 1");
 }
 END_TEST
@@ -170,22 +168,18 @@ static size_t lines_with(const char *word)
     return lines;
 }
 
-/* Somebody who starts thousands of containers or processes does not fill Prometheus. */
+/* Somebody who starts thousands of containers does not fill Prometheus. */
 START_TEST(the_number_of_series_is_bounded)
 {
     enum { N = 5000 };
     struct usage_container *c = xcalloc(N, sizeof *c);
     char(*names)[8] = xcalloc(N, sizeof *names);
-    struct usage_process *processes = xcalloc(N, sizeof *processes);
     for (int i = 0; i < N; i++) {
-        processes[i] = (struct usage_process){.pid.pid = i, .unmapped = true};
         snprintf(names[i], sizeof names[i], "p%04d", i);
         c[i] = (struct usage_container){.ns = SPAN("n"), .pod = span_of(names[i])};
     }
-    used(c, N, processes, N);
+    used(c, N, NULL, 0);
     ck_assert_uint_eq(lines_with("_memory_used_bytes{"), 2048);
-    ck_assert_uint_eq(lines_with("unmapped_process_memory_bytes{"), 64);
-    free(processes);
     free(names);
     free(c);
 }

@@ -49,6 +49,12 @@ void tls_make_server_cert(const char *dir, const char *ca, const char *name,
     make_cert(dir, ca, name, names, "-addext extendedKeyUsage=serverAuth");
 }
 
+void tls_make_short_cert(const char *dir, const char *ca, const char *name,
+                         const char *names)
+{
+    make_cert(dir, ca, name, names, "-days 10");
+}
+
 /* `openssl req` refuses an end date in the past; `openssl x509` accepts it. */
 void tls_make_expired_cert(const char *dir, const char *ca, const char *name,
                            const char *names)

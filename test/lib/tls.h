@@ -12,7 +12,9 @@ void tls_make_ca(const char *dir, const char *name);
 /* Creates a certificate for servers and clients, signed by the authority `ca`, with the
  * subjectAltName `names`: "DNS:api.test,IP:127.0.0.1". */
 void tls_make_cert(const char *dir, const char *ca, const char *name, const char *names);
-/* A certificate for servers only, and one that expired yesterday. */
+/* A certificate for ten days, one for servers only, and one that expired yesterday. */
+void tls_make_short_cert(const char *dir, const char *ca, const char *name,
+                         const char *names);
 void tls_make_server_cert(const char *dir, const char *ca, const char *name,
                           const char *names);
 void tls_make_expired_cert(const char *dir, const char *ca, const char *name,

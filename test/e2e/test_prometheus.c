@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
+#include <pthread.h>
+#include <regex.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "lib/overuse_node.h"
+#include "lib/plugin.h"
+#include "lib/tls.h"
+
+/*
+ * The real Prometheus, with the shipped rules and dashboard, scrapes the programs: two extenders
+ * over HTTPS, and scv-agent and the device plugin of the node n1; kube-sim is their API server.
+ * Nothing fires without a fault. In each fault exactly the expected alerts fire, and they end
+ * with it. Then every query of the dashboard has data. The times of the rules, which promtool
+ * tests, are some hundred times shorter here. (GPUShareWrongCard and
+ * GPUShareCardLinksDown are left to promtool.)
+ */
+
+static struct sim sim;
+static struct extender extender, second;
+static struct agent agent, linked; /* linked: of n3, with the fake NVML */
+static struct plugin plugin;
+static struct overuse_node node;
+static struct program prometheus;
+static struct peer api; /* of Prometheus */
+
+/* -- Prometheus -- */
+
+/* Replaces each match of an extended regular expression that begins with `from`. */
+static const char *scaled(const char *text)
+{
+    static const char *const times[][2] = {{"for: [0-9]+[mh]", "for: 2s"},
+                                           {"interval: 5m", "interval: 1s"},
+                                           {"\\[(5|10|15)m]", "[10s]"},
+                                           {"([<>]) 600", " 4"},
+                                           {"_seconds > 100", "_seconds > 65"}};
+    for (size_t i = 0; i < ARRAY_LEN(times); i++) {
+        regex_t re;
+        regmatch_t m[2];
+        cleanup_buf struct buf out = {0};
+        ck_assert_int_eq(regcomp(&re, times[i][0], REG_EXTENDED), 0);
+        for (; !regexec(&re, text, 2, m, 0); text += m[0].rm_eo) {
+            buf_add(&out, text, (size_t)m[0].rm_so);
+            if (times[i][1][0] == ' ') /* keeps the comparison */
+                buf_addc(&out, text[m[1].rm_so]);
+            buf_adds(&out, times[i][1]);
+        }
+        buf_adds(&out, text);
+        regfree(&re);
+        text = lib_fmt("%s", out.p);
+    }
+    return text;
+}
+
+/* Which programs there are; a new list takes effect at once. */
+static void write_targets(void)
+{
+    temp_write(lib_dir, "next",
+               lib_fmt("[{\"targets\":[\"127.0.0.1:%u\",\"127.0.0.1:%u\"],"
+                       "\"labels\":{\"cluster\":\"c\"}}]",
+                       extender.observers.port, second.observers.port));
+    ck_assert_int_eq(rename(lib_path("next"), lib_path("extenders.json")), 0);
+    temp_write(lib_dir, "next",
+               lib_fmt("[{\"targets\":[\"127.0.0.1:%u\",\"127.0.0.1:%u\"],"
+                       "\"labels\":{\"cluster\":\"c\",\"node\":\"n1\"}},"
+                       "{\"targets\":[\"127.0.0.1:%u\"],\"labels\":{\"cluster\":\"c\","
+                       "\"node\":\"n3\"}}]",
+                       agent.health.port, plugin.health.port, linked.health.port));
+    ck_assert_int_eq(rename(lib_path("next"), lib_path("nodes.json")), 0);
+}
+
+static void start_prometheus(void)
+{
+    struct program p;
+    program_start(&p, getenv("HOME"), ARGV("scripts/e2e-programs", "prometheus"));
+    const char *programs = lib_keep(program_end(&p, 0), free);
+    temp_write(lib_dir, "rules.yaml",
+               scaled(lib_file("manifests/monitoring/prometheus-rules.yaml")));
+    temp_write(lib_dir, "prometheus.yml",
+               "global: {scrape_interval: 500ms, scrape_timeout: 500ms, "
+               "evaluation_interval: 500ms}\n"
+               "rule_files: [rules.yaml]\n"
+               "scrape_configs:\n"
+               "- job_name: extenders\n"
+               "  scheme: https\n"
+               "  authorization: {credentials: test-token}\n"
+               "  tls_config: {ca_file: ca.crt}\n"
+               "  file_sd_configs: [{files: [extenders.json]}]\n"
+               "- job_name: nodes\n"
+               "  honor_labels: true\n"
+               "  file_sd_configs: [{files: [nodes.json]}]\n");
+    program_start(&prometheus, lib_dir,
+                  ARGV(lib_fmt("%.*s/prometheus", (int)strcspn(programs, "\n"), programs),
+                       lib_fmt("--config.file=%s", lib_path("prometheus.yml")),
+                       lib_fmt("--storage.tsdb.path=%s", lib_path("tsdb")),
+                       "--web.listen-address=127.0.0.1:0"));
+    ck_assert(program_wait_output(&prometheus, "Server is ready"));
+    peer_init(&api, program_port(&prometheus, "msg=\"Listening on\""));
+}
+
+/* The result of a query; kept. */
+static const json_t *query(const char *expr)
+{
+    cleanup_buf struct buf path = {0};
+    buf_adds(&path, "/api/v1/query?query=");
+    for (const char *c = expr; *c; c++)
+        if (isalnum((unsigned char)*c))
+            buf_addc(&path, *c);
+        else
+            buf_printf(&path, "%%%02X", (unsigned char)*c);
+    const json_t *result = lib_at(peer_get(&api, path.p), "data.result");
+    ck_assert_msg(result != NULL, "%s", expr);
+    return result;
+}
+
+/* The alerts that fire: "" or " A B "; "A?" has no label cluster. Kept. */
+static const char *firing(void)
+{
+    cleanup_buf struct buf out = {0};
+    size_t i;
+    json_t *alert;
+    buf_adds(&out, "");
+    json_array_foreach(
+        query("group by (alertname, cluster) (ALERTS{alertstate=\"firing\"})"), i, alert)
+    {
+        buf_printf(&out, "%s%s%s ", i ? "" : " ",
+                   lib_str(alert, "metric.alertname") + strlen("GPUShare"),
+                   json_object_get(json_object_get(alert, "metric"), "cluster") ? ""
+                                                                                : "?");
+    }
+    return lib_fmt("%s", out.p);
+}
+
+static char *file_of(const char *name)
+{
+    return lib_path(name);
+}
+
+static void start_extender(struct extender *e)
+{
+    extender_begin(e, &sim,
+                   ARGV("--tls-cert", file_of("server.crt"), "--tls-key",
+                        file_of("server.key"), "--client-ca", file_of("ca.crt"),
+                        "--replica-name", "127.0.0.1", "--node-grace", "4s"));
+    extender_connect(e, file_of("ca.crt"), file_of("kube-scheduler.crt"),
+                     file_of("kube-scheduler.key"));
+    e->observers.authorization = SIM_BEARER;
+}
+
+/* -- faults -- */
+
+static bool is_subset(const char *some, const char *all)
+{
+    for (const char *at = some; *at && at[1]; at += strcspn(at + 1, " ") + 1)
+        if (!strstr(all, lib_fmt("%.*s ", (int)strcspn(at + 1, " ") + 1, at)))
+            return false;
+    return true;
+}
+
+static const char *playing; /* of the present fault, for messages */
+
+/* Only these alerts fire until all of them do. `again` is called all the time. */
+static bool fires(const char *alerts, void (*again)(void))
+{
+    const char *now = firing();
+    ck_assert_msg(is_subset(now, alerts), "%s: fires \"%s\"", playing, now);
+    if (again)
+        again();
+    return is_subset(alerts, now);
+}
+
+static void add_pod(const char *name, const char *uid, const char *node_name, int units,
+                    const char *more)
+{
+    sim_load(
+        &sim,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
+        "\"namespace\":\"default\",\"uid\":\"%s\",\"creationTimestamp\":"
+        "\"2026-01-01T00:00:00Z\"%s},\"spec\":{\"containers\":[{\"name\":\"c\","
+        "\"image\":\"i\",\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]"
+        "%s%s%s},\"status\":{\"phase\":\"%s\"}}",
+        name, uid, more, units, node_name ? ",\"nodeName\":\"" : "", node_name ?: "",
+        node_name ? "\"" : "", node_name ? "Running" : "Pending");
+}
+
+static void filter_pod(const char *name, int units, const char *more)
+{
+    cleanup_buf struct buf body = {0}, reply = {0};
+    lib_filter_body(&body, name, units, ARGV("n1", "n2"));
+    const char *text = lib_swap(body.p, "\"spec\":{", lib_fmt("\"spec\":{%s", more));
+    peer_call(&extender.verbs, "POST", "/filter", text, &reply);
+}
+
+static void pending(void)
+{
+    add_pod("p", "uid-p", NULL, 1, "");
+}
+static void ask(void)
+{
+    filter_pod("p", 1, "");
+}
+static void no_pod(void)
+{
+    sim_delete_pod(&sim, "p");
+}
+
+static void shrink(void)
+{
+    add_pod("big", "uid-big", "n2", 12,
+            ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}");
+    sim_add_node(&sim, "n2", 2, 8);
+}
+static void grow(void)
+{
+    sim_delete_pod(&sim, "big");
+    sim_add_node(&sim, "n2", 2, 16);
+}
+
+static void break_card(void)
+{
+    sim_add_scv(&sim, "n2", 2, 16, 1);
+}
+static void mend_card(void)
+{
+    sim_add_scv(&sim, "n2", 2, 16, -1);
+}
+
+static void config_map(const char *cards)
+{
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":"
+             "\"unhealthy-gpu-n2\",\"namespace\":\"kube-system\"},\"data\":{\"gpus\":"
+             "\"%s\"}}",
+             cards);
+}
+static void list_rubbish(void)
+{
+    config_map("x");
+}
+static void list_unknown(void)
+{
+    config_map("9");
+}
+static void list_none(void)
+{
+    config_map("");
+}
+
+static void freeze_agent(void)
+{
+    program_signal(&agent.program, SIGSTOP);
+}
+static void thaw_agent(void)
+{
+    program_signal(&agent.program, SIGCONT);
+}
+
+static void bind_past(void)
+{
+    add_pod("past", "uid-past", "n2", 1, "");
+}
+static void unbind_past(void)
+{
+    sim_delete_pod(&sim, "past");
+}
+
+static void overuse(void)
+{
+    overuse_node_use(&node, 8);
+}
+static void use_less(void)
+{
+    overuse_node_use(&node, 4);
+}
+
+static void hold_lease(void)
+{
+    sim_load(&sim,
+             "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\",\"metadata\":"
+             "{\"name\":\"gpushare-extender\",\"namespace\":\"kube-system\"},\"spec\":"
+             "{\"holderIdentity\":\"%s\",\"leaseDurationSeconds\":3600,\"renewTime\":"
+             "\"2026-01-01T00:00:00.000000Z\"}}",
+             "somebody");
+}
+static void free_lease(void)
+{
+    sim_load(
+        &sim,
+        "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\",\"metadata\":"
+        "{\"name\":\"gpushare-extender\",\"namespace\":\"kube-system\"},\"spec\":{}}");
+}
+
+static void freeze_extenders(void)
+{
+    program_signal(&extender.program, SIGSTOP);
+    program_signal(&second.program, SIGSTOP);
+}
+static void thaw_extenders(void)
+{
+    program_signal(&extender.program, SIGCONT);
+    program_signal(&second.program, SIGCONT);
+}
+
+static void restart_second(void)
+{
+    extender_stop(&second);
+    start_extender(&second);
+    write_targets();
+}
+static void hide_scvs(void)
+{
+    sim_fault(&sim, "{\"verb\":\"list\",\"resource\":\"scvs\",\"action\":\"hang\","
+                    "\"hangMs\":600000}");
+    restart_second();
+}
+static void show_scvs(void)
+{
+    sim_no_faults(&sim);
+    restart_second();
+}
+
+static int count; /* makes names unique */
+static void fail_events(int status)
+{
+    sim_fault(&sim,
+              "{\"verb\":\"create\",\"resource\":\"events\",\"action\":\"answer\","
+              "\"status\":%d}",
+              status);
+}
+static void forbid_events(void)
+{
+    fail_events(403);
+}
+static void refuse_events(void)
+{
+    fail_events(503);
+}
+/* Rejects a new pod between any two scrapes: a counter that begins with 10 has not increased. */
+static void cause_event(void)
+{
+    static int64_t last_ms;
+    if (lib_now_ms() - last_ms < 500)
+        return;
+    last_ms = lib_now_ms();
+    const char *name = lib_fmt("never%d", count++);
+    sim_add_pod(&sim, name, 99);
+    lib_wait(extender_metric(&extender, "gpushare_pending_pods") == 1);
+    filter_pod(name, 99, "");
+    sim_delete_pod(&sim, name);
+    lib_wait(extender_metric(&extender, "gpushare_pending_pods") == 0);
+}
+static void heal_api(void)
+{
+    sim_no_faults(&sim);
+}
+
+static void delay_groups(void)
+{
+    sim_fault(&sim, "{\"resource\":\"podgroups\",\"action\":\"hang\",\"hangMs\":300}");
+}
+static void filter_member(void)
+{
+    filter_pod("member", 1,
+               lib_fmt("\"schedulingGroup\":{\"podGroupName\":\"g%d\"},", count++));
+}
+
+static pthread_t binding;
+static void *bind_pod(void *ctx)
+{
+    cleanup_buf struct buf body = {0}, reply = {0};
+    (void)ctx;
+    lib_bind_body(&body, "b", "n2");
+    peer_call(&extender.verbs, "POST", "/bind", body.p, &reply);
+    return NULL;
+}
+static void lose_bind(void)
+{
+    sim_add_pod(&sim, "b", 1);
+    lib_wait(json_array_size(query("gpushare_pending_pods == 1")) == 2);
+    sim_fault(&sim,
+              "[{\"resource\":\"pods\",\"subresource\":\"binding\",\"action\":\"cut\"},"
+              "{\"verb\":\"get\",\"resource\":\"pods\",\"action\":\"hang\",\"hangMs\":"
+              "600000}]");
+    ck_assert_int_eq(pthread_create(&binding, NULL, bind_pod, NULL), 0);
+}
+static void find_bind(void)
+{
+    sim_no_faults(&sim);
+    pthread_join(binding, NULL);
+    sim_delete_pod(&sim, "b");
+}
+
+enum { LARGE = 40 };
+static void strand(void)
+{
+    for (int i = 0; i < 2; i++)
+        add_pod(lib_fmt("half%d", i), lib_fmt("uid-half%d", i), "n2", 9,
+                lib_fmt(",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"%d\"}", i));
+    for (int i = 0; i < LARGE; i++)
+        add_pod(lib_fmt("large%d", i), lib_fmt("uid-large%d", i), NULL, 15, "");
+}
+static void unstrand(void)
+{
+    for (int i = 0; i < 2; i++)
+        sim_delete_pod(&sim, lib_fmt("half%d", i));
+    for (int i = 0; i < LARGE; i++)
+        sim_delete_pod(&sim, lib_fmt("large%d", i));
+}
+
+static void nothing(void)
+{
+}
+static void admit_unpromised(void)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    add_pod("u", "uid-u", "n1", 1, "");
+    kubelet_add(&node.kubelet, "u", ARGV("c"));
+    kubelet_prefer(&node.kubelet, MEM, 1, &a);
+    ck_assert_contains(a.words, "no-promise");
+    sim_delete_pod(&sim, "u");
+    kubelet_remove(&node.kubelet, "u");
+}
+static void allocate_unknown(void)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    kubelet_allocate(&node.kubelet, MEM, lib_own(json_pack("[s]", "unknown")), &a);
+    ck_assert_int_ne(a.status, GRPC_OK);
+}
+
+static void stop_kubelet(void)
+{
+    kubelet_stop(&node.kubelet);
+}
+static void start_kubelet(void)
+{
+    kubelet_start(&node.kubelet);
+    kubelet_wait_registered(&node.kubelet, -1);
+}
+
+static void refuse_heartbeats(void)
+{
+    sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"leases\",\"namespace\":\"nvidia-"
+                    "gpu-scheduler-node-"
+                    "lease\",\"action\":\"answer\",\"status\":503}");
+}
+static void break_driver(void)
+{
+    temp_write(lib_dir, "cards.json", "rubbish");
+}
+
+static void expire_soon(void)
+{
+    tls_make_short_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
+}
+static void renew(void)
+{
+    tls_make_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
+}
+
+#define LINKED(bus, links)                                                               \
+    "card uuid=GPU-" bus ";bus=" bus ";total=1000;free=1000;path=0,10;links=" links "\n"
+static void stall(void)
+{
+    sim_watches(&sim, "stall", "configmaps");
+}
+static void release(void)
+{
+    sim_watches(&sim, "release", "configmaps");
+    config_map("");
+}
+
+static const struct fault {
+    const char *alerts; /* " A B " */
+    void (*play)(void), (*again)(void), (*heal)(void);
+} faults[] = {
+    {" SchedulerDoesNotAsk ", pending, NULL, no_pod},
+    {" PodsPending ", pending, ask, no_pod},
+    {" Overcommitted ", shrink, NULL, grow},
+    {" CardsUnavailable ", break_card, NULL, mend_card},
+    {" NodesUnusable ", list_rubbish, NULL, list_none},
+    {" Drift ", list_unknown, NULL, list_none},
+    {" PodsWithoutCard ", bind_past, NULL, unbind_past},
+    {" Overuse ", overuse, NULL, use_less},
+    {" NoLeader ", hold_lease, NULL, free_lease},
+    {" NodeHeartbeatLost ", freeze_agent, NULL, thaw_agent},
+    {" ExtenderDown ", freeze_extenders, NULL, thaw_extenders},
+    {" ExtenderNotReady ", hide_scvs, NULL, show_scvs},
+    {" BindUnknown ", lose_bind, NULL, find_bind},
+    {" PermissionDenied ", forbid_events, cause_event, heal_api},
+    {" APIFailures ", refuse_events, cause_event, heal_api},
+    {" FilterSlow ", delay_groups, filter_member, heal_api},
+    {" MemoryStranded ", strand, NULL, unstrand},
+    {" BoundPastExtender ", admit_unpromised, NULL, nothing},
+    {" PluginRefuses ", allocate_unknown, NULL, nothing},
+    {" PluginNotRegistered ", stop_kubelet, NULL, start_kubelet},
+    {" CertificateExpires ", expire_soon, NULL, renew},
+    {" PluginUnhealthy CardsUnavailable ", break_driver, NULL, use_less},
+    {" AgentUnhealthy NodeHeartbeatLost ", refuse_heartbeats, NULL, heal_api},
+    {" WatchStale ", stall, NULL, release},
+};
+
+/* -- the cluster -- */
+
+static void add_user(const char *name, const char *uid, int units)
+{
+    add_pod(name, uid, "n1", units,
+            ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_"
+            "ASSIGNED\":\"true\",\"gpushare/card-uuid\":\"GPU-0\"}");
+}
+
+static void set_up(void)
+{
+    tls_make_ca(lib_dir, "ca");
+    tls_make_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
+    tls_make_cert(lib_dir, "ca", "kube-scheduler", "DNS:scheduler.test");
+    sim_start(&sim, NULL);
+    agent_setup(&sim);
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n1\",\"uid\":\"uid-of-n1\"},"
+                   "\"status\":{\"capacity\":{\"aliyun.com/gpu-mem\":\"16\",\"aliyun.com/"
+                   "gpu-count\":\"1\"},"
+                   "\"allocatable\":{\"aliyun.com/gpu-mem\":\"16\",\"aliyun.com/"
+                   "gpu-count\":\"1\"}}}");
+    sim_add_node(&sim, "n2", 2, 16);
+    add_user("greedy", OVERUSE_GREEDY, 4);
+    add_user("modest", OVERUSE_MODEST, 8);
+    overuse_node_start(&node, true);
+    use_less();
+    agent_start(&agent, &sim, NULL,
+                ARGV(OVERUSE_NODE_OPTIONS, "--lease-renew", "1s", "--lease-grace", "4s"));
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n3\",\"uid\":\"uid-of-n3\"}}");
+    agent_script(LINKED("1a", "2:1b") LINKED("1b", "2:1a"));
+    agent_start(&linked, &sim, agent_nvml(),
+                ARGV("--node-name", "n3", "--update-interval", "100ms",
+                     "--podresources-socket=", "--lease-renew", "1s", "--lease-grace",
+                     "4s"));
+    plugin_start(&plugin, &sim, NULL);
+    kubelet_wait_registered(&node.kubelet, -1);
+    start_extender(&extender);
+    start_extender(&second);
+    extender_wait_ready(&extender);
+    extender_wait_ready(&second);
+    write_targets();
+    start_prometheus();
+}
+
+/* Every query of the dashboard has data, while two nodes differ from their objects and a pod is
+ * pending. */
+static void check_dashboard(void)
+{
+    static const char *const variables[][2] = {{"$cluster", ".*"},
+                                               {"$node", ".*"},
+                                               {"$namespace", ".*"},
+                                               {"$__rate_interval", "10m"}};
+    const json_t *j =
+        lib_own(json_load_file("manifests/monitoring/grafana-dashboard.json", 0, NULL));
+    json_t *panel, *target;
+    size_t i, n = 0;
+    sim_add_pod(&sim, "bound", 1);
+    lib_wait(extender_metric(&extender, "gpushare_pending_pods") == 1);
+    ck_assert(extender_bind(&extender, "bound", "n2", NULL));
+    list_unknown();
+    pending();
+    json_array_foreach(lib_at(j, "panels"), i, panel)
+        lib_each(target, lib_at(panel, "targets"))
+    {
+        const char *expr = lib_str(target, "expr");
+        for (size_t k = 0; k < ARRAY_LEN(variables); k++)
+            while (strstr(expr, variables[k][0]))
+                expr = lib_swap(expr, variables[k][0], variables[k][1]);
+        lib_wait_within(20000, json_array_size(query(expr)) > 0, "no data: %s", expr);
+        n++;
+    }
+    ck_assert_uint_gt(n, 50);
+}
+
+START_TEST(each_alert_fires_in_its_fault_and_in_no_other)
+{
+    set_up();
+    lib_wait_saying(json_array_size(query("up == 1")) == 5, "%s",
+                    program_output(&prometheus));
+    lib_wait(!*firing()); /* of the time before the first scrape */
+    playing = "healthy";
+    lib_wait(fires("", NULL) &&
+             json_array_size(query("count_over_time(gpushare_ready[1m]) >= 12")) == 2);
+    for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
+        const struct fault *f = &faults[i];
+        playing = f->alerts;
+        f->play();
+        lib_wait_within(LIB_WAIT_MS * 3 / 2, fires(f->alerts, f->again),
+                        "%s: fires only \"%s\"", f->alerts, firing());
+        f->heal();
+        lib_wait_saying(!*firing(), "%s: \"%s\" does not end", f->alerts, firing());
+    }
+    check_dashboard();
+    peer_fini(&api);
+    program_stop(&prometheus);
+    extender_stop(&extender);
+    extender_stop(&second);
+    agent_stop(&agent);
+    agent_stop(&linked);
+    plugin_stop(&plugin);
+    overuse_node_stop(&node);
+    sim_stop(&sim);
+}
+
+LIB_MAIN("prometheus", 600, each_alert_fires_in_its_fault_and_in_no_other)
