@@ -113,8 +113,8 @@ static void add_text(const char *path, void *ctx)
 
 /* Of other programs. */
 #define FOREIGN                                                                          \
-    " --dry-run --policy-config-file --take-ownership --config --force --validate "      \
-    "--no-hooks --kube-version --set "
+    " --dry-run --policy-config-file --take-ownership --config --validate "              \
+    "--no-hooks --kube-version --set --disable-eviction "
 
 static void check_option(const struct doc_part *part, void *ctx)
 {
