@@ -361,13 +361,6 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
     qsort(v->members, v->n_members, sizeof *v->members, compare_arrival);
 }
 
-void gang_list(const struct ledger *l, const struct gang_asker *asker, struct arena *a,
-               struct gang_verdict *v)
-{
-    struct gang_plan ignored = {.pod = asker->pod};
-    list_members(l, asker, a, v, &ignored);
-}
-
 void gang_judge(const struct ledger *l, const struct gang_asker *asker,
                 const struct ledger_node *const *nodes, size_t n_nodes, bool spread,
                 struct arena *a, struct gang_verdict *v)
