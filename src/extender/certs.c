@@ -552,9 +552,10 @@ static int set_up(struct certs *c, const struct certs_config *config, struct err
 }
 
 struct certs *certs_new(const struct certs_config *config, const char *listen,
-                        const char *ns, struct err *err)
+                        const char *ns, struct kube_client *client, struct err *err)
 {
     struct certs *c = xcalloc(1, sizeof *c);
+    c->client = client;
     pthread_mutex_init(&c->lock, NULL);
     c->ns = xstrdup(ns);
     c->scheduler =
@@ -572,11 +573,10 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
     return c;
 }
 
-void certs_start(struct certs *c, struct kube_client *client, struct core_driver *driver,
-                 struct forward *forward, struct counters *counters)
+void certs_start(struct certs *c, struct core_driver *driver, struct forward *forward,
+                 struct counters *counters)
 {
     static const struct ticker_fns ticker_fns = {refresh, next_refresh};
-    c->client = client;
     if (!c->info.verbs)
         return;
     c->driver = driver;

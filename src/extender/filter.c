@@ -457,8 +457,8 @@ static unsigned write_reply(struct verb_call *call, const struct filter_result *
 }
 
 /* After all candidates were rejected: a node that was not among them and on which the pod fits
- * now (of a gang, this member), or an empty name. Each retry for the pod begins at another slot, because a node that was
- * found may be one that kube-scheduler never offers. */
+ * now (of a gang, this member), or an empty name. Each retry for the pod begins at another slot,
+ * because a node that was found may be one that kube-scheduler never offers. */
 static struct span find_elsewhere(const struct verb_call *call,
                                   const struct filter_result *r)
 {
