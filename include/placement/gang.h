@@ -98,12 +98,9 @@ struct gang_verdict {
     bool lacks_space; /* that one finds cards, but not the CPU, memory or slot */
 };
 
-/* Counts and lists the members: total, placed, needed and absent of the verdict are complete,
- * `found` is 0. With placed + 1 >= needed, enough have a place if the asker has one. */
-void gang_list(const struct ledger *ledger, const struct gang_asker *asker,
-               struct arena *a, struct gang_verdict *verdict);
-
-/* `nodes` in the order of preference. The pod's own reservation does not count. */
+/* `nodes` in the order of preference. The pod's own reservation does not count. With or without
+ * nodes, total, placed, needed and absent of the verdict are complete: with placed + 1 >= needed,
+ * enough members have a place if the asker has one. */
 void gang_judge(const struct ledger *ledger, const struct gang_asker *asker,
                 const struct ledger_node *const *nodes, size_t n_nodes, bool spread,
                 struct arena *a, struct gang_verdict *verdict);

@@ -64,7 +64,8 @@ struct wakeup {
     bool due;
     /* UID of a pod to retry, whatever fits here by then; owned; or {0}. */
     struct span pod;
-    int64_t retry_ms; /* ... when; INT64_MAX: `call` does it */
+    bool several;     /* ... and others */
+    int64_t retry_ms; /* when; INT64_MAX: `call` does it */
 };
 
 /* A pending pod that filter rejected. */

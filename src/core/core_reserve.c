@@ -203,7 +203,7 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
                                      .waits = gang_waits(s, gang),
                                      .requests = in->requests};
     struct ledger_reservation *own = ledger_reservation_find(l, in->uid);
-    gang_list(l, &asker, &s->core->scratch, &v);
+    gang_judge(l, &asker, NULL, 0, false, &s->core->scratch, &v);
     if (own && serves(s, own) &&
         (v.placed + 1 >= v.needed || MUTANT(gang_of_old_members))) {
         if (MUTANT(gang_reservation_leaks))

@@ -386,7 +386,6 @@ static void read_request(struct step *s, const struct pod *pod, struct observed 
               (bound && (pod->idx.p || pod->allocation.p));
 }
 
-/* A pod that counts for cards. */
 /* When the first member of the gang was created, by the monotonic clock. A watch shows a new pod
  * at once. A list has old ones, too; only there the clock of the API server, in seconds, counts,
  * within the limits of gang_wait_ms. */
@@ -401,6 +400,7 @@ static void date_gang(const struct step *s, struct ledger_gang *gang,
         gang->since_ms = now_ms;
 }
 
+/* A pod that counts for cards. */
 static void observe_pod(struct step *s, const struct pod *pod, const struct observed *o,
                         enum core_pod_source from)
 {

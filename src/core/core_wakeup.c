@@ -213,9 +213,10 @@ static void begin(struct step *s)
 bool core_wakeup_rejected(struct step *s)
 {
     struct core *core = s->core;
-    struct ledger_pod *pod = ledger_pod_find(core->ledger, s->in->uid);
+    struct ledger_pod unseen = {0}; /* the watch may show the pod before the retry */
+    struct ledger_pod *pod = ledger_pod_find(core->ledger, s->in->uid) ?: &unseen;
     int64_t now = s->now.mono_ms;
-    if (!core->wakeups_begun || !s->in->node_name.n || !pod || pod->node)
+    if (!core->wakeups_begun || !s->in->node_name.n || pod->node)
         return false;
     if (pod->retry_ms > now)
         return true;
@@ -228,18 +229,21 @@ bool core_wakeup_rejected(struct step *s)
         now + (pod->retries < 5 ? RETRY_FIRST_MS << pod->retries : RETRY_LAST_MS);
     if (wakeup->pod.n)
         step_due(&at, wakeup->retry_ms);
+    wakeup->several =
+        wakeup->pod.n && (wakeup->several || !span_eq(wakeup->pod, s->in->uid));
     core_disown(&wakeup->pod);
-    wakeup->pod = core_own(pod->uid);
+    wakeup->pod = core_own(s->in->uid);
     wakeup->retry_ms = at;
     pod->retries++;
     pod->retry_ms = at > wakeup->not_before_ms ? at : wakeup->not_before_ms;
     return true;
 }
 
-static bool is_pending(const struct core *core, struct span uid)
+/* Is a pod pending for which the node is due? Of several, any that is pending counts. */
+static bool retries(const struct core *core, const struct wakeup *wakeup)
 {
-    const struct ledger_pod *pod = uid.n ? ledger_pod_find(core->ledger, uid) : NULL;
-    return pod && !pod->node;
+    const struct ledger_pod *pod = ledger_pod_find(core->ledger, wakeup->pod);
+    return wakeup->several ? ledger_totals(core->ledger).pending > 0 : pod && !pod->node;
 }
 
 static void send_wakeup(struct step *s, struct wakeup *wakeup)
@@ -262,7 +266,7 @@ void core_wakeup_tick(struct step *s)
         if (wakeup->call || wakeup->not_before_ms > s->now.mono_ms)
             continue;
         bool retry = wakeup->pod.n && wakeup->retry_ms <= s->now.mono_ms,
-             wanted = retry && is_pending(core, wakeup->pod);
+             wanted = retry && retries(core, wakeup);
         if (wanted || (wakeup->due && may_fit_any(core, wakeup->node))) /* still */
             send_wakeup(s, wakeup);
         wakeup->due = false;

@@ -222,6 +222,7 @@ static int serve(struct certs *c, struct err *err)
 
 /* An object with a text that depends on the CAs. */
 struct follower {
+    const char *name;      /* for messages */
     const char *path;      /* of the API */
     const char *const *at; /* the members on the way to the text; ends with NULL */
     struct span wanted;    /* the text */
@@ -251,19 +252,20 @@ static void read_text(struct jread *j, const char *const *at, struct arena *a,
 }
 
 /* Writes the text unless the object has it, or does not exist. */
-static int follow(struct certs *c, const struct follower *f, struct err *err)
+static void follow(struct certs *c, const struct follower *f, struct err *err)
 {
+    struct err why = {0};
     cleanup_arena struct arena a = {0};
     struct kube_request request = {
         .method = "GET", .path = f->path, .timeout_ms = CALL_MS};
     struct httpc_reply reply = {0};
     struct span found = {0};
     struct jread j;
-    int rc = call_api(c, &request, &reply, err);
+    int rc = call_api(c, &request, &reply, &why);
     if (rc == 0) {
         jread_init(&j, reply.body.p, reply.body.n);
         read_text(&j, f->at, &a, &found);
-        rc = jread_finish(&j, err);
+        rc = jread_finish(&j, &why);
     }
     bool same = span_eq(found, f->wanted);
     httpc_reply_fini(&reply);
@@ -271,82 +273,81 @@ static int follow(struct certs *c, const struct follower *f, struct err *err)
         request.method = "PATCH";
         request.content_type = f->patch_type;
         request.body = f->patch;
-        rc = call_api(c, &request, &reply, err);
+        rc = call_api(c, &request, &reply, &why);
         httpc_reply_fini(&reply);
         if (rc == 0)
-            log_info("certs", "written for new CAs", LOG_S("object", f->path));
+            log_info("certs", "written for new CAs", LOG_S("object", f->name));
     }
-    return rc && err->code != ERR_NOT_FOUND ? -1 : 0;
+    if (rc && why.code != ERR_NOT_FOUND)
+        err_set(err, why.code, "%s: %s", f->name, why.msg);
 }
 
 /* Fails if ca.crt does not fit what is served: one of the two Secrets was kept. The leader makes
  * the Deployment of kube-scheduler, which reads its ca.crt only when it starts, replace its pods
  * if they started with another one: the pod template has its hash, which the chart writes, too. */
-static int follow_ca(struct certs *c, bool leads, struct err *err)
+static void follow_ca(struct certs *c, bool leads, struct err *err)
 {
     static const char *const at[] = {"spec",        "template",      "metadata",
                                      "annotations", KEY_CA_CHECKSUM, NULL};
     const struct buf *ca = &c->seen[CLIENT].data[SECRET_CA];
     cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf sum = {0}, body = {0};
-    struct err why = {0};
+    cleanup_buf struct buf sum = {0};
     unsigned char hash[32];
     if (!c->seen[CLIENT].exists)
-        return 0;
-    if (!x509_is_issued_by(buf_span(&c->seen[SERVER].data[SECRET_CERT]), buf_span(ca)))
-        return err_set(
-            err, ERR_INVALID,
-            "Secret %s/%s: its ca.crt has not issued the certificate of %s, which "
-            "kube-scheduler rejects; the extender makes a new one when it is deleted",
-            c->ns, secret_names[CLIENT], secret_names[SERVER]);
+        return;
+    if (!x509_is_issued_by(buf_span(&c->seen[SERVER].data[SECRET_CERT]), buf_span(ca))) {
+        err_set(err, ERR_INVALID,
+                "Secret %s/%s: its ca.crt has not issued the certificate of %s, which "
+                "kube-scheduler rejects; the extender makes a new one when it is deleted",
+                c->ns, secret_names[CLIENT], secret_names[SERVER]);
+        return;
+    }
     if (!leads || !c->scheduler)
-        return 0;
+        return;
     gnutls_hash_fast(GNUTLS_DIG_SHA256, ca->p, ca->n, hash);
     for (size_t i = 0; i < sizeof hash; i++)
         buf_printf(&sum, "%02x", hash[i]);
-    buf_printf(&body,
-               "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{"
-               "\"" KEY_CA_CHECKSUM "\":\"%s\"}}}}}",
-               sum.p);
-    const struct follower f = {
-        .path = arena_printf(&a, "/apis/apps/v1/namespaces/%s/deployments/%s", c->ns,
-                             c->scheduler),
-        .at = at,
-        .wanted = buf_span(&sum),
-        .patch_type = "application/merge-patch+json",
-        .patch = buf_span(&body)};
-    return follow(c, &f, &why) ? err_set(err, why.code, "Deployment %s/%s: %s", c->ns,
-                                         c->scheduler, why.msg)
-                               : 0;
+    const char *patch =
+        arena_printf(&a,
+                     "{\"spec\":{\"template\":{\"metadata\":{\"annotations\":{"
+                     "\"" KEY_CA_CHECKSUM "\":\"%s\"}}}}}",
+                     sum.p);
+    follow(c,
+           &(struct follower){
+               .name = arena_printf(&a, "Deployment %s/%s", c->ns, c->scheduler),
+               .path = arena_printf(&a, "/apis/apps/v1/namespaces/%s/deployments/%s",
+                                    c->ns, c->scheduler),
+               .at = at,
+               .wanted = buf_span(&sum),
+               .patch_type = "application/merge-patch+json",
+               .patch = span_of(patch)},
+           err);
 }
 
 /* The leader gives the API server the CAs by which it knows this server. */
-static int follow_ca_bundle(struct certs *c, bool leads, struct err *err)
+static void follow_ca_bundle(struct certs *c, struct err *err)
 {
     static const char *const at[] = {"webhooks", "clientConfig", "caBundle", NULL};
     cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf bundle = {0}, body = {0};
-    struct err why = {0};
-    if (!leads || !c->webhook)
-        return 0;
+    cleanup_buf struct buf bundle = {0};
     base64_encode(buf_span(&c->seen[SERVER].data[SECRET_CA]), &bundle);
-    buf_printf(&body,
-               "[{\"op\":\"add\",\"path\":\"/webhooks/0/clientConfig/caBundle\","
-               "\"value\":\"%s\"}]",
-               bundle.p ? bundle.p : "");
-    const struct follower f = {.path =
-                                   arena_printf(&a,
-                                                "/apis/admissionregistration.k8s.io/v1/"
-                                                "mutatingwebhookconfigurations/%s",
-                                                c->webhook),
-                               .at = at,
-                               .wanted = buf_span(&bundle),
-                               .patch_type = "application/json-patch+json",
-                               .patch = buf_span(&body)};
-    return follow(c, &f, &why)
-               ? err_set(err, why.code, "MutatingWebhookConfiguration %s: %s", c->webhook,
-                         why.msg)
-               : 0;
+    const char *patch =
+        arena_printf(&a,
+                     "[{\"op\":\"add\",\"path\":\"/webhooks/0/clientConfig/caBundle\","
+                     "\"value\":\"%s\"}]",
+                     bundle.p);
+    follow(c,
+           &(struct follower){
+               .name = arena_printf(&a, "MutatingWebhookConfiguration %s", c->webhook),
+               .path = arena_printf(&a,
+                                    "/apis/admissionregistration.k8s.io/v1/"
+                                    "mutatingwebhookconfigurations/%s",
+                                    c->webhook),
+               .at = at,
+               .wanted = buf_span(&bundle),
+               .patch_type = "application/json-patch+json",
+               .patch = span_of(patch)},
+           err);
 }
 
 /* -- steps -- */
@@ -365,7 +366,8 @@ static void step(struct certs *c)
                 problem = why;
         } else {
             follow_ca(c, leads, &problem);
-            follow_ca_bundle(c, leads, &problem);
+            if (leads && c->webhook && c->seen[SERVER].data[SECRET_CA].n)
+                follow_ca_bundle(c, &problem);
         }
     }
     pthread_mutex_lock(&c->lock);
@@ -550,9 +552,10 @@ static int set_up(struct certs *c, const struct certs_config *config, struct err
 }
 
 struct certs *certs_new(const struct certs_config *config, const char *listen,
-                        const char *ns, struct err *err)
+                        const char *ns, struct kube_client *client, struct err *err)
 {
     struct certs *c = xcalloc(1, sizeof *c);
+    c->client = client;
     pthread_mutex_init(&c->lock, NULL);
     c->ns = xstrdup(ns);
     c->scheduler =
@@ -570,11 +573,10 @@ struct certs *certs_new(const struct certs_config *config, const char *listen,
     return c;
 }
 
-void certs_start(struct certs *c, struct kube_client *client, struct core_driver *driver,
-                 struct forward *forward, struct counters *counters)
+void certs_start(struct certs *c, struct core_driver *driver, struct forward *forward,
+                 struct counters *counters)
 {
     static const struct ticker_fns ticker_fns = {refresh, next_refresh};
-    c->client = client;
     if (!c->info.verbs)
         return;
     c->driver = driver;

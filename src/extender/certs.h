@@ -63,12 +63,12 @@ struct certs;
 
 /* New; chooses the mode, logs it and reads the files. The error names the option or file.
  * `listen` is the address of both ports, `ns` the namespace of the Secrets and of the
- * Service. */
+ * Service. The client is borrowed. */
 struct certs *certs_new(const struct certs_config *config, const char *listen,
-                        const char *ns, struct err *err);
+                        const char *ns, struct kube_client *client, struct err *err);
 /* Starts the thread that follows the files and Secrets. All are borrowed. */
-void certs_start(struct certs *c, struct kube_client *client, struct core_driver *driver,
-                 struct forward *forward, struct counters *counters);
+void certs_start(struct certs *c, struct core_driver *driver, struct forward *forward,
+                 struct counters *counters);
 /* Joins the thread; may be called twice. It and certs_free accept NULL. */
 void certs_stop(struct certs *c);
 void certs_free(struct certs *c); /* the listeners must have stopped */

@@ -284,8 +284,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
     if (check_advertise(config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (e->client)
-        e->certs =
-            certs_new(&config->certs, config->entry.listen, core.lease_namespace, err);
+        e->certs = certs_new(&config->certs, config->entry.listen, core.lease_namespace,
+                             e->client, err);
     if (!e->certs || start_forward(e, config, err)) {
         extender_stop(e);
         return NULL;
@@ -323,7 +323,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     }
     advertise(e, config);
     ticker_start(e->timer, &timer_fns, e); /* and so everything that the core does */
-    certs_start(e->certs, e->client, e->driver, e->forward, e->counters);
+    certs_start(e->certs, e->driver, e->forward, e->counters);
     return e;
 }
 

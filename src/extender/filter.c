@@ -457,8 +457,8 @@ static unsigned write_reply(struct verb_call *call, const struct filter_result *
 }
 
 /* After all candidates were rejected: a node that was not among them and on which the pod fits
- * now, or an empty name. Each retry for the pod begins at another slot, because a node that was
- * found may be one that kube-scheduler never offers. */
+ * now (of a gang, this member), or an empty name. Each retry for the pod begins at another slot,
+ * because a node that was found may be one that kube-scheduler never offers. */
 static struct span find_elsewhere(const struct verb_call *call,
                                   const struct filter_result *r)
 {
@@ -467,15 +467,15 @@ static struct span find_elsewhere(const struct verb_call *call,
     uint32_t start = 0, slots = 1;
     struct span name = {0};
     if (w->args.n < SAMPLE_MIN || request_fits_anywhere(&w->args.request) ||
-        MUTANT(sleeps_beside_a_node))
+        r->pod.uid.n > UID_MAX || MUTANT(sleeps_beside_a_node))
         return name;
     for (uint32_t i = 0; i < slots && i < ELSEWHERE_MAX && !name.n;) {
         const struct ledger *l = core_ledger(core_driver_read(driver));
         const struct ledger_pod *pod = ledger_pod_find(l, r->pod.uid);
         slots = ledger_node_slots(l); /* fewer than before, after a restore of etcd */
-        if (!pod || pod->node || ledger_pod_kept(pod))
+        if (pod && (pod->node || ledger_pod_kept(pod)))
             slots = 0;
-        else if (!i && slots)
+        else if (pod && !i && slots)
             start = (uint32_t)((uint64_t)pod->retries * STRIDE % slots);
         for (uint32_t end = i + VERB_LOCK_NODES; i < end && i < slots && !name.n; i++) {
             const struct ledger_node *node = ledger_node_at(l, (start + i) % slots);
@@ -532,9 +532,8 @@ static unsigned answer_here(struct verb_call *call, const struct filter_mode *mo
     }
     if (status != 200 || call->reply->n)
         return status;
-    /* A gang waits for more than one node. */
     struct span elsewhere = {0};
-    if (!n && !r.has_promise && !r.gang && !mode->template_nodes)
+    if (!n && !r.has_promise && !mode->template_nodes)
         elsewhere = find_elsewhere(call, &r);
     if (!mode->template_nodes) { /* a simulation leaves nothing behind */
         counters_filter(config->counters, r.rejected, n > 0);

@@ -119,33 +119,18 @@ void counters_api_call(struct counters *c, enum counters_api_call call,
         add(&c->calls[call][code], 1);
 }
 
-static const char *verb_name(int i)
-{
-    static const char *const names[COUNTERS_VERBS] = {"filter", "prioritize", "preempt",
-                                                      "bind"};
-    return names[i];
-}
-
-static const char *status_name(int i)
-{
-    static const char *const names[STATUSES] = {"200", "400", "421", "503", "other"};
-    return names[i];
-}
+static const char *const verb_names[COUNTERS_VERBS] = {"filter", "prioritize", "preempt",
+                                                       "bind"};
+static const char *const status_names[STATUSES] = {"200", "400", "421", "503", "other"};
+static const char *const fits_names[] = {"false", "true"};
+static const char *const unreserved_names[UNRESERVED] = {"no-leader", "full", "taken"};
+static const char *const call_names[COUNTERS_API_CALLS] = {
+    "list",        "watch",    "bind",  "get-pod", "lease-get", "lease-write",
+    "node-wakeup", "nominate", "evict", "event",   "secret"};
 
 static const char *reason_name(int i)
 {
     return reason_class_name((enum reason_class)i);
-}
-
-static const char *fits_name(int i)
-{
-    return i ? "true" : "false";
-}
-
-static const char *unreserved_name(int i)
-{
-    static const char *const names[UNRESERVED] = {"no-leader", "full", "taken"};
-    return names[i];
 }
 
 static const char *result_name(int i)
@@ -155,42 +140,35 @@ static const char *result_name(int i)
                             : err_code_name((enum err_code)i);
 }
 
-static const char *call_name(int i)
-{
-    static const char *const names[COUNTERS_API_CALLS] = {
-        "list",        "watch",    "bind",  "get-pod", "lease-get", "lease-write",
-        "node-wakeup", "nominate", "evict", "event",   "secret"};
-    return names[i];
-}
-
 /* A family of counters: a sample for each value of a label, in rows by a first label. */
 static const struct family {
     const char *name, *help;
     size_t at; /* in struct counters */
     int rows, n;
     const char *label, *row_label; /* row_label: NULL if there is one row */
-    const char *(*value)(int i);
-    const char *(*row_value)(int i);
+    const char *const *values, *const *row_values;
+    const char *(*value)(int i); /* without `values` */
     /* Values that never occurred are left out, except the first. */
     bool sparse;
 } families[] = {
     {"gpushare_verb_requests_total", "Calls of verbs, by HTTP status.",
      offsetof(struct counters, statuses), COUNTERS_VERBS, STATUSES, "code", "verb",
-     status_name, verb_name, false},
+     status_names, verb_names, NULL, false},
     {"gpushare_filter_rejected_nodes_total", "Nodes that filter rejected, by reason.",
-     offsetof(struct counters, rejected), 1, REASON_CLASSES, "reason", NULL, reason_name,
-     NULL, false},
+     offsetof(struct counters, rejected), 1, REASON_CLASSES, "reason", NULL, NULL, NULL,
+     reason_name, false},
     {"gpushare_filter_results_total", "Calls of filter, by whether any node fits.",
-     offsetof(struct counters, filters), 1, 2, "fits", NULL, fits_name, NULL, false},
+     offsetof(struct counters, filters), 1, 2, "fits", NULL, fits_names, NULL, NULL,
+     false},
     {"gpushare_filter_unreserved_total",
      "Calls of filter that named a node without reserving its cards, by reason.",
      offsetof(struct counters, unreserved), 1, UNRESERVED, "reason", NULL,
-     unreserved_name, NULL, false},
+     unreserved_names, NULL, NULL, false},
     {"gpushare_binds_total", "Binds, by result.", offsetof(struct counters, binds), 1,
-     BINDS, "result", NULL, result_name, NULL, false},
+     BINDS, "result", NULL, NULL, NULL, result_name, false},
     {"gpushare_api_requests_total", "Requests to the API server, by result.",
-     offsetof(struct counters, calls), COUNTERS_API_CALLS, CODES, "code", "call",
-     result_name, call_name, true},
+     offsetof(struct counters, calls), COUNTERS_API_CALLS, CODES, "code", "call", NULL,
+     call_names, result_name, true},
 };
 
 static void write_family(const struct counters *c, const struct family *f,
@@ -201,8 +179,8 @@ static void write_family(const struct counters *c, const struct family *f,
     for (int row = 0; row < f->rows; row++)
         for (int i = 0; i < f->n; i++) {
             const struct prom_label labels[] = {
-                {f->row_label, span_of(f->row_label ? f->row_value(row) : NULL)},
-                {f->label, span_of(f->value(i))}};
+                {f->row_label, span_of(f->row_label ? f->row_values[row] : NULL)},
+                {f->label, span_of(f->values ? f->values[i] : f->value(i))}};
             int64_t n = (int64_t)atomic_load_explicit(at++, memory_order_relaxed);
             if (n || !f->sparse || i == 0)
                 prom_sample(out, f->name, labels + !f->row_label, 1 + !!f->row_label, n);
@@ -218,7 +196,7 @@ void counters_write(struct counters *c, struct buf *out)
     prom_family(out, took, PROM_HISTOGRAM,
                 "Time from the complete body to the complete reply of a verb.");
     for (int v = 0; v < COUNTERS_VERBS; v++)
-        prom_histogram(out, took, &(struct prom_label){"verb", span_of(verb_name(v))}, 1,
+        prom_histogram(out, took, &(struct prom_label){"verb", span_of(verb_names[v])}, 1,
                        &c->took[v]);
     for (size_t i = 0; i < ARRAY_LEN(families); i++)
         write_family(c, &families[i], out);

@@ -19,10 +19,9 @@ struct review {
 };
 _Static_assert(offsetof(struct review, api) == 0, "nested objects are read into it");
 
-#define SPEC(key, member) FIELD("object.spec.", key, review, member)
 static const struct field spec_fields[] = {
-    {SPEC("schedulerName", scheduler)},
-    {SPEC("runtimeClassName", runtime_class)},
+    {FIELD("object.spec.", "schedulerName", review, scheduler)},
+    {FIELD("object.spec.", "runtimeClassName", review, runtime_class)},
     FIELDS_END,
 };
 static const struct field pod_fields[] = {

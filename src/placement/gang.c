@@ -295,11 +295,6 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
 
 /* -- The verdict -- */
 
-static bool has_place(const struct ledger *l, const struct ledger_pod *pod)
-{
-    return pod->node || ledger_reservation_find(l, pod->uid);
-}
-
 static int compare_arrival(const void *a, const void *b)
 {
     const struct gang_plan_member *x = a, *y = b;
@@ -330,11 +325,12 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
             v->members[0].created_s = pod->created_s;
             continue;
         }
+        const struct ledger_reservation *has =
+            pod->node ? NULL : ledger_reservation_find(l, pod->uid);
+        const struct ledger_node *on = has ? has->node : pod->node;
         v->total++;
-        if (has_place(l, pod)) {
+        if (on) {
             v->placed++;
-            const struct ledger_node *on =
-                pod->node ?: ledger_reservation_find(l, pod->uid)->node;
             if (!plan->beside || span_cmp(on->name, plan->beside->name) < 0)
                 plan->beside = on;
             /* Reservations below the plan's priority do not count. This one must. */
@@ -359,13 +355,6 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
     bool all = !minimum || (v->absent && (!asker->waits || MUTANT(gang_of_those_there)));
     v->needed = all ? v->total : minimum;
     qsort(v->members, v->n_members, sizeof *v->members, compare_arrival);
-}
-
-void gang_list(const struct ledger *l, const struct gang_asker *asker, struct arena *a,
-               struct gang_verdict *v)
-{
-    struct gang_plan ignored = {.pod = asker->pod};
-    list_members(l, asker, a, v, &ignored);
 }
 
 void gang_judge(const struct ledger *l, const struct gang_asker *asker,

@@ -510,6 +510,36 @@ START_TEST(a_retry_for_a_pod_that_is_bound_or_deleted_is_not_sent)
 }
 END_TEST
 
+/* Two pods fit on the node. What happens to one is nothing to the other. */
+START_TEST(a_retry_is_for_all_pods_that_fit_on_the_node)
+{
+    start();
+    for (int gone = 0; gone < 2; gone++) {
+        reject("a", "n1");
+        reject("b", "n1");
+        rig_delete(rig_mem(gone ? "b" : "a", 8000));
+        rig_pass(3000);
+        rig_end(CORE_CALL_WAKEUP, ERR_NONE);
+        rig_pass(3000);
+        ck_count(CORE_CALL_WAKEUP, 0);
+        rig_pending("a", 8000);
+    }
+}
+END_TEST
+
+/* kube-scheduler can be faster than the watch. */
+START_TEST(a_pod_that_the_watch_shows_after_its_rejection_is_retried)
+{
+    start();
+    reject("late", "n1");
+    rig_pending("late", 8000);
+    rig_pass(300);
+    rig_end(CORE_CALL_WAKEUP, ERR_NONE);
+    rig_pass(3000);
+    ck_count(CORE_CALL_WAKEUP, 0);
+}
+END_TEST
+
 /* A wakeup because of a change does not wait for a retry that is due later. */
 START_TEST(a_retry_delays_no_other_wakeup)
 {
@@ -621,6 +651,8 @@ RIG_MAIN("bind", an_overcommitted_card_is_reported_but_not_during_a_list,
          a_pod_that_fits_on_a_node_that_was_not_offered_is_retried,
          retries_for_a_pod_grow_rare_and_end, a_retry_is_not_lost,
          a_retry_for_a_pod_that_is_bound_or_deleted_is_not_sent,
+         a_retry_is_for_all_pods_that_fit_on_the_node,
+         a_pod_that_the_watch_shows_after_its_rejection_is_retried,
          a_retry_delays_no_other_wakeup, a_wakeup_that_no_pod_needs_any_more_is_not_sent,
          a_failed_bind_wakes_up_the_scheduler,
          a_class_that_moves_in_the_array_wakes_nobody_up)

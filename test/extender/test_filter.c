@@ -522,18 +522,24 @@ END_TEST
 /* -- reservations -- */
 
 /* How many retries the core has for the pod, after a call with so many nodes beside n1. */
-static uint32_t retries(const char *uid, int mib, int others)
+static uint32_t retries_of(json_t *asks, int others)
 {
+    cleanup_free char *uid = xstrdup(
+        json_string_value(json_object_get(json_object_get(asks, "metadata"), "uid")));
     json_t *nodes = json_pack("[s]", "n1");
     for (int i = 0; i < others; i++)
         json_array_append_new(nodes, json_sprintf("x%d", i));
     rig_renew(&rig);
-    json_decref(
-        rig_ask_as(v, filter_answer, VERB_SCHEDULER, rig_pod(uid, mib), nodes, 200));
+    json_decref(rig_ask_as(v, filter_answer, VERB_SCHEDULER, asks, nodes, 200));
     const struct ledger_pod *pod =
         ledger_pod_find(core_ledger(core_driver_read(rig.driver)), span_of(uid));
     core_driver_read_end(rig.driver);
     return pod ? pod->retries : 0;
+}
+
+static uint32_t retries(const char *uid, int mib, int others)
+{
+    return retries_of(rig_pod(uid, mib), others);
 }
 
 /* kube-scheduler offers fewer than 100 nodes only if it offers all that its plugins accept. */
@@ -541,15 +547,17 @@ START_TEST(a_pod_that_fits_where_it_was_not_offered_is_retried)
 {
     json_t *cordoned = rig_json("{\"kind\":\"Node\",\"metadata\":{\"name\":\"n3\"},"
                                 "\"spec\":{\"unschedulable\":true}}");
-    begin(json_pack("[oooooooo]", scv_of("n1", 100), card_of("n2"), scv_of("n3", 20000),
+    begin(json_pack("[ooooooooo]", scv_of("n1", 100), card_of("n2"), scv_of("n3", 20000),
                     cordoned, rig_pod("p1", 8000), rig_pod("p2", 20000),
-                    rig_pod("p3", 90), member("p4", "g", 8000)));
+                    rig_pod("p3", 90), member("p4", "g", 60), member("p6", "g", 60)));
     ck_assert_uint_eq(retries("p1", 8000, 98), 0);
     ck_assert_uint_eq(retries("p1", 8000, 99), 1);
     ck_assert_uint_eq(retries("p1", 8000, 99), 1);  /* the first is not due */
     ck_assert_uint_eq(retries("p2", 20000, 99), 0); /* only on a cordoned node */
-    ck_assert_uint_eq(retries("p3", 90, 99), 0);    /* it got n1 */
-    ck_assert_uint_eq(retries("p5", 8000, 99), 0);  /* no list has shown it */
+    ck_assert_uint_eq(retries_of(member("p4", "g", 60), 99),
+                      1);                          /* n1 takes one of them */
+    ck_assert_uint_eq(retries("p3", 90, 99), 0);   /* it got n1 */
+    ck_assert_uint_eq(retries("p5", 8000, 99), 0); /* no list has shown it */
     end();
 }
 END_TEST
