@@ -131,8 +131,6 @@ START_TEST(check_compares_with_the_extender)
     ck_assert_contains(inspect(1, ARGV("--check", url)), "--extender http://127.0.0.1:");
 }
 
-#define NO_HEARTBEAT "no heartbeat from scv-agent on this node for "
-
 START_TEST(a_watch_follows)
 {
     struct program p;
