@@ -189,24 +189,6 @@ START_TEST(missing_nvml_is_reported_in_the_scv)
 
 /* -- missing prerequisites -- */
 
-START_TEST(missing_crd_is_reported)
-{
-    agent_setup(&sim);
-    sim_fault(&sim, "{\"resource\":\"scvs\",\"action\":\"answer\",\"status\":404}");
-    agent_cards(CARD(0));
-    agent_start(&agent, &sim, NULL, ARGV(QUICK));
-    ck_assert(program_wait_output(&agent.program,
-                                  "the CRD scvs.core.run-linux.com is not installed"));
-    lib_wait(agent_part_is(&agent, "watch", "not installed"));
-    lib_wait(agent_part_is(&agent, "scv", "a write of the Scv is pending"));
-    ck_assert_uint_eq(peer_status(&agent.health, "/healthz"), 503);
-    ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
-    ck_assert_uint_eq(peer_status(&sim.api, LEASES "/n1"), 404);
-    sim_no_faults(&sim);
-    lib_wait(agent_scv_is(&sim, "Healthy", ""));
-    lib_wait(peer_status(&agent.health, "/healthz") == 200);
-}
-
 START_TEST(agent_recovers_from_every_api_failure)
 {
     static const char *const failures[] = {"\"action\":\"answer\",\"status\":500",
@@ -290,6 +272,6 @@ START_TEST(invalid_options_are_rejected)
 SUITE_MAIN("agent", 120, NULL, scv_and_lease_are_created, only_changed_values_are_patched,
            update_interval_takes_effect_at_once_and_is_kept, an_edited_status_is_restored,
            no_objects_remain_of_a_deleted_node, a_fatal_xid_makes_a_card_unhealthy,
-           missing_nvml_is_reported_in_the_scv, missing_crd_is_reported,
-           agent_recovers_from_every_api_failure, a_hanging_driver_is_reported,
-           once_prints_the_scv, invalid_options_are_rejected)
+           missing_nvml_is_reported_in_the_scv, agent_recovers_from_every_api_failure,
+           a_hanging_driver_is_reported, once_prints_the_scv,
+           invalid_options_are_rejected)
