@@ -155,98 +155,7 @@ START_TEST(a_pod_without_a_request_of_ours_takes_nothing)
 }
 END_TEST
 
-START_TEST(a_pod_has_what_it_asks_for_and_no_more)
-{
-    struct world w;
-    begin(&w, TWO_CARDS);
-    world_add_running(
-        &w, "forger",
-        ANNOTATIONS("\"" IDX "\":\"0\",\"ALIYUN_COM_GPU_MEM_POD\":\"999999\"," ALLOCATED(
-            "0", "999999")),
-        ON("n1") MEM("1"));
-    world_add_running(&w, "whole",
-                      ANNOTATIONS("\"" IDX "\":\"1\"," ALLOCATED("1", "999999")),
-                      ON("n1") LIMITS("\"aliyun.com/gpu-count\":\"1\""));
-    world_add_running(&w, "honest", ANNOTATIONS("\"" IDX "\":\"0\"," ALLOCATED("0", "2")),
-                      ON("n1") MEM("2"));
-    lib_wait(world_promised(&w, "n1", 1) == CARD &&
-             world_promised(&w, "n1", 0) == 3 * 1024);
-    ck_assert_int_eq(forged(&w), 1); /* the size of a whole card is no claim */
-    ck_assert_int_eq(world_fill(&w, "n1"), UNITS - 3);
-    world_restart(&w);
-    ck_assert_int_eq(world_promised(&w, "n1", 0), UNITS * 1024);
-    world_stop(&w);
-}
-END_TEST
-
 /* -- edits of bound pods -- */
-
-/* Of a pod with 8 GiB on GPU0. `known`: without the podList, the annotations still say or
- * leave open where it is. */
-static const struct {
-    const char *what, *annotations;
-    bool known;
-} edits[] = {
-    {"index", "\"" IDX "\":\"1\"", true}, /* the allocation still says GPU0 */
-    {"index removed", "\"" IDX "\":null", true},
-    {"allocation", ALLOCATED("1", "8"), true}, /* the index still says GPU0 */
-    {"allocation removed", "\"" ALLOCATION "\":null", true},
-    {"smaller allocation", ALLOCATED("0", "1"), true},
-    {"both removed", "\"" IDX "\":null,\"" ALLOCATION "\":null", true},
-    {"all removed",
-     "\"" IDX "\":null,\"" ALLOCATION "\":null,\"gpushare/card-uuid\":null,"
-     "\"ALIYUN_COM_GPU_MEM_POD\":null,\"ALIYUN_COM_GPU_MEM_DEV\":null,"
-     "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":null,\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":null",
-     true},
-    {"damaged", "\"" IDX "\":\"x\",\"" ALLOCATION "\":\"{\"", true},
-    {"shared with another card",
-     "\"" IDX "\":\"0,1\",\"" ALLOCATION "\":\"{\\\"0\\\":{\\\"1\\\":7}}\"", true},
-    {"missing card",
-     "\"" IDX "\":\"63\",\"gpushare/card-uuid\":\"\"," ALLOCATED("63", "8"), true},
-    {"small numbers",
-     "\"ALIYUN_COM_GPU_MEM_POD\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":\"0\","
-     "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"x\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"\"",
-     true},
-    {"foreign uuid", "\"gpushare/card-uuid\":\"GPU-x\"", false},
-    {"moved", "\"" IDX "\":\"1\",\"gpushare/card-uuid\":\"GPU-1\"," ALLOCATED("1", "8"),
-     false},
-    {"record of a label", "\"gpushare/card-memory\":\"1\"", true},
-};
-
-START_TEST(the_pod_list_says_which_card_a_pod_uses)
-{
-    struct world w;
-    world_start(&w);
-    for (size_t i = 0; i < 3 * ARRAY_LEN(edits); i++) {
-        cleanup_free char *node = xasprintf("n%zu", i), *pod = xasprintf("p%zu", i);
-        cleanup_free char *list = xasprintf(
-            ",\"podList\":[{\"namespace\":\"default\",\"name\":\"%s\",\"container\":"
-            "\"c\","
-            "\"resource\":\"aliyun.com/gpu-mem\",\"units\":8,\"cards\":[\"GPU-0\"]}]",
-            pod);
-        add_node(&w, node, "", TWO_CARDS);
-        world_add_running(&w, pod, "", MEM("8"));
-        world_bind(&w, pod, node);
-        ck_assert_int_eq(world_promised(&w, node, 0), PROMISE);
-        if (i % 3)
-            put_scv(&w, node, TWO_CARDS, i % 3 == 1 ? ",\"podList\":[]" : list);
-        edit(&w, pod, edits[i / 3].annotations);
-    }
-    world_restart(&w);
-    for (size_t i = 0; i < 3 * ARRAY_LEN(edits); i++) {
-        cleanup_free char *node = xasprintf("n%zu", i);
-        json_int_t mib = world_promised(&w, node, 0);
-        /* Without the pod in a podList, an unknown card is any card. */
-        ck_assert_msg(i % 3 == 2 ? mib == PROMISE : mib >= PROMISE || !edits[i / 3].known,
-                      "%s: %lld MiB", edits[i / 3].what, (long long)mib);
-        int n = i % 3 == 2 ? world_fill(&w, node) : UNITS - 8;
-        ck_assert_msg(n >= UNITS - 8 && n <= CARDS * UNITS - 8, "%s: %d GiB are free",
-                      edits[i / 3].what, n);
-    }
-    ck_assert_int_gt(forged(&w), 0);
-    world_stop(&w);
-}
-END_TEST
 
 START_TEST(edits_change_nothing_while_the_extender_runs_and_have_one_event)
 {
@@ -300,6 +209,5 @@ START_TEST(a_departed_pod_does_not_hide_memory_in_use)
 END_TEST
 
 LIB_MAIN("promises", 120, a_pod_without_a_request_of_ours_takes_nothing,
-         a_pod_has_what_it_asks_for_and_no_more, the_pod_list_says_which_card_a_pod_uses,
          edits_change_nothing_while_the_extender_runs_and_have_one_event,
          a_departed_pod_does_not_hide_memory_in_use)
