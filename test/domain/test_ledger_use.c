@@ -36,35 +36,6 @@ static int64_t drift(enum ledger_drift kind)
     return counts[kind];
 }
 
-/* -- both errors of an estimate -- */
-
-/* The estimate takes the memory of another process for the pod's. */
-START_TEST(an_unused_promise_hides_no_other_process)
-{
-    struct sample s = {0};
-    start_idle();
-    ledger_pod_running(ledger, place("a", 8000, 0), true);
-    other_process(&s, 0, 8000);
-    s.incomplete = true;
-    ck_seen(&s, 0, 0, 0);
-    ck_assert_int_eq(card_of(0)->free_mib, 8000); /* of which nothing is free */
-    ck_assert(!card_of(0)->use_known);
-
-    other_process(&s, 0, 8000);
-    ck_seen(&s, 0, 7000, 0);
-    ck_assert_int_eq(card_of(0)->free_mib, 1000); /* the tolerance */
-    ck_assert(card_of(0)->use_known);
-    ck_assert_int_eq(drift(DRIFT_OUTSIDE), 1);
-    ck_assert_int_eq(drift(DRIFT_OVERUSE), 0);
-
-    /* A context of the pod hides no more than that of the process outside. */
-    uses(&s, "a", 0, 300);
-    other_process(&s, 0, 8000);
-    ck_seen(&s, 0, 7000, 0);
-    ledger_free(ledger);
-}
-END_TEST
-
 /* A monitoring pod, or one that the watch has not shown yet. */
 START_TEST(pods_without_a_promise_count_as_outside)
 {
@@ -89,27 +60,6 @@ START_TEST(pods_without_a_promise_count_as_outside)
 END_TEST
 
 /* -- time -- */
-
-START_TEST(a_pod_that_left_frees_its_promise_before_the_next_sample)
-{
-    struct sample s = {0};
-    start_idle();
-    struct ledger_pod *a = place("a", 4000, 0);
-    uses(&s, "a", 0, 6000);
-    ck_seen(&s, 0, 0, 1000);
-    ledger_pod_remove(ledger, a);
-    ck_card(0, 1000, 0); /* beyond its promise nothing is known to be free */
-    ck_assert_int_eq(card_of(0)->free_mib, TOTAL - 1000);
-    /* Its name comes back with another UID, and uses nothing yet. */
-    place("b", 4000, 0);
-    ck_assert_int_eq(card_of(0)->free_mib, TOTAL - 5000);
-    /* The next sample shows that its processes still run. */
-    uses(&s, "a", 0, 6000);
-    ck_seen(&s, 0, 5000, 0);
-    ck_seen(&s, 0, 0, 0);
-    ledger_free(ledger);
-}
-END_TEST
 
 /* The processes of a pod that was deleted by force run on; a new pod has its name. */
 START_TEST(a_pod_does_not_take_over_the_use_of_one_with_its_name)
@@ -256,9 +206,7 @@ START_TEST(without_a_sample_nothing_is_withheld)
 }
 END_TEST
 
-UNIT_MAIN("ledger_use", an_unused_promise_hides_no_other_process,
-          pods_without_a_promise_count_as_outside,
-          a_pod_that_left_frees_its_promise_before_the_next_sample,
+UNIT_MAIN("ledger_use", pods_without_a_promise_count_as_outside,
           a_pod_does_not_take_over_the_use_of_one_with_its_name,
           a_departed_pod_that_is_back_counts_once,
           a_pod_of_another_device_plugin_is_measured,

@@ -7,11 +7,11 @@
 
 /*
  * What a namespace editor writes, and objects from which the ledger could count less than a
- * card really has promised: forged annotations, edits of bound pods, labels, limits of other
- * resources, copied UUIDs, a node whose clock is behind, a Node that is gone. The amount of a
- * pod is what its spec asks for and what its Binding promised, and the podList of the Scv has
- * its cards. Each time a pod that would overcommit a card must be rejected, also after a
- * restart, and nothing may be taken from others that a quota does not see.
+ * card really has promised: forged annotations, edits of bound pods, limits of other resources, a
+ * node whose clock is behind. The amount of a pod is what its spec asks for and what its Binding
+ * promised, and the podList of the Scv has its cards. Each time a pod that would overcommit a card
+ * must be rejected, also after a restart, and nothing may be taken from others that a quota does
+ * not see.
  */
 
 #define IDX               "ALIYUN_COM_GPU_MEM_IDX"
@@ -155,175 +155,7 @@ START_TEST(a_pod_without_a_request_of_ours_takes_nothing)
 }
 END_TEST
 
-START_TEST(a_pod_has_what_it_asks_for_and_no_more)
-{
-    struct world w;
-    begin(&w, TWO_CARDS);
-    world_add_running(
-        &w, "forger",
-        ANNOTATIONS("\"" IDX "\":\"0\",\"ALIYUN_COM_GPU_MEM_POD\":\"999999\"," ALLOCATED(
-            "0", "999999")),
-        ON("n1") MEM("1"));
-    world_add_running(&w, "whole",
-                      ANNOTATIONS("\"" IDX "\":\"1\"," ALLOCATED("1", "999999")),
-                      ON("n1") LIMITS("\"aliyun.com/gpu-count\":\"1\""));
-    world_add_running(&w, "honest", ANNOTATIONS("\"" IDX "\":\"0\"," ALLOCATED("0", "2")),
-                      ON("n1") MEM("2"));
-    lib_wait(world_promised(&w, "n1", 1) == CARD &&
-             world_promised(&w, "n1", 0) == 3 * 1024);
-    ck_assert_int_eq(forged(&w), 1); /* the size of a whole card is no claim */
-    ck_assert_int_eq(world_fill(&w, "n1"), UNITS - 3);
-    world_restart(&w);
-    ck_assert_int_eq(world_promised(&w, "n1", 0), UNITS * 1024);
-    world_stop(&w);
-}
-END_TEST
-
-/* What users add to the metadata of a pod that the Go extender has bound: its request is
- * invalid, and it counts for its limits. */
-static const struct {
-    const char *node, *labels, *annotations, *limits;
-} flaws[] = {
-    {"gpu-count", "\"aliyun.com/gpu-count\":\"3\"", "", ""},
-    {"memory", "\"scv/memory\":\"8Gi\"", "", ""},
-    {"placement", "", ",\"gpushare/placement\":\"best\"", ""},
-    {"models", "", ",\"nvidia-gpu-scheduler/gpu.model\":\" , \"", ""},
-    {"fraction", "", ",\"aliyun.com/gpu-count\":\"1.5\"", ""},
-    {"nvidia", "", "", ",\"nvidia.com/gpu\":\"1\""},
-};
-
-START_TEST(a_takeover_from_the_go_extender_keeps_the_limits_of_invalid_pods)
-{
-    struct world w;
-    world_start(&w);
-    for (size_t i = 0; i < ARRAY_LEN(flaws); i++) {
-        cleanup_free char *meta = xasprintf(
-            LABELS("%s") ANNOTATIONS("\"" IDX "\":\"0\",\"ALIYUN_COM_GPU_MEM_POD\":\"8\","
-                                     "\"ALIYUN_COM_GPU_MEM_DEV\":\"15\","
-                                     "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\","
-                                     "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1\"%s"),
-            flaws[i].labels, flaws[i].annotations);
-        cleanup_free char *spec =
-            xasprintf(ON("%s") LIMITS("\"aliyun.com/gpu-mem\":\"8\"%s"), flaws[i].node,
-                      flaws[i].limits);
-        cleanup_free char *name = xasprintf("go-%s", flaws[i].node);
-        add_node(&w, flaws[i].node, "", GPU(0));
-        world_add_pod(&w, name, meta, spec);
-    }
-    world_restart(&w);
-    for (size_t i = 0; i < ARRAY_LEN(flaws); i++) {
-        ck_assert_msg(world_promised(&w, flaws[i].node, 0) == PROMISE, "%s",
-                      flaws[i].node);
-        ck_rejected(&w, flaws[i].node, "", MEM("8"), NO_ROOM);
-    }
-    world_stop(&w);
-}
-END_TEST
-
-/* With the annotations of another pod, and its node named in the spec. */
-START_TEST(a_copied_record_of_a_bind_counts_for_no_more_than_the_labels)
-{
-    static const struct {
-        const char *node, *labels;
-        int mib;
-    } copies[] = {
-        {"n2", "", 0},
-        {"n3", ",\"labels\":{\"scv/memory\":\"500\"}", 500},
-    };
-    struct world w;
-    begin(&w, GPU(0));
-    add_bound(&w, "a", LABELS("\"scv/number\":\"1\""), LIMITS(""));
-    cleanup_json json_t *a =
-        peer_json(&w.sim.api, "GET", "/api/v1/namespaces/default/pods/a", NULL);
-    cleanup_free char *copied =
-        json_dumps(lib_at(a, "metadata.annotations"), JSON_COMPACT);
-    for (size_t i = 0; i < ARRAY_LEN(copies); i++) {
-        cleanup_free char *name = xasprintf("copy-%zu", i),
-                          *spec = xasprintf(ON("%s") LIMITS(""), copies[i].node),
-                          *meta = xasprintf("%s,\"annotations\":%s", copies[i].labels,
-                                            copied);
-        add_node(&w, copies[i].node, "", GPU(0));
-        world_add_running(&w, name, meta, spec);
-    }
-    lib_wait(forged(&w) == ARRAY_LEN(copies));
-    world_restart(&w);
-    for (size_t i = 0; i < ARRAY_LEN(copies); i++) {
-        ck_assert_int_eq(world_promised(&w, copies[i].node, 0), copies[i].mib);
-        ck_assert_int_eq(world_fill(&w, copies[i].node), (CARD - copies[i].mib) / 1024);
-    }
-    ck_assert_int_eq(world_promised(&w, "n1", 0), CARD);
-    world_stop(&w);
-}
-END_TEST
-
 /* -- edits of bound pods -- */
-
-/* Of a pod with 8 GiB on GPU0. `known`: without the podList, the annotations still say or
- * leave open where it is. */
-static const struct {
-    const char *what, *annotations;
-    bool known;
-} edits[] = {
-    {"index", "\"" IDX "\":\"1\"", true}, /* the allocation still says GPU0 */
-    {"index removed", "\"" IDX "\":null", true},
-    {"allocation", ALLOCATED("1", "8"), true}, /* the index still says GPU0 */
-    {"allocation removed", "\"" ALLOCATION "\":null", true},
-    {"smaller allocation", ALLOCATED("0", "1"), true},
-    {"both removed", "\"" IDX "\":null,\"" ALLOCATION "\":null", true},
-    {"all removed",
-     "\"" IDX "\":null,\"" ALLOCATION "\":null,\"gpushare/card-uuid\":null,"
-     "\"ALIYUN_COM_GPU_MEM_POD\":null,\"ALIYUN_COM_GPU_MEM_DEV\":null,"
-     "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":null,\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":null",
-     true},
-    {"damaged", "\"" IDX "\":\"x\",\"" ALLOCATION "\":\"{\"", true},
-    {"shared with another card",
-     "\"" IDX "\":\"0,1\",\"" ALLOCATION "\":\"{\\\"0\\\":{\\\"1\\\":7}}\"", true},
-    {"missing card",
-     "\"" IDX "\":\"63\",\"gpushare/card-uuid\":\"\"," ALLOCATED("63", "8"), true},
-    {"small numbers",
-     "\"ALIYUN_COM_GPU_MEM_POD\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":\"0\","
-     "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"x\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"\"",
-     true},
-    {"foreign uuid", "\"gpushare/card-uuid\":\"GPU-x\"", false},
-    {"moved", "\"" IDX "\":\"1\",\"gpushare/card-uuid\":\"GPU-1\"," ALLOCATED("1", "8"),
-     false},
-    {"record of a label", "\"gpushare/card-memory\":\"1\"", true},
-};
-
-START_TEST(the_pod_list_says_which_card_a_pod_uses)
-{
-    struct world w;
-    world_start(&w);
-    for (size_t i = 0; i < 3 * ARRAY_LEN(edits); i++) {
-        cleanup_free char *node = xasprintf("n%zu", i), *pod = xasprintf("p%zu", i);
-        cleanup_free char *list = xasprintf(
-            ",\"podList\":[{\"namespace\":\"default\",\"name\":\"%s\",\"container\":"
-            "\"c\","
-            "\"resource\":\"aliyun.com/gpu-mem\",\"units\":8,\"cards\":[\"GPU-0\"]}]",
-            pod);
-        add_node(&w, node, "", TWO_CARDS);
-        world_add_running(&w, pod, "", MEM("8"));
-        world_bind(&w, pod, node);
-        ck_assert_int_eq(world_promised(&w, node, 0), PROMISE);
-        if (i % 3)
-            put_scv(&w, node, TWO_CARDS, i % 3 == 1 ? ",\"podList\":[]" : list);
-        edit(&w, pod, edits[i / 3].annotations);
-    }
-    world_restart(&w);
-    for (size_t i = 0; i < 3 * ARRAY_LEN(edits); i++) {
-        cleanup_free char *node = xasprintf("n%zu", i);
-        json_int_t mib = world_promised(&w, node, 0);
-        /* Without the pod in a podList, an unknown card is any card. */
-        ck_assert_msg(i % 3 == 2 ? mib == PROMISE : mib >= PROMISE || !edits[i / 3].known,
-                      "%s: %lld MiB", edits[i / 3].what, (long long)mib);
-        int n = i % 3 == 2 ? world_fill(&w, node) : UNITS - 8;
-        ck_assert_msg(n >= UNITS - 8 && n <= CARDS * UNITS - 8, "%s: %d GiB are free",
-                      edits[i / 3].what, n);
-    }
-    ck_assert_int_gt(forged(&w), 0);
-    world_stop(&w);
-}
-END_TEST
 
 START_TEST(edits_change_nothing_while_the_extender_runs_and_have_one_event)
 {
@@ -344,104 +176,7 @@ START_TEST(edits_change_nothing_while_the_extender_runs_and_have_one_event)
 }
 END_TEST
 
-START_TEST(labels_after_the_bind_take_nothing_off_the_card)
-{
-    static const struct {
-        const char *meta, *spec, *labels; /* labels: from then on */
-        int mib;
-        const char *next_meta, *next; /* is rejected then */
-    } cases[] = {
-        {"",
-         MEM("5") ",\"initContainers\":[{\"name\":\"i\",\"image\":\"i\",\"resources\":{"
-                  "\"limits\":{\"aliyun.com/gpu-mem\":\"8\"}}}]",
-         "\"aliyun.com/gpu-count\":\"3\"", PROMISE, "", MEM("8")},
-        {LABELS("\"scv/number\":\"1\""), LIMITS(""), "\"scv/number\":null", CARD,
-         LABELS("\"scv/memory\":\"900\""), LIMITS("")},
-        {LABELS("\"scv/memory\":\"15000\""), LIMITS(""), "\"scv/memory\":\"8Gi\"", 15000,
-         LABELS("\"scv/memory\":\"1277\""), LIMITS("")},
-    };
-    struct world w;
-    world_start(&w);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_free char *node = xasprintf("n%zu", i), *pod = xasprintf("p%zu", i);
-        cleanup_free char *labels = xasprintf("\"labels\":{%s}", cases[i].labels);
-        add_node(&w, node, "", GPU(0));
-        world_add_pod(&w, pod, cases[i].meta, cases[i].spec);
-        world_bind(&w, pod, node);
-        world_edit_pod(&w, pod, labels);
-    }
-    world_restart(&w);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        cleanup_free char *node = xasprintf("n%zu", i);
-        ck_assert_int_eq(world_promised(&w, node, 0), cases[i].mib);
-        ck_rejected(&w, node, cases[i].next_meta, cases[i].next, NO_ROOM);
-    }
-    world_stop(&w);
-}
-END_TEST
-
-START_TEST(a_label_edited_during_a_bind_that_fails_is_seen)
-{
-    struct world w;
-    cleanup_buf struct buf why = {0};
-    begin(&w, GPU(0));
-    world_add_pod(&w, "a", LABELS("\"scv/memory\":\"9000\""), LIMITS(""));
-    add_bound(&w, "b", LABELS("\"scv/memory\":\"9000\""), LIMITS(""));
-    sim_delete_pod(&w.sim, "b"); /* the extender holds the Lease now */
-    lib_wait(is_shown(&w, 0, "promisedMiB", 0));
-    /* The Binding is refused, and before the promise ends the pod is edited. */
-    sim_fault(&w.sim,
-              "{\"subresource\":\"binding\",\"action\":\"answer\",\"status\":422}");
-    ck_assert(!extender_bind(&w.extender, "a", "n1", &why));
-    ck_assert_int_eq(world_promised(&w, "n1", 0), 9000);
-    world_edit_pod(&w, "a", "\"labels\":{\"scv/memory\":\"500\"}");
-    lib_wait(is_shown(&w, 0, "promisedMiB", 0));
-    sim_no_faults(&w.sim);
-    world_bind(&w, "a", "n1");
-    ck_assert_int_eq(world_promised(&w, "n1", 0), 500);
-    world_stop(&w);
-}
-END_TEST
-
 /* -- cards and nodes -- */
-
-/* A manifest that was copied from a pod of another card. */
-START_TEST(a_copied_uuid_does_not_hide_a_promise)
-{
-    struct world w;
-    begin(&w, SIZED(0, ""));
-    add_bound(&w, "a", ANNOTATIONS("\"gpushare/card-uuid\":\"GPU-other\""), MEM("12"));
-    put_scv(&w, "n1", GPU(0), "");
-    world_restart(&w);
-    ck_assert_int_eq(world_promised(&w, "n1", 0), 12288);
-    ck_rejected(&w, "n1", "", MEM("12"), NO_ROOM);
-    world_stop(&w);
-}
-END_TEST
-
-START_TEST(cards_with_one_uuid_keep_their_promises_apart)
-{
-    struct world w;
-    begin(&w, GPU(0) "," SIZED(1, ",\"uuid\":\"GPU-0\""));
-    for (int card = 0; card < 2; card++) {
-        cleanup_free char *name = xasprintf("p%d", card),
-                          *meta = xasprintf(
-                              ANNOTATIONS(
-                                  "\"" IDX "\":\"%d\",\"ALIYUN_COM_GPU_MEM_POD\":\"10\","
-                                  "\"gpushare/card-uuid\":\"GPU-0\"," ALLOCATED("%d",
-                                                                                "10")),
-                              card, card);
-        world_add_pod(&w, name, meta, ON("n1") MEM("10"));
-    }
-    for (int round = 0; round < 2; round++) {
-        for (size_t card = 0; card < 2; card++)
-            lib_wait(is_shown(&w, card, "promisedMiB", 10240));
-        ck_rejected(&w, "n1", "", MEM("1"), "UUID");
-        world_restart(&w);
-    }
-    world_stop(&w);
-}
-END_TEST
 
 static void set_phase(const struct world *w, const char *phase)
 {
@@ -473,26 +208,6 @@ START_TEST(a_departed_pod_does_not_hide_memory_in_use)
 }
 END_TEST
 
-START_TEST(a_deleted_node_gets_no_pods)
-{
-    struct world w;
-    begin(&w, GPU(0));
-    add_bound(&w, "a", "", MEM("1"));
-    json_decref(peer_json(&w.sim.api, "DELETE", "/api/v1/nodes/n1", NULL));
-    world_restart(&w);
-    ck_rejected(&w, "n1", "", MEM("1"), "no Node object of this name exists");
-    world_stop(&w);
-}
-END_TEST
-
 LIB_MAIN("promises", 120, a_pod_without_a_request_of_ours_takes_nothing,
-         a_pod_has_what_it_asks_for_and_no_more,
-         a_copied_record_of_a_bind_counts_for_no_more_than_the_labels,
-         a_takeover_from_the_go_extender_keeps_the_limits_of_invalid_pods,
-         the_pod_list_says_which_card_a_pod_uses,
          edits_change_nothing_while_the_extender_runs_and_have_one_event,
-         labels_after_the_bind_take_nothing_off_the_card,
-         a_label_edited_during_a_bind_that_fails_is_seen,
-         a_copied_uuid_does_not_hide_a_promise,
-         cards_with_one_uuid_keep_their_promises_apart,
-         a_departed_pod_does_not_hide_memory_in_use, a_deleted_node_gets_no_pods)
+         a_departed_pod_does_not_hide_memory_in_use)

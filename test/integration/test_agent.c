@@ -108,22 +108,6 @@ static double recreate(void)
 
 enum { DELETIONS = 100 };
 
-START_TEST(a_deleted_scv_is_recreated_within_milliseconds)
-{
-    double took[DELETIONS];
-    set_up(NULL);
-    for (int i = 0; i < DELETIONS; i++)
-        took[i] = recreate();
-    lib_sort(took, DELETIONS);
-    printf("measured: a deleted Scv is recreated after p50 %.2f ms, p99 %.2f ms, max "
-           "%.2f ms\n",
-           took[DELETIONS / 2], took[DELETIONS * 99 / 100 - 1], took[DELETIONS - 1]);
-    ck_assert(took[DELETIONS / 2] < 2000 * LIB_SLOWER); /* the watch, not a later list */
-    const json_t *scv = agent_scv(&sim);
-    ck_assert_str_eq(lib_str(scv, "metadata.ownerReferences.0.uid"), "uid-of-n1");
-    ck_assert_int_eq(lib_int(scv, "status.cardNumber"), 2);
-}
-
 START_TEST(update_interval_takes_effect_at_once_and_is_kept)
 {
     set_up(ARGV("--update-interval", "1h"));
@@ -178,31 +162,6 @@ START_TEST(no_objects_remain_of_a_deleted_node)
 #define FAKE(n)                                                                          \
     "card uuid=GPU-" #n ";name=Tesla T4;total=16106127360;free=16106127360;events=8\n"
 
-START_TEST(cards_recover_after_nvml_failures)
-{
-    agent_setup(&sim);
-    agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
-    agent_start(&agent, &sim, agent_nvml(),
-                ARGV(QUICK, "--unhealthy-after", "200ms", "--healthy-after", "300ms",
-                     "--xid-hold", "1s"));
-    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
-    /* The driver is unloaded. */
-    agent_script("driver 535.1\ncuda 12020\ndown 9\n" FAKE(0) FAKE(1));
-    lib_wait(agent_scv_is(&sim, "Unhealthy Unhealthy", "Not Loaded"));
-    agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
-    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
-    /* A card falls off the bus. */
-    agent_script("driver 535.1\ncuda 12020\n" FAKE(0) "card uuid=GPU-1;open=15\n");
-    lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy"));
-    ck_assert_int_eq(agent_number(&sim, "status.cardNumber"), 2);
-    agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
-    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
-    /* NVML no longer lists the card. */
-    agent_script("driver 535.1\ncuda 12020\n" FAKE(0));
-    lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "NVML no longer lists the card"));
-    ck_assert_int_eq(agent_number(&sim, "status.totalMemorySum"), 30720);
-}
-
 START_TEST(a_fatal_xid_makes_a_card_unhealthy)
 {
     agent_setup(&sim);
@@ -229,24 +188,6 @@ START_TEST(missing_nvml_is_reported_in_the_scv)
 }
 
 /* -- missing prerequisites -- */
-
-START_TEST(missing_crd_is_reported)
-{
-    agent_setup(&sim);
-    sim_fault(&sim, "{\"resource\":\"scvs\",\"action\":\"answer\",\"status\":404}");
-    agent_cards(CARD(0));
-    agent_start(&agent, &sim, NULL, ARGV(QUICK));
-    ck_assert(program_wait_output(&agent.program,
-                                  "the CRD scvs.core.run-linux.com is not installed"));
-    lib_wait(agent_part_is(&agent, "watch", "not installed"));
-    lib_wait(agent_part_is(&agent, "scv", "a write of the Scv is pending"));
-    ck_assert_uint_eq(peer_status(&agent.health, "/healthz"), 503);
-    ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
-    ck_assert_uint_eq(peer_status(&sim.api, LEASES "/n1"), 404);
-    sim_no_faults(&sim);
-    lib_wait(agent_scv_is(&sim, "Healthy", ""));
-    lib_wait(peer_status(&agent.health, "/healthz") == 200);
-}
 
 START_TEST(agent_recovers_from_every_api_failure)
 {
@@ -329,10 +270,8 @@ START_TEST(invalid_options_are_rejected)
 }
 
 SUITE_MAIN("agent", 120, NULL, scv_and_lease_are_created, only_changed_values_are_patched,
-           a_deleted_scv_is_recreated_within_milliseconds,
            update_interval_takes_effect_at_once_and_is_kept, an_edited_status_is_restored,
-           no_objects_remain_of_a_deleted_node, cards_recover_after_nvml_failures,
-           a_fatal_xid_makes_a_card_unhealthy, missing_nvml_is_reported_in_the_scv,
-           missing_crd_is_reported, agent_recovers_from_every_api_failure,
+           no_objects_remain_of_a_deleted_node, a_fatal_xid_makes_a_card_unhealthy,
+           missing_nvml_is_reported_in_the_scv, agent_recovers_from_every_api_failure,
            a_hanging_driver_is_reported, once_prints_the_scv,
            invalid_options_are_rejected)

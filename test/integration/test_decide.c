@@ -82,23 +82,6 @@ START_TEST(the_second_pod_gets_the_other_card_before_the_first_is_bound)
     oracle_agrees(&sim.api, &extender);
 }
 
-START_TEST(a_restart_loses_reservations_without_harm)
-{
-    set_up("best");
-    sim_add_pod(&sim, "a", 10);
-    sim_add_pod(&sim, "b", 10);
-    expect_reserved(&extender, "a", 10, "n1", 10);
-    suite_restart(ARGV("--filter-answer", "best"));
-    lib_wait(extender_leads(&extender));
-    ck_assert_int_eq(reserved(&extender, "n1"), 0);
-    expect_reserved(&extender, "b", 10, "n1", 10);
-    ck_assert(extender_bind(&extender, "b", "n1", NULL));
-    ck_assert(!extender_bind(&extender, "a", "n1", NULL));
-    expect_answer(&extender, "a", 10, "[\"n2\"]");
-    ck_assert(extender_bind(&extender, "a", "n2", NULL));
-    oracle_agrees(&sim.api, &extender);
-}
-
 START_TEST(a_follower_forwards_filter_to_the_leader)
 {
     struct extender follower;
@@ -183,7 +166,6 @@ START_TEST(pods_with_preferences_are_answered_with_all_nodes)
 
 SUITE_MAIN("decide", 150, NULL,
            the_second_pod_gets_the_other_card_before_the_first_is_bound,
-           a_restart_loses_reservations_without_harm,
            a_follower_forwards_filter_to_the_leader,
            n_best_nodes_are_answered_without_a_reservation,
            pods_with_preferences_are_answered_with_all_nodes)

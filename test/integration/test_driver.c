@@ -170,7 +170,7 @@ static void admit(const char *name, const char *indexes, int n, struct kubelet_a
 
 START_TEST(several_cards_are_named_in_the_order_of_their_ring)
 {
-    cleanup_answer struct kubelet_answer two = {0}, four = {0}, all = {0}, cdi = {0};
+    cleanup_answer struct kubelet_answer two = {0}, four = {0};
     add_node("containerd://1.7.28");
     write_machine(&machines[0]);
     start_plugin(ARGV("--gpu-source", agent_nvml()));
@@ -184,15 +184,6 @@ START_TEST(several_cards_are_named_in_the_order_of_their_ring)
     ck_assert_str_eq(four.devices,
                      "/dev/nvidia0:/dev/nvidia0:rw /dev/nvidia1:/dev/nvidia1:rw "
                      "/dev/nvidia4:/dev/nvidia4:rw /dev/nvidia5:/dev/nvidia5:rw " COMMON);
-    admit("all", "1,2,3,4,5,6,7,8", 8, &all);
-    ck_assert_str_eq(lib_str(all.env, "NVIDIA_VISIBLE_DEVICES"),
-                     "GPU-0,GPU-3,GPU-2,GPU-1,GPU-5,GPU-6,GPU-7,GPU-4");
-    plugin_stop(&plugin);
-    start_plugin(ARGV("--gpu-source", agent_nvml(), "--device-list-strategy", "cdi-cri",
-                      "--cdi-kind", "nvidia.com/gpu"));
-    admit("cdi", "1,2,5,6", 4, &cdi);
-    ck_assert_str_eq(cdi.devices, "nvidia.com/gpu=GPU-0 nvidia.com/gpu=GPU-1 "
-                                  "nvidia.com/gpu=GPU-5 nvidia.com/gpu=GPU-4 ");
 }
 
 /* -- MIG -- */
@@ -212,20 +203,6 @@ START_TEST(an_instance_gets_the_files_of_its_card_and_its_own)
         "/dev/nvidia-caps/nvidia-cap66:/dev/nvidia-caps/nvidia-cap66:rw "
         "/dev/nvidia-caps/nvidia-cap67:/dev/nvidia-caps/nvidia-cap67:rw " COMMON,
         "MIG-80");
-}
-
-START_TEST(an_instance_has_a_name_in_our_specification)
-{
-    cleanup_answer struct kubelet_answer a = {0};
-    set_up_instances("containerd://2.1.4");
-    check_devices("p", 80, "gpushare.io/gpu=MIG-80 ", "");
-    ck_assert_contains(lib_read("cdi/gpushare.io-gpu.json"),
-                       "{\"path\":\"/dev/nvidia-caps/nvidia-cap67\"");
-    plugin_pod(&sim, "q", 4, 81);
-    kubelet_add(&kubelet, "q", ARGV("c"));
-    kubelet_admit(&kubelet, "q", "c", MEM, 4, &a);
-    ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_contains(a.words, "no-cdi-name): the card MIG-81 has no device node");
 }
 
 static void write_mig_modes(int first, int second)
@@ -279,4 +256,4 @@ SUITE_MAIN("driver", 60, NULL, an_old_runtime_gets_the_variable_and_device_nodes
            a_card_without_a_device_node_is_rejected,
            several_cards_are_named_in_the_order_of_their_ring,
            an_instance_gets_the_files_of_its_card_and_its_own,
-           an_instance_has_a_name_in_our_specification, a_card_in_mig_mode_is_left_out)
+           a_card_in_mig_mode_is_left_out)

@@ -124,19 +124,4 @@ START_TEST(other_processes_and_overuse_are_kept_apart)
     tear_down();
 }
 
-/* The estimate: the promise of greedy, which runs, is subtracted, that of modest is not. */
-START_TEST(without_a_complete_measurement_the_estimate_stays)
-{
-    set_up();
-    lib_wait(is_shown(0, 0, 0, true));
-    overuse_node_map(false); /* which process runs where is not known */
-    use(7, 1, 2);
-    lib_wait(is_shown(10, 5, 0, false));
-    overuse_node_map(true);
-    use(7, 1, 3);
-    lib_wait(is_shown(11, 5, 3, true));
-    tear_down();
-}
-
-SUITE_MAIN("external_use", 120, NULL, other_processes_and_overuse_are_kept_apart,
-           without_a_complete_measurement_the_estimate_stays)
+SUITE_MAIN("external_use", 120, NULL, other_processes_and_overuse_are_kept_apart)

@@ -112,26 +112,9 @@ START_TEST(check_compares_with_the_extender)
         inspect(1,
                 ARGV("--check", "--extender=kube-system/gpushare-schd-extender:12345")),
         "--extender kube-system/gpushare-schd-extender:12345: ");
-    sim_add_bound_pod(&sim, "b", 15, "n1", idx_0);
-    sim_add_bound_pod(&sim, "c", 15, "n1", idx_0);
-    const char *over = inspect(2, ARGV("--check", "--extender", "none"));
-    ck_assert_contains(over, "node n1: GPU0 has 15360 MiB, but ");
-    ck_assert_contains(over, "1 difference; not compared with the extender (see");
-    sim_load(&sim,
-             "{\"apiVersion\":\"events.k8s.io/v1\",\"kind\":\"Event\",\"metadata\":{"
-             "\"name\":\"e\"},\"reason\":\"GPUIsolationFailed\",\"note\":"
-             "\"an unknown version\",\"action\":\"Allocate\",\"type\":\"Warning\","
-             "\"eventTime\":\"2026-01-01T00:00:00.000000Z\","
-             "\"reportingController\":\"c/c\",\"reportingInstance\":\"i\","
-             "\"regarding\":{\"kind\":\"Pod\",\"namespace\":\"default\","
-             "\"name\":\"a\",\"uid\":\"uid-a\"}}");
-    ck_assert_contains(inspect(2, ARGV("--check")),
-                       "node n1: pod default/a: an unknown version\n2 differences;");
     extender_stop(&extender);
     ck_assert_contains(inspect(1, ARGV("--check", url)), "--extender http://127.0.0.1:");
 }
-
-#define NO_HEARTBEAT "no heartbeat from scv-agent on this node for "
 
 START_TEST(a_watch_follows)
 {

@@ -88,39 +88,6 @@ static void await_eviction(void)
     lib_wait((fits("high", 100, 12), !exists("a")));
 }
 
-/* What `explain` says of the pod high, by the extender's view. Kept. */
-static char *explained(void)
-{
-    return lib_output_of(0, "kubectl-inspect-gpushare",
-                         ARGV("--kubeconfig", sim_kubeconfig(&sim), "--extender",
-                              lib_fmt("http://127.0.0.1:%u", extender.observers.port),
-                              "explain", "pod", "high"));
-}
-
-START_TEST(explain_says_what_the_leader_does)
-{
-    const char *said;
-    set_up("1h");
-    ck_assert_contains(explained(),
-                       "Layout preemption is on (--preempt-after 3600s), but does "
-                       "nothing for this pod: ");
-    ck_assert(!fits("high", 100, 12));
-    lib_wait((fits("high", 100, 12), said = explained(),
-              strstr(said, "evictions could help on 1 node"))); /* once it leads */
-    ck_assert_contains(said, "the extender would evict 1 pod of priority 5, if ");
-    ck_assert_contains(said, "Layout preemption is on (--preempt-after 3600s):\n  "
-                             "evictions could help on 1 node, since ");
-    suite_restart(ARGV("--preempt-after", "500ms"));
-    await_eviction();
-    lib_wait(extender_metric(&extender, "gpushare_preemption_pods{state=\"kept\"}") == 1);
-    lib_wait((said = explained(), strstr(said, "victims: 1, not evicted yet: 0\n")));
-    ck_assert_contains(said, "  the cards on node n1 are kept for the pod; ");
-    ck_assert_contains(said, "  no further pod is evicted for it before ");
-    lib_wait((fits("high", 100, 12), said = explained(), /* reserves */
-              strstr(said, "Reserved for this pod until its bind: GPU0 of node n1.")));
-    ck_assert_contains(said, "; reserved: default/high 12 GiB\n");
-}
-
 START_TEST(a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound)
 {
     cleanup_buf struct buf why = {0};
@@ -162,4 +129,4 @@ START_TEST(a_follower_reports_to_the_leader)
 
 SUITE_MAIN("layout", 120, ARGV("--run-pods"),
            a_pod_of_lower_priority_is_evicted_and_the_pod_is_bound,
-           a_follower_reports_to_the_leader, explain_says_what_the_leader_does)
+           a_follower_reports_to_the_leader)

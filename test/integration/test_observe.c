@@ -158,24 +158,6 @@ START_TEST(lists_and_watches_are_rejected_before_the_initial_sync)
     lib_wait(peer_status(&extender.observers, API "/gpunodes") == 200);
 }
 
-START_TEST(the_main_port_serves_sixteen_watches)
-{
-    enum { MAIN = 16 };
-    struct watch main[MAIN];
-    sim_add_node(&sim, "n1", 2, 16);
-    start();
-    for (int i = 0; i < MAIN; i++) {
-        watch_open(&main[i], extender.verbs.port, i % 2 ? WATCH_PODS : WATCH_NODES);
-        ck_assert_uint_eq(main[i].r.status, 200);
-    }
-    ck_assert(peer_says(&extender.verbs, WATCH_PODS, 503, "--observe-port"));
-    ck_assert_uint_eq(peer_status(&extender.verbs, API "/gpupods"),
-                      200); /* a list works */
-    for (int i = 0; i < MAIN; i++)
-        watch_close(&main[i]);
-}
-
 SUITE_MAIN("observe", 120, NULL, discovery_lists_and_unknown_paths,
            a_watch_delivers_every_change,
-           lists_and_watches_are_rejected_before_the_initial_sync,
-           the_main_port_serves_sixteen_watches)
+           lists_and_watches_are_rejected_before_the_initial_sync)

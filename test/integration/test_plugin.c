@@ -179,26 +179,6 @@ START_TEST(an_unpromised_pod_is_admitted_and_annotated)
     ck_assert(annotation_is("n", "gpushare/card-uuid", "GPU-1"));
 }
 
-/* spec.nodeName, or another scheduler. The kubelet admits one pod at a time. */
-START_TEST(pods_bound_past_the_extender_delay_no_other_pod)
-{
-    enum { N = 8, TIMEOUT_MS = 60000 };
-    set_up_with(ARGV("--identify-timeout", "60s"));
-    int64_t began = lib_now_ms();
-    for (int i = 0; i < N; i++) {
-        cleanup_answer struct kubelet_answer a = {0};
-        char *pod = lib_fmt("n%d", i);
-        sim_add_bound_pod(&sim, pod, 2, "n1", "{}");
-        kubelet_add(&kubelet, pod, ARGV("c"));
-        kubelet_prefer(&kubelet, MEM, 2, &a);
-        ck_assert_contains(a.words, "no-promise");
-    }
-    add_and_admit("p");
-    ck_assert_int_lt(lib_now_ms() - began, TIMEOUT_MS / 2);
-    ck_assert(plugin_metric(&plugin, "rejected_requests_total{reason=\"no-promise\"}") ==
-              N);
-}
-
 START_TEST(a_dead_watch_is_replaced_by_a_list)
 {
     set_up();
@@ -531,7 +511,6 @@ START_TEST(admissions_are_fast)
 SUITE_MAIN("plugin", 120, NULL, both_resources_are_registered, compute_is_counted,
            a_container_gets_the_card_of_its_pod, ids_of_another_card_are_rejected,
            an_unpromised_pod_is_admitted_and_annotated,
-           pods_bound_past_the_extender_delay_no_other_pod,
            a_dead_watch_is_replaced_by_a_list, a_broken_watch_delays_no_container,
            a_driver_that_hangs_makes_all_cards_unhealthy, a_missing_driver_is_reported,
            a_missing_api_server_is_reported, reading_the_node_is_retried_soon,

@@ -10,8 +10,8 @@
 
 #define CARD(n) "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':17179869184}"
 
-/* With a made-up root of the node, which has no process. `refresh`: of --refresh-interval. */
-static void set_up_with(const char *refresh)
+/* With a made-up root of the node, which has no process. */
+static void set_up(void)
 {
     lib_output(0, ARGV("mkdir", "-p", lib_path("root/proc/2"),
                        lib_path("root/var/log/containers")));
@@ -25,13 +25,8 @@ static void set_up_with(const char *refresh)
     agent_start(&agent, &sim, NULL,
                 ARGV("--update-interval", "100ms", "--podresources-socket",
                      lib_path("podresources.sock"), "--pods-interval", "1s",
-                     "--refresh-interval", refresh, "--host-root", lib_path("root")));
+                     "--refresh-interval", "1s", "--host-root", lib_path("root")));
     lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
-}
-
-static void set_up(void)
-{
-    set_up_with("1m");
 }
 
 static void admit(const char *name, int units, int card)
@@ -42,35 +37,6 @@ static void admit(const char *name, int units, int card)
     kubelet_admit(&kubelet, name, "c", MEM, units, &a);
     ck_assert_msg(a.status == GRPC_OK, "%s: %s", name, a.words);
 }
-
-/* One line per item: "POD RESOURCE UNITS [CARD,CARD]\n". */
-static bool pod_list_is(const char *expected)
-{
-    const char *is = "";
-    json_t *item;
-    lib_each(item, lib_at(agent_scv(&sim), "status.podList"))
-        is = lib_fmt("%s%s %s %lld %s\n", is, lib_str(item, "name"),
-                     lib_str(item, "resource"), (long long)lib_int(item, "units"),
-                     lib_text(item, "cards"));
-    return strcmp(is, expected) == 0;
-}
-
-#define P_AND_Q                                                                          \
-    "p aliyun.com/gpu-mem 3 [\"GPU-1\"]\n"                                               \
-    "q aliyun.com/gpu-mem 5 [\"GPU-0\"]\n"
-
-START_TEST(allocations_of_the_plugin_are_in_the_scv)
-{
-    set_up();
-    admit("p", 3, 1);
-    admit("q", 5, 0);
-    lib_wait(pod_list_is(P_AND_Q));
-    kubelet_remove(&kubelet, "p");
-    sim_delete_pod(&sim, "p");
-    lib_wait(pod_list_is("q aliyun.com/gpu-mem 5 [\"GPU-0\"]\n"));
-}
-
-/* -- what containers use -- */
 
 #define ID "4f797c539e6c745de61a93ca3ff892358ecbcaccd8414d5db545c38428142970"
 
@@ -104,7 +70,7 @@ static bool has_metric(const char *line)
 
 START_TEST(the_use_of_a_container_is_in_the_scv_and_the_metrics)
 {
-    set_up_with("1s");
+    set_up();
     admit("p", 3, 0);
     run_process(11, "python",
                 "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod"
@@ -131,5 +97,4 @@ START_TEST(the_use_of_a_container_is_in_the_scv_and_the_metrics)
     lib_wait(agent_number(&sim, "status.processList") == -1);
 }
 
-SUITE_MAIN("podlist", 120, NULL, the_use_of_a_container_is_in_the_scv_and_the_metrics,
-           allocations_of_the_plugin_are_in_the_scv)
+SUITE_MAIN("podlist", 120, NULL, the_use_of_a_container_is_in_the_scv_and_the_metrics)

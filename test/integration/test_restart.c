@@ -165,51 +165,5 @@ START_TEST(a_stop_completes_binds_in_flight)
     sim_stop(&f.sim);
 }
 
-/* -- a restore -- */
-
-/* The backup: a and c are bound to the only card, b is pending. */
-static void load_backup(const struct sim *s)
-{
-    static const char promise[] = "{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\","
-                                  "\"ALIYUN_COM_GPU_MEM_POD\":\"8\","
-                                  "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}";
-    sim_add_node(s, "n1", 1, 16);
-    sim_add_bound_pod(s, "a", 8, "n1", promise);
-    sim_add_bound_pod(s, "c", 8, "n1", promise);
-    sim_add_pod(s, "b", 8);
-}
-
-/* The API server restarts at its address with the backup, whose versions are lower. */
-START_TEST(a_restore_from_a_backup_under_a_running_extender)
-{
-    struct sim sim;
-    struct extender e;
-    cleanup_buf struct buf why = {0};
-    sim_start(&sim, ARGV("--resource-version", "1000"));
-    load_backup(&sim);
-    extender_start(&e, &sim, NULL);
-    ck_assert(!extender_bind(&e, "b", "n1", NULL));
-    sim_delete_pod(&sim, "c");
-    lib_wait(extender_bind(&e, "b", "n1", NULL));
-
-    char *port = lib_fmt("%u", sim.api.port);
-    sim_stop(&sim);
-    sim_start_secure(&sim, NULL, NULL, ARGV("--port", port));
-    load_backup(&sim);
-    for (int i = 0; i < 3; i++) {
-        ck_assert(!extender_bind(&e, "b", "n1", &why));
-        oracle_check(&sim.api);
-    }
-    lib_wait(extender_leads(&e) && extender_promised(&e, "n1") == 16);
-    sim_delete_pod(&sim, "c");
-    lib_wait(extender_bind(&e, "b", "n1", NULL));
-    ck_assert_int_eq(sim_bound(&sim), 2);
-    oracle_agrees(&sim.api, &e);
-    ck_assert_contains(program_output(&e.program), "older state than before");
-    extender_stop(&e);
-    sim_stop(&sim);
-}
-
 LIB_MAIN("restart", 150, kill_during_binds_loses_no_promise,
-         a_stop_completes_binds_in_flight,
-         a_restore_from_a_backup_under_a_running_extender)
+         a_stop_completes_binds_in_flight)

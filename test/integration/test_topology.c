@@ -119,35 +119,5 @@ START_TEST(links_can_be_ignored)
     expect_cards("q", "0,3,4,5");
 }
 
-/* The members of a gang, for one card each. */
-START_TEST(a_gang_is_on_connected_cards)
-{
-    enum { MEMBERS = 4 };
-    const char *pods[MEMBERS];
-    bool taken[8] = {false};
-    set_up("--topology=prefer");
-    for (int i = 0; i < MEMBERS; i++)
-        pods[i] = add_pod(lib_fmt("g%d", i), 1,
-                          ",\"gpushare/topology\":\"gang\",\"gpushare/gang-minimum\":"
-                          "\"4\",\"scheduling.volcano.sh/group-name\":\"g\"");
-    suite_restart(ARGV("--filter-answer=best", "--topology=prefer")); /* has seen all */
-    for (int i = 0; i < MEMBERS; i++) {
-        struct buf why = {0};
-        const char *name = lib_fmt("g%d", i);
-        json_t *reply = ask("filter", pods[i]);
-        ck_assert_uint_eq(lib_size(reply, "NodeNames"), 1);
-        ck_assert_str_eq(lib_str(reply, "NodeNames.0"), "v100");
-        ck_assert_msg(extender_bind(&extender, name, "v100", &why), "%s", why.p);
-        const json_t *pod =
-            peer_get(&sim.api, lib_fmt("/api/v1/namespaces/default/pods/%s", name));
-        taken[atoi(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"))] = true;
-        buf_fini(&why);
-    }
-    for (int i = 4; i < 8; i++)
-        ck_assert_msg(taken[i], "card %d", i);
-    oracle_agrees(&sim.api, &extender);
-}
-
 SUITE_MAIN("topology", 60, NULL, four_cards_are_connected,
-           min_link_rejects_the_other_nodes, links_can_be_ignored,
-           a_gang_is_on_connected_cards)
+           min_link_rejects_the_other_nodes, links_can_be_ignored)

@@ -244,16 +244,6 @@ START_TEST(a_measurement_that_does_not_count_neither_accuses_nor_acquits)
     ck_step(over, GRACE + 100, 500, "report a/c, evict a");
 }
 
-START_TEST(promises_older_than_the_overuse_accuse_nobody)
-{
-    promised_ms = -5000; /* of a pod that had this name before */
-    wait_out(over, 0, 500);
-    ck_step(over, GRACE, 500, "");
-    ck_step(over, 2 * GRACE, 500, "");
-    promised_ms = 1; /* wait_out began at 0 */
-    ck_step(over, 2 * GRACE + 1, 500, "report a/c, evict a");
-}
-
 /* What it was promised is not known yet: what its predecessor was promised is. */
 START_TEST(a_new_pod_of_the_same_name_is_not_judged_by_the_promise_before)
 {
@@ -266,20 +256,6 @@ START_TEST(a_new_pod_of_the_same_name_is_not_judged_by_the_promise_before)
     ck_step(again, GRACE + 2002, 500, "report a/c, evict a"); /* the sum stays */
 }
 
-static const char *const restarted[] = {"a u c i 6000 4000, b v c j 1000 8000",
-                                        "a u c k 6000 4000, b v c j 1000 8000"};
-
-START_TEST(a_sample_inside_the_promise_and_a_restart_do_not_begin_again)
-{
-    wait_out(over, 0, 500);
-    ck_step(inside, GRACE - 1000, 500, "");
-    ck_assert_uint_eq(overuse_count(overuse), 0);
-    ck_step(restarted[1], GRACE, 500, "");
-    ck_assert_uint_eq(overuse_count(overuse), 1);
-    ck_step(restarted[0], GRACE + 1000, 500, "");
-    ck_step(restarted[1], GRACE + 2000, 500, "report a/c, evict a");
-}
-
 /* Half a second of each six is less than what drains. */
 START_TEST(short_peaks_fill_nothing)
 {
@@ -289,53 +265,12 @@ START_TEST(short_peaks_fill_nothing)
 
 /* -- where it hurts -- */
 
-START_TEST(an_unknown_number_of_the_card_never_hurts)
-{
-    static const char unknown[] = "a u c i 6000 4000, b v c j -1 8000";
-    wait_out(over, 0, -1);
-    ck_step(over, GRACE, -1, "");
-    ck_step(unknown, GRACE + 1, 0, "");
-    ck_step(over, GRACE + 2, 0, "report a/c, evict a");
-}
-
 START_TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
 {
     static const char nameless[] = ". w . k 7000 -1, a u c i 6000 4000, b . c . 0 8000";
     wait_out(nameless, 0, 1000);
     ck_step(nameless, GRACE, 1000, "");
     ck_step(nameless, GRACE + 1, 999, "report a/c, evict a");
-}
-
-START_TEST(pods_without_a_promise)
-{
-    static const struct {
-        const char *rows, *actions;
-    } cases[] = {
-        {"b v c j 1000 8000, g w c k 101 -1", "report g/c, evict g"},
-        {"b v c j 1000 8000, g w c k 100 -1", ""}, /* the tolerance */
-        {"b v c j 1000 -1, g w c k 5000 -1", ""},  /* no other pod was promised a part */
-        {"b v c j 1000 8000, g w c k 5000 -1?", ""},
-        {"b v c j 9000 8000, g w c k 5000 -1", "report b/c, report g/c, evict g"},
-    };
-    for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) {
-        const struct overuse_settings settings = {.most = OVERUSE_REPORT,
-                                                  .unpromised =
-                                                      i % 2 ? 1 + OVERUSE_EVICT : 0,
-                                                  .always = true,
-                                                  .grace_ms = GRACE,
-                                                  .tolerance_mib = 100};
-        cleanup_buf struct buf got = {0};
-        overuse_free(overuse);
-        overuse = overuse_new(&settings);
-        buf_set(&got, SPAN(""));
-        for (int64_t at_ms = 0; at_ms < 2 * GRACE; at_ms += 1000) {
-            struct usage u = usage_of(cases[i / 2].rows, at_ms, 500);
-            buf_adds(&got, step(&u, at_ms));
-        }
-        ck_assert_str_eq(got.p, i % 2        ? cases[i / 2].actions
-                                : i / 2 == 4 ? "report b/c"
-                                             : "");
-    }
 }
 
 /* -- limits -- */
@@ -359,10 +294,7 @@ START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
 
 UNIT_MAIN_AROUND("overuse", begin, end, who_is_over, the_tolerance_of_processes,
                  a_measurement_that_does_not_count_neither_accuses_nor_acquits,
-                 promises_older_than_the_overuse_accuse_nobody,
                  a_new_pod_of_the_same_name_is_not_judged_by_the_promise_before,
-                 a_sample_inside_the_promise_and_a_restart_do_not_begin_again,
-                 short_peaks_fill_nothing, an_unknown_number_of_the_card_never_hurts,
+                 short_peaks_fill_nothing,
                  a_container_without_a_name_may_be_the_one_of_an_idle_promise,
-                 pods_without_a_promise,
                  a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)

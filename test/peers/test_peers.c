@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -21,7 +20,7 @@
 #include "wire/grpcc.h"
 #include "wire/grpcd.h"
 
-enum { STREAMS = 8, CALLS = 1000 };
+enum { STREAMS = 8 };
 
 /* A plugin of two cards. */
 struct plugin {
@@ -371,37 +370,6 @@ static void list(const char *path)
     ck_assert_int_eq(err.code, ERR_TOO_LARGE);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const int64_t *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
-static int64_t now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
-static void many(const char *path)
-{
-    static int64_t us[CALLS];
-    for (size_t i = 0; i < CALLS; i++) {
-        struct podres_pod pod;
-        struct err err = {0};
-        cleanup_arena struct arena a = {0};
-        int64_t start = now_us();
-        ck_assert_done(get(path, "some", 20000, &a, &pod, NULL, &err), err);
-        us[i] = now_us() - start;
-        ck_assert_span_eq(pod.name, "some");
-        ck_assert_span_eq(pod.ns, "ns");
-    }
-    qsort(us, CALLS, sizeof *us, by_size);
-    printf("Get of grpc-js: p50 %d us, p99 %d us\n", (int)us[CALLS / 2],
-           (int)us[CALLS * 99 / 100]);
-}
-
 START_TEST(podresources_of_grpc_js)
 {
     struct program server;
@@ -413,7 +381,9 @@ START_TEST(podresources_of_grpc_js)
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "podresources.sock");
     node(&server, dir, "podresources.js");
     list(path);
-    many(path);
+    ck_assert_done(get(path, "some", 20000, &a, &pod, NULL, &err), err);
+    ck_assert_span_eq(pod.name, "some");
+    ck_assert_span_eq(pod.ns, "ns");
     expect_rejected_get(
         path, "absent", GRPC_NOT_FOUND,
         "NOT_FOUND: pod \"absent\" nicht gefunden: 100% gr\xc3\xb6\xc3\x9f"
@@ -434,40 +404,4 @@ START_TEST(podresources_of_grpc_js)
 }
 END_TEST
 
-static void echo(void *ctx, struct grpcd_call *call, struct span request)
-{
-    struct buf reply = {0};
-    (void)ctx;
-    buf_add_span(&reply, request);
-    grpcd_reply(call, &reply);
-}
-
-START_TEST(our_client_and_our_server)
-{
-    static const struct grpcd_method own[] = {{.path = "/t.T/Echo", .start = echo}, {0}};
-    static int64_t us[CALLS];
-    struct err err = {0};
-    cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "s");
-    struct grpcd *d =
-        grpcd_start(&(struct grpcd_config){.path = path, .methods = own}, &err);
-    ck_assert_msg(d != NULL, "%s", err.msg);
-    for (size_t i = 0; i < CALLS; i++) {
-        cleanup_buf struct buf reply = {0};
-        const struct grpcc_request req = {.socket = path,
-                                          .method = "/t.T/Echo",
-                                          .message = SPAN("hello"),
-                                          .timeout_ms = 20000};
-        int64_t start = now_us();
-        ck_assert_done(grpcc_call(&req, &reply, NULL, &err), err);
-        us[i] = now_us() - start;
-    }
-    qsort(us, CALLS, sizeof *us, by_size);
-    printf("own client and server: p50 %d us, p99 %d us\n", (int)us[CALLS / 2],
-           (int)us[CALLS * 99 / 100]);
-    grpcd_free(d);
-    temp_dir_remove(dir);
-}
-END_TEST
-
-UNIT_MAIN_SECONDS("peers", 240, a_kubelet_of_grpc_js, podresources_of_grpc_js,
-                  our_client_and_our_server)
+UNIT_MAIN_SECONDS("peers", 240, a_kubelet_of_grpc_js, podresources_of_grpc_js)
