@@ -73,24 +73,33 @@ void core_reserve_drop_all(struct step *s)
         ledger_reservation_end(s->core->ledger, r);
 }
 
-/* Reserves request->cards cards of the node; `chosen` is of select_cards. The caller has set
- * whose reservation it is, and until when. */
-static void reserve_on(struct step *s, struct ledger_reservation r,
-                       const struct request *request, const struct ledger_node *node,
-                       uint64_t chosen)
+/* Reserves for a member of a gang, or for the pod of the input (`pod` is NULL). */
+static void reserve_for(struct step *s, const struct gang_plan_member *m,
+                        int64_t until_ms, bool joint)
 {
-    r.whole = request->kind == REQUEST_CARDS;
-    r.core = request->core;
+    const struct core_input *in = s->in;
+    const struct request *request = m->request;
+    struct ledger_reservation r = {
+        .uid = m->uid,
+        .ns = m->pod ? m->pod->ns : in->ns,
+        .name = m->pod ? m->pod->name : in->name,
+        .priority = m->pod ? m->pod->priority : in->priority,
+        .whole = request->kind == REQUEST_CARDS,
+        .core = request->core,
+        .requests = m->requests,
+        .until_ms = until_ms,
+        .joint = joint,
+        .n_shares = request->cards,
+        .shares = arena_zalloc(&s->core->scratch, request->cards * sizeof *r.shares)};
+    uint64_t chosen = m->cards;
     r.requests.pods = 1;
-    r.n_shares = request->cards;
-    r.shares = arena_zalloc(&s->core->scratch, request->cards * sizeof *r.shares);
     for (uint32_t i = 0; i < request->cards; i++, chosen &= chosen - 1) {
-        const struct card *card = &node->cards[__builtin_ctzll(chosen)];
+        const struct card *card = &m->node->cards[__builtin_ctzll(chosen)];
         r.shares[i] = (struct ledger_share){
             .card = card->index, .mib = request->mib_per_card, .uuid = card->uuid};
     }
-    ledger_reserve(s->core->ledger, &r, node->name);
-    core_reserve_yield(s, node->name, r.priority);
+    ledger_reserve(s->core->ledger, &r, m->node->name);
+    core_reserve_yield(s, m->node->name, r.priority);
 }
 
 /* -- gangs -- */
@@ -162,22 +171,10 @@ static size_t list_nodes(struct step *s, const struct ledger_node ***list)
  * plan, so what a member takes was free when the plan was made. */
 static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t until_ms)
 {
-    const struct core_input *in = s->in;
     size_t n = MUTANT(gang_in_part) ? 1 : v->n_members;
-    for (size_t i = 0; i < n; i++) {
-        const struct gang_plan_member *m = &v->members[i];
-        const struct ledger_reservation r = {
-            .uid = m->uid,
-            .ns = m->pod ? m->pod->ns : in->ns,
-            .name = m->pod ? m->pod->name : in->name,
-            .priority = m->pod ? m->pod->priority : in->priority,
-            .requests = m->requests,
-            .until_ms = until_ms,
-            .joint = true,
-        };
-        if (m->placed && m->cards)
-            reserve_on(s, r, m->request, m->node, m->cards);
-    }
+    for (size_t i = 0; i < n; i++)
+        if (v->members[i].placed && v->members[i].cards)
+            reserve_for(s, &v->members[i], until_ms, true);
 }
 
 /* May members still be created? A gang that the ledger does not have begins now. */
@@ -325,14 +322,13 @@ void core_reserve_requested(struct step *s)
         node = choose_node(s, &chosen);
         step_due(&until_ms, s->now.mono_ms + CORE_RESERVATION_MS);
         if (node)
-            reserve_on(s,
-                       (struct ledger_reservation){.uid = in->uid,
-                                                   .ns = in->ns,
-                                                   .name = in->name,
-                                                   .priority = in->priority,
+            reserve_for(s,
+                        &(struct gang_plan_member){.uid = in->uid,
+                                                   .request = in->request,
                                                    .requests = in->requests,
-                                                   .until_ms = until_ms},
-                       in->request, node, chosen);
+                                                   .node = node,
+                                                   .cards = chosen},
+                        until_ms, false);
         else
             outcome = CORE_RESERVE_NO_NODE;
     }

@@ -100,35 +100,6 @@ START_TEST(annotations_of_a_pod_of_nvidias_plugin_are_no_promise)
 }
 END_TEST
 
-START_TEST(a_pod_that_fits_any_node_binds_to_an_unknown_node)
-{
-    start(1);
-    see("a", "", GPU("1"));
-    rig_bind(1, "a", "unheard-of");
-    ck_assert_ptr_null(rig_take(CORE_CALL_BIND).annotations);
-    see("b", MODEL("Tesla T4"), GPU("1"));
-    rig_bind(2, "b", "elsewhere");
-    struct core_output o = rig_take(CORE_REPLY);
-    ck_assert_str_eq(o.text, "node elsewhere is unknown to the extender");
-}
-END_TEST
-
-START_TEST(number_alone_takes_whole_cards)
-{
-    start(3);
-    see("a", LABELS("'scv/number':'2'"), "");
-    struct core_output o = bind("a");
-    ck_assert(node()->cards[0].whole && node()->cards[1].whole);
-    ck_noted(o, KEY_MEM_IDX, "0,1");
-    cleanup_free char *meta =
-        xasprintf(LABELS("'scv/number':'2'") ",'annotations':%s", o.annotations);
-    start(3);
-    rig_see(pod_of("a", meta, "", "n1"));
-    ck_assert(node()->cards[0].whole && node()->cards[1].whole);
-    ck_assert_uint_eq(node()->free_cards, 1);
-}
-END_TEST
-
 START_TEST(number_alone_reserves_nothing_with_number_shares)
 {
     rig_new((struct core_settings){.ledger = {.number_shares = true}});
@@ -195,7 +166,6 @@ END_TEST
 RIG_MAIN("forms", a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted,
          an_unsent_binding_for_nvidias_plugin_claims_nothing,
          annotations_of_a_pod_of_nvidias_plugin_are_no_promise,
-         a_pod_that_fits_any_node_binds_to_an_unknown_node,
-         number_alone_takes_whole_cards, number_alone_reserves_nothing_with_number_shares,
+         number_alone_reserves_nothing_with_number_shares,
          a_pod_bound_by_yoda_counts_nowhere, models_and_clocks_count_at_bind,
          a_freed_card_of_the_model_wakes_up_the_scheduler)

@@ -385,28 +385,6 @@ START_TEST(clients_that_do_not_read_share_one_reply)
 }
 END_TEST
 
-/* Each reply is of another state of the ledger. Honest clients are answered, too. */
-START_TEST(clients_that_do_not_read_do_not_keep_old_states)
-{
-    enum { STATES = 40, EACH = 5 };
-    struct world *w = begin(NODES);
-    struct raw idle[STATES * EACH];
-    size_t n = 0;
-    start_probe(w);
-    for (int k = 0; k < STATES; k++) {
-        cleanup_free char *name = xasprintf("more-%d", k);
-        sim_add_node(&w->sim, name, 1, 16);
-        for (int i = 0; i < EACH; i++)
-            open_idle(&idle[n++], w->extender.observers.port, views[i % 2 ? 0 : 1]);
-        if (k % 8 == 7)
-            lib_wait(peer_status(&w->extender.observers, "/inspect") == 200);
-    }
-    ck_peak(w, "40 states of 5 readers", 256);
-    close_all(idle, n);
-    end(w);
-}
-END_TEST
-
 /* -- all at once -- */
 
 /* A filter of so many bytes of a body of `all`. */
@@ -500,5 +478,4 @@ LIB_MAIN("floods", 180, more_names_than_the_cluster_can_have_are_refused_with_th
          full_node_objects_up_to_the_limit_of_a_body_are_answered,
          eight_clients_that_loop_large_filters_do_not_take_the_lease,
          clients_that_do_not_read_share_one_reply,
-         clients_that_do_not_read_do_not_keep_old_states,
          all_budgets_together_stay_within_256_mib, an_invented_pod_gets_no_event)

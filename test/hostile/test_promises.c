@@ -9,9 +9,7 @@
  * What a namespace editor writes, and objects from which the ledger could count less than a
  * card really has promised: forged annotations, edits of bound pods, limits of other resources, a
  * node whose clock is behind. The amount of a pod is what its spec asks for and what its Binding
- * promised, and the podList of the Scv has its cards. Each time a pod that would overcommit a card
- * must be rejected, also after a restart, and nothing may be taken from others that a quota does
- * not see.
+ * promised, also after a restart. core/test_forged.c and core/test_bound.c have further cases.
  */
 
 #define IDX               "ALIYUN_COM_GPU_MEM_IDX"

@@ -19,7 +19,6 @@ static void begin(void)
     tls_make_ca(lib_dir, "ca");
     tls_make_ca(lib_dir, "other-ca");
     tls_make_cert(lib_dir, "ca", "api", "IP:127.0.0.1");
-    tls_make_cert(lib_dir, "ca", "elsewhere", "DNS:elsewhere.test");
     tls_make_cert(lib_dir, "other-ca", "renewed", "IP:127.0.0.1");
 }
 
@@ -116,24 +115,5 @@ START_TEST(rotated_token_and_ca_are_reread)
     check_works("q0"); /* promises of the old cluster are not in the ledger */
 }
 
-START_TEST(server_name_of_the_certificate_is_checked)
-{
-    lib_program(&sim.program, "kube-sim",
-                ARGV("--port", "0", "--cert", lib_path("elsewhere.crt"), "--key",
-                     lib_path("elsewhere.key"), "--token", TOKEN, "--generate",
-                     "nodes=1,cards=1,pods=0"),
-                NULL);
-    sim.api.port = program_port(&sim.program, "listening on ");
-    start_extender(CA, "token: " TOKEN);
-    check_not_ready("certificate");
-    stop_extender();
-    start_extender(CA ", tls-server-name: elsewhere.test", "token: " TOKEN);
-    extender_wait_ready(&extender);
-    stop_extender();
-    start_extender(", insecure-skip-tls-verify: true", "token: " TOKEN);
-    extender_wait_ready(&extender);
-}
-
 LIB_MAIN_AROUND("auth", 150, begin, end, corrected_token_file_is_reread,
-                rotated_token_and_ca_are_reread,
-                server_name_of_the_certificate_is_checked)
+                rotated_token_and_ca_are_reread)

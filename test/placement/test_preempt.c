@@ -155,30 +155,6 @@ static struct request ask_devices(int n, const char *model)
     return of_model(devices((uint32_t)n), model);
 }
 
-/* The podList shows the pod of each card: two of the first model, two of the second. */
-START_TEST(victims_free_the_cards_that_the_pod_list_shows)
-{
-    static const struct pod_spec specs[] = {
-        {.priority = 0, .mib = {1}, .devices = 1},
-        {.priority = 3, .mib = {0, 1}, .devices = 1},
-        {.priority = 9, .mib = {0, 0, 1}, .devices = 1},
-        {.priority = 9, .mib = {0, 0, 0, 1}, .devices = 1}};
-    start_held(specs, 4, -1);
-    struct request r = ask_devices(1, "Tesla T4");
-    expect_victims(r, 9, "p0", "never"); /* does not help: its card is a V100 */
-    expect_victims(r, 9, "web", "never");
-    expect_victims(r, 9, "p2", "");
-    r = ask_devices(1, "Tesla V100");
-    expect_victims(r, 9, "p0", "");
-    expect_victims(r, 9, "p2", "p0 ");
-    expect_victims(r, 0, "p2", "never");
-    r.cards = 2;
-    expect_victims(r, 9, "p0", "p1 ");
-    expect_victims(r, 3, "p0", "never");
-    expect_victims(ask_devices(1, "A100"), 99, "", "never");
-}
-END_TEST
-
 /* A bound pod that the podList does not show has one of the cards without a listed pod. */
 START_TEST(cards_of_unlisted_pods_are_unknown)
 {
@@ -586,10 +562,8 @@ START_TEST(no_set_is_cheaper_with_cards_of_nvidias_plugin)
 END_TEST
 
 UNIT_MAIN_AROUND("preempt", begin, end, pods_that_leave_in_any_case_count_as_removed,
-                 only_cards_of_the_model_are_freed,
-                 victims_free_the_cards_that_the_pod_list_shows,
-                 cards_of_unlisted_pods_are_unknown, devices_beside_memory_are_claimed,
-                 unknown_pod_may_have_the_card,
+                 only_cards_of_the_model_are_freed, cards_of_unlisted_pods_are_unknown,
+                 devices_beside_memory_are_claimed, unknown_pod_may_have_the_card,
                  a_shared_card_is_free_when_all_its_pods_have_left,
                  promises_block_nvidias_plugin,
                  nominated_pod_takes_a_card_of_nvidias_plugin,

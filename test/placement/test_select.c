@@ -6,16 +6,6 @@
 #define NODE_WITH_FREE(name, ...)                                                        \
     node_with_free_of(name, 16276, (const int[]){__VA_ARGS__, -1})
 
-START_TEST(too_large_requests_never_fit)
-{
-    const struct ledger_node *n = NODE_WITH_FREE("n1", 100, 100);
-    expect_fit(n, memory(16276, 1), FIT_LATER);
-    struct request r = memory(16277, 1);
-    expect_reason(n, r, FIT_NEVER,
-                  "needs 16277 MiB on one card; the largest card has 16276 MiB");
-}
-END_TEST
-
 static void set_mode(const char *name, const char *mode)
 {
     struct node node = object_node(
@@ -38,30 +28,6 @@ START_TEST(mode_label_restricts_a_node)
     set_mode("n1", "both");
     expect_reason(n, mem, FIT_LATER,
                   "node label gpushare/mode is neither memory nor card");
-}
-END_TEST
-
-START_TEST(reason_names_excluded_cards)
-{
-    struct scv scv = object_scv(
-        &arena,
-        quoted(&arena,
-               "{'metadata':{'name':'n1'},'status':{'updateTime':'2026-11-21T09:00:00Z',"
-               "'cardList':["
-               "{'id':0,'health':'Healthy','totalMemory':1000,'freeMemory':1000},"
-               "{'id':1,'health':'Unhealthy','totalMemory':9000,'freeMemory':9000},"
-               "{'id':2,'health':'Unhealthy','totalMemory':9000,'freeMemory':9000},"
-               "{'id':3,'health':'Healthy','totalMemory':9000,'freeMemory':9000},"
-               "{'id':4,'health':'Healthy','totalMemory':9000,'freeMemory':2000}]}}"));
-    ledger_scv_seen(ledger, &scv, 0);
-    int32_t listed = 3;
-    struct unhealthy_cards u = {.node = SPAN("n1"), .cards = &listed, .n = 1};
-    ledger_unhealthy_seen(ledger, &u, 0);
-    const struct ledger_node *n = node_of("n1");
-    expect_reason(n, memory(4000, 1), FIT_LATER,
-                  "needs 4000 MiB on one card; most free: 3024 of 9000 MiB on GPU4; "
-                     "unhealthy: GPU1,GPU2; excluded by ConfigMap: GPU3; used outside "
-                     "Kubernetes: 5976 MiB on GPU4");
 }
 END_TEST
 
@@ -91,14 +57,14 @@ START_TEST(unusable_node_has_a_reason)
     ledger_lease_seen(ledger, &lease, 0);
     expect_reason(n, r, FIT_LATER,
                   "the node's Scv object is missing, so its cards are unknown; "
-                     "Lease nvidia-gpu-scheduler-node-lease/n1 does not belong to "
-                     "scv-agent (holder: a???b; last renewed: t1): delete it if another "
-                     "system left it behind");
+                  "Lease nvidia-gpu-scheduler-node-lease/n1 does not belong to "
+                  "scv-agent (holder: a???b; last renewed: t1): delete it if another "
+                  "system left it behind");
     struct scv damaged = object_scv_even(&arena, "n5", 1, 16276);
     damaged.damaged = true;
     ledger_scv_seen(ledger, &damaged, 0);
     expect_reason(node_of("n5"), r, FIT_LATER,
-                     "the node's Scv object is invalid; see the extender's log");
+                  "the node's Scv object is invalid; see the extender's log");
     set_mode("n2", "memory");
     n = node_of("n2");
     expect_reason(n, r, FIT_NEVER,
@@ -114,26 +80,6 @@ START_TEST(unusable_node_has_a_reason)
 }
 END_TEST
 
-START_TEST(nominated_pods_of_equal_or_higher_priority_come_first)
-{
-    const struct ledger_node *n = NODE_WITH_FREE("n1", 10000, 5000);
-    struct request r = memory(6000, 1);
-    nominated_pod("n1", "x", memory(5000, 1), 5);
-    /* binpack places it on the smaller card; the other one stays free */
-    expect_fit_of_pod(n, &r, 5, "me", FIT_YES);
-    nominated_pod("n1", "y", memory(5000, 1), 5);
-    expect_fit_of_pod(n, &r, 5, "me", FIT_LATER);
-    expect_fit_of_pod(n, &r, 6, "me", FIT_YES);
-    expect_fit_of_pod(n, &r, 5, "y", FIT_YES);
-    expect_fit(n, r, FIT_YES);
-    cleanup_buf struct buf b = {0};
-    reason_add(&b, n, &r, FIT_YES);
-    ck_assert_str_eq(
-        b.p, "needs 6000 MiB on one card; free, but reserved for pods nominated to "
-             "this node");
-}
-END_TEST
-
 /* The emptiest card is the only one that the nominated pod can have. */
 START_TEST(the_card_of_a_nominated_pod_is_the_last_choice)
 {
@@ -143,7 +89,7 @@ START_TEST(the_card_of_a_nominated_pod_is_the_last_choice)
     nominated_pod("n1", "x", memory(8000, 1), 5);
     expect_bind(n, &r, 5, "me", CARD(0));
     expect_bind(n, &r, 6, "me", CARD(1)); /* it comes first */
-    r = memory(9000, 1); /* a bind is not refused for a nomination */
+    r = memory(9000, 1);                  /* a bind is not refused for a nomination */
     expect_bind(n, &r, 5, "me", CARD(1));
 }
 END_TEST
@@ -177,8 +123,9 @@ START_TEST(largest_request_has_a_reason)
                         .cards = UINT32_MAX,
                         .units = INT64_MAX,
                         .mib_per_card = INT64_MAX};
-    expect_reason(n, r, FIT_NEVER, "needs 9223372036854775807 MiB on each of 4294967295 "
-                                   "cards; the node has 1 card");
+    expect_reason(n, r, FIT_NEVER,
+                  "needs 9223372036854775807 MiB on each of 4294967295 "
+                  "cards; the node has 1 card");
     expect_reason(n, whole(UINT32_MAX), FIT_NEVER,
                   "needs 4294967295 whole cards; the node has 1 card");
     char models[REQUEST_MAX_MODELS + 1] = "";
@@ -215,73 +162,25 @@ static const struct ledger_node *mixed_node(const char *more)
     return node_of("n1");
 }
 
-START_TEST(card_of_another_model_does_not_fit)
-{
-    const struct ledger_node *n = mixed_node("");
-    struct request t4 = of_model(memory(8000, 1), "tesla t4");
-    expect_choice(n, &t4, CARD(2)); /* binpack: the smaller one */
-    t4 = of_model(memory(8000, 2), "tesla t4");
-    expect_choice(n, &t4, CARDS(0, 2));
-    t4 = of_model(memory(20000, 1), "tesla t4");
-    expect_fit(n, t4, FIT_NEVER); /* the V100 would be large enough */
-    expect_reason(n, t4, FIT_NEVER, "needs 20000 MiB on one card, model tesla t4; the "
-                                    "largest such card has 16000 MiB");
-    bound_pod("n1", "a", memory(10000, 1), 0);
-    bound_pod("n1", "b", memory(10000, 1), 2);
-    t4 = of_model(memory(8000, 1), "tesla t4");
-    expect_reason(n, t4, FIT_LATER, "needs 8000 MiB on one card, model tesla t4; most "
-                                    "free: 6000 of 16000 MiB on GPU0");
-    struct request any = of_model(memory(8000, 1), "Tesla T4, Tesla V100");
-    expect_fit(n, any, FIT_YES);
-}
-END_TEST
-
-START_TEST(missing_model_never_fits)
-{
-    const struct ledger_node *n = mixed_node("");
-    const struct request none[] = {of_model(memory(8000, 1), "A\"100\\\n"),
-                                   of_model(whole(1), "A100"),
-                                   of_model(whole(2), "Tesla V100")};
-    static const char *const why[] = {
-        "needs 8000 MiB on one card, model A?100??; the node has 2 x Tesla T4, 1 x Tesla "
-        "V100",
-        "needs 1 whole card, model A100; the node has 2 x Tesla T4, 1 x Tesla V100",
-        "needs 2 whole cards, model Tesla V100; the node has 2 x Tesla T4, 1 x Tesla "
-        "V100"};
-    for (size_t i = 0; i < ARRAY_LEN(none); i++) {
-        expect_reason(n, none[i], FIT_NEVER, why[i]);
-    }
-    struct node node = object_node(
-        &arena, quoted(&arena, "{'metadata':{'name':'n2'},'status':{'capacity':{"
-                               "'" KEY_GPU_MEM "':'9999','" KEY_GPU_COUNT "':'1'}}}"));
-    node.allocatable = node.capacity;
-    ledger_node_seen(ledger, &node, 0);
-    n = node_of("n2");
-    ck_assert_int_eq(select_fit(n, &none[0]), FIT_LATER);
-    expect_reason(n, none[1], FIT_LATER,
-        "needs 1 whole card, model A100; card models and clocks are unknown: "
-        "the node has no Scv object");
-}
-END_TEST
-
 START_TEST(memory_and_clock_apply_to_the_same_card)
 {
     const struct ledger_node *n = mixed_node("");
     struct request r = memory(20000, 1); /* the V100 has the memory ... */
     r.clock_mhz = 5001;                  /* ... and the T4 the clock */
-    expect_reason(n, r, FIT_NEVER, "needs 20000 MiB on one card, memory clock at least "
-                                   "5001 MHz; the largest such card has 16000 MiB");
+    expect_reason(n, r, FIT_NEVER,
+                  "needs 20000 MiB on one card, memory clock at least "
+                  "5001 MHz; the largest such card has 16000 MiB");
     r.clock_mhz = 5002;
     expect_reason(n, r, FIT_NEVER,
                   "needs 20000 MiB on one card, memory clock at least 5002 MHz; the "
-                     "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 MHz)");
+                  "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 MHz)");
     r.clock_mhz = 800;
     expect_fit(n, r, FIT_YES);
     r.clock_exact = true;
     expect_reason(n, r, FIT_NEVER,
                   "needs 20000 MiB on one card, memory clock 800 MHz; the "
-                     "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 "
-                     "MHz)");
+                  "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 "
+                  "MHz)");
 }
 END_TEST
 
@@ -292,41 +191,15 @@ START_TEST(whole_cards_can_have_a_minimum_size)
     r.mib_per_card = 16001;
     expect_choice(n, &r, CARD(1));
     r.cards = 2;
-    expect_reason(n, r, FIT_NEVER, "needs 2 whole cards of at least 16001 MiB; too few "
-                                   "cards of that size; the largest has 32000 MiB");
+    expect_reason(n, r, FIT_NEVER,
+                  "needs 2 whole cards of at least 16001 MiB; too few "
+                  "cards of that size; the largest has 32000 MiB");
 }
 END_TEST
 
 #define HELD(pod, n, cards)                                                              \
-    ",'podList':[{'namespace':'default','name':'" pod "','container':'c','resource':"           \
+    ",'podList':[{'namespace':'default','name':'" pod "','container':'c','resource':"    \
     "'nvidia.com/gpu','units':" n ",'cards':[" cards "]}]"
-
-START_TEST(free_cards_of_nvidias_plugin_are_counted)
-{
-    struct request any = devices(99), two = of_model(devices(2), "Tesla T4");
-    const struct ledger_node *n = mixed_node("");
-    expect_fit(n, any, FIT_YES); /* without a model, the kubelet decides */
-    expect_fit(n, two, FIT_YES);
-    expect_choice(n, &two, 0);
-    struct request three = of_model(devices(3), "Tesla T4");
-    expect_reason(n, three, FIT_NEVER,
-                  "needs 3 cards through nvidia.com/gpu, model Tesla "
-                     "T4; the node has 2 x Tesla T4, 1 x Tesla V100");
-    /* A card with a promise is not free. */
-    struct ledger_pod *p = bound_pod("n1", "a", memory(1, 1), 0);
-    expect_reason(n, two, FIT_LATER,
-                  "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
-                     "free cards: 1 of 2; promised to pods: GPU0");
-    ledger_pod_remove(ledger, p);
-    /* A card that a container has through nvidia.com/gpu is not free either. */
-    mixed_node(HELD("x", "1", "'u2'"));
-    expect_reason(n, two, FIT_LATER,
-                  "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
-                     "free cards: 1 of 2; allocated through nvidia.com/gpu: GPU2");
-    expect_reason(n, whole(3), FIT_LATER, "needs 3 whole cards; free cards: 2 of 3; "
-                                          "allocated through nvidia.com/gpu: GPU2");
-}
-END_TEST
 
 START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
 {
@@ -335,12 +208,13 @@ START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
     bound_pod("n1", "a", one, -1);
     ck_assert_uint_eq(n->claimed, 1);
     expect_fit(n, one, FIT_YES);
-    struct ledger_pod *b = bound_pod("n1", "b", devices(1), -1); /* it may get a T4 as well */
+    struct ledger_pod *b =
+        bound_pod("n1", "b", devices(1), -1); /* it may get a T4 as well */
     ck_assert_uint_eq(n->claimed, 2);
     expect_reason(n, one, FIT_LATER,
                   "needs 1 card through nvidia.com/gpu, model Tesla T4; "
-                     "free cards: 2 of 2; requested by pods whose cards are not "
-                     "known yet: 2");
+                  "free cards: 2 of 2; requested by pods whose cards are not "
+                  "known yet: 2");
     /* The kubelet gave b the V100. */
     mixed_node(HELD("pod-b", "1", "'u1'"));
     ck_assert_uint_eq(n->claimed, 1);
@@ -352,8 +226,9 @@ START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
     bound_pod("n1", "c", devices(1), -1);
     ck_assert_uint_eq(n->claimed, 2);
     struct request mem = memory(1, 1);
-    expect_reason(n, mem, FIT_LATER, "needs 1 MiB on one card; no card is available; "
-                                     "allocated through nvidia.com/gpu: GPU0,GPU1,GPU2");
+    expect_reason(n, mem, FIT_LATER,
+                  "needs 1 MiB on one card; no card is available; "
+                  "allocated through nvidia.com/gpu: GPU0,GPU1,GPU2");
 }
 END_TEST
 
@@ -377,9 +252,10 @@ START_TEST(models_are_unknown_without_an_scv)
     set_mode("n2", "card");
     const struct ledger_node *n = node_of("n2");
     struct request one = of_model(devices(1), "Tesla V100");
-    expect_reason(n, one, FIT_LATER, "needs 1 card through nvidia.com/gpu, model Tesla "
-                                     "V100; card models and clocks are unknown: "
-                                     "the node has no Scv object");
+    expect_reason(n, one, FIT_LATER,
+                  "needs 1 card through nvidia.com/gpu, model Tesla "
+                  "V100; card models and clocks are unknown: "
+                  "the node has no Scv object");
     /* The mode label does not concern nvidia.com/gpu. */
     mixed_node("");
     set_mode("n1", "memory");
@@ -388,15 +264,11 @@ START_TEST(models_are_unknown_without_an_scv)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("select", begin, end,
-          card_of_another_model_does_not_fit, missing_model_never_fits,
-          memory_and_clock_apply_to_the_same_card, whole_cards_can_have_a_minimum_size,
-          free_cards_of_nvidias_plugin_are_counted,
-          claims_of_nvidias_plugin_count_before_the_pod_list_shows_them,
-          nominated_pod_of_nvidias_plugin_comes_first, models_are_unknown_without_an_scv,
-          too_large_requests_never_fit, mode_label_restricts_a_node,
-          reason_names_excluded_cards, reason_counts_cards_with_enough_memory,
-          unusable_node_has_a_reason,
-          nominated_pods_of_equal_or_higher_priority_come_first,
-          the_card_of_a_nominated_pod_is_the_last_choice,
-          kept_cards_that_are_reserved_count_once, largest_request_has_a_reason)
+UNIT_MAIN_AROUND("select", begin, end, memory_and_clock_apply_to_the_same_card,
+                 whole_cards_can_have_a_minimum_size,
+                 claims_of_nvidias_plugin_count_before_the_pod_list_shows_them,
+                 nominated_pod_of_nvidias_plugin_comes_first,
+                 models_are_unknown_without_an_scv, mode_label_restricts_a_node,
+                 reason_counts_cards_with_enough_memory, unusable_node_has_a_reason,
+                 the_card_of_a_nominated_pod_is_the_last_choice,
+                 kept_cards_that_are_reserved_count_once, largest_request_has_a_reason)
