@@ -141,24 +141,11 @@ static const struct opt table[] = {
      .help =
          "Prometheus that assess asks what pods used; default: what scv-agent measures "
          "now."},
-    {.name = "prometheus-ca",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(prometheus_ca),
-     .help =
-         "PEM file of the CAs of Prometheus' certificate; default: the system's CAs."},
-    {.name = "prometheus-token",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(prometheus_token),
-     .help = "File with the bearer token for --prometheus; default: no token."},
     {.name = "from",
      .arg = "FILE",
      .type = OPT_LIST,
      .offset = AT(from),
-     .help =
-         "JSON file that assess reads, or - for standard input; repeatable; default: the "
-         "cluster."},
+     .help = "JSON file that assess reads; repeatable; default: the cluster."},
     {.name = "window",
      .arg = "TIME",
      .init = "168h",

@@ -27,7 +27,7 @@ struct cli_config {
     int64_t cards, memory, move_timeout_ms;
     bool apply;
     /* assess */
-    char *prometheus, *prometheus_ca, *prometheus_token;
+    char *prometheus;
     struct opt_list from;
     int64_t window_ms, headroom; /* headroom: percent */
     enum show_format format;
