@@ -35,7 +35,7 @@ struct host {
 struct holder {
     struct host *host;
     struct ledger_pod *pod;
-    int64_t used, need;     /* MiB; used -1: unknown */
+    int64_t used, need;     /* MiB; 0: unknown */
     const char *why, *tied; /* it cannot share; it stays on its node. NULL: it can */
 };
 
@@ -44,8 +44,10 @@ struct assess {
     int64_t headroom;
     struct ledger *ledger;
     struct defrag_rules *rules;
-    json_t *scvs;          /* by name */
-    json_t *used;          /* MiB, by source and "NAMESPACE/POD" */
+    json_t *scvs; /* by name */
+    /* MiB by "NAMESPACE/POD": its own, and of all pods of its card. */
+    json_t *used, *used_cards;
+    bool answered;         /* by Prometheus */
     json_t *models, *pods; /* the result, by name */
     struct host *hosts;
     struct holder *holders;
@@ -69,41 +71,35 @@ static int64_t number(const json_t *o, const char *key)
 
 /* -- what pods used -- */
 
-/* Who measured: scv-agent now, a container; scv-agent; DCGM, all pods of the card. */
-enum source { NOW = '+', AGENT = '=', DCGM = '*' };
-
-static void add_used(struct assess *a, enum source source, struct span ns,
-                     struct span pod, int64_t mib)
+/* Notes what was measured, unless more was, and returns the most; 0: nothing was. */
+static int64_t used(json_t *by_pod, struct span ns, struct span pod, int64_t mib)
 {
     cleanup_buf struct buf key = {0};
-    buf_printf(&key, "%c%.*s/%.*s", source, SPAN_ARG(ns), SPAN_ARG(pod));
-    int64_t before = number(a->used, key.p);
-    if (source == NOW)
-        mib += before;
-    if (mib > before || !before)
-        json_object_set_new(a->used, key.p, json_integer(mib));
+    buf_printf(&key, "%.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(pod));
+    if (mib > number(by_pod, key.p))
+        json_object_set_new(by_pod, key.p, json_integer(mib));
+    return number(by_pod, key.p);
 }
 
-/* -1: unknown. */
-static int64_t used_by(const struct assess *a, enum source source, const struct pod *pod)
-{
-    cleanup_buf struct buf key = {0};
-    buf_printf(&key, "%c%.*s/%.*s", source, SPAN_ARG(pod->meta.ns),
-               SPAN_ARG(pod->meta.name));
-    return json_object_get(a->used, key.p) ? number(a->used, key.p) : -1;
-}
-
-/* A label of an exporter, which Prometheus renames if it has one of that name itself. */
-static struct span label(const json_t *metric, const char *renamed, const char *name)
-{
-    struct span text = session_text(metric, renamed);
-    return text.n ? text : session_text(metric, name);
-}
+/* Bytes that each pod used at most on one card in a week, with the label `of` if all pods of the
+ * card did. Prometheus renames labels of an exporter if it has one of that name itself. */
+#define MOST(metric)                                                                     \
+    "label_replace(label_replace(max_over_time(" metric "[1w]),"                         \
+    "\"pod\",\"$1\",\"exported_pod\",\"(.+)\"),"                                         \
+    "\"namespace\",\"$1\",\"exported_namespace\",\"(.+)\")"
+#define QUERY                                                                            \
+    "label_replace(1048576*max by(namespace,pod)(" MOST(                                 \
+        "DCGM_FI_DEV_FB_USED") "),\"of\",\"card\",\"pod\",\".*\") or "                   \
+                               "max by(namespace,pod)(sum by(namespace,pod,uuid)("       \
+                               "max by(namespace,pod,uuid,container,exported_container)" \
+                               "(" MOST(                                                 \
+                                   "gpushare_container_gpu_memory_used_bytes") ")))"
 
 static int read_answer(struct assess *a, const json_t *answer, struct err *err)
 {
     const json_t *data = json_object_get(answer, "data"), *sample;
     size_t i;
+    a->answered = true;
     if (!span_eq(session_text(data, "resultType"), SPAN("vector")))
         return err_set(
             err, ERR_INVALID,
@@ -119,26 +115,11 @@ static int read_answer(struct assess *a, const json_t *answer, struct err *err)
         if (!text || end == text || *end)
             return err_set(err, ERR_INVALID, "a sample of Prometheus has no number");
         if (mib >= 0 && mib < MIB_MAX) /* neither NaN nor infinite */
-            add_used(a, session_text(metric, "of").n ? DCGM : AGENT,
-                     label(metric, "exported_namespace", "namespace"),
-                     label(metric, "exported_pod", "pod"), (int64_t)(mib + 0.999999));
+            used(json_object_get(metric, "of") ? a->used_cards : a->used,
+                 session_text(metric, "namespace"), session_text(metric, "pod"),
+                 mib > 1 ? (int64_t)(mib + 0.999999) : 1);
     }
     return 0;
-}
-
-#define OF_POD "namespace,exported_namespace,pod,exported_pod"
-
-void assess_query(struct buf *out, int64_t window_ms)
-{
-    long long s = window_ms / 1000;
-    buf_printf(
-        out,
-        "label_replace(1048576*max by(" OF_POD ")(max_over_time("
-        "DCGM_FI_DEV_FB_USED[%llds])),\"of\",\"card\",\"pod\",\".*\") or max by(" OF_POD
-        ")(sum by(" OF_POD ",uuid)(max by(" OF_POD
-        ",uuid,container,exported_container)(max_over_time("
-        "gpushare_container_gpu_memory_used_bytes[%llds]))))",
-        s, s);
 }
 
 /* -- objects -- */
@@ -180,13 +161,17 @@ static void read_scv(struct assess *a, json_t *o)
     if (!name.n || json_object_get(a->scvs, name.p))
         return;
     json_object_set(a->scvs, name.p, o);
-    json_array_foreach(at(o, "status", "podList"), i, held)
+    json_array_foreach(a->answered ? NULL : at(o, "status", "podList"), i, held)
     {
         json_array_foreach(json_object_get(held, "usage"), k, use)
         {
-            if (json_is_integer(json_object_get(use, "usedMemory")))
-                add_used(a, NOW, session_text(held, "namespace"),
-                         session_text(held, "name"), bounded(number(use, "usedMemory")));
+            struct span ns = session_text(held, "namespace"),
+                        pod = session_text(held, "name");
+            const json_t *mib = json_object_get(use, "usedMemory");
+            if (json_is_integer(mib)) /* at least 1 */
+                used(a->used, ns, pod,
+                     used(a->used, ns, pod, 0) + 1 +
+                         bounded(json_integer_value(mib) - 1));
         }
     }
 }
@@ -231,8 +216,8 @@ static void read_host(struct assess *a, json_t *o)
             mib = card ? bounded(number(card, "totalMemory") -
                                  number(card, "reservedMemory"))
                        : label_number(labels, NODE_MIB);
-    n = n ? n : node.capacity.devices;
-    n = n < 0 ? 0 : n < SCV_MAX_CARDS ? n : SCV_MAX_CARDS;
+    n = n ? n : bounded(node.capacity.devices);
+    n = n < SCV_MAX_CARDS ? n : SCV_MAX_CARDS;
     for (int32_t i = 0; i < n; i++)
         cards[i] = (struct scv_card){
             .id = i, .healthy = true, .total_mib = mib, .free_mib = mib};
@@ -298,13 +283,10 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
     if (alone || (!hami.n && !ours.n))
         h->alone += today->cards;
     p->host = h;
-    p->used = used_by(a, AGENT, pod);
-    if (p->used < 0 && alone)
-        p->used = used_by(a, DCGM, pod);
-    if (p->used < 0)
-        p->used = used_by(a, NOW, pod);
-    p->need = p->used < 0 ? limit : p->used + (p->used * a->headroom + 99) / 100;
-    p->need += p->used == 0; /* an idle pod holds a place, too */
+    p->used = used(a->used, pod->meta.ns, pod->meta.name, 0);
+    if (!p->used && alone)
+        p->used = used(a->used_cards, pod->meta.ns, pod->meta.name, 0);
+    p->need = p->used ? p->used + (p->used * a->headroom + 99) / 100 : limit;
     p->tied = defrag_rules_ties(json_object_get(o, "spec"));
     p->why = !size              ? "the memory of its node's cards is unknown"
              : today->cards > 1 ? "uses several cards"
@@ -400,20 +382,18 @@ static int compare(const void *x, const void *y)
 
 static void place_all(struct assess *a)
 {
-    json_t *row;
-    const char *name;
     qsort(a->holders, a->n_holders, sizeof *a->holders, compare);
     for (const struct holder *p = a->holders; p < a->holders + a->n_holders; p++) {
         cleanup_buf struct buf key = {0};
         buf_printf(&key, "%.*s/%.*s", SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name));
-        row = json_pack("{s:o,s:o*,s:o*,s:s,s:s*}", "node",
-                        show_json_text(p->host->ledger->name), "usedMiB",
-                        p->used < 0 ? NULL : json_integer(p->used), "neededMiB",
-                        p->need ? json_integer(p->need) : NULL, "couldShare",
-                        p->why    ? "no"
-                        : p->tied ? "on its node"
-                                  : "yes",
-                        "reason", p->why ? p->why : p->tied);
+        json_t *row = json_pack("{s:o,s:o*,s:o*,s:s,s:s*}", "node",
+                                show_json_text(p->host->ledger->name), "usedMiB",
+                                p->used ? json_integer(p->used) : NULL, "neededMiB",
+                                p->need ? json_integer(p->need) : NULL, "couldShare",
+                                p->why    ? "no"
+                                : p->tied ? "on its node"
+                                          : "yes",
+                                "reason", p->why ? p->why : p->tied);
         json_object_set_new(a->pods, key.p, row);
         if (!place(a, p))
             count(a, p->host, "cardsNeeded", p->pod->request->cards);
@@ -424,11 +404,6 @@ static void place_all(struct assess *a)
             count(a, h, "cardsHeld", held < h->cards ? held : h->cards);
         for (uint32_t c = 0; c < h->ledger->n_cards; c++)
             count(a, h, "cardsNeeded", h->ledger->cards[c].pods > 0);
-    }
-    json_object_foreach(a->models, name, row)
-    {
-        if (number(row, "cardsNeeded") > number(row, "cardsHeld")) /* as they are now */
-            json_object_set(row, "cardsNeeded", json_object_get(row, "cardsHeld"));
     }
 }
 
@@ -467,6 +442,7 @@ int assess_write(struct buf *out, const json_t *documents, int64_t headroom,
                        .rules = defrag_rules_new(),
                        .scvs = json_object(),
                        .used = json_object(),
+                       .used_cards = json_object(),
                        .models = json_object(),
                        .pods = json_object()};
     const json_t *list;
@@ -497,6 +473,7 @@ int assess_write(struct buf *out, const json_t *documents, int64_t headroom,
         json_decref(hosts[i].shared);
     json_decref(a.scvs);
     json_decref(a.used);
+    json_decref(a.used_cards);
     json_decref(a.models);
     json_decref(a.pods);
     defrag_rules_free(a.rules);
@@ -508,13 +485,12 @@ int assess_write(struct buf *out, const json_t *documents, int64_t headroom,
 
 static int ask_prometheus(json_t *documents, const struct cli_config *c, struct err *err)
 {
-    cleanup_buf struct buf query = {0}, path = {0};
+    cleanup_buf struct buf path = {0};
     struct session s = {.config = c,
                         .client = kube_client_at(c->prometheus, NULL, NULL, err)};
     unsigned status;
     buf_adds(&path, "/api/v1/query?query=");
-    assess_query(&query, c->window_ms);
-    list_watch_escape(&path, buf_span(&query));
+    list_watch_escape(&path, SPAN(QUERY));
     json_t *answer = s.client ? session_get(&s, path.p, &status, err) : NULL;
     kube_client_free(s.client);
     return json_array_append_new(documents, answer) ? err_wrap(err, "--prometheus") : 0;

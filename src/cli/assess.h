@@ -15,10 +15,8 @@
  * that are in use, and on an empty card only if none of these fits.
  */
 
-/* Appends the PromQL query: the bytes that each pod used at most on one card. */
-void assess_query(struct buf *out, int64_t window_ms);
 /* Appends the result. `documents`: an array of lists of Nodes, Pods and Scvs, and of answers of
- * Prometheus to the query; of an object that it has twice, the first counts. A pod needs what it
+ * Prometheus to the query of `assess --prometheus`; of an object that it has twice, the first counts. A pod needs what it
  * used and `headroom` percent of it. -1: a document is none of these. */
 int assess_write(struct buf *out, const json_t *documents, int64_t headroom,
                  enum show_format format, bool colors, struct err *err);

@@ -139,21 +139,13 @@ static const struct opt table[] = {
      .type = OPT_STRING,
      .offset = AT(prometheus),
      .help =
-         "Prometheus that assess asks what pods used; default: what scv-agent measures "
-         "now."},
+         "Prometheus that assess asks what pods used in a week; default: what scv-agent "
+         "measures."},
     {.name = "from",
      .arg = "FILE",
      .type = OPT_LIST,
      .offset = AT(from),
      .help = "JSON file that assess reads; repeatable; default: the cluster."},
-    {.name = "window",
-     .arg = "TIME",
-     .init = "168h",
-     .type = OPT_DURATION,
-     .min = 60 * 1000,
-     .max = (int64_t)8760 * 3600 * 1000,
-     .offset = AT(window_ms),
-     .help = "Time of which assess takes the most memory that a pod used."},
     {.name = "headroom",
      .arg = "PERCENT",
      .init = "20%",

@@ -29,7 +29,7 @@ struct cli_config {
     /* assess */
     char *prometheus;
     struct opt_list from;
-    int64_t window_ms, headroom; /* headroom: percent */
+    int64_t headroom; /* percent */
     enum show_format format;
     enum cli_color color;
     struct opt_list args; /* arguments that are not options */

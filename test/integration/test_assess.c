@@ -22,11 +22,9 @@
 #define ANSWER(type, values)                                                             \
     "{\"status\":\"success\",\"data\":{\"resultType\":\"" type "\",\"result\":" values   \
     "}}"
-/* As Prometheus renames labels of dcgm-exporter. */
 #define USED(pod, value)                                                                 \
-    "{\"metric\":{\"namespace\":\"gpu-operator\",\"pod\":\"dcgm\",\"exported_namespace"  \
-    "\":\"default\",\"exported_pod\":\"" pod "\",\"UUID\":\"GPU-" pod                    \
-    "\"},\"value\":[1,\"" value "\"]}"
+    "{\"metric\":{\"namespace\":\"default\",\"pod\":\"" pod                              \
+    "\",\"of\":\"card\"},\"value\":[1,\"" value "\"]}"
 #define BOTH    ANSWER("vector", "[" USED("a", "2e9") "," USED("b", "3e9") "]")
 #define HEADER  "\nMODEL     CARDS  HELD  NEEDED  PODS  COULD SHARE\n"
 #define SHARED  HEADER "Tesla-T4  2      2     1       2     2\n"
