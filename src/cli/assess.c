@@ -206,9 +206,9 @@ static void read_host(struct assess *a, json_t *o)
     struct jread j;
     reread(&j, &scratch, o);
     node_read(&j, &scratch, &node);
-    if (!node.meta.name.n || ledger_node_has(a->ledger, node.meta.name, LEDGER_NODE))
-        return;
     struct span name = node.meta.name;
+    if (!name.n || ledger_node_has(a->ledger, name, LEDGER_NODE))
+        return;
     const json_t *list =
         at(json_object_getn(a->scvs, name.p, name.n), "status", "cardList");
     const json_t *card = json_array_get(list, 0);
@@ -222,11 +222,11 @@ static void read_host(struct assess *a, json_t *o)
         cards[i] = (struct scv_card){
             .id = i, .healthy = true, .total_mib = mib, .free_mib = mib};
     const struct scv scv = {
-        .meta.name = node.meta.name, .cards = cards, .n_cards = mib ? (size_t)n : 0};
+        .meta.name = name, .cards = cards, .n_cards = mib ? (size_t)n : 0};
     node.mode = NODE_ANY;
     ledger_node_seen(a->ledger, &node, 1);
     ledger_scv_seen(a->ledger, &scv, 1);
-    h->ledger = ledger_node_find(a->ledger, node.meta.name);
+    h->ledger = ledger_node_find(a->ledger, name);
     h->cards = n;
     h->model = card ? session_text(card, "model") : session_text(labels, NODE_MODEL);
     h->model = h->model.n ? h->model : SPAN("unknown");
@@ -376,8 +376,7 @@ static int compare(const void *x, const void *y)
     const struct holder *p = x, *q = y;
     return ((q->why != NULL) - (p->why != NULL))
                ?: ((q->tied != NULL) - (p->tied != NULL))
-               ?: quantity_compare(q->need, p->need)
-               ?: span_cmp(p->pod->uid, q->pod->uid);
+               ?: quantity_compare(q->need, p->need);
 }
 
 static void place_all(struct assess *a)
@@ -501,30 +500,34 @@ static void add_page(void *documents, const json_t *list)
     json_array_append(documents, (json_t *)list);
 }
 
-static int read_all(json_t *documents, struct session *s, struct err *err)
+static int read_files(json_t *documents, const struct cli_config *c, struct err *err)
 {
-    static const char *const lists[] = {"/api/v1/nodes", "/api/v1/pods",
-                                        "/apis/core.run-linux.com/v1/scvs"};
-    const struct cli_config *c = s->config;
     json_error_t why;
     for (size_t i = 0; i < c->from.n; i++)
         if (json_array_append_new(documents, json_load_file(c->from.items[i], 0, &why)))
             return err_set(err, ERR_INVALID, "%s: %s", c->from.items[i], why.text);
-    if (!c->from.n &&
-        !(s->client = kube_connect_in(c->kubeconfig, c->context, &s->ns, err)))
-        return -1;
-    for (size_t i = 0; !c->from.n && i < ARRAY_LEN(lists); i++)
-        if (session_list(s, lists[i], add_page, documents, err) &&
-            (i < 2 || err->code != ERR_NOT_FOUND)) /* scv-agent was never installed */
-            return -1;
-    return c->prometheus ? ask_prometheus(documents, c, err) : 0;
+    return 0;
+}
+
+static int read_cluster(json_t *documents, struct session *s, struct err *err)
+{
+    s->client = kube_connect_in(s->config->kubeconfig, s->config->context, &s->ns, err);
+    return !s->client || session_list(s, "/api/v1/nodes", add_page, documents, err) ||
+                   session_list(s, "/api/v1/pods", add_page, documents, err) ||
+                   (session_list(s, "/apis/core.run-linux.com/v1/scvs", add_page,
+                                 documents, err) &&
+                    err->code != ERR_NOT_FOUND) /* scv-agent was never installed */
+               ? -1
+               : 0;
 }
 
 int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)
 {
     const struct cli_config *c = s->config;
     json_t *documents = json_array();
-    int rc = read_all(documents, s, err);
+    int rc = c->from.n ? read_files(documents, c, err) : read_cluster(documents, s, err);
+    if (!rc && c->prometheus)
+        rc = ask_prometheus(documents, c, err);
     if (!rc)
         rc = assess_write(out, documents, c->headroom, c->format, colors, err);
     json_decref(documents);
