@@ -516,7 +516,8 @@ static int read_cluster(json_t *documents, struct session *s, struct err *err)
                    session_list(s, "/api/v1/pods", add_page, documents, err) ||
                    (session_list(s, "/apis/core.run-linux.com/v1/scvs", add_page,
                                  documents, err) &&
-                    err->code != ERR_NOT_FOUND) /* scv-agent was never installed */
+                    err->code != ERR_NOT_FOUND &&
+                    err->code != ERR_FORBIDDEN) /* no scv-agent */
                ? -1
                : 0;
 }

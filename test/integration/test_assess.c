@@ -158,7 +158,7 @@ START_TEST(files_take_the_place_of_the_cluster)
 }
 END_TEST
 
-/* Without Scvs, and then with what scv-agent measures. */
+/* Without Scvs, with what scv-agent measures, and without the right to read that. */
 START_TEST(a_cluster_is_read)
 {
     sim_load(&sim, NODE);
@@ -177,6 +177,8 @@ START_TEST(a_cluster_is_read)
         "900}]}]}}");
     ck_assert_contains(assess(0, ARGV("--kubeconfig", config)),
                        HEADER "Tesla T4  2      2     1       2     2\n");
+    sim_fault(&sim, "{\"resource\":\"scvs\",\"action\":\"answer\",\"status\":403}");
+    ck_assert_contains(assess(0, ARGV("--kubeconfig", config)), NOTHING);
 }
 END_TEST
 
