@@ -346,9 +346,10 @@ static bool place(struct assess *a, const struct holder *p)
     uint64_t cards = 0, chosen;
     for (const struct host *h = a->hosts; h < a->hosts + a->n_hosts; h++) {
         const struct ledger_node *to = h->ledger;
-        struct resources taken = ledger_node_requested(to);
-        if (h != p->host && (p->tied || p->why || !span_eq(h->model, p->host->model)))
+        if (select_fit(to, r) != FIT_YES ||
+            (h != p->host && (p->tied || p->why || !span_eq(h->model, p->host->model))))
             continue;
+        struct resources taken = ledger_node_requested(to);
         select_view(&view, to, NULL, SELECT_AS_IS);
         if (select_cards(&view, r, SELECT_ALL_CARDS, &chosen) != FIT_YES ||
             !ledger_requests_fit(to, &taken, &wants))
