@@ -4,97 +4,59 @@
 
 #include "cli/assess.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/rng.h"
 #include "cli/defrag.h"
 #include "cli/show.h"
+#include "cli/table.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
 #include "kube/list_watch.h"
 #include "placement/select.h"
 
-#define HAMI_NODE "hami.io/node-nvidia-register"
-#define HAMI_POD  "hami.io/vgpu-devices-allocated"
+enum { MIB = 1 << 20, MIB_MAX = NODE_CARD_MIB_MAX };
 
-enum { MIB = 1 << 20, MIB_MAX = 1 << 24, ORDERS = 720, WORK = 4 << 20 };
+#define NODE_MODEL "nvidia.com/gpu.product"
+#define NODE_CARDS "nvidia.com/gpu.count"
+#define NODE_MIB   "nvidia.com/gpu.memory"
+#define HAMI_MIB   "nvidia.com/gpumem"
+#define HAMI_CARDS                                                                       \
+    "hami.io/vgpu-devices-allocated" /* "GPU-a,NVIDIA,3000,0:GPU-b,...:;" */
 
-/* The cards of a node count as of one model. */
-struct assess_node {
-    struct span name, model;
-    const json_t *object;
+/* All cards of a node count as its first. */
+struct host {
     const struct ledger_node *ledger;
-    int64_t n, mib; /* cards, and the size of each; 0: unknown */
-    int64_t plain;  /* nvidia.com/gpu that pods hold */
-    json_t *shared; /* the cards that sharing pods hold, as keys */
+    struct span model;
+    int64_t cards, alone; /* all; those that pods hold alone */
+    json_t *shared;       /* those that sharing pods hold, as keys */
 };
 
-struct assess_pod {
-    const json_t *object;
-    struct span ns, name;
-    struct assess_node *node;
-    struct ledger_pod *ledger;
-    const char *why,
-        *tied; /* it cannot share; it stays on its node. NULL: it can, it need not */
-    int64_t used, need, cards; /* MiB; used -1: unknown */
-    const struct ledger_node *to;
-};
-
-struct assess_model {
-    struct span name;
-    int64_t cards, held, least, most, pods, sharing;
-    int64_t unseen; /* held, of a size that is unknown */
-    int64_t now;    /* cards of the order that is tried; -1: a pod has no place */
+struct holder {
+    struct host *host;
+    struct ledger_pod *pod;
+    int64_t used, need;     /* MiB; 0: unknown */
+    const char *why, *tied; /* it cannot share; it stays on its node. NULL: it can */
 };
 
 struct assess {
-    struct arena arena;
+    const json_t *documents;
+    int64_t headroom;
     struct ledger *ledger;
     struct defrag_rules *rules;
-    json_t *pods, *nodes, *scvs; /* objects by UID or name */
-    json_t *used;                /* MiB by "NAMESPACE/NAME", card and container */
-    json_t *sizes;               /* by node and card: [model, MiB] */
-    json_t *warnings;
+    json_t *scvs; /* by name */
+    /* MiB by "NAMESPACE/POD": its own, and of all pods of its card. */
+    json_t *used, *used_cards;
+    bool answered;         /* by Prometheus */
+    json_t *models, *pods; /* the result, by name */
+    struct host *hosts;
+    struct holder *holders;
+    size_t n_hosts, n_holders;
 };
-
-struct assess *assess_new(void)
-{
-    static const struct ledger_settings settings = {.unit_mib = 1};
-    struct assess *a = xcalloc(1, sizeof *a);
-    a->ledger = ledger_new(&settings, 1);
-    a->rules = defrag_rules_new();
-    json_t **const all[] = {&a->pods, &a->nodes, &a->scvs, &a->used, &a->sizes};
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        *all[i] = json_object();
-    a->warnings = json_array();
-    return a;
-}
-
-void assess_free(struct assess *a)
-{
-    json_t *const all[] = {a->pods, a->nodes, a->scvs, a->used, a->sizes, a->warnings};
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        json_decref(all[i]);
-    defrag_rules_free(a->rules);
-    ledger_free(a->ledger);
-    arena_fini(&a->arena);
-    free(a);
-}
 
 static const json_t *at(const json_t *o, const char *first, const char *second)
 {
     return json_object_get(json_object_get(o, first), second);
-}
-
-/* The object that is the member `key`, which is made if it is missing. */
-static json_t *child(json_t *o, const char *key)
-{
-    if (!json_is_object(json_object_get(o, key)))
-        json_object_set_new(o, key, json_object());
-    return json_object_get(o, key);
 }
 
 static int64_t bounded(int64_t n)
@@ -102,729 +64,474 @@ static int64_t bounded(int64_t n)
     return n < 0 ? 0 : n < MIB_MAX ? n : MIB_MAX;
 }
 
-/* Limits of the resource; a name that ends with '-': of all that begin so. As the kubelet counts:
- * init containers run before the others, sidecars beside them. */
-static int64_t amount(const json_t *pod, const char *name)
+static int64_t number(const json_t *o, const char *key)
 {
-    static const char *const lists[] = {"initContainers", "containers"};
-    struct container_sum sum = {0};
-    const json_t *c, *value;
-    const char *key;
-    size_t i, n = strlen(name);
-    for (size_t k = 0; k < ARRAY_LEN(lists); k++)
-        json_array_foreach(at(pod, "spec", lists[k]), i, c)
-        {
-            bool side = span_eq(session_text(c, "restartPolicy"), SPAN("Always"));
-            json_object_foreach((json_t *)at(c, "resources", "limits"), key, value)
-            {
-                int64_t units = json_integer_value(value);
-                if (name[n - 1] == '-' ? strncmp(key, name, n) : strcmp(key, name))
-                    continue;
-                if (json_is_string(value) &&
-                    quantity_read(span_of(json_string_value(value)), &units, NULL))
-                    continue;
-                container_sum_add(&sum,
-                                  k      ? CONTAINER_APP
-                                  : side ? CONTAINER_SIDECAR
-                                         : CONTAINER_INIT,
-                                  bounded(units));
-            }
-        }
-    return sum.running > sum.peak ? sum.running : sum.peak;
+    return json_integer_value(json_object_get(o, key));
 }
 
-/* Reads the object again as `read` does; what it points to is in the arena. */
-#define READ_AGAIN(a, object, read, to)                                                  \
-    do {                                                                                 \
-        char *text_ = json_dumps(object, JSON_COMPACT);                                  \
-        struct span own_ = arena_copy(a, span_of(text_));                                \
-        struct jread j_;                                                                 \
-        free(text_);                                                                     \
-        jread_init(&j_, own_.p, own_.n);                                                 \
-        read(&j_, a, to);                                                                \
-    } while (0)
+/* -- what pods used -- */
 
-static bool holds_cards(const json_t *pod)
-{
-    return amount(pod, KEY_NVIDIA_GPU) || amount(pod, "nvidia.com/gpu.shared") ||
-           amount(pod, "nvidia.com/mig-") || amount(pod, KEY_GPU_MEM) ||
-           amount(pod, KEY_GPU_COUNT) ||
-           json_object_get(at(pod, "metadata", "annotations"), KEY_MEM_IDX);
-}
-
-/* What a container used of a card. DCGM's "*" is what all pods of the card used. */
-static void add_used(struct assess *a, const char *mark, struct span ns, struct span pod,
-                     struct span card, struct span container, int64_t mib)
+/* Notes what was measured, unless more was, and returns the most; 0: nothing was. */
+static int64_t used(json_t *by_pod, struct span ns, struct span pod, int64_t mib)
 {
     cleanup_buf struct buf key = {0};
-    if (mib < 0 || mib > MIB_MAX)
-        return;
-    buf_printf(&key, "%s%.*s/%.*s", mark, SPAN_ARG(ns), SPAN_ARG(pod));
-    json_t *uses = child(child(a->used, key.p), card.n ? card.p : "?");
-    const char *name = container.n ? container.p : "";
-    if (mib > json_integer_value(json_object_get(uses, name)) ||
-        !json_object_get(uses, name))
-        json_object_set_new(uses, name, json_integer(mib));
+    buf_printf(&key, "%.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(pod));
+    if (mib > number(by_pod, key.p))
+        json_object_set_new(by_pod, key.p, json_integer(mib));
+    return number(by_pod, key.p);
 }
 
-static void add_object(struct assess *a, struct span kind, const json_t *o)
-{
-    const json_t *meta = json_object_get(o, "metadata"), *held, *use;
-    struct span name = session_text(meta, "name"), uid = session_text(meta, "uid");
-    cleanup_arena struct arena scratch = {0};
-    struct pod pod = {0};
-    size_t i, k;
-    if (span_eq(kind, SPAN("Node")) && name.n)
-        json_object_set(a->nodes, name.p, (json_t *)o);
-    if (span_eq(kind, SPAN("Scv")) && name.n)
-        json_object_set(a->scvs, name.p, (json_t *)o);
-    json_array_foreach(at(o, "status", "podList"), i, held)
-        json_array_foreach(json_object_get(held, "usage"), k,
-                           use) if (json_is_integer(json_object_get(use, "usedMemory")))
-            add_used(a, "", session_text(held, "namespace"), session_text(held, "name"),
-                     session_text(use, "uuid"), session_text(held, "container"),
-                     json_integer_value(json_object_get(use, "usedMemory")));
-    struct span phase = session_text(json_object_get(o, "status"), "phase");
-    if (!span_eq(kind, SPAN("Pod")) || !uid.n || span_eq(phase, SPAN("Succeeded")) ||
-        span_eq(phase, SPAN("Failed")) || !at(o, "spec", "nodeName"))
-        return;
-    READ_AGAIN(&scratch, o, pod_read, &pod);
-    if (holds_cards(o))
-        json_object_set(a->pods, uid.p, (json_t *)o);
-    else
-        ledger_nongpu_seen(a->ledger, uid, pod.node, &pod.requests, 1);
-}
+/* Bytes that each pod used at most on one card in a week, with the label `of` if all pods of the
+ * card did. Prometheus renames labels of an exporter if it has one of that name itself. */
+#define MOST(metric)                                                                     \
+    "label_replace(label_replace(max_over_time(" metric "[1w]),"                         \
+    "\"pod\",\"$1\",\"exported_pod\",\"(.+)\"),"                                         \
+    "\"namespace\",\"$1\",\"exported_namespace\",\"(.+)\")"
+#define QUERY                                                                            \
+    "label_replace(1048576*max by(namespace,pod)(" MOST(                                 \
+        "DCGM_FI_DEV_FB_USED") "),\"of\",\"card\",\"pod\",\".*\") or "                   \
+                               "max by(namespace,pod)(sum by(namespace,pod,uuid)("       \
+                               "max by(namespace,pod,uuid,container,exported_container)" \
+                               "(" MOST(                                                 \
+                                   "gpushare_container_gpu_memory_used_bytes") ")))"
 
-/* A label of dcgm-exporter, which Prometheus renames if it has one of that name itself. */
-static struct span label(const json_t *metric, const char *renamed, const char *name)
+static int read_answer(struct assess *a, const json_t *answer, struct err *err)
 {
-    struct span text = session_text(metric, renamed);
-    return text.n ? text : session_text(metric, name);
-}
-
-static int add_sample(struct assess *a, const json_t *sample, struct err *err)
-{
-    const json_t *m = json_object_get(sample, "metric");
-    const char *text =
-        json_string_value(json_array_get(json_object_get(sample, "value"), 1));
-    char *end = NULL;
-    double bytes = text ? strtod(text, &end) : NAN;
-    if (!text || end == text || *end)
-        return err_set(err, ERR_INVALID, "a sample of Prometheus has no number");
-    if (!(bytes >= 0 && bytes < (double)MIB_MAX * MIB))
-        return 0; /* NaN and infinities are no measurement */
-    int64_t mib = (int64_t)((bytes + MIB - 1) / MIB);
-    struct span pod = label(m, "exported_pod", "pod"), node = session_text(m, "Hostname"),
-                card = label(m, "uuid", "UUID");
-    if (session_text(m, "podname").n)
-        add_used(a, "", session_text(m, "podnamespace"), session_text(m, "podname"),
-                 session_text(m, "deviceuuid"), session_text(m, "ctrname"), mib);
-    else if (pod.n)
-        add_used(a, session_text(m, "uuid").n ? "" : "*",
-                 label(m, "exported_namespace", "namespace"), pod, card,
-                 label(m, "exported_container", "container"), mib);
-    else if (node.n && card.n)
-        json_object_set_new(child(a->sizes, node.p), card.p,
-                            json_pack("[o,I]",
-                                      show_json_text(session_text(m, "modelName")),
-                                      (json_int_t)mib));
-    return 0;
-}
-
-int assess_add(struct assess *a, const json_t *document, struct err *err)
-{
-    const json_t *items = json_object_get(document, "items"), *o;
-    const json_t *result = at(document, "data", "result");
-    struct span kind = session_text(document, "kind");
+    const json_t *data = json_object_get(answer, "data"), *sample;
     size_t i;
-    if (json_object_get(document, "status") && !kind.n) {
-        if (!span_eq(session_text(document, "status"), SPAN("success")))
-            return err_set(err, ERR_INVALID, "Prometheus: %s",
-                           session_text(document, "error").n
-                               ? session_text(document, "error").p
-                               : "the answer is not a success");
-        if (!span_eq(session_text(json_object_get(document, "data"), "resultType"),
-                     SPAN("vector")) ||
-            !json_is_array(result))
-            return err_set(err, ERR_INVALID, "the answer of Prometheus is no vector");
-        json_array_foreach(json_object_get(document, "warnings"), i, o)
-            json_array_append(a->warnings, (json_t *)o);
-        json_array_foreach(result, i, o) if (add_sample(a, o, err)) return -1;
-        return 0;
-    }
-    if (!kind.n)
-        return err_set(err, ERR_INVALID,
-                       "expected objects of Kubernetes or an answer of Prometheus");
-    if (!items)
-        add_object(a, kind, document);
-    if (kind.n > 4) /* "PodList": its items need not name their kind */
-        kind.n -= 4;
-    json_array_foreach(items, i, o)
+    a->answered = true;
+    if (!span_eq(session_text(data, "resultType"), SPAN("vector")))
+        return err_set(
+            err, ERR_INVALID,
+            "neither objects of Kubernetes nor a vector of Prometheus \"%.*s\"",
+            SPAN_ARG(session_text(answer, "error")));
+    json_array_foreach(json_object_get(data, "result"), i, sample)
     {
-        struct span own = session_text(o, "kind");
-        add_object(a, own.n ? own : kind, o);
+        const json_t *metric = json_object_get(sample, "metric");
+        const char *text =
+            json_string_value(json_array_get(json_object_get(sample, "value"), 1));
+        char *end = NULL;
+        double mib = text ? strtod(text, &end) / MIB : 0;
+        if (!text || end == text || *end)
+            return err_set(err, ERR_INVALID, "a sample of Prometheus has no number");
+        if (mib >= 0 && mib < MIB_MAX) /* neither NaN nor infinite */
+            used(json_object_get(metric, "of") ? a->used_cards : a->used,
+                 session_text(metric, "namespace"), session_text(metric, "pod"),
+                 mib > 1 ? (int64_t)(mib + 0.999999) : 1);
     }
     return 0;
 }
 
-void assess_query(struct buf *out, int64_t window_ms)
+/* -- objects -- */
+
+/* Calls `read` for each object of the kind. Items of a "PodList" need not name theirs. */
+static void each(struct assess *a, const char *kind,
+                 void (*read)(struct assess *a, json_t *o))
 {
-    static const char *const of_pods[][3] = {
-        {"1048576*",
-         "namespace,exported_namespace,pod,exported_pod,container,exported_container,"
-         "UUID",
-         "DCGM_FI_DEV_FB_USED"},
-        {"",
-         "namespace,exported_namespace,pod,exported_pod,container,exported_container,"
-         "uuid",
-         "gpushare_container_gpu_memory_used_bytes"},
-        {"", "podnamespace,podname,ctrname,deviceuuid",
-         "vGPU_device_memory_usage_in_bytes"}};
-    for (size_t i = 0; i < ARRAY_LEN(of_pods); i++)
-        buf_printf(out, "%smax by (%s) (max_over_time(%s[%llds])) or ", of_pods[i][0],
-                   of_pods[i][1], of_pods[i][2], (long long)window_ms / 1000);
-    buf_adds(out, "1048576*max by (Hostname,UUID,modelName) "
-                  "(DCGM_FI_DEV_FB_USED+DCGM_FI_DEV_FB_FREE)");
+    const json_t *list;
+    json_t *o;
+    size_t i, k;
+    json_array_foreach(a->documents, i, list)
+    {
+        struct span of = session_text(list, "kind");
+        of.n -= of.n > 4 ? 4 : of.n;
+        json_array_foreach(json_object_get(list, "items"), k, o)
+        {
+            struct span own = session_text(o, "kind");
+            if (span_eq(own.n ? own : of, span_of(kind)))
+                read(a, o);
+        }
+    }
 }
 
-/* -- cards of nodes -- */
-
-/* "NVIDIA A10", "NVIDIA-A10" and "NVIDIA-A10-SHARED" are one model. */
-static struct span model_name(struct arena *a, struct span text)
+/* The bytes of the object, in the arena. */
+static void reread(struct jread *j, struct arena *a, const json_t *o)
 {
-    struct span own = arena_copy(a, text), shared = SPAN("-SHARED");
-    for (size_t i = 0; i < own.n; i++)
-        if (own.p[i] == ' ' || own.p[i] == ',')
-            ((char *)own.p)[i] = '-';
-    if (span_starts(own, SPAN("NVIDIA-")))
-        own.p += 7, own.n -= 7;
-    if (own.n > shared.n &&
-        span_eq((struct span){own.p + own.n - shared.n, shared.n}, shared))
-        own.n -= shared.n;
-    return own;
+    char *text = json_dumps(o, JSON_COMPACT);
+    struct span own = arena_copy(a, span_of(text));
+    free(text);
+    jread_init(j, own.p, own.n);
 }
 
-static int64_t number_of(const json_t *labels, const char *key)
+static void read_scv(struct assess *a, json_t *o)
+{
+    struct span name = session_text(json_object_get(o, "metadata"), "name");
+    const json_t *held, *use;
+    size_t i, k;
+    if (!name.n || json_object_get(a->scvs, name.p))
+        return;
+    json_object_set(a->scvs, name.p, o);
+    json_array_foreach(a->answered ? NULL : at(o, "status", "podList"), i, held)
+    {
+        json_array_foreach(json_object_get(held, "usage"), k, use)
+        {
+            struct span ns = session_text(held, "namespace"),
+                        pod = session_text(held, "name");
+            const json_t *mib = json_object_get(use, "usedMemory");
+            if (json_is_integer(mib)) /* at least 1 */
+                used(a->used, ns, pod,
+                     used(a->used, ns, pod, 0) + 1 +
+                         bounded(json_integer_value(mib) - 1));
+        }
+    }
+}
+
+/* Adds to a number in the row of the node's model. */
+static void count(struct assess *a, const struct host *h, const char *key, int64_t more)
+{
+    json_t *row = json_object_getn(a->models, h->model.p, h->model.n);
+    if (!row) {
+        row = json_pack("{s:i,s:i,s:i,s:i,s:i}", "cards", 0, "cardsHeld", 0,
+                        "cardsNeeded", 0, "pods", 0, "podsThatCouldShare", 0);
+        json_object_setn_new(a->models, h->model.p, h->model.n, row);
+    }
+    json_object_set_new(row, key, json_integer(number(row, key) + more));
+}
+
+static int64_t label_number(const json_t *labels, const char *key)
 {
     int64_t n = 0;
-    return span_i64(session_text(labels, key), &n) && n > 0 && n <= MIB_MAX ? n : 0;
+    return span_i64(session_text(labels, key), &n) ? bounded(n) : 0;
 }
 
-/* One more card of the node; the smallest one counts. */
-static void add_card(struct assess *a, struct assess_node *n, struct span model,
-                     int64_t mib)
+/* Gives the ledger the node with empty cards: those of the Scv, else as the labels of GPU feature
+ * discovery say. */
+static void read_host(struct assess *a, json_t *o)
 {
-    if (!n->n++)
-        n->model = model_name(&a->arena, model);
-    if (n->n == 1 || mib < n->mib)
-        n->mib = mib > 0 && mib < MIB_MAX ? mib : 0;
-}
-
-/* From the Scv, HAMi's annotation, the labels of GPU feature discovery, or dcgm-exporter. */
-static void find_cards(struct assess *a, struct assess_node *n)
-{
-    const json_t *labels = at(n->object, "metadata", "labels"), *o;
-    struct span hami = session_text(at(n->object, "metadata", "annotations"), HAMI_NODE);
-    const json_t *scv = json_object_get(a->scvs, n->name.p);
-    const char *key;
-    size_t i;
-    json_array_foreach(at(scv, "status", "cardList"), i,
-                       o) if (!session_text(o, "migProfile").n)
-        add_card(a, n, session_text(o, "model"),
-                 bounded(json_integer_value(json_object_get(o, "totalMemory"))) -
-                     bounded(json_integer_value(json_object_get(o, "reservedMemory"))));
-    json_t *list = n->n ? NULL : json_loadb(hami.n ? hami.p : "", hami.n, 0, NULL);
-    json_array_foreach(list, i, o) add_card(
-        a, n, session_text(o, "type"), json_integer_value(json_object_get(o, "devmem")));
-    json_decref(list);
-    bool old = !n->n && hami.n && *hami.p != '['; /* UUID,count,MiB,cores,model,...: */
-    while (old && hami.n) {
-        struct span card = span_cut(&hami, ':'), mib, model;
-        int64_t value = 0;
-        span_cut(&card, ',');
-        span_cut(&card, ',');
-        mib = span_cut(&card, ',');
-        span_cut(&card, ',');
-        model = span_cut(&card, ',');
-        if (model.n && span_i64(mib, &value))
-            add_card(a, n, model, value);
-    }
-    for (int64_t c = n->n ? 0 : number_of(labels, "nvidia.com/gpu.count"); c > 0; c--)
-        add_card(a, n, session_text(labels, "nvidia.com/gpu.product"),
-                 number_of(labels, "nvidia.com/gpu.memory"));
-    if (!n->n)
-        json_object_foreach(json_object_get(a->sizes, n->name.p), key, o)
-            add_card(a, n, span_of(json_string_value(json_array_get(o, 0))),
-                     json_integer_value(json_array_get(o, 1)));
-    if (!n->n && json_is_string(json_object_get(at(n->object, "status", "capacity"),
-                                                KEY_NVIDIA_GPU)))
-        n->n = number_of(at(n->object, "status", "capacity"), KEY_NVIDIA_GPU);
-    if (n->n > SCV_MAX_CARDS)
-        n->n = SCV_MAX_CARDS;
-    if (!n->model.n)
-        n->model = SPAN("unknown");
+    cleanup_arena struct arena scratch = {0};
+    const json_t *labels = at(o, "metadata", "labels");
+    struct host *h = &a->hosts[a->n_hosts];
     struct scv_card cards[SCV_MAX_CARDS];
-    struct scv own = {
-        .meta.name = n->name, .cards = cards, .n_cards = n->mib ? (size_t)n->n : 0};
-    for (size_t c = 0; c < own.n_cards; c++)
-        cards[c] = (struct scv_card){.id = (int32_t)c,
-                                     .healthy = true,
-                                     .total_mib = n->mib,
-                                     .free_mib = n->mib,
-                                     .model = n->model};
     struct node node = {0};
-    READ_AGAIN(&a->arena, n->object, node_read, &node);
+    struct jread j;
+    reread(&j, &scratch, o);
+    node_read(&j, &scratch, &node);
+    struct span name = node.meta.name;
+    if (!name.n || ledger_node_has(a->ledger, name, LEDGER_NODE))
+        return;
+    const json_t *list =
+        at(json_object_getn(a->scvs, name.p, name.n), "status", "cardList");
+    const json_t *card = json_array_get(list, 0);
+    int64_t n = card ? (int64_t)json_array_size(list) : label_number(labels, NODE_CARDS),
+            mib = card ? bounded(number(card, "totalMemory") -
+                                 number(card, "reservedMemory"))
+                       : label_number(labels, NODE_MIB);
+    n = n ? n : bounded(node.capacity.devices);
+    n = n < SCV_MAX_CARDS ? n : SCV_MAX_CARDS;
+    for (int32_t i = 0; i < n; i++)
+        cards[i] = (struct scv_card){
+            .id = i, .healthy = true, .total_mib = mib, .free_mib = mib};
+    const struct scv scv = {
+        .meta.name = name, .cards = cards, .n_cards = mib ? (size_t)n : 0};
     node.mode = NODE_ANY;
     ledger_node_seen(a->ledger, &node, 1);
-    ledger_scv_seen(a->ledger, &own, 1);
-    n->ledger = ledger_node_find(a->ledger, n->name);
+    ledger_scv_seen(a->ledger, &scv, 1);
+    h->ledger = ledger_node_find(a->ledger, name);
+    h->cards = n;
+    h->model = card ? session_text(card, "model") : session_text(labels, NODE_MODEL);
+    h->model = h->model.n ? h->model : SPAN("unknown");
+    h->shared = json_object();
+    a->n_hosts++;
+    if (n)
+        count(a, h, "cards", n);
+    json_t *nodes = json_pack("[O]", o);
+    defrag_rules_add_nodes(a->rules, nodes);
+    json_decref(nodes);
 }
 
-/* -- pods -- */
-
-/* The cards that a pod has of others' sharing, as keys of the node. */
-static void add_shared(struct assess_node *n, const json_t *annotations)
+/* Notes the cards of an annotation, of which one has a name before the first comma. */
+static void add_shared(struct host *h, struct span text, char end)
 {
-    struct span hami = session_text(annotations, HAMI_POD), part;
-    struct span ours = session_text(annotations, KEY_MEM_IDX);
-    char key[128];
-    size_t before = json_object_size(n->shared);
-    while (hami.n) {
-        part = span_cut(&hami, ',');
-        while (part.n && (*part.p == ':' || *part.p == ';'))
-            part.p++, part.n--;
-        if (span_starts(part, SPAN("GPU-")) && part.n < sizeof key)
-            json_object_setn_new(n->shared, part.p, part.n, json_true());
+    while (text.n) {
+        struct span part = span_cut(&text, end), card = span_cut(&part, ',');
+        if (card.n && *card.p == ';')
+            card.p++, card.n--;
+        if (card.n)
+            json_object_setn_new(h->shared, card.p, card.n, json_true());
     }
-    while (ours.n && (part = span_cut(&ours, ',')).n)
-        json_object_setn_new(n->shared, part.p, part.n, json_true());
-    if (json_object_size(n->shared) == before && !before)
-        json_object_set_new(n->shared, "?", json_true());
 }
 
-/* Of the card of which it used most. */
-static int64_t used_of(const struct assess *a, const struct assess_pod *p,
-                       const char *mark)
+/* What HAMi limits the pod to on each of its cards; 0: nothing. */
+static int64_t hami_mib(const json_t *pod)
 {
-    cleanup_buf struct buf key = {0};
-    const json_t *card, *mib;
-    const char *name;
-    int64_t most = -1;
-    buf_printf(&key, "%s%.*s/%.*s", mark, SPAN_ARG(p->ns), SPAN_ARG(p->name));
-    json_object_foreach(json_object_get(a->used, key.p), name, card)
+    int64_t sum = 0, mib;
+    const json_t *c;
+    size_t i;
+    json_array_foreach(at(pod, "spec", "containers"), i, c)
     {
-        int64_t sum = 0;
-        const char *container;
-        json_object_foreach((json_t *)card, container, mib) sum +=
-            json_integer_value(mib);
-        most = sum > most ? sum : most;
+        if (!quantity_read(session_text(at(c, "resources", "limits"), HAMI_MIB), &mib,
+                           NULL))
+            sum += bounded(mib);
     }
-    return most;
+    return sum;
 }
 
-static void read_pod(struct assess *a, struct assess_pod *p, int64_t headroom)
+/* Decides whether the pod could share, and gives it to the ledger with what it needs. */
+static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *pod,
+                       const struct request *today)
 {
-    const json_t *o = p->object, *meta = json_object_get(o, "metadata");
-    const json_t *annotations = json_object_get(meta, "annotations");
-    struct assess_node *n = p->node;
-    int64_t devices = amount(o, KEY_NVIDIA_GPU) + amount(o, "nvidia.com/gpu.shared");
-    int64_t mib = amount(o, "nvidia.com/gpumem"),
-            percent = amount(o, "nvidia.com/gpumem-percentage"),
-            units = amount(o, KEY_GPU_MEM), whole = amount(o, KEY_GPU_COUNT);
-    int64_t replicas =
-        number_of(at(n->object, "metadata", "labels"), "nvidia.com/gpu.replicas");
-    bool hami = mib || percent || session_text(annotations, HAMI_POD).n;
-    bool ours = !devices && !whole;
-    struct pod pod = {0};
-    p->ns = session_text(meta, "namespace");
-    p->name = session_text(meta, "name");
-    p->cards = devices ? devices : whole ? whole : 1;
-    p->used = used_of(a, p, "");
-    if (p->used < 0 && !hami && !ours && replicas < 2) /* it has the card for itself */
-        p->used = used_of(a, p, "*");
-    if (hami || ours)
-        add_shared(n, annotations);
-    else
-        n->plain += replicas > 1 ? devices : p->cards * (replicas ? replicas : 1);
-    if (percent)
-        mib = n->mib * percent / 100;
-    if (ours && units) /* GiB, unless no card has as many */
-        mib = n->mib && units > n->mib / 1024 ? units : units * 1024;
-    p->need = p->used >= 0 ? p->used + (p->used * headroom + 99) / 100 : mib;
-    p->need = p->need > 0 ? p->need : p->used == 0;
-    if (amount(o, "nvidia.com/mig-") || (n->model.n && strstr(n->model.p, "MIG-")))
-        p->why = "holds MIG instances";
-    else if (!n->mib)
-        p->why = "the memory of its node's cards is unknown";
-    else if (p->cards > 1)
-        p->why = "uses several cards";
-    else if (!p->need)
-        p->why = "its memory was not measured";
-    else if (p->need > n->mib)
-        p->why = "needs more than a card with the head room";
+    struct holder *p = &a->holders[a->n_holders++];
+    const json_t *annotations = at(o, "metadata", "annotations");
+    struct span hami = session_text(annotations, HAMI_CARDS),
+                ours = session_text(annotations, KEY_MEM_IDX);
+    bool memory = today->kind == REQUEST_MEMORY;
+    int64_t size = h->ledger->largest_mib,
+            limit = memory ? today->mib_per_card : hami_mib(o);
+    bool alone = !limit && !hami.n;
+    add_shared(h, hami, ':');
+    add_shared(h, ours, ',');
+    if (alone || (!hami.n && !ours.n))
+        h->alone += today->cards;
+    p->host = h;
+    p->used = used(a->used, pod->meta.ns, pod->meta.name, 0);
+    if (!p->used && alone)
+        p->used = used(a->used_cards, pod->meta.ns, pod->meta.name, 0);
+    p->need = p->used ? p->used + (p->used * a->headroom + 99) / 100 : limit;
     p->tied = defrag_rules_ties(json_object_get(o, "spec"));
-    READ_AGAIN(&a->arena, o, pod_read, &pod);
-    pod.node = (struct span){0};
-    struct request r = {
-        .kind = p->why ? REQUEST_CARDS : REQUEST_MEMORY,
-        .cards = (uint32_t)(p->cards < SCV_MAX_CARDS ? p->cards : SCV_MAX_CARDS),
-        .units = p->why ? 0 : p->need,
-        .mib_per_card = p->why ? 0 : p->need,
-        .ignores_links = true};
-    p->ledger = ledger_pod_add(a->ledger, &pod, &r, NULL);
+    p->why = !size              ? "the memory of its node's cards is unknown"
+             : today->cards > 1 ? "uses several cards"
+             : !p->need         ? "its memory was not measured"
+             : p->need > size   ? "needs more than a card with the head room"
+                                : NULL;
+    int64_t mib = p->why ? size : p->need;
+    const struct request r = {.kind = REQUEST_MEMORY,
+                              .cards = today->cards,
+                              .units = mib * today->cards,
+                              .mib_per_card = mib,
+                              .ignores_links = true};
+    pod->node = (struct span){0};
+    p->pod = ledger_pod_add(a->ledger, pod, &r, NULL);
+    count(a, h, "pods", 1);
+    count(a, h, "podsThatCouldShare", !p->why);
+    json_t *pods = json_pack("[O]", o);
+    defrag_rules_add_pods(a->rules, a->ledger, pods);
+    json_decref(pods);
+}
+
+static void read_pod(struct assess *a, json_t *o)
+{
+    static const struct request_rules rules = {.unit_mib = 1024};
+    cleanup_arena struct arena scratch = {0};
+    struct request today = {0};
+    struct pod pod = {0};
+    struct jread j;
+    size_t i = 0;
+    reread(&j, &scratch, o);
+    pod_read(&j, &scratch, &pod);
+    struct limits limits = limits_of(&pod);
+    if (request_of(&pod, &rules, &scratch, &today, NULL))
+        request_of_limits(&limits, &rules, &today);
+    if (!pod.node.n || pod_is_terminal(&pod) || ledger_pod_find(a->ledger, pod.meta.uid))
+        return;
+    if (today.kind == REQUEST_NONE)
+        ledger_nongpu_seen(a->ledger, pod.meta.uid, pod.node, &pod.requests, 1);
+    while (i < a->n_hosts && !span_eq(a->hosts[i].ledger->name, pod.node))
+        i++;
+    if (i < a->n_hosts && today.kind != REQUEST_NONE)
+        add_holder(a, &a->hosts[i], o, &pod, &today);
 }
 
 /* -- the cards that they need -- */
 
-static void place(struct assess *a, struct assess_pod *p, const struct ledger_node *node,
-                  uint64_t chosen)
+/* Places the pod on the node with the fullest card in use that takes it, else on one with an empty
+ * card. False: there is none. */
+static bool place(struct assess *a, const struct holder *p)
 {
-    struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
-    uint32_t n = 0;
-    for (; chosen; chosen &= chosen - 1) {
-        const struct card *c = &node->cards[__builtin_ctzll(chosen)];
-        shares[n].card = c->index;
-        shares[n++].mib = p->why ? c->total_mib : p->need;
-    }
-    p->to = node;
-    ledger_pod_place(a->ledger, p->ledger, node->name, shares, n);
-}
-
-/* The node with the fullest card in use that takes the pod, else one with an empty card. False:
- * there is none. */
-static bool place_best(struct assess *a, struct assess_pod *p,
-                       const struct assess_node *nodes, size_t n)
-{
+    const struct request *r = p->pod->request;
     const struct ledger_node *best = NULL;
+    struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
+    struct resources wants = ledger_pod_requests(p->pod);
+    struct select_view view;
     int64_t least = INT64_MAX;
     uint64_t cards = 0, chosen;
-    struct resources wants = ledger_pod_requests(p->ledger);
-    struct select_view view;
-    for (size_t i = 0; i < n; i++) {
-        const struct ledger_node *to = nodes[i].ledger;
-        bool own = &nodes[i] == p->node;
-        if (!to ||
-            (!own && (p->tied || p->why || !span_eq(nodes[i].model, p->node->model))) ||
-            select_fit(to, p->ledger->request) != FIT_YES)
+    for (const struct host *h = a->hosts; h < a->hosts + a->n_hosts; h++) {
+        const struct ledger_node *to = h->ledger;
+        if (select_fit(to, r) != FIT_YES ||
+            (h != p->host && (p->tied || p->why || !span_eq(h->model, p->host->model))))
             continue;
         struct resources taken = ledger_node_requested(to);
         select_view(&view, to, NULL, SELECT_AS_IS);
-        if (!ledger_requests_fit(to, &taken, &wants) ||
-            select_cards(&view, p->ledger->request, SELECT_ALL_CARDS, &chosen) != FIT_YES)
+        if (select_cards(&view, r, SELECT_ALL_CARDS, &chosen) != FIT_YES ||
+            !ledger_requests_fit(to, &taken, &wants))
             continue;
         const struct card *c = &to->cards[__builtin_ctzll(chosen)];
-        int64_t key = c->free_mib + (c->pods ? 0 : MIB_MAX) - (own && !c->pods);
+        int64_t key = c->free_mib + (c->pods ? 0 : MIB_MAX);
         if (key >= least ||
-            (!own && !defrag_rules_allow(a->rules, p->ledger->uid, to->name, true)))
+            (h != p->host && !defrag_rules_allow(a->rules, p->pod->uid, to->name, true)))
             continue;
         least = key;
         best = to;
         cards = chosen;
     }
+    for (uint32_t i = 0; cards; cards &= cards - 1)
+        shares[i++] = (struct ledger_share){
+            .card = best->cards[__builtin_ctzll(cards)].index, .mib = r->mib_per_card};
     if (best)
-        place(a, p, best, cards);
-    return best != NULL;
+        ledger_pod_place(a->ledger, p->pod, best->name, shares, r->cards);
+    return best;
 }
 
-static int compare_pods(const void *x, const void *y)
+/* Those that cannot share or move come first, and then the largest. */
+static int compare(const void *x, const void *y)
 {
-    const struct assess_pod *p = *(struct assess_pod *const *)x,
-                            *q = *(struct assess_pod *const *)y;
+    const struct holder *p = x, *q = y;
     return ((q->why != NULL) - (p->why != NULL))
                ?: ((q->tied != NULL) - (p->tied != NULL))
-               ?: quantity_compare(q->need, p->need)
-               ?: span_cmp(p->ledger->uid, q->ledger->uid);
+               ?: quantity_compare(q->need, p->need);
 }
 
-static struct assess_model *model_of(struct assess_model *models, size_t *n,
-                                     struct span name)
+static void place_all(struct assess *a)
 {
-    size_t i = 0;
-    while (i < *n && !span_eq(models[i].name, name))
-        i++;
-    if (i == *n)
-        models[(*n)++] = (struct assess_model){.name = name, .least = INT64_MAX};
-    return &models[i];
+    qsort(a->holders, a->n_holders, sizeof *a->holders, compare);
+    for (const struct holder *p = a->holders; p < a->holders + a->n_holders; p++) {
+        cleanup_buf struct buf key = {0};
+        buf_printf(&key, "%.*s/%.*s", SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name));
+        json_t *row = json_pack("{s:o,s:o*,s:o*,s:s,s:s*}", "node",
+                                show_json_text(p->host->ledger->name), "usedMiB",
+                                p->used ? json_integer(p->used) : NULL, "neededMiB",
+                                p->need ? json_integer(p->need) : NULL, "couldShare",
+                                p->why    ? "no"
+                                : p->tied ? "on its node"
+                                          : "yes",
+                                "reason", p->why ? p->why : p->tied);
+        json_object_set_new(a->pods, key.p, row);
+        if (!place(a, p))
+            count(a, p->host, "cardsNeeded", p->pod->request->cards);
+    }
+    for (const struct host *h = a->hosts; h < a->hosts + a->n_hosts; h++) {
+        int64_t held = h->alone + (int64_t)json_object_size(h->shared);
+        if (held)
+            count(a, h, "cardsHeld", held < h->cards ? held : h->cards);
+        for (uint32_t c = 0; c < h->ledger->n_cards; c++)
+            count(a, h, "cardsNeeded", h->ledger->cards[c].pods > 0);
+    }
 }
 
-/* Places the pods in this order, and notes for each model how many cards have pods. */
-static void try_order(struct assess *a, struct assess_pod *const *pods, size_t n_pods,
-                      const struct assess_node *nodes, size_t n_nodes,
-                      struct assess_model *models, size_t n_models)
+/* Appends a table with the keys of the rows and these members of them; tabs separate. */
+static void write_rows(struct buf *out, json_t *rows, const char *header,
+                       const char *members, bool colors)
 {
-    for (size_t i = 0; i < n_models; i++)
-        models[i].now = 0;
-    for (size_t i = 0; i < n_pods; i++) {
-        pods[i]->to = NULL;
-        if (!place_best(a, pods[i], nodes, n_nodes) && !pods[i]->why)
-            model_of(models, &n_models, pods[i]->node->model)->now = -1;
-    }
-    for (size_t i = 0; i < n_nodes; i++) {
-        struct assess_model *m = model_of(models, &n_models, nodes[i].model);
-        for (uint32_t c = 0; m->now >= 0 && c < nodes[i].ledger->n_cards; c++)
-            m->now += nodes[i].ledger->cards[c].pods > 0;
-    }
-    for (size_t i = 0; i < n_models; i++) {
-        struct assess_model *m = &models[i];
-        if (m->now >= 0 && m->now < m->least)
-            m->least = m->now;
-        if (m->now > m->most)
-            m->most = m->now;
-    }
-    for (size_t i = 0; i < n_pods; i++)
-        if (pods[i]->to)
-            ledger_pod_unplace(a->ledger, pods[i]->ledger);
-}
-
-static void write_table(struct buf *out, const struct assess *a,
-                        const struct assess_model *models, size_t n_models,
-                        struct assess_pod *const *pods, size_t n_pods, bool details,
-                        bool colors)
-{
-    cleanup_table struct table t = {.colors = colors}, of_pods = {.colors = colors};
-    const json_t *warning;
-    size_t i;
-    table_header(&t, "MODEL\tCARDS\tHELD\tNEEDED\tPODS\tCOULD SHARE");
-    for (i = 0; i < n_models; i++) {
-        const struct assess_model *m = &models[i];
-        table_span(&t, PLAIN, m->name);
-        table_cell(&t, PLAIN, "%lld", (long long)m->cards);
-        table_cell(&t, PLAIN, "%lld", (long long)m->held);
-        if (m->least == m->most)
-            table_cell(&t, PLAIN, "%lld", (long long)m->least);
-        else
-            table_cell(&t, PLAIN, "%lld-%lld", (long long)m->least, (long long)m->most);
-        table_cell(&t, PLAIN, "%lld", (long long)m->pods);
-        table_cell(&t, PLAIN, "%lld", (long long)m->sharing);
+    cleanup_table struct table t = {.colors = colors};
+    const char *name;
+    json_t *row;
+    table_header(&t, header);
+    json_object_foreach(rows, name, row)
+    {
+        table_cell(&t, PLAIN, "%s", name);
+        for (struct span rest = span_of(members); rest.n;) {
+            struct span key = span_cut(&rest, '\t');
+            const json_t *value = json_object_getn(row, key.p, key.n);
+            if (json_is_integer(value))
+                table_cell(&t, PLAIN, "%lld", (long long)json_integer_value(value));
+            else
+                table_span(&t, PLAIN,
+                           value ? span_of(json_string_value(value)) : SPAN("-"));
+        }
         table_end(&t);
     }
     table_write(&t, out);
-    table_header(&of_pods, "POD\tNODE\tUSED(MiB)\tNEEDS(MiB)\tCOULD SHARE");
-    for (i = 0; i < n_pods; i++) {
-        const struct assess_pod *p = pods[i];
-        if (!details && !p->why)
-            continue;
-        table_cell(&of_pods, PLAIN, "%.*s/%.*s", SPAN_ARG(p->ns), SPAN_ARG(p->name));
-        table_span(&of_pods, PLAIN, p->node->name);
-        table_cell(&of_pods, PLAIN, "%s", show_amount(p->used, 1).s);
-        table_cell(&of_pods, PLAIN, "%s", show_amount(p->need ? p->need : -1, 1).s);
-        if (p->tied && !p->why)
-            table_cell(&of_pods, PLAIN, "yes, on its node: %s", p->tied);
-        else
-            table_cell(&of_pods, PLAIN, "%s%s", p->why ? "no: " : "yes",
-                       p->why ? p->why : "");
-        table_end(&of_pods);
-    }
-    if (of_pods.n > 5)
-        table_write(&of_pods, out);
-    json_array_foreach(a->warnings, i, warning)
-        table_line(out, "! Prometheus: %s",
-                   json_string_value(warning) ? json_string_value(warning) : "warning");
 }
 
-static json_t *to_json(const struct assess *a, const struct assess_model *models,
-                       size_t n_models, struct assess_pod *const *pods, size_t n_pods)
+int assess_write(struct buf *out, const json_t *documents, int64_t headroom,
+                 enum show_format format, bool colors, struct err *err)
 {
-    json_t *of_models = json_array(), *of_pods = json_array();
-    for (size_t i = 0; i < n_models; i++) {
-        const struct assess_model *m = &models[i];
-        json_array_append_new(
-            of_models,
-            json_pack("{s:o,s:I,s:I,s:I,s:I,s:I,s:I}", "model", show_json_text(m->name),
-                      "cards", (json_int_t)m->cards, "cardsHeld", (json_int_t)m->held,
-                      "cardsNeeded", (json_int_t)m->least, "cardsNeededAtMost",
-                      (json_int_t)m->most, "pods", (json_int_t)m->pods,
-                      "podsThatCouldShare", (json_int_t)m->sharing));
-    }
-    for (size_t i = 0; i < n_pods; i++) {
-        const struct assess_pod *p = pods[i];
-        json_t *o = json_pack("{s:o,s:o,s:o,s:o,s:b,s:s*,s:s*}", "namespace",
-                              show_json_text(p->ns), "name", show_json_text(p->name),
-                              "node", show_json_text(p->node->name), "model",
-                              show_json_text(p->node->model), "couldShare", !p->why,
-                              "reason", p->why, "staysOnNode", p->tied);
-        if (p->used >= 0)
-            json_object_set_new(o, "usedMiB", json_integer(p->used));
-        if (p->need)
-            json_object_set_new(o, "neededMiB", json_integer(p->need));
-        json_array_append_new(of_pods, o);
-    }
-    return json_pack("{s:o,s:o,s:O}", "models", of_models, "pods", of_pods, "warnings",
-                     a->warnings);
-}
-
-static int compare_models(const void *x, const void *y)
-{
-    return span_cmp(((const struct assess_model *)x)->name,
-                    ((const struct assess_model *)y)->name);
-}
-
-void assess_write(struct buf *out, struct assess *a, int64_t headroom,
-                  enum show_format format, bool details, bool colors)
-{
-    size_t most_nodes = json_object_size(a->nodes), most_pods = json_object_size(a->pods);
-    size_t n_nodes = 0, n_pods = 0, n_models = 0;
-    cleanup_free struct assess_node *nodes = xcalloc(most_nodes + 1, sizeof *nodes);
-    cleanup_free struct assess_pod *all = xcalloc(most_pods + 1, sizeof *all);
-    cleanup_free struct assess_pod **pods = xcalloc(most_pods + 1, sizeof *pods);
-    cleanup_free struct assess_model *models = xcalloc(most_nodes + 1, sizeof *models);
-    json_t *o, *items = json_array(), *objects = json_array();
-    const char *key;
-    json_object_foreach(a->nodes, key, o)
+    static const struct ledger_settings settings = {.unit_mib = 1};
+    struct assess a = {.documents = documents,
+                       .headroom = headroom,
+                       .ledger = ledger_new(&settings, 1),
+                       .rules = defrag_rules_new(),
+                       .scvs = json_object(),
+                       .used = json_object(),
+                       .used_cards = json_object(),
+                       .models = json_object(),
+                       .pods = json_object()};
+    const json_t *list;
+    size_t i, most = 1;
+    int rc = 0;
+    json_array_foreach(documents, i, list)
     {
-        struct assess_node *n = &nodes[n_nodes++];
-        *n = (struct assess_node){
-            .name = span_of(key), .object = o, .shared = json_object()};
-        find_cards(a, n);
-        model_of(models, &n_models, n->model)->cards += n->n;
-        json_array_append(objects, o);
+        most += json_array_size(json_object_get(list, "items"));
+        if (!rc && !session_text(list, "kind").n)
+            rc = read_answer(&a, list, err);
     }
-    defrag_rules_add_nodes(a->rules, objects);
-    json_object_foreach(a->pods, key, o)
-    {
-        struct assess_pod *p = &all[n_pods];
-        struct span node = session_text(json_object_get(o, "spec"), "nodeName");
-        size_t i = 0;
-        while (i < n_nodes && !span_eq(nodes[i].name, node))
-            i++;
-        if (i == n_nodes)
-            continue; /* of a node that was not given */
-        *p = (struct assess_pod){.object = o, .node = &nodes[i]};
-        read_pod(a, p, headroom);
-        pods[n_pods++] = p;
-        struct assess_model *m = model_of(models, &n_models, p->node->model);
-        m->pods++;
-        m->sharing += !p->why;
-        json_array_append(items, o);
+    cleanup_free struct host *hosts = a.hosts = xcalloc(most, sizeof *hosts);
+    cleanup_free struct holder *holders = a.holders = xcalloc(most, sizeof *holders);
+    each(&a, "Scv", read_scv);
+    each(&a, "Node", read_host);
+    each(&a, "Pod", read_pod);
+    place_all(&a);
+    if (!rc && format == SHOW_JSON) {
+        show_dump(out, json_pack("{s:O,s:O}", "models", a.models, "pods", a.pods));
+    } else if (!rc) {
+        write_rows(out, a.pods, "POD\tNODE\tUSED(MiB)\tNEEDS(MiB)\tCOULD SHARE\tREASON",
+                   "node\tusedMiB\tneededMiB\tcouldShare\treason", colors);
+        table_line(out, "%s", "");
+        write_rows(out, a.models, "MODEL\tCARDS\tHELD\tNEEDED\tPODS\tCOULD SHARE",
+                   "cards\tcardsHeld\tcardsNeeded\tpods\tpodsThatCouldShare", colors);
     }
-    defrag_rules_add_pods(a->rules, a->ledger, items);
-    for (size_t i = 0; i < n_nodes; i++) {
-        struct assess_node *n = &nodes[i];
-        int64_t of_one =
-            number_of(at(n->object, "metadata", "labels"), "nvidia.com/gpu.replicas");
-        of_one = of_one ? of_one : 1;
-        int64_t held =
-            (n->plain + of_one - 1) / of_one + (int64_t)json_object_size(n->shared);
-        struct assess_model *m = model_of(models, &n_models, n->model);
-        held = held < n->n ? held : n->n;
-        m->held += held;
-        m->unseen += n->mib ? 0 : held;
-        json_decref(n->shared);
-    }
-    struct rng rng;
-    rng_init(&rng, 1);
-    qsort(pods, n_pods, sizeof *pods, compare_pods);
-    size_t first = 0; /* those that cannot share have their cards first */
-    while (first < n_pods && (pods[first]->why || pods[first]->tied))
-        first++;
-    cleanup_free struct assess_pod **order = xcalloc(n_pods + 1, sizeof *order);
-    if (n_pods)
-        memcpy(order, pods, n_pods * sizeof *order);
-    for (size_t k = 0, work = 0; k < ORDERS && (!k || work < WORK); k++) {
-        try_order(a, order, n_pods, nodes, n_nodes, models, n_models);
-        work += (n_pods + 1) * (n_nodes + 1);
-        for (size_t i = n_pods; i > first + 1; i--) {
-            size_t with = first + rng_below(&rng, i - first);
-            struct assess_pod *p = order[with];
-            order[with] = order[i - 1];
-            order[i - 1] = p;
-        }
-    }
-    size_t kept = 0;
-    for (size_t i = 0; i < n_models; i++) { /* what they hold today is possible, too */
-        struct assess_model m = models[i];
-        m.least = m.least < m.held - m.unseen ? m.least + m.unseen : m.held;
-        m.most = m.most < m.held - m.unseen ? m.most + m.unseen : m.held;
-        if (m.most < m.least)
-            m.most = m.least;
-        if (m.cards || m.pods)
-            models[kept++] = m;
-    }
-    n_models = kept;
-    qsort(models, n_models, sizeof *models, compare_models);
-    if (format == SHOW_JSON)
-        show_dump(out, to_json(a, models, n_models, pods, n_pods));
-    else
-        write_table(out, a, models, n_models, pods, n_pods, details, colors);
-    json_decref(items);
-    json_decref(objects);
+    for (i = 0; i < a.n_hosts; i++)
+        json_decref(hosts[i].shared);
+    json_decref(a.scvs);
+    json_decref(a.used);
+    json_decref(a.used_cards);
+    json_decref(a.models);
+    json_decref(a.pods);
+    defrag_rules_free(a.rules);
+    ledger_free(a.ledger);
+    return rc;
 }
 
 /* -- the command -- */
 
-static int read_file(struct assess *a, const char *path, struct err *err)
+static int ask_prometheus(json_t *documents, const struct cli_config *c, struct err *err)
 {
-    FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
-    json_error_t why;
-    json_t *j = NULL;
-    int c, rc = 0;
-    if (!f)
-        return err_set(err, ERR_NOT_FOUND, "%s: %s", path, strerror(errno));
-    do { /* one value after the other */
-        while ((c = fgetc(f)) == ' ' || c == '\n' || c == '\r' || c == '\t')
-            ;
-        if (c == EOF)
-            break;
-        ungetc(c, f);
-        j = json_loadf(f, JSON_DISABLE_EOF_CHECK, &why);
-        rc = j ? assess_add(a, j, err) : err_set(err, ERR_INVALID, "%s", why.text);
-        json_decref(j);
-    } while (!rc);
-    if (f != stdin)
-        fclose(f);
-    return rc ? err_wrap(err, "%s", path) : 0;
-}
-
-static int ask_prometheus(struct assess *a, const struct cli_config *c, struct err *err)
-{
-    cleanup_buf struct buf query = {0}, path = {0};
-    const char *host = strstr(c->prometheus, "://"),
-               *slash = host ? strchr(host + 3, '/') : NULL;
-    size_t n = slash ? (size_t)(slash - c->prometheus) : strlen(c->prometheus);
-    cleanup_free char *origin = xmemdup0(c->prometheus, n);
-    struct span prefix = span_of(slash);
-    while (prefix.n && prefix.p[prefix.n - 1] == '/')
-        prefix.n--;
-    buf_printf(&path, "%.*s/api/v1/query?query=", SPAN_ARG(prefix));
-    assess_query(&query, c->window_ms);
-    list_watch_escape(&path, buf_span(&query));
-    struct kube_client *client =
-        kube_client_at(origin, c->prometheus_ca, c->prometheus_token, err);
-    struct session s = {.config = c, .client = client};
+    cleanup_buf struct buf path = {0};
+    struct session s = {.config = c,
+                        .client = kube_client_at(c->prometheus, NULL, NULL, err)};
     unsigned status;
-    json_t *answer = client ? session_get(&s, path.p, &status, err) : NULL;
-    int rc = answer ? assess_add(a, answer, err) : -1;
-    json_decref(answer);
-    kube_client_free(client);
-    return rc ? err_wrap(err, "--prometheus") : 0;
+    buf_adds(&path, "/api/v1/query?query=");
+    list_watch_escape(&path, SPAN(QUERY));
+    json_t *answer = s.client ? session_get(&s, path.p, &status, err) : NULL;
+    kube_client_free(s.client);
+    return json_array_append_new(documents, answer) ? err_wrap(err, "--prometheus") : 0;
 }
 
-static int add_page(void *ctx, const json_t *list, struct err *err)
+static void add_page(void *documents, const json_t *list)
 {
-    return assess_add(ctx, list, err);
+    json_array_append(documents, (json_t *)list);
+}
+
+static int read_files(json_t *documents, const struct cli_config *c, struct err *err)
+{
+    json_error_t why;
+    for (size_t i = 0; i < c->from.n; i++)
+        if (json_array_append_new(documents, json_load_file(c->from.items[i], 0, &why)))
+            return err_set(err, ERR_INVALID, "%s: %s", c->from.items[i], why.text);
+    return 0;
+}
+
+static int read_cluster(json_t *documents, struct session *s, struct err *err)
+{
+    s->client = kube_connect_in(s->config->kubeconfig, s->config->context, &s->ns, err);
+    return !s->client || session_list(s, "/api/v1/nodes", add_page, documents, err) ||
+                   session_list(s, "/api/v1/pods", add_page, documents, err) ||
+                   (session_list(s, "/apis/core.run-linux.com/v1/scvs", add_page,
+                                 documents, err) &&
+                    err->code != ERR_NOT_FOUND &&
+                    err->code != ERR_FORBIDDEN) /* no scv-agent */
+               ? -1
+               : 0;
 }
 
 int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)
 {
-    static const char *const lists[] = {"/api/v1/nodes", "/api/v1/pods",
-                                        "/apis/core.run-linux.com/v1/scvs"};
     const struct cli_config *c = s->config;
-    struct assess *a = assess_new();
-    int rc = 0;
-    if (!c->from.n &&
-        !(s->client = kube_connect_in(c->kubeconfig, c->context, &s->ns, err)))
-        rc = -1;
-    for (size_t i = 0; i < c->from.n && !rc; i++)
-        rc = read_file(a, c->from.items[i], err);
-    for (size_t i = 0; i < ARRAY_LEN(lists) && !c->from.n && !rc; i++) {
-        rc = session_list(s, lists[i], add_page, a, err);
-        if (rc && i == 2 && err->code == ERR_NOT_FOUND)
-            rc = 0; /* scv-agent was never installed */
-    }
-    if (c->prometheus && !rc)
-        rc = ask_prometheus(a, c, err);
+    json_t *documents = json_array();
+    int rc = c->from.n ? read_files(documents, c, err) : read_cluster(documents, s, err);
+    if (!rc && c->prometheus)
+        rc = ask_prometheus(documents, c, err);
     if (!rc)
-        assess_write(out, a, c->headroom, c->format, c->details, colors);
-    assess_free(a);
+        rc = assess_write(out, documents, c->headroom, c->format, colors, err);
+    json_decref(documents);
     return rc;
 }

@@ -11,23 +11,15 @@
  *
  * Every pod keeps the model of its node's cards, its node selector, required node affinity,
  * tolerations, CPU and memory. A pod with a constraint that is not checked here (defrag_rules_ties)
- * stays on its node. The others are placed one by one with placement/select.h on the cards that are
- * in use, and on an empty card only if none of these fits: the largest first, then in many random
- * orders.
+ * stays on its node. The others are placed with placement/select.h, the largest first, on the cards
+ * that are in use, and on an empty card only if none of these fits.
  */
 
-struct assess;
-
-struct assess *assess_new(void); /* new */
-void assess_free(struct assess *a);
-/* Adds a document: a list of Pods, Nodes or Scvs, one such object, or an answer of Prometheus to
- * assess_query. An object that was added before is replaced. -1: an answer without numbers. */
-int assess_add(struct assess *a, const json_t *document, struct err *err);
-/* Appends the PromQL query: bytes that each pod used at most, and the size of each card. */
-void assess_query(struct buf *out, int64_t window_ms);
-/* Appends the result. A pod needs what it used and `headroom` percent of it. */
-void assess_write(struct buf *out, struct assess *a, int64_t headroom,
-                  enum show_format format, bool details, bool colors);
+/* Appends the result. `documents`: an array of lists of Nodes, Pods and Scvs, and of answers of
+ * Prometheus to the query of `assess --prometheus`; of an object that it has twice, the first counts. A pod needs what it
+ * used and `headroom` percent of it. -1: a document is none of these. */
+int assess_write(struct buf *out, const json_t *documents, int64_t headroom,
+                 enum show_format format, bool colors, struct err *err);
 
 /* The command: reads the documents that the options name, and appends the result. */
 int assess_run(struct buf *out, struct session *s, bool colors, struct err *err);

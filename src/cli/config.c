@@ -139,34 +139,13 @@ static const struct opt table[] = {
      .type = OPT_STRING,
      .offset = AT(prometheus),
      .help =
-         "Prometheus that assess asks what pods used; default: what scv-agent measures "
-         "now."},
-    {.name = "prometheus-ca",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(prometheus_ca),
-     .help =
-         "PEM file of the CAs of Prometheus' certificate; default: the system's CAs."},
-    {.name = "prometheus-token",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(prometheus_token),
-     .help = "File with the bearer token for --prometheus; default: no token."},
+         "Prometheus that assess asks what pods used in a week; default: what scv-agent "
+         "measures."},
     {.name = "from",
      .arg = "FILE",
      .type = OPT_LIST,
      .offset = AT(from),
-     .help =
-         "JSON file that assess reads, or - for standard input; repeatable; default: the "
-         "cluster."},
-    {.name = "window",
-     .arg = "TIME",
-     .init = "168h",
-     .type = OPT_DURATION,
-     .min = 60 * 1000,
-     .max = (int64_t)8760 * 3600 * 1000,
-     .offset = AT(window_ms),
-     .help = "Time of which assess takes the most memory that a pod used."},
+     .help = "JSON file that assess reads; repeatable; default: the cluster."},
     {.name = "headroom",
      .arg = "PERCENT",
      .init = "20%",

@@ -27,9 +27,9 @@ struct cli_config {
     int64_t cards, memory, move_timeout_ms;
     bool apply;
     /* assess */
-    char *prometheus, *prometheus_ca, *prometheus_token;
+    char *prometheus;
     struct opt_list from;
-    int64_t window_ms, headroom; /* headroom: percent */
+    int64_t headroom; /* percent */
     enum show_format format;
     enum cli_color color;
     struct opt_list args; /* arguments that are not options */

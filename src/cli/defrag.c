@@ -702,21 +702,17 @@ static void say_bound(const struct ledger_pod *p)
         SPAN_ARG(p->node->name));
 }
 
-static int add_nodes(void *ctx, const json_t *list, struct err *err)
+static void add_nodes(void *ctx, const json_t *list)
 {
-    (void)err;
     defrag_rules_add_nodes(((struct applying *)ctx)->rules,
                            json_object_get(list, "items"));
-    return 0;
 }
 
-static int add_pods(void *ctx, const json_t *list, struct err *err)
+static void add_pods(void *ctx, const json_t *list)
 {
     const struct applying *w = ctx;
-    (void)err;
     defrag_rules_add_pods(w->rules, cluster_state_ledger(w->s->state),
                           json_object_get(list, "items"));
-    return 0;
 }
 
 int defrag_apply_load(struct session *s, struct defrag_rules *rules, struct err *err)

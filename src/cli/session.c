@@ -843,26 +843,23 @@ json_t *session_get(const struct session *s, const char *path, unsigned *status,
 }
 
 int session_list(const struct session *s, const char *path,
-                 int (*add)(void *ctx, const json_t *list, struct err *err), void *ctx,
-                 struct err *err)
+                 void (*add)(void *ctx, const json_t *list), void *ctx, struct err *err)
 {
-    enum { PAGE = 500 };
     cleanup_buf struct buf call = {0};
     unsigned status;
-    int rc;
-    bool more;
-    buf_printf(&call, "%s?limit=%d", path, PAGE);
-    do {
-        json_t *list = session_get(s, call.p, &status, err);
-        rc = list ? add(ctx, list, err) : -1;
+    json_t *list;
+    bool more = true;
+    buf_printf(&call, "%s?limit=500", path);
+    while (more && (list = session_get(s, call.p, &status, err))) {
         struct span next = session_text(json_object_get(list, "metadata"), "continue");
+        add(ctx, list);
         buf_clear(&call);
-        buf_printf(&call, "%s?limit=%d&continue=", path, PAGE);
+        buf_printf(&call, "%s?limit=500&continue=", path);
         list_watch_escape(&call, next);
         more = next.n > 0;
         json_decref(list);
-    } while (rc == 0 && more);
-    return rc;
+    }
+    return more ? -1 : 0;
 }
 
 /* A list in the namespace; if that is empty, in all. */

@@ -177,10 +177,9 @@ int session_check_extender(const struct cli_config *c, struct err *err);
 json_t *session_get(const struct session *s, const char *path, unsigned *status,
                     struct err *err);
 
-/* Calls `add` with each page of a list; -1 of it ends the list. */
+/* Calls `add` with each page of a list. */
 int session_list(const struct session *s, const char *path,
-                 int (*add)(void *ctx, const json_t *list, struct err *err), void *ctx,
-                 struct err *err);
+                 void (*add)(void *ctx, const json_t *list), void *ctx, struct err *err);
 
 /* What a user can read of the extender; NULL: not known, or not allowed. */
 struct session_extender {
