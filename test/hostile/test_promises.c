@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "lib/raw.h"
 #include "lib/world.h"
 
 /*

@@ -325,18 +325,5 @@ START_TEST(the_former_version_finds_the_promises)
     check_includes(lib_at(was, "kubelet"), lib_at(now, "kubelet"), "");
 }
 
-/* A later version may change the file, with another number. */
-START_TEST(a_state_file_of_another_version_is_not_read)
-{
-    run_former();
-    lib_edit("state.json", "\"version\":1", "\"version\":2");
-    start_programs();
-    ck_assert(program_wait_output(&plugin.program, "version: 2 is not supported"));
-    ck_assert_contains(lib_read("state.json.damaged"), "\"version\":2");
-    /* From the kubelet's view and the annotations. */
-    lib_wait(plugin_metric(&plugin, "container_allocations") == ARRAY_LEN(pods));
-}
-
 SUITE_MAIN("upgrade", 40, NULL, running_pods_keep_their_promises,
-           the_former_version_finds_the_promises,
-           a_state_file_of_another_version_is_not_read)
+           the_former_version_finds_the_promises)
