@@ -98,8 +98,7 @@ const char *facts_option(const struct facts *f, const char *name)
     return value;
 }
 
-/* The rest of `path` below `mount`, a folder or the file itself; NULL: not below it. */
-static const char *below(const char *path, const char *mount)
+const char *facts_below(const char *path, const char *mount)
 {
     size_t n = strlen(mount);
     while (n > 1 && mount[n - 1] == '/')
@@ -111,17 +110,15 @@ static const char *below(const char *path, const char *mount)
     return path + n;
 }
 
-/* The path on the node of a path in the container, by its hostPath volumes. Without such a
- * volume, *mounted is false, and the path is the same. New. */
-static char *path_on_node(const struct facts *f, const char *root, const char *path,
-                          bool *mounted)
+char *facts_path_on_node(const struct facts *f, const char *root, const char *path,
+                         bool *mounted)
 {
     const json_t *mounts = edit_value(f->container, "volumeMounts"),
                  *volumes = edit_value(f->manifest.json, "spec.volumes"), *best = NULL;
     const char *rest = NULL, *from = NULL;
     for (size_t i = 0; i < json_array_size(mounts); i++) {
         const json_t *mount = json_array_get(mounts, i);
-        const char *r = below(path, edit_string(mount, "mountPath"));
+        const char *r = facts_below(path, edit_string(mount, "mountPath"));
         if (r && (!rest || strlen(r) <= strlen(rest))) {
             rest = r;
             best = mount;
@@ -298,8 +295,8 @@ void facts_read_node(const char *root, struct facts *f)
     if (!f->container)
         return;
     const char *inside = facts_option(f, "config");
-    f->config.path = path_on_node(f, root, inside && *inside ? inside : FACTS_CONFIG,
-                                  &f->config.mounted);
+    f->config.path = facts_path_on_node(
+        f, root, inside && *inside ? inside : FACTS_CONFIG, &f->config.mounted);
     read_yaml(&f->config);
     if (f->config.json &&
         strcmp(edit_string(f->config.json, "kind"), "KubeSchedulerConfiguration"))
@@ -310,7 +307,7 @@ void facts_read_node(const char *root, struct facts *f)
     for (int i = 0; i < SECRET_KEYS; i++) {
         struct facts_file *named = &f->named[i], *ours = &f->tls[i];
         const char *path = edit_string(f->entry, facts_tls_names[i].member);
-        ours->path = path_on_node(f, root, facts_tls_names[i].path, &ours->mounted);
+        ours->path = facts_path_on_node(f, root, facts_tls_names[i].path, &ours->mounted);
         read_file(ours);
         const char *data = edit_string(f->entry, facts_tls_names[i].data);
         if (*data) {
@@ -321,7 +318,7 @@ void facts_read_node(const char *root, struct facts *f)
         }
         if (!*path)
             continue;
-        named->path = path_on_node(f, root, path, &named->mounted);
+        named->path = facts_path_on_node(f, root, path, &named->mounted);
         if (named->mounted)
             read_file(named);
         else
