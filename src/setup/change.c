@@ -118,10 +118,10 @@ static int change_entry(const struct change_input *in, const char *policy,
     json_array_foreach(list, i, entry)
     {
         cleanup_free char *at = xasprintf("extenders.%zu", i);
-        if (entry == in->facts->entry && !facts_has_own_certificate(in->facts->entry))
-            return set_entry(in, file->path, text, at, entry, err);
         if (entry == in->facts->entry)
-            return !in->address
+            return !facts_has_own_certificate(entry)
+                       ? set_entry(in, file->path, text, at, entry, err)
+                   : !in->address
                        ? 0
                        : err_set(err, ERR_INVALID,
                                  "%s: the extender has a certFile of its own: set its "

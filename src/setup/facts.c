@@ -101,33 +101,34 @@ const char *facts_option(const struct facts *f, const char *name)
 const char *facts_below(const char *path, const char *mount)
 {
     size_t n = strlen(mount);
-    while (n > 1 && mount[n - 1] == '/')
+    while (n && mount[n - 1] == '/')
         n--;
-    if (n == 1 && *mount == '/')
-        return path;
-    if (!n || strncmp(path, mount, n) != 0 || (path[n] && path[n] != '/'))
-        return NULL;
-    return path + n;
+    return !*mount || strncmp(path, mount, n) != 0 || (path[n] && path[n] != '/')
+               ? NULL
+               : path + n;
 }
 
 char *facts_path_on_node(const struct facts *f, const char *root, const char *path,
                          bool *mounted)
 {
     const json_t *mounts = edit_value(f->container, "volumeMounts"),
-                 *volumes = edit_value(f->manifest.json, "spec.volumes"), *best = NULL;
+                 *volumes = edit_value(f->manifest.json, "spec.volumes"), *best = NULL,
+                 *item;
     const char *rest = NULL, *from = NULL;
-    for (size_t i = 0; i < json_array_size(mounts); i++) {
-        const json_t *mount = json_array_get(mounts, i);
-        const char *r = facts_below(path, edit_string(mount, "mountPath"));
+    size_t i;
+    json_array_foreach(mounts, i, item)
+    {
+        const char *r = facts_below(path, edit_string(item, "mountPath"));
         if (r && (!rest || strlen(r) <= strlen(rest))) {
             rest = r;
-            best = mount;
+            best = item;
         }
     }
-    for (size_t i = 0; best && !from && i < json_array_size(volumes); i++) {
-        const json_t *volume = json_array_get(volumes, i);
-        if (!strcmp(edit_string(volume, "name"), edit_string(best, "name")))
-            from = json_string_value(edit_value(volume, "hostPath.path"));
+    json_array_foreach(volumes, i, item)
+    {
+        if (best && !from &&
+            !strcmp(edit_string(item, "name"), edit_string(best, "name")))
+            from = json_string_value(edit_value(item, "hostPath.path"));
     }
     *mounted = from != NULL;
     return xasprintf("%s%s%s", root, from ? from : path, from ? rest : "");
@@ -409,20 +410,19 @@ void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *
 int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct facts *f,
                         struct span text, struct err *err)
 {
-    cleanup_buf struct buf body = {0};
     struct httpc_reply reply = {0};
-    buf_adds(&body, "{\"metadata\":{\"resourceVersion\":");
-    buf_add_json(&body, span_of(f->kubeadm_version));
-    buf_adds(&body, "},\"data\":{\"ClusterConfiguration\":");
-    buf_add_json(&body, text);
-    buf_adds(&body, "}}");
-    int rc =
-        call_api(root, kubeconfig,
-                 (struct kube_request){.method = "PATCH",
-                                       .path = kubeadm_path,
-                                       .content_type = "application/merge-patch+json",
-                                       .body = buf_span(&body)},
-                 &reply, err);
+    json_t *j =
+        json_pack("{s{ss}s{ss%}}", "metadata", "resourceVersion", f->kubeadm_version,
+                  "data", "ClusterConfiguration", text.p, text.n);
+    cleanup_free char *body = json_dumps(j, JSON_COMPACT);
+    json_decref(j);
+    if (!body)
+        return err_set(err, ERR_INVALID, KUBEADM ": not UTF-8");
+    const struct kube_request request = {.method = "PATCH",
+                                         .path = kubeadm_path,
+                                         .content_type = "application/merge-patch+json",
+                                         .body = span_of(body)};
+    int rc = call_api(root, kubeconfig, request, &reply, err);
     httpc_reply_fini(&reply);
     return rc;
 }
