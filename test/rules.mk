@@ -111,12 +111,12 @@ E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
 # kube-sim models later releases. No plugin for gangs, and another framework for plugins.
 ifeq ($(K8S),1.31)
-E2E_SUITES := $(filter-out conformance gang permit,$(E2E_SUITES))
+E2E_SUITES := $(filter-out conformance gang kubeadm permit,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
 E2E_TOOLS := $(if $(filter chart helm docs scheduler,$(E2E_SUITES)),helm cert-manager-crds) \
-             $(if $(filter permit,$(E2E_SUITES)),coscheduling) $(filter prometheus,$(E2E_SUITES)) \
+             $(if $(filter permit,$(E2E_SUITES)),coscheduling) $(filter prometheus kubeadm,$(E2E_SUITES)) \
              $(if $(filter neighbors,$(E2E_SUITES)),descheduler training-operator.v1 training-operator-crds)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
                                 $(B)/lib/kube-sim.a $(call archives,kube)

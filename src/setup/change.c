@@ -118,10 +118,10 @@ static int change_entry(const struct change_input *in, const char *policy,
     json_array_foreach(list, i, entry)
     {
         cleanup_free char *at = xasprintf("extenders.%zu", i);
-        if (entry == in->facts->entry && !facts_has_own_certificate(in->facts->entry))
-            return set_entry(in, file->path, text, at, entry, err);
         if (entry == in->facts->entry)
-            return !in->address
+            return !facts_has_own_certificate(entry)
+                       ? set_entry(in, file->path, text, at, entry, err)
+                   : !in->address
                        ? 0
                        : err_set(err, ERR_INVALID,
                                  "%s: the extender has a certFile of its own: set its "
@@ -159,72 +159,57 @@ static int add_mount(const struct facts *f, struct buf *text, const char *path,
     return edit_add_item(f->manifest.path, text, "spec", "volumes", volume, err);
 }
 
-/* Is an item of the list, or of the static pod's volumes, mounted at the path? */
-static bool has_item(const json_t *list, const char *key, const char *value)
-{
-    const json_t *item;
-    size_t i;
-    json_array_foreach(list, i, item)
-    {
-        if (!strcmp(edit_string(item, key), value))
-            return true;
-    }
-    return false;
-}
-
 int change_kubeadm(const struct facts *f, const char *config, bool tls, struct buf *text,
                    struct err *err)
 {
-    static const char at[] = "scheduler";
+    static const char *const at[] = {"", "scheduler", "scheduler.extraArgs"};
+    /* By what is missing, at each of these places; v1beta3 has a mapping. */
+    static const char *const forms[][2] = {
+        {"scheduler:\n  extraArgs:\n    config: ",
+         "scheduler:\n  extraArgs:\n  - name: config\n    value: "},
+        {"extraArgs:\n  config: ", "extraArgs:\n- name: config\n  value: "},
+        {"config: ", "- name: config\n  value: "}};
     const char *name = f->kubeadm.path;
-    const json_t *old = edit_value(f->kubeadm.json, at),
+    const json_t *old = edit_value(f->kubeadm.json, at[1]),
                  *args = edit_value(old, "extraArgs"),
-                 *volumes = edit_value(old, "extraVolumes");
+                 *volumes = edit_value(old, "extraVolumes"), *item;
     const char *version = edit_string(f->kubeadm.json, "apiVersion");
-    bool list = !strcmp(version, "kubeadm.k8s.io/v1beta4"); /* before, a mapping */
-    cleanup_free char *arg =
-        xasprintf(list ? "- name: config\n  value: %s\n" : "config: %s\n", config);
+    const char *now = edit_string(args, "config");
+    bool list = !strcmp(version, "kubeadm.k8s.io/v1beta4"), found;
+    int depth = !json_object_size(old) ? 0 : args ? 2 : 1;
+    size_t k;
+    json_array_foreach(args, k, item)
+    {
+        if (!strcmp(edit_string(item, "name"), "config"))
+            now = edit_string(item, "value");
+    }
     if (!list && strcmp(version, "kubeadm.k8s.io/v1beta3"))
-        return err_set(err, ERR_INVALID,
-                       "%s: apiVersion \"%s\" is neither v1beta3 nor v1beta4 of "
-                       "kubeadm.k8s.io",
-                       name, version);
+        return err_set(err, ERR_INVALID, "%s: unknown apiVersion \"%s\"", name, version);
+    if (*now && strcmp(now, config))
+        return err_set(err, ERR_INVALID, "%s: config is %s", name, now);
     buf_add_span(text, buf_span(&f->kubeadm.bytes));
     /* kubeadm writes "scheduler: {}". */
-    if (old && !json_object_size(old) && edit_remove(name, text, "", at, err))
+    if (old && !depth && edit_remove(name, text, "", at[1], err))
         return -1;
-    if (!json_object_size(old)) {
-        cleanup_buf struct buf all = {0};
-        struct span rest = span_of(arg);
-        buf_adds(&all, "scheduler:\n  extraArgs:\n");
-        while (rest.n) {
-            struct span line = span_cut(&rest, '\n');
-            buf_printf(&all, "  %s%.*s\n", list ? "" : "  ", SPAN_ARG(line));
-        }
-        if (edit_add_key(name, text, "", all.p, err))
-            return -1;
-    } else if (list && !has_item(args, "name", "config")) {
-        if (edit_add_item(name, text, at, "extraArgs", arg, err))
-            return -1;
-    } else if (!list && args && !edit_value(args, "config")) {
-        if (edit_add_key(name, text, "scheduler.extraArgs", arg, err))
-            return -1;
-    } else if (!list && !args) {
-        cleanup_free char *lines = xasprintf("extraArgs:\n  %s", arg);
-        if (edit_add_key(name, text, at, lines, err))
-            return -1;
-    }
+    cleanup_free char *entry = xasprintf("%s%s\n", forms[depth][list], config);
+    if (!*now &&
+        (list && depth == 2 ? edit_add_item(name, text, at[1], "extraArgs", entry, err)
+                            : edit_add_key(name, text, at[depth], entry, err)))
+        return -1;
     for (int i = 0; i < 1 + tls; i++) {
         const char *path = i ? FACTS_TLS_DIR : config;
+        cleanup_free char *host = facts_path_on_node(f, "", path, &found);
         cleanup_free char *volume =
             xasprintf("- name: gpushare-scheduler-%s\n"
                       "  hostPath: %s\n"
                       "  mountPath: %s\n"
                       "  readOnly: true\n"
                       "  pathType: %s\n",
-                      i ? "tls" : "config", path, path, i ? "Directory" : "File");
-        if (!has_item(volumes, "mountPath", path) &&
-            edit_add_item(name, text, at, "extraVolumes", volume, err))
+                      i ? "tls" : "config", host, path, i ? "Directory" : "File");
+        found = false;
+        json_array_foreach(volumes, k, item) found |=
+            facts_below(path, edit_string(item, "mountPath")) != NULL;
+        if (!found && edit_add_item(name, text, at[1], "extraVolumes", volume, err))
             return -1;
     }
     return 0;

@@ -98,39 +98,37 @@ const char *facts_option(const struct facts *f, const char *name)
     return value;
 }
 
-/* The rest of `path` below `mount`, a folder or the file itself; NULL: not below it. */
-static const char *below(const char *path, const char *mount)
+const char *facts_below(const char *path, const char *mount)
 {
     size_t n = strlen(mount);
-    while (n > 1 && mount[n - 1] == '/')
+    while (n && mount[n - 1] == '/')
         n--;
-    if (n == 1 && *mount == '/')
-        return path;
-    if (!n || strncmp(path, mount, n) != 0 || (path[n] && path[n] != '/'))
-        return NULL;
-    return path + n;
+    return !*mount || strncmp(path, mount, n) != 0 || (path[n] && path[n] != '/')
+               ? NULL
+               : path + n;
 }
 
-/* The path on the node of a path in the container, by its hostPath volumes. Without such a
- * volume, *mounted is false, and the path is the same. New. */
-static char *path_on_node(const struct facts *f, const char *root, const char *path,
-                          bool *mounted)
+char *facts_path_on_node(const struct facts *f, const char *root, const char *path,
+                         bool *mounted)
 {
     const json_t *mounts = edit_value(f->container, "volumeMounts"),
-                 *volumes = edit_value(f->manifest.json, "spec.volumes"), *best = NULL;
+                 *volumes = edit_value(f->manifest.json, "spec.volumes"), *best = NULL,
+                 *item;
     const char *rest = NULL, *from = NULL;
-    for (size_t i = 0; i < json_array_size(mounts); i++) {
-        const json_t *mount = json_array_get(mounts, i);
-        const char *r = below(path, edit_string(mount, "mountPath"));
+    size_t i;
+    json_array_foreach(mounts, i, item)
+    {
+        const char *r = facts_below(path, edit_string(item, "mountPath"));
         if (r && (!rest || strlen(r) <= strlen(rest))) {
             rest = r;
-            best = mount;
+            best = item;
         }
     }
-    for (size_t i = 0; best && !from && i < json_array_size(volumes); i++) {
-        const json_t *volume = json_array_get(volumes, i);
-        if (!strcmp(edit_string(volume, "name"), edit_string(best, "name")))
-            from = json_string_value(edit_value(volume, "hostPath.path"));
+    json_array_foreach(volumes, i, item)
+    {
+        if (best && !from &&
+            !strcmp(edit_string(item, "name"), edit_string(best, "name")))
+            from = json_string_value(edit_value(item, "hostPath.path"));
     }
     *mounted = from != NULL;
     return xasprintf("%s%s%s", root, from ? from : path, from ? rest : "");
@@ -298,8 +296,8 @@ void facts_read_node(const char *root, struct facts *f)
     if (!f->container)
         return;
     const char *inside = facts_option(f, "config");
-    f->config.path = path_on_node(f, root, inside && *inside ? inside : FACTS_CONFIG,
-                                  &f->config.mounted);
+    f->config.path = facts_path_on_node(
+        f, root, inside && *inside ? inside : FACTS_CONFIG, &f->config.mounted);
     read_yaml(&f->config);
     if (f->config.json &&
         strcmp(edit_string(f->config.json, "kind"), "KubeSchedulerConfiguration"))
@@ -310,7 +308,7 @@ void facts_read_node(const char *root, struct facts *f)
     for (int i = 0; i < SECRET_KEYS; i++) {
         struct facts_file *named = &f->named[i], *ours = &f->tls[i];
         const char *path = edit_string(f->entry, facts_tls_names[i].member);
-        ours->path = path_on_node(f, root, facts_tls_names[i].path, &ours->mounted);
+        ours->path = facts_path_on_node(f, root, facts_tls_names[i].path, &ours->mounted);
         read_file(ours);
         const char *data = edit_string(f->entry, facts_tls_names[i].data);
         if (*data) {
@@ -321,7 +319,7 @@ void facts_read_node(const char *root, struct facts *f)
         }
         if (!*path)
             continue;
-        named->path = path_on_node(f, root, path, &named->mounted);
+        named->path = facts_path_on_node(f, root, path, &named->mounted);
         if (named->mounted)
             read_file(named);
         else
@@ -412,20 +410,19 @@ void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *
 int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct facts *f,
                         struct span text, struct err *err)
 {
-    cleanup_buf struct buf body = {0};
     struct httpc_reply reply = {0};
-    buf_adds(&body, "{\"metadata\":{\"resourceVersion\":");
-    buf_add_json(&body, span_of(f->kubeadm_version));
-    buf_adds(&body, "},\"data\":{\"ClusterConfiguration\":");
-    buf_add_json(&body, text);
-    buf_adds(&body, "}}");
-    int rc =
-        call_api(root, kubeconfig,
-                 (struct kube_request){.method = "PATCH",
-                                       .path = kubeadm_path,
-                                       .content_type = "application/merge-patch+json",
-                                       .body = buf_span(&body)},
-                 &reply, err);
+    json_t *j =
+        json_pack("{s{ss}s{ss%}}", "metadata", "resourceVersion", f->kubeadm_version,
+                  "data", "ClusterConfiguration", text.p, text.n);
+    cleanup_free char *body = json_dumps(j, JSON_COMPACT);
+    json_decref(j);
+    if (!body)
+        return err_set(err, ERR_INVALID, KUBEADM ": not UTF-8");
+    const struct kube_request request = {.method = "PATCH",
+                                         .path = kubeadm_path,
+                                         .content_type = "application/merge-patch+json",
+                                         .body = span_of(body)};
+    int rc = call_api(root, kubeconfig, request, &reply, err);
     httpc_reply_fini(&reply);
     return rc;
 }

@@ -129,6 +129,12 @@ char *facts_planned_url(const struct facts *f, const char *address, bool insecur
  * client certificate and its key again for each connection (client-go,
  * transport.TLSConfigFor). */
 const struct facts_file *facts_newer_file(const struct facts *f);
+/* The rest of `path` below `mount`, a folder or the file itself; NULL: not below it. */
+const char *facts_below(const char *path, const char *mount);
+/* The path on the node of a path in the container, by its hostPath volumes. Without such a
+ * volume, *mounted is false, and the path is the same. New. */
+char *facts_path_on_node(const struct facts *f, const char *root, const char *path,
+                         bool *mounted);
 /* What to do on a node that is not kubeadm's. */
 #define FACTS_INSTEAD                                                                    \
     "helm install gpushare manifests/chart -n gpushare --create-namespace --set "        \

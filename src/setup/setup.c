@@ -32,35 +32,22 @@ struct options {
 };
 
 #define AT(field) offsetof(struct options, field)
+#define TEXT(option, value, field)                                                       \
+    .name = option, .arg = value, .type = OPT_STRING, .offset = AT(field)
 
 static const struct opt table[] = {
-    {.name = "root",
-     .arg = "DIR",
-     .type = OPT_STRING,
-     .offset = AT(root),
+    {TEXT("root", "DIR", root),
      .help = "Root folder of the node (/host in a debugging pod); default: this "
              "machine's root."},
-    {.name = "address",
-     .arg = "HOST:PORT",
-     .type = OPT_STRING,
-     .offset = AT(address),
+    {TEXT("address", "HOST:PORT", address),
      .help = "Extender HOST:PORT for plan and reach; default: as configured, or "
              "127.0.0.1:32766."},
-    {.name = "namespace",
-     .arg = "NAME",
-     .type = OPT_STRING,
-     .offset = AT(namespace),
+    {TEXT("namespace", "NAME", namespace),
      .help = "Namespace of the extender and of its Secrets; default: kube-system."},
-    {.name = "policy",
-     .arg = "DIR",
-     .type = OPT_STRING,
-     .offset = AT(policy),
+    {TEXT("policy", "DIR", policy),
      .help =
          "Folder with kube-scheduler-config.yaml, for plan and renew; default: policy."},
-    {.name = "out",
-     .arg = "DIR",
-     .type = OPT_STRING,
-     .offset = AT(out),
+    {TEXT("out", "DIR", out),
      .help = "Existing folder for the new files; required for plan and renew."},
     {.name = "no-cluster",
      .type = OPT_BOOL,
@@ -71,11 +58,7 @@ static const struct opt table[] = {
      .offset = AT(insecure),
      .help = "Plain HTTP, for plan and reach with an extender that has --insecure; "
              "default: HTTPS."},
-    {.name = "kubeconfig",
-     .env = "KUBECONFIG",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(kubeconfig),
+    {TEXT("kubeconfig", "FILE", kubeconfig), .env = "KUBECONFIG",
      .help = "Kubeconfig of the API server; default: /etc/kubernetes/admin.conf in "
              "the folder of --root."},
     {0},

@@ -356,12 +356,25 @@ static json_t *kubeadm(const char *version, const char *scheduler, const char *o
     buf_fini(&in.kubeadm.bytes);
     in.kubeadm.bytes = out;
     in.kubeadm.json = edit_parse("c", buf_span(&out), NULL, &err);
-    ck_assert_msg(!change_kubeadm(&in, option, true, &again, &err), "%s: %s", err.msg, out.p);
+    ck_assert_msg(!change_kubeadm(&in, option, true, &again, &err), "%s: %s", err.msg,
+                  out.p);
     ck_assert_str_eq(again.p, out.p);
     buf_fini(&again);
     buf_fini(&out);
     return in.kubeadm.json;
 }
+
+/* A folder of the user is mounted at the configuration, from another path of the node. */
+START_TEST(a_mounted_folder_of_the_user_stays)
+{
+    json_t *j = kubeadm("v1beta4",
+                        "scheduler:\n  extraVolumes:\n  - {name: a, hostPath: /srv, "
+                        "mountPath: /x/}\n",
+                        "/x/c.yaml");
+    ck_assert_uint_eq(json_array_size(edit_value(j, "scheduler.extraVolumes")), 2);
+    json_decref(j);
+}
+END_TEST
 
 static void ck_kubeadm(const char *version, const char *scheduler, const char *args,
                        size_t volumes)
@@ -406,7 +419,11 @@ START_TEST(a_cluster_configuration_that_cannot_be_edited_stays)
         "apiVersion: kubeadm.k8s.io/v1beta2\nscheduler: {}\n",
         "apiVersion: kubeadm.k8s.io/v1beta4\nscheduler: {extraArgs: [{name: v, value: "
         "x}]}\n",
-        "apiVersion: kubeadm.k8s.io/v1beta3\nscheduler: {extraArgs: {v: x}}\n"};
+        "apiVersion: kubeadm.k8s.io/v1beta3\nscheduler: {extraArgs: {v: x}}\n",
+        /* Of another file than the static pod. */
+        "apiVersion: kubeadm.k8s.io/v1beta3\nscheduler:\n  extraArgs:\n    config: /y\n",
+        "apiVersion: kubeadm.k8s.io/v1beta4\nscheduler:\n  extraArgs:\n  - name: config\n"
+        "    value: /y\n"};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         struct facts in = {.kubeadm.path = (char[]){"c"}};
         cleanup_buf struct buf out = {0};
@@ -419,7 +436,8 @@ START_TEST(a_cluster_configuration_that_cannot_be_edited_stays)
 }
 END_TEST
 
-UNIT_MAIN_AROUND("setup/change", begin, end, kubeadm_keeps_the_option_and_the_volumes,
+UNIT_MAIN_AROUND("setup/change", begin, end, a_mounted_folder_of_the_user_stays,
+                 kubeadm_keeps_the_option_and_the_volumes,
                  a_cluster_configuration_that_cannot_be_edited_stays,
                  the_files_of_kubeadm, the_file_has_the_nodes_values,
                  an_existing_file_that_no_option_names,
