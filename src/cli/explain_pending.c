@@ -815,8 +815,8 @@ static void add_gang(struct explain_page *p, struct arena *a)
     if (v.absent)
         buf_printf(&text,
                    "; %" PRIu32
-                   " more do not exist, and the extender waits for them for its "
-                   "--gang-wait",
+                   " more do not exist; the extender waits for them for --gang-wait "
+                   "after the first",
                    v.absent);
     table_line(p->out, "%s.", text.p);
 }

@@ -270,6 +270,14 @@ START_TEST(a_mount_is_added_to_an_option_without_one)
     made(manifest, NULL, NULL);
     ck_assert(strstr(path(CHANGE_CONFIG), "/srv/k/kube-scheduler-config.yaml"));
     ck_assert(!has(CHANGE_MANIFEST, "gpushare-scheduler-config"));
+    /* kubeadm's volume has the path on the node. */
+    struct buf text = {0};
+    buf_adds(&f.kubeadm.bytes, "apiVersion: kubeadm.k8s.io/v1beta4\n");
+    f.kubeadm.path = xstrdup("c");
+    f.kubeadm.json = edit_parse("c", buf_span(&f.kubeadm.bytes), NULL, &err);
+    ck_assert_done(change_kubeadm(&f, FACTS_CONFIG, false, &text, &err), err);
+    ck_assert(strstr(text.p, "  hostPath: /srv/k/kube-scheduler-config.yaml\n"));
+    buf_fini(&text);
     /* Without volumeMounts and volumes. */
     manifest =
         xstrdup("kind: Pod\nmetadata: {name: kube-scheduler}\nspec:\n  containers:\n"
