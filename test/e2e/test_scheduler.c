@@ -29,11 +29,13 @@ static char *render_template(const char *template, const char *values)
 {
     bool ga = peer_status(&cluster.api, "/apis/admissionregistration.k8s.io/v1/"
                                         "mutatingadmissionpolicies") == 200;
+    bool is_test = strstr(template, "/tests/"); /* `kubectl apply` cannot change a Job */
     temp_write(lib_dir, "template.yaml",
                cluster_tool(
                    "helm", 0,
-                   ARGV("template", "gpushare", CHART, "-n", "kube-system",
-                        "--kube-version", "1.35", "-a",
+                   ARGV("template", "gpushare", CHART,
+                        lib_fmt("--no-hooks=%s", is_test ? "false" : "true"), "-n",
+                        "kube-system", "--kube-version", "1.35", "-a",
                         lib_fmt("admissionregistration.k8s.io/%s/MutatingAdmissionPolicy",
                                 ga ? "v1" : "v1beta1"),
                         "--set", lib_fmt("logLevel=info%s", values), "-s", template)));
