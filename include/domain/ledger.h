@@ -220,8 +220,7 @@ struct ledger_gang {
     struct span ns, name;          /* to show; of the key */
     struct ledger_member *members; /* newest first, never NULL */
     uint32_t n_members;
-    int64_t
-        since_ms; /* for core: when its first member was created; INT64_MAX: unknown */
+    int64_t since_ms; /* for core: creation of its first member; INT64_MAX: unknown */
 };
 struct ledger_member {
     struct ledger_gang *gang;

@@ -43,8 +43,9 @@ int x509_read(struct span cert_pem, struct x509_info *info, struct err *err);
 int x509_read_pair(struct span cert_pem, struct span key_pem, struct x509_info *info,
                    struct err *err);
 #define X509_METRIC "gpushare_certificate_expiry_timestamp_seconds"
-/* Appends a sample of X509_METRIC with the label `certificate`: when the first certificate of a chain ends, or
- * the last of several authorities (`ca`). Appends nothing if the text has no certificate. */
+/* Appends a sample of X509_METRIC with the label `certificate`: when the first certificate of a
+ * chain ends, or the last of several authorities (`ca`). Appends nothing if the text has no
+ * certificate. */
 void x509_metric(struct buf *out, const char *certificate, struct span pem, bool ca);
 /* Whether a certificate of `ca_pem` has issued the first certificate of `cert_pem`, chain
  * included; no time is checked. */

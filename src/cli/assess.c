@@ -41,7 +41,7 @@ struct holder {
 
 struct assess {
     const json_t *documents;
-    int64_t headroom;
+    const struct cli_config *config;
     struct ledger *ledger;
     struct defrag_rules *rules;
     json_t *scvs; /* by name */
@@ -286,7 +286,7 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
     p->used = used(a->used, pod->meta.ns, pod->meta.name, 0);
     if (!p->used && alone)
         p->used = used(a->used_cards, pod->meta.ns, pod->meta.name, 0);
-    p->need = p->used ? p->used + (p->used * a->headroom + 99) / 100 : limit;
+    p->need = p->used ? p->used + (p->used * a->config->headroom + 99) / 100 : limit;
     p->tied = defrag_rules_ties(json_object_get(o, "spec"));
     p->why = !size              ? "the memory of its node's cards is unknown"
              : today->cards > 1 ? "uses several cards"
@@ -310,7 +310,7 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
 
 static void read_pod(struct assess *a, json_t *o)
 {
-    static const struct request_rules rules = {.unit_mib = 1024};
+    const struct request_rules rules = {.unit_mib = a->config->unit_mib ?: 1024};
     cleanup_arena struct arena scratch = {0};
     struct request today = {0};
     struct pod pod = {0};
@@ -432,12 +432,12 @@ static void write_rows(struct buf *out, json_t *rows, const char *header,
     table_write(&t, out);
 }
 
-int assess_write(struct buf *out, const json_t *documents, int64_t headroom,
-                 enum show_format format, bool colors, struct err *err)
+int assess_write(struct buf *out, const json_t *documents, const struct cli_config *c,
+                 bool colors, struct err *err)
 {
     static const struct ledger_settings settings = {.unit_mib = 1};
     struct assess a = {.documents = documents,
-                       .headroom = headroom,
+                       .config = c,
                        .ledger = ledger_new(&settings, 1),
                        .rules = defrag_rules_new(),
                        .scvs = json_object(),
@@ -451,8 +451,14 @@ int assess_write(struct buf *out, const json_t *documents, int64_t headroom,
     json_array_foreach(documents, i, list)
     {
         most += json_array_size(json_object_get(list, "items"));
-        if (!rc && !session_text(list, "kind").n)
+        struct span kind = session_text(list, "kind");
+        if (!rc && !kind.n)
             rc = read_answer(&a, list, err);
+        else if (!rc && !json_is_array(json_object_get(list, "items")))
+            rc = err_set(
+                err, ERR_INVALID,
+                "a single %.*s: expected a list, such as of `kubectl get -o json`",
+                SPAN_ARG(kind));
     }
     cleanup_free struct host *hosts = a.hosts = xcalloc(most, sizeof *hosts);
     cleanup_free struct holder *holders = a.holders = xcalloc(most, sizeof *holders);
@@ -460,7 +466,7 @@ int assess_write(struct buf *out, const json_t *documents, int64_t headroom,
     each(&a, "Node", read_host);
     each(&a, "Pod", read_pod);
     place_all(&a);
-    if (!rc && format == SHOW_JSON) {
+    if (!rc && c->format == SHOW_JSON) {
         show_dump(out, json_pack("{s:O,s:O}", "models", a.models, "pods", a.pods));
     } else if (!rc) {
         write_rows(out, a.pods, "POD\tNODE\tUSED(MiB)\tNEEDS(MiB)\tCOULD SHARE\tREASON",
@@ -531,7 +537,7 @@ int assess_run(struct buf *out, struct session *s, bool colors, struct err *err)
     if (!rc && c->prometheus)
         rc = ask_prometheus(documents, c, err);
     if (!rc)
-        rc = assess_write(out, documents, c->headroom, c->format, colors, err);
+        rc = assess_write(out, documents, c, colors, err);
     json_decref(documents);
     return rc;
 }

@@ -16,10 +16,11 @@
  */
 
 /* Appends the result. `documents`: an array of lists of Nodes, Pods and Scvs, and of answers of
- * Prometheus to the query of `assess --prometheus`; of an object that it has twice, the first counts. A pod needs what it
- * used and `headroom` percent of it. -1: a document is none of these. */
-int assess_write(struct buf *out, const json_t *documents, int64_t headroom,
-                 enum show_format format, bool colors, struct err *err);
+ * Prometheus to the query of `assess --prometheus`; of an object that it has twice, the first
+ * counts. A pod needs what it used and c->headroom percent of it; aliyun.com/gpu-mem counts in
+ * c->unit_mib, or GiB. -1: a document is none of these. */
+int assess_write(struct buf *out, const json_t *documents, const struct cli_config *c,
+                 bool colors, struct err *err);
 
 /* The command: reads the documents that the options name, and appends the result. */
 int assess_run(struct buf *out, struct session *s, bool colors, struct err *err);

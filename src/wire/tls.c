@@ -45,10 +45,9 @@ struct tls {
     struct arena texts;
     struct err last[PARTS]; /* of the last check; tls_refresh only */
 
-    pthread_mutex_t
-        lock;            /* protects the fields below; held for little more than a copy */
-    int64_t rejected_ms; /* time of the last log line about a rejected client */
-    unsigned rejected;   /* clients rejected since then */
+    pthread_mutex_t lock; /* protects the fields below; held for a copy or a reading */
+    int64_t rejected_ms;  /* time of the last log line about a rejected client */
+    unsigned rejected;    /* clients rejected since then */
     struct tls_material *material;
     struct buf used[CONTENTS]; /* written by tls_refresh and tls_set only */
     struct err problem[PARTS]; /* of two checks; ERR_NONE: none */

@@ -62,8 +62,8 @@ static json_t *result(int64_t headroom)
 {
     cleanup_buf struct buf out = {0};
     struct err err = {0};
-    ck_assert_msg(!assess_write(&out, documents, headroom, SHOW_JSON, false, &err), "%s",
-                  err.msg);
+    const struct cli_config c = {.headroom = headroom, .format = SHOW_JSON};
+    ck_assert_msg(!assess_write(&out, documents, &c, false, &err), "%s", err.msg);
     json_decref(documents);
     documents = NULL;
     return json_loadb(out.p, out.n, 0, NULL);

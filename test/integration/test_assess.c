@@ -134,6 +134,13 @@ END_TEST
 START_TEST(files_take_the_place_of_the_cluster)
 {
     write_objects();
+    temp_write(lib_dir, "one.json", POD("a"));
+    ck_assert_contains(assess(1, ARGV(from("objects.json"), from("one.json"))),
+                       "a single Pod");
+    temp_write(lib_dir, "ours.json",
+               lib_swap("{\"kind\":\"List\",\"items\":[" NODE "," POD("a") "]}",
+                        "nvidia.com/gpu\":\"1\"", "aliyun.com/gpu-mem\":\"4097\""));
+    ck_assert_contains(assess(0, ARGV(from("ours.json"), "--memory-unit=MiB")), " 4097 ");
     temp_write(lib_dir, "used.json", BOTH "\n");
     temp_write(lib_dir, "more.json", "{\"kind\":\"List\",\"items\":[" POD("a") "]}\n");
     const char *text = assess(
