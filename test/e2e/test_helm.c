@@ -356,8 +356,7 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     const char *notes = helm(0, "install", ARGV(chart, "--wait"));
     cluster_report("helm install --wait", lib_now_ms() - begun);
     ck_assert_contains(notes, "kubectl label node NODE gpushare=true\n");
-    ck_assert_contains(notes,
-                       "leaves only the CRD with every Scv, and pods that run go on");
+    ck_assert_contains(notes, "It leaves the namespace, and the CRD with every Scv:");
     char *pods =
         cluster_kubectl("-n", SYSTEM, "get", "pods", "-l", "app=gpushare",
                         "--field-selector", "status.phase=Running", "-o", "name");
