@@ -3,7 +3,6 @@
 
 #include "agent/api.h"
 #include "agent/samples.h"
-#include "base/mem.h"
 
 /*
  * A publisher under test: time that the test sets, the outputs of the last step, and

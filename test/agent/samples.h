@@ -4,7 +4,6 @@
 #include "lib/unit.h"
 
 #include "agent/podresources.h"
-#include "base/mem.h"
 #include "gpu/gpu_priv.h"
 
 /* A sample of the cards in JSON with ' for ", as the file source reads them:

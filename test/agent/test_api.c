@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/api.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 static void request_is(enum publisher_output_type type, const char *method,
@@ -25,7 +24,7 @@ static void request_is(enum publisher_output_type type, const char *method,
 #define LEASE                                                                            \
     "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases"
 
-START_TEST(each_call_has_its_request)
+TEST(each_call_has_its_request)
 {
     request_is(PUBLISHER_WATCH, "GET",
                SCVS "?fieldSelector=metadata.name%3Dn1&watch=1&allowWatchBookmarks=true&"
@@ -36,7 +35,7 @@ START_TEST(each_call_has_its_request)
     struct publisher_output o = {.type = PUBLISHER_WATCH, .version = "1&x=\r\n"};
     struct kube_request r;
     api_request("n1", &o, &a, &r);
-    ck_assert_ptr_nonnull(strstr(r.path, "&resourceVersion=1%26x%3D%0D%0A"));
+    ck_assert_contains(r.path, "&resourceVersion=1%26x%3D%0D%0A");
     request_is(PUBLISHER_LIST, "GET", SCVS "?fieldSelector=metadata.name%3Dn1", NULL);
     request_is(PUBLISHER_CREATE, "POST", SCVS, NULL);
     request_is(PUBLISHER_PATCH, "PATCH", SCVS "/n1", MERGE);
@@ -44,7 +43,6 @@ START_TEST(each_call_has_its_request)
     request_is(PUBLISHER_CREATE_LEASE, "POST", LEASE, NULL);
     request_is(PUBLISHER_PATCH_LEASE, "PATCH", LEASE "/n1", MERGE);
 }
-END_TEST
 
 static struct api_answer answer;
 static struct arena arena;
@@ -62,7 +60,7 @@ static void answered(enum publisher_output_type type, unsigned status, int64_t r
     ck_assert_uint_eq(answer.input.call, 5);
 }
 
-START_TEST(each_answer_is_an_input)
+TEST(each_answer_is_an_input)
 {
     answered(PUBLISHER_LIST, 200, -1, "{\"metadata\":{\"resourceVersion\":\"4\"}}");
     ck_assert_int_eq(answer.input.err->code, ERR_NONE);
@@ -96,7 +94,6 @@ START_TEST(each_answer_is_an_input)
     answered(PUBLISHER_PATCH, 429, 100000, "{}");
     ck_assert_int_eq(answer.input.retry_after_ms, 60000);
 }
-END_TEST
 
 /* -- the watch -- */
 
@@ -142,7 +139,7 @@ static void heard_is(unsigned status, const char *body, const struct err *why,
 
 #define OBJECT "{\"metadata\":{\"name\":\"n1\"},\"spec\":{\"updateInterval\":9}}"
 
-START_TEST(each_event_is_an_input)
+TEST(each_event_is_an_input)
 {
     heard_is(200,
              "{\"type\":\"ADDED\",\"object\":" OBJECT "}\n"
@@ -152,9 +149,8 @@ START_TEST(each_event_is_an_input)
              NULL, "alive \nseen n1 0\ngone n1 0\nalive 8\nended ok -1\n");
     heard_is(200, "{\"type\":\"NEWS\",\"object\":7}\n", NULL, "alive \nended ok -1\n");
 }
-END_TEST
 
-START_TEST(what_cannot_be_understood_ends_the_watch)
+TEST(what_cannot_be_understood_ends_the_watch)
 {
     static const char *const bad[] = {
         "{\"type\":\"ADDED\",\"object\":{}}\n", /* it has no name */
@@ -163,15 +159,14 @@ START_TEST(what_cannot_be_understood_ends_the_watch)
         "7\n",
         "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a/b\"}}}\n",
     };
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+    ARRAY_EACH(i, bad) {
         cleanup_free char *body =
             xasprintf("%s{\"type\":\"ADDED\",\"object\":" OBJECT "}\n", bad[i]);
         heard_is(200, body, NULL, "alive \nended invalid -1\n");
     }
 }
-END_TEST
 
-START_TEST(an_end_says_how)
+TEST(an_end_says_how)
 {
     const struct err lost = {ERR_UNAVAILABLE, "the connection was lost"};
     heard_is(200,
@@ -183,8 +178,3 @@ START_TEST(an_end_says_how)
     heard_is(429, "{}", NULL, "ended unavailable 60000\n");
     heard_is(0, "", &lost, "ended unavailable -1\n");
 }
-END_TEST
-
-UNIT_MAIN("api", each_call_has_its_request, each_answer_is_an_input,
-          each_event_is_an_input, what_cannot_be_understood_ends_the_watch,
-          an_end_says_how)

@@ -53,7 +53,7 @@ static void says(const char *want)
     ck_assert_span_eq(buf_span(&got), want);
 }
 
-START_TEST(an_unreadable_card_is_tolerated)
+TEST(an_unreadable_card_is_tolerated)
 {
     look(0, BOTH, "0:GPU-0+ 1:GPU-1+");
     look(1000, CARD(0) "," STATE(1, "unreadable", "no memory"), "0:GPU-0+ 1:GPU-1+");
@@ -66,9 +66,8 @@ START_TEST(an_unreadable_card_is_tolerated)
     look(37000, STATE(0, "lost", "off the bus") "," CARD(1), "0:GPU-0- 1:GPU-1+");
     says("GPU0 is Unhealthy: off the bus");
 }
-END_TEST
 
-START_TEST(a_missing_card_stays_and_gets_a_free_index)
+TEST(a_missing_card_stays_and_gets_a_free_index)
 {
     look(0, BOTH "," CARD(2), "0:GPU-0+ 1:GPU-1+ 2:GPU-2+");
     /* NVML is reopened and numbers the other cards from 0. */
@@ -85,7 +84,6 @@ START_TEST(a_missing_card_stays_and_gets_a_free_index)
     look(34000, AT(0, 0) "," AT(1, 1) "," AT(2, 2) "," AT(3, 9),
          "0:GPU-0+ 1:GPU-1+ 2:GPU-2+ 3:GPU-9+");
 }
-END_TEST
 
 /* The cards of this sample, and their rows in the Scv: "X NV2|NV2 X". */
 static void rows(int64_t now_ms, const char *cards, const char *want)
@@ -100,7 +98,7 @@ static void rows(int64_t now_ms, const char *cards, const char *want)
 }
 
 /* The words of a sample are in the order of its cards, those of the Scv in that of cardList. */
-START_TEST(links_have_a_word_for_each_card_of_the_list)
+TEST(links_have_a_word_for_each_card_of_the_list)
 {
 #define LINKED(i, n, row)                                                                \
     "{'index':" #i ",'uuid':'GPU-" #n "','memoryTotal':9437184,'links':'" row "'}"
@@ -127,9 +125,8 @@ START_TEST(links_have_a_word_for_each_card_of_the_list)
     rows(5, AT(0, 0) "," LINKED(1, 1, "NV2 X PXB") "," LINKED(2, 2, "PIX PXB X"),
          "|NV2 X PXB|PIX PXB X");
 }
-END_TEST
 
-START_TEST(a_missing_card_is_dropped_after_keep_lost)
+TEST(a_missing_card_is_dropped_after_keep_lost)
 {
     look(0, BOTH, "0:GPU-0+ 1:GPU-1+");
     look(1000, CARD(0), "0:GPU-0+ 1:GPU-1-");
@@ -139,9 +136,8 @@ START_TEST(a_missing_card_is_dropped_after_keep_lost)
     shows("0:GPU-0- 1:GPU-1-");
     look(200001, CARD(0), "0:GPU-0-");
 }
-END_TEST
 
-START_TEST(a_card_without_uuid_is_the_one_at_its_index)
+TEST(a_card_without_uuid_is_the_one_at_its_index)
 {
     look(0, BOTH, "0:GPU-0+ 1:GPU-1+");
     look(1000, CARD(0) ",{'state':'lost','why':'gone'}", "0:GPU-0+ 1:GPU-1-");
@@ -151,13 +147,12 @@ START_TEST(a_card_without_uuid_is_the_one_at_its_index)
     ck_assert_span_eq(scv.cards[0].model, "T4");
     ck_assert_span_eq(scv.cards[1].model, "T4");
 }
-END_TEST
 
 /* A failed card may report little: its constant properties stay. */
-START_TEST(a_failed_card_keeps_its_properties)
+TEST(a_failed_card_keeps_its_properties)
 {
     static const char *const states[] = {"ecc", "reset"};
-    for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+    ARRAY_EACH(i, states) {
         struct scv scv = {0};
         look(0,
              "{'uuid':'GPU-0','model':'T4','busId':'0:1:0.0','memoryTotal':9437184,"
@@ -183,9 +178,8 @@ START_TEST(a_failed_card_keeps_its_properties)
         ck_assert_int_eq(scv.cards[0].spec.power_w, 0);
     }
 }
-END_TEST
 
-START_TEST(failed_samples_are_tolerated)
+TEST(failed_samples_are_tolerated)
 {
     look(0, CARD(0), "0:GPU-0+");
     card_inventory_failed(card_inventory, 1000, "no driver", false);
@@ -198,23 +192,21 @@ START_TEST(failed_samples_are_tolerated)
     look(35000, CARD(0), "0:GPU-0+");
     says("");
 }
-END_TEST
 
-START_TEST(mig_is_left_out)
+TEST(mig_is_left_out)
 {
     look(0, BOTH, "0:GPU-0+ 1:GPU-1+");
     look(1000, CARD(0) "," STATE(1, "mig", ""), "0:GPU-0+");
     says("GPU1 is left out: set by the file");
     look(2000, BOTH, "0:GPU-0+ 1:GPU-1+");
 }
-END_TEST
 
 #define MIG(n) "{'uuid':'GPU-" #n "','memoryTotal':9437184,'migMode':1}"
 #define INSTANCE(i, n, more)                                                             \
     "{'index':" #i ",'uuid':'MIG-" #n "','model':'A MIG 1g.5gb','parentUUID':'GPU-1',"   \
     "'migProfile':'1g.5gb','memoryTotal':1048576" more "}"
 
-START_TEST(an_instance_is_a_card_until_it_is_destroyed)
+TEST(an_instance_is_a_card_until_it_is_destroyed)
 {
     struct scv scv = {0};
     look(0, BOTH, "0:GPU-0+ 1:GPU-1+");
@@ -239,36 +231,32 @@ START_TEST(an_instance_is_a_card_until_it_is_destroyed)
     look(4000, BOTH, "0:GPU-0+ 1:GPU-1+ 64:MIG-2- 72:MIG-3-");
     look(104000, BOTH, "0:GPU-0+ 1:GPU-1+");
 }
-END_TEST
 
-START_TEST(an_event_of_the_card_is_one_of_its_instances)
+TEST(an_event_of_the_card_is_one_of_its_instances)
 {
     struct gpu_event e = {.kind = GPU_EVENT_XID, .xid = 79, .uuid = "GPU-1", .index = 1};
     look(0, CARD(0) "," MIG(1) "," INSTANCE(72, 2, ""), "0:GPU-0+ 72:MIG-2+");
     ck_assert(card_inventory_event(card_inventory, 1, &e));
     shows("0:GPU-0+ 72:MIG-2-");
 }
-END_TEST
 
 /* The cards keep their connections beside an instance, which has none. */
-START_TEST(cards_beside_an_instance_are_connected)
+TEST(cards_beside_an_instance_are_connected)
 {
     struct scv scv = {0};
     card_inventory_sample(
         card_inventory, 0,
-        sample_of(
-            "{'uuid':'GPU-0','memoryTotal':9437184,'links':'X SYS NV2'}," MIG(
-                1) ",{'uuid':'GPU-2','memoryTotal':9437184,'links':'NV2 SYS "
-                   "X'}," INSTANCE(72, 2, "")));
+        sample_of("{'uuid':'GPU-0','memoryTotal':9437184,'links':'X SYS NV2'}," MIG(
+            1) ",{'uuid':'GPU-2','memoryTotal':9437184,'links':'NV2 SYS "
+               "X'}," INSTANCE(72, 2, "")));
     card_inventory_report(card_inventory, &arena, &scv);
     ck_assert_uint_eq(scv.n_cards, 3);
     ck_assert_span_eq(scv.cards[0].links, "X NV2 SYS");
     ck_assert_span_eq(scv.cards[1].links, "NV2 X SYS");
     ck_assert_span_eq(scv.cards[2].links, "SYS SYS X");
 }
-END_TEST
 
-START_TEST(a_restart_keeps_instances)
+TEST(a_restart_keeps_instances)
 {
     struct scv_card cards[] = {{.id = 0, .healthy = true, .uuid = SPAN("GPU-0")},
                                {.id = 1, .healthy = true, .uuid = SPAN("GPU-1")},
@@ -285,7 +273,6 @@ START_TEST(a_restart_keeps_instances)
     card_inventory_report(card_inventory, &arena, &scv);
     ck_assert_span_eq(scv.cards[1].parent_uuid, "GPU-1");
 }
-END_TEST
 
 static void adopt(int64_t now_ms)
 {
@@ -301,7 +288,7 @@ static void adopt(int64_t now_ms)
     card_inventory_adopt(card_inventory, now_ms, &scv);
 }
 
-START_TEST(a_restart_keeps_cards_and_their_health)
+TEST(a_restart_keeps_cards_and_their_health)
 {
     struct scv scv = {0};
     adopt(0);
@@ -311,9 +298,8 @@ START_TEST(a_restart_keeps_cards_and_their_health)
     look(1000, BOTH, "0:GPU-0+ 1:GPU-1- 2:GPU-2-");
     look(31000, BOTH, "0:GPU-0+ 1:GPU-1+ 2:GPU-2-");
 }
-END_TEST
 
-START_TEST(adoption_after_the_first_sample)
+TEST(adoption_after_the_first_sample)
 {
     look(0, BOTH, "0:GPU-0+ 1:GPU-1+");
     adopt(500);
@@ -321,9 +307,8 @@ START_TEST(adoption_after_the_first_sample)
     look(1000, BOTH, "0:GPU-0+ 1:GPU-1- 2:GPU-2-");
     look(31000, BOTH, "0:GPU-0+ 1:GPU-1+ 2:GPU-2-");
 }
-END_TEST
 
-START_TEST(a_full_list_drops_a_missing_card)
+TEST(a_full_list_drops_a_missing_card)
 {
     cleanup_buf struct buf cards = {0};
     for (int i = 0; i < GPU_MAX_CARDS; i++)
@@ -340,16 +325,5 @@ START_TEST(a_full_list_drops_a_missing_card)
         ck_assert_int_eq(scv.cards[i].id, i);
     ck_assert_span_eq(scv.cards[63].uuid, "GPU-95");
 }
-END_TEST
 
-UNIT_MAIN_AROUND("card_inventory", begin, end, an_unreadable_card_is_tolerated,
-                 a_missing_card_stays_and_gets_a_free_index,
-                 links_have_a_word_for_each_card_of_the_list,
-                 a_missing_card_is_dropped_after_keep_lost,
-                 a_card_without_uuid_is_the_one_at_its_index,
-                 a_failed_card_keeps_its_properties, failed_samples_are_tolerated,
-                 mig_is_left_out, an_instance_is_a_card_until_it_is_destroyed,
-                 an_event_of_the_card_is_one_of_its_instances,
-                 cards_beside_an_instance_are_connected, a_restart_keeps_instances,
-                 a_restart_keeps_cards_and_their_health, adoption_after_the_first_sample,
-                 a_full_list_drops_a_missing_card)
+UNIT_MAIN_AROUND(begin, end)

@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <unistd.h>
-
 #include "agent/samples.h"
 #include "agent/usage_meter.h"
 #include "lib/temp.h"
@@ -90,7 +87,7 @@ static void begin(void)
 {
     static const char *const folders[] = {"proc", "var", "var/log", "var/log/containers"};
     root = temp_dir();
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+    ARRAY_EACH(i, folders)
         temp_mkdir(root, folders[i]);
     limits = temp_path(root, "limit");
     temp_mkdir(root, "limit");
@@ -136,7 +133,7 @@ static void poll_kubelet(int64_t now_ms)
     entries[0] = promise_of(greedy, 0, 4);
     entries[1] = promise_of("honest", 4, 8);
     entries[2] = promise_of("modest", 8, 16);
-    for (size_t i = 0; i < ARRAY_LEN(listed); i++)
+    ARRAY_EACH(i, listed)
         listed[i] = (struct usage_listed){entries[i].ns, entries[i].pod, SPAN("main")};
     devices = (struct podresources){.refs = 2, /* never freed */
                                     .entries = entries,
@@ -338,7 +335,7 @@ static struct span measure(int second)
     return (struct span){0};
 }
 
-START_TEST(each_evasion_ends_within_twice_the_grace)
+TEST(each_evasion_ends_within_twice_the_grace)
 {
     for (const struct row *row = rows; row < rows + ARRAY_LEN(rows); row++) {
         /* What a new pod is promised is known at the next answer of the kubelet. */
@@ -367,7 +364,7 @@ START_TEST(each_evasion_ends_within_twice_the_grace)
     }
 }
 
-START_TEST(short_peaks_are_left_alone)
+TEST(short_peaks_are_left_alone)
 {
     name_container(greedy, "main", id_of(0));
     for (int second = 0; second < SECONDS; second++) {
@@ -380,5 +377,4 @@ START_TEST(short_peaks_are_left_alone)
     }
 }
 
-UNIT_MAIN_AROUND("evasion", begin, end, each_evasion_ends_within_twice_the_grace,
-                 short_peaks_are_left_alone)
+UNIT_MAIN_AROUND(begin, end)

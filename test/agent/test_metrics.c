@@ -21,7 +21,7 @@ static void ck_line(const char *line)
     ck_assert_msg(strstr(text.p, want) != NULL, "no \"%s\" in %s", line, text.p);
 }
 
-START_TEST(the_published_cards_have_metrics)
+TEST(the_published_cards_have_metrics)
 {
     sampled("{'uuid':'GPU-0','memoryTotal':2097152,'memoryFree':1048576,"
             "'temperature':41},{'uuid':'GPU-1','state':'lost','why':'gone'}");
@@ -32,9 +32,8 @@ START_TEST(the_published_cards_have_metrics)
     ck_line("scv_agent_card_memory_free_bytes{card=\"0\",uuid=\"GPU-0\"} 1048576");
     ck_line("scv_agent_healthcheck{name=\"cards\"} 1");
 }
-END_TEST
 
-START_TEST(samples_and_calls_are_counted)
+TEST(samples_and_calls_are_counted)
 {
     metrics.samples = 2;
     metrics.failed_samples = 1;
@@ -46,7 +45,6 @@ START_TEST(samples_and_calls_are_counted)
     ck_line("scv_agent_api_requests_total{code=\"ok\"} 1");
     ck_line("scv_agent_api_requests_total{code=\"conflict\"} 1");
 }
-END_TEST
 
 /* The time of links.c; linked with --wrap=clock_mono_ms (test/rules.mk). */
 static int64_t clock_ms;
@@ -71,7 +69,7 @@ static void later(int64_t ms, const char *cards)
     write_text();
 }
 
-START_TEST(links_that_are_down_are_counted_every_ten_minutes)
+TEST(links_that_are_down_are_counted_every_ten_minutes)
 {
 #define LINKED(bus, more)                                                                \
     "card uuid=GPU-" bus ";bus=" bus ";total=1000;free=1000;path=0,10;" more "\n"
@@ -87,23 +85,22 @@ START_TEST(links_that_are_down_are_counted_every_ten_minutes)
     setenv("FAKE_NVML", script, 1);
     gpu = gpu_nvml_new(library, 0);
     later(1, ALL_UP);
-    ck_assert_ptr_null(strstr(text.p, "links_down{"));
+    ck_assert_lacks(text.p, "links_down{");
     later(TEN_MINUTES - 1, ONE_DOWN);
-    ck_assert_ptr_null(strstr(text.p, "links_down{"));
+    ck_assert_lacks(text.p, "links_down{");
     later(1, ONE_DOWN);
     ck_line(DOWN(1));
     ck_line("gpushare_card_links_down{card=\"1\",uuid=\"GPU-1b\"} 1");
     later(TEN_MINUTES, ALL_UP);
-    ck_assert_ptr_null(strstr(text.p, "links_down{"));
+    ck_assert_lacks(text.p, "links_down{");
     later(1, LINKED("1a", "links=2:down") LINKED("1b", "open=15"));
-    ck_assert_ptr_null(strstr(text.p, "links_down{"));
+    ck_assert_lacks(text.p, "links_down{");
     later(1, LINKED("1a", "links=2:down") LINKED("1b", "links=2:down"));
     ck_line(DOWN(2)); /* read when the card returned */
     gpu_free(gpu);
     temp_dir_remove(dir);
     free(dir);
 }
-END_TEST
 
 static void used(struct usage_container *containers, size_t n,
                  struct usage_process *outside, size_t n_outside)
@@ -121,7 +118,7 @@ static void used(struct usage_container *containers, size_t n,
     write_text();
 }
 
-START_TEST(what_containers_use)
+TEST(what_containers_use)
 {
 #define OF(card, uid, id, ns, pod, name, used, sm, promised)                             \
     {                                                                                    \
@@ -151,14 +148,13 @@ START_TEST(what_containers_use)
     ck_line("gpushare_container_gpu_sm_utilization_ratio" OF_P(CARD_3) "0.07");
     ck_line("gpushare_container_gpu_memory_promised_bytes" OF_P(CARD_3) "0");
     ck_line("gpushare_container_gpu_memory_unlimited_bytes" OF_P(CARD_2) "2097152");
-    ck_assert_ptr_null(strstr(text.p, "memory_used_bytes" OF_P(CARD_3)));
+    ck_assert_lacks(text.p, "memory_used_bytes" OF_P(CARD_3));
     ck_line("gpushare_container_gpu_memory_used_bytes{namespace=\"\",pod=\"u\","
             "container=\"\"," CARD_2 "} 11534336");
     ck_line("scv_agent_card_memory_outside_bytes{" CARD_2 "} 5242880");
-    ck_assert_ptr_null(strstr(text.p, "memory_outside_bytes{" CARD_3));
+    ck_assert_lacks(text.p, "memory_outside_bytes{" CARD_3);
     ck_line("scv_agent_cards_usage_incomplete 1");
 }
-END_TEST
 
 static size_t lines_with(const char *word)
 {
@@ -169,7 +165,7 @@ static size_t lines_with(const char *word)
 }
 
 /* Somebody who starts thousands of containers does not fill Prometheus. */
-START_TEST(the_number_of_series_is_bounded)
+TEST(the_number_of_series_is_bounded)
 {
     enum { N = 5000 };
     struct usage_container *c = xcalloc(N, sizeof *c);
@@ -183,10 +179,9 @@ START_TEST(the_number_of_series_is_bounded)
     free(names);
     free(c);
 }
-END_TEST
 
 /* A node of 8 cards with two containers on each (docs/metrics.md, "Series"). */
-START_TEST(eight_series_per_card)
+TEST(eight_series_per_card)
 {
     enum { CARDS = 8, PER_CARD = 8 };
     struct usage_card cards[CARDS] = {{0}};
@@ -214,9 +209,5 @@ START_TEST(eight_series_per_card)
     write_text();
     ck_assert_uint_eq(lines_with("card=\""), CARDS * PER_CARD);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("metrics", fixture_begin, fixture_end, the_published_cards_have_metrics,
-                 links_that_are_down_are_counted_every_ten_minutes,
-                 samples_and_calls_are_counted, what_containers_use,
-                 the_number_of_series_is_bounded, eight_series_per_card)
+UNIT_MAIN_AROUND(fixture_begin, fixture_end)

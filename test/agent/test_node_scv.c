@@ -21,7 +21,7 @@ static void status_is(const struct gpu_sample *s, const char *want)
 
 #define VERSIONS "'cudaVersion':'12.2','driverVersion':'535.129.03'"
 
-START_TEST(all_known_values_are_published)
+TEST(all_known_values_are_published)
 {
     /* A T4 of 15109.99 MiB: what is not a whole MiB is cut off. */
     status_is(
@@ -44,9 +44,8 @@ START_TEST(all_known_values_are_published)
         "'uuid':'GPU-5'}],'cardNumber':2," VERSIONS
         ",'freeMemorySum':14598,'totalMemorySum':15110}");
 }
-END_TEST
 
-START_TEST(an_instance_names_its_card_and_profile)
+TEST(an_instance_names_its_card_and_profile)
 {
     status_is(sample_of("{'uuid':'GPU-0','memoryTotal':9437184,'migMode':1},"
                         "{'index':64,'uuid':'MIG-1','parentUUID':'GPU-0',"
@@ -55,9 +54,8 @@ START_TEST(an_instance_names_its_card_and_profile)
               "'parentUUID':'GPU-0','totalMemory':1,'uuid':'MIG-1'}],"
               "'cardNumber':1," VERSIONS ",'totalMemorySum':1}");
 }
-END_TEST
 
-START_TEST(unknown_values_are_left_out)
+TEST(unknown_values_are_left_out)
 {
     status_is(sample_of("{'memoryTotal':9437184,'memoryFree':3145728}"),
               "{'cardList':[{'freeMemory':3,'health':'Healthy','id':0,"
@@ -69,9 +67,8 @@ START_TEST(unknown_values_are_left_out)
               "{'cardList':[{'freeMemory':1,'health':'Healthy','id':0,'totalMemory':1}],"
               "'cardNumber':1," VERSIONS ",'freeMemorySum':1,'totalMemorySum':1}");
 }
-END_TEST
 
-START_TEST(failed_cards)
+TEST(failed_cards)
 {
     status_is(sample_of("{'uuid':'GPU-0','migMode':1,'memoryTotal':9437184},"
                         "{'uuid':'GPU-1','state':'lost','memoryTotal':9437184,"
@@ -83,7 +80,6 @@ START_TEST(failed_cards)
               "'uuid':'GPU-2'},{'health':'Unhealthy','id':3}],'cardNumber':3," VERSIONS
               ",'freeMemorySum':9,'totalMemorySum':18}");
 }
-END_TEST
 
 /* -- podList -- */
 
@@ -109,7 +105,7 @@ static void held_is(const char *entries, const char *want)
 }
 
 /* test_ids.c has all forms of ids. */
-START_TEST(device_ids_name_the_cards)
+TEST(device_ids_name_the_cards)
 {
     cleanup_free char *ours =
         xasprintf("ns/o/c aliyun.com/gpu-mem %s", ids_of(&arena, "GPU-1", 5, 6)->p);
@@ -121,9 +117,8 @@ START_TEST(device_ids_name_the_cards)
             "q nvidia.com/gpu 2: GPU-0\n"
             "u nvidia.com/gpu 2:\n");
 }
-END_TEST
 
-START_TEST(the_number_of_entries_is_limited)
+TEST(the_number_of_entries_is_limited)
 {
     cleanup_arena struct arena a = {0};
     struct scv scv = {0};
@@ -142,7 +137,6 @@ START_TEST(the_number_of_entries_is_limited)
     ck_assert_uint_eq(scv.n_held, SCV_MAX_HELD);
     ck_assert_span_eq(scv.held[SCV_MAX_HELD - 1].pod, "p008191");
 }
-END_TEST
 
 /* -- what containers and processes use -- */
 
@@ -214,7 +208,7 @@ static int answer_all(void)
     return scv_call != 0;
 }
 
-START_TEST(a_write_has_the_use_of_containers_and_processes)
+TEST(a_write_has_the_use_of_containers_and_processes)
 {
     set_up();
     unlimited = 7;
@@ -241,7 +235,6 @@ START_TEST(a_write_has_the_use_of_containers_and_processes)
     ck_assert_body("'processList':null");
     ck_assert_no_body("'usage'");
 }
-END_TEST
 
 #define HOT(t, u)                                                                        \
     "{'uuid':'GPU-0','memoryTotal':2097152,'memoryFree':2097152,'temperature':" t        \
@@ -268,7 +261,7 @@ static void settle(int64_t mib)
 }
 
 /* etcd is not written for noise, and at most once a minute for more than that. */
-START_TEST(noise_is_not_written)
+TEST(noise_is_not_written)
 {
     set_up();
     sampled(HOT("72", "95"));
@@ -297,10 +290,9 @@ START_TEST(noise_is_not_written)
     called(PUBLISHER_PATCH);
     ck_assert_body("'promisedMemory':2048");
 }
-END_TEST
 
 /* Another pod has the name of the former one. */
-START_TEST(a_pod_is_named_by_the_uid_that_the_api_shows)
+TEST(a_pod_is_named_by_the_uid_that_the_api_shows)
 {
     set_up();
     settle(5);
@@ -315,7 +307,6 @@ START_TEST(a_pod_is_named_by_the_uid_that_the_api_shows)
     called(PUBLISHER_PATCH);
     ck_assert_no_body("podUID");
 }
-END_TEST
 
 /* One card with `n` processes outside Kubernetes, and what NVML reads of its memory. */
 static void measured(bool complete, int64_t free_mib, size_t n)
@@ -349,7 +340,7 @@ static bool is_marked(bool complete, int64_t free_mib, size_t n)
 }
 
 /* The ledger believes the use of a card that is marked. */
-START_TEST(a_card_is_marked_if_every_process_was_measured_with_its_memory)
+TEST(a_card_is_marked_if_every_process_was_measured_with_its_memory)
 {
     set_up();
     ck_assert(is_marked(true, 1, 1));
@@ -360,7 +351,6 @@ START_TEST(a_card_is_marked_if_every_process_was_measured_with_its_memory)
     ck_assert(is_marked(true, 1, SCV_MAX_PROCESSES));
     ck_assert(!is_marked(true, 1, SCV_MAX_PROCESSES + 1)); /* the list is full */
 }
-END_TEST
 
 /* 70 seconds after a write with a mark, in which nothing is written. */
 static void quiet(void)
@@ -377,7 +367,7 @@ static void quiet(void)
 }
 
 /* The use of a sample comes first: it is not written with the memory of the last sample. */
-START_TEST(use_is_written_with_the_memory_of_its_sample)
+TEST(use_is_written_with_the_memory_of_its_sample)
 {
     quiet();
     measured(true, 2, 1);
@@ -393,10 +383,9 @@ START_TEST(use_is_written_with_the_memory_of_its_sample)
     sampled(CARD(0));
     ck_assert_int_eq(answer_all(), 0);
 }
-END_TEST
 
 /* A sample that fails has no memory of its own. */
-START_TEST(use_is_written_with_a_sample_that_failed)
+TEST(use_is_written_with_a_sample_that_failed)
 {
     quiet();
     measured(false, -1, 0);
@@ -406,9 +395,8 @@ START_TEST(use_is_written_with_a_sample_that_failed)
     ck_assert_body("'processList':null");
     ck_assert_no_body("'usageComplete':true");
 }
-END_TEST
 
-START_TEST(a_failure_is_logged_once)
+TEST(a_failure_is_logged_once)
 {
     struct err err;
     set_up();
@@ -423,9 +411,8 @@ START_TEST(a_failure_is_logged_once)
     used(1, 1, 1);
     ck_assert(!logged("succeeded again"));
 }
-END_TEST
 
-START_TEST(a_hanging_driver_leaves_no_old_numbers)
+TEST(a_hanging_driver_leaves_no_old_numbers)
 {
     set_up();
     used(1500, 40, 300);
@@ -435,9 +422,8 @@ START_TEST(a_hanging_driver_leaves_no_old_numbers)
     ck_assert_uint_eq(publisher_usage(publisher)->n_containers, 0);
     ck_assert(!publisher_usage(publisher)->complete);
 }
-END_TEST
 
-START_TEST(a_patch_takes_away_what_is_no_more)
+TEST(a_patch_takes_away_what_is_no_more)
 {
     static const char rest[] = "\"podList\":null,\"processList\":null}";
     cleanup_buf struct buf out = {0};
@@ -459,15 +445,5 @@ START_TEST(a_patch_takes_away_what_is_no_more)
     ck_assert_str_eq(out.p + out.n - strlen(rest), rest);
     ck_assert_ptr_eq(strstr(out.p, "null"), strstr(out.p, rest) + strlen("\"podList\":"));
 }
-END_TEST
 
-UNIT_MAIN_AROUND("node_scv", fixture_begin, fixture_end, all_known_values_are_published,
-                 an_instance_names_its_card_and_profile, unknown_values_are_left_out,
-                 failed_cards, a_patch_takes_away_what_is_no_more,
-                 device_ids_name_the_cards, the_number_of_entries_is_limited,
-                 a_write_has_the_use_of_containers_and_processes, noise_is_not_written,
-                 a_card_is_marked_if_every_process_was_measured_with_its_memory,
-                 use_is_written_with_the_memory_of_its_sample,
-                 use_is_written_with_a_sample_that_failed,
-                 a_pod_is_named_by_the_uid_that_the_api_shows, a_failure_is_logged_once,
-                 a_hanging_driver_leaves_no_old_numbers)
+UNIT_MAIN_AROUND(fixture_begin, fixture_end)

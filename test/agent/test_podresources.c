@@ -4,11 +4,9 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "agent/samples.h"
 #include "base/file.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "kube/podresources.h"
 #include "lib/temp.h"
@@ -92,7 +90,7 @@ static void sorted_is(const struct podres_list *from, const char *want)
     arena_fini(&pods.arena);
 }
 
-START_TEST(each_resource_of_each_container_is_an_entry)
+TEST(each_resource_of_each_container_is_an_entry)
 {
     struct podresources pods = {0};
     struct err err = {0};
@@ -106,9 +104,8 @@ START_TEST(each_resource_of_each_container_is_an_entry)
     ck_assert_span_eq(pods.listed[1].container, "none");
     arena_fini(&pods.arena);
 }
-END_TEST
 
-START_TEST(errors_are_returned)
+TEST(errors_are_returned)
 {
     struct podresources pods = {0};
     struct err err = {0};
@@ -117,10 +114,9 @@ START_TEST(errors_are_returned)
     start_kubelet();
     rate_limited = true;
     ck_assert_int_eq(podresources_list(path, &pods, &err), -1);
-    ck_assert_msg(strstr(err.msg, "rejected by rate limit"), "%s", err.msg);
+    ck_assert_contains(err.msg, "rejected by rate limit");
     arena_fini(&pods.arena);
 }
-END_TEST
 
 static atomic_int good, bad, inits;
 
@@ -146,7 +142,7 @@ static struct podresources_poller *start_poller(void)
     return podresources_poller_start(&settings);
 }
 
-START_TEST(polling_survives_a_kubelet_restart)
+TEST(polling_survives_a_kubelet_restart)
 {
     struct podresources_poller *l = start_poller();
     lib_wait(bad > 0);
@@ -162,9 +158,8 @@ START_TEST(polling_survives_a_kubelet_restart)
     podresources_poller_stop(l);
     podresources_poller_free(l);
 }
-END_TEST
 
-START_TEST(the_state_of_the_device_plugin_comes_with_the_pods)
+TEST(the_state_of_the_device_plugin_comes_with_the_pods)
 {
     start_kubelet();
     struct podresources_poller *l = start_poller();
@@ -189,10 +184,9 @@ START_TEST(the_state_of_the_device_plugin_comes_with_the_pods)
     podresources_poller_stop(l);
     podresources_poller_free(l);
 }
-END_TEST
 
 /* This kubelet has no GetAllocatableResources. */
-START_TEST(unknown_units_are_logged_once)
+TEST(unknown_units_are_logged_once)
 {
     static const char line[] = "cannot read the number of units of the cards";
     cleanup_buf struct buf said = {0};
@@ -214,11 +208,10 @@ START_TEST(unknown_units_are_logged_once)
     const char *first = strstr(said.p, line);
     ck_assert_msg(first && !strstr(first + 1, line), "%s", said.p);
 }
-END_TEST
 
 /* A kubelet has an entry for each id, of a container twice if it is near two NUMA nodes,
  * and what it has comes out of hash tables. */
-START_TEST(equal_states_have_equal_entries)
+TEST(equal_states_have_equal_entries)
 {
     struct rng rng;
     rng_init(&rng, 5);
@@ -250,7 +243,6 @@ START_TEST(equal_states_have_equal_entries)
     list = list_of("ns/p/c aliyun.com/gpu-mem\nns/p/c cpu 1\n", &arena);
     sorted_is(&list, "");
 }
-END_TEST
 
 /* -- units -- */
 
@@ -267,7 +259,7 @@ static void allocatable(struct podresources_units *units, const char *uuid, size
 
 /* The kubelet lists no units of a card that is not healthy. A node whose cards change
  * often keeps those of so many. */
-START_TEST(units_of_former_cards_are_kept_and_bounded)
+TEST(units_of_former_cards_are_kept_and_bounded)
 {
     struct podresources_units units = {0};
     const struct ids_tag first = ids_tag_of(SPAN("GPU-0"));
@@ -281,10 +273,5 @@ START_TEST(units_of_former_cards_are_kept_and_bounded)
     ck_assert_uint_eq(units.n, GPU_MAX_CARDS);
     ck_assert_int_eq(podresources_units_of(&units, &first), 0);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("podresources", begin, end, each_resource_of_each_container_is_an_entry,
-                 errors_are_returned, polling_survives_a_kubelet_restart,
-                 the_state_of_the_device_plugin_comes_with_the_pods,
-                 equal_states_have_equal_entries, unknown_units_are_logged_once,
-                 units_of_former_cards_are_kept_and_bounded)
+UNIT_MAIN_AROUND(begin, end)

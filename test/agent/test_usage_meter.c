@@ -40,7 +40,7 @@ static void begin(void)
 {
     static const char *const folders[] = {"proc", "var", "var/log", "var/log/containers"};
     root = temp_dir();
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+    ARRAY_EACH(i, folders)
         temp_mkdir(root, folders[i]);
     process(2, "kthreadd", "0::/\n");
     process(10, "python", IN_POD);
@@ -74,7 +74,7 @@ static void count_units(void)
     podresources_count_units(&(struct podres_allocatable){all, ARRAY_LEN(all)}, &d.units);
 }
 
-START_TEST(the_size_of_a_unit)
+TEST(the_size_of_a_unit)
 {
     static const struct {
         int64_t total_mib, n, unit_mib;
@@ -82,11 +82,10 @@ START_TEST(the_size_of_a_unit)
                  {15109, 15109, 1}, {81559, 79, 1024}, {15109, 13, -1},
                  {15109, 0, -1},    {-1, 5, -1}};
 
-    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+    ARRAY_EACH(i, units)
         ck_assert_int_eq(podresources_unit_mib(units[i].total_mib, units[i].n),
                          units[i].unit_mib);
 }
-END_TEST
 
 /* "container uuid MiB" of every promise. */
 static void promises_are(const char *want)
@@ -127,7 +126,7 @@ static void promised_on(const char *uuid, const char *want)
     promises_are(want);
 }
 
-START_TEST(what_the_kubelet_promised)
+TEST(what_the_kubelet_promised)
 {
     promised_on("GPU-1",
                 "mem GPU-0 1024\ngo GPU-0 -1\n"
@@ -144,7 +143,6 @@ START_TEST(what_the_kubelet_promised)
     d.units.n = 0;
     promises_are("mem GPU-0 -1\n");
 }
-END_TEST
 
 /* Measures, and compares all of it: "namespace/pod/name USED of PROMISED" of each container
  * of the pod UID, processes outside, and the init containers that were allocated. */
@@ -178,7 +176,7 @@ static void measure(int64_t now_ms, const char *want)
 
 static const struct usage_listed listed = {SPAN("team"), SPAN("serve"), SPAN("main")};
 
-START_TEST(from_the_process_to_the_promise)
+TEST(from_the_process_to_the_promise)
 {
     const struct podresources_entry entry =
         devices("main", "aliyun.com/gpu-mem", ids_of(&arena, "GPU-0", 0, 4), 4);
@@ -191,9 +189,8 @@ START_TEST(from_the_process_to_the_promise)
     /* The kubelet has not answered for too long. */
     measure(62001, "team/serve/main 5120 of -1 or more\noutside Xorg\n");
 }
-END_TEST
 
-START_TEST(a_container_that_the_kubelet_does_not_list)
+TEST(a_container_that_the_kubelet_does_not_list)
 {
     d = (struct podresources){.refs = 1};
     usage_meter_pods(meter, 1000, &d);
@@ -203,7 +200,6 @@ START_TEST(a_container_that_the_kubelet_does_not_list)
     usage_meter_pods(meter, 1000, &d);
     measure(2000, "team/serve/main 5120 of -1\noutside Xorg\n");
 }
-END_TEST
 
 /* Units of a card, or all of it, that the device plugin allocated to a container. */
 static void allocate(const char *uid, const char *container, enum container_role role,
@@ -219,7 +215,7 @@ static void allocate(const char *uid, const char *container, enum container_role
     allocation_set_put(&d.plugin, al);
 }
 
-START_TEST(the_promise_of_an_init_container)
+TEST(the_promise_of_an_init_container)
 {
     d = (struct podresources){.refs = 1};
     allocate(UID, "late", CONTAINER_SIDECAR, "GPU-0", 1);
@@ -241,10 +237,9 @@ START_TEST(the_promise_of_an_init_container)
     allocation_set_fini(&d.plugin);
     measure(2000, "team/serve/main 5120 of -1 or more\noutside Xorg\n");
 }
-END_TEST
 
 /* The file says what the slot of the process lacks, from the process to the limit. */
-START_TEST(a_limit_is_corrected)
+TEST(a_limit_is_corrected)
 {
     struct limit_file file = {
         .magic = LIMIT_FILE_MAGIC, .version = LIMIT_VERSION, .uuid = "GPU-0"};
@@ -256,7 +251,7 @@ START_TEST(a_limit_is_corrected)
     state.slots[1] = (struct limit_slot){
         .pid = 10, .start_time = 100, .version = 1, .used = INT64_C(5) << 30};
     state.slots[1].used -= 400 << 20;
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+    ARRAY_EACH(i, folders)
         temp_mkdir(root, folders[i]);
     temp_write(root, "proc/10/status", "NSpid:\t10\n");
     temp_write_bytes(root, name, (struct span){(const char *)&file, sizeof file});
@@ -273,9 +268,8 @@ START_TEST(a_limit_is_corrected)
     fclose(f);
     ck_assert_uint_eq(file.extra, 400 << 20);
 }
-END_TEST
 
-START_TEST(what_is_missing_is_said)
+TEST(what_is_missing_is_said)
 {
     usage_meter_measure(meter, 1, NULL, &u, &err);
     ck_assert(!u.complete && err.code == ERR_NONE);
@@ -283,16 +277,11 @@ START_TEST(what_is_missing_is_said)
     cleanup_free char *folder = temp_path(root, "var/log/containers");
     ck_assert_int_eq(remove(folder), 0);
     measure(1, "// 5120 of -1 or more\noutside Xorg\n"); /* the pod UID is known */
-    ck_assert_ptr_nonnull(strstr(err.msg, "var/log/containers"));
+    ck_assert_contains(err.msg, "var/log/containers");
     temp_write(root, "proc/2/stat",
                "2 (sh) S 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 7 9 8");
     measure(2, "incomplete\nunmapped \nunmapped \n");
-    ck_assert_ptr_nonnull(strstr(err.msg, "hostPID"));
+    ck_assert_contains(err.msg, "hostPID");
 }
-END_TEST
 
-UNIT_MAIN_AROUND("usage_meter", begin, end, the_size_of_a_unit, what_the_kubelet_promised,
-                 from_the_process_to_the_promise,
-                 a_container_that_the_kubelet_does_not_list,
-                 the_promise_of_an_init_container, what_is_missing_is_said,
-                 a_limit_is_corrected)
+UNIT_MAIN_AROUND(begin, end)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "apisync/apisync.h"
 
-#include "base/mem.h"
 #include "domain/keys.h"
 #include "lib/unit.h"
 
@@ -89,7 +88,7 @@ static const char *path_of(const struct apisync *f)
     return r.path;
 }
 
-START_TEST(a_list_is_read_page_by_page)
+TEST(a_list_is_read_page_by_page)
 {
     struct apisync f;
     start(&f, CORE_NODES, false);
@@ -106,15 +105,13 @@ START_TEST(a_list_is_read_page_by_page)
     ck_assert_str_eq(seen.p, "seen n1\nseen n2\nlist ended @9\n");
     apisync_fini(&f);
 }
-END_TEST
 
-START_TEST(a_list_without_paging_is_one_page)
+TEST(a_list_without_paging_is_one_page)
 {
     struct apisync f;
     start(&f, CORE_PODS, false);
-    ck_assert_ptr_nonnull(strstr(path_of(&f),
-                                 "fieldSelector=status.phase%21%3DSucceeded%2C"
-                                 "status.phase%21%3DFailed&limit=500"));
+    ck_assert_contains(path_of(&f), "fieldSelector=status.phase%21%3DSucceeded%2C"
+                                    "status.phase%21%3DFailed&limit=500");
     ck_assert(!answer(&f, 200,
                       "{\"kind\":\"PodList\",\"metadata\":{\"resourceVersion\":\"3\"},"
                       "\"items\":null}",
@@ -122,9 +119,8 @@ START_TEST(a_list_without_paging_is_one_page)
     ck_assert_str_eq(seen.p, "list ended @3\n");
     apisync_fini(&f);
 }
-END_TEST
 
-START_TEST(a_failed_list_reports_the_error)
+TEST(a_failed_list_reports_the_error)
 {
     static const struct {
         unsigned status;
@@ -139,7 +135,7 @@ START_TEST(a_failed_list_reports_the_error)
         {200, "{\"items\":[", false, "list failed invalid\n"},
         {0, "", true, "list failed timeout\n"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct apisync f;
         struct err why = {.code = ERR_TIMEOUT, .msg = "silence"};
         start(&f, CORE_NODES, false);
@@ -152,10 +148,9 @@ START_TEST(a_failed_list_reports_the_error)
         apisync_fini(&f);
     }
 }
-END_TEST
 
 /* An invalid Node or Scv is passed on as damaged and not swept: it exists. */
-START_TEST(an_invalid_object_does_not_stop_the_list)
+TEST(an_invalid_object_does_not_stop_the_list)
 {
     static const struct {
         enum core_kind kind;
@@ -175,7 +170,7 @@ START_TEST(an_invalid_object_does_not_stop_the_list)
          "\"name\":\"n/2\"}},{\"metadata\":{\"name\":\"n3\"}}",
          "seen n1 damaged\nseen n3\n", 2},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct apisync f;
         cleanup_free char *body = xasprintf(
             "{\"metadata\":{\"resourceVersion\":\"3\"},\"items\":[%s]}", cases[i].items);
@@ -187,15 +182,13 @@ START_TEST(an_invalid_object_does_not_stop_the_list)
         apisync_fini(&f);
     }
 }
-END_TEST
 
-START_TEST(a_watch_delivers_events)
+TEST(a_watch_delivers_events)
 {
     struct apisync f;
     start(&f, CORE_NODES, true);
-    ck_assert_ptr_nonnull(
-        strstr(path_of(&f), "watch=1&allowWatchBookmarks=true&timeout"));
-    ck_assert_ptr_nonnull(strstr(path_of(&f), "&resourceVersion=42"));
+    ck_assert_contains(path_of(&f), "watch=1&allowWatchBookmarks=true&timeout");
+    ck_assert_contains(path_of(&f), "&resourceVersion=42");
     answer(
         &f, 200,
         "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"n1\","
@@ -210,9 +203,8 @@ START_TEST(a_watch_delivers_events)
                              "watch ended ok\n");
     apisync_fini(&f);
 }
-END_TEST
 
-START_TEST(the_end_of_a_watch_reports_the_error)
+TEST(the_end_of_a_watch_reports_the_error)
 {
     static const struct {
         unsigned status;
@@ -228,7 +220,7 @@ START_TEST(the_end_of_a_watch_reports_the_error)
          "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"n1\"}}}\n",
          false, "alive\nwatch ended gone\n"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct apisync f;
         struct err why = {.code = ERR_TIMEOUT, .msg = "silence"};
         start(&f, CORE_NODES, true);
@@ -237,7 +229,6 @@ START_TEST(the_end_of_a_watch_reports_the_error)
         apisync_fini(&f);
     }
 }
-END_TEST
 
 /* -- calls -- */
 
@@ -289,9 +280,9 @@ static const struct {
      "\"namespace\":\"ns\"},\"deleteOptions\":{\"preconditions\":{\"uid\":\"u-1\"}}}"},
 };
 
-START_TEST(each_call_is_one_request)
+TEST(each_call_is_one_request)
 {
-    for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+    ARRAY_EACH(i, requests) {
         struct kube_request r;
         struct core_output call = requests[i].call;
         call.ns = "ns";
@@ -319,7 +310,6 @@ START_TEST(each_call_is_one_request)
         ck_assert_int_ge(r.timeout_ms, CORE_BIND_LIMIT_MS);
     }
 }
-END_TEST
 
 static struct apisync_answer got;
 
@@ -332,7 +322,7 @@ static void answer_call(enum core_output_type type, struct apisync_result result
 }
 
 /* The answers of kube-apiserver 1.37 to an eviction. */
-START_TEST(a_disruption_budget_is_not_an_overload)
+TEST(a_disruption_budget_is_not_an_overload)
 {
     answer_call(
         CORE_CALL_EVICT,
@@ -362,14 +352,13 @@ START_TEST(a_disruption_budget_is_not_an_overload)
     static const char *const odd[] = {"", "Too many requests", "{\"details\":null}",
                                       "{\"details\":{\"causes\":[3]}}",
                                       "{\"details\":{\"causes\":[{\"reason\":7}]}}"};
-    for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+    ARRAY_EACH(i, odd) {
         answer_call(CORE_CALL_EVICT,
                     (struct apisync_result){.status = 429, .body = span_of(odd[i])});
         ck_assert(!got.input.disruption_budget);
         ck_assert_int_eq(got.input.err->code, ERR_UNAVAILABLE);
     }
 }
-END_TEST
 
 static void answer_get(unsigned status, const char *body)
 {
@@ -377,7 +366,7 @@ static void answer_get(unsigned status, const char *body)
                 (struct apisync_result){.status = status, .body = span_of(body)});
 }
 
-START_TEST(answers_become_inputs)
+TEST(answers_become_inputs)
 {
     answer_get(200, "{\"metadata\":{\"name\":\"p\",\"uid\":\"u\"}}");
     ck_assert_ptr_null(got.input.err);
@@ -397,9 +386,8 @@ START_TEST(answers_become_inputs)
         ck_assert_str_eq(got.input.err->msg, "connection refused");
     }
 }
-END_TEST
 
-START_TEST(a_copied_output_owns_its_strings)
+TEST(a_copied_output_owns_its_strings)
 {
     char ns[] = "default", text[] = "why";
     struct core_output o = {.type = CORE_REPLY, .token = 9, .ns = ns, .text = text};
@@ -411,10 +399,3 @@ START_TEST(a_copied_output_owns_its_strings)
     ck_assert_ptr_null(copy->uid);
     ck_assert_uint_eq(copy->token, 9);
 }
-END_TEST
-
-UNIT_MAIN("apisync", each_call_is_one_request, a_disruption_budget_is_not_an_overload,
-          answers_become_inputs, a_copied_output_owns_its_strings,
-          a_list_is_read_page_by_page, a_list_without_paging_is_one_page,
-          a_failed_list_reports_the_error, an_invalid_object_does_not_stop_the_list,
-          a_watch_delivers_events, the_end_of_a_watch_reports_the_error)

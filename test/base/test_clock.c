@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
-START_TEST(times_are_written_as_kubernetes_writes_them)
+TEST(times_are_written_as_kubernetes_writes_them)
 {
     cleanup_buf struct buf b = {0};
     clock_format_s(&b, 1599306468);
@@ -15,9 +14,8 @@ START_TEST(times_are_written_as_kubernetes_writes_them)
     ck_assert_str_eq(b.p, "2020-09-05T11:47:48Z 2020-09-05T11:47:48.007Z "
                           "2020-09-05T11:47:48.000042Z");
 }
-END_TEST
 
-START_TEST(times_are_read_with_fraction_and_offset)
+TEST(times_are_read_with_fraction_and_offset)
 {
     static const char *const same[] = {
         "2020-09-05T11:47:48Z", "2020-09-05T11:47:48.999999Z",
@@ -31,14 +29,10 @@ START_TEST(times_are_read_with_fraction_and_offset)
                                         "2020-09-05T11:47:48+2:00",
                                         "2020-09-05T-1:47:48Z"};
     int64_t t = 0;
-    for (size_t i = 0; i < ARRAY_LEN(same); i++) {
+    ARRAY_EACH(i, same) {
         ck_assert_msg(clock_parse(span_of(same[i]), &t), "%s", same[i]);
         ck_assert_int_eq(t, 1599306468);
     }
-    for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+    ARRAY_EACH(i, wrong)
         ck_assert_msg(!clock_parse(span_of(wrong[i]), &t), "%s", wrong[i]);
 }
-END_TEST
-
-UNIT_MAIN("clock", times_are_written_as_kubernetes_writes_them,
-          times_are_read_with_fraction_and_offset)

@@ -4,13 +4,11 @@
 #include <dirent.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
 
-START_TEST(a_file_is_appended_whole)
+TEST(a_file_is_appended_whole)
 {
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
     cleanup_buf struct buf out = {0}, big = {0};
@@ -30,9 +28,8 @@ START_TEST(a_file_is_appended_whole)
     ck_assert(span_eq(buf_span(&out), buf_span(&big)));
     temp_dir_remove(dir);
 }
-END_TEST
 
-START_TEST(an_error_names_the_file_and_leaves_no_temporary_file)
+TEST(an_error_names_the_file_and_leaves_no_temporary_file)
 {
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
     cleanup_buf struct buf out = {0};
@@ -57,7 +54,6 @@ START_TEST(an_error_names_the_file_and_leaves_no_temporary_file)
     }
     temp_dir_remove(dir);
 }
-END_TEST
 
 static size_t count_files(const char *dir)
 {
@@ -70,7 +66,7 @@ static size_t count_files(const char *dir)
     return n;
 }
 
-START_TEST(a_file_is_replaced_atomically)
+TEST(a_file_is_replaced_atomically)
 {
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
     cleanup_free char *none = temp_path(dir, "no/f");
@@ -85,13 +81,12 @@ START_TEST(a_file_is_replaced_atomically)
     ck_assert_int_eq(st.st_mode & 0777, 0600);
     ck_assert_int_eq(file_write(none, SPAN("x"), &err), -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
-    ck_assert_ptr_nonnull(strstr(err.msg, "no/f: "));
+    ck_assert_contains(err.msg, "no/f: ");
     /* It cannot replace a directory, and leaves no temporary file. */
     ck_assert_int_eq(file_write(dir, SPAN("x"), &err), -1);
     ck_assert_uint_eq(count_files(dir), 1);
     temp_dir_remove(dir);
 }
-END_TEST
 
 enum { WRITES = 200, BYTES = 100000 };
 
@@ -110,7 +105,7 @@ static void write_often(const char *path, char c)
     }
 }
 
-START_TEST(two_writers_do_not_mix)
+TEST(two_writers_do_not_mix)
 {
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
     int status;
@@ -126,8 +121,3 @@ START_TEST(two_writers_do_not_mix)
     ck_assert_uint_eq(count_files(dir), 1);
     temp_dir_remove(dir);
 }
-END_TEST
-
-UNIT_MAIN("file", two_writers_do_not_mix, a_file_is_appended_whole,
-          an_error_names_the_file_and_leaves_no_temporary_file,
-          a_file_is_replaced_atomically)

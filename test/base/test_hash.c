@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/hash.h"
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/unit.h"
 
@@ -21,7 +20,7 @@ static void named_init(struct named *all, int n)
     }
 }
 
-START_TEST(a_map_agrees_with_a_plain_array_over_many_changes)
+TEST(a_map_agrees_with_a_plain_array_over_many_changes)
 {
     static struct named names[KEYS];
     bool in[KEYS] = {0};
@@ -53,9 +52,8 @@ START_TEST(a_map_agrees_with_a_plain_array_over_many_changes)
         map_fini(&map);
     }
 }
-END_TEST
 
-START_TEST(the_seed_changes_the_hash)
+TEST(the_seed_changes_the_hash)
 {
     const char *text = "gpu-node-00042-with-a-long-name";
     for (size_t n = 0; n < 31; n++) {
@@ -64,9 +62,8 @@ START_TEST(the_seed_changes_the_hash)
         ck_assert_uint_ne(hash_bytes(1, text, n), hash_bytes(1, text, n + 1));
     }
 }
-END_TEST
 
-START_TEST(a_batch_lookup_equals_single_lookups)
+TEST(a_batch_lookup_equals_single_lookups)
 {
     enum { N = 1000, ASKED = 3 * MAP_BATCH + 5 };
     static struct named names[N];
@@ -96,7 +93,3 @@ START_TEST(a_batch_lookup_equals_single_lookups)
     }
     map_fini(&m);
 }
-END_TEST
-
-UNIT_MAIN("hash", a_map_agrees_with_a_plain_array_over_many_changes,
-          the_seed_changes_the_hash, a_batch_lookup_equals_single_lookups)

@@ -2,7 +2,6 @@
 #include <glob.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "lib/unit.h"
 
 /*
@@ -30,7 +29,7 @@ static const struct layer {
 static int layer_of(struct span module)
 {
     struct span rest = module, folder = span_cut(&rest, '/');
-    for (size_t i = 0; i < ARRAY_LEN(layers); i++)
+    ARRAY_EACH(i, layers)
         if (span_eq(folder, span_of(layers[i].folder)))
             return layers[i].layer;
     return 0; /* a generated file, or a library */
@@ -128,7 +127,7 @@ static void search(struct module *m, struct buf *path)
     path->p[n] = '\0';
 }
 
-START_TEST(folders_and_modules_have_no_cycles)
+TEST(folders_and_modules_have_no_cycles)
 {
     cleanup_buf struct buf path = {0};
     read_all("include/*/*.h", strlen("include/"));
@@ -139,6 +138,3 @@ START_TEST(folders_and_modules_have_no_cycles)
     ck_assert_uint_gt(n_modules, 100);
     arena_fini(&arena);
 }
-END_TEST
-
-UNIT_MAIN("includes", folders_and_modules_have_no_cycles)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/jread.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 /* Whether the text is one valid JSON value, parsed as a whole and in every split in two:
@@ -87,31 +86,28 @@ static const char *const bad[] = {
     "\"\\",
 };
 
-START_TEST(valid_values_pass)
+TEST(valid_values_pass)
 {
-    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+    ARRAY_EACH(i, good)
         ck_assert_msg(valid(good[i], strlen(good[i])), "refused: %s", good[i]);
 }
-END_TEST
 
-START_TEST(invalid_values_are_rejected)
+TEST(invalid_values_are_rejected)
 {
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+    ARRAY_EACH(i, bad)
         ck_assert_msg(!valid(bad[i], strlen(bad[i])), "accepted: %s", bad[i]);
 }
-END_TEST
 
-START_TEST(a_nul_byte_is_no_space_and_no_escape)
+TEST(a_nul_byte_is_no_space_and_no_escape)
 {
     ck_assert(!valid("1\0", 2));
     ck_assert(!valid("\"\\\0\"", 4));
     ck_assert(!valid("\"\0\"", 3));
 }
-END_TEST
 
-START_TEST(a_prefix_of_a_valid_value_is_truncated_not_bad)
+TEST(a_prefix_of_a_valid_value_is_truncated_not_bad)
 {
-    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+    ARRAY_EACH(i, good) {
         size_t n = strlen(good[i]);
         for (size_t cut = 0; cut <= n; cut++) {
             /* A copy of the exact size, so that a sanitizer detects a read beyond the
@@ -133,10 +129,9 @@ START_TEST(a_prefix_of_a_valid_value_is_truncated_not_bad)
         }
     }
 }
-END_TEST
 
 /* Strings are scanned eight bytes at a time: tests each byte at each position. */
-START_TEST(each_byte_of_a_string_is_validated)
+TEST(each_byte_of_a_string_is_validated)
 {
     for (size_t n = 1; n < 20; n++) {
         for (size_t at = 0; at < n; at++) {
@@ -159,9 +154,8 @@ START_TEST(each_byte_of_a_string_is_validated)
         }
     }
 }
-END_TEST
 
-START_TEST(depth_is_limited)
+TEST(depth_is_limited)
 {
     char text[2 * JREAD_MAX_DEPTH + 2];
     memset(text, '[', JREAD_MAX_DEPTH + 1);
@@ -169,9 +163,8 @@ START_TEST(depth_is_limited)
     ck_assert(valid(text + 1, 2 * JREAD_MAX_DEPTH));
     ck_assert(!valid(text, 2 * JREAD_MAX_DEPTH + 2));
 }
-END_TEST
 
-START_TEST(null_counts_as_empty_and_the_parent_continues)
+TEST(null_counts_as_empty_and_the_parent_continues)
 {
     const char *text = "{\"o\":null,\"a\":null,\"last\":1}";
     struct jread j;
@@ -195,9 +188,8 @@ START_TEST(null_counts_as_empty_and_the_parent_continues)
     ck_assert_int_eq(jread_finish(&j, NULL), 0);
     ck_assert_int_eq(last, 1);
 }
-END_TEST
 
-START_TEST(a_wrong_type_is_an_error_with_its_path)
+TEST(a_wrong_type_is_an_error_with_its_path)
 {
     struct jread j;
     struct jread_str s;
@@ -208,9 +200,8 @@ START_TEST(a_wrong_type_is_an_error_with_its_path)
     ck_assert_str_eq(err.msg, "metadata.name: expected a string, at byte 1");
     ck_assert_int_eq(err.code, ERR_INVALID);
 }
-END_TEST
 
-START_TEST(a_faulty_object_does_not_stop_the_list)
+TEST(a_faulty_object_does_not_stop_the_list)
 {
     const char *text = "[{\"n\":\"x\",\"o\":[1]},{\"n\":7,\"o\":{}}]";
     struct jread j;
@@ -241,9 +232,8 @@ START_TEST(a_faulty_object_does_not_stop_the_list)
     ck_assert_int_eq(faults, 1);
     ck_assert_int_eq(n, 7);
 }
-END_TEST
 
-START_TEST(numbers_must_be_integers_in_range)
+TEST(numbers_must_be_integers_in_range)
 {
     static const struct {
         const char *text;
@@ -258,7 +248,7 @@ START_TEST(numbers_must_be_integers_in_range)
         {"1e2", false, 0},
         {"-0", true, 0},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct jread j;
         int64_t v = 0;
         jread_init(&j, cases[i].text, strlen(cases[i].text));
@@ -266,9 +256,8 @@ START_TEST(numbers_must_be_integers_in_range)
         ck_assert_int_eq(v, cases[i].value);
     }
 }
-END_TEST
 
-START_TEST(keys_compare_decoded)
+TEST(keys_compare_decoded)
 {
     struct jread j;
     struct jread_str s;
@@ -281,7 +270,6 @@ START_TEST(keys_compare_decoded)
     ck_assert(!jread_str_eq(s, SPAN("NodeName")));
     ck_assert(!jread_str_eq(s, SPAN("NodeNamesX")));
 }
-END_TEST
 
 /* The strings of an array, read singly or in batches; other values become '?'. */
 static void gather(const char *text, size_t n, bool at_once, struct buf *out)
@@ -330,11 +318,11 @@ static void check_plain(const struct buf *list, bool plain)
 }
 
 /* Long enough that the first string is read in blocks. */
-START_TEST(a_batch_notices_each_byte_of_a_string)
+TEST(a_batch_notices_each_byte_of_a_string)
 {
     static const char *const odd[] = {"",   " ",    "/",    "\\n",      "\\",
                                       "\"", "\x01", "\x7f", "\xc3\xa9", "\xff"};
-    for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+    ARRAY_EACH(i, odd) {
         for (int before = 0; before < 40; before++) {
             for (int after = 0; after < 20; after++) {
                 cleanup_buf struct buf list = {0};
@@ -347,12 +335,3 @@ START_TEST(a_batch_notices_each_byte_of_a_string)
         }
     }
 }
-END_TEST
-
-UNIT_MAIN("jread", valid_values_pass, invalid_values_are_rejected,
-          a_nul_byte_is_no_space_and_no_escape, a_batch_notices_each_byte_of_a_string,
-          a_prefix_of_a_valid_value_is_truncated_not_bad,
-          each_byte_of_a_string_is_validated, depth_is_limited,
-          null_counts_as_empty_and_the_parent_continues,
-          a_wrong_type_is_an_error_with_its_path, a_faulty_object_does_not_stop_the_list,
-          numbers_must_be_integers_in_range, keys_compare_decoded)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/list.h"
 
-#include <stdlib.h>
-
 #include "base/array.h"
 #include "base/jwrite.h"
 #include "base/rng.h"
@@ -25,7 +23,7 @@ static int content(const struct list *head)
     return digits;
 }
 
-START_TEST(a_list_keeps_its_order)
+TEST(a_list_keeps_its_order)
 {
     struct list head;
     struct item items[5] = {
@@ -50,9 +48,8 @@ START_TEST(a_list_keeps_its_order)
     list_remove(&items[3].link);
     ck_assert(list_is_empty(&head));
 }
-END_TEST
 
-START_TEST(an_array_stays_sorted)
+TEST(an_array_stays_sorted)
 {
     struct rng rng;
     int *items = NULL;
@@ -78,9 +75,8 @@ START_TEST(an_array_stays_sorted)
     }
     free(items);
 }
-END_TEST
 
-START_TEST(json_gets_its_commas_and_escapes)
+TEST(json_gets_its_commas_and_escapes)
 {
     cleanup_buf struct buf out = {0};
     struct jwrite w = {.out = &out};
@@ -111,7 +107,3 @@ START_TEST(json_gets_its_commas_and_escapes)
                "-9223372036854775808,true,{},[false]],\"\\\"key\\\"\":{\"raw\":[1,2],"
                "\"n\":7},\"last\":\"\"}");
 }
-END_TEST
-
-UNIT_MAIN("list", a_list_keeps_its_order, an_array_stays_sorted,
-          json_gets_its_commas_and_escapes)

@@ -3,12 +3,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "lib/unit.h"
 
-START_TEST(a_line_is_logfmt_with_quotes_where_needed)
+TEST(a_line_is_logfmt_with_quotes_where_needed)
 {
     cleanup_buf struct buf b = {0};
     const struct log_field fields[] = {LOG_S("kind", "pods"),      LOG_I("n", -4),
@@ -19,9 +18,8 @@ START_TEST(a_line_is_logfmt_with_quotes_where_needed)
                           "msg=\"list done\" kind=pods n=-4 why=\"a \\\"b\\\"\\nc\" "
                           "none=\"\" null=\"\"");
 }
-END_TEST
 
-START_TEST(errors_are_wrapped_and_truncated)
+TEST(errors_are_wrapped_and_truncated)
 {
     struct err err = {0};
     ck_assert_int_eq(err_set(&err, ERR_CONFLICT, "taken by %s", "n1"), -1);
@@ -35,7 +33,6 @@ START_TEST(errors_are_wrapped_and_truncated)
     ck_assert_uint_lt(strlen(err.msg), sizeof err.msg);
     ck_assert_int_eq(err_set(NULL, ERR_INVALID, "nobody listens"), -1);
 }
-END_TEST
 
 enum { PIPE_BYTES = 4096, QUEUE_BYTES = 256 * 1024, LINES = 20000 };
 
@@ -101,7 +98,7 @@ static int count_lines(const char *text, int *dropped)
     return lines;
 }
 
-START_TEST(an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted)
+TEST(an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted)
 {
     int fd, dropped = 0, saved = redirect_stderr(&fd);
     int64_t from = clock_mono_ms();
@@ -126,8 +123,3 @@ START_TEST(an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted)
     buf_fini(&reader.text);
     close(fd);
 }
-END_TEST
-
-UNIT_MAIN("log", a_line_is_logfmt_with_quotes_where_needed,
-          errors_are_wrapped_and_truncated,
-          an_unread_pipe_blocks_no_thread_and_dropped_lines_are_counted)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <glob.h>
-#include <string.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "lib/unit.h"
 #include "mutants.h"
 
@@ -29,7 +27,7 @@ static void add_sources(struct buf *all)
     globfree(&files);
 }
 
-START_TEST(every_fault_has_a_place)
+TEST(every_fault_has_a_place)
 {
     cleanup_buf struct buf all = {0};
     size_t n = 0;
@@ -42,6 +40,3 @@ START_TEST(every_fault_has_a_place)
     MUTANT_LIST(HAS_A_PLACE)
     ck_assert_uint_ge(n, 60);
 }
-END_TEST
-
-UNIT_MAIN("mutants", every_fault_has_a_place)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/opt.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 struct config {
@@ -197,15 +196,14 @@ static const struct {
     {"-b=maybe", "", "--bind-any: \"maybe\" is neither true nor false", true},
 };
 
-START_TEST(values_come_from_flags_environment_file_and_defaults)
+TEST_LOOP(values_come_from_flags_environment_file_and_defaults, ARRAY_LEN(cases))
 {
     cleanup_buf struct buf out = {0};
     load(cases[_i].rest ? &with_rest : &program, cases[_i].line, cases[_i].port, &out);
     ck_assert_str_eq(out.p, cases[_i].want);
 }
-END_TEST
 
-START_TEST(help_lists_every_option)
+TEST(help_lists_every_option)
 {
     static const char *const texts[] = {
         "prog: does things\n\nUsage: prog [OPTION]... [THING]...\n\n",
@@ -224,7 +222,7 @@ START_TEST(help_lists_every_option)
         opt_load(&with_rest, &c, 4, (char *const *)argv, NULL, read_file, out, NULL),
         OPT_DONE);
     fclose(out);
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+    ARRAY_EACH(i, texts)
         ck_assert_msg(strstr(text, texts[i]), "%s", texts[i]);
     for (const char *at = text; (at = strstr(at, "\n  -")); at++)
         lines++;
@@ -232,9 +230,8 @@ START_TEST(help_lists_every_option)
                                  3); /* --config, --help, --version */
     free(text);
 }
-END_TEST
 
-START_TEST(a_program_may_read_no_option_files)
+TEST(a_program_may_read_no_option_files)
 {
     struct config c = {0};
     struct err err = {0};
@@ -243,14 +240,4 @@ START_TEST(a_program_may_read_no_option_files)
         opt_load(&program, &c, 2, (char *const *)argv, NULL, NULL, stdout, &err),
         OPT_FAILED);
     ck_assert_str_eq(err.msg, "f: option files are not supported");
-}
-END_TEST
-
-int main(void)
-{
-    const struct unit_loop tests[] = {
-        {values_come_from_flags_environment_file_and_defaults, ARRAY_LEN(cases)},
-        {help_lists_every_option, 1},
-        {a_program_may_read_no_option_files, 1}};
-    return unit_run_loops("opt", tests, ARRAY_LEN(tests), 60);
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "lib/program.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
@@ -22,33 +21,31 @@ static char *run(int status, const char *command)
     return said;
 }
 
-START_TEST(the_scripts_have_no_findings)
+TEST(the_scripts_have_no_findings)
 {
     cleanup_free char *names = run(0, LIST);
     static const char *const some[] = {".ci/run\n", "scripts/install\n",
                                        "scripts/oci.sh\n", "scripts/release/publish\n",
                                        "test/e2e-node/images\n"};
-    for (size_t i = 0; i < ARRAY_LEN(some); i++)
+    ARRAY_EACH(i, some)
         ck_assert_contains(names, some[i]);
     free(run(0, LIST " | xargs -P 2 -n 12 shellcheck --format gcc"));
 }
-END_TEST
 
 /* A finding fails the test above. */
-START_TEST(a_finding_is_reported)
+TEST(a_finding_is_reported)
 {
     cleanup_free char *said =
         run(1, "printf '#!/bin/bash\\nrm $1\\n' | shellcheck --format gcc -");
     ck_assert_contains(said, "[SC2086]");
 }
-END_TEST
 
-START_TEST(a_managed_cluster_takes_no_option_of_a_simulated_one)
+TEST(a_managed_cluster_takes_no_option_of_a_simulated_one)
 {
     static const char *const options[] = {
         "--nodes 3", "--cards 1", "--card-mib 1024",    "--extenders 2",
         "--bare",    "--empty",   "--address 127.0.0.1"};
-    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+    ARRAY_EACH(i, options) {
         /* No folder can be made there, so an accepted option starts nothing, either. */
         cleanup_free char *command =
             xasprintf("scripts/cluster up --dir /dev/null %s --managed", options[i]);
@@ -58,7 +55,3 @@ START_TEST(a_managed_cluster_takes_no_option_of_a_simulated_one)
         ck_assert_contains(said, error);
     }
 }
-END_TEST
-
-UNIT_MAIN("shell", the_scripts_have_no_findings, a_finding_is_reported,
-          a_managed_cluster_takes_no_option_of_a_simulated_one)

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/step.h"
 
-#include <stdio.h>
-
-#include "base/mem.h"
-
 #include "lib/unit.h"
 
 struct item {
@@ -12,7 +8,7 @@ struct item {
     const char *text;
 };
 
-START_TEST(outputs_keep_their_order_and_their_strings)
+TEST(outputs_keep_their_order_and_their_strings)
 {
     struct step_outputs out = {0};
     for (int round = 0; round < 2; round++) {
@@ -40,9 +36,8 @@ START_TEST(outputs_keep_their_order_and_their_strings)
     }
     step_outputs_fini(&out);
 }
-END_TEST
 
-START_TEST(backoff_doubles_up_to_its_limit)
+TEST(backoff_doubles_up_to_its_limit)
 {
     struct rng rng;
     rng_init(&rng, 1);
@@ -62,9 +57,8 @@ START_TEST(backoff_doubles_up_to_its_limit)
     ck_assert_int_le(step_backoff(&rng, UINT32_MAX, 500, 15000, -1), 15000);
     ck_assert_int_eq(step_backoff(&rng, 1, 500, 15000, 60000), 60000);
 }
-END_TEST
 
-START_TEST(a_failure_is_logged_when_new_and_each_minute)
+TEST(a_failure_is_logged_when_new_and_each_minute)
 {
     struct step_failure f = {0};
     struct err timeout = {ERR_TIMEOUT, "no answer"}, conflict = {ERR_CONFLICT, "changed"};
@@ -86,7 +80,3 @@ START_TEST(a_failure_is_logged_when_new_and_each_minute)
     step_due(&due, 9);
     ck_assert_int_eq(due, 9);
 }
-END_TEST
-
-UNIT_MAIN("step", outputs_keep_their_order_and_their_strings,
-          backoff_doubles_up_to_its_limit, a_failure_is_logged_when_new_and_each_minute)

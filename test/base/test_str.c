@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/str.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
-START_TEST(spans_compare_cut_and_trim)
+TEST(spans_compare_cut_and_trim)
 {
     ck_assert(span_eq(SPAN("ab"), SPAN("ab")));
     ck_assert(!span_eq(SPAN("ab"), SPAN("abc")));
@@ -25,9 +24,8 @@ START_TEST(spans_compare_cut_and_trim)
     ck_assert_span_eq(span_cut(&rest, ','), "3");
     ck_assert(rest.p == NULL);
 }
-END_TEST
 
-START_TEST(a_buffer_grows_and_keeps_its_terminator)
+TEST(a_buffer_grows_and_keeps_its_terminator)
 {
     cleanup_buf struct buf b = {0};
     for (int i = 0; i < 1000; i++)
@@ -42,9 +40,8 @@ START_TEST(a_buffer_grows_and_keeps_its_terminator)
     buf_add_printable(&b, SPAN("a\x1b[2J\xc2\x9b\xc3\xa4\n\x7f\xc2"));
     ck_assert_str_eq(b.p, "a?[2J?\xc3\xa4??\xc2");
 }
-END_TEST
 
-START_TEST(an_arena_keeps_addresses_until_reset)
+TEST(an_arena_keeps_addresses_until_reset)
 {
     cleanup_arena struct arena a = {0};
     char *first = arena_alloc(&a, 10);
@@ -59,7 +56,3 @@ START_TEST(an_arena_keeps_addresses_until_reset)
     ck_assert_ptr_eq(arena_alloc(&a, 10), first);
     ck_assert_span_eq(arena_copy(&a, SPAN("xyz")), "xyz");
 }
-END_TEST
-
-UNIT_MAIN("str", spans_compare_cut_and_trim, a_buffer_grows_and_keeps_its_terminator,
-          an_arena_keeps_addresses_until_reset)

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
 
-#include <stdlib.h>
-
 #include "base/clock.h"
-#include "base/mem.h"
 #include "lib/unit.h"
 
 struct gate {
@@ -21,7 +18,7 @@ static void pass(void *ctx, void *job)
     g->done++;
 }
 
-START_TEST(a_stop_returns_when_its_time_is_up)
+TEST(a_stop_returns_when_its_time_is_up)
 {
     struct gate g = {0};
     stop_flag_init(&g.entered);
@@ -40,7 +37,6 @@ START_TEST(a_stop_returns_when_its_time_is_up)
     stop_flag_fini(&g.leave);
     ck_assert(worker_stop_until(NULL, 0));
 }
-END_TEST
 
 struct event {
     pthread_mutex_t lock;
@@ -58,7 +54,7 @@ static void *signal_event(void *arg)
     return NULL;
 }
 
-START_TEST(a_condition_has_a_deadline)
+TEST(a_condition_has_a_deadline)
 {
     struct event s = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     pthread_t thread;
@@ -74,6 +70,3 @@ START_TEST(a_condition_has_a_deadline)
     pthread_mutex_unlock(&s.lock);
     pthread_join(thread, NULL);
 }
-END_TEST
-
-UNIT_MAIN("thread", a_stop_returns_when_its_time_is_up, a_condition_has_a_deadline)

@@ -3,11 +3,8 @@
 
 #include <curl/curl.h>
 #include <dirent.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/cluster.h"
 
 /*
@@ -99,12 +96,11 @@ void bench_aim(const char *what, bool reached)
     missed += !reached;
 }
 
-START_TEST(benchmark)
+TEST(benchmark)
 {
     command->run(config);
     ck_assert_int_eq(missed, 0);
 }
-END_TEST
 
 int main(int argc, char **argv)
 {
@@ -114,14 +110,13 @@ int main(int argc, char **argv)
             command = commands[i];
     if (!command) {
         printf("bench COMMAND [OPTION...]; bench COMMAND --help explains:\n");
-        for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        ARRAY_EACH(i, commands)
             printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
         return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2;
     }
     cleanup_free char *name = xasprintf("bench-%s", command->name);
     const struct opt_program program = {name, command->summary, GPUSHARE_VERSION,
                                         .table = command->options};
-    const TTest *const tests[] = {benchmark};
     config = xcalloc(1, command->size);
     setvbuf(stdout, NULL, _IOLBF, 0);
     enum opt_result r =
@@ -133,9 +128,8 @@ int main(int argc, char **argv)
     if (command == &bench_floor) /* a program, which gets SIGTERM */
         setenv("CK_FORK", "no", 1);
     if (r == OPT_RUN)
-        status = command->cluster
-                     ? cluster_run(name, tests, 1, LIMIT_S, ARGV("--nodes", "0"))
-                     : lib_run_with(name, tests, 1, LIMIT_S, &(struct unit_fixtures){0});
+        status = command->cluster ? cluster_run(LIMIT_S, ARGV("--nodes", "0"))
+                                  : lib_run(LIMIT_S, (struct unit_fixtures){0});
     opt_free(&program, config);
     free(config);
     return status;

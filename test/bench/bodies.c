@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/bench.h"
 
-#include "base/mem.h"
 #include "base/rng.h"
 
 #define UNITS   "2" /* of aliyun.com/gpu-mem, on each card of a pod */

@@ -3,9 +3,6 @@
 
 #include <microhttpd.h>
 #include <signal.h>
-#include <string.h>
-
-#include "base/mem.h"
 
 /*
  * The baseline of the extender's results: the minimal work of a conventional server for a

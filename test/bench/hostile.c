@@ -10,15 +10,12 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "kube/secret.h"
 
@@ -292,7 +289,7 @@ static pid_t attackers_fork(const cpu_set_t *processors)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (CPU_COUNT(processors))
         sched_setaffinity(0, sizeof *processors, processors);
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+    ARRAY_EACH(i, kinds)
         if (!config->only || strcmp(config->only, kinds[i].name) == 0)
             pick[n++] = i;
     bodies_filter(&large, "{}", (size_t)config->nodes, LARGE);
@@ -318,7 +315,7 @@ static pid_t attackers_fork(const cpu_set_t *processors)
     sigwait(&signals, &number);
     printf("%-16s %10s %10s %10s %10s\n", "hostile clients", "connects", "refused",
            "replies", "status 200");
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+    ARRAY_EACH(i, kinds)
         printf("  %-14s %10u %10u %10u %10u\n", kinds[i].name, counts[i].connects,
                counts[i].refused, counts[i].replies, counts[i].ok);
     atomic_store(&siege_ends, true);
@@ -433,13 +430,13 @@ static void *probe(void *arg)
     CURL *probes[] = {client(main_port, "/readyz", PROBE_LIMIT_MS),
                       client(observe_port, "/healthz", PROBE_LIMIT_MS)};
     while (!atomic_load(&s->end)) {
-        for (size_t i = 0; i < ARRAY_LEN(probes); i++) {
+        ARRAY_EACH(i, probes) {
             curl_easy_setopt(probes[i], CURLOPT_FORBID_REUSE, 1L);
             call(probes[i], &s->probes[atomic_load(&s->phase)]);
         }
         clock_sleep_ms(PROBE_PAUSE_MS);
     }
-    for (size_t i = 0; i < ARRAY_LEN(probes); i++)
+    ARRAY_EACH(i, probes)
         curl_easy_cleanup(probes[i]);
     return NULL;
 }
@@ -540,7 +537,7 @@ static void run(void *arg)
         after = vitals_now(&s.extender.program);
     } while (after.fds > start.fds && lib_now_ms() < until);
     atomic_store(&s.end, true);
-    for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+    ARRAY_EACH(i, threads)
         pthread_join(threads[i], NULL);
 
     double p99[2], worst[2];

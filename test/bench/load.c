@@ -3,12 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/raw.h"
 
 enum { PIECE = 256 << 10, CONNECTIONS = 16 };

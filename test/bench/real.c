@@ -2,12 +2,9 @@
 #include "bench/bench.h"
 
 #include <inttypes.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/cluster.h"
 #include "replay/replay.h"
@@ -463,7 +460,7 @@ static void run_cluster(void *arg)
                                              .cards = 1};
     create_cluster();
     for (size_t round = 0; round < rounds; round++)
-        for (size_t k = 0; k < ARRAY_LEN(turns); k++) {
+        ARRAY_EACH(k, turns) {
             if (!is_selected(&turns[k], config->setups))
                 continue;
             rates[k][round] = turn_run(&turns[k], cpu[k]);
@@ -474,7 +471,7 @@ static void run_cluster(void *arg)
            "| extender | pods/s (spread) | kube-scheduler | kube-apiserver | etcd | "
            "extender |\n|---|---|---|---|---|---|\n",
            r.trace.n_nodes, r.trace.n_pods, rounds);
-    for (size_t k = 0; k < ARRAY_LEN(turns); k++) {
+    ARRAY_EACH(k, turns) {
         if (!is_selected(&turns[k], config->setups))
             continue;
         double median = rounds_median(rates[k], rounds);
@@ -603,7 +600,7 @@ static void run_openb(void *arg)
         cpu += r.trace.pods[i].cards ? 0 : r.trace.pods[i].cpu_milli;
     r.plain = (size_t)(2 * cpu / (PLAIN_CPU * 1000)) + (cpu > 0);
     create_cluster();
-    for (size_t k = 0; k < ARRAY_LEN(setups); k++) {
+    ARRAY_EACH(k, setups) {
         struct line sum = {0};
         if (!is_selected(&setups[k], config->setups))
             continue;

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/bench.h"
 
-#include <string.h>
-
-#include "base/mem.h"
-
 /*
  * make bench: latency and throughput of the extender for several cluster sizes, compared
  * with the baseline (floor.c) of the same run. This process generates the load; the
@@ -127,7 +123,7 @@ static void run_all(struct rig *rig, const struct bodies *b)
     };
     printf("  %-22s %18s  %-20s %9s  %14s\n", "", "p50 ms ours/floor", "ratio (spread)",
            "p99 ms", "calls/s at 16");
-    for (size_t i = 0; i < ARRAY_LEN(benches); i++) {
+    ARRAY_EACH(i, benches) {
         if (!span_starts(span_of(benches[i].name), span_of(rig->config->only)))
             continue;
         if (benches[i].kind == BEST) {

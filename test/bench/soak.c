@@ -3,10 +3,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/raw.h"
 

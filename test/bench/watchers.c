@@ -5,9 +5,7 @@
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/raw.h"
 
 /*

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <jansson.h>
-#include <stdlib.h>
 
-#include "base/mem.h"
 #include "cli/session.h"
 #include "lib/unit.h"
 

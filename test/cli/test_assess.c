@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/assess.h"
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/lib.h"
 
@@ -111,7 +110,7 @@ static void pack(struct packing *p, int k, int used)
     }
 }
 
-START_TEST(small_clusters_need_few_cards)
+TEST(small_clusters_need_few_cards)
 {
     struct rng rng;
     rng_init(&rng, 27);
@@ -154,10 +153,9 @@ START_TEST(small_clusters_need_few_cards)
     ck_assert_int_gt(rounds, 30);
     ck_assert_int_ge(fewest, rounds * 9 / 10);
 }
-END_TEST
 
 /* Each pod and why it shares or not. */
-START_TEST(pods_share_unless)
+TEST(pods_share_unless)
 {
     add_node("n1", 8, 10000, "");
     add_node("n2", 2, 0, "");
@@ -196,7 +194,7 @@ START_TEST(pods_share_unless)
         {"init", "its memory was not measured"},
     };
     ck_assert_uint_eq(json_object_size(json_object_get(j, "pods")), ARRAY_LEN(why));
-    for (size_t i = 0; i < ARRAY_LEN(why); i++)
+    ARRAY_EACH(i, why)
         ck_assert_msg(span_eq(of_pod(j, why[i][0], "reason"), span_of(why[i][1])), "%s",
                       why[i][0]);
     /* A pod of two cards, four of one, and four that share a card. */
@@ -206,10 +204,9 @@ START_TEST(pods_share_unless)
     ck_assert(span_eq(of_pod(j, "free", "couldShare"), SPAN("yes")));
     ck_assert(span_eq(of_pod(j, "two", "couldShare"), SPAN("no")));
 }
-END_TEST
 
 /* HAMi's and our annotations name the cards, so pods that share one hold one. */
-START_TEST(cards_that_are_shared_today_count_once)
+TEST(cards_that_are_shared_today_count_once)
 {
     static const char *const notes[] = {
         "'hami.io/vgpu-devices-allocated':'GPU-a,NVIDIA,3000,0:;'",
@@ -217,7 +214,7 @@ START_TEST(cards_that_are_shared_today_count_once)
         "'ALIYUN_COM_GPU_MEM_IDX':'1'",
     };
     add_node("n1", 4, 10000, "");
-    for (size_t i = 0; i < ARRAY_LEN(notes); i++) {
+    ARRAY_EACH(i, notes) {
         add("{'kind':'Pod','metadata':{'namespace':'d','name':'p%zu','uid':'u%zu',"
             "'annotations':{%s}},'spec':{'nodeName':'n1','containers':[{'resources':{"
             "'limits':{%s}}}]},'status':{'phase':'Running'}}",
@@ -233,10 +230,9 @@ START_TEST(cards_that_are_shared_today_count_once)
     ck_assert_int_eq(number(j, "cardsNeeded"), 1);
     ck_assert_int_eq(number(j, "podsThatCouldShare"), 3);
 }
-END_TEST
 
 /* CPU is a limit, too: 16 cores, of which a pod without GPU has 15. */
-START_TEST(pods_keep_their_cpu_and_tolerations)
+TEST(pods_keep_their_cpu_and_tolerations)
 {
     add_node("n1", 1, 10000, "");
     add_node("n2", 1, 10000, "");
@@ -255,7 +251,3 @@ START_TEST(pods_keep_their_cpu_and_tolerations)
     cleanup_json json_t *j = result(0);
     ck_assert_int_eq(number(j, "cardsNeeded"), 2);
 }
-END_TEST
-
-UNIT_MAIN("assess", small_clusters_need_few_cards, pods_share_unless,
-          cards_that_are_shared_today_count_once, pods_keep_their_cpu_and_tolerations)

@@ -35,7 +35,7 @@ static void expect(const struct lists *items, const char *drift, const char *wan
     ck_assert_uint_eq(n, lines);
 }
 
-START_TEST(a_consistent_cluster_has_no_differences)
+TEST(a_consistent_cluster_has_no_differences)
 {
     expect(&(struct lists){.nodes = NODE("n1", "30", "2") "," NODE("cpu", "0", "0"),
                            .scvs = SCV_OF("n1", CARDS),
@@ -43,13 +43,12 @@ START_TEST(a_consistent_cluster_has_no_differences)
                                           IDX("0")) "," POD_OF("w", "", "20", "")},
            "00000000000", "");
 }
-END_TEST
 
 #define SAME_UUID(id)                                                                    \
     "{\"id\":" id ",\"health\":\"Healthy\",\"totalMemory\":7680,\"freeMemory\":7680,"    \
     "\"uuid\":\"GPU-x\"}"
 
-START_TEST(each_difference_has_one_line)
+TEST(each_difference_has_one_line)
 {
     expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
                            .scvs = SCV_OF("n1", CARDS),
@@ -104,10 +103,9 @@ START_TEST(each_difference_has_one_line)
            "node n1: GPU0 has UUID GPU-x, which its Scv gives to another card, too\n"
            "node n1: GPU1 has UUID GPU-x, which its Scv gives to another card, too\n");
 }
-END_TEST
 
 /* The kubelet allocated cards that were not promised. */
-START_TEST(allocations_that_differ_from_promises)
+TEST(allocations_that_differ_from_promises)
 {
 #define HELD(pod, uuid)                                                                  \
     "{\"namespace\":\"ns\",\"name\":\"" pod "\",\"container\":\"c\",\"resource\":"       \
@@ -132,14 +130,13 @@ START_TEST(allocations_that_differ_from_promises)
     ck_assert_contains(out.p, "note: node n1: container c of pod ns/gone holds 2 "
                               "aliyun.com/gpu-mem, but no such pod is bound here");
 }
-END_TEST
 
 #define ALLOCATION(card, units)                                                          \
     "\"scheduler.framework.gpushare.allocation\":\"{\\\"0\\\":{\\\"" card "\\\":" units  \
     "}}\""
 
 /* Annotations that claim another amount than the pod asks for. */
-START_TEST(annotations_that_differ_from_requests)
+TEST(annotations_that_differ_from_requests)
 {
     expect(
         &(struct lists){
@@ -154,9 +151,8 @@ START_TEST(annotations_that_differ_from_requests)
         "node n1: pod ns/b: the annotations promise 12 units of aliyun.com/gpu-mem "
         "(1 card), but the pod asks for nothing; it counts for nothing\n");
 }
-END_TEST
 
-START_TEST(comparison_with_the_extender)
+TEST(comparison_with_the_extender)
 {
     static const struct {
         const char *view, *want; /* NULL: one difference */
@@ -190,7 +186,7 @@ START_TEST(comparison_with_the_extender)
         {"{\"nodes\":[1,{\"name\":3}],\"error\":\"no\"}", NULL},
     };
     CLUSTER(.nodes = NODE("n1", "30", "2"), .pods = POD_OF("a", "n1", "2", IDX("0")));
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_buf struct buf out = {0};
         cleanup_json json_t *view = lib_json(cases[i].view);
         size_t lines = cases[i].want ? 0 : 1;
@@ -201,7 +197,6 @@ START_TEST(comparison_with_the_extender)
             ck_assert_str_eq(out.n ? out.p : "", cases[i].want);
     }
 }
-END_TEST
 
 #define NAMED(labels, notes)                                                             \
     "{\"metadata\":{\"name\":\"n1\",\"labels\":{" labels "},\"annotations\":{" notes     \
@@ -211,7 +206,7 @@ END_TEST
 #define CARDS_KEY(text) "\"gpushare.io/cards\":\"" text "\""
 
 /* The next node of its group would not be what the autoscaler expects. */
-START_TEST(nodes_that_have_other_cards_than_they_name)
+TEST(nodes_that_have_other_cards_than_they_name)
 {
     static const struct {
         const char *node, *want;
@@ -230,14 +225,13 @@ START_TEST(nodes_that_have_other_cards_than_they_name)
          "node n1: gpushare.io/cards is not of the form 4x16384MiB, or label and "
          "annotation differ\n"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    ARRAY_EACH(i, cases)
         expect(&(struct lists){.nodes = cases[i].node, .scvs = SCV_OF("n1", CARDS)},
                "00000000000", cases[i].want);
 }
-END_TEST
 
 /* A pod that is gone needs no line. */
-START_TEST(a_limit_that_fails_is_named)
+TEST(a_limit_that_fails_is_named)
 {
 #define EVENT_OF(pod, note)                                                              \
     "{\"regarding\":{\"uid\":\"u-" pod "\"},\"note\":\"" note "\"}"
@@ -255,7 +249,7 @@ START_TEST(a_limit_that_fails_is_named)
     };
     CLUSTER(.nodes = NODE("n1", "30", "2"),
             .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("w", "", "2", ""));
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_buf struct buf out = {0};
         json_t *events = json_loads(cases[i].events, 0, NULL);
         ck_assert_uint_eq(check_isolation(&out, cs, events, span_of(cases[i].node)),
@@ -264,10 +258,9 @@ START_TEST(a_limit_that_fails_is_named)
         json_decref(events);
     }
 }
-END_TEST
 
 /* What the API server and the extender say, and the lines. */
-START_TEST(an_extender_that_is_missing_is_named)
+TEST(an_extender_that_is_missing_is_named)
 {
 #define LEASE_OF(holder, renewed)                                                        \
     "{\"spec\":{\"holderIdentity\":\"" holder "\",\"renewTime\":\"" renewed "\"}}"
@@ -297,7 +290,7 @@ START_TEST(an_extender_that_is_missing_is_named)
         /* No Service, because the extender runs on the control plane nodes. */
         {LEASE_OF("me", "2023-11-14T22:13:19Z"), "{\"items\":[]}", NULL, ""}};
     CLUSTER(.nodes = NODE("n1", "15", "1"), .pods = POD_OF("w", "", "2", ""));
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_buf struct buf out = {0};
         const char *lease = cases[i].lease;
         struct session_extender e = {.ns = SPAN("kube-system")};
@@ -311,7 +304,7 @@ START_TEST(an_extender_that_is_missing_is_named)
         bool outage = cluster_state_write_outage(&out, cs, &e, NOW);
         ck_assert_str_eq(out.n ? out.p : "", cases[i].want);
         ck_assert(outage == (out.n && !strstr(out.p, "called filter")));
-        for (size_t k = 0; k < ARRAY_LEN(own); k++)
+        ARRAY_EACH(k, own)
             json_decref(own[k]);
     }
     /* Nobody waits for kube-scheduler. */
@@ -323,10 +316,3 @@ START_TEST(an_extender_that_is_missing_is_named)
     ck_assert_uint_eq(out.n, 0);
     json_decref(idle);
 }
-END_TEST
-
-UNIT_MAIN("check", an_extender_that_is_missing_is_named, a_limit_that_fails_is_named,
-          nodes_that_have_other_cards_than_they_name,
-          a_consistent_cluster_has_no_differences, each_difference_has_one_line,
-          allocations_that_differ_from_promises, annotations_that_differ_from_requests,
-          comparison_with_the_extender)

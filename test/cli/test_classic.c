@@ -43,7 +43,7 @@ static void run_case(const char *dir)
     compare(dir, "details.txt", true);
 }
 
-START_TEST(every_case_byte_for_byte)
+TEST(every_case_byte_for_byte)
 {
     DIR *dir = opendir(DIR_OF_CASES);
     int cases = 0;
@@ -57,9 +57,8 @@ START_TEST(every_case_byte_for_byte)
     closedir(dir);
     ck_assert_int_ge(cases, 5);
 }
-END_TEST
 
-START_TEST(a_single_node_and_an_unknown_node)
+TEST(a_single_node_and_an_unknown_node)
 {
     cleanup_buf struct buf out = {0};
     CLUSTER(.nodes = NODE("a", "10", "1") "," NODE("b", "20", "2"));
@@ -74,9 +73,8 @@ START_TEST(a_single_node_and_an_unknown_node)
     ck_assert(!classic_write(&out, cs, SPAN("nope"), false));
     ck_assert_str_eq(out.p, "Failed due to nodes \"nope\" not found");
 }
-END_TEST
 
-START_TEST(numbers_out_of_range)
+TEST(numbers_out_of_range)
 {
     cleanup_buf struct buf out = {0};
     CLUSTER(.nodes = NODE("a", "1000000", "100000"),
@@ -85,7 +83,3 @@ START_TEST(numbers_out_of_range)
     ck_assert(classic_write(&out, cs, (struct span){0}, true));
     ck_assert(classic_write(&out, cs, (struct span){0}, false));
 }
-END_TEST
-
-UNIT_MAIN("classic", every_case_byte_for_byte, a_single_node_and_an_unknown_node,
-          numbers_out_of_range)

@@ -60,7 +60,7 @@ static const char *stays(const char *meta, const char *spec)
 
 #define GANG "is a member of a gang"
 
-START_TEST(the_controller_decides)
+TEST(the_controller_decides)
 {
     static const struct {
         const char *meta, *want; /* want "": the pod may move */
@@ -87,7 +87,7 @@ START_TEST(the_controller_decides)
     };
     start();
     ck_assert_str_eq(defrag_rules_stays(rules, SPAN("p")), "has just been created");
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         const char *got = stays(cases[i].meta, "");
         ck_assert_msg(*cases[i].want ? strstr(got, cases[i].want) == got : !*got,
                       "%s: \"%s\"", cases[i].meta, got);
@@ -99,11 +99,10 @@ START_TEST(the_controller_decides)
     ck_assert_uint_eq(defrag_rules_controller(rules, SPAN("p")).n, 0);
     stop();
 }
-END_TEST
 
 #define REQUIRED "requiredDuringSchedulingIgnoredDuringExecution"
 
-START_TEST(what_is_not_checked_stays)
+TEST(what_is_not_checked_stays)
 {
     static const struct {
         const char *spec, *want;
@@ -134,7 +133,7 @@ START_TEST(what_is_not_checked_stays)
         {"'volumes':{},'containers':7,'affinity':[],'tolerations':'x'", ""},
     };
     start();
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         const char *got = stays(OWNED("ReplicaSet"), cases[i].spec);
         ck_assert_msg(cases[i].want[0] ? strstr(got, cases[i].want) != NULL : !*got,
                       "%s: \"%s\"", cases[i].spec, got);
@@ -143,7 +142,6 @@ START_TEST(what_is_not_checked_stays)
         stays(OWNED("ReplicaSet") "," SAFE("true"), "'volumes':[{'emptyDir':{}}]"), "");
     stop();
 }
-END_TEST
 
 #define AFFINITY(term)                                                                   \
     "'affinity':{'nodeAffinity':{'" REQUIRED "':{'nodeSelectorTerms':[" term "]}}}"
@@ -156,7 +154,7 @@ END_TEST
 #define TAINT(effect)       "'taints':[{'key':'k','value':'v','effect':'" effect "'}]"
 #define TOLERATION(members) "'tolerations':[{" members "}]"
 
-START_TEST(nodes_are_allowed_as_by_kube_scheduler)
+TEST(nodes_are_allowed_as_by_kube_scheduler)
 {
     static const struct {
         bool allowed;
@@ -206,7 +204,7 @@ START_TEST(nodes_are_allowed_as_by_kube_scheduler)
     };
     start();
     ck_assert(!defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true));
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_buf struct buf node = {0};
         buf_printf(&node,
                    "{'metadata':{'name':'n','labels':{'zone':'a','size':'8'}},"
@@ -225,7 +223,3 @@ START_TEST(nodes_are_allowed_as_by_kube_scheduler)
     ck_assert(defrag_rules_allow(rules, (struct span){0}, SPAN("n"), false));
     stop();
 }
-END_TEST
-
-UNIT_MAIN("defrag_rules", the_controller_decides, what_is_not_checked_stays,
-          nodes_are_allowed_as_by_kube_scheduler)

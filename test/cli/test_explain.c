@@ -382,9 +382,9 @@ static const struct {
      .lacks = {"preemption"}},
 };
 
-START_TEST(the_text_about_a_pod)
+TEST(the_text_about_a_pod)
 {
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+    ARRAY_EACH(i, texts) {
         cleanup_buf struct buf out = {0};
         struct err err = {0};
         cleanup_json json_t *object = lib_json(texts[i].object),
@@ -407,9 +407,8 @@ START_TEST(the_text_about_a_pod)
         ck_assert_ptr_null(strchr(out.p, '\x1b'));
     }
 }
-END_TEST
 
-START_TEST(an_unknown_pod)
+TEST(an_unknown_pod)
 {
     cleanup_buf struct buf out = {0};
     struct err err = {0};
@@ -420,6 +419,3 @@ START_TEST(an_unknown_pod)
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
     ck_assert_contains(err.msg, "pod ns/x not found");
 }
-END_TEST
-
-UNIT_MAIN("explain", the_text_about_a_pod, an_unknown_pod)

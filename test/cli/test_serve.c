@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/serve.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 /* The headers and paths that test/integration/test_serve cannot send, and the forms of the
@@ -17,7 +16,7 @@ static const char *check(const char *host, const char *origin, const char *path)
     return rest;
 }
 
-START_TEST(only_our_host_our_origin_and_the_token)
+TEST(only_our_host_our_origin_and_the_token)
 {
     static const char *const hosts[] = {
         NULL /* HTTP/1.0 */, "",
@@ -42,11 +41,11 @@ START_TEST(only_our_host_our_origin_and_the_token)
                                         "x" TOKEN "/",
                                         "//" TOKEN "/"};
     static const char good[] = "127.0.0.1:8080";
-    for (size_t i = 0; i < ARRAY_LEN(hosts); i++)
+    ARRAY_EACH(i, hosts)
         ck_assert_ptr_null(check(hosts[i], NULL, "/" TOKEN "/"));
-    for (size_t i = 0; i < ARRAY_LEN(origins); i++)
+    ARRAY_EACH(i, origins)
         ck_assert_ptr_null(check(good, origins[i], "/" TOKEN "/"));
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+    ARRAY_EACH(i, paths)
         ck_assert_ptr_null(check(good, NULL, paths[i]));
     ck_assert_str_eq(check(good, NULL, "/" TOKEN "/"), "/");
     ck_assert_str_eq(check(good, NULL, "/" TOKEN "/inspect"), "/inspect");
@@ -56,6 +55,3 @@ START_TEST(only_our_host_our_origin_and_the_token)
         check("localhost:8080", "http://localhost:8080", "/" TOKEN "/page.js"),
         "/page.js");
 }
-END_TEST
-
-UNIT_MAIN("serve", only_our_host_our_origin_and_the_token)

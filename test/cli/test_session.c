@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/session.h"
 
-#include "base/mem.h"
 #include "cli/lib.h"
 #include "cli/show.h"
 #include "kube/kubeconfig_priv.h"
@@ -10,7 +9,7 @@
 
 /* The memory unit, where no option sets it, and the addresses of the extender. */
 
-START_TEST(the_unit_follows_from_capacities)
+TEST(the_unit_follows_from_capacities)
 {
     static const struct {
         const char *nodes;
@@ -23,15 +22,14 @@ START_TEST(the_unit_follows_from_capacities)
         {NODE("n1", "15109", "0"), 1024}, /* no number of cards */
         {NULL, 1024},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         CLUSTER(.nodes = cases[i].nodes);
         ck_assert_int_eq(session_unit_of_cluster(cs), cases[i].mib);
     }
 }
-END_TEST
 
 /* The unit of the options is not that of the device plugin. */
-START_TEST(a_wrong_unit_is_reported)
+TEST(a_wrong_unit_is_reported)
 {
     CLUSTER(.nodes = NODE("n1", "59", "1"),
             .scvs = SCV_OF("n1", CARD_OF("0", "Healthy", "T4", "15109", "0")));
@@ -40,7 +38,6 @@ START_TEST(a_wrong_unit_is_reported)
     ck_assert_contains(out.p, "! n1: capacity is 59 aliyun.com/gpu-mem, but its cards "
                               "make 14 (check that --memory-unit is the same ");
 }
-END_TEST
 
 /* -- the extender -- */
 
@@ -66,7 +63,7 @@ static bool reads(const char *body, const char *address, const char *request,
     return view != NULL;
 }
 
-START_TEST(a_url_and_a_service_behind_the_api_server)
+TEST(a_url_and_a_service_behind_the_api_server)
 {
     static const char *const bad[] = {
         "", "ext", "ns/ext", "ns/ext:", "/x:1", "ns/a/b:1", "ftp://x/", "ns/:1"};
@@ -81,14 +78,13 @@ START_TEST(a_url_and_a_service_behind_the_api_server)
                   "%s", err.msg);
     ck_assert(!reads("<html>", "kube-system/ext:1", "GET ", &err));
     ck_assert_contains(err.msg, "the response is not JSON: ");
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+    ARRAY_EACH(i, bad) {
         ck_assert(!reads("{}", bad[i], NULL, &err));
         ck_assert_int_eq(err.code, ERR_INVALID);
     }
 }
-END_TEST
 
-START_TEST(a_token_is_not_sent_over_plain_http)
+TEST(a_token_is_not_sent_over_plain_http)
 {
     static const struct {
         const char *address;
@@ -97,7 +93,7 @@ START_TEST(a_token_is_not_sent_over_plain_http)
                  {"kube-system/ext:1", false},
                  {NULL, false},
                  {"https://127.0.0.1:1", true}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct err err = {0};
         const struct cli_config c = {.extender = (char *)cases[i].address,
                                      .extender_token = (char *)"/t"};
@@ -105,7 +101,3 @@ START_TEST(a_token_is_not_sent_over_plain_http)
         ck_assert(cases[i].good || strstr(err.msg, "needs --extender https://HOST:PORT"));
     }
 }
-END_TEST
-
-UNIT_MAIN("session", the_unit_follows_from_capacities, a_wrong_unit_is_reported,
-          a_token_is_not_sent_over_plain_http, a_url_and_a_service_behind_the_api_server)

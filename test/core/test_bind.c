@@ -30,7 +30,7 @@ static struct core_output bound(const char *uid)
     return rig_take(CORE_CALL_BIND);
 }
 
-START_TEST(a_bind_reserves_sends_one_binding_and_answers)
+TEST(a_bind_reserves_sends_one_binding_and_answers)
 {
     start();
     rig_bind(7, "a", "n1");
@@ -49,21 +49,17 @@ START_TEST(a_bind_reserves_sends_one_binding_and_answers)
     ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
     ck_free(0, 8000);
 }
-END_TEST
 
-START_TEST(assume_times_of_one_process_differ)
+TEST(assume_times_of_one_process_differ)
 {
     start();
     rig_bind(1, "a", "n1");
     rig_bind(2, "b", "n1");
-    ck_assert_ptr_nonnull(
-        strstr(rig_take(CORE_CALL_BIND).annotations, "\"1700000000000000000\""));
-    ck_assert_ptr_nonnull(
-        strstr(rig_take(CORE_CALL_BIND).annotations, "\"1700000000000000001\""));
+    ck_assert_contains(rig_take(CORE_CALL_BIND).annotations, "\"1700000000000000000\"");
+    ck_assert_contains(rig_take(CORE_CALL_BIND).annotations, "\"1700000000000000001\"");
 }
-END_TEST
 
-START_TEST(a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit)
+TEST(a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit)
 {
     start();
     struct core_output bind = bound("a");
@@ -94,9 +90,8 @@ START_TEST(a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit)
     ck_free(0, 16000);
     ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
 }
-END_TEST
 
-START_TEST(a_rejection_is_replied_at_once_and_frees_memory_after_proof)
+TEST(a_rejection_is_replied_at_once_and_frees_memory_after_proof)
 {
     start();
     struct core_output bind = bound("a");
@@ -108,9 +103,8 @@ START_TEST(a_rejection_is_replied_at_once_and_frees_memory_after_proof)
         rig_show_pod(rig_mem("a", 8000));
     ck_free(0, 16000);
 }
-END_TEST
 
-START_TEST(a_second_bind_joins_the_first)
+TEST(a_second_bind_joins_the_first)
 {
     start();
     rig_bind(1, "a", "n1");
@@ -129,7 +123,6 @@ START_TEST(a_second_bind_joins_the_first)
     expect_reply(5, ERR_CONFLICT, "already bound to node n1");
     ck_count(CORE_CALL_BIND, 0);
 }
-END_TEST
 
 static void list_pods_again(void)
 {
@@ -140,7 +133,7 @@ static void list_pods_again(void)
     rig_list_end(CORE_PODS);
 }
 
-START_TEST(a_bind_that_no_list_has_shown_is_checked)
+TEST(a_bind_that_no_list_has_shown_is_checked)
 {
     start();
     struct core_output bind = bound("a");
@@ -150,9 +143,8 @@ START_TEST(a_bind_that_no_list_has_shown_is_checked)
     ck_free(0, 8000);
     ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
 }
-END_TEST
 
-START_TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
+TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
 {
     start();
     struct core_output bind = bound("a");
@@ -162,7 +154,6 @@ START_TEST(an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod)
     ck_free(0, 16000);
     ck_assert_ptr_null(rig_ledger_pod("a"));
 }
-END_TEST
 
 static struct pod plain_pod(void)
 {
@@ -171,7 +162,7 @@ static struct pod plain_pod(void)
     return pod;
 }
 
-START_TEST(an_unknown_pod_is_fetched_first)
+TEST(an_unknown_pod_is_fetched_first)
 {
     start();
     rig_bind(1, "new", "n1");
@@ -196,9 +187,8 @@ START_TEST(an_unknown_pod_is_fetched_first)
     expect_reply(4, ERR_INVALID, "--bind-any");
     ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
 }
-END_TEST
 
-START_TEST(a_get_that_a_list_overtook_is_repeated)
+TEST(a_get_that_a_list_overtook_is_repeated)
 {
     start();
     rig_bind(1, "new", "n1");
@@ -221,9 +211,8 @@ START_TEST(a_get_that_a_list_overtook_is_repeated)
     expect_reply(2, ERR_NOT_FOUND, "deleted");
     ck_free(0, 16000);
 }
-END_TEST
 
-START_TEST(a_failed_fetch_removes_a_pod_that_a_list_lacks)
+TEST(a_failed_fetch_removes_a_pod_that_a_list_lacks)
 {
     start();
     rig_bind(1, "new", "n1");
@@ -235,9 +224,8 @@ START_TEST(a_failed_fetch_removes_a_pod_that_a_list_lacks)
     expect_reply(1, ERR_UNAVAILABLE, "");
     ck_total(pending, 0);
 }
-END_TEST
 
-START_TEST(bind_any_binds_without_annotations)
+TEST(bind_any_binds_without_annotations)
 {
     rig_new((struct core_settings){.bind_any = true});
     rig_lead();
@@ -250,11 +238,10 @@ START_TEST(bind_any_binds_without_annotations)
     rig_show_pod(there);
     expect_reply(1, ERR_NONE, "");
 }
-END_TEST
 
 /* kube-scheduler looks only at the resource name in the limits, then lets the extender
  * bind. */
-START_TEST(a_limit_of_zero_is_bound_without_a_card)
+TEST(a_limit_of_zero_is_bound_without_a_card)
 {
     start();
     rig_bind(1, "zero", "n1");
@@ -265,9 +252,8 @@ START_TEST(a_limit_of_zero_is_bound_without_a_card)
     expect_reply(1, ERR_NONE, "");
     ck_assert_uint_eq(core_stats(r.core).binds_in_flight, 0);
 }
-END_TEST
 
-START_TEST(invalid_requests_are_rejected)
+TEST(invalid_requests_are_rejected)
 {
     start();
     struct pod pod = rig_mem("odd", 5);
@@ -285,9 +271,8 @@ START_TEST(invalid_requests_are_rejected)
                                  .node_name = SPAN("n1")});
     expect_reply(3, ERR_INVALID, "UID a belongs to pod default/pod-a");
 }
-END_TEST
 
-START_TEST(freed_memory_wakes_up_the_scheduler)
+TEST(freed_memory_wakes_up_the_scheduler)
 {
     start();
     rig_sick("n2", 1, 0);
@@ -316,7 +301,6 @@ START_TEST(freed_memory_wakes_up_the_scheduler)
     rig_pass(2000);
     ck_count(CORE_CALL_WAKEUP, 0);
 }
-END_TEST
 
 enum { NODES = 40, CORDONED = 20, LARGE = 29 };
 
@@ -349,7 +333,7 @@ static size_t take_wakeups(bool *large)
     return n;
 }
 
-START_TEST(a_start_wakes_up_a_few_nodes_for_each_request)
+TEST(a_start_wakes_up_a_few_nodes_for_each_request)
 {
     bool large;
     rig_start();
@@ -365,10 +349,9 @@ START_TEST(a_start_wakes_up_a_few_nodes_for_each_request)
     rig_pass(3000);
     ck_assert_uint_eq(take_wakeups(&large), 0);
 }
-END_TEST
 
 /* More requests than one step looks at, that fit nowhere, are older than that of c. */
-START_TEST(a_start_wakes_up_for_the_last_of_many_requests)
+TEST(a_start_wakes_up_for_the_last_of_many_requests)
 {
     enum { MANY = 1000 };
     static char uids[MANY][8];
@@ -387,10 +370,9 @@ START_TEST(a_start_wakes_up_for_the_last_of_many_requests)
     ck_assert_uint_eq(take_wakeups(&large), 1);
     ck_assert(large);
 }
-END_TEST
 
 /* What the previous leader saw last, and woke nobody for, is not lost. */
-START_TEST(a_new_leader_wakes_up_a_few_nodes_for_each_request)
+TEST(a_new_leader_wakes_up_a_few_nodes_for_each_request)
 {
     rig_start();
     rig_lease_read("other", "1");
@@ -406,9 +388,8 @@ START_TEST(a_new_leader_wakes_up_a_few_nodes_for_each_request)
     rig_list_end(CORE_PODS);
     ck_count(CORE_CALL_WAKEUP, 16);
 }
-END_TEST
 
-START_TEST(a_wakeup_that_no_pod_needs_any_more_is_not_sent)
+TEST(a_wakeup_that_no_pod_needs_any_more_is_not_sent)
 {
     start();
     rig_cards("n2", 1, 16000);
@@ -421,7 +402,6 @@ START_TEST(a_wakeup_that_no_pod_needs_any_more_is_not_sent)
     rig_pass(3000);
     ck_count(CORE_CALL_WAKEUP, 0);
 }
-END_TEST
 
 /* filter rejected the pod, which fits on a node that was not offered. */
 static void reject(const char *uid, const char *elsewhere)
@@ -444,7 +424,7 @@ static size_t reject_for(int64_t ms)
     return n;
 }
 
-START_TEST(a_pod_that_fits_on_a_node_that_was_not_offered_is_retried)
+TEST(a_pod_that_fits_on_a_node_that_was_not_offered_is_retried)
 {
     start();
     reject("a", "");
@@ -459,11 +439,10 @@ START_TEST(a_pod_that_fits_on_a_node_that_was_not_offered_is_retried)
     rig_pass(5000);
     ck_count(CORE_CALL_WAKEUP, 0);
 }
-END_TEST
 
 /* Of a node that kube-scheduler never offers, the pod is retried ever later, and a limited
  * number of times. The limit is of time: it does not end while retries go on. */
-START_TEST(retries_for_a_pod_grow_rare_and_end)
+TEST(retries_for_a_pod_grow_rare_and_end)
 {
     start();
     ck_assert_uint_eq(reject_for(4500), 4); /* after 0.25, 0.5, 1 and 2 s */
@@ -472,10 +451,9 @@ START_TEST(retries_for_a_pod_grow_rare_and_end)
     ck_assert_uint_eq(reject_for(CORE_RETRIES_MS / 3), 0);
     ck_assert_uint_eq(reject_for(CORE_RETRIES_MS + 60000), CORE_RETRIES);
 }
-END_TEST
 
 /* Neither a failed PATCH nor another pod that takes the place loses the retry. */
-START_TEST(a_retry_is_not_lost)
+TEST(a_retry_is_not_lost)
 {
     start();
     reject("a", "n1");
@@ -491,9 +469,8 @@ START_TEST(a_retry_is_not_lost)
     rig_pass(3000);
     ck_count(CORE_CALL_WAKEUP, 0);
 }
-END_TEST
 
-START_TEST(a_retry_for_a_pod_that_is_bound_or_deleted_is_not_sent)
+TEST(a_retry_for_a_pod_that_is_bound_or_deleted_is_not_sent)
 {
     start();
     rig_sick("n1", 1, 0);
@@ -508,10 +485,9 @@ START_TEST(a_retry_for_a_pod_that_is_bound_or_deleted_is_not_sent)
         ck_count(CORE_CALL_WAKEUP, 0);
     }
 }
-END_TEST
 
 /* Two pods fit on the node. What happens to one is nothing to the other. */
-START_TEST(a_retry_is_for_all_pods_that_fit_on_the_node)
+TEST(a_retry_is_for_all_pods_that_fit_on_the_node)
 {
     start();
     for (int gone = 0; gone < 2; gone++) {
@@ -525,10 +501,9 @@ START_TEST(a_retry_is_for_all_pods_that_fit_on_the_node)
         rig_pending("a", 8000);
     }
 }
-END_TEST
 
 /* kube-scheduler can be faster than the watch. */
-START_TEST(a_pod_that_the_watch_shows_after_its_rejection_is_retried)
+TEST(a_pod_that_the_watch_shows_after_its_rejection_is_retried)
 {
     start();
     reject("late", "n1");
@@ -538,10 +513,9 @@ START_TEST(a_pod_that_the_watch_shows_after_its_rejection_is_retried)
     rig_pass(3000);
     ck_count(CORE_CALL_WAKEUP, 0);
 }
-END_TEST
 
 /* A wakeup because of a change does not wait for a retry that is due later. */
-START_TEST(a_retry_delays_no_other_wakeup)
+TEST(a_retry_delays_no_other_wakeup)
 {
     start();
     reject_for(8000);
@@ -552,9 +526,8 @@ START_TEST(a_retry_delays_no_other_wakeup)
     rig_tick(1);
     ck_count(CORE_CALL_WAKEUP, 1);
 }
-END_TEST
 
-START_TEST(a_failed_bind_wakes_up_the_scheduler)
+TEST(a_failed_bind_wakes_up_the_scheduler)
 {
     start();
     struct core_output first = bound("a");
@@ -573,11 +546,10 @@ START_TEST(a_failed_bind_wakes_up_the_scheduler)
     rig_tick(1);
     ck_assert_str_eq(rig_take(CORE_CALL_WAKEUP).node, "n1");
 }
-END_TEST
 
 /* Another program binds the only pod of the first class: the last class takes its place in
  * the ledger's array, and is compared with itself. */
-START_TEST(a_class_that_moves_in_the_array_wakes_nobody_up)
+TEST(a_class_that_moves_in_the_array_wakes_nobody_up)
 {
     rig_start();
     rig_lead();
@@ -601,14 +573,13 @@ START_TEST(a_class_that_moves_in_the_array_wakes_nobody_up)
     rig_pass(2000);
     ck_count(CORE_CALL_WAKEUP, 1);
 }
-END_TEST
 
 static uint64_t overcommits(void)
 {
     return core_stats(r.core).overcommits;
 }
 
-START_TEST(an_overcommitted_card_is_reported_but_not_during_a_list)
+TEST(an_overcommitted_card_is_reported_but_not_during_a_list)
 {
     static const char gpu0[] =
         "{'ALIYUN_COM_GPU_MEM_IDX':'0','gpushare/memory-unit':'1'}";
@@ -632,27 +603,3 @@ START_TEST(an_overcommitted_card_is_reported_but_not_during_a_list)
     rig_list_end(CORE_PODS);
     ck_assert_uint_eq(overcommits(), 2);
 }
-END_TEST
-
-RIG_MAIN("bind", an_overcommitted_card_is_reported_but_not_during_a_list,
-         a_bind_reserves_sends_one_binding_and_answers,
-         assume_times_of_one_process_differ,
-         a_lost_answer_keeps_the_reservation_until_a_get_after_the_limit,
-         a_rejection_is_replied_at_once_and_frees_memory_after_proof,
-         a_second_bind_joins_the_first, a_bind_that_no_list_has_shown_is_checked,
-         an_unsent_binding_of_a_pod_that_no_list_shows_removes_the_pod,
-         an_unknown_pod_is_fetched_first, a_get_that_a_list_overtook_is_repeated,
-         a_failed_fetch_removes_a_pod_that_a_list_lacks,
-         bind_any_binds_without_annotations, a_limit_of_zero_is_bound_without_a_card,
-         invalid_requests_are_rejected, freed_memory_wakes_up_the_scheduler,
-         a_start_wakes_up_a_few_nodes_for_each_request,
-         a_start_wakes_up_for_the_last_of_many_requests,
-         a_new_leader_wakes_up_a_few_nodes_for_each_request,
-         a_pod_that_fits_on_a_node_that_was_not_offered_is_retried,
-         retries_for_a_pod_grow_rare_and_end, a_retry_is_not_lost,
-         a_retry_for_a_pod_that_is_bound_or_deleted_is_not_sent,
-         a_retry_is_for_all_pods_that_fit_on_the_node,
-         a_pod_that_the_watch_shows_after_its_rejection_is_retried,
-         a_retry_delays_no_other_wakeup, a_wakeup_that_no_pod_needs_any_more_is_not_sent,
-         a_failed_bind_wakes_up_the_scheduler,
-         a_class_that_moves_in_the_array_wakes_nobody_up)

@@ -78,9 +78,9 @@ static const struct {
      LIMITS(MEM("8")) ",'resources':{'limits':{'cpu':'64','memory':'64Gi'}}", 8192},
 };
 
-START_TEST(a_bound_pod_counts_for_its_raw_limits)
+TEST(a_bound_pod_counts_for_its_raw_limits)
 {
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         start(1);
         cleanup_free char *spec = xasprintf(ON_NODE "%s", cases[i].spec);
         rig_see(pod_of("a", cases[i].meta, spec));
@@ -95,12 +95,11 @@ START_TEST(a_bound_pod_counts_for_its_raw_limits)
         ck_assert_msg(rig_count(CORE_CALL_BIND) == 0, "%s: bound", cases[i].what);
     }
 }
-END_TEST
 
-START_TEST(raw_limits_saturate)
+TEST(raw_limits_saturate)
 {
     static const char *const huge[] = {"9223372036854775807", "9E", "1e30", "-8", "x"};
-    for (size_t i = 0; i < ARRAY_LEN(huge); i++) {
+    ARRAY_EACH(i, huge) {
         start(2);
         cleanup_free char *spec = xasprintf(
             ON_NODE "'containers':[{'resources':{'limits':{" MEM(
@@ -114,9 +113,8 @@ START_TEST(raw_limits_saturate)
         ck_assert_int_eq(card(1)->free_mib, CARD);
     }
 }
-END_TEST
 
-START_TEST(an_invalid_pod_without_a_card_counts_where_there_is_one_card)
+TEST(an_invalid_pod_without_a_card_counts_where_there_is_one_card)
 {
     start(1);
     rig_see(pod_of("a", BAD_LABEL, ON_NODE LIMITS(MEM("8"))));
@@ -125,9 +123,8 @@ START_TEST(an_invalid_pod_without_a_card_counts_where_there_is_one_card)
                    ON_NODE LIMITS(MEM("2"))));
     ck_assert_int_eq(card(0)->promised_mib, 10240);
 }
-END_TEST
 
-START_TEST(an_invalid_pod_of_nvidia_com_gpu_claims_its_devices)
+TEST(an_invalid_pod_of_nvidia_com_gpu_claims_its_devices)
 {
     start(2);
     rig_see(pod_of("a", BAD_LABEL, ON_NODE LIMITS("'nvidia.com/gpu':'2'")));
@@ -138,7 +135,6 @@ START_TEST(an_invalid_pod_of_nvidia_com_gpu_claims_its_devices)
     ck_assert_int_eq(card(0)->promised_mib, 8192);
     ck_assert_int_eq(card(1)->state, CARD_HELD);
 }
-END_TEST
 
 /* Binds a pod that requests by `labels` only, restarts with the labels `then`, and returns
  * what counts on card 0. */
@@ -163,7 +159,7 @@ static int64_t after_an_edit(const char *labels, const char *then, bool no_recor
 #define NUMBER    ",'labels':{'scv/number':'1'}"
 #define MEMORY(n) ",'labels':{'scv/memory':'" n "'}"
 
-START_TEST(a_promise_by_labels_outlives_the_labels)
+TEST(a_promise_by_labels_outlives_the_labels)
 {
     ck_assert_int_eq(after_an_edit(NUMBER, NUMBER, false), CARD);
     ck_assert_int_eq(after_an_edit(NUMBER, "", false), CARD);
@@ -180,16 +176,14 @@ START_TEST(a_promise_by_labels_outlives_the_labels)
     ck_assert_int_eq(after_an_edit(NUMBER, "", true), 0);
     ck_assert_int_eq(after_an_edit(NUMBER, MEMORY("5033"), true), 5033);
 }
-END_TEST
 
-START_TEST(a_copied_card_memory_means_nothing_beside_limits)
+TEST(a_copied_card_memory_means_nothing_beside_limits)
 {
     start(1);
     rig_see(pod_of("a", GO("2", ",'gpushare/card-memory':'whole'"),
                    ON_NODE LIMITS(MEM("2"))));
     ck_assert_int_eq(card(0)->promised_mib, 2048);
 }
-END_TEST
 
 /* The pod asks by its label. */
 #define ask_for(memory) rig_see(pod_of("a", MEMORY(memory), LIMITS("")))
@@ -209,7 +203,7 @@ static void not_sent(uint64_t call)
     rig_reset();
 }
 
-START_TEST(an_edit_that_is_reverted_during_a_bind_changes_nothing)
+TEST(an_edit_that_is_reverted_during_a_bind_changes_nothing)
 {
     struct core_output o = binding();
     ask_for("9000");
@@ -219,9 +213,8 @@ START_TEST(an_edit_that_is_reverted_during_a_bind_changes_nothing)
     rig_take(CORE_CALL_BIND);
     ck_assert_int_eq(card(0)->promised_mib, 1000);
 }
-END_TEST
 
-START_TEST(labels_removed_during_a_failed_bind_leave_no_request)
+TEST(labels_removed_during_a_failed_bind_leave_no_request)
 {
     struct core_output o = binding();
     rig_see(pod_of("a", "", LIMITS("")));
@@ -229,9 +222,8 @@ START_TEST(labels_removed_during_a_failed_bind_leave_no_request)
     ck_total(pending, 0);
     ck_assert_ptr_null(ledger_first_pod(core_ledger(r.core)));
 }
-END_TEST
 
-START_TEST(a_nomination_during_a_failed_bind_is_applied)
+TEST(a_nomination_during_a_failed_bind_is_applied)
 {
     struct core_output o = binding();
     struct pod pod = pod_of("a", MEMORY("1000"), LIMITS(""));
@@ -240,10 +232,9 @@ START_TEST(a_nomination_during_a_failed_bind_is_applied)
     not_sent(o.call);
     ck_assert(rig_ledger_node("n1")->has_nominated);
 }
-END_TEST
 
 /* The device plugin refuses a pod that was bound past the extender. */
-START_TEST(a_pod_without_a_card_overcommits_none_before_it_runs)
+TEST(a_pod_without_a_card_overcommits_none_before_it_runs)
 {
     static const char asks[] = ON_NODE LIMITS(MEM("10")),
                       runs[] = ON_NODE LIMITS(MEM("10")) "},'status':{'phase':'Running'";
@@ -264,7 +255,6 @@ START_TEST(a_pod_without_a_card_overcommits_none_before_it_runs)
     rig_see(pod_of("b", GO("10", ""), asks));
     ck_total(overcommitted, 1);
 }
-END_TEST
 
 /* Another replica binds the pod while the Binding of this one has no outcome: its
  * annotations and the labels at that time are the promise. */
@@ -281,7 +271,7 @@ static void bound_by_another_replica(const char *meta)
     "'scheduler.framework.gpushare.allocation':'{\\\"0\\\":{\\\"0\\\":" units            \
     "}}','gpushare/card-memory':'" memory " a'}"
 
-START_TEST(the_promise_of_another_replica_replaces_the_reservation)
+TEST(the_promise_of_another_replica_replaces_the_reservation)
 {
     bound_by_another_replica(MEMORY("1020") "," IDX("1", "1020"));
     ck_assert_int_eq(card(0)->promised_mib, 1020);
@@ -291,15 +281,3 @@ START_TEST(the_promise_of_another_replica_replaces_the_reservation)
     bound_by_another_replica("," IDX("15", "whole"));
     ck_assert_int_eq(card(0)->promised_mib, CARD);
 }
-END_TEST
-
-RIG_MAIN("bound", a_pod_without_a_card_overcommits_none_before_it_runs,
-         a_bound_pod_counts_for_its_raw_limits, raw_limits_saturate,
-         an_invalid_pod_without_a_card_counts_where_there_is_one_card,
-         an_invalid_pod_of_nvidia_com_gpu_claims_its_devices,
-         a_promise_by_labels_outlives_the_labels,
-         a_copied_card_memory_means_nothing_beside_limits,
-         the_promise_of_another_replica_replaces_the_reservation,
-         an_edit_that_is_reverted_during_a_bind_changes_nothing,
-         labels_removed_during_a_failed_bind_leave_no_request,
-         a_nomination_during_a_failed_bind_is_applied)

@@ -75,7 +75,7 @@ static int64_t forged(void)
 #define ON(i)      "'" KEY_MEM_IDX "':'" i "'"
 #define ALLOC(map) "'" KEY_ALLOCATION "':'{\\\"0\\\":{" map "}}'"
 
-START_TEST(the_pod_list_and_the_annotations_both_count_until_they_agree)
+TEST(the_pod_list_and_the_annotations_both_count_until_they_agree)
 {
     for (int order = 0; order < 2; order++) {
         start();
@@ -91,10 +91,9 @@ START_TEST(the_pod_list_and_the_annotations_both_count_until_they_agree)
         ck_assert_int_eq(forged(), 0);
     }
 }
-END_TEST
 
 /* The tenant moved the promise to one of its cards before the pod started. */
-START_TEST(a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there)
+TEST(a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there)
 {
     start();
     see_scv(NULL);
@@ -111,9 +110,8 @@ START_TEST(a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there)
     ck_promised(4096, 4096, 0, 0);
     ck_assert_int_eq(forged(), 0);
 }
-END_TEST
 
-START_TEST(an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod)
+TEST(an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod)
 {
     start();
     see_scv(NULL);
@@ -135,9 +133,8 @@ START_TEST(an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod)
     ck_assert_uint_eq(node()->free_cards, 0);
     ck_assert_int_eq(node()->best_free_mib, 0);
 }
-END_TEST
 
-START_TEST(the_last_pod_list_stays_while_the_agent_has_none)
+TEST(the_last_pod_list_stays_while_the_agent_has_none)
 {
     start();
     see_scv(HELD("p", KEY_GPU_MEM, "'U2'"));
@@ -154,9 +151,8 @@ START_TEST(the_last_pod_list_stays_while_the_agent_has_none)
     see_pod("b", "Running", ON("3"), LIMIT("8"));
     ck_promised(0, 0, 0, 8192);
 }
-END_TEST
 
-START_TEST(a_missing_card_with_a_uuid_stays_missing)
+TEST(a_missing_card_with_a_uuid_stays_missing)
 {
     start();
     see_scv(NULL);
@@ -170,10 +166,9 @@ START_TEST(a_missing_card_with_a_uuid_stays_missing)
     see_pod("a", "Running", ON("7"), LIMIT("8")); /* an index alone */
     ck_promised(8192, 8192, 8192, 8192);
 }
-END_TEST
 
 /* Memory that the pod uses on the card of the podList is no external use. */
-START_TEST(the_sample_of_a_listed_card_belongs_to_the_pod)
+TEST(the_sample_of_a_listed_card_belongs_to_the_pod)
 {
     start();
     see_scv(NULL);
@@ -190,7 +185,6 @@ START_TEST(the_sample_of_a_listed_card_belongs_to_the_pod)
     /* Another process uses the card that only the annotation names. */
     ck_assert_int_eq(node()->cards[0].withheld_mib, 8000 - 1024);
 }
-END_TEST
 
 /* A pod without limits, in phase Running, with the record of a bind on card 0. */
 static void see_record(const char *uid, const char *labels, const char *record)
@@ -205,24 +199,22 @@ static void see_record(const char *uid, const char *labels, const char *record)
         uid, labels, record));
 }
 
-START_TEST(a_record_of_a_bind_never_counts_for_more_than_a_card)
+TEST(a_record_of_a_bind_never_counts_for_more_than_a_card)
 {
     see_record("a", "", "999999 a");
     ck_promised(CARD, 0, 0, 0);
     ck_assert(!node()->cards[0].overcommitted);
     ck_assert_int_eq(forged(), 1);
 }
-END_TEST
 
 /* The UID of a pod is not known before the API server has created it. */
-START_TEST(a_record_counts_only_for_the_pod_that_it_names)
+TEST(a_record_counts_only_for_the_pod_that_it_names)
 {
     static const char *const others[] = {
-        "999999",   "whole",     "999999 ",   "999999 b", "whole b",
-        "whole ab", "whole a b", "whole b a", "a whole",  "a",
-        "",         " a",        "x a",       "-1 a",
+        "999999",    "whole",   "999999 ", "999999 b", "whole b", "whole ab", "whole a b",
+        "whole b a", "a whole", "a",       "",         " a",      "x a",      "-1 a",
     };
-    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+    ARRAY_EACH(i, others) {
         see_record("a", "", others[i]);
         ck_assert_msg(mib(0) == 0, "%s: %lld MiB", others[i], (long long)mib(0));
         ck_assert_int_eq(forged(), 1);
@@ -235,7 +227,6 @@ START_TEST(a_record_counts_only_for_the_pod_that_it_names)
     see_record("a", "'scv/memory':'9000'", "5000 a");
     ck_promised(9000, 0, 0, 0);
 }
-END_TEST
 
 /* A pod that asks honestly, and its annotations if the Go extender bound it; NULL: bound
  * by this core. */
@@ -272,9 +263,9 @@ static struct pod honest_pod(size_t i, const char *annotations, const char *node
                     honest[i].meta, annotations, node_name, honest[i].spec);
 }
 
-START_TEST(honest_pods_have_no_difference)
+TEST(honest_pods_have_no_difference)
 {
-    for (size_t i = 0; i < ARRAY_LEN(honest); i++) {
+    ARRAY_EACH(i, honest) {
         int64_t before[CARDS];
         cleanup_free char *annotations = NULL;
         start();
@@ -296,7 +287,6 @@ START_TEST(honest_pods_have_no_difference)
                       node()->pods->differences);
     }
 }
-END_TEST
 
 /* -- random annotations -- */
 
@@ -389,7 +379,7 @@ static void ck_odd(const struct odd *o, int64_t units, int k)
                       (long long)total, (long long)units);
 }
 
-START_TEST(any_annotations_count_for_what_a_plugin_can_have_given)
+TEST(any_annotations_count_for_what_a_plugin_can_have_given)
 {
     struct odd o = {0};
     rng_init(&o.rng, 15);
@@ -419,14 +409,3 @@ START_TEST(any_annotations_count_for_what_a_plugin_can_have_given)
     }
     buf_fini(&o.text);
 }
-END_TEST
-
-RIG_MAIN("forged", the_pod_list_and_the_annotations_both_count_until_they_agree,
-         a_pod_that_holds_fewer_cards_than_promised_has_all_of_it_there,
-         an_unknown_card_is_any_card_until_the_pod_list_shows_the_running_pod,
-         the_last_pod_list_stays_while_the_agent_has_none,
-         a_missing_card_with_a_uuid_stays_missing,
-         the_sample_of_a_listed_card_belongs_to_the_pod,
-         a_record_of_a_bind_never_counts_for_more_than_a_card,
-         a_record_counts_only_for_the_pod_that_it_names, honest_pods_have_no_difference,
-         any_annotations_count_for_what_a_plugin_can_have_given)

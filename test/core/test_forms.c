@@ -53,7 +53,7 @@ static void refused(const char *uid, const char *part)
     ck_count(CORE_CALL_BIND, 0);
 }
 
-START_TEST(a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted)
+TEST(a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted)
 {
     start(2);
     see("a", MODEL("tesla t4"), GPU("1"));
@@ -69,9 +69,8 @@ START_TEST(a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted)
     refused("c", "no card of node n1 fits: needs 1 card through nvidia.com/gpu, model "
                  "Tesla T4; no card is available");
 }
-END_TEST
 
-START_TEST(an_unsent_binding_for_nvidias_plugin_claims_nothing)
+TEST(an_unsent_binding_for_nvidias_plugin_claims_nothing)
 {
     start(2);
     see("a", MODEL("Tesla T4"), GPU("2"));
@@ -86,9 +85,8 @@ START_TEST(an_unsent_binding_for_nvidias_plugin_claims_nothing)
     rig_delete(pod_of("a", "", GPU("2"), ""));
     ck_assert_uint_eq(node()->claimed, 0);
 }
-END_TEST
 
-START_TEST(annotations_of_a_pod_of_nvidias_plugin_are_no_promise)
+TEST(annotations_of_a_pod_of_nvidias_plugin_are_no_promise)
 {
     start(2);
     rig_see(pod_of("a", ",'annotations':{'" KEY_MEM_IDX "':'0','" KEY_MEM_POD "':'8'}",
@@ -98,9 +96,8 @@ START_TEST(annotations_of_a_pod_of_nvidias_plugin_are_no_promise)
     see("b", MODEL("Tesla T4"), GPU("1"));
     ck_total(pending, 1);
 }
-END_TEST
 
-START_TEST(number_alone_reserves_nothing_with_number_shares)
+TEST(number_alone_reserves_nothing_with_number_shares)
 {
     rig_new((struct core_settings){.ledger = {.number_shares = true}});
     rig_lead();
@@ -111,10 +108,9 @@ START_TEST(number_alone_reserves_nothing_with_number_shares)
     ck_assert_int_eq(node()->cards[0].free_mib, 16000);
     ck_assert_uint_eq(node()->cards[0].pods, 1);
 }
-END_TEST
 
 /* No device plugin gives such a pod a card. What it uses counts as external use. */
-START_TEST(a_pod_bound_by_yoda_counts_nowhere)
+TEST(a_pod_bound_by_yoda_counts_nowhere)
 {
     for (int cards = 1; cards <= 2; cards++) {
         start(cards);
@@ -125,9 +121,8 @@ START_TEST(a_pod_bound_by_yoda_counts_nowhere)
             ck_assert_int_eq(node()->cards[i].free_mib, 16000);
     }
 }
-END_TEST
 
-START_TEST(models_and_clocks_count_at_bind)
+TEST(models_and_clocks_count_at_bind)
 {
     start(1);
     see("a", MODEL("Tesla V100"), "'" KEY_GPU_MEM "':'4'");
@@ -138,10 +133,9 @@ START_TEST(models_and_clocks_count_at_bind)
     see("c", LABELS("'scv/memory':'8Gi'"), "");
     refused("c", "label scv/memory: \"8Gi\" is not a number of MiB");
 }
-END_TEST
 
 /* Two requests that differ only in the model wake up for different nodes. */
-START_TEST(a_freed_card_of_the_model_wakes_up_the_scheduler)
+TEST(a_freed_card_of_the_model_wakes_up_the_scheduler)
 {
     start(1);
     static const char held[] =
@@ -161,11 +155,3 @@ START_TEST(a_freed_card_of_the_model_wakes_up_the_scheduler)
     rig_tick(0);
     ck_count(CORE_CALL_WAKEUP, 1);
 }
-END_TEST
-
-RIG_MAIN("forms", a_pod_of_nvidias_plugin_is_bound_unannotated_and_counted,
-         an_unsent_binding_for_nvidias_plugin_claims_nothing,
-         annotations_of_a_pod_of_nvidias_plugin_are_no_promise,
-         number_alone_reserves_nothing_with_number_shares,
-         a_pod_bound_by_yoda_counts_nowhere, models_and_clocks_count_at_bind,
-         a_freed_card_of_the_model_wakes_up_the_scheduler)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/rig.h"
 
-#include "base/mem.h"
-
 enum { CARD_MIB = 16276 };
 
 /* A leader that knows nodes n1, n2, ... with one card each. */
@@ -75,7 +73,7 @@ static const char *node_of(const char *uid)
 /* filter of a member of g with the first `n` nodes. */
 #define ck_ask(uid, mib, n, node) ck_asks(member(uid, "g", mib), 1, n, node)
 
-START_TEST(a_gang_that_does_not_fit_gets_nothing)
+TEST(a_gang_that_does_not_fit_gets_nothing)
 {
     start(2);
     show(3, 10850);
@@ -86,9 +84,8 @@ START_TEST(a_gang_that_does_not_fit_gets_nothing)
         ck_reserved(0);
     }
 }
-END_TEST
 
-START_TEST(the_first_member_reserves_for_all)
+TEST(the_first_member_reserves_for_all)
 {
     start(2);
     show(2, 10850);
@@ -106,9 +103,8 @@ START_TEST(the_first_member_reserves_for_all)
     ck_count(CORE_CALL_BIND, 2);
     ck_reserved(0);
 }
-END_TEST
 
-START_TEST(a_pod_that_no_watch_has_shown_yet_is_a_member)
+TEST(a_pod_that_no_watch_has_shown_yet_is_a_member)
 {
     start(2);
     show(2, 10850);
@@ -116,10 +112,9 @@ START_TEST(a_pod_that_no_watch_has_shown_yet_is_a_member)
     ck_ask("p3", 1000, 2, "n1");
     ck_reserved(3);
 }
-END_TEST
 
 /* Otherwise a gang that gains members could keep its cards forever. */
-START_TEST(a_new_member_does_not_extend_the_time_limit)
+TEST(a_new_member_does_not_extend_the_time_limit)
 {
     start(2);
     show(1, 10850);
@@ -131,7 +126,6 @@ START_TEST(a_new_member_does_not_extend_the_time_limit)
     rig_pass(1000);
     ck_reserved(0);
 }
-END_TEST
 
 /* The input arrives before the tick that is due. */
 static void reserve_again(const char *uid, int mib, size_t members)
@@ -149,14 +143,13 @@ static void reserve_again(const char *uid, int mib, size_t members)
     ck_reserved(0);
 }
 
-START_TEST(a_filter_just_after_the_time_limit_reserves_again)
+TEST(a_filter_just_after_the_time_limit_reserves_again)
 {
     reserve_again("p1", 10850, 2);
     reserve_again("p3", 5000, 3); /* only the others have reservations */
 }
-END_TEST
 
-START_TEST(the_other_members_keep_their_cards_when_one_is_deleted)
+TEST(the_other_members_keep_their_cards_when_one_is_deleted)
 {
     start(3);
     show(3, 10850);
@@ -169,9 +162,8 @@ START_TEST(the_other_members_keep_their_cards_when_one_is_deleted)
     rig_pass(CORE_GANG_RESERVATION_MS - 1000); /* one limit for all */
     ck_reserved(0);
 }
-END_TEST
 
-START_TEST(a_member_whose_node_is_not_offered_gets_another)
+TEST(a_member_whose_node_is_not_offered_gets_another)
 {
     start(3);
     show(2, 10850);
@@ -182,16 +174,14 @@ START_TEST(a_member_whose_node_is_not_offered_gets_another)
     ck_ask("p2", 10850, 1, ""); /* only that of p1 */
     ck_reserved(0);
 }
-END_TEST
 
-START_TEST(a_node_that_is_offered_twice_has_its_cards_once)
+TEST(a_node_that_is_offered_twice_has_its_cards_once)
 {
     start(1);
     show(2, 10850);
     const struct span nodes[] = {SPAN("n1"), SPAN("n1")};
     ck_assert_ptr_null(rig_reserve(member("p1", "g", 10850), nodes, 2).node);
 }
-END_TEST
 
 /* A member of a gang of which two must start. */
 static struct pod one_of_two(const char *uid)
@@ -209,7 +199,7 @@ static void start_with_minimum(void)
 }
 
 /* Whichever member is asked about first, and however often. */
-START_TEST(a_minimum_lets_the_members_start_that_arrived_first)
+TEST(a_minimum_lets_the_members_start_that_arrived_first)
 {
     start(2);
     for (int i = 1; i <= 3; i++) { /* the UIDs are in another order */
@@ -219,7 +209,7 @@ START_TEST(a_minimum_lets_the_members_start_that_arrived_first)
     }
     for (int round = 0; round < 2; round++) {
         ck_asks(one_of_two("p1"), 1, 2, "");
-        ck_assert_ptr_nonnull(strstr(text, "as many members as must start have a place"));
+        ck_assert_contains(text, "as many members as must start have a place");
         ck_asks(one_of_two("p2"), 1, 2, "n2");
         ck_asks(one_of_two("p3"), 1, 2, "n1");
         ck_asks(one_of_two("new"), 1, 2, "");
@@ -230,10 +220,9 @@ START_TEST(a_minimum_lets_the_members_start_that_arrived_first)
     ck_assert_str_ne(ask(one_of_two("p1"), 1, 2), "");
     ck_reserved(2);
 }
-END_TEST
 
 /* A finalizer holds them; the API server does not bind them. */
-START_TEST(pending_members_that_are_deleted_hold_nothing)
+TEST(pending_members_that_are_deleted_hold_nothing)
 {
     start(2);
     show(3, 10850);
@@ -249,11 +238,10 @@ START_TEST(pending_members_that_are_deleted_hold_nothing)
     ck_reserved(1);
     ck_total(pending, 1);
 }
-END_TEST
 
 /* kube-scheduler asks about the members in any order, and offers the nodes that its own
  * count of what they request leaves. */
-START_TEST(a_member_beyond_the_minimum_does_not_end_the_others)
+TEST(a_member_beyond_the_minimum_does_not_end_the_others)
 {
     start_with_minimum();
     ck_asks(one_of_two("p1"), 1, 2, "n1");
@@ -265,9 +253,8 @@ START_TEST(a_member_beyond_the_minimum_does_not_end_the_others)
     ck_reserved(2);
     ck_asks(one_of_two("p2"), 2, 1, "n2");
 }
-END_TEST
 
-START_TEST(a_gang_that_is_too_large_is_rejected)
+TEST(a_gang_that_is_too_large_is_rejected)
 {
     start(1);
     for (int i = 0; i < 257; i++)
@@ -281,10 +268,9 @@ START_TEST(a_gang_that_is_too_large_is_rejected)
     ck_ask("p0", 1, 1, "n1");
     ck_reserved(256);
 }
-END_TEST
 
 /* A card with a place for one member gets a place for two. */
-START_TEST(a_waiting_gang_is_retried_when_a_node_gains_memory)
+TEST(a_waiting_gang_is_retried_when_a_node_gains_memory)
 {
     start(1);
     struct pod big = member("x", "", 8000), plain = member("y", "", 8000);
@@ -300,10 +286,9 @@ START_TEST(a_waiting_gang_is_retried_when_a_node_gains_memory)
     ck_reserved(0);
     ck_count(CORE_CALL_WAKEUP, 1);
 }
-END_TEST
 
 /* Nothing became free in between. */
-START_TEST(a_member_that_is_placed_again_wakes_nobody)
+TEST(a_member_that_is_placed_again_wakes_nobody)
 {
     start(2);
     show(2, 10850);
@@ -315,7 +300,6 @@ START_TEST(a_member_that_is_placed_again_wakes_nobody)
     rig_pass(1000);
     ck_count(CORE_CALL_WAKEUP, 0);
 }
-END_TEST
 
 /* A node with `cards` cards and this CPU; `milli` 0: it states none. */
 static void add_cpu_node(const char *name, int cards, int milli)
@@ -358,7 +342,7 @@ static void plain_pod(const char *uid, int milli, bool deleted)
 
 /* It takes the CPU that a gang needs. kube-scheduler can have retried the gang before this
  * process saw that the pod has left. */
-START_TEST(a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves)
+TEST(a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves)
 {
     start(0);
     add_cpu_node("n1", 4, 4000);
@@ -377,10 +361,9 @@ START_TEST(a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves)
     ck_count(CORE_CALL_WAKEUP, 1);
     ck_asks(worker("p1", "g", 2000), 1, 1, "n1");
 }
-END_TEST
 
 /* CPU is not what it lacks there. */
-START_TEST(a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node)
+TEST(a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node)
 {
     start(0);
     add_cpu_node("n1", 1, 4000);
@@ -409,10 +392,9 @@ START_TEST(a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node)
     rig_pass(10);
     ck_count(CORE_CALL_WAKEUP, 0);
 }
-END_TEST
 
 /* The cards suffice for four members of each gang, the CPU for two members in all. */
-START_TEST(a_reservation_holds_cpu_too)
+TEST(a_reservation_holds_cpu_too)
 {
     start(0);
     add_cpu_node("n1", 4, 4000);
@@ -434,9 +416,8 @@ START_TEST(a_reservation_holds_cpu_too)
     ck_asks(worker("q1", "h", 500), 1, 1, "n1");
     ck_assert_int_eq(node->cpu_free, 3000);
 }
-END_TEST
 
-START_TEST(a_pod_of_higher_priority_sees_the_cpu_as_free)
+TEST(a_pod_of_higher_priority_sees_the_cpu_as_free)
 {
     start(0);
     add_cpu_node("n1", 4, 4000);
@@ -453,10 +434,9 @@ START_TEST(a_pod_of_higher_priority_sees_the_cpu_as_free)
     ck_reserved(4);
     ck_asks(worker("p3", "g", 2000), 1, 1, ""); /* not the other way round */
 }
-END_TEST
 
 /* Its members would find cards there, but no CPU. */
-START_TEST(a_single_pod_avoids_the_cpu_that_a_gang_has_reserved)
+TEST(a_single_pod_avoids_the_cpu_that_a_gang_has_reserved)
 {
     start(0);
     add_cpu_node("n1", 4, 4000);
@@ -467,9 +447,8 @@ START_TEST(a_single_pod_avoids_the_cpu_that_a_gang_has_reserved)
     ck_asks(worker("x", "", 500), 1, 2, "n2");
     ck_asks(worker("y", "", 500), 1, 1, "n1"); /* it has no other node */
 }
-END_TEST
 
-START_TEST(a_reservation_holds_memory_and_slots_of_the_node)
+TEST(a_reservation_holds_memory_and_slots_of_the_node)
 {
     start(0);
     add_cpu_node("n1", 12, 64000);
@@ -487,7 +466,6 @@ START_TEST(a_reservation_holds_memory_and_slots_of_the_node)
     ck_asks(member("s1", "s", 1000), 1, 1, "n1");
     ck_reserved(10);
 }
-END_TEST
 
 /* -- members that do not exist yet -- */
 
@@ -521,7 +499,7 @@ static void ck_waits(int64_t ms)
     ck_reserved(1);
 }
 
-START_TEST(members_that_do_not_exist_yet_count_towards_the_minimum)
+TEST(members_that_do_not_exist_yet_count_towards_the_minimum)
 {
     start_waiting(INT64_MAX);
     for (int i = 1; i <= 3; i++) {
@@ -537,65 +515,34 @@ START_TEST(members_that_do_not_exist_yet_count_towards_the_minimum)
     ck_assert_str_eq(text, "gang g: waits for 1 more member: 2 of 3 exist");
     ck_reserved(0);
 }
-END_TEST
 
-START_TEST(a_gang_without_a_minimum_waits_for_nobody)
+TEST(a_gang_without_a_minimum_waits_for_nobody)
 {
     start_waiting(INT64_MAX);
     ck_ask("p1", 10850, 1, "n1");
 }
-END_TEST
 
-START_TEST(the_wait_begins_when_the_watch_shows_the_first_member)
+TEST(the_wait_begins_when_the_watch_shows_the_first_member)
 {
     start_waiting(INT64_MAX);
     rig_see(member_of("p1", 1000)); /* the clock of this process is ahead */
     ck_waits(5000);
 }
-END_TEST
 
-START_TEST(a_restart_does_not_begin_the_wait_again)
+TEST(a_restart_does_not_begin_the_wait_again)
 {
     start_waiting(3); /* less than four: the API server has whole seconds */
     ck_waits(3000);
 }
-END_TEST
 
-START_TEST(a_clock_that_is_behind_does_not_prolong_the_wait)
+TEST(a_clock_that_is_behind_does_not_prolong_the_wait)
 {
     start_waiting(-1000);
     ck_waits(5000);
 }
-END_TEST
 
-START_TEST(a_gang_that_a_list_shows_old_does_not_wait)
+TEST(a_gang_that_a_list_shows_old_does_not_wait)
 {
     start_waiting(60);
     ck_asks(member_of("p1", 0), 1, 1, "n1");
 }
-END_TEST
-
-RIG_MAIN("gang", members_that_do_not_exist_yet_count_towards_the_minimum,
-         a_gang_without_a_minimum_waits_for_nobody,
-         the_wait_begins_when_the_watch_shows_the_first_member,
-         a_restart_does_not_begin_the_wait_again,
-         a_clock_that_is_behind_does_not_prolong_the_wait,
-         a_gang_that_a_list_shows_old_does_not_wait,
-         a_gang_that_does_not_fit_gets_nothing, the_first_member_reserves_for_all,
-         a_pod_that_no_watch_has_shown_yet_is_a_member,
-         a_new_member_does_not_extend_the_time_limit,
-         a_filter_just_after_the_time_limit_reserves_again,
-         the_other_members_keep_their_cards_when_one_is_deleted,
-         a_member_whose_node_is_not_offered_gets_another,
-         a_node_that_is_offered_twice_has_its_cards_once,
-         a_minimum_lets_the_members_start_that_arrived_first,
-         pending_members_that_are_deleted_hold_nothing,
-         a_member_that_is_placed_again_wakes_nobody,
-         a_member_beyond_the_minimum_does_not_end_the_others,
-         a_gang_that_is_too_large_is_rejected,
-         a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves,
-         a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node,
-         a_waiting_gang_is_retried_when_a_node_gains_memory, a_reservation_holds_cpu_too,
-         a_pod_of_higher_priority_sees_the_cpu_as_free,
-         a_single_pod_avoids_the_cpu_that_a_gang_has_reserved,
-         a_reservation_holds_memory_and_slots_of_the_node)

@@ -70,7 +70,7 @@ static void pass(int64_t ms)
     }
 }
 
-START_TEST(a_node_without_renewal_is_stale_after_the_grace)
+TEST(a_node_without_renewal_is_stale_after_the_grace)
 {
     begin();
     pass(20000);
@@ -98,7 +98,6 @@ START_TEST(a_node_without_renewal_is_stale_after_the_grace)
     rig_tick(0);
     ck_assert_str_eq(rig_take(CORE_CALL_WAKEUP).node, "n1");
 }
-END_TEST
 
 #define LEFT_BEHIND                                                                      \
     "; Lease nvidia-gpu-scheduler-node-lease/n3 does not belong to scv-agent (holder: "  \
@@ -106,7 +105,7 @@ END_TEST
     "behind"
 
 /* The Scv of n3 is updated, but its Lease is not renewed. */
-START_TEST(a_lease_that_another_system_left_behind_is_named)
+TEST(a_lease_that_another_system_left_behind_is_named)
 {
     begin();
     lease_seen("n3", "", "2026-11-20T09:00:00Z", false);
@@ -128,9 +127,8 @@ START_TEST(a_lease_that_another_system_left_behind_is_named)
                      "no card of node n3 fits: no heartbeat from scv-agent on this node "
                      "for 40 s");
 }
-END_TEST
 
-START_TEST(renew_time_is_compared_only_with_its_previous_value)
+TEST(renew_time_is_compared_only_with_its_previous_value)
 {
     begin();
     pass(GRACE - 4000);
@@ -143,9 +141,8 @@ START_TEST(renew_time_is_compared_only_with_its_previous_value)
     pass(GRACE - 10000);
     ck_assert(is_stale("n1") && !is_stale("n2"));
 }
-END_TEST
 
-START_TEST(promises_of_a_stale_node_stay)
+TEST(promises_of_a_stale_node_stay)
 {
     begin();
     rig_see(rig_bound_pod(
@@ -154,9 +151,8 @@ START_TEST(promises_of_a_stale_node_stay)
     ck_assert(is_stale("n1") && is_stale("n2"));
     ck_assert_int_eq(rig_free_mib("n1", 0), 11);
 }
-END_TEST
 
-START_TEST(a_lease_that_is_deleted_is_not_renewed)
+TEST(a_lease_that_is_deleted_is_not_renewed)
 {
     begin();
     lease_seen("n1", "n1", "t1", true);
@@ -182,7 +178,6 @@ START_TEST(a_lease_that_is_deleted_is_not_renewed)
     pass(3 * GRACE);
     ck_assert(!is_stale("n1"));
 }
-END_TEST
 
 static void scv_written(const char *node, int64_t update_time)
 {
@@ -192,7 +187,7 @@ static void scv_written(const char *node, int64_t update_time)
 }
 
 /* Another daemon replaces scv-agent: it writes the Scv, and the Lease is deleted. */
-START_TEST(another_daemon_may_take_over)
+TEST(another_daemon_may_take_over)
 {
     begin();
     pass(GRACE + 3000);
@@ -222,9 +217,8 @@ START_TEST(another_daemon_may_take_over)
     scv_written("n1", 9);
     ck_assert(!is_stale("n1"));
 }
-END_TEST
 
-START_TEST(a_recreated_node_is_not_stale)
+TEST(a_recreated_node_is_not_stale)
 {
     begin();
     struct node node = object_node(&r.arena, rig_text("{'metadata':{'name':"
@@ -237,10 +231,9 @@ START_TEST(a_recreated_node_is_not_stale)
     rig_cards("n1", 1, 16);
     ck_assert(!is_stale("n1"));
 }
-END_TEST
 
 /* A watch without any event may be dead: a list decides. */
-START_TEST(without_any_event_a_list_decides)
+TEST(without_any_event_a_list_decides)
 {
     begin();
     rig_pass(GRACE - 3000);
@@ -263,10 +256,9 @@ START_TEST(without_any_event_a_list_decides)
     rig_pass(10000);
     ck_count(CORE_LIST, 0);
 }
-END_TEST
 
 /* The API server was out of reach for the scv-agents, too, and nothing failed here. */
-START_TEST(the_first_list_after_a_silence_may_end_an_outage)
+TEST(the_first_list_after_a_silence_may_end_an_outage)
 {
     begin();
     rig_pass(GRACE);
@@ -288,10 +280,9 @@ START_TEST(the_first_list_after_a_silence_may_end_an_outage)
     rig_list_end(CORE_LEASES); /* decides */
     ck_assert(!is_stale("n1") && is_stale("n2"));
 }
-END_TEST
 
 /* This process was suspended for a minute: the renewals of that minute are unread. */
-START_TEST(a_backlog_is_read_first)
+TEST(a_backlog_is_read_first)
 {
     begin();
     rig_pass(10000);
@@ -310,9 +301,8 @@ START_TEST(a_backlog_is_read_first)
     rig_pass(5000);
     ck_assert(!is_stale("n1") && !is_stale("n2"));
 }
-END_TEST
 
-START_TEST(without_a_grace_no_node_is_stale)
+TEST(without_a_grace_no_node_is_stale)
 {
     rig_start();
     rig_lead();
@@ -324,7 +314,6 @@ START_TEST(without_a_grace_no_node_is_stale)
     rig_pass(5000);
     ck_assert(!is_stale("n1"));
 }
-END_TEST
 
 /* The time of the processor for a renewal and a tick, in microseconds. */
 static double many(int nodes, int renewals)
@@ -358,7 +347,7 @@ static void set_age(const char *node, int64_t stale_s)
 }
 
 /* n3 has no Lease; `nobody` is no node. */
-START_TEST(a_driver_can_set_the_age_of_a_heartbeat)
+TEST(a_driver_can_set_the_age_of_a_heartbeat)
 {
     begin();
     set_age("n1", 172800);
@@ -383,9 +372,8 @@ START_TEST(a_driver_can_set_the_age_of_a_heartbeat)
     pass(GRACE);
     ck_assert(is_stale("n1") && is_stale("n2") && is_stale("n3"));
 }
-END_TEST
 
-START_TEST(the_cost_of_a_renewal_does_not_depend_on_the_number_of_nodes)
+TEST(the_cost_of_a_renewal_does_not_depend_on_the_number_of_nodes)
 {
     double few = many(200, 40000), lots = many(20000, 40000);
     printf("measured: a renewal and a tick take %.2f us with 200 nodes, %.2f us with "
@@ -393,14 +381,3 @@ START_TEST(the_cost_of_a_renewal_does_not_depend_on_the_number_of_nodes)
            few, lots);
     ck_assert_msg(lots < few * 20 + 5, "%.2f us and %.2f us", few, lots);
 }
-END_TEST
-
-RIG_MAIN("heartbeat", a_node_without_renewal_is_stale_after_the_grace,
-         a_lease_that_another_system_left_behind_is_named,
-         renew_time_is_compared_only_with_its_previous_value,
-         promises_of_a_stale_node_stay, a_lease_that_is_deleted_is_not_renewed,
-         another_daemon_may_take_over, a_recreated_node_is_not_stale,
-         without_any_event_a_list_decides,
-         the_first_list_after_a_silence_may_end_an_outage, a_backlog_is_read_first,
-         without_a_grace_no_node_is_stale, a_driver_can_set_the_age_of_a_heartbeat,
-         the_cost_of_a_renewal_does_not_depend_on_the_number_of_nodes)

@@ -138,7 +138,7 @@ static uint64_t ck_binds(uint64_t token, const char *uid, const char *card)
     snprintf(index, sizeof index, "\"" KEY_MEM_IDX "\":\"%s\"", card);
     rig_bind(token, uid, "n1");
     struct core_output o = rig_take(CORE_CALL_BIND);
-    ck_assert_msg(strstr(o.annotations, index) != NULL, "%s", o.annotations);
+    ck_assert_contains(o.annotations, index);
     return o.call;
 }
 
@@ -148,7 +148,7 @@ static void ck_conflict(uint64_t token, const char *uid)
     ck_assert_int_eq(rig_take(CORE_REPLY).code, ERR_CONFLICT);
 }
 
-START_TEST(a_pod_of_lower_priority_leaves_for_a_pod_that_waits)
+TEST(a_pod_of_lower_priority_leaves_for_a_pod_that_waits)
 {
     start();
     rejected_on_n1("p");
@@ -164,7 +164,6 @@ START_TEST(a_pod_of_lower_priority_leaves_for_a_pod_that_waits)
     pass(2000);
     ck_assert_uint_eq(counts().kept, 0);
 }
-END_TEST
 
 static struct core_preempt_status status_of(const char *uid)
 {
@@ -181,7 +180,7 @@ static int64_t seconds_since(const struct core_preempt_status *status, int64_t n
     return (ns - status->since_ns) / 1000000000;
 }
 
-START_TEST(the_status_of_a_pod_follows_its_preemption)
+TEST(the_status_of_a_pod_follows_its_preemption)
 {
     start();
     ck_assert_int_eq(core_stats(r.core).preempt_after_ms, AFTER_MS);
@@ -208,9 +207,8 @@ START_TEST(the_status_of_a_pod_follows_its_preemption)
     ck_assert_uint_eq(now.left, 0);
     ck_assert_int_eq(now.until_ns - before_ns, CORE_PREEMPT_LIMIT_MS * 1000000LL);
 }
-END_TEST
 
-START_TEST(the_status_says_that_no_node_has_victims_and_what_was_refused)
+TEST(the_status_says_that_no_node_has_victims_and_what_was_refused)
 {
     start();
     rejected_on_n1("p");
@@ -228,9 +226,8 @@ START_TEST(the_status_says_that_no_node_has_victims_and_what_was_refused)
     ck_assert(now.by_budget);
     ck_assert_int_gt(now.search_ns, r.now.wall_ns); /* a later search */
 }
-END_TEST
 
-START_TEST(the_generation_changes_with_the_status)
+TEST(the_generation_changes_with_the_status)
 {
     start();
     uint64_t seen[4] = {core_preempt_generation(r.core)};
@@ -247,7 +244,6 @@ START_TEST(the_generation_changes_with_the_status)
         for (int k = 0; k < i; k++)
             ck_assert_uint_ne(seen[i], seen[k]);
 }
-END_TEST
 
 static void evicts_nobody(const char *uid)
 {
@@ -255,7 +251,7 @@ static void evicts_nobody(const char *uid)
     nothing_happens(60 * 1000);
 }
 
-START_TEST(some_pods_evict_nobody)
+TEST(some_pods_evict_nobody)
 {
     start_with(0); /* disabled */
     rejected_on_n1("p");
@@ -273,9 +269,8 @@ START_TEST(some_pods_evict_nobody)
     rig_see(p);
     nothing_happens(60 * 1000);
 }
-END_TEST
 
-START_TEST(some_pods_are_not_evicted)
+TEST(some_pods_are_not_evicted)
 {
     start();
     rig_see(on_card("a0", 10, 0, "n1", 0,
@@ -290,9 +285,8 @@ START_TEST(some_pods_are_not_evicted)
     evicts_nobody("p");
     ck_assert_int_eq(status_of("p").found, CORE_PREEMPT_NOT_NEEDED);
 }
-END_TEST
 
-START_TEST(the_cheapest_node_is_chosen)
+TEST(the_cheapest_node_is_chosen)
 {
     start();
     rig_cards("n2", 1, 16);
@@ -304,7 +298,6 @@ START_TEST(the_cheapest_node_is_chosen)
     nominated("p", "n2");
     eviction("b");
 }
-END_TEST
 
 /* Pods with 6 MiB each on both cards: two leave, one after the other. */
 static void start_two_victims(void)
@@ -318,7 +311,7 @@ static void start_two_victims(void)
     nominated("q", "n2");
 }
 
-START_TEST(a_victim_that_left_by_itself_is_not_evicted)
+TEST(a_victim_that_left_by_itself_is_not_evicted)
 {
     start_two_victims();
     struct core_output first = rig_take(CORE_CALL_EVICT);
@@ -327,9 +320,8 @@ START_TEST(a_victim_that_left_by_itself_is_not_evicted)
     rig_answer(first.call, ERR_NONE);
     nothing_happens(20 * 1000);
 }
-END_TEST
 
-START_TEST(an_eviction_of_a_missing_pod_counts_as_done)
+TEST(an_eviction_of_a_missing_pod_counts_as_done)
 {
     start_two_victims();
     rig_end(CORE_CALL_EVICT, ERR_NOT_FOUND);
@@ -337,9 +329,8 @@ START_TEST(an_eviction_of_a_missing_pod_counts_as_done)
     nothing_happens(20 * 1000);
     ck_assert_uint_eq(counts().evicted, 0);
 }
-END_TEST
 
-START_TEST(a_budget_ends_the_preemption_and_others_are_chosen)
+TEST(a_budget_ends_the_preemption_and_others_are_chosen)
 {
     start();
     refuse(first_eviction().call);
@@ -350,9 +341,8 @@ START_TEST(a_budget_ends_the_preemption_and_others_are_chosen)
     eviction("a1");
     ck_assert_uint_eq(counts().refused, 1);
 }
-END_TEST
 
-START_TEST(a_budget_after_an_eviction_means_waiting_for_the_limit)
+TEST(a_budget_after_an_eviction_means_waiting_for_the_limit)
 {
     start_two_victims();
     rig_end(CORE_CALL_EVICT, ERR_NONE);
@@ -360,9 +350,8 @@ START_TEST(a_budget_after_an_eviction_means_waiting_for_the_limit)
     nothing_happens(CORE_PREEMPT_LIMIT_MS - 1000);
     ck_assert_uint_eq(counts().abandoned, 1);
 }
-END_TEST
 
-START_TEST(an_unknown_outcome_is_retried_and_then_counts)
+TEST(an_unknown_outcome_is_retried_and_then_counts)
 {
     start();
     struct core_output o = first_eviction();
@@ -375,9 +364,8 @@ START_TEST(an_unknown_outcome_is_retried_and_then_counts)
     rig_answer(o.call, ERR_TIMEOUT);
     nothing_happens(CORE_PREEMPT_LIMIT_MS - 1000);
 }
-END_TEST
 
-START_TEST(retry_after_is_respected)
+TEST(retry_after_is_respected)
 {
     start();
     struct err err = {.code = ERR_UNAVAILABLE, .msg = "HTTP 429"};
@@ -389,9 +377,8 @@ START_TEST(retry_after_is_respected)
     pass(3000);
     eviction("a0");
 }
-END_TEST
 
-START_TEST(a_failed_nomination_evicts_nobody)
+TEST(a_failed_nomination_evicts_nobody)
 {
     start();
     rejected_on_n1("p");
@@ -399,10 +386,9 @@ START_TEST(a_failed_nomination_evicts_nobody)
     rig_take(CORE_CALL_NOMINATE);
     nothing_happens(50 * 1000);
 }
-END_TEST
 
 /* kube-scheduler counts two free cards: pods that share cards take none of its total. */
-START_TEST(a_whole_card_is_freed_and_kept)
+TEST(a_whole_card_is_freed_and_kept)
 {
     start();
     rig_see(rig_json("{'metadata':{'namespace':'default','name':'pod-w','uid':'w'},"
@@ -417,9 +403,8 @@ START_TEST(a_whole_card_is_freed_and_kept)
     ck_conflict(1, "low");
     ck_binds(2, "w", "0");
 }
-END_TEST
 
-START_TEST(cards_stay_kept_when_kube_scheduler_clears_the_nomination)
+TEST(cards_stay_kept_when_kube_scheduler_clears_the_nomination)
 {
     start();
     rig_answer(first_eviction().call, ERR_NONE);
@@ -434,9 +419,8 @@ START_TEST(cards_stay_kept_when_kube_scheduler_clears_the_nomination)
     rig_see(p);
     ck_assert_uint_eq(ledger_pod_kept(pod), 0);
 }
-END_TEST
 
-START_TEST(cards_are_released_at_the_limit)
+TEST(cards_are_released_at_the_limit)
 {
     start();
     rig_answer(first_eviction().call, ERR_NONE);
@@ -449,9 +433,8 @@ START_TEST(cards_are_released_at_the_limit)
     ck_assert_uint_eq(ledger_pod_kept(p), 0);
     ck_count(CORE_CALL_WAKEUP, 1);
 }
-END_TEST
 
-START_TEST(cards_are_released_when_the_pod_is_deleted)
+TEST(cards_are_released_when_the_pod_is_deleted)
 {
     start();
     rig_answer(first_eviction().call, ERR_NONE);
@@ -461,9 +444,8 @@ START_TEST(cards_are_released_when_the_pod_is_deleted)
     const struct ledger_node *n1 = rig_ledger_node("n1");
     ck_assert(!n1->has_nominated);
 }
-END_TEST
 
-START_TEST(a_follower_remembers_nothing)
+TEST(a_follower_remembers_nothing)
 {
     rig_new((struct core_settings){.preempt_after_ms = AFTER_MS});
     rig_lease_read("other", "1");
@@ -472,9 +454,8 @@ START_TEST(a_follower_remembers_nothing)
     rejected_on_n1("p");
     ck_assert_uint_eq(counts().waiting, 0);
 }
-END_TEST
 
-START_TEST(a_stopping_leader_evicts_no_further_pod)
+TEST(a_stopping_leader_evicts_no_further_pod)
 {
     start_two_victims();
     struct core_output first = rig_take(CORE_CALL_EVICT);
@@ -484,9 +465,8 @@ START_TEST(a_stopping_leader_evicts_no_further_pod)
     rig_tick(2000);
     ck_count(CORE_CALL_EVICT, 0);
 }
-END_TEST
 
-START_TEST(the_number_of_remembered_pods_is_limited)
+TEST(the_number_of_remembered_pods_is_limited)
 {
     start();
     for (int i = 0; i < CORE_PREEMPT_PODS + 10; i++) {
@@ -498,9 +478,8 @@ START_TEST(the_number_of_remembered_pods_is_limited)
     ck_assert_uint_eq(counts().waiting, CORE_PREEMPT_PODS);
     nomination("w261", "n1"); /* the one of high priority is among them */
 }
-END_TEST
 
-START_TEST(an_unknown_pod_is_not_remembered)
+TEST(an_unknown_pod_is_not_remembered)
 {
     start();
     rejected_on_n1("nobody");
@@ -508,20 +487,3 @@ START_TEST(an_unknown_pod_is_not_remembered)
     rejected("p", NULL, 0);
     ck_assert_uint_eq(counts().waiting, 0);
 }
-END_TEST
-
-RIG_MAIN("preempt", some_pods_evict_nobody, some_pods_are_not_evicted,
-         a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
-         a_whole_card_is_freed_and_kept, the_status_of_a_pod_follows_its_preemption,
-         the_status_says_that_no_node_has_victims_and_what_was_refused,
-         the_generation_changes_with_the_status, the_cheapest_node_is_chosen,
-         a_victim_that_left_by_itself_is_not_evicted,
-         an_eviction_of_a_missing_pod_counts_as_done,
-         a_budget_ends_the_preemption_and_others_are_chosen,
-         a_budget_after_an_eviction_means_waiting_for_the_limit,
-         an_unknown_outcome_is_retried_and_then_counts, retry_after_is_respected,
-         a_failed_nomination_evicts_nobody,
-         cards_stay_kept_when_kube_scheduler_clears_the_nomination,
-         cards_are_released_at_the_limit, cards_are_released_when_the_pod_is_deleted,
-         a_follower_remembers_nothing, a_stopping_leader_evicts_no_further_pod,
-         the_number_of_remembered_pods_is_limited, an_unknown_pod_is_not_remembered)

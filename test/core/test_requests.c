@@ -237,15 +237,14 @@ static void run(uint64_t seed)
     }
 }
 
-START_TEST(sums_are_a_function_of_the_objects)
+TEST(sums_are_a_function_of_the_objects)
 {
     for (uint64_t seed = 1; seed <= 25; seed++)
         run(seed);
 }
-END_TEST
 
 /* Pods that the first watch event shows, at 24 bytes each plus slack. */
-START_TEST(a_plain_pod_needs_few_bytes)
+TEST(a_plain_pod_needs_few_bytes)
 {
     struct ledger *l = ledger_new(&(struct ledger_settings){.unit_mib = 1}, 1);
     const struct resources small = {250, 1 << 28, 1};
@@ -274,10 +273,9 @@ START_TEST(a_plain_pod_needs_few_bytes)
     ck_assert_uint_le(ledger_totals(l).nongpu_bytes, 4096);
     ledger_free(l);
 }
-END_TEST
 
 /* Amounts that no pod requests any more take no memory. */
-START_TEST(former_amounts_are_forgotten)
+TEST(former_amounts_are_forgotten)
 {
     struct ledger *l = ledger_new(&(struct ledger_settings){.unit_mib = 1}, 1);
     ledger_node_seen(l, &(struct node){.meta.name = SPAN("n")}, 1);
@@ -294,7 +292,3 @@ START_TEST(former_amounts_are_forgotten)
     ck_assert_uint_le(ledger_totals(l).nongpu_bytes, 4096);
     ledger_free(l);
 }
-END_TEST
-
-RIG_MAIN("requests", former_amounts_are_forgotten, sums_are_a_function_of_the_objects,
-         a_plain_pod_needs_few_bytes)

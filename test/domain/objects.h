@@ -7,7 +7,6 @@
 
 #include <stdarg.h>
 
-#include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/lease.h"
 #include "domain/ledger.h"

@@ -5,7 +5,7 @@
 
 static struct arena arena;
 
-static struct pod read(const char *labels, const char *notes, const char *spec)
+static struct pod read_pod(const char *labels, const char *notes, const char *spec)
 {
     return object_pod(&arena, quoted(&arena,
                                      "{'metadata':{'name':'p','namespace':'a','uid':'u',"
@@ -28,7 +28,7 @@ static const char *gang_text(const struct pod *pod)
     return text;
 }
 
-START_TEST(each_system_names_a_gang_in_its_own_way)
+TEST(each_system_names_a_gang_in_its_own_way)
 {
     static const struct {
         const char *labels, *notes, *spec, *gang;
@@ -54,15 +54,14 @@ START_TEST(each_system_names_a_gang_in_its_own_way)
         {"'kueue.x-k8s.io/pod-group-name':'k'", "",
          "'schedulingGroup':{'podGroupName':'g'}", "1/a/g// 0"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct pod pod = read(cases[i].labels, cases[i].notes, cases[i].spec);
+    ARRAY_EACH(i, cases) {
+        struct pod pod = read_pod(cases[i].labels, cases[i].notes, cases[i].spec);
         ck_assert_str_eq(gang_text(&pod), cases[i].gang);
     }
     arena_fini(&arena);
 }
-END_TEST
 
-START_TEST(an_impossible_name_or_a_minimum_of_one_is_no_gang)
+TEST(an_impossible_name_or_a_minimum_of_one_is_no_gang)
 {
     static const char *const notes[] = {
         "'scheduling.k8s.io/group-name':''",
@@ -71,25 +70,24 @@ START_TEST(an_impossible_name_or_a_minimum_of_one_is_no_gang)
         "'gpushare/gang-minimum':'3'",
         "'scheduling.k8s.io/group-name':'g','gpushare/gang-minimum':'1'",
     };
-    for (size_t i = 0; i < ARRAY_LEN(notes); i++) {
-        struct pod pod = read("", notes[i], "");
+    ARRAY_EACH(i, notes) {
+        struct pod pod = read_pod("", notes[i], "");
         ck_assert_str_eq(gang_text(&pod), "none");
     }
     char name[256] = {0};
     memset(name, 'a', 254);
-    struct pod pod =
-        read("", "", quoted(&arena, "'schedulingGroup':{'podGroupName':'%s'}", name).p);
+    struct pod pod = read_pod(
+        "", "", quoted(&arena, "'schedulingGroup':{'podGroupName':'%s'}", name).p);
     ck_assert_str_eq(gang_text(&pod), "none");
     arena_fini(&arena);
 }
-END_TEST
 
-START_TEST(an_invalid_minimum_is_unknown)
+TEST(an_invalid_minimum_is_unknown)
 {
     static const char *const numbers[] = {"",    "0",           "-1",  "x",
                                           "1.5", "99999999999", "1e99"};
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-        struct pod pod = read(
+    ARRAY_EACH(i, numbers) {
+        struct pod pod = read_pod(
             "'kueue.x-k8s.io/pod-group-name':'g'",
             quoted(&arena, "'kueue.x-k8s.io/pod-group-total-count':'%s'", numbers[i]).p,
             "");
@@ -97,7 +95,6 @@ START_TEST(an_invalid_minimum_is_unknown)
     }
     arena_fini(&arena);
 }
-END_TEST
 
 static struct ledger *ledger;
 
@@ -131,7 +128,7 @@ static const char *members(const char *ns, const char *name)
     return text;
 }
 
-START_TEST(the_ledger_knows_the_members_of_each_gang)
+TEST(the_ledger_knows_the_members_of_each_gang)
 {
     const struct ledger_settings s = {.unit_mib = 1};
     ledger = ledger_new(&s, 1);
@@ -161,8 +158,3 @@ START_TEST(the_ledger_knows_the_members_of_each_gang)
     ledger_free(ledger);
     arena_fini(&arena);
 }
-END_TEST
-
-UNIT_MAIN("gang", each_system_names_a_gang_in_its_own_way,
-          an_impossible_name_or_a_minimum_of_one_is_no_gang,
-          an_invalid_minimum_is_unknown, the_ledger_knows_the_members_of_each_gang)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/ids.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 static const char uuid[] = "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11";
@@ -17,7 +16,7 @@ static const char *written(const char *of, int64_t unit)
     return text;
 }
 
-START_TEST(ids_depend_only_on_the_uuid_and_never_change)
+TEST(ids_depend_only_on_the_uuid_and_never_change)
 {
     /* Checkpoints of kubelets have these ids: they must not change. */
     ck_assert_str_eq(written(uuid, 0), "pt35a0q-0");
@@ -25,12 +24,11 @@ START_TEST(ids_depend_only_on_the_uuid_and_never_change)
     ck_assert_str_eq(written(uuid, -1), "pt35a0q");
     ck_assert_str_ne(written("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c12", -1), "pt35a0q");
 }
-END_TEST
 
-START_TEST(ids_are_read_back)
+TEST(ids_are_read_back)
 {
     static const int64_t units[] = {-1, 0, 9, 10, 143770, IDS_UNITS_MAX - 1};
-    for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+    ARRAY_EACH(i, units) {
         struct ids_id id;
         const char *text = written(uuid, units[i]);
         ck_assert_uint_le(strlen(text), IDS_LENGTH_MAX);
@@ -42,9 +40,8 @@ START_TEST(ids_are_read_back)
         ck_assert_str_eq(id.tag.text, ids_tag_of(span_of(uuid)).text);
     }
 }
-END_TEST
 
-START_TEST(other_ids_are_rejected)
+TEST(other_ids_are_rejected)
 {
     static const char *const bad[] = {
         "",           "abcdef",     "abcdefg-",
@@ -54,7 +51,7 @@ START_TEST(other_ids_are_rejected)
         "abcdefg_1",  "abcdefg-+1", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-_-7",
     };
     struct ids_id id;
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+    ARRAY_EACH(i, bad)
         for (int r = 0; r < IDS_CARD_RESOURCES; r++)
             ck_assert_msg(!ids_read((enum ids_resource)r, span_of(bad[i]), &id), "\"%s\"",
                           bad[i]);
@@ -63,9 +60,8 @@ START_TEST(other_ids_are_rejected)
     ck_assert(!ids_is_of_go_plugin(span_of(written(uuid, 3))));
     ck_assert(!ids_is_of_go_plugin((struct span){0}));
 }
-END_TEST
 
-START_TEST(an_id_names_its_card)
+TEST(an_id_names_its_card)
 {
     static const struct {
         const char *resource, *id;
@@ -99,14 +95,13 @@ START_TEST(an_id_names_its_card)
     ck_assert(ids_match_card(SPAN("nvidia.com/mig-1g.5gb"), SPAN("MIG-1::2"), &instance));
     ck_assert(!ids_match_card(SPAN("nvidia.com/gpu"), SPAN("MIG-2"), &instance));
     struct ids_card card = ids_card_of(span_of(uuid)), none = ids_card_of(SPAN(""));
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct span resource = span_of(cases[i].resource), id = span_of(cases[i].id);
         ck_assert_msg(ids_match_card(resource, id, &card) == cases[i].is, "%s of %s",
                       cases[i].id, cases[i].resource);
         ck_assert(!ids_match_card(resource, id, &none));
     }
 }
-END_TEST
 
 /* The message as protobuf writes it: Device{1: id, 2: health}, each as field 1. */
 static int64_t really(int64_t units)
@@ -119,18 +114,17 @@ static int64_t really(int64_t units)
     return bytes;
 }
 
-START_TEST(the_size_of_the_message_is_known)
+TEST(the_size_of_the_message_is_known)
 {
     static const int64_t units[] = {0, 1, 9, 10, 11, 99, 100, 1234, 100000};
-    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+    ARRAY_EACH(i, units)
         ck_assert_int_eq(ids_message_bytes(&units[i], 1), really(units[i]));
     ck_assert_int_eq(ids_message_bytes(units, ARRAY_LEN(units)),
                      really(0) + really(1) + really(9) + really(10) + really(11) +
                          really(99) + really(100) + really(1234) + really(100000));
 }
-END_TEST
 
-START_TEST(a_unit_that_fits_is_found)
+TEST(a_unit_that_fits_is_found)
 {
     int64_t h200[8], gib[8], one[1] = {143771};
     for (int i = 0; i < 8; i++) {
@@ -145,8 +139,3 @@ START_TEST(a_unit_that_fits_is_found)
     int64_t many[1] = {140000};
     ck_assert_int_le(ids_message_bytes(many, 1), IDS_MESSAGE_MAX);
 }
-END_TEST
-
-UNIT_MAIN("ids", ids_depend_only_on_the_uuid_and_never_change, ids_are_read_back,
-          other_ids_are_rejected, an_id_names_its_card, the_size_of_the_message_is_known,
-          a_unit_that_fits_is_found)

@@ -120,7 +120,7 @@ static int64_t drift(enum ledger_drift kind)
     return counts[kind];
 }
 
-START_TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
+TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
 {
     see_uuids("GPU-a", "GPU-b", "GPU-c");
     place("a", 60, "n1", 0, "GPU-a");
@@ -144,9 +144,8 @@ START_TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
     CARD_HAS(1, promised_mib, 70);
     CARD_HAS(0, state, CARD_AVAILABLE);
 }
-END_TEST
 
-START_TEST(many_cards_without_a_uuid_are_no_duplicates)
+TEST(many_cards_without_a_uuid_are_no_duplicates)
 {
     see_uuids("", "", "GPU-c");
     place("a", 60, "n1", 1, "");
@@ -154,7 +153,6 @@ START_TEST(many_cards_without_a_uuid_are_no_duplicates)
     CARD_HAS(0, free_mib, 100);
     CARD_HAS(1, free_mib, 40);
 }
-END_TEST
 
 static void see_mig(const char *instance_health)
 {
@@ -169,7 +167,7 @@ static void see_mig(const char *instance_health)
     see_scv(text.p);
 }
 
-START_TEST(a_card_gets_no_pods_beside_its_instances)
+TEST(a_card_gets_no_pods_beside_its_instances)
 {
     see_mig("Healthy");
     place("a", 60, "n1", 1, "GPU-b"); /* it keeps its promises */
@@ -182,7 +180,6 @@ START_TEST(a_card_gets_no_pods_beside_its_instances)
     CARD_HAS(1, free_mib, 40);
     CARD_HAS(2, free_mib, 0);
 }
-END_TEST
 
 /* Three cards; the podList has their holders. */
 static void see_held(const char *held)
@@ -198,7 +195,7 @@ static void see_held(const char *held)
     see_scv(text.p);
 }
 
-START_TEST(cards_of_other_device_plugins_are_unavailable)
+TEST(cards_of_other_device_plugins_are_unavailable)
 {
     see_held(
         "{'namespace':'d','name':'p','container':'c','resource':'nvidia.com/gpu',"
@@ -220,14 +217,13 @@ START_TEST(cards_of_other_device_plugins_are_unavailable)
     see_capacity("n2", 30, 2, 30);
     ck_assert_ptr_null(node("n2")->cards[0].scv);
 }
-END_TEST
 
-START_TEST(what_the_driver_keeps_is_not_promised)
+TEST(what_the_driver_keeps_is_not_promised)
 {
     static const struct {
         long reserved, total;
     } cases[] = {{0, 100}, {7, 93}, {100, 0}, {101, 0}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_buf struct buf text = {0};
         buf_printf(&text,
                    "{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':"
@@ -243,9 +239,8 @@ START_TEST(what_the_driver_keeps_is_not_promised)
         ck_assert(!ledger_capacity_matches(node("n1"), 1, 101));
     }
 }
-END_TEST
 
-START_TEST(display_values_of_the_scv_are_kept)
+TEST(display_values_of_the_scv_are_kept)
 {
     see_scv("{'metadata':{'name':'n1','creationTimestamp':'1970-01-01T00:01:40Z'},"
             "'status':{'updateTime':'1970-01-01T00:03:20Z','cardList':["
@@ -269,9 +264,8 @@ START_TEST(display_values_of_the_scv_are_kept)
     ck_assert_uint_eq(info.n_held, 0);
     ck_assert_int_eq(info.scv_created_s, 0);
 }
-END_TEST
 
-START_TEST(cards_of_one_model_share_it)
+TEST(cards_of_one_model_share_it)
 {
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'health':'Healthy','totalMemory':9,'model':'A','clock':5},"
@@ -280,14 +274,13 @@ START_TEST(cards_of_one_model_share_it)
             "{'id':3,'health':'Healthy','totalMemory':9,'model':'A','clock':6}]}}");
     const struct card *cards = node("n1")->cards;
     const char *const models[] = {"A", "B", "A", "A"};
-    for (size_t i = 0; i < ARRAY_LEN(models); i++) {
+    ARRAY_EACH(i, models) {
         ck_assert_span_eq(cards[i].model, models[i]);
         ck_assert_int_eq(card_clock_mhz(&cards[i]), i == 3 ? 6 : 5);
     }
     ck_assert_ptr_eq(cards[0].scv->model, cards[2].scv->model);
     ck_assert_ptr_ne(cards[0].scv->model, cards[3].scv->model);
 }
-END_TEST
 
 static void see_links(const char *of_0, const char *of_1, const char *more)
 {
@@ -300,7 +293,7 @@ static void see_links(const char *of_0, const char *of_1, const char *more)
 }
 
 /* Anything but one known word for each pair makes them all unknown. */
-START_TEST(what_connects_cards_is_known_of_all_or_none)
+TEST(what_connects_cards_is_known_of_all_or_none)
 {
     static const char *const wrong[][2] = {
         {"X NV2 NV2", "NV2 X"}, {"X NV2", "NV2 X "},  {"X NV2", "X NV2"},
@@ -317,7 +310,7 @@ START_TEST(what_connects_cards_is_known_of_all_or_none)
     ck_assert_uint_eq(links_pair(links, 1, 0), LINK_NV + 2);
     ck_assert_int_eq(links_numa(links, 0), 1);
     ck_assert_int_eq(links_numa(links, 1), -1);
-    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    ARRAY_EACH(i, wrong) {
         see_links("X PIX", "PIX X", "");
         ck_assert_ptr_nonnull(node("n1")->links);
         see_links(wrong[i][0], wrong[i][1], "");
@@ -336,9 +329,8 @@ START_TEST(what_connects_cards_is_known_of_all_or_none)
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
     ck_assert_ptr_null(node("n1")->links);
 }
-END_TEST
 
-START_TEST(links_that_keep_changing_are_unknown)
+TEST(links_that_keep_changing_are_unknown)
 {
     enum { N = LINKS_SMALL + 1, CHANGES = 40 };
     for (int change = 0; change < CHANGES; change++) {
@@ -360,9 +352,8 @@ START_TEST(links_that_keep_changing_are_unknown)
         ck_assert(!node("n1")->links == (change >= 32));
     }
 }
-END_TEST
 
-START_TEST(a_cordoned_node_keeps_its_cards)
+TEST(a_cordoned_node_keeps_its_cards)
 {
     see_even("n1", 1, 16);
     uint64_t before = ledger_generation(ledger);
@@ -374,9 +365,8 @@ START_TEST(a_cordoned_node_keeps_its_cards)
     ledger_object_deleted(ledger, LEDGER_NODE, SPAN("n1")); /* the Scv still exists */
     ck_assert(!n1->cordoned);
 }
-END_TEST
 
-START_TEST(the_holder_of_a_foreign_lease_is_known)
+TEST(the_holder_of_a_foreign_lease_is_known)
 {
     see_even("n1", 1, 16);
     cleanup_free char *longer = xasprintf("%0300d", 7);
@@ -400,9 +390,8 @@ START_TEST(the_holder_of_a_foreign_lease_is_known)
     ledger_lease_seen(ledger, &theirs, 0); /* freed with the ledger */
     ck_assert_span_eq(ledger_node_info(n1).foreign->renewed, "2026-11-20T09:00:00Z");
 }
-END_TEST
 
-START_TEST(an_scv_without_a_node_gets_no_pods_with_require_node)
+TEST(an_scv_without_a_node_gets_no_pods_with_require_node)
 {
     start_with((struct ledger_settings){.unit_mib = 1, .require_node = true});
     see_even("n1", 1, 100);
@@ -414,9 +403,8 @@ START_TEST(an_scv_without_a_node_gets_no_pods_with_require_node)
     ck_assert_int_eq(node("n1")->state, NODE_MISSING);
     CARD_HAS(0, promised_mib, 60);
 }
-END_TEST
 
-START_TEST(a_node_without_scv_and_lease_has_its_capacity)
+TEST(a_node_without_scv_and_lease_has_its_capacity)
 {
     start_gib();
     see_capacity("n1", 31, 2, 31);
@@ -433,9 +421,8 @@ START_TEST(a_node_without_scv_and_lease_has_its_capacity)
     see_capacity("n1", 31, 2, 31);
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
 }
-END_TEST
 
-START_TEST(unusable_capacity_has_a_reason)
+TEST(unusable_capacity_has_a_reason)
 {
     start_gib();
     see_capacity("none", 0, 0, 0);
@@ -462,9 +449,8 @@ START_TEST(unusable_capacity_has_a_reason)
     ledger_object_deleted(ledger, LEDGER_UNHEALTHY, SPAN("low"));
     ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
 }
-END_TEST
 
-START_TEST(a_node_object_that_cannot_be_decoded_is_not_missing)
+TEST(a_node_object_that_cannot_be_decoded_is_not_missing)
 {
     start_with((struct ledger_settings){.unit_mib = 1, .require_node = true});
     see_even("n1", 1, 100);
@@ -477,9 +463,8 @@ START_TEST(a_node_object_that_cannot_be_decoded_is_not_missing)
     ledger_node_seen(ledger, &damaged, 2);
     ck_assert_int_eq(node("n1")->state, NODE_DAMAGED);
 }
-END_TEST
 
-START_TEST(a_node_with_a_damaged_or_empty_scv_gets_no_pods)
+TEST(a_node_with_a_damaged_or_empty_scv_gets_no_pods)
 {
     struct scv scv = object_scv_even(&arena, "n1", 1, 1000);
     struct ledger_pod *pod = place("a", 400, "n1", 0, "n1-u0");
@@ -496,9 +481,8 @@ START_TEST(a_node_with_a_damaged_or_empty_scv_gets_no_pods)
     see_scv("{'metadata':{'name':'n1'},'status':{}}");
     ck_assert_int_eq(node("n1")->state, NODE_SCV_EMPTY);
 }
-END_TEST
 
-START_TEST(a_promise_follows_the_uuid_of_its_card)
+TEST(a_promise_follows_the_uuid_of_its_card)
 {
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
             "{'id':0,'uuid':'A','health':'Healthy','totalMemory':1000},"
@@ -529,9 +513,8 @@ START_TEST(a_promise_follows_the_uuid_of_its_card)
             "{'id':0,'health':'Healthy','totalMemory':1000}]}}");
     CARD_HAS(0, promised_mib, 500);
 }
-END_TEST
 
-START_TEST(memory_used_from_outside_is_withheld_above_the_tolerance)
+TEST(memory_used_from_outside_is_withheld_above_the_tolerance)
 {
     see_sample(16276, 1000, 100);
     CARD_HAS(0, free_mib, 16276); /* within the tolerance */
@@ -561,13 +544,12 @@ START_TEST(memory_used_from_outside_is_withheld_above_the_tolerance)
     see_sample(16276, 13024, 90);
     CARD_HAS(0, withheld_mib, 12000);
 }
-END_TEST
 
 #define SAMPLED "'status':{'updateTime':'2026-11-21T09:00:00Z','cardList':["
 #define ONE_OF_TWO                                                                       \
     "{'id':0,'health':'Healthy','totalMemory':15360,'freeMemory':15360,'uuid':'GPU-0'},"
 
-START_TEST(memory_used_through_another_resource_is_no_drift)
+TEST(memory_used_through_another_resource_is_no_drift)
 {
     start_gib();
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
@@ -582,9 +564,8 @@ START_TEST(memory_used_through_another_resource_is_no_drift)
             "'GPU-1'}]}}");
     ck_assert_int_eq(drift(DRIFT_OUTSIDE), 1);
 }
-END_TEST
 
-START_TEST(a_capacity_may_omit_unhealthy_cards)
+TEST(a_capacity_may_omit_unhealthy_cards)
 {
     static const struct {
         const char *mem, *cards;
@@ -595,7 +576,7 @@ START_TEST(a_capacity_may_omit_unhealthy_cards)
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
             "{'id':1,'health':'Healthy','totalMemory':15360,'uuid':'GPU-NEW'},"
             "{'id':2,'health':'Unhealthy','totalMemory':15360,'uuid':'GPU-OLD'}]}}");
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct span text =
             quoted(&arena,
                    "{'metadata':{'name':'n1'},'status':{'capacity':{'" KEY_GPU_MEM
@@ -606,9 +587,8 @@ START_TEST(a_capacity_may_omit_unhealthy_cards)
         ck_assert_int_eq(drift(DRIFT_CAPACITY), cases[i].drift);
     }
 }
-END_TEST
 
-START_TEST(the_drivers_own_memory_is_not_used_from_outside)
+TEST(the_drivers_own_memory_is_not_used_from_outside)
 {
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Healthy',"
             "'totalMemory':16276,'freeMemory':10000,'usedMemory':20}],"
@@ -616,9 +596,8 @@ START_TEST(the_drivers_own_memory_is_not_used_from_outside)
     CARD_HAS(0, used_mib, 20);
     CARD_HAS(0, withheld_mib, 0);
 }
-END_TEST
 
-START_TEST(a_lost_card_is_not_used_from_outside)
+TEST(a_lost_card_is_not_used_from_outside)
 {
     see_scv(
         "{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Unhealthy',"
@@ -627,7 +606,6 @@ START_TEST(a_lost_card_is_not_used_from_outside)
     CARD_HAS(0, withheld_mib, 0);
     ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
 }
-END_TEST
 
 /* Two cards, of which this much is used; the podList gives pod-p the second one. */
 static void see_other_card(int first, int second, const char *time)
@@ -645,7 +623,7 @@ static void see_other_card(int first, int second, const char *time)
 }
 
 /* The annotations name a card that the pod did not use. */
-START_TEST(a_departure_hides_only_the_card_of_the_pod_list)
+TEST(a_departure_hides_only_the_card_of_the_pod_list)
 {
     see_other_card(9024, 8000, "2026-11-21T09:00:00Z");
     struct ledger_pod *p = place("p", 8000, "n1", 0, "GPU-0");
@@ -659,10 +637,9 @@ START_TEST(a_departure_hides_only_the_card_of_the_pod_list)
     CARD_HAS(0, withheld_mib, 8000);
     CARD_HAS(1, withheld_mib, 6976);
 }
-END_TEST
 
 /* Two containers of a pod on a card, one of which is measured in part. */
-START_TEST(what_a_pod_uses_of_a_card)
+TEST(what_a_pod_uses_of_a_card)
 {
     struct ledger_use use;
     see_scv("{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Healthy',"
@@ -686,9 +663,8 @@ START_TEST(what_a_pod_uses_of_a_card)
             "'totalMemory':16000,'uuid':'GPU-0'}]}}");
     ck_assert(!ledger_pod_use(node("n1"), p, &node("n1")->cards[0], &use));
 }
-END_TEST
 
-START_TEST(many_departures_are_bounded)
+TEST(many_departures_are_bounded)
 {
     see_sample(16276, 1000, 1000);
     for (int i = 0; i < 300; i++) {
@@ -701,10 +677,9 @@ START_TEST(many_departures_are_bounded)
     see_sample(16276, 5024, 3000);
     CARD_HAS(0, withheld_mib, 4000);
 }
-END_TEST
 
 /* The longest name that fits into the node, and longer ones. */
-START_TEST(a_reused_slot_is_clean_and_names_may_be_long)
+TEST(a_reused_slot_is_clean_and_names_may_be_long)
 {
     static const size_t lengths[] = {63, 64, 150};
     char name[160] = "";
@@ -722,9 +697,8 @@ START_TEST(a_reused_slot_is_clean_and_names_may_be_long)
     }
     ck_assert_uint_eq(ledger_node_slots(ledger), 1);
 }
-END_TEST
 
-START_TEST(a_pending_pod_changes_and_a_bound_one_keeps_its_request)
+TEST(a_pending_pod_changes_and_a_bound_one_keeps_its_request)
 {
     struct ledger_pod *a = add("a", 100);
     ck_assert_uint_eq(ledger_totals(ledger).pending, 1);
@@ -744,10 +718,9 @@ START_TEST(a_pending_pod_changes_and_a_bound_one_keeps_its_request)
     ck_assert_uint_eq(ledger_totals(ledger).pending, 1);
     ck_assert_ptr_null(node("n1"));
 }
-END_TEST
 
 /* One label puts any number of pods into a gang, and they go in any order. */
-START_TEST(many_members_leave_a_gang_at_once)
+TEST(many_members_leave_a_gang_at_once)
 {
     enum { MEMBERS = 60000 };
     static struct ledger_pod *members[MEMBERS];
@@ -771,24 +744,5 @@ START_TEST(many_members_leave_a_gang_at_once)
     ledger_pod_remove(ledger, members[0]);
     ck_assert_uint_eq(ledger_totals(ledger).pending_members, 0);
 }
-END_TEST
 
-UNIT_MAIN_AROUND(
-    "ledger", begin, end, cards_with_one_uuid_get_no_pods_and_keep_their_promises,
-    many_cards_without_a_uuid_are_no_duplicates, a_card_gets_no_pods_beside_its_instances,
-    cards_of_other_device_plugins_are_unavailable, what_the_driver_keeps_is_not_promised,
-    display_values_of_the_scv_are_kept, cards_of_one_model_share_it,
-    what_connects_cards_is_known_of_all_or_none, links_that_keep_changing_are_unknown,
-    a_cordoned_node_keeps_its_cards, the_holder_of_a_foreign_lease_is_known,
-    an_scv_without_a_node_gets_no_pods_with_require_node,
-    a_node_without_scv_and_lease_has_its_capacity, unusable_capacity_has_a_reason,
-    a_node_object_that_cannot_be_decoded_is_not_missing,
-    a_node_with_a_damaged_or_empty_scv_gets_no_pods,
-    a_promise_follows_the_uuid_of_its_card,
-    memory_used_from_outside_is_withheld_above_the_tolerance,
-    memory_used_through_another_resource_is_no_drift, a_capacity_may_omit_unhealthy_cards,
-    the_drivers_own_memory_is_not_used_from_outside, a_lost_card_is_not_used_from_outside,
-    a_departure_hides_only_the_card_of_the_pod_list, what_a_pod_uses_of_a_card,
-    many_departures_are_bounded, a_reused_slot_is_clean_and_names_may_be_long,
-    a_pending_pod_changes_and_a_bound_one_keeps_its_request,
-    many_members_leave_a_gang_at_once)
+UNIT_MAIN_AROUND(begin, end)

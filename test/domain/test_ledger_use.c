@@ -37,7 +37,7 @@ static int64_t drift(enum ledger_drift kind)
 }
 
 /* A monitoring pod, or one that the watch has not shown yet. */
-START_TEST(pods_without_a_promise_count_as_outside)
+TEST(pods_without_a_promise_count_as_outside)
 {
     struct sample s = {0};
     start_idle();
@@ -57,12 +57,11 @@ START_TEST(pods_without_a_promise_count_as_outside)
     ck_seen(&s, 0, 2000, 0);
     ledger_free(ledger);
 }
-END_TEST
 
 /* -- time -- */
 
 /* The processes of a pod that was deleted by force run on; a new pod has its name. */
-START_TEST(a_pod_does_not_take_over_the_use_of_one_with_its_name)
+TEST(a_pod_does_not_take_over_the_use_of_one_with_its_name)
 {
     struct sample s = {0};
     start_idle();
@@ -80,9 +79,8 @@ START_TEST(a_pod_does_not_take_over_the_use_of_one_with_its_name)
     ck_assert_int_eq(card_of(0)->free_mib, TOTAL - 4000 - 3000);
     ledger_free(ledger);
 }
-END_TEST
 
-START_TEST(a_departed_pod_that_is_back_counts_once)
+TEST(a_departed_pod_that_is_back_counts_once)
 {
     struct sample s = {0};
     start_idle();
@@ -101,7 +99,6 @@ START_TEST(a_departed_pod_that_is_back_counts_once)
     }
     ledger_free(ledger);
 }
-END_TEST
 
 /* -- nvidia.com/gpu -- */
 
@@ -114,7 +111,7 @@ END_TEST
     "'units':1,'cards':['GPU-0'],'usage':[{'uuid':'GPU-0','podUID':'u','usedMemory':"    \
     "7000},{'uuid':'GPU-1','podUID':'u','usedMemory':4000}]}]}}"
 
-START_TEST(a_pod_of_another_device_plugin_is_measured)
+TEST(a_pod_of_another_device_plugin_is_measured)
 {
     start();
     struct scv scv = object_scv(&arena, quoted(&arena, NVIDIA_SCV));
@@ -137,12 +134,11 @@ START_TEST(a_pod_of_another_device_plugin_is_measured)
     ck_card(0, 0, 0);
     ledger_free(ledger);
 }
-END_TEST
 
 /* -- measurements that prove nothing -- */
 
 /* Each of these lists, with 9000 MiB used of GPU-0, must give the estimate. */
-START_TEST(a_measurement_that_contradicts_itself_counts_as_none)
+TEST(a_measurement_that_contradicts_itself_counts_as_none)
 {
 #define USE(more)                                                                        \
     "'podList':[{'namespace':'default','name':'pod-a','usage':[{'uuid':'GPU-0'" more     \
@@ -168,7 +164,7 @@ START_TEST(a_measurement_that_contradicts_itself_counts_as_none)
         {ON_0 "},{'id':1,'health':'Healthy','totalMemory':16000,'freeMemory':7000," ON_0,
          USE(",'podUID':'a','usedMemory':3000")}, /* whose card is it? */
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         start();
         struct scv scv = object_scv(
             &arena,
@@ -188,10 +184,9 @@ START_TEST(a_measurement_that_contradicts_itself_counts_as_none)
 #undef USE
 #undef ON_0
 }
-END_TEST
 
 /* Without the time of the sample, nothing is known of the used memory. */
-START_TEST(without_a_sample_nothing_is_withheld)
+TEST(without_a_sample_nothing_is_withheld)
 {
     start();
     struct scv scv = object_scv(
@@ -204,11 +199,3 @@ START_TEST(without_a_sample_nothing_is_withheld)
     ck_card(0, 0, 0);
     ledger_free(ledger);
 }
-END_TEST
-
-UNIT_MAIN("ledger_use", pods_without_a_promise_count_as_outside,
-          a_pod_does_not_take_over_the_use_of_one_with_its_name,
-          a_departed_pod_that_is_back_counts_once,
-          a_pod_of_another_device_plugin_is_measured,
-          a_measurement_that_contradicts_itself_counts_as_none,
-          without_a_sample_nothing_is_withheld)

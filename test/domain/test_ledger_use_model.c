@@ -146,7 +146,7 @@ static void model_check(int c)
     model.overused += card->overuse_mib > 0;
 }
 
-START_TEST(both_parts_are_those_of_the_model)
+TEST(both_parts_are_those_of_the_model)
 {
     start();
     rng_init(&model.rng, 20261123);
@@ -174,11 +174,10 @@ START_TEST(both_parts_are_those_of_the_model)
     ck_assert_int_gt(model.overused, ROUNDS / 10);
     ledger_free(ledger);
 }
-END_TEST
 
 /* Whatever a node's credentials write: the card gives new pods no more than what NVML
  * showed as free, and the tolerance; and what pods were promised stays theirs. */
-START_TEST(a_lying_podlist_frees_nothing_that_is_used)
+TEST(a_lying_podlist_frees_nothing_that_is_used)
 {
     static const char *const lies[] = {"p0", "p1", "p2", "other", "p0", ""};
     long bounded = 0;
@@ -221,7 +220,3 @@ START_TEST(a_lying_podlist_frees_nothing_that_is_used)
     }
     ck_assert_int_gt(bounded, ROUNDS / 10);
 }
-END_TEST
-
-UNIT_MAIN("ledger_use_model", both_parts_are_those_of_the_model,
-          a_lying_podlist_frees_nothing_that_is_used)

@@ -5,7 +5,7 @@
 
 static struct arena arena;
 
-START_TEST(a_node_is_read)
+TEST(a_node_is_read)
 {
     struct node n = object_node(
         &arena,
@@ -30,17 +30,16 @@ START_TEST(a_node_is_read)
                         "{'metadata':{'name':'n'},'status':{'capacity':{'" KEY_GPU_MEM
                         "':'1.5'}}}"),
                  &err);
-    ck_assert_ptr_nonnull(strstr(err.msg, "status.capacity: a quantity is not a whole"));
+    ck_assert_contains(err.msg, "status.capacity: a quantity is not a whole");
     object_fault(node, node_read, &arena,
                  quoted(&arena,
                         "{'metadata':{'name':'n'},'status':{'capacity':{'" KEY_GPU_MEM
                         "':'3E'}}}"),
                  &err);
-    ck_assert_ptr_nonnull(strstr(err.msg, "exceeds the capacity of any node"));
+    ck_assert_contains(err.msg, "exceeds the capacity of any node");
 }
-END_TEST
 
-START_TEST(what_a_node_offers_to_pods_is_read)
+TEST(what_a_node_offers_to_pods_is_read)
 {
     struct node n = object_node(
         &arena, quoted(&arena, "{'metadata':{'name':'n'},'status':{'capacity':{"
@@ -58,9 +57,8 @@ START_TEST(what_a_node_offers_to_pods_is_read)
     n = object_node(&arena, quoted(&arena, "{'metadata':{'name':'n'}}"));
     ck_assert(resources_equal(&n.room, &(struct resources){0}));
 }
-END_TEST
 
-START_TEST(a_node_that_is_cordoned)
+TEST(a_node_that_is_cordoned)
 {
     static const struct {
         const char *spec;
@@ -71,7 +69,7 @@ START_TEST(a_node_that_is_cordoned)
         {",'spec':{'unschedulable':null}", false},
         {",'spec':{'podCIDR':'10.0.0.0/24','unschedulable':true}", true},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct node n = object_node(
             &arena, quoted(&arena, "{'metadata':{'name':'n'}%s}", cases[i].spec));
         ck_assert_msg(n.cordoned == cases[i].cordoned, "%s", cases[i].spec);
@@ -80,11 +78,10 @@ START_TEST(a_node_that_is_cordoned)
     object_fault(node, node_read, &arena,
                  quoted(&arena, "{'metadata':{'name':'n'},'spec':{'unschedulable':1}}"),
                  &err);
-    ck_assert_ptr_nonnull(strstr(err.msg, "spec.unschedulable"));
+    ck_assert_contains(err.msg, "spec.unschedulable");
 }
-END_TEST
 
-START_TEST(missing_numbers_of_an_scv_are_zero_and_cards_are_sorted)
+TEST(missing_numbers_of_an_scv_are_zero_and_cards_are_sorted)
 {
     struct scv s = object_scv(
         &arena,
@@ -106,9 +103,8 @@ START_TEST(missing_numbers_of_an_scv_are_zero_and_cards_are_sorted)
     ck_assert_int_eq(scv_card_used(&s.cards[4]), 30);
     ck_assert(!s.has_update_time);
 }
-END_TEST
 
-START_TEST(an_impossible_scv_is_rejected)
+TEST(an_impossible_scv_is_rejected)
 {
     static const char *const cards[] = {"{'id':0,'totalMemory':-1}",
                                         "{'id':-1}",
@@ -118,7 +114,7 @@ START_TEST(an_impossible_scv_is_rejected)
                                         "{'id':'0'}",
                                         "7",
                                         "{'id':0,'freeMemory':1.5}"};
-    for (size_t i = 0; i < ARRAY_LEN(cards); i++) {
+    ARRAY_EACH(i, cards) {
         struct err err = {0};
         object_fault(scv, scv_read, &arena,
                      quoted(&arena,
@@ -137,7 +133,6 @@ START_TEST(an_impossible_scv_is_rejected)
         quoted(&arena, "{'metadata':{'name':'n'},'status':{'cardList':[%s]}}", many.p),
         &err);
 }
-END_TEST
 
 /* The bytes of test/golden/scv/<name>, without the line end. */
 static struct span golden(const char *name)
@@ -156,7 +151,7 @@ static void written_is(const struct scv *scv, struct span want)
     ck_assert_msg(span_eq(buf_span(&b), want), "%s", b.p);
 }
 
-START_TEST(zeros_of_an_scv_are_left_out)
+TEST(zeros_of_an_scv_are_left_out)
 {
     struct scv_card card = {.id = 0, .total_mib = 5, .has_used = true, .used_mib = 5};
     struct scv s = {.cards = &card, .n_cards = 1};
@@ -165,12 +160,11 @@ START_TEST(zeros_of_an_scv_are_left_out)
     ck_assert_str_eq(b.p, "{\"cardList\":[{\"id\":0,\"totalMemory\":5,\"usedMemory\":5}],"
                           "\"cardNumber\":1,\"totalMemorySum\":5}");
 }
-END_TEST
 
-START_TEST(an_scv_survives_a_round_trip)
+TEST(an_scv_survives_a_round_trip)
 {
     static const char *const names[] = {"full.json", "seed.json", "empty.json"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    ARRAY_EACH(i, names) {
         struct span text = golden(names[i]);
         struct scv s = object_scv_all(&arena, text);
         if (i == 0)
@@ -216,10 +210,9 @@ START_TEST(an_scv_survives_a_round_trip)
                       scv_hash(SPAN("1f4c6a1e-0000-4000-8000-00000000000b")));
     ck_assert_int_eq(s.uses[3].used_mib, 64);
 }
-END_TEST
 
 /* A wrong measurement must not take the cards of a node away. */
-START_TEST(impossible_measurements_are_unknown)
+TEST(impossible_measurements_are_unknown)
 {
     struct scv s = object_scv_all(
         &arena,
@@ -240,9 +233,8 @@ START_TEST(impossible_measurements_are_unknown)
                        many.p));
     ck_assert_uint_eq(s.n_processes, SCV_MAX_PROCESSES);
 }
-END_TEST
 
-START_TEST(the_extender_ignores_invalid_values_that_it_does_not_use)
+TEST(the_extender_ignores_invalid_values_that_it_does_not_use)
 {
     static const char *const wrong[] = {
         "'spec':{'updateInterval':-1}",
@@ -250,7 +242,7 @@ START_TEST(the_extender_ignores_invalid_values_that_it_does_not_use)
         "'status':{'cardList':[{'utilization':101}]}",
         "'status':{'cardList':[{'temperature':-1001}]}",
     };
-    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    ARRAY_EACH(i, wrong) {
         struct err err = {0};
         struct span text = quoted(&arena, "{'metadata':{'name':'n'},%s}", wrong[i]);
         object_fault(scv, scv_read_all, &arena, text, &err);
@@ -258,9 +250,8 @@ START_TEST(the_extender_ignores_invalid_values_that_it_does_not_use)
         object_scv(&arena, text);
     }
 }
-END_TEST
 
-START_TEST(the_extender_rejects_invalid_values_that_it_uses)
+TEST(the_extender_rejects_invalid_values_that_it_uses)
 {
     static const char *const wrong[] = {
         "'podList':{}",
@@ -271,7 +262,7 @@ START_TEST(the_extender_rejects_invalid_values_that_it_uses)
         "'cardList':[{'core':true}]",
         "'cardList':[{'bandwidth':'1'}]",
     };
-    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    ARRAY_EACH(i, wrong) {
         struct err err = {0};
         struct span text =
             quoted(&arena, "{'metadata':{'name':'n'},'status':{%s}}", wrong[i]);
@@ -288,7 +279,7 @@ START_TEST(the_extender_rejects_invalid_values_that_it_uses)
                         "{'metadata':{'name':'n'},'status':{'podList':[{'cards':[%s]}]}}",
                         many.p),
                  &err);
-    ck_assert_ptr_nonnull(strstr(err.msg, "more than 64 cards"));
+    ck_assert_contains(err.msg, "more than 64 cards");
     buf_clear(&many);
     for (int i = 0; i <= SCV_MAX_HELD; i++)
         buf_adds(&many, i ? ",{}" : "{}");
@@ -296,21 +287,19 @@ START_TEST(the_extender_rejects_invalid_values_that_it_uses)
         scv, scv_read_all, &arena,
         quoted(&arena, "{'metadata':{'name':'n'},'status':{'podList':[%s]}}", many.p),
         &err);
-    ck_assert_ptr_nonnull(strstr(err.msg, "more than 8192 containers"));
+    ck_assert_contains(err.msg, "more than 8192 containers");
 }
-END_TEST
 
-START_TEST(bandwidth_of_a_link)
+TEST(bandwidth_of_a_link)
 {
     static const int64_t cases[][3] = {{1, 1, 250}, {3, 16, 15760},   {6, 8, 60504},
                                        {0, 16, 0},  {7, 16, 0},       {-1, 16, 0},
                                        {3, -1, 0},  {3, INT64_MAX, 0}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    ARRAY_EACH(i, cases)
         ck_assert_int_eq(scv_bandwidth(cases[i][0], cases[i][1]), cases[i][2]);
 }
-END_TEST
 
-START_TEST(a_lease_is_read_and_written)
+TEST(a_lease_is_read_and_written)
 {
     struct lease l = {.meta = {.ns = SPAN("kube-system"),
                                .name = SPAN("gpushare-extender"),
@@ -330,10 +319,9 @@ START_TEST(a_lease_is_read_and_written)
     ck_assert_int_eq(back.duration_s, 5);
     ck_assert_int_eq(back.transitions, 3);
 }
-END_TEST
 
 /* The Lease of another system has our names, but another owner. */
-START_TEST(a_heartbeat_of_scv_agent_is_owned_by_its_node)
+TEST(a_heartbeat_of_scv_agent_is_owned_by_its_node)
 {
     static const struct {
         const char *owners, *holder;
@@ -347,7 +335,7 @@ START_TEST(a_heartbeat_of_scv_agent_is_owned_by_its_node)
         {"", "n1", false},
         {"", "", false},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct lease l =
             object_lease(&arena, quoted(&arena,
                                         "{'metadata':{'name':'n1','ownerReferences':[%s]"
@@ -360,11 +348,10 @@ START_TEST(a_heartbeat_of_scv_agent_is_owned_by_its_node)
     object_fault(lease, lease_read, &arena,
                  quoted(&arena, "{'metadata':{'name':'n1','ownerReferences':[7]}}"),
                  &err);
-    ck_assert_ptr_nonnull(strstr(err.msg, "metadata.ownerReferences"));
+    ck_assert_contains(err.msg, "metadata.ownerReferences");
 }
-END_TEST
 
-START_TEST(configmaps_make_cards_unavailable)
+TEST(configmaps_make_cards_unavailable)
 {
     struct unhealthy_cards u = object_unhealthy_cards(
         &arena, quoted(&arena, "{'metadata':{'name':'unhealthy-gpu-n1','namespace':"
@@ -381,9 +368,8 @@ START_TEST(configmaps_make_cards_unavailable)
                                "'0;1'}}"));
     ck_assert(u.damaged);
 }
-END_TEST
 
-START_TEST(each_byte_of_a_name_is_checked)
+TEST(each_byte_of_a_name_is_checked)
 {
     char name[32];
     ck_assert(!object_is_name((struct span){name, 0}));
@@ -404,14 +390,3 @@ START_TEST(each_byte_of_a_name_is_checked)
     ck_assert(!object_is_name((struct span){longest, 254}));
     free(longest);
 }
-END_TEST
-
-UNIT_MAIN("objects", each_byte_of_a_name_is_checked, a_node_is_read,
-          what_a_node_offers_to_pods_is_read, a_node_that_is_cordoned,
-          missing_numbers_of_an_scv_are_zero_and_cards_are_sorted,
-          an_impossible_scv_is_rejected, zeros_of_an_scv_are_left_out,
-          an_scv_survives_a_round_trip, impossible_measurements_are_unknown,
-          the_extender_ignores_invalid_values_that_it_does_not_use,
-          the_extender_rejects_invalid_values_that_it_uses, bandwidth_of_a_link,
-          a_lease_is_read_and_written, a_heartbeat_of_scv_agent_is_owned_by_its_node,
-          configmaps_make_cards_unavailable)

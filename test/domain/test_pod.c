@@ -5,7 +5,7 @@
 
 static struct arena arena;
 
-START_TEST(a_pod_is_read_with_its_promise)
+TEST(a_pod_is_read_with_its_promise)
 {
     struct pod pod = object_pod(
         &arena,
@@ -35,9 +35,8 @@ START_TEST(a_pod_is_read_with_its_promise)
     ck_assert_span_eq(pod.placement, "spread");
     ck_assert_uint_eq(pod.n_containers, 0);
 }
-END_TEST
 
-START_TEST(containers_with_limits_keep_their_index)
+TEST(containers_with_limits_keep_their_index)
 {
     struct pod pod = object_pod(
         &arena,
@@ -62,7 +61,7 @@ START_TEST(containers_with_limits_keep_their_index)
         {CONTAINER_APP, 2, NULL, "5"},
     };
     ck_assert_uint_eq(pod.n_containers, ARRAY_LEN(want));
-    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+    ARRAY_EACH(i, want) {
         ck_assert_int_eq(pod.containers[i].role, want[i].role);
         if (want[i].role != CONTAINER_INIT)
             ck_assert_uint_eq(pod.containers[i].index, want[i].index);
@@ -70,9 +69,8 @@ START_TEST(containers_with_limits_keep_their_index)
         ck_assert_span_eq(pod.containers[i].cards, want[i].cards);
     }
 }
-END_TEST
 
-START_TEST(fields_for_the_device_plugin_are_read)
+TEST(fields_for_the_device_plugin_are_read)
 {
     struct pod pod = object_pod(
         &arena,
@@ -96,7 +94,6 @@ START_TEST(fields_for_the_device_plugin_are_read)
     ck_assert(!pod.mirror);
     ck_assert_ptr_null(pod.assigned.p);
 }
-END_TEST
 
 static bool prefers(const char *spec)
 {
@@ -109,7 +106,7 @@ static bool prefers(const char *spec)
 
 #define PREFERRED "'preferredDuringSchedulingIgnoredDuringExecution'"
 
-START_TEST(soft_preferences_are_recognized)
+TEST(soft_preferences_are_recognized)
 {
     ck_assert(prefers("'affinity':{'nodeAffinity':{" PREFERRED ":[{'weight':1}]}}"));
     ck_assert(prefers("'affinity':{'podAffinity':{" PREFERRED ":[{'weight':1}]}}"));
@@ -123,25 +120,23 @@ START_TEST(soft_preferences_are_recognized)
                        "'DoNotSchedule'}]"));
     ck_assert(!prefers("'affinity':null,'topologySpreadConstraints':null"));
 }
-END_TEST
 
-START_TEST(terminal_phases_are_recognized)
+TEST(terminal_phases_are_recognized)
 {
     static const struct {
         const char *phase;
         bool over;
     } cases[] = {{"Pending", false}, {"Running", false}, {"Succeeded", true},
                  {"Failed", true},   {"Unknown", false}, {"Strange", false}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct pod pod = object_pod(
             &arena, quoted(&arena, "{'metadata':{'name':'p'},'status':{'phase':'%s'}}",
                            cases[i].phase));
         ck_assert_msg(pod_is_terminal(&pod) == cases[i].over, "%s", cases[i].phase);
     }
 }
-END_TEST
 
-START_TEST(an_invalid_pod_is_rejected_with_the_field)
+TEST(an_invalid_pod_is_rejected_with_the_field)
 {
     static const struct {
         const char *json, *message;
@@ -157,15 +152,10 @@ START_TEST(an_invalid_pod_is_rejected_with_the_field)
          "spec.nodeName: expected a string"},
         {"[]", "pod: expected an object"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct err err = {0};
         object_fault(pod, pod_read, &arena, quoted(&arena, "%s", cases[i].json), &err);
         ck_assert_msg(span_starts(span_of(err.msg), span_of(cases[i].message)), "%s: %s",
                       cases[i].json, err.msg);
     }
 }
-END_TEST
-
-UNIT_MAIN("pod", soft_preferences_are_recognized, a_pod_is_read_with_its_promise,
-          containers_with_limits_keep_their_index, fields_for_the_device_plugin_are_read,
-          terminal_phases_are_recognized, an_invalid_pod_is_rejected_with_the_field)

@@ -110,9 +110,9 @@ static const struct {
      13000, 10},
 };
 
-START_TEST(requests_add_up_as_in_kube_scheduler)
+TEST(requests_add_up_as_in_kube_scheduler)
 {
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct resources r = of(cases[i].spec, cases[i].status);
         ck_assert_msg(r.cpu_milli == cases[i].cpu_milli && r.memory == cases[i].memory,
                       "%s %s: %lld, %lld", cases[i].spec, cases[i].status,
@@ -120,12 +120,11 @@ START_TEST(requests_add_up_as_in_kube_scheduler)
         ck_assert_int_eq(r.pods, 1);
     }
 }
-END_TEST
 
-START_TEST(no_amount_overflows_a_sum)
+TEST(no_amount_overflows_a_sum)
 {
     static const char *const amounts[] = {"9223372036854775807", "8E", "-1", "x", "100P"};
-    for (size_t i = 0; i < ARRAY_LEN(amounts); i++) {
+    ARRAY_EACH(i, amounts) {
         struct span one = quoted(&arena,
                                  "{'name':'c','resources':{'requests':{'cpu':'%s',"
                                  "'memory':'%s'}}}",
@@ -139,11 +138,10 @@ START_TEST(no_amount_overflows_a_sum)
         ck_assert_int_eq(r.memory, RESOURCES_MAX);
     }
 }
-END_TEST
 
 /* A pod of so many containers costs no more memory than its bytes are worth; the spec of
  * all of them counts. */
-START_TEST(the_spec_of_thousands_of_containers_counts)
+TEST(the_spec_of_thousands_of_containers_counts)
 {
     cleanup_buf struct buf spec = {0}, status = {0};
     cleanup_arena struct arena own = {0};
@@ -163,7 +161,3 @@ START_TEST(the_spec_of_thousands_of_containers_counts)
     ck_assert_int_eq(pod.requests.cpu_milli, 20000 * 1000);
     ck_assert_uint_lt(arena_bytes(&own), 64 << 10);
 }
-END_TEST
-
-UNIT_MAIN("pod_requests", requests_add_up_as_in_kube_scheduler, no_amount_overflows_a_sum,
-          the_spec_of_thousands_of_containers_counts)

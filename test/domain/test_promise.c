@@ -33,7 +33,7 @@ static const char *read_back(const char *annotations)
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
-START_TEST(promises_of_the_go_extender_are_read)
+TEST(promises_of_the_go_extender_are_read)
 {
     ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'1','" KEY_MEM_DEV
                                "':'15','" KEY_MEM_POD "':'6','" KEY_MEM_ASSIGNED
@@ -45,9 +45,8 @@ START_TEST(promises_of_the_go_extender_are_read)
     ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':''"), "");
     ck_assert_str_eq(read_back(""), "");
 }
-END_TEST
 
-START_TEST(the_allocation_has_the_units_of_each_card)
+TEST(the_allocation_has_the_units_of_each_card)
 {
     ck_assert_str_eq(read_back("'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':2,\\'3\\':4}}'"),
                      "1:2048 3:4096");
@@ -55,18 +54,16 @@ START_TEST(the_allocation_has_the_units_of_each_card)
         read_back("'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':2},\\'1\\':{\\'1\\':4}}'"),
         "1:6144");
 }
-END_TEST
 
-START_TEST(a_promise_below_the_request_counts_as_the_request)
+TEST(a_promise_below_the_request_counts_as_the_request)
 {
     ck_assert_str_eq(read_back("'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':1}}'"), "1:6144");
     ck_assert_str_eq(
         read_back("'" KEY_MEM_IDX "':'0,1','" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':1}}'"),
         "1:6144 0:6144"); /* either card may have all of it */
 }
-END_TEST
 
-START_TEST(with_a_damaged_allocation_the_index_counts)
+TEST(with_a_damaged_allocation_the_index_counts)
 {
     static const char *const damaged[] = {"{",
                                           "[]",
@@ -76,16 +73,15 @@ START_TEST(with_a_damaged_allocation_the_index_counts)
                                           "{\\'0\\':{\\'1\\':\\'2\\'}}",
                                           "{\\'0\\':{\\'70000\\':1}}",
                                           "{} {}"};
-    for (size_t i = 0; i < ARRAY_LEN(damaged); i++) {
+    ARRAY_EACH(i, damaged) {
         char text[256];
         snprintf(text, sizeof text, "'" KEY_MEM_IDX "':'2','" KEY_ALLOCATION "':'%s'",
                  damaged[i]);
         ck_assert_str_eq(read_back(text), "2:6144");
     }
 }
-END_TEST
 
-START_TEST(with_too_many_allocated_cards_the_index_counts)
+TEST(with_too_many_allocated_cards_the_index_counts)
 {
     cleanup_buf struct buf text = {0};
     buf_adds(&text, "'" KEY_MEM_IDX "':'2','" KEY_ALLOCATION "':'{\\'0\\':{");
@@ -94,26 +90,23 @@ START_TEST(with_too_many_allocated_cards_the_index_counts)
     buf_adds(&text, "}}'");
     ck_assert_str_eq(read_back(text.p), "2:6144");
 }
-END_TEST
 
-START_TEST(where_index_and_allocation_differ_both_count)
+TEST(where_index_and_allocation_differ_both_count)
 {
     ck_assert_str_eq(
         read_back("'" KEY_MEM_IDX "':'0','" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':6}}'"),
         "1:6144 0:6144"); /* device plugins use the index */
 }
-END_TEST
 
-START_TEST(uuids_are_in_the_order_of_the_index)
+TEST(uuids_are_in_the_order_of_the_index)
 {
     ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'3,1','" KEY_CARD_UUID
                                "':'GPU-c, GPU-a','" KEY_ALLOCATION
                                "':'{\\'0\\':{\\'1\\':3,\\'3\\':3}}'"),
                      "1:3072@GPU-a 3:3072@GPU-c");
 }
-END_TEST
 
-START_TEST(each_container_has_its_part)
+TEST(each_container_has_its_part)
 {
     struct pod pod = annotated("'" KEY_MEM_IDX "':'3,1','" KEY_CARD_UUID
                                "':'GPU-c,GPU-a','" KEY_ALLOCATION
@@ -130,7 +123,6 @@ START_TEST(each_container_has_its_part)
     pod = annotated("'" KEY_MEM_IDX "':'3'");
     ck_assert(!promise_of_container(&pod, 0, &arena, &p));
 }
-END_TEST
 
 static const char *written(const struct request *r, const struct promise_share *shares,
                            size_t n)
@@ -142,7 +134,7 @@ static const char *written(const struct request *r, const struct promise_share *
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
-START_TEST(a_shared_promise_is_written_in_the_documented_format)
+TEST(a_shared_promise_is_written_in_the_documented_format)
 {
     struct request_part parts[] = {{.index = 0, .amount = 2}, {.index = 2, .amount = 4}};
     struct request r = {
@@ -159,9 +151,8 @@ START_TEST(a_shared_promise_is_written_in_the_documented_format)
         "\"{\\\"0\\\":{\\\"1\\\":2},\\\"2\\\":{\\\"1\\\":4}}\","
         "\"gpushare/card-memory\":\"\",\"gpushare/card-uuid\":\"GPU-1\"}");
 }
-END_TEST
 
-START_TEST(the_record_of_a_request_by_labels_names_its_pod)
+TEST(the_record_of_a_request_by_labels_names_its_pod)
 {
     struct promise_share share = {1, 5, 15, {0}};
     struct request r = {.kind = REQUEST_MEMORY,
@@ -169,29 +160,25 @@ START_TEST(the_record_of_a_request_by_labels_names_its_pod)
                         .units = 5,
                         .mib_per_card = 5033,
                         .by_label = true};
-    ck_assert_ptr_nonnull(
-        strstr(written(&r, &share, 1), "\"gpushare/card-memory\":\"5033 u\""));
+    ck_assert_contains(written(&r, &share, 1), "\"gpushare/card-memory\":\"5033 u\"");
     r = (struct request){.kind = REQUEST_CARDS, .cards = 1, .by_label = true};
-    ck_assert_ptr_nonnull(
-        strstr(written(&r, &share, 1), "\"gpushare/card-memory\":\"whole u\""));
+    ck_assert_contains(written(&r, &share, 1), "\"gpushare/card-memory\":\"whole u\"");
 }
-END_TEST
 
-START_TEST(whole_cards_go_to_the_containers_in_order)
+TEST(whole_cards_go_to_the_containers_in_order)
 {
     struct request_part parts[] = {{.index = 0, .amount = 1}, {.index = 1, .amount = 2}};
     struct request r = {.kind = REQUEST_CARDS, .cards = 3, .parts = parts, .n_parts = 2};
     struct promise_share shares[] = {
         {0, 15, 15, {0}}, {2, 15, 15, {0}}, {3, 22, 22, {0}}};
     const char *text = written(&r, shares, 3);
-    ck_assert_ptr_nonnull(strstr(text, "MEM_POD\":\"52\""));
-    ck_assert_ptr_nonnull(
-        strstr(text, "{\\\"0\\\":{\\\"0\\\":15},\\\"1\\\":{\\\"2\\\":15,\\\"3\\\":22}}"));
-    ck_assert_ptr_nonnull(strstr(text, ",\"gpushare/card-uuid\":\"\"}"));
+    ck_assert_contains(text, "MEM_POD\":\"52\"");
+    ck_assert_contains(
+        text, "{\\\"0\\\":{\\\"0\\\":15},\\\"1\\\":{\\\"2\\\":15,\\\"3\\\":22}}");
+    ck_assert_contains(text, ",\"gpushare/card-uuid\":\"\"}");
 }
-END_TEST
 
-START_TEST(a_promise_survives_a_round_trip)
+TEST(a_promise_survives_a_round_trip)
 {
     struct request_part parts[] = {{.index = 0, .amount = 2}, {.index = 1, .amount = 4}};
     struct request r = {.kind = REQUEST_MEMORY,
@@ -219,10 +206,9 @@ START_TEST(a_promise_survives_a_round_trip)
         ck_assert(span_eq(p.shares[i].uuid, shares[i].uuid));
     }
 }
-END_TEST
 
 /* The user copied the manifest of one of our pods. */
-START_TEST(a_uuid_beside_a_promise_of_the_go_extender_was_copied)
+TEST(a_uuid_beside_a_promise_of_the_go_extender_was_copied)
 {
     ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'1','" KEY_CARD_UUID "':'GPU-c'"),
                      "1:6144");
@@ -235,19 +221,16 @@ START_TEST(a_uuid_beside_a_promise_of_the_go_extender_was_copied)
     ck_assert(promise_of_container(&pod, 0, &arena, &p));
     ck_assert_uint_eq(p.shares[0].uuid.n, 0);
 }
-END_TEST
 
-START_TEST(unknown_uuids_are_written_as_empty)
+TEST(unknown_uuids_are_written_as_empty)
 {
     struct request_part part = {.index = 0, .amount = 6};
     struct request r = {
         .kind = REQUEST_MEMORY, .cards = 2, .units = 6, .parts = &part, .n_parts = 1};
     struct promise_share shares[] = {{0, 3, 15, {0}}, {3, 3, 22, SPAN("GPU-d")}};
-    ck_assert_ptr_nonnull(
-        strstr(written(&r, shares, 2), ",\"gpushare/card-uuid\":\",GPU-d\"}"));
+    ck_assert_contains(written(&r, shares, 2), ",\"gpushare/card-uuid\":\",GPU-d\"}");
     shares[1].uuid = (struct span){0};
-    ck_assert_ptr_nonnull(
-        strstr(written(&r, shares, 2), ",\"gpushare/card-uuid\":\"\"}"));
+    ck_assert_contains(written(&r, shares, 2), ",\"gpushare/card-uuid\":\"\"}");
     ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'0,3','" KEY_CARD_UUID
                                "':',GPU-d','" KEY_ALLOCATION
                                "':'{\\'0\\':{\\'0\\':3,\\'3\\':3}}'"),
@@ -257,17 +240,3 @@ START_TEST(unknown_uuids_are_written_as_empty)
                                "':'{\\'0\\':{\\'0\\':3,\\'3\\':3}}'"),
                      "0:3072 3:3072");
 }
-END_TEST
-
-UNIT_MAIN("promise", promises_of_the_go_extender_are_read,
-          the_allocation_has_the_units_of_each_card,
-          a_promise_below_the_request_counts_as_the_request,
-          with_a_damaged_allocation_the_index_counts,
-          with_too_many_allocated_cards_the_index_counts,
-          where_index_and_allocation_differ_both_count,
-          uuids_are_in_the_order_of_the_index, each_container_has_its_part,
-          a_shared_promise_is_written_in_the_documented_format,
-          the_record_of_a_request_by_labels_names_its_pod,
-          whole_cards_go_to_the_containers_in_order, a_promise_survives_a_round_trip,
-          a_uuid_beside_a_promise_of_the_go_extender_was_copied,
-          unknown_uuids_are_written_as_empty)

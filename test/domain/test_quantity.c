@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/quantity.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
-START_TEST(whole_numbers_are_read_in_every_form)
+TEST(whole_numbers_are_read_in_every_form)
 {
     static const struct {
         const char *text;
@@ -31,16 +30,15 @@ START_TEST(whole_numbers_are_read_in_every_form)
         {"9223372036854775807", INT64_MAX},
         {"4Ei", 4611686018427387904},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         int64_t v = -1;
         struct err err = {0};
         ck_assert_done(quantity_read(span_of(cases[i].text), &v, &err), err);
         ck_assert_msg(v == cases[i].value, "%s is %lld", cases[i].text, (long long)v);
     }
 }
-END_TEST
 
-START_TEST(other_values_than_whole_numbers_are_rejected)
+TEST(other_values_than_whole_numbers_are_rejected)
 {
     static const char *const cases[] = {"",
                                         "x",
@@ -63,7 +61,7 @@ START_TEST(other_values_than_whole_numbers_are_rejected)
                                         "1kk",
                                         "1KI",
                                         "--1"};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         int64_t v = -7;
         struct err err = {0};
         ck_assert_msg(quantity_read(span_of(cases[i]), &v, &err) == -1, "%s", cases[i]);
@@ -71,9 +69,8 @@ START_TEST(other_values_than_whole_numbers_are_rejected)
         ck_assert_int_eq(err.code, ERR_INVALID);
     }
 }
-END_TEST
 
-START_TEST(thousandths_are_rounded_up)
+TEST(thousandths_are_rounded_up)
 {
     static const struct {
         const char *text;
@@ -81,23 +78,22 @@ START_TEST(thousandths_are_rounded_up)
     } cases[] = {{"1", 1000},        {"250m", 250},     {"0.1", 100}, {"1.5", 1500},
                  {"100u", 1},        {"1n", 1},         {"0", 0},     {"2k", 2000000},
                  {"1.5Ki", 1536000}, {"0.0001Ki", 103}, {"1e-1", 100}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    ARRAY_EACH(i, cases)
         ck_assert_msg(quantity_milli(span_of(cases[i].text), INT64_MAX) == cases[i].value,
                       "%s", cases[i].text);
     static const char *const larger[] = {"1001m", "9E", "9223372036854775807",
                                          "-1",    "x",  ""};
-    for (size_t i = 0; i < ARRAY_LEN(larger); i++)
+    ARRAY_EACH(i, larger)
         ck_assert_int_eq(quantity_milli(span_of(larger[i]), 1000), 1000);
 }
-END_TEST
 
-START_TEST(units_are_read_and_written)
+TEST(units_are_read_and_written)
 {
     static const struct {
         const char *text;
         int64_t mib;
     } cases[] = {{"GiB", 1024}, {"MiB", 1}, {"256MiB", 256}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         int64_t mib = 0;
         cleanup_buf struct buf b = {0};
         ck_assert_int_eq(quantity_read_unit(span_of(cases[i].text), &mib, NULL), 0);
@@ -107,13 +103,9 @@ START_TEST(units_are_read_and_written)
     }
     static const char *const wrong[] = {"",    "GB",     "0MiB",       "-1MiB",
                                         "gib", "1.5MiB", "99999999MiB"};
-    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    ARRAY_EACH(i, wrong) {
         int64_t mib;
         ck_assert_msg(quantity_read_unit(span_of(wrong[i]), &mib, NULL) == -1, "%s",
                       wrong[i]);
     }
 }
-END_TEST
-
-UNIT_MAIN("quantity", whole_numbers_are_read_in_every_form,
-          other_values_than_whole_numbers_are_rejected, units_are_read_and_written, thousandths_are_rounded_up)

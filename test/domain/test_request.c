@@ -40,7 +40,7 @@ static struct pod make(const char *parts, const char *meta)
                              meta, apps.n ? apps.p : "", inits.n ? inits.p : ""));
 }
 
-START_TEST(containers_add_up_as_in_kubernetes)
+TEST(containers_add_up_as_in_kubernetes)
 {
     static const struct {
         const char *parts;
@@ -56,7 +56,7 @@ START_TEST(containers_add_up_as_in_kubernetes)
         {"s3 s4", 7},       {"a0 i0", 0},
         {"a8 *a0", 8}, /* so that a driver upgrade selects the pod: docs/gpu-operator.md */
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct pod pod = make(cases[i].parts, "");
         struct request r = object_request(&arena, &pod, 1024);
         ck_assert_msg(r.units == cases[i].units, "%s: %lld", cases[i].parts,
@@ -65,9 +65,8 @@ START_TEST(containers_add_up_as_in_kubernetes)
         ck_assert_int_eq(r.mib_per_card, cases[i].units * 1024);
     }
 }
-END_TEST
 
-START_TEST(the_parts_are_the_containers_that_run_concurrently)
+TEST(the_parts_are_the_containers_that_run_concurrently)
 {
     struct pod pod = make("a2 i8 s3 a4", "");
     struct request r = object_request(&arena, &pod, 1);
@@ -79,12 +78,11 @@ START_TEST(the_parts_are_the_containers_that_run_concurrently)
     ck_assert_int_eq(by_index[1], 4);
     ck_assert_int_eq(by_index[2], 3); /* the sidecar follows the app containers */
 }
-END_TEST
 
 #define COUNT(kind, n) ",'" kind "':{'" KEY_GPU_COUNT "':'" n "'}"
 
 /* Of limits, of labels, and of both. */
-START_TEST(requests_are_read)
+TEST(requests_are_read)
 {
     static const struct {
         const char *parts, *meta;
@@ -113,7 +111,7 @@ START_TEST(requests_are_read)
         {"A2", LABELS("'scv/number':'2','scv/memory':'16000'"), REQUEST_CARDS, 2, 0,
          16000, 0, 1},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct pod pod = make(cases[i].parts, cases[i].meta);
         struct request r = object_request(&arena, &pod, 1024);
         ck_assert_int_eq(r.kind, cases[i].kind);
@@ -136,9 +134,8 @@ START_TEST(requests_are_read)
     r = object_request(&arena, &pod, 1024);
     ck_assert(!request_fits_anywhere(&r));
 }
-END_TEST
 
-START_TEST(compute_is_a_share_of_the_cards_of_the_memory)
+TEST(compute_is_a_share_of_the_cards_of_the_memory)
 {
     static const struct {
         const char *meta, *containers, *says; /* says: the error; NULL: `core` */
@@ -166,7 +163,7 @@ START_TEST(compute_is_a_share_of_the_cards_of_the_memory)
         {"", "{'resources':{'limits':{'M':'4','C':'99999999999999999999'}}}",
          "container 0: limit " KEY_GPU_CORE, 0},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_buf struct buf list = {0};
         for (const char *at = cases[i].containers; *at; at++) {
             bool key = (at[0] == 'M' || at[0] == 'C') && at[1] == '\'';
@@ -193,9 +190,8 @@ START_TEST(compute_is_a_share_of_the_cards_of_the_memory)
         ck_assert_msg(r.core == cases[i].core, "case %zu: %u", i, r.core);
     }
 }
-END_TEST
 
-START_TEST(the_placement_policy_is_read)
+TEST(the_placement_policy_is_read)
 {
     struct pod pod = make("a1", ",'annotations':{'" KEY_PLACEMENT "':'spread'}");
     ck_assert_int_eq(object_request(&arena, &pod, 1).placement, PLACE_SPREAD);
@@ -204,11 +200,10 @@ START_TEST(the_placement_policy_is_read)
     pod = make("a1", "");
     ck_assert_int_eq(object_request(&arena, &pod, 1).placement, PLACE_BINPACK);
 }
-END_TEST
 
 #define LINKS(least) ",'annotations':{'" KEY_MIN_LINK "':'" least "'}"
 
-START_TEST(connections_are_demanded_preferred_or_ignored)
+TEST(connections_are_demanded_preferred_or_ignored)
 {
     static const struct {
         const char *parts, *meta;
@@ -225,7 +220,7 @@ START_TEST(connections_are_demanded_preferred_or_ignored)
         {"A1", LINKS("PHB"), false, false, 0}, /* no pairs */
         {"*a1", LINKS("PXB"), false, false, 0},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         const struct request_rules rules = {.unit_mib = 1, .ignore_links = cases[i].off};
         struct pod pod = make(cases[i].parts, cases[i].meta);
         struct request r;
@@ -235,9 +230,8 @@ START_TEST(connections_are_demanded_preferred_or_ignored)
         ck_assert_uint_eq(r.min_link, cases[i].least);
     }
 }
-END_TEST
 
-START_TEST(invalid_requests_are_rejected_with_the_reason)
+TEST(invalid_requests_are_rejected_with_the_reason)
 {
     static const struct {
         const char *parts, *meta, *message;
@@ -305,7 +299,7 @@ START_TEST(invalid_requests_are_rejected_with_the_reason)
          "container 0: limit aliyun.com/gpu-mem: 1000000000000000000 exceeds the "
          "capacity of any node"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct pod pod = make(cases[i].parts, cases[i].meta);
         struct request r;
         struct err err = {0};
@@ -315,9 +309,8 @@ START_TEST(invalid_requests_are_rejected_with_the_reason)
         ck_assert_int_eq(r.kind, REQUEST_NONE);
     }
 }
-END_TEST
 
-START_TEST(models_and_clocks_select_cards)
+TEST(models_and_clocks_select_cards)
 {
     static const struct {
         const char *meta, *model;
@@ -338,8 +331,8 @@ START_TEST(models_and_clocks_select_cards)
         {LABELS("'scv/clock':'5001'") MODEL("A"), "B", 5001, false},
     };
     static const char *const parts[] = {"a4", "A1", "*a2"};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
-        for (size_t k = 0; k < ARRAY_LEN(parts); k++) {
+    ARRAY_EACH(i, cases)
+        ARRAY_EACH(k, parts) {
             struct pod pod = make(parts[k], cases[i].meta);
             struct request r = object_request(&arena, &pod, 1024);
             ck_assert_int_eq(request_is_selective(&r), i > 0);
@@ -355,9 +348,8 @@ START_TEST(models_and_clocks_select_cards)
     ck_assert(!request_accepts_card(&r, SPAN(""), SPAN(""), 5002));
     ck_assert(!request_accepts_card(&r, SPAN(""), SPAN(""), 5000));
 }
-END_TEST
 
-START_TEST(instances_are_taken_by_name)
+TEST(instances_are_taken_by_name)
 {
     static const struct {
         struct request r;
@@ -379,16 +371,15 @@ START_TEST(instances_are_taken_by_name)
         {{.kind = REQUEST_DEVICES, .cards = 1, .models = SPAN("1g.10gb")}, true},
         {{.kind = REQUEST_MEMORY, .cards = 1, .clock_mhz = 2}, false},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    ARRAY_EACH(i, cases)
         ck_assert_msg(request_accepts_card(&cases[i].r, SPAN("A100 MIG 1g.10gb"),
                                            SPAN("1g.10gb"), 1) == cases[i].suits,
                       "case %zu", i);
     /* A profile names no full card. */
     ck_assert(!request_accepts_card(&cases[5].r, SPAN("A100"), SPAN(""), 1));
 }
-END_TEST
 
-START_TEST(different_requests_are_not_equal)
+TEST(different_requests_are_not_equal)
 {
     static const struct {
         const char *parts, *meta;
@@ -408,8 +399,8 @@ START_TEST(different_requests_are_not_equal)
         {"A8", LINKS("NV")},
         {"A8", LINKS("PIX")},
     };
-    for (size_t i = 0; i < ARRAY_LEN(different); i++)
-        for (size_t k = 0; k < ARRAY_LEN(different); k++) {
+    ARRAY_EACH(i, different)
+        ARRAY_EACH(k, different) {
             struct pod a = make(different[i].parts, different[i].meta);
             struct pod b = make(different[k].parts, different[k].meta);
             struct request x = object_request(&arena, &a, 1024);
@@ -417,9 +408,8 @@ START_TEST(different_requests_are_not_equal)
             ck_assert_int_eq(request_equal(&x, &y), i == k);
         }
 }
-END_TEST
 
-START_TEST(a_request_has_a_short_form)
+TEST(a_request_has_a_short_form)
 {
     static const struct {
         const char *parts, *meta;
@@ -440,7 +430,7 @@ START_TEST(a_request_has_a_short_form)
         {"", LABELS("'scv/memory':'8000','scv/number':'2'"), 1024,
          "16000 MiB on 2 cards"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct pod pod = make(cases[i].parts, cases[i].meta);
         struct request r = object_request(&arena, &pod, cases[i].unit);
         cleanup_buf struct buf b = {0};
@@ -448,12 +438,3 @@ START_TEST(a_request_has_a_short_form)
         ck_assert_str_eq(b.p, cases[i].text);
     }
 }
-END_TEST
-
-UNIT_MAIN("request", compute_is_a_share_of_the_cards_of_the_memory,
-          containers_add_up_as_in_kubernetes,
-          the_parts_are_the_containers_that_run_concurrently, requests_are_read,
-          instances_are_taken_by_name, models_and_clocks_select_cards,
-          different_requests_are_not_equal, connections_are_demanded_preferred_or_ignored,
-          the_placement_policy_is_read, invalid_requests_are_rejected_with_the_reason,
-          a_request_has_a_short_form)

@@ -17,7 +17,7 @@ static int64_t weight_of(const struct request_mix *mix, int64_t mib)
     return 0;
 }
 
-START_TEST(equal_requests_are_one_shape)
+TEST(equal_requests_are_one_shape)
 {
     struct request_mix mix = {0};
     struct request a = memory(100, 1), b = memory(100, 2), none = {.cards = 7};
@@ -39,9 +39,8 @@ START_TEST(equal_requests_are_one_shape)
     ck_assert_int_eq(mix.shapes[0].weight, 4 * mix.shapes[1].weight);
     ck_assert_int_eq(mix.shapes[4].weight, 2 * mix.shapes[1].weight);
 }
-END_TEST
 
-START_TEST(old_requests_fade)
+TEST(old_requests_fade)
 {
     struct request_mix mix = {0};
     struct request old = memory(100, 1), new = memory(200, 1);
@@ -57,9 +56,8 @@ START_TEST(old_requests_fade)
     /* The weight is bounded: it cannot overflow. */
     ck_assert_int_lt(weight_of(&mix, 200), INT64_C(1) << 40);
 }
-END_TEST
 
-START_TEST(a_full_mix_replaces_the_lightest)
+TEST(a_full_mix_replaces_the_lightest)
 {
     struct request_mix mix = {0};
     for (int i = 0; i < MIX_SHAPES; i++) {
@@ -78,7 +76,6 @@ START_TEST(a_full_mix_replaces_the_lightest)
     ck_assert_int_eq(weight_of(&mix, 1), 0);
     ck_assert_int_gt(weight_of(&mix, 2), 0);
 }
-END_TEST
 
 /* -- models -- */
 
@@ -95,7 +92,7 @@ static void add_models(struct request_mix *mix, const char *models)
     request_mix_add(mix, &r, 0);
 }
 
-START_TEST(models_are_part_of_a_shape)
+TEST(models_are_part_of_a_shape)
 {
     struct request_mix mix = {0};
     add_models(&mix, "T4,A10");
@@ -117,7 +114,6 @@ START_TEST(models_are_part_of_a_shape)
     request_mix_add(&mix, &r, 0);
     ck_assert_uint_eq(mix.n, 7);
 }
-END_TEST
 
 /* Does the shape of that request accept a card of that kind? */
 static bool is_accepted(struct request_mix *mix, const struct request *r, uint8_t kind)
@@ -131,7 +127,7 @@ static bool is_accepted(struct request_mix *mix, const struct request *r, uint8_
     ck_abort_msg("no shape has a new weight");
 }
 
-START_TEST(a_shape_accepts_kinds_of_cards)
+TEST(a_shape_accepts_kinds_of_cards)
 {
     static const struct {
         const char *models;
@@ -147,7 +143,7 @@ START_TEST(a_shape_accepts_kinds_of_cards)
     struct request_mix mix = {0};
     uint8_t of[4] = {0};
     /* The first shape comes before the cards, the others after them. */
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct request r = of_models(cases[i].models);
         r.clock_mhz = cases[i].clock_mhz;
         r.clock_exact = cases[i].exact;
@@ -165,10 +161,9 @@ START_TEST(a_shape_accepts_kinds_of_cards)
     }
     ck_assert_uint_eq(mix.n_kinds, 4); /* equal cards are of one kind */
 }
-END_TEST
 
 /* As request_accepts_instance. */
-START_TEST(instances_are_kinds_of_their_own)
+TEST(instances_are_kinds_of_their_own)
 {
     struct request_mix mix = {0};
     uint8_t full = request_mix_add_card(&mix, SPAN("A"), SPAN(""), 0, 9),
@@ -188,7 +183,7 @@ START_TEST(instances_are_kinds_of_their_own)
         {REQUEST_CARDS, 2, "B,1g.5gb", false, false},
         {REQUEST_MEMORY, 1, "B,1g.5gb", false, true},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         const struct request r = {.kind = cases[i].kind,
                                   .cards = cases[i].cards,
                                   .models = span_of(cases[i].models)};
@@ -197,9 +192,8 @@ START_TEST(instances_are_kinds_of_their_own)
                       i);
     }
 }
-END_TEST
 
-START_TEST(a_kind_without_cards_is_replaced)
+TEST(a_kind_without_cards_is_replaced)
 {
     struct request_mix mix = {0};
     struct request t4 = of_models("T4"), any = of_models("");
@@ -218,10 +212,9 @@ START_TEST(a_kind_without_cards_is_replaced)
     ck_assert_uint_eq(request_mix_add_card(&mix, SPAN("V100"), SPAN(""), 0, 1000), kind);
     ck_assert(!is_accepted(&mix, &t4, kind) && is_accepted(&mix, &any, kind));
 }
-END_TEST
 
 /* A tenant writes lists as long as a request may have. */
-START_TEST(long_lists_of_models_are_any_model)
+TEST(long_lists_of_models_are_any_model)
 {
     struct request_mix one = {0};
     add_models(&one, "m01,m02,m03,m04,m05,m06,m07,m08,m09,m10,m11,m12,m13,m14,m15,m16");
@@ -232,7 +225,6 @@ START_TEST(long_lists_of_models_are_any_model)
     ck_assert_uint_eq(one.n, 2);
     ck_assert_int_eq(one.shapes[1].weight, 2 * one.shapes[0].weight);
 }
-END_TEST
 
 static struct arena arena;
 
@@ -248,7 +240,7 @@ static void check_kind(const struct ledger *l, int64_t total_mib, uint32_t cards
     ck_assert_int_eq(mix->kinds[i].free_mib, free_mib);
 }
 
-START_TEST(the_ledger_counts_the_cards_of_each_kind)
+TEST(the_ledger_counts_the_cards_of_each_kind)
 {
     struct ledger_settings settings = {.unit_mib = 1};
     struct ledger *l = ledger_new(&settings, 1);
@@ -274,7 +266,6 @@ START_TEST(the_ledger_counts_the_cards_of_each_kind)
     ledger_free(l);
     arena_fini(&arena);
 }
-END_TEST
 
 static void see(struct ledger *l, const char *uid, int units)
 {
@@ -283,7 +274,7 @@ static void see(struct ledger *l, const char *uid, int units)
     ledger_pod_add(l, &pod, &r, NULL);
 }
 
-START_TEST(the_ledger_counts_each_pod_once)
+TEST(the_ledger_counts_each_pod_once)
 {
     struct ledger_settings settings = {.unit_mib = 1};
     struct ledger *l = ledger_new(&settings, 1);
@@ -303,10 +294,3 @@ START_TEST(the_ledger_counts_each_pod_once)
     ledger_free(l);
     arena_fini(&arena);
 }
-END_TEST
-
-UNIT_MAIN("request_mix", equal_requests_are_one_shape, old_requests_fade,
-          a_full_mix_replaces_the_lightest, models_are_part_of_a_shape,
-          a_shape_accepts_kinds_of_cards, instances_are_kinds_of_their_own,
-          a_kind_without_cards_is_replaced, long_lists_of_models_are_any_model,
-          the_ledger_counts_the_cards_of_each_kind, the_ledger_counts_each_pod_once)

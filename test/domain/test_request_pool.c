@@ -26,7 +26,7 @@ static const struct request *take(const struct request *r)
     return request_pool_take(&pool, r, &(struct resources){100, 200, 1});
 }
 
-START_TEST(equal_requests_are_stored_once)
+TEST(equal_requests_are_stored_once)
 {
     char name[] = "main", models[] = "A100";
     struct request_part x = {.amount = 8, .name = {name, 4}}, y = x;
@@ -47,7 +47,6 @@ START_TEST(equal_requests_are_stored_once)
     ck_assert_uint_eq(pool.n, 0);
     map_fini(&pool);
 }
-END_TEST
 
 /* The pool has what memory(8, part) and take() made. Another request is stored beside it. */
 static void expect_other(const struct request *r, const struct resources *resources,
@@ -61,7 +60,7 @@ static void expect_other(const struct request *r, const struct resources *resour
 
 /* Every byte that is no padding makes a difference, so that no new member can be forgotten.
  * What a member points to is in the next test. */
-START_TEST(every_member_makes_a_difference)
+TEST(every_member_makes_a_difference)
 {
     struct request_part part = {.index = 1, .amount = 8, .name = SPAN("main")};
     const struct request r = memory(8, &part);
@@ -88,9 +87,8 @@ START_TEST(every_member_makes_a_difference)
     request_pool_release(&pool, first);
     map_fini(&pool);
 }
-END_TEST
 
-START_TEST(texts_and_parts_make_a_difference)
+TEST(texts_and_parts_make_a_difference)
 {
     struct request_part part = {.index = 1, .amount = 8, .name = SPAN("main")};
     struct request_part parts[] = {part, part, part};
@@ -106,14 +104,10 @@ START_TEST(texts_and_parts_make_a_difference)
     parts[0].index = 2;
     parts[1].amount = 9;
     parts[2].name = SPAN("mai");
-    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+    ARRAY_EACH(i, parts) {
         r = memory(8, &parts[i]);
         expect_other(&r, &amounts, "request_part: member", i);
     }
     request_pool_release(&pool, first);
     map_fini(&pool);
 }
-END_TEST
-
-UNIT_MAIN("request_pool", equal_requests_are_stored_once, every_member_makes_a_difference,
-          texts_and_parts_make_a_difference)

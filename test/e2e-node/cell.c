@@ -7,9 +7,6 @@
 #include <glob.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -17,11 +14,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/file.h"
-#include "base/mem.h"
 #include "lib/lib.h"
 
 #define CGROUP "gpushare-e2e-"
@@ -83,10 +78,10 @@ static int make_mounts(struct err *err)
         put(what, NULL, "/", NULL, MS_REC | MS_SHARED, NULL, err) ||
         put(what, "proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err))
         return -1;
-    for (size_t i = 0; i < ARRAY_LEN(places); i++)
+    ARRAY_EACH(i, places)
         if (put(what, "tmpfs", places[i], "tmpfs", MS_NOSUID | MS_NODEV, "mode=755", err))
             return -1;
-    for (size_t i = 0; i < ARRAY_LEN(switches); i++) {
+    ARRAY_EACH(i, switches) {
         char *file = lib_fmt("%s/switch-%zu", cell.dir, i);
         FILE *f = fopen(file, "w");
         if (!f || fprintf(f, "%s\n", switches[i].value) < 0 || fclose(f))
@@ -177,7 +172,7 @@ static bool remove_cgroups(const char *name)
     /* cgroup v2, and each controller of v1. */
     static const char *const places_of[] = {"", "*/"};
     bool left = false;
-    for (size_t i = 0; i < ARRAY_LEN(places_of); i++) {
+    ARRAY_EACH(i, places_of) {
         char pattern[128];
         glob_t all;
         snprintf(pattern, sizeof pattern, "/sys/fs/cgroup/%s%s", places_of[i], name);
@@ -196,7 +191,7 @@ static void leave_no_trace(void)
 {
     for (int i = 0; i < 250 && !remove_cgroups(cell.cgroup); i++)
         wait_a_moment();
-    for (size_t i = 0; i < ARRAY_LEN(places); i++)
+    ARRAY_EACH(i, places)
         if (cell.made[i])
             remove_all(places[i]);
     remove_all(cell.dir);
@@ -266,7 +261,7 @@ static int prepare(struct err *err)
     snprintf(cell.dir, sizeof cell.dir, "%s/cell-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(cell.dir))
         return err_set(err, ERR_UNAVAILABLE, "%s: %s", cell.dir, strerror(errno));
-    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+    ARRAY_EACH(i, places) {
         if (make_place(i))
             return err_set(err, ERR_UNAVAILABLE, "%s: %s", places[i], strerror(errno));
     }

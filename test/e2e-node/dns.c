@@ -5,7 +5,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "e2e-node/cell.h"

@@ -5,13 +5,9 @@
 #include "e2e-node/inside.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "e2e-node/node.h"
 #include "e2e-node/real.h"
 
@@ -156,7 +152,7 @@ void inside_restore(const char *pod)
     json_t *r;
     ck_assert_msg(json_array_size(rules) > 0, "no devices in %s", text);
     put(group, "devices.deny", "a");
-    for (size_t i = 0; i < ARRAY_LEN(always); i++)
+    ARRAY_EACH(i, always)
         put(group, "devices.allow", always[i]);
     lib_each(r, rules)
         if (json_is_true(lib_at(r, "allow")))

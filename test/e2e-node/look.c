@@ -9,11 +9,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include "base/mem.h"
 #include "domain/ids.h"
 #include "e2e-node/real.h"
 #include "kube/podresources.h"

@@ -93,16 +93,13 @@ void node_scale(const char *name, int n);
 void node_wait_running(int n);
 
 /* Runs the tests on a cluster with these arguments, where the machine has a cell. */
-int node_run(const char *name, const TTest *const *tests, size_t n,
-             const char *const *args);
-/* The main function of a node suite; `name`: of its log folder. */
-#define NODE_MAIN(name, ...)                                                             \
+int node_run(const char *const *args);
+/* The main function of a node suite. */
+#define NODE_MAIN                                                                        \
     static int node_suite(void)                                                          \
     {                                                                                    \
-        const TTest *const tests[] = {__VA_ARGS__};                                      \
         cluster_keep_nodes();                                                            \
-        return node_run(name, tests, sizeof tests / sizeof *tests,                       \
-                        ARGV("--nodes", "0"));                                           \
+        return node_run(ARGV("--nodes", "0"));                                           \
     }                                                                                    \
     int main(void)                                                                       \
     {                                                                                    \

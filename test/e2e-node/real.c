@@ -8,14 +8,10 @@
 
 #include <arpa/inet.h>
 #include <glob.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "e2e-node/cell.h"
 #include "e2e-node/dns.h"
 #include "e2e-node/node.h"
@@ -321,7 +317,7 @@ int real_start(const char *labels, struct err *err)
 void real_stop(void)
 {
     static const char *const programs[] = {"kubelet", "containerd"};
-    for (size_t i = 0; i < ARRAY_LEN(programs); i++)
+    ARRAY_EACH(i, programs)
         if (cluster_runs(programs[i]))
             cluster_stop(programs[i], "KILL");
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
 #include <sys/mount.h>
-#include <unistd.h>
 
 #include "domain/keys.h"
 #include "e2e-node/inside.h"
@@ -105,7 +103,7 @@ static void check_libraries(const char *dir, const char *files)
     ck_assert_str_eq(inside_run("one-p", "files", dir), files);
 }
 
-START_TEST(containers_have_the_device_files_of_their_cards)
+TEST(containers_have_the_device_files_of_their_cards)
 {
     if (!begin())
         return;
@@ -132,7 +130,7 @@ static void install_hook(void)
                ARGV("install", "-D", "-t", TOOLKIT, cluster_program("nvidia-cdi-hook")));
 }
 
-START_TEST(the_hook_of_nvidia_makes_the_links_of_libraries)
+TEST(the_hook_of_nvidia_makes_the_links_of_libraries)
 {
     if (!begin_with_cdi())
         return;
@@ -158,7 +156,7 @@ static void generate(void)
                     cluster_program("nvidia-cdi-hook"), "--output", CDI "/nvidia.yaml"));
 }
 
-START_TEST(the_specification_of_nvidia_ctk_is_used)
+TEST(the_specification_of_nvidia_ctk_is_used)
 {
     if (!begin_with_cdi())
         return;
@@ -174,7 +172,7 @@ START_TEST(the_specification_of_nvidia_ctk_is_used)
 
 /* -- control groups -- */
 
-START_TEST(a_container_keeps_its_card_when_its_control_group_is_set_again)
+TEST(a_container_keeps_its_card_when_its_control_group_is_set_again)
 {
     if (!begin())
         return;
@@ -234,7 +232,7 @@ static void check_instance(const char *name, int i, const char *visible)
     inside_check_opens(name, files, files);
 }
 
-START_TEST(a_container_has_the_files_of_its_instance_alone)
+TEST(a_container_has_the_files_of_its_instance_alone)
 {
     if (!begin())
         return;
@@ -257,8 +255,4 @@ START_TEST(a_container_has_the_files_of_its_instance_alone)
     finish();
 }
 
-NODE_MAIN("cdi", containers_have_the_device_files_of_their_cards,
-          the_hook_of_nvidia_makes_the_links_of_libraries,
-          the_specification_of_nvidia_ctk_is_used,
-          a_container_keeps_its_card_when_its_control_group_is_set_again,
-          a_container_has_the_files_of_its_instance_alone)
+NODE_MAIN

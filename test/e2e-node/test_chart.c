@@ -1,8 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-#include <unistd.h>
-
-#include "base/mem.h"
 #include "e2e-node/inside.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
@@ -43,7 +39,7 @@ static void write_values(const char *name, const char *nodes, const char *librar
     buf_printf(&text,
                "scheduler: {enabled: false}\nextender: {insecure: true, replicas: 1}\n%s",
                nodes);
-    for (size_t i = 0; i < ARRAY_LEN(daemons); i++)
+    ARRAY_EACH(i, daemons)
         buf_printf(&text,
                    "%s:\n"
                    "  extraEnv: [{name: FAKE_NVML, value: /nvml}]\n"
@@ -64,7 +60,7 @@ static void write_values(const char *name, const char *nodes, const char *librar
 
 static void import_images(void)
 {
-    for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
+    ARRAY_EACH(i, programs) {
         struct err err = {0};
         ck_assert_done(real_import(lib_built(lib_fmt("images/%s-" GPUSHARE_VERSION ".tar",
                                                      programs[i])),
@@ -114,7 +110,7 @@ static void label_node(void)
 /* Waits until every program of the chart runs and works. */
 static void wait_well(void)
 {
-    for (size_t i = 0; i < ARRAY_LEN(workloads); i++)
+    ARRAY_EACH(i, workloads)
         cluster_kubectl("-n", "kube-system", "rollout", "status", workloads[i],
                         "--timeout", "60s");
     node_wait_well();
@@ -225,7 +221,7 @@ static void check_with_the_plugin(void)
                "no differences; compared with the extender\n");
 }
 
-START_TEST(what_the_chart_brings_gives_pods_their_cards)
+TEST(what_the_chart_brings_gives_pods_their_cards)
 {
     if (!begin())
         return;
@@ -283,7 +279,7 @@ static int add_pods_during(struct program *p)
     return n;
 }
 
-START_TEST(an_upgrade_leaves_alone_what_runs)
+TEST(an_upgrade_leaves_alone_what_runs)
 {
     struct program helm;
     if (!up())
@@ -338,7 +334,7 @@ static json_int_t promised(void)
     return sum;
 }
 
-START_TEST(what_runs_outlives_the_chart)
+TEST(what_runs_outlives_the_chart)
 {
     if (!up())
         return;
@@ -373,7 +369,7 @@ START_TEST(what_runs_outlives_the_chart)
 
 /* -- without NVIDIA's container runtime -- */
 
-START_TEST(the_driver_root_is_enough)
+TEST(the_driver_root_is_enough)
 {
     if (!begin())
         return;
@@ -397,13 +393,9 @@ START_TEST(the_driver_root_is_enough)
 
 static int suite(void)
 {
-    const TTest *const tests[] = {
-        what_the_chart_brings_gives_pods_their_cards, an_upgrade_leaves_alone_what_runs,
-        what_runs_outlives_the_chart, the_driver_root_is_enough};
     cluster_no_extender();
     /* Outside of a cell nothing listens beside the loopback. */
-    return node_run("chart-on-node", tests, ARRAY_LEN(tests),
-                    ARGV("--empty", "--address", CELL_ADDRESS));
+    return node_run(ARGV("--empty", "--address", CELL_ADDRESS));
 }
 
 int main(void)

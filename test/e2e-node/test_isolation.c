@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
 #include "lib/backup.h"
@@ -116,9 +112,9 @@ static int restarts(const json_t *pod)
 static void check_untouched(const struct use *u)
 {
     json_t *pod = cluster_pod(u->name);
-    ck_assert_str_eq(lib_str(pod, "status.phase"), "Running");
-    ck_assert_str_eq(lib_str(pod, "metadata.uid"), u->uid);
-    ck_assert_str_eq(lib_str(pod, "metadata.deletionTimestamp"), "");
+    ck_assert_at(pod, "status.phase", "Running");
+    ck_assert_at(pod, "metadata.uid", u->uid);
+    ck_assert_at(pod, "metadata.deletionTimestamp", "");
     ck_assert_int_eq(restarts(pod), 0);
 }
 
@@ -141,7 +137,7 @@ static void start_agent_that(const char *acts)
 
 /* -- tests -- */
 
-START_TEST(pods_above_their_promise_are_evicted_and_no_others)
+TEST(pods_above_their_promise_are_evicted_and_no_others)
 {
     const struct use *guarded = &uses[0];
     int64_t begun;
@@ -187,7 +183,7 @@ static bool were_restarted(int n)
     return true;
 }
 
-START_TEST(processes_above_the_promise_are_killed_and_no_others)
+TEST(processes_above_the_promise_are_killed_and_no_others)
 {
     enum { FEW = 8 };
     if (!node_up())
@@ -244,7 +240,7 @@ static void check_exit(const char *name, const struct limited *l, const char *mi
     ck_assert_msg(status == wanted, "%s, %s: %d", l->image, l->isolation, status);
 }
 
-START_TEST(a_program_is_limited_in_its_container)
+TEST(a_program_is_limited_in_its_container)
 {
     if (!node_up())
         return;
@@ -253,7 +249,7 @@ START_TEST(a_program_is_limited_in_its_container)
                            "--limit-library", node_built("libgpushare-limit.so"),
                            "--device-list-strategy", "envvar"));
     node_wait_well();
-    for (size_t i = 0; i < ARRAY_LEN(limited); i++) {
+    ARRAY_EACH(i, limited) {
         const struct limited *l = &limited[i];
         check_exit(lib_fmt("fits-%zu", i), l, "2000", l->fits);
         check_exit(lib_fmt("more-%zu", i), l, "2100", l->more);
@@ -280,7 +276,7 @@ static void write_process(const struct use *u)
 
 /* etcd is restored from a snapshot that lacks the pod. The kubelet notices it when it restarts;
  * until then the container runs, and what it uses is nobody's. */
-START_TEST(a_pod_that_a_restore_took_away_is_reported_while_it_runs)
+TEST(a_pod_that_a_restore_took_away_is_reported_while_it_runs)
 {
     const struct use *u = uses;
     if (!node_up())
@@ -312,7 +308,4 @@ START_TEST(a_pod_that_a_restore_took_away_is_reported_while_it_runs)
     look_finish();
 }
 
-NODE_MAIN("node-isolation", a_pod_that_a_restore_took_away_is_reported_while_it_runs,
-          pods_above_their_promise_are_evicted_and_no_others,
-          processes_above_the_promise_are_killed_and_no_others,
-          a_program_is_limited_in_its_container)
+NODE_MAIN

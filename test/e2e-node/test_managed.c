@@ -1,8 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
 #include "lib/doc.h"
@@ -39,7 +35,7 @@ static void ck_on_its_card(const char *name)
         known |= strcmp(card, node_cards[i].uuid) == 0;
     ck_assert_msg(known, "pod %s sees \"%s\"", name, card);
     ck_assert_str_eq(lib_annotation(pod, "gpushare/card-uuid"), card);
-    ck_assert_str_eq(lib_str(pod, "spec.schedulerName"), SCHEDULER_NAME);
+    ck_assert_at(pod, "spec.schedulerName", SCHEDULER_NAME);
 }
 
 /* Creates a pod of this kind (node.h) and waits until it is on its card. */
@@ -80,13 +76,13 @@ static void ck_managed(void)
     const json_t *nodes = cluster_list("/api/v1/nodes"),
                  *labels = lib_at(nodes, "0.metadata.labels");
     ck_assert_uint_eq(json_array_size(nodes), 1);
-    ck_assert_str_eq(lib_str(nodes, "0.metadata.name"), NODE);
+    ck_assert_at(nodes, "0.metadata.name", NODE);
     ck_assert(!json_object_get(labels, "node-role.kubernetes.io/control-plane"));
     ck_assert(!json_object_get(labels, "gpushare"));
 }
 
 /* The installation of README.md, as it is. */
-START_TEST(one_line_gives_a_plain_pod_its_card)
+TEST(one_line_gives_a_plain_pod_its_card)
 {
     ck_managed();
     int64_t begun = lib_now_ms();
@@ -105,12 +101,11 @@ START_TEST(one_line_gives_a_plain_pod_its_card)
     run_pod("two", "second");
     node_create("none", "plain");
     cluster_wait_running("plain");
-    ck_assert_str_eq(lib_str(cluster_pod("plain"), "spec.schedulerName"),
-                     "default-scheduler");
+    ck_assert_at(cluster_pod("plain"), "spec.schedulerName", "default-scheduler");
     ck_consistent();
 }
 
-START_TEST(helm_test_passes)
+TEST(helm_test_passes)
 {
     install();
     int64_t begun = lib_now_ms();
@@ -120,7 +115,7 @@ START_TEST(helm_test_passes)
 
 /* A pod that is created as soon as helm returns gets its card, whether the policy or the webhook
  * names its scheduler. ROUNDS=12: how often. */
-START_TEST(a_pod_right_after_an_installation_gets_its_card)
+TEST(a_pod_right_after_an_installation_gets_its_card)
 {
     const char *rounds = getenv("ROUNDS"), *const by[] = {"podDefaults.webhook=true",
                                                           "podDefaults.webhook=false"};
@@ -234,7 +229,7 @@ static void race(const char *slow, bool slow_has_gpu, const char *fast, bool fas
     provide(slow);
     lib_wait(is_failed(slow));
     json_t *pod = cluster_pod(slow);
-    ck_assert_str_eq(lib_str(pod, "status.reason"), "OutOfcpu");
+    ck_assert_at(pod, "status.reason", "OutOfcpu");
     ck_assert_contains(lib_str(pod, "status.message"), "enough resource: cpu");
     lib_wait(has_event(slow, "OutOfcpu", "enough resource: cpu"));
 }
@@ -247,7 +242,7 @@ static void create_class(void)
                    "\"WaitForFirstConsumer\"}");
 }
 
-START_TEST(two_schedulers_race_for_cpu)
+TEST(two_schedulers_race_for_cpu)
 {
     install();
     create_class();
@@ -260,7 +255,7 @@ START_TEST(two_schedulers_race_for_cpu)
 }
 
 /* By a pod that asks for the default scheduler after the policy was switched off. */
-START_TEST(a_pod_of_another_scheduler_is_refused_with_the_remedy)
+TEST(a_pod_of_another_scheduler_is_refused_with_the_remedy)
 {
     install();
     helm("upgrade", RELEASE, "--set", "podDefaults.schedulerName=false", "--wait");
@@ -268,8 +263,8 @@ START_TEST(a_pod_of_another_scheduler_is_refused_with_the_remedy)
     node_create("one", "lost");
     lib_wait(is_failed("lost"));
     json_t *pod = cluster_pod("lost");
-    ck_assert_str_eq(lib_str(pod, "spec.schedulerName"), "default-scheduler");
-    ck_assert_str_eq(lib_str(pod, "status.reason"), "UnexpectedAdmissionError");
+    ck_assert_at(pod, "spec.schedulerName", "default-scheduler");
+    ck_assert_at(pod, "status.reason", "UnexpectedAdmissionError");
     ck_assert_contains(lib_str(pod, "status.message"),
                        "Set schedulerName to a kube-scheduler "
                        "that calls the extender");
@@ -299,7 +294,7 @@ static bool is_one_there(const json_t *pods)
 }
 
 /* The former certificates are worth nothing then, so kube-scheduler must start again. */
-START_TEST(pods_get_their_cards_after_the_certificates_were_deleted)
+TEST(pods_get_their_cards_after_the_certificates_were_deleted)
 {
     enum { PODS = 40, STEP_MS = 500 }; /* of 2 units each */
     const json_t *former;
@@ -327,7 +322,7 @@ START_TEST(pods_get_their_cards_after_the_certificates_were_deleted)
     cluster_report(lib_fmt("... and the longest of %d pods until it was bound", n),
                    longest);
     ck_assert(!is_one_there(former));
-    for (size_t i = 0; i < ARRAY_LEN(secrets); i++)
+    ARRAY_EACH(i, secrets)
         ck_assert(is_there("secrets", secrets[i]));
     run_pod("two", "later");
 }
@@ -339,18 +334,11 @@ static int nothing(void)
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        one_line_gives_a_plain_pod_its_card,
-        two_schedulers_race_for_cpu,
-        pods_get_their_cards_after_the_certificates_were_deleted,
-        a_pod_of_another_scheduler_is_refused_with_the_remedy,
-        a_pod_right_after_an_installation_gets_its_card, helm_test_passes};
     cell_run(nothing);
     cluster_no_extender();
     /* The API of the policy is behind a gate in 1.35. */
     const char *k8s = getenv("E2E_K8S");
     bool gate = k8s && strcmp(k8s, "1.35") == 0;
-    return node_run("managed", tests, ARRAY_LEN(tests),
-                    gate ? ARGV("--managed", "--gates", "MutatingAdmissionPolicy=true")
+    return node_run(gate ? ARGV("--managed", "--gates", "MutatingAdmissionPolicy=true")
                          : ARGV("--managed"));
 }

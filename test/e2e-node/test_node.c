@@ -1,8 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
 #include "e2e-node/real.h"
@@ -29,7 +25,7 @@ static bool is_published(const char *pod, int units, const char *card)
     return right == 1 && entries == 1;
 }
 
-START_TEST(a_container_sees_the_card_of_the_ledger)
+TEST(a_container_sees_the_card_of_the_ledger)
 {
     if (!node_up())
         return;
@@ -43,14 +39,14 @@ START_TEST(a_container_sees_the_card_of_the_ledger)
         "NVIDIA_VISIBLE_DEVICES");
     ck_assert_str_eq(card, node_cards[0].uuid); /* binpack takes the smallest */
     const json_t *dev = lib_at(extender_node(&cluster.extender, NODE), "devs.0");
-    ck_assert_str_eq(lib_str(dev, "uuid"), card);
-    ck_assert_str_eq(lib_str(dev, "pods.0.name"), "one-p");
+    ck_assert_at(dev, "uuid", card);
+    ck_assert_at(dev, "pods.0.name", "one-p");
     lib_wait(is_published("one-p", 4, card));
     look_finish();
 }
 
 /* NVLinks connect the cards as 0, 1, 3, 2. */
-START_TEST(four_cards_are_named_in_the_order_of_their_ring)
+TEST(four_cards_are_named_in_the_order_of_their_ring)
 {
     if (!node_up())
         return;
@@ -147,7 +143,7 @@ static void run_rounds(const char *what, struct wave *first, size_t pods,
     look_watch_end();
 }
 
-START_TEST(equal_pods_come_and_go)
+TEST(equal_pods_come_and_go)
 {
     struct wave all = {ARGV("equal"), 1, 0};
     if (!node_up())
@@ -156,7 +152,7 @@ START_TEST(equal_pods_come_and_go)
     look_finish();
 }
 
-START_TEST(pods_of_every_form_come_and_go)
+TEST(pods_of_every_form_come_and_go)
 {
     static const char *const kinds[] = {"one", "two", "init", "one",  "two", "side",
                                         "two", "one", "two",  "init", "one", "side"};
@@ -208,7 +204,7 @@ static void await_some(void)
         lib_pause();
 }
 
-START_TEST(killed_programs_recover)
+TEST(killed_programs_recover)
 {
     static const char *const victims[] = {
         "gpushare-device-plugin", "kubelet", "gpushare-extender", "scv-agent", "kubelet",
@@ -218,7 +214,7 @@ START_TEST(killed_programs_recover)
     node_create_many("web", "equal", WEB);
     node_create_many("pair", "two", PAIRS);
     look_watch();
-    for (size_t i = 0; i < ARRAY_LEN(victims); i++) {
+    ARRAY_EACH(i, victims) {
         int64_t begun = lib_now_ms();
         if (i)
             delete_some((int)i);
@@ -238,6 +234,4 @@ START_TEST(killed_programs_recover)
     look_finish();
 }
 
-NODE_MAIN("node", a_container_sees_the_card_of_the_ledger,
-          four_cards_are_named_in_the_order_of_their_ring, equal_pods_come_and_go,
-          pods_of_every_form_come_and_go, killed_programs_recover)
+NODE_MAIN

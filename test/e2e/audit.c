@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "e2e/audit.h"
 
-#include <string.h>
-
 #include "base/file.h"
 #include "lib/cluster.h"
 

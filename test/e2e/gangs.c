@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "e2e/gangs.h"
 
-#include <string.h>
-
 #include "lib/cluster.h"
 #include "lib/gang_body.h"
 

@@ -4,9 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/yamlfile.h"
 
 static struct {
@@ -40,7 +38,7 @@ static void start_program(void)
     const char *argv[PROGRAM_ARGS] = {"unshare", "-r", "chroot", pod.container};
     size_t n = 4;
     json_t *word;
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+    ARRAY_EACH(i, lists)
         lib_each(word, lib_at(spec, lists[i]))
             n = program_args(argv, n, ARGV(lib_str(word, "")));
     copy_mounts(spec);

@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/cluster.h"
 #include "lib/tls.h"
 
@@ -71,7 +68,7 @@ static char *of_alice(void)
                               "\nstatus %{http_code}\n"));
 }
 
-START_TEST(kubectl_reads_gpunodes_and_rbac_authorizes)
+TEST(kubectl_reads_gpunodes_and_rbac_authorizes)
 {
     const char *dir = cluster_pki("");
     tls_make_ca(dir, "front");
@@ -89,7 +86,7 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_authorizes)
                        "{\"metadata\":{},\"items\":[{\"kind\":\"GpuNode\",");
     static const char *const resources[] = {"gpunodes.nvidia-gpu-scheduler",
                                             "gpupods.nvidia-gpu-scheduler"};
-    for (size_t i = 0; i < ARRAY_LEN(resources); i++)
+    ARRAY_EACH(i, resources)
         lib_wait(strstr(cluster_kubectl("api-resources", "--api-group",
                                         "nvidia-gpu-scheduler", "-o", "name"),
                         resources[i]));
@@ -114,5 +111,4 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_authorizes)
     program_kill(&watch);
 }
 
-static const char *const up[] = {"--nodes", "0", NULL};
-CLUSTER_MAIN("apiservice", 180, up, kubectl_reads_gpunodes_and_rbac_authorizes)
+CLUSTER_MAIN(180)

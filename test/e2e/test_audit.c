@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "e2e/audit.h"
 #include "e2e/daemon.h"
 #include "e2e/gangs.h"
@@ -30,7 +29,7 @@ static void use_https(void)
 {
     const char *token = cluster_viewer();
     cluster_start_with("gpushare-extender", ARGV("--insecure=off"));
-    for (size_t i = 0; i < ARRAY_LEN(secrets); i++)
+    ARRAY_EACH(i, secrets)
         lib_wait(peer_status(&cluster.api, secrets[i]) == 200);
     extender_connect_secret(&cluster.extender, &cluster.api, "kube-system", false);
     extender_wait_answers(&cluster.extender);
@@ -40,7 +39,7 @@ static void use_https(void)
     cluster.extender.observers.authorization = NULL;
 }
 
-START_TEST(the_extender)
+TEST(the_extender)
 {
     cleanup_buf struct buf reply = {0};
     lib_wait(extender_leads(&cluster.extender));
@@ -65,7 +64,7 @@ START_TEST(the_extender)
 }
 
 /* A container that overuses its card is an Event. */
-START_TEST(scv_agent)
+TEST(scv_agent)
 {
     static struct overuse_node node;
     struct agent agent;
@@ -97,7 +96,7 @@ static void allocate(struct kubelet *kubelet, const char *pod, bool right)
     ck_assert_int_eq(b.status, right ? GRPC_OK : GRPC_FAILED_PRECONDITION);
 }
 
-START_TEST(the_device_plugin)
+TEST(the_device_plugin)
 {
     static struct kubelet kubelet;
     struct plugin plugin;
@@ -117,5 +116,4 @@ START_TEST(the_device_plugin)
     kubelet_fini(&kubelet);
 }
 
-CLUSTER_MAIN("audit", 120, ARGV("--nodes", "0"), the_extender, scv_agent,
-             the_device_plugin)
+CLUSTER_MAIN(120)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
-#include "base/mem.h"
 #include "e2e/audit.h"
 #include "lib/burst.h"
 #include "lib/cluster.h"
@@ -12,7 +11,7 @@ enum { SECONDS = 1000, SOON_MS = 20 * SECONDS };
 
 /* -- the burst -- */
 
-START_TEST(all_fitting_pods_are_bound_and_no_others)
+TEST(all_fitting_pods_are_bound_and_no_others)
 {
     int64_t begun = lib_now_ms();
     burst_add_nodes();
@@ -41,21 +40,21 @@ static size_t remove_node(const char *name, bool with_scv)
 }
 
 /* Nodes of two classes are removed, one with its Scv; meanwhile no pod fits. */
-START_TEST(nodes_are_removed_and_added)
+TEST(nodes_are_removed_and_added)
 {
     static const char *const names[] = {"a03", "a07", "b01", "b09"};
     burst_add_nodes();
     burst_add_pods();
     burst_wait_bound(BURST_FIT);
     size_t gone = 0;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+    ARRAY_EACH(i, names)
         gone += remove_node(names[i], i == 0);
     ck_assert_uint_eq(gone, 16);
     burst_add_pods();
     cluster_agrees();
     ck_assert_uint_eq(burst_bound(), BURST_FIT - gone);
     int64_t begun = lib_now_ms();
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+    ARRAY_EACH(i, names)
         burst_return_node(names[i], i == 0);
     burst_wait_bound(BURST_FIT);
     cluster_report("4 nodes come back, and 16 pods are bound", lib_now_ms() - begun);
@@ -64,7 +63,7 @@ START_TEST(nodes_are_removed_and_added)
 
 /* -- cards -- */
 
-START_TEST(a_card_that_is_healthy_again_is_used_within_seconds)
+TEST(a_card_that_is_healthy_again_is_used_within_seconds)
 {
     const int *cards = CARDS(16384, 16384);
     cluster_add_node("n1", "", cards);
@@ -86,6 +85,4 @@ START_TEST(a_card_that_is_healthy_again_is_used_within_seconds)
     cluster_agrees();
 }
 
-CLUSTER_MAIN("burst", 400, ARGV("--nodes", "0"), all_fitting_pods_are_bound_and_no_others,
-             nodes_are_removed_and_added,
-             a_card_that_is_healthy_again_is_used_within_seconds)
+CLUSTER_MAIN(400)

@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "e2e/daemon.h"
 #include "lib/cluster.h"
 #include "lib/expect.h"
@@ -33,7 +30,7 @@ static void run_pod(const char *name, int units, const char *metadata, const cha
 /* kube-scheduler counts 4 GiB of free memory, so for 8 it evicts the two pods of the
  * lowest priority. Each is on another card, so no card becomes free. Only the extender
  * knows the further victim. */
-START_TEST(the_extender_adds_victims_on_one_card)
+TEST(the_extender_adds_victims_on_one_card)
 {
     create_classes();
     cluster_add_node("n1", "", CARDS(8192, 8192));
@@ -89,15 +86,15 @@ static bool is_on(const char *name, const char *node, const char *card)
            !strcmp(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"), card);
 }
 
-START_TEST(models_on_mixed_nodes)
+TEST(models_on_mixed_nodes)
 {
     static const char *const names[] = {"v0", "v1", "v2", "v3"};
     add_models("old", ARGV(T4, T4));
     add_models("new", ARGV(V100));
     add_models("mixed", ARGV(T4, V100));
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+    ARRAY_EACH(i, names)
         cluster_create_pod(names[i], 8, MODEL(" tesla v100-sxm2-16gb "), "");
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    ARRAY_EACH(i, names) {
         cluster_wait_running(names[i]);
         ck_assert(is_on(names[i], "new", "0") || is_on(names[i], "mixed", "1"));
     }
@@ -157,7 +154,7 @@ static void offer_as_nvidia(const char *node)
 }
 
 /* kwok is no kubelet, so only the bind shows the cards of these pods. */
-START_TEST(pods_of_nvidias_plugin_that_name_a_model)
+TEST(pods_of_nvidias_plugin_that_name_a_model)
 {
     add_models("old", ARGV(T4, T4));
     add_models("new", ARGV(V100, V100));
@@ -191,7 +188,7 @@ static void create_labelled(const char *name, const char *labels)
 
 /* Pods with labels and without limits. In a burst, Yoda-Scheduler counted the same free
  * memory for each of them. */
-START_TEST(labels_of_yoda_under_a_second_scheduler)
+TEST(labels_of_yoda_under_a_second_scheduler)
 {
     enum { BURST = 8, FIT = 4 };
     struct program yoda;
@@ -225,6 +222,4 @@ START_TEST(labels_of_yoda_under_a_second_scheduler)
     program_stop(&yoda);
 }
 
-CLUSTER_MAIN("choice", 120, ARGV("--nodes", "0"), the_extender_adds_victims_on_one_card,
-             models_on_mixed_nodes, pods_of_nvidias_plugin_that_name_a_model,
-             labels_of_yoda_under_a_second_scheduler)
+CLUSTER_MAIN(120)

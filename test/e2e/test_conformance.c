@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "kube-sim/cases_http.h"
 #include "kube-sim/cases_pure.h"
 #include "kube-sim/same.h"
@@ -81,7 +78,7 @@ static size_t run_both(const char *file)
     return faults;
 }
 
-START_TEST(the_real_server_matches_the_cases_and_kube_sim)
+TEST(the_real_server_matches_the_cases_and_kube_sim)
 {
     /* Stops every program that writes by itself. */
     static const char *const others[] = {"kube-scheduler", "gpushare-extender", "kwok",
@@ -89,7 +86,7 @@ START_TEST(the_real_server_matches_the_cases_and_kube_sim)
     const char *only = getenv("CASE");
     size_t faults = 0, run = 0;
     attempt_without_policies(); /* kube-sim has none */
-    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+    ARRAY_EACH(i, others)
         cluster_stop(others[i], "KILL");
     api = connect_to("kube-apiserver", "ca", "admin");
     etcd = connect_to("etcd", "etcd-ca", "etcd-client");
@@ -106,5 +103,4 @@ START_TEST(the_real_server_matches_the_cases_and_kube_sim)
     ck_assert_uint_eq(faults, 0);
 }
 
-CLUSTER_MAIN("conformance", 600, ARGV("--nodes", "0"),
-             the_real_server_matches_the_cases_and_kube_sim)
+CLUSTER_MAIN(600)

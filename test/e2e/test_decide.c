@@ -32,7 +32,7 @@ static void add_nodes(void)
         cluster_add_node(lib_fmt("n%d", i), "", CARDS(8192, 8192));
 }
 
-START_TEST(a_burst_is_packed_without_failed_binds)
+TEST(a_burst_is_packed_without_failed_binds)
 {
     start();
     add_nodes();
@@ -51,7 +51,7 @@ START_TEST(a_burst_is_packed_without_failed_binds)
     cluster_agrees();
 }
 
-START_TEST(constraints_of_kube_scheduler_hold)
+TEST(constraints_of_kube_scheduler_hold)
 {
     start();
     add_nodes();
@@ -69,5 +69,4 @@ START_TEST(constraints_of_kube_scheduler_hold)
     cluster_agrees();
 }
 
-CLUSTER_MAIN("decide", 300, ARGV("--nodes", "0"), a_burst_is_packed_without_failed_binds,
-             constraints_of_kube_scheduler_hold)
+CLUSTER_MAIN(300)

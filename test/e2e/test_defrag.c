@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "lib/cluster.h"
 
 /*
@@ -59,7 +58,7 @@ static size_t web_pods_on(const char *node)
     return n;
 }
 
-START_TEST(pods_move_and_the_pending_pod_is_bound)
+TEST(pods_move_and_the_pending_pod_is_bound)
 {
     struct program p;
     cluster_add_user("mover", "/CN=mover");
@@ -88,4 +87,4 @@ START_TEST(pods_move_and_the_pending_pod_is_bound)
     cluster_kubectl("delete", "deployment", "a", "b");
 }
 
-CLUSTER_MAIN("defrag", 300, ARGV("--nodes", "0"), pods_move_and_the_pending_pod_is_bound)
+CLUSTER_MAIN(300)

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/cluster.h"
 #include "lib/doc.h"
 #include "lib/network.h"
@@ -57,7 +54,7 @@ static unsigned follow(const char *page)
     return blocks;
 }
 
-START_TEST(the_commands_of_the_documents_run)
+TEST(the_commands_of_the_documents_run)
 {
     static const char *const pages[] = {"README.md", "docs/user-guide.md",
                                         "docs/install.md"};
@@ -66,9 +63,9 @@ START_TEST(the_commands_of_the_documents_run)
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the cluster ends with this process */
     if (network_own(&err))
         printf("measured: the ports of this machine are used: %s\n", err.msg);
-    for (size_t i = 0; i < ARRAY_LEN(pages); i++)
+    ARRAY_EACH(i, pages)
         blocks += follow(pages[i]);
     ck_assert_uint_gt(blocks, 0);
 }
 
-LIB_MAIN("docs", 1100, the_commands_of_the_documents_run)
+LIB_MAIN(1100)

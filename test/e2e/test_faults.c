@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "e2e/daemon.h"
 #include "lib/attempt.h"
 #include "lib/burst.h"
@@ -46,7 +43,7 @@ static void kill_the_extender(void)
     kill_at(180, EXTENDER);
 }
 
-START_TEST(an_extender_that_is_killed_in_a_burst)
+TEST(an_extender_that_is_killed_in_a_burst)
 {
     burst_with(kill_the_extender, "280 pods, and the extender is killed twice");
 }
@@ -57,7 +54,7 @@ static void kill_the_api_server(void)
     kill_at(180, "kube-apiserver");
 }
 
-START_TEST(an_api_server_that_is_killed_in_a_burst)
+TEST(an_api_server_that_is_killed_in_a_burst)
 {
     burst_with(kill_the_api_server, "280 pods, and kube-apiserver is killed twice");
 }
@@ -76,7 +73,7 @@ static void let_etcd_stand_still(void)
     kill(etcd, SIGCONT);
 }
 
-START_TEST(an_etcd_that_is_stopped_in_a_burst)
+TEST(an_etcd_that_is_stopped_in_a_burst)
 {
     burst_with(let_etcd_stand_still, "280 pods, and etcd stands still for 8 s");
     ck_assert_int_eq(
@@ -111,7 +108,7 @@ static void create_many(void)
         cluster_delete(lib_fmt(PODS "/many-%d", i));
 }
 
-START_TEST(a_stopped_watch_whose_history_was_compacted)
+TEST(a_stopped_watch_whose_history_was_compacted)
 {
     attempt_without_policies();
     cluster_add_node("n1", "", CARDS(16384, 16384));
@@ -171,7 +168,7 @@ static void run_race(void *ctx, size_t runner)
     }
 }
 
-START_TEST(deletions_that_race_with_binds)
+TEST(deletions_that_race_with_binds)
 {
     struct race r = {0};
     cluster_add_node("n1", "", CARDS(16384, 16384, 16384));
@@ -212,7 +209,7 @@ static void check_foreign(void)
     cluster_settle();
 }
 
-START_TEST(a_second_scheduler_without_the_extender)
+TEST(a_second_scheduler_without_the_extender)
 {
     struct program p;
     temp_write(lib_dir, "second.yaml",
@@ -228,7 +225,4 @@ START_TEST(a_second_scheduler_without_the_extender)
     program_kill(&p);
 }
 
-CLUSTER_MAIN("faults", 400, ARGV("--nodes", "0"), an_extender_that_is_killed_in_a_burst,
-             an_api_server_that_is_killed_in_a_burst, an_etcd_that_is_stopped_in_a_burst,
-             a_stopped_watch_whose_history_was_compacted, deletions_that_race_with_binds,
-             a_second_scheduler_without_the_extender)
+CLUSTER_MAIN(400)

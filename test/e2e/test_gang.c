@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "e2e/gangs.h"
 #include "lib/cluster.h"
 
@@ -63,17 +60,17 @@ static const struct gangs *gangs(void)
                                                                 : &workloads;
 }
 
-START_TEST(three_members_on_two_cards_wait_for_a_third)
+TEST(three_members_on_two_cards_wait_for_a_third)
 {
     gangs_wait_for_a_third_card(gangs());
 }
 
-START_TEST(members_of_a_basic_group_start_alone)
+TEST(members_of_a_basic_group_start_alone)
 {
     gangs_of_three_start_two(gangs(), "basic", 0);
 }
 
-START_TEST(fifty_gangs_of_four_use_every_card)
+TEST(fifty_gangs_of_four_use_every_card)
 {
     gangs_use_every_card(gangs());
 }
@@ -81,12 +78,9 @@ START_TEST(fifty_gangs_of_four_use_every_card)
 /* In 1.35 the plugin has a gate of its own, which 1.37 does not know. */
 int main(void)
 {
-    const TTest *const tests[] = {three_members_on_two_cards_wait_for_a_third,
-                                  members_of_a_basic_group_start_alone,
-                                  fifty_gangs_of_four_use_every_card};
     bool old = strcmp(cluster_release(), "1.35") == 0;
     const char *const up[] = {
         "--nodes", "0", "--gates",
         old ? "GenericWorkload=true,GangScheduling=true" : "GenericWorkload=true", NULL};
-    return cluster_run("gang", tests, ARRAY_LEN(tests), 200, up);
+    return cluster_run(200, up);
 }

@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/cluster.h"
 
 /*
@@ -54,7 +51,7 @@ static bool has_releases(void)
     return *cluster_tool("helm", 0, ARGV("list", "-n", SYSTEM, "-q")) != '\0';
 }
 
-START_TEST(plain_files_become_a_release_and_back)
+TEST(plain_files_become_a_release_and_back)
 {
     static const char *const paths[] = {
         DEPLOYMENT, PLUGIN, AGENT,
@@ -63,26 +60,26 @@ START_TEST(plain_files_become_a_release_and_back)
     const char *before[ARRAY_LEN(paths)];
     cluster_kubectl("-n", SYSTEM, "scale", "deployment", "gpushare-schd-extender",
                     "--replicas", "1");
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+    ARRAY_EACH(i, paths)
         before[i] = state_of(paths[i]);
     ck_assert_contains(helm(1, "install", ARGV(CHART, AS_FILES)),
                        "exists and cannot be imported");
     ck_assert(!has_releases());
     helm(0, "install", ARGV(CHART, "--take-ownership", AS_FILES));
     ck_assert(has_releases());
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+    ARRAY_EACH(i, paths)
         ck_assert_str_eq(state_of(paths[i]), before[i]);
     /* README.md of the chart: helm loses the release, and the plain files own the
      * objects again. */
     cluster_kubectl("-n", SYSTEM, "delete", "secret", "-l", "owner=helm,name=gpushare");
     ck_assert(!has_releases());
     cluster_kubectl("apply", "-f", "manifests/");
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+    ARRAY_EACH(i, paths)
         ck_assert_str_eq(state_of(paths[i]), before[i]);
 }
 
 /* Two extenders with two Leases would both bind. */
-START_TEST(a_second_extender_in_another_namespace_is_refused)
+TEST(a_second_extender_in_another_namespace_is_refused)
 {
     ck_assert_contains(cluster_tool("helm", 1,
                                     ARGV("install", "gpushare", CHART, "-n", "gpu",
@@ -92,7 +89,7 @@ START_TEST(a_second_extender_in_another_namespace_is_refused)
 }
 
 /* The limits of bound pods would mean other amounts. */
-START_TEST(the_unit_stays_while_a_pod_has_a_promise)
+TEST(the_unit_stays_while_a_pod_has_a_promise)
 {
     cluster_kubectl("--as", "system:serviceaccount:" SYSTEM ":gpushare-schd-extender",
                     "--as-group", "system:masters", "run", "promised", "--image", "i",
@@ -116,7 +113,7 @@ static const char *refusal(const char *set)
                 ARGV(CHART, "--dry-run=server", "--take-ownership", "--set", set));
 }
 
-START_TEST(a_node_port_in_use_is_not_closed_unasked)
+TEST(a_node_port_in_use_is_not_closed_unasked)
 {
     static const char why[] = "scheduler.enabled: the kube-scheduler of this cluster may "
                               "call the extender through its node port";
@@ -131,7 +128,7 @@ START_TEST(a_node_port_in_use_is_not_closed_unasked)
 }
 
 /* 0.1 found it out on k3s and RKE2. */
-START_TEST(a_runtime_class_in_use_is_not_dropped_unasked)
+TEST(a_runtime_class_in_use_is_not_dropped_unasked)
 {
     static const char class[] = "      runtimeClassName: \"nvidia\"\n",
                       absent[] =
@@ -140,8 +137,8 @@ START_TEST(a_runtime_class_in_use_is_not_dropped_unasked)
                    "{\"metadata\":{\"name\":\"nvidia\"},\"handler\":\"nvidia\"}");
     const char *said = dry_install("logLevel=info");
     ck_assert_contains(said, absent);
-    ck_assert_ptr_null(strstr(said, class));
-    ck_assert_ptr_null(strstr(dry_install("gpuNodes.nvml=host"), absent));
+    ck_assert_lacks(said, class);
+    ck_assert_lacks(dry_install("gpuNodes.nvml=host"), absent);
     cluster_kubectl(
         "-n", SYSTEM, "patch", "daemonset", "scv-agent", "-p",
         "{\"spec\":{\"template\":{\"spec\":{\"runtimeClassName\":\"nvidia\"}}}}");
@@ -151,7 +148,7 @@ START_TEST(a_runtime_class_in_use_is_not_dropped_unasked)
     said = dry_install("gpuNodes.runtimeClassName=nvidia");
     ck_assert_contains(said, class);
     ck_assert_contains(said, "`no runtime for \"nvidia\" is configured`");
-    ck_assert_ptr_null(strstr(dry_install("gpuNodes.runtimeClassName=none"), class));
+    ck_assert_lacks(dry_install("gpuNodes.runtimeClassName=none"), class);
     cluster_kubectl("-n", SYSTEM, "patch", "daemonset", "scv-agent", "--type", "json",
                     "-p",
                     "[{\"op\":\"remove\",\"path\":\"/spec/template/spec/"
@@ -160,7 +157,7 @@ START_TEST(a_runtime_class_in_use_is_not_dropped_unasked)
 }
 
 /* Both would bind for a moment. */
-START_TEST(the_go_extender_is_replaced_by_one_replica)
+TEST(the_go_extender_is_replaced_by_one_replica)
 {
     cluster_kubectl("-n", SYSTEM, "patch", "deployment", "gpushare-schd-extender",
                     "--type", "json", "-p",
@@ -171,7 +168,7 @@ START_TEST(the_go_extender_is_replaced_by_one_replica)
     cluster_kubectl("apply", "-f", "manifests/deployment.yaml");
 }
 
-START_TEST(the_notes_name_the_next_command)
+TEST(the_notes_name_the_next_command)
 {
     static const struct {
         const char *set, *has, *never;
@@ -185,7 +182,7 @@ START_TEST(the_notes_name_the_next_command)
         {"scheduler.enabled=false,extender.insecure=true",
          "     scripts/install --insecure\n", "--renew"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         const char *notes = strstr(dry_install(cases[i].set), "\nNOTES:\n");
         ck_assert_ptr_nonnull(notes);
         ck_assert_contains(notes, cases[i].has);
@@ -228,7 +225,7 @@ static const char *left_over(const char *before)
         "APIService /v1.core.run-linux.com ", /* of the CRD */
         "Scv /gpu "};
     const char *left = only_in(everything(), before);
-    for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+    ARRAY_EACH(i, kept) {
         const char *line = strstr(left, kept[i]);
         ck_assert_msg(line != NULL, "no %s in: %s", kept[i], left);
         left = lib_fmt("%.*s%s", (int)(line - left), left, strchr(line, '\n') + 1);
@@ -260,14 +257,14 @@ static void check_unit(const char *unit)
 {
     static const char first[] = "spec.template.spec.containers.0.args.0";
     char *option = lib_fmt("--memory-unit=%s", unit);
-    ck_assert_str_eq(lib_str(object(DEPLOYMENT), first), option);
-    ck_assert_str_eq(lib_str(object(PLUGIN), first), option);
+    ck_assert_at(object(DEPLOYMENT), first, option);
+    ck_assert_at(object(PLUGIN), first, option);
 }
 
 static void check_strategy(const char *type, int replicas)
 {
     const json_t *extender = object(DEPLOYMENT);
-    ck_assert_str_eq(lib_str(extender, "spec.strategy.type"), type);
+    ck_assert_at(extender, "spec.strategy.type", type);
     ck_assert_int_eq(lib_int(extender, "spec.replicas"), replicas);
     ck_assert((lib_at(extender, "spec.strategy.rollingUpdate") != NULL) ==
               (strcmp(type, "Recreate") != 0));
@@ -280,12 +277,12 @@ static void run_programs(void)
                              *const secrets[] = {"gpushare-extender-ca",
                                                  "gpushare-extender-tls",
                                                  "gpushare-scheduler-tls"};
-    for (size_t i = 0; i < ARRAY_LEN(leases); i++)
+    ARRAY_EACH(i, leases)
         cluster_create("/apis/coordination.k8s.io/v1/namespaces/" SYSTEM "/leases",
                        "{\"metadata\":{\"name\":\"%s\"},\"spec\":{\"holderIdentity\":"
                        "\"me\"}}",
                        leases[i]);
-    for (size_t i = 0; i < ARRAY_LEN(secrets); i++)
+    ARRAY_EACH(i, secrets)
         cluster_create("/api/v1/namespaces/" SYSTEM "/secrets",
                        "{\"metadata\":{\"name\":\"%s\"},\"data\":{\"a\":\"eA==\"}}",
                        secrets[i]);
@@ -293,7 +290,7 @@ static void run_programs(void)
 
 static void check_lease(void)
 {
-    ck_assert_str_eq(lib_str(object(LEASE), "spec.holderIdentity"), "me");
+    ck_assert_at(object(LEASE), "spec.holderIdentity", "me");
 }
 
 static void upgrade(void)
@@ -329,7 +326,7 @@ static bool runs_on_its_nodes(const char *component)
 }
 
 /* This cluster's extender stops, so this is the last test of the suite. */
-START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
+TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
 {
     char *chart = older_chart();
     /* It would create its Lease again before its rights are gone. */
@@ -384,10 +381,4 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     helm(0, "uninstall", ARGV("--timeout", "60s"));
 }
 
-CLUSTER_MAIN("helm", 180, ARGV("--nodes", "0"), plain_files_become_a_release_and_back,
-             a_second_extender_in_another_namespace_is_refused,
-             the_unit_stays_while_a_pod_has_a_promise,
-             a_node_port_in_use_is_not_closed_unasked,
-             a_runtime_class_in_use_is_not_dropped_unasked,
-             the_go_extender_is_replaced_by_one_replica, the_notes_name_the_next_command,
-             a_release_is_installed_upgraded_and_removed_without_other_changes)
+CLUSTER_MAIN(180)

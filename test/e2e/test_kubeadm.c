@@ -1,9 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/mem.h"
 #include "e2e/staticpod.h"
 #include "lib/cluster.h"
 #include "lib/node_files.h"
@@ -74,7 +69,7 @@ static void expect_same_pod(const json_t *ours, const json_t *kubeadms)
     } lists[] = {{"spec.containers.0", "command"},
                  {"spec.containers.0", "volumeMounts"},
                  {"spec", "volumes"}};
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+    ARRAY_EACH(i, lists) {
         expect_same_list(lib_at(ours, lists[i].at), lib_at(kubeadms, lists[i].at),
                          lists[i].list);
         json_object_del(lib_at(ours, lists[i].at), lists[i].list);
@@ -115,7 +110,7 @@ static bool gets_card(const char *pod)
     return *lib_annotation(cluster_pod(pod), "ALIYUN_COM_GPU_MEM_IDX");
 }
 
-START_TEST(an_upgrade_keeps_the_extender)
+TEST(an_upgrade_keeps_the_extender)
 {
     cluster_stop("kube-scheduler", "TERM");
     cluster_start_with("gpushare-extender", ARGV("--insecure=off"));
@@ -154,4 +149,4 @@ START_TEST(an_upgrade_keeps_the_extender)
     static_pod_stop();
 }
 
-CLUSTER_MAIN("kubeadm", 300, ARGV("--nodes", "0"), an_upgrade_keeps_the_extender)
+CLUSTER_MAIN(300)

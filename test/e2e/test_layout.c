@@ -58,7 +58,7 @@ static int count_left(void)
            cluster_is_gone("d");
 }
 
-START_TEST(the_cheapest_pod_is_evicted_and_the_pod_is_bound)
+TEST(the_cheapest_pod_is_evicted_and_the_pod_is_bound)
 {
     begin(true);
     fill();
@@ -83,7 +83,7 @@ static void protect(const char *app)
 }
 
 /* The budget of `a` refuses the eviction: the next search takes another pod. */
-START_TEST(a_pod_of_a_disruption_budget_stays_and_another_leaves)
+TEST(a_pod_of_a_disruption_budget_stays_and_another_leaves)
 {
     begin(true);
     fill();
@@ -98,7 +98,7 @@ START_TEST(a_pod_of_a_disruption_budget_stays_and_another_leaves)
     cluster_agrees();
 }
 
-START_TEST(without_the_permissions_nothing_is_evicted)
+TEST(without_the_permissions_nothing_is_evicted)
 {
     begin(false);
     fill();
@@ -109,7 +109,4 @@ START_TEST(without_the_permissions_nothing_is_evicted)
         extender_metric(&cluster.extender, "gpushare_preemption_evicted_pods_total"), 0);
 }
 
-CLUSTER_MAIN("layout", 180, ARGV("--nodes", "0"),
-             the_cheapest_pod_is_evicted_and_the_pod_is_bound,
-             a_pod_of_a_disruption_budget_stays_and_another_leaves,
-             without_the_permissions_nothing_is_evicted)
+CLUSTER_MAIN(180)

@@ -98,7 +98,7 @@ static void create_job(const char *name, int workers, int units)
 }
 
 /* Two on each card. */
-START_TEST(a_pytorch_job_shares_cards_as_a_gang)
+TEST(a_pytorch_job_shares_cards_as_a_gang)
 {
     start_operator();
     cluster_add_node("n1", "", CARDS(16276));
@@ -116,7 +116,6 @@ START_TEST(a_pytorch_job_shares_cards_as_a_gang)
     cluster_delete_pods();
     cluster_agrees();
 }
-END_TEST
 
 /* -- descheduler -- */
 
@@ -135,7 +134,7 @@ static bool evicts_all(const json_t *old)
     return !left;
 }
 
-START_TEST(evicted_pods_get_cards_again_and_none_is_promised_twice)
+TEST(evicted_pods_get_cards_again_and_none_is_promised_twice)
 {
     cluster_add_node("n1", "", CARDS(16276));
     cluster_add_node("n2", "", CARDS(16276));
@@ -165,7 +164,5 @@ START_TEST(evicted_pods_get_cards_again_and_none_is_promised_twice)
     lib_wait(json_array_size(cluster_list(CLUSTER_PODS)) == 0);
     cluster_settle();
 }
-END_TEST
 
-CLUSTER_MAIN("neighbors", 60, ARGV("--nodes", "0"), a_pytorch_job_shares_cards_as_a_gang,
-             evicted_pods_get_cards_again_and_none_is_promised_twice)
+CLUSTER_MAIN(60)

@@ -69,25 +69,22 @@ static void start_scheduler(void)
                              "--leader-elect=false", "--secure-port", "0"));
 }
 
-START_TEST(three_members_on_two_cards_wait_for_a_third)
+TEST(three_members_on_two_cards_wait_for_a_third)
 {
     start_scheduler();
     gangs_wait_for_a_third_card(&gangs);
 }
 
-START_TEST(two_of_three_members_start_if_min_member_is_two)
+TEST(two_of_three_members_start_if_min_member_is_two)
 {
     start_scheduler();
     gangs_of_three_start_two(&gangs, "elastic", 2);
 }
 
-START_TEST(fifty_gangs_of_four_use_every_card)
+TEST(fifty_gangs_of_four_use_every_card)
 {
     start_scheduler();
     gangs_use_every_card(&gangs);
 }
 
-CLUSTER_MAIN("permit", 200, ARGV("--nodes", "0"),
-             three_members_on_two_cards_wait_for_a_third,
-             two_of_three_members_start_if_min_member_is_two,
-             fifty_gangs_of_four_use_every_card)
+CLUSTER_MAIN(200)

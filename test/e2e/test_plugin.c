@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "e2e/daemon.h"
 #include "lib/agent.h"
 #include "lib/attempt.h"
@@ -67,7 +64,7 @@ static void prefer(struct kubelet_answer *a)
               a->status == GRPC_OK));
 }
 
-START_TEST(a_container_gets_its_card_and_the_pod_its_annotation)
+TEST(a_container_gets_its_card_and_the_pod_its_annotation)
 {
     struct kubelet_answer a = {0}, b = {0};
     start();
@@ -78,8 +75,8 @@ START_TEST(a_container_gets_its_card_and_the_pod_its_annotation)
     prefer(&a);
     kubelet_allocate(&kubelet, MEM, a.ids, &b);
     ck_assert_msg(b.status == GRPC_OK, "%s", b.words);
-    ck_assert_str_eq(lib_str(b.env, "NVIDIA_VISIBLE_DEVICES"), "GPU-1");
-    ck_assert_str_eq(lib_str(b.env, "CGPU_DISABLE"), "true");
+    ck_assert_at(b.env, "NVIDIA_VISIBLE_DEVICES", "GPU-1");
+    ck_assert_at(b.env, "CGPU_DISABLE", "true");
     lib_wait(is_assigned("p"));
     kubelet_answer_fini(&a);
     kubelet_answer_fini(&b);
@@ -98,7 +95,7 @@ START_TEST(a_container_gets_its_card_and_the_pod_its_annotation)
     stop();
 }
 
-START_TEST(it_may_annotate_only_the_pods_of_its_node)
+TEST(it_may_annotate_only_the_pods_of_its_node)
 {
     start();
     cluster_create_node("n2", OWN_LABELS, CARDS(15360, 15360));
@@ -112,7 +109,7 @@ START_TEST(it_may_annotate_only_the_pods_of_its_node)
     attempt_accepted(api, "MERGE", PODS "/own", notes);
     static const char *const others[] = {"a", "aliyun.com/gpu-count",
                                          "nvidia-gpu-scheduler/gpu.model"};
-    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+    ARRAY_EACH(i, others) {
         daemon_refused(
             api, "PATCH", PODS "/own",
             lib_fmt("{\"metadata\":{\"annotations\":{\"%s\":\"1\"}}}", others[i]),
@@ -136,6 +133,4 @@ START_TEST(it_may_annotate_only_the_pods_of_its_node)
     stop();
 }
 
-CLUSTER_MAIN("plugin", 120, ARGV("--nodes", "0"),
-             a_container_gets_its_card_and_the_pod_its_annotation,
-             it_may_annotate_only_the_pods_of_its_node)
+CLUSTER_MAIN(120)

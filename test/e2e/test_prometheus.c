@@ -3,9 +3,7 @@
 #include <pthread.h>
 #include <regex.h>
 #include <signal.h>
-#include <stdlib.h>
 
-#include "base/mem.h"
 #include "lib/overuse_node.h"
 #include "lib/plugin.h"
 #include "lib/tls.h"
@@ -37,7 +35,7 @@ static const char *scaled(const char *text)
                                            {"\\[(5|10|15)m]", "[10s]"},
                                            {"([<>]) 600", " 4"},
                                            {"_seconds > 100", "_seconds > 65"}};
-    for (size_t i = 0; i < ARRAY_LEN(times); i++) {
+    ARRAY_EACH(i, times) {
         regex_t re;
         regmatch_t m[2];
         cleanup_buf struct buf out = {0};
@@ -569,7 +567,7 @@ static void check_dashboard(void)
         lib_each(target, lib_at(panel, "targets"))
     {
         const char *expr = lib_str(target, "expr");
-        for (size_t k = 0; k < ARRAY_LEN(variables); k++)
+        ARRAY_EACH(k, variables)
             while (strstr(expr, variables[k][0]))
                 expr = lib_swap(expr, variables[k][0], variables[k][1]);
         lib_wait_within(20000, json_array_size(query(expr)) > 0, "no data: %s", expr);
@@ -578,7 +576,7 @@ static void check_dashboard(void)
     ck_assert_uint_gt(n, 50);
 }
 
-START_TEST(each_alert_fires_in_its_fault_and_in_no_other)
+TEST(each_alert_fires_in_its_fault_and_in_no_other)
 {
     set_up();
     lib_wait_saying(json_array_size(query("up == 1")) == 5, "%s",
@@ -587,7 +585,7 @@ START_TEST(each_alert_fires_in_its_fault_and_in_no_other)
     playing = "healthy";
     lib_wait(fires("", NULL) &&
              json_array_size(query("count_over_time(gpushare_ready[1m]) >= 12")) == 2);
-    for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
+    ARRAY_EACH(i, faults) {
         const struct fault *f = &faults[i];
         playing = f->alerts;
         f->play();
@@ -608,4 +606,4 @@ START_TEST(each_alert_fires_in_its_fault_and_in_no_other)
     sim_stop(&sim);
 }
 
-LIB_MAIN("prometheus", 600, each_alert_fires_in_its_fault_and_in_no_other)
+LIB_MAIN(600)

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "e2e/gangs.h"
 #include "lib/cluster.h"
 
@@ -183,20 +181,19 @@ static void without_each(const char *role)
     cluster_report("longest time from a right's return until all is as before", longest);
 }
 
-START_TEST(each_permission_of_the_cluster_role)
+TEST(each_permission_of_the_cluster_role)
 {
     without_each(RBAC "/clusterroles/" NAME);
 }
 
-START_TEST(each_permission_in_kube_system)
+TEST(each_permission_in_kube_system)
 {
     without_each(RBAC "/namespaces/kube-system/roles/" NAME);
 }
 
-START_TEST(each_permission_in_the_heartbeat_namespace)
+TEST(each_permission_in_the_heartbeat_namespace)
 {
     without_each(RBAC "/namespaces/nvidia-gpu-scheduler-node-lease/roles/" NAME);
 }
 
-CLUSTER_MAIN("rbac", 600, ARGV("--nodes", "0"), each_permission_of_the_cluster_role,
-             each_permission_in_kube_system, each_permission_in_the_heartbeat_namespace)
+CLUSTER_MAIN(600)

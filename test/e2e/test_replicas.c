@@ -72,7 +72,7 @@ static void burst_with(void (*make)(size_t leader), const char *what)
     check();
 }
 
-START_TEST(all_three_answer_and_one_binds)
+TEST(all_three_answer_and_one_binds)
 {
     size_t leader;
     begin();
@@ -90,7 +90,7 @@ static void kill_it(size_t leader)
     cluster_start(names[leader]);
 }
 
-START_TEST(the_leader_is_killed)
+TEST(the_leader_is_killed)
 {
     burst_with(kill_it, "280 pods, and the holder is killed");
 }
@@ -111,7 +111,7 @@ static void freeze_it(size_t leader)
     ck_assert_int_eq(kill(pid, SIGCONT), 0);
 }
 
-START_TEST(the_leader_is_paused_and_resumes)
+TEST(the_leader_is_paused_and_resumes)
 {
     burst_with(freeze_it, "280 pods, and the holder stands still until another leads");
 }
@@ -126,11 +126,9 @@ static void update_all(size_t leader)
     }
 }
 
-START_TEST(a_rolling_update_replaces_all_replicas)
+TEST(a_rolling_update_replaces_all_replicas)
 {
     burst_with(update_all, "280 pods, and each of the three is replaced in turn");
 }
 
-CLUSTER_MAIN("replicas", 120, ARGV("--nodes", "0", "--extenders", "3"),
-             all_three_answer_and_one_binds, the_leader_is_killed,
-             the_leader_is_paused_and_resumes, a_rolling_update_replaces_all_replicas)
+CLUSTER_MAIN(120, "--extenders", "3")

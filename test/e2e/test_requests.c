@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "base/clock.h"
-#include "base/mem.h"
 #include "e2e/audit.h"
 #include "lib/cluster.h"
 #include "lib/expect.h"
@@ -77,7 +74,7 @@ static const char *pod_of(const char *app)
 
 /* Two nodes as in the published description of the example: four cards of 22 GiB, seven
  * of 11. */
-START_TEST(binpack_1_as_it_was_published)
+TEST(binpack_1_as_it_was_published)
 {
     cluster_add_node("10.0.20.250", "", CARDS(22919, 22919, 22919, 22919));
     cluster_add_node("10.0.33.21", "",
@@ -97,16 +94,16 @@ START_TEST(binpack_1_as_it_was_published)
     settle();
 }
 
-START_TEST(every_sample_runs)
+TEST(every_sample_runs)
 {
     static const char *const nodes[] = {"n1", "n2", "n3", "n4", "n5"};
     /* One node for each pod: one of them needs a whole node. */
-    for (size_t i = 0; i < ARRAY_LEN(nodes); i++)
+    ARRAY_EACH(i, nodes)
         cluster_add_node(nodes[i], "", CARDS(16 * GIB, 16 * GIB));
     cluster_kubectl("apply", "-f", "manifests/samples/");
     static const char *const pods[] = {"gpu-mem", "gpu-mem-several-cards", "gpu-count",
                                        "spread"};
-    for (size_t i = 0; i < ARRAY_LEN(pods); i++)
+    ARRAY_EACH(i, pods)
         cluster_wait_running(pods[i]);
     cluster_wait_running(pod_of("binpack-1"));
     settle();
@@ -114,7 +111,7 @@ START_TEST(every_sample_runs)
 
 /* -- forms -- */
 
-START_TEST(memory_over_several_cards_is_split_evenly)
+TEST(memory_over_several_cards_is_split_evenly)
 {
     cluster_add_node("n1", "", CARDS(16 * GIB, 16 * GIB, 16 * GIB));
     placed("small", "", RUN(MEM("c", "8")));
@@ -128,7 +125,7 @@ START_TEST(memory_over_several_cards_is_split_evenly)
     settle();
 }
 
-START_TEST(whole_cards_are_not_shared)
+TEST(whole_cards_are_not_shared)
 {
     cluster_add_node("n1", "", CARDS(16 * GIB, 16276, 16 * GIB, 16 * GIB));
     placed("shared", "", RUN(MEM("c", "1")));
@@ -145,7 +142,7 @@ START_TEST(whole_cards_are_not_shared)
 
 /* -- invalid requests and excluded cards -- */
 
-START_TEST(invalid_requests_are_rejected_with_a_reason)
+TEST(invalid_requests_are_rejected_with_a_reason)
 {
     cluster_add_node("n1", "", CARDS(16 * GIB, 16 * GIB));
     refused("both", "", RUN2(MEM("a", "1"), CARDS_OF("b", "1")),
@@ -164,7 +161,7 @@ static bool is_excluded(const char *node)
                   "Excluded") == 0;
 }
 
-START_TEST(a_card_excluded_by_a_configmap_is_not_used)
+TEST(a_card_excluded_by_a_configmap_is_not_used)
 {
     cluster_create(
         "/api/v1/namespaces/kube-system/configmaps",
@@ -191,7 +188,7 @@ static size_t binds(void)
     return n;
 }
 
-START_TEST(the_role_grants_every_request)
+TEST(the_role_grants_every_request)
 {
     cluster_add_node("n1", "", CARDS(16 * GIB));
     size_t before = binds();
@@ -202,7 +199,4 @@ START_TEST(the_role_grants_every_request)
     settle();
 }
 
-CLUSTER_MAIN("requests", 120, ARGV("--nodes", "0"), binpack_1_as_it_was_published,
-             every_sample_runs, memory_over_several_cards_is_split_evenly,
-             whole_cards_are_not_shared, invalid_requests_are_rejected_with_a_reason,
-             a_card_excluded_by_a_configmap_is_not_used, the_role_grants_every_request)
+CLUSTER_MAIN(120)

@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/cluster.h"
 
 /*
@@ -55,7 +52,7 @@ static bool plugin_runs(const char *image)
 
 /* The deletion of the ServiceAccounts invalidates the token of the extender, so this is
  * the last test. */
-START_TEST(the_go_systems_objects_become_ours)
+TEST(the_go_systems_objects_become_ours)
 {
     const char *ours[OBJECTS], *go[OBJECTS], *after[OBJECTS];
     cluster_kubectl("-n", "kube-system", "scale", "deployment", "gpushare-schd-extender",
@@ -87,4 +84,4 @@ START_TEST(the_go_systems_objects_become_ours)
     lib_wait(plugin_runs("localhost/gpushare-device-plugin"));
 }
 
-CLUSTER_MAIN("takeover", 120, ARGV("--nodes", "0"), the_go_systems_objects_become_ours)
+CLUSTER_MAIN(120)

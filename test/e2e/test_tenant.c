@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "domain/keys.h"
 #include "lib/attempt.h"
 
@@ -90,7 +89,7 @@ static const char *const promise_keys[] = {
     KEY_MEM_IDX,    KEY_MEM_DEV,   KEY_MEM_POD,     KEY_MEM_ASSIGNED, KEY_MEM_ASSUME_TIME,
     KEY_ALLOCATION, KEY_CARD_UUID, KEY_CARD_MEMORY, KEY_MEMORY_UNIT};
 
-START_TEST(a_new_pod_with_a_promise_is_denied)
+TEST(a_new_pod_with_a_promise_is_denied)
 {
     begin();
     cluster_add_node("n1", "", CARDS(16384));
@@ -102,7 +101,7 @@ START_TEST(a_new_pod_with_a_promise_is_denied)
                ",'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'0',"
                "'ALIYUN_COM_GPU_MEM_POD':'999999'}",
                "", LIMIT("aliyun.com/gpu-mem", "1"));
-    for (size_t i = 0; i < ARRAY_LEN(promise_keys); i++) {
+    ARRAY_EACH(i, promise_keys) {
         denied_pod(promise_keys[i],
                    lib_fmt(",'annotations':{'a':'b','%s':''}", promise_keys[i]), "", "");
     }
@@ -136,7 +135,7 @@ static const char owned[] =
     "%s}}}}";
 
 /* The pods of controllers: the message is in the events of their owner. */
-START_TEST(a_template_with_a_promise_gets_no_pods)
+TEST(a_template_with_a_promise_gets_no_pods)
 {
     begin();
     cluster_add_node("n1", "", CARDS(16384));
@@ -156,7 +155,7 @@ START_TEST(a_template_with_a_promise_gets_no_pods)
     cluster_agrees();
 }
 
-START_TEST(daemonsets_and_deployments_get_their_cards)
+TEST(daemonsets_and_deployments_get_their_cards)
 {
     begin();
     cluster_add_node("n1", "", CARDS(16384));
@@ -219,7 +218,7 @@ static void edit_in_every_way(const struct peer *as)
          "{'apiVersion':'v1','kind':'Pod','metadata':{'name':'mine','annotations':{"
          "'ALIYUN_COM_GPU_MEM_IDX':'1'}}}"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
+    ARRAY_EACH(i, edits) {
         attempt_denied(as, PROMISES, LEAVE, edits[i].how,
                        lib_fmt(PODS "/mine%s", edits[i].to), edits[i].body);
     }
@@ -249,7 +248,7 @@ static void edit_by_subresource(const char *name, bool writes_metadata)
     ck_assert_str_eq(notes_of("mine"), before);
 }
 
-START_TEST(the_promise_of_a_bound_pod_cannot_change)
+TEST(the_promise_of_a_bound_pod_cannot_change)
 {
     begin();
     cluster_add_node("n1", "", CARDS(16384, 16384));
@@ -280,7 +279,7 @@ START_TEST(the_promise_of_a_bound_pod_cannot_change)
 }
 
 /* A pending pod gets no promise by an edit, and the bind then writes its own. */
-START_TEST(a_pending_pod_gets_no_promise_by_an_edit)
+TEST(a_pending_pod_gets_no_promise_by_an_edit)
 {
     begin();
     accepted_pod("mine", "", NOBODY, "");
@@ -301,10 +300,10 @@ static void bind(const char *name, const char *node)
         lib_fmt("{\"PodName\":\"%s\",\"PodNamespace\":\"default\",\"PodUID\":\"%s\","
                 "\"Node\":\"%s\"}",
                 name, lib_str(cluster_pod(name), "metadata.uid"), node));
-    ck_assert_str_eq(lib_str(answer, "Error"), "");
+    ck_assert_at(answer, "Error", "");
 }
 
-START_TEST(the_labels_of_a_bound_pod_cannot_change)
+TEST(the_labels_of_a_bound_pod_cannot_change)
 {
     static const struct {
         const char *how, *body;
@@ -325,7 +324,7 @@ START_TEST(the_labels_of_a_bound_pod_cannot_change)
     accepted_pod("mine", ",'labels':{'scv/memory':'9000'}", NOBODY, "");
     bind("mine", "n1");
     cluster_wait_running("mine");
-    for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
+    ARRAY_EACH(i, edits) {
         attempt_denied(editor, PROMISES, "cannot change once the pod is bound",
                        edits[i].how, PODS "/mine", edits[i].body);
         attempt_denied(owner, PROMISES, "cannot change once the pod is bound",
@@ -337,7 +336,7 @@ START_TEST(the_labels_of_a_bound_pod_cannot_change)
 
 /* -- spec.nodeName -- */
 
-START_TEST(a_pod_that_asks_for_memory_names_no_node)
+TEST(a_pod_that_asks_for_memory_names_no_node)
 {
     static const char fake_owner[] =
         ",'ownerReferences':[{'apiVersion':'apps/v1','kind':'DaemonSet','name':'d',"
@@ -372,7 +371,7 @@ START_TEST(a_pod_that_asks_for_memory_names_no_node)
 }
 
 /* The kubelet creates mirror pods with the certificate of its node. */
-START_TEST(a_kubelet_creates_its_mirror_pods)
+TEST(a_kubelet_creates_its_mirror_pods)
 {
     begin();
     cluster_add_node("n1", "", CARDS(16384));
@@ -396,7 +395,7 @@ START_TEST(a_kubelet_creates_its_mirror_pods)
 static void denied_binding(const char *meta)
 {
     static const char *const paths[] = {PODS "/mine/binding", DEFAULT "/bindings"};
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+    ARRAY_EACH(i, paths)
         attempt_denied(
             owner, "gpushare-bindings", "gpushare-extender", "POST", paths[i],
             lib_fmt("{'apiVersion':'v1','kind':'Binding','metadata':{'name':'mine'%s},"
@@ -404,12 +403,12 @@ static void denied_binding(const char *meta)
                     meta));
 }
 
-START_TEST(a_binding_of_another_client_writes_no_promise)
+TEST(a_binding_of_another_client_writes_no_promise)
 {
     begin();
     cluster_add_node("n1", "", CARDS(16384));
     accepted_pod("mine", "", NOBODY, "");
-    for (size_t i = 0; i < ARRAY_LEN(promise_keys); i++) {
+    ARRAY_EACH(i, promise_keys) {
         denied_binding(lib_fmt(",'annotations':{'%s':'0'}", promise_keys[i]));
     }
     denied_binding(",'annotations':{'aliyun.com/gpu-count':'1'}");
@@ -427,11 +426,4 @@ START_TEST(a_binding_of_another_client_writes_no_promise)
     ck_assert_int_eq(extender_promised(&cluster.extender, "n1"), 0);
 }
 
-CLUSTER_MAIN("tenant", 120, ARGV("--nodes", "0"), a_new_pod_with_a_promise_is_denied,
-             a_template_with_a_promise_gets_no_pods,
-             daemonsets_and_deployments_get_their_cards,
-             the_promise_of_a_bound_pod_cannot_change,
-             a_pending_pod_gets_no_promise_by_an_edit,
-             the_labels_of_a_bound_pod_cannot_change,
-             a_pod_that_asks_for_memory_names_no_node, a_kubelet_creates_its_mirror_pods,
-             a_binding_of_another_client_writes_no_promise)
+CLUSTER_MAIN(120)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
-#include "base/mem.h"
 #include "lib/cluster.h"
 #include "lib/expect.h"
 #include "lib/tls.h"
@@ -23,7 +22,7 @@ static void configure(void)
                  lib_fmt("127.0.0.1:%u", cluster.extender.verbs.port));
     text = lib_swap(text, "/etc/kubernetes/scheduler.conf",
                     lib_fmt("%s/scheduler.kubeconfig", cluster.dir));
-    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+    ARRAY_EACH(i, files)
         text = lib_swap(text, lib_fmt("/etc/kubernetes/gpushare/%s", files[i]),
                         cluster_pki(files[i]));
     temp_write(cluster.dir, "scheduler-tls.yaml", text);
@@ -56,7 +55,7 @@ static unsigned ask(const char *name)
     return peer_call(&cluster.extender.verbs, "POST", "/filter", body.p, &reply);
 }
 
-START_TEST(only_kube_scheduler_with_its_certificate_is_accepted)
+TEST(only_kube_scheduler_with_its_certificate_is_accepted)
 {
     const char *dir = cluster_pki("");
     tls_make_cert(dir, "ca", "server", "IP:127.0.0.1,DNS:" SERVER_NAME);
@@ -89,5 +88,4 @@ START_TEST(only_kube_scheduler_with_its_certificate_is_accepted)
     cluster.extender.observers.authorization = NULL;
 }
 
-static const char *const up[] = {"--nodes", "0", NULL};
-CLUSTER_MAIN("tls", 120, up, only_kube_scheduler_with_its_certificate_is_accepted)
+CLUSTER_MAIN(120)

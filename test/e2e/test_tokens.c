@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
-
 #include "lib/attempt.h"
 
 /* The token of the extender is revoked while it runs. */
@@ -11,7 +8,7 @@
 
 #define TOKEN_FILE "extender.token"
 
-START_TEST(a_token_that_is_revoked)
+TEST(a_token_that_is_revoked)
 {
     cluster_add_node("n1", "", CARDS(16384));
     cluster_create_pod("before", 2, "", "");
@@ -41,4 +38,4 @@ START_TEST(a_token_that_is_revoked)
     cluster_settle();
 }
 
-CLUSTER_MAIN("tokens", 200, ARGV("--nodes", "0"), a_token_that_is_revoked)
+CLUSTER_MAIN(200)

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "lib/cluster.h"
 #include "lib/tls.h"
 
@@ -36,7 +34,7 @@ static unsigned get(const char *authorization, const char *path)
     return status;
 }
 
-START_TEST(a_service_account_with_the_role_reads_metrics)
+TEST(a_service_account_with_the_role_reads_metrics)
 {
     cluster_create_scv("n1", CARDS(16384));
     cluster_kubectl("apply", "-f", "manifests/rbac-inspect.yaml");
@@ -75,5 +73,4 @@ START_TEST(a_service_account_with_the_role_reads_metrics)
     ck_assert_uint_eq(get(page, "/apis/nvidia-gpu-scheduler/v1/gpunodes"), 403);
 }
 
-CLUSTER_MAIN("view_auth", 240, ARGV("--nodes", "0"),
-             a_service_account_with_the_role_reads_metrics)
+CLUSTER_MAIN(240)

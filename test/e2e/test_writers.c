@@ -1,8 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/attempt.h"
 
 /*
@@ -48,7 +44,7 @@ static void exempt(const char *account)
     cluster_kubectl("apply", "-f", lib_path("policy.yaml"));
 }
 
-START_TEST(an_exempt_account_restores_pods_with_their_promises)
+TEST(an_exempt_account_restores_pods_with_their_promises)
 {
     attempt_wait_policies();
     cluster_add_node("n1", "", CARDS(16384));
@@ -72,7 +68,7 @@ START_TEST(an_exempt_account_restores_pods_with_their_promises)
 
 /* -- the device plugin -- */
 
-START_TEST(the_device_plugin_marks_pods_of_its_node)
+TEST(the_device_plugin_marks_pods_of_its_node)
 {
     attempt_wait_policies();
     cluster_create_node("n1", GPU_NODE, CARDS(15360, 15360));
@@ -93,7 +89,7 @@ START_TEST(the_device_plugin_marks_pods_of_its_node)
 
 /* -- the extender -- */
 
-START_TEST(the_extender_writes_one_annotation_of_nodes_and_one_lease)
+TEST(the_extender_writes_one_annotation_of_nodes_and_one_lease)
 {
     static const char *const edits[] = {
         "{'metadata':{'annotations':{'a':'b'}}}",
@@ -114,7 +110,7 @@ START_TEST(the_extender_writes_one_annotation_of_nodes_and_one_lease)
                      "{'metadata':{'annotations':{'gpushare/room-since':'1'}}}");
     attempt_accepted(extender, "MERGE", NODES "/n1",
                      "{'metadata':{'annotations':{'gpushare/room-since':'2'}}}");
-    for (size_t i = 0; i < ARRAY_LEN(edits); i++)
+    ARRAY_EACH(i, edits)
         attempt_denied(extender, "gpushare-extender",
                        "only the annotation gpushare/room-since", "MERGE", NODES "/n1",
                        edits[i]);
@@ -123,7 +119,7 @@ START_TEST(the_extender_writes_one_annotation_of_nodes_and_one_lease)
 }
 
 /* A Secret of type service-account-token would make it cluster administrator. */
-START_TEST(the_extender_writes_no_secrets_but_its_certificates)
+TEST(the_extender_writes_no_secrets_but_its_certificates)
 {
     static const char words[] = "only Secrets of type kubernetes.io/tls";
     attempt_wait_policies();
@@ -146,7 +142,7 @@ START_TEST(the_extender_writes_no_secrets_but_its_certificates)
 
 /* The chart's kube-scheduler. The right to change its pods would be one to run any program with
  * any account of the namespace; the role here grants even more than that of the chart. */
-START_TEST(the_extender_writes_one_annotation_of_the_pods_of_one_deployment)
+TEST(the_extender_writes_one_annotation_of_the_pods_of_one_deployment)
 {
     static const char words[] = "only the annotation gpushare/ca-checksum";
     static const char *const names[] = {"gpushare-scheduler", "other"};
@@ -170,7 +166,7 @@ START_TEST(the_extender_writes_one_annotation_of_the_pods_of_one_deployment)
         "{'metadata':{'finalizers':['a/b']}}",
     };
     attempt_wait_policies();
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+    ARRAY_EACH(i, names)
         cluster_create(
             DEPLOYMENTS,
             "{\"apiVersion\":\"apps/v1\",\"kind\":\"Deployment\",\"metadata\":{"
@@ -192,7 +188,7 @@ START_TEST(the_extender_writes_one_annotation_of_the_pods_of_one_deployment)
     attempt_accepted(extender, "MERGE", DEPLOYMENTS "/gpushare-scheduler",
                      "{'spec':{'template':{'metadata':{'annotations':{'gpushare/"
                      "ca-checksum':'3'}}}}}");
-    for (size_t i = 0; i < ARRAY_LEN(edits); i++)
+    ARRAY_EACH(i, edits)
         attempt_denied(extender, "gpushare-extender", words, "MERGE",
                        DEPLOYMENTS "/gpushare-scheduler", edits[i]);
     attempt_denied(extender, "gpushare-extender", words, "MERGE", DEPLOYMENTS "/other",
@@ -202,7 +198,7 @@ START_TEST(the_extender_writes_one_annotation_of_the_pods_of_one_deployment)
         "{'metadata':{'name':'third'},'spec':{'selector':{'matchLabels':{'app':"
         "'d'}},'template':{'metadata':{'labels':{'app':'d'}},'spec':{"
         "'containers':[{'name':'c','image':'i'}]}}}}");
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+    ARRAY_EACH(i, names)
         cluster_delete(lib_fmt(DEPLOYMENTS "/%s", names[i]));
     cluster_kubectl("-n", "kube-system", "delete", "role,rolebinding", "deployments");
 }
@@ -265,11 +261,11 @@ static double mean_us(const char *prefix)
     return (after.seconds - before.seconds) / (after.n - before.n) * 1e6;
 }
 
-START_TEST(the_policies_have_no_warnings_and_cost_little)
+TEST(the_policies_have_no_warnings_and_cost_little)
 {
     attempt_wait_policies();
     cluster_add_node("n1", "", CARDS(65536, 65536));
-    for (size_t i = 0; i < ARRAY_LEN(policies); i++)
+    ARRAY_EACH(i, policies)
         lib_wait(is_checked(policies[i]));
     double with = mean_us("with");
     attempt_without_policies();
@@ -280,10 +276,4 @@ START_TEST(the_policies_have_no_warnings_and_cost_little)
     ck_assert(with < 50000 * LIB_SLOWER);
 }
 
-CLUSTER_MAIN("writers", 120, ARGV("--nodes", "0"),
-             an_exempt_account_restores_pods_with_their_promises,
-             the_device_plugin_marks_pods_of_its_node,
-             the_extender_writes_one_annotation_of_nodes_and_one_lease,
-             the_extender_writes_no_secrets_but_its_certificates,
-             the_extender_writes_one_annotation_of_the_pods_of_one_deployment,
-             the_policies_have_no_warnings_and_cost_little)
+CLUSTER_MAIN(120)

@@ -9,7 +9,6 @@
 #include <jansson.h>
 
 #include "apisync/apisync.h"
-#include "base/mem.h"
 #include "extender/core_driver.h"
 #include "extender/verb.h"
 #include "lib/unit.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/core_driver_rig.h"
 
-#include "base/mem.h"
 #include "extender/verb.h"
 #include "kube/event_recorder.h"
 
@@ -177,11 +176,11 @@ static void call(size_t i, const char *body)
 }
 
 /* The same body again and again; then all of them by turns. */
-START_TEST(a_call_allocates_nothing_for_a_node)
+TEST(a_call_allocates_nothing_for_a_node)
 {
     char *bodies[ARRAY_LEN(cases)];
     begin();
-    for (size_t k = 0; k < ARRAY_LEN(cases); k++) {
+    ARRAY_EACH(k, cases) {
         bodies[k] = body_of(k);
         for (int i = 0; i < WARM_UP; i++)
             call(k, bodies[k]);
@@ -195,10 +194,7 @@ START_TEST(a_call_allocates_nothing_for_a_node)
     for (size_t i = 0; i < CALLS; i++)
         call(i % ARRAY_LEN(cases), bodies[i % ARRAY_LEN(cases)]);
     ck_assert_uint_le(allocations - before, CALLS * OF_THE_REPLY);
-    for (size_t k = 0; k < ARRAY_LEN(cases); k++)
+    ARRAY_EACH(k, cases)
         free(bodies[k]);
     end();
 }
-END_TEST
-
-UNIT_MAIN("allocations", a_call_allocates_nothing_for_a_node)

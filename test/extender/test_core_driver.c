@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "domain/keys.h"
 #include "extender/core_driver_rig.h"
 #include "extender/verb.h"
@@ -99,7 +98,7 @@ static int bind_all(const int *pods)
     return bound;
 }
 
-START_TEST(as_many_concurrent_binds_succeed_as_fit)
+TEST(as_many_concurrent_binds_succeed_as_fit)
 {
     int pods[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -114,9 +113,8 @@ START_TEST(as_many_concurrent_binds_succeed_as_fit)
     core_driver_read_end(rig.driver);
     rig_stop(&rig);
 }
-END_TEST
 
-START_TEST(many_binds_of_one_pod_are_one_binding)
+TEST(many_binds_of_one_pod_are_one_binding)
 {
     int pods[THREADS] = {0};
     start(1, 5000, 1);
@@ -124,7 +122,6 @@ START_TEST(many_binds_of_one_pod_are_one_binding)
     ck_assert_uint_eq(atomic_load(&bindings), 1);
     rig_stop(&rig);
 }
-END_TEST
 
 static _Atomic bool done;
 
@@ -136,7 +133,7 @@ static void *filter_for_ever(void *arg)
     return NULL;
 }
 
-START_TEST(a_bind_succeeds_under_constant_filter_load)
+TEST(a_bind_succeeds_under_constant_filter_load)
 {
     enum { READERS = 8, PODS = 50 };
     pthread_t readers[READERS];
@@ -155,23 +152,21 @@ START_TEST(a_bind_succeeds_under_constant_filter_load)
     verbs_free(v);
     rig_stop(&rig);
 }
-END_TEST
 
-START_TEST(a_stop_waits_until_the_lease_is_released)
+TEST(a_stop_waits_until_the_lease_is_released)
 {
     start(0, 0, 1);
     rig.perform = NULL;
     ck_assert(!core_driver_stop(rig.driver, 50)); /* the deferred call is not made */
     ck_assert_uint_eq(rig.n_deferred, 1);
     ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_LEASE_WRITE);
-    ck_assert_ptr_nonnull(strstr(rig.deferred[0]->body, "\"holderIdentity\":\"\""));
+    ck_assert_contains(rig.deferred[0]->body, "\"holderIdentity\":\"\"");
     rig_stop(&rig);
 }
-END_TEST
 
 /* The thread of a filter makes no API calls: those that are due in its step, such as a renewal
  * of the lease, are deferred. */
-START_TEST(a_reservation_takes_no_call_of_the_leader)
+TEST(a_reservation_takes_no_call_of_the_leader)
 {
     struct core_driver_io io = {rig_stream, rig_defer, rig_perform, rig_hurry, &rig};
     struct core_driver_reserve reserve = {.uid = SPAN("u")};
@@ -187,10 +182,9 @@ START_TEST(a_reservation_takes_no_call_of_the_leader)
     ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_LEASE_GET);
     rig_stop(&rig);
 }
-END_TEST
 
 /* Only bind_answer waits for the lease, so that no bind waits twice. */
-START_TEST(a_bind_at_a_follower_fails_at_once)
+TEST(a_bind_at_a_follower_fails_at_once)
 {
     struct err err = {0};
     struct core_driver_bind bind = {SPAN("default"), SPAN("p"), SPAN("u"), SPAN("n")};
@@ -208,7 +202,6 @@ START_TEST(a_bind_at_a_follower_fails_at_once)
     ck_assert_uint_eq(rig.bindings, 0);
     rig_stop(&rig);
 }
-END_TEST
 
 /* A pod on a card of n1, or pending without `at`. */
 static json_t *prioritized(const char *uid, int units, int priority, const char *at)
@@ -232,7 +225,7 @@ static void perform_no_preemption(void *ctx, const struct core_output *call,
     rig_api(ctx, call, arena, answer);
 }
 
-START_TEST(a_bind_leaves_the_nomination_of_its_pod_to_others)
+TEST(a_bind_leaves_the_nomination_of_its_pod_to_others)
 {
     struct core_driver_bind bind = {SPAN("default"), SPAN("p"), SPAN("p"), SPAN("n1")};
     struct span n1 = SPAN("n1");
@@ -262,11 +255,3 @@ START_TEST(a_bind_leaves_the_nomination_of_its_pod_to_others)
     ck_assert_str_eq(rig.deferred[0]->uid, "p");
     rig_stop(&rig);
 }
-END_TEST
-
-UNIT_MAIN("core_driver", as_many_concurrent_binds_succeed_as_fit,
-          many_binds_of_one_pod_are_one_binding,
-          a_bind_succeeds_under_constant_filter_load,
-          a_stop_waits_until_the_lease_is_released,
-          a_reservation_takes_no_call_of_the_leader, a_bind_at_a_follower_fails_at_once,
-          a_bind_leaves_the_nomination_of_its_pod_to_others)

@@ -3,7 +3,6 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "base/mem.h"
 #include "extender/delegated_auth.h"
 #include "lib/raw.h"
 #include "lib/unit.h"
@@ -129,7 +128,7 @@ static void pass(int64_t ms)
     atomic_fetch_add(&now, ms);
 }
 
-START_TEST(answers_are_kept_for_a_time)
+TEST(answers_are_kept_for_a_time)
 {
     struct delegated_auth *a = begin();
     struct err err = {0};
@@ -137,8 +136,8 @@ START_TEST(answers_are_kept_for_a_time)
     ck_assert_int_eq(delegated_auth_check(a, SPAN("t-alice"), &pods, NULL, &err),
                      DELEGATED_AUTH_NO);
     ck_assert_int_eq(err.code, ERR_FORBIDDEN);
-    ck_assert_ptr_nonnull(
-        strstr(err.msg, "\"alice\" lacks the permission list pods in all namespaces"));
+    ck_assert_contains(err.msg,
+                       "\"alice\" lacks the permission list pods in all namespaces");
     expect_reviews(1, 1);
     atomic_store(&allowed, "alice");
     pass(DELEGATED_AUTH_DENIED_MS);
@@ -163,9 +162,8 @@ START_TEST(answers_are_kept_for_a_time)
     expect_reviews(5, 3);
     end(a);
 }
-END_TEST
 
-START_TEST(an_answer_is_of_one_question_and_one_token)
+TEST(an_answer_is_of_one_question_and_one_token)
 {
     struct delegated_auth *a = begin();
     atomic_store(&allowed, "carol");
@@ -177,9 +175,8 @@ START_TEST(an_answer_is_of_one_question_and_one_token)
     expect_reviews(3, 3);
     end(a);
 }
-END_TEST
 
-START_TEST(a_failed_call_is_repeated_later)
+TEST(a_failed_call_is_repeated_later)
 {
     struct delegated_auth *a = begin();
     atomic_store(&allowed, "bob");
@@ -197,9 +194,8 @@ START_TEST(a_failed_call_is_repeated_later)
     expect_reviews(3, 2);
     end(a);
 }
-END_TEST
 
-START_TEST(unknown_tokens_are_limited_and_known_ones_are_not)
+TEST(unknown_tokens_are_limited_and_known_ones_are_not)
 {
     struct delegated_auth *a = begin();
     atomic_store(&allowed, "dave");
@@ -228,10 +224,9 @@ START_TEST(unknown_tokens_are_limited_and_known_ones_are_not)
     ck_assert_int_eq(may(a, "t-dave"), DELEGATED_AUTH_YES);
     end(a);
 }
-END_TEST
 
 /* A ServiceAccount's token is a new one every hour. */
-START_TEST(an_invalid_token_is_reviewed_once_after_many_valid_ones)
+TEST(an_invalid_token_is_reviewed_once_after_many_valid_ones)
 {
     struct delegated_auth *a = begin();
     atomic_store(&allowed, "eve");
@@ -251,9 +246,3 @@ START_TEST(an_invalid_token_is_reviewed_once_after_many_valid_ones)
     ck_assert_int_eq(may(a, "t-eve"), DELEGATED_AUTH_YES);
     end(a);
 }
-END_TEST
-
-UNIT_MAIN("delegated_auth", answers_are_kept_for_a_time,
-          an_answer_is_of_one_question_and_one_token, a_failed_call_is_repeated_later,
-          unknown_tokens_are_limited_and_known_ones_are_not,
-          an_invalid_token_is_reviewed_once_after_many_valid_ones)

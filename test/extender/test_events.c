@@ -2,7 +2,6 @@
 #include <pthread.h>
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "extender/core_driver_rig.h"
 #include "extender/event_scan.h"
 
@@ -149,7 +148,7 @@ static void filter(const char *pod, const char *nodes)
 
 #define OFFERED " nodes that kube-scheduler offered; the closest is "
 
-START_TEST(a_rejected_pod_gets_one_event_with_the_closest_node)
+TEST(a_rejected_pod_gets_one_event_with_the_closest_node)
 {
     begin(two_nodes());
     for (int i = 0; i < 5; i++)
@@ -169,13 +168,12 @@ START_TEST(a_rejected_pod_gets_one_event_with_the_closest_node)
     filter(POD("u3", "gpu-mem\":\"0.5\"", ""), "[\"n1\"]");
     wait_for(3);
     ck_assert_str_eq(said(2, "reason"), "GPURequestInvalid");
-    ck_assert_ptr_nonnull(strstr(said(2, "note"), "0.5"));
+    ck_assert_contains(said(2, "note"), "0.5");
     end(3);
 }
-END_TEST
 
 /* kube-scheduler does not offer a full node, so this is not "never". */
-START_TEST(the_event_names_a_better_node_that_was_not_offered)
+TEST(the_event_names_a_better_node_that_was_not_offered)
 {
     json_t *taker = rig_json(POD("u1", "gpu-mem\":\"16\"",
                                  ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
@@ -193,9 +191,8 @@ START_TEST(the_event_names_a_better_node_that_was_not_offered)
     ck_assert_str_eq(said(1, "reason"), "GPUNeverFits");
     end(2);
 }
-END_TEST
 
-START_TEST(the_event_names_a_node_that_was_not_offered_and_fits)
+TEST(the_event_names_a_node_that_was_not_offered_and_fits)
 {
     cleanup_buf struct buf nodes = {0};
     begin(json_pack("[oo]", scv("n1", CARD(0, "Healthy", 8192)),
@@ -211,9 +208,8 @@ START_TEST(the_event_names_a_node_that_was_not_offered_and_fits)
             "node n2 that kube-scheduler did not offer");
     end(1);
 }
-END_TEST
 
-START_TEST(a_fitting_pod_gets_no_event_from_filter)
+TEST(a_fitting_pod_gets_no_event_from_filter)
 {
     begin(two_nodes());
     filter(POD("u1", "gpu-mem\":\"8\"", ""), "[\"n1\",\"n2\"]");
@@ -223,9 +219,8 @@ START_TEST(a_fitting_pod_gets_no_event_from_filter)
     ck_assert_str_eq(regards(0, "uid"), "u4");
     end(1);
 }
-END_TEST
 
-START_TEST(a_bound_pod_gets_its_card_and_the_policy)
+TEST(a_bound_pod_gets_its_card_and_the_policy)
 {
     static const struct {
         const char *uid, *note;
@@ -248,7 +243,7 @@ START_TEST(a_bound_pod_gets_its_card_and_the_policy)
                      ",\"annotations\":{\"gpushare/placement\":\"spread\"}")),
         rig_json(POD("u3", "gpu-mem\":\"5\"", "")),
         rig_json(POD("u4", "gpu-count\":\"2\"", ""))));
-    for (size_t i = 0; i < ARRAY_LEN(pods); i++) {
+    ARRAY_EACH(i, pods) {
         cleanup_buf struct buf reply = {0};
         cleanup_free char *body =
             xasprintf("{\"PodName\":\"p\",\"PodNamespace\":\"ns\",\"PodUID\":\"%s\","
@@ -262,7 +257,6 @@ START_TEST(a_bound_pod_gets_its_card_and_the_policy)
     }
     end(ARRAY_LEN(pods));
 }
-END_TEST
 
 /* -- scans -- */
 
@@ -320,11 +314,11 @@ static const struct {
                                                           "GPU2 (now B)") "\n"},
 };
 
-START_TEST(lost_and_replaced_cards_and_their_return_are_reported)
+TEST(lost_and_replaced_cards_and_their_return_are_reported)
 {
     size_t n = 0;
     begin_node(changes[0].cards);
-    for (size_t i = 0; i < ARRAY_LEN(changes); i++) {
+    ARRAY_EACH(i, changes) {
         show(changes[i].cards);
         for (struct span rest = span_of(changes[i].events); rest.n; n++) {
             struct span note = span_cut(&rest, '\n'), reason = span_cut(&note, ' ');
@@ -338,9 +332,8 @@ START_TEST(lost_and_replaced_cards_and_their_return_are_reported)
     }
     end(n);
 }
-END_TEST
 
-START_TEST(an_overcommitted_card_is_reported)
+TEST(an_overcommitted_card_is_reported)
 {
     json_t *pod = rig_json(POD("u1", "gpu-mem\":\"4\"",
                                ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
@@ -354,9 +347,8 @@ START_TEST(an_overcommitted_card_is_reported)
             "and no pod is evicted");
     end(1);
 }
-END_TEST
 
-START_TEST(the_next_leader_reports_changes_without_a_leader)
+TEST(the_next_leader_reports_changes_without_a_leader)
 {
     begin_node(WELL(0) "," WELL(1));
     ck_assert(!look_at(start_ms, false, 0));
@@ -368,10 +360,9 @@ START_TEST(the_next_leader_reports_changes_without_a_leader)
     ck_said(0, "GPULost", LOST("GPU0 (unhealthy)"));
     end(1);
 }
-END_TEST
 
 /* Another leader dies: it has reported what it had the time for. */
-START_TEST(changes_reported_by_another_leader_are_not_repeated)
+TEST(changes_reported_by_another_leader_are_not_repeated)
 {
     int64_t lost_ms = start_ms + 1000;
     begin_node(WELL(0) "," WELL(1));
@@ -389,10 +380,9 @@ START_TEST(changes_reported_by_another_leader_are_not_repeated)
     ck_said(0, "GPULost", LOST("GPU1 (unhealthy)"));
     end(1);
 }
-END_TEST
 
 /* A flapping card does not flood the API server, and the last event is correct. */
-START_TEST(a_flapping_card_is_rate_limited)
+TEST(a_flapping_card_is_rate_limited)
 {
     int64_t now_ms = start_ms;
     bool left = false;
@@ -409,10 +399,9 @@ START_TEST(a_flapping_card_is_rate_limited)
     ck_said(EVENT_SCAN_BURST, "GPULost", LOST("GPU0 (unhealthy)"));
     end(EVENT_SCAN_BURST + 1);
 }
-END_TEST
 
 /* A rack loses power: more nodes than the rate limit allows at once. */
-START_TEST(rate_limited_events_are_written_later)
+TEST(rate_limited_events_are_written_later)
 {
     enum { NODES = EVENTS_BURST + 10 };
     json_t *objects = json_array();
@@ -433,7 +422,6 @@ START_TEST(rate_limited_events_are_written_later)
     ck_assert_int_eq(figure("{result=\"rate-limited\"} "), 0);
     end(NODES);
 }
-END_TEST
 
 static char *cards_of(const char *health, int round)
 {
@@ -447,7 +435,7 @@ static char *cards_of(const char *health, int round)
 }
 
 /* No card is cut off at the end of a note. */
-START_TEST(many_cards_of_one_node_are_all_reported)
+TEST(many_cards_of_one_node_are_all_reported)
 {
     bool reported[SCV_MAX_CARDS] = {0};
     cleanup_free char *well = cards_of("Healthy", 0), *ill = cards_of("Unhealthy", 0);
@@ -464,10 +452,9 @@ START_TEST(many_cards_of_one_node_are_all_reported)
         ck_assert_msg(reported[i], "GPU%d", i);
     end(2);
 }
-END_TEST
 
 /* A node that reports ever new UUIDs does not grow the state. */
-START_TEST(invented_uuids_do_not_grow_the_state)
+TEST(invented_uuids_do_not_grow_the_state)
 {
     begin_node(WELL(0));
     for (int round = 0; round <= 20; round++) {
@@ -485,7 +472,6 @@ START_TEST(invented_uuids_do_not_grow_the_state)
     ck_said(1, "GPUBack", BACK("GPU0 (now GPU-0)"));
     end(2);
 }
-END_TEST
 
 /* -- pods whose annotations differ -- */
 
@@ -511,7 +497,7 @@ static void end_differences(size_t n)
     end(n);
 }
 
-START_TEST(each_difference_is_reported_once)
+TEST(each_difference_is_reported_once)
 {
     begin_node(TWO_CARDS);
     see_pod("a", "0", "2");
@@ -523,10 +509,9 @@ START_TEST(each_difference_is_reported_once)
     ck_assert(!look_at(4000, true, 0));
     end_differences(2);
 }
-END_TEST
 
 /* The recorder takes one event of a pod in ten minutes. */
-START_TEST(a_changed_difference_is_reported_later)
+TEST(a_changed_difference_is_reported_later)
 {
     begin_node(TWO_CARDS);
     see_pod("b", "0", "99");
@@ -537,9 +522,8 @@ START_TEST(a_changed_difference_is_reported_later)
     ck_assert(!look_at(3000, true, 0));
     end_differences(1);
 }
-END_TEST
 
-START_TEST(other_cards_are_reported_when_they_last)
+TEST(other_cards_are_reported_when_they_last)
 {
     begin_node(TWO_CARDS);
     see_pod("a", "0", "2");
@@ -553,9 +537,8 @@ START_TEST(other_cards_are_reported_when_they_last)
     ck_assert(!look_at(1000 + EVENT_SCAN_CARDS_MS, true, 0));
     end_differences(1);
 }
-END_TEST
 
-START_TEST(only_the_leader_reports_differences)
+TEST(only_the_leader_reports_differences)
 {
     begin_node(TWO_CARDS);
     see_pod("a", "0", "99");
@@ -568,18 +551,3 @@ START_TEST(only_the_leader_reports_differences)
     ck_assert(!look_at(19000, true, 0));
     end_differences(1);
 }
-END_TEST
-
-UNIT_MAIN("events", a_rejected_pod_gets_one_event_with_the_closest_node,
-          the_event_names_a_better_node_that_was_not_offered,
-          the_event_names_a_node_that_was_not_offered_and_fits,
-          a_fitting_pod_gets_no_event_from_filter,
-          a_bound_pod_gets_its_card_and_the_policy,
-          lost_and_replaced_cards_and_their_return_are_reported,
-          an_overcommitted_card_is_reported,
-          the_next_leader_reports_changes_without_a_leader,
-          changes_reported_by_another_leader_are_not_repeated,
-          a_flapping_card_is_rate_limited, rate_limited_events_are_written_later,
-          many_cards_of_one_node_are_all_reported, invented_uuids_do_not_grow_the_state,
-          each_difference_is_reported_once, a_changed_difference_is_reported_later,
-          other_cards_are_reported_when_they_last, only_the_leader_reports_differences)

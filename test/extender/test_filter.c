@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/core_driver_rig.h"
 
-#include "base/mem.h"
 #include "domain/keys.h"
 #include "extender/gang_minimum.h"
 
@@ -164,12 +163,12 @@ static void ck_unreserved(const char *reason, int n)
     cleanup_free char *sample =
         xasprintf("\ngpushare_filter_unreserved_total{reason=\"%s\"} %d\n", reason, n);
     counters_write(counters, &out);
-    ck_assert_ptr_nonnull(strstr(out.p, sample));
+    ck_assert_contains(out.p, sample);
 }
 
 /* -- gangs -- */
 
-START_TEST(a_gang_is_answered_together)
+TEST(a_gang_is_answered_together)
 {
     json_t *objects = three_members(10850);
     json_array_append_new(objects, scv_of("small", 100));
@@ -189,16 +188,15 @@ START_TEST(a_gang_is_answered_together)
     ck_assert_uint_eq(answered(rig_pod("x", 10850)), 1); /* nothing was reserved */
     end();
 }
-END_TEST
 
 /* The 100 MiB card takes a member for which kube-scheduler has not asked yet. */
-START_TEST(the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)
+TEST(the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)
 {
     begin(json_pack("[oooooo]", card_of("n1"), card_of("n2"), scv_of("small", 100),
                     member("p1", "g", 16276), member("p2", "g", 16276),
                     member("p3", "g", 100)));
     static const char *const uids[] = {"p1", "p2", "p3"};
-    for (size_t i = 0; i < ARRAY_LEN(uids); i++) {
+    ARRAY_EACH(i, uids) {
         json_t *reply =
                    rig_ask(v, filter_answer, member(uids[i], "g", i < 2 ? 16276 : 100),
                            json_pack("[sss]", "n1", "n2", "small")),
@@ -210,10 +208,9 @@ START_TEST(the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)
     }
     end();
 }
-END_TEST
 
 /* kube-scheduler shows the text of an error that comes with status 200. */
-START_TEST(a_member_is_held_while_others_do_not_exist)
+TEST(a_member_is_held_while_others_do_not_exist)
 {
     begin_groups(MINIMUM(3), 200);
     begin(json_pack("[oo]", card_of("n1"), card_of("n2")));
@@ -225,10 +222,9 @@ START_TEST(a_member_is_held_while_others_do_not_exist)
     ck_assert_uint_eq(reservations(), 0);
     end();
 }
-END_TEST
 
 /* A node for one member would start half of the gang. */
-START_TEST(without_a_leader_a_gang_gets_an_error)
+TEST(without_a_leader_a_gang_gets_an_error)
 {
     begin_as(three_members(10850), true, 1);
     for (enum verb_source source = VERB_SCHEDULER; source <= VERB_REPLICA; source++) {
@@ -242,26 +238,24 @@ START_TEST(without_a_leader_a_gang_gets_an_error)
     ck_unreserved("no-leader", 1);
     end();
 }
-END_TEST
 
 /* Filter found this process to be the leader before it read the PodGroup. */
-START_TEST(a_gang_gets_an_error_when_the_leader_stops_during_its_filter)
+TEST(a_gang_gets_an_error_when_the_leader_stops_during_its_filter)
 {
     begin_groups(MINIMUM(2), 200);
     begin(three_members(10850));
     groups.stops = rig.driver;
     json_t *reply = ask(VERB_SCHEDULER, member("p1", "g", 10850), 503);
-    ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(reply, "Error")),
-                                 "only the leader reserves cards"));
+    ck_assert_contains(json_string_value(json_object_get(reply, "Error")),
+                       "only the leader reserves cards");
     ck_assert_uint_eq(reservations(), 0);
     json_decref(reply);
     end();
 }
-END_TEST
 
 /* With a minimum of 1 the members do not wait for each other, as in a PodGroup with the
  * policy basic. */
-START_TEST(a_pod_group_says_how_many_members_need_a_place)
+TEST(a_pod_group_says_how_many_members_need_a_place)
 {
     static const struct {
         const char *group;
@@ -273,7 +267,7 @@ START_TEST(a_pod_group_says_how_many_members_need_a_place)
         {MINIMUM(1), true, {1, 1, 1}, {0, 0, 0}}, /* needs no leader */
         {"{}", false, {0, 0, 0}, {0, 0, 0}},
     };
-    for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
+    ARRAY_EACH(c, cases) {
         begin_groups(cases[c].group, 200);
         begin_as(three_members(10850), cases[c].follows, 1);
         for (int i = 0; i < 3; i++) {
@@ -288,9 +282,8 @@ START_TEST(a_pod_group_says_how_many_members_need_a_place)
         end();
     }
 }
-END_TEST
 
-START_TEST(without_a_pod_group_all_members_need_a_place)
+TEST(without_a_pod_group_all_members_need_a_place)
 {
     begin_groups("404 page not found", 404);
     begin(three_members(10850));
@@ -308,7 +301,6 @@ START_TEST(without_a_pod_group_all_members_need_a_place)
     ck_assert_uint_eq(reservations(), 2);
     end();
 }
-END_TEST
 
 /* -- layout preemption -- */
 
@@ -345,7 +337,7 @@ static size_t considered(const char *group, int64_t answer, enum verb_source sou
     return n;
 }
 
-START_TEST(evictions_are_considered_for_members_that_do_not_wait)
+TEST(evictions_are_considered_for_members_that_do_not_wait)
 {
     static const int64_t answers[] = {VERBS_ALL, 1, 2};
     for (size_t i = 0; i < 2 * ARRAY_LEN(answers); i++) {
@@ -359,7 +351,6 @@ START_TEST(evictions_are_considered_for_members_that_do_not_wait)
         ck_assert(groups.calls == 0 || answer == 1);
     }
 }
-END_TEST
 
 /* -- the object of a gang -- */
 
@@ -372,7 +363,7 @@ static uint32_t minimum_of(enum gang_kind kind, int i)
 }
 
 /* Tenants name gangs. */
-START_TEST(the_kept_answers_are_limited)
+TEST(the_kept_answers_are_limited)
 {
     begin_groups(MINIMUM(2), 404);
     for (int round = 0; round < 2; round++)
@@ -383,11 +374,10 @@ START_TEST(the_kept_answers_are_limited)
     ck_assert_uint_eq(groups.calls, 2 * (GANG_MINIMUM_KEPT + 1));
     gang_minimum_free(gangs);
 }
-END_TEST
 
 /* Each call blocks a filter, and so kube-scheduler, for up to a second. The kinds do not
  * pause each other: a CRD can have a conversion webhook that hangs. */
-START_TEST(an_api_server_that_does_not_answer_is_not_asked_for_every_gang)
+TEST(an_api_server_that_does_not_answer_is_not_asked_for_every_gang)
 {
     begin_groups(MINIMUM(2), 200);
     ck_assert_uint_eq(minimum_of(GANG_COSCHEDULING, 0), 2);
@@ -416,10 +406,9 @@ START_TEST(an_api_server_that_does_not_answer_is_not_asked_for_every_gang)
     ck_assert_uint_eq(minimum_of(GANG_POD_GROUP, 0), 3);
     gang_minimum_free(gangs);
 }
-END_TEST
 
 /* One that answers in time, but too slowly for all versions of an object together. */
-START_TEST(an_api_server_without_time_for_all_versions_is_not_asked_for_every_gang)
+TEST(an_api_server_without_time_for_all_versions_is_not_asked_for_every_gang)
 {
     begin_groups("{}", 404);
     groups.slow_ms = GANG_MINIMUM_CALL_MS;
@@ -428,7 +417,6 @@ START_TEST(an_api_server_without_time_for_all_versions_is_not_asked_for_every_ga
     ck_assert_uint_eq(groups.calls, 1);
     gang_minimum_free(gangs);
 }
-END_TEST
 
 /* -- template Nodes -- */
 
@@ -461,7 +449,7 @@ static void expect_passing(json_t *pod, const char *cards, bool mixed, size_t n,
     json_decref(reply);
 }
 
-START_TEST(a_template_node_leaves_nothing_behind)
+TEST(a_template_node_leaves_nothing_behind)
 {
     cleanup_buf struct buf before = {0}, after = {0};
     begin(json_pack("[o]", card_of("n1")));
@@ -474,10 +462,9 @@ START_TEST(a_template_node_leaves_nothing_behind)
     ck_assert_str_eq(after.p, before.p);
     end();
 }
-END_TEST
 
 /* It carries the key as its whole node group does. The extender will watch it in a moment. */
-START_TEST(a_node_that_is_not_watched_yet_makes_no_simulation)
+TEST(a_node_that_is_not_watched_yet_makes_no_simulation)
 {
     cleanup_buf struct buf before = {0}, after = {0};
     begin(json_pack("[o]", card_of("n1")));
@@ -490,9 +477,8 @@ START_TEST(a_node_that_is_not_watched_yet_makes_no_simulation)
     ck_assert_str_ne(after.p, before.p);
     end();
 }
-END_TEST
 
-START_TEST(a_template_node_changes_no_reservation_of_a_gang)
+TEST(a_template_node_changes_no_reservation_of_a_gang)
 {
     char before[8], after[8];
     int64_t until_ms, still_ms;
@@ -517,7 +503,6 @@ START_TEST(a_template_node_changes_no_reservation_of_a_gang)
     ck_assert_uint_eq(reservations(), 0);
     end();
 }
-END_TEST
 
 /* -- reservations -- */
 
@@ -543,7 +528,7 @@ static uint32_t retries(const char *uid, int mib, int others)
 }
 
 /* kube-scheduler offers fewer than 100 nodes only if it offers all that its plugins accept. */
-START_TEST(a_pod_that_fits_where_it_was_not_offered_is_retried)
+TEST(a_pod_that_fits_where_it_was_not_offered_is_retried)
 {
     json_t *cordoned = rig_json("{\"kind\":\"Node\",\"metadata\":{\"name\":\"n3\"},"
                                 "\"spec\":{\"unschedulable\":true}}");
@@ -560,10 +545,9 @@ START_TEST(a_pod_that_fits_where_it_was_not_offered_is_retried)
     ck_assert_uint_eq(retries("p5", 8000, 99), 0); /* no list has shown it */
     end();
 }
-END_TEST
 
 /* It may arrive after a later filter of the same pod. */
-START_TEST(a_report_reserves_nothing)
+TEST(a_report_reserves_nothing)
 {
     begin(json_pack("[oo]", card_of("n1"), card_of("n2")));
     for (int i = 0; i < 3; i++) {
@@ -573,7 +557,6 @@ START_TEST(a_report_reserves_nothing)
     }
     end();
 }
-END_TEST
 
 /* Has reservations made on the nodes m0, m1 ... until the core has no place for more. */
 static void fill_reservations(int nodes)
@@ -602,7 +585,7 @@ static void fill_reservations(int nodes)
 }
 
 /* The other members would have nothing: the gang would start in part. */
-START_TEST(without_space_for_reservations_a_gang_gets_an_error)
+TEST(without_space_for_reservations_a_gang_gets_an_error)
 {
     enum { NODES = 512 };
     json_t *objects = three_members(100);
@@ -626,7 +609,6 @@ START_TEST(without_space_for_reservations_a_gang_gets_an_error)
     ck_assert_uint_eq(reservations(), CORE_RESERVATIONS_MAX);
     end();
 }
-END_TEST
 
 static void expect_reserved(const char *on, int mib, int64_t *until_ms)
 {
@@ -637,7 +619,7 @@ static void expect_reserved(const char *on, int mib, int64_t *until_ms)
 }
 
 /* Its own reservation, which fills a card, does not make a node worse or full. */
-START_TEST(a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit)
+TEST(a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit)
 {
     int64_t first, again;
     begin(json_pack("[oo]", card_of("n1"), card_of("n2")));
@@ -657,22 +639,3 @@ START_TEST(a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit)
     }
     end();
 }
-END_TEST
-
-UNIT_MAIN("filter", a_gang_is_answered_together,
-          the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit,
-          a_member_is_held_while_others_do_not_exist,
-          without_a_leader_a_gang_gets_an_error,
-          a_gang_gets_an_error_when_the_leader_stops_during_its_filter,
-          a_pod_group_says_how_many_members_need_a_place,
-          without_a_pod_group_all_members_need_a_place,
-          evictions_are_considered_for_members_that_do_not_wait,
-          the_kept_answers_are_limited,
-          an_api_server_that_does_not_answer_is_not_asked_for_every_gang,
-          an_api_server_without_time_for_all_versions_is_not_asked_for_every_gang,
-          a_template_node_leaves_nothing_behind,
-          a_node_that_is_not_watched_yet_makes_no_simulation,
-          a_template_node_changes_no_reservation_of_a_gang, a_report_reserves_nothing,
-          a_pod_that_fits_where_it_was_not_offered_is_retried,
-          without_space_for_reservations_a_gang_gets_an_error,
-          a_pod_that_is_filtered_again_keeps_its_place_and_its_time_limit)

@@ -3,9 +3,7 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 /* A leader that accepts connections and answers when the test says so. */
@@ -50,8 +48,8 @@ static int receive(const char *body)
         n += (size_t)more;
         text[n] = '\0';
     } while (!strstr(text, body));
-    ck_assert_ptr_nonnull(strstr(text, "POST /gpushare-scheduler/filter "));
-    ck_assert_ptr_nonnull(strstr(text, REPORT_HEADER));
+    ck_assert_contains(text, "POST /gpushare-scheduler/filter ");
+    ck_assert_contains(text, REPORT_HEADER);
     return s;
 }
 
@@ -64,7 +62,7 @@ static void answer(int s)
 }
 
 /* If add waited for the leader, it would not return before WAIT_MS. */
-START_TEST(a_leader_that_hangs_delays_nobody)
+TEST(a_leader_that_hangs_delays_nobody)
 {
     struct budget budget = {.max = 1 << 20};
     start_leader();
@@ -83,9 +81,8 @@ START_TEST(a_leader_that_hangs_delays_nobody)
     ck_assert_uint_eq(budget.used, 0);
     stop_leader();
 }
-END_TEST
 
-START_TEST(queued_bodies_are_limited)
+TEST(queued_bodies_are_limited)
 {
     struct budget budget = {.max = 2 * FORWARD_REPORTS_BYTES};
     cleanup_free char *half = xcalloc(2, FORWARD_REPORTS_BYTES);
@@ -104,6 +101,3 @@ START_TEST(queued_bodies_are_limited)
     ck_assert_uint_eq(budget.used, 0);
     forward_free(fwd);
 }
-END_TEST
-
-UNIT_MAIN("forward", a_leader_that_hangs_delays_nobody, queued_bodies_are_limited)

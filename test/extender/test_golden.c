@@ -21,7 +21,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "domain/quantity.h"
 #include "extender/core_driver_rig.h"
 #include "extender/gpuapi.h"
@@ -213,14 +212,7 @@ static void run_all(const struct verb *verb)
     free(cases);
 }
 
-START_TEST(the_reply_is_as_written)
+TEST_LOOP(the_reply_is_as_written, ARRAY_LEN(verbs))
 {
     run_all(&verbs[_i]);
-}
-END_TEST
-
-int main(void)
-{
-    const struct unit_loop tests[] = {{the_reply_is_as_written, ARRAY_LEN(verbs)}};
-    return unit_run_loops("golden", tests, ARRAY_LEN(tests), 60);
 }

@@ -2,7 +2,6 @@
 #include "extender/gpuapi.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "extender/core_driver_rig.h"
 
 /*
@@ -69,7 +68,7 @@ static void expect(struct httpd_reply *reply, const char *want)
     ck_assert_str_eq(out.p, want);
 }
 
-START_TEST(the_lines_of_a_watch_are_those_of_nvidia_gpu_scheduler)
+TEST(the_lines_of_a_watch_are_those_of_nvidia_gpu_scheduler)
 {
 #define HEAD(kind, name)                                                                 \
     "{\"" kind "\":{\"kind\":\"" kind                                                    \
@@ -110,7 +109,6 @@ START_TEST(the_lines_of_a_watch_are_those_of_nvidia_gpu_scheduler)
     close_stream(&pods);
     end();
 }
-END_TEST
 
 /* The resourceVersion of the node in a list. */
 static int listed_version(void)
@@ -125,7 +123,7 @@ static int listed_version(void)
     return atoi(at + strlen("resourceVersion\":\""));
 }
 
-START_TEST(the_cache_exists_while_there_are_readers)
+TEST(the_cache_exists_while_there_are_readers)
 {
     begin(0);
     struct httpd_reply watch = open_stream(GPUAPI_PODS, "watch=true");
@@ -146,7 +144,6 @@ START_TEST(the_cache_exists_while_there_are_readers)
     ck_assert_int_eq(listed_version(), first);
     end();
 }
-END_TEST
 
 /* An Scv of one card, with `pods` pods that have it through NVIDIA's plugin; new. */
 static json_t *scv_with(const char *name, int pods)
@@ -186,7 +183,7 @@ static size_t count_pods(struct httpd_reply *watch)
 }
 
 /* The thread of the second port answers /healthz between two fills. */
-START_TEST(a_fill_renders_a_part_of_a_large_cluster)
+TEST(a_fill_renders_a_part_of_a_large_cluster)
 {
     enum { NODES = 2000, PODS = 8 };
     json_t *nodes = json_array();
@@ -212,9 +209,8 @@ START_TEST(a_fill_renders_a_part_of_a_large_cluster)
     }
     end();
 }
-END_TEST
 
-START_TEST(a_node_with_many_pods_of_another_plugin_is_rendered_in_time)
+TEST(a_node_with_many_pods_of_another_plugin_is_rendered_in_time)
 {
     rig_start(&rig, &(struct ledger_settings){.unit_mib = 1024}, false);
     rig_deliver(&rig, json_pack("[o]", scv_with("node-a", SCV_MAX_HELD)));
@@ -226,9 +222,3 @@ START_TEST(a_node_with_many_pods_of_another_plugin_is_rendered_in_time)
     close_stream(&watch);
     end();
 }
-END_TEST
-
-UNIT_MAIN("gpuapi", the_lines_of_a_watch_are_those_of_nvidia_gpu_scheduler,
-          the_cache_exists_while_there_are_readers,
-          a_fill_renders_a_part_of_a_large_cluster,
-          a_node_with_many_pods_of_another_plugin_is_rendered_in_time)

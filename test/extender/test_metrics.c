@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "extender/core_driver_rig.h"
 #include "lib/promtool.h"
 
@@ -81,7 +80,7 @@ static void hide_times(struct buf *text)
 {
     static const char *const names[] = {"\ngpushare_watch_age_seconds{",
                                         "\ngpushare_filter_last_call_timestamp_seconds{"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+    ARRAY_EACH(i, names) {
         cleanup_buf struct buf out = {0};
         const char *from = text->p, *at;
         while ((at = strstr(from, names[i]))) {
@@ -118,7 +117,7 @@ static void write_all(enum metrics_detail detail, struct buf *out)
     promtool_check_metrics(buf_span(out));
 }
 
-START_TEST(the_metrics_are_as_written)
+TEST_LOOP(the_metrics_are_as_written, METRICS_CARD + 1)
 {
     static const char *const names[] = {
         [METRICS_CLUSTER] = "cluster", [METRICS_NODE] = "node", [METRICS_CARD] = "card"};
@@ -132,12 +131,11 @@ START_TEST(the_metrics_are_as_written)
     same_lines(path, got.p, want.p ? want.p : "");
     end();
 }
-END_TEST
 
 #define HUGE "1099511627776"
 
 /* Objects can claim any size; sums do not overflow. */
-START_TEST(absurd_sizes_do_not_overflow)
+TEST(absurd_sizes_do_not_overflow)
 {
     struct ledger_settings ledger = {.unit_mib = 1};
     cleanup_buf struct buf got = {0};
@@ -155,28 +153,25 @@ START_TEST(absurd_sizes_do_not_overflow)
     }
     rig_deliver(&rig, objects);
     write_all(METRICS_CARD, &got);
-    ck_assert_ptr_null(strstr(got.p, "} -"));
+    ck_assert_lacks(got.p, "} -");
     rig_stop(&rig);
 }
-END_TEST
 
-START_TEST(metrics_before_the_first_list)
+TEST(metrics_before_the_first_list)
 {
     struct ledger_settings ledger = {.unit_mib = 1};
     cleanup_buf struct buf got = {0};
     rig_start(&rig, &ledger, false);
     write_all(METRICS_CARD, &got);
-    ck_assert_ptr_nonnull(strstr(got.p, "\ngpushare_ready 0\n"));
-    ck_assert_ptr_nonnull(
-        strstr(got.p, "\ngpushare_watch_synced{resource=\"pods\"} 0\n"));
-    ck_assert_ptr_null(strstr(got.p, "gpushare_watch_age_seconds{"));
-    ck_assert_ptr_null(strstr(got.p, "gpushare_drift"));
+    ck_assert_contains(got.p, "\ngpushare_ready 0\n");
+    ck_assert_contains(got.p, "\ngpushare_watch_synced{resource=\"pods\"} 0\n");
+    ck_assert_lacks(got.p, "gpushare_watch_age_seconds{");
+    ck_assert_lacks(got.p, "gpushare_drift");
     rig_stop(&rig);
 }
-END_TEST
 
 /* A scrape is bounded: of many pending pods, those that came first count; and as many requests. */
-START_TEST(many_pending_pods)
+TEST(many_pending_pods)
 {
     enum { OLD = 1100, REQUESTS = 40, JUDGED = 1015 };
     struct ledger_settings ledger = {.unit_mib = 1};
@@ -201,16 +196,6 @@ START_TEST(many_pending_pods)
     cleanup_free char *want = xasprintf("\ngpushare_pending_oldest_timestamp_seconds{"
                                         "state=\"no-room\"} %d\n",
                                         1767229199 - JUDGED);
-    ck_assert_ptr_nonnull(strstr(got.p, want));
+    ck_assert_contains(got.p, want);
     rig_stop(&rig);
-}
-END_TEST
-
-int main(void)
-{
-    const struct unit_loop tests[] = {{the_metrics_are_as_written, METRICS_CARD + 1},
-                                      {absurd_sizes_do_not_overflow, 1},
-                                      {many_pending_pods, 1},
-                                      {metrics_before_the_first_list, 1}};
-    return unit_run_loops("metrics", tests, ARRAY_LEN(tests), 60);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/core_driver_rig.h"
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "extender/verb.h"
 #include "placement/reason.h"
@@ -276,12 +275,11 @@ static void check_filter(struct round *r, json_t *reply)
     ck_assert_uint_eq(json_array_size(passed), n);
 }
 
-START_TEST(filter_judges_each_name_as_if_it_were_the_only_one)
+TEST(filter_judges_each_name_as_if_it_were_the_only_one)
 {
     run_rounds(1, filter_answer, VERBS_ALL, check_filter,
                (const size_t[]){ROUNDS, ROUNDS, ROUNDS});
 }
-END_TEST
 
 /* The nodes of the names, of all or of those that fit. Returns their number. */
 static size_t nodes_of(const struct round *r, bool fitting,
@@ -326,12 +324,11 @@ static void check_scores(struct round *r, json_t *reply)
     }
 }
 
-START_TEST(prioritize_scores_each_name)
+TEST(prioritize_scores_each_name)
 {
     run_rounds(2, prioritize_answer, VERBS_ALL, check_scores,
                (const size_t[]){ROUNDS, 0, 0});
 }
-END_TEST
 
 static struct span name_of(const void *names, size_t i)
 {
@@ -368,15 +365,14 @@ static void check_best(struct round *r, json_t *reply)
     }
 }
 
-START_TEST(the_best_node_is_the_best_of_those_that_fit)
+TEST(the_best_node_is_the_best_of_those_that_fit)
 {
     run_rounds(3, filter_answer, 1, check_best,
                (const size_t[]){ROUNDS / 3, ROUNDS / 10, 0});
 }
-END_TEST
 
 /* A name that no object has, at any position and length. */
-START_TEST(a_body_with_an_invalid_name_is_rejected)
+TEST(a_body_with_an_invalid_name_is_rejected)
 {
     static const char *const wrong[] = {" ", "/", "\x7f", "\\\"", "\\\\", "\\u0000"};
     struct world w;
@@ -394,14 +390,9 @@ START_TEST(a_body_with_an_invalid_name_is_rejected)
                 buf_printf(&body, "%0*d", 253 + n, 0);
             buf_adds(&body, "\",\"a-name-that-follows\",\"and-another-one\"]}");
             ck_assert_uint_eq(rig_call(filter_answer, v, buf_span(&body), &reply), 400);
-            ck_assert_ptr_nonnull(strstr(reply.p, "is not a valid node name"));
+            ck_assert_contains(reply.p, "is not a valid node name");
         }
     }
     verbs_free(v);
     rig_stop(&w.rig);
 }
-END_TEST
-
-UNIT_MAIN("orders", a_body_with_an_invalid_name_is_rejected,
-          filter_judges_each_name_as_if_it_were_the_only_one, prioritize_scores_each_name,
-          the_best_node_is_the_best_of_those_that_fit)

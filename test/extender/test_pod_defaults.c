@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/pod_defaults.h"
 
-#include "base/mem.h"
 #include "lib/lib.h"
 #include "wire/base64.h"
 
@@ -42,7 +41,7 @@ static json_t *answer_of(const char *text)
 #define NAME  PUT("schedulerName", "gpu")
 #define CLASS PUT("runtimeClassName", "nv\\\"")
 
-START_TEST(what_a_pod_leaves_empty_is_set)
+TEST(what_a_pod_leaves_empty_is_set)
 {
     static const struct {
         const struct pod_defaults *d;
@@ -63,24 +62,24 @@ START_TEST(what_a_pod_leaves_empty_is_set)
         {&one, SPEC("\"schedulerN\\u0061me\":\"d\\u0065fault-scheduler\""), NAME},
         {&one, SPEC("\"schedulerName\":\"min\\u0065\""), ""},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_buf struct buf patch = {0};
         json_t *answer = answer_of(ask(cases[i].d, span_of(cases[i].body), 200));
-        ck_assert_str_eq(lib_str(answer, "apiVersion"), "admission.k8s.io/v1");
-        ck_assert_str_eq(lib_str(answer, "kind"), "AdmissionReview");
-        ck_assert_str_eq(lib_str(answer, "response.uid"), "u-1");
+        ck_assert_at(answer, "apiVersion", "admission.k8s.io/v1");
+        ck_assert_at(answer, "kind", "AdmissionReview");
+        ck_assert_at(answer, "response.uid", "u-1");
         ck_assert(json_is_true(lib_at(answer, "response.allowed")));
-        ck_assert_str_eq(lib_str(answer, "response.patchType"), "JSONPatch");
+        ck_assert_at(answer, "response.patchType", "JSONPatch");
         ck_assert(base64_decode(span_of(lib_str(answer, "response.patch")), &patch));
         ck_assert_msg(strcmp(patch.p, lib_fmt("[%s]", cases[i].patch)) == 0, "%s: %s",
                       cases[i].body, patch.p);
     }
 }
 
-START_TEST(an_object_of_another_kind_is_denied)
+TEST(an_object_of_another_kind_is_denied)
 {
     static const char *const kinds[] = {"\"Deployment\"", "\"pod\"", "null", "\"\""};
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+    ARRAY_EACH(i, kinds)
         ck_assert_str_eq(
             ask(&both,
                 span_of(lib_fmt("{" API ",\"request\":{\"uid\":\"\\u0022\",\"kind\":{"
@@ -91,7 +90,7 @@ START_TEST(an_object_of_another_kind_is_denied)
             "\"message\":\"gpushare sets defaults of pods only\"}}}");
 }
 
-START_TEST(what_is_no_review_is_rejected)
+TEST(what_is_no_review_is_rejected)
 {
     static const char *const bodies[][2] = {
         {"", "end of"},
@@ -114,7 +113,7 @@ START_TEST(what_is_no_review_is_rejected)
         {SPEC("\"schedulerName\":{}"), "object.spec.schedulerName"},
         {SPEC("\"schedulerName\":\"\\ud800\""), "byte"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+    ARRAY_EACH(i, bodies) {
         json_t *answer = answer_of(ask(&both, span_of(bodies[i][0]), 400));
         ck_assert_msg(strstr(lib_str(answer, "error"), bodies[i][1]), "%s: %s",
                       bodies[i][0], lib_str(answer, "error"));
@@ -127,7 +126,7 @@ START_TEST(what_is_no_review_is_rejected)
 }
 
 /* Every prefix of a review, and each of its bytes replaced. */
-START_TEST(no_body_does_harm)
+TEST(no_body_does_harm)
 {
     static const char body[] = SPEC("\"schedulerName\":\"a\\u0062\"");
     for (size_t i = 0; i + 1 < sizeof body; i++) {
@@ -144,7 +143,3 @@ START_TEST(no_body_does_harm)
         free(cut);
     }
 }
-
-UNIT_MAIN("pod_defaults", what_a_pod_leaves_empty_is_set,
-          an_object_of_another_kind_is_denied, what_is_no_review_is_rejected,
-          no_body_does_harm)

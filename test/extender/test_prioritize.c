@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/core_driver_rig.h"
 
-#include "base/mem.h"
-
 /*
  * filter and prioritize read the ledger in parts, and for the policy scv each part twice.
  * Between two parts the ledger can change; here it does after every possible read. The node
@@ -117,7 +115,7 @@ static void scores(const json_t *reply, size_t best)
     ck_assert_int_gt(points[best], points[1 - best]);
 }
 
-START_TEST(the_answers_are_those_of_the_names_whatever_changes_meanwhile)
+TEST(the_answers_are_those_of_the_names_whatever_changes_meanwhile)
 {
     for (int scv = 0; scv < 2; scv++) {
         enum score_policy policy = scv ? SCORE_SCV : SCORE_BINPACK;
@@ -125,9 +123,8 @@ START_TEST(the_answers_are_those_of_the_names_whatever_changes_meanwhile)
         check_after_each_read(VERBS_ALL, policy, prioritize_answer, scores);
     }
 }
-END_TEST
 
-START_TEST(a_call_may_have_no_candidates)
+TEST(a_call_may_have_no_candidates)
 {
     for (int64_t answer = VERBS_ALL; answer <= 1; answer++) {
         begin(answer, SCORE_SCV);
@@ -140,7 +137,3 @@ START_TEST(a_call_may_have_no_candidates)
         end();
     }
 }
-END_TEST
-
-UNIT_MAIN("prioritize", a_call_may_have_no_candidates,
-          the_answers_are_those_of_the_names_whatever_changes_meanwhile)

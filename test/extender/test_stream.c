@@ -2,7 +2,6 @@
 #include "extender/stream.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "lib/unit.h"
 
 /* Limits, heartbeats and the end of streams, and shared texts; the test reads the streams
@@ -33,7 +32,7 @@ static void ck_refused(struct httpd_reply *reply, const char *why)
     ck_assert_uint_eq(reply->status, 503);
     ck_assert_ptr_null(reply->stream);
     ck_assert_str_eq(reply->header[0][0], "Retry-After");
-    ck_assert_ptr_nonnull(strstr(reply->body.p, why));
+    ck_assert_contains(reply->body.p, why);
     close_reply(reply);
 }
 
@@ -68,7 +67,7 @@ static struct httpd_reply watch(bool main, int64_t end_ms, int lines)
     return reply;
 }
 
-START_TEST(open_streams_are_limited)
+TEST(open_streams_are_limited)
 {
     struct httpd_reply open[MOST];
     for (int i = 0; i < MOST; i++)
@@ -84,9 +83,8 @@ START_TEST(open_streams_are_limited)
     ck_assert_int_eq(closed, MOST + 1);
     ck_assert_uint_eq(atomic_load(&kind.open) + atomic_load(&kind.main_open), 0);
 }
-END_TEST
 
-START_TEST(a_watch_is_read_at_intervals_and_sends_heartbeats)
+TEST(a_watch_is_read_at_intervals_and_sends_heartbeats)
 {
     cleanup_buf struct buf out = {0};
     struct httpd_reply w = watch(false, INT64_MAX, 2);
@@ -102,9 +100,8 @@ START_TEST(a_watch_is_read_at_intervals_and_sends_heartbeats)
     }
     close_reply(&w);
 }
-END_TEST
 
-START_TEST(a_watch_ends_when_it_must_be_authorized_again)
+TEST(a_watch_ends_when_it_must_be_authorized_again)
 {
     cleanup_buf struct buf out = {0};
     struct httpd_reply w = watch(false, clock_mono_ms(), 1);
@@ -112,7 +109,6 @@ START_TEST(a_watch_ends_when_it_must_be_authorized_again)
     ck_assert_uint_eq(out.n, 0);
     close_reply(&w);
 }
-END_TEST
 
 /* -- shared texts -- */
 
@@ -161,7 +157,7 @@ static void end(void)
     ck_assert_uint_eq(budget.used, 0);
 }
 
-START_TEST(a_state_is_rendered_once)
+TEST(a_state_is_rendered_once)
 {
     begin(10 * BYTES);
     struct httpd_reply a = ask("1"), b = ask("1");
@@ -177,9 +173,8 @@ START_TEST(a_state_is_rendered_once)
     }
     end();
 }
-END_TEST
 
-START_TEST(a_text_that_is_read_for_too_long_is_given_up)
+TEST(a_text_that_is_read_for_too_long_is_given_up)
 {
     begin(10 * BYTES);
     struct httpd_reply slow = ask("1"), second = ask("2"), shares = ask("3"), third;
@@ -199,9 +194,8 @@ START_TEST(a_text_that_is_read_for_too_long_is_given_up)
     close_reply(&third);
     end();
 }
-END_TEST
 
-START_TEST(texts_beyond_the_budget_are_not_kept)
+TEST(texts_beyond_the_budget_are_not_kept)
 {
     begin(BYTES + BYTES / 2);
     struct httpd_reply a = ask("1"), older = ask("2");
@@ -214,10 +208,3 @@ START_TEST(texts_beyond_the_budget_are_not_kept)
     ck_refused(&none, "too many large replies");
     end();
 }
-END_TEST
-
-UNIT_MAIN("stream", open_streams_are_limited,
-          a_watch_is_read_at_intervals_and_sends_heartbeats,
-          a_watch_ends_when_it_must_be_authorized_again, a_state_is_rendered_once,
-          a_text_that_is_read_for_too_long_is_given_up,
-          texts_beyond_the_budget_are_not_kept)

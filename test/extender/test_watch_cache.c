@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/watch_cache.h"
 
-#include <stdio.h>
-
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/unit.h"
 
@@ -65,7 +62,7 @@ static void assert_reads(struct watch_cache_reader *r, const char *want)
     "{\"Thing\":{\"metadata\":{\"name\":\"" name "\"},\"x\":null},\"Type\":\"DELETED\"}" \
     "\n"
 
-START_TEST(a_reader_gets_the_initial_state_then_changes)
+TEST(a_reader_gets_the_initial_state_then_changes)
 {
     struct watch_cache_reader r = {0}, late = {0};
     begin(100);
@@ -86,9 +83,8 @@ START_TEST(a_reader_gets_the_initial_state_then_changes)
     assert_reads(&late, SYNCED("b", "6", "1"));
     end(&r, &late);
 }
-END_TEST
 
-START_TEST(deleting_one_of_two_namesakes_resends_the_other)
+TEST(deleting_one_of_two_namesakes_resends_the_other)
 {
     struct watch_cache_reader r = {0};
     begin(100);
@@ -110,9 +106,8 @@ START_TEST(deleting_one_of_two_namesakes_resends_the_other)
     assert_reads(&r, DELETED("x") SYNCED("x", "10", "1"));
     end(&r, &r);
 }
-END_TEST
 
-START_TEST(times_change_only_with_the_state)
+TEST(times_change_only_with_the_state)
 {
 #define TIMES WATCH_CACHE_REPORTED "," WATCH_CACHE_RECOVERED "," WATCH_CACHE_TRANSITION
 #define AT(s) "\"1970-01-01T00:00:0" s "Z\""
@@ -128,7 +123,7 @@ START_TEST(times_change_only_with_the_state)
         {"{" TIMES "}", false, "{" AT("5") "," AT("4") "," AT("5") "}"},
     };
     begin(1);
-    for (size_t i = 0; i < ARRAY_LEN(states); i++) {
+    ARRAY_EACH(i, states) {
         cleanup_buf struct buf last = {0}, out = {0};
         int64_t now_s = (int64_t)i + 1;
         watch_cache_put(w, &owners[0],
@@ -143,9 +138,8 @@ START_TEST(times_change_only_with_the_state)
     }
     watch_cache_free(w);
 }
-END_TEST
 
-START_TEST(a_list_has_each_object_once_by_name)
+TEST(a_list_has_each_object_once_by_name)
 {
     cleanup_buf struct buf out = {0}, last = {0};
     begin(100);
@@ -166,7 +160,6 @@ START_TEST(a_list_has_each_object_once_by_name)
         out.p, LISTED("a", "2", "1") "," LISTED("c", "5", "2") "," LISTED("d", "7", "1"));
     watch_cache_free(w);
 }
-END_TEST
 
 /* The state of a client of a watch: the last value of each name, and its number. */
 struct client {
@@ -272,16 +265,15 @@ static unsigned random_run(uint64_t seed)
     return resyncs;
 }
 
-START_TEST(every_reader_ends_with_the_current_state)
+TEST(every_reader_ends_with_the_current_state)
 {
     unsigned resyncs = 0;
     for (uint64_t seed = 1; seed <= 500; seed++)
         resyncs += random_run(seed);
     ck_assert_uint_gt(resyncs, 100); /* the test covers resyncs */
 }
-END_TEST
 
-START_TEST(endless_changes_take_bounded_memory)
+TEST(endless_changes_take_bounded_memory)
 {
     cleanup_buf struct buf out = {0};
     struct watch_cache_reader r = {0};
@@ -298,9 +290,3 @@ START_TEST(endless_changes_take_bounded_memory)
     ck_assert_uint_lt(out.n, 20 * 200);
     end(&r, &r);
 }
-END_TEST
-
-UNIT_MAIN("watch_cache", a_reader_gets_the_initial_state_then_changes,
-          deleting_one_of_two_namesakes_resends_the_other,
-          times_change_only_with_the_state, a_list_has_each_object_once_by_name,
-          every_reader_ends_with_the_current_state, endless_changes_take_bounded_memory)

@@ -21,7 +21,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "extender/server.h"

@@ -4,7 +4,6 @@
 #include "lib/temp.h"
 #include "lib/unit.h"
 
-#include "base/mem.h"
 #include "gpu/gpu.h"
 
 /*

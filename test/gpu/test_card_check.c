@@ -75,7 +75,7 @@ static void smi_prints(const char *text)
     temp_script(dir, "smi", smi);
 }
 
-START_TEST(without_a_card_nothing_is_present)
+TEST(without_a_card_nothing_is_present)
 {
     SAYS("driver 1\n", "", 0, "gpushare-card-check 0.1.0, report 1, ",
          "not present  cards      no card to check: NVML knows of none\n",
@@ -90,9 +90,8 @@ START_TEST(without_a_card_nothing_is_present)
         "0 ok, 1 differ, 0 not present\n");
     SAYS("", "everything", 2, "there is no step everything");
 }
-END_TEST
 
-START_TEST(cards_are_those_of_nvidia_smi)
+TEST(cards_are_those_of_nvidia_smi)
 {
     temp_script(dir, "smi", "exit 9");
     SAYS(CARD, "cards", 1, "differs      cards      ", "exit status 9:\n");
@@ -107,9 +106,8 @@ START_TEST(cards_are_those_of_nvidia_smi)
          "differs      cards      card uuid: NVML none, nvidia-smi GPU-?[31m\n",
          "differs      cards      cards: NVML 1, nvidia-smi 2\n", " 3 differ, ");
 }
-END_TEST
 
-START_TEST(every_field_has_a_line)
+TEST(every_field_has_a_line)
 {
     SAYS(CARD, "nvml", 0, "ok           nvml       " UUID " state: ok\n",
          "ok           nvml       " UUID " memoryTotal: 17179869184\n",
@@ -124,9 +122,8 @@ START_TEST(every_field_has_a_line)
     cleanup_free char *operands = xasprintf("--nvml-library '%s' nvml", old);
     SAYS(CARD, operands, 0, "not present  nvml       " UUID " memoryReserved\n");
 }
-END_TEST
 
-START_TEST(instances_are_those_of_nvidia_smi)
+TEST(instances_are_those_of_nvidia_smi)
 {
     static const char script[] =
         "driver 1\ncard uuid=GPU-0;bus=3b;total=9000;free=9000;mig=1;instances=7\n"
@@ -138,9 +135,8 @@ START_TEST(instances_are_those_of_nvidia_smi)
     smi_prints("GPU 0: A100 (UUID: GPU-0)\n");
     SAYS(script, "mig", 1, "differs      mig        MIG-2, ");
 }
-END_TEST
 
-START_TEST(what_connects_the_cards_is_compared)
+TEST(what_connects_the_cards_is_compared)
 {
     smi_prints(TOPO("NV2"));
     SAYS(PAIR, "topology", 0,
@@ -152,9 +148,8 @@ START_TEST(what_connects_the_cards_is_compared)
     smi_prints("");
     SAYS(PAIR, "topology", 0, "2 not present\n");
 }
-END_TEST
 
-START_TEST(the_files_of_the_container_are_listed)
+TEST(the_files_of_the_container_are_listed)
 {
     SAYS(CARD, "container", 1, "differs      container  /dev/nvidia1 is missing\n",
          "not present  container  /proc/driver/nvidia/version\n");
@@ -174,10 +169,9 @@ START_TEST(the_files_of_the_container_are_listed)
     temp_write(dir, "proc/driver/nvidia/version", "NVRM version: 470\n");
     SAYS(CARD, "container", 1, "differs      container  /proc/driver/nvidia/version: ");
 }
-END_TEST
 
 /* The fake driver has one function of the future. */
-START_TEST(functions_that_are_not_replaced_are_listed)
+TEST(functions_that_are_not_replaced_are_listed)
 {
     fixture_script(CARD);
     cleanup_free char *out = report("symbols", 1);
@@ -186,10 +180,9 @@ START_TEST(functions_that_are_not_replaced_are_listed)
     ck_assert_has(out, " are replaced, ");
     ck_assert_has(out, "1 ok, 1 differ, 0 not present\n");
 }
-END_TEST
 
 /* A card whose NVML shows the driver's books. */
-START_TEST(the_limit_holds_in_processes_of_c)
+TEST(the_limit_holds_in_processes_of_c)
 {
     struct fake_books books = {.capacity = 1ull << 40, .watch = 1ull << 40};
     temp_write_bytes(dir, "books", (struct span){(const char *)&books, sizeof books});
@@ -206,9 +199,8 @@ START_TEST(the_limit_holds_in_processes_of_c)
          "10 ok, 0 differ, 0 not present\n");
     unsetenv("FAKE_CUDA_BOOKS");
 }
-END_TEST
 
-START_TEST(the_limit_holds_in_python)
+TEST(the_limit_holds_in_python)
 {
     SAYS(CARD, "python", 0, "ok           python     size of the card: 2048 MiB",
          "ok           python     1800 of 2048 MiB: allocated\n",
@@ -235,10 +227,9 @@ START_TEST(the_limit_holds_in_python)
     temp_script(dir, "python3", "echo Traceback; exit 1");
     SAYS(CARD, "python", 1, "differs      python     exit status 1: Traceback");
 }
-END_TEST
 
 /* The driver without a card knows no MPS, so its clients are not limited. */
-START_TEST(clients_of_mps_are_compared)
+TEST(clients_of_mps_are_compared)
 {
     temp_script(dir, "nvidia-cuda-mps-control", "echo no server; exit 1");
     SAYS(CARD, "mps", 0,
@@ -254,10 +245,9 @@ START_TEST(clients_of_mps_are_compared)
     cleanup_free char *in = temp_read(dir, "nvidia-cuda-mps-control.in");
     ck_assert_str_eq(in, "quit -t 10\n");
 }
-END_TEST
 
 /* Each call of the fake NVML opens its script, and a FIFO without a writer is opened never. */
-START_TEST(a_driver_that_hangs_or_crashes_ends_only_its_step)
+TEST(a_driver_that_hangs_or_crashes_ends_only_its_step)
 {
     cleanup_free char *script = temp_path(dir, "script");
     ck_assert_int_eq(mkfifo(script, 0600), 0);
@@ -270,14 +260,5 @@ START_TEST(a_driver_that_hangs_or_crashes_ends_only_its_step)
          "differs      cards      the step ended with status 0x9: Killed\n",
          "ok           nvml       " UUID " state: ok");
 }
-END_TEST
 
-UNIT_MAIN_AROUND("card_check", fixture_begin, fixture_end,
-                 without_a_card_nothing_is_present, cards_are_those_of_nvidia_smi,
-                 every_field_has_a_line, instances_are_those_of_nvidia_smi,
-                 what_connects_the_cards_is_compared,
-                 the_files_of_the_container_are_listed,
-                 functions_that_are_not_replaced_are_listed,
-                 the_limit_holds_in_processes_of_c, the_limit_holds_in_python,
-                 clients_of_mps_are_compared,
-                 a_driver_that_hangs_or_crashes_ends_only_its_step)
+UNIT_MAIN_AROUND(fixture_begin, fixture_end)

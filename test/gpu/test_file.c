@@ -29,7 +29,7 @@ static void refused(const char *text, const char *words)
 }
 
 /* Cards are sorted, and their memory is made plausible. */
-START_TEST(cards_are_read_from_a_file)
+TEST(cards_are_read_from_a_file)
 {
     open_cards(
         "{'driverVersion':'535.129.03','cudaVersion':'12.2','cards':["
@@ -51,9 +51,8 @@ START_TEST(cards_are_read_from_a_file)
             "3|GPU-3|Tesla T4|00000000:3B:00.0|ok| memoryTotal=1000 memoryFree=860 "
             "memoryUsed=100 memoryReserved=40 pcieWidthMax=16 processes 8:-1:-1 9:5:100");
 }
-END_TEST
 
-START_TEST(the_file_may_say_the_state_and_change)
+TEST(the_file_may_say_the_state_and_change)
 {
     open_cards("{'cards':[{'state':'lost','why':'on purpose','remapFailed':1},"
                "{'state':'ok','remapFailed':1,'memoryTotal':1},{'state':'mig'},{}]}");
@@ -80,9 +79,8 @@ START_TEST(the_file_may_say_the_state_and_change)
     fixture_sample();
     ck_assert_uint_eq(sample.n_cards, 1);
 }
-END_TEST
 
-START_TEST(a_bad_file_is_refused_and_the_error_says_where)
+TEST(a_bad_file_is_refused_and_the_error_says_where)
 {
     open_cards("{}");
     fixture_sample();
@@ -114,8 +112,5 @@ START_TEST(a_bad_file_is_refused_and_the_error_says_where)
     buf_adds(&many, "]}");
     refused(many.p, "cards: has more than 64 cards");
 }
-END_TEST
 
-UNIT_MAIN_AROUND("file", fixture_begin, fixture_end, cards_are_read_from_a_file,
-                 the_file_may_say_the_state_and_change,
-                 a_bad_file_is_refused_and_the_error_says_where)
+UNIT_MAIN_AROUND(fixture_begin, fixture_end)

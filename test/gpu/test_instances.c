@@ -20,7 +20,7 @@ static void is_instance_of(size_t i, const char *want)
     ck_assert_str_eq(got, want);
 }
 
-START_TEST(an_instance_is_a_card)
+TEST(an_instance_is_a_card)
 {
     opens(A100 T4 INSTANCE("2", "MIG-2", "processes=812:1048576"));
     ck_assert_uint_eq(sample.n_cards, 3);
@@ -37,10 +37,9 @@ START_TEST(an_instance_is_a_card)
     /* The other card is the only one that is connected to anything. */
     ck_assert_uint_eq(card(2)->links.n, 0);
 }
-END_TEST
 
 /* Compute instances of one GPU instance have one memory, which is promised once. */
-START_TEST(instances_with_one_memory_are_one_card)
+TEST(instances_with_one_memory_are_one_card)
 {
     opens(A100 INSTANCE_OF("3", "0", "MIG-0", "") INSTANCE_OF("3", "1", "MIG-1", "")
               INSTANCE_OF("4", "2", "MIG-2", ""));
@@ -48,9 +47,8 @@ START_TEST(instances_with_one_memory_are_one_card)
     state_is(2, GPU_UNREADABLE, "shares its memory with MIG-0");
     state_is(3, GPU_OK, NULL);
 }
-END_TEST
 
-START_TEST(a_driver_without_profiles_in_names_has_attributes)
+TEST(a_driver_without_profiles_in_names_has_attributes)
 {
     opens(A100 "instance card=0;uuid=MIG-0;name=NVIDIA A100;total=9;free=9;slices=3;"
                "mib=19968\n"
@@ -62,9 +60,8 @@ START_TEST(a_driver_without_profiles_in_names_has_attributes)
     is_instance_of(2, "GPU-a 1c.2g.10gb");
     state_is(3, GPU_UNREADABLE, "profile");
 }
-END_TEST
 
-START_TEST(its_health_is_that_of_the_card)
+TEST(its_health_is_that_of_the_card)
 {
     opens("card uuid=GPU-a;total=9;free=9;mig=1;remap=2\n" INSTANCE("0", "MIG-0", ""));
     state_is(0, GPU_MIG, "in MIG mode");
@@ -75,9 +72,8 @@ START_TEST(its_health_is_that_of_the_card)
     ck_assert_uint_eq(sample.n_cards, 1);
     state_is(0, GPU_LOST, "GPU is lost");
 }
-END_TEST
 
-START_TEST(instances_come_and_go)
+TEST(instances_come_and_go)
 {
     opens(A100 INSTANCE("0", "MIG-0", "") INSTANCE("1", "MIG-1", ""));
     ck_assert_uint_eq(sample.n_cards, 3);
@@ -91,9 +87,8 @@ START_TEST(instances_come_and_go)
     ck_assert_uint_eq(sample.n_cards, 1);
     state_is(0, GPU_OK, NULL);
 }
-END_TEST
 
-START_TEST(calls_about_instances_may_fail)
+TEST(calls_about_instances_may_fail)
 {
     static const struct {
         const char *call;
@@ -108,7 +103,7 @@ START_TEST(calls_about_instances_may_fail)
         {"nvmlDeviceGetName", 2, GPU_UNREADABLE},
         {"nvmlDeviceGetMemoryInfo_v2", 2, GPU_OK},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_free char *script =
             xasprintf("fail %s 999\n" A100 INSTANCE("0", "MIG-0", ""), cases[i].call);
         opens(script);
@@ -123,10 +118,9 @@ START_TEST(calls_about_instances_may_fail)
     reads(A100 INSTANCE("0", "MIG-0", "")); /* it does not know MIG */
     ck_assert_uint_eq(sample.n_cards, 1);
 }
-END_TEST
 
 /* 500 instances of one card, 16 cards of 7. */
-START_TEST(more_instances_than_there_can_be)
+TEST(more_instances_than_there_can_be)
 {
     cleanup_buf struct buf text = {0};
     buf_adds(&text, "card uuid=GPU-a;name=A;total=9;free=9;mig=1;instances=500\n");
@@ -149,9 +143,8 @@ START_TEST(more_instances_than_there_can_be)
     state_is(6, GPU_MIG, "with 6 instances; others are left out");
     state_is(15, GPU_MIG, "with 0 instances; others are left out");
 }
-END_TEST
 
-START_TEST(instances_that_cannot_be)
+TEST(instances_that_cannot_be)
 {
     opens(A100 INSTANCE("0", "MIG-0", "") INSTANCE("1", "MIG-0", "")
               INSTANCE("2", "GPU-a", "") INSTANCE("3", "", ""));
@@ -161,7 +154,6 @@ START_TEST(instances_that_cannot_be)
     state_is(4, GPU_UNREADABLE, "no UUID of an instance");
     ck_assert_str_eq(card(2)->uuid, "");
 }
-END_TEST
 
 static void takes(const char *text)
 {
@@ -178,7 +170,7 @@ static void takes(const char *text)
     "'uuid':'MIG-0','parentUUID':'" parent "','migProfile':'" profile                    \
     "','memoryTotal':9,'gpuInstance':3}"
 
-START_TEST(a_file_has_instances)
+TEST(a_file_has_instances)
 {
     takes("{'cards':[{'uuid':'GPU-a','memoryTotal':9,'migMode':1},"
           "{'index':64," OF("GPU-a", "1g.5gb") "]}");
@@ -193,9 +185,8 @@ START_TEST(a_file_has_instances)
     state_is(0, GPU_OK, NULL);
     state_is(1, GPU_LOST, "its parent");
 }
-END_TEST
 
-START_TEST(a_file_with_a_wrong_instance_is_refused)
+TEST(a_file_with_a_wrong_instance_is_refused)
 {
     static const char *const wrong[] = {
         "{'cards':[{'index':64," OF("GPU-a", "") "]}",
@@ -206,7 +197,7 @@ START_TEST(a_file_with_a_wrong_instance_is_refused)
         "{'cards':[{'index':64,'memoryTotal':9}]}",
     };
     takes("{}");
-    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    ARRAY_EACH(i, wrong) {
         cleanup_free char *copy = xstrdup(wrong[i]);
         for (char *p = copy; *p; p++)
             *p = *p == '\'' ? '"' : *p;
@@ -215,12 +206,5 @@ START_TEST(a_file_with_a_wrong_instance_is_refused)
         ck_assert_int_eq(err.code, ERR_INVALID);
     }
 }
-END_TEST
 
-UNIT_MAIN_AROUND("instances", fixture_begin, fixture_end, an_instance_is_a_card,
-                 instances_with_one_memory_are_one_card,
-                 a_driver_without_profiles_in_names_has_attributes,
-                 its_health_is_that_of_the_card, instances_come_and_go,
-                 calls_about_instances_may_fail, more_instances_than_there_can_be,
-                 instances_that_cannot_be, a_file_has_instances,
-                 a_file_with_a_wrong_instance_is_refused)
+UNIT_MAIN_AROUND(fixture_begin, fixture_end)

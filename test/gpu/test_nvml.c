@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu/nvml_fixture.h"
 
-START_TEST(everything_that_a_card_tells_is_in_the_sample)
+TEST(everything_that_a_card_tells_is_in_the_sample)
 {
     opens("driver 535.129.03\ncuda 12020\n" T4 H200);
     ck_assert_str_eq(sample.driver, "535.129.03");
@@ -19,18 +19,16 @@ START_TEST(everything_that_a_card_tells_is_in_the_sample)
             "pcieGenerationMax=5 pcieWidthMax=16 powerLimit=700000 utilization=0 "
             "temperature=27 remapFailed=0 recoveryAction=0 migMode=0 events processes");
 }
-END_TEST
 
-START_TEST(a_card_that_supports_nothing_but_memory_is_fine)
+TEST(a_card_that_supports_nothing_but_memory_is_fine)
 {
     opens("card total=1000;free=1000\n");
     card_is(0, "0||||ok| memoryTotal=1000 memoryFree=1000 memoryUsed=0 memoryReserved=0");
     ck_assert_str_eq(sample.driver, "");
     ck_assert_str_eq(sample.cuda, "");
 }
-END_TEST
 
-START_TEST(any_call_may_fail)
+TEST(any_call_may_fail)
 {
     static const char *const calls[] = {
         "nvmlSystemGetDriverVersion",
@@ -64,8 +62,8 @@ START_TEST(any_call_may_fail)
         "nvmlDeviceRegisterEvents",
     };
     static const int codes[] = {3, 4, 13, 25, 999, 12345};
-    for (size_t i = 0; i < ARRAY_LEN(calls); i++)
-        for (size_t k = 0; k < ARRAY_LEN(codes); k++) {
+    ARRAY_EACH(i, calls)
+        ARRAY_EACH(k, codes) {
             cleanup_free char *script =
                 xasprintf("fail %s %d\n" T4 H200, calls[i], codes[k]);
             opens(script);
@@ -80,9 +78,8 @@ START_TEST(any_call_may_fail)
                       card(0)->processes_known == !strstr(calls[i], "Running"));
         }
 }
-END_TEST
 
-START_TEST(a_library_of_old_will_do)
+TEST(a_library_of_old_will_do)
 {
     fixture_script("driver 450.80\ncuda 11000\n" T4 "event 1 GPU-t4 8 13\n");
     open_library("old/libnvidia-ml.so.1");
@@ -96,7 +93,6 @@ START_TEST(a_library_of_old_will_do)
     fixture_script(T4 "event 1 GPU-t4 8 13\nevent 2 GPU-t4 8 79\n");
     event_is("xid 79 of 0 GPU-t4");
 }
-END_TEST
 
 /* "ROW|NUMA|DOWN" of a card. */
 static void links_are(size_t i, const char *want)
@@ -110,7 +106,7 @@ static void links_are(size_t i, const char *want)
 #define LINKED(bus, more)                                                                \
     "card uuid=GPU-" bus ";bus=" bus ";total=1000;free=1000;" more "\n"
 
-START_TEST(words_between_cards_are_those_of_nvidia_smi)
+TEST(words_between_cards_are_those_of_nvidia_smi)
 {
     /* A bridge, and PCIe at every level. */
     opens(LINKED("1a", "links=2:1b,2:down;path=0,10,20,30,40,50;affinity=1")
@@ -124,9 +120,8 @@ START_TEST(words_between_cards_are_those_of_nvidia_smi)
     links_are(2, "PXB PXB X PHB NODE SYS|-1|-1");
     links_are(5, "SYS SYS SYS SYS SYS X|-1|-1");
 }
-END_TEST
 
-START_TEST(cards_at_switches_have_the_smaller_number_of_links)
+TEST(cards_at_switches_have_the_smaller_number_of_links)
 {
     opens(LINKED("1a", "links=12:switch;path=0,50,50") LINKED(
         "1b", "links=11:switch,1:down;path=50,0,50") LINKED("1c", "path=50,50,0"));
@@ -134,10 +129,9 @@ START_TEST(cards_at_switches_have_the_smaller_number_of_links)
     links_are(1, "NV11 X SYS|-1|1");
     links_are(2, "SYS SYS X|-1|-1");
 }
-END_TEST
 
 /* Hundreds of calls: not at each sample. */
-START_TEST(links_are_read_again_when_a_card_returns)
+TEST(links_are_read_again_when_a_card_returns)
 {
     opens(LINKED("1a", "links=1:1b;path=0,50") LINKED("1b", "open=15"));
     links_are(0, "X SYS|-1|-1"); /* its bus is not known yet */
@@ -149,10 +143,9 @@ START_TEST(links_are_read_again_when_a_card_returns)
     reads(LINKED("1a", "path=0,50") LINKED("1b", "path=50,0"));
     links_are(0, "X SYS|-1|0");
 }
-END_TEST
 
 /* Otherwise a pod that demands them could never fit until the card returns. */
-START_TEST(a_lost_card_keeps_its_links)
+TEST(a_lost_card_keeps_its_links)
 {
     opens(LINKED("1a", "links=2:1b;path=0,50") LINKED("1b", "links=2:1a;path=50,0"));
     links_are(0, "X NV2|-1|0");
@@ -163,10 +156,9 @@ START_TEST(a_lost_card_keeps_its_links)
     links_are(0, "X NV2|-1|2");
     links_are(1, "NV2 X|-1|-1");
 }
-END_TEST
 
 /* Those of a card that never had one up may lead nowhere. */
-START_TEST(a_card_whose_last_link_goes_down_has_it_down)
+TEST(a_card_whose_last_link_goes_down_has_it_down)
 {
     opens(LINKED("1a", "links=2:1b;path=0,50,50")
               LINKED("1b", "links=2:1a,2:down;path=50,0,50")
@@ -181,9 +173,8 @@ START_TEST(a_card_whose_last_link_goes_down_has_it_down)
     links_are(1, "SYS X SYS|-1|4");
     links_are(2, "SYS SYS X|-1|-1");
 }
-END_TEST
 
-START_TEST(a_pair_that_is_unknown_makes_its_rows_unknown)
+TEST(a_pair_that_is_unknown_makes_its_rows_unknown)
 {
     opens("fail nvmlDeviceGetTopologyCommonAncestor 999 1\n" LINKED("1a", "path=0,10")
               LINKED("1b", "path=10,0"));
@@ -192,9 +183,8 @@ START_TEST(a_pair_that_is_unknown_makes_its_rows_unknown)
     opens(LINKED("1a", "path=0;affinity=1"));
     links_are(0, "|0|-1");
 }
-END_TEST
 
-START_TEST(a_card_in_mig_mode_is_recognized)
+TEST(a_card_in_mig_mode_is_recognized)
 {
     opens("card uuid=GPU-0;name=NVIDIA A100;total=1000;free=900;mig=1;events=8\n" T4);
     state_is(0, GPU_MIG, "MIG mode");
@@ -202,9 +192,8 @@ START_TEST(a_card_in_mig_mode_is_recognized)
     reads("card uuid=GPU-0;name=NVIDIA A100;mig=1\n" T4);
     state_is(0, GPU_MIG, "MIG mode");
 }
-END_TEST
 
-START_TEST(memory_that_is_in_trouble)
+TEST(memory_that_is_in_trouble)
 {
     static const struct {
         const char *more;
@@ -220,16 +209,15 @@ START_TEST(memory_that_is_in_trouble)
         {"recovery=4", GPU_RESET, "draining and a reset"},
         {"recovery=77", GPU_RESET, "action 77"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_free char *script =
             xasprintf("card uuid=GPU-0;total=1000;free=900;%s\n", cases[i].more);
         opens(script);
         state_is(0, cases[i].state, cases[i].why);
     }
 }
-END_TEST
 
-START_TEST(figures_that_cannot_be_true)
+TEST(figures_that_cannot_be_true)
 {
     static const char *const wrong[] = {
         "total=1000;free=900;used=1001;reserved=0",
@@ -239,7 +227,7 @@ START_TEST(figures_that_cannot_be_true)
         "total=18446744073709551615;free=1;used=1;reserved=1",
         "total=1152921504606846977;free=1;used=1;reserved=1",
     };
-    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    ARRAY_EACH(i, wrong) {
         cleanup_free char *script = xasprintf("card uuid=GPU-0;%s\n" T4, wrong[i]);
         opens(script);
         state_is(0, GPU_UNREADABLE, "implausible memory values");
@@ -257,9 +245,8 @@ START_TEST(figures_that_cannot_be_true)
     ck_assert_int_eq(card(2)->value[GPU_MEM_USED], 21);
     state_is(3, GPU_UNREADABLE, "its memory is that of the system");
 }
-END_TEST
 
-START_TEST(memory_of_the_system_has_the_size_of_the_option)
+TEST(memory_of_the_system_has_the_size_of_the_option)
 {
     static const char spark[] = "fail nvmlDeviceGetMemoryInfo 3 0\n"
                                 "fail nvmlDeviceGetMemoryInfo_v2 3 0\n"
@@ -280,9 +267,8 @@ START_TEST(memory_of_the_system_has_the_size_of_the_option)
           "card uuid=GPU-0\n");
     state_is(0, GPU_UNREADABLE, "cannot read its memory");
 }
-END_TEST
 
-START_TEST(names_that_are_none)
+TEST(names_that_are_none)
 {
     opens("driver \x1b[31m535\n"
           "card uuid=GPU-0,GPU-1;name=\xff\xfeTesla\x01 T4\xc2\x85 ;total=9;free=9\n"
@@ -296,9 +282,8 @@ START_TEST(names_that_are_none)
     ck_assert_str_eq(card(2)->uuid, "");
     ck_assert_str_eq(card(2)->model, "K\xc3\xb6ln");
 }
-END_TEST
 
-START_TEST(the_list_of_processes_grows)
+TEST(the_list_of_processes_grows)
 {
     cleanup_buf struct buf script = {0};
     buf_adds(&script, "card total=9;free=9;graphics=40:5,9000:6;processes=");
@@ -318,22 +303,20 @@ START_TEST(the_list_of_processes_grows)
     ck_assert(!card(0)->processes_known);
     state_is(0, GPU_OK, NULL);
 }
-END_TEST
 
 #define CARD "card total=9;free=9;"
 #define IS(i)                                                                            \
 #i "||||ok| memoryTotal=9 memoryFree=9 memoryUsed=0 memoryReserved=0 processes"
 
-START_TEST(a_process_is_listed_once)
+TEST(a_process_is_listed_once)
 {
     /* NVML_VALUE_NOT_AVAILABLE, all ones, is neither 0 nor the largest size. */
     opens(CARD "processes=5:100,6:18446744073709551615,7:40;"
                "graphics=5:100,8:3,6:12;mps=7:40,9:2\n");
     card_is(0, IS(0) " 5:100:-1 6:12:-1 7:40:-1 8:3:-1 9:2:-1");
 }
-END_TEST
 
-START_TEST(utilization_of_processes)
+TEST(utilization_of_processes)
 {
     /* The driver leaves items unset: pid 0, or a percentage beyond 100. Nothing since the
      * window began: NVML_ERROR_NOT_FOUND. Without support it is unknown. */
@@ -346,9 +329,8 @@ START_TEST(utilization_of_processes)
     card_is(2, IS(2) " 5:1:-1");
     card_is(3, IS(3) " 5:1:-1");
 }
-END_TEST
 
-START_TEST(more_cards_than_there_can_be)
+TEST(more_cards_than_there_can_be)
 {
     cleanup_buf struct buf script = {0};
     for (int i = 0; i < GPU_MAX_CARDS; i++)
@@ -362,18 +344,5 @@ START_TEST(more_cards_than_there_can_be)
     reads("driver 1\n");
     ck_assert_uint_eq(sample.n_cards, 0);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("nvml", fixture_begin, fixture_end,
-                 everything_that_a_card_tells_is_in_the_sample,
-                 a_card_that_supports_nothing_but_memory_is_fine, any_call_may_fail,
-                 a_library_of_old_will_do, a_card_in_mig_mode_is_recognized,
-                 memory_that_is_in_trouble, figures_that_cannot_be_true,
-                 memory_of_the_system_has_the_size_of_the_option, names_that_are_none,
-                 the_list_of_processes_grows, a_process_is_listed_once,
-                 utilization_of_processes, more_cards_than_there_can_be,
-                 words_between_cards_are_those_of_nvidia_smi,
-                 cards_at_switches_have_the_smaller_number_of_links,
-                 a_lost_card_keeps_its_links, links_are_read_again_when_a_card_returns,
-                 a_card_whose_last_link_goes_down_has_it_down,
-                 a_pair_that_is_unknown_makes_its_rows_unknown)
+UNIT_MAIN_AROUND(fixture_begin, fixture_end)

@@ -3,13 +3,11 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
 
-START_TEST(there_is_no_library_or_it_is_another_one)
+TEST(there_is_no_library_or_it_is_another_one)
 {
     cleanup_free char *path = temp_path(dir, "none.so");
     gpu = gpu_nvml_new(path, 0);
@@ -22,7 +20,6 @@ START_TEST(there_is_no_library_or_it_is_another_one)
     refused(ERR_UNAVAILABLE, "libc.so.6 lacks function nvmlInit_v2");
     gpu_reopen(gpu);
 }
-END_TEST
 
 /* A file below the root, with its directories; `target`: a symbolic link to it. */
 static void put(const char *at, const char *target)
@@ -43,7 +40,7 @@ static void put(const char *at, const char *target)
 }
 
 /* Debian's packages of the driver: absolute links, as in the root itself. */
-START_TEST(the_library_is_found_in_the_root_of_a_driver)
+TEST(the_library_is_found_in_the_root_of_a_driver)
 {
     cleanup_free char *root = temp_path(dir, "driver");
     temp_mkdir(dir, "driver");
@@ -63,9 +60,8 @@ START_TEST(the_library_is_found_in_the_root_of_a_driver)
     gpu_reopen(gpu);
     refused(ERR_NOT_FOUND, "usr/lib64/libnvidia-ml.so.580.1");
 }
-END_TEST
 
-START_TEST(a_driver_that_comes_goes_and_comes_back)
+TEST(a_driver_that_comes_goes_and_comes_back)
 {
     fixture_script("down 9\n" T4);
     open_library("libnvidia-ml.so.1");
@@ -89,15 +85,15 @@ START_TEST(a_driver_that_comes_goes_and_comes_back)
     reads(T4);
     event_is("none");
 }
-END_TEST
 
 /* What does not change is known of it. */
 #define LOST(why)                                                                        \
     "1|GPU-h200|NVIDIA H200|00000000:5D:00.0|lost: " why "| minor=0 "                    \
-    "memoryTotal=150754820096 memoryReserved=556793856 clockSmMax=1980 clockMemoryMax=3201 pcieGenerationMax=5 "  \
+    "memoryTotal=150754820096 memoryReserved=556793856 clockSmMax=1980 "                 \
+    "clockMemoryMax=3201 pcieGenerationMax=5 "                                           \
     "pcieWidthMax=16 powerLimit=700000"
 
-START_TEST(a_lost_card_keeps_its_name)
+TEST(a_lost_card_keeps_its_name)
 {
     static const struct {
         const char *script, *is;
@@ -111,7 +107,7 @@ START_TEST(a_lost_card_keeps_its_name)
          LOST("GPU requires reset (16)")},
     };
     opens(T4 H200);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         reads(cases[i].script);
         ck_assert_uint_eq(sample.n_cards, 2);
         state_is(0, GPU_OK, NULL);
@@ -122,9 +118,8 @@ START_TEST(a_lost_card_keeps_its_name)
     state_is(1, GPU_OK, NULL);
     ck_assert(card(1)->events);
 }
-END_TEST
 
-START_TEST(a_name_is_not_given_to_two_cards)
+TEST(a_name_is_not_given_to_two_cards)
 {
     /* Lost from the beginning: there is no name to know. */
     opens("card open=999\n" H200);
@@ -144,9 +139,8 @@ START_TEST(a_name_is_not_given_to_two_cards)
     state_is(2, GPU_UNREADABLE, "has the UUID of card 0, GPU-h200");
     ck_assert_str_eq(card(2)->uuid, "");
 }
-END_TEST
 
-START_TEST(events_are_returned_once)
+TEST(events_are_returned_once)
 {
     opens(T4 H200 "event 5 GPU-t4 8 48\n");
     event_is("none");
@@ -166,9 +160,8 @@ START_TEST(events_are_returned_once)
     fixture_script(T4 "card uuid=GPU-h200;open=15\nevent 10 GPU-h200 8 79\n");
     event_is("xid 79 of 1 GPU-h200");
 }
-END_TEST
 
-START_TEST(cards_without_events)
+TEST(cards_without_events)
 {
     opens("card uuid=GPU-0;total=9;free=9;events=0\n");
     ck_assert(!card(0)->events);
@@ -178,9 +171,8 @@ START_TEST(cards_without_events)
     ck_assert(!card(0)->events && card(1)->events);
     event_is("none");
 }
-END_TEST
 
-START_TEST(a_broken_event_set_is_recreated)
+TEST(a_broken_event_set_is_recreated)
 {
     opens(T4);
     fixture_script("fail nvmlEventSetWait_v2 15\n" T4);
@@ -190,7 +182,6 @@ START_TEST(a_broken_event_set_is_recreated)
     fixture_script(T4 "event 1 GPU-t4 8 79\n");
     event_is("xid 79 of 0 GPU-t4");
 }
-END_TEST
 
 static int open_files(void)
 {
@@ -202,7 +193,7 @@ static int open_files(void)
     return n;
 }
 
-START_TEST(nothing_is_held_that_was_given_back)
+TEST(nothing_is_held_that_was_given_back)
 {
     cleanup_free char *path = fixture_library("libnvidia-ml.so.1");
     void *library = dlopen(path, RTLD_NOW);
@@ -234,12 +225,5 @@ START_TEST(nothing_is_held_that_was_given_back)
     ck_assert_int_eq(sets, 0);
     dlclose(library);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("nvml_trouble", fixture_begin, fixture_end,
-                 there_is_no_library_or_it_is_another_one,
-                 the_library_is_found_in_the_root_of_a_driver,
-                 a_driver_that_comes_goes_and_comes_back, a_lost_card_keeps_its_name,
-                 a_name_is_not_given_to_two_cards, events_are_returned_once,
-                 cards_without_events, a_broken_event_set_is_recreated,
-                 nothing_is_held_that_was_given_back)
+UNIT_MAIN_AROUND(fixture_begin, fixture_end)

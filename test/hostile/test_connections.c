@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -316,7 +315,7 @@ static void end(struct world *w)
     world_stop(w);
 }
 
-START_TEST(the_ports_of_the_extender_answer)
+TEST(the_ports_of_the_extender_answer)
 {
     struct world w;
     raise_limit();
@@ -325,10 +324,9 @@ START_TEST(the_ports_of_the_extender_answer)
                     ARRAY_LEN(plain));
     end(&w);
 }
-END_TEST
 
 /* The descriptors do not suffice for the observers that the port would take otherwise. */
-START_TEST(few_descriptors_are_shared_by_the_ports)
+TEST(few_descriptors_are_shared_by_the_ports)
 {
     struct world w;
     struct rlimit few = {700, 700};
@@ -338,9 +336,8 @@ START_TEST(few_descriptors_are_shared_by_the_ports)
     attack_extender(&w, "few", NULL, (const size_t[]){600, 600}, plain, 3);
     end(&w);
 }
-END_TEST
 
-START_TEST(tls_handshakes_that_never_end_keep_nobody_out)
+TEST(tls_handshakes_that_never_end_keep_nobody_out)
 {
     struct world w;
     raise_limit();
@@ -349,7 +346,6 @@ START_TEST(tls_handshakes_that_never_end_keep_nobody_out)
                     ARRAY_LEN(tls));
     world_stop(&w);
 }
-END_TEST
 
 /* -- the node's programs -- */
 
@@ -369,7 +365,7 @@ static void attack_node_program(const char *name, const struct peer *health, pid
     "{'uuid':'GPU-0','model':'Tesla T4','memoryTotal':16106127360,"                      \
     "'memoryUsed':1048576,'health':'Healthy'}"
 
-START_TEST(scv_agent_answers)
+TEST(scv_agent_answers)
 {
     struct sim sim;
     struct agent agent;
@@ -383,9 +379,8 @@ START_TEST(scv_agent_answers)
     agent_stop(&agent);
     sim_stop(&sim);
 }
-END_TEST
 
-START_TEST(the_device_plugin_answers)
+TEST(the_device_plugin_answers)
 {
     struct sim sim;
     static struct kubelet kubelet;
@@ -403,9 +398,5 @@ START_TEST(the_device_plugin_answers)
     kubelet_fini(&kubelet);
     sim_stop(&sim);
 }
-END_TEST
 
-LIB_MAIN("connections", 120, the_ports_of_the_extender_answer,
-         few_descriptors_are_shared_by_the_ports,
-         tls_handshakes_that_never_end_keep_nobody_out, scv_agent_answers,
-         the_device_plugin_answers)
+LIB_MAIN(120)

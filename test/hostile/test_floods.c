@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "lib/raw.h"
 #include "lib/sim.h"
 
@@ -194,7 +190,7 @@ static void flood(struct world *w, size_t clients, int64_t ms)
 
 /* -- huge requests -- */
 
-START_TEST(more_names_than_the_cluster_can_have_are_refused_with_the_limit)
+TEST(more_names_than_the_cluster_can_have_are_refused_with_the_limit)
 {
     static const struct {
         const char *path, *member, *first, *next, *end, *error;
@@ -207,7 +203,7 @@ START_TEST(more_names_than_the_cluster_can_have_are_refused_with_the_limit)
     struct world *w = begin(2);
     cleanup_buf struct buf reply = {0};
     start_probe(w);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         buf_clear(&w->body);
         begin_body(&w->body, 4, "{}", cases[i].member);
         buf_adds(&w->body, cases[i].first);
@@ -222,10 +218,9 @@ START_TEST(more_names_than_the_cluster_can_have_are_refused_with_the_limit)
     }
     end(w);
 }
-END_TEST
 
 /* What a request of full size may name: twice the nodes and 1,000. */
-START_TEST(names_up_to_the_limit_are_answered)
+TEST(names_up_to_the_limit_are_answered)
 {
     struct world *w = begin(3);
     cleanup_buf struct buf reply = {0};
@@ -238,9 +233,8 @@ START_TEST(names_up_to_the_limit_are_answered)
     }
     end(w);
 }
-END_TEST
 
-START_TEST(long_reasons_and_large_bodies_together_stay_within_the_budget)
+TEST(long_reasons_and_large_bodies_together_stay_within_the_budget)
 {
     cleanup_free char *annotations = long_models();
     struct world *w = begin(NODES);
@@ -267,10 +261,9 @@ START_TEST(long_reasons_and_large_bodies_together_stay_within_the_budget)
     ck_peak(w, "four large bodies", 256);
     end(w);
 }
-END_TEST
 
 /* Full Node objects (nodeCacheCapable: false) of 10 KB each. */
-START_TEST(full_node_objects_up_to_the_limit_of_a_body_are_answered)
+TEST(full_node_objects_up_to_the_limit_of_a_body_are_answered)
 {
     struct world *w = begin_with(NODES, "64Mi");
     cleanup_buf struct buf reply = {0};
@@ -288,7 +281,6 @@ START_TEST(full_node_objects_up_to_the_limit_of_a_body_are_answered)
     ck_peak(w, "full Nodes", 256);
     end(w);
 }
-END_TEST
 
 static json_int_t lease_transitions(const struct world *w)
 {
@@ -300,7 +292,7 @@ static json_int_t lease_transitions(const struct world *w)
     return json_integer_value(lib_at(j, "spec.leaseTransitions"));
 }
 
-START_TEST(eight_clients_that_loop_large_filters_do_not_take_the_lease)
+TEST(eight_clients_that_loop_large_filters_do_not_take_the_lease)
 {
     struct world *w = begin(NODES);
     lib_wait(extender_leads(&w->extender));
@@ -321,7 +313,6 @@ START_TEST(eight_clients_that_loop_large_filters_do_not_take_the_lease)
     ck_assert_msg(!strstr(said, "lease expired") && !strstr(said, "lost"), "%s", said);
     end(w);
 }
-END_TEST
 
 /* -- clients that do not read -- */
 
@@ -368,12 +359,12 @@ static void close_all(struct raw *c, size_t n)
         raw_close(&c[i]);
 }
 
-START_TEST(clients_that_do_not_read_share_one_reply)
+TEST(clients_that_do_not_read_share_one_reply)
 {
     struct world *w = begin(NODES);
     struct raw idle[IDLE_CLIENTS];
     start_probe(w);
-    for (size_t v = 0; v < ARRAY_LEN(views); v++) {
+    ARRAY_EACH(v, views) {
         for (int i = 0; i < IDLE_CLIENTS; i++)
             open_idle(&idle[i], w->extender.observers.port, views[v]);
         for (int i = 0; i < IDLE_CLIENTS; i++)
@@ -383,7 +374,6 @@ START_TEST(clients_that_do_not_read_share_one_reply)
     }
     end(w);
 }
-END_TEST
 
 /* -- all at once -- */
 
@@ -402,7 +392,7 @@ static void send_part(const struct world *w, struct raw *c, size_t all, const ch
 
 /* Bodies, replies of filter and texts of inspect: each budget is used up, while the others
  * are. */
-START_TEST(all_budgets_together_stay_within_256_mib)
+TEST(all_budgets_together_stay_within_256_mib)
 {
     enum { STATES = 40, BODIES = 5, EACH = 9 << 20, REPLIES = 60 };
     struct world *w = begin(NODES);
@@ -432,10 +422,9 @@ START_TEST(all_budgets_together_stay_within_256_mib)
     close_all(body, BODIES);
     end(w);
 }
-END_TEST
 
 /* A filter of a pod that nobody created, or of a real pod's UID under another name. */
-START_TEST(an_invented_pod_gets_no_event)
+TEST(an_invented_pod_gets_no_event)
 {
     static const struct {
         const char *ns, *name, *uid;
@@ -452,7 +441,7 @@ START_TEST(an_invented_pod_gets_no_event)
     lib_wait((json_decref(seen),
               seen = peer_json(&w->extender.observers, "GET", "/inspect", NULL),
               json_array_size(lib_at(seen, "pendingPods")) == 1));
-    for (size_t i = 0; i < ARRAY_LEN(invented); i++) {
+    ARRAY_EACH(i, invented) {
         cleanup_buf struct buf body = {0};
         buf_printf(&body,
                    "{\"Pod\":{\"metadata\":{\"name\":\"%s\",\"namespace\":\"%s\","
@@ -470,12 +459,5 @@ START_TEST(an_invented_pod_gets_no_event)
     ck_assert_int_eq(sim_count(&w->sim, "create", "events", ""), 1);
     end(w);
 }
-END_TEST
 
-LIB_MAIN("floods", 180, more_names_than_the_cluster_can_have_are_refused_with_the_limit,
-         names_up_to_the_limit_are_answered,
-         long_reasons_and_large_bodies_together_stay_within_the_budget,
-         full_node_objects_up_to_the_limit_of_a_body_are_answered,
-         eight_clients_that_loop_large_filters_do_not_take_the_lease,
-         clients_that_do_not_read_share_one_reply,
-         all_budgets_together_stay_within_256_mib, an_invented_pod_gets_no_event)
+LIB_MAIN(180)

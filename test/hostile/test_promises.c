@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/world.h"
 
 /*
@@ -128,12 +125,12 @@ static const struct {
     {"one-of-two", "\"nvidia.com/gpu\":\"1\"", "", "\"nvidia.com/gpu\":\"64\"", false},
 };
 
-START_TEST(a_pod_without_a_request_of_ours_takes_nothing)
+TEST(a_pod_without_a_request_of_ours_takes_nothing)
 {
     struct world w;
     int64_t differ = 0;
     world_start(&w);
-    for (size_t i = 0; i < ARRAY_LEN(takes_nothing); i++) {
+    ARRAY_EACH(i, takes_nothing) {
         const char *node = takes_nothing[i].node;
         cleanup_free char *name = xasprintf("tenant-%zu", i);
         cleanup_free char *spec =
@@ -144,17 +141,16 @@ START_TEST(a_pod_without_a_request_of_ours_takes_nothing)
     }
     lib_wait(forged(&w) == differ);
     world_restart(&w); /* the first list has the pods, so no bind can come before them */
-    for (size_t i = 0; i < ARRAY_LEN(takes_nothing); i++) {
+    ARRAY_EACH(i, takes_nothing) {
         int n = world_fill(&w, takes_nothing[i].node);
         ck_assert_msg(n == CARDS * UNITS, "%s: %d GiB", takes_nothing[i].node, n);
     }
     world_stop(&w);
 }
-END_TEST
 
 /* -- edits of bound pods -- */
 
-START_TEST(edits_change_nothing_while_the_extender_runs_and_have_one_event)
+TEST(edits_change_nothing_while_the_extender_runs_and_have_one_event)
 {
     struct world w;
     begin(&w, TWO_CARDS);
@@ -171,7 +167,6 @@ START_TEST(edits_change_nothing_while_the_extender_runs_and_have_one_event)
     ck_assert_int_eq(sim_events(&w.sim, "a", "GPUPromiseDiffers", ""), 1);
     world_stop(&w);
 }
-END_TEST
 
 /* -- cards and nodes -- */
 
@@ -184,7 +179,7 @@ static void set_phase(const struct world *w, const char *phase)
 
 /* The Scv's time is years behind. 8 GiB are used by a process outside Kubernetes, and not
  * by the pod that has left, which ran when the extender started. */
-START_TEST(a_departed_pod_does_not_hide_memory_in_use)
+TEST(a_departed_pod_does_not_hide_memory_in_use)
 {
     struct world w;
     begin(&w, SIZED(0, ",\"usedMemory\":0,\"uuid\":\"GPU-0\""));
@@ -203,8 +198,5 @@ START_TEST(a_departed_pod_does_not_hide_memory_in_use)
     ck_rejected(&w, "n1", "", MEM("12"), NO_ROOM);
     world_stop(&w);
 }
-END_TEST
 
-LIB_MAIN("promises", 120, a_pod_without_a_request_of_ours_takes_nothing,
-         edits_change_nothing_while_the_extender_runs_and_have_one_event,
-         a_departed_pod_does_not_hide_memory_in_use)
+LIB_MAIN(120)

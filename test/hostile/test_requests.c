@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/raw.h"
 #include "lib/world.h"
 
@@ -139,7 +136,7 @@ static const struct {
     {"length too large", FILTER "Content-Length: 1000000000000000\r\n\r\n", 413},
 };
 
-START_TEST(malformed_requests_are_rejected)
+TEST(malformed_requests_are_rejected)
 {
     static const char own[] = BIND("content-type: Application/JSON ; charset=utf-8\r\n"
                                    "Origin: http://127.0.0.1:12345\r\n");
@@ -147,7 +144,7 @@ START_TEST(malformed_requests_are_rejected)
     begin(ARGV("--filter-answer=all"));
     lib_wait(extender_leads(&w.extender));
     sim_add_pod(&w.sim, "p", 2);
-    for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+    ARRAY_EACH(i, requests) {
         struct raw_reply r = {0};
         const char *name = requests[i].name, *text = requests[i].request;
         enum raw_result rc = send_bytes(text, strlen(text), &r);
@@ -168,7 +165,7 @@ START_TEST(malformed_requests_are_rejected)
     end();
 }
 
-START_TEST(oversized_headers_and_bodies_are_rejected)
+TEST(oversized_headers_and_bodies_are_rejected)
 {
     static const struct {
         const char *start, *piece;
@@ -187,7 +184,7 @@ START_TEST(oversized_headers_and_bodies_are_rejected)
         {FILTER "Content-Length: 8192\r\n\r\n", " ", 8192, "", 400},
     };
     begin(ARGV("--body-limit", "8Ki"));
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct raw_reply r = {0};
         cleanup_buf struct buf request = {0};
         buf_adds(&request, cases[i].start);
@@ -202,7 +199,7 @@ START_TEST(oversized_headers_and_bodies_are_rejected)
     end();
 }
 
-START_TEST(expect_continue_is_supported)
+TEST(expect_continue_is_supported)
 {
     struct raw c;
     struct raw_reply r = {0};
@@ -221,7 +218,7 @@ START_TEST(expect_continue_is_supported)
     end();
 }
 
-START_TEST(bind_completes_when_its_client_disconnects)
+TEST(bind_completes_when_its_client_disconnects)
 {
     enum { ABORTS = 6 };
     char pod[16];
@@ -318,13 +315,13 @@ static void expect(const char *path, const char *body, unsigned expected,
                   "%s %.200s: %s, not \"%s\"", path, body, reply.p, text);
 }
 
-START_TEST(invalid_json_is_rejected_with_cause_and_position)
+TEST(invalid_json_is_rejected_with_cause_and_position)
 {
     static const char *const pieces[] = {"[", "{\"a\":", "{\"Pod\":", "[{\"a\":[",
                                          "{\"Pod\":{\"spec\":"},
                              *const paths[] = {"/filter", "/prioritize", "/bind"};
     begin(ARGV(NULL));
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+    ARRAY_EACH(i, bad)
         expect(bad[i].path, bad[i].body, 400, bad[i].error);
     check_served();
     /* A valid body, truncated at various bytes. */
@@ -335,11 +332,11 @@ START_TEST(invalid_json_is_rejected_with_cause_and_position)
         expect("/filter", part, 400, "invalid JSON at byte");
     }
     /* Nested as deeply as fits. */
-    for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
+    ARRAY_EACH(i, pieces) {
         cleanup_buf struct buf body = {0};
         for (int k = 0; k < 100000; k++)
             buf_adds(&body, pieces[i]);
-        for (size_t p = 0; p < ARRAY_LEN(paths); p++)
+        ARRAY_EACH(p, paths)
             expect(paths[p], body.p, 400, "");
     }
     end();
@@ -347,7 +344,7 @@ START_TEST(invalid_json_is_rejected_with_cause_and_position)
 
 /* As in Go's decoder, the last of two equal keys counts. An invalid number in a request
  * is a reason to reject the node, not an error. */
-START_TEST(unusual_but_valid_json_is_accepted)
+TEST(unusual_but_valid_json_is_accepted)
 {
     static const struct {
         const char *body, *text;
@@ -362,13 +359,9 @@ START_TEST(unusual_but_valid_json_is_accepted)
         {ARGS("\"p\"", "\"9000000000000000000\"", "[\"n1\"]"), "\"n1\":\""},
     };
     begin(ARGV(NULL));
-    for (size_t i = 0; i < ARRAY_LEN(unusual); i++)
+    ARRAY_EACH(i, unusual)
         expect("/filter", unusual[i].body, 200, unusual[i].text);
     end();
 }
 
-LIB_MAIN("hostile", 150, malformed_requests_are_rejected,
-         oversized_headers_and_bodies_are_rejected, expect_continue_is_supported,
-         bind_completes_when_its_client_disconnects,
-         invalid_json_is_rejected_with_cause_and_position,
-         unusual_but_valid_json_is_accepted)
+LIB_MAIN(150)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "base/mem.h"
 #include "lib/temp.h"
 #include "lib/tls.h"
 #include "lib/world.h"

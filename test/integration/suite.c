@@ -28,12 +28,10 @@ static void end(void)
         sim_stop(&sim);
 }
 
-int suite_run(const char *name, const TTest *const *tests, size_t n, double seconds,
-              const char *const *options)
+int suite_run(double seconds, const char *const *options)
 {
     sim_options = options;
-    return lib_run_with(name, tests, n, seconds,
-                        &(struct unit_fixtures){.begin = begin, .end = end});
+    return lib_run(seconds, (struct unit_fixtures){.begin = begin, .end = end});
 }
 
 void suite_extender(const char *const *more)

@@ -16,13 +16,11 @@ extern struct plugin plugin;
 extern struct kubelet kubelet;
 
 /* Runs the tests; `options` of kube-sim end with NULL, or are NULL. */
-int suite_run(const char *name, const TTest *const *tests, size_t n, double seconds,
-              const char *const *options);
-#define SUITE_MAIN(name, seconds, options, ...)                                          \
+int suite_run(double seconds, const char *const *options);
+#define SUITE_MAIN(seconds, options)                                                     \
     int main(void)                                                                       \
     {                                                                                    \
-        const TTest *const tests[] = {__VA_ARGS__};                                      \
-        return suite_run(name, tests, sizeof tests / sizeof *tests, seconds, options);   \
+        return suite_run(seconds, options);                                              \
     }
 
 /* Starts the extender and waits until it is ready. */

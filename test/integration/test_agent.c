@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/mem.h"
 #include "integration/suite.h"
 
 /*
@@ -46,30 +44,30 @@ static void edit_scv(const char *section, const char *name, json_t *value)
     peer_do(&sim.api, "PUT", SCVS "/n1", lib_text(scv, ""));
 }
 
-START_TEST(scv_and_lease_are_created)
+TEST(scv_and_lease_are_created)
 {
     set_up(ARGV(QUICK));
     const json_t *scv = agent_scv(&sim),
                  *owner = lib_at(scv, "metadata.ownerReferences.0");
-    ck_assert_str_eq(lib_str(owner, "kind"), "Node");
-    ck_assert_str_eq(lib_str(owner, "apiVersion"), "v1");
-    ck_assert_str_eq(lib_str(owner, "uid"), "uid-of-n1");
+    ck_assert_at(owner, "kind", "Node");
+    ck_assert_at(owner, "apiVersion", "v1");
+    ck_assert_at(owner, "uid", "uid-of-n1");
     ck_assert_int_eq(lib_int(scv, "spec.updateInterval"), 100);
     ck_assert_int_eq(lib_int(scv, "status.cardNumber"), 2);
     ck_assert_int_eq(lib_int(scv, "status.totalMemorySum"), 30720);
-    ck_assert_str_eq(lib_str(scv, "status.driverVersion"), "535.1");
+    ck_assert_at(scv, "status.driverVersion", "535.1");
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
     json_t *lease = peer_get(&sim.api, LEASES "/n1");
-    ck_assert_str_eq(lib_str(lease, "spec.holderIdentity"), "n1");
+    ck_assert_at(lease, "spec.holderIdentity", "n1");
     ck_assert_int_eq(lib_int(lease, "spec.leaseDurationSeconds"), 40);
     owner = lib_at(lease, "metadata.ownerReferences.0");
-    ck_assert_str_eq(lib_str(owner, "uid"), "uid-of-n1");
+    ck_assert_at(owner, "uid", "uid-of-n1");
     lib_wait(peer_status(&agent.health, "/healthz") == 200);
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&agent.health, "/readyz"), 200);
 }
 
-START_TEST(only_changed_values_are_patched)
+TEST(only_changed_values_are_patched)
 {
     set_up(ARGV(QUICK));
     ck_assert_int_eq(sim_count(&sim, "patch", "scvs", ""), 0);
@@ -85,7 +83,7 @@ START_TEST(only_changed_values_are_patched)
     set_used(3);
     lib_wait(agent_number(&sim, "status.freeMemorySum") == 30717);
     ck_assert_int_eq(agent_number(&sim, "status.theirs"), 7);
-    ck_assert_str_eq(lib_str(agent_scv(&sim), "metadata.labels.mine"), "yes");
+    ck_assert_at(agent_scv(&sim), "metadata.labels.mine", "yes");
 }
 
 /* -- manual changes -- */
@@ -103,7 +101,7 @@ static double recreate(void)
 
 enum { DELETIONS = 100 };
 
-START_TEST(update_interval_takes_effect_at_once_and_is_kept)
+TEST(update_interval_takes_effect_at_once_and_is_kept)
 {
     set_up(ARGV("--update-interval", "1h"));
     edit_scv("spec", "updateInterval", json_integer(150));
@@ -113,7 +111,7 @@ START_TEST(update_interval_takes_effect_at_once_and_is_kept)
     ck_assert_int_eq(agent_number(&sim, "spec.updateInterval"), 150);
 }
 
-START_TEST(an_edited_status_is_restored)
+TEST(an_edited_status_is_restored)
 {
     set_up(ARGV(QUICK));
     edit_scv("status", "freeMemorySum", json_integer(1));
@@ -129,7 +127,7 @@ static void collect_garbage(void)
     peer_call(&sim.api, "DELETE", LEASES "/n1", NULL, &reply);
 }
 
-START_TEST(no_objects_remain_of_a_deleted_node)
+TEST(no_objects_remain_of_a_deleted_node)
 {
     set_up(ARGV(QUICK, "--lease-renew", "1s", "--lease-grace", "4s"));
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
@@ -148,8 +146,7 @@ START_TEST(no_objects_remain_of_a_deleted_node)
                    "\"n1\",\"uid\":\"uid-of-another\"}}");
     lib_wait(peer_status(&sim.api, SCVS "/n1") == 200);
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
-    ck_assert_str_eq(lib_str(agent_scv(&sim), "metadata.ownerReferences.0.uid"),
-                     "uid-of-another");
+    ck_assert_at(agent_scv(&sim), "metadata.ownerReferences.0.uid", "uid-of-another");
 }
 
 /* -- NVML -- */
@@ -157,7 +154,7 @@ START_TEST(no_objects_remain_of_a_deleted_node)
 #define FAKE(n)                                                                          \
     "card uuid=GPU-" #n ";name=Tesla T4;total=16106127360;free=16106127360;events=8\n"
 
-START_TEST(a_fatal_xid_makes_a_card_unhealthy)
+TEST(a_fatal_xid_makes_a_card_unhealthy)
 {
     agent_setup(&sim);
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
@@ -172,7 +169,7 @@ START_TEST(a_fatal_xid_makes_a_card_unhealthy)
     lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy: XID 79"));
 }
 
-START_TEST(missing_nvml_is_reported_in_the_scv)
+TEST(missing_nvml_is_reported_in_the_scv)
 {
     agent_setup(&sim);
     agent_start(&agent, &sim, "nvml:/nonexistent/libnvidia-ml.so.1", ARGV(QUICK));
@@ -184,7 +181,7 @@ START_TEST(missing_nvml_is_reported_in_the_scv)
 
 /* -- missing prerequisites -- */
 
-START_TEST(agent_recovers_from_every_api_failure)
+TEST(agent_recovers_from_every_api_failure)
 {
     static const char *const failures[] = {"\"action\":\"answer\",\"status\":500",
                                            "\"action\":\"answer\",\"status\":403",
@@ -199,8 +196,8 @@ START_TEST(agent_recovers_from_every_api_failure)
                                         "\"verb\":\"get\",\"resource\":\"nodes\""};
     int used = 0;
     set_up(ARGV(QUICK));
-    for (size_t i = 0; i < ARRAY_LEN(failures); i++)
-        for (size_t k = 0; k < ARRAY_LEN(calls); k++) {
+    ARRAY_EACH(i, failures)
+        ARRAY_EACH(k, calls) {
             sim_fault(&sim, "{%s,%s,\"times\":1}", calls[k], failures[i]);
             sim_watches(&sim, "cut", "scvs");
             recreate();
@@ -211,7 +208,7 @@ START_TEST(agent_recovers_from_every_api_failure)
     lib_wait(peer_status(&agent.health, "/healthz") == 200);
 }
 
-START_TEST(a_hanging_driver_is_reported)
+TEST(a_hanging_driver_is_reported)
 {
     set_up(ARGV(QUICK, "--sampler-limit", "1s"));
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
@@ -230,22 +227,22 @@ START_TEST(a_hanging_driver_is_reported)
 
 /* -- option --once -- */
 
-START_TEST(once_prints_the_scv)
+TEST(once_prints_the_scv)
 {
     agent_cards(CARD(0));
     const char *said = lib_output_of(0, "scv-agent",
                                      ARGV("--once", "--node-name", "n1", "--gpu-source",
                                           lib_fmt("file:%s", lib_path("cards.json"))));
     const json_t *scv = lib_parse(said, strlen(said));
-    ck_assert_str_eq(lib_str(scv, "kind"), "Scv");
-    ck_assert_str_eq(lib_str(scv, "metadata.name"), "n1");
+    ck_assert_at(scv, "kind", "Scv");
+    ck_assert_at(scv, "metadata.name", "n1");
     ck_assert_int_eq(lib_int(scv, "status.cardNumber"), 1);
     ck_assert_contains(lib_output_of(1, "scv-agent",
                                      ARGV("--once", "--gpu-source", "file:/nonexistent")),
                        "scv-agent: /nonexistent");
 }
 
-START_TEST(invalid_options_are_rejected)
+TEST(invalid_options_are_rejected)
 {
     static const char *const cases[][3] = {
         {"--gpu-source", "amd", "--gpu-source: \"amd\" is not one of nvml"},
@@ -257,16 +254,11 @@ START_TEST(invalid_options_are_rejected)
         {"--port", "70000", "--port: \"70000\" is not within"},
         {"--kubeconfig", "/nonexistent", "kubeconfig /nonexistent does not exist"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    ARRAY_EACH(i, cases)
         ck_assert_contains(lib_output_of(1, "scv-agent",
                                          ARGV("--node-name", "n1", "--port", "0",
                                               cases[i][0], cases[i][1])),
                            cases[i][2]);
 }
 
-SUITE_MAIN("agent", 120, NULL, scv_and_lease_are_created, only_changed_values_are_patched,
-           update_interval_takes_effect_at_once_and_is_kept, an_edited_status_is_restored,
-           no_objects_remain_of_a_deleted_node, a_fatal_xid_makes_a_card_unhealthy,
-           missing_nvml_is_reported_in_the_scv, agent_recovers_from_every_api_failure,
-           a_hanging_driver_is_reported, once_prints_the_scv,
-           invalid_options_are_rejected)
+SUITE_MAIN(120, NULL)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "integration/suite.h"
 #include "lib/stub.h"
 
@@ -94,7 +93,7 @@ static void flood(struct stub_conn *conn, void *ctx)
         stub_send(conn, zeros, sizeof zeros);
 }
 
-START_TEST(prometheus_is_not_trusted)
+TEST(prometheus_is_not_trusted)
 {
     static const struct {
         const char *answer, *want;
@@ -119,7 +118,7 @@ START_TEST(prometheus_is_not_trusted)
         {"", "not JSON", 1},
     };
     write_objects();
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    ARRAY_EACH(i, cases)
         ck_assert_contains(asked(cases[i].status, stub_echo, cases[i].answer),
                            cases[i].want);
     ck_assert_contains(
@@ -128,10 +127,9 @@ START_TEST(prometheus_is_not_trusted)
     ck_assert_contains(asked(1, truncate_reply, BOTH), "--prometheus: ");
     ck_assert_contains(asked(1, flood, NULL), "--prometheus: ");
 }
-END_TEST
 
 /* Objects and answers, in several files, some of them twice. */
-START_TEST(files_take_the_place_of_the_cluster)
+TEST(files_take_the_place_of_the_cluster)
 {
     write_objects();
     temp_write(lib_dir, "one.json", POD("a"));
@@ -163,10 +161,9 @@ START_TEST(files_take_the_place_of_the_cluster)
     ck_assert_contains(assess(1, ARGV("--headroom=x")), "is not a percentage");
     ck_assert_contains(assess(1, ARGV("n1")), "unexpected argument \"n1\" after assess");
 }
-END_TEST
 
 /* Without Scvs, with what scv-agent measures, and without the right to read that. */
-START_TEST(a_cluster_is_read)
+TEST(a_cluster_is_read)
 {
     sim_load(&sim, NODE);
     sim_load(&sim, POD("a"));
@@ -187,7 +184,5 @@ START_TEST(a_cluster_is_read)
     sim_fault(&sim, "{\"resource\":\"scvs\",\"action\":\"answer\",\"status\":403}");
     ck_assert_contains(assess(0, ARGV("--kubeconfig", config)), NOTHING);
 }
-END_TEST
 
-SUITE_MAIN("assess", 60, NULL, prometheus_is_not_trusted,
-           files_take_the_place_of_the_cluster, a_cluster_is_read)
+SUITE_MAIN(60, NULL)

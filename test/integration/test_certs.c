@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "base/clock.h"
-#include "base/mem.h"
 #include "integration/suite.h"
 #include "kube/secret.h"
 #include "wire/x509.h"
@@ -223,7 +220,7 @@ static void begin(void)
 
 /* -- Tests -- */
 
-START_TEST(a_fresh_start_makes_the_certificates)
+TEST(a_fresh_start_makes_the_certificates)
 {
     begin();
     sim_fault(&sim, "{\"verb\":\"create\",\"resource\":\"secrets\",\"action\":"
@@ -259,7 +256,7 @@ START_TEST(a_fresh_start_makes_the_certificates)
     ck_assert_msg(filter_at(&extender, replica, "X-Gpushare-Report") == 200, "%s", said);
 }
 
-START_TEST(replicas_share_the_certificates_and_a_restart_keeps_them)
+TEST(replicas_share_the_certificates_and_a_restart_keeps_them)
 {
     enum { REPLICAS = 3 };
     struct extender e[REPLICAS];
@@ -298,7 +295,7 @@ START_TEST(replicas_share_the_certificates_and_a_restart_keeps_them)
         extender_stop(&e[i]);
 }
 
-START_TEST(deleted_secrets_are_made_again_without_an_outage)
+TEST(deleted_secrets_are_made_again_without_an_outage)
 {
     begin();
     start_ready(&extender);
@@ -331,7 +328,7 @@ START_TEST(deleted_secrets_are_made_again_without_an_outage)
     lib_wait(filter(get(CLIENT)) == 200);
 }
 
-START_TEST(a_secret_that_exists_is_served_or_reported_and_never_written)
+TEST(a_secret_that_exists_is_served_or_reported_and_never_written)
 {
     const struct x509_pair *ca = make(NULL, "corporate", 60, 30 * DAY_S),
                            *server = make(ca, "gpushare-extender", 60, 30 * DAY_S),
@@ -376,7 +373,7 @@ START_TEST(a_secret_that_exists_is_served_or_reported_and_never_written)
     ck_assert_int_eq(sim_count(&sim, "patch", "secrets", ""), 0);
 }
 
-START_TEST(conflicts_and_failures_are_retried)
+TEST(conflicts_and_failures_are_retried)
 {
     begin();
     /* Another writer is faster, an answer is lost, the API server is overloaded. */
@@ -461,7 +458,7 @@ static int times_logged(const char *text)
     return n;
 }
 
-START_TEST(a_new_ca_restarts_kube_scheduler_once)
+TEST(a_new_ca_restarts_kube_scheduler_once)
 {
     begin();
     add_deployment("kube-system", DEPLOYMENT);
@@ -494,7 +491,7 @@ START_TEST(a_new_ca_restarts_kube_scheduler_once)
     ck_assert(json_equal(deployment("default", DEPLOYMENT), foreign[1]));
 }
 
-START_TEST(a_restart_that_fails_is_reported_once_and_retried)
+TEST(a_restart_that_fails_is_reported_once_and_retried)
 {
     static const char why[] = "Deployment kube-system/" DEPLOYMENT ": ";
     begin();
@@ -502,7 +499,7 @@ START_TEST(a_restart_that_fails_is_reported_once_and_retried)
     lib_wait(is_ready(&extender));
     compared_again(); /* there is none */
     lib_wait(healthz_says("ok\n"));
-    ck_assert_ptr_null(strstr(said, why));
+    ck_assert_lacks(said, why);
 
     sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"deployments\",\"action\":"
                     "\"answer\",\"status\":403}");
@@ -517,7 +514,7 @@ START_TEST(a_restart_that_fails_is_reported_once_and_retried)
     lib_wait(healthz_says("ok\n") && !strstr(said, why));
 }
 
-START_TEST(the_log_says_what_is_in_force)
+TEST(the_log_says_what_is_in_force)
 {
     suite_extender(NULL);
     lib_wait(strstr(program_output(&extender.program),
@@ -531,11 +528,11 @@ START_TEST(the_log_says_what_is_in_force)
     lib_wait(strstr(program_output(&extender.program),
                     "verbs: client certificate required\" certificates=\"Secret "
                     "kube-system/" SERVER "\" valid-until="));
-    ck_assert_ptr_null(strstr(program_output(&extender.program), "PRIVATE KEY"));
+    ck_assert_lacks(program_output(&extender.program), "PRIVATE KEY");
 }
 
 /* API servers have no certificate for the webhook. Its body is of a size that is named before. */
-START_TEST(strangers_get_no_more_than_a_patch)
+TEST(strangers_get_no_more_than_a_patch)
 {
     static const char path[] = "/pod-defaults",
                       review[] =
@@ -569,11 +566,4 @@ START_TEST(strangers_get_no_more_than_a_patch)
                        "--pod-webhook need certificates from Secrets");
 }
 
-SUITE_MAIN("certs", 90, NULL, a_fresh_start_makes_the_certificates,
-           strangers_get_no_more_than_a_patch,
-           replicas_share_the_certificates_and_a_restart_keeps_them,
-           deleted_secrets_are_made_again_without_an_outage,
-           a_secret_that_exists_is_served_or_reported_and_never_written,
-           conflicts_and_failures_are_retried, a_new_ca_restarts_kube_scheduler_once,
-           a_restart_that_fails_is_reported_once_and_retried,
-           the_log_says_what_is_in_force)
+SUITE_MAIN(90, NULL)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "integration/suite.h"
 
 /*
@@ -86,7 +84,7 @@ static bool is_cordoned(void)
         lib_at(peer_get(&sim.api, "/api/v1/nodes/n1"), "spec.unschedulable"));
 }
 
-START_TEST(a_plan_changes_nothing)
+TEST(a_plan_changes_nothing)
 {
     start();
     ck_assert_str_eq(
@@ -121,20 +119,20 @@ START_TEST(a_plan_changes_nothing)
     ck_assert(!is_cordoned());
 }
 
-START_TEST(programs_read_a_plan)
+TEST(programs_read_a_plan)
 {
     start();
     const char *text = defrag(0, ARGV("defrag", "pod/big", "-ojson", "-n", "default"));
     const json_t *j = lib_parse(text, strlen(text));
     ck_assert(json_is_true(lib_at(j, "found")));
     ck_assert(json_is_true(lib_at(j, "shortest")));
-    ck_assert_str_eq(lib_str(j, "node"), "n1");
+    ck_assert_at(j, "node", "n1");
     ck_assert_uint_eq(lib_size(j, "moves"), 2);
-    ck_assert_str_eq(lib_str(j, "moves.0.name"), "a");
-    ck_assert_str_eq(lib_str(j, "moves.0.toNode"), "n2");
+    ck_assert_at(j, "moves.0.name", "a");
+    ck_assert_at(j, "moves.0.toNode", "n2");
 }
 
-START_TEST(invalid_arguments_are_rejected)
+TEST(invalid_arguments_are_rejected)
 {
     start();
     const struct {
@@ -152,11 +150,11 @@ START_TEST(invalid_arguments_are_rejected)
         {{"defrag", "--memory", "8"}, "--memory: \"8\" is not within 1048576.."},
         {{"defrag", "--memory=8Ki"}, " bytes (8 GiB are 8Gi)"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    ARRAY_EACH(i, cases)
         ck_assert_contains(defrag(1, cases[i].options), cases[i].want);
 }
 
-START_TEST(each_pod_leaves_after_the_replacement_of_the_former_is_bound)
+TEST(each_pod_leaves_after_the_replacement_of_the_former_is_bound)
 {
     struct program p;
     start();
@@ -183,7 +181,7 @@ START_TEST(each_pod_leaves_after_the_replacement_of_the_former_is_bound)
 }
 
 /* A PodDisruptionBudget answers with 429. */
-START_TEST(a_delayed_eviction_is_retried)
+TEST(a_delayed_eviction_is_retried)
 {
     struct program p;
     start();
@@ -197,7 +195,7 @@ START_TEST(a_delayed_eviction_is_retried)
     expect_end(&p, 0, "pod default/b2 is bound to node n3\nnode n1 uncordoned\n");
 }
 
-START_TEST(without_a_replacement_no_further_pod_leaves)
+TEST(without_a_replacement_no_further_pod_leaves)
 {
     start();
     ck_assert_contains(
@@ -208,7 +206,7 @@ START_TEST(without_a_replacement_no_further_pod_leaves)
 }
 
 /* Another pod takes the place that the second pod needs. */
-START_TEST(a_plan_that_no_longer_holds_ends)
+TEST(a_plan_that_no_longer_holds_ends)
 {
     struct program p;
     start();
@@ -221,7 +219,7 @@ START_TEST(a_plan_that_no_longer_holds_ends)
     ck_assert(!is_cordoned());
 }
 
-START_TEST(a_signal_uncordons_the_node)
+TEST(a_signal_uncordons_the_node)
 {
     struct program p;
     start();
@@ -233,7 +231,7 @@ START_TEST(a_signal_uncordons_the_node)
 }
 
 /* A node that the user cordoned stays cordoned. */
-START_TEST(a_cordoned_node_stays_cordoned)
+TEST(a_cordoned_node_stays_cordoned)
 {
     struct program p;
     start();
@@ -247,9 +245,4 @@ START_TEST(a_cordoned_node_stays_cordoned)
     ck_assert(is_cordoned());
 }
 
-SUITE_MAIN("defrag", 120, ARGV("--run-pods"), a_plan_changes_nothing,
-           programs_read_a_plan, invalid_arguments_are_rejected,
-           each_pod_leaves_after_the_replacement_of_the_former_is_bound,
-           a_delayed_eviction_is_retried, without_a_replacement_no_further_pod_leaves,
-           a_plan_that_no_longer_holds_ends, a_signal_uncordons_the_node,
-           a_cordoned_node_stays_cordoned)
+SUITE_MAIN(120, ARGV("--run-pods"))

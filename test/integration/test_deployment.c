@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "domain/keys.h"
 #include "lib/doc.h"
 #include "lib/extender.h"
@@ -42,7 +41,7 @@ static const char *option(const char *name, const char *value, const char *initi
     return initial;
 }
 
-START_TEST(the_program_accepts_the_options_of_the_deployment)
+TEST(the_program_accepts_the_options_of_the_deployment)
 {
     const char *argv[PROGRAM_ARGS] = {"env"};
     size_t n = 1, i;
@@ -61,10 +60,10 @@ START_TEST(the_program_accepts_the_options_of_the_deployment)
         program_args(argv, n, ARGV(lib_str(j, "")));
     /* It accepts the options, then finds no API server. */
     ck_assert_contains(lib_output(1, argv), "/nonexistent/config");
-    ck_assert_str_eq(lib_str(container, "command.0"), "gpushare-extender");
+    ck_assert_at(container, "command.0", "gpushare-extender");
 }
 
-START_TEST(ports_agree)
+TEST(ports_agree)
 {
     ck_assert_str_eq(lib_text(service, "spec.ports"),
                      "[{\"name\":\"http\",\"nodePort\":32766,\"port\":12345,"
@@ -75,11 +74,11 @@ START_TEST(ports_agree)
                      option("--observe-port", "N", "12346"));
     static const char *const probes[] = {"startupProbe", "livenessProbe",
                                          "readinessProbe"};
-    for (size_t i = 0; i < ARRAY_LEN(probes); i++) {
+    ARRAY_EACH(i, probes) {
         json_t *get = lib_at(lib_at(container, probes[i]), "httpGet");
         ck_assert_msg(lib_find(ports, "name", lib_str(get, "port")) != NULL, "%s",
                       probes[i]);
-        ck_assert_str_eq(lib_str(get, "scheme"), "HTTPS"); /* without --insecure */
+        ck_assert_at(get, "scheme", "HTTPS"); /* without --insecure */
     }
 }
 
@@ -94,7 +93,7 @@ static void check_selected(const json_t *workload)
         ck_assert_msg(json_equal(value, json_object_get(labels, key)), "%s", key);
 }
 
-START_TEST(names_and_labels_agree)
+TEST(names_and_labels_agree)
 {
     const json_t *lease = yamlfile_one("manifests/lease.yaml");
     json_t *labels = lib_at(deployment, "spec.selector.matchLabels");
@@ -104,12 +103,12 @@ START_TEST(names_and_labels_agree)
     ck_assert(
         json_equal(labels, lib_at(yamlfile_all("manifests/network-policy.yaml.example"),
                                   "0.spec.podSelector.matchLabels")));
-    ck_assert_str_eq(lib_str(service, "metadata.namespace"),
-                     lib_str(deployment, "metadata.namespace"));
-    ck_assert_str_eq(lib_str(lease, "metadata.namespace"),
-                     option("--lease-namespace", "NAME", "kube-system"));
-    ck_assert_str_eq(lib_str(yamlfile_one("manifests/namespace.yaml"), "metadata.name"),
-                     KEY_LEASE_NAMESPACE);
+    ck_assert_at(service, "metadata.namespace",
+                 lib_str(deployment, "metadata.namespace"));
+    ck_assert_at(lease, "metadata.namespace",
+                 option("--lease-namespace", "NAME", "kube-system"));
+    ck_assert_at(yamlfile_one("manifests/namespace.yaml"), "metadata.name",
+                 KEY_LEASE_NAMESPACE);
     /* Without a holder, so that no replica has to wait for it to expire. */
     ck_assert_str_eq(lib_text(lease, "spec"), "{}");
 }
@@ -119,8 +118,7 @@ static void check_observed(const json_t *policy, const char *path)
 {
     const json_t *set = of_kind(yamlfile_all(path), "DaemonSet");
     const json_t *labels = lib_at(set, "spec.template.metadata.labels");
-    ck_assert_str_eq(lib_str(policy, "spec.podSelector.matchLabels.app"),
-                     lib_str(labels, "app"));
+    ck_assert_at(policy, "spec.podSelector.matchLabels.app", lib_str(labels, "app"));
     ck_assert_ptr_nonnull(
         lib_find(lib_at(policy, "spec.podSelector.matchExpressions.0.values"), "",
                  lib_str(labels, "component")));
@@ -134,12 +132,12 @@ static void check_observed(const json_t *policy, const char *path)
 /* The default policy closes no port that a default installation needs: the verbs come from
  * any address, because kube-proxy masquerades requests through a node port, and nothing
  * limits what the pods call. The strict policy replaces it: the same objects. */
-START_TEST(the_network_policies_let_observers_in_to_every_program)
+TEST(the_network_policies_let_observers_in_to_every_program)
 {
     static const char *const files[] = {"manifests/network-policy.yaml",
                                         "manifests/network-policy.yaml.example"};
     const json_t *policies[ARRAY_LEN(files)];
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+    ARRAY_EACH(i, files) {
         const json_t *all = policies[i] = yamlfile_all(files[i]);
         const json_t *observers =
             lib_at(all, i ? "0.spec.ingress.2" : "0.spec.ingress.1");
@@ -152,7 +150,7 @@ START_TEST(the_network_policies_let_observers_in_to_every_program)
         check_observed(lib_at(all, "1"), "manifests/device-plugin.yaml");
         static const char *const same[] = {"0.metadata", "1.metadata",
                                            "0.spec.podSelector", "1.spec.podSelector"};
-        for (size_t k = 0; k < ARRAY_LEN(same); k++)
+        ARRAY_EACH(k, same)
             ck_assert_str_eq(lib_text(all, same[k]), lib_text(policies[0], same[k]));
     }
     ck_assert_ptr_null(lib_at(policies[0], "0.spec.ingress.0.from"));
@@ -162,7 +160,7 @@ START_TEST(the_network_policies_let_observers_in_to_every_program)
     ck_assert_str_eq(lib_text(policies[0], "1.spec.policyTypes"), "[\"Ingress\"]");
 }
 
-START_TEST(the_deployment_is_unprivileged_and_has_time_to_stop)
+TEST(the_deployment_is_unprivileged_and_has_time_to_stop)
 {
     static const struct {
         const char *path, *is;
@@ -178,11 +176,11 @@ START_TEST(the_deployment_is_unprivileged_and_has_time_to_stop)
          "{\"allowPrivilegeEscalation\":false,\"capabilities\":{\"drop\":[\"ALL\"]},"
          "\"readOnlyRootFilesystem\":true}"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(facts); i++)
+    ARRAY_EACH(i, facts)
         ck_assert_str_eq(lib_text(deployment, facts[i].path), facts[i].is);
     static const char *const amounts[] = {"requests.cpu", "requests.memory", "limits.cpu",
                                           "limits.memory"};
-    for (size_t i = 0; i < ARRAY_LEN(amounts); i++)
+    ARRAY_EACH(i, amounts)
         ck_assert_str_ne(lib_str(lib_at(container, "resources"), amounts[i]), "");
     /* It leaves the Service, drains and releases the Lease before it is killed. */
     const char *drain = option("--drain-timeout", "TIME", "20s");
@@ -196,9 +194,8 @@ START_TEST(the_deployment_is_unprivileged_and_has_time_to_stop)
     ck_assert_int_ge(
         lib_int(deployment, "spec.template.spec.terminationGracePeriodSeconds"),
         delay + strtoll(drain, NULL, 10) + GIVE_BACK_S + SPARE_S);
-    ck_assert_str_eq(lib_str(lib_find(lib_at(container, "env"), "name", "POD_IP"),
-                             "valueFrom.fieldRef.fieldPath"),
-                     "status.podIP");
+    ck_assert_at(lib_find(lib_at(container, "env"), "name", "POD_IP"),
+                 "valueFrom.fieldRef.fieldPath", "status.podIP");
 }
 
 /* -- the policies -- */
@@ -226,8 +223,8 @@ static json_t *legacy_policy(void)
     check_keys(j, " kind apiVersion extenders predicates priorities "
                   "hardPodAffinitySymmetricWeight ");
     check_keys(lib_at(j, "extenders.0"), STANZA "enableHttps ");
-    ck_assert_str_eq(lib_str(j, "kind"), "Policy");
-    ck_assert_str_eq(lib_str(j, "apiVersion"), "v1");
+    ck_assert_at(j, "kind", "Policy");
+    ck_assert_at(j, "apiVersion", "v1");
     /* Nanoseconds, and no string. */
     ck_assert_int_eq(lib_int(j, "extenders.0.httpTimeout"), 30000000000LL);
     ck_assert(json_is_true(lib_at(j, "extenders.0.enableHttps")));
@@ -239,9 +236,9 @@ static json_t *scheduler_config(const char *path)
     json_t *j = yamlfile_one(path), *tls = lib_at(j, "extenders.0.tlsConfig");
     check_keys(j, " kind apiVersion extenders leaderElection clientConnection profiles ");
     check_keys(lib_at(j, "extenders.0"), STANZA "enableHTTPS ");
-    ck_assert_str_eq(lib_str(j, "kind"), "KubeSchedulerConfiguration");
-    ck_assert_str_eq(lib_str(j, "apiVersion"), "kubescheduler.config.k8s.io/v1");
-    ck_assert_str_eq(lib_str(j, "extenders.0.httpTimeout"), "30s");
+    ck_assert_at(j, "kind", "KubeSchedulerConfiguration");
+    ck_assert_at(j, "apiVersion", "kubescheduler.config.k8s.io/v1");
+    ck_assert_at(j, "extenders.0.httpTimeout", "30s");
     ck_assert(json_is_true(lib_at(j, "extenders.0.enableHTTPS")));
     /* ExtenderTLSConfig of kube-scheduler/config/v1, which both formats share since
      * Kubernetes 1.14. `insecure` would skip the verification of the extender. */
@@ -263,7 +260,7 @@ static void compare(const json_t *one, const json_t *other, const char *const *a
     ck_assert_str_eq(lib_text(a, ""), lib_text(b, ""));
 }
 
-START_TEST(both_policies_have_the_same_settings)
+TEST(both_policies_have_the_same_settings)
 {
     const json_t *old = legacy_policy(), *config = scheduler_config(CONFIG);
     compare(old, config, ARGV("httpTimeout", "enableHttps", "enableHTTPS"));
@@ -273,7 +270,7 @@ START_TEST(both_policies_have_the_same_settings)
     static const char *const resources[] = {KEY_GPU_MEM, KEY_GPU_COUNT, KEY_GPU_CORE};
     const json_t *managed = lib_at(old, "extenders.0.managedResources");
     ck_assert_uint_eq(json_array_size(managed), ARRAY_LEN(resources));
-    for (size_t i = 0; i < ARRAY_LEN(resources); i++)
+    ARRAY_EACH(i, resources)
         ck_assert(json_is_false(
             lib_at(lib_find(managed, "name", resources[i]), "ignoredByScheduler")));
 }
@@ -281,7 +278,7 @@ START_TEST(both_policies_have_the_same_settings)
 /* The configuration for all pods differs from the other in two settings of the extender:
  * managedResources, and a weight with which one point outweighs the plugins that spread pods
  * (docs/placement.md). */
-START_TEST(the_setups_differ_only_in_managed_resources_and_weight)
+TEST(the_setups_differ_only_in_managed_resources_and_weight)
 {
     json_t *tainted = scheduler_config(CONFIG), *all = scheduler_config(CONFIG_ALL);
     enum { PLUGINS = 200, POINT = 10 };
@@ -291,8 +288,8 @@ START_TEST(the_setups_differ_only_in_managed_resources_and_weight)
     /* The second kube-scheduler calls the extender for every pod. */
     const json_t *yoda = scheduler_config("policy/kube-scheduler-config-yoda.yaml");
     ck_assert_ptr_null(lib_at(yoda, "extenders.0.managedResources"));
-    ck_assert_str_eq(lib_str(yoda, "profiles.0.schedulerName"), "yoda-scheduler");
-    ck_assert_str_eq(lib_str(yoda, "leaderElection.resourceName"), "yoda-scheduler");
+    ck_assert_at(yoda, "profiles.0.schedulerName", "yoda-scheduler");
+    ck_assert_at(yoda, "leaderElection.resourceName", "yoda-scheduler");
     compare(tainted, yoda, ARGV("managedResources"));
     json_object_del(tainted, "extenders");
     json_object_del(all, "extenders");
@@ -301,7 +298,7 @@ START_TEST(the_setups_differ_only_in_managed_resources_and_weight)
 
 /* The kube-scheduler in a pod uses the name of the Service and otherwise equals the
  * first. */
-START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
+TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
 {
     const json_t *first = scheduler_config(CONFIG),
                  *all = yamlfile_all("policy/second-scheduler.yaml.example"),
@@ -311,10 +308,10 @@ START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
     const json_t *config = scheduler_config(lib_path("second.yaml"));
     const char *host = lib_fmt("%s.%s.svc", lib_str(service, "metadata.name"),
                                lib_str(service, "metadata.namespace"));
-    ck_assert_str_eq(lib_str(config, "extenders.0.urlPrefix"),
-                     lib_fmt("https://%s:%lld/gpushare-scheduler", host,
-                             (long long)lib_int(service, "spec.ports.0.port")));
-    ck_assert_str_eq(lib_str(config, "extenders.0.tlsConfig.serverName"), host);
+    ck_assert_at(config, "extenders.0.urlPrefix",
+                 lib_fmt("https://%s:%lld/gpushare-scheduler", host,
+                         (long long)lib_int(service, "spec.ports.0.port")));
+    ck_assert_at(config, "extenders.0.tlsConfig.serverName", host);
     compare(first, config, ARGV("urlPrefix"));
     /* The Secret has the files that the configuration names. */
     const char *folder = lib_str(
@@ -322,22 +319,19 @@ START_TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
     const json_t *items =
         lib_at(lib_find(lib_at(pod, "volumes"), "name", "tls"), "secret.items");
     static const char *const files[] = {"caFile", "certFile", "keyFile"};
-    for (size_t i = 0; i < ARRAY_LEN(files); i++)
-        ck_assert_str_eq(
-            lib_str(lib_at(config, "extenders.0.tlsConfig"), files[i]),
-            lib_fmt("%s/%s", folder, lib_str(json_array_get(items, i), "path")));
-    ck_assert_str_eq(lib_str(config, "profiles.0.schedulerName"), "gpushare-scheduler");
-    ck_assert_str_eq(lib_str(config, "leaderElection.resourceName"),
-                     "gpushare-scheduler");
-    ck_assert_str_eq(lib_str(pod, "volumes.0.configMap.name"),
-                     lib_str(map, "metadata.name"));
-    ck_assert_str_eq(lib_str(pod, "containers.0.args.0"),
-                     lib_fmt("--config=%s/config.yaml",
-                             lib_str(pod, "containers.0.volumeMounts.0.mountPath")));
+    ARRAY_EACH(i, files)
+        ck_assert_at(lib_at(config, "extenders.0.tlsConfig"), files[i],
+                     lib_fmt("%s/%s", folder, lib_str(json_array_get(items, i), "path")));
+    ck_assert_at(config, "profiles.0.schedulerName", "gpushare-scheduler");
+    ck_assert_at(config, "leaderElection.resourceName", "gpushare-scheduler");
+    ck_assert_at(pod, "volumes.0.configMap.name", lib_str(map, "metadata.name"));
+    ck_assert_at(pod, "containers.0.args.0",
+                 lib_fmt("--config=%s/config.yaml",
+                         lib_str(pod, "containers.0.volumeMounts.0.mountPath")));
     check_selected(second);
 }
 
-START_TEST(the_node_port_serves_the_verbs)
+TEST(the_node_port_serves_the_verbs)
 {
     const json_t *stanza = lib_at(scheduler_config(CONFIG), "extenders.0");
     const char *address = lib_fmt("https://127.0.0.1:%lld/",
@@ -352,7 +346,7 @@ START_TEST(the_node_port_serves_the_verbs)
     extender_start_at(&e, kubeconfig, NULL);
     static const char *const verbs[] = {"filterVerb", "prioritizeVerb", "bindVerb",
                                         "preemptVerb"};
-    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+    ARRAY_EACH(i, verbs) {
         const char *verb = lib_str(stanza, verbs[i]);
         ck_assert_str_ne(verb, "");
         ck_assert_uint_eq(peer_call(&e.verbs, "POST", lib_fmt("%s/%s", prefix, verb),
@@ -365,12 +359,4 @@ START_TEST(the_node_port_serves_the_verbs)
     extender_stop(&e);
 }
 
-LIB_MAIN_AROUND("deployment", 120, begin, NULL,
-                the_program_accepts_the_options_of_the_deployment, ports_agree,
-                names_and_labels_agree,
-                the_network_policies_let_observers_in_to_every_program,
-                the_deployment_is_unprivileged_and_has_time_to_stop,
-                both_policies_have_the_same_settings,
-                the_setups_differ_only_in_managed_resources_and_weight,
-                the_second_scheduler_in_a_pod_has_the_same_settings,
-                the_node_port_serves_the_verbs)
+LIB_MAIN_AROUND(120, begin, NULL)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
 #include <glob.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/doc.h"
 #include "lib/network.h"
 #include "lib/sim.h"
@@ -62,7 +60,7 @@ static void check_link(const struct doc_part *part, void *ctx)
     }
 }
 
-START_TEST(each_link_has_a_target)
+TEST(each_link_has_a_target)
 {
     doc_each(check_link, NULL);
     report();
@@ -78,7 +76,7 @@ static void check_path(const struct doc_part *part, void *ctx)
     struct span name = part->text, path = span_cut(&name, ':');
     bool ours = false;
     (void)ctx;
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+    ARRAY_EACH(i, folders)
         ours |= span_starts(path, span_of(folders[i]));
     if (part->kind != DOC_CODE || !ours || memchr(path.p, ' ', path.n) ||
         memchr(path.p, '<', path.n) || strcmp(part->path, "CHANGELOG.md") == 0)
@@ -91,7 +89,7 @@ static void check_path(const struct doc_part *part, void *ctx)
     globfree(&files);
 }
 
-START_TEST(each_path_exists)
+TEST(each_path_exists)
 {
     doc_each(check_path, NULL);
     report();
@@ -135,7 +133,7 @@ static void check_option(const struct doc_part *part, void *ctx)
     FAULT(part, "no program has the option %.*s", (int)n, part->text.p);
 }
 
-START_TEST(each_option_exists)
+TEST(each_option_exists)
 {
     cleanup_buf struct buf known = {0};
     each_file("man/*.in", add_help, &known);
@@ -207,7 +205,7 @@ static void check_events(const char *path, void *ctx)
     }
 }
 
-START_TEST(each_reason_and_event_is_explained)
+TEST(each_reason_and_event_is_explained)
 {
     page = lib_file("docs/reasons.md");
     each_file("src/placement/reason*.c", check_texts, NULL);
@@ -224,12 +222,12 @@ START_TEST(each_reason_and_event_is_explained)
  * documented ports. */
 static const char *const pages[] = {"README.md", "docs/user-guide.md", "docs/api.md"};
 
-START_TEST(commands_marked_sim_run)
+TEST(commands_marked_sim_run)
 {
     struct err err = {0};
     if (network_own(&err))
         printf("measured: the ports of this machine are used: %s\n", err.msg);
-    for (size_t i = 0; i < ARRAY_LEN(pages); i++) {
+    ARRAY_EACH(i, pages) {
         struct sim sim;
         struct extender e;
         sim_start(&sim,
@@ -253,5 +251,4 @@ START_TEST(commands_marked_sim_run)
     }
 }
 
-LIB_MAIN("docs", 120, each_link_has_a_target, each_path_exists, each_option_exists,
-         each_reason_and_event_is_explained, commands_marked_sim_run)
+LIB_MAIN(120)

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-
 #include "integration/suite.h"
 #include "lib/driver_tree.h"
 #include "placement/links_fixture.h"
@@ -78,12 +76,12 @@ static void check_devices(const char *name, int card, const char *devices,
     kubelet_admit(&kubelet, name, "c", MEM, 4, &a);
     ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
     ck_assert_str_eq(a.devices, devices);
-    ck_assert_str_eq(lib_str(a.env, "NVIDIA_VISIBLE_DEVICES"), variable);
+    ck_assert_at(a.env, "NVIDIA_VISIBLE_DEVICES", variable);
 }
 
 #define COMMON "/dev/nvidiactl:/dev/nvidiactl:rw /dev/nvidia-uvm:/dev/nvidia-uvm:rw "
 
-START_TEST(an_old_runtime_gets_the_variable_and_device_nodes)
+TEST(an_old_runtime_gets_the_variable_and_device_nodes)
 {
     set_up("containerd://1.7.28", NULL);
     ck_assert(program_wait_output(&plugin.program, "auto stands for envvar"));
@@ -91,7 +89,7 @@ START_TEST(an_old_runtime_gets_the_variable_and_device_nodes)
     check_devices("q", 0, "/dev/nvidia3:/dev/nvidia3:rw " COMMON, "GPU-0");
 }
 
-START_TEST(a_runtime_with_cdi_gets_names_of_our_specification)
+TEST(a_runtime_with_cdi_gets_names_of_our_specification)
 {
     set_up("containerd://2.1.4", NULL);
     ck_assert(program_wait_output(&plugin.program, "auto stands for cdi-cri"));
@@ -101,7 +99,7 @@ START_TEST(a_runtime_with_cdi_gets_names_of_our_specification)
                        "[{\"path\":\"/dev/nvidia0\"");
 }
 
-START_TEST(names_of_a_generator_are_passed_on_in_an_annotation)
+TEST(names_of_a_generator_are_passed_on_in_an_annotation)
 {
     set_up("containerd://1.7.28", ARGV("--device-list-strategy", "cdi-annotations",
                                        "--cdi-kind", "nvidia.com/gpu"));
@@ -109,7 +107,7 @@ START_TEST(names_of_a_generator_are_passed_on_in_an_annotation)
 }
 
 /* A driver is removed while the node runs: no container starts without its card. */
-START_TEST(a_card_without_a_device_node_is_rejected)
+TEST(a_card_without_a_device_node_is_rejected)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up("containerd://2.1.4", ARGV("--device-list-strategy", "cdi-cri"));
@@ -165,21 +163,20 @@ static void admit(const char *name, const char *indexes, int n, struct kubelet_a
     kubelet_add(&kubelet, name, ARGV("c"));
     kubelet_admit(&kubelet, name, "c", MEM, n, a);
     ck_assert_msg(a->status == GRPC_OK, "%s", a->words);
-    ck_assert_str_eq(lib_str(a->env, "ALIYUN_COM_GPU_MEM_IDX"), indexes);
+    ck_assert_at(a->env, "ALIYUN_COM_GPU_MEM_IDX", indexes);
 }
 
-START_TEST(several_cards_are_named_in_the_order_of_their_ring)
+TEST(several_cards_are_named_in_the_order_of_their_ring)
 {
     cleanup_answer struct kubelet_answer two = {0}, four = {0};
     add_node("containerd://1.7.28");
     write_machine(&machines[0]);
     start_plugin(ARGV("--gpu-source", agent_nvml()));
     admit("two", "1,2", 2, &two);
-    ck_assert_str_eq(lib_str(two.env, "NVIDIA_VISIBLE_DEVICES"), "GPU-0,GPU-1");
-    ck_assert_str_eq(lib_str(two.env, "GPUSHARE_NUMA_NODE"), "0");
+    ck_assert_at(two.env, "NVIDIA_VISIBLE_DEVICES", "GPU-0,GPU-1");
+    ck_assert_at(two.env, "GPUSHARE_NUMA_NODE", "0");
     admit("four", "1,2,5,6", 4, &four);
-    ck_assert_str_eq(lib_str(four.env, "NVIDIA_VISIBLE_DEVICES"),
-                     "GPU-0,GPU-1,GPU-5,GPU-4");
+    ck_assert_at(four.env, "NVIDIA_VISIBLE_DEVICES", "GPU-0,GPU-1,GPU-5,GPU-4");
     ck_assert_ptr_null(json_object_get(four.env, "GPUSHARE_NUMA_NODE"));
     ck_assert_str_eq(four.devices,
                      "/dev/nvidia0:/dev/nvidia0:rw /dev/nvidia1:/dev/nvidia1:rw "
@@ -194,7 +191,7 @@ static void set_up_instances(const char *runtime)
     set_up(runtime, NULL);
 }
 
-START_TEST(an_instance_gets_the_files_of_its_card_and_its_own)
+TEST(an_instance_gets_the_files_of_its_card_and_its_own)
 {
     set_up_instances("containerd://1.7.28");
     check_devices(
@@ -222,7 +219,7 @@ static bool lists(size_t healthy, size_t unhealthy)
            kubelet_devices(&kubelet, MEM, false) == unhealthy;
 }
 
-START_TEST(a_card_in_mig_mode_is_left_out)
+TEST(a_card_in_mig_mode_is_left_out)
 {
     const char *const *more = ARGV("--gpu-source", agent_nvml());
     agent_setup(&sim);
@@ -250,10 +247,4 @@ START_TEST(a_card_in_mig_mode_is_left_out)
     lib_wait(lists(0, 16));
 }
 
-SUITE_MAIN("driver", 60, NULL, an_old_runtime_gets_the_variable_and_device_nodes,
-           a_runtime_with_cdi_gets_names_of_our_specification,
-           names_of_a_generator_are_passed_on_in_an_annotation,
-           a_card_without_a_device_node_is_rejected,
-           several_cards_are_named_in_the_order_of_their_ring,
-           an_instance_gets_the_files_of_its_card_and_its_own,
-           a_card_in_mig_mode_is_left_out)
+SUITE_MAIN(60, NULL)

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 
-#include "base/mem.h"
 #include "integration/suite.h"
 #include "lib/overuse_node.h"
 
@@ -40,7 +37,7 @@ static void use(long long greedy, long long modest, long long others)
     } processes[] = {{node.greedy, greedy}, {node.modest, modest}, {outside, others}};
     long long used = greedy + modest + others;
     const char *list = "";
-    for (size_t i = 0; i < ARRAY_LEN(processes); i++)
+    ARRAY_EACH(i, processes)
         if (processes[i].gib)
             list = lib_fmt("%s%s%d:%lld", list, *list ? "," : "", (int)processes[i].pid,
                            processes[i].gib << 30);
@@ -86,7 +83,7 @@ static int64_t drift(const char *kind)
 }
 
 /* 1 GiB is tolerated. */
-START_TEST(other_processes_and_overuse_are_kept_apart)
+TEST(other_processes_and_overuse_are_kept_apart)
 {
     cleanup_buf struct buf why = {0};
     set_up();
@@ -98,7 +95,7 @@ START_TEST(other_processes_and_overuse_are_kept_apart)
     lib_wait(is_shown(5, 4, 0, true));
     ck_assert_int_eq(extender_filter(&extender, 4, "n1", &why), NOT_NOW);
     ck_assert_contains(why.p, "; used outside Kubernetes: 4096 MiB on GPU0");
-    ck_assert_ptr_null(strstr(why.p, "beyond"));
+    ck_assert_lacks(why.p, "beyond");
     ck_assert_int_eq(drift("external-use"), 1);
     ck_assert_int_eq(drift("overuse"), 0);
 
@@ -124,4 +121,4 @@ START_TEST(other_processes_and_overuse_are_kept_apart)
     tear_down();
 }
 
-SUITE_MAIN("external_use", 120, NULL, other_processes_and_overuse_are_kept_apart)
+SUITE_MAIN(120, NULL)

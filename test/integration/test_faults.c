@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "lib/sim.h"
 
 /*
@@ -230,19 +228,19 @@ static void run_cases(enum when from, enum when to)
 {
     struct call chosen[ARRAY_LEN(calls)];
     struct cases c = {.calls = chosen};
-    for (size_t i = 0; i < ARRAY_LEN(calls); i++)
+    ARRAY_EACH(i, calls)
         if (calls[i].when >= from && calls[i].when <= to)
             chosen[c.n++] = calls[i];
     ck_assert_uint_gt(c.n, 0);
     lib_threads(PARALLEL_CASES, worker, &c);
 }
 
-START_TEST(extender_recovers_from_failed_lists_watches_and_lease_calls)
+TEST(extender_recovers_from_failed_lists_watches_and_lease_calls)
 {
     run_cases(AT_START, NO_LEASE);
 }
 
-START_TEST(extender_recovers_from_failed_calls_of_a_bind)
+TEST(extender_recovers_from_failed_calls_of_a_bind)
 {
     run_cases(IN_BIND, ON_WAKEUP);
 }
@@ -314,11 +312,9 @@ static void unknown_thread(void *ctx, size_t i)
     run_unknown(&u);
 }
 
-START_TEST(a_binding_with_unknown_outcome_keeps_its_memory)
+TEST(a_binding_with_unknown_outcome_keeps_its_memory)
 {
     lib_threads(ARRAY_LEN(unknowns), unknown_thread, NULL);
 }
 
-LIB_MAIN("faults", 150, extender_recovers_from_failed_lists_watches_and_lease_calls,
-         extender_recovers_from_failed_calls_of_a_bind,
-         a_binding_with_unknown_outcome_keeps_its_memory)
+LIB_MAIN(150)

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/lib.h"
 
 /*
@@ -81,7 +78,7 @@ static json_t *load(const char *path)
 
 static json_t *read_json(const json_t *descriptor, const char *type)
 {
-    ck_assert_str_eq(lib_str(descriptor, "mediaType"), type);
+    ck_assert_at(descriptor, "mediaType", type);
     return load(blob_path(descriptor));
 }
 
@@ -98,15 +95,15 @@ static json_t *open_layout(const struct image *image)
 static void check_config(const struct image *image, const json_t *config)
 {
     static const char prefix[] = "org.opencontainers.image";
-    ck_assert_str_eq(lib_str(config, "os"), "linux");
-    ck_assert_str_eq(lib_str(config, "created"), "2023-11-14T22:13:20Z");
-    ck_assert_str_eq(lib_str(config, "config.User"), image->user);
+    ck_assert_at(config, "os", "linux");
+    ck_assert_at(config, "created", "2023-11-14T22:13:20Z");
+    ck_assert_at(config, "config.User", image->user);
     ck_assert_str_eq(lib_text(config, "config.Entrypoint"),
                      lib_fmt("[\"/usr/local/bin/%s\"]", image->name));
     const char *const wanted[][2] = {{"version", GPUSHARE_VERSION},
                                      {"licenses", "Apache-2.0"},
                                      {"title", image->name}};
-    for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+    ARRAY_EACH(i, wanted)
         ck_assert_str_eq(
             lib_in(config, "config.Labels", lib_fmt("%s.%s", prefix, wanted[i][0])),
             wanted[i][1]);
@@ -124,7 +121,7 @@ static void check_names(const struct image *image, const json_t *index,
         lib_in(index, "manifests.0.annotations", "org.opencontainers.image.ref.name"),
         GPUSHARE_VERSION);
     ck_assert_uint_eq(json_array_size(docker), 1);
-    ck_assert_str_eq(lib_str(docker, "0.RepoTags.0"), name);
+    ck_assert_at(docker, "0.RepoTags.0", name);
     ck_assert_contains(lib_str(docker, "0.Config"),
                        lib_str(manifest, "config.digest") + 7);
     for (size_t i = 0; i < LAYERS; i++)
@@ -132,14 +129,13 @@ static void check_names(const struct image *image, const json_t *index,
                            lib_str(manifest, lib_fmt("layers.%zu.digest", i)) + 7);
 }
 
-START_TEST(every_layout_is_whole)
+TEST(every_layout_is_whole)
 {
     const char *libraries = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(images); i++) {
+    ARRAY_EACH(i, images) {
         const json_t *manifest = open_layout(&images[i]),
                      *index = load(lib_path("index.json"));
-        ck_assert_str_eq(lib_str(load(lib_path("oci-layout")), "imageLayoutVersion"),
-                         "1.0.0");
+        ck_assert_at(load(lib_path("oci-layout")), "imageLayoutVersion", "1.0.0");
         ck_assert_int_eq(lib_int(index, "schemaVersion"), 2);
         ck_assert_int_eq(lib_int(manifest, "schemaVersion"), 2);
         ck_assert_uint_eq(lib_size(manifest, "layers"), LAYERS);
@@ -184,9 +180,9 @@ static void check_entry(const char *line)
                   "setuid or setgid: %s", line);
 }
 
-START_TEST(the_images_contain_only_expected_files)
+TEST(the_images_contain_only_expected_files)
 {
-    for (size_t i = 0; i < ARRAY_LEN(images); i++) {
+    ARRAY_EACH(i, images) {
         size_t programs = 0, entries = 0;
         const char *list = each_layer(&images[i], "-tvzf");
         struct span rest = span_of(list);
@@ -203,7 +199,7 @@ START_TEST(the_images_contain_only_expected_files)
 }
 
 /* Every package of a library is listed for scanners, with its license. */
-START_TEST(packages_come_with_their_licenses)
+TEST(packages_come_with_their_licenses)
 {
     static const char script[] =
         "cd root && for f in usr/lib/*-linux-*/*.so*; do\n"
@@ -278,7 +274,7 @@ static void check_output(const struct image *image, const char *option,
                   said);
 }
 
-START_TEST(programs_start_from_the_images_alone)
+TEST(programs_start_from_the_images_alone)
 {
     for (size_t i = 0; can_be_alone() && i < ARRAY_LEN(images); i++) {
         each_layer(&images[i], "-xzf");
@@ -292,7 +288,7 @@ START_TEST(programs_start_from_the_images_alone)
 }
 
 /* The program of card-check.yaml.example, which finds its files beside itself. */
-START_TEST(the_image_of_the_device_plugin_checks_cards)
+TEST(the_image_of_the_device_plugin_checks_cards)
 {
     struct program p;
     if (!can_be_alone())
@@ -310,7 +306,7 @@ START_TEST(the_image_of_the_device_plugin_checks_cards)
 
 /* NVIDIA's runtime mounts the library into Debian's library folder, without updating the
  * cache of the loader. */
-START_TEST(nvml_is_found_where_the_runtime_puts_it)
+TEST(nvml_is_found_where_the_runtime_puts_it)
 {
     static const char put[] =
         "cat \"$2\" >\"$(echo \"$1\"/root/usr/lib/*-linux-*)/libnvidia-ml.so.1\"";
@@ -330,18 +326,18 @@ START_TEST(nvml_is_found_where_the_runtime_puts_it)
     ck_assert_contains(said, "GPU-1");
 }
 
-START_TEST(a_second_build_is_identical)
+TEST(a_second_build_is_identical)
 {
-    for (size_t i = 0; i < ARRAY_LEN(images); i++)
+    ARRAY_EACH(i, images)
         lib_output(0, ARGV("cmp", archive("a", &images[i]), archive("b", &images[i])));
 }
 
 /* The Containerfile takes the files from scripts/images and sets these values itself. */
-START_TEST(the_containerfile_sets_the_same_values)
+TEST(the_containerfile_sets_the_same_values)
 {
     const char *file = lib_file("Containerfile");
     ck_assert_contains(file, "\nARG VERSION=" GPUSHARE_VERSION "\n");
-    for (size_t i = 0; i < ARRAY_LEN(images); i++) {
+    ARRAY_EACH(i, images) {
         const char *name = images[i].name;
         ck_assert_contains(file,
                            lib_fmt("\nFROM libraries AS %s\n"
@@ -351,7 +347,7 @@ START_TEST(the_containerfile_sets_the_same_values)
     }
 }
 
-START_TEST(a_missing_program_is_named)
+TEST(a_missing_program_is_named)
 {
     char *said =
         lib_output(1, ARGV("scripts/images", lib_dir, GPUSHARE_VERSION, lib_dir));
@@ -359,9 +355,4 @@ START_TEST(a_missing_program_is_named)
     ck_assert_contains(said, "/usr/local/bin/gpushare-extender not found");
 }
 
-LIB_MAIN_ONCE("images", 60, make_twice, remove_made, every_layout_is_whole,
-              the_images_contain_only_expected_files, packages_come_with_their_licenses,
-              programs_start_from_the_images_alone,
-              the_image_of_the_device_plugin_checks_cards,
-              nvml_is_found_where_the_runtime_puts_it, a_second_build_is_identical,
-              the_containerfile_sets_the_same_values, a_missing_program_is_named)
+LIB_MAIN_ONCE(60, make_twice, remove_made)

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "integration/suite.h"
 
 /*
@@ -58,7 +56,7 @@ static void gets(const char *name, int resource, int amount, const char *uuid)
     kubelet_add(&kubelet, name, ARGV("c"));
     kubelet_admit(&kubelet, name, "c", resource, amount, &a);
     ck_assert_msg(a.status == GRPC_OK, "%s: %s", name, a.words);
-    ck_assert_str_eq(lib_str(a.env, "NVIDIA_VISIBLE_DEVICES"), uuid);
+    ck_assert_at(a.env, "NVIDIA_VISIBLE_DEVICES", uuid);
 }
 
 static bool holds(const char *pod, const char *cards)
@@ -70,7 +68,7 @@ static bool holds(const char *pod, const char *cards)
     return false;
 }
 
-START_TEST(an_instance_is_shared_or_taken_by_its_profile)
+TEST(an_instance_is_shared_or_taken_by_its_profile)
 {
     cleanup_buf struct buf why = {0};
     set_up();
@@ -92,10 +90,10 @@ START_TEST(an_instance_is_shared_or_taken_by_its_profile)
     lib_wait(
         !strcmp(lib_str(extender_node(&extender, "n1"), "devs.2.health"), "Unhealthy"));
     const json_t *card = lib_at(extender_node(&extender, "n1"), "devs.2");
-    ck_assert_str_eq(lib_str(card, "uuid"), "MIG-1");
-    ck_assert_str_eq(lib_str(card, "migProfile"), "1g.8gb");
-    ck_assert_str_eq(lib_str(card, "pods.0.name"), "shared");
+    ck_assert_at(card, "uuid", "MIG-1");
+    ck_assert_at(card, "migProfile", "1g.8gb");
+    ck_assert_at(card, "pods.0.name", "shared");
     lib_wait((kubelet_serve(&kubelet), kubelet_devices(&kubelet, COUNT, false) == 1));
 }
 
-SUITE_MAIN("instances", 60, NULL, an_instance_is_shared_or_taken_by_its_profile)
+SUITE_MAIN(60, NULL)

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/sim.h"
 #include "lib/yamlfile.h"
 
@@ -55,16 +52,16 @@ static json_t *platform_of(const json_t *manifest)
     return lib_at(manifest, "spec.platforms.0");
 }
 
-START_TEST(the_archive_is_reproducible)
+TEST(the_archive_is_reproducible)
 {
     cleanup_json json_t *first = manifest_in("a"), *second = manifest_in("b");
     ck_assert(json_equal(first, second));
-    ck_assert_str_eq(lib_str(first, "metadata.name"), "inspect-gpushare");
-    ck_assert_str_eq(lib_str(first, "spec.version"), "v1.2.3");
+    ck_assert_at(first, "metadata.name", "inspect-gpushare");
+    ck_assert_at(first, "spec.version", "v1.2.3");
     const json_t *platform = platform_of(first);
     char *name = lib_fmt("kubectl-inspect-gpushare-linux-%s.tar.gz",
                          lib_str(platform, "selector.matchLabels.arch"));
-    ck_assert_str_eq(lib_str(platform, "uri"), lib_fmt("https://there/v1.2.3/%s", name));
+    ck_assert_at(platform, "uri", lib_fmt("https://there/v1.2.3/%s", name));
 
     ck_assert_str_eq(
         output_of(
@@ -92,7 +89,7 @@ static char *commands_of(const json_t *manifest)
     return buf_take(&out);
 }
 
-START_TEST(the_caveats_add_the_documented_name)
+TEST(the_caveats_add_the_documented_name)
 {
     cleanup_json json_t *manifest = manifest_in("a");
     cleanup_free char *commands = commands_of(manifest);
@@ -136,7 +133,7 @@ static bool can_be_alone(void)
 
 /* krew installs no libraries, and the machine may have another C library, or none. krew unpacks
  * folders and files only. */
-START_TEST(the_plugin_needs_only_the_archive)
+TEST(the_plugin_needs_only_the_archive)
 {
     char *loader = output_of(lib_fmt(
         "cd '%s'; mkdir root; tar -C root -xzf "
@@ -159,7 +156,7 @@ START_TEST(the_plugin_needs_only_the_archive)
 }
 
 /* The libraries come with the licenses that they require. */
-START_TEST(each_library_has_its_license)
+TEST(each_library_has_its_license)
 {
     output_of(lib_fmt(
         "cd '%s'; tar -xzf \"$MADE\"/a/kubectl-inspect-gpushare-linux-*.tar.gz licenses; "
@@ -172,11 +169,11 @@ START_TEST(each_library_has_its_license)
         lib_dir));
 }
 
-START_TEST(a_project_url_that_is_no_address_is_refused)
+TEST(a_project_url_that_is_no_address_is_refused)
 {
     static const char *const wrong[] = {"example.org", "https://a b",
                                         "https://a\"\n  bin: x"};
-    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+    ARRAY_EACH(i, wrong) {
         char *url = lib_fmt("PROJECT_URL=%s", wrong[i]);
         char *out = lib_fmt("%s/%s", made, "c");
         ck_assert_contains(lib_output(1, ARGV("env", url, "scripts/krew", out, "1.2.3",
@@ -185,6 +182,4 @@ START_TEST(a_project_url_that_is_no_address_is_refused)
     }
 }
 
-LIB_MAIN_ONCE("krew", 60, build_twice, remove_made, the_archive_is_reproducible,
-              the_caveats_add_the_documented_name, the_plugin_needs_only_the_archive,
-              each_library_has_its_license, a_project_url_that_is_no_address_is_refused)
+LIB_MAIN_ONCE(60, build_twice, remove_made)

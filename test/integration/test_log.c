@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "integration/suite.h"
 
@@ -29,7 +27,7 @@ static unsigned port_of(int fd, const char *mark)
     }
 }
 
-START_TEST(binds_go_on_when_standard_error_is_not_read)
+TEST(binds_go_on_when_standard_error_is_not_read)
 {
     const char *fifo = lib_path("stderr");
     sim_add_node(&sim, "n1", 1, PODS);
@@ -56,4 +54,4 @@ START_TEST(binds_go_on_when_standard_error_is_not_read)
     close(fd);
 }
 
-SUITE_MAIN("log", 120, NULL, binds_go_on_when_standard_error_is_not_read)
+SUITE_MAIN(120, NULL)

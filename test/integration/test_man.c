@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
-#include <stdlib.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "lib/doc.h"
 #include "lib/lib.h"
 
@@ -115,7 +113,7 @@ static void check_form(const char *program, const char *page)
     char *text = formatted(page, false);
     ck_assert_msg(!*warnings, "%s: %s", page, warnings);
     size_t last = 0;
-    for (size_t i = 0; i < ARRAY_LEN(sections); i++) {
+    ARRAY_EACH(i, sections) {
         struct span s = section(text, sections[i]);
         ck_assert_msg((size_t)(s.p - text) > last, "%s: %s is not in the usual order",
                       page, sections[i]);
@@ -127,7 +125,7 @@ static void check_form(const char *program, const char *page)
                   "%s begins with the name %s", page, name);
 }
 
-START_TEST(each_program_has_a_valid_manual_page)
+TEST(each_program_has_a_valid_manual_page)
 {
     each_program(check_form);
 }
@@ -150,7 +148,7 @@ static void check_options(const char *program, const char *page)
     }
 }
 
-START_TEST(options_are_documented_as_in_help)
+TEST(options_are_documented_as_in_help)
 {
     each_program(check_options);
 }
@@ -198,7 +196,7 @@ static void check_environment(const char *program, const char *page)
         cleanup_free char *variable = xmemdup0(p, strcspn(p, ")"));
         ck_assert_msg(has_entry(listed, variable), "%s does not list %s", page, variable);
     }
-    for (size_t i = 0; i < ARRAY_LEN(env_variables); i++)
+    ARRAY_EACH(i, env_variables)
         ck_assert_msg(
             has_entry(listed, env_variables[i]) == has_string(&file, env_variables[i]),
             "%s: either the program reads it and %s does not list it, or the reverse",
@@ -216,13 +214,13 @@ static void check_environment(const char *program, const char *page)
     }
 }
 
-START_TEST(environment_lists_the_variables_that_are_read)
+TEST(environment_lists_the_variables_that_are_read)
 {
     each_program(check_environment);
 }
 
 /* `env_variables` is complete. */
-START_TEST(no_other_environment_variable_is_read)
+TEST(no_other_environment_variable_is_read)
 {
 
     struct span rest = span_of(
@@ -232,7 +230,7 @@ START_TEST(no_other_environment_variable_is_read)
         cleanup_free char *name = NULL;
         struct span line = span_cut(&rest, '\n');
         bool known = line.n == 0;
-        for (size_t i = 0; i < ARRAY_LEN(env_variables); i++)
+        ARRAY_EACH(i, env_variables)
             known |= span_eq(line, span_of(env_variables[i]));
         name = xmemdup0(line.p, line.n);
         ck_assert_msg(known, "the source reads %s: add it to the manual and to this test",
@@ -242,6 +240,4 @@ START_TEST(no_other_environment_variable_is_read)
     ck_assert_uint_eq(n, ARRAY_LEN(env_variables));
 }
 
-LIB_MAIN("man", 60, each_program_has_a_valid_manual_page,
-         options_are_documented_as_in_help, environment_lists_the_variables_that_are_read,
-         no_other_environment_variable_is_read)
+LIB_MAIN(60)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/ledger.h"
 #include "lib/doc.h"
@@ -42,7 +41,7 @@ static const struct known known[] = {
 
 static const struct known *known_kind(const json_t *object)
 {
-    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+    ARRAY_EACH(i, known)
         if (strcmp(lib_str(object, "kind"), known[i].kind) == 0 &&
             strcmp(lib_str(object, "apiVersion"), known[i].version) == 0)
             return &known[i];
@@ -59,7 +58,7 @@ static size_t count_text(const char *in, const char *what)
     return n;
 }
 
-START_TEST(an_update_of_the_nodes_waits_for_each_pod)
+TEST(an_update_of_the_nodes_waits_for_each_pod)
 {
     size_t n = 0;
     json_t *j, *all = yamlfile_all("manifests/*.yaml");
@@ -71,9 +70,8 @@ START_TEST(an_update_of_the_nodes_waits_for_each_pod)
     }
     ck_assert_uint_eq(n, 2);
 }
-END_TEST
 
-START_TEST(every_file_loads_into_kube_sim)
+TEST(every_file_loads_into_kube_sim)
 {
     struct sim sim;
     const char *options[PROGRAM_ARGS] = {NULL};
@@ -118,14 +116,14 @@ static size_t count_list(const char *text, const char *const *keys)
 }
 
 /* A list that lacks a key would leave that key to every user. */
-START_TEST(the_policies_name_every_key_of_a_promise)
+TEST(the_policies_name_every_key_of_a_promise)
 {
     static const struct {
         const char *file;
         size_t promise, request, both;
     } files[] = {{"manifests/promise-policy.yaml", 2, 1, 2},
                  {"manifests/device-plugin-policy.yaml", 1, 0, 0}};
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+    ARRAY_EACH(i, files) {
         const char *text = lib_text(yamlfile_all(files[i].file), "");
         ck_assert_uint_eq(count_list(text, ARGV(OF_PROMISE)), files[i].promise);
         ck_assert_uint_eq(count_list(text, ARGV(OF_REQUEST)), files[i].request);
@@ -171,18 +169,18 @@ static void validate(const json_t *schema, const json_t *j, const char *where)
     }
 }
 
-START_TEST(the_schema_has_every_field_of_an_scv)
+TEST(the_schema_has_every_field_of_an_scv)
 {
     json_t *crd = yamlfile_one("manifests/crd.yaml"), *all = yamlfile_all(FILES), *j;
     json_t *version = lib_at(crd, "spec.versions.0");
     json_t *schema = lib_at(version, "schema.openAPIV3Schema");
     size_t i, scvs = 0;
-    ck_assert_str_eq(lib_str(crd, "metadata.name"), "scvs.core.run-linux.com");
-    ck_assert_str_eq(lib_str(crd, "spec.group"), "core.run-linux.com");
-    ck_assert_str_eq(lib_str(crd, "spec.names.plural"), "scvs");
-    ck_assert_str_eq(lib_str(crd, "spec.names.kind"), "Scv");
-    ck_assert_str_eq(lib_str(crd, "spec.scope"), "Cluster");
-    ck_assert_str_eq(lib_str(version, "name"), "v1");
+    ck_assert_at(crd, "metadata.name", "scvs.core.run-linux.com");
+    ck_assert_at(crd, "spec.group", "core.run-linux.com");
+    ck_assert_at(crd, "spec.names.plural", "scvs");
+    ck_assert_at(crd, "spec.names.kind", "Scv");
+    ck_assert_at(crd, "spec.scope", "Cluster");
+    ck_assert_at(version, "name", "v1");
     ck_assert_ptr_null(lib_at(version, "subresources"));
     /* A structural schema gives only the type of "metadata". */
     ck_assert_uint_eq(json_object_size(lib_at(schema, "properties.metadata")), 1);
@@ -203,7 +201,7 @@ START_TEST(the_schema_has_every_field_of_an_scv)
 /* -- the samples for Kueue and Karpenter, whose resource definitions are not in this
  * project -- */
 
-START_TEST(samples_set_only_fields_that_exist)
+TEST(samples_set_only_fields_that_exist)
 {
     json_t *schemas = yamlfile_one("test/data/operators/schemas.yaml"),
            *all = yamlfile_all("manifests/samples/*/*.yaml.example"), *j;
@@ -216,24 +214,24 @@ START_TEST(samples_set_only_fields_that_exist)
 }
 
 /* It runs before anything is installed, and asks for no card that others have. */
-START_TEST(the_check_of_a_card_needs_nothing_else)
+TEST(the_check_of_a_card_needs_nothing_else)
 {
     const json_t *pod = yamlfile_one("manifests/card-check.yaml.example"),
                  *plugin =
                      of_kind(yamlfile_all("manifests/device-plugin.yaml"), "DaemonSet");
     const char *image = lib_str(plugin, "spec.template.spec.containers.0.image");
-    ck_assert_str_eq(lib_str(pod, "kind"), "Pod");
-    ck_assert_str_eq(lib_str(pod, "spec.restartPolicy"), "Never");
-    ck_assert_str_eq(lib_str(pod, "spec.initContainers.0.image"), image);
-    ck_assert_str_eq(lib_str(pod, "spec.containers.0.image"), image);
-    ck_assert_ptr_null(strstr(lib_text(pod, "spec"), ".com/gpu"));
-    ck_assert_ptr_null(strstr(lib_text(pod, "spec"), "serviceAccountName"));
+    ck_assert_at(pod, "kind", "Pod");
+    ck_assert_at(pod, "spec.restartPolicy", "Never");
+    ck_assert_at(pod, "spec.initContainers.0.image", image);
+    ck_assert_at(pod, "spec.containers.0.image", image);
+    ck_assert_lacks(lib_text(pod, "spec"), ".com/gpu");
+    ck_assert_lacks(lib_text(pod, "spec"), "serviceAccountName");
     ck_assert_int_ge(lib_int(pod, "spec.activeDeadlineSeconds"), 600);
 }
 
 /* A queue that refers to nothing admits no job, and neither does one whose quota lacks a
  * resource of the job. */
-START_TEST(the_objects_of_the_queue_belong_together)
+TEST(the_objects_of_the_queue_belong_together)
 {
     const json_t *all = yamlfile_all("manifests/samples/quota/kueue.yaml.example"),
                  *queue = of_kind(all, "ClusterQueue"),
@@ -243,17 +241,16 @@ START_TEST(the_objects_of_the_queue_belong_together)
     size_t i;
     json_t *j;
     const char *key;
-    ck_assert_str_eq(lib_str(group, "flavors.0.name"),
-                     lib_str(of_kind(all, "ResourceFlavor"), "metadata.name"));
-    ck_assert_str_eq(lib_str(local, "spec.clusterQueue"),
-                     lib_str(queue, "metadata.name"));
+    ck_assert_at(group, "flavors.0.name",
+                 lib_str(of_kind(all, "ResourceFlavor"), "metadata.name"));
+    ck_assert_at(local, "spec.clusterQueue", lib_str(queue, "metadata.name"));
     ck_assert_str_eq(lib_in(job, "metadata.labels", "kueue.x-k8s.io/queue-name"),
                      lib_str(local, "metadata.name"));
     json_array_foreach(lib_at(group, "flavors.0.resources"), i, j) quotas =
         lib_fmt("%s%s\"%s\"", quotas, i ? "," : "", lib_str(j, "name"));
     ck_assert_str_eq(lib_fmt("[%s]", quotas), covered);
     static const char *const asked[] = {"requests", "limits"};
-    for (size_t k = 0; k < ARRAY_LEN(asked); k++) {
+    ARRAY_EACH(k, asked) {
         json_t *some =
             lib_at(lib_at(job, "spec.template.spec.containers.0.resources"), asked[k]);
         json_object_foreach(some, key, j)
@@ -261,7 +258,7 @@ START_TEST(the_objects_of_the_queue_belong_together)
     }
     ck_assert_contains(covered, "\"" KEY_GPU_MEM "\"");
     /* The transformation of the comment makes whole cards of it. */
-    ck_assert_ptr_null(strstr(covered, KEY_GPU_COUNT));
+    ck_assert_lacks(covered, KEY_GPU_COUNT);
     const char *text = lib_file("manifests/samples/quota/kueue.yaml.example"),
                *units = strstr(text, "outputs: {" KEY_GPU_MEM ": \"");
     ck_assert(units && strstr(text, "- input: " KEY_GPU_COUNT "\n"));
@@ -271,7 +268,7 @@ START_TEST(the_objects_of_the_queue_belong_together)
 }
 
 /* The capacity of the overlay and the label that the comment names are the same cards. */
-START_TEST(the_overlay_has_the_capacity_of_its_cards)
+TEST(the_overlay_has_the_capacity_of_its_cards)
 {
     static const char path[] = "manifests/samples/autoscaling/karpenter.yaml.example";
     struct node_cards cards;
@@ -317,7 +314,7 @@ static void count_way(const struct doc_part *part, void *ctx)
 }
 
 /* docs/install.md says how much work each platform is, and its blocks are that much. */
-START_TEST(the_way_to_a_running_pod_is_as_short_as_the_table_says)
+TEST(the_way_to_a_running_pod_is_as_short_as_the_table_says)
 {
     struct way ways[] = {{.info = "bash install", .known = "$VALUES "},
                          {.info = "bash other", .known = "$VALUES "}};
@@ -337,10 +334,4 @@ START_TEST(the_way_to_a_running_pod_is_as_short_as_the_table_says)
     ck_assert_int_eq(rows, 2 + 8);
 }
 
-LIB_MAIN("manifests", 120, an_update_of_the_nodes_waits_for_each_pod,
-         every_file_loads_into_kube_sim, the_policies_name_every_key_of_a_promise,
-         the_schema_has_every_field_of_an_scv, samples_set_only_fields_that_exist,
-         the_objects_of_the_queue_belong_together,
-         the_overlay_has_the_capacity_of_its_cards,
-         the_way_to_a_running_pod_is_as_short_as_the_table_says,
-         the_check_of_a_card_needs_nothing_else)
+LIB_MAIN(120)

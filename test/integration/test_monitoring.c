@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "integration/suite.h"
 #include "lib/promtool.h"
 
@@ -29,7 +27,7 @@ static const char *metrics_of(const struct peer *p)
 
 /* -- the extender -- */
 
-START_TEST(both_ports_export_the_counters)
+TEST(both_ports_export_the_counters)
 {
     static const struct {
         const char *sample;
@@ -58,7 +56,7 @@ START_TEST(both_ports_export_the_counters)
     ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
     metrics_of(&extender.observers);
     metrics_of(&extender.verbs);
-    for (size_t i = 0; i < ARRAY_LEN(is); i++)
+    ARRAY_EACH(i, is)
         ck_assert_msg(extender_metric(&extender, is[i].sample) == is[i].value,
                       "%s is %lld", is[i].sample,
                       (long long)extender_metric(&extender, is[i].sample));
@@ -77,7 +75,7 @@ static int events(const char *reason, const char *words)
     return sim_events(&sim, NULL, reason, words);
 }
 
-START_TEST(pods_and_nodes_get_their_events)
+TEST(pods_and_nodes_get_their_events)
 {
     sim_add_node(&sim, "n1", 2, 16);
     sim_add_pod(&sim, "a", 8);
@@ -117,10 +115,10 @@ START_TEST(pods_and_nodes_get_their_events)
     lib_each(
         e, lib_at(peer_get(&sim.api, "/apis/events.k8s.io/v1/namespaces/default/events"),
                   "items"))
-        ck_assert_str_eq(lib_str(e, "reportingController"), "gpushare-extender");
+        ck_assert_at(e, "reportingController", "gpushare-extender");
 }
 
-START_TEST(events_off_writes_no_events)
+TEST(events_off_writes_no_events)
 {
     sim_add_node(&sim, "n1", 1, 16);
     sim_add_pod(&sim, "a", 8);
@@ -145,7 +143,7 @@ static bool is_name_char(char c)
 static bool is_exported(const char *metrics, struct span name)
 {
     static const char *const suffixes[] = {"", "_bucket", "_sum", "_count"};
-    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+    ARRAY_EACH(i, suffixes) {
         size_t cut = strlen(suffixes[i]);
         if (name.n <= cut || memcmp(name.p + name.n - cut, suffixes[i], cut) != 0)
             continue;
@@ -234,7 +232,7 @@ static int samples_with(const char *metrics, const char *words)
     return n;
 }
 
-START_TEST(alerts_dashboard_and_docs_name_existing_metrics)
+TEST(alerts_dashboard_and_docs_name_existing_metrics)
 {
     agent_setup(&sim);
     agent_cards("{'uuid':'GPU-0','model':'T4','memoryTotal':2097152,'memoryFree':"
@@ -270,7 +268,7 @@ START_TEST(alerts_dashboard_and_docs_name_existing_metrics)
 
 /* -- the rules -- */
 
-START_TEST(promtool_accepts_the_rules)
+TEST(promtool_accepts_the_rules)
 {
     promtool_run("check rules " RULES);
     promtool_run("test rules " RULES_TEST " test/data/prometheus-workloads.test.yaml");
@@ -278,7 +276,7 @@ START_TEST(promtool_accepts_the_rules)
 
 /* Each alert fires in a test, and has a section that says what to do; each section has its
  * alert. */
-START_TEST(every_alert_is_tested_and_explained)
+TEST(every_alert_is_tested_and_explained)
 {
     const char *rules = lib_file(RULES), *tests = lib_file(RULES_TEST),
                *doc = lib_file(ALERT_DOC);
@@ -294,8 +292,7 @@ START_TEST(every_alert_is_tested_and_explained)
         for (char *c = strchr(url, '#'); *c; c++)
             *c = (char)tolower((unsigned char)*c);
         const char *next = strstr(at, "- alert: ");
-        ck_assert_ptr_nonnull(
-            strstr(next ? lib_fmt("%.*s", (int)(next - at), at) : at, url));
+        ck_assert_contains(next ? lib_fmt("%.*s", (int)(next - at), at) : at, url);
     }
     ck_assert_uint_gt(n, 10);
     for (const char *at = doc; (at = strstr(at, "\n### GPUShare"));) {
@@ -304,7 +301,7 @@ START_TEST(every_alert_is_tested_and_explained)
     }
 }
 
-START_TEST(the_dashboard_is_valid)
+TEST(the_dashboard_is_valid)
 {
     const json_t *j = lib_own(json_load_file(DASHBOARD, 0, NULL));
     json_t *panel, *target, *seen = lib_own(json_object());
@@ -320,7 +317,4 @@ START_TEST(the_dashboard_is_valid)
     ck_assert_uint_gt(i, 20);
 }
 
-SUITE_MAIN("monitoring", 300, NULL, both_ports_export_the_counters,
-           pods_and_nodes_get_their_events, events_off_writes_no_events,
-           alerts_dashboard_and_docs_name_existing_metrics, promtool_accepts_the_rules,
-           every_alert_is_tested_and_explained, the_dashboard_is_valid)
+SUITE_MAIN(300, NULL)

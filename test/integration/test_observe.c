@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "integration/suite.h"
 #include "lib/watch.h"
 
@@ -26,7 +24,7 @@ static void assert_line(struct watch *w, const char *text, const char *also)
     ck_assert_contains(watch_until(w, text), also);
 }
 
-START_TEST(discovery_lists_and_unknown_paths)
+TEST(discovery_lists_and_unknown_paths)
 {
     struct raw c;
     struct raw_reply r = {0};
@@ -36,7 +34,7 @@ START_TEST(discovery_lists_and_unknown_paths)
     start();
     ck_assert(extender_bind(&extender, "p1", "n1", NULL));
     unsigned ports[] = {extender.observers.port, extender.verbs.port};
-    for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
+    ARRAY_EACH(i, ports) {
         raw_open(&c, ports[i]);
         raw_call(&c, &r, "GET " API " HTTP/1.1\r\nHost: localhost\r\n\r\n");
         ck_assert_span_eq(
@@ -51,7 +49,7 @@ START_TEST(discovery_lists_and_unknown_paths)
 
         /* Only the exact value "true" opens a watch. */
         static const char *const lists[] = {"", "?watch=1", "?watch=True", "?watch"};
-        for (size_t k = 0; k < ARRAY_LEN(lists); k++) {
+        ARRAY_EACH(k, lists) {
             raw_call(&c, &r,
                      lib_fmt("GET " API "/gpunodes%s HTTP/1.1\r\nHost: localhost\r\n\r\n",
                              lists[k]));
@@ -60,9 +58,9 @@ START_TEST(discovery_lists_and_unknown_paths)
                                                           "\"kind\":\"GpuNode\",")));
             const json_t *list = lib_parse(r.body.p, r.body.n);
             ck_assert_uint_eq(lib_size(list, "items"), 2);
-            ck_assert_str_eq(lib_str(list, "items.0.metadata.name"), "n1");
-            ck_assert_str_eq(lib_str(list, "items.1.metadata.name"), "n2");
-            ck_assert_str_eq(lib_str(list, "items.1.status.health"), "True");
+            ck_assert_at(list, "items.0.metadata.name", "n1");
+            ck_assert_at(list, "items.1.metadata.name", "n2");
+            ck_assert_at(list, "items.1.status.health", "True");
         }
 
         static const char *const unknown[] = {"GET /apis",
@@ -72,7 +70,7 @@ START_TEST(discovery_lists_and_unknown_paths)
                                               "POST /openapi/v2",
                                               "GET " API "/gpunodes/n1",
                                               "DELETE " API "/nothing"};
-        for (size_t k = 0; k < ARRAY_LEN(unknown); k++) {
+        ARRAY_EACH(k, unknown) {
             bool api = strstr(unknown[k], "/apis") != NULL;
             raw_call(&c, &r,
                      lib_fmt("%s HTTP/1.1\r\nHost: localhost\r\n\r\n", unknown[k]));
@@ -99,7 +97,7 @@ START_TEST(discovery_lists_and_unknown_paths)
     raw_reply_fini(&r);
 }
 
-START_TEST(a_watch_delivers_every_change)
+TEST(a_watch_delivers_every_change)
 {
     struct watch nodes, pods, late_pods;
     sim_add_node(&sim, "n1", 2, 16);
@@ -139,7 +137,7 @@ START_TEST(a_watch_delivers_every_change)
     watch_close(&late_pods);
 }
 
-START_TEST(lists_and_watches_are_rejected_before_the_initial_sync)
+TEST(lists_and_watches_are_rejected_before_the_initial_sync)
 {
     sim_add_node(&sim, "n1", 2, 16);
     sim_fault(
@@ -158,6 +156,4 @@ START_TEST(lists_and_watches_are_rejected_before_the_initial_sync)
     lib_wait(peer_status(&extender.observers, API "/gpunodes") == 200);
 }
 
-SUITE_MAIN("observe", 120, NULL, discovery_lists_and_unknown_paths,
-           a_watch_delivers_every_change,
-           lists_and_watches_are_rejected_before_the_initial_sync)
+SUITE_MAIN(120, NULL)

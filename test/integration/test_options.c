@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "base/opt.h"
 #include "lib/sim.h"
 
@@ -26,7 +23,7 @@ static void check_start(const char *kubeconfig, const char *const *more, const c
     "c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"           \
     "e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n"
 
-START_TEST(invalid_options_are_rejected_with_cause_and_position)
+TEST(invalid_options_are_rejected_with_cause_and_position)
 {
     static const char *const options[][3] = {
         {"--nope", NULL, "unknown option --nope"},
@@ -61,10 +58,10 @@ START_TEST(invalid_options_are_rejected_with_cause_and_position)
         {YAML_BOMB, ":1: anchors are not allowed"},
     };
     cleanup_free char *kubeconfig = lib_kubeconfig("kubeconfig", "http", 1, "", "");
-    for (size_t i = 0; i < ARRAY_LEN(options); i++)
+    ARRAY_EACH(i, options)
         check_start(kubeconfig, ARGV(options[i][0], options[i][1]), options[i][2],
                     options[i][0]);
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+    ARRAY_EACH(i, files) {
         temp_write(lib_dir, "options.yaml", files[i][0]);
         check_start(kubeconfig, ARGV("--config", lib_path("options.yaml")), files[i][1],
                     files[i][0]);
@@ -72,14 +69,14 @@ START_TEST(invalid_options_are_rejected_with_cause_and_position)
 }
 
 /* test/kube/test_config.c has all of them. */
-START_TEST(invalid_kubeconfigs_are_rejected_with_cause_and_position)
+TEST(invalid_kubeconfigs_are_rejected_with_cause_and_position)
 {
     static const char *const files[][2] = {
         {"", "no current-context in "},
         {"x: [\n", "kubeconfig:2: while parsing a flow node"},
         {YAML_BOMB, "kubeconfig:1: anchors are not allowed"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+    ARRAY_EACH(i, files) {
         temp_write(lib_dir, "kubeconfig", files[i][0]);
         check_start(lib_path("kubeconfig"), NULL, files[i][1], files[i][0]);
     }
@@ -141,14 +138,12 @@ static unsigned check_helps(const char *program, struct span text)
     return n;
 }
 
-START_TEST(every_help_text_is_one_short_sentence_with_its_default)
+TEST(every_help_text_is_one_short_sentence_with_its_default)
 {
-    for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
+    ARRAY_EACH(i, programs) {
         const char *said = lib_output_of(0, programs[i], ARGV("--help"));
         ck_assert_uint_ge(check_helps(programs[i], span_of(said)), 5);
     }
 }
 
-LIB_MAIN("options", 150, every_help_text_is_one_short_sentence_with_its_default,
-         invalid_options_are_rejected_with_cause_and_position,
-         invalid_kubeconfigs_are_rejected_with_cause_and_position)
+LIB_MAIN(150)

@@ -83,7 +83,7 @@ static bool is_terminating(const char *pod)
 
 /* Until the rights are checked, only the agent may call the API server. */
 
-START_TEST(the_pod_gets_an_event_and_runs_on)
+TEST(the_pod_gets_an_event_and_runs_on)
 {
     set_up(usual, "event", true);
     lib_wait(is_counted("scv_agent_overuse_events_total{result=\"written\"} 1"));
@@ -101,7 +101,7 @@ START_TEST(the_pod_gets_an_event_and_runs_on)
 }
 
 /* All permissions of scv-agent are used here, and no others. */
-START_TEST(the_pod_is_evicted_once_its_budget_allows_it)
+TEST(the_pod_is_evicted_once_its_budget_allows_it)
 {
     set_up(evicts, "evict", true);
     lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"delayed\"} 1"));
@@ -121,7 +121,7 @@ START_TEST(the_pod_is_evicted_once_its_budget_allows_it)
 }
 
 /* Of another UID: the pod may still use the card. */
-START_TEST(an_eviction_that_conflicts_is_repeated)
+TEST(an_eviction_that_conflicts_is_repeated)
 {
     set_up_refusing(409, evicts, "evict", true);
     lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"failed\"} 1"));
@@ -131,7 +131,7 @@ START_TEST(an_eviction_that_conflicts_is_repeated)
     overuse_node_stop(&node);
 }
 
-START_TEST(a_pod_that_is_gone_is_not_evicted_again)
+TEST(a_pod_that_is_gone_is_not_evicted_again)
 {
     set_up_refusing(404, evicts, "evict", true);
     lib_wait(is_counted("scv_agent_overuse_evictions_total{result=\"accepted\"} 1"));
@@ -141,7 +141,7 @@ START_TEST(a_pod_that_is_gone_is_not_evicted_again)
     overuse_node_stop(&node);
 }
 
-START_TEST(processes_are_killed_as_soon_as_all_can_be_mapped)
+TEST(processes_are_killed_as_soon_as_all_can_be_mapped)
 {
     set_up(usual, "kill", false);
     lib_wait(is_counted("scv_agent_cards_usage_incomplete 1"));
@@ -162,7 +162,7 @@ START_TEST(processes_are_killed_as_soon_as_all_can_be_mapped)
 }
 
 /* stuck is the furthest beyond its promise, and its 7 GiB are all that modest lacks. */
-START_TEST(a_process_that_cannot_be_killed_does_not_save_the_next_one)
+TEST(a_process_that_cannot_be_killed_does_not_save_the_next_one)
 {
     set_up(usual, "kill", false);
     add_pod("stuck", OVERUSE_STUCK);
@@ -175,7 +175,7 @@ START_TEST(a_process_that_cannot_be_killed_does_not_save_the_next_one)
     overuse_node_stop(&node);
 }
 
-START_TEST(a_pod_without_a_promise_is_evicted)
+TEST(a_pod_without_a_promise_is_evicted)
 {
     set_up(evicts, "event", true);
     add_pod("guest", OVERUSE_GUEST);
@@ -192,7 +192,7 @@ START_TEST(a_pod_without_a_promise_is_evicted)
 }
 
 /* The pod is inside its promise, and its folder of the limit has no slot. */
-START_TEST(a_process_without_its_limit_is_reported)
+TEST(a_process_without_its_limit_is_reported)
 {
     lib_output(0, ARGV("mkdir", "-p", lib_path("limit/pods/" OVERUSE_GREEDY "/limit")));
     agent_setup(&sim);
@@ -212,10 +212,4 @@ START_TEST(a_process_without_its_limit_is_reported)
     overuse_node_stop(&node);
 }
 
-SUITE_MAIN("overuse", 60, ARGV("--run-pods"), the_pod_gets_an_event_and_runs_on,
-           the_pod_is_evicted_once_its_budget_allows_it,
-           an_eviction_that_conflicts_is_repeated,
-           a_pod_that_is_gone_is_not_evicted_again,
-           processes_are_killed_as_soon_as_all_can_be_mapped,
-           a_pod_without_a_promise_is_evicted, a_process_without_its_limit_is_reported,
-           a_process_that_cannot_be_killed_does_not_save_the_next_one)
+SUITE_MAIN(60, ARGV("--run-pods"))

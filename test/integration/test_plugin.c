@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "domain/keys.h"
 #include "integration/suite.h"
 
@@ -78,7 +75,7 @@ static void add_pod(const char *name, int units, int card)
 static void check_card(struct kubelet_answer *a, const char *uuid)
 {
     ck_assert_msg(a->status == GRPC_OK, "%d: %s", a->status, a->words);
-    ck_assert_str_eq(lib_str(a->env, "NVIDIA_VISIBLE_DEVICES"), uuid);
+    ck_assert_at(a->env, "NVIDIA_VISIBLE_DEVICES", uuid);
 }
 
 /* A new pod, whose container gets 3 units of the card GPU-1. */
@@ -90,7 +87,7 @@ static void add_and_admit(const char *pod)
     check_card(&a, "GPU-1");
 }
 
-START_TEST(both_resources_are_registered)
+TEST(both_resources_are_registered)
 {
     set_up();
     ck_assert_uint_eq(kubelet_devices(&kubelet, MEM, true), UNITS);
@@ -101,7 +98,7 @@ START_TEST(both_resources_are_registered)
 }
 
 /* The kubelet counts the percents, and any of them are good for any card. */
-START_TEST(compute_is_counted)
+TEST(compute_is_counted)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
     cleanup_json json_t *ids = json_pack("[s,s]", "core-7", "core-199");
@@ -125,25 +122,25 @@ START_TEST(compute_is_counted)
     kubelet_give(&kubelet, "p", "c", CORE, ids);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &c);
     check_card(&c, "GPU-1");
-    ck_assert_str_eq(lib_str(c.env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "35");
+    ck_assert_at(c.env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "35");
 }
 
-START_TEST(a_container_gets_the_card_of_its_pod)
+TEST(a_container_gets_the_card_of_its_pod)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up();
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     check_card(&a, "GPU-1");
-    ck_assert_str_eq(lib_str(a.env, "ALIYUN_COM_GPU_MEM_IDX"), "1");
-    ck_assert_str_eq(lib_str(a.env, "ALIYUN_COM_GPU_MEM_POD"), "3");
-    ck_assert_str_eq(lib_str(a.env, "ALIYUN_COM_GPU_MEM_CONTAINER"), "3");
-    ck_assert_str_eq(lib_str(a.env, "ALIYUN_COM_GPU_MEM_DEV"), "15");
+    ck_assert_at(a.env, "ALIYUN_COM_GPU_MEM_IDX", "1");
+    ck_assert_at(a.env, "ALIYUN_COM_GPU_MEM_POD", "3");
+    ck_assert_at(a.env, "ALIYUN_COM_GPU_MEM_CONTAINER", "3");
+    ck_assert_at(a.env, "ALIYUN_COM_GPU_MEM_DEV", "15");
     lib_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
     ck_assert(annotation_is("p", "gpushare/card-uuid", "GPU-1"));
 }
 
-START_TEST(ids_of_another_card_are_rejected)
+TEST(ids_of_another_card_are_rejected)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
     set_up();
@@ -163,7 +160,7 @@ START_TEST(ids_of_another_card_are_rejected)
     ck_assert(plugin_metric(&plugin, "container_allocations") == 0);
 }
 
-START_TEST(an_unpromised_pod_is_admitted_and_annotated)
+TEST(an_unpromised_pod_is_admitted_and_annotated)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up_with(ARGV("--allow-unpromised"));
@@ -179,7 +176,7 @@ START_TEST(an_unpromised_pod_is_admitted_and_annotated)
     ck_assert(annotation_is("n", "gpushare/card-uuid", "GPU-1"));
 }
 
-START_TEST(a_dead_watch_is_replaced_by_a_list)
+TEST(a_dead_watch_is_replaced_by_a_list)
 {
     set_up();
     lib_wait(sim_watching(&sim, "pods") == 1);
@@ -188,7 +185,7 @@ START_TEST(a_dead_watch_is_replaced_by_a_list)
 }
 
 /* The list that follows a broken watch can wait ten seconds, and a request five. */
-START_TEST(a_broken_watch_delays_no_container)
+TEST(a_broken_watch_delays_no_container)
 {
     set_up();
     for (int i = 0; i < 4; i++) {
@@ -214,7 +211,7 @@ static void resume_driver(void)
     close(fd);
 }
 
-START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
+TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up_with(ARGV("--sampler-limit", "1s", "--healthy-after", "1s"));
@@ -240,7 +237,7 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     add_and_admit("q");
 }
 
-START_TEST(a_missing_driver_is_reported)
+TEST(a_missing_driver_is_reported)
 {
     temp_write(lib_dir, "cards.json", "{\"error\":\"NVML: no driver\"}");
     kubelet_start(&kubelet);
@@ -262,7 +259,7 @@ START_TEST(a_missing_driver_is_reported)
     lib_wait(is_healthy());
 }
 
-START_TEST(a_missing_api_server_is_reported)
+TEST(a_missing_api_server_is_reported)
 {
     set_up_with(ARGV("--late-after", "1s", "--node-interval", "100ms"));
     lib_wait(is_healthy());
@@ -279,7 +276,7 @@ START_TEST(a_missing_api_server_is_reported)
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
 }
 
-START_TEST(reading_the_node_is_retried_soon)
+TEST(reading_the_node_is_retried_soon)
 {
     agent_cards(CARDS); /* kube-sim has no Node yet */
     kubelet_start(&kubelet);
@@ -296,7 +293,7 @@ START_TEST(reading_the_node_is_retried_soon)
     "used=0;reserved=0;events=15\ncard uuid=GPU-1;name=T4;bus=3c;total=17179869184;"     \
     "free=17179869184;used=0;reserved=0;events=15\n"
 
-START_TEST(an_xid_makes_a_card_unhealthy)
+TEST(an_xid_makes_a_card_unhealthy)
 {
     agent_script(DRIVER);
     set_up_with(ARGV("--gpu-source", agent_nvml()));
@@ -310,7 +307,7 @@ START_TEST(an_xid_makes_a_card_unhealthy)
 
 /* The kubelet kills a pod that runs longer than terminationGracePeriodSeconds (15 s). Here it
  * does not answer Register, and a patch hangs. */
-START_TEST(a_hanging_call_does_not_delay_the_stop)
+TEST(a_hanging_call_does_not_delay_the_stop)
 {
     set_up();
     sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"pods\",\"action\":\"hang\"}");
@@ -329,7 +326,7 @@ START_TEST(a_hanging_call_does_not_delay_the_stop)
     lib_wait(annotation_is("p", KEY_MEM_ASSIGNED, "true"));
 }
 
-START_TEST(a_restarted_kubelet_is_registered_with)
+TEST(a_restarted_kubelet_is_registered_with)
 {
     set_up();
     for (int round = 0; round < 3; round++) {
@@ -345,7 +342,7 @@ START_TEST(a_restarted_kubelet_is_registered_with)
     lib_wait(plugin_metric(&plugin, "container_allocations") == 3);
 }
 
-START_TEST(a_removed_endpoint_is_served_again)
+TEST(a_removed_endpoint_is_served_again)
 {
     set_up();
     int before = kubelet.registrations;
@@ -355,7 +352,7 @@ START_TEST(a_removed_endpoint_is_served_again)
     add_and_admit("p");
 }
 
-START_TEST(allocations_survive_a_killed_plugin)
+TEST(allocations_survive_a_killed_plugin)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
     set_up();
@@ -385,7 +382,7 @@ START_TEST(allocations_survive_a_killed_plugin)
     lib_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
 }
 
-START_TEST(a_damaged_state_file_is_recovered)
+TEST(a_damaged_state_file_is_recovered)
 {
     set_up();
     add_and_admit("p");
@@ -402,7 +399,7 @@ START_TEST(a_damaged_state_file_is_recovered)
     ck_assert_contains(lib_read("state.json.damaged"), "grants");
 }
 
-START_TEST(of_two_plugins_the_newer_one_serves)
+TEST(of_two_plugins_the_newer_one_serves)
 {
     struct plugin newer = {0};
     set_up();
@@ -427,7 +424,7 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     lib_wait(plugin_metric(&plugin, "container_allocations") == 2);
 }
 
-START_TEST(too_small_a_unit_leaves_whole_cards)
+TEST(too_small_a_unit_leaves_whole_cards)
 {
     cleanup_buf struct buf cards = {0};
     sim_load(&sim, NODE);
@@ -448,7 +445,7 @@ START_TEST(too_small_a_unit_leaves_whole_cards)
              1);
 }
 
-START_TEST(invalid_options_are_rejected)
+TEST(invalid_options_are_rejected)
 {
     static const char *const cases[][3] = {
         {"--port", "0", "--node-name (or NODE_NAME) is required"},
@@ -459,7 +456,7 @@ START_TEST(invalid_options_are_rejected)
         {"--isolation", "cgpu", "\"cgpu\" is not one of none|mps"},
         {"--node-name=n1", "--kubeconfig=/nowhere/at/all", "/nowhere/at/all"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    ARRAY_EACH(i, cases)
         ck_assert_contains(lib_output_of(1, "gpushare-device-plugin",
                                          ARGV("--plugin-dir", "/nowhere/at/all",
                                               cases[i][0], cases[i][1])),
@@ -467,7 +464,7 @@ START_TEST(invalid_options_are_rejected)
 }
 
 /* Duration of admissions while a node fills up; printed for docs/device-plugin.md. */
-START_TEST(admissions_are_fast)
+TEST(admissions_are_fast)
 {
     enum { N = 200 };
     static double prefer[N], allocate[N];
@@ -503,14 +500,4 @@ START_TEST(admissions_are_fast)
     ck_assert_double_lt(prefer[N / 2] + allocate[N / 2], 2000.0 * LIB_SLOWER);
 }
 
-SUITE_MAIN("plugin", 120, NULL, both_resources_are_registered, compute_is_counted,
-           a_container_gets_the_card_of_its_pod, ids_of_another_card_are_rejected,
-           an_unpromised_pod_is_admitted_and_annotated,
-           a_dead_watch_is_replaced_by_a_list, a_broken_watch_delays_no_container,
-           a_driver_that_hangs_makes_all_cards_unhealthy, a_missing_driver_is_reported,
-           a_missing_api_server_is_reported, reading_the_node_is_retried_soon,
-           an_xid_makes_a_card_unhealthy, a_hanging_call_does_not_delay_the_stop,
-           a_restarted_kubelet_is_registered_with, a_removed_endpoint_is_served_again,
-           allocations_survive_a_killed_plugin, a_damaged_state_file_is_recovered,
-           of_two_plugins_the_newer_one_serves, too_small_a_unit_leaves_whole_cards,
-           invalid_options_are_rejected, admissions_are_fast)
+SUITE_MAIN(120, NULL)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "integration/rights.h"
 #include "lib/gang_body.h"
 #include "lib/sim.h"
@@ -77,7 +76,7 @@ static void review(const struct pair *p)
     extender_stop(&secure);
 }
 
-START_TEST(rules_grant_the_requests_of_the_extender_and_no_others)
+TEST(rules_grant_the_requests_of_the_extender_and_no_others)
 {
     struct rights rights;
     struct pair usual, lost, fresh; /* lost: without its Lease; fresh: with TLS */
@@ -100,13 +99,13 @@ START_TEST(rules_grant_the_requests_of_the_extender_and_no_others)
     lib_wait(extender_leads(&lost.extender)); /* creates the Lease, after five seconds */
     lib_wait(sim_count(&fresh.sim, "create", "secrets", "") == 3); /* the missing ones */
     /* Reads the record once it no longer changes. */
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+    ARRAY_EACH(i, all)
         extender_stop(&all[i]->extender);
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+    ARRAY_EACH(i, all)
         rights_check(&all[i]->sim.api, &rights);
     rights_used(&rights);
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+    ARRAY_EACH(i, all)
         sim_stop(&all[i]->sim);
 }
 
-LIB_MAIN("rbac", 240, rules_grant_the_requests_of_the_extender_and_no_others)
+LIB_MAIN(240)

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "integration/rights.h"
 #include "integration/suite.h"
 #include "lib/yamlfile.h"
@@ -21,7 +19,7 @@ static const char *const of_extender[] = {"manifests/deployment.yaml",
                                           "manifests/rbac.yaml",
                                           "manifests/rbac-preemption.yaml.example", NULL};
 
-START_TEST(the_device_plugin_uses_all_its_permissions_and_no_others)
+TEST(the_device_plugin_uses_all_its_permissions_and_no_others)
 {
     struct rights rights;
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
@@ -48,7 +46,7 @@ START_TEST(the_device_plugin_uses_all_its_permissions_and_no_others)
     rights_used(&rights);
 }
 
-START_TEST(every_role_of_the_manifests_is_audited)
+TEST(every_role_of_the_manifests_is_audited)
 {
     struct rights agents, plugins, extenders;
     size_t n = 0;
@@ -68,5 +66,4 @@ START_TEST(every_role_of_the_manifests_is_audited)
     ck_assert_uint_eq(n, agents.roles + plugins.roles + extenders.roles);
 }
 
-SUITE_MAIN("rights", 120, NULL, the_device_plugin_uses_all_its_permissions_and_no_others,
-           every_role_of_the_manifests_is_audited)
+SUITE_MAIN(120, NULL)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "domain/keys.h"
 #include "integration/suite.h"
 #include "lib/yamlfile.h"
@@ -62,11 +61,11 @@ static void check_sample(const struct sample *sample, json_t *pod)
                   why.p);
     json_t *now =
         peer_get(&sim.api, lib_fmt("/api/v1/namespaces/default/pods/%s", sample->name));
-    ck_assert_str_eq(lib_str(now, "metadata.annotations." KEY_MEM_IDX), sample->cards);
-    ck_assert_str_eq(lib_str(now, "metadata.annotations." KEY_MEM_POD), sample->units);
+    ck_assert_at(now, "metadata.annotations." KEY_MEM_IDX, sample->cards);
+    ck_assert_at(now, "metadata.annotations." KEY_MEM_POD, sample->units);
 }
 
-START_TEST(each_sample_gets_its_cards)
+TEST(each_sample_gets_its_cards)
 {
     size_t i, k, seen = 0;
     json_t *j;
@@ -99,15 +98,14 @@ START_TEST(each_sample_gets_its_cards)
 
 /* No device plugin is involved in a pod with labels: its container reads the annotation.
  */
-START_TEST(the_sample_of_labels_reads_its_cards)
+TEST(the_sample_of_labels_reads_its_cards)
 {
     const json_t *pod = yamlfile_one("manifests/samples/yoda/scv-labels.yaml"),
                  *env = lib_at(pod, "spec.containers.0.env.0");
-    ck_assert_str_eq(lib_str(pod, "spec.schedulerName"), "yoda-scheduler");
-    ck_assert_str_eq(lib_str(env, "name"), KEY_VISIBLE_DEVICES);
-    ck_assert_str_eq(lib_str(env, "valueFrom.fieldRef.fieldPath"),
-                     "metadata.annotations['" KEY_CARD_UUID "']");
+    ck_assert_at(pod, "spec.schedulerName", "yoda-scheduler");
+    ck_assert_at(env, "name", KEY_VISIBLE_DEVICES);
+    ck_assert_at(env, "valueFrom.fieldRef.fieldPath",
+                 "metadata.annotations['" KEY_CARD_UUID "']");
 }
 
-SUITE_MAIN("samples", 60, NULL, the_sample_of_labels_reads_its_cards,
-           each_sample_gets_its_cards)
+SUITE_MAIN(60, NULL)

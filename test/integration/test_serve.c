@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 
-#include "base/mem.h"
 #include "integration/suite.h"
 #include "lib/watch.h"
 
@@ -35,13 +34,13 @@ static void stop(void)
     free(program_end(&served, 0));
 }
 
-START_TEST(the_url_opens_the_page)
+TEST(the_url_opens_the_page)
 {
     static const char *const files[][2] = {
         {"", "page.html"}, {"page.css", "page.css"}, {"page.js", "page.js"}};
     cleanup_buf struct buf body = {0};
     start();
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+    ARRAY_EACH(i, files) {
         ck_assert_uint_eq(
             peer_call(&page, "GET", lib_fmt("%s%s", path, files[i][0]), NULL, &body),
             200);
@@ -53,14 +52,14 @@ START_TEST(the_url_opens_the_page)
     const char *inspect = lib_fmt("%sinspect", path);
     lib_wait(peer_says(&page, inspect, 200, "needs 20480 MiB on one card"));
     const json_t *j = peer_get(&page, inspect);
-    ck_assert_str_eq(lib_str(j, "nodes.0.name"), "n1");
+    ck_assert_at(j, "nodes.0.name", "n1");
     ck_assert(json_is_true(lib_at(j, "observer")));
     ck_assert_ptr_null(lib_at(j, "leader"));
     ck_assert_ptr_null(lib_at(j, "error"));
     stop();
 }
 
-START_TEST(the_stream_follows_the_cluster)
+TEST(the_stream_follows_the_cluster)
 {
     struct watch w = {0};
     start();
@@ -89,15 +88,14 @@ START_TEST(the_stream_follows_the_cluster)
     watch_close(&w);
 }
 
-START_TEST(other_outputs_are_rejected)
+TEST(other_outputs_are_rejected)
 {
     static const char *const others[] = {"n1", "--check", "--classic", "--watch",
                                          "-ojson"};
-    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+    ARRAY_EACH(i, others)
         ck_assert_contains(
             lib_output_of(1, "kubectl-inspect-gpushare", ARGV("--serve", others[i])),
             "--serve shows the whole cluster; ");
 }
 
-SUITE_MAIN("serve", 60, NULL, the_url_opens_the_page, the_stream_follows_the_cluster,
-           other_outputs_are_rejected)
+SUITE_MAIN(60, NULL)

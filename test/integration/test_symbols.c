@@ -7,7 +7,7 @@
  */
 
 /* Sanitizers define "__*" in every object; weak and common symbols may repeat. */
-START_TEST(no_symbol_is_defined_twice)
+TEST(no_symbol_is_defined_twice)
 {
     const char *script =
         lib_fmt("nm -A --defined-only --extern-only '%s'/lib/*.a 2>/dev/null |\n"
@@ -20,4 +20,4 @@ START_TEST(no_symbol_is_defined_twice)
     ck_assert_str_eq(lib_output(0, ARGV("bash", "-o", "pipefail", "-c", script)), "");
 }
 
-LIB_MAIN("symbols", 60, no_symbol_is_defined_twice)
+LIB_MAIN(60)

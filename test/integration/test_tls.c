@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <unistd.h>
-
-#include "base/mem.h"
 #include "integration/suite.h"
 #include "lib/tls.h"
 
@@ -70,7 +67,7 @@ static unsigned filter_as(const char *trust, const char *name)
     return status;
 }
 
-START_TEST(verbs_need_a_named_client_and_reading_does_not)
+TEST(verbs_need_a_named_client_and_reading_does_not)
 {
     set_up();
     ck_assert_uint_eq(filter_as("ca", "kube-scheduler"), 200);
@@ -94,7 +91,7 @@ START_TEST(verbs_need_a_named_client_and_reading_does_not)
                   {"/metrics", 401}};
     struct peer probe;
     peer_init_tls(&probe, extender.verbs.port, file_of("ca", "crt"));
-    for (size_t i = 0; i < ARRAY_LEN(probes); i++)
+    ARRAY_EACH(i, probes)
         ck_assert_uint_eq(peer_status(&probe, probes[i].path), probes[i].status);
     peer_fini(&probe);
     ck_assert_uint_eq(peer_status(&extender.verbs, "/inspect"), 200);
@@ -104,7 +101,7 @@ START_TEST(verbs_need_a_named_client_and_reading_does_not)
     ck_assert(program_wait_output(&extender.program, "client certificate: rejected"));
 }
 
-START_TEST(replaced_files_are_used_and_invalid_ones_are_reported)
+TEST(replaced_files_are_used_and_invalid_ones_are_reported)
 {
     set_up();
     tls_make_cert(lib_dir, "other", "elsewhere", "IP:127.0.0.1");
@@ -130,7 +127,7 @@ START_TEST(replaced_files_are_used_and_invalid_ones_are_reported)
     lib_wait(peer_says(&extender.observers, "/healthz", 200, "ok\n"));
 }
 
-START_TEST(missing_companion_options_are_reported)
+TEST(missing_companion_options_are_reported)
 {
     tls_make_ca(lib_dir, "ca");
     tls_make_cert(lib_dir, "ca", "server", "IP:127.0.0.1");
@@ -166,7 +163,7 @@ START_TEST(missing_companion_options_are_reported)
         {ARGV("--tls-cert", "/no/such.crt", "--tls-key", key, "--insecure"),
          "/no/such.crt: No such file"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         const char *options[PROGRAM_ARGS] = {
             "--listen",       "127.0.0.1", "--port",       "0",
             "--observe-port", "0",         "--kubeconfig", sim_kubeconfig(&sim)};
@@ -175,6 +172,4 @@ START_TEST(missing_companion_options_are_reported)
     }
 }
 
-SUITE_MAIN("tls", 60, NULL, verbs_need_a_named_client_and_reading_does_not,
-           replaced_files_are_used_and_invalid_ones_are_reported,
-           missing_companion_options_are_reported)
+SUITE_MAIN(60, NULL)

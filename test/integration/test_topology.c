@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
-#include "base/mem.h"
 #include "integration/suite.h"
 #include "placement/links_fixture.h"
 
@@ -71,7 +68,7 @@ static void expect_cards(const char *name, const char *indexes)
     buf_fini(&why);
 }
 
-START_TEST(four_cards_are_connected)
+TEST(four_cards_are_connected)
 {
     set_up("--topology=prefer");
     const char *pod = add_pod("p", 4, "");
@@ -84,17 +81,17 @@ START_TEST(four_cards_are_connected)
     oracle_agrees(&sim.api, &extender);
 }
 
-START_TEST(min_link_rejects_the_other_nodes)
+TEST(min_link_rejects_the_other_nodes)
 {
     set_up("--topology=off"); /* a condition holds anyway */
     const json_t *reply = ask("filter", add_pod("p", 4, ",\"gpushare/min-link\":\"NV\""));
     ck_assert_str_eq(lib_text(reply, "NodeNames"), "[\"v100\"]");
-    ck_assert_str_eq(lib_str(reply, "FailedAndUnresolvableNodes.a40"),
-                     "needs 16384 MiB on each of 4 cards, each two connected by NV or "
-                     "better; no 4 such cards of the node are so connected");
-    ck_assert_str_eq(lib_str(reply, "FailedNodes.plain"),
-                     "needs 16384 MiB on each of 4 cards, each two connected by NV or "
-                     "better; what connects the node's cards is unknown");
+    ck_assert_at(reply, "FailedAndUnresolvableNodes.a40",
+                 "needs 16384 MiB on each of 4 cards, each two connected by NV or "
+                 "better; no 4 such cards of the node are so connected");
+    ck_assert_at(reply, "FailedNodes.plain",
+                 "needs 16384 MiB on each of 4 cards, each two connected by NV or "
+                 "better; what connects the node's cards is unknown");
     expect_cards("p", "4,5,6,7");
     reply = ask("filter", add_pod("q", 3, ",\"gpushare/min-link\":\"NV\""));
     ck_assert_contains(lib_str(reply, "FailedNodes.v100"), "on each of 3 cards");
@@ -107,7 +104,7 @@ START_TEST(min_link_rejects_the_other_nodes)
     oracle_agrees(&sim.api, &extender);
 }
 
-START_TEST(links_can_be_ignored)
+TEST(links_can_be_ignored)
 {
     set_up("--topology=prefer");
     add_pod("p", 4, ",\"gpushare/topology\":\"none\"");
@@ -118,5 +115,4 @@ START_TEST(links_can_be_ignored)
     expect_cards("q", "0,3,4,5");
 }
 
-SUITE_MAIN("topology", 60, NULL, four_cards_are_connected,
-           min_link_rejects_the_other_nodes, links_can_be_ignored)
+SUITE_MAIN(60, NULL)

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/mem.h"
 #include "integration/suite.h"
 #include "limit/state.h"
 
@@ -119,7 +116,7 @@ static json_t *record(void)
         {"/apis/coordination.k8s.io/v1/leases", "coordination.k8s.io/v1", "Lease"},
         {"/api/v1/pods", "v1", "Pod"}};
     json_t *all = lib_own(json_object()), *objects = json_array(), *object;
-    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+    ARRAY_EACH(i, lists) {
         lib_each(object, lib_at(peer_get(&sim.api, lists[i][0]), "items")) {
             json_object_set_new(object, "apiVersion", json_string(lists[i][1]));
             json_object_set_new(object, "kind", json_string(lists[i][2]));
@@ -130,7 +127,7 @@ static json_t *record(void)
     pthread_mutex_lock(&kubelet.lock);
     json_object_set_new(all, "kubelet", json_deep_copy(kubelet.pods));
     pthread_mutex_unlock(&kubelet.lock);
-    for (size_t i = 0; i < ARRAY_LEN(kept_on_node); i++)
+    ARRAY_EACH(i, kept_on_node)
         json_object_set_new(all, kept_on_node[i].name, json_string(text_of(i)));
     return all;
 }
@@ -142,7 +139,7 @@ static json_t *run_pods(const char *folder)
     use_build(folder);
     start_kubelet();
     start_programs();
-    for (size_t i = 0; i < ARRAY_LEN(pods); i++) {
+    ARRAY_EACH(i, pods) {
         cleanup_answer struct kubelet_answer a = {0};
         const char *name = pods[i].name;
         sim_load(&sim,
@@ -188,7 +185,7 @@ static json_t *run_former(void)
         json_object_foreach(lib_at(containers, "c"), resource, ids)
             kubelet_give(&kubelet, name, "c", strstr(resource, "mem") ? MEM : COUNT, ids);
     }
-    for (size_t i = 0; i < ARRAY_LEN(kept_on_node); i++)
+    ARRAY_EACH(i, kept_on_node)
         restore(i, json_string_value(json_object_get(all, kept_on_node[i].name)));
     return all;
 }
@@ -221,7 +218,7 @@ static void check_kept(const json_t *left, const char *folder)
         ck_assert_str_eq(lib_text(now, "metadata.annotations"),
                          lib_text(pod, "metadata.annotations"));
         ck_assert_str_eq(lib_text(now, "spec"), lib_text(pod, "spec"));
-        ck_assert_str_eq(lib_str(now, "status.phase"), "Running");
+        ck_assert_at(now, "status.phase", "Running");
         /* The cards that the container has are those of the annotation. */
         lib_each(uuid,
                  lib_at(lib_find(lib_at(scv, "status.podList"), "name", name), "cards")) {
@@ -254,7 +251,7 @@ static void check_kept(const json_t *left, const char *folder)
     ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
 }
 
-START_TEST(running_pods_keep_their_promises)
+TEST(running_pods_keep_their_promises)
 {
     check_kept(run_former(), NULL);
 }
@@ -272,7 +269,7 @@ static bool is_volatile(const char *key)
                                        "leaseTransitions",
                                        "uid",
                                        "ALIYUN_COM_GPU_MEM_ASSUME_TIME"};
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+    ARRAY_EACH(i, keys)
         if (strcmp(keys[i], key) == 0)
             return true;
     return false;
@@ -302,7 +299,7 @@ static void check_includes(const json_t *was, const json_t *now, const char *pat
 
 /* A downgrade. Without its programs: whatever 0.1 wrote, and so can read, is there with the same
  * value. */
-START_TEST(the_former_version_finds_the_promises)
+TEST(the_former_version_finds_the_promises)
 {
     const char *from = getenv("UPGRADE_FROM");
     json_t *now = run_pods(NULL);
@@ -315,7 +312,7 @@ START_TEST(the_former_version_finds_the_promises)
     kubelet_fini(&kubelet);
     sim_start(&sim, NULL);
     json_t *was = run_former();
-    for (size_t i = 0; i < ARRAY_LEN(kept_on_node); i++)
+    ARRAY_EACH(i, kept_on_node)
         if (i != LIMIT)
             ck_assert_str_eq(
                 json_string_value(json_object_get(was, kept_on_node[i].name)),
@@ -325,5 +322,4 @@ START_TEST(the_former_version_finds_the_promises)
     check_includes(lib_at(was, "kubelet"), lib_at(now, "kubelet"), "");
 }
 
-SUITE_MAIN("upgrade", 40, NULL, running_pods_keep_their_promises,
-           the_former_version_finds_the_promises)
+SUITE_MAIN(40, NULL)

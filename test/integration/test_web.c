@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 
-#include "base/mem.h"
 #include "integration/suite.h"
 #include "lib/watch.h"
 
@@ -27,7 +26,7 @@ static void assert_headers(const struct raw_reply *r)
         {"Content-Security-Policy",
          "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
          "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}};
-    for (size_t i = 0; i < ARRAY_LEN(want); i++)
+    ARRAY_EACH(i, want)
         ck_assert_span_eq(raw_header(r, want[i][0]), want[i][1]);
 }
 
@@ -35,7 +34,7 @@ static void assert_headers(const struct raw_reply *r)
 static void assert_cached(unsigned port, const struct file *f, struct span tag)
 {
     static const char *const before[] = {"", "W/", "\"x\", ", "*,"};
-    for (size_t i = 0; i < ARRAY_LEN(before); i++) {
+    ARRAY_EACH(i, before) {
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, port);
@@ -76,31 +75,31 @@ static void assert_file(unsigned port, const struct file *f)
     raw_close(&c);
 }
 
-START_TEST(page_files_are_served_on_both_ports)
+TEST(page_files_are_served_on_both_ports)
 {
     suite_extender(NULL);
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+    ARRAY_EACH(i, files) {
         assert_file(extender.observers.port, &files[i]);
         assert_file(extender.verbs.port, &files[i]);
     }
     static const char *const unknown[] = {"/page.html",    "/page",      "//",
                                           "/web/page.css", "/page.css/", "/../page.js"};
-    for (size_t i = 0; i < ARRAY_LEN(unknown); i++)
+    ARRAY_EACH(i, unknown)
         ck_assert_uint_eq(peer_status(&extender.observers, unknown[i]), 404);
 }
 
 /* The page loads nothing from other servers and contains nothing that its policy
  * forbids. */
-START_TEST(the_page_is_self_contained)
+TEST(the_page_is_self_contained)
 {
     static const char *const forbidden[] = {
         "http://",        "https://",  "@import",
         "innerHTML",      "outerHTML", "insertAdjacentHTML",
         "document.write", "eval(",     "new Function",
         " style=",        " onclick=", "<style"};
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+    ARRAY_EACH(i, files) {
         const char *text = lib_file(lib_fmt("src/view/web/%s", files[i].name));
-        for (size_t k = 0; k < ARRAY_LEN(forbidden); k++) {
+        ARRAY_EACH(k, forbidden) {
             const char *at = strstr(text, forbidden[k]);
             bool name_space = at && strncmp(at, "http://www.w3.org/2000/svg", 26) == 0;
             ck_assert_msg(!at || name_space, "%s has %s", files[i].name, forbidden[k]);
@@ -117,11 +116,11 @@ static void assert_as_inspected(struct watch *w, const char *name)
         const char *line = watch_until(w, lib_fmt("{\"Node\":{\"name\":\"%s\"", name));
         said = lib_parse(line, strlen(line));
         all = peer_get(&extender.observers, lib_fmt("/inspect/%s", name));
-        ck_assert_str_eq(lib_str(said, "Type"), "SYNCED");
+        ck_assert_at(said, "Type", "SYNCED");
     } while (!json_equal(lib_at(said, "Node"), lib_at(all, "nodes.0")));
 }
 
-START_TEST(the_stream_agrees_with_inspect)
+TEST(the_stream_agrees_with_inspect)
 {
     struct watch w;
     sim_add_node(&sim, "n1", 2, 16);
@@ -163,7 +162,7 @@ START_TEST(the_stream_agrees_with_inspect)
     watch_close(&w);
 }
 
-START_TEST(the_number_of_streams_is_limited)
+TEST(the_number_of_streams_is_limited)
 {
     enum { MAIN = 16, ALL = 64 };
     struct watch w[ALL];
@@ -197,6 +196,4 @@ START_TEST(the_number_of_streams_is_limited)
     }
 }
 
-SUITE_MAIN("web", 60, NULL, page_files_are_served_on_both_ports,
-           the_page_is_self_contained, the_stream_agrees_with_inspect,
-           the_number_of_streams_is_limited)
+SUITE_MAIN(60, NULL)

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <string.h>
-
 #include "kube-sim/cases_priv.h"
 #include "lib/lib.h"
 

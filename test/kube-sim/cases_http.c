@@ -3,10 +3,8 @@
 
 #include <ctype.h>
 #include <curl/curl.h>
-#include <string.h>
 #include <time.h>
 
-#include "base/mem.h"
 #include "lib/lib.h"
 
 enum { CALL_MS = 60 * 1000, NEXT_MS = 60 * 1000, QUIET_MS = 50 };

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube-sim/cases_pure.h"
 
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/unit.h"
 
 static void handle(struct cases_pure *p, const struct cases_request *req,

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <jansson.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "kube-sim/sim.h"
 #include "lib/lib.h"
 

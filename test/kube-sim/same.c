@@ -2,9 +2,7 @@
 #include "kube-sim/same.h"
 
 #include <ctype.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "base/str.h"
 #include "lib/lib.h"
 

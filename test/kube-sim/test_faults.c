@@ -3,7 +3,6 @@
 
 #include <jansson.h>
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 static struct fault check(struct faults *f, const char *method, const char *path)
@@ -25,7 +24,7 @@ static void add(struct faults *f, const char *rule)
     ck_assert_done(faults_add(f, span_of(rule), &err), err);
 }
 
-START_TEST(nth_fires_once)
+TEST(nth_fires_once)
 {
     struct faults *f = faults_new();
     add(f, "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":\"binding\","
@@ -40,12 +39,12 @@ START_TEST(nth_fires_once)
     faults_free(f);
 }
 
-START_TEST(a_rule_fires_for_a_number_of_requests_or_always)
+TEST(a_rule_fires_for_a_number_of_requests_or_always)
 {
     struct faults *f = faults_new();
     add(f, "{\"nth\":2,\"times\":2,\"action\":\"cut\"}");
     enum fault_action want[] = {FAULT_NONE, FAULT_CUT, FAULT_CUT, FAULT_NONE};
-    for (size_t i = 0; i < ARRAY_LEN(want); i++)
+    ARRAY_EACH(i, want)
         ck_assert_int_eq(bind_action(f), want[i]);
     faults_clear(f);
     add(f, "{\"action\":\"cut\"}");
@@ -56,7 +55,7 @@ START_TEST(a_rule_fires_for_a_number_of_requests_or_always)
     faults_free(f);
 }
 
-START_TEST(each_member_of_a_rule_restricts_its_matches)
+TEST(each_member_of_a_rule_restricts_its_matches)
 {
     static const struct {
         const char *rule;
@@ -75,7 +74,7 @@ START_TEST(each_member_of_a_rule_restricts_its_matches)
         {"{\"action\":\"cut\",\"name\":\"p-\"}", true},
         {"{\"action\":\"cut\",\"name\":\"q\"}", false},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct faults *f = faults_new();
         add(f, cases[i].rule);
         ck_assert_msg((bind_action(f) == FAULT_CUT) == cases[i].hits, "%s",
@@ -84,7 +83,7 @@ START_TEST(each_member_of_a_rule_restricts_its_matches)
     }
 }
 
-START_TEST(the_first_rule_that_fires_applies)
+TEST(the_first_rule_that_fires_applies)
 {
     struct faults *f = faults_new();
     add(f, "[{\"nth\":2,\"action\":\"answer\",\"status\":503,\"retryAfter\":1},"
@@ -100,7 +99,7 @@ START_TEST(the_first_rule_that_fires_applies)
     faults_free(f);
 }
 
-START_TEST(an_array_with_a_malformed_rule_is_refused_as_a_whole)
+TEST(an_array_with_a_malformed_rule_is_refused_as_a_whole)
 {
     static const char *const bad[] = {
         "",
@@ -116,7 +115,7 @@ START_TEST(an_array_with_a_malformed_rule_is_refused_as_a_whole)
         "[{\"action\":\"cut\"},5]",
     };
     struct faults *f = faults_new();
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+    ARRAY_EACH(i, bad) {
         struct err err = {0};
         ck_assert_msg(faults_add(f, span_of(bad[i]), &err) == -1, "%s", bad[i]);
         ck_assert_int_ne(err.msg[0], '\0');
@@ -125,7 +124,7 @@ START_TEST(an_array_with_a_malformed_rule_is_refused_as_a_whole)
     faults_free(f);
 }
 
-START_TEST(rules_and_counters_can_be_read)
+TEST(rules_and_counters_can_be_read)
 {
     struct faults *f = faults_new();
     cleanup_buf struct buf out = {0};
@@ -148,8 +147,3 @@ START_TEST(rules_and_counters_can_be_read)
                "\"group\":\"\",\"subresource\":\"\",\"count\":1}]}\n");
     faults_free(f);
 }
-
-UNIT_MAIN("faults", nth_fires_once, a_rule_fires_for_a_number_of_requests_or_always,
-          each_member_of_a_rule_restricts_its_matches, the_first_rule_that_fires_applies,
-          an_array_with_a_malformed_rule_is_refused_as_a_whole,
-          rules_and_counters_can_be_read)

@@ -131,7 +131,7 @@ static void send(struct api *api, struct rng *rng, int64_t now_ms)
     api_reply_fini(&reply);
 }
 
-START_TEST(every_request_gets_a_valid_reply)
+TEST_LOOP(every_request_gets_a_valid_reply, ROUNDS)
 {
     struct api_config config = {.seed = 1, .history = 50, .run_pods = _i % 2};
     struct api *api = api_new(&config);
@@ -150,13 +150,13 @@ START_TEST(every_request_gets_a_valid_reply)
     api_free(api);
 }
 
-START_TEST(deep_and_wide_bodies_are_refused_or_accepted_without_harm)
+TEST(deep_and_wide_bodies_are_refused_or_accepted_without_harm)
 {
     struct api_config config = {.seed = 1};
     struct api *api = api_new(&config);
     static const char *const pieces[] = {"[", "{\"a\":", "[{\"a\":[", "\"",
                                          "1", "-",       "\\"};
-    for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
+    ARRAY_EACH(i, pieces) {
         cleanup_buf struct buf body = {0};
         buf_adds(&body, "{\"metadata\":{\"name\":\"x\"},\"data\":");
         for (int k = 0; k < 200000; k++)
@@ -181,7 +181,7 @@ START_TEST(deep_and_wide_bodies_are_refused_or_accepted_without_harm)
     api_free(api);
 }
 
-START_TEST(fault_rules_survive_invalid_input)
+TEST(fault_rules_survive_invalid_input)
 {
     static const char rule[] = "[{\"method\":\"POST\",\"resource\":\"pods\",\"nth\":2,"
                                "\"action\":\"answer\",\"status\":409}]";
@@ -204,11 +204,4 @@ START_TEST(fault_rules_survive_invalid_input)
     faults_free(f);
 }
 
-int main(void)
-{
-    const struct unit_loop tests[] = {
-        {every_request_gets_a_valid_reply, ROUNDS},
-        {deep_and_wide_bodies_are_refused_or_accepted_without_harm, 1},
-        {fault_rules_survive_invalid_input, 1}};
-    return unit_run_loops("hostile", tests, ARRAY_LEN(tests), 120);
-}
+UNIT_MAIN(120)

@@ -87,7 +87,7 @@ static bool is_quiet(struct watch *w)
 
 /* -- watches over a network -- */
 
-START_TEST(watches_can_be_cut_ended_and_stalled)
+TEST(watches_can_be_cut_ended_and_stalled)
 {
     struct front f;
     struct watch pods, nodes;
@@ -119,7 +119,7 @@ static void add_fault(const struct front *f, const char *rule)
     order(f, "/kube-sim/faults", rule);
 }
 
-START_TEST(a_reply_can_be_lost_before_and_after_the_change)
+TEST(a_reply_can_be_lost_before_and_after_the_change)
 {
     static const struct {
         const char *action;
@@ -130,7 +130,7 @@ START_TEST(a_reply_can_be_lost_before_and_after_the_change)
                  {"hang-cut", 0, false}, {"hang", 201, true}};
     struct front f;
     start(&f);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         add_fault(&f, lib_fmt("{\"verb\":\"create\",\"resource\":\"pods\",\"times\":1,"
                               "\"action\":\"%s\",\"status\":503,\"hangMs\":50}",
                               cases[i].action));
@@ -143,7 +143,7 @@ START_TEST(a_reply_can_be_lost_before_and_after_the_change)
     stop(&f);
 }
 
-START_TEST(a_request_that_times_out_is_not_executed)
+TEST(a_request_that_times_out_is_not_executed)
 {
     struct front f;
     struct raw_reply reply = {0};
@@ -165,7 +165,7 @@ START_TEST(a_request_that_times_out_is_not_executed)
     stop(&f);
 }
 
-START_TEST(the_control_paths_refuse_invalid_requests)
+TEST(the_control_paths_refuse_invalid_requests)
 {
     static const struct {
         const char *method, *path, *body;
@@ -180,7 +180,7 @@ START_TEST(the_control_paths_refuse_invalid_requests)
                  {"POST", "/kube-sim/load", "{\"kind\":\"X\"}", 404}};
     struct front f;
     start(&f);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    ARRAY_EACH(i, cases)
         ck_assert_uint_eq(ask(&f, cases[i].method, cases[i].path, cases[i].body, NULL),
                           cases[i].status);
     stop(&f);
@@ -188,7 +188,7 @@ START_TEST(the_control_paths_refuse_invalid_requests)
 
 /* -- size, time, credentials -- */
 
-START_TEST(stopping_ends_watches_and_hanging_requests)
+TEST(stopping_ends_watches_and_hanging_requests)
 {
     struct front f;
     struct watch w;
@@ -242,7 +242,7 @@ static void work(void *ctx, size_t i)
     watch_close(&w);
 }
 
-START_TEST(concurrent_writers_and_watchers_lose_no_event)
+TEST(concurrent_writers_and_watchers_lose_no_event)
 {
     struct front f;
     start(&f);
@@ -251,9 +251,4 @@ START_TEST(concurrent_writers_and_watchers_lose_no_event)
     stop(&f);
 }
 
-UNIT_MAIN_SECONDS("server", 120, watches_can_be_cut_ended_and_stalled,
-                  a_reply_can_be_lost_before_and_after_the_change,
-                  a_request_that_times_out_is_not_executed,
-                  the_control_paths_refuse_invalid_requests,
-                  stopping_ends_watches_and_hanging_requests,
-                  concurrent_writers_and_watchers_lose_no_event)
+UNIT_MAIN(120)

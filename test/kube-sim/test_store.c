@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube-sim/sim.h"
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/unit.h"
 
@@ -64,7 +63,7 @@ static void check_state(const struct store *s, const struct model *m, uint64_t r
         ck_assert_int_eq(m->value[c.key], 0);
 }
 
-START_TEST(every_past_state_can_be_walked)
+TEST_LOOP(every_past_state_can_be_walked, 5)
 {
     static struct model past[STEPS + 1];
     struct store s;
@@ -80,7 +79,7 @@ START_TEST(every_past_state_can_be_walked)
     sim_store_fini(&s);
 }
 
-START_TEST(history_is_bounded_by_events_and_by_bytes)
+TEST(history_is_bounded_by_events_and_by_bytes)
 {
     struct store s;
     sim_store_init(&s, sim_kind_by_resource(SPAN("configmaps")), 10, 1 << 30);
@@ -103,11 +102,4 @@ START_TEST(history_is_bounded_by_events_and_by_bytes)
     ck_assert_uint_gt(s.next_seq - s.first_seq, 2);
     ck_assert_uint_lt(s.next_seq - s.first_seq, 20);
     sim_store_fini(&s);
-}
-
-int main(void)
-{
-    const struct unit_loop tests[] = {{every_past_state_can_be_walked, 5},
-                                      {history_is_bounded_by_events_and_by_bytes, 1}};
-    return unit_run_loops("store", tests, ARRAY_LEN(tests), 60);
 }

@@ -145,7 +145,7 @@ static void change(struct api *api, struct rng *rng)
     }
 }
 
-START_TEST(list_and_watch_give_the_same_state_as_a_list)
+TEST_LOOP(list_and_watch_give_the_same_state_as_a_list, 10)
 {
     struct api_config config = {.seed = 1};
     struct api *api = api_new(&config);
@@ -171,10 +171,4 @@ START_TEST(list_and_watch_give_the_same_state_as_a_list)
         api_watch_free(watchers[i].w);
     }
     api_free(api);
-}
-
-int main(void)
-{
-    const struct unit_loop tests[] = {{list_and_watch_give_the_same_state_as_a_list, 10}};
-    return unit_run_loops("watch", tests, ARRAY_LEN(tests), 60);
 }

@@ -2,10 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "kube/client_priv.h"
 #include "kube/kubeconfig_priv.h"
 #include "lib/temp.h"

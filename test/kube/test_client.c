@@ -4,10 +4,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "kube/client_priv.h"
 #include "kube/fixture.h"
 #include "lib/stub.h"
@@ -74,7 +72,7 @@ static void get_token(struct stub_conn *conn, void *ctx)
     }
 }
 
-START_TEST(a_call_has_prefix_credentials_and_user_agent)
+TEST(a_call_has_prefix_credentials_and_user_agent)
 {
     serve(get_token, "abc");
     w.config.path_prefix = "/k8s/c1";
@@ -85,10 +83,10 @@ START_TEST(a_call_has_prefix_credentials_and_user_agent)
     cleanup_free char *get = stub_request(server, 0);
     cleanup_free char *post = stub_request(server, 1);
     ck_assert(strstr(get, "GET /k8s/c1/api/v1/pods?limit=1 HTTP/1.1\r\n") == get);
-    ck_assert(strstr(get, "\r\nUser-Agent: gpushare/" GPUSHARE_VERSION "\r\n") != NULL);
+    ck_assert_contains(get, "\r\nUser-Agent: gpushare/" GPUSHARE_VERSION "\r\n");
     ck_assert(strstr(get, "\r\nContent-Type:") == NULL);
     ck_assert(strstr(post, "POST /k8s/c1/x HTTP/1.1\r\n") == post);
-    ck_assert(strstr(post, "\r\nContent-Type: application/json\r\n") != NULL);
+    ck_assert_contains(post, "\r\nContent-Type: application/json\r\n");
     send_request((struct kube_request){.method = "PATCH",
                                        .path = "/y",
                                        .content_type = "application/merge-patch+json",
@@ -97,9 +95,8 @@ START_TEST(a_call_has_prefix_credentials_and_user_agent)
     ck_assert(strstr(patch, "\r\nContent-Type: application/merge-patch+json\r\n") !=
               NULL);
 }
-END_TEST
 
-START_TEST(after_a_401_the_call_is_retried_with_the_new_token)
+TEST(after_a_401_the_call_is_retried_with_the_new_token)
 {
     serve(get_token, "new");
     use_token_file("old");
@@ -111,9 +108,8 @@ START_TEST(after_a_401_the_call_is_retried_with_the_new_token)
     put("token", "worse"); /* not reloaded yet */
     ck_assert_uint_eq(call("POST", "/", "{}"), 200);
 }
-END_TEST
 
-START_TEST(after_a_401_of_a_static_token_nothing_is_retried)
+TEST(after_a_401_of_a_static_token_nothing_is_retried)
 {
     serve(get_token, "new");
     w.config.token = "old";
@@ -121,9 +117,8 @@ START_TEST(after_a_401_of_a_static_token_nothing_is_retried)
     ck_assert_uint_eq(call("POST", "/", "{}"), 401);
     ck_assert_uint_eq(stub_requests(server), 1);
 }
-END_TEST
 
-START_TEST(no_credentials_means_not_sent)
+TEST(no_credentials_means_not_sent)
 {
     serve(get_token, "new");
     w.config.token_file = file_in_config("none");
@@ -138,9 +133,8 @@ START_TEST(no_credentials_means_not_sent)
     ck_assert_ptr_null(kube_stream_start(w.c, NULL, &req, NULL, NULL, &w.err));
     ck_assert_uint_eq(stub_connections(server), 0);
 }
-END_TEST
 
-START_TEST(an_invalid_config_is_rejected)
+TEST(an_invalid_config_is_rejected)
 {
     serve(get_token, "new");
     w.config.server = "https://h:99999";
@@ -149,7 +143,6 @@ START_TEST(an_invalid_config_is_rejected)
     ck_assert_int_eq(w.err.code, ERR_INVALID);
     kube_client_free(NULL);
 }
-END_TEST
 
 /* A stream. */
 static struct story {
@@ -193,7 +186,7 @@ static unsigned watch(struct httpc_loop *loop)
     return story.status;
 }
 
-START_TEST(a_stream_sends_credentials_and_unauthorized_refreshes_them)
+TEST(a_stream_sends_credentials_and_unauthorized_refreshes_them)
 {
     serve(get_token, "new");
     struct httpc_loop *loop = httpc_loop_new();
@@ -209,7 +202,6 @@ START_TEST(a_stream_sends_credentials_and_unauthorized_refreshes_them)
     ck_assert(strstr(got, "GET /p/w?watch=1 HTTP/1.1\r\n") == got);
     httpc_loop_free(loop);
 }
-END_TEST
 
 static void *call_often(void *arg)
 {
@@ -232,7 +224,7 @@ static int64_t hasty_clock(void)
     return atomic_fetch_add(&now, 60000);
 }
 
-START_TEST(threads_call_while_credentials_change)
+TEST(threads_call_while_credentials_change)
 {
     serve(stub_echo, "{}");
     pthread_t threads[4];
@@ -241,7 +233,7 @@ START_TEST(threads_call_while_credentials_change)
     w.config.ca_file = file_in_config("ca");
     connect_client();
     w.c->now_ms = hasty_clock;
-    for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+    ARRAY_EACH(i, threads)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, call_often, NULL), 0);
     for (int i = 1; i < 30; i++) {
         cleanup_free char *token = xasprintf("t%d", i);
@@ -250,13 +242,12 @@ START_TEST(threads_call_while_credentials_change)
         put("ca", ca);
         lib_pause();
     }
-    for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+    ARRAY_EACH(i, threads) {
         void *good;
         pthread_join(threads[i], &good);
         ck_assert_uint_eq((uintptr_t)good, 40);
     }
 }
-END_TEST
 
 static int64_t late_clock(void)
 {
@@ -274,7 +265,7 @@ static int64_t later_clock(void)
         "-cert", name ".crt", "-key", name ".key", NULL                                  \
     }
 
-START_TEST(a_new_ca_is_loaded)
+TEST(a_new_ca_is_loaded)
 {
     serve(stub_echo, "");
     tls_make_ca(w.dir, "ca1");
@@ -305,9 +296,8 @@ START_TEST(a_new_ca_is_loaded)
     ck_assert_uint_eq(call("GET", "/", NULL), 0);
     tls_server_stop(s);
 }
-END_TEST
 
-START_TEST(a_status_becomes_an_error_code)
+TEST(a_status_becomes_an_error_code)
 {
     static const struct {
         unsigned status;
@@ -321,7 +311,7 @@ START_TEST(a_status_becomes_an_error_code)
         {504, ERR_TIMEOUT},   {302, ERR_INTERNAL},     {100, ERR_INTERNAL},
         {0, ERR_INTERNAL},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct err err = {0};
         ck_assert_int_eq(kube_reply_check(cases[i].status, SPAN(""), &err), -1);
         ck_assert_msg(err.code == cases[i].code, "%u", cases[i].status);
@@ -334,9 +324,8 @@ START_TEST(a_status_becomes_an_error_code)
     ck_assert_int_eq(kube_reply_check(201, SPAN(""), &err), 0);
     ck_assert_str_eq(err.msg, "");
 }
-END_TEST
 
-START_TEST(the_message_of_a_status_is_kept)
+TEST(the_message_of_a_status_is_kept)
 {
     static const struct {
         const char *body, *want;
@@ -365,7 +354,7 @@ START_TEST(the_message_of_a_status_is_kept)
          "HTTP 403 without a Status object: "
          "{\"kind\":7,\"status\":\"Failure\",\"message\":\"x\"}"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct err err = {0};
         ck_assert_int_eq(kube_reply_check(403, span_of(cases[i].body), &err), -1);
         ck_assert_str_eq(err.msg, cases[i].want);
@@ -379,13 +368,5 @@ START_TEST(the_message_of_a_status_is_kept)
     big.n = 1 << 20;
     ck_assert_int_eq(kube_reply_check(403, buf_span(&big), &err), -1);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("client", fixture_begin, end,
-                 a_call_has_prefix_credentials_and_user_agent,
-                 after_a_401_the_call_is_retried_with_the_new_token,
-                 after_a_401_of_a_static_token_nothing_is_retried,
-                 no_credentials_means_not_sent, an_invalid_config_is_rejected,
-                 a_stream_sends_credentials_and_unauthorized_refreshes_them,
-                 threads_call_while_credentials_change, a_new_ca_is_loaded,
-                 a_status_becomes_an_error_code, the_message_of_a_status_is_kept)
+UNIT_MAIN_AROUND(fixture_begin, end)

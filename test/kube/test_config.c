@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/kubeconfig_priv.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "kube/client_priv.h"
 #include "kube/fixture.h"
 
@@ -27,7 +23,7 @@ static void check_error(const char *want)
     ck_assert_str_eq(w.err.msg, full.p);
 }
 
-START_TEST(a_kubeconfig_with_everything_is_read)
+TEST(a_kubeconfig_with_everything_is_read)
 {
     put("ca.pem", CERT);
     int rc = load_user(
@@ -55,9 +51,8 @@ START_TEST(a_kubeconfig_with_everything_is_read)
     cleanup_free char *source = xasprintf("context c of %s/k", w.dir);
     ck_assert_str_eq(w.config.source, source);
 }
-END_TEST
 
-START_TEST(the_url_of_a_server_is_split)
+TEST(the_url_of_a_server_is_split)
 {
     static const struct {
         const char *url, *server, *prefix; /* server NULL: rejected */
@@ -76,7 +71,7 @@ START_TEST(the_url_of_a_server_is_split)
         {"https://h/#x", NULL, NULL},
         {"https://h/a b", NULL, NULL},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct kube_config c = {0};
         struct err err = {0};
         int rc = kube_config_server(&c, span_of(cases[i].url), &err);
@@ -88,9 +83,8 @@ START_TEST(the_url_of_a_server_is_split)
         kube_config_fini(&c);
     }
 }
-END_TEST
 
-START_TEST(unsupported_fields_are_errors_that_name_them)
+TEST(unsupported_fields_are_errors_that_name_them)
 {
     static const struct {
         const char *cluster, *user, *want;
@@ -140,7 +134,7 @@ START_TEST(unsupported_fields_are_errors_that_name_them)
          "%s/k:9: cluster \"a\": insecure-skip-tls-verify: conflicts with "
          "certificate-authority"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         ck_assert_int_eq(load_user(cases[i].cluster, cases[i].user), -1);
         check_error(cases[i].want);
     }
@@ -148,13 +142,12 @@ START_TEST(unsupported_fields_are_errors_that_name_them)
         load_user("{server: \"https://h\", insecure-skip-tls-verify: true}", ""), w.err);
     ck_assert(w.config.insecure);
 }
-END_TEST
 
 #define ENTRIES(server)                                                                  \
     "clusters: [{name: a, cluster: {server: \"" server "\"}}]\n"                         \
     "users: [{name: b, user: {}}]\n"
 
-START_TEST(a_wrong_reference_lists_the_existing_names)
+TEST(a_wrong_reference_lists_the_existing_names)
 {
     static const struct {
         const char *text, *context, *want;
@@ -191,15 +184,14 @@ START_TEST(a_wrong_reference_lists_the_existing_names)
         {"a: [\n", NULL,
          "%s/k:2: while parsing a flow node: did not find expected node content"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         w.sources.context = cases[i].context;
         ck_assert_msg(load_text(cases[i].text) == -1, "%s", cases[i].text);
         check_error(cases[i].want);
     }
 }
-END_TEST
 
-START_TEST(the_first_of_several_files_wins)
+TEST(the_first_of_several_files_wins)
 {
     temp_mkdir(w.dir, "sub");
     put("one", "current-context: \"\"\n"
@@ -232,18 +224,16 @@ START_TEST(the_first_of_several_files_wins)
                 "expected one of: x, x, y");
     ck_assert_int_eq(w.err.code, ERR_NOT_FOUND);
 }
-END_TEST
 
-START_TEST(a_list_of_missing_files_is_an_error)
+TEST(a_list_of_missing_files_is_an_error)
 {
     w.sources.home = w.dir; /* is no fallback */
     ck_assert_int_eq(load_files(xasprintf("%s/none:%s/neither", w.dir, w.dir)), -1);
     ck_assert_int_eq(w.err.code, ERR_NOT_FOUND);
     check_error("kubeconfig %s/none:%s/neither does not exist");
 }
-END_TEST
 
-START_TEST(in_a_pod_the_service_account_is_used)
+TEST(in_a_pod_the_service_account_is_used)
 {
     put("token", "t\n");
     put("ca.crt", CERT);
@@ -276,9 +266,8 @@ START_TEST(in_a_pod_the_service_account_is_used)
     ck_assert_int_eq(load(), -1);
     check_error("%s/ca.crt: No such file or directory");
 }
-END_TEST
 
-START_TEST(the_home_directory_is_the_last_source)
+TEST(the_home_directory_is_the_last_source)
 {
     w.sources = (struct kube_config_sources){
         .host = "h", .port = "1", .home = w.dir, .account_dir = w.dir};
@@ -295,12 +284,5 @@ START_TEST(the_home_directory_is_the_last_source)
     ck_assert_str_eq(w.err.msg, "no API server configured: --kubeconfig and KUBECONFIG "
                                 "are not set, not running in a pod, and HOME is not set");
 }
-END_TEST
 
-UNIT_MAIN_AROUND("config", fixture_begin, fixture_end,
-                 a_kubeconfig_with_everything_is_read, the_url_of_a_server_is_split,
-                 unsupported_fields_are_errors_that_name_them,
-                 a_wrong_reference_lists_the_existing_names,
-                 the_first_of_several_files_wins, a_list_of_missing_files_is_an_error,
-                 in_a_pod_the_service_account_is_used,
-                 the_home_directory_is_the_last_source)
+UNIT_MAIN_AROUND(fixture_begin, fixture_end)

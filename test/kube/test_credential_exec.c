@@ -2,14 +2,10 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "kube/fixture.h"
 #include "lib/stub.h"
@@ -31,7 +27,7 @@ static int load_exec(const char *exec)
                      user);
 }
 
-START_TEST(a_plugin_is_read_from_a_kubeconfig)
+TEST(a_plugin_is_read_from_a_kubeconfig)
 {
     ck_assert_done(load_exec("{apiVersion: " V1
                              ", command: bin/login, args: [-x, 7, ''],\n"
@@ -57,9 +53,8 @@ START_TEST(a_plugin_is_read_from_a_kubeconfig)
         "\"tls-server-name\":\"n\\\"x\",\"insecure-skip-tls-verify\":true,"
         "\"config\":{\"audience\":\"x\",\"level\":3,\"on\":true}}}}");
 }
-END_TEST
 
-START_TEST(a_plugin_gets_cluster_info_only_if_configured)
+TEST(a_plugin_gets_cluster_info_only_if_configured)
 {
     ck_assert_done(load_exec("{apiVersion: " V1BETA1 ", command: login}"), w.err);
     ck_assert_str_eq(w.config.exec->argv[0], "login"); /* searched in PATH */
@@ -67,9 +62,8 @@ START_TEST(a_plugin_gets_cluster_info_only_if_configured)
                      "{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1BETA1
                      "\",\"spec\":{\"interactive\":false}}");
 }
-END_TEST
 
-START_TEST(a_missing_plugin_is_an_error)
+TEST(a_missing_plugin_is_an_error)
 {
     static const struct {
         const char *exec, *want;
@@ -94,14 +88,13 @@ START_TEST(a_missing_plugin_is_an_error)
         {"{apiVersion: " V1 ", command: x, provideClusterInfo: 1}",
          "provideClusterInfo: expected true or false"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         ck_assert_int_eq(load_exec(cases[i].exec), -1);
         cleanup_free char *want =
             xasprintf("%s/k:12: exec plugin of user \"b\": %s", w.dir, cases[i].want);
         ck_assert_str_eq(w.err.msg, want);
     }
 }
-END_TEST
 
 static struct kube_run r;
 
@@ -119,7 +112,7 @@ static void end(void)
     fixture_end();
 }
 
-START_TEST(a_program_is_run_and_its_output_read)
+TEST(a_program_is_run_and_its_output_read)
 {
     ck_assert_done(run("echo out; cat; echo err >&2; exit 3", 100, 20000), w.err);
     ck_assert_span_eq(buf_span(&r.out), "out\n");
@@ -135,7 +128,6 @@ START_TEST(a_program_is_run_and_its_output_read)
     ck_assert_int_eq(kube_run_program(argv, environ, 1, 1000, &r, &w.err), -1);
     ck_assert_int_eq(w.err.code, ERR_NOT_FOUND);
 }
-END_TEST
 
 /* Whether the process has exited; it may be a zombie. */
 static bool is_over(const char *pid_file)
@@ -149,7 +141,7 @@ static bool is_over(const char *pid_file)
     return state && (state[2] == 'Z' || state[2] == 'X');
 }
 
-START_TEST(a_program_is_killed_with_its_children_after_the_limit)
+TEST(a_program_is_killed_with_its_children_after_the_limit)
 {
     cleanup_free char *script = xasprintf(
         "cd %s; sleep 1000 & echo $! >child; mv child ready; sleep 1000", w.dir);
@@ -162,9 +154,8 @@ START_TEST(a_program_is_killed_with_its_children_after_the_limit)
     ck_assert_int_eq(w.err.code, ERR_TOO_LARGE);
     ck_assert_int_lt(clock_mono_ms() - start, 30000);
 }
-END_TEST
 
-START_TEST(background_children_of_a_program_do_not_block)
+TEST(background_children_of_a_program_do_not_block)
 {
     int64_t start = clock_mono_ms();
     ck_assert_done(run("sleep 100 & echo $!", 100, 60000), w.err);
@@ -174,9 +165,8 @@ START_TEST(background_children_of_a_program_do_not_block)
     ck_assert_done(run("exec >&- 2>&-; sleep 0.2; exit 5", 100, 60000), w.err);
     ck_assert_int_eq(WEXITSTATUS(r.status), 5);
 }
-END_TEST
 
-START_TEST(a_program_inherits_neither_files_nor_signal_masks)
+TEST(a_program_inherits_neither_files_nor_signal_masks)
 {
     sigset_t term, old;
     sigemptyset(&term);
@@ -192,10 +182,9 @@ START_TEST(a_program_inherits_neither_files_nor_signal_masks)
     sigprocmask(SIG_SETMASK, &old, NULL);
     close(9);
 }
-END_TEST
 
 /* A daemon may have closed its standard descriptors. */
-START_TEST(output_is_read_without_standard_descriptors)
+TEST(output_is_read_without_standard_descriptors)
 {
     int saved[3];
     for (int fd = 0; fd < 3; fd++) {
@@ -211,7 +200,6 @@ START_TEST(output_is_read_without_standard_descriptors)
     ck_assert_span_eq(buf_span(&r.out), "out\n");
     ck_assert_span_eq(buf_span(&r.errors), "err\n");
 }
-END_TEST
 
 #define ESCAPED "-----BEGIN X-----\\nAAAA\\n-----END X-----\\n"
 
@@ -223,7 +211,7 @@ static struct kube_exec exec_of(char **argv)
         .user = user, .api_version = version, .argv = argv, .env = env, .info = info};
 }
 
-START_TEST(a_credential_is_a_token_or_a_certificate)
+TEST(a_credential_is_a_token_or_a_certificate)
 {
     struct kube_exec e = exec_of(NULL);
     struct kube_exec_credential a = {0};
@@ -249,9 +237,8 @@ START_TEST(a_credential_is_a_token_or_a_certificate)
     ck_assert_span_eq(a.key_pem, PEM("X"));
     kube_exec_credential_fini(&a);
 }
-END_TEST
 
-START_TEST(other_output_is_rejected_without_being_shown)
+TEST(other_output_is_rejected_without_being_shown)
 {
     static const struct {
         const char *text, *want;
@@ -280,16 +267,15 @@ START_TEST(other_output_is_rejected_without_being_shown)
          "expirationTimestamp: expected RFC 3339"},
     };
     struct kube_exec e = exec_of(NULL);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct kube_exec_credential a = {0};
         ck_assert_int_eq(kube_exec_parse(&e, span_of(cases[i].text), &a, &w.err), -1);
         ck_assert_str_eq(w.err.msg, cases[i].want);
         ck_assert_ptr_null(a.token);
     }
 }
-END_TEST
 
-START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
+TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
 {
     cleanup_free char *path = path_of("plugin");
     char *argv[] = {path, NULL};
@@ -325,18 +311,7 @@ START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
                   "%s", w.err.msg);
     e.install_hint = hint;
     ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &w.err), -1);
-    ck_assert_msg(strstr(w.err.msg, "; get it from there"), "%s", w.err.msg);
+    ck_assert_contains(w.err.msg, "; get it from there");
 }
-END_TEST
 
-UNIT_MAIN_AROUND("credential_exec", fixture_begin, end,
-                 a_plugin_is_read_from_a_kubeconfig,
-                 a_plugin_gets_cluster_info_only_if_configured,
-                 a_missing_plugin_is_an_error, a_program_is_run_and_its_output_read,
-                 a_program_is_killed_with_its_children_after_the_limit,
-                 background_children_of_a_program_do_not_block,
-                 a_program_inherits_neither_files_nor_signal_masks,
-                 output_is_read_without_standard_descriptors,
-                 a_credential_is_a_token_or_a_certificate,
-                 other_output_is_rejected_without_being_shown,
-                 a_plugin_gets_its_environment_and_its_error_is_passed_on)
+UNIT_MAIN_AROUND(fixture_begin, end)

@@ -5,7 +5,6 @@
 #include <jansson.h>
 #include <pthread.h>
 
-#include "base/mem.h"
 #include "lib/stub.h"
 #include "lib/unit.h"
 
@@ -98,7 +97,7 @@ static void add(const struct event *e, const char *want_path)
     ck_assert_str_eq(path, want_path);
 }
 
-START_TEST(an_event_of_a_pod_has_all_required_fields)
+TEST(an_event_of_a_pod_has_all_required_fields)
 {
     struct event e = pod_event("ns-1", "p.1", "say \"no\"\n\xff");
     add(&e, "/apis/events.k8s.io/v1/namespaces/ns-1/events");
@@ -110,9 +109,8 @@ START_TEST(an_event_of_a_pod_has_all_required_fields)
             "\"GPUNoRoom\",\"action\":\"Filtering\",\"note\":\"say \\\"no\\\"\\n*\"}");
     ck_assert_str_eq(text_at("note"), "say \"no\"\n\xef\xbf\xbd");
 }
-END_TEST
 
-START_TEST(an_event_of_a_node_is_in_default)
+TEST(an_event_of_a_node_is_in_default)
 {
     const struct event e = {.kind = EVENT_NODE,
                             .name = SPAN("n1"),
@@ -124,14 +122,13 @@ START_TEST(an_event_of_a_node_is_in_default)
     ck_body("*,\"namespace\":\"default\"},\"regarding\":{\"apiVersion\":\"v1\",\"kind\":"
             "\"Node\",\"name\":\"n1\",\"uid\":\"n1\"},*,\"type\":\"Normal\",*");
 }
-END_TEST
 
 /* Names become part of a path: invalid names are not written. */
-START_TEST(hostile_names_are_not_written)
+TEST(hostile_names_are_not_written)
 {
     static const char *const bad[] = {"",    "a/b",  "a?x=1", "a%2fb", "..",
                                       "a b", "a\nb", "a#",    "a\"b",  ".a"};
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+    ARRAY_EACH(i, bad) {
         struct event name = pod_event("ns", bad[i], "n"),
                      ns = pod_event(bad[i], "p", "n");
         name.unique = ns.unique = true;
@@ -143,9 +140,8 @@ START_TEST(hostile_names_are_not_written)
     ck_assert_uint_eq(stats.written + stats.queued, 0);
     ck_assert_ptr_null(body);
 }
-END_TEST
 
-START_TEST(long_notes_are_truncated_between_characters)
+TEST(long_notes_are_truncated_between_characters)
 {
     char note[2 * EVENTS_NOTE_MAX + 1] = {0}, name[251] = {0};
     for (size_t i = 0; i + 2 < sizeof note; i += 2)
@@ -158,12 +154,11 @@ START_TEST(long_notes_are_truncated_between_characters)
     add(&e, "/apis/events.k8s.io/v1/namespaces/ns/events");
     ck_assert_uint_eq(strlen(text_at("note")), EVENTS_NOTE_MAX - 1);
     ck_assert_uint_le(strlen(text_at("metadata/name")), 253);
-    ck_assert_ptr_nonnull(strstr(text_at("metadata/name"), "xxx."));
+    ck_assert_contains(text_at("metadata/name"), "xxx.");
     ck_assert_str_eq(text_at("regarding/name"), name);
 }
-END_TEST
 
-START_TEST(a_failed_post_is_counted_and_not_retried)
+TEST(a_failed_post_is_counted_and_not_retried)
 {
     fails = true;
     struct event e = pod_event("ns", "p", "n");
@@ -172,7 +167,6 @@ START_TEST(a_failed_post_is_counted_and_not_retried)
     ck_assert_uint_eq(event_recorder_stats(recorder).failed, 1);
     ck_assert_uint_eq(event_recorder_stats(recorder).written, 0);
 }
-END_TEST
 
 /* -- limits -- */
 
@@ -192,7 +186,7 @@ static bool take(int64_t ms, const char *uid, const char *reason)
     return add_at(ms, uid, reason);
 }
 
-START_TEST(repetitions_are_counted_for_the_next_event)
+TEST(repetitions_are_counted_for_the_next_event)
 {
     ck_assert(take(0, "u1", "A"));
     for (int i = 0; i < 5; i++)
@@ -212,7 +206,6 @@ START_TEST(repetitions_are_counted_for_the_next_event)
     ck_assert_uint_eq(event_recorder_stats(recorder).repeated, 7);
     ck_assert_uint_eq(event_recorder_stats(recorder).dropped, 0);
 }
-END_TEST
 
 static int burst_at(int64_t ms, int from, int n)
 {
@@ -224,7 +217,7 @@ static int burst_at(int64_t ms, int from, int n)
     return written;
 }
 
-START_TEST(bursts_and_rate_are_limited)
+TEST(bursts_and_rate_are_limited)
 {
     ck_assert_int_eq(burst_at(0, 0, 1000), EVENTS_BURST);
     ck_assert_uint_eq(event_recorder_stats(recorder).dropped, 1000 - EVENTS_BURST);
@@ -236,9 +229,8 @@ START_TEST(bursts_and_rate_are_limited)
     /* A clock that is set back adds no tokens. */
     ck_assert_int_eq(burst_at(0, 5000, 10), 0);
 }
-END_TEST
 
-START_TEST(the_queue_is_bounded)
+TEST(the_queue_is_bounded)
 {
     gate = gate_new();
     for (int i = 0; i < EVENTS_QUEUE; i++) {
@@ -252,10 +244,9 @@ START_TEST(the_queue_is_bounded)
     lib_wait(event_recorder_stats(recorder).written > 0);
     ck_assert(add_at(EVENTS_QUEUE * 1000, "one more", "A"));
 }
-END_TEST
 
 /* The caller knows that the events are no repetitions, and retries later. */
-START_TEST(unique_events_are_limited_but_not_deduplicated)
+TEST(unique_events_are_limited_but_not_deduplicated)
 {
     struct event e = pod_event("ns", "p", "n");
     e.unique = true;
@@ -272,10 +263,9 @@ START_TEST(unique_events_are_limited_but_not_deduplicated)
     ck_assert_uint_eq(event_recorder_stats(recorder).dropped, 0);
     ck_assert_uint_eq(event_recorder_stats(recorder).repeated, 0);
 }
-END_TEST
 
 /* The table has a fixed size and keeps the most recent events. */
-START_TEST(a_full_table_evicts_old_objects)
+TEST(a_full_table_evicts_old_objects)
 {
     enum { MANY = 20000, LAST = 500 };
     int written = 0, remembered = 0;
@@ -286,12 +276,5 @@ START_TEST(a_full_table_evicts_old_objects)
         remembered += !burst_at((int64_t)MANY * 50, i, 1);
     ck_assert_int_ge(remembered, LAST * 9 / 10);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("event_recorder", start, stop, an_event_of_a_pod_has_all_required_fields,
-                 an_event_of_a_node_is_in_default, hostile_names_are_not_written,
-                 long_notes_are_truncated_between_characters,
-                 a_failed_post_is_counted_and_not_retried,
-                 repetitions_are_counted_for_the_next_event, bursts_and_rate_are_limited,
-                 the_queue_is_bounded, unique_events_are_limited_but_not_deduplicated,
-                 a_full_table_evicts_old_objects)
+UNIT_MAIN_AROUND(start, stop)

@@ -3,7 +3,6 @@
 
 #include <stdatomic.h>
 
-#include "base/mem.h"
 #include "domain/object.h"
 #include "kube/kubeconfig_priv.h"
 #include "lib/stub.h"
@@ -86,7 +85,7 @@ static void path_is(const char *want)
 
 #define POD(name) "{\"metadata\":{\"name\":\"" name "\"}}"
 
-START_TEST(a_list_and_then_a_watch)
+TEST(a_list_and_then_a_watch)
 {
     for (size_t piece = 1; piece < 300; piece += 13) {
         begin(false);
@@ -131,9 +130,8 @@ START_TEST(a_list_and_then_a_watch)
         list_watch_fini(&feed);
     }
 }
-END_TEST
 
-START_TEST(the_first_error_wins)
+TEST(the_first_error_wins)
 {
     begin(true);
     ck_assert_int_eq(
@@ -143,7 +141,7 @@ START_TEST(the_first_error_wins)
                400, NULL),
         -1);
     ck_assert_int_eq(feed.err.code, ERR_GONE);
-    ck_assert_ptr_nonnull(strstr(feed.err.msg, "too old"));
+    ck_assert_contains(feed.err.msg, "too old");
     ck_assert_str_eq(heard.p, "");
     /* The next start resets it, even without a response. */
     list_watch_start(&feed, true);
@@ -161,9 +159,8 @@ START_TEST(the_first_error_wins)
     ck_assert_str_eq(heard.p, "seen enough\n");
     list_watch_fini(&feed);
 }
-END_TEST
 
-START_TEST(an_incomplete_response_is_an_error)
+TEST(an_incomplete_response_is_an_error)
 {
     static const struct {
         bool watch, lost;
@@ -194,7 +191,7 @@ START_TEST(an_incomplete_response_is_an_error)
         {true, true, 503, "", ERR_UNAVAILABLE},
     };
     static const struct err lost = {ERR_TIMEOUT, "silence"};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         begin(cases[i].watch);
         int rc = answer(cases[i].status, cases[i].body, 3, cases[i].lost ? &lost : NULL);
         ck_assert_msg(feed.err.code == cases[i].code, "case %zu: %s", i, feed.err.msg);
@@ -202,9 +199,8 @@ START_TEST(an_incomplete_response_is_an_error)
         list_watch_fini(&feed);
     }
 }
-END_TEST
 
-START_TEST(a_page_without_a_response_fails_the_list)
+TEST(a_page_without_a_response_fails_the_list)
 {
     begin(false);
     ck_assert_int_eq(
@@ -215,9 +211,8 @@ START_TEST(a_page_without_a_response_fails_the_list)
     path_is("limit=500"); /* restarts at the first page */
     list_watch_fini(&feed);
 }
-END_TEST
 
-START_TEST(retry_after_is_at_most_a_minute)
+TEST(retry_after_is_at_most_a_minute)
 {
     begin(false);
     ck_assert_int_eq(feed.retry_after_ms, -1);
@@ -227,9 +222,8 @@ START_TEST(retry_after_is_at_most_a_minute)
     ck_assert_int_eq(feed.retry_after_ms, 60000);
     list_watch_fini(&feed);
 }
-END_TEST
 
-START_TEST(a_malformed_event_is_reported)
+TEST(a_malformed_event_is_reported)
 {
     begin(true);
     ck_assert_int_eq(
@@ -238,14 +232,13 @@ START_TEST(a_malformed_event_is_reported)
                                                   "\"ADDED\",\"object\":" POD("b") "}\n",
                5, NULL),
         0);
-    ck_assert_ptr_nonnull(strstr(heard.p, "fault: event.type"));
-    ck_assert_ptr_nonnull(strstr(heard.p, "fault: event: expected an object"));
-    ck_assert_ptr_nonnull(strstr(heard.p, "seen b\n"));
+    ck_assert_contains(heard.p, "fault: event.type");
+    ck_assert_contains(heard.p, "fault: event: expected an object");
+    ck_assert_contains(heard.p, "seen b\n");
     list_watch_fini(&feed);
 }
-END_TEST
 
-START_TEST(an_event_is_delivered_with_its_newline)
+TEST(an_event_is_delivered_with_its_newline)
 {
     static const char event[] = "{\"type\":\"ADDED\",\"object\":" POD("a") "}\n";
     begin(true);
@@ -257,10 +250,9 @@ START_TEST(an_event_is_delivered_with_its_newline)
     ck_assert_str_eq(heard.p, "seen a\n");
     list_watch_fini(&feed);
 }
-END_TEST
 
 /* In linear time, however small the pieces are. */
-START_TEST(an_item_has_a_limit)
+TEST(an_item_has_a_limit)
 {
     enum { MIB = 1 << 20 };
     cleanup_buf struct buf x = {0};
@@ -281,7 +273,6 @@ START_TEST(an_item_has_a_limit)
     ck_assert_int_eq(feed.err.code, ERR_TOO_LARGE);
     list_watch_fini(&feed);
 }
-END_TEST
 
 /* -- the loop: requests come from many threads, possibly out of order -- */
 
@@ -307,7 +298,7 @@ static bool loop_end(void *ctx, size_t slot, const struct err *why)
     return false;
 }
 
-START_TEST(an_older_run_does_not_cancel_a_newer_one)
+TEST(an_older_run_does_not_cancel_a_newer_one)
 {
     static const struct list_watch_fns fns = {.request = loop_request, .end = loop_end};
     struct gate *gate = gate_new();
@@ -327,8 +318,8 @@ START_TEST(an_older_run_does_not_cancel_a_newer_one)
     list_watch_loop_start(loop, 1, &(struct list_watch_run){.run = 12});
     lib_wait(stub_requests(server) == 2);
     cleanup_free char *first = stub_request(server, 0), *second = stub_request(server, 1);
-    ck_assert_ptr_nonnull(strstr(first, "/pods"));
-    ck_assert_ptr_nonnull(strstr(second, "/nodes"));
+    ck_assert_contains(first, "/pods");
+    ck_assert_contains(second, "/nodes");
     ck_assert_uint_eq(stub_connections(server), 2);
     list_watch_loop_start(loop, 0, &(struct list_watch_run){.run = 13});
     lib_wait(stub_requests(server) == 3); /* a newer run cancels it */
@@ -340,10 +331,3 @@ START_TEST(an_older_run_does_not_cancel_a_newer_one)
     kube_client_free(client);
     ck_assert_int_eq(ended, 0); /* a canceled run does not end */
 }
-END_TEST
-
-UNIT_MAIN("list_watch", a_list_and_then_a_watch, the_first_error_wins,
-          an_incomplete_response_is_an_error, a_page_without_a_response_fails_the_list,
-          retry_after_is_at_most_a_minute, a_malformed_event_is_reported,
-          an_event_is_delivered_with_its_newline, an_item_has_a_limit,
-          an_older_run_does_not_cancel_a_newer_one)

@@ -2,7 +2,6 @@
 #include "kube/pod_group.h"
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "lib/unit.h"
 
 static struct buf paths;  /* that were requested, each with a space */
@@ -84,9 +83,9 @@ static const struct {
     {GANG_COSCHEDULING, "", 0},
 };
 
-START_TEST(an_object_says_how_many_members_wait_for_each_other)
+TEST(an_object_says_how_many_members_wait_for_each_other)
 {
-    for (size_t i = 0; i < ARRAY_LEN(objects); i++) {
+    ARRAY_EACH(i, objects) {
         uint32_t minimum = 99;
         struct err err = {0};
         ck_assert_done(
@@ -95,9 +94,8 @@ START_TEST(an_object_says_how_many_members_wait_for_each_other)
         ck_assert_msg(minimum == objects[i].minimum, "%s: %u", objects[i].body, minimum);
     }
 }
-END_TEST
 
-START_TEST(each_version_has_a_path)
+TEST(each_version_has_a_path)
 {
     uint32_t minimum;
     struct err err = {0};
@@ -112,9 +110,8 @@ START_TEST(each_version_has_a_path)
     read_group(GANG_KUEUE, "ns", SPAN("g"), NULL, &minimum, &err);
     ck_assert_str_eq(paths.p, "");
 }
-END_TEST
 
-START_TEST(an_error_and_a_late_answer_change_nothing)
+TEST(an_error_and_a_late_answer_change_nothing)
 {
     uint32_t minimum = 99;
     struct err err = {0};
@@ -129,10 +126,9 @@ START_TEST(an_error_and_a_late_answer_change_nothing)
     ck_assert_int_eq(err.code, ERR_TIMEOUT); /* of the second version */
     ck_assert_uint_eq(minimum, 99);
 }
-END_TEST
 
 /* Volcano's annotation is free text that a tenant writes. */
-START_TEST(a_name_that_no_object_can_have_gets_no_path)
+TEST(a_name_that_no_object_can_have_gets_no_path)
 {
     static const struct span bad[] = {
         SPAN("g?watch=1"), SPAN("x%2F.."), SPAN(".."),  SPAN("."),   SPAN("a..b"),
@@ -146,7 +142,7 @@ START_TEST(a_name_that_no_object_can_have_gets_no_path)
     struct err err = {0};
     char most[254];
     memset(most, 'a', sizeof most);
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+    ARRAY_EACH(i, bad) {
         read_group(GANG_VOLCANO, "ns", bad[i], NULL, &minimum, &err);
         ck_assert_msg(!paths.n, "%.*s", SPAN_ARG(bad[i]));
     }
@@ -156,14 +152,10 @@ START_TEST(a_name_that_no_object_can_have_gets_no_path)
     ck_assert_uint_eq(paths.n, 0);
     read_group(GANG_VOLCANO, "ns", (struct span){most, 253}, NULL, &minimum, &err);
     ck_assert_uint_gt(paths.n, 0);
-    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+    ARRAY_EACH(i, good) {
         read_group(GANG_VOLCANO, "ns", span_of(good[i]), NULL, &minimum, &err);
         ck_assert_msg(strstr(paths.p, good[i]), "%s", good[i]);
     }
 }
-END_TEST
 
-UNIT_MAIN_AROUND("pod_group", NULL, end,
-                 an_object_says_how_many_members_wait_for_each_other,
-                 each_version_has_a_path, an_error_and_a_late_answer_change_nothing,
-                 a_name_that_no_object_can_have_gets_no_path)
+UNIT_MAIN_AROUND(NULL, end)

@@ -3,7 +3,6 @@
 
 #include <stdatomic.h>
 
-#include "base/mem.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
 #include "wire/grpcd.h"
@@ -80,18 +79,17 @@ static const struct {
     {GRPC_UNAVAILABLE, "shutting down", PODRESOURCES_FAILED},
 };
 
-START_TEST(the_result_of_get)
+TEST(the_result_of_get)
 {
-    for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+    ARRAY_EACH(i, answers) {
         struct err err = {0};
         status = answers[i].status;
         message = answers[i].message;
         ck_assert_msg(get(&err) == answers[i].result, "%d %s", (int)status, message);
     }
 }
-END_TEST
 
-START_TEST(a_rate_limited_call_is_repeated)
+TEST(a_rate_limited_call_is_repeated)
 {
     struct err err = {0};
     status = GRPC_OK;
@@ -102,9 +100,8 @@ START_TEST(a_rate_limited_call_is_repeated)
     ck_assert_int_eq(get(&err), PODRESOURCES_FAILED);
     ck_assert_int_lt(calls, 100);
 }
-END_TEST
 
-START_TEST(no_kubelet_is_an_error)
+TEST(no_kubelet_is_an_error)
 {
     struct err err = {0};
     grpcd_free(kubelet);
@@ -112,12 +109,5 @@ START_TEST(no_kubelet_is_an_error)
     ck_assert_int_eq(get(&err), PODRESOURCES_FAILED);
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
 }
-END_TEST
 
-int main(void)
-{
-    static const struct unit_fixtures around = {.begin = begin, .end = end};
-    const TTest *const tests[] = {the_result_of_get, a_rate_limited_call_is_repeated,
-                                  no_kubelet_is_an_error};
-    return unit_run_with("podresources_client", tests, ARRAY_LEN(tests), 60, &around);
-}
+UNIT_MAIN_AROUND(begin, end)

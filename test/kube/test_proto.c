@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube/proto.h"
 
-#include <stdio.h>
-
-#include "base/mem.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
 #include "lib/unit.h"
@@ -87,7 +84,7 @@ static void ck_encodes(const struct proto_type *type, const void *m, struct span
     ck_assert_uint_eq(out.n, want.n);
 }
 
-START_TEST(a_message_has_the_bytes_of_kubernetes)
+TEST_LOOP(a_message_has_the_bytes_of_kubernetes, ARRAY_LEN(messages))
 {
     cleanup_arena struct arena arena = {0};
     cleanup_buf struct buf bytes = {0};
@@ -99,7 +96,6 @@ START_TEST(a_message_has_the_bytes_of_kubernetes)
                    err);
     ck_encodes(messages[_i].type, got, buf_span(&bytes));
 }
-END_TEST
 
 #define BAD "malformed message of type "
 static const struct {
@@ -129,7 +125,7 @@ static const struct {
      "invalid UTF-8 at byte 1"},
 };
 
-START_TEST(received_bytes_are_checked)
+TEST_LOOP(received_bytes_are_checked, ARRAY_LEN(received))
 {
     cleanup_arena struct arena arena = {0};
     cleanup_buf struct buf bytes = {0};
@@ -140,9 +136,8 @@ START_TEST(received_bytes_are_checked)
     ck_assert_str_eq(rc ? err.msg : "", received[_i].want ? received[_i].want : "");
     ck_assert_int_eq(err.code, rc ? ERR_INVALID : ERR_NONE);
 }
-END_TEST
 
-START_TEST(ids_that_the_kubelet_would_misread_are_rejected)
+TEST(ids_that_the_kubelet_would_misread_are_rejected)
 {
     char long_id[65];
     memset(long_id, 'x', sizeof long_id);
@@ -155,7 +150,7 @@ START_TEST(ids_that_the_kubelet_would_misread_are_rejected)
         {S("a\0b"), "NUL at byte 1"},
         {S("ab\xff"), "invalid UTF-8 at byte 2"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+    ARRAY_EACH(i, ids) {
         cleanup_buf struct buf out = {0};
         struct err err = {0};
         const struct dp_device item = {.id = ids[i].id};
@@ -168,10 +163,9 @@ START_TEST(ids_that_the_kubelet_would_misread_are_rejected)
         ck_assert_uint_eq(out.n, 0);
     }
 }
-END_TEST
 
 /* As many as a node of 8 cards may have in units of 1 MiB. */
-START_TEST(a_long_list_fits_into_a_message)
+TEST(a_long_list_fits_into_a_message)
 {
     enum { N = 140000 };
     cleanup_arena struct arena arena = {0};
@@ -188,10 +182,9 @@ START_TEST(a_long_list_fits_into_a_message)
                    err);
     ck_assert_uint_eq(got.n, N);
 }
-END_TEST
 
 /* Each empty struct takes 2 bytes of the message and over 100 bytes of memory. */
-START_TEST(a_message_that_takes_much_more_memory_than_its_size_is_rejected)
+TEST(a_message_that_takes_much_more_memory_than_its_size_is_rejected)
 {
     enum { N = 100000 };
     cleanup_arena struct arena arena = {0};
@@ -205,16 +198,4 @@ START_TEST(a_message_that_takes_much_more_memory_than_its_size_is_rejected)
     ck_assert_int_eq(err.code, ERR_TOO_LARGE);
     ck_assert_str_eq(err.msg, "ListPodResourcesResponse: message of 200000 bytes needs "
                               "more than 4865536 bytes of memory");
-}
-END_TEST
-
-int main(void)
-{
-    const struct unit_loop tests[] = {
-        {a_message_has_the_bytes_of_kubernetes, ARRAY_LEN(messages)},
-        {received_bytes_are_checked, ARRAY_LEN(received)},
-        {ids_that_the_kubelet_would_misread_are_rejected, 1},
-        {a_long_list_fits_into_a_message, 1},
-        {a_message_that_takes_much_more_memory_than_its_size_is_rejected, 1}};
-    return unit_run_loops("proto", tests, ARRAY_LEN(tests), 60);
 }

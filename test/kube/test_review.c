@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/mem.h"
 #include "kube/review.h"
 #include "lib/unit.h"
 
-START_TEST(only_plausible_tokens_are_reviewed)
+TEST(only_plausible_tokens_are_reviewed)
 {
     static const char *const good[] = {"a", "eyJhbGciOi.J9-_~+/x==", "0="};
     static const char *const bad[] = {"", "=", "a b", "a\"", "a=b", "\x80", "a\tb"};
-    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+    ARRAY_EACH(i, good)
         ck_assert(review_token_is_plausible(span_of(good[i])));
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+    ARRAY_EACH(i, bad)
         ck_assert(!review_token_is_plausible(span_of(bad[i])));
     cleanup_buf struct buf big = {0};
     for (int i = 0; i < REVIEW_TOKEN_MAX; i++)
@@ -19,9 +18,8 @@ START_TEST(only_plausible_tokens_are_reviewed)
     ck_assert(!review_token_is_plausible(buf_span(&big)));
     ck_assert(!review_token_is_plausible((struct span){"a\0b", 3}));
 }
-END_TEST
 
-START_TEST(a_token_review_names_the_user)
+TEST(a_token_review_names_the_user)
 {
     cleanup_buf struct buf body = {0};
     struct review_user u;
@@ -52,16 +50,15 @@ START_TEST(a_token_review_names_the_user)
         {"", -1},
         {"rubbish", -1},
     };
-    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+    ARRAY_EACH(i, others) {
         ck_assert_int_eq(review_token_read(span_of(others[i].answer), &u, &err),
                          others[i].result);
         ck_assert_ptr_null(u.name);
         review_user_fini(&u);
     }
 }
-END_TEST
 
-START_TEST(an_access_review_asks_for_a_path_or_a_resource)
+TEST(an_access_review_asks_for_a_path_or_a_resource)
 {
     cleanup_buf struct buf body = {0};
     static const char spec[] = "\"groups\":[\"g\",\"h\\\"i\"],\"user\":\"u\"";
@@ -77,13 +74,12 @@ START_TEST(an_access_review_asks_for_a_path_or_a_resource)
         &body, spec,
         &(struct review_access){
             .verb = "list", .group = "", .version = "v1", .resource = "pods"});
-    ck_assert_ptr_nonnull(
-        strstr(body.p, ",\"resourceAttributes\":{\"group\":\"\",\"version\":\"v1\","
-                       "\"resource\":\"pods\",\"verb\":\"list\"}}}"));
+    ck_assert_contains(body.p,
+                       ",\"resourceAttributes\":{\"group\":\"\",\"version\":\"v1\","
+                       "\"resource\":\"pods\",\"verb\":\"list\"}}}");
 }
-END_TEST
 
-START_TEST(access_is_denied_unless_it_is_allowed)
+TEST(access_is_denied_unless_it_is_allowed)
 {
     static const struct {
         const char *answer;
@@ -98,11 +94,6 @@ START_TEST(access_is_denied_unless_it_is_allowed)
         {"", -1},
     };
     struct err err;
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+    ARRAY_EACH(i, all)
         ck_assert_int_eq(review_access_read(span_of(all[i].answer), &err), all[i].result);
 }
-END_TEST
-
-UNIT_MAIN("review", only_plausible_tokens_are_reviewed, a_token_review_names_the_user,
-          an_access_review_asks_for_a_path_or_a_resource,
-          access_is_denied_unless_it_is_allowed)

@@ -96,7 +96,7 @@ static void check_nothing_left(void)
 #define KEY   "-----BEGIN PRIVATE KEY-----\n" BODY "\n-----END PRIVATE KEY-----\n"
 #define CERT  "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
-START_TEST(a_watcher_finds_what_is_left)
+TEST(a_watcher_finds_what_is_left)
 {
     watch(BODY, TOKEN);
     free(xstrdup(KEY));
@@ -112,9 +112,8 @@ START_TEST(a_watcher_finds_what_is_left)
     ck_assert_int_eq(atomic_load(&leaks), 2);
     memset(needles, 0, sizeof needles);
 }
-END_TEST
 
-START_TEST(kubeconfigs_leave_no_key)
+TEST(kubeconfigs_leave_no_key)
 {
     struct httpc_reply reply;
     put("crt", CERT);
@@ -129,7 +128,7 @@ START_TEST(kubeconfigs_leave_no_key)
         "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1IY0NBUUVFSU9uZUxpbmVPZkFQcml2YXRlS2V5VG"
         "hhdE11c3ROb3RSZW1haW5Jbk1lbW9yeTAxMjM0NTY3ODkKLS0tLS1FTkQgUFJJVkFURSBLRVktLS0t"
         "LQo=}"};
-    for (size_t i = 0; i < ARRAY_LEN(users); i++) {
+    ARRAY_EACH(i, users) {
         watch(BODY, TOKEN);
         needles[2] = SPAN("SU9uZUxpbmVPZkFQcml2YXRlS2V5VG");
         ck_assert_done(load_user("{server: \"https://127.0.0.1:1\"}", users[i]), w.err);
@@ -143,9 +142,8 @@ START_TEST(kubeconfigs_leave_no_key)
         check_nothing_left();
     }
 }
-END_TEST
 
-START_TEST(credential_plugins_leave_no_key)
+TEST(credential_plugins_leave_no_key)
 {
     struct kube_session session;
     /* Several pieces of output: the buffer grows. */
@@ -162,9 +160,8 @@ START_TEST(credential_plugins_leave_no_key)
     kube_client_free(steal(&w.c));
     check_nothing_left();
 }
-END_TEST
 
-START_TEST(certificates_and_secrets_leave_no_key)
+TEST(certificates_and_secrets_leave_no_key)
 {
     struct x509_pair pair = {{0}, {0}};
     struct err err = {0};
@@ -207,8 +204,5 @@ START_TEST(certificates_and_secrets_leave_no_key)
     mem_wipe(copy);
     free(piece);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("wipe", fixture_begin, fixture_end, a_watcher_finds_what_is_left,
-                 kubeconfigs_leave_no_key, credential_plugins_leave_no_key,
-                 certificates_and_secrets_leave_no_key)
+UNIT_MAIN_AROUND(fixture_begin, fixture_end)

@@ -2,10 +2,6 @@
 #include "lib/agent.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 
 void agent_setup(const struct sim *s)
 {

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/attempt.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
-
 enum { CALL_MS = LIB_WAIT_MS, BODY_MAX = 1 << 24 };
 
 static void release(void *p)
@@ -48,7 +43,7 @@ static const char *const *request_of(const char *how)
         {"POST", "POST", "application/json"},
         {"PUT", "PUT", "application/json"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+    ARRAY_EACH(i, kinds)
         if (strcmp(how, kinds[i][0]) == 0)
             return kinds[i] + 1;
     ck_abort_msg("no kind of request: %s", how);

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/backup.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#include "base/array.h"
 #include "lib/cluster.h"
 
 static char etcd[4096]; /* its path: scripts/cluster may take it from the cache */
@@ -60,7 +55,7 @@ void backup_restore(void)
     cluster_start("etcd");
     cluster_start("kube-apiserver");
     lib_wait(peer_status(&cluster.api, "/readyz") == 200);
-    for (size_t i = 0; i < ARRAY_LEN(clients); i++) {
+    ARRAY_EACH(i, clients) {
         cluster_stop(clients[i], "TERM");
         cluster_start(clients[i]);
     }

@@ -2,11 +2,7 @@
 #include "lib/burst.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include "base/mem.h"
 
 enum { CREATORS = 8, WAIT_MS = 300 * 1000, LOOK_NS = 50 * 1000000 };
 
@@ -65,7 +61,7 @@ static const char *label(const json_t *pod, const char *key)
 
 static const struct class *class_of(const char *node)
 {
-    for (size_t k = 0; k < ARRAY_LEN(classes); k++)
+    ARRAY_EACH(k, classes)
         if (node[0] == classes[k].name[0])
             return &classes[k];
     ck_abort_msg("node %s has no class", node);
@@ -82,7 +78,7 @@ void burst_return_node(const char *name, bool with_scv)
 
 static void each_node(void (*fn)(const char *name))
 {
-    for (size_t k = 0; k < ARRAY_LEN(classes); k++)
+    ARRAY_EACH(k, classes)
         for (int i = 0; i < classes[k].nodes; i++)
             fn(lib_fmt("%s%02d", classes[k].name, i));
 }
@@ -239,7 +235,7 @@ void burst_meanwhile(void (*trouble)(void), const char *what)
 
 static const struct kind *kind_of(const json_t *pod)
 {
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+    ARRAY_EACH(i, kinds)
         if (strcmp(label(pod, "kind"), kinds[i].name) == 0)
             return &kinds[i];
     ck_abort_msg("pod %s has no kind", lib_str(pod, "metadata.name"));
@@ -279,7 +275,7 @@ void burst_check(void)
 {
     const json_t *pods = cluster_list(PODS), *other;
     json_t *pod;
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+    ARRAY_EACH(i, kinds)
         ck_assert_msg(count(pods, &kinds[i], -1, true) == kinds[i].fit,
                       "of %s %zu are bound, and %zu fit", kinds[i].name,
                       count(pods, &kinds[i], -1, true), kinds[i].fit);

@@ -2,18 +2,14 @@
 #include "lib/cluster.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 struct cluster cluster;
 
 /* State of the main process; the tests are its children. */
 static struct {
-    const char *name;
     const char *const *up;
     struct unit_tally { /* shared with the children */
         unsigned begun, ended;
@@ -121,7 +117,7 @@ bool cluster_runs(const char *program)
 /* The folder that keeps the logs of a failed test. */
 static char *logs(void)
 {
-    return lib_fmt("%s/%s", lib_built("e2e-logs"), suite.name);
+    return lib_fmt("%s/%s", lib_built("e2e-logs"), unit_name());
 }
 
 /* The main process gets SIGTERM or SIGINT. scripts/cluster up cleans up itself. */
@@ -163,7 +159,7 @@ static void end_all(void)
     bool failed = suite.tally->begun != suite.tally->ended;
     cluster_script(ARGV("down", "--dir", cluster.dir, failed ? "--logs" : NULL, logs()));
     if (failed)
-        printf("the logs of %s's cluster are in %s\n", suite.name, logs());
+        printf("the logs of %s's cluster are in %s\n", unit_name(), logs());
     lib_on_interrupt(SIG_DFL);
     munmap(suite.tally, sizeof *suite.tally);
 }
@@ -269,11 +265,8 @@ static void end(void)
     suite.tally->ended++;
 }
 
-int cluster_run(const char *name, const TTest *const *tests, size_t n, double seconds,
-                const char *const *up)
+int cluster_run(double seconds, const char *const *up)
 {
-    static const struct unit_fixtures around = {begin_all, end_all, begin, end};
-    suite.name = name;
     suite.up = up;
-    return lib_run_with(name, tests, n, seconds, &around);
+    return lib_run(seconds, (struct unit_fixtures){begin_all, end_all, begin, end});
 }

@@ -20,15 +20,13 @@ struct cluster {
 };
 extern struct cluster cluster;
 
-/* Runs the tests. `up`: further options of `scripts/cluster up` (ends with NULL). Before each test every program runs, and there are
- * no pods, nodes or Scvs. */
-int cluster_run(const char *name, const TTest *const *tests, size_t n, double seconds,
-                const char *const *up);
-#define CLUSTER_MAIN(name, seconds, up, ...)                                             \
+/* Runs the tests. `up`: further options of `scripts/cluster up` (ends with NULL). Before each
+ * test every program runs, and there are no pods, nodes or Scvs. */
+int cluster_run(double seconds, const char *const *up);
+#define CLUSTER_MAIN(seconds, ...)                                                       \
     int main(void)                                                                       \
     {                                                                                    \
-        const TTest *const tests[] = {__VA_ARGS__};                                      \
-        return cluster_run(name, tests, sizeof tests / sizeof *tests, seconds, up);      \
+        return cluster_run(seconds, ARGV("--nodes", "0", ##__VA_ARGS__));                \
     }
 
 /* Call before cluster_run to keep Nodes and Scvs between tests. */

@@ -2,10 +2,8 @@
 #include "lib/cluster.h"
 
 #include <stdarg.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "lib/expect.h"
 
 enum { AGREE_MS = 10000 };
@@ -222,7 +220,7 @@ size_t cluster_events(const char *selector, const char *text)
 bool cluster_is_refused(const char *name, const char *text)
 {
     const json_t *pod = cluster_pod(name);
-    ck_assert_str_eq(lib_str(pod, "spec.nodeName"), "");
+    ck_assert_at(pod, "spec.nodeName", "");
     return strstr(cluster_condition(pod), text) &&
            cluster_events(lib_fmt("involvedObject.name=%s,reason=FailedScheduling", name),
                           text) > 0;
@@ -285,7 +283,7 @@ char *cluster_viewer(void)
     static const char *const roles[] = {"gpushare-viewer", "gpushare-inspect"};
     cluster_kubectl("apply", "-f", "manifests/rbac-inspect.yaml");
     cluster_kubectl("create", "serviceaccount", "viewer", "-n", "kube-system");
-    for (size_t i = 0; i < ARRAY_LEN(roles); i++)
+    ARRAY_EACH(i, roles)
         cluster_kubectl("create", "clusterrolebinding", lib_fmt("viewer-%zu", i),
                         "--clusterrole", roles[i], "--serviceaccount",
                         "kube-system:viewer");
@@ -300,7 +298,7 @@ void cluster_allow_inspect(const char *user)
     cluster_kubectl("apply", "-f", "manifests/rbac-inspect.yaml");
     cluster_kubectl("create", "clusterrolebinding", user,
                     "--clusterrole=gpushare-inspect", option);
-    for (size_t i = 0; i < ARRAY_LEN(namespaces); i++)
+    ARRAY_EACH(i, namespaces)
         cluster_kubectl("-n", namespaces[i], "create", "rolebinding", user,
                         "--role=gpushare-inspect", option);
 }

@@ -2,10 +2,8 @@
 #include "lib/doc.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "lib/lib.h"
 
 enum { DOC_MAX = 4 << 20 };

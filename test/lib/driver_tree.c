@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/driver_tree.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
 
@@ -46,11 +43,11 @@ void driver_tree_make(const char *host, const char *root)
         LIBS "/libcuda.so.570.12",       LIBS "/libnvidia-ml.so.570.12",
         LIBS "/libcuda.so.535.1",        LIBS "/libc.so.6",
         LIBS "/libnvidia-ml.so.570.120", "/usr/bin/nvidia-smi"};
-    for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
+    ARRAY_EACH(i, nodes) {
         cleanup_free char *path = xasprintf("%s%s", root, nodes[i]);
         driver_tree_node(host, path);
     }
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+    ARRAY_EACH(i, files) {
         cleanup_free char *path = xasprintf("%s%s", root, files[i]);
         driver_tree_file(host, path);
     }

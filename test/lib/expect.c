@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/expect.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
-#include "base/mem.h"
 
 enum { MIB = 1024, CARDS_MAX = 16 };
 
@@ -151,7 +147,7 @@ static void check_annotations(const json_t *pod, const struct card *cards, int n
         {"gpushare/card-uuid", uuid},
         {"ALIYUN_COM_GPU_MEM_ASSIGNED", "false"},
         {"ALIYUN_COM_GPU_MEM_POD", lib_fmt("%ld", a->whole ? whole : a->units)}};
-    for (size_t i = 0; i < ARRAY_LEN(want); i++)
+    ARRAY_EACH(i, want)
         ck_assert_str_eq(lib_annotation(pod, want[i][0]), want[i][1]);
     int64_t bound_ns =
         strtoll(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_ASSUME_TIME"), NULL, 10);
@@ -176,6 +172,6 @@ void expect_placed(const char *name, int64_t begun_ns)
 void expect_on(const char *name, const char *node, const char *cards)
 {
     const json_t *pod = cluster_pod(name);
-    ck_assert_str_eq(lib_str(pod, "spec.nodeName"), node);
+    ck_assert_at(pod, "spec.nodeName", node);
     ck_assert_str_eq(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"), cards);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/extender.h"
 
-#include "base/mem.h"
 #include "kube/secret.h"
 
 char *lib_kubeconfig(const char *name, const char *scheme, unsigned port,

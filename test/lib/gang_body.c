@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/gang_body.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 char *gang_body(size_t i)

@@ -2,12 +2,9 @@
 #include "lib/grpc_watch.h"
 
 #include <poll.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "lib/lib.h"
 #include "wire/grpc_priv.h"
 

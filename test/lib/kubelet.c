@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/kubelet.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "base/mem.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
 #include "lib/grpc_watch.h"
@@ -288,7 +284,7 @@ bool kubelet_is_asked(struct kubelet *k)
 static bool is_registered(const struct kubelet *k, int resource)
 {
     static const int all[] = {MEM, COUNT, CORE};
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+    ARRAY_EACH(i, all) {
         const struct kubelet_endpoint *e = &k->plugins[all[i]];
         bool only_other = resource != all[i] && (resource == MEM || resource == COUNT);
         if (!only_other && !(e->stream && e->devices))

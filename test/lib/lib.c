@@ -4,17 +4,15 @@
 #include <glob.h>
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 
 const char *lib_dir;
 
 static char
     *base; /* parent of the tests' directories, removed also after a failed test */
-static const struct unit_fixtures *inner;
+static struct unit_fixtures inner;
 
 static void call(void (*fn)(void))
 {
@@ -27,12 +25,12 @@ static void begin_all(void)
     json_object_seed(1); /* not thread-safe, so before the first thread */
     base = temp_dir();
     setenv("TMPDIR", base, 1);
-    call(inner->begin_all);
+    call(inner.begin_all);
 }
 
 static void end_all(void)
 {
-    call(inner->end_all);
+    call(inner.end_all);
     lib_release(0);
     temp_dir_remove(base);
     free(base);
@@ -45,24 +43,22 @@ static void begin(void)
 {
     kept = lib_mark();
     lib_dir = temp_dir();
-    call(inner->begin);
+    call(inner.begin);
 }
 
 static void end(void)
 {
-    call(inner->end);
+    call(inner.end);
     lib_release(kept);
     temp_dir_remove(lib_dir);
     free((char *)lib_dir);
     lib_dir = NULL;
 }
 
-int lib_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
-                 const struct unit_fixtures *more)
+int lib_run(double seconds, struct unit_fixtures more)
 {
-    static const struct unit_fixtures around = {begin_all, end_all, begin, end};
     inner = more;
-    return unit_run_with(name, tests, n, seconds, &around);
+    return unit_run(seconds, (struct unit_fixtures){begin_all, end_all, begin, end});
 }
 
 struct thread {
@@ -94,7 +90,7 @@ void lib_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx)
 void lib_on_interrupt(void (*handler)(int))
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+    ARRAY_EACH(i, numbers)
         signal(numbers[i], handler);
 }
 

@@ -14,25 +14,18 @@
 
 extern const char *lib_dir; /* a temporary directory of the running test */
 
-/* Runs the tests. `seconds`: as unit_run has them. The fixtures `inner` run inside those of
- * lib. */
-int lib_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
-                 const struct unit_fixtures *inner);
-#define LIB_MAIN_WITH(name, seconds, begin_all, end_all, begin, end, ...)                \
+/* unit_run with the fixtures `inner` inside those of lib. */
+int lib_run(double seconds, struct unit_fixtures inner);
+#define LIB_MAIN_WITH(seconds, ...)                                                      \
     int main(void)                                                                       \
     {                                                                                    \
-        const TTest *const tests[] = {__VA_ARGS__};                                      \
-        return lib_run_with(name, tests, sizeof tests / sizeof *tests, seconds,          \
-                            &(struct unit_fixtures){begin_all, end_all, begin, end});    \
+        return lib_run(seconds, (struct unit_fixtures){__VA_ARGS__});                    \
     }
-#define LIB_MAIN(name, seconds, ...)                                                     \
-    LIB_MAIN_WITH(name, seconds, NULL, NULL, NULL, NULL, __VA_ARGS__)
-/* The two functions run around each test, in its process; they may be NULL. */
-#define LIB_MAIN_AROUND(name, seconds, begin, end, ...)                                  \
-    LIB_MAIN_WITH(name, seconds, NULL, NULL, begin, end, __VA_ARGS__)
-/* They run around all tests, in the process of main. */
-#define LIB_MAIN_ONCE(name, seconds, begin_all, end_all, ...)                            \
-    LIB_MAIN_WITH(name, seconds, begin_all, end_all, NULL, NULL, __VA_ARGS__)
+#define LIB_MAIN(seconds) LIB_MAIN_WITH(seconds, NULL)
+#define LIB_MAIN_AROUND(seconds, begin, end)                                             \
+    LIB_MAIN_WITH(seconds, NULL, NULL, begin, end)
+#define LIB_MAIN_ONCE(seconds, begin_all, end_all)                                       \
+    LIB_MAIN_WITH(seconds, begin_all, end_all, NULL, NULL)
 
 void lib_on_interrupt(void (*handler)(int)); /* SIGINT, SIGTERM, SIGHUP */
 /* Runs fn(ctx, 0) ... fn(ctx, n - 1) in n threads and waits for them. */
@@ -72,8 +65,9 @@ static inline void lib_json_free(json_t **j)
  * there is none. */
 json_t *lib_at(const json_t *j, const char *path);
 const char *lib_str(const json_t *j, const char *path); /* "" if there is none */
-json_int_t lib_int(const json_t *j, const char *path);  /* 0 if there is none */
-size_t lib_size(const json_t *j, const char *path);     /* of an array, or 0 */
+#define ck_assert_at(j, path, want) ck_assert_str_eq(lib_str(j, path), want)
+json_int_t lib_int(const json_t *j, const char *path); /* 0 if there is none */
+size_t lib_size(const json_t *j, const char *path);    /* of an array, or 0 */
 /* The first element of the array with this string at the path; borrowed, NULL: none. */
 json_t *lib_find(const json_t *array, const char *path, const char *value);
 char *lib_text(const json_t *j, const char *path); /* compact and sorted JSON; "": none */

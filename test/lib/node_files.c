@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/node_files.h"
 
-#include <string.h>
-
 #include "lib/lib.h"
 
 static void make_folder(const char *name)

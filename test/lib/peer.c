@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/peer.h"
 
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/lib.h"
 
 enum { CALL_MS = LIB_WAIT_MS, BODY_MAX = 64 << 20 };

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/plugin.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "lib/agent.h"
 
 void plugin_start(struct plugin *p, const struct sim *s, const char *const *more)

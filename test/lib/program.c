@@ -3,13 +3,10 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 void program_start(struct program *p, const char *home, const char *const *argv)

@@ -50,11 +50,3 @@ char *program_path(const char *name);
 unsigned program_port(struct program *p, const char *mark);
 
 #define ARGV(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-#define ck_assert_contains(text, part)                                                   \
-    do {                                                                                 \
-        const char *ck_text_ = (text);                                                   \
-        const char *ck_part_ = (part);                                                   \
-        ck_assert_msg(strstr(ck_text_, ck_part_) != NULL, "no \"%s\" in: %s", ck_part_,  \
-                      ck_text_);                                                         \
-    } while (0)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/promtool.h"
 
-#include <stdlib.h>
-
 #include "lib/program.h"
 #include "lib/temp.h"
 #include "lib/unit.h"

@@ -7,9 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "lib/unit.h"
 

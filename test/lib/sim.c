@@ -2,7 +2,6 @@
 #include "lib/sim.h"
 
 #include <stdarg.h>
-#include <string.h>
 
 /* The extender's Lease without a holder, and SIM_BEARER for all views. */
 void sim_start_secure(struct sim *s, const char *ca, const char *bearer,

@@ -5,13 +5,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
-
-#include "base/mem.h"
 
 enum { CONNS_MAX = 256, WAIT_S = 60 };
 

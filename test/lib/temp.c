@@ -2,13 +2,9 @@
 #include "lib/temp.h"
 
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "lib/unit.h"
 
 char *temp_dir(void)

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/tls.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "lib/program.h"
 #include "lib/unit.h"
 

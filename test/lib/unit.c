@@ -1,68 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/unit.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <string.h>
 #include <time.h>
 
-#include "base/mem.h"
 #include "base/str.h"
-
-/* The main function of a test program, as lib/unit.h describes it. */
 
 /* A busy machine is slower by so much. */
 enum { BUSY = 2 };
 
-int unit_run(const char *name, const TTest *const *tests, size_t n, double seconds)
+/* What the linker makes of TEST; both are 0 in a program without tests. */
+extern const struct unit_test *__start_unit_tests[] __attribute__((weak)),
+    *__stop_unit_tests[] __attribute__((weak));
+
+const char *unit_name(void)
 {
-    return unit_run_with(name, tests, n, seconds, &(struct unit_fixtures){0});
+    const char *name = program_invocation_short_name;
+    return name + (strncmp(name, "test_", 5) == 0 ? 5 : 0);
 }
 
-/* Adds a test unless UNIT_TEST names others, as `make check T=PROGRAM:TEST` sets it. */
-static void add_wanted(TCase *tcase, const TTest *test, int loops)
+/* Compilers do not promise an order. */
+static int compare_lines(const void *a, const void *b)
+{
+    const struct unit_test *const *x = a, *const *y = b;
+    int file = strcmp((*x)->test.file, (*y)->test.file);
+    return file ? file : (*x)->test.line - (*y)->test.line;
+}
+
+/* A run without any test fails in scripts/run-tests. */
+int unit_run(double seconds, struct unit_fixtures around)
 {
     const char *wanted = getenv("UNIT_TEST");
-    if (wanted && wanted[0] && strcmp(wanted, test->name) != 0)
-        return;
-    if (loops)
-        tcase_add_loop_test(tcase, test, 0, loops);
-    else
-        tcase_add_test(tcase, test);
-}
-
-/* Takes tcase. A run without any test fails in scripts/run-tests. */
-static int run_case(const char *name, TCase *tcase)
-{
-    Suite *suite = suite_create(name);
+    size_t n = (size_t)(__stop_unit_tests - __start_unit_tests);
+    const struct unit_test **tests = __start_unit_tests;
+    TCase *tcase = tcase_create(unit_name());
+    tcase_set_timeout(tcase, seconds * BUSY * LIB_SLOWER);
+    tcase_add_unchecked_fixture(tcase, around.begin_all, around.end_all);
+    tcase_add_checked_fixture(tcase, around.begin, around.end);
+    qsort(tests, n, sizeof *tests, compare_lines);
+    for (size_t i = 0; i < n; i++)
+        if (!wanted || !wanted[0] || strcmp(wanted, tests[i]->test.name) == 0)
+            tcase_add_loop_test(tcase, &tests[i]->test, 0, tests[i]->loops);
+    Suite *suite = suite_create(unit_name());
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
-int unit_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
-                  const struct unit_fixtures *around)
-{
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, seconds * BUSY * LIB_SLOWER);
-    tcase_add_unchecked_fixture(tcase, around->begin_all, around->end_all);
-    tcase_add_checked_fixture(tcase, around->begin, around->end);
-    for (size_t i = 0; i < n; i++)
-        add_wanted(tcase, tests[i], 0);
-    return run_case(name, tcase);
-}
-
-int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
-                   double seconds)
-{
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, seconds * BUSY * LIB_SLOWER);
-    for (size_t i = 0; i < n; i++)
-        add_wanted(tcase, tests[i].test, tests[i].loops);
-    return run_case(name, tcase);
 }
 
 static _Thread_local struct kept {

@@ -5,6 +5,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { LIB_SLOWER = 4 };
@@ -13,47 +17,47 @@ enum { LIB_SLOWER = 1 };
 #endif
 
 /*
- * The main function of a test program: a list of START_TEST tests. Each test runs in a
- * process of its own, unless CK_FORK=no. `seconds` is what one test may take on a quiet
- * machine; its time limit is twice that, times LIB_SLOWER. The environment variable
- * UNIT_TEST selects the test of that name.
+ * A test: TEST(name) { ... }. TEST_LOOP runs it n times, with _i = 0 ... n - 1. Tests register
+ * themselves: a program needs no list of them, and no main function, because that of test/lib
+ * runs them in the order of the file. Each runs in a process of its own, unless CK_FORK=no.
+ * The environment variable UNIT_TEST selects the test of that name.
  */
-int unit_run(const char *name, const TTest *const *tests, size_t n, double seconds);
+struct unit_test {
+    TTest test;
+    int loops;
+};
+#define TEST_LOOP(name, n)                                                               \
+    static void name(int _i);                                                            \
+    static const struct unit_test name##_test = {{#name, name, __FILE__, __LINE__}, n};  \
+    __attribute__((section("unit_tests"),                                                \
+                   used)) static const struct unit_test *name##_entry = &name##_test;    \
+    static void name(int _i __attribute__((unused)))
+#define TEST(name) TEST_LOOP(name, 1)
 
 /* Functions around the tests; each may be NULL. */
 struct unit_fixtures {
     void (*begin_all)(void), (*end_all)(void); /* once, in the process of main */
     void (*begin)(void), (*end)(void);         /* in the process of each test */
 };
-/* unit_run with fixtures. end_all runs also after failed tests. */
-int unit_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
-                  const struct unit_fixtures *around);
+/*
+ * Runs the tests of the program and returns the exit status. `seconds`: what one test may take
+ * on a quiet machine; its time limit is twice that, times LIB_SLOWER. end_all runs also after
+ * failed tests.
+ */
+int unit_run(double seconds, struct unit_fixtures around);
+/* The name of the program without "test_". */
+const char *unit_name(void);
 
-/* A test that runs `loops` times, with _i = 0 ... loops - 1. */
-struct unit_loop {
-    const TTest *test;
-    int loops;
-};
-/* unit_run of loop tests. */
-int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
-                   double seconds);
-
-#define UNIT_MAIN_SECONDS(name, seconds, ...)                                            \
+/* The main function of a program whose tests need fixtures, or another time than the 60
+ * seconds that the main function of test/lib gives them. */
+#define UNIT_MAIN_WITH(seconds, ...)                                                     \
     int main(void)                                                                       \
     {                                                                                    \
-        const TTest *const tests[] = {__VA_ARGS__};                                      \
-        return unit_run(name, tests, sizeof tests / sizeof *tests, seconds);             \
+        return unit_run(seconds, (struct unit_fixtures){__VA_ARGS__});                   \
     }
-#define UNIT_MAIN(name, ...) UNIT_MAIN_SECONDS(name, 60, __VA_ARGS__)
-/* The two functions run around each test, in its process. */
-#define UNIT_MAIN_AROUND(name, begin_test, end_test, ...)                                \
-    int main(void)                                                                       \
-    {                                                                                    \
-        const TTest *const tests[] = {__VA_ARGS__};                                      \
-        return unit_run_with(                                                            \
-            name, tests, sizeof tests / sizeof *tests, 60,                               \
-            &(struct unit_fixtures){.begin = begin_test, .end = end_test});              \
-    }
+#define UNIT_MAIN(seconds) UNIT_MAIN_WITH(seconds, NULL)
+#define UNIT_MAIN_AROUND(begin_test, end_test)                                           \
+    UNIT_MAIN_WITH(60, NULL, NULL, begin_test, end_test)
 
 /* Waits until the condition holds; fails the test with the message after LIB_WAIT_MS, or after
  * that many milliseconds. */
@@ -82,6 +86,19 @@ void *lib_keep(void *p, void (*release)(void *p)); /* takes p, returns it */
 char *lib_fmt(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* kept */
 size_t lib_mark(void);
 void lib_release(size_t mark); /* what was kept since */
+
+#define ck_assert_contains(text, part)                                                   \
+    do {                                                                                 \
+        const char *ck_text_ = (text), *ck_part_ = (part);                               \
+        ck_assert_msg(strstr(ck_text_, ck_part_) != NULL, "no \"%s\" in: %s", ck_part_,  \
+                      ck_text_);                                                         \
+    } while (0)
+
+#define ck_assert_lacks(text, part)                                                      \
+    do {                                                                                 \
+        const char *ck_text_ = (text), *ck_part_ = (part);                               \
+        ck_assert_msg(!strstr(ck_text_, ck_part_), "\"%s\" in: %s", ck_part_, ck_text_); \
+    } while (0)
 
 /* Is the span equal to the C string? */
 #define ck_assert_span_eq(s, str)                                                        \

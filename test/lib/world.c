@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/world.h"
 
-#include "base/mem.h"
-
 void world_start(struct world *w)
 {
     sim_start(&w->sim, ARGV(NULL));

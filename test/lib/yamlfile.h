@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <string.h>
-
 #include "lib/lib.h"
 #include "wire/yaml.h"
 

@@ -2,12 +2,9 @@
 #include "limit/pod.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 static void *map(const char *dir, const char *name, size_t n)

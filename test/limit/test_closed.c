@@ -3,11 +3,8 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/lib.h"
 #include "lib/unit.h"
 
@@ -51,21 +48,19 @@ static uint64_t reserved(void)
 
 /* -- What the library needs and does not find -- */
 
-START_TEST(calls_before_cuInit_free_nothing)
+TEST(calls_before_cuInit_free_nothing)
 {
     pod_run(&pod, "guest", "early", "dlsym", "", 0);
     pod_run(&pod, "guest-link", "early", "link", "", 0);
 }
-END_TEST
 
-START_TEST(without_a_descriptor_memory_is_refused_until_there_is_one)
+TEST(without_a_descriptor_memory_is_refused_until_there_is_one)
 {
     pod_run(&pod, "guest-link", "files", "link", "", 0);
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
 }
-END_TEST
 
-START_TEST(in_another_root_memory_is_refused)
+TEST(in_another_root_memory_is_refused)
 {
     struct program guest;
     temp_mkdir(pod.dir, "root");
@@ -79,10 +74,9 @@ START_TEST(in_another_root_memory_is_refused)
     }
     refuses("guest-link", "chroot", "link", root, "the root was changed");
 }
-END_TEST
 
 /* As in a container: the folder of the plugin is mounted at its fixed place. */
-START_TEST(a_copy_of_the_library_beside_forged_files_is_not_believed)
+TEST(a_copy_of_the_library_beside_forged_files_is_not_believed)
 {
     struct program guest;
     struct limit_file forged = *pod.limit;
@@ -111,9 +105,8 @@ START_TEST(a_copy_of_the_library_beside_forged_files_is_not_believed)
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
     program_fini(&guest);
 }
-END_TEST
 
-START_TEST(what_the_kernel_denies_refuses_memory)
+TEST(what_the_kernel_denies_refuses_memory)
 {
     static const struct {
         long number;
@@ -122,17 +115,16 @@ START_TEST(what_the_kernel_denies_refuses_memory)
                  {SYS_fcntl, "no open file description locks"},
                  {SYS_openat, "a file of the limit cannot be opened"},
                  {SYS_mmap, "memory cannot be mapped"}};
-    for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
+    ARRAY_EACH(i, calls) {
         cleanup_free char *number = xasprintf("%ld", calls[i].number);
         refuses("guest-link", "without", "link", number, calls[i].why);
     }
     ck_assert_uint_eq(pod.state->reasons, LIMIT_NO_WIPE | LIMIT_NO_LOCKS);
 }
-END_TEST
 
 /* -- Files -- */
 
-START_TEST(a_limit_that_cannot_be_read_refuses_memory)
+TEST(a_limit_that_cannot_be_read_refuses_memory)
 {
     pod.limit->version = LIMIT_VERSION + 1;
     refuses("guest", "more", "dlsym", "1", "the limit file is not one");
@@ -148,14 +140,13 @@ START_TEST(a_limit_that_cannot_be_read_refuses_memory)
     temp_mkdir(pod.dir, "limit/0");
     refuses("guest", "more", "dlsym", "1", "the limit file is not one");
 }
-END_TEST
 
-START_TEST(a_state_that_is_not_one_refuses_memory)
+TEST(a_state_that_is_not_one_refuses_memory)
 {
     const char *why = "the state file is short or foreign";
     const struct limit_state whole = *pod.state;
     uint32_t *const fields[] = {&pod.state->magic, &pod.state->version, &pod.state->high};
-    for (size_t i = 0; i < ARRAY_LEN(fields); i++) {
+    ARRAY_EACH(i, fields) {
         *fields[i] = 1u << 20;
         refuses("guest", "more", "dlsym", "1", why);
         *pod.state = whole;
@@ -166,18 +157,16 @@ START_TEST(a_state_that_is_not_one_refuses_memory)
     temp_remove(pod.dir, "state/0");
     refuses("guest", "more", "dlsym", "1", "a file of the limit cannot be opened");
 }
-END_TEST
 
-START_TEST(a_state_that_shrinks_refuses_and_kills_nobody)
+TEST(a_state_that_shrinks_refuses_and_kills_nobody)
 {
     cleanup_free char *path = temp_path(pod.dir, "state/0");
     pod_run(&pod, "guest", "shorten", "dlsym", path, 0);
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
 }
-END_TEST
 
 /* One process finds its slot changed: nobody knows any more what the others hold. */
-START_TEST(a_state_that_was_changed_refuses_until_the_plugin_repaired_it)
+TEST(a_state_that_was_changed_refuses_until_the_plugin_repaired_it)
 {
     struct program other;
     pod_start(&pod, &other, "guest", "again", "dlsym", "40");
@@ -190,9 +179,8 @@ START_TEST(a_state_that_was_changed_refuses_until_the_plugin_repaired_it)
     pod_run(&pod, "guest", "more", "dlsym", "1", 2);
     program_kill(&other);
 }
-END_TEST
 
-START_TEST(slots_without_an_owner_count_nothing)
+TEST(slots_without_an_owner_count_nothing)
 {
     struct program other;
     pod_start(&pod, &other, "guest", "hold", "dlsym", "40");
@@ -204,10 +192,9 @@ START_TEST(slots_without_an_owner_count_nothing)
     program_kill(&other);
     pod_run(&pod, "guest", "all", "dlsym", "", 0);
 }
-END_TEST
 
 /* The next call looks for a free one again. */
-START_TEST(without_a_slot_memory_is_refused_until_there_is_one)
+TEST(without_a_slot_memory_is_refused_until_there_is_one)
 {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = LIMIT_SLOTS};
     cleanup_free char *path = temp_path(pod.dir, "state/0");
@@ -218,11 +205,10 @@ START_TEST(without_a_slot_memory_is_refused_until_there_is_one)
     close(fd);
     pod_run(&pod, "guest", "more", "dlsym", "1", 0);
 }
-END_TEST
 
 /* -- Cards -- */
 
-START_TEST(a_card_that_was_not_promised_has_the_limit_0)
+TEST(a_card_that_was_not_promised_has_the_limit_0)
 {
     refuses("guest", "second", "proc2", "", "was not promised this card");
     strcpy(pod.limit->uuid, "GPU-99999999-0405-0607-0809-0a0b0c0d0e0f");
@@ -230,9 +216,8 @@ START_TEST(a_card_that_was_not_promised_has_the_limit_0)
     memset(pod.limit->uuid, 'G', sizeof pod.limit->uuid);
     refuses("guest", "more", "proc2", "1", "was not promised this card");
 }
-END_TEST
 
-START_TEST(what_is_measured_outside_counts)
+TEST(what_is_measured_outside_counts)
 {
     pod.limit->extra = 20ull << 20;
     pod_run(&pod, "guest", "more", "dlsym", "41", 2);
@@ -240,11 +225,10 @@ START_TEST(what_is_measured_outside_counts)
     pod.limit->extra = UINT64_MAX;
     pod_run(&pod, "guest", "more", "dlsym", "1", 2);
 }
-END_TEST
 
 /* -- What the driver takes beside allocations -- */
 
-START_TEST(contexts_count_as_the_driver_makes_them)
+TEST(contexts_count_as_the_driver_makes_them)
 {
     enum { N = 7, MIB = 1 << 20 };
     struct program guests[N];
@@ -265,10 +249,9 @@ START_TEST(contexts_count_as_the_driver_makes_them)
         program_kill(&guests[i]);
     unsetenv("FAKE_CUDA_CONTEXT_MIB");
 }
-END_TEST
 
 /* A driver whose NVML is not there: the number of the limit file counts. */
-START_TEST(a_context_that_cannot_be_measured_counts_what_the_plugin_says)
+TEST(a_context_that_cannot_be_measured_counts_what_the_plugin_says)
 {
     temp_write(pod.dir, "nvml", "down 9\n");
     pod_run(&pod, "guest", "more", "dlsym", "60", 0);
@@ -276,73 +259,65 @@ START_TEST(a_context_that_cannot_be_measured_counts_what_the_plugin_says)
     pod_run(&pod, "guest", "more", "dlsym", "54", 0);
     pod_run(&pod, "guest", "more", "dlsym", "55", 2);
 }
-END_TEST
 
 /* Its context appears in NVML's list at the same time, so which process is which is unknown; and
  * it allocates while a module is loaded. */
-START_TEST(what_a_neighbor_takes_meanwhile_is_not_counted)
+TEST(what_a_neighbor_takes_meanwhile_is_not_counted)
 {
     pod.books->entries[0].pid = getpid();
     pod.books->neighbor = 30ull << 20;
     pod_run(&pod, "guest", "more", "dlsym", "58", 0);
     pod_run(&pod, "guest", "loads", "dlsym", "", 0);
 }
-END_TEST
 
 static void run_all_ways(const char *what)
 {
     static const char *const ways[] = {"dlsym", "proc2", "ptsz"};
-    for (size_t i = 0; i < ARRAY_LEN(ways); i++)
+    ARRAY_EACH(i, ways)
         pod_run(&pod, "guest", what, ways[i], "", 0);
     pod_run(&pod, "guest-link", what, "link", "", 0);
     if (pod_has_musl())
         pod_run(&pod, "musl/guest", what, "dlsym", "", 0);
 }
 
-START_TEST(green_contexts_keep_what_the_primary_has)
+TEST(green_contexts_keep_what_the_primary_has)
 {
     run_all_ways("green");
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
 }
-END_TEST
 
-START_TEST(stacks_and_heaps_of_a_context_count)
+TEST(stacks_and_heaps_of_a_context_count)
 {
     run_all_ways("settings");
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
 }
-END_TEST
 
-START_TEST(variables_of_modules_count)
+TEST(variables_of_modules_count)
 {
     run_all_ways("modules");
 }
-END_TEST
 
-START_TEST(memory_counts_until_its_last_reference_is_gone)
+TEST(memory_counts_until_its_last_reference_is_gone)
 {
     run_all_ways("references");
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
 }
-END_TEST
 
-START_TEST(imported_memory_that_nobody_exports_counts_where_it_is_mapped)
+TEST(imported_memory_that_nobody_exports_counts_where_it_is_mapped)
 {
     run_all_ways("orphan");
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
     run_all_ways("orphan-beside");
 }
-END_TEST
 
-START_TEST(streams_and_pools_of_another_card_count_there)
+TEST(streams_and_pools_of_another_card_count_there)
 {
     pod_add_card(&pod);
     run_all_ways("streams");
 }
-END_TEST
 
 /* The library's functions work with the first copy: the program fails, and gets no memory. */
-START_TEST(a_second_copy_of_the_driver_gives_no_memory)
+TEST(a_second_copy_of_the_driver_gives_no_memory)
 {
     cleanup_free char *copy = temp_path(pod.dir, "libcuda-copy.so");
     cleanup_free char *driver = program_path("fake-cuda/libcuda.so.1");
@@ -357,29 +332,26 @@ START_TEST(a_second_copy_of_the_driver_gives_no_memory)
     unsetenv("GUEST_COPY");
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
 }
-END_TEST
 
 /* -- What fits is not refused -- */
 
-START_TEST(graphs_count_what_they_need_at_one_time)
+TEST(graphs_count_what_they_need_at_one_time)
 {
     run_all_ways("peaks");
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
 }
-END_TEST
 
-START_TEST(arrays_count_by_their_format)
+TEST(arrays_count_by_their_format)
 {
     run_all_ways("formats");
 }
-END_TEST
 
 /* Processes with parts of a model: every call has the result of the driver. */
-START_TEST(tensor_parallel_processes_share_what_they_share)
+TEST(tensor_parallel_processes_share_what_they_share)
 {
     static const char *const sizes[] = {"2", "4", "8"};
     pod.limit->limit = pod.books->watch = 256ull << 20;
-    for (size_t i = 0; i < ARRAY_LEN(sizes); i++)
+    ARRAY_EACH(i, sizes)
         pod_run(&pod, "guest", "tensor", i % 2 ? "proc2" : "dlsym", sizes[i], 0);
     pod_run(&pod, "guest-link", "tensor", "link", "4", 0);
     if (pod_has_musl())
@@ -387,7 +359,6 @@ START_TEST(tensor_parallel_processes_share_what_they_share)
     ck_assert_uint_eq(pod.state->refused, 0);
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
 }
-END_TEST
 
 /* -- A driver of the future -- */
 
@@ -402,7 +373,7 @@ static void meets_future(const char *way)
     ck_assert_uint_eq(pod.state->reasons, LIMIT_UNKNOWN);
 }
 
-START_TEST(an_unknown_version_passes_untouched_and_is_reported_once)
+TEST(an_unknown_version_passes_untouched_and_is_reported_once)
 {
     setenv("GUEST_FUTURE", "1", 1);
     meets_future("dlsym");
@@ -414,10 +385,9 @@ START_TEST(an_unknown_version_passes_untouched_and_is_reported_once)
     unsetenv("FAKE_CUDA_ALIAS");
     unsetenv("GUEST_FUTURE");
 }
-END_TEST
 
 /* The newest driver says nothing to programs that ask for what is known. */
-START_TEST(known_versions_are_not_reported)
+TEST(known_versions_are_not_reported)
 {
     setenv("GUEST_FUTURE", "1", 1);
     pod_run(&pod, "guest", "cases", "proc2", "", 0);
@@ -425,40 +395,5 @@ START_TEST(known_versions_are_not_reported)
     unsetenv("GUEST_FUTURE");
     ck_assert_uint_eq(pod.state->reasons, 0);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        calls_before_cuInit_free_nothing,
-        without_a_descriptor_memory_is_refused_until_there_is_one,
-        in_another_root_memory_is_refused,
-        a_copy_of_the_library_beside_forged_files_is_not_believed,
-        what_the_kernel_denies_refuses_memory,
-        a_limit_that_cannot_be_read_refuses_memory,
-        a_state_that_is_not_one_refuses_memory,
-        a_state_that_shrinks_refuses_and_kills_nobody,
-        a_state_that_was_changed_refuses_until_the_plugin_repaired_it,
-        slots_without_an_owner_count_nothing,
-        without_a_slot_memory_is_refused_until_there_is_one,
-        a_card_that_was_not_promised_has_the_limit_0,
-        what_is_measured_outside_counts,
-        contexts_count_as_the_driver_makes_them,
-        a_context_that_cannot_be_measured_counts_what_the_plugin_says,
-        what_a_neighbor_takes_meanwhile_is_not_counted,
-        green_contexts_keep_what_the_primary_has,
-        stacks_and_heaps_of_a_context_count,
-        variables_of_modules_count,
-        memory_counts_until_its_last_reference_is_gone,
-        imported_memory_that_nobody_exports_counts_where_it_is_mapped,
-        streams_and_pools_of_another_card_count_there,
-        a_second_copy_of_the_driver_gives_no_memory,
-        graphs_count_what_they_need_at_one_time,
-        arrays_count_by_their_format,
-        tensor_parallel_processes_share_what_they_share,
-        an_unknown_version_passes_untouched_and_is_reported_once,
-        known_versions_are_not_reported,
-    };
-    return unit_run_with("limit closed", tests, ARRAY_LEN(tests), 300,
-                         &(struct unit_fixtures){.begin = begin, .end = end});
-}
+UNIT_MAIN_WITH(300, .begin = begin, .end = end)

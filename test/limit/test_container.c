@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "lib/agent.h"
 #include "lib/plugin.h"
 #include "limit/pod.h"
@@ -93,7 +90,7 @@ static char *container_of(const struct kubelet_answer *a)
     return dir;
 }
 
-START_TEST(a_program_gets_its_promise_and_no_more)
+TEST(a_program_gets_its_promise_and_no_more)
 {
     cleanup_answer struct kubelet_answer a = {0};
     struct pod pod;
@@ -115,15 +112,14 @@ START_TEST(a_program_gets_its_promise_and_no_more)
     pod_end(&pod);
     tear_down();
 }
-END_TEST
 
 /* An image with its own /etc/ld.so.preload keeps it; the variable loads the library. */
-START_TEST(a_pod_whose_image_has_a_preload_file_uses_the_variable)
+TEST(a_pod_whose_image_has_a_preload_file_uses_the_variable)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
     set_up(ARGV(NULL));
     admit("p", "limit-env", &a);
-    ck_assert_ptr_null(strstr(a.mounts, "ld.so.preload"));
+    ck_assert_lacks(a.mounts, "ld.so.preload");
     ck_assert_str_eq(json_string_value(json_object_get(a.env, "LD_PRELOAD")),
                      "/usr/local/gpushare/libgpushare-limit.so");
     admit("q", "limit-file", &b);
@@ -133,7 +129,6 @@ START_TEST(a_pod_whose_image_has_a_preload_file_uses_the_variable)
     ck_assert(plugin_metric(&plugin, "limit_failures_total") == 0);
     tear_down();
 }
-END_TEST
 
 static bool has_folders(const char *uid)
 {
@@ -141,7 +136,7 @@ static bool has_folders(const char *uid)
     return access(path, F_OK) == 0;
 }
 
-START_TEST(the_folder_of_a_pod_goes_with_the_pod)
+TEST(the_folder_of_a_pod_goes_with_the_pod)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up(ARGV("--isolation", "limit"));
@@ -167,9 +162,8 @@ START_TEST(the_folder_of_a_pod_goes_with_the_pod)
     lib_wait(!has_folders(name));
     tear_down();
 }
-END_TEST
 
-START_TEST(a_pod_without_isolation_gets_none)
+TEST(a_pod_without_isolation_gets_none)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
     set_up(ARGV(NULL));
@@ -180,10 +174,9 @@ START_TEST(a_pod_without_isolation_gets_none)
     lib_wait(sim_events(&sim, NULL, "GPUIsolationFailed", "this node has no MPS daemon"));
     tear_down();
 }
-END_TEST
 
 /* The container starts, and the reason is an event. */
-START_TEST(a_full_disk_costs_the_limit_and_not_the_pod)
+TEST(a_full_disk_costs_the_limit_and_not_the_pod)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up(ARGV(NULL));
@@ -197,9 +190,5 @@ START_TEST(a_full_disk_costs_the_limit_and_not_the_pod)
     lib_wait(plugin_metric(&plugin, "limit_failures_total") == 1);
     tear_down();
 }
-END_TEST
 
-LIB_MAIN("container", 60, a_program_gets_its_promise_and_no_more,
-         a_pod_whose_image_has_a_preload_file_uses_the_variable,
-         the_folder_of_a_pod_goes_with_the_pod, a_pod_without_isolation_gets_none,
-         a_full_disk_costs_the_limit_and_not_the_pod)
+LIB_MAIN(60)

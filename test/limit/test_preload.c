@@ -2,10 +2,7 @@
 #include "limit/pod.h"
 
 #include <fcntl.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/lib.h"
 #include "lib/unit.h"
 
@@ -42,27 +39,25 @@ static bool is_built(const char *guest)
     return false;
 }
 
-START_TEST(every_way_to_allocate_is_limited_and_counted_once)
+TEST(every_way_to_allocate_is_limited_and_counted_once)
 {
-    for (size_t i = 0; i < ARRAY_LEN(ways); i++)
+    ARRAY_EACH(i, ways)
         if (is_built(ways[i].guest))
             pod_run(&pod, ways[i].guest, "cases", ways[i].way, "", 0);
     ck_assert_uint_eq(pod.state->reasons, 0);
     ck_assert_uint_gt(pod.state->refused, 0);
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
 }
-END_TEST
 
-START_TEST(addresses_of_cuGetProcAddress_that_are_not_exported_are_replaced)
+TEST(addresses_of_cuGetProcAddress_that_are_not_exported_are_replaced)
 {
     setenv("FAKE_CUDA_ALIAS", "1", 1);
     pod_run(&pod, "guest", "cases", "proc", "", 0);
     pod_run(&pod, "guest", "cases", "ptsz", "", 0);
     ck_assert_uint_eq(pod.state->reasons, 0);
 }
-END_TEST
 
-START_TEST(a_program_sees_a_card_of_its_size)
+TEST(a_program_sees_a_card_of_its_size)
 {
     pod_run(&pod, "guest", "info", "dlsym", "", 0);
     pod_run(&pod, "guest-link", "info", "link", "", 0);
@@ -70,9 +65,8 @@ START_TEST(a_program_sees_a_card_of_its_size)
     if (is_built("musl/guest"))
         pod_run(&pod, "musl/guest", "info", "dlsym", "", 0);
 }
-END_TEST
 
-START_TEST(a_child_counts_for_itself)
+TEST(a_child_counts_for_itself)
 {
     if (!pod_wipes_on_fork())
         return;
@@ -80,10 +74,9 @@ START_TEST(a_child_counts_for_itself)
     if (is_built("musl/guest"))
         pod_run(&pod, "musl/guest", "fork", "dlsym", "", 0);
 }
-END_TEST
 
 /* 64 MiB, of which 30 and a context are held: 20 fit, 30 do not. */
-START_TEST(processes_share_the_limit_until_they_are_killed)
+TEST(processes_share_the_limit_until_they_are_killed)
 {
     struct program other;
     pod_start(&pod, &other, "guest", "hold", "dlsym", "30");
@@ -93,7 +86,6 @@ START_TEST(processes_share_the_limit_until_they_are_killed)
     program_kill(&other);
     pod_run(&pod, "guest", "more", "dlsym", "60", 0);
 }
-END_TEST
 
 static bool first_slot_is_free(void)
 {
@@ -106,7 +98,7 @@ static bool first_slot_is_free(void)
 }
 
 /* The slot outlives no process, although nobody outside the namespace knows its pid. */
-START_TEST(processes_of_several_pid_namespaces_share_the_limit)
+TEST(processes_of_several_pid_namespaces_share_the_limit)
 {
     struct program other;
     if (!pod_can_start_apart()) {
@@ -123,9 +115,8 @@ START_TEST(processes_of_several_pid_namespaces_share_the_limit)
     lib_wait(first_slot_is_free());
     pod_run(&pod, "guest", "all", "dlsym", "", 0);
 }
-END_TEST
 
-START_TEST(a_change_of_the_limit_holds_at_once)
+TEST(a_change_of_the_limit_holds_at_once)
 {
     struct program other;
     pod_start(&pod, &other, "guest", "hold", "dlsym", "10");
@@ -139,16 +130,14 @@ START_TEST(a_change_of_the_limit_holds_at_once)
     pod_run(&pod, "guest", "more", "dlsym", "128", 0);
     program_kill(&other);
 }
-END_TEST
 
-START_TEST(a_program_without_cuda_takes_no_slot)
+TEST(a_program_without_cuda_takes_no_slot)
 {
     pod_run(&pod, "guest", "none", "", "", 0);
     ck_assert_uint_eq(pod.state->high, 0);
 }
-END_TEST
 
-START_TEST(without_a_folder_nothing_is_limited)
+TEST(without_a_folder_nothing_is_limited)
 {
     cleanup_free char *folder = temp_path(pod.dir, "limit");
     temp_remove(pod.dir, "limit/0");
@@ -156,29 +145,26 @@ START_TEST(without_a_folder_nothing_is_limited)
     pod_run(&pod, "guest", "unlimited", "dlsym", "", 0);
     pod_run(&pod, "guest-link", "unlimited", "link", "", 0);
 }
-END_TEST
 
-START_TEST(a_limit_without_a_uuid_is_that_of_any_card)
+TEST(a_limit_without_a_uuid_is_that_of_any_card)
 {
     memset(pod.limit->uuid, 0, sizeof pod.limit->uuid);
     pod_run(&pod, "guest", "all", "proc2", "", 0);
 }
-END_TEST
 
 /* -- A pod can write anything into its state -- */
 
 /* The slots have no owner, so what they say is dropped. */
-START_TEST(a_foreign_state_breaks_no_program)
+TEST(a_foreign_state_breaks_no_program)
 {
     static const unsigned bytes[] = {0x00, 0xff, 0x7f, 0x80, 0x01};
-    for (size_t i = 0; i < ARRAY_LEN(bytes); i++) {
+    ARRAY_EACH(i, bytes) {
         memset(pod.state->slots, (int)bytes[i], sizeof pod.state->slots);
         pod_run(&pod, "guest", "all", "dlsym", "", 0);
         memset(pod.state->slots, (int)bytes[i], sizeof pod.state->slots);
         pod_run(&pod, "guest", "info", "dlsym", "", 0);
     }
 }
-END_TEST
 
 /* -- make bench-limit -- */
 
@@ -212,7 +198,7 @@ static void run_bench(bool limited, const char *what, const char *n, double *out
 }
 
 /* The best of several runs, in turn: other programs of the machine only make a run slower. */
-START_TEST(the_cost_of_an_allocation)
+TEST(the_cost_of_an_allocation)
 {
     if (!getenv("LIMIT_BENCH"))
         return;
@@ -227,10 +213,9 @@ START_TEST(the_cost_of_an_allocation)
            without, with, (with - without) / 2, with / without);
     ck_assert_msg(with - without <= PAIR_NS, "more than %d ns for both", PAIR_NS);
 }
-END_TEST
 
 /* Beside other processes, with few and many mappings and pointers. */
-START_TEST(the_cost_of_many)
+TEST(the_cost_of_many)
 {
     static const char *const calls[] = {"cuMemMap and cuMemUnmap", "cuStreamSynchronize",
                                         "cuMemGetInfo"};
@@ -268,25 +253,5 @@ START_TEST(the_cost_of_many)
     ck_assert_msg(with[1][CALLS - 1] <= INFO_NS, "cuMemGetInfo: more than %d ns",
                   INFO_NS);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        every_way_to_allocate_is_limited_and_counted_once,
-        addresses_of_cuGetProcAddress_that_are_not_exported_are_replaced,
-        a_program_sees_a_card_of_its_size,
-        a_child_counts_for_itself,
-        processes_share_the_limit_until_they_are_killed,
-        processes_of_several_pid_namespaces_share_the_limit,
-        a_change_of_the_limit_holds_at_once,
-        a_program_without_cuda_takes_no_slot,
-        without_a_folder_nothing_is_limited,
-        a_limit_without_a_uuid_is_that_of_any_card,
-        a_foreign_state_breaks_no_program,
-        the_cost_of_an_allocation,
-        the_cost_of_many,
-    };
-    return unit_run_with("limit preload", tests, ARRAY_LEN(tests), 300,
-                         &(struct unit_fixtures){.begin = begin, .end = end});
-}
+UNIT_MAIN_WITH(300, .begin = begin, .end = end)

@@ -2,7 +2,6 @@
 #include "limit/pod.h"
 
 #include <signal.h>
-#include <stdlib.h>
 
 #include "lib/lib.h"
 #include "lib/unit.h"
@@ -55,21 +54,19 @@ static void race(const char *chunk_mib, uint64_t limit_mib)
     unsetenv("FAKE_CUDA_CHUNK_MIB");
 }
 
-START_TEST(processes_never_exceed_the_limit_and_leave_nothing)
+TEST(processes_never_exceed_the_limit_and_leave_nothing)
 {
     race("2", POD_LIMIT_MIB);
 }
-END_TEST
 
 /* As today's drivers: processes whose pools grow by 32 MiB at a time. */
-START_TEST(processes_never_exceed_the_limit_by_a_chunk)
+TEST(processes_never_exceed_the_limit_by_a_chunk)
 {
     race("32", 32ull * (getenv("RACE_SECONDS") ? MANY : FEW));
 }
-END_TEST
 
 /* Free memory of a pool is used by one thread at a time. */
-START_TEST(threads_share_a_pool_within_the_limit)
+TEST(threads_share_a_pool_within_the_limit)
 {
     struct pod pod;
     pod_begin(&pod);
@@ -77,8 +74,5 @@ START_TEST(threads_share_a_pool_within_the_limit)
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
     pod_end(&pod);
 }
-END_TEST
 
-UNIT_MAIN_SECONDS("limit race", 600, threads_share_a_pool_within_the_limit,
-                  processes_never_exceed_the_limit_and_leave_nothing,
-                  processes_never_exceed_the_limit_by_a_chunk)
+UNIT_MAIN(600)

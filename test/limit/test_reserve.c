@@ -4,13 +4,8 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/lib.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
@@ -30,7 +25,7 @@ static struct limit_state *new_state(void)
     return s;
 }
 
-START_TEST(a_reservation_fits_or_changes_nothing)
+TEST(a_reservation_fits_or_changes_nothing)
 {
     struct limit_state *s = new_state();
     ck_assert(reserve_add(s, 0, 0, 600, LIMIT));
@@ -46,10 +41,9 @@ START_TEST(a_reservation_fits_or_changes_nothing)
     ck_assert(reserve_add(s, 2, 0, 500, LIMIT));
     free(s);
 }
-END_TEST
 
 /* Values that a pod wrote into its file are added with saturation. */
-START_TEST(foreign_values_do_not_overflow)
+TEST(foreign_values_do_not_overflow)
 {
     struct limit_state *s = new_state();
     s->high = UINT32_MAX;
@@ -64,7 +58,6 @@ START_TEST(foreign_values_do_not_overflow)
     ck_assert_uint_eq(s->slots[5].want, 0);
     free(s);
 }
-END_TEST
 
 /* The sum of what the threads know that they hold. It is raised after a reservation and lowered
  * before a release, so it is never above what is reserved. */
@@ -97,7 +90,7 @@ static void *reserve_and_release(void *arg)
     return NULL;
 }
 
-START_TEST(the_sum_of_all_slots_stays_within_the_limit)
+TEST(the_sum_of_all_slots_stays_within_the_limit)
 {
     struct limit_state *s = new_state();
     pthread_t threads[SLOTS];
@@ -114,7 +107,6 @@ START_TEST(the_sum_of_all_slots_stays_within_the_limit)
     ck_assert_uint_gt(refused, 0);
     free(s);
 }
-END_TEST
 
 /* -- Slots -- */
 
@@ -167,7 +159,7 @@ static void kill_and_wait(pid_t pid)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 }
 
-START_TEST(a_slot_is_free_when_its_process_ended)
+TEST(a_slot_is_free_when_its_process_ended)
 {
     if (!pod_wipes_on_fork())
         return;
@@ -195,9 +187,8 @@ START_TEST(a_slot_is_free_when_its_process_ended)
     temp_dir_remove(dir);
     free(dir);
 }
-END_TEST
 
-START_TEST(a_file_that_is_no_state_is_not_mapped)
+TEST(a_file_that_is_no_state_is_not_mapped)
 {
     char *dir = temp_dir();
     struct limit_state *s;
@@ -210,11 +201,10 @@ START_TEST(a_file_that_is_no_state_is_not_mapped)
     temp_dir_remove(dir);
     free(dir);
 }
-END_TEST
 
 /* -- Table: against a plain array -- */
 
-START_TEST(the_table_finds_what_was_added)
+TEST(the_table_finds_what_was_added)
 {
     enum { KEYS = 2000 };
     static bool has[KEYS];
@@ -244,10 +234,9 @@ START_TEST(the_table_finds_what_was_added)
     ck_assert_uint_eq(t.n, n);
     ck_assert_ptr_null(table_find(&t, KIND_ARRAY, 1 << 21));
 }
-END_TEST
 
 /* A program that frees what it held gets back the memory of the table, as it goes on. */
-START_TEST(the_table_shrinks)
+TEST(the_table_shrinks)
 {
     enum { LIVE = 10000, KEPT = 10, ADDS = 10 };
     struct table t = {0};
@@ -264,9 +253,3 @@ START_TEST(the_table_shrinks)
     for (uint64_t key = 0; key < LIVE; key++)
         ck_assert_int_eq(table_find(&t, KIND_LINEAR, key << 21) != NULL, key < KEPT);
 }
-END_TEST
-
-UNIT_MAIN("limit reserve", a_reservation_fits_or_changes_nothing,
-          foreign_values_do_not_overflow, the_sum_of_all_slots_stays_within_the_limit,
-          a_slot_is_free_when_its_process_ended, a_file_that_is_no_state_is_not_mapped,
-          the_table_finds_what_was_added, the_table_shrinks)

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/program.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/unit.h"
 #include "limit/symbols.h"
 
@@ -23,33 +19,31 @@ static char *said_by(const char *const *argv)
     return text;
 }
 
-START_TEST(the_library_needs_nothing)
+TEST(the_library_needs_nothing)
 {
     cleanup_free char *library = program_path("libgpushare-limit.so");
     cleanup_free char *dynamic = said_by(ARGV("readelf", "-dW", library));
-    ck_assert_ptr_nonnull(strstr(dynamic, "GNU_HASH"));
-    ck_assert_msg(!strstr(dynamic, "NEEDED"), "%s", dynamic);
-    ck_assert_msg(!strstr(dynamic, "TEXTREL"), "%s", dynamic);
+    ck_assert_contains(dynamic, "GNU_HASH");
+    ck_assert_lacks(dynamic, "NEEDED");
+    ck_assert_lacks(dynamic, "TEXTREL");
     /* One constructor, which records the root; each runs in every program. */
     ck_assert_contains(dynamic, "(INIT_ARRAYSZ)       8 (bytes)");
-    ck_assert_msg(!strstr(dynamic, "(INIT)"), "%s", dynamic);
+    ck_assert_lacks(dynamic, "(INIT)");
     cleanup_free char *versions = said_by(ARGV("readelf", "-VW", library));
-    ck_assert_msg(!strstr(versions, "GLIBC"), "%s", versions);
+    ck_assert_lacks(versions, "GLIBC");
     cleanup_free char *headers = said_by(ARGV("readelf", "-lW", library));
-    ck_assert_ptr_nonnull(strstr(headers, "GNU_RELRO"));
-    ck_assert_msg(!strstr(headers, "RWE"), "%s", headers);
+    ck_assert_contains(headers, "GNU_RELRO");
+    ck_assert_lacks(headers, "RWE");
 }
-END_TEST
 
 /* Every undefined symbol is weak: the library also loads where there is none of it. */
-START_TEST(the_library_has_one_weak_import)
+TEST(the_library_has_one_weak_import)
 {
     cleanup_free char *library = program_path("libgpushare-limit.so");
     cleanup_free char *symbols = said_by(ARGV("nm", "-D", "--undefined-only", library));
     const char *w = strchr(symbols, 'w');
     ck_assert_msg(w && strcmp(w, "w dl_iterate_phdr\n") == 0, "%s", symbols);
 }
-END_TEST
 
 /* The line of nm for an exported function. */
 static bool exports(const char *symbols, const char *name)
@@ -61,12 +55,12 @@ static bool exports(const char *symbols, const char *name)
     return found;
 }
 
-START_TEST(each_function_of_device_memory_is_intercepted_or_has_a_reason)
+TEST(each_function_of_device_memory_is_intercepted_or_has_a_reason)
 {
     cleanup_free char *library = program_path("libgpushare-limit.so");
     cleanup_free char *symbols = said_by(ARGV("nm", "-D", "--defined-only", library));
     size_t exported = 0, lines = 0;
-    for (size_t i = 0; i < ARRAY_LEN(limit_symbols); i++) {
+    ARRAY_EACH(i, limit_symbols) {
         bool is = exports(symbols, limit_symbols[i].symbol);
         ck_assert_msg(
             is == !limit_symbols[i].reason, "%s: %s, but %s", limit_symbols[i].symbol,
@@ -78,7 +72,3 @@ START_TEST(each_function_of_device_memory_is_intercepted_or_has_a_reason)
         lines++;
     ck_assert_uint_eq(exported, lines); /* nothing else is exported */
 }
-END_TEST
-
-UNIT_MAIN("limit symbols", the_library_needs_nothing, the_library_has_one_weak_import,
-          each_function_of_device_memory_is_intercepted_or_has_a_reason)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/allocation.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 static struct allocation *new_allocation(const char *uid, const char *container,
@@ -11,15 +10,15 @@ static struct allocation *new_allocation(const char *uid, const char *container,
                           CONTAINER_INIT, r);
 }
 
-START_TEST(an_allocation_holds_its_units)
+TEST(an_allocation_holds_its_units)
 {
     struct allocation *al = new_allocation("u", "c", IDS_MEM);
     static const int64_t units[] = {7, 0, 3, 2, 1, 143770};
-    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+    ARRAY_EACH(i, units)
         ck_assert(allocation_add(al, SPAN("GPU-a"), 1, units[i]));
     ck_assert(!allocation_add(al, SPAN("GPU-a"), 1, 3));
     ck_assert(allocation_add(al, SPAN("GPU-b"), 2, 3));
-    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+    ARRAY_EACH(i, units)
         ck_assert(allocation_holds(al, SPAN("GPU-a"), units[i]));
     ck_assert(!allocation_holds(al, SPAN("GPU-a"), 4));
     ck_assert(!allocation_holds(al, SPAN("GPU-b"), 7));
@@ -37,7 +36,7 @@ START_TEST(an_allocation_holds_its_units)
     allocation_free(al);
 }
 
-START_TEST(one_allocation_per_container_and_resource)
+TEST(one_allocation_per_container_and_resource)
 {
     struct allocation_set set = {0};
     allocation_set_put(&set, new_allocation("u1", "a", IDS_MEM));
@@ -61,7 +60,7 @@ static void sample(struct allocation_set *set)
 {
     struct allocation *al = new_allocation("u1", "init", IDS_MEM);
     static const int64_t units[] = {0, 1, 2, 7, 9, 10};
-    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+    ARRAY_EACH(i, units)
         allocation_add(al, SPAN("GPU-a"), 4, units[i]);
     allocation_add(al, SPAN("GPU-b"), 5, 12);
     allocation_set_put(set, al);
@@ -71,7 +70,7 @@ static void sample(struct allocation_set *set)
     allocation_set_put(set, al);
 }
 
-START_TEST(the_state_file_has_a_fixed_format)
+TEST(the_state_file_has_a_fixed_format)
 {
     struct allocation_set set = {0};
     cleanup_buf struct buf b = {0};
@@ -90,7 +89,7 @@ START_TEST(the_state_file_has_a_fixed_format)
     allocation_set_fini(&set);
 }
 
-START_TEST(a_written_state_file_is_read_back)
+TEST(a_written_state_file_is_read_back)
 {
     struct allocation_set set = {0}, back = {0};
     struct err err = {0};
@@ -104,7 +103,7 @@ START_TEST(a_written_state_file_is_read_back)
     allocation_set_fini(&back);
 }
 
-START_TEST(a_damaged_state_file_is_rejected_as_a_whole)
+TEST(a_damaged_state_file_is_rejected_as_a_whole)
 {
     struct allocation_set set = {0};
     cleanup_buf struct buf good = {0};
@@ -130,7 +129,7 @@ START_TEST(a_damaged_state_file_is_rejected_as_a_whole)
         {"gpu-count", "gpu-counts", "are invalid, or come later"},
         {"\"uid\"", "\"uie\"", "are invalid, or come later"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct allocation_set back = {0};
         cleanup_buf struct buf b = {0};
         const char *at = strstr(good.p, cases[i].from);
@@ -139,13 +138,13 @@ START_TEST(a_damaged_state_file_is_rejected_as_a_whole)
         buf_adds(&b, cases[i].to);
         buf_adds(&b, at + strlen(cases[i].from));
         ck_assert_int_eq(allocation_set_read(&back, buf_span(&b), SPAN("n1"), &err), -1);
-        ck_assert_msg(strstr(err.msg, cases[i].says) != NULL, "%s", err.msg);
+        ck_assert_contains(err.msg, cases[i].says);
         ck_assert_uint_eq(back.n, 0);
     }
     allocation_set_fini(&set);
 }
 
-START_TEST(an_oversized_state_file_is_rejected)
+TEST(an_oversized_state_file_is_rejected)
 {
     struct allocation_set set = {0};
     struct err err = {0};
@@ -161,7 +160,7 @@ START_TEST(an_oversized_state_file_is_rejected)
                    i ? "," : "", i);
     buf_adds(&units, "]}]}");
     ck_assert_int_eq(allocation_set_read(&set, buf_span(&units), SPAN("n1"), &err), -1);
-    ck_assert_msg(strstr(err.msg, "are invalid, or too many") != NULL, "%s", err.msg);
+    ck_assert_contains(err.msg, "are invalid, or too many");
     for (int i = 0; i <= ALLOCATION_SET_MAX; i++) {
         buf_printf(&many,
                    "%s{\"uid\":\"u%d\",\"container\":\"c\",\"role\":\"app\","
@@ -173,14 +172,9 @@ START_TEST(an_oversized_state_file_is_rejected)
     buf_adds(&many, "]}");
     buf_adds(&enough, "]}");
     ck_assert_int_eq(allocation_set_read(&set, buf_span(&many), SPAN("n1"), &err), -1);
-    ck_assert_msg(strstr(err.msg, "too many allocations") != NULL, "%s", err.msg);
+    ck_assert_contains(err.msg, "too many allocations");
     ck_assert_uint_eq(set.n, 0);
     ck_assert_done(allocation_set_read(&set, buf_span(&enough), SPAN("n1"), &err), err);
     ck_assert_uint_eq(set.n, ALLOCATION_SET_MAX);
     allocation_set_fini(&set);
 }
-
-UNIT_MAIN("allocation", an_allocation_holds_its_units,
-          one_allocation_per_container_and_resource, the_state_file_has_a_fixed_format,
-          a_written_state_file_is_read_back, a_damaged_state_file_is_rejected_as_a_whole,
-          an_oversized_state_file_is_rejected)

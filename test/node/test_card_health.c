@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/card_health.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "lib/unit.h"
 
 /* Each line: the time, an input, and what the card is after it: healthy, or the reason. */
@@ -16,28 +13,22 @@ static const struct transition {
     {                                                                                    \
         3000, 30000, 600000                                                              \
     }
-    {"a card that is good at first is healthy at once",
-     USUAL,
-     "5 good: healthy"},
-    {"a card that is failed at first must recover",
-     USUAL,
+    {"a card that is good at first is healthy at once", USUAL, "5 good: healthy"},
+    {"a card that is failed at first must recover", USUAL,
      "0 failed: failed\n"
      "1000 good: failed\n"
      "30999 good: failed\n"
      "31000 good: healthy"},
-    {"a card that is unreadable at first is not tolerated",
-     USUAL,
+    {"a card that is unreadable at first is not tolerated", USUAL,
      "0 unreadable: unreadable\n"
      "30000 good: unreadable"},
-    {"a failed sample counts at once, recovery takes healthy_after_ms",
-     USUAL,
+    {"a failed sample counts at once, recovery takes healthy_after_ms", USUAL,
      "0 good: healthy\n"
      "1000 failed: failed\n"
      "2000 good: failed\n"
      "31999 good: failed\n"
      "32000 good: healthy"},
-    {"a failed sample restarts the recovery",
-     USUAL,
+    {"a failed sample restarts the recovery", USUAL,
      "0 good: healthy\n"
      "1000 failed: failed\n"
      "2000 good: failed\n"
@@ -45,24 +36,21 @@ static const struct transition {
      "32000 good: failed\n"
      "61999 good: failed\n"
      "62000 good: healthy"},
-    {"unreadable samples are tolerated for unhealthy_after_ms",
-     USUAL,
+    {"unreadable samples are tolerated for unhealthy_after_ms", USUAL,
      "0 good: healthy\n"
      "1000 unreadable: healthy\n"
      "3999 unreadable: healthy\n"
      "4000 unreadable: unreadable\n"
      "5000 good: unreadable\n"
      "35000 good: healthy"},
-    {"a good sample ends the tolerated time",
-     USUAL,
+    {"a good sample ends the tolerated time", USUAL,
      "0 good: healthy\n"
      "1000 unreadable: healthy\n"
      "3000 good: healthy\n"
      "5000 unreadable: healthy\n"
      "7999 unreadable: healthy\n"
      "8000 unreadable: unreadable"},
-    {"a tolerated sample does not interrupt a recovery",
-     USUAL,
+    {"a tolerated sample does not interrupt a recovery", USUAL,
      "0 failed: failed\n"
      "1000 good: failed\n"
      "15000 unreadable: failed\n"
@@ -72,23 +60,20 @@ static const struct transition {
      {0, 30000, 600000},
      "0 good: healthy\n"
      "1 unreadable: unreadable"},
-    {"the newest reason counts",
-     USUAL,
+    {"the newest reason counts", USUAL,
      "0 good: healthy\n"
      "1 xid79: XID 79\n"
      "2 good: XID 79\n"
      "3 failed: failed\n"
      "4 ecc: uncorrectable ECC error\n"
      "5 unreadable: unreadable"},
-    {"an event holds the card for xid_hold_ms",
-     USUAL,
+    {"an event holds the card for xid_hold_ms", USUAL,
      "0 good: healthy\n"
      "1000 xid79: XID 79\n"
      "2000 good: XID 79\n"
      "600999 good: XID 79\n"
      "601000 good: healthy"},
-    {"every event restarts the hold",
-     USUAL,
+    {"every event restarts the hold", USUAL,
      "0 good: healthy\n"
      "1000 xid79: XID 79\n"
      "2000 good: XID 79\n"
@@ -126,8 +111,7 @@ static const struct transition {
      "2 unreadable: unreadable\n"
      "3 good: unreadable\n"
      "1003 good: healthy"},
-    {"an XID of an application changes nothing",
-     USUAL,
+    {"an XID of an application changes nothing", USUAL,
      "0 good: healthy\n"
      "1 xid31: healthy\n"
      "2 failed: failed\n"
@@ -177,9 +161,9 @@ static void check_step(const struct transition *t, struct card_health *h,
                   h->healthy ? "healthy" : h->reason);
 }
 
-START_TEST(every_transition_of_one_card)
+TEST(every_transition_of_one_card)
 {
-    for (size_t i = 0; i < ARRAY_LEN(transitions); i++) {
+    ARRAY_EACH(i, transitions) {
         struct card_health h = {0};
         struct span rest = span_of(transitions[i].steps);
         while (rest.n)
@@ -205,10 +189,10 @@ static const struct addressed {
     {"neither: every card", "", -1, "----"},
 };
 
-START_TEST(the_cards_that_an_event_concerns)
+TEST(the_cards_that_an_event_concerns)
 {
     const struct card_health_settings settings = USUAL;
-    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
+    ARRAY_EACH(i, events) {
         const struct addressed *a = &events[i];
         struct card_health h[4] = {0};
         const struct card_health_target cards[4] = {{&h[0], "GPU-0", 0, true, ""},
@@ -228,7 +212,7 @@ START_TEST(the_cards_that_an_event_concerns)
     }
 }
 
-START_TEST(no_event_is_none)
+TEST(no_event_is_none)
 {
     struct card_health h = {.healthy = true};
     const struct card_health_target target = {&h, "", 0, true, ""};
@@ -252,9 +236,9 @@ static const struct {
     {{.state = GPU_MIG}, CARD_HEALTH_FAILED, "mig"},
 };
 
-START_TEST(the_state_of_a_sample_as_a_reading)
+TEST(the_state_of_a_sample_as_a_reading)
 {
-    for (size_t i = 0; i < ARRAY_LEN(readings); i++) {
+    ARRAY_EACH(i, readings) {
         const char *reason;
         ck_assert_int_eq(card_health_read(&readings[i].card, &reason),
                          readings[i].reading);
@@ -262,6 +246,3 @@ START_TEST(the_state_of_a_sample_as_a_reading)
             ck_assert_str_eq(reason, readings[i].reason);
     }
 }
-
-UNIT_MAIN("card_health", every_transition_of_one_card, the_cards_that_an_event_concerns,
-          no_event_is_none, the_state_of_a_sample_as_a_reading)

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/limit_slots.h"
 
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
@@ -36,7 +33,7 @@ static void begin(void)
     static const char *const folders[] = {"pods",         "pods/u", "pods/u/limit",
                                           "pods/u/state", "proc",   "proc/10"};
     root = temp_dir();
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+    ARRAY_EACH(i, folders)
         temp_mkdir(root, folders[i]);
     temp_write(root, "proc/10/stat",
                "10 (python) S 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 99 9 8\n");
@@ -84,7 +81,7 @@ static const char *slots_of(struct usage_place place)
 static const struct usage_place process = {
     .pid = {10, 99}, .kind = USAGE_CONTAINER, .pod_uid = SPAN("u")};
 
-START_TEST(a_process_with_a_slot)
+TEST(a_process_with_a_slot)
 {
     ck_assert_str_eq(slots_of(process), "GPU-0");
     limit(1, "GPU-1");
@@ -93,7 +90,7 @@ START_TEST(a_process_with_a_slot)
     ck_assert_str_eq(slots_of(process), "GPU-0 GPU-1");
 }
 
-START_TEST(a_process_without_a_slot)
+TEST(a_process_without_a_slot)
 {
     state.slots[3].pid = 8; /* of another process */
     write_state(0, sizeof state);
@@ -106,7 +103,7 @@ START_TEST(a_process_without_a_slot)
     ck_assert_str_eq(slots_of(process), "GPU-0");
 }
 
-START_TEST(pods_without_a_limit)
+TEST(pods_without_a_limit)
 {
     struct usage_place place = process;
     place.pod_uid = SPAN("v");
@@ -122,7 +119,7 @@ START_TEST(pods_without_a_limit)
 }
 
 /* Whatever the pod writes: no slot, or that of the process. */
-START_TEST(a_state_that_the_pod_wrote)
+TEST(a_state_that_the_pod_wrote)
 {
     struct rng rng;
     cleanup_free char *path = temp_path(root, "pods/u/state/0");
@@ -152,7 +149,7 @@ START_TEST(a_state_that_the_pod_wrote)
 }
 
 /* A UUID as long as its field, any card, and the file of a version with further fields. */
-START_TEST(limits_of_other_forms)
+TEST(limits_of_other_forms)
 {
     char uuid[LIMIT_UUID_MAX + 1] = "";
     memset(uuid, 'u', LIMIT_UUID_MAX);
@@ -200,7 +197,7 @@ static int64_t corrected(int times, int64_t used)
     return (int64_t)(file.extra / MIB);
 }
 
-START_TEST(the_limit_counts_what_nvml_shows)
+TEST(the_limit_counts_what_nvml_shows)
 {
     ck_assert_int_eq(corrected(LIMIT_SLOTS_RISE - 1, 600), 0);
     ck_assert_int_eq(corrected(1, 600), 100 + 300);
@@ -218,7 +215,7 @@ START_TEST(the_limit_counts_what_nvml_shows)
 }
 
 /* The memory that a process frees between NVML's answer and the reading of its slot. */
-START_TEST(a_moment_is_no_correction)
+TEST(a_moment_is_no_correction)
 {
     for (int i = 0; i < 4 * LIMIT_SLOTS_RISE; i++)
         ck_assert_int_eq(corrected(1, i % LIMIT_SLOTS_RISE ? 300 : 700),
@@ -228,7 +225,7 @@ START_TEST(a_moment_is_no_correction)
     ck_assert_int_eq(corrected(1, 500), 500); /* the least */
 }
 
-START_TEST(the_slots_of_a_hostile_pod)
+TEST(the_slots_of_a_hostile_pod)
 {
     ck_assert_int_eq(corrected(LIMIT_SLOTS_RISE, 0), 700 + 300); /* no more than NVML */
     ck_assert_int_eq(corrected(1, INT64_MAX / MIB), 300); /* no less than nothing */
@@ -240,21 +237,17 @@ START_TEST(the_slots_of_a_hostile_pod)
     ck_assert_int_eq(place.slots[0].context, INT64_MAX);
 }
 
-START_TEST(a_file_that_cannot_be_corrected)
+TEST(a_file_that_cannot_be_corrected)
 {
     struct usage_place place = process;
     cleanup_free char *path = temp_path(root, "pods/u/limit/1");
     ck_assert_int_eq(symlink("0", path), 0);
     ck_assert_int_eq(limit_slots_read(root, root, &sample, &place, 1, &arena, &err), -1);
-    ck_assert_msg(strstr(err.msg, "/pods/u/limit/1: ") != NULL, "%s", err.msg);
+    ck_assert_contains(err.msg, "/pods/u/limit/1: ");
     temp_remove(root, "pods/u/limit/1");
     temp_write(root, "pods/u/limit/0", "short"); /* of an older plugin, perhaps */
     ck_assert_done(limit_slots_read(root, root, &sample, &place, 1, &arena, &err), err);
     ck_assert_done(limit_slots_read("/no", root, &sample, &place, 1, &arena, &err), err);
 }
 
-UNIT_MAIN_AROUND("limit_slots", begin, end, a_process_with_a_slot,
-                 a_process_without_a_slot, pods_without_a_limit,
-                 a_state_that_the_pod_wrote, limits_of_other_forms,
-                 the_limit_counts_what_nvml_shows, a_moment_is_no_correction,
-                 the_slots_of_a_hostile_pod, a_file_that_cannot_be_corrected)
+UNIT_MAIN_AROUND(begin, end)

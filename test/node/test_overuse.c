@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/overuse.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "lib/unit.h"
 
 /* Examples of what test_overuse_random.c has not: names, boundaries, Retry-After. */
@@ -165,7 +162,7 @@ static const struct who {
 };
 
 /* Overuse just beyond the tolerance takes longer than the grace, but not twice as long. */
-START_TEST(who_is_over)
+TEST(who_is_over)
 {
     for (const struct who *who = whos; who < whos + ARRAY_LEN(whos); who++) {
         cleanup_buf struct buf got = {0};
@@ -183,7 +180,7 @@ START_TEST(who_is_over)
 }
 
 /* The tolerance of a process is 100 MiB. */
-START_TEST(the_tolerance_of_processes)
+TEST(the_tolerance_of_processes)
 {
     static const struct {
         int64_t used, promised, slots, context;
@@ -210,7 +207,7 @@ START_TEST(the_tolerance_of_processes)
         {201, 100, 4, 400, 4, true},
     };
     static const struct usage_pid pids[20];
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    ARRAY_EACH(i, rows) {
         struct usage u = usage_of("a u c i 0 0", 0, 8000);
         begin_with(true);
         containers[0].used_mib = rows[i].used;
@@ -229,7 +226,7 @@ START_TEST(the_tolerance_of_processes)
 static const char over[] = "a u c i 6000 4000, b v c j 1000 8000";
 static const char inside[] = "a u c i 4000 4000, b v c j 1000 8000";
 
-START_TEST(a_measurement_that_does_not_count_neither_accuses_nor_acquits)
+TEST(a_measurement_that_does_not_count_neither_accuses_nor_acquits)
 {
     wait_out(over, 0, 500);
     struct usage u = usage_of(over, GRACE, 500);
@@ -245,7 +242,7 @@ START_TEST(a_measurement_that_does_not_count_neither_accuses_nor_acquits)
 }
 
 /* What it was promised is not known yet: what its predecessor was promised is. */
-START_TEST(a_new_pod_of_the_same_name_is_not_judged_by_the_promise_before)
+TEST(a_new_pod_of_the_same_name_is_not_judged_by_the_promise_before)
 {
     static const char again[] = "a new c i 6000 4000, b v c j 1000 8000";
     wait_out(over, 0, 500);
@@ -257,7 +254,7 @@ START_TEST(a_new_pod_of_the_same_name_is_not_judged_by_the_promise_before)
 }
 
 /* Half a second of each six is less than what drains. */
-START_TEST(short_peaks_fill_nothing)
+TEST(short_peaks_fill_nothing)
 {
     for (int64_t at_ms = 0; at_ms < 200 * GRACE; at_ms += 500)
         ck_step(at_ms % 6000 ? inside : over, at_ms, 500, "");
@@ -265,7 +262,7 @@ START_TEST(short_peaks_fill_nothing)
 
 /* -- where it hurts -- */
 
-START_TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
+TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
 {
     static const char nameless[] = ". w . k 7000 -1, a u c i 6000 4000, b . c . 0 8000";
     wait_out(nameless, 0, 1000);
@@ -275,7 +272,7 @@ START_TEST(a_container_without_a_name_may_be_the_one_of_an_idle_promise)
 
 /* -- limits -- */
 
-START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
+TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
 {
     int64_t at = GRACE;
     wait_out(over, 0, 500);
@@ -292,9 +289,4 @@ START_TEST(a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
     overuse_evicted(overuse, at, SPAN("another"), true, -1);
 }
 
-UNIT_MAIN_AROUND("overuse", begin, end, who_is_over, the_tolerance_of_processes,
-                 a_measurement_that_does_not_count_neither_accuses_nor_acquits,
-                 a_new_pod_of_the_same_name_is_not_judged_by_the_promise_before,
-                 short_peaks_fill_nothing,
-                 a_container_without_a_name_may_be_the_one_of_an_idle_promise,
-                 a_rejected_eviction_is_repeated_with_back_off_while_it_is_due)
+UNIT_MAIN_AROUND(begin, end)

@@ -1,8 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/unit.h"
 #include "node/overuse.h"
@@ -716,7 +712,7 @@ static void end(void)
     arena_fini(&usage.arena);
 }
 
-START_TEST(the_module_does_what_the_judge_derives)
+TEST(the_module_does_what_the_judge_derives)
 {
     size_t actions[TYPES] = {0};
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -729,7 +725,7 @@ START_TEST(the_module_does_what_the_judge_derives)
                       type);
 }
 
-START_TEST(the_judge_finds_each_planted_fault)
+TEST(the_judge_finds_each_planted_fault)
 {
     for (int planted = NO_FAULT + 1; planted < FAULTS; planted++) {
         size_t actions[TYPES] = {0};
@@ -740,5 +736,4 @@ START_TEST(the_judge_finds_each_planted_fault)
     }
 }
 
-UNIT_MAIN_AROUND("overuse_random", NULL, end, the_module_does_what_the_judge_derives,
-                 the_judge_finds_each_planted_fault)
+UNIT_MAIN_AROUND(NULL, end)

@@ -3,10 +3,8 @@
 
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
@@ -82,7 +80,7 @@ static const struct usage_place *places(size_t n)
  * a process whose other threads run on. cgroup v2 keeps its path. */
 #define ROOTS "3:memory:/\n2:cpu,cpuacct:/\n1:name=systemd:/\n"
 
-START_TEST(where_processes_run)
+TEST(where_processes_run)
 {
     static const struct {
         const char *comm;
@@ -108,7 +106,7 @@ START_TEST(where_processes_run)
     temp_mkdir(root, "proc/19");
     file("proc/19/stat", "19 (bash) S 1\n");
     const struct usage_place *p = places(ARRAY_LEN(rows));
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    ARRAY_EACH(i, rows) {
         bool read = rows[i].comm != NULL;
         ck_assert_msg(p[i].kind == rows[i].kind, "row %zu: kind %d", i, p[i].kind);
         ck_assert_int_eq(p[i].pid.pid, 10 + (int)i);
@@ -128,7 +126,7 @@ static void executable(int pid, const char *target)
 }
 
 /* A process chooses its comm. */
-START_TEST(the_name_is_that_of_the_executable)
+TEST(the_name_is_that_of_the_executable)
 {
     static const struct {
         const char *target, *name;
@@ -141,13 +139,13 @@ START_TEST(the_name_is_that_of_the_executable)
         {" (deleted)", "kworker/0:1"},
         {NULL, "kworker/0:1"}, /* not readable */
     };
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    ARRAY_EACH(i, rows) {
         process(10 + (int)i, "kworker/0:1", 'S', IN_POD);
         if (rows[i].target)
             executable(10 + (int)i, rows[i].target);
     }
     const struct usage_place *p = places(ARRAY_LEN(rows));
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+    ARRAY_EACH(i, rows)
         ck_assert_span_eq(p[i].name, rows[i].name);
 }
 
@@ -159,7 +157,7 @@ static void thread(int tid, const char *cgroup)
     file(path, cgroup);
 }
 
-START_TEST(a_main_thread_that_has_exited)
+TEST(a_main_thread_that_has_exited)
 {
     process(10, "python", 'Z', ROOTS);
     temp_mkdir(root, "proc/10/task");
@@ -176,14 +174,14 @@ START_TEST(a_main_thread_that_has_exited)
 }
 
 /* In another PID namespace the same pid is another process. */
-START_TEST(a_proc_that_is_not_of_the_host)
+TEST(a_proc_that_is_not_of_the_host)
 {
     struct err err = {0};
     process(10, "python", 'S', IN_POD);
     ck_assert_done(process_check_host(root, &err), err);
     file("proc/2/stat", "2 (sh) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 7 9 8\n");
     ck_assert_int_eq(process_check_host(root, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "hostPID"));
+    ck_assert_contains(err.msg, "hostPID");
     ck_assert_int_eq(places(1)->kind, USAGE_UNMAPPED);
 }
 
@@ -203,12 +201,12 @@ static const char *const links[] = {
     "other",
 };
 
-START_TEST(the_names_of_a_node)
+TEST(the_names_of_a_node)
 {
     const struct usage_name *names;
     struct err err = {0};
     size_t n;
-    for (size_t i = 0; i < ARRAY_LEN(links); i++) {
+    ARRAY_EACH(i, links) {
         cleanup_free char *link = xasprintf("%s/var/log/containers/%s", root, links[i]);
         ck_assert_int_eq(symlink("/var/log/pods/somewhere/0.log", link), 0);
     }
@@ -230,7 +228,7 @@ static void cut_link(const char *pod, const char *container, const char *target)
     ck_assert_int_eq(symlink(target, link), 0);
 }
 
-START_TEST(names_that_are_cut)
+TEST(names_that_are_cut)
 {
     static const char container[] = "cccccccccccccccccccccccccccccccccccccccc";
     char pod[200] = "";
@@ -379,14 +377,14 @@ static char *expand(const char *text)
     return buf_take(&out);
 }
 
-START_TEST(examples_of_runtimes)
+TEST(examples_of_runtimes)
 {
-    for (size_t i = 0; i < ARRAY_LEN(examples); i++) {
+    ARRAY_EACH(i, examples) {
         cleanup_free char *text = expand(examples[i].text);
         process(10 + (int)i, "x", 'S', text);
     }
     const struct usage_place *p = places(ARRAY_LEN(examples));
-    for (size_t i = 0; i < ARRAY_LEN(examples); i++) {
+    ARRAY_EACH(i, examples) {
         const struct example *e = &examples[i];
         cleanup_free char *want = expand(e->want ? e->want : "$U/$I");
         cleanup_free char *is = p[i].kind == USAGE_CONTAINER
@@ -399,7 +397,7 @@ START_TEST(examples_of_runtimes)
 }
 
 /* Whatever the text is, a found container has a valid pod, and no other kind has one. */
-START_TEST(damaged_examples)
+TEST(damaged_examples)
 {
     static const char *const pieces[] = {
         "/",        "..", ":", "\n", "pod",       "-pod",  ".slice", ".scope",
@@ -474,7 +472,7 @@ static enum err_code kill_it(int64_t pid, uint64_t started)
     return err.code;
 }
 
-START_TEST(only_the_process_that_was_measured_is_killed)
+TEST(only_the_process_that_was_measured_is_killed)
 {
     static const int64_t never[] = {-1, 0, 1, (int64_t)1 << 32};
     struct usage_pid pid = start_child();
@@ -486,13 +484,9 @@ START_TEST(only_the_process_that_was_measured_is_killed)
     pid = start_child();
     ck_assert_int_eq(kill_it(pid.pid, pid.started), ERR_NONE);
     ck_assert_int_eq(end_child(&pid), SIGKILL);
-    for (size_t i = 0; i < ARRAY_LEN(never); i++)
+    ARRAY_EACH(i, never)
         ck_assert_int_eq(kill_it(never[i], 0), ERR_INVALID);
     ck_assert_int_eq(kill_it(getpid(), 0), ERR_INVALID);
 }
 
-UNIT_MAIN_AROUND("process", begin, end, where_processes_run,
-                 the_name_is_that_of_the_executable, a_main_thread_that_has_exited,
-                 a_proc_that_is_not_of_the_host, the_names_of_a_node, names_that_are_cut,
-                 examples_of_runtimes, damaged_examples,
-                 only_the_process_that_was_measured_is_killed)
+UNIT_MAIN_AROUND(begin, end)

@@ -2,11 +2,8 @@
 #include "node/status_server.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 static unsigned port;
@@ -83,7 +80,7 @@ static void ck_has(const char *text)
     ck_assert_msg(strstr(answer.p, text) != NULL, "no \"%s\" in %s", text, answer.p);
 }
 
-START_TEST(probes_fail_with_their_required_checks)
+TEST(probes_fail_with_their_required_checks)
 {
     cards_fail = false;
     ck_assert_int_eq(get("/healthz"), 200);
@@ -94,10 +91,10 @@ START_TEST(probes_fail_with_their_required_checks)
     ck_assert_int_eq(get("/readyz"), 200);
     ck_has("cards: no response (not required for readiness)\n");
     ck_assert_int_eq(get("/livez"), 200);
-    ck_assert_ptr_null(strstr(answer.p, "cards"));
+    ck_assert_lacks(answer.p, "cards");
 }
 
-START_TEST(the_metrics_and_the_version)
+TEST(the_metrics_and_the_version)
 {
     ck_assert_int_eq(get("/metrics"), 200);
     ck_has("our_metric 1\n");
@@ -106,10 +103,4 @@ START_TEST(the_metrics_and_the_version)
     ck_assert_int_eq(get("/other"), 404);
 }
 
-int main(void)
-{
-    static const struct unit_fixtures around = {.begin = begin, .end = end};
-    const TTest *const tests[] = {probes_fail_with_their_required_checks,
-                                  the_metrics_and_the_version};
-    return unit_run_with("status_server", tests, ARRAY_LEN(tests), 60, &around);
-}
+UNIT_MAIN_AROUND(begin, end)

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/usage.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "lib/unit.h"
 
 /*
@@ -222,9 +218,9 @@ static const struct {
      NULL},
 };
 
-START_TEST(containers_of_a_sample)
+TEST(containers_of_a_sample)
 {
-    for (size_t i = 0; i < ARRAY_LEN(examples); i++) {
+    ARRAY_EACH(i, examples) {
         const char *incomplete = examples[i].incomplete;
         begin();
         ck_assert_str_eq(build(examples[i].script), examples[i].text);
@@ -237,7 +233,7 @@ START_TEST(containers_of_a_sample)
     }
 }
 
-START_TEST(outside_kubernetes)
+TEST(outside_kubernetes)
 {
     build("use 0 10 1 1\n"
           "use 0 30 300 2\n"
@@ -254,7 +250,7 @@ START_TEST(outside_kubernetes)
     ck_assert(!u.outside[0].unmapped && u.outside[1].unmapped);
 }
 
-START_TEST(places_that_are_not_mapped)
+TEST(places_that_are_not_mapped)
 {
     places[0] = (struct usage_place){.pid = {10, 1}, .kind = USAGE_UNMAPPED};
     in.n_places = 1;
@@ -273,7 +269,7 @@ START_TEST(places_that_are_not_mapped)
     ck_assert_int_eq(u.taken_ms, 7);
 }
 
-START_TEST(promises_that_are_not_clear)
+TEST(promises_that_are_not_clear)
 {
     ck_assert_str_eq(build("use 0 10 1 1\n"
                            "use 0 11 1 1\n"
@@ -310,7 +306,7 @@ START_TEST(promises_that_are_not_clear)
                                 "1 serve/main u1 c2 1 1 -1? 11@1011\n");
 }
 
-START_TEST(cards_in_mig_mode_are_left_out)
+TEST(cards_in_mig_mode_are_left_out)
 {
     cards[0].state = GPU_MIG;
     ck_assert_str_eq(build("use 0 10 1 1\n"
@@ -322,7 +318,7 @@ START_TEST(cards_in_mig_mode_are_left_out)
     ck_assert_int_eq(u.cards[0].index, 1);
 }
 
-START_TEST(an_instance_has_processes_and_promises_of_its_own)
+TEST(an_instance_has_processes_and_promises_of_its_own)
 {
     cards[0].state = GPU_MIG;
     strcpy(cards[1].uuid, "MIG-1");
@@ -338,7 +334,7 @@ START_TEST(an_instance_has_processes_and_promises_of_its_own)
 }
 
 /* What the kubelet does not list comes from the device plugin, by UID. */
-START_TEST(promises_of_init_containers)
+TEST(promises_of_init_containers)
 {
     ck_assert_str_eq(build("use 0 10 1 1\n"
                            "use 0 11 1 1\n"
@@ -369,7 +365,7 @@ START_TEST(promises_of_init_containers)
 }
 
 /* Of plain init containers, the plugin knows all promises; others have none. */
-START_TEST(containers_that_are_not_listed)
+TEST(containers_that_are_not_listed)
 {
     in.inits_known = true;
     ck_assert_str_eq(build("use 0 10 1 1\n"
@@ -393,7 +389,7 @@ START_TEST(containers_that_are_not_listed)
     ck_assert(u.containers[0].promise_unclear);
 }
 
-START_TEST(names_with_a_part_of_the_id)
+TEST(names_with_a_part_of_the_id)
 {
     ck_assert_str_eq(build("use 0 10 1 1\n"
                            "use 0 11 1 1\n"
@@ -414,7 +410,7 @@ START_TEST(names_with_a_part_of_the_id)
                      "0 q/main u2 c1 1 1 -1 11@1011\n");
 }
 
-START_TEST(processes_without_their_limit)
+TEST(processes_without_their_limit)
 {
     build("use 0 10 3 1\n"
           "use 0 11 4 1\n"
@@ -437,9 +433,4 @@ START_TEST(processes_without_their_limit)
     ck_assert_int_eq(u.containers[2].unlimited_mib, 6);
 }
 
-UNIT_MAIN_AROUND("usage", begin, NULL, containers_of_a_sample, outside_kubernetes,
-                 places_that_are_not_mapped, promises_that_are_not_clear,
-                 an_instance_has_processes_and_promises_of_its_own,
-                 cards_in_mig_mode_are_left_out, promises_of_init_containers,
-                 containers_that_are_not_listed, names_with_a_part_of_the_id,
-                 processes_without_their_limit)
+UNIT_MAIN_AROUND(begin, NULL)

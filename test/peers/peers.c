@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "peers/peers.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 void peers_node(struct program *p, const char *dir, const char *script,

@@ -7,10 +7,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
 #include "lib/stub.h"
@@ -281,7 +279,7 @@ static void say_hello(const char *dir)
     ck_assert_done(grpcc_call(&req, &reply, NULL, &err), err);
 }
 
-START_TEST(a_kubelet_of_grpc_js)
+TEST(a_kubelet_of_grpc_js)
 {
     struct plugin p = {0};
     struct program kubelet;
@@ -307,7 +305,6 @@ START_TEST(a_kubelet_of_grpc_js)
     program_fini(&kubelet);
     temp_dir_remove(dir);
 }
-END_TEST
 
 static int get(const char *path, const char *name, int64_t timeout_ms, struct arena *a,
                struct podres_pod *pod, enum grpc_status *status, struct err *err)
@@ -370,7 +367,7 @@ static void list(const char *path)
     ck_assert_int_eq(err.code, ERR_TOO_LARGE);
 }
 
-START_TEST(podresources_of_grpc_js)
+TEST(podresources_of_grpc_js)
 {
     struct program server;
     struct podres_pod pod;
@@ -402,6 +399,5 @@ START_TEST(podresources_of_grpc_js)
     program_stop(&server);
     temp_dir_remove(dir);
 }
-END_TEST
 
-UNIT_MAIN_SECONDS("peers", 240, a_kubelet_of_grpc_js, podresources_of_grpc_js)
+UNIT_MAIN(240)

@@ -5,9 +5,6 @@
  * (plugin.js), which says what is asked and what has to be answered.
  */
 
-#include <stdio.h>
-
-#include "base/mem.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
 #include "peers/peers.h"
@@ -55,7 +52,7 @@ static void start_plugin(struct program *p, const char *dir, unsigned api)
     program_port(p, "listening on ");
 }
 
-START_TEST(the_device_plugin_and_a_kubelet_of_grpc_js)
+TEST(the_device_plugin_and_a_kubelet_of_grpc_js)
 {
     struct program sim, plugin, kubelet;
     cleanup_free char *dir = temp_dir();
@@ -74,6 +71,5 @@ START_TEST(the_device_plugin_and_a_kubelet_of_grpc_js)
     program_stop(&sim);
     temp_dir_remove(dir);
 }
-END_TEST
 
-UNIT_MAIN_SECONDS("plugin", 240, the_device_plugin_and_a_kubelet_of_grpc_js)
+UNIT_MAIN(240)

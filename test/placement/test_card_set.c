@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "placement/card_set.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/unit.h"
 #include "placement/links_fixture.h"
@@ -187,13 +184,12 @@ static void compare_choices(const struct machine *m, int rounds)
     links_release(l);
 }
 
-START_TEST(choice_is_the_best_of_all_sets)
+TEST(choice_is_the_best_of_all_sets)
 {
     const char *rounds = getenv("CARD_SET_ROUNDS");
-    for (size_t i = 0; i < ARRAY_LEN(machines); i++)
+    ARRAY_EACH(i, machines)
         compare_choices(&machines[i], rounds ? atoi(rounds) : 2000);
 }
-END_TEST
 
 static void expect_ring(const struct links *l, uint32_t set)
 {
@@ -224,15 +220,14 @@ static void compare_rings(const struct machine *m)
     links_release(l);
 }
 
-START_TEST(ring_order_has_the_width_of_the_ring)
+TEST(ring_order_has_the_width_of_the_ring)
 {
-    for (size_t i = 0; i < ARRAY_LEN(machines); i++)
+    ARRAY_EACH(i, machines)
         compare_rings(&machines[i]);
 }
-END_TEST
 
 /* A node of 20 cards: four rings of five. */
-START_TEST(more_cards_than_can_be_tried_get_a_connected_set)
+TEST(more_cards_than_can_be_tried_get_a_connected_set)
 {
     enum { N = 20 };
     for (unsigned i = 0; i < N * N; i++)
@@ -250,10 +245,9 @@ START_TEST(more_cards_than_can_be_tried_get_a_connected_set)
     expect_ring(l, (1U << N) - 1);
     links_release(l);
 }
-END_TEST
 
 /* What a node writes costs little: of large nodes, few kinds and few words. */
-START_TEST(large_nodes_are_exact_up_to_a_bound)
+TEST(large_nodes_are_exact_up_to_a_bound)
 {
     enum { N = LINKS_EXACT, KINDS = 12, BOUND = 8 };
     const struct links *kinds[KINDS];
@@ -278,24 +272,22 @@ START_TEST(large_nodes_are_exact_up_to_a_bound)
     expect_ring(many, 0xffff);
     links_release(many);
 }
-END_TEST
 
-START_TEST(words_are_those_of_nvidia_smi)
+TEST(words_are_those_of_nvidia_smi)
 {
     static const char *const good[] = {"X",   "SYS", "NODE", "PHB",
                                        "PXB", "PIX", "NV1",  "NV18"};
     static const char *const bad[] = {"",    "NV",   "NV0",  "NV01",   "NV249", "NV-1",
                                       "nv1", "PIX ", "NV1x", "NV9999", "N/A",   "SOC"};
     char text[8];
-    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+    ARRAY_EACH(i, good)
         ck_assert_str_eq(link_word(link_width(span_of(good[i])), text), good[i]);
-    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+    ARRAY_EACH(i, bad)
         ck_assert_msg(link_width(span_of(bad[i])) == LINK_UNKNOWN, "%s", bad[i]);
     ck_assert_str_eq(link_word(LINK_UNKNOWN, text), "");
 }
-END_TEST
 
-START_TEST(unknown_pairs_make_all_unknown_and_halves_that_differ_the_worse)
+TEST(unknown_pairs_make_all_unknown_and_halves_that_differ_the_worse)
 {
     uint8_t two[] = {0, LINK_PIX, LINK_SYS, 0};
     const struct links *l = links_take(&pool, two, numa, 2);
@@ -310,10 +302,3 @@ START_TEST(unknown_pairs_make_all_unknown_and_halves_that_differ_the_worse)
     ck_assert_ptr_null(links_take(&pool, two, numa, 1));
     ck_assert_ptr_null(links_take(&pool, two, numa, LINKS_MAX_CARDS + 1));
 }
-END_TEST
-
-UNIT_MAIN("card_set", choice_is_the_best_of_all_sets,
-          ring_order_has_the_width_of_the_ring,
-          more_cards_than_can_be_tried_get_a_connected_set,
-          large_nodes_are_exact_up_to_a_bound, words_are_those_of_nvidia_smi,
-          unknown_pairs_make_all_unknown_and_halves_that_differ_the_worse)

@@ -57,7 +57,7 @@ static int choose(struct request r)
     return chosen ? __builtin_ctzll(chosen) : -1;
 }
 
-START_TEST(two_shares_on_one_card_add_up)
+TEST(two_shares_on_one_card_add_up)
 {
     start(1, 100);
     const struct ledger_share shares[] = {{.card = 0, .mib = 10}, {.card = 0, .mib = 10}};
@@ -71,9 +71,8 @@ START_TEST(two_shares_on_one_card_add_up)
     ck_assert(preempt_select(&who, n1(), NULL, 0, &arena, &set));
     ck_assert_uint_eq(set.n, 1);
 }
-END_TEST
 
-START_TEST(a_rejection_names_the_compute)
+TEST(a_rejection_names_the_compute)
 {
     start(2, 200);
     place("a", ask(20, 70, 1), 0);
@@ -98,10 +97,9 @@ START_TEST(a_rejection_names_the_compute)
     r = ask(10, 31, 2);
     ck_assert_int_eq(reason_class_of(n1(), &r, select_fit(n1(), &r)), REASON_COMPUTE);
 }
-END_TEST
 
 /* Compute is the reason only if a card that the request accepts has the memory. */
-START_TEST(compute_is_judged_on_cards_that_suit)
+TEST(compute_is_judged_on_cards_that_suit)
 {
     start(2, 200);
     struct scv scv = object_scv_even(&arena, "n1", 2, CARD_MIB);
@@ -116,10 +114,9 @@ START_TEST(compute_is_judged_on_cards_that_suit)
     r.models = SPAN("Tesla V100");
     ck_assert_int_eq(reason_class_of(n1(), &r, select_fit(n1(), &r)), REASON_COMPUTE);
 }
-END_TEST
 
 /* kube-scheduler rejects the pod there, and the kubelet would count nothing. */
-START_TEST(a_node_has_to_offer_the_resource)
+TEST(a_node_has_to_offer_the_resource)
 {
     start(1, -1);
     ck_assert_int_eq(choose(ask(10, 1, 1)), -1);
@@ -132,10 +129,9 @@ START_TEST(a_node_has_to_offer_the_resource)
     start(1, 0);
     ck_assert_int_eq(choose(ask(10, 1, 1)), -1);
 }
-END_TEST
 
 /* A bound pod whose annotations or podList name other cards may have all of it there. */
-START_TEST(unclear_cards_count_in_full)
+TEST(unclear_cards_count_in_full)
 {
     start(3, 300);
     struct ledger_share one = {.card = 1, .mib = 20};
@@ -154,10 +150,9 @@ START_TEST(unclear_cards_count_in_full)
     ck_assert_uint_eq(ledger_totals(ledger).overcommitted, 1);
     ck_assert_uint_eq(card_core_left(card(0)), 0);
 }
-END_TEST
 
 /* What a pod counts for after a restart: limits cannot be edited, so they have it all. */
-START_TEST(a_bound_pod_counts_for_its_limits)
+TEST(a_bound_pod_counts_for_its_limits)
 {
     static const struct {
         const char *meta, *containers;
@@ -182,7 +177,7 @@ START_TEST(a_bound_pod_counts_for_its_limits)
         {"", "{'" KEY_GPU_COUNT "':'1','" KEY_GPU_CORE "':'50'}", 0, REQUEST_CARDS},
     };
     const struct request_rules rules = {.unit_mib = 1};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct pod pod = object_pod(
             &arena,
             quoted(&arena,
@@ -197,7 +192,6 @@ START_TEST(a_bound_pod_counts_for_its_limits)
         ck_assert_msg(r.core == cases[i].core, "case %zu: %u", i, r.core);
     }
 }
-END_TEST
 
 static void reserve(const char *uid, struct request r, int64_t priority)
 {
@@ -210,7 +204,7 @@ static void reserve(const char *uid, struct request r, int64_t priority)
     ledger_reserve(ledger, &one, SPAN("n1"));
 }
 
-START_TEST(reservations_keep_compute)
+TEST(reservations_keep_compute)
 {
     start(1, 100);
     reserve("r", ask(10, 70, 1), 5);
@@ -231,7 +225,6 @@ START_TEST(reservations_keep_compute)
     ledger_reservation_end(ledger, lost);
     ck_assert_ptr_null(ledger_reservation_lost(n1(), 100));
 }
-END_TEST
 
 /* -- at random -- */
 
@@ -309,7 +302,7 @@ static void check_victims(const struct model *m, const struct request *r, int pr
     }
 }
 
-START_TEST(fit_choice_and_victims_agree_with_a_model)
+TEST(fit_choice_and_victims_agree_with_a_model)
 {
     struct rng rng = {0};
     rng_init(&rng, 7);
@@ -336,11 +329,5 @@ START_TEST(fit_choice_and_victims_agree_with_a_model)
     ck_assert_uint_gt(rejected, ROUNDS / 10);
     ck_assert_uint_gt(preempted, ROUNDS / 10);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("compute", begin, end,
-                 two_shares_on_one_card_add_up, a_rejection_names_the_compute,
-                 compute_is_judged_on_cards_that_suit, a_node_has_to_offer_the_resource,
-                 unclear_cards_count_in_full, a_bound_pod_counts_for_its_limits,
-                 reservations_keep_compute,
-                 fit_choice_and_victims_agree_with_a_model)
+UNIT_MAIN_AROUND(begin, end)

@@ -107,7 +107,7 @@ static bool find(const struct request *r, const char *node, struct defrag_plan *
     add_pod((struct test_pod){                                                           \
         .node = (on), .mib = __VA_ARGS__, .movable = true, .excluded = -1})
 
-START_TEST(one_node_can_be_asked_for)
+TEST(one_node_can_be_asked_for)
 {
     struct defrag_plan plan;
     struct request r = whole(1);
@@ -121,10 +121,9 @@ START_TEST(one_node_can_be_asked_for)
     ck_assert(!find(&r, "nz", &plan));
     ck_assert(!plan.bounded);
 }
-END_TEST
 
 /* A node with thousands of pods, of which hundreds have to leave: the search ends. */
-START_TEST(the_search_is_bounded)
+TEST(the_search_is_bounded)
 {
     enum { PODS = 4000 };
     start(2, 1);
@@ -141,7 +140,6 @@ START_TEST(the_search_is_bounded)
     r = whole(8);
     ck_assert(find(&r, "na", &plan) || plan.bounded);
 }
-END_TEST
 
 /* -- The oracle -- */
 
@@ -333,7 +331,7 @@ static void check_plan(const struct request *r, const struct defrag_plan *plan)
     }
 }
 
-START_TEST(plans_are_the_shortest)
+TEST_LOOP(plans_are_the_shortest, 5)
 {
     enum { ROUNDS = 400 };
     struct rng rng;
@@ -365,15 +363,4 @@ START_TEST(plans_are_the_shortest)
     }
     ck_assert_int_gt(found, ROUNDS / 4);
     ck_assert_int_gt(moved, ROUNDS / 20);
-}
-END_TEST
-
-int main(void)
-{
-    const struct unit_loop tests[] = {
-        {one_node_can_be_asked_for, 1},
-        {the_search_is_bounded, 1},
-        {plans_are_the_shortest, 5},
-    };
-    return unit_run_loops("defrag", tests, ARRAY_LEN(tests), 60);
 }

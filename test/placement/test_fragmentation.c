@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "placement/fragmentation.h"
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "lib/unit.h"
 
@@ -82,7 +81,7 @@ static struct frag_node random_node(struct rng *rng)
     return node;
 }
 
-START_TEST(measure_matches_its_definition)
+TEST(measure_matches_its_definition)
 {
     struct rng rng;
     rng_init(&rng, 7);
@@ -106,11 +105,10 @@ START_TEST(measure_matches_its_definition)
     }
     ck_assert_int_gt(largest, 1000 << FRAG_SHIFT); /* not all measures were 0 */
 }
-END_TEST
 
 /* The ledger can know more requests than the node has CPU: of pods that another program
  * bound, or of a node that shrank. */
-START_TEST(a_node_with_more_requests_than_cpu_has_none_left)
+TEST(a_node_with_more_requests_than_cpu_has_none_left)
 {
     struct ledger_node full = {.n_cards = 0};
     struct select_view view;
@@ -129,11 +127,10 @@ START_TEST(a_node_with_more_requests_than_cpu_has_none_left)
     node.whole |= 1;
     ck_assert_int_eq(frag_measure(&frag, &node), 0);
 }
-END_TEST
 
 /* Half of the pods name A and the others any model. The less memory is free on cards of A,
  * the more a GiB there is worth to the pods that need it. */
-START_TEST(scarce_models_weigh_more)
+TEST(scarce_models_weigh_more)
 {
     uint8_t a = request_mix_add_card(&mix, SPAN("A"), SPAN(""), 0, 1000);
     uint8_t b = request_mix_add_card(&mix, SPAN("B"), SPAN(""), 0, 1000);
@@ -147,12 +144,11 @@ START_TEST(scarce_models_weigh_more)
     static const struct {
         int64_t free_a, free_b, scarcity;
     } cases[] = {{100, 0, 1}, {100, 100, 2}, {100, 300, 4}, {1, 9999, 64}, {0, 100, 1}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         request_mix_add_free(&mix, a, cases[i].free_a - mix.kinds[a].free_mib);
         request_mix_add_free(&mix, b, cases[i].free_b - mix.kinds[b].free_mib);
-            ck_assert_int_eq(measured(&node, true),
-                         cases[i].scarcity * 500 << FRAG_SHIFT);
-            /* the share of the memory itself */
+        ck_assert_int_eq(measured(&node, true), cases[i].scarcity * 500 << FRAG_SHIFT);
+        /* the share of the memory itself */
         ck_assert_int_eq(measured(&node, false), 500 << FRAG_SHIFT);
     }
     request_mix_add(&mix, &nowhere, 0); /* a model that no card has makes no difference */
@@ -162,10 +158,9 @@ START_TEST(scarce_models_weigh_more)
     node.kind[0] = a;
     ck_assert_int_eq(on_b - frag_measure(&frag, &node), 250 << FRAG_SHIFT);
 }
-END_TEST
 
 /* A node of the largest cards, and shapes with the largest weights: the sanitizers check. */
-START_TEST(the_largest_sum_does_not_overflow)
+TEST(the_largest_sum_does_not_overflow)
 {
     uint8_t rare = request_mix_add_card(&mix, SPAN("A"), SPAN(""), 0, 1);
     uint8_t other = request_mix_add_card(&mix, SPAN("B"), SPAN(""), 0, INT64_MAX);
@@ -183,10 +178,9 @@ START_TEST(the_largest_sum_does_not_overflow)
     }
     ck_assert_int_eq(frag_measure(&frag, &node), INT64_C(1) << 62);
 }
-END_TEST
 
 /* Tables for each model cost nothing while no pod names one. */
-START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
+TEST(kinds_that_the_same_shapes_accept_are_one_class)
 {
     struct request r = {.kind = REQUEST_CARDS, .cards = 1};
     for (int64_t i = 1; i <= 20; i++)
@@ -200,9 +194,5 @@ START_TEST(kinds_that_the_same_shapes_accept_are_one_class)
     frag_prepare(&frag, &mix, false);
     ck_assert_uint_eq(frag.n_classes, 2);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("fragmentation", NULL, end, measure_matches_its_definition,
-          a_node_with_more_requests_than_cpu_has_none_left, scarce_models_weigh_more,
-          the_largest_sum_does_not_overflow,
-          kinds_that_the_same_shapes_accept_are_one_class)
+UNIT_MAIN_AROUND(NULL, end)

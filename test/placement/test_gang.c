@@ -80,7 +80,7 @@ static void check_valid(void)
     ck_assert_uint_eq(ledger_totals(ledger).overcommitted, 0);
 }
 
-START_TEST(members_fill_the_first_node_unless_they_are_spread)
+TEST(members_fill_the_first_node_unless_they_are_spread)
 {
     add_node(2, CARD_MIB, 0);
     add_node(2, CARD_MIB, 0);
@@ -93,9 +93,8 @@ START_TEST(members_fill_the_first_node_unless_they_are_spread)
         ck_assert_ptr_eq(members[i].node, nodes[i % 2]);
     check_valid();
 }
-END_TEST
 
-START_TEST(large_members_choose_first)
+TEST(large_members_choose_first)
 {
     add_node(2, CARD_MIB, 0);
     add_node(1, CARD_MIB, 0);
@@ -106,9 +105,8 @@ START_TEST(large_members_choose_first)
     ck_assert_ptr_eq(members[0].node, nodes[1]);
     check_valid();
 }
-END_TEST
 
-START_TEST(a_second_attempt_finds_what_the_first_missed)
+TEST(a_second_attempt_finds_what_the_first_missed)
 {
     add_node(1, CARD_MIB, 0);
     add_node(1, 2 * CARD_MIB, 0);
@@ -126,10 +124,9 @@ START_TEST(a_second_attempt_finds_what_the_first_missed)
     ck_assert_ptr_eq(members[0].node, nodes[1]);
     ck_assert_ptr_eq(members[1].node, nodes[0]);
 }
-END_TEST
 
 /* Two members fit on the cards of each node, but only one beside the node's CPU. */
-START_TEST(members_share_the_cpu_memory_and_slots_of_a_node)
+TEST(members_share_the_cpu_memory_and_slots_of_a_node)
 {
     add_node(2, CARD_MIB, 0);
     add_node(2, CARD_MIB, 0);
@@ -152,18 +149,16 @@ START_TEST(members_share_the_cpu_memory_and_slots_of_a_node)
     members[2].requests.memory = (int64_t)9 << 30;
     ck_assert_uint_eq(place(false), 2);
 }
-END_TEST
 
-START_TEST(members_without_a_need_of_ours_always_have_a_place)
+TEST(members_without_a_need_of_ours_always_have_a_place)
 {
     add((struct request){.kind = REQUEST_NONE}, 2);
     add(memory(1, 1), 1);
     ck_assert_uint_eq(place(false), 2);
     ck_assert(members[0].placed && !members[0].node && !members[2].placed);
 }
-END_TEST
 
-START_TEST(devices_leave_no_card_to_others)
+TEST(devices_leave_no_card_to_others)
 {
     add_node(2, CARD_MIB, 0);
     struct request device = {.kind = REQUEST_DEVICES, .cards = 1, .mib_per_card = 1};
@@ -173,9 +168,8 @@ START_TEST(devices_leave_no_card_to_others)
     add_node(1, CARD_MIB, 0);
     ck_assert_uint_eq(place(false), 3);
 }
-END_TEST
 
-START_TEST(the_work_is_bounded)
+TEST(the_work_is_bounded)
 {
     for (int i = 0; i < NODES_MAX; i++)
         add_node(8, CARD_MIB, 0);
@@ -194,10 +188,9 @@ START_TEST(the_work_is_bounded)
     ck_assert_uint_eq(place(false), 0);
     ck_assert(too_large);
 }
-END_TEST
 
 /* Members with equal requests for one card: the number of places is a sum. */
-START_TEST(equal_requests_for_one_card_find_every_place)
+TEST(equal_requests_for_one_card_find_every_place)
 {
     struct rng rng;
     rng_init(&rng, 16);
@@ -217,9 +210,8 @@ START_TEST(equal_requests_for_one_card_find_every_place)
         check_valid();
     }
 }
-END_TEST
 
-START_TEST(every_placement_of_a_mixed_gang_is_valid)
+TEST(every_placement_of_a_mixed_gang_is_valid)
 {
     struct rng rng;
     size_t placed = 0;
@@ -243,13 +235,5 @@ START_TEST(every_placement_of_a_mixed_gang_is_valid)
     }
     ck_assert_uint_gt(placed, 500);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("gang", begin, stop,
-          members_fill_the_first_node_unless_they_are_spread, large_members_choose_first,
-          a_second_attempt_finds_what_the_first_missed,
-          members_share_the_cpu_memory_and_slots_of_a_node,
-          members_without_a_need_of_ours_always_have_a_place,
-          devices_leave_no_card_to_others, the_work_is_bounded,
-          equal_requests_for_one_card_find_every_place,
-          every_placement_of_a_mixed_gang_is_valid)
+UNIT_MAIN_AROUND(begin, stop)

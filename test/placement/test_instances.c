@@ -28,7 +28,7 @@ static const struct ledger_node *mixed(void)
         "73", "1g.5gb") "," INSTANCE("74", "1g.5gb") "," INSTANCE("75", "2g.10gb"));
 }
 
-START_TEST(memory_on_one_card_is_on_any)
+TEST(memory_on_one_card_is_on_any)
 {
     const struct ledger_node *n = mixed();
     struct request r = memory(5000, 1);
@@ -38,10 +38,9 @@ START_TEST(memory_on_one_card_is_on_any)
     r = memory(5001, 1);
     expect_choice(n, &r, CARD(0));
 }
-END_TEST
 
 /* A pod of nvidia.com/gpu whose card is not known yet can have the only full card, but no instance. */
-START_TEST(an_unknown_card_of_the_kubelet_is_a_full_one)
+TEST(an_unknown_card_of_the_kubelet_is_a_full_one)
 {
     const struct ledger_node *n = node_with(FULL("0") "," INSTANCE("72", "1g.5gb"));
     bound_pod("n1", "a",
@@ -49,10 +48,9 @@ START_TEST(an_unknown_card_of_the_kubelet_is_a_full_one)
     ck_assert_uint_eq(n->claimed, 1);
     ck_assert_int_eq(n->cards[0].state, CARD_HELD);
 }
-END_TEST
 
 /* Planted: instance_is_a_whole_card. */
-START_TEST(whole_cards_without_a_model_are_full_cards)
+TEST(whole_cards_without_a_model_are_full_cards)
 {
     const struct ledger_node *n = mixed();
     struct request r = whole(1);
@@ -70,9 +68,8 @@ START_TEST(whole_cards_without_a_model_are_full_cards)
                   "needs 1 whole card; free cards: 0 of 2; promised as whole cards: "
                   "GPU0,GPU2");
 }
-END_TEST
 
-START_TEST(instances_are_whole_cards_by_name)
+TEST(instances_are_whole_cards_by_name)
 {
     const struct ledger_node *n = mixed();
     struct request r = of_model(whole(1), "1g.5gb");
@@ -88,9 +85,8 @@ START_TEST(instances_are_whole_cards_by_name)
     bound_pod("n1", "a", of_model(whole(3), "1g.5gb"), 72);
     expect_fit(n, of_model(whole(1), "1g.5gb"), FIT_LATER);
 }
-END_TEST
 
-START_TEST(several_cards_are_of_one_kind)
+TEST(several_cards_are_of_one_kind)
 {
     const struct ledger_node *n = mixed();
     struct request r = memory(1000, 2);
@@ -103,9 +99,8 @@ START_TEST(several_cards_are_of_one_kind)
     r = of_model(memory(1000, 2), "1g.5gb");
     expect_choice(n, &r, CARDS(2, 3));
 }
-END_TEST
 
-START_TEST(a_node_of_instances_has_no_whole_card)
+TEST(a_node_of_instances_has_no_whole_card)
 {
     const struct ledger_node *n = node_with(INSTANCE("64", "1g.5gb"));
     ck_assert_uint_eq(n->free_cards, 0);
@@ -119,10 +114,9 @@ START_TEST(a_node_of_instances_has_no_whole_card)
     expect_fit_of_pod(n, &r, 0, "p", FIT_YES); /* w cannot get it */
     ck_assert_ptr_nonnull(nominated);
 }
-END_TEST
 
 /* An Scv of a hostile node: a parent without a profile, a profile without a parent. */
-START_TEST(half_an_instance_is_one)
+TEST(half_an_instance_is_one)
 {
     const struct ledger_node *n = node_with(
         "{'id':0,'uuid':'a','health':'Healthy','model':'A','parentUUID':'GPU-1',"
@@ -134,10 +128,5 @@ START_TEST(half_an_instance_is_one)
     expect_choice(n, &r, CARD(2));
     expect_fit(n, whole(2), FIT_NEVER);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("instances", begin, end, memory_on_one_card_is_on_any,
-                 an_unknown_card_of_the_kubelet_is_a_full_one,
-                 whole_cards_without_a_model_are_full_cards,
-                 instances_are_whole_cards_by_name, several_cards_are_of_one_kind,
-                 a_node_of_instances_has_no_whole_card, half_an_instance_is_one)
+UNIT_MAIN_AROUND(begin, end)

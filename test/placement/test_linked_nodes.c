@@ -56,7 +56,7 @@ static struct request at_least(struct request r, uint8_t min_link)
     return r;
 }
 
-START_TEST(several_cards_are_the_best_connected_ones)
+TEST(several_cards_are_the_best_connected_ones)
 {
     struct request four = whole(4), shared = memory(1000, 4), off = four;
     off.ignores_links = true;
@@ -73,9 +73,8 @@ START_TEST(several_cards_are_the_best_connected_ones)
     struct request two = whole(2);
     expect_choice(linked("n3", A40, SET(0, 2, 3, 5)), &two, SET(2, 3));
 }
-END_TEST
 
-START_TEST(memory_decides_before_the_sets_for_one_card_only)
+TEST(memory_decides_before_the_sets_for_one_card_only)
 {
     const struct ledger_node *n = free_node("n1", A40);
     struct request one = memory(1000, 1);
@@ -97,9 +96,8 @@ START_TEST(memory_decides_before_the_sets_for_one_card_only)
     one = memory(1000, 1);
     expect_choice(n, &one, SET(1));
 }
-END_TEST
 
-START_TEST(min_link_is_a_condition)
+TEST(min_link_is_a_condition)
 {
     struct request four = at_least(whole(4), LINK_NV), two = at_least(whole(2), LINK_NV);
     struct request shared = at_least(memory(1000, 2), LINK_PIX);
@@ -139,10 +137,9 @@ START_TEST(min_link_is_a_condition)
         "the node's cards is unknown");
     ck_assert_int_eq(reason_class_of(n, &two, FIT_LATER), REASON_LINKS);
 }
-END_TEST
 
 /* Filter, the bind beside nominated pods, and preemption ask the same function. */
-START_TEST(nominated_pods_and_preemption_obey_min_link)
+TEST(nominated_pods_and_preemption_obey_min_link)
 {
     struct request four = at_least(whole(4), LINK_NV);
     const struct ledger_node *n = free_node("n1", V100);
@@ -166,10 +163,9 @@ START_TEST(nominated_pods_and_preemption_obey_min_link)
     ck_assert_str_eq(victims.pods[0]->uid.p, "p3");
     ck_assert_uint_eq(victims.cards, SET(0, 1, 2, 3));
 }
-END_TEST
 
 /* More pods than sets of victims are tried: one of connected cards is emptied. */
-START_TEST(victims_are_those_of_the_cheapest_connected_set)
+TEST(victims_are_those_of_the_cheapest_connected_set)
 {
     static const int pods[] = {1, 4, 1, 1, 2, 2, 2, 2};
     struct request four = at_least(whole(4), LINK_NV), any = whole(4);
@@ -188,7 +184,6 @@ START_TEST(victims_are_those_of_the_cheapest_connected_set)
     ck_assert(preempt_select(&preemptor, n, NULL, 0, &scratch, &victims));
     ck_assert_uint_eq(victims.n, 5);
 }
-END_TEST
 
 static bool may_move(void *ctx, const struct ledger_pod *pod)
 {
@@ -211,7 +206,7 @@ static struct resources pod_room(void *ctx, const struct ledger_pod *pod)
     return (struct resources){.pods = !ctx && pod};
 }
 
-START_TEST(the_pods_that_move_leave_a_connected_set)
+TEST(the_pods_that_move_leave_a_connected_set)
 {
     static const int pods[] = {1, 2, 1, 1, 3, 0, 0, 0};
     struct request four = at_least(whole(4), LINK_NV);
@@ -235,10 +230,9 @@ START_TEST(the_pods_that_move_leave_a_connected_set)
     ck_assert(defrag_find(&world, &target, &scratch, &plan));
     ck_assert_uint_eq(plan.n, 1);
 }
-END_TEST
 
 /* The greedy search of a large node can miss the only set: that is no proof. */
-START_TEST(a_large_node_is_never_excluded_for_its_links)
+TEST(a_large_node_is_never_excluded_for_its_links)
 {
     enum { N = 17 };
     struct scv scv = object_scv_even(&arena, "n1", N, MIB);
@@ -263,7 +257,6 @@ START_TEST(a_large_node_is_never_excluded_for_its_links)
         bound_pod("n1", quoted(&arena, "p%d", i).p, whole(1), i);
     expect_fit(node_of("n1"), three, FIT_YES);
 }
-END_TEST
 
 /* Places members for one whole card. Returns the node of all, NULL: they have several. */
 static const struct ledger_node *gang_node(const struct ledger_node *const *nodes,
@@ -290,7 +283,7 @@ static const struct ledger_node *gang_node(const struct ledger_node *const *node
     return m[0].node;
 }
 
-START_TEST(a_gang_that_wants_to_be_near_gets_one_set)
+TEST(a_gang_that_wants_to_be_near_gets_one_set)
 {
     struct gang_plan_member m[8];
     const struct ledger_node *nodes[] = {linked("full", V100, SET(0, 1, 6, 7)),
@@ -313,7 +306,6 @@ START_TEST(a_gang_that_wants_to_be_near_gets_one_set)
     ck_assert_ptr_eq(gang_node(nodes, 3, 7, NULL, m), nodes[2]);
     ck_assert_ptr_null(gang_node(nodes, 2, 7, NULL, m));
 }
-END_TEST
 
 static int points[4];
 
@@ -342,7 +334,7 @@ static size_t score(enum score_policy policy, struct request r,
     return best;
 }
 
-START_TEST(the_node_with_the_better_class_comes_first)
+TEST(the_node_with_the_better_class_comes_first)
 {
     /* The policies prefer the others: full, or empty. */
     const struct ledger_node *nodes[] = {
@@ -366,9 +358,8 @@ START_TEST(the_node_with_the_better_class_comes_first)
         ck_assert_int_eq(points[1], second);
     }
 }
-END_TEST
 
-START_TEST(a_free_node_is_not_opened_for_a_better_ring)
+TEST(a_free_node_is_not_opened_for_a_better_ring)
 {
     const struct ledger_node *full = linked("full", V100, SET(0, 1, 6, 7)),
                              *empty = linked("empty", V100, 0xff),
@@ -377,7 +368,7 @@ START_TEST(a_free_node_is_not_opened_for_a_better_ring)
     struct request four = whole(4);
     /* The other policies prefer the empty node by themselves. */
     static const enum score_policy policies[] = {SCORE_BINPACK, SCORE_FGD};
-    for (size_t i = 0; i < ARRAY_LEN(policies); i++) {
+    ARRAY_EACH(i, policies) {
         const struct ledger_node *same[] = {empty, full}, *kinds[] = {empty, full, other},
                                  *unused[] = {t4, empty};
         ck_assert_uint_eq(score(policies[i], four, same, 2), 1);
@@ -386,9 +377,8 @@ START_TEST(a_free_node_is_not_opened_for_a_better_ring)
         ck_assert_uint_eq(score(policies[i], four, unused, 2), 1);
     }
 }
-END_TEST
 
-START_TEST(a_pod_without_cards_ignores_links)
+TEST(a_pod_without_cards_ignores_links)
 {
     const struct ledger_node *nodes[] = {linked("n1", V100, 0xff),
                                          linked("n2", UNKNOWN, 0xff)};
@@ -401,9 +391,8 @@ START_TEST(a_pod_without_cards_ignores_links)
     ck_assert_int_eq(points[0], SCORE_MAX);
     ck_assert_int_eq(points[1], SCORE_MAX);
 }
-END_TEST
 
-START_TEST(one_card_is_taken_where_it_breaks_no_set)
+TEST(one_card_is_taken_where_it_breaks_no_set)
 {
     /* As full, but without the quad; and with a card beside a quad. */
     const struct ledger_node *nodes[] = {linked("a", V100, SET(0, 1, 2, 3)),
@@ -420,16 +409,5 @@ START_TEST(one_card_is_taken_where_it_breaks_no_set)
     bound_pod("a", "s", memory(1000, 1), 3);
     ck_assert_uint_eq(score(SCORE_FGD, shared, nodes, 2), 0);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("linked_nodes", begin, end, several_cards_are_the_best_connected_ones,
-                 memory_decides_before_the_sets_for_one_card_only,
-                 min_link_is_a_condition, nominated_pods_and_preemption_obey_min_link,
-                 victims_are_those_of_the_cheapest_connected_set,
-                 a_large_node_is_never_excluded_for_its_links,
-                 the_pods_that_move_leave_a_connected_set,
-                 a_gang_that_wants_to_be_near_gets_one_set,
-                 the_node_with_the_better_class_comes_first,
-                 a_free_node_is_not_opened_for_a_better_ring,
-                 a_pod_without_cards_ignores_links,
-                 one_card_is_taken_where_it_breaks_no_set)
+UNIT_MAIN_AROUND(begin, end)

@@ -34,7 +34,7 @@ static void assert_closest(struct request r, const char *node, uint32_t fits,
     ck_assert_int_eq(n.missing, missing);
 }
 
-START_TEST(closest_node_has_the_least_missing)
+TEST(closest_node_has_the_least_missing)
 {
     assert_closest(memory(8000, 1), "n1", 0, 1000);
     assert_closest(memory(7000, 1), "n1", 1, 0);
@@ -48,9 +48,8 @@ START_TEST(closest_node_has_the_least_missing)
     assert_closest(whole(2), "n0", 0, 1);
     assert_closest(whole(1), "n0", 1, 0);
 }
-END_TEST
 
-START_TEST(not_now_is_closer_than_never)
+TEST(not_now_is_closer_than_never)
 {
     even_node("a", 1, 7900);
     /* More memory is missing on n1, but there the request can fit later. */
@@ -59,9 +58,8 @@ START_TEST(not_now_is_closer_than_never)
     ck_assert_int_eq(find_closest(memory(16001, 1)).fit, FIT_NEVER);
     assert_closest(memory(16001, 1), "a", 0, 8101);
 }
-END_TEST
 
-START_TEST(unusable_node_comes_last)
+TEST(unusable_node_comes_last)
 {
     struct node mode = object_node(
         &arena,
@@ -71,17 +69,13 @@ START_TEST(unusable_node_comes_last)
     ledger_node_seen(ledger, &mode, 0);
     ledger_node_seen(ledger, &bare, 0);
     struct request r = memory(8000, 1), two = whole(2);
-    ck_assert_int_eq(nearest_node_shortfall(node_of("a"), &r),
-                     INT64_MAX);
-    ck_assert_int_eq(nearest_node_shortfall(node_of("a"), &two),
-                     0);
-    ck_assert_int_eq(nearest_node_shortfall(node_of("b"), &two),
-                     INT64_MAX);
+    ck_assert_int_eq(nearest_node_shortfall(node_of("a"), &r), INT64_MAX);
+    ck_assert_int_eq(nearest_node_shortfall(node_of("a"), &two), 0);
+    ck_assert_int_eq(nearest_node_shortfall(node_of("b"), &two), INT64_MAX);
     assert_closest(r, "n1", 0, 1000);
 }
-END_TEST
 
-START_TEST(memory_reserved_for_nominated_pods_is_not_free)
+TEST(memory_reserved_for_nominated_pods_is_not_free)
 {
     struct request r = memory(7000, 1);
     nominated_pod("n1", "first", r, 5);
@@ -92,7 +86,6 @@ START_TEST(memory_reserved_for_nominated_pods_is_not_free)
     nearest_node_visit(&own, node_of("n1"));
     ck_assert_uint_eq(own.fits, 1);
 }
-END_TEST
 
 static void cordon(const char *name, bool cordoned)
 {
@@ -111,7 +104,7 @@ static void assert_reason(const char *name, struct request r, const char *why)
 }
 
 /* Nothing fits on a node that kube-scheduler does not offer, and other nodes are closer. */
-START_TEST(cordoned_node_is_not_offered)
+TEST(cordoned_node_is_not_offered)
 {
     assert_closest(memory(6500, 1), "n1", 1, 0);
     cordon("n1", true);
@@ -135,17 +128,12 @@ START_TEST(cordoned_node_is_not_offered)
     cordon("n1", false);
     assert_closest(memory(6500, 1), "n1", 1, 0);
 }
-END_TEST
 
-START_TEST(no_nodes_no_closest_node)
+TEST(no_nodes_no_closest_node)
 {
     restart();
     ck_assert_ptr_null(find_closest(memory(1, 1)).node);
     ck_assert_uint_eq(find_closest(memory(1, 1)).seen, 0);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("nearest_node", start, end,
-          closest_node_has_the_least_missing, not_now_is_closer_than_never,
-          unusable_node_comes_last, memory_reserved_for_nominated_pods_is_not_free,
-          cordoned_node_is_not_offered, no_nodes_no_closest_node)
+UNIT_MAIN_AROUND(start, end)

@@ -73,7 +73,7 @@ static void expect_victims(struct request r, int priority, const char *leaving,
 #define ADD_POD(i, prio, ...)                                                            \
     add_pod(i, &(struct pod_spec){.priority = (prio), .mib = __VA_ARGS__})
 
-START_TEST(pods_that_leave_in_any_case_count_as_removed)
+TEST(pods_that_leave_in_any_case_count_as_removed)
 {
     start(2);
     ADD_POD(1, 0, {8});
@@ -85,7 +85,6 @@ START_TEST(pods_that_leave_in_any_case_count_as_removed)
     expect_victims(memory(12, 1), 1, "p2", "");
     expect_victims(memory(12, 1), 1, "elsewhere", "p1 ");
 }
-END_TEST
 
 /* The first card is of another model than the others. */
 static void start_mixed(void)
@@ -96,7 +95,7 @@ static void start_mixed(void)
     ledger_scv_seen(ledger, &scv, 0);
 }
 
-START_TEST(only_cards_of_the_model_are_freed)
+TEST(only_cards_of_the_model_are_freed)
 {
     start_mixed();
     ADD_POD(1, 0, {8});
@@ -113,7 +112,6 @@ START_TEST(only_cards_of_the_model_are_freed)
     r.cards = 1;
     expect_victims(r, 5, "", "p1 ");
 }
-END_TEST
 
 /* Writes a podList with the cards that these pods have through nvidia.com/gpu, and with
  * the card of a pod that the ledger does not know (`unknown`; -1: none). The first `v100`
@@ -156,7 +154,7 @@ static struct request ask_devices(int n, const char *model)
 }
 
 /* A bound pod that the podList does not show has one of the cards without a listed pod. */
-START_TEST(cards_of_unlisted_pods_are_unknown)
+TEST(cards_of_unlisted_pods_are_unknown)
 {
     static const struct pod_spec claims[] = {{.priority = 9, .devices = 1},
                                              {.priority = 9, .devices = 1},
@@ -176,10 +174,9 @@ START_TEST(cards_of_unlisted_pods_are_unknown)
     expect_victims(ask_devices(1, "Tesla V100"), 9, "p0", "");
     expect_victims(ask_devices(2, "Tesla V100"), 9, "p0", "p1 ");
 }
-END_TEST
 
 /* A bound pod with limits of both resources is invalid, but it gets its devices. */
-START_TEST(devices_beside_memory_are_claimed)
+TEST(devices_beside_memory_are_claimed)
 {
     static const struct pod_spec specs[] = {{.priority = 9, .mib = {8}},
                                             {.priority = 0, .mib = {0, 8}}};
@@ -194,9 +191,8 @@ START_TEST(devices_beside_memory_are_claimed)
     show_held(specs, 2, 2, 0, -1);
     expect_victims(ask_devices(1, ""), 9, "", "never");
 }
-END_TEST
 
-START_TEST(unknown_pod_may_have_the_card)
+TEST(unknown_pod_may_have_the_card)
 {
     static const struct pod_spec specs[] = {
         {.priority = 0, .mib = {1, 1}, .devices = 2},
@@ -206,10 +202,9 @@ START_TEST(unknown_pod_may_have_the_card)
     expect_victims(ask_devices(1, "Tesla T4"), 9, "unknown", "");
     expect_victims(ask_devices(2, "Tesla T4"), 9, "unknown", "never");
 }
-END_TEST
 
 /* With time-slicing or MPS the podList shows one card for several pods. */
-START_TEST(a_shared_card_is_free_when_all_its_pods_have_left)
+TEST(a_shared_card_is_free_when_all_its_pods_have_left)
 {
     static const struct pod_spec specs[] = {{.priority = 0, .mib = {1}, .devices = 1},
                                             {.priority = 3, .mib = {1}, .devices = 1},
@@ -219,9 +214,8 @@ START_TEST(a_shared_card_is_free_when_all_its_pods_have_left)
     start_held(specs, 1, 0); /* the ledger does not know the other pod of the card */
     expect_victims(ask_devices(2, "Tesla V100"), 9, "", "never");
 }
-END_TEST
 
-START_TEST(promises_block_nvidias_plugin)
+TEST(promises_block_nvidias_plugin)
 {
     static const struct pod_spec specs[] = {{.priority = 0, .mib = {8}},
                                             {.priority = 1, .mib = {8}},
@@ -235,10 +229,9 @@ START_TEST(promises_block_nvidias_plugin)
     ledger_scv_seen(ledger, &scv, 0);
     expect_victims(ask_devices(3, "Tesla T4"), 9, "", "never");
 }
-END_TEST
 
 /* As in filter: cards that a nominated pod will get are not available. */
-START_TEST(nominated_pod_takes_a_card_of_nvidias_plugin)
+TEST(nominated_pod_takes_a_card_of_nvidias_plugin)
 {
     static const struct pod_spec specs[] = {
         {.priority = 0, .mib = {0, 0, 1}, .devices = 1},
@@ -249,9 +242,8 @@ START_TEST(nominated_pod_takes_a_card_of_nvidias_plugin)
     expect_victims(r, 5, "p0", "p1 ");
     expect_victims(r, 8, "p0", "");
 }
-END_TEST
 
-START_TEST(equal_priority_and_unconfirmed_pods_are_not_eligible)
+TEST(equal_priority_and_unconfirmed_pods_are_not_eligible)
 {
     start(1);
     ADD_POD(1, 3, {8});
@@ -260,9 +252,8 @@ START_TEST(equal_priority_and_unconfirmed_pods_are_not_eligible)
     expect_victims(memory(8, 1), 4, "", "p1 ");
     expect_victims(memory(9, 1), 4, "", "never");
 }
-END_TEST
 
-START_TEST(spared_pods_are_not_eligible)
+TEST(spared_pods_are_not_eligible)
 {
     start(1);
     ADD_POD(1, 0, {8});
@@ -297,9 +288,8 @@ START_TEST(spared_pods_are_not_eligible)
     ck_assert(preempt_select(&preemptor, n1, NULL, 0, &arena, &v));
     ck_assert_uint_eq(v.n, 0);
 }
-END_TEST
 
-START_TEST(no_victims_on_an_unusable_node)
+TEST(no_victims_on_an_unusable_node)
 {
     start(1);
     ADD_POD(1, 0, {16});
@@ -308,10 +298,9 @@ START_TEST(no_victims_on_an_unusable_node)
     ledger_scv_seen(ledger, &scv, 0);
     expect_victims(memory(1, 1), 1, "", "never");
 }
-END_TEST
 
 /* Many pods on one card: the search ends and finds a set. */
-START_TEST(search_of_a_full_card_is_bounded)
+TEST(search_of_a_full_card_is_bounded)
 {
     start(1);
     even_node("n1", 1, 1 << 20);
@@ -327,7 +316,6 @@ START_TEST(search_of_a_full_card_is_bounded)
     for (int need = 1; need < 1 << 20; need += 104729)
         ck_assert_str_ne(victims_of(memory(need, 1), 5, ""), "never");
 }
-END_TEST
 
 /* The time with `spanning` eligible pods on two cards each, among as many other pods as a
  * kubelet allows. The best of several rounds. */
@@ -352,13 +340,12 @@ static int64_t us_with(int spanning)
 
 /* With this many pods, 2^10 sets are not tried either: ten eligible pods take about as
  * long as eleven. */
-START_TEST(exact_search_is_limited_to_few_pods)
+TEST(exact_search_is_limited_to_few_pods)
 {
     int64_t ten = us_with(10), eleven = us_with(11);
     ck_assert_msg(ten < 5 * eleven + 200, "ten %d us, eleven %d us", (int)ten,
                   (int)eleven);
 }
-END_TEST
 
 /* All sets, by brute force. */
 
@@ -542,33 +529,20 @@ static void compare_many(bool spanning, bool nvidia, uint64_t rounds)
     }
 }
 
-START_TEST(no_set_is_cheaper)
+TEST(no_set_is_cheaper)
 {
     compare_many(false, false, 4000);
 }
-END_TEST
 
-START_TEST(no_set_is_cheaper_if_pods_have_several_cards)
+TEST(no_set_is_cheaper_if_pods_have_several_cards)
 {
     compare_many(true, false, 4000);
 }
-END_TEST
 
-START_TEST(no_set_is_cheaper_with_cards_of_nvidias_plugin)
+TEST(no_set_is_cheaper_with_cards_of_nvidias_plugin)
 {
     compare_many(false, true, 2000);
     compare_many(true, true, 2000);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("preempt", begin, end, pods_that_leave_in_any_case_count_as_removed,
-                 only_cards_of_the_model_are_freed, cards_of_unlisted_pods_are_unknown,
-                 devices_beside_memory_are_claimed, unknown_pod_may_have_the_card,
-                 a_shared_card_is_free_when_all_its_pods_have_left,
-                 promises_block_nvidias_plugin,
-                 nominated_pod_takes_a_card_of_nvidias_plugin,
-                 equal_priority_and_unconfirmed_pods_are_not_eligible,
-                 no_victims_on_an_unusable_node, spared_pods_are_not_eligible,
-                 search_of_a_full_card_is_bounded, exact_search_is_limited_to_few_pods,
-                 no_set_is_cheaper, no_set_is_cheaper_if_pods_have_several_cards,
-                 no_set_is_cheaper_with_cards_of_nvidias_plugin)
+UNIT_MAIN_AROUND(begin, end)

@@ -114,7 +114,7 @@ static void expect_points(int first, int second)
 }
 
 /* Filter lets the pod pass, so prioritize gives the node points. */
-START_TEST(a_reservation_of_lower_priority_costs_no_points)
+TEST(a_reservation_of_lower_priority_costs_no_points)
 {
     const struct ledger_node *n = node_with_cards("n1", &t4, 1);
     struct ledger_share share = {.card = 0, .mib = t4.total};
@@ -137,9 +137,8 @@ START_TEST(a_reservation_of_lower_priority_costs_no_points)
     }
     score_scratch_fini(&scratch);
 }
-END_TEST
 
-START_TEST(policy_names_are_parsed_and_others_rejected)
+TEST(policy_names_are_parsed_and_others_rejected)
 {
     enum score_policy policy = SCORE_SPREAD;
     struct err err = {0};
@@ -151,9 +150,8 @@ START_TEST(policy_names_are_parsed_and_others_rejected)
     ck_assert_int_eq(score_policy_parse(SPAN("best"), &policy, &err), -1);
     ck_assert_str_eq(err.msg, "\"best\" is not one of binpack|spread|scv|fgd");
 }
-END_TEST
 
-START_TEST(binpack_prefers_full_nodes_and_spread_empty_ones)
+TEST(binpack_prefers_full_nodes_and_spread_empty_ones)
 {
     const struct ledger_node *tight = NODE_WITH_FREE("n1", 1000, 16000);
     const struct ledger_node *empty = NODE_WITH_FREE("n2", 16000, 16000);
@@ -173,9 +171,8 @@ START_TEST(binpack_prefers_full_nodes_and_spread_empty_ones)
     SCORE(SCORE_SPREAD, NULL, whole(1), tight, empty);
     expect_points(0, 5);
 }
-END_TEST
 
-START_TEST(no_points_without_fit_or_request)
+TEST(no_points_without_fit_or_request)
 {
     struct request_mix mix = {0};
     const struct ledger_node *small = NODE_WITH_FREE("n1", 1000, 2000);
@@ -189,7 +186,6 @@ START_TEST(no_points_without_fit_or_request)
         expect_points(0, 0);
     }
 }
-END_TEST
 
 /* -- fgd -- */
 
@@ -205,7 +201,7 @@ static struct request_mix mix_of(const int64_t *mib, size_t n)
 #define MIX(...)                                                                         \
     mix_of((const int64_t[]){__VA_ARGS__}, ARRAY_LEN(((const int64_t[]){__VA_ARGS__})))
 
-START_TEST(fgd_leaves_memory_that_other_pods_can_use)
+TEST(fgd_leaves_memory_that_other_pods_can_use)
 {
     struct request_mix mix = MIX(8000, 8000, 8000, 3000);
     const struct ledger_node *a = NODE_WITH_FREE("a", 11000); /* 8000 stay free */
@@ -219,11 +215,10 @@ START_TEST(fgd_leaves_memory_that_other_pods_can_use)
     SCORE(SCORE_FGD, &little, memory(3000, 1), a, b);
     expect_points(8, 10);
 }
-END_TEST
 
 /* Between nodes that hardly differ: only the best has all points, and the others have at
  * most one less, so that kube-scheduler's own plugins decide. */
-START_TEST(fgd_does_not_stretch_small_differences)
+TEST(fgd_does_not_stretch_small_differences)
 {
     struct request_mix mix = MIX(4000);
     const struct ledger_node *used = NODE_WITH_FREE("a", 16000, 15999);
@@ -236,11 +231,10 @@ START_TEST(fgd_does_not_stretch_small_differences)
     SCORE(SCORE_FGD, &mix, whole(1), empty, used, full);
     ck_assert(points[0] == 5 && points[1] == 5 && points[2] == 10);
 }
-END_TEST
 
 /* With known CPU: the fuller node would keep half of its memory and hardly any CPU, the
  * other one half of both. The CPU requests of the shapes enter the measure. */
-START_TEST(fgd_balances_cpu_and_memory)
+TEST(fgd_balances_cpu_and_memory)
 {
     struct score_scratch scratch = {0};
     struct request_mix mix = {0};
@@ -259,11 +253,10 @@ START_TEST(fgd_balances_cpu_and_memory)
     expect_points(0, 10);
     score_scratch_fini(&scratch);
 }
-END_TEST
 
 /* Pods that request no CPU are not spread over the nodes because all CPU is free; but they
  * go first where no CPU is left for others. */
-START_TEST(fgd_fills_nodes_with_pods_that_request_no_cpu)
+TEST(fgd_fills_nodes_with_pods_that_request_no_cpu)
 {
     struct score_scratch scratch = {0};
     struct request_mix mix = {0};
@@ -280,7 +273,6 @@ START_TEST(fgd_fills_nodes_with_pods_that_request_no_cpu)
     ck_assert(points[0] < 10 && points[1] == 10);
     score_scratch_fini(&scratch);
 }
-END_TEST
 
 static struct span name_of(const void *names, size_t i)
 {
@@ -288,7 +280,7 @@ static struct span name_of(const void *names, size_t i)
 }
 
 /* The points by exact value; equal nodes by their names. */
-START_TEST(the_best_nodes_are_in_exact_order)
+TEST(the_best_nodes_are_in_exact_order)
 {
     static const int free_mib[] = {9000, 8990, 100, 9000, 8980};
     static const char *const names[] = {"d", "e", "full", "b", "c"};
@@ -311,7 +303,6 @@ START_TEST(the_best_nodes_are_in_exact_order)
     }
     score_scratch_fini(&scratch);
 }
-END_TEST
 
 /* A node of 1 to 10 cards, with pods on some of them. */
 static const struct ledger_node *random_node(struct rng *rng, const char *name)
@@ -381,7 +372,7 @@ static void compare_fits(const struct ledger_node *with,
 }
 
 /* A node's rows and its cards give the same values, after any changes of the node. */
-START_TEST(rows_score_as_the_cards_do)
+TEST(rows_score_as_the_cards_do)
 {
     struct rng rng;
     size_t valid = 0, most = 0;
@@ -415,7 +406,6 @@ START_TEST(rows_score_as_the_cards_do)
     }
     ck_assert(valid > 300 * MOST / 2 && valid < 300 * MOST && most > 0);
 }
-END_TEST
 
 static const struct ledger_node *node_of_model(const char *name, const char *model, int n)
 {
@@ -427,7 +417,7 @@ static const struct ledger_node *node_of_model(const char *name, const char *mod
 }
 
 /* Most pods name B, but a card of A is scarcer. */
-START_TEST(fgd_spares_the_models_that_other_pods_need)
+TEST(fgd_spares_the_models_that_other_pods_need)
 {
     const struct ledger_node *a = node_of_model("a", "A", 2);
     const struct ledger_node *b[] = {
@@ -456,10 +446,9 @@ START_TEST(fgd_spares_the_models_that_other_pods_need)
     SCORE(SCORE_FGD, &mix, memory(8000, 1), a, b[0]);
     ck_assert_int_eq(points[0], SCORE_MAX);
 }
-END_TEST
 
 /* The largest sizes in API objects do not overflow (the sanitizers check). */
-START_TEST(largest_sizes_do_not_overflow)
+TEST(largest_sizes_do_not_overflow)
 {
     struct request_mix mix = MIX(INT64_C(1) << 40, 1);
     struct card_facts huge[16];
@@ -482,7 +471,6 @@ START_TEST(largest_sizes_do_not_overflow)
         for (int64_t mib = 1; mib > 0 && mib <= INT64_C(1) << 41; mib *= 2)
             SCORE((enum score_policy)p, &mix, memory(mib, 1), a, b, c);
 }
-END_TEST
 
 /* -- scv -- */
 
@@ -505,7 +493,7 @@ static int64_t yoda_points(struct request r, const struct ledger_node *const *no
 
 /* The comments give Yoda-Scheduler's results. All of its terms are at most 100 times their
  * weight except the clock, which it divides by the largest bandwidth. */
-START_TEST(scv_matches_worked_examples)
+TEST(scv_matches_worked_examples)
 {
     const struct card_facts pair[] = {titan, titan};
     const struct ledger_node *one = node_with_cards("titan", &titan, 1);
@@ -531,11 +519,10 @@ START_TEST(scv_matches_worked_examples)
     apart.placement = PLACE_SPREAD;
     ck_assert_int_eq(yoda_points(apart, NODES(two), 0), 700 + 294);
 }
-END_TEST
 
 /* An unhealthy card and one without enough free memory count neither for the maximum nor
  * for the node. */
-START_TEST(only_cards_that_fit_count)
+TEST(only_cards_that_fit_count)
 {
     struct card_facts cards[] = {titan, titan};
     cards[1] = (struct card_facts){99999, 99999, 99999, 99999, 99999, 0, true};
@@ -550,16 +537,5 @@ START_TEST(only_cards_that_fit_count)
     const struct ledger_node *bare = node_with_cards("bare", &unknown, 1);
     ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(bare), 0), 800);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("score", begin, end, a_reservation_of_lower_priority_costs_no_points,
-                 policy_names_are_parsed_and_others_rejected,
-                 binpack_prefers_full_nodes_and_spread_empty_ones,
-                 no_points_without_fit_or_request,
-                 fgd_leaves_memory_that_other_pods_can_use,
-                 fgd_does_not_stretch_small_differences, fgd_balances_cpu_and_memory,
-                 fgd_fills_nodes_with_pods_that_request_no_cpu,
-                 the_best_nodes_are_in_exact_order, rows_score_as_the_cards_do,
-                 fgd_spares_the_models_that_other_pods_need,
-                 largest_sizes_do_not_overflow, scv_matches_worked_examples,
-                 only_cards_that_fit_count)
+UNIT_MAIN_AROUND(begin, end)

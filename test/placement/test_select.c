@@ -15,7 +15,7 @@ static void set_mode(const char *name, const char *mode)
     ledger_node_seen(ledger, &node, 0);
 }
 
-START_TEST(mode_label_restricts_a_node)
+TEST(mode_label_restricts_a_node)
 {
     const struct ledger_node *n = NODE_WITH_FREE("n1", 16276);
     struct request mem = memory(1, 1), card = whole(1);
@@ -29,9 +29,8 @@ START_TEST(mode_label_restricts_a_node)
     expect_reason(n, mem, FIT_LATER,
                   "node label gpushare/mode is neither memory nor card");
 }
-END_TEST
 
-START_TEST(reason_counts_cards_with_enough_memory)
+TEST(reason_counts_cards_with_enough_memory)
 {
     even_node("n1", 3, 9000);
     bound_pod("n1", "a", memory(6000, 1), 0);
@@ -40,9 +39,8 @@ START_TEST(reason_counts_cards_with_enough_memory)
                   "needs 4000 MiB on each of 2 cards; cards with enough free memory: 1; "
                   "most free: 9000 of 9000 MiB on GPU1");
 }
-END_TEST
 
-START_TEST(unusable_node_has_a_reason)
+TEST(unusable_node_has_a_reason)
 {
     struct request r = memory(1, 1);
     struct lease lease = {
@@ -78,10 +76,9 @@ START_TEST(unusable_node_has_a_reason)
     expect_reason(n, r, FIT_LATER,
                   "needs 1 MiB on one card; no card is healthy; unhealthy: GPU0");
 }
-END_TEST
 
 /* The emptiest card is the only one that the nominated pod can have. */
-START_TEST(the_card_of_a_nominated_pod_is_the_last_choice)
+TEST(the_card_of_a_nominated_pod_is_the_last_choice)
 {
     const struct ledger_node *n = NODE_WITH_FREE("n1", 5000, 10000);
     struct request r = memory(4000, 1);
@@ -92,9 +89,8 @@ START_TEST(the_card_of_a_nominated_pod_is_the_last_choice)
     r = memory(9000, 1);                  /* a bind is not refused for a nomination */
     expect_bind(n, &r, 5, "me", CARD(1));
 }
-END_TEST
 
-START_TEST(kept_cards_that_are_reserved_count_once)
+TEST(kept_cards_that_are_reserved_count_once)
 {
     const struct ledger_node *n = NODE_WITH_FREE("n1", 10000);
     struct request r = memory(4000, 1);
@@ -113,10 +109,9 @@ START_TEST(kept_cards_that_are_reserved_count_once)
     r = memory(4001, 1);
     expect_bind(n, &r, 5, "me", 0);
 }
-END_TEST
 
 /* The text about the request is written into a buffer of fixed size. */
-START_TEST(largest_request_has_a_reason)
+TEST(largest_request_has_a_reason)
 {
     const struct ledger_node *n = NODE_WITH_FREE("n1", 5000);
     struct request r = {.kind = REQUEST_MEMORY,
@@ -142,7 +137,6 @@ START_TEST(largest_request_has_a_reason)
         models);
     expect_reason(n, r, FIT_NEVER, want);
 }
-END_TEST
 
 /* Two T4 and a V100. `more`: further members of the Scv's status. */
 static const struct ledger_node *mixed_node(const char *more)
@@ -162,7 +156,7 @@ static const struct ledger_node *mixed_node(const char *more)
     return node_of("n1");
 }
 
-START_TEST(memory_and_clock_apply_to_the_same_card)
+TEST(memory_and_clock_apply_to_the_same_card)
 {
     const struct ledger_node *n = mixed_node("");
     struct request r = memory(20000, 1); /* the V100 has the memory ... */
@@ -182,9 +176,8 @@ START_TEST(memory_and_clock_apply_to_the_same_card)
                   "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 "
                   "MHz)");
 }
-END_TEST
 
-START_TEST(whole_cards_can_have_a_minimum_size)
+TEST(whole_cards_can_have_a_minimum_size)
 {
     const struct ledger_node *n = mixed_node("");
     struct request r = whole(1);
@@ -195,13 +188,12 @@ START_TEST(whole_cards_can_have_a_minimum_size)
                   "needs 2 whole cards of at least 16001 MiB; too few "
                   "cards of that size; the largest has 32000 MiB");
 }
-END_TEST
 
 #define HELD(pod, n, cards)                                                              \
     ",'podList':[{'namespace':'default','name':'" pod "','container':'c','resource':"    \
     "'nvidia.com/gpu','units':" n ",'cards':[" cards "]}]"
 
-START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
+TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
 {
     struct request one = of_model(devices(1), "Tesla T4");
     const struct ledger_node *n = mixed_node("");
@@ -230,9 +222,8 @@ START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
                   "needs 1 MiB on one card; no card is available; "
                   "allocated through nvidia.com/gpu: GPU0,GPU1,GPU2");
 }
-END_TEST
 
-START_TEST(nominated_pod_of_nvidias_plugin_comes_first)
+TEST(nominated_pod_of_nvidias_plugin_comes_first)
 {
     const struct ledger_node *n = mixed_node("");
     struct request one = of_model(devices(1), "Tesla V100");
@@ -245,9 +236,8 @@ START_TEST(nominated_pod_of_nvidias_plugin_comes_first)
     struct request any = devices(9);
     expect_fit_of_pod(n, &any, 0, "me", FIT_YES);
 }
-END_TEST
 
-START_TEST(models_are_unknown_without_an_scv)
+TEST(models_are_unknown_without_an_scv)
 {
     set_mode("n2", "card");
     const struct ledger_node *n = node_of("n2");
@@ -262,13 +252,5 @@ START_TEST(models_are_unknown_without_an_scv)
     n = node_of("n1");
     expect_fit(n, one, FIT_YES);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("select", begin, end, memory_and_clock_apply_to_the_same_card,
-                 whole_cards_can_have_a_minimum_size,
-                 claims_of_nvidias_plugin_count_before_the_pod_list_shows_them,
-                 nominated_pod_of_nvidias_plugin_comes_first,
-                 models_are_unknown_without_an_scv, mode_label_restricts_a_node,
-                 reason_counts_cards_with_enough_memory, unusable_node_has_a_reason,
-                 the_card_of_a_nominated_pod_is_the_last_choice,
-                 kept_cards_that_are_reserved_count_once, largest_request_has_a_reason)
+UNIT_MAIN_AROUND(begin, end)

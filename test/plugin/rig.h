@@ -6,9 +6,6 @@
  * described by words, and the outputs in their order.
  */
 
-#include <stdio.h>
-
-#include "base/mem.h"
 #include "domain/objects.h"
 #include "plugin/alloc.h"
 
@@ -163,7 +160,7 @@ static inline void add_word(struct pod_text *t, struct span word)
     bool known = !value.p && memchr(word.p, ':', word.n);
     if (known)
         add_container_text(t, word);
-    for (size_t i = 0; i < ARRAY_LEN(phases); i++)
+    ARRAY_EACH(i, phases)
         if (span_eq(word, span_of(phases[i]))) {
             t->phase = phases[i];
             known = true;

@@ -396,7 +396,7 @@ static int64_t count_of(struct span name)
         {"failed-ms", failure->failures ? rig.now.mono_ms - failure->since_ms : 0},
         {"node-failed", state()->node.failures > 0},
     };
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+    ARRAY_EACH(i, all)
         if (span_eq(name, span_of(all[i].name)))
             return all[i].n;
     ck_abort_msg("no counter %.*s", SPAN_ARG(name));
@@ -522,7 +522,7 @@ static void end(void)
 }
 
 #define SCRIPT(name, ...)                                                                \
-    START_TEST(name)                                                                     \
+    TEST(name)                                                                           \
     {                                                                                    \
         play(__VA_ARGS__);                                                               \
     }

@@ -676,7 +676,7 @@ SCRIPT(the_node_label_disables_cgpu,
        "env ~> mount /var/run/nvidia-container-devices/GPU-1=/dev/null")
 
 /* The runtime and the kubelet must take CDI names, and a specification must have them. */
-START_TEST(auto_takes_cdi_names_where_the_node_has_them)
+TEST(auto_takes_cdi_names_where_the_node_has_them)
 {
     static const struct {
         const char *runtime, *kubelet, *kind, *answer;
@@ -692,7 +692,7 @@ START_TEST(auto_takes_cdi_names_where_the_node_has_them)
         {"containerd://2.1.4", "v1.35.0", "-", "NVIDIA_VISIBLE_DEVICES=GPU-1"},
         {"", "", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         bool cdi = strncmp(cases[i].answer, "cdi", 3) == 0;
         cleanup_free char *script =
             xasprintf("with auto\nnode %s %s\ncdi %s\npod p on=1 a:mem3\n"
@@ -821,44 +821,4 @@ SCRIPT(a_card_that_returns_adds_its_ids, "cards GPU-0 GPU-9\n"
                                          "cards GPU-0 GPU-9 GPU-1:lost\n"
                                          "count device-lists 3")
 
-UNIT_MAIN_AROUND(
-    "alloc", begin, end, a_container_gets_the_promised_card,
-    of_equal_pods_the_one_in_podresources_is_chosen, two_candidates_are_ambiguous,
-    a_pod_update_resolves_the_ambiguity, a_late_pod_event_is_waited_for,
-    an_unknown_pod_blocks_the_answer, a_kubelet_before_1_34_lists_terminal_pods,
-    a_timed_out_request_names_the_reason, pods_bound_past_the_extender_delay_no_other_pod,
-    an_unpromised_pod_waits_for_a_card, a_request_that_waits_delays_no_other_pod,
-    requests_are_rejected_before_the_first_pod_list, ids_of_another_card_are_rejected,
-    other_free_ids_of_the_promised_card_are_accepted,
-    allocate_without_a_preference_is_rejected, held_ids_are_not_allocated_again,
-    a_terminal_pod_frees_its_ids, a_deleted_pod_frees_its_ids_when_the_kubelet_drops_it,
-    a_deleted_pod_keeps_its_ids_beside_another_of_its_name,
-    containers_are_admitted_in_sequence, must_include_ids_of_the_init_container_are_kept,
-    each_promised_card_gets_its_share, a_whole_card_is_exclusive,
-    pods_of_other_namespaces_are_not_named, pods_are_named_only_within_one_namespace,
-    a_pod_of_the_go_plugin_keeps_its_card,
-    whole_cards_of_an_init_container_are_reused_in_any_order,
-    whole_cards_beside_reused_ones_are_any_of_the_pod, a_promise_without_a_uuid_gets_it,
-    an_unhealthy_or_absent_card_is_rejected, an_invalid_promise_is_rejected,
-    a_forged_promise_blocks_no_card, too_few_or_unknown_ids_are_rejected,
-    an_unpromised_pod_gets_an_untouched_card, chosen_cards_outlast_a_change_of_the_pod,
-    a_chosen_card_counts_before_its_container_has_ids, a_card_in_use_is_not_untouched,
-    a_static_pod_gets_an_untouched_card, an_invalid_pod_keeps_its_card,
-    a_container_that_sets_visible_devices_is_reported,
-    legacy_rejections_are_successes_without_a_card, a_kubelet_without_get_is_called_once,
-    no_list_during_an_allocate, podresources_failures_are_retried,
-    allocate_requires_the_pod_in_podresources,
-    a_lost_kubelet_checkpoint_voids_allocations,
-    a_lost_state_file_is_recovered_from_podresources,
-    reconciliation_reports_a_container_on_another_card,
-    a_pod_first_seen_in_podresources_holds_its_ids_once,
-    ids_are_not_judged_before_the_first_cards, a_view_older_than_a_request_is_discarded,
-    podresources_is_probed_without_gpu_pods, a_kubelet_without_get_is_no_failure,
-    without_reconciliation_the_end_of_a_failure_is_detected,
-    allocations_of_the_state_file_are_held, a_canceled_request_is_answered_immediately,
-    the_node_label_disables_cgpu, auto_takes_cdi_names_where_the_node_has_them,
-    a_card_without_a_cdi_name_is_rejected, allocate_waits_for_the_first_read_of_the_node,
-    annotations_are_sent_again, the_node_is_read_again,
-    cards_by_cdi_name_by_index_and_with_mps, a_replaced_card_is_counted_once,
-    a_lost_card_counts_as_long_as_a_pod_has_it,
-    a_restart_counts_a_card_that_was_lost_before, a_card_that_returns_adds_its_ids)
+UNIT_MAIN_AROUND(begin, end)

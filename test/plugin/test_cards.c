@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/cards.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "lib/unit.h"
 
 /*
@@ -179,13 +175,13 @@ static const char *const scripts[] = {
     "4000 see GPU-a@0=4096 @1=0? -> * GPU-a 4/4 GPU-b 8/8 ()",
 };
 
-START_TEST(cards_over_time)
+TEST_LOOP(cards_over_time, ARRAY_LEN(scripts))
 {
     play(1024, scripts[_i]);
 }
 
 /* A card too many is left out. A unit that makes the list too long is reported. */
-START_TEST(limits_of_the_list)
+TEST(limits_of_the_list)
 {
     cleanup_buf struct buf many = {0}, eight = {0};
     for (int i = 0; i <= CARDS_MAX; i++)
@@ -206,11 +202,4 @@ START_TEST(limits_of_the_list)
                       strstr(err.msg, "limit of 4194304") &&
                       strstr(err.msg, "--memory-unit=8MiB"),
                   "%s", err.msg);
-}
-
-int main(void)
-{
-    const struct unit_loop tests[] = {{cards_over_time, (int)ARRAY_LEN(scripts)},
-                                      {limits_of_the_list, 1}};
-    return unit_run_loops("cards", tests, ARRAY_LEN(tests), 60);
 }

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/driver.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
-#include "base/mem.h"
 #include "lib/driver_tree.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
@@ -72,7 +68,7 @@ static void spec_has(const char *const *parts)
 }
 #define SPEC_HAS(...) spec_has((const char *const[]){__VA_ARGS__, NULL})
 
-START_TEST(the_plugin_writes_a_specification_where_nobody_did)
+TEST(the_plugin_writes_a_specification_where_nobody_did)
 {
     driver_tree_make(host, "");
     finds(2, DRIVER_CDI_KIND);
@@ -102,7 +98,7 @@ START_TEST(the_plugin_writes_a_specification_where_nobody_did)
     finds(2, "nvidia.com/gpu");
 }
 
-START_TEST(the_hook_makes_links_and_the_cache_of_the_loader)
+TEST(the_hook_makes_links_and_the_cache_of_the_loader)
 {
     driver_tree_make(host, "");
     make("/usr/bin/nvidia-ctk");
@@ -124,7 +120,7 @@ START_TEST(the_hook_makes_links_and_the_cache_of_the_loader)
 }
 
 /* As the GPU Operator's driver container shows it. */
-START_TEST(a_driver_container_has_a_root_of_its_own)
+TEST(a_driver_container_has_a_root_of_its_own)
 {
     settings.driver_root = "/run/nvidia/driver";
     driver_tree_make(host, settings.driver_root);
@@ -143,7 +139,7 @@ START_TEST(a_driver_container_has_a_root_of_its_own)
 #define NODE(path) "{\"path\":\"" path "\",\"hostPath\":\"" path "\"}"
 
 /* Of card 0, whose minor number is 3, there are two instances. Only one has both files. */
-START_TEST(an_instance_has_the_files_of_its_card_and_its_own)
+TEST(an_instance_has_the_files_of_its_card_and_its_own)
 {
     static const struct card_seen seen[] = {
         {.uuid = "GPU-b", .index = 1, .place = {0, -1, -1}},
@@ -172,14 +168,14 @@ START_TEST(an_instance_has_the_files_of_its_card_and_its_own)
         "!\"64\"", "!MIG-b", "!MIG-c", "!nvidia-cap14");
     struct driver_file files[DRIVER_CARD_FILES];
     cleanup_arena struct arena a = {0};
-    for (size_t i = 0; i < ARRAY_LEN(seen); i++) {
+    ARRAY_EACH(i, seen) {
         static const size_t n[] = {1, 3, 0, 0};
         ck_assert_uint_eq(driver_card_files(&v->files, &seen[i].place, &a, files), n[i]);
     }
     driver_view_free(v);
 }
 
-START_TEST(names_of_a_generator_come_first)
+TEST(names_of_a_generator_come_first)
 {
     driver_tree_make(host, "");
     temp_write(cdi, "broken.yaml", "kind: [");
@@ -199,7 +195,7 @@ START_TEST(names_of_a_generator_come_first)
 }
 
 /* An older manifest mounts no host: the names of a generator need none. */
-START_TEST(names_of_a_generator_need_no_host_root)
+TEST(names_of_a_generator_need_no_host_root)
 {
     settings.host_root = "";
     finds(2, "--host-root is not set");
@@ -208,7 +204,7 @@ START_TEST(names_of_a_generator_need_no_host_root)
 }
 
 /* The reasons that a person reads in the log and in events. */
-START_TEST(no_names_without_a_driver)
+TEST(no_names_without_a_driver)
 {
     finds(2, "no library of the driver below / on the host");
     make(LIBS "/libcuda.so.570.12");
@@ -224,9 +220,4 @@ START_TEST(no_names_without_a_driver)
     ck_assert_int_ne(access(path, F_OK), 0);
 }
 
-UNIT_MAIN_AROUND("driver", begin, end, the_plugin_writes_a_specification_where_nobody_did,
-                 the_hook_makes_links_and_the_cache_of_the_loader,
-                 a_driver_container_has_a_root_of_its_own,
-                 an_instance_has_the_files_of_its_card_and_its_own,
-                 names_of_a_generator_come_first, names_of_a_generator_need_no_host_root,
-                 no_names_without_a_driver)
+UNIT_MAIN_AROUND(begin, end)

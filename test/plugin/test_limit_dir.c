@@ -2,13 +2,9 @@
 #include "plugin/limit_dir.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
 #include "limit/state.h"
@@ -110,7 +106,7 @@ static void spoil(int way)
         write_word(fields[way - 1], way == 4 ? LIMIT_BAD_STATE : 1u << 20);
 }
 
-START_TEST(a_new_state_has_all_its_pages)
+TEST(a_new_state_has_all_its_pages)
 {
     check_state();
     ck_assert_uint_eq(closed(), 0);
@@ -119,9 +115,8 @@ START_TEST(a_new_state_has_all_its_pages)
     ck_assert_uint_eq(check(), 0);
     check_state();
 }
-END_TEST
 
-START_TEST(a_spoiled_state_is_replaced_when_no_process_owns_a_slot)
+TEST(a_spoiled_state_is_replaced_when_no_process_owns_a_slot)
 {
     for (int way = 0; way < 5; way++) {
         spoil(way);
@@ -131,10 +126,9 @@ START_TEST(a_spoiled_state_is_replaced_when_no_process_owns_a_slot)
         ck_assert_uint_eq(check(), 0);
     }
 }
-END_TEST
 
 /* What the owner holds is not known any more. */
-START_TEST(a_spoiled_state_closes_the_pod_while_a_process_lives)
+TEST(a_spoiled_state_closes_the_pod_while_a_process_lives)
 {
     struct flock slot = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 7, .l_len = 1};
@@ -154,10 +148,9 @@ START_TEST(a_spoiled_state_closes_the_pod_while_a_process_lives)
         ck_assert_uint_eq(closed(), 0);
     }
 }
-END_TEST
 
 /* A plugin that ended in the middle of the repair, or a pod that repaired the head itself. */
-START_TEST(a_sound_state_of_a_closed_pod_is_opened_when_no_process_owns_a_slot)
+TEST(a_sound_state_of_a_closed_pod_is_opened_when_no_process_owns_a_slot)
 {
     struct flock slot = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     const uint32_t reasons = LIMIT_BAD_STATE;
@@ -175,19 +168,17 @@ START_TEST(a_sound_state_of_a_closed_pod_is_opened_when_no_process_owns_a_slot)
     ck_assert_uint_eq(closed(), 0);
     check_state();
 }
-END_TEST
 
-START_TEST(what_the_library_reports_is_told_and_stays)
+TEST(what_the_library_reports_is_told_and_stays)
 {
     write_word(offsetof(struct limit_state, reasons), LIMIT_NO_LOCKS | LIMIT_UNKNOWN);
     ck_assert_uint_eq(check(), LIMIT_NO_LOCKS | LIMIT_UNKNOWN);
     ck_assert_uint_eq(check(), LIMIT_NO_LOCKS | LIMIT_UNKNOWN);
     ck_assert_uint_eq(closed(), 0);
 }
-END_TEST
 
 /* The file of a plugin that knew fewer fields, and what scv-agent wrote into it. */
-START_TEST(a_change_of_the_limit_changes_nothing_else)
+TEST(a_change_of_the_limit_changes_nothing_else)
 {
     const struct limit_plan more = {
         .uid = "u", .cards = {{.uuid = "GPU-0", .mib = 65}}, .n = 1};
@@ -207,9 +198,8 @@ START_TEST(a_change_of_the_limit_changes_nothing_else)
     ck_assert_uint_eq(f.limit, 64u << 20);
     ck_assert_uint_eq(f.context, 3);
 }
-END_TEST
 
-START_TEST(the_library_has_its_mode_before_its_name)
+TEST(the_library_has_its_mode_before_its_name)
 {
     struct err err;
     struct stat st;
@@ -220,7 +210,6 @@ START_TEST(the_library_has_its_mode_before_its_name)
     ck_assert_int_eq(stat(to, &st), 0);
     ck_assert_uint_eq(st.st_mode & 0777, 0755);
 }
-END_TEST
 
 static char *label_of(const char *path)
 {
@@ -229,7 +218,7 @@ static char *label_of(const char *path)
     return n > 0 ? xmemdup0(text, (size_t)n) : xstrdup("none");
 }
 
-START_TEST(where_files_have_labels_containers_may_read_these)
+TEST(where_files_have_labels_containers_may_read_these)
 {
     static const char usual[] = "system_u:object_r:var_lib_t:s0";
     struct err err;
@@ -237,32 +226,17 @@ START_TEST(where_files_have_labels_containers_may_read_these)
     cleanup_free char *from = temp_path(dir, "library");
     ck_assert_done(limit_dir_install(dir, from, &err), err);
     cleanup_free char *none = label_of(state);
-    ck_assert_ptr_null(strstr(none, "container_file_t"));
+    ck_assert_lacks(none, "container_file_t");
     if (setxattr(dir, "security.selinux", usual, sizeof usual, 0)) {
         puts("measured: skipped: no right to set a label");
         return;
     }
     ck_assert_done(limit_dir_install(dir, from, &err), err);
     const char *const paths[] = {dir, limit, state};
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+    ARRAY_EACH(i, paths) {
         cleanup_free char *label = label_of(paths[i]);
         ck_assert_str_eq(label, "system_u:object_r:container_file_t:s0");
     }
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {
-        a_new_state_has_all_its_pages,
-        a_spoiled_state_is_replaced_when_no_process_owns_a_slot,
-        a_spoiled_state_closes_the_pod_while_a_process_lives,
-        a_sound_state_of_a_closed_pod_is_opened_when_no_process_owns_a_slot,
-        what_the_library_reports_is_told_and_stays,
-        a_change_of_the_limit_changes_nothing_else,
-        the_library_has_its_mode_before_its_name,
-        where_files_have_labels_containers_may_read_these,
-    };
-    return unit_run_with("plugin limit_dir", tests, ARRAY_LEN(tests), 60,
-                         &(struct unit_fixtures){.begin = begin, .end = end});
-}
+UNIT_MAIN_AROUND(begin, end)

@@ -752,15 +752,14 @@ static void run_seeds(bool with_faults)
     buf_fini(&file);
 }
 
-START_TEST(no_container_gets_another_card_under_faults)
+TEST(no_container_gets_another_card_under_faults)
 {
     run_seeds(true);
 }
 
-START_TEST(no_request_is_rejected_without_faults)
+TEST(no_request_is_rejected_without_faults)
 {
     run_seeds(false);
 }
 
-UNIT_MAIN_SECONDS("plugin model", 300, no_container_gets_another_card_under_faults,
-                  no_request_is_rejected_without_faults)
+UNIT_MAIN(300)

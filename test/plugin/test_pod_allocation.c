@@ -92,13 +92,13 @@ static const char *const cases[][2] = {
     {"index=1 a:mem0 b:none", ""},
 };
 
-START_TEST(shares_of_containers)
+TEST(shares_of_containers)
 {
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+    ARRAY_EACH(i, cases)
         ck_assert_str_eq(text(planned(cases[i][0])), cases[i][1]);
 }
 
-START_TEST(the_pod_is_identified)
+TEST(the_pod_is_identified)
 {
     struct pod_allocation *alloc =
         planned("index=2 assigned=true mirror=x parts={} uuid=GPU-c a:mem3");
@@ -114,7 +114,7 @@ START_TEST(the_pod_is_identified)
 }
 
 /* A rejected promise still names its cards. A pod that requests nothing has none. */
-START_TEST(cards_of_a_pod_without_a_valid_promise)
+TEST(cards_of_a_pod_without_a_valid_promise)
 {
     static const struct {
         const char *words;
@@ -125,7 +125,7 @@ START_TEST(cards_of_a_pod_without_a_valid_promise)
         {"index=1 parts={\\'0\\':{\\'1\\':16}} a:none", POD_ALLOCATION_UNPROMISED, 0},
         {"index=1 placement=none a:none", POD_ALLOCATION_UNPROMISED, 0},
     };
-    for (size_t i = 0; i < ARRAY_LEN(pods); i++) {
+    ARRAY_EACH(i, pods) {
         struct pod_allocation *alloc = planned(pods[i].words);
         ck_assert_int_eq(alloc->promise, pods[i].promise);
         ck_assert_uint_eq(alloc->n_cards, pods[i].cards);
@@ -133,7 +133,7 @@ START_TEST(cards_of_a_pod_without_a_valid_promise)
     }
 }
 
-START_TEST(cards_can_be_assigned)
+TEST(cards_can_be_assigned)
 {
     struct pod_allocation *alloc = planned("i:init:mem2 a:mem3");
     ck_assert_int_eq(alloc->promise, POD_ALLOCATION_UNPROMISED);
@@ -144,6 +144,4 @@ START_TEST(cards_can_be_assigned)
     ck_assert_str_eq(text(alloc), "i:mem2=5*2 a:mem3=5*3");
 }
 
-UNIT_MAIN_AROUND("pod_allocation", NULL, end_alloc, shares_of_containers,
-                 the_pod_is_identified, cards_of_a_pod_without_a_valid_promise,
-                 cards_can_be_assigned)
+UNIT_MAIN_AROUND(NULL, end_alloc)

@@ -2,14 +2,9 @@
 #include "plugin/registration.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "base/str.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
@@ -73,13 +68,13 @@ static void begin(void)
 #define UP     SERVED ", register, nothing, @10, accepted, @20, opened, up"
 
 #define SCRIPT(name, script)                                                             \
-    START_TEST(name)                                                                     \
+    TEST(name)                                                                           \
     {                                                                                    \
         play(script);                                                                    \
     }                                                                                    \
     END_TEST
 
-START_TEST(the_endpoint_is_served_before_register)
+TEST(the_endpoint_is_served_before_register)
 {
     reg.wanted = false;
     play("nothing, kubelet 7, nothing");
@@ -92,7 +87,7 @@ START_TEST(the_endpoint_is_served_before_register)
 SCRIPT(the_stream_can_open_before_the_answer,
        SERVED ", register, @5, opened, @10, accepted, up")
 
-START_TEST(a_rejected_registration_is_retried_with_backoff)
+TEST(a_rejected_registration_is_retried_with_backoff)
 {
     int64_t now = 0, wait = REGISTRATION_FIRST_RETRY_MS;
     play(SERVED);
@@ -108,7 +103,7 @@ START_TEST(a_rejected_registration_is_retried_with_backoff)
     ck_assert_int_eq(wait, REGISTRATION_LAST_RETRY_MS);
 }
 
-START_TEST(a_registration_without_a_stream_is_retried)
+TEST(a_registration_without_a_stream_is_retried)
 {
     play(SERVED ", register, accepted");
     ck_assert_int_eq(registration_due(&reg), REGISTRATION_STREAM_MS);
@@ -139,7 +134,7 @@ SCRIPT(a_new_kubelet_ends_the_yielding,
 SCRIPT(a_kubelet_restart_during_register_is_retried,
        SERVED ", register, @5, kubelet 8, @6, rejected, @56, register")
 
-START_TEST(the_missing_step_is_named)
+TEST(the_missing_step_is_named)
 {
     static const char *const steps[][2] = {
         {"nothing", "waiting for the kubelet"},
@@ -157,7 +152,7 @@ START_TEST(the_missing_step_is_named)
 }
 
 /* Metrics and health checks can be read before the dispatcher's first step. */
-START_TEST(nothing_is_registered_before_the_first_step)
+TEST(nothing_is_registered_before_the_first_step)
 {
     char *dir = temp_dir(), *file = temp_path(dir, "state.json");
     struct err err = {0};
@@ -173,7 +168,6 @@ START_TEST(nothing_is_registered_before_the_first_step)
     free(file);
     free(dir);
 }
-END_TEST
 
 static int unix_socket(const char *path, bool listens)
 {
@@ -193,7 +187,7 @@ static int unix_socket(const char *path, bool listens)
 }
 
 /* EAGAIN: it listens, and is too busy to accept. */
-START_TEST(the_socket_of_a_busy_plugin_is_not_removed)
+TEST(the_socket_of_a_busy_plugin_is_not_removed)
 {
     cleanup_free char *dir = temp_dir(),
                       *busy = temp_path(dir, "gpushare-mem-9999999999999-1.sock"),
@@ -214,9 +208,8 @@ START_TEST(the_socket_of_a_busy_plugin_is_not_removed)
     ck_assert(!registration_dir_has_newer(&d, IDS_MEM));
     temp_dir_remove(dir);
 }
-END_TEST
 
-START_TEST(a_directory_that_is_none_is_named_with_its_reason)
+TEST(a_directory_that_is_none_is_named_with_its_reason)
 {
     cleanup_free char *dir = temp_dir(), *file = temp_path(dir, "f"),
                       *none = temp_path(dir, "none");
@@ -225,22 +218,10 @@ START_TEST(a_directory_that_is_none_is_named_with_its_reason)
     temp_write(dir, "f", "");
     errno = EIO; /* of an earlier call */
     ck_assert_int_eq(registration_dir_open(&d, file, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "f: Not a directory"));
+    ck_assert_contains(err.msg, "f: Not a directory");
     ck_assert_int_eq(registration_dir_open(&d, none, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "none: No such file or directory"));
+    ck_assert_contains(err.msg, "none: No such file or directory");
     temp_dir_remove(dir);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("registration", begin, NULL, the_socket_of_a_busy_plugin_is_not_removed,
-                 a_directory_that_is_none_is_named_with_its_reason,
-                 the_endpoint_is_served_before_register,
-                 the_stream_can_open_before_the_answer,
-                 a_rejected_registration_is_retried_with_backoff,
-                 a_registration_without_a_stream_is_retried,
-                 a_closed_stream_is_followed_by_a_delayed_registration,
-                 a_second_stream_keeps_it_up, a_new_kubelet_gets_a_new_endpoint,
-                 a_removed_endpoint_is_served_again,
-                 an_older_plugin_yields_to_a_newer_one, a_new_kubelet_ends_the_yielding,
-                 a_kubelet_restart_during_register_is_retried, the_missing_step_is_named,
-                 nothing_is_registered_before_the_first_step)
+UNIT_MAIN_AROUND(begin, NULL)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/response.h"
 
-#include <stdlib.h>
-
 #include "base/file.h"
 #include "domain/objects.h"
 #include "lib/temp.h"
@@ -97,7 +95,7 @@ static const char *mount_at(const struct response *r, const char *at)
 }
 
 /* A response without one of the cards would start the container on fewer cards than promised. */
-START_TEST(each_card_has_its_own_share)
+TEST(each_card_has_its_own_share)
 {
     static const char *const uuids[][2] = {
         {"GPU-1", "GPU-0"}, {"GPU-9", "GPU-1"}, {"GPU-1", "GPU-9"}};
@@ -120,7 +118,7 @@ START_TEST(each_card_has_its_own_share)
 }
 
 /* An instance has a UUID, also where cards are named by index, and no MPS. */
-START_TEST(an_instance_is_named_by_its_uuid_and_has_no_mps)
+TEST(an_instance_is_named_by_its_uuid_and_has_no_mps)
 {
     struct err err;
     see_cards(1024, 8192, 16384);
@@ -139,7 +137,6 @@ START_TEST(an_instance_is_named_by_its_uuid_and_has_no_mps)
                     : strstr(r->not_isolated, "has no MPS daemon") != NULL);
     }
 }
-END_TEST
 
 /* -- what connects the cards -- */
 
@@ -220,7 +217,7 @@ static void check_names(const char *promise, const char *want)
     ck_assert_str_eq(indexes_in(names.p), want);
 }
 
-START_TEST(cards_are_named_in_the_order_of_their_best_ring)
+TEST(cards_are_named_in_the_order_of_their_best_ring)
 {
     enum { V100, V100_4, A100, A40, T4 };
     static const struct {
@@ -239,16 +236,16 @@ START_TEST(cards_are_named_in_the_order_of_their_best_ring)
         {A100, "0,1,2,3,4,5,6,7", "0,1,2,3,4,5,6,7"},
         {A100, "3,1,2", "3,1,2"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         see_machine(&machines[cases[i].machine], -1);
         check_names(cases[i].promise, cases[i].ring);
     }
 }
 
-START_TEST(cards_of_unknown_connections_are_named_as_promised)
+TEST(cards_of_unknown_connections_are_named_as_promised)
 {
     static const uint8_t widths[] = {LINK_UNKNOWN, LINK_MAX}; /* no word, and X */
-    for (size_t i = 0; i < ARRAY_LEN(widths); i++) {
+    ARRAY_EACH(i, widths) {
         see_machine(&machines[0], widths[i]);
         check_names("0,1", "0,1");
         check_names("0,1,4,5", "0,1,4,5");
@@ -257,12 +254,12 @@ START_TEST(cards_of_unknown_connections_are_named_as_promised)
     }
 }
 
-START_TEST(the_numa_node_of_all_cards_is_named)
+TEST(the_numa_node_of_all_cards_is_named)
 {
     static const char *const cases[][2] = {{"0", "0"},       {"4", "1"},
                                            {"0,1,2,3", "0"}, {"7,4", "1"},
                                            {"3,4", ""},      {"0,1,2,3,4,5,6,7", ""}};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         see_machine(&machines[0], -1);
         ck_assert_str_eq(
             env(respond_of_machine((struct response_settings){0}, cases[i][0]),
@@ -280,7 +277,7 @@ START_TEST(the_numa_node_of_all_cards_is_named)
 
 /* What a pod asks for, what its node gives by default, and what it gets: more isolation and not
  * less. An image can have its own preload file, or its own variable. */
-START_TEST(a_pod_says_how_it_is_isolated)
+TEST(a_pod_says_how_it_is_isolated)
 {
     enum { NO, MPS = 1, FILE_ = 2, VARIABLE = 4, BOTH = FILE_ | VARIABLE };
     static const char own[] = "'env':[{'name':'LD_PRELOAD','value':'x'}],";
@@ -317,7 +314,7 @@ START_TEST(a_pod_says_how_it_is_isolated)
          "container a sets LD_PRELOAD itself"},
     };
     see_cards(1024, 8192, 16384);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_free char *asks =
             xasprintf("'gpushare/isolation':'%s','" KEY_MEM_IDX "':'1'", cases[i].asks);
         cleanup_free char *containers =
@@ -344,7 +341,7 @@ START_TEST(a_pod_says_how_it_is_isolated)
 
 /* The containers share the limit: app containers and sidecars add up, and an init
  * container runs before them. */
-START_TEST(the_limit_is_that_of_the_pod)
+TEST(the_limit_is_that_of_the_pod)
 {
     static const struct {
         const char *containers;
@@ -367,7 +364,7 @@ START_TEST(the_limit_is_that_of_the_pod)
     const struct response_settings settings = {
         .isolation = ISOLATION_LIMIT, .limit_dir = "/l", .unit_mib = 1024};
     see_cards(1024, 8192, 16384);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct pod_allocation *pod = pod_of("'" KEY_MEM_IDX "':'1'", cases[i].containers);
         const struct response *r = response_changed_limit(&settings, &cards, pod, &arena);
         ck_assert_ptr_nonnull(r->limit);
@@ -526,7 +523,7 @@ static void each(const char *sample, const char *program, bool in_mib)
 {
     const char *script = script_of(sample);
     temp_write(dir, "script", script);
-    for (size_t k = 0; k < ARRAY_LEN(frames); k++) {
+    ARRAY_EACH(k, frames) {
         const struct frame *f = &frames[k];
         double limit = run(f, program);
         for (int i = 0; i < n_cards(f); i++)
@@ -534,7 +531,7 @@ static void each(const char *sample, const char *program, bool in_mib)
     }
 }
 
-START_TEST(vllm_takes_no_more_than_its_pod_requested)
+TEST(vllm_takes_no_more_than_its_pod_requested)
 {
     temp_script(dir, "vllm",
                 "while [ \"$1\" != --gpu-memory-utilization ]; do shift; done\n"
@@ -542,7 +539,7 @@ START_TEST(vllm_takes_no_more_than_its_pod_requested)
     each("vllm", "sh", false);
 }
 
-START_TEST(pytorch_takes_no_more_than_its_pod_requested)
+TEST(pytorch_takes_no_more_than_its_pod_requested)
 {
     temp_write(dir, "torch.py",
                "class cuda:\n"
@@ -563,7 +560,7 @@ static char *part_of(const char *sample, const char *first, const char *last)
     return xasprintf("%.*s", (int)(to - from), from);
 }
 
-START_TEST(tensorflow_takes_no_more_than_its_pod_requested)
+TEST(tensorflow_takes_no_more_than_its_pod_requested)
 {
     cleanup_free char *mine = part_of("tensorflow", "def share", "\n\n");
     cleanup_free char *other = part_of("pytorch", "def share", "\n\n");
@@ -582,7 +579,7 @@ START_TEST(tensorflow_takes_no_more_than_its_pod_requested)
     each("tensorflow", "python3 -S", true);
 }
 
-START_TEST(the_page_has_the_code_of_the_samples)
+TEST(the_page_has_the_code_of_the_samples)
 {
     cleanup_buf struct buf page = {0};
     struct err err;
@@ -593,13 +590,13 @@ START_TEST(the_page_has_the_code_of_the_samples)
     ck_assert_msg(strstr(page.p, shell) != NULL, PAGE " lacks\n%s", shell);
 }
 
-START_TEST(the_page_has_a_row_for_each_variable)
+TEST(the_page_has_a_row_for_each_variable)
 {
     cleanup_buf struct buf page = {0};
     struct err err;
     ck_assert_done(file_read(PAGE, 1 << 20, &page, &err), err);
     size_t n = 0;
-    for (size_t k = 0; k < ARRAY_LEN(frames); k++) {
+    ARRAY_EACH(k, frames) {
         const struct response *r = respond_to(&frames[k]);
         for (size_t i = 0; i < r->dp.n_envs; i++, n++) {
             cleanup_free char *cell = xasprintf("\n| `%s`", r->dp.envs[i].key.p);
@@ -610,13 +607,4 @@ START_TEST(the_page_has_a_row_for_each_variable)
     ck_assert_uint_gt(n, 100);
 }
 
-UNIT_MAIN_AROUND("response", begin, end, an_instance_is_named_by_its_uuid_and_has_no_mps,
-                 cards_are_named_in_the_order_of_their_best_ring,
-                 cards_of_unknown_connections_are_named_as_promised,
-                 the_numa_node_of_all_cards_is_named, a_pod_says_how_it_is_isolated,
-                 the_limit_is_that_of_the_pod, each_card_has_its_own_share,
-                 vllm_takes_no_more_than_its_pod_requested,
-                 pytorch_takes_no_more_than_its_pod_requested,
-                 tensorflow_takes_no_more_than_its_pod_requested,
-                 the_page_has_the_code_of_the_samples,
-                 the_page_has_a_row_for_each_variable)
+UNIT_MAIN_AROUND(begin, end)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/status.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
 enum { NOW = 1000 * 1000, LATE = 15 * 1000 };
@@ -47,14 +46,14 @@ static bool is_required(enum status_check check)
     return required;
 }
 
-START_TEST(every_check_passes)
+TEST(every_check_passes)
 {
     start();
     for (int i = 0; i < STATUS_CHECKS; i++)
         says((enum status_check)i, NULL);
 }
 
-START_TEST(threads_that_hang)
+TEST(threads_that_hang)
 {
     start();
     facts.dispatcher.alive_ms = NOW - 31000;
@@ -65,7 +64,7 @@ START_TEST(threads_that_hang)
     says(STATUS_WATCH, "thread hangs for 300s");
 }
 
-START_TEST(failures_count_after_late_ms)
+TEST(failures_count_after_late_ms)
 {
     start();
     facts.watch.failure = failure(NOW - LATE + 1, "503");
@@ -85,7 +84,7 @@ START_TEST(failures_count_after_late_ms)
     says(STATUS_REGISTRATIONS + IDS_MEM, NULL);
 }
 
-START_TEST(the_first_list_is_required)
+TEST(the_first_list_is_required)
 {
     start();
     facts.dispatcher.listed = false;
@@ -94,7 +93,7 @@ START_TEST(the_first_list_is_required)
     says(STATUS_PODS, "the pods are not listed yet: HTTP 403");
 }
 
-START_TEST(readiness_does_not_require_a_driver)
+TEST(readiness_does_not_require_a_driver)
 {
     start();
     ck_assert(is_required(STATUS_PODS) && is_required(STATUS_PODRESOURCES));
@@ -111,7 +110,7 @@ START_TEST(readiness_does_not_require_a_driver)
     ck_assert(!is_required(STATUS_REGISTRATIONS + IDS_MEM));
 }
 
-START_TEST(metrics_agree)
+TEST(metrics_agree)
 {
     cleanup_buf struct buf text = {0};
     start();
@@ -119,12 +118,9 @@ START_TEST(metrics_agree)
     status_write_metrics(&text, &facts);
     static const char *const lines[] = {"cards\"} 1\n", "pods\"} 0\n", "node\"} 1\n",
                                         "podresources\"} 1\n"};
-    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+    ARRAY_EACH(i, lines) {
         cleanup_free char *line =
             xasprintf("\ngpushare_plugin_healthcheck{name=\"%s", lines[i]);
         ck_assert_msg(strstr(text.p, line) != NULL, "%s is not in %s", line, text.p);
     }
 }
-
-UNIT_MAIN("status", every_check_passes, threads_that_hang, failures_count_after_late_ms,
-          the_first_list_is_required, readiness_does_not_require_a_driver, metrics_agree)

@@ -1,8 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/mem.h"
 #include "lib/lib.h"
 
 /*
@@ -78,15 +74,15 @@ static const char *const images[] = {"gpushare-extender", "gpushare-device-plugi
                                      "scv-agent", "gpushare-setup"};
 enum { OF_CHART = 3 }; /* the first images */
 
-START_TEST(each_image_is_there_by_digest_for_both_architectures)
+TEST(each_image_is_there_by_digest_for_both_architectures)
 {
-    for (size_t i = 0; i < ARRAY_LEN(images); i++) {
+    ARRAY_EACH(i, images) {
         const char *digest = digest_of(images[i]);
         const json_t *index = manifest(images[i], digest);
         ck_assert(json_equal(index, manifest(images[i], GPUSHARE_VERSION)));
         ck_assert_uint_eq(lib_size(index, "manifests"), 2);
-        ck_assert_str_eq(lib_str(index, "manifests.0.platform.architecture"), "amd64");
-        ck_assert_str_eq(lib_str(index, "manifests.1.platform.architecture"), "arm64");
+        ck_assert_at(index, "manifests.0.platform.architecture", "amd64");
+        ck_assert_at(index, "manifests.1.platform.architecture", "arm64");
         output_of(lib_fmt("skopeo copy --quiet --all --src-tls-verify=false "
                           "docker://$HOST/g/%s@%s dir:%s",
                           images[i], digest, images[i]));
@@ -98,8 +94,7 @@ static void check_signature(const char *image, const char *digest)
 {
     const json_t *layer =
         lib_at(manifest(image, lib_fmt("sha256-%s.sig", digest + 7)), "layers.0");
-    ck_assert_str_eq(lib_str(layer, "mediaType"),
-                     "application/vnd.dev.cosign.simplesigning.v1+json");
+    ck_assert_at(layer, "mediaType", "application/vnd.dev.cosign.simplesigning.v1+json");
     output_of(lib_fmt("curl -sSf http://$HOST/v2/g/%s/blobs/%s >payload\n"
                       "echo '%s' | base64 -d >sig; grep -q '\"%s\"' payload\n"
                       "grep -q '\"docker-reference\":\"localhost/gpushare/%s\"' payload\n"
@@ -110,9 +105,9 @@ static void check_signature(const char *image, const char *digest)
 }
 
 /* Debian's skopeo and podman cannot verify these signatures. */
-START_TEST(each_image_has_its_signature_beside_it)
+TEST(each_image_has_its_signature_beside_it)
 {
-    for (size_t i = 0; i < ARRAY_LEN(images); i++) {
+    ARRAY_EACH(i, images) {
         const char *digest = digest_of(images[i]);
         json_t *one;
         check_signature(images[i], digest);
@@ -122,7 +117,7 @@ START_TEST(each_image_has_its_signature_beside_it)
     check_signature("gpushare", digest_of("gpushare"));
 }
 
-START_TEST(helm_installs_the_chart_from_there)
+TEST(helm_installs_the_chart_from_there)
 {
     const char *said = output_of(
         "$HELM pull oci://$HOST/g/gpushare --version " GPUSHARE_VERSION
@@ -140,7 +135,7 @@ START_TEST(helm_installs_the_chart_from_there)
 }
 
 /* From the layers alone; the arm64 image has its loader and all libraries. */
-START_TEST(the_programs_start_from_the_images_of_both_architectures)
+TEST(the_programs_start_from_the_images_of_both_architectures)
 {
     const char *said = output_of(
         "for p in gpushare-extender gpushare-device-plugin scv-agent gpushare-setup; do\n"
@@ -168,7 +163,7 @@ START_TEST(the_programs_start_from_the_images_of_both_architectures)
         "gpushare-setup " GPUSHARE_VERSION "\ngpushare-setup " GPUSHARE_VERSION "\n");
 }
 
-START_TEST(the_plugin_and_the_package_run_on_both_architectures)
+TEST(the_plugin_and_the_package_run_on_both_architectures)
 {
     const char *said = output_of(
         "for a in amd64 arm64; do\n"
@@ -187,7 +182,7 @@ START_TEST(the_plugin_and_the_package_run_on_both_architectures)
 }
 
 /* Without the limit of program_wait: on a busy machine it takes its time. */
-START_TEST(the_same_programs_give_the_same_bytes)
+TEST(the_same_programs_give_the_same_bytes)
 {
     setenv("AGAIN", lib_dir, 1);
     int status = system("scripts/release/all " GPUSHARE_VERSION
@@ -202,14 +197,5 @@ int main(void)
 {
     /* The programs of this suite get another HOME. */
     setenv("XDG_CACHE_HOME", lib_fmt("%s/.cache", getenv("HOME")), 0);
-    static const struct unit_fixtures around = {.begin_all = start_registry,
-                                                .end_all = stop_registry};
-    const TTest *const tests[] = {
-        each_image_is_there_by_digest_for_both_architectures,
-        each_image_has_its_signature_beside_it,
-        helm_installs_the_chart_from_there,
-        the_programs_start_from_the_images_of_both_architectures,
-        the_plugin_and_the_package_run_on_both_architectures,
-        the_same_programs_give_the_same_bytes};
-    return lib_run_with("publish", tests, ARRAY_LEN(tests), 300, &around);
+    return lib_run(300, (struct unit_fixtures){start_registry, stop_registry});
 }

@@ -2,7 +2,6 @@
 #include "replay/linked.h"
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "lib/unit.h"
 
 /*
@@ -32,7 +31,7 @@ static void unload(void)
 
 #define HEAD "nodes,numa,links\n"
 
-START_TEST(each_kind_of_node_has_its_cards)
+TEST(each_kind_of_node_has_its_cards)
 {
     struct err err = {0};
     struct trace t = {0};
@@ -48,7 +47,7 @@ START_TEST(each_kind_of_node_has_its_cards)
     trace_fini(&t);
 }
 
-START_TEST(malformed_files_are_refused)
+TEST(malformed_files_are_refused)
 {
     static const char *const cases[][2] = {
         {"", "f: the file is empty"},
@@ -71,7 +70,7 @@ START_TEST(malformed_files_are_refused)
          "f:4: column nodes: \"5000\""},
         {HEAD "1,-2,X SYS\n", "f:2: column numa: \"-2\""},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct err err = {0};
         struct trace t = {0};
         ck_assert_msg(trace_links(&t, "f", span_of(cases[i][0]), &err) == -1, "case %zu",
@@ -102,7 +101,7 @@ static uint32_t cards_of(const char *rule, const char *box, uint32_t free, unsig
     return set;
 }
 
-START_TEST(the_rules_of_others_are_those_that_they_publish)
+TEST(the_rules_of_others_are_those_that_they_publish)
 {
     static const struct {
         const char *rule, *box;
@@ -131,7 +130,7 @@ START_TEST(the_rules_of_others_are_those_that_they_publish)
         /* The rest is a set of its own: never half of it in a set of 4. */
         {"nvidia", "v100", 0x3f, 4, 0x0f},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         uint32_t set = cards_of(cases[i].rule, cases[i].box, cases[i].free, cases[i].k);
         ck_assert_msg(set == cases[i].want, "case %zu: 0x%x, expected 0x%x", i, set,
                       cases[i].want);
@@ -141,7 +140,7 @@ START_TEST(the_rules_of_others_are_those_that_they_publish)
 /* -- the four side by side -- */
 
 /* Every rule gives each pod the cards that it asked for, on one node, and no card twice. */
-START_TEST(no_card_is_promised_twice)
+TEST_LOOP(no_card_is_promised_twice, ARRAY_LEN(boxes))
 {
     enum { PODS = 1500, STAY = 40 };
     load(boxes[_i]);
@@ -220,7 +219,7 @@ static void play(uint64_t seed, struct line lines[LINKED_RULES])
     }
 }
 
-START_TEST(the_extender_has_the_widest_rings)
+TEST_LOOP(the_extender_has_the_widest_rings, ARRAY_LEN(boxes))
 {
     struct line l[LINKED_RULES], again[LINKED_RULES], other[LINKED_RULES];
     load(boxes[_i]);
@@ -237,16 +236,4 @@ START_TEST(the_extender_has_the_widest_rings)
                                                 : l[i].all == LINK_NV + 18);
     }
     unload();
-}
-
-int main(void)
-{
-    const struct unit_loop tests[] = {
-        {each_kind_of_node_has_its_cards, 1},
-        {malformed_files_are_refused, 1},
-        {the_rules_of_others_are_those_that_they_publish, 1},
-        {no_card_is_promised_twice, ARRAY_LEN(boxes)},
-        {the_extender_has_the_widest_rings, ARRAY_LEN(boxes)},
-    };
-    return unit_run_loops("linked", tests, ARRAY_LEN(tests), 60);
 }

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "replay/replay.h"
 
-#include <unistd.h>
-
 #include "base/file.h"
-#include "base/mem.h"
 #include "lib/unit.h"
 #include "replay/cluster.h"
 
@@ -56,7 +53,7 @@ static void made_of(struct loaded *l, const char *nodes, const char *pods)
     ck_assert_done(trace_pods(&l->trace, "pods", span_of(pods), &err), err);
 }
 
-START_TEST(a_pod_needs_cpu_memory_model_and_cards)
+TEST(a_pod_needs_cpu_memory_model_and_cards)
 {
     struct loaded l;
     struct rng rng;
@@ -68,7 +65,7 @@ START_TEST(a_pod_needs_cpu_memory_model_and_cards)
     const struct trace_pod *pods = l.trace.pods;
     static const bool taken[] = {true, false, true, false, false, false, true, false};
     struct cluster *c = cluster_new(&l.trace, SCORE_FGD, true);
-    for (size_t i = 0; i < ARRAY_LEN(taken); i++)
+    ARRAY_EACH(i, taken)
         ck_assert_msg(cluster_arrive(c, &pods[i], &rng) == taken[i], "pod %zu", i);
     ck_assert_uint_eq(cluster_pods(c), 3);
     ck_assert_int_eq(cluster_allocated(c), 1001);
@@ -83,7 +80,7 @@ START_TEST(a_pod_needs_cpu_memory_model_and_cards)
 }
 
 /* Two pods, spread over two cards, leave no whole card until one of them moves. */
-START_TEST(pods_move_so_that_another_one_fits)
+TEST(pods_move_so_that_another_one_fits)
 {
     struct loaded l;
     struct rng rng;
@@ -123,7 +120,7 @@ static void check_bounds(const struct replay_result *r)
     ck_assert(r->decisions_per_s >= 0);
 }
 
-START_TEST(on_a_small_cluster_fgd_strands_least)
+TEST(on_a_small_cluster_fgd_strands_least)
 {
     struct loaded l;
     struct replay_result r[SCORE_POLICIES];
@@ -141,7 +138,7 @@ START_TEST(on_a_small_cluster_fgd_strands_least)
 }
 
 /* Pods that share cards and request little CPU, with churn. */
-START_TEST(among_pods_that_share_cards_fgd_rejects_least)
+TEST(among_pods_that_share_cards_fgd_rejects_least)
 {
     struct loaded l;
     struct replay_result r[SCORE_POLICIES];
@@ -157,7 +154,7 @@ START_TEST(among_pods_that_share_cards_fgd_rejects_least)
     unload(&l);
 }
 
-START_TEST(table_and_json_output)
+TEST(table_and_json_output)
 {
     static const struct replay_line lines[] = {
         {SCORE_FGD,
@@ -204,7 +201,7 @@ static double openb_alloc100(const char *dir, const char *trace, enum score_poli
     return alloc100;
 }
 
-START_TEST(openb)
+TEST(openb)
 {
     const char *dir = getenv("OPENB_DIR");
     if (!dir || !*dir) {
@@ -218,8 +215,4 @@ START_TEST(openb)
     ck_assert(openb_alloc100(dir, "gpuspec20", SCORE_FGD) >= 94.66);
 }
 
-UNIT_MAIN_SECONDS("replay", 300, a_pod_needs_cpu_memory_model_and_cards,
-                  pods_move_so_that_another_one_fits,
-                  on_a_small_cluster_fgd_strands_least,
-                  among_pods_that_share_cards_fgd_rejects_least, table_and_json_output,
-                  openb)
+UNIT_MAIN(300)

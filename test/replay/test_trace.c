@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "replay/trace.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 #include "replay/csv.h"
 
 #define NODES "sn,cpu_milli,memory_mib,gpu,model\n"
 #define PODS  "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"
 
-START_TEST(pod_lists_with_and_without_gpu_spec)
+TEST(pod_lists_with_and_without_gpu_spec)
 {
     struct trace t = {0};
     struct err err = {0};
@@ -48,7 +47,7 @@ START_TEST(pod_lists_with_and_without_gpu_spec)
 
 #define ROW(text) PODS "p1,1,1,1,500\n" text
 
-START_TEST(errors_name_file_line_and_column)
+TEST(errors_name_file_line_and_column)
 {
     static const struct {
         bool nodes;
@@ -92,7 +91,7 @@ START_TEST(errors_name_file_line_and_column)
          "f:3: column gpu_milli: \"9999999999999999999999999999999999999999...\": "
          "expected a whole number from 0 to 1000"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct trace t = {0};
         struct err err = {0};
         struct span text = span_of(cases[i].text);
@@ -104,7 +103,7 @@ START_TEST(errors_name_file_line_and_column)
     }
 }
 
-START_TEST(lines_and_fields_are_limited)
+TEST(lines_and_fields_are_limited)
 {
     struct err err = {0};
     struct trace t = {0};
@@ -121,6 +120,3 @@ START_TEST(lines_and_fields_are_limited)
     ck_assert_str_eq(err.msg, "f:2: field 1 has more than 256 bytes");
     trace_fini(&t);
 }
-
-UNIT_MAIN("trace", pod_lists_with_and_without_gpu_spec, errors_name_file_line_and_column,
-          lines_and_fields_are_limited)

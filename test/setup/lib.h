@@ -2,11 +2,8 @@
 #pragma once
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
 #include "setup/edit.h"
@@ -30,7 +27,7 @@ static void begin(void)
         "root/proc", PROCESS};
     dir = temp_dir();
     root = temp_path(dir, "root");
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+    ARRAY_EACH(i, folders)
         temp_mkdir(dir, folders[i]);
 }
 
@@ -118,7 +115,7 @@ static inline void lib_add_process(const char *folder, int64_t from_now_s,
     } files[] = {{"comm", SPAN("kube-scheduler\n")},
                  {"stat", span_of(stat)},
                  {"cmdline", buf_span(&line)}};
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+    ARRAY_EACH(i, files) {
         cleanup_free char *name = xasprintf("%s/%s", folder, files[i].name);
         temp_write_bytes(dir, name, files[i].text);
     }

@@ -84,10 +84,10 @@ static size_t count_added(const char *old, const char *now)
     return more;
 }
 
-START_TEST(the_files_of_kubeadm)
+TEST(the_files_of_kubeadm)
 {
     static const char *const versions[] = {"1.25", "1.37"};
-    for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
+    ARRAY_EACH(i, versions) {
         cleanup_free char *before = lib_kubeadm(versions[i]);
         made(xstrdup(before), NULL, NULL);
         for (int k = 0; k < CHANGE_FILES; k++)
@@ -106,9 +106,8 @@ START_TEST(the_files_of_kubeadm)
         write_certificate(false);
     }
 }
-END_TEST
 
-START_TEST(the_file_has_the_nodes_values)
+TEST(the_file_has_the_nodes_values)
 {
     char *manifest =
         lib_swap(lib_kubeadm("1.25"), "--kubeconfig=/etc/kubernetes/scheduler.conf",
@@ -119,14 +118,13 @@ START_TEST(the_file_has_the_nodes_values)
     want = lib_swap(want, ": https://127.0.0.1:", ": https://[fd00::1]:");
     ck_assert_str_eq(bytes(CHANGE_CONFIG), want);
 }
-END_TEST
 
 #define USER                                                                             \
     "# mine\napiVersion: kubescheduler.config.k8s.io/v1\nkind: "                         \
     "KubeSchedulerConfiguration\nclientConnection: {kubeconfig: /k}\nprofiles:\n"        \
     "  - schedulerName: default-scheduler\n    plugins: {score: {disabled: []}}\n"
 
-START_TEST(plain_http_for_an_insecure_extender)
+TEST(plain_http_for_an_insecure_extender)
 {
     insecure = without_secret = true;
     made(lib_kubeadm("1.35"), NULL, "10.0.0.1:12345");
@@ -137,9 +135,8 @@ START_TEST(plain_http_for_an_insecure_extender)
     ck_assert(!path(SECRET_KEY));
     ck_assert(!has(CHANGE_MANIFEST, "kubernetes/gpushare"));
 }
-END_TEST
 
-START_TEST(an_entry_with_http_gets_https_and_the_certificate)
+TEST(an_entry_with_http_gets_https_and_the_certificate)
 {
     /* The file of an earlier release: plain HTTP without tlsConfig. */
     struct buf old = {0};
@@ -159,7 +156,7 @@ START_TEST(an_entry_with_http_gets_https_and_the_certificate)
     json_decref(want);
     /* Back to plain HTTP, at the same address and at another one. */
     static const char *const addresses[] = {NULL, "h:1"};
-    for (size_t i = 0; i < ARRAY_LEN(addresses); i++) {
+    ARRAY_EACH(i, addresses) {
         insecure = true;
         made(xstrdup(manifest), temp_read(".", CONFIG), addresses[i]);
         insecure = false;
@@ -185,9 +182,8 @@ START_TEST(an_entry_with_http_gets_https_and_the_certificate)
             xstrdup(USER "extenders: [{urlPrefix: 'http://h:1/gpushare-scheduler'}]\n"),
             NULL, "policy/README.md");
 }
-END_TEST
 
-START_TEST(a_certificate_of_the_administrator_stays)
+TEST(a_certificate_of_the_administrator_stays)
 {
     char *config =
         lib_swap(temp_read(".", CONFIG), "/etc/kubernetes/gpushare/client", "/own/c");
@@ -197,9 +193,8 @@ START_TEST(a_certificate_of_the_administrator_stays)
         ck_assert(!path(k));
     refused(lib_manifest("1.35"), xstrdup(copy), "h:1", "a certFile of its own");
 }
-END_TEST
 
-START_TEST(without_a_secret_the_node_must_have_the_files)
+TEST(without_a_secret_the_node_must_have_the_files)
 {
     without_secret = true;
     refused(lib_kubeadm("1.35"), NULL, NULL, "secrets \"x\" not found. The extender");
@@ -209,9 +204,8 @@ START_TEST(without_a_secret_the_node_must_have_the_files)
     ck_assert(!path(SECRET_KEY));
     ck_assert(path(CHANGE_MANIFEST));
 }
-END_TEST
 
-START_TEST(an_existing_file_that_no_option_names)
+TEST(an_existing_file_that_no_option_names)
 {
     made(lib_kubeadm("1.35"), temp_read(".", CONFIG), NULL);
     ck_assert(!path(CHANGE_CONFIG));
@@ -219,9 +213,8 @@ START_TEST(an_existing_file_that_no_option_names)
     made(lib_kubeadm("1.35"), xstrdup("old: ["), NULL);
     ck_assert(path(CHANGE_CONFIG));
 }
-END_TEST
 
-START_TEST(an_entry_is_added_to_the_users_file)
+TEST(an_entry_is_added_to_the_users_file)
 {
     static const char other[] =
         "extenders:\n  - urlPrefix: http://x/y\n    filterVerb: f\n"
@@ -237,9 +230,8 @@ START_TEST(an_entry_is_added_to_the_users_file)
     ck_assert(has(CHANGE_CONFIG, "\n  - urlPrefix: https://127.0.0.1"));
     ck_assert(has(CHANGE_CONFIG, "\n    ignorable: false\n"));
 }
-END_TEST
 
-START_TEST(an_existing_entry_stays)
+TEST(an_existing_entry_stays)
 {
     char *config =
         lib_swap(temp_read(".", CONFIG), "httpTimeout: 30s", "httpTimeout: 5s");
@@ -252,9 +244,8 @@ START_TEST(an_existing_entry_stays)
     made(lib_manifest("1.35"), xstrdup(before), "h:1");
     ck_assert(!path(CHANGE_CONFIG));
 }
-END_TEST
 
-START_TEST(a_mount_is_added_to_an_option_without_one)
+TEST(a_mount_is_added_to_an_option_without_one)
 {
     char *manifest = lib_swap(lib_kubeadm("1.31"), "    - --leader-elect=true\n",
                               "    - --leader-elect=true\n    - --config=/x/c.yaml\n");
@@ -287,7 +278,6 @@ START_TEST(a_mount_is_added_to_an_option_without_one)
     ck_assert(has(CHANGE_MANIFEST, "    volumeMounts:\n    - mountPath: "));
     ck_assert(has(CHANGE_MANIFEST, "\n  volumes:\n  - hostPath:\n"));
 }
-END_TEST
 
 static const struct {
     const char *from, *to, *why;
@@ -316,22 +306,21 @@ static const struct {
     {"a: [", "flow node"},
 };
 
-START_TEST(unsafe_changes_are_refused)
+TEST(unsafe_changes_are_refused)
 {
-    for (size_t i = 0; i < ARRAY_LEN(unsafe_manifests); i++)
+    ARRAY_EACH(i, unsafe_manifests)
         refused(lib_swap(lib_kubeadm("1.35"), unsafe_manifests[i].from,
                          unsafe_manifests[i].to),
                 NULL, NULL, unsafe_manifests[i].why);
-    for (size_t i = 0; i < ARRAY_LEN(unsafe_configs); i++)
+    ARRAY_EACH(i, unsafe_configs)
         refused(lib_manifest("1.31"), xstrdup(unsafe_configs[i].text), NULL,
                 unsafe_configs[i].why);
     /* Safe. */
     made(lib_swap(lib_kubeadm("1.35"), "  - command:\n", "  -\n    command:\n"), NULL,
          NULL);
 }
-END_TEST
 
-START_TEST(the_option_is_added_to_the_existing_list)
+TEST(the_option_is_added_to_the_existing_list)
 {
     static const char spec[] = "kind: Pod\nmetadata: {name: kube-scheduler}\nspec:\n"
                                "  hostNetwork: true\n  containers:\n"
@@ -345,7 +334,6 @@ START_TEST(the_option_is_added_to_the_existing_list)
     ck_assert(has(CHANGE_MANIFEST, "    args:\n    - --config="));
     ck_assert(!has(CHANGE_MANIFEST, "command"));
 }
-END_TEST
 
 /* What change_kubeadm makes of a ClusterConfiguration with this version and `scheduler`. */
 static json_t *kubeadm(const char *version, const char *scheduler, const char *option)
@@ -373,7 +361,7 @@ static json_t *kubeadm(const char *version, const char *scheduler, const char *o
 }
 
 /* A folder of the user is mounted at the configuration, from another path of the node. */
-START_TEST(a_mounted_folder_of_the_user_stays)
+TEST(a_mounted_folder_of_the_user_stays)
 {
     json_t *j = kubeadm("v1beta4",
                         "scheduler:\n  extraVolumes:\n  - {name: a, hostPath: /srv, "
@@ -382,7 +370,6 @@ START_TEST(a_mounted_folder_of_the_user_stays)
     ck_assert_uint_eq(json_array_size(edit_value(j, "scheduler.extraVolumes")), 2);
     json_decref(j);
 }
-END_TEST
 
 static void ck_kubeadm(const char *version, const char *scheduler, const char *args,
                        size_t volumes)
@@ -400,7 +387,7 @@ static void ck_kubeadm(const char *version, const char *scheduler, const char *a
     json_decref(j);
 }
 
-START_TEST(kubeadm_keeps_the_option_and_the_volumes)
+TEST(kubeadm_keeps_the_option_and_the_volumes)
 {
 #define OLD_VOLUME "  extraVolumes:\n  - {name: a, hostPath: /a, mountPath: /a}\n"
     static const char map[] = "{\"config\":\"/x/c.yaml\"}",
@@ -418,10 +405,9 @@ START_TEST(kubeadm_keeps_the_option_and_the_volumes)
                "c.yaml\"}]",
                3);
 }
-END_TEST
 
 /* The static pod gets the option all the same, and `check` reports what is left to do. */
-START_TEST(a_cluster_configuration_that_cannot_be_edited_stays)
+TEST(a_cluster_configuration_that_cannot_be_edited_stays)
 {
     static const char *const texts[] = {
         "apiVersion: kubeadm.k8s.io/v1beta2\nscheduler: {}\n",
@@ -432,7 +418,7 @@ START_TEST(a_cluster_configuration_that_cannot_be_edited_stays)
         "apiVersion: kubeadm.k8s.io/v1beta3\nscheduler:\n  extraArgs:\n    config: /y\n",
         "apiVersion: kubeadm.k8s.io/v1beta4\nscheduler:\n  extraArgs:\n  - name: config\n"
         "    value: /y\n"};
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+    ARRAY_EACH(i, texts) {
         struct facts in = {.kubeadm.path = (char[]){"c"}};
         cleanup_buf struct buf out = {0};
         buf_adds(&in.kubeadm.bytes, texts[i]);
@@ -442,17 +428,5 @@ START_TEST(a_cluster_configuration_that_cannot_be_edited_stays)
         buf_fini(&in.kubeadm.bytes);
     }
 }
-END_TEST
 
-UNIT_MAIN_AROUND("setup/change", begin, end, a_mounted_folder_of_the_user_stays,
-                 kubeadm_keeps_the_option_and_the_volumes,
-                 a_cluster_configuration_that_cannot_be_edited_stays,
-                 the_files_of_kubeadm, the_file_has_the_nodes_values,
-                 an_existing_file_that_no_option_names,
-                 an_entry_is_added_to_the_users_file, an_existing_entry_stays,
-                 a_mount_is_added_to_an_option_without_one, unsafe_changes_are_refused,
-                 the_option_is_added_to_the_existing_list,
-                 plain_http_for_an_insecure_extender,
-                 an_entry_with_http_gets_https_and_the_certificate,
-                 a_certificate_of_the_administrator_stays,
-                 without_a_secret_the_node_must_have_the_files)
+UNIT_MAIN_AROUND(begin, end)

@@ -119,20 +119,19 @@ static const struct {
     {NULL, CONF, "name: aliyun.com/gpu-core.percentage", "name: x"},
 };
 
-START_TEST(one_problem_at_a_time)
+TEST(one_problem_at_a_time)
 {
     make_node("1.22", NONE, NULL, NULL);
     expect(NULL);
     make_node("1.37", NONE, NULL, NULL);
     expect(NULL);
-    for (size_t i = 0; i < ARRAY_LEN(ones); i++) {
+    ARRAY_EACH(i, ones) {
         make_node("1.35", ones[i].file, ones[i].from, ones[i].to);
         expect(ones[i].id);
     }
 }
-END_TEST
 
-START_TEST(the_folder_of_static_pods)
+TEST(the_folder_of_static_pods)
 {
     expect("no-static-pod");
     lib_write(MANIFESTS "/a.yaml", xstrdup("spec: [ # kube-scheduler"));
@@ -149,9 +148,8 @@ START_TEST(the_folder_of_static_pods)
     err_set(&f.manifest.why, ERR_FORBIDDEN, "/etc/kubernetes/manifests: no");
     expect_found("manifest-unreadable", 2);
 }
-END_TEST
 
-START_TEST(files_and_processes)
+TEST(files_and_processes)
 {
     make_node("1.35", NONE, NULL, NULL);
     lib_write(CONFIG_AT, NULL);
@@ -171,9 +169,8 @@ START_TEST(files_and_processes)
     lib_write("root/proc/4712/comm", xstrdup("other"));
     expect("not-running");
 }
-END_TEST
 
-START_TEST(the_extender_does_not_answer_well)
+TEST(the_extender_does_not_answer_well)
 {
     static const char *const ids[] = {[FACTS_REACH_NO_ANSWER] = "no-answer",
                                       [FACTS_REACH_GO_EXTENDER] = "go-extender",
@@ -195,7 +192,6 @@ START_TEST(the_extender_does_not_answer_well)
     err_set(&f.secret_why, ERR_UNAVAILABLE, "refused");
     expect_found("no-api", 2);
 }
-END_TEST
 
 /* -- certificates -- */
 
@@ -215,7 +211,7 @@ static int read_secret(const char *ca, const char *cert, const char *key, struct
     return facts_decode_secret(buf_span(&out), &f, err);
 }
 
-START_TEST(a_secret_is_complete_and_consistent)
+TEST(a_secret_is_complete_and_consistent)
 {
     static const struct {
         const char *ca, *cert, *key, *why;
@@ -229,7 +225,7 @@ START_TEST(a_secret_is_complete_and_consistent)
     };
     struct err err = {0};
     cleanup_free char *cert = temp_read(certs, "client.crt");
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         facts_fini(&f);
         int rc = read_secret(cases[i].ca, cases[i].cert, cases[i].key, &err);
         ck_assert_msg((rc == 0) == !cases[i].why, "%zu: %s", i, err.msg);
@@ -241,9 +237,8 @@ START_TEST(a_secret_is_complete_and_consistent)
     ck_assert_int_eq(facts_decode_secret(SPAN("[]"), &f, &err), -1);
     ck_assert_int_eq(facts_decode_secret(SPAN(""), &f, &err), -1);
 }
-END_TEST
 
-START_TEST(the_certificate_of_the_node)
+TEST(the_certificate_of_the_node)
 {
     static const struct {
         const char *id, *ca, *cert, *key, *in_secret;
@@ -260,7 +255,7 @@ START_TEST(the_certificate_of_the_node)
         {"", "ca.crt", "client.crt", "client.key", "newer", 0}, /* a note */
     };
     make_node("1.35", NONE, NULL, NULL);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         const char *id = cases[i].id, *of = cases[i].in_secret;
         write_certificate(cases[i].ca, cases[i].cert, cases[i].key);
         lib_add_process(PROCESS, SOON_S, "");
@@ -282,10 +277,9 @@ START_TEST(the_certificate_of_the_node)
                       "%s", found.p);
     }
 }
-END_TEST
 
 /* The certificate is in the configuration itself. */
-START_TEST(the_data_of_the_entry)
+TEST(the_data_of_the_entry)
 {
     cleanup_free char *cert = temp_read(certs, "client.crt"),
                       *key = temp_read(certs, "client.key"),
@@ -306,17 +300,5 @@ START_TEST(the_data_of_the_entry)
     expect("tls-file");
     ck_assert_msg(strstr(found.p, "tlsConfig.certData is not base64"), "%s", found.p);
 }
-END_TEST
 
-int main(void)
-{
-    const TTest *const tests[] = {one_problem_at_a_time,
-                                  the_folder_of_static_pods,
-                                  files_and_processes,
-                                  the_extender_does_not_answer_well,
-                                  a_secret_is_complete_and_consistent,
-                                  the_certificate_of_the_node,
-                                  the_data_of_the_entry};
-    return unit_run_with("setup/checks", tests, ARRAY_LEN(tests), 60,
-                         &(struct unit_fixtures){begin_all, end_all, begin, end});
-}
+UNIT_MAIN_WITH(60, begin_all, end_all, begin, end)

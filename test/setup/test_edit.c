@@ -17,7 +17,7 @@ static int apply(enum op op, struct buf *text, const char *path, const char *val
                        : edit_remove("f", text, parent, key, &err);
 }
 
-START_TEST(an_edit_keeps_the_rest)
+TEST(an_edit_keeps_the_rest)
 {
     static const struct {
         enum op op;
@@ -68,7 +68,7 @@ START_TEST(an_edit_keeps_the_rest)
         {REMOVE, "- b: 1\n  c: 2\n", "0.b", "", NULL},
         {REMOVE, "a: 1\n", "b", "", NULL},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_buf struct buf text = {0};
         buf_adds(&text, cases[i].text);
         err = (struct err){0};
@@ -84,6 +84,5 @@ START_TEST(an_edit_keeps_the_rest)
     if (apply(ITEM, &odd, "a", "- y\n") == 0)
         ck_assert_str_eq(odd.p, "t: \"x\u2028y\"\na:\n- x\n- y\nb:\n- z\n");
 }
-END_TEST
 
-UNIT_MAIN_AROUND("setup/edit", begin, end, an_edit_keeps_the_rest)
+UNIT_MAIN_AROUND(begin, end)

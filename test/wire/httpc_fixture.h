@@ -2,7 +2,6 @@
 #pragma once
 
 #include "base/clock.h"
-#include "base/mem.h"
 #include "lib/stub.h"
 #include "wire/httpc.h"
 

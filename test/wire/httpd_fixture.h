@@ -4,9 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
-#include "base/mem.h"
 #include "lib/raw.h"
 #include "lib/unit.h"
 #include "wire/httpd.h"

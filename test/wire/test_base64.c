@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/base64.h"
 
-#include "base/mem.h"
 #include "lib/unit.h"
 
-START_TEST(base64_is_decoded_strictly)
+TEST(base64_is_decoded_strictly)
 {
     static const struct {
         const char *in, *out; /* out NULL: rejected */
@@ -32,7 +31,7 @@ START_TEST(base64_is_decoded_strictly)
         {"Z=g=", NULL},
         {"\xff\xff\xff\xff", NULL},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_buf struct buf out = {0};
         buf_adds(&out, "kept");
         bool ok = base64_decode(span_of(cases[i].in), &out);
@@ -41,9 +40,8 @@ START_TEST(base64_is_decoded_strictly)
         ck_assert_str_eq(out.p, want);
     }
 }
-END_TEST
 
-START_TEST(base64_round_trips)
+TEST(base64_round_trips)
 {
     cleanup_buf struct buf bytes = {0};
     for (int n = 0; n < 300; n++) {
@@ -54,6 +52,3 @@ START_TEST(base64_round_trips)
         buf_addc(&bytes, (char)(n * 167));
     }
 }
-END_TEST
-
-UNIT_MAIN("base64", base64_is_decoded_strictly, base64_round_trips)

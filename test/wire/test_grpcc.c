@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/grpcc.h"
 
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "lib/http2.h"
@@ -48,7 +46,7 @@ static void expect_after(struct buf *frames, bool stays, enum grpc_status want,
     close(fds[1]);
 }
 
-START_TEST(a_response_has_a_status_and_one_message)
+TEST(a_response_has_a_status_and_one_message)
 {
     static const struct {
         const char *head;
@@ -98,7 +96,7 @@ START_TEST(a_response_has_a_status_and_one_message)
          GRPC_INTERNAL,
          "INTERNAL: stream reset by the peer: PROTOCOL_ERROR"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct buf b = {0};
         unsigned end = cases[i].trailers ? 0 : END;
         headers(&b, cases[i].data.n ? 0 : end, 1, cases[i].head);
@@ -113,9 +111,8 @@ START_TEST(a_response_has_a_status_and_one_message)
                      cases[i].text);
     }
 }
-END_TEST
 
-START_TEST(a_call_without_a_response_fails)
+TEST(a_call_without_a_response_fails)
 {
     static const struct {
         unsigned type;
@@ -139,7 +136,7 @@ START_TEST(a_call_without_a_response_fails)
         {NGHTTP2_PING, SPAN("8 bytes."), true, GRPC_DEADLINE_EXCEEDED,
          "DEADLINE_EXCEEDED: no response in time"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct buf b = {0};
         bool is_of_stream = cases[i].type == NGHTTP2_RST_STREAM;
         frame(&b, cases[i].type, 0, is_of_stream, cases[i].payload);
@@ -149,7 +146,6 @@ START_TEST(a_call_without_a_response_fails)
                      cases[i].text);
     }
 }
-END_TEST
 
 /* A call to the path, which must fail. */
 static void expect_failure(const char *path, enum grpc_status want, enum err_code code,
@@ -163,10 +159,10 @@ static void expect_failure(const char *path, enum grpc_status want, enum err_cod
     ck_assert_int_eq(grpcc_call(&req, &reply, &status, &err), -1);
     ck_assert_int_eq(status, want);
     ck_assert_int_eq(err.code, code);
-    ck_assert_msg(strstr(err.msg, text) != NULL, "%s", err.msg);
+    ck_assert_contains(err.msg, text);
 }
 
-START_TEST(a_socket_that_accepts_no_connection_is_an_error)
+TEST(a_socket_that_accepts_no_connection_is_an_error)
 {
     char *dir = temp_dir();
     cleanup_free char *path = temp_path(dir, "s");
@@ -179,12 +175,12 @@ START_TEST(a_socket_that_accepts_no_connection_is_an_error)
     expect_failure(path, GRPC_UNAVAILABLE, ERR_UNAVAILABLE,
                    "connect: Connection refused");
     ck_assert_int_eq(listen(fd, 1), 0);
-    for (size_t i = 0; i < ARRAY_LEN(held); i++) { /* its backlog is full */
+    ARRAY_EACH(i, held) { /* its backlog is full */
         held[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         (void)!connect(held[i], (struct sockaddr *)&addr, sizeof addr);
     }
     expect_failure(path, GRPC_DEADLINE_EXCEEDED, ERR_TIMEOUT, "connect timed out");
-    for (size_t i = 0; i < ARRAY_LEN(held); i++)
+    ARRAY_EACH(i, held)
         close(held[i]);
     char longest[200];
     memset(longest, 'x', sizeof longest);
@@ -194,8 +190,3 @@ START_TEST(a_socket_that_accepts_no_connection_is_an_error)
     temp_dir_remove(dir);
     free(dir);
 }
-END_TEST
-
-UNIT_MAIN("grpcc", a_response_has_a_status_and_one_message,
-          a_call_without_a_response_fails,
-          a_socket_that_accepts_no_connection_is_an_error)

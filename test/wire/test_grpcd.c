@@ -2,13 +2,10 @@
 #include "wire/grpcd.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "lib/grpc_watch.h"
 #include "lib/http2.h"
 #include "lib/temp.h"
@@ -179,7 +176,7 @@ static const char *exchange(struct peer *p)
 #define OK        OPEN "DATA 1 7\nHEADERS 1 grpc-status=0 end\n"
 #define STATUS(s) OPEN "HEADERS 1 grpc-status=" s " end\n"
 
-START_TEST(a_request_gets_its_status)
+TEST(a_request_gets_its_status)
 {
     static const struct {
         const char *head;
@@ -208,7 +205,7 @@ START_TEST(a_request_gets_its_status)
          STATUS("8 grpc-message=message has 16777216 bytes, at most 100 "
                 "are accepted")},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         FOR_PEER(100)
         {
             bool has_trailers = i % 2; /* of the client */
@@ -219,13 +216,12 @@ START_TEST(a_request_gets_its_status)
             ck_assert_str_eq(exchange(&p), cases[i].answer);
             headers(&p.out, 0, 3, ECHO); /* the connection stays open */
             frame(&p.out, NGHTTP2_DATA, END, 3, HI);
-            ck_assert_ptr_nonnull(strstr(exchange(&p), "HEADERS 3 grpc-status=0 end\n"));
+            ck_assert_contains(exchange(&p), "HEADERS 3 grpc-status=0 end\n");
         }
     }
 }
-END_TEST
 
-START_TEST(an_incomplete_request_times_out)
+TEST(an_incomplete_request_times_out)
 {
     FOR_PEER(100)
     {
@@ -239,7 +235,6 @@ START_TEST(an_incomplete_request_times_out)
                          STATUS("4 grpc-message=request not complete in time"));
     }
 }
-END_TEST
 
 static void park_with_window(struct peer *p, struct span window)
 {
@@ -251,7 +246,7 @@ static void park_with_window(struct peer *p, struct span window)
     ck_assert_int_eq(p->next_ms, INT64_MAX); /* without a deadline */
 }
 
-START_TEST(a_client_that_does_not_read_is_disconnected)
+TEST(a_client_that_does_not_read_is_disconnected)
 {
     FOR_PEER(100)
     {
@@ -271,9 +266,8 @@ START_TEST(a_client_that_does_not_read_is_disconnected)
         ck_assert_uint_eq(w.n_cancelled, 1);
     }
 }
-END_TEST
 
-START_TEST(a_newer_message_replaces_the_queued_one)
+TEST(a_newer_message_replaces_the_queued_one)
 {
     FOR_PEER(100)
     {
@@ -290,9 +284,8 @@ START_TEST(a_newer_message_replaces_the_queued_one)
         ck_assert_str_eq(exchange(&p), "DATA 1 6\nHEADERS 1 grpc-status=0 end\n");
     }
 }
-END_TEST
 
-START_TEST(another_protocol_is_disconnected)
+TEST(another_protocol_is_disconnected)
 {
     FOR_PEER(100)
     {
@@ -301,7 +294,6 @@ START_TEST(another_protocol_is_disconnected)
         ck_assert_str_eq(exchange(&p), "closed");
     }
 }
-END_TEST
 
 /* -- The real server and the real client -- */
 
@@ -342,7 +334,7 @@ static int call(const char *method, const char *message)
     return call_of(method, span_of(message), 0);
 }
 
-START_TEST(a_call_gets_its_response)
+TEST(a_call_gets_its_response)
 {
     buf_adds(&w.reply, "before");
     for (int i = 0; i < 3; i++) {
@@ -357,9 +349,8 @@ START_TEST(a_call_gets_its_response)
         "/t.T/Refuse at %s: NOT_FOUND: no pod with 100%% of card \xc3\xa4?", w.path);
     ck_assert_str_eq(w.err.msg, want); /* nothing forges a line */
 }
-END_TEST
 
-START_TEST(messages_have_a_largest_size_on_both_sides)
+TEST(messages_have_a_largest_size_on_both_sides)
 {
     cleanup_free char *bytes = xcalloc(1, GRPC_MESSAGE_MAX + 1);
     static const struct {
@@ -371,7 +362,7 @@ START_TEST(messages_have_a_largest_size_on_both_sides)
         {GRPC_MESSAGE_MAX, 0, GRPC_OK, ERR_NONE},
         {GRPC_MESSAGE_MAX, GRPC_MESSAGE_MAX - 1, GRPC_RESOURCE_EXHAUSTED, ERR_TOO_LARGE},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         buf_clear(&w.reply);
         w.err = (struct err){0};
         int rc =
@@ -382,7 +373,6 @@ START_TEST(messages_have_a_largest_size_on_both_sides)
         ck_assert_uint_eq(w.reply.n, rc ? 0 : cases[i].n);
     }
 }
-END_TEST
 
 static struct grpc_watch *watch(unsigned n)
 {
@@ -397,7 +387,7 @@ static void expect_next(struct grpc_watch *s, const char *text)
     ck_assert_span_eq(buf_span(&w.reply), text);
 }
 
-START_TEST(a_stream_has_any_number_of_messages)
+TEST(a_stream_has_any_number_of_messages)
 {
     struct grpc_watch *s = watch(1);
     for (int i = 0; i < 5; i++) {
@@ -414,9 +404,8 @@ START_TEST(a_stream_has_any_number_of_messages)
     grpc_watch_close(s);
     ck_assert_uint_eq(count(&w.n_cancelled), 0);
 }
-END_TEST
 
-START_TEST(a_disconnect_cancels_the_call)
+TEST(a_disconnect_cancels_the_call)
 {
     struct grpc_watch *a = watch(1), *b = watch(2);
     grpc_watch_close(a);
@@ -429,9 +418,8 @@ START_TEST(a_disconnect_cancels_the_call)
     lib_wait(count(&w.n_cancelled) == 2);
     grpcd_end(w.parked[1], GRPC_OK, "%s", "");
 }
-END_TEST
 
-START_TEST(a_stop_sends_what_was_posted_and_cancels_other_calls)
+TEST(a_stop_sends_what_was_posted_and_cancels_other_calls)
 {
     struct grpc_watch *a = watch(1), *b = watch(2);
     ck_assert(grpcd_is_reachable(w.d));
@@ -449,7 +437,6 @@ START_TEST(a_stop_sends_what_was_posted_and_cancels_other_calls)
     grpc_watch_close(a);
     grpc_watch_close(b);
 }
-END_TEST
 
 /* Connects as an unprivileged user; exit status 0: closed without a byte. */
 static void connect_unprivileged(void)
@@ -463,7 +450,7 @@ static void connect_unprivileged(void)
     _exit(read(fd, &byte, 1) <= 0 ? 0 : 1);
 }
 
-START_TEST(other_users_are_not_served)
+TEST(other_users_are_not_served)
 {
     if (geteuid() != 0)
         return; /* not root: cannot change the user */
@@ -477,9 +464,8 @@ START_TEST(other_users_are_not_served)
     ck_assert_int_eq(WEXITSTATUS(status), 0);
     ck_assert_done(call("/t.T/Echo", ""), w.err);
 }
-END_TEST
 
-START_TEST(a_dead_socket_is_replaced_and_nothing_else)
+TEST(a_dead_socket_is_replaced_and_nothing_else)
 {
     struct stat st;
     ck_assert_int_eq(lstat(w.path, &st), 0);
@@ -508,7 +494,7 @@ START_TEST(a_dead_socket_is_replaced_and_nothing_else)
         {"", ERR_INVALID},
     };
     temp_write(w.dir, "file", "precious");
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         ck_assert_ptr_null(start_at(cases[i].path));
         ck_assert_int_eq(w.err.code, cases[i].code);
     }
@@ -516,9 +502,8 @@ START_TEST(a_dead_socket_is_replaced_and_nothing_else)
     ck_assert_str_eq(text, "precious");
     ck_assert(grpcd_is_reachable(w.d));
 }
-END_TEST
 
-START_TEST(the_socket_of_another_server_is_not_removed)
+TEST(the_socket_of_another_server_is_not_removed)
 {
     ck_assert_int_eq(unlink(w.path), 0); /* as a kubelet does when it starts */
     ck_assert(!grpcd_is_reachable(w.d));
@@ -529,15 +514,5 @@ START_TEST(the_socket_of_another_server_is_not_removed)
     ck_assert(grpcd_is_reachable(second));
     ck_assert_done(call("/t.T/Echo", "x"), w.err);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("grpcd", begin, end, a_request_gets_its_status,
-                 an_incomplete_request_times_out,
-                 a_client_that_does_not_read_is_disconnected,
-                 a_newer_message_replaces_the_queued_one,
-                 another_protocol_is_disconnected, a_call_gets_its_response,
-                 messages_have_a_largest_size_on_both_sides,
-                 a_stream_has_any_number_of_messages, a_disconnect_cancels_the_call,
-                 a_stop_sends_what_was_posted_and_cancels_other_calls,
-                 other_users_are_not_served, a_dead_socket_is_replaced_and_nothing_else,
-                 the_socket_of_another_server_is_not_removed)
+UNIT_MAIN_AROUND(begin, end)

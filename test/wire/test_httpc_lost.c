@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "wire/httpc_fixture.h"
 
 /*
@@ -65,7 +62,7 @@ static void close_early(struct stub_conn *conn, void *ctx)
 }
 
 /* On a connection that is reused. */
-START_TEST(only_a_get_is_sent_again_and_once)
+TEST(only_a_get_is_sent_again_and_once)
 {
     static const struct closing cases[] = {
         {"POST", "{\"x\":1}", 1, false, true, 2, 1},
@@ -77,7 +74,7 @@ START_TEST(only_a_get_is_sent_again_and_once)
         {"GET", NULL, 1, false, false, 3, 2},
         {"GET", NULL, 2, false, true, 3, 2},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         FOR_CLIENT(close_early, (void *)(uintptr_t)&cases[i])
         {
             struct httpc_request req = request(cases[i].method, cases[i].body);
@@ -91,9 +88,8 @@ START_TEST(only_a_get_is_sent_again_and_once)
         }
     }
 }
-END_TEST
 
-START_TEST(a_refused_connection_is_known_not_to_have_sent)
+TEST(a_refused_connection_is_known_not_to_have_sent)
 {
     struct stub *s = stub_start(stub_echo, (void *)"ok");
     cleanup_free char *url = xstrdup(stub_url(s));
@@ -107,7 +103,6 @@ START_TEST(a_refused_connection_is_known_not_to_have_sent)
                   o.err.msg);
     httpc_free(c);
 }
-END_TEST
 
 static struct clock_deadline in_ms(int64_t ms)
 {
@@ -115,7 +110,7 @@ static struct clock_deadline in_ms(int64_t ms)
     return (struct clock_deadline){now + ms, clock_offset_ms(now, clock_wall_ns())};
 }
 
-START_TEST(a_request_after_its_deadline_is_not_sent)
+TEST(a_request_after_its_deadline_is_not_sent)
 {
     FOR_CLIENT(stub_echo, (void *)"ok")
     {
@@ -136,7 +131,6 @@ START_TEST(a_request_after_its_deadline_is_not_sent)
         ck_assert_uint_eq(stub_requests(s), 1);
     }
 }
-END_TEST
 
 struct silence {
     struct gate *gate, *drained;
@@ -202,7 +196,7 @@ static bool times_out_without_response(int64_t timeout_ms)
     return o.sent;
 }
 
-START_TEST(no_response_is_a_timeout_and_closes_the_connection)
+TEST(no_response_is_a_timeout_and_closes_the_connection)
 {
     int64_t timeout_ms = 200;
     while (!times_out_without_response(timeout_ms)) {
@@ -210,9 +204,8 @@ START_TEST(no_response_is_a_timeout_and_closes_the_connection)
         ck_assert_int_lt(timeout_ms, TIMEOUT_MS);
     }
 }
-END_TEST
 
-START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
+TEST(connect_ms_covers_tls_and_nothing_was_sent)
 {
     struct silence silence;
     silent_server_init(&silence);
@@ -229,7 +222,6 @@ START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
     stub_stop(s);
     silent_server_fini(&silence);
 }
-END_TEST
 
 enum { STUCK = 16 << 20 };
 
@@ -258,7 +250,7 @@ static struct outcome get_unacknowledged(int64_t timeout_ms, int64_t tcp_user_ti
     return o;
 }
 
-START_TEST(with_tcp_user_timeout_a_timeout_discards_undelivered_bytes)
+TEST(with_tcp_user_timeout_a_timeout_discards_undelivered_bytes)
 {
     struct silence given_up = {0}, closed = {0};
     /* A busy machine needs more time to fill the buffers of both sockets. */
@@ -273,9 +265,8 @@ START_TEST(with_tcp_user_timeout_a_timeout_discards_undelivered_bytes)
         ck_assert(!closed.was_reset);
     }
 }
-END_TEST
 
-START_TEST(calls_with_tcp_user_timeout_have_connections_of_their_own)
+TEST(calls_with_tcp_user_timeout_have_connections_of_their_own)
 {
     FOR_CLIENT(stub_echo, (void *)"ok")
     {
@@ -290,7 +281,6 @@ START_TEST(calls_with_tcp_user_timeout_have_connections_of_their_own)
         ck_assert_uint_eq(stub_connections(s), 3);
     }
 }
-END_TEST
 
 static void send_all_lines(struct stub_conn *conn, void *ctx)
 {
@@ -298,7 +288,7 @@ static void send_all_lines(struct stub_conn *conn, void *ctx)
     stub_printf(conn, "%s", (const char *)ctx);
 }
 
-START_TEST(a_truncated_response_is_an_error)
+TEST(a_truncated_response_is_an_error)
 {
     static const char *const answers[] = {
         "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345",
@@ -308,7 +298,7 @@ START_TEST(a_truncated_response_is_an_error)
         "not HTTP at all\r\n\r\n",
         "",
     };
-    for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+    ARRAY_EACH(i, answers) {
         FOR_CLIENT(send_all_lines, (void *)answers[i])
         {
             struct httpc_request req = request("POST", "{}");
@@ -320,7 +310,6 @@ START_TEST(a_truncated_response_is_an_error)
         }
     }
 }
-END_TEST
 
 /* n zeros, compressed with gzip. */
 static struct buf zip_zeros(size_t n)
@@ -349,7 +338,7 @@ static void send_zipped(struct stub_conn *conn, void *ctx)
     }
 }
 
-START_TEST(a_decompression_bomb_is_truncated)
+TEST(a_decompression_bomb_is_truncated)
 {
     cleanup_buf struct buf zipped = zip_zeros(64 << 20);
     ck_assert_uint_lt(zipped.n, 1 << 18);
@@ -362,13 +351,3 @@ START_TEST(a_decompression_bomb_is_truncated)
         ck_assert_uint_eq(o.n, MAX_BODY);
     }
 }
-END_TEST
-
-UNIT_MAIN("httpc_lost", only_a_get_is_sent_again_and_once,
-          a_refused_connection_is_known_not_to_have_sent,
-          a_request_after_its_deadline_is_not_sent,
-          no_response_is_a_timeout_and_closes_the_connection,
-          connect_ms_covers_tls_and_nothing_was_sent,
-          with_tcp_user_timeout_a_timeout_discards_undelivered_bytes,
-          calls_with_tcp_user_timeout_have_connections_of_their_own,
-          a_truncated_response_is_an_error, a_decompression_bomb_is_truncated)

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/httpc.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "lib/stub.h"
 #include "lib/temp.h"
 #include "lib/tls.h"
@@ -85,7 +82,7 @@ static void get_ok(const struct fixture *w, const char *want)
     cleanup_free char *page = ask(w, &err, &sent);
     ck_assert_msg(page != NULL, "%s", err.msg);
     ck_assert(sent);
-    ck_assert_msg(strstr(page, want) != NULL, "%s", page);
+    ck_assert_contains(page, want);
 }
 
 /* The handshake must fail before anything is sent. */
@@ -99,7 +96,7 @@ static void get_fails(const struct fixture *w)
     ck_assert(!sent);
 }
 
-START_TEST(the_server_must_have_a_certificate_of_the_ca)
+TEST(the_server_must_have_a_certificate_of_the_ca)
 {
     struct fixture *w = fixture_new();
     fixture_serve(w, (const char *[]){SERVER, NULL});
@@ -120,10 +117,9 @@ START_TEST(the_server_must_have_a_certificate_of_the_ca)
     get_ok(w, "s_server");
     fixture_free(w);
 }
-END_TEST
 
 /* The server sends the certificate "fallback", except for SNI api.test. */
-START_TEST(the_server_name_replaces_the_host_in_sni_and_verification)
+TEST(the_server_name_replaces_the_host_in_sni_and_verification)
 {
     static const struct {
         const char *server_name; /* NULL: the host, which no certificate contains */
@@ -139,7 +135,7 @@ START_TEST(the_server_name_replaces_the_host_in_sni_and_verification)
     fixture_serve(w, (const char *[]){"-cert", "fallback.crt", "-key", "fallback.key",
                                       "-servername", "api.test", "-cert2", "named.crt",
                                       "-key2", "named.key", NULL});
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         w->config.server_name = cases[i].server_name;
         if (cases[i].ok)
             get_ok(w, "s_server");
@@ -148,9 +144,8 @@ START_TEST(the_server_name_replaces_the_host_in_sni_and_verification)
     }
     fixture_free(w);
 }
-END_TEST
 
-START_TEST(a_client_certificate_is_sent_with_its_key)
+TEST(a_client_certificate_is_sent_with_its_key)
 {
     struct fixture *w = fixture_new();
     tls_make_cert(w->dir, "ca", "client", "DNS:client");
@@ -170,9 +165,8 @@ START_TEST(a_client_certificate_is_sent_with_its_key)
     get_fails(w);
     fixture_free(w);
 }
-END_TEST
 
-START_TEST(tls_below_1_2_is_not_supported)
+TEST(tls_below_1_2_is_not_supported)
 {
     struct fixture *w = fixture_new();
     fixture_serve(
@@ -180,7 +174,6 @@ START_TEST(tls_below_1_2_is_not_supported)
     get_fails(w);
     fixture_free(w);
 }
-END_TEST
 
 static void on_host(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
@@ -190,7 +183,7 @@ static void on_host(void *ctx, const struct httpd_request *req, struct httpd_rep
 
 /* A write, which would not be sent again on another connection. The server says
  * close_notify, which libcurl alone takes for data. */
-START_TEST(a_connection_closed_by_the_server_is_not_reused)
+TEST(a_connection_closed_by_the_server_is_not_reused)
 {
     static const struct httpd_route routes[] = {{"POST", "/", on_host}, {0}};
     struct fixture *w = fixture_new();
@@ -227,9 +220,3 @@ START_TEST(a_connection_closed_by_the_server_is_not_reused)
     tls_free(tls);
     fixture_free(w);
 }
-END_TEST
-
-UNIT_MAIN("httpc_tls", the_server_must_have_a_certificate_of_the_ca,
-          the_server_name_replaces_the_host_in_sni_and_verification,
-          a_client_certificate_is_sent_with_its_key, tls_below_1_2_is_not_supported,
-          a_connection_closed_by_the_server_is_not_reused)

@@ -5,7 +5,7 @@
 
 #include "wire/httpd_fixture.h"
 
-START_TEST(requests_of_a_connection_get_replies_in_order)
+TEST(requests_of_a_connection_get_replies_in_order)
 {
     static const struct {
         const char *request;
@@ -26,9 +26,9 @@ START_TEST(requests_of_a_connection_get_replies_in_order)
     };
     FOR_BOTH_CLIENTS(NULL)
     {
-        for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        ARRAY_EACH(i, cases)
             raw_sendf(&c, "%s", cases[i].request);
-        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        ARRAY_EACH(i, cases) {
             ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
             ck_assert_uint_eq(r.status, cases[i].status);
             ck_assert_span_eq(raw_header(&r, "content-type"), cases[i].type);
@@ -37,9 +37,8 @@ START_TEST(requests_of_a_connection_get_replies_in_order)
         ck_assert(raw_ended(&c));
     }
 }
-END_TEST
 
-START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
+TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
 {
     FOR_BOTH_CLIENTS(NULL)
     {
@@ -61,9 +60,8 @@ START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
         ck_assert(raw_ended(&c));
     }
 }
-END_TEST
 
-START_TEST(head_is_get_without_the_body)
+TEST(head_is_get_without_the_body)
 {
     FOR_BOTH_CLIENTS(NULL)
     {
@@ -79,9 +77,8 @@ START_TEST(head_is_get_without_the_body)
         ck_assert_body(r, "hello\n");
     }
 }
-END_TEST
 
-START_TEST(paths_are_decoded_and_queries_are_not)
+TEST(paths_are_decoded_and_queries_are_not)
 {
     static const struct {
         const char *target, *seen;
@@ -94,7 +91,7 @@ START_TEST(paths_are_decoded_and_queries_are_not)
     };
     FOR_BOTH_CLIENTS(NULL)
     {
-        for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        ARRAY_EACH(i, cases) {
             raw_sendf(&c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", cases[i].target);
             ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
             ck_assert_body(r, cases[i].seen);
@@ -105,9 +102,8 @@ START_TEST(paths_are_decoded_and_queries_are_not)
         ck_assert_body(r, "GET [/show] [] []");
     }
 }
-END_TEST
 
-START_TEST(a_query_of_very_many_parameters_is_served)
+TEST(a_query_of_very_many_parameters_is_served)
 {
     FOR_BOTH_SERVERS(NULL)
     {
@@ -120,11 +116,10 @@ START_TEST(a_query_of_very_many_parameters_is_served)
         raw_open(&c, kit.port);
         raw_call(&c, &r, req.p);
         ck_assert_uint_eq(r.status, 200);
-        ck_assert_ptr_nonnull(strstr(r.body.p, "] watch"));
+        ck_assert_contains(r.body.p, "] watch");
         raw_close(&c);
     }
 }
-END_TEST
 
 /* Rejected, and the connection is closed: the bytes after it are no request. */
 static void expect_refusal(unsigned port, const char *request, size_t n)
@@ -139,7 +134,7 @@ static void expect_refusal(unsigned port, const char *request, size_t n)
     raw_close(&c);
 }
 
-START_TEST(ambiguous_requests_are_rejected)
+TEST(ambiguous_requests_are_rejected)
 {
 #define POST     "POST /echo HTTP/1.1\r\nHost: x\r\n"
 #define SMUGGLED "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -178,13 +173,12 @@ START_TEST(ambiguous_requests_are_rejected)
     };
     FOR_BOTH_SERVERS(NULL)
     {
-        for (size_t i = 0; i < ARRAY_LEN(requests); i++)
+        ARRAY_EACH(i, requests)
             expect_refusal(kit.port, requests[i], strlen(requests[i]));
     }
 }
-END_TEST
 
-START_TEST(a_reply_can_fail_have_headers_and_be_aborted)
+TEST(a_reply_can_fail_have_headers_and_be_aborted)
 {
     FOR_BOTH_CLIENTS(NULL)
     {
@@ -197,9 +191,8 @@ START_TEST(a_reply_can_fail_have_headers_and_be_aborted)
         ck_assert(raw_ended(&c));
     }
 }
-END_TEST
 
-START_TEST(a_listener_may_use_ipv6)
+TEST(a_listener_may_use_ipv6)
 {
     struct httpd_listener_config listener = fixture_listener(HTTPD_THREADS);
     struct err err = {0};
@@ -218,9 +211,8 @@ START_TEST(a_listener_may_use_ipv6)
     }
     fixture_fini();
 }
-END_TEST
 
-START_TEST(a_bad_address_is_an_error_that_names_it)
+TEST(a_bad_address_is_an_error_that_names_it)
 {
     fixture_start(HTTPD_THREADS, NULL);
     const struct {
@@ -233,7 +225,7 @@ START_TEST(a_bad_address_is_an_error_that_names_it)
         {"192.0.2.1", 0, "Cannot assign requested address"},
         {"127.0.0.1", 65536, "port: expected at most 65535"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct httpd_listener_config listener = fixture_listener(HTTPD_THREADS);
         struct err err = {0};
         listener.address = cases[i].address;
@@ -245,9 +237,8 @@ START_TEST(a_bad_address_is_an_error_that_names_it)
     }
     fixture_fini();
 }
-END_TEST
 
-START_TEST(no_descriptor_is_inherited_or_left_open)
+TEST(no_descriptor_is_inherited_or_left_open)
 {
     unsigned before = raw_count_fds();
     fixture_start(HTTPD_THREADS, NULL);
@@ -273,12 +264,3 @@ START_TEST(no_descriptor_is_inherited_or_left_open)
     fixture_fini();
     ck_assert_uint_eq(raw_count_fds(), before);
 }
-END_TEST
-
-UNIT_MAIN("httpd", requests_of_a_connection_get_replies_in_order,
-          a_wrong_path_is_404_and_a_wrong_method_405_with_allow,
-          head_is_get_without_the_body, paths_are_decoded_and_queries_are_not,
-          a_query_of_very_many_parameters_is_served, ambiguous_requests_are_rejected,
-          a_reply_can_fail_have_headers_and_be_aborted, a_listener_may_use_ipv6,
-          a_bad_address_is_an_error_that_names_it,
-          no_descriptor_is_inherited_or_left_open)

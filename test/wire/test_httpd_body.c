@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/httpd_fixture.h"
 
-START_TEST(chunks_over_the_limit_are_413_and_then_disconnected)
+TEST(chunks_over_the_limit_are_413_and_then_disconnected)
 {
     FOR_BOTH_CLIENTS(NULL, .max_body = 1000)
     {
@@ -27,7 +27,6 @@ START_TEST(chunks_over_the_limit_are_413_and_then_disconnected)
         ck_assert_int_lt(sent, 4000);
     }
 }
-END_TEST
 
 /* Begins a request whose body is never complete. */
 static void begin(struct raw *c, int received, int64_t all)
@@ -45,7 +44,7 @@ static void post(struct raw *c, struct raw_reply *r, int n)
     ck_assert_int_eq(raw_read(c, r), RAW_OK);
 }
 
-START_TEST(the_largest_incomplete_body_makes_room_for_smaller_ones)
+TEST(the_largest_incomplete_body_makes_room_for_smaller_ones)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -88,10 +87,9 @@ START_TEST(the_largest_incomplete_body_makes_room_for_smaller_ones)
         fixture_fini();
     }
 }
-END_TEST
 
 /* Clients that send large bodies at the same time; a closed connection would be no answer. */
-START_TEST(a_body_without_memory_is_503_and_not_disconnected)
+TEST(a_body_without_memory_is_503_and_not_disconnected)
 {
     enum { BODIES = 8, ALL = 30 << 20 };
     FOR_BOTH_CLIENTS(&(struct httpd_limits){.max_bodies = 20 << 20}, .max_body = 32 << 20)
@@ -114,9 +112,8 @@ START_TEST(a_body_without_memory_is_503_and_not_disconnected)
         }
     }
 }
-END_TEST
 
-START_TEST(a_get_has_a_small_body_only)
+TEST(a_get_has_a_small_body_only)
 {
     FOR_BOTH_CLIENTS(NULL)
     {
@@ -137,7 +134,6 @@ START_TEST(a_get_has_a_small_body_only)
         ck_assert(raw_ended(&c));
     }
 }
-END_TEST
 
 struct asker {
     atomic_int asked;
@@ -155,7 +151,7 @@ static bool asks_for_key(void *ctx, const struct httpd_request *req,
     return false;
 }
 
-START_TEST(a_client_is_rejected_before_it_sends_its_body)
+TEST(a_client_is_rejected_before_it_sends_its_body)
 {
     struct asker asker = {0};
     FOR_BOTH_CLIENTS(NULL, .authorize = asks_for_key, .authorize_ctx = &asker)
@@ -184,9 +180,3 @@ START_TEST(a_client_is_rejected_before_it_sends_its_body)
         }
     }
 }
-END_TEST
-
-UNIT_MAIN("httpd_body", chunks_over_the_limit_are_413_and_then_disconnected,
-          the_largest_incomplete_body_makes_room_for_smaller_ones,
-          a_body_without_memory_is_503_and_not_disconnected, a_get_has_a_small_body_only,
-          a_client_is_rejected_before_it_sends_its_body)

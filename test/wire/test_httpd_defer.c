@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "lib/lib.h"
 #include "wire/httpd_fixture.h"
@@ -94,7 +93,7 @@ static void end_waits(struct gate *g)
 
 #define HELLO "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
 
-START_TEST(requests_wait_while_others_are_answered)
+TEST(requests_wait_while_others_are_answered)
 {
     FOR_GATE(0, NEVER_MS)
     {
@@ -121,9 +120,8 @@ START_TEST(requests_wait_while_others_are_answered)
         raw_close(&other);
     }
 }
-END_TEST
 
-START_TEST(a_decision_may_come_before_the_wait_begins)
+TEST(a_decision_may_come_before_the_wait_begins)
 {
     FOR_GATE(0, NEVER_MS)
     {
@@ -136,9 +134,8 @@ START_TEST(a_decision_may_come_before_the_wait_begins)
         raw_close(&c);
     }
 }
-END_TEST
 
-START_TEST(a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
+TEST(a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
 {
     FOR_GATE(0, NEVER_MS)
     {
@@ -158,7 +155,6 @@ START_TEST(a_client_may_leave_and_the_server_may_stop_while_a_request_waits)
         raw_close(&stays);
     }
 }
-END_TEST
 
 static bool is_closed_by_server(struct raw *c)
 {
@@ -167,7 +163,7 @@ static bool is_closed_by_server(struct raw *c)
     return poll(&fd, 1, 0) > 0 && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
 }
 
-START_TEST(waiting_requests_do_not_keep_a_full_listener)
+TEST(waiting_requests_do_not_keep_a_full_listener)
 {
     enum { FULL = 8 };
     FOR_GATE(FULL, NEVER_MS)
@@ -197,10 +193,9 @@ START_TEST(waiting_requests_do_not_keep_a_full_listener)
         raw_close(&other);
     }
 }
-END_TEST
 
 /* libmicrohttpd is still to read the body then. */
-START_TEST(a_request_waits_without_a_deadline)
+TEST(a_request_waits_without_a_deadline)
 {
     FOR_GATE(0, SHORT_MS)
     {
@@ -218,9 +213,3 @@ START_TEST(a_request_waits_without_a_deadline)
         raw_close(&c);
     }
 }
-END_TEST
-
-UNIT_MAIN("httpd_defer", waiting_requests_do_not_keep_a_full_listener,
-          a_request_waits_without_a_deadline, requests_wait_while_others_are_answered,
-          a_decision_may_come_before_the_wait_begins,
-          a_client_may_leave_and_the_server_may_stop_while_a_request_waits)

@@ -40,7 +40,7 @@ static bool drain_end(struct drain *drain)
     return drain->all_ended;
 }
 
-START_TEST(a_request_in_flight_gets_its_whole_reply)
+TEST(a_request_in_flight_gets_its_whole_reply)
 {
     struct drain drain;
     fixture_start(HTTPD_THREADS, NULL);
@@ -69,9 +69,8 @@ START_TEST(a_request_in_flight_gets_its_whole_reply)
     raw_close(&idle);
     fixture_fini();
 }
-END_TEST
 
-START_TEST(a_connection_in_the_backlog_is_served)
+TEST(a_connection_in_the_backlog_is_served)
 {
     FOR_BOTH_SERVERS(NULL)
     {
@@ -95,9 +94,8 @@ START_TEST(a_connection_in_the_backlog_is_served)
         raw_close(&late);
     }
 }
-END_TEST
 
-START_TEST(waiting_streams_end_cleanly)
+TEST(waiting_streams_end_cleanly)
 {
     FOR_BOTH_SERVERS(NULL)
     {
@@ -122,9 +120,8 @@ START_TEST(waiting_streams_end_cleanly)
         ck_assert_int_eq(atomic_load(&kit.closed), 30);
     }
 }
-END_TEST
 
-START_TEST(nothing_can_be_started_after_a_drain)
+TEST(nothing_can_be_started_after_a_drain)
 {
     fixture_start(HTTPD_THREADS, NULL);
     ck_assert(httpd_drain(kit.d, LIB_WAIT_MS));
@@ -139,7 +136,6 @@ START_TEST(nothing_can_be_started_after_a_drain)
     fixture_fini();
     httpd_free(NULL);
 }
-END_TEST
 
 /* A client that sends requests in a loop. */
 struct busy {
@@ -179,7 +175,7 @@ static void *busy_main(void *arg)
     return NULL;
 }
 
-START_TEST(a_drain_under_load_loses_no_request)
+TEST(a_drain_under_load_loses_no_request)
 {
     enum { N = 8, ROUNDS = 5 };
     for (int i = 0; i < 2 * ROUNDS; i++) {
@@ -201,9 +197,8 @@ START_TEST(a_drain_under_load_loses_no_request)
         fixture_fini();
     }
 }
-END_TEST
 
-START_TEST(stopping_without_a_drain_closes_all_connections)
+TEST(stopping_without_a_drain_closes_all_connections)
 {
     static const char *const begun[] = {
         "",
@@ -218,7 +213,7 @@ START_TEST(stopping_without_a_drain_closes_all_connections)
         fixture_start(mode, NULL);
         struct raw c[ARRAY_LEN(begun)];
         struct raw_reply r = {0};
-        for (size_t i = 0; i < ARRAY_LEN(c); i++) {
+        ARRAY_EACH(i, c) {
             raw_open(&c[i], kit.port);
             raw_send(&c[i], begun[i], strlen(begun[i]));
         }
@@ -226,7 +221,7 @@ START_TEST(stopping_without_a_drain_closes_all_connections)
         lib_wait(atomic_load(&kit.opened) == 1);
         fixture_fini();
         ck_assert_int_eq(atomic_load(&kit.closed), 1);
-        for (size_t i = 0; i < ARRAY_LEN(c); i++) {
+        ARRAY_EACH(i, c) {
             cleanup_buf struct buf rest = {0};
             ck_assert_int_eq(raw_read_all(&c[i], &rest), RAW_OK);
             ck_assert_uint_lt(rest.n, (size_t)64 << 20);
@@ -236,9 +231,3 @@ START_TEST(stopping_without_a_drain_closes_all_connections)
         ck_assert_uint_eq(raw_count_fds(), before);
     }
 }
-END_TEST
-
-UNIT_MAIN("httpd_drain", a_request_in_flight_gets_its_whole_reply,
-          a_connection_in_the_backlog_is_served, waiting_streams_end_cleanly,
-          nothing_can_be_started_after_a_drain, a_drain_under_load_loses_no_request,
-          stopping_without_a_drain_closes_all_connections)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-
 #include "base/file.h"
 #include "lib/lib.h"
 #include "wire/httpd_fixture.h"
@@ -58,11 +57,11 @@ static const char *const beginnings[] = {
     HELLO HELLO "GET /hel", /* pipelined */
 };
 
-START_TEST(every_kind_of_waiting_connection_gives_way)
+TEST(every_kind_of_waiting_connection_gives_way)
 {
     FOR_BOTH_MODES(mode)
     {
-        for (size_t k = 0; k < ARRAY_LEN(beginnings); k++) {
+        ARRAY_EACH(k, beginnings) {
             struct raw c[FULL];
             start(mode, 0);
             for (int i = 0; i < FULL; i++) {
@@ -84,10 +83,9 @@ START_TEST(every_kind_of_waiting_connection_gives_way)
         }
     }
 }
-END_TEST
 
 /* They wake up now and then, which makes them no younger. */
-START_TEST(many_waiting_streams_give_way)
+TEST(many_waiting_streams_give_way)
 {
     enum { MANY = 1200 };
     static struct raw c[MANY];
@@ -105,9 +103,8 @@ START_TEST(many_waiting_streams_give_way)
         raw_close(&c[i]);
     fixture_fini();
 }
-END_TEST
 
-START_TEST(blocked_handlers_do_not_keep_a_probe_out)
+TEST(blocked_handlers_do_not_keep_a_probe_out)
 {
     enum { HANDLERS = 4, RUN = 3 }; /* one is reserved for trusted clients */
     struct raw c[FULL], late;
@@ -145,9 +142,8 @@ START_TEST(blocked_handlers_do_not_keep_a_probe_out)
     lib_wait(fixture_is_empty());
     fixture_fini();
 }
-END_TEST
 
-START_TEST(a_stop_ends_the_wait_for_a_handler)
+TEST(a_stop_ends_the_wait_for_a_handler)
 {
     struct raw c[FULL];
     start(HTTPD_THREADS, 2);
@@ -162,11 +158,10 @@ START_TEST(a_stop_ends_the_wait_for_a_handler)
     for (int i = 0; i < FULL; i++)
         raw_close(&c[i]);
 }
-END_TEST
 
 #define TRUSTED(path) "GET " path " HTTP/1.1\r\nHost: x\r\nX-Trust: 1\r\n\r\n"
 
-START_TEST(a_trusted_client_keeps_its_connection_and_has_a_handler)
+TEST(a_trusted_client_keeps_its_connection_and_has_a_handler)
 {
     enum { HANDLERS = 4, RUN = 3 };
     struct raw trusted, c[FULL];
@@ -195,9 +190,3 @@ START_TEST(a_trusted_client_keeps_its_connection_and_has_a_handler)
     lib_wait(fixture_is_empty());
     fixture_fini();
 }
-END_TEST
-
-UNIT_MAIN("httpd_evict", every_kind_of_waiting_connection_gives_way,
-          many_waiting_streams_give_way, blocked_handlers_do_not_keep_a_probe_out,
-          a_stop_ends_the_wait_for_a_handler,
-          a_trusted_client_keeps_its_connection_and_has_a_handler)

@@ -2,7 +2,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "base/mem.h"
 #include "lib/lib.h"
 #include "wire/httpd_fixture.h"
 
@@ -43,7 +42,7 @@ static void send_slowly(struct raw *c, int64_t begin)
 }
 
 /* A first request, and a later one. */
-START_TEST(a_slow_request_times_out)
+TEST(a_slow_request_times_out)
 {
     const struct httpd_limits limits = {.first_request_ms = SHORT_MS,
                                         .idle_ms = SHORT_MS};
@@ -66,10 +65,9 @@ START_TEST(a_slow_request_times_out)
         }
     }
 }
-END_TEST
 
 /* Before the first request, and after one. */
-START_TEST(a_connection_without_a_request_times_out)
+TEST(a_connection_without_a_request_times_out)
 {
     for (int idle = 0; idle < 2; idle++) {
         const struct httpd_limits limits = {.first_request_ms =
@@ -89,9 +87,8 @@ START_TEST(a_connection_without_a_request_times_out)
         }
     }
 }
-END_TEST
 
-START_TEST(a_handler_may_take_longer_than_every_limit)
+TEST(a_handler_may_take_longer_than_every_limit)
 {
     enum { MOST_MS = 1500 };
     const struct httpd_limits limits = {.first_request_ms = MOST_MS, .idle_ms = MOST_MS};
@@ -112,9 +109,8 @@ START_TEST(a_handler_may_take_longer_than_every_limit)
     raw_close(&a);
     fixture_fini();
 }
-END_TEST
 
-START_TEST(a_client_that_does_not_read_its_reply_is_disconnected)
+TEST(a_client_that_does_not_read_its_reply_is_disconnected)
 {
     FOR_BOTH_CLIENTS(&(struct httpd_limits){.first_request_ms = SHORT_MS})
     {
@@ -125,7 +121,6 @@ START_TEST(a_client_that_does_not_read_its_reply_is_disconnected)
             ;
     }
 }
-END_TEST
 
 /* Reads a big reply, for longer than idle_ms a little from time to time. False: the
  * machine was too busy for a read in time, and the reply is incomplete. */
@@ -156,7 +151,7 @@ static bool read_slowly(enum httpd_mode mode, int64_t idle_ms)
     return open;
 }
 
-START_TEST(a_slow_client_gets_a_big_reply_whole)
+TEST(a_slow_client_gets_a_big_reply_whole)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -167,11 +162,10 @@ START_TEST(a_slow_client_gets_a_big_reply_whole)
         }
     }
 }
-END_TEST
 
 /* Bytes after the last request, such as the newline that some clients send after a
  * body, are never read. Closing over them would reset the connection. */
-START_TEST(excess_input_does_not_discard_the_reply)
+TEST(excess_input_does_not_discard_the_reply)
 {
     FOR_BOTH_CLIENTS(NULL)
     {
@@ -183,11 +177,5 @@ START_TEST(excess_input_does_not_discard_the_reply)
         ck_assert_uint_eq(body.n, 16 << 20);
     }
 }
-END_TEST
 
-UNIT_MAIN_SECONDS("httpd_limits", 120, a_slow_request_times_out,
-                  a_connection_without_a_request_times_out,
-                  a_handler_may_take_longer_than_every_limit,
-                  a_client_that_does_not_read_its_reply_is_disconnected,
-                  a_slow_client_gets_a_big_reply_whole,
-                  excess_input_does_not_discard_the_reply)
+UNIT_MAIN(120)

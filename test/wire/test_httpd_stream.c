@@ -32,7 +32,7 @@ static void expect_counts(int opened, int closed)
     ck_assert_int_eq(atomic_load(&kit.closed), closed);
 }
 
-START_TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
+TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
 {
     FOR_BOTH_SERVERS(NULL)
     {
@@ -46,9 +46,8 @@ START_TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
         raw_close(&c);
     }
 }
-END_TEST
 
-START_TEST(the_body_precedes_the_stream_and_head_opens_none)
+TEST(the_body_precedes_the_stream_and_head_opens_none)
 {
     FOR_BOTH_SERVERS(NULL)
     {
@@ -69,9 +68,8 @@ START_TEST(the_body_precedes_the_stream_and_head_opens_none)
         raw_close(&c);
     }
 }
-END_TEST
 
-START_TEST(an_aborted_stream_ends_without_its_last_chunk)
+TEST(an_aborted_stream_ends_without_its_last_chunk)
 {
     FOR_BOTH_SERVERS(NULL)
     {
@@ -95,9 +93,8 @@ START_TEST(an_aborted_stream_ends_without_its_last_chunk)
         raw_close(&older);
     }
 }
-END_TEST
 
-START_TEST(an_http_1_0_stream_ends_with_the_connection)
+TEST(an_http_1_0_stream_ends_with_the_connection)
 {
     FOR_BOTH_SERVERS(NULL)
     {
@@ -123,11 +120,10 @@ START_TEST(an_http_1_0_stream_ends_with_the_connection)
         raw_close(&older);
     }
 }
-END_TEST
 
 /* A stream that has no data yet, but work to do, gets another turn soon, and leaves turns to
  * others. */
-START_TEST(a_stream_without_data_shares_the_thread)
+TEST(a_stream_without_data_shares_the_thread)
 {
     FOR_BOTH_SERVERS(NULL)
     {
@@ -147,11 +143,10 @@ START_TEST(a_stream_without_data_shares_the_thread)
         raw_close(&c);
     }
 }
-END_TEST
 
 /* The client closes its sending side together with its request: the server has
  * often seen that before the stream is opened. */
-START_TEST(a_half_closed_connection_closes_its_stream)
+TEST(a_half_closed_connection_closes_its_stream)
 {
     enum { TIMES = 20 };
     FOR_BOTH_SERVERS(NULL)
@@ -174,9 +169,8 @@ START_TEST(a_half_closed_connection_closes_its_stream)
         ck_assert_int_lt(best, 500);
     }
 }
-END_TEST
 
-START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
+TEST(a_client_that_does_not_read_its_stream_is_disconnected)
 {
     enum { MORE_THAN_SOCKETS_HOLD = 16 << 20 };
     cleanup_free char *text = xcalloc(1, MORE_THAN_SOCKETS_HOLD);
@@ -192,7 +186,6 @@ START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
         raw_close(&c);
     }
 }
-END_TEST
 
 static void *wake_in_a_loop(void *arg)
 {
@@ -201,7 +194,7 @@ static void *wake_in_a_loop(void *arg)
     return NULL;
 }
 
-START_TEST(wakeups_may_race_with_connects_and_disconnects)
+TEST(wakeups_may_race_with_connects_and_disconnects)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -235,9 +228,8 @@ START_TEST(wakeups_may_race_with_connects_and_disconnects)
         raw_reply_fini(&r);
     }
 }
-END_TEST
 
-START_TEST(a_stream_is_filled_at_the_time_that_it_names)
+TEST(a_stream_is_filled_at_the_time_that_it_names)
 {
     FOR_BOTH_SERVERS(NULL)
     {
@@ -249,14 +241,3 @@ START_TEST(a_stream_is_filled_at_the_time_that_it_names)
         raw_close(&c);
     }
 }
-END_TEST
-
-UNIT_MAIN("httpd_stream", a_stream_without_data_shares_the_thread,
-          a_stream_is_filled_after_a_second_without_a_wakeup,
-          a_stream_is_filled_at_the_time_that_it_names,
-          the_body_precedes_the_stream_and_head_opens_none,
-          an_aborted_stream_ends_without_its_last_chunk,
-          an_http_1_0_stream_ends_with_the_connection,
-          a_half_closed_connection_closes_its_stream,
-          a_client_that_does_not_read_its_stream_is_disconnected,
-          wakeups_may_race_with_connects_and_disconnects)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/x509.h"
 
-#include "base/mem.h"
 #include "lib/temp.h"
 #include "lib/tls.h"
 #include "lib/unit.h"
@@ -56,7 +55,7 @@ static int read_pair(const struct x509_pair *pair, struct x509_info *info)
     return x509_read_pair(buf_span(&pair->cert), buf_span(&pair->key), info, NULL);
 }
 
-START_TEST(what_is_made_is_read)
+TEST(what_is_made_is_read)
 {
     struct x509_info info;
     ck_assert_int_eq(read_pair(&ca, &info), 0);
@@ -67,9 +66,8 @@ START_TEST(what_is_made_is_read)
     ck_assert(!info.ca);
     ck_assert_int_eq(info.begins_s, NOW_S - 5);
 }
-END_TEST
 
-START_TEST(issuers_are_told_apart)
+TEST(issuers_are_told_apart)
 {
     cleanup_buf struct buf both = {0};
     struct span pem = buf_span(&leaf.cert);
@@ -81,9 +79,8 @@ START_TEST(issuers_are_told_apart)
     ck_assert(!x509_is_issued_by(pem, SPAN("")));
     ck_assert(!x509_is_issued_by(SPAN("x"), buf_span(&ca.cert)));
 }
-END_TEST
 
-START_TEST(bundles_have_each_authority_once)
+TEST(bundles_have_each_authority_once)
 {
     cleanup_buf struct buf bundle = {0}, all = {0};
     buf_printf(&all, "%s%sa comment\n%s", leaf.cert.p, twin.cert.p, ca.cert.p);
@@ -98,9 +95,8 @@ START_TEST(bundles_have_each_authority_once)
     x509_add_cas(&bundle, buf_span(&all), 1);
     ck_assert_span_eq(buf_span(&bundle), twin.cert.p);
 }
-END_TEST
 
-START_TEST(invalid_text_is_an_error)
+TEST(invalid_text_is_an_error)
 {
     struct err err = {0};
     struct span pem = buf_span(&leaf.cert), key = buf_span(&leaf.key);
@@ -116,7 +112,7 @@ START_TEST(invalid_text_is_an_error)
         {pem, pem, "private key: "},
         {pem, buf_span(&ca.key), "the private key belongs to another certificate"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         ck_assert_int_eq(x509_read_pair(cases[i].cert, cases[i].key, NULL, &err), -1);
         ck_assert_msg(strstr(err.msg, cases[i].says) == err.msg, "%zu: %s", i, err.msg);
     }
@@ -126,10 +122,9 @@ START_TEST(invalid_text_is_an_error)
                      -1);
     ck_assert_uint_eq(none.cert.n, 0);
 }
-END_TEST
 
 /* Another implementation verifies them: the chain, the purposes, the time. */
-START_TEST(openssl_accepts_them)
+TEST(openssl_accepts_them)
 {
     char *dir = temp_dir();
     temp_write(dir, "made-ca.crt", ca.cert.p);
@@ -152,8 +147,5 @@ START_TEST(openssl_accepts_them)
     temp_dir_remove(dir);
     free(dir);
 }
-END_TEST
 
-UNIT_MAIN_AROUND("x509", begin, end, what_is_made_is_read, issuers_are_told_apart,
-                 bundles_have_each_authority_once, invalid_text_is_an_error,
-                 openssl_accepts_them)
+UNIT_MAIN_AROUND(begin, end)

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/yaml.h"
 
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
 
@@ -30,13 +27,13 @@ static void expect_json(const struct yaml_node *node, const char *want)
     ck_assert_str_eq(out.p, want);
 }
 
-START_TEST(a_tree_is_read_by_key)
+TEST(a_tree_is_read_by_key)
 {
     static const char *const texts[] = {
         "a: 1\nb:\n- x\n- y: z\nc:\n  d: {}\n",
         "{a: 1, b: [x, {y: z}], c: {d: {}}}",
     };
-    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+    ARRAY_EACH(i, texts) {
         cleanup_yaml struct yaml *y = parse(texts[i]);
         ck_assert_uint_eq(yaml_count(y), 1);
         const struct yaml_node *root = yaml_document(y, 0);
@@ -48,10 +45,9 @@ START_TEST(a_tree_is_read_by_key)
         ck_assert_ptr_null(yaml_get(NULL, "x"));
     }
 }
-END_TEST
 
 /* Places to insert text. */
-START_TEST(nodes_have_their_first_and_last_line)
+TEST(nodes_have_their_first_and_last_line)
 {
     static const char text[] = "a: 1\n"
                                "list:\n"
@@ -79,7 +75,7 @@ START_TEST(nodes_have_their_first_and_last_line)
                 {"flow", 7, 7, 9, true},
                 {"text", 10, 7, 12, false},
                 {"map", 14, 3, 15, false}};
-    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+    ARRAY_EACH(i, want) {
         const struct yaml_node *node = yaml_get(yaml_document(y, 0), want[i].key);
         ck_assert_msg(node->line == want[i].line && node->column == want[i].column &&
                           node->last_line == want[i].last && node->flow == want[i].flow,
@@ -91,9 +87,8 @@ START_TEST(nodes_have_their_first_and_last_line)
     ck_assert_uint_eq(list->items[1]->column, 7);
     ck_assert_uint_eq(yaml_document(y, 0)->last_line, 15);
 }
-END_TEST
 
-START_TEST(a_file_may_hold_several_documents_or_none)
+TEST(a_file_may_hold_several_documents_or_none)
 {
     cleanup_yaml struct yaml *y = parse("a: 1\n---\n---\nb: 2\n--- ~\n"),
                              *empty = parse("# nothing\n"), *none = parse("");
@@ -105,9 +100,8 @@ START_TEST(a_file_may_hold_several_documents_or_none)
     ck_assert_ptr_null(yaml_document(y, 4));
     ck_assert_uint_eq(yaml_count(empty) + yaml_count(none), 0);
 }
-END_TEST
 
-START_TEST(scalars_are_read_as_text_or_string)
+TEST(scalars_are_read_as_text_or_string)
 {
     static const struct {
         const char *key, *text, *error; /* text NULL: null */
@@ -125,7 +119,7 @@ START_TEST(scalars_are_read_as_text_or_string)
     const struct yaml_node *root = yaml_document(y, 0);
     struct span text;
     struct err err = {0};
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         int rc = yaml_text(root, cases[i].key, &text, &err);
         ck_assert_str_eq(rc ? err.msg : "", cases[i].error ? cases[i].error : "");
         ck_assert((text.p == NULL) == (cases[i].text == NULL));
@@ -138,9 +132,8 @@ START_TEST(scalars_are_read_as_text_or_string)
     ck_assert_done(yaml_text(NULL, "h", &text, &err), err);
     ck_assert_ptr_null(text.p);
 }
-END_TEST
 
-START_TEST(an_error_names_file_and_line)
+TEST(an_error_names_file_and_line)
 {
     static const struct {
         const char *text, *want;
@@ -169,7 +162,7 @@ START_TEST(an_error_names_file_and_line)
         {"a: \x01\n", "f.yaml: byte "},
         {"%YAML 9.9\n---\na", "f.yaml:1: "},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct err err = {0};
         ck_assert_msg(!yaml_parse("f.yaml", cases[i].text, strlen(cases[i].text), &err),
                       "%s", cases[i].text);
@@ -178,9 +171,8 @@ START_TEST(an_error_names_file_and_line)
                       err.msg);
     }
 }
-END_TEST
 
-START_TEST(depth_is_bounded)
+TEST(depth_is_bounded)
 {
     static const size_t depths[] = {1, 64, 65, 100000, 5000000};
     for (size_t i = 0; i < ARRAY_LEN(depths) * 2; i++) {
@@ -198,9 +190,8 @@ START_TEST(depth_is_bounded)
         ck_assert_int_eq(err.code, y ? ERR_NONE : ERR_INVALID);
     }
 }
-END_TEST
 
-START_TEST(size_and_number_of_values_are_bounded)
+TEST(size_and_number_of_values_are_bounded)
 {
     cleanup_buf struct buf b = {0};
     struct err err = {0};
@@ -221,9 +212,8 @@ START_TEST(size_and_number_of_values_are_bounded)
     ck_assert_ptr_null(yaml_parse("f", b.p, b.n, &err));
     ck_assert_str_eq(err.msg, "f:1: too many values");
 }
-END_TEST
 
-START_TEST(a_tree_becomes_json)
+TEST(a_tree_becomes_json)
 {
     static const struct {
         const char *yaml, *json;
@@ -242,12 +232,11 @@ START_TEST(a_tree_becomes_json)
          "{\"a\":{\"b\":[],\"c\":{}},\"d\\\"e\":\"f\\\\g\"}"},
         {"", "null"},
     };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         cleanup_yaml struct yaml *y = parse(cases[i].yaml);
         expect_json(yaml_document(y, 0), cases[i].json);
     }
 }
-END_TEST
 
 struct pairs {
     struct buf said;
@@ -264,7 +253,7 @@ static int on_pair(void *ctx, const char *key, const char *value, unsigned line,
     return 0;
 }
 
-START_TEST(options_are_read_pair_by_pair)
+TEST(options_are_read_pair_by_pair)
 {
     static const struct {
         const char *text, *said, *error; /* the error after the path */
@@ -282,7 +271,7 @@ START_TEST(options_are_read_pair_by_pair)
         {"a: 1\nbad: 2\nc: 3\n", "1 a=1;", ""},
     };
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "o.yaml");
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+    ARRAY_EACH(i, cases) {
         struct pairs pairs = {.refuse = "bad"};
         struct err err = {0};
         buf_adds(&pairs.said, "");
@@ -304,10 +293,3 @@ START_TEST(options_are_read_pair_by_pair)
     ck_assert_ptr_null(yaml_load(dir, &err));
     temp_dir_remove(dir);
 }
-END_TEST
-
-UNIT_MAIN("yaml", a_tree_is_read_by_key, nodes_have_their_first_and_last_line,
-          a_file_may_hold_several_documents_or_none, scalars_are_read_as_text_or_string,
-          an_error_names_file_and_line, depth_is_bounded,
-          size_and_number_of_values_are_bounded, a_tree_becomes_json,
-          options_are_read_pair_by_pair)

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "base/mem.h"
 #include "e2e-node/cell.h"
 #include "e2e-node/dns.h"
 #include "e2e-node/node.h"
@@ -76,7 +72,7 @@ static int open_apiserver(void *ctx)
     return relay_connect(cluster.api.port);
 }
 
-START_TEST(serve)
+TEST(serve)
 {
     struct err err = {0};
     ck_assert_msg(cell_why_not() == NULL, "%s", cell_why_not());
@@ -97,14 +93,13 @@ START_TEST(serve)
 
 static int suite(void)
 {
-    const TTest *const tests[] = {serve};
     if (cell_why_not()) {
         fprintf(stderr, "no containers on this machine: %s\n", cell_why_not());
         return EXIT_FAILURE;
     }
     cluster_keep_nodes();
     cluster_no_extender();
-    return cluster_run("managed-node", tests, ARRAY_LEN(tests), 0, managed.up);
+    return cluster_run(0, managed.up);
 }
 
 int main(int argc, char **argv)
