@@ -231,9 +231,9 @@ check-e2e-node: images $(MANAGED_PARTS) $(NODE_SUITES) $(FAKE_NVML) $(NODE_IMAGE
 
 test-gpu: $(CARD_CHECK) $(LIMIT) ## Report on the driver and cards of this machine; skipped without a card
 	$(Q)$(B)/gpushare-card-check
-peers: ## Test our gRPC and the device plugin against @grpc/grpc-js from npm
+peers: ## Test our gRPC against @grpc/grpc-js from npm
 	$(Q)scripts/install-deps.sh --peers
-	$(Q)$(MAKE) $(PEERS) $(B)/kube-sim $(B)/gpushare-device-plugin
+	$(Q)$(MAKE) $(PEERS)
 	$(Q)modules=$$(scripts/npm-modules test/peers build/peers) && GPUSHARE_PEERS=$$modules \
 		scripts/run-tests $(B) $(PEERS)
 web-test: ## Test the web page in headless Chromium with playwright-core from npm

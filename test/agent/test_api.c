@@ -159,9 +159,9 @@ TEST(what_cannot_be_understood_ends_the_watch)
         "7\n",
         "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a/b\"}}}\n",
     };
-    ARRAY_EACH(i, bad) {
+    array_items(c, bad) {
         cleanup_free char *body =
-            xasprintf("%s{\"type\":\"ADDED\",\"object\":" OBJECT "}\n", bad[i]);
+            xasprintf("%s{\"type\":\"ADDED\",\"object\":" OBJECT "}\n", *c);
         heard_is(200, body, NULL, "alive \nended invalid -1\n");
     }
 }

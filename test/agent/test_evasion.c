@@ -87,8 +87,8 @@ static void begin(void)
 {
     static const char *const folders[] = {"proc", "var", "var/log", "var/log/containers"};
     root = temp_dir();
-    ARRAY_EACH(i, folders)
-        temp_mkdir(root, folders[i]);
+    array_items(folder, folders)
+        temp_mkdir(root, *folder);
     limits = temp_path(root, "limit");
     temp_mkdir(root, "limit");
     temp_mkdir(root, "limit/pods");

@@ -40,8 +40,8 @@ static void begin(void)
 {
     static const char *const folders[] = {"proc", "var", "var/log", "var/log/containers"};
     root = temp_dir();
-    ARRAY_EACH(i, folders)
-        temp_mkdir(root, folders[i]);
+    array_items(folder, folders)
+        temp_mkdir(root, *folder);
     process(2, "kthreadd", "0::/\n");
     process(10, "python", IN_POD);
     process(11, "Xorg", "0::/user.slice/session-2.scope\n");
@@ -82,9 +82,8 @@ TEST(the_size_of_a_unit)
                  {15109, 15109, 1}, {81559, 79, 1024}, {15109, 13, -1},
                  {15109, 0, -1},    {-1, 5, -1}};
 
-    ARRAY_EACH(i, units)
-        ck_assert_int_eq(podresources_unit_mib(units[i].total_mib, units[i].n),
-                         units[i].unit_mib);
+    array_items(unit, units)
+        ck_assert_int_eq(podresources_unit_mib(unit->total_mib, unit->n), unit->unit_mib);
 }
 
 /* "container uuid MiB" of every promise. */
@@ -251,8 +250,8 @@ TEST(a_limit_is_corrected)
     state.slots[1] = (struct limit_slot){
         .pid = 10, .start_time = 100, .version = 1, .used = INT64_C(5) << 30};
     state.slots[1].used -= 400 << 20;
-    ARRAY_EACH(i, folders)
-        temp_mkdir(root, folders[i]);
+    array_items(folder, folders)
+        temp_mkdir(root, *folder);
     temp_write(root, "proc/10/status", "NSpid:\t10\n");
     temp_write_bytes(root, name, (struct span){(const char *)&file, sizeof file});
     temp_write_bytes(root, "pods/" UID "/state/0",

@@ -135,16 +135,15 @@ TEST(a_failed_list_reports_the_error)
         {200, "{\"items\":[", false, "list failed invalid\n"},
         {0, "", true, "list failed timeout\n"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct apisync f;
         struct err why = {.code = ERR_TIMEOUT, .msg = "silence"};
         start(&f, CORE_NODES, false);
-        if (cases[i].status)
-            ck_assert(!answer(&f, cases[i].status, cases[i].body,
-                              cases[i].broken ? &why : NULL));
+        if (c->status)
+            ck_assert(!answer(&f, c->status, c->body, c->broken ? &why : NULL));
         else
             ck_assert(!apisync_end(&f, &why));
-        ck_assert_str_eq(seen.p, cases[i].want);
+        ck_assert_str_eq(seen.p, c->want);
         apisync_fini(&f);
     }
 }
@@ -170,15 +169,15 @@ TEST(an_invalid_object_does_not_stop_the_list)
          "\"name\":\"n/2\"}},{\"metadata\":{\"name\":\"n3\"}}",
          "seen n1 damaged\nseen n3\n", 2},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct apisync f;
         cleanup_free char *body = xasprintf(
-            "{\"metadata\":{\"resourceVersion\":\"3\"},\"items\":[%s]}", cases[i].items);
-        cleanup_free char *want = xasprintf("%slist ended @3\n", cases[i].want);
-        start(&f, cases[i].kind, false);
+            "{\"metadata\":{\"resourceVersion\":\"3\"},\"items\":[%s]}", c->items);
+        cleanup_free char *want = xasprintf("%slist ended @3\n", c->want);
+        start(&f, c->kind, false);
         answer(&f, 200, body, NULL);
         ck_assert_str_eq(seen.p, want);
-        ck_assert_uint_eq(faults, cases[i].faults);
+        ck_assert_uint_eq(faults, c->faults);
         apisync_fini(&f);
     }
 }
@@ -220,12 +219,12 @@ TEST(the_end_of_a_watch_reports_the_error)
          "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"n1\"}}}\n",
          false, "alive\nwatch ended gone\n"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct apisync f;
         struct err why = {.code = ERR_TIMEOUT, .msg = "silence"};
         start(&f, CORE_NODES, true);
-        answer(&f, cases[i].status, cases[i].body, cases[i].broken ? &why : NULL);
-        ck_assert_str_eq(seen.p, cases[i].want);
+        answer(&f, c->status, c->body, c->broken ? &why : NULL);
+        ck_assert_str_eq(seen.p, c->want);
         apisync_fini(&f);
     }
 }
@@ -282,9 +281,9 @@ static const struct {
 
 TEST(each_call_is_one_request)
 {
-    ARRAY_EACH(i, requests) {
+    array_items(request, requests) {
         struct kube_request r;
-        struct core_output call = requests[i].call;
+        struct core_output call = request->call;
         call.ns = "ns";
         call.name = "p";
         call.uid = "u-1";
@@ -292,12 +291,12 @@ TEST(each_call_is_one_request)
         call.send_by = (struct clock_deadline){99, 7};
         ck_assert(apisync_is_call(&call));
         apisync_call(&call, &a, &r);
-        ck_assert_str_eq(r.method, requests[i].method);
-        if (requests[i].path)
-            ck_assert_str_eq(r.path, requests[i].path);
-        if (requests[i].type)
-            ck_assert_str_eq(r.content_type, requests[i].type);
-        ck_assert_span_eq(r.body, requests[i].body);
+        ck_assert_str_eq(r.method, request->method);
+        if (request->path)
+            ck_assert_str_eq(r.path, request->path);
+        if (request->type)
+            ck_assert_str_eq(r.content_type, request->type);
+        ck_assert_span_eq(r.body, request->body);
         if (call.type != CORE_CALL_BIND && call.type != CORE_CALL_NOMINATE &&
             call.type != CORE_CALL_EVICT)
             continue;
@@ -352,9 +351,9 @@ TEST(a_disruption_budget_is_not_an_overload)
     static const char *const odd[] = {"", "Too many requests", "{\"details\":null}",
                                       "{\"details\":{\"causes\":[3]}}",
                                       "{\"details\":{\"causes\":[{\"reason\":7}]}}"};
-    ARRAY_EACH(i, odd) {
+    array_items(o, odd) {
         answer_call(CORE_CALL_EVICT,
-                    (struct apisync_result){.status = 429, .body = span_of(odd[i])});
+                    (struct apisync_result){.status = 429, .body = span_of(*o)});
         ck_assert(!got.input.disruption_budget);
         ck_assert_int_eq(got.input.err->code, ERR_UNAVAILABLE);
     }

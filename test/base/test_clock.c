@@ -29,10 +29,10 @@ TEST(times_are_read_with_fraction_and_offset)
                                         "2020-09-05T11:47:48+2:00",
                                         "2020-09-05T-1:47:48Z"};
     int64_t t = 0;
-    ARRAY_EACH(i, same) {
-        ck_assert_msg(clock_parse(span_of(same[i]), &t), "%s", same[i]);
+    array_items(c, same) {
+        ck_assert_msg(clock_parse(span_of(*c), &t), "%s", *c);
         ck_assert_int_eq(t, 1599306468);
     }
-    ARRAY_EACH(i, wrong)
-        ck_assert_msg(!clock_parse(span_of(wrong[i]), &t), "%s", wrong[i]);
+    array_items(p, wrong)
+        ck_assert_msg(!clock_parse(span_of(*p), &t), "%s", *p);
 }

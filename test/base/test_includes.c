@@ -29,9 +29,9 @@ static const struct layer {
 static int layer_of(struct span module)
 {
     struct span rest = module, folder = span_cut(&rest, '/');
-    ARRAY_EACH(i, layers)
-        if (span_eq(folder, span_of(layers[i].folder)))
-            return layers[i].layer;
+    array_items(c, layers)
+        if (span_eq(folder, span_of(c->folder)))
+            return c->layer;
     return 0; /* a generated file, or a library */
 }
 

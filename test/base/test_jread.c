@@ -88,14 +88,14 @@ static const char *const bad[] = {
 
 TEST(valid_values_pass)
 {
-    ARRAY_EACH(i, good)
-        ck_assert_msg(valid(good[i], strlen(good[i])), "refused: %s", good[i]);
+    array_items(g, good)
+        ck_assert_msg(valid(*g, strlen(*g)), "refused: %s", *g);
 }
 
 TEST(invalid_values_are_rejected)
 {
-    ARRAY_EACH(i, bad)
-        ck_assert_msg(!valid(bad[i], strlen(bad[i])), "accepted: %s", bad[i]);
+    array_items(c, bad)
+        ck_assert_msg(!valid(*c, strlen(*c)), "accepted: %s", *c);
 }
 
 TEST(a_nul_byte_is_no_space_and_no_escape)
@@ -107,25 +107,25 @@ TEST(a_nul_byte_is_no_space_and_no_escape)
 
 TEST(a_prefix_of_a_valid_value_is_truncated_not_bad)
 {
-    ARRAY_EACH(i, good) {
-        size_t n = strlen(good[i]);
+    array_items(g, good) {
+        size_t n = strlen(*g);
         for (size_t cut = 0; cut <= n; cut++) {
             /* A copy of the exact size, so that a sanitizer detects a read beyond the
              * end. */
             cleanup_free char *head = xmalloc(cut);
-            memcpy(head, good[i], cut);
+            memcpy(head, *g, cut);
             struct jread j;
             jread_init(&j, head, cut);
             jread_continue(&j, head, cut, false);
             struct jread before = j;
             jread_skip(&j);
-            ck_assert_msg(j.state != JREAD_BAD, "%s cut at %zu: %s", good[i], cut, j.why);
+            ck_assert_msg(j.state != JREAD_BAD, "%s cut at %zu: %s", *g, cut, j.why);
             if (j.state == JREAD_TRUNCATED)
                 j = before;
-            jread_continue(&j, good[i], n, true);
+            jread_continue(&j, *g, n, true);
             if (j.pos == 0)
                 jread_skip(&j);
-            ck_assert_msg(jread_finish(&j, NULL) == 0, "%s cut at %zu", good[i], cut);
+            ck_assert_msg(jread_finish(&j, NULL) == 0, "%s cut at %zu", *g, cut);
         }
     }
 }
@@ -248,12 +248,12 @@ TEST(numbers_must_be_integers_in_range)
         {"1e2", false, 0},
         {"-0", true, 0},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct jread j;
         int64_t v = 0;
-        jread_init(&j, cases[i].text, strlen(cases[i].text));
-        ck_assert_msg(jread_i64(&j, "v", &v) == cases[i].ok, "%s", cases[i].text);
-        ck_assert_int_eq(v, cases[i].value);
+        jread_init(&j, c->text, strlen(c->text));
+        ck_assert_msg(jread_i64(&j, "v", &v) == c->ok, "%s", c->text);
+        ck_assert_int_eq(v, c->value);
     }
 }
 

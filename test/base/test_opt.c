@@ -222,8 +222,8 @@ TEST(help_lists_every_option)
         opt_load(&with_rest, &c, 4, (char *const *)argv, NULL, read_file, out, NULL),
         OPT_DONE);
     fclose(out);
-    ARRAY_EACH(i, texts)
-        ck_assert_msg(strstr(text, texts[i]), "%s", texts[i]);
+    array_items(t, texts)
+        ck_assert_msg(strstr(text, *t), "%s", *t);
     for (const char *at = text; (at = strstr(at, "\n  -")); at++)
         lines++;
     ck_assert_uint_eq(lines, ARRAY_LEN(table) + ARRAY_LEN(more) - 2 +

@@ -27,8 +27,8 @@ TEST(the_scripts_have_no_findings)
     static const char *const some[] = {".ci/run\n", "scripts/install\n",
                                        "scripts/oci.sh\n", "scripts/release/publish\n",
                                        "test/e2e-node/images\n"};
-    ARRAY_EACH(i, some)
-        ck_assert_contains(names, some[i]);
+    array_items(c, some)
+        ck_assert_contains(names, *c);
     free(run(0, LIST " | xargs -P 2 -n 12 shellcheck --format gcc"));
 }
 
@@ -45,13 +45,13 @@ TEST(a_managed_cluster_takes_no_option_of_a_simulated_one)
     static const char *const options[] = {
         "--nodes 3", "--cards 1", "--card-mib 1024",    "--extenders 2",
         "--bare",    "--empty",   "--address 127.0.0.1"};
-    ARRAY_EACH(i, options) {
+    array_items(option, options) {
         /* No folder can be made there, so an accepted option starts nothing, either. */
         cleanup_free char *command =
-            xasprintf("scripts/cluster up --dir /dev/null %s --managed", options[i]);
+            xasprintf("scripts/cluster up --dir /dev/null %s --managed", *option);
         cleanup_free char *said = run(1, command);
         cleanup_free char *error = xasprintf("cluster: --managed does not take %.*s;",
-                                             (int)strcspn(options[i], " "), options[i]);
+                                             (int)strcspn(*option, " "), *option);
         ck_assert_contains(said, error);
     }
 }

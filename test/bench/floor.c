@@ -22,9 +22,8 @@ static json_t *names_of(const json_t *args)
     json_t *names = json_object_get(args, "NodeNames"), *node;
     if (json_is_array(names))
         return json_incref(names);
-    size_t i;
     names = json_array();
-    json_array_foreach(lib_at(args, "Nodes.items"), i, node)
+    lib_each(node, lib_at(args, "Nodes.items"))
         json_array_append(names, lib_at(node, "metadata.name"));
     return names;
 }
@@ -52,8 +51,7 @@ static json_t *reply_to(const struct config *config, const char *url, const json
     if (!strstr(url, "/prioritize") || !config->pki)
         return json_pack("{s:o}", "NodeNames", names);
     json_t *scores = json_array();
-    size_t i;
-    json_array_foreach(names, i, name)
+    lib_each(name, names)
         json_array_append_new(scores, json_pack("{s:O, s:i}", "Host", name, "Score", 0));
     json_decref(names);
     return scores;

@@ -430,14 +430,14 @@ static void *probe(void *arg)
     CURL *probes[] = {client(main_port, "/readyz", PROBE_LIMIT_MS),
                       client(observe_port, "/healthz", PROBE_LIMIT_MS)};
     while (!atomic_load(&s->end)) {
-        ARRAY_EACH(i, probes) {
-            curl_easy_setopt(probes[i], CURLOPT_FORBID_REUSE, 1L);
-            call(probes[i], &s->probes[atomic_load(&s->phase)]);
+        array_items(p, probes) {
+            curl_easy_setopt(*p, CURLOPT_FORBID_REUSE, 1L);
+            call(*p, &s->probes[atomic_load(&s->phase)]);
         }
         clock_sleep_ms(PROBE_PAUSE_MS);
     }
-    ARRAY_EACH(i, probes)
-        curl_easy_cleanup(probes[i]);
+    array_items(c, probes)
+        curl_easy_cleanup(*c);
     return NULL;
 }
 
@@ -537,8 +537,8 @@ static void run(void *arg)
         after = vitals_now(&s.extender.program);
     } while (after.fds > start.fds && lib_now_ms() < until);
     atomic_store(&s.end, true);
-    ARRAY_EACH(i, threads)
-        pthread_join(threads[i], NULL);
+    array_items(thread, threads)
+        pthread_join(*thread, NULL);
 
     double p99[2], worst[2];
     printf("%-8s %8s %10s %10s %8s %10s %8s %8s %8s %10s\n", "phase", "filters", "p50 ms",

@@ -270,14 +270,12 @@ static void delete_pods(void *ctx, size_t creator)
 static bool all_settled(void)
 {
     cleanup_json json_t *pending = cluster_items(PODS "?fieldSelector=spec.nodeName%3D");
-    size_t i, k;
     json_t *pod, *c;
-    json_array_foreach(pending, i, pod)
-    {
+    lib_each(pod, pending) {
         bool settled = false;
-        json_array_foreach(lib_at(pod, "status.conditions"), k, c) settled |=
-            strcmp(lib_str(c, "type"), "PodScheduled") == 0 &&
-            strcmp(lib_str(c, "reason"), "Unschedulable") == 0;
+        lib_each(c, lib_at(pod, "status.conditions"))
+            settled |= strcmp(lib_str(c, "type"), "PodScheduled") == 0 &&
+                       strcmp(lib_str(c, "reason"), "Unschedulable") == 0;
         if (!settled)
             return false;
     }
@@ -600,16 +598,16 @@ static void run_openb(void *arg)
         cpu += r.trace.pods[i].cards ? 0 : r.trace.pods[i].cpu_milli;
     r.plain = (size_t)(2 * cpu / (PLAIN_CPU * 1000)) + (cpu > 0);
     create_cluster();
-    ARRAY_EACH(k, setups) {
+    array_items(setup, setups) {
         struct line sum = {0};
-        if (!is_selected(&setups[k], config->setups))
+        if (!is_selected(setup, config->setups))
             continue;
         for (int64_t i = 0; i < config->seeds; i++) {
-            struct line l = pack(&setups[k], (uint64_t)(FIRST_SEED + i));
+            struct line l = pack(setup, (uint64_t)(FIRST_SEED + i));
             sum.alloc += l.alloc;
             sum.first += l.first;
             printf("%s, seed %" PRId64 ": alloc100 %.2f, first %.1f; mean %.2f, %.1f\n",
-                   setups[k].name, FIRST_SEED + i, l.alloc, l.first,
+                   setup->name, FIRST_SEED + i, l.alloc, l.first,
                    sum.alloc / (double)(i + 1), sum.first / (double)(i + 1));
         }
     }

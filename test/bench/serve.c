@@ -123,16 +123,16 @@ static void run_all(struct rig *rig, const struct bodies *b)
     };
     printf("  %-22s %18s  %-20s %9s  %14s\n", "", "p50 ms ours/floor", "ratio (spread)",
            "p99 ms", "calls/s at 16");
-    ARRAY_EACH(i, benches) {
-        if (!span_starts(span_of(benches[i].name), span_of(rig->config->only)))
+    array_items(bench, benches) {
+        if (!span_starts(span_of(bench->name), span_of(rig->config->only)))
             continue;
-        if (benches[i].kind == BEST) {
+        if (bench->kind == BEST) {
             printf("  resident after all calls: %.1f MiB\n",
                    vitals_now(&rig->extender.program).mib);
             start_extender(rig, true, true);
             lib_wait(extender_leads(&rig->extender));
         }
-        bench_run(rig, &benches[i]);
+        bench_run(rig, bench);
     }
     printf("  resident after the last call: %.1f MiB\n",
            vitals_now(&rig->extender.program).mib);

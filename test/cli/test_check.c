@@ -186,15 +186,15 @@ TEST(comparison_with_the_extender)
         {"{\"nodes\":[1,{\"name\":3}],\"error\":\"no\"}", NULL},
     };
     CLUSTER(.nodes = NODE("n1", "30", "2"), .pods = POD_OF("a", "n1", "2", IDX("0")));
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         cleanup_buf struct buf out = {0};
-        cleanup_json json_t *view = lib_json(cases[i].view);
-        size_t lines = cases[i].want ? 0 : 1;
-        for (const char *p = cases[i].want; p && (p = strchr(p, '\n')); p++)
+        cleanup_json json_t *view = lib_json(c->view);
+        size_t lines = c->want ? 0 : 1;
+        for (const char *p = c->want; p && (p = strchr(p, '\n')); p++)
             lines++;
         ck_assert_uint_eq(check_extender(&out, cs, view, (struct span){0}), lines);
-        if (cases[i].want)
-            ck_assert_str_eq(out.n ? out.p : "", cases[i].want);
+        if (c->want)
+            ck_assert_str_eq(out.n ? out.p : "", c->want);
     }
 }
 
@@ -225,9 +225,9 @@ TEST(nodes_that_have_other_cards_than_they_name)
          "node n1: gpushare.io/cards is not of the form 4x16384MiB, or label and "
          "annotation differ\n"},
     };
-    ARRAY_EACH(i, cases)
-        expect(&(struct lists){.nodes = cases[i].node, .scvs = SCV_OF("n1", CARDS)},
-               "00000000000", cases[i].want);
+    array_items(c, cases)
+        expect(&(struct lists){.nodes = c->node, .scvs = SCV_OF("n1", CARDS)},
+               "00000000000", c->want);
 }
 
 /* A pod that is gone needs no line. */
@@ -249,12 +249,11 @@ TEST(a_limit_that_fails_is_named)
     };
     CLUSTER(.nodes = NODE("n1", "30", "2"),
             .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("w", "", "2", ""));
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         cleanup_buf struct buf out = {0};
-        json_t *events = json_loads(cases[i].events, 0, NULL);
-        ck_assert_uint_eq(check_isolation(&out, cs, events, span_of(cases[i].node)),
-                          cases[i].n);
-        ck_assert_str_eq(out.n ? out.p : "", cases[i].want);
+        json_t *events = json_loads(c->events, 0, NULL);
+        ck_assert_uint_eq(check_isolation(&out, cs, events, span_of(c->node)), c->n);
+        ck_assert_str_eq(out.n ? out.p : "", c->want);
         json_decref(events);
     }
 }
@@ -290,22 +289,22 @@ TEST(an_extender_that_is_missing_is_named)
         /* No Service, because the extender runs on the control plane nodes. */
         {LEASE_OF("me", "2023-11-14T22:13:19Z"), "{\"items\":[]}", NULL, ""}};
     CLUSTER(.nodes = NODE("n1", "15", "1"), .pods = POD_OF("w", "", "2", ""));
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         cleanup_buf struct buf out = {0};
-        const char *lease = cases[i].lease;
+        const char *lease = c->lease;
         struct session_extender e = {.ns = SPAN("kube-system")};
         json_t *own[] = {lease && *lease ? json_loads(lease, 0, NULL) : NULL,
-                         cases[i].slices ? json_loads(cases[i].slices, 0, NULL) : NULL,
-                         cases[i].view ? json_loads(cases[i].view, 0, NULL) : NULL};
+                         c->slices ? json_loads(c->slices, 0, NULL) : NULL,
+                         c->view ? json_loads(c->view, 0, NULL) : NULL};
         e.no_lease = lease && !*lease;
         e.lease = own[0];
         e.slices = own[1];
         e.view = own[2];
         bool outage = cluster_state_write_outage(&out, cs, &e, NOW);
-        ck_assert_str_eq(out.n ? out.p : "", cases[i].want);
+        ck_assert_str_eq(out.n ? out.p : "", c->want);
         ck_assert(outage == (out.n && !strstr(out.p, "called filter")));
-        ARRAY_EACH(k, own)
-            json_decref(own[k]);
+        array_items(o, own)
+            json_decref(*o);
     }
     /* Nobody waits for kube-scheduler. */
     CLUSTER(.nodes = NODE("n1", "15", "1"));

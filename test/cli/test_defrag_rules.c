@@ -87,10 +87,10 @@ TEST(the_controller_decides)
     };
     start();
     ck_assert_str_eq(defrag_rules_stays(rules, SPAN("p")), "has just been created");
-    ARRAY_EACH(i, cases) {
-        const char *got = stays(cases[i].meta, "");
-        ck_assert_msg(*cases[i].want ? strstr(got, cases[i].want) == got : !*got,
-                      "%s: \"%s\"", cases[i].meta, got);
+    array_items(c, cases) {
+        const char *got = stays(c->meta, "");
+        ck_assert_msg(*c->want ? strstr(got, c->want) == got : !*got, "%s: \"%s\"",
+                      c->meta, got);
         ck_assert_span_eq(defrag_rules_controller(rules, SPAN("p")), "c");
     }
     ck_assert_str_eq(stays("'ownerReferences':[{'kind':'ReplicaSet','uid':'x'}]", ""),
@@ -133,10 +133,10 @@ TEST(what_is_not_checked_stays)
         {"'volumes':{},'containers':7,'affinity':[],'tolerations':'x'", ""},
     };
     start();
-    ARRAY_EACH(i, cases) {
-        const char *got = stays(OWNED("ReplicaSet"), cases[i].spec);
-        ck_assert_msg(cases[i].want[0] ? strstr(got, cases[i].want) != NULL : !*got,
-                      "%s: \"%s\"", cases[i].spec, got);
+    array_items(c, cases) {
+        const char *got = stays(OWNED("ReplicaSet"), c->spec);
+        ck_assert_msg(c->want[0] ? strstr(got, c->want) != NULL : !*got, "%s: \"%s\"",
+                      c->spec, got);
     }
     ck_assert_str_eq(
         stays(OWNED("ReplicaSet") "," SAFE("true"), "'volumes':[{'emptyDir':{}}]"), "");
@@ -204,18 +204,17 @@ TEST(nodes_are_allowed_as_by_kube_scheduler)
     };
     start();
     ck_assert(!defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true));
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         cleanup_buf struct buf node = {0};
         buf_printf(&node,
                    "{'metadata':{'name':'n','labels':{'zone':'a','size':'8'}},"
                    "'spec':{%s}}",
-                   cases[i].node);
+                   c->node);
         cleanup_json json_t *items = list_of(node.p);
-        stays(OWNED("ReplicaSet"), cases[i].pod);
+        stays(OWNED("ReplicaSet"), c->pod);
         defrag_rules_add_nodes(rules, items);
-        ck_assert_msg(defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true) ==
-                          cases[i].allowed,
-                      "%s on %s", cases[i].pod, cases[i].node);
+        ck_assert_msg(defrag_rules_allow(rules, SPAN("p"), SPAN("n"), true) == c->allowed,
+                      "%s on %s", c->pod, c->node);
     }
     /* The last node is cordoned. */
     ck_assert(defrag_rules_allow(rules, SPAN("p"), SPAN("n"), false));

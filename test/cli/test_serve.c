@@ -41,12 +41,12 @@ TEST(only_our_host_our_origin_and_the_token)
                                         "x" TOKEN "/",
                                         "//" TOKEN "/"};
     static const char good[] = "127.0.0.1:8080";
-    ARRAY_EACH(i, hosts)
-        ck_assert_ptr_null(check(hosts[i], NULL, "/" TOKEN "/"));
-    ARRAY_EACH(i, origins)
-        ck_assert_ptr_null(check(good, origins[i], "/" TOKEN "/"));
-    ARRAY_EACH(i, paths)
-        ck_assert_ptr_null(check(good, NULL, paths[i]));
+    array_items(host, hosts)
+        ck_assert_ptr_null(check(*host, NULL, "/" TOKEN "/"));
+    array_items(origin, origins)
+        ck_assert_ptr_null(check(good, *origin, "/" TOKEN "/"));
+    array_items(path, paths)
+        ck_assert_ptr_null(check(good, NULL, *path));
     ck_assert_str_eq(check(good, NULL, "/" TOKEN "/"), "/");
     ck_assert_str_eq(check(good, NULL, "/" TOKEN "/inspect"), "/inspect");
     ck_assert_str_eq(check("LocalHost:8080", "http://127.0.0.1:8080", "/" TOKEN "//x"),

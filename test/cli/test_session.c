@@ -22,9 +22,9 @@ TEST(the_unit_follows_from_capacities)
         {NODE("n1", "15109", "0"), 1024}, /* no number of cards */
         {NULL, 1024},
     };
-    ARRAY_EACH(i, cases) {
-        CLUSTER(.nodes = cases[i].nodes);
-        ck_assert_int_eq(session_unit_of_cluster(cs), cases[i].mib);
+    array_items(c, cases) {
+        CLUSTER(.nodes = c->nodes);
+        ck_assert_int_eq(session_unit_of_cluster(cs), c->mib);
     }
 }
 
@@ -78,8 +78,8 @@ TEST(a_url_and_a_service_behind_the_api_server)
                   "%s", err.msg);
     ck_assert(!reads("<html>", "kube-system/ext:1", "GET ", &err));
     ck_assert_contains(err.msg, "the response is not JSON: ");
-    ARRAY_EACH(i, bad) {
-        ck_assert(!reads("{}", bad[i], NULL, &err));
+    array_items(c, bad) {
+        ck_assert(!reads("{}", *c, NULL, &err));
         ck_assert_int_eq(err.code, ERR_INVALID);
     }
 }
@@ -93,11 +93,11 @@ TEST(a_token_is_not_sent_over_plain_http)
                  {"kube-system/ext:1", false},
                  {NULL, false},
                  {"https://127.0.0.1:1", true}};
-    ARRAY_EACH(i, cases) {
+    array_items(p, cases) {
         struct err err = {0};
-        const struct cli_config c = {.extender = (char *)cases[i].address,
+        const struct cli_config c = {.extender = (char *)p->address,
                                      .extender_token = (char *)"/t"};
-        ck_assert_int_eq(session_check_extender(&c, &err), cases[i].good ? 0 : -1);
-        ck_assert(cases[i].good || strstr(err.msg, "needs --extender https://HOST:PORT"));
+        ck_assert_int_eq(session_check_extender(&c, &err), p->good ? 0 : -1);
+        ck_assert(p->good || strstr(err.msg, "needs --extender https://HOST:PORT"));
     }
 }

@@ -188,8 +188,8 @@ TEST(json_is_that_of_inspect_with_more)
         {"nodes.0.devs.0.temperatureCelsius", 41},
     };
     cleanup_json json_t *j = lib_json(text);
-    ARRAY_EACH(i, numbers)
-        ck_assert_int_eq(number(j, numbers[i].path), numbers[i].value);
+    array_items(n, numbers)
+        ck_assert_int_eq(number(j, n->path), n->value);
     ck_assert_uint_eq(json_array_size(lib_at(j, "nodes")), 1);
     ck_assert_uint_eq(json_array_size(lib_at(j, "nodes.0.devs.0.pods")), 1);
     ck_assert_uint_eq(json_array_size(lib_at(j, "pendingPods")), 1);
@@ -374,15 +374,15 @@ TEST(words_are_completed)
         {{"n1", ""}, ":4\n"},
         {{"--bad", ""}, ":4\n"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         cleanup_buf struct buf got = {0};
         const char *argv[6] = {"__complete", "--context=dev"};
         int argc = 2;
-        while (argc < 6 && cases[i].words[argc - 2]) {
-            argv[argc] = cases[i].words[argc - 2];
+        while (argc < 6 && c->words[argc - 2]) {
+            argv[argc] = c->words[argc - 2];
             argc++;
         }
         cli_complete_words(argc, (char *const *)argv, NULL, names, NULL, &got);
-        ck_assert_str_eq(got.p, cases[i].want);
+        ck_assert_str_eq(got.p, c->want);
     }
 }

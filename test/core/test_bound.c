@@ -80,32 +80,32 @@ static const struct {
 
 TEST(a_bound_pod_counts_for_its_raw_limits)
 {
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         start(1);
-        cleanup_free char *spec = xasprintf(ON_NODE "%s", cases[i].spec);
-        rig_see(pod_of("a", cases[i].meta, spec));
-        ck_assert_msg(card(0)->promised_mib == cases[i].promised_mib, "%s: %lld MiB",
-                      cases[i].what, (long long)card(0)->promised_mib);
+        cleanup_free char *spec = xasprintf(ON_NODE "%s", c->spec);
+        rig_see(pod_of("a", c->meta, spec));
+        ck_assert_msg(card(0)->promised_mib == c->promised_mib, "%s: %lld MiB", c->what,
+                      (long long)card(0)->promised_mib);
         /* The next pod requests one unit more than is free. */
-        int64_t left = (CARD - cases[i].promised_mib) / 1024;
+        int64_t left = (CARD - c->promised_mib) / 1024;
         cleanup_free char *next =
             xasprintf(LIMITS("'aliyun.com/gpu-mem':'%lld'"), (long long)left + 1);
         rig_see(pod_of("b", "", next));
         rig_bind(1, "b", "n1");
-        ck_assert_msg(rig_count(CORE_CALL_BIND) == 0, "%s: bound", cases[i].what);
+        ck_assert_msg(rig_count(CORE_CALL_BIND) == 0, "%s: bound", c->what);
     }
 }
 
 TEST(raw_limits_saturate)
 {
     static const char *const huge[] = {"9223372036854775807", "9E", "1e30", "-8", "x"};
-    ARRAY_EACH(i, huge) {
+    array_items(h, huge) {
         start(2);
         cleanup_free char *spec = xasprintf(
             ON_NODE "'containers':[{'resources':{'limits':{" MEM(
                 "%s") "}}},"
                       "{'resources':{'limits':{" MEM("8E") "}}}]" INITS(INIT("8E")),
-            huge[i]);
+            *h);
         rig_see(pod_of("a", GO("8", ""), spec));
         ck_assert_int_eq(card(0)->free_mib, 0);
         ck_assert_int_gt(card(0)->promised_mib, CARD);

@@ -214,11 +214,11 @@ TEST(a_record_counts_only_for_the_pod_that_it_names)
         "999999",    "whole",   "999999 ", "999999 b", "whole b", "whole ab", "whole a b",
         "whole b a", "a whole", "a",       "",         " a",      "x a",      "-1 a",
     };
-    ARRAY_EACH(i, others) {
-        see_record("a", "", others[i]);
-        ck_assert_msg(mib(0) == 0, "%s: %lld MiB", others[i], (long long)mib(0));
+    array_items(other, others) {
+        see_record("a", "", *other);
+        ck_assert_msg(mib(0) == 0, "%s: %lld MiB", *other, (long long)mib(0));
         ck_assert_int_eq(forged(), 1);
-        see_record("a", "'scv/memory':'100'", others[i]);
+        see_record("a", "'scv/memory':'100'", *other);
         ck_promised(100, 0, 0, 0);
         ck_assert_int_eq(forged(), 1);
     }

@@ -262,11 +262,11 @@ TEST(an_invalid_address_is_not_used)
     static const char *const holders[] = {
         "nobody", "x@", "x@a b", "x@10.0.0.1:1/../x", "x@u%40h:1", "x@h:1?a", "x@h:1#",
     };
-    ARRAY_EACH(i, holders) {
+    array_items(holder, holders) {
         rig_start();
-        rig_lease_read(holders[i], "1");
+        rig_lease_read(*holder, "1");
         rig_lists_end();
-        ck_assert_msg(route(false) == BIND_ROUTE_WAIT, "%s", holders[i]);
+        ck_assert_msg(route(false) == BIND_ROUTE_WAIT, "%s", *holder);
     }
 }
 

@@ -44,10 +44,10 @@ TEST(a_full_card_stays_full_when_the_unit_becomes_mib)
     static const char *const made_as[] = {
         DEV("8") UNIT("1024"), UNIT("1024"), DEV("8"), "", DEV("7"),
         DEV("x") UNIT("1Gi")};
-    ARRAY_EACH(i, made_as) {
+    array_items(made, made_as) {
         start(1);
-        see_bound("a", 6, made_as[i]);
-        see_bound("b", 2, made_as[i]);
+        see_bound("a", 6, *made);
+        see_bound("b", 2, *made);
         ck_assert_int_eq(promised(), CARD);
         ck_assert_int_eq(other_units(), 2);
         rig_pending("c", 4096);

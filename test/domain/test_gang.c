@@ -54,9 +54,9 @@ TEST(each_system_names_a_gang_in_its_own_way)
         {"'kueue.x-k8s.io/pod-group-name':'k'", "",
          "'schedulingGroup':{'podGroupName':'g'}", "1/a/g// 0"},
     };
-    ARRAY_EACH(i, cases) {
-        struct pod pod = read_pod(cases[i].labels, cases[i].notes, cases[i].spec);
-        ck_assert_str_eq(gang_text(&pod), cases[i].gang);
+    array_items(c, cases) {
+        struct pod pod = read_pod(c->labels, c->notes, c->spec);
+        ck_assert_str_eq(gang_text(&pod), c->gang);
     }
     arena_fini(&arena);
 }
@@ -70,8 +70,8 @@ TEST(an_impossible_name_or_a_minimum_of_one_is_no_gang)
         "'gpushare/gang-minimum':'3'",
         "'scheduling.k8s.io/group-name':'g','gpushare/gang-minimum':'1'",
     };
-    ARRAY_EACH(i, notes) {
-        struct pod pod = read_pod("", notes[i], "");
+    array_items(note, notes) {
+        struct pod pod = read_pod("", *note, "");
         ck_assert_str_eq(gang_text(&pod), "none");
     }
     char name[256] = {0};
@@ -86,11 +86,10 @@ TEST(an_invalid_minimum_is_unknown)
 {
     static const char *const numbers[] = {"",    "0",           "-1",  "x",
                                           "1.5", "99999999999", "1e99"};
-    ARRAY_EACH(i, numbers) {
+    array_items(number, numbers) {
         struct pod pod = read_pod(
             "'kueue.x-k8s.io/pod-group-name':'g'",
-            quoted(&arena, "'kueue.x-k8s.io/pod-group-total-count':'%s'", numbers[i]).p,
-            "");
+            quoted(&arena, "'kueue.x-k8s.io/pod-group-total-count':'%s'", *number).p, "");
         ck_assert_str_eq(gang_text(&pod), "4/a/g// 0");
     }
     arena_fini(&arena);

@@ -28,15 +28,15 @@ TEST(ids_depend_only_on_the_uuid_and_never_change)
 TEST(ids_are_read_back)
 {
     static const int64_t units[] = {-1, 0, 9, 10, 143770, IDS_UNITS_MAX - 1};
-    ARRAY_EACH(i, units) {
+    array_items(u, units) {
         struct ids_id id;
-        const char *text = written(uuid, units[i]);
+        const char *text = written(uuid, *u);
         ck_assert_uint_le(strlen(text), IDS_LENGTH_MAX);
-        enum ids_resource r = units[i] < 0 ? IDS_COUNT : IDS_MEM;
+        enum ids_resource r = *u < 0 ? IDS_COUNT : IDS_MEM;
         ck_assert(ids_read(r, span_of(text), &id));
         ck_assert(!ids_read(r == IDS_MEM ? IDS_COUNT : IDS_MEM, span_of(text), &id));
         ck_assert(ids_read(r, span_of(text), &id));
-        ck_assert_int_eq(id.unit, units[i]);
+        ck_assert_int_eq(id.unit, *u);
         ck_assert_str_eq(id.tag.text, ids_tag_of(span_of(uuid)).text);
     }
 }
@@ -51,10 +51,10 @@ TEST(other_ids_are_rejected)
         "abcdefg_1",  "abcdefg-+1", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-_-7",
     };
     struct ids_id id;
-    ARRAY_EACH(i, bad)
+    array_items(c, bad)
         for (int r = 0; r < IDS_CARD_RESOURCES; r++)
-            ck_assert_msg(!ids_read((enum ids_resource)r, span_of(bad[i]), &id), "\"%s\"",
-                          bad[i]);
+            ck_assert_msg(!ids_read((enum ids_resource)r, span_of(*c), &id), "\"%s\"",
+                          *c);
     ck_assert(!ids_read(IDS_MEM, (struct span){"abcdef\0-1", 9}, &id));
     ck_assert(ids_is_of_go_plugin(span_of(bad[ARRAY_LEN(bad) - 1])));
     ck_assert(!ids_is_of_go_plugin(span_of(written(uuid, 3))));
@@ -95,10 +95,10 @@ TEST(an_id_names_its_card)
     ck_assert(ids_match_card(SPAN("nvidia.com/mig-1g.5gb"), SPAN("MIG-1::2"), &instance));
     ck_assert(!ids_match_card(SPAN("nvidia.com/gpu"), SPAN("MIG-2"), &instance));
     struct ids_card card = ids_card_of(span_of(uuid)), none = ids_card_of(SPAN(""));
-    ARRAY_EACH(i, cases) {
-        struct span resource = span_of(cases[i].resource), id = span_of(cases[i].id);
-        ck_assert_msg(ids_match_card(resource, id, &card) == cases[i].is, "%s of %s",
-                      cases[i].id, cases[i].resource);
+    array_items(c, cases) {
+        struct span resource = span_of(c->resource), id = span_of(c->id);
+        ck_assert_msg(ids_match_card(resource, id, &card) == c->is, "%s of %s", c->id,
+                      c->resource);
         ck_assert(!ids_match_card(resource, id, &none));
     }
 }
@@ -117,8 +117,8 @@ static int64_t really(int64_t units)
 TEST(the_size_of_the_message_is_known)
 {
     static const int64_t units[] = {0, 1, 9, 10, 11, 99, 100, 1234, 100000};
-    ARRAY_EACH(i, units)
-        ck_assert_int_eq(ids_message_bytes(&units[i], 1), really(units[i]));
+    array_items(unit, units)
+        ck_assert_int_eq(ids_message_bytes(unit, 1), really(*unit));
     ck_assert_int_eq(ids_message_bytes(units, ARRAY_LEN(units)),
                      really(0) + really(1) + really(9) + really(10) + really(11) +
                          really(99) + really(100) + really(1234) + really(100000));

@@ -223,19 +223,19 @@ TEST(what_the_driver_keeps_is_not_promised)
     static const struct {
         long reserved, total;
     } cases[] = {{0, 100}, {7, 93}, {100, 0}, {101, 0}};
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         cleanup_buf struct buf text = {0};
         buf_printf(&text,
                    "{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':"
                    "'Healthy','totalMemory':100,'freeMemory':100,'reservedMemory':%ld,"
                    "'uuid':'GPU-0'}]}}",
-                   cases[i].reserved);
+                   c->reserved);
         see_scv(text.p);
-        CARD_HAS(0, total_mib, cases[i].total);
-        CARD_HAS(0, free_mib, cases[i].total);
+        CARD_HAS(0, total_mib, c->total);
+        CARD_HAS(0, free_mib, c->total);
         /* The kubelet has ids for the whole size, or for what can be promised. */
         ck_assert(ledger_capacity_matches(node("n1"), 1, 100));
-        ck_assert(ledger_capacity_matches(node("n1"), 1, cases[i].total));
+        ck_assert(ledger_capacity_matches(node("n1"), 1, c->total));
         ck_assert(!ledger_capacity_matches(node("n1"), 1, 101));
     }
 }
@@ -576,15 +576,15 @@ TEST(a_capacity_may_omit_unhealthy_cards)
     see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
             "{'id':1,'health':'Healthy','totalMemory':15360,'uuid':'GPU-NEW'},"
             "{'id':2,'health':'Unhealthy','totalMemory':15360,'uuid':'GPU-OLD'}]}}");
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct span text =
             quoted(&arena,
                    "{'metadata':{'name':'n1'},'status':{'capacity':{'" KEY_GPU_MEM
                    "':'%s','" KEY_GPU_COUNT "':'%s'}}}",
-                   cases[i].mem, cases[i].cards);
+                   c->mem, c->cards);
         struct node n = object_node(&arena, text);
         ledger_node_seen(ledger, &n, 0);
-        ck_assert_int_eq(drift(DRIFT_CAPACITY), cases[i].drift);
+        ck_assert_int_eq(drift(DRIFT_CAPACITY), c->drift);
     }
 }
 

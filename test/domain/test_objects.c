@@ -69,10 +69,10 @@ TEST(a_node_that_is_cordoned)
         {",'spec':{'unschedulable':null}", false},
         {",'spec':{'podCIDR':'10.0.0.0/24','unschedulable':true}", true},
     };
-    ARRAY_EACH(i, cases) {
-        struct node n = object_node(
-            &arena, quoted(&arena, "{'metadata':{'name':'n'}%s}", cases[i].spec));
-        ck_assert_msg(n.cordoned == cases[i].cordoned, "%s", cases[i].spec);
+    array_items(c, cases) {
+        struct node n =
+            object_node(&arena, quoted(&arena, "{'metadata':{'name':'n'}%s}", c->spec));
+        ck_assert_msg(n.cordoned == c->cordoned, "%s", c->spec);
     }
     struct err err = {0};
     object_fault(node, node_read, &arena,
@@ -114,13 +114,12 @@ TEST(an_impossible_scv_is_rejected)
                                         "{'id':'0'}",
                                         "7",
                                         "{'id':0,'freeMemory':1.5}"};
-    ARRAY_EACH(i, cards) {
+    array_items(card, cards) {
         struct err err = {0};
-        object_fault(scv, scv_read, &arena,
-                     quoted(&arena,
-                            "{'metadata':{'name':'n'},'status':{'cardList':[%s]}}",
-                            cards[i]),
-                     &err);
+        object_fault(
+            scv, scv_read, &arena,
+            quoted(&arena, "{'metadata':{'name':'n'},'status':{'cardList':[%s]}}", *card),
+            &err);
         ck_assert_msg(span_starts(span_of(err.msg), SPAN("status.cardList")), "%s",
                       err.msg);
     }
@@ -242,9 +241,9 @@ TEST(the_extender_ignores_invalid_values_that_it_does_not_use)
         "'status':{'cardList':[{'utilization':101}]}",
         "'status':{'cardList':[{'temperature':-1001}]}",
     };
-    ARRAY_EACH(i, wrong) {
+    array_items(c, wrong) {
         struct err err = {0};
-        struct span text = quoted(&arena, "{'metadata':{'name':'n'},%s}", wrong[i]);
+        struct span text = quoted(&arena, "{'metadata':{'name':'n'},%s}", *c);
         object_fault(scv, scv_read_all, &arena, text, &err);
         ck_assert_msg(strchr(err.msg, '.') != NULL, "%s", err.msg);
         object_scv(&arena, text);
@@ -262,10 +261,9 @@ TEST(the_extender_rejects_invalid_values_that_it_uses)
         "'cardList':[{'core':true}]",
         "'cardList':[{'bandwidth':'1'}]",
     };
-    ARRAY_EACH(i, wrong) {
+    array_items(c, wrong) {
         struct err err = {0};
-        struct span text =
-            quoted(&arena, "{'metadata':{'name':'n'},'status':{%s}}", wrong[i]);
+        struct span text = quoted(&arena, "{'metadata':{'name':'n'},'status':{%s}}", *c);
         object_fault(scv, scv_read_all, &arena, text, &err);
         object_fault(scv, scv_read, &arena, text, &err);
         ck_assert_msg(span_starts(span_of(err.msg), SPAN("status.")), "%s", err.msg);
@@ -335,14 +333,14 @@ TEST(a_heartbeat_of_scv_agent_is_owned_by_its_node)
         {"", "n1", false},
         {"", "", false},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct lease l =
             object_lease(&arena, quoted(&arena,
                                         "{'metadata':{'name':'n1','ownerReferences':[%s]"
                                         "},'spec':{'holderIdentity':'%s'}}",
-                                        cases[i].owners, cases[i].holder));
-        ck_assert_msg(lease_is_of_scv_agent(&l) == cases[i].ours, "%s, %s",
-                      cases[i].owners, cases[i].holder);
+                                        c->owners, c->holder));
+        ck_assert_msg(lease_is_of_scv_agent(&l) == c->ours, "%s, %s", c->owners,
+                      c->holder);
     }
     struct err err = {0};
     object_fault(lease, lease_read, &arena,

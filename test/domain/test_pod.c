@@ -128,11 +128,11 @@ TEST(terminal_phases_are_recognized)
         bool over;
     } cases[] = {{"Pending", false}, {"Running", false}, {"Succeeded", true},
                  {"Failed", true},   {"Unknown", false}, {"Strange", false}};
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct pod pod = object_pod(
             &arena, quoted(&arena, "{'metadata':{'name':'p'},'status':{'phase':'%s'}}",
-                           cases[i].phase));
-        ck_assert_msg(pod_is_terminal(&pod) == cases[i].over, "%s", cases[i].phase);
+                           c->phase));
+        ck_assert_msg(pod_is_terminal(&pod) == c->over, "%s", c->phase);
     }
 }
 
@@ -152,10 +152,10 @@ TEST(an_invalid_pod_is_rejected_with_the_field)
          "spec.nodeName: expected a string"},
         {"[]", "pod: expected an object"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct err err = {0};
-        object_fault(pod, pod_read, &arena, quoted(&arena, "%s", cases[i].json), &err);
-        ck_assert_msg(span_starts(span_of(err.msg), span_of(cases[i].message)), "%s: %s",
-                      cases[i].json, err.msg);
+        object_fault(pod, pod_read, &arena, quoted(&arena, "%s", c->json), &err);
+        ck_assert_msg(span_starts(span_of(err.msg), span_of(c->message)), "%s: %s",
+                      c->json, err.msg);
     }
 }

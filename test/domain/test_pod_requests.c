@@ -112,11 +112,11 @@ static const struct {
 
 TEST(requests_add_up_as_in_kube_scheduler)
 {
-    ARRAY_EACH(i, cases) {
-        struct resources r = of(cases[i].spec, cases[i].status);
-        ck_assert_msg(r.cpu_milli == cases[i].cpu_milli && r.memory == cases[i].memory,
-                      "%s %s: %lld, %lld", cases[i].spec, cases[i].status,
-                      (long long)r.cpu_milli, (long long)r.memory);
+    array_items(c, cases) {
+        struct resources r = of(c->spec, c->status);
+        ck_assert_msg(r.cpu_milli == c->cpu_milli && r.memory == c->memory,
+                      "%s %s: %lld, %lld", c->spec, c->status, (long long)r.cpu_milli,
+                      (long long)r.memory);
         ck_assert_int_eq(r.pods, 1);
     }
 }
@@ -124,15 +124,15 @@ TEST(requests_add_up_as_in_kube_scheduler)
 TEST(no_amount_overflows_a_sum)
 {
     static const char *const amounts[] = {"9223372036854775807", "8E", "-1", "x", "100P"};
-    ARRAY_EACH(i, amounts) {
+    array_items(amount, amounts) {
         struct span one = quoted(&arena,
                                  "{'name':'c','resources':{'requests':{'cpu':'%s',"
                                  "'memory':'%s'}}}",
-                                 amounts[i], amounts[i]);
+                                 *amount, *amount);
         struct span spec = quoted(&arena,
                                   "'containers':[%s,%s,%s],'overhead':{'cpu':'%s',"
                                   "'memory':'%s'}",
-                                  one.p, one.p, one.p, amounts[i], amounts[i]);
+                                  one.p, one.p, one.p, *amount, *amount);
         struct resources r = of(spec.p, "");
         ck_assert_int_eq(r.cpu_milli, RESOURCES_MAX);
         ck_assert_int_eq(r.memory, RESOURCES_MAX);

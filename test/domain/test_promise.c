@@ -73,10 +73,10 @@ TEST(with_a_damaged_allocation_the_index_counts)
                                           "{\\'0\\':{\\'1\\':\\'2\\'}}",
                                           "{\\'0\\':{\\'70000\\':1}}",
                                           "{} {}"};
-    ARRAY_EACH(i, damaged) {
+    array_items(d, damaged) {
         char text[256];
         snprintf(text, sizeof text, "'" KEY_MEM_IDX "':'2','" KEY_ALLOCATION "':'%s'",
-                 damaged[i]);
+                 *d);
         ck_assert_str_eq(read_back(text), "2:6144");
     }
 }

@@ -30,11 +30,11 @@ TEST(whole_numbers_are_read_in_every_form)
         {"9223372036854775807", INT64_MAX},
         {"4Ei", 4611686018427387904},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         int64_t v = -1;
         struct err err = {0};
-        ck_assert_done(quantity_read(span_of(cases[i].text), &v, &err), err);
-        ck_assert_msg(v == cases[i].value, "%s is %lld", cases[i].text, (long long)v);
+        ck_assert_done(quantity_read(span_of(c->text), &v, &err), err);
+        ck_assert_msg(v == c->value, "%s is %lld", c->text, (long long)v);
     }
 }
 
@@ -61,10 +61,10 @@ TEST(other_values_than_whole_numbers_are_rejected)
                                         "1kk",
                                         "1KI",
                                         "--1"};
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         int64_t v = -7;
         struct err err = {0};
-        ck_assert_msg(quantity_read(span_of(cases[i]), &v, &err) == -1, "%s", cases[i]);
+        ck_assert_msg(quantity_read(span_of(*c), &v, &err) == -1, "%s", *c);
         ck_assert_int_eq(v, -7);
         ck_assert_int_eq(err.code, ERR_INVALID);
     }
@@ -78,13 +78,13 @@ TEST(thousandths_are_rounded_up)
     } cases[] = {{"1", 1000},        {"250m", 250},     {"0.1", 100}, {"1.5", 1500},
                  {"100u", 1},        {"1n", 1},         {"0", 0},     {"2k", 2000000},
                  {"1.5Ki", 1536000}, {"0.0001Ki", 103}, {"1e-1", 100}};
-    ARRAY_EACH(i, cases)
-        ck_assert_msg(quantity_milli(span_of(cases[i].text), INT64_MAX) == cases[i].value,
-                      "%s", cases[i].text);
+    array_items(c, cases)
+        ck_assert_msg(quantity_milli(span_of(c->text), INT64_MAX) == c->value, "%s",
+                      c->text);
     static const char *const larger[] = {"1001m", "9E", "9223372036854775807",
                                          "-1",    "x",  ""};
-    ARRAY_EACH(i, larger)
-        ck_assert_int_eq(quantity_milli(span_of(larger[i]), 1000), 1000);
+    array_items(p, larger)
+        ck_assert_int_eq(quantity_milli(span_of(*p), 1000), 1000);
 }
 
 TEST(units_are_read_and_written)
@@ -93,19 +93,18 @@ TEST(units_are_read_and_written)
         const char *text;
         int64_t mib;
     } cases[] = {{"GiB", 1024}, {"MiB", 1}, {"256MiB", 256}};
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         int64_t mib = 0;
         cleanup_buf struct buf b = {0};
-        ck_assert_int_eq(quantity_read_unit(span_of(cases[i].text), &mib, NULL), 0);
-        ck_assert_int_eq(mib, cases[i].mib);
+        ck_assert_int_eq(quantity_read_unit(span_of(c->text), &mib, NULL), 0);
+        ck_assert_int_eq(mib, c->mib);
         quantity_write_unit(&b, mib);
-        ck_assert_str_eq(b.p, cases[i].text);
+        ck_assert_str_eq(b.p, c->text);
     }
     static const char *const wrong[] = {"",    "GB",     "0MiB",       "-1MiB",
                                         "gib", "1.5MiB", "99999999MiB"};
-    ARRAY_EACH(i, wrong) {
+    array_items(x, wrong) {
         int64_t mib;
-        ck_assert_msg(quantity_read_unit(span_of(wrong[i]), &mib, NULL) == -1, "%s",
-                      wrong[i]);
+        ck_assert_msg(quantity_read_unit(span_of(*x), &mib, NULL) == -1, "%s", *x);
     }
 }

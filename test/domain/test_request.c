@@ -56,13 +56,12 @@ TEST(containers_add_up_as_in_kubernetes)
         {"s3 s4", 7},       {"a0 i0", 0},
         {"a8 *a0", 8}, /* so that a driver upgrade selects the pod: docs/gpu-operator.md */
     };
-    ARRAY_EACH(i, cases) {
-        struct pod pod = make(cases[i].parts, "");
+    array_items(c, cases) {
+        struct pod pod = make(c->parts, "");
         struct request r = object_request(&arena, &pod, 1024);
-        ck_assert_msg(r.units == cases[i].units, "%s: %lld", cases[i].parts,
-                      (long long)r.units);
-        ck_assert_int_eq(r.kind, cases[i].units ? REQUEST_MEMORY : REQUEST_NONE);
-        ck_assert_int_eq(r.mib_per_card, cases[i].units * 1024);
+        ck_assert_msg(r.units == c->units, "%s: %lld", c->parts, (long long)r.units);
+        ck_assert_int_eq(r.kind, c->units ? REQUEST_MEMORY : REQUEST_NONE);
+        ck_assert_int_eq(r.mib_per_card, c->units * 1024);
     }
 }
 
@@ -111,16 +110,16 @@ TEST(requests_are_read)
         {"A2", LABELS("'scv/number':'2','scv/memory':'16000'"), REQUEST_CARDS, 2, 0,
          16000, 0, 1},
     };
-    ARRAY_EACH(i, cases) {
-        struct pod pod = make(cases[i].parts, cases[i].meta);
+    array_items(c, cases) {
+        struct pod pod = make(c->parts, c->meta);
         struct request r = object_request(&arena, &pod, 1024);
-        ck_assert_int_eq(r.kind, cases[i].kind);
-        ck_assert_uint_eq(r.cards, cases[i].cards);
-        ck_assert_int_eq(r.units, cases[i].units);
-        ck_assert_int_eq(r.mib_per_card, cases[i].mib);
-        ck_assert_int_eq(r.clock_mhz, cases[i].clock);
-        ck_assert_uint_eq(r.n_parts, cases[i].n_parts);
-        ck_assert_int_eq(r.by_label, !cases[i].parts[0] && r.kind != REQUEST_NONE);
+        ck_assert_int_eq(r.kind, c->kind);
+        ck_assert_uint_eq(r.cards, c->cards);
+        ck_assert_int_eq(r.units, c->units);
+        ck_assert_int_eq(r.mib_per_card, c->mib);
+        ck_assert_int_eq(r.clock_mhz, c->clock);
+        ck_assert_uint_eq(r.n_parts, c->n_parts);
+        ck_assert_int_eq(r.by_label, !c->parts[0] && r.kind != REQUEST_NONE);
         ck_assert_int_eq(request_fits_anywhere(&r),
                          r.kind == REQUEST_NONE ||
                              (r.kind == REQUEST_DEVICES && !r.mib_per_card));
@@ -220,14 +219,14 @@ TEST(connections_are_demanded_preferred_or_ignored)
         {"A1", LINKS("PHB"), false, false, 0}, /* no pairs */
         {"*a1", LINKS("PXB"), false, false, 0},
     };
-    ARRAY_EACH(i, cases) {
-        const struct request_rules rules = {.unit_mib = 1, .ignore_links = cases[i].off};
-        struct pod pod = make(cases[i].parts, cases[i].meta);
+    array_items(c, cases) {
+        const struct request_rules rules = {.unit_mib = 1, .ignore_links = c->off};
+        struct pod pod = make(c->parts, c->meta);
         struct request r;
         struct err err = {0};
         ck_assert_msg(!request_of(&pod, &rules, &arena, &r, &err), "%s", err.msg);
-        ck_assert_uint_eq(r.ignores_links, cases[i].ignores);
-        ck_assert_uint_eq(r.min_link, cases[i].least);
+        ck_assert_uint_eq(r.ignores_links, c->ignores);
+        ck_assert_uint_eq(r.min_link, c->least);
     }
 }
 
@@ -299,13 +298,12 @@ TEST(invalid_requests_are_rejected_with_the_reason)
          "container 0: limit aliyun.com/gpu-mem: 1000000000000000000 exceeds the "
          "capacity of any node"},
     };
-    ARRAY_EACH(i, cases) {
-        struct pod pod = make(cases[i].parts, cases[i].meta);
+    array_items(c, cases) {
+        struct pod pod = make(c->parts, c->meta);
         struct request r;
         struct err err = {0};
-        ck_assert_msg(request_of(&pod, &gib, &arena, &r, &err) == -1, "%s",
-                      cases[i].parts);
-        ck_assert_str_eq(err.msg, cases[i].message);
+        ck_assert_msg(request_of(&pod, &gib, &arena, &r, &err) == -1, "%s", c->parts);
+        ck_assert_str_eq(err.msg, c->message);
         ck_assert_int_eq(r.kind, REQUEST_NONE);
     }
 }
@@ -332,8 +330,8 @@ TEST(models_and_clocks_select_cards)
     };
     static const char *const parts[] = {"a4", "A1", "*a2"};
     ARRAY_EACH(i, cases)
-        ARRAY_EACH(k, parts) {
-            struct pod pod = make(parts[k], cases[i].meta);
+        array_items(part, parts) {
+            struct pod pod = make(*part, cases[i].meta);
             struct request r = object_request(&arena, &pod, 1024);
             ck_assert_int_eq(request_is_selective(&r), i > 0);
             ck_assert_msg(request_accepts_card(&r, span_of(cases[i].model), SPAN(""),
@@ -430,11 +428,11 @@ TEST(a_request_has_a_short_form)
         {"", LABELS("'scv/memory':'8000','scv/number':'2'"), 1024,
          "16000 MiB on 2 cards"},
     };
-    ARRAY_EACH(i, cases) {
-        struct pod pod = make(cases[i].parts, cases[i].meta);
-        struct request r = object_request(&arena, &pod, cases[i].unit);
+    array_items(c, cases) {
+        struct pod pod = make(c->parts, c->meta);
+        struct request r = object_request(&arena, &pod, c->unit);
         cleanup_buf struct buf b = {0};
-        request_write(&b, &r, cases[i].unit);
-        ck_assert_str_eq(b.p, cases[i].text);
+        request_write(&b, &r, c->unit);
+        ck_assert_str_eq(b.p, c->text);
     }
 }

@@ -78,8 +78,8 @@ static int make_mounts(struct err *err)
         put(what, NULL, "/", NULL, MS_REC | MS_SHARED, NULL, err) ||
         put(what, "proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, err))
         return -1;
-    ARRAY_EACH(i, places)
-        if (put(what, "tmpfs", places[i], "tmpfs", MS_NOSUID | MS_NODEV, "mode=755", err))
+    array_items(place, places)
+        if (put(what, "tmpfs", *place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755", err))
             return -1;
     ARRAY_EACH(i, switches) {
         char *file = lib_fmt("%s/switch-%zu", cell.dir, i);
@@ -172,10 +172,10 @@ static bool remove_cgroups(const char *name)
     /* cgroup v2, and each controller of v1. */
     static const char *const places_of[] = {"", "*/"};
     bool left = false;
-    ARRAY_EACH(i, places_of) {
+    array_items(p, places_of) {
         char pattern[128];
         glob_t all;
-        snprintf(pattern, sizeof pattern, "/sys/fs/cgroup/%s%s", places_of[i], name);
+        snprintf(pattern, sizeof pattern, "/sys/fs/cgroup/%s%s", *p, name);
         if (glob(pattern, 0, NULL, &all))
             continue;
         for (size_t k = 0; k < all.gl_pathc; k++) {

@@ -152,8 +152,8 @@ void inside_restore(const char *pod)
     json_t *r;
     ck_assert_msg(json_array_size(rules) > 0, "no devices in %s", text);
     put(group, "devices.deny", "a");
-    ARRAY_EACH(i, always)
-        put(group, "devices.allow", always[i]);
+    array_items(one, always)
+        put(group, "devices.allow", *one);
     lib_each(r, rules)
         if (json_is_true(lib_at(r, "allow")))
             put(group, "devices.allow",

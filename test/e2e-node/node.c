@@ -300,9 +300,9 @@ static const struct kind {
 
 static const struct kind *find_kind(const char *name)
 {
-    ARRAY_EACH(i, kinds)
-        if (strcmp(kinds[i].name, name) == 0)
-            return &kinds[i];
+    array_items(c, kinds)
+        if (strcmp(c->name, name) == 0)
+            return c;
     ck_abort_msg("there are no pods of kind %s", name);
     return NULL;
 }

@@ -317,9 +317,9 @@ int real_start(const char *labels, struct err *err)
 void real_stop(void)
 {
     static const char *const programs[] = {"kubelet", "containerd"};
-    ARRAY_EACH(i, programs)
-        if (cluster_runs(programs[i]))
-            cluster_stop(programs[i], "KILL");
+    array_items(program, programs)
+        if (cluster_runs(*program))
+            cluster_stop(*program, "KILL");
 }
 
 void real_wait_ready(void)

@@ -39,7 +39,7 @@ static void write_values(const char *name, const char *nodes, const char *librar
     buf_printf(&text,
                "scheduler: {enabled: false}\nextender: {insecure: true, replicas: 1}\n%s",
                nodes);
-    ARRAY_EACH(i, daemons)
+    array_items(daemon, daemons)
         buf_printf(&text,
                    "%s:\n"
                    "  extraEnv: [{name: FAKE_NVML, value: /nvml}]\n"
@@ -47,7 +47,7 @@ static void write_values(const char *name, const char *nodes, const char *librar
                    "  - {name: nvml, hostPath: {path: \"%s\", type: File}}\n%s"
                    "  extraVolumeMounts:\n"
                    "  - {name: nvml, mountPath: /nvml, readOnly: true}\n%s",
-                   daemons[i], node_write_cards(NULL),
+                   *daemon, node_write_cards(NULL),
                    library ? lib_fmt("  - {name: library, hostPath: {path: \"%s\", "
                                      "type: File}}\n",
                                      library)
@@ -60,12 +60,12 @@ static void write_values(const char *name, const char *nodes, const char *librar
 
 static void import_images(void)
 {
-    ARRAY_EACH(i, programs) {
+    array_items(program, programs) {
         struct err err = {0};
-        ck_assert_done(real_import(lib_built(lib_fmt("images/%s-" GPUSHARE_VERSION ".tar",
-                                                     programs[i])),
-                                   &err),
-                       err);
+        ck_assert_done(
+            real_import(
+                lib_built(lib_fmt("images/%s-" GPUSHARE_VERSION ".tar", *program)), &err),
+            err);
     }
 }
 
@@ -110,9 +110,9 @@ static void label_node(void)
 /* Waits until every program of the chart runs and works. */
 static void wait_well(void)
 {
-    ARRAY_EACH(i, workloads)
-        cluster_kubectl("-n", "kube-system", "rollout", "status", workloads[i],
-                        "--timeout", "60s");
+    array_items(workload, workloads)
+        cluster_kubectl("-n", "kube-system", "rollout", "status", *workload, "--timeout",
+                        "60s");
     node_wait_well();
 }
 

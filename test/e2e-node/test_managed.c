@@ -322,8 +322,8 @@ TEST(pods_get_their_cards_after_the_certificates_were_deleted)
     cluster_report(lib_fmt("... and the longest of %d pods until it was bound", n),
                    longest);
     ck_assert(!is_one_there(former));
-    ARRAY_EACH(i, secrets)
-        ck_assert(is_there("secrets", secrets[i]));
+    array_items(secret, secrets)
+        ck_assert(is_there("secrets", *secret));
     run_pod("two", "later");
 }
 

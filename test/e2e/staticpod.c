@@ -38,8 +38,8 @@ static void start_program(void)
     const char *argv[PROGRAM_ARGS] = {"unshare", "-r", "chroot", pod.container};
     size_t n = 4;
     json_t *word;
-    ARRAY_EACH(i, lists)
-        lib_each(word, lib_at(spec, lists[i]))
+    array_items(list, lists)
+        lib_each(word, lib_at(spec, *list))
             n = program_args(argv, n, ARGV(lib_str(word, "")));
     copy_mounts(spec);
     program_start(&pod.program, "/", argv + (getuid() == 0 ? 2 : 0));

@@ -86,10 +86,10 @@ TEST(kubectl_reads_gpunodes_and_rbac_authorizes)
                        "{\"metadata\":{},\"items\":[{\"kind\":\"GpuNode\",");
     static const char *const resources[] = {"gpunodes.nvidia-gpu-scheduler",
                                             "gpupods.nvidia-gpu-scheduler"};
-    ARRAY_EACH(i, resources)
+    array_items(resource, resources)
         lib_wait(strstr(cluster_kubectl("api-resources", "--api-group",
                                         "nvidia-gpu-scheduler", "-o", "name"),
-                        resources[i]));
+                        *resource));
 
     ck_assert_contains(of_alice(), "status 403");
     cluster_kubectl("create", "clusterrolebinding", "alice", "--clusterrole",

@@ -29,8 +29,8 @@ static void use_https(void)
 {
     const char *token = cluster_viewer();
     cluster_start_with("gpushare-extender", ARGV("--insecure=off"));
-    ARRAY_EACH(i, secrets)
-        lib_wait(peer_status(&cluster.api, secrets[i]) == 200);
+    array_items(secret, secrets)
+        lib_wait(peer_status(&cluster.api, *secret) == 200);
     extender_connect_secret(&cluster.extender, &cluster.api, "kube-system", false);
     extender_wait_answers(&cluster.extender);
     /* A review of the token, and of what its owner may see. */

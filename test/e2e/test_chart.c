@@ -242,8 +242,8 @@ TEST(the_extender_may_restart_the_kube_scheduler_of_the_chart_alone)
     static const char rule[] =
         "{\"apiGroups\":[\"apps\"],\"resourceNames\":[\"gpushare-scheduler\"],"
         "\"resources\":[\"deployments\"],\"verbs\":[\"get\",\"patch\"]}";
-    ARRAY_EACH(i, cases) {
-        json_t *j, *r, *all = rendered_in("gpu", ARGV("--set", cases[i].set));
+    array_items(c, cases) {
+        json_t *j, *r, *all = rendered_in("gpu", ARGV("--set", c->set));
         int rules = 0;
         lib_each(j, all) {
             lib_each(r, lib_at(j, "rules")) {
@@ -255,11 +255,11 @@ TEST(the_extender_may_restart_the_kube_scheduler_of_the_chart_alone)
                 ck_assert_at(j, "metadata.namespace", "gpu");
             }
         }
-        ck_assert_msg(rules == cases[i].wanted, "%s: %d rules", cases[i].set, rules);
+        ck_assert_msg(rules == c->wanted, "%s: %d rules", c->set, rules);
         ck_assert_msg(!strstr(lib_text(extender_of(all), ""),
                               "\"--scheduler-deployment=gpushare-scheduler\"") !=
-                          cases[i].wanted,
-                      "%s", cases[i].set);
+                          c->wanted,
+                      "%s", c->set);
     }
 }
 
@@ -321,8 +321,8 @@ TEST(openshift_is_found_out_and_gets_its_constraints)
                  "spec.template.spec.serviceAccountName", "gpushare-mps");
     static const char *const sets_of_nodes[] = {"scv-agent", "gpushare-device-plugin-ds",
                                                 "gpushare-mps"};
-    ARRAY_EACH(i, sets_of_nodes) {
-        const json_t *c = container_of(all, "DaemonSet", sets_of_nodes[i]);
+    array_items(p, sets_of_nodes) {
+        const json_t *c = container_of(all, "DaemonSet", *p);
         ck_assert_at(c, "securityContext.seLinuxOptions.type", "spc_t");
     }
 }
@@ -398,27 +398,27 @@ TEST(pods_get_their_defaults_only_where_the_api_server_can_set_them)
     static const char *const kinds[] = {"MutatingAdmissionPolicy",
                                         "MutatingAdmissionPolicyBinding",
                                         "MutatingWebhookConfiguration"};
-    ARRAY_EACH(i, cases) {
-        const char *wanted = cases[i].wanted;
-        json_t *all = rendered_in("gpu", ARGV("--set", cases[i].set, "-a", cases[i].api,
-                                              "--kube-version", cases[i].version));
+    array_items(c, cases) {
+        const char *wanted = c->wanted;
+        json_t *all = rendered_in(
+            "gpu", ARGV("--set", c->set, "-a", c->api, "--kube-version", c->version));
         ARRAY_EACH(k, kinds) {
             const json_t *object = find_object(all, kinds[k], "gpushare-pods");
             bool is_webhook = k == 2;
             ck_assert_msg(!!object == (wanted && is_webhook == (wanted == webhook)),
-                          "%s %s: %s", cases[i].version, cases[i].set, kinds[k]);
+                          "%s %s: %s", c->version, c->set, kinds[k]);
             if (object)
                 ck_assert_at(object, "apiVersion",
                              lib_fmt("admissionregistration.k8s.io/%s",
                                      is_webhook ? "v1" : wanted));
         }
         /* Without the policy its account could run any pod. */
-        bool waits = wanted && !strstr(cases[i].set, "admissionPolicies=false");
+        bool waits = wanted && !strstr(c->set, "admissionPolicies=false");
         ck_assert(!!find_object(all, "Job", "gpushare-pod-defaults") == waits);
         ck_assert(!!find_object(all, "Role", "gpushare-pod-defaults") == waits);
         /* Only an extender that makes its certificates writes the caBundle. */
         ck_assert(!!find_object(all, "ClusterRole", "gpushare-pod-webhook") ==
-                  (wanted == webhook && !strstr(cases[i].set, "secretName")));
+                  (wanted == webhook && !strstr(c->set, "secretName")));
     }
 }
 
@@ -487,13 +487,13 @@ TEST(nodes_without_an_scv_get_no_pods_where_the_chart_installs_scv_agent)
                  {"scvAgent.enabled=false", "\"--memory-unit=GiB\"", "--require-scv"},
                  {"extender.extraArgs={--require-scv=off}", "\"--require-scv=off\"",
                   "\"--require-scv\""}};
-    ARRAY_EACH(i, cases) {
-        json_t *all = rendered_in("kube-system", ARGV("--set", cases[i].set));
+    array_items(c, cases) {
+        json_t *all = rendered_in("kube-system", ARGV("--set", c->set));
         const char *args =
             lib_text(object_of(all, "Deployment", "gpushare-schd-extender"),
                      "spec.template.spec.containers.0.args");
-        ck_assert_contains(args, cases[i].has);
-        ck_assert_lacks(args, cases[i].lacks);
+        ck_assert_contains(args, c->has);
+        ck_assert_lacks(args, c->lacks);
     }
 }
 
@@ -507,9 +507,9 @@ TEST(rules_dashboard_and_version_equal_those_of_the_project)
     ck_assert_str_eq(dashboard, lib_file("manifests/monitoring/grafana-dashboard.json"));
     static const char *const programs[] = {"gpushare-schd-extender", "scv-agent",
                                            "gpushare-device-plugin"};
-    ARRAY_EACH(i, programs)
-        ck_assert_at(object_of(chart, "PodMonitor", programs[i]),
-                     "spec.selector.matchLabels.component", programs[i]);
+    array_items(program, programs)
+        ck_assert_at(object_of(chart, "PodMonitor", *program),
+                     "spec.selector.matchLabels.component", *program);
     ck_assert_at(meta, "version", GPUSHARE_VERSION);
     ck_assert_at(meta, "appVersion", GPUSHARE_VERSION);
 }
@@ -627,9 +627,8 @@ TEST(invalid_values_are_rejected_with_a_reason)
         {"mps.enabled=true", "mps.enabled: no container would use the MPS daemon"},
         {"mps.enabled=true,devicePlugin.isolation=mps", "mps.image: it has no default"},
     };
-    ARRAY_EACH(i, cases)
-        ck_assert_contains(template(1, "kube-system", ARGV("--set", cases[i].set)),
-                           cases[i].reason);
+    array_items(c, cases)
+        ck_assert_contains(template(1, "kube-system", ARGV("--set", c->set)), c->reason);
     ck_assert_contains(
         template(
             1, "default",
@@ -718,9 +717,9 @@ TEST(cert_manager_makes_the_secrets_that_the_extender_reads)
     json_t *all = rendered("cert-manager");
     static const char *const names[] = {"gpushare-extender-ca", "gpushare-extender-tls",
                                         "gpushare-scheduler-tls"};
-    ARRAY_EACH(i, names) {
-        json_t *certificate = object_of(all, "Certificate", names[i]);
-        ck_assert_at(certificate, "spec.secretName", names[i]);
+    array_items(name, names) {
+        json_t *certificate = object_of(all, "Certificate", *name);
+        ck_assert_at(certificate, "spec.secretName", *name);
         ck_assert(
             find_object(all, "Issuer", lib_str(certificate, "spec.issuerRef.name")));
     }
@@ -749,10 +748,10 @@ TEST(own_certificates_always_ask_for_a_client_certificate)
 
 TEST(helm_lints_and_packages_the_chart)
 {
-    ARRAY_EACH(i, sets)
+    array_items(set, sets)
         cluster_tool("helm", 0,
                      ARGV("lint", "--strict", "-n", "kube-system", "--kube-version",
-                          "1.35", CHART, sets[i] ? "-f" : NULL, values_of(sets[i])));
+                          "1.35", CHART, *set ? "-f" : NULL, values_of(*set)));
     ck_assert_contains(cluster_tool("helm", 0, ARGV("package", CHART, "-d", lib_dir)),
                        "gpushare-" GPUSHARE_VERSION ".tgz");
 }
@@ -853,8 +852,8 @@ TEST(the_profile_of_the_gpu_operator_releases_the_driver)
     static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
     json_t *all =
         rendered_in("kube-system", ARGV("-f", CHART "/profiles/gpu-operator.yaml"));
-    ARRAY_EACH(i, names) {
-        const json_t *spec = pod_of(all, "DaemonSet", names[i]);
+    array_items(name, names) {
+        const json_t *spec = pod_of(all, "DaemonSet", *name);
         ck_assert_str_eq(lib_text(spec, "nodeSelector"),
                          "{\"nvidia.com/gpu.deploy.client\":\"true\"}");
         ck_assert_at(spec, "runtimeClassName", "nvidia");
@@ -866,8 +865,8 @@ TEST(the_profile_of_mig_shows_all_instances)
 {
     static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
     json_t *all = rendered_in("kube-system", ARGV("-f", CHART "/profiles/mig.yaml"));
-    ARRAY_EACH(i, names) {
-        const json_t *c = container_of(all, "DaemonSet", names[i]);
+    array_items(name, names) {
+        const json_t *c = container_of(all, "DaemonSet", *name);
         ck_assert_contains(lib_text(c, "env"), "NVIDIA_MIG_MONITOR_DEVICES");
         ck_assert_str_eq(lib_text(c, "securityContext.capabilities"),
                          "{\"add\":[\"SYS_ADMIN\"],\"drop\":[\"ALL\"]}");
@@ -881,8 +880,8 @@ TEST(nvml_of_the_host_needs_privileges)
 {
     static const char *const names[] = {"scv-agent", "gpushare-device-plugin-ds"};
     json_t *all = rendered("host-nvml");
-    ARRAY_EACH(i, names) {
-        const json_t *c = container_of(all, "DaemonSet", names[i]);
+    array_items(name, names) {
+        const json_t *c = container_of(all, "DaemonSet", *name);
         const char *text = lib_text(c, "");
         ck_assert_contains(text, "\"--gpu-source=nvml:/host/run/nvidia/driver\"");
         ck_assert_contains(text, "\"/host/run/nvidia/driver\"");

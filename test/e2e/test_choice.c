@@ -92,11 +92,11 @@ TEST(models_on_mixed_nodes)
     add_models("old", ARGV(T4, T4));
     add_models("new", ARGV(V100));
     add_models("mixed", ARGV(T4, V100));
-    ARRAY_EACH(i, names)
-        cluster_create_pod(names[i], 8, MODEL(" tesla v100-sxm2-16gb "), "");
-    ARRAY_EACH(i, names) {
-        cluster_wait_running(names[i]);
-        ck_assert(is_on(names[i], "new", "0") || is_on(names[i], "mixed", "1"));
+    array_items(name, names)
+        cluster_create_pod(*name, 8, MODEL(" tesla v100-sxm2-16gb "), "");
+    array_items(n, names) {
+        cluster_wait_running(*n);
+        ck_assert(is_on(*n, "new", "0") || is_on(*n, "mixed", "1"));
     }
     cluster_create_pod("fifth", 8, MODEL(V100), "");
     cluster_wait_refused("fifth", "model " V100);

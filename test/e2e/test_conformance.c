@@ -86,8 +86,8 @@ TEST(the_real_server_matches_the_cases_and_kube_sim)
     const char *only = getenv("CASE");
     size_t faults = 0, run = 0;
     attempt_without_policies(); /* kube-sim has none */
-    ARRAY_EACH(i, others)
-        cluster_stop(others[i], "KILL");
+    array_items(other, others)
+        cluster_stop(*other, "KILL");
     api = connect_to("kube-apiserver", "ca", "admin");
     etcd = connect_to("etcd", "etcd-ca", "etcd-client");
     for (const char *const *file = lib_glob(CASES_DIR "/*.json"); *file; file++) {

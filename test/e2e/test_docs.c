@@ -63,8 +63,8 @@ TEST(the_commands_of_the_documents_run)
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the cluster ends with this process */
     if (network_own(&err))
         printf("measured: the ports of this machine are used: %s\n", err.msg);
-    ARRAY_EACH(i, pages)
-        blocks += follow(pages[i]);
+    array_items(page, pages)
+        blocks += follow(*page);
     ck_assert_uint_gt(blocks, 0);
 }
 

@@ -182,12 +182,12 @@ TEST(the_notes_name_the_next_command)
         {"scheduler.enabled=false,extender.insecure=true",
          "     scripts/install --insecure\n", "--renew"},
     };
-    ARRAY_EACH(i, cases) {
-        const char *notes = strstr(dry_install(cases[i].set), "\nNOTES:\n");
+    array_items(c, cases) {
+        const char *notes = strstr(dry_install(c->set), "\nNOTES:\n");
         ck_assert_ptr_nonnull(notes);
-        ck_assert_contains(notes, cases[i].has);
-        ck_assert_msg(!strstr(notes, cases[i].never), "%s: \"%s\" in: %s", cases[i].set,
-                      cases[i].never, notes);
+        ck_assert_contains(notes, c->has);
+        ck_assert_msg(!strstr(notes, c->never), "%s: \"%s\" in: %s", c->set, c->never,
+                      notes);
     }
 }
 
@@ -225,9 +225,9 @@ static const char *left_over(const char *before)
         "APIService /v1.core.run-linux.com ", /* of the CRD */
         "Scv /gpu "};
     const char *left = only_in(everything(), before);
-    ARRAY_EACH(i, kept) {
-        const char *line = strstr(left, kept[i]);
-        ck_assert_msg(line != NULL, "no %s in: %s", kept[i], left);
+    array_items(c, kept) {
+        const char *line = strstr(left, *c);
+        ck_assert_msg(line != NULL, "no %s in: %s", *c, left);
         left = lib_fmt("%.*s%s", (int)(line - left), left, strchr(line, '\n') + 1);
     }
     return left;
@@ -277,15 +277,15 @@ static void run_programs(void)
                              *const secrets[] = {"gpushare-extender-ca",
                                                  "gpushare-extender-tls",
                                                  "gpushare-scheduler-tls"};
-    ARRAY_EACH(i, leases)
+    array_items(lease, leases)
         cluster_create("/apis/coordination.k8s.io/v1/namespaces/" SYSTEM "/leases",
                        "{\"metadata\":{\"name\":\"%s\"},\"spec\":{\"holderIdentity\":"
                        "\"me\"}}",
-                       leases[i]);
-    ARRAY_EACH(i, secrets)
+                       *lease);
+    array_items(secret, secrets)
         cluster_create("/api/v1/namespaces/" SYSTEM "/secrets",
                        "{\"metadata\":{\"name\":\"%s\"},\"data\":{\"a\":\"eA==\"}}",
-                       secrets[i]);
+                       *secret);
 }
 
 static void check_lease(void)

@@ -69,11 +69,10 @@ static void expect_same_pod(const json_t *ours, const json_t *kubeadms)
     } lists[] = {{"spec.containers.0", "command"},
                  {"spec.containers.0", "volumeMounts"},
                  {"spec", "volumes"}};
-    ARRAY_EACH(i, lists) {
-        expect_same_list(lib_at(ours, lists[i].at), lib_at(kubeadms, lists[i].at),
-                         lists[i].list);
-        json_object_del(lib_at(ours, lists[i].at), lists[i].list);
-        json_object_del(lib_at(kubeadms, lists[i].at), lists[i].list);
+    array_items(c, lists) {
+        expect_same_list(lib_at(ours, c->at), lib_at(kubeadms, c->at), c->list);
+        json_object_del(lib_at(ours, c->at), c->list);
+        json_object_del(lib_at(kubeadms, c->at), c->list);
     }
     ck_assert_str_eq(lib_text(ours, ""), lib_text(kubeadms, ""));
 }

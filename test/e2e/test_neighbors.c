@@ -18,12 +18,13 @@
 /* How many pods run that are not among `old` (or NULL). */
 static size_t running(const json_t *old)
 {
-    size_t n = 0, i;
+    size_t n = 0;
     json_t *pod, *before;
     lib_each(pod, cluster_list(CLUSTER_PODS)) {
         bool known = false;
-        json_array_foreach(old, i, before) known |=
-            !strcmp(lib_str(pod, "metadata.uid"), lib_str(before, "metadata.uid"));
+        lib_each(before, old)
+            known |=
+                !strcmp(lib_str(pod, "metadata.uid"), lib_str(before, "metadata.uid"));
         n += !known && !strcmp(lib_str(pod, "status.phase"), "Running");
     }
     return n;
@@ -122,15 +123,16 @@ TEST(a_pytorch_job_shares_cards_as_a_gang)
 /* Runs descheduler once. It evicts pods that are older than a second. Is none of `old` left? */
 static bool evicts_all(const json_t *old)
 {
-    size_t left = 0, i;
+    size_t left = 0;
     json_t *before;
     cluster_tool("descheduler", 0,
                  ARGV("--kubeconfig", lib_fmt("%s/admin.kubeconfig", cluster.dir),
                       "--policy-config-file", lib_fmt("%s/descheduler.yaml", cluster.dir),
                       "--secure-port", "0", "--disable-metrics"));
-    json_array_foreach(old, i, before) left +=
-        peer_status(&cluster.api,
-                    lib_fmt(CLUSTER_PODS "/%s", lib_str(before, "metadata.name"))) == 200;
+    lib_each(before, old)
+        left +=
+            peer_status(&cluster.api, lib_fmt(CLUSTER_PODS "/%s",
+                                              lib_str(before, "metadata.name"))) == 200;
     return !left;
 }
 

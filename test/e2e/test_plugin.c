@@ -109,11 +109,10 @@ TEST(it_may_annotate_only_the_pods_of_its_node)
     attempt_accepted(api, "MERGE", PODS "/own", notes);
     static const char *const others[] = {"a", "aliyun.com/gpu-count",
                                          "nvidia-gpu-scheduler/gpu.model"};
-    ARRAY_EACH(i, others) {
-        daemon_refused(
-            api, "PATCH", PODS "/own",
-            lib_fmt("{\"metadata\":{\"annotations\":{\"%s\":\"1\"}}}", others[i]),
-            "may change only the annotations of a promise");
+    array_items(other, others) {
+        daemon_refused(api, "PATCH", PODS "/own",
+                       lib_fmt("{\"metadata\":{\"annotations\":{\"%s\":\"1\"}}}", *other),
+                       "may change only the annotations of a promise");
     }
     daemon_refused(api, "PATCH", PODS "/own",
                    "{\"metadata\":{\"labels\":{\"app\":\"x\"}}}",

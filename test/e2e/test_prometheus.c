@@ -557,22 +557,21 @@ static void check_dashboard(void)
     const json_t *j =
         lib_own(json_load_file("manifests/monitoring/grafana-dashboard.json", 0, NULL));
     json_t *panel, *target;
-    size_t i, n = 0;
+    size_t n = 0;
     sim_add_pod(&sim, "bound", 1);
     lib_wait(extender_metric(&extender, "gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "bound", "n2", NULL));
     list_unknown();
     pending();
-    json_array_foreach(lib_at(j, "panels"), i, panel)
-        lib_each(target, lib_at(panel, "targets"))
-    {
-        const char *expr = lib_str(target, "expr");
-        ARRAY_EACH(k, variables)
-            while (strstr(expr, variables[k][0]))
-                expr = lib_swap(expr, variables[k][0], variables[k][1]);
-        lib_wait_within(20000, json_array_size(query(expr)) > 0, "no data: %s", expr);
-        n++;
-    }
+    lib_each(panel, lib_at(j, "panels"))
+        lib_each(target, lib_at(panel, "targets")) {
+            const char *expr = lib_str(target, "expr");
+            ARRAY_EACH(k, variables)
+                while (strstr(expr, variables[k][0]))
+                    expr = lib_swap(expr, variables[k][0], variables[k][1]);
+            lib_wait_within(20000, json_array_size(query(expr)) > 0, "no data: %s", expr);
+            n++;
+        }
     ck_assert_uint_gt(n, 50);
 }
 
@@ -585,8 +584,8 @@ TEST(each_alert_fires_in_its_fault_and_in_no_other)
     playing = "healthy";
     lib_wait(fires("", NULL) &&
              json_array_size(query("count_over_time(gpushare_ready[1m]) >= 12")) == 2);
-    ARRAY_EACH(i, faults) {
-        const struct fault *f = &faults[i];
+    array_items(c, faults) {
+        const struct fault *f = c;
         playing = f->alerts;
         f->play();
         lib_wait_within(LIB_WAIT_MS * 3 / 2, fires(f->alerts, f->again),

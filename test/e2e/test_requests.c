@@ -98,13 +98,13 @@ TEST(every_sample_runs)
 {
     static const char *const nodes[] = {"n1", "n2", "n3", "n4", "n5"};
     /* One node for each pod: one of them needs a whole node. */
-    ARRAY_EACH(i, nodes)
-        cluster_add_node(nodes[i], "", CARDS(16 * GIB, 16 * GIB));
+    array_items(node, nodes)
+        cluster_add_node(*node, "", CARDS(16 * GIB, 16 * GIB));
     cluster_kubectl("apply", "-f", "manifests/samples/");
     static const char *const pods[] = {"gpu-mem", "gpu-mem-several-cards", "gpu-count",
                                        "spread"};
-    ARRAY_EACH(i, pods)
-        cluster_wait_running(pods[i]);
+    array_items(pod, pods)
+        cluster_wait_running(*pod);
     cluster_wait_running(pod_of("binpack-1"));
     settle();
 }

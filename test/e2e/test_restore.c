@@ -361,8 +361,8 @@ TEST(a_restore_while_binds_are_in_flight)
         lib_wait(waits[i].yes);
     cluster_report("until all extenders say yes", lib_now_ms() - begun);
     atomic_store(&stop_asking, true);
-    ARRAY_EACH(i, threads)
-        pthread_join(threads[i], NULL);
+    array_items(thread, threads)
+        pthread_join(*thread, NULL);
     for (size_t i = 0; i < REPLICAS; i++) {
         ck_assert_int_eq(waits[i].lies, 0);
         ck_assert_int_eq(greedy[i].yes, 0);

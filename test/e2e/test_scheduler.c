@@ -131,8 +131,8 @@ TEST(pods_that_ask_for_gpu_memory_get_the_scheduler_and_the_class)
     create_classes();
     char *file = apply_policy(",podDefaults.runtimeClassName=nvidia");
     lib_wait(is_changed("", GPU, NAME));
-    ARRAY_EACH(i, pods)
-        check_pod(&pods[i]);
+    array_items(c, pods)
+        check_pod(c);
     /* The plugin of the API server that adds the overhead of a RuntimeClass sees it, too. */
     ck_assert_at(dry_run("", GPU), "spec.overhead.memory", "5Mi");
     /* The largest pod: its last container asks. */
@@ -242,8 +242,8 @@ TEST(the_webhook_gives_pods_the_same_and_refuses_them_while_it_is_down)
     char *file = apply_webhook(&second);
     lib_wait(is_known());
     lib_wait(is_set_or_refused()); /* by the second, with the caBundle of the first */
-    ARRAY_EACH(i, pods)
-        check_pod(&pods[i]);
+    array_items(pod, pods)
+        check_pod(pod);
     ck_assert_at(dry_run("", GPU), "spec.overhead.memory", "5Mi");
 
     await(0, NAME, "60s");

@@ -101,9 +101,8 @@ TEST(a_new_pod_with_a_promise_is_denied)
                ",'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'0',"
                "'ALIYUN_COM_GPU_MEM_POD':'999999'}",
                "", LIMIT("aliyun.com/gpu-mem", "1"));
-    ARRAY_EACH(i, promise_keys) {
-        denied_pod(promise_keys[i],
-                   lib_fmt(",'annotations':{'a':'b','%s':''}", promise_keys[i]), "", "");
+    array_items(p, promise_keys) {
+        denied_pod(*p, lib_fmt(",'annotations':{'a':'b','%s':''}", *p), "", "");
     }
     attempt_denied(editor, PROMISES, REMOVE, "POST", PODS,
                    pod("", ",'generateName':'p-','annotations':{" FORGED "}", "", ""));
@@ -218,9 +217,9 @@ static void edit_in_every_way(const struct peer *as)
          "{'apiVersion':'v1','kind':'Pod','metadata':{'name':'mine','annotations':{"
          "'ALIYUN_COM_GPU_MEM_IDX':'1'}}}"},
     };
-    ARRAY_EACH(i, edits) {
-        attempt_denied(as, PROMISES, LEAVE, edits[i].how,
-                       lib_fmt(PODS "/mine%s", edits[i].to), edits[i].body);
+    array_items(edit, edits) {
+        attempt_denied(as, PROMISES, LEAVE, edit->how, lib_fmt(PODS "/mine%s", edit->to),
+                       edit->body);
     }
 }
 
@@ -324,11 +323,11 @@ TEST(the_labels_of_a_bound_pod_cannot_change)
     accepted_pod("mine", ",'labels':{'scv/memory':'9000'}", NOBODY, "");
     bind("mine", "n1");
     cluster_wait_running("mine");
-    ARRAY_EACH(i, edits) {
-        attempt_denied(editor, PROMISES, "cannot change once the pod is bound",
-                       edits[i].how, PODS "/mine", edits[i].body);
-        attempt_denied(owner, PROMISES, "cannot change once the pod is bound",
-                       edits[i].how, PODS "/mine/status", edits[i].body);
+    array_items(edit, edits) {
+        attempt_denied(editor, PROMISES, "cannot change once the pod is bound", edit->how,
+                       PODS "/mine", edit->body);
+        attempt_denied(owner, PROMISES, "cannot change once the pod is bound", edit->how,
+                       PODS "/mine/status", edit->body);
     }
     attempt_accepted(editor, "MERGE", PODS "/mine",
                      "{'metadata':{'labels':{'app':'x','scv/priority':'5'}}}");
@@ -395,9 +394,9 @@ TEST(a_kubelet_creates_its_mirror_pods)
 static void denied_binding(const char *meta)
 {
     static const char *const paths[] = {PODS "/mine/binding", DEFAULT "/bindings"};
-    ARRAY_EACH(i, paths)
+    array_items(path, paths)
         attempt_denied(
-            owner, "gpushare-bindings", "gpushare-extender", "POST", paths[i],
+            owner, "gpushare-bindings", "gpushare-extender", "POST", *path,
             lib_fmt("{'apiVersion':'v1','kind':'Binding','metadata':{'name':'mine'%s},"
                     "'target':{'apiVersion':'v1','kind':'Node','name':'n1'}}",
                     meta));
@@ -408,8 +407,8 @@ TEST(a_binding_of_another_client_writes_no_promise)
     begin();
     cluster_add_node("n1", "", CARDS(16384));
     accepted_pod("mine", "", NOBODY, "");
-    ARRAY_EACH(i, promise_keys) {
-        denied_binding(lib_fmt(",'annotations':{'%s':'0'}", promise_keys[i]));
+    array_items(p, promise_keys) {
+        denied_binding(lib_fmt(",'annotations':{'%s':'0'}", *p));
     }
     denied_binding(",'annotations':{'aliyun.com/gpu-count':'1'}");
     denied_binding(",'labels':{'aliyun.com/gpu-count':'1'}");

@@ -22,9 +22,9 @@ static void configure(void)
                  lib_fmt("127.0.0.1:%u", cluster.extender.verbs.port));
     text = lib_swap(text, "/etc/kubernetes/scheduler.conf",
                     lib_fmt("%s/scheduler.kubeconfig", cluster.dir));
-    ARRAY_EACH(i, files)
-        text = lib_swap(text, lib_fmt("/etc/kubernetes/gpushare/%s", files[i]),
-                        cluster_pki(files[i]));
+    array_items(file, files)
+        text = lib_swap(text, lib_fmt("/etc/kubernetes/gpushare/%s", *file),
+                        cluster_pki(*file));
     temp_write(cluster.dir, "scheduler-tls.yaml", text);
 }
 

@@ -110,10 +110,10 @@ TEST(the_extender_writes_one_annotation_of_nodes_and_one_lease)
                      "{'metadata':{'annotations':{'gpushare/room-since':'1'}}}");
     attempt_accepted(extender, "MERGE", NODES "/n1",
                      "{'metadata':{'annotations':{'gpushare/room-since':'2'}}}");
-    ARRAY_EACH(i, edits)
+    array_items(edit, edits)
         attempt_denied(extender, "gpushare-extender",
                        "only the annotation gpushare/room-since", "MERGE", NODES "/n1",
-                       edits[i]);
+                       *edit);
     attempt_denied(extender, "gpushare-extender", "only the Lease gpushare-extender",
                    "POST", LEASES, "{'metadata':{'name':'kube-scheduler-2'}}");
 }
@@ -166,7 +166,7 @@ TEST(the_extender_writes_one_annotation_of_the_pods_of_one_deployment)
         "{'metadata':{'finalizers':['a/b']}}",
     };
     attempt_wait_policies();
-    ARRAY_EACH(i, names)
+    array_items(name, names)
         cluster_create(
             DEPLOYMENTS,
             "{\"apiVersion\":\"apps/v1\",\"kind\":\"Deployment\",\"metadata\":{"
@@ -174,7 +174,7 @@ TEST(the_extender_writes_one_annotation_of_the_pods_of_one_deployment)
             "\"matchLabels\":{\"app\":\"d\"}},\"template\":{\"metadata\":{"
             "\"labels\":{\"app\":\"d\"},\"annotations\":{\"mine\":\"1\"}},"
             "\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}}}",
-            names[i]);
+            *name);
     cluster_kubectl("-n", "kube-system", "create", "role", "deployments", "--verb",
                     "get,create,update,patch", "--resource", "deployments.apps");
     cluster_kubectl("-n", "kube-system", "create", "rolebinding", "deployments", "--role",
@@ -188,9 +188,9 @@ TEST(the_extender_writes_one_annotation_of_the_pods_of_one_deployment)
     attempt_accepted(extender, "MERGE", DEPLOYMENTS "/gpushare-scheduler",
                      "{'spec':{'template':{'metadata':{'annotations':{'gpushare/"
                      "ca-checksum':'3'}}}}}");
-    ARRAY_EACH(i, edits)
+    array_items(edit, edits)
         attempt_denied(extender, "gpushare-extender", words, "MERGE",
-                       DEPLOYMENTS "/gpushare-scheduler", edits[i]);
+                       DEPLOYMENTS "/gpushare-scheduler", *edit);
     attempt_denied(extender, "gpushare-extender", words, "MERGE", DEPLOYMENTS "/other",
                    checksum);
     attempt_denied(
@@ -198,8 +198,8 @@ TEST(the_extender_writes_one_annotation_of_the_pods_of_one_deployment)
         "{'metadata':{'name':'third'},'spec':{'selector':{'matchLabels':{'app':"
         "'d'}},'template':{'metadata':{'labels':{'app':'d'}},'spec':{"
         "'containers':[{'name':'c','image':'i'}]}}}}");
-    ARRAY_EACH(i, names)
-        cluster_delete(lib_fmt(DEPLOYMENTS "/%s", names[i]));
+    array_items(n, names)
+        cluster_delete(lib_fmt(DEPLOYMENTS "/%s", *n));
     cluster_kubectl("-n", "kube-system", "delete", "role,rolebinding", "deployments");
 }
 
@@ -265,8 +265,8 @@ TEST(the_policies_have_no_warnings_and_cost_little)
 {
     attempt_wait_policies();
     cluster_add_node("n1", "", CARDS(65536, 65536));
-    ARRAY_EACH(i, policies)
-        lib_wait(is_checked(policies[i]));
+    array_items(policy, policies)
+        lib_wait(is_checked(*policy));
     double with = mean_us("with");
     attempt_without_policies();
     printf("measured: admission of a write: %.0f us, without the policies of promises: "

@@ -318,9 +318,9 @@ TEST(lost_and_replaced_cards_and_their_return_are_reported)
 {
     size_t n = 0;
     begin_node(changes[0].cards);
-    ARRAY_EACH(i, changes) {
-        show(changes[i].cards);
-        for (struct span rest = span_of(changes[i].events); rest.n; n++) {
+    array_items(change, changes) {
+        show(change->cards);
+        for (struct span rest = span_of(change->events); rest.n; n++) {
             struct span note = span_cut(&rest, '\n'), reason = span_cut(&note, ' ');
             wait_for(n + 1 + (rest.n > 0));
             ck_assert_span_eq(note, said(n, "note"));

@@ -267,13 +267,13 @@ TEST(a_pod_group_says_how_many_members_need_a_place)
         {MINIMUM(1), true, {1, 1, 1}, {0, 0, 0}}, /* needs no leader */
         {"{}", false, {0, 0, 0}, {0, 0, 0}},
     };
-    ARRAY_EACH(c, cases) {
-        begin_groups(cases[c].group, 200);
-        begin_as(three_members(10850), cases[c].follows, 1);
+    array_items(p, cases) {
+        begin_groups(p->group, 200);
+        begin_as(three_members(10850), p->follows, 1);
         for (int i = 0; i < 3; i++) {
             char uid[] = {'p', (char)('1' + i), 0};
-            ck_assert_uint_eq(answered(member(uid, "g", 10850)), cases[c].answered[i]);
-            ck_assert_uint_eq(reservations(), cases[c].reserved[i]);
+            ck_assert_uint_eq(answered(member(uid, "g", 10850)), p->answered[i]);
+            ck_assert_uint_eq(reservations(), p->reserved[i]);
         }
         ck_assert_str_eq(
             groups.path,

@@ -80,10 +80,10 @@ static void hide_times(struct buf *text)
 {
     static const char *const names[] = {"\ngpushare_watch_age_seconds{",
                                         "\ngpushare_filter_last_call_timestamp_seconds{"};
-    ARRAY_EACH(i, names) {
+    array_items(name, names) {
         cleanup_buf struct buf out = {0};
         const char *from = text->p, *at;
-        while ((at = strstr(from, names[i]))) {
+        while ((at = strstr(from, *name))) {
             at = strstr(at, "} ") + 2;
             buf_add(&out, from, (size_t)(at - from));
             buf_addc(&out, '*');

@@ -62,29 +62,29 @@ TEST(what_a_pod_leaves_empty_is_set)
         {&one, SPEC("\"schedulerN\\u0061me\":\"d\\u0065fault-scheduler\""), NAME},
         {&one, SPEC("\"schedulerName\":\"min\\u0065\""), ""},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         cleanup_buf struct buf patch = {0};
-        json_t *answer = answer_of(ask(cases[i].d, span_of(cases[i].body), 200));
+        json_t *answer = answer_of(ask(c->d, span_of(c->body), 200));
         ck_assert_at(answer, "apiVersion", "admission.k8s.io/v1");
         ck_assert_at(answer, "kind", "AdmissionReview");
         ck_assert_at(answer, "response.uid", "u-1");
         ck_assert(json_is_true(lib_at(answer, "response.allowed")));
         ck_assert_at(answer, "response.patchType", "JSONPatch");
         ck_assert(base64_decode(span_of(lib_str(answer, "response.patch")), &patch));
-        ck_assert_msg(strcmp(patch.p, lib_fmt("[%s]", cases[i].patch)) == 0, "%s: %s",
-                      cases[i].body, patch.p);
+        ck_assert_msg(strcmp(patch.p, lib_fmt("[%s]", c->patch)) == 0, "%s: %s", c->body,
+                      patch.p);
     }
 }
 
 TEST(an_object_of_another_kind_is_denied)
 {
     static const char *const kinds[] = {"\"Deployment\"", "\"pod\"", "null", "\"\""};
-    ARRAY_EACH(i, kinds)
+    array_items(kind, kinds)
         ck_assert_str_eq(
             ask(&both,
                 span_of(lib_fmt("{" API ",\"request\":{\"uid\":\"\\u0022\",\"kind\":{"
                                 "\"kind\":%s},\"object\":{}}}",
-                                kinds[i])),
+                                *kind)),
                 200),
             "{" API ",\"response\":{\"uid\":\"\\\"\",\"allowed\":false,\"status\":{"
             "\"message\":\"gpushare sets defaults of pods only\"}}}");

@@ -103,14 +103,14 @@ TEST(calls_about_instances_may_fail)
         {"nvmlDeviceGetName", 2, GPU_UNREADABLE},
         {"nvmlDeviceGetMemoryInfo_v2", 2, GPU_OK},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         cleanup_free char *script =
-            xasprintf("fail %s 999\n" A100 INSTANCE("0", "MIG-0", ""), cases[i].call);
+            xasprintf("fail %s 999\n" A100 INSTANCE("0", "MIG-0", ""), c->call);
         opens(script);
         state_is(0, GPU_MIG, "in MIG mode");
-        ck_assert_msg(sample.n_cards == cases[i].cards, "%s", cases[i].call);
+        ck_assert_msg(sample.n_cards == c->cards, "%s", c->call);
         if (sample.n_cards == 2)
-            ck_assert_msg(card(1)->state == cases[i].state, "%s", cases[i].call);
+            ck_assert_msg(card(1)->state == c->state, "%s", c->call);
     }
     opens("fail nvmlDeviceGetMigDeviceHandleByIndex 999\n" A100);
     state_is(0, GPU_MIG, "cannot be read: Unknown Error (999)");
@@ -197,12 +197,12 @@ TEST(a_file_with_a_wrong_instance_is_refused)
         "{'cards':[{'index':64,'memoryTotal':9}]}",
     };
     takes("{}");
-    ARRAY_EACH(i, wrong) {
-        cleanup_free char *copy = xstrdup(wrong[i]);
+    array_items(c, wrong) {
+        cleanup_free char *copy = xstrdup(*c);
         for (char *p = copy; *p; p++)
             *p = *p == '\'' ? '"' : *p;
         temp_write(dir, "cards", copy);
-        ck_assert_msg(gpu_sample(gpu, &sample, &err) == -1, "%s", wrong[i]);
+        ck_assert_msg(gpu_sample(gpu, &sample, &err) == -1, "%s", *c);
         ck_assert_int_eq(err.code, ERR_INVALID);
     }
 }

@@ -62,20 +62,18 @@ TEST(any_call_may_fail)
         "nvmlDeviceRegisterEvents",
     };
     static const int codes[] = {3, 4, 13, 25, 999, 12345};
-    ARRAY_EACH(i, calls)
-        ARRAY_EACH(k, codes) {
-            cleanup_free char *script =
-                xasprintf("fail %s %d\n" T4 H200, calls[i], codes[k]);
+    array_items(call, calls)
+        array_items(code, codes) {
+            cleanup_free char *script = xasprintf("fail %s %d\n" T4 H200, *call, *code);
             opens(script);
             ck_assert_msg(card(0)->state == GPU_OK && card(1)->state == GPU_OK, "%s",
-                          calls[i]);
+                          *call);
             ck_assert(gpu_knows(card(0), GPU_MEM_TOTAL));
             /* The first version of the memory has no reserve. */
-            ck_assert(gpu_knows(card(0), GPU_MEM_USED) ==
-                      !strstr(calls[i], "MemoryInfo"));
+            ck_assert(gpu_knows(card(0), GPU_MEM_USED) == !strstr(*call, "MemoryInfo"));
             /* A list that fails is no empty list. */
-            ck_assert(codes[k] != 999 ||
-                      card(0)->processes_known == !strstr(calls[i], "Running"));
+            ck_assert(*code != 999 ||
+                      card(0)->processes_known == !strstr(*call, "Running"));
         }
 }
 
@@ -209,11 +207,11 @@ TEST(memory_that_is_in_trouble)
         {"recovery=4", GPU_RESET, "draining and a reset"},
         {"recovery=77", GPU_RESET, "action 77"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         cleanup_free char *script =
-            xasprintf("card uuid=GPU-0;total=1000;free=900;%s\n", cases[i].more);
+            xasprintf("card uuid=GPU-0;total=1000;free=900;%s\n", c->more);
         opens(script);
-        state_is(0, cases[i].state, cases[i].why);
+        state_is(0, c->state, c->why);
     }
 }
 
@@ -227,8 +225,8 @@ TEST(figures_that_cannot_be_true)
         "total=18446744073709551615;free=1;used=1;reserved=1",
         "total=1152921504606846977;free=1;used=1;reserved=1",
     };
-    ARRAY_EACH(i, wrong) {
-        cleanup_free char *script = xasprintf("card uuid=GPU-0;%s\n" T4, wrong[i]);
+    array_items(c, wrong) {
+        cleanup_free char *script = xasprintf("card uuid=GPU-0;%s\n" T4, *c);
         opens(script);
         state_is(0, GPU_UNREADABLE, "implausible memory values");
         ck_assert(!gpu_knows(card(0), GPU_MEM_TOTAL));

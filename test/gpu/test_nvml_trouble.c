@@ -107,11 +107,11 @@ TEST(a_lost_card_keeps_its_name)
          LOST("GPU requires reset (16)")},
     };
     opens(T4 H200);
-    ARRAY_EACH(i, cases) {
-        reads(cases[i].script);
+    array_items(c, cases) {
+        reads(c->script);
         ck_assert_uint_eq(sample.n_cards, 2);
         state_is(0, GPU_OK, NULL);
-        card_is(1, cases[i].is);
+        card_is(1, c->is);
     }
     gpu_reopen(gpu);
     reads(T4 H200);

@@ -203,18 +203,18 @@ TEST(more_names_than_the_cluster_can_have_are_refused_with_the_limit)
     struct world *w = begin(2);
     cleanup_buf struct buf reply = {0};
     start_probe(w);
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         buf_clear(&w->body);
-        begin_body(&w->body, 4, "{}", cases[i].member);
-        buf_adds(&w->body, cases[i].first);
+        begin_body(&w->body, 4, "{}", c->member);
+        buf_adds(&w->body, c->first);
         while (w->body.n < BODY_BYTES - 16)
-            buf_adds(&w->body, cases[i].next);
-        buf_adds(&w->body, cases[i].end);
+            buf_adds(&w->body, c->next);
+        buf_adds(&w->body, c->end);
         reset_peak(w);
-        unsigned status = post(w, cases[i].path, &w->body, &reply);
-        ck_peak(w, cases[i].path, 100);
-        ck_assert_msg(status == 413, "%s: %u", cases[i].path, status);
-        ck_assert_contains(reply.p, cases[i].error);
+        unsigned status = post(w, c->path, &w->body, &reply);
+        ck_peak(w, c->path, 100);
+        ck_assert_msg(status == 413, "%s: %u", c->path, status);
+        ck_assert_contains(reply.p, c->error);
     }
     end(w);
 }
@@ -364,12 +364,12 @@ TEST(clients_that_do_not_read_share_one_reply)
     struct world *w = begin(NODES);
     struct raw idle[IDLE_CLIENTS];
     start_probe(w);
-    ARRAY_EACH(v, views) {
+    array_items(view, views) {
         for (int i = 0; i < IDLE_CLIENTS; i++)
-            open_idle(&idle[i], w->extender.observers.port, views[v]);
+            open_idle(&idle[i], w->extender.observers.port, *view);
         for (int i = 0; i < IDLE_CLIENTS; i++)
-            is_refused(&idle[i], views[v]);
-        ck_peak(w, views[v], 160);
+            is_refused(&idle[i], *view);
+        ck_peak(w, *view, 160);
         close_all(idle, IDLE_CLIENTS);
     }
     end(w);
@@ -441,7 +441,7 @@ TEST(an_invented_pod_gets_no_event)
     lib_wait((json_decref(seen),
               seen = peer_json(&w->extender.observers, "GET", "/inspect", NULL),
               json_array_size(lib_at(seen, "pendingPods")) == 1));
-    ARRAY_EACH(i, invented) {
+    array_items(c, invented) {
         cleanup_buf struct buf body = {0};
         buf_printf(&body,
                    "{\"Pod\":{\"metadata\":{\"name\":\"%s\",\"namespace\":\"%s\","
@@ -449,7 +449,7 @@ TEST(an_invented_pod_gets_no_event)
                    "\"spec\":{\"containers\":[{\"resources\":{\"limits\":{\"aliyun."
                    "com/gpu-mem\":"
                    "\"99\"}}}]}},\"NodeNames\":[\"node-00000\"]}",
-                   invented[i].name, invented[i].ns, invented[i].uid);
+                   c->name, c->ns, c->uid);
         ck_assert_uint_eq(post(w, "/filter", &body, &reply), 200);
     }
     cleanup_buf struct buf body = {0};

@@ -141,9 +141,9 @@ TEST(a_pod_without_a_request_of_ours_takes_nothing)
     }
     lib_wait(forged(&w) == differ);
     world_restart(&w); /* the first list has the pods, so no bind can come before them */
-    ARRAY_EACH(i, takes_nothing) {
-        int n = world_fill(&w, takes_nothing[i].node);
-        ck_assert_msg(n == CARDS * UNITS, "%s: %d GiB", takes_nothing[i].node, n);
+    array_items(t, takes_nothing) {
+        int n = world_fill(&w, t->node);
+        ck_assert_msg(n == CARDS * UNITS, "%s: %d GiB", t->node, n);
     }
     world_stop(&w);
 }

@@ -144,11 +144,11 @@ TEST(malformed_requests_are_rejected)
     begin(ARGV("--filter-answer=all"));
     lib_wait(extender_leads(&w.extender));
     sim_add_pod(&w.sim, "p", 2);
-    ARRAY_EACH(i, requests) {
+    array_items(c, requests) {
         struct raw_reply r = {0};
-        const char *name = requests[i].name, *text = requests[i].request;
+        const char *name = c->name, *text = c->request;
         enum raw_result rc = send_bytes(text, strlen(text), &r);
-        ck_assert_msg(r.status == requests[i].status, "%s: %u %s", name, r.status,
+        ck_assert_msg(r.status == c->status, "%s: %u %s", name, r.status,
                       r.body.p ? r.body.p : "");
         ck_assert_msg(rc == (r.status ? RAW_OK : RAW_CLOSED), "%s: it stays open", name);
         ck_assert_msg(!r.status || r.body.n > 0, "%s: reply without a body", name);
@@ -184,15 +184,15 @@ TEST(oversized_headers_and_bodies_are_rejected)
         {FILTER "Content-Length: 8192\r\n\r\n", " ", 8192, "", 400},
     };
     begin(ARGV("--body-limit", "8Ki"));
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct raw_reply r = {0};
         cleanup_buf struct buf request = {0};
-        buf_adds(&request, cases[i].start);
-        for (int k = 0; k < cases[i].n; k++)
-            buf_adds(&request, cases[i].piece);
-        buf_adds(&request, cases[i].end);
+        buf_adds(&request, c->start);
+        for (int k = 0; k < c->n; k++)
+            buf_adds(&request, c->piece);
+        buf_adds(&request, c->end);
         send_bytes(request.p, request.n, &r);
-        ck_assert_msg(r.status == cases[i].status, "%s: %u", cases[i].start, r.status);
+        ck_assert_msg(r.status == c->status, "%s: %u", c->start, r.status);
         raw_reply_fini(&r);
         check_served();
     }
@@ -321,8 +321,8 @@ TEST(invalid_json_is_rejected_with_cause_and_position)
                                          "{\"Pod\":{\"spec\":"},
                              *const paths[] = {"/filter", "/prioritize", "/bind"};
     begin(ARGV(NULL));
-    ARRAY_EACH(i, bad)
-        expect(bad[i].path, bad[i].body, 400, bad[i].error);
+    array_items(c, bad)
+        expect(c->path, c->body, 400, c->error);
     check_served();
     /* A valid body, truncated at various bytes. */
     cleanup_buf struct buf whole = {0};
@@ -332,10 +332,10 @@ TEST(invalid_json_is_rejected_with_cause_and_position)
         expect("/filter", part, 400, "invalid JSON at byte");
     }
     /* Nested as deeply as fits. */
-    ARRAY_EACH(i, pieces) {
+    array_items(piece, pieces) {
         cleanup_buf struct buf body = {0};
         for (int k = 0; k < 100000; k++)
-            buf_adds(&body, pieces[i]);
+            buf_adds(&body, *piece);
         ARRAY_EACH(p, paths)
             expect(paths[p], body.p, 400, "");
     }
@@ -359,8 +359,8 @@ TEST(unusual_but_valid_json_is_accepted)
         {ARGS("\"p\"", "\"9000000000000000000\"", "[\"n1\"]"), "\"n1\":\""},
     };
     begin(ARGV(NULL));
-    ARRAY_EACH(i, unusual)
-        expect("/filter", unusual[i].body, 200, unusual[i].text);
+    array_items(u, unusual)
+        expect("/filter", u->body, 200, u->text);
     end();
 }
 

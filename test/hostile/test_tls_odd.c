@@ -148,19 +148,19 @@ TEST(only_tls_1_2_and_1_3_are_spoken)
     struct world w;
     begin(&w);
     for (int port = 0; port < 2; port++) {
-        ARRAY_EACH(i, versions) {
+        array_items(version, versions) {
             struct client c;
-            dial(&c, ports_of(&w)[port], versions[i].priorities, NULL, NULL);
-            ck_assert_msg((c.handshake == 0) == versions[i].spoken, "%s: %s",
-                          versions[i].priorities, gnutls_strerror(c.handshake));
+            dial(&c, ports_of(&w)[port], version->priorities, NULL, NULL);
+            ck_assert_msg((c.handshake == 0) == version->spoken, "%s: %s",
+                          version->priorities, gnutls_strerror(c.handshake));
             ck_assert_uint_eq(c.handshake ? 200 : get(&c, "/healthz"), 200);
             hang_up(&c);
         }
-        ARRAY_EACH(i, bytes) {
+        array_items(byte, bytes) {
             struct raw c;
             cleanup_buf struct buf rest = {0};
             raw_open(&c, ports_of(&w)[port]);
-            raw_send(&c, bytes[i], strlen(bytes[i]));
+            raw_send(&c, *byte, strlen(*byte));
             shutdown(c.fd, SHUT_WR);
             ck_assert_int_ne(raw_read_all(&c, &rest), RAW_TIMEOUT);
             ck_assert_uint_lt(rest.n, 16); /* an alert */

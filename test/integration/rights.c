@@ -112,8 +112,7 @@ void rights_check(const struct peer *api, struct rights *rights)
     ck_assert_uint_ge(json_array_size(rules), rights->n);
     for (i = 0; i < rights->n; i++)
         rights->r[i].covered += lib_int(json_array_get(rules, i), "matched");
-    json_array_foreach(lib_at(counters, "requests"), i, c)
-    {
+    lib_each(c, lib_at(counters, "requests")) {
         json_int_t granted = 0;
         for (size_t k = 0; k < rights->n; k++)
             if (is_right(&rights->r[k], c))

@@ -196,9 +196,9 @@ TEST(agent_recovers_from_every_api_failure)
                                         "\"verb\":\"get\",\"resource\":\"nodes\""};
     int used = 0;
     set_up(ARGV(QUICK));
-    ARRAY_EACH(i, failures)
-        ARRAY_EACH(k, calls) {
-            sim_fault(&sim, "{%s,%s,\"times\":1}", calls[k], failures[i]);
+    array_items(failure, failures)
+        array_items(call, calls) {
+            sim_fault(&sim, "{%s,%s,\"times\":1}", *call, *failure);
             sim_watches(&sim, "cut", "scvs");
             recreate();
             set_used(++used);

@@ -118,9 +118,8 @@ TEST(prometheus_is_not_trusted)
         {"", "not JSON", 1},
     };
     write_objects();
-    ARRAY_EACH(i, cases)
-        ck_assert_contains(asked(cases[i].status, stub_echo, cases[i].answer),
-                           cases[i].want);
+    array_items(c, cases)
+        ck_assert_contains(asked(c->status, stub_echo, c->answer), c->want);
     ck_assert_contains(
         asked(1, overloaded, "{\"status\":\"error\",\"error\":\"timeout\"}"), "503");
     ck_assert_contains(asked(1, redirect, "Location: http://127.0.0.1:1/\r\n"), "302");

@@ -153,10 +153,10 @@ static void expect_answer_with(const char *spec, const char *nodes)
 TEST(pods_with_preferences_are_answered_with_all_nodes)
 {
     set_up("best");
-    ARRAY_EACH(i, preferences)
-        expect_answer_with(preferences[i], BOTH);
-    ARRAY_EACH(i, constraints)
-        expect_answer_with(constraints[i], N1);
+    array_items(p, preferences)
+        expect_answer_with(*p, BOTH);
+    array_items(c, constraints)
+        expect_answer_with(*c, N1);
     expect_answer(&extender, "no-gpu", 0, BOTH);
     oracle_agrees(&sim.api, &extender);
 }

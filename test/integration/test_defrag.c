@@ -150,8 +150,8 @@ TEST(invalid_arguments_are_rejected)
         {{"defrag", "--memory", "8"}, "--memory: \"8\" is not within 1048576.."},
         {{"defrag", "--memory=8Ki"}, " bytes (8 GiB are 8Gi)"},
     };
-    ARRAY_EACH(i, cases)
-        ck_assert_contains(defrag(1, cases[i].options), cases[i].want);
+    array_items(c, cases)
+        ck_assert_contains(defrag(1, c->options), c->want);
 }
 
 TEST(each_pod_leaves_after_the_replacement_of_the_former_is_bound)

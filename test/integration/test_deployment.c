@@ -44,10 +44,9 @@ static const char *option(const char *name, const char *value, const char *initi
 TEST(the_program_accepts_the_options_of_the_deployment)
 {
     const char *argv[PROGRAM_ARGS] = {"env"};
-    size_t n = 1, i;
+    size_t n = 1;
     json_t *j;
-    json_array_foreach(lib_at(container, "env"), i, j)
-    {
+    lib_each(j, lib_at(container, "env")) {
         ck_assert_contains(doc_help("gpushare-extender"),
                            lib_fmt("(environment: %s)", lib_str(j, "name")));
         n = program_args(argv, n,
@@ -56,8 +55,8 @@ TEST(the_program_accepts_the_options_of_the_deployment)
     n = program_args(
         argv, n,
         ARGV(lib_built("gpushare-extender"), "--kubeconfig", "/nonexistent/config"));
-    json_array_foreach(lib_at(container, "args"), i, j) n =
-        program_args(argv, n, ARGV(lib_str(j, "")));
+    lib_each(j, lib_at(container, "args"))
+        n = program_args(argv, n, ARGV(lib_str(j, "")));
     /* It accepts the options, then finds no API server. */
     ck_assert_contains(lib_output(1, argv), "/nonexistent/config");
     ck_assert_at(container, "command.0", "gpushare-extender");
@@ -74,10 +73,10 @@ TEST(ports_agree)
                      option("--observe-port", "N", "12346"));
     static const char *const probes[] = {"startupProbe", "livenessProbe",
                                          "readinessProbe"};
-    ARRAY_EACH(i, probes) {
-        json_t *get = lib_at(lib_at(container, probes[i]), "httpGet");
+    array_items(probe, probes) {
+        json_t *get = lib_at(lib_at(container, *probe), "httpGet");
         ck_assert_msg(lib_find(ports, "name", lib_str(get, "port")) != NULL, "%s",
-                      probes[i]);
+                      *probe);
         ck_assert_at(get, "scheme", "HTTPS"); /* without --insecure */
     }
 }
@@ -150,8 +149,8 @@ TEST(the_network_policies_let_observers_in_to_every_program)
         check_observed(lib_at(all, "1"), "manifests/device-plugin.yaml");
         static const char *const same[] = {"0.metadata", "1.metadata",
                                            "0.spec.podSelector", "1.spec.podSelector"};
-        ARRAY_EACH(k, same)
-            ck_assert_str_eq(lib_text(all, same[k]), lib_text(policies[0], same[k]));
+        array_items(c, same)
+            ck_assert_str_eq(lib_text(all, *c), lib_text(policies[0], *c));
     }
     ck_assert_ptr_null(lib_at(policies[0], "0.spec.ingress.0.from"));
     ck_assert_str_eq(lib_text(policies[0], "0.spec.ingress.0.ports.0.port"),
@@ -176,12 +175,12 @@ TEST(the_deployment_is_unprivileged_and_has_time_to_stop)
          "{\"allowPrivilegeEscalation\":false,\"capabilities\":{\"drop\":[\"ALL\"]},"
          "\"readOnlyRootFilesystem\":true}"},
     };
-    ARRAY_EACH(i, facts)
-        ck_assert_str_eq(lib_text(deployment, facts[i].path), facts[i].is);
+    array_items(fact, facts)
+        ck_assert_str_eq(lib_text(deployment, fact->path), fact->is);
     static const char *const amounts[] = {"requests.cpu", "requests.memory", "limits.cpu",
                                           "limits.memory"};
-    ARRAY_EACH(i, amounts)
-        ck_assert_str_ne(lib_str(lib_at(container, "resources"), amounts[i]), "");
+    array_items(amount, amounts)
+        ck_assert_str_ne(lib_str(lib_at(container, "resources"), *amount), "");
     /* It leaves the Service, drains and releases the Lease before it is killed. */
     const char *drain = option("--drain-timeout", "TIME", "20s");
     ck_assert_int_eq(drain[strlen(drain) - 1], 's');
@@ -270,9 +269,9 @@ TEST(both_policies_have_the_same_settings)
     static const char *const resources[] = {KEY_GPU_MEM, KEY_GPU_COUNT, KEY_GPU_CORE};
     const json_t *managed = lib_at(old, "extenders.0.managedResources");
     ck_assert_uint_eq(json_array_size(managed), ARRAY_LEN(resources));
-    ARRAY_EACH(i, resources)
+    array_items(resource, resources)
         ck_assert(json_is_false(
-            lib_at(lib_find(managed, "name", resources[i]), "ignoredByScheduler")));
+            lib_at(lib_find(managed, "name", *resource), "ignoredByScheduler")));
 }
 
 /* The configuration for all pods differs from the other in two settings of the extender:
@@ -346,8 +345,8 @@ TEST(the_node_port_serves_the_verbs)
     extender_start_at(&e, kubeconfig, NULL);
     static const char *const verbs[] = {"filterVerb", "prioritizeVerb", "bindVerb",
                                         "preemptVerb"};
-    ARRAY_EACH(i, verbs) {
-        const char *verb = lib_str(stanza, verbs[i]);
+    array_items(v, verbs) {
+        const char *verb = lib_str(stanza, *v);
         ck_assert_str_ne(verb, "");
         ck_assert_uint_eq(peer_call(&e.verbs, "POST", lib_fmt("%s/%s", prefix, verb),
                                     "no JSON", &reply),

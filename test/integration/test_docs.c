@@ -76,8 +76,8 @@ static void check_path(const struct doc_part *part, void *ctx)
     struct span name = part->text, path = span_cut(&name, ':');
     bool ours = false;
     (void)ctx;
-    ARRAY_EACH(i, folders)
-        ours |= span_starts(path, span_of(folders[i]));
+    array_items(folder, folders)
+        ours |= span_starts(path, span_of(*folder));
     if (part->kind != DOC_CODE || !ours || memchr(path.p, ' ', path.n) ||
         memchr(path.p, '<', path.n) || strcmp(part->path, "CHANGELOG.md") == 0)
         return;
@@ -227,7 +227,7 @@ TEST(commands_marked_sim_run)
     struct err err = {0};
     if (network_own(&err))
         printf("measured: the ports of this machine are used: %s\n", err.msg);
-    ARRAY_EACH(i, pages) {
+    array_items(p, pages) {
         struct sim sim;
         struct extender e;
         sim_start(&sim,
@@ -241,10 +241,10 @@ TEST(commands_marked_sim_run)
             ARGV("--memory-unit", "MiB", "--port", "12345", "--observe-port", "12346"));
         char *dir = lib_keep(temp_dir(), free);
         unsigned n =
-            doc_run(pages[i], "sh sim", NULL, dir,
+            doc_run(*p, "sh sim", NULL, dir,
                     ARGV(lib_fmt("KUBECONFIG=%s", sim_kubeconfig(&sim))), RUN_MS);
-        ck_assert_msg(n > 0, "%s has no command", pages[i]);
-        printf("measured: %s: %u blocks of commands ran\n", pages[i], n);
+        ck_assert_msg(n > 0, "%s has no command", *p);
+        printf("measured: %s: %u blocks of commands ran\n", *p, n);
         temp_dir_remove(dir);
         extender_stop(&e);
         sim_stop(&sim);

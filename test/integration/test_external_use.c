@@ -37,10 +37,10 @@ static void use(long long greedy, long long modest, long long others)
     } processes[] = {{node.greedy, greedy}, {node.modest, modest}, {outside, others}};
     long long used = greedy + modest + others;
     const char *list = "";
-    ARRAY_EACH(i, processes)
-        if (processes[i].gib)
-            list = lib_fmt("%s%s%d:%lld", list, *list ? "," : "", (int)processes[i].pid,
-                           processes[i].gib << 30);
+    array_items(process, processes)
+        if (process->gib)
+            list = lib_fmt("%s%s%d:%lld", list, *list ? "," : "", (int)process->pid,
+                           process->gib << 30);
     agent_script(lib_fmt("driver 535.129.03\ncard uuid=GPU-0;name=Tesla T4;bus=3b;"
                          "total=%lld;free=%lld;used=%lld;reserved=0;processes=%s\n",
                          (long long)TOTAL << 30, (TOTAL - used) << 30, used << 30, list));

@@ -228,9 +228,9 @@ static void run_cases(enum when from, enum when to)
 {
     struct call chosen[ARRAY_LEN(calls)];
     struct cases c = {.calls = chosen};
-    ARRAY_EACH(i, calls)
-        if (calls[i].when >= from && calls[i].when <= to)
-            chosen[c.n++] = calls[i];
+    array_items(p, calls)
+        if (p->when >= from && p->when <= to)
+            chosen[c.n++] = *p;
     ck_assert_uint_gt(c.n, 0);
     lib_threads(PARALLEL_CASES, worker, &c);
 }

@@ -132,16 +132,15 @@ static void check_names(const struct image *image, const json_t *index,
 TEST(every_layout_is_whole)
 {
     const char *libraries = NULL;
-    ARRAY_EACH(i, images) {
-        const json_t *manifest = open_layout(&images[i]),
+    array_items(image, images) {
+        const json_t *manifest = open_layout(image),
                      *index = load(lib_path("index.json"));
         ck_assert_at(load(lib_path("oci-layout")), "imageLayoutVersion", "1.0.0");
         ck_assert_int_eq(lib_int(index, "schemaVersion"), 2);
         ck_assert_int_eq(lib_int(manifest, "schemaVersion"), 2);
         ck_assert_uint_eq(lib_size(manifest, "layers"), LAYERS);
-        check_config(&images[i],
-                     read_json(lib_at(manifest, "config"), OCI "config.v1+json"));
-        check_names(&images[i], index, manifest);
+        check_config(image, read_json(lib_at(manifest, "config"), OCI "config.v1+json"));
+        check_names(image, index, manifest);
         /* Two layers, a configuration, a manifest, and no blob without a reference. */
         ck_assert_int_eq(
             atoi(lib_output(
@@ -182,9 +181,9 @@ static void check_entry(const char *line)
 
 TEST(the_images_contain_only_expected_files)
 {
-    ARRAY_EACH(i, images) {
+    array_items(image, images) {
         size_t programs = 0, entries = 0;
-        const char *list = each_layer(&images[i], "-tvzf");
+        const char *list = each_layer(image, "-tvzf");
         struct span rest = span_of(list);
         while (rest.n) {
             struct span line = span_cut(&rest, '\n');
@@ -328,8 +327,8 @@ TEST(nvml_is_found_where_the_runtime_puts_it)
 
 TEST(a_second_build_is_identical)
 {
-    ARRAY_EACH(i, images)
-        lib_output(0, ARGV("cmp", archive("a", &images[i]), archive("b", &images[i])));
+    array_items(image, images)
+        lib_output(0, ARGV("cmp", archive("a", image), archive("b", image)));
 }
 
 /* The Containerfile takes the files from scripts/images and sets these values itself. */
@@ -337,13 +336,13 @@ TEST(the_containerfile_sets_the_same_values)
 {
     const char *file = lib_file("Containerfile");
     ck_assert_contains(file, "\nARG VERSION=" GPUSHARE_VERSION "\n");
-    ARRAY_EACH(i, images) {
-        const char *name = images[i].name;
+    array_items(image, images) {
+        const char *name = image->name;
         ck_assert_contains(file,
                            lib_fmt("\nFROM libraries AS %s\n"
                                    "COPY --from=build /gpushare/build/images/root/%s/ /\n"
                                    "USER %s\nENTRYPOINT [\"/usr/local/bin/%s\"]\n",
-                                   name, name, images[i].user, name));
+                                   name, name, image->user, name));
     }
 }
 

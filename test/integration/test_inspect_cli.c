@@ -146,8 +146,8 @@ TEST(errors_are_clear)
          "https://HOST:PORT or NAMESPACE/SERVICE:PORT"},
         {{"--extender-token=x"}, "--extender-token needs --extender https://HOST:PORT\n"},
     };
-    ARRAY_EACH(i, cases)
-        ck_assert_contains(inspect(1, cases[i].options), cases[i].says);
+    array_items(c, cases)
+        ck_assert_contains(inspect(1, c->options), c->says);
     sim_fault(&sim, "{\"resource\":\"leases\",\"action\":\"answer\",\"status\":403}");
     ck_assert_contains(inspect(1, NULL), "list of leases: ");
 }
@@ -165,12 +165,11 @@ TEST(completion_lists_names_of_the_cluster)
                  {ARGV("-n", "other", "explain", "pod", ""), "default/w\n:4\n"},
                  {ARGV("defrag", "pod", ""), "w\n:4\n"},
                  {ARGV("-o", "w"), "wide\n:4\n"}};
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         const char *words[PROGRAM_ARGS] = {"__complete", "--kubeconfig",
                                            sim_kubeconfig(&sim)};
-        program_args(words, 3, cases[i].words);
-        ck_assert_str_eq(lib_output_of(0, "kubectl-inspect-gpushare", words),
-                         cases[i].want);
+        program_args(words, 3, c->words);
+        ck_assert_str_eq(lib_output_of(0, "kubectl-inspect-gpushare", words), c->want);
     }
 }
 

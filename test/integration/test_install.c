@@ -243,9 +243,8 @@ TEST(nothing_is_changed)
                      ARGV("--insecure", "--yes", "--address", "127.0.0.1:1"));
     static const char *const invalid[] = {"nonsense", "fe80::1", "::1:80",
                                           "[::1:80",  "[]:80",   "[::1]80"};
-    ARRAY_EACH(i, invalid)
-        expect_untouched(3, "HOST:PORT",
-                         ARGV("--insecure", "--yes", "--address", invalid[i]));
+    array_items(c, invalid)
+        expect_untouched(3, "HOST:PORT", ARGV("--insecure", "--yes", "--address", *c));
     expect_untouched(3, "install the extender first",
                      ARGV("--insecure", "--yes", "--address", "[::1]:1"));
     expect_untouched(

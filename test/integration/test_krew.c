@@ -173,8 +173,8 @@ TEST(a_project_url_that_is_no_address_is_refused)
 {
     static const char *const wrong[] = {"example.org", "https://a b",
                                         "https://a\"\n  bin: x"};
-    ARRAY_EACH(i, wrong) {
-        char *url = lib_fmt("PROJECT_URL=%s", wrong[i]);
+    array_items(c, wrong) {
+        char *url = lib_fmt("PROJECT_URL=%s", *c);
         char *out = lib_fmt("%s/%s", made, "c");
         ck_assert_contains(lib_output(1, ARGV("env", url, "scripts/krew", out, "1.2.3",
                                               "https://there")),

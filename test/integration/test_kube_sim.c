@@ -80,8 +80,8 @@ TEST(kubectl_shows_the_objects)
         static const char *const lines[] = {
             "node/node-00000", "pod/gpu-00002-001", "scv.core.run-linux.com/node-00001",
             "lease.coordination.k8s.io/node-00002", "namespace/kube-system"};
-        ARRAY_EACH(i, lines)
-            ck_assert_contains(all, lines[i]);
+        array_items(line, lines)
+            ck_assert_contains(all, *line);
         ck_assert_str_eq(kubectl(0, ARGV("get", "pods", "--field-selector",
                                          "spec.nodeName=node-00001", "-o", "name")),
                          "pod/gpu-00001-000\npod/gpu-00001-001\n");

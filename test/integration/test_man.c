@@ -113,11 +113,11 @@ static void check_form(const char *program, const char *page)
     char *text = formatted(page, false);
     ck_assert_msg(!*warnings, "%s: %s", page, warnings);
     size_t last = 0;
-    ARRAY_EACH(i, sections) {
-        struct span s = section(text, sections[i]);
+    array_items(c, sections) {
+        struct span s = section(text, *c);
         ck_assert_msg((size_t)(s.p - text) > last, "%s: %s is not in the usual order",
-                      page, sections[i]);
-        ck_assert_msg(s.n > 1, "%s: %s is empty", page, sections[i]);
+                      page, *c);
+        ck_assert_msg(s.n > 1, "%s: %s is empty", page, *c);
         last = (size_t)(s.p - text);
     }
     cleanup_free char *name = normalize_space(section(text, "NAME"));
@@ -196,11 +196,11 @@ static void check_environment(const char *program, const char *page)
         cleanup_free char *variable = xmemdup0(p, strcspn(p, ")"));
         ck_assert_msg(has_entry(listed, variable), "%s does not list %s", page, variable);
     }
-    ARRAY_EACH(i, env_variables)
+    array_items(e, env_variables)
         ck_assert_msg(
-            has_entry(listed, env_variables[i]) == has_string(&file, env_variables[i]),
-            "%s: either the program reads it and %s does not list it, or the reverse",
-            env_variables[i], page);
+            has_entry(listed, *e) == has_string(&file, *e),
+            "%s: either the program reads it and %s does not list it, or the reverse", *e,
+            page);
     /* The page lists no variable that the program does not read. */
     for (struct span line; listed.n;) {
         line = span_trim(span_cut(&listed, '\n'));
@@ -230,8 +230,8 @@ TEST(no_other_environment_variable_is_read)
         cleanup_free char *name = NULL;
         struct span line = span_cut(&rest, '\n');
         bool known = line.n == 0;
-        ARRAY_EACH(i, env_variables)
-            known |= span_eq(line, span_of(env_variables[i]));
+        array_items(e, env_variables)
+            known |= span_eq(line, span_of(*e));
         name = xmemdup0(line.p, line.n);
         ck_assert_msg(known, "the source reads %s: add it to the manual and to this test",
                       name);

@@ -41,10 +41,10 @@ static const struct known known[] = {
 
 static const struct known *known_kind(const json_t *object)
 {
-    ARRAY_EACH(i, known)
-        if (strcmp(lib_str(object, "kind"), known[i].kind) == 0 &&
-            strcmp(lib_str(object, "apiVersion"), known[i].version) == 0)
-            return &known[i];
+    array_items(c, known)
+        if (strcmp(lib_str(object, "kind"), c->kind) == 0 &&
+            strcmp(lib_str(object, "apiVersion"), c->version) == 0)
+            return c;
     ck_abort_msg("kind \"%s\" of \"%s\"", lib_str(object, "kind"),
                  lib_str(object, "apiVersion"));
     return NULL;
@@ -123,11 +123,11 @@ TEST(the_policies_name_every_key_of_a_promise)
         size_t promise, request, both;
     } files[] = {{"manifests/promise-policy.yaml", 2, 1, 2},
                  {"manifests/device-plugin-policy.yaml", 1, 0, 0}};
-    ARRAY_EACH(i, files) {
-        const char *text = lib_text(yamlfile_all(files[i].file), "");
-        ck_assert_uint_eq(count_list(text, ARGV(OF_PROMISE)), files[i].promise);
-        ck_assert_uint_eq(count_list(text, ARGV(OF_REQUEST)), files[i].request);
-        ck_assert_uint_eq(count_list(text, ARGV(OF_PROMISE, OF_REQUEST)), files[i].both);
+    array_items(f, files) {
+        const char *text = lib_text(yamlfile_all(f->file), "");
+        ck_assert_uint_eq(count_list(text, ARGV(OF_PROMISE)), f->promise);
+        ck_assert_uint_eq(count_list(text, ARGV(OF_REQUEST)), f->request);
+        ck_assert_uint_eq(count_list(text, ARGV(OF_PROMISE, OF_REQUEST)), f->both);
     }
     ck_assert_contains(lib_text(yamlfile_all("manifests/extender-policy.yaml"), ""),
                        "k == '" KEY_ROOM_SINCE "'");
@@ -174,7 +174,7 @@ TEST(the_schema_has_every_field_of_an_scv)
     json_t *crd = yamlfile_one("manifests/crd.yaml"), *all = yamlfile_all(FILES), *j;
     json_t *version = lib_at(crd, "spec.versions.0");
     json_t *schema = lib_at(version, "schema.openAPIV3Schema");
-    size_t i, scvs = 0;
+    size_t scvs = 0;
     ck_assert_at(crd, "metadata.name", "scvs.core.run-linux.com");
     ck_assert_at(crd, "spec.group", "core.run-linux.com");
     ck_assert_at(crd, "spec.names.plural", "scvs");
@@ -187,8 +187,7 @@ TEST(the_schema_has_every_field_of_an_scv)
     json_object_del(lib_at(schema, "properties"), "metadata");
     /* Every field that the sniffer writes. */
     json_array_append_new(all, json_load_file("test/golden/scv/full.json", 0, NULL));
-    json_array_foreach(all, i, j)
-    {
+    lib_each(j, all) {
         if (strcmp(lib_str(j, "kind"), "Scv") != 0)
             continue;
         json_object_del(j, "metadata");
@@ -250,9 +249,9 @@ TEST(the_objects_of_the_queue_belong_together)
         lib_fmt("%s%s\"%s\"", quotas, i ? "," : "", lib_str(j, "name"));
     ck_assert_str_eq(lib_fmt("[%s]", quotas), covered);
     static const char *const asked[] = {"requests", "limits"};
-    ARRAY_EACH(k, asked) {
+    array_items(a, asked) {
         json_t *some =
-            lib_at(lib_at(job, "spec.template.spec.containers.0.resources"), asked[k]);
+            lib_at(lib_at(job, "spec.template.spec.containers.0.resources"), *a);
         json_object_foreach(some, key, j)
             ck_assert_contains(covered, lib_fmt("\"%s\"", key));
     }

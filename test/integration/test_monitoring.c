@@ -56,10 +56,9 @@ TEST(both_ports_export_the_counters)
     ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
     metrics_of(&extender.observers);
     metrics_of(&extender.verbs);
-    ARRAY_EACH(i, is)
-        ck_assert_msg(extender_metric(&extender, is[i].sample) == is[i].value,
-                      "%s is %lld", is[i].sample,
-                      (long long)extender_metric(&extender, is[i].sample));
+    array_items(c, is)
+        ck_assert_msg(extender_metric(&extender, c->sample) == c->value, "%s is %lld",
+                      c->sample, (long long)extender_metric(&extender, c->sample));
     ck_assert_int_ge(
         extender_metric(&extender,
                         "gpushare_api_requests_total{call=\"list\",code=\"ok\"}"),
@@ -143,9 +142,9 @@ static bool is_name_char(char c)
 static bool is_exported(const char *metrics, struct span name)
 {
     static const char *const suffixes[] = {"", "_bucket", "_sum", "_count"};
-    ARRAY_EACH(i, suffixes) {
-        size_t cut = strlen(suffixes[i]);
-        if (name.n <= cut || memcmp(name.p + name.n - cut, suffixes[i], cut) != 0)
+    array_items(suffix, suffixes) {
+        size_t cut = strlen(*suffix);
+        if (name.n <= cut || memcmp(name.p + name.n - cut, *suffix, cut) != 0)
             continue;
         if (strstr(metrics, lib_fmt("# TYPE %.*s ", (int)(name.n - cut), name.p)))
             return true;

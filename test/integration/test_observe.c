@@ -34,8 +34,8 @@ TEST(discovery_lists_and_unknown_paths)
     start();
     ck_assert(extender_bind(&extender, "p1", "n1", NULL));
     unsigned ports[] = {extender.observers.port, extender.verbs.port};
-    ARRAY_EACH(i, ports) {
-        raw_open(&c, ports[i]);
+    array_items(x, ports) {
+        raw_open(&c, *x);
         raw_call(&c, &r, "GET " API " HTTP/1.1\r\nHost: localhost\r\n\r\n");
         ck_assert_span_eq(
             buf_span(&r.body),
@@ -49,10 +49,10 @@ TEST(discovery_lists_and_unknown_paths)
 
         /* Only the exact value "true" opens a watch. */
         static const char *const lists[] = {"", "?watch=1", "?watch=True", "?watch"};
-        ARRAY_EACH(k, lists) {
+        array_items(e, lists) {
             raw_call(&c, &r,
                      lib_fmt("GET " API "/gpunodes%s HTTP/1.1\r\nHost: localhost\r\n\r\n",
-                             lists[k]));
+                             *e));
             ck_assert_uint_eq(r.status, 200);
             ck_assert(span_starts(buf_span(&r.body), SPAN("{\"metadata\":{},\"items\":[{"
                                                           "\"kind\":\"GpuNode\",")));
@@ -70,10 +70,9 @@ TEST(discovery_lists_and_unknown_paths)
                                               "POST /openapi/v2",
                                               "GET " API "/gpunodes/n1",
                                               "DELETE " API "/nothing"};
-        ARRAY_EACH(k, unknown) {
-            bool api = strstr(unknown[k], "/apis") != NULL;
-            raw_call(&c, &r,
-                     lib_fmt("%s HTTP/1.1\r\nHost: localhost\r\n\r\n", unknown[k]));
+        array_items(u, unknown) {
+            bool api = strstr(*u, "/apis") != NULL;
+            raw_call(&c, &r, lib_fmt("%s HTTP/1.1\r\nHost: localhost\r\n\r\n", *u));
             ck_assert_uint_eq(r.status, 404);
             if (!api)
                 continue;
@@ -86,7 +85,7 @@ TEST(discovery_lists_and_unknown_paths)
         ck_assert_uint_eq(r.status, 405);
         ck_assert_uint_eq(r.body.n, 0);
         ck_assert_span_eq(raw_header(&r, "Allow"), "GET, HEAD");
-        if (ports[i] == extender.verbs.port) {
+        if (*x == extender.verbs.port) {
             raw_call(&c, &r,
                      "GET " API "/schedule/filter HTTP/1.1\r\nHost: localhost\r\n\r\n");
             ck_assert_uint_eq(r.status, 405);

@@ -140,9 +140,9 @@ static unsigned check_helps(const char *program, struct span text)
 
 TEST(every_help_text_is_one_short_sentence_with_its_default)
 {
-    ARRAY_EACH(i, programs) {
-        const char *said = lib_output_of(0, programs[i], ARGV("--help"));
-        ck_assert_uint_ge(check_helps(programs[i], span_of(said)), 5);
+    array_items(program, programs) {
+        const char *said = lib_output_of(0, *program, ARGV("--help"));
+        ck_assert_uint_ge(check_helps(*program, span_of(said)), 5);
     }
 }
 

@@ -5,6 +5,8 @@
 
 #include "domain/keys.h"
 #include "integration/suite.h"
+#include "kube/deviceplugin.h"
+#include "lib/grpc_watch.h"
 
 /*
  * gpushare-device-plugin between kube-sim and a simulated kubelet.
@@ -350,6 +352,27 @@ TEST(a_removed_endpoint_is_served_again)
     lib_wait((kubelet_serve(&kubelet), kubelet.registrations > before));
     kubelet_wait_registered(&kubelet, -1);
     add_and_admit("p");
+}
+
+TEST(two_containers_and_a_stop_have_their_status)
+{
+    static const struct dp_ids containers[2];
+    cleanup_buf struct buf request = {0}, none = {0};
+    struct err err = {0};
+    set_up();
+    ck_assert_done(proto_encode(&dp_groups_type, &(struct dp_groups){containers, 2},
+                                DP_MESSAGE_MAX, &request, &err),
+                   err);
+    struct grpcc_request req = {.socket = kubelet.plugins[MEM].socket,
+                                .method = DP_ALLOCATE,
+                                .message = buf_span(&request),
+                                .timeout_ms = LIB_WAIT_MS};
+    ck_assert_int_eq(grpcc_call(&req, &none, NULL, &err), -1);
+    ck_assert_contains(err.msg, "INVALID_ARGUMENT: 2 containers in one request");
+    program_signal(&plugin.program, SIGTERM);
+    lib_wait(grpc_watch_next(kubelet.plugins[MEM].stream, 10, &none) < 0);
+    ck_assert_str_eq(grpc_watch_status(kubelet.plugins[MEM].stream),
+                     "14 the device plugin is stopping");
 }
 
 TEST(allocations_survive_a_killed_plugin)

@@ -184,8 +184,8 @@ TEST(a_signed_release_is_published_only_with_each_signature)
         "rm scv-agent.sig.oci.tar", ": >scv-agent.sig.oci.tar",
         "head -c 100 scv-agent.sig.oci.tar >cut; mv cut scv-agent.sig.oci.tar",
         "mv gpushare-extender.sig.oci.tar scv-agent.sig.oci.tar"};
-    ARRAY_EACH(i, changes) {
-        char *said = publish(changes[i], 1);
+    array_items(change, changes) {
+        char *said = publish(*change, 1);
         ck_assert_contains(said, "publish: copy/");
         ck_assert_contains(said, ".sig.oci.tar has no signature of sha256:");
         refusal_of("test -e calls");

@@ -64,8 +64,8 @@ TEST(rules_are_compared_on_linked_cards)
                                        "\nfgd      today ",  "\nfgd      hami ",
                                        "\nfgd      nvidia ", "\nbinpack  gpushare ",
                                        "\nbinpack  nvidia "};
-    ARRAY_EACH(i, rows)
-        ck_assert_contains(said, rows[i]);
+    array_items(row, rows)
+        ck_assert_contains(said, *row);
     ck_assert_lacks(said, "spread");
     ck_assert_lacks(said, "at 90 %");
 }
@@ -95,10 +95,10 @@ TEST(invalid_options_and_files_are_refused)
         {{"--links=test/replay/nodes.csv"}, "nodes.csv:1: column nodes is missing"},
         {{"--links=test/replay/v100.csv", "--arrivals=0"}, "is not within 1..10000000"},
     };
-    ARRAY_EACH(i, cases) {
-        const char *said = replay(1, cases[i].options);
+    array_items(c, cases) {
+        const char *said = replay(1, c->options);
         ck_assert_contains(said, "gpushare-replay: ");
-        ck_assert_contains(said, cases[i].want);
+        ck_assert_contains(said, c->want);
     }
 }
 

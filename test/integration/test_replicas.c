@@ -89,12 +89,11 @@ static bool filter_and_prioritize(struct client *c, const char *name)
                                         "/gpushare-scheduler/prioritize"};
     cleanup_buf struct buf body = {0}, reply = {0};
     lib_filter_body(&body, name, UNITS, node_names);
-    ARRAY_EACH(i, paths) {
-        unsigned status =
-            peer_call(&pick(&c->rng)->verbs, "POST", paths[i], body.p, &reply);
+    array_items(path, paths) {
+        unsigned status = peer_call(&pick(&c->rng)->verbs, "POST", *path, body.p, &reply);
         if (status == 200)
             continue;
-        note_failed(lib_fmt("%s: %u: %s", paths[i], status, reply.p));
+        note_failed(lib_fmt("%s: %u: %s", *path, status, reply.p));
         return false;
     }
     return true;

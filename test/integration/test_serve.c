@@ -92,9 +92,9 @@ TEST(other_outputs_are_rejected)
 {
     static const char *const others[] = {"n1", "--check", "--classic", "--watch",
                                          "-ojson"};
-    ARRAY_EACH(i, others)
+    array_items(other, others)
         ck_assert_contains(
-            lib_output_of(1, "kubectl-inspect-gpushare", ARGV("--serve", others[i])),
+            lib_output_of(1, "kubectl-inspect-gpushare", ARGV("--serve", *other)),
             "--serve shows the whole cluster; ");
 }
 

@@ -91,8 +91,8 @@ TEST(verbs_need_a_named_client_and_reading_does_not)
                   {"/metrics", 401}};
     struct peer probe;
     peer_init_tls(&probe, extender.verbs.port, file_of("ca", "crt"));
-    ARRAY_EACH(i, probes)
-        ck_assert_uint_eq(peer_status(&probe, probes[i].path), probes[i].status);
+    array_items(p, probes)
+        ck_assert_uint_eq(peer_status(&probe, p->path), p->status);
     peer_fini(&probe);
     ck_assert_uint_eq(peer_status(&extender.verbs, "/inspect"), 200);
     ck_assert_uint_eq(peer_status(&extender.observers, "/readyz"), 200);
@@ -163,12 +163,12 @@ TEST(missing_companion_options_are_reported)
         {ARGV("--tls-cert", "/no/such.crt", "--tls-key", key, "--insecure"),
          "/no/such.crt: No such file"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         const char *options[PROGRAM_ARGS] = {
             "--listen",       "127.0.0.1", "--port",       "0",
             "--observe-port", "0",         "--kubeconfig", sim_kubeconfig(&sim)};
-        program_args(options, 8, cases[i].options);
-        ck_assert_contains(lib_output_of(1, "gpushare-extender", options), cases[i].says);
+        program_args(options, 8, c->options);
+        ck_assert_contains(lib_output_of(1, "gpushare-extender", options), c->says);
     }
 }
 

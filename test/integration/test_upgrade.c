@@ -139,18 +139,18 @@ static json_t *run_pods(const char *folder)
     use_build(folder);
     start_kubelet();
     start_programs();
-    ARRAY_EACH(i, pods) {
+    array_items(p, pods) {
         cleanup_answer struct kubelet_answer a = {0};
-        const char *name = pods[i].name;
+        const char *name = p->name;
         sim_load(&sim,
                  "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
                  "\"namespace\":\"default\",\"uid\":\"uid-%s\"%s},\"spec\":{"
                  "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{"
                  "\"limits\":{%s}}}]},\"status\":{\"phase\":\"Pending\"}}",
-                 name, name, pods[i].metadata, pods[i].limits);
+                 name, name, p->metadata, p->limits);
         lib_wait(extender_bind(&extender, name, "n1", NULL));
         kubelet_add(&kubelet, name, ARGV("c"));
-        kubelet_admit(&kubelet, name, "c", pods[i].resource, pods[i].amount, &a);
+        kubelet_admit(&kubelet, name, "c", p->resource, p->amount, &a);
         ck_assert_msg(a.status == GRPC_OK, "%s: %s", name, a.words);
         lib_wait(strcmp(lib_annotation(peer_get(&sim.api, pod_path(name)),
                                        "ALIYUN_COM_GPU_MEM_ASSIGNED"),
@@ -269,8 +269,8 @@ static bool is_volatile(const char *key)
                                        "leaseTransitions",
                                        "uid",
                                        "ALIYUN_COM_GPU_MEM_ASSUME_TIME"};
-    ARRAY_EACH(i, keys)
-        if (strcmp(keys[i], key) == 0)
+    array_items(c, keys)
+        if (strcmp(*c, key) == 0)
             return true;
     return false;
 }

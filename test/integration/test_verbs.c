@@ -28,11 +28,10 @@ TEST(filter_and_prioritize_are_served_under_every_path)
     set_up();
     lib_filter_body(&four, "p", 4, ARGV("full", "big", "small", "nowhere"));
     lib_filter_body(&two, "p", 2, ARGV("big", "full", "small"));
-    ARRAY_EACH(i, roots) {
-        const json_t *j = peer_post(&extender.verbs, lib_fmt("%sfilter", roots[i]),
-                                    four.p),
-                     *scores = peer_post(&extender.verbs,
-                                         lib_fmt("%sprioritize", roots[i]), two.p);
+    array_items(root, roots) {
+        const json_t *j = peer_post(&extender.verbs, lib_fmt("%sfilter", *root), four.p),
+                     *scores = peer_post(&extender.verbs, lib_fmt("%sprioritize", *root),
+                                         two.p);
         json_int_t score[3];
         ck_assert_str_eq(lib_text(j, "NodeNames"), "[\"big\"]");
         ck_assert_contains(lib_str(j, "FailedNodes.full"), "needs 4096 MiB on one card");
@@ -87,19 +86,18 @@ TEST(read_only_endpoints_are_served_on_both_ports)
     static const char *const inspects[] = {"/inspect", "/gpushare-scheduler/inspect"};
     set_up();
     const struct peer *const ports[] = {&extender.verbs, &extender.observers};
-    ARRAY_EACH(i, ports) {
-        ck_assert(peer_says(ports[i], "/healthz", 200, "ok\n"));
-        ck_assert(peer_says(ports[i], "/readyz", 200, "ok\n"));
-        ck_assert_str_ne(lib_str(peer_get(ports[i], "/version"), "version"), "");
-        ARRAY_EACH(k, inspects) {
-            json_t *all = peer_get(ports[i], inspects[k]);
+    array_items(port, ports) {
+        ck_assert(peer_says(*port, "/healthz", 200, "ok\n"));
+        ck_assert(peer_says(*port, "/readyz", 200, "ok\n"));
+        ck_assert_str_ne(lib_str(peer_get(*port, "/version"), "version"), "");
+        array_items(inspect, inspects) {
+            json_t *all = peer_get(*port, *inspect);
             ck_assert_uint_eq(lib_size(all, "nodes"), 3);
             ck_assert_at(all, "unit", "GiB");
-            const json_t *j = peer_get(ports[i], lib_fmt("%s/full", inspects[k]));
+            const json_t *j = peer_get(*port, lib_fmt("%s/full", *inspect));
             ck_assert_at(j, "nodes.0.name", "full");
             ck_assert_int_eq(lib_int(j, "nodes.0.usedGPU"), 14);
-            ck_assert_uint_eq(peer_status(ports[i], lib_fmt("%s/nowhere", inspects[k])),
-                              404);
+            ck_assert_uint_eq(peer_status(*port, lib_fmt("%s/nowhere", *inspect)), 404);
         }
     }
     /* The observe port does not serve the verbs. */

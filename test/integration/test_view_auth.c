@@ -145,17 +145,16 @@ TEST(views_need_a_token_with_the_right)
         {"admin", "/inspect", "200", ""},
     };
     set_up();
-    ARRAY_EACH(i, open)
-        expect(NULL, open[i], "200", "");
-    ARRAY_EACH(i, views) {
-        expect(NULL, views[i], "401",
-               "a bearer token or a client certificate is required");
-        expect("wrong", views[i], "401", "the bearer token is not valid");
-        expect("a b", views[i], "401", "");
-        expect("nobody", views[i], "403", "system:serviceaccount:a:nobody");
+    array_items(o, open)
+        expect(NULL, *o, "200", "");
+    array_items(view, views) {
+        expect(NULL, *view, "401", "a bearer token or a client certificate is required");
+        expect("wrong", *view, "401", "the bearer token is not valid");
+        expect("a b", *view, "401", "");
+        expect("nobody", *view, "403", "system:serviceaccount:a:nobody");
     }
-    ARRAY_EACH(i, cases)
-        expect(cases[i].token, cases[i].path, cases[i].status, cases[i].text);
+    array_items(c, cases)
+        expect(c->token, c->path, c->status, c->text);
     ck_assert_contains(curl("/metrics", NULL, NULL),
                        "WWW-Authenticate: Bearer realm=\"gpushare\"");
     ck_assert_contains(
@@ -172,18 +171,17 @@ TEST(who_may_list_all_pods_sees_all_of_them)
     static const char *const watches[] = {"/inspect?watch=true",
                                           API "/gpupods?watch=true"};
     set_up();
-    ARRAY_EACH(v, views) {
-        expect("admin", views[v], "200", "mine");
-        expect("admin", views[v], "200", "theirs");
+    array_items(view, views) {
+        expect("admin", *view, "200", "mine");
+        expect("admin", *view, "200", "theirs");
         /* To list the pods of one namespace is not enough. */
-        expect("team", views[v], "403",
-               "lacks the permission list pods in all namespaces");
+        expect("team", *view, "403", "lacks the permission list pods in all namespaces");
     }
-    ARRAY_EACH(v, watches) {
-        expect("team", watches[v], "403", "");
+    array_items(watch, watches) {
+        expect("team", *watch, "403", "");
         /* An empty line ends the initial state. */
-        const char *said = curl_until("\n\n", watches[v], NULL,
-                                      ARGV("-H", "Authorization: Bearer admin"));
+        const char *said =
+            curl_until("\n\n", *watch, NULL, ARGV("-H", "Authorization: Bearer admin"));
         ck_assert_contains(said, "HTTP/1.1 200");
         ck_assert_contains(said, "theirs");
     }
@@ -242,8 +240,8 @@ TEST(kubectl_inspect_compares_with_the_extender)
                  {"nobody", "lacks the permission list pods in all namespaces"},
                  {"invented", ": HTTP 401: the bearer token is not valid\n"}};
     set_up();
-    ARRAY_EACH(i, cases) {
-        temp_write(lib_dir, "token", cases[i].token);
+    array_items(c, cases) {
+        temp_write(lib_dir, "token", c->token);
         ck_assert_contains(
             lib_output_of(-1, "kubectl-inspect-gpushare",
                           ARGV("--check", "--kubeconfig", sim_kubeconfig(&sim),
@@ -251,7 +249,7 @@ TEST(kubectl_inspect_compares_with_the_extender)
                                lib_fmt("https://127.0.0.1:%u", extender.observers.port),
                                "--extender-token", lib_path("token"), "--extender-ca",
                                lib_path("ca.crt"))),
-            cases[i].says);
+            c->says);
     }
 }
 

@@ -49,8 +49,8 @@ static void add_config_map(const struct sim *s, const char *node)
 
 static void add_objects(const struct sim *s)
 {
-    ARRAY_EACH(i, nodes)
-        sim_add_node(s, nodes[i].node, nodes[i].cards, 16);
+    array_items(n, nodes)
+        sim_add_node(s, n->node, n->cards, 16);
     sim_add_bound_pod(s, "d0", 16, "pod-deleted", GO_PROMISE("0", "16"));
     sim_add_bound_pod(s, "d1", 16, "pod-deleted", GO_PROMISE("1", "16"));
     sim_add_bound_pod(s, "e0", 16, "pod-ended", GO_PROMISE("0", "16"));
@@ -79,8 +79,8 @@ static void change_objects(const struct sim *s)
     static const char *const gone[] = {MAPS "unhealthy-gpu-map-deleted",
                                        SCVS "scv-deleted", SCVS "scv-deleted-with-agent",
                                        SCVS "removed", "/api/v1/nodes/removed"};
-    ARRAY_EACH(i, gone)
-        peer_do(&s->api, "DELETE", gone[i], NULL);
+    array_items(g, gone)
+        peer_do(&s->api, "DELETE", *g, NULL);
 }
 
 struct fixture {
@@ -91,22 +91,21 @@ struct fixture {
 
 static void check_before(const struct fixture *f)
 {
-    ARRAY_EACH(i, nodes) {
+    array_items(n, nodes) {
         cleanup_buf struct buf why = {0};
-        enum filter_result fit = extender_filter(&f->extender, 16, nodes[i].node, &why);
-        ck_assert_msg(fit == nodes[i].before, "%s: %s before the change: %d, %s", f->name,
-                      nodes[i].node, (int)fit, why.p);
+        enum filter_result fit = extender_filter(&f->extender, 16, n->node, &why);
+        ck_assert_msg(fit == n->before, "%s: %s before the change: %d, %s", f->name,
+                      n->node, (int)fit, why.p);
     }
 }
 
 static void check_after(const struct fixture *f)
 {
-    ARRAY_EACH(i, nodes) {
+    array_items(n, nodes) {
         cleanup_buf struct buf why = {0};
-        lib_wait_saying(extender_filter(&f->extender, 16, nodes[i].node, &why) ==
-                                nodes[i].after &&
-                            strstr(why.p, nodes[i].reason),
-                        "%s: %s after the change: %s", f->name, nodes[i].node, why.p);
+        lib_wait_saying(extender_filter(&f->extender, 16, n->node, &why) == n->after &&
+                            strstr(why.p, n->reason),
+                        "%s: %s after the change: %s", f->name, n->node, why.p);
     }
     const struct peer *p = &f->extender.observers;
     ck_assert_at(peer_get(p, "/inspect/scv-deleted"), "nodes.0.source", "capacity");
@@ -221,8 +220,8 @@ static void run_disruption(void *ctx, size_t i)
     extender_start(&f.extender, &f.sim, NULL);
     /* Waits for the first watches, because the test breaks them. */
     static const char *const kinds[] = {"nodes", "pods", "scvs", "leases", "configmaps"};
-    ARRAY_EACH(k, kinds)
-        lib_wait(sim_watching(&f.sim, kinds[k]) == 1);
+    array_items(kind, kinds)
+        lib_wait(sim_watching(&f.sim, *kind) == 1);
     check_before(&f);
     disruptions[i].run(&f);
     check_after(&f);

@@ -34,14 +34,14 @@ static void assert_headers(const struct raw_reply *r)
 static void assert_cached(unsigned port, const struct file *f, struct span tag)
 {
     static const char *const before[] = {"", "W/", "\"x\", ", "*,"};
-    ARRAY_EACH(i, before) {
+    array_items(b, before) {
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, port);
         raw_sendf(&c,
                   "GET %s HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: %s\r\n"
                   "Connection: close\r\n\r\n",
-                  f->path, lib_fmt("%s%.*s", before[i], SPAN_ARG(tag)));
+                  f->path, lib_fmt("%s%.*s", *b, SPAN_ARG(tag)));
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         ck_assert_uint_eq(r.status, 304);
         ck_assert_span_eq(raw_header(&r, "ETag"), lib_fmt("%.*s", SPAN_ARG(tag)));
@@ -78,14 +78,14 @@ static void assert_file(unsigned port, const struct file *f)
 TEST(page_files_are_served_on_both_ports)
 {
     suite_extender(NULL);
-    ARRAY_EACH(i, files) {
-        assert_file(extender.observers.port, &files[i]);
-        assert_file(extender.verbs.port, &files[i]);
+    array_items(file, files) {
+        assert_file(extender.observers.port, file);
+        assert_file(extender.verbs.port, file);
     }
     static const char *const unknown[] = {"/page.html",    "/page",      "//",
                                           "/web/page.css", "/page.css/", "/../page.js"};
-    ARRAY_EACH(i, unknown)
-        ck_assert_uint_eq(peer_status(&extender.observers, unknown[i]), 404);
+    array_items(u, unknown)
+        ck_assert_uint_eq(peer_status(&extender.observers, *u), 404);
 }
 
 /* The page loads nothing from other servers and contains nothing that its policy
@@ -97,12 +97,12 @@ TEST(the_page_is_self_contained)
         "innerHTML",      "outerHTML", "insertAdjacentHTML",
         "document.write", "eval(",     "new Function",
         " style=",        " onclick=", "<style"};
-    ARRAY_EACH(i, files) {
-        const char *text = lib_file(lib_fmt("src/view/web/%s", files[i].name));
-        ARRAY_EACH(k, forbidden) {
-            const char *at = strstr(text, forbidden[k]);
+    array_items(file, files) {
+        const char *text = lib_file(lib_fmt("src/view/web/%s", file->name));
+        array_items(f, forbidden) {
+            const char *at = strstr(text, *f);
             bool name_space = at && strncmp(at, "http://www.w3.org/2000/svg", 26) == 0;
-            ck_assert_msg(!at || name_space, "%s has %s", files[i].name, forbidden[k]);
+            ck_assert_msg(!at || name_space, "%s has %s", file->name, *f);
         }
     }
 }

@@ -44,8 +44,8 @@ TEST(a_rule_fires_for_a_number_of_requests_or_always)
     struct faults *f = faults_new();
     add(f, "{\"nth\":2,\"times\":2,\"action\":\"cut\"}");
     enum fault_action want[] = {FAULT_NONE, FAULT_CUT, FAULT_CUT, FAULT_NONE};
-    ARRAY_EACH(i, want)
-        ck_assert_int_eq(bind_action(f), want[i]);
+    array_items(c, want)
+        ck_assert_int_eq(bind_action(f), *c);
     faults_clear(f);
     add(f, "{\"action\":\"cut\"}");
     for (int i = 0; i < 10; i++)
@@ -74,11 +74,10 @@ TEST(each_member_of_a_rule_restricts_its_matches)
         {"{\"action\":\"cut\",\"name\":\"p-\"}", true},
         {"{\"action\":\"cut\",\"name\":\"q\"}", false},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct faults *f = faults_new();
-        add(f, cases[i].rule);
-        ck_assert_msg((bind_action(f) == FAULT_CUT) == cases[i].hits, "%s",
-                      cases[i].rule);
+        add(f, c->rule);
+        ck_assert_msg((bind_action(f) == FAULT_CUT) == c->hits, "%s", c->rule);
         faults_free(f);
     }
 }
@@ -115,9 +114,9 @@ TEST(an_array_with_a_malformed_rule_is_refused_as_a_whole)
         "[{\"action\":\"cut\"},5]",
     };
     struct faults *f = faults_new();
-    ARRAY_EACH(i, bad) {
+    array_items(c, bad) {
         struct err err = {0};
-        ck_assert_msg(faults_add(f, span_of(bad[i]), &err) == -1, "%s", bad[i]);
+        ck_assert_msg(faults_add(f, span_of(*c), &err) == -1, "%s", *c);
         ck_assert_int_ne(err.msg[0], '\0');
     }
     ck_assert_int_eq(bind_action(f), FAULT_NONE);

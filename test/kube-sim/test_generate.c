@@ -113,8 +113,8 @@ TEST(scvs_have_the_members_of_yodas_scv)
                                           "power",      "totalMemory", "clock",
                                           "freeMemory", "core",        "bandwidth"};
     ck_assert_uint_eq(json_object_size(card), ARRAY_LEN(members));
-    ARRAY_EACH(i, members)
-        ck_assert_msg(json_object_get(card, members[i]) != NULL, "%s", members[i]);
+    array_items(member, members)
+        ck_assert_msg(json_object_get(card, *member) != NULL, "%s", *member);
     ck_assert_int_eq(lib_int(status, "freeMemorySum"), 12194);
     ck_assert_at(card, "model", "NVIDIA A100-SXM4-80GB");
     const json_t *leases = items(
@@ -133,9 +133,9 @@ TEST(bad_parameters_are_refused)
     static const char *const bad[] = {"nodes",      "nodes=",    "nodes=x", "nodes=-1",
                                       "color=red",  "full=101",  "uuid=2",  "model=x",
                                       "cards=1000", "nodes=1,,", "=1"};
-    ARRAY_EACH(i, bad) {
+    array_items(c, bad) {
         struct generate g = generate_defaults;
         struct err err = {0};
-        ck_assert_msg(generate_parse(span_of(bad[i]), &g, &err) == -1, "%s", bad[i]);
+        ck_assert_msg(generate_parse(span_of(*c), &g, &err) == -1, "%s", *c);
     }
 }

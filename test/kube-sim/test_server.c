@@ -130,13 +130,13 @@ TEST(a_reply_can_be_lost_before_and_after_the_change)
                  {"hang-cut", 0, false}, {"hang", 201, true}};
     struct front f;
     start(&f);
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         add_fault(&f, lib_fmt("{\"verb\":\"create\",\"resource\":\"pods\",\"times\":1,"
                               "\"action\":\"%s\",\"status\":503,\"hangMs\":50}",
-                              cases[i].action));
-        ck_assert_msg(ask(&f, "POST", PODS, pod_body, NULL) == cases[i].status, "%s",
-                      cases[i].action);
-        ck_assert_msg(is_there(&f, PODS "/p") == cases[i].applied, "%s", cases[i].action);
+                              c->action));
+        ck_assert_msg(ask(&f, "POST", PODS, pod_body, NULL) == c->status, "%s",
+                      c->action);
+        ck_assert_msg(is_there(&f, PODS "/p") == c->applied, "%s", c->action);
         ask(&f, "DELETE", PODS "/p", "", NULL);
     }
     ck_assert_uint_eq(ask(&f, "POST", PODS, pod_body, NULL), 201);
@@ -180,9 +180,8 @@ TEST(the_control_paths_refuse_invalid_requests)
                  {"POST", "/kube-sim/load", "{\"kind\":\"X\"}", 404}};
     struct front f;
     start(&f);
-    ARRAY_EACH(i, cases)
-        ck_assert_uint_eq(ask(&f, cases[i].method, cases[i].path, cases[i].body, NULL),
-                          cases[i].status);
+    array_items(c, cases)
+        ck_assert_uint_eq(ask(&f, c->method, c->path, c->body, NULL), c->status);
     stop(&f);
 }
 

@@ -233,8 +233,8 @@ TEST(threads_call_while_credentials_change)
     w.config.ca_file = file_in_config("ca");
     connect_client();
     w.c->now_ms = hasty_clock;
-    ARRAY_EACH(i, threads)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, call_often, NULL), 0);
+    array_items(thread, threads)
+        ck_assert_int_eq(pthread_create(thread, NULL, call_often, NULL), 0);
     for (int i = 1; i < 30; i++) {
         cleanup_free char *token = xasprintf("t%d", i);
         cleanup_free char *ca = xasprintf("-----BEGIN CERTIFICATE----- %d", i);
@@ -242,9 +242,9 @@ TEST(threads_call_while_credentials_change)
         put("ca", ca);
         lib_pause();
     }
-    ARRAY_EACH(i, threads) {
+    array_items(t, threads) {
         void *good;
-        pthread_join(threads[i], &good);
+        pthread_join(*t, &good);
         ck_assert_uint_eq((uintptr_t)good, 40);
     }
 }
@@ -311,13 +311,13 @@ TEST(a_status_becomes_an_error_code)
         {504, ERR_TIMEOUT},   {302, ERR_INTERNAL},     {100, ERR_INTERNAL},
         {0, ERR_INTERNAL},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct err err = {0};
-        ck_assert_int_eq(kube_reply_check(cases[i].status, SPAN(""), &err), -1);
-        ck_assert_msg(err.code == cases[i].code, "%u", cases[i].status);
-        cleanup_free char *want = xasprintf("HTTP %u", cases[i].status);
+        ck_assert_int_eq(kube_reply_check(c->status, SPAN(""), &err), -1);
+        ck_assert_msg(err.code == c->code, "%u", c->status);
+        cleanup_free char *want = xasprintf("HTTP %u", c->status);
         ck_assert_str_eq(err.msg, want);
-        ck_assert_int_eq(kube_reply_check(cases[i].status, SPAN("x"), NULL), -1);
+        ck_assert_int_eq(kube_reply_check(c->status, SPAN("x"), NULL), -1);
     }
     struct err err = {0};
     ck_assert_int_eq(kube_reply_check(200, SPAN("anything"), &err), 0);
@@ -354,10 +354,10 @@ TEST(the_message_of_a_status_is_kept)
          "HTTP 403 without a Status object: "
          "{\"kind\":7,\"status\":\"Failure\",\"message\":\"x\"}"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct err err = {0};
-        ck_assert_int_eq(kube_reply_check(403, span_of(cases[i].body), &err), -1);
-        ck_assert_str_eq(err.msg, cases[i].want);
+        ck_assert_int_eq(kube_reply_check(403, span_of(c->body), &err), -1);
+        ck_assert_str_eq(err.msg, c->want);
     }
     struct err err = {0};
     cleanup_buf struct buf big = {0};

@@ -71,14 +71,14 @@ TEST(the_url_of_a_server_is_split)
         {"https://h/#x", NULL, NULL},
         {"https://h/a b", NULL, NULL},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(p, cases) {
         struct kube_config c = {0};
         struct err err = {0};
-        int rc = kube_config_server(&c, span_of(cases[i].url), &err);
-        ck_assert_msg((rc == 0) == (cases[i].server != NULL), "%s", cases[i].url);
+        int rc = kube_config_server(&c, span_of(p->url), &err);
+        ck_assert_msg((rc == 0) == (p->server != NULL), "%s", p->url);
         if (!rc) {
-            ck_assert_str_eq(c.server, cases[i].server);
-            ck_assert_str_eq(c.path_prefix, cases[i].prefix);
+            ck_assert_str_eq(c.server, p->server);
+            ck_assert_str_eq(c.path_prefix, p->prefix);
         }
         kube_config_fini(&c);
     }
@@ -134,9 +134,9 @@ TEST(unsupported_fields_are_errors_that_name_them)
          "%s/k:9: cluster \"a\": insecure-skip-tls-verify: conflicts with "
          "certificate-authority"},
     };
-    ARRAY_EACH(i, cases) {
-        ck_assert_int_eq(load_user(cases[i].cluster, cases[i].user), -1);
-        check_error(cases[i].want);
+    array_items(c, cases) {
+        ck_assert_int_eq(load_user(c->cluster, c->user), -1);
+        check_error(c->want);
     }
     ck_assert_done(
         load_user("{server: \"https://h\", insecure-skip-tls-verify: true}", ""), w.err);
@@ -184,10 +184,10 @@ TEST(a_wrong_reference_lists_the_existing_names)
         {"a: [\n", NULL,
          "%s/k:2: while parsing a flow node: did not find expected node content"},
     };
-    ARRAY_EACH(i, cases) {
-        w.sources.context = cases[i].context;
-        ck_assert_msg(load_text(cases[i].text) == -1, "%s", cases[i].text);
-        check_error(cases[i].want);
+    array_items(c, cases) {
+        w.sources.context = c->context;
+        ck_assert_msg(load_text(c->text) == -1, "%s", c->text);
+        check_error(c->want);
     }
 }
 

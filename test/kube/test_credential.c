@@ -46,9 +46,9 @@ TEST(a_bad_token_file_keeps_the_old_token_and_warns_once)
     int old = catch_log();
     int64_t now = T;
     check_get(now, "Bearer one");
-    ARRAY_EACH(i, bad) {
-        if (bad[i])
-            put("token", bad[i]);
+    array_items(c, bad) {
+        if (*c)
+            put("token", *c);
         else
             drop("token");
         now += 50000;
@@ -249,15 +249,15 @@ TEST(one_run_serves_all_threads)
     struct asker askers[8];
     w.now_ms = T;
     set_answer("one", 3600);
-    ARRAY_EACH(i, askers) {
-        ck_assert_int_eq(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
+    array_items(a, askers) {
+        ck_assert_int_eq(pthread_create(&a->thread, NULL, ask, a), 0);
     }
     cleanup_free char *path = path_of("runs");
     lib_wait(access(path, R_OK) == 0);
     put("go", "");
-    ARRAY_EACH(i, askers) {
-        pthread_join(askers[i].thread, NULL);
-        ck_assert(askers[i].good);
+    array_items(c, askers) {
+        pthread_join(c->thread, NULL);
+        ck_assert(c->good);
     }
     ck_assert_uint_eq(runs(), 1);
 }

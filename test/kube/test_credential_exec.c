@@ -88,10 +88,10 @@ TEST(a_missing_plugin_is_an_error)
         {"{apiVersion: " V1 ", command: x, provideClusterInfo: 1}",
          "provideClusterInfo: expected true or false"},
     };
-    ARRAY_EACH(i, cases) {
-        ck_assert_int_eq(load_exec(cases[i].exec), -1);
+    array_items(c, cases) {
+        ck_assert_int_eq(load_exec(c->exec), -1);
         cleanup_free char *want =
-            xasprintf("%s/k:12: exec plugin of user \"b\": %s", w.dir, cases[i].want);
+            xasprintf("%s/k:12: exec plugin of user \"b\": %s", w.dir, c->want);
         ck_assert_str_eq(w.err.msg, want);
     }
 }
@@ -267,10 +267,10 @@ TEST(other_output_is_rejected_without_being_shown)
          "expirationTimestamp: expected RFC 3339"},
     };
     struct kube_exec e = exec_of(NULL);
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct kube_exec_credential a = {0};
-        ck_assert_int_eq(kube_exec_parse(&e, span_of(cases[i].text), &a, &w.err), -1);
-        ck_assert_str_eq(w.err.msg, cases[i].want);
+        ck_assert_int_eq(kube_exec_parse(&e, span_of(c->text), &a, &w.err), -1);
+        ck_assert_str_eq(w.err.msg, c->want);
         ck_assert_ptr_null(a.token);
     }
 }

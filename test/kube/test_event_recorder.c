@@ -128,9 +128,8 @@ TEST(hostile_names_are_not_written)
 {
     static const char *const bad[] = {"",    "a/b",  "a?x=1", "a%2fb", "..",
                                       "a b", "a\nb", "a#",    "a\"b",  ".a"};
-    ARRAY_EACH(i, bad) {
-        struct event name = pod_event("ns", bad[i], "n"),
-                     ns = pod_event(bad[i], "p", "n");
+    array_items(c, bad) {
+        struct event name = pod_event("ns", *c, "n"), ns = pod_event(*c, "p", "n");
         name.unique = ns.unique = true;
         ck_assert(event_recorder_add(recorder, &name));
         ck_assert(event_recorder_add(recorder, &ns));

@@ -85,13 +85,12 @@ static const struct {
 
 TEST(an_object_says_how_many_members_wait_for_each_other)
 {
-    ARRAY_EACH(i, objects) {
+    array_items(object, objects) {
         uint32_t minimum = 99;
         struct err err = {0};
         ck_assert_done(
-            read_group(objects[i].kind, "ns", SPAN("g"), objects[i].body, &minimum, &err),
-            err);
-        ck_assert_msg(minimum == objects[i].minimum, "%s: %u", objects[i].body, minimum);
+            read_group(object->kind, "ns", SPAN("g"), object->body, &minimum, &err), err);
+        ck_assert_msg(minimum == object->minimum, "%s: %u", object->body, minimum);
     }
 }
 
@@ -142,9 +141,9 @@ TEST(a_name_that_no_object_can_have_gets_no_path)
     struct err err = {0};
     char most[254];
     memset(most, 'a', sizeof most);
-    ARRAY_EACH(i, bad) {
-        read_group(GANG_VOLCANO, "ns", bad[i], NULL, &minimum, &err);
-        ck_assert_msg(!paths.n, "%.*s", SPAN_ARG(bad[i]));
+    array_items(c, bad) {
+        read_group(GANG_VOLCANO, "ns", *c, NULL, &minimum, &err);
+        ck_assert_msg(!paths.n, "%.*s", SPAN_ARG(*c));
     }
     read_group(GANG_VOLCANO, "a/b", SPAN("g"), NULL, &minimum, &err);
     ck_assert_uint_eq(paths.n, 0);
@@ -152,9 +151,9 @@ TEST(a_name_that_no_object_can_have_gets_no_path)
     ck_assert_uint_eq(paths.n, 0);
     read_group(GANG_VOLCANO, "ns", (struct span){most, 253}, NULL, &minimum, &err);
     ck_assert_uint_gt(paths.n, 0);
-    ARRAY_EACH(i, good) {
-        read_group(GANG_VOLCANO, "ns", span_of(good[i]), NULL, &minimum, &err);
-        ck_assert_msg(strstr(paths.p, good[i]), "%s", good[i]);
+    array_items(g, good) {
+        read_group(GANG_VOLCANO, "ns", span_of(*g), NULL, &minimum, &err);
+        ck_assert_msg(strstr(paths.p, *g), "%s", *g);
     }
 }
 

@@ -81,11 +81,11 @@ static const struct {
 
 TEST(the_result_of_get)
 {
-    ARRAY_EACH(i, answers) {
+    array_items(answer, answers) {
         struct err err = {0};
-        status = answers[i].status;
-        message = answers[i].message;
-        ck_assert_msg(get(&err) == answers[i].result, "%d %s", (int)status, message);
+        status = answer->status;
+        message = answer->message;
+        ck_assert_msg(get(&err) == answer->result, "%d %s", (int)status, message);
     }
 }
 

@@ -150,12 +150,12 @@ TEST(ids_that_the_kubelet_would_misread_are_rejected)
         {S("a\0b"), "NUL at byte 1"},
         {S("ab\xff"), "invalid UTF-8 at byte 2"},
     };
-    ARRAY_EACH(i, ids) {
+    array_items(one, ids) {
         cleanup_buf struct buf out = {0};
         struct err err = {0};
-        const struct dp_device item = {.id = ids[i].id};
+        const struct dp_device item = {.id = one->id};
         cleanup_free char *want =
-            xasprintf("ListAndWatchResponse: devices[0]: id: %s", ids[i].want);
+            xasprintf("ListAndWatchResponse: devices[0]: id: %s", one->want);
         ck_assert_int_eq(proto_encode(&dp_devices_type, SOME(dp_devices, &item, 1),
                                       DP_MESSAGE_MAX, &out, &err),
                          -1);

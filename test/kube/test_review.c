@@ -6,10 +6,10 @@ TEST(only_plausible_tokens_are_reviewed)
 {
     static const char *const good[] = {"a", "eyJhbGciOi.J9-_~+/x==", "0="};
     static const char *const bad[] = {"", "=", "a b", "a\"", "a=b", "\x80", "a\tb"};
-    ARRAY_EACH(i, good)
-        ck_assert(review_token_is_plausible(span_of(good[i])));
-    ARRAY_EACH(i, bad)
-        ck_assert(!review_token_is_plausible(span_of(bad[i])));
+    array_items(g, good)
+        ck_assert(review_token_is_plausible(span_of(*g)));
+    array_items(c, bad)
+        ck_assert(!review_token_is_plausible(span_of(*c)));
     cleanup_buf struct buf big = {0};
     for (int i = 0; i < REVIEW_TOKEN_MAX; i++)
         buf_addc(&big, 'a');
@@ -50,9 +50,9 @@ TEST(a_token_review_names_the_user)
         {"", -1},
         {"rubbish", -1},
     };
-    ARRAY_EACH(i, others) {
-        ck_assert_int_eq(review_token_read(span_of(others[i].answer), &u, &err),
-                         others[i].result);
+    array_items(other, others) {
+        ck_assert_int_eq(review_token_read(span_of(other->answer), &u, &err),
+                         other->result);
         ck_assert_ptr_null(u.name);
         review_user_fini(&u);
     }
@@ -94,6 +94,6 @@ TEST(access_is_denied_unless_it_is_allowed)
         {"", -1},
     };
     struct err err;
-    ARRAY_EACH(i, all)
-        ck_assert_int_eq(review_access_read(span_of(all[i].answer), &err), all[i].result);
+    array_items(a, all)
+        ck_assert_int_eq(review_access_read(span_of(a->answer), &err), a->result);
 }

@@ -128,10 +128,10 @@ TEST(kubeconfigs_leave_no_key)
         "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCk1IY0NBUUVFSU9uZUxpbmVPZkFQcml2YXRlS2V5VG"
         "hhdE11c3ROb3RSZW1haW5Jbk1lbW9yeTAxMjM0NTY3ODkKLS0tLS1FTkQgUFJJVkFURSBLRVktLS0t"
         "LQo=}"};
-    ARRAY_EACH(i, users) {
+    array_items(user, users) {
         watch(BODY, TOKEN);
         needles[2] = SPAN("SU9uZUxpbmVPZkFQcml2YXRlS2V5VG");
-        ck_assert_done(load_user("{server: \"https://127.0.0.1:1\"}", users[i]), w.err);
+        ck_assert_done(load_user("{server: \"https://127.0.0.1:1\"}", *user), w.err);
         start();
         kube_call(
             w.c, &(struct kube_request){.method = "GET", .path = "/", .timeout_ms = 2000},

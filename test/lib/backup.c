@@ -55,8 +55,8 @@ void backup_restore(void)
     cluster_start("etcd");
     cluster_start("kube-apiserver");
     lib_wait(peer_status(&cluster.api, "/readyz") == 200);
-    ARRAY_EACH(i, clients) {
-        cluster_stop(clients[i], "TERM");
-        cluster_start(clients[i]);
+    array_items(client, clients) {
+        cluster_stop(*client, "TERM");
+        cluster_start(*client);
     }
 }

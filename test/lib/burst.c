@@ -61,9 +61,9 @@ static const char *label(const json_t *pod, const char *key)
 
 static const struct class *class_of(const char *node)
 {
-    ARRAY_EACH(k, classes)
-        if (node[0] == classes[k].name[0])
-            return &classes[k];
+    array_items(class, classes)
+        if (node[0] == class->name[0])
+            return class;
     ck_abort_msg("node %s has no class", node);
     return NULL;
 }
@@ -78,9 +78,9 @@ void burst_return_node(const char *name, bool with_scv)
 
 static void each_node(void (*fn)(const char *name))
 {
-    ARRAY_EACH(k, classes)
-        for (int i = 0; i < classes[k].nodes; i++)
-            fn(lib_fmt("%s%02d", classes[k].name, i));
+    array_items(class, classes)
+        for (int i = 0; i < class->nodes; i++)
+            fn(lib_fmt("%s%02d", class->name, i));
 }
 
 static void add_node(const char *name)
@@ -235,9 +235,9 @@ void burst_meanwhile(void (*trouble)(void), const char *what)
 
 static const struct kind *kind_of(const json_t *pod)
 {
-    ARRAY_EACH(i, kinds)
-        if (strcmp(label(pod, "kind"), kinds[i].name) == 0)
-            return &kinds[i];
+    array_items(c, kinds)
+        if (strcmp(label(pod, "kind"), c->name) == 0)
+            return c;
     ck_abort_msg("pod %s has no kind", lib_str(pod, "metadata.name"));
     return NULL;
 }
@@ -275,10 +275,10 @@ void burst_check(void)
 {
     const json_t *pods = cluster_list(PODS), *other;
     json_t *pod;
-    ARRAY_EACH(i, kinds)
-        ck_assert_msg(count(pods, &kinds[i], -1, true) == kinds[i].fit,
-                      "of %s %zu are bound, and %zu fit", kinds[i].name,
-                      count(pods, &kinds[i], -1, true), kinds[i].fit);
+    array_items(kind, kinds)
+        ck_assert_msg(count(pods, kind, -1, true) == kind->fit,
+                      "of %s %zu are bound, and %zu fit", kind->name,
+                      count(pods, kind, -1, true), kind->fit);
     lib_each(pod, pods)
         check_pod(pod);
     cluster_agrees();

@@ -298,7 +298,7 @@ void cluster_allow_inspect(const char *user)
     cluster_kubectl("apply", "-f", "manifests/rbac-inspect.yaml");
     cluster_kubectl("create", "clusterrolebinding", user,
                     "--clusterrole=gpushare-inspect", option);
-    ARRAY_EACH(i, namespaces)
-        cluster_kubectl("-n", namespaces[i], "create", "rolebinding", user,
+    array_items(namespace, namespaces)
+        cluster_kubectl("-n", *namespace, "create", "rolebinding", user,
                         "--role=gpushare-inspect", option);
 }

@@ -43,12 +43,12 @@ void driver_tree_make(const char *host, const char *root)
         LIBS "/libcuda.so.570.12",       LIBS "/libnvidia-ml.so.570.12",
         LIBS "/libcuda.so.535.1",        LIBS "/libc.so.6",
         LIBS "/libnvidia-ml.so.570.120", "/usr/bin/nvidia-smi"};
-    ARRAY_EACH(i, nodes) {
-        cleanup_free char *path = xasprintf("%s%s", root, nodes[i]);
+    array_items(node, nodes) {
+        cleanup_free char *path = xasprintf("%s%s", root, *node);
         driver_tree_node(host, path);
     }
-    ARRAY_EACH(i, files) {
-        cleanup_free char *path = xasprintf("%s%s", root, files[i]);
+    array_items(file, files) {
+        cleanup_free char *path = xasprintf("%s%s", root, *file);
         driver_tree_file(host, path);
     }
     link_to(host, root, LIBS "/libcuda.so.1", "libcuda.so.570.12");

@@ -284,9 +284,9 @@ bool kubelet_is_asked(struct kubelet *k)
 static bool is_registered(const struct kubelet *k, int resource)
 {
     static const int all[] = {MEM, COUNT, CORE};
-    ARRAY_EACH(i, all) {
-        const struct kubelet_endpoint *e = &k->plugins[all[i]];
-        bool only_other = resource != all[i] && (resource == MEM || resource == COUNT);
+    array_items(a, all) {
+        const struct kubelet_endpoint *e = &k->plugins[*a];
+        bool only_other = resource != *a && (resource == MEM || resource == COUNT);
         if (!only_other && !(e->stream && e->devices))
             return false;
     }

@@ -90,8 +90,8 @@ void lib_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx)
 void lib_on_interrupt(void (*handler)(int))
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    ARRAY_EACH(i, numbers)
-        signal(numbers[i], handler);
+    array_items(number, numbers)
+        signal(*number, handler);
 }
 
 double lib_now_exact_ms(void)

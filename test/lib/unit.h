@@ -34,6 +34,11 @@ struct unit_test {
     static void name(int _i __attribute__((unused)))
 #define TEST(name) TEST_LOOP(name, 1)
 
+/* Loops over an array with a pointer to its items. */
+#define array_items(item, array)                                                         \
+    for (__typeof__(&(array)[0]) item = (array); item < (array) + ARRAY_LEN(array);      \
+         item++)
+
 /* Functions around the tests; each may be NULL. */
 struct unit_fixtures {
     void (*begin_all)(void), (*end_all)(void); /* once, in the process of main */

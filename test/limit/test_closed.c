@@ -115,9 +115,9 @@ TEST(what_the_kernel_denies_refuses_memory)
                  {SYS_fcntl, "no open file description locks"},
                  {SYS_openat, "a file of the limit cannot be opened"},
                  {SYS_mmap, "memory cannot be mapped"}};
-    ARRAY_EACH(i, calls) {
-        cleanup_free char *number = xasprintf("%ld", calls[i].number);
-        refuses("guest-link", "without", "link", number, calls[i].why);
+    array_items(call, calls) {
+        cleanup_free char *number = xasprintf("%ld", call->number);
+        refuses("guest-link", "without", "link", number, call->why);
     }
     ck_assert_uint_eq(pod.state->reasons, LIMIT_NO_WIPE | LIMIT_NO_LOCKS);
 }
@@ -146,8 +146,8 @@ TEST(a_state_that_is_not_one_refuses_memory)
     const char *why = "the state file is short or foreign";
     const struct limit_state whole = *pod.state;
     uint32_t *const fields[] = {&pod.state->magic, &pod.state->version, &pod.state->high};
-    ARRAY_EACH(i, fields) {
-        *fields[i] = 1u << 20;
+    array_items(field, fields) {
+        **field = 1u << 20;
         refuses("guest", "more", "dlsym", "1", why);
         *pod.state = whole;
     }
@@ -273,8 +273,8 @@ TEST(what_a_neighbor_takes_meanwhile_is_not_counted)
 static void run_all_ways(const char *what)
 {
     static const char *const ways[] = {"dlsym", "proc2", "ptsz"};
-    ARRAY_EACH(i, ways)
-        pod_run(&pod, "guest", what, ways[i], "", 0);
+    array_items(way, ways)
+        pod_run(&pod, "guest", what, *way, "", 0);
     pod_run(&pod, "guest-link", what, "link", "", 0);
     if (pod_has_musl())
         pod_run(&pod, "musl/guest", what, "dlsym", "", 0);

@@ -41,9 +41,9 @@ static bool is_built(const char *guest)
 
 TEST(every_way_to_allocate_is_limited_and_counted_once)
 {
-    ARRAY_EACH(i, ways)
-        if (is_built(ways[i].guest))
-            pod_run(&pod, ways[i].guest, "cases", ways[i].way, "", 0);
+    array_items(c, ways)
+        if (is_built(c->guest))
+            pod_run(&pod, c->guest, "cases", c->way, "", 0);
     ck_assert_uint_eq(pod.state->reasons, 0);
     ck_assert_uint_gt(pod.state->refused, 0);
     ck_assert_uint_le(pod.books->peak, pod.limit->limit);
@@ -158,10 +158,10 @@ TEST(a_limit_without_a_uuid_is_that_of_any_card)
 TEST(a_foreign_state_breaks_no_program)
 {
     static const unsigned bytes[] = {0x00, 0xff, 0x7f, 0x80, 0x01};
-    ARRAY_EACH(i, bytes) {
-        memset(pod.state->slots, (int)bytes[i], sizeof pod.state->slots);
+    array_items(byte, bytes) {
+        memset(pod.state->slots, (int)*byte, sizeof pod.state->slots);
         pod_run(&pod, "guest", "all", "dlsym", "", 0);
-        memset(pod.state->slots, (int)bytes[i], sizeof pod.state->slots);
+        memset(pod.state->slots, (int)*byte, sizeof pod.state->slots);
         pod_run(&pod, "guest", "info", "dlsym", "", 0);
     }
 }

@@ -60,12 +60,11 @@ TEST(each_function_of_device_memory_is_intercepted_or_has_a_reason)
     cleanup_free char *library = program_path("libgpushare-limit.so");
     cleanup_free char *symbols = said_by(ARGV("nm", "-D", "--defined-only", library));
     size_t exported = 0, lines = 0;
-    ARRAY_EACH(i, limit_symbols) {
-        bool is = exports(symbols, limit_symbols[i].symbol);
-        ck_assert_msg(
-            is == !limit_symbols[i].reason, "%s: %s, but %s", limit_symbols[i].symbol,
-            limit_symbols[i].reason ? limit_symbols[i].reason : "to be intercepted",
-            is ? "exported" : "not exported");
+    array_items(c, limit_symbols) {
+        bool is = exports(symbols, c->symbol);
+        ck_assert_msg(is == !c->reason, "%s: %s, but %s", c->symbol,
+                      c->reason ? c->reason : "to be intercepted",
+                      is ? "exported" : "not exported");
         exported += is;
     }
     for (const char *p = symbols; (p = strchr(p, '\n')); p++)

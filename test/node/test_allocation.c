@@ -14,12 +14,12 @@ TEST(an_allocation_holds_its_units)
 {
     struct allocation *al = new_allocation("u", "c", IDS_MEM);
     static const int64_t units[] = {7, 0, 3, 2, 1, 143770};
-    ARRAY_EACH(i, units)
-        ck_assert(allocation_add(al, SPAN("GPU-a"), 1, units[i]));
+    array_items(unit, units)
+        ck_assert(allocation_add(al, SPAN("GPU-a"), 1, *unit));
     ck_assert(!allocation_add(al, SPAN("GPU-a"), 1, 3));
     ck_assert(allocation_add(al, SPAN("GPU-b"), 2, 3));
-    ARRAY_EACH(i, units)
-        ck_assert(allocation_holds(al, SPAN("GPU-a"), units[i]));
+    array_items(u, units)
+        ck_assert(allocation_holds(al, SPAN("GPU-a"), *u));
     ck_assert(!allocation_holds(al, SPAN("GPU-a"), 4));
     ck_assert(!allocation_holds(al, SPAN("GPU-b"), 7));
     ck_assert(!allocation_holds(al, SPAN("GPU-c"), 7));
@@ -60,8 +60,8 @@ static void sample(struct allocation_set *set)
 {
     struct allocation *al = new_allocation("u1", "init", IDS_MEM);
     static const int64_t units[] = {0, 1, 2, 7, 9, 10};
-    ARRAY_EACH(i, units)
-        allocation_add(al, SPAN("GPU-a"), 4, units[i]);
+    array_items(unit, units)
+        allocation_add(al, SPAN("GPU-a"), 4, *unit);
     allocation_add(al, SPAN("GPU-b"), 5, 12);
     allocation_set_put(set, al);
     al = new_allocation("u2", "c", IDS_COUNT);
@@ -129,16 +129,16 @@ TEST(a_damaged_state_file_is_rejected_as_a_whole)
         {"gpu-count", "gpu-counts", "are invalid, or come later"},
         {"\"uid\"", "\"uie\"", "are invalid, or come later"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct allocation_set back = {0};
         cleanup_buf struct buf b = {0};
-        const char *at = strstr(good.p, cases[i].from);
+        const char *at = strstr(good.p, c->from);
         ck_assert_ptr_nonnull(at);
         buf_add(&b, good.p, (size_t)(at - good.p));
-        buf_adds(&b, cases[i].to);
-        buf_adds(&b, at + strlen(cases[i].from));
+        buf_adds(&b, c->to);
+        buf_adds(&b, at + strlen(c->from));
         ck_assert_int_eq(allocation_set_read(&back, buf_span(&b), SPAN("n1"), &err), -1);
-        ck_assert_contains(err.msg, cases[i].says);
+        ck_assert_contains(err.msg, c->says);
         ck_assert_uint_eq(back.n, 0);
     }
     allocation_set_fini(&set);

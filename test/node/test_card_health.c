@@ -163,11 +163,11 @@ static void check_step(const struct transition *t, struct card_health *h,
 
 TEST(every_transition_of_one_card)
 {
-    ARRAY_EACH(i, transitions) {
+    array_items(t, transitions) {
         struct card_health h = {0};
-        struct span rest = span_of(transitions[i].steps);
+        struct span rest = span_of(t->steps);
         while (rest.n)
-            check_step(&transitions[i], &h, span_cut(&rest, '\n'));
+            check_step(t, &h, span_cut(&rest, '\n'));
     }
 }
 
@@ -192,8 +192,8 @@ static const struct addressed {
 TEST(the_cards_that_an_event_concerns)
 {
     const struct card_health_settings settings = USUAL;
-    ARRAY_EACH(i, events) {
-        const struct addressed *a = &events[i];
+    array_items(event, events) {
+        const struct addressed *a = event;
         struct card_health h[4] = {0};
         const struct card_health_target cards[4] = {{&h[0], "GPU-0", 0, true, ""},
                                                     {&h[1], "GPU-1", 1, true, ""},
@@ -238,11 +238,10 @@ static const struct {
 
 TEST(the_state_of_a_sample_as_a_reading)
 {
-    ARRAY_EACH(i, readings) {
+    array_items(c, readings) {
         const char *reason;
-        ck_assert_int_eq(card_health_read(&readings[i].card, &reason),
-                         readings[i].reading);
-        if (readings[i].reason)
-            ck_assert_str_eq(reason, readings[i].reason);
+        ck_assert_int_eq(card_health_read(&c->card, &reason), c->reading);
+        if (c->reason)
+            ck_assert_str_eq(reason, c->reason);
     }
 }

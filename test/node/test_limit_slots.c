@@ -33,8 +33,8 @@ static void begin(void)
     static const char *const folders[] = {"pods",         "pods/u", "pods/u/limit",
                                           "pods/u/state", "proc",   "proc/10"};
     root = temp_dir();
-    ARRAY_EACH(i, folders)
-        temp_mkdir(root, folders[i]);
+    array_items(folder, folders)
+        temp_mkdir(root, *folder);
     temp_write(root, "proc/10/stat",
                "10 (python) S 1 1 1 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 99 9 8\n");
     temp_write(root, "proc/10/status", "Name:\tpython\nNSpid:\t10\t7\nThreads:\t1\n");

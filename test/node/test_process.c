@@ -206,8 +206,8 @@ TEST(the_names_of_a_node)
     const struct usage_name *names;
     struct err err = {0};
     size_t n;
-    ARRAY_EACH(i, links) {
-        cleanup_free char *link = xasprintf("%s/var/log/containers/%s", root, links[i]);
+    array_items(c, links) {
+        cleanup_free char *link = xasprintf("%s/var/log/containers/%s", root, *c);
         ck_assert_int_eq(symlink("/var/log/pods/somewhere/0.log", link), 0);
     }
     ck_assert_done(process_names_read(root, &a, &names, &n, &err), err);
@@ -484,8 +484,8 @@ TEST(only_the_process_that_was_measured_is_killed)
     pid = start_child();
     ck_assert_int_eq(kill_it(pid.pid, pid.started), ERR_NONE);
     ck_assert_int_eq(end_child(&pid), SIGKILL);
-    ARRAY_EACH(i, never)
-        ck_assert_int_eq(kill_it(never[i], 0), ERR_INVALID);
+    array_items(n, never)
+        ck_assert_int_eq(kill_it(*n, 0), ERR_INVALID);
     ck_assert_int_eq(kill_it(getpid(), 0), ERR_INVALID);
 }
 

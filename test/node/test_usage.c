@@ -220,10 +220,10 @@ static const struct {
 
 TEST(containers_of_a_sample)
 {
-    ARRAY_EACH(i, examples) {
-        const char *incomplete = examples[i].incomplete;
+    array_items(example, examples) {
+        const char *incomplete = example->incomplete;
         begin();
-        ck_assert_str_eq(build(examples[i].script), examples[i].text);
+        ck_assert_str_eq(build(example->script), example->text);
         ck_assert(u.complete == !incomplete && u.cards[0].complete == !incomplete);
         ck_assert(u.cards[1].complete);
         ck_assert_str_eq(u.cards[0].incomplete, incomplete ? incomplete : "");

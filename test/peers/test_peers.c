@@ -11,10 +11,10 @@
 #include "base/clock.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
+#include "lib/program.h"
 #include "lib/stub.h"
 #include "lib/temp.h"
 #include "lib/unit.h"
-#include "peers/peers.h"
 #include "wire/grpcc.h"
 #include "wire/grpcd.h"
 
@@ -257,9 +257,14 @@ static const struct grpcd_method methods[] = {
     {0},
 };
 
+/* Starts a script of this folder under node, and waits until it is ready. */
 static void node(struct program *p, const char *dir, const char *script)
 {
-    peers_node(p, dir, script, ARGV(dir));
+    const char *modules = getenv("GPUSHARE_PEERS");
+    ck_assert_msg(modules != NULL, "run this with `make peers`");
+    cleanup_free char *path = xasprintf("NODE_PATH=%s", modules);
+    cleanup_free char *file = xasprintf("test/peers/%s", script);
+    program_start(p, dir, ARGV("env", path, "node", file, dir));
     ck_assert_msg(program_wait_output(p, "ready"), "%s: %s", script, program_output(p));
 }
 

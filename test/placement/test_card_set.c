@@ -187,8 +187,8 @@ static void compare_choices(const struct machine *m, int rounds)
 TEST(choice_is_the_best_of_all_sets)
 {
     const char *rounds = getenv("CARD_SET_ROUNDS");
-    ARRAY_EACH(i, machines)
-        compare_choices(&machines[i], rounds ? atoi(rounds) : 2000);
+    array_items(machine, machines)
+        compare_choices(machine, rounds ? atoi(rounds) : 2000);
 }
 
 static void expect_ring(const struct links *l, uint32_t set)
@@ -222,8 +222,8 @@ static void compare_rings(const struct machine *m)
 
 TEST(ring_order_has_the_width_of_the_ring)
 {
-    ARRAY_EACH(i, machines)
-        compare_rings(&machines[i]);
+    array_items(machine, machines)
+        compare_rings(machine);
 }
 
 /* A node of 20 cards: four rings of five. */
@@ -280,10 +280,10 @@ TEST(words_are_those_of_nvidia_smi)
     static const char *const bad[] = {"",    "NV",   "NV0",  "NV01",   "NV249", "NV-1",
                                       "nv1", "PIX ", "NV1x", "NV9999", "N/A",   "SOC"};
     char text[8];
-    ARRAY_EACH(i, good)
-        ck_assert_str_eq(link_word(link_width(span_of(good[i])), text), good[i]);
-    ARRAY_EACH(i, bad)
-        ck_assert_msg(link_width(span_of(bad[i])) == LINK_UNKNOWN, "%s", bad[i]);
+    array_items(g, good)
+        ck_assert_str_eq(link_word(link_width(span_of(*g)), text), *g);
+    array_items(c, bad)
+        ck_assert_msg(link_width(span_of(*c)) == LINK_UNKNOWN, "%s", *c);
     ck_assert_str_eq(link_word(LINK_UNKNOWN, text), "");
 }
 

@@ -144,10 +144,10 @@ TEST(scarce_models_weigh_more)
     static const struct {
         int64_t free_a, free_b, scarcity;
     } cases[] = {{100, 0, 1}, {100, 100, 2}, {100, 300, 4}, {1, 9999, 64}, {0, 100, 1}};
-    ARRAY_EACH(i, cases) {
-        request_mix_add_free(&mix, a, cases[i].free_a - mix.kinds[a].free_mib);
-        request_mix_add_free(&mix, b, cases[i].free_b - mix.kinds[b].free_mib);
-        ck_assert_int_eq(measured(&node, true), cases[i].scarcity * 500 << FRAG_SHIFT);
+    array_items(c, cases) {
+        request_mix_add_free(&mix, a, c->free_a - mix.kinds[a].free_mib);
+        request_mix_add_free(&mix, b, c->free_b - mix.kinds[b].free_mib);
+        ck_assert_int_eq(measured(&node, true), c->scarcity * 500 << FRAG_SHIFT);
         /* the share of the memory itself */
         ck_assert_int_eq(measured(&node, false), 500 << FRAG_SHIFT);
     }

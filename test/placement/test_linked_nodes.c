@@ -368,13 +368,13 @@ TEST(a_free_node_is_not_opened_for_a_better_ring)
     struct request four = whole(4);
     /* The other policies prefer the empty node by themselves. */
     static const enum score_policy policies[] = {SCORE_BINPACK, SCORE_FGD};
-    ARRAY_EACH(i, policies) {
+    array_items(policy, policies) {
         const struct ledger_node *same[] = {empty, full}, *kinds[] = {empty, full, other},
                                  *unused[] = {t4, empty};
-        ck_assert_uint_eq(score(policies[i], four, same, 2), 1);
+        ck_assert_uint_eq(score(*policy, four, same, 2), 1);
         /* One of another kind is; and this one, where no node of its kind is in use. */
-        ck_assert_uint_eq(score(policies[i], four, kinds, 3), 2);
-        ck_assert_uint_eq(score(policies[i], four, unused, 2), 1);
+        ck_assert_uint_eq(score(*policy, four, kinds, 3), 2);
+        ck_assert_uint_eq(score(*policy, four, unused, 2), 1);
     }
 }
 

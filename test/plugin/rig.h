@@ -160,9 +160,9 @@ static inline void add_word(struct pod_text *t, struct span word)
     bool known = !value.p && memchr(word.p, ':', word.n);
     if (known)
         add_container_text(t, word);
-    ARRAY_EACH(i, phases)
-        if (span_eq(word, span_of(phases[i]))) {
-            t->phase = phases[i];
+    array_items(c, phases)
+        if (span_eq(word, span_of(*c))) {
+            t->phase = *c;
             known = true;
         }
     for (size_t i = 0; i < ARRAY_LEN(keys) && value.p; i++)

@@ -396,9 +396,9 @@ static int64_t count_of(struct span name)
         {"failed-ms", failure->failures ? rig.now.mono_ms - failure->since_ms : 0},
         {"node-failed", state()->node.failures > 0},
     };
-    ARRAY_EACH(i, all)
-        if (span_eq(name, span_of(all[i].name)))
-            return all[i].n;
+    array_items(a, all)
+        if (span_eq(name, span_of(a->name)))
+            return a->n;
     ck_abort_msg("no counter %.*s", SPAN_ARG(name));
 }
 

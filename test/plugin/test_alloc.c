@@ -692,13 +692,12 @@ TEST(auto_takes_cdi_names_where_the_node_has_them)
         {"containerd://2.1.4", "v1.35.0", "-", "NVIDIA_VISIBLE_DEVICES=GPU-1"},
         {"", "", "a/b", "NVIDIA_VISIBLE_DEVICES=GPU-1"},
     };
-    ARRAY_EACH(i, cases) {
-        bool cdi = strncmp(cases[i].answer, "cdi", 3) == 0;
-        cleanup_free char *script =
-            xasprintf("with auto\nnode %s %s\ncdi %s\npod p on=1 a:mem3\n"
-                      "admit p a mem3 => allocated\nenv ~> %s\nenv !> %s",
-                      cases[i].runtime, cases[i].kubelet, cases[i].kind, cases[i].answer,
-                      cdi ? "NVIDIA_VISIBLE" : "cdi");
+    array_items(c, cases) {
+        bool cdi = strncmp(c->answer, "cdi", 3) == 0;
+        cleanup_free char *script = xasprintf(
+            "with auto\nnode %s %s\ncdi %s\npod p on=1 a:mem3\n"
+            "admit p a mem3 => allocated\nenv ~> %s\nenv !> %s",
+            c->runtime, c->kubelet, c->kind, c->answer, cdi ? "NVIDIA_VISIBLE" : "cdi");
         play(script);
     }
 }

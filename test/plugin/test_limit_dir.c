@@ -233,8 +233,8 @@ TEST(where_files_have_labels_containers_may_read_these)
     }
     ck_assert_done(limit_dir_install(dir, from, &err), err);
     const char *const paths[] = {dir, limit, state};
-    ARRAY_EACH(i, paths) {
-        cleanup_free char *label = label_of(paths[i]);
+    array_items(path, paths) {
+        cleanup_free char *label = label_of(*path);
         ck_assert_str_eq(label, "system_u:object_r:container_file_t:s0");
     }
 }

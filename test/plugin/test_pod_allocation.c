@@ -125,10 +125,10 @@ TEST(cards_of_a_pod_without_a_valid_promise)
         {"index=1 parts={\\'0\\':{\\'1\\':16}} a:none", POD_ALLOCATION_UNPROMISED, 0},
         {"index=1 placement=none a:none", POD_ALLOCATION_UNPROMISED, 0},
     };
-    ARRAY_EACH(i, pods) {
-        struct pod_allocation *alloc = planned(pods[i].words);
-        ck_assert_int_eq(alloc->promise, pods[i].promise);
-        ck_assert_uint_eq(alloc->n_cards, pods[i].cards);
+    array_items(pod, pods) {
+        struct pod_allocation *alloc = planned(pod->words);
+        ck_assert_int_eq(alloc->promise, pod->promise);
+        ck_assert_uint_eq(alloc->n_cards, pod->cards);
         pod_allocation_free(alloc);
     }
 }

@@ -236,17 +236,17 @@ TEST(cards_are_named_in_the_order_of_their_best_ring)
         {A100, "0,1,2,3,4,5,6,7", "0,1,2,3,4,5,6,7"},
         {A100, "3,1,2", "3,1,2"},
     };
-    ARRAY_EACH(i, cases) {
-        see_machine(&machines[cases[i].machine], -1);
-        check_names(cases[i].promise, cases[i].ring);
+    array_items(c, cases) {
+        see_machine(&machines[c->machine], -1);
+        check_names(c->promise, c->ring);
     }
 }
 
 TEST(cards_of_unknown_connections_are_named_as_promised)
 {
     static const uint8_t widths[] = {LINK_UNKNOWN, LINK_MAX}; /* no word, and X */
-    ARRAY_EACH(i, widths) {
-        see_machine(&machines[0], widths[i]);
+    array_items(width, widths) {
+        see_machine(&machines[0], *width);
         check_names("0,1", "0,1");
         check_names("0,1,4,5", "0,1,4,5");
         check_names("1,4,5,0", "1,4,5,0");
@@ -364,14 +364,14 @@ TEST(the_limit_is_that_of_the_pod)
     const struct response_settings settings = {
         .isolation = ISOLATION_LIMIT, .limit_dir = "/l", .unit_mib = 1024};
     see_cards(1024, 8192, 16384);
-    ARRAY_EACH(i, cases) {
-        struct pod_allocation *pod = pod_of("'" KEY_MEM_IDX "':'1'", cases[i].containers);
+    array_items(c, cases) {
+        struct pod_allocation *pod = pod_of("'" KEY_MEM_IDX "':'1'", c->containers);
         const struct response *r = response_changed_limit(&settings, &cards, pod, &arena);
         ck_assert_ptr_nonnull(r->limit);
         ck_assert_str_eq(r->limit->uid, "u-1");
         ck_assert_uint_eq(r->limit->n, 1);
         ck_assert_str_eq(r->limit->cards[0].uuid, "GPU-1");
-        ck_assert_int_eq(r->limit->cards[0].mib, cases[i].mib);
+        ck_assert_int_eq(r->limit->cards[0].mib, c->mib);
         pod_allocation_free(pod);
     }
 }
@@ -523,8 +523,8 @@ static void each(const char *sample, const char *program, bool in_mib)
 {
     const char *script = script_of(sample);
     temp_write(dir, "script", script);
-    ARRAY_EACH(k, frames) {
-        const struct frame *f = &frames[k];
+    array_items(c, frames) {
+        const struct frame *f = c;
         double limit = run(f, program);
         for (int i = 0; i < n_cards(f); i++)
             check(f, i, in_mib ? limit : limit * seen_mib(f, i));
@@ -596,8 +596,8 @@ TEST(the_page_has_a_row_for_each_variable)
     struct err err;
     ck_assert_done(file_read(PAGE, 1 << 20, &page, &err), err);
     size_t n = 0;
-    ARRAY_EACH(k, frames) {
-        const struct response *r = respond_to(&frames[k]);
+    array_items(frame, frames) {
+        const struct response *r = respond_to(frame);
         for (size_t i = 0; i < r->dp.n_envs; i++, n++) {
             cleanup_free char *cell = xasprintf("\n| `%s`", r->dp.envs[i].key.p);
             ck_assert_msg(strstr(page.p, cell) != NULL, PAGE " has no row for %s",

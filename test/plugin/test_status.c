@@ -118,9 +118,9 @@ TEST(metrics_agree)
     status_write_metrics(&text, &facts);
     static const char *const lines[] = {"cards\"} 1\n", "pods\"} 0\n", "node\"} 1\n",
                                         "podresources\"} 1\n"};
-    ARRAY_EACH(i, lines) {
+    array_items(c, lines) {
         cleanup_free char *line =
-            xasprintf("\ngpushare_plugin_healthcheck{name=\"%s", lines[i]);
+            xasprintf("\ngpushare_plugin_healthcheck{name=\"%s", *c);
         ck_assert_msg(strstr(text.p, line) != NULL, "%s is not in %s", line, text.p);
     }
 }

@@ -76,16 +76,16 @@ enum { OF_CHART = 3 }; /* the first images */
 
 TEST(each_image_is_there_by_digest_for_both_architectures)
 {
-    ARRAY_EACH(i, images) {
-        const char *digest = digest_of(images[i]);
-        const json_t *index = manifest(images[i], digest);
-        ck_assert(json_equal(index, manifest(images[i], GPUSHARE_VERSION)));
+    array_items(image, images) {
+        const char *digest = digest_of(*image);
+        const json_t *index = manifest(*image, digest);
+        ck_assert(json_equal(index, manifest(*image, GPUSHARE_VERSION)));
         ck_assert_uint_eq(lib_size(index, "manifests"), 2);
         ck_assert_at(index, "manifests.0.platform.architecture", "amd64");
         ck_assert_at(index, "manifests.1.platform.architecture", "arm64");
         output_of(lib_fmt("skopeo copy --quiet --all --src-tls-verify=false "
                           "docker://$HOST/g/%s@%s dir:%s",
-                          images[i], digest, images[i]));
+                          *image, digest, *image));
     }
 }
 
@@ -107,12 +107,12 @@ static void check_signature(const char *image, const char *digest)
 /* Debian's skopeo and podman cannot verify these signatures. */
 TEST(each_image_has_its_signature_beside_it)
 {
-    ARRAY_EACH(i, images) {
-        const char *digest = digest_of(images[i]);
+    array_items(image, images) {
+        const char *digest = digest_of(*image);
         json_t *one;
-        check_signature(images[i], digest);
-        lib_each(one, lib_at(manifest(images[i], digest), "manifests"))
-            check_signature(images[i], lib_str(one, "digest"));
+        check_signature(*image, digest);
+        lib_each(one, lib_at(manifest(*image, digest), "manifests"))
+            check_signature(*image, lib_str(one, "digest"));
     }
     check_signature("gpushare", digest_of("gpushare"));
 }
@@ -197,5 +197,6 @@ int main(void)
 {
     /* The programs of this suite get another HOME. */
     setenv("XDG_CACHE_HOME", lib_fmt("%s/.cache", getenv("HOME")), 0);
-    return lib_run(300, (struct unit_fixtures){start_registry, stop_registry});
+    return lib_run(300, (struct unit_fixtures){.begin_all = start_registry,
+                                               .end_all = stop_registry});
 }

@@ -91,14 +91,14 @@ TEST(errors_name_file_line_and_column)
          "f:3: column gpu_milli: \"9999999999999999999999999999999999999999...\": "
          "expected a whole number from 0 to 1000"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct trace t = {0};
         struct err err = {0};
-        struct span text = span_of(cases[i].text);
-        int rc = cases[i].nodes ? trace_nodes(&t, "f", text, &err)
-                                : trace_pods(&t, "f", text, &err);
+        struct span text = span_of(c->text);
+        int rc =
+            c->nodes ? trace_nodes(&t, "f", text, &err) : trace_pods(&t, "f", text, &err);
         ck_assert_int_eq(rc, -1);
-        ck_assert_str_eq(err.msg, cases[i].want);
+        ck_assert_str_eq(err.msg, c->want);
         trace_fini(&t);
     }
 }

@@ -27,8 +27,8 @@ static void begin(void)
         "root/proc", PROCESS};
     dir = temp_dir();
     root = temp_path(dir, "root");
-    ARRAY_EACH(i, folders)
-        temp_mkdir(dir, folders[i]);
+    array_items(folder, folders)
+        temp_mkdir(dir, *folder);
 }
 
 static void end(void)
@@ -115,8 +115,8 @@ static inline void lib_add_process(const char *folder, int64_t from_now_s,
     } files[] = {{"comm", SPAN("kube-scheduler\n")},
                  {"stat", span_of(stat)},
                  {"cmdline", buf_span(&line)}};
-    ARRAY_EACH(i, files) {
-        cleanup_free char *name = xasprintf("%s/%s", folder, files[i].name);
-        temp_write_bytes(dir, name, files[i].text);
+    array_items(file, files) {
+        cleanup_free char *name = xasprintf("%s/%s", folder, file->name);
+        temp_write_bytes(dir, name, file->text);
     }
 }

@@ -31,12 +31,12 @@ TEST(base64_is_decoded_strictly)
         {"Z=g=", NULL},
         {"\xff\xff\xff\xff", NULL},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         cleanup_buf struct buf out = {0};
         buf_adds(&out, "kept");
-        bool ok = base64_decode(span_of(cases[i].in), &out);
-        ck_assert_msg(ok == (cases[i].out != NULL), "\"%s\"", cases[i].in);
-        cleanup_free char *want = xasprintf("kept%s", ok ? cases[i].out : "");
+        bool ok = base64_decode(span_of(c->in), &out);
+        ck_assert_msg(ok == (c->out != NULL), "\"%s\"", c->in);
+        cleanup_free char *want = xasprintf("kept%s", ok ? c->out : "");
         ck_assert_str_eq(out.p, want);
     }
 }

@@ -136,14 +136,13 @@ TEST(a_call_without_a_response_fails)
         {NGHTTP2_PING, SPAN("8 bytes."), true, GRPC_DEADLINE_EXCEEDED,
          "DEADLINE_EXCEEDED: no response in time"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct buf b = {0};
-        bool is_of_stream = cases[i].type == NGHTTP2_RST_STREAM;
-        frame(&b, cases[i].type, 0, is_of_stream, cases[i].payload);
-        expect_after(&b, cases[i].stays, cases[i].status,
-                     cases[i].status == GRPC_DEADLINE_EXCEEDED ? ERR_TIMEOUT
-                                                               : ERR_UNAVAILABLE,
-                     cases[i].text);
+        bool is_of_stream = c->type == NGHTTP2_RST_STREAM;
+        frame(&b, c->type, 0, is_of_stream, c->payload);
+        expect_after(&b, c->stays, c->status,
+                     c->status == GRPC_DEADLINE_EXCEEDED ? ERR_TIMEOUT : ERR_UNAVAILABLE,
+                     c->text);
     }
 }
 
@@ -175,13 +174,13 @@ TEST(a_socket_that_accepts_no_connection_is_an_error)
     expect_failure(path, GRPC_UNAVAILABLE, ERR_UNAVAILABLE,
                    "connect: Connection refused");
     ck_assert_int_eq(listen(fd, 1), 0);
-    ARRAY_EACH(i, held) { /* its backlog is full */
-        held[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        (void)!connect(held[i], (struct sockaddr *)&addr, sizeof addr);
+    array_items(h, held) { /* its backlog is full */
+        *h = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)!connect(*h, (struct sockaddr *)&addr, sizeof addr);
     }
     expect_failure(path, GRPC_DEADLINE_EXCEEDED, ERR_TIMEOUT, "connect timed out");
-    ARRAY_EACH(i, held)
-        close(held[i]);
+    array_items(c, held)
+        close(*c);
     char longest[200];
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = '\0';

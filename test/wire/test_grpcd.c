@@ -362,15 +362,14 @@ TEST(messages_have_a_largest_size_on_both_sides)
         {GRPC_MESSAGE_MAX, 0, GRPC_OK, ERR_NONE},
         {GRPC_MESSAGE_MAX, GRPC_MESSAGE_MAX - 1, GRPC_RESOURCE_EXHAUSTED, ERR_TOO_LARGE},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         buf_clear(&w.reply);
         w.err = (struct err){0};
-        int rc =
-            call_of("/t.T/Echo", (struct span){bytes, cases[i].n}, cases[i].max_message);
-        ck_assert_int_eq(rc, cases[i].status ? -1 : 0);
-        ck_assert_int_eq(w.status, cases[i].status);
-        ck_assert_int_eq(w.err.code, cases[i].code);
-        ck_assert_uint_eq(w.reply.n, rc ? 0 : cases[i].n);
+        int rc = call_of("/t.T/Echo", (struct span){bytes, c->n}, c->max_message);
+        ck_assert_int_eq(rc, c->status ? -1 : 0);
+        ck_assert_int_eq(w.status, c->status);
+        ck_assert_int_eq(w.err.code, c->code);
+        ck_assert_uint_eq(w.reply.n, rc ? 0 : c->n);
     }
 }
 
@@ -494,9 +493,9 @@ TEST(a_dead_socket_is_replaced_and_nothing_else)
         {"", ERR_INVALID},
     };
     temp_write(w.dir, "file", "precious");
-    ARRAY_EACH(i, cases) {
-        ck_assert_ptr_null(start_at(cases[i].path));
-        ck_assert_int_eq(w.err.code, cases[i].code);
+    array_items(c, cases) {
+        ck_assert_ptr_null(start_at(c->path));
+        ck_assert_int_eq(w.err.code, c->code);
     }
     cleanup_free char *text = temp_read(w.dir, "file");
     ck_assert_str_eq(text, "precious");

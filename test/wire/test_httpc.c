@@ -130,9 +130,9 @@ TEST(a_malformed_request_is_rejected_and_not_sent)
             "",         "x",    "http://other/", "/a b",     "/a\n",
             "/a\r\nX:", "/a#b", "/\x7f",         "/\xc3\xa4"};
         bool sent;
-        ARRAY_EACH(i, paths) {
-            struct httpc_request req = request("GET", paths[i], NULL);
-            ck_assert_msg(call_fails(c, &req, &sent) == ERR_INVALID, "\"%s\"", paths[i]);
+        array_items(p, paths) {
+            struct httpc_request req = request("GET", *p, NULL);
+            ck_assert_msg(call_fails(c, &req, &sent) == ERR_INVALID, "\"%s\"", *p);
             ck_assert(!sent);
         }
         static const struct httpc_request bad[] = {

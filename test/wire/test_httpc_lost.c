@@ -74,16 +74,16 @@ TEST(only_a_get_is_sent_again_and_once)
         {"GET", NULL, 1, false, false, 3, 2},
         {"GET", NULL, 2, false, true, 3, 2},
     };
-    ARRAY_EACH(i, cases) {
-        FOR_CLIENT(close_early, (void *)(uintptr_t)&cases[i])
+    array_items(p, cases) {
+        FOR_CLIENT(close_early, (void *)(uintptr_t)p)
         {
-            struct httpc_request req = request(cases[i].method, cases[i].body);
+            struct httpc_request req = request(p->method, p->body);
             ck_assert_uint_eq(call(c, &req).status, 200);
             struct outcome o = call(c, &req);
-            ck_assert_int_eq(o.code, cases[i].fails ? ERR_UNAVAILABLE : ERR_NONE);
+            ck_assert_int_eq(o.code, p->fails ? ERR_UNAVAILABLE : ERR_NONE);
             ck_assert(o.sent);
-            ck_assert_uint_eq(stub_requests(s), cases[i].requests);
-            ck_assert_uint_eq(stub_connections(s), cases[i].connections);
+            ck_assert_uint_eq(stub_requests(s), p->requests);
+            ck_assert_uint_eq(stub_connections(s), p->connections);
             ck_assert_uint_eq(call(c, &req).status, 200); /* the client remains usable */
         }
     }

@@ -119,15 +119,15 @@ TEST(the_date_of_the_server_is_returned)
         {"Date:\r\n", 0},
         {"X-Date: Sun, 22 Nov 2026 10:30:00 GMT\r\n", 0},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct story story = {0};
         cleanup_free char *answer =
             xasprintf("HTTP/1.1 103 Early\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n"
                       "HTTP/1.1 200 OK\r\n%sContent-Length: 2\r\n\r\nok",
-                      cases[i].head);
+                      c->head);
         tell(send_all_lines, answer, watch_of("/watch"), &story);
         ck_assert_int_eq(story.why.code, ERR_NONE);
-        ck_assert_int_eq(story.date_s, cases[i].date_s);
+        ck_assert_int_eq(story.date_s, c->date_s);
         buf_fini(&story.body);
     }
 }
@@ -162,19 +162,18 @@ TEST(a_stream_that_fails_ends_with_an_error)
         {send_and_wait, CHUNKED, ERR_TIMEOUT, 1, 0, "no data for 300 ms"},
         {send_and_wait, "", ERR_TIMEOUT, 0, 0, "no data for 300 ms"},
     };
-    ARRAY_EACH(i, cases) {
-        bool stops = cases[i].text == stopped, stalls = cases[i].code == ERR_TIMEOUT;
-        struct story story = {.stop_at_begin = stops && !cases[i].bytes,
-                              .stop_at_data = stops};
+    array_items(c, cases) {
+        bool stops = c->text == stopped, stalls = c->code == ERR_TIMEOUT;
+        struct story story = {.stop_at_begin = stops && !c->bytes, .stop_at_data = stops};
         struct httpc_request req = watch_of("/");
         int64_t start = clock_mono_ms();
         req.stall_ms = stalls ? STALL_MS : req.stall_ms;
-        tell(cases[i].serve, (void *)(uintptr_t)cases[i].answer, req, &story);
-        ck_assert_int_eq(story.why.code, cases[i].code);
-        ck_assert_uint_eq(story.begins, cases[i].begins);
-        ck_assert_uint_eq(story.body.n, cases[i].bytes);
+        tell(c->serve, (void *)(uintptr_t)c->answer, req, &story);
+        ck_assert_int_eq(story.why.code, c->code);
+        ck_assert_uint_eq(story.begins, c->begins);
+        ck_assert_uint_eq(story.body.n, c->bytes);
         ck_assert_ptr_eq(strstr(story.why.msg, "GET http://127."), story.why.msg);
-        ck_assert_contains(story.why.msg, cases[i].text);
+        ck_assert_contains(story.why.msg, c->text);
         ck_assert(!stalls || clock_mono_ms() - start >= STALL_MS);
         buf_fini(&story.body);
     }

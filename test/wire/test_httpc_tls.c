@@ -135,9 +135,9 @@ TEST(the_server_name_replaces_the_host_in_sni_and_verification)
     fixture_serve(w, (const char *[]){"-cert", "fallback.crt", "-key", "fallback.key",
                                       "-servername", "api.test", "-cert2", "named.crt",
                                       "-key2", "named.key", NULL});
-    ARRAY_EACH(i, cases) {
-        w->config.server_name = cases[i].server_name;
-        if (cases[i].ok)
+    array_items(c, cases) {
+        w->config.server_name = c->server_name;
+        if (c->ok)
             get_ok(w, "s_server");
         else
             get_fails(w);

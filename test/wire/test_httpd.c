@@ -26,13 +26,13 @@ TEST(requests_of_a_connection_get_replies_in_order)
     };
     FOR_BOTH_CLIENTS(NULL)
     {
-        ARRAY_EACH(i, cases)
-            raw_sendf(&c, "%s", cases[i].request);
-        ARRAY_EACH(i, cases) {
+        array_items(p, cases)
+            raw_sendf(&c, "%s", p->request);
+        array_items(x, cases) {
             ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
-            ck_assert_uint_eq(r.status, cases[i].status);
-            ck_assert_span_eq(raw_header(&r, "content-type"), cases[i].type);
-            ck_assert_body(r, cases[i].body);
+            ck_assert_uint_eq(r.status, x->status);
+            ck_assert_span_eq(raw_header(&r, "content-type"), x->type);
+            ck_assert_body(r, x->body);
         }
         ck_assert(raw_ended(&c));
     }
@@ -91,10 +91,10 @@ TEST(paths_are_decoded_and_queries_are_not)
     };
     FOR_BOTH_CLIENTS(NULL)
     {
-        ARRAY_EACH(i, cases) {
-            raw_sendf(&c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", cases[i].target);
+        array_items(p, cases) {
+            raw_sendf(&c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", p->target);
             ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
-            ck_assert_body(r, cases[i].seen);
+            ck_assert_body(r, p->seen);
         }
         raw_call(&c, &r, "GET /show HTTP/1.1\r\nHost: x\r\nX-TEST:  some thing\r\n\r\n");
         ck_assert_body(r, "GET [/show] [] [some thing]");
@@ -173,8 +173,8 @@ TEST(ambiguous_requests_are_rejected)
     };
     FOR_BOTH_SERVERS(NULL)
     {
-        ARRAY_EACH(i, requests)
-            expect_refusal(kit.port, requests[i], strlen(requests[i]));
+        array_items(request, requests)
+            expect_refusal(kit.port, *request, strlen(*request));
     }
 }
 
@@ -225,13 +225,13 @@ TEST(a_bad_address_is_an_error_that_names_it)
         {"192.0.2.1", 0, "Cannot assign requested address"},
         {"127.0.0.1", 65536, "port: expected at most 65535"},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct httpd_listener_config listener = fixture_listener(HTTPD_THREADS);
         struct err err = {0};
-        listener.address = cases[i].address;
-        listener.port = cases[i].port;
-        cleanup_free char *want = xasprintf("listen on %s:%u: %s", cases[i].address,
-                                            cases[i].port, cases[i].error);
+        listener.address = c->address;
+        listener.port = c->port;
+        cleanup_free char *want =
+            xasprintf("listen on %s:%u: %s", c->address, c->port, c->error);
         ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
         ck_assert_str_eq(err.msg, want);
     }

@@ -221,11 +221,11 @@ TEST(stopping_without_a_drain_closes_all_connections)
         lib_wait(atomic_load(&kit.opened) == 1);
         fixture_fini();
         ck_assert_int_eq(atomic_load(&kit.closed), 1);
-        ARRAY_EACH(i, c) {
+        array_items(p, c) {
             cleanup_buf struct buf rest = {0};
-            ck_assert_int_eq(raw_read_all(&c[i], &rest), RAW_OK);
+            ck_assert_int_eq(raw_read_all(p, &rest), RAW_OK);
             ck_assert_uint_lt(rest.n, (size_t)64 << 20);
-            raw_close(&c[i]);
+            raw_close(p);
         }
         raw_reply_fini(&r);
         ck_assert_uint_eq(raw_count_fds(), before);

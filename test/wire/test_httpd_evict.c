@@ -61,12 +61,12 @@ TEST(every_kind_of_waiting_connection_gives_way)
 {
     FOR_BOTH_MODES(mode)
     {
-        ARRAY_EACH(k, beginnings) {
+        array_items(beginning, beginnings) {
             struct raw c[FULL];
             start(mode, 0);
             for (int i = 0; i < FULL; i++) {
                 raw_open(&c[i], kit.port);
-                raw_send(&c[i], beginnings[k], strlen(beginnings[k]));
+                raw_send(&c[i], *beginning, strlen(*beginning));
             }
             lib_wait(metric("connections") == FULL);
             for (int i = 0; i < 3 * FULL; i++)

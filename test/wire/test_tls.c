@@ -192,8 +192,8 @@ TEST(only_a_client_of_the_ca_is_authenticated)
         tls_fixture_serve(mode);
         ck_client_name("friend", "ca", "friend");
         const char *unknown[] = {NULL, "foreign", "late", "serving"};
-        ARRAY_EACH(i, unknown)
-            ck_client_name(unknown[i], "ca", "(unknown)");
+        array_items(u, unknown)
+            ck_client_name(*u, "ca", "(unknown)");
         ck_client_name("friend", "ca", "friend");
     }
 }
@@ -210,13 +210,12 @@ TEST(only_listed_names_are_allowed)
         {"frien", false, false},      {"friend2", false, false},
         {"", false, false},
     };
-    ARRAY_EACH(i, cases) {
-        const char *names[] = {"somebody", cases[i].name};
-        w.config.groups[TLS_CLIENTS] =
-            (struct tls_names){w.ca, names, 2, cases[i].common_only};
+    array_items(c, cases) {
+        const char *names[] = {"somebody", c->name};
+        w.config.groups[TLS_CLIENTS] = (struct tls_names){w.ca, names, 2, c->common_only};
         tls_fixture_serve(HTTPD_THREADS);
         ck_client_name("friend", "ca",
-                       cases[i].allowed ? "friend" : "(unknown), not allowed friend");
+                       c->allowed ? "friend" : "(unknown), not allowed friend");
     }
 }
 
@@ -357,11 +356,11 @@ TEST(bad_files_are_rejected_and_reported)
         {"server.crt", "server.key", NULL, "live-ca.crt"},
     };
     tls_fixture_serve(HTTPD_THREADS);
-    ARRAY_EACH(i, cases) {
-        reload(cases[i].cert, cases[i].key, cases[i].ca);
+    array_items(c, cases) {
+        reload(c->cert, c->key, c->ca);
         assert_reports(NULL); /* the other file may follow */
         tls_refresh(w.tls);
-        assert_reports(cases[i].says);
+        assert_reports(c->says);
         assert_reports("tls of test: ");
         ck_client_name("friend", "ca", "friend");
         reload("server.crt", "server.key", "ca.crt");

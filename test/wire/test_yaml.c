@@ -33,8 +33,8 @@ TEST(a_tree_is_read_by_key)
         "a: 1\nb:\n- x\n- y: z\nc:\n  d: {}\n",
         "{a: 1, b: [x, {y: z}], c: {d: {}}}",
     };
-    ARRAY_EACH(i, texts) {
-        cleanup_yaml struct yaml *y = parse(texts[i]);
+    array_items(text, texts) {
+        cleanup_yaml struct yaml *y = parse(*text);
         ck_assert_uint_eq(yaml_count(y), 1);
         const struct yaml_node *root = yaml_document(y, 0);
         expect_json(root, "{\"a\":1,\"b\":[\"x\",{\"y\":\"z\"}],\"c\":{\"d\":{}}}");
@@ -75,11 +75,11 @@ TEST(nodes_have_their_first_and_last_line)
                 {"flow", 7, 7, 9, true},
                 {"text", 10, 7, 12, false},
                 {"map", 14, 3, 15, false}};
-    ARRAY_EACH(i, want) {
-        const struct yaml_node *node = yaml_get(yaml_document(y, 0), want[i].key);
-        ck_assert_msg(node->line == want[i].line && node->column == want[i].column &&
-                          node->last_line == want[i].last && node->flow == want[i].flow,
-                      "%s: %u:%u to %u%s", want[i].key, node->line, node->column,
+    array_items(c, want) {
+        const struct yaml_node *node = yaml_get(yaml_document(y, 0), c->key);
+        ck_assert_msg(node->line == c->line && node->column == c->column &&
+                          node->last_line == c->last && node->flow == c->flow,
+                      "%s: %u:%u to %u%s", c->key, node->line, node->column,
                       node->last_line, node->flow ? ", flow" : "");
     }
     const struct yaml_node *list = yaml_get(yaml_document(y, 0), "list");
@@ -119,12 +119,12 @@ TEST(scalars_are_read_as_text_or_string)
     const struct yaml_node *root = yaml_document(y, 0);
     struct span text;
     struct err err = {0};
-    ARRAY_EACH(i, cases) {
-        int rc = yaml_text(root, cases[i].key, &text, &err);
-        ck_assert_str_eq(rc ? err.msg : "", cases[i].error ? cases[i].error : "");
-        ck_assert((text.p == NULL) == (cases[i].text == NULL));
-        ck_assert(!text.p || span_eq(text, span_of(cases[i].text)));
-        ck_assert(yaml_is_null(yaml_get(root, cases[i].key)) == (!text.p && !rc));
+    array_items(c, cases) {
+        int rc = yaml_text(root, c->key, &text, &err);
+        ck_assert_str_eq(rc ? err.msg : "", c->error ? c->error : "");
+        ck_assert((text.p == NULL) == (c->text == NULL));
+        ck_assert(!text.p || span_eq(text, span_of(c->text)));
+        ck_assert(yaml_is_null(yaml_get(root, c->key)) == (!text.p && !rc));
     }
     ck_assert_uint_eq(yaml_get(root, "h")->text.n, 3);
     ck_assert_int_eq(yaml_text(yaml_get(root, "g"), "h", &text, &err), -1);
@@ -162,13 +162,12 @@ TEST(an_error_names_file_and_line)
         {"a: \x01\n", "f.yaml: byte "},
         {"%YAML 9.9\n---\na", "f.yaml:1: "},
     };
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct err err = {0};
-        ck_assert_msg(!yaml_parse("f.yaml", cases[i].text, strlen(cases[i].text), &err),
-                      "%s", cases[i].text);
+        ck_assert_msg(!yaml_parse("f.yaml", c->text, strlen(c->text), &err), "%s",
+                      c->text);
         ck_assert_int_eq(err.code, ERR_INVALID);
-        ck_assert_msg(strstr(err.msg, cases[i].want) == err.msg, "%s: %s", cases[i].text,
-                      err.msg);
+        ck_assert_msg(strstr(err.msg, c->want) == err.msg, "%s: %s", c->text, err.msg);
     }
 }
 
@@ -232,9 +231,9 @@ TEST(a_tree_becomes_json)
          "{\"a\":{\"b\":[],\"c\":{}},\"d\\\"e\":\"f\\\\g\"}"},
         {"", "null"},
     };
-    ARRAY_EACH(i, cases) {
-        cleanup_yaml struct yaml *y = parse(cases[i].yaml);
-        expect_json(yaml_document(y, 0), cases[i].json);
+    array_items(c, cases) {
+        cleanup_yaml struct yaml *y = parse(c->yaml);
+        expect_json(yaml_document(y, 0), c->json);
     }
 }
 
@@ -271,17 +270,16 @@ TEST(options_are_read_pair_by_pair)
         {"a: 1\nbad: 2\nc: 3\n", "1 a=1;", ""},
     };
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "o.yaml");
-    ARRAY_EACH(i, cases) {
+    array_items(c, cases) {
         struct pairs pairs = {.refuse = "bad"};
         struct err err = {0};
         buf_adds(&pairs.said, "");
-        temp_write(dir, "o.yaml", cases[i].text);
+        temp_write(dir, "o.yaml", c->text);
         int rc = yaml_read_options(path, on_pair, &pairs, &err);
-        ck_assert_msg((rc != 0) == (cases[i].error != NULL), "%s: %s", cases[i].text,
-                      err.msg);
-        ck_assert_str_eq(pairs.said.p, cases[i].said);
-        if (cases[i].error && *cases[i].error) {
-            cleanup_free char *want = xasprintf("%s%s", path, cases[i].error);
+        ck_assert_msg((rc != 0) == (c->error != NULL), "%s: %s", c->text, err.msg);
+        ck_assert_str_eq(pairs.said.p, c->said);
+        if (c->error && *c->error) {
+            cleanup_free char *want = xasprintf("%s%s", path, c->error);
             ck_assert_str_eq(err.msg, want);
         }
         buf_fini(&pairs.said);
