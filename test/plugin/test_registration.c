@@ -71,8 +71,7 @@ static void begin(void)
     TEST(name)                                                                           \
     {                                                                                    \
         play(script);                                                                    \
-    }                                                                                    \
-    END_TEST
+    }
 
 TEST(the_endpoint_is_served_before_register)
 {
