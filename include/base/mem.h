@@ -61,4 +61,3 @@ void mem_cleanup_close(int *fd);
 #define cleanup_close __attribute__((cleanup(mem_cleanup_close)))
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-#define ARRAY_EACH(i, a) for (size_t i = 0; i < ARRAY_LEN(a); i++) /* by index */

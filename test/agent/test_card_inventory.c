@@ -152,7 +152,7 @@ TEST(a_card_without_uuid_is_the_one_at_its_index)
 TEST(a_failed_card_keeps_its_properties)
 {
     static const char *const states[] = {"ecc", "reset"};
-    ARRAY_EACH(i, states) {
+    array_indices(i, states) {
         struct scv scv = {0};
         look(0,
              "{'uuid':'GPU-0','model':'T4','busId':'0:1:0.0','memoryTotal':9437184,"

@@ -133,7 +133,7 @@ static void poll_kubelet(int64_t now_ms)
     entries[0] = promise_of(greedy, 0, 4);
     entries[1] = promise_of("honest", 4, 8);
     entries[2] = promise_of("modest", 8, 16);
-    ARRAY_EACH(i, listed)
+    array_indices(i, listed)
         listed[i] = (struct usage_listed){entries[i].ns, entries[i].pod, SPAN("main")};
     devices = (struct podresources){.refs = 2, /* never freed */
                                     .entries = entries,

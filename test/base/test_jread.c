@@ -322,7 +322,7 @@ TEST(a_batch_notices_each_byte_of_a_string)
 {
     static const char *const odd[] = {"",   " ",    "/",    "\\n",      "\\",
                                       "\"", "\x01", "\x7f", "\xc3\xa9", "\xff"};
-    ARRAY_EACH(i, odd) {
+    array_indices(i, odd) {
         for (int before = 0; before < 40; before++) {
             for (int after = 0; after < 20; after++) {
                 cleanup_buf struct buf list = {0};

@@ -110,7 +110,7 @@ int main(int argc, char **argv)
             command = commands[i];
     if (!command) {
         printf("bench COMMAND [OPTION...]; bench COMMAND --help explains:\n");
-        ARRAY_EACH(i, commands)
+        array_indices(i, commands)
             printf("  %-9s %s\n", commands[i]->name, commands[i]->summary);
         return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 2;
     }

@@ -289,7 +289,7 @@ static pid_t attackers_fork(const cpu_set_t *processors)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (CPU_COUNT(processors))
         sched_setaffinity(0, sizeof *processors, processors);
-    ARRAY_EACH(i, kinds)
+    array_indices(i, kinds)
         if (!config->only || strcmp(config->only, kinds[i].name) == 0)
             pick[n++] = i;
     bodies_filter(&large, "{}", (size_t)config->nodes, LARGE);
@@ -315,7 +315,7 @@ static pid_t attackers_fork(const cpu_set_t *processors)
     sigwait(&signals, &number);
     printf("%-16s %10s %10s %10s %10s\n", "hostile clients", "connects", "refused",
            "replies", "status 200");
-    ARRAY_EACH(i, kinds)
+    array_indices(i, kinds)
         printf("  %-14s %10u %10u %10u %10u\n", kinds[i].name, counts[i].connects,
                counts[i].refused, counts[i].replies, counts[i].ok);
     atomic_store(&siege_ends, true);

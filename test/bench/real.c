@@ -458,7 +458,7 @@ static void run_cluster(void *arg)
                                              .cards = 1};
     create_cluster();
     for (size_t round = 0; round < rounds; round++)
-        ARRAY_EACH(k, turns) {
+        array_indices(k, turns) {
             if (!is_selected(&turns[k], config->setups))
                 continue;
             rates[k][round] = turn_run(&turns[k], cpu[k]);
@@ -469,7 +469,7 @@ static void run_cluster(void *arg)
            "| extender | pods/s (spread) | kube-scheduler | kube-apiserver | etcd | "
            "extender |\n|---|---|---|---|---|---|\n",
            r.trace.n_nodes, r.trace.n_pods, rounds);
-    ARRAY_EACH(k, turns) {
+    array_indices(k, turns) {
         if (!is_selected(&turns[k], config->setups))
             continue;
         double median = rounds_median(rates[k], rounds);

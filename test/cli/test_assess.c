@@ -194,7 +194,7 @@ TEST(pods_share_unless)
         {"init", "its memory was not measured"},
     };
     ck_assert_uint_eq(json_object_size(json_object_get(j, "pods")), ARRAY_LEN(why));
-    ARRAY_EACH(i, why)
+    array_indices(i, why)
         ck_assert_msg(span_eq(of_pod(j, why[i][0], "reason"), span_of(why[i][1])), "%s",
                       why[i][0]);
     /* A pod of two cards, four of one, and four that share a card. */
@@ -214,7 +214,7 @@ TEST(cards_that_are_shared_today_count_once)
         "'ALIYUN_COM_GPU_MEM_IDX':'1'",
     };
     add_node("n1", 4, 10000, "");
-    ARRAY_EACH(i, notes) {
+    array_indices(i, notes) {
         add("{'kind':'Pod','metadata':{'namespace':'d','name':'p%zu','uid':'u%zu',"
             "'annotations':{%s}},'spec':{'nodeName':'n1','containers':[{'resources':{"
             "'limits':{%s}}}]},'status':{'phase':'Running'}}",

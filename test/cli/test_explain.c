@@ -384,7 +384,7 @@ static const struct {
 
 TEST(the_text_about_a_pod)
 {
-    ARRAY_EACH(i, texts) {
+    array_indices(i, texts) {
         cleanup_buf struct buf out = {0};
         struct err err = {0};
         cleanup_json json_t *object = lib_json(texts[i].object),

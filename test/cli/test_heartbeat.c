@@ -110,7 +110,7 @@ TEST(leases_that_do_and_do_not_prove_silence)
         {AT("\\u001b[2J"), false, "no valid renewTime"},
         {LEASE_OF("other", TWO_DAYS_AGO), false, ""},
     };
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         checked(cases[i].lease, 1);
         cleanup_free char *note = note_of(), *table = table_of(SHOW_TABLE);
         ck_assert_msg(is_silent() == cases[i].silent, "%zu: %s", i, table);
@@ -216,7 +216,7 @@ TEST(the_extenders_view_overrides_the_lease)
         {OLD, "[]", true, ""},
         {OLD, NULL, true, ""}, /* the extender is unavailable */
     };
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         checked(cases[i].lease, 1);
         cleanup_json json_t *view = lib_json(cases[i].view);
         cluster_state_apply_view(cs, view);

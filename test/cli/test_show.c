@@ -338,7 +338,7 @@ TEST(a_line_without_the_cell_ends_a_column)
     cleanup_buf struct buf out = {0};
     static const char *const lines[][3] = {
         {"a", "", "x"}, {"b\xc3\xa9", "y"}, {NULL}, {"long cell", "z"}};
-    ARRAY_EACH(i, lines) {
+    array_indices(i, lines) {
         for (size_t k = 0; k < 3 && lines[i][k]; k++)
             table_span(&t, PLAIN, span_of(lines[i][k]));
         table_end(&t);

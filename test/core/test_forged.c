@@ -265,7 +265,7 @@ static struct pod honest_pod(size_t i, const char *annotations, const char *node
 
 TEST(honest_pods_have_no_difference)
 {
-    ARRAY_EACH(i, honest) {
+    array_indices(i, honest) {
         int64_t before[CARDS];
         cleanup_free char *annotations = NULL;
         start();

@@ -274,7 +274,7 @@ TEST(cards_of_one_model_share_it)
             "{'id':3,'health':'Healthy','totalMemory':9,'model':'A','clock':6}]}}");
     const struct card *cards = node("n1")->cards;
     const char *const models[] = {"A", "B", "A", "A"};
-    ARRAY_EACH(i, models) {
+    array_indices(i, models) {
         ck_assert_span_eq(cards[i].model, models[i]);
         ck_assert_int_eq(card_clock_mhz(&cards[i]), i == 3 ? 6 : 5);
     }
@@ -310,7 +310,7 @@ TEST(what_connects_cards_is_known_of_all_or_none)
     ck_assert_uint_eq(links_pair(links, 1, 0), LINK_NV + 2);
     ck_assert_int_eq(links_numa(links, 0), 1);
     ck_assert_int_eq(links_numa(links, 1), -1);
-    ARRAY_EACH(i, wrong) {
+    array_indices(i, wrong) {
         see_links("X PIX", "PIX X", "");
         ck_assert_ptr_nonnull(node("n1")->links);
         see_links(wrong[i][0], wrong[i][1], "");

@@ -164,7 +164,7 @@ TEST(a_measurement_that_contradicts_itself_counts_as_none)
         {ON_0 "},{'id':1,'health':'Healthy','totalMemory':16000,'freeMemory':7000," ON_0,
          USE(",'podUID':'a','usedMemory':3000")}, /* whose card is it? */
     };
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         start();
         struct scv scv = object_scv(
             &arena,

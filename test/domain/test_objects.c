@@ -163,7 +163,7 @@ TEST(zeros_of_an_scv_are_left_out)
 TEST(an_scv_survives_a_round_trip)
 {
     static const char *const names[] = {"full.json", "seed.json", "empty.json"};
-    ARRAY_EACH(i, names) {
+    array_indices(i, names) {
         struct span text = golden(names[i]);
         struct scv s = object_scv_all(&arena, text);
         if (i == 0)
@@ -293,7 +293,7 @@ TEST(bandwidth_of_a_link)
     static const int64_t cases[][3] = {{1, 1, 250}, {3, 16, 15760},   {6, 8, 60504},
                                        {0, 16, 0},  {7, 16, 0},       {-1, 16, 0},
                                        {3, -1, 0},  {3, INT64_MAX, 0}};
-    ARRAY_EACH(i, cases)
+    array_indices(i, cases)
         ck_assert_int_eq(scv_bandwidth(cases[i][0], cases[i][1]), cases[i][2]);
 }
 

@@ -61,7 +61,7 @@ TEST(containers_with_limits_keep_their_index)
         {CONTAINER_APP, 2, NULL, "5"},
     };
     ck_assert_uint_eq(pod.n_containers, ARRAY_LEN(want));
-    ARRAY_EACH(i, want) {
+    array_indices(i, want) {
         ck_assert_int_eq(pod.containers[i].role, want[i].role);
         if (want[i].role != CONTAINER_INIT)
             ck_assert_uint_eq(pod.containers[i].index, want[i].index);

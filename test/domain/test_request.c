@@ -162,7 +162,7 @@ TEST(compute_is_a_share_of_the_cards_of_the_memory)
         {"", "{'resources':{'limits':{'M':'4','C':'99999999999999999999'}}}",
          "container 0: limit " KEY_GPU_CORE, 0},
     };
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         cleanup_buf struct buf list = {0};
         for (const char *at = cases[i].containers; *at; at++) {
             bool key = (at[0] == 'M' || at[0] == 'C') && at[1] == '\'';
@@ -329,7 +329,7 @@ TEST(models_and_clocks_select_cards)
         {LABELS("'scv/clock':'5001'") MODEL("A"), "B", 5001, false},
     };
     static const char *const parts[] = {"a4", "A1", "*a2"};
-    ARRAY_EACH(i, cases)
+    array_indices(i, cases)
         array_items(part, parts) {
             struct pod pod = make(*part, cases[i].meta);
             struct request r = object_request(&arena, &pod, 1024);
@@ -369,7 +369,7 @@ TEST(instances_are_taken_by_name)
         {{.kind = REQUEST_DEVICES, .cards = 1, .models = SPAN("1g.10gb")}, true},
         {{.kind = REQUEST_MEMORY, .cards = 1, .clock_mhz = 2}, false},
     };
-    ARRAY_EACH(i, cases)
+    array_indices(i, cases)
         ck_assert_msg(request_accepts_card(&cases[i].r, SPAN("A100 MIG 1g.10gb"),
                                            SPAN("1g.10gb"), 1) == cases[i].suits,
                       "case %zu", i);
@@ -397,8 +397,8 @@ TEST(different_requests_are_not_equal)
         {"A8", LINKS("NV")},
         {"A8", LINKS("PIX")},
     };
-    ARRAY_EACH(i, different)
-        ARRAY_EACH(k, different) {
+    array_indices(i, different)
+        array_indices(k, different) {
             struct pod a = make(different[i].parts, different[i].meta);
             struct pod b = make(different[k].parts, different[k].meta);
             struct request x = object_request(&arena, &a, 1024);

@@ -143,7 +143,7 @@ TEST(a_shape_accepts_kinds_of_cards)
     struct request_mix mix = {0};
     uint8_t of[4] = {0};
     /* The first shape comes before the cards, the others after them. */
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         struct request r = of_models(cases[i].models);
         r.clock_mhz = cases[i].clock_mhz;
         r.clock_exact = cases[i].exact;
@@ -183,7 +183,7 @@ TEST(instances_are_kinds_of_their_own)
         {REQUEST_CARDS, 2, "B,1g.5gb", false, false},
         {REQUEST_MEMORY, 1, "B,1g.5gb", false, true},
     };
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         const struct request r = {.kind = cases[i].kind,
                                   .cards = cases[i].cards,
                                   .models = span_of(cases[i].models)};

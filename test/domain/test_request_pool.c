@@ -104,7 +104,7 @@ TEST(texts_and_parts_make_a_difference)
     parts[0].index = 2;
     parts[1].amount = 9;
     parts[2].name = SPAN("mai");
-    ARRAY_EACH(i, parts) {
+    array_indices(i, parts) {
         r = memory(8, &parts[i]);
         expect_other(&r, &amounts, "request_part: member", i);
     }

@@ -81,7 +81,7 @@ static int make_mounts(struct err *err)
     array_items(place, places)
         if (put(what, "tmpfs", *place, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755", err))
             return -1;
-    ARRAY_EACH(i, switches) {
+    array_indices(i, switches) {
         char *file = lib_fmt("%s/switch-%zu", cell.dir, i);
         FILE *f = fopen(file, "w");
         if (!f || fprintf(f, "%s\n", switches[i].value) < 0 || fclose(f))
@@ -191,7 +191,7 @@ static void leave_no_trace(void)
 {
     for (int i = 0; i < 250 && !remove_cgroups(cell.cgroup); i++)
         wait_a_moment();
-    ARRAY_EACH(i, places)
+    array_indices(i, places)
         if (cell.made[i])
             remove_all(places[i]);
     remove_all(cell.dir);
@@ -261,7 +261,7 @@ static int prepare(struct err *err)
     snprintf(cell.dir, sizeof cell.dir, "%s/cell-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(cell.dir))
         return err_set(err, ERR_UNAVAILABLE, "%s: %s", cell.dir, strerror(errno));
-    ARRAY_EACH(i, places) {
+    array_indices(i, places) {
         if (make_place(i))
             return err_set(err, ERR_UNAVAILABLE, "%s: %s", places[i], strerror(errno));
     }

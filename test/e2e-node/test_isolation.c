@@ -249,7 +249,7 @@ TEST(a_program_is_limited_in_its_container)
                            "--limit-library", node_built("libgpushare-limit.so"),
                            "--device-list-strategy", "envvar"));
     node_wait_well();
-    ARRAY_EACH(i, limited) {
+    array_indices(i, limited) {
         const struct limited *l = &limited[i];
         check_exit(lib_fmt("fits-%zu", i), l, "2000", l->fits);
         check_exit(lib_fmt("more-%zu", i), l, "2100", l->more);

@@ -214,7 +214,7 @@ TEST(killed_programs_recover)
     node_create_many("web", "equal", WEB);
     node_create_many("pair", "two", PAIRS);
     look_watch();
-    ARRAY_EACH(i, victims) {
+    array_indices(i, victims) {
         int64_t begun = lib_now_ms();
         if (i)
             delete_some((int)i);

@@ -47,14 +47,14 @@ TEST(nodes_are_removed_and_added)
     burst_add_pods();
     burst_wait_bound(BURST_FIT);
     size_t gone = 0;
-    ARRAY_EACH(i, names)
+    array_indices(i, names)
         gone += remove_node(names[i], i == 0);
     ck_assert_uint_eq(gone, 16);
     burst_add_pods();
     cluster_agrees();
     ck_assert_uint_eq(burst_bound(), BURST_FIT - gone);
     int64_t begun = lib_now_ms();
-    ARRAY_EACH(i, names)
+    array_indices(i, names)
         burst_return_node(names[i], i == 0);
     burst_wait_bound(BURST_FIT);
     cluster_report("4 nodes come back, and 16 pods are bound", lib_now_ms() - begun);

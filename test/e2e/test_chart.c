@@ -160,7 +160,7 @@ TEST(options_give_the_objects_of_the_examples)
     json_object_set_new(lib_at(service, "spec"), "caBundle", json_string("eA=="));
     check_same(api, chart, true);
     check_options_of("manifests/apiservice.yaml.example", extender_of(chart));
-    ARRAY_EACH(i, files) {
+    array_indices(i, files) {
         json_t *wanted = yamlfile_all(files[i]);
         if (i == 0) { /* with the APIService, the API server may connect, too */
             json_t *policy = object_of(wanted, "NetworkPolicy", "gpushare-schd-extender");
@@ -271,7 +271,7 @@ static bool stays(const json_t *j)
         {"RoleBinding", "gpushare-schd-extender"},
         {"RoleBinding", "gpushare-scheduler-authentication"},
         {"Role", "gpushare-inspect"}};
-    ARRAY_EACH(i, there)
+    array_indices(i, there)
         if (strcmp(lib_str(j, "kind"), there[i][0]) == 0 &&
             strcmp(lib_str(j, "metadata.name"), there[i][1]) == 0)
             return true;
@@ -350,7 +350,7 @@ TEST(the_image_of_kube_scheduler_is_one_that_exists)
                                            {"v1.33.5-gke.1080000", "v1.33.5"},
                                            {"v1.33.5+rke2r1", "v1.33.5"},
                                            {"v1.33", "v1.33.0"}};
-    ARRAY_EACH(i, cases)
+    array_indices(i, cases)
         ck_assert_contains(
             shown_on(cases[i][0]),
             lib_fmt("shown: registry.k8s.io/kube-scheduler:%s\n", cases[i][1]));
@@ -402,7 +402,7 @@ TEST(pods_get_their_defaults_only_where_the_api_server_can_set_them)
         const char *wanted = c->wanted;
         json_t *all = rendered_in(
             "gpu", ARGV("--set", c->set, "-a", c->api, "--kube-version", c->version));
-        ARRAY_EACH(k, kinds) {
+        array_indices(k, kinds) {
             const json_t *object = find_object(all, kinds[k], "gpushare-pods");
             bool is_webhook = k == 2;
             ck_assert_msg(!!object == (wanted && is_webhook == (wanted == webhook)),
@@ -429,7 +429,7 @@ static void check_labels(const json_t *object, const json_t *metadata)
                                             {"instance", "gpushare"},
                                             {"component", NULL},
                                             {"part-of", "gpushare"}};
-    ARRAY_EACH(i, wanted) {
+    array_indices(i, wanted) {
         const char *key = lib_fmt("app.kubernetes.io/%s", wanted[i][0]);
         const char *is = lib_in(metadata, "labels", key);
         ck_assert_msg(*is && (!wanted[i][1] || !strcmp(is, wanted[i][1])),
@@ -815,7 +815,7 @@ TEST(argo_cd_and_flux_make_the_objects_of_helm_install)
                *versions = api_versions();
     static const char *const values[][2] = {
         {"Application", "spec.source.helm.valuesObject"}, {"HelmRelease", "spec.values"}};
-    ARRAY_EACH(i, values) {
+    array_indices(i, values) {
         temp_write(lib_dir, "values.yaml",
                    lib_text(of_kind(all, values[i][0]), values[i][1]));
         /* This cluster has the Service of the plain files. */

@@ -60,21 +60,21 @@ TEST(plain_files_become_a_release_and_back)
     const char *before[ARRAY_LEN(paths)];
     cluster_kubectl("-n", SYSTEM, "scale", "deployment", "gpushare-schd-extender",
                     "--replicas", "1");
-    ARRAY_EACH(i, paths)
+    array_indices(i, paths)
         before[i] = state_of(paths[i]);
     ck_assert_contains(helm(1, "install", ARGV(CHART, AS_FILES)),
                        "exists and cannot be imported");
     ck_assert(!has_releases());
     helm(0, "install", ARGV(CHART, "--take-ownership", AS_FILES));
     ck_assert(has_releases());
-    ARRAY_EACH(i, paths)
+    array_indices(i, paths)
         ck_assert_str_eq(state_of(paths[i]), before[i]);
     /* README.md of the chart: helm loses the release, and the plain files own the
      * objects again. */
     cluster_kubectl("-n", SYSTEM, "delete", "secret", "-l", "owner=helm,name=gpushare");
     ck_assert(!has_releases());
     cluster_kubectl("apply", "-f", "manifests/");
-    ARRAY_EACH(i, paths)
+    array_indices(i, paths)
         ck_assert_str_eq(state_of(paths[i]), before[i]);
 }
 

@@ -35,7 +35,7 @@ static const char *scaled(const char *text)
                                            {"\\[(5|10|15)m]", "[10s]"},
                                            {"([<>]) 600", " 4"},
                                            {"_seconds > 100", "_seconds > 65"}};
-    ARRAY_EACH(i, times) {
+    array_indices(i, times) {
         regex_t re;
         regmatch_t m[2];
         cleanup_buf struct buf out = {0};
@@ -566,7 +566,7 @@ static void check_dashboard(void)
     lib_each(panel, lib_at(j, "panels"))
         lib_each(target, lib_at(panel, "targets")) {
             const char *expr = lib_str(target, "expr");
-            ARRAY_EACH(k, variables)
+            array_indices(k, variables)
                 while (strstr(expr, variables[k][0]))
                     expr = lib_swap(expr, variables[k][0], variables[k][1]);
             lib_wait_within(20000, json_array_size(query(expr)) > 0, "no data: %s", expr);

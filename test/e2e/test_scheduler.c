@@ -107,7 +107,7 @@ static bool is_changed(const char *metadata, const char *spec, const char *sched
 static void create_classes(void)
 {
     static const char *const names[] = {"nvidia", "other"};
-    ARRAY_EACH(i, names)
+    array_indices(i, names)
         cluster_create("/apis/node.k8s.io/v1/runtimeclasses",
                        "{\"apiVersion\":\"node.k8s.io/v1\",\"kind\":\"RuntimeClass\","
                        "\"metadata\":{\"name\":\"%s\"},\"handler\":\"h\","
@@ -261,7 +261,7 @@ TEST(the_webhook_gives_pods_the_same_and_refuses_them_while_it_is_down)
         {"clientConfig/url", "'https://127.0.0.2/pod-defaults'"}};
     const struct peer *extender =
         attempt_token(cluster_token("gpushare-schd-extender", NULL));
-    ARRAY_EACH(i, edits)
+    array_indices(i, edits)
         attempt_denied(extender, "gpushare-extender", "only the caBundle", "JSON",
                        WEBHOOK,
                        lib_fmt("[{'op':'add','path':'/webhooks/0/%s','value':%s}]",

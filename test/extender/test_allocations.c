@@ -180,7 +180,7 @@ TEST(a_call_allocates_nothing_for_a_node)
 {
     char *bodies[ARRAY_LEN(cases)];
     begin();
-    ARRAY_EACH(k, cases) {
+    array_indices(k, cases) {
         bodies[k] = body_of(k);
         for (int i = 0; i < WARM_UP; i++)
             call(k, bodies[k]);
@@ -194,7 +194,7 @@ TEST(a_call_allocates_nothing_for_a_node)
     for (size_t i = 0; i < CALLS; i++)
         call(i % ARRAY_LEN(cases), bodies[i % ARRAY_LEN(cases)]);
     ck_assert_uint_le(allocations - before, CALLS * OF_THE_REPLY);
-    ARRAY_EACH(k, cases)
+    array_indices(k, cases)
         free(bodies[k]);
     end();
 }

@@ -243,7 +243,7 @@ TEST(a_bound_pod_gets_its_card_and_the_policy)
                      ",\"annotations\":{\"gpushare/placement\":\"spread\"}")),
         rig_json(POD("u3", "gpu-mem\":\"5\"", "")),
         rig_json(POD("u4", "gpu-count\":\"2\"", ""))));
-    ARRAY_EACH(i, pods) {
+    array_indices(i, pods) {
         cleanup_buf struct buf reply = {0};
         cleanup_free char *body =
             xasprintf("{\"PodName\":\"p\",\"PodNamespace\":\"ns\",\"PodUID\":\"%s\","

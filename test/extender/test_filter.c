@@ -196,7 +196,7 @@ TEST(the_members_of_a_gang_may_use_nodes_where_the_first_does_not_fit)
                     member("p1", "g", 16276), member("p2", "g", 16276),
                     member("p3", "g", 100)));
     static const char *const uids[] = {"p1", "p2", "p3"};
-    ARRAY_EACH(i, uids) {
+    array_indices(i, uids) {
         json_t *reply =
                    rig_ask(v, filter_answer, member(uids[i], "g", i < 2 ? 16276 : 100),
                            json_pack("[sss]", "n1", "n2", "small")),

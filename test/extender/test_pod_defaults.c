@@ -113,7 +113,7 @@ TEST(what_is_no_review_is_rejected)
         {SPEC("\"schedulerName\":{}"), "object.spec.schedulerName"},
         {SPEC("\"schedulerName\":\"\\ud800\""), "byte"},
     };
-    ARRAY_EACH(i, bodies) {
+    array_indices(i, bodies) {
         json_t *answer = answer_of(ask(&both, span_of(bodies[i][0]), 400));
         ck_assert_msg(strstr(lib_str(answer, "error"), bodies[i][1]), "%s: %s",
                       bodies[i][0], lib_str(answer, "error"));

@@ -123,7 +123,7 @@ TEST(times_change_only_with_the_state)
         {"{" TIMES "}", false, "{" AT("5") "," AT("4") "," AT("5") "}"},
     };
     begin(1);
-    ARRAY_EACH(i, states) {
+    array_indices(i, states) {
         cleanup_buf struct buf last = {0}, out = {0};
         int64_t now_s = (int64_t)i + 1;
         watch_cache_put(w, &owners[0],

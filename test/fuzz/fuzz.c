@@ -49,7 +49,7 @@ void fuzz_stream(fuzz_read_fn read, struct span in, size_t piece, struct span fi
 {
     const size_t pieces[] = {in.n + 1, piece, 7};
     struct fuzz_result whole = {0};
-    ARRAY_EACH(i, pieces) {
+    for (size_t i = 0; i < ARRAY_LEN(pieces); i++) {
         struct fuzz_result other = {0};
         read(in, pieces[i], false, &other);
         if (i)

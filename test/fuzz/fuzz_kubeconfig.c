@@ -45,7 +45,7 @@ static void describe(const struct kube_config *c, struct buf *out)
 {
     const char *const texts[] = {c->server, c->path_prefix, c->server_name, c->proxy,
                                  c->token,  c->token_file,  c->ns};
-    ARRAY_EACH(i, texts)
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         buf_printf(out, "%s\n", texts[i] ? texts[i] : "(none)");
     buf_printf(out, "%d %d\n%.*s\n%.*s\n%.*s", c->insecure, c->exec != NULL,
                SPAN_ARG(c->ca_pem), SPAN_ARG(c->cert_pem), SPAN_ARG(c->key_pem));

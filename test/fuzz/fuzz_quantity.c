@@ -32,7 +32,7 @@ static void check_forms(int64_t value)
                  {1000, "k"},     {1000000, "M"},  {1000000000, "G"},
                  {1024, "Ki"},    {1048576, "Mi"}, {1073741824, "Gi"},
                  {1000000, "e6"}, {1000, "000e0"}, {100, "e+2"}};
-    ARRAY_EACH(i, forms) {
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
         cleanup_buf struct buf text = {0};
         if (value % forms[i].size ||
             (forms[i].suffix[0] == '.' && value > INT64_MAX / 1000))

@@ -27,7 +27,7 @@ static bool has_special_characters(const struct buf *json)
 {
     static const char *const special[] = {"\x7f",         "\xe2\x80\xa8", "\xe2\x80\xa9",
                                           "\xef\xbb\xbf", "\xef\xbf\xbe", "\xef\xbf\xbf"};
-    ARRAY_EACH(i, special)
+    for (size_t i = 0; i < ARRAY_LEN(special); i++)
         if (memmem(json->p, json->n, special[i], strlen(special[i])))
             return true;
     for (size_t i = 1; i < json->n; i++)

@@ -130,7 +130,7 @@ TEST(a_pod_without_a_request_of_ours_takes_nothing)
     struct world w;
     int64_t differ = 0;
     world_start(&w);
-    ARRAY_EACH(i, takes_nothing) {
+    array_indices(i, takes_nothing) {
         const char *node = takes_nothing[i].node;
         cleanup_free char *name = xasprintf("tenant-%zu", i);
         cleanup_free char *spec =

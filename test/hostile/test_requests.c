@@ -336,7 +336,7 @@ TEST(invalid_json_is_rejected_with_cause_and_position)
         cleanup_buf struct buf body = {0};
         for (int k = 0; k < 100000; k++)
             buf_adds(&body, *piece);
-        ARRAY_EACH(p, paths)
+        array_indices(p, paths)
             expect(paths[p], body.p, 400, "");
     }
     end();

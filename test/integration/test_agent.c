@@ -254,7 +254,7 @@ TEST(invalid_options_are_rejected)
         {"--port", "70000", "--port: \"70000\" is not within"},
         {"--kubeconfig", "/nonexistent", "kubeconfig /nonexistent does not exist"},
     };
-    ARRAY_EACH(i, cases)
+    array_indices(i, cases)
         ck_assert_contains(lib_output_of(1, "scv-agent",
                                          ARGV("--node-name", "n1", "--port", "0",
                                               cases[i][0], cases[i][1])),

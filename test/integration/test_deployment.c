@@ -136,7 +136,7 @@ TEST(the_network_policies_let_observers_in_to_every_program)
     static const char *const files[] = {"manifests/network-policy.yaml",
                                         "manifests/network-policy.yaml.example"};
     const json_t *policies[ARRAY_LEN(files)];
-    ARRAY_EACH(i, files) {
+    array_indices(i, files) {
         const json_t *all = policies[i] = yamlfile_all(files[i]);
         const json_t *observers =
             lib_at(all, i ? "0.spec.ingress.2" : "0.spec.ingress.1");
@@ -318,7 +318,7 @@ TEST(the_second_scheduler_in_a_pod_has_the_same_settings)
     const json_t *items =
         lib_at(lib_find(lib_at(pod, "volumes"), "name", "tls"), "secret.items");
     static const char *const files[] = {"caFile", "certFile", "keyFile"};
-    ARRAY_EACH(i, files)
+    array_indices(i, files)
         ck_assert_at(lib_at(config, "extenders.0.tlsConfig"), files[i],
                      lib_fmt("%s/%s", folder, lib_str(json_array_get(items, i), "path")));
     ck_assert_at(config, "profiles.0.schedulerName", "gpushare-scheduler");

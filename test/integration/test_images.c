@@ -103,7 +103,7 @@ static void check_config(const struct image *image, const json_t *config)
     const char *const wanted[][2] = {{"version", GPUSHARE_VERSION},
                                      {"licenses", "Apache-2.0"},
                                      {"title", image->name}};
-    ARRAY_EACH(i, wanted)
+    array_indices(i, wanted)
         ck_assert_str_eq(
             lib_in(config, "config.Labels", lib_fmt("%s.%s", prefix, wanted[i][0])),
             wanted[i][1]);

@@ -23,7 +23,7 @@ TEST(help_and_bad_options_do_not_start_it)
                                          {"--load", "/nonexistent.yaml", "nonexistent"},
                                          {"--cert", "x.pem", "--key"},
                                          {"--log-level", "loud", "loud"}};
-    ARRAY_EACH(i, bad)
+    array_indices(i, bad)
         ck_assert_contains(lib_output_of(1, "kube-sim", ARGV(bad[i][0], bad[i][1])),
                            bad[i][2]);
 }

@@ -58,10 +58,10 @@ TEST(invalid_options_are_rejected_with_cause_and_position)
         {YAML_BOMB, ":1: anchors are not allowed"},
     };
     cleanup_free char *kubeconfig = lib_kubeconfig("kubeconfig", "http", 1, "", "");
-    ARRAY_EACH(i, options)
+    array_indices(i, options)
         check_start(kubeconfig, ARGV(options[i][0], options[i][1]), options[i][2],
                     options[i][0]);
-    ARRAY_EACH(i, files) {
+    array_indices(i, files) {
         temp_write(lib_dir, "options.yaml", files[i][0]);
         check_start(kubeconfig, ARGV("--config", lib_path("options.yaml")), files[i][1],
                     files[i][0]);
@@ -76,7 +76,7 @@ TEST(invalid_kubeconfigs_are_rejected_with_cause_and_position)
         {"x: [\n", "kubeconfig:2: while parsing a flow node"},
         {YAML_BOMB, "kubeconfig:1: anchors are not allowed"},
     };
-    ARRAY_EACH(i, files) {
+    array_indices(i, files) {
         temp_write(lib_dir, "kubeconfig", files[i][0]);
         check_start(lib_path("kubeconfig"), NULL, files[i][1], files[i][0]);
     }

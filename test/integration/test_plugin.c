@@ -479,7 +479,7 @@ TEST(invalid_options_are_rejected)
         {"--isolation", "cgpu", "\"cgpu\" is not one of none|mps"},
         {"--node-name=n1", "--kubeconfig=/nowhere/at/all", "/nowhere/at/all"},
     };
-    ARRAY_EACH(i, cases)
+    array_indices(i, cases)
         ck_assert_contains(lib_output_of(1, "gpushare-device-plugin",
                                          ARGV("--plugin-dir", "/nowhere/at/all",
                                               cases[i][0], cases[i][1])),

@@ -99,12 +99,12 @@ TEST(rules_grant_the_requests_of_the_extender_and_no_others)
     lib_wait(extender_leads(&lost.extender)); /* creates the Lease, after five seconds */
     lib_wait(sim_count(&fresh.sim, "create", "secrets", "") == 3); /* the missing ones */
     /* Reads the record once it no longer changes. */
-    ARRAY_EACH(i, all)
+    array_indices(i, all)
         extender_stop(&all[i]->extender);
-    ARRAY_EACH(i, all)
+    array_indices(i, all)
         rights_check(&all[i]->sim.api, &rights);
     rights_used(&rights);
-    ARRAY_EACH(i, all)
+    array_indices(i, all)
         sim_stop(&all[i]->sim);
 }
 

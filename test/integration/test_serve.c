@@ -40,7 +40,7 @@ TEST(the_url_opens_the_page)
         {"", "page.html"}, {"page.css", "page.css"}, {"page.js", "page.js"}};
     cleanup_buf struct buf body = {0};
     start();
-    ARRAY_EACH(i, files) {
+    array_indices(i, files) {
         ck_assert_uint_eq(
             peer_call(&page, "GET", lib_fmt("%s%s", path, files[i][0]), NULL, &body),
             200);

@@ -116,7 +116,7 @@ static json_t *record(void)
         {"/apis/coordination.k8s.io/v1/leases", "coordination.k8s.io/v1", "Lease"},
         {"/api/v1/pods", "v1", "Pod"}};
     json_t *all = lib_own(json_object()), *objects = json_array(), *object;
-    ARRAY_EACH(i, lists) {
+    array_indices(i, lists) {
         lib_each(object, lib_at(peer_get(&sim.api, lists[i][0]), "items")) {
             json_object_set_new(object, "apiVersion", json_string(lists[i][1]));
             json_object_set_new(object, "kind", json_string(lists[i][2]));
@@ -127,7 +127,7 @@ static json_t *record(void)
     pthread_mutex_lock(&kubelet.lock);
     json_object_set_new(all, "kubelet", json_deep_copy(kubelet.pods));
     pthread_mutex_unlock(&kubelet.lock);
-    ARRAY_EACH(i, kept_on_node)
+    array_indices(i, kept_on_node)
         json_object_set_new(all, kept_on_node[i].name, json_string(text_of(i)));
     return all;
 }
@@ -185,7 +185,7 @@ static json_t *run_former(void)
         json_object_foreach(lib_at(containers, "c"), resource, ids)
             kubelet_give(&kubelet, name, "c", strstr(resource, "mem") ? MEM : COUNT, ids);
     }
-    ARRAY_EACH(i, kept_on_node)
+    array_indices(i, kept_on_node)
         restore(i, json_string_value(json_object_get(all, kept_on_node[i].name)));
     return all;
 }
@@ -312,7 +312,7 @@ TEST(the_former_version_finds_the_promises)
     kubelet_fini(&kubelet);
     sim_start(&sim, NULL);
     json_t *was = run_former();
-    ARRAY_EACH(i, kept_on_node)
+    array_indices(i, kept_on_node)
         if (i != LIMIT)
             ck_assert_str_eq(
                 json_string_value(json_object_get(was, kept_on_node[i].name)),

@@ -57,7 +57,7 @@ TEST(bind_is_served_under_every_path)
 {
     static const char *const paths[] = {"/gpushare-scheduler/bind", "/bind"};
     set_up();
-    ARRAY_EACH(i, paths) {
+    array_indices(i, paths) {
         cleanup_buf struct buf body = {0};
         const char *name = lib_fmt("p%zu", i);
         sim_add_pod(&sim, name, 3);
@@ -74,7 +74,7 @@ TEST(bind_is_served_under_every_path)
             {"gpushare/card-uuid", "GPU-big-0"},
             {"scheduler.framework.gpushare.allocation", "{\"0\":{\"0\":3}}"}};
         ck_assert_at(pod, "spec.nodeName", "big");
-        ARRAY_EACH(k, notes)
+        array_indices(k, notes)
             ck_assert_str_eq(lib_annotation(pod, notes[k][0]), notes[k][1]);
     }
     ck_assert_int_eq(sim_count(&sim, "create", "pods", "binding"), 2);

@@ -26,7 +26,7 @@ static void assert_headers(const struct raw_reply *r)
         {"Content-Security-Policy",
          "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
          "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}};
-    ARRAY_EACH(i, want)
+    array_indices(i, want)
         ck_assert_span_eq(raw_header(r, want[i][0]), want[i][1]);
 }
 

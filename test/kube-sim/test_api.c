@@ -85,7 +85,7 @@ TEST(loading_refuses_invalid_objects)
         {"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"P\"}}",
          "metadata.name"}};
     struct api *api = make(false);
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         struct err err = {0};
         ck_assert_int_eq(api_load(api, 0, span_of(cases[i].text), &err), -1);
         ck_assert_contains(err.msg, cases[i].why);

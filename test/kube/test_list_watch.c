@@ -191,7 +191,7 @@ TEST(an_incomplete_response_is_an_error)
         {true, true, 503, "", ERR_UNAVAILABLE},
     };
     static const struct err lost = {ERR_TIMEOUT, "silence"};
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         begin(cases[i].watch);
         int rc = answer(cases[i].status, cases[i].body, 3, cases[i].lost ? &lost : NULL);
         ck_assert_msg(feed.err.code == cases[i].code, "case %zu: %s", i, feed.err.msg);

@@ -43,7 +43,7 @@ static const char *const *request_of(const char *how)
         {"POST", "POST", "application/json"},
         {"PUT", "PUT", "application/json"},
     };
-    ARRAY_EACH(i, kinds)
+    array_indices(i, kinds)
         if (strcmp(how, kinds[i][0]) == 0)
             return kinds[i] + 1;
     ck_abort_msg("no kind of request: %s", how);

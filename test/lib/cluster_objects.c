@@ -283,7 +283,7 @@ char *cluster_viewer(void)
     static const char *const roles[] = {"gpushare-viewer", "gpushare-inspect"};
     cluster_kubectl("apply", "-f", "manifests/rbac-inspect.yaml");
     cluster_kubectl("create", "serviceaccount", "viewer", "-n", "kube-system");
-    ARRAY_EACH(i, roles)
+    array_indices(i, roles)
         cluster_kubectl("create", "clusterrolebinding", lib_fmt("viewer-%zu", i),
                         "--clusterrole", roles[i], "--serviceaccount",
                         "kube-system:viewer");

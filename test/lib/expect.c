@@ -147,7 +147,7 @@ static void check_annotations(const json_t *pod, const struct card *cards, int n
         {"gpushare/card-uuid", uuid},
         {"ALIYUN_COM_GPU_MEM_ASSIGNED", "false"},
         {"ALIYUN_COM_GPU_MEM_POD", lib_fmt("%ld", a->whole ? whole : a->units)}};
-    ARRAY_EACH(i, want)
+    array_indices(i, want)
         ck_assert_str_eq(lib_annotation(pod, want[i][0]), want[i][1]);
     int64_t bound_ns =
         strtoll(lib_annotation(pod, "ALIYUN_COM_GPU_MEM_ASSUME_TIME"), NULL, 10);

@@ -34,7 +34,8 @@ struct unit_test {
     static void name(int _i __attribute__((unused)))
 #define TEST(name) TEST_LOOP(name, 1)
 
-/* Loops over an array with a pointer to its items. */
+/* Loops over an array, by index or with a pointer to the item. */
+#define array_indices(i, array) for (size_t i = 0; i < ARRAY_LEN(array); i++)
 #define array_items(item, array)                                                         \
     for (__typeof__(&(array)[0]) item = (array); item < (array) + ARRAY_LEN(array);      \
          item++)

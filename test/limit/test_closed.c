@@ -351,7 +351,7 @@ TEST(tensor_parallel_processes_share_what_they_share)
 {
     static const char *const sizes[] = {"2", "4", "8"};
     pod.limit->limit = pod.books->watch = 256ull << 20;
-    ARRAY_EACH(i, sizes)
+    array_indices(i, sizes)
         pod_run(&pod, "guest", "tensor", i % 2 ? "proc2" : "dlsym", sizes[i], 0);
     pod_run(&pod, "guest-link", "tensor", "link", "4", 0);
     if (pod_has_musl())

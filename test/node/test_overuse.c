@@ -207,7 +207,7 @@ TEST(the_tolerance_of_processes)
         {201, 100, 4, 400, 4, true},
     };
     static const struct usage_pid pids[20];
-    ARRAY_EACH(i, rows) {
+    array_indices(i, rows) {
         struct usage u = usage_of("a u c i 0 0", 0, 8000);
         begin_with(true);
         containers[0].used_mib = rows[i].used;

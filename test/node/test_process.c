@@ -106,7 +106,7 @@ TEST(where_processes_run)
     temp_mkdir(root, "proc/19");
     file("proc/19/stat", "19 (bash) S 1\n");
     const struct usage_place *p = places(ARRAY_LEN(rows));
-    ARRAY_EACH(i, rows) {
+    array_indices(i, rows) {
         bool read = rows[i].comm != NULL;
         ck_assert_msg(p[i].kind == rows[i].kind, "row %zu: kind %d", i, p[i].kind);
         ck_assert_int_eq(p[i].pid.pid, 10 + (int)i);
@@ -139,13 +139,13 @@ TEST(the_name_is_that_of_the_executable)
         {" (deleted)", "kworker/0:1"},
         {NULL, "kworker/0:1"}, /* not readable */
     };
-    ARRAY_EACH(i, rows) {
+    array_indices(i, rows) {
         process(10 + (int)i, "kworker/0:1", 'S', IN_POD);
         if (rows[i].target)
             executable(10 + (int)i, rows[i].target);
     }
     const struct usage_place *p = places(ARRAY_LEN(rows));
-    ARRAY_EACH(i, rows)
+    array_indices(i, rows)
         ck_assert_span_eq(p[i].name, rows[i].name);
 }
 
@@ -379,12 +379,12 @@ static char *expand(const char *text)
 
 TEST(examples_of_runtimes)
 {
-    ARRAY_EACH(i, examples) {
+    array_indices(i, examples) {
         cleanup_free char *text = expand(examples[i].text);
         process(10 + (int)i, "x", 'S', text);
     }
     const struct usage_place *p = places(ARRAY_LEN(examples));
-    ARRAY_EACH(i, examples) {
+    array_indices(i, examples) {
         const struct example *e = &examples[i];
         cleanup_free char *want = expand(e->want ? e->want : "$U/$I");
         cleanup_free char *is = p[i].kind == USAGE_CONTAINER

@@ -177,7 +177,7 @@ TEST(a_bound_pod_counts_for_its_limits)
         {"", "{'" KEY_GPU_COUNT "':'1','" KEY_GPU_CORE "':'50'}", 0, REQUEST_CARDS},
     };
     const struct request_rules rules = {.unit_mib = 1};
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         struct pod pod = object_pod(
             &arena,
             quoted(&arena,

@@ -168,7 +168,7 @@ TEST(an_instance_has_the_files_of_its_card_and_its_own)
         "!\"64\"", "!MIG-b", "!MIG-c", "!nvidia-cap14");
     struct driver_file files[DRIVER_CARD_FILES];
     cleanup_arena struct arena a = {0};
-    ARRAY_EACH(i, seen) {
+    array_indices(i, seen) {
         static const size_t n[] = {1, 3, 0, 0};
         ck_assert_uint_eq(driver_card_files(&v->files, &seen[i].place, &a, files), n[i]);
     }

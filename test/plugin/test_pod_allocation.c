@@ -94,7 +94,7 @@ static const char *const cases[][2] = {
 
 TEST(shares_of_containers)
 {
-    ARRAY_EACH(i, cases)
+    array_indices(i, cases)
         ck_assert_str_eq(text(planned(cases[i][0])), cases[i][1]);
 }
 

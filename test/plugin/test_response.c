@@ -259,7 +259,7 @@ TEST(the_numa_node_of_all_cards_is_named)
     static const char *const cases[][2] = {{"0", "0"},       {"4", "1"},
                                            {"0,1,2,3", "0"}, {"7,4", "1"},
                                            {"3,4", ""},      {"0,1,2,3,4,5,6,7", ""}};
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         see_machine(&machines[0], -1);
         ck_assert_str_eq(
             env(respond_of_machine((struct response_settings){0}, cases[i][0]),
@@ -314,7 +314,7 @@ TEST(a_pod_says_how_it_is_isolated)
          "container a sets LD_PRELOAD itself"},
     };
     see_cards(1024, 8192, 16384);
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         cleanup_free char *asks =
             xasprintf("'gpushare/isolation':'%s','" KEY_MEM_IDX "':'1'", cases[i].asks);
         cleanup_free char *containers =

@@ -70,7 +70,7 @@ TEST(malformed_files_are_refused)
          "f:4: column nodes: \"5000\""},
         {HEAD "1,-2,X SYS\n", "f:2: column numa: \"-2\""},
     };
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         struct err err = {0};
         struct trace t = {0};
         ck_assert_msg(trace_links(&t, "f", span_of(cases[i][0]), &err) == -1, "case %zu",
@@ -130,7 +130,7 @@ TEST(the_rules_of_others_are_those_that_they_publish)
         /* The rest is a set of its own: never half of it in a set of 4. */
         {"nvidia", "v100", 0x3f, 4, 0x0f},
     };
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         uint32_t set = cards_of(cases[i].rule, cases[i].box, cases[i].free, cases[i].k);
         ck_assert_msg(set == cases[i].want, "case %zu: 0x%x, expected 0x%x", i, set,
                       cases[i].want);

@@ -65,7 +65,7 @@ TEST(a_pod_needs_cpu_memory_model_and_cards)
     const struct trace_pod *pods = l.trace.pods;
     static const bool taken[] = {true, false, true, false, false, false, true, false};
     struct cluster *c = cluster_new(&l.trace, SCORE_FGD, true);
-    ARRAY_EACH(i, taken)
+    array_indices(i, taken)
         ck_assert_msg(cluster_arrive(c, &pods[i], &rng) == taken[i], "pod %zu", i);
     ck_assert_uint_eq(cluster_pods(c), 3);
     ck_assert_int_eq(cluster_allocated(c), 1001);

@@ -87,7 +87,7 @@ static size_t count_added(const char *old, const char *now)
 TEST(the_files_of_kubeadm)
 {
     static const char *const versions[] = {"1.25", "1.37"};
-    ARRAY_EACH(i, versions) {
+    for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
         cleanup_free char *before = lib_kubeadm(versions[i]);
         made(xstrdup(before), NULL, NULL);
         for (int k = 0; k < CHANGE_FILES; k++)
@@ -156,7 +156,7 @@ TEST(an_entry_with_http_gets_https_and_the_certificate)
     json_decref(want);
     /* Back to plain HTTP, at the same address and at another one. */
     static const char *const addresses[] = {NULL, "h:1"};
-    ARRAY_EACH(i, addresses) {
+    for (size_t i = 0; i < ARRAY_LEN(addresses); i++) {
         insecure = true;
         made(xstrdup(manifest), temp_read(".", CONFIG), addresses[i]);
         insecure = false;
@@ -308,11 +308,11 @@ static const struct {
 
 TEST(unsafe_changes_are_refused)
 {
-    ARRAY_EACH(i, unsafe_manifests)
+    for (size_t i = 0; i < ARRAY_LEN(unsafe_manifests); i++)
         refused(lib_swap(lib_kubeadm("1.35"), unsafe_manifests[i].from,
                          unsafe_manifests[i].to),
                 NULL, NULL, unsafe_manifests[i].why);
-    ARRAY_EACH(i, unsafe_configs)
+    for (size_t i = 0; i < ARRAY_LEN(unsafe_configs); i++)
         refused(lib_manifest("1.31"), xstrdup(unsafe_configs[i].text), NULL,
                 unsafe_configs[i].why);
     /* Safe. */
@@ -418,7 +418,7 @@ TEST(a_cluster_configuration_that_cannot_be_edited_stays)
         "apiVersion: kubeadm.k8s.io/v1beta3\nscheduler:\n  extraArgs:\n    config: /y\n",
         "apiVersion: kubeadm.k8s.io/v1beta4\nscheduler:\n  extraArgs:\n  - name: config\n"
         "    value: /y\n"};
-    ARRAY_EACH(i, texts) {
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         struct facts in = {.kubeadm.path = (char[]){"c"}};
         cleanup_buf struct buf out = {0};
         buf_adds(&in.kubeadm.bytes, texts[i]);

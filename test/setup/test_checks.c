@@ -125,7 +125,7 @@ TEST(one_problem_at_a_time)
     expect(NULL);
     make_node("1.37", NONE, NULL, NULL);
     expect(NULL);
-    ARRAY_EACH(i, ones) {
+    for (size_t i = 0; i < ARRAY_LEN(ones); i++) {
         make_node("1.35", ones[i].file, ones[i].from, ones[i].to);
         expect(ones[i].id);
     }
@@ -225,7 +225,7 @@ TEST(a_secret_is_complete_and_consistent)
     };
     struct err err = {0};
     cleanup_free char *cert = temp_read(certs, "client.crt");
-    ARRAY_EACH(i, cases) {
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         facts_fini(&f);
         int rc = read_secret(cases[i].ca, cases[i].cert, cases[i].key, &err);
         ck_assert_msg((rc == 0) == !cases[i].why, "%zu: %s", i, err.msg);
@@ -255,7 +255,7 @@ TEST(the_certificate_of_the_node)
         {"", "ca.crt", "client.crt", "client.key", "newer", 0}, /* a note */
     };
     make_node("1.35", NONE, NULL, NULL);
-    ARRAY_EACH(i, cases) {
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const char *id = cases[i].id, *of = cases[i].in_secret;
         write_certificate(cases[i].ca, cases[i].cert, cases[i].key);
         lib_add_process(PROCESS, SOON_S, "");

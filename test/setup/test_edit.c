@@ -68,7 +68,7 @@ TEST(an_edit_keeps_the_rest)
         {REMOVE, "- b: 1\n  c: 2\n", "0.b", "", NULL},
         {REMOVE, "a: 1\n", "b", "", NULL},
     };
-    ARRAY_EACH(i, cases) {
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf text = {0};
         buf_adds(&text, cases[i].text);
         err = (struct err){0};

@@ -60,7 +60,7 @@ static void on_backup(struct world *w, void *arg)
     w->backup = xcalloc(1, sizeof *w->backup);
     w->backup->version = api_version(w->api);
     w->backup->pods = oracle_copy_pods(w);
-    ARRAY_EACH(i, lists) {
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
         cleanup_json_value json_t *list = api_get(w, "%s", lists[i][0]);
         size_t k;
         json_t *object;

@@ -47,7 +47,7 @@ static bool requests(json_t *pod)
     static const char *const lists[] = {"spec.containers", "spec.initContainers"};
     size_t i;
     json_t *c;
-    ARRAY_EACH(l, lists)
+    for (size_t l = 0; l < ARRAY_LEN(lists); l++)
         json_array_foreach(sim_jsonx_at(pod, lists[l]), i, c)
         {
             json_t *limits = sim_jsonx_at(c, "resources.limits");
@@ -74,7 +74,7 @@ static bool is_denied(json_t *old, json_t *new)
     }
     if (!sim_jsonx_at(old, "spec.nodeName"))
         return false;
-    ARRAY_EACH(i, request_keys)
+    for (size_t i = 0; i < ARRAY_LEN(request_keys); i++)
         if (differs(old, new, "metadata.labels", request_keys[i]))
             return true;
     return differs(old, new, "metadata.annotations", "aliyun.com/gpu-count");

@@ -96,7 +96,7 @@ TEST(a_response_has_a_status_and_one_message)
          GRPC_INTERNAL,
          "INTERNAL: stream reset by the peer: PROTOCOL_ERROR"},
     };
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         struct buf b = {0};
         unsigned end = cases[i].trailers ? 0 : END;
         headers(&b, cases[i].data.n ? 0 : end, 1, cases[i].head);

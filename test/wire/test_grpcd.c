@@ -205,7 +205,7 @@ TEST(a_request_gets_its_status)
          STATUS("8 grpc-message=message has 16777216 bytes, at most 100 "
                 "are accepted")},
     };
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         FOR_PEER(100)
         {
             bool has_trailers = i % 2; /* of the client */

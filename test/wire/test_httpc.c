@@ -138,7 +138,7 @@ TEST(a_malformed_request_is_rejected_and_not_sent)
         static const struct httpc_request bad[] = {
             {.method = "GET", .path = "/", .authorization = "Bearer a\r\nX: y"},
         };
-        ARRAY_EACH(i, bad) {
+        array_indices(i, bad) {
             ck_assert_msg(call_fails(c, &bad[i], &sent) == ERR_INVALID, "case %zu", i);
             ck_assert(!sent);
         }
@@ -165,7 +165,7 @@ TEST(a_bad_configuration_is_rejected)
         {.url = "https://h", .server_name = "a/b"},
         {.url = "https://h", .server_name = "a\nb"},
     };
-    ARRAY_EACH(i, bad) {
+    array_indices(i, bad) {
         struct err err = {0};
         ck_assert_msg(!httpc_new(&bad[i], &err), "case %zu", i);
         ck_assert_int_eq(err.code, ERR_INVALID);

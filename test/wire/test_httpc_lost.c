@@ -298,7 +298,7 @@ TEST(a_truncated_response_is_an_error)
         "not HTTP at all\r\n\r\n",
         "",
     };
-    ARRAY_EACH(i, answers) {
+    array_indices(i, answers) {
         FOR_CLIENT(send_all_lines, (void *)answers[i])
         {
             struct httpc_request req = request("POST", "{}");

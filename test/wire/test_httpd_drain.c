@@ -213,7 +213,7 @@ TEST(stopping_without_a_drain_closes_all_connections)
         fixture_start(mode, NULL);
         struct raw c[ARRAY_LEN(begun)];
         struct raw_reply r = {0};
-        ARRAY_EACH(i, c) {
+        array_indices(i, c) {
             raw_open(&c[i], kit.port);
             raw_send(&c[i], begun[i], strlen(begun[i]));
         }

@@ -42,7 +42,7 @@ static const struct httpd_route routes[] = {{"GET", "/who", on_client_name}, {0}
 static void publish(const char *cert, const char *key, const char *ca)
 {
     const char *from[] = {cert, key, ca}, *to[] = {w.cert, w.key, w.ca};
-    ARRAY_EACH(i, from) {
+    array_indices(i, from) {
         cleanup_free char *text = from[i] ? temp_read(w.dir, from[i]) : NULL;
         if (text)
             temp_write(w.dir, strrchr(to[i], '/') + 1, text);

@@ -112,7 +112,7 @@ TEST(invalid_text_is_an_error)
         {pem, pem, "private key: "},
         {pem, buf_span(&ca.key), "the private key belongs to another certificate"},
     };
-    ARRAY_EACH(i, cases) {
+    array_indices(i, cases) {
         ck_assert_int_eq(x509_read_pair(cases[i].cert, cases[i].key, NULL, &err), -1);
         ck_assert_msg(strstr(err.msg, cases[i].says) == err.msg, "%zu: %s", i, err.msg);
     }
