@@ -216,11 +216,11 @@ static void write_kubelet(void)
             "maxPods: 250\n"
             "nodeStatusUpdateFrequency: 2s\n"
             "resolvConf: \"\"\n"
-            "staticPodPath: %s/" CELL_STATIC "\n"
+            "staticPodPath: " CELL_STATIC "\n"
             "fileCheckFrequency: 1s\n"
             "%s",
-            cluster.dir, cell_cgroup(), d, more_config));
-    temp_mkdir(d, CELL_STATIC);
+            cluster.dir, cell_cgroup(), more_config));
+    temp_mkdir(CELL_KUBERNETES, "manifests");
 }
 
 static bool node_is_ready(void)
