@@ -118,11 +118,13 @@ static int make_network(struct err *err)
 }
 
 /* Process 2 of a host is kthreadd, by which scv-agent knows that it sees the host's processes. */
-static void play_kthreadd(void)
+static void play_kthreadd(int tell)
 {
-    if (fork() == 0)
-        for (prctl(PR_SET_NAME, "kthreadd");;)
-            pause();
+    if (fork())
+        return;
+    close(tell); /* begin waits until no process has it */
+    for (prctl(PR_SET_NAME, "kthreadd");;)
+        pause();
 }
 
 /* Process 1 of the cell, which adopts orphans. It writes the error to the pipe if the cell
@@ -131,7 +133,7 @@ static void be_init(int (*run)(void), int tell)
 {
     struct err err = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    play_kthreadd();
+    play_kthreadd(tell);
     setsid(); /* an interrupt of the terminal goes to the outer process */
     if (make_mounts(&err) || make_network(&err)) {
         ssize_t n = write(tell, err.msg, strlen(err.msg));
