@@ -139,7 +139,7 @@ $(B)/e2e-nvidia-runtime: private LIBS = $(call libs,kube)
 MANAGED_PARTS = $(B)/e2e-managed $(B)/e2e-nvidia-runtime $(FAKE_NVML) $(NODE_IMAGES)
 
 # NODE="plugins" selects among them. managed takes four minutes; CI runs one of its tests.
-NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(filter-out %/test_managed,\
+NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(filter-out %/test_managed %/test_kubeadm,\
                  $(call programs,$(notdir $(NODE_DIR)))))
 NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
 # Kubernetes 1.35 and older run with Debian's containerd.
