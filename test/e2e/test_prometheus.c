@@ -345,8 +345,19 @@ static void thaw_extenders(void)
     program_signal(&second.program, SIGCONT);
 }
 
+static bool may_bind(const struct extender *e)
+{
+    return extender_metric(e, "gpushare_may_bind") == 1;
+}
+/* The one that does not lead, because a new leader may bind only seconds later. */
 static void restart_second(void)
 {
+    lib_wait(may_bind(&extender) || may_bind(&second));
+    if (may_bind(&second)) {
+        struct extender leader = second;
+        second = extender;
+        extender = leader;
+    }
     extender_stop(&second);
     start_extender(&second);
     write_targets();
@@ -548,8 +559,6 @@ static const struct fault {
     const char *alerts; /* " A B " */
     void (*play)(void), (*again)(void), (*heal)(void);
 } faults[] = {
-    {" BoundPastExtender ", admit_unpromised, NULL, nothing},     /* QUICK */
-    {" PermissionDenied ", forbid_events, cause_event, heal_api}, /* QUICK */
     {" SchedulerDoesNotAsk ", pending, NULL, no_pod},
     {" PodsPending ", pending, ask, no_pod},
     {" Overcommitted ", shrink, NULL, grow},
@@ -574,8 +583,11 @@ static const struct fault {
     {" WatchStale ", stall, NULL, release},
     {" CardLinksDown ", lose_link, NULL, find_link},
     {" WrongCard ", give_other_card, NULL, take_other_card},
+    /* The last ones are of the short form. Pods that fit nowhere, which MemoryStranded counts. */
+    {" BoundPastExtender ", admit_unpromised, NULL, nothing},
+    {" PermissionDenied ", forbid_events, cause_event, heal_api},
 };
-enum { QUICK = 2 };
+enum { SHORT = 2 };
 
 /* -- the cluster -- */
 
@@ -716,7 +728,7 @@ static void stop_all(void)
 START_TEST(programs_are_scraped_and_queries_have_data)
 {
     start_healthy();
-    play(faults, QUICK);
+    play(faults + ARRAY_LEN(faults) - SHORT, SHORT);
     check_dashboard();
     check_assess();
     stop_all();
