@@ -116,7 +116,7 @@ endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
 E2E_TOOLS := $(if $(filter chart helm docs scheduler,$(E2E_SUITES)),helm cert-manager-crds) \
-             $(if $(filter permit,$(E2E_SUITES)),coscheduling) $(filter prometheus kubeadm,$(E2E_SUITES)) \
+             $(if $(filter permit,$(E2E_SUITES)),coscheduling) $(filter kubeadm $(if $(PROMETHEUS),,prometheus),$(E2E_SUITES)) \
              $(if $(filter neighbors,$(E2E_SUITES)),descheduler training-operator.v1 training-operator-crds)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
                                 $(B)/lib/kube-sim.a $(call archives,kube)
