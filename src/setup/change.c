@@ -60,18 +60,19 @@ static int set_entry(const struct change_input *in, const char *name, struct buf
                      const char *at, const json_t *old, struct err *err)
 {
     const json_t *tls = edit_value(old, "tlsConfig");
+    cleanup_free char *path = xasprintf("%s.tlsConfig", at);
     cleanup_free char *url = facts_planned_url(in->facts, in->address, in->insecure);
     cleanup_free char *server = facts_server_name(in->facts);
     cleanup_free char *lines = xasprintf(
-        "tlsConfig:\n  caFile: %s\n  certFile: %s\n  keyFile: %s\n  serverName: %s\n",
-        facts_tls_names[SECRET_CA].path, facts_tls_names[SECRET_CERT].path,
-        facts_tls_names[SECRET_KEY].path, server);
+        "tlsConfig:\n  caFile: " FACTS_TLS_DIR "/ca.crt\n  certFile: " FACTS_TLS_DIR
+        "/client.crt\n  keyFile: " FACTS_TLS_DIR "/client.key\n  serverName: %s\n",
+        server);
     if (edit_set(name, text, at, "urlPrefix", url, err) ||
         edit_set(name, text, at, "enableHTTPS", in->insecure ? "false" : "true", err))
         return -1;
     /* kube-scheduler would read the files of tlsConfig also for http://. */
     if (in->insecure)
-        return tls ? edit_remove(name, text, at, "tlsConfig", err) : 0;
+        return tls ? edit_remove(name, text, path, err) : 0;
     if (!tls)
         return edit_add_key(name, text, at, lines, err);
     if (!facts_has_our_certificate(old))
@@ -79,7 +80,6 @@ static int set_entry(const struct change_input *in, const char *name, struct buf
                        "%s: the extender has a tlsConfig that does not name the files "
                        "in " FACTS_TLS_DIR ": remove it",
                        name);
-    cleanup_free char *path = xasprintf("%s.tlsConfig", at);
     return in->facts->namespace ? edit_set(name, text, path, "serverName", server, err)
                                 : 0;
 }
@@ -178,6 +178,8 @@ int change_kubeadm(const struct facts *f, const char *config, bool tls, struct b
     bool list = !strcmp(version, "kubeadm.k8s.io/v1beta4"), found;
     int depth = !json_object_size(old) ? 0 : args ? 2 : 1;
     size_t k;
+    if (f->kubeadm.why.code != ERR_NONE)
+        return err_set(err, f->kubeadm.why.code, "%s", f->kubeadm.why.msg);
     json_array_foreach(args, k, item)
     {
         if (!strcmp(edit_string(item, "name"), "config"))
@@ -189,7 +191,7 @@ int change_kubeadm(const struct facts *f, const char *config, bool tls, struct b
         return err_set(err, ERR_INVALID, "%s: config is %s", name, now);
     buf_add_span(text, buf_span(&f->kubeadm.bytes));
     /* kubeadm writes "scheduler: {}". */
-    if (old && !depth && edit_remove(name, text, "", at[1], err))
+    if (old && !depth && edit_remove(name, text, at[1], err))
         return -1;
     cleanup_free char *entry = xasprintf("%s%s\n", forms[depth][list], config);
     if (!*now &&
@@ -261,12 +263,11 @@ int change_make(const struct change_input *in, struct change *out, struct err *e
                       err))
             return -1;
     }
-    /* One that cannot be edited safely is left as it is: `check` says so. */
     cleanup_buf struct buf kubeadm = {0};
-    if (f->kubeadm.json &&
+    if (f->kubeadm.path &&
         change_kubeadm(f, option ? option : FACTS_CONFIG,
                        !in->insecure && !facts_has_own_certificate(f->entry), &kubeadm,
-                       NULL) == 0)
+                       &out->kubeadm_why) == 0)
         keep_file(out, CHANGE_KUBEADM, &f->kubeadm, &kubeadm);
     keep_file(out, CHANGE_MANIFEST, &f->manifest, &manifest);
     return 0;
@@ -283,4 +284,71 @@ int change_renew(const struct change_input *in, struct change *out, struct err *
     if (f->secret_why.code != ERR_NONE)
         return err_set(err, f->secret_why.code, "%s", f->secret_why.msg);
     return change_certificate(f, out, err);
+}
+
+/* -- back -- */
+
+/* The items of a list; of a mapping of v1beta3, those to which `kubeadm upgrade` converts it.
+ * New. */
+static json_t *items_at(const json_t *j, const char *path)
+{
+    json_t *at = (json_t *)(uintptr_t)edit_value(j, path), *items = json_array(), *value;
+    const char *key;
+    json_array_extend(items, at);
+    json_object_foreach(at, key, value)
+        json_array_append_new(items, json_pack("{sssO}", "name", key, "value", value));
+    return items;
+}
+
+/* The length of the list: not found. */
+static size_t find_item(const json_t *items, const json_t *item)
+{
+    size_t i = 0;
+    while (i < json_array_size(items) && !json_equal(json_array_get(items, i), item))
+        i++;
+    return i;
+}
+
+int change_revert(const char *name, struct span old, struct span with, struct buf *text,
+                  struct err *err)
+{
+    static const char *const lists[] = {"extenders",
+                                        CONTAINER ".command",
+                                        CONTAINER ".args",
+                                        CONTAINER ".volumeMounts",
+                                        "spec.volumes",
+                                        "scheduler.extraArgs",
+                                        "scheduler.extraVolumes"};
+    json_auto_t *before = edit_parse(name, old, NULL, err);
+    json_auto_t *after = edit_parse(name, with, NULL, err);
+    size_t added = 0, removed = 0, k;
+    bool replaced = !before || !after;
+    json_t *item;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        json_auto_t *was = items_at(before, lists[i]), *all = items_at(after, lists[i]);
+        size_t kept = 0;
+        json_array_foreach(all, k, item)
+        {
+            if (find_item(was, item) < json_array_size(was)) {
+                kept++;
+                continue;
+            }
+            json_auto_t *now = edit_parse(name, buf_span(text), NULL, err);
+            json_auto_t *items = items_at(now, lists[i]);
+            size_t at = find_item(items, item);
+            cleanup_free char *path =
+                json_is_object(edit_value(now, lists[i]))
+                    ? xasprintf("%s.%s", lists[i], edit_string(item, "name"))
+                    : xasprintf("%s.%zu", lists[i], at);
+            added++;
+            if (!now || (at < json_array_size(items) &&
+                         (removed++, edit_remove(name, text, path, err))))
+                return -1;
+        }
+        replaced |= kept < json_array_size(was);
+    }
+    if (replaced || !added || removed % added)
+        return err_set(err, ERR_CONFLICT, "%s was changed since, and stays as it is",
+                       name);
+    return 0;
 }

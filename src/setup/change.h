@@ -23,6 +23,9 @@ struct change {
         const char *path; /* borrowed from the facts; NULL: no change */
         struct buf bytes; /* the new content */
     } files[CHANGE_FILES];
+    struct err
+        kubeadm_why; /* why ClusterConfiguration cannot have the change; ERR_NOT_FOUND: no
+                               such ConfigMap */
 };
 
 struct change_input {
@@ -38,6 +41,11 @@ int change_make(const struct change_input *in, struct change *out, struct err *e
  * `kubeadm upgrade` keeps them; `tls`: also the folder of the certificate. */
 int change_kubeadm(const struct facts *f, const char *config, bool tls, struct buf *text,
                    struct err *err);
+/* Removes from a file, which others may have written since, the list items that `with` (what
+ * change_make wrote) has and `old` lacks. ERR_CONFLICT: it has only some of them, or they differ in
+ * another way. The text is undefined after an error. */
+int change_revert(const char *name, struct span old, struct span with, struct buf *text,
+                  struct err *err);
 /* Only the files of the certificate, where the manifest's kube-scheduler uses them. */
 int change_renew(const struct change_input *in, struct change *out, struct err *err);
 void change_fini(struct change *c);

@@ -4,6 +4,8 @@
 
 #include "setup/edit.h"
 
+#include <stdlib.h>
+
 #include "base/mem.h"
 #include "wire/yaml.h"
 
@@ -226,17 +228,29 @@ int edit_set(const char *name, struct buf *text, const char *parent, const char 
     return same ? 0 : doc_splice(&d, text, at, at + node->text.n, value, err);
 }
 
-int edit_remove(const char *name, struct buf *text, const char *parent, const char *key,
-                struct err *err)
+int edit_remove(const char *name, struct buf *text, const char *path, struct err *err)
 {
     cleanup_doc struct doc d = {0};
+    cleanup_free char *in = xstrdup(path);
+    const struct yaml_node *node;
+    json_t *from;
+    char *dot;
     if (doc_read(name, buf_span(text), &d, err))
         return -1;
-    const struct yaml_node *node = yaml_get(doc_node(&d, parent), key);
-    if (!node || json_object_del(doc_value(&d, parent), key))
+    do {
+        node = doc_node(&d, in);
+        dot = strrchr(in, '.');
+        if (dot)
+            *dot = '\0';
+        from = doc_value(&d, dot ? in : "");
+    } while (dot && json_object_size(from) + json_array_size(from) == 1);
+    const char *key = dot ? dot + 1 : in;
+    bool list = json_is_array(from);
+    if (!node || (list ? json_array_remove(from, strtoul(key, NULL, 10))
+                       : json_object_del(from, key)))
         return refuse(&d, err);
     /* The key of a mapping or list in block style stands on the line before it. */
-    bool block = node->type != YAML_SCALAR && !node->flow && node->line > 1;
+    bool block = !list && node->type != YAML_SCALAR && !node->flow && node->line > 1;
     return doc_splice(&d, text, doc_line(&d, node->line - block),
                       doc_line(&d, node->last_line + 1), "", err);
 }

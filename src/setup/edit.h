@@ -38,6 +38,6 @@ int edit_add_key(const char *name, struct buf *text, const char *path, const cha
 /* Sets the key to `value`, a text on one line without escapes; adds a missing key. */
 int edit_set(const char *name, struct buf *text, const char *parent, const char *key,
              const char *value, struct err *err);
-/* Removes the lines of the key, and of its value. */
-int edit_remove(const char *name, struct buf *text, const char *parent, const char *key,
-                struct err *err);
+/* Removes the lines of the value at `path` and of its key, or of its place in a list; and of the
+ * mappings and lists that would be empty then. */
+int edit_remove(const char *name, struct buf *text, const char *path, struct err *err);

@@ -245,21 +245,19 @@ static bool read_of(const char *proc, const char *pid, const char *name, struct 
 static bool read_start(const char *proc, const char *pid, int64_t *ns)
 {
     cleanup_buf struct buf stat = {0};
-    struct timespec up;
     long long ticks = 0;
     if (!read_of(proc, pid, "stat", &stat))
         return false;
     const char *end = memrchr(stat.p, ')', stat.n);
-    if (!end || clock_gettime(CLOCK_BOOTTIME, &up) ||
+    if (!end ||
         sscanf(
             end,
             ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
             "%*d %lld",
             &ticks) != 1)
         return false;
-    int64_t hz = sysconf(_SC_CLK_TCK);
-    int64_t up_ns = up.tv_sec * INT64_C(1000000000) + up.tv_nsec;
-    *ns = clock_wall_ns() - up_ns + ticks * (1000000000 / (hz > 0 ? hz : 100));
+    *ns = clock_wall_ns() - clock_mono_us() * 1000 +
+          ticks * (1000000000 / sysconf(_SC_CLK_TCK));
     return true;
 }
 

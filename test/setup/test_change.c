@@ -146,7 +146,7 @@ START_TEST(an_entry_with_http_gets_https_and_the_certificate)
     cleanup_free char *text = lib_swap(temp_read(".", CONFIG), "https://", "http://");
     text = lib_swap(text, "enableHTTPS: true", "enableHTTPS: false");
     buf_adds(&old, text);
-    ck_assert_done(edit_remove("text", &old, "extenders.0", "tlsConfig", &err), err);
+    ck_assert_done(edit_remove("text", &old, "extenders.0.tlsConfig", &err), err);
     char *manifest = lib_manifest("1.35");
     made(xstrdup(manifest), buf_take(&old), NULL);
     cleanup_free char *policy = temp_read(".", CONFIG);
@@ -444,11 +444,62 @@ START_TEST(a_cluster_configuration_that_cannot_be_edited_stays)
 }
 END_TEST
 
+/* What others have written since: NULL: it stays as it is, because only some of it is there. */
+START_TEST(only_what_was_added_is_removed)
+{
+#define POD(command, mounts)                                                             \
+    "spec:\n  containers:\n  - command:\n" command "    volumeMounts:\n" mounts
+#define ARG(name)   "    - --" name "\n"
+#define MOUNT(name) "    - mountPath: /" name "\n      name: " name "\n"
+#define ARGS                                                                             \
+    "apiVersion: v1beta4\nscheduler:\n  extraArgs:\n  - name: config\n    value: /c\n"
+    static const char pod[] = POD(ARG("v=2"), MOUNT("a")),
+                      with[] = POD(ARG("v=2") ARG("c"), MOUNT("a") MOUNT("c"));
+    static const struct {
+        const char *old, *with, *now, *want;
+    } cases[] = {
+        /* In another order, and with more. */
+        {pod, with,
+         "# x\n" POD(ARG("c") ARG("v=4") ARG("w"), MOUNT("c") MOUNT("b") MOUNT("a")),
+         "# x\n" POD(ARG("v=4") ARG("w"), MOUNT("b") MOUNT("a"))},
+        {pod, with, POD(ARG("v=3"), MOUNT("b")), POD(ARG("v=3"), MOUNT("b"))},
+        {pod, with, POD(ARG("c"), MOUNT("a")), NULL},
+        {pod, with, POD("    - {--c}\n", MOUNT("c")), NULL},
+        {pod, with, "a: [", NULL},
+        /* A value was replaced: it would have to be restored. */
+        {"extenders:\n- a: 1\n", "extenders:\n- a: 2\n", "extenders:\n- a: 2\n- b: 1\n",
+         NULL},
+        {"x: 1\n", "x: 2\n", "x: 3\n", NULL},
+        {"x: 1\n", "x: 1\nextenders:\n- a: 1\n", "extenders:\n- b: 1\n- a: 1\nx: 2\n",
+         "extenders:\n- b: 1\nx: 2\n"},
+        /* kubeadm converts it. */
+        {"scheduler: {}\n", "scheduler:\n  extraArgs:\n    config: /c\n", ARGS,
+         "apiVersion: v1beta4\n"},
+        {"scheduler: {}\n", "scheduler:\n  extraArgs:\n    config: /c\n",
+         ARGS "  - name: v\n    value: \"2\"\n",
+         "apiVersion: v1beta4\nscheduler:\n  extraArgs:\n  - name: v\n    value: "
+         "\"2\"\n"},
+        {"scheduler: {}\n", "scheduler:\n  extraArgs:\n    config: /c\n",
+         "scheduler:\n  extraArgs:\n    config: /c\n    v: \"2\"\n",
+         "scheduler:\n  extraArgs:\n    v: \"2\"\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf text = {0};
+        buf_adds(&text, cases[i].now);
+        int rc = change_revert("c", span_of(cases[i].old), span_of(cases[i].with), &text,
+                               &err);
+        ck_assert_msg((rc == 0) == (cases[i].want != NULL), "%zu: %s", i, text.p);
+        if (rc == 0)
+            ck_assert_str_eq(text.p, cases[i].want);
+    }
+}
+END_TEST
+
 UNIT_MAIN_AROUND("setup/change", begin, end, a_mounted_folder_of_the_user_stays,
                  kubeadm_keeps_the_option_and_the_volumes,
                  a_cluster_configuration_that_cannot_be_edited_stays,
-                 the_files_of_kubeadm, the_file_has_the_nodes_values,
-                 an_existing_file_that_no_option_names,
+                 only_what_was_added_is_removed, the_files_of_kubeadm,
+                 the_file_has_the_nodes_values, an_existing_file_that_no_option_names,
                  an_entry_is_added_to_the_users_file, an_existing_entry_stays,
                  a_mount_is_added_to_an_option_without_one, unsafe_changes_are_refused,
                  the_option_is_added_to_the_existing_list,

@@ -14,7 +14,7 @@ static int apply(enum op op, struct buf *text, const char *path, const char *val
     cleanup_free char *parent = xmemdup0(path, dot ? (size_t)(dot - path) : 0);
     return op == ITEM  ? edit_add_item("f", text, parent, key, value, &err)
            : op == SET ? edit_set("f", text, parent, key, value, &err)
-                       : edit_remove("f", text, parent, key, &err);
+                       : edit_remove("f", text, path, &err);
 }
 
 START_TEST(an_edit_keeps_the_rest)
@@ -67,6 +67,13 @@ START_TEST(an_edit_keeps_the_rest)
         {REMOVE, "{\"a\": 1, \"b\": 2}\n", "b", "", NULL},
         {REMOVE, "- b: 1\n  c: 2\n", "0.b", "", NULL},
         {REMOVE, "a: 1\n", "b", "", NULL},
+        {REMOVE, "a:\n- x\n- k: v\n  l: w\n- y\n", "a.1", "", "a:\n- x\n- y\n"},
+        {REMOVE, "a:\n- x\n- y # c\n", "a.1", "", "a:\n- x\n"},
+        {REMOVE, "a:\n- x\n-\n  k: v\n", "a.1", "", NULL},
+        {REMOVE, "a: [x, y]\n", "a.0", "", NULL},
+        {REMOVE, "a:\n- x\n", "a.1", "", NULL},
+        /* Nothing stays empty. */
+        {REMOVE, "a:\n  b:\n    c:\n    - x\nd: 1\n", "a.b.c.0", "", "d: 1\n"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf text = {0};
