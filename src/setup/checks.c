@@ -345,10 +345,10 @@ int checks_run(const struct facts *f, bool with_cluster, struct buf *out)
     const struct err *kubeadm = &f->kubeadm.why;
     if (f->entry && config && f->kubeadm.path &&
         (kubeadm->code == ERR_NONE || kubeadm->code == ERR_INVALID)) {
-        cleanup_buf struct buf text = {0};
+        cleanup_edit struct edit e = {0};
         struct err err = {0};
-        if (change_kubeadm(f, config, facts_has_our_certificate(f->entry), &text, &err) ||
-            !span_eq(buf_span(&text), buf_span(&f->kubeadm.bytes)))
+        if (change_kubeadm(f, config, facts_has_our_certificate(f->entry), &e, &err) ||
+            !span_eq(buf_span(&e.text), buf_span(&f->kubeadm.bytes)))
             add(&c, PROBLEM, "upgrade-undoes",
                 "kubeadm upgrade writes the static pod from this ConfigMap",
                 *err.msg ? "kubectl -n kube-system edit configmap kubeadm-config    # "

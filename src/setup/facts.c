@@ -153,7 +153,7 @@ static void read_yaml(struct facts_file *file)
     read_file(file);
     if (file->why.code != ERR_NONE)
         return;
-    file->json = edit_parse(file->path, buf_span(&file->bytes), NULL, &file->why);
+    file->json = edit_parse(file->path, buf_span(&file->bytes), &file->why);
     if (file->json && !json_is_object(file->json))
         err_set(&file->why, ERR_INVALID, "%s: not a mapping", file->path);
 }
@@ -400,7 +400,7 @@ void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *
         buf_adds(&file->bytes, edit_string(map, "data.ClusterConfiguration"));
         f->kubeadm_version = xstrdup(edit_string(map, "metadata.resourceVersion"));
         json_decref(map);
-        file->json = edit_parse(KUBEADM, buf_span(&file->bytes), NULL, &file->why);
+        file->json = edit_parse(KUBEADM, buf_span(&file->bytes), &file->why);
     }
     httpc_reply_fini(&reply);
 }

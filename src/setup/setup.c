@@ -181,14 +181,15 @@ static int store(struct run *r, struct err *err)
     if (now->why.code != ERR_NONE)
         return err_set(err, now->why.code, "%s", now->why.msg);
     struct span is = buf_span(&now->bytes), new = buf_span(&text);
-    bool known = span_eq(is, buf_span(&old));
-    buf_add_span(&r->out, known ? new : is);
-    if (!known && !span_eq(is, new) &&
-        change_revert(file ? args[3] : now->path, new, buf_span(&old), &r->out, err))
+    cleanup_edit struct edit e = {0};
+    if (span_eq(is, buf_span(&old)) || span_eq(is, new))
+        buf_add_span(&e.text, new);
+    else if (edit_open(file ? args[3] : now->path, is, &e, err) ||
+             change_revert(new, buf_span(&old), &e, err))
         return -1;
-    return file ? entry_print(&r->out, err)
+    return file ? entry_print(&e.text, err)
                 : facts_write_kubeadm(r->root, o->kubeconfig, &r->facts,
-                                      buf_span(&r->out), err);
+                                      buf_span(&e.text), err);
 }
 
 /* Prints kube-scheduler's process id, if there is one. 0: it runs with the current files

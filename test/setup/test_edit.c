@@ -12,9 +12,14 @@ static int apply(enum op op, struct buf *text, const char *path, const char *val
 {
     const char *dot = strrchr(path, '.'), *key = dot ? dot + 1 : path;
     cleanup_free char *parent = xmemdup0(path, dot ? (size_t)(dot - path) : 0);
-    return op == ITEM  ? edit_add_item("f", text, parent, key, value, &err)
-           : op == SET ? edit_set("f", text, parent, key, value, &err)
-                       : edit_remove("f", text, path, &err);
+    cleanup_edit struct edit e = {0};
+    int rc = edit_open("f", buf_span(text), &e, &err) ? -1
+             : op == ITEM ? edit_add_item(&e, parent, key, value, &err)
+             : op == SET  ? edit_set(&e, parent, key, value, &err)
+                          : edit_remove(&e, path, &err);
+    buf_clear(text);
+    buf_add_span(text, buf_span(&e.text));
+    return rc;
 }
 
 START_TEST(an_edit_keeps_the_rest)
