@@ -101,7 +101,7 @@ static int refuse(const struct edit *e, struct err *err)
 }
 
 /* Replaces the bytes from `at` to `end`. e->json has the change already: if the new text
- * has other values, the text stays. */
+ * has other values (of a list in brackets, a value with escapes), the text stays. */
 static int splice(struct edit *e, size_t at, size_t end, const char *now, struct err *err)
 {
     cleanup_edit struct edit after = {0};
@@ -142,23 +142,10 @@ int edit_add_key(struct edit *e, const char *path, const char *entry, struct err
 {
     const struct yaml_node *map = node_at(e, path);
     json_auto_t *more = edit_parse("entry", span_of(entry), err);
-    if (!more)
-        return -1;
-    if (!map || map->type != YAML_MAPPING || map->flow || !map->n)
+    if (!map)
         return refuse(e, err);
     json_object_update_missing(value_at(e, path), more);
     return insert_after(e, map, entry, err);
-}
-
-/* A list in block style, which begins on a line of its own. */
-static bool is_block_list(const struct edit *e, const struct yaml_node *list)
-{
-    if (!list || list->type != YAML_SEQUENCE || list->flow || !list->n)
-        return false;
-    size_t at = line_at(e, list->line), n = 0;
-    while (at + n < e->text.n && e->text.p[at + n] == ' ')
-        n++;
-    return n >= list->column - 1;
 }
 
 int edit_add_item(struct edit *e, const char *parent, const char *key, const char *item,
@@ -167,15 +154,11 @@ int edit_add_item(struct edit *e, const char *parent, const char *key, const cha
     cleanup_free char *path = xasprintf("%s%s%s", parent, *parent ? "." : "", key);
     cleanup_free char *entry = xasprintf("%s:\n%s", key, item);
     json_auto_t *more = edit_parse("item", span_of(item), err);
-    const struct yaml_node *list = node_at(e, path);
-    if (!edit_value(e->json, path))
+    json_t *list = value_at(e, path);
+    if (!list)
         return edit_add_key(e, parent, entry, err);
-    if (!more)
-        return -1;
-    if (!is_block_list(e, list))
-        return refuse(e, err);
-    json_array_append(value_at(e, path), json_array_get(more, 0));
-    return insert_after(e, list, item, err);
+    json_array_extend(list, more);
+    return insert_after(e, node_at(e, path), item, err);
 }
 
 int edit_set(struct edit *e, const char *parent, const char *key, const char *value,
@@ -191,9 +174,8 @@ int edit_set(struct edit *e, const char *parent, const char *key, const char *va
     const struct yaml_node *node = yaml_get(node_at(e, parent), key);
     size_t at = line_at(e, node->line) + node->column - 1;
     at += !node->plain; /* its quote */
-    if (json_object_set_new(in, key, now) || node->type != YAML_SCALAR ||
-        at + node->text.n > e->text.n ||
-        !span_eq((struct span){e->text.p + at, node->text.n}, node->text))
+    json_object_set_new(in, key, now);
+    if (node->type != YAML_SCALAR || at + node->text.n > e->text.n)
         return refuse(e, err);
     return same ? 0 : splice(e, at, at + node->text.n, value, err);
 }
@@ -213,9 +195,12 @@ int edit_remove(struct edit *e, const char *path, struct err *err)
     } while (dot && json_object_size(from) + json_array_size(from) == 1);
     const char *key = dot ? dot + 1 : in;
     bool list = json_is_array(from);
-    if (!node || (list ? json_array_remove(from, strtoul(key, NULL, 10))
-                       : json_object_del(from, key)))
+    if (!node)
         return refuse(e, err);
+    if (list)
+        json_array_remove(from, strtoul(key, NULL, 10));
+    else
+        json_object_del(from, key);
     /* The key of a mapping or list in block style stands on the line before it. */
     bool block = !list && node->type != YAML_SCALAR && !node->flow && node->line > 1;
     return splice(e, line_at(e, node->line - block), line_at(e, node->last_line + 1), "",

@@ -396,10 +396,9 @@ void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *
     if (call_api(root, kubeconfig,
                  (struct kube_request){.method = "GET", .path = kubeadm_path}, &reply,
                  &file->why) == 0) {
-        json_t *map = json_loadb(reply.body.p, reply.body.n, 0, NULL);
+        json_auto_t *map = json_loadb(reply.body.p, reply.body.n, 0, NULL);
         buf_adds(&file->bytes, edit_string(map, "data.ClusterConfiguration"));
         f->kubeadm_version = xstrdup(edit_string(map, "metadata.resourceVersion"));
-        json_decref(map);
         file->json = edit_parse(KUBEADM, buf_span(&file->bytes), &file->why);
     }
     httpc_reply_fini(&reply);
@@ -409,11 +408,10 @@ int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct f
                         struct span text, struct err *err)
 {
     struct httpc_reply reply = {0};
-    json_t *j =
+    json_auto_t *j =
         json_pack("{s{ss}s{ss%}}", "metadata", "resourceVersion", f->kubeadm_version,
                   "data", "ClusterConfiguration", text.p, text.n);
     cleanup_free char *body = json_dumps(j, JSON_COMPACT);
-    json_decref(j);
     if (!body)
         return err_set(err, ERR_INVALID, KUBEADM ": not UTF-8");
     const struct kube_request request = {.method = "PATCH",
@@ -482,7 +480,7 @@ static void call_extender(struct facts *f, const struct httpc_config *tls)
     struct httpc_reply reply = {0}, version = {0};
     struct httpc *http = connect_to(base, tls ? tls : &named, &f->detail);
     int rc = http ? send_request(http, path, span_of(pod), &reply, &f->detail) : -1;
-    json_t *j = rc ? NULL : json_of(&reply), *v = NULL;
+    json_auto_t *j = rc ? NULL : json_of(&reply), *v = NULL;
     if (rc) {
         f->answer = FACTS_REACH_NO_ANSWER;
     } else if (reply.status == 200 && json_object_get(j, "NodeNames") &&
@@ -498,8 +496,6 @@ static void call_extender(struct facts *f, const struct httpc_config *tls)
         err_set(&f->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", reply.status,
                 *error ? ": " : "", error);
     }
-    json_decref(j);
-    json_decref(v);
     httpc_reply_fini(&reply);
     httpc_reply_fini(&version);
     httpc_free(http);
@@ -534,10 +530,10 @@ bool facts_is_healthy(const struct facts *f, struct err *err)
 {
     const char *port = facts_option(f, "secure-port");
     const char *host = facts_option(f, "bind-address");
-    bool ipv6 = host && strchr(host, ':');
-    cleanup_free char *url = xasprintf("https://%s%s%s:%s", ipv6 ? "[" : "",
-                                       host && *host ? host : "127.0.0.1",
-                                       ipv6 ? "]" : "", port && *port ? port : "10259");
+    host = host && *host ? host : "127.0.0.1";
+    cleanup_free char *url =
+        xasprintf(strchr(host, ':') ? "https://[%s]:%s" : "https://%s:%s", host,
+                  port && *port ? port : "10259");
     const struct httpc_config unverified = {0};
     struct httpc_reply reply = {0};
     struct httpc *http = connect_to(url, &unverified, err);

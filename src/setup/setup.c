@@ -123,10 +123,8 @@ static int check(struct run *r, struct err *err)
 /* plan and renew: writes each new file to --out, and prints its destination. */
 static int plan(struct run *r, struct err *err)
 {
-    static const char *const names[CHANGE_FILES] = {
-        [SECRET_CA] = "ca",           [SECRET_CERT] = "cert",
-        [SECRET_KEY] = "key",         [CHANGE_CONFIG] = "config",
-        [CHANGE_KUBEADM] = "kubeadm", [CHANGE_MANIFEST] = "manifest"};
+    static const char *const names[CHANGE_FILES] = /* of enum change_kind */
+        {"cert", "key", "ca", "config", "kubeadm", "manifest"};
     const struct options *o = r->options;
     bool renew = !strcmp(o->args.items[0], "renew");
     cleanup_buf struct buf config = {0};

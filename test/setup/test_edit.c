@@ -40,7 +40,8 @@ START_TEST(an_edit_keeps_the_rest)
         {ITEM, "a: x\n", "b", "- y\n", "a: x\nb:\n- y\n"}, /* a new list */
         {ITEM, "a: [x]\n", "a", "- y\n", NULL},
         {ITEM, "a: []\n", "a", "- y\n", NULL},
-        {ITEM, "a:\n- - x\n", "a.0", "- y\n", NULL},
+        {ITEM, "a:\n- - x\n", "a.0", "- y\n", "a:\n- - x\n  - y\n"},
+        {ITEM, "a:\n  - [x]\n", "a.0", "- y\n", NULL},
         {ITEM, "a: x\n", "a", "- y\n", NULL},
         {ITEM, "a:\r\n- x\r\n", "a", "- y\n", NULL},
         {ITEM, "a:\n- x\n---\nb: 1\n", "a", "- y\n", NULL},
