@@ -32,7 +32,6 @@ enum {
     API_MS = 10 * 1000,
     CONNECT_MS = 3000,
     ANSWER_MS = 5000,
-    HEALTH_MS = 2000,
     BODY_MAX = 64 * 1024
 };
 
@@ -501,28 +500,23 @@ static void call_extender(struct facts *f, const struct httpc_config *tls)
     httpc_free(http);
 }
 
-void facts_reach_configured(struct facts *f)
-{
-    if (!f->entry)
-        return;
-    f->url = xstrdup(edit_string(f->entry, "urlPrefix"));
-    call_extender(f, NULL);
-}
-
-/* The certificate that the changes leave or put there is the administrator's own, or that
- * of the Secret, or without a Secret the files on the node. */
-void facts_reach_planned(struct facts *f, const char *address, bool insecure)
+/* As planned: the certificate that the changes leave or put there is the administrator's own,
+ * or that of the Secret, or without a Secret the files on the node. */
+void facts_reach(struct facts *f, bool planned, const char *address, bool insecure)
 {
     cleanup_free char *server = facts_server_name(f);
-    const struct httpc_config plain = {0},
-                              secret = {.ca_pem = buf_span(&f->secret.data[SECRET_CA]),
-                                        .cert_pem =
-                                            buf_span(&f->secret.data[SECRET_CERT]),
-                                        .key_pem = buf_span(&f->secret.data[SECRET_KEY]),
-                                        .server_name = server};
-    bool own = !secret.cert_pem.n || facts_has_own_certificate(f->entry);
-    f->url = facts_planned_url(f, address, insecure);
-    call_extender(f, insecure ? &plain : own ? NULL : &secret);
+    struct httpc_config tls = {0};
+    if (!insecure)
+        tls = (struct httpc_config){.ca_pem = buf_span(&f->secret.data[SECRET_CA]),
+                                    .cert_pem = buf_span(&f->secret.data[SECRET_CERT]),
+                                    .key_pem = buf_span(&f->secret.data[SECRET_KEY]),
+                                    .server_name = server};
+    bool own =
+        !planned || !f->secret.data[SECRET_CERT].n || facts_has_own_certificate(f->entry);
+    f->url = planned ? facts_planned_url(f, address, insecure)
+                     : xstrdup(edit_string(f->entry, "urlPrefix"));
+    if (planned || f->entry)
+        call_extender(f, own && !insecure ? NULL : &tls);
 }
 
 /* Of 0.0.0.0 and [::], which kube-scheduler can be bound to, connections go to this machine. */

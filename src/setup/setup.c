@@ -108,15 +108,11 @@ static void read_facts(struct run *r)
 static int check(struct run *r, struct err *err)
 {
     const struct options *o = r->options;
-    int status;
+    bool reach = !strcmp(o->args.items[0], "reach");
     read_facts(r);
-    if (!strcmp(o->args.items[0], "reach")) {
-        facts_reach_planned(&r->facts, o->address, o->insecure);
-        status = checks_reach(&r->facts, &r->out);
-    } else {
-        facts_reach_configured(&r->facts);
-        status = checks_run(&r->facts, !o->no_cluster, &r->out);
-    }
+    facts_reach(&r->facts, reach, o->address, reach && o->insecure);
+    int status = reach ? checks_reach(&r->facts, &r->out)
+                       : checks_run(&r->facts, !o->no_cluster, &r->out);
     return entry_print(&r->out, err) ? -1 : status;
 }
 
