@@ -20,6 +20,8 @@ struct step_time {
     int64_t wall_ns; /* clock_wall_ns */
 };
 
+struct step_time step_now(void);
+
 struct step_line {
     enum log_level level;
     const char *subject; /* static: the module of the log line */

@@ -37,10 +37,9 @@ void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct 
 
 static int by_holder(const struct scv_held *h, const struct usage_container *c)
 {
-    int order = span_cmp(h->ns, c->ns);
-    if (!order)
-        order = span_cmp(h->pod, c->pod);
-    return order ? order : span_cmp(h->container, c->name);
+    return span_cmp(h->ns, c->ns)
+               ?: span_cmp(h->pod, c->pod)
+               ?: span_cmp(h->container, c->name);
 }
 
 static bool has_card(const struct scv_held *h, struct span uuid)

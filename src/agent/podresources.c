@@ -37,20 +37,17 @@ void podresources_unref(struct podresources *p)
 static int by_holder(const struct podresources_entry *a,
                      const struct podresources_entry *b)
 {
-    int order = span_cmp(a->ns, b->ns);
-    if (!order)
-        order = span_cmp(a->pod, b->pod);
-    if (!order)
-        order = span_cmp(a->container, b->container);
-    return order ? order : span_cmp(a->resource, b->resource);
+    return span_cmp(a->ns, b->ns)
+               ?: span_cmp(a->pod, b->pod)
+               ?: span_cmp(a->container, b->container)
+               ?: span_cmp(a->resource, b->resource);
 }
 
 /* Of entries with one id each. */
 static int by_id(const void *a, const void *b)
 {
     const struct podresources_entry *x = a, *y = b;
-    int order = by_holder(x, y);
-    return order ? order : span_cmp(*x->ids, *y->ids);
+    return by_holder(x, y) ?: span_cmp(*x->ids, *y->ids);
 }
 
 /* Appends an entry for each id of the container. */

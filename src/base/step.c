@@ -5,9 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 enum { LOG_AGAIN_MS = 60 * 1000 };
+
+struct step_time step_now(void)
+{
+    return (struct step_time){clock_mono_ms(), clock_wall_ns()};
+}
 
 void step_outputs_reset(struct step_outputs *out)
 {
@@ -63,8 +69,7 @@ void step_write_logs(const struct step_outputs *out)
         if (l->code == ERR_NONE)
             LOG_AT(l->level, l->subject, l->text);
         else
-            LOG_AT(l->level, l->subject, l->text,
-                   LOG_S("code", err_code_name(l->code)));
+            LOG_AT(l->level, l->subject, l->text, LOG_S("code", err_code_name(l->code)));
     }
 }
 
@@ -82,8 +87,8 @@ int64_t step_backoff(struct rng *rng, unsigned failures, int64_t first_ms, int64
 
 bool step_failed(struct step_failure *f, int64_t now_ms, const struct err *err)
 {
-    bool log = !f->failures || f->err.code != err->code ||
-               now_ms - f->logged_ms >= LOG_AGAIN_MS;
+    bool log =
+        !f->failures || f->err.code != err->code || now_ms - f->logged_ms >= LOG_AGAIN_MS;
     if (!f->failures++)
         f->since_ms = now_ms;
     if (log)

@@ -83,11 +83,11 @@ static int compare_rows(const void *a, const void *b)
 {
     const struct row *x = a, *y = b;
     uint64_t p = first_card(x), q = first_card(y);
-    int c = span_cmp(x->pod->node, y->pod->node);
-    c = c ? c : (p > q) - (p < q);
-    c = c ? c : span_cmp(x->pod->ns, y->pod->ns);
-    c = c ? c : span_cmp(x->pod->name, y->pod->name);
-    return c ? c : span_cmp(x->pod->uid, y->pod->uid);
+    return span_cmp(x->pod->node, y->pod->node)
+               ?: (p > q) - (p < q)
+               ?: span_cmp(x->pod->ns, y->pod->ns)
+               ?: span_cmp(x->pod->name, y->pod->name)
+               ?: span_cmp(x->pod->uid, y->pod->uid);
 }
 
 /* False: no such node. */

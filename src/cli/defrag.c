@@ -806,13 +806,12 @@ static int evict(struct applying *w, const struct evicted *e, struct err *err)
                                          .body = buf_span(&body),
                                          .timeout_ms = w->s->config->timeout_ms};
     for (;;) {
-        struct httpc_reply reply = {0};
+        cleanup_reply struct httpc_reply reply = {0};
         int rc = kube_call(w->s->client, &request, &reply, err);
         if (rc == 0 && reply.status != 404)
             rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
         bool again = rc && reply.status == 429;
         int64_t after_s = reply.retry_after_s > 0 ? reply.retry_after_s : RETRY_S;
-        httpc_reply_fini(&reply);
         if (!again)
             return rc ? err_wrap(err, "%s", what.p) : 0;
         if (!said)

@@ -40,12 +40,12 @@ static int64_t add(int64_t a, int64_t b)
 static int by_container(const void *a, const void *b)
 {
     const struct usage_container *x = a, *y = b;
-    int order = (x->card > y->card) - (x->card < y->card);
-    order = order ? order : span_cmp(x->ns, y->ns);
-    order = order ? order : span_cmp(x->pod, y->pod);
-    order = order ? order : span_cmp(x->name, y->name);
-    order = order ? order : span_cmp(x->pod_uid, y->pod_uid);
-    return order ? order : span_cmp(x->container_id, y->container_id);
+    return (x->card > y->card) - (x->card < y->card)
+               ?: span_cmp(x->ns, y->ns)
+               ?: span_cmp(x->pod, y->pod)
+               ?: span_cmp(x->name, y->name)
+               ?: span_cmp(x->pod_uid, y->pod_uid)
+               ?: span_cmp(x->container_id, y->container_id);
 }
 
 /* The container or (`name` empty) any container of the pod. */

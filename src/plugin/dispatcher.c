@@ -60,8 +60,7 @@ struct dispatcher {
 
 static void step(struct dispatcher *d, struct alloc_input *in)
 {
-    struct step_time now = {clock_mono_ms(), clock_wall_ns()};
-    alloc_step(d->alloc, now, in, &d->out);
+    alloc_step(d->alloc, step_now(), in, &d->out);
 }
 
 /* The queue */

@@ -16,9 +16,9 @@ static int compare_pods(const void *a, const void *b)
 {
     const struct ledger_pod *x = *(const struct ledger_pod *const *)a;
     const struct ledger_pod *y = *(const struct ledger_pod *const *)b;
-    int c = span_cmp(x->ns, y->ns);
-    c = c ? c : span_cmp(x->name, y->name);
-    return c ? c : span_cmp(x->uid, y->uid);
+    return span_cmp(x->ns, y->ns)
+               ?: span_cmp(x->name, y->name)
+               ?: span_cmp(x->uid, y->uid);
 }
 
 size_t view_sort_pods(const struct ledger_pod *first, struct arena *a,
@@ -269,7 +269,7 @@ static void write_core(const struct view_source *source, const struct core *core
 {
     enum { MINUTE_MS = 60 * 1000, SHOWN_FROM = 5 };
     struct err err = {0};
-    struct step_time now = {clock_mono_ms(), clock_wall_ns()};
+    struct step_time now = step_now();
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
