@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -171,8 +172,7 @@ void overuse_actor_take(struct overuse_actor *a, const struct usage *u)
     overuse_step(a->overuse, clock_mono_ms(), u, &actions);
     a->overusing = overuse_count(a->overuse);
     pthread_mutex_unlock(&a->lock);
-    for (size_t i = 0; i < actions.n; i++) {
-        const struct overuse_action *action = &actions.items[i];
+    ARRAY_EACH(const struct overuse_action, action, actions.items, actions.n) {
         struct job job;
         if (action->type == OVERUSE_REPORT) {
             describe(u, action, "", &job);

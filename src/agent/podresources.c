@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -54,8 +55,7 @@ static int by_id(const void *a, const void *b)
 static void add_ids(const struct podres_pod *pod, const struct podres_container *c,
                     struct podresources_entry **rows, size_t *n, size_t *cap)
 {
-    for (size_t d = 0; d < c->n_devices; d++) {
-        const struct podres_devices *of = &c->devices[d];
+    ARRAY_EACH(const struct podres_devices, of, c->devices, c->n_devices) {
         enum ids_resource ours;
         if (!ids_resource_read(of->resource, &ours) &&
             !scv_is_nvidia_resource(of->resource))
@@ -135,8 +135,7 @@ void podresources_count_units(const struct podres_allocatable *all,
 {
     const struct podresources_units former = *units;
     *units = (struct podresources_units){0};
-    for (size_t i = 0; i < all->n; i++) {
-        const struct podres_devices *d = &all->devices[i];
+    ARRAY_EACH(const struct podres_devices, d, all->devices, all->n) {
         enum ids_resource resource;
         struct ids_id id;
         if (!ids_resource_read(d->resource, &resource) || resource != IDS_MEM)

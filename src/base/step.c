@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Outputs, log lines and retries of the step machines: core, publisher, allocation. */
 #include "base/step.h"
+#include "base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,8 +65,7 @@ void step_log(struct step_outputs *out, enum log_level level, const char *subjec
 
 void step_write_logs(const struct step_outputs *out)
 {
-    for (size_t i = 0; i < out->n_lines; i++) {
-        const struct step_line *l = &out->lines[i];
+    ARRAY_EACH(const struct step_line, l, out->lines, out->n_lines) {
         if (l->code == ERR_NONE)
             LOG_AT(l->level, l->subject, l->text);
         else

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/jread.h"
 #include "base/mem.h"
@@ -140,8 +141,7 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
         add_share(p, &node->cards[k], mib);
         any = true;
     }
-    for (uint32_t i = 0; i < p->pod->n_shares; i++) {
-        const struct ledger_share *share = &p->pod->shares[i];
+    ARRAY_EACH(const struct ledger_share, share, p->pod->shares, p->pod->n_shares) {
         if (share->on >= 0)
             continue;
         table_line(p->out,

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/jwrite.h"
 #include "base/mem.h"
@@ -350,8 +351,7 @@ struct span view_nearest_node(const struct view_source *source, struct nearest_n
 static struct answer *answer_for(struct pending *p, const struct ledger_pod *pod,
                                  bool *is_new)
 {
-    for (size_t i = 0; i < p->n_answers; i++) {
-        struct answer *a = &p->answers[i];
+    ARRAY_EACH(struct answer, a, p->answers, p->n_answers) {
         if (!a->nominated && !pod->nomination && a->priority == pod->priority &&
             request_equal(&a->request, pod->request))
             return a;
