@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/mutant.h"
@@ -42,8 +43,7 @@ static void write_key(struct buf *key, const struct request *r,
         r->min_link, r->ignores_links,     r->near_gang};
     buf_add(key, numbers, sizeof numbers);
     buf_add_span(key, r->models);
-    for (uint32_t i = 0; i < r->n_parts; i++) {
-        const struct request_part *part = &r->parts[i];
+    ARRAY_EACH(const struct request_part, part, r->parts, r->n_parts) {
         const int64_t of_part[KEY_PART_NUMBERS] = {part->index, part->amount,
                                                    (int64_t)part->name.n};
         buf_add(key, of_part, sizeof of_part);

@@ -218,7 +218,7 @@ static void write_by_label(struct buf *out, const char *name, const char *help,
 {
     prom_family(out, name, PROM_GAUGE, help);
     for (size_t i = 0; i < count; i++)
-        prom_sample(out, name, &(struct prom_label){label, span_of(values[i])}, 1, n[i]);
+        prom_labelled(out, name, label, values[i], n[i]);
 }
 
 static void write_watches(const int64_t age_ms[CORE_KINDS], struct buf *out)
@@ -286,9 +286,7 @@ static void write_state(struct core_driver *driver, struct buf *out)
     };
     core_driver_read_end(driver);
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
-        prom_one(out, values[i].name,
-                 strstr(values[i].name, "_total") ? PROM_COUNTER : PROM_GAUGE,
-                 values[i].help, (int64_t)values[i].value);
+        prom_one(out, values[i].name, values[i].help, (int64_t)values[i].value);
     write_by_label(out, "gpushare_preemption_pods",
                    "Pending pods that evictions could help, or for which cards are kept.",
                    "state", states, pods, ARRAY_LEN(pods));
@@ -299,8 +297,7 @@ void metrics_write(const struct metrics_source *source, struct buf *out)
 {
     static const char build[] = "gpushare_build_info";
     prom_family(out, build, PROM_GAUGE, "Version of this program.");
-    prom_sample(out, build, &(struct prom_label){"version", SPAN(GPUSHARE_VERSION)}, 1,
-                1);
+    prom_labelled(out, build, "version", GPUSHARE_VERSION, 1);
     write_state(source->driver, out);
     counters_write(source->counters, out);
     if (source->recorder)
@@ -626,7 +623,7 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
                    c.node_states, NODE_STATES);
     write_by_label(out, "gpushare_cards", "Cards, by state.", "state", card_states,
                    c.card_states, CARD_STATES);
-    prom_one(out, "gpushare_promises_unplaced", PROM_GAUGE,
+    prom_one(out, "gpushare_promises_unplaced",
              "Promises on cards that the node does not have.", c.drifts[DRIFT_UNPLACED]);
     write_by_label(out, "gpushare_drift",
                    "Inconsistencies between ledger, annotations, Node and Scv, by kind.",
