@@ -7,9 +7,17 @@
 #include "base/mem.h"
 
 /*
- * Sorted arrays: search, insert, remove. The macros take the array, its length and its
- * capacity as the caller has them, and evaluate each argument once or more.
+ * Arrays: visit; sorted ones: search, insert, remove. The macros take the array, its length
+ * and its capacity as the caller has them, and evaluate each argument once or more.
  */
+
+/* Visits the n items, in order. The body must neither move the items nor change n.
+ *
+ *     ARRAY_EACH(const struct card, card, node->cards, node->n_cards)
+ */
+#define ARRAY_EACH(type, item, items, n)                                                 \
+    for (type *item = (items), *item##_end = (n) ? item + (n) : item; item < item##_end; \
+         item++)
 
 /* The index of the first of n items for which `is_less`, an expression in terms of the
  * pointer `item`, is false; n: true for all. The items are sorted so that those with true
@@ -38,7 +46,7 @@
         size_t array_at_ = (at);                                                         \
         MEM_GROW(items, cap, (n) + 1);                                                   \
         memmove((items) + array_at_ + 1, (items) + array_at_,                            \
-                ((n) - array_at_) * sizeof *(items));                                    \
+                ((n)-array_at_) * sizeof *(items));                                      \
         (n)++;                                                                           \
         &(items)[array_at_];                                                             \
     })
@@ -49,5 +57,5 @@
         size_t array_at_ = (at);                                                         \
         (n)--;                                                                           \
         memmove((items) + array_at_, (items) + array_at_ + 1,                            \
-                ((n) - array_at_) * sizeof *(items));                                    \
+                ((n)-array_at_) * sizeof *(items));                                      \
     } while (0)

@@ -58,6 +58,38 @@ struct opt {
     const struct opt *more; /* in the last entry: a table that continues this one */
 };
 
+/*
+ * The entries of a table, by type. `field` is a member of OPT_CONFIG, a macro for the
+ * config struct that the file of the table defines; `preset` is the default. The last
+ * argument is the help, which further members of struct opt may follow:
+ *
+ *     #define OPT_CONFIG struct server_config
+ *     OPT_INT("port", port, "N", "80", 0, 65535, "TCP port.", .env = "PORT"),
+ */
+#define OPT_ENTRY(kind, option, field, value, preset, ...)                               \
+    {                                                                                    \
+        .name = option, .type = kind, .offset = offsetof(OPT_CONFIG, field),             \
+        .arg = value, .init = preset, .help = __VA_ARGS__                                \
+    }
+#define OPT_STRING(option, field, value, preset, ...)                                    \
+    OPT_ENTRY(OPT_STRING, option, field, value, preset, __VA_ARGS__)
+#define OPT_LIST(option, field, value, ...)                                              \
+    OPT_ENTRY(OPT_LIST, option, field, value, NULL, __VA_ARGS__)
+#define OPT_BOOL(option, field, preset, ...)                                             \
+    OPT_ENTRY(OPT_BOOL, option, field, NULL, preset, __VA_ARGS__)
+#define OPT_INT(option, field, value, preset, low, high, ...)                            \
+    OPT_ENTRY(OPT_INT, option, field, value, preset, __VA_ARGS__, .min = low, .max = high)
+#define OPT_DURATION(option, field, preset, low, high, ...)                              \
+    OPT_ENTRY(OPT_DURATION, option, field, "TIME", preset, __VA_ARGS__, .min = low,      \
+              .max = high)
+#define OPT_SIZE(option, field, preset, low, high, ...)                                  \
+    OPT_ENTRY(OPT_SIZE, option, field, "SIZE", preset, __VA_ARGS__, .min = low,          \
+              .max = high)
+#define OPT_CHOICE(option, field, value, preset, ...)                                    \
+    OPT_ENTRY(OPT_CHOICE, option, field, value, preset, __VA_ARGS__)
+#define OPT_CUSTOM(option, field, value, preset, parser, ...)                            \
+    OPT_ENTRY(OPT_CUSTOM, option, field, value, preset, __VA_ARGS__, .parse = parser)
+
 struct opt_program {
     const char *name, *summary, *version;
     const struct opt *table; /* ends with a NULL name */

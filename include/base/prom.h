@@ -16,7 +16,7 @@
 
 #define PROM_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-enum prom_type { PROM_COUNTER, PROM_GAUGE, PROM_HISTOGRAM, PROM_SUMMARY };
+enum prom_type { PROM_COUNTER, PROM_GAUGE, PROM_HISTOGRAM };
 
 struct prom_label {
     const char *name;
@@ -27,12 +27,14 @@ void prom_family(struct buf *out, const char *name, enum prom_type type,
                  const char *help);
 void prom_sample(struct buf *out, const char *name, const struct prom_label *labels,
                  size_t n, int64_t value);
+/* A sample with one label. */
+void prom_labelled(struct buf *out, const char *name, const char *label, const char *of,
+                   int64_t value);
 /* A sample in billionths: nanoseconds of a time in seconds. Negative ones count as 0. */
 void prom_nano(struct buf *out, const char *name, const struct prom_label *labels,
                size_t n, int64_t value);
-/* A family with one sample without labels. */
-void prom_one(struct buf *out, const char *name, enum prom_type type, const char *help,
-              int64_t value);
+/* A family with one sample without labels; of the type that its name tells. */
+void prom_one(struct buf *out, const char *name, const char *help, int64_t value);
 
 /* A histogram of durations. Any number of threads may call prom_observe at the same time;
  * there is no lock. {0} is an empty histogram. */

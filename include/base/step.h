@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -19,6 +20,8 @@ struct step_time {
     int64_t mono_ms; /* clock_mono_ms */
     int64_t wall_ns; /* clock_wall_ns */
 };
+
+struct step_time step_now(void);
 
 struct step_line {
     enum log_level level;
@@ -43,9 +46,7 @@ void step_outputs_fini(struct step_outputs *out);
 /* Appends a zeroed item; always of the same size. Valid until the next one is added. */
 void *step_add(struct step_outputs *out, size_t size);
 /* Visits the items. No step may add to the outputs meanwhile. */
-#define STEP_EACH(type, item, out)                                                       \
-    for (const type *item = (out)->items, *item##_end = item + (out)->n;                 \
-         item < item##_end; item++)
+#define STEP_EACH(type, item, out) ARRAY_EACH(const type, item, (out)->items, (out)->n)
 /* Copies, NUL-terminated, that live as long as the outputs. */
 const char *step_text(struct step_outputs *out, struct span text);
 const char *step_printf(struct step_outputs *out, const char *fmt, ...)

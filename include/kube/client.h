@@ -48,8 +48,10 @@ void kube_client_free(struct kube_client *c); /* no call may run; streams may */
 int kube_call(struct kube_client *c, const struct kube_request *req,
               struct httpc_reply *reply, struct err *err);
 
-/* kube_call and kube_reply_check, for calls whose answer has nothing to read. `client` is a
- * kube_client. */
+/* kube_call and kube_reply_check: 0 for a status of 2xx. `client` is a kube_client. */
+int kube_ask(void *client, const struct kube_request *request, struct httpc_reply *reply,
+             struct err *err);
+/* The same, for calls whose answer has nothing to read. */
 int kube_send(void *client, const struct kube_request *request, struct err *err);
 
 /* 0 for 2xx. Otherwise -1 with the message of the Status object in the body, or with the

@@ -15,7 +15,7 @@
  */
 
 struct pod_group_reader {
-    /* As kube_call. */
+    /* As kube_ask. */
     int (*call)(void *ctx, const struct kube_request *request, struct httpc_reply *reply,
                 struct err *err);
     void *call_ctx;

@@ -22,6 +22,8 @@ struct proto_field {
     size_t max; /* bytes of a text that is encoded, which must not be empty; 0: any */
 };
 
+#define PROTO_AT(in, member) .at = offsetof(struct in, member)
+
 struct proto_type {
     const struct ProtobufCMessageDescriptor *wire;
     const char *name; /* for errors: as Kubernetes calls the message; or NULL */

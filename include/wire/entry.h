@@ -17,26 +17,19 @@ struct entry_options {
 };
 extern const struct opt entry_table[]; /* continues the program's table */
 
-/* Single entries of entry_table, for the table of a program that does not listen. `at` is
- * the offset of the field. */
-#define ENTRY_KUBECONFIG(at)                                                             \
-    {                                                                                    \
-        .name = "kubeconfig", .env = "KUBECONFIG", .arg = "FILE", .type = OPT_STRING,    \
-        .offset = (at),                                                                  \
-        .help = "Kubeconfig of the API server; default: the pod's service account, "     \
-                "then ~/.kube/config."                                                   \
-    }
-#define ENTRY_CONTEXT(at)                                                                \
-    {                                                                                    \
-        .name = "context", .arg = "NAME", .type = OPT_STRING, .offset = (at),            \
-        .help = "Context of the kubeconfig; default: its current-context."               \
-    }
-#define ENTRY_LOG_LEVEL(at, level)                                                       \
-    {                                                                                    \
-        .name = "log-level", .env = "LOG_LEVEL", .arg = "error|warn|info|debug",         \
-        .init = (level), .type = OPT_CHOICE, .offset = (at),                             \
-        .help = "Least severe level of the lines that are logged."                       \
-    }
+/* Single entries of entry_table, for the table of a program that does not listen; its
+ * config has the same fields. */
+#define ENTRY_KUBECONFIG                                                                 \
+    OPT_STRING("kubeconfig", kubeconfig, "FILE", NULL,                                   \
+               "Kubeconfig of the API server; default: the pod's service account, "      \
+               "then ~/.kube/config.",                                                   \
+               .env = "KUBECONFIG")
+#define ENTRY_CONTEXT                                                                    \
+    OPT_STRING("context", context, "NAME", NULL,                                         \
+               "Context of the kubeconfig; default: its current-context.")
+#define ENTRY_LOG_LEVEL(level)                                                           \
+    OPT_CHOICE("log-level", log_level, "error|warn|info|debug", level,                   \
+               "Least severe level of the lines that are logged.", .env = "LOG_LEVEL")
 
 struct entry {
     const struct opt_program *program;

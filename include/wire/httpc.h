@@ -80,6 +80,7 @@ struct httpc_reply {
     bool sent;             /* false: no byte of the request was written */
 };
 void httpc_reply_fini(struct httpc_reply *r);
+#define cleanup_reply __attribute__((cleanup(httpc_reply_fini)))
 
 /* Fills *reply, which may be uninitialized; release with httpc_reply_fini.
  * 0: the server responded, with any status.

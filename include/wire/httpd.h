@@ -114,17 +114,21 @@ struct httpd_reply {
     struct budget *budget;  /* gets `charged` back when the body is sent or dropped;
                                   not with a stream, whose `close` does that. NULL: none */
     uint64_t charged;
-    const char *header[6][2]; /* additional headers, static; a NULL name ends them */
+    const char *header[6][2]; /* of httpd_add_header; a NULL name ends them */
     bool gzip;                /* body and stream are gzip: adds Content-Encoding */
     bool abort;               /* close the connection without a response */
 };
 
+/* Adds a header, at most six. The strings are borrowed until the reply is sent. */
+void httpd_add_header(struct httpd_reply *reply, const char *name, const char *value);
 /* Fills the reply with the status and a JSON object {"error": message}. */
 void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 typedef void (*httpd_handler_fn)(void *ctx, const struct httpd_request *req,
                                  struct httpd_reply *reply);
+/* The handler of /version: {"version": GPUSHARE_VERSION}. */
+void httpd_version(void *ctx, const struct httpd_request *req, struct httpd_reply *reply);
 
 /* Lets the request wait; only in httpd_listener_config.authorize, whose reply is then
  * dropped. After httpd_resume, authorize is called again. No thread of the server

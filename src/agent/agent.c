@@ -45,11 +45,6 @@ struct agent {
     struct status_server *status_server;
 };
 
-static struct step_time time_now(void)
-{
-    return (struct step_time){clock_mono_ms(), clock_wall_ns()};
-}
-
 /* -- the publisher and its lock -- */
 
 /* A copy that owns its body. Calls have no other strings. */
@@ -81,7 +76,7 @@ static void take_input(void *ctx, const struct publisher_input *in)
     struct step_outputs outputs = {0};
     pthread_mutex_lock(&agent->lock);
     int64_t before = publisher_due(agent->publisher);
-    publisher_step(agent->publisher, time_now(), in, &outputs);
+    publisher_step(agent->publisher, step_now(), in, &outputs);
     bool sooner = publisher_due(agent->publisher) < before;
     pthread_mutex_unlock(&agent->lock);
     carry_out(agent, &outputs);
@@ -166,8 +161,8 @@ static void add_check(struct agent *agent, enum status_probe probe,
     struct err err = {0};
     bool required = true;
     int rc = probe == STATUS_READYZ
-                 ? publisher_ready(agent->publisher, time_now(), check, &required, &err)
-                 : publisher_check(agent->publisher, time_now(), check, &err);
+                 ? publisher_ready(agent->publisher, step_now(), check, &required, &err)
+                 : publisher_check(agent->publisher, step_now(), check, &err);
     status_report_add(report, publisher_check_name(check), rc, &err, required);
 }
 
@@ -176,7 +171,7 @@ static void checks(void *ctx, enum status_probe probe, struct status_report *rep
     struct agent *agent = ctx;
     struct err err = {0};
     pthread_mutex_lock(&agent->lock);
-    int rc = publisher_live(agent->publisher, time_now(), &err);
+    int rc = publisher_live(agent->publisher, step_now(), &err);
     status_report_add(report, "threads", rc, &err, true);
     for (int i = 0; i < PUBLISHER_CHECKS && probe != STATUS_LIVEZ; i++)
         add_check(agent, probe, (enum publisher_check)i, report);
@@ -187,7 +182,7 @@ static void metrics(void *ctx, struct buf *out)
 {
     struct agent *agent = ctx;
     pthread_mutex_lock(&agent->lock);
-    metrics_write_agent(&agent->metrics, agent->publisher, time_now(), out);
+    metrics_write_agent(&agent->metrics, agent->publisher, step_now(), out);
     pthread_mutex_unlock(&agent->lock);
     overuse_actor_metrics(agent->overuse_actor, out);
     kube_client_metrics(agent->client, out);
@@ -200,7 +195,7 @@ static void perform(void *ctx, void *job)
     struct agent *agent = ctx;
     const struct publisher_output *o = job;
     struct kube_request request;
-    struct httpc_reply reply;
+    cleanup_reply struct httpc_reply reply = {0};
     struct api_answer answer;
     struct err err = {0};
     cleanup_arena struct arena a = {0};
@@ -211,7 +206,6 @@ static void perform(void *ctx, void *job)
     api_answer(o, rc ? NULL : &reply, &err, &a, &answer);
     agent->metrics.calls[answer.err.code]++;
     take_input(agent, &answer.input);
-    httpc_reply_fini(&reply);
 }
 
 /* -- start and stop -- */
@@ -280,7 +274,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
         publisher.with_pods = polls_pods(config);
         publisher.pods_limit_ms = pods_limit_ms(config);
         publisher.seed = rng_entropy();
-        agent->publisher = publisher_new(&publisher, time_now());
+        agent->publisher = publisher_new(&publisher, step_now());
         overuse.decide.tolerance_mib = config->overuse_tolerance >> 20;
         agent->overuse_actor = overuse_actor_start(&overuse);
         agent->status_server = status_server_start(config->entry.listen,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 struct item {
@@ -227,8 +228,7 @@ static int by_index(const void *pa, const void *pb)
 
 static void settle_indexes(struct card_inventory *inv)
 {
-    for (size_t i = 0; i < inv->n; i++) {
-        struct item *item = &inv->items[i];
+    ARRAY_EACH(struct item, item, inv->items, inv->n) {
         if (item->present || !has_index(inv, item, item->card.id))
             continue;
         for (item->card.id = *item->parent ? GPU_MAX_CARDS : 0;
@@ -342,8 +342,7 @@ bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
 void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
                           const struct scv *scv)
 {
-    for (size_t i = 0; i < scv->n_cards; i++) {
-        const struct scv_card *c = &scv->cards[i];
+    ARRAY_EACH(const struct scv_card, c, scv->cards, scv->n_cards) {
         struct item old = {.card = *c, .at = -1, .missing_since_ms = -1}, *item = NULL;
         if (c->id >= GPU_INDEXES)
             continue;
@@ -378,8 +377,7 @@ void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
 const struct card_health *card_inventory_changed(struct card_inventory *inv,
                                                  int32_t *index, const char **uuid)
 {
-    for (size_t i = 0; i < inv->n; i++) {
-        struct item *item = &inv->items[i];
+    ARRAY_EACH(struct item, item, inv->items, inv->n) {
         if (item->unhealthy_shown != item->health.healthy)
             continue;
         item->unhealthy_shown = !item->health.healthy;

@@ -4,202 +4,95 @@
 
 #include "agent/agent.h"
 
-#define AT(field) offsetof(struct agent_config, field)
-#define YEAR_MS   (366LL * 24 * 3600 * 1000)
+#define OPT_CONFIG struct agent_config
+#define YEAR_MS    (366LL * 24 * 3600 * 1000)
 
 static const struct opt table[] = {
-    {.name = "node-name",
-     .env = "NODE_NAME",
-     .arg = "NAME",
-     .type = OPT_STRING,
-     .offset = AT(node_name),
-     .help =
-         "Name of the Node that scv-agent runs on, and of its Scv and Lease; required."},
-    {.name = "gpu-source",
-     .arg = "nvml|nvml:LIBRARY|nvml:DIR|file:PATH",
-     .init = "nvml",
-     .type = OPT_STRING,
-     .offset = AT(gpu_source),
-     .help = "Source of the cards: NVML (libnvidia-ml.so.1, LIBRARY, or in driver root "
-             "DIR), or a JSON file."},
-    {.name = "unified-memory",
-     .arg = "SIZE",
-     .init = "0",
-     .type = OPT_SIZE,
-     .max = 1LL << 50,
-     .offset = AT(unified_bytes),
-     .help = "Memory of a card whose memory is the system's, as GB10; 0: such a card is "
-             "Unhealthy."},
-    {.name = "once",
-     .type = OPT_BOOL,
-     .offset = AT(once),
-     .help = "Print the Scv of this node as JSON and exit, without an API server."},
-    {.name = "update-interval",
-     .arg = "TIME",
-     .init = "1s",
-     .type = OPT_DURATION,
-     .min = PUBLISHER_MIN_INTERVAL_MS,
-     .max = PUBLISHER_MAX_INTERVAL_MS,
-     .offset = AT(publisher.interval_ms),
-     .help =
-         "Time between two samples of the cards; also spec.updateInterval of a new Scv."},
-    {.name = "refresh-interval",
-     .arg = "TIME",
-     .init = "1m",
-     .type = OPT_DURATION,
-     .max = YEAR_MS,
-     .offset = AT(publisher.refresh_ms),
-     .help = "Minimum time between Scv writes for utilization, temperature or usage "
-             "alone; 0s: never."},
-    {.name = "unhealthy-after",
-     .arg = "TIME",
-     .init = "3s",
-     .type = OPT_DURATION,
-     .max = YEAR_MS,
-     .offset = AT(publisher.cards.health.unhealthy_after_ms),
-     .help =
-         "Time that unreadable cards stay Healthy; lost cards are Unhealthy at once."},
-    {.name = "healthy-after",
-     .arg = "TIME",
-     .init = "30s",
-     .type = OPT_DURATION,
-     .max = YEAR_MS,
-     .offset = AT(publisher.cards.health.healthy_after_ms),
-     .help = "Time without a failure after which an Unhealthy card is Healthy again."},
-    {.name = "xid-hold",
-     .arg = "TIME",
-     .init = "10m",
-     .type = OPT_DURATION,
-     .max = YEAR_MS,
-     .offset = AT(publisher.cards.health.xid_hold_ms),
-     .help = "Minimum time that a card stays Unhealthy after an XID or an uncorrectable "
-             "ECC error."},
-    {.name = "keep-lost",
-     .arg = "TIME",
-     .init = "24h",
-     .type = OPT_DURATION,
-     .max = YEAR_MS,
-     .offset = AT(publisher.cards.keep_lost_ms),
-     .help = "Time that a card that NVML no longer lists stays in the Scv as Unhealthy."},
-    {.name = "sampler-limit",
-     .arg = "TIME",
-     .init = "30s",
-     .type = OPT_DURATION,
-     .min = 1000,
-     .max = YEAR_MS,
-     .offset = AT(publisher.sampler_limit_ms),
-     .help = "Time beyond the interval without a driver response that makes all cards "
-             "Unhealthy."},
-    {.name = "late-after",
-     .arg = "TIME",
-     .init = "15s",
-     .type = OPT_DURATION,
-     .min = 1000,
-     .max = YEAR_MS,
-     .offset = AT(publisher.late_ms),
-     .help = "Time without a watch or write of the Scv after which /healthz fails and "
-             "the heartbeat stops."},
-    {.name = "podresources-socket",
-     .arg = "PATH",
-     .type = OPT_STRING,
-     .offset = AT(podresources),
-     .help = "Kubelet socket pod-resources/kubelet.sock for podList; default: none, no "
-             "podList."},
-    {.name = "pods-interval",
-     .arg = "TIME",
-     .init = "30s",
-     .type = OPT_DURATION,
-     .min = 1000,
-     .max = YEAR_MS,
-     .offset = AT(pods_ms),
-     .help = "Time between two List calls to the kubelet; short intervals disturb pod "
-             "admission."},
-    {.name = "plugin-state",
-     .arg = "FILE",
-     .init = "/var/lib/gpushare/device-plugin.json",
-     .type = OPT_STRING,
-     .offset = AT(plugin_state),
-     .help = "The device plugin's --state-file, which has the promises of init "
-             "containers."},
-    {.name = "on-overuse",
-     .arg = "event|evict|kill",
-     .init = "event",
-     .type = OPT_CHOICE,
-     .offset = AT(overuse.most),
-     .help = "What happens to containers that use more memory of a card than promised; "
-             "evict: the pod."},
-    {.name = "on-unpromised",
-     .arg = "none|event|evict|kill",
-     .init = "none",
-     .type = OPT_CHOICE,
-     .offset = AT(overuse.unpromised),
-     .help =
-         "The same for pods without a promise, on cards that other pods were promised "
-         "parts of."},
-    {.name = "overuse-grace",
-     .arg = "TIME",
-     .init = "30s",
-     .type = OPT_DURATION,
-     .min = 1000,
-     .max = YEAR_MS,
-     .offset = AT(overuse.grace_ms),
-     .help = "Time, in sum, that a pod may use more memory of a card than promised."},
-    {.name = "overuse-tolerance",
-     .arg = "SIZE",
-     .init = "512Mi",
-     .type = OPT_SIZE,
-     .max = 1LL << 50,
-     .offset = AT(overuse_tolerance),
-     .help =
-         "Memory of a card beyond the promise that is no overuse, for the CUDA context "
-         "of a process."},
-    {.name = "overuse-always",
-     .type = OPT_BOOL,
-     .offset = AT(overuse.always),
-     .help = "Act on overuse also where every pod on the card can still get what it was "
-             "promised."},
-    {.name = "host-root",
-     .arg = "PATH",
-     .init = "/",
-     .type = OPT_STRING,
-     .offset = AT(host_root),
-     .help =
-         "Directory of the host's proc and var/log/containers, which map processes to "
-         "containers."},
-    {.name = "limit-dir",
-     .arg = "DIR",
-     .init = "/var/lib/gpushare/limit",
-     .type = OPT_STRING,
-     .offset = AT(limit_dir),
-     .help = "The device plugin's --limit-dir, whose limits are corrected by what NVML "
-             "shows."},
-    {.name = "lease-renew",
-     .arg = "TIME",
-     .init = "10s",
-     .type = OPT_DURATION,
-     .min = 1000,
-     .max = YEAR_MS,
-     .offset = AT(publisher.renew_ms),
-     .help = "Time between two heartbeats; at 10s, 5,000 nodes send 500 requests per "
-             "second."},
-    {.name = "lease-grace",
-     .arg = "TIME",
-     .init = "40s",
-     .type = OPT_DURATION,
-     .min = 1000,
-     .max = YEAR_MS,
-     .offset = AT(publisher.grace_ms),
-     .help = "Age at which the extender rejects the node; also leaseDurationSeconds of "
-             "the Lease."},
-    {.name = "port",
-     .env = "PORT",
-     .arg = "N",
-     .init = "12347",
-     .type = OPT_INT,
-     .max = 65535,
-     .offset = AT(port),
-     .help = "Port for health, metrics and version; 0 takes a free one, printed to "
-             "standard error."},
+    OPT_STRING(
+        "node-name", node_name, "NAME", NULL,
+        "Name of the Node that scv-agent runs on, and of its Scv and Lease; required.",
+        .env = "NODE_NAME"),
+    OPT_STRING("gpu-source", gpu_source, "nvml|nvml:LIBRARY|nvml:DIR|file:PATH", "nvml",
+               "Source of the cards: NVML (libnvidia-ml.so.1, LIBRARY, or in driver root "
+               "DIR), or a JSON file."),
+    OPT_SIZE("unified-memory", unified_bytes, "0", 0, 1LL << 50,
+             "Memory of a card whose memory is the system's, as GB10; 0: such a card is "
+             "Unhealthy."),
+    OPT_BOOL("once", once, "off",
+             "Print the Scv of this node as JSON and exit, without an API server."),
+    OPT_DURATION(
+        "update-interval", publisher.interval_ms, "1s", PUBLISHER_MIN_INTERVAL_MS,
+        PUBLISHER_MAX_INTERVAL_MS,
+        "Time between two samples of the cards; also spec.updateInterval of a new Scv."),
+    OPT_DURATION("refresh-interval", publisher.refresh_ms, "1m", 0, YEAR_MS,
+                 "Minimum time between Scv writes for utilization, temperature or usage "
+                 "alone; 0s: never."),
+    OPT_DURATION(
+        "unhealthy-after", publisher.cards.health.unhealthy_after_ms, "3s", 0, YEAR_MS,
+        "Time that unreadable cards stay Healthy; lost cards are Unhealthy at once."),
+    OPT_DURATION(
+        "healthy-after", publisher.cards.health.healthy_after_ms, "30s", 0, YEAR_MS,
+        "Time without a failure after which an Unhealthy card is Healthy again."),
+    OPT_DURATION(
+        "xid-hold", publisher.cards.health.xid_hold_ms, "10m", 0, YEAR_MS,
+        "Minimum time that a card stays Unhealthy after an XID or an uncorrectable "
+        "ECC error."),
+    OPT_DURATION(
+        "keep-lost", publisher.cards.keep_lost_ms, "24h", 0, YEAR_MS,
+        "Time that a card that NVML no longer lists stays in the Scv as Unhealthy."),
+    OPT_DURATION(
+        "sampler-limit", publisher.sampler_limit_ms, "30s", 1000, YEAR_MS,
+        "Time beyond the interval without a driver response that makes all cards "
+        "Unhealthy."),
+    OPT_DURATION(
+        "late-after", publisher.late_ms, "15s", 1000, YEAR_MS,
+        "Time without a watch or write of the Scv after which /healthz fails and "
+        "the heartbeat stops."),
+    OPT_STRING("podresources-socket", podresources, "PATH", NULL,
+               "Kubelet socket pod-resources/kubelet.sock for podList; default: none, no "
+               "podList."),
+    OPT_DURATION(
+        "pods-interval", pods_ms, "30s", 1000, YEAR_MS,
+        "Time between two List calls to the kubelet; short intervals disturb pod "
+        "admission."),
+    OPT_STRING("plugin-state", plugin_state, "FILE",
+               "/var/lib/gpushare/device-plugin.json",
+               "The device plugin's --state-file, which has the promises of init "
+               "containers."),
+    OPT_CHOICE("on-overuse", overuse.most, "event|evict|kill", "event",
+               "What happens to containers that use more memory of a card than promised; "
+               "evict: the pod."),
+    OPT_CHOICE(
+        "on-unpromised", overuse.unpromised, "none|event|evict|kill", "none",
+        "The same for pods without a promise, on cards that other pods were promised "
+        "parts of."),
+    OPT_DURATION("overuse-grace", overuse.grace_ms, "30s", 1000, YEAR_MS,
+                 "Time, in sum, that a pod may use more memory of a card than promised."),
+    OPT_SIZE(
+        "overuse-tolerance", overuse_tolerance, "512Mi", 0, 1LL << 50,
+        "Memory of a card beyond the promise that is no overuse, for the CUDA context "
+        "of a process."),
+    OPT_BOOL("overuse-always", overuse.always, "off",
+             "Act on overuse also where every pod on the card can still get what it was "
+             "promised."),
+    OPT_STRING(
+        "host-root", host_root, "PATH", "/",
+        "Directory of the host's proc and var/log/containers, which map processes to "
+        "containers."),
+    OPT_STRING("limit-dir", limit_dir, "DIR", "/var/lib/gpushare/limit",
+               "The device plugin's --limit-dir, whose limits are corrected by what NVML "
+               "shows."),
+    OPT_DURATION("lease-renew", publisher.renew_ms, "10s", 1000, YEAR_MS,
+                 "Time between two heartbeats; at 10s, 5,000 nodes send 500 requests per "
+                 "second."),
+    OPT_DURATION(
+        "lease-grace", publisher.grace_ms, "40s", 1000, YEAR_MS,
+        "Age at which the extender rejects the node; also leaseDurationSeconds of "
+        "the Lease."),
+    OPT_INT("port", port, "N", "12347", 0, 65535,
+            "Port for health, metrics and version; 0 takes a free one, printed to "
+            "standard error.",
+            .env = "PORT"),
     {.more = entry_table},
 };
 

@@ -2,6 +2,7 @@
 /* The metrics of scv-agent as text. */
 #include "agent/metrics.h"
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/prom.h"
 
@@ -14,8 +15,8 @@ static void write_calls(const struct metrics *m, struct buf *out)
     for (int code = 0; code < METRICS_CODES; code++) {
         const char *result = code == ERR_NONE ? "ok" : err_code_name((enum err_code)code);
         if (m->calls[code] || code == ERR_NONE)
-            prom_sample(out, NAME("api_requests_total"),
-                        &(struct prom_label){"code", span_of(result)}, 1, m->calls[code]);
+            prom_labelled(out, NAME("api_requests_total"), "code", result,
+                          m->calls[code]);
     }
 }
 
@@ -25,8 +26,8 @@ static void write_checks(const struct publisher *p, struct step_time now, struct
                 "Whether a check of /healthz passes, by name.");
     for (int check = 0; check < PUBLISHER_CHECKS; check++) {
         const char *name = publisher_check_name((enum publisher_check)check);
-        prom_sample(out, NAME("healthcheck"), &(struct prom_label){"name", span_of(name)},
-                    1, publisher_check(p, now, (enum publisher_check)check, NULL) == 0);
+        prom_labelled(out, NAME("healthcheck"), "name", name,
+                      publisher_check(p, now, (enum publisher_check)check, NULL) == 0);
     }
 }
 
@@ -117,8 +118,8 @@ static void write_cards(const struct scv *scv, const struct usage *u, struct are
     }
     for (size_t i = 0; i < u->n_cards; i++)
         measured[i].values[OUTSIDE] = measured[i].values[OUTSIDE] ?: -1;
-    prom_one(out, NAME("cards"), PROM_GAUGE, "Cards in the Scv.", (int64_t)scv->n_cards);
-    prom_one(out, NAME("cards_usage_incomplete"), PROM_GAUGE,
+    prom_one(out, NAME("cards"), "Cards in the Scv.", (int64_t)scv->n_cards);
+    prom_one(out, NAME("cards_usage_incomplete"),
              "Cards with a process that was not measured or not mapped.", incomplete);
     write_rows(families, ARRAY_LEN(families), rows, n, out);
 }
@@ -147,8 +148,7 @@ static void write_containers(const struct usage *u, struct arena *a, struct buf 
     enum { USED = 1, SM = 2, UNLIMITED = 3, PERCENT = 10 * 1000 * 1000 };
     struct row *rows = arena_alloc(a, (u->n_containers + 1) * sizeof *rows);
     size_t n = 0;
-    for (size_t i = 0; i < u->n_containers; i++) {
-        const struct usage_container *c = &u->containers[i];
+    ARRAY_EACH(const struct usage_container, c, u->containers, u->n_containers) {
         const struct usage_card *card = &u->cards[c->card];
         const struct row row = {{{"namespace", c->ns},
                                  {"pod", c->pod.n ? c->pod : c->pod_uid},
@@ -183,14 +183,12 @@ void metrics_write_agent(const struct metrics *m, const struct publisher *p,
     struct scv scv = {0};
     card_inventory_report(publisher_cards(p), &a, &scv);
     prom_family(out, NAME("build_info"), PROM_GAUGE, "The version of this process.");
-    prom_sample(out, NAME("build_info"),
-                &(struct prom_label){"version", SPAN(GPUSHARE_VERSION)}, 1, 1);
+    prom_labelled(out, NAME("build_info"), "version", GPUSHARE_VERSION, 1);
     write_checks(p, now, out);
     write_cards(&scv, publisher_usage(p), &a, out);
     write_containers(publisher_usage(p), &a, out);
-    prom_one(out, NAME("samples_total"), PROM_COUNTER, "Successful samples of the cards.",
-             m->samples);
-    prom_one(out, NAME("sample_failures_total"), PROM_COUNTER,
-             "Failed samples of the cards.", m->failed_samples);
+    prom_one(out, NAME("samples_total"), "Successful samples of the cards.", m->samples);
+    prom_one(out, NAME("sample_failures_total"), "Failed samples of the cards.",
+             m->failed_samples);
     write_calls(m, out);
 }

@@ -37,10 +37,9 @@ void node_scv_add_pods(const struct podresources *pods, struct scv *scv, struct 
 
 static int by_holder(const struct scv_held *h, const struct usage_container *c)
 {
-    int order = span_cmp(h->ns, c->ns);
-    if (!order)
-        order = span_cmp(h->pod, c->pod);
-    return order ? order : span_cmp(h->container, c->name);
+    return span_cmp(h->ns, c->ns)
+               ?: span_cmp(h->pod, c->pod)
+               ?: span_cmp(h->container, c->name);
 }
 
 static bool has_card(const struct scv_held *h, struct span uuid)
@@ -84,8 +83,7 @@ static struct span uid_of(const struct usage_container *c)
 static void add_containers(const struct usage *u, struct scv *scv, struct arena *a,
                            uint64_t *left_out)
 {
-    for (size_t i = 0; i < u->n_containers; i++) {
-        const struct usage_container *c = &u->containers[i];
+    ARRAY_EACH(const struct usage_container, c, u->containers, u->n_containers) {
         struct span uuid = u->cards[c->card].uuid;
         struct scv_held *item = item_of(scv, c, uuid);
         if (item && !item->n_uses)
@@ -126,8 +124,7 @@ void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
     scv->processes = arena_alloc(a, SCV_MAX_PROCESSES * sizeof *scv->processes);
     scv->n_processes = 0;
     add_containers(u, scv, a, &left_out);
-    for (size_t i = 0; i < u->n_outside; i++) {
-        const struct usage_process *p = &u->outside[i];
+    ARRAY_EACH(const struct usage_process, p, u->outside, u->n_outside) {
         add_process(scv,
                     &(struct scv_process){.uuid = u->cards[p->card].uuid,
                                           .pid = p->pid.pid,
@@ -188,14 +185,12 @@ void node_scv_numbers_read(struct node_scv_numbers *w, const struct scv *scv)
                     (struct node_scv_row){
                         .values = {use->promised_mib, use->used_mib, use->sm_percent}});
         }
-    for (size_t i = 0; i < scv->n_processes; i++) {
-        const struct scv_process *p = &scv->processes[i];
+    ARRAY_EACH(const struct scv_process, p, scv->processes, scv->n_processes) {
         add_row(
             w, (struct span[]){p->ns, p->pod, p->container, p->uuid, p->name, p->pod_uid},
             6, p->pid, (struct node_scv_row){.values = {-1, p->used_mib, p->sm_percent}});
     }
-    for (size_t i = 0; i < scv->n_cards; i++) {
-        const struct scv_card *c = &scv->cards[i];
+    ARRAY_EACH(const struct scv_card, c, scv->cards, scv->n_cards) {
         add_row(w, &c->uuid, 1, c->id,
                 (struct node_scv_row){
                     .of_card = true,

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -104,7 +105,7 @@ static void evict(void *ctx, void *work)
     struct overuse_actor *a = ctx;
     const struct job *job = work;
     cleanup_buf struct buf path = {0}, body = {0};
-    struct httpc_reply reply = {.retry_after_s = -1};
+    cleanup_reply struct httpc_reply reply = {.retry_after_s = -1};
     struct err err = {0};
     buf_printf(&path, "/api/v1/namespaces/%s/pods/%s/eviction", job->ns, job->pod);
     body_eviction(&body, span_of(job->ns), span_of(job->pod), span_of(job->uid),
@@ -113,11 +114,10 @@ static void evict(void *ctx, void *work)
         .method = "POST", .path = path.p, .body = buf_span(&body), .timeout_ms = CALL_MS};
     if (!object_is_name(span_of(job->ns)) || !object_is_name(span_of(job->pod)))
         err_set(&err, ERR_INVALID, "the name of the pod is not a valid name");
-    else if (kube_call(a->settings.client, &request, &reply, &err) == 0)
-        kube_reply_check(reply.status, buf_span(&reply.body), &err);
+    else
+        kube_ask(a->settings.client, &request, &reply, &err);
     int64_t s =
         reply.retry_after_s < RETRY_AFTER_MAX_S ? reply.retry_after_s : RETRY_AFTER_MAX_S;
-    httpc_reply_fini(&reply);
     bool accepted = err.code == ERR_NONE || err.code == ERR_NOT_FOUND;
     pthread_mutex_lock(&a->lock);
     overuse_evicted(a->overuse, clock_mono_ms(), span_of(job->uid), accepted,
@@ -172,8 +172,7 @@ void overuse_actor_take(struct overuse_actor *a, const struct usage *u)
     overuse_step(a->overuse, clock_mono_ms(), u, &actions);
     a->overusing = overuse_count(a->overuse);
     pthread_mutex_unlock(&a->lock);
-    for (size_t i = 0; i < actions.n; i++) {
-        const struct overuse_action *action = &actions.items[i];
+    ARRAY_EACH(const struct overuse_action, action, actions.items, actions.n) {
         struct job job;
         if (action->type == OVERUSE_REPORT) {
             describe(u, action, "", &job);
@@ -243,16 +242,14 @@ void overuse_actor_metrics(struct overuse_actor *a, struct buf *out)
     const struct event_recorder_stats stats = event_recorder_stats(a->events);
     a->counts[EVENT_WRITTEN] = (int64_t)stats.written;
     a->counts[EVENT_FAILED] = (int64_t)stats.failed;
-    prom_one(out, "scv_agent_overusing_containers", PROM_GAUGE,
+    prom_one(out, "scv_agent_overusing_containers",
              "Containers that use more of a card than their promise and the tolerance.",
              (int64_t)atomic_load(&a->overusing));
     for (int i = 0; i < COUNTS; i++) {
         if (i % 3 == 0)
             prom_family(out, families[i / 3].name, PROM_COUNTER, families[i / 3].help);
         if (a->counts[i] || i == 0)
-            prom_sample(
-                out, families[i / 3].name,
-                &(struct prom_label){"result", span_of(families[i / 3].results[i % 3])},
-                1, a->counts[i]);
+            prom_labelled(out, families[i / 3].name, "result",
+                          families[i / 3].results[i % 3], a->counts[i]);
     }
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -37,28 +38,24 @@ void podresources_unref(struct podresources *p)
 static int by_holder(const struct podresources_entry *a,
                      const struct podresources_entry *b)
 {
-    int order = span_cmp(a->ns, b->ns);
-    if (!order)
-        order = span_cmp(a->pod, b->pod);
-    if (!order)
-        order = span_cmp(a->container, b->container);
-    return order ? order : span_cmp(a->resource, b->resource);
+    return span_cmp(a->ns, b->ns)
+               ?: span_cmp(a->pod, b->pod)
+               ?: span_cmp(a->container, b->container)
+               ?: span_cmp(a->resource, b->resource);
 }
 
 /* Of entries with one id each. */
 static int by_id(const void *a, const void *b)
 {
     const struct podresources_entry *x = a, *y = b;
-    int order = by_holder(x, y);
-    return order ? order : span_cmp(*x->ids, *y->ids);
+    return by_holder(x, y) ?: span_cmp(*x->ids, *y->ids);
 }
 
 /* Appends an entry for each id of the container. */
 static void add_ids(const struct podres_pod *pod, const struct podres_container *c,
                     struct podresources_entry **rows, size_t *n, size_t *cap)
 {
-    for (size_t d = 0; d < c->n_devices; d++) {
-        const struct podres_devices *of = &c->devices[d];
+    ARRAY_EACH(const struct podres_devices, of, c->devices, c->n_devices) {
         enum ids_resource ours;
         if (!ids_resource_read(of->resource, &ours) &&
             !scv_is_nvidia_resource(of->resource))
@@ -138,8 +135,7 @@ void podresources_count_units(const struct podres_allocatable *all,
 {
     const struct podresources_units former = *units;
     *units = (struct podresources_units){0};
-    for (size_t i = 0; i < all->n; i++) {
-        const struct podres_devices *d = &all->devices[i];
+    ARRAY_EACH(const struct podres_devices, d, all->devices, all->n) {
         enum ids_resource resource;
         struct ids_id id;
         if (!ids_resource_read(d->resource, &resource) || resource != IDS_MEM)

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "node/limit_slots.h"
 #include "node/process.h"
@@ -93,8 +94,7 @@ size_t usage_meter_promises(const struct podresources *devices,
     for (size_t c = 0; c < sample->n_cards; c++) {
         const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
         int64_t total_mib = total_mib_of(&sample->cards[c]);
-        for (size_t i = 0; i < devices->n; i++) {
-            const struct podresources_entry *e = &devices->entries[i];
+        ARRAY_EACH(const struct podresources_entry, e, devices->entries, devices->n) {
             bool anywhere = is_anywhere(e);
             if (anywhere || podresources_ids_on(e, &card))
                 list[n++] = (struct usage_promise){

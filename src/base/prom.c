@@ -22,8 +22,7 @@ static const int64_t bounds[PROM_BOUNDS] = {
 
 static const char *const types[] = {[PROM_COUNTER] = "counter",
                                     [PROM_GAUGE] = "gauge",
-                                    [PROM_HISTOGRAM] = "histogram",
-                                    [PROM_SUMMARY] = "summary"};
+                                    [PROM_HISTOGRAM] = "histogram"};
 
 void prom_family(struct buf *out, const char *name, enum prom_type type, const char *help)
 {
@@ -92,6 +91,12 @@ void prom_sample(struct buf *out, const char *name, const struct prom_label *lab
     end(out, value);
 }
 
+void prom_labelled(struct buf *out, const char *name, const char *label, const char *of,
+                   int64_t value)
+{
+    prom_sample(out, name, &(struct prom_label){label, span_of(of)}, 1, value);
+}
+
 void prom_nano(struct buf *out, const char *name, const struct prom_label *labels,
                size_t n, int64_t value)
 {
@@ -100,10 +105,9 @@ void prom_nano(struct buf *out, const char *name, const struct prom_label *label
     buf_addc(out, '\n');
 }
 
-void prom_one(struct buf *out, const char *name, enum prom_type type, const char *help,
-              int64_t value)
+void prom_one(struct buf *out, const char *name, const char *help, int64_t value)
 {
-    prom_family(out, name, type, help);
+    prom_family(out, name, strstr(name, "_total") ? PROM_COUNTER : PROM_GAUGE, help);
     prom_sample(out, name, NULL, 0, value);
 }
 
@@ -167,12 +171,11 @@ static void memory_and_start(struct buf *out)
     cleanup_buf struct buf stat = {0};
     if (file_read("/proc/self/stat", STAT_MAX, &stat, NULL))
         return;
-    prom_one(out, "process_virtual_memory_bytes", PROM_GAUGE,
-             "Virtual memory size in bytes.", field(&stat, VIRTUAL));
-    prom_one(out, "process_resident_memory_bytes", PROM_GAUGE,
-             "Resident memory size in bytes.",
+    prom_one(out, "process_virtual_memory_bytes", "Virtual memory size in bytes.",
+             field(&stat, VIRTUAL));
+    prom_one(out, "process_resident_memory_bytes", "Resident memory size in bytes.",
              field(&stat, RESIDENT) * sysconf(_SC_PAGESIZE));
-    prom_one(out, "process_start_time_seconds", PROM_GAUGE,
+    prom_one(out, "process_start_time_seconds",
              "Start time of the process since unix epoch in seconds.",
              boot_s() + field(&stat, START) / sysconf(_SC_CLK_TCK));
 }
@@ -188,9 +191,9 @@ static void descriptors(struct buf *out)
         n += e->d_name[0] != '.';
     closedir(dir);
     getrlimit(RLIMIT_NOFILE, &limit);
-    prom_one(out, "process_open_fds", PROM_GAUGE, "Number of open file descriptors.", n);
-    prom_one(out, "process_max_fds", PROM_GAUGE,
-             "Maximum number of open file descriptors.", (int64_t)limit.rlim_cur);
+    prom_one(out, "process_open_fds", "Number of open file descriptors.", n);
+    prom_one(out, "process_max_fds", "Maximum number of open file descriptors.",
+             (int64_t)limit.rlim_cur);
 }
 
 void prom_process(struct buf *out)

@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Outputs, log lines and retries of the step machines: core, publisher, allocation. */
 #include "base/step.h"
+#include "base/array.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 enum { LOG_AGAIN_MS = 60 * 1000 };
+
+struct step_time step_now(void)
+{
+    return (struct step_time){clock_mono_ms(), clock_wall_ns()};
+}
 
 void step_outputs_reset(struct step_outputs *out)
 {
@@ -58,13 +65,11 @@ void step_log(struct step_outputs *out, enum log_level level, const char *subjec
 
 void step_write_logs(const struct step_outputs *out)
 {
-    for (size_t i = 0; i < out->n_lines; i++) {
-        const struct step_line *l = &out->lines[i];
+    ARRAY_EACH(const struct step_line, l, out->lines, out->n_lines) {
         if (l->code == ERR_NONE)
             LOG_AT(l->level, l->subject, l->text);
         else
-            LOG_AT(l->level, l->subject, l->text,
-                   LOG_S("code", err_code_name(l->code)));
+            LOG_AT(l->level, l->subject, l->text, LOG_S("code", err_code_name(l->code)));
     }
 }
 
@@ -82,8 +87,8 @@ int64_t step_backoff(struct rng *rng, unsigned failures, int64_t first_ms, int64
 
 bool step_failed(struct step_failure *f, int64_t now_ms, const struct err *err)
 {
-    bool log = !f->failures || f->err.code != err->code ||
-               now_ms - f->logged_ms >= LOG_AGAIN_MS;
+    bool log =
+        !f->failures || f->err.code != err->code || now_ms - f->logged_ms >= LOG_AGAIN_MS;
     if (!f->failures++)
         f->since_ms = now_ms;
     if (log)

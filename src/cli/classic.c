@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "cli/table.h"
 #include "domain/promise.h"
@@ -83,11 +84,11 @@ static int compare_rows(const void *a, const void *b)
 {
     const struct row *x = a, *y = b;
     uint64_t p = first_card(x), q = first_card(y);
-    int c = span_cmp(x->pod->node, y->pod->node);
-    c = c ? c : (p > q) - (p < q);
-    c = c ? c : span_cmp(x->pod->ns, y->pod->ns);
-    c = c ? c : span_cmp(x->pod->name, y->pod->name);
-    return c ? c : span_cmp(x->pod->uid, y->pod->uid);
+    return span_cmp(x->pod->node, y->pod->node)
+               ?: (p > q) - (p < q)
+               ?: span_cmp(x->pod->ns, y->pod->ns)
+               ?: span_cmp(x->pod->name, y->pod->name)
+               ?: span_cmp(x->pod->uid, y->pod->uid);
 }
 
 /* False: no such node. */
@@ -221,8 +222,7 @@ static int64_t add_details(struct buf *out, const struct go_node *node, size_t *
         buf_printf(out, "GPU%lld(Allocated)\t", (long long)i);
     buf_adds(out, node->pending ? "Pending(Allocated)\t\n" : "\n");
     size_t before = out->n;
-    for (size_t i = 0; i < node->n; i++) {
-        const struct row *row = &node->rows[i];
+    ARRAY_EACH(const struct row, row, node->rows, node->n) {
         buf_printf(out, "%.*s\t%.*s\t", SPAN_ARG(row->pod->name), SPAN_ARG(row->pod->ns));
         for (int64_t k = 0; k < node->count; k++)
             buf_printf(out, "%lld\t", (long long)row_on(row, k));

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -601,8 +602,7 @@ static json_t *plan_json(const struct cluster_state *cs, const struct defrag_rul
     json_t *moves = json_array(), *list = json_array();
     request_write(&text, &plan->request,
                   ledger_settings(cluster_state_ledger(cs))->unit_mib);
-    for (size_t i = 0; i < d->n; i++) {
-        const struct defrag_move *m = &d->moves[i];
+    ARRAY_EACH(const struct defrag_move, m, d->moves, d->n) {
         json_t *o = pod_json(m->pod);
         json_object_set_new(o, "fromNode", show_json_text(d->node->name));
         json_object_set_new(o, "fromCards",
@@ -806,13 +806,12 @@ static int evict(struct applying *w, const struct evicted *e, struct err *err)
                                          .body = buf_span(&body),
                                          .timeout_ms = w->s->config->timeout_ms};
     for (;;) {
-        struct httpc_reply reply = {0};
+        cleanup_reply struct httpc_reply reply = {0};
         int rc = kube_call(w->s->client, &request, &reply, err);
         if (rc == 0 && reply.status != 404)
             rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
         bool again = rc && reply.status == 429;
         int64_t after_s = reply.retry_after_s > 0 ? reply.retry_after_s : RETRY_S;
-        httpc_reply_fini(&reply);
         if (!again)
             return rc ? err_wrap(err, "%s", what.p) : 0;
         if (!said)

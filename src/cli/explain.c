@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/jread.h"
 #include "base/mem.h"
@@ -140,8 +141,7 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
         add_share(p, &node->cards[k], mib);
         any = true;
     }
-    for (uint32_t i = 0; i < p->pod->n_shares; i++) {
-        const struct ledger_share *share = &p->pod->shares[i];
+    ARRAY_EACH(const struct ledger_share, share, p->pod->shares, p->pod->n_shares) {
         if (share->on >= 0)
             continue;
         table_line(p->out,
@@ -197,16 +197,10 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
 
 /* -- the API server -- */
 
-static int call_api(void *ctx, const struct kube_request *request,
-                    struct httpc_reply *reply, struct err *err)
-{
-    return kube_call(ctx, request, reply, err);
-}
-
 /* 0: unknown; a user need not be allowed to read these objects. */
 static uint32_t read_minimum(const struct session *s, struct span body)
 {
-    const struct pod_group_reader from = {call_api, s->client, clock_mono_ms};
+    const struct pod_group_reader from = {kube_ask, s->client, clock_mono_ms};
     cleanup_arena struct arena a = {0};
     struct jread j;
     struct pod pod;
@@ -225,19 +219,17 @@ int explain_run(struct buf *out, struct session *s, struct span ns, struct span 
                 bool colors, struct err *err)
 {
     cleanup_buf struct buf path = {0};
-    struct httpc_reply reply = {0};
+    cleanup_reply struct httpc_reply reply = {0};
     json_t *pod = NULL;
     struct explain_facts facts = {
         .view = session_view(s), .now_s = clock_wall_ns() / 1000000000, .colors = colors};
     session_pod_path(&path, ns, name);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .timeout_ms = s->config->timeout_ms};
-    if (kube_call(s->client, &request, &reply, NULL) == 0 && reply.status == 200 &&
-        reply.body.n) {
+    if (kube_ask(s->client, &request, &reply, NULL) == 0 && reply.body.n) {
         facts.object = pod = json_loadb(reply.body.p, reply.body.n, 0, NULL);
         facts.minimum = read_minimum(s, buf_span(&reply.body));
     }
-    httpc_reply_fini(&reply);
     session_write_outage(out, s, facts.view);
     int rc = explain_pod(out, s->state, ns, name, &facts, err);
     json_decref(pod);

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "domain/keys.h"
@@ -124,8 +125,7 @@ static bool total_suffices(const struct ledger_node *node, const struct request 
 {
     int64_t mib = 0;
     uint32_t cards = 0, core = 0;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
+    ARRAY_EACH(const struct card, card, node->cards, node->n_cards) {
         if (card->state != CARD_AVAILABLE || card->whole)
             continue;
         mib += card->free_mib > 0 ? card->free_mib : 0;
@@ -643,8 +643,7 @@ static bool list_models(const struct explain_page *p, struct buf *out)
     size_t n = 0;
     bool any = false;
     for (size_t i = 0; i < p->n; i++)
-        for (uint32_t k = 0; k < p->nodes[i]->n_cards; k++) {
-            const struct card *card = &p->nodes[i]->cards[k];
+        ARRAY_EACH(const struct card, card, p->nodes[i]->cards, p->nodes[i]->n_cards) {
             size_t at = 0;
             any |= request_accepts_card(p->r, card->model, card_profile(card),
                                         card_clock_mhz(card));

@@ -173,8 +173,7 @@ static void on_get(void *ctx, const struct httpd_request *req, struct httpd_repl
     } else {
         view_inspect_all(&s->source, &reply->body);
     }
-    reply->header[0][0] = "Cache-Control";
-    reply->header[0][1] = "no-store";
+    httpd_add_header(reply, "Cache-Control", "no-store");
 }
 
 int serve_run(struct session *session, struct err *err)

@@ -257,9 +257,9 @@ static int by_pod_name(const void *a, const void *b)
 {
     const struct cluster_state_pod *x = *(const struct cluster_state_pod *const *)a;
     const struct cluster_state_pod *y = *(const struct cluster_state_pod *const *)b;
-    int c = span_cmp(x->ns, y->ns);
-    c = c ? c : span_cmp(x->name, y->name);
-    return c ? c : span_cmp(x->uid, y->uid);
+    return span_cmp(x->ns, y->ns)
+               ?: span_cmp(x->name, y->name)
+               ?: span_cmp(x->uid, y->uid);
 }
 
 /* The node, pod, ... of each record. */
@@ -303,11 +303,6 @@ enum {
     CLOCK_SKEW_S = 10, /* more than synchronized clocks differ by */
 };
 
-static struct step_time now(void)
-{
-    return (struct step_time){clock_mono_ms(), clock_wall_ns()};
-}
-
 /* Kinds that are not listed count as empty. */
 static bool is_listed(const struct cluster_state *cs, enum core_kind kind)
 {
@@ -318,7 +313,7 @@ static void step(struct cluster_state *cs, const struct core_input *in)
 {
     struct core_input ended = {.type = CORE_LIST_ENDED};
     step_outputs_reset(&cs->outputs);
-    core_step(cs->core, now(), in, &cs->outputs);
+    core_step(cs->core, step_now(), in, &cs->outputs);
     uint64_t runs[CORE_KINDS] = {0};
     STEP_EACH(struct core_output, o, &cs->outputs)
     {
@@ -455,12 +450,12 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
 
 int cluster_state_check_fresh(const struct cluster_state *cs, struct err *err)
 {
-    return core_ready(cs->core, now(), err);
+    return core_ready(cs->core, step_now(), err);
 }
 
 int cluster_state_check_ready(const struct cluster_state *cs, struct err *err)
 {
-    if (core_ready(cs->core, now(), NULL) == 0)
+    if (core_ready(cs->core, step_now(), NULL) == 0)
         return 0;
     *err = cs->list_error;
     return -1;
@@ -731,18 +726,14 @@ static int check_reply(const struct httpc_reply *reply, struct err *err)
 json_t *session_call_extender(struct kube_client *client, const struct cli_config *c,
                               int64_t timeout_ms, struct err *err)
 {
-    struct httpc_reply reply = {0};
+    cleanup_reply struct httpc_reply reply = {0};
     json_error_t bad;
-    json_t *view = NULL;
-    if (!has_extender(c))
+    if (!has_extender(c) || call_inspect(client, c, timeout_ms, &reply, err) ||
+        check_reply(&reply, err))
         return NULL;
-    int rc = call_inspect(client, c, timeout_ms, &reply, err);
-    if (rc == 0)
-        rc = check_reply(&reply, err);
-    if (rc == 0 &&
-        !(view = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, &bad)))
+    json_t *view = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, &bad);
+    if (!view)
         err_set(err, ERR_INVALID, "the response is not JSON: %s", bad.text);
-    httpc_reply_fini(&reply);
     return view;
 }
 
@@ -831,14 +822,14 @@ json_t *session_get(const struct session *s, const char *path, unsigned *status,
 {
     const struct kube_request request = {
         .method = "GET", .path = path, .gzip = true, .timeout_ms = s->config->timeout_ms};
-    struct httpc_reply reply = {0};
-    json_t *object = NULL;
+    cleanup_reply struct httpc_reply reply = {0};
     int rc = kube_call(s->client, &request, &reply, err);
     *status = rc ? 0 : reply.status;
-    if (rc == 0 && kube_reply_check(reply.status, buf_span(&reply.body), err) == 0 &&
-        !(object = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL)))
+    if (rc || kube_reply_check(reply.status, buf_span(&reply.body), err))
+        return NULL;
+    json_t *object = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL);
+    if (!object)
         err_set(err, ERR_INVALID, "the response is not JSON: GET %s", path);
-    httpc_reply_fini(&reply);
     return object;
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "domain/keys.h"
@@ -228,8 +229,7 @@ static void add_pods(struct page *p, struct buf *out, const struct ledger_node *
             bool any = false;
             if (p->show->ns.n && !span_eq(pods[j]->ns, p->show->ns))
                 continue;
-            for (uint32_t k = 0; k < nodes[i]->n_cards; k++) {
-                const struct card *card = &nodes[i]->cards[k];
+            ARRAY_EACH(const struct card, card, nodes[i]->cards, nodes[i]->n_cards) {
                 if (!share_of(nodes[i], pods[j], card, &share))
                     continue;
                 add_pod_row(p, nodes[i], pods[j], card, &share);
@@ -360,8 +360,7 @@ static void add_cards(struct page *p, const struct ledger_node **nodes, size_t n
     table_header(t, header.p);
     for (size_t i = 0; i < n; i++) {
         const struct ledger_node *node = nodes[i];
-        for (uint32_t k = 0; k < node->n_cards; k++) {
-            const struct card *card = &node->cards[k];
+        ARRAY_EACH(const struct card, card, node->cards, node->n_cards) {
             bool full = card->total_mib > 0 && card->promised_mib >= card->total_mib;
             bool over = card->compute_promised > REQUEST_CORE;
             table_span(t, PLAIN, node->name);
@@ -435,8 +434,7 @@ static void add_sums(struct page *p, struct buf *out, const struct ledger_node *
     size_t pending =
         p->show->node.n ? 0 : ledger_totals(cluster_state_ledger(p->cs)).pending;
     for (size_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < nodes[i]->n_cards; k++) {
-            const struct card *card = &nodes[i]->cards[k];
+        ARRAY_EACH(const struct card, card, nodes[i]->cards, nodes[i]->n_cards) {
             int64_t left = nodes[i]->state == NODE_USABLE ? card->free_mib : 0;
             cards++;
             healthy += card->state == CARD_AVAILABLE;

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 enum { PADDING = 2 };
@@ -83,8 +84,7 @@ static const char *const codes[] = {
 
 void table_write(const struct table *t, struct buf *out)
 {
-    for (size_t i = 0; i < t->n; i++) {
-        const struct table_cell *cell = &t->cells[i];
+    ARRAY_EACH(const struct table_cell, cell, t->cells, t->n) {
         bool colored = t->colors && cell->color != PLAIN && cell->n;
         buf_adds(out, colored ? codes[cell->color] : "");
         buf_add(out, t->text.p + cell->at, cell->n);

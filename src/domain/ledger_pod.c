@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/mutant.h"
@@ -42,8 +43,7 @@ static void write_key(struct buf *key, const struct request *r,
         r->min_link, r->ignores_links,     r->near_gang};
     buf_add(key, numbers, sizeof numbers);
     buf_add_span(key, r->models);
-    for (uint32_t i = 0; i < r->n_parts; i++) {
-        const struct request_part *part = &r->parts[i];
+    ARRAY_EACH(const struct request_part, part, r->parts, r->n_parts) {
         const int64_t of_part[KEY_PART_NUMBERS] = {part->index, part->amount,
                                                    (int64_t)part->name.n};
         buf_add(key, of_part, sizeof of_part);
@@ -153,7 +153,6 @@ static struct ledger_gang *gang_new(struct span key, struct span ns, size_t name
     g->key = (struct span){(char *)(g + 1), key.n};
     g->ns = (struct span){g->key.p + 2, ns.n}; /* gang_key: kind/namespace/name/... */
     g->name = (struct span){g->ns.p + ns.n + 1, name_n};
-    g->since_ms = INT64_MAX;
     return g;
 }
 
@@ -168,7 +167,7 @@ static void gang_leave(struct ledger *l, struct ledger_pod *p)
         class_count(l, p, 0, -1);
     }
     LEDGER_UNLINK(m, next, from);
-    if (--g->n_members == 0) {
+    if (!g->members) {
         map_remove(&l->gangs, g->key);
         free(g);
     }
@@ -187,8 +186,8 @@ static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key,
     struct ledger_member *m = xcalloc(1, sizeof *m);
     m->gang = g;
     m->pod = p;
+    m->since_ms = INT64_MAX;
     LEDGER_LINK(g->members, m, next, from);
-    g->n_members++;
     p->member = m;
     if (!p->node) {
         l->n_pending_members++;

@@ -2,6 +2,7 @@
 /* From the limits, labels and annotations of a pod to its request. */
 #include "domain/request.h"
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/mutant.h"
 #include "domain/keys.h"
@@ -25,8 +26,7 @@ struct limits limits_of(const struct pod *pod)
 {
     struct container_sum sums[POD_LIMITS] = {0};
     struct limits l = {0};
-    for (size_t i = 0; i < pod->n_containers; i++) {
-        const struct pod_container *c = &pod->containers[i];
+    ARRAY_EACH(const struct pod_container, c, pod->containers, pod->n_containers) {
         for (int k = 0; k < POD_LIMITS; k++)
             container_sum_add(&sums[k], c->role, limit_amount(c->limits[k]));
         l.mem_in_init |= c->role == CONTAINER_INIT && limit_amount(c->mem) > 0;
@@ -157,8 +157,7 @@ static int check_split(const struct pod *pod, const struct request *r,
             err, ERR_INVALID,
             "an init container requests %s, which cannot be split over %u cards",
             KEY_GPU_MEM, r->cards);
-    for (size_t i = 0; i < pod->n_containers; i++) {
-        const struct pod_container *c = &pod->containers[i];
+    ARRAY_EACH(const struct pod_container, c, pod->containers, pod->n_containers) {
         int64_t units = limit_amount(c->mem), percent = limit_amount(c->core);
         if (units % r->cards)
             return err_set(err, ERR_INVALID,
@@ -269,8 +268,7 @@ static int read_models(const struct pod *pod, struct arena *a, struct span *mode
 /* Reads the limits of each container, and collects the containers that run concurrently. */
 static int read_limits(const struct pod *pod, struct request *r, struct err *err)
 {
-    for (size_t i = 0; i < pod->n_containers; i++) {
-        const struct pod_container *c = &pod->containers[i];
+    ARRAY_EACH(const struct pod_container, c, pod->containers, pod->n_containers) {
         int64_t amounts[POD_LIMITS];
         for (int k = 0; k < POD_LIMITS; k++)
             if (read_limit(c, k, &amounts[k], err))

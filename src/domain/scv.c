@@ -253,8 +253,7 @@ static void read_held(struct field_reader *r, const struct field *f, void *at)
     struct scv *scv = &q->scv;
     struct scv_held held = {.uuids = q->uuids, .uses = q->uses};
     fields_read(r, f->where, held_fields, &held);
-    for (size_t i = 0; i < held.n_uses; i++) {
-        const struct scv_use *u = &held.uses[i];
+    ARRAY_EACH(const struct scv_use, u, held.uses, held.n_uses) {
         if (u->uuid.n)
             add_pod_use(q, held.ns, held.pod, u->pod_uid, u->uuid,
                         (struct scv_pod_use){.used_mib = u->used_mib,

@@ -250,12 +250,10 @@ static bool allows_view(const struct access *a, bool main,
         return answer == DELEGATED_AUTH_YES;
     bool no = answer == DELEGATED_AUTH_NO, unknown = err.code == ERR_UNAUTHORIZED;
     httpd_fail(reply, !no ? 503 : unknown ? 401 : 403, "%s", err.msg);
-    if (!no) {
+    if (!no)
         stream_retry_after(reply);
-    } else if (unknown) {
-        reply->header[0][0] = "WWW-Authenticate";
-        reply->header[0][1] = "Bearer realm=\"gpushare\"";
-    }
+    else if (unknown)
+        httpd_add_header(reply, "WWW-Authenticate", "Bearer realm=\"gpushare\"");
     return false;
 }
 

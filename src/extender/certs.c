@@ -58,9 +58,7 @@ static int call_api(struct certs *c, const struct kube_request *request,
                     struct httpc_reply *reply, struct err *err)
 {
     int rc = atomic_load(&c->stopping) ? err_set(err, ERR_UNAVAILABLE, "stopping")
-                                       : kube_call(c->client, request, reply, err);
-    if (rc == 0)
-        rc = kube_reply_check(reply->status, buf_span(&reply->body), err);
+                                       : kube_ask(c->client, request, reply, err);
     counters_api_call(c->counters, COUNTERS_API_SECRET,
                       rc && err->code != ERR_NOT_FOUND ? err->code : ERR_NONE);
     return rc;
@@ -84,7 +82,6 @@ static int call_secret(struct certs *c, enum cert_secret secret, struct buf *bod
     if (rc == 0 && !body)
         rc = secret_decode(buf_span(&reply.body), &c->seen[secret], &why);
     buf_wipe(&reply.body); /* it contains private keys */
-    httpc_reply_fini(&reply);
     if (body)
         buf_wipe(body);
     return rc ? err_set(err, why.code, "Secret %s/%s: cannot %s: %s", c->ns, name,

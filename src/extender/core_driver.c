@@ -38,7 +38,7 @@ struct core_driver {
 
 struct step_time core_driver_now(void)
 {
-    return (struct step_time){clock_mono_ms(), clock_wall_ns()};
+    return step_now();
 }
 
 static const struct core *read_core(void *ctx)

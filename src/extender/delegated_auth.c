@@ -129,26 +129,23 @@ static void review_end(struct delegated_auth *a, struct review *r)
 
 /* -- the calls -- */
 
-/* One POST. 0: *reply has an answer to read. */
 static int post_review(struct delegated_auth *a, const char *path, const struct buf *body,
                        struct httpc_reply *reply, struct err *err)
 {
     const struct kube_request request = {
         .method = "POST", .path = path, .body = buf_span(body), .timeout_ms = CALL_MS};
-    int rc = a->conf.call(a->conf.client, &request, reply, err);
-    return rc ? rc : kube_reply_check(reply->status, buf_span(&reply->body), err);
+    return a->conf.call(a->conf.client, &request, reply, err);
 }
 
 /* Asks the API server. *user is its name, if the token is valid. */
 static enum outcome ask_api_server(struct delegated_auth *a, const struct review *r,
                                    struct review_user *user, struct err *err)
 {
-    struct httpc_reply reply = {0};
+    cleanup_reply struct httpc_reply reply = {0}, access = {0};
     int result = post_review(a, REVIEW_TOKEN_PATH, &r->body, &reply, err);
     if (result == 0)
         result = review_token_read(buf_span(&reply.body), user, err);
     buf_wipe(&reply.body); /* it repeats the token */
-    httpc_reply_fini(&reply);
     if (result < 0) {
         err_wrap(err, "TokenReview");
         return FAILED;
@@ -157,11 +154,9 @@ static enum outcome ask_api_server(struct delegated_auth *a, const struct review
         return UNAUTHORIZED;
     cleanup_buf struct buf body = {0};
     review_access_write(&body, user->spec, &r->question->access);
-    reply = (struct httpc_reply){0};
-    result = post_review(a, REVIEW_ACCESS_PATH, &body, &reply, err);
+    result = post_review(a, REVIEW_ACCESS_PATH, &body, &access, err);
     if (result == 0)
-        result = review_access_read(buf_span(&reply.body), err);
-    httpc_reply_fini(&reply);
+        result = review_access_read(buf_span(&access.body), err);
     if (result < 0) {
         err_wrap(err, "SubjectAccessReview");
         return FAILED;
@@ -335,6 +330,5 @@ void delegated_auth_write(struct delegated_auth *a, struct buf *out)
     }
     prom_family(out, name, PROM_COUNTER, "Reviews of clients of views, by kind.");
     for (int i = 0; i < COUNTS; i++)
-        prom_sample(out, name, &(struct prom_label){"kind", span_of(kinds[i])}, 1,
-                    (int64_t)n[i]);
+        prom_labelled(out, name, "kind", kinds[i], (int64_t)n[i]);
 }

@@ -32,7 +32,7 @@ enum {
 struct delegated_auth;
 
 struct delegated_auth_config {
-    /* A call to the API server, like kube_call. From a thread of this module. */
+    /* A call to the API server, like kube_ask. From a thread of this module. */
     int (*call)(void *client, const struct kube_request *request,
                 struct httpc_reply *reply, struct err *err);
     void *client;

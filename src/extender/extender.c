@@ -66,7 +66,7 @@ static void perform(void *ctx, const struct core_output *call, struct arena *are
 {
     struct extender *e = ctx;
     struct kube_request request;
-    struct httpc_reply reply;
+    cleanup_reply struct httpc_reply reply = {0};
     struct err err = {0};
     apisync_call(call, arena, &request);
     int rc = kube_call(e->client, &request, &reply, &err);
@@ -75,7 +75,6 @@ static void perform(void *ctx, const struct core_output *call, struct arena *are
                                     .why = &err,
                                     .sent = reply.sent,
                                     .retry_after_s = rc ? 0 : reply.retry_after_s};
-    httpc_reply_fini(&reply);
     apisync_answer(call, &result, arena, answer);
     counters_api_call(e->counters, calls[call->type].counted,
                       answer->input.err ? answer->input.err->code : ERR_NONE);
@@ -216,12 +215,6 @@ static void advertise(struct extender *e, const struct extender_config *config)
                              "system's certificate authorities");
 }
 
-static int call_api(void *ctx, const struct kube_request *request,
-                    struct httpc_reply *reply, struct err *err)
-{
-    return kube_call(ctx, request, reply, err);
-}
-
 static void start_calls(struct extender *e, bool gzip)
 {
     static const char *const names[WORKERS] = {"lease", "checks", "wakeups"};
@@ -236,7 +229,7 @@ static void start_calls(struct extender *e, bool gzip)
 /* The server, and who may call its views. */
 static int start_server(struct extender *e, struct err *err)
 {
-    const struct delegated_auth_config auth = {.call = call_api, .client = e->client};
+    const struct delegated_auth_config auth = {.call = kube_ask, .client = e->client};
     struct server_config server = e->config->server;
     /* Without TLS a token could be read on the way, so no client is asked for one. */
     if (certs_info(e->certs)->mode != CERTS_INSECURE &&
@@ -305,7 +298,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
                                            .idle_ms = GPUAPI_IDLE_MS,
                                            .heartbeat_ms = STREAM_HEARTBEAT_MS});
     e->gangs =
-        gang_minimum_new(&(struct pod_group_reader){call_api, e->client, clock_mono_ms});
+        gang_minimum_new(&(struct pod_group_reader){kube_ask, e->client, clock_mono_ms});
     if (config->events) {
         e->recorder = event_recorder_start(
             &(struct event_recorder_settings){.post = post_event,

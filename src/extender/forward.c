@@ -153,7 +153,7 @@ unsigned forward_verb(struct forward *f, const char *verb, const char *header,
                       struct buf *reply, bool *sent, struct err *err)
 {
     cleanup_free char *path = xasprintf("/gpushare-scheduler/%s", verb);
-    struct httpc_reply answer;
+    cleanup_reply struct httpc_reply answer = {0};
     struct httpc_request request = {
         .method = "POST",
         .path = path,
@@ -175,7 +175,6 @@ unsigned forward_verb(struct forward *f, const char *verb, const char *header,
         err_wrap(err, "the leader at %s", address);
     else
         buf_add_span(reply, buf_span(&answer.body));
-    httpc_reply_fini(&answer);
     httpc_free(http);
     return status;
 }

@@ -97,8 +97,7 @@ static int by_uuid(const void *a, const void *b)
 static int by_model(const void *a, const void *b)
 {
     const struct known_card *x = a, *y = b;
-    int c = span_cmp(x->model, y->model);
-    return c ? c : by_uuid(a, b);
+    return span_cmp(x->model, y->model) ?: by_uuid(a, b);
 }
 
 /* The cards by UUID, without duplicates: an Scv may name a card twice. */
@@ -266,8 +265,7 @@ struct pods_source {
 
 static int compare_pod(const struct scv_held *h, struct span ns, struct span name)
 {
-    int c = span_cmp(h->ns, ns);
-    return c ? c : span_cmp(h->pod, name);
+    return span_cmp(h->ns, ns) ?: span_cmp(h->pod, name);
 }
 
 /* By pod; those of a pod in the order of the Scv. */
@@ -275,8 +273,7 @@ static int by_pod(const void *a, const void *b)
 {
     const struct scv_held *x = ((const struct held *)a)->is,
                           *y = ((const struct held *)b)->is;
-    int c = compare_pod(x, y->ns, y->pod);
-    return c ? c : (x > y) - (x < y);
+    return compare_pod(x, y->ns, y->pod) ?: (x > y) - (x < y);
 }
 
 /* `pod` NULL: the pod has cards only from another device plugin. `name`: of the GpuPod. */

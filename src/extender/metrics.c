@@ -218,7 +218,7 @@ static void write_by_label(struct buf *out, const char *name, const char *help,
 {
     prom_family(out, name, PROM_GAUGE, help);
     for (size_t i = 0; i < count; i++)
-        prom_sample(out, name, &(struct prom_label){label, span_of(values[i])}, 1, n[i]);
+        prom_labelled(out, name, label, values[i], n[i]);
 }
 
 static void write_watches(const int64_t age_ms[CORE_KINDS], struct buf *out)
@@ -286,9 +286,7 @@ static void write_state(struct core_driver *driver, struct buf *out)
     };
     core_driver_read_end(driver);
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
-        prom_one(out, values[i].name,
-                 strstr(values[i].name, "_total") ? PROM_COUNTER : PROM_GAUGE,
-                 values[i].help, (int64_t)values[i].value);
+        prom_one(out, values[i].name, values[i].help, (int64_t)values[i].value);
     write_by_label(out, "gpushare_preemption_pods",
                    "Pending pods that evictions could help, or for which cards are kept.",
                    "state", states, pods, ARRAY_LEN(pods));
@@ -299,8 +297,7 @@ void metrics_write(const struct metrics_source *source, struct buf *out)
 {
     static const char build[] = "gpushare_build_info";
     prom_family(out, build, PROM_GAUGE, "Version of this program.");
-    prom_sample(out, build, &(struct prom_label){"version", SPAN(GPUSHARE_VERSION)}, 1,
-                1);
+    prom_labelled(out, build, "version", GPUSHARE_VERSION, 1);
     write_state(source->driver, out);
     counters_write(source->counters, out);
     if (source->recorder)
@@ -312,7 +309,7 @@ void metrics_write(const struct metrics_source *source, struct buf *out)
 enum {
     NODE_STATES = NODE_DAMAGED + 1,
     DIGITS = 12,
-    PENDING_MAX = 1024, /* pods that have been pending for longest ... */
+    PENDING_MAX = 8192, /* pods that have been pending for longest ... */
     REQUESTS_MAX = 16   /* ... and different requests of them that are judged */
 };
 
@@ -429,7 +426,8 @@ static const char *const pendings[PENDINGS] = {"fits", "no-room", "waits"};
 struct pending_pods {
     int64_t since_s[PENDINGS]; /* creation of the oldest; 0: none */
     struct pending_request {
-        const struct request *key; /* the ledger's, to compare only */
+        const struct request *key; /* the ledger's, to compare only, as `ns` */
+        struct span ns;            /* of the first pod */
         struct request request;    /* a copy */
         int64_t since_s;
         bool fits; /* on a node that takes pods */
@@ -455,23 +453,26 @@ static void note_age(int64_t *since_s, int64_t created_s)
         *since_s = created_s;
 }
 
-/* Bounded: under the lock. */
-static void read_pending(struct count *c, const struct ledger *l)
+/* Bounded: under the lock. At first each namespace gets one request, so that none hides the
+ * others. */
+static void read_pending(struct count *c, const struct ledger *l, bool first)
 {
     struct pending_pods *p = &c->pending;
     const struct ledger_pod *pod = ledger_last_pending(l);
     for (int n = 0; pod && n < PENDING_MAX; n++, pod = pod->prev) {
         size_t i = 0;
         struct pending_request *r = p->requests;
-        while (i < p->n && r->key != pod->request)
-            i++, r++;
-        if (pod->member || pod->gated)
+        bool waits = pod->member || pod->gated, enough = false;
+        for (; i < p->n && r->key != pod->request; i++, r++)
+            enough |= first && span_eq(r->ns, pod->ns);
+        if (waits)
             note_age(&p->since_s[PENDING_WAITS], pod->created_s);
-        if (pod->member || pod->gated || pod->invalid_reason || i == REQUESTS_MAX)
+        if (waits || pod->invalid_reason || i == REQUESTS_MAX || (i == p->n && enough))
             continue;
         if (i == p->n) {
             p->n++;
-            *r = (struct pending_request){.key = pod->request, .request = *pod->request};
+            *r = (struct pending_request){
+                .key = pod->request, .ns = pod->ns, .request = *pod->request};
             r->request.parts = NULL;
             r->request.n_parts = 0;
             r->request.models = arena_copy(&c->arena, r->request.models);
@@ -614,8 +615,8 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     bool synced = true;
     for (int kind = 0; kind < CORE_KINDS; kind++)
         synced &= core_watch_age_ms(core, core_driver_now(), (enum core_kind)kind) >= 0;
-    if (synced)
-        read_pending(&c, core_ledger(core));
+    for (int first = 1; synced && first >= 0; first--)
+        read_pending(&c, core_ledger(core), first);
     core_driver_read_end(source->driver);
     if (!synced) /* a part of the objects looks like drift */
         return;
@@ -626,7 +627,7 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
                    c.node_states, NODE_STATES);
     write_by_label(out, "gpushare_cards", "Cards, by state.", "state", card_states,
                    c.card_states, CARD_STATES);
-    prom_one(out, "gpushare_promises_unplaced", PROM_GAUGE,
+    prom_one(out, "gpushare_promises_unplaced",
              "Promises on cards that the node does not have.", c.drifts[DRIFT_UNPLACED]);
     write_by_label(out, "gpushare_drift",
                    "Inconsistencies between ledger, annotations, Node and Scv, by kind.",

@@ -132,19 +132,13 @@ static int try_pod(const struct pod_defaults *d, struct kube_client *client,
     const struct kube_request request = {
         .method = "POST", .path = path, .body = pod, .timeout_ms = CALL_MS};
     cleanup_arena struct arena a = {0};
-    struct httpc_reply reply = {0};
+    cleanup_reply struct httpc_reply reply = {0};
     struct review r = {0};
-    int rc = kube_call(client, &request, &reply, err);
-    if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
-    if (rc == 0)
-        rc = read_into(&r, pod_fields, buf_span(&reply.body), &a, err);
-    if (rc == 0)
-        rc = check_set("schedulerName", d->scheduler, r.scheduler, err);
-    if (rc == 0)
-        rc = check_set("runtimeClassName", d->runtime_class, r.runtime_class, err);
-    httpc_reply_fini(&reply);
-    return rc;
+    if (kube_ask(client, &request, &reply, err) ||
+        read_into(&r, pod_fields, buf_span(&reply.body), &a, err) ||
+        check_set("schedulerName", d->scheduler, r.scheduler, err))
+        return -1;
+    return check_set("runtimeClassName", d->runtime_class, r.runtime_class, err);
 }
 
 int pod_defaults_await(const struct pod_defaults *d, struct kube_client *client,

@@ -106,11 +106,8 @@ static void on_verb(void *ctx, const struct httpd_request *req, struct httpd_rep
                   (clock_mono_us() - began_us) * 1000);
     if (reply->status == 503)
         stream_retry_after(reply);
-    if (atomic_load(&s->draining)) { /* so that the next call reaches another replica */
-        const size_t next = reply->header[0][0] != NULL;
-        reply->header[next][0] = "Connection";
-        reply->header[next][1] = "close";
-    }
+    if (atomic_load(&s->draining)) /* so that the next call reaches another replica */
+        httpd_add_header(reply, "Connection", "close");
 }
 
 static void on_pod_defaults(void *ctx, const struct httpd_request *req,
@@ -118,21 +115,6 @@ static void on_pod_defaults(void *ctx, const struct httpd_request *req,
 {
     const struct server_port *port = ctx;
     pod_defaults_answer(&port->server->conf.pod_defaults, req->body, reply);
-}
-
-static void not_allowed(struct httpd_reply *reply, const char *allow)
-{
-    reply->status = 405;
-    reply->content_type = NULL;
-    reply->header[0][0] = "Allow";
-    reply->header[0][1] = allow;
-}
-
-static void on_not_post(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply)
-{
-    (void)ctx, (void)req;
-    not_allowed(reply, "POST");
 }
 
 /* -- views -- */
@@ -279,23 +261,19 @@ static void on_api_not_found(void *ctx, const struct httpd_request *req,
 {
     (void)ctx, (void)req;
     reply->status = 404;
-    reply->header[0][0] = "X-Content-Type-Options";
-    reply->header[0][1] = "nosniff";
+    httpd_add_header(reply, "X-Content-Type-Options", "nosniff");
     buf_adds(&reply->body, "{\"code\":404,\"msg\":\"api not found\"}\n");
 }
 
-static void on_not_get(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
+/* Without a body, unlike the 405 of the server. */
+static void on_not_allowed(void *ctx, const struct httpd_request *req,
+                           struct httpd_reply *reply)
 {
-    (void)ctx, (void)req;
-    not_allowed(reply, "GET, HEAD");
-}
-
-static void on_version(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    (void)ctx, (void)req;
-    buf_adds(&reply->body, "{\"version\":\"" GPUSHARE_VERSION "\"}");
+    (void)ctx;
+    reply->status = 405;
+    reply->content_type = NULL;
+    httpd_add_header(reply, "Allow",
+                     strstr(req->path, "/schedule/") ? "POST" : "GET, HEAD");
 }
 
 static void on_healthz(void *ctx, const struct httpd_request *req,
@@ -365,10 +343,10 @@ static const struct httpd_route routes[] = {
     {"POST", NGS "/filter", on_verb},
     {"POST", NGS "/prioritize", on_verb},
     {"POST", NGS "/preempt", on_verb},
-    {NULL, NGS "/filter", on_not_post},
-    {NULL, NGS "/prioritize", on_not_post},
-    {NULL, NGS "/preempt", on_not_post},
-    {"GET", "/version", on_version},
+    {NULL, NGS "/filter", on_not_allowed},
+    {NULL, NGS "/prioritize", on_not_allowed},
+    {NULL, NGS "/preempt", on_not_allowed},
+    {"GET", "/version", httpd_version},
     {"GET", "/healthz", on_healthz},
     {"GET", "/readyz", on_readyz},
     {"GET", "/metrics", on_metrics},
@@ -382,9 +360,9 @@ static const struct httpd_route routes[] = {
     {"GET", API, on_discovery},
     {"GET", API "/gpunodes", on_gpuapi},
     {"GET", API "/gpupods", on_gpuapi},
-    {NULL, API, on_not_get},
-    {NULL, API "/gpunodes", on_not_get},
-    {NULL, API "/gpupods", on_not_get},
+    {NULL, API, on_not_allowed},
+    {NULL, API "/gpunodes", on_not_allowed},
+    {NULL, API "/gpupods", on_not_allowed},
     {NULL, "/apis", on_api_not_found},
     {NULL, "/apis/*", on_api_not_found},
     {0},
@@ -397,7 +375,7 @@ static int listen_both(struct server *s, struct err *err)
 {
     const struct server_config *config = &s->conf;
     const struct httpd_route *views = routes + 1;
-    while (views->handler == on_verb || views->handler == on_not_post)
+    while (views->handler == on_verb || views->handler == on_not_allowed)
         views++;
     struct httpd_listener_config verbs = {
         .name = "verbs",

@@ -9,8 +9,7 @@
 
 void stream_retry_after(struct httpd_reply *reply)
 {
-    reply->header[0][0] = "Retry-After";
-    reply->header[0][1] = "1";
+    httpd_add_header(reply, "Retry-After", "1");
 }
 
 void stream_refuse(struct httpd_reply *reply, const char *why)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -229,8 +230,7 @@ void gpu_sample_settle(struct gpu_sample *s)
                           s->cards[k].index, s->cards[i].uuid);
             s->cards[i].uuid[0] = '\0';
         }
-    for (size_t i = 0; i < s->n_cards; i++) {
-        struct gpu_card *c = &s->cards[i];
+    ARRAY_EACH(struct gpu_card, c, s->cards, s->n_cards) {
         bool found = !*c->parent_uuid;
         for (size_t k = 0; k < s->n_cards && !found; k++)
             found =

@@ -378,14 +378,18 @@ int kube_call(struct kube_client *c, const struct kube_request *req,
     return call_once(c, &again, reply, err);
 }
 
+int kube_ask(void *client, const struct kube_request *request, struct httpc_reply *reply,
+             struct err *err)
+{
+    if (kube_call(client, request, reply, err))
+        return -1;
+    return kube_reply_check(reply->status, buf_span(&reply->body), err);
+}
+
 int kube_send(void *client, const struct kube_request *request, struct err *err)
 {
-    struct httpc_reply reply;
-    int rc = kube_call(client, request, &reply, err);
-    if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
-    httpc_reply_fini(&reply);
-    return rc;
+    cleanup_reply struct httpc_reply reply = {0};
+    return kube_ask(client, request, &reply, err);
 }
 
 struct httpc_stream *kube_stream_start(struct kube_client *c, struct httpc_loop *loop,

@@ -330,8 +330,6 @@ void event_recorder_write(struct event_recorder *r, struct buf *out)
                {"rate-limited", stats.dropped}};
     prom_family(out, name, PROM_COUNTER, "Events, by result.");
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        prom_sample(out, name, &(struct prom_label){"result", span_of(all[i].result)}, 1,
-                    (int64_t)all[i].n);
-    prom_one(out, "gpushare_events_queued", PROM_GAUGE, "Events in the queue.",
-             stats.queued);
+        prom_labelled(out, name, "result", all[i].result, (int64_t)all[i].n);
+    prom_one(out, "gpushare_events_queued", "Events in the queue.", stats.queued);
 }

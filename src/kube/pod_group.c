@@ -73,18 +73,15 @@ static int read_version(const struct pod_group_reader *from, const char *path,
                         const struct gang *gang, int64_t timeout_ms, uint32_t *minimum,
                         struct err *err)
 {
-    struct httpc_reply reply = {0};
+    cleanup_reply struct httpc_reply reply = {0};
     const struct kube_request request = {
         .method = "GET", .path = path, .timeout_ms = timeout_ms};
     if (timeout_ms <= 0)
         return err_set(err, ERR_TIMEOUT, "no time is left for this version");
-    int rc = from->call(from->call_ctx, &request, &reply, err);
-    if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
-    if (rc == 0)
-        *minimum = minimum_of(buf_span(&reply.body), gang);
-    httpc_reply_fini(&reply);
-    return rc;
+    if (from->call(from->call_ctx, &request, &reply, err))
+        return -1;
+    *minimum = minimum_of(buf_span(&reply.body), gang);
+    return 0;
 }
 
 /* A version that the API server does not have is not found, as is a missing object. */

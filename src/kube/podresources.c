@@ -13,29 +13,28 @@ static const struct proto_type devices_type = {
     &podres__devices__descriptor,
     NULL,
     sizeof(struct podres_devices),
-    {{.at = offsetof(struct podres_devices, resource)},
-     {.at = offsetof(struct podres_devices, ids)}}};
+    {{PROTO_AT(podres_devices, resource)}, {PROTO_AT(podres_devices, ids)}}};
 
 static const struct proto_type container_type = {
     &podres__container__descriptor,
     NULL,
     sizeof(struct podres_container),
-    {{.at = offsetof(struct podres_container, name)},
-     {.at = offsetof(struct podres_container, devices), .type = &devices_type}}};
+    {{PROTO_AT(podres_container, name)},
+     {PROTO_AT(podres_container, devices), .type = &devices_type}}};
 
 static const struct proto_type pod_type = {
     &podres__pod__descriptor,
     NULL,
     sizeof(struct podres_pod),
-    {{.at = offsetof(struct podres_pod, name)},
-     {.at = offsetof(struct podres_pod, ns)},
-     {.at = offsetof(struct podres_pod, containers), .type = &container_type}}};
+    {{PROTO_AT(podres_pod, name)},
+     {PROTO_AT(podres_pod, ns)},
+     {PROTO_AT(podres_pod, containers), .type = &container_type}}};
 
 const struct proto_type podres_list_type = {
     &podres__list__descriptor,
     "ListPodResourcesResponse",
     sizeof(struct podres_list),
-    {{.at = offsetof(struct podres_list, pods), .type = &pod_type}}};
+    {{PROTO_AT(podres_list, pods), .type = &pod_type}}};
 
 const struct proto_type podres_get_type = {&podres__get_response__descriptor,
                                            "GetPodResourcesResponse",
@@ -46,14 +45,13 @@ const struct proto_type podres_allocatable_type = {
     &podres__allocatable__descriptor,
     "AllocatableResourcesResponse",
     sizeof(struct podres_allocatable),
-    {{.at = offsetof(struct podres_allocatable, devices), .type = &devices_type}}};
+    {{PROTO_AT(podres_allocatable, devices), .type = &devices_type}}};
 
 const struct proto_type podres_get_request_type = {
     &podres__get_request__descriptor,
     "GetPodResourcesRequest",
     sizeof(struct podres_get_request),
-    {{.at = offsetof(struct podres_get_request, name)},
-     {.at = offsetof(struct podres_get_request, ns)}}};
+    {{PROTO_AT(podres_get_request, name)}, {PROTO_AT(podres_get_request, ns)}}};
 
 /* -- calls -- */
 

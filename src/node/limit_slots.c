@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "limit/state.h"
@@ -62,8 +63,7 @@ static int64_t uncounted_mib(const struct gpu_sample *s, struct usage_place **pl
                              size_t n, struct span uuid)
 {
     int64_t mib = -1;
-    for (size_t c = 0; c < s->n_cards; c++) {
-        const struct gpu_card *card = &s->cards[c];
+    ARRAY_EACH(const struct gpu_card, card, s->cards, s->n_cards) {
         if (card->state == GPU_MIG || !card->processes_known ||
             !span_eq(span_of(card->uuid), uuid))
             continue;
@@ -122,8 +122,7 @@ int limit_slots_read(const char *dir, const char *host_root, const struct gpu_sa
         size_t n_mine = 0;
         if (access(limit, F_OK))
             continue;
-        for (size_t i = 0; i < n; i++) {
-            struct usage_place *place = &places[i];
+        ARRAY_EACH(struct usage_place, place, places, n) {
             if (place->kind != USAGE_CONTAINER ||
                 !span_eq(place->pod_uid, span_of(e->d_name)))
                 continue;

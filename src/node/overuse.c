@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "base/mem.h"
 
@@ -261,8 +262,7 @@ static int64_t init_promise(const struct usage *u, const struct usage_container 
                             bool *any)
 {
     int64_t most = 0;
-    for (size_t i = 0; i < u->n_inits; i++) {
-        const struct usage_init_promise *init = &u->inits[i];
+    ARRAY_EACH(const struct usage_init_promise, init, u->inits, u->n_inits) {
         if (!is_of_pod(init, c))
             continue;
         *any = true;
@@ -382,8 +382,7 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
         if (u->containers[i].card == card && u->containers[i].pod_uid.n &&
             u->containers[i].used_mib < 0)
             return INT64_MIN;
-    for (size_t i = 0; i < u->n_outside; i++) {
-        const struct usage_process *p = &u->outside[i];
+    ARRAY_EACH(const struct usage_process, p, u->outside, u->n_outside) {
         if (p->card != card || !p->unmapped)
             continue;
         if (p->used_mib < 0)

@@ -68,18 +68,10 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     buf_add_span(&reply->body, buf_span(&s->metrics));
 }
 
-static void on_version(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    (void)ctx;
-    (void)req;
-    buf_adds(&reply->body, "{\"version\":\"" GPUSHARE_VERSION "\"}");
-}
-
 static const struct httpd_route routes[] = {
-    {"GET", "/healthz", on_probe},   {"GET", "/readyz", on_probe},
-    {"GET", "/livez", on_probe},     {"GET", "/metrics", on_metrics},
-    {"GET", "/version", on_version}, {0},
+    {"GET", "/healthz", on_probe},      {"GET", "/readyz", on_probe},
+    {"GET", "/livez", on_probe},        {"GET", "/metrics", on_metrics},
+    {"GET", "/version", httpd_version}, {0},
 };
 
 struct status_server *status_server_start(const char *address, unsigned port,

@@ -40,12 +40,12 @@ static int64_t add(int64_t a, int64_t b)
 static int by_container(const void *a, const void *b)
 {
     const struct usage_container *x = a, *y = b;
-    int order = (x->card > y->card) - (x->card < y->card);
-    order = order ? order : span_cmp(x->ns, y->ns);
-    order = order ? order : span_cmp(x->pod, y->pod);
-    order = order ? order : span_cmp(x->name, y->name);
-    order = order ? order : span_cmp(x->pod_uid, y->pod_uid);
-    return order ? order : span_cmp(x->container_id, y->container_id);
+    return (x->card > y->card) - (x->card < y->card)
+               ?: span_cmp(x->ns, y->ns)
+               ?: span_cmp(x->pod, y->pod)
+               ?: span_cmp(x->name, y->name)
+               ?: span_cmp(x->pod_uid, y->pod_uid)
+               ?: span_cmp(x->container_id, y->container_id);
 }
 
 /* The container or (`name` empty) any container of the pod. */
@@ -168,8 +168,7 @@ static struct usage_container *container_at(struct builder *b, size_t card,
 static void add_limit(struct usage_container *c, const struct usage_place *place,
                       int64_t bytes, struct span uuid)
 {
-    for (size_t i = 0; i < place->n_slots; i++) {
-        const struct usage_slot *slot = &place->slots[i];
+    ARRAY_EACH(const struct usage_slot, slot, place->slots, place->n_slots) {
         if (slot->used < 0 || (slot->uuid.n && !span_eq(slot->uuid, uuid)))
             continue;
         int64_t rest = bytes - (slot->used - slot->context);
@@ -249,8 +248,7 @@ static void add_cards(struct builder *b)
         all += s->cards[i].n_processes;
     u->cards = b->cards = arena_zalloc(&u->arena, (s->n_cards + 1) * sizeof *b->cards);
     u->outside = b->outside = arena_zalloc(&u->arena, (all + 1) * sizeof *b->outside);
-    for (size_t i = 0; i < s->n_cards; i++) {
-        const struct gpu_card *from = &s->cards[i];
+    ARRAY_EACH(const struct gpu_card, from, s->cards, s->n_cards) {
         struct usage_card *card = &b->cards[u->n_cards];
         if (from->state == GPU_MIG)
             continue;
@@ -270,8 +268,7 @@ static void add_cards(struct builder *b)
     }
     /* The percentages of processes that share the SMs add up to more than 100 only by
      * rounding and by different sampling times. */
-    for (size_t i = 0; i < b->n_containers; i++) {
-        struct usage_container *c = &b->containers[i];
+    ARRAY_EACH(struct usage_container, c, b->containers, b->n_containers) {
         c->used_mib = mib_of(c->used_mib);
         c->unlimited_mib = mib_of(c->unlimited_mib);
         c->context_mib = mib_of(c->context_mib);
@@ -287,8 +284,7 @@ static void add_promise(struct builder *b, const struct usage_promise *p, size_t
 {
     struct arena *a = &b->u->arena;
     bool any = false;
-    for (size_t i = 0; i < b->n_containers; i++) {
-        struct usage_container *c = &b->containers[i];
+    ARRAY_EACH(struct usage_container, c, b->containers, b->n_containers) {
         if (c->card != card || !is_named(c, p->ns, p->pod, p->container))
             continue;
         c->promised_mib = add(c->promised_mib, p->mib);

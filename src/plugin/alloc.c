@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/jwrite.h"
 #include "base/mem.h"
 #include "domain/keys.h"
@@ -126,8 +127,7 @@ static bool count_cards(struct alloc *a)
 static void report_devices(struct alloc *a)
 {
     alloc_add(a, ALLOC_DEVICES);
-    for (size_t i = 0; i < a->state.cards.n; i++) {
-        const struct plugin_card *c = &a->state.cards.items[i];
+    ARRAY_EACH(const struct plugin_card, c, a->state.cards.items, a->state.cards.n) {
         alloc_log(a, c->health.healthy ? LOG_INFO : LOG_WARN,
                   "card %s (index %d): %lld units%s%s", c->uuid, c->index,
                   (long long)c->units,

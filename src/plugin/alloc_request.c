@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 enum {
@@ -375,8 +376,7 @@ static struct allocation *new_allocation(const struct alloc *a,
     for (size_t k = 0; k <= c->n_shares; k++) {
         const struct plugin_card *card =
             k < c->n_shares ? pod_allocation_card(&a->state.cards, &c->shares[k]) : NULL;
-        for (size_t i = 0; i < req->n_ids; i++) {
-            const struct device_id *u = &req->ids[i];
+        ARRAY_EACH(const struct device_id, u, req->ids, req->n_ids) {
             if (!card || u->card == card)
                 allocation_add(al, span_of(u->card->uuid), u->card->index, u->number);
         }

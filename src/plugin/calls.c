@@ -145,16 +145,14 @@ static void read_node(void *ctx, void *job)
     struct calls *c = ctx;
     cleanup_buf struct buf path = {0};
     struct dispatcher_msg *m = dispatcher_input_new(ALLOC_IN_NODE);
-    struct httpc_reply reply;
+    cleanup_reply struct httpc_reply reply = {0};
     struct node node = {0};
     struct jread j;
     (void)job;
     buf_printf(&path, "/api/v1/nodes/%s", c->settings.node);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .timeout_ms = CALL_MS};
-    int rc = kube_call(c->client, &request, &reply, &m->err);
-    if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), &m->err);
+    int rc = kube_ask(c->client, &request, &reply, &m->err);
     if (rc == 0) {
         jread_init(&j, reply.body.p, reply.body.n);
         node_read(&j, &m->arena, &node);
@@ -169,7 +167,6 @@ static void read_node(void *ctx, void *job)
              SPAN_ARG(node.runtime));
     snprintf(m->in.node.kubelet, sizeof m->in.node.kubelet, "%.*s",
              SPAN_ARG(node.kubelet));
-    httpc_reply_fini(&reply);
     dispatcher_post(c->dispatcher, m);
 }
 

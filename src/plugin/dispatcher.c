@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -60,8 +61,7 @@ struct dispatcher {
 
 static void step(struct dispatcher *d, struct alloc_input *in)
 {
-    struct step_time now = {clock_mono_ms(), clock_wall_ns()};
-    alloc_step(d->alloc, now, in, &d->out);
+    alloc_step(d->alloc, step_now(), in, &d->out);
 }
 
 /* The queue */
@@ -369,8 +369,7 @@ static void send_list(struct dispatcher *d, enum ids_resource r)
  * stays registered: ids are never withdrawn. */
 static void send_devices(struct dispatcher *d)
 {
-    for (int i = 0; i < IDS_RESOURCES; i++) {
-        struct endpoint *e = &d->endpoints[i];
+    ARRAY_EACH(struct endpoint, e, d->endpoints, IDS_RESOURCES) {
         struct err why = {0};
         if (!e->registration.wanted && d->state->cards.n) {
             e->registration.wanted =
@@ -489,8 +488,7 @@ static void scan(struct dispatcher *d)
                  LOG_S("socket", d->dir.kubelet));
         step(d, &(struct alloc_input){.type = ALLOC_IN_KUBELET_STARTED});
     }
-    for (int r = 0; r < IDS_RESOURCES; r++) {
-        struct endpoint *e = &d->endpoints[r];
+    ARRAY_EACH(struct endpoint, e, d->endpoints, IDS_RESOURCES) {
         if (e->server && e->registration.reachable)
             registration_serving(&e->registration, now, grpcd_is_reachable(e->server));
         registration_kubelet_socket(&e->registration, now, kubelet);

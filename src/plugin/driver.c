@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/jwrite.h"
 #include "base/log.h"
@@ -266,8 +267,7 @@ size_t driver_card_files(const struct driver_files *files, const struct card_pla
     out->host = arena_printf(a, "%s%s", files->dev, out->container);
     if (place->gpu_instance < 0)
         return 1;
-    for (size_t i = 0; i < files->n_caps; i++) {
-        const struct driver_caps *caps = &files->caps[i];
+    ARRAY_EACH(const struct driver_caps, caps, files->caps, files->n_caps) {
         if (caps->place.minor != minor ||
             caps->place.gpu_instance != place->gpu_instance ||
             caps->place.compute_instance != place->compute_instance)
@@ -332,8 +332,7 @@ static void add_hooks(struct jwrite *w, const struct driver_files *files)
     jwrite_array(w, "hooks");
     if (files->n_links) {
         begin_hook(w, files, "create-symlinks");
-        for (size_t i = 0; i < files->n_links; i++) {
-            const struct driver_link *link = &files->links[i];
+        ARRAY_EACH(const struct driver_link, link, files->links, files->n_links) {
             cleanup_free char *value = xasprintf("%s::%s", link->target, link->path);
             add_arg(w, "--link", span_of(value));
         }
@@ -355,8 +354,7 @@ static void add_hooks(struct jwrite *w, const struct driver_files *files)
 static void add_mounts(struct jwrite *w, const struct driver_files *files)
 {
     jwrite_array(w, "mounts");
-    for (size_t i = 0; i < files->n_libraries; i++) {
-        const struct driver_file *f = &files->libraries[i];
+    ARRAY_EACH(const struct driver_file, f, files->libraries, files->n_libraries) {
         cleanup_free char *plain =
             xasprintf(PLAIN_LIBRARIES "%s", strrchr(f->container, '/'));
         add_mount(w, f->host, files->hook ? f->container : plain);

@@ -6,6 +6,7 @@
 
 #include "plugin/response.h"
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
@@ -310,8 +311,8 @@ static enum isolation choose_isolation(const struct work *w)
 static int64_t most_units(const struct work *w, const struct plugin_card *card)
 {
     int64_t sum = 0, most = 0; /* init containers come before app containers */
-    for (size_t i = 0; i < w->pod->n_containers; i++) {
-        const struct pod_allocation_container *c = &w->pod->containers[i];
+    ARRAY_EACH(const struct pod_allocation_container, c, w->pod->containers,
+               w->pod->n_containers) {
         for (size_t k = 0; k < c->n_shares && c->resource == IDS_MEM; k++) {
             const struct promise_share *s = &c->shares[k];
             if (pod_allocation_card(w->node, s) != card)
@@ -335,8 +336,7 @@ static void add_limit(const struct work *w)
     struct response *r = w->r;
     struct limit_plan *plan = arena_zalloc(a, sizeof *plan);
     plan->uid = arena_copy(a, w->pod->uid).p;
-    for (size_t i = 0; i < w->node->n; i++) {
-        const struct plugin_card *card = &w->node->items[i];
+    ARRAY_EACH(const struct plugin_card, card, w->node->items, w->node->n) {
         int64_t units = most_units(w, card);
         if (units <= 0)
             continue;
@@ -395,7 +395,7 @@ struct response *response_of(const struct response_settings *settings,
     add_nodes(&w);
     add_env(w.r, KEY_MEM_IDX, list(&w, INDEXES, ""));
     add_number(w.r, a, KEY_MEM_POD, pod_units(&w));
-    add_number(w.r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", mine);
+    add_number(w.r, a, KEY_MEM_CONTAINER, mine);
     add_env(w.r, KEY_MEM_DEV, list(&w, SIZES, ""));
     add_numa_node(&w);
     if (settings->cgpu_disable)
@@ -438,7 +438,7 @@ struct response *response_without(const struct response_settings *settings, int6
     add_env(r, KEY_VISIBLE_DEVICES, arena_copy(a, buf_span(&none)).p);
     add_env(r, KEY_MEM_IDX, "-1");
     add_number(r, a, KEY_MEM_POD, units);
-    add_number(r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", units);
+    add_number(r, a, KEY_MEM_CONTAINER, units);
     add_env(r, KEY_MEM_DEV, "0");
     return r;
 }

@@ -85,10 +85,8 @@ static void by_resource(struct buf *out, const char *name, enum prom_type type,
                         const char *help, int n, const uint64_t *values)
 {
     prom_family(out, name, type, help);
-    for (int r = 0; r < n; r++) {
-        struct prom_label l = {"resource", span_of(ids_resource_name(r))};
-        prom_sample(out, name, &l, 1, (int64_t)values[r]);
-    }
+    for (int r = 0; r < n; r++)
+        prom_labelled(out, name, "resource", ids_resource_name(r), (int64_t)values[r]);
 }
 
 void status_write_metrics(struct buf *out, const struct status_facts *f)
@@ -99,9 +97,8 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
                 "1 if the health check passes, as /healthz reports it.");
     for (int i = STATUS_THREADS; i < STATUS_REGISTRATIONS; i++) {
         bool required;
-        struct prom_label l = {"name", span_of(status_check_name(i))};
-        prom_sample(out, NAME("healthcheck"), &l, 1,
-                    status_check(f, (enum status_check)i, &required, NULL) == 0);
+        prom_labelled(out, NAME("healthcheck"), "name", status_check_name(i),
+                      status_check(f, (enum status_check)i, &required, NULL) == 0);
     }
     by_resource(out, NAME("allocations_total"), PROM_COUNTER,
                 "Allocations to containers.", IDS_CARD_RESOURCES, d->alloc.allocated);
@@ -113,46 +110,41 @@ void status_write_metrics(struct buf *out, const struct status_facts *f)
                 "Rejected GetPreferredAllocation and Allocate calls.");
     for (int i = 0; i < REJECTIONS; i++) {
         refused += i == REJECTED_NO_PROMISE ? 0 : d->alloc.rejected[i];
-        struct prom_label l = {"reason",
-                               span_of(alloc_rejection_name((enum alloc_rejection)i))};
         if (d->alloc.rejected[i] || i == REJECTED_NO_PROMISE)
-            prom_sample(out, NAME("rejected_requests_total"), &l, 1,
-                        d->alloc.rejected[i]);
+            prom_labelled(out, NAME("rejected_requests_total"), "reason",
+                          alloc_rejection_name((enum alloc_rejection)i),
+                          d->alloc.rejected[i]);
     }
     const struct {
-        const char *name;
-        enum prom_type type;
-        const char *help;
+        const char *name, *help;
         uint64_t n;
-        bool sparse; /* written from the first one on */
+        bool sparse; /* a counter that is written from the first one on */
     } rows[] = {
-        {NAME("promises_refused_total"), PROM_COUNTER,
+        {NAME("promises_refused_total"),
          "Rejected calls for pods that do not lack a promise.", refused, false},
-        {NAME("mismatches_total"), PROM_COUNTER,
+        {NAME("mismatches_total"),
          "Pods with a container on a card that was not promised to it.",
          d->alloc.mismatches, false},
-        {NAME("recovered_allocations_total"), PROM_COUNTER,
+        {NAME("recovered_allocations_total"),
          "Allocations recovered from the kubelet's podresources.", d->alloc.recovered,
          true},
-        {NAME("reconciled_pods_total"), PROM_COUNTER,
+        {NAME("reconciled_pods_total"),
          "Comparisons of a pod's allocation with its promise.", d->alloc.reconciled,
          true},
-        {NAME("container_allocations"), PROM_GAUGE, "Containers that hold device ids.",
+        {NAME("container_allocations"), "Containers that hold device ids.",
          d->allocations, false},
-        {NAME("cards"), PROM_GAUGE, "Cards in the device list.", d->cards, false},
-        {NAME("cards_healthy"), PROM_GAUGE, "Healthy cards in the device list.",
-         d->healthy, false},
-        {NAME("state_write_failures_total"), PROM_COUNTER,
-         "Failed writes of the state file.", d->save_failed, true},
-        {NAME("limited_containers_total"), PROM_COUNTER,
-         "Containers that got libgpushare-limit.so.", d->limited, true},
-        {NAME("limit_failures_total"), PROM_COUNTER,
-         "Containers that started without their limit.",
+        {NAME("cards"), "Cards in the device list.", d->cards, false},
+        {NAME("cards_healthy"), "Healthy cards in the device list.", d->healthy, false},
+        {NAME("state_write_failures_total"), "Failed writes of the state file.",
+         d->save_failed, true},
+        {NAME("limited_containers_total"), "Containers that got libgpushare-limit.so.",
+         d->limited, true},
+        {NAME("limit_failures_total"), "Containers that started without their limit.",
          d->limit_failed + d->alloc.not_isolated, false},
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++)
         if (rows[i].n || !rows[i].sparse)
-            prom_one(out, rows[i].name, rows[i].type, rows[i].help, (int64_t)rows[i].n);
+            prom_one(out, rows[i].name, rows[i].help, (int64_t)rows[i].n);
         else
-            prom_family(out, rows[i].name, rows[i].type, rows[i].help);
+            prom_family(out, rows[i].name, PROM_COUNTER, rows[i].help);
 }

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/jwrite.h"
 #include "base/mem.h"
@@ -16,9 +17,9 @@ static int compare_pods(const void *a, const void *b)
 {
     const struct ledger_pod *x = *(const struct ledger_pod *const *)a;
     const struct ledger_pod *y = *(const struct ledger_pod *const *)b;
-    int c = span_cmp(x->ns, y->ns);
-    c = c ? c : span_cmp(x->name, y->name);
-    return c ? c : span_cmp(x->uid, y->uid);
+    return span_cmp(x->ns, y->ns)
+               ?: span_cmp(x->name, y->name)
+               ?: span_cmp(x->uid, y->uid);
 }
 
 size_t view_sort_pods(const struct ledger_pod *first, struct arena *a,
@@ -269,7 +270,7 @@ static void write_core(const struct view_source *source, const struct core *core
 {
     enum { MINUTE_MS = 60 * 1000, SHOWN_FROM = 5 };
     struct err err = {0};
-    struct step_time now = {clock_mono_ms(), clock_wall_ns()};
+    struct step_time now = step_now();
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
     quantity_write_unit(&unit, ledger_settings(l)->unit_mib);
@@ -350,8 +351,7 @@ struct span view_nearest_node(const struct view_source *source, struct nearest_n
 static struct answer *answer_for(struct pending *p, const struct ledger_pod *pod,
                                  bool *is_new)
 {
-    for (size_t i = 0; i < p->n_answers; i++) {
-        struct answer *a = &p->answers[i];
+    ARRAY_EACH(struct answer, a, p->answers, p->n_answers) {
         if (!a->nominated && !pod->nomination && a->priority == pod->priority &&
             request_equal(&a->request, pod->request))
             return a;

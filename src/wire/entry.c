@@ -9,18 +9,14 @@
 #include "base/thread.h"
 #include "wire/yaml.h"
 
-#define AT(field) offsetof(struct entry_options, field)
+#define OPT_CONFIG struct entry_options
 
 const struct opt entry_table[] = {
-    ENTRY_KUBECONFIG(AT(kubeconfig)),
-    ENTRY_CONTEXT(AT(context)),
-    {.name = "listen",
-     .arg = "ADDRESS",
-     .init = "0.0.0.0",
-     .type = OPT_STRING,
-     .offset = AT(listen),
-     .help = "IPv4 or IPv6 address to listen on."},
-    ENTRY_LOG_LEVEL(AT(log_level), "info"),
+    ENTRY_KUBECONFIG,
+    ENTRY_CONTEXT,
+    OPT_STRING("listen", listen, "ADDRESS", "0.0.0.0",
+               "IPv4 or IPv6 address to listen on."),
+    ENTRY_LOG_LEVEL("info"),
     {0},
 };
 

@@ -267,20 +267,19 @@ void httpd_metrics(struct httpd *d, struct buf *out)
     pthread_mutex_lock(&d->lock);
     unsigned connections = d->connections;
     pthread_mutex_unlock(&d->lock);
-    prom_one(out, "gpushare_http_connections", PROM_GAUGE, "Connections on all ports.",
-             connections);
-    prom_one(out, "gpushare_http_requests_in_flight", PROM_GAUGE,
-             "Requests being read or answered.", atomic_load(&d->in_flight));
-    prom_one(out, "gpushare_http_request_body_bytes", PROM_GAUGE,
+    prom_one(out, "gpushare_http_connections", "Connections on all ports.", connections);
+    prom_one(out, "gpushare_http_requests_in_flight", "Requests being read or answered.",
+             atomic_load(&d->in_flight));
+    prom_one(out, "gpushare_http_request_body_bytes",
              "Bytes of request bodies in memory.", (int64_t)atomic_load(&d->body_bytes));
-    prom_one(out, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
+    prom_one(out, "gpushare_http_slow_connections_closed_total",
              "Connections closed because the client was too slow.",
              (int64_t)atomic_load(&d->timed_out));
-    prom_one(out, "gpushare_http_connections_evicted_total", PROM_COUNTER,
+    prom_one(out, "gpushare_http_connections_evicted_total",
              "Connections closed in favor of others, because a port or the memory for "
              "request bodies was full.",
              (int64_t)atomic_load(&d->evicted));
-    prom_one(out, "gpushare_http_requests_rejected_total", PROM_COUNTER,
+    prom_one(out, "gpushare_http_requests_rejected_total",
              "Requests answered with 503 because too many others waited for a handler.",
              (int64_t)atomic_load(&d->rejected));
 }

@@ -68,6 +68,21 @@ static const struct httpd_reply reply_new = {.status = MHD_HTTP_OK,
 /* For the reply of a connection that must leave. */
 enum { LEAVE_MS = 1000 };
 
+void httpd_add_header(struct httpd_reply *reply, const char *name, const char *value)
+{
+    size_t i = 0;
+    while (reply->header[i][0])
+        i++;
+    reply->header[i][0] = name;
+    reply->header[i][1] = value;
+}
+
+void httpd_version(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    (void)ctx, (void)req;
+    buf_adds(&reply->body, "{\"version\":\"" GPUSHARE_VERSION "\"}");
+}
+
 void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...)
 {
     cleanup_buf struct buf text = {0};
@@ -260,11 +275,9 @@ static enum MHD_Result reject(struct httpd_conn *p)
     httpd_fail(&reply, p->error_status, "%s", p->why);
     if (p->error_status == MHD_HTTP_METHOD_NOT_ALLOWED) {
         list_allowed_methods(p, &allow);
-        reply.header[0][0] = MHD_HTTP_HEADER_ALLOW;
-        reply.header[0][1] = allow.p;
+        httpd_add_header(&reply, MHD_HTTP_HEADER_ALLOW, allow.p);
     } else if (p->error_status == MHD_HTTP_SERVICE_UNAVAILABLE) {
-        reply.header[0][0] = MHD_HTTP_HEADER_RETRY_AFTER;
-        reply.header[0][1] = "1";
+        httpd_add_header(&reply, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     }
     return reply_send(p, &reply);
 }

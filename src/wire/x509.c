@@ -81,8 +81,7 @@ void x509_metric(struct buf *out, const char *certificate, struct span pem, bool
         int64_t at_s = gnutls_x509_crt_get_expiration_time(c.crts[i]);
         ends_s = (at_s > ends_s) == ca ? at_s : ends_s;
     }
-    prom_sample(out, X509_METRIC,
-                &(struct prom_label){"certificate", span_of(certificate)}, 1, ends_s);
+    prom_labelled(out, X509_METRIC, "certificate", certificate, ends_s);
 }
 
 /* The key's identifier, which depends on its public half only. */

@@ -41,7 +41,7 @@ static int groups_call(void *ctx, const struct kube_request *request,
     if (!groups.status)
         return err_set(err, ERR_TIMEOUT, "no answer");
     buf_adds(&reply->body, groups.body);
-    return 0;
+    return kube_reply_check(groups.status, buf_span(&reply->body), err);
 }
 
 static void begin_groups(const char *body, unsigned status)

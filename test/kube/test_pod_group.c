@@ -12,13 +12,13 @@ static int64_t now_ms;
 static int answer(void *ctx, const struct kube_request *request,
                   struct httpc_reply *reply, struct err *err)
 {
-    (void)ctx, (void)err;
+    (void)ctx;
     buf_printf(&paths, "%s ", request->path);
     bool last = !strstr(request->path, "beta1") && !strstr(request->path, "alpha3");
     *reply = (struct httpc_reply){.status = found && last ? 200 : status};
     buf_adds(&reply->body, found ? found : "");
     now_ms += 400;
-    return 0;
+    return kube_reply_check(reply->status, buf_span(&reply->body), err);
 }
 
 static int64_t read_clock(void)

@@ -23,45 +23,39 @@ struct config {
     int64_t port, tick_ms, history, version, connections;
     struct opt_list loads;
     bool run_pods;
-    int level;
+    int log_level;
 };
 
-#define AT(f) offsetof(struct config, f)
+#define OPT_CONFIG struct config
 static const struct opt table[] = {
-    {"listen", NULL, "ADDRESS", "127.0.0.1", "Address to listen on.", OPT_STRING,
-     AT(listen), 0, 0, NULL, 0, NULL},
-    {"port", "PORT", "N", "8001", "Port to listen on; 0 selects a free port.", OPT_INT,
-     AT(port), 0, 65535, NULL, 0, NULL},
-    {"load", NULL, "FILE", NULL,
-     "YAML or JSON file with initial objects; repeatable; default: none.", OPT_LIST,
-     AT(loads), 0, 0, NULL, 0, NULL},
-    {"generate", NULL, "PARAMETERS", NULL,
-     "Generated cluster, NAME=VALUE,..., as nodes=10,cards=8 (kube-sim(1)); default: "
-     "none.",
-     OPT_STRING, AT(generate), 0, 0, NULL, 0, NULL},
-    {"run-pods", NULL, NULL, NULL,
-     "Act as the kubelets: run bound pods, and remove deleted pods within one second.",
-     OPT_BOOL, AT(run_pods), 0, 0, NULL, 0, NULL},
-    {"token", NULL, "TOKEN", NULL,
-     "Bearer token that every request must carry; default: none.", OPT_STRING, AT(token),
-     0, 0, NULL, 0, NULL},
-    {"cert", NULL, "FILE", NULL,
-     "PEM file with the TLS certificate; requires --key; default: plain HTTP.",
-     OPT_STRING, AT(cert), 0, 0, NULL, 0, NULL},
-    {"key", NULL, "FILE", NULL,
-     "PEM file with the private key of the TLS certificate; default: plain HTTP.",
-     OPT_STRING, AT(key), 0, 0, NULL, 0, NULL},
-    {"history", NULL, "N", "100000", "Number of events kept per resource for watches.",
-     OPT_INT, AT(history), 1, 10000000, NULL, 0, NULL},
-    {"resource-version", NULL, "N", "0",
-     "Resource version to continue from; watches of older versions get 410.", OPT_INT,
-     AT(version), 0, INT64_MAX / 2, NULL, 0, NULL},
-    {"connections", NULL, "N", "1024", "Maximum number of concurrent connections.",
-     OPT_INT, AT(connections), 1, 100000, NULL, 0, NULL},
-    {"tick", NULL, "TIME", "100ms",
-     "Interval at which due deletions and pod starts are executed.", OPT_DURATION,
-     AT(tick_ms), 1, 60000, NULL, 0, NULL},
-    ENTRY_LOG_LEVEL(AT(level), "info"),
+    OPT_STRING("listen", listen, "ADDRESS", "127.0.0.1", "Address to listen on."),
+    OPT_INT("port", port, "N", "8001", 0, 65535,
+            "Port to listen on; 0 selects a free port.", .env = "PORT"),
+    OPT_LIST("load", loads, "FILE",
+             "YAML or JSON file with initial objects; repeatable; default: none."),
+    OPT_STRING(
+        "generate", generate, "PARAMETERS", NULL,
+        "Generated cluster, NAME=VALUE,..., as nodes=10,cards=8 (kube-sim(1)); default: "
+        "none."),
+    OPT_BOOL("run-pods", run_pods, "off",
+             "Act as the kubelets: run bound pods, and remove deleted pods within one "
+             "second."),
+    OPT_STRING("token", token, "TOKEN", NULL,
+               "Bearer token that every request must carry; default: none."),
+    OPT_STRING("cert", cert, "FILE", NULL,
+               "PEM file with the TLS certificate; requires --key; default: plain HTTP."),
+    OPT_STRING(
+        "key", key, "FILE", NULL,
+        "PEM file with the private key of the TLS certificate; default: plain HTTP."),
+    OPT_INT("history", history, "N", "100000", 1, 10000000,
+            "Number of events kept per resource for watches."),
+    OPT_INT("resource-version", version, "N", "0", 0, INT64_MAX / 2,
+            "Resource version to continue from; watches of older versions get 410."),
+    OPT_INT("connections", connections, "N", "1024", 1, 100000,
+            "Maximum number of concurrent connections."),
+    OPT_DURATION("tick", tick_ms, "100ms", 1, 60000,
+                 "Interval at which due deletions and pod starts are executed."),
+    ENTRY_LOG_LEVEL("info"),
     {0},
 };
 static const struct opt_program program = {
@@ -151,7 +145,7 @@ int main(int argc, char **argv)
         sigprocmask(SIG_BLOCK, &set, NULL);
         signal(SIGPIPE, SIG_IGN);
         json_object_seed(0);
-        log_set_level(c.level);
+        log_set_level(c.log_level);
         rc = run(&c, &set, &err);
     }
     if (rc)

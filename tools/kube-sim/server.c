@@ -38,11 +38,7 @@ static void compress_reply(struct sim_server *s, struct httpd_reply *reply)
     reply->body.n = z.total_out;
     deflateEnd(&z);
     reply->gzip = true;
-    size_t i = 0;
-    while (reply->header[i][0])
-        i++;
-    reply->header[i][0] = "Vary";
-    reply->header[i][1] = "Accept-Encoding";
+    httpd_add_header(reply, "Vary", "Accept-Encoding");
     pthread_mutex_lock(&s->lock);
     s->compressed++;
     pthread_mutex_unlock(&s->lock);
@@ -104,8 +100,8 @@ static void close_watch(void *ctx)
     free(st);
 }
 
-static const struct httpd_stream watch_stream = {
-    .fill = fill_watch, .close = close_watch};
+static const struct httpd_stream watch_stream = {.fill = fill_watch,
+                                                 .close = close_watch};
 
 size_t sim_stream_order(struct sim_server *s, const char *resource,
                         enum stream_order order)
@@ -139,8 +135,7 @@ static void set_retry_after(struct sim_server *s, int64_t seconds,
 {
     if (seconds <= 0 || seconds > RETRY_AFTER_MAX)
         return;
-    reply->header[0][0] = "Retry-After";
-    reply->header[0][1] = s->seconds[seconds];
+    httpd_add_header(reply, "Retry-After", s->seconds[seconds]);
 }
 
 static void answer_timeout(struct httpd_reply *reply)

@@ -21,85 +21,37 @@ struct config {
     bool cpu;
 };
 
-#define AT(f) offsetof(struct config, f)
+#define OPT_CONFIG struct config
 static const struct opt table[] = {
-    {.name = "nodes",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(nodes),
-     .help = "CSV file with the nodes: sn,cpu_milli,memory_mib,gpu,model; required."},
-    {.name = "pods",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(pods),
-     .help = "CSV file with the pods: "
-             "name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]; required."},
-    {.name = "links",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(links),
-     .help = "CSV file with linked cards: nodes,numa,links; random pods come instead of "
-             "the default, a trace."},
-    {.name = "arrivals",
-     .arg = "N",
-     .init = "10000",
-     .type = OPT_INT,
-     .min = 1,
-     .max = 10000000,
-     .offset = AT(arrivals),
-     .help = "Pods that arrive in each run with --links."},
-    {.name = "policy",
-     .arg = "NAME",
-     .type = OPT_LIST,
-     .offset = AT(policies),
-     .help =
-         "Node policy to replay: binpack, spread, scv or fgd; repeatable; default: all."},
-    {.name = "seeds",
-     .arg = "N",
-     .init = "10",
-     .type = OPT_INT,
-     .min = 1,
-     .max = 10000,
-     .offset = AT(seeds),
-     .help = "Number of runs with different pod orders; the results are means over the "
-             "runs."},
-    {.name = "first-seed",
-     .arg = "N",
-     .init = "42",
-     .type = OPT_INT,
-     .offset = AT(first_seed),
-     .help = "Seed of the first run; each further run adds 1."},
-    {.name = "cpu",
-     .init = "on",
-     .type = OPT_BOOL,
-     .offset = AT(cpu),
-     .help =
-         "Policies see the CPU of nodes and pods; off: they see what the extender sees."},
-    {.name = "churn",
-     .arg = "PERCENT",
-     .init = "0",
-     .type = OPT_INT,
-     .max = 100,
-     .offset = AT(churn),
-     .help =
-         "Percent of allocation to hold in a second run, where pods leave; 0 skips it "
-         "(--links: 90)."},
-    {.name = "defrag",
-     .arg = "MOVES",
-     .init = "0",
-     .type = OPT_INT,
-     .max = 1000,
-     .offset = AT(defrag),
-     .help =
-         "Moves per rejected pod, at most, that may let it fit at the end; 0 moves no "
-         "pod."},
-    {.name = "output",
-     .letter = 'o',
-     .arg = "table|json",
-     .init = "table",
-     .type = OPT_CHOICE,
-     .offset = AT(json),
-     .help = "Output format."},
+    OPT_STRING("nodes", nodes, "FILE", NULL,
+               "CSV file with the nodes: sn,cpu_milli,memory_mib,gpu,model; required."),
+    OPT_STRING("pods", pods, "FILE", NULL,
+               "CSV file with the pods: "
+               "name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]; required."),
+    OPT_STRING(
+        "links", links, "FILE", NULL,
+        "CSV file with linked cards: nodes,numa,links; random pods come instead of "
+        "the default, a trace."),
+    OPT_INT("arrivals", arrivals, "N", "10000", 1, 10000000,
+            "Pods that arrive in each run with --links."),
+    OPT_LIST(
+        "policy", policies, "NAME",
+        "Node policy to replay: binpack, spread, scv or fgd; repeatable; default: all."),
+    OPT_INT("seeds", seeds, "N", "10", 1, 10000,
+            "Number of runs with different pod orders; the results are means over the "
+            "runs."),
+    OPT_INT("first-seed", first_seed, "N", "42", 0, 0,
+            "Seed of the first run; each further run adds 1."),
+    OPT_BOOL(
+        "cpu", cpu, "on",
+        "Policies see the CPU of nodes and pods; off: they see what the extender sees."),
+    OPT_INT("churn", churn, "PERCENT", "0", 0, 100,
+            "Percent of allocation to hold in a second run, where pods leave; 0 skips it "
+            "(--links: 90)."),
+    OPT_INT("defrag", defrag, "MOVES", "0", 0, 1000,
+            "Moves per rejected pod, at most, that may let it fit at the end; 0 moves no "
+            "pod."),
+    OPT_CHOICE("output", json, "table|json", "table", "Output format.", .letter = 'o'),
     {0},
 };
 static const struct opt_program program = {
