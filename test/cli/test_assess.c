@@ -216,7 +216,7 @@ TEST(pods_share_unless)
 }
 
 /* HAMi's and our annotations name the cards, so pods that share one hold one; and HAMi's limit. */
-START_TEST(cards_that_are_shared_today_count_once)
+TEST(cards_that_are_shared_today_count_once)
 {
     static const char *const pods[][2] = {
         {"'nvidia.com/gpu':'1'",
@@ -227,7 +227,7 @@ START_TEST(cards_that_are_shared_today_count_once)
         {"'aliyun.com/gpu-count':'1'", "'ALIYUN_COM_GPU_MEM_IDX':'2'"},
     };
     add_node("n1", 5, 10000, "");
-    for (size_t i = 0; i < ARRAY_LEN(pods); i++) {
+    array_indices(i, pods) {
         char name[] = {'p', (char)('0' + i), '\0'};
         add_noted(name, pods[i][0], pods[i][1]);
         if (i < 3)
@@ -242,10 +242,9 @@ START_TEST(cards_that_are_shared_today_count_once)
             json_object_get(json_object_get(j, "pods"), "d/p1"), "neededMiB")),
         3000);
 }
-END_TEST
 
 /* Of a node with an Scv, each card has its own memory. */
-START_TEST(cards_of_a_node_differ)
+TEST(cards_of_a_node_differ)
 {
     add("{'kind':'Scv','metadata':{'name':'n1'},'status':{'cardList':[{'model':'A','"
         "totalMemory'"
@@ -281,8 +280,3 @@ TEST(pods_keep_their_cpu_and_tolerations)
     cleanup_json json_t *j = result(0);
     ck_assert_int_eq(number(j, "cardsNeeded"), 2);
 }
-END_TEST
-
-UNIT_MAIN("assess", small_clusters_need_few_cards, pods_share_unless,
-          cards_that_are_shared_today_count_once, cards_of_a_node_differ,
-          pods_keep_their_cpu_and_tolerations)

@@ -546,10 +546,9 @@ TEST(a_gang_that_a_list_shows_old_does_not_wait)
     start_waiting(60);
     ck_asks(member_of("p1", 0), 1, 1, "n1");
 }
-END_TEST
 
 /* A controller creates the gang again beside its terminating pods, whose cards are taken. */
-START_TEST(terminating_members_count_for_nothing)
+TEST(terminating_members_count_for_nothing)
 {
     start_waiting(INT64_MAX);
     struct pod old[2], p1 = member_of("p1", 0);
@@ -570,37 +569,10 @@ START_TEST(terminating_members_count_for_nothing)
     rig_see(member_of("p2", 0));
     rig_see(member_of("p3", 0));
     ck_asks(p1, 1, 3, "");
-    ck_assert_ptr_nonnull(strstr(text, "2 of 3 members find no place"));
+    ck_assert_contains(text, "2 of 3 members find no place");
     ck_reserved(0);
     for (int i = 0; i < 2; i++)
         rig_delete(old[i]);
     ck_asks(p1, 1, 3, "n1");
     ck_reserved(3);
 }
-END_TEST
-
-RIG_MAIN("gang", terminating_members_count_for_nothing,
-         members_that_do_not_exist_yet_count_towards_the_minimum,
-         a_gang_without_a_minimum_waits_for_nobody,
-         the_wait_begins_when_the_watch_shows_the_first_member,
-         a_restart_does_not_begin_the_wait_again,
-         a_clock_that_is_behind_does_not_prolong_the_wait,
-         a_gang_that_a_list_shows_old_does_not_wait,
-         a_gang_that_does_not_fit_gets_nothing, the_first_member_reserves_for_all,
-         a_pod_that_no_watch_has_shown_yet_is_a_member,
-         a_new_member_does_not_extend_the_time_limit,
-         a_filter_just_after_the_time_limit_reserves_again,
-         the_other_members_keep_their_cards_when_one_is_deleted,
-         a_member_whose_node_is_not_offered_gets_another,
-         a_node_that_is_offered_twice_has_its_cards_once,
-         a_minimum_lets_the_members_start_that_arrived_first,
-         pending_members_that_are_deleted_hold_nothing,
-         a_member_that_is_placed_again_wakes_nobody,
-         a_member_beyond_the_minimum_does_not_end_the_others,
-         a_gang_that_is_too_large_is_rejected,
-         a_waiting_gang_is_retried_when_a_pod_without_gpu_leaves,
-         a_pod_without_gpu_wakes_no_gang_that_finds_no_card_on_its_node,
-         a_waiting_gang_is_retried_when_a_node_gains_memory, a_reservation_holds_cpu_too,
-         a_pod_of_higher_priority_sees_the_cpu_as_free,
-         a_single_pod_avoids_the_cpu_that_a_gang_has_reserved,
-         a_reservation_holds_memory_and_slots_of_the_node)

@@ -487,10 +487,9 @@ TEST(an_unknown_pod_is_not_remembered)
     rejected("p", NULL, 0);
     ck_assert_uint_eq(counts().waiting, 0);
 }
-END_TEST
 
 /* The pod fits on n2, which kube-scheduler never offers. */
-START_TEST(evictions_wait_for_retries_but_both_times_begin_together)
+TEST(evictions_wait_for_retries_but_both_times_begin_together)
 {
     struct span n1 = SPAN("n1");
     int64_t from_ms;
@@ -508,21 +507,3 @@ START_TEST(evictions_wait_for_retries_but_both_times_begin_together)
     }
     ck_assert_uint_eq(woken, CORE_RETRIES);
 }
-END_TEST
-
-RIG_MAIN("preempt", evictions_wait_for_retries_but_both_times_begin_together,
-         some_pods_evict_nobody, some_pods_are_not_evicted,
-         a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
-         a_whole_card_is_freed_and_kept, the_status_of_a_pod_follows_its_preemption,
-         the_status_says_that_no_node_has_victims_and_what_was_refused,
-         the_generation_changes_with_the_status, the_cheapest_node_is_chosen,
-         a_victim_that_left_by_itself_is_not_evicted,
-         an_eviction_of_a_missing_pod_counts_as_done,
-         a_budget_ends_the_preemption_and_others_are_chosen,
-         a_budget_after_an_eviction_means_waiting_for_the_limit,
-         an_unknown_outcome_is_retried_and_then_counts, retry_after_is_respected,
-         a_failed_nomination_evicts_nobody,
-         cards_stay_kept_when_kube_scheduler_clears_the_nomination,
-         cards_are_released_at_the_limit, cards_are_released_when_the_pod_is_deleted,
-         a_follower_remembers_nothing, a_stopping_leader_evicts_no_further_pod,
-         the_number_of_remembered_pods_is_limited, an_unknown_pod_is_not_remembered)

@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-
-#include "base/mem.h"
 #include "e2e-node/look.h"
 #include "e2e-node/node.h"
 #include "lib/doc.h"
@@ -23,7 +20,7 @@ static const char *install(const char *option)
     return lib_output(0, ARGV(ON_THE_NODE, "scripts/install", option));
 }
 
-START_TEST(the_other_way_gives_a_plain_pod_its_card)
+TEST(the_other_way_gives_a_plain_pod_its_card)
 {
     int64_t begun = lib_now_ms();
     char *dir = temp_dir();
@@ -33,8 +30,7 @@ START_TEST(the_other_way_gives_a_plain_pod_its_card)
     cluster_report("the commands of install.md, until the sample runs",
                    lib_now_ms() - begun);
     look_card("gpu-mem");
-    ck_assert_str_eq(lib_str(cluster_pod("gpu-mem"), "spec.schedulerName"),
-                     "default-scheduler");
+    ck_assert_at(cluster_pod("gpu-mem"), "spec.schedulerName", "default-scheduler");
     install("--check"); /* finds nothing */
     node_check(NULL, "no differences");
     ck_assert_contains(install("--undo"), "kube-scheduler is healthy");
@@ -47,8 +43,7 @@ static int nothing(void)
 
 int main(void)
 {
-    const TTest *const tests[] = {the_other_way_gives_a_plain_pod_its_card};
     cell_run(nothing);
     cluster_no_extender();
-    return node_run("kubeadm", tests, ARRAY_LEN(tests), ARGV("--kubeadm"));
+    return node_run(ARGV("--kubeadm"));
 }

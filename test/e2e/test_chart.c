@@ -523,16 +523,15 @@ TEST(rules_dashboard_and_version_equal_those_of_the_project)
     static const char *const programs[] = {"gpushare-schd-extender", "scv-agent",
                                            "gpushare-device-plugin",
                                            "gpushare-scheduler"};
-    for (size_t i = 0; i < ARRAY_LEN(programs); i++)
-        ck_assert_str_eq(lib_str(object_of(chart, "PodMonitor", programs[i]),
-                                 "spec.selector.matchLabels.component"),
-                         programs[i]);
-    ck_assert_str_eq(lib_str(meta, "version"), GPUSHARE_VERSION);
-    ck_assert_str_eq(lib_str(meta, "appVersion"), GPUSHARE_VERSION);
+    array_items(program, programs)
+        ck_assert_at(object_of(chart, "PodMonitor", *program),
+                     "spec.selector.matchLabels.component", *program);
+    ck_assert_at(meta, "version", GPUSHARE_VERSION);
+    ck_assert_at(meta, "appVersion", GPUSHARE_VERSION);
 }
 
 /* The permission of the chart's token reads what its PodMonitor keeps, after an attempt. */
-START_TEST(few_metrics_of_kube_scheduler_are_kept)
+TEST(few_metrics_of_kube_scheduler_are_kept)
 {
     const json_t *monitor =
         object_of(rendered("monitoring"), "PodMonitor", "gpushare-scheduler");
@@ -941,27 +940,4 @@ TEST(nvml_of_the_host_needs_privileges)
     }
 }
 
-static const char *const up[] = {"--nodes", "0", NULL};
-CLUSTER_MAIN("chart", 120, up, the_other_way_gives_the_objects_of_the_plain_files,
-             options_give_the_objects_of_the_examples,
-             the_second_scheduler_equals_the_one_of_policy,
-             the_second_scheduler_follows_the_values_of_the_extender,
-             the_extender_may_restart_the_kube_scheduler_of_the_chart_alone,
-             another_namespace_has_everything_but_four_objects,
-             openshift_is_found_out_and_gets_its_constraints,
-             the_image_of_kube_scheduler_is_one_that_exists,
-             pods_get_their_defaults_only_where_the_api_server_can_set_them,
-             workloads_pods_and_services_have_the_common_labels,
-             several_replicas_equal_the_patched_deployment,
-             nodes_without_an_scv_get_no_pods_where_the_chart_installs_scv_agent,
-             rules_dashboard_and_version_equal_those_of_the_project,
-             few_metrics_of_kube_scheduler_are_kept,
-             every_value_of_the_schema_is_in_values_yaml,
-             invalid_values_are_rejected_with_a_reason, exempt_accounts_are_in_the_policy,
-             values_stay_strings, the_host_network_needs_no_node_port,
-             cert_manager_makes_the_secrets_that_the_extender_reads,
-             own_certificates_always_ask_for_a_client_certificate,
-             the_profile_of_the_gpu_operator_releases_the_driver,
-             the_profile_of_mig_shows_all_instances, nvml_of_the_host_needs_privileges,
-             argo_cd_and_flux_make_the_objects_of_helm_install,
-             helm_lints_and_packages_the_chart, the_api_server_accepts_the_objects)
+CLUSTER_MAIN(120)

@@ -85,6 +85,5 @@ int main(void)
 {
     static const struct unit_fixtures around = {.begin_all = begin_all,
                                                 .end_all = end_all};
-    const TTest *const tests[] = {the_commands_of_the_documents_run};
-    return lib_run_with("docs", tests, ARRAY_LEN(tests), 1100, &around);
+    return lib_run(1100, around);
 }

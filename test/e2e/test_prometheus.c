@@ -4,7 +4,6 @@
 #include <regex.h>
 #include <signal.h>
 
-#include "base/mem.h"
 #include "domain/ids.h"
 #include "lib/overuse_node.h"
 #include "lib/plugin.h"
@@ -649,7 +648,7 @@ static void check_dashboard(void)
         lib_each(target, lib_at(panel, "targets"))
     {
         const char *expr = lib_str(target, "expr");
-        for (size_t k = 0; k < ARRAY_LEN(variables); k++)
+        array_indices(k, variables)
             while (strstr(expr, variables[k][0]))
                 expr = lib_swap(expr, variables[k][0], variables[k][1]);
         lib_wait_within(20000, json_array_size(query(expr)) > 0, "no data: %s", expr);
@@ -724,7 +723,7 @@ static void stop_all(void)
     sim_stop(&sim);
 }
 
-START_TEST(programs_are_scraped_and_queries_have_data)
+TEST(programs_are_scraped_and_queries_have_data)
 {
     start_healthy();
     play(faults + ARRAY_LEN(faults) - SHORT, SHORT);
@@ -733,12 +732,11 @@ START_TEST(programs_are_scraped_and_queries_have_data)
     stop_all();
 }
 
-START_TEST(each_alert_fires_in_its_fault_and_in_no_other)
+TEST(each_alert_fires_in_its_fault_and_in_no_other)
 {
     start_healthy();
     play(faults, ARRAY_LEN(faults));
     stop_all();
 }
 
-LIB_MAIN("prometheus", 600, programs_are_scraped_and_queries_have_data,
-         each_alert_fires_in_its_fault_and_in_no_other)
+LIB_MAIN(600)

@@ -428,7 +428,7 @@ TEST(a_cluster_configuration_that_cannot_be_edited_stays)
 }
 
 /* What others have written since: NULL: it stays as it is, because only some of it is there. */
-START_TEST(only_what_was_added_is_removed)
+TEST(only_what_was_added_is_removed)
 {
 #define POD(command, mounts)                                                             \
     "spec:\n  containers:\n  - command:\n" command "    volumeMounts:\n" mounts
@@ -476,17 +476,5 @@ START_TEST(only_what_was_added_is_removed)
             ck_assert_str_eq(e.text.p, cases[i].want);
     }
 }
-END_TEST
 
-UNIT_MAIN_AROUND("setup/change", begin, end, a_mounted_folder_of_the_user_stays,
-                 kubeadm_keeps_the_option_and_the_volumes,
-                 a_cluster_configuration_that_cannot_be_edited_stays,
-                 only_what_was_added_is_removed, the_files_of_kubeadm,
-                 the_file_has_the_nodes_values, an_existing_file_that_no_option_names,
-                 an_entry_is_added_to_the_users_file, an_existing_entry_stays,
-                 a_mount_is_added_to_an_option_without_one, unsafe_changes_are_refused,
-                 the_option_is_added_to_the_existing_list,
-                 plain_http_for_an_insecure_extender,
-                 an_entry_with_http_gets_https_and_the_certificate,
-                 a_certificate_of_the_administrator_stays,
-                 without_a_secret_the_node_must_have_the_files)
+UNIT_MAIN_AROUND(begin, end)
