@@ -116,7 +116,7 @@ endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites run besides the control plane.
 E2E_TOOLS := $(if $(filter chart helm docs scheduler,$(E2E_SUITES)),helm cert-manager-crds) \
-             $(if $(filter permit,$(E2E_SUITES)),coscheduling) $(filter prometheus kubeadm,$(E2E_SUITES)) \
+             $(if $(filter permit,$(E2E_SUITES)),coscheduling) $(filter kubeadm $(if $(PROMETHEUS),,prometheus),$(E2E_SUITES)) \
              $(if $(filter neighbors,$(E2E_SUITES)),descheduler training-operator.v1 training-operator-crds)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
                                 $(B)/lib/kube-sim.a $(call archives,kube)
@@ -139,7 +139,7 @@ $(B)/e2e-nvidia-runtime: private LIBS = $(call libs,kube)
 MANAGED_PARTS = $(B)/e2e-managed $(B)/e2e-nvidia-runtime $(FAKE_NVML) $(NODE_IMAGES)
 
 # NODE="plugins" selects among them. managed takes four minutes; CI runs one of its tests.
-NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(filter-out %/test_managed,\
+NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(filter-out %/test_managed %/test_kubeadm,\
                  $(call programs,$(notdir $(NODE_DIR)))))
 NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
 # Kubernetes 1.35 and older run with Debian's containerd.

@@ -69,6 +69,9 @@
 /* Environment variable that names a container's cards to its runtime. */
 #define KEY_VISIBLE_DEVICES "NVIDIA_VISIBLE_DEVICES"
 
+/* Environment variable: the units of this container on all its cards. */
+#define KEY_MEM_CONTAINER "ALIYUN_COM_GPU_MEM_CONTAINER"
+
 /* Environment variable: the NUMA node of all cards of the container. */
 #define KEY_NUMA_NODE "GPUSHARE_NUMA_NODE"
 

@@ -219,13 +219,12 @@ struct ledger_gang {
     struct span key;               /* gang_key; owned */
     struct span ns, name;          /* to show; of the key */
     struct ledger_member *members; /* newest first, never NULL */
-    uint32_t n_members;
-    int64_t since_ms; /* for core: creation of its first member; INT64_MAX: unknown */
 };
 struct ledger_member {
     struct ledger_gang *gang;
     struct ledger_pod *pod;
-    uint32_t minimum;                   /* as this pod says; 0: unknown */
+    uint32_t minimum; /* as this pod says; 0: unknown */
+    int64_t since_ms; /* for core: creation of the pod; INT64_MAX: unknown */
     struct ledger_member *next, **from; /* `from` points to this one */
 };
 

@@ -64,9 +64,10 @@ size_t gang_plan_place(const struct gang_plan *plan, struct gang_plan_member *me
  * others find one together.
  *
  * The members are the pods in the ledger that name the gang, and the pod that is asked
- * about, which the ledger may not know yet. A member that is bound, or whose cards are
- * reserved, has its place. As many members need a place as the largest minimum that a member
- * names, or all if none names one. If there are more, those that were created first get the
+ * about, which the ledger may not know yet. A pod that terminates is no member: it keeps its
+ * cards, but another pod takes its part. A member that is bound, or whose cards are reserved, has
+ * its place. As many members need a place as the largest minimum that a member names, or all if
+ * none names one. If there are more, those that were created first get the
  * places, whichever is asked about. If fewer exist, the gang cannot start while the asker
  * `waits`. Later those that exist are judged: members that request no GPU are not in the ledger,
  * and can be what the minimum counts. The nodes are those that kube-scheduler offers to the pod

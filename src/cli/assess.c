@@ -20,11 +20,10 @@ enum { MIB = 1 << 20, MIB_MAX = NODE_CARD_MIB_MAX };
 #define NODE_MODEL "nvidia.com/gpu.product"
 #define NODE_CARDS "nvidia.com/gpu.count"
 #define NODE_MIB   "nvidia.com/gpu.memory"
-#define HAMI_MIB   "nvidia.com/gpumem"
-#define HAMI_CARDS                                                                       \
-    "hami.io/vgpu-devices-allocated" /* "GPU-a,NVIDIA,3000,0:GPU-b,...:;" */
+/* Of each container, "UUID,TYPE,MIB,PERCENT:" of each card, and ";". */
+#define HAMI_CARDS "hami.io/vgpu-devices-allocated"
 
-/* All cards of a node count as its first. */
+/* All cards of a node have the model of its first, because labels name only one. */
 struct host {
     const struct ledger_node *ledger;
     struct span model;
@@ -212,17 +211,20 @@ static void read_host(struct assess *a, json_t *o)
     const json_t *list =
         at(json_object_getn(a->scvs, name.p, name.n), "status", "cardList");
     const json_t *card = json_array_get(list, 0);
-    int64_t n = card ? (int64_t)json_array_size(list) : label_number(labels, NODE_CARDS),
-            mib = card ? bounded(number(card, "totalMemory") -
-                                 number(card, "reservedMemory"))
-                       : label_number(labels, NODE_MIB);
-    n = n ? n : bounded(node.capacity.devices);
+    struct scv scv = {.meta.name = name, .cards = cards};
+    int64_t n = (int64_t)json_array_size(list)
+                    ?: label_number(labels, NODE_CARDS)
+                    ?: bounded(node.capacity.devices);
     n = n < SCV_MAX_CARDS ? n : SCV_MAX_CARDS;
-    for (int32_t i = 0; i < n; i++)
-        cards[i] = (struct scv_card){
-            .id = i, .healthy = true, .total_mib = mib, .free_mib = mib};
-    const struct scv scv = {
-        .meta.name = name, .cards = cards, .n_cards = mib ? (size_t)n : 0};
+    for (int32_t i = 0; i < n; i++) {
+        const json_t *own = json_array_get(list, (size_t)i);
+        int64_t mib =
+            own ? bounded(number(own, "totalMemory") - number(own, "reservedMemory"))
+                : label_number(labels, NODE_MIB);
+        if (mib)
+            cards[scv.n_cards++] = (struct scv_card){
+                .id = i, .healthy = true, .total_mib = mib, .free_mib = mib};
+    }
     node.mode = NODE_ANY;
     ledger_node_seen(a->ledger, &node, 1);
     ledger_scv_seen(a->ledger, &scv, 1);
@@ -239,31 +241,22 @@ static void read_host(struct assess *a, json_t *o)
     json_decref(nodes);
 }
 
-/* Notes the cards of an annotation, of which one has a name before the first comma. */
-static void add_shared(struct host *h, struct span text, char end)
+/* Notes the cards of an annotation, each a name up to the first comma. Returns the most MiB that
+ * HAMi allows the pod on one. */
+static int64_t add_shared(struct host *h, struct span text, char end)
 {
+    int64_t most = 0, mib;
     while (text.n) {
         struct span part = span_cut(&text, end), card = span_cut(&part, ',');
-        if (card.n && *card.p == ';')
-            card.p++, card.n--;
+        for (; card.n && *card.p == ';'; card.n--) /* containers without a card */
+            card.p++;
         if (card.n)
             json_object_setn_new(h->shared, card.p, card.n, json_true());
+        span_cut(&part, ',');
+        if (span_i64(span_cut(&part, ','), &mib) && mib > most)
+            most = bounded(mib);
     }
-}
-
-/* What HAMi limits the pod to on each of its cards; 0: nothing. */
-static int64_t hami_mib(const json_t *pod)
-{
-    int64_t sum = 0, mib;
-    const json_t *c;
-    size_t i;
-    json_array_foreach(at(pod, "spec", "containers"), i, c)
-    {
-        if (!quantity_read(session_text(at(c, "resources", "limits"), HAMI_MIB), &mib,
-                           NULL))
-            sum += bounded(mib);
-    }
-    return sum;
+    return most;
 }
 
 /* Decides whether the pod could share, and gives it to the ledger with what it needs. */
@@ -275,12 +268,12 @@ static void add_holder(struct assess *a, struct host *h, json_t *o, struct pod *
     struct span hami = session_text(annotations, HAMI_CARDS),
                 ours = session_text(annotations, KEY_MEM_IDX);
     bool memory = today->kind == REQUEST_MEMORY;
-    int64_t size = h->ledger->largest_mib,
-            limit = memory ? today->mib_per_card : hami_mib(o);
-    bool alone = !limit && !hami.n;
-    add_shared(h, hami, ':');
+    int64_t size = h->ledger->largest_mib, limit = add_shared(h, hami, ':');
+    bool alone = !memory && !hami.n;
+    if (memory)
+        limit = today->mib_per_card;
     add_shared(h, ours, ',');
-    if (alone || (!hami.n && !ours.n))
+    if (!hami.n && !ours.n)
         h->alone += today->cards;
     p->host = h;
     p->used = used(a->used, pod->meta.ns, pod->meta.name, 0);

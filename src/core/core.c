@@ -205,11 +205,10 @@ static void stop(struct step *s)
     s->core->leader.due_ms = s->now.mono_ms; /* release the lease now */
 }
 
-/* While the pod may get a node without evictions, none is planned. */
 static void rejected(struct step *s)
 {
-    if (!core_wakeup_rejected(s))
-        core_preempt_rejected(s);
+    core_wakeup_rejected(s);
+    core_preempt_rejected(s);
 }
 
 static void dispatch(struct step *s)

@@ -296,6 +296,7 @@ enum {
     SLICE_NODES = 4,
     SLICE_MS = 20,
     NO_VICTIMS_MS = 30 * 1000, /* until the next search if no node has victims */
+    RETRIED_MS = 10 * 1000, /* kube-scheduler's longest back-off (podMaxBackoffSeconds) */
 };
 
 static void entry_end(struct core_preempt *p, struct core_preempt_pod *e)
@@ -404,6 +405,9 @@ void core_preempt_rejected(struct step *s)
     if (!e && !make_place(s, pod->priority))
         return;
     e = e ? e : entry_new(s, pod);
+    /* It may get a node that has not been offered yet, without evictions. */
+    if (e->state == CORE_PREEMPT_WAITING && e->due_ms < pod->retry_ms + RETRIED_MS)
+        e->due_ms = pod->retry_ms + RETRIED_MS;
     buf_clear(&e->nodes);
     restart_search(e);
     e->n_nodes = in->n_nodes < CORE_PREEMPT_NODES ? in->n_nodes : CORE_PREEMPT_NODES;

@@ -289,14 +289,14 @@ void core_wakeup_after(struct step *s, const struct wakeup_fits *before);
 void core_wakeup_gangs(struct step *s, const struct ledger_node *node);
 /* The node has room that was kept before. */
 void core_wakeup_node(struct step *s, struct span node);
-/* CORE_REJECTED. Is the pod to be retried because of the node that was not offered? */
-bool core_wakeup_rejected(struct step *s);
+/* CORE_REJECTED: the pod is retried because of the node that was not offered. */
+void core_wakeup_rejected(struct step *s);
 void core_wakeup_tick(struct step *s);
 bool core_wakeup_answered(struct step *s);
 int64_t core_wakeup_due(const struct core *core);
 
 /* core_preempt.c: layout preemption */
-void core_preempt_rejected(struct step *s); /* CORE_REJECTED */
+void core_preempt_rejected(struct step *s); /* CORE_REJECTED, after core_wakeup.c */
 void core_preempt_tick(struct step *s);
 bool core_preempt_answered(struct step *s);
 int64_t core_preempt_due(const struct core *core);

@@ -31,20 +31,11 @@ void core_reserve_end(struct step *s, struct span uid, struct span node)
         end_reservation(s, r);
 }
 
-/* The reservation of another member than the pod of that UID; NULL: none. */
-static struct ledger_reservation *
-other_reservation(struct step *s, const struct ledger_member *m, struct span uid)
-{
-    return span_eq(m->pod->uid, uid)
-               ? NULL
-               : ledger_reservation_find(s->core->ledger, m->pod->uid);
-}
-
-static void end_others(struct step *s, const struct ledger_gang *gang, struct span uid)
+static void end_gang(struct step *s, const struct ledger_gang *gang)
 {
     struct ledger_reservation *r;
     for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
-        if ((r = other_reservation(s, m, uid)))
+        if ((r = ledger_reservation_find(s->core->ledger, m->pod->uid)))
             end_reservation(s, r);
 }
 
@@ -61,8 +52,9 @@ void core_reserve_yield(struct step *s, struct span node_name, int64_t priority)
         /* If it was made with those of its gang, these end, too. */
         const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, lost->uid);
         if ((lost->joint || MUTANT(basic_members_end_together)) && pod && pod->member)
-            end_others(s, pod->member->gang, lost->uid);
-        end_reservation(s, lost);
+            end_gang(s, pod->member->gang);
+        else
+            end_reservation(s, lost);
     }
 }
 
@@ -119,9 +111,9 @@ static void reserve_for(struct step *s, const struct gang_plan_member *m,
  * read) are reserved for as single pods, and lose their reservations alone.
  *
  * Controllers create members one after another. So a gang whose minimum is known waits for
- * members that do not exist, for gang_wait_ms from the creation of the first, as this process has
- * seen it. Meanwhile filter answers an error, because kube-scheduler retries a pod after an error
- * by itself (with its back-off), and a rejected pod only after an event.
+ * members that do not exist, for gang_wait_ms from the creation of the oldest that does, as this
+ * process has seen it. Meanwhile filter answers an error, because kube-scheduler retries a pod
+ * after an error by itself (with its back-off), and a rejected pod only after an event.
  *
  * A reservation that a gang has is not renewed by a later filter. Otherwise a gang could
  * keep its cards forever although one member cannot start for another reason.
@@ -177,10 +169,13 @@ static void reserve_all(struct step *s, const struct gang_verdict *v, int64_t un
             reserve_for(s, &v->members[i], until_ms, true);
 }
 
-/* May members still be created? A gang that the ledger does not have begins now. */
+/* May members still be created? A gang of which the ledger has none begins now. */
 static bool gang_waits(const struct step *s, const struct ledger_gang *gang)
 {
-    int64_t now_ms = s->now.mono_ms, since_ms = gang ? gang->since_ms : now_ms;
+    int64_t now_ms = s->now.mono_ms, since_ms = now_ms;
+    for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
+        if (!m->pod->terminating)
+            step_due(&since_ms, m->since_ms);
     return now_ms - s->core->settings.gang_wait_ms < since_ms;
 }
 
@@ -221,7 +216,7 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
     gang_judge(l, &asker, nodes, n, spread, &s->core->scratch, &v);
     struct ledger_reservation *other;
     for (const struct ledger_member *m = gang ? gang->members : NULL; m; m = m->next)
-        if ((other = other_reservation(s, m, in->uid)))
+        if ((other = ledger_reservation_find(l, m->pod->uid)))
             step_due(&until_ms, other->until_ms);
     bool start = v.placed + v.found >= v.needed; /* also without this one */
     if (v.fits || (start && v.placed))           /* no gang keeps a part of its cards */
@@ -231,7 +226,7 @@ gang_reserve(struct step *s, const struct ledger_node **node, struct buf *why)
         if (start)
             return CORE_RESERVE_GANG_REJECTED;
         if (!MUTANT(gang_keeps_a_part))
-            end_others(s, gang, in->uid);
+            end_gang(s, gang);
         if (v.needed > v.total)
             return CORE_RESERVE_GANG_WAITS;
         buf_adds(why, "; none starts before all can");

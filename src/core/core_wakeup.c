@@ -210,20 +210,18 @@ static void begin(struct step *s)
     core->wakeup_classes = from;
 }
 
-bool core_wakeup_rejected(struct step *s)
+void core_wakeup_rejected(struct step *s)
 {
     struct core *core = s->core;
     struct ledger_pod unseen = {0}; /* the watch may show the pod before the retry */
     struct ledger_pod *pod = ledger_pod_find(core->ledger, s->in->uid) ?: &unseen;
     int64_t now = s->now.mono_ms;
-    if (!core->wakeups_begun || !s->in->node_name.n || pod->node)
-        return false;
-    if (pod->retry_ms > now)
-        return true;
+    if (!core->wakeups_begun || !s->in->node_name.n || pod->node || pod->retry_ms > now)
+        return;
     if (now - pod->retry_ms > CORE_RETRIES_MS)
         pod->retries = 0;
     if (pod->retries >= CORE_RETRIES)
-        return false;
+        return;
     struct wakeup *wakeup = wakeup_of(core, s->in->node_name);
     int64_t at =
         now + (pod->retries < 5 ? RETRY_FIRST_MS << pod->retries : RETRY_LAST_MS);
@@ -236,7 +234,6 @@ bool core_wakeup_rejected(struct step *s)
     wakeup->retry_ms = at;
     pod->retries++;
     pod->retry_ms = at > wakeup->not_before_ms ? at : wakeup->not_before_ms;
-    return true;
 }
 
 /* Is a pod pending for which the node is due? Of several, any that is pending counts. */

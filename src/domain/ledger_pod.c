@@ -154,7 +154,6 @@ static struct ledger_gang *gang_new(struct span key, struct span ns, size_t name
     g->key = (struct span){(char *)(g + 1), key.n};
     g->ns = (struct span){g->key.p + 2, ns.n}; /* gang_key: kind/namespace/name/... */
     g->name = (struct span){g->ns.p + ns.n + 1, name_n};
-    g->since_ms = INT64_MAX;
     return g;
 }
 
@@ -169,7 +168,7 @@ static void gang_leave(struct ledger *l, struct ledger_pod *p)
         class_count(l, p, 0, -1);
     }
     LEDGER_UNLINK(m, next, from);
-    if (--g->n_members == 0) {
+    if (!g->members) {
         map_remove(&l->gangs, g->key);
         free(g);
     }
@@ -188,8 +187,8 @@ static void gang_join(struct ledger *l, struct ledger_pod *p, struct span key,
     struct ledger_member *m = xcalloc(1, sizeof *m);
     m->gang = g;
     m->pod = p;
+    m->since_ms = INT64_MAX;
     LEDGER_LINK(g->members, m, next, from);
-    g->n_members++;
     p->member = m;
     if (!p->node) {
         l->n_pending_members++;

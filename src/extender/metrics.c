@@ -309,7 +309,7 @@ void metrics_write(const struct metrics_source *source, struct buf *out)
 enum {
     NODE_STATES = NODE_DAMAGED + 1,
     DIGITS = 12,
-    PENDING_MAX = 1024, /* pods that have been pending for longest ... */
+    PENDING_MAX = 8192, /* pods that have been pending for longest ... */
     REQUESTS_MAX = 16   /* ... and different requests of them that are judged */
 };
 
@@ -426,7 +426,8 @@ static const char *const pendings[PENDINGS] = {"fits", "no-room", "waits"};
 struct pending_pods {
     int64_t since_s[PENDINGS]; /* creation of the oldest; 0: none */
     struct pending_request {
-        const struct request *key; /* the ledger's, to compare only */
+        const struct request *key; /* the ledger's, to compare only, as `ns` */
+        struct span ns;            /* of the first pod */
         struct request request;    /* a copy */
         int64_t since_s;
         bool fits; /* on a node that takes pods */
@@ -452,23 +453,26 @@ static void note_age(int64_t *since_s, int64_t created_s)
         *since_s = created_s;
 }
 
-/* Bounded: under the lock. */
-static void read_pending(struct count *c, const struct ledger *l)
+/* Bounded: under the lock. At first each namespace gets one request, so that none hides the
+ * others. */
+static void read_pending(struct count *c, const struct ledger *l, bool first)
 {
     struct pending_pods *p = &c->pending;
     const struct ledger_pod *pod = ledger_last_pending(l);
     for (int n = 0; pod && n < PENDING_MAX; n++, pod = pod->prev) {
         size_t i = 0;
         struct pending_request *r = p->requests;
-        while (i < p->n && r->key != pod->request)
-            i++, r++;
-        if (pod->member || pod->gated)
+        bool waits = pod->member || pod->gated, enough = false;
+        for (; i < p->n && r->key != pod->request; i++, r++)
+            enough |= first && span_eq(r->ns, pod->ns);
+        if (waits)
             note_age(&p->since_s[PENDING_WAITS], pod->created_s);
-        if (pod->member || pod->gated || pod->invalid_reason || i == REQUESTS_MAX)
+        if (waits || pod->invalid_reason || i == REQUESTS_MAX || (i == p->n && enough))
             continue;
         if (i == p->n) {
             p->n++;
-            *r = (struct pending_request){.key = pod->request, .request = *pod->request};
+            *r = (struct pending_request){
+                .key = pod->request, .ns = pod->ns, .request = *pod->request};
             r->request.parts = NULL;
             r->request.n_parts = 0;
             r->request.models = arena_copy(&c->arena, r->request.models);
@@ -611,8 +615,8 @@ void metrics_write_ledger(const struct metrics_source *source, struct buf *out)
     bool synced = true;
     for (int kind = 0; kind < CORE_KINDS; kind++)
         synced &= core_watch_age_ms(core, core_driver_now(), (enum core_kind)kind) >= 0;
-    if (synced)
-        read_pending(&c, core_ledger(core));
+    for (int first = 1; synced && first >= 0; first--)
+        read_pending(&c, core_ledger(core), first);
     core_driver_read_end(source->driver);
     if (!synced) /* a part of the objects looks like drift */
         return;

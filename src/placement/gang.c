@@ -319,6 +319,8 @@ static void list_members(const struct ledger *l, const struct gang_asker *asker,
                                   .created_s = UINT32_MAX}; /* no watch has shown it */
     for (; m; m = m->next) {
         const struct ledger_pod *pod = m->pod;
+        if (pod->terminating) /* no member any more */
+            continue;
         if (m->minimum > minimum)
             minimum = m->minimum;
         if (span_eq(pod->uid, asker->pod.uid)) {

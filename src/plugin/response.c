@@ -397,7 +397,7 @@ struct response *response_of(const struct response_settings *settings,
     add_nodes(&w);
     add_env(w.r, KEY_MEM_IDX, list(&w, INDEXES, ""));
     add_number(w.r, a, KEY_MEM_POD, pod_units(&w));
-    add_number(w.r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", mine);
+    add_number(w.r, a, KEY_MEM_CONTAINER, mine);
     add_env(w.r, KEY_MEM_DEV, list(&w, SIZES, ""));
     add_numa_node(&w);
     if (settings->cgpu_disable)
@@ -440,7 +440,7 @@ struct response *response_without(const struct response_settings *settings, int6
     add_env(r, KEY_VISIBLE_DEVICES, arena_copy(a, buf_span(&none)).p);
     add_env(r, KEY_MEM_IDX, "-1");
     add_number(r, a, KEY_MEM_POD, units);
-    add_number(r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", units);
+    add_number(r, a, KEY_MEM_CONTAINER, units);
     add_env(r, KEY_MEM_DEV, "0");
     return r;
 }

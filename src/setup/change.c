@@ -54,38 +54,37 @@ static int change_certificate(const struct facts *f, struct change *out, struct 
 
 /* -- the configuration -- */
 
-/* Sets address, TLS and certificate in the entry `at` ("extenders.0") of a configuration
- * with these values. */
-static int set_entry(const struct change_input *in, const char *name, struct buf *text,
-                     const char *at, const json_t *old, struct err *err)
+/* Sets address, TLS and certificate in the entry `at` ("extenders.0"). */
+static int set_entry(const struct change_input *in, struct edit *e, const char *at,
+                     struct err *err)
 {
-    const json_t *tls = edit_value(old, "tlsConfig");
+    const json_t *old = edit_value(e->json, at);
+    bool tls = edit_value(old, "tlsConfig"), ours = facts_has_our_certificate(old);
+    cleanup_free char *path = xasprintf("%s.tlsConfig", at);
     cleanup_free char *url = facts_planned_url(in->facts, in->address, in->insecure);
     cleanup_free char *server = facts_server_name(in->facts);
     cleanup_free char *lines = xasprintf(
-        "tlsConfig:\n  caFile: %s\n  certFile: %s\n  keyFile: %s\n  serverName: %s\n",
-        facts_tls_names[SECRET_CA].path, facts_tls_names[SECRET_CERT].path,
-        facts_tls_names[SECRET_KEY].path, server);
-    if (edit_set(name, text, at, "urlPrefix", url, err) ||
-        edit_set(name, text, at, "enableHTTPS", in->insecure ? "false" : "true", err))
+        "tlsConfig:\n  caFile: " FACTS_TLS_DIR "/ca.crt\n  certFile: " FACTS_TLS_DIR
+        "/client.crt\n  keyFile: " FACTS_TLS_DIR "/client.key\n  serverName: %s\n",
+        server);
+    if (edit_set(e, at, "urlPrefix", url, err) ||
+        edit_set(e, at, "enableHTTPS", in->insecure ? "false" : "true", err))
         return -1;
     /* kube-scheduler would read the files of tlsConfig also for http://. */
     if (in->insecure)
-        return tls ? edit_remove(name, text, at, "tlsConfig", err) : 0;
+        return tls ? edit_remove(e, path, err) : 0;
     if (!tls)
-        return edit_add_key(name, text, at, lines, err);
-    if (!facts_has_our_certificate(old))
+        return edit_add_key(e, at, lines, err);
+    if (!ours)
         return err_set(err, ERR_INVALID,
                        "%s: the extender has a tlsConfig that does not name the files "
                        "in " FACTS_TLS_DIR ": remove it",
-                       name);
-    cleanup_free char *path = xasprintf("%s.tlsConfig", at);
-    return in->facts->namespace ? edit_set(name, text, path, "serverName", server, err)
-                                : 0;
+                       e->name);
+    return in->facts->namespace ? edit_set(e, path, "serverName", server, err) : 0;
 }
 
 /* The file of policy/ with the address and kubeconfig of this node. */
-static int make_policy(const struct change_input *in, struct buf *text, struct err *err)
+static int make_policy(const struct change_input *in, struct edit *e, struct err *err)
 {
     const char *kubeconfig = facts_option(in->facts, "kubeconfig");
     const char *image = edit_string(in->facts->container, "image");
@@ -95,32 +94,28 @@ static int make_policy(const struct change_input *in, struct buf *text, struct e
                        "%s: the tag of image %s is not a version of Kubernetes from 1.25 "
                        "on: follow policy/README.md",
                        in->facts->manifest.path, image);
-    buf_add_span(text, in->config);
-    json_t *old = edit_parse(POLICY, in->config, NULL, err);
-    int rc = old ? set_entry(in, POLICY, text, "extenders.0",
-                             edit_value(old, "extenders.0"), err)
-                 : -1;
-    json_decref(old);
-    return rc == 0 && kubeconfig && *kubeconfig == '/'
-               ? edit_set(POLICY, text, "clientConnection", "kubeconfig", kubeconfig, err)
-               : rc;
+    if (edit_open(POLICY, in->config, e, err) || set_entry(in, e, "extenders.0", err))
+        return -1;
+    return kubeconfig && *kubeconfig == '/'
+               ? edit_set(e, "clientConnection", "kubeconfig", kubeconfig, err)
+               : 0;
 }
 
 /* Adds the entry to a configuration of the user, or changes the existing one. */
-static int change_entry(const struct change_input *in, const char *policy,
-                        struct buf *text, struct err *err)
+static int change_entry(const struct change_input *in, const char *policy, struct edit *e,
+                        struct err *err)
 {
     static const char key[] = "\nextenders:";
     const struct facts_file *file = &in->facts->config;
     const json_t *list = edit_value(file->json, "extenders"), *entry;
     size_t i;
-    buf_add_span(text, buf_span(&file->bytes));
+    if (edit_open(file->path, buf_span(&file->bytes), e, err))
+        return -1;
     json_array_foreach(list, i, entry)
     {
         cleanup_free char *at = xasprintf("extenders.%zu", i);
         if (entry == in->facts->entry)
-            return !facts_has_own_certificate(entry)
-                       ? set_entry(in, file->path, text, at, entry, err)
+            return !facts_has_own_certificate(entry) ? set_entry(in, e, at, err)
                    : !in->address
                        ? 0
                        : err_set(err, ERR_INVALID,
@@ -136,14 +131,14 @@ static int change_entry(const struct change_input *in, const char *policy,
     /* They are the last key of the file of policy/. */
     const char *item = strstr(policy, key);
     item = item ? strstr(item, "\n- ") : NULL;
-    return item ? edit_add_item(file->path, text, "", "extenders", item + 1, err)
+    return item ? edit_add_item(e, "", "extenders", item + 1, err)
                 : err_set(err, ERR_INVALID, POLICY ": no list of extenders");
 }
 
 /* -- the manifest -- */
 
-static int add_mount(const struct facts *f, struct buf *text, const char *path,
-                     const char *name, const char *type, struct err *err)
+static int add_mount(struct edit *e, const char *path, const char *name, const char *type,
+                     struct err *err)
 {
     cleanup_free char *mount = xasprintf("- mountPath: %s\n"
                                          "  name: %s\n"
@@ -154,12 +149,12 @@ static int add_mount(const struct facts *f, struct buf *text, const char *path,
                                           "    type: %s\n"
                                           "  name: %s\n",
                                           path, type, name);
-    if (edit_add_item(f->manifest.path, text, CONTAINER, "volumeMounts", mount, err))
+    if (edit_add_item(e, CONTAINER, "volumeMounts", mount, err))
         return -1;
-    return edit_add_item(f->manifest.path, text, "spec", "volumes", volume, err);
+    return edit_add_item(e, "spec", "volumes", volume, err);
 }
 
-int change_kubeadm(const struct facts *f, const char *config, bool tls, struct buf *text,
+int change_kubeadm(const struct facts *f, const char *config, bool tls, struct edit *e,
                    struct err *err)
 {
     static const char *const at[] = {"", "scheduler", "scheduler.extraArgs"};
@@ -178,6 +173,8 @@ int change_kubeadm(const struct facts *f, const char *config, bool tls, struct b
     bool list = !strcmp(version, "kubeadm.k8s.io/v1beta4"), found;
     int depth = !json_object_size(old) ? 0 : args ? 2 : 1;
     size_t k;
+    if (f->kubeadm.why.code != ERR_NONE)
+        return err_set(err, f->kubeadm.why.code, "%s", f->kubeadm.why.msg);
     json_array_foreach(args, k, item)
     {
         if (!strcmp(edit_string(item, "name"), "config"))
@@ -187,14 +184,13 @@ int change_kubeadm(const struct facts *f, const char *config, bool tls, struct b
         return err_set(err, ERR_INVALID, "%s: unknown apiVersion \"%s\"", name, version);
     if (*now && strcmp(now, config))
         return err_set(err, ERR_INVALID, "%s: config is %s", name, now);
-    buf_add_span(text, buf_span(&f->kubeadm.bytes));
     /* kubeadm writes "scheduler: {}". */
-    if (old && !depth && edit_remove(name, text, "", at[1], err))
+    if (edit_open(name, buf_span(&f->kubeadm.bytes), e, err) ||
+        (old && !depth && edit_remove(e, at[1], err)))
         return -1;
     cleanup_free char *entry = xasprintf("%s%s\n", forms[depth][list], config);
-    if (!*now &&
-        (list && depth == 2 ? edit_add_item(name, text, at[1], "extraArgs", entry, err)
-                            : edit_add_key(name, text, at[depth], entry, err)))
+    if (!*now && (list && depth == 2 ? edit_add_item(e, at[1], "extraArgs", entry, err)
+                                     : edit_add_key(e, at[depth], entry, err)))
         return -1;
     for (int i = 0; i < 1 + tls; i++) {
         const char *path = i ? FACTS_TLS_DIR : config;
@@ -209,7 +205,7 @@ int change_kubeadm(const struct facts *f, const char *config, bool tls, struct b
         found = false;
         json_array_foreach(volumes, k, item) found |=
             facts_below(path, edit_string(item, "mountPath")) != NULL;
-        if (!found && edit_add_item(name, text, at[1], "extraVolumes", volume, err))
+        if (!found && edit_add_item(e, at[1], "extraVolumes", volume, err))
             return -1;
     }
     return 0;
@@ -219,56 +215,47 @@ int change_make(const struct change_input *in, struct change *out, struct err *e
 {
     const struct facts *f = in->facts;
     const char *option = facts_option(f, "config"), *path = f->manifest.path;
-    cleanup_buf struct buf policy = {0}, config = {0}, manifest = {0};
+    const char *file = option ? option : FACTS_CONFIG;
+    bool tls = !in->insecure && !facts_has_own_certificate(f->entry);
+    cleanup_edit struct edit policy = {0}, config = {0}, manifest = {0}, kubeadm = {0};
     if (f->manifest.why.code != ERR_NONE)
         return err_set(err, f->manifest.why.code,
                        "%s. Only kubeadm's static pod is changed; elsewhere install the "
                        "chart's own kube-scheduler (" FACTS_INSTEAD
                        "), or follow policy/README.md",
                        f->manifest.why.msg);
-    if (option && *option != '/')
+    if (*file != '/')
         return err_set(err, ERR_INVALID, "%s: \"%s\" is not an absolute path", path,
-                       option);
+                       file);
     if (f->config.why.code != ERR_NONE && f->config.why.code != ERR_NOT_FOUND &&
         (option || f->config.why.code != ERR_INVALID))
         return err_set(err, f->config.why.code, "%s", f->config.why.msg);
-    if (make_policy(in, &policy, err))
+    if (make_policy(in, &policy, err) ||
+        edit_open(path, buf_span(&f->manifest.bytes), &manifest, err))
         return -1;
-    buf_add_span(&manifest, buf_span(&f->manifest.bytes));
     /* A new `command` would replace the image's entrypoint. */
     bool args = edit_value(f->container, "args") || !edit_value(f->container, "command");
-    if (!option && edit_add_item(path, &manifest, CONTAINER, args ? "args" : "command",
+    if (!option && edit_add_item(&manifest, CONTAINER, args ? "args" : "command",
                                  "- --config=" FACTS_CONFIG "\n", err))
         return -1;
-    if (!f->config.mounted && add_mount(f, &manifest, option ? option : FACTS_CONFIG,
-                                        "gpushare-scheduler-config", "File", err))
+    if (!f->config.mounted &&
+        add_mount(&manifest, file, "gpushare-scheduler-config", "File", err))
         return -1;
     /* A file that no option names is replaced: kube-scheduler does not read it. */
-    if (option && f->config.why.code == ERR_NONE) {
-        if (change_entry(in, policy.p, &config, err))
-            return -1;
-        keep_file(out, CHANGE_CONFIG, &f->config, &config);
-    } else {
-        keep_file(out, CHANGE_CONFIG, &f->config, &policy);
-    }
-    if (!in->insecure && !facts_has_own_certificate(f->entry)) {
-        if (change_certificate(f, out, err))
-            return -1;
-        /* The folder, because the kubelet mounts single files by inode: a file that is
-         * replaced would keep its old content in the container. */
-        if (!f->tls[SECRET_CERT].mounted &&
-            add_mount(f, &manifest, FACTS_TLS_DIR, "gpushare-scheduler-tls", "Directory",
-                      err))
-            return -1;
-    }
-    /* One that cannot be edited safely is left as it is: `check` says so. */
-    cleanup_buf struct buf kubeadm = {0};
-    if (f->kubeadm.json &&
-        change_kubeadm(f, option ? option : FACTS_CONFIG,
-                       !in->insecure && !facts_has_own_certificate(f->entry), &kubeadm,
-                       NULL) == 0)
-        keep_file(out, CHANGE_KUBEADM, &f->kubeadm, &kubeadm);
-    keep_file(out, CHANGE_MANIFEST, &f->manifest, &manifest);
+    bool users = option && f->config.why.code == ERR_NONE;
+    if (users && change_entry(in, policy.text.p, &config, err))
+        return -1;
+    keep_file(out, CHANGE_CONFIG, &f->config, users ? &config.text : &policy.text);
+    if (tls && change_certificate(f, out, err))
+        return -1;
+    /* The folder, because the kubelet mounts single files by inode: a file that is
+     * replaced would keep its old content in the container. */
+    if (tls && !f->tls[SECRET_CERT].mounted &&
+        add_mount(&manifest, FACTS_TLS_DIR, "gpushare-scheduler-tls", "Directory", err))
+        return -1;
+    if (f->kubeadm.path && change_kubeadm(f, file, tls, &kubeadm, &out->kubeadm_why) == 0)
+        keep_file(out, CHANGE_KUBEADM, &f->kubeadm, &kubeadm.text);
+    keep_file(out, CHANGE_MANIFEST, &f->manifest, &manifest.text);
     return 0;
 }
 
@@ -283,4 +270,71 @@ int change_renew(const struct change_input *in, struct change *out, struct err *
     if (f->secret_why.code != ERR_NONE)
         return err_set(err, f->secret_why.code, "%s", f->secret_why.msg);
     return change_certificate(f, out, err);
+}
+
+/* -- back -- */
+
+/* The items of a list; of a mapping of v1beta3, those to which `kubeadm upgrade` converts it.
+ * New. */
+static json_t *items_at(const json_t *j, const char *path)
+{
+    json_t *at = (json_t *)(uintptr_t)edit_value(j, path), *items = json_array(), *value;
+    const char *key;
+    json_array_extend(items, at);
+    json_object_foreach(at, key, value)
+        json_array_append_new(items, json_pack("{sssO}", "name", key, "value", value));
+    return items;
+}
+
+/* The length of the list: not found. */
+static size_t find_item(const json_t *items, const json_t *item)
+{
+    size_t i = 0;
+    while (i < json_array_size(items) && !json_equal(json_array_get(items, i), item))
+        i++;
+    return i;
+}
+
+int change_revert(struct span old, struct span with, struct edit *e, struct err *err)
+{
+    static const char *const lists[] = {"extenders",
+                                        CONTAINER ".command",
+                                        CONTAINER ".args",
+                                        CONTAINER ".volumeMounts",
+                                        "spec.volumes",
+                                        "scheduler.extraArgs",
+                                        "scheduler.extraVolumes"};
+    json_auto_t *before = edit_parse(e->name, old, err);
+    json_auto_t *after = edit_parse(e->name, with, err);
+    size_t added = 0, removed = 0, k;
+    bool replaced = !before || !after;
+    json_t *item;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        json_auto_t *was = items_at(before, lists[i]), *all = items_at(after, lists[i]);
+        size_t kept = json_array_size(was);
+        json_array_foreach(all, k, item)
+        {
+            if (find_item(was, item) < json_array_size(was)) {
+                kept--;
+                continue;
+            }
+            json_auto_t *now = items_at(e->json, lists[i]);
+            size_t at = find_item(now, item);
+            cleanup_free char *path =
+                json_is_object(edit_value(e->json, lists[i]))
+                    ? xasprintf("%s.%s", lists[i], edit_string(item, "name"))
+                    : xasprintf("%s.%zu", lists[i], at);
+            added++;
+            if (at == json_array_size(now))
+                continue;
+            removed++;
+            if (edit_remove(e, path, err))
+                return -1;
+        }
+        replaced |= kept;
+    }
+    if (replaced || !added || removed % added)
+        return err_set(err, ERR_CONFLICT, "%s was changed since, and stays as it is",
+                       e->name);
+    return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "setup/edit.h"
 #include "setup/facts.h"
 
 /*
@@ -23,6 +24,9 @@ struct change {
         const char *path; /* borrowed from the facts; NULL: no change */
         struct buf bytes; /* the new content */
     } files[CHANGE_FILES];
+    struct err
+        kubeadm_why; /* why ClusterConfiguration cannot have the change; ERR_NOT_FOUND: no
+                               such ConfigMap */
 };
 
 struct change_input {
@@ -36,8 +40,12 @@ struct change_input {
 int change_make(const struct change_input *in, struct change *out, struct err *err);
 /* The ClusterConfiguration with what the option and the volumes of the static pod need, so that
  * `kubeadm upgrade` keeps them; `tls`: also the folder of the certificate. */
-int change_kubeadm(const struct facts *f, const char *config, bool tls, struct buf *text,
+int change_kubeadm(const struct facts *f, const char *config, bool tls, struct edit *e,
                    struct err *err);
+/* Removes from a file, which others may have written since, the list items that `with` (what
+ * change_make wrote) has and `old` lacks. ERR_CONFLICT: it has only some of them, or they differ in
+ * another way. */
+int change_revert(struct span old, struct span with, struct edit *e, struct err *err);
 /* Only the files of the certificate, where the manifest's kube-scheduler uses them. */
 int change_renew(const struct change_input *in, struct change *out, struct err *err);
 void change_fini(struct change *c);

@@ -342,15 +342,22 @@ int checks_run(const struct facts *f, bool with_cluster, struct buf *out)
         check_reach(f, &c);
     }
     const char *config = facts_option(f, "config");
-    if (f->entry && f->kubeadm.json && config) {
-        cleanup_buf struct buf text = {0};
+    const struct err *kubeadm = &f->kubeadm.why;
+    if (f->entry && config && f->kubeadm.path &&
+        (kubeadm->code == ERR_NONE || kubeadm->code == ERR_INVALID)) {
+        cleanup_edit struct edit e = {0};
         struct err err = {0};
-        if (change_kubeadm(f, config, facts_has_our_certificate(f->entry), &text, &err) ||
-            !span_eq(buf_span(&text), buf_span(&f->kubeadm.bytes)))
+        if (change_kubeadm(f, config, facts_has_our_certificate(f->entry), &e, &err) ||
+            !span_eq(buf_span(&e.text), buf_span(&f->kubeadm.bytes)))
             add(&c, PROBLEM, "upgrade-undoes",
-                "kubeadm upgrade writes the static pod from this ConfigMap", INSTALL,
+                "kubeadm upgrade writes the static pod from this ConfigMap",
+                *err.msg ? "kubectl -n kube-system edit configmap kubeadm-config    # "
+                           "policy/README.md"
+                         : INSTALL,
                 "ConfigMap %s: scheduler lacks --config or its volumes%s%s",
                 f->kubeadm.path, *err.msg ? ": " : "", err.msg);
+    } else if (f->entry && (why->code == ERR_NONE || why->code == ERR_NOT_FOUND)) {
+        why = kubeadm;
     }
     /* An extender with --insecure has no Secret. */
     if (with_cluster && why->code != ERR_NONE && why->code != ERR_NOT_FOUND)

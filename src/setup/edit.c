@@ -4,28 +4,38 @@
 
 #include "setup/edit.h"
 
+#include <stdlib.h>
+
 #include "base/mem.h"
 #include "wire/yaml.h"
 
-json_t *edit_parse(const char *name, struct span text, struct yaml **yaml,
-                   struct err *err)
+void edit_close(struct edit *e)
 {
-    cleanup_yaml struct yaml *y = yaml_parse(name, text.p ? text.p : "", text.n, err);
+    buf_fini(&e->text);
+    yaml_close(e->yaml);
+    json_decref(e->json);
+}
+
+int edit_open(const char *name, struct span text, struct edit *e, struct err *err)
+{
     cleanup_buf struct buf json = {0};
     json_error_t bad;
-    if (!y)
-        return NULL;
-    if (yaml_count(y) != 1 || !yaml_document(y, 0)) {
-        err_set(err, ERR_INVALID, "%s: not a single document", name);
-        return NULL;
-    }
-    yaml_json(yaml_document(y, 0), &json);
-    json_t *j = json_loadb(json.p, json.n, JSON_DECODE_ANY, &bad);
-    if (!j)
-        err_set(err, ERR_INVALID, "%s: %s", name, bad.text);
-    else if (yaml)
-        *yaml = steal(&y);
-    return j;
+    *e = (struct edit){.name = name};
+    buf_add_span(&e->text, text);
+    e->yaml = yaml_parse(name, text.p ? text.p : "", text.n, err);
+    if (!e->yaml)
+        return -1;
+    if (yaml_count(e->yaml) != 1 || !yaml_document(e->yaml, 0))
+        return err_set(err, ERR_INVALID, "%s: not a single document", name);
+    yaml_json(yaml_document(e->yaml, 0), &json);
+    e->json = json_loadb(json.p, json.n, JSON_DECODE_ANY, &bad);
+    return e->json ? 0 : err_set(err, ERR_INVALID, "%s: %s", name, bad.text);
+}
+
+json_t *edit_parse(const char *name, struct span text, struct err *err)
+{
+    cleanup_edit struct edit e;
+    return edit_open(name, text, &e, err) ? NULL : steal(&e.json);
 }
 
 const json_t *edit_value(const json_t *j, const char *path)
@@ -48,34 +58,9 @@ const char *edit_string(const json_t *j, const char *path)
     return s ? s : "";
 }
 
-/* A text, its YAML nodes with their positions, and its values. */
-struct doc {
-    const char *name;
-    struct span text;
-    struct yaml *yaml;
-    json_t *json;
-};
-
-static void doc_fini(struct doc *d)
+static const struct yaml_node *node_at(const struct edit *e, const char *path)
 {
-    yaml_close(d->yaml);
-    json_decref(d->json);
-}
-#define cleanup_doc __attribute__((cleanup(doc_fini)))
-
-static int doc_read(const char *name, struct span text, struct doc *d, struct err *err)
-{
-    *d = (struct doc){.name = name, .text = text};
-    /* Positions are by LF; other line breaks of YAML would shift them. */
-    if (memchr(text.p ? text.p : "", '\r', text.n))
-        return err_set(err, ERR_INVALID, "%s: lines end in CRLF", name);
-    d->json = edit_parse(name, text, &d->yaml, err);
-    return d->json ? 0 : -1;
-}
-
-static const struct yaml_node *doc_node(const struct doc *d, const char *path)
-{
-    const struct yaml_node *node = yaml_document(d->yaml, 0);
+    const struct yaml_node *node = yaml_document(e->yaml, 0);
     struct span rest = span_of(path);
     while (node && rest.n) {
         struct span part = span_cut(&rest, '.');
@@ -91,152 +76,133 @@ static const struct yaml_node *doc_node(const struct doc *d, const char *path)
 }
 
 /* The value at a path, to be changed: jansson's getters return what may be modified. */
-static json_t *doc_value(const struct doc *d, const char *path)
+static json_t *value_at(const struct edit *e, const char *path)
 {
-    return (json_t *)(uintptr_t)edit_value(d->json, path);
+    return (json_t *)(uintptr_t)edit_value(e->json, path);
 }
 
 /* The offset of a line, counted from 1; the length of the text if there is no such line. */
-static size_t doc_line(const struct doc *d, unsigned line)
+static size_t line_at(const struct edit *e, unsigned line)
 {
     size_t at = 0;
-    while (--line && at < d->text.n) {
-        const char *end = memchr(d->text.p + at, '\n', d->text.n - at);
-        at = end ? (size_t)(end - d->text.p) + 1 : d->text.n;
+    while (--line && at < e->text.n) {
+        const char *end = memchr(e->text.p + at, '\n', e->text.n - at);
+        at = end ? (size_t)(end - e->text.p) + 1 : e->text.n;
     }
     return at;
 }
 
-static int refuse(const struct doc *d, struct err *err)
+static int refuse(const struct edit *e, struct err *err)
 {
     return err_set(err, ERR_INVALID,
                    "%s: the YAML is written in a form that cannot be edited safely. Edit "
                    "it by hand: policy/README.md",
-                   d->name);
+                   e->name);
 }
 
-/* Replaces the bytes from `at` to `end`. d->json has the change already: if the new text
- * has other values, the text stays. */
-static int doc_splice(const struct doc *d, struct buf *text, size_t at, size_t end,
-                      const char *now, struct err *err)
+/* Replaces the bytes from `at` to `end`. e->json has the change already: if the new text
+ * has other values (of a list in brackets, a value with escapes), the text stays. */
+static int splice(struct edit *e, size_t at, size_t end, const char *now, struct err *err)
 {
-    cleanup_doc struct doc after = {0};
+    cleanup_edit struct edit after = {0};
     cleanup_buf struct buf out = {0};
-    buf_add(&out, text->p, at);
+    /* Positions are by LF; other line breaks of YAML would shift them. */
+    if (memchr(e->text.p, '\r', e->text.n))
+        return err_set(err, ERR_INVALID, "%s: lines end in CRLF", e->name);
+    buf_add(&out, e->text.p, at);
     buf_adds(&out, now);
-    buf_add(&out, text->p + end, text->n - end);
-    if (doc_read(d->name, buf_span(&out), &after, NULL) ||
-        !json_equal(after.json, d->json))
-        return refuse(d, err);
-    const struct buf old = *text;
-    *text = out;
-    out = old;
+    buf_add(&out, e->text.p + end, e->text.n - end);
+    if (edit_open(e->name, buf_span(&out), &after, NULL) ||
+        !json_equal(after.json, e->json))
+        return refuse(e, err);
+    const struct edit old = *e;
+    *e = after;
+    after = old;
     return 0;
 }
 
 /* Inserts lines after those of the node, indented like it. */
-static int insert_after(const struct doc *d, struct buf *text,
-                        const struct yaml_node *node, const char *lines, struct err *err)
+static int insert_after(struct edit *e, const struct yaml_node *node, const char *lines,
+                        struct err *err)
 {
     cleanup_buf struct buf out = {0};
     struct span rest = span_of(lines);
-    size_t at = doc_line(d, node->last_line + 1);
-    if (at && text->p[at - 1] != '\n')
+    size_t at = line_at(e, node->last_line + 1);
+    if (at && e->text.p[at - 1] != '\n')
         buf_addc(&out, '\n');
     while (rest.n) {
         struct span line = span_cut(&rest, '\n');
         buf_printf(&out, "%*s%.*s\n", line.n ? (int)node->column - 1 : 0, "",
                    SPAN_ARG(line));
     }
-    return doc_splice(d, text, at, at, out.p ? out.p : "", err);
+    return splice(e, at, at, out.p ? out.p : "", err);
 }
 
-/* Appends a key to the mapping at `path`; `entry` has its lines at the left margin. */
-static int add_key(const struct doc *d, struct buf *text, const char *path,
-                   const char *entry, struct err *err)
+int edit_add_key(struct edit *e, const char *path, const char *entry, struct err *err)
 {
-    cleanup_doc struct doc more = {0};
-    const struct yaml_node *map = doc_node(d, path);
-    if (doc_read("entry", span_of(entry), &more, err))
-        return -1;
-    if (!map || map->type != YAML_MAPPING || map->flow || !map->n)
-        return refuse(d, err);
-    json_object_update_missing(doc_value(d, path), more.json);
-    return insert_after(d, text, map, entry, err);
+    const struct yaml_node *map = node_at(e, path);
+    json_auto_t *more = edit_parse("entry", span_of(entry), err);
+    if (!map)
+        return refuse(e, err);
+    json_object_update_missing(value_at(e, path), more);
+    return insert_after(e, map, entry, err);
 }
 
-int edit_add_key(const char *name, struct buf *text, const char *path, const char *entry,
-                 struct err *err)
+int edit_add_item(struct edit *e, const char *parent, const char *key, const char *item,
+                  struct err *err)
 {
-    cleanup_doc struct doc d = {0};
-    return doc_read(name, buf_span(text), &d, err) ? -1
-                                                   : add_key(&d, text, path, entry, err);
-}
-
-/* A list in block style, which begins on a line of its own. */
-static bool is_block_list(const struct doc *d, const struct yaml_node *list)
-{
-    if (!list || list->type != YAML_SEQUENCE || list->flow || !list->n)
-        return false;
-    size_t at = doc_line(d, list->line), n = 0;
-    while (at + n < d->text.n && d->text.p[at + n] == ' ')
-        n++;
-    return n >= list->column - 1;
-}
-
-int edit_add_item(const char *name, struct buf *text, const char *parent, const char *key,
-                  const char *item, struct err *err)
-{
-    cleanup_doc struct doc d = {0}, more = {0};
     cleanup_free char *path = xasprintf("%s%s%s", parent, *parent ? "." : "", key);
     cleanup_free char *entry = xasprintf("%s:\n%s", key, item);
-    if (doc_read(name, buf_span(text), &d, err))
-        return -1;
-    if (!edit_value(d.json, path))
-        return add_key(&d, text, parent, entry, err);
-    const struct yaml_node *list = doc_node(&d, path);
-    if (!is_block_list(&d, list))
-        return refuse(&d, err);
-    if (doc_read("item", span_of(item), &more, err))
-        return -1;
-    json_array_append(doc_value(&d, path), json_array_get(more.json, 0));
-    return insert_after(&d, text, list, item, err);
+    json_auto_t *more = edit_parse("item", span_of(item), err);
+    json_t *list = value_at(e, path);
+    if (!list)
+        return edit_add_key(e, parent, entry, err);
+    json_array_extend(list, more);
+    return insert_after(e, node_at(e, path), item, err);
 }
 
-int edit_set(const char *name, struct buf *text, const char *parent, const char *key,
-             const char *value, struct err *err)
+int edit_set(struct edit *e, const char *parent, const char *key, const char *value,
+             struct err *err)
 {
-    cleanup_doc struct doc d = {0};
     cleanup_free char *line = xasprintf("%s: %s\n", key, value);
-    if (doc_read(name, buf_span(text), &d, err))
-        return -1;
-    json_t *in = doc_value(&d, parent), *old = json_object_get(in, key);
+    json_t *in = value_at(e, parent), *old = json_object_get(in, key);
     if (!old)
-        return add_key(&d, text, parent, line, err);
+        return edit_add_key(e, parent, line, err);
     json_t *now =
         json_is_boolean(old) ? json_boolean(!strcmp(value, "true")) : json_string(value);
     bool same = json_equal(old, now);
-    const struct yaml_node *node = yaml_get(doc_node(&d, parent), key);
-    size_t at = doc_line(&d, node->line) + node->column - 1;
+    const struct yaml_node *node = yaml_get(node_at(e, parent), key);
+    size_t at = line_at(e, node->line) + node->column - 1;
     at += !node->plain; /* its quote */
-    if (json_object_set_new(in, key, now) || node->type != YAML_SCALAR ||
-        at + node->text.n > text->n ||
-        !span_eq((struct span){text->p + at, node->text.n}, node->text))
-        return refuse(&d, err);
-    return same ? 0 : doc_splice(&d, text, at, at + node->text.n, value, err);
+    json_object_set_new(in, key, now);
+    if (node->type != YAML_SCALAR || at + node->text.n > e->text.n)
+        return refuse(e, err);
+    return same ? 0 : splice(e, at, at + node->text.n, value, err);
 }
 
-int edit_remove(const char *name, struct buf *text, const char *parent, const char *key,
-                struct err *err)
+int edit_remove(struct edit *e, const char *path, struct err *err)
 {
-    cleanup_doc struct doc d = {0};
-    if (doc_read(name, buf_span(text), &d, err))
-        return -1;
-    const struct yaml_node *node = yaml_get(doc_node(&d, parent), key);
-    if (!node || json_object_del(doc_value(&d, parent), key))
-        return refuse(&d, err);
+    cleanup_free char *in = xstrdup(path);
+    const struct yaml_node *node;
+    json_t *from;
+    char *dot;
+    do {
+        node = node_at(e, in);
+        dot = strrchr(in, '.');
+        if (dot)
+            *dot = '\0';
+        from = value_at(e, dot ? in : "");
+    } while (dot && json_object_size(from) + json_array_size(from) == 1);
+    const char *key = dot ? dot + 1 : in;
+    bool list = json_is_array(from);
+    if (!node)
+        return refuse(e, err);
+    if (list)
+        json_array_remove(from, strtoul(key, NULL, 10));
+    else
+        json_object_del(from, key);
     /* The key of a mapping or list in block style stands on the line before it. */
-    bool block = node->type != YAML_SCALAR && !node->flow && node->line > 1;
-    return doc_splice(&d, text, doc_line(&d, node->line - block),
-                      doc_line(&d, node->last_line + 1), "", err);
+    bool block = !list && node->type != YAML_SCALAR && !node->flow && node->line > 1;
+    return splice(e, line_at(e, node->line - block), line_at(e, node->last_line + 1), "",
+                  err);
 }

@@ -9,35 +9,44 @@
 /*
  * Minimal changes to YAML files that users wrote: lines are inserted or removed, or one
  * value is replaced, and every other byte stays. The new text is parsed and compared with
- * the old values plus this change; if they differ, the text stays as it was. An edit
- * therefore may fail (a list in brackets, a value of several lines, CRLF), but never does
- * anything else.
+ * the old values plus this change; if they differ, the text stays as it was, and no further
+ * edit may follow. An edit therefore may fail (a list in brackets, a value of several lines,
+ * CRLF), but never does anything else.
  *
  * A path is "spec.containers.0.command": keys, and indexes of lists; "" is the whole
- * document. `name` is the file's name for messages. All errors are ERR_INVALID.
+ * document. All errors are ERR_INVALID.
  */
-
-struct yaml;
 
 /* The value at a path, and a string. NULL: not found. A NULL object has no members.
  * Borrowed. */
 const json_t *edit_value(const json_t *j, const char *path);
 const char *edit_string(const json_t *j, const char *path); /* "": not a string */
 
-/* The values of a single document. New. *yaml, unless `yaml` is NULL: its nodes. */
-json_t *edit_parse(const char *name, struct span text, struct yaml **yaml,
-                   struct err *err);
+struct yaml;
+
+/* A text of one document. */
+struct edit {
+    const char *name; /* of the file, for messages; borrowed */
+    struct buf text;
+    struct yaml *yaml;
+    json_t *json; /* its values */
+};
+
+int edit_open(const char *name, struct span text, struct edit *e, struct err *err);
+void edit_close(struct edit *e);
+#define cleanup_edit __attribute__((cleanup(edit_close)))
+/* Only the values. New. */
+json_t *edit_parse(const char *name, struct span text, struct err *err);
 
 /* Appends an item to the list `key` of the mapping at `parent`, and creates the list if it
  * is missing. `item` has the item's lines, from "- " at the left margin. */
-int edit_add_item(const char *name, struct buf *text, const char *parent, const char *key,
-                  const char *item, struct err *err);
+int edit_add_item(struct edit *e, const char *parent, const char *key, const char *item,
+                  struct err *err);
 /* Appends the lines of a key, at the left margin, to the mapping at `path`. */
-int edit_add_key(const char *name, struct buf *text, const char *path, const char *entry,
-                 struct err *err);
+int edit_add_key(struct edit *e, const char *path, const char *entry, struct err *err);
 /* Sets the key to `value`, a text on one line without escapes; adds a missing key. */
-int edit_set(const char *name, struct buf *text, const char *parent, const char *key,
-             const char *value, struct err *err);
-/* Removes the lines of the key, and of its value. */
-int edit_remove(const char *name, struct buf *text, const char *parent, const char *key,
-                struct err *err);
+int edit_set(struct edit *e, const char *parent, const char *key, const char *value,
+             struct err *err);
+/* Removes the lines of the value at `path` and of its key, or of its place in a list; and of the
+ * mappings and lists that would be empty then. */
+int edit_remove(struct edit *e, const char *path, struct err *err);

@@ -32,7 +32,6 @@ enum {
     API_MS = 10 * 1000,
     CONNECT_MS = 3000,
     ANSWER_MS = 5000,
-    HEALTH_MS = 2000,
     BODY_MAX = 64 * 1024
 };
 
@@ -153,7 +152,7 @@ static void read_yaml(struct facts_file *file)
     read_file(file);
     if (file->why.code != ERR_NONE)
         return;
-    file->json = edit_parse(file->path, buf_span(&file->bytes), NULL, &file->why);
+    file->json = edit_parse(file->path, buf_span(&file->bytes), &file->why);
     if (file->json && !json_is_object(file->json))
         err_set(&file->why, ERR_INVALID, "%s: not a mapping", file->path);
 }
@@ -245,21 +244,19 @@ static bool read_of(const char *proc, const char *pid, const char *name, struct 
 static bool read_start(const char *proc, const char *pid, int64_t *ns)
 {
     cleanup_buf struct buf stat = {0};
-    struct timespec up;
     long long ticks = 0;
     if (!read_of(proc, pid, "stat", &stat))
         return false;
     const char *end = memrchr(stat.p, ')', stat.n);
-    if (!end || clock_gettime(CLOCK_BOOTTIME, &up) ||
+    if (!end ||
         sscanf(
             end,
             ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
             "%*d %lld",
             &ticks) != 1)
         return false;
-    int64_t hz = sysconf(_SC_CLK_TCK);
-    int64_t up_ns = up.tv_sec * INT64_C(1000000000) + up.tv_nsec;
-    *ns = clock_wall_ns() - up_ns + ticks * (1000000000 / (hz > 0 ? hz : 100));
+    *ns = clock_wall_ns() - clock_mono_us() * 1000 +
+          ticks * (1000000000 / sysconf(_SC_CLK_TCK));
     return true;
 }
 
@@ -398,11 +395,10 @@ void facts_read_kubeadm(const char *root, const char *kubeconfig, struct facts *
     if (call_api(root, kubeconfig,
                  (struct kube_request){.method = "GET", .path = kubeadm_path}, &reply,
                  &file->why) == 0) {
-        json_t *map = json_loadb(reply.body.p, reply.body.n, 0, NULL);
+        json_auto_t *map = json_loadb(reply.body.p, reply.body.n, 0, NULL);
         buf_adds(&file->bytes, edit_string(map, "data.ClusterConfiguration"));
         f->kubeadm_version = xstrdup(edit_string(map, "metadata.resourceVersion"));
-        json_decref(map);
-        file->json = edit_parse(KUBEADM, buf_span(&file->bytes), NULL, &file->why);
+        file->json = edit_parse(KUBEADM, buf_span(&file->bytes), &file->why);
     }
     httpc_reply_fini(&reply);
 }
@@ -411,11 +407,10 @@ int facts_write_kubeadm(const char *root, const char *kubeconfig, const struct f
                         struct span text, struct err *err)
 {
     struct httpc_reply reply = {0};
-    json_t *j =
+    json_auto_t *j =
         json_pack("{s{ss}s{ss%}}", "metadata", "resourceVersion", f->kubeadm_version,
                   "data", "ClusterConfiguration", text.p, text.n);
     cleanup_free char *body = json_dumps(j, JSON_COMPACT);
-    json_decref(j);
     if (!body)
         return err_set(err, ERR_INVALID, KUBEADM ": not UTF-8");
     const struct kube_request request = {.method = "PATCH",
@@ -484,7 +479,7 @@ static void call_extender(struct facts *f, const struct httpc_config *tls)
     struct httpc_reply reply = {0}, version = {0};
     struct httpc *http = connect_to(base, tls ? tls : &named, &f->detail);
     int rc = http ? send_request(http, path, span_of(pod), &reply, &f->detail) : -1;
-    json_t *j = rc ? NULL : json_of(&reply), *v = NULL;
+    json_auto_t *j = rc ? NULL : json_of(&reply), *v = NULL;
     if (rc) {
         f->answer = FACTS_REACH_NO_ANSWER;
     } else if (reply.status == 200 && json_object_get(j, "NodeNames") &&
@@ -500,35 +495,28 @@ static void call_extender(struct facts *f, const struct httpc_config *tls)
         err_set(&f->detail, ERR_UNAVAILABLE, "HTTP status %u%s%s", reply.status,
                 *error ? ": " : "", error);
     }
-    json_decref(j);
-    json_decref(v);
     httpc_reply_fini(&reply);
     httpc_reply_fini(&version);
     httpc_free(http);
 }
 
-void facts_reach_configured(struct facts *f)
-{
-    if (!f->entry)
-        return;
-    f->url = xstrdup(edit_string(f->entry, "urlPrefix"));
-    call_extender(f, NULL);
-}
-
-/* The certificate that the changes leave or put there is the administrator's own, or that
- * of the Secret, or without a Secret the files on the node. */
-void facts_reach_planned(struct facts *f, const char *address, bool insecure)
+/* As planned: the certificate that the changes leave or put there is the administrator's own,
+ * or that of the Secret, or without a Secret the files on the node. */
+void facts_reach(struct facts *f, bool planned, const char *address, bool insecure)
 {
     cleanup_free char *server = facts_server_name(f);
-    const struct httpc_config plain = {0},
-                              secret = {.ca_pem = buf_span(&f->secret.data[SECRET_CA]),
-                                        .cert_pem =
-                                            buf_span(&f->secret.data[SECRET_CERT]),
-                                        .key_pem = buf_span(&f->secret.data[SECRET_KEY]),
-                                        .server_name = server};
-    bool own = !secret.cert_pem.n || facts_has_own_certificate(f->entry);
-    f->url = facts_planned_url(f, address, insecure);
-    call_extender(f, insecure ? &plain : own ? NULL : &secret);
+    struct httpc_config tls = {0};
+    if (!insecure)
+        tls = (struct httpc_config){.ca_pem = buf_span(&f->secret.data[SECRET_CA]),
+                                    .cert_pem = buf_span(&f->secret.data[SECRET_CERT]),
+                                    .key_pem = buf_span(&f->secret.data[SECRET_KEY]),
+                                    .server_name = server};
+    bool own =
+        !planned || !f->secret.data[SECRET_CERT].n || facts_has_own_certificate(f->entry);
+    f->url = planned ? facts_planned_url(f, address, insecure)
+                     : xstrdup(edit_string(f->entry, "urlPrefix"));
+    if (planned || f->entry)
+        call_extender(f, own && !insecure ? NULL : &tls);
 }
 
 /* Of 0.0.0.0 and [::], which kube-scheduler can be bound to, connections go to this machine. */
@@ -536,10 +524,10 @@ bool facts_is_healthy(const struct facts *f, struct err *err)
 {
     const char *port = facts_option(f, "secure-port");
     const char *host = facts_option(f, "bind-address");
-    bool ipv6 = host && strchr(host, ':');
-    cleanup_free char *url = xasprintf("https://%s%s%s:%s", ipv6 ? "[" : "",
-                                       host && *host ? host : "127.0.0.1",
-                                       ipv6 ? "]" : "", port && *port ? port : "10259");
+    host = host && *host ? host : "127.0.0.1";
+    cleanup_free char *url =
+        xasprintf(strchr(host, ':') ? "https://[%s]:%s" : "https://%s:%s", host,
+                  port && *port ? port : "10259");
     const struct httpc_config unverified = {0};
     struct httpc_reply reply = {0};
     struct httpc *http = connect_to(url, &unverified, err);

@@ -101,12 +101,11 @@ int facts_decode_secret(struct span json, struct facts *f, struct err *err);
  * Calls the extender as kube-scheduler does: POST to the filter verb, with a pod that
  * requests nothing and without nodes, which changes nothing.
  *
- * As configured: with URL and TLS files of the entry.
- * As planned: the call that kube-scheduler makes after the changes of change.h, at
- * `address` if not NULL, with the Secret's certificate where these set it.
+ * `planned`: the call that kube-scheduler makes after the changes of change.h, at `address` if
+ * not NULL, with the Secret's certificate where these set it. Else as configured, with URL and TLS
+ * files of the entry, if there is one; the others are false.
  */
-void facts_reach_configured(struct facts *f);
-void facts_reach_planned(struct facts *f, const char *address, bool insecure);
+void facts_reach(struct facts *f, bool planned, const char *address, bool insecure);
 /* Is kube-scheduler, which runs with the pod's options, healthy? Calls its /healthz. */
 bool facts_is_healthy(const struct facts *f, struct err *err);
 

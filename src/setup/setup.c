@@ -75,11 +75,12 @@ const struct opt_program setup_program = {
         "running  Print the process id of the kube-scheduler that uses the current "
         "files\n"
         "reach    Call the extender\n"
-        "store    Replace kubeadm's ClusterConfiguration by file NEW, if it equals file "
-        "OLD",
+        "store    Replace kubeadm's ClusterConfiguration, or what it prints of FILE, by "
+        "file NEW "
+        "if it equals OLD; else remove what OLD has more than NEW",
     .version = GPUSHARE_VERSION,
     .table = table,
-    .rest = "check|plan|renew|running|reach|store NEW OLD",
+    .rest = "check|plan|renew|running|reach|store NEW OLD [FILE]",
     .rest_at = AT(args),
 };
 
@@ -107,25 +108,19 @@ static void read_facts(struct run *r)
 static int check(struct run *r, struct err *err)
 {
     const struct options *o = r->options;
-    int status;
+    bool reach = !strcmp(o->args.items[0], "reach");
     read_facts(r);
-    if (!strcmp(o->args.items[0], "reach")) {
-        facts_reach_planned(&r->facts, o->address, o->insecure);
-        status = checks_reach(&r->facts, &r->out);
-    } else {
-        facts_reach_configured(&r->facts);
-        status = checks_run(&r->facts, !o->no_cluster, &r->out);
-    }
+    facts_reach(&r->facts, reach, o->address, reach && o->insecure);
+    int status = reach ? checks_reach(&r->facts, &r->out)
+                       : checks_run(&r->facts, !o->no_cluster, &r->out);
     return entry_print(&r->out, err) ? -1 : status;
 }
 
 /* plan and renew: writes each new file to --out, and prints its destination. */
 static int plan(struct run *r, struct err *err)
 {
-    static const char *const names[CHANGE_FILES] = {
-        [SECRET_CA] = "ca",           [SECRET_CERT] = "cert",
-        [SECRET_KEY] = "key",         [CHANGE_CONFIG] = "config",
-        [CHANGE_KUBEADM] = "kubeadm", [CHANGE_MANIFEST] = "manifest"};
+    static const char *const names[CHANGE_FILES] = /* of enum change_kind */
+        {"cert", "key", "ca", "config", "kubeadm", "manifest"};
     const struct options *o = r->options;
     bool renew = !strcmp(o->args.items[0], "renew");
     cleanup_buf struct buf config = {0};
@@ -152,31 +147,43 @@ static int plan(struct run *r, struct err *err)
             rc = file_write(old, buf_span(&r->facts.kubeadm.bytes), err);
         buf_printf(&r->out, "%s %s\n", names[i], made.files[i].path);
     }
+    const struct err *why = &made.kubeadm_why;
+    if (rc == 0 && why->code != ERR_NONE && why->code != ERR_NOT_FOUND)
+        fprintf(stderr,
+                "%s: warning: `kubeadm upgrade` will leave the extender out: %s\n",
+                setup_program.name, why->msg);
     change_fini(&made);
     return rc ? rc : entry_print(&r->out, err);
 }
 
-/* Fails if another client has changed the ClusterConfiguration. */
+/* Writes the ClusterConfiguration, or prints the content of the file. */
 static int store(struct run *r, struct err *err)
 {
     const struct options *o = r->options;
-    struct facts *f = &r->facts;
+    struct facts_file *now = &r->facts.kubeadm;
+    char *const *args = o->args.items;
     cleanup_buf struct buf text = {0}, old = {0};
-    if (o->args.n != 3)
-        return err_set(err, ERR_INVALID, "store: expected the files NEW and OLD");
-    if (file_read(o->args.items[1], FILE_MAX, &text, err) ||
-        file_read(o->args.items[2], FILE_MAX, &old, err))
+    bool file = o->args.n == 4;
+    if (o->args.n != 3 && !file)
+        return err_set(err, ERR_INVALID, "store: expected NEW, OLD and perhaps FILE");
+    if (file_read(args[1], FILE_MAX, &text, err) ||
+        file_read(args[2], FILE_MAX, &old, err) ||
+        (file && file_read(args[3], FILE_MAX, &now->bytes, err)))
         return -1;
-    facts_read_kubeadm(r->root, o->kubeconfig, f);
-    struct span now = buf_span(&f->kubeadm.bytes);
-    if (!f->kubeadm.json)
-        return err_set(err, f->kubeadm.why.code, "%s", f->kubeadm.why.msg);
-    if (span_eq(now, buf_span(&text)))
-        return 0;
-    if (!span_eq(now, buf_span(&old)))
-        return err_set(err, ERR_CONFLICT, "%s was changed by another client",
-                       f->kubeadm.path);
-    return facts_write_kubeadm(r->root, o->kubeconfig, f, buf_span(&text), err);
+    if (!file)
+        facts_read_kubeadm(r->root, o->kubeconfig, &r->facts);
+    if (now->why.code != ERR_NONE)
+        return err_set(err, now->why.code, "%s", now->why.msg);
+    struct span is = buf_span(&now->bytes), new = buf_span(&text);
+    cleanup_edit struct edit e = {0};
+    if (span_eq(is, buf_span(&old)) || span_eq(is, new))
+        buf_add_span(&e.text, new);
+    else if (edit_open(file ? args[3] : now->path, is, &e, err) ||
+             change_revert(new, buf_span(&old), &e, err))
+        return -1;
+    return file ? entry_print(&e.text, err)
+                : facts_write_kubeadm(r->root, o->kubeconfig, &r->facts,
+                                      buf_span(&e.text), err);
 }
 
 /* Prints kube-scheduler's process id, if there is one. 0: it runs with the current files

@@ -375,13 +375,14 @@ static double log_rate(struct log *log)
     return s > 0 ? 0.8 * (double)log->times.n / s : 0;
 }
 
-/* Waits until all but `left` pods are bound or rejected. */
-static void log_wait(struct log *log, size_t left, const struct setup *s)
+/* Waits until `count`, a field of log, is n: the pods that are bound, or also the rejected. */
+static void log_wait(struct log *log, const size_t *count, size_t n,
+                     const struct setup *s)
 {
     int64_t end = lib_now_ms() + WAIT_S * 1000;
-    for (log_read(log); log->decided + left < log->n; log_read(log)) {
+    for (log_read(log); *count < n; log_read(log)) {
         ck_assert_msg(lib_now_ms() < end, "%s: after %d s %zu of %zu pods are decided",
-                      s->name, WAIT_S, log->decided, log->n);
+                      s->name, WAIT_S, *count, n);
         usleep(2000);
     }
 }
@@ -420,10 +421,10 @@ static double turn_run(const struct setup *s, double cpu[PROGRAMS])
     for (int p = SCHEDULER + 1; p < PROGRAMS; p++)
         cpu[p] -= cpu_ms(p, s);
     cluster_start("kube-scheduler");
-    log_wait(&log, 0, s);
+    /* A bind that the API server was too slow for is tried again. */
+    log_wait(&log, &log.times.n, log.n, s);
     for (int p = 0; p < PROGRAMS; p++)
         cpu[p] += cpu_ms(p, s);
-    ck_assert_uint_eq(log.times.n, log.n);
     double rate = log_rate(&log);
     log_fini(&log);
     stop_programs(s);
@@ -571,9 +572,9 @@ static struct line pack(const struct setup *s, uint64_t seed)
     cluster_start("kube-scheduler");
     for (size_t i = 0; i < a.n; i++) {
         create_pod(i, a.pods[i]);
-        log_wait(&log, a.n - (i < IN_FLIGHT ? 0 : i - IN_FLIGHT), s);
+        log_wait(&log, &log.decided, i < IN_FLIGHT ? 0 : i - IN_FLIGHT, s);
     }
-    log_wait(&log, 0, s);
+    log_wait(&log, &log.decided, a.n, s);
     for (int64_t end = lib_now_ms() + SETTLE_MS; !all_settled(); usleep(500 * 1000))
         ck_assert_msg(lib_now_ms() < end,
                       "kube-scheduler has not decided about all pods");

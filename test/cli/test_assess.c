@@ -49,6 +49,15 @@ static void add_pod(const char *name, const char *node, const char *limits,
         name, name, node, limits, spec);
 }
 
+/* On n1, with annotations. */
+static void add_noted(const char *name, const char *limits, const char *annotations)
+{
+    add("{'kind':'Pod','metadata':{'namespace':'d','name':'%s','uid':'uid-%s',"
+        "'annotations':{%s}},'spec':{'nodeName':'n1','containers':[{'resources':{"
+        "'limits':{%s}}}]},'status':{'phase':'Running'}}",
+        name, name, annotations, limits);
+}
+
 static void add_used(const char *name, int mib)
 {
     add("{'status':'success','data':{'resultType':'vector','result':[{'metric':{'"
@@ -167,7 +176,8 @@ START_TEST(pods_share_unless)
     add_pod("two", "n1", "'nvidia.com/gpu':'2'", "");
     add_pod("large", "n1", "'nvidia.com/gpu':'1'", "");
     add_pod("unmeasured", "n1", "'nvidia.com/gpu':'1'", "");
-    add_pod("hami", "n1", "'nvidia.com/gpu':'1','nvidia.com/gpumem':'3000'", "");
+    add_noted("hami", "'nvidia.com/gpu':'1','nvidia.com/gpumem-percentage':'30'",
+              "'hami.io/vgpu-devices-allocated':'GPU-a,NVIDIA,3000,0:;'");
     add_pod("ours", "n1", "'aliyun.com/gpu-mem':'2'", "");
     add_pod("dark", "n2", "'nvidia.com/gpu':'1'", "");
     add_pod(
@@ -208,30 +218,50 @@ START_TEST(pods_share_unless)
 }
 END_TEST
 
-/* HAMi's and our annotations name the cards, so pods that share one hold one. */
+/* HAMi's and our annotations name the cards, so pods that share one hold one; and HAMi's limit. */
 START_TEST(cards_that_are_shared_today_count_once)
 {
-    static const char *const notes[] = {
-        "'hami.io/vgpu-devices-allocated':'GPU-a,NVIDIA,3000,0:;'",
-        "'hami.io/vgpu-devices-allocated':';GPU-a,NVIDIA,3000,0:;'",
-        "'ALIYUN_COM_GPU_MEM_IDX':'1'",
+    static const char *const pods[][2] = {
+        {"'nvidia.com/gpu':'1'",
+         "'hami.io/vgpu-devices-allocated':'GPU-a,NVIDIA,3000,0:;'"},
+        {"'nvidia.com/gpu':'1','nvidia.com/gpumem':'9'",
+         "'hami.io/vgpu-devices-allocated':';;GPU-a,NVIDIA,3000,0:;'"},
+        {"'aliyun.com/gpu-mem':'3'", "'ALIYUN_COM_GPU_MEM_IDX':'1'"},
+        {"'aliyun.com/gpu-count':'1'", "'ALIYUN_COM_GPU_MEM_IDX':'2'"},
     };
-    add_node("n1", 4, 10000, "");
-    for (size_t i = 0; i < ARRAY_LEN(notes); i++) {
-        add("{'kind':'Pod','metadata':{'namespace':'d','name':'p%zu','uid':'u%zu',"
-            "'annotations':{%s}},'spec':{'nodeName':'n1','containers':[{'resources':{"
-            "'limits':{%s}}}]},'status':{'phase':'Running'}}",
-            i, i, notes[i],
-            i < 2 ? "'nvidia.com/gpu':'1','nvidia.com/gpumem':'3000'"
-                  : "'aliyun.com/gpu-mem':'3'");
-        char name[8];
-        snprintf(name, sizeof name, "p%zu", i);
-        add_used(name, 9000); /* of all pods on the card */
+    add_node("n1", 5, 10000, "");
+    for (size_t i = 0; i < ARRAY_LEN(pods); i++) {
+        char name[] = {'p', (char)('0' + i), '\0'};
+        add_noted(name, pods[i][0], pods[i][1]);
+        if (i < 3)
+            add_used(name, 9000); /* of all pods on the card */
     }
     cleanup_json json_t *j = result(20);
-    ck_assert_int_eq(number(j, "cardsHeld"), 2);
-    ck_assert_int_eq(number(j, "cardsNeeded"), 1);
+    ck_assert_int_eq(number(j, "cardsHeld"), 3);
+    ck_assert_int_eq(number(j, "cardsNeeded"), 2);
     ck_assert_int_eq(number(j, "podsThatCouldShare"), 3);
+    ck_assert_int_eq(
+        json_integer_value(json_object_get(
+            json_object_get(json_object_get(j, "pods"), "d/p1"), "neededMiB")),
+        3000);
+}
+END_TEST
+
+/* Of a node with an Scv, each card has its own memory. */
+START_TEST(cards_of_a_node_differ)
+{
+    add("{'kind':'Scv','metadata':{'name':'n1'},'status':{'cardList':[{'model':'A','"
+        "totalMemory'"
+        ":4000},{'model':'B','totalMemory':9000,'reservedMemory':1000}]}}");
+    add_node("n1", 2, 10000, "");
+    add_pod("a", "n1", "'nvidia.com/gpu':'1'", "");
+    add_pod("b", "n1", "'nvidia.com/gpu':'1'", "");
+    add_used("a", 7000);
+    add_used("b", 8001);
+    cleanup_json json_t *j = result(0);
+    ck_assert(span_eq(of_pod(j, "a", "couldShare"), SPAN("yes")));
+    ck_assert(span_eq(of_pod(j, "b", "couldShare"), SPAN("no")));
+    ck_assert_int_eq(number(j, "cards"), 2);
 }
 END_TEST
 
@@ -258,4 +288,5 @@ START_TEST(pods_keep_their_cpu_and_tolerations)
 END_TEST
 
 UNIT_MAIN("assess", small_clusters_need_few_cards, pods_share_unless,
-          cards_that_are_shared_today_count_once, pods_keep_their_cpu_and_tolerations)
+          cards_that_are_shared_today_count_once, cards_of_a_node_differ,
+          pods_keep_their_cpu_and_tolerations)

@@ -575,7 +575,39 @@ START_TEST(a_gang_that_a_list_shows_old_does_not_wait)
 }
 END_TEST
 
-RIG_MAIN("gang", members_that_do_not_exist_yet_count_towards_the_minimum,
+/* A controller creates the gang again beside its terminating pods, whose cards are taken. */
+START_TEST(terminating_members_count_for_nothing)
+{
+    start_waiting(INT64_MAX);
+    struct pod old[2], p1 = member_of("p1", 0);
+    for (int i = 0; i < 2; i++) {
+        old[i] = member_of(rig_text("q%d", i).p, 0);
+        old[i].node = rig_text("n%d", i + 1);
+        rig_see(old[i]);
+        old[i].meta.deleting = true;
+        rig_see(old[i]);
+    }
+    rig_pass(6000);
+    ck_asks(p1, 3, 1, "");
+    ck_assert_str_eq(text, "gang g: waits for 2 more members: 1 of 3 exist");
+    rig_see(p1);
+    rig_pass(4999);
+    ck_asks(p1, 3, 1, "");
+    ck_assert_str_eq(text, "gang g: waits for 2 more members: 1 of 3 exist");
+    rig_see(member_of("p2", 0));
+    rig_see(member_of("p3", 0));
+    ck_asks(p1, 1, 3, "");
+    ck_assert_ptr_nonnull(strstr(text, "2 of 3 members find no place"));
+    ck_reserved(0);
+    for (int i = 0; i < 2; i++)
+        rig_delete(old[i]);
+    ck_asks(p1, 1, 3, "n1");
+    ck_reserved(3);
+}
+END_TEST
+
+RIG_MAIN("gang", terminating_members_count_for_nothing,
+         members_that_do_not_exist_yet_count_towards_the_minimum,
          a_gang_without_a_minimum_waits_for_nobody,
          the_wait_begins_when_the_watch_shows_the_first_member,
          a_restart_does_not_begin_the_wait_again,

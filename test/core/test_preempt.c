@@ -510,7 +510,29 @@ START_TEST(an_unknown_pod_is_not_remembered)
 }
 END_TEST
 
-RIG_MAIN("preempt", some_pods_evict_nobody, some_pods_are_not_evicted,
+/* The pod fits on n2, which kube-scheduler never offers. */
+START_TEST(evictions_wait_for_retries_but_both_times_begin_together)
+{
+    struct span n1 = SPAN("n1");
+    int64_t from_ms;
+    size_t woken = 0;
+    start_with(60 * 1000);
+    for (from_ms = r.now.mono_ms; !rig_count(CORE_CALL_NOMINATE); pass(100)) {
+        rig_step((struct core_input){.type = CORE_REJECTED,
+                                     .uid = SPAN("p"),
+                                     .node_name = SPAN("n2"),
+                                     .nodes = &n1,
+                                     .n_nodes = 1});
+        for (; rig_count(CORE_CALL_WAKEUP); woken++)
+            rig_end(CORE_CALL_WAKEUP, ERR_NONE);
+        ck_assert_int_lt(r.now.mono_ms - from_ms, 180 * 1000);
+    }
+    ck_assert_uint_eq(woken, CORE_RETRIES);
+}
+END_TEST
+
+RIG_MAIN("preempt", evictions_wait_for_retries_but_both_times_begin_together,
+         some_pods_evict_nobody, some_pods_are_not_evicted,
          a_pod_of_lower_priority_leaves_for_a_pod_that_waits,
          a_whole_card_is_freed_and_kept, the_status_of_a_pod_follows_its_preemption,
          the_status_says_that_no_node_has_victims_and_what_was_refused,

@@ -119,15 +119,13 @@ static const char *members(const char *ns, const char *name)
     static char text[64];
     struct gang gang = {.kind = GANG_COSCHEDULING, .name = span_of(name)};
     const struct ledger_gang *g = ledger_gang_find(ledger, span_of(ns), &gang);
-    uint32_t n = 0;
     text[0] = '\0';
     if (!g)
         return text;
     ck_assert_span_eq(g->ns, ns);
     ck_assert_span_eq(g->name, name);
-    for (const struct ledger_member *m = g->members; m; m = m->next, n++)
+    for (const struct ledger_member *m = g->members; m; m = m->next)
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", m->pod->uid.p);
-    ck_assert_uint_eq(n, g->n_members);
     return text;
 }
 

@@ -29,8 +29,9 @@
 
 /* Paths that are built into the kubelet, containerd, the CNI plugins and manifests. */
 static const char *const places[] = {
-    "/var/lib/kubelet", "/var/lib/cni",      "/var/log/containers", "/run/containerd",
-    "/run/cdi",         "/usr/local/nvidia", "/var/lib/gpushare"};
+    "/var/lib/kubelet",  "/var/lib/cni",    "/var/log/containers",
+    "/run/containerd",   "/run/cdi",        "/usr/local/nvidia",
+    "/var/lib/gpushare", "/etc/kubernetes", "/var/lib/gpushare-install"};
 
 /* Kernel settings that a kubelet requires, and would write for the whole machine. */
 static const struct {
@@ -46,6 +47,7 @@ static struct {
     char why[sizeof(struct err)];
     char dir[256], cgroup[64];
     bool made[ARRAY_LEN(places)];
+    int lock; /* of /var/lib: shared by the cells of this machine; -1: none */
     volatile pid_t init;
     volatile sig_atomic_t signal; /* the signal that ended it */
 } cell;
@@ -116,11 +118,13 @@ static int make_network(struct err *err)
 }
 
 /* Process 2 of a host is kthreadd, by which scv-agent knows that it sees the host's processes. */
-static void play_kthreadd(void)
+static void play_kthreadd(int tell)
 {
-    if (fork() == 0)
-        for (prctl(PR_SET_NAME, "kthreadd");;)
-            pause();
+    if (fork())
+        return;
+    close(tell); /* begin waits until no process has it */
+    for (prctl(PR_SET_NAME, "kthreadd");;)
+        pause();
 }
 
 /* Process 1 of the cell, which adopts orphans. It writes the error to the pipe if the cell
@@ -129,7 +133,7 @@ static void be_init(int (*run)(void), int tell)
 {
     struct err err = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    play_kthreadd();
+    play_kthreadd(tell);
     setsid(); /* an interrupt of the terminal goes to the outer process */
     if (make_mounts(&err) || make_network(&err)) {
         ssize_t n = write(tell, err.msg, strlen(err.msg));
@@ -196,7 +200,8 @@ static void leave_no_trace(void)
 {
     for (int i = 0; i < 250 && !remove_cgroups(cell.cgroup); i++)
         wait_a_moment();
-    for (size_t i = 0; i < ARRAY_LEN(places); i++)
+    bool last = cell.lock < 0 || flock(cell.lock, LOCK_EX | LOCK_NB) == 0;
+    for (size_t i = 0; i < ARRAY_LEN(places) && last; i++)
         if (cell.made[i])
             remove_all(places[i]);
     remove_all(cell.dir);
@@ -312,12 +317,11 @@ int cell_run(int (*run)(void))
 {
     struct err err = {0};
     int status = 0;
-    cleanup_close int lock = open("/var/lib", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB)) {
-        fprintf(stderr, "waiting for the end of another cell\n");
-        flock(lock, LOCK_EX);
-    }
-    remove_cgroups(CGROUP "*"); /* of a cell whose first process was killed */
+    cell.lock = open("/var/lib", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (cell.lock >= 0 && flock(cell.lock, LOCK_EX | LOCK_NB) == 0)
+        remove_cgroups(CGROUP "*"); /* of a cell whose first process was killed */
+    if (cell.lock >= 0)
+        flock(cell.lock, LOCK_SH); /* waits while another one removes the places */
     if (prepare(&err) || (cell.init = begin(run, &err)) < 0) {
         leave_no_trace();
         return outside(run, err.msg);

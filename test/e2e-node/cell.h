@@ -14,12 +14,12 @@
 #define CELL_ADDRESS "10.77.0.1"
 
 /* Runs the function in a cell and returns its result. If no cell is possible, it
- * runs in this process, and cell_why_not has the reason. Waits until no other cell exists on
- * this machine. */
+ * runs in this process, and cell_why_not has the reason. A machine may have several cells. */
 int cell_run(int (*run)(void));
 /* The reason why this process does not run in a cell; NULL: it does. */
 const char *cell_why_not(void);
 /* A directory on disk, and the name of a control group, that are removed with the cell. */
 const char *cell_dir(void);
-#define CELL_STATIC "static" /* in it: the kubelet's static pods */
 const char *cell_cgroup(void);
+#define CELL_KUBERNETES "/etc/kubernetes"
+#define CELL_STATIC     CELL_KUBERNETES "/manifests" /* the kubelet's static pods */

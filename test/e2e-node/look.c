@@ -115,6 +115,18 @@ char *look_variable(const char *log, const char *name)
     return lib_fmt("%s", "");
 }
 
+void look_card(const char *pod)
+{
+    const char *log;
+    lib_wait(strstr(log = cluster_kubectl("logs", pod), "that is all\n"));
+    const char *card = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
+    bool known = false;
+    for (int i = 0; i < NODE_CARDS; i++)
+        known |= strcmp(card, node_cards[i].uuid) == 0;
+    ck_assert_msg(known, "pod %s sees \"%s\"", pod, card);
+    ck_assert_str_eq(lib_annotation(cluster_pod(pod), "gpushare/card-uuid"), card);
+}
+
 static json_t *set_of(const char *list)
 {
     json_t *set = lib_own(json_object());

@@ -15,6 +15,10 @@ json_t *look_held(void);
 /* The value of a variable in a container's output; "" if absent. Kept. */
 char *look_variable(const char *log, const char *name);
 
+/* Waits for the output of the pod's container. Fails unless it sees the card that the pod's
+ * annotation promises. */
+void look_card(const char *pod);
+
 /* Waits until every pod that has not failed runs, and fails unless all sides agree on each
  * container. Returns the number of containers with cards. */
 size_t look_check(void);

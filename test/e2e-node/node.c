@@ -355,14 +355,14 @@ void node_create(const char *kind, const char *name)
 
 static char *static_file(const char *name)
 {
-    return lib_fmt("%s/" CELL_STATIC "/%s.json", cell_dir(), name);
+    return lib_fmt(CELL_STATIC "/%s.json", name);
 }
 
 /* The kubelet reads every file of the folder, also a partial one. */
 void node_create_static(const char *kind, const char *name)
 {
-    temp_write(cell_dir(), "static-pod", node_pod(kind, name));
-    ck_assert_int_eq(rename(lib_fmt("%s/static-pod", cell_dir()), static_file(name)), 0);
+    temp_write(CELL_KUBERNETES, "static-pod", node_pod(kind, name));
+    ck_assert_int_eq(rename(CELL_KUBERNETES "/static-pod", static_file(name)), 0);
 }
 
 void node_remove_static(const char *name)

@@ -22,7 +22,13 @@
 
 enum { STEP_MS = 60 * 1000, SHOWN = 300 };
 
-#define CONTAINERD "/run/containerd/containerd.sock"
+#define CONTAINERD  "/run/containerd/containerd.sock"
+#define SNAPSHOTTER "native" /* works on any file system; the images are small */
+#ifdef __aarch64__
+#define PLATFORM "linux/arm64"
+#else
+#define PLATFORM "linux/amd64"
+#endif
 
 static const char *runtime;          /* instead of runc */
 static const char *more_config = ""; /* of the kubelet */
@@ -121,13 +127,16 @@ static void write_containerd(void)
             "  restrict_oom_score_adj = true\n"
             "  netns_mounts_under_state_dir = true\n"
             "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n"
-            "  snapshotter = \"native\"\n" /* works on any file system; the images are small */
+            "  snapshotter = \"" SNAPSHOTTER "\"\n"
             "  default_runtime_name = \"runc\"\n"
             "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
             "  runtime_type = \"io.containerd.runc.v2\"\n"
             "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n"
             "  BinaryName = \"%s\"\n"
             "  Root = \"/run/containerd/runc\"\n"
+            "[[plugins.\"io.containerd.transfer.v1.local\".unpack_config]]\n"
+            "  platform = \"" PLATFORM "\"\n" /* for ctr without options */
+            "  snapshotter = \"" SNAPSHOTTER "\"\n"
             "[plugins.\"io.containerd.grpc.v1.cri\".cni]\n"
             "  bin_dir = \"%s\"\n"
             "  conf_dir = \"%s/cni\"\n",
@@ -168,10 +177,7 @@ static int start_containerd(struct err *err)
 
 int real_import(const char *archive, struct err *err)
 {
-    /* The transfer service of containerd 2 is configured for another snapshotter. */
-    return real_ctr(ARGV("images", "import", "--snapshotter", "native", archive,
-                         real_has_cdi() ? "--local" : NULL),
-                    err)
+    return real_ctr(ARGV("images", "import", "--snapshotter", SNAPSHOTTER, archive), err)
                ? 0
                : -1;
 }
@@ -216,11 +222,11 @@ static void write_kubelet(void)
             "maxPods: 250\n"
             "nodeStatusUpdateFrequency: 2s\n"
             "resolvConf: \"\"\n"
-            "staticPodPath: %s/" CELL_STATIC "\n"
+            "staticPodPath: " CELL_STATIC "\n"
             "fileCheckFrequency: 1s\n"
             "%s",
-            cluster.dir, cell_cgroup(), d, more_config));
-    temp_mkdir(d, CELL_STATIC);
+            cluster.dir, cell_cgroup(), more_config));
+    temp_mkdir(CELL_KUBERNETES, "manifests");
 }
 
 static bool node_is_ready(void)

@@ -27,19 +27,10 @@ enum { INSTALL_MS = 180 * 1000 };
 
 /* -- pods -- */
 
-/* The running pod sees the card that its annotations promise. */
 static void ck_on_its_card(const char *name)
 {
-    json_t *pod = cluster_pod(name);
-    const char *log;
-    lib_wait(strstr(log = cluster_kubectl("logs", name), "that is all\n"));
-    const char *card = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
-    bool known = false;
-    for (int i = 0; i < NODE_CARDS; i++)
-        known |= strcmp(card, node_cards[i].uuid) == 0;
-    ck_assert_msg(known, "pod %s sees \"%s\"", name, card);
-    ck_assert_str_eq(lib_annotation(pod, "gpushare/card-uuid"), card);
-    ck_assert_str_eq(lib_str(pod, "spec.schedulerName"), SCHEDULER_NAME);
+    look_card(name);
+    ck_assert_str_eq(lib_str(cluster_pod(name), "spec.schedulerName"), SCHEDULER_NAME);
 }
 
 /* Creates a pod of this kind (node.h) and waits until it is on its card. */
@@ -85,10 +76,32 @@ static void ck_managed(void)
     ck_assert(!json_object_get(labels, "gpushare"));
 }
 
-/* The installation of README.md, as it is. */
+static const char *container_of(const char *name)
+{
+    return lib_str(cluster_pod(name), "status.containerStatuses.0.containerID");
+}
+
+static void uninstall(const char *before)
+{
+    const char *container = container_of("gpu-mem");
+    int64_t begun = lib_now_ms();
+    helm("uninstall", "gpushare", "--wait");
+    cluster_wait_gone(
+        before, ARGV("CustomResourceDefinition /scvs.core.run-linux.com ",
+                     "APIService /v1.core.run-linux.com ", "Scv /" NODE " ",
+                     "Namespace /" NAMESPACE " ", "ServiceAccount " NAMESPACE "/default ",
+                     "ConfigMap " NAMESPACE "/kube-root-ca.crt ", "Pod default/"));
+    cluster_report("helm uninstall, until nothing but the CRD is left",
+                   lib_now_ms() - begun);
+    ck_assert_str_eq(lib_str(cluster_pod("gpu-mem"), "status.phase"), "Running");
+    ck_assert_str_eq(container_of("gpu-mem"), container);
+}
+
+/* The installation of README.md, as it is, and the way back. */
 START_TEST(one_line_gives_a_plain_pod_its_card)
 {
     ck_managed();
+    const char *before = cluster_everything();
     int64_t begun = lib_now_ms();
     char *dir = temp_dir();
     const char *kubectl = cluster_program("kubectl");
@@ -108,6 +121,7 @@ START_TEST(one_line_gives_a_plain_pod_its_card)
     ck_assert_str_eq(lib_str(cluster_pod("plain"), "spec.schedulerName"),
                      "default-scheduler");
     ck_consistent();
+    uninstall(before);
 }
 
 START_TEST(helm_test_passes)
@@ -344,7 +358,8 @@ int main(void)
         two_schedulers_race_for_cpu,
         pods_get_their_cards_after_the_certificates_were_deleted,
         a_pod_of_another_scheduler_is_refused_with_the_remedy,
-        a_pod_right_after_an_installation_gets_its_card, helm_test_passes};
+        a_pod_right_after_an_installation_gets_its_card,
+        helm_test_passes};
     cell_run(nothing);
     cluster_no_extender();
     /* The API of the policy is behind a gate in 1.35. */

@@ -21,12 +21,26 @@
 
 enum { RUN_MS = 240 * 1000 };
 
+static const char *owner; /* process id of main: a failed test leaves its cluster to it */
+
+static void begin_all(void)
+{
+    owner = lib_fmt("%d", (int)getpid());
+    cluster.dir = lib_fmt("%s/c", getenv("TMPDIR"));
+}
+
+static void end_all(void)
+{
+    if (access(cluster.dir, F_OK) == 0)
+        cluster_script(
+            ARGV("down", "--dir", cluster.dir, "--logs", lib_built("e2e-logs/docs")));
+}
+
 static void start_cluster(void)
 {
     struct extender e;
-    cluster_script(ARGV("up", "--dir", cluster.dir, "--owner",
-                        lib_fmt("%d", (int)getpid()), "--logs",
-                        lib_built("e2e-logs/docs"), "--k8s", cluster_release()));
+    cluster_script(
+        ARGV("up", "--dir", cluster.dir, "--owner", owner, "--k8s", cluster_release()));
     cluster_extender("gpushare-extender", &e);
     cluster_add_program("node-port",
                         ARGV(lib_keep(realpath(lib_built("e2e-service"), NULL), free),
@@ -40,7 +54,6 @@ static unsigned follow(const char *page)
     const char *part = getenv("DOC");
     if (part && !strstr(page, part))
         return 0;
-    cluster.dir = lib_path("c");
     char *home = temp_dir();
     int64_t began = lib_now_ms();
     start_cluster();
@@ -63,7 +76,7 @@ START_TEST(the_commands_of_the_documents_run)
                                         "docs/install.md"};
     struct err err = {0};
     unsigned blocks = 0;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the cluster ends with this process */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (network_own(&err))
         printf("measured: the ports of this machine are used: %s\n", err.msg);
     for (size_t i = 0; i < ARRAY_LEN(pages); i++)
@@ -71,4 +84,10 @@ START_TEST(the_commands_of_the_documents_run)
     ck_assert_uint_gt(blocks, 0);
 }
 
-LIB_MAIN("docs", 1100, the_commands_of_the_documents_run)
+int main(void)
+{
+    static const struct unit_fixtures around = {.begin_all = begin_all,
+                                                .end_all = end_all};
+    const TTest *const tests[] = {the_commands_of_the_documents_run};
+    return lib_run_with("docs", tests, ARRAY_LEN(tests), 1100, &around);
+}

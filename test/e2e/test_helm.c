@@ -194,48 +194,6 @@ START_TEST(the_notes_name_the_next_command)
     }
 }
 
-/* -- all objects -- */
-
-/* A line for each object of the cluster: kind, name, UID. */
-static char *everything(void)
-{
-    char *rest = cluster_kubectl("api-resources", "--verbs=list,delete", "-o", "name");
-    const char *list = "pods";
-    for (const char *kind; (kind = strsep(&rest, "\n"));)
-        if (*kind && strncmp(kind, "events", 6) != 0 && strcmp(kind, "pods") != 0)
-            list = lib_fmt("%s,%s", list, kind);
-    return cluster_kubectl("get", list, "-A", "-o",
-                           "jsonpath={range .items[*]}{.kind} "
-                           "{.metadata.namespace}/{.metadata.name} "
-                           "{.metadata.uid}{\"\\n\"}{end}");
-}
-
-/* The lines of a that are not in b. */
-static const char *only_in(const char *a, const char *b)
-{
-    const char *out = "";
-    for (char *rest = lib_fmt("%s", a), *line; (line = strsep(&rest, "\n"));)
-        if (*line && !strstr(lib_fmt("\n%s", b), lib_fmt("\n%s\n", line)))
-            out = lib_fmt("%s%s\n", out, line);
-    return out;
-}
-
-/* The objects created since `before`, except for CRD and Scv, which must exist. */
-static const char *left_over(const char *before)
-{
-    static const char *const kept[] = {
-        "CustomResourceDefinition /" CRD " ",
-        "APIService /v1.core.run-linux.com ", /* of the CRD */
-        "Scv /gpu "};
-    const char *left = only_in(everything(), before);
-    for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
-        const char *line = strstr(left, kept[i]);
-        ck_assert_msg(line != NULL, "no %s in: %s", kept[i], left);
-        left = lib_fmt("%.*s%s", (int)(line - left), left, strchr(line, '\n') + 1);
-    }
-    return left;
-}
-
 /* -- the life of a release -- */
 
 /* The chart of an older release, whose CRD has no temperature. */
@@ -351,7 +309,7 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     cluster_create("/api/v1/namespaces/" SYSTEM "/configmaps",
                    "{\"metadata\":{\"name\":\"unhealthy-gpu-gpu\",\"labels\":{\"app\":"
                    "\"gpushare\"}},\"data\":{\"gpus\":\"1\"}}");
-    const char *before = everything();
+    const char *before = cluster_everything();
     int64_t begun = lib_now_ms();
     const char *notes = helm(0, "install", ARGV(chart, "--wait"));
     cluster_report("helm install --wait", lib_now_ms() - begun);
@@ -371,12 +329,13 @@ START_TEST(a_release_is_installed_upgraded_and_removed_without_other_changes)
     run_programs();
     upgrade();
 
-    ck_assert_str_eq(only_in(before, everything()), "");
+    ck_assert_str_eq(cluster_only_in(before, cluster_everything()), "");
     ck_assert_contains(helm(0, "uninstall", ARGV("--wait")),
                        "[CustomResourceDefinition] " CRD);
-    const char *left;
-    lib_wait_saying(!*(left = left_over(before)), "these objects remain: %s", left);
-    ck_assert_str_eq(only_in(before, everything()), "");
+    cluster_wait_gone(before, ARGV("CustomResourceDefinition /" CRD " ",
+                                   "APIService /v1.core.run-linux.com ", /* of the CRD */
+                                   "Scv /gpu "));
+    ck_assert_str_eq(cluster_only_in(before, cluster_everything()), "");
 
     /* The kept objects do not prevent another installation. */
     helm(0, "install", ARGV(CHART, "--wait"));

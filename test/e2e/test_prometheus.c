@@ -6,17 +6,20 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "domain/ids.h"
 #include "lib/overuse_node.h"
 #include "lib/plugin.h"
+#include "lib/promtool.h"
+#include "lib/stub.h"
 #include "lib/tls.h"
 
 /*
  * The real Prometheus, with the shipped rules and dashboard, scrapes the programs: two extenders
  * over HTTPS, and scv-agent and the device plugin of the node n1; kube-sim is their API server.
  * Nothing fires without a fault. In each fault exactly the expected alerts fire, and they end
- * with it. Then every query of the dashboard has data. The times of the rules, which promtool
- * tests, are some hundred times shorter here. (GPUShareWrongCard and
- * GPUShareCardLinksDown are left to promtool.)
+ * with it. Every query of the dashboard has data, and `kubectl inspect gpushare assess` reads what
+ * pods used. The times of the rules, which promtool tests, are some hundred times shorter here.
+ * PROMETHEUS=PATH: instead of the program that scripts/e2e-programs builds.
  */
 
 static struct sim sim;
@@ -25,7 +28,8 @@ static struct agent agent, linked; /* linked: of n3, with the fake NVML */
 static struct plugin plugin;
 static struct overuse_node node;
 static struct program prometheus;
-static struct peer api; /* of Prometheus */
+static struct peer api;   /* of Prometheus */
+static struct stub *dcgm; /* dcgm-exporter */
 
 /* -- Prometheus -- */
 
@@ -72,11 +76,35 @@ static void write_targets(void)
     ck_assert_int_eq(rename(lib_path("next"), lib_path("nodes.json")), 0);
 }
 
-static void start_prometheus(void)
+static const char *prometheus_path(void)
 {
     struct program p;
+    if (getenv("PROMETHEUS"))
+        return getenv("PROMETHEUS");
     program_start(&p, getenv("HOME"), ARGV("scripts/e2e-programs", "prometheus"));
     const char *programs = lib_keep(program_end(&p, 0), free);
+    return lib_fmt("%.*s/prometheus", (int)strcspn(programs, "\n"), programs);
+}
+
+#define FB_USED(pod, rest)                                                               \
+    "DCGM_FI_DEV_FB_USED{namespace=\"default\",pod=\"" pod "\"} " rest "\n"
+static void export_cards(struct stub_conn *conn, void *ctx)
+{
+    (void)ctx;
+    while (stub_read(conn))
+        stub_reply(conn, 200, "Content-Type: text/plain; version=0.0.4\r\n",
+                   FB_USED("a", "2000") FB_USED("b", "3000"));
+}
+
+static void start_prometheus(void)
+{
+    /* Three days ago a used more. */
+    temp_write(lib_dir, "history",
+               lib_fmt(FB_USED("a", "9000 %lld") "# EOF\n",
+                       (long long)time(NULL) - 3 * 24 * 3600));
+    promtool_run(lib_fmt("tsdb create-blocks-from openmetrics '%s' '%s'",
+                         lib_path("history"), lib_path("tsdb")));
+    dcgm = stub_start(export_cards, NULL);
     temp_write(lib_dir, "rules.yaml",
                scaled(lib_file("manifests/monitoring/prometheus-rules.yaml")));
     temp_write(lib_dir, "prometheus.yml",
@@ -89,11 +117,17 @@ static void start_prometheus(void)
                "  authorization: {credentials: test-token}\n"
                "  tls_config: {ca_file: ca.crt}\n"
                "  file_sd_configs: [{files: [extenders.json]}]\n"
+               "- job_name: dcgm\n"
+               "  file_sd_configs: [{files: [dcgm.json]}]\n"
                "- job_name: nodes\n"
                "  honor_labels: true\n"
                "  file_sd_configs: [{files: [nodes.json]}]\n");
+    temp_write(lib_dir, "dcgm.json",
+               lib_fmt("[{\"targets\":[\"127.0.0.1:%u\"],\"labels\":{\"cluster\":\"c\","
+                       "\"namespace\":\"gpu-operator\",\"pod\":\"dcgm-exporter\"}}]",
+                       stub_port(dcgm)));
     program_start(&prometheus, lib_dir,
-                  ARGV(lib_fmt("%.*s/prometheus", (int)strcspn(programs, "\n"), programs),
+                  ARGV(prometheus_path(),
                        lib_fmt("--config.file=%s", lib_path("prometheus.yml")),
                        lib_fmt("--storage.tsdb.path=%s", lib_path("tsdb")),
                        "--web.listen-address=127.0.0.1:0"));
@@ -184,6 +218,13 @@ static void add_pod(const char *name, const char *uid, const char *node_name, in
         "%s%s%s},\"status\":{\"phase\":\"%s\"}}",
         name, uid, more, units, node_name ? ",\"nodeName\":\"" : "", node_name ?: "",
         node_name ? "\"" : "", node_name ? "Running" : "Pending");
+}
+
+static void add_user(const char *name, const char *uid, int units)
+{
+    add_pod(name, uid, "n1", units,
+            ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_"
+            "ASSIGNED\":\"true\",\"gpushare/card-uuid\":\"GPU-0\"}");
 }
 
 static void filter_pod(const char *name, int units, const char *more)
@@ -304,8 +345,19 @@ static void thaw_extenders(void)
     program_signal(&second.program, SIGCONT);
 }
 
+static bool may_bind(const struct extender *e)
+{
+    return extender_metric(e, "gpushare_may_bind") == 1;
+}
+/* The one that does not lead, because a new leader may bind only seconds later. */
 static void restart_second(void)
 {
+    lib_wait(may_bind(&extender) || may_bind(&second));
+    if (may_bind(&second)) {
+        struct extender leader = second;
+        second = extender;
+        extender = leader;
+    }
     extender_stop(&second);
     start_extender(&second);
     write_targets();
@@ -462,6 +514,37 @@ static void renew(void)
 
 #define LINKED(bus, links)                                                               \
     "card uuid=GPU-" bus ";bus=" bus ";total=1000;free=1000;path=0,10;links=" links "\n"
+/* scv-agent reads the links again when a card returns that a sample or two lack. */
+static void set_links(const char *card)
+{
+    double before = peer_metric(&linked.health, "scv_agent_samples_total");
+    agent_script(LINKED("1a", "2:1b"));
+    lib_wait(peer_metric(&linked.health, "scv_agent_samples_total") >= before + 2);
+    agent_script(lib_fmt(LINKED("1a", "2:1b") "%s", card));
+}
+static void lose_link(void)
+{
+    set_links(LINKED("1b", "1:1a,1:down"));
+}
+static void find_link(void)
+{
+    set_links(LINKED("1b", "2:1a"));
+}
+
+static void give_other_card(void)
+{
+    cleanup_buf struct buf id = {0};
+    ids_write(&id, &(struct ids_id){ids_tag_of(SPAN("GPU-1")), 0});
+    add_user("wrong", "uid-wrong", 1);
+    kubelet_add(&node.kubelet, "wrong", ARGV("c"));
+    kubelet_give(&node.kubelet, "wrong", "c", MEM, lib_own(json_pack("[s]", id.p)));
+}
+static void take_other_card(void)
+{
+    kubelet_remove(&node.kubelet, "wrong");
+    sim_delete_pod(&sim, "wrong");
+}
+
 static void stall(void)
 {
     sim_watches(&sim, "stall", "configmaps");
@@ -489,27 +572,24 @@ static const struct fault {
     {" ExtenderDown ", freeze_extenders, NULL, thaw_extenders},
     {" ExtenderNotReady ", hide_scvs, NULL, show_scvs},
     {" BindUnknown ", lose_bind, NULL, find_bind},
-    {" PermissionDenied ", forbid_events, cause_event, heal_api},
     {" APIFailures ", refuse_events, cause_event, heal_api},
     {" FilterSlow ", delay_groups, filter_member, heal_api},
     {" MemoryStranded ", strand, NULL, unstrand},
-    {" BoundPastExtender ", admit_unpromised, NULL, nothing},
     {" PluginRefuses ", allocate_unknown, NULL, nothing},
     {" PluginNotRegistered ", stop_kubelet, NULL, start_kubelet},
     {" CertificateExpires ", expire_soon, NULL, renew},
     {" PluginUnhealthy CardsUnavailable ", break_driver, NULL, use_less},
     {" AgentUnhealthy NodeHeartbeatLost ", refuse_heartbeats, NULL, heal_api},
     {" WatchStale ", stall, NULL, release},
+    {" CardLinksDown ", lose_link, NULL, find_link},
+    {" WrongCard ", give_other_card, NULL, take_other_card},
+    /* The last ones are of the short form. Pods that fit nowhere, which MemoryStranded counts. */
+    {" BoundPastExtender ", admit_unpromised, NULL, nothing},
+    {" PermissionDenied ", forbid_events, cause_event, heal_api},
 };
+enum { SHORT = 2 };
 
 /* -- the cluster -- */
-
-static void add_user(const char *name, const char *uid, int units)
-{
-    add_pod(name, uid, "n1", units,
-            ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_"
-            "ASSIGNED\":\"true\",\"gpushare/card-uuid\":\"GPU-0\"}");
-}
 
 static void set_up(void)
 {
@@ -535,9 +615,9 @@ static void set_up(void)
                    "\"n3\",\"uid\":\"uid-of-n3\"}}");
     agent_script(LINKED("1a", "2:1b") LINKED("1b", "2:1a"));
     agent_start(&linked, &sim, agent_nvml(),
-                ARGV("--node-name", "n3", "--update-interval", "100ms",
-                     "--podresources-socket=", "--lease-renew", "1s", "--lease-grace",
-                     "4s"));
+                ARGV("--node-name", "n3", "--update-interval", "100ms", "--healthy-after",
+                     "1ms", "--podresources-socket=", "--lease-renew", "1s",
+                     "--lease-grace", "4s"));
     plugin_start(&plugin, &sim, NULL);
     kubelet_wait_registered(&node.kubelet, -1);
     start_extender(&extender);
@@ -548,8 +628,8 @@ static void set_up(void)
     start_prometheus();
 }
 
-/* Every query of the dashboard has data, while two nodes differ from their objects and a pod is
- * pending. */
+/* Every query of the dashboard has data, while two nodes differ from their objects, a pod is
+ * pending and another one uses too much. */
 static void check_dashboard(void)
 {
     static const char *const variables[][2] = {{"$cluster", ".*"},
@@ -565,6 +645,7 @@ static void check_dashboard(void)
     ck_assert(extender_bind(&extender, "bound", "n2", NULL));
     list_unknown();
     pending();
+    overuse();
     json_array_foreach(lib_at(j, "panels"), i, panel)
         lib_each(target, lib_at(panel, "targets"))
     {
@@ -578,17 +659,49 @@ static void check_dashboard(void)
     ck_assert_uint_gt(n, 50);
 }
 
-START_TEST(each_alert_fires_in_its_fault_and_in_no_other)
+#define ASSESSED(name, kind, limit, more)                                                \
+    "{\"kind\":\"Pod\",\"metadata\":{\"namespace\":\"default\",\"name\":\"" name         \
+    "\",\"uid\":\"" name "\"" more "},\"spec\":{\"nodeName\":\"m\",\"containers\":[{"    \
+    "\"resources\":{\"limits\":{\"" kind "\":\"" limit "\"}}}]}}"
+
+/* Of a, what it used three days ago; of b, now; of greedy, what scv-agent measures. */
+static void check_assess(void)
+{
+    temp_write(lib_dir, "objects.json",
+               "{\"kind\":\"List\",\"items\":[{\"kind\":\"Node\",\"metadata\":{\"name\":"
+               "\"m\",\"labels\":{\"nvidia.com/gpu.product\":\"T4\",\"nvidia.com/"
+               "gpu.count\":\"4\",\"nvidia.com/gpu.memory\":\"16384\"}}}," ASSESSED(
+                   "a", "nvidia.com/gpu", "1",
+                   "") "," ASSESSED("b", "nvidia.com/gpu", "1",
+                                    "") "," ASSESSED("greedy", "aliyun.com/gpu-mem", "4",
+                                                     ",\"annotations\":{\"ALIYUN_COM_GPU_"
+                                                     "MEM_IDX\":\"3\"}") "]}");
+    ck_assert_str_eq(
+        lib_output_of(0, "kubectl-inspect-gpushare",
+                      ARGV("assess", lib_fmt("--from=%s", lib_path("objects.json")),
+                           "--prometheus", lib_fmt("http://127.0.0.1:%u", api.port))),
+        "POD             NODE  USED(MiB)  NEEDS(MiB)  COULD SHARE  REASON\n"
+        "default/a       m     9000       10800       yes          -\n"
+        "default/greedy  m     8192       9831        yes          -\n"
+        "default/b       m     3000       3600        yes          -\n\n"
+        "MODEL  CARDS  HELD  NEEDED  PODS  COULD SHARE\n"
+        "T4     4      3     2       3     3\n");
+}
+
+static void start_healthy(void)
 {
     set_up();
-    lib_wait_saying(json_array_size(query("up == 1")) == 5, "%s",
+    lib_wait_saying(json_array_size(query("up == 1")) == 6, "%s",
                     program_output(&prometheus));
     lib_wait(!*firing()); /* of the time before the first scrape */
     playing = "healthy";
     lib_wait(fires("", NULL) &&
              json_array_size(query("count_over_time(gpushare_ready[1m]) >= 12")) == 2);
-    for (size_t i = 0; i < ARRAY_LEN(faults); i++) {
-        const struct fault *f = &faults[i];
+}
+
+static void play(const struct fault *f, size_t n)
+{
+    for (const struct fault *end = f + n; f < end; f++) {
         playing = f->alerts;
         f->play();
         lib_wait_within(LIB_WAIT_MS * 3 / 2, fires(f->alerts, f->again),
@@ -596,9 +709,13 @@ START_TEST(each_alert_fires_in_its_fault_and_in_no_other)
         f->heal();
         lib_wait_saying(!*firing(), "%s: \"%s\" does not end", f->alerts, firing());
     }
-    check_dashboard();
+}
+
+static void stop_all(void)
+{
     peer_fini(&api);
     program_stop(&prometheus);
+    stub_stop(dcgm);
     extender_stop(&extender);
     extender_stop(&second);
     agent_stop(&agent);
@@ -608,4 +725,21 @@ START_TEST(each_alert_fires_in_its_fault_and_in_no_other)
     sim_stop(&sim);
 }
 
-LIB_MAIN("prometheus", 600, each_alert_fires_in_its_fault_and_in_no_other)
+START_TEST(programs_are_scraped_and_queries_have_data)
+{
+    start_healthy();
+    play(faults + ARRAY_LEN(faults) - SHORT, SHORT);
+    check_dashboard();
+    check_assess();
+    stop_all();
+}
+
+START_TEST(each_alert_fires_in_its_fault_and_in_no_other)
+{
+    start_healthy();
+    play(faults, ARRAY_LEN(faults));
+    stop_all();
+}
+
+LIB_MAIN("prometheus", 600, programs_are_scraped_and_queries_have_data,
+         each_alert_fires_in_its_fault_and_in_no_other)

@@ -7,6 +7,7 @@
 
 #include "extender/metrics.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -175,32 +176,38 @@ START_TEST(metrics_before_the_first_list)
 }
 END_TEST
 
-/* A scrape is bounded: of many pending pods, those that came first count; and as many requests. */
+/* A scrape is bounded: of many pending pods, those that came first count; and few requests, with
+ * one of each namespace. */
 START_TEST(many_pending_pods)
 {
-    enum { OLD = 1100, REQUESTS = 40, JUDGED = 1015 };
+    enum { OLD = 8300, REQUESTS = 40, JUDGED = 8174, OTHER = 5000 };
+    const int first_s = 1767229199; /* each pod is a second older than the last one */
     struct ledger_settings ledger = {.unit_mib = 1};
     cleanup_buf struct buf got = {0};
     log_set_level(LOG_ERROR);
     rig_start(&rig, &ledger, false);
-    json_t *objects = json_array();
+    json_t *objects =
+        json_pack("[o]", rig_scv("n1",
+                                 "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":900,"
+                                 "\"freeMemory\":900}",
+                                 ""));
     for (int i = 0; i < OLD; i++) {
-        cleanup_free char *at =
-            xasprintf("2026-01-01T00:%02d:%02dZ", 59 - i / 60, 59 - i % 60);
+        cleanup_buf struct buf at = {0};
+        clock_format_us(&at, (first_s - i) * INT64_C(1000000));
         cleanup_free char *name = xasprintf("p%d", i);
-        cleanup_free char *units = xasprintf("%d", i % REQUESTS + 1);
-        json_array_append_new(
-            objects, json_pack("{ss s{ssssssss} s{s[{s{s{ss}}}]}}", "kind", "Pod",
-                               "metadata", "name", name, "namespace", "n", "uid", name,
-                               "creationTimestamp", at, "spec", "containers", "resources",
-                               "limits", "aliyun.com/gpu-mem", units));
+        cleanup_free char *units = xasprintf("%d", i == OTHER ? 1 : i % REQUESTS + 1000);
+        json_array_append_new(objects, json_pack("{ss s{ssssssss} s{s[{s{s{ss}}}]}}",
+                                                 "kind", "Pod", "metadata", "name", name,
+                                                 "namespace", i == OTHER ? "other" : "n",
+                                                 "uid", name, "creationTimestamp", at.p,
+                                                 "spec", "containers", "resources",
+                                                 "limits", "aliyun.com/gpu-mem", units));
     }
     rig_deliver(&rig, objects);
     write_all(METRICS_NODE, &got);
-    /* Each came a second before the last one; the first at 1767229199. */
-    cleanup_free char *want = xasprintf("\ngpushare_pending_oldest_timestamp_seconds{"
-                                        "state=\"no-room\"} %d\n",
-                                        1767229199 - JUDGED);
+#define OLDEST "\ngpushare_pending_oldest_timestamp_seconds{state="
+    cleanup_free char *want = xasprintf(OLDEST "\"fits\"} %d" OLDEST "\"no-room\"} %d\n",
+                                        first_s - OTHER, first_s - JUDGED);
     ck_assert_ptr_nonnull(strstr(got.p, want));
     rig_stop(&rig);
 }

@@ -77,7 +77,7 @@ static void smi_prints(const char *text)
 
 START_TEST(without_a_card_nothing_is_present)
 {
-    SAYS("driver 1\n", "", 0, "gpushare-card-check 0.1.0, report 1, ",
+    SAYS("driver 1\n", "", 0, "gpushare-card-check " GPUSHARE_VERSION ", report 1, ",
          "not present  cards      no card to check: NVML knows of none\n",
          "not present  mps        no card", "0 ok, 0 differ, 10 not present\n");
     SAYS("driver 1\n", "--nvml-library /nonexistent/libnvidia-ml.so.1", 0,

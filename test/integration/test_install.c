@@ -289,8 +289,29 @@ START_TEST(install_twice_and_undo)
     lib_edit(CONFIG, "weight: 3", "weight: 9");
     const char *edited = lib_read(CONFIG);
     ck_assert_contains(node_files_install(3, UNDO),
-                       "kube-scheduler-config.yaml was changed since the installation");
+                       "kube-scheduler-config.yaml was changed since");
     ck_assert_str_eq(lib_read(CONFIG), edited);
+}
+
+/* kubeadm writes the static pod again, in another order and with another image. */
+START_TEST(undo_after_an_upgrade)
+{
+#define MOUNT                                                                            \
+    "    - mountPath: /etc/kubernetes/kube-scheduler-config.yaml\n"                      \
+    "      name: gpushare-scheduler-config\n      readOnly: true\n"
+#define MINE "    - mountPath: /mine\n      name: mine\n"
+    set_up(NULL);
+    const char *old = lib_read(MANIFEST);
+    node_files_install(0, PLAIN);
+    lib_edit(MANIFEST, MOUNT, "");
+    lib_edit(MANIFEST, "    volumeMounts:\n", "    volumeMounts:\n" MOUNT MINE);
+    lib_edit(MANIFEST, "scheduler:v", "scheduler:v9.");
+    run_scheduler(SOON_S, NULL);
+    const char *want = lib_swap(old, "    volumeMounts:\n", "    volumeMounts:\n" MINE);
+    want = lib_swap(want, "scheduler:v", "scheduler:v9.");
+    ck_assert_contains(node_files_install(0, UNDO), "restored: ");
+    ck_assert_str_eq(lib_read(MANIFEST), want);
+    ck_assert_str_eq(state_of(CONFIG), "absent");
 }
 
 /* Interrupts an installation that waits for kube-scheduler, after a person has edited the
@@ -301,10 +322,11 @@ static char *interrupt(bool edited)
     node_files_begin(&p, PLAIN);
     ck_assert(program_wait_output(&p, "changed: "));
     if (edited)
-        temp_write(lib_dir, MANIFEST, lib_fmt("%s# mine\n", lib_read(MANIFEST)));
+        lib_edit(MANIFEST, "name: gpushare-scheduler-config\n      readOnly",
+                 "name: x\n      readOnly");
     program_signal(&p, SIGTERM);
     if (edited) {
-        ck_assert(program_wait_output(&p, "was changed since the installation"));
+        ck_assert(program_wait_output(&p, "was changed since"));
         run_scheduler(SOON_S, OPTION); /* which the manifest still names */
     }
     return lib_keep(program_end(&p, 3), free);
@@ -489,6 +511,18 @@ static const char *cluster_configuration(void)
     return lib_str(peer_get(&sim.api, KUBEADM), "data.ClusterConfiguration");
 }
 
+/* With the escapes of JSON. */
+static void set_cluster_configuration(const char *text)
+{
+    peer_do(&sim.api, "PATCH", KUBEADM,
+            lib_fmt("{\"data\":{\"ClusterConfiguration\":\"%s\"}}", text));
+}
+
+#define VOLUME(path, name, type)                                                         \
+    "  - hostPath: " path "\\n    mountPath: " path                                      \
+    "\\n    name: gpushare-scheduler-" name "\\n    pathType: " type                     \
+    "\\n    readOnly: true\\n"
+
 /* So that `kubeadm upgrade` makes the same static pod. */
 START_TEST(kubeadms_own_configuration_has_the_same)
 {
@@ -511,11 +545,51 @@ START_TEST(kubeadms_own_configuration_has_the_same)
     node_files_install(0, SECURE("--undo"));
     ck_assert_str_eq(cluster_configuration(), was);
 
-    /* One that lost them is reported. */
+    /* As `kubeadm upgrade` writes it. */
     run_scheduler(SOON_S, OPTION);
     node_files_install(0, INSTALL);
-    peer_do(&sim.api, "PATCH", KUBEADM,
-            lib_fmt("{\"data\":{\"ClusterConfiguration\":\"%s\"}}", old));
+    set_cluster_configuration(
+        "apiVersion: kubeadm.k8s.io/v1beta4\\n"
+        "kubernetesVersion: v1.36.0\\nscheduler:\\n"
+        "  extraVolumes:\\n" VOLUME("/etc/kubernetes/gpushare", "tls", "Directory")
+            VOLUME("/etc/kubernetes/kube-scheduler-config.yaml", "config", "File"));
+    ck_assert_contains(node_files_install(3, SECURE("--undo")),
+                       "kubeadm-config was changed since");
+    set_cluster_configuration(
+        "apiVersion: kubeadm.k8s.io/v1beta4\\n"
+        "kubernetesVersion: v1.36.0\\nscheduler:\\n"
+        "  extraArgs:\\n  - name: config\\n    value: "
+        "/etc/kubernetes/kube-scheduler-config.yaml\\n"
+        "  extraVolumes:\\n" VOLUME("/etc/kubernetes/gpushare", "tls", "Directory")
+            VOLUME("/etc/kubernetes/kube-scheduler-config.yaml", "config", "File"));
+    run_scheduler(SOON_S, NULL);
+    node_files_install(0, SECURE("--undo"));
+    ck_assert_str_eq(cluster_configuration(),
+                     "apiVersion: kubeadm.k8s.io/v1beta4\nkubernetesVersion: v1.36.0\n");
+
+    /* One that cannot be edited is reported before the confirmation. */
+    set_cluster_configuration("apiVersion: kubeadm.k8s.io/v1beta4\\n"
+                              "scheduler: {extraArgs: [{name: v, value: x}]}\\n");
+    const char *said = node_files_install(1, SECURE("--address", address));
+    ck_assert_contains(said, "warning: `kubeadm upgrade` will leave the extender out: "
+                             "kube-system/kubeadm-config: ");
+    ck_assert_contains(said, "policy/README.md");
+    set_cluster_configuration("a: &x [");
+    run_scheduler(SOON_S, OPTION);
+    said = node_files_install(1, INSTALL);
+    ck_assert_contains(said, "warning: `kubeadm upgrade` will leave the extender out: "
+                             "kube-system/kubeadm-config");
+    ck_assert_contains(said, "PROBLEM upgrade-undoes: ");
+    ck_assert_contains(said,
+                       "  fix   kubectl -n kube-system edit configmap kubeadm-config");
+    run_scheduler(SOON_S, NULL);
+    node_files_install(0, SECURE("--undo"));
+
+    /* One that lost them is reported. */
+    run_scheduler(SOON_S, OPTION);
+    set_cluster_configuration(old);
+    node_files_install(0, INSTALL);
+    set_cluster_configuration(old);
     ck_assert_contains(node_files_install(1, SECURE("--check")),
                        "PROBLEM upgrade-undoes: ");
 }
@@ -590,8 +664,9 @@ START_TEST(a_missing_or_unknown_command)
 SUITE_MAIN("install", 120, NULL, a_missing_or_unknown_command,
            the_extender_answers_or_refuses, another_program_answers, other_distributions,
            hostile_files, nothing_is_changed, install_twice_and_undo,
-           a_signal_restores_the_files, installed_under_another_prefix,
-           concurrent_edits_are_not_lost, a_closed_standard_output_does_not_stop_it,
+           undo_after_an_upgrade, a_signal_restores_the_files,
+           installed_under_another_prefix, concurrent_edits_are_not_lost,
+           a_closed_standard_output_does_not_stop_it,
            the_certificate_comes_from_the_secret,
            a_renewed_certificate_is_reported_and_copied,
            kubeadms_own_configuration_has_the_same, plain_http_is_upgraded,

@@ -87,6 +87,14 @@ char *cluster_token_of(const char *component, const char *node);
  * through the API server's proxy. */
 double cluster_pod_metric(const char *component, unsigned port, const char *sample);
 
+/* A line for each object of the cluster, without events: kind, namespace/name, UID. Kept. */
+char *cluster_everything(void);
+/* The lines of a that are not in b, kept. */
+const char *cluster_only_in(const char *a, const char *b);
+/* Waits until every object is of `before` or begins with one of `stay` (ends with NULL), of each
+ * of which there must be one. */
+void cluster_wait_gone(const char *before, const char *const *stay);
+
 /* The items of a list: new, and kept. */
 json_t *cluster_items(const char *path);
 json_t *cluster_list(const char *path);

@@ -23,6 +23,48 @@ json_t *cluster_items(const char *path)
     return json_incref(cluster_list(path));
 }
 
+char *cluster_everything(void)
+{
+    char *rest = cluster_kubectl("api-resources", "--verbs=list,delete", "-o", "name");
+    const char *list = "pods";
+    for (const char *kind; (kind = strsep(&rest, "\n"));)
+        if (*kind && strncmp(kind, "events", 6) != 0 && strcmp(kind, "pods") != 0)
+            list = lib_fmt("%s,%s", list, kind);
+    return cluster_kubectl("get", list, "-A", "-o",
+                           "jsonpath={range .items[*]}{.kind} "
+                           "{.metadata.namespace}/{.metadata.name} "
+                           "{.metadata.uid}{\"\\n\"}{end}");
+}
+
+const char *cluster_only_in(const char *a, const char *b)
+{
+    const char *out = "";
+    for (char *rest = lib_fmt("%s", a), *line; (line = strsep(&rest, "\n"));)
+        if (*line && !strstr(lib_fmt("\n%s", b), lib_fmt("\n%s\n", line)))
+            out = lib_fmt("%s%s\n", out, line);
+    return out;
+}
+
+static const char *left_over(const char *before, const char *const *stay)
+{
+    char *left = lib_fmt("\n%s", cluster_only_in(cluster_everything(), before));
+    for (; *stay; stay++) {
+        const char *begin = lib_fmt("\n%s", *stay);
+        char *line = strstr(left, begin);
+        ck_assert_msg(line != NULL, "no %s in: %s", *stay, left);
+        for (; line; line = strstr(left, begin))
+            left = lib_fmt("%.*s%s", (int)(line - left), left,
+                           line + 1 + strcspn(line + 1, "\n"));
+    }
+    return left + 1;
+}
+
+void cluster_wait_gone(const char *before, const char *const *stay)
+{
+    const char *left;
+    lib_wait_saying(!*(left = left_over(before, stay)), "these objects remain: %s", left);
+}
+
 #define SYSTEM_PODS "/api/v1/namespaces/kube-system/pods?labelSelector=component%%3D"
 
 char *cluster_token_of(const char *component, const char *node)

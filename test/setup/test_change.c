@@ -142,16 +142,17 @@ END_TEST
 START_TEST(an_entry_with_http_gets_https_and_the_certificate)
 {
     /* The file of an earlier release: plain HTTP without tlsConfig. */
-    struct buf old = {0};
+    struct edit old = {0};
     cleanup_free char *text = lib_swap(temp_read(".", CONFIG), "https://", "http://");
     text = lib_swap(text, "enableHTTPS: true", "enableHTTPS: false");
-    buf_adds(&old, text);
-    ck_assert_done(edit_remove("text", &old, "extenders.0", "tlsConfig", &err), err);
+    ck_assert_done(edit_open("text", span_of(text), &old, &err), err);
+    ck_assert_done(edit_remove(&old, "extenders.0.tlsConfig", &err), err);
     char *manifest = lib_manifest("1.35");
-    made(xstrdup(manifest), buf_take(&old), NULL);
+    made(xstrdup(manifest), buf_take(&old.text), NULL);
     cleanup_free char *policy = temp_read(".", CONFIG);
-    json_t *now = edit_parse("now", span_of(bytes(CHANGE_CONFIG)), NULL, &err),
-           *want = edit_parse("want", span_of(policy), NULL, &err);
+    edit_close(&old);
+    json_t *now = edit_parse("now", span_of(bytes(CHANGE_CONFIG)), &err),
+           *want = edit_parse("want", span_of(policy), &err);
     ck_assert(json_equal(now, want));
     ck_assert(path(SECRET_KEY));
     ck_assert(has(CHANGE_MANIFEST, "path: /etc/kubernetes/gpushare\n"));
@@ -271,13 +272,12 @@ START_TEST(a_mount_is_added_to_an_option_without_one)
     ck_assert(strstr(path(CHANGE_CONFIG), "/srv/k/kube-scheduler-config.yaml"));
     ck_assert(!has(CHANGE_MANIFEST, "gpushare-scheduler-config"));
     /* kubeadm's volume has the path on the node. */
-    struct buf text = {0};
+    cleanup_edit struct edit text = {0};
     buf_adds(&f.kubeadm.bytes, "apiVersion: kubeadm.k8s.io/v1beta4\n");
     f.kubeadm.path = xstrdup("c");
-    f.kubeadm.json = edit_parse("c", buf_span(&f.kubeadm.bytes), NULL, &err);
+    f.kubeadm.json = edit_parse("c", buf_span(&f.kubeadm.bytes), &err);
     ck_assert_done(change_kubeadm(&f, FACTS_CONFIG, false, &text, &err), err);
-    ck_assert(strstr(text.p, "  hostPath: /srv/k/kube-scheduler-config.yaml\n"));
-    buf_fini(&text);
+    ck_assert(strstr(text.text.p, "  hostPath: /srv/k/kube-scheduler-config.yaml\n"));
     /* Without volumeMounts and volumes. */
     manifest =
         xstrdup("kind: Pod\nmetadata: {name: kube-scheduler}\nspec:\n  containers:\n"
@@ -351,25 +351,23 @@ END_TEST
 static json_t *kubeadm(const char *version, const char *scheduler, const char *option)
 {
     struct facts in = {.kubeadm.path = (char[]){"c"}};
-    struct buf out = {0}, again = {0};
+    cleanup_edit struct edit out = {0}, again = {0};
     buf_printf(
         &in.kubeadm.bytes,
         "apiVersion: kubeadm.k8s.io/%s\ndns: {} # ours\nkind: ClusterConfiguration\n"
         "%snetworking:\n  dnsDomain: x\n",
         version, scheduler);
-    in.kubeadm.json = edit_parse("c", buf_span(&in.kubeadm.bytes), NULL, &err);
+    in.kubeadm.json = edit_parse("c", buf_span(&in.kubeadm.bytes), &err);
     ck_assert_done(change_kubeadm(&in, option, true, &out, &err), err);
-    ck_assert_ptr_nonnull(strstr(out.p, "dns: {} # ours\n"));
+    ck_assert_ptr_nonnull(strstr(out.text.p, "dns: {} # ours\n"));
     json_decref(in.kubeadm.json);
     buf_fini(&in.kubeadm.bytes);
-    in.kubeadm.bytes = out;
-    in.kubeadm.json = edit_parse("c", buf_span(&out), NULL, &err);
+    in.kubeadm.bytes = out.text;
+    in.kubeadm.json = out.json;
     ck_assert_msg(!change_kubeadm(&in, option, true, &again, &err), "%s: %s", err.msg,
-                  out.p);
-    ck_assert_str_eq(again.p, out.p);
-    buf_fini(&again);
-    buf_fini(&out);
-    return in.kubeadm.json;
+                  out.text.p);
+    ck_assert_str_eq(again.text.p, out.text.p);
+    return json_incref(in.kubeadm.json);
 }
 
 /* A folder of the user is mounted at the configuration, from another path of the node. */
@@ -434,9 +432,9 @@ START_TEST(a_cluster_configuration_that_cannot_be_edited_stays)
         "    value: /y\n"};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         struct facts in = {.kubeadm.path = (char[]){"c"}};
-        cleanup_buf struct buf out = {0};
+        cleanup_edit struct edit out = {0};
         buf_adds(&in.kubeadm.bytes, texts[i]);
-        in.kubeadm.json = edit_parse("c", span_of(texts[i]), NULL, &err);
+        in.kubeadm.json = edit_parse("c", span_of(texts[i]), &err);
         ck_assert_int_eq(change_kubeadm(&in, "/x/c.yaml", true, &out, &err), -1);
         json_decref(in.kubeadm.json);
         buf_fini(&in.kubeadm.bytes);
@@ -444,11 +442,62 @@ START_TEST(a_cluster_configuration_that_cannot_be_edited_stays)
 }
 END_TEST
 
+/* What others have written since: NULL: it stays as it is, because only some of it is there. */
+START_TEST(only_what_was_added_is_removed)
+{
+#define POD(command, mounts)                                                             \
+    "spec:\n  containers:\n  - command:\n" command "    volumeMounts:\n" mounts
+#define ARG(name)   "    - --" name "\n"
+#define MOUNT(name) "    - mountPath: /" name "\n      name: " name "\n"
+#define ARGS                                                                             \
+    "apiVersion: v1beta4\nscheduler:\n  extraArgs:\n  - name: config\n    value: /c\n"
+    static const char pod[] = POD(ARG("v=2"), MOUNT("a")),
+                      with[] = POD(ARG("v=2") ARG("c"), MOUNT("a") MOUNT("c"));
+    static const struct {
+        const char *old, *with, *now, *want;
+    } cases[] = {
+        /* In another order, and with more. */
+        {pod, with,
+         "# x\n" POD(ARG("c") ARG("v=4") ARG("w"), MOUNT("c") MOUNT("b") MOUNT("a")),
+         "# x\n" POD(ARG("v=4") ARG("w"), MOUNT("b") MOUNT("a"))},
+        {pod, with, POD(ARG("v=3"), MOUNT("b")), POD(ARG("v=3"), MOUNT("b"))},
+        {pod, with, POD(ARG("c"), MOUNT("a")), NULL},
+        {pod, with, POD("    - {--c}\n", MOUNT("c")), NULL},
+        {pod, with, "a: [", NULL},
+        /* A value was replaced: it would have to be restored. */
+        {"extenders:\n- a: 1\n", "extenders:\n- a: 2\n", "extenders:\n- a: 2\n- b: 1\n",
+         NULL},
+        {"x: 1\n", "x: 2\n", "x: 3\n", NULL},
+        {"x: 1\n", "x: 1\nextenders:\n- a: 1\n", "extenders:\n- b: 1\n- a: 1\nx: 2\n",
+         "extenders:\n- b: 1\nx: 2\n"},
+        /* kubeadm converts it. */
+        {"scheduler: {}\n", "scheduler:\n  extraArgs:\n    config: /c\n", ARGS,
+         "apiVersion: v1beta4\n"},
+        {"scheduler: {}\n", "scheduler:\n  extraArgs:\n    config: /c\n",
+         ARGS "  - name: v\n    value: \"2\"\n",
+         "apiVersion: v1beta4\nscheduler:\n  extraArgs:\n  - name: v\n    value: "
+         "\"2\"\n"},
+        {"scheduler: {}\n", "scheduler:\n  extraArgs:\n    config: /c\n",
+         "scheduler:\n  extraArgs:\n    config: /c\n    v: \"2\"\n",
+         "scheduler:\n  extraArgs:\n    v: \"2\"\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_edit struct edit e = {0};
+        int rc = edit_open("c", span_of(cases[i].now), &e, &err);
+        rc = rc ? rc
+                : change_revert(span_of(cases[i].old), span_of(cases[i].with), &e, &err);
+        ck_assert_msg((rc == 0) == (cases[i].want != NULL), "%zu: %s", i, e.text.p);
+        if (rc == 0)
+            ck_assert_str_eq(e.text.p, cases[i].want);
+    }
+}
+END_TEST
+
 UNIT_MAIN_AROUND("setup/change", begin, end, a_mounted_folder_of_the_user_stays,
                  kubeadm_keeps_the_option_and_the_volumes,
                  a_cluster_configuration_that_cannot_be_edited_stays,
-                 the_files_of_kubeadm, the_file_has_the_nodes_values,
-                 an_existing_file_that_no_option_names,
+                 only_what_was_added_is_removed, the_files_of_kubeadm,
+                 the_file_has_the_nodes_values, an_existing_file_that_no_option_names,
                  an_entry_is_added_to_the_users_file, an_existing_entry_stays,
                  a_mount_is_added_to_an_option_without_one, unsafe_changes_are_refused,
                  the_option_is_added_to_the_existing_list,

@@ -12,9 +12,14 @@ static int apply(enum op op, struct buf *text, const char *path, const char *val
 {
     const char *dot = strrchr(path, '.'), *key = dot ? dot + 1 : path;
     cleanup_free char *parent = xmemdup0(path, dot ? (size_t)(dot - path) : 0);
-    return op == ITEM  ? edit_add_item("f", text, parent, key, value, &err)
-           : op == SET ? edit_set("f", text, parent, key, value, &err)
-                       : edit_remove("f", text, parent, key, &err);
+    cleanup_edit struct edit e = {0};
+    int rc = edit_open("f", buf_span(text), &e, &err) ? -1
+             : op == ITEM ? edit_add_item(&e, parent, key, value, &err)
+             : op == SET  ? edit_set(&e, parent, key, value, &err)
+                          : edit_remove(&e, path, &err);
+    buf_clear(text);
+    buf_add_span(text, buf_span(&e.text));
+    return rc;
 }
 
 START_TEST(an_edit_keeps_the_rest)
@@ -35,7 +40,8 @@ START_TEST(an_edit_keeps_the_rest)
         {ITEM, "a: x\n", "b", "- y\n", "a: x\nb:\n- y\n"}, /* a new list */
         {ITEM, "a: [x]\n", "a", "- y\n", NULL},
         {ITEM, "a: []\n", "a", "- y\n", NULL},
-        {ITEM, "a:\n- - x\n", "a.0", "- y\n", NULL},
+        {ITEM, "a:\n- - x\n", "a.0", "- y\n", "a:\n- - x\n  - y\n"},
+        {ITEM, "a:\n  - [x]\n", "a.0", "- y\n", NULL},
         {ITEM, "a: x\n", "a", "- y\n", NULL},
         {ITEM, "a:\r\n- x\r\n", "a", "- y\n", NULL},
         {ITEM, "a:\n- x\n---\nb: 1\n", "a", "- y\n", NULL},
@@ -67,6 +73,13 @@ START_TEST(an_edit_keeps_the_rest)
         {REMOVE, "{\"a\": 1, \"b\": 2}\n", "b", "", NULL},
         {REMOVE, "- b: 1\n  c: 2\n", "0.b", "", NULL},
         {REMOVE, "a: 1\n", "b", "", NULL},
+        {REMOVE, "a:\n- x\n- k: v\n  l: w\n- y\n", "a.1", "", "a:\n- x\n- y\n"},
+        {REMOVE, "a:\n- x\n- y # c\n", "a.1", "", "a:\n- x\n"},
+        {REMOVE, "a:\n- x\n-\n  k: v\n", "a.1", "", NULL},
+        {REMOVE, "a: [x, y]\n", "a.0", "", NULL},
+        {REMOVE, "a:\n- x\n", "a.1", "", NULL},
+        /* Nothing stays empty. */
+        {REMOVE, "a:\n  b:\n    c:\n    - x\nd: 1\n", "a.b.c.0", "", "d: 1\n"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf text = {0};

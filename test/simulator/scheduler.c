@@ -355,6 +355,7 @@ void gangs_check(struct world *w, const struct replica *r, const struct core_inp
     const struct ledger_pod *asker = replica_pod(r, uid);
     uint32_t with = 0, without = 0, bound = 0, others = 0, total = asker == NULL;
     uint32_t minimum = gangs_minimum(name), needed = minimum;
+    int64_t age_ms = 0;
     /* The cards of the asker may be promised, also while the outcome of its Binding is
      * unknown. */
     if (in->type != CORE_RESERVE || o->type != CORE_RESERVED || !in->gang ||
@@ -362,8 +363,10 @@ void gangs_check(struct world *w, const struct replica *r, const struct core_inp
         return;
     for (const struct ledger_pod *pod = ledger_first_pod(l); pod;
          pod = ledger_next_pod(l, pod)) {
-        if (!same_gang(name, pod->name.p))
+        if (!same_gang(name, pod->name.p) || pod->terminating)
             continue;
+        int64_t ms = wall_ms(w) - (int64_t)pod->created_s * 1000;
+        age_ms = ms > age_ms ? ms : age_ms;
         total++;
         if (pod->node)
             bound++;
@@ -377,8 +380,7 @@ void gangs_check(struct world *w, const struct replica *r, const struct core_inp
     w->stats.gangs_rejected += !o->node;
     w->stats.gangs_reserved += with > 1;
     /* A replica that has just started compares creationTimestamp with its own clock. */
-    int64_t ahead_ms = r->wall_off_ms > 0 ? r->wall_off_ms : 0,
-            age_ms = w->now_ms + ahead_ms - strtoll(strchr(name, '-') + 1, NULL, 10);
+    age_ms += r->wall_off_ms > 0 ? r->wall_off_ms : 0;
     if (age_ms >= GANG_WAIT_MS && minimum > total)
         needed = total;
     if (with && (minimum ? with + bound + others < needed : without || !o->node))

@@ -335,7 +335,7 @@ static void on_member(struct world *w, void *gang)
 
 /* The members are created one after the other, or one is missing for a while. In every
  * third gang they do not wait for each other, and every third has a minimum, which fewer or more
- * members can have. The name says when the gang was created. */
+ * members can have. */
 static void create_gang(struct world *w)
 {
     const struct oracle_pod *waits = dice(w, 3) ? permit_first(w) : NULL;
@@ -348,8 +348,8 @@ static void create_gang(struct world *w)
     }
     if (!*w->gang || !dice(w, 5)) {
         uint64_t gang = ++w->stats.gangs;
-        snprintf(w->gang, sizeof w->gang, "%c%llu-%lld", gang % 3 ? 'g' : 'b',
-                 (unsigned long long)gang, (long long)w->now_ms);
+        snprintf(w->gang, sizeof w->gang, "%c%llu", gang % 3 ? 'g' : 'b',
+                 (unsigned long long)gang);
     }
     int64_t slow_ms = gangs_minimum(w->gang) ? between(w, 0, 2 * GANG_WAIT_MS) : 0;
     create_pod(w, w->gang);

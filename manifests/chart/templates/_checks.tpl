@@ -124,10 +124,11 @@
 {{- fail (printf "scheduler.enabled: the configuration of the chart's kube-scheduler requires Kubernetes 1.25, and the cluster has %s; set scheduler.enabled to false" .Capabilities.KubeVersion.Version) }}
 {{- end }}
 {{- $helm := semver .Capabilities.HelmVersion.Version }}
-{{- /* The client library of helm: 3.19 has that of 1.34, as 4.0. */}}
+{{- /* The client library of helm: 3.19 has that of 1.34, as 4.0. Nothing in .Capabilities tells it
+     from the same version in --kube-version. */}}
 {{- $assumed := printf "v1.%d.0" (add $helm.Minor (ternary 15 34 (eq (int $helm.Major) 3))) }}
 {{- if and (not (or $s.image.tag $s.image.digest)) (eq .Capabilities.KubeVersion.Version $assumed) (not (include "gpushare.seesCluster" .)) }}
-{{- fail (printf "scheduler.image.tag: helm sees no cluster and would assume Kubernetes %s; set the version of the API server, such as v1.35.2, or use helm template --kube-version" $assumed) }}
+{{- fail (printf "scheduler.image.tag: helm sees no cluster, and %s is the Kubernetes that it assumes without --kube-version; set scheduler.image.tag to the version of the API server, which may be %s, or use helm template --kube-version with another one" $assumed $assumed) }}
 {{- end }}
 {{- if include "gpushare.onLoopback" . }}
 {{- fail "scheduler.enabled: with extender.hostNetwork one replica listens on 127.0.0.1, where no other pod reaches it; set extender.hostNetwork to false, or scheduler.enabled to false for the kube-scheduler of that node" }}

@@ -13,9 +13,10 @@
 
 /*
  * The cluster of `scripts/cluster up --managed`: a control plane whose files and programs are
- * in a cell, as those of a managed cluster are at its provider, and one node with cards.
+ * in a cell, as those of a managed cluster are at its provider, and one node with cards. With
+ * --kubeadm the node is that of the control plane as well, with the files of kubeadm.
  *
- *   e2e-managed DIR PORT OPTION...
+ *   e2e-managed DIR PORT [--kubeadm] OPTION...
  *
  * Imports the images DIR/images/X.tar on the node, and forwards 127.0.0.1:PORT of this machine
  * to kube-apiserver. Writes ca.crt, admin.crt and
@@ -31,6 +32,7 @@
 static struct {
     const char *dir;
     const char *const *up;
+    bool kubeadm;
     int listener;
 } managed;
 
@@ -70,6 +72,37 @@ static void give(const char *name)
     temp_write(managed.dir, path, cluster_file(path));
 }
 
+static void write_kubeconfig(const char *user, const char *name)
+{
+    temp_write(CELL_KUBERNETES, name,
+               cluster_kubectl("config", "view", "--raw", "--flatten", "--kubeconfig",
+                               lib_fmt("%s/%s.kubeconfig", cluster.dir, user)));
+}
+
+#define SYSTEM        "/api/v1/namespaces/kube-system/"
+#define SCHEDULER_POD SYSTEM "pods/kube-scheduler-" NODE
+
+/* kube-scheduler is a static pod of the node, and kubeadm's ConfigMap knows it. */
+static void play_kubeadm(void)
+{
+    const char *release = cluster_release();
+    cluster_stop("default-scheduler", "TERM");
+    write_kubeconfig("admin", "admin.conf");
+    write_kubeconfig("scheduler", "scheduler.conf");
+    cluster_create(SYSTEM "configmaps",
+                   "{\"metadata\":{\"name\":\"kubeadm-config\"},\"data\":{"
+                   "\"ClusterConfiguration\":\"apiVersion: kubeadm.k8s.io/v1beta4\\n"
+                   "kind: ClusterConfiguration\\nkubernetesVersion: v%s.0\\n"
+                   "scheduler: {}\\n\"}}",
+                   release);
+    cluster_kubectl("label", "node", NODE, "node-role.kubernetes.io/control-plane=");
+    temp_write(CELL_STATIC, "kube-scheduler.yaml",
+               lib_file(lib_fmt("test/data/kubeadm/kube-scheduler-%s.yaml", release)));
+    lib_wait(peer_status(&cluster.api, SCHEDULER_POD) == 200);
+    cluster_kubectl("-n", "kube-system", "wait", "--for=condition=Ready", "--timeout=60s",
+                    "pod/kube-scheduler-" NODE);
+}
+
 static int open_apiserver(void *ctx)
 {
     (void)ctx;
@@ -86,9 +119,11 @@ START_TEST(serve)
     start_scheduler();
     write_runtime();
     dns_start();
-    ck_assert_done(real_start(LABELS, &err), err);
+    ck_assert_done(real_start(managed.kubeadm ? "" : LABELS, &err), err);
     ck_assert_done(real_start_proxy(&err), err);
     import();
+    if (managed.kubeadm)
+        play_kubeadm();
     give("ca.crt");
     give("admin.key");
     give("admin.crt"); /* the last one: scripts/cluster waits for it */
@@ -111,11 +146,12 @@ int main(int argc, char **argv)
 {
     const char *up[32] = {"--empty", "--bare", "--address", CELL_ADDRESS};
     if (argc < 3 || (size_t)argc > ARRAY_LEN(up)) {
-        fprintf(stderr, "usage: %s DIR PORT OPTION...\n", argv[0]);
+        fprintf(stderr, "usage: %s DIR PORT [--kubeadm] OPTION...\n", argv[0]);
         return 2;
     }
-    for (int i = 3; i < argc; i++)
-        up[i + 1] = argv[i];
+    managed.kubeadm = argc > 3 && strcmp(argv[3], "--kubeadm") == 0;
+    for (int i = 3 + managed.kubeadm; i < argc; i++)
+        up[i + 1 - managed.kubeadm] = argv[i];
     managed.dir = argv[1];
     managed.up = up;
     /* Before the cell has a network of its own. */
