@@ -13,9 +13,9 @@
 
 /* Visits the n items, in order. The body must neither move the items nor change n.
  *
- *     ARRAY_EACH(const struct card, card, node->cards, node->n_cards)
+ *     ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
  */
-#define ARRAY_EACH(type, item, items, n)                                                 \
+#define ARRAY_EACH_ITEM(type, item, items, n)                                            \
     for (type *item = (items), *item##_end = (n) ? item + (n) : item; item < item##_end; \
          item++)
 

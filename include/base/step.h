@@ -46,7 +46,8 @@ void step_outputs_fini(struct step_outputs *out);
 /* Appends a zeroed item; always of the same size. Valid until the next one is added. */
 void *step_add(struct step_outputs *out, size_t size);
 /* Visits the items. No step may add to the outputs meanwhile. */
-#define STEP_EACH(type, item, out) ARRAY_EACH(const type, item, (out)->items, (out)->n)
+#define STEP_EACH(type, item, out)                                                       \
+    ARRAY_EACH_ITEM(const type, item, (out)->items, (out)->n)
 /* Copies, NUL-terminated, that live as long as the outputs. */
 const char *step_text(struct step_outputs *out, struct span text);
 const char *step_printf(struct step_outputs *out, const char *fmt, ...)

@@ -228,7 +228,8 @@ static int by_index(const void *pa, const void *pb)
 
 static void settle_indexes(struct card_inventory *inv)
 {
-    ARRAY_EACH(struct item, item, inv->items, inv->n) {
+    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
+    {
         if (item->present || !has_index(inv, item, item->card.id))
             continue;
         for (item->card.id = *item->parent ? GPU_MAX_CARDS : 0;
@@ -342,7 +343,8 @@ bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
 void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
                           const struct scv *scv)
 {
-    ARRAY_EACH(const struct scv_card, c, scv->cards, scv->n_cards) {
+    ARRAY_EACH_ITEM(const struct scv_card, c, scv->cards, scv->n_cards)
+    {
         struct item old = {.card = *c, .at = -1, .missing_since_ms = -1}, *item = NULL;
         if (c->id >= GPU_INDEXES)
             continue;
@@ -377,7 +379,8 @@ void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
 const struct card_health *card_inventory_changed(struct card_inventory *inv,
                                                  int32_t *index, const char **uuid)
 {
-    ARRAY_EACH(struct item, item, inv->items, inv->n) {
+    ARRAY_EACH_ITEM(struct item, item, inv->items, inv->n)
+    {
         if (item->unhealthy_shown != item->health.healthy)
             continue;
         item->unhealthy_shown = !item->health.healthy;

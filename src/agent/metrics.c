@@ -148,7 +148,8 @@ static void write_containers(const struct usage *u, struct arena *a, struct buf 
     enum { USED = 1, SM = 2, UNLIMITED = 3, PERCENT = 10 * 1000 * 1000 };
     struct row *rows = arena_alloc(a, (u->n_containers + 1) * sizeof *rows);
     size_t n = 0;
-    ARRAY_EACH(const struct usage_container, c, u->containers, u->n_containers) {
+    ARRAY_EACH_ITEM(const struct usage_container, c, u->containers, u->n_containers)
+    {
         const struct usage_card *card = &u->cards[c->card];
         const struct row row = {{{"namespace", c->ns},
                                  {"pod", c->pod.n ? c->pod : c->pod_uid},

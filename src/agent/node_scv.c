@@ -83,7 +83,8 @@ static struct span uid_of(const struct usage_container *c)
 static void add_containers(const struct usage *u, struct scv *scv, struct arena *a,
                            uint64_t *left_out)
 {
-    ARRAY_EACH(const struct usage_container, c, u->containers, u->n_containers) {
+    ARRAY_EACH_ITEM(const struct usage_container, c, u->containers, u->n_containers)
+    {
         struct span uuid = u->cards[c->card].uuid;
         struct scv_held *item = item_of(scv, c, uuid);
         if (item && !item->n_uses)
@@ -124,7 +125,8 @@ void node_scv_add_usage(const struct usage *u, struct scv *scv, struct arena *a)
     scv->processes = arena_alloc(a, SCV_MAX_PROCESSES * sizeof *scv->processes);
     scv->n_processes = 0;
     add_containers(u, scv, a, &left_out);
-    ARRAY_EACH(const struct usage_process, p, u->outside, u->n_outside) {
+    ARRAY_EACH_ITEM(const struct usage_process, p, u->outside, u->n_outside)
+    {
         add_process(scv,
                     &(struct scv_process){.uuid = u->cards[p->card].uuid,
                                           .pid = p->pid.pid,
@@ -185,12 +187,14 @@ void node_scv_numbers_read(struct node_scv_numbers *w, const struct scv *scv)
                     (struct node_scv_row){
                         .values = {use->promised_mib, use->used_mib, use->sm_percent}});
         }
-    ARRAY_EACH(const struct scv_process, p, scv->processes, scv->n_processes) {
+    ARRAY_EACH_ITEM(const struct scv_process, p, scv->processes, scv->n_processes)
+    {
         add_row(
             w, (struct span[]){p->ns, p->pod, p->container, p->uuid, p->name, p->pod_uid},
             6, p->pid, (struct node_scv_row){.values = {-1, p->used_mib, p->sm_percent}});
     }
-    ARRAY_EACH(const struct scv_card, c, scv->cards, scv->n_cards) {
+    ARRAY_EACH_ITEM(const struct scv_card, c, scv->cards, scv->n_cards)
+    {
         add_row(w, &c->uuid, 1, c->id,
                 (struct node_scv_row){
                     .of_card = true,

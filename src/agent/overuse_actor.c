@@ -172,7 +172,8 @@ void overuse_actor_take(struct overuse_actor *a, const struct usage *u)
     overuse_step(a->overuse, clock_mono_ms(), u, &actions);
     a->overusing = overuse_count(a->overuse);
     pthread_mutex_unlock(&a->lock);
-    ARRAY_EACH(const struct overuse_action, action, actions.items, actions.n) {
+    ARRAY_EACH_ITEM(const struct overuse_action, action, actions.items, actions.n)
+    {
         struct job job;
         if (action->type == OVERUSE_REPORT) {
             describe(u, action, "", &job);

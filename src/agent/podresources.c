@@ -55,7 +55,8 @@ static int by_id(const void *a, const void *b)
 static void add_ids(const struct podres_pod *pod, const struct podres_container *c,
                     struct podresources_entry **rows, size_t *n, size_t *cap)
 {
-    ARRAY_EACH(const struct podres_devices, of, c->devices, c->n_devices) {
+    ARRAY_EACH_ITEM(const struct podres_devices, of, c->devices, c->n_devices)
+    {
         enum ids_resource ours;
         if (!ids_resource_read(of->resource, &ours) &&
             !scv_is_nvidia_resource(of->resource))
@@ -135,7 +136,8 @@ void podresources_count_units(const struct podres_allocatable *all,
 {
     const struct podresources_units former = *units;
     *units = (struct podresources_units){0};
-    ARRAY_EACH(const struct podres_devices, d, all->devices, all->n) {
+    ARRAY_EACH_ITEM(const struct podres_devices, d, all->devices, all->n)
+    {
         enum ids_resource resource;
         struct ids_id id;
         if (!ids_resource_read(d->resource, &resource) || resource != IDS_MEM)

@@ -94,7 +94,8 @@ size_t usage_meter_promises(const struct podresources *devices,
     for (size_t c = 0; c < sample->n_cards; c++) {
         const struct ids_card card = ids_card_of(span_of(sample->cards[c].uuid));
         int64_t total_mib = total_mib_of(&sample->cards[c]);
-        ARRAY_EACH(const struct podresources_entry, e, devices->entries, devices->n) {
+        ARRAY_EACH_ITEM(const struct podresources_entry, e, devices->entries, devices->n)
+        {
             bool anywhere = is_anywhere(e);
             if (anywhere || podresources_ids_on(e, &card))
                 list[n++] = (struct usage_promise){

@@ -65,7 +65,8 @@ void step_log(struct step_outputs *out, enum log_level level, const char *subjec
 
 void step_write_logs(const struct step_outputs *out)
 {
-    ARRAY_EACH(const struct step_line, l, out->lines, out->n_lines) {
+    ARRAY_EACH_ITEM(const struct step_line, l, out->lines, out->n_lines)
+    {
         if (l->code == ERR_NONE)
             LOG_AT(l->level, l->subject, l->text);
         else

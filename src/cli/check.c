@@ -115,7 +115,8 @@ static void check_pod(struct check *c, const struct ledger_pod *pod)
     if (!pod->n_shares && (c->node->n_cards != 1 || pod->request->by_label))
         differs(c, "pod %.*s/%.*s is bound here without a card", SPAN_ARG(pod->ns),
                 SPAN_ARG(pod->name));
-    ARRAY_EACH(const struct ledger_share, s, pod->shares, pod->n_shares) {
+    ARRAY_EACH_ITEM(const struct ledger_share, s, pod->shares, pod->n_shares)
+    {
         if (s->on < 0)
             differs(c,
                     "pod %.*s/%.*s has a promise of %" PRId64 " MiB on GPU%" PRId32
@@ -136,7 +137,8 @@ static const struct ledger_pod *find_pod(const struct ledger_node *node, struct 
 
 static bool names_card(const struct ledger_pod *pod, struct span uuid)
 {
-    ARRAY_EACH(const struct ledger_share, s, pod->shares, pod->n_shares) {
+    ARRAY_EACH_ITEM(const struct ledger_share, s, pod->shares, pod->n_shares)
+    {
         const struct card *card = ledger_share_card(pod->node, s);
         if (span_eq(card ? card->uuid : s->uuid, uuid))
             return true;
@@ -298,7 +300,8 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
     show_state(&why, c->node);
     if (reason && !why.n) /* the extender has watched heartbeats for longer */
         differs(c, "the extender rejects all pods here: %s", reason);
-    ARRAY_EACH(const struct card, card, c->node->cards, c->node->n_cards) {
+    ARRAY_EACH_ITEM(const struct card, card, c->node->cards, c->node->n_cards)
+    {
         const json_t *dev = NULL, *item;
         json_array_foreach(devs, k, item)
         {

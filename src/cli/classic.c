@@ -222,7 +222,8 @@ static int64_t add_details(struct buf *out, const struct go_node *node, size_t *
         buf_printf(out, "GPU%lld(Allocated)\t", (long long)i);
     buf_adds(out, node->pending ? "Pending(Allocated)\t\n" : "\n");
     size_t before = out->n;
-    ARRAY_EACH(const struct row, row, node->rows, node->n) {
+    ARRAY_EACH_ITEM(const struct row, row, node->rows, node->n)
+    {
         buf_printf(out, "%.*s\t%.*s\t", SPAN_ARG(row->pod->name), SPAN_ARG(row->pod->ns));
         for (int64_t k = 0; k < node->count; k++)
             buf_printf(out, "%lld\t", (long long)row_on(row, k));

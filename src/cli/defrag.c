@@ -602,7 +602,8 @@ static json_t *plan_json(const struct cluster_state *cs, const struct defrag_rul
     json_t *moves = json_array(), *list = json_array();
     request_write(&text, &plan->request,
                   ledger_settings(cluster_state_ledger(cs))->unit_mib);
-    ARRAY_EACH(const struct defrag_move, m, d->moves, d->n) {
+    ARRAY_EACH_ITEM(const struct defrag_move, m, d->moves, d->n)
+    {
         json_t *o = pod_json(m->pod);
         json_object_set_new(o, "fromNode", show_json_text(d->node->name));
         json_object_set_new(o, "fromCards",

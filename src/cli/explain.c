@@ -141,7 +141,8 @@ static void explain_bound(struct explain_page *p, const struct cluster_state_pod
         add_share(p, &node->cards[k], mib);
         any = true;
     }
-    ARRAY_EACH(const struct ledger_share, share, p->pod->shares, p->pod->n_shares) {
+    ARRAY_EACH_ITEM(const struct ledger_share, share, p->pod->shares, p->pod->n_shares)
+    {
         if (share->on >= 0)
             continue;
         table_line(p->out,

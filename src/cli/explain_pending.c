@@ -125,7 +125,8 @@ static bool total_suffices(const struct ledger_node *node, const struct request 
 {
     int64_t mib = 0;
     uint32_t cards = 0, core = 0;
-    ARRAY_EACH(const struct card, card, node->cards, node->n_cards) {
+    ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
+    {
         if (card->state != CARD_AVAILABLE || card->whole)
             continue;
         mib += card->free_mib > 0 ? card->free_mib : 0;
@@ -643,7 +644,8 @@ static bool list_models(const struct explain_page *p, struct buf *out)
     size_t n = 0;
     bool any = false;
     for (size_t i = 0; i < p->n; i++)
-        ARRAY_EACH(const struct card, card, p->nodes[i]->cards, p->nodes[i]->n_cards) {
+        ARRAY_EACH_ITEM(const struct card, card, p->nodes[i]->cards, p->nodes[i]->n_cards)
+        {
             size_t at = 0;
             any |= request_accepts_card(p->r, card->model, card_profile(card),
                                         card_clock_mhz(card));

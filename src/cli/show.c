@@ -229,7 +229,8 @@ static void add_pods(struct page *p, struct buf *out, const struct ledger_node *
             bool any = false;
             if (p->show->ns.n && !span_eq(pods[j]->ns, p->show->ns))
                 continue;
-            ARRAY_EACH(const struct card, card, nodes[i]->cards, nodes[i]->n_cards) {
+            ARRAY_EACH_ITEM(const struct card, card, nodes[i]->cards, nodes[i]->n_cards)
+            {
                 if (!share_of(nodes[i], pods[j], card, &share))
                     continue;
                 add_pod_row(p, nodes[i], pods[j], card, &share);
@@ -360,7 +361,8 @@ static void add_cards(struct page *p, const struct ledger_node **nodes, size_t n
     table_header(t, header.p);
     for (size_t i = 0; i < n; i++) {
         const struct ledger_node *node = nodes[i];
-        ARRAY_EACH(const struct card, card, node->cards, node->n_cards) {
+        ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
+        {
             bool full = card->total_mib > 0 && card->promised_mib >= card->total_mib;
             bool over = card->compute_promised > REQUEST_CORE;
             table_span(t, PLAIN, node->name);
@@ -434,7 +436,8 @@ static void add_sums(struct page *p, struct buf *out, const struct ledger_node *
     size_t pending =
         p->show->node.n ? 0 : ledger_totals(cluster_state_ledger(p->cs)).pending;
     for (size_t i = 0; i < n; i++)
-        ARRAY_EACH(const struct card, card, nodes[i]->cards, nodes[i]->n_cards) {
+        ARRAY_EACH_ITEM(const struct card, card, nodes[i]->cards, nodes[i]->n_cards)
+        {
             int64_t left = nodes[i]->state == NODE_USABLE ? card->free_mib : 0;
             cards++;
             healthy += card->state == CARD_AVAILABLE;

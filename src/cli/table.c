@@ -84,7 +84,8 @@ static const char *const codes[] = {
 
 void table_write(const struct table *t, struct buf *out)
 {
-    ARRAY_EACH(const struct table_cell, cell, t->cells, t->n) {
+    ARRAY_EACH_ITEM(const struct table_cell, cell, t->cells, t->n)
+    {
         bool colored = t->colors && cell->color != PLAIN && cell->n;
         buf_adds(out, colored ? codes[cell->color] : "");
         buf_add(out, t->text.p + cell->at, cell->n);

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/mutant.h"
+#include "domain/quantity.h"
 #include "placement/preempt.h"
 
 /* Layout preemption (core.h): the rejected pods, the search, the evictions. */
@@ -471,12 +472,11 @@ static struct core_preempt_pod *next_waiting(struct step *s)
             continue;
         if (e->at)
             return e;
-        int64_t a = pod->priority, b = best ? priority_of(core, best) : INT64_MIN;
-        bool first = !best || a > b;
-        if (a == b && best)
-            first = e->since_ms != best->since_ms ? e->since_ms < best->since_ms
-                                                  : span_cmp(e->uid, best->uid) < 0;
-        best = first ? e : best;
+        if (!best ||
+            (quantity_compare(priority_of(core, best), pod->priority)
+                 ?: quantity_compare(e->since_ms, best->since_ms)
+                 ?: span_cmp(e->uid, best->uid)) < 0)
+            best = e;
     }
     return best;
 }
@@ -494,12 +494,9 @@ static bool visit(struct step *s, struct core_preempt_pod *e,
     if (!v.n)
         return true;
     int64_t priority = v.pods[0]->priority;
-    struct span best = e->found ? span_of(e->nodes.p + e->best) : (struct span){0};
-    bool cheaper =
-        !e->found || priority < e->priority ||
-        (priority == e->priority && v.n < e->cost) ||
-        (priority == e->priority && v.n == e->cost && span_cmp(name, best) < 0);
-    if (cheaper) {
+    if (!e->found || (quantity_compare(priority, e->priority)
+                          ?: quantity_compare((int64_t)v.n, (int64_t)e->cost)
+                          ?: span_cmp(name, span_of(e->nodes.p + e->best))) < 0) {
         e->best = (size_t)(name.p - e->nodes.p);
         e->priority = priority;
         e->cost = v.n;

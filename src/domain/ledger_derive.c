@@ -200,7 +200,8 @@ int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
 
 int64_t ledger_pod_other_unit(const struct ledger_pod *pod)
 {
-    ARRAY_EACH(const struct ledger_share, share, pod->shares, pod->n_shares) {
+    ARRAY_EACH_ITEM(const struct ledger_share, share, pod->shares, pod->n_shares)
+    {
         const struct card *card = ledger_share_card(pod->node, share);
         int64_t own = 0, unit = card ? unit_of(pod, share, card, share->mib, &own) : 0;
         if (card)
@@ -316,7 +317,8 @@ static void charge_pods(struct ledger_node *node, int64_t *own)
     for (struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         charge_pod(node, pod, own);
     const struct ledger_node_facts *f = node->facts;
-    ARRAY_EACH(const struct departure, d, f->departures, f->n_departures) {
+    ARRAY_EACH_ITEM(const struct departure, d, f->departures, f->n_departures)
+    {
         for (uint32_t c = 0; c < node->n_cards; c++)
             add_mib(&own[c], ledger_departure_is_of(d, &node->cards[c]) ? d->mib : 0);
     }
@@ -423,7 +425,8 @@ enum { FREE_BITS = 40 }; /* a sum over all cards does not overflow */
 /* Counts the node's cards in the sums of the ledger; sign -1: no longer. */
 static void count_cards(struct ledger *l, const struct ledger_node *node, int sign)
 {
-    ARRAY_EACH(const struct card, card, node->cards, node->n_cards) {
+    ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
+    {
         l->n_overcommitted += (size_t)(sign * card->overcommitted);
         if (node->state == NODE_USABLE)
             request_mix_add_free(
@@ -495,7 +498,8 @@ void ledger_derive(struct ledger *l, struct ledger_node *node)
         node->source = SOURCE_NONE;
         resize_cards(node, 0);
     }
-    ARRAY_EACH(struct card, card, node->cards, node->n_cards) {
+    ARRAY_EACH_ITEM(struct card, card, node->cards, node->n_cards)
+    {
         card->kind = request_mix_add_card(&l->mix, card->model, card_profile(card),
                                           card_clock_mhz(card), card->total_mib);
         if (lists_card(f, card->index, card->index + INT64_C(1)))
@@ -530,7 +534,8 @@ bool ledger_capacity_matches(const struct ledger_node *node, int64_t unit_mib,
                              int64_t capacity)
 {
     int64_t healthy = 0, all = 0;
-    ARRAY_EACH(const struct card, card, node->cards, node->n_cards) {
+    ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
+    {
         int64_t whole = card->total_mib + (card->scv ? card->scv->kept_mib : 0);
         int64_t units = unit_mib ? card->total_mib / unit_mib : 1;
         healthy += card->state == CARD_UNHEALTHY ? 0 : units;

@@ -43,7 +43,8 @@ static void write_key(struct buf *key, const struct request *r,
         r->min_link, r->ignores_links,     r->near_gang};
     buf_add(key, numbers, sizeof numbers);
     buf_add_span(key, r->models);
-    ARRAY_EACH(const struct request_part, part, r->parts, r->n_parts) {
+    ARRAY_EACH_ITEM(const struct request_part, part, r->parts, r->n_parts)
+    {
         const int64_t of_part[KEY_PART_NUMBERS] = {part->index, part->amount,
                                                    (int64_t)part->name.n};
         buf_add(key, of_part, sizeof of_part);

@@ -63,7 +63,8 @@ static void copy_uses(struct ledger_node_facts *f, const struct scv *scv,
                       const uint64_t *hashes)
 {
     f->uses = scv->n_uses ? xcalloc(scv->n_uses, sizeof *f->uses) : NULL;
-    ARRAY_EACH(const struct scv_pod_use, from, scv->uses, scv->n_uses) {
+    ARRAY_EACH_ITEM(const struct scv_pod_use, from, scv->uses, scv->n_uses)
+    {
         int32_t at = find_hash(hashes, f->n_scv_cards, from->card);
         if (at >= 0)
             f->uses[f->n_uses++] = (struct ledger_use_entry){
@@ -167,7 +168,8 @@ static void add_pod(struct split *s, int64_t used, int64_t allowed, bool departe
 
 static void add_entries(const struct ledger_node_facts *f, struct split *split)
 {
-    ARRAY_EACH(const struct ledger_use_entry, e, f->uses, f->n_uses) {
+    ARRAY_EACH_ITEM(const struct ledger_use_entry, e, f->uses, f->n_uses)
+    {
         struct split *s = &split[e->card];
         s->entries++;
         s->all += e->used_mib > 0 ? e->used_mib : 0;
@@ -201,7 +203,8 @@ static void add_departures(const struct ledger_node *node, struct split *split)
 {
     const struct ledger_node_facts *f = node->facts;
     int64_t used[SCV_MAX_CARDS];
-    ARRAY_EACH(const struct departure, d, f->departures, f->n_departures) {
+    ARRAY_EACH_ITEM(const struct departure, d, f->departures, f->n_departures)
+    {
         if (is_back(node, d))
             continue;
         sum_uses(f, d->pod, used);
@@ -373,7 +376,8 @@ static void copy_holders(const struct ledger_node *node, const struct scv *scv)
     size_t n_uuids = 0, bytes = scv->n_held * sizeof *f->holders;
     if (!scv->n_held)
         return;
-    ARRAY_EACH(const struct scv_held, held, scv->held, scv->n_held) {
+    ARRAY_EACH_ITEM(const struct scv_held, held, scv->held, scv->n_held)
+    {
         bytes += held->ns.n + held->pod.n + held->container.n + held->resource.n;
         for (size_t k = 0; k < held->n_uuids; k++, n_uuids++)
             bytes += sizeof *held->uuids + held->uuids[k].n;
@@ -462,7 +466,8 @@ static const struct links *take_links(struct ledger *l, struct ledger_node_facts
 {
     enum { CHANGES_MAX = 32 };
     uint64_t hash = 0;
-    ARRAY_EACH(const struct scv_card, card, scv->cards, scv->n_cards) {
+    ARRAY_EACH_ITEM(const struct scv_card, card, scv->cards, scv->n_cards)
+    {
         int64_t numa = card->has_numa_node ? card->numa_node : -1;
         hash = hash_bytes(hash, card->links.p, card->links.n);
         hash = hash_bytes(hash, &numa, sizeof numa);
@@ -510,7 +515,8 @@ uint64_t ledger_pod_holds(const struct ledger_node *node, const struct ledger_po
     const struct ledger_node_facts *f = node->facts;
     uint64_t cards = 0;
     int64_t gpus = 0;
-    ARRAY_EACH(const struct scv_held, h, f->holders, f->n_holders) {
+    ARRAY_EACH_ITEM(const struct scv_held, h, f->holders, f->n_holders)
+    {
         if (!span_eq(h->pod, pod->name) || !span_eq(h->ns, pod->ns))
             continue;
         cards |= ledger_held_cards(node, h);

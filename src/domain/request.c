@@ -26,7 +26,8 @@ struct limits limits_of(const struct pod *pod)
 {
     struct container_sum sums[POD_LIMITS] = {0};
     struct limits l = {0};
-    ARRAY_EACH(const struct pod_container, c, pod->containers, pod->n_containers) {
+    ARRAY_EACH_ITEM(const struct pod_container, c, pod->containers, pod->n_containers)
+    {
         for (int k = 0; k < POD_LIMITS; k++)
             container_sum_add(&sums[k], c->role, limit_amount(c->limits[k]));
         l.mem_in_init |= c->role == CONTAINER_INIT && limit_amount(c->mem) > 0;
@@ -157,7 +158,8 @@ static int check_split(const struct pod *pod, const struct request *r,
             err, ERR_INVALID,
             "an init container requests %s, which cannot be split over %u cards",
             KEY_GPU_MEM, r->cards);
-    ARRAY_EACH(const struct pod_container, c, pod->containers, pod->n_containers) {
+    ARRAY_EACH_ITEM(const struct pod_container, c, pod->containers, pod->n_containers)
+    {
         int64_t units = limit_amount(c->mem), percent = limit_amount(c->core);
         if (units % r->cards)
             return err_set(err, ERR_INVALID,
@@ -268,7 +270,8 @@ static int read_models(const struct pod *pod, struct arena *a, struct span *mode
 /* Reads the limits of each container, and collects the containers that run concurrently. */
 static int read_limits(const struct pod *pod, struct request *r, struct err *err)
 {
-    ARRAY_EACH(const struct pod_container, c, pod->containers, pod->n_containers) {
+    ARRAY_EACH_ITEM(const struct pod_container, c, pod->containers, pod->n_containers)
+    {
         int64_t amounts[POD_LIMITS];
         for (int k = 0; k < POD_LIMITS; k++)
             if (read_limit(c, k, &amounts[k], err))

@@ -253,7 +253,8 @@ static void read_held(struct field_reader *r, const struct field *f, void *at)
     struct scv *scv = &q->scv;
     struct scv_held held = {.uuids = q->uuids, .uses = q->uses};
     fields_read(r, f->where, held_fields, &held);
-    ARRAY_EACH(const struct scv_use, u, held.uses, held.n_uses) {
+    ARRAY_EACH_ITEM(const struct scv_use, u, held.uses, held.n_uses)
+    {
         if (u->uuid.n)
             add_pod_use(q, held.ns, held.pod, u->pod_uid, u->uuid,
                         (struct scv_pod_use){.used_mib = u->used_mib,

@@ -84,7 +84,8 @@ static void known_free(struct known *k)
 /* Forgets what is not in the last scan, or all. */
 static void forget_known(struct event_scan *s, bool all)
 {
-    ARRAY_EACH(struct known_table, t, s->known, KINDS) {
+    ARRAY_EACH_ITEM(struct known_table, t, s->known, KINDS)
+    {
         size_t kept = 0;
         for (size_t i = 0; i < t->n; i++)
             if (!all && t->all[i]->scan == s->scan)
@@ -128,7 +129,8 @@ static struct known *known_get(struct event_scan *s, int kind, struct span key)
 static struct known_card *card_of(struct known *node, const struct card *card)
 {
     struct known_card *by_index = NULL;
-    ARRAY_EACH(struct known_card, before, node->cards, node->n) {
+    ARRAY_EACH_ITEM(struct known_card, before, node->cards, node->n)
+    {
         if (before->now)
             continue;
         struct span uuid = span_of(before->uuid);
@@ -144,7 +146,8 @@ static struct known_card *card_of(struct known *node, const struct card *card)
 static const struct known_card *other_at(const struct known *node,
                                          const struct known_card *card, bool listed)
 {
-    ARRAY_EACH(const struct known_card, other, node->cards, node->n) {
+    ARRAY_EACH_ITEM(const struct known_card, other, node->cards, node->n)
+    {
         if (other != card && other->index == card->index && !other->now == !listed)
             return other;
     }
@@ -168,7 +171,8 @@ static void take_cards(struct event_scan *s, struct known *known,
         known->cards[i].now = NULL;
         known->cards[i].fresh = false;
     }
-    ARRAY_EACH(const struct card, card, node->cards, node->n_cards) {
+    ARRAY_EACH_ITEM(const struct card, card, node->cards, node->n_cards)
+    {
         struct known_card *k = card_of(known, card);
         if (!k) {
             MEM_GROW(known->cards, known->cap, known->n + 1);
@@ -182,7 +186,8 @@ static void take_cards(struct event_scan *s, struct known *known,
         set_state(k, card->state == CARD_UNHEALTHY || card->state == CARD_LISTED,
                   card->overcommitted, now_ms);
     }
-    ARRAY_EACH(struct known_card, k, known->cards, known->n) {
+    ARRAY_EACH_ITEM(struct known_card, k, known->cards, known->n)
+    {
         /* A new card is not reported, unless it replaces another one at its index, whose
          * loss was or will be reported. */
         if (k->fresh) {
@@ -260,7 +265,8 @@ static void report_topic(const struct event_scan *s, struct known *node, enum to
                   "; no new pods are placed there, and no pod is evicted"},
     };
     cleanup_buf struct buf cards = {0}, note = {0};
-    ARRAY_EACH(struct known_card, card, node->cards, node->n) {
+    ARRAY_EACH_ITEM(struct known_card, card, node->cards, node->n)
+    {
         card->in_note = is_due(card, topic) && cards.n < NOTE_BYTES;
         if (card->in_note)
             write_card(node, card, topic, &cards);
@@ -281,7 +287,8 @@ static void report_topic(const struct event_scan *s, struct known *node, enum to
     if (!event_recorder_add(s->now.recorder, &event))
         return;
     node->budget_ms += EVENT_SCAN_EVERY_MS;
-    ARRAY_EACH(struct known_card, card, node->cards, node->n) {
+    ARRAY_EACH_ITEM(struct known_card, card, node->cards, node->n)
+    {
         if (card->in_note && topic == OVER)
             card->reported_over = true;
         else if (card->in_note)
@@ -300,7 +307,8 @@ static void report_node(struct event_scan *s, struct known *node)
 {
     for (enum topic topic = LOST; s->now.recorder && topic < TOPICS; topic++)
         report_topic(s, node, topic);
-    ARRAY_EACH(struct known_card, card, node->cards, node->n) {
+    ARRAY_EACH_ITEM(struct known_card, card, node->cards, node->n)
+    {
         if (is_told(s, card->since_ms)) {
             card->reported_lost = card->lost;
             card->reported_over = card->over;

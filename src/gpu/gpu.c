@@ -230,7 +230,8 @@ void gpu_sample_settle(struct gpu_sample *s)
                           s->cards[k].index, s->cards[i].uuid);
             s->cards[i].uuid[0] = '\0';
         }
-    ARRAY_EACH(struct gpu_card, c, s->cards, s->n_cards) {
+    ARRAY_EACH_ITEM(struct gpu_card, c, s->cards, s->n_cards)
+    {
         bool found = !*c->parent_uuid;
         for (size_t k = 0; k < s->n_cards && !found; k++)
             found =

@@ -63,7 +63,8 @@ static int64_t uncounted_mib(const struct gpu_sample *s, struct usage_place **pl
                              size_t n, struct span uuid)
 {
     int64_t mib = -1;
-    ARRAY_EACH(const struct gpu_card, card, s->cards, s->n_cards) {
+    ARRAY_EACH_ITEM(const struct gpu_card, card, s->cards, s->n_cards)
+    {
         if (card->state == GPU_MIG || !card->processes_known ||
             !span_eq(span_of(card->uuid), uuid))
             continue;
@@ -122,7 +123,8 @@ int limit_slots_read(const char *dir, const char *host_root, const struct gpu_sa
         size_t n_mine = 0;
         if (access(limit, F_OK))
             continue;
-        ARRAY_EACH(struct usage_place, place, places, n) {
+        ARRAY_EACH_ITEM(struct usage_place, place, places, n)
+        {
             if (place->kind != USAGE_CONTAINER ||
                 !span_eq(place->pod_uid, span_of(e->d_name)))
                 continue;

@@ -262,7 +262,8 @@ static int64_t init_promise(const struct usage *u, const struct usage_container 
                             bool *any)
 {
     int64_t most = 0;
-    ARRAY_EACH(const struct usage_init_promise, init, u->inits, u->n_inits) {
+    ARRAY_EACH_ITEM(const struct usage_init_promise, init, u->inits, u->n_inits)
+    {
         if (!is_of_pod(init, c))
             continue;
         *any = true;
@@ -382,7 +383,8 @@ static int64_t lacking_mib_of(const struct usage *u, size_t card)
         if (u->containers[i].card == card && u->containers[i].pod_uid.n &&
             u->containers[i].used_mib < 0)
             return INT64_MIN;
-    ARRAY_EACH(const struct usage_process, p, u->outside, u->n_outside) {
+    ARRAY_EACH_ITEM(const struct usage_process, p, u->outside, u->n_outside)
+    {
         if (p->card != card || !p->unmapped)
             continue;
         if (p->used_mib < 0)

@@ -168,7 +168,8 @@ static struct usage_container *container_at(struct builder *b, size_t card,
 static void add_limit(struct usage_container *c, const struct usage_place *place,
                       int64_t bytes, struct span uuid)
 {
-    ARRAY_EACH(const struct usage_slot, slot, place->slots, place->n_slots) {
+    ARRAY_EACH_ITEM(const struct usage_slot, slot, place->slots, place->n_slots)
+    {
         if (slot->used < 0 || (slot->uuid.n && !span_eq(slot->uuid, uuid)))
             continue;
         int64_t rest = bytes - (slot->used - slot->context);
@@ -248,7 +249,8 @@ static void add_cards(struct builder *b)
         all += s->cards[i].n_processes;
     u->cards = b->cards = arena_zalloc(&u->arena, (s->n_cards + 1) * sizeof *b->cards);
     u->outside = b->outside = arena_zalloc(&u->arena, (all + 1) * sizeof *b->outside);
-    ARRAY_EACH(const struct gpu_card, from, s->cards, s->n_cards) {
+    ARRAY_EACH_ITEM(const struct gpu_card, from, s->cards, s->n_cards)
+    {
         struct usage_card *card = &b->cards[u->n_cards];
         if (from->state == GPU_MIG)
             continue;
@@ -268,7 +270,8 @@ static void add_cards(struct builder *b)
     }
     /* The percentages of processes that share the SMs add up to more than 100 only by
      * rounding and by different sampling times. */
-    ARRAY_EACH(struct usage_container, c, b->containers, b->n_containers) {
+    ARRAY_EACH_ITEM(struct usage_container, c, b->containers, b->n_containers)
+    {
         c->used_mib = mib_of(c->used_mib);
         c->unlimited_mib = mib_of(c->unlimited_mib);
         c->context_mib = mib_of(c->context_mib);
@@ -284,7 +287,8 @@ static void add_promise(struct builder *b, const struct usage_promise *p, size_t
 {
     struct arena *a = &b->u->arena;
     bool any = false;
-    ARRAY_EACH(struct usage_container, c, b->containers, b->n_containers) {
+    ARRAY_EACH_ITEM(struct usage_container, c, b->containers, b->n_containers)
+    {
         if (c->card != card || !is_named(c, p->ns, p->pod, p->container))
             continue;
         c->promised_mib = add(c->promised_mib, p->mib);

@@ -127,7 +127,8 @@ static bool count_cards(struct alloc *a)
 static void report_devices(struct alloc *a)
 {
     alloc_add(a, ALLOC_DEVICES);
-    ARRAY_EACH(const struct plugin_card, c, a->state.cards.items, a->state.cards.n) {
+    ARRAY_EACH_ITEM(const struct plugin_card, c, a->state.cards.items, a->state.cards.n)
+    {
         alloc_log(a, c->health.healthy ? LOG_INFO : LOG_WARN,
                   "card %s (index %d): %lld units%s%s", c->uuid, c->index,
                   (long long)c->units,

@@ -34,7 +34,8 @@ static bool shows_all_ids(const struct podres_pod *pod,
                           const struct pod_allocation_container *c)
 {
     size_t n = 0;
-    ARRAY_EACH(const struct podres_container, s, pod->containers, pod->n_containers) {
+    ARRAY_EACH_ITEM(const struct podres_container, s, pod->containers, pod->n_containers)
+    {
         for (size_t k = 0; k < s->n_devices && span_eq(s->name, c->name); k++)
             n += is_of(&s->devices[k], c->resource) ? s->devices[k].n_ids : 0;
     }
@@ -154,7 +155,8 @@ static void drop_unknown(struct alloc *a, const struct alloc_kubelet_view *view)
 static bool may_be_requester(struct alloc *a, const struct pending_request *req,
                              const struct podres_pod *pod, bool former)
 {
-    ARRAY_EACH(const struct podres_container, c, pod->containers, pod->n_containers) {
+    ARRAY_EACH_ITEM(const struct podres_container, c, pod->containers, pod->n_containers)
+    {
         for (size_t k = 0; k < c->n_devices; k++)
             if (c->devices[k].n_ids &&
                 (is_of(&c->devices[k], IDS_MEM) || is_of(&c->devices[k], IDS_COUNT)))
@@ -339,7 +341,9 @@ bool alloc_podresources_identify_reuse(const struct alloc *a,
 static void add_shown(const struct alloc *a, struct allocation *al,
                       const struct podres_pod *view, struct span *unknown)
 {
-    ARRAY_EACH(const struct podres_container, s, view->containers, view->n_containers) {
+    ARRAY_EACH_ITEM(const struct podres_container, s, view->containers,
+                    view->n_containers)
+    {
         for (size_t d = 0; d < s->n_devices && span_eq(s->name, al->container); d++) {
             const struct podres_devices *shown = &s->devices[d];
             for (size_t k = 0; k < shown->n_ids && is_of(shown, al->resource); k++) {
@@ -359,7 +363,8 @@ static bool is_same(const struct allocation *x, const struct allocation *y)
 {
     if (allocation_amount(x) != allocation_amount(y))
         return false;
-    ARRAY_EACH(const struct allocation_card, c, x->cards, x->n_cards) {
+    ARRAY_EACH_ITEM(const struct allocation_card, c, x->cards, x->n_cards)
+    {
         if (!allocation_holds(y, c->uuid, -1))
             return false;
         for (size_t k = 0; k < c->n_units; k++)
@@ -470,7 +475,8 @@ static void compare(struct alloc *a, const struct alloc_target *t,
 {
     struct local_pod *p = t->local;
     struct span name = p->pod->containers[t->container].name;
-    ARRAY_EACH(const struct allocation_card, c, al->cards, al->n_cards) {
+    ARRAY_EACH_ITEM(const struct allocation_card, c, al->cards, al->n_cards)
+    {
         const struct plugin_card *card = cards_by_uuid(&a->state.cards, c->uuid);
         bool whole = al->resource == IDS_COUNT;
         size_t units = whole ? 1 : c->n_units;

@@ -376,7 +376,8 @@ static struct allocation *new_allocation(const struct alloc *a,
     for (size_t k = 0; k <= c->n_shares; k++) {
         const struct plugin_card *card =
             k < c->n_shares ? pod_allocation_card(&a->state.cards, &c->shares[k]) : NULL;
-        ARRAY_EACH(const struct device_id, u, req->ids, req->n_ids) {
+        ARRAY_EACH_ITEM(const struct device_id, u, req->ids, req->n_ids)
+        {
             if (!card || u->card == card)
                 allocation_add(al, span_of(u->card->uuid), u->card->index, u->number);
         }

@@ -369,7 +369,8 @@ static void send_list(struct dispatcher *d, enum ids_resource r)
  * stays registered: ids are never withdrawn. */
 static void send_devices(struct dispatcher *d)
 {
-    ARRAY_EACH(struct endpoint, e, d->endpoints, IDS_RESOURCES) {
+    ARRAY_EACH_ITEM(struct endpoint, e, d->endpoints, IDS_RESOURCES)
+    {
         struct err why = {0};
         if (!e->registration.wanted && d->state->cards.n) {
             e->registration.wanted =
@@ -488,7 +489,8 @@ static void scan(struct dispatcher *d)
                  LOG_S("socket", d->dir.kubelet));
         step(d, &(struct alloc_input){.type = ALLOC_IN_KUBELET_STARTED});
     }
-    ARRAY_EACH(struct endpoint, e, d->endpoints, IDS_RESOURCES) {
+    ARRAY_EACH_ITEM(struct endpoint, e, d->endpoints, IDS_RESOURCES)
+    {
         if (e->server && e->registration.reachable)
             registration_serving(&e->registration, now, grpcd_is_reachable(e->server));
         registration_kubelet_socket(&e->registration, now, kubelet);

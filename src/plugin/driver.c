@@ -267,7 +267,8 @@ size_t driver_card_files(const struct driver_files *files, const struct card_pla
     out->host = arena_printf(a, "%s%s", files->dev, out->container);
     if (place->gpu_instance < 0)
         return 1;
-    ARRAY_EACH(const struct driver_caps, caps, files->caps, files->n_caps) {
+    ARRAY_EACH_ITEM(const struct driver_caps, caps, files->caps, files->n_caps)
+    {
         if (caps->place.minor != minor ||
             caps->place.gpu_instance != place->gpu_instance ||
             caps->place.compute_instance != place->compute_instance)
@@ -332,7 +333,8 @@ static void add_hooks(struct jwrite *w, const struct driver_files *files)
     jwrite_array(w, "hooks");
     if (files->n_links) {
         begin_hook(w, files, "create-symlinks");
-        ARRAY_EACH(const struct driver_link, link, files->links, files->n_links) {
+        ARRAY_EACH_ITEM(const struct driver_link, link, files->links, files->n_links)
+        {
             cleanup_free char *value = xasprintf("%s::%s", link->target, link->path);
             add_arg(w, "--link", span_of(value));
         }
@@ -354,7 +356,8 @@ static void add_hooks(struct jwrite *w, const struct driver_files *files)
 static void add_mounts(struct jwrite *w, const struct driver_files *files)
 {
     jwrite_array(w, "mounts");
-    ARRAY_EACH(const struct driver_file, f, files->libraries, files->n_libraries) {
+    ARRAY_EACH_ITEM(const struct driver_file, f, files->libraries, files->n_libraries)
+    {
         cleanup_free char *plain =
             xasprintf(PLAIN_LIBRARIES "%s", strrchr(f->container, '/'));
         add_mount(w, f->host, files->hook ? f->container : plain);

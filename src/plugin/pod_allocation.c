@@ -46,7 +46,8 @@ static void add_limit(struct pod_allocation *alloc, const struct pod_container *
 /* Called for init containers first: the order of admission, not that of the spec. */
 static void add_containers(struct pod_allocation *alloc, const struct pod *pod, bool apps)
 {
-    ARRAY_EACH(const struct pod_container, c, pod->containers, pod->n_containers) {
+    ARRAY_EACH_ITEM(const struct pod_container, c, pod->containers, pod->n_containers)
+    {
         if ((c->role == CONTAINER_APP) != apps)
             continue;
         add_limit(alloc, c, IDS_MEM, c->mem);
@@ -111,8 +112,9 @@ static void share_in_turn(struct pod_allocation *alloc,
  * mixing it with the index annotation could assign a card twice. */
 static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *pod)
 {
-    ARRAY_EACH(struct pod_allocation_container, c, alloc->containers,
-               alloc->n_containers) {
+    ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
+                    alloc->n_containers)
+    {
         cleanup_arena struct arena a = {0};
         struct promise part;
         int64_t sum = 0;
@@ -140,8 +142,9 @@ static void share_out(struct pod_allocation *alloc, bool annotated)
     bool reused = false;
     for (size_t i = 0; i < alloc->n_containers; i++)
         reused |= alloc->containers[i].role == CONTAINER_INIT;
-    ARRAY_EACH(struct pod_allocation_container, c, alloc->containers,
-               alloc->n_containers) {
+    ARRAY_EACH_ITEM(struct pod_allocation_container, c, alloc->containers,
+                    alloc->n_containers)
+    {
         bool whole = c->resource == IDS_COUNT,
              has = annotated && c->role != CONTAINER_INIT;
         if (alloc->promise != POD_ALLOCATION_PROMISED || (has && !(whole && reused)))

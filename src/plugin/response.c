@@ -311,8 +311,9 @@ static enum isolation choose_isolation(const struct work *w)
 static int64_t most_units(const struct work *w, const struct plugin_card *card)
 {
     int64_t sum = 0, most = 0; /* init containers come before app containers */
-    ARRAY_EACH(const struct pod_allocation_container, c, w->pod->containers,
-               w->pod->n_containers) {
+    ARRAY_EACH_ITEM(const struct pod_allocation_container, c, w->pod->containers,
+                    w->pod->n_containers)
+    {
         for (size_t k = 0; k < c->n_shares && c->resource == IDS_MEM; k++) {
             const struct promise_share *s = &c->shares[k];
             if (pod_allocation_card(w->node, s) != card)
@@ -336,7 +337,8 @@ static void add_limit(const struct work *w)
     struct response *r = w->r;
     struct limit_plan *plan = arena_zalloc(a, sizeof *plan);
     plan->uid = arena_copy(a, w->pod->uid).p;
-    ARRAY_EACH(const struct plugin_card, card, w->node->items, w->node->n) {
+    ARRAY_EACH_ITEM(const struct plugin_card, card, w->node->items, w->node->n)
+    {
         int64_t units = most_units(w, card);
         if (units <= 0)
             continue;

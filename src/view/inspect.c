@@ -351,7 +351,8 @@ struct span view_nearest_node(const struct view_source *source, struct nearest_n
 static struct answer *answer_for(struct pending *p, const struct ledger_pod *pod,
                                  bool *is_new)
 {
-    ARRAY_EACH(struct answer, a, p->answers, p->n_answers) {
+    ARRAY_EACH_ITEM(struct answer, a, p->answers, p->n_answers)
+    {
         if (!a->nominated && !pod->nomination && a->priority == pod->priority &&
             request_equal(&a->request, pod->request))
             return a;
