@@ -644,16 +644,15 @@ static void check_dashboard(void)
     list_unknown();
     pending();
     overuse();
-    json_array_foreach(lib_at(j, "panels"), i, panel)
-        lib_each(target, lib_at(panel, "targets"))
-    {
-        const char *expr = lib_str(target, "expr");
-        array_indices(k, variables)
-            while (strstr(expr, variables[k][0]))
-                expr = lib_swap(expr, variables[k][0], variables[k][1]);
-        lib_wait_within(20000, json_array_size(query(expr)) > 0, "no data: %s", expr);
-        n++;
-    }
+    lib_each(panel, lib_at(j, "panels"))
+        lib_each(target, lib_at(panel, "targets")) {
+            const char *expr = lib_str(target, "expr");
+            array_indices(k, variables)
+                while (strstr(expr, variables[k][0]))
+                    expr = lib_swap(expr, variables[k][0], variables[k][1]);
+            lib_wait_within(20000, json_array_size(query(expr)) > 0, "no data: %s", expr);
+            n++;
+        }
     ck_assert_uint_gt(n, 50);
 }
 
