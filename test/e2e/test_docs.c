@@ -38,6 +38,8 @@ static void start_cluster(void)
     struct extender e;
     cluster_script(
         ARGV("up", "--dir", cluster.dir, "--owner", owner, "--k8s", cluster_release()));
+    /* The chart's extender runs there and nowhere else. */
+    cluster_kubectl("label", "node", "node-0", "node-role.kubernetes.io/control-plane=");
     cluster_extender("gpushare-extender", &e);
     cluster_add_program("node-port",
                         ARGV(lib_keep(realpath(lib_built("e2e-service"), NULL), free),
