@@ -51,7 +51,7 @@ static const struct opt table[] = {
              "Serve the web page on 127.0.0.1 and print its URL; the page follows the "
              "cluster."),
     OPT_STRING("extender", extender, "ADDRESS", NULL,
-               "Extender for --check and explain: http[s]://HOST:PORT, "
+               "Extender: https://HOST:PORT; with --insecure http://HOST:PORT, "
                "NAMESPACE/SERVICE:PORT; default: none."),
     OPT_STRING("extender-token", extender_token, "FILE", NULL,
                "File with the bearer token for --extender https://HOST:PORT; default: no "
