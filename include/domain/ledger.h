@@ -455,6 +455,9 @@ bool ledger_nongpu_sweep(struct ledger *l, uint64_t list, size_t *at,
 struct resources ledger_pod_requests(const struct ledger_pod *pod);
 /* What the node offers to pods; 0: unknown. */
 struct resources ledger_node_allocatable(const struct ledger_node *node);
+/* Does the Node offer any of the resource of this kind (aliyun.com/gpu-mem, gpu-count,
+ * nvidia.com/gpu)? False: no device plugin serves it there. True also if the Node is unknown. */
+bool ledger_node_offers(const struct ledger_node *node, enum request_kind kind);
 /* What all pods request that are bound to the node or reserved there, as in
  * kube-scheduler's NodeInfo. Pods that kube-scheduler has assumed there and not bound yet
  * are missing, unless they request GPUs and their bind is in flight. */

@@ -41,6 +41,12 @@ static bool add_lacks(struct buf *out, const struct ledger_node *node,
     int64_t cpu = left(has.cpu_milli, used.cpu_milli);
     int64_t memory = left(has.memory, used.memory);
     size_t before = out->n;
+    const struct request *r = pod->request;
+    if (!r->by_label && !ledger_node_offers(node, r->kind))
+        buf_printf(out, "; lacks %s: no device plugin offers it on this node",
+                   r->kind == REQUEST_MEMORY  ? KEY_GPU_MEM
+                   : r->kind == REQUEST_CARDS ? KEY_GPU_COUNT
+                                              : KEY_NVIDIA_GPU);
     if (has.cpu_milli && wanted.cpu_milli > cpu) {
         buf_adds(out, "; lacks CPU: the pod requests ");
         add_cores(out, wanted.cpu_milli);
@@ -766,11 +772,10 @@ static void add_verdict(struct explain_page *p, struct fits fits)
         return;
     }
     if (fits.crowded) {
-        buf_printf(
-            p->out,
-            "The request for GPUs fits on %zu node%s, but not the pod's CPU, memory "
-            "or slot.\n",
-            fits.crowded, show_plural(fits.crowded));
+        buf_printf(p->out,
+                   "The request for GPUs fits on %zu node%s, but not what the pod needs "
+                   "besides.\n",
+                   fits.crowded, show_plural(fits.crowded));
         return;
     }
     add_changes(p);

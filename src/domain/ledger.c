@@ -161,7 +161,7 @@ static struct ledger_node *node_new(struct ledger *l)
     struct ledger_node *node = ledger_node_slot(l, slot);
     node->id = (uint32_t)slot;
     node->facts = xcalloc(1, sizeof *node->facts);
-    node->facts->capacity = unknown_capacity;
+    node->facts->capacity = node->facts->allocatable = unknown_capacity;
     node->best_index = node->unknown_listed_card = -1;
     return node;
 }
@@ -213,8 +213,7 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
         f->cordoned = node->cordoned;
         n->left_out = node->left_out;
         f->capacity = node->capacity;
-        f->allocatable_low = node->allocatable.mem < node->capacity.mem ||
-                             node->allocatable.cards < node->capacity.cards;
+        f->allocatable = node->allocatable;
         f->memory = node->room.memory;
         f->pod_slots = (uint32_t)node->room.pods;
         n->cpu_milli = ledger_saturated(node->room.cpu_milli);
@@ -309,7 +308,7 @@ static void object_deleted(struct ledger *l, struct ledger_node *node,
     if (kind == LEDGER_UNHEALTHY)
         f->n_listed = 0;
     if (kind == LEDGER_NODE) {
-        f->capacity = unknown_capacity;
+        f->capacity = f->allocatable = unknown_capacity;
         f->memory = node->cpu_milli = f->pod_slots = 0;
     }
     if (kind == LEDGER_LEASE) {

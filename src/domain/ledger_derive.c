@@ -44,7 +44,9 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
         return NODE_NO_GPU;
     if (f->capacity.cards <= 0)
         return NODE_NO_COUNT;
-    if (f->allocatable_low && !lists_card(f, 0, f->capacity.cards))
+    if ((f->allocatable.mem < f->capacity.mem ||
+         f->allocatable.cards < f->capacity.cards) &&
+        !lists_card(f, 0, f->capacity.cards))
         return NODE_ALLOCATABLE_LOW;
     return NODE_USABLE;
 }

@@ -64,14 +64,13 @@ struct ledger_node_facts {
     bool has[4];      /* by enum ledger_kind */
     uint64_t seen[4]; /* the last list that had it */
 
-    struct node_resources capacity;
+    struct node_resources capacity, allocatable;
     int64_t memory; /* allocatable, bytes; 0: unknown */
     /* What the pods of the node request that request no GPU. */
     int64_t nongpu_cpu_milli, nongpu_memory;
     uint32_t nongpu_pods;
     uint32_t pod_slots; /* allocatable; 0: unknown */
     enum node_mode mode;
-    bool allocatable_low; /* of gpu-mem or gpu-count, below capacity */
 
     /* owned, in one block with their models and strings */
     struct ledger_scv_card *scv_cards;

@@ -63,15 +63,17 @@ static int read_limit(const struct pod_container *c, int limit, int64_t *value,
                       struct err *err)
 {
     const char *key = limit_keys[limit], *role = role_name(c->role);
+    const struct span text = c->limits[limit];
     *value = 0;
-    if (!c->limits[limit].p)
+    if (!text.p)
         return 0;
-    if (quantity_read(c->limits[limit], value, err))
+    if (quantity_read(text, value, err))
         return err_wrap(err, "%s %u: limit %s", role, c->order, key);
     if (*value > UNITS_MAX)
-        return err_set(err, ERR_INVALID,
-                       "%s %u: limit %s: %lld exceeds the capacity of any node", role,
-                       c->order, key, (long long)*value);
+        return err_set(
+            err, ERR_INVALID, "%s %u: limit %s: %lld exceeds the capacity of any node%s",
+            role, c->order, key, (long long)*value,
+            text.p[text.n - 1] == 'i' ? "; write units, without Gi or Mi" : "");
     return 0;
 }
 

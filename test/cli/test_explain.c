@@ -17,9 +17,11 @@
 
 #define ESCAPE "\"nvidia-gpu-scheduler/gpu.model\":\"V\\u001b[2J\""
 
-#define SPACE(name, cpu, memory, pods)                                                   \
+#define SPACE(name, cpu, memory, pods) OFFERS(name, cpu, memory, pods, "64")
+#define OFFERS(name, cpu, memory, pods, units)                                           \
     "{\"metadata\":{\"name\":\"" name "\"},\"status\":{\"allocatable\":{\"cpu\":\"" cpu  \
-    "\",\"memory\":\"" memory "\",\"pods\":\"" pods "\"}}}"
+    "\",\"memory\":\"" memory "\",\"pods\":\"" pods "\",\"aliyun.com/gpu-mem\":\"" units \
+    "\"}}}"
 #define ASKS(name, node, phase, cpu, memory, limits)                                     \
     "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
     "\"},\"spec\":{" node "\"containers\":[{\"resources\":{\"requests\":{\"cpu\":\"" cpu \
@@ -144,15 +146,22 @@ static const struct {
     {{.nodes = SPACE("n1", "4", "8Gi", "110") "," SPACE("n2", "7", "1Gi", "2"),
       .scvs = TWO_SCVS,
       .pods = OLD_PODS "," ASKS("w", "", "Pending", "2", "200Mi", GPU)},
-     .has = {"fits: GPU0; lacks CPU: the pod requests 2, free are 1.5\n",
-             "fits: GPU0; lacks node memory: the pod requests 200 MiB, free are 124 MiB; "
-             "no pod slot is free: 2 of 2 are taken\n",
-             "The request for GPUs fits on 2 nodes, but not the pod's CPU, memory or "
-             "slot.\n"}},
+     .has =
+         {"fits: GPU0; lacks CPU: the pod requests 2, free are 1.5\n",
+          "fits: GPU0; lacks node memory: the pod requests 200 MiB, free are 124 MiB; "
+          "no pod slot is free: 2 of 2 are taken\n",
+          "The request for GPUs fits on 2 nodes, but not what the pod needs besides.\n"}},
     {{.nodes = SPACE("n1", "4", "8Gi", "110") "," SPACE("n2", "7", "1Gi", "2"),
       .scvs = TWO_SCVS,
       .pods = ASKS("w", "", "Pending", "4", "2Gi", GPU)},
      .has = {"The request fits on 1 node. kube-scheduler decides"}},
+    /* The device plugin of n1 is gone. */
+    {{.nodes = OFFERS("n1", "4", "8Gi", "110", "0") "," SPACE("n2", "7", "8Gi", "2"),
+      .scvs = TWO_SCVS,
+      .pods = ASKS("w", "", "Pending", "1", "2Gi", GPU)},
+     .has = {"fits: GPU0; lacks aliyun.com/gpu-mem: no device plugin offers it on this "
+             "node\n",
+             "The request fits on 1 node."}},
     /* Gangs. The last two wait for so many members, by their PodGroup. */
     {{BOTH, .pods = ACW},
      .has = {"gang g: 0 of 3 members are bound; the others fit together.\n"}},

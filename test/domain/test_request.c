@@ -297,6 +297,9 @@ TEST(invalid_requests_are_rejected_with_the_reason)
         {"a1E", "",
          "container 0: limit aliyun.com/gpu-mem: 1000000000000000000 exceeds the "
          "capacity of any node"},
+        {"a4Gi", "",
+         "container 0: limit aliyun.com/gpu-mem: 4294967296 exceeds the capacity of any "
+         "node; write units, without Gi or Mi"},
     };
     array_items(c, cases) {
         struct pod pod = make(c->parts, c->meta);

@@ -49,7 +49,8 @@ static bool policy_applies(void)
 
 static void install(void)
 {
-    helm("upgrade", "--install", "--create-namespace", RELEASE, "--wait");
+    helm("upgrade", "--install", "--create-namespace", "--reset-values", RELEASE,
+         "--wait");
     ck_assert(policy_applies());
 }
 
@@ -97,6 +98,9 @@ static void uninstall(const char *before)
 TEST(one_line_gives_a_plain_pod_its_card)
 {
     ck_managed();
+    /* The kubelet creates its Lease a moment after its Node. */
+    lib_wait(peer_status(&cluster.api, "/apis/coordination.k8s.io/v1/namespaces/"
+                                       "kube-node-lease/leases/" NODE) == 200);
     const char *before = cluster_everything();
     int64_t begun = lib_now_ms();
     char *dir = temp_dir();

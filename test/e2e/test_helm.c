@@ -133,6 +133,9 @@ TEST(a_runtime_class_in_use_is_not_dropped_unasked)
     static const char class[] = "      runtimeClassName: \"nvidia\"\n",
                       absent[] =
                           "has the RuntimeClass nvidia, which the DaemonSets do not";
+    ck_assert_contains(
+        refusal("gpuNodes.runtimeClassName=nvidia"),
+        "gpuNodes.runtimeClassName: this cluster has no RuntimeClass nvidia");
     cluster_create("/apis/node.k8s.io/v1/runtimeclasses",
                    "{\"metadata\":{\"name\":\"nvidia\"},\"handler\":\"nvidia\"}");
     const char *said = dry_install("logLevel=info");
