@@ -590,6 +590,58 @@ TEST(kubeadms_own_configuration_has_the_same)
                        "PROBLEM upgrade-undoes: ");
 }
 
+/* On a node that joined later, kubeadm has written --config and the mounts. */
+TEST(undo_keeps_what_the_static_pod_names)
+{
+    set_up("kube-system");
+    const char *old = lib_read(MANIFEST);
+    node_files_install(0, INSTALL);
+    const char *joined = lib_read(MANIFEST), *config = lib_read(CONFIG);
+    const char *const *forget = ARGV("rm", "-r", lib_path(CONFIG), lib_path(FOLDER),
+                                     lib_path("root/var/lib/gpushare-install"));
+    lib_output(0, forget);
+    node_files_install(0, INSTALL);
+    const char *said = node_files_install(3, UNDO);
+    ck_assert_contains(said, "kube-scheduler-config.yaml stays: ");
+    ck_assert_contains(said, "manifests/kube-scheduler.yaml, then run --undo again");
+    ck_assert_str_eq(lib_read(CONFIG), config);
+    expect_mode("client.key", "600\n");
+    temp_write(lib_dir, MANIFEST, old); /* as it says */
+    run_scheduler(SOON_S, NULL);
+    node_files_install(0, UNDO);
+    ck_assert_str_eq(state_of(CONFIG), "absent");
+    ck_assert_int_eq(access(lib_path(FOLDER), F_OK), -1);
+
+    /* Without the entry, the certificate is no longer named, but its folder is mounted. */
+    temp_write(lib_dir, MANIFEST, joined);
+    config = lib_fmt("%.*s\n", (int)(strstr(config, "\nextenders:") - config), config);
+    temp_write(lib_dir, CONFIG, config);
+    run_scheduler(SOON_S, OPTION);
+    node_files_install(0, INSTALL);
+    node_files_install(0, UNDO);
+    ck_assert_str_eq(lib_read(CONFIG), config);
+    ck_assert_str_eq(state_of(FOLDER "/client.key"), "absent");
+    ck_assert_int_eq(access(lib_path(FOLDER), F_OK), 0);
+}
+
+/* The second change replaces lost files, which the first one's static pod names. */
+TEST(each_undo_takes_one_change_back)
+{
+    set_up("kube-system");
+    node_files_install(0, INSTALL);
+    lib_output(0, ARGV("rm", "-r", lib_path(FOLDER), lib_path(CONFIG)));
+    node_files_install(0, INSTALL);
+    const char *said = node_files_install(0, UNDO);
+    ck_assert_contains(said, "an earlier change remains");
+    expect_mode("client.key", "600\n");
+    ck_assert_contains(lib_read(CONFIG), address);
+    run_scheduler(SOON_S, NULL);
+    said = node_files_install(0, UNDO);
+    ck_assert_lacks(said, "remains");
+    expect_untouched(0, "nothing to undo", UNDO);
+    ck_assert_int_eq(access(lib_path(FOLDER), F_OK), -1);
+}
+
 TEST(plain_http_is_upgraded)
 {
     set_up("kube-system");
@@ -650,7 +702,7 @@ TEST(a_missing_or_unknown_command)
     ck_assert_str_eq(
         lib_output_of(3, "gpushare-setup", NULL),
         "gpushare-setup: missing command; expected one of check, plan, renew, "
-        "running, reach, store\n");
+        "running, named, reach, store\n");
     ck_assert_contains(lib_output_of(3, "gpushare-setup", ARGV("chek")),
                        "unknown command \"chek\"; expected one of check, plan");
     ck_assert_contains(lib_output_of(3, "gpushare-setup", ARGV("check", "it")),
