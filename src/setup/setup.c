@@ -219,16 +219,14 @@ static int running(struct run *r, struct err *err)
 static int named(struct run *r, struct err *err)
 {
     const struct facts *f = &r->facts;
-    const struct err *why = &f->manifest.why;
     facts_read_node(r->root, &r->facts);
-    if (why->code != ERR_NONE && why->code != ERR_NOT_FOUND)
-        return err_set(err, why->code, "%s", why->msg);
+    *err = f->manifest.why;
     if (facts_option(f, "config"))
         buf_printf(&r->out, "%s\n", f->config.path);
     for (int i = 0; i < SECRET_KEYS; i++)
         if (f->named[i].path)
             buf_printf(&r->out, "%s\n", f->named[i].path);
-    return entry_print(&r->out, err);
+    return err->code != ERR_NONE ? -1 : entry_print(&r->out, err);
 }
 
 /* HOST:PORT or [HOST]:PORT; only a host in brackets has colons. */

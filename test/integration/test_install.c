@@ -697,6 +697,53 @@ TEST(an_extender_in_another_namespace)
     ck_assert_str_eq(lib_read(CONFIG), config);
 }
 
+TEST(a_namespace_without_a_release)
+{
+#define ELSEWHERE "--namespace", "gpushare"
+    set_up("kube-system");
+    node_files_install(0, INSTALL);
+    const char *config = lib_read(CONFIG);
+    const char *said = node_files_install(1, SECURE(ELSEWHERE, "--check"));
+    ck_assert_contains(said, "PROBLEM no-secret: Secret gpushare/gpushare-scheduler-tls");
+    said = node_files_install(3, SECURE(ELSEWHERE, "--yes"));
+    ck_assert_contains(said, "Secret gpushare/gpushare-scheduler-tls: ");
+    /* The extender does not have the planned name. */
+    said = node_files_install(3, ARGV(ELSEWHERE, "--yes", "--no-cluster"));
+    ck_assert_contains(said, "PROBLEM no-answer: ");
+    ck_assert_contains(said, "install the extender first");
+    ck_assert_str_eq(lib_read(CONFIG), config);
+
+    /* Before the release is installed. */
+    peer_do(&sim.api, "DELETE",
+            "/api/v1/namespaces/kube-system/secrets/gpushare-scheduler-tls", NULL);
+    node_files_make(RELEASE, 0);
+    said = node_files_install(1, SECURE(ELSEWHERE, "--check"));
+    ck_assert_contains(said, "PROBLEM no-secret: Secret gpushare/gpushare-scheduler-tls");
+    ck_assert_contains(said, "helm install gpushare manifests/chart -n gpushare ");
+    ck_assert(strstr(said, "no-secret") < strstr(said, "PROBLEM no-option: "));
+}
+
+/* An extender that answers only until the files are changed. */
+static void play_gone(struct stub_conn *conn, void *ctx)
+{
+    (void)ctx;
+    while (stub_read(conn)) {
+        bool changed = strstr(state_of(MANIFEST), OPTION);
+        stub_reply(conn, changed ? 404 : 200, "",
+                   "{\"NodeNames\":[],\"FailedNodes\":{},\"version\":\"1\"}");
+    }
+}
+
+TEST(an_extender_that_no_longer_answers_restores_the_files)
+{
+    set_up(NULL);
+    struct stub *gone = stub_start(play_gone, NULL);
+    expect_untouched(3, "no longer answers; restoring the previous files",
+                     ARGV("--insecure", "--yes", "--no-cluster", "--wait", "0",
+                          "--address", lib_fmt("127.0.0.1:%u", stub_port(gone))));
+    stub_stop(gone);
+}
+
 TEST(a_missing_or_unknown_command)
 {
     ck_assert_str_eq(
