@@ -33,13 +33,15 @@ static void keep_file(struct change *out, int kind, const struct facts_file *fil
     *bytes = (struct buf){0};
 }
 
-/* The files that differ from the Secret. Without a Secret the node must have them. */
+/* The files that differ from the Secret. Without a Secret the node must have them, and no
+ * namespace is named: the user expects one there. */
 static int change_certificate(const struct facts *f, struct change *out, struct err *err)
 {
     for (int i = 0; i < SECRET_KEYS; i++) {
         cleanup_buf struct buf now = {0};
         bool known = f->secret_why.code == ERR_NONE;
-        if (!known && f->tls[i].why.code != ERR_NONE)
+        bool none = f->namespace && f->secret_why.code == ERR_NOT_FOUND;
+        if (!known && (none || f->tls[i].why.code != ERR_NONE))
             return err_set(err, f->secret_why.code,
                            "the certificate of kube-scheduler: %s. The extender writes "
                            "its Secret when it starts; for an extender with --insecure, "

@@ -153,11 +153,16 @@ static bool check_scheduler(const struct facts *f, struct checks *out)
     check_process(f, out);
     if (!inside || !f->config.mounted)
         return false;
-    if (f->config.why.code != ERR_NONE)
-        add_file(out,
-                 f->config.why.code == ERR_NOT_FOUND ? "file-absent" : "config-malformed",
-                 &f->config.why, "kube-scheduler exits when it reads this file",
-                 f->config.why.code == ERR_NOT_FOUND ? INSTALL : NULL);
+    why = &f->config.why;
+    cleanup_free char *remove =
+        xasprintf("rmdir %s    # if the container runtime has made a directory\n" INSTALL,
+                  f->config.path);
+    if (why->code != ERR_NONE)
+        add_file(out, why->code == ERR_NOT_FOUND ? "file-absent" : "config-malformed",
+                 why, "kube-scheduler exits when it reads this file",
+                 why->code == ERR_NOT_FOUND     ? INSTALL
+                 : why->code == ERR_UNAVAILABLE ? remove
+                                                : NULL);
     else if (!f->entry)
         add(out, PROBLEM, "no-extender", NO_CARD, INSTALL ", which adds the entry",
             "%s has no extender for aliyun.com/gpu-mem", f->config.path);
@@ -299,6 +304,7 @@ static void check_reach(const struct facts *f, struct checks *out)
             {"no-answer", "the extender does not answer",
              "kubectl get pods,services,endpointslices -A -l "
              "component=gpushare-schd-extender\n"
+             "scripts/install --undo    # if the chart was uninstalled\n"
              "curl -ik https://NODE-ADDRESS:32766/readyz    # if it answers, because "
              "kube-proxy serves no node ports on 127.0.0.1:\n" INSTALL
              " --address NODE-ADDRESS:32766\n" CERTIFICATE},
@@ -335,6 +341,15 @@ int checks_run(const struct facts *f, bool with_cluster, struct buf *out)
 {
     const struct err *why = &f->secret_why;
     struct checks c = {.out = out};
+    if (f->container && why->code == ERR_NOT_FOUND &&
+        (!f->entry || (f->namespace && facts_has_our_certificate(f->entry))))
+        add(&c, PROBLEM, "no-secret",
+            "the extender writes it when it starts, unless it has --insecure",
+            "helm install gpushare manifests/chart -n NAMESPACE --set "
+            "image.registry=REGISTRY,scheduler.enabled=false    # comes first\n"
+            "scripts/install --check --namespace NAME    # if the release is there\n"
+            "scripts/install --insecure --yes    # if the extender has --insecure",
+            "%s", why->msg);
     if (check_scheduler(f, &c)) {
         check_entry(f, &c);
         if (!strncmp(edit_string(f->entry, "urlPrefix"), "https:", 6))

@@ -455,15 +455,15 @@ static json_t *json_of(const struct httpc_reply *reply)
     return json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
 }
 
-/* Calls the extender at f->url, with the entry's certificates and name if `tls` is NULL. */
-static void call_extender(struct facts *f, const struct httpc_config *tls)
+/* Calls the extender at f->url; if `tls` is NULL, with the entry's certificates, as `name`. */
+static void call_extender(struct facts *f, const struct httpc_config *tls,
+                          const char *name)
 {
     static const char pod[] = "{\"Pod\":{\"metadata\":{\"name\":\"gpushare-setup\","
                               "\"namespace\":\"kube-system\",\"uid\":\"gpushare-setup\"},"
                               "\"spec\":{\"containers\":[]}},\"Nodes\":null,"
                               "\"NodeNames\":[]}";
     const char *verb = edit_string(f->entry, "filterVerb");
-    const char *name = edit_string(f->entry, "tlsConfig.serverName");
     const struct httpc_config named = {.ca_pem = buf_span(&f->named[SECRET_CA].bytes),
                                        .cert_pem = buf_span(&f->named[SECRET_CERT].bytes),
                                        .key_pem = buf_span(&f->named[SECRET_KEY].bytes),
@@ -516,7 +516,10 @@ void facts_reach(struct facts *f, bool planned, const char *address, bool insecu
     f->url = planned ? facts_planned_url(f, address, insecure)
                      : xstrdup(edit_string(f->entry, "urlPrefix"));
     if (planned || f->entry)
-        call_extender(f, own && !insecure ? NULL : &tls);
+        call_extender(f, own && !insecure ? NULL : &tls,
+                      planned && f->namespace && facts_has_our_certificate(f->entry)
+                          ? server
+                          : edit_string(f->entry, "tlsConfig.serverName"));
 }
 
 /* Of 0.0.0.0 and [::], which kube-scheduler can be bound to, connections go to this machine. */

@@ -17,7 +17,7 @@
 #include "wire/entry.h"
 #include "wire/yaml.h"
 
-#define COMMANDS "check, plan, renew, running, reach, store"
+#define COMMANDS "check, plan, renew, running, named, reach, store"
 
 enum {
     EXIT_ERROR = 3, /* 0 to 2: checks_run */
@@ -74,13 +74,14 @@ const struct opt_program setup_program = {
         "Secret\n"
         "running  Print the process id of the kube-scheduler that uses the current "
         "files\n"
+        "named    Print the files that the static pod and its configuration name\n"
         "reach    Call the extender\n"
         "store    Replace kubeadm's ClusterConfiguration, or what it prints of FILE, by "
         "file NEW "
         "if it equals OLD; else remove what OLD has more than NEW",
     .version = GPUSHARE_VERSION,
     .table = table,
-    .rest = "check|plan|renew|running|reach|store NEW OLD [FILE]",
+    .rest = "check|plan|renew|running|named|reach|store NEW OLD [FILE]",
     .rest_at = AT(args),
 };
 
@@ -214,6 +215,20 @@ static int running(struct run *r, struct err *err)
     return entry_print(&r->out, err) ? -1 : status;
 }
 
+/* --config, whether the file exists or not, and the certificate of the extender's entry. */
+static int named(struct run *r, struct err *err)
+{
+    const struct facts *f = &r->facts;
+    facts_read_node(r->root, &r->facts);
+    *err = f->manifest.why;
+    if (facts_option(f, "config"))
+        buf_printf(&r->out, "%s\n", f->config.path);
+    for (int i = 0; i < SECRET_KEYS; i++)
+        if (f->named[i].path)
+            buf_printf(&r->out, "%s\n", f->named[i].path);
+    return err->code != ERR_NONE ? -1 : entry_print(&r->out, err);
+}
+
 /* HOST:PORT or [HOST]:PORT; only a host in brackets has colons. */
 static bool is_address(const char *text)
 {
@@ -229,8 +244,9 @@ static int command(struct run *r, struct err *err)
     static const struct {
         const char *name;
         int (*run)(struct run *r, struct err *err);
-    } commands[] = {{"check", check}, {"plan", plan},       {"renew", plan},
-                    {"reach", check}, {"running", running}, {"store", store}};
+    } commands[] = {{"check", check}, {"plan", plan},   {"renew", plan},
+                    {"named", named}, {"reach", check}, {"running", running},
+                    {"store", store}};
     const struct opt_list *args = &r->options->args;
     const char *namespace = r->options->namespace, *address = r->options->address;
     /* It becomes a part of a path and of a name. */

@@ -590,6 +590,58 @@ TEST(kubeadms_own_configuration_has_the_same)
                        "PROBLEM upgrade-undoes: ");
 }
 
+/* On a node that joined later, kubeadm has written --config and the mounts. */
+TEST(undo_keeps_what_the_static_pod_names)
+{
+    set_up("kube-system");
+    const char *old = lib_read(MANIFEST);
+    node_files_install(0, INSTALL);
+    const char *joined = lib_read(MANIFEST), *config = lib_read(CONFIG);
+    const char *const *forget = ARGV("rm", "-r", lib_path(CONFIG), lib_path(FOLDER),
+                                     lib_path("root/var/lib/gpushare-install"));
+    lib_output(0, forget);
+    node_files_install(0, INSTALL);
+    const char *said = node_files_install(3, UNDO);
+    ck_assert_contains(said, "kube-scheduler-config.yaml stays: ");
+    ck_assert_contains(said, "manifests/kube-scheduler.yaml, then run --undo again");
+    ck_assert_str_eq(lib_read(CONFIG), config);
+    expect_mode("client.key", "600\n");
+    temp_write(lib_dir, MANIFEST, old); /* as it says */
+    run_scheduler(SOON_S, NULL);
+    node_files_install(0, UNDO);
+    ck_assert_str_eq(state_of(CONFIG), "absent");
+    ck_assert_int_eq(access(lib_path(FOLDER), F_OK), -1);
+
+    /* Without the entry, the certificate is no longer named, but its folder is mounted. */
+    temp_write(lib_dir, MANIFEST, joined);
+    config = lib_fmt("%.*s\n", (int)(strstr(config, "\nextenders:") - config), config);
+    temp_write(lib_dir, CONFIG, config);
+    run_scheduler(SOON_S, OPTION);
+    node_files_install(0, INSTALL);
+    node_files_install(0, UNDO);
+    ck_assert_str_eq(lib_read(CONFIG), config);
+    ck_assert_str_eq(state_of(FOLDER "/client.key"), "absent");
+    ck_assert_int_eq(access(lib_path(FOLDER), F_OK), 0);
+}
+
+/* The second change replaces lost files, which the first one's static pod names. */
+TEST(each_undo_takes_one_change_back)
+{
+    set_up("kube-system");
+    node_files_install(0, INSTALL);
+    lib_output(0, ARGV("rm", "-r", lib_path(FOLDER), lib_path(CONFIG)));
+    node_files_install(0, INSTALL);
+    const char *said = node_files_install(0, UNDO);
+    ck_assert_contains(said, "an earlier change remains");
+    expect_mode("client.key", "600\n");
+    ck_assert_contains(lib_read(CONFIG), address);
+    run_scheduler(SOON_S, NULL);
+    said = node_files_install(0, UNDO);
+    ck_assert_lacks(said, "remains");
+    expect_untouched(0, "nothing to undo", UNDO);
+    ck_assert_int_eq(access(lib_path(FOLDER), F_OK), -1);
+}
+
 TEST(plain_http_is_upgraded)
 {
     set_up("kube-system");
@@ -645,12 +697,59 @@ TEST(an_extender_in_another_namespace)
     ck_assert_str_eq(lib_read(CONFIG), config);
 }
 
+TEST(a_namespace_without_a_release)
+{
+#define ELSEWHERE "--namespace", "gpushare"
+    set_up("kube-system");
+    node_files_install(0, INSTALL);
+    const char *config = lib_read(CONFIG);
+    const char *said = node_files_install(1, SECURE(ELSEWHERE, "--check"));
+    ck_assert_contains(said, "PROBLEM no-secret: Secret gpushare/gpushare-scheduler-tls");
+    said = node_files_install(3, SECURE(ELSEWHERE, "--yes"));
+    ck_assert_contains(said, "Secret gpushare/gpushare-scheduler-tls: ");
+    /* The extender does not have the planned name. */
+    said = node_files_install(3, ARGV(ELSEWHERE, "--yes", "--no-cluster"));
+    ck_assert_contains(said, "PROBLEM no-answer: ");
+    ck_assert_contains(said, "install the extender first");
+    ck_assert_str_eq(lib_read(CONFIG), config);
+
+    /* Before the release is installed. */
+    peer_do(&sim.api, "DELETE",
+            "/api/v1/namespaces/kube-system/secrets/gpushare-scheduler-tls", NULL);
+    node_files_make(RELEASE, 0);
+    said = node_files_install(1, SECURE(ELSEWHERE, "--check"));
+    ck_assert_contains(said, "PROBLEM no-secret: Secret gpushare/gpushare-scheduler-tls");
+    ck_assert_contains(said, "helm install gpushare manifests/chart -n gpushare ");
+    ck_assert(strstr(said, "no-secret") < strstr(said, "PROBLEM no-option: "));
+}
+
+/* An extender that answers only until the files are changed. */
+static void play_gone(struct stub_conn *conn, void *ctx)
+{
+    (void)ctx;
+    while (stub_read(conn)) {
+        bool changed = strstr(state_of(MANIFEST), OPTION);
+        stub_reply(conn, changed ? 404 : 200, "",
+                   "{\"NodeNames\":[],\"FailedNodes\":{},\"version\":\"1\"}");
+    }
+}
+
+TEST(an_extender_that_no_longer_answers_restores_the_files)
+{
+    set_up(NULL);
+    struct stub *gone = stub_start(play_gone, NULL);
+    expect_untouched(3, "no longer answers; restoring the previous files",
+                     ARGV("--insecure", "--yes", "--no-cluster", "--wait", "0",
+                          "--address", lib_fmt("127.0.0.1:%u", stub_port(gone))));
+    stub_stop(gone);
+}
+
 TEST(a_missing_or_unknown_command)
 {
     ck_assert_str_eq(
         lib_output_of(3, "gpushare-setup", NULL),
         "gpushare-setup: missing command; expected one of check, plan, renew, "
-        "running, reach, store\n");
+        "running, named, reach, store\n");
     ck_assert_contains(lib_output_of(3, "gpushare-setup", ARGV("chek")),
                        "unknown command \"chek\"; expected one of check, plan");
     ck_assert_contains(lib_output_of(3, "gpushare-setup", ARGV("check", "it")),

@@ -156,6 +156,14 @@ TEST(files_and_processes)
     expect("file-absent");
     err_set(&f.config.why, ERR_FORBIDDEN, "/x: why");
     expect_found("config-malformed", 2);
+    /* containerd has made the source of a bind mount. */
+    temp_mkdir(dir, CONFIG_AT);
+    expect("config-malformed");
+    ck_assert_msg(strstr(found.p, "  fix   rmdir ") &&
+                      strstr(found.p, "\n        scripts/install --yes\n"),
+                  "%s", found.p);
+    cleanup_free char *made = temp_path(dir, CONFIG_AT);
+    ck_assert_int_eq(rmdir(made), 0);
     make_node("1.35", NONE, NULL, NULL);
     lib_add_process(PROCESS, -SOON_S, "");
     expect("older-than-file");
@@ -185,10 +193,15 @@ TEST(the_extender_does_not_answer_well)
         ck_assert_ptr_null(strchr(found.p, '\x1b'));
         ck_assert_ptr_null(strchr(found.p, '\xc2'));
         ck_assert_ptr_nonnull(strstr(found.p, "\n  fix   "));
+        ck_assert(i != FACTS_REACH_NO_ANSWER ||
+                  strstr(found.p, "scripts/install --undo"));
     }
     f.answer = FACTS_REACH_OK;
     err_set(&f.secret_why, ERR_NOT_FOUND, "no Secret: an extender with --insecure");
     expect_found(NULL, 0);
+    f.namespace = "gpus"; /* named by the user */
+    expect_found("no-secret", 1);
+    f.namespace = NULL;
     err_set(&f.secret_why, ERR_UNAVAILABLE, "refused");
     expect_found("no-api", 2);
 }
