@@ -832,7 +832,7 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
         }
     }
     if (why && clock_parse(last, &last_s) && last_s >= now_s - REJECTED_S &&
-        last_s >= cs->promised_ns / 1000000000)
+        last_s > cs->promised_ns / 1000000000)
         table_line(out, "! the extender was not asked at %.*s: %s", SPAN_ARG(last), why);
     bool outage = out->n > before;
     if (json_is_true(json_object_get(e->view, "leader")) && idle >= FILTER_IDLE_MIN &&

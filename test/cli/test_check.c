@@ -335,7 +335,7 @@ TEST(an_extender_that_is_not_asked_is_named)
     } cases[] = {
         {OLD_NEW, NULL, want},
         {OLD_NEW, ASSUMED("1699999939000000000"), want}, /* 22:12:19 */
-        {OLD_NEW, ASSUMED("1699999941000000000"), ""},
+        {OLD_NEW, ASSUMED("1699999940000000000"), ""},
         {REJECTED_AT("21:13:19", "promised card"), NULL, ""}, /* more than an hour ago */
         {REJECTED_AT("22:12:20", "healthy card"), NULL, ""},
         {"{\"eventTime\":null,\"note\":\"has no promised card\"},{\"note\":1}", NULL, ""},
