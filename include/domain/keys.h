@@ -51,6 +51,9 @@
 /* Label or annotation of a template Node, which an autoscaler sends: its cards. */
 #define KEY_CARDS "gpushare.io/cards"
 
+/* Of the device plugin's rejection, in an Event's note and a pod's status.message. */
+#define KEY_NO_PROMISE "has no promised card"
+
 /* ConfigMaps of the Go extender that make cards unavailable: <prefix><node>, key "gpus". */
 #define KEY_UNHEALTHY_NAMESPACE "kube-system"
 #define KEY_UNHEALTHY_PREFIX    "unhealthy-gpu-"

@@ -6,6 +6,7 @@
 #include "cli/explain_priv.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "base/clock.h"
@@ -177,6 +178,22 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
                              .facts = facts,
                              .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib,
                              .tolerates = defrag_rules_tolerate_cordon(facts->object)};
+    const json_t *status = json_object_get(facts->object, "status");
+    struct span reason = session_text(status, "reason"),
+                message = session_text(status, "message");
+    if (!found && reason.n && span_eq(session_text(status, "phase"), SPAN("Failed"))) {
+        table_text(out, "pod %.*s/%.*s failed with %.*s", SPAN_ARG(ns), SPAN_ARG(name),
+                   SPAN_ARG(reason));
+        if (message.n && strstr(message.p, KEY_NO_PROMISE))
+            table_text(out,
+                       ": it was bound to node %.*s without a card; kube-scheduler did "
+                       "not ask the extender",
+                       SPAN_ARG(session_text(json_object_get(facts->object, "spec"),
+                                             "nodeName")));
+        buf_adds(out, "\n  ");
+        table_line(out, "status.message: %.*s", SPAN_ARG(message));
+        return 0;
+    }
     if (!found)
         return err_set(err, ERR_NOT_FOUND,
                        "pod %.*s/%.*s not found, or all its containers have ended",

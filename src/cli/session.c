@@ -17,6 +17,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "cli/table.h"
+#include "domain/keys.h"
 #include "domain/promise.h"
 #include "domain/quantity.h"
 #include "kube/list_watch.h"
@@ -49,6 +50,8 @@ struct cluster_state {
     struct step_outputs outputs;
     struct record_table tables[RECORD_TABLES];
     uint64_t changes;
+    int64_t promised_ns;   /* of the newest promise */
+    int64_t server_s;      /* at cluster_state_check_heartbeats; 0: unknown */
     struct err list_error; /* of the first list that failed */
     struct buf errors;     /* each NUL-terminated */
     size_t n_errors;
@@ -188,6 +191,9 @@ static void store_pod(struct cluster_state *cs, const struct core_input *in)
     if (!r)
         return;
     struct cluster_state_pod *to = &r->pod;
+    int64_t ns;
+    if (span_i64(pod->assume_time, &ns) && ns > cs->promised_ns)
+        cs->promised_ns = ns;
     *to = (struct cluster_state_pod){
         .uid = r->key, .ns = pod->meta.ns, .name = pod->meta.name};
     if (!in->invalid) {
@@ -444,6 +450,7 @@ void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
 {
     if (cs->config.node_grace_ms <= 0)
         return;
+    cs->server_s = server_s;
     LIST_EACH(struct record, r, &cs->tables[CORE_LEASES].all, link)
     check_heartbeat(cs, &r->heartbeat, server_s, since_s);
 }
@@ -547,6 +554,13 @@ void cluster_state_note_heartbeat(struct buf *out, const struct cluster_state *c
 {
     const struct cluster_state_heartbeat *h =
         cluster_state_find(cs, CORE_LEASES, node->name);
+    const struct cluster_state_scv *s = cluster_state_find(cs, CORE_SCVS, node->name);
+    if (node->source == SOURCE_SCV && !h && s && s->scv.has_update_time &&
+        s->scv.driver_version.n && /* the SCV daemon has no Lease and writes none */
+        (cs->server_s - s->scv.update_time) * 1000 > cs->config.node_grace_ms) {
+        buf_adds(out, "no Lease of scv-agent; its Scv is of ");
+        clock_format_s(out, s->scv.update_time);
+    }
     if (!h || node->source != SOURCE_SCV)
         return;
     static const char confirmed[] =
@@ -771,15 +785,18 @@ const json_t *session_view(struct session *s)
 enum {
     UNRENEWED_S = 30,     /* of a Lease that is renewed twice a second; clocks differ */
     FILTER_IDLE_MIN = 10, /* kube-scheduler retries every pod within five minutes */
+    REJECTED_S = 3600,    /* Events are kept for an hour, unless configured */
 };
 
 bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                                 const struct session_extender *e, int64_t now_s)
 {
     const size_t before = out->n;
-    const json_t *spec = json_object_get(e->lease, "spec"), *slice, *endpoint;
+    const json_t *spec = json_object_get(e->lease, "spec"), *slice, *endpoint, *event;
+    const char *why = NULL; /* the last pod that was bound past the extender failed */
+    struct span last = {0};
     size_t i, k, ready = 0;
-    int64_t renewed_s = 0,
+    int64_t renewed_s = 0, last_s,
             idle = json_integer_value(json_object_get(e->view, "filterIdleMinutes"));
     json_array_foreach(json_object_get(e->slices, "items"), i, slice)
     {
@@ -805,6 +822,18 @@ bool cluster_state_write_outage(struct buf *out, const struct cluster_state *cs,
                    "! no extender leads: Lease %.*s/" LEASE " was renewed %" PRId64
                    " s ago",
                    SPAN_ARG(e->ns), now_s - renewed_s);
+    json_array_foreach(json_object_get(e->rejected, "items"), i, event)
+    {
+        struct span time = session_text(event, "eventTime");
+        const char *note = json_string_value(json_object_get(event, "note"));
+        if (note && strstr(note, KEY_NO_PROMISE) && span_cmp(time, last) > 0) {
+            last = time;
+            why = note;
+        }
+    }
+    if (why && clock_parse(last, &last_s) && last_s >= now_s - REJECTED_S &&
+        last_s > cs->promised_ns / 1000000000)
+        table_line(out, "! the extender was not asked at %.*s: %s", SPAN_ARG(last), why);
     bool outage = out->n > before;
     if (json_is_true(json_object_get(e->view, "leader")) && idle >= FILTER_IDLE_MIN &&
         ledger_totals(cluster_state_ledger(cs)).pending)
@@ -890,10 +919,13 @@ bool session_write_outage(struct buf *out, struct session *s, const json_t *view
     e.slices =
         list_in(s, "discovery.k8s.io", e.ns,
                 "endpointslices?labelSelector=kubernetes.io/service-name=" SERVICE);
+    e.rejected = list_in(s, "events.k8s.io", (struct span){0},
+                         "events?limit=500&fieldSelector=reason=GPUAllocationFailed");
     bool outage =
         cluster_state_write_outage(out, s->state, &e, clock_wall_ns() / 1000000000);
     json_decref(leases);
     json_decref(e.slices);
+    json_decref(e.rejected);
     return outage;
 }
 

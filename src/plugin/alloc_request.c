@@ -12,6 +12,7 @@
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "domain/keys.h"
 
 enum {
     RETRY_MS = 100, /* between two podresources calls of a waiting request */
@@ -218,9 +219,9 @@ static bool check_promise(struct alloc *a, struct pending_request *req,
         !pod->mirror)
         return alloc_request_explain(
             req, REJECTED_NO_PROMISE,
-            "pod %s has no promised card: the extender did not bind it. Set "
-            "schedulerName to a kube-scheduler that calls the extender, and create the "
-            "pod again",
+            "pod %s " KEY_NO_PROMISE ": the extender did not bind it. Make its "
+            "kube-scheduler call the extender (scripts/install --check), or set "
+            "schedulerName to one that does, and create the pod again",
             name);
     if (pod->promise == POD_ALLOCATION_UNPROMISED && !assign_untouched(a, req, pod))
         return false;

@@ -258,6 +258,8 @@ TEST(a_limit_that_fails_is_named)
     }
 }
 
+enum { NOW_S = 1700000000 }; /* 2023-11-14T22:13:20Z */
+
 /* What the API server and the extender say, and the lines. */
 TEST(an_extender_that_is_missing_is_named)
 {
@@ -265,7 +267,6 @@ TEST(an_extender_that_is_missing_is_named)
     "{\"spec\":{\"holderIdentity\":\"" holder "\",\"renewTime\":\"" renewed "\"}}"
 #define SLICE_OF(ready)                                                                  \
     "{\"items\":[{\"endpoints\":[{\"conditions\":{\"ready\":" ready "}}]}]}"
-    enum { NOW = 1700000000 }; /* 2023-11-14T22:13:20Z */
     static const struct {
         const char *lease, *slices, *view, *want;
     } cases[] = {
@@ -300,7 +301,7 @@ TEST(an_extender_that_is_missing_is_named)
         e.lease = own[0];
         e.slices = own[1];
         e.view = own[2];
-        bool outage = cluster_state_write_outage(&out, cs, &e, NOW);
+        bool outage = cluster_state_write_outage(&out, cs, &e, NOW_S);
         ck_assert_str_eq(out.n ? out.p : "", c->want);
         ck_assert(outage == (out.n && !strstr(out.p, "called filter")));
         array_items(o, own)
@@ -311,7 +312,42 @@ TEST(an_extender_that_is_missing_is_named)
     cleanup_buf struct buf out = {0};
     json_t *idle = json_loads(cases[5].view, 0, NULL);
     struct session_extender e = {.view = idle};
-    cluster_state_write_outage(&out, cs, &e, NOW);
+    cluster_state_write_outage(&out, cs, &e, NOW_S);
     ck_assert_uint_eq(out.n, 0);
     json_decref(idle);
+}
+
+/* kube-scheduler bound a pod and did not ask. A promise that is newer shows that it asks now. */
+TEST(an_extender_that_is_not_asked_is_named)
+{
+#define REJECTED_AT(time, why)                                                           \
+    "{\"eventTime\":\"2023-11-14T" time "Z\",\"note\":\"pod ns/n has no " why "\"}"
+#define ASSUMED(ns)                                                                      \
+    POD_OF("a", "n1", "2", IDX("0") ",\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"" ns "\"")
+#define OLD_NEW                                                                          \
+    REJECTED_AT("22:03:20.5", "promised card: old")                                      \
+    "," REJECTED_AT("22:12:20.5", "promised card: \\u001bMake")
+    static const char want[] =
+        "! the extender was not asked at 2023-11-14T22:12:20.5Z: pod "
+        "ns/n has no promised card: ?Make\n";
+    static const struct {
+        const char *events, *pods, *want;
+    } cases[] = {
+        {OLD_NEW, NULL, want},
+        {OLD_NEW, ASSUMED("1699999939000000000"), want}, /* 22:12:19 */
+        {OLD_NEW, ASSUMED("1699999940000000000"), ""},
+        {REJECTED_AT("21:13:19", "promised card"), NULL, ""}, /* more than an hour ago */
+        {REJECTED_AT("22:12:20", "healthy card"), NULL, ""},
+        {"{\"eventTime\":null,\"note\":\"has no promised card\"},{\"note\":1}", NULL, ""},
+        {"", NULL, ""},
+    };
+    array_items(c, cases) {
+        cleanup_buf struct buf out = {0};
+        cleanup_free char *list = xasprintf("{\"items\":[%s]}", c->events);
+        cleanup_json json_t *rejected = lib_json(list);
+        const struct session_extender e = {.rejected = rejected};
+        CLUSTER(.nodes = NODE("n1", "15", "1"), .pods = c->pods);
+        ck_assert(cluster_state_write_outage(&out, cs, &e, NOW_S) == (*c->want != 0));
+        ck_assert_str_eq(out.n ? out.p : "", c->want);
+    }
 }

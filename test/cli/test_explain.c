@@ -118,6 +118,9 @@
 #define STATE(state) VIEW(LEADS, ",\"preemption\":{\"state\":" state "}")
 #define IS_ON        "Layout preemption is on (--preempt-after 30s)"
 #define WOULD        "would evict 1 pod of priority 5, "
+#define FAILED(reason, message)                                                          \
+    "{\"spec\":{\"nodeName\":\"n1\"},\"status\":{\"phase\":\"Failed\",\"reason\":"       \
+    "\"" reason "\",\"message\":\"" message "\"}}"
 
 /* What is said of a pod ("w", unless named) of a cluster, and what is not. */
 static const struct {
@@ -389,6 +392,18 @@ static const struct {
     {{ONE_NODE, .pods = HIGH("100", "8")}, /* it fits */
      .view = VIEW(LEADS, ""),
      .lacks = {"preemption"}},
+    /* A failed pod, which lists do not have. */
+    {{BOTH},
+     .object = FAILED("UnexpectedAdmissionError",
+                      "desc = no-promise: pod ns/w has no promised card: \\u001bMake"),
+     .has =
+         {"pod ns/w failed with UnexpectedAdmissionError: it was bound to node n1 "
+          "without a card; kube-scheduler did not ask the extender\n"
+          "  status.message: desc = no-promise: pod ns/w has no promised card: ?Make\n"}},
+    {{BOTH},
+     .object = FAILED("Evicted", "low on memory"),
+     .has = {"pod ns/w failed with Evicted\n  status.message: low on memory\n"},
+     .lacks = {"extender"}},
 };
 
 TEST(the_text_about_a_pod)
@@ -421,10 +436,12 @@ TEST(an_unknown_pod)
 {
     cleanup_buf struct buf out = {0};
     struct err err = {0};
+    /* Its containers ended: there is no reason. */
+    cleanup_json json_t *ended = lib_json("{\"status\":{\"phase\":\"Failed\"}}");
     CLUSTER();
-    ck_assert_int_eq(
-        explain_pod(&out, cs, SPAN("ns"), SPAN("x"), &(struct explain_facts){0}, &err),
-        -1);
+    ck_assert_int_eq(explain_pod(&out, cs, SPAN("ns"), SPAN("x"),
+                                 &(struct explain_facts){.object = ended}, &err),
+                     -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
     ck_assert_contains(err.msg, "pod ns/x not found");
 }

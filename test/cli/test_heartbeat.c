@@ -95,7 +95,7 @@ TEST(leases_that_do_and_do_not_prove_silence)
         bool silent;
         const char *note;
     } cases[] = {
-        {NULL, false, ""}, /* an Scv of the SCV daemon, which has no Lease */
+        {NULL, false, ""},
         {FRESH, false, ""},
         {AT("2025-12-31T23:59:20.900000Z"), false, ""}, /* 39.1 s */
         {AT("2025-12-31T23:59:19.000000Z"), true, "41 s ago"},
@@ -238,4 +238,25 @@ TEST(only_unclear_heartbeats_need_the_extender)
     CLUSTER(.nodes = NODE("n1", "15", "1"));
     cluster_state_check_heartbeats(cs, NOW, 1);
     ck_assert(!cluster_state_needs_view(cs)); /* without an Scv there is no agent */
+}
+
+/* As after an uninstallation. The SCV daemon has no Lease, and writes no driverVersion. */
+TEST(an_scv_without_a_lease_is_dated)
+{
+    static const struct {
+        int64_t now;
+        const char *scv, *note;
+    } cases[] = {
+        {NOW + 41, SCV_OF("n1", CARDS),
+         "no Lease of scv-agent; its Scv is of 2026-01-01T00:00:00Z"},
+        {NOW + 40, SCV_OF("n1", CARDS), ""},
+        {0, SCV_OF("n1", CARDS), ""},
+        {NOW + 41, SCV_USED("n1", "15360", "0", "u", "0", "0"), ""},
+    };
+    array_items(c, cases) {
+        CLUSTER(.nodes = NODE("n1", "15", "1"), .scvs = c->scv);
+        cluster_state_check_heartbeats(cs, c->now, 1);
+        cleanup_free char *note = note_of();
+        ck_assert_str_eq(note, c->note);
+    }
 }

@@ -284,9 +284,8 @@ TEST(a_pod_of_another_scheduler_is_refused_with_the_remedy)
     ck_assert_at(pod, "spec.schedulerName", "default-scheduler");
     ck_assert_at(pod, "status.reason", "UnexpectedAdmissionError");
     ck_assert_contains(lib_str(pod, "status.message"),
-                       "Set schedulerName to a kube-scheduler "
-                       "that calls the extender");
-    lib_wait(has_event("lost", "GPUAllocationFailed", "Set schedulerName"));
+                       "set schedulerName to one that does");
+    lib_wait(has_event("lost", "GPUAllocationFailed", "set schedulerName"));
 }
 
 /* -- certificates -- */

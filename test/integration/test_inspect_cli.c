@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 
+#include "base/clock.h"
 #include "integration/suite.h"
 
 /*
@@ -89,6 +90,43 @@ TEST(it_explains_pods)
     ck_assert_contains(alone, "lacks 5 GiB; promised: default/a 12 GiB");
     ck_assert_contains(alone, "\n! --extender kube-system/none:12345: HTTP 404");
     ck_assert_lacks(pending, "--extender");
+}
+
+/* What a device plugin and the kubelet make of a pod that was bound past the extender. */
+TEST(a_pod_bound_past_the_extender_is_explained)
+{
+    cleanup_buf struct buf now = {0};
+    sim_add_node(&sim, "n1", 2, 15);
+    suite_extender(NULL);
+    clock_format_us(&now, clock_wall_ns() / 1000);
+    sim_load(&sim,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"f\","
+             "\"namespace\":\"default\"},\"spec\":{\"nodeName\":\"n1\",\"containers\":[{"
+             "\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{\"aliyun.com/"
+             "gpu-mem\":"
+             "\"4\"}}}]},\"status\":{\"phase\":\"Failed\",\"reason\":"
+             "\"UnexpectedAdmissionError\",\"message\":\"pod default/f has no "
+             "promised card\"}}");
+    ck_assert_contains(inspect(0, ARGV("explain", "pod", "f", "-n", "default")),
+                       "pod default/f failed with UnexpectedAdmissionError: it was bound "
+                       "to node n1 without a card");
+    ck_assert_str_eq(inspect(0, ARGV("--check")),
+                     "no differences; not compared with the extender (see --extender)\n");
+    sim_load(&sim,
+             "{\"apiVersion\":\"events.k8s.io/v1\",\"kind\":\"Event\",\"metadata\":{"
+             "\"name\":\"f.1\",\"namespace\":\"default\"},\"eventTime\":\"%s\","
+             "\"reportingController\":\"x\",\"reportingInstance\":\"x\",\"action\":"
+             "\"Allocate\",\"reason\":\"GPUAllocationFailed\",\"type\":\"Warning\","
+             "\"note\":\"pod default/f has no promised card\"}",
+             now.p);
+    const char *check = inspect(2, ARGV("--check"));
+    ck_assert_contains(check,
+                       lib_fmt("! the extender was not asked at %s: pod default/f has "
+                               "no promised card\n1 difference; ",
+                               now.p));
+    sim_add_pod(&sim, "a", 4);
+    lib_wait(extender_bind(&extender, "a", "n1", NULL));
+    ck_assert_contains(inspect(0, ARGV("--check")), "no differences");
 }
 
 TEST(check_compares_with_the_extender)

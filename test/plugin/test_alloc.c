@@ -87,8 +87,9 @@ SCRIPT(a_timed_out_request_names_the_reason,
        "pod n a:mem3\n"
        "prefer mem3 ~> no-promise: pod default/n has no promised card\n"
        "log ~> event n GPUAllocationFailed pod default/n has no promised card: the "
-       "extender did not bind it. Set schedulerName to a kube-scheduler that calls the "
-       "extender, and create the pod again")
+       "extender did not bind it. Make its kube-scheduler call the extender "
+       "(scripts/install --check), or set schedulerName to one that does, and create the "
+       "pod again")
 
 /* Node and annotations of a pod are one write of the extender: a bound pod without them never
  * gets any. The kubelet admits no other pod while it waits. */
