@@ -327,8 +327,12 @@ int change_revert(struct span old, struct span with, struct edit *e, struct err 
                     ? xasprintf("%s.%s", lists[i], edit_string(item, "name"))
                     : xasprintf("%s.%zu", lists[i], at);
             added++;
-            if (at == json_array_size(now))
+            if (at == json_array_size(now)) {
+                /* Our entry with other values is no entry of another extender. */
+                const json_t *entry = i ? NULL : facts_find_entry(e->json);
+                replaced |= entry && find_item(was, entry) == json_array_size(was);
                 continue;
+            }
             removed++;
             if (edit_remove(e, path, err))
                 return -1;

@@ -43,8 +43,8 @@ int change_make(const struct change_input *in, struct change *out, struct err *e
 int change_kubeadm(const struct facts *f, const char *config, bool tls, struct edit *e,
                    struct err *err);
 /* Removes from a file, which others may have written since, the list items that `with` (what
- * change_make wrote) has and `old` lacks. ERR_CONFLICT: it has only some of them, or they differ in
- * another way. */
+ * change_make wrote) has and `old` lacks. ERR_CONFLICT: it has only some of them, or an item was
+ * changed, there or by change_make. */
 int change_revert(struct span old, struct span with, struct edit *e, struct err *err);
 /* Only the files of the certificate, where the manifest's kube-scheduler uses them. */
 int change_renew(const struct change_input *in, struct change *out, struct err *err);

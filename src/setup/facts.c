@@ -213,8 +213,7 @@ static void read_manifests(const char *root, struct facts *f)
                 folder);
 }
 
-/* The extender's entry, recognized by its urlPrefix or its managedResources. */
-static const json_t *find_entry(const json_t *config)
+const json_t *facts_find_entry(const json_t *config)
 {
     const json_t *entry, *resource, *second = NULL;
     size_t i, k;
@@ -301,7 +300,7 @@ void facts_read_node(const char *root, struct facts *f)
         err_set(&f->config.why, ERR_INVALID, "%s is not a KubeSchedulerConfiguration",
                 f->config.path);
     if (inside)
-        f->entry = find_entry(f->config.json);
+        f->entry = facts_find_entry(f->config.json);
     for (int i = 0; i < SECRET_KEYS; i++) {
         struct facts_file *named = &f->named[i], *ours = &f->tls[i];
         const char *path = edit_string(f->entry, facts_tls_names[i].member);

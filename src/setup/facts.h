@@ -117,6 +117,9 @@ const char *facts_option(const struct facts *f, const char *name);
 /* The name of the extender in its own certificate: "gpushare-schd-extender.NAMESPACE.svc".
  * New. */
 char *facts_server_name(const struct facts *f);
+/* The extender's entry in a configuration, recognized by its urlPrefix or its managedResources;
+ * NULL: none. */
+const json_t *facts_find_entry(const json_t *config);
 /* Does the entry of an extender name the files of FACTS_TLS_DIR? */
 bool facts_has_our_certificate(const json_t *entry);
 /* Does it have a client certificate of the administrator? Such an entry stays. */

@@ -656,6 +656,16 @@ TEST(plain_http_is_upgraded)
     ck_assert_contains(node_files_install(0, SECURE("--yes")),
                        "ok      the extender answers at https://127.0.0.1:");
     expect_mode("client.key", "600\n");
+
+    /* All files go back, or none: the entry still names the certificate. */
+    const char *after = lib_read(MANIFEST);
+    lib_edit(CONFIG, "weight: 3", "weight: 9");
+    ck_assert_contains(node_files_install(3, UNDO),
+                       "kube-scheduler-config.yaml was changed since");
+    ck_assert_str_eq(lib_read(MANIFEST), after);
+    expect_mode("client.key", "600\n");
+    lib_edit(CONFIG, "weight: 9", "weight: 3");
+
     node_files_install(0, UNDO);
     ck_assert_str_eq(lib_read(CONFIG), old);
     ck_assert_str_eq(lib_read(MANIFEST), manifest);

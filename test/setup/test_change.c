@@ -434,6 +434,8 @@ TEST(only_what_was_added_is_removed)
     "spec:\n  containers:\n  - command:\n" command "    volumeMounts:\n" mounts
 #define ARG(name)   "    - --" name "\n"
 #define MOUNT(name) "    - mountPath: /" name "\n      name: " name "\n"
+#define ENTRY(timeout)                                                                   \
+    "extenders:\n- urlPrefix: https://a/gpushare-scheduler\n  httpTimeout: " timeout "\n"
 #define ARGS                                                                             \
     "apiVersion: v1beta4\nscheduler:\n  extraArgs:\n  - name: config\n    value: /c\n"
     static const char pod[] = POD(ARG("v=2"), MOUNT("a")),
@@ -453,6 +455,9 @@ TEST(only_what_was_added_is_removed)
         {"extenders:\n- a: 1\n", "extenders:\n- a: 2\n", "extenders:\n- a: 2\n- b: 1\n",
          NULL},
         {"x: 1\n", "x: 2\n", "x: 3\n", NULL},
+        {"x: 1\n", "x: 1\n" ENTRY("30s"), "x: 1\n" ENTRY("10s"), NULL},
+        {"x: 1\n", "x: 1\n" ENTRY("30s"), "x: 1\nextenders:\n- b: 1\n",
+         "x: 1\nextenders:\n- b: 1\n"},
         {"x: 1\n", "x: 1\nextenders:\n- a: 1\n", "extenders:\n- b: 1\n- a: 1\nx: 2\n",
          "extenders:\n- b: 1\nx: 2\n"},
         /* kubeadm converts it. */
