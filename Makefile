@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # gpushare. `make demo` and `make test` install what they need; `make help` lists every target.
 
-VERSION  ?= 0.1.0
+VERSION  ?= 1.0.0
 PREFIX   ?= /usr/local
 # SANITIZE=address (with undefined) or thread builds in a folder of its own.
 SANITIZE ?=
